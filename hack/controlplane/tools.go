@@ -1,0 +1,12 @@
+//go:build tools
+
+// Package controlplane pins the Kubernetes control plane that the tests and
+// "keyserver-operator up" run against. Its own module keeps Kubernetes out of
+// the product's dependency graph.
+package controlplane
+
+import (
+	_ "go.etcd.io/etcd/server/v3"
+	_ "k8s.io/kubernetes/cmd/kube-apiserver"
+	_ "k8s.io/kubernetes/cmd/kubectl"
+)
