@@ -1,0 +1,89 @@
+// Package canonical reads and writes canonical base64 (RFC 4648 section 4,
+// padded, without line breaks or stray bits), the only spelling of binary
+// values that the contract accepts. Every base64 decoder in reach, strict ones
+// included, skips carriage returns and line feeds, so the check on lengths
+// here is not redundant.
+package canonical
+
+import (
+	"errors"
+
+	"github.com/segmentio/asm/base64"
+)
+
+// ErrNotCanonical is returned for every text that is not the one canonical
+// base64 spelling of some bytes.
+var ErrNotCanonical = errors.New("not canonical base64")
+
+// Encode returns the canonical spelling of b.
+func Encode(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
+
+// DecodedLen returns the number of bytes that text stands for, judging by its
+// length and padding alone.
+func DecodedLen(text []byte) int {
+	n := len(text) / 4 * 3
+	for i := len(text) - 1; i >= 0 && i >= len(text)-2 && text[i] == '='; i-- {
+		n--
+	}
+	return n
+}
+
+// Decode returns the bytes that text spells, or ErrNotCanonical.
+func Decode(text string) ([]byte, error) {
+	dst := make([]byte, len(text)/4*3+padRoom)
+	n, err := DecodeInto(dst, []byte(text))
+	if err != nil {
+		return nil, err
+	}
+	return dst[:n:n], nil
+}
+
+// padRoom is spare room behind the decoded bytes: the vector decoder writes
+// whole blocks.
+const padRoom = 32
+
+// DecodeInto decodes text into dst and returns the number of bytes. dst must
+// have room for len(text)/4*3 bytes. It allocates nothing.
+func DecodeInto(dst, text []byte) (int, error) {
+	if len(text)%4 != 0 {
+		return 0, ErrNotCanonical
+	}
+	if len(text) == 0 {
+		return 0, nil
+	}
+	want := DecodedLen(text)
+	n, err := base64.StdEncoding.Decode(dst, text)
+	if err != nil || n != want || strayBits(text) {
+		return 0, ErrNotCanonical
+	}
+	return n, nil
+}
+
+// strayBits reports whether the last group holds bits that no byte of the
+// value uses: "QQ==" and "QR==" decode alike, only the first is canonical.
+func strayBits(text []byte) bool {
+	l := len(text)
+	switch {
+	case text[l-1] != '=':
+		return false
+	case text[l-2] == '=':
+		return sextet(text[l-3])&0x0f != 0
+	default:
+		return sextet(text[l-2])&0x03 != 0
+	}
+}
+
+func sextet(c byte) byte {
+	switch {
+	case c >= 'A' && c <= 'Z':
+		return c - 'A'
+	case c >= 'a' && c <= 'z':
+		return c - 'a' + 26
+	case c >= '0' && c <= '9':
+		return c - '0' + 52
+	case c == '+':
+		return 62
+	default:
+		return 63
+	}
+}

@@ -1,0 +1,109 @@
+package fault
+
+// Code is what clients match on (contract, Errors). The wording of a detail
+// may change, a code may not.
+type Code string
+
+// Codes of the contract that this service produces.
+const (
+	BadRequest       Code = "BAD_REQUEST"
+	InvalidArgument  Code = "INVALID_ARGUMENT"
+	SessionNotFound  Code = "SESSION_NOT_FOUND"
+	SessionExpired   Code = "SESSION_EXPIRED"
+	AccessDenied     Code = "ACCESS_DENIED"
+	ACLDenied        Code = "ACL_DENIED"
+	PrincipalOff     Code = "PRINCIPAL_DISABLED"
+	NotInScope       Code = "OBJECT_NOT_IN_CREDENTIAL_SCOPE"
+	BuiltIn          Code = "BUILT_IN"
+	KeyNotFound      Code = "KEY_NOT_FOUND"
+	NotFound         Code = "NOT_FOUND"
+	NotTrusted       Code = "NOT_TRUSTED"
+	ACLNotFound      Code = "ACL_NOT_FOUND"
+	AlreadyTrusted   Code = "ALREADY_TRUSTED"
+	NotSaved         Code = "NOT_SAVED"
+	NotRemoved       Code = "NOT_REMOVED"
+	NotVerified      Code = "NOT_VERIFIED"
+	OpFailed         Code = "OP_FAILED"
+	ReadbackFailed   Code = "READBACK_FAILED"
+	RequestLimit     Code = "REQUEST_LIMIT"
+	SessionLimit     Code = "SESSION_LIMIT"
+	Overloaded       Code = "OVERLOADED"
+	MethodNotAllowed Code = "METHOD_NOT_ALLOWED"
+)
+
+// Codes beyond the contract. Each stands for something the contract leaves
+// unsaid; docs/api.md marks them as extensions.
+const (
+	InvalidCredentials Code = "INVALID_CREDENTIALS" // a login that failed, whatever the cause
+	LoginThrottled     Code = "LOGIN_THROTTLED"     // too many failed logins for this name or address
+	AlreadyExists      Code = "ALREADY_EXISTS"      // the name is taken; nothing was sent
+	PayloadTooLarge    Code = "PAYLOAD_TOO_LARGE"   // the body is over the route's limit
+	RequestTimeout     Code = "REQUEST_TIMEOUT"     // the route's time limit passed
+	AuditUnavailable   Code = "AUDIT_UNAVAILABLE"   // no audit row could be made durable, so nothing was done
+	StoreUnavailable   Code = "STORE_UNAVAILABLE"   // the database does not answer
+	NotCurrent         Code = "NOT_CURRENT"         // this replica cannot confirm that what it knows is current
+)
+
+// Entry is one row of the catalogue of codes.
+type Entry struct {
+	Code      Code
+	Extension bool   // not in the contract
+	Meaning   string // one sentence for the generated reference
+}
+
+// Catalogue lists every code that this service answers. Package httpapi maps
+// each to a status, and a test walks the list.
+var Catalogue = []Entry{
+	{BadRequest, false, "Refused before anything reached the key server; detail names the field."},
+	{InvalidArgument, false, "The key server itself refused the argument; detail is its sentence."},
+	{SessionNotFound, false, "The credential names no live session; log in again."},
+	{SessionExpired, false, "The session reached its idle or absolute lifetime; log in again."},
+	{AccessDenied, false, "No role of the caller grants the operation."},
+	{ACLDenied, false, "The access control list of the key refuses the caller; ask the key's owner."},
+	{PrincipalOff, false, "The caller's principal is disabled."},
+	{NotInScope, false, "The object is outside the scoped credential."},
+	{BuiltIn, false, "A system-defined role is read-only."},
+	{KeyNotFound, false, "The hidden link names no key."},
+	{NotFound, false, "No such object, or no such path."},
+	{NotTrusted, false, "No trusted CA has that certificate id."},
+	{ACLNotFound, false, "The key, its access control list or the entry to amend does not exist; nothing was changed."},
+	{AlreadyTrusted, false, "The CA is in the trusted list already; nothing was sent."},
+	{NotSaved, false, "The write was accepted, but reading it back does not show it."},
+	{NotRemoved, false, "The removal was accepted, but reading the list back still shows the object."},
+	{NotVerified, false, "The access control list does not show the requested rights when read back."},
+	{OpFailed, false, "The key server failed in a way that has no code of its own; the log has the cause under the request id."},
+	{ReadbackFailed, false, "The write was sent, but reading it back failed, so its effect is unknown."},
+	{RequestLimit, false, "The session has too many requests in flight."},
+	{SessionLimit, false, "The process holds as many sessions as it may."},
+	{Overloaded, false, "The process has as much work queued as it may."},
+	{MethodNotAllowed, true, "The path exists, the method does not; Allow lists those that do."},
+	{InvalidCredentials, true, "The login failed; the answer is the same whatever the cause."},
+	{LoginThrottled, true, "Too many failed logins for this name or address; wait as Retry-After says."},
+	{AlreadyExists, true, "The name is taken; nothing was sent."},
+	{PayloadTooLarge, true, "The request body is over the route's limit."},
+	{RequestTimeout, true, "The route's time limit passed before the work was done."},
+	{AuditUnavailable, true, "No audit row could be written, so the operation was refused."},
+	{StoreUnavailable, true, "The database does not answer."},
+	{NotCurrent, true, "This replica cannot confirm that its state is current, so it refuses rather than guess."},
+}
+
+// Reason is the coded cause that the audit trail records for an operation that
+// was refused or failed.
+type Reason string
+
+// The audit reasons. camelCase, as DESIGN section 8 settles.
+const (
+	ReasonRoleDenied        Reason = "roleDenied"
+	ReasonACLDenied         Reason = "aclDenied"
+	ReasonObjectNotFound    Reason = "objectNotFound"
+	ReasonNotInScope        Reason = "notInScope"
+	ReasonPrincipalDisabled Reason = "principalDisabled"
+	ReasonNotTransport      Reason = "notTransportPrincipal"
+	ReasonBadCredentials    Reason = "badCredentials"
+	ReasonThrottled         Reason = "throttled"
+	ReasonBuiltIn           Reason = "builtIn"
+	ReasonInvalidArgument   Reason = "invalidArgument"
+	ReasonBadMessage        Reason = "badMessage"
+	ReasonLimit             Reason = "limit"
+	ReasonFailed            Reason = "failed"
+)

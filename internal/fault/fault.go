@@ -1,0 +1,107 @@
+// Package fault holds the one error type that crosses layers. Inner code says
+// what went wrong by a coded fault and never names an HTTP status; package
+// httpapi owns the single table that turns a code into a status. Any error
+// that is not a fault is, by construction, a generic failure at the edge.
+package fault
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Scope says how far a temporary refusal reaches.
+type Scope string
+
+// The scopes a temporary refusal (503) can have.
+const (
+	ScopeSession Scope = "session" // only the calling session hit a ceiling
+	ScopeProcess Scope = "process" // the whole process did
+)
+
+// Error is a coded failure. Detail is for people and may be answered to the
+// caller, so it never holds a secret. The wrapped cause is for the log only.
+type Error struct {
+	Code   Code
+	Detail string
+	// Reason is what the audit trail records; empty where nothing was audited.
+	Reason Reason
+	// Scope, Retryable and RetryAfter are set on temporary refusals only.
+	Scope      Scope
+	Retryable  bool
+	RetryAfter time.Duration
+
+	cause error
+}
+
+// New makes a fault. The detail names the field or object and what to do.
+func New(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Because returns a copy that carries cause for the log. The cause is never
+// answered to a caller.
+func (e *Error) Because(cause error) *Error {
+	c := *e
+	c.cause = cause
+	return &c
+}
+
+// Audited returns a copy that carries the audit reason.
+func (e *Error) Audited(reason Reason) *Error {
+	c := *e
+	c.Reason = reason
+	return &c
+}
+
+// Temporary makes a refusal that the caller may retry after the given time.
+func Temporary(code Code, scope Scope, retryAfter time.Duration, format string, args ...any) *Error {
+	e := New(code, format, args...)
+	e.Scope, e.Retryable, e.RetryAfter = scope, true, retryAfter
+	return e
+}
+
+// Error implements error with code and detail, never the cause: it is what a
+// caller may see.
+func (e *Error) Error() string { return string(e.Code) + ": " + e.Detail }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.cause }
+
+// Is matches another fault by its code, so that errors.Is(err, fault.New(code, ""))
+// and tests need no sentinel per code.
+func (e *Error) Is(target error) bool {
+	var t *Error
+	return errors.As(target, &t) && t.Code == e.Code
+}
+
+// CodeOf returns the code of the first fault in err's chain, or OpFailed for
+// any other non-nil error, or "" for nil.
+func CodeOf(err error) Code {
+	if err == nil {
+		return ""
+	}
+	var f *Error
+	if errors.As(err, &f) {
+		return f.Code
+	}
+	return OpFailed
+}
+
+// As returns the first fault in err's chain, or nil.
+func As(err error) *Error {
+	var f *Error
+	if errors.As(err, &f) {
+		return f
+	}
+	return nil
+}
+
+// ReasonOf returns the audit reason of the first fault in err's chain. A fault
+// without one, and any other error, is ReasonFailed.
+func ReasonOf(err error) Reason {
+	if f := As(err); f != nil && f.Reason != "" {
+		return f.Reason
+	}
+	return ReasonFailed
+}

@@ -1,0 +1,51 @@
+package keyserver
+
+import "time"
+
+// Outcome is how an audited operation ended.
+type Outcome string
+
+// The outcomes. An operation is recorded as allowed before its effect; if the
+// effect then fails, a second row says failed.
+const (
+	Allowed Outcome = "allowed"
+	Refused Outcome = "refused"
+	Failed  Outcome = "failed"
+)
+
+// AuditEntry is one row of the audit trail.
+type AuditEntry struct {
+	Seq       int64
+	Time      time.Time
+	Operation string
+	Outcome   Outcome
+	Reason    string // coded cause, empty for allowed
+	Principal PrincipalRef
+	Object    string
+	Kind      SessionKind
+	RequestID string
+	Filename  string
+	// Chain, Position, Hash and Previous link the row to its predecessor on
+	// the same chain; the first row's Previous is all zero.
+	Chain    int64
+	Position int64
+	Hash     [32]byte
+	Previous [32]byte
+}
+
+// AuditFilter selects audit rows. Zero fields select everything.
+type AuditFilter struct {
+	Reason    string
+	Principal *ID
+	Operation string
+	Since     time.Time
+	Until     time.Time
+	After     int64 // rows with a greater Seq
+	Limit     int
+}
+
+// AuditPage is one page of the trail, oldest row first.
+type AuditPage struct {
+	Entries []AuditEntry
+	Next    int64 // After of the next page, 0 when this one is the last
+}

@@ -1,0 +1,26 @@
+package keyserver
+
+// SessionKind says how the caller's session came to be and which rules it
+// lives under (DESIGN section 5).
+type SessionKind string
+
+// The session kinds. A kind is named after the login method.
+const (
+	PasswordSession SessionKind = "password"
+	// CertificateSession is a login by client certificate.
+	CertificateSession SessionKind = "certificate"
+	// InternalSession is the service acting for itself, for instance at first
+	// start. It never comes from a request.
+	InternalSession SessionKind = "internal"
+)
+
+// Caller is who asks. Every call of the port takes it explicitly. Rights are
+// not part of it: the engine reads them anew for each operation.
+type Caller struct {
+	Principal PrincipalRef
+	Name      string
+	Type      PrincipalType
+	Session   ID // the session's record, never its secret
+	Kind      SessionKind
+	RequestID string
+}

@@ -1,0 +1,41 @@
+package keyserver
+
+// ChangeKind is the noun of a change.
+type ChangeKind string
+
+// The kinds of state that a change can be about.
+const (
+	ChangeTrustedCA ChangeKind = "trustedCA"
+	ChangeRole      ChangeKind = "role"
+	ChangePrincipal ChangeKind = "principal"
+	ChangeKey       ChangeKind = "key" // the key itself or its access control list
+	ChangeSession   ChangeKind = "session"
+)
+
+// ChangeAction is what happened.
+type ChangeAction string
+
+// The actions.
+const (
+	Created ChangeAction = "created"
+	Updated ChangeAction = "updated"
+	Deleted ChangeAction = "deleted"
+)
+
+// Change is one committed change of state. Seq grows in commit order and has
+// no gaps below a committed value.
+type Change struct {
+	Seq    int64
+	Kind   ChangeKind
+	ID     ID
+	Action ChangeAction
+}
+
+// ChangePage answers a read of the change feed.
+type ChangePage struct {
+	Cursor  int64 // pass as after next time
+	Changes []Change
+	// Reset says that changes after the given cursor are no longer all held:
+	// the reader must read the state anew.
+	Reset bool
+}

@@ -1,0 +1,131 @@
+package keyserver
+
+// Duty is the kind of work an operation belongs to. Separating duties means
+// giving them to different roles.
+type Duty string
+
+// The duties.
+const (
+	Administration Duty = "administration"
+	Trust          Duty = "trust"
+	KeyUse         Duty = "key use"
+	Auditing       Duty = "audit"
+)
+
+// Operation is one row of the catalogue: the unit in which roles grant.
+type Operation struct {
+	ID   ID
+	Key  string // camelCase, the value of an audit entry's operation
+	Name string // for people
+	Duty Duty
+}
+
+// The catalogue of operations. Ids are permanent: roles in databases and
+// manifests in repositories refer to them.
+var (
+	OpListOperations  = operation(0x0101, "listOperations", "List Operations", Administration)
+	OpListRoles       = operation(0x0102, "listRoles", "List Roles", Administration)
+	OpCreateRole      = operation(0x0103, "createRole", "Create Role", Administration)
+	OpUpdateRole      = operation(0x0104, "updateRole", "Update Role", Administration)
+	OpDeleteRole      = operation(0x0105, "deleteRole", "Delete Role", Administration)
+	OpReadPrincipal   = operation(0x0111, "readPrincipal", "Read Principal", Administration)
+	OpCreatePrincipal = operation(0x0112, "createPrincipal", "Create Principal", Administration)
+	OpReadVersion     = operation(0x0121, "readVersion", "Read Version", Administration)
+	OpWatchChanges    = operation(0x0122, "watchChanges", "Watch Changes", Administration)
+
+	OpListTrustedCAs  = operation(0x0201, "listTrustedCAs", "List Trusted CAs", Trust)
+	OpAddTrustedCA    = operation(0x0202, "addTrustedCA", "Add Trusted CA", Trust)
+	OpRemoveTrustedCA = operation(0x0203, "removeTrustedCA", "Remove Trusted CA", Trust)
+
+	OpCreateKey    = operation(0x0301, "createKey", "Create Key", KeyUse)
+	OpReadKey      = operation(0x0302, "readKeyMetadata", "Read Key Metadata", KeyUse)
+	OpAuthorizeKey = operation(0x0303, "authorizeKey", "Authorize Key", KeyUse)
+	OpHMAC         = operation(0x0304, "hmacData", "HMAC Data", KeyUse)
+	OpReadACL      = operation(0x0311, "readACL", "Read ACL", KeyUse)
+	OpAmendACL     = operation(0x0312, "amendACL", "Amend ACL", KeyUse)
+
+	OpReadAudit = operation(0x0401, "readAudit", "Read Audit", Auditing)
+)
+
+// Operations is the whole catalogue, in the order of the ids.
+var Operations = []Operation{
+	OpListOperations, OpListRoles, OpCreateRole, OpUpdateRole, OpDeleteRole,
+	OpReadPrincipal, OpCreatePrincipal, OpReadVersion, OpWatchChanges,
+	OpListTrustedCAs, OpAddTrustedCA, OpRemoveTrustedCA,
+	OpCreateKey, OpReadKey, OpAuthorizeKey, OpHMAC, OpReadACL, OpAmendACL,
+	OpReadAudit,
+}
+
+func operation(id uint64, key, name string, duty Duty) Operation {
+	return Operation{ID: IDFromUint64(id), Key: key, Name: name, Duty: duty}
+}
+
+// AuditLogin and AuditLogout are audited without being granted by a role.
+const (
+	AuditLogin  = "login"
+	AuditLogout = "logout"
+)
+
+// BuiltInRole is a role that the key server defines for itself.
+type BuiltInRole struct {
+	ID         ID
+	Name       string
+	Operations []Operation
+}
+
+// Deployment says how duties are divided between the built-in roles.
+type Deployment string
+
+// The deployments (DESIGN section 4).
+const (
+	Unified Deployment = "unified" // Administrator also holds the Security Officer's operations
+	Split   Deployment = "split"   // it does not
+)
+
+// The built-in roles' ids. They are permanent.
+var (
+	RoleAdministrator   = IDFromUint64(0x01)
+	RoleSecurityOfficer = IDFromUint64(0x02)
+	RoleEncryptor       = IDFromUint64(0x03)
+	RoleExchanger       = IDFromUint64(0x04)
+	RoleAuditor         = IDFromUint64(0x05)
+)
+
+// BuiltInRoles returns the catalogue of built-in roles of a deployment.
+func BuiltInRoles(d Deployment) []BuiltInRole {
+	everybody := []Operation{OpListOperations, OpReadVersion}
+	officer := []Operation{
+		OpListRoles, OpReadPrincipal, OpWatchChanges,
+		OpListTrustedCAs, OpAddTrustedCA, OpRemoveTrustedCA, OpReadAudit,
+	}
+	administrator := []Operation{
+		OpListRoles, OpCreateRole, OpUpdateRole, OpDeleteRole,
+		OpReadPrincipal, OpCreatePrincipal, OpWatchChanges, OpListTrustedCAs,
+	}
+	if d != Split {
+		administrator = append(administrator, officer...)
+	}
+	exchanger := []Operation{OpReadKey, OpAuthorizeKey, OpHMAC, OpReadACL}
+	encryptor := append([]Operation{OpCreateKey, OpAmendACL}, exchanger...)
+	auditor := []Operation{OpListRoles, OpReadPrincipal, OpListTrustedCAs, OpWatchChanges, OpReadAudit}
+	roles := []BuiltInRole{
+		{RoleAdministrator, "Administrator", administrator},
+		{RoleSecurityOfficer, "Security Officer", officer},
+		{RoleEncryptor, "Encryptor", encryptor},
+		{RoleExchanger, "Exchanger", exchanger},
+		{RoleAuditor, "Auditor", auditor},
+	}
+	for i := range roles {
+		roles[i].Operations = append(roles[i].Operations, everybody...)
+	}
+	return roles
+}
+
+// Role returns the built-in role as a role.
+func (b BuiltInRole) Role() Role {
+	ids := make([]ID, len(b.Operations))
+	for i, op := range b.Operations {
+		ids[i] = op.ID
+	}
+	return Role{ID: b.ID, Name: b.Name, BuiltIn: true, Operations: NormalizeIDs(ids)}
+}

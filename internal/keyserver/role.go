@@ -1,0 +1,26 @@
+package keyserver
+
+import "slices"
+
+// Role is a named set of operations.
+type Role struct {
+	ID         ID
+	Name       string
+	BuiltIn    bool // defined by the key server, read-only
+	Operations []ID // sorted, no duplicates
+}
+
+// RoleChange names what to change of a role; a nil field stays as it is. An
+// empty, non-nil Operations removes every operation.
+type RoleChange struct {
+	Name       *string
+	Operations []ID
+}
+
+// NormalizeIDs sorts ids and drops duplicates: the form in which sets of ids
+// are stored and compared. It never returns nil.
+func NormalizeIDs(ids []ID) []ID {
+	out := append([]ID{}, ids...)
+	slices.SortFunc(out, func(a, b ID) int { return slices.Compare(a[:], b[:]) })
+	return slices.Compact(out)
+}

@@ -1,0 +1,25 @@
+package keyserver
+
+import (
+	"encoding/binary"
+	"time"
+)
+
+// Stamp is a raw 8-byte time: big-endian milliseconds since 1970 UTC, read as
+// unsigned. All zero means unset.
+type Stamp [8]byte
+
+// StampOf returns the stamp of t, cut to milliseconds. A time before 1970 is unset.
+func StampOf(t time.Time) Stamp {
+	var s Stamp
+	if ms := t.UnixMilli(); ms > 0 {
+		binary.BigEndian.PutUint64(s[:], uint64(ms))
+	}
+	return s
+}
+
+// IsUnset reports whether the stamp sets no bound.
+func (s Stamp) IsUnset() bool { return s == Stamp{} }
+
+// Millis returns the milliseconds since 1970 that the stamp holds.
+func (s Stamp) Millis() uint64 { return binary.BigEndian.Uint64(s[:]) }
