@@ -1,0 +1,23 @@
+# One static binary for the operator ("manager") and the API ("serve").
+FROM golang:1.26 AS build
+WORKDIR /src
+# The modules first: they change less often than the code.
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+ARG VERSION=unknown
+RUN make build VERSION="$VERSION" && \
+    # An empty data directory of the right owner, and a place for temporary files.
+    install -d -m 0700 -o 65532 -g 65532 /rootfs/data && \
+    install -d -m 1777 /rootfs/tmp && \
+    install -D -m 0644 /etc/ssl/certs/ca-certificates.crt /rootfs/etc/ssl/certs/ca-certificates.crt && \
+    install -D -m 0755 bin/keyserver-operator /rootfs/keyserver-operator
+
+FROM scratch
+COPY --from=build /rootfs/ /
+# Numeric, so that Kubernetes can check runAsNonRoot.
+USER 65532:65532
+# With a read-only root file system, mount volumes at /data and /tmp: nothing else is written.
+ENV KEYSERVER_DATA_DIR=/data
+EXPOSE 8443 9443
+ENTRYPOINT ["/keyserver-operator"]

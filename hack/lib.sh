@@ -1,0 +1,94 @@
+# shellcheck shell=bash
+# Shared by the scripts in hack/. What a script answers goes to stdout;
+# everything said to a person goes to stderr.
+
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# Not on every Unix; without it we wait for as long as it takes.
+command -v timeout >/dev/null || timeout() { shift; "$@"; }
+
+say() { printf '==> %s\n' "$*" >&2; }
+fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# Built tools and control planes are shared by all checkouts of this user.
+cache_dir() {
+	if [[ -n ${XDG_CACHE_HOME:-} ]]; then echo "$XDG_CACHE_HOME/keyserver-operator"
+	elif [[ -n ${HOME:-} ]]; then echo "$HOME/.cache/keyserver-operator"
+	else echo "$root/bin/cache"; fi
+}
+
+# digest FILE...: twelve hex digits over the contents.
+digest() {
+	if command -v sha256sum >/dev/null; then cat "$@" | sha256sum; else cat "$@" | shasum -a 256; fi | cut -c1-12
+}
+
+# The go command itself knows whether it can build this module (and may switch
+# its toolchain to be able to), so ask it instead of comparing versions.
+need_go() {
+	local want answer
+	want=$(awk '$1 == "go" { print $2 }' "$root/go.mod")
+	command -v go >/dev/null || fail "Go is not installed: install Go $want or newer and put it on PATH"
+	answer=$(cd "$root" && go list -m 2>&1) ||
+		fail "Go $want or newer is needed, found $(go env GOVERSION 2>/dev/null || go version): ${answer##*$'\n'}"
+}
+
+# need_disk GIGABYTES DIR...: each directory (or its nearest parent that exists).
+need_disk() {
+	local want=$1 dir free; shift
+	for dir in "$@"; do
+		while [[ ! -d $dir ]]; do dir=$(dirname "$dir"); done
+		free=$(df -Pk "$dir" | awk 'NR == 2 { print int($4 / 1048576) }')
+		((free >= want)) || fail "not enough disk: $free GB are free under $dir, about $want GB are needed"
+	done
+}
+
+# progress LABEL NOTE COMMAND...: runs the command with its output kept aside,
+# says every ten seconds that it is still at work, and shows the end of the
+# output if it fails. NOTE, which may be empty, says how long it takes or why.
+progress() {
+	local label=$1 note=${2:+, $2} start=$SECONDS log status=0 ticker; shift 2
+	log=$(mktemp)
+	say "$label${note/, /: }"
+	# The ticker ends by itself when this script is killed, and holds neither
+	# the caller's stdout nor the lock.
+	{
+		while sleep 1 && kill -0 $$ 2>/dev/null; do
+			if (((SECONDS - start) % 10 == 0)); then say "$label: $((SECONDS - start)) s so far$note"; fi
+		done
+	} >/dev/null 8>&- &
+	ticker=$!
+	# A Ctrl-C reaches the command too, being in the foreground; the trap
+	# above then ends this script.
+	"$@" >"$log" 2>&1 || status=$?
+	kill "$ticker" 2>/dev/null || true
+	wait "$ticker" 2>/dev/null || true
+	if ((status != 0)); then say "$label: failed after $((SECONDS - start)) s"; tail -n 20 "$log" >&2; else say "$label: done in $((SECONDS - start)) s"; fi
+	rm -f "$log"
+	return "$status"
+}
+
+# locked DIR: one run at a time fills DIR; the lock goes with the process.
+# Where there is no flock, two runs may both build: twice the work, but each
+# puts its result in place with a rename, so neither sees half a file.
+locked() {
+	mkdir -p "$1"
+	command -v flock >/dev/null || return 0
+	exec 8>"$1/.lock"
+	flock -n 8 || progress "waiting for another run that builds the same" "in $1" flock 8
+	rm -f "$1"/.tmp.*
+}
+
+# need_debian_packages REASON PACKAGE...: installs them where this may be done.
+need_debian_packages() {
+	local reason=$1; shift
+	if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
+		fail "$reason: install one (on Debian and Ubuntu: sudo apt-get install $*) and run this again"
+	fi
+	say "$reason"
+	progress "installing $*" "with apt-get" env DEBIAN_FRONTEND=noninteractive bash -c \
+		'apt-get update && apt-get install -y --no-install-recommends "$@"' - "$@" ||
+		fail "apt-get could not install $*; its last lines are above"
+}

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Usage: KEYSERVER_PG_BIN=$(hack/postgres.sh)
+#
+# Prints the directory of the PostgreSQL server binaries (initdb, postgres,
+# pg_ctl) with which the tests start a private server. The first of these that
+# applies: KEYSERVER_PG_BIN, PATH, the newest of Debian's versions; if there is
+# none, Debian's package is installed where this script may do that.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+complete() { [[ -x $1/initdb && -x $1/postgres && -x $1/pg_ctl ]]; }
+
+find_postgres() {
+	local postgres dir
+	if postgres=$(command -v postgres); then
+		dir=$(dirname "$(readlink -f "$postgres")") # a link on PATH may stand without its siblings
+		if complete "$dir"; then echo "$dir"; return; fi
+	fi
+	for dir in $(printf '%s\n' /usr/lib/postgresql/*/bin | sort -rV); do
+		if complete "$dir"; then echo "$dir"; return; fi
+	done
+	return 1
+}
+
+if [[ -n ${KEYSERVER_PG_BIN:-} ]]; then
+	complete "$KEYSERVER_PG_BIN" ||
+		fail "KEYSERVER_PG_BIN is $KEYSERVER_PG_BIN, but initdb, postgres and pg_ctl are not all there: correct it, or unset it"
+	echo "$KEYSERVER_PG_BIN"
+	exit 0
+fi
+
+find_postgres && exit 0
+need_debian_packages "the tests also run on PostgreSQL, and this machine has no PostgreSQL server" postgresql
+find_postgres || fail "Debian's postgresql package is installed, but its server binaries are not where Debian puts them"

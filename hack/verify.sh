@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Usage: make verify
+#
+# Fails if anything generated, formatted or tidied is stale, and prints the
+# commands that fix it. It works on a copy: the checkout is never changed.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+need_go
+cd "$root"
+fixes=()
+stale() { # WHAT FIX
+	say "STALE: $1"
+	fixes+=("$2")
+}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+say "generated files"
+mkdir "$work/before" "$work/after"
+tar -c --exclude=./bin --exclude=./.git --exclude=./.keyserver . | tar -x -C "$work/before"
+cp -R "$work/before/." "$work/after"
+ln -s "$root/bin" "$work/after/bin" # the tools that make has just built
+make -s -C "$work/after" generate manifests >&2 ||
+	fail "could not regenerate; the reason is above"
+rm "$work/after/bin"
+if ! (cd "$work" && diff -ruN before after) >&2; then
+	stale "the files above differ from what the code generates" "make generate manifests"
+fi
+
+for module in $(find . -name go.mod -not -path './bin/*' | sort); do
+	directory=$(dirname "$module")
+	say "go mod tidy in $directory"
+	(cd "$directory" && go mod tidy -diff) >&2 ||
+		stale "$module or its go.sum" "(cd $directory && go mod tidy)"
+done
+
+say "gofmt"
+unformatted=$(gofmt -l .)
+[[ -z $unformatted ]] || stale "not formatted: ${unformatted//$'\n'/ }" "gofmt -w ${unformatted//$'\n'/ }"
+
+say "go vet"
+go vet ./... >&2 || fail "go vet found the mistakes above; correct them by hand"
+
+if ((${#fixes[@]} > 0)); then
+	printf '\nmake verify failed. To fix it, run:\n' >&2
+	printf '    %s\n' "${fixes[@]}" >&2
+	exit 1
+fi
+say "everything generated, formatted and tidied is up to date"
