@@ -1,0 +1,64 @@
+package schema
+
+// ACLChangeRequest asks for rights over a key.
+type ACLChangeRequest struct {
+	TTag        HiddenLink `json:"ttag" doc:"Hidden link of the key."`
+	SystemID    SystemID   `json:"systemId" doc:"The key server that owns the principal; a wrong one names a principal that does not exist."`
+	PrincipalID DecimalID  `json:"principalId" doc:"In decimal."`
+	Rights      Rights     `json:"rights" doc:"Bitmask or names. The key server widens it: WRITE adds READ, OWNER adds both."`
+	// MaxUsage is a pointer because 0 is a limit.
+	MaxUsage  *int64 `json:"maxUsage,omitzero" limit:"-1..9007199254740992" doc:"How many grants the entry is good for; left out or -1, any number."`
+	StartTime *Stamp `json:"startTime,omitzero" doc:"Raw stamp; left out, unset."`
+	EndTime   *Stamp `json:"endTime,omitzero" doc:"Raw stamp; left out, unset."`
+}
+
+// ACLRevokeRequest names an entry.
+type ACLRevokeRequest struct {
+	TTag        HiddenLink `json:"ttag" doc:"Hidden link of the key."`
+	SystemID    SystemID   `json:"systemId"`
+	PrincipalID DecimalID  `json:"principalId" doc:"In decimal."`
+}
+
+// ACLEntry is one principal's rights over one key.
+type ACLEntry struct {
+	PrincipalID    DecimalID `json:"principalId"`
+	SystemID       SystemID  `json:"systemId"`
+	ACLEntryID     Base64ID  `json:"aclEntryId" doc:"Opaque handle."`
+	ACLID          Base64ID  `json:"aclId" doc:"Opaque handle."`
+	Rights         Rights    `json:"rights" doc:"As held, widened: test with a mask, never for equality."`
+	RightNames     []string  `json:"rightNames" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX"`
+	MaxUsage       int64     `json:"maxUsage" doc:"-1 means no limit."`
+	UserRight      int64     `json:"userRight"`
+	StartTime      Stamp     `json:"startTime"`
+	StartTimeUnset bool      `json:"startTimeUnset"`
+	EndTime        Stamp     `json:"endTime"`
+	EndTimeUnset   bool      `json:"endTimeUnset"`
+}
+
+// ACLLink is the hidden link as the list holds it. Do not depend on its shape;
+// use the ttag that was sent.
+type ACLLink struct {
+	SystemID SystemID   `json:"systemId"`
+	TTag     HiddenLink `json:"ttag"`
+}
+
+// ACLInfo is the access control list of one key.
+type ACLInfo struct {
+	ACLID      Base64ID   `json:"aclId"`
+	HiddenLink ACLLink    `json:"hiddenLink"`
+	Expired    bool       `json:"expired"`
+	EntryCount int        `json:"entryCount"`
+	Entries    []ACLEntry `json:"entries"`
+}
+
+// ACLResponse is the verdict of the ACL routes: what was asked for and, apart
+// from it, what reads back.
+type ACLResponse struct {
+	Operation           string    `json:"operation" doc:"The key server operation that was sent."`
+	Verified            bool      `json:"verified" doc:"The read-back shows what was asked for."`
+	RequestedRights     *Rights   `json:"requestedRights" doc:"Null on a read and on a revocation."`
+	RequestedRightNames *[]string `json:"requestedRightNames" doc:"Null on a read and on a revocation."`
+	Entry               *ACLEntry `json:"entry" doc:"The principal's entry as read back; null is what a revocation wants."`
+	ACL                 ACLInfo   `json:"acl"`
+	Verdict
+}

@@ -1,0 +1,38 @@
+package schema
+
+import "time"
+
+// AuditQuery selects audit rows. What is left out selects everything.
+type AuditQuery struct {
+	Reason      string     `query:"reason" limit:"1..64" doc:"Coded cause, for instance aclDenied."`
+	PrincipalID *DecimalID `query:"principalId" doc:"Who asked, in decimal."`
+	Operation   string     `query:"operation" limit:"1..64" doc:"For instance hmacData."`
+	Since       time.Time  `query:"since" doc:"Rows at or after this RFC 3339 time."`
+	Until       time.Time  `query:"until" doc:"Rows before this RFC 3339 time."`
+	Cursor      int64      `query:"cursor" limit:"0..9007199254740992" doc:"The next of an earlier page."`
+	Limit       *int       `query:"limit" limit:"1..1000" doc:"Rows in a page, 100 when left out."`
+}
+
+// AuditEntry is one row of the audit trail.
+type AuditEntry struct {
+	Seq          int64     `json:"seq"`
+	Time         time.Time `json:"time"`
+	Operation    string    `json:"operation"`
+	Outcome      string    `json:"outcome" enum:"allowed,refused,failed"`
+	Reason       string    `json:"reason,omitzero" doc:"Coded cause; absent where the operation was allowed."`
+	PrincipalID  DecimalID `json:"principalId"`
+	SystemID     SystemID  `json:"systemId"`
+	Object       string    `json:"object"`
+	SessionKind  string    `json:"sessionKind"`
+	RequestID    string    `json:"requestId"`
+	Filename     string    `json:"filename,omitzero" doc:"What authorize was told the key is for."`
+	Chain        int64     `json:"chain" doc:"The chain that the row belongs to; one per writer."`
+	Hash         Base64    `json:"hash" doc:"Covers the row and previousHash."`
+	PreviousHash Base64    `json:"previousHash"`
+}
+
+// AuditPage is one page of the trail, oldest row first.
+type AuditPage struct {
+	Entries []AuditEntry `json:"entries"`
+	Next    *int64       `json:"next" doc:"The cursor of the next page, or null when this is the last."`
+}

@@ -1,0 +1,22 @@
+package schema
+
+// ChangesQuery is a read of the change feed.
+type ChangesQuery struct {
+	After int64 `query:"after" limit:"0..9007199254740992" doc:"The cursor of an earlier answer; 0 or left out reads from the start."`
+	Wait  int   `query:"wait" limit:"0..60" doc:"Seconds to wait for a change when there is none yet."`
+}
+
+// Change is one committed change of state.
+type Change struct {
+	Seq    int64  `json:"seq"`
+	Kind   string `json:"kind" doc:"The noun: trustedCA, role, principal, key, session."`
+	ID     HexID  `json:"id" doc:"Of the object, in hexadecimal whatever spelling its routes take."`
+	Action string `json:"action" enum:"created,updated,deleted"`
+}
+
+// ChangePage answers a read of the change feed.
+type ChangePage struct {
+	Cursor  int64    `json:"cursor" doc:"Send it as after."`
+	Changes []Change `json:"changes"`
+	Reset   bool     `json:"reset" doc:"The cursor is too old: read the state anew."`
+}

@@ -1,0 +1,159 @@
+package schema
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/canonical"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// MaxExactInteger is the largest integer that every JSON reader holds exactly,
+// 2^53. A larger principalId travels as a decimal string.
+const MaxExactInteger = 1 << 53
+
+// HexID is an 8-byte identifier in 16 hexadecimal digits: the spelling of
+// {id} path segments, roles and operations.
+type HexID keyserver.ID
+
+var (
+	errHexID     = errors.New("must be 16 hexadecimal digits")
+	errDecimalID = errors.New("must be a decimal number from 0 to 18446744073709551615 without sign or leading zeros, as a string when above 9007199254740992")
+	errBase64ID  = errors.New("must be canonical base64 of 8 bytes, not hexadecimal and not a number")
+	errSystemID  = errors.New("must be an integer from 0 to 4294967295")
+)
+
+// MarshalText answers lower-case digits.
+func (id HexID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText accepts digits of either case.
+func (id *HexID) UnmarshalText(text []byte) error {
+	parsed, err := keyserver.ParseHexID(string(text))
+	if err != nil {
+		return errHexID
+	}
+	*id = HexID(parsed)
+	return nil
+}
+
+// String returns lower-case digits.
+func (id HexID) String() string { return keyserver.ID(id).Hex() }
+
+// DecimalID is an 8-byte identifier as a decimal number: the spelling of
+// principalId. A request may send an integer up to 2^53 or a string; an answer
+// is always a string.
+type DecimalID keyserver.ID
+
+// MarshalText answers the decimal string.
+func (id DecimalID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText reads the decimal string.
+func (id *DecimalID) UnmarshalText(text []byte) error {
+	parsed, err := keyserver.ParseDecimalID(string(text))
+	if err != nil {
+		return errDecimalID
+	}
+	*id = DecimalID(parsed)
+	return nil
+}
+
+// UnmarshalJSON reads a string or an integer. A number with a fraction or an
+// exponent is refused: readers disagree on what it means.
+func (id *DecimalID) UnmarshalJSON(value []byte) error {
+	if len(value) > 0 && value[0] == '"' {
+		var s string
+		if err := json.Unmarshal(value, &s); err != nil {
+			return errDecimalID
+		}
+		return id.UnmarshalText([]byte(s))
+	}
+	n, err := parseInteger(value, MaxExactInteger)
+	if err != nil {
+		return errDecimalID
+	}
+	*id = DecimalID(keyserver.IDFromUint64(n))
+	return nil
+}
+
+// String returns the decimal spelling.
+func (id DecimalID) String() string { return keyserver.ID(id).Decimal() }
+
+// Base64ID is an 8-byte identifier in canonical base64: the spelling of
+// certificateId and of the opaque handles of access control lists.
+type Base64ID keyserver.ID
+
+// MarshalText spells the id.
+func (id Base64ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText refuses the other spellings.
+func (id *Base64ID) UnmarshalText(text []byte) error {
+	parsed, err := keyserver.ParseBase64ID(string(text))
+	if err != nil {
+		return errBase64ID
+	}
+	*id = Base64ID(parsed)
+	return nil
+}
+
+// String returns canonical base64.
+func (id Base64ID) String() string { return keyserver.ID(id).Base64() }
+
+// SystemID identifies a key server, as a JSON integer.
+type SystemID keyserver.SystemID
+
+// UnmarshalJSON reads a non-negative integer of 32 bits.
+func (id *SystemID) UnmarshalJSON(value []byte) error {
+	n, err := parseInteger(value, 1<<32-1)
+	if err != nil {
+		return errSystemID
+	}
+	*id = SystemID(n)
+	return nil
+}
+
+// MarshalJSON answers the integer.
+func (id SystemID) MarshalJSON() ([]byte, error) {
+	return strconv.AppendUint(nil, uint64(id), 10), nil
+}
+
+// HiddenLink is the opaque handle of a key: 1 to 64 bytes in canonical base64.
+// An empty one is refused, because it names no key and a key server could take
+// it for a request to mint one.
+type HiddenLink keyserver.HiddenLink
+
+var (
+	errEmptyLink = errors.New("must not be empty; send the canonical base64 of the key's hidden link")
+	errLink      = errors.New("must be the canonical base64 of a hidden link of 1 to 64 bytes")
+)
+
+// MarshalText spells the link.
+func (l HiddenLink) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// UnmarshalText reads canonical base64.
+func (l *HiddenLink) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		return errEmptyLink
+	}
+	raw, err := canonical.Decode(string(text))
+	if err != nil || len(raw) > keyserver.MaxHiddenLink {
+		return errLink
+	}
+	*l = HiddenLink(raw)
+	return nil
+}
+
+// String returns canonical base64.
+func (l HiddenLink) String() string { return keyserver.HiddenLink(l).Base64() }
+
+// parseInteger reads a JSON integer from 0 to limit, without fraction or exponent.
+func parseInteger(value []byte, limit uint64) (uint64, error) {
+	n, err := strconv.ParseUint(string(value), 10, 64)
+	if err != nil {
+		return 0, err
+	}
+	if n > limit || (len(value) > 1 && value[0] == '0') {
+		return 0, strconv.ErrRange
+	}
+	return n, nil
+}

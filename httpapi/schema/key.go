@@ -1,0 +1,51 @@
+package schema
+
+// MintKeyRequest asks for a new key.
+type MintKeyRequest struct {
+	Algorithm string `json:"algorithm" enum:"HMAC-SHA384,AES-256"`
+	// Material is nil to mint a key. Empty material is refused, because it
+	// could pass for that.
+	Material *Base64 `json:"material,omitzero" limit:"1..1024" doc:"Key bytes to import: 1 to 1024 for HMAC-SHA384, 32 for AES-256. Left out, the key server draws them."`
+}
+
+// KeyRequest names a key.
+type KeyRequest struct {
+	TTag HiddenLink `json:"ttag" doc:"Hidden link of the key."`
+}
+
+// KeyMetadata is everything about a key but its bytes.
+type KeyMetadata struct {
+	TTag      HiddenLink `json:"ttag" doc:"Hidden link, the only handle of the key."`
+	AlgID     *int       `json:"algid" doc:"Numeric identifier of the algorithm."`
+	Algorithm *string    `json:"algorithm"`
+	KeyBytes  *int       `json:"keyBytes" doc:"Length of the key in bytes."`
+	IVBytes   *int       `json:"ivBytes" doc:"Length of an initialisation vector in bytes."`
+	Detail    string     `json:"detail,omitzero"`
+}
+
+// AuthorizeKeyRequest asks whether the caller may use a key.
+type AuthorizeKeyRequest struct {
+	TTag     HiddenLink `json:"ttag" doc:"Hidden link of the key."`
+	Filename string     `json:"filename,omitzero" limit:"1..1024" doc:"What the key is for; recorded in the audit row."`
+}
+
+// KeyGrant is a yes. A no is a 403.
+type KeyGrant struct {
+	Authorized      bool     `json:"authorized" enum:"true"`
+	SystemID        SystemID `json:"systemId" doc:"The key server that owns the key."`
+	FilenameAudited bool     `json:"filenameAudited"`
+	Detail          string   `json:"detail,omitzero"`
+}
+
+// HMACRequest asks for an HMAC-SHA384.
+type HMACRequest struct {
+	HiddenLink HiddenLink `json:"hiddenLink" doc:"Hidden link of the key."`
+	Data       Base64     `json:"data" limit:"0..16777216" doc:"The message; the empty string is the empty message."`
+}
+
+// HMACResponse is the MAC.
+type HMACResponse struct {
+	Algorithm string `json:"algorithm" enum:"HMAC-SHA384"`
+	MAC       Base64 `json:"mac" doc:"48 bytes."`
+	MACBytes  int    `json:"macBytes" enum:"48"`
+}

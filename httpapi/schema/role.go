@@ -1,0 +1,49 @@
+package schema
+
+// Role is a named set of operations.
+type Role struct {
+	ID         HexID   `json:"id"`
+	Name       string  `json:"name"`
+	BuiltIn    *bool   `json:"builtIn" doc:"True for a role that the key server defines for itself; it is read-only."`
+	Operations []HexID `json:"operations" doc:"Ids as GET /api/operations lists them."`
+}
+
+// RoleList answers GET /api/roles.
+type RoleList struct {
+	Count  int    `json:"count"`
+	Roles  []Role `json:"roles"`
+	Detail string `json:"detail"`
+}
+
+// CreateRoleRequest asks for a new role.
+type CreateRoleRequest struct {
+	Name       string  `json:"name" limit:"1..128"`
+	Operations []HexID `json:"operations" items:"0..1024" doc:"The complete set."`
+}
+
+// UpdateRoleRequest renames a role, replaces its operations, or both.
+type UpdateRoleRequest struct {
+	Name *string `json:"name,omitzero" limit:"1..128"`
+	// Operations is nil when the set stays as it is; empty, not nil, removes
+	// every operation.
+	Operations []HexID `json:"operations,omitzero" items:"0..1024" doc:"The complete new set; empty removes every operation."`
+}
+
+// RoleSaved is the verdict on creating or changing a role.
+type RoleSaved struct {
+	ID                  HexID   `json:"id"`
+	Requested           *string `json:"requested,omitzero" doc:"The name that was sent; absent when none was."`
+	RequestedOperations []HexID `json:"requestedOperations,omitzero" doc:"The operations that were sent; absent when none were."`
+	Saved               bool    `json:"saved" doc:"Everything that was sent reads back."`
+	Missing             bool    `json:"missing,omitzero" doc:"The fresh read has no such role."`
+	Role                *Role   `json:"role" doc:"As read back; null when missing."`
+	Verdict
+}
+
+// RoleGone is the verdict on deleting a role.
+type RoleGone struct {
+	ID   HexID `json:"id"`
+	Gone bool  `json:"gone" doc:"A fresh read no longer lists the role."`
+	Role Role  `json:"role" doc:"As it stood before the deletion."`
+	Verdict
+}

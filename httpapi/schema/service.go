@@ -1,0 +1,32 @@
+package schema
+
+// Health says that the process serves.
+type Health struct {
+	Status string `json:"status" enum:"ok"`
+}
+
+// Part is the state of one part of the service.
+type Part struct {
+	Part           string `json:"part"`
+	Ready          bool   `json:"ready"`
+	Detail         string `json:"detail"`
+	RetryInSeconds int    `json:"retryInSeconds,omitzero" doc:"When the part is tried again."`
+}
+
+// Ready says part by part whether the service can do its work.
+type Ready struct {
+	Ready bool   `json:"ready"`
+	Parts []Part `json:"parts"`
+	Verdict
+}
+
+// Version is the key server's version record. A field that the key server did
+// not report is absent, never a default.
+type Version struct {
+	Major   *int   `json:"major,omitzero"`
+	Minor   *int   `json:"minor,omitzero"`
+	Build   *int   `json:"build,omitzero"`
+	Edition *int   `json:"edition,omitzero"`
+	Version string `json:"version" doc:"Free-form banner, not a rendering of the numbers."`
+	Detail  string `json:"detail"`
+}

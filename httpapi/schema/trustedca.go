@@ -1,0 +1,47 @@
+package schema
+
+// TrustedCA is a row of the trusted list.
+type TrustedCA struct {
+	Certificate
+	RevocationDigest *string `json:"revocationDigest" doc:"Upper-case hexadecimal SHA-256 of the DER (SHA-384 for EC keys of 384 bits and more); null when the stored body does not parse."`
+}
+
+// TrustedCAList answers GET /api/trusted-cas.
+type TrustedCAList struct {
+	Count      int         `json:"count"`
+	TrustedCAs []TrustedCA `json:"trustedCAs"`
+}
+
+// AddTrustedCARequest names one CA certificate.
+type AddTrustedCARequest struct {
+	Certificate Base64 `json:"certificate" limit:"1..65536" doc:"One DER X.509 CA certificate; not PEM, not a bundle."`
+}
+
+// TrustedCAAdded is the verdict on an addition.
+type TrustedCAAdded struct {
+	Saved             bool         `json:"saved" doc:"A fresh read of the list contains the certificate."`
+	MatchedBy         string       `json:"matchedBy,omitzero" enum:"certificate-body,echoed-id,sole-new-entry" doc:"The evidence, strongest first; absent where there is none."`
+	WasAlreadyPresent bool         `json:"wasAlreadyPresent"`
+	ListCountBefore   int          `json:"listCountBefore"`
+	ListCountAfter    int          `json:"listCountAfter"`
+	AppearedCount     int          `json:"appearedCount" doc:"Rows that the fresh read has and the earlier one had not."`
+	TrustedCA         *Certificate `json:"trustedCA" doc:"The row as read back; null where there is none."`
+	EchoedCount       int          `json:"echoedCount" doc:"Objects that the key server echoed: information, not evidence."`
+	Verdict
+}
+
+// RemoveTrustedCARequest names a row of the trusted list.
+type RemoveTrustedCARequest struct {
+	CertificateID Base64ID `json:"certificateId" doc:"As GET /api/trusted-cas lists it."`
+}
+
+// TrustedCARemoved is the verdict on a removal.
+type TrustedCARemoved struct {
+	Gone            bool        `json:"gone" doc:"A fresh read no longer lists the CA."`
+	CertificateID   Base64ID    `json:"certificateId"`
+	ListCountBefore int         `json:"listCountBefore"`
+	ListCountAfter  int         `json:"listCountAfter"`
+	EchoedObjects   *int        `json:"echoedObjects"`
+	TrustedCA       Certificate `json:"trustedCA" doc:"The row as it stood before the removal."`
+	Verdict
+}
