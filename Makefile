@@ -50,6 +50,7 @@ generate: bin/controller-gen ## Regenerate deep copies and documents from the co
 
 .PHONY: manifests
 manifests: bin/controller-gen ## Regenerate CRDs and RBAC from the markers in the code
+	rm -f config/crd/bases/*.yaml # of kinds that are gone, too
 	bin/controller-gen crd paths=./api/... output:crd:artifacts:config=config/crd/bases
 	bin/controller-gen rbac:roleName=manager paths=./controllers/... output:rbac:artifacts:config=config/rbac
 

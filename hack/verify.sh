@@ -32,7 +32,7 @@ for module in $(find . -name go.mod -not -path './bin/*' | sort); do
 	directory=$(dirname "$module")
 	say "go mod tidy in $directory"
 	(cd "$directory" && go mod tidy -diff) >&2 ||
-		stale "$module or its go.sum" "(cd $directory && go mod tidy)"
+		stale "$module or its go.sum" "go -C $directory mod tidy"
 done
 
 say "gofmt"
