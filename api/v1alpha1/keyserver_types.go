@@ -1,0 +1,161 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// KeyServerSpec says how to reach one /api and who may use it.
+type KeyServerSpec struct {
+	// URL of the service, without /api: https://keyserver.example:8443. Plain
+	// http is accepted for loopback addresses only.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:XValidation:rule="isURL(self) && (url(self).getScheme() == 'https' || (url(self).getScheme() == 'http' && url(self).getHostname() in ['localhost', '127.0.0.1', '::1', '[::1]']))",message="must be an https URL such as https://keyserver.example:8443; plain http is accepted for loopback addresses only"
+	// +kubebuilder:validation:XValidation:rule="!self.contains('@') && !self.contains('?') && !self.contains('#')",message="must not hold a user, a query or a fragment"
+	URL string `json:"url"`
+
+	// CABundle holds the PEM certificates that the service's own certificate
+	// is checked against. Without it the system's roots are used.
+	// +optional
+	CABundle *CABundle `json:"caBundle,omitempty"`
+
+	// Credentials the manager logs in with.
+	Credentials KeyServerCredentials `json:"credentials"`
+
+	// AllowedNamespaces says whose objects may use this KeyServer. Unless it
+	// is given, only those of the namespace "default": an object in an allowed
+	// namespace acts with the credentials above, so that nobody is let in by
+	// omission. An empty selector admits every namespace.
+	// +kubebuilder:default={names: {"default"}}
+	// +optional
+	AllowedNamespaces *AllowedNamespaces `json:"allowedNamespaces,omitempty"`
+}
+
+// CABundle is where the certificates of the service's CA come from.
+// +kubebuilder:validation:XValidation:rule="[has(self.inline), has(self.secretKeyRef), has(self.configMapKeyRef)].filter(x, x).size() == 1",message="give exactly one of inline, secretKeyRef and configMapKeyRef"
+type CABundle struct {
+	// Inline holds one or more PEM certificates.
+	// +kubebuilder:validation:MaxLength=262144
+	// +kubebuilder:validation:XValidation:rule="self.contains('-----BEGIN CERTIFICATE-----')",message="must hold at least one PEM block of type CERTIFICATE"
+	// +kubebuilder:validation:XValidation:rule="!self.contains('PRIVATE KEY')",message="must not hold a private key"
+	// +optional
+	Inline *string `json:"inline,omitempty"`
+	// SecretKeyRef names the key of a Secret, for instance ca.crt.
+	// +optional
+	SecretKeyRef *NamespacedKeyReference `json:"secretKeyRef,omitempty"`
+	// ConfigMapKeyRef names the key of a ConfigMap, for instance ca.crt.
+	// +optional
+	ConfigMapKeyRef *NamespacedKeyReference `json:"configMapKeyRef,omitempty"`
+}
+
+// KeyServerCredentials are the identities the manager acts as.
+type KeyServerCredentials struct {
+	// Administrator manages roles, and everything else in a unified deployment.
+	Administrator PasswordCredential `json:"administrator"`
+	// SecurityOfficer manages trust where duties are split. Without it the
+	// administrator does.
+	// +optional
+	SecurityOfficer *PasswordCredential `json:"securityOfficer,omitempty"`
+}
+
+// PasswordCredential is a password principal.
+type PasswordCredential struct {
+	// SecretRef names the Secret that holds name and password. A change of the
+	// Secret takes effect at once.
+	SecretRef CredentialSecretReference `json:"secretRef"`
+}
+
+// CredentialSecretReference names a Secret and its keys. The defaults are the
+// keys of a Secret of type kubernetes.io/basic-auth.
+type CredentialSecretReference struct {
+	// Namespace of the Secret.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+	// Name of the Secret.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// UsernameKey is the key that holds the principal's name.
+	// +kubebuilder:default=username
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	UsernameKey string `json:"usernameKey,omitempty"`
+	// PasswordKey is the key that holds the password.
+	// +kubebuilder:default=password
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	PasswordKey string `json:"passwordKey,omitempty"`
+}
+
+// AllowedNamespaces admits a namespace if it is listed or selected.
+type AllowedNamespaces struct {
+	// Names of namespaces.
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="must be the name of a namespace; to admit all, give an empty selector"
+	// +optional
+	Names []string `json:"names,omitempty"`
+	// Selector picks namespaces by label. An empty selector picks all.
+	// +optional
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+}
+
+// KeyServerStatus is what the manager knows of the service.
+type KeyServerStatus struct {
+	// ObservedGeneration is the generation of the spec that the conditions are about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Conditions are Ready, ChangeFeed and, while they hold, Reconciling and Stalled.
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Version is the banner of the key server.
+	// +optional
+	Version string `json:"version,omitempty"`
+	// Cursor is how far the change feed had been followed when this status was
+	// last written. It is not written for its own sake.
+	// +optional
+	Cursor int64 `json:"cursor,omitempty"`
+	// LastHandledReconcileAt is the last value of the annotation
+	// trust.keyserver.dev/reconcile-requested-at that was acted upon.
+	// +optional
+	LastHandledReconcileAt string `json:"lastHandledReconcileAt,omitempty"`
+}
+
+// KeyServer is one service that honours the /api contract. All other kinds
+// refer to it by name.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=ks,categories=keyserver
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="URL",type=string,JSONPath=`.spec.url`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`,priority=1
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type KeyServer struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec KeyServerSpec `json:"spec"`
+	// Until the manager has been here, the status counts as behind the spec.
+	// +kubebuilder:default:={"observedGeneration":-1}
+	// +optional
+	Status KeyServerStatus `json:"status,omitempty"`
+}
+
+// KeyServerList is a list of KeyServers.
+//
+// +kubebuilder:object:root=true
+type KeyServerList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []KeyServer `json:"items"`
+}

@@ -1,0 +1,183 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// ManagementPolicy says whether the manager may write.
+// +kubebuilder:validation:Enum=Manage;Observe
+type ManagementPolicy string
+
+// The management policies.
+const (
+	// Manage writes until the key server agrees with what is declared.
+	Manage ManagementPolicy = "Manage"
+	// Observe only compares, and lists the differences in status.drift.
+	Observe ManagementPolicy = "Observe"
+)
+
+// AdoptionPolicy says what happens when the external object is already there.
+// +kubebuilder:validation:Enum=IfIdentical;Always;Never
+type AdoptionPolicy string
+
+// The adoption policies.
+const (
+	// AdoptIfIdentical takes it over only if nothing has to be changed.
+	AdoptIfIdentical AdoptionPolicy = "IfIdentical"
+	// AdoptAlways takes it over and corrects it.
+	AdoptAlways AdoptionPolicy = "Always"
+	// AdoptNever leaves it alone and says Conflict.
+	AdoptNever AdoptionPolicy = "Never"
+)
+
+// DeletionPolicy says what happens to the external object when this one is deleted.
+// +kubebuilder:validation:Enum=DeleteIfCreated;Delete;Retain
+type DeletionPolicy string
+
+// The deletion policies.
+const (
+	// DeleteIfCreated deletes what this object created and leaves what it adopted.
+	DeleteIfCreated DeletionPolicy = "DeleteIfCreated"
+	// DeleteExternal deletes it either way.
+	DeleteExternal DeletionPolicy = "Delete"
+	// RetainExternal leaves it either way.
+	RetainExternal DeletionPolicy = "Retain"
+)
+
+// Provenance says how an external object came to belong to this one.
+// +kubebuilder:validation:Enum=Created;Adopted
+type Provenance string
+
+// The provenances.
+const (
+	Created Provenance = "Created"
+	Adopted Provenance = "Adopted"
+)
+
+// KeyServerReference names a KeyServer. KeyServers are cluster-scoped.
+type KeyServerReference struct {
+	// Name of the KeyServer.
+	// +kubebuilder:default=default
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be the name of a KeyServer: lower-case letters, digits, '-' and '.'"
+	// +optional
+	Name string `json:"name,omitempty"`
+}
+
+// ManagedSpec is the part of the spec that every kind shares.
+type ManagedSpec struct {
+	// KeyServerRef names the KeyServer that this object is about. It cannot be
+	// changed: what was made on one key server would be forgotten there.
+	// +kubebuilder:default={name: "default"}
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; delete this object and create it anew for the other KeyServer"
+	// +optional
+	KeyServerRef KeyServerReference `json:"keyServerRef,omitzero"`
+
+	// ManagementPolicy is Manage to make the key server agree with this object,
+	// or Observe to write nothing and report differences in status.drift.
+	// +kubebuilder:default=Manage
+	// +optional
+	ManagementPolicy ManagementPolicy `json:"managementPolicy,omitempty"`
+
+	// AdoptionPolicy says what to do if the external object exists already:
+	// IfIdentical takes it over only if nothing has to change, Always takes it
+	// over and corrects it, Never reports a Conflict.
+	// +kubebuilder:default=IfIdentical
+	// +optional
+	AdoptionPolicy AdoptionPolicy `json:"adoptionPolicy,omitempty"`
+
+	// DeletionPolicy says what becomes of the external object when this one is
+	// deleted: DeleteIfCreated deletes what this object created and leaves what
+	// it adopted, Delete deletes both, Retain leaves both.
+	// +kubebuilder:default=DeleteIfCreated
+	// +optional
+	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
+
+	// ResyncInterval is the longest time that this object relies on an earlier
+	// reading of the key server. Outside changes are normally seen within a
+	// second through the change feed; this is the net below it. Jitter of a
+	// tenth is added. From 5s to 24h.
+	// +kubebuilder:default="10m"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,9}([.][0-9]{1,9})?(ms|s|m|h))+$') && duration(self) >= duration('5s') && duration(self) <= duration('24h')",message="must be a duration from 5s to 24h, such as 30s, 10m or 1h30m"
+	// +optional
+	ResyncInterval *metav1.Duration `json:"resyncInterval,omitempty"`
+}
+
+// ManagedStatus is the part of the status that every kind shares.
+type ManagedStatus struct {
+	// ObservedGeneration is the generation of the spec that the conditions are about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Conditions are Ready, Verified and, while they hold, Reconciling, Stalled and Paused.
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// Provenance is Created if this object made the external object, Adopted
+	// if it found it there. Empty while there is none, and under Observe.
+	// +optional
+	Provenance Provenance `json:"provenance,omitempty"`
+
+	// LastVerifiedTime is when the key server was last re-read because
+	// something had changed on either side, or because a reconcile was
+	// requested. While the KeyServer is Ready and its ChangeFeed condition is
+	// true, nothing has changed since. A reading that finds nothing new is not
+	// recorded, so that an object at rest costs no write.
+	// +optional
+	LastVerifiedTime *metav1.Time `json:"lastVerifiedTime,omitempty"`
+
+	// Drift lists where the key server differs from what is declared. Under
+	// Manage it is what is being corrected, under Observe what would be.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	Drift []FieldDrift `json:"drift,omitempty"`
+
+	// LastHandledReconcileAt is the last value of the annotation
+	// trust.keyserver.dev/reconcile-requested-at that was acted upon.
+	// +optional
+	LastHandledReconcileAt string `json:"lastHandledReconcileAt,omitempty"`
+}
+
+// FieldDrift is one difference between declaration and key server.
+type FieldDrift struct {
+	// Field of the spec that differs.
+	Field string `json:"field"`
+	// Declared is the value that the spec asks for.
+	Declared string `json:"declared"`
+	// Observed is the value that the key server holds.
+	Observed string `json:"observed"`
+}
+
+// NamespacedKeyReference names one key of a Secret or ConfigMap in any namespace.
+type NamespacedKeyReference struct {
+	// Namespace of the Secret or ConfigMap.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+	// Name of the Secret or ConfigMap.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// Key within it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Key string `json:"key"`
+}
+
+// LocalKeyReference names one key of a Secret or ConfigMap in the namespace of
+// the object that refers to it.
+type LocalKeyReference struct {
+	// Name of the Secret or ConfigMap.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// Key within it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Key string `json:"key"`
+}

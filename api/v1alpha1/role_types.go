@@ -1,0 +1,89 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// RoleSpec declares one role and the complete set of its operations.
+// +kubebuilder:validation:XValidation:rule="has(self.roleName) || has(self.roleId)",message="give roleName, or roleId to take over an existing role, or both"
+// +kubebuilder:validation:XValidation:rule="has(self.roleId) == has(oldSelf.roleId) && (!has(self.roleId) || self.roleId == oldSelf.roleId)",message="roleId cannot be changed, added or removed; delete this object and create it anew"
+type RoleSpec struct {
+	ManagedSpec `json:",inline"`
+
+	// RoleName is the name of the role on the key server. Changing it renames
+	// the role: its identity is status.roleId, and the principals that hold it
+	// keep it. It may be left out with roleId; the name is then left as it is.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule="self.trim() == self && !self.matches('[[:cntrl:]]')",message="must not begin or end with a space or hold control characters"
+	// +optional
+	RoleName *string `json:"roleName,omitempty"`
+
+	// RoleID takes over an existing role by its id, 16 hexadecimal digits. It
+	// cannot be changed.
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-fA-F]{16}$') && self != '0000000000000000'",message="must be the id of a role: 16 hexadecimal digits, not all zero"
+	// +optional
+	RoleID *string `json:"roleId,omitempty"`
+
+	// Operations is the complete set of operations that the role grants, each
+	// by its name ("HMAC Data") or its id (16 hexadecimal digits), as GET
+	// /api/operations lists them. An empty list grants nothing. Under
+	// server-side apply, several managers may each own some of them.
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=128
+	// +kubebuilder:validation:items:XValidation:rule="self.trim() == self",message="must not begin or end with a space"
+	Operations []string `json:"operations"`
+}
+
+// RoleStatus is what is known of the role on the key server.
+type RoleStatus struct {
+	ManagedStatus `json:",inline"`
+
+	// RoleID is the id of the role, 16 hexadecimal digits.
+	// +optional
+	RoleID string `json:"roleId,omitempty"`
+	// OperationCount is the number of operations that the role grants.
+	// +optional
+	OperationCount *int32 `json:"operationCount,omitempty"`
+}
+
+// Role declares one role of a key server. kubectl knows other roles too, so
+// call it by its short name, ksrole.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced,shortName=ksrole,categories=keyserver
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Verified",type=string,JSONPath=`.status.conditions[?(@.type=="Verified")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Role",type=string,JSONPath=`.status.roleId`
+// +kubebuilder:printcolumn:name="Operations",type=integer,JSONPath=`.status.operationCount`
+// +kubebuilder:printcolumn:name="KeyServer",type=string,JSONPath=`.spec.keyServerRef.name`,priority=1
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Role struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec RoleSpec `json:"spec"`
+	// Until the manager has been here, the status counts as behind the spec.
+	// +kubebuilder:default:={"observedGeneration":-1}
+	// +optional
+	Status RoleStatus `json:"status,omitempty"`
+}
+
+// Managed returns what the object shares with every other kind.
+func (r *Role) Managed() (*ManagedSpec, *ManagedStatus) {
+	return &r.Spec.ManagedSpec, &r.Status.ManagedStatus
+}
+
+// RoleList is a list of Roles.
+//
+// +kubebuilder:object:root=true
+type RoleList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Role `json:"items"`
+}
