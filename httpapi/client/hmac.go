@@ -1,0 +1,97 @@
+package client
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// errSpent ends a call whose message was read and cannot be read again.
+var errSpent = errors.New("the message cannot be sent again: its reader does not seek")
+
+// HMAC computes HMAC-SHA384 of the message under the key. The message is
+// streamed, never held whole. It is sent again after a refusal only where the
+// reader seeks.
+func (c *Client) HMAC(ctx context.Context, link schema.HiddenLink, message io.Reader) (schema.HMACResponse, error) {
+	return send[schema.HMACResponse](ctx, c, call{
+		method: http.MethodPost, path: "/api/crypto/hmac", stream: messages(link, message),
+	})
+}
+
+// messages returns what makes the body of each attempt.
+func messages(link schema.HiddenLink, message io.Reader) func(context.Context) (io.Reader, error) {
+	var earlier *body
+	var start int64
+	seeker, seeks := message.(io.Seeker)
+	if seeks {
+		at, err := seeker.Seek(0, io.SeekCurrent)
+		start, seeks = at, err == nil // a pipe in the clothes of a file does not seek
+	}
+	return func(ctx context.Context) (io.Reader, error) {
+		if earlier != nil {
+			if !seeks {
+				return nil, errSpent
+			}
+			// The transport may still be reading for an attempt that was answered early.
+			select {
+			case <-earlier.closed:
+			case <-ctx.Done():
+				return nil, errSpent
+			}
+			if _, err := seeker.Seek(start, io.SeekStart); err != nil {
+				return nil, errSpent
+			}
+		}
+		earlier = &body{closed: make(chan struct{}), Reader: io.MultiReader(
+			strings.NewReader(`{"hiddenLink":"`+link.String()+`","data":"`),
+			&encoder{from: message},
+			strings.NewReader(`"}`),
+		)}
+		return earlier, nil
+	}
+}
+
+// body says when the transport is done with it.
+type body struct {
+	io.Reader
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (b *body) Close() error {
+	b.once.Do(func() { close(b.closed) })
+	return nil
+}
+
+// encoder reads canonical base64 of what it reads.
+type encoder struct {
+	from io.Reader
+	raw  [6 << 10]byte // a multiple of 3, so that only the end is padded
+	text [8 << 10]byte
+	left []byte
+	err  error
+}
+
+func (e *encoder) Read(p []byte) (int, error) {
+	for len(e.left) == 0 {
+		if e.err != nil {
+			return 0, e.err
+		}
+		n, err := io.ReadFull(e.from, e.raw[:])
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = io.EOF
+		}
+		e.err = err
+		base64.StdEncoding.Encode(e.text[:], e.raw[:n])
+		e.left = e.text[:base64.StdEncoding.EncodedLen(n)]
+	}
+	n := copy(p, e.left)
+	e.left = e.left[n:]
+	return n, nil
+}

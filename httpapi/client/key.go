@@ -1,0 +1,24 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// MintKey makes or imports a key.
+func (c *Client) MintKey(ctx context.Context, in schema.MintKeyRequest) (schema.KeyMetadata, error) {
+	return send[schema.KeyMetadata](ctx, c, call{method: http.MethodPost, path: "/api/keys", body: in, nameless: true})
+}
+
+// Key reads key metadata.
+func (c *Client) Key(ctx context.Context, link schema.HiddenLink) (schema.KeyMetadata, error) {
+	return post[schema.KeyMetadata](ctx, c, "/api/keys/get", schema.KeyRequest{TTag: link})
+}
+
+// AuthorizeKey asks whether the session may use the key; a no is ACL_DENIED.
+// The file name is recorded with the question and may be empty.
+func (c *Client) AuthorizeKey(ctx context.Context, link schema.HiddenLink, filename string) (schema.KeyGrant, error) {
+	return post[schema.KeyGrant](ctx, c, "/api/keys/authorize", schema.AuthorizeKeyRequest{TTag: link, Filename: filename})
+}

@@ -1,0 +1,267 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptrace"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// Bounds on what is read from a service.
+const (
+	maxAnswer      = 32 << 20
+	maxErrorAnswer = 1 << 20
+	maxDetail      = 4 << 10
+)
+
+// Bounds of the wait between two attempts.
+const (
+	minBackoff = 100 * time.Millisecond
+	maxBackoff = 30 * time.Second
+)
+
+// call is one request, independent of how often it is tried.
+type call struct {
+	method string
+	path   string
+	body   any // encoded as JSON; nil sends none
+	// stream makes the body anew for each attempt; nil means body. errSpent
+	// says that there is none to send again.
+	stream func(context.Context) (io.Reader, error)
+	open   bool   // needs no session
+	token  string // sent instead of the session's, with open
+	// nameless: the request names no object, so that a NOT_FOUND can only be
+	// about the path.
+	nameless bool
+	wait     time.Duration // added to the time of an attempt
+	header   *http.Header  // receives the answer's header
+}
+
+func get[Out any](ctx context.Context, c *Client, path string) (Out, error) {
+	return send[Out](ctx, c, call{method: http.MethodGet, path: path, nameless: true})
+}
+
+func post[Out any](ctx context.Context, c *Client, path string, body any) (Out, error) {
+	return send[Out](ctx, c, call{method: http.MethodPost, path: path, body: body})
+}
+
+// send tries the call until it is answered for good. The answer is filled also
+// where the error is the verdict of a verified write.
+func send[Out any](ctx context.Context, c *Client, k call) (Out, error) {
+	var refused error // of the attempt before
+	renewed := false
+	for attempt := 0; ; attempt++ {
+		var out Out
+		token, err := c.authorize(ctx, k)
+		if err != nil {
+			return out, err
+		}
+		err = c.try(ctx, k, token, &out)
+		if errors.Is(err, errSpent) && refused != nil {
+			return out, refused
+		}
+		refused = err
+		if e := asError(err); e != nil && e.Reauth && !k.open && !renewed {
+			// The session ended early; a 401 says that nothing was done.
+			renewed = true
+			c.session.drop(token)
+			attempt--
+			continue
+		}
+		pause, again := c.again(k, err, attempt)
+		if !again {
+			return out, err
+		}
+		if waitErr := sleep(ctx, pause); waitErr != nil {
+			return out, err
+		}
+	}
+}
+
+func (c *Client) authorize(ctx context.Context, k call) (string, error) {
+	if k.open {
+		return k.token, nil
+	}
+	return c.session.use(ctx)
+}
+
+// again decides whether to try once more and after how long.
+func (c *Client) again(k call, err error, attempt int) (time.Duration, bool) {
+	if err == nil || attempt >= c.maxRetries {
+		return 0, false
+	}
+	pause := backoff(attempt)
+	var n *NetworkError
+	switch e := asError(err); {
+	case errors.As(err, &n):
+		return pause, !cancelled(err) && (!n.Sent || k.method == http.MethodGet)
+	case e != nil && e.Retryable:
+		// A ceiling that lasts longer than this is the caller's to wait for.
+		return max(pause, e.RetryAfter), e.RetryAfter <= maxBackoff
+	default:
+		return 0, false
+	}
+}
+
+// backoff doubles from attempt to attempt, with jitter so that callers that
+// failed together do not come back together.
+func backoff(attempt int) time.Duration {
+	full := min(minBackoff<<min(attempt, 16), maxBackoff)
+	return full/2 + rand.N(full/2) //nolint:gosec // jitter, not a secret
+}
+
+// try sends the call once.
+func (c *Client) try(ctx context.Context, k call, token string, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout+k.wait)
+	defer cancel()
+	var connected bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { connected = true },
+	})
+	req, err := c.request(ctx, k, token)
+	if err != nil {
+		return err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		var unsendable *Error
+		if errors.As(err, &unsendable) {
+			return unsendable
+		}
+		return &NetworkError{Sent: connected, Err: err}
+	}
+	defer resp.Body.Close()
+	if k.header != nil {
+		*k.header = resp.Header
+	}
+	return c.read(k, resp, out)
+}
+
+func (c *Client) request(ctx context.Context, k call, token string) (*http.Request, error) {
+	var body io.Reader
+	switch {
+	case k.stream != nil:
+		r, err := k.stream(ctx)
+		if err != nil {
+			return nil, err
+		}
+		body = r
+	case k.body != nil:
+		b, err := json.Marshal(k.body)
+		if err != nil {
+			// The encoder's words may quote the value.
+			return nil, &Error{Code: "BAD_REQUEST", Detail: "the request cannot be spelled as JSON: text must be valid UTF-8"}
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, k.method, c.base+k.path, body)
+	if err != nil {
+		return nil, fmt.Errorf("make the request: %w", err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if k.stream != nil {
+		req.GetBody = nil // a message is read once
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", c.userAgent)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	return req, nil
+}
+
+func (c *Client) read(k call, resp *http.Response, out any) error {
+	if resp.StatusCode == http.StatusOK {
+		b, err := readAll(resp.Body, maxAnswer)
+		if err != nil {
+			return &NetworkError{Sent: true, Err: err}
+		}
+		if err := json.Unmarshal(b, out); err != nil {
+			// The decoder's words may quote the answer, which may hold a secret.
+			return &Error{
+				Status: resp.StatusCode, Code: "", RequestID: requestID(resp),
+				Detail: fmt.Sprintf("the answer to %s %s is not what the contract says", k.method, k.path),
+			}
+		}
+		return nil
+	}
+	b, err := readAll(resp.Body, maxErrorAnswer)
+	if err != nil {
+		b = nil // the status says enough
+	}
+	return c.failure(k, resp, b, out)
+}
+
+// failure reads a refusal, and the verdict's shape where there is one.
+func (c *Client) failure(k call, resp *http.Response, body []byte, out any) *Error {
+	e := &Error{Status: resp.StatusCode, RequestID: requestID(resp), RetryAfter: c.retryAfter(resp)}
+	var said schema.Error
+	if json.Unmarshal(body, &said) == nil && said.Code != "" {
+		e.Code, e.Detail = said.Code, clip(said.Detail)
+		e.Reauth, e.Scope = said.Reauth, said.Scope
+		e.Retryable = said.Retryable != nil && *said.Retryable
+		if resp.StatusCode == http.StatusConflict || resp.StatusCode == http.StatusServiceUnavailable {
+			_ = json.Unmarshal(body, out) // a body without the shape leaves out empty
+		}
+	} else {
+		e.Detail = fmt.Sprintf("the answer to %s %s has status %d and no code", k.method, k.path, resp.StatusCode)
+	}
+	switch resp.StatusCode {
+	case http.StatusMethodNotAllowed, http.StatusNotImplemented:
+		e.unsupported = true
+	case http.StatusNotFound:
+		// A service of another make may not mark its unknown paths; a 404
+		// without a code, or where no object was named, says the same.
+		e.unsupported = said.Unsupported || e.Code == "" || (k.nameless && e.Code == "NOT_FOUND")
+	}
+	return e
+}
+
+func (c *Client) retryAfter(resp *http.Response) time.Duration {
+	v := resp.Header.Get("Retry-After")
+	if n, err := strconv.Atoi(v); err == nil && n > 0 {
+		return time.Duration(min(n, 24*60*60)) * time.Second
+	}
+	if t, err := http.ParseTime(v); err == nil {
+		return max(0, t.Sub(c.now()))
+	}
+	return 0
+}
+
+func requestID(resp *http.Response) string {
+	id := resp.Header.Get("X-Request-Id")
+	if len(id) > 64 {
+		return ""
+	}
+	return id
+}
+
+func readAll(r io.Reader, limit int64) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(b)) > limit {
+		return nil, fmt.Errorf("the answer is longer than %d bytes", limit)
+	}
+	return b, nil
+}
+
+func clip(s string) string {
+	if len(s) > maxDetail {
+		return s[:maxDetail] + "…"
+	}
+	return s
+}

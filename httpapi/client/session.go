@@ -1,0 +1,166 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// ErrNoCredentials is returned by a call that needs a session when the client
+// was made without credentials.
+var ErrNoCredentials = errors.New("the call needs a session and the client has no credentials")
+
+// session keeps one session id and opens a new one when it is about to end.
+// Callers that find none share one login: a hundred reconcilers that start
+// together must not be a hundred logins.
+type session struct {
+	credentials Credentials
+	now         func() time.Time
+	open        func(context.Context, Credentials) (ticket, error)
+
+	mu      sync.Mutex
+	held    ticket
+	opening *opening
+}
+
+// ticket is a session id with its limits on this machine's clock.
+type ticket struct {
+	token string
+	until time.Time     // end of the absolute lifetime, less a margin
+	idle  time.Duration // how long it may lie unused, less a margin
+	used  time.Time
+}
+
+func (t ticket) good(now time.Time) bool {
+	return t.token != "" && now.Before(t.until) && now.Sub(t.used) < t.idle
+}
+
+// opening is a login in flight.
+type opening struct {
+	done chan struct{}
+	err  error
+}
+
+// use returns a session id that should still be good.
+func (s *session) use(ctx context.Context) (string, error) {
+	if s.credentials == nil {
+		return "", ErrNoCredentials
+	}
+	for {
+		s.mu.Lock()
+		if now := s.now(); s.held.good(now) {
+			s.held.used = now
+			token := s.held.token
+			s.mu.Unlock()
+			return token, nil
+		}
+		flight := s.opening
+		if flight == nil {
+			flight = &opening{done: make(chan struct{})}
+			s.opening = flight
+			s.mu.Unlock()
+			s.fly(ctx, flight)
+		} else {
+			s.mu.Unlock()
+		}
+		select {
+		case <-flight.done:
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+		// Whoever logged in may have been cancelled; that is nobody else's failure.
+		if flight.err != nil && (ctx.Err() != nil || !cancelled(flight.err)) {
+			return "", flight.err
+		}
+	}
+}
+
+func (s *session) fly(ctx context.Context, flight *opening) {
+	held, err := s.open(ctx, s.credentials)
+	s.mu.Lock()
+	if err == nil {
+		s.held = held
+	}
+	flight.err, s.opening = err, nil
+	s.mu.Unlock()
+	close(flight.done)
+}
+
+// drop forgets a session id that the service refused, unless it was replaced
+// meanwhile.
+func (s *session) drop(token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held.token == token {
+		s.held = ticket{}
+	}
+}
+
+func cancelled(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+const maxMargin = 30 * time.Second
+
+// login opens a session.
+func (c *Client) login(ctx context.Context, credentials Credentials) (ticket, error) {
+	in, err := credentials.Login(ctx)
+	if err != nil {
+		return ticket{}, err
+	}
+	var header http.Header
+	out, err := send[schema.LoginResponse](ctx, c, call{
+		method: http.MethodPost, path: "/api/sessions", body: in, open: true, header: &header,
+	})
+	if err != nil {
+		return ticket{}, err
+	}
+	return c.ticketOf(out, header), nil
+}
+
+// ticketOf turns the service's clock into this machine's by the Date of its
+// answer: the two may be minutes apart.
+func (c *Client) ticketOf(out schema.LoginResponse, header http.Header) ticket {
+	now := c.now()
+	there, err := http.ParseTime(header.Get("Date"))
+	if err != nil {
+		there = now
+	}
+	life, idle := out.ExpiresAt.Sub(there), out.IdleExpiresAt.Sub(there)
+	return ticket{
+		token: out.SessionID.Reveal(),
+		until: now.Add(life - margin(life)),
+		idle:  idle - margin(idle),
+		used:  now,
+	}
+}
+
+// margin is how long before its end a session is replaced.
+func margin(life time.Duration) time.Duration { return min(life/10, maxMargin) }
+
+// CurrentSession describes the client's session.
+func (c *Client) CurrentSession(ctx context.Context) (schema.Session, error) {
+	return get[schema.Session](ctx, c, "/api/sessions/current")
+}
+
+// Logout ends the client's session, if it has one. A later call opens another.
+func (c *Client) Logout(ctx context.Context) error {
+	c.session.mu.Lock()
+	token := c.session.held.token
+	c.session.held = ticket{}
+	c.session.mu.Unlock()
+	if token == "" {
+		return nil
+	}
+	_, err := send[schema.SessionEnded](ctx, c, call{
+		method: http.MethodDelete, path: "/api/sessions/current", open: true, token: token,
+	})
+	if e := asError(err); e != nil && e.Reauth {
+		return nil // it had ended by itself
+	}
+	return err
+}
