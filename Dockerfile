@@ -5,8 +5,7 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-ARG VERSION=unknown
-RUN make build VERSION="$VERSION" && \
+RUN make build && \
     # An empty data directory of the right owner, and a place for temporary files.
     install -d -m 0700 -o 65532 -g 65532 /rootfs/data && \
     install -d -m 1777 /rootfs/tmp && \

@@ -6,12 +6,12 @@ SHELL := bash
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-
-# Reproducible: no machine paths in the binary, and a checkout that git does
-# not trust (another owner, no .git at all) builds like any other.
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)"
-GO_RUN := go run -trimpath -buildvcs=false
+# Go stamps the revision into the binary. Where git will not name it (a checkout
+# of another owner, no .git at all) Go would refuse to build: build without.
+REVISION := $(shell git describe --tags --always --dirty 2>/dev/null)
+ifeq ($(REVISION),)
+export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -buildvcs=false)
+endif
 
 ##@ Build and run
 
@@ -23,7 +23,7 @@ help: ## Show this list
 
 .PHONY: build
 build: ## Build bin/keyserver-operator
-	$(GO_BUILD) -o bin/keyserver-operator .
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/keyserver-operator .
 
 .PHONY: run
 run: build ## Start everything on this machine: control plane, key server, operator, samples (UP_FLAGS=...)
@@ -32,7 +32,7 @@ run: build ## Start everything on this machine: control plane, key server, opera
 
 .PHONY: image
 image: ## Build the container image (IMAGE=name:tag)
-	docker build --build-arg VERSION=$(VERSION) -t $(or $(IMAGE),keyserver-operator:$(VERSION)) .
+	docker build -t $(or $(IMAGE),keyserver-operator:$(or $(REVISION),dev)) .
 
 .PHONY: clean
 clean: ## Remove bin/ (the per-user cache of built tools and control planes stays)
@@ -42,7 +42,7 @@ clean: ## Remove bin/ (the per-user cache of built tools and control planes stay
 
 # $(call document,FILE,ARGUMENTS): FILE is what the product prints for ARGUMENTS.
 # In place only when complete, so that a failed run leaves the old one.
-document = $(GO_RUN) . $(2) > bin/$(notdir $(1)).tmp && mkdir -p $(dir $(1)) && mv bin/$(notdir $(1)).tmp $(1)
+document = go run -trimpath . $(2) > bin/$(notdir $(1)).tmp && mkdir -p $(dir $(1)) && mv bin/$(notdir $(1)).tmp $(1)
 
 .PHONY: generate
 generate: bin/controller-gen ## Regenerate deep copies and documents from the code
