@@ -1,0 +1,55 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"io/fs"
+
+	"github.com/pressly/goose/v3"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+)
+
+// pool is a pool of connections.
+type pool = *sql.DB
+
+// dialect is everything in which the databases differ.
+type dialect interface {
+	// open opens the pools after the checks that need no pool. It has to leave
+	// what it refuses as it was.
+	open(ctx context.Context) (pools, error)
+	openReadOnly(ctx context.Context) (pools, error)
+
+	// migrations are the files that goose applies.
+	migrations() (goose.Dialect, fs.FS)
+	// lockMigrations keeps other processes from migrating until unlock.
+	lockMigrations(ctx context.Context, db pool) (unlock func() error, err error)
+	// tables counts the tables of the database, and those among them that have
+	// the given name.
+	tables(ctx context.Context, db pool, name string) (all, named int, err error)
+
+	// runnerOn gives statements the place to run on.
+	runnerOn(on preparer) runner
+	// placeholders lists the parameters of a statement that inserts rows.
+	placeholders(rows, columns int) string
+	// begin starts a write transaction.
+	begin() string
+	// serialise makes the transaction wait until no other process has one.
+	serialise(ctx context.Context, in statements) error
+	// announce tells other processes, on commit, that there are changes.
+	announce(ctx context.Context, in statements) error
+	// follow starts to follow the changes of other processes, where there can be any.
+	follow(ctx context.Context, s *Store) (*follower, error)
+	// claimChain claims the lowest free audit chain.
+	claimChain(ctx context.Context, s *Store) (audit.Chain, error)
+
+	// classify says what a driver's error means.
+	classify(err error) errorClass
+}
+
+func dialectOf(cfg Config) dialect {
+	if cfg.Dir != "" {
+		return &sqlite{dir: cfg.Dir, log: cfg.Logger}
+	}
+	return &postgres{url: cfg.URL, log: cfg.Logger}
+}

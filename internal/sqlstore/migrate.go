@@ -1,0 +1,119 @@
+package sqlstore
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+
+	"github.com/pressly/goose/v3"
+)
+
+//go:embed migrations
+var migrationFiles embed.FS
+
+// versionTable is where goose notes what it applied. The name is our own, so
+// that another program's goose in the same database is not taken for ours.
+const versionTable = "keyserver_schema"
+
+func migrationDir(name string) fs.FS {
+	dir, err := fs.Sub(migrationFiles, "migrations/"+name)
+	if err != nil {
+		panic(err) // only for an invalid path
+	}
+	return dir
+}
+
+// migrate brings the database to the version of this program. Having looked at
+// it under the lock, it refuses what it does not know before it changes anything.
+func migrate(ctx context.Context, d dialect, db pool, log *slog.Logger) (err error) {
+	unlock, err := d.lockMigrations(ctx, db)
+	if err != nil {
+		return fmt.Errorf("lock the database for its migration: %w", translate(d, err))
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+
+	provider, err := newProvider(d, db)
+	if err != nil {
+		return err
+	}
+	version, err := schemaVersion(ctx, d, db)
+	if err != nil {
+		return err
+	}
+	target := latest(provider)
+	switch {
+	case version > target:
+		return newer(version, target)
+	case version == target:
+		return nil
+	}
+	if _, err := provider.Up(ctx); err != nil {
+		return fmt.Errorf("migrate the database from version %d to %d: %w", version, target, translate(d, err))
+	}
+	log.Info("database migrated", "from", version, "to", target)
+	return nil
+}
+
+// checkVersion accepts only the version of this program.
+func checkVersion(ctx context.Context, d dialect, db pool) error {
+	provider, err := newProvider(d, db)
+	if err != nil {
+		return err
+	}
+	version, err := schemaVersion(ctx, d, db)
+	if err != nil {
+		return err
+	}
+	switch target := latest(provider); {
+	case version > target:
+		return newer(version, target)
+	case version < target:
+		return refuse(ErrOlderVersion,
+			"the database has version %d and this program works on %d: start the server once to bring it up to date", version, target)
+	default:
+		return nil
+	}
+}
+
+func newer(version, target int64) error {
+	return refuse(ErrNewerVersion,
+		"the database has version %d, and this program knows versions up to %d: use the program that wrote it, or a later one", version, target)
+}
+
+func newProvider(d dialect, db pool) (*goose.Provider, error) {
+	dialect, files := d.migrations()
+	p, err := goose.NewProvider(dialect, db, files,
+		goose.WithTableName(versionTable), goose.WithLogger(goose.NopLogger()), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded migrations: %w", err)
+	}
+	return p, nil
+}
+
+func latest(p *goose.Provider) int64 {
+	sources := p.ListSources()
+	return sources[len(sources)-1].Version
+}
+
+// schemaVersion answers 0 for an empty database and refuses one that holds
+// tables but not ours.
+func schemaVersion(ctx context.Context, d dialect, db pool) (int64, error) {
+	all, named, err := d.tables(ctx, db, versionTable)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("look at the database: %w", translate(d, err))
+	case all == 0:
+		return 0, nil
+	case named == 0:
+		return 0, refuse(ErrForeign, "the database holds tables of something else: give the key server a database or schema of its own")
+	}
+	var version int64
+	err = statements{run: db, dialect: d}.row(ctx, `SELECT max(version_id) FROM `+versionTable, nil, &version)
+	if err != nil {
+		return 0, fmt.Errorf("read the database's version: %w", err)
+	}
+	return version, nil
+}

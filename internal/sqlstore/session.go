@@ -1,0 +1,93 @@
+package sqlstore
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// SessionRecord is a session as the store knows it: by the hash of its secret.
+type SessionRecord struct {
+	ID         keyserver.ID
+	Hash       [32]byte // SHA-256 of the session id
+	Principal  keyserver.PrincipalRef
+	Kind       keyserver.SessionKind
+	CreatedAt  time.Time // times to the microsecond
+	ExpiresAt  time.Time
+	LastUsedAt time.Time
+	BoundKey   string // RFC 7638 thumbprint, empty where the session is bound to no key
+}
+
+// String leaves the hash out.
+func (s SessionRecord) String() string {
+	return "session " + s.ID.Hex() + " of " + s.Principal.String()
+}
+
+// GoString leaves the hash out of %#v.
+func (s SessionRecord) GoString() string { return s.String() }
+
+// LogValue leaves the hash out of structured logs.
+func (s SessionRecord) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// Session reads the session with that hash, whether or not it is still alive.
+func (r reads) Session(ctx context.Context, hash [32]byte) (SessionRecord, error) {
+	s := SessionRecord{Hash: hash}
+	err := r.row(ctx, `SELECT id, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key
+		FROM sessions WHERE hash = $1`, []any{hash[:]}, intoID(&s.ID), &s.Principal.System, intoID(&s.Principal.ID), &s.Kind,
+		intoTime{&s.CreatedAt}, intoTime{&s.ExpiresAt}, intoTime{&s.LastUsedAt}, &s.BoundKey)
+	if err != nil {
+		return SessionRecord{}, err
+	}
+	return s, nil
+}
+
+// SessionCount counts the sessions that are alive at now: not expired, and
+// last used within idle.
+func (r reads) SessionCount(ctx context.Context, now time.Time, idle time.Duration) (int, error) {
+	var n int
+	err := r.row(ctx, `SELECT count(*) FROM sessions WHERE expires_at > $1 AND last_used_at > $2`,
+		[]any{now.UnixMicro(), now.Add(-idle).UnixMicro()}, &n)
+	return n, err
+}
+
+// InsertSession stores a new session. No change is recorded: nobody can know
+// anything of it yet.
+func (tx *Tx) InsertSession(ctx context.Context, s SessionRecord) error {
+	_, err := tx.exec(ctx, `INSERT INTO sessions (id, hash, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, s.ID[:], s.Hash[:], int64(s.Principal.System), s.Principal.ID[:], string(s.Kind),
+		s.CreatedAt.UnixMicro(), s.ExpiresAt.UnixMicro(), s.LastUsedAt.UnixMicro(), s.BoundKey)
+	return err
+}
+
+// TouchSessions moves the times of last use forward, never back, because
+// another replica may have seen a later one. Sessions that are gone are passed
+// over.
+func (tx *Tx) TouchSessions(ctx context.Context, used map[keyserver.ID]time.Time) error {
+	for id, at := range used {
+		if _, err := tx.exec(ctx, `UPDATE sessions SET last_used_at = $1 WHERE id = $2 AND last_used_at < $1`, at.UnixMicro(), id[:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DeleteSession ends a session.
+func (tx *Tx) DeleteSession(ctx context.Context, id keyserver.ID) error {
+	if err := tx.execOne(ctx, `DELETE FROM sessions WHERE id = $1`, id[:]); err != nil {
+		return err
+	}
+	tx.record(keyserver.ChangeSession, id, keyserver.Deleted)
+	return nil
+}
+
+// DeleteExpiredSessions removes up to limit sessions that are no longer alive
+// at now, and answers how many. No change is recorded: their end was known to
+// everybody from the start.
+func (tx *Tx) DeleteExpiredSessions(ctx context.Context, now time.Time, idle time.Duration, limit int) (int, error) {
+	n, err := tx.exec(ctx, `DELETE FROM sessions WHERE id IN (
+		SELECT id FROM sessions WHERE expires_at <= $1 OR last_used_at <= $2 LIMIT $3)`,
+		now.UnixMicro(), now.Add(-idle).UnixMicro(), limit)
+	return int(n), err
+}

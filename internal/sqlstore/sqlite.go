@@ -1,0 +1,206 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/pressly/goose/v3"
+	driver "modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+)
+
+// databaseFile is the name of the database in its directory.
+const databaseFile = "keyserver.db"
+
+// sqliteReaders is the size of the read pool. SQLite readers neither block the
+// writer nor each other.
+const sqliteReaders = 8
+
+// sqlite keeps the state in a directory that one process holds at a time. That
+// makes one connection the only writer there is, so that no write ever waits
+// for a lock of the database.
+type sqlite struct {
+	dir string
+	log *slog.Logger
+}
+
+func (d *sqlite) path() string { return filepath.Join(d.dir, databaseFile) }
+
+func (d *sqlite) open(ctx context.Context) (pools, error) {
+	lock, err := lockDirectory(d.dir, d.log)
+	if err != nil {
+		return pools{}, err
+	}
+	p := pools{held: []io.Closer{lock}}
+	if err := d.prepare(ctx); err != nil {
+		return pools{}, errors.Join(err, p.close())
+	}
+	p.write = d.pool("rw", 1)
+	p.read = d.pool("rw", sqliteReaders)
+	return p, nil
+}
+
+func (d *sqlite) openReadOnly(context.Context) (pools, error) {
+	if _, err := os.Stat(d.path()); err != nil {
+		return pools{}, refuse(ErrUnusable, "%s holds no database: %s", d.dir, reasonOf(err))
+	}
+	return pools{read: d.pool("ro", 1)}, nil
+}
+
+// prepare makes sure that the database file is there and ours.
+func (d *sqlite) prepare(ctx context.Context) error {
+	_, err := os.Lstat(d.path())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return d.create(ctx)
+	case err != nil:
+		return refuse(ErrUnusable, "%s cannot be read: %s", d.path(), reasonOf(err))
+	}
+	_, files := d.migrations()
+	return checkHeader(d.path(), files)
+}
+
+// create makes the database under another name, complete and folded into one
+// file, and then gives it its own. Whenever the process dies, there is either
+// no database or a whole one, which is what lets checkHeader take anything
+// else for foreign.
+func (d *sqlite) create(ctx context.Context) error {
+	temporary := &sqlite{dir: d.dir, log: d.log}
+	name := d.path() + ".new"
+	for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
+		if err := os.Remove(name + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return refuse(ErrUnusable, "%s cannot be written: %s", d.dir, reasonOf(err))
+		}
+	}
+	// The file is made here, because SQLite would leave its mode to the umask;
+	// the files that SQLite puts beside it take over its mode.
+	if err := createPrivate(name); err != nil {
+		return refuse(ErrUnusable, "%s cannot be written: %s", d.dir, reasonOf(err))
+	}
+	db := openSQLite(name, "rw", 1)
+	err := migrate(ctx, temporary, db, d.log)
+	if err := errors.Join(err, db.Close()); err != nil {
+		return fmt.Errorf("create the database: %w", err)
+	}
+	if err := os.Rename(name, d.path()); err != nil {
+		return fmt.Errorf("create the database: %w", err)
+	}
+	return syncDirectory(d.dir)
+}
+
+func (d *sqlite) pool(mode string, size int) pool { return openSQLite(d.path(), mode, size) }
+
+func openSQLite(path, mode string, size int) pool {
+	settings := url.Values{
+		"mode": {mode}, // never creates
+		// Every commit reaches the disk before it returns. With WAL and NORMAL
+		// a commit may be lost when the machine stops.
+		"_synchronous":  {"FULL"},
+		"_foreign_keys": {"1"},
+		// Only a checkpoint beside `audit verify` can ever make anybody wait.
+		"_busy_timeout": {"5000"},
+		"_defensive":    {"1"},
+		"_dqs":          {"0"},
+		"_pragma":       {"trusted_schema(0)", "journal_size_limit(67108864)", "cache_size(-16000)"},
+	}
+	if mode == "rw" {
+		settings.Set("_journal_mode", "WAL")
+	}
+	name := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: settings.Encode()}
+	db, err := sql.Open("sqlite", name.String())
+	if err != nil {
+		panic(err) // only for a driver that is not registered
+	}
+	db.SetMaxOpenConns(size)
+	db.SetMaxIdleConns(size)
+	return db
+}
+
+func (d *sqlite) migrations() (goose.Dialect, fs.FS) {
+	return goose.DialectSQLite3, migrationDir("sqlite")
+}
+
+// lockMigrations has nothing to do: the directory is held.
+func (d *sqlite) lockMigrations(context.Context, pool) (func() error, error) {
+	return func() error { return nil }, nil
+}
+
+func (d *sqlite) tables(ctx context.Context, db pool, name string) (all, named int, err error) {
+	err = db.QueryRowContext(ctx, `SELECT count(*), coalesce(sum(name = $1), 0) FROM sqlite_schema
+		WHERE type = 'table' AND name NOT LIKE 'sqlite_%'`, name).Scan(&all, &named)
+	if codeOf(err)&0xff == sqlite3.SQLITE_NOTADB {
+		return 0, 0, foreignFile(d.path())
+	}
+	return all, named, err
+}
+
+// runnerOn keeps statements prepared, because the driver does not.
+func (d *sqlite) runnerOn(on preparer) runner { return &prepared{on: on} }
+
+// placeholders are "?": for a numbered parameter the driver looks its name up.
+func (d *sqlite) placeholders(rows, columns int) string {
+	row := "(" + strings.Repeat("?,", columns-1) + "?)"
+	return strings.Repeat(row+",", rows-1) + row
+}
+
+func (d *sqlite) begin() string { return "BEGIN IMMEDIATE" }
+
+// No other process can write, so there is nobody to wait for, to tell, or to follow.
+func (d *sqlite) serialise(context.Context, statements) error       { return nil }
+func (d *sqlite) announce(context.Context, statements) error        { return nil }
+func (d *sqlite) follow(context.Context, *Store) (*follower, error) { return nil, nil }
+
+// claimChain always claims chain 1: the directory is held, so that its only
+// rival is a second claim on the same store.
+func (d *sqlite) claimChain(ctx context.Context, s *Store) (audit.Chain, error) {
+	if !s.claimed.CompareAndSwap(false, true) {
+		return nil, errors.New("the audit chain has its writer already")
+	}
+	c := &auditChain{chain: 1, store: s, transact: s.writeAlone, release: func() error {
+		s.claimed.Store(false)
+		return nil
+	}}
+	if err := c.create(ctx); err != nil {
+		s.claimed.Store(false)
+		return nil, err
+	}
+	return c, nil
+}
+
+func (d *sqlite) classify(err error) errorClass {
+	code := codeOf(err)
+	switch code {
+	case sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
+		return classDuplicate
+	case sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
+		return classReference
+	}
+	switch code & 0xff {
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM:
+		return classUnavailable
+	}
+	if errors.Is(err, sql.ErrConnDone) {
+		return classUnavailable
+	}
+	return classOther
+}
+
+// codeOf answers the extended result code, 0 for an error that is not SQLite's.
+func codeOf(err error) int {
+	var e *driver.Error
+	if errors.As(err, &e) {
+		return e.Code()
+	}
+	return 0
+}

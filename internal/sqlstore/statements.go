@@ -1,0 +1,245 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// runner runs one statement: a pool, a connection, or one of them with its
+// statements kept prepared.
+type runner interface {
+	QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
+	ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error)
+}
+
+// preparer is what statements can be prepared on.
+type preparer interface {
+	runner
+	PrepareContext(ctx context.Context, text string) (*sql.Stmt, error)
+}
+
+// statements runs the queries of this package and translates their errors.
+type statements struct {
+	run     runner
+	dialect dialect
+	// failed keeps the first error of a transaction's statements, nil outside
+	// of one. PostgreSQL gives a transaction up at its first error; so that
+	// both databases behave alike, Update never commits after one.
+	failed *error
+}
+
+// reads are the queries that a Store and a Tx have in common.
+type reads struct{ statements }
+
+func (s statements) fail(err error) error {
+	err = translate(s.dialect, err)
+	if err != nil && s.failed != nil && *s.failed == nil {
+		*s.failed = err
+	}
+	return err
+}
+
+// exec runs a statement and answers how many rows it hit.
+func (s statements) exec(ctx context.Context, text string, args ...any) (int64, error) {
+	result, err := s.run.ExecContext(ctx, text, args...)
+	if err != nil {
+		return 0, s.fail(err)
+	}
+	n, err := result.RowsAffected()
+	return n, s.fail(err)
+}
+
+// execOne is exec for a statement that names one row: ErrNotFound where it
+// hits none.
+func (s statements) execOne(ctx context.Context, text string, args ...any) error {
+	n, err := s.exec(ctx, text, args...)
+	if err == nil && n == 0 {
+		return ErrNotFound
+	}
+	return err
+}
+
+// each runs a query and calls scan for every row.
+func (s statements) each(ctx context.Context, text string, args []any, scan func(scanner) error) error {
+	rows, err := s.run.QueryContext(ctx, text, args...)
+	if err != nil {
+		return s.fail(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return s.fail(err)
+		}
+	}
+	return s.fail(rows.Err())
+}
+
+// row runs a query and scans its first row, or answers ErrNotFound.
+func (s statements) row(ctx context.Context, text string, args []any, dest ...any) error {
+	found := false
+	err := s.each(ctx, text, args, func(row scanner) error {
+		if found {
+			return nil
+		}
+		found = true
+		return row.Scan(dest...)
+	})
+	if err == nil && !found {
+		return ErrNotFound
+	}
+	return err
+}
+
+type scanner interface{ Scan(dest ...any) error }
+
+// maxPrepared bounds the statements that are kept prepared. The package has
+// far fewer; a text over the bound is prepared anew each time.
+const maxPrepared = 256
+
+// prepared keeps the statements of a pool or a connection prepared, for a
+// driver that does not do it itself.
+type prepared struct {
+	on preparer
+
+	mu    sync.RWMutex
+	stmts map[string]*sql.Stmt
+}
+
+func (p *prepared) QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+	stmt, err := p.stmt(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	if stmt == nil {
+		return p.on.QueryContext(ctx, text, args...)
+	}
+	return stmt.QueryContext(ctx, args...)
+}
+
+func (p *prepared) ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error) {
+	stmt, err := p.stmt(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	if stmt == nil {
+		return p.on.ExecContext(ctx, text, args...)
+	}
+	return stmt.ExecContext(ctx, args...)
+}
+
+// stmt answers nil where no more statements are kept.
+func (p *prepared) stmt(ctx context.Context, text string) (*sql.Stmt, error) {
+	p.mu.RLock()
+	stmt, full := p.stmts[text], len(p.stmts) >= maxPrepared
+	p.mu.RUnlock()
+	if stmt != nil || full {
+		return stmt, nil
+	}
+	stmt, err := p.on.PrepareContext(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if first := p.stmts[text]; first != nil { // somebody else was faster
+		return first, stmt.Close()
+	}
+	if p.stmts == nil {
+		p.stmts = make(map[string]*sql.Stmt)
+	}
+	p.stmts[text] = stmt
+	return stmt, nil
+}
+
+// insert is a statement that inserts rows, in the sizes in which it is used.
+type insert struct {
+	columns int
+	sizes   []sizedInsert // falling, the last inserts one row
+}
+
+type sizedInsert struct {
+	rows int
+	text string
+}
+
+func newInsert(d dialect, into string, columns int) insert {
+	ins := insert{columns: columns}
+	for _, rows := range []int{32, 8, 1} {
+		ins.sizes = append(ins.sizes, sizedInsert{rows, into + " VALUES " + d.placeholders(rows, columns)})
+	}
+	return ins
+}
+
+// run inserts the rows whose columns stand in args one after the other.
+func (ins insert) run(ctx context.Context, in statements, args []any) error {
+	for _, size := range ins.sizes {
+		for n := size.rows * ins.columns; len(args) >= n; args = args[n:] {
+			if _, err := in.exec(ctx, size.text, args[:n]...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+type inserts struct{ audit, changes insert }
+
+func newInserts(d dialect) inserts {
+	return inserts{
+		audit: newInsert(d, `INSERT INTO audit (seq, time, operation, outcome, reason, system_id, principal_id,
+			object, kind, request_id, filename, chain, position, hash, previous)`, 15),
+		changes: newInsert(d, `INSERT INTO changes (seq, kind, id, action)`, 4),
+	}
+}
+
+// Columns whose form in the database is not the form in memory.
+
+// fixed scans a binary column into an array of exactly its length.
+type fixed struct{ dest []byte }
+
+func intoID(id *keyserver.ID) fixed      { return fixed{id[:]} }
+func intoStamp(s *keyserver.Stamp) fixed { return fixed{s[:]} }
+func intoHash(h *[32]byte) fixed         { return fixed{h[:]} }
+
+// Scan implements sql.Scanner.
+func (f fixed) Scan(src any) error {
+	b, ok := src.([]byte)
+	if !ok || len(b) != len(f.dest) {
+		return fmt.Errorf("a column does not hold the %d bytes it should", len(f.dest))
+	}
+	copy(f.dest, b)
+	return nil
+}
+
+// intoTime scans microseconds since 1970 UTC.
+type intoTime struct{ dest *time.Time }
+
+// Scan implements sql.Scanner.
+func (t intoTime) Scan(src any) error {
+	us, ok := src.(int64)
+	if !ok {
+		return errors.New("a column does not hold a time")
+	}
+	*t.dest = time.UnixMicro(us).UTC()
+	return nil
+}
+
+// ids scans the only column of every row.
+func (s statements) ids(ctx context.Context, text string, args ...any) ([]keyserver.ID, error) {
+	var ids []keyserver.ID
+	err := s.each(ctx, text, args, func(row scanner) error {
+		var id keyserver.ID
+		if err := row.Scan(intoID(&id)); err != nil {
+			return err
+		}
+		ids = append(ids, id)
+		return nil
+	})
+	return ids, err
+}

@@ -1,0 +1,198 @@
+// Package sqlstore keeps the state of a key server in a database: SQLite in a
+// directory of its own, or PostgreSQL, which several replicas may share. There
+// is one set of queries; what differs between the two stands in a dialect.
+//
+// Reads are the same on a Store and inside a write transaction. Writes exist
+// only inside Store.Update, which serialises them over all replicas and
+// records what they changed in the same transaction, in a sequence whose order
+// is the order of the commits.
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// MaxStaleness is how far behind the database a process may be and still
+// answer (DESIGN section 7).
+const MaxStaleness = time.Second
+
+// defaultKeptChanges is how many changes a reader may be behind before it has
+// to read the state anew.
+const defaultKeptChanges = 100_000
+
+// Config says where the state is kept. Exactly one of Dir and URL is set.
+type Config struct {
+	Dir string // SQLite: the database is Dir/keyserver.db
+	URL string // PostgreSQL
+
+	Clock       func() time.Time // default: the system's
+	Logger      *slog.Logger     // default: discards
+	KeptChanges int64            // default: 100,000
+}
+
+func (c Config) complete() (Config, error) {
+	if (c.Dir == "") == (c.URL == "") {
+		return c, errors.New("set either a data directory or a database URL")
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now //nolint:forbidigo // the default of an injected clock
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.KeptChanges <= 0 {
+		c.KeptChanges = defaultKeptChanges
+	}
+	return c, nil
+}
+
+// Store is an open database. It is safe for concurrent use.
+type Store struct {
+	reads
+
+	cfg      Config
+	dialect  dialect
+	pools    pools
+	writer   *writer // nil where the store is read-only
+	follower *follower
+	inserts  inserts
+	claimed  atomic.Bool // SQLite: the one chain is taken
+
+	hookMu sync.Mutex
+	hooks  []func([]keyserver.Change)
+}
+
+// Open opens the database for this process, makes it where there is none and
+// brings an older one up to date. It refuses with one sentence, having changed
+// nothing, a database of something else (ErrForeign), one from a newer version
+// (ErrNewerVersion), and a directory that another process uses (ErrInUse) or
+// that cannot be used (ErrUnusable).
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	d := dialectOf(cfg)
+	p, err := d.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := migrate(ctx, d, p.write, cfg.Logger); err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	s := newStore(cfg, d, p)
+	s.writer = newWriter(d, p.write)
+	if s.follower, err = d.follow(ctx, s); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// OpenReadOnly opens the database beside a process that may be serving from
+// it. It migrates nothing and refuses a database of any other version.
+func OpenReadOnly(ctx context.Context, cfg Config) (*Store, error) {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	d := dialectOf(cfg)
+	p, err := d.openReadOnly(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkVersion(ctx, d, p.read); err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return newStore(cfg, d, p), nil
+}
+
+func newStore(cfg Config, d dialect, p pools) *Store {
+	return &Store{
+		reads:   reads{statements{run: d.runnerOn(p.read), dialect: d}},
+		cfg:     cfg,
+		dialect: d,
+		pools:   p,
+		inserts: newInserts(d),
+	}
+}
+
+// Close stops what the store runs, waits for it, and closes the database. No
+// call may be in flight.
+func (s *Store) Close() error {
+	if s.follower != nil {
+		s.follower.stop()
+	}
+	var err error
+	if s.writer != nil {
+		err = s.writer.close()
+	}
+	return errors.Join(err, s.pools.close())
+}
+
+// Ping reports whether the database answers.
+func (s *Store) Ping(ctx context.Context) error {
+	var one int
+	return s.row(ctx, `SELECT 1`, nil, &one)
+}
+
+// Current answers nil if this process knows the database as it was at most
+// MaxStaleness ago: all hooks have had every change up to then. Otherwise it
+// looks once, and refuses with NOT_CURRENT if that fails. A process that holds
+// a SQLite directory is the only one there is, and always current.
+func (s *Store) Current(ctx context.Context) error {
+	if s.follower == nil {
+		return nil
+	}
+	return s.follower.current(ctx)
+}
+
+// OnChange registers a hook that gets the changes of each commit, of this
+// process before Update returns, and of others as soon as they are seen. A nil
+// slice says that changes were missed and anything may be different. A change
+// may be delivered twice. Hooks run one at a time and must neither block nor
+// call Update or Current.
+func (s *Store) OnChange(hook func([]keyserver.Change)) {
+	s.hookMu.Lock()
+	defer s.hookMu.Unlock()
+	s.hooks = append(s.hooks, hook)
+}
+
+func (s *Store) notify(changes []keyserver.Change) {
+	s.hookMu.Lock()
+	defer s.hookMu.Unlock()
+	for _, hook := range s.hooks {
+		hook(changes)
+	}
+}
+
+// pools are the connections to one database, and what has to be given up when
+// they are closed.
+type pools struct {
+	write, read pool
+	held        []io.Closer
+}
+
+func (p pools) close() error {
+	var errs []error
+	for _, db := range []pool{p.read, p.write} { // SQLite folds its log into the database when the last writer closes
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	for _, h := range p.held {
+		errs = append(errs, h.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close the database: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,186 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// endTimeout bounds a commit or rollback, which the caller's context must not
+// interrupt halfway.
+const endTimeout = 10 * time.Second
+
+// Tx is a write transaction. It sees its own writes.
+type Tx struct {
+	reads
+
+	changes  []keyserver.Change // without Seq until the commit
+	recorded map[keyserver.Change]bool
+}
+
+// Update runs fn in a write transaction and commits it if fn answers nil. No
+// two transactions overlap, on any replica. Once committed, the changes go to
+// the hooks and Update returns. fn must use the Tx alone: an audit row or a
+// second Update would wait for this one to end.
+//
+// After STORE_UNAVAILABLE from the commit itself the effect is unknown.
+func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
+	if s.writer == nil {
+		return errors.New("the database is open for reading only")
+	}
+	if err := s.writer.lock(ctx); err != nil {
+		return err
+	}
+	defer s.writer.unlock()
+
+	var committed []keyserver.Change
+	err := s.writer.transact(ctx, func(in statements) error {
+		if err := s.dialect.serialise(ctx, in); err != nil {
+			return err
+		}
+		tx := &Tx{reads: reads{in}, recorded: make(map[keyserver.Change]bool)}
+		if err := fn(tx); err != nil {
+			return err
+		}
+		var err error
+		committed, err = s.storeChanges(ctx, in, tx.changes)
+		return err
+	})
+	if err != nil || len(committed) == 0 {
+		return err
+	}
+	s.notify(committed)
+	if s.follower != nil {
+		s.follower.committed(committed)
+	}
+	return nil
+}
+
+// record notes a change, once per transaction.
+func (tx *Tx) record(kind keyserver.ChangeKind, id keyserver.ID, action keyserver.ChangeAction) {
+	c := keyserver.Change{Kind: kind, ID: id, Action: action}
+	if !tx.recorded[c] {
+		tx.recorded[c] = true
+		tx.changes = append(tx.changes, c)
+	}
+}
+
+// writer hands out the one connection on which this process writes.
+type writer struct {
+	db      pool
+	dialect dialect
+	turn    chan struct{} // holds a token while the writer is taken
+
+	session *session // nil until used, and after its connection was lost
+}
+
+func newWriter(d dialect, db pool) *writer {
+	return &writer{db: db, dialect: d, turn: make(chan struct{}, 1)}
+}
+
+func (w *writer) lock(ctx context.Context) error {
+	select {
+	case w.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (w *writer) unlock() { <-w.turn }
+
+// transact needs the lock.
+func (w *writer) transact(ctx context.Context, fn func(in statements) error) error {
+	if w.session == nil {
+		var err error
+		if w.session, err = openSession(ctx, w.dialect, w.db); err != nil {
+			return err
+		}
+	}
+	err := w.session.transact(ctx, fn)
+	if w.session.lost {
+		w.session = nil
+	}
+	return err
+}
+
+// close waits for the transaction in flight.
+func (w *writer) close() error {
+	w.turn <- struct{}{}
+	defer w.unlock()
+	if w.session == nil {
+		return nil
+	}
+	err := w.session.conn.Close()
+	w.session = nil
+	return err
+}
+
+// session is one connection that is kept for transactions.
+type session struct {
+	conn    *sql.Conn
+	dialect dialect
+	run     runner
+	lost    bool // the connection is of no more use and was dropped
+}
+
+func openSession(ctx context.Context, d dialect, db pool) (*session, error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, translate(d, err)
+	}
+	return &session{conn: conn, dialect: d, run: d.runnerOn(conn)}, nil
+}
+
+// transact commits what fn does, or undoes it where fn, or any statement of
+// it, fails or panics.
+func (s *session) transact(ctx context.Context, fn func(in statements) error) (err error) {
+	var failed error
+	in := statements{run: s.run, dialect: s.dialect, failed: &failed}
+	if _, err := in.exec(ctx, s.dialect.begin()); err != nil {
+		s.rollback(ctx) // a cancelled BEGIN may have begun
+		return err
+	}
+	done := false
+	defer func() {
+		if !done {
+			s.rollback(ctx)
+		}
+	}()
+	if err := fn(in); err != nil {
+		return err
+	}
+	if failed != nil {
+		return failed
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	if _, err := s.run.ExecContext(end, "COMMIT"); err != nil {
+		return unavailable(fmt.Errorf("commit: %w", err))
+	}
+	done = true
+	return nil
+}
+
+// rollback drops the connection unless it is certain to be clean.
+func (s *session) rollback(ctx context.Context) {
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	if _, err := s.run.ExecContext(end, "ROLLBACK"); err != nil {
+		s.drop()
+	}
+}
+
+func (s *session) drop() {
+	s.lost = true
+	_ = s.conn.Raw(func(any) error { return driver.ErrBadConn }) // makes the pool close it
+	_ = s.conn.Close()
+}
