@@ -107,8 +107,8 @@ func (s statements) auditEntries(ctx context.Context, text string, args ...any) 
 	err := s.each(ctx, text, args, func(row scanner) error {
 		entries = append(entries, keyserver.AuditEntry{})
 		e := &entries[len(entries)-1]
-		return row.Scan(&e.Seq, intoTime{&e.Time}, &e.Operation, &e.Outcome, &e.Reason, &e.Principal.System, intoID(&e.Principal.ID),
-			&e.Object, &e.Kind, &e.RequestID, &e.Filename, &e.Chain, &e.Position, intoHash(&e.Hash), intoHash(&e.Previous))
+		return row.Scan(&e.Seq, intoTime{&e.Time}, &e.Operation, &e.Outcome, &e.Reason, &e.Principal.System, untrusted{e.Principal.ID[:]},
+			&e.Object, &e.Kind, &e.RequestID, &e.Filename, &e.Chain, &e.Position, untrusted{e.Hash[:]}, untrusted{e.Previous[:]})
 	})
 	return entries, err
 }

@@ -203,6 +203,17 @@ func newInserts(d dialect) inserts {
 // fixed scans a binary column into an array of exactly its length.
 type fixed struct{ dest []byte }
 
+// untrusted scans a binary column of a row that may have been tampered with: a
+// wrong length is for the verification of hashes to find, and must not stop it.
+type untrusted struct{ dest []byte }
+
+// Scan implements sql.Scanner.
+func (u untrusted) Scan(src any) error {
+	b, _ := src.([]byte)
+	clear(u.dest[copy(u.dest, b):])
+	return nil
+}
+
 func intoID(id *keyserver.ID) fixed      { return fixed{id[:]} }
 func intoStamp(s *keyserver.Stamp) fixed { return fixed{s[:]} }
 func intoHash(h *[32]byte) fixed         { return fixed{h[:]} }

@@ -1,0 +1,167 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Bounds of a verification.
+const (
+	maxFindings = 100
+	verifyPage  = 1000
+)
+
+// Finding is one place where the trail is not as it was written. Fields that
+// do not apply are zero.
+type Finding struct {
+	Chain    int64
+	Position int64
+	Seq      int64
+	Problem  string // one sentence
+}
+
+// Report is what Verify found.
+type Report struct {
+	Chains   int
+	Rows     int64
+	Total    int       // findings, counted
+	Findings []Finding // the first 100 of them
+}
+
+// Intact reports whether nothing was found.
+func (r Report) Intact() bool { return r.Total == 0 }
+
+// Verify reads the whole trail, as it is when it begins, and finds rows that
+// were changed, removed or inserted. It may run beside a server that writes.
+//
+// The chain proves that the trail is the one that led to its heads. Whoever
+// can write the whole database, and recomputes every hash from some row on,
+// is found out only by a head that was noted elsewhere.
+func Verify(ctx context.Context, trail Trail) (Report, error) {
+	snapshot, err := trail.AuditSnapshot(ctx)
+	if err != nil {
+		return Report{}, fmt.Errorf("read the heads of the audit chains: %w", err)
+	}
+	v := newVerifier(snapshot)
+	end := max(snapshot.LastSeq, snapshot.MaxSeq)
+	for after := int64(0); after < end; {
+		rows, err := trail.AuditRange(ctx, after, end, verifyPage)
+		if err != nil {
+			return Report{}, fmt.Errorf("read the audit rows after %d: %w", after, err)
+		}
+		for i := range rows {
+			v.row(&rows[i])
+		}
+		if len(rows) < verifyPage {
+			break
+		}
+		after = rows[len(rows)-1].Seq
+	}
+	v.end()
+	return v.report, nil
+}
+
+// verifier walks along the rows in the order of their sequence numbers, which
+// is the order of positions within each chain.
+type verifier struct {
+	snapshot Snapshot
+	chains   map[int64]*walked
+	report   Report
+	scratch  []byte
+
+	lastSeq int64
+	// Rows that sequence numbers miss, and rows that positions miss. Both
+	// count the same rows, unless a chain is gone as a whole.
+	missingSeqs, missingRows int64
+}
+
+// walked is how far a chain was read.
+type walked struct {
+	end  Head // what the database says
+	at   Head // what the rows say
+	last int64
+}
+
+func newVerifier(s Snapshot) *verifier {
+	v := &verifier{snapshot: s, chains: make(map[int64]*walked, len(s.Heads))}
+	for _, h := range s.Heads {
+		v.chains[h.Chain] = &walked{end: h, at: Head{Chain: h.Chain}}
+	}
+	v.report.Chains = len(s.Heads)
+	return v
+}
+
+func (v *verifier) found(chain, position, seq int64, format string, args ...any) {
+	v.report.Total++
+	if len(v.report.Findings) < maxFindings {
+		v.report.Findings = append(v.report.Findings, Finding{chain, position, seq, fmt.Sprintf(format, args...)})
+	}
+}
+
+func (v *verifier) row(e *keyserver.AuditEntry) {
+	v.report.Rows++
+	if e.Seq > v.snapshot.LastSeq {
+		v.found(e.Chain, e.Position, e.Seq, "inserted: the last number that was given out is %d", v.snapshot.LastSeq)
+		return
+	}
+	v.missingSeqs += e.Seq - v.lastSeq - 1
+	v.lastSeq = e.Seq
+	c := v.chains[e.Chain]
+	if c == nil {
+		v.found(e.Chain, e.Position, e.Seq, "inserted: there is no chain %d", e.Chain)
+		return
+	}
+	next := c.at.Position + 1
+	var sum [32]byte
+	if sum, v.scratch = Sum(v.scratch, e); sum != e.Hash {
+		v.found(e.Chain, e.Position, e.Seq, "changed: its hash is not that of its content")
+		if e.Position != next && e.Previous != c.at.Hash {
+			return // nothing says that it belongs here
+		}
+		// Later rows are judged as if nothing had been wrong with this one.
+		c.at.Position, c.at.Hash, c.last = next, e.Hash, e.Seq
+		return
+	}
+	switch {
+	case e.Position > c.end.Position:
+		v.found(e.Chain, e.Position, e.Seq, "inserted: the chain ends at position %d", c.end.Position)
+		return
+	case e.Position < next:
+		v.found(e.Chain, e.Position, e.Seq, "inserted: row %d reached that position already", c.last)
+		return
+	case e.Position > next:
+		v.missing(e.Chain, next, e.Position-1)
+	case e.Previous != c.at.Hash:
+		v.found(e.Chain, e.Position, e.Seq, "changed: it does not continue the row before it")
+	}
+	c.at.Position, c.at.Hash, c.last = e.Position, e.Hash, e.Seq
+}
+
+func (v *verifier) missing(chain, from, to int64) {
+	v.missingRows += to - from + 1
+	if from == to {
+		v.found(chain, from, 0, "missing: the row at position %d was removed", from)
+		return
+	}
+	v.found(chain, from, 0, "missing: the rows at positions %d to %d were removed", from, to)
+}
+
+func (v *verifier) end() {
+	for _, h := range v.snapshot.Heads {
+		c := v.chains[h.Chain]
+		switch {
+		case c.at.Position < c.end.Position:
+			v.missing(h.Chain, c.at.Position+1, c.end.Position)
+		case c.at.Hash != c.end.Hash:
+			v.found(h.Chain, c.at.Position, c.last, "changed: the chain's head has another hash than its last row")
+		}
+	}
+	if gap := v.snapshot.LastSeq - v.lastSeq; gap > 0 {
+		v.missingSeqs += gap
+	}
+	if more := v.missingSeqs - v.missingRows; more > 0 {
+		v.found(0, 0, 0, "missing: %d more rows were written than the chains account for; a chain was removed", more)
+	}
+}

@@ -1,0 +1,328 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Bounds of a Writer.
+const (
+	defaultQueue = 4096
+	defaultBatch = 512
+	// queueWait is how long Write waits for room in a full queue.
+	queueWait = 100 * time.Millisecond
+	// commitTimeout bounds a batch, so that a database that hangs refuses
+	// operations rather than hold them.
+	commitTimeout = 10 * time.Second
+	retryAfter    = time.Second
+	// maxField bounds each text of a row in bytes. What callers record is far
+	// shorter; the bound keeps a caller's mistake out of the trail.
+	maxField = 4096
+)
+
+// Options set a Writer's bounds; zero fields have defaults.
+type Options struct {
+	Queue  int // rows that wait for a commit, besides those in one: 4096
+	Batch  int // rows in one commit: 512
+	Clock  func() time.Time
+	Logger *slog.Logger
+}
+
+func (o Options) complete() Options {
+	if o.Queue <= 0 {
+		o.Queue = defaultQueue
+	}
+	if o.Batch <= 0 {
+		o.Batch = defaultBatch
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now //nolint:forbidigo // the default of an injected clock
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Writer appends rows to one chain. It is safe for concurrent use; rows that
+// wait at the same time share one commit.
+type Writer struct {
+	store   Store
+	options Options
+	queue   chan *waiter
+	stopped chan struct{} // closed when the goroutine has ended
+
+	closing sync.RWMutex // held for reading while something is put into queue
+	closed  bool
+
+	// The rest belongs to the goroutine.
+	chain   Chain // nil while none is claimed
+	head    Head
+	known   bool // head is what the database has
+	failing bool
+	batch   []*waiter
+	rows    []keyserver.AuditEntry
+	scratch []byte
+}
+
+// waiter is one row and whoever waits for its commit.
+type waiter struct {
+	entry keyserver.AuditEntry
+	state atomic.Int32
+	done  chan error
+}
+
+// The states of a waiter. Whoever moves it away from queued decides.
+const (
+	queued    int32 = iota
+	taken           // the writer put the row into a batch
+	abandoned       // nobody waits any more, and the row must not be written
+)
+
+var waiters = sync.Pool{New: func() any { return &waiter{done: make(chan error, 1)} }}
+
+// NewWriter claims a chain and starts to write to it. Close ends it.
+func NewWriter(ctx context.Context, store Store, options Options) (*Writer, error) {
+	options = options.complete()
+	w := &Writer{
+		store: store, options: options,
+		queue:   make(chan *waiter, options.Queue),
+		stopped: make(chan struct{}),
+		batch:   make([]*waiter, 0, options.Batch),
+		rows:    make([]keyserver.AuditEntry, 0, options.Batch),
+	}
+	if err := w.ready(ctx); err != nil {
+		return nil, fmt.Errorf("open the audit trail: %w", err)
+	}
+	go w.run()
+	return w, nil
+}
+
+// Write answers nil once the row is durable. Its time, sequence number and
+// place in the chain are set here. Otherwise the operation it records must not
+// happen: OVERLOADED where too many rows wait, AUDIT_UNAVAILABLE where the
+// commit failed, or the error of ctx. After the last two the row may
+// nevertheless be in the trail.
+func (w *Writer) Write(ctx context.Context, entry keyserver.AuditEntry) error {
+	wait, _ := waiters.Get().(*waiter) // the pool makes nothing else
+	wait.entry = entry
+	clean(&wait.entry)
+	wait.state.Store(queued)
+	if err := w.enqueue(ctx, wait); err != nil {
+		waiters.Put(wait)
+		return err
+	}
+	select {
+	case err := <-wait.done:
+		waiters.Put(wait)
+		return err
+	case <-ctx.Done():
+		// The writer still holds the waiter, so it cannot be used again.
+		wait.state.CompareAndSwap(queued, abandoned)
+		return ctx.Err()
+	}
+}
+
+func (w *Writer) enqueue(ctx context.Context, wait *waiter) error {
+	w.closing.RLock()
+	defer w.closing.RUnlock()
+	if w.closed {
+		return unavailable(errors.New("the audit writer is closed"))
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case w.queue <- wait:
+		return nil
+	default:
+	}
+	room := time.NewTimer(queueWait)
+	defer room.Stop()
+	select {
+	case w.queue <- wait:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-room.C:
+		return fault.Temporary(fault.Overloaded, fault.ScopeProcess, retryAfter,
+			"too many operations wait for their audit row; try again")
+	}
+}
+
+// Close writes what is queued, refuses what comes later, and gives the chain up.
+func (w *Writer) Close() error {
+	w.closing.Lock()
+	first := !w.closed
+	w.closed = true
+	w.closing.Unlock()
+	if first {
+		close(w.queue)
+	}
+	<-w.stopped
+	if !first || w.chain == nil {
+		return nil
+	}
+	return w.chain.Release()
+}
+
+func (w *Writer) run() {
+	defer close(w.stopped)
+	for first := range w.queue {
+		w.take(first)
+		// Callers that the last commit woke up have not come back yet. Letting
+		// them run first is what fills a batch.
+		runtime.Gosched()
+		w.gather()
+		if len(w.batch) > 0 {
+			w.answer(w.commit())
+		}
+	}
+}
+
+func (w *Writer) gather() {
+	for len(w.batch) < w.options.Batch {
+		select {
+		case wait, ok := <-w.queue:
+			if !ok {
+				return
+			}
+			w.take(wait)
+		default:
+			return
+		}
+	}
+}
+
+func (w *Writer) take(wait *waiter) {
+	if wait.state.CompareAndSwap(queued, taken) {
+		w.batch = append(w.batch, wait)
+	}
+}
+
+func (w *Writer) answer(err error) {
+	for i, wait := range w.batch {
+		wait.done <- err // has room for one
+		w.batch[i] = nil
+	}
+	w.batch = w.batch[:0]
+}
+
+// commit writes the batch and answers what its waiters get.
+func (w *Writer) commit() error {
+	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
+	defer cancel()
+	err := w.ready(ctx)
+	if err == nil {
+		w.rows = w.rows[:0]
+		for _, wait := range w.batch {
+			w.rows = append(w.rows, wait.entry)
+		}
+		var head Head
+		err = w.chain.Append(ctx, w.head, w.rows, func(first int64) Head {
+			head = w.seal(first)
+			return head
+		})
+		w.head = head
+		// Without an answer to the commit nobody but the database knows where
+		// the chain ends.
+		w.known = err == nil
+	}
+	w.report(err)
+	if err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// ready makes sure that a chain is claimed and its head known.
+func (w *Writer) ready(ctx context.Context) error {
+	if w.known {
+		return nil
+	}
+	if w.chain != nil {
+		head, err := w.chain.Head(ctx)
+		if err == nil {
+			w.head, w.known = head, true
+			return nil
+		}
+		_ = w.chain.Release() // it is lost, whatever this answers
+		w.chain = nil
+	}
+	chain, err := w.store.ClaimChain(ctx)
+	if err != nil {
+		return err
+	}
+	head, err := chain.Head(ctx)
+	if err != nil {
+		return errors.Join(err, chain.Release())
+	}
+	w.chain, w.head, w.known = chain, head, true
+	return nil
+}
+
+// seal gives the rows their time, numbers, places and hashes.
+func (w *Writer) seal(first int64) Head {
+	now := w.options.Clock().Truncate(time.Microsecond).UTC()
+	head := w.head
+	for i := range w.rows {
+		row := &w.rows[i]
+		row.Time = now
+		row.Seq = first + int64(i)
+		row.Chain = head.Chain
+		row.Position = head.Position + 1
+		row.Previous = head.Hash
+		row.Hash, w.scratch = Sum(w.scratch, row)
+		head.Position, head.Hash = row.Position, row.Hash
+	}
+	return head
+}
+
+// report logs the first of a run of failures, and its end.
+func (w *Writer) report(err error) {
+	switch {
+	case err != nil && !w.failing:
+		w.options.Logger.Error("audit rows cannot be written, operations are refused", "error", err, "cause", errors.Unwrap(err))
+	case err == nil && w.failing:
+		w.options.Logger.Info("audit rows are written again")
+	}
+	w.failing = err != nil
+}
+
+func unavailable(cause error) error {
+	return fault.Temporary(fault.AuditUnavailable, fault.ScopeProcess, retryAfter,
+		"no audit row could be written, so nothing was done; try again").Because(cause)
+}
+
+// clean makes every text one that both databases store as it is: one bad byte
+// from one caller would otherwise fail the batch of everybody.
+func clean(e *keyserver.AuditEntry) {
+	cleanText(&e.Operation)
+	cleanText(&e.Reason)
+	cleanText(&e.Object)
+	cleanText(&e.RequestID)
+	cleanText(&e.Filename)
+}
+
+func cleanText(s *string) {
+	if len(*s) <= maxField && utf8.ValidString(*s) && strings.IndexByte(*s, 0) < 0 {
+		return
+	}
+	t := strings.ReplaceAll(strings.ToValidUTF8((*s)[:min(len(*s), maxField)], "\uFFFD"), "\x00", "\uFFFD")
+	for len(t) > maxField { // replacements are longer than what they replace
+		_, n := utf8.DecodeLastRuneInString(t)
+		t = t[:len(t)-n]
+	}
+	*s = t
+}
