@@ -22,7 +22,7 @@ help: ## Show this list
 		/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build bin/keyserver-operator
+build: .go ## Build bin/keyserver-operator
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/keyserver-operator .
 
 .PHONY: run
@@ -78,8 +78,13 @@ test: ## Run every test with the race detector, a real control plane, SQLite and
 		go test -race -timeout 20m $(TEST_FLAGS) $(or $(PKG),./...)
 
 .PHONY: bench
-bench: ## Run the benchmarks, one package at a time (PKG=./..., BENCH=regexp, BENCH_FLAGS=...)
+bench: .go ## Run the benchmarks, one package at a time (PKG=./..., BENCH=regexp, BENCH_FLAGS=...)
 	go test -p 1 -run '^$$' -bench '$(or $(BENCH),.)' -benchmem -timeout 60m $(BENCH_FLAGS) $(or $(PKG),./...)
+
+# One sentence where Go is missing or too old, instead of the shell's.
+.PHONY: .go
+.go:
+	@source hack/lib.sh && need_go
 
 # Always asked, because only the script knows what is pinned and already built.
 bin/controller-gen bin/golangci-lint: .FORCE
