@@ -1,0 +1,134 @@
+package custody
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"gocloud.dev/gcerrors"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// dataKeySetting is where the wrapped data key is kept.
+const dataKeySetting = "dataKey"
+
+// A wrapped key is a version byte, a nonce, and the sealed bytes with their tag.
+const (
+	wrapVersion = 1
+	nonceLen    = 12
+	tagLen      = 16
+	minWrapped  = 1 + nonceLen + tagLen
+)
+
+// ErrWrongKey is wrapped when the key-encryption key is not the one that the
+// database was made with.
+var ErrWrongKey = errors.New("the key-encryption key does not open this database's data key; check --kek")
+
+// ErrDamaged is wrapped when a wrapped key does not open under the data key:
+// its bytes were changed, or it is kept under the id of another key.
+var ErrDamaged = errors.New("the stored key is damaged")
+
+// Settings is where the wrapped data key is kept.
+type Settings interface {
+	// EnsureSetting reads a setting, or stores what make answers where there
+	// is none, once and for all replicas.
+	EnsureSetting(ctx context.Context, name string, make func(ctx context.Context) ([]byte, error)) ([]byte, error)
+}
+
+// Custodian wraps and unwraps keys. It is safe for concurrent use.
+type Custodian struct{ aead cipher.AEAD }
+
+// New opens the data key of a database, or makes it at the first start.
+// ErrWrongKey where the keeper is not that of the database.
+func New(ctx context.Context, keeper *Keeper, settings Settings) (*Custodian, error) {
+	wrapped, err := settings.EnsureSetting(ctx, dataKeySetting, func(ctx context.Context) ([]byte, error) {
+		key := newKey()
+		defer clear(key)
+		wrapped, err := keeper.keeper.Encrypt(ctx, key)
+		if err != nil {
+			return nil, fmt.Errorf("wrap a new data key: %w", remote(err))
+		}
+		return wrapped, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the data key: %w", err)
+	}
+	key, err := keeper.keeper.Decrypt(ctx, wrapped)
+	defer clear(key)
+	switch {
+	case err != nil && isRemote(err):
+		return nil, fmt.Errorf("unwrap the data key: %w", remote(err))
+	case err != nil, len(key) != kekLen:
+		return nil, ErrWrongKey
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, fmt.Errorf("prepare the data key: %w", err)
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		return nil, fmt.Errorf("prepare the data key: %w", err)
+	}
+	return &Custodian{aead}, nil
+}
+
+// Wrap seals the bytes of a key for storage. What it answers opens only for
+// the same key id on the same system.
+func (c *Custodian) Wrap(key keyserver.ID, system keyserver.SystemID, plain []byte) ([]byte, error) {
+	wrapped := make([]byte, 1+nonceLen, minWrapped+len(plain))
+	wrapped[0] = wrapVersion
+	if _, err := rand.Read(wrapped[1:]); err != nil {
+		return nil, fmt.Errorf("draw a nonce: %w", err)
+	}
+	bound := boundTo(key, system)
+	return c.aead.Seal(wrapped, wrapped[1:], plain, bound[:]), nil
+}
+
+// Unwrap opens a stored key. The caller wipes the answer. ErrDamaged where the
+// bytes are not what Wrap answered for this key.
+func (c *Custodian) Unwrap(key keyserver.ID, system keyserver.SystemID, wrapped []byte) ([]byte, error) {
+	if len(wrapped) < minWrapped || wrapped[0] != wrapVersion {
+		return nil, fmt.Errorf("key %s: %w", key, ErrDamaged)
+	}
+	bound := boundTo(key, system)
+	plain, err := c.aead.Open(nil, wrapped[1:1+nonceLen], wrapped[1+nonceLen:], bound[:])
+	if err != nil {
+		return nil, fmt.Errorf("key %s: %w", key, ErrDamaged)
+	}
+	return plain, nil
+}
+
+// String hides the data key from every formatting verb.
+func (c *Custodian) String() string { return "custodian" }
+
+// GoString hides the data key from %#v.
+func (c *Custodian) GoString() string { return c.String() }
+
+// boundTo is the associated data: the version, so that none can be passed off
+// as another, and whose bytes these are.
+func boundTo(key keyserver.ID, system keyserver.SystemID) [1 + 4 + 8]byte {
+	var b [1 + 4 + 8]byte
+	b[0] = wrapVersion
+	binary.BigEndian.PutUint32(b[1:], uint32(system))
+	copy(b[5:], key[:])
+	return b
+}
+
+// isRemote tells a service that could not be asked from one that said no.
+func isRemote(err error) bool {
+	switch gcerrors.Code(err) {
+	case gcerrors.Canceled, gcerrors.DeadlineExceeded, gcerrors.PermissionDenied, gcerrors.ResourceExhausted, gcerrors.Internal:
+		return true
+	}
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// remote keeps the kind of a service's error; its text might repeat a URL.
+func remote(err error) error {
+	return fmt.Errorf("the key management service answers %s", gcerrors.Code(err))
+}
