@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+func TestEvaluate(t *testing.T) {
+	var (
+		now   = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+		alice = keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(10)}
+		bob   = keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(11)}
+		ops   = keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(20)}
+		twin  = keyserver.PrincipalRef{System: 2, ID: alice.ID}
+		none  = keyserver.NoUsageLimit
+		at    = func(d time.Duration) keyserver.Stamp { return keyserver.StampOf(now.Add(d)) }
+	)
+	type entries []keyserver.ACLEntry
+	cases := map[string]struct {
+		reason  string
+		entries entries
+		who     subject
+		want    keyserver.Rights
+		allowed bool
+		limited int
+	}{
+		"EmptyList": {
+			reason: "a list without entries lets nobody in",
+			who:    subject{principal: alice}, want: keyserver.Read,
+		},
+		"SomebodyElse": {
+			reason:  "another principal's entry gives nothing",
+			entries: entries{{Principal: bob, Rights: keyserver.Read, MaxUsage: none}},
+			who:     subject{principal: alice}, want: keyserver.Read,
+		},
+		"SameIDOtherSystem": {
+			reason:  "a principal is a pair: the same id of another key server is somebody else",
+			entries: entries{{Principal: twin, Rights: keyserver.Read, MaxUsage: none}},
+			who:     subject{principal: alice}, want: keyserver.Read,
+		},
+		"ReadIsNotWrite": {
+			reason:  "READ does not widen upwards",
+			entries: entries{{Principal: alice, Rights: keyserver.Read, MaxUsage: none}},
+			who:     subject{principal: alice}, want: keyserver.Write,
+		},
+		"BeforeStart": {
+			reason:  "an entry whose window has not begun is checked out",
+			entries: entries{{Principal: alice, Rights: keyserver.Read, MaxUsage: none, Start: at(time.Millisecond)}},
+			who:     subject{principal: alice}, want: keyserver.Read,
+		},
+		"AtEnd": {
+			reason:  "the end is exclusive",
+			entries: entries{{Principal: alice, Rights: keyserver.Read, MaxUsage: none, End: at(0)}},
+			who:     subject{principal: alice}, want: keyserver.Read,
+		},
+		"NoUsesAtAll": {
+			reason:  "maxUsage 0 is a limit, not the absence of one",
+			entries: entries{{Principal: alice, Rights: keyserver.Read, MaxUsage: 0}},
+			who:     subject{principal: alice}, want: keyserver.Read,
+		},
+		"UsesSpent": {
+			reason:  "an entry whose uses are spent is checked out",
+			entries: entries{{Principal: alice, Rights: keyserver.Owner, MaxUsage: 2, Used: 2}},
+			who:     subject{principal: alice}, want: keyserver.Read,
+		},
+		"MandatoryGroupNotHeld": {
+			reason: "a mandatory group shuts out even the owner who is not in it",
+			entries: entries{
+				{Principal: alice, Rights: keyserver.Owner, MaxUsage: none},
+				{Principal: ops, Rights: keyserver.MandatoryGroup, MaxUsage: none},
+			},
+			who: subject{principal: alice}, want: keyserver.Read,
+		},
+		"HostMatrixNotHeld": {
+			reason: "a host matrix shuts out who is not in it",
+			entries: entries{
+				{Principal: alice, Rights: keyserver.Read, MaxUsage: none},
+				{Principal: ops, Rights: keyserver.HostMatrix, MaxUsage: none},
+			},
+			who: subject{principal: alice}, want: keyserver.Read,
+		},
+		"ExpiredDemandStays": {
+			reason: "a restriction does not lapse with its entry's window",
+			entries: entries{
+				{Principal: alice, Rights: keyserver.Read, MaxUsage: none},
+				{Principal: ops, Rights: keyserver.MandatoryGroup, MaxUsage: none, End: at(-time.Hour)},
+			},
+			who: subject{principal: alice}, want: keyserver.Read,
+		},
+		"MandatoryGroupGivesNothing": {
+			reason:  "being in the mandatory group is needed, not enough",
+			entries: entries{{Principal: ops, Rights: keyserver.MandatoryGroup, MaxUsage: none}},
+			who:     subject{principal: alice, groups: []keyserver.PrincipalRef{ops}}, want: keyserver.Read,
+		},
+		"AtStart": {
+			reason:  "the start is inclusive",
+			entries: entries{{Principal: alice, Rights: keyserver.Read, MaxUsage: none, Start: at(0), End: at(time.Millisecond)}},
+			who:     subject{principal: alice}, want: keyserver.Read, allowed: true,
+		},
+		"OwnerMayRead": {
+			reason:  "OWNER widens to READ",
+			entries: entries{{Principal: alice, Rights: keyserver.Owner, MaxUsage: none}},
+			who:     subject{principal: alice}, want: keyserver.Read, allowed: true,
+		},
+		"GroupEntryCounts": {
+			reason:  "a group's entry counts for its members",
+			entries: entries{{Principal: ops, Rights: keyserver.Read, MaxUsage: none}},
+			who:     subject{principal: alice, groups: []keyserver.PrincipalRef{ops}}, want: keyserver.Read, allowed: true,
+		},
+		"MandatoryGroupHeld": {
+			reason: "in the mandatory group and with an entry: in",
+			entries: entries{
+				{Principal: alice, Rights: keyserver.Read, MaxUsage: none},
+				{Principal: ops, Rights: keyserver.MandatoryGroup, MaxUsage: none},
+			},
+			who: subject{principal: alice, groups: []keyserver.PrincipalRef{ops}}, want: keyserver.Read, allowed: true,
+		},
+		"LimitedEntryIsCounted": {
+			reason:  "where only a limited entry allows it, a use is to be counted",
+			entries: entries{{Principal: alice, Rights: keyserver.Read, MaxUsage: 2, Used: 1}},
+			who:     subject{principal: alice}, want: keyserver.Read, allowed: true, limited: 1,
+		},
+		"UnlimitedEntrySparesTheLimited": {
+			reason: "an unlimited entry is taken before a use is spent",
+			entries: entries{
+				{Principal: alice, Rights: keyserver.Read, MaxUsage: 2},
+				{Principal: ops, Rights: keyserver.Read, MaxUsage: none},
+			},
+			who: subject{principal: alice, groups: []keyserver.PrincipalRef{ops}}, want: keyserver.Read, allowed: true,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := evaluate(keyserver.ACL{Entries: tc.entries}, tc.who, tc.want, now)
+			if got.allowed != tc.allowed || (tc.allowed && len(got.limited) != tc.limited) {
+				t.Errorf("%s: got %+v, want allowed %v with %d limited entries", tc.reason, got, tc.allowed, tc.limited)
+			}
+			if !got.allowed && got.why == "" {
+				t.Errorf("%s: a refusal must say why", tc.reason)
+			}
+		})
+	}
+}
+
+func TestOwns(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	alice := keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(10)}
+	ops := keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(20)}
+	cases := map[string]struct {
+		reason string
+		entry  keyserver.ACLEntry
+		want   bool
+	}{
+		"WriterIsNoOwner": {"WRITE does not own", keyserver.ACLEntry{Principal: alice, Rights: keyserver.Write}, false},
+		"LapsedOwner":     {"ownership ends with its window", keyserver.ACLEntry{Principal: alice, Rights: keyserver.Owner, End: keyserver.StampOf(now)}, false},
+		"Owner":           {"OWNER owns", keyserver.ACLEntry{Principal: alice, Rights: keyserver.Owner.Widen()}, true},
+		"SpentOwner":      {"a usage limit is about the key, not its list", keyserver.ACLEntry{Principal: alice, Rights: keyserver.Owner, MaxUsage: 1, Used: 1}, true},
+		"OwningGroup":     {"a group can own", keyserver.ACLEntry{Principal: ops, Rights: keyserver.Owner}, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			who := subject{principal: alice, groups: []keyserver.PrincipalRef{ops}}
+			if got := owns(keyserver.ACL{Entries: []keyserver.ACLEntry{tc.entry}}, who, now); got != tc.want {
+				t.Errorf("%s: got %v", tc.reason, got)
+			}
+		})
+	}
+}

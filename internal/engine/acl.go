@@ -1,0 +1,125 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// ACL implements keyserver.ACLs. Reading the list needs READ on the key. It is
+// read from the store, not from a cache, because verified writes rest on it.
+func (e *Engine) ACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.ACL, error) {
+	var key *heldKey
+	var acl keyserver.ACL
+	err := e.perform(ctx, request{by: by, op: keyserver.OpReadACL, object: link.Base64()}, func() (err error) {
+		acl, err = e.Store.ACL(ctx, key.id)
+		return notFound(err, fault.ACLNotFound, "the key has no access control list")
+	}, e.ownerOr(keyserver.Read, link, &key))
+	acl.Link = link
+	return acl, err
+}
+
+// GrantACL implements keyserver.ACLs.
+func (e *Engine) GrantACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) error {
+	return e.amend(ctx, by, link, change.Principal, func(tx *sqlstore.Tx, acl keyserver.ACL) error {
+		if err := e.principalExists(ctx, tx, change.Principal); err != nil {
+			return err
+		}
+		entry, ok := acl.Entry(change.Principal)
+		if !ok {
+			id, err := keyserver.NewID(e.Random)
+			if err != nil {
+				return err
+			}
+			entry = keyserver.ACLEntry{ID: id, ACL: acl.ID, Principal: change.Principal}
+		}
+		return putEntry(ctx, tx, entry, entry.Rights|change.Rights, change)
+	})
+}
+
+// AmendACL implements keyserver.ACLs.
+func (e *Engine) AmendACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) error {
+	return e.amend(ctx, by, link, change.Principal, func(tx *sqlstore.Tx, acl keyserver.ACL) error {
+		entry, ok := acl.Entry(change.Principal)
+		if !ok {
+			return noEntry(change.Principal)
+		}
+		return putEntry(ctx, tx, entry, change.Rights, change)
+	})
+}
+
+// RevokeACL implements keyserver.ACLs.
+func (e *Engine) RevokeACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, principal keyserver.PrincipalRef) error {
+	return e.amend(ctx, by, link, principal, func(tx *sqlstore.Tx, acl keyserver.ACL) error {
+		if _, ok := acl.Entry(principal); !ok {
+			return noEntry(principal)
+		}
+		return tx.DeleteACLEntry(ctx, acl.ID, principal)
+	})
+}
+
+func noEntry(p keyserver.PrincipalRef) error {
+	return fault.New(fault.ACLNotFound, "principal %s has no entry on this key", p).Audited(fault.ReasonObjectNotFound)
+}
+
+// putEntry writes an entry with widened rights and the limits of the change.
+// A new usage limit starts counting anew.
+func putEntry(ctx context.Context, tx *sqlstore.Tx, entry keyserver.ACLEntry, rights keyserver.Rights, change keyserver.ACLChange) error {
+	if entry.MaxUsage != change.MaxUsage {
+		entry.Used = 0
+	}
+	entry.Rights, entry.MaxUsage, entry.Start, entry.End = rights.Widen(), change.MaxUsage, change.Start, change.End
+	return tx.PutACLEntry(ctx, entry)
+}
+
+// amend runs a change of a key's list for its owner, on the list as the
+// transaction sees it.
+func (e *Engine) amend(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, target keyserver.PrincipalRef,
+	change func(*sqlstore.Tx, keyserver.ACL) error,
+) error {
+	var key *heldKey
+	r := request{by: by, op: keyserver.OpAmendACL, object: link.Base64() + " for " + target.String()}
+	return e.perform(ctx, r, func() error {
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			acl, err := tx.ACL(ctx, key.id)
+			if err != nil {
+				return notFound(err, fault.ACLNotFound, "the key has no access control list")
+			}
+			return change(tx, acl)
+		})
+	}, e.ownerOr(keyserver.Owner, link, &key))
+}
+
+// ownerOr is the check for work on the list itself. An owner is not held to
+// mandatory groups here, or he could shut himself out for good.
+func (e *Engine) ownerOr(want keyserver.Rights, link keyserver.HiddenLink, key **heldKey) check {
+	return func(ctx context.Context, who subject) error {
+		if err := e.find(ctx, link, fault.ACLNotFound, key); err != nil {
+			return err
+		}
+		if owns((*key).acl, who, e.Clock()) {
+			return nil
+		}
+		if verdict := evaluate((*key).acl, who, want, e.Clock()); !verdict.allowed {
+			return denied(verdict)
+		}
+		return nil
+	}
+}
+
+func (e *Engine) principalExists(ctx context.Context, tx *sqlstore.Tx, p keyserver.PrincipalRef) error {
+	if p.System == e.System {
+		_, err := tx.Principal(ctx, p.ID)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, sqlstore.ErrNotFound) {
+			return err
+		}
+	}
+	return fault.New(fault.NotFound, "no principal has the systemId %d and the principalId %s", p.System, p.ID.Decimal()).
+		Audited(fault.ReasonObjectNotFound)
+}

@@ -1,0 +1,304 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/password"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// Names of what the first start writes to the settings.
+const (
+	settingSystem     = "systemId"
+	settingDeployment = "deployment"
+	settingCACert     = "caCertificate"
+	settingCAKey      = "caKey"
+	settingServerCert = "serverCertificate"
+	settingServerKey  = "serverKey"
+)
+
+// The private keys are wrapped like symmetric keys, under ids that no key has:
+// those are random.
+var (
+	wrapIDCA     = keyserver.IDFromUint64(1)
+	wrapIDServer = keyserver.IDFromUint64(2)
+)
+
+// DefaultSystem is the system id of a first start that names none.
+const DefaultSystem keyserver.SystemID = 1
+
+// AdminName and SystemName are the principals that the first start creates.
+const (
+	AdminName  = "admin"
+	SystemName = "system"
+)
+
+// errNotFirst ends the transaction of a first start that another was before.
+var errNotFirst = errors.New("another start created the state")
+
+// BootstrapConfig is what a start needs to know.
+type BootstrapConfig struct {
+	Store     *sqlstore.Store
+	Custodian *custody.Custodian
+	// System is the system id asked for, 0 for whatever the database has, or
+	// DefaultSystem at the first start.
+	System     keyserver.SystemID
+	Deployment keyserver.Deployment
+	ServerName string
+	Hosts      []string // host names and addresses that the server certificate must cover
+	// AdminPassword is called at the first start only.
+	AdminPassword func() (string, error)
+	Clock         func() time.Time
+	Random        io.Reader
+}
+
+// Prepared is a key server that may start.
+type Prepared struct {
+	System keyserver.SystemID
+	CA     pki.Identity
+	Server pki.Identity
+	First  bool // this call created the state
+}
+
+// Bootstrap makes the state of a new key server, or finds that of an existing
+// one and brings it up to date with the catalogue of built-in roles and the
+// hosts of the server certificate. Replicas may call it at the same time.
+func Bootstrap(ctx context.Context, c BootstrapConfig) (Prepared, error) {
+	first, err := c.create(ctx)
+	if err != nil {
+		return Prepared{}, fmt.Errorf("first start: %w", err)
+	}
+	p, err := c.load(ctx)
+	if err != nil {
+		return Prepared{}, err
+	}
+	p.First = first
+	if c.System != 0 && c.System != p.System {
+		return Prepared{}, fmt.Errorf("--system-id is %d, but this database belongs to system id %d; omit the flag or use another database", c.System, p.System)
+	}
+	if err := c.syncRoles(ctx); err != nil {
+		return Prepared{}, fmt.Errorf("bring the built-in roles up to date: %w", err)
+	}
+	if !pki.Covers(p.Server.Certificate, c.Hosts, c.Clock()) {
+		if p.Server, err = c.reissue(ctx, p); err != nil {
+			return Prepared{}, fmt.Errorf("renew the server certificate: %w", err)
+		}
+	}
+	return p, nil
+}
+
+// create makes the whole first state in one transaction, or nothing. It
+// reports false where another start was first.
+func (c BootstrapConfig) create(ctx context.Context) (bool, error) {
+	_, err := c.Store.Setting(ctx, settingSystem)
+	if !errors.Is(err, sqlstore.ErrNotFound) {
+		return false, err
+	}
+	system := c.System
+	if system == 0 {
+		system = DefaultSystem
+	}
+	secret, err := c.AdminPassword()
+	if err != nil {
+		return false, err
+	}
+	hash, err := password.Hash(ctx, secret, c.Random)
+	if err != nil {
+		return false, err
+	}
+	ca, err := pki.NewCA(fmt.Sprintf("%s internal CA (system %d)", c.ServerName, system), c.Clock(), c.Random)
+	if err != nil {
+		return false, err
+	}
+	server, err := ca.IssueServer(c.ServerName, c.Hosts, nil, c.Clock(), c.Random)
+	if err != nil {
+		return false, err
+	}
+	err = c.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		// Writes are serial over all replicas: whoever comes second sees this.
+		if _, err := tx.Setting(ctx, settingSystem); !errors.Is(err, sqlstore.ErrNotFound) {
+			return cmp.Or(err, errNotFirst)
+		}
+		if err := tx.PutSetting(ctx, settingSystem, []byte(strconv.FormatUint(uint64(system), 10))); err != nil {
+			return err
+		}
+		if err := c.putIdentity(ctx, tx, system, ca, settingCACert, settingCAKey, wrapIDCA); err != nil {
+			return err
+		}
+		if err := c.putIdentity(ctx, tx, system, server, settingServerCert, settingServerKey, wrapIDServer); err != nil {
+			return err
+		}
+		if err := c.putRoles(ctx, tx); err != nil {
+			return err
+		}
+		return c.putPrincipals(ctx, tx, system, hash)
+	})
+	if errors.Is(err, errNotFirst) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// adminRoles are the roles of the first administrator. Undivided, he can do
+// everything that a newcomer tries; divided, he starts with administration
+// alone and makes a principal for each other duty.
+func (c BootstrapConfig) adminRoles() []keyserver.ID {
+	if c.Deployment == keyserver.Split {
+		return []keyserver.ID{keyserver.RoleAdministrator}
+	}
+	return []keyserver.ID{keyserver.RoleAdministrator, keyserver.RoleEncryptor}
+}
+
+func (c BootstrapConfig) putPrincipals(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID, hash string) error {
+	admin, err := keyserver.NewID(c.Random)
+	if err != nil {
+		return err
+	}
+	own, err := keyserver.NewID(c.Random)
+	if err != nil {
+		return err
+	}
+	err = insertPrincipal(ctx, tx, keyserver.Principal{
+		ID: admin, System: system, Type: keyserver.PasswordPrincipal, Name: AdminName,
+		Flags: keyserver.FlagEnable, Roles: c.adminRoles(),
+	}, hash)
+	if err != nil {
+		return err
+	}
+	return insertPrincipal(ctx, tx, keyserver.Principal{
+		ID: own, System: system, Type: keyserver.CertificatePrincipal, Name: SystemName,
+		Flags: keyserver.FlagEnable | keyserver.FlagSystemDefined,
+	}, "")
+}
+
+func (c BootstrapConfig) putRoles(ctx context.Context, tx *sqlstore.Tx) error {
+	for _, b := range keyserver.BuiltInRoles(c.Deployment) {
+		if err := tx.InsertRole(ctx, b.Role()); err != nil {
+			return err
+		}
+	}
+	return tx.PutSetting(ctx, settingDeployment, []byte(c.Deployment))
+}
+
+// syncRoles writes the built-in roles of this version and deployment where
+// the stored ones differ.
+func (c BootstrapConfig) syncRoles(ctx context.Context) error {
+	stored, err := c.Store.Roles(ctx)
+	if err != nil {
+		return err
+	}
+	var stale, missing []keyserver.Role
+	for _, b := range keyserver.BuiltInRoles(c.Deployment) {
+		want := b.Role()
+		i := slices.IndexFunc(stored, func(r keyserver.Role) bool { return r.ID == want.ID })
+		switch {
+		case i < 0:
+			missing = append(missing, want)
+		case stored[i].Name != want.Name || !slices.Equal(keyserver.NormalizeIDs(stored[i].Operations), want.Operations):
+			stale = append(stale, want)
+		}
+	}
+	if len(stale)+len(missing) == 0 {
+		return nil
+	}
+	return c.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		for _, r := range missing {
+			if err := tx.InsertRole(ctx, r); err != nil {
+				return err
+			}
+		}
+		for _, r := range stale {
+			if err := tx.UpdateRole(ctx, r.ID, keyserver.RoleChange{Name: &r.Name, Operations: r.Operations}); err != nil {
+				return err
+			}
+		}
+		return tx.PutSetting(ctx, settingDeployment, []byte(c.Deployment))
+	})
+}
+
+func (c BootstrapConfig) putIdentity(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID, id pki.Identity, cert, key string, wrapID keyserver.ID) error {
+	plain, err := id.MarshalKey()
+	if err != nil {
+		return err
+	}
+	defer clear(plain)
+	wrapped, err := c.Custodian.Wrap(wrapID, system, plain)
+	if err != nil {
+		return err
+	}
+	if err := tx.PutSetting(ctx, key, wrapped); err != nil {
+		return err
+	}
+	return tx.PutSetting(ctx, cert, id.Certificate.Raw)
+}
+
+func (c BootstrapConfig) load(ctx context.Context) (Prepared, error) {
+	text, err := c.Store.Setting(ctx, settingSystem)
+	if err != nil {
+		return Prepared{}, err
+	}
+	n, err := strconv.ParseUint(string(text), 10, 32)
+	if err != nil {
+		return Prepared{}, errors.New("the database's system id is not a number; restore the database from a backup")
+	}
+	p := Prepared{System: keyserver.SystemID(n)}
+	if p.CA, err = c.loadIdentity(ctx, p.System, settingCACert, settingCAKey, wrapIDCA); err != nil {
+		return Prepared{}, fmt.Errorf("read the internal CA: %w", err)
+	}
+	if p.Server, err = c.loadIdentity(ctx, p.System, settingServerCert, settingServerKey, wrapIDServer); err != nil {
+		return Prepared{}, fmt.Errorf("read the server certificate: %w", err)
+	}
+	return p, nil
+}
+
+func (c BootstrapConfig) loadIdentity(ctx context.Context, system keyserver.SystemID, cert, key string, wrapID keyserver.ID) (pki.Identity, error) {
+	der, err := c.Store.Setting(ctx, cert)
+	if err != nil {
+		return pki.Identity{}, err
+	}
+	wrapped, err := c.Store.Setting(ctx, key)
+	if err != nil {
+		return pki.Identity{}, err
+	}
+	plain, err := c.Custodian.Unwrap(wrapID, system, wrapped)
+	if err != nil {
+		return pki.Identity{}, err
+	}
+	defer clear(plain)
+	return pki.ParseIdentity(der, plain)
+}
+
+// reissue renews the server certificate under its old key, which peers know it by.
+func (c BootstrapConfig) reissue(ctx context.Context, p Prepared) (pki.Identity, error) {
+	hosts := slices.Concat(c.Hosts, hostsOf(p.Server.Certificate))
+	slices.Sort(hosts)
+	server, err := p.CA.IssueServer(c.ServerName, slices.Compact(hosts), p.Server.Key, c.Clock(), c.Random)
+	if err != nil {
+		return pki.Identity{}, err
+	}
+	err = c.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		return tx.PutSetting(ctx, settingServerCert, server.Certificate.Raw)
+	})
+	return server, err
+}
+
+// hostsOf returns the names that a certificate covers, so that replicas with
+// different hosts do not take each other's names away.
+func hostsOf(cert *x509.Certificate) []string {
+	hosts := slices.Clone(cert.DNSNames)
+	for _, ip := range cert.IPAddresses {
+		hosts = append(hosts, ip.String())
+	}
+	return hosts
+}

@@ -1,0 +1,105 @@
+// Package engine is the key server: it implements the port of package
+// keyserver over a store. Every operation passes one gate, which authorises
+// and audits it before any effect (gate.go); what the rights on a key amount
+// to is decided by pure functions (access.go).
+package engine
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// Bounds of the caches, in entries. A key costs about a kilobyte and a half.
+const (
+	maxCachedKeys       = 16384
+	maxCachedPrincipals = 16384
+	maxCachedRoles      = 4096
+)
+
+// Auditor makes one row of the audit trail durable before it returns.
+type Auditor interface {
+	Write(ctx context.Context, entry keyserver.AuditEntry) error
+}
+
+// Config is what an engine needs. Every field is required.
+type Config struct {
+	Store     *sqlstore.Store
+	Custodian *custody.Custodian
+	Auditor   Auditor
+	System    keyserver.SystemID
+	CA        pki.Identity
+	Build     keyserver.Version
+	Clock     func() time.Time
+	Random    io.Reader
+	Logger    *slog.Logger
+}
+
+// Engine is one key server. It is safe for concurrent use.
+type Engine struct {
+	Config
+	principals *cache[keyserver.ID, keyserver.Principal]
+	roles      *cache[keyserver.ID, keyserver.Role]
+	keys       *cache[keyserver.ID, *heldKey]
+	feed       *feed
+}
+
+var _ keyserver.Port = (*Engine)(nil)
+
+// New returns an engine on a store that Bootstrap has prepared.
+func New(c Config) *Engine {
+	e := &Engine{
+		Config:     c,
+		principals: newCache[keyserver.ID, keyserver.Principal](maxCachedPrincipals),
+		roles:      newCache[keyserver.ID, keyserver.Role](maxCachedRoles),
+		keys:       newCache[keyserver.ID, *heldKey](maxCachedKeys),
+		feed:       newFeed(),
+	}
+	c.Store.OnChange(e.changed)
+	return e
+}
+
+// changed forgets what a committed change made stale and wakes the readers of
+// the change feed.
+func (e *Engine) changed(changes []keyserver.Change) {
+	for _, c := range changes {
+		switch c.Kind {
+		case keyserver.ChangePrincipal:
+			e.principals.drop(c.ID)
+		case keyserver.ChangeRole:
+			e.roles.drop(c.ID)
+		case keyserver.ChangeKey:
+			e.keys.drop(c.ID)
+		case keyserver.ChangeTrustedCA, keyserver.ChangeSession:
+			// Read from the store each time, or cached by package session.
+		}
+	}
+	e.feed.wake()
+}
+
+// principal reads a principal through the cache.
+func (e *Engine) principal(ctx context.Context, id keyserver.ID) (keyserver.Principal, error) {
+	return e.principals.get(id, func() (keyserver.Principal, error) { return e.Store.Principal(ctx, id) })
+}
+
+// role reads a role through the cache.
+func (e *Engine) role(ctx context.Context, id keyserver.ID) (keyserver.Role, error) {
+	return e.roles.get(id, func() (keyserver.Role, error) { return e.Store.Role(ctx, id) })
+}
+
+// notFound turns the store's "no such row" into a fault; every other error
+// passes through.
+func notFound(err error, code fault.Code, format string, args ...any) error {
+	if errors.Is(err, sqlstore.ErrNotFound) {
+		return fault.New(code, format, args...).Audited(fault.ReasonObjectNotFound)
+	}
+	return err
+}

@@ -1,0 +1,152 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// failureRowTimeout bounds the wait for the audit row of a failed effect when
+// the caller is gone already.
+const failureRowTimeout = 5 * time.Second
+
+// request is one operation on its way through the gate.
+type request struct {
+	by       keyserver.Caller
+	op       keyserver.Operation
+	object   string // what the audit row names
+	filename string
+}
+
+// check is a further condition, evaluated after the caller's role. It answers
+// a fault with an audit reason when it refuses.
+type check func(ctx context.Context, who subject) error
+
+// enter is the gate: it decides whether the caller may do the operation and
+// makes the audit row of that decision durable, in this order, before any
+// effect. If no row can be written, nothing is let through. A refusal is
+// answered only once its row is durable too.
+func (e *Engine) enter(ctx context.Context, r request, checks ...check) error {
+	refusal := e.authorise(ctx, r, checks)
+	row := r.row(keyserver.Allowed, "")
+	switch f := fault.As(refusal); {
+	case refusal == nil:
+	case f != nil && f.Reason != "":
+		row = r.row(keyserver.Refused, f.Reason)
+	default: // not a decision: the store failed, or the caller went away
+		row = r.row(keyserver.Failed, fault.ReasonFailed)
+	}
+	if err := e.Auditor.Write(ctx, row); err != nil {
+		return err
+	}
+	return refusal
+}
+
+// perform passes the gate and then runs the effect. A failed effect gets an
+// audit row of its own.
+func (e *Engine) perform(ctx context.Context, r request, effect func() error, checks ...check) error {
+	if err := e.enter(ctx, r, checks...); err != nil {
+		return err
+	}
+	if err := effect(); err != nil {
+		return e.failed(ctx, r, err)
+	}
+	return nil
+}
+
+// failed records that an allowed operation came to nothing, and returns why.
+// The row is written even when the caller has gone away.
+func (e *Engine) failed(ctx context.Context, r request, cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), failureRowTimeout)
+	defer cancel()
+	if err := e.Auditor.Write(ctx, r.row(keyserver.Failed, fault.ReasonOf(cause))); err != nil {
+		return errors.Join(err, cause)
+	}
+	return cause
+}
+
+func (r request) row(outcome keyserver.Outcome, reason fault.Reason) keyserver.AuditEntry {
+	return keyserver.AuditEntry{
+		Operation: r.op.Key, Outcome: outcome, Reason: string(reason),
+		Principal: r.by.Principal, Object: r.object, Kind: r.by.Kind,
+		RequestID: r.by.RequestID, Filename: r.filename,
+	}
+}
+
+// authorise decides: is this process current, is the caller's principal alive
+// and enabled, does a role of it (or of a group it is in) grant the operation,
+// and do the further checks agree. Rights are read anew for each operation,
+// from caches that every committed change clears.
+func (e *Engine) authorise(ctx context.Context, r request, checks []check) error {
+	if err := e.Store.Current(ctx); err != nil {
+		return err
+	}
+	who, roles, err := e.subject(ctx, r.by)
+	if err != nil {
+		return err
+	}
+	granted, err := e.grants(ctx, roles, r.op.ID)
+	if err != nil {
+		return err
+	}
+	if !granted {
+		return fault.New(fault.AccessDenied, "no role of %s grants %s", r.by.Name, r.op.Name).Audited(fault.ReasonRoleDenied)
+	}
+	for _, c := range checks {
+		if err := c(ctx, who); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// subject reads who the caller is at this moment: its principal, its enabled
+// groups, and the roles of both.
+func (e *Engine) subject(ctx context.Context, by keyserver.Caller) (subject, []keyserver.ID, error) {
+	p, err := e.principal(ctx, by.Principal.ID)
+	if errors.Is(err, sqlstore.ErrNotFound) {
+		return subject{}, nil, fault.New(fault.SessionNotFound, "the session's principal no longer exists").Audited(fault.ReasonPrincipalDisabled)
+	}
+	if err != nil {
+		return subject{}, nil, err
+	}
+	if p.Flags.Disabled() {
+		return subject{}, nil, fault.New(fault.PrincipalOff, "principal %s is disabled", p.Name).Audited(fault.ReasonPrincipalDisabled)
+	}
+	who, roles := subject{principal: p.Ref()}, p.Roles
+	for _, id := range p.Groups {
+		g, err := e.principal(ctx, id)
+		if errors.Is(err, sqlstore.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return subject{}, nil, err
+		}
+		if !g.Flags.Disabled() {
+			who.groups = append(who.groups, g.Ref())
+			roles = append(slices.Clip(roles), g.Roles...)
+		}
+	}
+	return who, roles, nil
+}
+
+func (e *Engine) grants(ctx context.Context, roles []keyserver.ID, op keyserver.ID) (bool, error) {
+	for _, id := range roles {
+		role, err := e.role(ctx, id)
+		if errors.Is(err, sqlstore.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		if slices.Contains(role.Operations, op) {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,231 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// heldKey is a key as the engine keeps it between operations: what decides on
+// its use, and keyed states, but not its bytes.
+type heldKey struct {
+	id        keyserver.ID
+	algorithm keyserver.Algorithm
+	keyBytes  int
+	acl       keyserver.ACL
+	macs      *macs
+}
+
+// MintKey implements keyserver.Keys.
+func (e *Engine) MintKey(ctx context.Context, by keyserver.Caller, key keyserver.NewKey) (keyserver.KeyMetadata, error) {
+	info, ok := keyserver.Algorithms[key.Algorithm]
+	if !ok {
+		return keyserver.KeyMetadata{}, fault.New(fault.InvalidArgument, "unknown algorithm")
+	}
+	id, err := keyserver.NewID(e.Random)
+	if err != nil {
+		return keyserver.KeyMetadata{}, err
+	}
+	link := keyserver.NewHiddenLink(e.System, id)
+	r := request{by: by, op: keyserver.OpCreateKey, object: link.Base64()}
+	meta := keyserver.KeyMetadata{Link: link, Algorithm: key.Algorithm}
+	err = e.perform(ctx, r, func() error {
+		material := key.Material
+		if material == nil {
+			material = make([]byte, info.MintLen)
+			defer clear(material)
+			if _, err := io.ReadFull(e.Random, material); err != nil {
+				return fmt.Errorf("draw key material: %w", err)
+			}
+		}
+		if len(material) < info.MinLen || len(material) > info.MaxLen {
+			return fault.New(fault.InvalidArgument, "%d bytes are no %s key", len(material), key.Algorithm).Audited(fault.ReasonInvalidArgument)
+		}
+		meta.KeyBytes = len(material)
+		return e.storeKey(ctx, by, id, key.Algorithm, material)
+	})
+	if err != nil {
+		return keyserver.KeyMetadata{}, err
+	}
+	return meta, nil
+}
+
+// storeKey wraps the material and writes the key, its list and the owner's entry.
+func (e *Engine) storeKey(ctx context.Context, by keyserver.Caller, id keyserver.ID, algorithm keyserver.Algorithm, material []byte) error {
+	wrapped, err := e.Custodian.Wrap(id, e.System, material)
+	if err != nil {
+		return fmt.Errorf("wrap the key: %w", err)
+	}
+	acl, err := keyserver.NewID(e.Random)
+	if err != nil {
+		return err
+	}
+	entry, err := keyserver.NewID(e.Random)
+	if err != nil {
+		return err
+	}
+	owner := keyserver.ACLEntry{
+		ID: entry, ACL: acl, Principal: by.Principal,
+		Rights: keyserver.Owner.Widen(), MaxUsage: keyserver.NoUsageLimit,
+	}
+	record := sqlstore.KeyRecord{
+		ID: id, Algorithm: algorithm, KeyBytes: len(material), Wrapped: wrapped, ACL: acl, CreatedAt: e.Clock(),
+	}
+	return e.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.InsertKey(ctx, record, owner) })
+}
+
+// Key implements keyserver.Keys. Only a transport principal, one that logged
+// in with a certificate, may read metadata (contract, POST /api/keys/get).
+func (e *Engine) Key(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.KeyMetadata, error) {
+	var key *heldKey
+	err := e.enter(ctx, request{by: by, op: keyserver.OpReadKey, object: link.Base64()},
+		transportOnly(by), e.holds(link, fault.KeyNotFound, keyserver.Read, &key))
+	if err != nil {
+		return keyserver.KeyMetadata{}, err
+	}
+	return keyserver.KeyMetadata{Link: link, Algorithm: key.algorithm, KeyBytes: key.keyBytes}, nil
+}
+
+func transportOnly(by keyserver.Caller) check {
+	return func(context.Context, subject) error {
+		if by.Type == keyserver.CertificatePrincipal {
+			return nil
+		}
+		return fault.New(fault.AccessDenied, "reading key metadata needs a transport principal, one that logged in with an enrolled certificate").
+			Audited(fault.ReasonNotTransport)
+	}
+}
+
+// AuthorizeKey implements keyserver.Keys. A grant is a use: it counts against
+// an entry's usage limit.
+func (e *Engine) AuthorizeKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, filename string) (keyserver.Grant, error) {
+	var key *heldKey
+	err := e.enter(ctx, request{by: by, op: keyserver.OpAuthorizeKey, object: link.Base64(), filename: filename},
+		e.uses(link, &key))
+	if err != nil {
+		return keyserver.Grant{}, err
+	}
+	return keyserver.Grant{System: e.System, FilenameAudited: filename != ""}, nil
+}
+
+// HMAC implements keyserver.Keys.
+func (e *Engine) HMAC(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, message keyserver.Message) (mac [keyserver.MACSize]byte, err error) {
+	var key *heldKey
+	r := request{by: by, op: keyserver.OpHMAC, object: link.Base64()}
+	if err := e.enter(ctx, r, e.uses(link, &key)); err != nil {
+		return mac, err
+	}
+	state, err := key.macs.take()
+	if err != nil {
+		return mac, e.failed(ctx, r, err)
+	}
+	defer key.macs.put(state)
+	if _, err := message.WriteTo(state); err != nil {
+		return mac, e.failed(ctx, r, err)
+	}
+	state.Sum(mac[:0])
+	return mac, nil
+}
+
+// holds is the check that the link names a key and that the caller holds want
+// on it. absent is the code where there is no such key.
+func (e *Engine) holds(link keyserver.HiddenLink, absent fault.Code, want keyserver.Rights, key **heldKey) check {
+	return func(ctx context.Context, who subject) error {
+		if err := e.find(ctx, link, absent, key); err != nil {
+			return err
+		}
+		if verdict := evaluate((*key).acl, who, want, e.Clock()); !verdict.allowed {
+			return denied(verdict)
+		}
+		return nil
+	}
+}
+
+// uses is the check that the caller may use the key now; a use is counted
+// where only entries with a limit allow it.
+func (e *Engine) uses(link keyserver.HiddenLink, key **heldKey) check {
+	return func(ctx context.Context, who subject) error {
+		if err := e.find(ctx, link, fault.KeyNotFound, key); err != nil {
+			return err
+		}
+		verdict := evaluate((*key).acl, who, keyserver.Read, e.Clock())
+		if verdict.allowed && len(verdict.limited) > 0 {
+			taken, err := e.takeUse(ctx, verdict.limited)
+			if err != nil {
+				return err
+			}
+			verdict.allowed, verdict.why = taken, "the caller's entry has no uses left"
+		}
+		if !verdict.allowed {
+			return denied(verdict)
+		}
+		return nil
+	}
+}
+
+func denied(verdict access) error {
+	return fault.New(fault.ACLDenied, "the key's access control list refuses: %s; ask the key's owner", verdict.why).
+		Audited(fault.ReasonACLDenied)
+}
+
+// takeUse counts one use on the first entry that has one left. The database
+// decides, so that replicas cannot spend one use twice.
+func (e *Engine) takeUse(ctx context.Context, entries []keyserver.ACLEntry) (taken bool, err error) {
+	err = e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		for _, entry := range entries {
+			if taken, err = tx.UseACLEntry(ctx, entry.ID); err != nil || taken {
+				return err
+			}
+		}
+		return nil
+	})
+	return taken, err
+}
+
+// find reads the key that a link names, through the cache.
+func (e *Engine) find(ctx context.Context, link keyserver.HiddenLink, absent fault.Code, key **heldKey) error {
+	system, id, ok := link.Split()
+	if !ok || system != e.System {
+		return noKey(absent)
+	}
+	held, err := e.keys.get(id, func() (*heldKey, error) { return e.hold(ctx, id) })
+	if errors.Is(err, sqlstore.ErrNotFound) {
+		return noKey(absent)
+	}
+	if err != nil {
+		return err
+	}
+	*key = held
+	return nil
+}
+
+func noKey(code fault.Code) error {
+	return fault.New(code, "the hidden link names no key of this key server").Audited(fault.ReasonObjectNotFound)
+}
+
+// hold reads a key and its list from the store and keys its states.
+func (e *Engine) hold(ctx context.Context, id keyserver.ID) (*heldKey, error) {
+	record, err := e.Store.Key(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	acl, err := e.Store.ACL(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	acl.Link = keyserver.NewHiddenLink(e.System, id)
+	plain, err := e.Custodian.Unwrap(id, e.System, record.Wrapped)
+	if err != nil {
+		return nil, fmt.Errorf("unwrap key %s: %w", id, err)
+	}
+	states, err := newMACs(plain)
+	if err != nil {
+		return nil, err
+	}
+	return &heldKey{id: id, algorithm: record.Algorithm, keyBytes: record.KeyBytes, acl: acl, macs: states}, nil
+}

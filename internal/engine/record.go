@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// changesPerPage bounds one answer of the change feed.
+const changesPerPage = 1000
+
+// Version implements keyserver.Records.
+func (e *Engine) Version(ctx context.Context, by keyserver.Caller) (keyserver.Version, error) {
+	if err := e.enter(ctx, request{by: by, op: keyserver.OpReadVersion}); err != nil {
+		return keyserver.Version{}, err
+	}
+	return e.Build, nil
+}
+
+// Audit implements keyserver.Records.
+func (e *Engine) Audit(ctx context.Context, by keyserver.Caller, filter keyserver.AuditFilter) (page keyserver.AuditPage, err error) {
+	err = e.perform(ctx, request{by: by, op: keyserver.OpReadAudit}, func() (err error) {
+		page, err = e.Store.AuditRows(ctx, filter)
+		return err
+	})
+	return page, err
+}
+
+// Changes implements keyserver.Records. The wait is for any commit of this
+// process or, on PostgreSQL, of another one.
+func (e *Engine) Changes(ctx context.Context, by keyserver.Caller, after int64, wait time.Duration) (page keyserver.ChangePage, err error) {
+	err = e.perform(ctx, request{by: by, op: keyserver.OpWatchChanges}, func() error {
+		deadline := time.NewTimer(wait)
+		defer deadline.Stop()
+		for {
+			woken := e.feed.wait()
+			page, err = e.Store.Changes(ctx, after, changesPerPage)
+			if err != nil || len(page.Changes) > 0 || page.Reset {
+				return err
+			}
+			select {
+			case <-woken:
+			case <-deadline.C:
+				return nil
+			case <-ctx.Done():
+				return nil // the reader went away; that is no failure of the feed
+			}
+		}
+	})
+	return page, err
+}
+
+// Ready implements keyserver.Records.
+func (e *Engine) Ready(ctx context.Context) []keyserver.Readiness {
+	return []keyserver.Readiness{
+		part("database", e.Store.Ping(ctx), "answers"),
+		part("currency", e.Store.Current(ctx), "this process knows every change that is a second old"),
+	}
+}
+
+// part describes one part. The detail of a failure is the fault's own, never
+// the cause, which may name hosts or users.
+func part(name string, err error, fine string) keyserver.Readiness {
+	if err == nil {
+		return keyserver.Readiness{Part: name, Ready: true, Detail: fine}
+	}
+	r := keyserver.Readiness{Part: name, Detail: "does not answer", RetryIn: 1}
+	if f := fault.As(err); f != nil {
+		r.Detail = f.Detail
+	}
+	return r
+}

@@ -1,0 +1,84 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// Operations implements keyserver.Roles.
+func (e *Engine) Operations(ctx context.Context, by keyserver.Caller) ([]keyserver.Operation, error) {
+	if err := e.enter(ctx, request{by: by, op: keyserver.OpListOperations}); err != nil {
+		return nil, err
+	}
+	return keyserver.Operations, nil
+}
+
+// Roles implements keyserver.Roles.
+func (e *Engine) Roles(ctx context.Context, by keyserver.Caller) (roles []keyserver.Role, err error) {
+	err = e.perform(ctx, request{by: by, op: keyserver.OpListRoles}, func() (err error) {
+		roles, err = e.Store.Roles(ctx)
+		return err
+	})
+	return roles, err
+}
+
+// CreateRole implements keyserver.Roles.
+func (e *Engine) CreateRole(ctx context.Context, by keyserver.Caller, name string, operations []keyserver.ID) (keyserver.ID, error) {
+	id, err := keyserver.NewID(e.Random)
+	if err != nil {
+		return keyserver.ID{}, err
+	}
+	r := request{by: by, op: keyserver.OpCreateRole, object: id.Hex()}
+	err = e.perform(ctx, r, func() error {
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			return takenName(tx.InsertRole(ctx, keyserver.Role{ID: id, Name: name, Operations: keyserver.NormalizeIDs(operations)}))
+		})
+	})
+	if err != nil {
+		return keyserver.ID{}, err
+	}
+	return id, nil
+}
+
+// UpdateRole implements keyserver.Roles.
+func (e *Engine) UpdateRole(ctx context.Context, by keyserver.Caller, id keyserver.ID, change keyserver.RoleChange) error {
+	return e.changeRole(ctx, by, keyserver.OpUpdateRole, id, func(tx *sqlstore.Tx) error {
+		return takenName(tx.UpdateRole(ctx, id, change))
+	})
+}
+
+// DeleteRole implements keyserver.Roles.
+func (e *Engine) DeleteRole(ctx context.Context, by keyserver.Caller, id keyserver.ID) error {
+	return e.changeRole(ctx, by, keyserver.OpDeleteRole, id, func(tx *sqlstore.Tx) error {
+		return tx.DeleteRole(ctx, id)
+	})
+}
+
+func (e *Engine) changeRole(ctx context.Context, by keyserver.Caller, op keyserver.Operation, id keyserver.ID,
+	change func(*sqlstore.Tx) error,
+) error {
+	return e.perform(ctx, request{by: by, op: op, object: id.Hex()}, func() error {
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			role, err := tx.Role(ctx, id)
+			if err != nil {
+				return notFound(err, fault.NotFound, "no role has the id %s", id)
+			}
+			if role.BuiltIn {
+				return fault.New(fault.BuiltIn, "role %q is system defined and read-only", role.Name).Audited(fault.ReasonBuiltIn)
+			}
+			return change(tx)
+		})
+	})
+}
+
+// takenName names the one constraint that a role's write can violate.
+func takenName(err error) error {
+	if errors.Is(err, sqlstore.ErrDuplicate) {
+		return fault.New(fault.AlreadyExists, "the name is taken").Audited(fault.ReasonInvalidArgument)
+	}
+	return err
+}

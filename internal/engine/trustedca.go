@@ -1,0 +1,75 @@
+package engine
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// TrustedCAs implements keyserver.TrustedCAs.
+func (e *Engine) TrustedCAs(ctx context.Context, by keyserver.Caller) (list []keyserver.Certificate, err error) {
+	err = e.perform(ctx, request{by: by, op: keyserver.OpListTrustedCAs}, func() (err error) {
+		list, err = e.Store.TrustedCAs(ctx)
+		return err
+	})
+	return list, err
+}
+
+// AddTrustedCA implements keyserver.TrustedCAs.
+func (e *Engine) AddTrustedCA(ctx context.Context, by keyserver.Caller, der []byte) ([]keyserver.ID, error) {
+	id, err := keyserver.NewID(e.Random)
+	if err != nil {
+		return nil, err
+	}
+	err = e.perform(ctx, request{by: by, op: keyserver.OpAddTrustedCA, object: id.Base64()}, func() error {
+		ca, err := describeCA(id, der)
+		if err != nil {
+			return err
+		}
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			if err := tx.InsertTrustedCA(ctx, ca); errors.Is(err, sqlstore.ErrDuplicate) {
+				return fault.New(fault.AlreadyTrusted, "the certificate is in the trusted list already").Audited(fault.ReasonInvalidArgument)
+			} else if err != nil {
+				return err
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []keyserver.ID{id}, nil
+}
+
+// RemoveTrustedCA implements keyserver.TrustedCAs.
+func (e *Engine) RemoveTrustedCA(ctx context.Context, by keyserver.Caller, id keyserver.ID) ([]keyserver.ID, error) {
+	err := e.perform(ctx, request{by: by, op: keyserver.OpRemoveTrustedCA, object: id.Base64()}, func() error {
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			return notFound(tx.DeleteTrustedCA(ctx, id), fault.NotTrusted, "no trusted CA has the certificateId %s", id.Base64())
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []keyserver.ID{id}, nil
+}
+
+// describeCA is the stored form of a CA certificate.
+func describeCA(id keyserver.ID, der []byte) (keyserver.Certificate, error) {
+	cert, err := x509.ParseCertificate(der)
+	if err != nil || !cert.IsCA {
+		return keyserver.Certificate{}, fault.New(fault.InvalidArgument, "the bytes are not one CA certificate").
+			Audited(fault.ReasonInvalidArgument).Because(err)
+	}
+	return keyserver.Certificate{
+		ID: id, Status: keyserver.StatusCA,
+		Subject: pki.SlashName(cert.Subject), Issuer: pki.SlashName(cert.Issuer),
+		KeyType: pki.KeyTypeName(cert), Serial: cert.SerialNumber.Bytes(),
+		NotBefore: cert.NotBefore, NotAfter: cert.NotAfter, DER: der,
+	}, nil
+}

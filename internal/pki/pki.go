@@ -1,0 +1,193 @@
+// Package pki makes and describes X.509 certificates: the key server's
+// internal CA, the certificates it issues, and the projections of stored
+// certificates that the contract shows. It holds no state.
+package pki
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/sha256"
+	"crypto/sha512"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"time"
+)
+
+// Lifetimes of what the key server issues for itself.
+const (
+	caLifetime     = 10 * 365 * 24 * time.Hour
+	serverLifetime = 397 * 24 * time.Hour
+	// backdate tolerates clocks that run a little behind.
+	backdate = 5 * time.Minute
+)
+
+// Identity is a certificate with its private key.
+type Identity struct {
+	Certificate *x509.Certificate
+	Key         *ecdsa.PrivateKey
+}
+
+// String hides the key from every formatting verb.
+func (i Identity) String() string { return "identity " + SlashName(i.Certificate.Subject) }
+
+// GoString hides the key from %#v.
+func (i Identity) GoString() string { return i.String() }
+
+// NewCA makes a self-signed CA on P-384.
+func NewCA(commonName string, now time.Time, random io.Reader) (Identity, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P384(), random)
+	if err != nil {
+		return Identity{}, fmt.Errorf("generate the CA key: %w", err)
+	}
+	serial, err := newSerial(random)
+	if err != nil {
+		return Identity{}, err
+	}
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: commonName},
+		NotBefore:             now.Add(-backdate),
+		NotAfter:              now.Add(caLifetime),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}
+	cert, err := sign(template, template, key.Public(), key, random)
+	return Identity{Certificate: cert, Key: key}, err
+}
+
+// IssueServer issues a certificate for both listeners: server authentication
+// towards clients, client authentication towards peers. A nil key draws one.
+func (ca Identity) IssueServer(commonName string, hosts []string, key *ecdsa.PrivateKey, now time.Time, random io.Reader) (Identity, error) {
+	if key == nil {
+		var err error
+		if key, err = ecdsa.GenerateKey(elliptic.P256(), random); err != nil {
+			return Identity{}, fmt.Errorf("generate the server key: %w", err)
+		}
+	}
+	serial, err := newSerial(random)
+	if err != nil {
+		return Identity{}, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      pkix.Name{CommonName: commonName},
+		NotBefore:    now.Add(-backdate),
+		NotAfter:     earlier(now.Add(serverLifetime), ca.Certificate.NotAfter),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	template.DNSNames, template.IPAddresses = splitHosts(hosts)
+	cert, err := sign(template, ca.Certificate, key.Public(), ca.Key, random)
+	return Identity{Certificate: cert, Key: key}, err
+}
+
+// Covers reports whether the certificate names all hosts and has more than a
+// third of its life left at now.
+func Covers(cert *x509.Certificate, hosts []string, now time.Time) bool {
+	if now.Before(cert.NotBefore) || cert.NotAfter.Sub(now) < cert.NotAfter.Sub(cert.NotBefore)/3 {
+		return false
+	}
+	for _, h := range hosts {
+		if cert.VerifyHostname(h) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func sign(template, parent *x509.Certificate, pub crypto.PublicKey, key *ecdsa.PrivateKey, random io.Reader) (*x509.Certificate, error) {
+	der, err := x509.CreateCertificate(random, template, parent, pub, key)
+	if err != nil {
+		return nil, fmt.Errorf("sign a certificate: %w", err)
+	}
+	return x509.ParseCertificate(der)
+}
+
+// newSerial draws 159 random bits: positive and at most 20 bytes (RFC 5280,
+// section 4.1.2.2).
+func newSerial(random io.Reader) (*big.Int, error) {
+	b := make([]byte, 20)
+	if _, err := io.ReadFull(random, b); err != nil {
+		return nil, fmt.Errorf("draw a serial number: %w", err)
+	}
+	b[0] &= 0x7f
+	b[len(b)-1] |= 1
+	return new(big.Int).SetBytes(b), nil
+}
+
+func splitHosts(hosts []string) (names []string, ips []net.IP) {
+	for _, h := range hosts {
+		if ip := net.ParseIP(h); ip != nil {
+			ips = append(ips, ip)
+		} else if h != "" {
+			names = append(names, h)
+		}
+	}
+	return names, ips
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// MarshalKey returns the PKCS#8 form of the identity's key, for wrapping.
+func (i Identity) MarshalKey() ([]byte, error) { return x509.MarshalPKCS8PrivateKey(i.Key) }
+
+// ParseIdentity is the inverse: a DER certificate and a PKCS#8 key.
+func ParseIdentity(certDER, keyDER []byte) (Identity, error) {
+	cert, err := x509.ParseCertificate(certDER)
+	if err != nil {
+		return Identity{}, fmt.Errorf("parse the stored certificate: %w", err)
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(keyDER)
+	if err != nil {
+		return Identity{}, errors.New("parse the stored private key: it is not PKCS#8")
+	}
+	key, ok := parsed.(*ecdsa.PrivateKey)
+	if !ok {
+		return Identity{}, errors.New("parse the stored private key: it is not an ECDSA key")
+	}
+	return Identity{Certificate: cert, Key: key}, nil
+}
+
+// EncodePEM returns the certificate as a PEM block.
+func EncodePEM(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// RevocationDigest names an issuer in revocation routes: upper-case hex of
+// SHA-256 over the DER, SHA-384 for an EC key of 384 bits or more (contract,
+// Certificate). Empty when the body does not parse.
+func RevocationDigest(der []byte) string {
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return ""
+	}
+	if key, ok := cert.PublicKey.(*ecdsa.PublicKey); ok && key.Params().BitSize >= 384 {
+		sum := sha512.Sum384(der)
+		return upperHex(sum[:])
+	}
+	sum := sha256.Sum256(der)
+	return upperHex(sum[:])
+}
+
+func upperHex(b []byte) string {
+	const digits = "0123456789ABCDEF"
+	out := make([]byte, hex.EncodedLen(len(b)))
+	for i, c := range b {
+		out[2*i], out[2*i+1] = digits[c>>4], digits[c&0xf]
+	}
+	return string(out)
+}

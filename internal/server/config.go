@@ -1,0 +1,126 @@
+// Package server assembles one serve process: it opens the database and the
+// keys, prepares the key server, and puts the HTTP API in front of it. It is
+// the one place where all parts meet; none of them knows it.
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Config is what the flags of serve say (DESIGN section 9). Errors name the
+// flags, because people set those.
+type Config struct {
+	Listen         string
+	ExternalListen string // empty: no listener for peers
+	MetricsListen  string // empty: no metrics
+	InsecureHTTP   bool
+	TLSCert        string
+	TLSKey         string
+	ExternalURL    string
+
+	DataDir     string
+	DatabaseURL string
+	KEK         string
+
+	SystemID              uint32
+	ServerName            string
+	Deployment            string
+	BootstrapPasswordFile string
+
+	SessionIdle     time.Duration
+	SessionLifetime time.Duration
+
+	Version keyserver.Version
+	Logger  *slog.Logger
+	Clock   func() time.Time
+}
+
+// Validate refuses what no start could make sense of. It touches nothing.
+func (c *Config) Validate() error {
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return fmt.Errorf("--listen %q is not host:port; for instance 127.0.0.1:8443", c.Listen)
+	}
+	switch {
+	case c.InsecureHTTP && !isLoopback(host):
+		return fmt.Errorf("--insecure-http is refused on %q, which is not a loopback address; use --listen 127.0.0.1:8080 or drop the flag", c.Listen)
+	case c.InsecureHTTP && c.TLSCert != "":
+		return errors.New("--insecure-http and --tls-cert contradict each other; drop one")
+	case (c.TLSCert == "") != (c.TLSKey == ""):
+		return errors.New("--tls-cert and --tls-key belong together; give both or neither")
+	case c.DataDir == "":
+		return errors.New("--data-dir must not be empty")
+	case c.ServerName == "":
+		return errors.New("--server-name must not be empty")
+	case c.Deployment != string(keyserver.Unified) && c.Deployment != string(keyserver.Split):
+		return fmt.Errorf("--deployment is %q; it must be %s or %s", c.Deployment, keyserver.Unified, keyserver.Split)
+	case c.SessionIdle < time.Second:
+		return fmt.Errorf("--session-idle is %s; it must be at least 1s", c.SessionIdle)
+	case c.SessionLifetime < c.SessionIdle:
+		return fmt.Errorf("--session-lifetime is %s; it must not be shorter than --session-idle (%s)", c.SessionLifetime, c.SessionIdle)
+	}
+	for flag, address := range map[string]string{"--external-listen": c.ExternalListen, "--metrics-listen": c.MetricsListen} {
+		if _, _, err := net.SplitHostPort(address); address != "" && err != nil {
+			return fmt.Errorf("%s %q is not host:port", flag, address)
+		}
+	}
+	return c.validateURLs()
+}
+
+func (c *Config) validateURLs() error {
+	if c.ExternalURL != "" {
+		u, err := url.Parse(c.ExternalURL)
+		if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") || strings.TrimSuffix(u.Path, "/") != "" {
+			return fmt.Errorf("--external-url %q is not a URL without path, for instance https://keys.example.com", c.ExternalURL)
+		}
+	}
+	if c.DatabaseURL != "" && !strings.HasPrefix(c.DatabaseURL, "postgres://") && !strings.HasPrefix(c.DatabaseURL, "postgresql://") {
+		// The URL holds a password, so it is not repeated.
+		return errors.New("--database-url must start with postgres:// or postgresql://; leave it out for the embedded database")
+	}
+	return nil
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// hosts are the names and addresses that the server certificate must cover.
+func (c *Config) hosts() []string {
+	hosts := []string{"localhost", "127.0.0.1", "::1"}
+	if name, err := os.Hostname(); err == nil && validHost(name) {
+		hosts = append(hosts, name)
+	}
+	if validHost(c.ServerName) {
+		hosts = append(hosts, c.ServerName)
+	}
+	if u, err := url.Parse(c.ExternalURL); err == nil && u.Hostname() != "" {
+		hosts = append(hosts, u.Hostname())
+	}
+	if host, _, err := net.SplitHostPort(c.Listen); err == nil && host != "" && !net.ParseIP(host).IsUnspecified() {
+		hosts = append(hosts, host)
+	}
+	return hosts
+}
+
+// validHost reports whether name can stand in a certificate as a DNS name or
+// an address. A server name may also be a mere label with spaces.
+func validHost(name string) bool {
+	return name != "" && !strings.ContainsAny(name, " /:_\\") || net.ParseIP(name) != nil
+}
+
+// String hides the URLs, which hold secrets, from every formatting verb.
+func (c Config) String() string { return "configuration of serve on " + c.Listen }
+
+// GoString hides the URLs from %#v.
+func (c Config) GoString() string { return c.String() }

@@ -1,0 +1,299 @@
+package session
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// Auditor makes one row of the audit trail durable before it returns.
+type Auditor interface {
+	Write(ctx context.Context, entry keyserver.AuditEntry) error
+}
+
+// Config is what a manager needs. Zero limits take the defaults.
+type Config struct {
+	Store  *sqlstore.Store
+	Audit  Auditor
+	System keyserver.SystemID
+	Clock  func() time.Time
+	Random io.Reader
+	Logger *slog.Logger
+
+	Idle        time.Duration // a session unused for this long ends; default 15 min
+	Lifetime    time.Duration // a session ends after this long whatever its use; default 8 h
+	MaxSessions int           // sessions in the store, all replicas together; default 100,000
+	MaxInFlight int           // requests under way in one session; default 256
+}
+
+// Defaults of Config.
+const (
+	DefaultIdle        = 15 * time.Minute
+	DefaultLifetime    = 8 * time.Hour
+	defaultMaxSessions = 100_000
+	defaultMaxInFlight = 256
+)
+
+const (
+	maxHeld      = 65536 // sessions kept in memory
+	touchPeriods = 10    // a session's last use is written at most this often per idle time
+	keepExpired  = time.Hour
+	// expiredPerFlush bounds one transaction of the housekeeping.
+	expiredPerFlush = 1000
+	tokenBytes      = 32
+)
+
+// Manager opens, finds and ends sessions. Close stops its housekeeping.
+type Manager struct {
+	Config
+	throttle *throttle
+
+	mu     sync.RWMutex
+	byHash map[[32]byte]*held
+	byID   map[keyserver.ID]*held
+
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// held is a session in memory.
+type held struct {
+	hash     [32]byte
+	record   sqlstore.SessionRecord
+	caller   keyserver.Caller
+	lastUsed atomic.Int64 // Unix nanoseconds
+	written  atomic.Int64 // last use as the store has it
+	inFlight atomic.Int64
+}
+
+// NewManager returns a manager and starts its housekeeping.
+func NewManager(c Config) *Manager {
+	setDefault(&c.Idle, DefaultIdle)
+	setDefault(&c.Lifetime, DefaultLifetime)
+	setDefault(&c.MaxSessions, defaultMaxSessions)
+	setDefault(&c.MaxInFlight, defaultMaxInFlight)
+	ctx, stop := context.WithCancel(context.Background())
+	m := &Manager{
+		Config: c, throttle: newThrottle(c.Clock),
+		byHash: map[[32]byte]*held{}, byID: map[keyserver.ID]*held{},
+		stop: stop, done: make(chan struct{}),
+	}
+	c.Store.OnChange(m.changed)
+	go m.housekeep(ctx)
+	return m
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+// Close ends the housekeeping and writes the last uses that are still held.
+func (m *Manager) Close() {
+	m.stop()
+	<-m.done
+}
+
+// changed forgets sessions that another request or replica ended.
+func (m *Manager) changed(changes []keyserver.Change) {
+	for _, c := range changes {
+		if c.Kind != keyserver.ChangeSession {
+			continue
+		}
+		m.mu.Lock()
+		if h, ok := m.byID[c.ID]; ok {
+			m.forget(h)
+		}
+		m.mu.Unlock()
+	}
+}
+
+// Authenticate finds the session of a token and returns who calls. The release
+// function must be called when the request is over. It answers
+// SESSION_NOT_FOUND, SESSION_EXPIRED or REQUEST_LIMIT.
+func (m *Manager) Authenticate(ctx context.Context, token, requestID string) (keyserver.Caller, func(), error) {
+	hash, ok := hashToken(token)
+	if !ok {
+		return keyserver.Caller{}, nil, errNoSession
+	}
+	if err := m.Store.Current(ctx); err != nil {
+		return keyserver.Caller{}, nil, err
+	}
+	h, err := m.find(ctx, hash)
+	if err != nil {
+		return keyserver.Caller{}, nil, err
+	}
+	now := m.Clock()
+	if m.expired(h, now) {
+		// Another replica may have seen the session more recently.
+		if h, err = m.load(ctx, hash); err != nil {
+			return keyserver.Caller{}, nil, err
+		}
+		if m.expired(h, now) {
+			return keyserver.Caller{}, nil, fault.New(fault.SessionExpired, "the session has expired; log in again")
+		}
+	}
+	if h.inFlight.Add(1) > int64(m.MaxInFlight) {
+		h.inFlight.Add(-1)
+		return keyserver.Caller{}, nil, fault.Temporary(fault.RequestLimit, fault.ScopeSession, time.Second,
+			"the session has %d requests in flight, which is the most it may have", m.MaxInFlight)
+	}
+	h.lastUsed.Store(now.UnixNano())
+	caller := h.caller
+	caller.RequestID = requestID
+	return caller, func() { h.inFlight.Add(-1) }, nil
+}
+
+var errNoSession = fault.New(fault.SessionNotFound, "the credential names no live session; log in with POST /api/sessions")
+
+// Current describes the caller's session.
+func (m *Manager) Current(ctx context.Context, by keyserver.Caller) (Info, error) {
+	m.mu.RLock()
+	h, ok := m.byID[by.Session]
+	m.mu.RUnlock()
+	if !ok {
+		return Info{}, errNoSession
+	}
+	return m.describe(ctx, h)
+}
+
+// End ends the caller's session on every replica.
+func (m *Manager) End(ctx context.Context, by keyserver.Caller) error {
+	err := m.Audit.Write(ctx, keyserver.AuditEntry{
+		Operation: keyserver.AuditLogout, Outcome: keyserver.Allowed, Principal: by.Principal,
+		Object: by.Name, Kind: by.Kind, RequestID: by.RequestID,
+	})
+	if err != nil {
+		return err
+	}
+	err = m.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.DeleteSession(ctx, by.Session) })
+	if errors.Is(err, sqlstore.ErrNotFound) {
+		return errNoSession
+	}
+	return err
+}
+
+func (m *Manager) expired(h *held, now time.Time) bool {
+	return !now.Before(h.record.ExpiresAt) || now.Sub(time.Unix(0, h.lastUsed.Load())) >= m.Idle
+}
+
+func (m *Manager) find(ctx context.Context, hash [32]byte) (*held, error) {
+	m.mu.RLock()
+	h, ok := m.byHash[hash]
+	m.mu.RUnlock()
+	if ok {
+		return h, nil
+	}
+	return m.load(ctx, hash)
+}
+
+// load reads a session and its principal from the store and keeps them.
+func (m *Manager) load(ctx context.Context, hash [32]byte) (*held, error) {
+	record, err := m.Store.Session(ctx, hash)
+	if errors.Is(err, sqlstore.ErrNotFound) {
+		return nil, errNoSession
+	}
+	if err != nil {
+		return nil, err
+	}
+	p, err := m.Store.Principal(ctx, record.Principal.ID)
+	if errors.Is(err, sqlstore.ErrNotFound) {
+		return nil, errNoSession
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m.keep(record, p), nil
+}
+
+// keep holds a session in memory. A session that is held already stays, so
+// that its count of requests in flight is one count; only its last use moves.
+func (m *Manager) keep(record sqlstore.SessionRecord, p keyserver.Principal) *held {
+	used := record.LastUsedAt.UnixNano()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h, ok := m.byHash[record.Hash]
+	if !ok {
+		h = &held{hash: record.Hash, record: record, caller: keyserver.Caller{
+			Principal: record.Principal, Name: p.Name, Type: p.Type, Session: record.ID, Kind: record.Kind,
+		}}
+		for _, other := range m.byHash {
+			if len(m.byHash) < maxHeld {
+				break
+			}
+			m.forget(other)
+		}
+		m.byHash[record.Hash], m.byID[record.ID] = h, h
+	}
+	if used > h.lastUsed.Load() {
+		h.lastUsed.Store(used)
+		h.written.Store(used)
+	}
+	return h
+}
+
+// forget drops a session from memory. The caller holds mu.
+func (m *Manager) forget(h *held) {
+	delete(m.byHash, h.hash)
+	delete(m.byID, h.record.ID)
+}
+
+func (m *Manager) describe(ctx context.Context, h *held) (Info, error) {
+	p, err := m.Store.Principal(ctx, h.record.Principal.ID)
+	if err != nil {
+		return Info{}, err
+	}
+	info := Info{
+		ID: h.record.ID, Kind: h.record.Kind, Principal: p, BoundKey: h.record.BoundKey,
+		ExpiresAt: h.record.ExpiresAt, IdleExpiresAt: time.Unix(0, h.lastUsed.Load()).Add(m.Idle).UTC(),
+	}
+	if info.IdleExpiresAt.After(info.ExpiresAt) {
+		info.IdleExpiresAt = info.ExpiresAt
+	}
+	for _, id := range p.Roles {
+		role, err := m.Store.Role(ctx, id)
+		if errors.Is(err, sqlstore.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return Info{}, err
+		}
+		info.Roles = append(info.Roles, role)
+	}
+	return info, nil
+}
+
+// newToken draws a session id and returns it with its hash.
+func (m *Manager) newToken() (string, [32]byte, error) {
+	var raw [tokenBytes]byte
+	if _, err := io.ReadFull(m.Random, raw[:]); err != nil {
+		return "", [32]byte{}, err
+	}
+	return base64.RawURLEncoding.EncodeToString(raw[:]), sha256.Sum256(raw[:]), nil
+}
+
+// hashToken returns the hash under which a token is stored. Only the canonical
+// spelling of 32 bytes is a token.
+func hashToken(token string) ([32]byte, bool) {
+	var raw [tokenBytes]byte
+	if len(token) != base64.RawURLEncoding.EncodedLen(tokenBytes) {
+		return raw, false
+	}
+	n, err := base64.RawURLEncoding.Strict().Decode(raw[:], []byte(token))
+	if err != nil || n != tokenBytes {
+		return raw, false
+	}
+	return sha256.Sum256(raw[:]), true
+}
