@@ -1,0 +1,342 @@
+// Package pgtest starts a private PostgreSQL for tests: from the server
+// binaries on the machine, on a Unix socket in a directory of its own, with
+// durability on as in production. Where there are no binaries a test fails and
+// says what to do; it is never skipped.
+package pgtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// startTimeout bounds the wait for a server that starts or stops.
+const startTimeout = time.Minute
+
+// superuser owns every test's databases.
+const superuser = "keyserver"
+
+// shared is the cluster of this test binary, started by the first test that
+// asks for a database.
+var shared struct {
+	sync.Once
+	cluster *Cluster
+	err     error
+}
+
+var databases atomic.Int64
+
+// Database makes an empty database on the test binary's shared server and
+// answers its URL. The database goes when the test ends, the server when the
+// test binary does.
+func Database(t testing.TB) string {
+	t.Helper()
+	shared.Do(func() { shared.cluster, shared.err = start() })
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return shared.cluster.Database(t)
+}
+
+// Cluster is a PostgreSQL server that a test may kill.
+type Cluster struct {
+	dir     string // of the socket, the data and the log
+	bin     string
+	as      *syscall.Credential // nil for the user of the test
+	janitor io.Closer
+
+	postmaster *exec.Cmd     // nil while it does not run
+	exited     chan struct{} // closed when it has ended
+}
+
+// Start starts a server that belongs to one test.
+func Start(t testing.TB) *Cluster {
+	t.Helper()
+	c, err := start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.close)
+	return c
+}
+
+func start() (*Cluster, error) {
+	bin, err := binaries()
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{bin: bin}
+	if c.as, err = unprivileged(); err != nil {
+		return nil, err
+	}
+	// Not t.TempDir: a socket's path must be short.
+	if c.dir, err = os.MkdirTemp("", "pgtest-"); err != nil {
+		return nil, fmt.Errorf("pgtest: %w", err)
+	}
+	if c.as != nil {
+		if err := os.Chown(c.dir, int(c.as.Uid), int(c.as.Gid)); err != nil {
+			return nil, fmt.Errorf("pgtest: %w", err)
+		}
+	}
+	if err := c.employJanitor(); err != nil {
+		return nil, err
+	}
+	if out, err := c.command("initdb", "--pgdata", c.data(), "--username", superuser, "--auth", "trust",
+		"--encoding", "UTF8", "--no-locale", "--no-sync", "--no-instructions").CombinedOutput(); err != nil {
+		c.close()
+		return nil, fmt.Errorf("pgtest: initdb: %w\n%s", err, out)
+	}
+	if err := c.run(); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Database makes an empty database that goes with the test, and answers its URL.
+func (c *Cluster) Database(t testing.TB) string {
+	t.Helper()
+	name := "test" + strconv.FormatInt(databases.Add(1), 10)
+	if err := c.sql("CREATE DATABASE " + name); err != nil {
+		t.Fatalf("pgtest: make a database: %v", err)
+	}
+	t.Cleanup(func() {
+		if c.postmaster == nil {
+			return
+		}
+		if err := c.sql("DROP DATABASE " + name + " WITH (FORCE)"); err != nil {
+			t.Errorf("pgtest: drop the database: %v", err)
+		}
+	})
+	return c.url(name)
+}
+
+// Kill ends every process of the server at once, as a crash would.
+func (c *Cluster) Kill(t testing.TB) {
+	t.Helper()
+	if c.postmaster == nil {
+		t.Fatal("pgtest: the server does not run")
+	}
+	// Each backend is in a group of its own, and would live on until it notices.
+	postmaster := c.postmaster.Process.Pid
+	victims := append([]int{postmaster}, children(postmaster)...)
+	for _, pid := range victims {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	<-c.exited
+	c.postmaster = nil
+}
+
+// children lists the processes that a process has started.
+func children(parent int) []int {
+	var pids []int
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // only a malformed pattern fails
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // gone
+		}
+		// "pid (name) state ppid ..."; the name may hold anything.
+		_, rest, _ := strings.Cut(string(text[bytes.LastIndexByte(text, ')')+1:]), " ")
+		fields := strings.Fields(rest)
+		if len(fields) < 2 || fields[1] != strconv.Itoa(parent) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// Restart starts the server again after Kill, on the same data.
+func (c *Cluster) Restart(t testing.TB) {
+	t.Helper()
+	// The new server waits for the old one's processes to be gone.
+	var err error
+	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		if err = c.run(); err == nil {
+			return
+		}
+	}
+	t.Fatal(err)
+}
+
+func (c *Cluster) data() string { return filepath.Join(c.dir, "data") }
+
+func (c *Cluster) url(database string) string {
+	return fmt.Sprintf("postgres://%s@/%s?host=%s", superuser, database, c.dir)
+}
+
+func (c *Cluster) sql(statement string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, c.url("postgres"))
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, statement)
+	return errors.Join(err, conn.Close(ctx))
+}
+
+// run starts the postmaster and waits until it answers.
+func (c *Cluster) run() error {
+	log, err := os.OpenFile(filepath.Join(c.dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("pgtest: %w", err)
+	}
+	defer log.Close() //nolint:errcheck // the server has its own descriptor
+	cmd := c.command("postgres", "-D", c.data(), "-k", c.dir, "-c", "listen_addresses=",
+		"-c", "fsync=on", "-c", "max_connections=200", "-c", "shared_buffers=32MB")
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("pgtest: start postgres: %w", err)
+	}
+	exited := make(chan struct{})
+	c.exited = exited
+	go func() {
+		_ = cmd.Wait() // how it ended is in its log
+		close(exited)
+	}()
+	c.postmaster = cmd
+	for deadline := time.Now().Add(startTimeout); ; time.Sleep(20 * time.Millisecond) {
+		err := c.sql("SELECT 1")
+		if err == nil {
+			return nil
+		}
+		gone := false
+		select {
+		case <-exited:
+			gone, c.postmaster = true, nil
+		default:
+		}
+		if gone || time.Now().After(deadline) {
+			return fmt.Errorf("pgtest: postgres does not start: %w\n%s", err, c.Log())
+		}
+	}
+}
+
+// close lets the janitor stop the server and remove its directory.
+func (c *Cluster) close() {
+	_ = c.janitor.Close()
+	if c.postmaster != nil {
+		<-c.exited
+		c.postmaster = nil
+	}
+}
+
+// employJanitor starts a shell that waits for the end of its input, which
+// comes with Close or with the end of this process, whichever way it ends: by
+// returning, by a panic, or by a signal that nobody can handle. It then stops
+// the server and removes the directory.
+func (c *Cluster) employJanitor() error {
+	const script = `
+read -r _
+if pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null); then
+	kill -QUIT "$pid" 2>/dev/null
+	for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+	kill -KILL "$pid" 2>/dev/null
+fi
+rm -rf "$1"`
+	cmd := exec.Command("/bin/sh", "-c", script, "pgtest-janitor", c.dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is not for it
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return fmt.Errorf("pgtest: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("pgtest: %w", err)
+	}
+	c.janitor = closer(func() error { return errors.Join(in.Close(), cmd.Wait()) })
+	return nil
+}
+
+type closer func() error
+
+func (f closer) Close() error { return f() }
+
+func (c *Cluster) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(c.bin, name), args...)
+	cmd.Dir = "/"
+	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: c.as}
+	return cmd
+}
+
+// binaries finds the directory of the server's binaries: KEYSERVER_PG_BIN, the
+// one on PATH, or the newest of Debian's.
+func binaries() (string, error) {
+	if dir := os.Getenv("KEYSERVER_PG_BIN"); dir != "" {
+		if !complete(dir) {
+			return "", fmt.Errorf("pgtest: KEYSERVER_PG_BIN is %s, which does not hold both initdb and postgres", dir)
+		}
+		return dir, nil
+	}
+	if path, err := exec.LookPath("postgres"); err == nil {
+		if path, err = filepath.EvalSymlinks(path); err == nil && complete(filepath.Dir(path)) {
+			return filepath.Dir(path), nil
+		}
+	}
+	newest, best := 0, ""
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin") // only a malformed pattern fails
+	for _, dir := range found {
+		version, err := strconv.Atoi(filepath.Base(filepath.Dir(dir)))
+		if err == nil && version > newest && complete(dir) {
+			newest, best = version, dir
+		}
+	}
+	if best == "" {
+		return "", errors.New("pgtest: no PostgreSQL server binaries: install Debian's package postgresql (make test does), " +
+			"or set KEYSERVER_PG_BIN to the directory of initdb and postgres")
+	}
+	return best, nil
+}
+
+func complete(dir string) bool {
+	for _, name := range []string{"initdb", "postgres"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode()&0o111 == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// unprivileged is who runs the server, because it refuses to run as root.
+func unprivileged() (*syscall.Credential, error) {
+	if os.Getuid() != 0 {
+		return nil, nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if errors.Join(err, err2) == nil {
+			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), NoSetGroups: false}, nil
+		}
+	}
+	return nil, errors.New("pgtest: PostgreSQL does not run as root, and there is neither a user postgres nor nobody")
+}
+
+// Log answers what the server has logged, for a test that fails.
+func (c *Cluster) Log() string {
+	text, _ := os.ReadFile(filepath.Join(c.dir, "log"))
+	return strings.TrimSpace(string(bytes.ToValidUTF8(text, nil)))
+}

@@ -1,0 +1,40 @@
+package pgtest_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+)
+
+func TestDatabasesAreApart(t *testing.T) {
+	for range 2 {
+		exec(t, pgtest.Database(t), `CREATE TABLE mine (n INTEGER)`) // fails where there is one already
+	}
+}
+
+func TestACrashLosesNothing(t *testing.T) {
+	cluster := pgtest.Start(t)
+	url := cluster.Database(t)
+	exec(t, url, `CREATE TABLE mine (n INTEGER)`)
+	cluster.Kill(t)
+	if conn, err := pgx.Connect(t.Context(), url); err == nil {
+		t.Error("a killed server answers", conn.Close(t.Context()))
+	}
+	cluster.Restart(t)
+	exec(t, url, `INSERT INTO mine VALUES (1)`)
+}
+
+func exec(t *testing.T, url, statement string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if _, err := conn.Exec(t.Context(), statement); err != nil {
+		t.Fatal(err)
+	}
+}
