@@ -13,11 +13,21 @@ type Part struct {
 	RetryInSeconds int    `json:"retryInSeconds,omitzero" doc:"When the part is tried again."`
 }
 
-// Ready says part by part whether the service can do its work.
+// Ready says part by part whether the service can do its work. When it cannot,
+// the status is 503 and code, detail, retryable and scope say so.
 type Ready struct {
-	Ready bool   `json:"ready"`
-	Parts []Part `json:"parts"`
-	Verdict
+	Ready     bool   `json:"ready"`
+	Parts     []Part `json:"parts"`
+	Code      string `json:"code,omitempty" doc:"Absent when ready."`
+	Detail    string `json:"detail"`
+	Retryable *bool  `json:"retryable,omitzero"`
+	Scope     string `json:"scope,omitzero" enum:"session,process"`
+}
+
+// Judge records that the service is not ready, which passes.
+func (r *Ready) Judge(code, detail string) {
+	retryable := true
+	r.Code, r.Detail, r.Retryable, r.Scope = code, detail, &retryable, "process"
 }
 
 // Version is the key server's version record. A field that the key server did

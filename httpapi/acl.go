@@ -1,0 +1,82 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/operations"
+)
+
+func grantACL(a *API, ctx context.Context, c call, in schema.ACLChangeRequest) (schema.ACLResponse, error) {
+	r, err := a.Operations.GrantACL(ctx, c.by, keyserver.HiddenLink(in.TTag), aclChangeOf(in))
+	return aclResponseOf(r), err
+}
+
+func amendACL(a *API, ctx context.Context, c call, in schema.ACLChangeRequest) (schema.ACLResponse, error) {
+	r, err := a.Operations.AmendACL(ctx, c.by, keyserver.HiddenLink(in.TTag), aclChangeOf(in))
+	return aclResponseOf(r), err
+}
+
+func revokeACL(a *API, ctx context.Context, c call, in schema.ACLRevokeRequest) (schema.ACLResponse, error) {
+	principal := keyserver.PrincipalRef{System: keyserver.SystemID(in.SystemID), ID: keyserver.ID(in.PrincipalID)}
+	r, err := a.Operations.RevokeACL(ctx, c.by, keyserver.HiddenLink(in.TTag), principal)
+	return aclResponseOf(r), err
+}
+
+func getACL(a *API, ctx context.Context, c call, in schema.KeyRequest) (schema.ACLResponse, error) {
+	r, err := a.Operations.ACL(ctx, c.by, keyserver.HiddenLink(in.TTag))
+	return aclResponseOf(r), err
+}
+
+func aclChangeOf(in schema.ACLChangeRequest) keyserver.ACLChange {
+	change := keyserver.ACLChange{
+		Principal: keyserver.PrincipalRef{System: keyserver.SystemID(in.SystemID), ID: keyserver.ID(in.PrincipalID)},
+		Rights:    keyserver.Rights(in.Rights),
+		MaxUsage:  keyserver.NoUsageLimit,
+	}
+	if in.MaxUsage != nil {
+		change.MaxUsage = *in.MaxUsage
+	}
+	if in.StartTime != nil {
+		change.Start = keyserver.Stamp(*in.StartTime)
+	}
+	if in.EndTime != nil {
+		change.End = keyserver.Stamp(*in.EndTime)
+	}
+	return change
+}
+
+func aclResponseOf(r operations.ACLResult) schema.ACLResponse {
+	out := schema.ACLResponse{
+		Operation: r.Operation, Verified: r.Verified, ACL: aclInfoOf(r.ACL), Verdict: schema.Verdict{Detail: r.Detail},
+	}
+	if r.Requested != nil {
+		rights, names := schema.Rights(*r.Requested), r.Requested.Names()
+		out.RequestedRights, out.RequestedRightNames = &rights, &names
+	}
+	if r.Entry != nil {
+		entry := aclEntryOf(*r.Entry)
+		out.Entry = &entry
+	}
+	return out
+}
+
+func aclInfoOf(a keyserver.ACL) schema.ACLInfo {
+	system, _, _ := a.Link.Split()
+	return schema.ACLInfo{
+		ACLID:      schema.Base64ID(a.ID),
+		HiddenLink: schema.ACLLink{SystemID: schema.SystemID(system), TTag: schema.HiddenLink(a.Link)},
+		Expired:    a.Expired, EntryCount: len(a.Entries), Entries: convert(a.Entries, aclEntryOf),
+	}
+}
+
+func aclEntryOf(e keyserver.ACLEntry) schema.ACLEntry {
+	return schema.ACLEntry{
+		PrincipalID: schema.DecimalID(e.Principal.ID), SystemID: schema.SystemID(e.Principal.System),
+		ACLEntryID: schema.Base64ID(e.ID), ACLID: schema.Base64ID(e.ACL),
+		Rights: schema.Rights(e.Rights), RightNames: e.Rights.Names(), MaxUsage: e.MaxUsage, UserRight: e.UserRight,
+		StartTime: schema.Stamp(e.Start), StartTimeUnset: e.Start.IsUnset(),
+		EndTime: schema.Stamp(e.End), EndTimeUnset: e.End.IsUnset(),
+	}
+}

@@ -1,0 +1,181 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+)
+
+// raw is an answer that is JSON already.
+type raw []byte
+
+// succeed answers 200.
+func (x *exchange) succeed(out any) { x.write(http.StatusOK, out) }
+
+// fail answers a fault. out is the filled answer of a verified write whose
+// re-read disagreed, and nil otherwise.
+func (x *exchange) fail(out any, err error) {
+	f := x.faultOf(err)
+	e := edges[f.Code]
+	x.code = f.Code
+	x.report(f, e, err)
+	x.setFaultHeaders(f, e)
+	if out == nil {
+		out = errorBody(x, f, e)
+	}
+	x.write(e.status, out)
+}
+
+// faultOf turns any error into a fault. What is not one has no words for a
+// caller, by construction: only the log tells more.
+func (x *exchange) faultOf(err error) *fault.Error {
+	f := fault.As(err)
+	if f != nil {
+		if _, known := edges[f.Code]; known {
+			return f
+		}
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		// Cancelled is a client that has gone; nobody reads the answer.
+		return fault.New(fault.RequestTimeout, "the request ran out of time; a write may have taken effect, so read before trying again").Because(err)
+	default:
+		return fault.New(fault.OpFailed, "the operation failed; the log of the service tells why under request id %s", x.call.requestID).Because(err)
+	}
+}
+
+func errorBody(x *exchange, f *fault.Error, e edge) *schema.Error {
+	body := &schema.Error{Code: string(f.Code), Detail: f.Detail, Reauth: e.reauth}
+	if e.status == http.StatusServiceUnavailable {
+		body.Retryable, body.Scope = &f.Retryable, string(f.Scope)
+	}
+	body.Unsupported = x.route.Path == noRoute || x.route.allow != ""
+	return body
+}
+
+func (x *exchange) setFaultHeaders(f *fault.Error, e edge) {
+	h := x.w.Header()
+	switch e.status {
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", challenge(x, f, e))
+	case http.StatusMethodNotAllowed:
+		h.Set("Allow", x.route.allow)
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+		if after := f.RetryAfter; after > 0 || f.Scope != "" || e.status == http.StatusTooManyRequests {
+			seconds := max(1, (after+time.Second-1)/time.Second)
+			h.Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
+		}
+	}
+}
+
+// challenge follows RFC 6750 section 3: no error attribute where the request
+// carried no credentials.
+func challenge(x *exchange, f *fault.Error, e edge) string {
+	const scheme = `Bearer realm="keyserver"`
+	if !e.reauth || len(x.r.Header["Authorization"]) == 0 {
+		return scheme
+	}
+	if f.Code == fault.SessionExpired {
+		return scheme + `, error="invalid_token", error_description="the session has expired"`
+	}
+	return scheme + `, error="invalid_token", error_description="the session id opens no session"`
+}
+
+func (x *exchange) write(status int, out any) {
+	buf := buffers.Get().(*bytes.Buffer) //nolint:errcheck // the pool holds nothing else
+	defer recycle(buf)
+	if ready, ok := out.(raw); ok {
+		buf.Write(ready)
+	} else if err := json.MarshalWrite(buf, out); err != nil {
+		status = x.unspeakable(buf, err)
+	}
+	buf.WriteByte('\n')
+	x.answered = true
+	x.w.Header()["Content-Length"] = []string{strconv.Itoa(buf.Len())}
+	x.w.WriteHeader(status)
+	_, _ = x.w.Write(buf.Bytes()) // the client may be gone
+}
+
+// unspeakable answers 500 where the answer cannot be spelled as JSON.
+func (x *exchange) unspeakable(buf *bytes.Buffer, err error) int {
+	buf.Reset()
+	f := x.faultOf(err)
+	e := edges[f.Code]
+	x.code = f.Code
+	x.report(f, e, err)
+	if err := json.MarshalWrite(buf, errorBody(x, f, e)); err != nil {
+		buf.WriteString(`{"code":"OP_FAILED","detail":""}`) // only text that is not UTF-8 gets here
+	}
+	return e.status
+}
+
+// report logs what an operator must know about, once: the causes that no
+// caller is told. Refusals are the caller's business and are in the metrics.
+func (x *exchange) report(f *fault.Error, e edge, err error) {
+	cause := errors.Unwrap(f)
+	level := slog.LevelDebug
+	switch {
+	case e.status == http.StatusInternalServerError || e.status == http.StatusBadGateway:
+		level = slog.LevelError
+	case e.status > http.StatusInternalServerError && cause != nil && !errors.Is(err, context.Canceled):
+		level = slog.LevelWarn
+	}
+	if !x.api.Logger.Enabled(x.r.Context(), level) {
+		return
+	}
+	x.api.Logger.LogAttrs(x.r.Context(), level, "request failed",
+		slog.String("requestId", x.call.requestID), slog.String("method", method(x.r.Method)), slog.String("route", x.route.Path),
+		slog.String("code", string(f.Code)), slog.String("detail", f.Detail), slog.Any("cause", cause))
+}
+
+// finish runs last, whatever happened.
+func (x *exchange) finish() {
+	if p := recover(); p != nil {
+		x.panicked(p)
+	}
+	if x.release != nil {
+		x.release()
+	}
+	took := x.api.Clock().Sub(x.start)
+	x.route.measured.observe(method(x.r.Method), x.code, took)
+	if x.api.Logger.Enabled(x.r.Context(), slog.LevelDebug) {
+		x.api.Logger.LogAttrs(x.r.Context(), slog.LevelDebug, "request",
+			slog.String("requestId", x.call.requestID), slog.String("method", method(x.r.Method)), slog.String("route", x.route.Path),
+			slog.String("code", string(x.code)), slog.Duration("took", took))
+	}
+}
+
+// panicked answers 500 and logs where it happened. The value of a panic may
+// quote what was worked on, so only its type is logged.
+func (x *exchange) panicked(p any) {
+	if p == http.ErrAbortHandler { //nolint:errorlint // a sentinel that net/http compares like this
+		panic(p)
+	}
+	err, ok := p.(error)
+	kind := "not an error"
+	if ok {
+		var re interface{ RuntimeError() }
+		if kind = "an error"; errors.As(err, &re) {
+			kind = err.Error() // the runtime's own words: an index, a nil pointer
+		}
+	}
+	x.api.Logger.LogAttrs(x.r.Context(), slog.LevelError, "panic",
+		slog.String("requestId", x.call.requestID), slog.String("route", x.route.Path),
+		slog.String("panic", kind), slog.String("stack", string(debug.Stack())))
+	x.code = fault.OpFailed
+	if x.answered {
+		panic(http.ErrAbortHandler) // half an answer must not look whole
+	}
+	f := fault.New(fault.OpFailed, "the operation failed; the log of the service tells why under request id %s", x.call.requestID)
+	x.write(http.StatusInternalServerError, errorBody(x, f, edges[f.Code]))
+}

@@ -1,0 +1,155 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Config is what the API needs. Zero limits take the defaults.
+type Config struct {
+	Operations Operations
+	Sessions   Sessions
+	Logger     *slog.Logger
+	Clock      func() time.Time
+	// Metrics is where the API registers its own; nil: nowhere.
+	Metrics prometheus.Registerer
+	// Random draws request ids; nil: the system's source.
+	Random io.Reader
+	// SpoolDir takes messages that come before the name of their key; empty:
+	// the system's directory for temporary files.
+	SpoolDir string
+	// Version stands in the OpenAPI document.
+	Version string
+
+	MaxInFlight int // requests at work in the process; default 1024
+	MaxWaiting  int // long polls held open; default 1024
+}
+
+const defaultCeiling = 1024
+
+// API is the handler of /api.
+type API struct {
+	Config
+	mux     *http.ServeMux
+	none    *bound // answers unknown paths
+	metrics *metrics
+	openAPI []byte
+
+	inFlight atomic.Int64
+	waiting  atomic.Int64
+
+	draining context.Context //nolint:containedctx // a state of the server, not of a request
+	drain    context.CancelFunc
+}
+
+// bound is a route with what is made for it once.
+type bound struct {
+	Route
+	allow    string // of a path whose method is not there
+	measured *measured
+}
+
+// New returns the API. It fails where the table of routes is not complete.
+func New(c Config) (*API, error) {
+	if c.Operations == nil || c.Sessions == nil || c.Logger == nil || c.Clock == nil {
+		return nil, errors.New("httpapi: Operations, Sessions, Logger and Clock are required")
+	}
+	if c.Random == nil {
+		c.Random = rand.Reader
+	}
+	if c.MaxInFlight <= 0 {
+		c.MaxInFlight = defaultCeiling
+	}
+	if c.MaxWaiting <= 0 {
+		c.MaxWaiting = defaultCeiling
+	}
+	a := &API{Config: c, mux: http.NewServeMux()}
+	a.draining, a.drain = context.WithCancel(context.Background())
+	var err error
+	if a.metrics, err = newMetrics(c.Metrics, a.load); err != nil {
+		return nil, err
+	}
+	all := Routes()
+	if err := a.mount(all); err != nil {
+		return nil, err
+	}
+	if a.openAPI, err = document(all, c.Version); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// Drain ends all waiting: long polls answer at once, and readiness fails so
+// that no new work is sent here. It does not wait for requests under way;
+// http.Server.Shutdown does.
+func (a *API) Drain() { a.drain() }
+
+// load is the number of requests being served.
+func (a *API) load() float64 { return float64(a.inFlight.Load() + a.waiting.Load()) }
+
+func (a *API) mount(all []Route) error {
+	a.none = a.bind(Route{Path: noRoute, run: notFound, Timeout: shortTimeout, Uncounted: true}, "")
+	paths := map[string][]*bound{}
+	for _, r := range all {
+		if r.BodyLimit <= 0 || r.Timeout <= 0 || r.run == nil {
+			return fmt.Errorf("httpapi: %s %s has no body limit, timeout or handler", r.Method, r.Path)
+		}
+		paths[r.Path] = append(paths[r.Path], a.bind(r, ""))
+	}
+	for p, methods := range paths {
+		allow := make([]string, len(methods))
+		for i, m := range methods {
+			allow[i] = m.Method
+		}
+		slices.Sort(allow)
+		other := a.bind(Route{Path: p, run: notAllowed, Timeout: shortTimeout, Uncounted: true}, strings.Join(allow, ", "))
+		a.mux.Handle(p, &resource{api: a, methods: methods, other: other})
+	}
+	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { a.serve(w, r, a.none) })
+	return nil
+}
+
+func (a *API) bind(r Route, allow string) *bound {
+	return &bound{Route: r, allow: allow, measured: a.metrics.of(r)}
+}
+
+// ServeHTTP implements http.Handler. A path that ServeMux would redirect to
+// its clean form is an unknown path: a client that is sent elsewhere would
+// follow with its credentials, or lose its body.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p := r.URL.EscapedPath()
+	if p == "" || p[0] != '/' || (path.Clean(p) != p && path.Clean(p)+"/" != p) {
+		a.serve(w, r, a.none)
+		return
+	}
+	a.mux.ServeHTTP(w, r)
+}
+
+// resource is the routes of one path.
+type resource struct {
+	api     *API
+	methods []*bound
+	other   *bound
+}
+
+func (s *resource) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	for _, m := range s.methods {
+		if m.Method == r.Method {
+			s.api.serve(w, r, m)
+			return
+		}
+	}
+	s.api.serve(w, r, s.other)
+}

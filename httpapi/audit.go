@@ -1,0 +1,43 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// defaultAuditPage is how many rows a page has where no limit is sent.
+const defaultAuditPage = 100
+
+func readAudit(a *API, ctx context.Context, c call, in schema.AuditQuery) (schema.AuditPage, error) {
+	filter := keyserver.AuditFilter{
+		Reason: in.Reason, Operation: in.Operation, Since: in.Since, Until: in.Until,
+		After: in.Cursor, Limit: defaultAuditPage,
+	}
+	if in.PrincipalID != nil {
+		id := keyserver.ID(*in.PrincipalID)
+		filter.Principal = &id
+	}
+	if in.Limit != nil {
+		filter.Limit = *in.Limit
+	}
+	page, err := a.Operations.Audit(ctx, c.by, filter)
+	if err != nil {
+		return schema.AuditPage{}, err
+	}
+	out := schema.AuditPage{Entries: convert(page.Entries, auditEntryOf)}
+	if page.Next != 0 {
+		out.Next = &page.Next
+	}
+	return out, nil
+}
+
+func auditEntryOf(e keyserver.AuditEntry) schema.AuditEntry {
+	return schema.AuditEntry{
+		Seq: e.Seq, Time: e.Time.UTC(), Operation: e.Operation, Outcome: string(e.Outcome), Reason: e.Reason,
+		PrincipalID: schema.DecimalID(e.Principal.ID), SystemID: schema.SystemID(e.Principal.System),
+		Object: e.Object, SessionKind: string(e.Kind), RequestID: e.RequestID, Filename: e.Filename,
+		Chain: e.Chain, Hash: e.Hash[:], PreviousHash: e.Previous[:],
+	}
+}

@@ -1,0 +1,34 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// maxWait is the longest that a read of the change feed waits. The limit of
+// the query parameter says the same.
+const maxWait = 60 * time.Second
+
+// readChanges waits no longer than the client or the server does. A server
+// that drains answers that nothing changed yet, so that the client asks again,
+// elsewhere.
+func readChanges(a *API, ctx context.Context, c call, in schema.ChangesQuery) (schema.ChangePage, error) {
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(a.draining, stop)()
+
+	page, err := a.Operations.Changes(waiting, c.by, in.After, time.Duration(in.Wait)*time.Second)
+	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
+		page, err = keyserver.ChangePage{Cursor: in.After}, nil
+	}
+	if err != nil {
+		return schema.ChangePage{}, err
+	}
+	return schema.ChangePage{Cursor: page.Cursor, Reset: page.Reset, Changes: convert(page.Changes, func(ch keyserver.Change) schema.Change {
+		return schema.Change{Seq: ch.Seq, Kind: string(ch.Kind), ID: schema.HexID(ch.ID), Action: string(ch.Action)}
+	})}, nil
+}

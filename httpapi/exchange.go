@@ -1,0 +1,220 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+)
+
+// exchange is one request on its way through the API.
+type exchange struct {
+	api   *API
+	w     http.ResponseWriter
+	r     *http.Request
+	ctx   context.Context //nolint:containedctx // lives exactly as long as the request
+	route *bound
+	call  call
+	start time.Time
+
+	release  func() // of the session
+	answered bool
+	code     fault.Code // empty for success
+}
+
+// serve runs one request. Everything that every request needs happens here, in
+// this order: an id, the ceiling, the time limit, the session, the handler.
+func (a *API) serve(w http.ResponseWriter, r *http.Request, route *bound) {
+	x := &exchange{api: a, w: w, r: r, route: route, start: a.Clock()}
+	x.call.requestID, x.call.remote = a.requestID(r), remoteHost(r.RemoteAddr)
+	x.setHeaders()
+	defer x.finish()
+
+	leave, err := x.enter()
+	if err != nil {
+		x.fail(nil, err)
+		return
+	}
+	defer leave()
+
+	ctx, cancel := context.WithTimeout(r.Context(), route.Timeout)
+	defer cancel()
+	x.ctx = ctx
+	x.setDeadlines()
+
+	out, err := x.handle()
+	if err != nil {
+		x.fail(out, err)
+		return
+	}
+	x.succeed(out)
+}
+
+func (x *exchange) handle() (any, error) {
+	if x.route.Session {
+		if err := x.authenticate(); err != nil {
+			return nil, err
+		}
+	}
+	return x.route.run(x)
+}
+
+func (x *exchange) setHeaders() {
+	h := x.w.Header()
+	h["X-Request-Id"] = []string{x.call.requestID}
+	h["Cache-Control"] = headerNoStore
+	h["X-Content-Type-Options"] = headerNoSniff
+	h["Content-Type"] = headerJSON
+}
+
+// Shared by all answers, so that a header costs no allocation.
+var (
+	headerNoStore = []string{"no-store"}
+	headerNoSniff = []string{"nosniff"}
+	headerJSON    = []string{"application/json"}
+)
+
+// enter takes a place under the ceiling that the route counts towards.
+func (x *exchange) enter() (leave func(), err error) {
+	switch {
+	case x.route.Uncounted:
+		return func() {}, nil
+	case x.route.Waits:
+		return take(&x.api.waiting, x.api.MaxWaiting)
+	default:
+		return take(&x.api.inFlight, x.api.MaxInFlight)
+	}
+}
+
+func take(held *atomic.Int64, most int) (leave func(), err error) {
+	if held.Add(1) > int64(most) {
+		held.Add(-1)
+		return nil, fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
+			"the service has %d requests at work, which is the most it takes on; try again", most)
+	}
+	return func() { held.Add(-1) }, nil
+}
+
+// answerTime is how long writing an answer may take beyond the work for it.
+const answerTime = 15 * time.Second
+
+// setDeadlines bounds the connection too: the context alone does not end a
+// read from a client that sends one byte a minute. A writer that knows no
+// deadlines, as in tests, has none to set.
+func (x *exchange) setDeadlines() {
+	rc := http.NewResponseController(x.w)
+	limit := x.start.Add(x.route.Timeout)
+	_ = rc.SetReadDeadline(limit)
+	_ = rc.SetWriteDeadline(limit.Add(answerTime))
+}
+
+// maxToken is the longest session id that is looked up.
+const maxToken = 512
+
+func (x *exchange) authenticate() error {
+	token, err := bearer(x.r.Header["Authorization"])
+	if err != nil {
+		return err
+	}
+	x.call.by, x.release, err = x.api.Sessions.Authenticate(x.ctx, token, x.call.requestID)
+	return err
+}
+
+var (
+	errNoToken = fault.New(fault.SessionNotFound, "the request names no session; log in with POST /api/sessions and send Authorization: Bearer <session id>")
+	errTokens  = fault.New(fault.SessionNotFound, "the Authorization header must be Bearer and one session id")
+)
+
+func bearer(values []string) (string, error) {
+	if len(values) == 0 {
+		return "", errNoToken
+	}
+	scheme, token, ok := strings.Cut(values[0], " ")
+	if len(values) > 1 || !ok || !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxToken {
+		return "", errTokens
+	}
+	return token, nil
+}
+
+// decode fills in the request from path, query and body.
+func (x *exchange) decode(table *wire.Table, in any) error {
+	if len(table.Path) > 0 {
+		if err := table.DecodePath(x.r.PathValue, in); err != nil {
+			return err
+		}
+	}
+	if err := table.DecodeQuery(x.r.URL.RawQuery, in); err != nil {
+		return err
+	}
+	if x.r.Body == http.NoBody && len(table.Body) == 0 {
+		return nil
+	}
+	buf := buffers.Get().(*bytes.Buffer) //nolint:errcheck // the pool holds nothing else
+	defer recycle(buf)
+	if _, err := buf.ReadFrom(x.body()); err != nil {
+		return err
+	}
+	return table.DecodeBody(buf.Bytes(), in)
+}
+
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// maxKept is the largest buffer that is kept for the next request.
+const maxKept = 256 << 10
+
+// recycle wipes a buffer: a request may have held a password or a key.
+func recycle(buf *bytes.Buffer) {
+	if buf.Cap() > maxKept {
+		return
+	}
+	clear(buf.Bytes())
+	buf.Reset()
+	buffers.Put(buf)
+}
+
+// body is the request body within the route's limit, its errors as faults.
+func (x *exchange) body() io.Reader {
+	return faultReader{http.MaxBytesReader(x.w, x.r.Body, x.route.BodyLimit)}
+}
+
+type faultReader struct{ io.Reader }
+
+func (f faultReader) Read(p []byte) (int, error) {
+	n, err := f.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = bodyFault(err)
+	}
+	return n, err
+}
+
+func bodyFault(err error) error {
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return fault.New(fault.PayloadTooLarge, "body: is longer than the %d bytes that this route takes", large.Limit).
+			Audited(fault.ReasonBadMessage)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fault.New(fault.RequestTimeout, "body: did not arrive in the time that this route allows").Because(err)
+	default: // the connection broke or the framing is wrong; hardly anybody reads this
+		return fault.New(fault.BadRequest, "body: could not be read to its end").Because(err).Audited(fault.ReasonBadMessage)
+	}
+}
+
+// remoteHost is the client's address without the port.
+func remoteHost(addr string) string {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	return host
+}

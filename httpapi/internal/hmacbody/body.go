@@ -1,0 +1,333 @@
+// Package hmacbody reads the body of POST /api/crypto/hmac, the flat object
+// {hiddenLink, data}, without ever holding the message whole: the text of data
+// goes through one bounded window into base64 and on into the MAC. No JSON
+// reader in reach can stop inside a string, so the members are scanned here.
+//
+// A message that fits the buffer is checked to its last byte before anybody is
+// asked for a MAC. A longer one is checked while it flows, and WriteTo fails
+// before its end when something is wrong. When data stands before hiddenLink
+// there is no key yet to compute under: the decoded message is spooled, first
+// in the buffer, then in a temporary file that has no name.
+package hmacbody
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+const (
+	memberLink = "hiddenLink"
+	memberData = "data"
+
+	// windowSize is how much of the body is held at a time.
+	windowSize = 64 << 10
+	// chunkSize is what a whole window decodes to.
+	chunkSize = windowSize / 4 * 3
+	// slack is room behind a chunk for a decoder that writes whole blocks.
+	slack = 64
+	// maxString bounds a name or hidden link as it is spelled, escapes included.
+	maxString = 1 << 10
+)
+
+// Body is a request being read. It belongs to one goroutine at a time.
+type Body struct {
+	src io.Reader
+	dir string // of the spool; empty means the system's
+
+	window [windowSize]byte
+	r, w   int // what of the window is unread
+	high   int // how much of it was ever used
+	ended  bool
+
+	chunk  [chunkSize + slack]byte
+	n      int   // decoded bytes that are not yet written
+	total  int64 // decoded bytes in all
+	padded bool  // nothing may follow
+	data   dataState
+
+	link    schema.HiddenLink
+	hasLink bool
+	spool   *os.File
+	spent   bool
+}
+
+type dataState int
+
+const (
+	dataAbsent dataState = iota
+	dataOpen             // inside the string
+	dataClosed           // behind its closing quote
+)
+
+var bodies = sync.Pool{New: func() any { return new(Body) }}
+
+// Read reads the body as far as needed to know the hidden link, and the whole
+// of it where the message is short. The caller must Close it. Every refusal is
+// BAD_REQUEST; an error of src is returned as it is.
+func Read(src io.Reader, spoolDir string) (*Body, error) {
+	b := bodies.Get().(*Body) //nolint:errcheck // the pool holds nothing else
+	b.src, b.dir = src, spoolDir
+	err := b.begin()
+	if err == nil {
+		err = b.members(true)
+	}
+	if err != nil {
+		b.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// Link returns the key's hidden link.
+func (b *Body) Link() keyserver.HiddenLink { return keyserver.HiddenLink(b.link) }
+
+// Close gives the buffers back, wiped of the message. The body must not be
+// used any more.
+func (b *Body) Close() {
+	clear(b.window[:b.high])
+	clear(b.chunk[:min(b.total+slack, chunkSize+slack)])
+	if b.spool != nil {
+		_ = b.spool.Close() // nameless: closing it is deleting it
+	}
+	b.src, b.dir, b.spool, b.link = nil, "", nil, ""
+	b.r, b.w, b.high, b.n, b.total = 0, 0, 0, 0, 0
+	b.ended, b.padded, b.hasLink, b.spent = false, false, false, false
+	b.data = dataAbsent
+	bodies.Put(b)
+}
+
+var errSpent = errors.New("the message of an HMAC can be written once")
+
+// WriteTo writes the message. It implements keyserver.Message: a fault says
+// that the rest of the body turned out to be malformed, and then nothing
+// computed from it may be used.
+func (b *Body) WriteTo(w io.Writer) (int64, error) {
+	if b.spent {
+		return 0, errSpent
+	}
+	b.spent = true
+	if b.spool != nil {
+		return b.unspool(w)
+	}
+	var written int64
+	for {
+		if b.n > 0 {
+			n, err := w.Write(b.chunk[:b.n])
+			written += int64(n)
+			if err != nil {
+				return written, err
+			}
+			b.n = 0
+		}
+		if b.ended {
+			return written, nil
+		}
+		if err := b.flow(); err != nil {
+			return written, err
+		}
+	}
+}
+
+// flow decodes one more chunk, and reads the rest of the object behind it.
+func (b *Body) flow() error {
+	if b.data == dataOpen {
+		return b.step()
+	}
+	return b.members(false)
+}
+
+func (b *Body) begin() error {
+	c, err := b.token()
+	switch {
+	case errors.Is(err, errEnd):
+		return bad("body", "is empty; send a JSON object with hiddenLink, data")
+	case err != nil:
+		return err
+	case c != '{':
+		return bad("body", "must be a JSON object")
+	}
+	return nil
+}
+
+// members reads members until the object ends, or until it stands inside a
+// data string that must be streamed.
+func (b *Body) members(first bool) error {
+	for ; ; first = false {
+		name, err := b.member(first)
+		if err != nil {
+			return explain(err)
+		}
+		switch name {
+		case "":
+			return b.end()
+		case memberLink:
+			err = b.readLink()
+		case memberData:
+			err = b.readData()
+		}
+		if err != nil {
+			return explain(err)
+		}
+		if b.data == dataOpen {
+			return nil
+		}
+	}
+}
+
+// member reads up to the opening quote of a member's value. No name means that
+// the object is closed.
+func (b *Body) member(first bool) (string, error) {
+	c, err := b.token()
+	if err != nil {
+		return "", err
+	}
+	if c == '}' {
+		return "", nil
+	}
+	if !first {
+		if c != ',' {
+			return "", errSyntax
+		}
+		if c, err = b.token(); err != nil {
+			return "", err
+		}
+	}
+	if c != '"' {
+		return "", errSyntax
+	}
+	name, err := b.name()
+	if err != nil {
+		return "", err
+	}
+	return name, b.value(name)
+}
+
+func (b *Body) name() (string, error) {
+	text, err := b.text()
+	if err != nil {
+		return "", err
+	}
+	switch string(text) {
+	case memberLink:
+		if b.hasLink {
+			return "", bad(memberLink, "is sent twice; send it once")
+		}
+		return memberLink, nil
+	case memberData:
+		if b.data != dataAbsent {
+			return "", bad(memberData, "is sent twice; send it once")
+		}
+		return memberData, nil
+	default:
+		return "", bad(wire.Quote(string(text)), "is not a member of this request; the members are hiddenLink, data")
+	}
+}
+
+func (b *Body) value(name string) error {
+	c, err := b.token()
+	if err != nil {
+		return err
+	}
+	if c != ':' {
+		return errSyntax
+	}
+	if c, err = b.token(); err != nil {
+		return err
+	}
+	if c != '"' {
+		return bad(name, "must be a string of canonical base64, not null and not another type")
+	}
+	return nil
+}
+
+func (b *Body) readLink() error {
+	text, err := b.text()
+	if err != nil {
+		return err
+	}
+	if err := b.link.UnmarshalText(text); err != nil {
+		return bad(memberLink, err.Error())
+	}
+	b.hasLink = true
+	return nil
+}
+
+// readData decodes the message as far as the buffer goes. Past that it leaves
+// the rest to WriteTo, or spools it where the key is not known yet.
+func (b *Body) readData() error {
+	b.data = dataOpen
+	for b.data == dataOpen {
+		if b.n+3 > chunkSize {
+			if b.hasLink {
+				return nil
+			}
+			if err := b.spill(); err != nil {
+				return err
+			}
+		}
+		if err := b.step(); err != nil {
+			return err
+		}
+	}
+	if b.spool == nil {
+		return nil
+	}
+	return b.spill()
+}
+
+// end requires that nothing but space follows the object and nothing is missing.
+func (b *Body) end() error {
+	switch _, err := b.token(); {
+	case err == nil:
+		return bad("body", "has something after the JSON object; send one object and nothing else")
+	case !errors.Is(err, errEnd):
+		return err
+	case !b.hasLink:
+		return bad(memberLink, "is missing; send the canonical base64 of the key's hidden link")
+	case b.data == dataAbsent:
+		return bad(memberData, "is missing; send the canonical base64 of the message, empty for the empty message")
+	}
+	b.ended = true
+	return nil
+}
+
+// bad refuses the message. The reason is what the audit trail records where
+// the operation had already been allowed.
+func bad(field, problem string) error {
+	return fault.New(fault.BadRequest, "%s: %s", field, problem).Audited(fault.ReasonBadMessage)
+}
+
+var (
+	errEnd    = errors.New("the body ends")
+	errSyntax = errors.New("not JSON")
+)
+
+// explain turns what the scanner met into a refusal.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, errEnd):
+		return bad("body", "ends too early; send one complete JSON object")
+	case errors.Is(err, errSyntax):
+		return bad("body", "is not valid JSON; send one complete JSON object in UTF-8")
+	default:
+		return err
+	}
+}
+
+// unquote resolves the escapes of a string, quotes included.
+func unquote(text []byte) ([]byte, error) {
+	out, err := jsontext.AppendUnquote(make([]byte, 0, len(text)), text)
+	if err != nil {
+		return nil, errSyntax
+	}
+	return out, nil
+}

@@ -1,0 +1,94 @@
+package hmacbody
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/canonical"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+var (
+	errNotBase64 = bad(memberData, "must be canonical base64 (standard alphabet, padded, no line breaks, no stray bits)")
+	errTooLong   = bad(memberData, fmt.Sprintf("must stand for at most %d bytes", keyserver.MaxMessage))
+)
+
+// step decodes what the window holds of the text of data, as far as the chunk
+// has room, and reads more of the body where that is less than one group.
+func (b *Body) step() error {
+	t, err := b.stretch()
+	if err != nil {
+		return err
+	}
+	whole := min(len(t.text)&^3, (chunkSize-b.n)/3*4)
+	if err := b.decode(t.text[:whole]); err != nil {
+		return err
+	}
+	// What is left goes in front of what follows it, where resolving escapes
+	// may have made a gap.
+	left := len(t.text) - whole
+	b.r = t.next - left
+	copy(b.window[b.r:t.next], t.text[whole:])
+	switch {
+	case t.closed && left == 0:
+		b.r++
+		b.data = dataClosed
+		return nil
+	case left >= 4: // no room: the chunk must be written first
+		return nil
+	case t.closed: // a group is cut short
+		return errNotBase64
+	default:
+		return explain(b.fill())
+	}
+}
+
+// decode decodes whole groups into the chunk.
+func (b *Body) decode(text []byte) error {
+	if len(text) == 0 {
+		return nil
+	}
+	if b.padded {
+		return errNotBase64
+	}
+	n, err := canonical.DecodeInto(b.chunk[b.n:], text)
+	if err != nil {
+		return errNotBase64
+	}
+	b.padded = text[len(text)-1] == '='
+	b.n += n
+	b.total += int64(n)
+	if b.total > keyserver.MaxMessage {
+		return errTooLong
+	}
+	return nil
+}
+
+// spill moves the chunk into the spool.
+func (b *Body) spill() error {
+	if b.spool == nil {
+		f, err := os.CreateTemp(b.dir, "message-*")
+		if err != nil {
+			return fmt.Errorf("spool a message: %w", err)
+		}
+		b.spool = f
+		if err := os.Remove(f.Name()); err != nil {
+			return fmt.Errorf("spool a message: %w", err)
+		}
+	}
+	if _, err := b.spool.Write(b.chunk[:b.n]); err != nil {
+		return fmt.Errorf("spool a message: %w", err)
+	}
+	b.n = 0
+	return nil
+}
+
+// unspool writes the spooled message through the chunk.
+func (b *Body) unspool(w io.Writer) (int64, error) {
+	if _, err := b.spool.Seek(0, io.SeekStart); err != nil {
+		return 0, fmt.Errorf("read a spooled message: %w", err)
+	}
+	// The file's own WriteTo would allocate another buffer.
+	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{b.spool}, b.chunk[:])
+}

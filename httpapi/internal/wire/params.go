@@ -1,0 +1,91 @@
+package wire
+
+import (
+	"net/url"
+	"reflect"
+	"strings"
+)
+
+// DecodeQuery reads the raw query of a URL into the fields of out. A parameter
+// that the route does not name is refused like a member: a misspelt filter
+// must not select everything.
+func (t *Table) DecodeQuery(raw string, out any) error {
+	if raw == "" && len(t.Query) == 0 {
+		return nil
+	}
+	var seen uint64
+	for pair := range strings.SplitSeq(raw, "&") {
+		if pair == "" {
+			continue
+		}
+		name, value, r := parameter(pair)
+		if r == nil {
+			r = t.query(name, value, &seen, reflect.ValueOf(out).Elem())
+		}
+		if r != nil {
+			return r.fault()
+		}
+	}
+	for i := range t.Query {
+		if f := &t.Query[i]; f.Required && seen&(1<<i) == 0 {
+			return Refuse(f.Name, "is missing from the query; "+f.Value.ask())
+		}
+	}
+	return nil
+}
+
+func parameter(pair string) (name, value string, r *refusal) {
+	n, v, _ := strings.Cut(pair, "=")
+	name, nameErr := url.QueryUnescape(n)
+	value, valueErr := url.QueryUnescape(v)
+	if nameErr != nil || strings.Contains(pair, ";") {
+		return "", "", &refusal{"query", "is not well-formed; percent-encode names and values"}
+	}
+	if valueErr != nil {
+		return "", "", &refusal{Quote(name), "is not well-formed; percent-encode the value"}
+	}
+	return name, value, nil
+}
+
+func (t *Table) query(name, value string, seen *uint64, out reflect.Value) *refusal {
+	for i := range t.Query {
+		f := &t.Query[i]
+		if f.Name != name {
+			continue
+		}
+		if *seen&(1<<i) != 0 {
+			return &refusal{name, "is sent twice in the query; send it once"}
+		}
+		*seen |= 1 << i
+		if value == "" {
+			return &refusal{name, "must not be empty; leave it out, or " + f.Value.ask()}
+		}
+		if r := f.Value.set(f.target(out), value); r != nil {
+			return r.in(name)
+		}
+		return nil
+	}
+	return &refusal{Quote(name), "is not a query parameter of this route" + t.parameters()}
+}
+
+func (t *Table) parameters() string {
+	if len(t.Query) == 0 {
+		return "; it takes none"
+	}
+	names := make([]string, len(t.Query))
+	for i, f := range t.Query {
+		names[i] = f.Name
+	}
+	return "; the parameters are " + strings.Join(names, ", ")
+}
+
+// DecodePath reads the path segments into the fields of out.
+func (t *Table) DecodePath(segment func(name string) string, out any) error {
+	for i := range t.Path {
+		f := &t.Path[i]
+		if r := f.Value.set(f.target(reflect.ValueOf(out).Elem()), segment(f.Name)); r != nil {
+			return r.in(f.Name).fault()
+		}
+	}
+	return nil
+}

@@ -1,0 +1,259 @@
+package wire
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// Kind is the shape of a value on the wire.
+type Kind int
+
+// The kinds.
+const (
+	Text    Kind = iota // a string with a spelling of its own, or free text
+	Integer             // a JSON integer
+	Boolean
+	Time   // an RFC 3339 string
+	Array  // of Elem
+	Object // of Members
+	Either // DecimalID and Rights, which have two JSON types
+)
+
+// Value describes what may stand in one place.
+type Value struct {
+	Kind    Kind
+	Type    reflect.Type // without pointers
+	Scalar  *Scalar      // the named wire type, or nil
+	Min     *int64       // of the number, the characters or the decoded bytes
+	Max     *int64
+	MinLen  int // of an array
+	MaxLen  int // -1 is unlimited
+	Enum    []string
+	Elem    *Value
+	Members *Table
+}
+
+// Field is a member of a body, a query parameter or a path segment.
+type Field struct {
+	Name     string
+	Doc      string
+	Required bool
+	Nullable bool
+	Value    Value
+	index    []int
+	pointer  bool
+}
+
+// Table is everything about a request or answer type.
+type Table struct {
+	Type   reflect.Type
+	Body   []Field
+	Path   []Field
+	Query  []Field
+	byName map[string]int
+	known  string // the members' names, for refusals
+}
+
+var tables sync.Map // of *Table by reflect.Type
+
+// Of returns the table of type t, which must be a struct. It panics on tags
+// that make no sense: they are wrong when the program starts, not later.
+func Of(t reflect.Type) *Table {
+	if known, ok := tables.Load(t); ok {
+		return known.(*Table) //nolint:errcheck // the map holds nothing else
+	}
+	table := &Table{Type: t, byName: map[string]int{}}
+	table.add(t, nil)
+	names := make([]string, len(table.Body))
+	for i, f := range table.Body {
+		table.byName[f.Name] = i
+		names[i] = f.Name
+	}
+	table.known = strings.Join(names, ", ")
+	if len(table.Body) > maxMembers {
+		panic(fmt.Sprintf("wire: %s has more than %d members", t, maxMembers))
+	}
+	tables.Store(t, table)
+	return table
+}
+
+// maxMembers is how many members the set of those seen can hold.
+const maxMembers = 64
+
+func (t *Table) add(typ reflect.Type, at []int) {
+	for i := range typ.NumField() {
+		sf := typ.Field(i)
+		index := append(append([]int{}, at...), i)
+		if sf.Anonymous && sf.Type.Kind() == reflect.Struct {
+			t.add(sf.Type, index)
+			continue
+		}
+		f := Field{Doc: sf.Tag.Get("doc"), index: index, pointer: sf.Type.Kind() == reflect.Pointer}
+		f.Value = valueOf(sf.Type, sf.Tag)
+		switch {
+		case sf.Tag.Get("path") != "":
+			f.Name, f.Required = sf.Tag.Get("path"), true
+			t.Path = append(t.Path, f)
+		case sf.Tag.Get("query") != "":
+			name, options, _ := strings.Cut(sf.Tag.Get("query"), ",")
+			f.Name, f.Required = name, options == "required"
+			t.Query = append(t.Query, f)
+		default:
+			name, options, _ := strings.Cut(sf.Tag.Get("json"), ",")
+			if name == "" || name == "-" {
+				panic(fmt.Sprintf("wire: %s.%s has no name", typ, sf.Name))
+			}
+			f.Name, f.Required = name, options == ""
+			f.Nullable = f.Required && f.pointer
+			t.Body = append(t.Body, f)
+		}
+	}
+}
+
+func valueOf(t reflect.Type, tag reflect.StructTag) Value {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	v := Value{Type: t, MaxLen: -1}
+	if enum := tag.Get("enum"); enum != "" {
+		v.Enum = strings.Split(enum, ",")
+	}
+	v.Min, v.Max = bounds(tag.Get("limit"))
+	switch s := scalarOf(t); {
+	case s != nil:
+		v.Scalar, v.Kind = s, s.Kind
+	case t == reflect.TypeFor[time.Time]():
+		v.Kind = Time
+	default:
+		v.structure(t, tag)
+	}
+	return v
+}
+
+func (v *Value) structure(t reflect.Type, tag reflect.StructTag) {
+	switch t.Kind() {
+	case reflect.String:
+		v.Kind = Text
+	case reflect.Bool:
+		v.Kind = Boolean
+	case reflect.Int, reflect.Int64:
+		v.Kind = Integer
+	case reflect.Slice:
+		v.Kind = Array
+		elem := valueOf(t.Elem(), tag) // limits and enum are those of an element
+		v.Elem, v.Enum, v.Min, v.Max = &elem, nil, nil, nil
+		if low, high := bounds(tag.Get("items")); high != nil {
+			v.MaxLen = int(*high)
+			if low != nil {
+				v.MinLen = int(*low)
+			}
+		}
+	case reflect.Struct:
+		v.Kind, v.Members = Object, Of(t)
+	default:
+		panic(fmt.Sprintf("wire: no wire form for %s", t))
+	}
+}
+
+// bounds reads "low..high", either of which may be left out.
+func bounds(tag string) (low, high *int64) {
+	if tag == "" {
+		return nil, nil
+	}
+	l, h, ok := strings.Cut(tag, "..")
+	if !ok {
+		panic("wire: a limit is low..high, not " + tag)
+	}
+	return limit(l), limit(h)
+}
+
+func limit(s string) *int64 {
+	if s == "" {
+		return nil
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		panic("wire: a limit must be a number, not " + s)
+	}
+	return &n
+}
+
+// Scalar is a named wire type: how it is spelled, for the decoder, the
+// reference and the tests.
+type Scalar struct {
+	Kind    Kind
+	JSON    map[string]any // its JSON Schema
+	Example string         // a JSON text that is accepted
+	Bad     []string       // JSON texts of the right type that are refused
+	Secret  bool
+	Binary  bool // limits count decoded bytes
+}
+
+func scalarOf(t reflect.Type) *Scalar { return scalars[t] }
+
+const (
+	base64Pattern = `^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$`
+	maxLinkText   = 88 // characters of the base64 of a hidden link of 64 bytes
+)
+
+// badBase64 are spellings of 8 and more bytes that some decoder accepts.
+var badBase64 = []string{
+	`"AAAAAAAAAQ"`, `"AAAAAAAAAQ="`, `"AAAAAAAAAQ==="`, `"AAAAAAAAAR=="`, `"AAAA\r\nAAAAAQ=="`,
+	`"AAAAAAAAAQ==\n"`, `"AAAA AAAAAQ=="`, `" AAAAAAAAAQ=="`, `"______8AAAQ="`, `"AA==AAAAAAAA"`, `"AAAAAAAAAQ*="`,
+}
+
+var scalars = map[reflect.Type]*Scalar{
+	reflect.TypeFor[schema.Base64](): {
+		Kind: Text, Binary: true, Example: `"AAAAAAAAAAE="`, Bad: badBase64,
+		JSON: map[string]any{"type": "string", "contentEncoding": "base64", "pattern": base64Pattern},
+	},
+	reflect.TypeFor[schema.Secret](): {
+		Kind: Text, Secret: true, Example: `"a long passphrase"`,
+		JSON: map[string]any{"type": "string", "format": "password"},
+	},
+	reflect.TypeFor[schema.HexID](): {
+		Kind: Text, Example: `"00000000000003e9"`,
+		Bad:  []string{`"3e9"`, `"00000000000003eg"`, `"0x000000000003e9"`, `"00000000000003e900"`, `"AAAAAAAAA+k="`},
+		JSON: map[string]any{"type": "string", "pattern": `^[0-9a-fA-F]{16}$`},
+	},
+	reflect.TypeFor[schema.DecimalID](): {
+		Kind: Either, Example: `"1001"`,
+		Bad: []string{`-1`, `1.0`, `1e3`, `9007199254740993`, `"01001"`, `"-1"`, `"+1"`, `"1 "`, `"18446744073709551616"`, `"00000000000003e9"`},
+		JSON: map[string]any{"oneOf": []any{
+			map[string]any{"type": "string", "pattern": `^(?:0|[1-9][0-9]{0,19})$`},
+			map[string]any{"type": "integer", "minimum": 0, "maximum": schema.MaxExactInteger},
+		}},
+	},
+	reflect.TypeFor[schema.Base64ID](): {
+		Kind: Text, Example: `"AAAAAAAAA+k="`,
+		Bad:  append([]string{`"00000000000003e9"`, `"AAAAAAAD6Q=="`, `"AAAAAAAAAAAD6Q=="`, `"AAAAAAAAA+l="`}, badBase64...),
+		JSON: map[string]any{"type": "string", "contentEncoding": "base64", "pattern": `^[A-Za-z0-9+/]{10}[AEIMQUYcgkosw048]=$`},
+	},
+	reflect.TypeFor[schema.SystemID](): {
+		Kind: Integer, Example: `1`, Bad: []string{`-1`, `4294967296`, `1.0`, `1e0`},
+		JSON: map[string]any{"type": "integer", "minimum": 0, "maximum": 1<<32 - 1},
+	},
+	reflect.TypeFor[schema.HiddenLink](): {
+		Kind: Text, Example: `"AAAAAQAAAAAAAAPp"`, Bad: append([]string{`"` + strings.Repeat("AAAA", 22) + `"`}, badBase64...),
+		JSON: map[string]any{"type": "string", "contentEncoding": "base64", "pattern": base64Pattern, "minLength": 4, "maxLength": maxLinkText},
+	},
+	reflect.TypeFor[schema.Rights](): {
+		Kind: Either, Example: `3`, Bad: []string{`-1`, `32`, `1.0`, `["read"]`, `["READ","ALL"]`, `[1]`, `[null]`},
+		JSON: map[string]any{"oneOf": []any{
+			map[string]any{"type": "integer", "minimum": 0, "maximum": 31},
+			map[string]any{"type": "array", "items": map[string]any{
+				"type": "string", "enum": []any{"OWNER", "READ", "WRITE", "MANDATORY_GROUP", "HOST_MATRIX"},
+			}},
+		}},
+	},
+	reflect.TypeFor[schema.Stamp](): {
+		Kind: Text, Example: `"AAABl7DtSAA="`, Bad: append([]string{`"AAAAAAAAAQ=="`, `"AAAAAAAAAAAAAAAA"`}, badBase64...),
+		JSON: map[string]any{"type": "string", "contentEncoding": "base64", "pattern": `^[A-Za-z0-9+/]{10}[AEIMQUYcgkosw048]=$`},
+	},
+}

@@ -1,0 +1,85 @@
+package httpapi
+
+import (
+	"context"
+	"reflect"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/hmacbody"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+func mintKey(a *API, ctx context.Context, c call, in schema.MintKeyRequest) (schema.KeyMetadata, error) {
+	key := keyserver.NewKey{Algorithm: keyserver.Algorithm(in.Algorithm)}
+	if in.Material != nil {
+		key.Material = *in.Material
+	}
+	m, err := a.Operations.MintKey(ctx, c.by, key)
+	clear(key.Material) // the key server keeps its own, wrapped
+	if err != nil {
+		return schema.KeyMetadata{}, err
+	}
+	return keyMetadataOf(m), nil
+}
+
+func getKey(a *API, ctx context.Context, c call, in schema.KeyRequest) (schema.KeyMetadata, error) {
+	m, err := a.Operations.Key(ctx, c.by, keyserver.HiddenLink(in.TTag))
+	if err != nil {
+		return schema.KeyMetadata{}, err
+	}
+	return keyMetadataOf(m), nil
+}
+
+func authorizeKey(a *API, ctx context.Context, c call, in schema.AuthorizeKeyRequest) (schema.KeyGrant, error) {
+	g, err := a.Operations.AuthorizeKey(ctx, c.by, keyserver.HiddenLink(in.TTag), in.Filename)
+	if err != nil {
+		return schema.KeyGrant{}, err
+	}
+	return schema.KeyGrant{Authorized: true, SystemID: schema.SystemID(g.System), FilenameAudited: g.FilenameAudited}, nil
+}
+
+func keyMetadataOf(m keyserver.KeyMetadata) schema.KeyMetadata {
+	out := schema.KeyMetadata{TTag: schema.HiddenLink(m.Link), KeyBytes: &m.KeyBytes, Algorithm: known(string(m.Algorithm))}
+	if info, ok := keyserver.Algorithms[m.Algorithm]; ok {
+		out.AlgID, out.IVBytes = &info.Number, &info.IVLength
+	}
+	return out
+}
+
+// hmacBodyLimit is room for the longest message even if every character of its
+// base64 is spelled as a six-character escape. The message itself is counted
+// where it is decoded, so that one byte too many is told as such.
+const hmacBodyLimit = (keyserver.MaxMessage+2)/3*4*6 + smallBody
+
+// streamed completes a route that reads its body while it works. In describes
+// the body for the reference and the tests.
+func streamed[In, Out any](r Route, handle func(*exchange) (Out, error)) Route {
+	r.Request, r.Response = reflect.TypeFor[In](), reflect.TypeFor[Out]()
+	r.run = func(x *exchange) (any, error) {
+		if err := wire.Of(typeOf[nothing]()).DecodeQuery(x.r.URL.RawQuery, &nothing{}); err != nil {
+			return nil, err
+		}
+		out, err := handle(x)
+		if err != nil {
+			return nil, err
+		}
+		return &out, nil
+	}
+	return r.withDefaults()
+}
+
+func hmac(x *exchange) (schema.HMACResponse, error) {
+	body, err := hmacbody.Read(x.body(), x.api.SpoolDir)
+	if err != nil {
+		return schema.HMACResponse{}, err
+	}
+	defer body.Close()
+	mac, err := x.api.Operations.HMAC(x.ctx, x.call.by, body.Link(), body)
+	if err != nil {
+		return schema.HMACResponse{}, err
+	}
+	return schema.HMACResponse{Algorithm: string(keyserver.HMACSHA384), MAC: mac[:], MACBytes: len(mac)}, nil
+}
+
+func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }

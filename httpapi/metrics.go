@@ -1,0 +1,82 @@
+package httpapi
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+)
+
+// metrics are labelled by route patterns, codes and methods of the tables
+// here, never by anything a client can invent.
+type metrics struct {
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+}
+
+func newMetrics(into prometheus.Registerer, inFlight func() float64) (*metrics, error) {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "keyserver_http_requests_total",
+			Help: "Requests by route, method and code; the code of success is OK.",
+		}, []string{"route", "method", "code"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "keyserver_http_request_duration_seconds",
+			Help:    "Time from the request's header to the end of its answer.",
+			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15, 60},
+		}, []string{"route", "method"}),
+	}
+	if into == nil {
+		return m, nil
+	}
+	gauge := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "keyserver_http_requests_in_flight",
+		Help: "Requests being served, long polls included.",
+	}, inFlight)
+	for _, c := range []prometheus.Collector{m.requests, m.duration, gauge} {
+		if err := into.Register(c); err != nil {
+			return nil, fmt.Errorf("register the metrics of the API: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// measured is the metrics of one route. Looking a series up by its labels costs
+// more than counting, so that of success is kept.
+type measured struct {
+	all     *metrics
+	route   string
+	success func() series
+}
+
+type series struct {
+	count    prometheus.Counter
+	duration prometheus.Observer
+}
+
+func (m *metrics) of(r Route) *measured {
+	one := &measured{all: m, route: r.Path}
+	one.success = sync.OnceValue(func() series { return one.series(method(r.Method), "OK") })
+	return one
+}
+
+func (m *measured) series(method, code string) series {
+	return series{
+		count:    m.all.requests.WithLabelValues(m.route, method, code),
+		duration: m.all.duration.WithLabelValues(m.route, method),
+	}
+}
+
+func (m *measured) observe(method string, code fault.Code, took time.Duration) {
+	var s series
+	if code == "" {
+		s = m.success()
+	} else {
+		s = m.series(method, string(code))
+	}
+	s.count.Inc()
+	s.duration.Observe(took.Seconds())
+}

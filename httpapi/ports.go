@@ -1,0 +1,71 @@
+package httpapi
+
+import (
+	"context"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/operations"
+	"github.com/keyserver-operator/keyserver-operator/internal/session"
+)
+
+// Operations is what the edge asks for. When the verdict of a verified write
+// is bad, a method returns both the filled result and the fault.
+type Operations interface {
+	keys
+	acls
+	roles
+	trustedCAs
+	principals
+	records
+}
+
+type keys interface {
+	MintKey(ctx context.Context, by keyserver.Caller, key keyserver.NewKey) (keyserver.KeyMetadata, error)
+	Key(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.KeyMetadata, error)
+	AuthorizeKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, filename string) (keyserver.Grant, error)
+	HMAC(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, message keyserver.Message) ([keyserver.MACSize]byte, error)
+}
+
+type acls interface {
+	GrantACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) (operations.ACLResult, error)
+	AmendACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) (operations.ACLResult, error)
+	RevokeACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, principal keyserver.PrincipalRef) (operations.ACLResult, error)
+	ACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (operations.ACLResult, error)
+}
+
+type roles interface {
+	ListOperations(ctx context.Context, by keyserver.Caller) ([]keyserver.Operation, error)
+	Roles(ctx context.Context, by keyserver.Caller) ([]keyserver.Role, error)
+	CreateRole(ctx context.Context, by keyserver.Caller, name string, ops []keyserver.ID) (operations.RoleResult, error)
+	UpdateRole(ctx context.Context, by keyserver.Caller, id keyserver.ID, change keyserver.RoleChange) (operations.RoleResult, error)
+	DeleteRole(ctx context.Context, by keyserver.Caller, id keyserver.ID) (operations.RoleGone, error)
+}
+
+type trustedCAs interface {
+	TrustedCAs(ctx context.Context, by keyserver.Caller) ([]keyserver.Certificate, error)
+	AddTrustedCA(ctx context.Context, by keyserver.Caller, der []byte) (operations.TrustedCAAdded, error)
+	RemoveTrustedCA(ctx context.Context, by keyserver.Caller, id keyserver.ID) (operations.TrustedCARemoved, error)
+}
+
+type principals interface {
+	Principal(ctx context.Context, by keyserver.Caller, id keyserver.ID) (keyserver.Principal, error)
+	CreatePasswordPrincipal(ctx context.Context, by keyserver.Caller, p keyserver.NewPasswordPrincipal) (operations.PrincipalSaved, error)
+}
+
+type records interface {
+	Version(ctx context.Context, by keyserver.Caller) (keyserver.Version, error)
+	Audit(ctx context.Context, by keyserver.Caller, filter keyserver.AuditFilter) (keyserver.AuditPage, error)
+	Changes(ctx context.Context, by keyserver.Caller, after int64, wait time.Duration) (keyserver.ChangePage, error)
+	Ready(ctx context.Context) []keyserver.Readiness
+}
+
+// Sessions opens sessions and finds the caller of a request.
+type Sessions interface {
+	Login(ctx context.Context, login session.Login) (session.Opened, error)
+	// Authenticate returns the caller behind a session id, and what to call
+	// when the request is over.
+	Authenticate(ctx context.Context, token, requestID string) (keyserver.Caller, func(), error)
+	Current(ctx context.Context, by keyserver.Caller) (session.Info, error)
+	End(ctx context.Context, by keyserver.Caller) error
+}

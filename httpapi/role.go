@@ -1,0 +1,67 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/operations"
+)
+
+// byID is a request that names its object in the path and nothing else.
+type byID struct {
+	ID schema.HexID `path:"id" doc:"16 hexadecimal digits."`
+}
+
+type updateRoleRequest struct {
+	byID
+	schema.UpdateRoleRequest
+}
+
+func listRoles(a *API, ctx context.Context, c call, _ nothing) (schema.RoleList, error) {
+	list, err := a.Operations.Roles(ctx, c.by)
+	if err != nil {
+		return schema.RoleList{}, err
+	}
+	return schema.RoleList{Count: len(list), Roles: convert(list, roleOf), Detail: "every role, built-in ones included"}, nil
+}
+
+func createRole(a *API, ctx context.Context, c call, in schema.CreateRoleRequest) (schema.RoleSaved, error) {
+	r, err := a.Operations.CreateRole(ctx, c.by, in.Name, idsOf(in.Operations))
+	return roleSavedOf(r), err
+}
+
+func updateRole(a *API, ctx context.Context, c call, in updateRoleRequest) (schema.RoleSaved, error) {
+	if in.Name == nil && in.Operations == nil {
+		return schema.RoleSaved{}, wire.Refuse("name", "is missing, and so is operations; send at least one of them")
+	}
+	r, err := a.Operations.UpdateRole(ctx, c.by, keyserver.ID(in.ID), keyserver.RoleChange{Name: in.Name, Operations: idsOf(in.Operations)})
+	return roleSavedOf(r), err
+}
+
+func deleteRole(a *API, ctx context.Context, c call, in byID) (schema.RoleGone, error) {
+	r, err := a.Operations.DeleteRole(ctx, c.by, keyserver.ID(in.ID))
+	return schema.RoleGone{
+		ID: schema.HexID(r.ID), Gone: r.Gone, Role: roleOf(r.Role), Verdict: schema.Verdict{Detail: r.Detail},
+	}, err
+}
+
+func roleOf(r keyserver.Role) schema.Role {
+	return schema.Role{ID: schema.HexID(r.ID), Name: r.Name, BuiltIn: &r.BuiltIn, Operations: hexIDs(r.Operations)}
+}
+
+func roleSavedOf(r operations.RoleResult) schema.RoleSaved {
+	out := schema.RoleSaved{
+		ID: schema.HexID(r.ID), Requested: r.RequestedName, Saved: r.Saved, Missing: r.Missing,
+		Verdict: schema.Verdict{Detail: r.Detail},
+	}
+	if r.RequestedOperations != nil {
+		out.RequestedOperations = hexIDs(r.RequestedOperations)
+	}
+	if r.Role != nil {
+		role := roleOf(*r.Role)
+		out.Role = &role
+	}
+	return out
+}

@@ -1,0 +1,117 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Route is everything about one route. The limits are part of it, so that none
+// can be forgotten: New refuses a route without them.
+type Route struct {
+	Method    string
+	Path      string
+	Summary   string
+	Extension bool // not in the contract, or named there without being shown
+	// Session says that a live session is required. Without it anybody may ask.
+	Session bool
+	// Operations of the key server that the route needs; a role must grant each.
+	Operations []keyserver.Operation
+	// BodyLimit is the most bytes of a request body, as they are sent.
+	BodyLimit int64
+	// Timeout bounds reading the body and doing the work, together.
+	Timeout time.Duration
+	// Faults are the codes that are specific to the route.
+	Faults []fault.Code
+	// Waits says that the route may hold a connection without working.
+	Waits bool
+	// Uncounted routes are answered however much else is going on.
+	Uncounted bool
+
+	Request  reflect.Type // a struct of package schema's tags
+	Response reflect.Type
+
+	judged []fault.Code // faults that come with the filled answer
+	run    func(*exchange) (any, error)
+}
+
+const (
+	smallBody    = 64 << 10
+	shortTimeout = 15 * time.Second
+)
+
+// nothing is the request of a route that takes none.
+type nothing struct{}
+
+// call is what a handler knows about a request besides its input. The caller
+// is an argument and not a context value, so that no layer can lose it.
+type call struct {
+	by        keyserver.Caller
+	requestID string
+	remote    string // host of the client, without port
+}
+
+// endpoint completes a route with its handler: decode, call, encode.
+func endpoint[In, Out any](r Route, handle func(*API, context.Context, call, In) (Out, error)) Route {
+	r.Request, r.Response = reflect.TypeFor[In](), reflect.TypeFor[Out]()
+	table := wire.Of(r.Request)
+	r.judged = append(r.judged, verdicts...)
+	r.run = func(x *exchange) (any, error) {
+		in := new(In)
+		if err := x.decode(table, in); err != nil {
+			return nil, err
+		}
+		out := new(Out)
+		var err error
+		*out, err = handle(x.api, x.ctx, x.call, *in)
+		return x.judge(out, err)
+	}
+	return r.withDefaults()
+}
+
+func (r Route) withDefaults() Route {
+	if r.BodyLimit == 0 {
+		r.BodyLimit = smallBody
+	}
+	if r.Timeout == 0 {
+		r.Timeout = shortTimeout
+	}
+	return r
+}
+
+// judge keeps the filled answer where the fault is a verdict on it.
+func (x *exchange) judge(out any, err error) (any, error) {
+	if err == nil {
+		return out, nil
+	}
+	var f *fault.Error
+	verdict, ok := out.(interface{ Judge(code, detail string) })
+	if !ok || !errors.As(err, &f) || !slices.Contains(x.route.judged, f.Code) {
+		return nil, err
+	}
+	verdict.Judge(string(f.Code), f.Detail)
+	return out, err
+}
+
+// every returns all codes that the route can answer, for the reference.
+func (r Route) every() []fault.Code {
+	codes := append([]fault.Code{fault.BadRequest, fault.PayloadTooLarge, fault.OpFailed, fault.RequestTimeout, fault.Overloaded}, r.Faults...)
+	if r.Uncounted {
+		codes = slices.DeleteFunc(codes, func(c fault.Code) bool { return c == fault.Overloaded })
+	}
+	if r.Session {
+		codes = append(codes, fault.SessionNotFound, fault.SessionExpired, fault.RequestLimit,
+			fault.StoreUnavailable, fault.NotCurrent, fault.AuditUnavailable)
+	}
+	if len(r.Operations) > 0 {
+		codes = append(codes, fault.AccessDenied, fault.PrincipalOff)
+	}
+	slices.Sort(codes)
+	return slices.Compact(codes)
+}

@@ -1,0 +1,210 @@
+package httpapi
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Routes returns the whole table, in the order of the reference.
+func Routes() []Route {
+	var all []Route
+	for _, noun := range [][]Route{
+		serviceRoutes(), sessionRoutes(), keyRoutes(), aclRoutes(), principalRoutes(),
+		roleRoutes(), trustedCARoutes(), recordRoutes(),
+	} {
+		all = append(all, noun...)
+	}
+	return all
+}
+
+func serviceRoutes() []Route {
+	return []Route{
+		endpoint(Route{
+			Method: http.MethodGet, Path: "/api/health", Extension: true, Uncounted: true,
+			Summary: "Says that the process serves.",
+		}, health),
+		endpoint(Route{
+			Method: http.MethodGet, Path: "/api/ready", Extension: true, Uncounted: true,
+			Summary: "Says part by part whether the service can do its work, and when a failing part is tried again.",
+			Faults:  codes(fault.NotCurrent), judged: codes(fault.NotCurrent),
+		}, ready),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/server/version", Session: true,
+			Summary:    "Reads the key server's version record.",
+			Operations: grants(keyserver.OpReadVersion),
+		}, version),
+		{
+			Method: http.MethodGet, Path: "/api/openapi.json", Extension: true, Uncounted: true,
+			Summary:   "This document.",
+			BodyLimit: smallBody, Timeout: shortTimeout,
+			Request: typeOf[nothing](), Response: nil, run: openAPI,
+		},
+	}
+}
+
+func sessionRoutes() []Route {
+	return []Route{
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/sessions", Extension: true,
+			Summary: "Logs in. The session id is shown this once.",
+			Faults: codes(fault.InvalidCredentials, fault.LoginThrottled, fault.SessionLimit,
+				fault.AuditUnavailable, fault.StoreUnavailable, fault.NotCurrent),
+		}, login),
+		endpoint(Route{
+			Method: http.MethodGet, Path: "/api/sessions/current", Extension: true, Session: true,
+			Summary: "Describes the calling session.",
+		}, currentSession),
+		endpoint(Route{
+			Method: http.MethodDelete, Path: "/api/sessions/current", Extension: true, Session: true,
+			Summary: "Ends the calling session.",
+		}, endSession),
+	}
+}
+
+func keyRoutes() []Route {
+	return []Route{
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/keys", Extension: true, Session: true,
+			Summary:    "Mints a key, or imports one. The caller becomes its owner.",
+			Operations: grants(keyserver.OpCreateKey), Faults: codes(fault.InvalidArgument),
+		}, mintKey),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/keys/get", Session: true,
+			Summary:    "Reads key metadata by hidden link. Key material is never answered.",
+			Operations: grants(keyserver.OpReadKey), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope),
+		}, getKey),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/keys/authorize", Session: true,
+			Summary:    "Asks whether the caller may use a key. A yes is 200, a no is 403.",
+			Operations: grants(keyserver.OpAuthorizeKey), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope),
+		}, authorizeKey),
+		streamed[schema.HMACRequest, schema.HMACResponse](Route{
+			Method: http.MethodPost, Path: "/api/crypto/hmac", Session: true,
+			Summary:    "Computes HMAC-SHA384 of a message under a key that never leaves the key server.",
+			Operations: grants(keyserver.OpHMAC), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope),
+			BodyLimit: hmacBodyLimit, Timeout: time.Minute,
+		}, hmac),
+	}
+}
+
+func aclRoutes() []Route {
+	amend := grants(keyserver.OpReadACL, keyserver.OpAmendACL)
+	denied := codes(fault.ACLNotFound, fault.ACLDenied, fault.NotInScope)
+	written := append(codes(fault.NotVerified, fault.ReadbackFailed, fault.InvalidArgument), denied...)
+	return []Route{
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/keys/acl/grant", Extension: true, Session: true,
+			Summary:    "Adds rights to a principal's entry, which is made where there is none, and verifies them.",
+			Operations: amend, Faults: written,
+		}, grantACL),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/keys/acl/update", Session: true,
+			Summary:    "Sets an existing entry to a rights mask and verifies it.",
+			Operations: amend, Faults: written,
+		}, amendACL),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/keys/acl/revoke", Extension: true, Session: true,
+			Summary:    "Removes a principal's entry and verifies its absence.",
+			Operations: amend, Faults: written,
+		}, revokeACL),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/keys/acl/get", Extension: true, Session: true,
+			Summary:    "Reads a key's access control list.",
+			Operations: grants(keyserver.OpReadACL), Faults: denied,
+		}, getACL),
+	}
+}
+
+func principalRoutes() []Route {
+	return []Route{
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/principals/password", Extension: true, Session: true,
+			Summary:    "Creates a password principal and verifies name, type and roles.",
+			Operations: grants(keyserver.OpReadPrincipal, keyserver.OpCreatePrincipal),
+			Faults:     codes(fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
+		}, createPasswordPrincipal),
+		endpoint(Route{
+			Method: http.MethodGet, Path: "/api/principals/{id}", Extension: true, Session: true,
+			Summary:    "Reads one principal.",
+			Operations: grants(keyserver.OpReadPrincipal), Faults: codes(fault.NotFound),
+		}, getPrincipal),
+	}
+}
+
+func roleRoutes() []Route {
+	return []Route{
+		endpoint(Route{
+			Method: http.MethodGet, Path: "/api/roles", Session: true,
+			Summary:    "Lists the roles.",
+			Operations: grants(keyserver.OpListRoles),
+		}, listRoles),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/roles", Extension: true, Session: true,
+			Summary:    "Creates a role and verifies name and operations.",
+			Operations: grants(keyserver.OpListRoles, keyserver.OpCreateRole),
+			Faults:     codes(fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
+		}, createRole),
+		endpoint(Route{
+			Method: http.MethodPut, Path: "/api/roles/{id}", Session: true,
+			Summary:    "Renames a role, replaces its operations, or both, and verifies each.",
+			Operations: grants(keyserver.OpListRoles, keyserver.OpUpdateRole),
+			Faults:     codes(fault.NotFound, fault.BuiltIn, fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
+		}, updateRole),
+		endpoint(Route{
+			Method: http.MethodDelete, Path: "/api/roles/{id}", Extension: true, Session: true,
+			Summary:    "Deletes a role, also from every principal that holds it, and verifies its absence.",
+			Operations: grants(keyserver.OpListRoles, keyserver.OpDeleteRole),
+			Faults:     codes(fault.NotFound, fault.BuiltIn, fault.NotRemoved, fault.ReadbackFailed, fault.InvalidArgument),
+		}, deleteRole),
+	}
+}
+
+func trustedCARoutes() []Route {
+	return []Route{
+		endpoint(Route{
+			Method: http.MethodGet, Path: "/api/trusted-cas", Extension: true, Session: true,
+			Summary:    "Lists the trusted CAs.",
+			Operations: grants(keyserver.OpListTrustedCAs),
+		}, listTrustedCAs),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/trusted-cas", Session: true, BodyLimit: 2 * smallBody,
+			Summary:    "Adds one CA certificate to the trusted list and verifies it by a fresh read.",
+			Operations: grants(keyserver.OpListTrustedCAs, keyserver.OpAddTrustedCA),
+			Faults:     codes(fault.AlreadyTrusted, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
+		}, addTrustedCA),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/trusted-cas/remove", Session: true,
+			Summary:    "Removes a CA from the trusted list and verifies its absence.",
+			Operations: grants(keyserver.OpListTrustedCAs, keyserver.OpRemoveTrustedCA),
+			Faults:     codes(fault.NotTrusted, fault.NotRemoved, fault.ReadbackFailed, fault.InvalidArgument),
+		}, removeTrustedCA),
+	}
+}
+
+func recordRoutes() []Route {
+	return []Route{
+		endpoint(Route{
+			Method: http.MethodGet, Path: "/api/operations", Extension: true, Session: true,
+			Summary:    "Lists the catalogue of operations.",
+			Operations: grants(keyserver.OpListOperations),
+		}, listOperations),
+		endpoint(Route{
+			Method: http.MethodGet, Path: "/api/audit", Extension: true, Session: true,
+			Summary:    "Reads the audit trail page by page, oldest row first.",
+			Operations: grants(keyserver.OpReadAudit),
+		}, readAudit),
+		endpoint(Route{
+			Method: http.MethodGet, Path: "/api/changes", Extension: true, Session: true, Waits: true,
+			Summary:    "Reads the change feed after a cursor, and waits for a change where there is none yet.",
+			Operations: grants(keyserver.OpWatchChanges), Timeout: maxWait + shortTimeout,
+		}, readChanges),
+	}
+}
+
+func codes(c ...fault.Code) []fault.Code { return c }
+
+func grants(ops ...keyserver.Operation) []keyserver.Operation { return ops }

@@ -1,0 +1,46 @@
+package httpapi
+
+import (
+	"context"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+)
+
+func health(*API, context.Context, call, nothing) (schema.Health, error) {
+	return schema.Health{Status: "ok"}, nil
+}
+
+// ready asks each part. A service that drains is not ready, whatever its parts
+// say, so that no new work is sent to it.
+func ready(a *API, ctx context.Context, _ call, _ nothing) (schema.Ready, error) {
+	out := schema.Ready{Ready: true, Parts: []schema.Part{}, Detail: "every part is ready"}
+	var failing []string
+	for _, p := range a.Operations.Ready(ctx) {
+		out.Parts = append(out.Parts, schema.Part{Part: p.Part, Ready: p.Ready, Detail: p.Detail, RetryInSeconds: p.RetryIn})
+		if !p.Ready {
+			failing = append(failing, p.Part)
+		}
+	}
+	if a.draining.Err() != nil {
+		out.Parts = append(out.Parts, schema.Part{Part: "server", Detail: "shutting down"})
+		failing = append(failing, "server")
+	}
+	if len(failing) == 0 {
+		return out, nil
+	}
+	out.Ready = false
+	return out, fault.Temporary(fault.NotCurrent, fault.ScopeProcess, 0, "not ready: %s", strings.Join(failing, ", "))
+}
+
+func version(a *API, ctx context.Context, c call, _ nothing) (schema.Version, error) {
+	v, err := a.Operations.Version(ctx, c.by)
+	if err != nil {
+		return schema.Version{}, err
+	}
+	return schema.Version{
+		Major: &v.Major, Minor: &v.Minor, Build: &v.Build, Edition: &v.Edition, Version: v.Banner,
+		Detail: "as the key server reports it",
+	}, nil
+}

@@ -1,0 +1,57 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+)
+
+// edge is what the HTTP answer to a fault is.
+type edge struct {
+	status int
+	reauth bool // a new login is what helps
+}
+
+// edges is the only place where a code becomes a status. A test walks it and
+// the catalogue of codes against each other.
+//
+// REQUEST_TIMEOUT is a 504 and not a 503: a 503 promises that nothing happened
+// and that a retry may help, while a write that ran out of time may have taken
+// effect. It is not a 408 either, which lets clients repeat the request unasked.
+var edges = map[fault.Code]edge{
+	fault.BadRequest:         {status: http.StatusBadRequest},
+	fault.InvalidArgument:    {status: http.StatusBadRequest},
+	fault.SessionNotFound:    {status: http.StatusUnauthorized, reauth: true},
+	fault.SessionExpired:     {status: http.StatusUnauthorized, reauth: true},
+	fault.InvalidCredentials: {status: http.StatusUnauthorized},
+	fault.AccessDenied:       {status: http.StatusForbidden},
+	fault.ACLDenied:          {status: http.StatusForbidden},
+	fault.PrincipalOff:       {status: http.StatusForbidden},
+	fault.NotInScope:         {status: http.StatusForbidden},
+	fault.BuiltIn:            {status: http.StatusForbidden},
+	fault.KeyNotFound:        {status: http.StatusNotFound},
+	fault.NotFound:           {status: http.StatusNotFound},
+	fault.NotTrusted:         {status: http.StatusNotFound},
+	fault.ACLNotFound:        {status: http.StatusNotFound},
+	fault.MethodNotAllowed:   {status: http.StatusMethodNotAllowed},
+	fault.AlreadyTrusted:     {status: http.StatusConflict},
+	fault.AlreadyExists:      {status: http.StatusConflict},
+	fault.NotSaved:           {status: http.StatusConflict},
+	fault.NotRemoved:         {status: http.StatusConflict},
+	fault.NotVerified:        {status: http.StatusConflict},
+	fault.PayloadTooLarge:    {status: http.StatusRequestEntityTooLarge},
+	fault.LoginThrottled:     {status: http.StatusTooManyRequests},
+	fault.OpFailed:           {status: http.StatusInternalServerError},
+	fault.ReadbackFailed:     {status: http.StatusBadGateway},
+	fault.RequestLimit:       {status: http.StatusServiceUnavailable},
+	fault.SessionLimit:       {status: http.StatusServiceUnavailable},
+	fault.Overloaded:         {status: http.StatusServiceUnavailable},
+	fault.AuditUnavailable:   {status: http.StatusServiceUnavailable},
+	fault.StoreUnavailable:   {status: http.StatusServiceUnavailable},
+	fault.NotCurrent:         {status: http.StatusServiceUnavailable},
+	fault.RequestTimeout:     {status: http.StatusGatewayTimeout},
+}
+
+// verdicts are the codes of a verified write whose re-read disagreed. They
+// come with the filled answer, which keeps its shape at 409.
+var verdicts = []fault.Code{fault.NotSaved, fault.NotRemoved, fault.NotVerified}

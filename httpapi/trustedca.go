@@ -1,0 +1,44 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+)
+
+func listTrustedCAs(a *API, ctx context.Context, c call, _ nothing) (schema.TrustedCAList, error) {
+	list, err := a.Operations.TrustedCAs(ctx, c.by)
+	if err != nil {
+		return schema.TrustedCAList{}, err
+	}
+	return schema.TrustedCAList{Count: len(list), TrustedCAs: convert(list, func(ca keyserver.Certificate) schema.TrustedCA {
+		return schema.TrustedCA{Certificate: certificateOf(ca), RevocationDigest: known(pki.RevocationDigest(ca.DER))}
+	})}, nil
+}
+
+func addTrustedCA(a *API, ctx context.Context, c call, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
+	r, err := a.Operations.AddTrustedCA(ctx, c.by, in.Certificate)
+	out := schema.TrustedCAAdded{
+		Saved: r.Saved, MatchedBy: r.MatchedBy, WasAlreadyPresent: r.WasAlreadyPresent,
+		ListCountBefore: r.ListCountBefore, ListCountAfter: r.ListCountAfter,
+		AppearedCount: r.AppearedCount, EchoedCount: r.EchoedCount,
+		Verdict: schema.Verdict{Detail: r.Detail},
+	}
+	if r.TrustedCA != nil {
+		ca := certificateOf(*r.TrustedCA)
+		out.TrustedCA = &ca
+	}
+	return out, err
+}
+
+func removeTrustedCA(a *API, ctx context.Context, c call, in schema.RemoveTrustedCARequest) (schema.TrustedCARemoved, error) {
+	r, err := a.Operations.RemoveTrustedCA(ctx, c.by, keyserver.ID(in.CertificateID))
+	return schema.TrustedCARemoved{
+		Gone: r.Gone, CertificateID: schema.Base64ID(r.ID),
+		ListCountBefore: r.ListCountBefore, ListCountAfter: r.ListCountAfter, EchoedObjects: r.EchoedObjects,
+		TrustedCA: certificateOf(r.TrustedCA),
+		Verdict:   schema.Verdict{Detail: r.Detail},
+	}, err
+}
