@@ -1,0 +1,505 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+var ctx = context.Background()
+
+func text(s string) keyserver.Message { return strings.NewReader(s) }
+
+// refused asserts a refusal with its code, and that the trail ends with its reason.
+func refused(t *testing.T, f *enginetest.Fixture, err error, code fault.Code, reason fault.Reason) {
+	t.Helper()
+	if got := fault.CodeOf(err); got != code {
+		t.Fatalf("got %q (%v), want %q", got, err, code)
+	}
+	if row := f.LastRow(t); row.Outcome == keyserver.Allowed || row.Reason != string(reason) {
+		t.Errorf("the trail ends with %s %q of %s, want the reason %q", row.Outcome, row.Reason, row.Operation, reason)
+	}
+}
+
+func must[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func mint(t *testing.T, f *enginetest.Fixture, by keyserver.Caller, material []byte) keyserver.HiddenLink {
+	t.Helper()
+	return must(f.MintKey(ctx, by, keyserver.NewKey{Algorithm: keyserver.HMACSHA384, Material: material}))(t).Link
+}
+
+func TestKeyUseIsRefused(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		link := mint(t, f, f.Admin, nil)
+		encryptor := []keyserver.ID{keyserver.RoleEncryptor}
+		stranger := f.Add(t, keyserver.PasswordPrincipal, "stranger", encryptor, nil)
+		idle := f.Add(t, keyserver.PasswordPrincipal, "no-role", nil, nil)
+		officer := f.Add(t, keyserver.PasswordPrincipal, "officer", []keyserver.ID{keyserver.RoleSecurityOfficer}, nil)
+		off := f.Add(t, keyserver.PasswordPrincipal, "off", encryptor, nil)
+		if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			return tx.SetPrincipalFlags(ctx, off.Principal.ID, 0)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		ghost := stranger
+		ghost.Principal.ID = keyserver.IDFromUint64(99)
+		_, id, _ := link.Split()
+		cases := map[string]struct {
+			by     keyserver.Caller
+			link   keyserver.HiddenLink
+			code   fault.Code
+			reason fault.Reason
+		}{
+			"NoRole":        {idle, link, fault.AccessDenied, fault.ReasonRoleDenied},
+			"OtherDuty":     {officer, link, fault.AccessDenied, fault.ReasonRoleDenied},
+			"NoEntry":       {stranger, link, fault.ACLDenied, fault.ReasonACLDenied},
+			"Disabled":      {off, link, fault.PrincipalOff, fault.ReasonPrincipalDisabled},
+			"Unknown":       {ghost, link, fault.SessionNotFound, fault.ReasonPrincipalDisabled},
+			"NoSuchKey":     {f.Admin, keyserver.NewHiddenLink(f.Prepared.System, keyserver.IDFromUint64(7)), fault.KeyNotFound, fault.ReasonObjectNotFound},
+			"ForeignSystem": {f.Admin, keyserver.NewHiddenLink(77, id), fault.KeyNotFound, fault.ReasonObjectNotFound},
+			"ShortLink":     {f.Admin, "\x01", fault.KeyNotFound, fault.ReasonObjectNotFound},
+			"LongLink":      {f.Admin, link + "\x00", fault.KeyNotFound, fault.ReasonObjectNotFound},
+		}
+		for name, tc := range cases {
+			t.Run(name, func(t *testing.T) {
+				_, err := f.HMAC(ctx, tc.by, tc.link, text("message"))
+				refused(t, f, err, tc.code, tc.reason)
+				_, err = f.AuthorizeKey(ctx, tc.by, tc.link, "file.txt")
+				refused(t, f, err, tc.code, tc.reason)
+				if row := f.LastRow(t); row.Filename != "file.txt" || row.Object != tc.link.Base64() || row.Principal != tc.by.Principal {
+					t.Errorf("the row does not say who asked for what: %+v", row)
+				}
+			})
+		}
+	})
+}
+
+// The vectors of RFC 4231 for SHA-384, all but the truncated one.
+func TestHMACVectors(t *testing.T) {
+	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
+	rep := func(b string, n int) string { return strings.Repeat(b, n) }
+	cases := map[string]struct{ key, data, mac string }{
+		"Case1": {rep("0b", 20), hex.EncodeToString([]byte("Hi There")),
+			"afd03944d84895626b0825f4ab46907f15f9dadbe4101ec682aa034c7cebc59cfaea9ea9076ede7f4af152e8b2fa9cb6"},
+		"Case2": {hex.EncodeToString([]byte("Jefe")), hex.EncodeToString([]byte("what do ya want for nothing?")),
+			"af45d2e376484031617f78d2b58a6b1b9c7ef464f5a01b47e42ec3736322445e8e2240ca5e69e2c78b3239ecfab21649"},
+		"Case3": {rep("aa", 20), rep("dd", 50),
+			"88062608d3e6ad8a0aa2ace014c8a86f0aa635d947ac9febe83ef4e55966144b2a5ab39dc13814b94e3ab6e101a34f27"},
+		"Case4": {"0102030405060708090a0b0c0d0e0f10111213141516171819", rep("cd", 50),
+			"3e8a69b7783c25851933ab6290af6ca77a9981480850009cc5577c6e1f573b4e6801dd23c4a7d679ccf8a386c674cffb"},
+		"Case6": {rep("aa", 131), hex.EncodeToString([]byte("Test Using Larger Than Block-Size Key - Hash Key First")),
+			"4ece084485813e9088d2c63a041bc5b44f9ef1012a2b588f3cd11f05033ac4c60c2ef6ab4030fe8296248df163f44952"},
+		"Case7": {rep("aa", 131), hex.EncodeToString([]byte("This is a test using a larger than block-size key and a larger than block-size data. The key needs to be hashed before being used by the HMAC algorithm.")),
+			"6617178e941f020d351e2f254e8fd32c602420feb0b8fb9adccebb82461e99c5a678cc31e799176d3860e6110c46523e"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			key, _ := hex.DecodeString(tc.key)
+			data, _ := hex.DecodeString(tc.data)
+			link := mint(t, f, f.Admin, key)
+			for range 2 { // the second uses a pooled state
+				mac := must(f.HMAC(ctx, f.Admin, link, bytes.NewReader(data)))(t)
+				if got := hex.EncodeToString(mac[:]); got != tc.mac {
+					t.Fatalf("got %s, want %s", got, tc.mac)
+				}
+			}
+		})
+	}
+}
+
+func TestConcurrentHMACsDoNotMix(t *testing.T) {
+	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
+	a, b := mint(t, f, f.Admin, []byte("key a")), mint(t, f, f.Admin, []byte("key b"))
+	want := map[keyserver.HiddenLink][keyserver.MACSize]byte{
+		a: must(f.HMAC(ctx, f.Admin, a, text("m")))(t), b: must(f.HMAC(ctx, f.Admin, b, text("m")))(t),
+	}
+	if want[a] == want[b] {
+		t.Fatal("two keys give one MAC")
+	}
+	var wg sync.WaitGroup
+	for i := range 200 {
+		link := a
+		if i%2 == 1 {
+			link = b
+		}
+		wg.Go(func() {
+			if got, err := f.HMAC(ctx, f.Admin, link, text("m")); err != nil || got != want[link] {
+				t.Errorf("got %x, %v", got, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestBrokenMessageIsAudited(t *testing.T) {
+	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
+	link := mint(t, f, f.Admin, nil)
+	_, err := f.HMAC(ctx, f.Admin, link, brokenMessage{})
+	refused(t, f, err, fault.BadRequest, fault.ReasonBadMessage)
+	before := must(f.HMAC(ctx, f.Admin, link, text("")))(t)
+	_, _ = f.HMAC(ctx, f.Admin, link, brokenMessage{})
+	if after := must(f.HMAC(ctx, f.Admin, link, text("")))(t); after != before {
+		t.Error("a broken message left its beginning in a pooled state")
+	}
+}
+
+type brokenMessage struct{}
+
+func (brokenMessage) WriteTo(w io.Writer) (int64, error) {
+	_, _ = w.Write([]byte("the beginning"))
+	return 13, fault.New(fault.BadRequest, "data ends too early").Audited(fault.ReasonBadMessage)
+}
+
+func TestKeyMetadataNeedsATransportPrincipal(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		link := mint(t, f, f.Admin, nil)
+		_, err := f.Key(ctx, f.Admin, link)
+		refused(t, f, err, fault.AccessDenied, fault.ReasonNotTransport)
+
+		agent := f.Add(t, keyserver.CertificatePrincipal, "agent", []keyserver.ID{keyserver.RoleExchanger}, nil)
+		_, err = f.Key(ctx, agent, link)
+		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+
+		grant(t, f, link, agent.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		if got := must(f.Key(ctx, agent, link))(t); got.KeyBytes != 48 || got.Algorithm != keyserver.HMACSHA384 || got.Link != link {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+func grant(t *testing.T, f *enginetest.Fixture, link keyserver.HiddenLink, to keyserver.PrincipalRef, rights keyserver.Rights, uses int64) {
+	t.Helper()
+	if err := f.GrantACL(ctx, f.Admin, link, keyserver.ACLChange{Principal: to, Rights: rights, MaxUsage: uses}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestUsageLimit(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		link := mint(t, f, f.Admin, nil)
+		user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{keyserver.RoleExchanger}, nil)
+		const uses = 5
+		grant(t, f, link, user.Principal, keyserver.Read, uses)
+		var mu sync.Mutex
+		granted := 0
+		var wg sync.WaitGroup
+		for range 4 * uses { // all at once: the database decides who gets a use
+			wg.Go(func() {
+				_, err := f.HMAC(ctx, user, link, text("m"))
+				if err == nil {
+					mu.Lock()
+					granted++
+					mu.Unlock()
+				} else if fault.CodeOf(err) != fault.ACLDenied {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		if granted != uses {
+			t.Errorf("%d uses were granted, the limit is %d", granted, uses)
+		}
+		_, err := f.AuthorizeKey(ctx, user, link, "")
+		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+
+		grant(t, f, link, user.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		must(f.AuthorizeKey(ctx, user, link, ""))(t)
+	})
+}
+
+func TestTimeWindowFollowsTheClock(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		link := mint(t, f, f.Admin, nil)
+		user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{keyserver.RoleExchanger}, nil)
+		change := keyserver.ACLChange{
+			Principal: user.Principal, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit,
+			Start: keyserver.StampOf(f.Clock.Now().Add(time.Hour)), End: keyserver.StampOf(f.Clock.Now().Add(2 * time.Hour)),
+		}
+		if err := f.GrantACL(ctx, f.Admin, link, change); err != nil {
+			t.Fatal(err)
+		}
+		_, err := f.HMAC(ctx, user, link, text("early"))
+		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+		f.Clock.Advance(time.Hour)
+		must(f.HMAC(ctx, user, link, text("in time")))(t)
+		f.Clock.Advance(time.Hour)
+		_, err = f.HMAC(ctx, user, link, text("late"))
+		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+	})
+}
+
+func TestGroups(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		link := mint(t, f, f.Admin, nil)
+		team := f.Add(t, keyserver.GroupPrincipal, "team", []keyserver.ID{keyserver.RoleExchanger}, nil)
+		member := f.Add(t, keyserver.PasswordPrincipal, "member", nil, []keyserver.ID{team.Principal.ID})
+		_, err := f.HMAC(ctx, member, link, text("m"))
+		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied) // the role came with the group
+
+		grant(t, f, link, team.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		must(f.HMAC(ctx, member, link, text("m")))(t)
+
+		if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			return tx.SetPrincipalFlags(ctx, team.Principal.ID, 0)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.HMAC(ctx, member, link, text("m"))
+		refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied) // a disabled group gives nothing
+	})
+}
+
+func TestACLBelongsToItsOwner(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		link := mint(t, f, f.Admin, nil)
+		encryptor := []keyserver.ID{keyserver.RoleEncryptor}
+		reader := f.Add(t, keyserver.PasswordPrincipal, "reader", encryptor, nil)
+		other := f.Add(t, keyserver.PasswordPrincipal, "other", encryptor, nil)
+		change := func(to keyserver.PrincipalRef, rights keyserver.Rights) keyserver.ACLChange {
+			return keyserver.ACLChange{Principal: to, Rights: rights, MaxUsage: keyserver.NoUsageLimit}
+		}
+		refused(t, f, f.GrantACL(ctx, reader, link, change(reader.Principal, keyserver.Owner)), fault.ACLDenied, fault.ReasonACLDenied)
+		grant(t, f, link, reader.Principal, keyserver.Write, keyserver.NoUsageLimit)
+		refused(t, f, f.GrantACL(ctx, reader, link, change(reader.Principal, keyserver.Owner)), fault.ACLDenied, fault.ReasonACLDenied)
+		refused(t, f, f.RevokeACL(ctx, reader, link, f.Admin.Principal), fault.ACLDenied, fault.ReasonACLDenied)
+		_, err := f.ACL(ctx, other, link)
+		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+		refused(t, f, f.AmendACL(ctx, f.Admin, link, change(other.Principal, keyserver.Read)), fault.ACLNotFound, fault.ReasonObjectNotFound)
+		refused(t, f, f.RevokeACL(ctx, f.Admin, link, other.Principal), fault.ACLNotFound, fault.ReasonObjectNotFound)
+		nobody := keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(4)}
+		refused(t, f, f.GrantACL(ctx, f.Admin, link, change(nobody, keyserver.Read)), fault.NotFound, fault.ReasonObjectNotFound)
+		foreign := keyserver.PrincipalRef{System: 9, ID: reader.Principal.ID}
+		refused(t, f, f.GrantACL(ctx, f.Admin, link, change(foreign, keyserver.Read)), fault.NotFound, fault.ReasonObjectNotFound)
+		_, err = f.ACL(ctx, f.Admin, "\x01")
+		refused(t, f, err, fault.ACLNotFound, fault.ReasonObjectNotFound)
+
+		acl := must(f.ACL(ctx, reader, link))(t)
+		if e, _ := acl.Entry(reader.Principal); e.Rights != keyserver.Write|keyserver.Read {
+			t.Errorf("WRITE is held as %v, want it widened by READ", e.Rights.Names())
+		}
+		if err := f.AmendACL(ctx, f.Admin, link, change(reader.Principal, keyserver.Read)); err != nil {
+			t.Fatal(err)
+		}
+		acl = must(f.ACL(ctx, f.Admin, link))(t)
+		if e, _ := acl.Entry(reader.Principal); e.Rights != keyserver.Read {
+			t.Errorf("after the amendment the rights are %v", e.Rights.Names())
+		}
+		if err := f.RevokeACL(ctx, f.Admin, link, reader.Principal); err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.HMAC(ctx, reader, link, text("m"))
+		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+	})
+}
+
+func TestRoleChangesTakeEffectAtOnce(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		link := mint(t, f, f.Admin, nil)
+		role := must(f.CreateRole(ctx, f.Admin, "mac", []keyserver.ID{keyserver.OpHMAC.ID}))(t)
+		user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{role}, nil)
+		grant(t, f, link, user.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		must(f.HMAC(ctx, user, link, text("m")))(t)
+
+		if err := f.UpdateRole(ctx, f.Admin, role, keyserver.RoleChange{Operations: []keyserver.ID{}}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := f.HMAC(ctx, user, link, text("m"))
+		refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied)
+
+		if err := f.UpdateRole(ctx, f.Admin, role, keyserver.RoleChange{Operations: []keyserver.ID{keyserver.OpHMAC.ID}}); err != nil {
+			t.Fatal(err)
+		}
+		must(f.HMAC(ctx, user, link, text("m")))(t)
+		if err := f.DeleteRole(ctx, f.Admin, role); err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.HMAC(ctx, user, link, text("m"))
+		refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied)
+	})
+}
+
+func TestBuiltInRolesAreReadOnly(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		name := "Root"
+		for _, b := range keyserver.BuiltInRoles(keyserver.Unified) {
+			refused(t, f, f.UpdateRole(ctx, f.Admin, b.ID, keyserver.RoleChange{Name: &name}), fault.BuiltIn, fault.ReasonBuiltIn)
+			refused(t, f, f.DeleteRole(ctx, f.Admin, b.ID), fault.BuiltIn, fault.ReasonBuiltIn)
+		}
+		refused(t, f, f.DeleteRole(ctx, f.Admin, keyserver.IDFromUint64(1<<40)), fault.NotFound, fault.ReasonObjectNotFound)
+		_, err := f.CreateRole(ctx, f.Admin, "Auditor", nil)
+		refused(t, f, err, fault.AlreadyExists, fault.ReasonInvalidArgument)
+	})
+}
+
+func TestDeploymentDividesDuties(t *testing.T) {
+	has := func(d keyserver.Deployment, role keyserver.ID, op keyserver.Operation) bool {
+		for _, b := range keyserver.BuiltInRoles(d) {
+			if b.ID != role {
+				continue
+			}
+			for _, o := range b.Operations {
+				if o.ID == op.ID {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	for _, op := range []keyserver.Operation{keyserver.OpAddTrustedCA, keyserver.OpRemoveTrustedCA, keyserver.OpReadAudit} {
+		if !has(keyserver.Unified, keyserver.RoleAdministrator, op) {
+			t.Errorf("undivided, Administrator lacks %s", op.Name)
+		}
+		if has(keyserver.Split, keyserver.RoleAdministrator, op) {
+			t.Errorf("divided, Administrator holds %s", op.Name)
+		}
+		if op.Duty == keyserver.Trust && !has(keyserver.Split, keyserver.RoleSecurityOfficer, op) {
+			t.Errorf("Security Officer lacks %s", op.Name)
+		}
+	}
+}
+
+// failingAuditor stands for a trail that cannot be written.
+type failingAuditor struct{}
+
+func (failingAuditor) Write(context.Context, keyserver.AuditEntry) error {
+	return fault.Temporary(fault.AuditUnavailable, fault.ScopeProcess, time.Second, "no row could be written")
+}
+
+func TestNothingHappensWithoutAnAuditRow(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		link := mint(t, f, f.Admin, nil)
+		head := must(f.Store.ChangeHead(ctx))(t)
+		cfg := f.Config
+		cfg.Auditor = failingAuditor{}
+		mute := engine.New(cfg)
+		calls := map[string]func() error{
+			"HMAC":      func() error { _, err := mute.HMAC(ctx, f.Admin, link, text("m")); return err },
+			"Authorize": func() error { _, err := mute.AuthorizeKey(ctx, f.Admin, link, ""); return err },
+			"Mint": func() error {
+				_, err := mute.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256})
+				return err
+			},
+			"CreateRole": func() error { _, err := mute.CreateRole(ctx, f.Admin, "new", nil); return err },
+			"AddCA":      func() error { _, err := mute.AddTrustedCA(ctx, f.Admin, f.Prepared.CA.Certificate.Raw); return err },
+			"Roles":      func() error { _, err := mute.Roles(ctx, f.Admin); return err },
+			"Refusal":    func() error { return mute.DeleteRole(ctx, keyserver.Caller{}, keyserver.RoleAuditor) },
+		}
+		for name, call := range calls {
+			if err := call(); fault.CodeOf(err) != fault.AuditUnavailable {
+				t.Errorf("%s: got %v, want %s", name, err, fault.AuditUnavailable)
+			}
+		}
+		if after := must(f.Store.ChangeHead(ctx))(t); after != head {
+			t.Errorf("state changed without an audit row: the change sequence went from %d to %d", head, after)
+		}
+	})
+}
+
+func TestChangesWakeTheirReaders(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		head := must(f.Store.ChangeHead(ctx))(t)
+		type answer struct {
+			page keyserver.ChangePage
+			err  error
+		}
+		got := make(chan answer, 1)
+		go func() {
+			page, err := f.Changes(ctx, f.Admin, head, time.Minute)
+			got <- answer{page, err}
+		}()
+		role := must(f.CreateRole(ctx, f.Admin, "watched", nil))(t)
+		select {
+		case a := <-got:
+			if a.err != nil || len(a.page.Changes) != 1 || a.page.Changes[0].ID != role || a.page.Changes[0].Kind != keyserver.ChangeRole {
+				t.Errorf("got %+v", a)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatal("the reader was not woken")
+		}
+		if page := must(f.Changes(ctx, f.Admin, head+1, 0))(t); len(page.Changes) != 0 || page.Cursor != head+1 {
+			t.Errorf("a read without waiting: got %+v", page)
+		}
+	})
+}
+
+func TestASecondStartFindsTheState(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		again := engine.BootstrapConfig{
+			Store: f.Store, Custodian: f.Custodian, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
+			AdminPassword: func() (string, error) { return "", errors.New("a second start must not ask for a password") },
+			Clock:         f.Clock.Now, Random: f.Random,
+		}
+		other := again
+		other.System = f.Prepared.System + 1
+		if _, err := engine.Bootstrap(ctx, other); err == nil || !strings.Contains(err.Error(), "--system-id") {
+			t.Errorf("another system id: got %v", err)
+		}
+		p := must(engine.Bootstrap(ctx, again))(t)
+		if p.First || !p.CA.Certificate.Equal(f.Prepared.CA.Certificate) || !p.Server.Certificate.Equal(f.Prepared.Server.Certificate) {
+			t.Error("the second start made something new")
+		}
+		again.Hosts = append(again.Hosts, "keys.example.com")
+		p = must(engine.Bootstrap(ctx, again))(t)
+		if err := p.Server.Certificate.VerifyHostname("keys.example.com"); err != nil {
+			t.Error(err)
+		}
+		if !p.Server.Key.Equal(f.Prepared.Server.Key) {
+			t.Error("a renewed server certificate has a new key")
+		}
+		again.Deployment = keyserver.Split
+		must(engine.Bootstrap(ctx, again))(t)
+		_, err := f.AddTrustedCA(ctx, f.Admin, f.Prepared.CA.Certificate.Raw)
+		refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied)
+	})
+}
+
+func TestTheTrailOfARunIsIntact(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		link := mint(t, f, f.Admin, nil)
+		for range 50 {
+			must(f.HMAC(ctx, f.Admin, link, text("m")))(t)
+		}
+		report := must(audit.Verify(ctx, f.Store))(t)
+		if !report.Intact() || report.Rows != 51 {
+			t.Errorf("got %+v", report)
+		}
+	})
+}
+
+func TestNoSecretIsPrinted(t *testing.T) {
+	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
+	secret := []byte("planted-key-material-7261")
+	link := mint(t, f, f.Admin, bytes.Clone(secret))
+	must(f.HMAC(ctx, f.Admin, link, text("planted-message-9912")))(t)
+	for _, row := range f.AllRows(t) {
+		for _, field := range []string{row.Object, row.Filename, row.Reason} {
+			if strings.Contains(field, "planted") {
+				t.Errorf("an audit row repeats a secret: %+v", row)
+			}
+		}
+	}
+	if strings.Contains(f.Log.String(), "planted") {
+		t.Error("the log repeats a secret")
+	}
+}

@@ -1,0 +1,187 @@
+// Package enginetest gives tests a real key server on a real database.
+package enginetest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// AdminPassword is the first password of admin.
+const AdminPassword = "correct horse battery staple"
+
+// Databases are the databases that every test of behaviour runs on.
+var Databases = map[string]func(testing.TB) sqlstore.Config{
+	"SQLite":     func(t testing.TB) sqlstore.Config { return sqlstore.Config{Dir: t.TempDir()} },
+	"PostgreSQL": func(t testing.TB) sqlstore.Config { return sqlstore.Config{URL: pgtest.Database(t)} },
+}
+
+// OnEach runs a test on a fresh key server per database.
+func OnEach(t *testing.T, test func(t *testing.T, f *Fixture)) {
+	t.Helper()
+	for name, database := range Databases {
+		t.Run(name, func(t *testing.T) { test(t, New(t, database(t))) })
+	}
+}
+
+// Clock is a clock that only tests move.
+type Clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+// Now implements the injected clock.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// Advance moves the clock.
+func (c *Clock) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// Fixture is a key server after its first start.
+type Fixture struct {
+	*engine.Engine
+	Store    *sqlstore.Store
+	Rows     *audit.Writer
+	Clock    *Clock
+	Prepared engine.Prepared
+	Log      *bytes.Buffer
+	// Admin is the first administrator, logged in.
+	Admin keyserver.Caller
+}
+
+// New starts a key server on a fresh database. The test's end closes it.
+func New(t testing.TB, database sqlstore.Config) *Fixture {
+	t.Helper()
+	ctx := context.Background()
+	f := &Fixture{Clock: &Clock{now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}, Log: &bytes.Buffer{}}
+	logger := slog.New(slog.NewTextHandler(&lockedWriter{w: f.Log}, nil))
+	database.Clock, database.Logger = time.Now, logger // the follower's staleness is about real time
+	var err error
+	if f.Store, err = sqlstore.Open(ctx, database); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closing(t, f.Store.Close()) })
+	kek, err := custody.EnsureFileKey(t.TempDir())
+	fatal(t, err)
+	keeper, err := custody.Open(ctx, kek)
+	fatal(t, err)
+	t.Cleanup(func() { closing(t, keeper.Close()) })
+	custodian, err := custody.New(ctx, keeper, f.Store)
+	fatal(t, err)
+	f.Prepared, err = engine.Bootstrap(ctx, engine.BootstrapConfig{
+		Store: f.Store, Custodian: custodian, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
+		AdminPassword: func() (string, error) { return AdminPassword, nil }, Clock: f.Clock.Now, Random: rand.Reader,
+	})
+	fatal(t, err)
+	f.Rows, err = audit.NewWriter(ctx, f.Store, audit.Options{Clock: f.Clock.Now, Logger: logger})
+	fatal(t, err)
+	t.Cleanup(func() { closing(t, f.Rows.Close()) })
+	f.Engine = engine.New(engine.Config{
+		Store: f.Store, Custodian: custodian, Auditor: f.Rows, System: f.Prepared.System, CA: f.Prepared.CA,
+		Build: keyserver.Version{Banner: "test"}, Clock: f.Clock.Now, Random: rand.Reader, Logger: logger,
+	})
+	f.Admin = f.Caller(t, keyserver.PasswordPrincipal, engine.AdminName)
+	return f
+}
+
+// Caller returns an existing principal as it would call with a session.
+func (f *Fixture) Caller(t testing.TB, kind keyserver.PrincipalType, name string) keyserver.Caller {
+	t.Helper()
+	p, err := f.Store.PrincipalByName(context.Background(), kind, name)
+	fatal(t, err)
+	c := keyserver.Caller{Principal: p.Ref(), Name: p.Name, Type: p.Type, Kind: keyserver.PasswordSession, RequestID: "test"}
+	if kind == keyserver.CertificatePrincipal {
+		c.Kind = keyserver.CertificateSession
+	}
+	return c
+}
+
+// Add stores a principal with the given roles and groups, and returns it as a caller.
+func (f *Fixture) Add(t testing.TB, kind keyserver.PrincipalType, name string, roles, groups []keyserver.ID) keyserver.Caller {
+	t.Helper()
+	ctx := context.Background()
+	id, err := keyserver.NewID(rand.Reader)
+	fatal(t, err)
+	fatal(t, f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		p := keyserver.Principal{ID: id, System: f.Prepared.System, Type: kind, Name: name, Flags: keyserver.FlagEnable, Roles: roles}
+		if err := tx.InsertPrincipal(ctx, p, ""); err != nil {
+			return err
+		}
+		for _, g := range groups {
+			if err := tx.AddGroupMember(ctx, g, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	return f.Caller(t, kind, name)
+}
+
+// LastRow returns the newest row of the audit trail.
+func (f *Fixture) LastRow(t testing.TB) keyserver.AuditEntry {
+	t.Helper()
+	rows := f.AllRows(t)
+	if len(rows) == 0 {
+		t.Fatal("the audit trail is empty")
+	}
+	return rows[len(rows)-1]
+}
+
+// AllRows returns the audit trail.
+func (f *Fixture) AllRows(t testing.TB) []keyserver.AuditEntry {
+	t.Helper()
+	var rows []keyserver.AuditEntry
+	filter := keyserver.AuditFilter{Limit: 1000}
+	for {
+		page, err := f.Store.AuditRows(context.Background(), filter)
+		fatal(t, err)
+		rows = append(rows, page.Entries...)
+		if page.Next == 0 {
+			return rows
+		}
+		filter.After = page.Next
+	}
+}
+
+func fatal(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func closing(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Errorf("close: %v", err)
+	}
+}
+
+type lockedWriter struct {
+	mu sync.Mutex
+	w  *bytes.Buffer
+}
+
+func (l *lockedWriter) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
+}
