@@ -1,0 +1,95 @@
+package server
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// passwordFile is the name of the generated password file in the data directory.
+const passwordFile = "bootstrap-password"
+
+// Bounds of a bootstrap password file.
+const (
+	generatedBytes   = 24
+	minFirstPassword = 8
+	maxFirstPassword = 1024
+)
+
+// firstPassword finds or makes admin's first password.
+type firstPassword struct {
+	given     string // --bootstrap-password-file
+	dir       string
+	random    io.Reader
+	generated string // path, set by read
+}
+
+// read returns the password of --bootstrap-password-file, or a generated one
+// from a file of its own, which is durable before the password is used: a
+// start that was cut off in between finds it again.
+func (f *firstPassword) read() (string, error) {
+	if f.given != "" {
+		return readPassword("--bootstrap-password-file", f.given)
+	}
+	f.generated = filepath.Join(f.dir, passwordFile)
+	if _, err := os.Stat(f.generated); err == nil {
+		return readPassword("the generated password file", f.generated)
+	}
+	raw := make([]byte, generatedBytes)
+	if _, err := io.ReadFull(f.random, raw); err != nil {
+		return "", fmt.Errorf("draw a password: %w", err)
+	}
+	text := base64.RawURLEncoding.EncodeToString(raw)
+	if err := writeFile(f.generated, []byte(text+"\n")); err != nil {
+		return "", fmt.Errorf("write the generated password: %w", err)
+	}
+	return text, nil
+}
+
+func readPassword(what, path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("%s cannot be read: %w", what, err)
+	}
+	defer file.Close()
+	b, err := io.ReadAll(io.LimitReader(file, maxFirstPassword+3))
+	if err != nil {
+		return "", fmt.Errorf("%s cannot be read: %w", what, err)
+	}
+	text := strings.TrimRight(string(b), "\r\n")
+	if len(text) < minFirstPassword || len(text) > maxFirstPassword {
+		return "", fmt.Errorf("%s %s must hold a password of %d to %d bytes", what, path, minFirstPassword, maxFirstPassword)
+	}
+	return text, nil
+}
+
+// writeFile writes a file for this user alone, whole and durable or not at all.
+func writeFile(path string, content []byte) (err error) {
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(tmp.Name()))
+		}
+	}()
+	if _, err = tmp.Write(content); err != nil {
+		return errors.Join(err, tmp.Close())
+	}
+	if err = errors.Join(tmp.Sync(), tmp.Close()); err != nil {
+		return err
+	}
+	if err = os.Rename(tmp.Name(), path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

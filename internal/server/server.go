@@ -1,0 +1,380 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/operations"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/session"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// Bounds of the HTTP servers. Bodies have their own bounds and deadlines per
+// route, in package httpapi.
+const (
+	headerTimeout  = 10 * time.Second
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 16 << 10
+)
+
+// Server is a running serve process.
+type Server struct {
+	cfg      Config
+	system   keyserver.SystemID
+	address  string
+	url      string
+	database string
+	password string // path of the generated password, empty if none was generated now
+
+	closers []func(context.Context) error // in the order in which they were opened
+	failed  chan error
+}
+
+// Start opens everything and returns once requests are answered. The listeners
+// are opened first, so that a port in use changes nothing on disk. ctx bounds
+// the start only.
+func Start(ctx context.Context, cfg Config) (s *Server, err error) {
+	s = &Server{cfg: cfg, failed: make(chan error, 3)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Shutdown(context.WithoutCancel(ctx)))
+		}
+	}()
+	api, err := s.listen("--listen", cfg.Listen)
+	if err != nil {
+		return s, err
+	}
+	external, err := s.listen("--external-listen", cfg.ExternalListen)
+	if err != nil {
+		return s, err
+	}
+	metrics, err := s.listen("--metrics-listen", cfg.MetricsListen)
+	if err != nil {
+		return s, err
+	}
+	keeper, err := s.openKeeper(ctx)
+	if err != nil {
+		return s, err
+	}
+	store, err := s.openStore(ctx)
+	if err != nil {
+		return s, err
+	}
+	custodian, err := custody.New(ctx, keeper, store)
+	if err != nil {
+		return s, err
+	}
+	prepared, err := s.prepare(ctx, store, custodian)
+	if err != nil {
+		return s, err
+	}
+	s.system = prepared.System
+	leaf, err := s.leaf(prepared)
+	if err != nil {
+		return s, err
+	}
+	rows, err := audit.NewWriter(ctx, store, audit.Options{Clock: cfg.Clock, Logger: cfg.Logger})
+	if err != nil {
+		return s, err
+	}
+	s.onClose(func(context.Context) error { return rows.Close() })
+
+	ks := engine.New(engine.Config{
+		Store: store, Custodian: custodian, Auditor: rows, System: prepared.System, CA: prepared.CA,
+		Build: cfg.Version, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
+	})
+	sessions := session.NewManager(session.Config{
+		Store: store, Audit: rows, System: prepared.System, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
+		Idle: cfg.SessionIdle, Lifetime: cfg.SessionLifetime,
+	})
+	s.onClose(func(context.Context) error { sessions.Close(); return nil })
+
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	handler, err := httpapi.New(httpapi.Config{
+		Operations: operations.New(ks), Sessions: sessions, Logger: cfg.Logger, Clock: cfg.Clock, Registerer: registry,
+	})
+	if err != nil {
+		return s, err
+	}
+	if metrics != nil {
+		mux := http.NewServeMux()
+		mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+		s.serve(metrics, &http.Server{Handler: mux})
+	}
+	if external != nil {
+		gate := newGatekeeper(store, func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return leaf.own, nil })
+		s.serve(tls.NewListener(external, gate.config()), &http.Server{Handler: http.HandlerFunc(refuseAll), ConnState: gate.track})
+	}
+	s.serveAPI(api, handler, leaf.api)
+	s.onClose(func(context.Context) error { handler.Drain(); return nil })
+	return s, nil
+}
+
+// Address is the address that the API listens on, the port included.
+func (s *Server) Address() string { return s.address }
+
+// URL is where the API is reached from this machine, or --external-url.
+func (s *Server) URL() string { return s.url }
+
+// SystemID is the key server's system id.
+func (s *Server) SystemID() keyserver.SystemID { return s.system }
+
+// Database says in a few words where the state is.
+func (s *Server) Database() string { return s.database }
+
+// CAFile is the PEM file of the internal CA.
+func (s *Server) CAFile() string { return filepath.Join(s.cfg.DataDir, "ca.crt") }
+
+// PasswordFile is where this start wrote admin's first password, empty if it
+// wrote none.
+func (s *Server) PasswordFile() string { return s.password }
+
+// Failed delivers the error of a listener that stopped by itself.
+func (s *Server) Failed() <-chan error { return s.failed }
+
+// Shutdown stops accepting, waits for requests under way until ctx ends, and
+// closes everything in the reverse order of opening.
+func (s *Server) Shutdown(ctx context.Context) error {
+	var errs []error
+	for i := len(s.closers) - 1; i >= 0; i-- {
+		errs = append(errs, s.closers[i](ctx))
+	}
+	s.closers = nil
+	return errors.Join(errs...)
+}
+
+func (s *Server) onClose(f func(context.Context) error) { s.closers = append(s.closers, f) }
+
+// listen opens a listener, or returns nil for an empty address.
+func (s *Server) listen(flag, address string) (net.Listener, error) {
+	if address == "" {
+		return nil, nil
+	}
+	l, err := net.Listen("tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%s: address %s is in use by another process; stop it or choose another address", flag, address)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: cannot listen on %s: %w", flag, address, err)
+	}
+	s.onClose(func(context.Context) error {
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	})
+	return l, nil
+}
+
+// openKeeper opens the key-encryption key. It comes before the database: a new
+// key is made only where there is no database yet.
+func (s *Server) openKeeper(ctx context.Context) (*custody.Keeper, error) {
+	if err := makeDataDir(s.cfg.DataDir); err != nil {
+		return nil, err
+	}
+	url := s.cfg.KEK
+	if url == "" {
+		var err error
+		if url, err = custody.EnsureFileKey(s.cfg.DataDir); err != nil {
+			return nil, err
+		}
+	}
+	keeper, err := custody.Open(ctx, url)
+	if err != nil {
+		return nil, fmt.Errorf("--kek: %w", err)
+	}
+	s.onClose(func(context.Context) error { return keeper.Close() })
+	return keeper, nil
+}
+
+func (s *Server) openStore(ctx context.Context) (*sqlstore.Store, error) {
+	cfg := sqlstore.Config{Dir: s.cfg.DataDir, Clock: s.cfg.Clock, Logger: s.cfg.Logger}
+	s.database = "embedded database in " + s.cfg.DataDir
+	if s.cfg.DatabaseURL != "" {
+		cfg.Dir, cfg.URL = "", s.cfg.DatabaseURL
+		s.database = "PostgreSQL"
+	}
+	store, err := sqlstore.Open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.onClose(func(context.Context) error { return store.Close() })
+	return store, nil
+}
+
+// makeDataDir makes the directory for this user alone. One that exists keeps
+// its mode.
+func makeDataDir(dir string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case err == nil && !info.IsDir():
+		return fmt.Errorf("--data-dir %s is not a directory; choose another path", dir)
+	case err == nil:
+		return nil
+	case !errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("--data-dir %s cannot be read: %w", dir, err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("--data-dir %s cannot be made: %w", dir, err)
+	}
+	return nil
+}
+
+func (s *Server) prepare(ctx context.Context, store *sqlstore.Store, custodian *custody.Custodian) (engine.Prepared, error) {
+	secret := firstPassword{given: s.cfg.BootstrapPasswordFile, dir: s.cfg.DataDir, random: rand.Reader}
+	prepared, err := engine.Bootstrap(ctx, engine.BootstrapConfig{
+		Store: store, Custodian: custodian, System: keyserver.SystemID(s.cfg.SystemID),
+		Deployment: keyserver.Deployment(s.cfg.Deployment), ServerName: s.cfg.ServerName, Hosts: s.cfg.hosts(),
+		AdminPassword: secret.read, Clock: s.cfg.Clock, Random: rand.Reader,
+	})
+	if err != nil {
+		return prepared, err
+	}
+	if prepared.First {
+		s.password = secret.generated
+	}
+	return prepared, writeCA(s.CAFile(), prepared.CA.Certificate.Raw)
+}
+
+// writeCA publishes the internal CA's certificate for clients.
+func writeCA(path string, der []byte) error {
+	want := pki.EncodePEM(der)
+	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, want) {
+		return nil
+	}
+	if err := writeFile(path, want); err != nil {
+		return fmt.Errorf("write the CA certificate: %w", err)
+	}
+	return nil
+}
+
+// leaves are the certificates of the two listeners.
+type leaves struct {
+	own *tls.Certificate // issued by the internal CA
+	api *tls.Certificate // the one of --tls-cert, or own; nil for plain HTTP
+}
+
+func (s *Server) leaf(p engine.Prepared) (leaves, error) {
+	l := leaves{own: &tls.Certificate{
+		Certificate: [][]byte{p.Server.Certificate.Raw, p.CA.Certificate.Raw}, PrivateKey: p.Server.Key, Leaf: p.Server.Certificate,
+	}}
+	switch {
+	case s.cfg.InsecureHTTP:
+	case s.cfg.TLSCert == "":
+		l.api = l.own
+	default:
+		given, err := tls.LoadX509KeyPair(s.cfg.TLSCert, s.cfg.TLSKey)
+		if err != nil {
+			return l, fmt.Errorf("--tls-cert and --tls-key cannot be used: %w", err)
+		}
+		l.api = &given
+	}
+	return l, nil
+}
+
+func (s *Server) serveAPI(l net.Listener, handler http.Handler, leaf *tls.Certificate) {
+	scheme := "http"
+	if leaf != nil {
+		scheme = "https"
+		l = tls.NewListener(l, &tls.Config{
+			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*leaf}, NextProtos: []string{"h2", "http/1.1"},
+		})
+	}
+	s.address, s.url = l.Addr().String(), s.cfg.ExternalURL
+	if s.url == "" {
+		s.url = scheme + "://" + reachable(l.Addr())
+	}
+	s.serve(l, &http.Server{Handler: handler})
+}
+
+// serve runs one HTTP server until Shutdown.
+func (s *Server) serve(l net.Listener, srv *http.Server) {
+	srv.ReadHeaderTimeout, srv.IdleTimeout, srv.MaxHeaderBytes = headerTimeout, idleTimeout, maxHeaderBytes
+	srv.ErrorLog = log.New(logWriter{s.cfg.Logger}, "", 0)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			s.failed <- fmt.Errorf("the listener on %s stopped: %w", l.Addr(), err)
+		}
+	}()
+	s.onClose(func(ctx context.Context) error {
+		err := srv.Shutdown(ctx)
+		if err != nil {
+			err = errors.Join(fmt.Errorf("requests were still under way: %w", err), srv.Close())
+		}
+		<-done
+		return err
+	})
+}
+
+// logWriter takes what net/http logs: handshakes of strangers and the like.
+type logWriter struct{ logger *slog.Logger }
+
+func (w logWriter) Write(line []byte) (int, error) {
+	w.logger.Debug("http server", "message", string(bytes.TrimSpace(line)))
+	return len(line), nil
+}
+
+// reachable turns a listening address into one a client on this machine can use.
+func reachable(addr net.Addr) string {
+	host, port, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		return addr.String()
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// FirstPasswordFile is where admin's first password is, given or generated.
+func (s *Server) FirstPasswordFile() string {
+	if s.cfg.BootstrapPasswordFile != "" {
+		return s.cfg.BootstrapPasswordFile
+	}
+	return filepath.Join(s.cfg.DataDir, passwordFile)
+}
+
+// FirstPassword reads admin's first password. It fails once somebody has
+// removed the file, as they should.
+func (s *Server) FirstPassword() (string, error) {
+	return readPassword("the first password", s.FirstPasswordFile())
+}
+
+// Roots are the certificates that a client of this server has to trust.
+func (s *Server) Roots() (*x509.CertPool, error) {
+	content, err := os.ReadFile(s.CAFile())
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(content) {
+		return nil, fmt.Errorf("%s holds no certificate", s.CAFile())
+	}
+	return pool, nil
+}

@@ -1,0 +1,135 @@
+// Package testserver runs the whole of serve inside a test: real TLS, a real
+// database, the real /api.
+package testserver
+
+import (
+	"context"
+	"crypto/x509"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/internal/session"
+)
+
+// The first administrator of every test server.
+const (
+	AdminName     = "admin"
+	AdminPassword = "correct horse battery staple"
+)
+
+// Server is a running server. Stop and Start it again to restart it on the
+// same address and data.
+type Server struct {
+	*server.Server
+	cfg server.Config
+}
+
+// Option changes the configuration before the start.
+type Option func(*server.Config)
+
+// Start runs a server until the test ends.
+func Start(t testing.TB, options ...Option) *Server {
+	t.Helper()
+	dir := t.TempDir()
+	password := filepath.Join(dir, "first-password")
+	if err := os.WriteFile(password, []byte(AdminPassword+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{cfg: server.Config{
+		Listen: "127.0.0.1:0", DataDir: filepath.Join(dir, "data"), ServerName: "test",
+		Deployment: string(keyserver.Unified), BootstrapPasswordFile: password,
+		SessionIdle: session.DefaultIdle, SessionLifetime: session.DefaultLifetime,
+		Version: keyserver.Version{Minor: 1, Banner: "test"}, Logger: slog.New(slog.DiscardHandler), Clock: time.Now,
+	}}
+	for _, o := range options {
+		o(&s.cfg)
+	}
+	if err := s.cfg.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	s.Restart(t)
+	t.Cleanup(func() { s.Stop(t) })
+	return s
+}
+
+// Stop drains and stops the server. Stopping a stopped server does nothing.
+func (s *Server) Stop(t testing.TB) {
+	t.Helper()
+	if s.Server == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		t.Errorf("stop the server: %v", err)
+	}
+	s.Server = nil
+}
+
+// Restart starts a stopped server again, on the address that it had.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	running, err := server.Start(context.Background(), s.cfg)
+	if err != nil {
+		t.Fatalf("start the server: %v", err)
+	}
+	s.Server = running
+	s.cfg.Listen = running.Address()
+}
+
+// Pool returns the certificates that clients have to trust.
+func (s *Server) Pool(t testing.TB) *x509.CertPool {
+	t.Helper()
+	pool, err := s.Roots()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pool
+}
+
+// CA returns them as PEM.
+func (s *Server) CA(t testing.TB) []byte {
+	t.Helper()
+	pem, err := os.ReadFile(s.CAFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem
+}
+
+// Client returns a client that logs in as name.
+func (s *Server) Client(t testing.TB, name, password string) *client.Client {
+	t.Helper()
+	c, err := client.New(client.Options{
+		BaseURL: s.URL(), RootCAs: s.Pool(t),
+		Credentials: client.PasswordCredentials(name, func(context.Context) (string, error) { return password, nil }),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Admin returns a client that logs in as the first administrator.
+func (s *Server) Admin(t testing.TB) *client.Client {
+	t.Helper()
+	return s.Client(t, AdminName, AdminPassword)
+}
+
+// FreeAddress returns a loopback address that nobody listened on a moment ago.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
