@@ -68,7 +68,7 @@ type TrustedCAStatus struct {
 	// trusted until their overlap ends.
 	// +listType=map
 	// +listMapKey=certificateId
-	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Superseded []SupersededCA `json:"superseded,omitempty"`
 }

@@ -1,0 +1,141 @@
+package controllers
+
+import (
+	"context"
+	"crypto/x509"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// API is what the controllers ask of one service, as one identity.
+// *client.Client implements it; tests put a service behind it that lies.
+type API interface {
+	Ready(ctx context.Context) (schema.Ready, error)
+	Version(ctx context.Context) (schema.Version, error)
+	Changes(ctx context.Context, after int64, wait time.Duration) (schema.ChangePage, error)
+
+	TrustedCAs(ctx context.Context) (schema.TrustedCAList, error)
+	AddTrustedCA(ctx context.Context, der []byte) (schema.TrustedCAAdded, error)
+	RemoveTrustedCA(ctx context.Context, certificateID string) (schema.TrustedCARemoved, error)
+
+	Operations(ctx context.Context) (schema.OperationList, error)
+	Roles(ctx context.Context) (schema.RoleList, error)
+	CreateRole(ctx context.Context, name string, operations []string) (schema.RoleSaved, error)
+	UpdateRole(ctx context.Context, id string, change schema.UpdateRoleRequest) (schema.RoleSaved, error)
+	DeleteRole(ctx context.Context, id string) (schema.RoleGone, error)
+}
+
+var _ API = (*client.Client)(nil)
+
+// Endpoint is where and as whom to log in.
+type Endpoint struct {
+	BaseURL  string
+	RootCAs  *x509.CertPool // nil means the system's roots
+	Username string
+	// Password is read at each login and kept nowhere.
+	Password func(context.Context) (string, error)
+}
+
+// Dial makes an API for an endpoint. It speaks to nobody yet.
+type Dial func(Endpoint) (API, error)
+
+// The gate retries with more patience than the client needs to have.
+const (
+	callTimeout = 15 * time.Second
+	callRetries = 1
+)
+
+func dialHTTP(e Endpoint) (API, error) {
+	return client.New(client.Options{
+		BaseURL:     e.BaseURL,
+		RootCAs:     e.RootCAs,
+		Credentials: client.PasswordCredentials(e.Username, e.Password),
+		UserAgent:   "keyserver-operator-manager",
+		MaxRetries:  callRetries,
+		Timeout:     callTimeout,
+	})
+}
+
+// counted counts the calls of an API by their code.
+type counted struct {
+	API
+	requests *prometheus.CounterVec // labels call, code
+}
+
+func count[Out any](c counted, call string, out Out, err error) (Out, error) {
+	c.requests.WithLabelValues(call, codeLabel(err)).Inc()
+	return out, err
+}
+
+// codeLabel is bounded: the codes are a catalogue.
+func codeLabel(err error) string {
+	switch {
+	case err == nil:
+		return "OK"
+	case client.CodeOf(err) != "":
+		return client.CodeOf(err)
+	case client.IsUnavailable(err):
+		return "UNAVAILABLE"
+	default:
+		return "OTHER"
+	}
+}
+
+func (c counted) Ready(ctx context.Context) (schema.Ready, error) {
+	out, err := c.API.Ready(ctx)
+	return count(c, "ready", out, err)
+}
+
+func (c counted) Version(ctx context.Context) (schema.Version, error) {
+	out, err := c.API.Version(ctx)
+	return count(c, "version", out, err)
+}
+
+func (c counted) Changes(ctx context.Context, after int64, wait time.Duration) (schema.ChangePage, error) {
+	out, err := c.API.Changes(ctx, after, wait)
+	return count(c, "changes", out, err)
+}
+
+func (c counted) TrustedCAs(ctx context.Context) (schema.TrustedCAList, error) {
+	out, err := c.API.TrustedCAs(ctx)
+	return count(c, "listTrustedCAs", out, err)
+}
+
+func (c counted) AddTrustedCA(ctx context.Context, der []byte) (schema.TrustedCAAdded, error) {
+	out, err := c.API.AddTrustedCA(ctx, der)
+	return count(c, "addTrustedCA", out, err)
+}
+
+func (c counted) RemoveTrustedCA(ctx context.Context, certificateID string) (schema.TrustedCARemoved, error) {
+	out, err := c.API.RemoveTrustedCA(ctx, certificateID)
+	return count(c, "removeTrustedCA", out, err)
+}
+
+func (c counted) Operations(ctx context.Context) (schema.OperationList, error) {
+	out, err := c.API.Operations(ctx)
+	return count(c, "listOperations", out, err)
+}
+
+func (c counted) Roles(ctx context.Context) (schema.RoleList, error) {
+	out, err := c.API.Roles(ctx)
+	return count(c, "listRoles", out, err)
+}
+
+func (c counted) CreateRole(ctx context.Context, name string, operations []string) (schema.RoleSaved, error) {
+	out, err := c.API.CreateRole(ctx, name, operations)
+	return count(c, "createRole", out, err)
+}
+
+func (c counted) UpdateRole(ctx context.Context, id string, change schema.UpdateRoleRequest) (schema.RoleSaved, error) {
+	out, err := c.API.UpdateRole(ctx, id, change)
+	return count(c, "updateRole", out, err)
+}
+
+func (c counted) DeleteRole(ctx context.Context, id string) (schema.RoleGone, error) {
+	out, err := c.API.DeleteRole(ctx, id)
+	return count(c, "deleteRole", out, err)
+}

@@ -1,0 +1,69 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+)
+
+// cluster is what every reconciler needs of the cluster.
+type cluster struct {
+	client   client.Client // reads from the cache
+	live     client.Reader // reads from the API server
+	recorder events.EventRecorder
+	clock    clock.Clock
+}
+
+// kindRemoved reports whether a custom resource definition is being deleted,
+// which deletes every object of its kind.
+func (c cluster) kindRemoved(ctx context.Context, crd string) (bool, error) {
+	m := &metav1.PartialObjectMetadata{}
+	m.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	err := c.live.Get(ctx, client.ObjectKey{Name: crd}, m)
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("find out whether %s is being removed: %w", crd, err)
+	}
+	return !m.DeletionTimestamp.IsZero(), nil
+}
+
+// allowed reports whether objects of a namespace may use a KeyServer.
+func (c cluster) allowed(ctx context.Context, ks *v1alpha1.KeyServer, namespace string) (bool, error) {
+	who := ks.Spec.AllowedNamespaces
+	if who == nil {
+		return false, nil
+	}
+	if slices.Contains(who.Names, namespace) {
+		return true, nil
+	}
+	if who.Selector == nil {
+		return false, nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(who.Selector)
+	if err != nil {
+		return false, newProblem(v1alpha1.ReasonDependencyNotReady,
+			"KeyServer %q: spec.allowedNamespaces.selector is not a label selector: %s", ks.Name, err)
+	}
+	if selector.Empty() {
+		return true, nil
+	}
+	m := &metav1.PartialObjectMetadata{}
+	m.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
+	if err := c.client.Get(ctx, client.ObjectKey{Name: namespace}, m); err != nil {
+		return false, fmt.Errorf("read namespace %s: %w", namespace, err)
+	}
+	return selector.Matches(labels.Set(m.Labels)), nil
+}

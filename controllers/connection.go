@@ -1,0 +1,410 @@
+package controllers
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+const progressing = v1alpha1.ReasonProgressing
+
+// timing is how patient a connection is. Tests are less patient.
+type timing struct {
+	ProbeMin time.Duration // first pause while the service does not answer
+	ProbeMax time.Duration // longest
+	FeedWait time.Duration // one long poll
+	PollEach time.Duration // between two probes where there is no feed
+	RetryMin time.Duration // first pause after a failed write of one object
+	RetryMax time.Duration // longest
+}
+
+var defaultTiming = timing{
+	ProbeMin: 500 * time.Millisecond,
+	ProbeMax: 15 * time.Second,
+	FeedWait: 30 * time.Second,
+	PollEach: 10 * time.Second,
+	RetryMin: time.Second,
+	RetryMax: 5 * time.Minute,
+}
+
+// feedState says how outside changes are noticed.
+type feedState struct {
+	Following bool
+	Reason    v1alpha1.Reason
+	Message   string
+}
+
+// state is what is known of a service.
+type state struct {
+	Open    bool
+	Problem *problem // why the gate is shut
+	Version string
+	Cursor  int64
+	Feed    feedState
+}
+
+// notice says that something may concern objects. An empty Kind means every
+// kind.
+type notice struct {
+	KeyServer string
+	Kind      string
+	IDs       map[string]bool // external ids; nil means every object
+}
+
+// invalidator is a listing of any row type.
+type invalidator interface {
+	invalidate()
+	changed(id, action string) bool
+}
+
+// connection is what all objects of one KeyServer share. Its one goroutine
+// probes the service, opens and shuts the gate, and follows the change feed.
+type connection struct {
+	name    string
+	version string // of the configuration it was made from
+	admin   API
+	officer API // trust is managed as this identity
+	clock   clock.Clock
+	timing  timing
+	log     logr.Logger
+	tell    func(context.Context, notice)
+	// ids spells an id of the feed as the kind's objects do.
+	ids map[string]func(schema.HexID) string
+
+	stop context.CancelFunc
+	done chan struct{}
+
+	mu       sync.Mutex
+	state    state
+	listings map[string]invalidator
+	tripped  context.CancelFunc // ends the current following of the feed
+	writes   map[chan struct{}]struct{}
+}
+
+// status returns what is known now.
+func (c *connection) status() state {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state
+}
+
+// write sends a write and lets the feed wait for its end, so that the feed
+// finds own changes noted already and tells nobody about them.
+func (c *connection) write(send func()) {
+	done := make(chan struct{})
+	c.mu.Lock()
+	c.writes[done] = struct{}{}
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.writes, done)
+		c.mu.Unlock()
+		close(done)
+	}()
+	send()
+}
+
+// ownWrites waits, for a moment, until the writes under way have ended.
+func (c *connection) ownWrites(ctx context.Context) {
+	const moment = 250 * time.Millisecond
+	c.mu.Lock()
+	pending := make([]chan struct{}, 0, len(c.writes))
+	for w := range c.writes {
+		pending = append(pending, w)
+	}
+	c.mu.Unlock()
+	if len(pending) == 0 {
+		return
+	}
+	timer := c.clock.NewTimer(moment)
+	defer timer.Stop()
+	for _, w := range pending {
+		select {
+		case <-w:
+		case <-timer.C():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// trip shuts the gate because a call got no answer, and has the service probed
+// at once. Nothing else is sent until the probe succeeds.
+func (c *connection) trip(p *problem) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state.Open {
+		c.state.Open, c.state.Problem = false, p
+	}
+	if c.tripped != nil {
+		c.tripped()
+	}
+}
+
+// refresh forgets every reading and has the service probed.
+func (c *connection) refresh() {
+	c.invalidateAll()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.tripped != nil {
+		c.tripped()
+	}
+}
+
+// outdated makes the next reader of a list read it anew.
+func (c *connection) outdated(list string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l, ok := c.listings[list]; ok {
+		l.invalidate()
+	}
+}
+
+func (c *connection) invalidateAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.listings {
+		l.invalidate()
+	}
+}
+
+// run is the connection's goroutine.
+func (c *connection) run(ctx context.Context) {
+	defer close(c.done)
+	pause := c.timing.ProbeMin
+	for failures := 0; ctx.Err() == nil; {
+		opened, err := c.open(ctx)
+		if err == nil {
+			pause, failures = c.timing.ProbeMin, 0
+			err = c.follow(opened)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			continue // tripped or refreshed: probe again at once
+		}
+		failures++
+		c.shut(ctx, err, failures)
+		c.sleep(ctx, pause/2+rand.N(pause/2+1)) //nolint:gosec // jitter, not a secret
+		pause = min(2*pause, c.timing.ProbeMax)
+	}
+}
+
+// open probes the service and, if it answers, opens the gate. The context it
+// returns ends when the gate is tripped.
+func (c *connection) open(ctx context.Context) (context.Context, error) {
+	following, cancel := context.WithCancel(ctx)
+	c.mu.Lock()
+	if c.tripped != nil {
+		c.tripped()
+	}
+	c.tripped = cancel
+	c.mu.Unlock()
+
+	version, err := c.probe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cursor, feed, err := c.catchUp(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// Whatever was read before this moment may have changed while nobody listened.
+	c.invalidateAll()
+	c.mu.Lock()
+	c.state = state{Open: true, Version: version, Cursor: cursor, Feed: feed}
+	c.mu.Unlock()
+	c.log.Info("the key server answers", "version", version, "feed", feed.Following)
+	c.tell(ctx, notice{KeyServer: c.name})
+	return following, nil
+}
+
+// probe is the one thing that is sent while the gate is shut.
+func (c *connection) probe(ctx context.Context) (string, error) {
+	ready, err := c.admin.Ready(ctx)
+	if err != nil && !client.IsUnsupported(err) {
+		return "", c.notReady(ctx, ready, err)
+	}
+	v, err := c.admin.Version(ctx)
+	if err != nil {
+		return "", err
+	}
+	if c.officer != c.admin {
+		if _, err := c.officer.Version(ctx); err != nil {
+			return "", err
+		}
+	}
+	return v.Version, nil
+}
+
+// notReady names the parts that are not ready, which the service knows best.
+func (c *connection) notReady(ctx context.Context, ready schema.Ready, err error) error {
+	p, other := asProblem(ctx, err)
+	if p == nil {
+		return other
+	}
+	for _, part := range ready.Parts {
+		if !part.Ready {
+			p.Message = "the key server is not ready: " + part.Part + ": " + part.Detail
+			break
+		}
+	}
+	return p
+}
+
+// catchUp moves to the end of the change feed. What happened before does not
+// matter: the listings are read after it.
+func (c *connection) catchUp(ctx context.Context) (int64, feedState, error) {
+	const pages = 10000
+	var cursor int64
+	for range pages {
+		page, err := c.admin.Changes(ctx, cursor, 0)
+		if feed, none := noFeed(err); none {
+			return 0, feed, nil
+		}
+		if err != nil {
+			return 0, feedState{}, err
+		}
+		if page.Cursor == cursor || (len(page.Changes) == 0 && !page.Reset) {
+			return page.Cursor, feedState{Following: true, Reason: v1alpha1.ReasonFollowing, Message: "outside changes are seen as they happen"}, nil
+		}
+		cursor = page.Cursor
+	}
+	return cursor, feedState{Following: true, Reason: v1alpha1.ReasonFollowing, Message: "outside changes are seen as they happen"}, nil
+}
+
+// noFeed reports whether the service has no change feed for us.
+func noFeed(err error) (feedState, bool) {
+	switch {
+	case err == nil:
+		return feedState{}, false
+	case client.IsUnsupported(err):
+		return feedState{Reason: v1alpha1.ReasonUnsupported,
+			Message: "the service has no change feed; outside changes are found at each object's resyncInterval"}, true
+	case client.CodeOf(err) == "ACCESS_DENIED":
+		return feedState{Reason: v1alpha1.ReasonAccessDenied,
+			Message: "no role of the administrator grants reading the change feed; outside changes are found at each object's resyncInterval"}, true
+	default:
+		return feedState{}, false
+	}
+}
+
+// follow reads the change feed until it fails, or until the gate is tripped.
+func (c *connection) follow(ctx context.Context) error {
+	if !c.status().Feed.Following {
+		return c.poll(ctx)
+	}
+	cursor := c.status().Cursor
+	for {
+		page, err := c.admin.Changes(ctx, cursor, c.timing.FeedWait)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // tripped: the probe will tell
+		}
+		if err != nil {
+			return err
+		}
+		c.ownWrites(ctx)
+		// A service that was set up anew starts counting anew.
+		if page.Reset || page.Cursor < cursor {
+			c.invalidateAll()
+			c.tell(ctx, notice{KeyServer: c.name})
+		} else {
+			c.apply(ctx, page.Changes)
+		}
+		cursor = page.Cursor
+		c.mu.Lock()
+		c.state.Cursor = cursor
+		c.mu.Unlock()
+	}
+}
+
+// poll stands in for the feed where there is none: it notices when the service
+// goes away; the objects' own resyncs notice changes.
+func (c *connection) poll(ctx context.Context) error {
+	for {
+		c.sleep(ctx, c.timing.PollEach)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // tripped: the probe will tell
+		}
+		if _, err := c.probe(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// apply notes changes in the listings and tells the objects that each page
+// concerns, once.
+func (c *connection) apply(ctx context.Context, changes []schema.Change) {
+	news := map[string]map[string]bool{}
+	for _, ch := range changes {
+		spell, known := c.ids[ch.Kind]
+		if !known {
+			continue
+		}
+		id := spell(ch.ID)
+		c.mu.Lock()
+		l := c.listings[ch.Kind]
+		c.mu.Unlock()
+		if l != nil && !l.changed(id, ch.Action) {
+			continue
+		}
+		if news[ch.Kind] == nil {
+			news[ch.Kind] = map[string]bool{}
+		}
+		news[ch.Kind][id] = true
+	}
+	for kind, ids := range news {
+		c.tell(ctx, notice{KeyServer: c.name, Kind: kind, IDs: ids})
+	}
+}
+
+// shut closes the gate. The objects are told at the second failure in a row:
+// a restart that takes a moment is not worth a write to each of them. The
+// message of the first failure stays, so that retries cost no writes.
+func (c *connection) shut(ctx context.Context, err error, failures int) {
+	p, other := asProblem(ctx, err)
+	if p == nil {
+		p = newProblem(v1alpha1.ReasonKeyServerUnavailable, "%s", other)
+	}
+	if p.Reason == v1alpha1.ReasonProgressing {
+		p.Reason = v1alpha1.ReasonKeyServerUnavailable
+	}
+	c.mu.Lock()
+	was := c.state
+	c.state.Open = false
+	if was.Open || was.Problem == nil || was.Problem.Passing || was.Problem.Reason != p.Reason {
+		c.state.Problem = p
+	}
+	c.mu.Unlock()
+	c.log.Info("the key server does not answer", "reason", p.Reason, "cause", p.Message, "failures", failures)
+	if failures <= 2 {
+		c.tell(ctx, notice{KeyServer: c.name, IDs: onlyKeyServer(failures)})
+	}
+}
+
+// onlyKeyServer addresses the KeyServer object alone at the first failure.
+func onlyKeyServer(failures int) map[string]bool {
+	if failures == 1 {
+		return map[string]bool{}
+	}
+	return nil
+}
+
+func (c *connection) sleep(ctx context.Context, d time.Duration) {
+	timer := c.clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,302 @@
+package controllers
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+)
+
+// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=keyservers,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=keyservers/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=secrets;configmaps,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get,resourceNames=keyservers.trust.keyserver.dev;trustedcas.trust.keyserver.dev;roles.trust.keyserver.dev
+
+// keyServerReconciler keeps the connection of each KeyServer as its spec and
+// its Secrets say, and reports what the connection finds.
+type keyServerReconciler struct {
+	cluster
+	connections *connections
+	sources     *sources
+	population  *population
+	dependants  []func(ctx context.Context, keyServer string) ([]string, error)
+	wake        chan event.TypedGenericEvent[types.NamespacedName]
+}
+
+const keyServerCRD = "keyservers.trust.keyserver.dev"
+
+// Reconcile implements reconcile.Reconciler.
+func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	ks := &v1alpha1.KeyServer{}
+	if err := r.client.Get(ctx, req.NamespacedName, ks); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			r.connections.remove(req.Name)
+			r.population.move(req.NamespacedName, "")
+		}
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	read := ks.DeepCopy()
+	if ks.DeletionTimestamp.IsZero() {
+		controllerutil.AddFinalizer(ks, v1alpha1.FinalizerInUse)
+		if written, err := patchMetadata(ctx, r.client, read, ks); err != nil || !written {
+			return ctrl.Result{Requeue: !written}, err //nolint:staticcheck // the rate limiter is what is wanted
+		}
+		read = ks.DeepCopy()
+	}
+	var say conclusion
+	held, err := r.deletion(ctx, ks)
+	switch {
+	case err != nil:
+		return ctrl.Result{}, err
+	case held.Action == actRelease:
+		return r.release(ctx, read, ks)
+	case held.Reason != "":
+		say = conclusion{Reason: held.Reason, Message: held.Message}
+	default:
+		if say, err = r.connect(ctx, ks); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	changed := ks.Generation != ks.Status.ObservedGeneration
+	r.record(read, ks, say)
+	written, err := patchStatus(ctx, r.client, read, ks)
+	if err != nil || !written {
+		return ctrl.Result{Requeue: !written}, err //nolint:staticcheck // the rate limiter is what is wanted
+	}
+	if changed {
+		r.connections.tell(ctx, notice{KeyServer: ks.Name}) // who may use it may have changed
+	}
+	return ctrl.Result{}, nil
+}
+
+// deletion applies the rules that need no key server.
+func (r *keyServerReconciler) deletion(ctx context.Context, ks *v1alpha1.KeyServer) (decision, error) {
+	f := facts{
+		Deleting:  !ks.DeletionTimestamp.IsZero(),
+		Paused:    annotated(ks, v1alpha1.AnnotationPaused),
+		Abandoned: annotated(ks, v1alpha1.AnnotationAbandon),
+	}
+	if f.Deleting {
+		var err error
+		if f.KindRemoved, err = r.kindRemoved(ctx, keyServerCRD); err != nil {
+			return decision{}, err
+		}
+		for _, list := range r.dependants {
+			names, err := list(ctx, ks.Name)
+			if err != nil {
+				return decision{}, err
+			}
+			f.Dependants = append(f.Dependants, names...)
+		}
+	}
+	d, _ := decide(objectRules, f)
+	return d, nil
+}
+
+// connect brings the connection in line with the spec and says what it finds.
+func (r *keyServerReconciler) connect(ctx context.Context, ks *v1alpha1.KeyServer) (conclusion, error) {
+	conn, err := r.connection(ctx, ks)
+	if err != nil {
+		why, other := asProblem(ctx, err)
+		if why == nil {
+			return conclusion{}, other
+		}
+		r.connections.block(ks.Name, why)
+		return conclusion{Reason: why.Reason, Message: why.Message}, nil
+	}
+	if token := ks.Annotations[v1alpha1.AnnotationReconcileRequestedAt]; token != ks.Status.LastHandledReconcileAt {
+		ks.Status.LastHandledReconcileAt = token
+		conn.refresh()
+	}
+	s := conn.status()
+	if !s.Open {
+		return conclusion{Reason: s.Problem.Reason, Message: s.Problem.Message}, nil
+	}
+	ks.Status.Version = s.Version
+	r.recordFeed(ks, s.Feed)
+	// The cursor moves all the time; it is written when something else is.
+	if ks.Status.ObservedGeneration != ks.Generation || !meta.IsStatusConditionTrue(ks.Status.Conditions, v1alpha1.ConditionReady) {
+		ks.Status.Cursor = s.Cursor
+	}
+	return conclusion{Reason: v1alpha1.ReasonVerified, Message: "the service answers and takes the credentials"}, nil
+}
+
+// connection returns the connection that the spec describes.
+func (r *keyServerReconciler) connection(ctx context.Context, ks *v1alpha1.KeyServer) (*connection, error) {
+	l, err := r.login(ctx, ks)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := r.connections.ensure(ks.Name, l)
+	if err != nil {
+		return nil, newProblem(v1alpha1.ReasonInvalidSpec, "%s", err)
+	}
+	return conn, nil
+}
+
+// login resolves what the spec refers to. Its version changes with every
+// Secret and ConfigMap that it rests on.
+func (r *keyServerReconciler) login(ctx context.Context, ks *v1alpha1.KeyServer) (login, error) {
+	parts := []string{ks.Spec.URL}
+	roots, pem, err := r.roots(ctx, ks.Spec.CABundle)
+	if err != nil {
+		return login{}, err
+	}
+	parts = append(parts, string(pem))
+	endpoint := func(c v1alpha1.PasswordCredential) (Endpoint, error) {
+		src := sourceRef{Kind: secretKind, Namespace: c.SecretRef.Namespace, Name: c.SecretRef.Name}
+		version, err := r.sources.version(ctx, src)
+		if err != nil {
+			return Endpoint{}, err
+		}
+		name, err := r.sources.secret(ctx, src, c.SecretRef.UsernameKey)
+		if err != nil {
+			return Endpoint{}, err
+		}
+		if _, err := r.sources.secret(ctx, src, c.SecretRef.PasswordKey); err != nil {
+			return Endpoint{}, err
+		}
+		parts = append(parts, src.String(), version, c.SecretRef.UsernameKey, c.SecretRef.PasswordKey)
+		return Endpoint{
+			BaseURL: ks.Spec.URL, RootCAs: roots, Username: strings.TrimSpace(string(name)),
+			Password: func(ctx context.Context) (string, error) {
+				password, err := r.sources.secret(ctx, src, c.SecretRef.PasswordKey)
+				return strings.TrimRight(string(password), "\r\n"), err
+			},
+		}, nil
+	}
+	var l login
+	if l.Administrator, err = endpoint(ks.Spec.Credentials.Administrator); err != nil {
+		return login{}, err
+	}
+	if officer := ks.Spec.Credentials.SecurityOfficer; officer != nil {
+		e, err := endpoint(*officer)
+		if err != nil {
+			return login{}, err
+		}
+		l.SecurityOfficer = &e
+	}
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	l.Version = hex.EncodeToString(sum[:])
+	return l, nil
+}
+
+func (r *keyServerReconciler) roots(ctx context.Context, from *v1alpha1.CABundle) (*x509.CertPool, []byte, error) {
+	var pem []byte
+	var err error
+	where := "spec.caBundle.inline"
+	switch {
+	case from == nil:
+		return nil, nil, nil
+	case from.Inline != nil:
+		pem = []byte(*from.Inline)
+	case from.SecretKeyRef != nil:
+		src := sourceRef{Kind: secretKind, Namespace: from.SecretKeyRef.Namespace, Name: from.SecretKeyRef.Name}
+		where = fmt.Sprintf("key %q of %s", from.SecretKeyRef.Key, src)
+		pem, err = r.sources.public(ctx, src, from.SecretKeyRef.Key)
+	case from.ConfigMapKeyRef != nil:
+		src := sourceRef{Kind: configMapKind, Namespace: from.ConfigMapKeyRef.Namespace, Name: from.ConfigMapKeyRef.Name}
+		where = fmt.Sprintf("key %q of %s", from.ConfigMapKeyRef.Key, src)
+		pem, err = r.sources.public(ctx, src, from.ConfigMapKeyRef.Key)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, nil, newProblem(v1alpha1.ReasonInvalidSpec, "%s holds no PEM certificate", where)
+	}
+	return pool, pem, nil
+}
+
+// record writes status and events.
+func (r *keyServerReconciler) record(read, ks *v1alpha1.KeyServer, say conclusion) {
+	now := stamp(r.clock.Now())
+	if say.Reason == v1alpha1.ReasonPaused {
+		pause(&ks.Status.Conditions, ks.Generation, now, say.Message)
+		return
+	}
+	ks.Status.ObservedGeneration = ks.Generation
+	conclude(&ks.Status.Conditions, ks.Generation, now, say)
+	meta.RemoveStatusCondition(&ks.Status.Conditions, v1alpha1.ConditionVerified) // Ready says it all
+	before := meta.FindStatusCondition(read.Status.Conditions, v1alpha1.ConditionReady)
+	if say.Reason != v1alpha1.ReasonProgressing && (before == nil || before.Reason != string(say.Reason)) {
+		reasonEvent(say.Reason, !ks.DeletionTimestamp.IsZero(), say.Message).record(r.recorder, ks)
+	}
+	r.population.move(client.ObjectKeyFromObject(ks), string(say.Reason))
+}
+
+func (r *keyServerReconciler) recordFeed(ks *v1alpha1.KeyServer, feed feedState) {
+	status := metav1.ConditionFalse
+	if feed.Following {
+		status = metav1.ConditionTrue
+	}
+	setCondition(&ks.Status.Conditions, v1alpha1.ConditionChangeFeed, status, ks.Generation, stamp(r.clock.Now()),
+		conclusion{Reason: feed.Reason, Message: feed.Message})
+}
+
+func (r *keyServerReconciler) release(ctx context.Context, read, ks *v1alpha1.KeyServer) (ctrl.Result, error) {
+	controllerutil.RemoveFinalizer(ks, v1alpha1.FinalizerInUse)
+	written, err := patchMetadata(ctx, r.client, read, ks)
+	return ctrl.Result{Requeue: err == nil && !written}, err //nolint:staticcheck // the rate limiter is what is wanted
+}
+
+// hear wakes the KeyServer that a notice is about, unless it is about one kind.
+func (r *keyServerReconciler) hear(ctx context.Context, n notice) {
+	if n.Kind != "" {
+		return
+	}
+	select {
+	case r.wake <- event.TypedGenericEvent[types.NamespacedName]{Object: types.NamespacedName{Name: n.KeyServer}}:
+	case <-ctx.Done():
+	}
+}
+
+// readersOf maps a Secret or ConfigMap to the KeyServers that read it.
+func (r *keyServerReconciler) readersOf(sourceKind string) func(context.Context, client.Object) []ctrl.Request {
+	return func(ctx context.Context, o client.Object) []ctrl.Request {
+		all := &v1alpha1.KeyServerList{}
+		if err := r.client.List(ctx, all); err != nil {
+			return nil
+		}
+		var requests []ctrl.Request
+		for i := range all.Items {
+			for _, src := range sourcesOf(&all.Items[i]) {
+				if src == (sourceRef{Kind: sourceKind, Namespace: o.GetNamespace(), Name: o.GetName()}) {
+					requests = append(requests, ctrl.Request{NamespacedName: types.NamespacedName{Name: all.Items[i].Name}})
+				}
+			}
+		}
+		return requests
+	}
+}
+
+func sourcesOf(ks *v1alpha1.KeyServer) []sourceRef {
+	secretOf := func(c v1alpha1.PasswordCredential) sourceRef {
+		return sourceRef{Kind: secretKind, Namespace: c.SecretRef.Namespace, Name: c.SecretRef.Name}
+	}
+	from := []sourceRef{secretOf(ks.Spec.Credentials.Administrator)}
+	if ks.Spec.Credentials.SecurityOfficer != nil {
+		from = append(from, secretOf(*ks.Spec.Credentials.SecurityOfficer))
+	}
+	if b := ks.Spec.CABundle; b != nil && b.SecretKeyRef != nil {
+		from = append(from, sourceRef{Kind: secretKind, Namespace: b.SecretKeyRef.Namespace, Name: b.SecretKeyRef.Name})
+	} else if b != nil && b.ConfigMapKeyRef != nil {
+		from = append(from, sourceRef{Kind: configMapKind, Namespace: b.ConfigMapKeyRef.Namespace, Name: b.ConfigMapKeyRef.Name})
+	}
+	return from
+}

@@ -1,0 +1,257 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=roles,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=roles/status,verbs=patch
+
+// roles is the list of roles, found by id and by name.
+var roles = list[schema.Role]{
+	Name: "role",
+	Read: func(ctx context.Context, c *connection) ([]schema.Role, error) {
+		l, err := c.admin.Roles(ctx)
+		return l.Roles, err
+	},
+	Keys: func(r schema.Role) []string { return []string{r.ID.String(), byName(r.Name)} },
+}
+
+// operations is the catalogue of operations, found by id and by name. It
+// changes with the service only, so that no feed reports on it.
+var operations = list[schema.Operation]{
+	Name: "operation",
+	Read: func(ctx context.Context, c *connection) ([]schema.Operation, error) {
+		l, err := c.admin.Operations(ctx)
+		return l.Operations, err
+	},
+	Keys: func(o schema.Operation) []string { return []string{o.ID.String(), byName(o.Name)} },
+}
+
+// byName keeps names apart from ids, which they may look like.
+func byName(name string) string { return "name:" + name }
+
+// declaredRole is what a Role declares, with its operations resolved.
+type declaredRole struct {
+	id         string // empty where any role of the name will do
+	name       string // empty where the name is left as it is
+	operations []schema.HexID
+}
+
+type roleAdapter struct{}
+
+// Kind implements adapter.
+func (roleAdapter) Kind() kind[*v1alpha1.Role] {
+	return kind[*v1alpha1.Role]{
+		Name: "Role", CRD: "roles.trust.keyserver.dev", Feed: roles.Name,
+		Spell:   schema.HexID.String,
+		New:     func() *v1alpha1.Role { return &v1alpha1.Role{} },
+		NewList: func() client.ObjectList { return &v1alpha1.RoleList{} },
+	}
+}
+
+// Sources implements adapter.
+func (roleAdapter) Sources(*v1alpha1.Role) []sourceRef { return nil }
+
+// Owned implements adapter.
+func (roleAdapter) Owned(obj *v1alpha1.Role) string { return obj.Status.RoleID }
+
+// Claims implements adapter: a Role claims a name, an id, or both.
+func (roleAdapter) Claims(obj *v1alpha1.Role, _ *declaredRole) []string {
+	var claims []string
+	if obj.Spec.RoleName != nil {
+		claims = append(claims, byName(*obj.Spec.RoleName))
+	}
+	if obj.Spec.RoleID != nil {
+		claims = append(claims, strings.ToLower(*obj.Spec.RoleID))
+	} else if obj.Status.RoleID != "" && obj.Status.Provenance != "" {
+		claims = append(claims, obj.Status.RoleID)
+	}
+	return claims
+}
+
+var hexID = regexp.MustCompile(`^[0-9a-fA-F]{16}$`)
+
+// Declared implements adapter.
+func (roleAdapter) Declared(ctx context.Context, in input, obj *v1alpha1.Role) (declaredRole, error) {
+	want := declaredRole{operations: []schema.HexID{}}
+	if obj.Spec.RoleName != nil {
+		want.name = *obj.Spec.RoleName
+	}
+	if obj.Spec.RoleID != nil {
+		want.id = strings.ToLower(*obj.Spec.RoleID)
+	}
+	catalogue := operations.of(in.Conn)
+	var unknown []string
+	for _, asked := range obj.Spec.Operations {
+		key := byName(asked)
+		if hexID.MatchString(asked) {
+			key = strings.ToLower(asked)
+		}
+		op, ok, err := catalogue.find(ctx, time.Time{}, key)
+		if err != nil {
+			return want, err
+		}
+		if !ok {
+			unknown = append(unknown, fmt.Sprintf("%q", asked))
+			continue
+		}
+		want.operations = append(want.operations, op.ID)
+	}
+	if len(unknown) > 0 {
+		return want, newProblem(v1alpha1.ReasonInvalidSpec,
+			"spec.operations names %s, which the key server does not know; it knows %s", enumerate(unknown), names(catalogue))
+	}
+	want.operations = asSet(want.operations)
+	return want, nil
+}
+
+// Observe implements adapter. The role is found by the id that the object owns
+// or names, and only then by name.
+func (roleAdapter) Observe(ctx context.Context, in input, obj *v1alpha1.Role, want *declaredRole) (external, error) {
+	seen := external{What: "role " + describe(obj)}
+	keys := []string{obj.Status.RoleID}
+	if want != nil && !in.Deleting {
+		if want.id != "" {
+			keys = []string{want.id}
+			seen.Uncreatable = "no role has the id " + want.id + ", and spec.roleId takes over an existing one; delete this object, or declare the role by its name"
+		} else {
+			keys = append(keys, byName(want.name))
+		}
+	} else if want != nil && obj.Status.RoleID == "" {
+		keys = []string{want.id, byName(want.name)}
+	}
+	role, ok, err := roles.of(in.Conn).find(ctx, in.NotBefore, keys...)
+	if err != nil || !ok {
+		return seen, err
+	}
+	seen.Exists, seen.ID = true, role.ID.String()
+	seen.What = fmt.Sprintf("role %q (id %s)", role.Name, seen.ID)
+	seen.ReadOnly = role.BuiltIn != nil && *role.BuiltIn
+	if want == nil {
+		return seen, nil
+	}
+	if want.name != "" && want.name != role.Name {
+		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: "roleName", Declared: want.name, Observed: role.Name})
+	}
+	if have := asSet(role.Operations); !slices.Equal(have, want.operations) {
+		catalogue := operations.of(in.Conn)
+		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{
+			Field: "operations", Declared: spelled(ctx, catalogue, want.operations), Observed: spelled(ctx, catalogue, have),
+		})
+	}
+	seen.Evidence = fmt.Sprintf("role %s lists exactly the declared %s", seen.ID, plural(len(want.operations), "operation"))
+	return seen, nil
+}
+
+// Create implements adapter.
+func (roleAdapter) Create(ctx context.Context, c *connection, want declaredRole) (outcome, error) {
+	ids := make([]string, len(want.operations))
+	for i, id := range want.operations {
+		ids[i] = id.String()
+	}
+	saved, err := c.admin.CreateRole(ctx, want.name, ids)
+	return roleSaved(c, saved, err)
+}
+
+// Update implements adapter. Only what differs is sent.
+func (roleAdapter) Update(ctx context.Context, c *connection, want declaredRole, seen external) (outcome, error) {
+	var change schema.UpdateRoleRequest
+	for _, d := range seen.Drift {
+		switch d.Field {
+		case "roleName":
+			change.Name = &want.name
+		case "operations":
+			change.Operations = want.operations
+		}
+	}
+	saved, err := c.admin.UpdateRole(ctx, seen.ID, change)
+	return roleSaved(c, saved, err)
+}
+
+func roleSaved(c *connection, saved schema.RoleSaved, err error) (outcome, error) {
+	if err != nil {
+		return outcome{}, err
+	}
+	if !saved.Saved || saved.Role == nil {
+		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success without the role as read back")
+	}
+	roles.of(c).put(*saved.Role)
+	return outcome{
+		ID:       saved.Role.ID.String(),
+		Evidence: fmt.Sprintf("reads back as %q with %s", saved.Role.Name, plural(len(saved.Role.Operations), "operation")),
+	}, nil
+}
+
+// Delete implements adapter.
+func (roleAdapter) Delete(ctx context.Context, c *connection, id string) (outcome, error) {
+	gone, err := c.admin.DeleteRole(ctx, id)
+	if err != nil {
+		return outcome{}, err
+	}
+	if !gone.Gone {
+		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the role is gone")
+	}
+	roles.of(c).drop(id)
+	return outcome{ID: id, Evidence: "a fresh read no longer lists it; principals that held it have lost it"}, nil
+}
+
+// Record implements adapter.
+func (roleAdapter) Record(obj *v1alpha1.Role, want *declaredRole, seen external, owner bool, _ time.Time) {
+	if !owner {
+		return
+	}
+	obj.Status.RoleID = seen.ID
+	if want != nil && len(seen.Drift) == 0 {
+		n := int32(len(want.operations)) //nolint:gosec // the schema bounds it to 256
+		obj.Status.OperationCount = &n
+	}
+}
+
+func describe(obj *v1alpha1.Role) string {
+	if obj.Spec.RoleName != nil {
+		return fmt.Sprintf("%q", *obj.Spec.RoleName)
+	}
+	if obj.Spec.RoleID != nil {
+		return *obj.Spec.RoleID
+	}
+	return obj.Name
+}
+
+// asSet sorts ids and drops duplicates.
+func asSet(ids []schema.HexID) []schema.HexID {
+	out := slices.Clone(ids)
+	slices.SortFunc(out, func(a, b schema.HexID) int { return slices.Compare(a[:], b[:]) })
+	return slices.Compact(out)
+}
+
+// names lists the catalogue, for a message.
+func names(catalogue *listing[schema.Operation]) string {
+	var all []string
+	catalogue.each(func(o schema.Operation) { all = append(all, fmt.Sprintf("%q", o.Name)) })
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+// spelled lists operations by name. One that the catalogue does not know, or
+// that it fails to tell, keeps its id.
+func spelled(ctx context.Context, catalogue *listing[schema.Operation], ids []schema.HexID) string {
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = id.String()
+		if op, ok, err := catalogue.find(ctx, time.Time{}, id.String()); err == nil && ok {
+			out[i] = op.Name
+		}
+	}
+	return strings.Join(out, ", ")
+}

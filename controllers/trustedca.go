@@ -1,0 +1,310 @@
+package controllers
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=trustedcas,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=trustedcas/status,verbs=patch
+
+// trustedCAs is the list of trusted CAs, found by id and by fingerprint.
+var trustedCAs = list[schema.TrustedCA]{
+	Name: "trustedCA",
+	Read: func(ctx context.Context, c *connection) ([]schema.TrustedCA, error) {
+		l, err := c.officer.TrustedCAs(ctx)
+		return l.TrustedCAs, err
+	},
+	Keys: func(ca schema.TrustedCA) []string {
+		return []string{certificateID(ca.Certificate), fingerprintOf(ca.Certificate)}
+	},
+}
+
+// declaredCA is the certificate that a TrustedCA declares.
+type declaredCA struct {
+	der         []byte
+	fingerprint string // lower-case hexadecimal SHA-256
+	subject     string
+	notAfter    time.Time
+}
+
+type trustedCAAdapter struct{}
+
+// Kind implements adapter.
+func (trustedCAAdapter) Kind() kind[*v1alpha1.TrustedCA] {
+	return kind[*v1alpha1.TrustedCA]{
+		Name: "TrustedCA", CRD: "trustedcas.trust.keyserver.dev", Feed: trustedCAs.Name,
+		Spell:   func(id schema.HexID) string { return schema.Base64ID(id).String() },
+		New:     func() *v1alpha1.TrustedCA { return &v1alpha1.TrustedCA{} },
+		NewList: func() client.ObjectList { return &v1alpha1.TrustedCAList{} },
+	}
+}
+
+// Sources implements adapter.
+func (trustedCAAdapter) Sources(obj *v1alpha1.TrustedCA) []sourceRef {
+	from := obj.Spec.Certificate
+	switch {
+	case from.SecretKeyRef != nil:
+		return []sourceRef{{Kind: secretKind, Namespace: obj.Namespace, Name: from.SecretKeyRef.Name}}
+	case from.ConfigMapKeyRef != nil:
+		return []sourceRef{{Kind: configMapKind, Namespace: obj.Namespace, Name: from.ConfigMapKeyRef.Name}}
+	default:
+		return nil
+	}
+}
+
+// Owned implements adapter.
+func (trustedCAAdapter) Owned(obj *v1alpha1.TrustedCA) string { return obj.Status.CertificateID }
+
+// Claims implements adapter: a TrustedCA claims a certificate. Where it comes
+// from a source, the status knows which it was.
+func (trustedCAAdapter) Claims(obj *v1alpha1.TrustedCA, want *declaredCA) []string {
+	switch {
+	case want != nil:
+		return []string{want.fingerprint}
+	case obj.Spec.Certificate.Inline != nil:
+		if ca, err := parseCA([]byte(*obj.Spec.Certificate.Inline)); err == nil {
+			return []string{ca.fingerprint}
+		}
+	case obj.Status.Fingerprint != "":
+		return []string{obj.Status.Fingerprint}
+	}
+	return nil
+}
+
+// Declared implements adapter.
+func (a trustedCAAdapter) Declared(ctx context.Context, in input, obj *v1alpha1.TrustedCA) (declaredCA, error) {
+	text, where, err := a.text(ctx, in, obj)
+	if err != nil {
+		return declaredCA{}, err
+	}
+	ca, err := parseCA(text)
+	if err != nil {
+		return ca, newProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
+	}
+	return ca, nil
+}
+
+// text reads the certificate, and says where from.
+func (a trustedCAAdapter) text(ctx context.Context, in input, obj *v1alpha1.TrustedCA) (text []byte, where string, err error) {
+	from := obj.Spec.Certificate
+	if from.Inline != nil {
+		return []byte(*from.Inline), "spec.certificate.inline", nil
+	}
+	ref := from.ConfigMapKeyRef
+	if from.SecretKeyRef != nil {
+		ref = from.SecretKeyRef
+	}
+	src := a.Sources(obj)[0]
+	text, err = in.Sources.public(ctx, src, ref.Key)
+	return text, fmt.Sprintf("key %q of %s", ref.Key, src), err
+}
+
+// Observe implements adapter. A certificate never changes, so that there is no
+// drift but absence.
+func (trustedCAAdapter) Observe(ctx context.Context, in input, obj *v1alpha1.TrustedCA, want *declaredCA) (external, error) {
+	var keys []string
+	seen := external{What: "CA " + quoted(obj.Status.Subject)}
+	switch {
+	case in.Deleting && obj.Status.CertificateID != "":
+		keys = []string{obj.Status.CertificateID}
+	case want != nil:
+		keys = []string{want.fingerprint}
+		seen.What = "CA " + quoted(want.subject)
+		seen.Renewed = want.fingerprint != obj.Status.Fingerprint
+	}
+	listed := trustedCAs.of(in.Conn)
+	row, ok, err := listed.find(ctx, in.NotBefore, keys...)
+	if err != nil {
+		return seen, err
+	}
+	if old, still, _ := listed.find(ctx, in.NotBefore, obj.Status.CertificateID); still && want != nil {
+		if f := fingerprintOf(old.Certificate); f != want.fingerprint {
+			seen.Replaces = f
+		}
+	}
+	if !ok {
+		return seen, nil
+	}
+	seen.Exists, seen.ID = true, certificateID(row.Certificate)
+	seen.What += " (certificateId " + seen.ID + ")"
+	seen.Evidence = "the trusted list holds a certificate with the same SHA-256, certificateId " + seen.ID
+	return seen, nil
+}
+
+// Create implements adapter.
+func (trustedCAAdapter) Create(ctx context.Context, c *connection, want declaredCA) (outcome, error) {
+	added, err := c.officer.AddTrustedCA(ctx, want.der)
+	if err != nil {
+		return outcome{}, err
+	}
+	if !added.Saved || added.TrustedCA == nil || added.TrustedCA.CertificateID == nil {
+		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success without the certificate as read back")
+	}
+	row := schema.TrustedCA{Certificate: *added.TrustedCA}
+	if hash := fingerprintOf(row.Certificate); hash != "" && hash != want.fingerprint {
+		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the certificate that was read back is another one than was sent")
+	}
+	if row.CertHash == nil {
+		hash := schema.Base64(mustHex(want.fingerprint))
+		row.CertHash = &hash
+	}
+	trustedCAs.of(c).put(row)
+	return outcome{
+		ID: certificateID(row.Certificate),
+		Evidence: fmt.Sprintf("matched by %s; %s listed before, %d after",
+			added.MatchedBy, plural(added.ListCountBefore, "CA"), added.ListCountAfter),
+	}, nil
+}
+
+// Update implements adapter. It is never called: a certificate does not drift.
+func (trustedCAAdapter) Update(context.Context, *connection, declaredCA, external) (outcome, error) {
+	return outcome{}, errors.New("a certificate cannot be updated")
+}
+
+// Delete implements adapter.
+func (trustedCAAdapter) Delete(ctx context.Context, c *connection, id string) (outcome, error) {
+	removed, err := c.officer.RemoveTrustedCA(ctx, id)
+	if err != nil {
+		return outcome{}, err
+	}
+	if !removed.Gone {
+		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the CA is gone")
+	}
+	trustedCAs.of(c).drop(id)
+	return outcome{ID: id, Evidence: fmt.Sprintf("a fresh read no longer lists it; %s listed before, %d after",
+		plural(removed.ListCountBefore, "CA"), removed.ListCountAfter)}, nil
+}
+
+// Record implements adapter.
+func (trustedCAAdapter) Record(obj *v1alpha1.TrustedCA, want *declaredCA, seen external, owner bool, now time.Time) {
+	s := &obj.Status
+	if want == nil {
+		return
+	}
+	if owner && seen.ID != s.CertificateID {
+		s.Superseded = slices.DeleteFunc(s.Superseded, func(o v1alpha1.SupersededCA) bool { return o.CertificateID == seen.ID })
+		s.CertificateID = seen.ID
+	}
+	notAfter := stamp(want.notAfter)
+	s.Fingerprint, s.Subject, s.NotAfter = want.fingerprint, want.subject, &notAfter
+}
+
+// Superseded implements rotator.
+func (trustedCAAdapter) Superseded(obj *v1alpha1.TrustedCA) []supersededClaim {
+	out := make([]supersededClaim, len(obj.Status.Superseded))
+	for i, s := range obj.Status.Superseded {
+		out[i] = supersededClaim{
+			superseded: superseded{ID: s.CertificateID, Provenance: s.Provenance, RemoveAfter: s.RemoveAfter.Time},
+			Claim:      s.Fingerprint,
+		}
+	}
+	return out
+}
+
+// maxSuperseded is where rotations outrun their overlaps: the oldest goes early.
+const maxSuperseded = 32
+
+// Supersede implements rotator.
+func (trustedCAAdapter) Supersede(obj *v1alpha1.TrustedCA, old supersededClaim, now time.Time) {
+	s := &obj.Status
+	s.Superseded = append(s.Superseded, v1alpha1.SupersededCA{
+		CertificateID: old.ID, Fingerprint: old.Claim, Provenance: old.Provenance,
+		RemoveAfter: stamp(now.Add(overlapOf(obj))),
+	})
+	if len(s.Superseded) > maxSuperseded {
+		s.Superseded[0].RemoveAfter = stamp(now)
+	}
+}
+
+const defaultOverlap = 24 * time.Hour
+
+func overlapOf(obj *v1alpha1.TrustedCA) time.Duration {
+	if o := obj.Spec.Rotation.Overlap; o != nil {
+		return max(o.Duration, 0)
+	}
+	return defaultOverlap
+}
+
+// Struck implements rotator.
+func (trustedCAAdapter) Struck(obj *v1alpha1.TrustedCA, id string) {
+	obj.Status.Superseded = slices.DeleteFunc(obj.Status.Superseded, func(s v1alpha1.SupersededCA) bool { return s.CertificateID == id })
+}
+
+// parseCA reads exactly one PEM certificate of a CA. Its errors complete a
+// sentence that begins with where the text comes from, and quote none of it: a
+// reference may name a private key by mistake.
+func parseCA(text []byte) (declaredCA, error) {
+	block, rest := pem.Decode(text)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return declaredCA{}, errors.New("is not a PEM block of type CERTIFICATE")
+	}
+	if next, _ := pem.Decode(rest); next != nil {
+		return declaredCA{}, errors.New("holds more than one PEM block; declare each CA in an object of its own")
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return declaredCA{}, errors.New("is a PEM block, but not an X.509 certificate")
+	}
+	if !cert.BasicConstraintsValid || !cert.IsCA {
+		return declaredCA{}, errors.New("is a certificate, but not of a CA: its basic constraints do not say CA")
+	}
+	sum := sha256.Sum256(block.Bytes)
+	return declaredCA{
+		der: block.Bytes, fingerprint: hex.EncodeToString(sum[:]),
+		subject: cert.Subject.String(), notAfter: cert.NotAfter,
+	}, nil
+}
+
+func certificateID(c schema.Certificate) string {
+	if c.CertificateID == nil {
+		return ""
+	}
+	return c.CertificateID.String()
+}
+
+// fingerprintOf prefers the body to the hash that the service states.
+func fingerprintOf(c schema.Certificate) string {
+	if c.Certificate != nil && len(*c.Certificate) > 0 {
+		sum := sha256.Sum256(*c.Certificate)
+		return hex.EncodeToString(sum[:])
+	}
+	if c.CertHash != nil {
+		return hex.EncodeToString(*c.CertHash)
+	}
+	return ""
+}
+
+func mustHex(s string) []byte {
+	b, err := hex.DecodeString(s)
+	if err != nil {
+		panic("a fingerprint is hexadecimal by construction")
+	}
+	return b
+}
+
+func quoted(s string) string {
+	if s == "" {
+		return "certificate"
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,215 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+)
+
+// Indexes of the cache, so that no event needs a walk over all objects.
+const (
+	keyServerIndex = "spec.keyServerRef.name"
+	ownedIndex     = "external id"
+	claimIndex     = "claim"
+	sourceIndex    = "source"
+)
+
+// indexKey keeps the ids and claims of different key servers apart.
+func indexKey(keyServer, id string) string { return keyServer + "\x00" + id }
+
+// indexes returns what the cache indexes the kind's objects by.
+func (r *reconciler[T, D]) indexes() map[string]client.IndexerFunc {
+	by := func(values func(T) []string) client.IndexerFunc {
+		return func(o client.Object) []string {
+			obj, ok := o.(T)
+			if !ok {
+				return nil
+			}
+			return values(obj)
+		}
+	}
+	prefixed := func(obj T, ids []string) []string {
+		spec, _ := obj.Managed()
+		keys := make([]string, 0, len(ids))
+		for _, id := range ids {
+			if id != "" {
+				keys = append(keys, indexKey(spec.KeyServerRef.Name, id))
+			}
+		}
+		return keys
+	}
+	return map[string]client.IndexerFunc{
+		keyServerIndex: by(func(obj T) []string {
+			spec, _ := obj.Managed()
+			return []string{spec.KeyServerRef.Name}
+		}),
+		ownedIndex: by(func(obj T) []string {
+			ids := []string{r.adapter.Owned(obj)}
+			if rot, ok := any(r.adapter).(rotator[T]); ok {
+				for _, s := range rot.Superseded(obj) {
+					ids = append(ids, s.ID)
+				}
+			}
+			return prefixed(obj, ids)
+		}),
+		// An object that only observes claims nothing.
+		claimIndex: by(func(obj T) []string {
+			if spec, _ := obj.Managed(); spec.ManagementPolicy == v1alpha1.Observe {
+				return nil
+			}
+			return prefixed(obj, r.adapter.Claims(obj, nil))
+		}),
+		sourceIndex: by(func(obj T) []string {
+			var keys []string
+			for _, s := range r.adapter.Sources(obj) {
+				keys = append(keys, s.String())
+			}
+			return keys
+		}),
+	}
+}
+
+// list reads objects from the cache without copying them: they must not be
+// changed.
+func (r *reconciler[T, D]) list(ctx context.Context, by client.MatchingFields) ([]T, error) {
+	l := r.kind.NewList()
+	if err := r.client.List(ctx, l, by, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list objects of kind %s: %w", r.kind.Name, err)
+	}
+	var found []T
+	err := meta.EachListItem(l, func(o runtime.Object) error {
+		if obj, ok := o.(T); ok {
+			found = append(found, obj)
+		}
+		return nil
+	})
+	return found, err
+}
+
+// hear wakes the objects that a notice of the connections concerns: those that
+// own what has changed, and those that are waiting for something to.
+func (r *reconciler[T, D]) hear(ctx context.Context, n notice) {
+	if n.Kind != "" && n.Kind != r.kind.Feed {
+		return
+	}
+	if n.Kind == "" && n.IDs != nil {
+		return // about the KeyServer alone
+	}
+	woken := map[types.NamespacedName]bool{}
+	wake := func(key, value string, want func(T) bool) {
+		found, err := r.list(ctx, client.MatchingFields{key: value})
+		if err != nil {
+			ctrl.Log.WithName("wakeup").Error(err, "objects stay asleep until their resync", "keyServer", n.KeyServer)
+			return
+		}
+		for _, obj := range found {
+			name := client.ObjectKeyFromObject(obj)
+			if woken[name] || !want(obj) {
+				continue
+			}
+			woken[name] = true
+			select {
+			case r.wake <- event.TypedGenericEvent[types.NamespacedName]{Object: name}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+	all := func(T) bool { return true }
+	if n.IDs == nil {
+		wake(keyServerIndex, n.KeyServer, all)
+		return
+	}
+	for id := range n.IDs {
+		wake(ownedIndex, indexKey(n.KeyServer, id), all)
+	}
+	wake(keyServerIndex, n.KeyServer, unready[T])
+}
+
+func unready[T managed](obj T) bool {
+	_, status := obj.Managed()
+	return !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
+}
+
+// claimantsOf maps an object to the others that claim the same, so that the
+// next in line takes over when it goes.
+func (r *reconciler[T, D]) claimantsOf(ctx context.Context, o client.Object) []ctrl.Request {
+	obj, ok := o.(T)
+	if !ok {
+		return nil
+	}
+	spec, _ := obj.Managed()
+	var requests []ctrl.Request
+	for _, claim := range r.adapter.Claims(obj, nil) {
+		found, err := r.list(ctx, client.MatchingFields{claimIndex: indexKey(spec.KeyServerRef.Name, claim)})
+		if err != nil {
+			continue // the resync is the net
+		}
+		for _, other := range found {
+			if other.GetUID() != obj.GetUID() {
+				requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(other)})
+			}
+		}
+	}
+	return requests
+}
+
+// readersOf maps a Secret or ConfigMap to the objects that read it.
+func (r *reconciler[T, D]) readersOf(sourceKind string) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) []ctrl.Request {
+		src := sourceRef{Kind: sourceKind, Namespace: o.GetNamespace(), Name: o.GetName()}
+		found, err := r.list(ctx, client.MatchingFields{sourceIndex: src.String()})
+		if err != nil {
+			return nil // the resync is the net
+		}
+		requests := make([]ctrl.Request, len(found))
+		for i, obj := range found {
+			requests[i].NamespacedName = client.ObjectKeyFromObject(obj)
+		}
+		return requests
+	}
+}
+
+// enqueueNames handles the events that hear sends.
+func enqueueNames() handler.TypedFuncs[types.NamespacedName, ctrl.Request] {
+	return handler.TypedFuncs[types.NamespacedName, ctrl.Request]{
+		GenericFunc: func(
+			_ context.Context, e event.TypedGenericEvent[types.NamespacedName],
+			q workqueue.TypedRateLimitingInterface[ctrl.Request],
+		) {
+			q.Add(ctrl.Request{NamespacedName: e.Object})
+		},
+	}
+}
+
+// meant lets through the changes that people make, and none that the manager
+// makes itself.
+func meant() predicate.Predicate {
+	return predicate.Or[client.Object](
+		predicate.GenerationChangedPredicate{},
+		predicate.NewPredicateFuncs(func(client.Object) bool { return false }),
+		predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+			for _, a := range []string{
+				v1alpha1.AnnotationPaused, v1alpha1.AnnotationAbandon, v1alpha1.AnnotationReconcileRequestedAt,
+			} {
+				was, had := e.ObjectOld.GetAnnotations()[a]
+				is, has := e.ObjectNew.GetAnnotations()[a]
+				if was != is || had != has {
+					return true
+				}
+			}
+			return !e.ObjectOld.GetDeletionTimestamp().Equal(e.ObjectNew.GetDeletionTimestamp())
+		}},
+	)
+}
