@@ -1,0 +1,14 @@
+// Package config holds the manifests that the binary brings with it.
+package config
+
+import "embed"
+
+// CRDs are the generated custom resource definitions, under crd/bases.
+//
+//go:embed crd/bases/*.yaml
+var CRDs embed.FS
+
+// Samples are the example objects, under samples.
+//
+//go:embed samples/*.yaml
+var Samples embed.FS

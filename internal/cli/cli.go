@@ -1,0 +1,112 @@
+// Package cli is flags and wiring: it turns a command line into the parts of
+// the product and connects them. Nothing here decides anything about keys.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Exit codes of every command.
+const (
+	exitOK    = 0
+	exitError = 1 // the command was understood and failed
+	exitUsage = 2 // the command line was wrong; nothing was done
+)
+
+// envPrefix starts the environment variable that stands for a flag.
+const envPrefix = "KEYSERVER_"
+
+// usageError is a wrong command line.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// Main runs one command line and returns the exit code. SIGINT and SIGTERM
+// cancel the command; a second one kills the process.
+func Main(args []string, in io.Reader, out, errOut io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	go func() { <-ctx.Done(); stop() }()
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(errOut, "keyserver-operator: %s\n", oneLine(err))
+	var usage usageError
+	if errors.As(err, &usage) {
+		return exitUsage
+	}
+	return exitError
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "keyserver-operator",
+		Short: "Declarative trust and key operations: operator, HTTP API and key server in one binary",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("unknown command %q; see keyserver-operator --help", args[0])
+			}
+			return nil
+		},
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%w; see %s --help", err, cmd.CommandPath())
+	})
+	root.AddCommand(newServe(), newManager(), newUp(), newAudit(), newOpenAPI(), newVersion())
+	return root
+}
+
+// noArgs refuses positional arguments as a usage error.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("%s takes no argument %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
+// fromEnvironment sets every flag that was not given from its environment
+// variable: --data-dir from KEYSERVER_DATA_DIR.
+func fromEnvironment(flags *pflag.FlagSet) error {
+	var first error
+	flags.VisitAll(func(f *pflag.Flag) {
+		name := envName(f.Name)
+		value, ok := os.LookupEnv(name)
+		if !ok || f.Changed || f.Name == "help" || first != nil {
+			return
+		}
+		if err := flags.Set(f.Name, value); err != nil {
+			first = usagef("environment variable %s: %w", name, err)
+		}
+	})
+	return first
+}
+
+func envName(flag string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// oneLine keeps an error to one line, so that it is one sentence to a person
+// and one record to a log collector.
+func oneLine(err error) string {
+	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+}

@@ -1,0 +1,23 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi"
+)
+
+func newOpenAPI() *cobra.Command {
+	return &cobra.Command{
+		Use:   "openapi",
+		Short: "Print the OpenAPI 3.1 document of /api",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			doc, err := httpapi.OpenAPI()
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(doc)
+			return err
+		},
+	}
+}

@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/internal/session"
+)
+
+// drainTime bounds how long a stop waits for requests under way.
+const drainTime = 20 * time.Second
+
+// serveOptions are the flags of serve.
+type serveOptions struct {
+	server.Config
+	logLevel string
+}
+
+func (o *serveOptions) bind(f *pflag.FlagSet) {
+	f.StringVar(&o.Listen, "listen", ":8443", "address of the HTTPS API")
+	f.BoolVar(&o.InsecureHTTP, "insecure-http", false, "serve plain HTTP; refused unless --listen is a loopback address")
+	f.StringVar(&o.TLSCert, "tls-cert", "", "PEM certificate chain of the API; default: issued by the internal CA, see DIR/ca.crt")
+	f.StringVar(&o.TLSKey, "tls-key", "", "PEM private key of --tls-cert")
+	f.StringVar(&o.ExternalURL, "external-url", "", "URL by which clients reach the API, if not by --listen")
+	f.StringVar(&o.DataDir, "data-dir", "keyserver-data", "directory of the embedded database, the CA certificate and the key-encryption key")
+	f.StringVar(&o.DatabaseURL, "database-url", "", "PostgreSQL URL; default: the embedded database in --data-dir")
+	f.StringVar(&o.KEK, "kek", "", "URL of the key-encryption key, for instance base64key://...; default: DIR/kek, made at the first start")
+	f.Uint32Var(&o.SystemID, "system-id", 0, "system id of this key server; fixed at the first start, where the default is 1")
+	f.StringVar(&o.ServerName, "server-name", "keyserver", "name of this key server in certificates")
+	f.StringVar(&o.ExternalListen, "external-listen", ":9443", "address of the mutual TLS listener for peers; empty turns it off")
+	f.StringVar(&o.Deployment, "deployment", string(keyserver.Unified), "unified: Administrator also holds the Security Officer's operations; split: it does not")
+	f.StringVar(&o.BootstrapPasswordFile, "bootstrap-password-file", "", "file with the first password of admin; default: generated into DIR/bootstrap-password")
+	f.DurationVar(&o.SessionIdle, "session-idle", session.DefaultIdle, "a session unused for this long ends")
+	f.DurationVar(&o.SessionLifetime, "session-lifetime", session.DefaultLifetime, "a session ends after this long")
+	f.StringVar(&o.MetricsListen, "metrics-listen", "", "address of /metrics over plain HTTP; default: off")
+	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
+}
+
+// complete checks the options and gives them a logger.
+func (o *serveOptions) complete(errOut io.Writer) error {
+	logger, err := newLogger(errOut, o.logLevel)
+	if err != nil {
+		return err
+	}
+	o.Logger, o.Version, o.Clock = logger, buildVersion(), time.Now
+	if err := o.Validate(); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+func newServe() *cobra.Command {
+	var o serveOptions
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the whole /api over HTTPS in front of an embedded key server",
+		Long: "Serve the whole /api over HTTPS in front of a key server that runs in this process,\n" +
+			"on an embedded database or on PostgreSQL. Each flag can also be given as an\n" +
+			"environment variable: --data-dir as KEYSERVER_DATA_DIR.",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := fromEnvironment(cmd.Flags()); err != nil {
+				return err
+			}
+			if err := o.complete(cmd.ErrOrStderr()); err != nil {
+				return err
+			}
+			return serve(cmd.Context(), o, cmd.OutOrStdout())
+		},
+	}
+	o.bind(cmd.Flags())
+	return cmd
+}
+
+// serve runs until ctx ends, then drains.
+func serve(ctx context.Context, o serveOptions, out io.Writer) error {
+	s, err := server.Start(ctx, o.Config)
+	if err != nil {
+		return err
+	}
+	if s.PasswordFile() != "" {
+		fmt.Fprintf(out, "first start: the password of %q is in %s\n", "admin", s.PasswordFile())
+	}
+	fmt.Fprintf(out, "ready: %s (system id %d, %s)\n", s.URL(), s.SystemID(), s.Database())
+	var failure error
+	select {
+	case <-ctx.Done():
+	case failure = <-s.Failed():
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	defer cancel()
+	if err := s.Shutdown(drain); err != nil && failure == nil {
+		return fmt.Errorf("stop: %w", err)
+	}
+	return failure
+}
+
+// newLogger writes structured logs as lines of JSON.
+func newLogger(w io.Writer, level string) (*slog.Logger, error) {
+	var l slog.Level
+	switch level {
+	case "debug":
+		l = slog.LevelDebug
+	case "info":
+		l = slog.LevelInfo
+	case "warn":
+		l = slog.LevelWarn
+	case "error":
+		l = slog.LevelError
+	default:
+		return nil, usagef("--log-level is %q; it must be debug, info, warn or error", level)
+	}
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l})), nil
+}

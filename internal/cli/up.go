@@ -1,0 +1,212 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/localcluster"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+)
+
+// upOptions are the flags of up.
+type upOptions struct {
+	dir        string
+	kubeconfig string
+	listen     string
+	assets     string
+	timeout    time.Duration
+}
+
+func newUp() *cobra.Command {
+	var o upOptions
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start everything on this machine and apply the samples, for a first look",
+		Long: "Start a local control plane (etcd and kube-apiserver) unless --kubeconfig names a\n" +
+			"cluster, install the CRDs, run serve and manager in this process, apply the\n" +
+			"samples, wait until each is Ready, and stay up. State is kept in --dir, and the\n" +
+			"next run continues on it.",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.assets == "" {
+				o.assets = os.Getenv("KUBEBUILDER_ASSETS")
+			}
+			return o.run(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&o.dir, "dir", ".keyserver", "directory of all state and logs")
+	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "use this cluster instead of starting one")
+	cmd.Flags().StringVar(&o.listen, "listen", "127.0.0.1:8443", "address of the HTTPS API")
+	cmd.Flags().StringVar(&o.assets, "assets", "", "directory with etcd, kube-apiserver and kubectl; default: $KUBEBUILDER_ASSETS")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 2*time.Minute, "how long to wait for the samples to be Ready")
+	return cmd
+}
+
+// run starts the parts in order, shows the result and waits for the end. What
+// was started is stopped in the reverse order.
+func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
+	steps := &progress{out: out}
+	if o.dir, err = filepath.Abs(o.dir); err != nil {
+		return err
+	}
+	lock, err := lockDir(o.dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	logFile, err := os.OpenFile(filepath.Join(o.dir, "up.log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer logFile.Close()
+	logger := slog.New(slog.NewJSONHandler(logFile, nil))
+
+	srv, err := o.startServer(ctx, logger, steps)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.stopServer(ctx, srv)) }()
+
+	cluster, stop, err := o.startCluster(logFile, steps)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+
+	kube, err := newKube(cluster.config, o.dir)
+	if err != nil {
+		return err
+	}
+	err = steps.run("custom resource definitions", func() error { return kube.installCRDs(ctx) })
+	if err != nil {
+		return err
+	}
+	managerDone := o.startManager(ctx, cluster.config, logger)
+	err = steps.run("KeyServer and samples (server-side apply)", func() error {
+		if err := kube.applyKeyServer(ctx, srv); err != nil {
+			return err
+		}
+		return kube.applySamples(ctx, out)
+	})
+	if err != nil {
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, o.timeout)
+	err = steps.run("waiting until every object is Ready", func() error { return kube.waitReady(waiting) })
+	cancel()
+	if tableErr := kube.printTable(ctx, out); tableErr != nil {
+		return errors.Join(err, tableErr)
+	}
+	if err != nil {
+		return fmt.Errorf("not every object is Ready: %w; the log is %s", err, logFile.Name())
+	}
+	if err := o.printNextSteps(ctx, out, srv, cluster, kube); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(out, "\nstopping; the state stays in", o.dir)
+		return <-managerDone
+	case err := <-managerDone:
+		return fmt.Errorf("the manager stopped: %w", err)
+	case err := <-srv.Failed():
+		return err
+	}
+}
+
+func (o *upOptions) startServer(ctx context.Context, logger *slog.Logger, steps *progress) (*server.Server, error) {
+	var cfg serveOptions
+	cfg.bind(pflag.NewFlagSet("serve", pflag.ContinueOnError)) // the defaults of serve
+	cfg.Listen, cfg.ExternalListen, cfg.DataDir = o.listen, "", filepath.Join(o.dir, "server")
+	cfg.Logger, cfg.Version, cfg.Clock = logger, buildVersion(), time.Now
+	if err := cfg.Validate(); err != nil {
+		return nil, usageError{err}
+	}
+	var srv *server.Server
+	err := steps.run("key server and /api", func() (err error) {
+		srv, err = server.Start(ctx, cfg.Config)
+		return err
+	})
+	return srv, err
+}
+
+func (o *upOptions) stopServer(ctx context.Context, srv *server.Server) error {
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	defer cancel()
+	return srv.Shutdown(drain)
+}
+
+// upCluster is the cluster that up works on.
+type upCluster struct {
+	config     *rest.Config
+	kubeconfig string
+}
+
+func (o *upOptions) startCluster(log io.Writer, steps *progress) (upCluster, func() error, error) {
+	if o.kubeconfig != "" {
+		cfg, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+		if err != nil {
+			return upCluster{}, nil, usagef("--kubeconfig cannot be used: %w", err)
+		}
+		return upCluster{cfg, o.kubeconfig}, func() error { return nil }, nil
+	}
+	var cluster *localcluster.Cluster
+	err := steps.run("control plane (etcd and kube-apiserver)", func() (err error) {
+		cluster, err = localcluster.Start(localcluster.Options{Assets: o.assets, Dir: o.dir, Log: log})
+		return err
+	})
+	if err != nil {
+		return upCluster{}, nil, err
+	}
+	return upCluster{cluster.Config, cluster.Kubeconfig}, cluster.Stop, nil
+}
+
+func (o *upOptions) startManager(ctx context.Context, cfg *rest.Config, logger *slog.Logger) <-chan error {
+	done := make(chan error, 1)
+	m := managerOptions{restConfig: cfg, logger: logger}
+	go func() { done <- m.run(ctx) }()
+	return done
+}
+
+// progress prints each step with the time that it took.
+type progress struct{ out io.Writer }
+
+func (p *progress) run(what string, step func() error) error {
+	fmt.Fprintf(p.out, "%-48s ", what)
+	start := time.Now()
+	err := step()
+	if err != nil {
+		fmt.Fprintln(p.out, "failed")
+		return err
+	}
+	fmt.Fprintf(p.out, "ready in %.1f s\n", time.Since(start).Seconds())
+	return nil
+}
+
+// lockDir makes the directory and holds it for this process, so that two runs
+// never share it. The lock ends with the process, however it ends.
+func lockDir(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("--dir %s cannot be made: %w", dir, err)
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("--dir %s cannot be opened: %w", dir, err)
+	}
+	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("--dir %s is in use by another \"up\"; stop it or choose another directory", dir), d.Close())
+	}
+	return d, nil
+}

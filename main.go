@@ -1,0 +1,13 @@
+// Command keyserver-operator is the operator, the sidecar HTTP server and the
+// key server in one binary; see README.md.
+package main
+
+import (
+	"os"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/cli"
+)
+
+func main() {
+	os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
