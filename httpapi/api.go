@@ -22,16 +22,15 @@ type Config struct {
 	Operations Operations
 	Sessions   Sessions
 	Logger     *slog.Logger
-	Clock      func() time.Time
-	// Metrics is where the API registers its own; nil: nowhere.
-	Metrics prometheus.Registerer
+	// Clock is time.Now when nil.
+	Clock func() time.Time
+	// Registerer takes the metrics; nil: they are counted and not shown.
+	Registerer prometheus.Registerer
 	// Random draws request ids; nil: the system's source.
 	Random io.Reader
 	// SpoolDir takes messages that come before the name of their key; empty:
 	// the system's directory for temporary files.
 	SpoolDir string
-	// Version stands in the OpenAPI document.
-	Version string
 
 	MaxInFlight int // requests at work in the process; default 1024
 	MaxWaiting  int // long polls held open; default 1024
@@ -63,8 +62,11 @@ type bound struct {
 
 // New returns the API. It fails where the table of routes is not complete.
 func New(c Config) (*API, error) {
-	if c.Operations == nil || c.Sessions == nil || c.Logger == nil || c.Clock == nil {
-		return nil, errors.New("httpapi: Operations, Sessions, Logger and Clock are required")
+	if c.Operations == nil || c.Sessions == nil || c.Logger == nil {
+		return nil, errors.New("httpapi: Operations, Sessions and Logger are required")
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now //nolint:forbidigo // the default of the injected clock
 	}
 	if c.Random == nil {
 		c.Random = rand.Reader
@@ -78,14 +80,14 @@ func New(c Config) (*API, error) {
 	a := &API{Config: c, mux: http.NewServeMux()}
 	a.draining, a.drain = context.WithCancel(context.Background())
 	var err error
-	if a.metrics, err = newMetrics(c.Metrics, a.load); err != nil {
+	if a.metrics, err = newMetrics(c.Registerer, a.load); err != nil {
 		return nil, err
 	}
 	all := Routes()
 	if err := a.mount(all); err != nil {
 		return nil, err
 	}
-	if a.openAPI, err = document(all, c.Version); err != nil {
+	if a.openAPI, err = document(all); err != nil {
 		return nil, err
 	}
 	return a, nil

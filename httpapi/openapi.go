@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
@@ -23,11 +24,15 @@ func openAPI(x *exchange) (any, error) {
 
 type object = map[string]any
 
-// document makes the OpenAPI 3.1 document from the table of routes.
-func document(all []Route, version string) ([]byte, error) {
-	if version == "" {
-		version = "0"
-	}
+// documentVersion is of the interface, which has no version in its paths. It
+// grows with the table of routes.
+const documentVersion = "0.1.0"
+
+// OpenAPI returns the OpenAPI 3.1 document that the service answers.
+func OpenAPI() ([]byte, error) { return document(Routes()) }
+
+// document makes the document from the table of routes.
+func document(all []Route) ([]byte, error) {
 	d := documenter{schemas: wire.Schemas{}}
 	paths := object{}
 	for _, r := range all {
@@ -41,7 +46,7 @@ func document(all []Route, version string) ([]byte, error) {
 	return json.Marshal(object{
 		"openapi": "3.1.0",
 		"info": object{
-			"title": "Key server administration and key operations", "version": version,
+			"title": "Key server administration and key operations", "version": documentVersion,
 			"description": "Operations marked x-extension are beyond the shown contract. Every failure is JSON with code and detail; match on code.",
 		},
 		"paths": paths,
@@ -51,7 +56,7 @@ func document(all []Route, version string) ([]byte, error) {
 				"type": "http", "scheme": "bearer", "description": "The session id that POST /api/sessions answers.",
 			}},
 		},
-	}, json.Deterministic(true))
+	}, json.Deterministic(true), jsontext.Multiline(true))
 }
 
 type documenter struct{ schemas wire.Schemas }
