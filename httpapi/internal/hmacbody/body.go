@@ -164,7 +164,7 @@ func (b *Body) members(first bool) error {
 	for ; ; first = false {
 		name, err := b.member(first)
 		if err != nil {
-			return explain(err)
+			return explain("body", err)
 		}
 		switch name {
 		case "":
@@ -175,7 +175,7 @@ func (b *Body) members(first bool) error {
 			err = b.readData()
 		}
 		if err != nil {
-			return explain(err)
+			return explain(name, err)
 		}
 		if b.data == dataOpen {
 			return nil
@@ -311,13 +311,13 @@ var (
 	errSyntax = errors.New("not JSON")
 )
 
-// explain turns what the scanner met into a refusal.
-func explain(err error) error {
+// explain turns what the scanner met into a refusal that names where.
+func explain(field string, err error) error {
 	switch {
 	case errors.Is(err, errEnd):
-		return bad("body", "ends too early; send one complete JSON object")
+		return bad(field, "ends too early; send one complete JSON object")
 	case errors.Is(err, errSyntax):
-		return bad("body", "is not valid JSON; send one complete JSON object in UTF-8")
+		return bad(field, "is not valid JSON; send one complete JSON object in UTF-8")
 	default:
 		return err
 	}

@@ -19,7 +19,7 @@ var (
 func (b *Body) step() error {
 	t, err := b.stretch()
 	if err != nil {
-		return err
+		return explain(memberData, err)
 	}
 	whole := min(len(t.text)&^3, (chunkSize-b.n)/3*4)
 	if err := b.decode(t.text[:whole]); err != nil {
@@ -40,7 +40,7 @@ func (b *Body) step() error {
 	case t.closed: // a group is cut short
 		return errNotBase64
 	default:
-		return explain(b.fill())
+		return explain(memberData, b.fill())
 	}
 }
 

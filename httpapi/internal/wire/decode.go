@@ -390,14 +390,14 @@ func (v *Value) span() string {
 }
 
 // malformed refuses what is not JSON. The reader's own words may quote the
-// body, so only the place is told.
+// body, so only the place is told, and the member where it stands in one.
 func malformed(err error) *refusal {
 	if err == nil {
 		return nil
 	}
 	var s *jsontext.SyntacticError
 	if errors.As(err, &s) {
-		return &refusal{body, "is not valid JSON near byte " + strconv.FormatInt(s.ByteOffset, 10) + "; send one complete JSON object in UTF-8"}
+		return &refusal{problem: "is not valid JSON near byte " + strconv.FormatInt(s.ByteOffset, 10) + "; send one complete JSON object in UTF-8"}
 	}
-	return &refusal{body, "ends too early; send one complete JSON object"}
+	return &refusal{problem: "ends too early; send one complete JSON object"}
 }

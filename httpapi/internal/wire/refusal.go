@@ -16,6 +16,9 @@ func (r *refusal) fault() error {
 	if r == nil {
 		return nil
 	}
+	if r.path == "" {
+		r.path = body
+	}
 	return Refuse(r.path, r.problem)
 }
 
