@@ -50,7 +50,8 @@ var (
 // Operations is the whole catalogue, in the order of the ids.
 var Operations = []Operation{
 	OpListOperations, OpListRoles, OpCreateRole, OpUpdateRole, OpDeleteRole,
-	OpReadPrincipal, OpCreatePrincipal, OpReadVersion, OpWatchChanges,
+	OpReadPrincipal, OpCreatePrincipal,
+	OpReadVersion, OpWatchChanges,
 	OpListTrustedCAs, OpAddTrustedCA, OpRemoveTrustedCA,
 	OpCreateKey, OpReadKey, OpAuthorizeKey, OpHMAC, OpReadACL, OpAmendACL,
 	OpReadAudit,
