@@ -14,6 +14,7 @@ import (
 // broken connection loses; a few of them fit into MaxStaleness.
 const (
 	followPoll       = MaxStaleness / 4
+	followTimeout    = 2 * time.Second
 	followMinBackoff = 50 * time.Millisecond
 	followMaxBackoff = 2 * time.Second
 )
@@ -154,7 +155,7 @@ func (f *follower) look(ctx context.Context) error {
 		f.mu.Lock()
 		cursor := f.cursor
 		f.mu.Unlock()
-		page, err := f.store.Changes(ctx, cursor, maxChangePage)
+		page, err := f.page(ctx, cursor)
 		if err != nil {
 			return err
 		}
@@ -165,9 +166,7 @@ func (f *follower) look(ctx context.Context) error {
 			f.store.notify(page.Changes)
 		}
 		f.mu.Lock()
-		if page.Reset || page.Cursor > f.cursor {
-			f.cursor = page.Cursor
-		}
+		f.cursor = page.Cursor
 		more := len(page.Changes) == maxChangePage
 		if !more {
 			f.confirmed = began
@@ -179,18 +178,45 @@ func (f *follower) look(ctx context.Context) error {
 	}
 }
 
+// page bounds one read, so that a connection that hangs does not hold up
+// everybody who waits for the look.
+func (f *follower) page(ctx context.Context, cursor int64) (keyserver.ChangePage, error) {
+	ctx, cancel := context.WithTimeout(ctx, followTimeout)
+	defer cancel()
+	return f.store.Changes(ctx, cursor, maxChangePage)
+}
+
 func (f *follower) confirmedSince(t time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.confirmed.After(t)
 }
 
-// committed spares this process its own changes, which went to the hooks
-// already, where nothing of another process lies before them.
+// committed delivers the changes of a commit of this process, unless a look
+// was faster. It waits for a look under way, so that hooks get changes in
+// order; only where that takes too long, or changes of another process lie in
+// between, a look delivers them a second time.
 func (f *follower) committed(changes []keyserver.Change) {
+	inOrder := false
+	patience := time.NewTimer(MaxStaleness)
+	defer patience.Stop()
+	select {
+	case f.looking <- struct{}{}:
+		inOrder = true
+		defer func() { <-f.looking }()
+	case <-patience.C:
+	}
+	first, last := changes[0].Seq, changes[len(changes)-1].Seq
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if changes[0].Seq == f.cursor+1 {
-		f.cursor = changes[len(changes)-1].Seq
+	cursor := f.cursor
+	f.mu.Unlock()
+	if last <= cursor {
+		return
+	}
+	f.store.notify(changes)
+	if inOrder && first == cursor+1 {
+		f.mu.Lock()
+		f.cursor = last
+		f.mu.Unlock()
 	}
 }

@@ -9,7 +9,10 @@ import (
 func (r reads) Setting(ctx context.Context, name string) ([]byte, error) {
 	var value []byte
 	err := r.row(ctx, `SELECT value FROM settings WHERE name = $1`, []any{name}, &value)
-	return value, err
+	if err != nil {
+		return nil, err
+	}
+	return orEmpty(value), nil // the drivers differ
 }
 
 // PutSetting stores a setting. No change is recorded: settings are what a
@@ -46,7 +49,7 @@ func (s *Store) EnsureSetting(ctx context.Context, name string, make func(ctx co
 	return value, nil
 }
 
-// orEmpty keeps nil from becoming NULL.
+// orEmpty keeps nil, which means NULL to the drivers, out of the database.
 func orEmpty(b []byte) []byte {
 	if b == nil {
 		return []byte{}

@@ -37,22 +37,33 @@ type statements struct {
 // reads are the queries that a Store and a Tx have in common.
 type reads struct{ statements }
 
-func (s statements) fail(err error) error {
+func (s statements) fail(ctx context.Context, err error) error {
 	err = translate(s.dialect, err)
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err() // however the driver put it
+	}
 	if err != nil && s.failed != nil && *s.failed == nil {
 		*s.failed = err
 	}
 	return err
 }
 
+// failure is the first error of the transaction, also one that was passed over.
+func (s statements) failure() error {
+	if s.failed == nil {
+		return nil
+	}
+	return *s.failed
+}
+
 // exec runs a statement and answers how many rows it hit.
 func (s statements) exec(ctx context.Context, text string, args ...any) (int64, error) {
 	result, err := s.run.ExecContext(ctx, text, args...)
 	if err != nil {
-		return 0, s.fail(err)
+		return 0, s.fail(ctx, err)
 	}
 	n, err := result.RowsAffected()
-	return n, s.fail(err)
+	return n, s.fail(ctx, err)
 }
 
 // execOne is exec for a statement that names one row: ErrNotFound where it
@@ -69,15 +80,15 @@ func (s statements) execOne(ctx context.Context, text string, args ...any) error
 func (s statements) each(ctx context.Context, text string, args []any, scan func(scanner) error) error {
 	rows, err := s.run.QueryContext(ctx, text, args...)
 	if err != nil {
-		return s.fail(err)
+		return s.fail(ctx, err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		if err := scan(rows); err != nil {
-			return s.fail(err)
+			return s.fail(ctx, err)
 		}
 	}
-	return s.fail(rows.Err())
+	return s.fail(ctx, rows.Err())
 }
 
 // row runs a query and scans its first row, or answers ErrNotFound.

@@ -47,6 +47,9 @@ func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
 		if err := fn(tx); err != nil {
 			return err
 		}
+		if err := in.failure(); err != nil {
+			return err
+		}
 		var err error
 		committed, err = s.storeChanges(ctx, in, tx.changes)
 		return err
@@ -54,9 +57,10 @@ func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
 	if err != nil || len(committed) == 0 {
 		return err
 	}
-	s.notify(committed)
 	if s.follower != nil {
 		s.follower.committed(committed)
+	} else {
+		s.notify(committed)
 	}
 	return nil
 }
@@ -139,9 +143,8 @@ func openSession(ctx context.Context, d dialect, db pool) (*session, error) {
 
 // transact commits what fn does, or undoes it where fn, or any statement of
 // it, fails or panics.
-func (s *session) transact(ctx context.Context, fn func(in statements) error) (err error) {
-	var failed error
-	in := statements{run: s.run, dialect: s.dialect, failed: &failed}
+func (s *session) transact(ctx context.Context, fn func(in statements) error) error {
+	in := statements{run: s.run, dialect: s.dialect, failed: new(error)}
 	if _, err := in.exec(ctx, s.dialect.begin()); err != nil {
 		s.rollback(ctx) // a cancelled BEGIN may have begun
 		return err
@@ -155,8 +158,8 @@ func (s *session) transact(ctx context.Context, fn func(in statements) error) (e
 	if err := fn(in); err != nil {
 		return err
 	}
-	if failed != nil {
-		return failed
+	if err := in.failure(); err != nil {
+		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err

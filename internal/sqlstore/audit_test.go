@@ -1,0 +1,268 @@
+package sqlstore_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+func openWriter(t testing.TB, s audit.Store, options audit.Options) *audit.Writer {
+	t.Helper()
+	w, err := audit.NewWriter(t.Context(), s, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func closeWriter(t testing.TB, w *audit.Writer) {
+	t.Helper()
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func row(operation, reason string, who uint64) keyserver.AuditEntry {
+	e := keyserver.AuditEntry{
+		Operation: operation, Outcome: keyserver.Allowed, Reason: reason, Principal: ref(who), Object: "object ü",
+		Kind: keyserver.PasswordSession, RequestID: "request", Filename: "file",
+	}
+	if reason != "" {
+		e.Outcome = keyserver.Refused
+	}
+	return e
+}
+
+func writeRows(t testing.TB, w *audit.Writer, rows ...keyserver.AuditEntry) {
+	t.Helper()
+	for _, r := range rows {
+		if err := w.Write(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func verify(t testing.TB, s audit.Trail) audit.Report {
+	t.Helper()
+	report, err := audit.Verify(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+func testAuditFilters(t *testing.T, make newDatabase) {
+	s := openStore(t, make)
+	clock := time.Duration(0)
+	w := openWriter(t, s, audit.Options{Clock: func() time.Time { clock += time.Second; return at(0).Add(clock) }})
+	defer closeWriter(t, w)
+	writeRows(t, w, row("hmacData", "", 1), row("hmacData", "aclDenied", 2), row("login", "badCredentials", 0), row("login", "", 2))
+	page, err := s.AuditRows(t.Context(), keyserver.AuditFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := page.Entries
+	for i, e := range all {
+		if e.Seq != int64(i+1) || e.Position != int64(i+1) || e.Chain != 1 || !e.Time.Equal(at(0).Add(time.Duration(i+1)*time.Second)) {
+			t.Errorf("row %d is %+v", i+1, e)
+		}
+	}
+	got := all[1]
+	got.Seq, got.Position, got.Chain, got.Time, got.Hash, got.Previous = 0, 0, 0, time.Time{}, [32]byte{}, [32]byte{}
+	if diff := cmp.Diff(row("hmacData", "aclDenied", 2), got); diff != "" {
+		t.Errorf("a row comes back as it was written: %s", diff)
+	}
+	two := id(2)
+	cases := map[string]struct {
+		reason string
+		filter keyserver.AuditFilter
+		want   keyserver.AuditPage
+	}{
+		"Reason":    {"by reason", keyserver.AuditFilter{Reason: "aclDenied"}, keyserver.AuditPage{Entries: all[1:2]}},
+		"Principal": {"by principal", keyserver.AuditFilter{Principal: &two}, keyserver.AuditPage{Entries: []keyserver.AuditEntry{all[1], all[3]}}},
+		"Operation": {"by operation", keyserver.AuditFilter{Operation: "login"}, keyserver.AuditPage{Entries: all[2:4]}},
+		"Since":     {"since is inclusive", keyserver.AuditFilter{Since: all[2].Time}, keyserver.AuditPage{Entries: all[2:4]}},
+		"Until":     {"until is exclusive", keyserver.AuditFilter{Until: all[2].Time}, keyserver.AuditPage{Entries: all[:2]}},
+		"Together": {"conditions add up", keyserver.AuditFilter{Operation: "login", Principal: &two, Reason: "badCredentials"},
+			keyserver.AuditPage{Entries: []keyserver.AuditEntry{}}},
+		"Limit": {"a full page names the next", keyserver.AuditFilter{Limit: 3}, keyserver.AuditPage{Entries: all[:3], Next: 3}},
+		"After": {"which starts behind it", keyserver.AuditFilter{Limit: 3, After: 3}, keyserver.AuditPage{Entries: all[3:]}},
+		"Exact": {"a page that is just full may be the last", keyserver.AuditFilter{Limit: 4}, keyserver.AuditPage{Entries: all}},
+		"Quote": {"a filter is data", keyserver.AuditFilter{Reason: "' OR 1=1 --"}, keyserver.AuditPage{Entries: []keyserver.AuditEntry{}}},
+	}
+	for name, tc := range cases {
+		got, err := s.AuditRows(t.Context(), tc.filter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s: %s: %s", name, tc.reason, diff)
+		}
+	}
+}
+
+func testAuditTampering(t *testing.T, make newDatabase) {
+	d := make(t)
+	s := d.open(t)
+	w := openWriter(t, s, audit.Options{})
+	for range 5 {
+		writeRows(t, w, row("hmacData", "", 1), row("hmacData", "aclDenied", 2))
+	}
+	closeWriter(t, w)
+	if report := verify(t, s); !report.Intact() || report.Rows != 10 || report.Chains != 1 {
+		t.Fatalf("an honest trail: %+v", report)
+	}
+	closeStore(t, s)
+
+	const copied = `time, operation, outcome, reason, system_id, principal_id, object, kind, request_id, filename, chain, position, hash, previous`
+	cases := map[string]struct {
+		reason string
+		tamper []string
+		undo   []string
+		want   audit.Finding
+	}{
+		"Content": {"one bit of one text", []string{`UPDATE audit SET object = 'objecu ü' WHERE seq = 4`}, []string{`UPDATE audit SET object = 'object ü' WHERE seq = 4`},
+			audit.Finding{Chain: 1, Position: 4, Seq: 4, Problem: "changed"}},
+		"Time": {"one bit of one number", []string{`UPDATE audit SET time = time + 1 WHERE seq = 4`}, []string{`UPDATE audit SET time = time - 1 WHERE seq = 4`},
+			audit.Finding{Chain: 1, Position: 4, Seq: 4, Problem: "changed"}},
+		"Moved": {"a place in the chain is content too", []string{`UPDATE audit SET position = 7 WHERE seq = 4`}, []string{`UPDATE audit SET position = 4 WHERE seq = 4`},
+			audit.Finding{Chain: 1, Position: 7, Seq: 4, Problem: "changed"}},
+		"Boundary": {"a byte that moves to the next text", []string{`UPDATE audit SET request_id = 'reques', filename = 'tfile' WHERE seq = 4`},
+			[]string{`UPDATE audit SET request_id = 'request', filename = 'file' WHERE seq = 4`},
+			audit.Finding{Chain: 1, Position: 4, Seq: 4, Problem: "changed"}},
+		"Removed": {"a row in the middle", []string{`CREATE TABLE aside AS SELECT * FROM audit WHERE seq = 4`, `DELETE FROM audit WHERE seq = 4`},
+			[]string{`INSERT INTO audit SELECT * FROM aside`, `DROP TABLE aside`},
+			audit.Finding{Chain: 1, Position: 4, Problem: "missing"}},
+		"Cut": {"the last row", []string{`CREATE TABLE aside AS SELECT * FROM audit WHERE seq = 10`, `DELETE FROM audit WHERE seq = 10`},
+			[]string{`INSERT INTO audit SELECT * FROM aside`, `DROP TABLE aside`},
+			audit.Finding{Chain: 1, Position: 10, Problem: "missing"}},
+		"Inserted": {"a copy at the end", []string{`INSERT INTO audit SELECT 11, ` + copied + ` FROM audit WHERE seq = 10`}, []string{`DELETE FROM audit WHERE seq = 11`},
+			audit.Finding{Chain: 1, Position: 10, Seq: 11, Problem: "inserted"}},
+		"Replaced": {"a copy in the place of another row", []string{`CREATE TABLE aside AS SELECT * FROM audit WHERE seq = 4`, `DELETE FROM audit WHERE seq = 4`,
+			`INSERT INTO audit SELECT 4, ` + copied + ` FROM audit WHERE seq = 3`},
+			[]string{`DELETE FROM audit WHERE seq = 4`, `INSERT INTO audit SELECT * FROM aside`, `DROP TABLE aside`},
+			audit.Finding{Chain: 1, Position: 3, Seq: 4, Problem: "changed"}},
+		"Head": {"a head put back", []string{`UPDATE audit_chains SET position = 9`}, []string{`UPDATE audit_chains SET position = 10`},
+			audit.Finding{Chain: 1, Position: 10, Seq: 10, Problem: "inserted"}},
+		"Chain": {"a chain taken away", []string{`CREATE TABLE aside AS SELECT * FROM audit_chains`, `CREATE TABLE aside_rows AS SELECT * FROM audit`,
+			`DELETE FROM audit_chains`, `DELETE FROM audit`},
+			[]string{`INSERT INTO audit_chains SELECT * FROM aside`, `INSERT INTO audit SELECT * FROM aside_rows`, `DROP TABLE aside`, `DROP TABLE aside_rows`},
+			audit.Finding{Problem: "missing"}},
+		"Short": {"a hash of the wrong length does not stop the search", []string{`CREATE TABLE aside AS SELECT * FROM audit WHERE seq = 4`, `UPDATE audit SET hash = id FROM roles WHERE seq = 4`},
+			[]string{`DELETE FROM audit WHERE seq = 4`, `INSERT INTO audit SELECT * FROM aside`, `DROP TABLE aside`},
+			audit.Finding{Chain: 1, Position: 4, Seq: 4, Problem: "changed"}},
+	}
+	d.tamper(t, `INSERT INTO roles (id, name, built_in) SELECT principal_id, 'eight bytes', 0 FROM audit WHERE seq = 1`)
+	for name, tc := range cases {
+		d.tamper(t, tc.tamper...)
+		report := readOnly(t, d)
+		if len(report.Findings) == 0 {
+			t.Errorf("%s: %s: not found", name, tc.reason)
+		} else {
+			got := report.Findings[0]
+			kind, rest, _ := strings.Cut(got.Problem, ": ")
+			if got.Problem = kind; got != tc.want || rest == "" {
+				t.Errorf("%s: %s: got %+v (%s), want %+v", name, tc.reason, got, rest, tc.want)
+			}
+		}
+		d.tamper(t, tc.undo...)
+		if report := readOnly(t, d); !report.Intact() {
+			t.Fatalf("%s: not undone: %+v", name, report)
+		}
+	}
+}
+
+func readOnly(t *testing.T, d database) audit.Report {
+	t.Helper()
+	s, err := sqlstore.OpenReadOnly(t.Context(), d.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeStore(t, s)
+	return verify(t, s)
+}
+
+func testAuditWhileServing(t *testing.T, make newDatabase) {
+	d := make(t)
+	s := d.open(t)
+	defer closeStore(t, s)
+	w := openWriter(t, s, audit.Options{})
+	defer closeWriter(t, w)
+	stop := newSignal()
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := w.Write(context.Background(), row("hmacData", "", 1)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 5 {
+		if report := readOnly(t, d); !report.Intact() {
+			t.Errorf("a trail that grows is intact: %+v", report)
+		}
+	}
+	close(stop)
+	wg.Wait()
+	if report := verify(t, s); !report.Intact() || report.Rows == 0 {
+		t.Errorf("at the end: %+v", report)
+	}
+}
+
+// testAuditChains: a chain has one writer at a time, and the next continues it.
+func testAuditChains(t *testing.T, make newDatabase) {
+	d := make(t)
+	s := d.open(t)
+	defer closeStore(t, s)
+	for round := range int64(2) {
+		w := openWriter(t, s, audit.Options{})
+		writeRows(t, w, row("hmacData", "", 1))
+		if second, err := s.ClaimChain(t.Context()); err == nil {
+			head, err := second.Head(t.Context())
+			if err != nil || head.Chain == 1 {
+				t.Errorf("chain 1 has its writer: got %+v, %v", head, err)
+			}
+			if err := second.Release(); err != nil {
+				t.Error(err)
+			}
+		}
+		closeWriter(t, w)
+		snapshot, err := s.AuditSnapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if snapshot.LastSeq != round+1 || snapshot.Heads[0].Position != round+1 {
+			t.Errorf("round %d continues the chain: %+v", round, snapshot)
+		}
+	}
+	chain, err := s.ClaimChain(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer chain.Release() //nolint:errcheck // the store goes with it
+	err = chain.Append(t.Context(), audit.Head{Chain: 1}, []keyserver.AuditEntry{row("hmacData", "", 1)},
+		func(int64) audit.Head { return audit.Head{Chain: 1, Position: 1} })
+	if err == nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("an append behind a head that is gone: %v", err)
+	}
+	if report := verify(t, s); !report.Intact() {
+		t.Errorf("it leaves nothing: %+v", report)
+	}
+}

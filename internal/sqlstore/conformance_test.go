@@ -1,0 +1,812 @@
+package sqlstore_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// deadline is far longer than anything here takes.
+const deadline = 20 * time.Second
+
+// database is an empty place for a store, and a way around it.
+type database struct {
+	config sqlstore.Config
+	driver string // of database/sql
+	source string
+}
+
+// newDatabase makes one for a test.
+type newDatabase func(t testing.TB) database
+
+func inDirectory(t testing.TB) database {
+	dir := t.TempDir()
+	file := url.URL{Scheme: "file", OmitHost: true, Path: filepath.Join(dir, "keyserver.db"), RawQuery: "_busy_timeout=10000"}
+	return database{config: sqlstore.Config{Dir: dir}, driver: "sqlite", source: file.String()}
+}
+
+func onServer(t testing.TB) database {
+	u := pgtest.Database(t)
+	return database{config: sqlstore.Config{URL: u}, driver: "pgx", source: u}
+}
+
+// tamper runs statements that no store would.
+func (d database) tamper(t testing.TB, statements ...string) {
+	t.Helper()
+	db, err := sql.Open(d.driver, d.source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for _, s := range statements {
+		if _, err := db.ExecContext(t.Context(), s); err != nil {
+			t.Fatalf("%s: %v", s, err)
+		}
+	}
+}
+
+func (d database) open(t testing.TB) *sqlstore.Store {
+	t.Helper()
+	s, err := sqlstore.Open(t.Context(), d.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func openStore(t testing.TB, make newDatabase) *sqlstore.Store {
+	t.Helper()
+	s := make(t).open(t)
+	t.Cleanup(func() { closeStore(t, s) })
+	return s
+}
+
+func closeStore(t testing.TB, s *sqlstore.Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestConformance holds both databases to one behaviour.
+func TestConformance(t *testing.T) {
+	for name, make := range map[string]newDatabase{"SQLite": inDirectory, "PostgreSQL": onServer} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for name, test := range map[string]func(*testing.T, newDatabase){
+				"Refusals":           testRefusals,
+				"FailedTransaction":  testFailedTransaction,
+				"OtherVersions":      testOtherVersions,
+				"ForeignDatabase":    testForeignDatabase,
+				"ReadOnly":           testReadOnly,
+				"Settings":           testSettings,
+				"Principals":         testPrincipals,
+				"Roles":              testRoles,
+				"Keys":               testKeys,
+				"ACLs":               testACLs,
+				"UsageLimit":         testUsageLimit,
+				"TrustedCAs":         testTrustedCAs,
+				"Sessions":           testSessions,
+				"Changes":            testChanges,
+				"ChangesInOrder":     testChangesInOrder,
+				"ChangesPruned":      testChangesPruned,
+				"AuditFilters":       testAuditFilters,
+				"AuditTampering":     testAuditTampering,
+				"AuditWhileServing":  testAuditWhileServing,
+				"AuditOneOwner":      testAuditChains,
+				"SurvivesReopening":  testReopen,
+				"ConcurrentFirstUse": testEnsureSetting,
+			} {
+				t.Run(name, func(t *testing.T) { test(t, make) })
+			}
+		})
+	}
+}
+
+// Things to store.
+
+func id(n uint64) keyserver.ID { return keyserver.IDFromUint64(n) }
+
+func ids(numbers ...uint64) []keyserver.ID {
+	list := []keyserver.ID{}
+	for _, n := range numbers {
+		list = append(list, id(n))
+	}
+	return list
+}
+
+func ref(n uint64) keyserver.PrincipalRef { return keyserver.PrincipalRef{System: 1, ID: id(n)} }
+
+func at(microseconds int64) time.Time {
+	return time.UnixMicro(1_800_000_000_000_000 + microseconds).UTC()
+}
+
+func principal(n uint64, name string) keyserver.Principal {
+	return keyserver.Principal{
+		ID: id(n), System: 4294967295, Type: keyserver.PasswordPrincipal, Name: name,
+		Flags: keyserver.FlagEnable | 1<<31, Roles: ids(), Groups: ids(),
+	}
+}
+
+func role(n uint64, name string, operations ...uint64) keyserver.Role {
+	return keyserver.Role{ID: id(n), Name: name, Operations: ids(operations...)}
+}
+
+func key(n uint64) sqlstore.KeyRecord {
+	return sqlstore.KeyRecord{
+		ID: id(n), Algorithm: keyserver.HMACSHA384, KeyBytes: 48, Wrapped: []byte{0, 1, 0xff}, ACL: id(n + 1000), CreatedAt: at(7),
+	}
+}
+
+func entry(n uint64, who uint64) keyserver.ACLEntry {
+	return keyserver.ACLEntry{
+		ID: id(n), Principal: ref(who), Rights: keyserver.AllRights, MaxUsage: keyserver.NoUsageLimit, UserRight: -3,
+		Start: keyserver.Stamp{1}, End: keyserver.Stamp{255, 254, 0, 0, 0, 0, 0, 1},
+	}
+}
+
+func ca(n uint64, der string) keyserver.Certificate {
+	return keyserver.Certificate{
+		ID: id(n), Status: keyserver.StatusCA, Subject: "/CN=ü", Issuer: "/CN=ü", KeyType: "EC P-384", Serial: []byte{0, 9},
+		NotBefore: at(0), NotAfter: at(1), DER: []byte(der),
+	}
+}
+
+func session(n uint64) sqlstore.SessionRecord {
+	return sqlstore.SessionRecord{
+		ID: id(n), Hash: [32]byte{byte(n), 31: 1}, Principal: ref(9), Kind: keyserver.PasswordSession,
+		CreatedAt: at(0), LastUsedAt: at(0), ExpiresAt: at(1000), BoundKey: "thumbprint",
+	}
+}
+
+// update runs writes that have to succeed.
+func update(t testing.TB, s *sqlstore.Store, writes ...func(context.Context, *sqlstore.Tx) error) {
+	t.Helper()
+	if err := tryUpdate(t, s, writes...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tryUpdate(t testing.TB, s *sqlstore.Store, writes ...func(context.Context, *sqlstore.Tx) error) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	return s.Update(ctx, func(tx *sqlstore.Tx) error {
+		for _, write := range writes {
+			if err := write(ctx, tx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+type write = func(context.Context, *sqlstore.Tx) error
+
+func insertPrincipal(p keyserver.Principal, hash string) write {
+	return func(ctx context.Context, tx *sqlstore.Tx) error { return tx.InsertPrincipal(ctx, p, hash) }
+}
+
+func insertRole(r keyserver.Role) write {
+	return func(ctx context.Context, tx *sqlstore.Tx) error { return tx.InsertRole(ctx, r) }
+}
+
+func insertKey(k sqlstore.KeyRecord, owner keyserver.ACLEntry) write {
+	return func(ctx context.Context, tx *sqlstore.Tx) error { return tx.InsertKey(ctx, k, owner) }
+}
+
+func insertCA(c keyserver.Certificate) write {
+	return func(ctx context.Context, tx *sqlstore.Tx) error { return tx.InsertTrustedCA(ctx, c) }
+}
+
+func insertSession(s sqlstore.SessionRecord) write {
+	return func(ctx context.Context, tx *sqlstore.Tx) error { return tx.InsertSession(ctx, s) }
+}
+
+func testRefusals(t *testing.T, make newDatabase) {
+	s := openStore(t, make)
+	update(t, s,
+		insertRole(role(10, "operators", 1)),
+		insertPrincipal(principal(20, "alice"), "hash"),
+		insertPrincipal(keyserver.Principal{ID: id(21), Type: keyserver.GroupPrincipal, Name: "group", Groups: ids()}, ""),
+		insertKey(key(30), entry(40, 20)),
+		insertCA(ca(50, "der")),
+		insertSession(session(60)),
+		func(ctx context.Context, tx *sqlstore.Tx) error { return tx.AddGroupMember(ctx, id(21), id(20)) },
+	)
+	name := "operators"
+	writes := map[string]struct {
+		reason string
+		write  write
+		want   error
+	}{
+		"PrincipalID":    {"an id names one principal", insertPrincipal(principal(20, "bob"), ""), sqlstore.ErrDuplicate},
+		"PrincipalName":  {"a name is taken within its type", insertPrincipal(principal(22, "alice"), ""), sqlstore.ErrDuplicate},
+		"PrincipalRole":  {"a principal cannot hold a role that is not there", insertPrincipal(keyserver.Principal{ID: id(22), Name: "bob", Roles: ids(11)}, ""), sqlstore.ErrNotFound},
+		"PrincipalGroup": {"nor be in a group that is not there", insertPrincipal(keyserver.Principal{ID: id(22), Name: "bob", Groups: ids(11)}, ""), sqlstore.ErrNotFound},
+		"RolesOfNobody": {"roles belong to somebody", func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.SetPrincipalRoles(ctx, id(99), ids(10))
+		}, sqlstore.ErrNotFound},
+		"MissingRole": {"a principal cannot be given a role that is not there", func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.SetPrincipalRoles(ctx, id(20), ids(99))
+		}, sqlstore.ErrNotFound},
+		"FlagsOfNobody": {"flags belong to somebody", func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.SetPrincipalFlags(ctx, id(99), 1)
+		}, sqlstore.ErrNotFound},
+		"MemberTwice": {"a member is in a group once", func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.AddGroupMember(ctx, id(21), id(20))
+		}, sqlstore.ErrDuplicate},
+		"MissingMember": {"a member exists", func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.AddGroupMember(ctx, id(21), id(99))
+		}, sqlstore.ErrNotFound},
+		"NoMember": {"only a member can leave", func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.RemoveGroupMember(ctx, id(20), id(21))
+		}, sqlstore.ErrNotFound},
+		"RoleID":   {"an id names one role", insertRole(role(10, "others")), sqlstore.ErrDuplicate},
+		"RoleName": {"a role's name is taken", insertRole(role(11, "operators")), sqlstore.ErrDuplicate},
+		"RoleRenamed": {"also for another role", func(ctx context.Context, tx *sqlstore.Tx) error {
+			if err := tx.InsertRole(ctx, role(11, "others")); err != nil {
+				return err
+			}
+			return tx.UpdateRole(ctx, id(11), keyserver.RoleChange{Name: &name})
+		}, sqlstore.ErrDuplicate},
+		"RoleMissing": {"only a role can change", func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.UpdateRole(ctx, id(99), keyserver.RoleChange{})
+		}, sqlstore.ErrNotFound},
+		"RoleGone": {"only a role can go", func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteRole(ctx, id(99)) }, sqlstore.ErrNotFound},
+		"KeyID":    {"an id names one key", insertKey(key(30), entry(41, 20)), sqlstore.ErrDuplicate},
+		"EntryOfNoList": {"an entry is in a list", func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.PutACLEntry(ctx, entry(41, 20))
+		}, sqlstore.ErrNotFound},
+		"EntryMissing": {"only an entry can go", func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.DeleteACLEntry(ctx, key(30).ACL, ref(99))
+		}, sqlstore.ErrNotFound},
+		"EntryListMissing": {"and only from a list", func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.DeleteACLEntry(ctx, id(99), ref(20))
+		}, sqlstore.ErrNotFound},
+		"EntryUnused": {"only an entry can be used", func(ctx context.Context, tx *sqlstore.Tx) error {
+			_, err := tx.UseACLEntry(ctx, id(99))
+			return err
+		}, sqlstore.ErrNotFound},
+		"CAID":      {"an id names one CA", insertCA(ca(50, "other")), sqlstore.ErrDuplicate},
+		"CATwice":   {"a certificate is trusted once", insertCA(ca(51, "der")), sqlstore.ErrDuplicate},
+		"CAMissing": {"only a CA can go", func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteTrustedCA(ctx, id(99)) }, sqlstore.ErrNotFound},
+		"SessionID": {"an id names one session", insertSession(sqlstore.SessionRecord{ID: id(60), Hash: [32]byte{9}}), sqlstore.ErrDuplicate},
+		"SessionHash": {"so does a hash", insertSession(sqlstore.SessionRecord{ID: id(61), Hash: session(60).Hash}),
+			sqlstore.ErrDuplicate},
+		"SessionMissing": {"only a session can end", func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteSession(ctx, id(99)) }, sqlstore.ErrNotFound},
+	}
+	before, err := s.ChangeHead(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range writes {
+		if err := tryUpdate(t, s, tc.write); !errors.Is(err, tc.want) {
+			t.Errorf("%s: %s: got %v, want %v", name, tc.reason, err, tc.want)
+		}
+	}
+	if after, err := s.ChangeHead(t.Context()); err != nil || after != before {
+		t.Errorf("refused writes must leave no change: head went from %d to %d, %v", before, after, err)
+	}
+
+	ctx := t.Context()
+	reads := map[string]func() error{
+		"Setting":         func() error { _, err := s.Setting(ctx, "none"); return err },
+		"Principal":       func() error { _, err := s.Principal(ctx, id(99)); return err },
+		"PrincipalByName": func() error { _, err := s.PrincipalByName(ctx, keyserver.GroupPrincipal, "alice"); return err },
+		"PasswordHash":    func() error { _, err := s.PasswordHash(ctx, id(99)); return err },
+		"NoPassword":      func() error { _, err := s.PasswordHash(ctx, id(21)); return err },
+		"Role":            func() error { _, err := s.Role(ctx, id(99)); return err },
+		"Key":             func() error { _, err := s.Key(ctx, id(99)); return err },
+		"ACL":             func() error { _, err := s.ACL(ctx, id(99)); return err },
+		"TrustedCA":       func() error { _, err := s.TrustedCA(ctx, id(99)); return err },
+		"Session":         func() error { _, err := s.Session(ctx, [32]byte{99}); return err },
+	}
+	for name, read := range reads {
+		if err := read(); !errors.Is(err, sqlstore.ErrNotFound) {
+			t.Errorf("%s: got %v, want ErrNotFound", name, err)
+		}
+	}
+}
+
+func testFailedTransaction(t *testing.T, make newDatabase) {
+	s := openStore(t, make)
+	boom := errors.New("boom")
+	cancelled, cancel := context.WithCancel(t.Context())
+	cases := map[string]struct {
+		reason string
+		run    func() error
+		want   error
+	}{
+		"Error": {"what fn refuses is undone", func() error {
+			return s.Update(t.Context(), func(tx *sqlstore.Tx) error {
+				return errors.Join(tx.InsertRole(t.Context(), role(1, "a")), boom)
+			})
+		}, boom},
+		"Swallowed": {"a failed statement cannot be passed over", func() error {
+			return s.Update(t.Context(), func(tx *sqlstore.Tx) error {
+				_ = tx.InsertRole(t.Context(), role(1, "a"))
+				_ = tx.InsertRole(t.Context(), role(1, "b"))
+				return nil
+			})
+		}, sqlstore.ErrDuplicate},
+		"Panic": {"a panic is no commit", func() (err error) {
+			defer func() {
+				if recover() != nil {
+					err = boom
+				}
+			}()
+			return s.Update(t.Context(), func(tx *sqlstore.Tx) error {
+				_ = tx.InsertRole(t.Context(), role(1, "a"))
+				panic("boom")
+			})
+		}, boom},
+		"Cancelled": {"nor is a context that ended within", func() error {
+			return s.Update(cancelled, func(tx *sqlstore.Tx) error {
+				err := tx.InsertRole(cancelled, role(1, "a"))
+				cancel()
+				return err
+			})
+		}, context.Canceled},
+		"Before": {"or before", func() error {
+			return s.Update(cancelled, func(tx *sqlstore.Tx) error { return tx.InsertRole(cancelled, role(1, "a")) })
+		}, context.Canceled},
+	}
+	for _, name := range []string{"Error", "Swallowed", "Panic", "Cancelled", "Before"} {
+		tc := cases[name]
+		if err := tc.run(); !errors.Is(err, tc.want) {
+			t.Errorf("%s: %s: got %v, want %v", name, tc.reason, err, tc.want)
+		}
+		if _, err := s.Role(t.Context(), id(1)); !errors.Is(err, sqlstore.ErrNotFound) {
+			t.Errorf("%s: %s: the write is there (%v)", name, tc.reason, err)
+		}
+	}
+	update(t, s, insertRole(role(1, "a"))) // and the store still works
+}
+
+func testOtherVersions(t *testing.T, make newDatabase) {
+	cases := map[string]struct {
+		reason string
+		tamper string
+		want   error
+		ro     error
+	}{
+		"Newer": {"a newer version may mean anything", `INSERT INTO keyserver_schema (version_id, is_applied) VALUES (999, true)`, sqlstore.ErrNewerVersion, sqlstore.ErrNewerVersion},
+		"Older": {"reading alone does not migrate", `DELETE FROM keyserver_schema WHERE version_id = (SELECT max(version_id) FROM keyserver_schema)`, nil, sqlstore.ErrOlderVersion},
+	}
+	for name, tc := range cases {
+		d := make(t)
+		closeStore(t, d.open(t))
+		d.tamper(t, tc.tamper)
+		if s, err := sqlstore.OpenReadOnly(t.Context(), d.config); !errors.Is(err, tc.ro) {
+			t.Errorf("%s: %s: reading only: got %v, want %v", name, tc.reason, err, tc.ro)
+			if s != nil {
+				closeStore(t, s)
+			}
+		}
+		if tc.want == nil {
+			continue
+		}
+		if _, err := sqlstore.Open(t.Context(), d.config); !errors.Is(err, tc.want) {
+			t.Errorf("%s: %s: got %v, want %v", name, tc.reason, err, tc.want)
+		}
+	}
+}
+
+func testForeignDatabase(t *testing.T, make newDatabase) {
+	d := make(t)
+	if d.driver == "sqlite" {
+		d.tamper(t, `CREATE TABLE theirs (n INTEGER)`)
+	} else {
+		d.tamper(t, `CREATE TABLE theirs (n INTEGER)`, `CREATE TABLE goose_db_version (n INTEGER)`)
+	}
+	if _, err := sqlstore.Open(t.Context(), d.config); !errors.Is(err, sqlstore.ErrForeign) {
+		t.Errorf("got %v, want ErrForeign", err)
+	}
+	if _, err := sqlstore.OpenReadOnly(t.Context(), d.config); !errors.Is(err, sqlstore.ErrForeign) {
+		t.Errorf("reading only: got %v, want ErrForeign", err)
+	}
+	d.tamper(t, `INSERT INTO theirs VALUES (1)`)
+}
+
+func testReadOnly(t *testing.T, make newDatabase) {
+	d := make(t)
+	if _, err := sqlstore.OpenReadOnly(t.Context(), d.config); err == nil {
+		t.Error("there is nothing to read yet")
+	}
+	s := d.open(t)
+	defer closeStore(t, s)
+	update(t, s, insertRole(role(1, "a", 7)))
+	ro, err := sqlstore.OpenReadOnly(t.Context(), d.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeStore(t, ro)
+	if got, err := ro.Role(t.Context(), id(1)); err != nil || got.Name != "a" {
+		t.Errorf("beside a server: got %v, %v", got, err)
+	}
+	if err := ro.Update(t.Context(), func(*sqlstore.Tx) error { return nil }); err == nil {
+		t.Error("Update must be refused")
+	}
+	if _, err := ro.ClaimChain(t.Context()); err == nil {
+		t.Error("ClaimChain must be refused")
+	}
+}
+
+func testSettings(t *testing.T, make newDatabase) {
+	s := openStore(t, make)
+	for _, want := range [][]byte{{1, 0, 2}, {}, {3}} {
+		update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error { return tx.PutSetting(ctx, "a", want) })
+		got, err := s.Setting(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+func testEnsureSetting(t *testing.T, make newDatabase) {
+	s := openStore(t, make)
+	var wg sync.WaitGroup
+	var got [8][]byte
+	for i := range got {
+		wg.Go(func() {
+			var err error
+			got[i], err = s.EnsureSetting(t.Context(), "a", func(context.Context) ([]byte, error) { return []byte{byte(i)}, nil })
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, value := range got {
+		if diff := cmp.Diff(got[0], value); diff != "" {
+			t.Errorf("all must get the value that one of them made: %s", diff)
+		}
+	}
+}
+
+func testPrincipals(t *testing.T, make newDatabase) {
+	s := openStore(t, make)
+	alice := principal(20, "alice")
+	update(t, s,
+		insertRole(role(10, "a")), insertRole(role(11, "b")),
+		insertPrincipal(keyserver.Principal{ID: id(30), Type: keyserver.GroupPrincipal, Name: "alice"}, ""),
+		insertPrincipal(keyserver.Principal{ID: id(31), Type: keyserver.GroupPrincipal, Name: "g2"}, ""),
+	)
+	alice.Roles, alice.Groups = ids(11, 10, 10), ids(31)
+	update(t, s, insertPrincipal(alice, "the hash"))
+	alice.Roles = ids(10, 11) // sorted, once
+	check := func(reason string) {
+		t.Helper()
+		byID, err := s.Principal(t.Context(), alice.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		byName, err := s.PrincipalByName(t.Context(), keyserver.PasswordPrincipal, "alice")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(alice, byID); diff != "" {
+			t.Errorf("%s: by id: %s", reason, diff)
+		}
+		if diff := cmp.Diff(alice, byName); diff != "" {
+			t.Errorf("%s: by name: %s", reason, diff)
+		}
+	}
+	check("as inserted")
+	if hash, err := s.PasswordHash(t.Context(), alice.ID); err != nil || hash != "the hash" {
+		t.Errorf("password hash: got %q, %v", hash, err)
+	}
+	alice.Roles, alice.Groups, alice.Flags = ids(), ids(30, 31), 0
+	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
+		err := errors.Join(tx.SetPrincipalRoles(ctx, alice.ID, nil), tx.SetPrincipalFlags(ctx, alice.ID, 0),
+			tx.AddGroupMember(ctx, id(30), alice.ID))
+		inside, readErr := tx.Principal(ctx, alice.ID)
+		if diff := cmp.Diff(alice, inside); diff != "" {
+			t.Errorf("a transaction sees its own writes: %s", diff)
+		}
+		return errors.Join(err, readErr)
+	})
+	check("as changed")
+	alice.Groups = ids(31)
+	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error { return tx.RemoveGroupMember(ctx, id(30), alice.ID) })
+	check("out of a group")
+}
+
+func testRoles(t *testing.T, make newDatabase) {
+	s := openStore(t, make)
+	builtIn := role(1, "Administrator", 0x101, 0xffff_ffff_ffff_ffff)
+	builtIn.BuiltIn = true
+	holder, other := principal(20, "holder"), principal(21, "other")
+	holder.Roles, other.Roles = ids(2), ids(1)
+	update(t, s, insertRole(role(2, "empty")), insertRole(builtIn), insertPrincipal(holder, ""), insertPrincipal(other, ""))
+	want := []keyserver.Role{builtIn, role(2, "empty")}
+	check := func(reason string) {
+		t.Helper()
+		got, err := s.Roles(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", reason, diff)
+		}
+		for _, r := range want {
+			one, err := s.Role(t.Context(), r.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(r, one); diff != "" {
+				t.Errorf("%s: %s", reason, diff)
+			}
+		}
+	}
+	check("as inserted")
+	if n, err := s.RoleHolders(t.Context(), id(2)); n != 1 || err != nil {
+		t.Errorf("holders: got %d, %v", n, err)
+	}
+	name := "renamed"
+	want[1] = role(2, name, 5, 6)
+	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
+		return errors.Join(tx.UpdateRole(ctx, id(2), keyserver.RoleChange{Operations: ids(6, 5, 6)}),
+			tx.UpdateRole(ctx, id(2), keyserver.RoleChange{Name: &name}))
+	})
+	check("each part alone")
+	want[1] = role(2, name)
+	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
+		return tx.UpdateRole(ctx, id(2), keyserver.RoleChange{Operations: ids()})
+	})
+	check("an empty set removes every operation")
+
+	before, err := s.ChangeHead(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = want[:1]
+	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteRole(ctx, id(2)) })
+	check("deleted")
+	if p, err := s.Principal(t.Context(), holder.ID); err != nil || len(p.Roles) != 0 {
+		t.Errorf("a deleted role is taken from its holders: %v, %v", p, err)
+	}
+	page, err := s.Changes(t.Context(), before, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]keyserver.Change{
+		{Seq: before + 1, Kind: keyserver.ChangeRole, ID: id(2), Action: keyserver.Deleted},
+		{Seq: before + 2, Kind: keyserver.ChangePrincipal, ID: holder.ID, Action: keyserver.Updated},
+	}, page.Changes); diff != "" {
+		t.Errorf("the role and each holder changed, and nobody else: %s", diff)
+	}
+}
+
+func testKeys(t *testing.T, make newDatabase) {
+	s := openStore(t, make)
+	want := key(30)
+	update(t, s, insertKey(want, entry(40, 20)))
+	got, err := s.Key(t.Context(), want.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
+		if text := fmt.Sprintf(verb, got); text != "key "+want.ID.Hex()+" (HMAC-SHA384)" {
+			t.Errorf("%s shows %s", verb, text)
+		}
+	}
+}
+
+func testACLs(t *testing.T, make newDatabase) {
+	s := openStore(t, make)
+	owner, second, third := entry(40, 20), entry(41, 5), entry(42, 5)
+	third.Principal.System = 0
+	update(t, s, insertKey(key(30), owner), insertKey(key(31), entry(43, 20)))
+	owner.ACL, second.ACL, third.ACL = key(30).ACL, key(30).ACL, key(30).ACL
+	want := keyserver.ACL{ID: key(30).ACL, Entries: []keyserver.ACLEntry{third, second, owner}}
+	put := func(e keyserver.ACLEntry) write {
+		return func(ctx context.Context, tx *sqlstore.Tx) error { return tx.PutACLEntry(ctx, e) }
+	}
+	update(t, s, put(second), put(third))
+	check := func(reason string) {
+		t.Helper()
+		got, err := s.ACL(t.Context(), id(30))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", reason, diff)
+		}
+	}
+	check("sorted by principal")
+	replaced := second
+	replaced.ID, replaced.Rights, replaced.MaxUsage, replaced.Start, replaced.End = id(49), keyserver.Read, 3, keyserver.Stamp{}, keyserver.Stamp{}
+	update(t, s, put(replaced))
+	replaced.ID = second.ID
+	want.Entries[1] = replaced
+	check("replaced, its id kept")
+	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
+		return errors.Join(tx.DeleteACLEntry(ctx, want.ID, third.Principal), tx.DeleteACLEntry(ctx, want.ID, owner.Principal),
+			tx.DeleteACLEntry(ctx, want.ID, second.Principal))
+	})
+	want.Entries = []keyserver.ACLEntry{}
+	check("a list may be empty")
+}
+
+func testUsageLimit(t *testing.T, make newDatabase) {
+	s := openStore(t, make)
+	limited := entry(40, 20)
+	limited.MaxUsage = 7
+	update(t, s, insertKey(key(30), limited), insertKey(key(31), entry(41, 20)))
+	before, err := s.ChangeHead(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var allowed atomic.Int64
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			err := tryUpdate(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
+				ok, err := tx.UseACLEntry(ctx, id(40))
+				if ok {
+					allowed.Add(1)
+				}
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := allowed.Load(); n != 7 {
+		t.Errorf("an entry good for 7 grants gave %d", n)
+	}
+	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
+		if ok, err := tx.UseACLEntry(ctx, id(41)); !ok || err != nil {
+			return fmt.Errorf("an entry without a limit is always good: %v, %w", ok, err)
+		}
+		return nil
+	})
+	acl, err := s.ACL(t.Context(), id(31))
+	if err != nil || acl.Entries[0].Used != 0 {
+		t.Errorf("it is not counted: %+v, %v", acl, err)
+	}
+	page, err := s.Changes(t.Context(), before, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]keyserver.Change{{Seq: before + 1, Kind: keyserver.ChangeKey, ID: id(30), Action: keyserver.Updated}}, page.Changes); diff != "" {
+		t.Errorf("only the grant that uses the entry up is a change: %s", diff)
+	}
+}
+
+func testTrustedCAs(t *testing.T, make newDatabase) {
+	s := openStore(t, make)
+	// PostgreSQL cannot index a value as long as this.
+	long := string(noise(16384))
+	want := []keyserver.Certificate{ca(50, "a"), ca(51, long)}
+	update(t, s, insertCA(want[1]), insertCA(want[0]))
+	got, err := s.TrustedCAs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	one, err := s.TrustedCA(t.Context(), id(51))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want[1], one); diff != "" {
+		t.Error(diff)
+	}
+	remove := func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteTrustedCA(ctx, id(50)) }
+	update(t, s, remove, insertCA(ca(52, "a"))) // gone, so it may come back
+	if err := tryUpdate(t, s, remove); !errors.Is(err, sqlstore.ErrNotFound) {
+		t.Errorf("removed twice: %v", err)
+	}
+}
+
+// noise is bytes that do not compress well.
+func noise(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i * i >> 3)
+	}
+	return b
+}
+
+func testSessions(t *testing.T, make newDatabase) {
+	s := openStore(t, make)
+	want := session(60)
+	expired, idle := session(61), session(62)
+	expired.ExpiresAt = at(500)
+	idle.LastUsedAt = at(-1000)
+	update(t, s, insertSession(want), insertSession(expired), insertSession(idle))
+	check := func(reason string) {
+		t.Helper()
+		got, err := s.Session(t.Context(), want.Hash)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", reason, diff)
+		}
+	}
+	check("as inserted")
+	if text := fmt.Sprintf("%+v", want); text != "session "+want.ID.Hex()+" of 1/9" {
+		t.Errorf("a session shows %s", text)
+	}
+	touch := func(when time.Time) write {
+		return func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.TouchSessions(ctx, map[keyserver.ID]time.Time{want.ID: when, id(99): when})
+		}
+	}
+	want.LastUsedAt = at(400)
+	update(t, s, touch(at(400)))
+	check("touched")
+	update(t, s, touch(at(300)))
+	check("never back in time")
+
+	now, window := at(500), 600*time.Microsecond
+	if n, err := s.SessionCount(t.Context(), now, window); n != 1 || err != nil {
+		t.Errorf("alive are those neither expired nor idle: got %d, %v", n, err)
+	}
+	for _, step := range []int{1, 1, 0} {
+		update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
+			n, err := tx.DeleteExpiredSessions(ctx, now, window, 1)
+			if n != step {
+				t.Errorf("removed %d, want %d", n, step)
+			}
+			return err
+		})
+	}
+	check("the one that is alive stays")
+	before, err := s.ChangeHead(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteSession(ctx, want.ID) })
+	page, err := s.Changes(t.Context(), before, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]keyserver.Change{{Seq: 1, Kind: keyserver.ChangeSession, ID: want.ID, Action: keyserver.Deleted}}, page.Changes); diff != "" {
+		t.Errorf("of sessions, only an end that comes early is a change: %s", diff)
+	}
+}
+
+func testReopen(t *testing.T, make newDatabase) {
+	d := make(t)
+	s := d.open(t)
+	update(t, s, insertRole(role(1, "a")))
+	closeStore(t, s)
+	s = d.open(t)
+	defer closeStore(t, s)
+	if _, err := s.Role(t.Context(), id(1)); err != nil {
+		t.Error(err)
+	}
+	if err := s.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := s.Current(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
