@@ -47,6 +47,7 @@ document = go run -trimpath . $(2) > bin/$(notdir $(1)).tmp && mkdir -p $(dir $(
 .PHONY: generate
 generate: bin/controller-gen ## Regenerate deep copies and documents from the code
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
+	$(call document,docs/openapi.json,openapi)
 
 .PHONY: manifests
 manifests: bin/controller-gen ## Regenerate CRDs and RBAC from the markers in the code
