@@ -1,0 +1,450 @@
+package controllers
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+)
+
+// How long an outcome may take on a busy machine, and how long "never" is.
+const (
+	eventually = 30 * time.Second
+	never      = 1500 * time.Millisecond
+)
+
+var (
+	kube  client.Client
+	shown *stage // the key server that most cases share
+)
+
+func TestControllers(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "controllers")
+}
+
+var _ = BeforeSuite(func(ctx context.Context) {
+	SetDefaultEventuallyTimeout(eventually)
+	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
+	SetDefaultConsistentlyDuration(never)
+	ctrl.SetLogger(GinkgoLogr)
+	var cfg *rest.Config
+	cfg, kube = startControlPlane()
+	startManager(cfg)
+	shown = newStage(ctx)
+})
+
+// startControlPlane runs a kube-apiserver with the CRDs until the spec ends.
+func startControlPlane() (*rest.Config, client.Client) {
+	GinkgoHelper()
+	Expect(os.Getenv("KUBEBUILDER_ASSETS")).NotTo(BeEmpty(), "these tests need kube-apiserver and etcd: run make test")
+	environment := &envtest.Environment{
+		CRDDirectoryPaths:     []string{filepath.Join("..", "config", "crd", "bases")},
+		ErrorIfCRDPathMissing: true,
+	}
+	cfg, err := environment.Start()
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(environment.Stop)
+	cfg.QPS, cfg.Burst = 200, 400
+	c, err := client.New(cfg, client.Options{Scheme: newScheme()})
+	Expect(err).NotTo(HaveOccurred())
+	return cfg, c
+}
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
+	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
+	return scheme
+}
+
+// startManager runs the controllers until the spec ends.
+func startManager(cfg *rest.Config) {
+	GinkgoHelper()
+	skip := true
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme:  newScheme(),
+		Metrics: metricsserver.Options{BindAddress: "0"},
+		// The suite runs more than one manager in a process.
+		Controller: config.Controller{SkipNameValidation: &skip},
+	})
+	Expect(err).NotTo(HaveOccurred())
+	Expect(Setup(mgr, Options{Dial: meddle, timing: &timing{
+		ProbeMin: 100 * time.Millisecond, ProbeMax: 500 * time.Millisecond,
+		FeedWait: 30 * time.Second, PollEach: 300 * time.Millisecond,
+		RetryMin: 200 * time.Millisecond, RetryMax: 2 * time.Second,
+	}})).To(Succeed())
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(ctx) }()
+	DeferCleanup(func() {
+		stop()
+		Eventually(done).Should(Receive(BeNil()))
+	})
+}
+
+// stage is a running key server and the KeyServer that refers to it.
+type stage struct {
+	server *testserver.Server
+	name   string
+	*meddler
+}
+
+var stages atomic.Int32
+
+func newStage(ctx context.Context, change ...func(*v1alpha1.KeyServer)) *stage {
+	GinkgoHelper()
+	s := &stage{server: testserver.Start(GinkgoTB()), name: fmt.Sprintf("server-%d", stages.Add(1))}
+	s.meddler = meddlerOf(s.server.URL())
+	s.secret(ctx, testserver.AdminPassword)
+	ca := string(s.server.CA(GinkgoTB()))
+	ks := &v1alpha1.KeyServer{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name},
+		Spec: v1alpha1.KeyServerSpec{
+			URL: s.server.URL(), CABundle: &v1alpha1.CABundle{Inline: &ca},
+			Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.PasswordCredential{
+				SecretRef: v1alpha1.CredentialSecretReference{Namespace: "kube-system", Name: s.name},
+			}},
+		},
+	}
+	for _, c := range change {
+		c(ks)
+	}
+	Expect(kube.Create(ctx, ks)).To(Succeed())
+	return s
+}
+
+// secret writes the administrator's credentials.
+func (s *stage) secret(ctx context.Context, password string) {
+	GinkgoHelper()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: s.name}}
+	_, err := controllerutil.CreateOrUpdate(ctx, kube, secret, func() error {
+		secret.Data = map[string][]byte{"username": []byte(testserver.AdminName), "password": []byte(password)}
+		return nil
+	})
+	Expect(err).NotTo(HaveOccurred())
+}
+
+func (s *stage) admin() *apiclient.Client { return s.server.Admin(GinkgoTB()) }
+
+// trusted returns the certificateIds by fingerprint, as the key server has them.
+func (s *stage) trusted(ctx context.Context) map[string]string {
+	GinkgoHelper()
+	list, err := s.admin().TrustedCAs(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	ids := map[string]string{}
+	for _, ca := range list.TrustedCAs {
+		ids[fingerprintOf(ca.Certificate)] = certificateID(ca.Certificate)
+	}
+	return ids
+}
+
+func (s *stage) roles(ctx context.Context) map[string]schema.Role {
+	GinkgoHelper()
+	list, err := s.admin().Roles(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	byName := map[string]schema.Role{}
+	for _, r := range list.Roles {
+		byName[r.Name] = r
+	}
+	return byName
+}
+
+// operation returns the id of an operation by its name.
+func (s *stage) operation(ctx context.Context, name string) schema.HexID {
+	GinkgoHelper()
+	list, err := s.admin().Operations(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	for _, op := range list.Operations {
+		if op.Name == name {
+			return op.ID
+		}
+	}
+	Fail("no operation " + name)
+	return schema.HexID{}
+}
+
+// meddler stands between the controllers and one service. Left alone it only
+// counts.
+type meddler struct {
+	adds, removes, lists, writes atomic.Int32
+
+	mu      sync.Mutex
+	add     func(ctx context.Context, real API, der []byte) (schema.TrustedCAAdded, error)
+	changes func(ctx context.Context, real API, after int64, wait time.Duration) (schema.ChangePage, error)
+}
+
+var meddlers sync.Map
+
+func meddlerOf(url string) *meddler {
+	m, _ := meddlers.LoadOrStore(url, &meddler{})
+	return m.(*meddler)
+}
+
+// meddle is the Dial of the suite.
+func meddle(e Endpoint) (API, error) {
+	real, err := dialHTTP(e)
+	return &meddled{API: real, meddler: meddlerOf(e.BaseURL)}, err
+}
+
+func (m *meddler) onAdd(f func(context.Context, API, []byte) (schema.TrustedCAAdded, error)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.add = f
+}
+
+func (m *meddler) onChanges(f func(context.Context, API, int64, time.Duration) (schema.ChangePage, error)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.changes = f
+}
+
+type meddled struct {
+	API
+	*meddler
+}
+
+func (m *meddled) TrustedCAs(ctx context.Context) (schema.TrustedCAList, error) {
+	m.lists.Add(1)
+	return m.API.TrustedCAs(ctx)
+}
+
+func (m *meddled) AddTrustedCA(ctx context.Context, der []byte) (schema.TrustedCAAdded, error) {
+	m.adds.Add(1)
+	m.mu.Lock()
+	f := m.add
+	m.mu.Unlock()
+	if f != nil {
+		return f(ctx, m.API, der)
+	}
+	return m.API.AddTrustedCA(ctx, der)
+}
+
+func (m *meddled) RemoveTrustedCA(ctx context.Context, id string) (schema.TrustedCARemoved, error) {
+	m.removes.Add(1)
+	return m.API.RemoveTrustedCA(ctx, id)
+}
+
+func (m *meddled) Roles(ctx context.Context) (schema.RoleList, error) {
+	m.lists.Add(1)
+	return m.API.Roles(ctx)
+}
+
+func (m *meddled) CreateRole(ctx context.Context, name string, operations []string) (schema.RoleSaved, error) {
+	m.writes.Add(1)
+	return m.API.CreateRole(ctx, name, operations)
+}
+
+func (m *meddled) UpdateRole(ctx context.Context, id string, change schema.UpdateRoleRequest) (schema.RoleSaved, error) {
+	m.writes.Add(1)
+	return m.API.UpdateRole(ctx, id, change)
+}
+
+func (m *meddled) Changes(ctx context.Context, after int64, wait time.Duration) (schema.ChangePage, error) {
+	m.mu.Lock()
+	f := m.changes
+	m.mu.Unlock()
+	if f != nil {
+		return f(ctx, m.API, after, wait)
+	}
+	return m.API.Changes(ctx, after, wait)
+}
+
+// testCA is a certificate to trust.
+type testCA struct {
+	pem         string
+	der         []byte
+	fingerprint string
+}
+
+var serials atomic.Int64
+
+func newCA() testCA {
+	GinkgoHelper()
+	n := serials.Add(1)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	Expect(err).NotTo(HaveOccurred())
+	der, err := x509.CreateCertificate(rand.Reader, template(n), template(n), &key.PublicKey, key)
+	Expect(err).NotTo(HaveOccurred())
+	text := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	ca, err := parseCA([]byte(text))
+	Expect(err).NotTo(HaveOccurred())
+	return testCA{pem: text, der: der, fingerprint: ca.fingerprint}
+}
+
+func template(n int64) *x509.Certificate {
+	return &x509.Certificate{
+		SerialNumber: big.NewInt(n), Subject: pkix.Name{CommonName: fmt.Sprintf("Test CA %d", n)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+}
+
+var objects atomic.Int32
+
+// trustedCA makes a TrustedCA with an inline certificate, not yet applied.
+func (s *stage) trustedCA(ca testCA, change ...func(*v1alpha1.TrustedCA)) *v1alpha1.TrustedCA {
+	obj := &v1alpha1.TrustedCA{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("ca-%d", objects.Add(1))},
+		Spec:       v1alpha1.TrustedCASpec{Certificate: v1alpha1.CertificateSource{Inline: &ca.pem}},
+	}
+	obj.Spec.KeyServerRef.Name = s.name
+	for _, c := range change {
+		c(obj)
+	}
+	return obj
+}
+
+// role makes a Role, not yet applied.
+func (s *stage) role(name string, operations []string, change ...func(*v1alpha1.Role)) *v1alpha1.Role {
+	obj := &v1alpha1.Role{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("role-%d", objects.Add(1))},
+		Spec:       v1alpha1.RoleSpec{Operations: operations},
+	}
+	if name != "" {
+		obj.Spec.RoleName = &name
+	}
+	obj.Spec.KeyServerRef.Name = s.name
+	for _, c := range change {
+		c(obj)
+	}
+	return obj
+}
+
+// about is what a case expects of an object's Ready condition.
+type about struct {
+	Status  metav1.ConditionStatus
+	Reason  v1alpha1.Reason
+	Current bool // about the present generation
+	Message string
+}
+
+// readiness reads an object and returns its Ready condition.
+func readiness(ctx context.Context, obj client.Object) func() about {
+	return func() about {
+		if err := kube.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
+			return about{Message: err.Error()}
+		}
+		var all []metav1.Condition
+		switch o := obj.(type) {
+		case managed:
+			_, status := o.Managed()
+			all = status.Conditions
+		case *v1alpha1.KeyServer:
+			all = o.Status.Conditions
+		}
+		c := meta.FindStatusCondition(all, v1alpha1.ConditionReady)
+		if c == nil {
+			return about{}
+		}
+		return about{c.Status, v1alpha1.Reason(c.Reason), c.ObservedGeneration == obj.GetGeneration(), c.Message}
+	}
+}
+
+// beReady matches a Ready object whose message says something.
+func beReady(says string) OmegaMatcher {
+	return And(HaveField("Status", metav1.ConditionTrue), HaveField("Reason", v1alpha1.ReasonVerified),
+		HaveField("Current", true), HaveField("Message", ContainSubstring(says)))
+}
+
+// beUnready matches an object that is not ready for a reason.
+func beUnready(reason v1alpha1.Reason, says string) OmegaMatcher {
+	return And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", reason),
+		HaveField("Message", ContainSubstring(says)))
+}
+
+// apply creates the object and waits for what it comes to.
+func apply(ctx context.Context, obj client.Object, comes OmegaMatcher) {
+	GinkgoHelper()
+	Expect(kube.Create(ctx, obj)).To(Succeed())
+	Eventually(readiness(ctx, obj)).Should(comes)
+}
+
+// edit changes an object, whatever else changes it meanwhile.
+func edit[T client.Object](ctx context.Context, obj T, change func(T)) {
+	GinkgoHelper()
+	Eventually(func() error {
+		if err := kube.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
+			return err
+		}
+		change(obj)
+		return kube.Update(ctx, obj)
+	}).Should(Succeed())
+}
+
+func annotate(ctx context.Context, obj client.Object, name, value string) {
+	GinkgoHelper()
+	edit(ctx, obj, func(o client.Object) {
+		a := o.GetAnnotations()
+		if a == nil {
+			a = map[string]string{}
+		}
+		if a[name] = value; value == "" {
+			delete(a, name)
+		}
+		o.SetAnnotations(a)
+	})
+}
+
+// remove deletes an object and waits until it is gone.
+func remove(ctx context.Context, obj client.Object) {
+	GinkgoHelper()
+	Expect(kube.Delete(ctx, obj)).To(Succeed())
+	Eventually(gone(ctx, obj)).Should(BeTrue())
+}
+
+func gone(ctx context.Context, obj client.Object) func() bool {
+	return func() bool {
+		return apierrors.IsNotFound(kube.Get(ctx, client.ObjectKeyFromObject(obj), obj))
+	}
+}
+
+// eventsAbout returns the reasons of the events about an object.
+func eventsAbout(ctx context.Context, obj client.Object) func() []string {
+	return func() []string {
+		all := &eventsv1.EventList{}
+		if err := kube.List(ctx, all); err != nil {
+			return []string{err.Error()}
+		}
+		var reasons []string
+		for _, e := range all.Items {
+			if e.Regarding.UID == obj.GetUID() {
+				reasons = append(reasons, e.Reason)
+			}
+		}
+		return reasons
+	}
+}

@@ -1,0 +1,252 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+)
+
+var _ = Describe("TrustedCA", func() {
+	isTrusted := func(ctx context.Context, ca testCA) func() bool {
+		return func() bool { return shown.trusted(ctx)[ca.fingerprint] != "" }
+	}
+
+	Describe("refusals", func() {
+		It("leaves alone what exists where adoptionPolicy is Never", func(ctx context.Context) {
+			ca := newCA()
+			_, err := shown.admin().AddTrustedCA(ctx, ca.der)
+			Expect(err).NotTo(HaveOccurred())
+			obj := shown.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Spec.AdoptionPolicy = v1alpha1.AdoptNever })
+			apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "adoptionPolicy is Never"))
+			Expect(obj.Status.CertificateID).To(BeEmpty())
+			Expect(obj.Finalizers).To(BeEmpty())
+			remove(ctx, obj)
+			Expect(isTrusted(ctx, ca)()).To(BeTrue())
+		})
+
+		It("says which reference is missing, and goes on when it appears", func(ctx context.Context) {
+			ca := newCA()
+			obj := shown.trustedCA(ca, fromConfigMap("appears-later"))
+			apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, "ConfigMap default/appears-later does not exist"))
+			Expect(kube.Create(ctx, configMap("appears-later", "other", ca.pem))).To(Succeed())
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, `has no key "ca.crt"`))
+			edit(ctx, configMap("appears-later", "", ""), func(m *corev1.ConfigMap) { m.Data = map[string]string{"ca.crt": ca.pem} })
+			Eventually(readiness(ctx, obj)).Should(beReady("matched by certificate-body"))
+		})
+
+		It("never shows what a wrong reference names", func(ctx context.Context) {
+			secret := &corev1.Secret{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "not-a-certificate"},
+				StringData: map[string]string{"tls.key": "hunter2"},
+			}
+			Expect(kube.Create(ctx, secret)).To(Succeed())
+			obj := shown.trustedCA(newCA(), func(o *v1alpha1.TrustedCA) {
+				o.Spec.Certificate = v1alpha1.CertificateSource{SecretKeyRef: &v1alpha1.LocalKeyReference{Name: secret.Name, Key: "tls.key"}}
+			})
+			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, `key "tls.key" of Secret default/not-a-certificate is not a PEM block of type CERTIFICATE`))
+			Expect(fmt.Sprintf("%+v", obj)).NotTo(ContainSubstring("hunter2"))
+		})
+
+		It("of two that declare the same lets the older win, and the younger inherit", func(ctx context.Context) {
+			ca := newCA()
+			elder := shown.trustedCA(ca)
+			apply(ctx, elder, beReady(""))
+			time.Sleep(1100 * time.Millisecond) // creation times are kept to the second
+			younger := shown.trustedCA(ca)
+			apply(ctx, younger, beUnready(v1alpha1.ReasonConflict, "is claimed by TrustedCA default/"+elder.Name))
+
+			removes := shown.removes.Load()
+			remove(ctx, elder)
+			Eventually(readiness(ctx, younger)).Should(beReady(""))
+			Expect(shown.removes.Load()).To(Equal(removes), "trust has been interrupted")
+			Expect(isTrusted(ctx, ca)()).To(BeTrue())
+		})
+	})
+
+	It("is trusted, verified with evidence, kept, and removed", func(ctx context.Context) {
+		ca := newCA()
+		before, adds := len(shown.trusted(ctx)), shown.adds.Load()
+		obj := shown.trustedCA(ca)
+		apply(ctx, obj, beReady("created: matched by certificate-body"))
+
+		By("naming the evidence")
+		Expect(readiness(ctx, obj)().Message).To(ContainSubstring("%d after", before+1))
+		Expect(obj.Status.CertificateID).To(Equal(shown.trusted(ctx)[ca.fingerprint]))
+		Expect(obj.Status.Fingerprint).To(Equal(ca.fingerprint))
+		Expect(obj.Status.Provenance).To(Equal(v1alpha1.Created))
+		Expect(obj.Status.LastVerifiedTime).NotTo(BeNil())
+		Expect(obj.Finalizers).To(ConsistOf(v1alpha1.FinalizerExternal))
+		Expect(shown.adds.Load()).To(Equal(adds+1), "one write is enough")
+		Eventually(eventsAbout(ctx, obj)).Should(ContainElement("Created"))
+
+		By("costing nothing at rest")
+		version, lists := obj.ResourceVersion, shown.lists.Load()
+		Consistently(func() string {
+			_ = readiness(ctx, obj)()
+			return obj.ResourceVersion
+		}).Should(Equal(version))
+		Expect(shown.lists.Load()).To(Equal(lists))
+
+		By("repairing an outside removal within about a second")
+		was := obj.Status.CertificateID
+		_, err := shown.admin().RemoveTrustedCA(ctx, was)
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(isTrusted(ctx, ca), 5*time.Second).Should(BeTrue())
+		Eventually(readiness(ctx, obj)).Should(beReady(""))
+		Eventually(func() string { _ = readiness(ctx, obj)(); return obj.Status.CertificateID }).ShouldNot(Equal(was))
+		Eventually(eventsAbout(ctx, obj)).Should(ContainElement("DriftFound"))
+
+		By("removing what it created")
+		remove(ctx, obj)
+		Expect(isTrusted(ctx, ca)()).To(BeFalse())
+	})
+
+	It("adopts what is identical, and leaves it when it goes", func(ctx context.Context) {
+		ca := newCA()
+		_, err := shown.admin().AddTrustedCA(ctx, ca.der)
+		Expect(err).NotTo(HaveOccurred())
+		obj := shown.trustedCA(ca)
+		apply(ctx, obj, beReady("took over"))
+		Expect(obj.Status.Provenance).To(Equal(v1alpha1.Adopted))
+		remove(ctx, obj)
+		Expect(isTrusted(ctx, ca)()).To(BeTrue())
+	})
+
+	DescribeTable("deletion policies", func(ctx context.Context, policy v1alpha1.DeletionPolicy, adopted, stays bool) {
+		ca := newCA()
+		if adopted {
+			_, err := shown.admin().AddTrustedCA(ctx, ca.der)
+			Expect(err).NotTo(HaveOccurred())
+		}
+		obj := shown.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Spec.DeletionPolicy = policy })
+		apply(ctx, obj, beReady(""))
+		remove(ctx, obj)
+		Expect(isTrusted(ctx, ca)()).To(Equal(stays))
+	},
+		Entry("Retain leaves what was created", v1alpha1.RetainExternal, false, true),
+		Entry("Delete deletes what was created", v1alpha1.DeleteExternal, false, false),
+		Entry("Delete deletes what was adopted", v1alpha1.DeleteExternal, true, false),
+		Entry("DeleteIfCreated deletes what was created", v1alpha1.DeleteIfCreated, false, false),
+		Entry("DeleteIfCreated leaves what was adopted", v1alpha1.DeleteIfCreated, true, true),
+	)
+
+	It("rotates: the new CA is trusted before the old one goes", func(ctx context.Context) {
+		old, fresh := newCA(), newCA()
+		Expect(kube.Create(ctx, configMap("rotated", "ca.crt", old.pem))).To(Succeed())
+		obj := shown.trustedCA(old, fromConfigMap("rotated"), func(o *v1alpha1.TrustedCA) {
+			o.Spec.Rotation.Overlap = &metav1.Duration{Duration: 4 * time.Second}
+		})
+		apply(ctx, obj, beReady(""))
+		edit(ctx, configMap("rotated", "", ""), func(m *corev1.ConfigMap) { m.Data["ca.crt"] = fresh.pem })
+		Eventually(isTrusted(ctx, fresh)).Should(BeTrue())
+		Expect(isTrusted(ctx, old)()).To(BeTrue(), "the old CA went before its overlap ended")
+		Eventually(func() []v1alpha1.SupersededCA { _ = readiness(ctx, obj)(); return obj.Status.Superseded }).
+			Should(ConsistOf(HaveField("Fingerprint", old.fingerprint)))
+		Expect(readiness(ctx, obj)()).To(beReady(""))
+		Eventually(isTrusted(ctx, old)).Should(BeFalse())
+		Expect(isTrusted(ctx, fresh)()).To(BeTrue())
+		Eventually(func() []v1alpha1.SupersededCA { _ = readiness(ctx, obj)(); return obj.Status.Superseded }).Should(BeEmpty())
+		Expect(eventsAbout(ctx, obj)()).NotTo(ContainElement("DriftFound"), "a rotation is nobody's outside change")
+		remove(ctx, obj)
+		Expect(isTrusted(ctx, fresh)()).To(BeFalse())
+	})
+
+	It("rotates an edited inline certificate, and takes both along when deleted", func(ctx context.Context) {
+		old, fresh := newCA(), newCA()
+		obj := shown.trustedCA(old)
+		apply(ctx, obj, beReady(""))
+		edit(ctx, obj, func(o *v1alpha1.TrustedCA) { o.Spec.Certificate.Inline = &fresh.pem })
+		Eventually(readiness(ctx, obj)).Should(beReady("created"))
+		Expect(isTrusted(ctx, fresh)()).To(BeTrue())
+		Expect(isTrusted(ctx, old)()).To(BeTrue())
+		remove(ctx, obj)
+		Expect(isTrusted(ctx, fresh)()).To(BeFalse())
+		Expect(isTrusted(ctx, old)()).To(BeFalse())
+	})
+
+	It("under Observe reports and writes nothing", func(ctx context.Context) {
+		ca := newCA()
+		adds := shown.adds.Load()
+		obj := shown.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Spec.ManagementPolicy = v1alpha1.Observe })
+		apply(ctx, obj, beUnready(v1alpha1.ReasonDrifted, "does not exist on the key server"))
+		Expect(obj.Finalizers).To(BeEmpty())
+		_, err := shown.admin().AddTrustedCA(ctx, ca.der)
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(readiness(ctx, obj)).Should(beReady("re-read"))
+		Expect(obj.Status.Provenance).To(BeEmpty())
+		Expect(shown.adds.Load()).To(Equal(adds))
+		remove(ctx, obj)
+		Expect(isTrusted(ctx, ca)()).To(BeTrue())
+	})
+
+	It("rests while paused, and says so", func(ctx context.Context) {
+		ca := newCA()
+		obj := shown.trustedCA(ca)
+		apply(ctx, obj, beReady(""))
+		annotate(ctx, obj, v1alpha1.AnnotationPaused, "true")
+		Eventually(func() bool {
+			_ = readiness(ctx, obj)()
+			return has(obj, v1alpha1.ConditionPaused)
+		}).Should(BeTrue())
+		_, err := shown.admin().RemoveTrustedCA(ctx, obj.Status.CertificateID)
+		Expect(err).NotTo(HaveOccurred())
+		Consistently(isTrusted(ctx, ca)).Should(BeFalse())
+		annotate(ctx, obj, v1alpha1.AnnotationPaused, "")
+		Eventually(isTrusted(ctx, ca)).Should(BeTrue())
+		Eventually(func() bool { _ = readiness(ctx, obj)(); return has(obj, v1alpha1.ConditionPaused) }).Should(BeFalse())
+	})
+
+	It("acknowledges a requested reconcile after a fresh read", func(ctx context.Context) {
+		obj := shown.trustedCA(newCA())
+		apply(ctx, obj, beReady(""))
+		lists := shown.lists.Load()
+		annotate(ctx, obj, v1alpha1.AnnotationReconcileRequestedAt, "2026-11-21T12:00:00Z")
+		Eventually(func() string { _ = readiness(ctx, obj)(); return obj.Status.LastHandledReconcileAt }).Should(Equal("2026-11-21T12:00:00Z"))
+		Expect(shown.lists.Load()).To(BeNumerically(">", lists))
+		Expect(readiness(ctx, obj)()).To(beReady("re-read"))
+	})
+
+	It("costs at most two writes to the cluster and one to the key server", func(ctx context.Context) {
+		obj := shown.trustedCA(newCA())
+		apply(ctx, obj, beReady(""))
+		managers := 0
+		for _, f := range obj.ManagedFields {
+			if strings.Contains(string(f.FieldsV1.Raw), "finalizers") || f.Subresource == "status" {
+				managers++
+			}
+		}
+		Expect(managers).To(Equal(2))
+		Expect(obj.Generation).To(BeEquivalentTo(1), "the manager changed the spec")
+	})
+})
+
+func fromConfigMap(name string) func(*v1alpha1.TrustedCA) {
+	return func(o *v1alpha1.TrustedCA) {
+		o.Spec.Certificate = v1alpha1.CertificateSource{ConfigMapKeyRef: &v1alpha1.LocalKeyReference{Name: name, Key: "ca.crt"}}
+	}
+}
+
+func configMap(name, key, value string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Data:       map[string]string{key: value},
+	}
+}
+
+func has(obj managed, condition string) bool {
+	_, status := obj.Managed()
+	for _, c := range status.Conditions {
+		if c.Type == condition {
+			return c.Status == metav1.ConditionTrue
+		}
+	}
+	return false
+}
