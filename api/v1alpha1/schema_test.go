@@ -1,0 +1,196 @@
+package v1alpha1_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+)
+
+const (
+	// What a schema can tell of PEM; the certificates need not parse.
+	onePEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+	keyPEM = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"
+)
+
+var serial int
+
+// object makes an object of a kind from its spec in YAML.
+func object(kind, spec string) *unstructured.Unstructured {
+	GinkgoHelper()
+	serial++
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	u.SetAPIVersion(v1alpha1.GroupVersion.String())
+	u.SetKind(kind)
+	u.SetName(fmt.Sprintf("case-%d", serial))
+	if kind != "KeyServer" {
+		u.SetNamespace("default")
+	}
+	var parsed map[string]any
+	Expect(yaml.Unmarshal([]byte(spec), &parsed)).To(Succeed())
+	u.Object["spec"] = parsed
+	return u
+}
+
+func indent(text string) string {
+	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n      ")
+}
+
+func inlineCA(pem string) string { return "certificate:\n  inline: |\n      " + indent(pem) + "\n" }
+
+const credentials = "credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}\n"
+
+var _ = DescribeTable("refuses at admission", func(ctx context.Context, kind, spec, says string) {
+	err := cluster.Create(ctx, object(kind, spec))
+	Expect(err).To(MatchError(ContainSubstring(says)))
+},
+	// KeyServer.
+	Entry("a URL without a scheme", "KeyServer", credentials+"url: keyserver:8443", "must be an https URL such as"),
+	Entry("plain http to another host", "KeyServer", credentials+"url: http://keyserver.example", "plain http is accepted for loopback addresses only"),
+	Entry("a URL with a password", "KeyServer", credentials+"url: https://admin:secret@keyserver.example", "must not hold a user, a query or a fragment"),
+	Entry("a URL with a query", "KeyServer", credentials+"url: https://keyserver.example/?a=b", "must not hold a user, a query or a fragment"),
+	Entry("an empty URL", "KeyServer", credentials+`url: ""`, "spec.url"),
+	Entry("no credentials", "KeyServer", "url: https://keyserver.example", "spec.credentials"),
+	Entry("a CA bundle from nowhere", "KeyServer", credentials+"url: https://a\ncaBundle: {}", "give exactly one of inline, secretKeyRef and configMapKeyRef"),
+	Entry("a CA bundle from two places", "KeyServer", credentials+"url: https://a\ncaBundle: {secretKeyRef: {namespace: a, name: b, key: c}, configMapKeyRef: {namespace: a, name: b, key: c}}",
+		"give exactly one of inline, secretKeyRef and configMapKeyRef"),
+	Entry("a CA bundle without a certificate", "KeyServer", credentials+"url: https://a\ncaBundle: {inline: hello}", "must hold at least one PEM block of type CERTIFICATE"),
+	Entry("a CA bundle with a private key", "KeyServer", credentials+"url: https://a\ncaBundle:\n  inline: |\n      "+indent(onePEM+keyPEM), "must not hold a private key"),
+	Entry("a namespace that is a wildcard", "KeyServer", credentials+"url: https://a\nallowedNamespaces: {names: ['*']}", "to admit all, give an empty selector"),
+	Entry("a namespace listed twice", "KeyServer", credentials+"url: https://a\nallowedNamespaces: {names: [a, a]}", "Duplicate value"),
+
+	// What all kinds share.
+	Entry("an unknown management policy", "TrustedCA", inlineCA(onePEM)+"managementPolicy: Sometimes", `supported values: "Manage", "Observe"`),
+	Entry("an unknown adoption policy", "TrustedCA", inlineCA(onePEM)+"adoptionPolicy: Perhaps", `supported values: "IfIdentical", "Always", "Never"`),
+	Entry("an unknown deletion policy", "TrustedCA", inlineCA(onePEM)+"deletionPolicy: Orphan", `supported values: "DeleteIfCreated", "Delete", "Retain"`),
+	Entry("a resync interval that is no duration", "TrustedCA", inlineCA(onePEM)+"resyncInterval: often", "must be a duration from 5s to 24h"),
+	Entry("a resync interval in days", "TrustedCA", inlineCA(onePEM)+"resyncInterval: 1d", "must be a duration from 5s to 24h"),
+	Entry("a resync interval that floods", "TrustedCA", inlineCA(onePEM)+"resyncInterval: 1s", "must be a duration from 5s to 24h"),
+	Entry("a resync interval that sleeps", "TrustedCA", inlineCA(onePEM)+"resyncInterval: 25h", "must be a duration from 5s to 24h"),
+	Entry("a KeyServer that cannot exist", "TrustedCA", inlineCA(onePEM)+"keyServerRef: {name: Not_A_Name}", "must be the name of a KeyServer"),
+
+	// TrustedCA.
+	Entry("no certificate", "TrustedCA", "managementPolicy: Manage", "spec.certificate"),
+	Entry("a certificate from nowhere", "TrustedCA", "certificate: {}", "give exactly one of inline, secretKeyRef and configMapKeyRef"),
+	Entry("a certificate from two places", "TrustedCA", "certificate: {secretKeyRef: {name: a, key: b}, configMapKeyRef: {name: a, key: b}}",
+		"give exactly one of inline, secretKeyRef and configMapKeyRef"),
+	Entry("a certificate that is not PEM", "TrustedCA", "certificate: {inline: MIIB}", "must hold exactly one PEM block of type CERTIFICATE"),
+	Entry("a bundle", "TrustedCA", inlineCA(onePEM+onePEM), "declare each CA in an object of its own"),
+	Entry("a certificate with its private key", "TrustedCA", inlineCA(onePEM+keyPEM), "must not hold a private key"),
+	Entry("a reference without a key", "TrustedCA", "certificate: {secretKeyRef: {name: a}}", "spec.certificate.secretKeyRef.key"),
+	Entry("a negative overlap", "TrustedCA", inlineCA(onePEM)+"rotation: {overlap: -1h}", "must be a duration from 0s to 8760h"),
+	Entry("an overlap without end", "TrustedCA", inlineCA(onePEM)+"rotation: {overlap: 9000h}", "must be a duration from 0s to 8760h"),
+
+	// Role.
+	Entry("neither name nor id", "Role", "operations: []", "give roleName, or roleId to take over an existing role, or both"),
+	Entry("no operations at all", "Role", "roleName: a", "spec.operations"),
+	Entry("an empty name", "Role", `{roleName: "", operations: []}`, "spec.roleName"),
+	Entry("a name with spaces around it", "Role", `{roleName: " a", operations: []}`, "must not begin or end with a space"),
+	Entry("a name of two lines", "Role", `{roleName: "a\nb", operations: []}`, "control characters"),
+	Entry("a name that is too long", "Role", "operations: []\nroleName: "+strings.Repeat("a", 129), "spec.roleName"),
+	Entry("a short id", "Role", `{roleId: "12ab", operations: []}`, "must be the id of a role: 16 hexadecimal digits"),
+	Entry("a base64 id", "Role", `{roleId: "AAAAAAAAAQE=", operations: []}`, "must be the id of a role: 16 hexadecimal digits"),
+	Entry("the zero id", "Role", `{roleId: "0000000000000000", operations: []}`, "not all zero"),
+	Entry("an operation twice", "Role", "{roleName: a, operations: [HMAC Data, HMAC Data]}", "Duplicate value"),
+	Entry("an empty operation", "Role", `{roleName: a, operations: [""]}`, "spec.operations[0]"),
+	Entry("an operation with spaces around it", "Role", `{roleName: a, operations: ["HMAC Data "]}`, "must not begin or end with a space"),
+)
+
+var _ = DescribeTable("refuses to change what identifies the external object", func(ctx context.Context, kind, spec, change, says string) {
+	was := object(kind, spec)
+	Expect(cluster.Create(ctx, was)).To(Succeed())
+	var changed map[string]any
+	Expect(yaml.Unmarshal([]byte(change), &changed)).To(Succeed())
+	was.Object["spec"] = changed
+	Expect(cluster.Update(ctx, was)).To(MatchError(ContainSubstring(says)))
+},
+	Entry("another KeyServer", "Role", "{roleName: a, operations: []}", "{roleName: a, operations: [], keyServerRef: {name: other}}", "delete this object and create it anew"),
+	Entry("another role id", "Role", `{roleId: "0000000000000101", operations: []}`, `{roleId: "0000000000000102", operations: []}`, "roleId cannot be changed, added or removed"),
+	Entry("a role id where there was none", "Role", "{roleName: a, operations: []}", `{roleName: a, roleId: "0000000000000101", operations: []}`, "roleId cannot be changed, added or removed"),
+	Entry("no role id where there was one", "Role", `{roleName: a, roleId: "0000000000000101", operations: []}`, "{roleName: a, operations: []}", "roleId cannot be changed, added or removed"),
+)
+
+var _ = DescribeTable("accepts", func(ctx context.Context, kind, spec string) {
+	Expect(cluster.Create(ctx, object(kind, spec))).To(Succeed())
+},
+	Entry("plain http to this machine", "KeyServer", credentials+"url: http://127.0.0.1:8443"),
+	Entry("plain http to this machine, IPv6", "KeyServer", credentials+"url: 'http://[::1]:8443'"),
+	Entry("a path before /api", "KeyServer", credentials+"url: https://gateway.example/keys"),
+	Entry("every namespace", "KeyServer", credentials+"url: https://a\nallowedNamespaces: {selector: {}}"),
+	Entry("a role without operations", "Role", "{roleName: a, operations: []}"),
+	Entry("a role by id in capitals", "Role", `{roleId: "00000000000001AB", operations: []}`),
+	Entry("the shortest overlap", "TrustedCA", inlineCA(onePEM)+"rotation: {overlap: 0s}"),
+	Entry("a compound duration", "TrustedCA", inlineCA(onePEM)+"resyncInterval: 1h30m"),
+)
+
+var _ = Describe("defaults", func() {
+	It("are those that the reference documents", func(ctx context.Context) {
+		u := object("TrustedCA", inlineCA(onePEM))
+		Expect(cluster.Create(ctx, u)).To(Succeed())
+		ca := &v1alpha1.TrustedCA{}
+		Expect(cluster.Get(ctx, client.ObjectKeyFromObject(u), ca)).To(Succeed())
+		Expect(ca.Spec.KeyServerRef.Name).To(Equal("default"))
+		Expect(ca.Spec.ManagementPolicy).To(Equal(v1alpha1.Manage))
+		Expect(ca.Spec.AdoptionPolicy).To(Equal(v1alpha1.AdoptIfIdentical))
+		Expect(ca.Spec.DeletionPolicy).To(Equal(v1alpha1.DeleteIfCreated))
+		Expect(ca.Spec.ResyncInterval.Duration).To(Equal(10 * time.Minute))
+		Expect(ca.Spec.Rotation.Overlap.Duration).To(Equal(24 * time.Hour))
+	})
+
+	It("count a new object as not observed yet, so that nobody takes it for ready", func(ctx context.Context) {
+		u := object("Role", "{roleName: a, operations: []}")
+		Expect(cluster.Create(ctx, u)).To(Succeed())
+		role := &v1alpha1.Role{}
+		Expect(cluster.Get(ctx, client.ObjectKeyFromObject(u), role)).To(Succeed())
+		Expect(role.Status.ObservedGeneration).To(BeEquivalentTo(-1))
+	})
+
+	It("let the namespace default use a KeyServer, and no other", func(ctx context.Context) {
+		u := object("KeyServer", credentials+"url: https://a")
+		Expect(cluster.Create(ctx, u)).To(Succeed())
+		ks := &v1alpha1.KeyServer{}
+		Expect(cluster.Get(ctx, client.ObjectKeyFromObject(u), ks)).To(Succeed())
+		Expect(ks.Spec.AllowedNamespaces.Names).To(Equal([]string{"default"}))
+		Expect(ks.Spec.AllowedNamespaces.Selector).To(BeNil())
+		Expect(ks.Spec.Credentials.Administrator.SecretRef.UsernameKey).To(Equal("username"))
+		Expect(ks.Spec.Credentials.Administrator.SecretRef.PasswordKey).To(Equal("password"))
+	})
+})
+
+var _ = Describe("server-side apply", func() {
+	It("lets two managers own different operations of one role", func(ctx context.Context) {
+		name := object("Role", "{}").GetName()
+		apply := func(owner, spec string) {
+			u := object("Role", spec)
+			u.SetName(name)
+			Expect(cluster.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(owner))).To(Succeed())
+		}
+		operations := func() []string {
+			role := &v1alpha1.Role{}
+			Expect(cluster.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, role)).To(Succeed())
+			return role.Spec.Operations
+		}
+		apply("one", "{roleName: shared, operations: [HMAC Data, Authorize Key]}")
+		apply("two", "{operations: [List Roles]}")
+		Expect(operations()).To(ConsistOf("HMAC Data", "Authorize Key", "List Roles"))
+		apply("one", "{roleName: shared, operations: [HMAC Data]}")
+		Expect(operations()).To(ConsistOf("HMAC Data", "List Roles"))
+	})
+
+	It("reports a conflict on a field that another manager owns", func(ctx context.Context) {
+		u := object("Role", "{roleName: mine, operations: []}")
+		Expect(cluster.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("one"))).To(Succeed())
+		v := object("Role", "{roleName: yours}")
+		v.SetName(u.GetName())
+		err := cluster.Apply(ctx, client.ApplyConfigurationFromUnstructured(v), client.FieldOwner("two"))
+		Expect(err).To(MatchError(ContainSubstring("conflict with \"one\"")))
+	})
+})
