@@ -87,7 +87,7 @@ func New(c Config) (*API, error) {
 	if err := a.mount(all); err != nil {
 		return nil, err
 	}
-	if a.openAPI, err = document(all); err != nil {
+	if a.openAPI, err = OpenAPI(); err != nil {
 		return nil, err
 	}
 	return a, nil

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -29,7 +30,10 @@ type object = map[string]any
 const documentVersion = "0.1.0"
 
 // OpenAPI returns the OpenAPI 3.1 document that the service answers.
-func OpenAPI() ([]byte, error) { return document(Routes()) }
+func OpenAPI() ([]byte, error) { return theDocument() }
+
+// theDocument is made once: the table of routes does not change.
+var theDocument = sync.OnceValues(func() ([]byte, error) { return document(Routes()) })
 
 // document makes the document from the table of routes.
 func document(all []Route) ([]byte, error) {
