@@ -1,0 +1,226 @@
+package wire
+
+import (
+	"encoding"
+	stdjson "encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+)
+
+// everything has a field of each kind.
+type everything struct {
+	Text    string            `json:"text" limit:"1..8"`
+	Choice  string            `json:"choice,omitzero" enum:"a,b"`
+	Secret  schema.Secret     `json:"secret,omitzero" limit:"8..16"`
+	Number  *int64            `json:"number,omitzero" limit:"-1..100"`
+	Flag    *bool             `json:"flag,omitzero"`
+	At      time.Time         `json:"at,omitzero"`
+	Bytes   *schema.Base64    `json:"bytes,omitzero" limit:"1..4"`
+	Link    schema.HiddenLink `json:"link,omitzero"`
+	Decimal *schema.DecimalID `json:"decimal,omitzero"`
+	System  *schema.SystemID  `json:"system,omitzero"`
+	Rights  *schema.Rights    `json:"rights,omitzero"`
+	List    []schema.HexID    `json:"list,omitzero" items:"1..3"`
+	Nested  []inner           `json:"nested,omitzero" items:"0..4"`
+	Null    *string           `json:"null"`
+}
+
+type inner struct {
+	Name string `json:"name" limit:"1..8"`
+	N    int    `json:"n,omitzero"`
+}
+
+func decode(text string) (everything, error) {
+	var out everything
+	err := Of(reflect.TypeFor[everything]()).DecodeBody([]byte(text), &out)
+	return out, err
+}
+
+// The refusal names the field by its path and says what to do.
+func TestRefusalsName(t *testing.T) {
+	cases := map[string]struct{ body, want string }{
+		"Missing":           {`{"null":null}`, "text: is missing; send a string"},
+		"MissingNullable":   {`{"text":"a"}`, "null: is missing; send a string"},
+		"Null":              {`{"text":null,"null":null}`, "text: must not be null; send a string"},
+		"NullOptional":      {`{"number":null}`, "number: must not be null; leave it out, or send an integer from -1 to 100"},
+		"Unknown":           {`{"texts":"a"}`, `"texts": is not a member of this request; the members are text, choice,`},
+		"UnknownPrintable":  {"{\"\\u001b[31m\":1}", `"?[31m": is not a member`},
+		"Twice":             {`{"text":"a","text":"a"}`, "text: is sent twice; send it once"},
+		"TwiceEscaped":      {`{"text":"a","t\u0065xt":"a"}`, "text: is sent twice"},
+		"Nested":            {`{"nested":[{"name":"a"},{"name":1}]}`, "nested[1].name: must be a string"},
+		"NestedMissing":     {`{"nested":[{}]}`, "nested[0].name: is missing"},
+		"NestedUnknown":     {`{"nested":[{"x":1}]}`, `nested[0]."x": is not a member`},
+		"NestedTwice":       {`{"nested":[{"name":"a","name":"a"}]}`, "nested[0].name: is sent twice"},
+		"Element":           {`{"list":["0000000000000001","1"]}`, "list[1]: must be 16 hexadecimal digits"},
+		"ElementNull":       {`{"list":[null]}`, "list[0]: must not be null"},
+		"TooFew":            {`{"list":[]}`, "list: must have at least 1 elements"},
+		"TooMany":           {`{"nested":[{"name":"a"},{"name":"a"},{"name":"a"},{"name":"a"},{"name":"a"}]}`, "nested: must have at most 4 elements"},
+		"TooLong":           {`{"text":"123456789"}`, "text: must have at most 8 characters"},
+		"TooShort":          {`{"secret":"1234567"}`, "secret: must have at least 8 characters"},
+		"Empty":             {`{"text":""}`, "text: must not be empty"},
+		"OutOfRange":        {`{"number":101}`, "number: must be an integer from -1 to 100"},
+		"FarOutOfRange":     {`{"number":1` + strings.Repeat("0", 40) + `}`, "number: must be an integer from -1 to 100"},
+		"Fraction":          {`{"number":1.0}`, "number: must be an integer without fraction"},
+		"Choice":            {`{"choice":"c"}`, "choice: must be one of a, b"},
+		"TooManyBytes":      {`{"bytes":"AAAAAAAA"}`, "bytes: must stand for at most 4 bytes"},
+		"NoBytes":           {`{"bytes":""}`, "bytes: must not be empty"},
+		"Time":              {`{"at":"yesterday"}`, "at: must be an RFC 3339 time"},
+		"Malformed":         {`{"text":"a"x`, "body: is not valid JSON near byte 11"},
+		"MalformedInMember": {`{"nested":[{"name":x}]}`, "nested[0].name: is not valid JSON near byte"},
+		"Trailing":          {`{"text":"a","null":null} {}`, "body: has something after the JSON object"},
+		"NotAnObject":       {`[]`, "body: must be a JSON object"},
+		"Nothing":           {" \n", "body: is empty; send a JSON object with text, choice"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := decode(tc.body)
+			f := fault.As(err)
+			if f == nil || f.Code != fault.BadRequest || !strings.HasPrefix(f.Detail, tc.want) {
+				t.Fatalf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// A refusal never repeats what was sent as a value.
+func TestRefusalsKeepValuesToThemselves(t *testing.T) {
+	for _, field := range Of(reflect.TypeFor[everything]()).Body {
+		for _, value := range []string{`"hunter2 hunter2 hunter2"`, `{"hunter2":1}`, `["hunter2"]`, `hunter2`, `"hunter2`} {
+			if _, err := decode(`{"` + field.Name + `":` + value + `}`); err == nil || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("%s: %v", field.Name, err)
+			}
+		}
+	}
+}
+
+func TestDeepNestingIsRefused(t *testing.T) {
+	for _, body := range []string{
+		strings.Repeat("[", 100_000), `{"nested":` + strings.Repeat("[", 100_000), `{"rights":` + strings.Repeat("[", 100_000),
+		`{"decimal":` + strings.Repeat(`{"a":`, 50_000),
+	} {
+		if _, err := decode(body); fault.CodeOf(err) != fault.BadRequest {
+			t.Errorf("%.20s: %v", body, err)
+		}
+	}
+}
+
+// What can be written is read back the same.
+func TestRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := everything{
+			Text: rapid.StringMatching(`[ -~äß€😀]{1,8}`).Draw(t, "text"),
+			Link: schema.HiddenLink(rapid.SliceOfN(rapid.Byte(), 1, 64).Draw(t, "link")),
+		}
+		if rapid.Bool().Draw(t, "more") {
+			n, d, s, r := rapid.Int64Range(-1, 100).Draw(t, "n"), schema.DecimalID(rapid.SliceOfN(rapid.Byte(), 8, 8).Draw(t, "d")), schema.SystemID(rapid.Uint32().Draw(t, "s")), schema.Rights(rapid.Uint32Range(0, 31).Draw(t, "r"))
+			b := schema.Base64(rapid.SliceOfN(rapid.Byte(), 1, 4).Draw(t, "b"))
+			in.Number, in.Decimal, in.System, in.Rights, in.Bytes = &n, &d, &s, &r, &b
+			in.List = []schema.HexID{schema.HexID(d)}
+			in.At = time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "at"), 5).UTC()
+			in.Nested = []inner{{Name: "a", N: int(n)}}
+		}
+		text, err := json.Marshal(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := decode(string(text))
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if diff := cmp.Diff(in, out); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+// The rows about scalars hold: each reads its example and refuses its bad
+// spellings, and knows how to be read.
+func TestScalars(t *testing.T) {
+	for typ, s := range scalars {
+		v := &Value{Kind: s.Kind, Type: typ, Scalar: s}
+		read := func(text string) *refusal {
+			return v.decode(jsontext.NewDecoder(strings.NewReader(text)), reflect.New(typ).Elem())
+		}
+		if r := read(s.Example); r != nil {
+			t.Errorf("%s refuses its example: %v", typ, r)
+		}
+		for _, bad := range s.Bad {
+			if r := read(bad); r == nil {
+				t.Errorf("%s accepts %s", typ, bad)
+			}
+		}
+		p := reflect.New(typ).Interface()
+		_, text := p.(encoding.TextUnmarshaler)
+		_, value := p.(stdjson.Unmarshaler)
+		if !text && !value && !s.Secret {
+			t.Errorf("%s cannot be read", typ)
+		}
+		if s.Kind == Either && !value {
+			t.Errorf("%s has two JSON types and does not read JSON", typ)
+		}
+	}
+}
+
+func TestQueryTakesEscapes(t *testing.T) {
+	type q struct {
+		Name string `query:"name" limit:"1..8"`
+	}
+	var out q
+	table := Of(reflect.TypeFor[q]())
+	if err := table.DecodeQuery("name=a+b%26%C3%A4", &out); err != nil || out.Name != "a b&ä" {
+		t.Fatalf("%q, %v", out.Name, err)
+	}
+	for _, raw := range []string{"name=a;b", "name", "name=", "name=%ff", "name=%0a", "Name=a", "name=a&name=b", "%6eame=a&name=b", "=a", "name=%"} {
+		if err := table.DecodeQuery(raw, &q{}); fault.CodeOf(err) != fault.BadRequest {
+			t.Errorf("%s: %v", raw, err)
+		}
+	}
+}
+
+// Whatever is accepted is valid JSON that encoding/json reads alike, and is
+// written back to the same value; whatever is not is refused as BAD_REQUEST,
+// and nothing panics.
+func FuzzDecode(f *testing.F) {
+	for _, s := range []string{
+		`{"text":"a","null":null}`, `{"text":"a","null":"b","number":-1,"flag":true,"at":"2026-01-31T08:00:00Z"}`,
+		`{"text":"\u00e4","null":null,"bytes":"QQ==","link":"AAAA","decimal":1,"system":2,"rights":["READ"],"list":["0000000000000001"]}`,
+		`{"nested":[{"name":"a","n":1}],"rights":31,"decimal":"1","secret":"12345678","choice":"b","text":"t","null":null}`,
+		`{"text":"a","text":"b"}`, `[]`, `{`, `{"text":"a","null":null}x`, "{\"text\":\"\xff\"}",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		out, err := decode(text)
+		if err != nil {
+			if fault.CodeOf(err) != fault.BadRequest || fault.As(err).Detail == "" {
+				t.Fatalf("%q: %v", text, err)
+			}
+			return
+		}
+		var std everything
+		if err := stdjson.Unmarshal([]byte(text), &std); err != nil {
+			t.Fatalf("%q is accepted and is not JSON of this type: %v", text, err)
+		}
+		std.At = std.At.UTC()
+		if diff := cmp.Diff(std, out); diff != "" {
+			t.Fatalf("%q: %s", text, diff)
+		}
+		again, err := json.Marshal(out)
+		if err != nil {
+			t.Fatalf("%q cannot be written: %v", text, err)
+		}
+		if back, err := decode(string(again)); err != nil || !cmp.Equal(back, out) {
+			t.Fatalf("%q is written as %s: %v", text, again, err)
+		}
+	})
+}
