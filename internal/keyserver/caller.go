@@ -23,4 +23,7 @@ type Caller struct {
 	Session   ID // the session's record, never its secret
 	Kind      SessionKind
 	RequestID string
+	// Certificate is the one that a certificate session was opened with, zero
+	// in every other kind.
+	Certificate ID
 }

@@ -8,8 +8,15 @@ const (
 	ChangeTrustedCA ChangeKind = "trustedCA"
 	ChangeRole      ChangeKind = "role"
 	ChangePrincipal ChangeKind = "principal"
-	ChangeKey       ChangeKind = "key" // the key itself or its access control list
-	ChangeSession   ChangeKind = "session"
+	// ChangeKey is the key itself or its access control list. A zero id stands
+	// for more keys than are worth naming: any list may be different.
+	ChangeKey     ChangeKind = "key"
+	ChangeSession ChangeKind = "session"
+	// ChangeTrustedServer has the system id as its id.
+	ChangeTrustedServer  ChangeKind = "trustedServer"
+	ChangePrincipalTrust ChangeKind = "principalTrust"
+	ChangeCertificate    ChangeKind = "certificate"
+	ChangeRevocation     ChangeKind = "revocation" // an issuer's policy or its CRL
 )
 
 // ChangeAction is what happened.

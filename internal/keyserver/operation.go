@@ -33,9 +33,20 @@ var (
 	OpReadVersion     = operation(0x0121, "readVersion", "Read Version", Administration)
 	OpWatchChanges    = operation(0x0122, "watchChanges", "Watch Changes", Administration)
 
+	OpIssueCertificate        = operation(0x0131, "issueCertificate", "Issue Certificate", Administration)
+	OpRenewCertificate        = operation(0x0132, "renewCertificate", "Renew Certificate", Administration)
+	OpEnrollCertificate       = operation(0x0133, "enrollCertificate", "Enroll Certificate", Administration)
+	OpFindCertificates        = operation(0x0134, "findCertificates", "Find Certificates", Administration)
+	OpResetTransportPrincipal = operation(0x0135, "resetTransportPrincipal", "Reset Transport Principal", Administration)
+
 	OpListTrustedCAs  = operation(0x0201, "listTrustedCAs", "List Trusted CAs", Trust)
 	OpAddTrustedCA    = operation(0x0202, "addTrustedCA", "Add Trusted CA", Trust)
 	OpRemoveTrustedCA = operation(0x0203, "removeTrustedCA", "Remove Trusted CA", Trust)
+
+	OpListRevocationIssuers = operation(0x0251, "listRevocationIssuers", "List Revocation Issuers", Trust)
+	OpReadRevocationPolicy  = operation(0x0252, "readRevocationPolicy", "Read Revocation Policy", Trust)
+	OpSetRevocationPolicy   = operation(0x0253, "setRevocationPolicy", "Set Revocation Policy", Trust)
+	OpImportCRL             = operation(0x0254, "importCRL", "Import CRL", Trust)
 
 	OpCreateKey    = operation(0x0301, "createKey", "Create Key", KeyUse)
 	OpReadKey      = operation(0x0302, "readKeyMetadata", "Read Key Metadata", KeyUse)
@@ -43,6 +54,7 @@ var (
 	OpHMAC         = operation(0x0304, "hmacData", "HMAC Data", KeyUse)
 	OpReadACL      = operation(0x0311, "readACL", "Read ACL", KeyUse)
 	OpAmendACL     = operation(0x0312, "amendACL", "Amend ACL", KeyUse)
+	OpExportKey    = operation(0x0321, "exportKey", "Export Key", KeyUse)
 
 	OpReadAudit = operation(0x0401, "readAudit", "Read Audit", Auditing)
 )
@@ -52,8 +64,11 @@ var Operations = []Operation{
 	OpListOperations, OpListRoles, OpCreateRole, OpUpdateRole, OpDeleteRole,
 	OpReadPrincipal, OpCreatePrincipal,
 	OpReadVersion, OpWatchChanges,
+	OpIssueCertificate, OpRenewCertificate, OpEnrollCertificate, OpFindCertificates, OpResetTransportPrincipal,
 	OpListTrustedCAs, OpAddTrustedCA, OpRemoveTrustedCA,
+	OpListRevocationIssuers, OpReadRevocationPolicy, OpSetRevocationPolicy, OpImportCRL,
 	OpCreateKey, OpReadKey, OpAuthorizeKey, OpHMAC, OpReadACL, OpAmendACL,
+	OpExportKey,
 	OpReadAudit,
 }
 
@@ -98,17 +113,20 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 	officer := []Operation{
 		OpListRoles, OpReadPrincipal, OpWatchChanges,
 		OpListTrustedCAs, OpAddTrustedCA, OpRemoveTrustedCA, OpReadAudit,
+		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy, OpSetRevocationPolicy, OpImportCRL,
 	}
 	administrator := []Operation{
 		OpListRoles, OpCreateRole, OpUpdateRole, OpDeleteRole,
 		OpReadPrincipal, OpCreatePrincipal, OpWatchChanges, OpListTrustedCAs,
+		OpIssueCertificate, OpRenewCertificate, OpEnrollCertificate, OpFindCertificates, OpResetTransportPrincipal,
 	}
 	if d != Split {
 		administrator = append(administrator, officer...)
 	}
 	exchanger := []Operation{OpReadKey, OpAuthorizeKey, OpHMAC, OpReadACL}
-	encryptor := append([]Operation{OpCreateKey, OpAmendACL}, exchanger...)
-	auditor := []Operation{OpListRoles, OpReadPrincipal, OpListTrustedCAs, OpWatchChanges, OpReadAudit}
+	encryptor := append([]Operation{OpCreateKey, OpAmendACL, OpExportKey}, exchanger...)
+	auditor := []Operation{OpListRoles, OpReadPrincipal, OpListTrustedCAs, OpWatchChanges, OpReadAudit,
+		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy}
 	roles := []BuiltInRole{
 		{RoleAdministrator, "Administrator", administrator},
 		{RoleSecurityOfficer, "Security Officer", officer},
