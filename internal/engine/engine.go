@@ -70,6 +70,11 @@ func New(c Config) *Engine {
 // changed forgets what a committed change made stale and wakes the readers of
 // the change feed.
 func (e *Engine) changed(changes []keyserver.Change) {
+	if changes == nil { // some were missed
+		e.principals.dropAll()
+		e.roles.dropAll()
+		e.keys.dropAll()
+	}
 	for _, c := range changes {
 		switch c.Kind {
 		case keyserver.ChangePrincipal:
@@ -77,8 +82,12 @@ func (e *Engine) changed(changes []keyserver.Change) {
 		case keyserver.ChangeRole:
 			e.roles.drop(c.ID)
 		case keyserver.ChangeKey:
-			e.keys.drop(c.ID)
-		case keyserver.ChangeTrustedCA, keyserver.ChangeSession:
+			if c.ID.IsZero() {
+				e.keys.dropAll()
+			} else {
+				e.keys.drop(c.ID)
+			}
+		case keyserver.ChangeTrustedCA, keyserver.ChangeTrustedServer, keyserver.ChangePrincipalTrust, keyserver.ChangeSession:
 			// Read from the store each time, or cached by package session.
 		}
 	}

@@ -1,0 +1,168 @@
+package sqlstore
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// maxKeyChanges is how many keys the purge or the resurrection of a peer's ACL
+// entries names in the change feed. Where there are more, one change with the
+// zero id stands for them all: a reader that far behind reads anew anyway, and
+// naming a million keys would push everything else out of the feed.
+const maxKeyChanges = 1000
+
+const trustedServerQuery = `SELECT s.system_id, s.name, s.port, s.friendly_name, s.description, s.transport_id, s.chain,
+		s.cert_id, s.cert_status, s.subject, s.issuer, s.key_type, s.serial, s.not_before, s.not_after, s.der, r.role_id
+	FROM trusted_servers s LEFT JOIN principal_roles r ON r.principal_id = s.transport_id`
+
+// TrustedServers reads every registered peer, by system id. Their number is
+// bounded by keyserver.MaxTrustedServers.
+func (r reads) TrustedServers(ctx context.Context) ([]keyserver.TrustedServer, error) {
+	return r.trustedServers(ctx, trustedServerQuery+` ORDER BY s.system_id, r.role_id`)
+}
+
+// TrustedServer reads one registered peer.
+func (r reads) TrustedServer(ctx context.Context, system keyserver.SystemID) (keyserver.TrustedServer, error) {
+	list, err := r.trustedServers(ctx, trustedServerQuery+` WHERE s.system_id = $1 ORDER BY r.role_id`, int64(system))
+	if err == nil && len(list) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return keyserver.TrustedServer{}, err
+	}
+	return list[0], nil
+}
+
+func (r reads) trustedServers(ctx context.Context, query string, args ...any) ([]keyserver.TrustedServer, error) {
+	list := []keyserver.TrustedServer{}
+	err := r.each(ctx, query, args, func(row scanner) error {
+		s := keyserver.TrustedServer{Roles: []keyserver.ID{}}
+		c := &s.Certificate
+		var role []byte // NULL for a transport principal without roles
+		if err := row.Scan(&s.System, &s.Name, &s.Port, &s.FriendlyName, &s.Description, intoID(&s.Transport), &s.Chain,
+			intoID(&c.ID), &c.Status, &c.Subject, &c.Issuer, &c.KeyType, &c.Serial,
+			intoTime{&c.NotBefore}, intoTime{&c.NotAfter}, &c.DER, &role); err != nil {
+			return err
+		}
+		if n := len(list); n == 0 || list[n-1].System != s.System {
+			list = append(list, s)
+		}
+		if role == nil {
+			return nil
+		}
+		var id keyserver.ID
+		if err := intoID(&id).Scan(role); err != nil {
+			return err
+		}
+		last := &list[len(list)-1]
+		last.Roles = append(last.Roles, id)
+		return nil
+	})
+	return list, err
+}
+
+// IsTrustedServer reports whether a peer is registered.
+func (r reads) IsTrustedServer(ctx context.Context, system keyserver.SystemID) (bool, error) {
+	var n int
+	err := r.row(ctx, `SELECT count(*) FROM trusted_servers WHERE system_id = $1`, []any{int64(system)}, &n)
+	return n > 0, err
+}
+
+// TrustedServerCount counts the registered peers.
+func (r reads) TrustedServerCount(ctx context.Context) (int, error) {
+	var n int
+	err := r.row(ctx, `SELECT count(*) FROM trusted_servers`, nil, &n)
+	return n, err
+}
+
+// InsertTrustedServer stores a peer whose transport principal exists:
+// ErrDuplicate where the system id is registered, ErrNotFound where the
+// principal is missing. Roles are those of the principal, and not stored.
+func (tx *Tx) InsertTrustedServer(ctx context.Context, s keyserver.TrustedServer) error {
+	c := s.Certificate
+	_, err := tx.exec(ctx, `INSERT INTO trusted_servers (system_id, name, port, friendly_name, description, transport_id, chain,
+			cert_id, cert_status, subject, issuer, key_type, serial, not_before, not_after, der)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`,
+		int64(s.System), s.Name, int64(s.Port), s.FriendlyName, s.Description, s.Transport[:], orEmpty(s.Chain),
+		c.ID[:], int64(c.Status), c.Subject, c.Issuer, c.KeyType, orEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(), orEmpty(c.DER))
+	if err != nil {
+		return err
+	}
+	tx.recordTrustedServer(s.System, keyserver.Created)
+	return nil
+}
+
+// UpdateTrustedServer changes what is not nil: ErrNotFound where no peer has
+// the system id.
+func (tx *Tx) UpdateTrustedServer(ctx context.Context, system keyserver.SystemID, change keyserver.TrustedServerChange) error {
+	err := tx.execOne(ctx, `UPDATE trusted_servers SET friendly_name = coalesce($1, friendly_name), description = coalesce($2, description)
+		WHERE system_id = $3`, change.FriendlyName, change.Description, int64(system))
+	if err != nil {
+		return err
+	}
+	tx.recordTrustedServer(system, keyserver.Updated)
+	return nil
+}
+
+// DeleteTrustedServer removes a peer together with its transport principal.
+// Principal trusts that name it stay.
+func (tx *Tx) DeleteTrustedServer(ctx context.Context, system keyserver.SystemID) error {
+	var transport keyserver.ID
+	err := tx.row(ctx, `SELECT transport_id FROM trusted_servers WHERE system_id = $1`, []any{int64(system)}, intoID(&transport))
+	if err != nil {
+		return err
+	}
+	if err := tx.execOne(ctx, `DELETE FROM trusted_servers WHERE system_id = $1`, int64(system)); err != nil {
+		return err
+	}
+	if err := tx.execOne(ctx, `DELETE FROM principals WHERE id = $1`, transport[:]); err != nil {
+		return err
+	}
+	tx.recordTrustedServer(system, keyserver.Deleted)
+	tx.record(keyserver.ChangePrincipal, transport, keyserver.Deleted)
+	return nil
+}
+
+func (tx *Tx) recordTrustedServer(system keyserver.SystemID, action keyserver.ChangeAction) {
+	tx.record(keyserver.ChangeTrustedServer, keyserver.IDFromUint64(uint64(system)), action)
+}
+
+const aclEntryColumns = `id, acl_id, system_id, principal_id, rights, max_usage, used, user_right, start_stamp, end_stamp`
+
+// PurgeACLEntries puts aside all entries for principals of a system and
+// answers how many there were.
+func (tx *Tx) PurgeACLEntries(ctx context.Context, system keyserver.SystemID) (int, error) {
+	return tx.moveACLEntries(ctx, "acl_entries", "purged_acl_entries", system)
+}
+
+// ResurrectACLEntries puts purged entries back and answers how many there
+// were. Where the principal was given an entry meanwhile, that one stays.
+func (tx *Tx) ResurrectACLEntries(ctx context.Context, system keyserver.SystemID) (int, error) {
+	return tx.moveACLEntries(ctx, "purged_acl_entries", "acl_entries", system)
+}
+
+// moveACLEntries moves the entries of a system between two tables, whose names
+// are constants of this file.
+func (tx *Tx) moveACLEntries(ctx context.Context, from, into string, system keyserver.SystemID) (int, error) {
+	keys, err := tx.ids(ctx, `SELECT k.id FROM stored_keys k
+		WHERE k.acl_id IN (SELECT DISTINCT acl_id FROM `+from+` WHERE system_id = $1) LIMIT $2`, int64(system), maxKeyChanges+1)
+	if err != nil {
+		return 0, err
+	}
+	moved, err := tx.exec(ctx, `INSERT INTO `+into+` (`+aclEntryColumns+`) SELECT `+aclEntryColumns+` FROM `+from+`
+		WHERE system_id = $1 ON CONFLICT (acl_id, system_id, principal_id) DO NOTHING`, int64(system))
+	if err != nil {
+		return 0, err
+	}
+	if _, err := tx.exec(ctx, `DELETE FROM `+from+` WHERE system_id = $1`, int64(system)); err != nil {
+		return 0, err
+	}
+	if len(keys) > maxKeyChanges {
+		keys = []keyserver.ID{{}}
+	}
+	for _, key := range keys {
+		tx.record(keyserver.ChangeKey, key, keyserver.Updated)
+	}
+	return int(moved), nil
+}
