@@ -83,8 +83,9 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// Format prints the address only: the client holds a session id.
-func (c *Client) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "client of "+c.base) }
+// Format prints the address only: the client holds a session id, and so does
+// a copy of it.
+func (c Client) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "client of "+c.base) }
 
 // CloseIdleConnections closes what is kept open for the next call.
 func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
