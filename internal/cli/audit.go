@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -52,12 +53,12 @@ func newAuditVerify() *cobra.Command {
 	return cmd
 }
 
-func auditVerify(ctx context.Context, cfg sqlstore.Config, out io.Writer) error {
+func auditVerify(ctx context.Context, cfg sqlstore.Config, out io.Writer) (err error) {
 	store, err := sqlstore.OpenReadOnly(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	defer store.Close()
+	defer func() { err = errors.Join(err, store.Close()) }()
 	report, err := audit.Verify(ctx, store)
 	if err != nil {
 		return fmt.Errorf("read the audit trail: %w", err)

@@ -65,12 +65,12 @@ func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	defer func() { err = errors.Join(err, lock.Close()) }()
 	logFile, err := os.OpenFile(filepath.Join(o.dir, "up.log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	defer logFile.Close()
+	defer func() { err = errors.Join(err, logFile.Close()) }()
 	logger := slog.New(slog.NewJSONHandler(logFile, nil))
 
 	srv, err := o.startServer(ctx, logger, steps)

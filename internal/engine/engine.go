@@ -68,27 +68,17 @@ func New(c Config) *Engine {
 }
 
 // changed forgets what a committed change made stale and wakes the readers of
-// the change feed.
+// the change feed. Other kinds are read from the store each time.
 func (e *Engine) changed(changes []keyserver.Change) {
-	if changes == nil { // some were missed
-		e.principals.dropAll()
-		e.roles.dropAll()
-		e.keys.dropAll()
-	}
 	for _, c := range changes {
-		switch c.Kind {
-		case keyserver.ChangePrincipal:
+		if c.Kind == keyserver.ChangePrincipal {
 			e.principals.drop(c.ID)
-		case keyserver.ChangeRole:
+		}
+		if c.Kind == keyserver.ChangeRole {
 			e.roles.drop(c.ID)
-		case keyserver.ChangeKey:
-			if c.ID.IsZero() {
-				e.keys.dropAll()
-			} else {
-				e.keys.drop(c.ID)
-			}
-		case keyserver.ChangeTrustedCA, keyserver.ChangeTrustedServer, keyserver.ChangePrincipalTrust, keyserver.ChangeSession:
-			// Read from the store each time, or cached by package session.
+		}
+		if c.Kind == keyserver.ChangeKey {
+			e.keys.drop(c.ID)
 		}
 	}
 	e.feed.wake()

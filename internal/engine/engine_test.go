@@ -98,7 +98,7 @@ func TestKeyUseIsRefused(t *testing.T) {
 // The vectors of RFC 4231 for SHA-384, all but the truncated one.
 func TestHMACVectors(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
-	rep := func(b string, n int) string { return strings.Repeat(b, n) }
+	rep := strings.Repeat
 	cases := map[string]struct{ key, data, mac string }{
 		"Case1": {rep("0b", 20), hex.EncodeToString([]byte("Hi There")),
 			"afd03944d84895626b0825f4ab46907f15f9dadbe4101ec682aa034c7cebc59cfaea9ea9076ede7f4af152e8b2fa9cb6"},

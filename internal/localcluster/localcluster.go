@@ -138,7 +138,7 @@ func endProcess(pid int) error {
 		return err
 	}
 	for range 100 {
-		if _, err := os.Stat(fmt.Sprintf("/proc/%d/fd", pid)); err != nil {
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d/fd", pid)); errors.Is(err, os.ErrNotExist) {
 			return nil
 		}
 		time.Sleep(50 * time.Millisecond)

@@ -36,10 +36,10 @@ type Identity struct {
 }
 
 // String hides the key from every formatting verb.
-func (i Identity) String() string { return "identity " + SlashName(i.Certificate.Subject) }
+func (id Identity) String() string { return "identity " + SlashName(id.Certificate.Subject) }
 
 // GoString hides the key from %#v.
-func (i Identity) GoString() string { return i.String() }
+func (id Identity) GoString() string { return id.String() }
 
 // NewCA makes a self-signed CA on P-384.
 func NewCA(commonName string, now time.Time, random io.Reader) (Identity, error) {
@@ -66,7 +66,7 @@ func NewCA(commonName string, now time.Time, random io.Reader) (Identity, error)
 
 // IssueServer issues a certificate for both listeners: server authentication
 // towards clients, client authentication towards peers. A nil key draws one.
-func (ca Identity) IssueServer(commonName string, hosts []string, key *ecdsa.PrivateKey, now time.Time, random io.Reader) (Identity, error) {
+func (id Identity) IssueServer(commonName string, hosts []string, key *ecdsa.PrivateKey, now time.Time, random io.Reader) (Identity, error) {
 	if key == nil {
 		var err error
 		if key, err = ecdsa.GenerateKey(elliptic.P256(), random); err != nil {
@@ -81,12 +81,12 @@ func (ca Identity) IssueServer(commonName string, hosts []string, key *ecdsa.Pri
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: commonName},
 		NotBefore:    now.Add(-backdate),
-		NotAfter:     earlier(now.Add(serverLifetime), ca.Certificate.NotAfter),
+		NotAfter:     earlier(now.Add(serverLifetime), id.Certificate.NotAfter),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	template.DNSNames, template.IPAddresses = splitHosts(hosts)
-	cert, err := sign(template, ca.Certificate, key.Public(), ca.Key, random)
+	cert, err := sign(template, id.Certificate, key.Public(), id.Key, random)
 	return Identity{Certificate: cert, Key: key}, err
 }
 
@@ -143,7 +143,7 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // MarshalKey returns the PKCS#8 form of the identity's key, for wrapping.
-func (i Identity) MarshalKey() ([]byte, error) { return x509.MarshalPKCS8PrivateKey(i.Key) }
+func (id Identity) MarshalKey() ([]byte, error) { return x509.MarshalPKCS8PrivateKey(id.Key) }
 
 // ParseIdentity is the inverse: a DER certificate and a PKCS#8 key.
 func ParseIdentity(certDER, keyDER []byte) (Identity, error) {
