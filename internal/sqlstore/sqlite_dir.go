@@ -3,12 +3,14 @@ package sqlstore
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 
+	"github.com/pressly/goose/v3"
 	"golang.org/x/sys/unix"
 )
 
@@ -112,15 +114,32 @@ func checkHeader(path string, migrations fs.FS) error {
 		binary.BigEndian.Uint32(header[applicationIDAt:]) != ourApplicationID {
 		return foreignFile(path)
 	}
-	target, err := fs.Glob(migrations, "*.sql")
+	target, err := latestFile(migrations)
 	if err != nil {
 		return err
 	}
 	// The log may hold a newer version still; migrate looks again.
-	if version := int64(binary.BigEndian.Uint32(header[userVersionAt:])); version > int64(len(target)) {
-		return newer(version, int64(len(target)))
+	if version := int64(binary.BigEndian.Uint32(header[userVersionAt:])); version > target {
+		return newer(version, target)
 	}
 	return nil
+}
+
+// latestFile is the highest number among the files; they may leave some out.
+func latestFile(migrations fs.FS) (int64, error) {
+	names, err := fs.Glob(migrations, "*.sql")
+	if err != nil {
+		return 0, err
+	}
+	var latest int64
+	for _, name := range names {
+		number, err := goose.NumericComponent(name)
+		if err != nil {
+			return 0, fmt.Errorf("read the embedded migrations: %w", err)
+		}
+		latest = max(latest, number)
+	}
+	return latest, nil
 }
 
 func readHeader(path string) ([]byte, error) {
