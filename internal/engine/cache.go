@@ -56,7 +56,7 @@ func (c *cache[K, V]) drop(k K) {
 	delete(c.entries, k)
 }
 
-// clear forgets everything.
+// dropAll forgets everything.
 func (c *cache[K, V]) dropAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -68,8 +68,14 @@ func New(c Config) *Engine {
 }
 
 // changed forgets what a committed change made stale and wakes the readers of
-// the change feed. Other kinds are read from the store each time.
+// the change feed. Other kinds are read from the store each time. No changes
+// at all means that some are no longer known, so that anything may be stale.
 func (e *Engine) changed(changes []keyserver.Change) {
+	if len(changes) == 0 {
+		e.principals.dropAll()
+		e.roles.dropAll()
+		e.keys.dropAll()
+	}
 	for _, c := range changes {
 		if c.Kind == keyserver.ChangePrincipal {
 			e.principals.drop(c.ID)

@@ -106,8 +106,16 @@ func (m *Manager) Close() {
 	<-m.done
 }
 
-// changed forgets sessions that another request or replica ended.
+// changed forgets sessions that another request or replica ended. No changes
+// at all means that some are no longer known, so that any session may have
+// ended. Requests in flight keep the count of the session they came with.
 func (m *Manager) changed(changes []keyserver.Change) {
+	if len(changes) == 0 {
+		m.mu.Lock()
+		clear(m.byHash)
+		clear(m.byID)
+		m.mu.Unlock()
+	}
 	for _, c := range changes {
 		if c.Kind != keyserver.ChangeSession {
 			continue
@@ -228,6 +236,7 @@ func (m *Manager) keep(record sqlstore.SessionRecord, p keyserver.Principal) *he
 	if !ok {
 		h = &held{hash: record.Hash, record: record, caller: keyserver.Caller{
 			Principal: record.Principal, Name: p.Name, Type: p.Type, Session: record.ID, Kind: record.Kind,
+			Certificate: record.Certificate,
 		}}
 		for _, other := range m.byHash {
 			if len(m.byHash) < maxHeld {
