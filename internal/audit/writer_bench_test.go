@@ -30,7 +30,7 @@ func BenchmarkWriter(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				b.Cleanup(func() { close(b, store) })
+				b.Cleanup(func() { closeIt(b, store) })
 				const floorRows = 2000
 				began := time.Now()
 				write(b, store, audit.Options{Batch: 1}, callers, floorRows)
@@ -55,7 +55,7 @@ func write(b *testing.B, store audit.Store, options audit.Options, callers, rows
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer close(b, w)
+	defer closeIt(b, w)
 	entry := keyserver.AuditEntry{
 		Operation: keyserver.OpHMAC.Key, Outcome: keyserver.Allowed,
 		Principal: keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(7)},
@@ -75,7 +75,7 @@ func write(b *testing.B, store audit.Store, options audit.Options, callers, rows
 	wg.Wait()
 }
 
-func close(t testing.TB, c interface{ Close() error }) {
+func closeIt(t testing.TB, c interface{ Close() error }) {
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}

@@ -1,0 +1,315 @@
+package audit_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+const deadline = 10 * time.Second
+
+// liar is a database that fails on demand, in the ways that a real one does
+// not fail on demand. The writer on real ones is tested in package sqlstore.
+type liar struct {
+	mu      sync.Mutex
+	rows    []keyserver.AuditEntry
+	head    audit.Head
+	claims  int
+	failing func(n int) error // of the n-th append; the rows are stored nevertheless where lying
+	lying   bool
+	lost    bool // the claim: Head fails until the next one
+	appends int
+
+	entered chan struct{} // a value for each append that began
+	pass    chan struct{} // each append waits for one, unless it is nil
+}
+
+func (l *liar) ClaimChain(context.Context) (audit.Chain, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.claims++
+	l.lost = false
+	return l, nil
+}
+
+func (l *liar) Head(context.Context) (audit.Head, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost {
+		return audit.Head{}, errors.New("lost")
+	}
+	return l.head, nil
+}
+
+func (l *liar) Append(_ context.Context, after audit.Head, rows []keyserver.AuditEntry, seal func(int64) audit.Head) error {
+	if l.entered != nil {
+		l.entered <- struct{}{}
+	}
+	if l.pass != nil {
+		<-l.pass
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.appends++
+	if after != l.head {
+		return errors.New("the chain does not end there")
+	}
+	head := seal(int64(len(l.rows)) + 1)
+	var err error
+	if l.failing != nil {
+		err = l.failing(l.appends)
+	}
+	if err == nil || l.lying {
+		l.rows = append(l.rows, rows...)
+		l.head = head
+	}
+	return err
+}
+
+func (l *liar) Release() error { return nil }
+
+func (l *liar) operations() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	names := []string{}
+	for _, r := range l.rows {
+		names = append(names, r.Operation)
+	}
+	return names
+}
+
+// verify checks the stored rows as Verify would read them.
+func (l *liar) AuditSnapshot(context.Context) (audit.Snapshot, error) {
+	n := int64(len(l.rows))
+	return audit.Snapshot{LastSeq: n, MaxSeq: n, Heads: []audit.Head{l.head}}, nil
+}
+
+func (l *liar) AuditRange(_ context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error) {
+	return l.rows[after:min(last, after+int64(limit))], nil
+}
+
+func newWriter(t *testing.T, store audit.Store, options audit.Options) *audit.Writer {
+	t.Helper()
+	w, err := audit.NewWriter(t.Context(), store, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func named(operation string) keyserver.AuditEntry { return keyserver.AuditEntry{Operation: operation} }
+
+func intact(t *testing.T, trail audit.Trail) {
+	t.Helper()
+	report, err := audit.Verify(t.Context(), trail)
+	if err != nil || !report.Intact() {
+		t.Errorf("the chain is broken: %+v, %v", report, err)
+	}
+}
+
+func TestNoCommitNoSuccess(t *testing.T) {
+	cause := errors.New("disk full")
+	cases := map[string]struct {
+		reason string
+		store  *liar
+		want   []string
+		claims int
+	}{
+		"Failed":  {"a commit that failed leaves nothing", &liar{}, []string{"second"}, 1},
+		"Unknown": {"one whose answer was lost may have left the row, and the chain goes on behind it", &liar{lying: true}, []string{"first", "second"}, 1},
+	}
+	for name, tc := range cases {
+		tc.store.failing = func(n int) error {
+			if n == 1 {
+				return cause
+			}
+			return nil
+		}
+		w := newWriter(t, tc.store, audit.Options{})
+		err := w.Write(t.Context(), named("first"))
+		f := fault.As(err)
+		if f == nil || f.Code != fault.AuditUnavailable || f.Scope != fault.ScopeProcess || !f.Retryable || f.RetryAfter != time.Second || !errors.Is(err, cause) {
+			t.Errorf("%s: %s: got %#v", name, tc.reason, err)
+		}
+		if strings.Contains(err.Error(), cause.Error()) {
+			t.Errorf("%s: the caller sees the cause: %v", name, err)
+		}
+		if err := w.Write(t.Context(), named("second")); err != nil {
+			t.Errorf("%s: %s: %v", name, tc.reason, err)
+		}
+		closeOf(t, w)
+		if diff := cmp.Diff(tc.want, tc.store.operations()); diff != "" {
+			t.Errorf("%s: %s: %s", name, tc.reason, diff)
+		}
+		if tc.store.claims != tc.claims {
+			t.Errorf("%s: claimed %d times, want %d", name, tc.store.claims, tc.claims)
+		}
+		intact(t, tc.store)
+	}
+}
+
+func TestLostClaim(t *testing.T) {
+	store := &liar{}
+	store.failing = func(n int) error {
+		if n == 1 {
+			store.lost = true
+			return errors.New("connection lost")
+		}
+		return nil
+	}
+	w := newWriter(t, store, audit.Options{})
+	if err := w.Write(t.Context(), named("first")); err == nil {
+		t.Error("a lost connection is no commit")
+	}
+	if err := w.Write(t.Context(), named("second")); err != nil {
+		t.Error(err)
+	}
+	closeOf(t, w)
+	if store.claims != 2 {
+		t.Errorf("a chain whose claim is lost is claimed anew: %d claims", store.claims)
+	}
+	intact(t, store)
+}
+
+func TestFullQueue(t *testing.T) {
+	store := &liar{entered: make(chan struct{}, 16), pass: make(chan struct{})}
+	w := newWriter(t, store, audit.Options{Queue: 1, Batch: 1})
+	results := make(chan error, 3)
+	write := func() { results <- w.Write(t.Context(), named("row")) }
+	go write()
+	<-store.entered
+	go write() // there is room for one of these two
+	go write()
+	err := <-results
+	if f := fault.As(err); f == nil || f.Code != fault.Overloaded || f.Scope != fault.ScopeProcess || !f.Retryable {
+		t.Errorf("a full queue: got %v", err)
+	}
+	close(store.pass)
+	for range 2 {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+	}
+	closeOf(t, w)
+	if diff := cmp.Diff([]string{"row", "row"}, store.operations()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestContextEnds(t *testing.T) {
+	store := &liar{entered: make(chan struct{}, 16), pass: make(chan struct{})}
+	w := newWriter(t, store, audit.Options{Batch: 1})
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.Write(ended, named("before")); !errors.Is(err, context.Canceled) {
+		t.Errorf("before it is queued: %v", err)
+	}
+	first := make(chan error, 1)
+	go func() { first <- w.Write(t.Context(), named("first")) }()
+	<-store.entered
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := w.Write(ctx, named("queued")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("while it is queued: %v", err)
+	}
+	committing, cancel := context.WithCancel(t.Context())
+	second := make(chan error, 1)
+	go func() { second <- w.Write(committing, named("in the commit")) }()
+	store.pass <- struct{}{}
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	<-store.entered
+	cancel()
+	if err := <-second; !errors.Is(err, context.Canceled) {
+		t.Errorf("during the commit nobody knows: %v", err)
+	}
+	close(store.pass)
+	closeOf(t, w)
+	if diff := cmp.Diff([]string{"first", "in the commit"}, store.operations()); diff != "" {
+		t.Errorf("nobody waited for the row in the queue, so it must not say that something was allowed: %s", diff)
+	}
+}
+
+func TestClose(t *testing.T) {
+	store := &liar{entered: make(chan struct{}, 64), pass: make(chan struct{})}
+	w := newWriter(t, store, audit.Options{Batch: 4})
+	const rows = 20
+	results := make(chan error, rows)
+	for range rows {
+		go func() { results <- w.Write(t.Context(), named("row")) }()
+	}
+	<-store.entered
+	go func() {
+		time.Sleep(20 * time.Millisecond)
+		close(store.pass)
+	}()
+	closeOf(t, w)
+	written := 0
+	for range rows {
+		switch err := <-results; {
+		case err == nil:
+			written++
+		case fault.CodeOf(err) != fault.AuditUnavailable:
+			t.Error(err)
+		}
+	}
+	if got := len(store.operations()); got != written {
+		t.Errorf("%d callers were told yes, %d rows are there", written, got)
+	}
+	if err := w.Write(t.Context(), named("late")); fault.CodeOf(err) != fault.AuditUnavailable {
+		t.Errorf("a closed writer: %v", err)
+	}
+	if err := w.Close(); err != nil {
+		t.Errorf("closed twice: %v", err)
+	}
+	intact(t, store)
+}
+
+// TestTextsAreCleaned: what a caller sends must not make the database refuse
+// the batch of everybody.
+func TestTextsAreCleaned(t *testing.T) {
+	store := &liar{}
+	w := newWriter(t, store, audit.Options{})
+	long := strings.Repeat("ü", 10_000)
+	for _, name := range []string{"a\x00b", "a\xffb", long, strings.Repeat("\x00", 10_000), "fine ü"} {
+		if err := w.Write(t.Context(), keyserver.AuditEntry{Filename: name}); err != nil {
+			t.Error(err)
+		}
+	}
+	closeOf(t, w)
+	got := []string{}
+	for _, r := range store.rows {
+		if len(r.Filename) > 4096 {
+			t.Errorf("%d bytes are over the bound", len(r.Filename))
+		}
+		got = append(got, r.Filename[:min(len(r.Filename), 7)])
+	}
+	if diff := cmp.Diff([]string{"a\uFFFDb", "a\uFFFDb", "üüü\xc3", "\uFFFD\uFFFD\xef", "fine ü"}, got); diff != "" {
+		t.Error(diff)
+	}
+	intact(t, store)
+}
+
+func closeOf(t *testing.T, w *audit.Writer) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- w.Close() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(deadline):
+		t.Fatal("Close does not end")
+	}
+}
