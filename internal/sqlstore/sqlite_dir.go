@@ -49,7 +49,7 @@ func lockDirectory(dir string, log *slog.Logger) (*os.File, error) {
 	if err != nil {
 		return nil, errors.Join(refuse(ErrUnusable, "the data directory %s cannot be used: %s", dir, reasonOf(err)), f.Close())
 	}
-	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); { //nolint:gosec // a descriptor fits an int
+	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
 	case errors.Is(err, unix.EWOULDBLOCK):
 		return nil, errors.Join(refuse(ErrInUse, "the data directory %s is in use by another process", dir), f.Close())
 	case err != nil:
@@ -67,7 +67,7 @@ func makeDirectory(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Chmod(dir, dirMode); err != nil { //nolint:gosec // a directory needs the x bit
+	if err := os.Chmod(dir, dirMode); err != nil {
 		return err
 	}
 	return syncDirectory(filepath.Dir(dir))

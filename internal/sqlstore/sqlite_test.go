@@ -3,6 +3,7 @@ package sqlstore_test
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -182,6 +183,24 @@ func TestFilesArePrivate(t *testing.T) {
 	want := map[string]fs.FileMode{"data": 0o700, "keyserver.db": 0o600, "keyserver.db-wal": 0o600, "keyserver.db-shm": 0o600}
 	if diff := cmp.Diff(want, modes); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestVersionInTheFile: every migration repeats its number where it can be read
+// before the database is opened.
+func TestVersionInTheFile(t *testing.T) {
+	d := inDirectory(t)
+	closeStore(t, d.open(t))
+	db, err := sql.Open(d.driver, d.source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var inFile, inTable int
+	err = errors.Join(db.QueryRowContext(t.Context(), `PRAGMA user_version`).Scan(&inFile),
+		db.QueryRowContext(t.Context(), `SELECT max(version_id) FROM keyserver_schema`).Scan(&inTable))
+	if err != nil || inFile != inTable {
+		t.Errorf("user_version is %d, the last migration is %d, %v", inFile, inTable, err)
 	}
 }
 
