@@ -386,7 +386,11 @@ func (c *connection) shut(ctx context.Context, err error, failures int) {
 		c.state.Problem = p
 	}
 	c.mu.Unlock()
-	c.log.Info("the key server does not answer", "reason", p.Reason, "cause", p.Message, "failures", failures)
+	verbosity := 0
+	if failures > 2 {
+		verbosity = 1 // said already
+	}
+	c.log.V(verbosity).Info("the key server does not answer", "reason", p.Reason, "cause", p.Message, "failures", failures)
 	if failures <= 2 {
 		c.tell(ctx, notice{KeyServer: c.name, IDs: onlyKeyServer(failures)})
 	}

@@ -44,7 +44,9 @@ func newConnections(dial Dial, c clock.Clock, t timing, log logr.Logger) *connec
 // Start implements manager.Runnable.
 func (c *connections) Start(ctx context.Context) error {
 	<-ctx.Done()
+	c.mu.Lock()
 	c.quit()
+	c.mu.Unlock()
 	c.wg.Wait()
 	return nil
 }
@@ -74,6 +76,9 @@ func (c *connections) ensure(name string, l login) (*connection, error) {
 	have := c.byName[name]
 	if have != nil && have.version == l.Version {
 		return have, nil
+	}
+	if c.ctx.Err() != nil {
+		return nil, c.ctx.Err()
 	}
 	admin, err := c.dialCounted(name, l.Administrator)
 	if err != nil {
@@ -113,26 +118,26 @@ func (c *connections) dialCounted(name string, e Endpoint) (API, error) {
 }
 
 // block ends the KeyServer's connection because it cannot be had, and says why.
-func (c *connections) block(name string, p *problem) {
+func (c *connections) block(ctx context.Context, name string, p *problem) {
 	c.mu.Lock()
 	was := c.blocked[name]
 	had := c.end(name)
 	c.blocked[name] = p
 	c.mu.Unlock()
 	if had || was == nil || was.Message != p.Message {
-		go c.tell(c.ctx, notice{KeyServer: name})
+		c.tell(ctx, notice{KeyServer: name})
 	}
 }
 
 // remove forgets a KeyServer that is gone.
-func (c *connections) remove(name string) {
+func (c *connections) remove(ctx context.Context, name string) {
 	c.mu.Lock()
 	had := c.end(name)
 	_, blocked := c.blocked[name]
 	delete(c.blocked, name)
 	c.mu.Unlock()
 	if had || blocked {
-		go c.tell(c.ctx, notice{KeyServer: name})
+		c.tell(ctx, notice{KeyServer: name})
 	}
 }
 

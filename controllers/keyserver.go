@@ -44,7 +44,7 @@ func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	ks := &v1alpha1.KeyServer{}
 	if err := r.client.Get(ctx, req.NamespacedName, ks); err != nil {
 		if client.IgnoreNotFound(err) == nil {
-			r.connections.remove(req.Name)
+			r.connections.remove(ctx, req.Name)
 			r.population.move(req.NamespacedName, "")
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -53,7 +53,7 @@ func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	if ks.DeletionTimestamp.IsZero() {
 		controllerutil.AddFinalizer(ks, v1alpha1.FinalizerInUse)
 		if written, err := patchMetadata(ctx, r.client, read, ks); err != nil || !written {
-			return ctrl.Result{Requeue: !written}, err //nolint:staticcheck // the rate limiter is what is wanted
+			return soonUnless(written), err
 		}
 		read = ks.DeepCopy()
 	}
@@ -64,18 +64,23 @@ func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 		return ctrl.Result{}, err
 	case held.Action == actRelease:
 		return r.release(ctx, read, ks)
-	case held.Reason != "":
+	case held.Reason == v1alpha1.ReasonPaused:
+		// The brake for everything that uses this KeyServer.
+		r.connections.block(ctx, ks.Name, newProblem(v1alpha1.ReasonDependencyNotReady, "%s", held.Message))
 		say = conclusion{Reason: held.Reason, Message: held.Message}
 	default:
 		if say, err = r.connect(ctx, ks); err != nil {
 			return ctrl.Result{}, err
+		}
+		if held.Reason != "" { // the dependants need the connection to go
+			say = conclusion{Reason: held.Reason, Message: held.Message}
 		}
 	}
 	changed := ks.Generation != ks.Status.ObservedGeneration
 	r.record(read, ks, say)
 	written, err := patchStatus(ctx, r.client, read, ks)
 	if err != nil || !written {
-		return ctrl.Result{Requeue: !written}, err //nolint:staticcheck // the rate limiter is what is wanted
+		return soonUnless(written), err
 	}
 	if changed {
 		r.connections.tell(ctx, notice{KeyServer: ks.Name}) // who may use it may have changed
@@ -115,7 +120,7 @@ func (r *keyServerReconciler) connect(ctx context.Context, ks *v1alpha1.KeyServe
 		if why == nil {
 			return conclusion{}, other
 		}
-		r.connections.block(ks.Name, why)
+		r.connections.block(ctx, ks.Name, why)
 		return conclusion{Reason: why.Reason, Message: why.Message}, nil
 	}
 	if token := ks.Annotations[v1alpha1.AnnotationReconcileRequestedAt]; token != ks.Status.LastHandledReconcileAt {
@@ -252,7 +257,7 @@ func (r *keyServerReconciler) recordFeed(ks *v1alpha1.KeyServer, feed feedState)
 func (r *keyServerReconciler) release(ctx context.Context, read, ks *v1alpha1.KeyServer) (ctrl.Result, error) {
 	controllerutil.RemoveFinalizer(ks, v1alpha1.FinalizerInUse)
 	written, err := patchMetadata(ctx, r.client, read, ks)
-	return ctrl.Result{Requeue: err == nil && !written}, err //nolint:staticcheck // the rate limiter is what is wanted
+	return soonUnless(written), err
 }
 
 // hear wakes the KeyServer that a notice is about, unless it is about one kind.

@@ -363,6 +363,7 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 		return
 	case res.Reason == v1alpha1.ReasonPaused:
 		pause(&p.status.Conditions, p.obj.GetGeneration(), now, res.Message)
+		r.population.move(client.ObjectKeyFromObject(p.obj), string(res.Reason))
 		return
 	}
 	seen := p.facts.External
@@ -376,6 +377,9 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 	if p.facts.Obstacle == nil {
 		r.adapter.Record(p.obj, p.want, seen, owner, now.Time)
 		p.status.Drift = seen.Drift
+		if !seen.Exists && res.Reason == v1alpha1.ReasonDrifted {
+			p.status.Drift = []v1alpha1.FieldDrift{{Field: "exists", Declared: "true", Observed: "false"}}
+		}
 		if p.token != "" {
 			p.status.LastHandledReconcileAt = p.token
 		}
@@ -502,9 +506,8 @@ func difference(e external) string {
 
 // finish writes what has changed and says when to come back.
 func (r *reconciler[T, D]) finish(ctx context.Context, p *pass[T, D], res result) (ctrl.Result, error) {
-	const soon = 50 * time.Millisecond
 	if res.refused {
-		return ctrl.Result{RequeueAfter: soon}, nil
+		return soonUnless(false), nil
 	}
 	if res.done && (res.Action == actRelease || res.Action == actDelete) {
 		return r.release(ctx, p, res)
@@ -514,7 +517,7 @@ func (r *reconciler[T, D]) finish(ctx context.Context, p *pass[T, D], res result
 		return ctrl.Result{}, fmt.Errorf("write the status: %w", err)
 	}
 	if !written {
-		return ctrl.Result{RequeueAfter: soon}, nil
+		return soonUnless(written), nil
 	}
 	if !res.done {
 		return again(res.Again, p.facts.Resync), nil
@@ -531,6 +534,15 @@ func (r *reconciler[T, D]) finish(ctx context.Context, p *pass[T, D], res result
 	return again(p.facts.settle(decision{}).Again, p.facts.Resync), nil
 }
 
+// soonUnless comes back in a moment if the object had changed in the cluster
+// and so could not be written.
+func soonUnless(written bool) ctrl.Result {
+	if written {
+		return ctrl.Result{}
+	}
+	return ctrl.Result{RequeueAfter: 50 * time.Millisecond}
+}
+
 // release lets a deleted object go.
 func (r *reconciler[T, D]) release(ctx context.Context, p *pass[T, D], res result) (ctrl.Result, error) {
 	if res.Action == actDelete {
@@ -544,7 +556,7 @@ func (r *reconciler[T, D]) release(ctx context.Context, p *pass[T, D], res resul
 		return ctrl.Result{}, fmt.Errorf("remove the finalizer: %w", err)
 	}
 	if !written {
-		return ctrl.Result{RequeueAfter: time.Millisecond}, nil
+		return soonUnless(written), nil
 	}
 	p.log.Info("released", "rule", res.Rule, "message", res.Message)
 	return ctrl.Result{}, nil

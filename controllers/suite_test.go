@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -47,8 +48,9 @@ const (
 )
 
 var (
-	kube  client.Client
-	shown *stage // the key server that most cases share
+	restConfig *rest.Config
+	kube       client.Client
+	shown      *stage // the key server that most cases share
 )
 
 func TestControllers(t *testing.T) {
@@ -61,9 +63,8 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
 	SetDefaultConsistentlyDuration(never)
 	ctrl.SetLogger(GinkgoLogr)
-	var cfg *rest.Config
-	cfg, kube = startControlPlane()
-	startManager(cfg)
+	restConfig, kube = startControlPlane()
+	startManager(restConfig)
 	shown = newStage(ctx)
 })
 
@@ -144,6 +145,13 @@ func newStage(ctx context.Context, change ...func(*v1alpha1.KeyServer)) *stage {
 		c(ks)
 	}
 	Expect(kube.Create(ctx, ks)).To(Succeed())
+	c := kube
+	DeferCleanup(func(ctx context.Context) { // while the manager still runs
+		patch := []byte(`{"metadata":{"annotations":{"` + v1alpha1.AnnotationAbandon + `":"true"}}}`)
+		err := c.Patch(ctx, ks, client.RawPatch(types.MergePatchType, patch))
+		Expect(client.IgnoreNotFound(err)).To(Succeed())
+		Expect(client.IgnoreNotFound(c.Delete(ctx, ks))).To(Succeed())
+	})
 	return s
 }
 

@@ -80,7 +80,8 @@ type CredentialSecretReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	UsernameKey string `json:"usernameKey,omitempty"`
-	// PasswordKey is the key that holds the password.
+	// PasswordKey is the key that holds the password. Line breaks at its end
+	// do not belong to it.
 	// +kubebuilder:default=password
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253

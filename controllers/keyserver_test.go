@@ -1,0 +1,133 @@
+package controllers
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+)
+
+var _ = Describe("KeyServer", func() {
+	keyServer := func(s *stage) *v1alpha1.KeyServer {
+		return &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	}
+
+	It("is needed: an object without one waits for it", func(ctx context.Context) {
+		obj := shown.trustedCA(newCA(), func(o *v1alpha1.TrustedCA) { o.Spec.KeyServerRef.Name = "nowhere" })
+		apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, `KeyServer "nowhere" does not exist`))
+		remove(ctx, obj)
+	})
+
+	It("serves only the namespaces that it allows", func(ctx context.Context) {
+		Expect(kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "stranger"}})).To(Succeed())
+		ca := newCA()
+		stranger := shown.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Namespace = "stranger" })
+		apply(ctx, stranger, beUnready(v1alpha1.ReasonInvalidSpec, `namespace "stranger" may not use KeyServer`))
+
+		By("not letting who is not allowed stand in anybody's way")
+		obj := shown.trustedCA(ca)
+		apply(ctx, obj, beReady(""))
+		remove(ctx, obj)
+
+		By("letting in whom the selector picks")
+		edit(ctx, keyServer(shown), func(ks *v1alpha1.KeyServer) {
+			ks.Spec.AllowedNamespaces.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": "stranger"}}
+		})
+		Eventually(readiness(ctx, stranger)).Should(beReady(""))
+		remove(ctx, stranger)
+	})
+
+	It("says what is wrong with its credentials, and takes a rotated Secret at once", func(ctx context.Context) {
+		s := newStage(ctx, func(ks *v1alpha1.KeyServer) {
+			ks.Spec.Credentials.Administrator.SecretRef.PasswordKey = "secret"
+		})
+		ks := keyServer(s)
+		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, `has no key "secret"`))
+		obj := s.trustedCA(newCA())
+		apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, `KeyServer "`+s.name+`" is not ready`))
+
+		s.secret(ctx, "wrong")
+		edit(ctx, ks, func(o *v1alpha1.KeyServer) { o.Spec.Credentials.Administrator.SecretRef.PasswordKey = "password" })
+		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonAccessDenied, "INVALID_CREDENTIALS"))
+		Expect(readiness(ctx, ks)().Message).NotTo(ContainSubstring("wrong"))
+
+		s.secret(ctx, "correct horse battery staple")
+		Eventually(readiness(ctx, ks)).Should(beReady(""))
+		Eventually(readiness(ctx, obj)).Should(beReady(""))
+		Expect(ks.Status.Version).NotTo(BeEmpty())
+		Expect(meta.IsStatusConditionTrue(ks.Status.Conditions, v1alpha1.ConditionChangeFeed)).To(BeTrue())
+	})
+
+	It("brakes everything that uses it while it is paused", func(ctx context.Context) {
+		s := newStage(ctx)
+		ca := newCA()
+		obj := s.trustedCA(ca)
+		apply(ctx, obj, beReady(""))
+		ks := keyServer(s)
+		annotate(ctx, ks, v1alpha1.AnnotationPaused, "true")
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, "paused by the annotation"))
+		_, err := s.admin().RemoveTrustedCA(ctx, obj.Status.CertificateID)
+		Expect(err).NotTo(HaveOccurred())
+		Consistently(func() map[string]string { return s.trusted(ctx) }).ShouldNot(HaveKey(ca.fingerprint))
+		annotate(ctx, ks, v1alpha1.AnnotationPaused, "")
+		Eventually(readiness(ctx, obj)).Should(beReady("created"))
+	})
+
+	It("stays while objects refer to it", func(ctx context.Context) {
+		s := newStage(ctx)
+		obj := s.trustedCA(newCA())
+		apply(ctx, obj, beReady(""))
+		ks := keyServer(s)
+		Expect(kube.Delete(ctx, ks)).To(Succeed())
+		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonInUse, "TrustedCA default/"+obj.Name))
+		Expect(readiness(ctx, obj)()).To(beReady(""))
+		remove(ctx, obj)
+		Eventually(gone(ctx, ks)).Should(BeTrue())
+		Expect(s.trusted(ctx)).NotTo(HaveKey(obj.Status.Fingerprint))
+	})
+
+	It("goes away and comes back: objects say so, deletions wait, nothing needs help", func(ctx context.Context) {
+		s := newStage(ctx)
+		kept, deleted, abandoned := newCA(), newCA(), newCA()
+		keep, del, aband := s.trustedCA(kept), s.trustedCA(deleted), s.trustedCA(abandoned)
+		for _, obj := range []*v1alpha1.TrustedCA{keep, del, aband} {
+			apply(ctx, obj, beReady(""))
+		}
+		ks := keyServer(s)
+
+		s.server.Stop(GinkgoTB())
+		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonKeyServerUnavailable, ""))
+		Eventually(readiness(ctx, keep)).Should(beUnready(v1alpha1.ReasonKeyServerUnavailable, "does not answer"))
+
+		By("sending nothing through the shut gate")
+		adds, lists := s.adds.Load(), s.lists.Load()
+		late := s.trustedCA(newCA())
+		apply(ctx, late, beUnready(v1alpha1.ReasonKeyServerUnavailable, "does not answer"))
+		Expect([]int32{s.adds.Load(), s.lists.Load()}).To(Equal([]int32{adds, lists}))
+
+		By("holding deletions, with a way out")
+		Expect(kube.Delete(ctx, del)).To(Succeed())
+		Expect(kube.Delete(ctx, aband)).To(Succeed())
+		Eventually(readiness(ctx, del)).Should(beUnready(v1alpha1.ReasonKeyServerUnavailable, "deletion waits"))
+		Eventually(eventsAbout(ctx, del)).Should(ContainElement("DeletionHeld"))
+		annotate(ctx, aband, v1alpha1.AnnotationAbandon, "true")
+		Eventually(gone(ctx, aband)).Should(BeTrue())
+		Consistently(gone(ctx, del), "300ms").Should(BeFalse())
+
+		By("going on by itself")
+		s.server.Restart(GinkgoTB())
+		Eventually(readiness(ctx, ks)).Should(beReady(""))
+		Eventually(readiness(ctx, keep)).Should(beReady(""))
+		Eventually(readiness(ctx, late)).Should(beReady(""))
+		Eventually(gone(ctx, del)).Should(BeTrue())
+		trusted := s.trusted(ctx)
+		Expect(trusted).To(HaveKey(kept.fingerprint))
+		Expect(trusted).To(HaveKey(abandoned.fingerprint), "abandon leaves the external object")
+		Expect(trusted).NotTo(HaveKey(deleted.fingerprint))
+	})
+})

@@ -1,0 +1,156 @@
+package controllers
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+var _ = Describe("Role", func() {
+	// grants returns the operations that a role grants, nil where there is no such role.
+	grants := func(ctx context.Context, name string) func() []schema.HexID {
+		return func() []schema.HexID {
+			role, ok := shown.roles(ctx)[name]
+			if !ok {
+				return nil
+			}
+			return role.Operations
+		}
+	}
+	ops := func(ctx context.Context, names ...string) []schema.HexID {
+		GinkgoHelper()
+		ids := make([]schema.HexID, len(names))
+		for i, n := range names {
+			ids[i] = shown.operation(ctx, n)
+		}
+		return ids
+	}
+	exists := func(ctx context.Context, name string, operations ...string) string {
+		GinkgoHelper()
+		ids := []string{}
+		for _, id := range ops(ctx, operations...) {
+			ids = append(ids, id.String())
+		}
+		saved, err := shown.admin().CreateRole(ctx, name, ids)
+		Expect(err).NotTo(HaveOccurred())
+		return saved.ID.String()
+	}
+
+	Describe("refusals", func() {
+		It("refuses an operation that the key server does not know, and lists those it does", func(ctx context.Context) {
+			obj := shown.role("Misspelt", []string{"HMAC Data", "HMAC Date"})
+			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, `"HMAC Date", which the key server does not know`))
+			Expect(readiness(ctx, obj)().Message).To(ContainSubstring(`"HMAC Data"`))
+			Expect(grants(ctx, "Misspelt")()).To(BeNil())
+			remove(ctx, obj)
+		})
+
+		It("does not overwrite a role that exists and differs, until told to", func(ctx context.Context) {
+			id := exists(ctx, "Differing", "HMAC Data")
+			obj := shown.role("Differing", []string{"Authorize Key"})
+			apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "differs in operations"))
+			Expect(obj.Status.RoleID).To(BeEmpty())
+			Expect(obj.Status.Drift).To(ConsistOf(v1alpha1.FieldDrift{Field: "operations", Declared: "Authorize Key", Observed: "HMAC Data"}))
+			Expect(grants(ctx, "Differing")()).To(ConsistOf(ops(ctx, "HMAC Data")))
+
+			edit(ctx, obj, func(o *v1alpha1.Role) { o.Spec.AdoptionPolicy = v1alpha1.AdoptAlways })
+			Eventually(readiness(ctx, obj)).Should(beReady("corrected"))
+			Expect(obj.Status.RoleID).To(Equal(id))
+			Expect(obj.Status.Provenance).To(Equal(v1alpha1.Adopted))
+			Expect(obj.Status.Drift).To(BeEmpty())
+			Expect(grants(ctx, "Differing")()).To(ConsistOf(ops(ctx, "Authorize Key")))
+			remove(ctx, obj)
+			Expect(grants(ctx, "Differing")()).NotTo(BeNil(), "what was adopted is not deleted")
+		})
+
+		It("manages no built-in role, but observes it", func(ctx context.Context) {
+			obj := shown.role("Auditor", []string{"Read Audit"}, func(o *v1alpha1.Role) { o.Spec.AdoptionPolicy = v1alpha1.AdoptAlways })
+			apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "built in and read-only"))
+			remove(ctx, obj)
+
+			id := shown.roles(ctx)["Auditor"].ID.String()
+			all := []string{}
+			for _, op := range shown.roles(ctx)["Auditor"].Operations {
+				all = append(all, op.String())
+			}
+			observed := shown.role("", all, func(o *v1alpha1.Role) {
+				o.Spec.RoleID, o.Spec.ManagementPolicy = &id, v1alpha1.Observe
+			})
+			apply(ctx, observed, beReady("lists exactly"))
+			edit(ctx, observed, func(o *v1alpha1.Role) { o.Spec.Operations = []string{"Read Audit"} })
+			Eventually(readiness(ctx, observed)).Should(beUnready(v1alpha1.ReasonDrifted, "differs in operations"))
+			Expect(observed.Status.Drift).To(HaveLen(1))
+			remove(ctx, observed)
+		})
+
+		It("makes up no role for an id that does not exist", func(ctx context.Context) {
+			id := "00000000deadbeef"
+			obj := shown.role("", []string{}, func(o *v1alpha1.Role) { o.Spec.RoleID = &id })
+			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, "no role has the id 00000000deadbeef"))
+			remove(ctx, obj)
+		})
+	})
+
+	It("is created, edited, renamed, repaired and deleted", func(ctx context.Context) {
+		obj := shown.role("Signer", []string{"HMAC Data", "Authorize Key", shown.operation(ctx, "HMAC Data").String()})
+		apply(ctx, obj, beReady(`created: reads back as "Signer" with 2 operations`))
+		Expect(grants(ctx, "Signer")()).To(ConsistOf(ops(ctx, "HMAC Data", "Authorize Key")))
+		Expect(obj.Status.OperationCount).To(HaveValue(BeEquivalentTo(2)))
+		id := obj.Status.RoleID
+
+		By("editing the operations")
+		edit(ctx, obj, func(o *v1alpha1.Role) { o.Spec.Operations = []string{"HMAC Data"} })
+		Eventually(readiness(ctx, obj)).Should(beReady("corrected"))
+		Expect(grants(ctx, "Signer")()).To(ConsistOf(ops(ctx, "HMAC Data")))
+
+		By("renaming: principals keep the role")
+		edit(ctx, obj, func(o *v1alpha1.Role) { name := "Senior Signer"; o.Spec.RoleName = &name })
+		Eventually(readiness(ctx, obj)).Should(beReady(`"Senior Signer"`))
+		Expect(obj.Status.RoleID).To(Equal(id))
+		Expect(grants(ctx, "Signer")()).To(BeNil())
+
+		By("repairing an outside change")
+		var hex schema.HexID
+		Expect(hex.UnmarshalText([]byte(id))).To(Succeed())
+		_, err := shown.admin().UpdateRole(ctx, id, schema.UpdateRoleRequest{Operations: ops(ctx, "HMAC Data", "Create Role")})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(grants(ctx, "Senior Signer")).Should(ConsistOf(ops(ctx, "HMAC Data")))
+		Eventually(eventsAbout(ctx, obj)).Should(ContainElements("DriftFound", "Updated"))
+
+		By("repairing an outside deletion")
+		_, err = shown.admin().DeleteRole(ctx, id)
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(grants(ctx, "Senior Signer")).Should(ConsistOf(ops(ctx, "HMAC Data")))
+		Eventually(readiness(ctx, obj)).Should(beReady(""))
+		Eventually(func() string { _ = readiness(ctx, obj)(); return obj.Status.RoleID }).ShouldNot(Equal(id))
+
+		remove(ctx, obj)
+		Expect(grants(ctx, "Senior Signer")()).To(BeNil())
+	})
+
+	It("takes over a role by its id and leaves its name alone", func(ctx context.Context) {
+		id := exists(ctx, "Named Outside", "HMAC Data")
+		obj := shown.role("", []string{"HMAC Data"}, func(o *v1alpha1.Role) { o.Spec.RoleID = &id })
+		apply(ctx, obj, beReady("took over"))
+		name := "Renamed Outside"
+		_, err := shown.admin().UpdateRole(ctx, id, schema.UpdateRoleRequest{Name: &name})
+		Expect(err).NotTo(HaveOccurred())
+		Consistently(grants(ctx, name)).ShouldNot(BeNil())
+		remove(ctx, obj)
+	})
+
+	It("of a name and an id for the same role lets the older win", func(ctx context.Context) {
+		elder := shown.role("Twice", []string{"HMAC Data"})
+		apply(ctx, elder, beReady(""))
+		id := elder.Status.RoleID
+		younger := shown.role("", []string{"HMAC Data"}, func(o *v1alpha1.Role) { o.Name = "z" + o.Name; o.Spec.RoleID = &id })
+		apply(ctx, younger, beUnready(v1alpha1.ReasonConflict, "is claimed by Role default/"+elder.Name))
+		remove(ctx, younger)
+		Expect(grants(ctx, "Twice")()).NotTo(BeNil())
+		remove(ctx, elder)
+	})
+})
