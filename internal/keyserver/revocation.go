@@ -1,7 +1,11 @@
 package keyserver
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"encoding/hex"
+	"slices"
+	"sort"
 	"time"
 )
 
@@ -56,4 +60,45 @@ func IssuerID(digest string) ID {
 		copy(id[:], raw)
 	}
 	return id
+}
+
+// serialHash is how many bytes of a serial number's SHA-256 a SerialSet keeps.
+// Hashes make long and short numbers alike; 16 bytes leave no collision to be
+// found, and one would refuse a certificate, never let one pass.
+const serialHash = 16
+
+// SerialSet is a set of certificate serial numbers in the form in which it is
+// stored and searched: sorted hashes, one after the other.
+type SerialSet []byte
+
+// NewSerialSet returns the set of big-endian serial numbers. It is never nil.
+func NewSerialSet(serials [][]byte) SerialSet {
+	hashes := make([][serialHash]byte, len(serials))
+	for i, s := range serials {
+		hashes[i] = hashSerial(s)
+	}
+	slices.SortFunc(hashes, func(a, b [serialHash]byte) int { return bytes.Compare(a[:], b[:]) })
+	set := make(SerialSet, 0, len(hashes)*serialHash)
+	for _, h := range slices.Compact(hashes) {
+		set = append(set, h[:]...)
+	}
+	return set
+}
+
+// Has reports whether the set has a serial number.
+func (s SerialSet) Has(serial []byte) bool {
+	want := hashSerial(serial)
+	i := sort.Search(s.Len(), func(i int) bool { return bytes.Compare(s.at(i), want[:]) >= 0 })
+	return i < s.Len() && bytes.Equal(s.at(i), want[:])
+}
+
+// Len returns how many numbers the set has.
+func (s SerialSet) Len() int { return len(s) / serialHash }
+
+func (s SerialSet) at(i int) []byte { return s[i*serialHash : (i+1)*serialHash] }
+
+// hashSerial leaves leading zeros out: they change the spelling, not the number.
+func hashSerial(serial []byte) [serialHash]byte {
+	sum := sha256.Sum256(bytes.TrimLeft(serial, "\x00"))
+	return [serialHash]byte(sum[:])
 }

@@ -58,6 +58,10 @@ type Manager struct {
 	Config
 	throttle *throttle
 
+	// announced counts the announcements of ended sessions: what was read
+	// before one of them may have ended by it and is not kept.
+	announced atomic.Uint64
+
 	mu     sync.RWMutex
 	byHash map[[32]byte]*held
 	byID   map[keyserver.ID]*held
@@ -110,6 +114,7 @@ func (m *Manager) Close() {
 // at all means that some are no longer known, so that any session may have
 // ended. Requests in flight keep the count of the session they came with.
 func (m *Manager) changed(changes []keyserver.Change) {
+	m.announced.Add(1)
 	if len(changes) == 0 {
 		m.mu.Lock()
 		clear(m.byHash)
@@ -209,6 +214,7 @@ func (m *Manager) find(ctx context.Context, hash [32]byte) (*held, error) {
 
 // load reads a session and its principal from the store and keeps them.
 func (m *Manager) load(ctx context.Context, hash [32]byte) (*held, error) {
+	before := m.announced.Load()
 	record, err := m.Store.Session(ctx, hash)
 	if errors.Is(err, sqlstore.ErrNotFound) {
 		return nil, errNoSession
@@ -223,12 +229,13 @@ func (m *Manager) load(ctx context.Context, hash [32]byte) (*held, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.keep(record, p), nil
+	return m.keep(record, p, before), nil
 }
 
-// keep holds a session in memory. A session that is held already stays, so
-// that its count of requests in flight is one count; only its last use moves.
-func (m *Manager) keep(record sqlstore.SessionRecord, p keyserver.Principal) *held {
+// keep holds a session in memory, unless an announcement overtook the read of
+// it. A session that is held already stays, so that its count of requests in
+// flight is one count; only its last use moves.
+func (m *Manager) keep(record sqlstore.SessionRecord, p keyserver.Principal, before uint64) *held {
 	used := record.LastUsedAt.UnixNano()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -244,7 +251,9 @@ func (m *Manager) keep(record sqlstore.SessionRecord, p keyserver.Principal) *he
 			}
 			m.forget(other)
 		}
-		m.byHash[record.Hash], m.byID[record.ID] = h, h
+		if m.announced.Load() == before {
+			m.byHash[record.Hash], m.byID[record.ID] = h, h
+		}
 	}
 	if used > h.lastUsed.Load() {
 		h.lastUsed.Store(used)

@@ -17,7 +17,10 @@ type SessionRecord struct {
 	CreatedAt  time.Time // times to the microsecond
 	ExpiresAt  time.Time
 	LastUsedAt time.Time
-	BoundKey   string // RFC 7638 thumbprint, empty where the session is bound to no key
+	// Certificate is the one that a certificate session was opened with, zero
+	// in every other kind.
+	Certificate keyserver.ID
+	BoundKey    string // RFC 7638 thumbprint, empty where the session is bound to no key
 }
 
 // String leaves the hash out.
@@ -34,9 +37,9 @@ func (s SessionRecord) LogValue() slog.Value { return slog.StringValue(s.String(
 // Session reads the session with that hash, whether or not it is still alive.
 func (r reads) Session(ctx context.Context, hash [32]byte) (SessionRecord, error) {
 	s := SessionRecord{Hash: hash}
-	err := r.row(ctx, `SELECT id, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key
+	err := r.row(ctx, `SELECT id, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id
 		FROM sessions WHERE hash = $1`, []any{hash[:]}, intoID(&s.ID), &s.Principal.System, intoID(&s.Principal.ID), &s.Kind,
-		intoTime{&s.CreatedAt}, intoTime{&s.ExpiresAt}, intoTime{&s.LastUsedAt}, &s.BoundKey)
+		intoTime{&s.CreatedAt}, intoTime{&s.ExpiresAt}, intoTime{&s.LastUsedAt}, &s.BoundKey, optionalID{&s.Certificate})
 	if err != nil {
 		return SessionRecord{}, err
 	}
@@ -55,9 +58,9 @@ func (r reads) SessionCount(ctx context.Context, now time.Time, idle time.Durati
 // InsertSession stores a new session. No change is recorded: nobody can know
 // anything of it yet.
 func (tx *Tx) InsertSession(ctx context.Context, s SessionRecord) error {
-	_, err := tx.exec(ctx, `INSERT INTO sessions (id, hash, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, s.ID[:], s.Hash[:], int64(s.Principal.System), s.Principal.ID[:], string(s.Kind),
-		s.CreatedAt.UnixMicro(), s.ExpiresAt.UnixMicro(), s.LastUsedAt.UnixMicro(), s.BoundKey)
+	_, err := tx.exec(ctx, `INSERT INTO sessions (id, hash, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, s.ID[:], s.Hash[:], int64(s.Principal.System), s.Principal.ID[:], string(s.Kind),
+		s.CreatedAt.UnixMicro(), s.ExpiresAt.UnixMicro(), s.LastUsedAt.UnixMicro(), s.BoundKey, orNull(s.Certificate))
 	return err
 }
 
@@ -80,6 +83,16 @@ func (tx *Tx) DeleteSession(ctx context.Context, id keyserver.ID) error {
 	}
 	tx.record(keyserver.ChangeSession, id, keyserver.Deleted)
 	return nil
+}
+
+// DeleteSessionsOf ends every session of a principal and answers how many
+// there were.
+func (tx *Tx) DeleteSessionsOf(ctx context.Context, principal keyserver.PrincipalRef) (int, error) {
+	gone, err := tx.ids(ctx, `DELETE FROM sessions WHERE principal_id = $1 AND system_id = $2 RETURNING id`, principal.ID[:], int64(principal.System))
+	for _, id := range gone {
+		tx.record(keyserver.ChangeSession, id, keyserver.Deleted)
+	}
+	return len(gone), err
 }
 
 // DeleteExpiredSessions removes up to limit sessions that are no longer alive
