@@ -100,7 +100,11 @@ func (m *Manager) open(ctx context.Context, l Login, p keyserver.Principal, kind
 		return Opened{}, err
 	}
 	m.throttle.succeeded(l.Name, l.RemoteAddr)
-	info, err := m.describe(ctx, m.keep(record, p))
+	h, err := m.load(ctx, hash)
+	if err != nil {
+		return Opened{}, err
+	}
+	info, err := m.describe(ctx, h)
 	return Opened{Token: token, Info: info}, err
 }
 

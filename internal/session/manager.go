@@ -48,6 +48,7 @@ const (
 	maxHeld      = 65536 // sessions kept in memory
 	touchPeriods = 10    // a session's last use is written at most this often per idle time
 	keepExpired  = time.Hour
+	maxOvertaken = 8
 	// expiredPerFlush bounds one transaction of the housekeeping.
 	expiredPerFlush = 1000
 	tokenBytes      = 32
@@ -114,8 +115,8 @@ func (m *Manager) Close() {
 // at all means that some are no longer known, so that any session may have
 // ended. Requests in flight keep the count of the session they came with.
 func (m *Manager) changed(changes []keyserver.Change) {
-	m.announced.Add(1)
 	if len(changes) == 0 {
+		m.announced.Add(1)
 		m.mu.Lock()
 		clear(m.byHash)
 		clear(m.byID)
@@ -125,6 +126,7 @@ func (m *Manager) changed(changes []keyserver.Change) {
 		if c.Kind != keyserver.ChangeSession {
 			continue
 		}
+		m.announced.Add(1)
 		m.mu.Lock()
 		if h, ok := m.byID[c.ID]; ok {
 			m.forget(h)
@@ -212,30 +214,42 @@ func (m *Manager) find(ctx context.Context, hash [32]byte) (*held, error) {
 	return m.load(ctx, hash)
 }
 
-// load reads a session and its principal from the store and keeps them.
+// load reads a session and its principal from the store and keeps them. Where
+// an announcement overtook the read, it reads again.
 func (m *Manager) load(ctx context.Context, hash [32]byte) (*held, error) {
+	for range maxOvertaken {
+		if h, kept, err := m.loadOnce(ctx, hash); kept || err != nil {
+			return h, err
+		}
+	}
+	return nil, fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
+		"sessions end faster than this one could be read; try again")
+}
+
+func (m *Manager) loadOnce(ctx context.Context, hash [32]byte) (*held, bool, error) {
 	before := m.announced.Load()
 	record, err := m.Store.Session(ctx, hash)
 	if errors.Is(err, sqlstore.ErrNotFound) {
-		return nil, errNoSession
+		return nil, false, errNoSession
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	p, err := m.Store.Principal(ctx, record.Principal.ID)
 	if errors.Is(err, sqlstore.ErrNotFound) {
-		return nil, errNoSession
+		return nil, false, errNoSession
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return m.keep(record, p, before), nil
+	h, kept := m.keep(record, p, before)
+	return h, kept, nil
 }
 
 // keep holds a session in memory, unless an announcement overtook the read of
 // it. A session that is held already stays, so that its count of requests in
 // flight is one count; only its last use moves.
-func (m *Manager) keep(record sqlstore.SessionRecord, p keyserver.Principal, before uint64) *held {
+func (m *Manager) keep(record sqlstore.SessionRecord, p keyserver.Principal, before uint64) (*held, bool) {
 	used := record.LastUsedAt.UnixNano()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -251,15 +265,16 @@ func (m *Manager) keep(record sqlstore.SessionRecord, p keyserver.Principal, bef
 			}
 			m.forget(other)
 		}
-		if m.announced.Load() == before {
-			m.byHash[record.Hash], m.byID[record.ID] = h, h
+		if m.announced.Load() != before {
+			return nil, false
 		}
+		m.byHash[record.Hash], m.byID[record.ID] = h, h
 	}
 	if used > h.lastUsed.Load() {
 		h.lastUsed.Store(used)
 		h.written.Store(used)
 	}
-	return h
+	return h, true
 }
 
 // forget drops a session from memory. The caller holds mu.
