@@ -6,29 +6,34 @@ type Code string
 
 // Codes of the contract that this service produces.
 const (
-	BadRequest       Code = "BAD_REQUEST"
-	InvalidArgument  Code = "INVALID_ARGUMENT"
-	SessionNotFound  Code = "SESSION_NOT_FOUND"
-	SessionExpired   Code = "SESSION_EXPIRED"
-	AccessDenied     Code = "ACCESS_DENIED"
-	ACLDenied        Code = "ACL_DENIED"
-	PrincipalOff     Code = "PRINCIPAL_DISABLED"
-	NotInScope       Code = "OBJECT_NOT_IN_CREDENTIAL_SCOPE"
-	BuiltIn          Code = "BUILT_IN"
-	KeyNotFound      Code = "KEY_NOT_FOUND"
-	NotFound         Code = "NOT_FOUND"
-	NotTrusted       Code = "NOT_TRUSTED"
-	ACLNotFound      Code = "ACL_NOT_FOUND"
-	AlreadyTrusted   Code = "ALREADY_TRUSTED"
-	NotSaved         Code = "NOT_SAVED"
-	NotRemoved       Code = "NOT_REMOVED"
-	NotVerified      Code = "NOT_VERIFIED"
-	OpFailed         Code = "OP_FAILED"
-	ReadbackFailed   Code = "READBACK_FAILED"
-	RequestLimit     Code = "REQUEST_LIMIT"
-	SessionLimit     Code = "SESSION_LIMIT"
-	Overloaded       Code = "OVERLOADED"
-	MethodNotAllowed Code = "METHOD_NOT_ALLOWED"
+	BadRequest            Code = "BAD_REQUEST"
+	InvalidArgument       Code = "INVALID_ARGUMENT"
+	SessionNotFound       Code = "SESSION_NOT_FOUND"
+	SessionExpired        Code = "SESSION_EXPIRED"
+	CertificateRevoked    Code = "CERTIFICATE_REVOKED"
+	RevocationUnavailable Code = "REVOCATION_STATUS_UNAVAILABLE"
+	RevocationStale       Code = "REVOCATION_EVIDENCE_STALE"
+	AccessDenied          Code = "ACCESS_DENIED"
+	ACLDenied             Code = "ACL_DENIED"
+	PrincipalOff          Code = "PRINCIPAL_DISABLED"
+	NotInScope            Code = "OBJECT_NOT_IN_CREDENTIAL_SCOPE"
+	BuiltIn               Code = "BUILT_IN"
+	BuiltInPrincipal      Code = "BUILT_IN_PRINCIPAL"
+	KeyNotFound           Code = "KEY_NOT_FOUND"
+	NotFound              Code = "NOT_FOUND"
+	NotTrusted            Code = "NOT_TRUSTED"
+	ACLNotFound           Code = "ACL_NOT_FOUND"
+	AlreadyTrusted        Code = "ALREADY_TRUSTED"
+	NotSaved              Code = "NOT_SAVED"
+	NotRemoved            Code = "NOT_REMOVED"
+	NotVerified           Code = "NOT_VERIFIED"
+	NoSavedRequest        Code = "NO_SAVED_REQUEST"
+	OpFailed              Code = "OP_FAILED"
+	ReadbackFailed        Code = "READBACK_FAILED"
+	RequestLimit          Code = "REQUEST_LIMIT"
+	SessionLimit          Code = "SESSION_LIMIT"
+	Overloaded            Code = "OVERLOADED"
+	MethodNotAllowed      Code = "METHOD_NOT_ALLOWED"
 )
 
 // Codes beyond the contract. Each stands for something the contract leaves
@@ -58,11 +63,15 @@ var Catalogue = []Entry{
 	{InvalidArgument, false, "The key server itself refused the argument; detail is its sentence."},
 	{SessionNotFound, false, "The credential names no live session; log in again."},
 	{SessionExpired, false, "The session reached its idle or absolute lifetime; log in again."},
+	{CertificateRevoked, false, "Revocation evidence names the session's certificate; log in with another one."},
+	{RevocationUnavailable, false, "The issuer's policy requires revocation evidence and there is none; import the issuer's CRL."},
+	{RevocationStale, false, "The issuer's policy requires current revocation evidence and what there is has aged out; import the issuer's current CRL."},
 	{AccessDenied, false, "No role of the caller grants the operation."},
 	{ACLDenied, false, "The access control list of the key refuses the caller; ask the key's owner."},
 	{PrincipalOff, false, "The caller's principal is disabled."},
 	{NotInScope, false, "The object is outside the scoped credential."},
 	{BuiltIn, false, "A system-defined role is read-only."},
+	{BuiltInPrincipal, false, "A system-defined principal: the key server would skip the update and report success, so nothing was sent."},
 	{KeyNotFound, false, "The hidden link names no key."},
 	{NotFound, false, "No such object, or no such path."},
 	{NotTrusted, false, "No trusted CA has that certificate id."},
@@ -71,6 +80,7 @@ var Catalogue = []Entry{
 	{NotSaved, false, "The write was accepted, but reading it back does not show it."},
 	{NotRemoved, false, "The removal was accepted, but reading the list back still shows the object."},
 	{NotVerified, false, "The access control list does not show the requested rights when read back."},
+	{NoSavedRequest, false, "The certificate was not issued here, so there is no request to issue it anew from; reset its transport principal and enrol a fresh one."},
 	{OpFailed, false, "The key server failed in a way that has no code of its own; the log has the cause under the request id."},
 	{ReadbackFailed, false, "The write was sent, but reading it back failed, so its effect is unknown."},
 	{RequestLimit, false, "The session has too many requests in flight."},
@@ -102,6 +112,10 @@ const (
 	ReasonBadCredentials    Reason = "badCredentials"
 	ReasonThrottled         Reason = "throttled"
 	ReasonBuiltIn           Reason = "builtIn"
+	ReasonRevoked           Reason = "certificateRevoked"
+	ReasonNoEvidence        Reason = "revocationStatusUnavailable"
+	ReasonStaleEvidence     Reason = "revocationEvidenceStale"
+	ReasonCertificateEnded  Reason = "certificateNotCurrent"
 	ReasonInvalidArgument   Reason = "invalidArgument"
 	ReasonBadMessage        Reason = "badMessage"
 	ReasonLimit             Reason = "limit"

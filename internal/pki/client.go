@@ -1,0 +1,148 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// clientLifetime is the validity of a client certificate when none is asked for.
+const clientLifetime = 365 * 24 * time.Hour
+
+// Bounds of what is signed or enrolled.
+const (
+	minRSABits = 2048
+	maxRSABits = 8192 // a larger key would cost seconds per check
+	maxSubject = 1024 // bytes in slash form; both databases can index that
+)
+
+// ParseRequest reads a PKCS#10 request and checks its signature, its key and
+// its subject. Each refusal is one sentence for people.
+func ParseRequest(der []byte) (*x509.CertificateRequest, error) {
+	req, err := x509.ParseCertificateRequest(der)
+	if err != nil {
+		return nil, errors.New("the bytes are not one PKCS#10 certificate request")
+	}
+	if err := checkKey(req.PublicKey); err != nil {
+		return nil, err
+	}
+	if err := req.CheckSignature(); err != nil {
+		return nil, errors.New("the request's signature is not by the key that it names")
+	}
+	if err := checkSubject(SlashName(req.Subject)); err != nil {
+		return nil, err
+	}
+	return req, nil
+}
+
+// IssueClient signs a certificate for the subject and the key of a request.
+// Nothing else of the request counts: names and usages that it asks for were
+// vetted by nobody. Zero validity is a year, or what is left of the CA's life.
+func (ca Identity) IssueClient(req *x509.CertificateRequest, validity time.Duration, now time.Time, random io.Reader) (*x509.Certificate, error) {
+	if bytes.Equal(req.RawSubject, ca.Certificate.RawSubject) {
+		return nil, errors.New("the subject is that of the CA itself")
+	}
+	until := earlier(now.Add(clientLifetime), ca.Certificate.NotAfter)
+	if validity > 0 {
+		if until = now.Add(validity); until.After(ca.Certificate.NotAfter) {
+			return nil, fmt.Errorf("the certificate would outlive the CA, which ends on %s", ca.Certificate.NotAfter.UTC().Format(time.DateOnly))
+		}
+	}
+	serial, err := newSerial(random)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial, RawSubject: req.RawSubject, NotBefore: now.Add(-backdate), NotAfter: until,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		BasicConstraintsValid: true,
+	}
+	return sign(template, ca.Certificate, req.PublicKey, ca.Key, random)
+}
+
+// CheckClient refuses a certificate that cannot be a transport principal's
+// (contract, POST /api/certificates/enroll). Each refusal is one sentence for
+// people. Who signed it is a question of its own.
+func CheckClient(cert *x509.Certificate, now time.Time) error {
+	switch {
+	case cert.BasicConstraintsValid && cert.IsCA:
+		return errors.New("it is a CA certificate")
+	case cert.KeyUsage&x509.KeyUsageDigitalSignature == 0:
+		return errors.New("its key usage lacks digitalSignature")
+	case !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth):
+		return errors.New("its extended key usage lacks clientAuth")
+	case !now.Before(cert.NotAfter):
+		return fmt.Errorf("it expired on %s", cert.NotAfter.UTC().Format(time.RFC3339))
+	}
+	if err := checkKey(cert.PublicKey); err != nil {
+		return err
+	}
+	return checkSubject(SlashName(cert.Subject))
+}
+
+// IssuerOf returns the one of the CAs that signed the certificate and is in
+// force at now, or nil. A certificate that is valid only later is judged at the
+// start of its own life.
+func IssuerOf(cert *x509.Certificate, cas []*x509.Certificate, now time.Time) *x509.Certificate {
+	at := now
+	if cert.NotBefore.After(at) {
+		at = cert.NotBefore
+	}
+	for _, ca := range cas {
+		if !bytes.Equal(ca.RawSubject, cert.RawIssuer) || now.Before(ca.NotBefore) || now.After(ca.NotAfter) {
+			continue
+		}
+		roots := x509.NewCertPool()
+		roots.AddCert(ca)
+		chains, err := cert.Verify(x509.VerifyOptions{
+			Roots: roots, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		})
+		if err == nil && len(chains) > 0 {
+			return ca
+		}
+	}
+	return nil
+}
+
+func checkKey(key any) error {
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		if n := k.N.BitLen(); n < minRSABits || n > maxRSABits {
+			return fmt.Errorf("an RSA key must have %d to %d bits, and this one has %d", minRSABits, maxRSABits, n)
+		}
+		return nil
+	case *ecdsa.PublicKey:
+		if n := k.Params().BitSize; n < 256 {
+			return fmt.Errorf("an EC key must have at least 256 bits, and this one has %d", n)
+		}
+		return nil
+	case ed25519.PublicKey:
+		return nil
+	default:
+		return errors.New("the public key is of a kind that is not supported: use RSA, EC or Ed25519")
+	}
+}
+
+// checkSubject refuses what would name nobody, or could not be stored or shown
+// as it is.
+func checkSubject(slash string) error {
+	switch {
+	case slash == "":
+		return errors.New("the subject is empty and names nobody")
+	case len(slash) > maxSubject:
+		return fmt.Errorf("the subject is longer than %d bytes", maxSubject)
+	case !utf8.ValidString(slash), strings.ContainsFunc(slash, unicode.IsControl):
+		return errors.New("the subject has a character that cannot be shown")
+	}
+	return nil
+}
