@@ -4,6 +4,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -68,12 +70,21 @@ func (c *Config) Validate() error {
 	case c.SessionLifetime < c.SessionIdle:
 		return fmt.Errorf("--session-lifetime is %s; it must not be shorter than --session-idle (%s)", c.SessionLifetime, c.SessionIdle)
 	}
-	for flag, address := range map[string]string{"--external-listen": c.ExternalListen, "--metrics-listen": c.MetricsListen} {
-		if _, _, err := net.SplitHostPort(address); address != "" && err != nil {
-			return fmt.Errorf("%s %q is not host:port", flag, address)
+	for flag, address := range map[string]string{"--listen": c.Listen, "--external-listen": c.ExternalListen, "--metrics-listen": c.MetricsListen} {
+		if address != "" && !isHostPort(address) {
+			return fmt.Errorf("%s %q is not host:port with a port from 0 to 65535", flag, address)
 		}
 	}
 	return c.validateURLs()
+}
+
+func isHostPort(address string) bool {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	_, err = net.DefaultResolver.LookupPort(context.Background(), "tcp", port) // a name from the system's table is a port, too
+	return err == nil
 }
 
 func (c *Config) validateURLs() error {
@@ -87,7 +98,14 @@ func (c *Config) validateURLs() error {
 		// The URL holds a password, so it is not repeated.
 		return errors.New("--database-url must start with postgres:// or postgresql://; leave it out for the embedded database")
 	}
-	return nil
+	if c.KEK == "" {
+		return nil
+	}
+	keeper, err := custody.Open(context.Background(), c.KEK) // speaks to nobody yet
+	if err != nil {
+		return fmt.Errorf("--kek: %w", err)
+	}
+	return keeper.Close()
 }
 
 func isLoopback(host string) bool {

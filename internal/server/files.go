@@ -10,8 +10,11 @@ import (
 	"strings"
 )
 
-// passwordFile is the name of the generated password file in the data directory.
-const passwordFile = "bootstrap-password"
+// Names in the data directory.
+const (
+	passwordFile = "bootstrap-password" // generated at the first start
+	databaseFile = "keyserver.db"       // the embedded database, once it is whole
+)
 
 // Bounds of a bootstrap password file.
 const (
@@ -55,7 +58,7 @@ func readPassword(what, path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s cannot be read: %w", what, err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // only read: nothing can be lost
 	b, err := io.ReadAll(io.LimitReader(file, maxFirstPassword+3))
 	if err != nil {
 		return "", fmt.Errorf("%s cannot be read: %w", what, err)

@@ -75,6 +75,10 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	if err != nil {
 		return s, err
 	}
+	given, err := s.givenFiles()
+	if err != nil {
+		return s, err
+	}
 	keeper, err := s.openKeeper(ctx)
 	if err != nil {
 		return s, err
@@ -92,10 +96,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		return s, err
 	}
 	s.system = prepared.System
-	leaf, err := s.leaf(prepared)
-	if err != nil {
-		return s, err
-	}
+	leaf := s.leaf(prepared, given)
 	rows, err := audit.NewWriter(ctx, store, audit.Options{Clock: cfg.Clock, Logger: cfg.Logger})
 	if err != nil {
 		return s, err
@@ -190,14 +191,38 @@ func (s *Server) listen(flag, address string) (net.Listener, error) {
 	return l, nil
 }
 
+// givenFiles reads the files that flags name before anything is made, so that
+// a wrong path changes nothing on disk. It answers the certificate of
+// --tls-cert, nil where the flag is not given.
+func (s *Server) givenFiles() (*tls.Certificate, error) {
+	// Only the first start needs the password; later ones find a database, and
+	// the file gone, as it should be. What PostgreSQL holds is not known yet.
+	if s.cfg.BootstrapPasswordFile != "" && s.cfg.DatabaseURL == "" {
+		if _, err := os.Lstat(filepath.Join(s.cfg.DataDir, databaseFile)); errors.Is(err, os.ErrNotExist) {
+			first := firstPassword{given: s.cfg.BootstrapPasswordFile}
+			if _, err := first.read(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if s.cfg.TLSCert == "" {
+		return nil, nil
+	}
+	given, err := tls.LoadX509KeyPair(s.cfg.TLSCert, s.cfg.TLSKey)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-cert and --tls-key cannot be used: %w", err)
+	}
+	return &given, nil
+}
+
 // openKeeper opens the key-encryption key. It comes before the database: a new
 // key is made only where there is no database yet.
 func (s *Server) openKeeper(ctx context.Context) (*custody.Keeper, error) {
-	if err := makeDataDir(s.cfg.DataDir); err != nil {
-		return nil, err
-	}
 	url := s.cfg.KEK
 	if url == "" {
+		if err := makeDataDir(s.cfg.DataDir); err != nil {
+			return nil, err
+		}
 		var err error
 		if url, err = custody.EnsureFileKey(s.cfg.DataDir); err != nil {
 			return nil, err
@@ -208,7 +233,7 @@ func (s *Server) openKeeper(ctx context.Context) (*custody.Keeper, error) {
 		return nil, fmt.Errorf("--kek: %w", err)
 	}
 	s.onClose(func(context.Context) error { return keeper.Close() })
-	return keeper, nil
+	return keeper, makeDataDir(s.cfg.DataDir)
 }
 
 func (s *Server) openStore(ctx context.Context) (*sqlstore.Store, error) {
@@ -278,22 +303,18 @@ type leaves struct {
 	api *tls.Certificate // the one of --tls-cert, or own; nil for plain HTTP
 }
 
-func (s *Server) leaf(p engine.Prepared) (leaves, error) {
+func (s *Server) leaf(p engine.Prepared, given *tls.Certificate) leaves {
 	l := leaves{own: &tls.Certificate{
 		Certificate: [][]byte{p.Server.Certificate.Raw, p.CA.Certificate.Raw}, PrivateKey: p.Server.Key, Leaf: p.Server.Certificate,
 	}}
 	switch {
 	case s.cfg.InsecureHTTP:
-	case s.cfg.TLSCert == "":
-		l.api = l.own
+	case given != nil:
+		l.api = given
 	default:
-		given, err := tls.LoadX509KeyPair(s.cfg.TLSCert, s.cfg.TLSKey)
-		if err != nil {
-			return l, fmt.Errorf("--tls-cert and --tls-key cannot be used: %w", err)
-		}
-		l.api = &given
+		l.api = l.own
 	}
-	return l, nil
+	return l
 }
 
 func (s *Server) serveAPI(l net.Listener, handler http.Handler, leaf *tls.Certificate) {
