@@ -1,0 +1,121 @@
+package script
+
+import (
+	"crypto/sha256"
+	"database/sql"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
+	_ "modernc.org/sqlite" // the driver of sql
+)
+
+// remembered is the key of what remember noted in a script's values.
+type remembered struct{}
+
+// remember PATH notes everything under a path, which need not be there.
+func remember(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) == 1, "remember PATH")
+	state, err := fingerprint(ts.MkAbs(args[0]))
+	ts.Check(err)
+	noted(ts)[args[0]] = state
+}
+
+// same PATH says that nothing under a path is other than remember noted it.
+func same(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) == 1, "same PATH")
+	state, err := fingerprint(ts.MkAbs(args[0]))
+	ts.Check(err)
+	want, ok := noted(ts)[args[0]]
+	if !ok {
+		ts.Fatalf("%s was not remembered", args[0])
+	}
+	if state != want {
+		ts.Fatalf("%s has changed; before:\n%safter:\n%s", args[0], want, state)
+	}
+}
+
+func noted(ts *testscript.TestScript) map[string]string {
+	m, ok := ts.Value(remembered{}).(map[string]string)
+	if !ok {
+		panic("setup makes the map")
+	}
+	return m
+}
+
+// fingerprint is a line for each file and directory: its name, mode and the
+// hash of its content.
+func fingerprint(root string) (string, error) {
+	var b strings.Builder
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		content := ""
+		if info.Mode().IsRegular() {
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			content = fmt.Sprintf("%d bytes %x", len(raw), sha256.Sum256(raw))
+		}
+		fmt.Fprintf(&b, "%s %s %s\n", name, info.Mode(), content)
+		return nil
+	})
+	if os.IsNotExist(err) {
+		return "nothing\n", nil
+	}
+	return b.String(), err
+}
+
+// sql FILE STATEMENT runs a statement on a database that no server has open,
+// and leaves all of it in the one file.
+func runSQL(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) == 2, "sql FILE STATEMENT")
+	db, err := sql.Open("sqlite", ts.MkAbs(args[0]))
+	ts.Check(err)
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	result, err := db.Exec(args[1])
+	ts.Check(err)
+	hit, err := result.RowsAffected()
+	ts.Check(err)
+	_, err = db.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`)
+	ts.Check(err)
+	fmt.Fprintf(ts.Stdout(), "%d rows\n", hit)
+}
+
+// withoutPrivileges replaces this process by a command that obeys the modes of
+// files even where root runs it.
+func withoutPrivileges(args []string) int {
+	runtime.LockOSThread() // capabilities belong to a thread, and the command takes over this one's
+	if os.Getuid() == 0 {
+		for _, c := range []uintptr{unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH} {
+			if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
+				fmt.Fprintln(os.Stderr, "drop a capability:", err)
+				return 126
+			}
+		}
+	}
+	path, err := exec.LookPath(args[0])
+	if err == nil {
+		err = syscall.Exec(path, args, os.Environ()) //nolint:gosec // the script says what to run
+	}
+	fmt.Fprintln(os.Stderr, err)
+	return 127
+}

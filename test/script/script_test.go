@@ -1,0 +1,55 @@
+// Package script runs the program as a person at a terminal does: each file
+// under testdata is a session. The commands that a terminal does not have are
+// in commands_test.go.
+package script
+
+import (
+	"context"
+	"net"
+	"os"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/cli"
+)
+
+// The program is this test binary under its name, so that the race detector
+// sees the server, too.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"keyserver-operator": func() { os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+		"without-privileges": func() { os.Exit(withoutPrivileges(os.Args[1:])) },
+	})
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		Setup:               setup,
+		Cmds:                commands,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+	})
+}
+
+// setup gives each script an address of its own and no listener for peers.
+func setup(env *testscript.Env) error {
+	address, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	env.Setenv("ADDR", address)
+	env.Setenv("KEYSERVER_EXTERNAL_LISTEN", "")
+	env.Values[remembered{}] = map[string]string{}
+	return nil
+}
+
+func freeAddress() (string, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
