@@ -40,8 +40,8 @@ func document(all []Route) ([]byte, error) {
 	d := documenter{schemas: wire.Schemas{}}
 	paths := object{}
 	for _, r := range all {
-		item, _ := paths[r.Path].(object) //nolint:errcheck // nil the first time
-		if item == nil {
+		item, ok := paths[r.Path].(object)
+		if !ok {
 			item = object{}
 			paths[r.Path] = item
 		}
@@ -134,7 +134,7 @@ func (d documenter) responses(r Route) object {
 	}
 	for status, codes := range byStatus {
 		body := d.schemas.Ref(typeOf[schema.Error]())
-		if slices.ContainsFunc(codes, func(c fault.Code) bool { return r.judges(c) }) {
+		if slices.ContainsFunc(codes, r.judges) {
 			body = object{"anyOf": []any{d.schemas.Ref(r.Response), body}}
 		}
 		out[strconv.Itoa(status)] = object{

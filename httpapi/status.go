@@ -42,6 +42,7 @@ var edges = map[fault.Code]edge{
 	fault.AlreadyExists:         {status: http.StatusConflict},
 	fault.NotSaved:              {status: http.StatusConflict},
 	fault.NotRemoved:            {status: http.StatusConflict},
+	fault.NotPersisted:          {status: http.StatusConflict},
 	fault.NotVerified:           {status: http.StatusConflict},
 	fault.NoSavedRequest:        {status: http.StatusConflict},
 	fault.PayloadTooLarge:       {status: http.StatusRequestEntityTooLarge},
@@ -59,4 +60,4 @@ var edges = map[fault.Code]edge{
 
 // verdicts are the codes of a verified write whose re-read disagreed. They
 // come with the filled answer, which keeps its shape at 409.
-var verdicts = []fault.Code{fault.NotSaved, fault.NotRemoved, fault.NotVerified}
+var verdicts = []fault.Code{fault.NotSaved, fault.NotRemoved, fault.NotPersisted, fault.NotVerified}

@@ -349,14 +349,17 @@ func TestMessageIsSentAgainOnlyWhereItCanBe(t *testing.T) {
 func TestHostileAnswers(t *testing.T) {
 	long := strings.Repeat("a", 1<<20)
 	for name, answer := range map[string]func(w http.ResponseWriter){
-		"endless":           func(w http.ResponseWriter) { endlessAnswer(w, 200) },
-		"endless failure":   func(w http.ResponseWriter) { endlessAnswer(w, 500) },
-		"long detail":       func(w http.ResponseWriter) { fail(w, 400, `{"code":"BAD_REQUEST","detail":"`+long[:100000]+`"}`) },
-		"wrong type":        func(w http.ResponseWriter) { _, _ = io.WriteString(w, `{"count":"hunter2"}`) },
-		"not JSON":          func(w http.ResponseWriter) { _, _ = io.WriteString(w, `hunter2`) },
-		"empty":             func(w http.ResponseWriter) { w.WriteHeader(200) },
-		"redirect":          func(w http.ResponseWriter) { w.Header().Set("Location", "http://127.0.0.1:1/"); w.WriteHeader(307) },
-		"another 2xx":       func(w http.ResponseWriter) { w.WriteHeader(204) },
+		"endless":         func(w http.ResponseWriter) { endlessAnswer(w, 200) },
+		"endless failure": func(w http.ResponseWriter) { endlessAnswer(w, 500) },
+		"long detail":     func(w http.ResponseWriter) { fail(w, 400, `{"code":"BAD_REQUEST","detail":"`+long[:100000]+`"}`) },
+		"wrong type":      func(w http.ResponseWriter) { _, _ = io.WriteString(w, `{"count":"hunter2"}`) },
+		"not JSON":        func(w http.ResponseWriter) { _, _ = io.WriteString(w, `hunter2`) },
+		"empty":           func(w http.ResponseWriter) { w.WriteHeader(http.StatusOK) },
+		"redirect": func(w http.ResponseWriter) {
+			w.Header().Set("Location", "http://127.0.0.1:1/")
+			w.WriteHeader(http.StatusTemporaryRedirect)
+		},
+		"another 2xx":       func(w http.ResponseWriter) { w.WriteHeader(http.StatusNoContent) },
 		"a long request id": func(w http.ResponseWriter) { w.Header().Set("X-Request-Id", long[:1000]); fail(w, 400, `{}`) },
 	} {
 		t.Run(name, func(t *testing.T) {

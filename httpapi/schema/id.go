@@ -3,6 +3,7 @@ package schema
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"strconv"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/canonical"
@@ -104,11 +105,11 @@ type SystemID keyserver.SystemID
 
 // UnmarshalJSON reads a non-negative integer of 32 bits.
 func (id *SystemID) UnmarshalJSON(value []byte) error {
-	n, err := parseInteger(value, 1<<32-1)
+	n, err := parseInteger(value, math.MaxUint32)
 	if err != nil {
 		return errSystemID
 	}
-	*id = SystemID(n)
+	*id = SystemID(n & math.MaxUint32)
 	return nil
 }
 

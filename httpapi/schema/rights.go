@@ -30,7 +30,7 @@ func (r *Rights) UnmarshalJSON(value []byte) error {
 	if err != nil {
 		return errRights
 	}
-	*r = Rights(n)
+	*r = Rights(n & uint64(keyserver.AllRights))
 	return nil
 }
 

@@ -2,7 +2,7 @@ package schema
 
 import "time"
 
-// Session kinds and login methods.
+// MethodPassword is the login method of password principals.
 const MethodPassword = "password"
 
 // LoginRequest asks for a session.
