@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -110,16 +109,15 @@ func (e *Engine) ownerOr(want keyserver.Rights, link keyserver.HiddenLink, key *
 	}
 }
 
+// principalExists refuses a principal that nobody could be. Whether a peer has
+// the principal is for the peer to know: its system id being registered is
+// enough, as an entry for a principal that does not exist gives nothing.
 func (e *Engine) principalExists(ctx context.Context, tx *sqlstore.Tx, p keyserver.PrincipalRef) error {
+	var err error
 	if p.System == e.System {
-		_, err := tx.Principal(ctx, p.ID)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, sqlstore.ErrNotFound) {
-			return err
-		}
+		_, err = tx.Principal(ctx, p.ID)
+	} else {
+		_, err = tx.TrustedServer(ctx, p.System)
 	}
-	return fault.New(fault.NotFound, "no principal has the systemId %d and the principalId %s", p.System, p.ID.Decimal()).
-		Audited(fault.ReasonObjectNotFound)
+	return notFound(err, fault.NotFound, "no principal has the systemId %d and the principalId %s", p.System, p.ID.Decimal())
 }

@@ -37,6 +37,7 @@ type Config struct {
 	Auditor   Auditor
 	System    keyserver.SystemID
 	CA        pki.Identity
+	Self      Self
 	Build     keyserver.Version
 	Clock     func() time.Time
 	Random    io.Reader

@@ -26,6 +26,7 @@ const (
 	AlreadyTrusted        Code = "ALREADY_TRUSTED"
 	NotSaved              Code = "NOT_SAVED"
 	NotRemoved            Code = "NOT_REMOVED"
+	NotPersisted          Code = "NOT_PERSISTED"
 	NotVerified           Code = "NOT_VERIFIED"
 	NoSavedRequest        Code = "NO_SAVED_REQUEST"
 	OpFailed              Code = "OP_FAILED"
@@ -72,6 +73,9 @@ var Catalogue = []Entry{
 	{NotInScope, false, "The object is outside the scoped credential."},
 	{BuiltIn, false, "A system-defined role is read-only."},
 	{BuiltInPrincipal, false, "A system-defined principal: the key server would skip the update and report success, so nothing was sent."},
+	{BuiltInPrincipal, false, "The key server would skip an update of a system-defined principal and report success; nothing was sent."},
+	{OwnAccount, false, "The target is the caller's own principal; another administrator has to do it. Nothing was sent."},
+	{NoFlagWord, false, "Principals of that type have no flags; nothing was sent."},
 	{KeyNotFound, false, "The hidden link names no key."},
 	{NotFound, false, "No such object, or no such path."},
 	{NotTrusted, false, "No trusted CA has that certificate id."},
@@ -79,6 +83,7 @@ var Catalogue = []Entry{
 	{AlreadyTrusted, false, "The CA is in the trusted list already; nothing was sent."},
 	{NotSaved, false, "The write was accepted, but reading it back does not show it."},
 	{NotRemoved, false, "The removal was accepted, but reading the list back still shows the object."},
+	{NotPersisted, false, "The write was accepted, but a fresh read does not show it."},
 	{NotVerified, false, "The access control list does not show the requested rights when read back."},
 	{NoSavedRequest, false, "The certificate was not issued here, so there is no request to issue it anew from; reset its transport principal and enrol a fresh one."},
 	{OpFailed, false, "The key server failed in a way that has no code of its own; the log has the cause under the request id."},

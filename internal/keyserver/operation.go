@@ -30,8 +30,16 @@ var (
 	OpDeleteRole      = operation(0x0105, "deleteRole", "Delete Role", Administration)
 	OpReadPrincipal   = operation(0x0111, "readPrincipal", "Read Principal", Administration)
 	OpCreatePrincipal = operation(0x0112, "createPrincipal", "Create Principal", Administration)
-	OpReadVersion     = operation(0x0121, "readVersion", "Read Version", Administration)
-	OpWatchChanges    = operation(0x0122, "watchChanges", "Watch Changes", Administration)
+
+	OpListPrincipals       = operation(0x0113, "listPrincipals", "List Principals", Administration)
+	OpUpdatePrincipalFlags = operation(0x0114, "updatePrincipalFlags", "Update Principal Flags", Administration)
+	OpUpdatePrincipalRoles = operation(0x0115, "updatePrincipalRoles", "Update Principal Roles", Administration)
+	OpLookupPrincipals     = operation(0x0116, "lookupPrincipals", "Lookup Principals", Administration)
+	OpListGroupMembers     = operation(0x0117, "listGroupMembers", "List Group Members", Administration)
+	OpChangeGroupMembers   = operation(0x0118, "changeGroupMembers", "Change Group Members", Administration)
+
+	OpReadVersion  = operation(0x0121, "readVersion", "Read Version", Administration)
+	OpWatchChanges = operation(0x0122, "watchChanges", "Watch Changes", Administration)
 
 	OpIssueCertificate        = operation(0x0131, "issueCertificate", "Issue Certificate", Administration)
 	OpRenewCertificate        = operation(0x0132, "renewCertificate", "Renew Certificate", Administration)
@@ -42,6 +50,16 @@ var (
 	OpListTrustedCAs  = operation(0x0201, "listTrustedCAs", "List Trusted CAs", Trust)
 	OpAddTrustedCA    = operation(0x0202, "addTrustedCA", "Add Trusted CA", Trust)
 	OpRemoveTrustedCA = operation(0x0203, "removeTrustedCA", "Remove Trusted CA", Trust)
+
+	OpListTrustedServers   = operation(0x0211, "listTrustedServers", "List Trusted Servers", Trust)
+	OpAddTrustedServer     = operation(0x0212, "addTrustedServer", "Add Trusted Server", Trust)
+	OpUpdateTrustedServer  = operation(0x0213, "updateTrustedServer", "Update Trusted Server", Trust)
+	OpRemoveTrustedServer  = operation(0x0214, "removeTrustedServer", "Remove Trusted Server", Trust)
+	OpReadTrustInfo        = operation(0x0215, "readTrustInfo", "Read Trust Info", Trust)
+	OpListPrincipalTrusts  = operation(0x0221, "listPrincipalTrusts", "List Principal Trusts", Trust)
+	OpCreatePrincipalTrust = operation(0x0222, "createPrincipalTrust", "Create Principal Trust", Trust)
+	OpUpdatePrincipalTrust = operation(0x0223, "updatePrincipalTrust", "Update Principal Trust", Trust)
+	OpDeletePrincipalTrust = operation(0x0224, "deletePrincipalTrust", "Delete Principal Trust", Trust)
 
 	OpListRevocationIssuers = operation(0x0251, "listRevocationIssuers", "List Revocation Issuers", Trust)
 	OpReadRevocationPolicy  = operation(0x0252, "readRevocationPolicy", "Read Revocation Policy", Trust)
@@ -62,10 +80,13 @@ var (
 // Operations is the whole catalogue, in the order of the ids.
 var Operations = []Operation{
 	OpListOperations, OpListRoles, OpCreateRole, OpUpdateRole, OpDeleteRole,
-	OpReadPrincipal, OpCreatePrincipal,
+	OpReadPrincipal, OpCreatePrincipal, OpListPrincipals, OpUpdatePrincipalFlags, OpUpdatePrincipalRoles,
+	OpLookupPrincipals, OpListGroupMembers, OpChangeGroupMembers,
 	OpReadVersion, OpWatchChanges,
 	OpIssueCertificate, OpRenewCertificate, OpEnrollCertificate, OpFindCertificates, OpResetTransportPrincipal,
 	OpListTrustedCAs, OpAddTrustedCA, OpRemoveTrustedCA,
+	OpListTrustedServers, OpAddTrustedServer, OpUpdateTrustedServer, OpRemoveTrustedServer, OpReadTrustInfo,
+	OpListPrincipalTrusts, OpCreatePrincipalTrust, OpUpdatePrincipalTrust, OpDeletePrincipalTrust,
 	OpListRevocationIssuers, OpReadRevocationPolicy, OpSetRevocationPolicy, OpImportCRL,
 	OpCreateKey, OpReadKey, OpAuthorizeKey, OpHMAC, OpReadACL, OpAmendACL,
 	OpExportKey,
@@ -111,11 +132,16 @@ var (
 func BuiltInRoles(d Deployment) []BuiltInRole {
 	everybody := []Operation{OpListOperations, OpReadVersion}
 	officer := []Operation{
+		OpListTrustedServers, OpAddTrustedServer, OpUpdateTrustedServer, OpRemoveTrustedServer, OpReadTrustInfo,
+		OpListPrincipalTrusts, OpCreatePrincipalTrust, OpUpdatePrincipalTrust, OpDeletePrincipalTrust,
+		OpListPrincipals, OpLookupPrincipals, OpListGroupMembers,
 		OpListRoles, OpReadPrincipal, OpWatchChanges,
 		OpListTrustedCAs, OpAddTrustedCA, OpRemoveTrustedCA, OpReadAudit,
 		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy, OpSetRevocationPolicy, OpImportCRL,
 	}
 	administrator := []Operation{
+		OpListTrustedServers, OpReadTrustInfo,
+		OpListPrincipals, OpUpdatePrincipalFlags, OpUpdatePrincipalRoles, OpLookupPrincipals, OpListGroupMembers, OpChangeGroupMembers,
 		OpListRoles, OpCreateRole, OpUpdateRole, OpDeleteRole,
 		OpReadPrincipal, OpCreatePrincipal, OpWatchChanges, OpListTrustedCAs,
 		OpIssueCertificate, OpRenewCertificate, OpEnrollCertificate, OpFindCertificates, OpResetTransportPrincipal,
@@ -124,8 +150,8 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 		administrator = append(administrator, officer...)
 	}
 	exchanger := []Operation{OpReadKey, OpAuthorizeKey, OpHMAC, OpReadACL}
-	encryptor := append([]Operation{OpCreateKey, OpAmendACL, OpExportKey}, exchanger...)
-	auditor := []Operation{OpListRoles, OpReadPrincipal, OpListTrustedCAs, OpWatchChanges, OpReadAudit,
+	encryptor := append([]Operation{OpLookupPrincipals, OpCreateKey, OpAmendACL, OpExportKey}, exchanger...)
+	auditor := []Operation{OpListTrustedServers, OpListPrincipalTrusts, OpListRoles, OpReadPrincipal, OpListPrincipals, OpListGroupMembers, OpListTrustedCAs, OpWatchChanges, OpReadAudit,
 		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy}
 	roles := []BuiltInRole{
 		{RoleAdministrator, "Administrator", administrator},

@@ -14,6 +14,8 @@ type Port interface {
 	ACLs
 	Roles
 	TrustedCAs
+	TrustedServers
+	PrincipalTrusts
 	Principals
 	Records
 }
@@ -63,10 +65,57 @@ type TrustedCAs interface {
 	RemoveTrustedCA(ctx context.Context, by Caller, id ID) ([]ID, error)
 }
 
+// TrustedServers are the operations on peer key servers. Each that names a
+// peer answers NOT_FOUND where none has the system id.
+type TrustedServers interface {
+	TrustedServers(ctx context.Context, by Caller) ([]TrustedServer, error)
+	// AddTrustedServer registers a peer, makes its transport principal and puts
+	// back the ACL rows that its last removal had purged. INVALID_ARGUMENT
+	// where the peer is this key server itself, its name does not resolve, or
+	// its chain leads to no trusted CA; ALREADY_EXISTS where it is registered.
+	AddTrustedServer(ctx context.Context, by Caller, n NewTrustedServer) (TrustedServerAdded, error)
+	UpdateTrustedServer(ctx context.Context, by Caller, system SystemID, change TrustedServerChange) error
+	// RemoveTrustedServer removes a peer and its transport principal, and purges
+	// the ACL rows of its principals. Principal trusts stay.
+	RemoveTrustedServer(ctx context.Context, by Caller, system SystemID) (TrustedServerRemoved, error)
+	// TrustInfo reads what other key servers need to register this one.
+	TrustInfo(ctx context.Context, by Caller) (TrustInfo, error)
+}
+
+// PrincipalTrusts are the operations on what peers are told about principals.
+// Each that names a row answers NOT_FOUND where none has the id.
+type PrincipalTrusts interface {
+	PrincipalTrusts(ctx context.Context, by Caller, filter PrincipalTrustFilter) ([]PrincipalTrust, error)
+	// CreatePrincipalTrust draws the id of the row. NOT_FOUND where the peer is
+	// not registered or the principal does not exist; ALREADY_EXISTS where the
+	// principal has a row for that peer.
+	CreatePrincipalTrust(ctx context.Context, by Caller, t PrincipalTrust) (ID, error)
+	UpdatePrincipalTrust(ctx context.Context, by Caller, id ID, flag TrustFlag) error
+	DeletePrincipalTrust(ctx context.Context, by Caller, id ID) error
+}
+
 // Principals are the operations on principals.
 type Principals interface {
 	Principal(ctx context.Context, by Caller, id ID) (Principal, error)
 	CreatePasswordPrincipal(ctx context.Context, by Caller, p NewPasswordPrincipal) (ID, error)
+	// CreatePrincipal makes a principal of type ldap, xauth or group.
+	CreatePrincipal(ctx context.Context, by Caller, p NewPrincipal) (ID, error)
+	// ListPrincipals answers INVALID_ARGUMENT where an answer without a window
+	// would hold more than MaxUnwindowed.
+	ListPrincipals(ctx context.Context, by Caller, filter PrincipalFilter) (PrincipalPage, error)
+	// LookupPrincipals resolves each pair on the key server that owns it. A
+	// pair that cannot be resolved is left out.
+	LookupPrincipals(ctx context.Context, by Caller, pairs []PrincipalRef) ([]Principal, error)
+	// UpdatePrincipalFlags moves the bits that the change names. Like every
+	// update, it skips a system-defined principal and reports success.
+	UpdatePrincipalFlags(ctx context.Context, by Caller, id ID, change FlagChange) error
+	// SetPrincipalRoles makes the roles all that a principal holds.
+	SetPrincipalRoles(ctx context.Context, by Caller, id ID, roles []ID) error
+	// GroupMembers lists by id; limit and offset are those of PrincipalFilter.
+	GroupMembers(ctx context.Context, by Caller, group ID, limit, offset int) ([]Principal, error)
+	// AddGroupMember does nothing where the principal is a member already.
+	AddGroupMember(ctx context.Context, by Caller, group, member ID) error
+	RemoveGroupMember(ctx context.Context, by Caller, group, member ID) error
 }
 
 // Records are what the key server tells about itself.

@@ -93,6 +93,6 @@ func (c Chain) Verify(trusted []*x509.Certificate, now time.Time) error {
 	case errors.As(err, &invalid):
 		return errors.New("the chain does not hold: a certificate of it is expired, no CA, or signed by another key than it says")
 	default:
-		return fmt.Errorf("its issuing CA %s is not trusted here", SlashName(c.Leaf.Issuer))
+		return fmt.Errorf("its issuing CA %s is not trusted here; add that CA first", SlashName(c.Leaf.Issuer))
 	}
 }

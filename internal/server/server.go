@@ -104,7 +104,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	s.onClose(func(context.Context) error { return rows.Close() })
 
 	ks := engine.New(engine.Config{
-		Store: store, Custodian: custodian, Auditor: rows, System: prepared.System, CA: prepared.CA,
+		Store: store, Custodian: custodian, Auditor: rows, System: prepared.System, CA: prepared.CA, Self: s.self(prepared, external),
 		Build: cfg.Version, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
 	})
 	sessions := session.NewManager(session.Config{

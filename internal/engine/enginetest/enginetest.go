@@ -63,6 +63,8 @@ type Fixture struct {
 	Clock    *Clock
 	Prepared engine.Prepared
 	Log      *bytes.Buffer
+	// Hosts are the names that the key server can resolve.
+	Hosts Hosts
 	// Admin is the first administrator, logged in.
 	Admin keyserver.Caller
 }
@@ -95,7 +97,7 @@ func New(t testing.TB, database sqlstore.Config) *Fixture {
 	fatal(t, err)
 	t.Cleanup(func() { closing(t, f.Rows.Close()) })
 	f.Engine = engine.New(engine.Config{
-		Store: f.Store, Custodian: custodian, Auditor: f.Rows, System: f.Prepared.System, CA: f.Prepared.CA,
+		Store: f.Store, Custodian: custodian, Auditor: f.Rows, System: f.Prepared.System, CA: f.Prepared.CA, Self: f.self(),
 		Build: keyserver.Version{Banner: "test"}, Clock: f.Clock.Now, Random: rand.Reader, Logger: logger,
 	})
 	f.Admin = f.Caller(t, keyserver.PasswordPrincipal, engine.AdminName)

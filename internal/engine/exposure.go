@@ -1,0 +1,46 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// exposed decides, where a principal of this key server asks a peer for
+// something, whether the peer may be told about it. It is pure. Rules (DESIGN
+// section 4, Peers): the principal, or a group that it is in, needs a row that
+// exposes it to that peer; a row of the principal itself comes first, so that
+// one member can be held back from a group that is exposed; without any row it
+// is not exposed. A group's restriction gives nothing and takes nothing away.
+func exposed(rows []keyserver.PrincipalTrust, who subject, peer keyserver.SystemID) access {
+	if own, ok := trustOf(rows, who.principal.ID, peer); ok {
+		if own.Flag == keyserver.Expose {
+			return access{allowed: true}
+		}
+		return access{why: "the principal is restricted for that peer"}
+	}
+	for _, group := range who.groups {
+		if row, ok := trustOf(rows, group.ID, peer); ok && row.Flag == keyserver.Expose {
+			return access{allowed: true}
+		}
+	}
+	return access{why: "neither the principal nor a group it is in is exposed to that peer"}
+}
+
+// admitted decides, where a peer asks for one of its principals, whether this
+// key server listens at all. It is pure. A row that restricts that principal
+// for that peer refuses it; otherwise the key's access control list decides.
+func admitted(rows []keyserver.PrincipalTrust, foreign keyserver.PrincipalRef) access {
+	if row, ok := trustOf(rows, foreign.ID, foreign.System); ok && row.Flag == keyserver.Restrict {
+		return access{why: "the peer's principal is restricted here"}
+	}
+	return access{allowed: true}
+}
+
+func trustOf(rows []keyserver.PrincipalTrust, principal keyserver.ID, peer keyserver.SystemID) (keyserver.PrincipalTrust, bool) {
+	i := slices.IndexFunc(rows, func(t keyserver.PrincipalTrust) bool { return t.Principal == principal && t.Server == peer })
+	if i < 0 {
+		return keyserver.PrincipalTrust{}, false
+	}
+	return rows[i], true
+}

@@ -1,0 +1,269 @@
+package engine
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// resolveTimeout bounds the resolution of a peer's server name.
+const resolveTimeout = 3 * time.Second
+
+// Self is what a key server knows of itself as a peer of others.
+type Self struct {
+	ServerName  string
+	Port        uint16            // of the external listener; 0 where there is none
+	Certificate *x509.Certificate // its own, issued by the internal CA
+	Resolver    Resolver
+	// Addresses are those of this machine at this moment.
+	Addresses func() ([]netip.Addr, error)
+}
+
+// Resolver finds the addresses of a host (net.Resolver).
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// TrustedServers implements keyserver.TrustedServers.
+func (e *Engine) TrustedServers(ctx context.Context, by keyserver.Caller) (list []keyserver.TrustedServer, err error) {
+	err = e.perform(ctx, request{by: by, op: keyserver.OpListTrustedServers}, func() (err error) {
+		list, err = e.Store.TrustedServers(ctx)
+		return err
+	})
+	return list, err
+}
+
+// AddTrustedServer implements keyserver.TrustedServers. What needs the network
+// is done before the transaction.
+func (e *Engine) AddTrustedServer(ctx context.Context, by keyserver.Caller, n keyserver.NewTrustedServer) (added keyserver.TrustedServerAdded, err error) {
+	err = e.perform(ctx, peerRequest(by, keyserver.OpAddTrustedServer, n.Blob.System), func() error {
+		peer, chain, err := e.describePeer(n)
+		if err != nil {
+			return err
+		}
+		if err := e.refuseOwnAddress(ctx, peer.Name); err != nil {
+			return err
+		}
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) (err error) {
+			added, err = e.register(ctx, tx, peer, chain)
+			return err
+		})
+	})
+	if err != nil {
+		return keyserver.TrustedServerAdded{}, err
+	}
+	return added, nil
+}
+
+// UpdateTrustedServer implements keyserver.TrustedServers.
+func (e *Engine) UpdateTrustedServer(ctx context.Context, by keyserver.Caller, system keyserver.SystemID, change keyserver.TrustedServerChange) error {
+	return e.perform(ctx, peerRequest(by, keyserver.OpUpdateTrustedServer, system), func() error {
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			return noPeer(tx.UpdateTrustedServer(ctx, system, change), system)
+		})
+	})
+}
+
+// RemoveTrustedServer implements keyserver.TrustedServers.
+func (e *Engine) RemoveTrustedServer(ctx context.Context, by keyserver.Caller, system keyserver.SystemID) (removed keyserver.TrustedServerRemoved, err error) {
+	err = e.perform(ctx, peerRequest(by, keyserver.OpRemoveTrustedServer, system), func() error {
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) (err error) {
+			removed, err = unregister(ctx, tx, system)
+			return noPeer(err, system)
+		})
+	})
+	if err != nil {
+		return keyserver.TrustedServerRemoved{}, err
+	}
+	return removed, nil
+}
+
+// TrustInfo implements keyserver.TrustedServers.
+func (e *Engine) TrustInfo(ctx context.Context, by keyserver.Caller) (info keyserver.TrustInfo, err error) {
+	err = e.perform(ctx, request{by: by, op: keyserver.OpReadTrustInfo}, func() error {
+		own := e.Self.Certificate
+		chain, err := pki.EncodeChain(own, e.CA.Certificate)
+		info = keyserver.TrustInfo{
+			System: e.System, ServerName: e.Self.ServerName, Port: e.Self.Port,
+			Certificate: storedForm(keyserver.ID{}, keyserver.StatusRegular, own), Chain: chain,
+		}
+		return err
+	})
+	return info, err
+}
+
+func peerRequest(by keyserver.Caller, op keyserver.Operation, system keyserver.SystemID) request {
+	return request{by: by, op: op, object: strconv.FormatUint(uint64(system), 10)}
+}
+
+func noPeer(err error, system keyserver.SystemID) error {
+	return notFound(err, fault.NotFound, "no registered peer has the system id %d", system)
+}
+
+func invalidPeer(format string, args ...any) error {
+	return fault.New(fault.InvalidArgument, format, args...).Audited(fault.ReasonInvalidArgument)
+}
+
+// describePeer is the record of a peer to be, its ids drawn.
+func (e *Engine) describePeer(n keyserver.NewTrustedServer) (peer keyserver.TrustedServer, chain pki.Chain, err error) {
+	if n.Blob.System == e.System {
+		return peer, chain, invalidPeer("the system id %d is this key server's own; a key server is no peer of itself", e.System)
+	}
+	if chain, err = pki.ParseChain(n.Blob.Chain); err != nil {
+		return peer, chain, invalidPeer("the trust blob is refused: %s", err)
+	}
+	if pki.SlashName(chain.Leaf.Subject) == "" {
+		return peer, chain, invalidPeer("the peer's certificate has no subject to name its transport principal after")
+	}
+	transport, err := keyserver.NewID(e.Random)
+	if err != nil {
+		return peer, chain, err
+	}
+	certificate, err := keyserver.NewID(e.Random)
+	if err != nil {
+		return peer, chain, err
+	}
+	return keyserver.TrustedServer{
+		System: n.Blob.System, Name: n.Blob.ServerName, Port: n.Blob.Port,
+		FriendlyName: n.FriendlyName, Description: n.Description, Transport: transport,
+		Certificate: storedForm(certificate, keyserver.StatusTrustedServer, chain.Leaf), Chain: n.Blob.Chain,
+	}, chain, nil
+}
+
+// refuseOwnAddress refuses a server name that leads back to this machine. Why
+// a name did not resolve is nobody's business but the log's: all such refusals
+// read the same (contract, POST /api/trusted-servers).
+func (e *Engine) refuseOwnAddress(ctx context.Context, name string) error {
+	resolving, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	found, err := e.Self.Resolver.LookupNetIP(resolving, "ip", name)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil || len(found) == 0 {
+		return fault.New(fault.InvalidArgument, "the peer's server name cannot be resolved").
+			Audited(fault.ReasonInvalidArgument).Because(err)
+	}
+	own, err := e.Self.Addresses()
+	if err != nil {
+		return err
+	}
+	if leadsTo(found, own) {
+		return invalidPeer("the peer's server name resolves to an address of this key server")
+	}
+	return nil
+}
+
+// leadsTo reports whether one of the addresses is one of own. The unspecified
+// address always leads to whoever uses it.
+func leadsTo(found, own []netip.Addr) bool {
+	plain := func(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+	return slices.ContainsFunc(found, func(a netip.Addr) bool {
+		return a.IsUnspecified() || slices.ContainsFunc(own, func(o netip.Addr) bool { return plain(o) == plain(a) })
+	})
+}
+
+// register stores a peer with its transport principal and puts back the ACL
+// entries that its last removal had purged.
+func (e *Engine) register(ctx context.Context, tx *sqlstore.Tx, peer keyserver.TrustedServer, chain pki.Chain) (keyserver.TrustedServerAdded, error) {
+	added := keyserver.TrustedServerAdded{Transport: peer.Transport}
+	if err := refuseRegistered(ctx, tx, peer.System); err != nil {
+		return added, err
+	}
+	trusted, err := trustedCertificates(ctx, tx)
+	if err != nil {
+		return added, err
+	}
+	if err := chain.Verify(trusted, e.Clock()); err != nil {
+		return added, invalidPeer("the peer's chain is refused: %s", err)
+	}
+	err = tx.InsertPrincipal(ctx, keyserver.Principal{
+		ID: peer.Transport, System: e.System, Type: keyserver.CertificatePrincipal,
+		Name: peer.Certificate.Subject, Flags: keyserver.FlagEnable,
+	}, "")
+	if errors.Is(err, sqlstore.ErrDuplicate) {
+		return added, fault.New(fault.AlreadyExists, "a certificate principal is named %s already, as the peer's transport principal would be", peer.Certificate.Subject).
+			Audited(fault.ReasonInvalidArgument)
+	}
+	if err != nil {
+		return added, err
+	}
+	if err := tx.InsertTrustedServer(ctx, peer); err != nil {
+		return added, err
+	}
+	added.Resurrected, err = tx.ResurrectACLEntries(ctx, peer.System)
+	return added, err
+}
+
+func refuseRegistered(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID) error {
+	registered, err := tx.IsTrustedServer(ctx, system)
+	if err != nil {
+		return err
+	}
+	if registered {
+		return fault.New(fault.AlreadyExists, "a peer with the system id %d is registered already", system).Audited(fault.ReasonInvalidArgument)
+	}
+	n, err := tx.TrustedServerCount(ctx)
+	if err != nil {
+		return err
+	}
+	if n >= keyserver.MaxTrustedServers {
+		return fault.New(fault.InvalidArgument, "%d peers are registered, as many as may be", n).Audited(fault.ReasonLimit)
+	}
+	return nil
+}
+
+func trustedCertificates(ctx context.Context, tx *sqlstore.Tx) ([]*x509.Certificate, error) {
+	list, err := tx.TrustedCAs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var certs []*x509.Certificate
+	for _, ca := range list {
+		if cert, err := x509.ParseCertificate(ca.DER); err == nil { // what does not parse vouches for nobody
+			certs = append(certs, cert)
+		}
+	}
+	return certs, nil
+}
+
+// unregister removes a peer and what exists for it alone. Principal trusts
+// that name it stay, and are told.
+func unregister(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID) (keyserver.TrustedServerRemoved, error) {
+	var removed keyserver.TrustedServerRemoved
+	peer, err := tx.TrustedServer(ctx, system)
+	if err != nil {
+		return removed, err
+	}
+	removed.Transport = peer.Transport
+	orphans := keyserver.PrincipalTrustFilter{Server: &system, Limit: keyserver.MaxUnwindowed}
+	if removed.Orphans, err = tx.PrincipalTrusts(ctx, orphans); err != nil {
+		return removed, err
+	}
+	if removed.OrphanCount, err = tx.PrincipalTrustCount(ctx, orphans); err != nil {
+		return removed, err
+	}
+	if removed.Purged, err = tx.PurgeACLEntries(ctx, system); err != nil {
+		return removed, err
+	}
+	return removed, tx.DeleteTrustedServer(ctx, system)
+}
+
+// storedForm is a certificate as the key server stores it.
+func storedForm(id keyserver.ID, status keyserver.CertificateStatus, cert *x509.Certificate) keyserver.Certificate {
+	return keyserver.Certificate{
+		ID: id, Status: status,
+		Subject: pki.SlashName(cert.Subject), Issuer: pki.SlashName(cert.Issuer),
+		KeyType: pki.KeyTypeName(cert), Serial: cert.SerialNumber.Bytes(),
+		NotBefore: cert.NotBefore, NotAfter: cert.NotAfter, DER: cert.Raw,
+	}
+}
