@@ -21,3 +21,17 @@ func newOpenAPI() *cobra.Command {
 		},
 	}
 }
+
+// newReference prints what "make generate" keeps as docs/api.md.
+func newReference() *cobra.Command {
+	return &cobra.Command{
+		Use:    "reference",
+		Short:  "Print the reference of /api as Markdown",
+		Hidden: true,
+		Args:   noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := cmd.OutOrStdout().Write(httpapi.Reference())
+			return err
+		},
+	}
+}
