@@ -3,13 +3,23 @@ package controllers
 import (
 	"context"
 
+	"os"
+	"path/filepath"
+	"strings"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 )
 
 var _ = Describe("KeyServer", func() {
@@ -51,16 +61,69 @@ var _ = Describe("KeyServer", func() {
 		obj := s.trustedCA(newCA())
 		apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, `KeyServer "`+s.name+`" is not ready`))
 
-		s.secret(ctx, "wrong")
+		s.secret(ctx, s.name, testserver.AdminName, "wrong")
 		edit(ctx, ks, func(o *v1alpha1.KeyServer) { o.Spec.Credentials.Administrator.SecretRef.PasswordKey = "password" })
 		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonAccessDenied, "INVALID_CREDENTIALS"))
 		Expect(readiness(ctx, ks)().Message).NotTo(ContainSubstring("wrong"))
 
-		s.secret(ctx, "correct horse battery staple")
+		s.secret(ctx, s.name, testserver.AdminName, testserver.AdminPassword)
 		Eventually(readiness(ctx, ks)).Should(beReady(""))
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
 		Expect(ks.Status.Version).NotTo(BeEmpty())
 		Expect(meta.IsStatusConditionTrue(ks.Status.Conditions, v1alpha1.ConditionChangeFeed)).To(BeTrue())
+	})
+
+	It("manages trust as the security officer where duties are split", func(ctx context.Context) {
+		s := newStageOn(ctx, testserver.Start(GinkgoTB(), func(c *server.Config) { c.Deployment = "split" }))
+		ca := s.trustedCA(newCA())
+		apply(ctx, ca, beUnready(v1alpha1.ReasonAccessDenied, "ACCESS_DENIED"))
+		Expect(has(ca, v1alpha1.ConditionStalled)).To(BeTrue())
+
+		const name, password = "officer", "a password that is long enough"
+		_, err := s.admin().CreatePasswordPrincipal(ctx, schema.CreatePasswordPrincipalRequest{
+			Name: name, Password: password, RoleIDs: []schema.HexID{s.roles(ctx)["Security Officer"].ID},
+		})
+		Expect(err).NotTo(HaveOccurred())
+		s.secret(ctx, s.name+"-officer", name, password)
+		edit(ctx, keyServer(s), func(ks *v1alpha1.KeyServer) {
+			ks.Spec.Credentials.SecurityOfficer = &v1alpha1.PasswordCredential{
+				SecretRef: v1alpha1.CredentialSecretReference{Namespace: "kube-system", Name: s.name + "-officer"},
+			}
+		})
+		Eventually(readiness(ctx, ca)).Should(beReady("created"))
+		apply(ctx, s.role("Of The Administrator", []string{"HMAC Data"}), beReady("created"))
+	})
+
+	It("serves the samples as they are", func(ctx context.Context) {
+		s := newStage(ctx, func(ks *v1alpha1.KeyServer) { ks.Name = "default" })
+		files, err := filepath.Glob(filepath.Join("..", "config", "samples", "*.yaml"))
+		Expect(err).NotTo(HaveOccurred())
+		samples := []client.Object{}
+		for _, f := range files {
+			content, err := os.ReadFile(f)
+			Expect(err).NotTo(HaveOccurred())
+			for _, document := range strings.Split(string(content), "\n---\n") {
+				u := &unstructured.Unstructured{}
+				Expect(yaml.Unmarshal([]byte(document), u)).To(Succeed())
+				switch u.GetKind() {
+				case "Kustomization":
+					continue
+				case "TrustedCA":
+					samples = append(samples, &v1alpha1.TrustedCA{ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName()}})
+				case "Role":
+					samples = append(samples, &v1alpha1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName()}})
+				}
+				Expect(kube.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("kubectl"))).To(Succeed())
+			}
+		}
+		Expect(samples).To(HaveLen(3))
+		for _, obj := range samples {
+			Eventually(readiness(ctx, obj)).Should(beReady("created"))
+		}
+		for _, obj := range samples {
+			remove(ctx, obj)
+		}
+		Expect(s.trusted(ctx)).To(BeEmpty())
 	})
 
 	It("brakes everything that uses it while it is paused", func(ctx context.Context) {

@@ -128,9 +128,14 @@ var stages atomic.Int32
 
 func newStage(ctx context.Context, change ...func(*v1alpha1.KeyServer)) *stage {
 	GinkgoHelper()
-	s := &stage{server: testserver.Start(GinkgoTB()), name: fmt.Sprintf("server-%d", stages.Add(1))}
+	return newStageOn(ctx, testserver.Start(GinkgoTB()), change...)
+}
+
+func newStageOn(ctx context.Context, server *testserver.Server, change ...func(*v1alpha1.KeyServer)) *stage {
+	GinkgoHelper()
+	s := &stage{server: server, name: fmt.Sprintf("server-%d", stages.Add(1))}
 	s.meddler = meddlerOf(s.server.URL())
-	s.secret(ctx, testserver.AdminPassword)
+	s.secret(ctx, s.name, testserver.AdminName, testserver.AdminPassword)
 	ca := string(s.server.CA(GinkgoTB()))
 	ks := &v1alpha1.KeyServer{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name},
@@ -155,12 +160,12 @@ func newStage(ctx context.Context, change ...func(*v1alpha1.KeyServer)) *stage {
 	return s
 }
 
-// secret writes the administrator's credentials.
-func (s *stage) secret(ctx context.Context, password string) {
+// secret writes credentials.
+func (s *stage) secret(ctx context.Context, name, username, password string) {
 	GinkgoHelper()
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: s.name}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}}
 	_, err := controllerutil.CreateOrUpdate(ctx, kube, secret, func() error {
-		secret.Data = map[string][]byte{"username": []byte(testserver.AdminName), "password": []byte(password)}
+		secret.Data = map[string][]byte{"username": []byte(username), "password": []byte(password)}
 		return nil
 	})
 	Expect(err).NotTo(HaveOccurred())
