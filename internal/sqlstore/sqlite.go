@@ -112,7 +112,9 @@ func openSQLite(path, mode string, size int) pool {
 		"_busy_timeout": {"5000"},
 		"_defensive":    {"1"},
 		"_dqs":          {"0"},
-		"_pragma":       {"trusted_schema(0)", "journal_size_limit(67108864)", "cache_size(-16000)"},
+		// A log of 16 MB before it is folded in: the pages that every commit
+		// touches are then copied, and synced, four times less often.
+		"_pragma": {"trusted_schema(0)", "journal_size_limit(67108864)", "cache_size(-16000)", "wal_autocheckpoint(4096)"},
 	}
 	if mode == "rw" {
 		settings.Set("_journal_mode", "WAL")
