@@ -42,12 +42,54 @@ func (e *Engine) CreatePasswordPrincipal(ctx context.Context, by keyserver.Calle
 	return id, nil
 }
 
-// insertPrincipal writes a principal and refuses roles that do not exist and
-// names that are taken within the type.
+// CreatePrincipal implements keyserver.Principals.
+func (e *Engine) CreatePrincipal(ctx context.Context, by keyserver.Caller, n keyserver.NewPrincipal) (keyserver.ID, error) {
+	id, err := keyserver.NewID(e.Random)
+	if err != nil {
+		return keyserver.ID{}, err
+	}
+	p := keyserver.Principal{
+		ID: id, System: e.System, Type: n.Type, Name: n.Name,
+		Flags: keyserver.FlagEnable, Roles: keyserver.NormalizeIDs(n.Roles), Identity: n.Identity,
+	}
+	err = e.perform(ctx, request{by: by, op: keyserver.OpCreatePrincipal, object: id.Hex()}, func() error {
+		if err := refuseType(n); err != nil {
+			return err
+		}
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error { return insertPrincipal(ctx, tx, p, "") })
+	})
+	if err != nil {
+		return keyserver.ID{}, err
+	}
+	return id, nil
+}
+
+// refuseType refuses the types that come to be in another way, and an identity
+// where none belongs.
+func refuseType(n keyserver.NewPrincipal) error {
+	switch n.Type {
+	case keyserver.LDAPPrincipal, keyserver.GroupPrincipal, keyserver.XAuthPrincipal:
+		if (n.Identity != nil) == (n.Type == keyserver.XAuthPrincipal) {
+			return nil
+		}
+	default:
+	}
+	return fault.New(fault.InvalidArgument, "a %q principal is not created like this", n.Type).Audited(fault.ReasonInvalidArgument)
+}
+
+// insertPrincipal writes a principal and refuses roles that do not exist,
+// names that are taken within the type and identities that are.
 func insertPrincipal(ctx context.Context, tx *sqlstore.Tx, p keyserver.Principal, hash string) error {
-	for _, role := range p.Roles {
-		if _, err := tx.Role(ctx, role); err != nil {
-			return notFound(err, fault.InvalidArgument, "roleIds names %s, which is no role; list them with GET /api/roles", role)
+	if err := rolesExist(ctx, tx, p.Roles); err != nil {
+		return err
+	}
+	if p.Identity != nil {
+		_, err := tx.PrincipalByIdentity(ctx, p.Identity.Issuer, p.Identity.Subject)
+		if err == nil {
+			return fault.New(fault.AlreadyExists, "an xauth principal of that issuer and subject exists").Audited(fault.ReasonInvalidArgument)
+		}
+		if !errors.Is(err, sqlstore.ErrNotFound) {
+			return err
 		}
 	}
 	err := tx.InsertPrincipal(ctx, p, hash)
@@ -55,4 +97,54 @@ func insertPrincipal(ctx context.Context, tx *sqlstore.Tx, p keyserver.Principal
 		return fault.New(fault.AlreadyExists, "a %s principal of that name exists", p.Type).Audited(fault.ReasonInvalidArgument)
 	}
 	return err
+}
+
+func rolesExist(ctx context.Context, tx *sqlstore.Tx, roles []keyserver.ID) error {
+	for _, role := range roles {
+		if _, err := tx.Role(ctx, role); err != nil {
+			return notFound(err, fault.InvalidArgument, "roleIds names %s, which is no role; list them with GET /api/roles", role)
+		}
+	}
+	return nil
+}
+
+// UpdatePrincipalFlags implements keyserver.Principals. The word is read and
+// written in one transaction, so that two changes of different bits both hold.
+func (e *Engine) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, id keyserver.ID, change keyserver.FlagChange) error {
+	return e.updatePrincipal(ctx, by, keyserver.OpUpdatePrincipalFlags, id, func(tx *sqlstore.Tx, p keyserver.Principal) error {
+		if !p.Type.CarriesFlags() {
+			return fault.New(fault.InvalidArgument, "a %s principal carries no flag word", p.Type).Audited(fault.ReasonInvalidArgument)
+		}
+		return tx.SetPrincipalFlags(ctx, id, change.Apply(p.Flags))
+	})
+}
+
+// SetPrincipalRoles implements keyserver.Principals.
+func (e *Engine) SetPrincipalRoles(ctx context.Context, by keyserver.Caller, id keyserver.ID, roles []keyserver.ID) error {
+	return e.updatePrincipal(ctx, by, keyserver.OpUpdatePrincipalRoles, id, func(tx *sqlstore.Tx, _ keyserver.Principal) error {
+		if err := rolesExist(ctx, tx, roles); err != nil {
+			return err
+		}
+		return tx.SetPrincipalRoles(ctx, id, roles)
+	})
+}
+
+// updatePrincipal runs a change of one principal as the transaction sees it. A
+// system-defined one is skipped, and that is reported as success (contract,
+// PrincipalFlags): whoever asks has to look first.
+func (e *Engine) updatePrincipal(ctx context.Context, by keyserver.Caller, op keyserver.Operation, id keyserver.ID,
+	change func(*sqlstore.Tx, keyserver.Principal) error,
+) error {
+	return e.perform(ctx, request{by: by, op: op, object: id.Hex()}, func() error {
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			p, err := tx.Principal(ctx, id)
+			if err != nil {
+				return notFound(err, fault.NotFound, "no principal has the id %s", id)
+			}
+			if p.Flags.SystemDefined() {
+				return nil
+			}
+			return change(tx, p)
+		})
+	})
 }

@@ -19,6 +19,8 @@ const (
 	NotInScope            Code = "OBJECT_NOT_IN_CREDENTIAL_SCOPE"
 	BuiltIn               Code = "BUILT_IN"
 	BuiltInPrincipal      Code = "BUILT_IN_PRINCIPAL"
+	OwnAccount            Code = "OWN_ACCOUNT"
+	NoFlagWord            Code = "NO_FLAG_WORD"
 	KeyNotFound           Code = "KEY_NOT_FOUND"
 	NotFound              Code = "NOT_FOUND"
 	NotTrusted            Code = "NOT_TRUSTED"
@@ -73,7 +75,6 @@ var Catalogue = []Entry{
 	{NotInScope, false, "The object is outside the scoped credential."},
 	{BuiltIn, false, "A system-defined role is read-only."},
 	{BuiltInPrincipal, false, "A system-defined principal: the key server would skip the update and report success, so nothing was sent."},
-	{BuiltInPrincipal, false, "The key server would skip an update of a system-defined principal and report success; nothing was sent."},
 	{OwnAccount, false, "The target is the caller's own principal; another administrator has to do it. Nothing was sent."},
 	{NoFlagWord, false, "Principals of that type have no flags; nothing was sent."},
 	{KeyNotFound, false, "The hidden link names no key."},

@@ -1,5 +1,7 @@
 package keyserver
 
+import "strings"
+
 // PrincipalType says how a principal proves who it is.
 type PrincipalType string
 
@@ -36,15 +38,40 @@ func (f Flags) SystemDefined() bool { return f&FlagSystemDefined != 0 }
 // Delegation reports whether the principal may be impersonated.
 func (f Flags) Delegation() bool { return f&FlagDelegation != 0 }
 
+// CarriesFlags reports whether principals of the type have a flag word that
+// can be set. A group never logs in, so there is nothing to enable or to
+// delegate: what it gives is taken away with its roles or its members.
+func (t PrincipalType) CarriesFlags() bool { return t != GroupPrincipal }
+
+// FlagChange moves the bits of Mask to where Value has them, and no other.
+type FlagChange struct {
+	Mask  Flags
+	Value Flags
+}
+
+// Apply returns the word with the change made.
+func (c FlagChange) Apply(word Flags) Flags { return word&^c.Mask | c.Value&c.Mask }
+
 // Principal is a user, a group or a transport identity.
 type Principal struct {
-	ID     ID
-	System SystemID
-	Type   PrincipalType
-	Name   string
-	Flags  Flags
-	Roles  []ID
-	Groups []ID
+	ID       ID
+	System   SystemID
+	Type     PrincipalType
+	Name     string
+	Flags    Flags
+	Roles    []ID
+	Groups   []ID
+	Identity *Identity // of an xauth principal, nil for every other type
+}
+
+// Identity is what an identity provider calls an xauth principal. A token of
+// that issuer and subject opens a session of it. Both are compared byte by byte.
+type Identity struct {
+	Issuer  string
+	Subject string
+	// Audiences, sorted, of which a token must name one; empty leaves it to
+	// the audience that the service itself demands.
+	Audiences []string
 }
 
 // ClassName returns the key server class that the wire shows for a type.
@@ -81,3 +108,43 @@ func (n NewPasswordPrincipal) String() string { return "new password principal "
 
 // GoString hides the password from %#v.
 func (n NewPasswordPrincipal) GoString() string { return n.String() }
+
+// NewPrincipal is a request to create a principal that has no secret: of type
+// ldap, xauth or group. Identity is set for xauth and nil otherwise.
+type NewPrincipal struct {
+	Type     PrincipalType
+	Name     string
+	Roles    []ID
+	Identity *Identity
+}
+
+// MaxGroups is how many groups a principal may be in: each operation of it
+// looks at the roles of all of them.
+const MaxGroups = 256
+
+// MaxLookup is how many principals one lookup may name.
+const MaxLookup = 500
+
+// PrincipalFilter selects principals of one type, by name.
+type PrincipalFilter struct {
+	Type PrincipalType
+	// Prefix is where a name has to begin; no character of it is a wildcard.
+	Prefix string
+	// Limit 0 asks for no window; then there is no Offset either, and a key
+	// server refuses to answer more than MaxUnwindowed principals.
+	Limit  int
+	Offset int
+}
+
+// Pattern returns the prefix as a key server matches it: what would be a
+// wildcard stands for itself, and the only wildcard is at the end.
+func (f PrincipalFilter) Pattern() string { return wildcards.Replace(f.Prefix) + "%" }
+
+var wildcards = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
+
+// PrincipalPage answers a listing.
+type PrincipalPage struct {
+	Principals []Principal
+	Pattern    string // that the names were matched against
+	OrderedBy  string // the column, which is the one that is filtered on
+}

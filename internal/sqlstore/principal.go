@@ -7,18 +7,24 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// principalQuery reads a principal with its roles and groups in one statement,
-// so that all of it is of one moment. Its parameter selects the principal p.
-func principalQuery(where string) string {
-	return `SELECT 0 AS part, p.id AS id, p.system_id, p.type, p.name, p.flags FROM principals p WHERE ` + where + `
-		UNION ALL SELECT 1, r.role_id, 0, '', '', 0 FROM principals p JOIN principal_roles r ON r.principal_id = p.id WHERE ` + where + `
-		UNION ALL SELECT 2, g.group_id, 0, '', '', 0 FROM principals p JOIN group_members g ON g.member_id = p.id WHERE ` + where + `
-		ORDER BY part, id`
+// principalsQuery reads principals with all that belongs to them in one
+// statement, so that all of it is of one moment. from selects them; order is
+// "name, id" or "id, name", of which the other column sorts what belongs to one.
+func principalsQuery(from, order string) string {
+	return `WITH page AS MATERIALIZED (SELECT p.id, p.system_id, p.type, p.name, p.flags FROM ` + from + `)
+		SELECT 0 AS part, id AS owner, id, system_id, type, name, flags FROM page
+		UNION ALL SELECT 1, r.principal_id, r.role_id, 0, '', '', 0 FROM page JOIN principal_roles r ON r.principal_id = page.id
+		UNION ALL SELECT 2, g.member_id, g.group_id, 0, '', '', 0 FROM page JOIN group_members g ON g.member_id = page.id
+		UNION ALL SELECT 3, x.principal_id, x.principal_id, 0, x.issuer, x.subject, 0 FROM page JOIN xauth_identities x ON x.principal_id = page.id
+		UNION ALL SELECT 4, a.principal_id, a.principal_id, 0, '', a.audience, 0 FROM page JOIN xauth_audiences a ON a.principal_id = page.id
+		ORDER BY part, ` + order
 }
 
 var (
-	principalByID   = principalQuery(`p.id = $1`)
-	principalByName = principalQuery(`p.type = $1 AND p.name = $2`)
+	principalByID       = principalsQuery(`principals p WHERE p.id = $1`, `id, name`)
+	principalByName     = principalsQuery(`principals p WHERE p.type = $1 AND p.name = $2`, `id, name`)
+	principalByIdentity = principalsQuery(`principals p JOIN xauth_identities i ON i.principal_id = p.id
+		WHERE i.issuer = $1 AND i.subject = $2`, `id, name`)
 )
 
 // Principal reads a principal with its roles and groups, both sorted.
@@ -31,32 +37,56 @@ func (r reads) PrincipalByName(ctx context.Context, t keyserver.PrincipalType, n
 	return r.principal(ctx, principalByName, string(t), name)
 }
 
+// PrincipalByIdentity reads the xauth principal of that issuer and subject.
+func (r reads) PrincipalByIdentity(ctx context.Context, issuer, subject string) (keyserver.Principal, error) {
+	return r.principal(ctx, principalByIdentity, issuer, subject)
+}
+
 func (r reads) principal(ctx context.Context, query string, args ...any) (keyserver.Principal, error) {
-	p := keyserver.Principal{Roles: []keyserver.ID{}, Groups: []keyserver.ID{}}
-	err := r.each(ctx, query, args, func(row scanner) error {
-		var part int
-		var id keyserver.ID
-		var head keyserver.Principal
-		if err := row.Scan(&part, intoID(&id), &head.System, &head.Type, &head.Name, &head.Flags); err != nil {
-			return err
-		}
-		switch part {
-		case 0:
-			p.ID, p.System, p.Type, p.Name, p.Flags = id, head.System, head.Type, head.Name, head.Flags
-		case 1:
-			p.Roles = append(p.Roles, id)
-		default:
-			p.Groups = append(p.Groups, id)
-		}
-		return nil
-	})
-	if err == nil && p.ID.IsZero() {
+	list, err := r.principals(ctx, query, args)
+	if err == nil && len(list) == 0 {
 		err = ErrNotFound
 	}
 	if err != nil {
 		return keyserver.Principal{}, err
 	}
-	return p, nil
+	return list[0], nil
+}
+
+// principals runs a query that principalsQuery made.
+func (r reads) principals(ctx context.Context, query string, args []any) ([]keyserver.Principal, error) {
+	list := []keyserver.Principal{}
+	at := map[keyserver.ID]int{}
+	err := r.each(ctx, query, args, func(row scanner) error {
+		var part int
+		var owner, id keyserver.ID
+		var system keyserver.SystemID
+		var flags keyserver.Flags
+		var first, second string
+		if err := row.Scan(&part, intoID(&owner), intoID(&id), &system, &first, &second, &flags); err != nil {
+			return err
+		}
+		if part == 0 {
+			at[id] = len(list)
+			list = append(list, keyserver.Principal{
+				ID: id, System: system, Type: keyserver.PrincipalType(first), Name: second, Flags: flags,
+				Roles: []keyserver.ID{}, Groups: []keyserver.ID{},
+			})
+			return nil
+		}
+		switch p := &list[at[owner]]; part {
+		case 1:
+			p.Roles = append(p.Roles, id)
+		case 2:
+			p.Groups = append(p.Groups, id)
+		case 3:
+			p.Identity = &keyserver.Identity{Issuer: first, Subject: second, Audiences: []string{}}
+		default:
+			p.Identity.Audiences = append(p.Identity.Audiences, second)
+		}
+		return nil
+	})
+	return list, err
 }
 
 // PasswordHash reads the hash of a principal's password: ErrNotFound where
@@ -70,9 +100,10 @@ func (r reads) PasswordHash(ctx context.Context, id keyserver.ID) (string, error
 	return hash.String, err
 }
 
-// InsertPrincipal stores a principal with its roles and groups. An empty
-// passwordHash is none. ErrDuplicate where the id, or the name among
-// principals of the type, is taken; ErrNotFound where a role or group is missing.
+// InsertPrincipal stores a principal with its roles, groups and identity. An
+// empty passwordHash is none. ErrDuplicate where the id, the identity, or the
+// name among principals of the type, is taken; ErrNotFound where a role or
+// group is missing.
 func (tx *Tx) InsertPrincipal(ctx context.Context, p keyserver.Principal, passwordHash string) error {
 	_, err := tx.exec(ctx, `INSERT INTO principals (id, system_id, type, name, flags, password_hash)
 		VALUES ($1, $2, $3, $4, $5, $6)`, p.ID[:], int64(p.System), string(p.Type), p.Name, int64(p.Flags),
@@ -88,8 +119,26 @@ func (tx *Tx) InsertPrincipal(ctx context.Context, p keyserver.Principal, passwo
 			return err
 		}
 	}
+	if err := tx.insertIdentity(ctx, p); err != nil {
+		return err
+	}
 	tx.record(keyserver.ChangePrincipal, p.ID, keyserver.Created)
 	return nil
+}
+
+func (tx *Tx) insertIdentity(ctx context.Context, p keyserver.Principal) error {
+	if p.Identity == nil {
+		return nil
+	}
+	_, err := tx.exec(ctx, `INSERT INTO xauth_identities (principal_id, issuer, subject) VALUES ($1, $2, $3)`,
+		p.ID[:], p.Identity.Issuer, p.Identity.Subject)
+	for _, audience := range p.Identity.Audiences {
+		if err != nil {
+			return err
+		}
+		_, err = tx.exec(ctx, `INSERT INTO xauth_audiences (principal_id, audience) VALUES ($1, $2)`, p.ID[:], audience)
+	}
+	return err
 }
 
 // SetPrincipalRoles makes the given roles all that a principal holds.

@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// GroupMembers implements keyserver.Principals.
+func (e *Engine) GroupMembers(ctx context.Context, by keyserver.Caller, group keyserver.ID, limit, offset int) (members []keyserver.Principal, err error) {
+	err = e.perform(ctx, request{by: by, op: keyserver.OpListGroupMembers, object: group.Hex()}, func() error {
+		g, err := e.Store.Principal(ctx, group)
+		if err := isGroup(g, group, err); err != nil {
+			return err
+		}
+		members, err = windowed(limit, offset, func(limit, offset int) ([]keyserver.Principal, error) {
+			return e.Store.GroupMembers(ctx, group, limit, offset)
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return members, nil
+}
+
+// isGroup refuses what was read under the id of a group and is none.
+func isGroup(p keyserver.Principal, id keyserver.ID, err error) error {
+	if err == nil && p.Type != keyserver.GroupPrincipal {
+		err = sqlstore.ErrNotFound
+	}
+	return notFound(err, fault.NotFound, "no group has the id %s", id)
+}
+
+// AddGroupMember implements keyserver.Principals.
+func (e *Engine) AddGroupMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) error {
+	return e.changeMember(ctx, by, group, member, func(tx *sqlstore.Tx, p keyserver.Principal) error {
+		switch {
+		case slices.Contains(p.Groups, group):
+			return nil
+		case p.Type == keyserver.GroupPrincipal:
+			return fault.New(fault.InvalidArgument, "a group cannot be a member of a group").Audited(fault.ReasonInvalidArgument)
+		case len(p.Groups) >= keyserver.MaxGroups:
+			return fault.New(fault.InvalidArgument, "principal %q is in %d groups, which is the most it may be in", p.Name, len(p.Groups)).
+				Audited(fault.ReasonInvalidArgument)
+		}
+		return tx.AddGroupMember(ctx, group, member)
+	})
+}
+
+// RemoveGroupMember implements keyserver.Principals.
+func (e *Engine) RemoveGroupMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) error {
+	return e.changeMember(ctx, by, group, member, func(tx *sqlstore.Tx, p keyserver.Principal) error {
+		if !slices.Contains(p.Groups, group) {
+			return fault.New(fault.NotFound, "principal %q is no member of the group", p.Name).Audited(fault.ReasonObjectNotFound)
+		}
+		return tx.RemoveGroupMember(ctx, group, member)
+	})
+}
+
+// changeMember runs a change of a membership, on both as the transaction sees
+// them. System-defined principals are skipped like in every update.
+func (e *Engine) changeMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID,
+	change func(*sqlstore.Tx, keyserver.Principal) error,
+) error {
+	r := request{by: by, op: keyserver.OpChangeGroupMembers, object: member.Hex() + " in " + group.Hex()}
+	return e.perform(ctx, r, func() error {
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			g, err := tx.Principal(ctx, group)
+			if err := isGroup(g, group, err); err != nil {
+				return err
+			}
+			p, err := tx.Principal(ctx, member)
+			if err != nil {
+				return notFound(err, fault.NotFound, "no principal has the id %s", member)
+			}
+			if p.Flags.SystemDefined() {
+				return nil
+			}
+			return change(tx, p)
+		})
+	})
+}

@@ -1,0 +1,91 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// ListPrincipals implements keyserver.Principals.
+func (e *Engine) ListPrincipals(ctx context.Context, by keyserver.Caller, f keyserver.PrincipalFilter) (keyserver.PrincipalPage, error) {
+	page := keyserver.PrincipalPage{Pattern: f.Pattern(), OrderedBy: "name"}
+	r := request{by: by, op: keyserver.OpListPrincipals, object: string(f.Type) + " " + page.Pattern}
+	err := e.perform(ctx, r, func() (err error) {
+		page.Principals, err = windowed(f.Limit, f.Offset, func(limit, offset int) ([]keyserver.Principal, error) {
+			f.Limit, f.Offset = limit, offset
+			return e.Store.Principals(ctx, f)
+		})
+		return err
+	})
+	if err != nil {
+		return keyserver.PrincipalPage{}, err
+	}
+	return page, nil
+}
+
+// windowed reads a window of a listing, or all of it where there is no limit:
+// an answer holds at most MaxUnwindowed objects (contract, Limits). One more
+// than that is read to know.
+func windowed[T any](limit, offset int, read func(limit, offset int) ([]T, error)) ([]T, error) {
+	if limit < 0 || limit > keyserver.MaxUnwindowed || offset < 0 {
+		return nil, fault.New(fault.InvalidArgument, "the window is outside what a listing can have").Audited(fault.ReasonInvalidArgument)
+	}
+	if limit > 0 {
+		return read(limit, offset)
+	}
+	all, err := read(keyserver.MaxUnwindowed+1, 0)
+	if err == nil && len(all) > keyserver.MaxUnwindowed {
+		return nil, fault.New(fault.InvalidArgument, "the listing has more than %d objects, which is the most one answer holds; page it with limit and offset",
+			keyserver.MaxUnwindowed).Audited(fault.ReasonInvalidArgument)
+	}
+	return all, err
+}
+
+// LookupPrincipals implements keyserver.Principals. It answers in the order of
+// the pairs; one that names no principal of this key server is left out.
+func (e *Engine) LookupPrincipals(ctx context.Context, by keyserver.Caller, pairs []keyserver.PrincipalRef) ([]keyserver.Principal, error) {
+	found := []keyserver.Principal{}
+	r := request{by: by, op: keyserver.OpLookupPrincipals, object: pairsObject(pairs)}
+	err := e.perform(ctx, r, func() error {
+		if len(pairs) > keyserver.MaxLookup {
+			return fault.New(fault.InvalidArgument, "a lookup names at most %d principals", keyserver.MaxLookup).Audited(fault.ReasonInvalidArgument)
+		}
+		local, err := e.localPrincipals(ctx, pairs)
+		for _, pair := range pairs {
+			if p, ok := local[pair]; ok {
+				found = append(found, p)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// pairsObject is what the audit row names: the pair, or how many there are.
+func pairsObject(pairs []keyserver.PrincipalRef) string {
+	if len(pairs) == 1 {
+		return pairs[0].String()
+	}
+	return fmt.Sprintf("%d principals", len(pairs))
+}
+
+// localPrincipals reads the pairs that are this key server's own.
+func (e *Engine) localPrincipals(ctx context.Context, pairs []keyserver.PrincipalRef) (map[keyserver.PrincipalRef]keyserver.Principal, error) {
+	var ids []keyserver.ID
+	for _, pair := range pairs {
+		if pair.System == e.System {
+			ids = append(ids, pair.ID)
+		}
+	}
+	list, err := e.Store.PrincipalsByID(ctx, ids)
+	local := map[keyserver.PrincipalRef]keyserver.Principal{}
+	for _, p := range list {
+		local[p.Ref()] = p
+	}
+	return local, err
+}

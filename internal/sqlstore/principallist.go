@@ -1,0 +1,84 @@
+package sqlstore
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// A listing reads a range of the index on type and name, which has an end only
+// where there is a prefix.
+var (
+	principalsFrom = principalsQuery(`principals p WHERE p.type = $1 AND p.name >= $2
+		ORDER BY p.name LIMIT $3 OFFSET $4`, `name, id`)
+	principalsBetween = principalsQuery(`principals p WHERE p.type = $1 AND p.name >= $2 AND p.name < $5
+		ORDER BY p.name LIMIT $3 OFFSET $4`, `name, id`)
+	principalsByID = principalsQuery(`principals p WHERE p.id IN (`+numbered(lookupSize)+`)`, `id, name`)
+	groupMembers   = principalsQuery(`group_members m JOIN principals p ON p.id = m.member_id WHERE m.group_id = $1
+		ORDER BY m.member_id LIMIT $2 OFFSET $3`, `id, name`)
+)
+
+// lookupSize is how many ids one statement looks up. Few fill it; the rest of
+// it repeats an id.
+const lookupSize = 64
+
+func numbered(n int) string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = "$" + strconv.Itoa(i+1)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Principals reads the principals that a filter selects, by the bytes of their
+// names. Its Limit must be positive.
+func (r reads) Principals(ctx context.Context, f keyserver.PrincipalFilter) ([]keyserver.Principal, error) {
+	args := []any{string(f.Type), f.Prefix, f.Limit, f.Offset}
+	if end, ok := prefixEnd(f.Prefix); ok {
+		return r.principals(ctx, principalsBetween, append(args, end))
+	}
+	return r.principals(ctx, principalsFrom, args)
+}
+
+// prefixEnd returns the first text, in the order of bytes, after all those
+// that begin with the prefix. There is none after the empty prefix, nor after
+// one that is all of the last character.
+func prefixEnd(prefix string) (string, bool) {
+	for len(prefix) > 0 {
+		last, size := utf8.DecodeLastRuneInString(prefix)
+		prefix = prefix[:len(prefix)-size]
+		if last < utf8.MaxRune {
+			if last++; !utf8.ValidRune(last) { // surrogates have no encoding
+				last = 0xe000
+			}
+			return prefix + string(last), true
+		}
+	}
+	return "", false
+}
+
+// PrincipalsByID reads those of the principals that exist, in no order that
+// the caller gave.
+func (r reads) PrincipalsByID(ctx context.Context, ids []keyserver.ID) ([]keyserver.Principal, error) {
+	list := []keyserver.Principal{}
+	for ids := keyserver.NormalizeIDs(ids); len(ids) > 0; ids = ids[min(lookupSize, len(ids)):] {
+		args := make([]any, lookupSize)
+		for i := range args {
+			args[i] = ids[min(i, len(ids)-1)][:]
+		}
+		found, err := r.principals(ctx, principalsByID, args)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, found...)
+	}
+	return list, nil
+}
+
+// GroupMembers reads a window of the members of a group, by id.
+func (r reads) GroupMembers(ctx context.Context, group keyserver.ID, limit, offset int) ([]keyserver.Principal, error) {
+	return r.principals(ctx, groupMembers, []any{group[:], limit, offset})
+}
