@@ -17,6 +17,9 @@ const (
 	ChangePrincipalTrust ChangeKind = "principalTrust"
 	ChangeCertificate    ChangeKind = "certificate"
 	ChangeRevocation     ChangeKind = "revocation" // an issuer's policy or its CRL
+	// ChangeACLTemplate is the template itself or its members.
+	ChangeACLTemplate        ChangeKind = "aclTemplate"
+	ChangeTemplatedDirectory ChangeKind = "templatedDirectory"
 )
 
 // ChangeAction is what happened.

@@ -47,6 +47,8 @@ var (
 	OpFindCertificates        = operation(0x0134, "findCertificates", "Find Certificates", Administration)
 	OpResetTransportPrincipal = operation(0x0135, "resetTransportPrincipal", "Reset Transport Principal", Administration)
 
+	OpReadConfiguration = operation(0x0141, "readConfiguration", "Read Configuration", Administration)
+
 	OpListTrustedCAs  = operation(0x0201, "listTrustedCAs", "List Trusted CAs", Trust)
 	OpAddTrustedCA    = operation(0x0202, "addTrustedCA", "Add Trusted CA", Trust)
 	OpRemoveTrustedCA = operation(0x0203, "removeTrustedCA", "Remove Trusted CA", Trust)
@@ -60,6 +62,16 @@ var (
 	OpCreatePrincipalTrust = operation(0x0222, "createPrincipalTrust", "Create Principal Trust", Trust)
 	OpUpdatePrincipalTrust = operation(0x0223, "updatePrincipalTrust", "Update Principal Trust", Trust)
 	OpDeletePrincipalTrust = operation(0x0224, "deletePrincipalTrust", "Delete Principal Trust", Trust)
+
+	OpListACLTemplates         = operation(0x0231, "listACLTemplates", "List ACL Templates", Trust)
+	OpCreateACLTemplate        = operation(0x0232, "createACLTemplate", "Create ACL Template", Trust)
+	OpUpdateACLTemplate        = operation(0x0233, "updateACLTemplate", "Update ACL Template", Trust)
+	OpDeleteACLTemplate        = operation(0x0234, "deleteACLTemplate", "Delete ACL Template", Trust)
+	OpReadACLTemplateMembers   = operation(0x0235, "readACLTemplateMembers", "Read ACL Template Members", Trust)
+	OpChangeACLTemplateMembers = operation(0x0236, "changeACLTemplateMembers", "Change ACL Template Members", Trust)
+	OpListTemplatedDirectories = operation(0x0241, "listTemplatedDirectories", "List Templated Directories", Trust)
+	OpCreateTemplatedDirectory = operation(0x0242, "createTemplatedDirectory", "Create Templated Directory", Trust)
+	OpDeleteTemplatedDirectory = operation(0x0243, "deleteTemplatedDirectory", "Delete Templated Directory", Trust)
 
 	OpListRevocationIssuers = operation(0x0251, "listRevocationIssuers", "List Revocation Issuers", Trust)
 	OpReadRevocationPolicy  = operation(0x0252, "readRevocationPolicy", "Read Revocation Policy", Trust)
@@ -84,9 +96,13 @@ var Operations = []Operation{
 	OpLookupPrincipals, OpListGroupMembers, OpChangeGroupMembers,
 	OpReadVersion, OpWatchChanges,
 	OpIssueCertificate, OpRenewCertificate, OpEnrollCertificate, OpFindCertificates, OpResetTransportPrincipal,
+	OpReadConfiguration,
 	OpListTrustedCAs, OpAddTrustedCA, OpRemoveTrustedCA,
 	OpListTrustedServers, OpAddTrustedServer, OpUpdateTrustedServer, OpRemoveTrustedServer, OpReadTrustInfo,
 	OpListPrincipalTrusts, OpCreatePrincipalTrust, OpUpdatePrincipalTrust, OpDeletePrincipalTrust,
+	OpListACLTemplates, OpCreateACLTemplate, OpUpdateACLTemplate, OpDeleteACLTemplate,
+	OpReadACLTemplateMembers, OpChangeACLTemplateMembers,
+	OpListTemplatedDirectories, OpCreateTemplatedDirectory, OpDeleteTemplatedDirectory,
 	OpListRevocationIssuers, OpReadRevocationPolicy, OpSetRevocationPolicy, OpImportCRL,
 	OpCreateKey, OpReadKey, OpAuthorizeKey, OpHMAC, OpReadACL, OpAmendACL,
 	OpExportKey,
@@ -132,6 +148,9 @@ var (
 func BuiltInRoles(d Deployment) []BuiltInRole {
 	everybody := []Operation{OpListOperations, OpReadVersion}
 	officer := []Operation{
+		OpListACLTemplates, OpCreateACLTemplate, OpUpdateACLTemplate, OpDeleteACLTemplate,
+		OpReadACLTemplateMembers, OpChangeACLTemplateMembers,
+		OpListTemplatedDirectories, OpCreateTemplatedDirectory, OpDeleteTemplatedDirectory,
 		OpListTrustedServers, OpAddTrustedServer, OpUpdateTrustedServer, OpRemoveTrustedServer, OpReadTrustInfo,
 		OpListPrincipalTrusts, OpCreatePrincipalTrust, OpUpdatePrincipalTrust, OpDeletePrincipalTrust,
 		OpListPrincipals, OpLookupPrincipals, OpListGroupMembers,
@@ -140,6 +159,7 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy, OpSetRevocationPolicy, OpImportCRL,
 	}
 	administrator := []Operation{
+		OpReadConfiguration,
 		OpListTrustedServers, OpReadTrustInfo,
 		OpListPrincipals, OpUpdatePrincipalFlags, OpUpdatePrincipalRoles, OpLookupPrincipals, OpListGroupMembers, OpChangeGroupMembers,
 		OpListRoles, OpCreateRole, OpUpdateRole, OpDeleteRole,
@@ -151,7 +171,8 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 	}
 	exchanger := []Operation{OpReadKey, OpAuthorizeKey, OpHMAC, OpReadACL}
 	encryptor := append([]Operation{OpLookupPrincipals, OpCreateKey, OpAmendACL, OpExportKey}, exchanger...)
-	auditor := []Operation{OpListTrustedServers, OpListPrincipalTrusts, OpListRoles, OpReadPrincipal, OpListPrincipals, OpListGroupMembers, OpListTrustedCAs, OpWatchChanges, OpReadAudit,
+	auditor := []Operation{OpListACLTemplates, OpReadACLTemplateMembers, OpListTemplatedDirectories, OpReadConfiguration,
+		OpListTrustedServers, OpListPrincipalTrusts, OpListRoles, OpReadPrincipal, OpListPrincipals, OpListGroupMembers, OpListTrustedCAs, OpWatchChanges, OpReadAudit,
 		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy}
 	roles := []BuiltInRole{
 		{RoleAdministrator, "Administrator", administrator},

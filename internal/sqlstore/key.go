@@ -38,16 +38,18 @@ func (r reads) Key(ctx context.Context, id keyserver.ID) (KeyRecord, error) {
 	return k, nil
 }
 
-// InsertKey stores a key and the first entry of its access control list.
-func (tx *Tx) InsertKey(ctx context.Context, key KeyRecord, owner keyserver.ACLEntry) error {
+// InsertKey stores a key and the first entries of its access control list.
+func (tx *Tx) InsertKey(ctx context.Context, key KeyRecord, entries ...keyserver.ACLEntry) error {
 	_, err := tx.exec(ctx, `INSERT INTO stored_keys (id, algorithm, key_bytes, wrapped, acl_id, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6)`, key.ID[:], string(key.Algorithm), key.KeyBytes, orEmpty(key.Wrapped), key.ACL[:], key.CreatedAt.UnixMicro())
 	if err != nil {
 		return err
 	}
-	owner.ACL = key.ACL
-	if err := tx.putACLEntry(ctx, owner); err != nil {
-		return err
+	for _, e := range entries {
+		e.ACL = key.ACL
+		if err := tx.putACLEntry(ctx, e); err != nil {
+			return err
+		}
 	}
 	tx.record(keyserver.ChangeKey, key.ID, keyserver.Created)
 	return nil

@@ -1,0 +1,147 @@
+package sqlstore
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+const aclTemplateQuery = `SELECT t.id, t.name, (SELECT count(*) FROM acl_template_members m WHERE m.template_id = t.id) FROM acl_templates t`
+
+// ACLTemplates reads every template without its members, by id. Their number
+// is bounded by keyserver.MaxACLTemplates.
+func (r reads) ACLTemplates(ctx context.Context) ([]keyserver.ACLTemplate, error) {
+	list := []keyserver.ACLTemplate{}
+	err := r.each(ctx, aclTemplateQuery+` ORDER BY t.id`, nil, func(row scanner) error {
+		var t keyserver.ACLTemplate
+		if err := row.Scan(intoID(&t.ID), &t.Name, &t.MemberCount); err != nil {
+			return err
+		}
+		list = append(list, t)
+		return nil
+	})
+	return list, err
+}
+
+// ACLTemplateCount counts the templates.
+func (r reads) ACLTemplateCount(ctx context.Context) (int, error) {
+	var n int
+	err := r.row(ctx, `SELECT count(*) FROM acl_templates`, nil, &n)
+	return n, err
+}
+
+// ACLTemplate reads a template with its members, sorted by principal.
+func (r reads) ACLTemplate(ctx context.Context, id keyserver.ID) (keyserver.ACLTemplate, error) {
+	t := keyserver.ACLTemplate{Members: []keyserver.TemplateMember{}}
+	// The template's own row comes first, so that all of it is of one moment.
+	err := r.each(ctx, `SELECT 0 AS part, t.name AS name, 0 AS system_id, t.id AS principal_id, 0 AS rights, 0 AS max_usage,
+			t.id AS start_stamp, t.id AS end_stamp FROM acl_templates t WHERE t.id = $1
+		UNION ALL SELECT 1, '', m.system_id, m.principal_id, m.rights, m.max_usage, m.start_stamp, m.end_stamp
+			FROM acl_template_members m WHERE m.template_id = $1
+		ORDER BY part, system_id, principal_id`, []any{id[:]}, func(row scanner) error {
+		var part int
+		var name string
+		var m keyserver.TemplateMember
+		if err := row.Scan(&part, &name, &m.Principal.System, intoID(&m.Principal.ID), &m.Rights, &m.MaxUsage,
+			intoStamp(&m.Start), intoStamp(&m.End)); err != nil {
+			return err
+		}
+		if part == 0 {
+			t.ID, t.Name = id, name
+		} else {
+			t.Members = append(t.Members, m)
+		}
+		return nil
+	})
+	if err == nil && t.ID.IsZero() {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return keyserver.ACLTemplate{}, err
+	}
+	t.MemberCount = len(t.Members)
+	return t, nil
+}
+
+// ACLTemplateMemberships reads what a principal is in each template that it is
+// a member of.
+func (r reads) ACLTemplateMemberships(ctx context.Context, p keyserver.PrincipalRef) (map[keyserver.ID]keyserver.TemplateMember, error) {
+	list := map[keyserver.ID]keyserver.TemplateMember{}
+	err := r.each(ctx, `SELECT template_id, rights, max_usage, start_stamp, end_stamp FROM acl_template_members
+		WHERE system_id = $1 AND principal_id = $2`, []any{int64(p.System), p.ID[:]}, func(row scanner) error {
+		var id keyserver.ID
+		m := keyserver.TemplateMember{Principal: p}
+		if err := row.Scan(intoID(&id), &m.Rights, &m.MaxUsage, intoStamp(&m.Start), intoStamp(&m.End)); err != nil {
+			return err
+		}
+		list[id] = m
+		return nil
+	})
+	return list, err
+}
+
+// InsertACLTemplate stores a template with its members: ErrDuplicate where the
+// id or the name is taken.
+func (tx *Tx) InsertACLTemplate(ctx context.Context, t keyserver.ACLTemplate) error {
+	if _, err := tx.exec(ctx, `INSERT INTO acl_templates (id, name) VALUES ($1, $2)`, t.ID[:], t.Name); err != nil {
+		return err
+	}
+	for _, m := range t.Members {
+		if err := tx.putTemplateMember(ctx, t.ID, m); err != nil {
+			return err
+		}
+	}
+	tx.record(keyserver.ChangeACLTemplate, t.ID, keyserver.Created)
+	return nil
+}
+
+// RenameACLTemplate answers ErrNotFound where there is no such template,
+// ErrDuplicate where the name is taken.
+func (tx *Tx) RenameACLTemplate(ctx context.Context, id keyserver.ID, name string) error {
+	if err := tx.execOne(ctx, `UPDATE acl_templates SET name = $1 WHERE id = $2`, name, id[:]); err != nil {
+		return err
+	}
+	tx.record(keyserver.ChangeACLTemplate, id, keyserver.Updated)
+	return nil
+}
+
+// DeleteACLTemplate removes a template with its members. A directory that uses
+// it has to be looked for first; with one, the removal fails.
+func (tx *Tx) DeleteACLTemplate(ctx context.Context, id keyserver.ID) error {
+	if err := tx.execOne(ctx, `DELETE FROM acl_templates WHERE id = $1`, id[:]); err != nil {
+		return err
+	}
+	tx.record(keyserver.ChangeACLTemplate, id, keyserver.Deleted)
+	return nil
+}
+
+// PutACLTemplateMember makes a principal a member. Where it is one already,
+// all of its membership is replaced. ErrNotFound where there is no such template.
+func (tx *Tx) PutACLTemplateMember(ctx context.Context, id keyserver.ID, m keyserver.TemplateMember) error {
+	if err := tx.putTemplateMember(ctx, id, m); err != nil {
+		return err
+	}
+	tx.record(keyserver.ChangeACLTemplate, id, keyserver.Updated)
+	return nil
+}
+
+func (tx *Tx) putTemplateMember(ctx context.Context, id keyserver.ID, m keyserver.TemplateMember) error {
+	_, err := tx.exec(ctx, `INSERT INTO acl_template_members
+			(template_id, system_id, principal_id, rights, max_usage, start_stamp, end_stamp)
+		VALUES ($1, $2, $3, $4, $5, $6, $7)
+		ON CONFLICT (template_id, system_id, principal_id) DO UPDATE SET rights = excluded.rights, max_usage = excluded.max_usage,
+			start_stamp = excluded.start_stamp, end_stamp = excluded.end_stamp`,
+		id[:], int64(m.Principal.System), m.Principal.ID[:], int64(m.Rights), m.MaxUsage, m.Start[:], m.End[:])
+	return err
+}
+
+// DeleteACLTemplateMember ends a membership.
+func (tx *Tx) DeleteACLTemplateMember(ctx context.Context, id keyserver.ID, p keyserver.PrincipalRef) error {
+	err := tx.execOne(ctx, `DELETE FROM acl_template_members WHERE template_id = $1 AND system_id = $2 AND principal_id = $3`,
+		id[:], int64(p.System), p.ID[:])
+	if err != nil {
+		return err
+	}
+	tx.record(keyserver.ChangeACLTemplate, id, keyserver.Updated)
+	return nil
+}
