@@ -16,6 +16,8 @@ type Operations interface {
 	acls
 	roles
 	trustedCAs
+	trustedServers
+	principalTrusts
 	principals
 	records
 }
@@ -46,6 +48,22 @@ type trustedCAs interface {
 	TrustedCAs(ctx context.Context, by keyserver.Caller) ([]keyserver.Certificate, error)
 	AddTrustedCA(ctx context.Context, by keyserver.Caller, der []byte) (operations.TrustedCAAdded, error)
 	RemoveTrustedCA(ctx context.Context, by keyserver.Caller, id keyserver.ID) (operations.TrustedCARemoved, error)
+}
+
+type trustedServers interface {
+	TrustedServers(ctx context.Context, by keyserver.Caller) ([]keyserver.TrustedServer, error)
+	TrustedServersNamed(ctx context.Context, by keyserver.Caller, name string) ([]keyserver.TrustedServer, error)
+	AddTrustedServer(ctx context.Context, by keyserver.Caller, n keyserver.NewTrustedServer) (operations.TrustedServerSaved, error)
+	UpdateTrustedServer(ctx context.Context, by keyserver.Caller, system keyserver.SystemID, change keyserver.TrustedServerChange) (operations.TrustedServerUpdated, error)
+	RemoveTrustedServer(ctx context.Context, by keyserver.Caller, system keyserver.SystemID) (operations.TrustedServerGone, error)
+	TrustInfo(ctx context.Context, by keyserver.Caller) (keyserver.TrustInfo, error)
+}
+
+type principalTrusts interface {
+	PrincipalTrusts(ctx context.Context, by keyserver.Caller, filter keyserver.PrincipalTrustFilter) ([]keyserver.PrincipalTrust, error)
+	CreatePrincipalTrust(ctx context.Context, by keyserver.Caller, t keyserver.PrincipalTrust) (operations.PrincipalTrustSaved, error)
+	UpdatePrincipalTrust(ctx context.Context, by keyserver.Caller, id keyserver.ID, flag keyserver.TrustFlag) (operations.PrincipalTrustSaved, error)
+	DeletePrincipalTrust(ctx context.Context, by keyserver.Caller, id keyserver.ID) (operations.PrincipalTrustGone, error)
 }
 
 type principals interface {

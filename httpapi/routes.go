@@ -14,7 +14,7 @@ func Routes() []Route {
 	var all []Route
 	for _, noun := range [][]Route{
 		serviceRoutes(), sessionRoutes(), keyRoutes(), aclRoutes(), principalRoutes(),
-		roleRoutes(), trustedCARoutes(), recordRoutes(),
+		roleRoutes(), trustedCARoutes(), trustedServerRoutes(), principalTrustRoutes(), recordRoutes(),
 	} {
 		all = append(all, noun...)
 	}
@@ -182,6 +182,67 @@ func trustedCARoutes() []Route {
 			Operations: grants(keyserver.OpListTrustedCAs, keyserver.OpRemoveTrustedCA),
 			Faults:     codes(fault.NotTrusted, fault.NotRemoved, fault.ReadbackFailed, fault.InvalidArgument),
 		}, removeTrustedCA),
+	}
+}
+
+func trustedServerRoutes() []Route {
+	return []Route{
+		endpoint(Route{
+			Method: http.MethodGet, Path: "/api/trusted-servers", Session: true,
+			Summary:    "Lists the registered peer key servers, or finds them by server name.",
+			Operations: grants(keyserver.OpListTrustedServers), Faults: codes(fault.NotFound),
+		}, listTrustedServers),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/trusted-servers", Session: true, BodyLimit: 2 * smallBody,
+			Summary:    "Registers a peer from its trust blob and verifies it by a fresh list. ACL rows that its last removal purged come back.",
+			Operations: grants(keyserver.OpListTrustedServers, keyserver.OpAddTrustedServer),
+			Faults:     codes(fault.AlreadyExists, fault.NotPersisted, fault.InvalidArgument),
+		}, addTrustedServer),
+		endpoint(Route{
+			Method: http.MethodPut, Path: "/api/trusted-servers/{systemId}", Session: true,
+			Summary:    "Changes a peer's friendly name, its description, or both, and verifies each.",
+			Operations: grants(keyserver.OpListTrustedServers, keyserver.OpUpdateTrustedServer),
+			Faults:     codes(fault.NotFound, fault.NotPersisted, fault.InvalidArgument),
+		}, updateTrustedServer),
+		endpoint(Route{
+			Method: http.MethodDelete, Path: "/api/trusted-servers/{systemId}", Session: true,
+			Summary:    "Removes a peer with its transport principal, purges the ACL rows of its principals, and verifies its absence.",
+			Operations: grants(keyserver.OpListTrustedServers, keyserver.OpRemoveTrustedServer),
+			Faults:     codes(fault.NotFound, fault.NotRemoved, fault.InvalidArgument),
+		}, removeTrustedServer),
+		endpoint(Route{
+			Method: http.MethodGet, Path: "/api/trust/local-info", Extension: true, Session: true,
+			Summary:    "Reads this server's own trust blob and its fields.",
+			Operations: grants(keyserver.OpReadTrustInfo),
+		}, localTrustInfo),
+	}
+}
+
+func principalTrustRoutes() []Route {
+	return []Route{
+		endpoint(Route{
+			Method: http.MethodGet, Path: "/api/principal-trusts", Extension: true, Session: true,
+			Summary:    "Lists principal trusts: what peers are told about principals.",
+			Operations: grants(keyserver.OpListPrincipalTrusts), Faults: codes(fault.InvalidArgument),
+		}, listPrincipalTrusts),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/principal-trusts", Extension: true, Session: true,
+			Summary:    "Makes the row of a principal for a registered peer and verifies it.",
+			Operations: grants(keyserver.OpListPrincipalTrusts, keyserver.OpCreatePrincipalTrust),
+			Faults:     codes(fault.NotFound, fault.AlreadyExists, fault.NotPersisted, fault.InvalidArgument),
+		}, createPrincipalTrust),
+		endpoint(Route{
+			Method: http.MethodPut, Path: "/api/principal-trusts/{id}", Session: true,
+			Summary:    "Changes the flag of a principal trust and verifies it.",
+			Operations: grants(keyserver.OpListPrincipalTrusts, keyserver.OpUpdatePrincipalTrust),
+			Faults:     codes(fault.NotFound, fault.NotPersisted, fault.InvalidArgument),
+		}, updatePrincipalTrust),
+		endpoint(Route{
+			Method: http.MethodDelete, Path: "/api/principal-trusts/{id}", Extension: true, Session: true,
+			Summary:    "Deletes a principal trust and verifies its absence.",
+			Operations: grants(keyserver.OpListPrincipalTrusts, keyserver.OpDeletePrincipalTrust),
+			Faults:     codes(fault.NotFound, fault.NotRemoved, fault.InvalidArgument),
+		}, deletePrincipalTrust),
 	}
 }
 

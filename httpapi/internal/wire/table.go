@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 // Kind is the shape of a value on the wire.
@@ -255,5 +256,16 @@ var scalars = map[reflect.Type]*Scalar{
 	reflect.TypeFor[schema.Stamp](): {
 		Kind: Text, Example: `"AAABl7DtSAA="`, Bad: append([]string{`"AAAAAAAAAQ=="`, `"AAAAAAAAAAAAAAAA"`}, badBase64...),
 		JSON: map[string]any{"type": "string", "contentEncoding": "base64", "pattern": `^[A-Za-z0-9+/]{10}[AEIMQUYcgkosw048]=$`},
+	},
+	reflect.TypeFor[schema.TrustBlob](): {
+		Kind: Text, Example: `"7\tpeer.example.com\t9443\tMAA="`,
+		Bad: []string{
+			`"7 peer.example.com 9443 MAA="`, `"7\tpeer.example.com\t9443"`, `"7\tpeer.example.com\t9443\tMAA=\t"`, `"7\tpeer.example.com\t9443\tMAA=\n"`,
+			`"\tpeer.example.com\t9443\tMAA="`, `"-7\tpeer.example.com\t9443\tMAA="`, `"07\tpeer.example.com\t9443\tMAA="`, `"4294967296\tpeer.example.com\t9443\tMAA="`,
+			`"0000000000000007\tpeer.example.com\t9443\tMAA="`, `"7\t\t9443\tMAA="`, `"7\tpeer example\t9443\tMAA="`, `"7\tpeer/x\t9443\tMAA="`, `"7\tpeer:1\t9443\tMAA="`,
+			`"7\tpeer.example.com\t\tMAA="`, `"7\tpeer.example.com\t0\tMAA="`, `"7\tpeer.example.com\t65536\tMAA="`, `"7\tpeer.example.com\t+443\tMAA="`,
+			`"7\tpeer.example.com\t9443\t"`, `"7\tpeer.example.com\t9443\tMAA"`, `"7\tpeer.example.com\t9443\tMAB="`, `"7\tpeer.example.com\t9443\tMA\nA="`,
+		},
+		JSON: map[string]any{"type": "string", "maxLength": keyserver.MaxTrustBlob, "pattern": `^[0-9]{1,10}\t[0-9A-Za-z_.:-]{1,253}\t[0-9]{1,5}\t[A-Za-z0-9+/]+={0,2}$`},
 	},
 }

@@ -1,0 +1,75 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/operations"
+)
+
+type updatePrincipalTrustRequest struct {
+	byID
+	schema.UpdatePrincipalTrustRequest
+}
+
+func listPrincipalTrusts(a *API, ctx context.Context, c call, in schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error) {
+	filter := keyserver.PrincipalTrustFilter{
+		Principal: (*keyserver.ID)(in.PrincipalID), Server: (*keyserver.SystemID)(in.TrustedServerSystemID),
+	}
+	if in.Offset != nil {
+		if in.Limit == nil {
+			return schema.PrincipalTrustList{}, wire.Refuse("offset", "needs limit; send both")
+		}
+		filter.Offset = *in.Offset
+	}
+	if in.Limit != nil {
+		filter.Limit = *in.Limit
+	}
+	list, err := a.Operations.PrincipalTrusts(ctx, c.by, filter)
+	return schema.PrincipalTrustList{Count: len(list), PrincipalTrusts: convert(list, principalTrustOf)}, err
+}
+
+func createPrincipalTrust(a *API, ctx context.Context, c call, in schema.CreatePrincipalTrustRequest) (schema.PrincipalTrustSaved, error) {
+	r, err := a.Operations.CreatePrincipalTrust(ctx, c.by, keyserver.PrincipalTrust{
+		Principal: keyserver.ID(in.PrincipalID), Server: keyserver.SystemID(in.TrustedServerSystemID), Flag: trustFlagOf(in.Flag),
+	})
+	return principalTrustSavedOf(r), err
+}
+
+func updatePrincipalTrust(a *API, ctx context.Context, c call, in updatePrincipalTrustRequest) (schema.PrincipalTrustSaved, error) {
+	r, err := a.Operations.UpdatePrincipalTrust(ctx, c.by, keyserver.ID(in.ID), trustFlagOf(in.Flag))
+	return principalTrustSavedOf(r), err
+}
+
+func deletePrincipalTrust(a *API, ctx context.Context, c call, in byID) (schema.PrincipalTrustGone, error) {
+	r, err := a.Operations.DeletePrincipalTrust(ctx, c.by, keyserver.ID(in.ID))
+	return schema.PrincipalTrustGone{
+		ID: schema.HexID(r.ID), Gone: r.Gone, PrincipalTrust: principalTrustOf(r.Trust), Verdict: schema.Verdict{Detail: r.Detail},
+	}, err
+}
+
+// trustFlagOf is no flag for any other word; the operations refuse that.
+func trustFlagOf(label string) keyserver.TrustFlag {
+	flag, _ := keyserver.ParseTrustFlag(label)
+	return flag
+}
+
+func principalTrustSavedOf(r operations.PrincipalTrustSaved) schema.PrincipalTrustSaved {
+	out := schema.PrincipalTrustSaved{Saved: r.Saved, Verdict: schema.Verdict{Detail: r.Detail}}
+	if r.Trust != nil {
+		trust := principalTrustOf(*r.Trust)
+		out.PrincipalTrust = &trust
+	}
+	return out
+}
+
+func principalTrustOf(t keyserver.PrincipalTrust) schema.PrincipalTrust {
+	principal, server, system := schema.HexID(t.Principal), schema.HexID(keyserver.IDFromUint64(uint64(t.Server))), schema.SystemID(t.Server)
+	flag := int(t.Flag)
+	return schema.PrincipalTrust{
+		ID: schema.HexID(t.ID), PrincipalID: &principal, TrustedServerID: &server, TrustedServerSystemID: &system,
+		Flag: &flag, FlagLabel: known(t.Flag.Label()),
+	}
+}

@@ -1,0 +1,52 @@
+package schema
+
+// PrincipalTrust says what one peer is told about one principal.
+type PrincipalTrust struct {
+	ID                    HexID     `json:"id"`
+	PrincipalID           *HexID    `json:"principalId" doc:"16 hexadecimal digits, as the request that made the row spells it."`
+	TrustedServerID       *HexID    `json:"trustedServerId" doc:"The peer's system id in 16 hexadecimal digits."`
+	TrustedServerSystemID *SystemID `json:"trustedServerSystemId" doc:"The same number. The peer may no longer be registered."`
+	Flag                  *int      `json:"flag"`
+	FlagLabel             *string   `json:"flagLabel" enum:"restrict,expose"`
+}
+
+// PrincipalTrustsQuery selects principal trusts.
+type PrincipalTrustsQuery struct {
+	PrincipalID           *HexID    `query:"principalId" doc:"Only those of this principal; 16 hexadecimal digits."`
+	TrustedServerSystemID *SystemID `query:"trustedServerSystemId" doc:"Only those for this peer, registered or not."`
+	Limit                 *int      `query:"limit" limit:"1..500" doc:"Longest page; left out, everything is answered, which is refused above 1024 rows."`
+	Offset                *int      `query:"offset" limit:"0..2147483647" doc:"Rows to skip; needs limit."`
+}
+
+// PrincipalTrustList answers GET /api/principal-trusts.
+type PrincipalTrustList struct {
+	Count           int              `json:"count" doc:"Of the rows in this answer. A page that is full may have a next one."`
+	PrincipalTrusts []PrincipalTrust `json:"principalTrusts" doc:"By id."`
+}
+
+// CreatePrincipalTrustRequest asks for the row of a principal and a peer.
+type CreatePrincipalTrustRequest struct {
+	PrincipalID           HexID    `json:"principalId" doc:"16 hexadecimal digits."`
+	TrustedServerSystemID SystemID `json:"trustedServerSystemId" doc:"Of a registered peer."`
+	Flag                  string   `json:"flag" enum:"restrict,expose"`
+}
+
+// UpdatePrincipalTrustRequest changes the flag of a row.
+type UpdatePrincipalTrustRequest struct {
+	Flag string `json:"flag" enum:"restrict,expose"`
+}
+
+// PrincipalTrustSaved is the verdict on making or changing a row.
+type PrincipalTrustSaved struct {
+	PrincipalTrust *PrincipalTrust `json:"principalTrust" doc:"As read back; null where there is none."`
+	Saved          bool            `json:"saved" doc:"Principal, peer and flag read back."`
+	Verdict
+}
+
+// PrincipalTrustGone is the verdict on deleting a row.
+type PrincipalTrustGone struct {
+	ID             HexID          `json:"id"`
+	Gone           bool           `json:"gone" doc:"A fresh read no longer finds the row."`
+	PrincipalTrust PrincipalTrust `json:"principalTrust" doc:"As it stood before the deletion."`
+	Verdict
+}

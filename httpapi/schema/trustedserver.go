@@ -1,0 +1,102 @@
+package schema
+
+import (
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// TrustBlob is what one key server hands to another so that it can be
+// registered there: four fields separated by tabs (system id, server name,
+// external listener port, base64 PKCS#7 chain). It has one spelling.
+type TrustBlob keyserver.TrustBlob
+
+// MarshalText spells the blob.
+func (b TrustBlob) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
+
+// UnmarshalText refuses every other spelling, with a sentence that says what
+// is wrong and quotes nothing.
+func (b *TrustBlob) UnmarshalText(text []byte) error {
+	parsed, err := keyserver.ParseTrustBlob(string(text))
+	if err != nil {
+		return err
+	}
+	*b = TrustBlob(parsed)
+	return nil
+}
+
+// String spells the blob.
+func (b TrustBlob) String() string { return keyserver.TrustBlob(b).String() }
+
+// TrustedServer is a registered peer key server.
+type TrustedServer struct {
+	SystemID             *SystemID    `json:"systemId" doc:"Names the peer in paths."`
+	ServerName           *string      `json:"serverName" doc:"Host name or address of the peer."`
+	Port                 *int         `json:"port" doc:"Of the peer's external listener."`
+	FriendlyName         *string      `json:"friendlyName"`
+	Description          *string      `json:"description"`
+	TransportPrincipalID *DecimalID   `json:"transportPrincipalId" doc:"The principal as which the peer connects here, in decimal; it does not name the peer."`
+	RoleIDs              []HexID      `json:"roleIds" doc:"Roles of the transport principal."`
+	Certificate          *Certificate `json:"certificate" doc:"The peer's own certificate, without its body."`
+}
+
+// TrustedServersQuery searches the registered peers.
+type TrustedServersQuery struct {
+	Name string `query:"name" limit:"1..253" doc:"The server name of a peer, compared exactly; left out, every peer is listed."`
+}
+
+// TrustedServerList answers GET /api/trusted-servers.
+type TrustedServerList struct {
+	TrustedServers []TrustedServer `json:"trustedServers"`
+	MatchedOn      string          `json:"matchedOn,omitzero" enum:"serverName" doc:"What the search compared; absent where everything is listed."`
+}
+
+// AddTrustedServerRequest registers a peer.
+type AddTrustedServerRequest struct {
+	TrustBlob    TrustBlob `json:"trustBlob" doc:"Verbatim, as the peer's GET /api/trust/local-info answers it."`
+	FriendlyName string    `json:"friendlyName" limit:"1..128"`
+	Description  string    `json:"description" limit:"0..1024"`
+}
+
+// TrustedServerSaved is the verdict on a registration.
+type TrustedServerSaved struct {
+	TrustedServers []TrustedServer `json:"trustedServers" doc:"As listed afresh."`
+	SystemID       SystemID        `json:"systemId" doc:"Of the peer that was sent."`
+	Saved          bool            `json:"saved" doc:"The system id reads back, with all that was sent."`
+	ACLSideEffect  string          `json:"aclSideEffect,omitzero" doc:"What became of the ACL rows that an earlier removal had purged."`
+	Verdict
+}
+
+// UpdateTrustedServerRequest changes a peer's record. A field that is left out
+// stays as it is.
+type UpdateTrustedServerRequest struct {
+	FriendlyName *string `json:"friendlyName,omitzero" limit:"1..128"`
+	Description  *string `json:"description,omitzero" limit:"0..1024"`
+}
+
+// TrustedServerUpdated is the verdict on a change.
+type TrustedServerUpdated struct {
+	TrustedServer *TrustedServer `json:"trustedServer" doc:"As read back; null where it is no longer listed."`
+	Saved         bool           `json:"saved" doc:"Every field that was sent reads back."`
+	Verdict
+}
+
+// TrustedServerGone is the verdict on a removal.
+type TrustedServerGone struct {
+	Removed                      *SystemID        `json:"removed" doc:"The system id; null where a fresh list still has it."`
+	TrustedServers               []TrustedServer  `json:"trustedServers" doc:"As listed afresh."`
+	ACLSideEffect                string           `json:"aclSideEffect,omitzero" doc:"What became of the ACL rows of the peer's principals."`
+	OrphanedPrincipalTrusts      []PrincipalTrust `json:"orphanedPrincipalTrusts" doc:"Principal trusts that still name the system id, 1024 at most."`
+	PrincipalTrustSideEffect     string           `json:"principalTrustSideEffect,omitzero"`
+	TransportPrincipalSideEffect string           `json:"transportPrincipalSideEffect,omitzero"`
+	Verdict
+}
+
+// TrustInfo answers GET /api/trust/local-info.
+type TrustInfo struct {
+	TrustBlob   *TrustBlob  `json:"trustBlob" doc:"For POST /api/trusted-servers of another key server; null where that could not reach this one."`
+	SystemID    SystemID    `json:"systemId"`
+	ServerName  string      `json:"serverName"`
+	Port        *int        `json:"port" doc:"Of the external listener; null where there is none."`
+	Chain       Base64      `json:"chain" doc:"PKCS#7 of this server's certificate and the internal CA that issued it."`
+	Certificate Certificate `json:"certificate" doc:"This server's own."`
+	Detail      string      `json:"detail"`
+}

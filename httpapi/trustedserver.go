@@ -1,0 +1,95 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/operations"
+)
+
+// bySystemID is a request that names a peer in the path and nothing else.
+type bySystemID struct {
+	SystemID schema.SystemID `path:"systemId" doc:"Decimal, neither hexadecimal nor the transport principal's id."`
+}
+
+type updateTrustedServerRequest struct {
+	bySystemID
+	schema.UpdateTrustedServerRequest
+}
+
+func listTrustedServers(a *API, ctx context.Context, c call, in schema.TrustedServersQuery) (schema.TrustedServerList, error) {
+	if in.Name == "" {
+		list, err := a.Operations.TrustedServers(ctx, c.by)
+		return schema.TrustedServerList{TrustedServers: convert(list, trustedServerOf)}, err
+	}
+	list, err := a.Operations.TrustedServersNamed(ctx, c.by, in.Name)
+	return schema.TrustedServerList{TrustedServers: convert(list, trustedServerOf), MatchedOn: operations.MatchedOnServerName}, err
+}
+
+func addTrustedServer(a *API, ctx context.Context, c call, in schema.AddTrustedServerRequest) (schema.TrustedServerSaved, error) {
+	r, err := a.Operations.AddTrustedServer(ctx, c.by, keyserver.NewTrustedServer{
+		Blob: keyserver.TrustBlob(in.TrustBlob), FriendlyName: in.FriendlyName, Description: in.Description,
+	})
+	return schema.TrustedServerSaved{
+		TrustedServers: convert(r.Servers, trustedServerOf), SystemID: schema.SystemID(r.System), Saved: r.Saved,
+		ACLSideEffect: r.ACLSideEffect, Verdict: schema.Verdict{Detail: r.Detail},
+	}, err
+}
+
+func updateTrustedServer(a *API, ctx context.Context, c call, in updateTrustedServerRequest) (schema.TrustedServerUpdated, error) {
+	if in.FriendlyName == nil && in.Description == nil {
+		return schema.TrustedServerUpdated{}, wire.Refuse("friendlyName", "is missing, and so is description; send at least one of them")
+	}
+	r, err := a.Operations.UpdateTrustedServer(ctx, c.by, keyserver.SystemID(in.SystemID), keyserver.TrustedServerChange{
+		FriendlyName: in.FriendlyName, Description: in.Description,
+	})
+	out := schema.TrustedServerUpdated{Saved: r.Saved, Verdict: schema.Verdict{Detail: r.Detail}}
+	if r.Server != nil {
+		peer := trustedServerOf(*r.Server)
+		out.TrustedServer = &peer
+	}
+	return out, err
+}
+
+func removeTrustedServer(a *API, ctx context.Context, c call, in bySystemID) (schema.TrustedServerGone, error) {
+	r, err := a.Operations.RemoveTrustedServer(ctx, c.by, keyserver.SystemID(in.SystemID))
+	return schema.TrustedServerGone{
+		Removed: (*schema.SystemID)(r.Removed), TrustedServers: convert(r.Servers, trustedServerOf),
+		OrphanedPrincipalTrusts: convert(r.Orphans, principalTrustOf),
+		ACLSideEffect:           r.ACLSideEffect, PrincipalTrustSideEffect: r.PrincipalTrustSideEffect,
+		TransportPrincipalSideEffect: r.TransportPrincipalSideEffect, Verdict: schema.Verdict{Detail: r.Detail},
+	}, err
+}
+
+func localTrustInfo(a *API, ctx context.Context, c call, _ nothing) (schema.TrustInfo, error) {
+	info, err := a.Operations.TrustInfo(ctx, c.by)
+	if err != nil {
+		return schema.TrustInfo{}, err
+	}
+	out := schema.TrustInfo{
+		SystemID: schema.SystemID(info.System), ServerName: info.ServerName, Chain: info.Chain,
+		Certificate: certificateOf(info.Certificate),
+		Detail:      "no other key server could reach this one: it needs an external listener, and a server name that is a host name or an address",
+	}
+	out.Certificate.CertificateID = nil // it stands in no list
+	if info.Port != 0 {
+		port := int(info.Port)
+		out.Port = &port
+	}
+	if blob, ok := info.Blob(); ok {
+		out.TrustBlob = (*schema.TrustBlob)(&blob)
+		out.Detail = "register this key server at another with POST /api/trusted-servers there, once that one trusts the CA in the chain"
+	}
+	return out, nil
+}
+
+func trustedServerOf(p keyserver.TrustedServer) schema.TrustedServer {
+	system, port, transport := schema.SystemID(p.System), int(p.Port), schema.DecimalID(p.Transport)
+	certificate := certificateOf(p.Certificate)
+	return schema.TrustedServer{
+		SystemID: &system, ServerName: &p.Name, Port: &port, FriendlyName: &p.FriendlyName, Description: &p.Description,
+		TransportPrincipalID: &transport, RoleIDs: hexIDs(p.Roles), Certificate: &certificate,
+	}
+}
