@@ -1,6 +1,9 @@
 package keyserver
 
-import "io"
+import (
+	"fmt"
+	"io"
+)
 
 // Algorithm is the cipher a key is for.
 type Algorithm string
@@ -33,11 +36,11 @@ type NewKey struct {
 	Material  []byte
 }
 
-// String hides the material from every formatting verb.
+// String names the algorithm and hides the material.
 func (n NewKey) String() string { return "new " + string(n.Algorithm) + " key" }
 
-// GoString hides the material from %#v.
-func (n NewKey) GoString() string { return n.String() }
+// Format hides the material from every other verb.
+func (n NewKey) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, n.String()) }
 
 // KeyMetadata is everything about a key but its bytes.
 type KeyMetadata struct {

@@ -1,5 +1,10 @@
 package keyserver
 
+import (
+	"fmt"
+	"io"
+)
+
 import "strings"
 
 // PrincipalType says how a principal proves who it is.
@@ -106,8 +111,8 @@ type NewPasswordPrincipal struct {
 // String hides the password from every formatting verb.
 func (n NewPasswordPrincipal) String() string { return "new password principal " + n.Name }
 
-// GoString hides the password from %#v.
-func (n NewPasswordPrincipal) GoString() string { return n.String() }
+// Format hides the password from every other verb.
+func (n NewPasswordPrincipal) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, n.String()) }
 
 // NewPrincipal is a request to create a principal that has no secret: of type
 // ldap, xauth or group. Identity is set for xauth and nil otherwise.

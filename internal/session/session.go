@@ -4,6 +4,8 @@
 package session
 
 import (
+	"fmt"
+	"io"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -21,11 +23,11 @@ type Login struct {
 	RequestID  string
 }
 
-// String hides the password from every formatting verb.
+// String names who logs in and how, and hides the password.
 func (l Login) String() string { return l.Method + " login of " + l.Name }
 
-// GoString hides the password from %#v.
-func (l Login) GoString() string { return l.String() }
+// Format hides the password from every other verb.
+func (l Login) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, l.String()) }
 
 // Info describes a session without its secret.
 type Info struct {
@@ -44,8 +46,8 @@ type Opened struct {
 	Info  Info
 }
 
-// String hides the token from every formatting verb.
+// String names the session's record and hides its token.
 func (o Opened) String() string { return "session " + o.Info.ID.String() }
 
-// GoString hides the token from %#v.
-func (o Opened) GoString() string { return o.String() }
+// Format hides the token from every other verb.
+func (o Opened) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, o.String()) }

@@ -264,7 +264,7 @@ func TestNoSecretIsPrinted(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	l := adminLogin()
 	o := open(t, manager(t, f, nil))
-	printed := fmt.Sprintf("%v %+v %#v %s %v %+v %#v", l, l, l, l, o, o, o)
+	printed := fmt.Sprintf("%v %+v %#v %s %d %x %v %+v %#v %d %q", l, l, l, l, l, l, o, o, o, o, o)
 	for _, secret := range []string{o.Token, enginetest.AdminPassword} {
 		if strings.Contains(printed, secret) {
 			t.Errorf("a secret is printed in %s", printed)

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -21,8 +22,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 )
-
-func TestMain(m *testing.M) { os.Exit(m.Run()) }
 
 // databases are what every clause is checked on.
 var databases = map[string]func(testing.TB) testserver.Option{
@@ -40,17 +39,31 @@ func split(c *server.Config) { c.Deployment = string(keyserver.Split) }
 func on(t *testing.T, test func(t *testing.T, s *subject), options ...testserver.Option) {
 	t.Helper()
 	for name, database := range databases {
-		t.Run(name, func(t *testing.T) {
-			server := testserver.Start(t, append(options, database(t))...)
-			s := &subject{Server: server, http: &http.Client{
-				Timeout:   time.Minute,
-				Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: server.Pool(t), MinVersion: tls.VersionTLS13}},
-			}}
-			t.Cleanup(s.http.CloseIdleConnections)
-			test(t, s)
-		})
+		t.Run(name, func(t *testing.T) { test(t, start(t, append(options, database(t))...)) })
 	}
 }
+
+// one returns a server on the embedded database, for clauses that no database
+// has a part in.
+func one(t *testing.T) *subject {
+	t.Helper()
+	return start(t)
+}
+
+func start(t *testing.T, options ...testserver.Option) *subject {
+	t.Helper()
+	server := testserver.Start(t, options...)
+	s := &subject{Server: server, http: &http.Client{
+		Timeout:       time.Minute,
+		Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: server.Pool(t), MinVersion: tls.VersionTLS13}},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	t.Cleanup(s.http.CloseIdleConnections)
+	return s
+}
+
+// number spells a JSON number without exponent.
+func number(n float64) string { return strconv.FormatInt(int64(n), 10) }
 
 // subject is the server that a clause is checked on.
 type subject struct {
@@ -150,6 +163,8 @@ func (s *subject) send(t testing.TB, session, method, path string, body any) ans
 	if err := json.Unmarshal(a.raw, &a.body); err != nil {
 		t.Fatalf("%s %s answered %d with something else than a JSON object: %s", method, path, a.status, a.raw)
 	}
+	seen.add(a.code())
+	validate(t, req, a)
 	return a
 }
 

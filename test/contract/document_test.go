@@ -1,0 +1,128 @@
+package contract
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sort"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/pb33f/libopenapi"
+	validator "github.com/pb33f/libopenapi-validator"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+)
+
+// document is the OpenAPI document, read by a public library that nobody here
+// wrote.
+var document = sync.OnceValues(func() (validator.Validator, error) {
+	text, err := httpapi.OpenAPI()
+	if err != nil {
+		return nil, err
+	}
+	doc, err := libopenapi.NewDocument(text)
+	if err != nil {
+		return nil, err
+	}
+	v, errs := validator.NewValidator(doc)
+	if len(errs) > 0 {
+		return nil, errs[0]
+	}
+	return v, nil
+})
+
+// largest is the longest answer that is validated.
+const largest = 1 << 20
+
+// validate holds an answer against the document. Unknown paths and methods are
+// not in it.
+func validate(t testing.TB, r *http.Request, a answer) {
+	t.Helper()
+	if a.body["unsupported"] == true || len(a.raw) > largest {
+		return
+	}
+	v, err := document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := r.Clone(r.Context())
+	asked.Body = http.NoBody
+	response := &http.Response{StatusCode: a.status, Header: a.header, Body: io.NopCloser(bytes.NewReader(a.raw))}
+	ok, errs := v.ValidateHttpResponse(asked, response)
+	if ok {
+		return
+	}
+	var b strings.Builder
+	for _, e := range errs {
+		fmt.Fprintf(&b, "\n  %s: %s", e.Message, e.Reason)
+		for _, s := range e.SchemaValidationErrors {
+			fmt.Fprintf(&b, "\n    %s at %s", s.Reason, s.FieldPath)
+		}
+	}
+	t.Errorf("%s %s answered %d %s, which the OpenAPI document does not allow:%s", r.Method, r.URL.Path, a.status, brief(string(a.raw)), b.String())
+}
+
+// codes are the failure codes that some request of this run was answered with.
+type codes struct {
+	mu  sync.Mutex
+	set map[string]bool
+}
+
+var seen = &codes{set: map[string]bool{}}
+
+func (c *codes) add(code string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.set[code] = true
+}
+
+// elsewhere are the codes that no request to an honest, healthy server
+// produces, each with the test that covers it instead.
+var elsewhere = map[fault.Code]string{
+	fault.NotSaved:         "internal/operations TestASwallowedWriteIsNeverASuccess",
+	fault.NotRemoved:       "internal/operations TestASwallowedWriteIsNeverASuccess",
+	fault.NotVerified:      "internal/operations TestASwallowedWriteIsNeverASuccess",
+	fault.ReadbackFailed:   "internal/operations TestAFailedReadBackIsNoSuccess",
+	fault.OpFailed:         "httpapi TestFaults",
+	fault.RequestTimeout:   "httpapi TestFaults",
+	fault.Overloaded:       "httpapi TestFaults",
+	fault.AuditUnavailable: "internal/engine TestNothingHappensWithoutAnAuditRow",
+	fault.StoreUnavailable: "internal/sqlstore, PostgreSQL killed",
+	fault.NotCurrent:       "internal/sqlstore, follower cut off",
+	fault.RequestLimit:     "internal/session TestCeilings",
+	fault.SessionLimit:     "internal/session TestCeilings",
+	fault.SessionExpired:   "internal/session TestSessionsExpire",
+	fault.LoginThrottled:   "internal/session TestFailedLoginsAreThrottled",
+	fault.NotInScope:       "scoped credentials are not issued by this version",
+}
+
+// TestMain checks, after a whole run, that every code of the catalogue came
+// out of some request.
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if status == 0 && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.list").Value.String() == "" {
+		status = everyCode()
+	}
+	os.Exit(status)
+}
+
+func everyCode() int {
+	var missing []string
+	for _, entry := range fault.Catalogue {
+		if !seen.set[string(entry.Code)] && elsewhere[entry.Code] == "" {
+			missing = append(missing, string(entry.Code))
+		}
+	}
+	if len(missing) == 0 {
+		return 0
+	}
+	sort.Strings(missing)
+	fmt.Fprintf(os.Stderr, "FAIL: no request of this run was answered with %s\n", strings.Join(missing, ", "))
+	return 1
+}

@@ -1,0 +1,100 @@
+package contract
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// POST /api/server/version: the version record.
+func TestVersion(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		s.refused(t, "", "POST", "/api/server/version", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+		s.refused(t, s.admin(t), "GET", "/api/server/version", nil, http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
+		s.refused(t, s.admin(t), "POST", "/api/server/version", `{"x":1}`, http.StatusBadRequest, "BAD_REQUEST")
+		for _, role := range keyserver.BuiltInRoles(keyserver.Unified) {
+			if a := s.ok(t, s.with(t, role.ID), "POST", "/api/server/version", nil); a.text(t, "version") == "" {
+				t.Errorf("%s: got %s", role.Name, a.raw)
+			}
+		}
+	})
+}
+
+// Sessions: described while alive, unknown once ended.
+func TestSessionLife(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		for name, body := range map[string]any{
+			"NoMethod": object{"name": "admin", "password": "x"}, "UnknownMethod": object{"method": "psychic", "name": "a", "password": "b"},
+			"NoName": object{"method": "password", "password": "x"}, "NoPassword": object{"method": "password", "name": "admin"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				s.refused(t, "", "POST", "/api/sessions", body, http.StatusBadRequest, "BAD_REQUEST")
+			})
+		}
+		a := s.refused(t, "", "POST", "/api/sessions", object{"method": "password", "name": "admin", "password": "wrong password"},
+			http.StatusUnauthorized, "INVALID_CREDENTIALS")
+		if a.header.Get("WWW-Authenticate") == "" {
+			t.Error("a 401 without WWW-Authenticate")
+		}
+		session := s.with(t, keyserver.RoleAuditor)
+		a = s.ok(t, session, "GET", "/api/sessions/current", nil)
+		if a.body["kind"] != "password" || a.body["boundKey"] != nil || a.text(t, "expiresAt") == "" || a.text(t, "idleExpiresAt") == "" {
+			t.Errorf("got %s", a.raw)
+		}
+		if cookies := a.header.Values("Set-Cookie"); len(cookies) != 0 {
+			t.Errorf("a cookie is set: %v", cookies)
+		}
+		s.ok(t, session, "DELETE", "/api/sessions/current", nil)
+		a = s.refused(t, session, "GET", "/api/sessions/current", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+		if a.body["reauth"] != true {
+			t.Errorf("a session failure without reauth: %s", a.raw)
+		}
+	})
+}
+
+// Unknown paths and methods are JSON too.
+func TestUnknownRoutes(t *testing.T) {
+	s := one(t)
+	for _, path := range []string{"/", "/api", "/api/", "/api/nope", "/api//roles", "/api/roles/", "/api/../api/roles", "/api/roles/0000000000000001/x"} {
+		s.refused(t, s.admin(t), "GET", path, nil, http.StatusNotFound, "NOT_FOUND")
+	}
+	a := s.refused(t, s.admin(t), "PATCH", "/api/roles", nil, http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
+	if a.header.Get("Allow") != "GET, POST" {
+		t.Errorf("Allow is %q", a.header.Get("Allow"))
+	}
+}
+
+// Health and readiness need no session, and readiness names its parts.
+func TestHealthAndReadiness(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		s.ok(t, "", "GET", "/api/health", nil)
+		a := s.ok(t, "", "GET", "/api/ready", nil)
+		if parts := a.list(t, "parts"); a.body["ready"] != true || len(parts) == 0 {
+			t.Errorf("got %s", a.raw)
+		}
+		s.refused(t, "", "GET", "/api/ready?verbose=1", nil, http.StatusBadRequest, "BAD_REQUEST")
+	})
+}
+
+// The change feed: what was committed after a cursor, in order.
+func TestChanges(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin := s.admin(t)
+		cursor := s.ok(t, admin, "GET", "/api/changes?after=0", nil).body["cursor"].(float64)
+		id := s.ok(t, admin, "POST", "/api/roles", object{"name": "one", "operations": []string{}}).text(t, "id")
+		s.ok(t, admin, "DELETE", "/api/roles/"+id, nil)
+		a := s.ok(t, admin, "GET", "/api/changes?wait=1&after="+number(cursor), nil)
+		changes := a.list(t, "changes")
+		if len(changes) != 2 || changes[0]["action"] != "created" || changes[1]["action"] != "deleted" || changes[0]["seq"] != cursor+1 {
+			t.Errorf("got %s", a.raw)
+		}
+		if a = s.ok(t, admin, "GET", "/api/changes?after=999999", nil); a.body["reset"] != true {
+			t.Errorf("a cursor from another life: %s", a.raw)
+		}
+		for _, query := range []string{"", "after=-1", "after=x", "after=0&wait=61", "after=0&wait=-1", "after=0&waits=1"} {
+			s.refused(t, admin, "GET", "/api/changes?"+query, nil, http.StatusBadRequest, "BAD_REQUEST")
+		}
+		s.refused(t, s.with(t, keyserver.RoleEncryptor), "GET", "/api/changes?after=0", nil, http.StatusForbidden, "ACCESS_DENIED")
+	})
+}
