@@ -23,6 +23,7 @@ const (
 	maxCachedKeys       = 16384
 	maxCachedPrincipals = 16384
 	maxCachedRoles      = 4096
+	maxCachedIssuers    = 64 // each may hold the serial numbers of a whole CRL
 )
 
 // Auditor makes one row of the audit trail durable before it returns.
@@ -50,6 +51,8 @@ type Engine struct {
 	principals *cache[keyserver.ID, keyserver.Principal]
 	roles      *cache[keyserver.ID, keyserver.Role]
 	keys       *cache[keyserver.ID, *heldKey]
+	standings  *cache[keyserver.ID, keyserver.Certificate]
+	issuers    *cache[string, evidence]
 	feed       *feed
 }
 
@@ -62,6 +65,8 @@ func New(c Config) *Engine {
 		principals: newCache[keyserver.ID, keyserver.Principal](maxCachedPrincipals),
 		roles:      newCache[keyserver.ID, keyserver.Role](maxCachedRoles),
 		keys:       newCache[keyserver.ID, *heldKey](maxCachedKeys),
+		standings:  newCache[keyserver.ID, keyserver.Certificate](maxCachedPrincipals),
+		issuers:    newCache[string, evidence](maxCachedIssuers),
 		feed:       newFeed(),
 	}
 	c.Store.OnChange(e.changed)
@@ -76,6 +81,8 @@ func (e *Engine) changed(changes []keyserver.Change) {
 		e.principals.dropAll()
 		e.roles.dropAll()
 		e.keys.dropAll()
+		e.standings.dropAll()
+		e.issuers.dropAll()
 	}
 	for _, c := range changes {
 		if c.Kind == keyserver.ChangePrincipal {
@@ -86,6 +93,12 @@ func (e *Engine) changed(changes []keyserver.Change) {
 		}
 		if c.Kind == keyserver.ChangeKey {
 			e.keys.drop(c.ID)
+		}
+		if c.Kind == keyserver.ChangeCertificate {
+			e.standings.drop(c.ID)
+		}
+		if c.Kind == keyserver.ChangeRevocation {
+			e.issuers.dropAll()
 		}
 	}
 	e.feed.wake()

@@ -79,15 +79,19 @@ func (r request) row(outcome keyserver.Outcome, reason fault.Reason) keyserver.A
 }
 
 // authorise decides: is this process current, is the caller's principal alive
-// and enabled, does a role of it (or of a group it is in) grant the operation,
-// and do the further checks agree. Rights are read anew for each operation,
-// from caches that every committed change clears.
+// and enabled, is the certificate that it logged in with in force, does a role
+// of it (or of a group it is in) grant the operation, and do the further checks
+// agree. Rights are read anew for each operation, from caches that every
+// committed change clears.
 func (e *Engine) authorise(ctx context.Context, r request, checks []check) error {
 	if err := e.Store.Current(ctx); err != nil {
 		return err
 	}
 	who, roles, err := e.subject(ctx, r.by)
 	if err != nil {
+		return err
+	}
+	if err := e.certificateInForce(ctx, r.by); err != nil {
 		return err
 	}
 	granted, err := e.grants(ctx, roles, r.op.ID)

@@ -106,7 +106,7 @@ func transportOnly(by keyserver.Caller) check {
 func (e *Engine) AuthorizeKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, filename string) (keyserver.Grant, error) {
 	var key *heldKey
 	err := e.enter(ctx, request{by: by, op: keyserver.OpAuthorizeKey, object: link.Base64(), filename: filename},
-		e.uses(link, &key))
+		e.uses(link, keyserver.Read, &key))
 	if err != nil {
 		return keyserver.Grant{}, err
 	}
@@ -117,7 +117,7 @@ func (e *Engine) AuthorizeKey(ctx context.Context, by keyserver.Caller, link key
 func (e *Engine) HMAC(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, message keyserver.Message) (mac [keyserver.MACSize]byte, err error) {
 	var key *heldKey
 	r := request{by: by, op: keyserver.OpHMAC, object: link.Base64()}
-	if err := e.enter(ctx, r, e.uses(link, &key)); err != nil {
+	if err := e.enter(ctx, r, e.uses(link, keyserver.Read, &key)); err != nil {
 		return mac, err
 	}
 	state, err := key.macs.take()
@@ -148,12 +148,12 @@ func (e *Engine) holds(link keyserver.HiddenLink, absent fault.Code, want keyser
 
 // uses is the check that the caller may use the key now; a use is counted
 // where only entries with a limit allow it.
-func (e *Engine) uses(link keyserver.HiddenLink, key **heldKey) check {
+func (e *Engine) uses(link keyserver.HiddenLink, want keyserver.Rights, key **heldKey) check {
 	return func(ctx context.Context, who subject) error {
 		if err := e.find(ctx, link, fault.KeyNotFound, key); err != nil {
 			return err
 		}
-		verdict := evaluate((*key).acl, who, keyserver.Read, e.Clock())
+		verdict := evaluate((*key).acl, who, want, e.Clock())
 		if verdict.allowed && len(verdict.limited) > 0 {
 			taken, err := e.takeUse(ctx, verdict.limited)
 			if err != nil {

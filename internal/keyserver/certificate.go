@@ -105,7 +105,8 @@ type Issued struct {
 // Enrolment asks for certificates to be enrolled, all or none.
 type Enrolment struct {
 	Certificates [][]byte // DER
-	// Roles are those of the principals that the enrolment makes.
+	// Roles are those of the principals that the enrolment makes. A principal
+	// that is there already keeps its own.
 	Roles []ID
 }
 
@@ -113,4 +114,10 @@ type Enrolment struct {
 type Enrolled struct {
 	Principal ID
 	Created   bool // the enrolment made the principal
+}
+
+// TransportReset is what a reset took away.
+type TransportReset struct {
+	Certificates int
+	Sessions     int
 }

@@ -18,6 +18,8 @@ type Port interface {
 	PrincipalTrusts
 	Principals
 	Records
+	Certificates
+	Revocation
 }
 
 // Keys are the operations on keys.
@@ -31,6 +33,9 @@ type Keys interface {
 	AuthorizeKey(ctx context.Context, by Caller, link HiddenLink, filename string) (Grant, error)
 	// HMAC computes HMAC-SHA384 of the message under the key.
 	HMAC(ctx context.Context, by Caller, link HiddenLink, message Message) ([MACSize]byte, error)
+	// ExportKey encrypts the key for a transport principal of this key server.
+	// It needs OWNER, and the recipient a certificate in force.
+	ExportKey(ctx context.Context, by Caller, link HiddenLink, to PrincipalRef) (ExportedKey, error)
 }
 
 // ACLs are the operations on access control lists. Each answers ACL_NOT_FOUND
@@ -126,4 +131,35 @@ type Records interface {
 	Changes(ctx context.Context, by Caller, after int64, wait time.Duration) (ChangePage, error)
 	// Ready reports each part. It needs no caller and is not audited.
 	Ready(ctx context.Context) []Readiness
+}
+
+// Certificates are the operations on the certificates of transport principals.
+type Certificates interface {
+	// FindCertificates answers at most MaxCertificates, INVALID_ARGUMENT where more match.
+	FindCertificates(ctx context.Context, by Caller, lookup CertificateLookup) ([]Certificate, error)
+	// IssueCertificate signs a request with the internal CA and saves it.
+	// Issuing does not enrol.
+	IssueCertificate(ctx context.Context, by Caller, request CertificateRequest) (Issued, error)
+	// RenewCertificate issues anew from the saved request and marks the old
+	// certificate expired. NOT_FOUND where none with the body is current,
+	// NO_SAVED_REQUEST where it was not issued here.
+	RenewCertificate(ctx context.Context, by Caller, digest Digest) (Issued, error)
+	// EnrollCertificates enrols all or none, and answers in the order asked.
+	EnrollCertificates(ctx context.Context, by Caller, enrolment Enrolment) ([]Enrolled, error)
+	// ResetTransportPrincipal drops the certificates of a transport principal
+	// and ends its sessions.
+	ResetTransportPrincipal(ctx context.Context, by Caller, id ID) (TransportReset, error)
+}
+
+// Revocation are the operations on revocation policies and evidence. A digest
+// is spelled as the trusted list shows it.
+type Revocation interface {
+	// RevocationIssuers answers every trusted CA.
+	RevocationIssuers(ctx context.Context, by Caller) ([]RevocationIssuer, error)
+	// RevocationIssuer answers one; NOT_FOUND where no trusted CA has the digest.
+	RevocationIssuer(ctx context.Context, by Caller, digest string) (RevocationIssuer, error)
+	SetRevocationPolicy(ctx context.Context, by Caller, digest string, policy RevocationPolicy) error
+	// ImportCRL takes a list in place of an older one, and answers the digests
+	// of the CAs that it speaks for.
+	ImportCRL(ctx context.Context, by Caller, der []byte) ([]string, error)
 }

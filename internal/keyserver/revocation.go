@@ -44,12 +44,23 @@ type CRLFacts struct {
 	Revoked    int // certificates that it names
 }
 
+// EvidenceState says what a CRL that is held is worth at a point in time.
+type EvidenceState string
+
+// The states.
+const (
+	NoEvidence      EvidenceState = "none"
+	CurrentEvidence EvidenceState = "current"
+	StaleEvidence   EvidenceState = "stale" // past its nextUpdate or the policy's maximum age
+)
+
 // RevocationIssuer is a trusted CA as the revocation routes show it.
 type RevocationIssuer struct {
 	Digest string // as pki.RevocationDigest spells it
 	CA     Certificate
 	Policy RevocationPolicy
 	CRL    *CRLFacts // nil where none was imported
+	State  EvidenceState
 }
 
 // IssuerID is what changes of an issuer's policy or evidence are recorded

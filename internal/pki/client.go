@@ -45,18 +45,35 @@ func ParseRequest(der []byte) (*x509.CertificateRequest, error) {
 	return req, nil
 }
 
+// RequestSubject is the subject of a request in slash form, empty where it
+// could not be shown. It checks nothing else.
+func RequestSubject(der []byte) string {
+	req, err := x509.ParseCertificateRequest(der)
+	if err != nil {
+		return ""
+	}
+	if subject := SlashName(req.Subject); checkSubject(subject) == nil {
+		return subject
+	}
+	return ""
+}
+
 // IssueClient signs a certificate for the subject and the key of a request.
 // Nothing else of the request counts: names and usages that it asks for were
 // vetted by nobody. Zero validity is a year, or what is left of the CA's life.
 func (ca Identity) IssueClient(req *x509.CertificateRequest, validity time.Duration, now time.Time, random io.Reader) (*x509.Certificate, error) {
-	if bytes.Equal(req.RawSubject, ca.Certificate.RawSubject) {
-		return nil, errors.New("the subject is that of the CA itself")
-	}
-	until := earlier(now.Add(clientLifetime), ca.Certificate.NotAfter)
+	end := ca.Certificate.NotAfter
+	until := earlier(now.Add(clientLifetime), end)
 	if validity > 0 {
-		if until = now.Add(validity); until.After(ca.Certificate.NotAfter) {
-			return nil, fmt.Errorf("the certificate would outlive the CA, which ends on %s", ca.Certificate.NotAfter.UTC().Format(time.DateOnly))
-		}
+		until = now.Add(validity)
+	}
+	switch {
+	case bytes.Equal(req.RawSubject, ca.Certificate.RawSubject):
+		return nil, errors.New("the subject is that of the CA itself")
+	case until.After(end):
+		return nil, fmt.Errorf("the certificate would outlive the CA, which ends on %s", end.UTC().Format(time.DateOnly))
+	case !now.Before(end):
+		return nil, errors.New("the CA has expired")
 	}
 	serial, err := newSerial(random)
 	if err != nil {
@@ -68,6 +85,16 @@ func (ca Identity) IssueClient(req *x509.CertificateRequest, validity time.Durat
 		BasicConstraintsValid: true,
 	}
 	return sign(template, ca.Certificate, req.PublicKey, ca.Key, random)
+}
+
+// RenewClient signs a request anew for as long as a certificate was issued
+// for that ran from notBefore to notAfter, or for what is left of the CA's life.
+func (ca Identity) RenewClient(req *x509.CertificateRequest, notBefore, notAfter, now time.Time, random io.Reader) (*x509.Certificate, error) {
+	until := earlier(now.Add(notAfter.Sub(notBefore)-backdate), ca.Certificate.NotAfter)
+	if !until.After(now) {
+		return nil, errors.New("the CA has expired")
+	}
+	return ca.IssueClient(req, until.Sub(now), now, random)
 }
 
 // CheckClient refuses a certificate that cannot be a transport principal's

@@ -111,12 +111,13 @@ func (f *Fixture) Caller(t testing.TB, kind keyserver.PrincipalType, name string
 	fatal(t, err)
 	c := keyserver.Caller{Principal: p.Ref(), Name: p.Name, Type: p.Type, Kind: keyserver.PasswordSession, RequestID: "test"}
 	if kind == keyserver.CertificatePrincipal {
-		c.Kind = keyserver.CertificateSession
+		c.Kind, c.Certificate = keyserver.CertificateSession, f.certificateOf(t, p.ID)
 	}
 	return c
 }
 
-// Add stores a principal with the given roles and groups, and returns it as a caller.
+// Add stores a principal with the given roles and groups, and returns it as a
+// caller. A certificate principal gets a certificate too.
 func (f *Fixture) Add(t testing.TB, kind keyserver.PrincipalType, name string, roles, groups []keyserver.ID) keyserver.Caller {
 	t.Helper()
 	ctx := context.Background()
@@ -134,6 +135,9 @@ func (f *Fixture) Add(t testing.TB, kind keyserver.PrincipalType, name string, r
 		}
 		return nil
 	}))
+	if c := f.Caller(t, kind, name); kind == keyserver.CertificatePrincipal {
+		f.certify(t, c)
+	}
 	return f.Caller(t, kind, name)
 }
 

@@ -1,0 +1,282 @@
+package engine
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// FindCertificates implements keyserver.Certificates.
+func (e *Engine) FindCertificates(ctx context.Context, by keyserver.Caller, l keyserver.CertificateLookup) (list []keyserver.Certificate, err error) {
+	const limit = keyserver.MaxCertificates + 1
+	err = e.perform(ctx, request{by: by, op: keyserver.OpFindCertificates, object: objectOf(l)}, func() (err error) {
+		switch {
+		case l.Digest != nil:
+			var c keyserver.Certificate
+			c, err = e.Store.Certificate(ctx, *l.Digest)
+			list = []keyserver.Certificate{c}
+			if errors.Is(err, sqlstore.ErrNotFound) {
+				list, err = []keyserver.Certificate{}, nil
+			}
+		case !l.Principal.IsZero():
+			list, err = e.Store.CertificatesOf(ctx, l.Principal, limit)
+		case l.TransportSubject != "":
+			list, err = e.Store.EnrolledCertificates(ctx, l.TransportSubject, limit)
+		default:
+			list, err = e.Store.CertificatesBySubject(ctx, l.Pattern, limit)
+		}
+		if len(list) == limit {
+			list, err = nil, invalid("more than %d certificates match; narrow the search", keyserver.MaxCertificates)
+		}
+		return err
+	})
+	return list, err
+}
+
+func objectOf(l keyserver.CertificateLookup) string {
+	switch {
+	case l.Digest != nil:
+		return l.Digest.ID().Base64()
+	case !l.Principal.IsZero():
+		return l.Principal.Hex()
+	case l.TransportSubject != "":
+		return l.TransportSubject
+	default:
+		return l.Pattern
+	}
+}
+
+// IssueCertificate implements keyserver.Certificates.
+func (e *Engine) IssueCertificate(ctx context.Context, by keyserver.Caller, n keyserver.CertificateRequest) (issued keyserver.Issued, err error) {
+	r := request{by: by, op: keyserver.OpIssueCertificate, object: pki.RequestSubject(n.Request)}
+	err = e.perform(ctx, r, func() error {
+		req, err := pki.ParseRequest(n.Request)
+		if err != nil {
+			return invalid("%s", err)
+		}
+		cert, err := e.CA.IssueClient(req, n.Validity, e.Clock(), e.Random)
+		if err != nil {
+			return invalid("%s", err)
+		}
+		issued = e.issued(cert, n.Request, keyserver.StatusSavedRequest)
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.InsertCertificate(ctx, issued.Certificate) })
+	})
+	return issued, err
+}
+
+// issued is the stored form of a certificate that this key server signed.
+func (e *Engine) issued(cert *x509.Certificate, req []byte, status keyserver.CertificateStatus) keyserver.Issued {
+	c := describe(cert, e.CA.Certificate, status)
+	c.Request = req
+	return keyserver.Issued{Certificate: c, Issuer: e.CA.Certificate.Raw}
+}
+
+// describe is the stored form of a client certificate.
+func describe(cert, issuer *x509.Certificate, status keyserver.CertificateStatus) keyserver.Certificate {
+	return keyserver.Certificate{
+		ID: keyserver.DigestOf(cert.Raw).ID(), Status: status,
+		Subject: pki.SlashName(cert.Subject), Issuer: pki.SlashName(cert.Issuer), IssuerDigest: pki.RevocationDigest(issuer.Raw),
+		KeyType: pki.KeyTypeName(cert), Serial: cert.SerialNumber.Bytes(),
+		NotBefore: cert.NotBefore, NotAfter: cert.NotAfter, DER: cert.Raw,
+	}
+}
+
+// RenewCertificate implements keyserver.Certificates. The new certificate is
+// for the same key and the same name, so whoever the old one was enrolled for
+// goes on with the new one.
+func (e *Engine) RenewCertificate(ctx context.Context, by keyserver.Caller, digest keyserver.Digest) (issued keyserver.Issued, err error) {
+	r := request{by: by, op: keyserver.OpRenewCertificate, object: digest.ID().Base64()}
+	err = e.perform(ctx, r, func() error {
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			old, err := tx.Certificate(ctx, digest)
+			if err == nil && !old.Current() {
+				err = sqlstore.ErrNotFound
+			}
+			if err != nil {
+				return notFound(err, fault.NotFound, "no current certificate has that body")
+			}
+			if issued, err = e.renew(old); err != nil {
+				return err
+			}
+			if err := tx.ExpireCertificate(ctx, old.ID); err != nil {
+				return err
+			}
+			return tx.InsertCertificate(ctx, issued.Certificate)
+		})
+	})
+	return issued, err
+}
+
+func (e *Engine) renew(old keyserver.Certificate) (keyserver.Issued, error) {
+	if len(old.Request) == 0 {
+		return keyserver.Issued{}, fault.New(fault.NoSavedRequest,
+			"the certificate of %s was not issued here, so no request is saved for it; reset the transport principal and enrol a fresh one", old.Subject).
+			Audited(fault.ReasonInvalidArgument)
+	}
+	req, err := pki.ParseRequest(old.Request)
+	if err != nil {
+		return keyserver.Issued{}, err
+	}
+	cert, err := e.CA.RenewClient(req, old.NotBefore, old.NotAfter, e.Clock(), e.Random)
+	if err != nil {
+		return keyserver.Issued{}, invalid("%s", err)
+	}
+	issued := e.issued(cert, old.Request, old.Status)
+	issued.Certificate.Principal = old.Principal
+	return issued, nil
+}
+
+// EnrollCertificates implements keyserver.Certificates: all or none.
+func (e *Engine) EnrollCertificates(ctx context.Context, by keyserver.Caller, n keyserver.Enrolment) (done []keyserver.Enrolled, err error) {
+	ids := make([]string, len(n.Certificates))
+	for i, der := range n.Certificates {
+		ids[i] = keyserver.DigestOf(der).ID().Base64()
+	}
+	r := request{by: by, op: keyserver.OpEnrollCertificate, object: strings.Join(ids, " ")}
+	err = e.perform(ctx, r, func() error {
+		leaves, err := e.parseClients(n.Certificates)
+		if err != nil {
+			return err
+		}
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			done = make([]keyserver.Enrolled, len(leaves))
+			issuers, err := e.clientIssuers(ctx, tx)
+			if err != nil {
+				return err
+			}
+			for i, leaf := range leaves {
+				if done[i], err = e.enrol(ctx, tx, leaf, issuers, n.Roles); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return done, nil
+}
+
+func (e *Engine) parseClients(ders [][]byte) ([]*x509.Certificate, error) {
+	leaves := make([]*x509.Certificate, len(ders))
+	for i, der := range ders {
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, invalid("certificates[%d] is not one X.509 certificate", i)
+		}
+		if err := pki.CheckClient(cert, e.Clock()); err != nil {
+			return nil, invalid("certificates[%d] cannot be enrolled: %s", i, err)
+		}
+		leaves[i] = cert
+	}
+	return leaves, nil
+}
+
+// clientIssuers are the CAs whose certificates may be enrolled.
+func (e *Engine) clientIssuers(ctx context.Context, tx *sqlstore.Tx) ([]*x509.Certificate, error) {
+	trusted, err := tx.TrustedCAs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cas := []*x509.Certificate{e.CA.Certificate}
+	for _, t := range trusted {
+		if ca, err := x509.ParseCertificate(t.DER); err == nil {
+			cas = append(cas, ca)
+		}
+	}
+	return cas, nil
+}
+
+// enrol gives one certificate to the transport principal of its subject. To
+// enrol again what is enrolled already changes nothing.
+func (e *Engine) enrol(ctx context.Context, tx *sqlstore.Tx, leaf *x509.Certificate, issuers []*x509.Certificate, roles []keyserver.ID) (keyserver.Enrolled, error) {
+	var none keyserver.Enrolled
+	subject := pki.SlashName(leaf.Subject)
+	issuer := pki.IssuerOf(leaf, issuers, e.Clock())
+	if issuer == nil {
+		return none, invalid("%s cannot be enrolled: its issuing CA %s is not trusted; add it with POST /api/trusted-cas", subject, pki.SlashName(leaf.Issuer))
+	}
+	stored, err := tx.Certificate(ctx, keyserver.DigestOf(leaf.Raw))
+	known := err == nil
+	switch {
+	case err != nil && !errors.Is(err, sqlstore.ErrNotFound):
+		return none, err
+	case known && !stored.Current():
+		return none, invalid("%s cannot be enrolled: this certificate was replaced by a renewal; enrol the new one", subject)
+	}
+	p, created, err := e.transportPrincipal(ctx, tx, subject, roles)
+	switch {
+	case err != nil:
+		return none, err
+	case known && !stored.Principal.IsZero():
+		return keyserver.Enrolled{Principal: stored.Principal}, nil
+	case known:
+		err = tx.EnrolCertificate(ctx, stored.ID, p)
+	default:
+		c := describe(leaf, issuer, keyserver.StatusRegular)
+		c.Principal = p
+		err = tx.InsertCertificate(ctx, c)
+	}
+	return keyserver.Enrolled{Principal: p, Created: created}, err
+}
+
+// transportPrincipal finds the principal of a subject or makes it, enabled and
+// without the delegation flag.
+func (e *Engine) transportPrincipal(ctx context.Context, tx *sqlstore.Tx, subject string, roles []keyserver.ID) (keyserver.ID, bool, error) {
+	p, err := tx.PrincipalByName(ctx, keyserver.CertificatePrincipal, subject)
+	switch {
+	case err == nil && len(roles) > 0 && !slices.Equal(keyserver.NormalizeIDs(roles), keyserver.NormalizeIDs(p.Roles)):
+		return keyserver.ID{}, false, fault.New(fault.AlreadyExists,
+			"transport principal %s exists and keeps its roles; leave roleIds out, or set them with PUT /api/principals/{id}/roles", p.ID).
+			Audited(fault.ReasonInvalidArgument)
+	case err == nil:
+		return p.ID, false, nil
+	case !errors.Is(err, sqlstore.ErrNotFound):
+		return keyserver.ID{}, false, err
+	}
+	id, err := keyserver.NewID(e.Random)
+	if err != nil {
+		return keyserver.ID{}, false, err
+	}
+	return id, true, insertPrincipal(ctx, tx, keyserver.Principal{
+		ID: id, System: e.System, Type: keyserver.CertificatePrincipal, Name: subject,
+		Flags: keyserver.FlagEnable, Roles: keyserver.NormalizeIDs(roles),
+	}, "")
+}
+
+// ResetTransportPrincipal implements keyserver.Certificates.
+func (e *Engine) ResetTransportPrincipal(ctx context.Context, by keyserver.Caller, id keyserver.ID) (done keyserver.TransportReset, err error) {
+	r := request{by: by, op: keyserver.OpResetTransportPrincipal, object: id.Hex()}
+	err = e.perform(ctx, r, func() error {
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			p, err := tx.Principal(ctx, id)
+			switch {
+			case err == nil && p.Type != keyserver.CertificatePrincipal, errors.Is(err, sqlstore.ErrNotFound):
+				return fault.New(fault.NotFound, "no transport principal has the id %s", id).Audited(fault.ReasonObjectNotFound)
+			case err != nil:
+				return err
+			case p.Flags.SystemDefined():
+				return fault.New(fault.BuiltInPrincipal, "principal %s is system defined", p.Name).Audited(fault.ReasonBuiltIn)
+			}
+			if done.Certificates, err = tx.DeleteCertificatesOf(ctx, id); err != nil {
+				return err
+			}
+			done.Sessions, err = tx.DeleteSessionsOf(ctx, p.Ref())
+			return err
+		})
+	})
+	return done, err
+}
+
+// invalid is the key server's own refusal of an argument.
+func invalid(format string, args ...any) error {
+	return fault.New(fault.InvalidArgument, format, args...).Audited(fault.ReasonInvalidArgument)
+}

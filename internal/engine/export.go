@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// ExportKey implements keyserver.Keys. The material leaves only encrypted for
+// the holder of an enrolled certificate, and only at the word of an owner.
+func (e *Engine) ExportKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, to keyserver.PrincipalRef) (keyserver.ExportedKey, error) {
+	var key *heldKey
+	var recipient keyserver.ExportedKey
+	r := request{by: by, op: keyserver.OpExportKey, object: link.Base64() + " for " + to.String()}
+	err := e.perform(ctx, r, func() error {
+		return e.seal(ctx, key.id, &recipient)
+	}, e.uses(link, keyserver.Owner, &key), e.receives(to, &recipient))
+	if err != nil {
+		return keyserver.ExportedKey{}, err
+	}
+	return recipient, nil
+}
+
+// receives is the check that a principal can be given a key: it is a transport
+// principal of this key server, enabled, with a certificate in force.
+func (e *Engine) receives(to keyserver.PrincipalRef, out *keyserver.ExportedKey) check {
+	return func(ctx context.Context, _ subject) error {
+		p, err := e.principal(ctx, to.ID)
+		switch {
+		case err == nil && to.System != e.System, errors.Is(err, sqlstore.ErrNotFound):
+			return fault.New(fault.NotFound, "no principal has the systemId %d and the principalId %s", to.System, to.ID.Decimal()).
+				Audited(fault.ReasonObjectNotFound)
+		case err != nil:
+			return err
+		case p.Type != keyserver.CertificatePrincipal:
+			return invalid("principal %s cannot receive a key: it has no certificate, being of type %s", to, p.Type)
+		case p.Flags.Disabled():
+			return invalid("principal %s cannot receive a key: it is disabled", to)
+		}
+		out.Recipient = p
+		out.Certificate, err = e.certificateInForceOf(ctx, p)
+		return err
+	}
+}
+
+// certificateInForceOf finds the certificate of a transport principal that was
+// made last among those in force.
+func (e *Engine) certificateInForceOf(ctx context.Context, p keyserver.Principal) (keyserver.Certificate, error) {
+	list, err := e.Store.CertificatesOf(ctx, p.ID, keyserver.MaxCertificates)
+	if err != nil {
+		return keyserver.Certificate{}, err
+	}
+	var best keyserver.Certificate
+	now := e.Clock()
+	for _, c := range list {
+		if !c.Current() || !c.ValidAt(now) || (!best.ID.IsZero() && !c.NotBefore.After(best.NotBefore)) {
+			continue
+		}
+		if err := e.notRevoked(ctx, c); fault.As(err) != nil {
+			continue
+		} else if err != nil {
+			return keyserver.Certificate{}, err
+		}
+		best = c
+	}
+	if best.ID.IsZero() {
+		return best, invalid("principal %s cannot receive a key: none of its certificates is in force", p.Ref())
+	}
+	return best, nil
+}
+
+// seal reads the key from the store, because no cache holds its bytes.
+func (e *Engine) seal(ctx context.Context, key keyserver.ID, out *keyserver.ExportedKey) error {
+	cert, err := x509.ParseCertificate(out.Certificate.DER)
+	if err != nil {
+		return fmt.Errorf("parse a stored certificate: %w", err)
+	}
+	record, err := e.Store.Key(ctx, key)
+	if err != nil {
+		return notFound(err, fault.KeyNotFound, "the hidden link names no key of this key server")
+	}
+	plain, err := e.Custodian.Unwrap(key, e.System, record.Wrapped)
+	if err != nil {
+		return fmt.Errorf("unwrap key %s: %w", key, err)
+	}
+	defer clear(plain)
+	out.JWE, out.Algorithm, err = custody.SealFor(cert, plain)
+	if errors.Is(err, custody.ErrNoEncryption) {
+		return invalid("%s", err)
+	}
+	return err
+}
