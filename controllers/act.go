@@ -1,0 +1,135 @@
+package controllers
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+)
+
+// result is what became of a decision.
+type result struct {
+	decision
+	outcome outcome
+	done    bool // the action took effect and was read back
+	refused bool // the object has changed in the cluster; decide anew
+}
+
+// act does what was decided.
+func (r *reconciler[T, D]) act(ctx context.Context, p *pass[T, D], d decision) (result, error) {
+	p.log.V(1).Info("decided", "rule", d.Rule, "action", d.Action, "reason", d.Reason)
+	conn := p.in.Conn
+	switch d.Action {
+	case actCreate:
+		return r.write(ctx, p, d, func() (outcome, error) { return r.adapter.Create(ctx, conn, *p.want) })
+	case actUpdate:
+		return r.write(ctx, p, d, func() (outcome, error) { return r.adapter.Update(ctx, conn, *p.want, p.facts.External) })
+	case actDelete, actRetire:
+		return r.write(ctx, p, d, func() (outcome, error) { return r.adapter.Delete(ctx, conn, d.Target) })
+	case actAdopt:
+		held, err := r.hold(ctx, p, false)
+		return result{decision: d, done: held, refused: !held, outcome: outcome{ID: p.facts.External.ID, Evidence: p.facts.External.Evidence}}, err
+	case actForget, actRelease:
+		return result{decision: d, done: true}, nil
+	default:
+		return result{decision: d}, nil
+	}
+}
+
+// write sends one verified write and accounts for its failure.
+func (r *reconciler[T, D]) write(ctx context.Context, p *pass[T, D], d decision, send func() (outcome, error)) (result, error) {
+	if !p.facts.Deleting {
+		held, err := r.hold(ctx, p, d.Action == actCreate)
+		if err != nil || !held {
+			return result{decision: d, refused: !held}, err
+		}
+	}
+	var out outcome
+	var err error
+	p.in.Conn.write(func() { out, err = send() })
+	if err == nil || (d.deletes() && isGone(err)) {
+		r.failures.forget(client.ObjectKeyFromObject(p.obj))
+		if err != nil {
+			out.Evidence = "the key server no longer had it"
+			p.in.Conn.outdated(r.kind.Feed)
+		}
+		return result{decision: d, done: true, outcome: out}, nil
+	}
+	failed, other := asProblem(ctx, err)
+	if failed == nil {
+		return result{}, other
+	}
+	p.log.Info("a write failed", "action", d.Action, "cause", err.Error())
+	p.tripIfUnavailable(failed)
+	if failed.Outdated {
+		p.in.Conn.outdated(r.kind.Feed)
+		// What is there was not made by this attempt.
+		if err := r.unmark(ctx, p); err != nil {
+			return result{}, err
+		}
+	}
+	retryIn := r.failures.add(p.obj, p.token, r.clock.Now(), r.timing)
+	d = report(failed.Reason, "%s", failed.Message)
+	d.Again = retryIn
+	return result{decision: d}, nil
+}
+
+// hold puts the finalizer on the object before anything outside is made for
+// it, and with it the mark of an attempted creation. It answers false where
+// the object has changed meanwhile.
+func (r *reconciler[T, D]) hold(ctx context.Context, p *pass[T, D], creating bool) (bool, error) {
+	controllerutil.AddFinalizer(p.obj, v1alpha1.FinalizerExternal)
+	if creating {
+		annotations := p.obj.GetAnnotations()
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[v1alpha1.AnnotationCreatePending] = p.attempt(r.adapter.Claims(p.obj, p.want))
+		p.obj.SetAnnotations(annotations)
+	}
+	return r.rewrite(ctx, p)
+}
+
+// unmark takes the mark of an attempted creation off again.
+func (r *reconciler[T, D]) unmark(ctx context.Context, p *pass[T, D]) error {
+	annotations := p.obj.GetAnnotations()
+	if _, marked := annotations[v1alpha1.AnnotationCreatePending]; !marked {
+		return nil
+	}
+	delete(annotations, v1alpha1.AnnotationCreatePending)
+	p.obj.SetAnnotations(annotations)
+	_, err := r.rewrite(ctx, p)
+	return err
+}
+
+func (r *reconciler[T, D]) rewrite(ctx context.Context, p *pass[T, D]) (bool, error) {
+	written, err := patchMetadata(ctx, r.client, p.read, p.obj)
+	p.read = copyOf(p.obj)
+	return written, err
+}
+
+// attempt spells the mark of an attempted creation. It is bound to the object,
+// to what it owned at the time and to what it declared, so that neither a copy
+// of the manifest nor a later declaration inherits it. Without claims it is
+// the prefix that every such mark has.
+func (p *pass[T, D]) attempt(claims []string) string {
+	mark := string(p.obj.GetUID()) + "/" + p.facts.Owned + "/"
+	if claims == nil {
+		return mark
+	}
+	sum := sha256.Sum256([]byte(strings.Join(claims, "\n")))
+	return mark + hex.EncodeToString(sum[:8])
+}
+
+func (p *pass[T, D]) tripIfUnavailable(why *problem) {
+	if why.Reason == v1alpha1.ReasonKeyServerUnavailable && p.in.Conn != nil {
+		p.in.Conn.trip(why)
+	}
+}
+
+func (d decision) deletes() bool { return d.Action == actDelete || d.Action == actRetire }

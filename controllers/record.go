@@ -1,0 +1,163 @@
+package controllers
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+)
+
+// record turns the result into status and events.
+func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
+	now := stamp(r.clock.Now())
+	switch {
+	case res.refused, res.Action == actWait, res.done && (res.Action == actRelease || res.Action == actDelete):
+		return
+	case res.Reason == v1alpha1.ReasonPaused:
+		pause(&p.status.Conditions, p.obj.GetGeneration(), now, res.Message)
+		r.population.move(client.ObjectKeyFromObject(p.obj), string(res.Reason))
+		return
+	}
+	seen := p.facts.External
+	before := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionReady)
+	wasVerified := before != nil && before.Status == metav1.ConditionTrue && p.status.ObservedGeneration == p.obj.GetGeneration()
+	if res.done {
+		seen = r.recordDone(p, res, seen)
+		res.Reason, res.Message = v1alpha1.ReasonVerified, res.sentence()
+	}
+	owner := seen.Exists && (res.done || p.facts.Management == v1alpha1.Observe || seen.ID == p.facts.Owned)
+	if p.facts.Obstacle == nil {
+		r.adapter.Record(p.obj, p.want, seen, owner, now.Time)
+		p.status.Drift = seen.Drift
+		if !seen.Exists && res.Reason == v1alpha1.ReasonDrifted {
+			p.status.Drift = []v1alpha1.FieldDrift{{Field: "exists", Declared: "true", Observed: "false"}}
+		}
+		if p.token != "" {
+			p.status.LastHandledReconcileAt = p.token
+		}
+	}
+	// What the last write has shown stays in the message while it holds.
+	if res.Reason == v1alpha1.ReasonVerified && !res.done && wasVerified && p.token == "" {
+		res.Message = before.Message
+	} else if res.Reason == v1alpha1.ReasonVerified {
+		p.status.LastVerifiedTime = &now
+	}
+	r.announce(p, res, before, wasVerified)
+	p.status.ObservedGeneration = p.obj.GetGeneration()
+	conclude(&p.status.Conditions, p.obj.GetGeneration(), now, conclusion{
+		Reason: res.Reason, Message: res.Message, Exhausted: r.failures.exhausted(p.obj),
+	})
+	r.population.move(client.ObjectKeyFromObject(p.obj), string(res.Reason))
+}
+
+// recordDone notes what an action has changed, and returns what is there now.
+func (r *reconciler[T, D]) recordDone(p *pass[T, D], res result, seen external) external {
+	rot, rotates := any(r.adapter).(rotator[T])
+	if rotates && !res.deletes() && res.Action != actForget && seen.Replaces != "" && res.outcome.ID != p.facts.Owned {
+		rot.Supersede(p.obj, supersededClaim{
+			superseded: superseded{ID: p.facts.Owned, Provenance: p.status.Provenance},
+			Claim:      seen.Replaces,
+		}, p.facts.Now)
+	}
+	switch res.Action {
+	case actCreate:
+		p.status.Provenance = v1alpha1.Created
+	case actAdopt, actUpdate:
+		switch {
+		case p.facts.External.ID == p.facts.Owned:
+		case p.facts.Attempted && len(p.facts.External.Drift) == 0:
+			p.status.Provenance = v1alpha1.Created
+		default:
+			p.status.Provenance = v1alpha1.Adopted
+			for _, s := range p.facts.Superseded {
+				if s.ID == p.facts.External.ID {
+					p.status.Provenance = s.Provenance
+				}
+			}
+		}
+	default: // Retire, Forget: about another external object
+		if rotates {
+			rot.Struck(p.obj, res.Target)
+		}
+		return seen
+	}
+	seen.Exists, seen.ID, seen.Drift = true, res.outcome.ID, nil
+	return seen
+}
+
+// sentence is what the conditions say after a verified write.
+func (res result) sentence() string {
+	verb := map[action]string{
+		actCreate: "created", actUpdate: "corrected", actAdopt: "took over",
+		actRetire: "removed the superseded " + res.Target,
+	}[res.Action]
+	if verb == "" {
+		return res.Message
+	}
+	return verb + ": " + res.outcome.Evidence
+}
+
+// announce records events and metrics for what has changed.
+func (r *reconciler[T, D]) announce(p *pass[T, D], res result, before *metav1.Condition, wasVerified bool) {
+	drifted := wasVerified && !p.facts.External.Renewed &&
+		(res.Action == actCreate || res.Action == actUpdate || res.Reason == v1alpha1.ReasonDrifted)
+	if drifted {
+		driftFound.WithLabelValues(r.kind.Name).Inc()
+		r.say(p, driftFoundEvent(p.facts.External.What, difference(p.facts.External)))
+	}
+	switch {
+	case res.done && res.Action == actCreate:
+		r.say(p, createdEvent(p.facts.External.What, res.outcome.Evidence))
+	case res.done && res.Action == actAdopt:
+		r.say(p, adoptedEvent(p.facts.External.What, res.outcome.Evidence))
+	case res.done && res.Action == actUpdate:
+		r.say(p, updatedEvent(p.facts.External.What, p.facts.fields(), res.outcome.Evidence))
+	case res.done && res.Action == actRetire:
+		r.say(p, retiredEvent(res.Target, res.outcome.Evidence))
+	case res.done:
+		r.say(p, forgottenEvent(res.Message))
+	case notable(res.Reason, p.facts.Deleting) && (before == nil || before.Reason != string(res.Reason) ||
+		(p.facts.Deleting && before.Message != res.Message)):
+		r.say(p, reasonEvent(res.Reason, p.facts.Deleting, res.Message))
+	}
+	if drifted && res.done {
+		driftRepaired.WithLabelValues(r.kind.Name).Inc()
+	}
+	if res.Reason == v1alpha1.ReasonVerified && (before == nil || before.Status != metav1.ConditionTrue) {
+		since := p.obj.GetCreationTimestamp().Time
+		if before != nil {
+			since = before.LastTransitionTime.Time
+		}
+		timeToVerified.WithLabelValues(r.kind.Name).Observe(r.clock.Since(since).Seconds())
+	}
+}
+
+// notable says which states are worth an event on each object. That a key
+// server is down is said once, on the KeyServer, unless it holds a deletion.
+func notable(reason v1alpha1.Reason, deleting bool) bool {
+	switch reason {
+	case v1alpha1.ReasonVerified, v1alpha1.ReasonProgressing:
+		return false
+	case v1alpha1.ReasonKeyServerUnavailable:
+		return deleting
+	default:
+		return true
+	}
+}
+
+func difference(e external) string {
+	if !e.Exists {
+		return "it is gone"
+	}
+	parts := make([]string, len(e.Drift))
+	for i, d := range e.Drift {
+		parts[i] = fmt.Sprintf("%s is %q, declared is %q", d.Field, clip(d.Observed, 200), clip(d.Declared, 200))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (r *reconciler[T, D]) say(p *pass[T, D], h happening) { h.record(r.recorder, p.obj) }
