@@ -1,0 +1,175 @@
+// Package crash kills a real server, kill -9, while several clients work on
+// it, starts it again, and holds it to everything that it had acknowledged.
+//
+// A kill ends the process, not the machine: what the process had handed to the
+// operating system survives. That a commit reaches the disk is SQLite's and
+// PostgreSQL's own promise, for which this program has to ask (synchronous=FULL).
+package crash
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+)
+
+var (
+	kills = flag.Int("kills", 6, "how often the server is killed, per database")
+	seed  = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of when it is killed and of what the clients do")
+)
+
+// binary is what is killed, built once.
+var binary program.Program
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	var err error
+	if binary, err = program.Build(false); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = binary.Remove() }() // a leftover in the temporary directory fails no test
+	return m.Run()
+}
+
+// site is where a server keeps its state.
+type site struct {
+	dir  string
+	args []string // of serve
+	kept []string // of audit verify
+}
+
+func onSQLite(t *testing.T) site {
+	dir := t.TempDir() + "/data"
+	return site{dir: dir, kept: []string{"--data-dir", dir}}
+}
+
+func onPostgreSQL(t *testing.T) site {
+	return atURL(t, pgtest.Database(t))
+}
+
+func atURL(t *testing.T, url string) site {
+	flags := []string{"--database-url", url}
+	return site{dir: t.TempDir() + "/data", args: flags, kept: flags}
+}
+
+// begin starts the server without waiting for it.
+func (s site) begin(t *testing.T) *program.Server {
+	t.Helper()
+	server, err := binary.Begin(s.dir, s.args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server
+}
+
+func (s site) serve(t *testing.T) *program.Server {
+	t.Helper()
+	server, err := binary.Serve(s.dir, s.args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Kill)
+	return server
+}
+
+// verifyTrail asks the program itself.
+func (s site) verifyTrail(t *testing.T) {
+	t.Helper()
+	out, err := binary.Run(append([]string{"audit", "verify"}, s.kept...)...)
+	if err != nil || !strings.HasPrefix(out, "audit trail intact") {
+		t.Errorf("audit verify: %v\n%s", err, out)
+	}
+}
+
+// dice draws what a test leaves to chance, the same for the same seed.
+func dice(t *testing.T) *rand.Rand {
+	t.Logf("seed %d; repeat with -seed", *seed)
+	return rand.New(rand.NewPCG(*seed, 0))
+}
+
+func upTo(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
+
+func TestNothingAcknowledgedIsLostWhenTheServerIsKilled(t *testing.T) {
+	for name, place := range map[string]func(*testing.T) site{"SQLite": onSQLite, "PostgreSQL": onPostgreSQL} {
+		t.Run(name, func(t *testing.T) {
+			r := dice(t)
+			at := place(t)
+			server := at.serve(t)
+			w := newWorld(t, r, server)
+			for round := range *kills {
+				if early := w.load(t, round, server.Kill); early > 0 {
+					t.Errorf("%d clients were left without an answer before the kill\n%s", early, server.Log())
+				}
+				at.verifyTrail(t)
+				for r.IntN(3) == 0 { // recovery may be cut off, too
+					again := at.begin(t)
+					time.Sleep(upTo(r, 200*time.Millisecond))
+					again.Kill()
+				}
+				server = at.serve(t)
+				w.moved(server)
+				w.check(t, round)
+			}
+			if err := server.Stop(); err != nil {
+				t.Error(err)
+			}
+			at.verifyTrail(t)
+			w.summary(t)
+		})
+	}
+}
+
+func TestNothingAcknowledgedIsLostWhenTheDatabaseIsKilled(t *testing.T) {
+	r := dice(t)
+	cluster := pgtest.Start(t)
+	at := atURL(t, cluster.Database(t))
+	server := at.serve(t)
+	w := newWorld(t, r, server)
+	for round := range (*kills + 1) / 2 {
+		// A connection from before the last kill may still turn up, and cost a
+		// client an answer early.
+		w.load(t, round, func() {
+			cluster.Kill(t)
+			cluster.Restart(t)
+		})
+		w.awaitReady(t)
+		at.verifyTrail(t)
+		w.check(t, round)
+	}
+	if err := server.Stop(); err != nil {
+		t.Error(err)
+	}
+	w.summary(t)
+}
+
+func TestFirstStartIsWholeOrNotThere(t *testing.T) {
+	for name, place := range map[string]func(*testing.T) site{"SQLite": onSQLite, "PostgreSQL": onPostgreSQL} {
+		t.Run(name, func(t *testing.T) {
+			r := dice(t)
+			for range *kills {
+				at := place(t)
+				for range 1 + r.IntN(3) {
+					server := at.begin(t)
+					time.Sleep(upTo(r, 250*time.Millisecond))
+					server.Kill()
+				}
+				server := at.serve(t)
+				w := newWorld(t, r, server)
+				w.check(t, 0)
+				server.Kill()
+				at.verifyTrail(t)
+			}
+		})
+	}
+}
