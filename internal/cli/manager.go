@@ -83,6 +83,9 @@ func (o *managerOptions) complete(errOut io.Writer) (err error) {
 // run runs the controllers until ctx ends.
 func (o *managerOptions) run(ctx context.Context) error {
 	ctrl.SetLogger(logr.FromSlogHandler(o.logger.Handler()))
+	// The API server has its own fairness; the client's default of a few
+	// requests a second would only add a queue that nobody sees.
+	o.restConfig.QPS = -1
 	mgr, err := ctrl.NewManager(o.restConfig, ctrl.Options{
 		Scheme:                        newScheme(),
 		Metrics:                       metricsserver.Options{BindAddress: orOff(o.metricsListen)},
