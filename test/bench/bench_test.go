@@ -1,0 +1,298 @@
+// Package bench measures the program as it runs: a process of its own, real
+// HTTPS, a session, an audit row that is durable before each answer. It says
+// what a request costs the server in CPU, which other work on the machine
+// distorts least, and sets it against floors that are measured in between: a
+// bare JSON echo over the same TLS, the bare HMAC, and reading the body.
+package bench
+
+import (
+	"crypto/hmac"
+	"crypto/sha512"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	if os.Getenv(peerVariable) != "" {
+		if err := servePeer(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
+	code := m.Run()
+	printTable(os.Stdout)
+	return code
+}
+
+// connections are how many callers there are at a time.
+var connections = []int{1, 16, 64}
+
+// maxEcho is the largest message that the echo server is asked for: it holds
+// whole bodies, several times over.
+const maxEcho = 64 << 10
+
+// slices is in how many parts a measurement is cut, so that the server and its
+// floors see the same machine.
+const parts = 8
+
+func BenchmarkHMAC(b *testing.B) {
+	s := startService(b, false)
+	p := startPeerFor(b)
+	for _, z := range sizes {
+		for _, conns := range connections {
+			var m *measurement
+			b.Run(fmt.Sprintf("%s/conns=%d", z.name, conns), func(b *testing.B) {
+				if m == nil {
+					m = newMeasurement(b, s, p, z, conns)
+				}
+				m.run(b)
+			})
+			if m != nil {
+				m.close()
+				results = append(results, m.result)
+			}
+		}
+	}
+}
+
+func startPeerFor(tb testing.TB) *peer {
+	tb.Helper()
+	p, err := startPeer()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = p.close() })
+	return p
+}
+
+// target is one server under load.
+type target struct {
+	*load
+	pid int
+	exchange
+	took    []time.Duration
+	elapsed time.Duration
+	cpu     time.Duration
+}
+
+func newTarget(b *testing.B, address string, pid, conns int, x exchange) *target {
+	b.Helper()
+	l, err := dial(address, conns)
+	if err != nil {
+		b.Fatal(err)
+	}
+	t := &target{load: l, pid: pid, exchange: x}
+	if t.took, err = l.run(conns, x, nil); err != nil { // every connection, before anything counts
+		b.Fatal(err)
+	}
+	return t
+}
+
+// work makes n exchanges and adds up what they cost.
+func (t *target) work(b *testing.B, n int) {
+	b.Helper()
+	before, err := cpuOf(t.pid)
+	if err != nil {
+		b.Fatal(err)
+	}
+	start := time.Now()
+	if t.took, err = t.load.run(n, t.exchange, t.took); err != nil {
+		b.Fatal(err)
+	}
+	t.elapsed += time.Since(start)
+	after, err := cpuOf(t.pid)
+	if err != nil {
+		b.Fatal(err)
+	}
+	t.cpu += after - before
+}
+
+func (t *target) rate() float64 { return float64(len(t.took)) / t.elapsed.Seconds() }
+
+func (t *target) cpuPer() time.Duration { return t.cpu / time.Duration(max(len(t.took), 1)) }
+
+// measurement is one size at one number of connections.
+type measurement struct {
+	size          size
+	server, floor *target // floor reads the body
+	echo          *target // nil for large messages
+	result        result
+}
+
+func newMeasurement(b *testing.B, s *service, p *peer, z size, conns int) *measurement {
+	b.Helper()
+	x, err := s.hmac(z)
+	if err != nil {
+		b.Fatal(err)
+	}
+	body := s.body(z)
+	m := &measurement{size: z, result: result{size: z, conns: conns}}
+	m.server = newTarget(b, s.server.Address, s.server.PID(), conns, x)
+	m.floor = newTarget(b, p.address, p.cmd.Process.Pid, conns, exchange{request: post("/discard", s.token, body)})
+	if z.bytes <= maxEcho {
+		m.echo = newTarget(b, p.address, p.cmd.Process.Pid, conns, exchange{post("/echo", s.token, body), body})
+	}
+	return m
+}
+
+func (m *measurement) targets() []*target {
+	if m.echo == nil {
+		return []*target{m.server, m.floor}
+	}
+	return []*target{m.server, m.echo, m.floor}
+}
+
+func (m *measurement) close() {
+	for _, t := range m.targets() {
+		_ = t.load.close() // the measurement is done
+	}
+}
+
+// run makes at least one request per connection, however small b.N is.
+func (m *measurement) run(b *testing.B) {
+	n := max(b.N, len(m.server.conns))
+	each := max(n/parts, len(m.server.conns))
+	for _, t := range m.targets() {
+		t.took, t.elapsed, t.cpu = t.took[:0], 0, 0
+	}
+	for done := 0; done < n; done += each {
+		b.StartTimer()
+		m.server.work(b, each)
+		b.StopTimer()
+		for _, t := range m.targets()[1:] {
+			t.work(b, each)
+		}
+	}
+	m.result.fill(m)
+	m.result.report(b)
+}
+
+// bareHMAC is the CPU time of the HMAC alone, on a state that is keyed.
+func bareHMAC(z size) time.Duration {
+	message := z.message()
+	mac := hmac.New(sha512.New384, key)
+	var out [48]byte
+	return cpuPerCall(func() {
+		mac.Reset()
+		mac.Write(message)
+		mac.Sum(out[:0])
+	})
+}
+
+// BenchmarkMemory has 64 messages of 16 MiB under way at the same moment: no
+// connection sends its second half before all have sent their first.
+func BenchmarkMemory(b *testing.B) {
+	const conns = 64
+	largest := sizes[len(sizes)-1]
+	s := startService(b, false)
+	s.restart(b)
+	x, err := s.hmac(largest)
+	if err != nil {
+		b.Fatal(err)
+	}
+	small, err := s.hmac(sizes[0])
+	if err != nil {
+		b.Fatal(err)
+	}
+	warm := newTarget(b, s.server.Address, s.server.PID(), 1, small)
+	defer func() { _ = warm.load.close() }()
+	idle, err := memoryOf(s.server.PID(), "VmRSS")
+	if err == nil {
+		err = resetPeak(s.server.PID())
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if err := inFlight(s.server.Address, conns, x); err != nil {
+			b.Fatal(err)
+		}
+	}
+	peak, err := memoryOf(s.server.PID(), "VmHWM")
+	if err != nil {
+		b.Fatal(err)
+	}
+	above := float64(peak-idle) / (1 << 20)
+	b.ReportMetric(above, "MiB-above-idle")
+	b.ReportMetric(float64(idle)/(1<<20), "MiB-idle")
+	memory = &memoryResult{idle: float64(idle) / (1 << 20), above: above}
+}
+
+// inFlight sends one request on each of a number of connections, in step.
+func inFlight(address string, conns int, x exchange) error {
+	l, err := dial(address, conns)
+	if err != nil {
+		return err
+	}
+	errs := make([]error, conns)
+	half := len(x.request) / 2
+	var group, halfway sync.WaitGroup
+	halfway.Add(conns)
+	for i, c := range l.conns {
+		group.Go(func() {
+			_, err := c.tls.Write(x.request[:half])
+			halfway.Done()
+			halfway.Wait()
+			if err == nil {
+				err = c.do(exchange{x.request[half:], x.answer})
+			}
+			errs[i] = err
+		})
+	}
+	group.Wait()
+	return firstOf(append(errs, l.close()))
+}
+
+func firstOf(errs []error) error {
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		return errs[i]
+	}
+	return nil
+}
+
+// TestEveryMeasurementIsOfRightAnswers keeps the benchmarks working.
+func TestEveryMeasurementIsOfRightAnswers(t *testing.T) {
+	s := startService(t, false)
+	p := startPeerFor(t)
+	for _, z := range sizes {
+		x, err := s.hmac(z)
+		if err != nil {
+			t.Fatal(err)
+		}
+		floor := exchange{request: post("/discard", "", s.body(z)), answer: fmt.Append(nil, len(s.body(z)))}
+		for address, right := range map[string]exchange{s.server.Address: x, p.address: floor} {
+			l, err := dial(address, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := l.run(3, right, nil); err != nil {
+				t.Errorf("%s: %v", z.name, err)
+			}
+			if _, err := l.run(1, exchange{right.request, []byte("another answer")}, nil); err == nil {
+				t.Errorf("%s: a wrong answer is taken for right", z.name)
+			}
+			if err := l.close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := inFlight(s.server.Address, 4, mustHMAC(t, s, sizes[3])); err != nil {
+		t.Error(err)
+	}
+}
+
+func mustHMAC(t *testing.T, s *service, z size) exchange {
+	t.Helper()
+	x, err := s.hmac(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}

@@ -1,0 +1,141 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// exchange is one request, as it goes over the wire, and the only right answer.
+type exchange struct {
+	request []byte
+	answer  []byte // nil: any
+}
+
+// post renders a request for a connection that is kept.
+func post(path, token string, body []byte) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n", path, len(body))
+	if token != "" {
+		fmt.Fprintf(&b, "Authorization: Bearer %s\r\n", token)
+	}
+	b.WriteString("\r\n")
+	b.Write(body)
+	return b.Bytes()
+}
+
+// load is a fixed number of kept connections to one server. It costs as little
+// as it can, because it runs on the server's cores.
+type load struct{ conns []*conn }
+
+type conn struct {
+	tls  *tls.Conn
+	in   *bufio.Reader
+	body []byte
+}
+
+func dial(address string, conns int) (*load, error) {
+	l := &load{}
+	for range conns {
+		// Whose certificate it is, other tests check; here only the work counts.
+		c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13})
+		if err != nil {
+			return nil, errors.Join(err, l.close())
+		}
+		l.conns = append(l.conns, &conn{tls: c, in: bufio.NewReaderSize(c, 4<<10)})
+	}
+	return l, nil
+}
+
+func (l *load) close() error {
+	var errs []error
+	for _, c := range l.conns {
+		if err := c.tls.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// run makes n exchanges on all connections at once and appends how long each
+// took.
+func (l *load) run(n int, x exchange, took []time.Duration) ([]time.Duration, error) {
+	var left atomic.Int64
+	left.Store(int64(n))
+	times := make([][]time.Duration, len(l.conns))
+	errs := make([]error, len(l.conns))
+	var group sync.WaitGroup
+	for i, c := range l.conns {
+		group.Go(func() {
+			for left.Add(-1) >= 0 && errs[i] == nil {
+				start := time.Now()
+				errs[i] = c.do(x)
+				times[i] = append(times[i], time.Since(start))
+			}
+		})
+	}
+	group.Wait()
+	return append(took, slices.Concat(times...)...), errors.Join(errs...)
+}
+
+func (c *conn) do(x exchange) error {
+	if _, err := c.tls.Write(x.request); err != nil {
+		return err
+	}
+	return c.read(x.answer)
+}
+
+var (
+	statusOK      = []byte("HTTP/1.1 200 ")
+	contentLength = []byte("Content-Length: ")
+)
+
+// read takes one answer with a Content-Length off the connection.
+func (c *conn) read(want []byte) error {
+	length := -1
+	for first := true; ; first = false {
+		line, err := c.in.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		if first && !bytes.HasPrefix(line, statusOK) {
+			return fmt.Errorf("the answer begins %q", line)
+		}
+		if len(line) == 2 {
+			break
+		}
+		if value, ok := bytes.CutPrefix(line, contentLength); ok {
+			if length, err = strconv.Atoi(string(bytes.TrimSpace(value))); err != nil {
+				return err
+			}
+		}
+	}
+	if length < 0 {
+		return errors.New("the answer has no Content-Length")
+	}
+	c.body = slices.Grow(c.body[:0], length)[:length]
+	if _, err := io.ReadFull(c.in, c.body); err != nil {
+		return err
+	}
+	if want != nil && !bytes.Equal(c.body, want) {
+		return fmt.Errorf("the answer is %.200q, want %.200q", c.body, want)
+	}
+	return nil
+}
+
+// quantile of durations that are sorted.
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
+}

@@ -1,0 +1,122 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+	"text/tabwriter"
+	"time"
+)
+
+// The aims (CPU per request of the server, share of the echo server's rate,
+// multiple of the floor, memory).
+const (
+	aimSmallCPU  = 60 * time.Microsecond
+	aimSmallRate = 0.60
+	aimMiBCPU    = 5 * time.Millisecond
+	aimLargest   = 1.4
+	aimMemory    = 64.0
+)
+
+// result is what one measurement found.
+type result struct {
+	size     size
+	conns    int
+	rate     float64 // requests per second
+	p50, p99 time.Duration
+	cpu      time.Duration // of the server, per request
+	ofEcho   float64       // share of the echo server's rate; 0 where it was not asked
+	echoCPU  time.Duration
+	hmac     time.Duration // the HMAC alone
+	reading  time.Duration // CPU of a server that reads the body and does nothing
+}
+
+type memoryResult struct{ idle, above float64 } // MiB
+
+var (
+	results []result
+	memory  *memoryResult
+)
+
+func (r *result) fill(m *measurement) {
+	r.rate, r.cpu, r.reading = m.server.rate(), m.server.cpuPer(), m.floor.cpuPer()
+	slices.Sort(m.server.took)
+	r.p50, r.p99 = quantile(m.server.took, 0.50), quantile(m.server.took, 0.99)
+	if m.echo != nil {
+		r.ofEcho, r.echoCPU = r.rate/m.echo.rate(), m.echo.cpuPer()
+	}
+	r.hmac = bareHMAC(m.size)
+}
+
+// overFloor is how many times the HMAC and reading the body it costs.
+func (r *result) overFloor() float64 { return float64(r.cpu) / float64(r.hmac+r.reading) }
+
+func (r *result) report(b *testing.B) {
+	b.ReportMetric(float64(time.Second)/r.rate, "ns/op") // over b.N it is wrong where b.N is below the connections
+	b.ReportMetric(r.rate, "req/s")
+	b.ReportMetric(micros(r.cpu), "cpu-µs/req")
+	b.ReportMetric(micros(r.p50), "p50-µs")
+	b.ReportMetric(micros(r.p99), "p99-µs")
+	b.ReportMetric(r.overFloor(), "x-floor")
+	if r.ofEcho > 0 {
+		b.ReportMetric(r.ofEcho, "x-echo-rate")
+	}
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// printTable prints everything that was measured, and the aims beside it.
+func printTable(out io.Writer) {
+	if len(results) > 0 {
+		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+		fmt.Fprintln(w, "\nmessage\tconns\treq/s\tp50\tp99\tCPU/req\techo CPU\tof echo's rate\tHMAC alone\treading\tover both\t")
+		for _, r := range results {
+			echoCPU, ofEcho := "-", "-"
+			if r.ofEcho > 0 {
+				echoCPU, ofEcho = short(r.echoCPU), fmt.Sprintf("%.0f %%", 100*r.ofEcho)
+			}
+			fmt.Fprintf(w, "%s\t%d\t%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f x\t\n", r.size.name, r.conns, r.rate,
+				short(r.p50), short(r.p99), short(r.cpu), echoCPU, ofEcho, short(r.hmac), short(r.reading), r.overFloor())
+		}
+		_ = w.Flush() // to a terminal
+	}
+	for _, r := range results {
+		switch r.size.name {
+		case "64B":
+			aim(out, r, "CPU", short(r.cpu), "at most", short(aimSmallCPU), r.cpu <= aimSmallCPU)
+			aim(out, r, "of echo's rate", fmt.Sprintf("%.0f %%", 100*r.ofEcho), "at least", fmt.Sprintf("%.0f %%", 100*aimSmallRate), r.ofEcho >= aimSmallRate)
+		case "1MiB":
+			aim(out, r, "CPU", short(r.cpu), "at most", short(aimMiBCPU), r.cpu <= aimMiBCPU)
+		case "16MiB":
+			aim(out, r, "over HMAC and reading", fmt.Sprintf("%.2f x", r.overFloor()), "at most", fmt.Sprintf("%.1f x", aimLargest), r.overFloor() <= aimLargest)
+		}
+	}
+	if memory != nil {
+		fmt.Fprintf(out, "64 x 16MiB in flight: %.1f MiB above %.1f MiB idle; aim below %.0f MiB: %s\n",
+			memory.above, memory.idle, aimMemory, verdict(memory.above < aimMemory))
+	}
+}
+
+func aim(out io.Writer, r result, what, got, bound, want string, met bool) {
+	fmt.Fprintf(out, "%s, %d conns: %s %s; aim %s %s: %s\n", r.size.name, r.conns, what, got, bound, want, verdict(met))
+}
+
+func verdict(met bool) string {
+	if met {
+		return "met"
+	}
+	return "MISSED"
+}
+
+// short keeps three digits or so.
+func short(d time.Duration) string {
+	switch {
+	case d >= 100*time.Millisecond:
+		return d.Round(time.Millisecond).String()
+	case d >= time.Millisecond:
+		return d.Round(10 * time.Microsecond).String()
+	default:
+		return d.Round(100 * time.Nanosecond).String()
+	}
+}
