@@ -24,12 +24,16 @@ import (
 const testToken = "the-session-id-of-these-tests"
 
 var (
-	epoch   = time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
-	someID  = keyserver.IDFromUint64(1001)
-	someRef = keyserver.PrincipalRef{System: 1, ID: someID}
-	aLink   = keyserver.NewHiddenLink(1, someID)
-	aRole   = keyserver.Role{ID: someID, Name: "Auditor", BuiltIn: true, Operations: []keyserver.ID{keyserver.OpReadAudit.ID}}
-	aUser   = keyserver.Principal{ID: someID, System: 1, Type: keyserver.PasswordPrincipal, Name: "ann", Flags: keyserver.FlagEnable, Roles: []keyserver.ID{someID}}
+	epoch     = time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
+	someID    = keyserver.IDFromUint64(1001)
+	someRef   = keyserver.PrincipalRef{System: 1, ID: someID}
+	aLink     = keyserver.NewHiddenLink(1, someID)
+	aRole     = keyserver.Role{ID: someID, Name: "Auditor", BuiltIn: true, Operations: []keyserver.ID{keyserver.OpReadAudit.ID}}
+	aUser     = keyserver.Principal{ID: someID, System: 1, Type: keyserver.PasswordPrincipal, Name: "ann", Flags: keyserver.FlagEnable, Roles: []keyserver.ID{someID}}
+	aWorkload = keyserver.Principal{
+		ID: someID, System: 1, Type: keyserver.XAuthPrincipal, Name: "web", Flags: keyserver.FlagEnable, Roles: []keyserver.ID{}, Groups: []keyserver.ID{someID},
+		Identity: &keyserver.Identity{Issuer: "https://issuer.example", Subject: "system:serviceaccount:shop:web", Audiences: []string{"keyserver"}},
+	}
 	anEntry = keyserver.ACLEntry{ID: someID, ACL: someID, Principal: someRef, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit}
 	aList   = keyserver.ACL{ID: someID, Link: aLink, Entries: []keyserver.ACLEntry{anEntry}}
 	aCA     = keyserver.Certificate{
@@ -67,6 +71,14 @@ func (f *fakeOperations) seen() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]string(nil), f.calls...)
+}
+
+// judged keeps the filled result of a verified write that came out bad.
+func judged[T any](f *fakeOperations, v T, err error) (T, error) {
+	if f.bad {
+		return v, err
+	}
+	return answer(v, err)
 }
 
 func answer[T any](v T, err error) (T, error) {
@@ -196,6 +208,43 @@ func (f *fakeOperations) CreatePasswordPrincipal(ctx context.Context, _ keyserve
 		return r, err
 	}
 	return answer(r, err)
+}
+
+func (f *fakeOperations) CreatePrincipal(ctx context.Context, _ keyserver.Caller, p keyserver.NewPrincipal) (operations.PrincipalSaved, error) {
+	return judged(f, operations.PrincipalSaved{Saved: !f.bad, Principal: &aWorkload, Detail: "evidence"}, f.called(ctx, "CreatePrincipal", p))
+}
+
+func (f *fakeOperations) ListPrincipals(ctx context.Context, _ keyserver.Caller, filter keyserver.PrincipalFilter) (keyserver.PrincipalPage, error) {
+	page := keyserver.PrincipalPage{Principals: []keyserver.Principal{aUser, aWorkload}, Pattern: filter.Pattern(), OrderedBy: "name"}
+	return answer(page, f.called(ctx, "ListPrincipals", filter))
+}
+
+func (f *fakeOperations) LookupPrincipals(ctx context.Context, _ keyserver.Caller, pairs []keyserver.PrincipalRef) ([]keyserver.Principal, error) {
+	return answer([]keyserver.Principal{aUser}, f.called(ctx, "LookupPrincipals", pairs))
+}
+
+func (f *fakeOperations) UpdatePrincipalFlags(ctx context.Context, _ keyserver.Caller, id keyserver.ID, c keyserver.FlagChange) (operations.FlagsResult, error) {
+	r := operations.FlagsResult{ID: id, Asked: c, Saved: !f.bad, Before: keyserver.FlagEnable, After: c.Apply(keyserver.FlagEnable), Detail: "evidence"}
+	return judged(f, r, f.called(ctx, "UpdatePrincipalFlags", c))
+}
+
+func (f *fakeOperations) SetPrincipalRoles(ctx context.Context, _ keyserver.Caller, id keyserver.ID, roles []keyserver.ID) (operations.RolesResult, error) {
+	r := operations.RolesResult{ID: id, Requested: roles, Saved: !f.bad, Principal: aUser, Detail: "evidence"}
+	return judged(f, r, f.called(ctx, "SetPrincipalRoles", roles))
+}
+
+func (f *fakeOperations) GroupMembers(ctx context.Context, _ keyserver.Caller, _ keyserver.ID, limit, offset int) ([]keyserver.Principal, error) {
+	return answer([]keyserver.Principal{aUser}, f.called(ctx, "GroupMembers", [2]int{limit, offset}))
+}
+
+func (f *fakeOperations) AddGroupMember(ctx context.Context, _ keyserver.Caller, group, member keyserver.ID) (operations.MembershipResult, error) {
+	r := operations.MembershipResult{Group: group, Done: !f.bad, Member: aUser, Detail: "evidence"}
+	return judged(f, r, f.called(ctx, "AddGroupMember", member))
+}
+
+func (f *fakeOperations) RemoveGroupMember(ctx context.Context, _ keyserver.Caller, group, member keyserver.ID) (operations.MembershipResult, error) {
+	r := operations.MembershipResult{Group: group, Done: !f.bad, Member: aUser, Detail: "evidence"}
+	return judged(f, r, f.called(ctx, "RemoveGroupMember", member))
 }
 
 func (f *fakeOperations) Version(ctx context.Context, _ keyserver.Caller) (keyserver.Version, error) {

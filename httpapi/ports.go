@@ -69,6 +69,14 @@ type principalTrusts interface {
 type principals interface {
 	Principal(ctx context.Context, by keyserver.Caller, id keyserver.ID) (keyserver.Principal, error)
 	CreatePasswordPrincipal(ctx context.Context, by keyserver.Caller, p keyserver.NewPasswordPrincipal) (operations.PrincipalSaved, error)
+	CreatePrincipal(ctx context.Context, by keyserver.Caller, p keyserver.NewPrincipal) (operations.PrincipalSaved, error)
+	ListPrincipals(ctx context.Context, by keyserver.Caller, filter keyserver.PrincipalFilter) (keyserver.PrincipalPage, error)
+	LookupPrincipals(ctx context.Context, by keyserver.Caller, pairs []keyserver.PrincipalRef) ([]keyserver.Principal, error)
+	UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, id keyserver.ID, change keyserver.FlagChange) (operations.FlagsResult, error)
+	SetPrincipalRoles(ctx context.Context, by keyserver.Caller, id keyserver.ID, roles []keyserver.ID) (operations.RolesResult, error)
+	GroupMembers(ctx context.Context, by keyserver.Caller, group keyserver.ID, limit, offset int) ([]keyserver.Principal, error)
+	AddGroupMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) (operations.MembershipResult, error)
+	RemoveGroupMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) (operations.MembershipResult, error)
 }
 
 type records interface {

@@ -2,10 +2,23 @@ package httpapi
 
 import (
 	"context"
+	"fmt"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/operations"
 )
+
+type updatePrincipalFlagsRequest struct {
+	byID
+	schema.UpdatePrincipalFlagsRequest
+}
+
+type updatePrincipalRolesRequest struct {
+	byID
+	schema.UpdatePrincipalRolesRequest
+}
 
 func getPrincipal(a *API, ctx context.Context, c call, in byID) (schema.Principal, error) {
 	p, err := a.Operations.Principal(ctx, c.by, keyserver.ID(in.ID))
@@ -19,18 +32,86 @@ func createPasswordPrincipal(a *API, ctx context.Context, c call, in schema.Crea
 	r, err := a.Operations.CreatePasswordPrincipal(ctx, c.by, keyserver.NewPasswordPrincipal{
 		Name: in.Name, Password: in.Password.Reveal(), Roles: idsOf(in.RoleIDs),
 	})
+	return principalSavedOf(r), err
+}
+
+func createLDAPPrincipal(a *API, ctx context.Context, c call, in schema.CreateLDAPPrincipalRequest) (schema.PrincipalSaved, error) {
+	r, err := a.Operations.CreatePrincipal(ctx, c.by, keyserver.NewPrincipal{
+		Type: keyserver.LDAPPrincipal, Name: in.Name, Roles: idsOf(in.RoleIDs),
+	})
+	return principalSavedOf(r), err
+}
+
+func createXAuthPrincipal(a *API, ctx context.Context, c call, in schema.CreateXAuthPrincipalRequest) (schema.PrincipalSaved, error) {
+	r, err := a.Operations.CreatePrincipal(ctx, c.by, keyserver.NewPrincipal{
+		Type: keyserver.XAuthPrincipal, Name: in.Name, Roles: idsOf(in.RoleIDs),
+		Identity: &keyserver.Identity{Issuer: in.Issuer, Subject: in.Subject, Audiences: in.Audiences},
+	})
+	return principalSavedOf(r), err
+}
+
+func updatePrincipalFlags(a *API, ctx context.Context, c call, in updatePrincipalFlagsRequest) (schema.PrincipalFlagsSaved, error) {
+	change, asked := flagChangeOf(in.UpdatePrincipalFlagsRequest)
+	if len(asked) == 0 {
+		return schema.PrincipalFlagsSaved{}, wire.Refuse("delegation", "is missing, and so is disabled; send at least one of them")
+	}
+	r, err := a.Operations.UpdatePrincipalFlags(ctx, c.by, keyserver.ID(in.ID), change)
+	return schema.PrincipalFlagsSaved{
+		ID: in.ID, Requested: in.UpdatePrincipalFlagsRequest, Asked: asked, Saved: r.Saved,
+		Before: flagsOf(r.Before), After: flagsOf(r.After), Verdict: schema.Verdict{Detail: r.Detail},
+	}, err
+}
+
+// flagChangeOf turns names into bits; disabled is the inverse of its bit.
+func flagChangeOf(in schema.UpdatePrincipalFlagsRequest) (change keyserver.FlagChange, asked []string) {
+	name := func(name string, bit keyserver.Flags, set bool) {
+		asked = append(asked, name)
+		change.Mask |= bit
+		if set {
+			change.Value |= bit
+		}
+	}
+	if in.Delegation != nil {
+		name("delegation", keyserver.FlagDelegation, *in.Delegation)
+	}
+	if in.Disabled != nil {
+		name("disabled", keyserver.FlagEnable, !*in.Disabled)
+	}
+	return change, asked
+}
+
+func flagsOf(f keyserver.Flags) schema.PrincipalFlags {
+	return schema.PrincipalFlags{
+		Flags: int64(f), FlagsHex: fmt.Sprintf("0x%08x", uint32(f)),
+		Delegation: f.Delegation(), Disabled: f.Disabled(), SystemDefined: f.SystemDefined(),
+	}
+}
+
+func updatePrincipalRoles(a *API, ctx context.Context, c call, in updatePrincipalRolesRequest) (schema.PrincipalRolesSaved, error) {
+	r, err := a.Operations.SetPrincipalRoles(ctx, c.by, keyserver.ID(in.ID), idsOf(in.RoleIDs))
+	return schema.PrincipalRolesSaved{
+		ID: in.ID, RequestedRoleIDs: hexIDs(r.Requested), Saved: r.Saved,
+		Principal: principalOf(r.Principal), Verdict: schema.Verdict{Detail: r.Detail},
+	}, err
+}
+
+func principalSavedOf(r operations.PrincipalSaved) schema.PrincipalSaved {
 	out := schema.PrincipalSaved{Saved: r.Saved, Verdict: schema.Verdict{Detail: r.Detail}}
 	if r.Principal != nil {
 		p := principalOf(*r.Principal)
 		out.Principal = &p
 	}
-	return out, err
+	return out
 }
 
 func principalOf(p keyserver.Principal) schema.Principal {
-	return schema.Principal{
+	out := schema.Principal{
 		ID: schema.HexID(p.ID), PrincipalID: schema.DecimalID(p.ID), SystemID: schema.SystemID(p.System),
 		ClassName: p.Type.ClassName(), Name: p.Name, Disabled: p.Flags.Disabled(),
 		RoleIDs: hexIDs(p.Roles), GroupIDs: hexIDs(p.Groups),
 	}
+	if p.Identity != nil {
+		out.Issuer, out.Subject, out.Audiences = p.Identity.Issuer, p.Identity.Subject, p.Identity.Audiences
+	}
+	return out
 }

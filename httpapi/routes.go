@@ -13,7 +13,7 @@ import (
 func Routes() []Route {
 	var all []Route
 	for _, noun := range [][]Route{
-		serviceRoutes(), sessionRoutes(), keyRoutes(), aclRoutes(), principalRoutes(),
+		serviceRoutes(), sessionRoutes(), keyRoutes(), aclRoutes(), principalRoutes(), groupRoutes(),
 		roleRoutes(), trustedCARoutes(), trustedServerRoutes(), principalTrustRoutes(), recordRoutes(),
 	} {
 		all = append(all, noun...)
@@ -120,18 +120,79 @@ func aclRoutes() []Route {
 }
 
 func principalRoutes() []Route {
+	created := codes(fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument)
+	create := grants(keyserver.OpReadPrincipal, keyserver.OpCreatePrincipal)
+	updated := codes(fault.NotFound, fault.BuiltInPrincipal, fault.OwnAccount, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument)
 	return []Route{
+		endpoint(Route{
+			Method: http.MethodGet, Path: "/api/principals", Session: true,
+			Summary:    "Lists the principals of one type by name, whole or in pages.",
+			Operations: grants(keyserver.OpListPrincipals), Faults: codes(fault.InvalidArgument),
+		}, listPrincipals),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/principals/lookup", Session: true,
+			Summary:    "Looks principals up by pairs of system id and principal id.",
+			Operations: grants(keyserver.OpLookupPrincipals), Faults: codes(fault.InvalidArgument),
+		}, lookupPrincipals),
 		endpoint(Route{
 			Method: http.MethodPost, Path: "/api/principals/password", Extension: true, Session: true,
 			Summary:    "Creates a password principal and verifies name, type and roles.",
-			Operations: grants(keyserver.OpReadPrincipal, keyserver.OpCreatePrincipal),
-			Faults:     codes(fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
+			Operations: create, Faults: created,
 		}, createPasswordPrincipal),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/principals/ldap", Extension: true, Session: true,
+			Summary:    "Creates an ldap principal and verifies name, type and roles.",
+			Operations: create, Faults: created,
+		}, createLDAPPrincipal),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/principals/xauth", Extension: true, Session: true,
+			Summary:    "Creates an xauth principal for one issuer and subject, and verifies all of it.",
+			Operations: create, Faults: created,
+		}, createXAuthPrincipal),
 		endpoint(Route{
 			Method: http.MethodGet, Path: "/api/principals/{id}", Extension: true, Session: true,
 			Summary:    "Reads one principal.",
 			Operations: grants(keyserver.OpReadPrincipal), Faults: codes(fault.NotFound),
 		}, getPrincipal),
+		endpoint(Route{
+			Method: http.MethodPut, Path: "/api/principals/{id}/flags", Session: true,
+			Summary:    "Sets the flags that are named, moves no other bit, and verifies the whole word.",
+			Operations: grants(keyserver.OpReadPrincipal, keyserver.OpUpdatePrincipalFlags),
+			Faults:     append(codes(fault.NoFlagWord), updated...),
+		}, updatePrincipalFlags),
+		endpoint(Route{
+			Method: http.MethodPut, Path: "/api/principals/{id}/roles", Extension: true, Session: true,
+			Summary:    "Replaces the roles of a principal and verifies them.",
+			Operations: grants(keyserver.OpReadPrincipal, keyserver.OpUpdatePrincipalRoles), Faults: updated,
+		}, updatePrincipalRoles),
+	}
+}
+
+func groupRoutes() []Route {
+	change := grants(keyserver.OpReadPrincipal, keyserver.OpChangeGroupMembers)
+	changed := codes(fault.NotFound, fault.BuiltInPrincipal, fault.OwnAccount, fault.ReadbackFailed, fault.InvalidArgument)
+	return []Route{
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/principals/groups", Extension: true, Session: true,
+			Summary:    "Creates a group and verifies name, type and roles.",
+			Operations: grants(keyserver.OpReadPrincipal, keyserver.OpCreatePrincipal),
+			Faults:     codes(fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
+		}, createGroup),
+		endpoint(Route{
+			Method: http.MethodGet, Path: "/api/principals/groups/{gid}/members", Extension: true, Session: true,
+			Summary:    "Lists the members of a group by id, whole or in pages.",
+			Operations: grants(keyserver.OpListGroupMembers), Faults: codes(fault.NotFound, fault.InvalidArgument),
+		}, listGroupMembers),
+		endpoint(Route{
+			Method: http.MethodPut, Path: "/api/principals/groups/{gid}/members/{pid}", Extension: true, Session: true,
+			Summary:    "Puts a principal into a group and verifies it; one that is in it stays.",
+			Operations: change, Faults: append(codes(fault.NotSaved), changed...),
+		}, addGroupMember),
+		endpoint(Route{
+			Method: http.MethodDelete, Path: "/api/principals/groups/{gid}/members/{pid}", Extension: true, Session: true,
+			Summary:    "Takes a principal out of a group and verifies it.",
+			Operations: change, Faults: append(codes(fault.NotRemoved), changed...),
+		}, removeGroupMember),
 	}
 }
 

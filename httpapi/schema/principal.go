@@ -10,6 +10,56 @@ type Principal struct {
 	Disabled    bool      `json:"disabled"`
 	RoleIDs     []HexID   `json:"roleIds"`
 	GroupIDs    []HexID   `json:"groupIds"`
+	// The identity of an xauth principal; absent on every other.
+	Issuer    string   `json:"issuer,omitzero" doc:"Of an xauth principal: who issues its tokens."`
+	Subject   string   `json:"subject,omitzero" doc:"Of an xauth principal: what its tokens call it."`
+	Audiences []string `json:"audiences,omitzero" doc:"Of an xauth principal: of these a token must name one; empty leaves it to the audience of the service."`
+}
+
+// PrincipalQuery selects principals of one type.
+type PrincipalQuery struct {
+	Type   string `query:"type,required" enum:"password,certificate,ldap,xauth,group" doc:"There is no listing without a type."`
+	Limit  *int   `query:"limit" limit:"1..500" doc:"Principals in a page. Left out, all are answered, unless there are more than 1024."`
+	Offset *int   `query:"offset" limit:"0..9007199254740992" doc:"Principals to skip; needs limit."`
+	Name   string `query:"name" limit:"1..512" doc:"Where names begin. The key server appends the wildcard; no character of it is one."`
+}
+
+// PrincipalPage is a listing of principals.
+type PrincipalPage struct {
+	Type       string      `json:"type" enum:"password,certificate,ldap,xauth,group"`
+	ClassName  string      `json:"className"`
+	Count      int         `json:"count" doc:"Of this page. There is no total: a further page may exist only where this one came back full."`
+	Principals []Principal `json:"principals"`
+	Page       Page        `json:"page"`
+	Detail     string      `json:"detail"`
+}
+
+// Page says what window of a listing was answered.
+type Page struct {
+	Applied   bool   `json:"applied" doc:"False where no window was asked for."`
+	Limit     int    `json:"limit"`
+	Offset    int    `json:"offset"`
+	Name      string `json:"name" doc:"The prefix as it was sent."`
+	Pattern   string `json:"pattern" doc:"What the key server matched names against."`
+	OrderedBy string `json:"orderedBy,omitzero"`
+}
+
+// LookupPrincipalsRequest names principals.
+type LookupPrincipalsRequest struct {
+	Principals []PrincipalPair `json:"principals" items:"1..500"`
+}
+
+// PrincipalPair names a principal anywhere.
+type PrincipalPair struct {
+	SystemID    SystemID  `json:"systemId" doc:"The key server that owns the principal, and resolves it."`
+	PrincipalID DecimalID `json:"principalId" doc:"In decimal."`
+}
+
+// PrincipalsFound answers a lookup.
+type PrincipalsFound struct {
+	Principals []Principal `json:"principals" doc:"In the order asked; a pair that cannot be resolved is absent."`
+	Requested  int         `json:"requested" doc:"How many pairs were sent."`
+	Detail     string      `json:"detail"`
 }
 
 // CreatePasswordPrincipalRequest asks for a new password principal.
@@ -19,9 +69,72 @@ type CreatePasswordPrincipalRequest struct {
 	RoleIDs  []HexID `json:"roleIds" items:"0..256" doc:"As GET /api/roles lists them."`
 }
 
+// CreateLDAPPrincipalRequest asks for a new ldap principal.
+type CreateLDAPPrincipalRequest struct {
+	Name    string  `json:"name" limit:"1..128" doc:"As the directory knows it."`
+	RoleIDs []HexID `json:"roleIds" items:"0..256" doc:"As GET /api/roles lists them."`
+}
+
+// CreateXAuthPrincipalRequest asks for a new xauth principal, unique by issuer
+// and subject.
+type CreateXAuthPrincipalRequest struct {
+	Name      string   `json:"name" limit:"1..128"`
+	Issuer    string   `json:"issuer" limit:"1..512" doc:"Printable ASCII, compared byte by byte with the iss of a token."`
+	Subject   string   `json:"subject" limit:"1..512" doc:"Printable ASCII, compared byte by byte with the sub of a token."`
+	RoleIDs   []HexID  `json:"roleIds" items:"0..256" doc:"As GET /api/roles lists them."`
+	Audiences []string `json:"audiences,omitzero" items:"0..16" limit:"1..512" doc:"Of these a token must name one; left out or empty, the audience of the service."`
+}
+
+// CreateGroupRequest asks for a new group.
+type CreateGroupRequest struct {
+	Name    string  `json:"name" limit:"1..128"`
+	RoleIDs []HexID `json:"roleIds,omitzero" items:"0..256" doc:"What every member holds too."`
+}
+
 // PrincipalSaved is the verdict on creating a principal.
 type PrincipalSaved struct {
-	Saved     bool       `json:"saved" doc:"Name, type and roles read back."`
+	Saved     bool       `json:"saved" doc:"Everything sent that can be read reads back."`
 	Principal *Principal `json:"principal" doc:"As read back; null where there is none."`
+	Verdict
+}
+
+// PrincipalFlags is a principal's flag word.
+type PrincipalFlags struct {
+	Flags         int64  `json:"flags" doc:"The whole word."`
+	FlagsHex      string `json:"flagsHex" doc:"The whole word, in hexadecimal."`
+	Delegation    bool   `json:"delegation" doc:"Bit 0x400: the principal may be impersonated by a delegated login."`
+	Disabled      bool   `json:"disabled" doc:"The inverse of bit 0x1."`
+	SystemDefined bool   `json:"systemDefined" doc:"Bit 0x2: the key server skips updates of the principal."`
+}
+
+// UpdatePrincipalFlagsRequest names the flags to move. The word itself cannot
+// be sent: it would clear what it does not name.
+type UpdatePrincipalFlagsRequest struct {
+	Delegation *bool `json:"delegation,omitzero"`
+	Disabled   *bool `json:"disabled,omitzero"`
+}
+
+// PrincipalFlagsSaved is the verdict on a change of flags.
+type PrincipalFlagsSaved struct {
+	ID        HexID                       `json:"id"`
+	Requested UpdatePrincipalFlagsRequest `json:"requested" doc:"Only the flags that were named."`
+	Asked     []string                    `json:"asked" doc:"The names of those flags." enum:"delegation,disabled"`
+	Saved     bool                        `json:"saved" doc:"The named flags read back and no other bit moved."`
+	Before    PrincipalFlags              `json:"before"`
+	After     PrincipalFlags              `json:"after" doc:"As read back."`
+	Verdict
+}
+
+// UpdatePrincipalRolesRequest replaces the roles of a principal.
+type UpdatePrincipalRolesRequest struct {
+	RoleIDs []HexID `json:"roleIds" items:"0..256" doc:"The complete new set; empty takes every role away."`
+}
+
+// PrincipalRolesSaved is the verdict on replacing roles.
+type PrincipalRolesSaved struct {
+	ID               HexID     `json:"id"`
+	RequestedRoleIDs []HexID   `json:"requestedRoleIds"`
+	Saved            bool      `json:"saved" doc:"The roles read back as the set that was sent."`
+	Principal        Principal `json:"principal" doc:"As read back."`
 	Verdict
 }

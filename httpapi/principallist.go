@@ -1,0 +1,71 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+func listPrincipals(a *API, ctx context.Context, c call, in schema.PrincipalQuery) (schema.PrincipalPage, error) {
+	f := keyserver.PrincipalFilter{Type: keyserver.PrincipalType(in.Type), Prefix: in.Name}
+	var err error
+	if f.Limit, f.Offset, err = windowOf(in.Limit, in.Offset); err != nil {
+		return schema.PrincipalPage{}, err
+	}
+	page, err := a.Operations.ListPrincipals(ctx, c.by, f)
+	if err != nil {
+		return schema.PrincipalPage{}, err
+	}
+	return schema.PrincipalPage{
+		Type: in.Type, ClassName: f.Type.ClassName(), Count: len(page.Principals), Principals: convert(page.Principals, principalOf),
+		Page: schema.Page{
+			Applied: f.Limit > 0, Limit: f.Limit, Offset: f.Offset,
+			Name: in.Name, Pattern: page.Pattern, OrderedBy: page.OrderedBy,
+		},
+		Detail: windowDetail(len(page.Principals), f.Limit),
+	}, nil
+}
+
+// windowOf reads a window. No limit is no window; an offset into none has no
+// meaning, not even 0.
+func windowOf(limit, offset *int) (l, o int, err error) {
+	if limit == nil {
+		if offset != nil {
+			err = wire.Refuse("offset", "needs limit; send both, or neither")
+		}
+		return 0, 0, err
+	}
+	if offset != nil {
+		o = *offset
+	}
+	return *limit, o, nil
+}
+
+func windowDetail(n, limit int) string {
+	switch {
+	case limit == 0:
+		return "everything that matches, because no window was asked for"
+	case n < limit:
+		return "the last page: it did not come back full"
+	default:
+		return "a full page: ask for the next one to know whether there is more"
+	}
+}
+
+func lookupPrincipals(a *API, ctx context.Context, c call, in schema.LookupPrincipalsRequest) (schema.PrincipalsFound, error) {
+	found, err := a.Operations.LookupPrincipals(ctx, c.by, convert(in.Principals, refOf))
+	if err != nil {
+		return schema.PrincipalsFound{}, err
+	}
+	return schema.PrincipalsFound{
+		Principals: convert(found, principalOf), Requested: len(in.Principals),
+		Detail: fmt.Sprintf("%d of %d pairs were resolved; the others are absent", len(found), len(in.Principals)),
+	}, nil
+}
+
+func refOf(p schema.PrincipalPair) keyserver.PrincipalRef {
+	return keyserver.PrincipalRef{System: keyserver.SystemID(p.SystemID), ID: keyserver.ID(p.PrincipalID)}
+}

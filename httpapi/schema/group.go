@@ -1,0 +1,40 @@
+package schema
+
+// GroupMembersQuery asks for a window of a group's members.
+type GroupMembersQuery struct {
+	Limit  *int `query:"limit" limit:"1..500" doc:"Members in a page. Left out, all are answered, unless there are more than 1024."`
+	Offset *int `query:"offset" limit:"0..9007199254740992" doc:"Members to skip; needs limit."`
+}
+
+// GroupMembers lists the members of a group, by id.
+type GroupMembers struct {
+	GroupID HexID       `json:"groupId"`
+	Count   int         `json:"count" doc:"Of this page. There is no total: a further page may exist only where this one came back full."`
+	Members []Principal `json:"members"`
+	Page    MembersPage `json:"page"`
+	Detail  string      `json:"detail"`
+}
+
+// MembersPage says what window of the members was answered.
+type MembersPage struct {
+	Applied   bool   `json:"applied" doc:"False where no window was asked for."`
+	Limit     int    `json:"limit"`
+	Offset    int    `json:"offset"`
+	OrderedBy string `json:"orderedBy,omitzero"`
+}
+
+// GroupMemberSaved is the verdict on putting a principal into a group.
+type GroupMemberSaved struct {
+	GroupID HexID     `json:"groupId"`
+	Saved   bool      `json:"saved" doc:"The principal reads back as a member."`
+	Member  Principal `json:"member" doc:"As read back."`
+	Verdict
+}
+
+// GroupMemberGone is the verdict on taking a principal out of a group.
+type GroupMemberGone struct {
+	GroupID HexID     `json:"groupId"`
+	Gone    bool      `json:"gone" doc:"The principal reads back as no member."`
+	Member  Principal `json:"member" doc:"As read back."`
+	Verdict
+}

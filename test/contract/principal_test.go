@@ -1,0 +1,606 @@
+package contract
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+const (
+	somePassword = "a password for tests"
+	issuer       = "https://kubernetes.default.svc.cluster.local"
+)
+
+// id of an object that a creation answered.
+func created(t testing.TB, a answer) string { t.Helper(); return a.text(t, "principal", "id") }
+
+func (s *subject) principal(t testing.TB, name string, roles ...keyserver.ID) string {
+	t.Helper()
+	return created(t, s.ok(t, s.admin(t), "POST", "/api/principals/password",
+		object{"name": name, "password": somePassword, "roleIds": hexes(roles...)}))
+}
+
+func (s *subject) group(t testing.TB, name string, roles ...keyserver.ID) string {
+	t.Helper()
+	return created(t, s.ok(t, s.admin(t), "POST", "/api/principals/groups", object{"name": name, "roleIds": hexes(roles...)}))
+}
+
+// self is the id of the principal of a session.
+func (s *subject) self(t testing.TB, session string) string {
+	t.Helper()
+	return s.ok(t, session, "GET", "/api/sessions/current", nil).text(t, "principal", "id")
+}
+
+func hexes(ids ...keyserver.ID) []string {
+	list := []string{}
+	for _, id := range ids {
+		list = append(list, id.Hex())
+	}
+	return list
+}
+
+func decimal(t testing.TB, hex string) string {
+	t.Helper()
+	id, err := keyserver.ParseHexID(hex)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id.Decimal()
+}
+
+// systemDefined is the id of the server's own transport principal.
+func (s *subject) systemDefined(t testing.TB) string {
+	t.Helper()
+	list := s.ok(t, s.admin(t), "GET", "/api/principals?type=certificate&name="+engine.SystemName, nil).list(t, "principals")
+	if len(list) != 1 {
+		t.Fatalf("a fresh server has %d principals named %s", len(list), engine.SystemName)
+	}
+	return list[0]["id"].(string)
+}
+
+const nobody = "00000000deadbeef"
+
+type refusal struct {
+	path   string
+	body   any
+	status int
+	code   string
+	names  string // what the detail must name
+}
+
+func (s *subject) refusals(t *testing.T, session, method string, cases map[string]refusal) {
+	t.Helper()
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := s.refused(t, session, method, tc.path, tc.body, tc.status, tc.code)
+			if detail, _ := a.body["detail"].(string); !strings.Contains(detail, tc.names) {
+				t.Errorf("the detail %q does not name %q", detail, tc.names)
+			}
+		})
+	}
+}
+
+// GET /api/principals: a type, a window, a prefix; the page says what was applied.
+func TestListPrincipals(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin, path := s.admin(t), "/api/principals?type=password"
+		s.refused(t, "", "GET", path, nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+		s.refused(t, s.with(t, keyserver.RoleEncryptor), "GET", path, nil, http.StatusForbidden, "ACCESS_DENIED")
+		s.refusals(t, admin, "GET", map[string]refusal{
+			"NoType":             {"/api/principals", nil, 400, "BAD_REQUEST", "password, certificate, ldap, xauth, group"},
+			"UnknownType":        {"/api/principals?type=user", nil, 400, "BAD_REQUEST", "password, certificate, ldap, xauth, group"},
+			"TypeInOtherCase":    {"/api/principals?type=Password", nil, 400, "BAD_REQUEST", "type"},
+			"LimitZero":          {path + "&limit=0", nil, 400, "BAD_REQUEST", "limit"},
+			"LimitAbove":         {path + "&limit=501", nil, 400, "BAD_REQUEST", "limit"},
+			"OffsetAlone":        {path + "&offset=1", nil, 400, "BAD_REQUEST", "offset"},
+			"OffsetZeroAlone":    {path + "&offset=0", nil, 400, "BAD_REQUEST", "offset"},
+			"OffsetNegative":     {path + "&limit=1&offset=-1", nil, 400, "BAD_REQUEST", "offset"},
+			"EmptyName":          {path + "&name=", nil, 400, "BAD_REQUEST", "name"},
+			"MisspeltParameter":  {path + "&limits=1", nil, 400, "BAD_REQUEST", "limits"},
+			"ParameterSentTwice": {path + "&limit=1&limit=2", nil, 400, "BAD_REQUEST", "limit"},
+		})
+		for _, role := range []keyserver.ID{keyserver.RoleSecurityOfficer, keyserver.RoleAuditor} {
+			s.ok(t, s.with(t, role), "GET", path, nil)
+		}
+
+		for _, name := range []string{"b%1", "b%2", "bx1", "b_1", "b*1", `b\1`, "Bx", "zz", "ü", "bü"} {
+			s.ok(t, admin, "POST", "/api/principals/ldap", object{"name": name, "roleIds": []string{}})
+		}
+		names := func(query string) []string {
+			t.Helper()
+			a := s.ok(t, admin, "GET", "/api/principals?type=ldap"+query, nil)
+			list := []string{}
+			for _, p := range a.list(t, "principals") {
+				list = append(list, p["name"].(string))
+			}
+			if a.body["count"] != float64(len(list)) {
+				t.Errorf("counts %v of %d", a.body["count"], len(list))
+			}
+			return list
+		}
+		for query, want := range map[string][]string{
+			"":                         {"Bx", "b%1", "b%2", "b*1", `b\1`, "b_1", "bx1", "bü", "zz", "ü"}, // ordered by the bytes of the name
+			"&name=b":                  {"b%1", "b%2", "b*1", `b\1`, "b_1", "bx1", "bü"},                  // a prefix, in its own case
+			"&name=b%25":               {"b%1", "b%2"},                                                    // % is literal
+			"&name=b_":                 {"b_1"},                                                           // so is _
+			"&name=b*":                 {"b*1"},                                                           // so is *
+			"&name=b%5C":               {`b\1`},                                                           // and so is the escape
+			"&name=%C3%BC":             {"ü"},
+			"&name=x":                  {},
+			"&limit=500":               {"Bx", "b%1", "b%2", "b*1", `b\1`, "b_1", "bx1", "bü", "zz", "ü"},
+			"&limit=2&offset=1":        {"b%1", "b%2"},
+			"&limit=3&name=b&offset=5": {"bx1", "bü"},
+			"&limit=1&offset=10":       {},
+		} {
+			if got := names(query); !slices.Equal(got, want) {
+				t.Errorf("%q lists %q, want %q", query, got, want)
+			}
+		}
+
+		a := s.ok(t, admin, "GET", "/api/principals?type=ldap&limit=2&offset=1&name=b%25", nil)
+		if a.body["type"] != "ldap" || a.text(t, "className") == "" || a.text(t, "detail") == "" {
+			t.Errorf("%s", a.raw)
+		}
+		page := a.at(t, "page").(object)
+		for member, want := range map[string]any{
+			"applied": true, "limit": 2., "offset": 1., "name": "b%", "pattern": `b\%%`, "orderedBy": "name",
+		} {
+			if page[member] != want {
+				t.Errorf("page.%s is %v, want %v", member, page[member], want)
+			}
+		}
+		if _, total := a.body["total"]; total {
+			t.Error("there is a total")
+		}
+		page = s.ok(t, admin, "GET", "/api/principals?type=ldap&name=b", nil).at(t, "page").(object)
+		if page["applied"] != false || page["pattern"] != "b%" {
+			t.Errorf("a prefix alone is no window: %v", page)
+		}
+	})
+}
+
+// GET /api/principals: above 1,024 objects there is no listing without a
+// window, and pages of any size make up the whole.
+func TestListingAboveThePackageLimit(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin, path := s.admin(t), "/api/principals?type=group"
+		s.groups(t, 0, keyserver.MaxUnwindowed)
+		if a := s.ok(t, admin, "GET", path, nil); a.body["count"] != float64(keyserver.MaxUnwindowed) {
+			t.Fatalf("counts %v", a.body["count"])
+		}
+		s.groups(t, keyserver.MaxUnwindowed, 2)
+		a := s.refused(t, admin, "GET", path, nil, http.StatusBadRequest, "INVALID_ARGUMENT")
+		if !strings.Contains(a.text(t, "detail"), "page") {
+			t.Errorf("the detail does not say to page: %s", a.raw)
+		}
+		s.refused(t, admin, "GET", path+"&name=p", nil, http.StatusBadRequest, "INVALID_ARGUMENT")
+		s.ok(t, admin, "GET", path+"&name=p-00", nil)
+		s.ok(t, admin, "GET", path+"&limit=1", nil)
+
+		whole := s.pages(t, path, 500)
+		if len(whole) != keyserver.MaxUnwindowed+2 || !slices.IsSorted(whole) || len(slices.Compact(slices.Clone(whole))) != len(whole) {
+			t.Fatalf("pages of 500 list %d, sorted: %v", len(whole), slices.IsSorted(whole))
+		}
+		for _, size := range []int{171, 342, 499} { // the first two divide the whole: their last page looks full
+			if got := s.pages(t, path, size); !slices.Equal(got, whole) {
+				t.Errorf("pages of %d list %d principals, want %d", size, len(got), len(whole))
+			}
+		}
+	})
+}
+
+// groups creates n groups whose names sort by their number.
+func (s *subject) groups(t *testing.T, from, n int) []string {
+	t.Helper()
+	ids := make([]string, n)
+	admin := s.admin(t)
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range 8 {
+		wg.Go(func() {
+			for i := range next {
+				a := s.send(t, admin, "POST", "/api/principals/groups", object{"name": fmt.Sprintf("p-%04d", from+i)})
+				if a.status != http.StatusOK {
+					t.Errorf("%s", a.raw)
+					continue
+				}
+				ids[i], _ = a.body["principal"].(object)["id"].(string)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	return ids
+}
+
+// pages reads pages until one does not come back full, and returns the names.
+func (s *subject) pages(t testing.TB, path string, size int) []string {
+	t.Helper()
+	var names []string
+	for {
+		q := url.Values{"limit": {fmt.Sprint(size)}, "offset": {fmt.Sprint(len(names))}}
+		list := s.ok(t, s.admin(t), "GET", path+"&"+q.Encode(), nil).list(t, "principals")
+		for _, p := range list {
+			names = append(names, p["name"].(string))
+		}
+		if len(list) < size {
+			return names
+		}
+	}
+}
+
+// GET /api/principals/{id}: three spellings, of which the path takes one.
+func TestGetPrincipal(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin := s.admin(t)
+		id := s.principal(t, "ann", keyserver.RoleAuditor)
+		s.refused(t, s.with(t, keyserver.RoleEncryptor), "GET", "/api/principals/"+id, nil, http.StatusForbidden, "ACCESS_DENIED")
+		s.refusals(t, admin, "GET", map[string]refusal{
+			"Unknown": {"/api/principals/" + nobody, nil, 404, "NOT_FOUND", nobody},
+			"Zero":    {"/api/principals/0000000000000000", nil, 400, "BAD_REQUEST", "id"},
+			"Decimal": {"/api/principals/" + decimal(t, id), nil, 400, "BAD_REQUEST", "id"},
+		})
+		p := s.ok(t, admin, "GET", "/api/principals/"+strings.ToUpper(id), nil)
+		if p.text(t, "id") != id || p.text(t, "principalId") != decimal(t, id) || p.body["systemId"] != 1. ||
+			p.text(t, "name") != "ann" || p.text(t, "className") == "" || p.body["disabled"] != false {
+			t.Errorf("%s", p.raw)
+		}
+		if roles := p.at(t, "roleIds").([]any); len(roles) != 1 || roles[0] != keyserver.RoleAuditor.Hex() {
+			t.Errorf("%s", p.raw)
+		}
+		if groups := p.at(t, "groupIds").([]any); len(groups) != 0 {
+			t.Errorf("%s", p.raw)
+		}
+	})
+}
+
+// Three spellings of identifiers are not interchangeable: whatever the id, the
+// path takes its hexadecimal spelling alone and a pair its decimal one alone.
+func TestSpellingsOfPrincipalIDs(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin := s.admin(t)
+		rapid.Check(t, func(r *rapid.T) {
+			id := keyserver.IDFromUint64(rapid.Uint64Min(1).Draw(r, "id"))
+			if a := s.send(t, admin, "GET", "/api/principals/"+id.Hex(), nil); a.status != http.StatusNotFound {
+				r.Fatalf("hexadecimal: %s", a.raw)
+			}
+			if len(id.Decimal()) != 16 { // then it may be read as hexadecimal digits
+				if a := s.send(t, admin, "GET", "/api/principals/"+id.Decimal(), nil); a.code() != "BAD_REQUEST" {
+					r.Fatalf("decimal: %s", a.raw)
+				}
+			}
+			if a := s.send(t, admin, "GET", "/api/principals/"+url.PathEscape(id.Base64()), nil); a.code() != "BAD_REQUEST" {
+				r.Fatalf("base64: %s", a.raw)
+			}
+			pair := func(spelling string) object {
+				return object{"principals": []object{{"systemId": 1, "principalId": spelling}}}
+			}
+			if a := s.send(t, admin, "POST", "/api/principals/lookup", pair(id.Decimal())); a.status != http.StatusOK {
+				r.Fatalf("decimal pair: %s", a.raw)
+			}
+			for _, wrong := range []string{id.Hex(), id.Base64()} {
+				if _, err := keyserver.ParseDecimalID(wrong); err == nil {
+					continue // these digits happen to be decimal ones
+				}
+				if a := s.send(t, admin, "POST", "/api/principals/lookup", pair(wrong)); a.code() != "BAD_REQUEST" {
+					r.Fatalf("pair %s: %s", wrong, a.raw)
+				}
+			}
+		})
+	})
+}
+
+// POST /api/principals/password, ldap, xauth, groups: verified creation.
+func TestCreatePrincipals(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin := s.admin(t)
+		auditor := hexes(keyserver.RoleAuditor)
+		good := map[string]object{
+			"password": {"name": "ann", "password": somePassword, "roleIds": auditor},
+			"ldap":     {"name": "ann", "roleIds": auditor},
+			"xauth":    {"name": "ann", "roleIds": auditor, "issuer": issuer, "subject": "system:serviceaccount:shop:web", "audiences": []string{"b", "a", "a"}},
+			"groups":   {"name": "ann", "roleIds": auditor},
+		}
+		for kind, body := range good {
+			path := "/api/principals/" + kind
+			with := func(name string, value any) object {
+				b := object{}
+				for k, v := range body {
+					b[k] = v
+				}
+				b[name] = value
+				return b
+			}
+			s.refused(t, "", "POST", path, body, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+			s.refused(t, s.with(t, keyserver.RoleSecurityOfficer), "POST", path, body, http.StatusForbidden, "ACCESS_DENIED")
+			s.refusals(t, admin, "POST", map[string]refusal{
+				"EmptyName":   {path, with("name", ""), 400, "BAD_REQUEST", "name"},
+				"BlankName":   {path, with("name", "   "), 400, "BAD_REQUEST", "name"},
+				"LongName":    {path, with("name", strings.Repeat("n", 129)), 400, "BAD_REQUEST", "name"},
+				"UnknownRole": {path, with("roleIds", []string{nobody}), 400, "INVALID_ARGUMENT", nobody},
+				"DecimalRole": {path, with("roleIds", []string{"5"}), 400, "BAD_REQUEST", "roleIds"},
+				"AType":       {path, with("type", "certificate"), 400, "BAD_REQUEST", "type"},
+			})
+			a := s.ok(t, admin, "POST", path, body)
+			if a.body["saved"] != true || a.text(t, "principal", "name") != "ann" || a.text(t, "detail") == "" {
+				t.Errorf("%s: %s", kind, a.raw)
+			}
+			if got := s.ok(t, admin, "GET", "/api/principals/"+created(t, a), nil); fmt.Sprint(got.body) != fmt.Sprint(a.at(t, "principal")) {
+				t.Errorf("%s reads back as %s, was answered as %s", kind, got.raw, a.raw)
+			}
+			s.refused(t, admin, "POST", path, body, http.StatusConflict, "ALREADY_EXISTS")
+		}
+
+		xauth := func(name string, value any) object {
+			b := object{"name": "other", "roleIds": []string{}, "issuer": issuer, "subject": "system:serviceaccount:shop:db"}
+			b[name] = value
+			return b
+		}
+		s.refusals(t, admin, "POST", map[string]refusal{
+			"EmptyIssuer":    {"/api/principals/xauth", xauth("issuer", ""), 400, "BAD_REQUEST", "issuer"},
+			"EmptySubject":   {"/api/principals/xauth", xauth("subject", ""), 400, "BAD_REQUEST", "subject"},
+			"SpaceAtEnd":     {"/api/principals/xauth", xauth("subject", "web "), 400, "BAD_REQUEST", "subject"},
+			"NotASCII":       {"/api/principals/xauth", xauth("issuer", "https://ıssuer"), 400, "BAD_REQUEST", "issuer"},
+			"EmptyAudience":  {"/api/principals/xauth", xauth("audiences", []string{""}), 400, "BAD_REQUEST", "audiences"},
+			"ManyAudiences":  {"/api/principals/xauth", xauth("audiences", slices.Repeat([]string{"a"}, 17)), 400, "BAD_REQUEST", "audiences"},
+			"SameIdentity":   {"/api/principals/xauth", xauth("subject", "system:serviceaccount:shop:web"), 409, "ALREADY_EXISTS", "issuer and subject"},
+			"ByNoOtherRoute": {"/api/principals/certificate", object{}, 405, "METHOD_NOT_ALLOWED", ""},
+		})
+		// The same subject of another issuer is somebody else.
+		a := s.ok(t, admin, "POST", "/api/principals/xauth", object{
+			"name": "elsewhere", "roleIds": []string{}, "issuer": "https://other.example", "subject": "system:serviceaccount:shop:web",
+		})
+		if a.text(t, "principal", "issuer") != "https://other.example" || a.text(t, "principal", "subject") != "system:serviceaccount:shop:web" {
+			t.Errorf("%s", a.raw)
+		}
+		list := s.ok(t, admin, "GET", "/api/principals?type=xauth", nil).list(t, "principals")
+		if fmt.Sprint(list[0]["audiences"]) != "[a b]" {
+			t.Errorf("audiences are a set: %v", list[0])
+		}
+		// A group needs no roles.
+		s.ok(t, admin, "POST", "/api/principals/groups", object{"name": "without roles"})
+		// No answer shows a password.
+		if a := s.ok(t, admin, "POST", "/api/principals/password", object{"name": "bob", "password": "hunter2 hunter2", "roleIds": []string{}}); strings.Contains(string(a.raw), "hunter2") {
+			t.Errorf("%s", a.raw)
+		}
+		s.refused(t, admin, "POST", "/api/principals/password", object{"name": "eve", "password": "1234567", "roleIds": []string{}}, 400, "BAD_REQUEST")
+	})
+}
+
+// PUT /api/principals/{id}/flags: read-modify-write of the named bits.
+func TestUpdatePrincipalFlags(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin := s.admin(t)
+		id := s.principal(t, "ann", keyserver.RoleAuditor)
+		path := "/api/principals/" + id + "/flags"
+		off := object{"disabled": true}
+		s.refused(t, s.with(t, keyserver.RoleSecurityOfficer), "PUT", path, off, http.StatusForbidden, "ACCESS_DENIED")
+		s.refusals(t, admin, "PUT", map[string]refusal{
+			"RawFlags":       {path, object{"flags": 1}, 400, "BAD_REQUEST", "flags"},
+			"RawFlagsBeside": {path, object{"flags": 1, "disabled": true}, 400, "BAD_REQUEST", "flags"},
+			"NotBoolean":     {path, object{"disabled": "true"}, 400, "BAD_REQUEST", "disabled"},
+			"ANumber":        {path, object{"delegation": 1}, 400, "BAD_REQUEST", "delegation"},
+			"Null":           {path, object{"delegation": nil}, 400, "BAD_REQUEST", "delegation"},
+			"NeitherFlag":    {path, object{}, 400, "BAD_REQUEST", "delegation"},
+			"NotHex":         {"/api/principals/" + decimal(t, id) + "/flags", off, 400, "BAD_REQUEST", "id"},
+			"SystemDefined":  {"/api/principals/" + s.systemDefined(t) + "/flags", off, 403, "BUILT_IN_PRINCIPAL", ""},
+			"OwnAccount":     {"/api/principals/" + s.self(t, admin) + "/flags", object{"delegation": true}, 403, "OWN_ACCOUNT", ""},
+			"Unknown":        {"/api/principals/" + nobody + "/flags", off, 404, "NOT_FOUND", nobody},
+			"NoFlagWord":     {"/api/principals/" + s.group(t, "team") + "/flags", off, 409, "NO_FLAG_WORD", ""},
+		})
+
+		steps := []struct {
+			body                 object
+			asked                string
+			delegation, disabled bool
+			hex                  string
+		}{
+			{object{"delegation": true}, "[delegation]", true, false, "0x00000401"},
+			{object{"disabled": true}, "[disabled]", true, true, "0x00000400"}, // only that bit moves
+			{object{"delegation": false, "disabled": false}, "[delegation disabled]", false, false, "0x00000001"},
+			{object{"disabled": false}, "[disabled]", false, false, "0x00000001"}, // nothing to move is no failure
+		}
+		before := "0x00000001"
+		for _, step := range steps {
+			a := s.ok(t, admin, "PUT", path, step.body)
+			if a.body["saved"] != true || a.text(t, "id") != id || fmt.Sprint(a.body["requested"]) != fmt.Sprint(map[string]any(step.body)) ||
+				fmt.Sprint(a.body["asked"]) != step.asked || a.text(t, "detail") == "" {
+				t.Errorf("%v: %s", step.body, a.raw)
+			}
+			if _, ok := a.body["code"]; ok {
+				t.Errorf("code is there on success: %s", a.raw)
+			}
+			if a.text(t, "before", "flagsHex") != before || a.text(t, "after", "flagsHex") != step.hex ||
+				a.at(t, "after", "disabled") != step.disabled || a.at(t, "after", "delegation") != step.delegation || a.at(t, "after", "systemDefined") != false {
+				t.Errorf("%v: %s", step.body, a.raw)
+			}
+			before = step.hex
+			if p := s.ok(t, admin, "GET", "/api/principals/"+id, nil); p.body["disabled"] != step.disabled {
+				t.Errorf("%v: %s", step.body, p.raw)
+			}
+		}
+	})
+}
+
+// A principal that is disabled is refused in its live sessions at once, and is
+// back as soon as it is enabled.
+func TestADisabledPrincipalIsRefusedInItsLiveSessions(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin := s.admin(t)
+		id := s.principal(t, "ann", keyserver.RoleAuditor)
+		ann := s.as(t, "ann", somePassword)
+		s.ok(t, ann, "GET", "/api/roles", nil)
+		for range 2 {
+			s.ok(t, admin, "PUT", "/api/principals/"+id+"/flags", object{"disabled": true})
+			s.refused(t, ann, "GET", "/api/roles", nil, http.StatusForbidden, "PRINCIPAL_DISABLED")
+			s.refused(t, "", "POST", "/api/sessions", object{"method": "password", "name": "ann", "password": somePassword},
+				http.StatusUnauthorized, "INVALID_CREDENTIALS")
+			s.ok(t, admin, "PUT", "/api/principals/"+id+"/flags", object{"disabled": false})
+			s.ok(t, ann, "GET", "/api/roles", nil)
+		}
+		rows := s.ok(t, admin, "GET", "/api/audit?reason=principalDisabled", nil).list(t, "entries")
+		if len(rows) == 0 || rows[0]["principalId"] != decimal(t, id) {
+			t.Errorf("the refusals are not in the trail: %v", rows)
+		}
+	})
+}
+
+// PUT /api/principals/{id}/roles: the complete set, in force at once.
+func TestUpdatePrincipalRoles(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin := s.admin(t)
+		id := s.principal(t, "ann", keyserver.RoleAuditor)
+		path := "/api/principals/" + id + "/roles"
+		none := object{"roleIds": []string{}}
+		s.refused(t, s.with(t, keyserver.RoleSecurityOfficer), "PUT", path, none, http.StatusForbidden, "ACCESS_DENIED")
+		s.refusals(t, admin, "PUT", map[string]refusal{
+			"Absent":        {path, object{}, 400, "BAD_REQUEST", "roleIds"},
+			"Null":          {path, object{"roleIds": nil}, 400, "BAD_REQUEST", "roleIds"},
+			"ByName":        {path, object{"roleIds": []string{"Auditor"}}, 400, "BAD_REQUEST", "roleIds"},
+			"UnknownRole":   {path, object{"roleIds": []string{nobody}}, 400, "INVALID_ARGUMENT", nobody},
+			"TooMany":       {path, object{"roleIds": slices.Repeat(hexes(keyserver.RoleAuditor), 257)}, 400, "BAD_REQUEST", "roleIds"},
+			"SystemDefined": {"/api/principals/" + s.systemDefined(t) + "/roles", none, 403, "BUILT_IN_PRINCIPAL", ""},
+			"OwnAccount":    {"/api/principals/" + s.self(t, admin) + "/roles", none, 403, "OWN_ACCOUNT", ""},
+			"Unknown":       {"/api/principals/" + nobody + "/roles", none, 404, "NOT_FOUND", nobody},
+		})
+		ann := s.as(t, "ann", somePassword)
+		s.ok(t, ann, "GET", "/api/roles", nil)
+
+		a := s.ok(t, admin, "PUT", path, object{"roleIds": hexes(keyserver.RoleExchanger, keyserver.RoleEncryptor, keyserver.RoleExchanger)})
+		want := fmt.Sprint(hexes(keyserver.RoleEncryptor, keyserver.RoleExchanger))
+		if a.body["saved"] != true || fmt.Sprint(a.at(t, "principal", "roleIds")) != want || fmt.Sprint(a.body["requestedRoleIds"]) != want {
+			t.Errorf("%s", a.raw)
+		}
+		s.refused(t, ann, "GET", "/api/roles", nil, http.StatusForbidden, "ACCESS_DENIED")
+		s.ok(t, ann, "POST", "/api/keys", object{"algorithm": "HMAC-SHA384"})
+		a = s.ok(t, admin, "PUT", path, none)
+		if roles := a.at(t, "principal", "roleIds").([]any); a.body["saved"] != true || len(roles) != 0 {
+			t.Errorf("%s", a.raw)
+		}
+		s.refused(t, ann, "POST", "/api/keys", object{"algorithm": "HMAC-SHA384"}, http.StatusForbidden, "ACCESS_DENIED")
+	})
+}
+
+// POST /api/principals/lookup: pairs; what cannot be resolved is absent.
+func TestLookupPrincipals(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin, path := s.admin(t), "/api/principals/lookup"
+		ann, team := s.principal(t, "ann"), s.group(t, "team")
+		pair := func(system any, id string) object { return object{"systemId": system, "principalId": id} }
+		pairs := func(p ...object) object { return object{"principals": p} }
+		s.refused(t, s.with(t, keyserver.RoleAuditor), "POST", path, pairs(pair(1, "1")), http.StatusForbidden, "ACCESS_DENIED")
+		s.refusals(t, admin, "POST", map[string]refusal{
+			"Absent":      {path, object{}, 400, "BAD_REQUEST", "principals"},
+			"None":        {path, pairs([]object{}...), 400, "BAD_REQUEST", "principals"},
+			"Many":        {path, pairs(slices.Repeat([]object{pair(1, "1")}, 501)...), 400, "BAD_REQUEST", "principals"},
+			"NoSystem":    {path, pairs(object{"principalId": "1"}), 400, "BAD_REQUEST", "systemId"},
+			"NoPrincipal": {path, pairs(object{"systemId": 1}), 400, "BAD_REQUEST", "principalId"},
+			"TextSystem":  {path, pairs(pair("1", "1")), 400, "BAD_REQUEST", "systemId"},
+			"HexID":       {path, pairs(pair(1, ann)), 400, "BAD_REQUEST", "principalId"},
+			"ZeroID":      {path, pairs(pair(1, "0")), 400, "BAD_REQUEST", "principalId"},
+			"UnknownName": {path, pairs(object{"systemId": 1, "principalId": "1", "name": "x"}), 400, "BAD_REQUEST", "name"},
+		})
+		for _, role := range []keyserver.ID{keyserver.RoleEncryptor, keyserver.RoleSecurityOfficer} {
+			s.ok(t, s.with(t, role), "POST", path, pairs(pair(1, "1")))
+		}
+		a := s.ok(t, admin, "POST", path, pairs(
+			pair(1, decimal(t, team)), pair(77, decimal(t, ann)), pair(1, "99"), pair(1, decimal(t, ann))))
+		found := a.list(t, "principals")
+		if a.body["requested"] != 4. || len(found) != 2 || found[0]["id"] != team || found[1]["id"] != ann || a.text(t, "detail") == "" {
+			t.Errorf("in the order asked, the others absent: %s", a.raw)
+		}
+		if single := s.ok(t, admin, "GET", "/api/principals/"+ann, nil); fmt.Sprint(single.body) != fmt.Sprint(found[1]) {
+			t.Errorf("a lookup shows %v, a read %s", found[1], single.raw)
+		}
+		// One statement looks up 64.
+		var many []object
+		for _, id := range s.groups(t, 0, 65) {
+			many = append(many, pair(1, decimal(t, id)))
+		}
+		if found := s.ok(t, admin, "POST", path, pairs(many...)).list(t, "principals"); len(found) != 65 || found[64]["name"] != "p-0064" {
+			t.Errorf("65 principals are found as %d", len(found))
+		}
+	})
+}
+
+// /api/principals/groups/{gid}/members: membership, and what it gives.
+func TestGroupMembers(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin := s.admin(t)
+		team, other := s.group(t, "team", keyserver.RoleAuditor), s.group(t, "other")
+		id := s.principal(t, "ann")
+		members := "/api/principals/groups/" + team + "/members"
+		path := members + "/" + id
+		s.refused(t, s.with(t, keyserver.RoleAuditor), "PUT", path, nil, http.StatusForbidden, "ACCESS_DENIED")
+		s.refused(t, s.with(t, keyserver.RoleEncryptor), "GET", members, nil, http.StatusForbidden, "ACCESS_DENIED")
+		for _, method := range []string{"PUT", "DELETE"} {
+			s.refusals(t, admin, method, map[string]refusal{
+				"GroupNotHex":   {"/api/principals/groups/team/members/" + id, nil, 400, "BAD_REQUEST", "gid"},
+				"MemberNotHex":  {members + "/" + decimal(t, id), nil, 400, "BAD_REQUEST", "pid"},
+				"Body":          {path, object{"name": "x"}, 400, "BAD_REQUEST", "body"},
+				"UnknownGroup":  {"/api/principals/groups/" + nobody + "/members/" + id, nil, 404, "NOT_FOUND", nobody},
+				"NoGroup":       {"/api/principals/groups/" + id + "/members/" + id, nil, 404, "NOT_FOUND", id},
+				"UnknownMember": {members + "/" + nobody, nil, 404, "NOT_FOUND", nobody},
+				"SystemDefined": {members + "/" + s.systemDefined(t), nil, 403, "BUILT_IN_PRINCIPAL", ""},
+				"OwnAccount":    {members + "/" + s.self(t, admin), nil, 403, "OWN_ACCOUNT", ""},
+			})
+		}
+		s.refusals(t, admin, "PUT", map[string]refusal{
+			"GroupInGroup": {members + "/" + other, nil, 400, "BAD_REQUEST", "pid"},
+			"GroupInSelf":  {members + "/" + team, nil, 400, "BAD_REQUEST", "pid"},
+		})
+		s.refusals(t, admin, "DELETE", map[string]refusal{"NoMember": {path, nil, 404, "NOT_FOUND", "member"}})
+		s.refusals(t, admin, "GET", map[string]refusal{
+			"NoGroup":     {"/api/principals/groups/" + id + "/members", nil, 404, "NOT_FOUND", id},
+			"LimitAbove":  {members + "?limit=501", nil, 400, "BAD_REQUEST", "limit"},
+			"OffsetAlone": {members + "?offset=1", nil, 400, "BAD_REQUEST", "offset"},
+		})
+		if a := s.ok(t, s.with(t, keyserver.RoleAuditor), "GET", members, nil); a.body["count"] != 0. || len(a.list(t, "members")) != 0 {
+			t.Errorf("%s", a.raw)
+		}
+
+		ann := s.as(t, "ann", somePassword)
+		s.refused(t, ann, "GET", "/api/roles", nil, http.StatusForbidden, "ACCESS_DENIED")
+		for range 2 { // once in it, a member stays
+			a := s.ok(t, admin, "PUT", path, nil)
+			if a.body["saved"] != true || a.text(t, "groupId") != team || fmt.Sprint(a.at(t, "member", "groupIds")) != "["+team+"]" {
+				t.Errorf("%s", a.raw)
+			}
+		}
+		s.ok(t, ann, "GET", "/api/roles", nil) // the role came with the group
+		a := s.ok(t, admin, "GET", members+"?limit=1", nil)
+		if list := a.list(t, "members"); len(list) != 1 || list[0]["id"] != id || a.at(t, "page", "applied") != true || a.text(t, "page", "orderedBy") != "id" {
+			t.Errorf("%s", a.raw)
+		}
+		a = s.ok(t, admin, "DELETE", path, nil)
+		if a.body["gone"] != true || len(a.at(t, "member", "groupIds").([]any)) != 0 {
+			t.Errorf("%s", a.raw)
+		}
+		s.refused(t, ann, "GET", "/api/roles", nil, http.StatusForbidden, "ACCESS_DENIED")
+	})
+}
+
+// On a split deployment the Administrator keeps the work on principals, and
+// the Security Officer looks on.
+func TestPrincipalDutiesOnASplitDeployment(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		officer := s.with(t, keyserver.RoleSecurityOfficer)
+		id := s.principal(t, "ann")
+		s.ok(t, s.admin(t), "PUT", "/api/principals/"+id+"/flags", object{"delegation": true})
+		s.ok(t, officer, "GET", "/api/principals?type=password", nil)
+		s.ok(t, officer, "POST", "/api/principals/lookup", object{"principals": []object{{"systemId": 1, "principalId": decimal(t, id)}}})
+		s.refused(t, officer, "PUT", "/api/principals/"+id+"/flags", object{"delegation": false}, http.StatusForbidden, "ACCESS_DENIED")
+	}, split)
+}
