@@ -31,7 +31,7 @@ type Auditor interface {
 	Write(ctx context.Context, entry keyserver.AuditEntry) error
 }
 
-// Config is what an engine needs. Every field is required.
+// Config is what an engine needs. Every field but Settings is required.
 type Config struct {
 	Store     *sqlstore.Store
 	Custodian *custody.Custodian
@@ -43,6 +43,9 @@ type Config struct {
 	Clock     func() time.Time
 	Random    io.Reader
 	Logger    *slog.Logger
+	// Settings is the configuration that the service reads, secrets included;
+	// it may be empty.
+	Settings keyserver.ConfigNode
 }
 
 // Engine is one key server. It is safe for concurrent use.
@@ -91,7 +94,9 @@ func (e *Engine) changed(changes []keyserver.Change) {
 		if c.Kind == keyserver.ChangeRole {
 			e.roles.drop(c.ID)
 		}
-		if c.Kind == keyserver.ChangeKey {
+		if c.Kind == keyserver.ChangeKey && c.ID.IsZero() { // more keys than are named
+			e.keys.dropAll()
+		} else if c.Kind == keyserver.ChangeKey {
 			e.keys.drop(c.ID)
 		}
 		if c.Kind == keyserver.ChangeCertificate {

@@ -168,7 +168,7 @@ func (e *Engine) refuseOwnAddress(ctx context.Context, name string) error {
 func leadsTo(found, own []netip.Addr) bool {
 	plain := func(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 	return slices.ContainsFunc(found, func(a netip.Addr) bool {
-		return a.IsUnspecified() || slices.ContainsFunc(own, func(o netip.Addr) bool { return plain(o) == plain(a) })
+		return plain(a).IsUnspecified() || slices.ContainsFunc(own, func(o netip.Addr) bool { return plain(o) == plain(a) })
 	})
 }
 

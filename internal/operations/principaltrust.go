@@ -49,7 +49,9 @@ func (s *Service) CreatePrincipalTrust(ctx context.Context, by keyserver.Caller,
 	}
 	pair := keyserver.PrincipalTrustFilter{Principal: &t.Principal, Server: &t.Server, Limit: 1}
 	return verifiedWrite[[]keyserver.PrincipalTrust, PrincipalTrustSaved]{
-		read: func(ctx context.Context) ([]keyserver.PrincipalTrust, error) { return s.ks.PrincipalTrusts(ctx, by, pair) },
+		read: func(ctx context.Context) ([]keyserver.PrincipalTrust, error) {
+			return s.ks.PrincipalTrusts(ctx, by, pair)
+		},
 		refuse: func(before []keyserver.PrincipalTrust) error {
 			if len(before) > 0 {
 				return fault.New(fault.AlreadyExists, "the principal has a principal trust for that peer, %s; change its flag instead", before[0].ID)

@@ -150,7 +150,7 @@ func judgeAddedPeer(n keyserver.NewTrustedServer, leaf []byte, told keyserver.Tr
 		r.Detail = "the system id reads back with another certificate"
 	default:
 		r.Saved, r.Detail = true, "the system id reads back with all that was sent"
-		r.ACLSideEffect = fmt.Sprintf("%s purged for the system id %d earlier: %s", rows(told.Resurrected, "ACL row"), r.System, "in force again")
+		r.ACLSideEffect = fmt.Sprintf("put back in force: %s purged when the system id %d was removed", rows(told.Resurrected, "ACL row"), r.System)
 		return r, nil
 	}
 	return r, fault.New(fault.NotPersisted, "%s", r.Detail)
@@ -183,9 +183,9 @@ func judgeRemovedPeer(system keyserver.SystemID, told keyserver.TrustedServerRem
 		return r, fault.New(fault.NotRemoved, "%s", r.Detail)
 	}
 	r.Removed, r.Orphans, r.Detail = &system, told.Orphans, "a fresh list no longer has the peer"
-	r.ACLSideEffect = fmt.Sprintf("%s for principals of the system id %d purged; registering the peer again puts them back",
+	r.ACLSideEffect = fmt.Sprintf("purged: %s for principals of the system id %d; registering the peer again puts them back",
 		rows(told.Purged, "ACL row"), system)
-	r.PrincipalTrustSideEffect = fmt.Sprintf("%s left that name the system id %d; remove them with DELETE /api/principal-trusts/{id}",
+	r.PrincipalTrustSideEffect = fmt.Sprintf("left behind: %s for the system id %d; remove them with DELETE /api/principal-trusts/{id}",
 		rows(told.OrphanCount, "principal trust"), system)
 	if n := len(told.Orphans); n < told.OrphanCount {
 		r.PrincipalTrustSideEffect += fmt.Sprintf("; the first %d are listed", n)

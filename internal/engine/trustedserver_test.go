@@ -1,0 +1,269 @@
+package engine_test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+const peerSystem = 7
+
+// peerOf is a peer whose certificate the CA issued.
+func peerOf(t *testing.T, f *enginetest.Fixture, ca pki.Identity, subject string) keyserver.NewTrustedServer {
+	t.Helper()
+	leaf := must(ca.IssueServer(subject, nil, nil, f.Clock.Now(), rand.Reader))(t)
+	chain := must(pki.EncodeChain(leaf.Certificate, ca.Certificate))(t)
+	f.Hosts["peer.example"] = "192.0.2.7 2001:db8::7"
+	return keyserver.NewTrustedServer{
+		Blob:         keyserver.TrustBlob{System: peerSystem, ServerName: "peer.example", Port: 9443, Chain: chain},
+		FriendlyName: "the other one",
+	}
+}
+
+// trustedPeer is a peer whose CA is trusted.
+func trustedPeer(t *testing.T, f *enginetest.Fixture) keyserver.NewTrustedServer {
+	t.Helper()
+	ca := must(pki.NewCA("CA of the peer", f.Clock.Now(), rand.Reader))(t)
+	must(f.AddTrustedCA(ctx, f.Admin, ca.Certificate.Raw))(t)
+	return peerOf(t, f, ca, "peer")
+}
+
+func TestPeerIsRefused(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		good := trustedPeer(t, f)
+		named := func(name string) keyserver.NewTrustedServer {
+			n := good
+			n.Blob.ServerName = name
+			return n
+		}
+		f.Hosts["two-addresses"] = "192.0.2.7 2001:db8::1"
+		f.Hosts["mapped"] = "::ffff:192.0.2.1"
+		f.Hosts["zoned"] = "::1%lo"
+		f.Hosts["no-address"] = ""
+		own, broken := good, good
+		own.Blob.System, broken.Blob.Chain = f.Prepared.System, []byte{0x30, 0}
+		nameless := must(pki.NewCA("nameless", f.Clock.Now(), rand.Reader))(t)
+		auditor := f.Add(t, keyserver.PasswordPrincipal, "auditor", []keyserver.ID{keyserver.RoleAuditor}, nil)
+		cases := map[string]struct {
+			by     keyserver.Caller
+			peer   keyserver.NewTrustedServer
+			code   fault.Code
+			reason fault.Reason
+			says   string
+		}{
+			"OtherDuty":    {auditor, good, fault.AccessDenied, fault.ReasonRoleDenied, "Add Trusted Server"},
+			"OwnSystem":    {f.Admin, own, fault.InvalidArgument, fault.ReasonInvalidArgument, "own"},
+			"OwnAddress":   {f.Admin, named("192.0.2.1"), fault.InvalidArgument, fault.ReasonInvalidArgument, "address of this key server"},
+			"OneOfTwo":     {f.Admin, named("two-addresses"), fault.InvalidArgument, fault.ReasonInvalidArgument, "address of this key server"},
+			"Mapped":       {f.Admin, named("mapped"), fault.InvalidArgument, fault.ReasonInvalidArgument, "address of this key server"},
+			"Zoned":        {f.Admin, named("zoned"), fault.InvalidArgument, fault.ReasonInvalidArgument, "address of this key server"},
+			"Unspecified":  {f.Admin, named("::"), fault.InvalidArgument, fault.ReasonInvalidArgument, "address of this key server"},
+			"Unspecified4": {f.Admin, named("::ffff:0.0.0.0"), fault.InvalidArgument, fault.ReasonInvalidArgument, "address of this key server"},
+			"Unknown":      {f.Admin, named("nobody"), fault.InvalidArgument, fault.ReasonInvalidArgument, "the peer's server name cannot be resolved"},
+			"NoAddress":    {f.Admin, named("no-address"), fault.InvalidArgument, fault.ReasonInvalidArgument, "the peer's server name cannot be resolved"},
+			"BrokenChain":  {f.Admin, broken, fault.InvalidArgument, fault.ReasonInvalidArgument, "PKCS#7"},
+			"NoSubject":    {f.Admin, peerOf(t, f, nameless, ""), fault.InvalidArgument, fault.ReasonInvalidArgument, "subject"},
+			"UntrustedCA":  {f.Admin, peerOf(t, f, nameless, "peer"), fault.InvalidArgument, fault.ReasonInvalidArgument, "not trusted"},
+			"OwnCA":        {f.Admin, peerOf(t, f, f.Prepared.CA, "peer"), fault.InvalidArgument, fault.ReasonInvalidArgument, "not trusted"},
+			"TakenSubject": {f.Admin, taken(t, f), fault.AlreadyExists, fault.ReasonInvalidArgument, "/CN=taken"},
+		}
+		for name, tc := range cases {
+			t.Run(name, func(t *testing.T) {
+				_, err := f.AddTrustedServer(ctx, tc.by, tc.peer)
+				refused(t, f, err, tc.code, tc.reason)
+				if !strings.Contains(err.Error(), tc.says) {
+					t.Errorf("%q does not say %q", err, tc.says)
+				}
+			})
+		}
+		if list := must(f.Store.TrustedServers(ctx))(t); len(list) != 0 {
+			t.Errorf("a refused peer is registered: %+v", list)
+		}
+		must(f.AddTrustedServer(ctx, f.Admin, good))(t)
+		_, err := f.AddTrustedServer(ctx, f.Admin, good)
+		refused(t, f, err, fault.AlreadyExists, fault.ReasonInvalidArgument)
+		f.Clock.Advance(398 * 24 * time.Hour)
+		must(f.RemoveTrustedServer(ctx, f.Admin, peerSystem))(t)
+		_, err = f.AddTrustedServer(ctx, f.Admin, good)
+		refused(t, f, err, fault.InvalidArgument, fault.ReasonInvalidArgument)
+	})
+}
+
+// taken is a peer named like an enrolled principal.
+func taken(t *testing.T, f *enginetest.Fixture) keyserver.NewTrustedServer {
+	t.Helper()
+	f.Add(t, keyserver.CertificatePrincipal, "/CN=taken", nil, nil)
+	ca := must(pki.NewCA("another CA", f.Clock.Now(), rand.Reader))(t)
+	must(f.AddTrustedCA(ctx, f.Admin, ca.Certificate.Raw))(t)
+	return peerOf(t, f, ca, "taken")
+}
+
+// hanging is a resolver that never answers by itself.
+type hanging struct{}
+
+func (hanging) LookupNetIP(ctx context.Context, _, _ string) ([]netip.Addr, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// However a name fails to resolve, the words are the same, and no wait is
+// without end.
+func TestResolutionFailsInTheSameWords(t *testing.T) {
+	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
+	peer := trustedPeer(t, f)
+	peer.Blob.ServerName = "nobody"
+	_, unknown := f.AddTrustedServer(ctx, f.Admin, peer)
+	f.Engine.Self.Resolver = hanging{}
+	_, late := f.AddTrustedServer(ctx, f.Admin, peer)
+	if unknown == nil || late == nil || unknown.Error() != late.Error() {
+		t.Errorf("an unknown name reads %v, a hanging resolver %v", unknown, late)
+	}
+	gone, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer cancel()
+	if _, err := f.AddTrustedServer(gone, f.Admin, peer); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a caller that went away: %v", err)
+	}
+	f.Engine.Self.Resolver = f.Hosts
+	f.Engine.Self.Addresses = func() ([]netip.Addr, error) { return nil, errors.New("no interfaces") }
+	peer.Blob.ServerName = "peer.example"
+	if _, err := f.AddTrustedServer(ctx, f.Admin, peer); fault.CodeOf(err) != fault.OpFailed {
+		t.Errorf("not knowing the own addresses: %v", err)
+	}
+}
+
+// Rights of a peer's principals come and go with its registration, in the key
+// cache as well.
+func TestPurgeReachesTheCache(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		link := mint(t, f, f.Admin, nil)
+		foreign := keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(50)}
+		grant := keyserver.ACLChange{Principal: foreign, Rights: keyserver.MandatoryGroup, MaxUsage: keyserver.NoUsageLimit}
+		refused(t, f, f.GrantACL(ctx, f.Admin, link, grant), fault.NotFound, fault.ReasonObjectNotFound)
+
+		peer := trustedPeer(t, f)
+		must(f.AddTrustedServer(ctx, f.Admin, peer))(t)
+		use := func() error { _, err := f.HMAC(ctx, f.Admin, link, text("m")); return err }
+		if err := use(); err != nil {
+			t.Fatal(err)
+		}
+		// An entry that demands membership of a foreign group shuts everybody out.
+		if err := f.GrantACL(ctx, f.Admin, link, grant); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, f, use(), fault.ACLDenied, fault.ReasonACLDenied)
+		removed := must(f.RemoveTrustedServer(ctx, f.Admin, peerSystem))(t)
+		if removed.Purged != 1 {
+			t.Errorf("purged %d", removed.Purged)
+		}
+		if err := use(); err != nil {
+			t.Errorf("the purge is not seen: %v", err)
+		}
+		if added := must(f.AddTrustedServer(ctx, f.Admin, peer))(t); added.Resurrected != 1 {
+			t.Errorf("resurrected %d", added.Resurrected)
+		}
+		refused(t, f, use(), fault.ACLDenied, fault.ReasonACLDenied)
+	})
+}
+
+// More keys than the feed names are forgotten all the same.
+func TestPurgeOfManyKeysReachesTheCache(t *testing.T) {
+	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
+	link := mint(t, f, f.Admin, nil)
+	must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
+	foreign := keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(50)}
+	err := f.GrantACL(ctx, f.Admin, link, keyserver.ACLChange{Principal: foreign, Rights: keyserver.HostMatrix, MaxUsage: keyserver.NoUsageLimit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		for n := uint64(1); n <= 1001; n++ {
+			id := keyserver.IDFromUint64(n)
+			entry := keyserver.ACLEntry{ID: id, Principal: foreign, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit}
+			if err := tx.InsertKey(ctx, sqlstore.KeyRecord{ID: id, Algorithm: keyserver.HMACSHA384, ACL: id}, entry); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.HMAC(ctx, f.Admin, link, text("m"))
+	refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+	must(f.RemoveTrustedServer(ctx, f.Admin, peerSystem))(t)
+	if _, err := f.HMAC(ctx, f.Admin, link, text("m")); err != nil {
+		t.Errorf("the purge is not seen: %v", err)
+	}
+}
+
+func TestOrphansAreBounded(t *testing.T) {
+	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
+	must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
+	const rows = keyserver.MaxUnwindowed + 1
+	err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		for n := uint64(1); n <= rows; n++ {
+			id := keyserver.IDFromUint64(n)
+			if err := tx.InsertPrincipalTrust(ctx, keyserver.PrincipalTrust{ID: id, Principal: id, Server: peerSystem, Flag: keyserver.Expose}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.PrincipalTrusts(ctx, f.Admin, keyserver.PrincipalTrustFilter{})
+	refused(t, f, err, fault.InvalidArgument, fault.ReasonLimit)
+	last := must(f.PrincipalTrusts(ctx, f.Admin, keyserver.PrincipalTrustFilter{Limit: 500, Offset: 1000}))(t)
+	if len(last) != rows-1000 {
+		t.Errorf("the last page has %d rows", len(last))
+	}
+	removed := must(f.RemoveTrustedServer(ctx, f.Admin, peerSystem))(t)
+	if len(removed.Orphans) != keyserver.MaxUnwindowed || removed.OrphanCount != rows {
+		t.Errorf("%d of %d orphans are told", len(removed.Orphans), removed.OrphanCount)
+	}
+}
+
+func TestTrustInfo(t *testing.T) {
+	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
+	auditor := f.Add(t, keyserver.PasswordPrincipal, "auditor", []keyserver.ID{keyserver.RoleAuditor}, nil)
+	_, err := f.TrustInfo(ctx, auditor)
+	refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied)
+	info := must(f.TrustInfo(ctx, f.Admin))(t)
+	chain := must(pki.ParseChain(info.Chain))(t)
+	if !chain.Leaf.Equal(f.Prepared.Server.Certificate) || !slices.ContainsFunc(chain.Intermediates, f.Prepared.CA.Certificate.Equal) {
+		t.Error("the chain is not that of the server and the internal CA")
+	}
+	if err := chain.Verify([]*x509.Certificate{f.Prepared.CA.Certificate}, f.Clock.Now()); err != nil {
+		t.Error(err)
+	}
+	b, ok := info.Blob()
+	want := keyserver.TrustBlob{System: f.Prepared.System, ServerName: enginetest.ServerName, Port: enginetest.ExternalPort, Chain: info.Chain}
+	if !ok || !cmp.Equal(b, want) {
+		t.Errorf("%v: %s", ok, cmp.Diff(want, b))
+	}
+	for reason, change := range map[string]func(*keyserver.TrustInfo){
+		"no listener":  func(i *keyserver.TrustInfo) { i.Port = 0 },
+		"no host name": func(i *keyserver.TrustInfo) { i.ServerName = "my key server" },
+	} {
+		without := info
+		change(&without)
+		if b, ok := without.Blob(); ok {
+			t.Errorf("%s, and yet a blob: %v", reason, b)
+		}
+	}
+}

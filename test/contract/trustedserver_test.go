@@ -1,0 +1,505 @@
+package contract
+
+import (
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+)
+
+// otherSystem is the system id of the peer that these tests register. Its
+// server name is an address for documentation (RFC 5737), which nobody has.
+const (
+	otherSystem = 7
+	otherName   = "192.0.2.7"
+)
+
+// peerCA issues the certificates of peers.
+func peerCA(t testing.TB, name string) pki.Identity {
+	t.Helper()
+	ca, err := pki.NewCA(name, time.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+// chainOf is the PKCS#7 chain of a new server certificate and its CA, in base64.
+func chainOf(t testing.TB, ca pki.Identity, subject string) string {
+	t.Helper()
+	leaf, err := ca.IssueServer(subject, []string{"peer.example"}, nil, time.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return encoded(t, leaf.Certificate, ca.Certificate)
+}
+
+func encoded(t testing.TB, certs ...*x509.Certificate) string {
+	t.Helper()
+	der, err := pki.EncodeChain(certs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return base64.StdEncoding.EncodeToString(der)
+}
+
+func blob(system any, name string, port any, chain string) string {
+	return fmt.Sprintf("%v\t%s\t%v\t%s", system, name, port, chain)
+}
+
+func peerRequest(trustBlob string) object {
+	return object{"trustBlob": trustBlob, "friendlyName": "the other one", "description": "for tests"}
+}
+
+// trustCA makes the server trust a CA.
+func (s *subject) trustCA(t testing.TB, session string, ca pki.Identity) {
+	t.Helper()
+	s.ok(t, session, "POST", "/api/trusted-cas", object{"certificate": base64.StdEncoding.EncodeToString(ca.Certificate.Raw)})
+}
+
+// registerPeer registers the other system, whose CA becomes trusted, and
+// returns its trust blob.
+func (s *subject) registerPeer(t testing.TB, session string) string {
+	t.Helper()
+	ca := peerCA(t, "CA of the other system")
+	s.trustCA(t, session, ca)
+	b := blob(otherSystem, otherName, 9443, chainOf(t, ca, "other"))
+	s.ok(t, session, "POST", "/api/trusted-servers", peerRequest(b))
+	return b
+}
+
+func peerPath(system int) string { return "/api/trusted-servers/" + strconv.Itoa(system) }
+
+// GET /api/trusted-servers: every peer, or those of one server name.
+func TestListTrustedServers(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		const path = "/api/trusted-servers"
+		admin := s.admin(t)
+		s.refused(t, "", "GET", path, nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+		s.refused(t, s.with(t, keyserver.RoleEncryptor), "GET", path, nil, http.StatusForbidden, "ACCESS_DENIED")
+		s.refused(t, admin, "GET", path+"?name=", nil, http.StatusBadRequest, "BAD_REQUEST")
+		s.refused(t, admin, "GET", path+"?friendlyName=x", nil, http.StatusBadRequest, "BAD_REQUEST")
+		s.refused(t, admin, "GET", path+"?name=nobody", nil, http.StatusNotFound, "NOT_FOUND")
+
+		if a := s.ok(t, admin, "GET", path, nil); len(a.list(t, "trustedServers")) != 0 || a.body["matchedOn"] != nil {
+			t.Errorf("first run: %s", a.raw)
+		}
+		s.registerPeer(t, admin)
+		for _, session := range []string{admin, s.with(t, keyserver.RoleSecurityOfficer), s.with(t, keyserver.RoleAuditor)} {
+			if list := s.ok(t, session, "GET", path, nil).list(t, "trustedServers"); len(list) != 1 {
+				t.Errorf("one peer is registered, listed: %v", list)
+			}
+		}
+		found := s.ok(t, admin, "GET", path+"?name="+otherName, nil)
+		if len(found.list(t, "trustedServers")) != 1 || found.text(t, "matchedOn") != "serverName" {
+			t.Errorf("by name: %s", found.raw)
+		}
+		s.refused(t, admin, "GET", path+"?name="+otherName[:5], nil, http.StatusNotFound, "NOT_FOUND")
+		s.refused(t, admin, "GET", path+"?name=the+other+one", nil, http.StatusNotFound, "NOT_FOUND")
+	})
+}
+
+// POST /api/trusted-servers: what the service refuses before anything is sent,
+// and what the key server refuses.
+func TestRegisterPeerRefusals(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		const path = "/api/trusted-servers"
+		admin := s.admin(t)
+		trusted, stranger := peerCA(t, "trusted CA"), peerCA(t, "CA of strangers")
+		s.trustCA(t, admin, trusted)
+		chain := chainOf(t, trusted, "other")
+		good := blob(otherSystem, otherName, 9443, chain)
+		leaf, err := trusted.IssueServer("second", nil, nil, time.Now(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old, err := trusted.IssueServer("old", nil, nil, time.Now().Add(-2*365*24*time.Hour), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		without := func(field string) object {
+			o := peerRequest(good)
+			delete(o, field)
+			return o
+		}
+		cases := map[string]struct {
+			body  any
+			code  string
+			names string // what the detail must name
+		}{
+			"NoBlob":            {without("trustBlob"), "BAD_REQUEST", "trustBlob"},
+			"NoFriendlyName":    {without("friendlyName"), "BAD_REQUEST", "friendlyName"},
+			"NoDescription":     {without("description"), "BAD_REQUEST", "description"},
+			"EmptyFriendlyName": {object{"trustBlob": good, "friendlyName": "", "description": ""}, "BAD_REQUEST", "friendlyName"},
+			"BlankFriendlyName": {object{"trustBlob": good, "friendlyName": "  ", "description": ""}, "BAD_REQUEST", "friendlyName"},
+			"EmptyBlob":         {peerRequest(""), "BAD_REQUEST", "four fields"},
+			"ThreeFields":       {peerRequest(strings.Join(strings.Split(good, "\t")[:3], "\t")), "BAD_REQUEST", "four fields"},
+			"FiveFields":        {peerRequest(good + "\tmore"), "BAD_REQUEST", "four fields"},
+			"Spaces":            {peerRequest(strings.ReplaceAll(good, "\t", " ")), "BAD_REQUEST", "four fields"},
+			"LineEnd":           {peerRequest(good + "\n"), "BAD_REQUEST", "fourth field"},
+			"HexSystemID":       {peerRequest(blob("0000000000000007", otherName, 9443, chain)), "BAD_REQUEST", "system id"},
+			"SystemIDTooLarge":  {peerRequest(blob(4294967296, otherName, 9443, chain)), "BAD_REQUEST", "system id"},
+			"NoServerName":      {peerRequest(blob(otherSystem, "", 9443, chain)), "BAD_REQUEST", "server name"},
+			"ServerNameAsURL":   {peerRequest(blob(otherSystem, "https://peer", 9443, chain)), "BAD_REQUEST", "server name"},
+			"PortZero":          {peerRequest(blob(otherSystem, otherName, 0, chain)), "BAD_REQUEST", "port"},
+			"PortTooLarge":      {peerRequest(blob(otherSystem, otherName, 65536, chain)), "BAD_REQUEST", "port"},
+			"NotCanonical":      {peerRequest(blob(otherSystem, otherName, 9443, strings.TrimRight(chain, "=")+"\r\n")), "BAD_REQUEST", "base64"},
+			"NoPKCS7":           {peerRequest(blob(otherSystem, otherName, 9443, "MAA=")), "BAD_REQUEST", "PKCS#7"},
+			"ACertificate":      {peerRequest(blob(otherSystem, otherName, 9443, base64.StdEncoding.EncodeToString(leaf.Certificate.Raw))), "BAD_REQUEST", "PKCS#7"},
+			"TrailingBytes":     {peerRequest(blob(otherSystem, otherName, 9443, appended(t, chain))), "BAD_REQUEST", "DER"},
+			"NoLeaf":            {peerRequest(blob(otherSystem, otherName, 9443, encoded(t, trusted.Certificate))), "BAD_REQUEST", "no server certificate"},
+			"TwoLeaves":         {peerRequest(blob(otherSystem, otherName, 9443, encoded(t, leaf.Certificate, old.Certificate))), "BAD_REQUEST", "more than one"},
+
+			"UntrustedCA":   {peerRequest(blob(otherSystem, otherName, 9443, chainOf(t, stranger, "other"))), "INVALID_ARGUMENT", "not trusted"},
+			"Expired":       {peerRequest(blob(otherSystem, otherName, 9443, encoded(t, old.Certificate))), "INVALID_ARGUMENT", "valid"},
+			"OwnSystemID":   {peerRequest(blob(s.SystemID(), otherName, 9443, chain)), "INVALID_ARGUMENT", "own"},
+			"OwnAddress":    {peerRequest(blob(otherSystem, "127.0.0.1", 9443, chain)), "INVALID_ARGUMENT", "address of this key server"},
+			"OwnAddressV6":  {peerRequest(blob(otherSystem, "::ffff:127.0.0.1", 9443, chain)), "INVALID_ARGUMENT", "address of this key server"},
+			"OwnName":       {peerRequest(blob(otherSystem, "localhost", 9443, chain)), "INVALID_ARGUMENT", "address of this key server"},
+			"AnyAddress":    {peerRequest(blob(otherSystem, "0.0.0.0", 9443, chain)), "INVALID_ARGUMENT", "address of this key server"},
+			"Unresolvable":  {peerRequest(blob(otherSystem, "nobody.invalid", 9443, chain)), "INVALID_ARGUMENT", "cannot be resolved"},
+			"NoSuchAddress": {peerRequest(blob(otherSystem, "999.0.2.7", 9443, chain)), "INVALID_ARGUMENT", "cannot be resolved"},
+		}
+		details := map[string]string{}
+		for name, tc := range cases {
+			t.Run(name, func(t *testing.T) {
+				a := s.refused(t, admin, "POST", path, tc.body, http.StatusBadRequest, tc.code)
+				details[name], _ = a.body["detail"].(string)
+				if !strings.Contains(details[name], tc.names) {
+					t.Errorf("the detail %q does not name %q", details[name], tc.names)
+				}
+			})
+		}
+		if details["Unresolvable"] != details["NoSuchAddress"] {
+			t.Errorf("two failures to resolve read %q and %q", details["Unresolvable"], details["NoSuchAddress"])
+		}
+		s.refused(t, s.with(t, keyserver.RoleAuditor), "POST", path, peerRequest(good), http.StatusForbidden, "ACCESS_DENIED")
+		if list := s.ok(t, admin, "GET", path, nil).list(t, "trustedServers"); len(list) != 0 {
+			t.Errorf("a refused peer is registered: %v", list)
+		}
+
+		s.ok(t, admin, "POST", path, peerRequest(good))
+		s.refused(t, admin, "POST", path, peerRequest(good), http.StatusConflict, "ALREADY_EXISTS")
+		s.refused(t, admin, "POST", path, peerRequest(blob(8, otherName, 9443, chain)), http.StatusConflict, "ALREADY_EXISTS") // the transport principal's name
+	})
+}
+
+func appended(t testing.TB, chain string) string {
+	t.Helper()
+	der, err := base64.StdEncoding.DecodeString(chain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return base64.StdEncoding.EncodeToString(append(der, 5, 0))
+}
+
+// POST /api/trusted-servers: the answer, and the peer's fields.
+func TestRegisterPeer(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin := s.admin(t)
+		ca := peerCA(t, "CA of the other system")
+		s.trustCA(t, admin, ca)
+		a := s.ok(t, admin, "POST", "/api/trusted-servers", peerRequest(blob(otherSystem, otherName, 9443, chainOf(t, ca, "other"))))
+		if a.body["saved"] != true || a.body["systemId"] != float64(otherSystem) || a.text(t, "aclSideEffect") == "" || a.body["code"] != nil {
+			t.Errorf("registered: %s", a.raw)
+		}
+		list := a.list(t, "trustedServers")
+		if len(list) != 1 {
+			t.Fatalf("listed: %s", a.raw)
+		}
+		p := list[0]
+		fields := object{
+			"systemId": float64(otherSystem), "serverName": otherName, "port": float64(9443), "friendlyName": "the other one", "description": "for tests",
+		}
+		for field, want := range fields {
+			if p[field] != want {
+				t.Errorf("%s is %v, want %v", field, p[field], want)
+			}
+		}
+		if roles, ok := p["roleIds"].([]any); !ok || len(roles) != 0 {
+			t.Errorf("roleIds is %v", p["roleIds"])
+		}
+		certificate, _ := p["certificate"].(object)
+		if certificate["subject"] != "/CN=other" || certificate["statusLabel"] != "Trusted server" || certificate["certificate"] != nil {
+			t.Errorf("certificate is %v", certificate)
+		}
+		principal := s.ok(t, admin, "GET", "/api/principals/"+transportOf(t, p), nil)
+		if principal.text(t, "name") != "/CN=other" || principal.text(t, "className") != "CertificatePrincipal" || principal.body["systemId"] != float64(s.SystemID()) {
+			t.Errorf("the transport principal is %s", principal.raw)
+		}
+	})
+}
+
+// transportOf is the hexadecimal spelling of a peer's transport principal.
+func transportOf(t testing.TB, peer object) string {
+	t.Helper()
+	text, _ := peer["transportPrincipalId"].(string)
+	id, err := keyserver.ParseDecimalID(text)
+	if err != nil {
+		t.Fatalf("transportPrincipalId is %v", peer["transportPrincipalId"])
+	}
+	return id.Hex()
+}
+
+// PUT /api/trusted-servers/{systemId}: friendly name, description, or both.
+func TestUpdatePeer(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin := s.admin(t)
+		s.registerPeer(t, admin)
+		transport, _ := s.ok(t, admin, "GET", "/api/trusted-servers", nil).list(t, "trustedServers")[0]["transportPrincipalId"].(string)
+		refusals := map[string]struct {
+			path   string
+			body   any
+			status int
+			code   string
+		}{
+			"HexID":             {"/api/trusted-servers/0000000000000007", object{"description": "x"}, 400, "BAD_REQUEST"},
+			"Negative":          {"/api/trusted-servers/-7", object{"description": "x"}, 400, "BAD_REQUEST"},
+			"TransportID":       {"/api/trusted-servers/" + transport, object{"description": "x"}, 400, "BAD_REQUEST"},
+			"Neither":           {peerPath(otherSystem), object{}, 400, "BAD_REQUEST"},
+			"EmptyFriendlyName": {peerPath(otherSystem), object{"friendlyName": ""}, 400, "BAD_REQUEST"},
+			"ServerName":        {peerPath(otherSystem), object{"serverName": "x"}, 400, "BAD_REQUEST"},
+			"Unknown":           {peerPath(8), object{"description": "x"}, 404, "NOT_FOUND"},
+		}
+		for name, tc := range refusals {
+			t.Run(name, func(t *testing.T) { s.refused(t, admin, "PUT", tc.path, tc.body, tc.status, tc.code) })
+		}
+		s.refused(t, s.with(t, keyserver.RoleAuditor), "PUT", peerPath(otherSystem), object{"description": "x"}, http.StatusForbidden, "ACCESS_DENIED")
+
+		steps := []struct{ send, want object }{
+			{object{"friendlyName": "renamed"}, object{"friendlyName": "renamed", "description": "for tests"}},
+			{object{"description": ""}, object{"friendlyName": "renamed", "description": ""}},
+			{object{"friendlyName": "both", "description": "changed"}, object{"friendlyName": "both", "description": "changed"}},
+		}
+		for _, step := range steps {
+			a := s.ok(t, admin, "PUT", peerPath(otherSystem), step.send)
+			if a.body["saved"] != true {
+				t.Errorf("%v: %s", step.send, a.raw)
+			}
+			for field, want := range step.want {
+				if got := a.at(t, "trustedServer", field); got != want {
+					t.Errorf("%v: %s is %v, want %v", step.send, field, got, want)
+				}
+			}
+		}
+	})
+}
+
+// DELETE /api/trusted-servers/{systemId}: refusals, and the whole answer.
+func TestRemovePeer(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin := s.admin(t)
+		s.registerPeer(t, admin)
+		s.refused(t, admin, "DELETE", "/api/trusted-servers/0000000000000007", nil, http.StatusBadRequest, "BAD_REQUEST")
+		s.refused(t, admin, "DELETE", peerPath(otherSystem), object{"systemId": 7}, http.StatusBadRequest, "BAD_REQUEST")
+		s.refused(t, admin, "DELETE", peerPath(8), nil, http.StatusNotFound, "NOT_FOUND")
+		s.refused(t, s.with(t, keyserver.RoleAuditor), "DELETE", peerPath(otherSystem), nil, http.StatusForbidden, "ACCESS_DENIED")
+
+		transport := transportOf(t, s.ok(t, admin, "GET", "/api/trusted-servers", nil).list(t, "trustedServers")[0])
+		a := s.ok(t, admin, "DELETE", peerPath(otherSystem), nil)
+		if a.body["removed"] != float64(otherSystem) || len(a.list(t, "trustedServers")) != 0 || len(a.list(t, "orphanedPrincipalTrusts")) != 0 {
+			t.Errorf("removed: %s", a.raw)
+		}
+		for _, field := range []string{"aclSideEffect", "principalTrustSideEffect", "transportPrincipalSideEffect"} {
+			if a.text(t, field) == "" {
+				t.Errorf("%s says nothing", field)
+			}
+		}
+		s.refused(t, admin, "GET", "/api/principals/"+transport, nil, http.StatusNotFound, "NOT_FOUND")
+		s.refused(t, admin, "DELETE", peerPath(otherSystem), nil, http.StatusNotFound, "NOT_FOUND")
+	})
+}
+
+// The states of a peer: not registered, registered, not registered, registered
+// again; what happens to ACL rows and principal trusts on the way.
+func TestStatesOfAPeer(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin := s.admin(t)
+		ttag := s.ok(t, admin, "POST", "/api/keys", object{"algorithm": "HMAC-SHA384"}).text(t, "ttag")
+		grant := object{"ttag": ttag, "systemId": otherSystem, "principalId": "123456789012345678", "rights": []string{"WRITE"}, "maxUsage": 5}
+		foreign := func() []object {
+			t.Helper()
+			var found []object
+			acl, _ := s.ok(t, admin, "POST", "/api/keys/acl/get", object{"ttag": ttag}).at(t, "acl", "entries").([]any)
+			for _, e := range acl {
+				if entry, _ := e.(object); entry["systemId"] == float64(otherSystem) {
+					found = append(found, entry)
+				}
+			}
+			return found
+		}
+		self := s.ok(t, admin, "GET", "/api/sessions/current", nil).text(t, "principal", "id")
+		trust := object{"principalId": self, "trustedServerSystemId": otherSystem, "flag": "expose"}
+
+		// Not registered: nobody there can be given anything.
+		s.refused(t, admin, "POST", "/api/keys/acl/grant", grant, http.StatusNotFound, "NOT_FOUND")
+		s.refused(t, admin, "POST", "/api/principal-trusts", trust, http.StatusNotFound, "NOT_FOUND")
+
+		// Registered.
+		b := s.registerPeer(t, admin)
+		s.ok(t, admin, "POST", "/api/keys/acl/grant", grant)
+		trustID := s.ok(t, admin, "POST", "/api/principal-trusts", trust).text(t, "principalTrust", "id")
+		before := foreign()
+		if len(before) != 1 {
+			t.Fatalf("granted: %v", before)
+		}
+
+		// Not registered again: rows purged, principal trusts orphaned.
+		cursor := s.cursor(t, admin)
+		a := s.ok(t, admin, "DELETE", peerPath(otherSystem), nil)
+		if left := foreign(); len(left) != 0 {
+			t.Errorf("after the removal the key still has %v", left)
+		}
+		if !strings.Contains(a.text(t, "aclSideEffect"), "1 ACL row") || !strings.Contains(a.text(t, "principalTrustSideEffect"), "1 principal trust") {
+			t.Errorf("removed: %s", a.raw)
+		}
+		orphans := a.list(t, "orphanedPrincipalTrusts")
+		if len(orphans) != 1 || orphans[0]["id"] != trustID || orphans[0]["trustedServerSystemId"] != float64(otherSystem) {
+			t.Errorf("orphans: %v", orphans)
+		}
+		if list := s.ok(t, admin, "GET", "/api/principal-trusts", nil).list(t, "principalTrusts"); len(list) != 1 {
+			t.Errorf("the orphan is not listed: %v", list)
+		}
+		if kinds := s.changedSince(t, admin, cursor); !slices.Equal(kinds, []string{"key updated", "principal deleted", "trustedServer deleted"}) {
+			t.Errorf("the removal is in the feed as %v", kinds)
+		}
+		s.refused(t, admin, "POST", "/api/keys/acl/grant", grant, http.StatusNotFound, "NOT_FOUND")
+
+		// Registered again: the rows are back as they were.
+		cursor = s.cursor(t, admin)
+		a = s.ok(t, admin, "POST", "/api/trusted-servers", peerRequest(b))
+		if !strings.Contains(a.text(t, "aclSideEffect"), "1 ACL row") {
+			t.Errorf("registered again: %s", a.raw)
+		}
+		if after := foreign(); len(after) != 1 || fmt.Sprint(after) != fmt.Sprint(before) {
+			t.Errorf("resurrected %v, purged %v", after, before)
+		}
+		if kinds := s.changedSince(t, admin, cursor); !slices.Equal(kinds, []string{"key updated", "principal created", "trustedServer created"}) {
+			t.Errorf("the registration is in the feed as %v", kinds)
+		}
+
+		// Orphans go when they are told to.
+		s.ok(t, admin, "DELETE", "/api/principal-trusts/"+trustID, nil)
+		a = s.ok(t, admin, "DELETE", peerPath(otherSystem), nil)
+		if orphans := a.list(t, "orphanedPrincipalTrusts"); len(orphans) != 0 {
+			t.Errorf("orphans: %v", orphans)
+		}
+	})
+}
+
+// cursor is where the change feed stands.
+func (s *subject) cursor(t testing.TB, session string) string {
+	t.Helper()
+	n, _ := s.ok(t, session, "GET", "/api/changes?after=0", nil).body["cursor"].(float64)
+	return strconv.FormatInt(int64(n), 10)
+}
+
+// changedSince lists kinds and actions of the changes after a cursor, sorted;
+// sessions come and go by themselves.
+func (s *subject) changedSince(t testing.TB, session, cursor string) []string {
+	t.Helper()
+	var kinds []string
+	for _, c := range s.ok(t, session, "GET", "/api/changes?after="+cursor, nil).list(t, "changes") {
+		if c["kind"] != "session" {
+			kinds = append(kinds, fmt.Sprintf("%v %v", c["kind"], c["action"]))
+		}
+	}
+	slices.Sort(kinds)
+	return kinds
+}
+
+// On a split deployment peers are the Security Officer's; the Administrator
+// may list them and read this server's own trust blob.
+func TestPeersOnASplitDeployment(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin, officer := s.admin(t), s.with(t, keyserver.RoleSecurityOfficer)
+		b := s.registerPeer(t, officer)
+		self := s.ok(t, admin, "GET", "/api/sessions/current", nil).text(t, "principal", "id")
+		trust := object{"principalId": self, "trustedServerSystemId": otherSystem, "flag": "restrict"}
+		id := s.ok(t, officer, "POST", "/api/principal-trusts", trust).text(t, "principalTrust", "id")
+
+		calls := []struct {
+			method, path string
+			body         any
+		}{
+			{"PUT", "/api/principal-trusts/" + id, object{"flag": "expose"}},
+			{"GET", "/api/principal-trusts", nil},
+			{"DELETE", "/api/principal-trusts/" + id, nil},
+			{"POST", "/api/principal-trusts", trust},
+			{"PUT", peerPath(otherSystem), object{"friendlyName": "renamed"}},
+			{"DELETE", peerPath(otherSystem), nil},
+			{"POST", "/api/trusted-servers", peerRequest(b)},
+		}
+		for _, c := range calls {
+			if c.method == "POST" && c.path == "/api/trusted-servers" {
+				continue // registered: refused as such below, once the officer has removed it
+			}
+			s.refused(t, admin, c.method, c.path, c.body, http.StatusForbidden, "ACCESS_DENIED")
+		}
+		for _, path := range []string{"/api/trusted-servers", "/api/trusted-servers?name=" + otherName, "/api/trust/local-info"} {
+			s.ok(t, admin, "GET", path, nil)
+			s.ok(t, officer, "GET", path, nil)
+		}
+		for _, c := range calls[:3] {
+			s.ok(t, officer, c.method, c.path, c.body)
+		}
+		for _, c := range calls[3:6] {
+			s.ok(t, officer, c.method, c.path, c.body)
+		}
+		s.refused(t, admin, "POST", "/api/trusted-servers", peerRequest(b), http.StatusForbidden, "ACCESS_DENIED")
+		s.ok(t, officer, "POST", "/api/trusted-servers", peerRequest(b))
+	}, split)
+}
+
+// GET /api/trust/local-info: what this server answers is what another takes.
+func TestLocalTrustInfo(t *testing.T) {
+	other := start(t, func(c *server.Config) {
+		c.SystemID, c.ServerName, c.ExternalListen = otherSystem, "127.0.0.2", "127.0.0.1:0"
+	})
+	other.refused(t, "", "GET", "/api/trust/local-info", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+	other.refused(t, other.with(t, keyserver.RoleAuditor), "GET", "/api/trust/local-info", nil, http.StatusForbidden, "ACCESS_DENIED")
+	info := other.ok(t, other.admin(t), "GET", "/api/trust/local-info", nil)
+	fields := strings.Split(info.text(t, "trustBlob"), "\t")
+	port, _ := info.body["port"].(float64)
+	want := []string{strconv.Itoa(otherSystem), "127.0.0.2", strconv.Itoa(int(port)), info.text(t, "chain")}
+	if !slices.Equal(fields, want) || port < 1 || info.body["systemId"] != float64(otherSystem) || info.text(t, "serverName") != "127.0.0.2" {
+		t.Errorf("%s", info.raw)
+	}
+	if info.text(t, "certificate", "subject") != "/CN=127.0.0.2" {
+		t.Errorf("certificate: %s", info.raw)
+	}
+
+	on(t, func(t *testing.T, s *subject) {
+		admin := s.admin(t)
+		s.refused(t, admin, "POST", "/api/trusted-servers", peerRequest(info.text(t, "trustBlob")), http.StatusBadRequest, "INVALID_ARGUMENT")
+		der, err := base64.StdEncoding.DecodeString(info.text(t, "chain"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		chain, err := pki.ParseChain(der)
+		if err != nil || len(chain.Intermediates) != 1 {
+			t.Fatalf("the chain has %d CA certificates, %v", len(chain.Intermediates), err)
+		}
+		s.trustCA(t, admin, pki.Identity{Certificate: chain.Intermediates[0]})
+		a := s.ok(t, admin, "POST", "/api/trusted-servers", peerRequest(info.text(t, "trustBlob")))
+		if a.body["saved"] != true || a.body["systemId"] != float64(otherSystem) {
+			t.Errorf("registered: %s", a.raw)
+		}
+	})
+
+	// Without a listener for peers there is nothing to hand out.
+	alone := start(t)
+	if a := alone.ok(t, alone.admin(t), "GET", "/api/trust/local-info", nil); a.body["trustBlob"] != nil || a.body["port"] != nil || a.text(t, "chain") == "" {
+		t.Errorf("without a listener: %s", a.raw)
+	}
+}
