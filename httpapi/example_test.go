@@ -23,7 +23,7 @@ func sampleOf(r Route) sample {
 		s.path[f.Name] = strings.Trim(example(&f.Value), `"`)
 	}
 	for _, f := range t.Query {
-		s.query[f.Name] = strings.Trim(example(&f.Value), `"`)
+		s.query[f.Name] = parameterExample(&f.Value)
 	}
 	for _, f := range t.Body {
 		s.body[f.Name] = example(&f.Value)
@@ -32,7 +32,19 @@ func sampleOf(r Route) sample {
 	if r.Path == "/api/changes" {
 		s.query["wait"] = "0" // or the answer takes its time
 	}
+	if r.Path == "/api/templated-directories" {
+		delete(s.query, "aclTemplateId") // which path excludes
+	}
 	return s
+}
+
+// parameterExample is the text of a query parameter; an array's is that of one
+// element.
+func parameterExample(v *wire.Value) string {
+	if v.Kind == wire.Array {
+		v = v.Elem
+	}
+	return strings.Trim(example(v), `"`)
 }
 
 // example is a JSON text that the value accepts.

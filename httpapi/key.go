@@ -15,6 +15,9 @@ func mintKey(a *API, ctx context.Context, c call, in schema.MintKeyRequest) (sch
 	if in.Material != nil {
 		key.Material = *in.Material
 	}
+	if in.Path != nil {
+		key.Path = *in.Path
+	}
 	m, err := a.Operations.MintKey(ctx, c.by, key)
 	clear(key.Material) // the key server keeps its own, wrapped
 	if err != nil {
@@ -40,11 +43,19 @@ func authorizeKey(a *API, ctx context.Context, c call, in schema.AuthorizeKeyReq
 }
 
 func keyMetadataOf(m keyserver.KeyMetadata) schema.KeyMetadata {
-	out := schema.KeyMetadata{TTag: schema.HiddenLink(m.Link), KeyBytes: &m.KeyBytes, Algorithm: known(string(m.Algorithm))}
+	out := schema.KeyMetadata{Detail: mintedUnder(m.Directory), TTag: schema.HiddenLink(m.Link), KeyBytes: &m.KeyBytes, Algorithm: known(string(m.Algorithm))}
 	if info, ok := keyserver.Algorithms[m.Algorithm]; ok {
 		out.AlgID, out.IVBytes = &info.Number, &info.IVLength
 	}
 	return out
+}
+
+// mintedUnder is the detail of a key that a template gave entries to.
+func mintedUnder(directory string) string {
+	if directory == "" {
+		return ""
+	}
+	return "the ACL template of the templated directory " + directory + " gave the key its entries besides the creator's"
 }
 
 // hmacBodyLimit is room for the longest message even if every character of its

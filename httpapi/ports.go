@@ -16,6 +16,9 @@ type Operations interface {
 	acls
 	roles
 	trustedCAs
+	aclTemplates
+	directories
+	configurations
 	trustedServers
 	principalTrusts
 	principals
@@ -64,6 +67,26 @@ type principalTrusts interface {
 	CreatePrincipalTrust(ctx context.Context, by keyserver.Caller, t keyserver.PrincipalTrust) (operations.PrincipalTrustSaved, error)
 	UpdatePrincipalTrust(ctx context.Context, by keyserver.Caller, id keyserver.ID, flag keyserver.TrustFlag) (operations.PrincipalTrustSaved, error)
 	DeletePrincipalTrust(ctx context.Context, by keyserver.Caller, id keyserver.ID) (operations.PrincipalTrustGone, error)
+}
+
+type aclTemplates interface {
+	ACLTemplates(ctx context.Context, by keyserver.Caller) ([]keyserver.ACLTemplate, error)
+	ACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID) (keyserver.ACLTemplate, error)
+	CreateACLTemplate(ctx context.Context, by keyserver.Caller, name string) (operations.ACLTemplateResult, error)
+	RenameACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID, name string) (operations.ACLTemplateResult, error)
+	DeleteACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID) (operations.ACLTemplateGone, error)
+	PutTemplateMember(ctx context.Context, by keyserver.Caller, id keyserver.ID, m keyserver.TemplateMember) (operations.TemplateMemberResult, error)
+	RemoveTemplateMember(ctx context.Context, by keyserver.Caller, id keyserver.ID, p keyserver.PrincipalRef) (operations.TemplateMemberResult, error)
+}
+
+type directories interface {
+	TemplatedDirectories(ctx context.Context, by keyserver.Caller, paths []string, templates []keyserver.ID) (operations.DirectoryList, error)
+	CreateTemplatedDirectory(ctx context.Context, by keyserver.Caller, n keyserver.NewTemplatedDirectory) (operations.DirectoryResult, error)
+	DeleteTemplatedDirectory(ctx context.Context, by keyserver.Caller, id keyserver.ID) (operations.DirectoryGone, error)
+}
+
+type configurations interface {
+	Configuration(ctx context.Context, by keyserver.Caller, xpath string) (operations.ConfigResult, error)
 }
 
 type principals interface {

@@ -14,7 +14,7 @@ func Routes() []Route {
 	var all []Route
 	for _, noun := range [][]Route{
 		serviceRoutes(), sessionRoutes(), keyRoutes(), aclRoutes(), principalRoutes(), groupRoutes(),
-		roleRoutes(), trustedCARoutes(), trustedServerRoutes(), principalTrustRoutes(), recordRoutes(),
+		roleRoutes(), trustedCARoutes(), aclTemplateRoutes(), templatedDirectoryRoutes(), trustedServerRoutes(), principalTrustRoutes(), recordRoutes(),
 	} {
 		all = append(all, noun...)
 	}
@@ -37,6 +37,11 @@ func serviceRoutes() []Route {
 			Summary:    "Reads the key server's version record.",
 			Operations: grants(keyserver.OpReadVersion),
 		}, version),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/config/get", Session: true,
+			Summary:    "Reads what may leave of the key server's configuration. Credentials never do.",
+			Operations: grants(keyserver.OpReadConfiguration), Faults: codes(fault.NotFound),
+		}, getConfiguration),
 		{
 			Method: http.MethodGet, Path: "/api/openapi.json", Extension: true, Uncounted: true,
 			Summary:   "This document.",
@@ -304,6 +309,74 @@ func principalTrustRoutes() []Route {
 			Operations: grants(keyserver.OpListPrincipalTrusts, keyserver.OpDeletePrincipalTrust),
 			Faults:     codes(fault.NotFound, fault.NotRemoved, fault.InvalidArgument),
 		}, deletePrincipalTrust),
+	}
+}
+
+func aclTemplateRoutes() []Route {
+	change := grants(keyserver.OpReadACLTemplateMembers, keyserver.OpChangeACLTemplateMembers)
+	return []Route{
+		endpoint(Route{
+			Method: http.MethodGet, Path: "/api/acl-templates", Extension: true, Session: true,
+			Summary:    "Lists the ACL templates.",
+			Operations: grants(keyserver.OpListACLTemplates),
+		}, listACLTemplates),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/acl-templates", Extension: true, Session: true,
+			Summary:    "Creates an ACL template with the caller as its first member, holding OWNER, and verifies both.",
+			Operations: grants(keyserver.OpListACLTemplates, keyserver.OpCreateACLTemplate),
+			Faults:     codes(fault.AlreadyExists, fault.NotSaved, fault.InvalidArgument),
+		}, createACLTemplate),
+		endpoint(Route{
+			Method: http.MethodPut, Path: "/api/acl-templates/{id}", Session: true,
+			Summary:    "Renames an ACL template for a member that holds WRITE, and verifies the name.",
+			Operations: grants(keyserver.OpListACLTemplates, keyserver.OpUpdateACLTemplate),
+			Faults:     codes(fault.NotFound, fault.NotWritable, fault.AlreadyExists, fault.NotSaved),
+		}, renameACLTemplate),
+		endpoint(Route{
+			Method: http.MethodDelete, Path: "/api/acl-templates/{id}", Extension: true, Session: true,
+			Summary:    "Deletes an ACL template that no templated directory uses, and verifies its absence. Keys keep the entries that they got from it.",
+			Operations: grants(keyserver.OpListACLTemplates, keyserver.OpDeleteACLTemplate),
+			Faults:     codes(fault.NotFound, fault.InUse, fault.NotRemoved),
+		}, deleteACLTemplate),
+		endpoint(Route{
+			Method: http.MethodGet, Path: "/api/acl-templates/{id}/members", Extension: true, Session: true,
+			Summary:    "Lists the members of an ACL template.",
+			Operations: grants(keyserver.OpReadACLTemplateMembers), Faults: codes(fault.NotFound),
+		}, listTemplateMembers),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/acl-templates/{id}/members", Extension: true, Session: true,
+			Summary:    "Makes a principal a member with exactly these rights and limits, whatever it was before, and verifies them.",
+			Operations: change,
+			Faults:     codes(fault.NotFound, fault.NotWritable, fault.LastWriter, fault.NotSaved, fault.InvalidArgument),
+		}, putTemplateMember),
+		endpoint(Route{
+			Method: http.MethodDelete, Path: "/api/acl-templates/{id}/members/{systemId}/{principalId}", Extension: true, Session: true,
+			Summary:    "Ends a membership and verifies it. The last member that holds WRITE without an end stays.",
+			Operations: change,
+			Faults:     codes(fault.NotFound, fault.NotWritable, fault.LastWriter, fault.NotRemoved),
+		}, removeTemplateMember),
+	}
+}
+
+func templatedDirectoryRoutes() []Route {
+	return []Route{
+		endpoint(Route{
+			Method: http.MethodGet, Path: "/api/templated-directories", Session: true,
+			Summary:    "Lists the templated directories, or looks them up by path or by ACL template.",
+			Operations: grants(keyserver.OpListTemplatedDirectories),
+		}, listTemplatedDirectories),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/templated-directories", Extension: true, Session: true,
+			Summary:    "Applies an ACL template to keys that are minted under a path, and verifies every field.",
+			Operations: grants(keyserver.OpListTemplatedDirectories, keyserver.OpCreateTemplatedDirectory),
+			Faults:     codes(fault.AlreadyExists, fault.NotSaved, fault.InvalidArgument),
+		}, createTemplatedDirectory),
+		endpoint(Route{
+			Method: http.MethodDelete, Path: "/api/templated-directories/{id}", Extension: true, Session: true,
+			Summary:    "Deletes a templated directory and verifies its absence. Keys that were minted under it keep their entries.",
+			Operations: grants(keyserver.OpListTemplatedDirectories, keyserver.OpDeleteTemplatedDirectory),
+			Faults:     codes(fault.NotFound, fault.NotRemoved),
+		}, deleteTemplatedDirectory),
 	}
 }
 

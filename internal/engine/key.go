@@ -34,7 +34,7 @@ func (e *Engine) MintKey(ctx context.Context, by keyserver.Caller, key keyserver
 	link := keyserver.NewHiddenLink(e.System, id)
 	r := request{by: by, op: keyserver.OpCreateKey, object: link.Base64()}
 	meta := keyserver.KeyMetadata{Link: link, Algorithm: key.Algorithm}
-	err = e.perform(ctx, r, func() error {
+	err = e.perform(ctx, r, func() (err error) {
 		material := key.Material
 		if material == nil {
 			material = make([]byte, info.MintLen)
@@ -47,7 +47,8 @@ func (e *Engine) MintKey(ctx context.Context, by keyserver.Caller, key keyserver
 			return fault.New(fault.InvalidArgument, "%d bytes are no %s key", len(material), key.Algorithm).Audited(fault.ReasonInvalidArgument)
 		}
 		meta.KeyBytes = len(material)
-		return e.storeKey(ctx, by, id, key.Algorithm, material)
+		meta.Directory, err = e.storeKey(ctx, by, id, key, material)
+		return err
 	})
 	if err != nil {
 		return keyserver.KeyMetadata{}, err
@@ -55,28 +56,29 @@ func (e *Engine) MintKey(ctx context.Context, by keyserver.Caller, key keyserver
 	return meta, nil
 }
 
-// storeKey wraps the material and writes the key, its list and the owner's entry.
-func (e *Engine) storeKey(ctx context.Context, by keyserver.Caller, id keyserver.ID, algorithm keyserver.Algorithm, material []byte) error {
+// storeKey wraps the material and writes the key with its list. It answers the
+// templated directory that gave the list entries, if one did.
+func (e *Engine) storeKey(ctx context.Context, by keyserver.Caller, id keyserver.ID, key keyserver.NewKey, material []byte) (directory string, err error) {
 	wrapped, err := e.Custodian.Wrap(id, e.System, material)
 	if err != nil {
-		return fmt.Errorf("wrap the key: %w", err)
+		return "", fmt.Errorf("wrap the key: %w", err)
 	}
 	acl, err := keyserver.NewID(e.Random)
 	if err != nil {
-		return err
-	}
-	entry, err := keyserver.NewID(e.Random)
-	if err != nil {
-		return err
-	}
-	owner := keyserver.ACLEntry{
-		ID: entry, ACL: acl, Principal: by.Principal,
-		Rights: keyserver.Owner.Widen(), MaxUsage: keyserver.NoUsageLimit,
+		return "", err
 	}
 	record := sqlstore.KeyRecord{
-		ID: id, Algorithm: algorithm, KeyBytes: len(material), Wrapped: wrapped, ACL: acl, CreatedAt: e.Clock(),
+		ID: id, Algorithm: key.Algorithm, KeyBytes: len(material), Wrapped: wrapped, ACL: acl, CreatedAt: e.Clock(),
 	}
-	return e.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.InsertKey(ctx, record, owner) })
+	err = e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		entries, at, err := e.firstEntries(ctx, tx, by.Principal, key.Path)
+		if err != nil {
+			return err
+		}
+		directory = at
+		return tx.InsertKey(ctx, record, entries...)
+	})
+	return directory, err
 }
 
 // Key implements keyserver.Keys. Only a transport principal, one that logged

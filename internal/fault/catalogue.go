@@ -17,6 +17,7 @@ const (
 	ACLDenied             Code = "ACL_DENIED"
 	PrincipalOff          Code = "PRINCIPAL_DISABLED"
 	NotInScope            Code = "OBJECT_NOT_IN_CREDENTIAL_SCOPE"
+	NotWritable           Code = "NOT_WRITABLE"
 	BuiltIn               Code = "BUILT_IN"
 	BuiltInPrincipal      Code = "BUILT_IN_PRINCIPAL"
 	OwnAccount            Code = "OWN_ACCOUNT"
@@ -44,6 +45,8 @@ const (
 const (
 	InvalidCredentials Code = "INVALID_CREDENTIALS" // a login that failed, whatever the cause
 	LoginThrottled     Code = "LOGIN_THROTTLED"     // too many failed logins for this name or address
+	InUse              Code = "IN_USE"              // another object needs the one to be deleted
+	LastWriter         Code = "LAST_WRITER"         // nobody would be left who can change the object
 	AlreadyExists      Code = "ALREADY_EXISTS"      // the name is taken; nothing was sent
 	PayloadTooLarge    Code = "PAYLOAD_TOO_LARGE"   // the body is over the route's limit
 	RequestTimeout     Code = "REQUEST_TIMEOUT"     // the route's time limit passed
@@ -73,6 +76,7 @@ var Catalogue = []Entry{
 	{ACLDenied, false, "The access control list of the key refuses the caller; ask the key's owner."},
 	{PrincipalOff, false, "The caller's principal is disabled."},
 	{NotInScope, false, "The object is outside the scoped credential."},
+	{NotWritable, false, "Only a member that holds WRITE may change the object; nothing was sent."},
 	{BuiltIn, false, "A system-defined role is read-only."},
 	{BuiltInPrincipal, false, "A system-defined principal: the key server would skip the update and report success, so nothing was sent."},
 	{OwnAccount, false, "The target is the caller's own principal; another administrator has to do it. Nothing was sent."},
@@ -95,6 +99,8 @@ var Catalogue = []Entry{
 	{MethodNotAllowed, true, "The path exists, the method does not; Allow lists those that do."},
 	{InvalidCredentials, true, "The login failed; the answer is the same whatever the cause."},
 	{LoginThrottled, true, "Too many failed logins for this name or address; wait as Retry-After says."},
+	{InUse, true, "Another object needs this one; delete that first."},
+	{LastWriter, true, "The change would leave nobody who can change the object for good; nothing was sent."},
 	{AlreadyExists, true, "The name is taken; nothing was sent."},
 	{PayloadTooLarge, true, "The request body is over the route's limit."},
 	{RequestTimeout, true, "The route's time limit passed before the work was done."},
@@ -122,6 +128,7 @@ const (
 	ReasonNoEvidence        Reason = "revocationStatusUnavailable"
 	ReasonStaleEvidence     Reason = "revocationEvidenceStale"
 	ReasonCertificateEnded  Reason = "certificateNotCurrent"
+	ReasonInUse             Reason = "inUse"
 	ReasonInvalidArgument   Reason = "invalidArgument"
 	ReasonBadMessage        Reason = "badMessage"
 	ReasonLimit             Reason = "limit"

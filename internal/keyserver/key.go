@@ -34,6 +34,9 @@ var Algorithms = map[Algorithm]AlgorithmInfo{
 type NewKey struct {
 	Algorithm Algorithm
 	Material  []byte
+	// Path, where it is not empty, lies under a templated directory whose
+	// template gives the key its first entries.
+	Path string
 }
 
 // String names the algorithm and hides the material.
@@ -47,6 +50,8 @@ type KeyMetadata struct {
 	Link      HiddenLink
 	Algorithm Algorithm
 	KeyBytes  int
+	// Directory is the templated directory that a minted key came under.
+	Directory string
 }
 
 // Grant is a yes to the question whether a caller may use a key.

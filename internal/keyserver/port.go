@@ -16,8 +16,11 @@ type Port interface {
 	TrustedCAs
 	TrustedServers
 	PrincipalTrusts
+	ACLTemplates
+	TemplatedDirectories
 	Principals
 	Records
+	Configurations
 	Certificates
 	Revocation
 }
@@ -97,6 +100,41 @@ type PrincipalTrusts interface {
 	CreatePrincipalTrust(ctx context.Context, by Caller, t PrincipalTrust) (ID, error)
 	UpdatePrincipalTrust(ctx context.Context, by Caller, id ID, flag TrustFlag) error
 	DeletePrincipalTrust(ctx context.Context, by Caller, id ID) error
+}
+
+// ACLTemplates are the operations on ACL templates. Each that names one
+// answers NOT_FOUND where there is none, and each change but a deletion
+// NOT_WRITABLE where the caller is no write-holding member.
+type ACLTemplates interface {
+	ACLTemplates(ctx context.Context, by Caller) ([]ACLTemplate, error)
+	// ACLTemplate reads a template with its members.
+	ACLTemplate(ctx context.Context, by Caller, id ID) (ACLTemplate, error)
+	// CreateACLTemplate makes a template with the caller as its owner.
+	CreateACLTemplate(ctx context.Context, by Caller, name string) (ID, error)
+	RenameACLTemplate(ctx context.Context, by Caller, id ID, name string) error
+	// DeleteACLTemplate answers IN_USE where a templated directory uses it.
+	DeleteACLTemplate(ctx context.Context, by Caller, id ID) error
+	// PutACLTemplateMember makes a principal a member with exactly the
+	// (widened) rights. LAST_WRITER, here and below, where no member would be
+	// left that can change the template for good.
+	PutACLTemplateMember(ctx context.Context, by Caller, id ID, m TemplateMember) error
+	RemoveACLTemplateMember(ctx context.Context, by Caller, id ID, p PrincipalRef) error
+}
+
+// TemplatedDirectories are the operations on templated directories.
+type TemplatedDirectories interface {
+	TemplatedDirectories(ctx context.Context, by Caller) ([]TemplatedDirectory, error)
+	// TemplatedDirectoriesAt compares exactly with the paths as they are stored.
+	TemplatedDirectoriesAt(ctx context.Context, by Caller, paths []string) ([]TemplatedDirectory, error)
+	CreateTemplatedDirectory(ctx context.Context, by Caller, n NewTemplatedDirectory) (ID, error)
+	DeleteTemplatedDirectory(ctx context.Context, by Caller, id ID) error
+}
+
+// Configurations are the operations on the key server's configuration.
+type Configurations interface {
+	// Configuration answers the root of the whole tree as it is, secrets
+	// included. xpath is what the audit row names.
+	Configuration(ctx context.Context, by Caller, xpath string) (ConfigNode, error)
 }
 
 // Principals are the operations on principals.

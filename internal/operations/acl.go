@@ -130,14 +130,20 @@ func refuseACLChange(link keyserver.HiddenLink, change keyserver.ACLChange) erro
 	if err := requireID("principalId", change.Principal.ID); err != nil {
 		return err
 	}
-	switch {
-	case change.Rights == 0:
+	if change.Rights == 0 {
 		return fault.New(fault.BadRequest, "rights must name at least one right; revoke the entry to remove them all")
-	case change.Rights&^keyserver.AllRights != 0:
+	}
+	return refuseEntryTerms(change.Rights, change.MaxUsage, change.Start, change.End)
+}
+
+// refuseEntryTerms refuses rights and limits that no entry could hold.
+func refuseEntryTerms(rights keyserver.Rights, maxUsage int64, start, end keyserver.Stamp) error {
+	switch {
+	case rights&^keyserver.AllRights != 0:
 		return fault.New(fault.BadRequest, "rights has bits that name no right; the highest is 16 (HOST_MATRIX)")
-	case change.MaxUsage < keyserver.NoUsageLimit:
+	case maxUsage < keyserver.NoUsageLimit:
 		return fault.New(fault.BadRequest, "maxUsage must be -1 (no limit), 0 or more; omit it for no limit")
-	case !change.Start.IsUnset() && !change.End.IsUnset() && change.Start.Millis() >= change.End.Millis():
+	case !start.IsUnset() && !end.IsUnset() && start.Millis() >= end.Millis():
 		return fault.New(fault.BadRequest, "endTime must be later than startTime")
 	}
 	return nil

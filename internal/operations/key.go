@@ -24,6 +24,11 @@ func (s *Service) MintKey(ctx context.Context, by keyserver.Caller, key keyserve
 		}
 		return keyserver.KeyMetadata{}, fault.New(fault.BadRequest, "material must be %d to %d bytes for %s", info.MinLen, info.MaxLen, key.Algorithm)
 	}
+	if key.Path != "" {
+		if err := refusePath(key.Path); err != nil {
+			return keyserver.KeyMetadata{}, err
+		}
+	}
 	return s.ks.MintKey(ctx, by, key)
 }
 

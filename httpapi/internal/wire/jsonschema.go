@@ -80,6 +80,8 @@ func (s Schemas) value(v *Value) map[string]any {
 			o["maxItems"] = v.MaxLen
 		}
 		return o
+	case Map:
+		return map[string]any{"type": "object", "additionalProperties": s.value(v.Elem)}
 	case Object:
 		return s.Ref(v.Type)
 	default:

@@ -3,6 +3,7 @@ package wire
 import (
 	"net/url"
 	"reflect"
+	"strconv"
 	"strings"
 )
 
@@ -53,19 +54,39 @@ func (t *Table) query(name, value string, seen *uint64, out reflect.Value) *refu
 		if f.Name != name {
 			continue
 		}
-		if *seen&(1<<i) != 0 {
+		if *seen&(1<<i) != 0 && f.Value.Kind != Array {
 			return &refusal{name, "is sent twice in the query; send it once"}
 		}
 		*seen |= 1 << i
+		if value == "" && f.Blank {
+			return nil
+		}
 		if value == "" {
 			return &refusal{name, "must not be empty; leave it out, or " + f.Value.ask()}
 		}
-		if r := f.Value.set(f.target(out), value); r != nil {
+		if r := f.Value.setOrAppend(f.target(out), value); r != nil {
 			return r.in(name)
 		}
 		return nil
 	}
 	return &refusal{Quote(name), "is not a query parameter of this route" + t.parameters()}
+}
+
+// setOrAppend reads one value of a parameter; an array takes one for each time
+// that the parameter is sent.
+func (v *Value) setOrAppend(out reflect.Value, text string) *refusal {
+	if v.Kind != Array {
+		return v.set(out, text)
+	}
+	if v.MaxLen >= 0 && out.Len() >= v.MaxLen {
+		return &refusal{problem: "must be sent at most " + strconv.Itoa(v.MaxLen) + " times"}
+	}
+	elem := reflect.New(out.Type().Elem()).Elem()
+	if r := v.Elem.set(elem, text); r != nil {
+		return r
+	}
+	out.Set(reflect.Append(out, elem))
+	return nil
 }
 
 func (t *Table) parameters() string {

@@ -24,6 +24,7 @@ const (
 	Array  // of Elem
 	Object // of Members
 	Either // DecimalID and Rights, which have two JSON types
+	Map    // of Elem, the names being data; in answers only
 )
 
 // Value describes what may stand in one place.
@@ -46,6 +47,7 @@ type Field struct {
 	Doc      string
 	Required bool
 	Nullable bool
+	Blank    bool // of a query parameter: empty values are passed over
 	Value    Value
 	index    []int
 	pointer  bool
@@ -103,7 +105,7 @@ func (t *Table) add(typ reflect.Type, at []int) {
 			t.Path = append(t.Path, f)
 		case sf.Tag.Get("query") != "":
 			name, options, _ := strings.Cut(sf.Tag.Get("query"), ",")
-			f.Name, f.Required = name, options == "required"
+			f.Name, f.Required, f.Blank = name, options == "required", options == "blank"
 			t.Query = append(t.Query, f)
 		default:
 			name, options, _ := strings.Cut(sf.Tag.Get("json"), ",")
@@ -155,6 +157,9 @@ func (v *Value) structure(t reflect.Type, tag reflect.StructTag) {
 				v.MinLen = int(*low)
 			}
 		}
+	case reflect.Map:
+		elem := valueOf(t.Elem(), "")
+		v.Kind, v.Elem = Map, &elem
 	case reflect.Struct:
 		v.Kind, v.Members = Object, Of(t)
 	default:

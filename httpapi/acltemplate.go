@@ -1,0 +1,124 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/operations"
+)
+
+type renameACLTemplateRequest struct {
+	byID
+	schema.ACLTemplateRequest
+}
+
+type templateMemberRequest struct {
+	byID
+	schema.TemplateMemberRequest
+}
+
+type byTemplateMember struct {
+	byID
+	SystemID    schema.SystemID  `path:"systemId" doc:"In decimal."`
+	PrincipalID schema.DecimalID `path:"principalId" doc:"In decimal."`
+}
+
+func listACLTemplates(a *API, ctx context.Context, c call, _ nothing) (schema.ACLTemplateList, error) {
+	list, err := a.Operations.ACLTemplates(ctx, c.by)
+	if err != nil {
+		return schema.ACLTemplateList{}, err
+	}
+	return schema.ACLTemplateList{Count: len(list), Templates: convert(list, aclTemplateOf)}, nil
+}
+
+func createACLTemplate(a *API, ctx context.Context, c call, in schema.ACLTemplateRequest) (schema.ACLTemplateSaved, error) {
+	r, err := a.Operations.CreateACLTemplate(ctx, c.by, in.Name)
+	return aclTemplateSavedOf(r), err
+}
+
+func renameACLTemplate(a *API, ctx context.Context, c call, in renameACLTemplateRequest) (schema.ACLTemplateSaved, error) {
+	r, err := a.Operations.RenameACLTemplate(ctx, c.by, keyserver.ID(in.ID), in.Name)
+	return aclTemplateSavedOf(r), err
+}
+
+func deleteACLTemplate(a *API, ctx context.Context, c call, in byID) (schema.ACLTemplateGone, error) {
+	r, err := a.Operations.DeleteACLTemplate(ctx, c.by, keyserver.ID(in.ID))
+	return schema.ACLTemplateGone{
+		ID: schema.HexID(r.ID), Gone: r.Gone, Template: aclTemplateOf(r.Template), Verdict: schema.Verdict{Detail: r.Detail},
+	}, err
+}
+
+func listTemplateMembers(a *API, ctx context.Context, c call, in byID) (schema.TemplateMemberList, error) {
+	t, err := a.Operations.ACLTemplate(ctx, c.by, keyserver.ID(in.ID))
+	if err != nil {
+		return schema.TemplateMemberList{}, err
+	}
+	return schema.TemplateMemberList{
+		ID: schema.HexID(t.ID), Count: len(t.Members), Members: convert(t.Members, templateMemberOf), Writable: t.Writable,
+	}, nil
+}
+
+func putTemplateMember(a *API, ctx context.Context, c call, in templateMemberRequest) (schema.TemplateMemberSaved, error) {
+	r, err := a.Operations.PutTemplateMember(ctx, c.by, keyserver.ID(in.ID), templateMemberFrom(in.TemplateMemberRequest))
+	out := schema.TemplateMemberSaved{
+		ID: schema.HexID(r.ID), RequestedRights: in.Rights, RequestedRightNames: in.Rights.Names(),
+		Saved: r.Done, Missing: r.Missing, Members: convert(r.Template.Members, templateMemberOf), Verdict: schema.Verdict{Detail: r.Detail},
+	}
+	if r.Member != nil {
+		m := templateMemberOf(*r.Member)
+		out.Member = &m
+	}
+	return out, err
+}
+
+func removeTemplateMember(a *API, ctx context.Context, c call, in byTemplateMember) (schema.TemplateMemberGone, error) {
+	principal := keyserver.PrincipalRef{System: keyserver.SystemID(in.SystemID), ID: keyserver.ID(in.PrincipalID)}
+	r, err := a.Operations.RemoveTemplateMember(ctx, c.by, keyserver.ID(in.ID), principal)
+	return schema.TemplateMemberGone{
+		ID: schema.HexID(r.ID), SystemID: in.SystemID, PrincipalID: in.PrincipalID, Gone: r.Done,
+		Members: convert(r.Template.Members, templateMemberOf), Verdict: schema.Verdict{Detail: r.Detail},
+	}, err
+}
+
+func aclTemplateOf(t keyserver.ACLTemplate) schema.ACLTemplate {
+	return schema.ACLTemplate{ID: schema.HexID(t.ID), Name: t.Name, MemberCount: t.MemberCount, Writable: t.Writable}
+}
+
+func aclTemplateSavedOf(r operations.ACLTemplateResult) schema.ACLTemplateSaved {
+	out := schema.ACLTemplateSaved{
+		ID: schema.HexID(r.ID), Requested: r.Requested, Saved: r.Saved, Missing: r.Missing, Verdict: schema.Verdict{Detail: r.Detail},
+	}
+	if r.Template != nil {
+		t := aclTemplateOf(*r.Template)
+		out.Template = &t
+	}
+	return out
+}
+
+func templateMemberFrom(in schema.TemplateMemberRequest) keyserver.TemplateMember {
+	m := keyserver.TemplateMember{
+		Principal: keyserver.PrincipalRef{System: keyserver.SystemID(in.SystemID), ID: keyserver.ID(in.PrincipalID)},
+		Rights:    keyserver.Rights(in.Rights),
+		MaxUsage:  keyserver.NoUsageLimit,
+	}
+	if in.MaxUsage != nil {
+		m.MaxUsage = *in.MaxUsage
+	}
+	if in.StartTime != nil {
+		m.Start = keyserver.Stamp(*in.StartTime)
+	}
+	if in.EndTime != nil {
+		m.End = keyserver.Stamp(*in.EndTime)
+	}
+	return m
+}
+
+func templateMemberOf(m keyserver.TemplateMember) schema.TemplateMember {
+	return schema.TemplateMember{
+		PrincipalID: schema.DecimalID(m.Principal.ID), SystemID: schema.SystemID(m.Principal.System),
+		Rights: schema.Rights(m.Rights), RightNames: m.Rights.Names(), MaxUsage: m.MaxUsage,
+		StartTime: schema.Stamp(m.Start), StartTimeUnset: m.Start.IsUnset(),
+		EndTime: schema.Stamp(m.End), EndTimeUnset: m.End.IsUnset(),
+	}
+}

@@ -1,0 +1,41 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+const templatedDirectories = "/api/templated-directories"
+
+// TemplatedDirectories lists the templated directories: all of them, or those
+// that the query selects. None is an empty list and no error.
+func (c *Client) TemplatedDirectories(ctx context.Context, q schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error) {
+	values := url.Values{"path": q.Path}
+	for _, id := range q.ACLTemplateID {
+		values.Add("aclTemplateId", id.String())
+	}
+	path := templatedDirectories
+	if query := values.Encode(); query != "" {
+		path += "?" + query
+	}
+	return get[schema.TemplatedDirectoryList](ctx, c, path)
+}
+
+// CreateTemplatedDirectory applies an ACL template to keys under a path.
+// NOT_SAVED, with the answer filled, where it does not read back.
+func (c *Client) CreateTemplatedDirectory(ctx context.Context, in schema.CreateTemplatedDirectoryRequest) (schema.TemplatedDirectorySaved, error) {
+	return send[schema.TemplatedDirectorySaved](ctx, c, call{method: http.MethodPost, path: templatedDirectories, nameless: true, body: in})
+}
+
+// DeleteTemplatedDirectory deletes a directory. NOT_REMOVED, with the answer
+// filled, where a fresh read still shows it.
+func (c *Client) DeleteTemplatedDirectory(ctx context.Context, id string) (schema.TemplatedDirectoryGone, error) {
+	path, err := hexPath(templatedDirectories, id)
+	if err != nil {
+		return schema.TemplatedDirectoryGone{}, err
+	}
+	return send[schema.TemplatedDirectoryGone](ctx, c, call{method: http.MethodDelete, path: path})
+}

@@ -1,0 +1,30 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+func getConfiguration(a *API, ctx context.Context, c call, in schema.ConfigRequest) (schema.Configuration, error) {
+	r, err := a.Operations.Configuration(ctx, c.by, in.XPath)
+	if err != nil {
+		return schema.Configuration{}, err
+	}
+	return schema.Configuration{
+		Nodes: convert(r.Nodes, configNodeOf), Suppressed: r.Suppressed, AllowList: allowListOf(r.Allowed), Detail: r.Detail,
+	}, nil
+}
+
+func configNodeOf(n keyserver.ProjectedNode) schema.ConfigNode {
+	return schema.ConfigNode{Tag: n.Tag, XPath: n.XPath, Attrs: n.Attrs}
+}
+
+func allowListOf(table []keyserver.AllowedTag) schema.AllowList {
+	list := schema.AllowList{}
+	for _, row := range table {
+		list[row.Tag] = append([]string{}, row.Attributes...)
+	}
+	return list
+}

@@ -1,0 +1,98 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/operations"
+)
+
+var (
+	aMember    = keyserver.TemplateMember{Principal: someRef, Rights: keyserver.Owner.Widen(), MaxUsage: keyserver.NoUsageLimit}
+	aTemplate  = keyserver.ACLTemplate{ID: someID, Name: "template", MemberCount: 1, Writable: true, Members: []keyserver.TemplateMember{aMember}}
+	aDirectory = keyserver.TemplatedDirectory{ID: someID, Path: "/a/", Template: someID}
+)
+
+func (f *fakeOperations) ACLTemplates(ctx context.Context, _ keyserver.Caller) ([]keyserver.ACLTemplate, error) {
+	return answer([]keyserver.ACLTemplate{aTemplate}, f.called(ctx, "ACLTemplates", nil))
+}
+
+func (f *fakeOperations) ACLTemplate(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (keyserver.ACLTemplate, error) {
+	return answer(aTemplate, f.called(ctx, "ACLTemplate", id))
+}
+
+func (f *fakeOperations) template(ctx context.Context, name string, got any) (operations.ACLTemplateResult, error) {
+	r := operations.ACLTemplateResult{ID: someID, Requested: "template", Saved: !f.bad, Template: &aTemplate, Detail: "evidence"}
+	err := f.called(ctx, name, got)
+	if f.bad {
+		return r, err
+	}
+	return answer(r, err)
+}
+
+func (f *fakeOperations) CreateACLTemplate(ctx context.Context, _ keyserver.Caller, name string) (operations.ACLTemplateResult, error) {
+	return f.template(ctx, "CreateACLTemplate", name)
+}
+
+func (f *fakeOperations) RenameACLTemplate(ctx context.Context, _ keyserver.Caller, _ keyserver.ID, name string) (operations.ACLTemplateResult, error) {
+	return f.template(ctx, "RenameACLTemplate", name)
+}
+
+func (f *fakeOperations) DeleteACLTemplate(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (operations.ACLTemplateGone, error) {
+	r := operations.ACLTemplateGone{ID: id, Gone: !f.bad, Template: aTemplate, Detail: "evidence"}
+	err := f.called(ctx, "DeleteACLTemplate", id)
+	if f.bad {
+		return r, err
+	}
+	return answer(r, err)
+}
+
+func (f *fakeOperations) member(ctx context.Context, name string, got any) (operations.TemplateMemberResult, error) {
+	r := operations.TemplateMemberResult{ID: someID, Principal: someRef, Done: !f.bad, Member: &aMember, Template: aTemplate, Detail: "evidence"}
+	err := f.called(ctx, name, got)
+	if f.bad {
+		return r, err
+	}
+	return answer(r, err)
+}
+
+func (f *fakeOperations) PutTemplateMember(ctx context.Context, _ keyserver.Caller, _ keyserver.ID, m keyserver.TemplateMember) (operations.TemplateMemberResult, error) {
+	return f.member(ctx, "PutTemplateMember", m)
+}
+
+func (f *fakeOperations) RemoveTemplateMember(ctx context.Context, _ keyserver.Caller, _ keyserver.ID, p keyserver.PrincipalRef) (operations.TemplateMemberResult, error) {
+	return f.member(ctx, "RemoveTemplateMember", p)
+}
+
+func (f *fakeOperations) TemplatedDirectories(ctx context.Context, _ keyserver.Caller, paths []string, _ []keyserver.ID) (operations.DirectoryList, error) {
+	return answer(operations.DirectoryList{
+		Directories: []keyserver.TemplatedDirectory{aDirectory}, RequestedPaths: paths, QueriedPaths: paths,
+	}, f.called(ctx, "TemplatedDirectories", paths))
+}
+
+func (f *fakeOperations) CreateTemplatedDirectory(ctx context.Context, _ keyserver.Caller, n keyserver.NewTemplatedDirectory) (operations.DirectoryResult, error) {
+	r := operations.DirectoryResult{ID: someID, Saved: !f.bad, Directory: &aDirectory, Detail: "evidence"}
+	err := f.called(ctx, "CreateTemplatedDirectory", n)
+	if f.bad {
+		return r, err
+	}
+	return answer(r, err)
+}
+
+func (f *fakeOperations) DeleteTemplatedDirectory(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (operations.DirectoryGone, error) {
+	r := operations.DirectoryGone{ID: id, Gone: !f.bad, Directory: aDirectory, Detail: "evidence"}
+	err := f.called(ctx, "DeleteTemplatedDirectory", id)
+	if f.bad {
+		return r, err
+	}
+	return answer(r, err)
+}
+
+func (f *fakeOperations) Configuration(ctx context.Context, _ keyserver.Caller, xpath string) (operations.ConfigResult, error) {
+	return answer(operations.ConfigResult{
+		ConfigProjection: keyserver.ConfigProjection{
+			Nodes: []keyserver.ProjectedNode{{Tag: "Database", XPath: "Database", Attrs: map[string]string{"kind": "sqlite"}}}, Suppressed: 1,
+		},
+		Allowed: keyserver.ConfigAllowList, Detail: "evidence",
+	}, f.called(ctx, "Configuration", xpath))
+}

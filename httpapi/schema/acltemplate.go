@@ -1,0 +1,93 @@
+package schema
+
+// ACLTemplate is a named list of members that become entries of each key
+// minted under a templated directory that uses it.
+type ACLTemplate struct {
+	ID          HexID  `json:"id"`
+	Name        string `json:"name"`
+	MemberCount int    `json:"memberCount"`
+	Writable    bool   `json:"writable" doc:"The caller is a member that holds WRITE, and may change the template."`
+}
+
+// ACLTemplateList answers GET /api/acl-templates.
+type ACLTemplateList struct {
+	Count     int           `json:"count"`
+	Templates []ACLTemplate `json:"templates"`
+}
+
+// ACLTemplateRequest names a template, new or to be renamed.
+type ACLTemplateRequest struct {
+	Name string `json:"name" limit:"1..128" doc:"Trimmed before use."`
+}
+
+// ACLTemplateSaved is the verdict on creating or renaming a template.
+type ACLTemplateSaved struct {
+	ID        HexID        `json:"id"`
+	Requested string       `json:"requested" doc:"The name that was sent, trimmed."`
+	Saved     bool         `json:"saved" doc:"The name reads back."`
+	Missing   bool         `json:"missing,omitzero" doc:"The fresh read has no such template."`
+	Template  *ACLTemplate `json:"template" doc:"As read back; null when missing."`
+	Verdict
+}
+
+// ACLTemplateGone is the verdict on deleting a template.
+type ACLTemplateGone struct {
+	ID       HexID       `json:"id"`
+	Gone     bool        `json:"gone" doc:"A fresh read no longer lists the template."`
+	Template ACLTemplate `json:"template" doc:"As it stood before the deletion."`
+	Verdict
+}
+
+// TemplateMemberRequest asks for a membership.
+type TemplateMemberRequest struct {
+	SystemID    SystemID  `json:"systemId" doc:"The key server that owns the principal."`
+	PrincipalID DecimalID `json:"principalId" doc:"In decimal."`
+	Rights      Rights    `json:"rights" doc:"Bitmask or names. The key server widens it: WRITE adds READ, OWNER adds both."`
+	// MaxUsage is a pointer because 0 is a limit.
+	MaxUsage  *int64 `json:"maxUsage,omitzero" limit:"-1..9007199254740992" doc:"How many grants an entry made of it is good for; left out or -1, any number."`
+	StartTime *Stamp `json:"startTime,omitzero" doc:"Raw stamp; left out, unset."`
+	EndTime   *Stamp `json:"endTime,omitzero" doc:"Raw stamp; left out, unset."`
+}
+
+// TemplateMember is one principal's rights in a template.
+type TemplateMember struct {
+	PrincipalID    DecimalID `json:"principalId"`
+	SystemID       SystemID  `json:"systemId"`
+	Rights         Rights    `json:"rights" doc:"As held, widened: test with a mask, never for equality."`
+	RightNames     []string  `json:"rightNames" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX"`
+	MaxUsage       int64     `json:"maxUsage" doc:"-1 means no limit."`
+	StartTime      Stamp     `json:"startTime"`
+	StartTimeUnset bool      `json:"startTimeUnset"`
+	EndTime        Stamp     `json:"endTime"`
+	EndTimeUnset   bool      `json:"endTimeUnset"`
+}
+
+// TemplateMemberList answers GET /api/acl-templates/{id}/members.
+type TemplateMemberList struct {
+	ID       HexID            `json:"id" doc:"Of the template."`
+	Count    int              `json:"count"`
+	Members  []TemplateMember `json:"members"`
+	Writable bool             `json:"writable" doc:"The caller is a member that holds WRITE, and may change the list."`
+}
+
+// TemplateMemberSaved is the verdict on a membership that was asked for.
+type TemplateMemberSaved struct {
+	ID                  HexID            `json:"id" doc:"Of the template."`
+	RequestedRights     Rights           `json:"requestedRights"`
+	RequestedRightNames []string         `json:"requestedRightNames" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX"`
+	Saved               bool             `json:"saved" doc:"Rights and limits read back, the rights by mask."`
+	Missing             bool             `json:"missing,omitzero" doc:"The fresh read has no such member."`
+	Member              *TemplateMember  `json:"member" doc:"As read back; null when missing."`
+	Members             []TemplateMember `json:"members" doc:"All of them, as read back."`
+	Verdict
+}
+
+// TemplateMemberGone is the verdict on a membership that was ended.
+type TemplateMemberGone struct {
+	ID          HexID            `json:"id" doc:"Of the template."`
+	SystemID    SystemID         `json:"systemId"`
+	PrincipalID DecimalID        `json:"principalId"`
+	Gone        bool             `json:"gone" doc:"A fresh read no longer has the member."`
+	Members     []TemplateMember `json:"members" doc:"Those left, as read back."`
+	Verdict
+}

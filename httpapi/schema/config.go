@@ -1,0 +1,28 @@
+package schema
+
+// ConfigRequest names a part of the key server's configuration.
+type ConfigRequest struct {
+	XPath string `json:"xpath" limit:"1..1024" doc:"ROOT, or tags separated by dots, each a Tag or Tag[@attr=value]. It does not start with a slash."`
+}
+
+// Attributes are the attributes of an element by their names.
+type Attributes map[string]string
+
+// AllowList lists, by tag, the attributes that may leave. Of any other tag
+// nothing leaves, nor of what is below it.
+type AllowList map[string][]string
+
+// ConfigNode is what may leave of an element.
+type ConfigNode struct {
+	Tag   string     `json:"tag"`
+	XPath string     `json:"xpath" doc:"It can be asked for."`
+	Attrs Attributes `json:"attrs"`
+}
+
+// Configuration answers POST /api/config/get.
+type Configuration struct {
+	Nodes      []ConfigNode `json:"nodes" doc:"In document order."`
+	Suppressed int          `json:"suppressed" doc:"Elements of the requested part that may not leave; an empty part has none."`
+	AllowList  AllowList    `json:"allowList" doc:"The table of what may leave."`
+	Detail     string       `json:"detail"`
+}

@@ -1,0 +1,43 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+func listTemplatedDirectories(a *API, ctx context.Context, c call, in schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error) {
+	list, err := a.Operations.TemplatedDirectories(ctx, c.by, in.Path, idsOf(in.ACLTemplateID))
+	if err != nil {
+		return schema.TemplatedDirectoryList{}, err
+	}
+	return schema.TemplatedDirectoryList{
+		Directories: convert(list.Directories, templatedDirectoryOf), RequestedPaths: list.RequestedPaths, QueriedPaths: list.QueriedPaths,
+	}, nil
+}
+
+func createTemplatedDirectory(a *API, ctx context.Context, c call, in schema.CreateTemplatedDirectoryRequest) (schema.TemplatedDirectorySaved, error) {
+	r, err := a.Operations.CreateTemplatedDirectory(ctx, c.by, keyserver.NewTemplatedDirectory{
+		Path: in.Path, Alias: in.Alias, HostID: in.HostID, Template: keyserver.ID(in.ACLTemplateID), Flag: in.Flag,
+	})
+	out := schema.TemplatedDirectorySaved{ID: schema.HexID(r.ID), Saved: r.Saved, Missing: r.Missing, Verdict: schema.Verdict{Detail: r.Detail}}
+	if r.Directory != nil {
+		d := templatedDirectoryOf(*r.Directory)
+		out.Directory = &d
+	}
+	return out, err
+}
+
+func deleteTemplatedDirectory(a *API, ctx context.Context, c call, in byID) (schema.TemplatedDirectoryGone, error) {
+	r, err := a.Operations.DeleteTemplatedDirectory(ctx, c.by, keyserver.ID(in.ID))
+	return schema.TemplatedDirectoryGone{
+		ID: schema.HexID(r.ID), Gone: r.Gone, Directory: templatedDirectoryOf(r.Directory), Verdict: schema.Verdict{Detail: r.Detail},
+	}, err
+}
+
+func templatedDirectoryOf(d keyserver.TemplatedDirectory) schema.TemplatedDirectory {
+	return schema.TemplatedDirectory{
+		ID: schema.HexID(d.ID), Path: d.Path, Alias: d.Alias, HostID: d.HostID, ACLTemplateID: schema.HexID(d.Template), Flag: d.Flag,
+	}
+}

@@ -1,0 +1,191 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// ACLTemplates implements keyserver.ACLTemplates.
+func (e *Engine) ACLTemplates(ctx context.Context, by keyserver.Caller) (list []keyserver.ACLTemplate, err error) {
+	var who subject
+	err = e.perform(ctx, request{by: by, op: keyserver.OpListACLTemplates}, func() error {
+		if list, err = e.Store.ACLTemplates(ctx); err != nil {
+			return err
+		}
+		return e.markWritable(ctx, who, list)
+	}, remember(&who))
+	return list, err
+}
+
+// markWritable says of each template whether the subject may change it.
+func (e *Engine) markWritable(ctx context.Context, who subject, list []keyserver.ACLTemplate) error {
+	for _, p := range append([]keyserver.PrincipalRef{who.principal}, who.groups...) {
+		memberships, err := e.Store.ACLTemplateMemberships(ctx, p)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			if m, is := memberships[list[i].ID]; is && m.Writes(e.Clock()) {
+				list[i].Writable = true
+			}
+		}
+	}
+	return nil
+}
+
+// ACLTemplate implements keyserver.ACLTemplates.
+func (e *Engine) ACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID) (t keyserver.ACLTemplate, err error) {
+	var who subject
+	err = e.perform(ctx, request{by: by, op: keyserver.OpReadACLTemplateMembers, object: id.Hex()}, func() error {
+		if t, err = e.Store.ACLTemplate(ctx, id); err != nil {
+			return noTemplate(err, id)
+		}
+		t.Writable = e.mayWrite(who, t)
+		return nil
+	}, remember(&who))
+	return t, err
+}
+
+// CreateACLTemplate implements keyserver.ACLTemplates.
+func (e *Engine) CreateACLTemplate(ctx context.Context, by keyserver.Caller, name string) (keyserver.ID, error) {
+	id, err := keyserver.NewID(e.Random)
+	if err != nil {
+		return keyserver.ID{}, err
+	}
+	first := keyserver.TemplateMember{Principal: by.Principal, Rights: keyserver.Owner.Widen(), MaxUsage: keyserver.NoUsageLimit}
+	err = e.perform(ctx, request{by: by, op: keyserver.OpCreateACLTemplate, object: id.Hex()}, func() error {
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			n, err := tx.ACLTemplateCount(ctx)
+			if err != nil {
+				return err
+			}
+			if n >= keyserver.MaxACLTemplates {
+				return full("ACL templates", keyserver.MaxACLTemplates)
+			}
+			return takenName(tx.InsertACLTemplate(ctx, keyserver.ACLTemplate{ID: id, Name: name, Members: []keyserver.TemplateMember{first}}))
+		})
+	})
+	if err != nil {
+		return keyserver.ID{}, err
+	}
+	return id, nil
+}
+
+// RenameACLTemplate implements keyserver.ACLTemplates.
+func (e *Engine) RenameACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID, name string) error {
+	return e.perform(ctx, request{by: by, op: keyserver.OpUpdateACLTemplate, object: id.Hex()}, func() error {
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error { return takenName(noTemplate(tx.RenameACLTemplate(ctx, id, name), id)) })
+	}, e.writesTemplate(id))
+}
+
+// DeleteACLTemplate implements keyserver.ACLTemplates. It asks for the role
+// alone: a template whose members are all gone could not be removed otherwise.
+func (e *Engine) DeleteACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID) error {
+	return e.perform(ctx, request{by: by, op: keyserver.OpDeleteACLTemplate, object: id.Hex()}, func() error {
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			n, err := tx.ACLTemplateUses(ctx, id)
+			if err != nil {
+				return err
+			}
+			if n > 0 {
+				return fault.New(fault.InUse, "%d templated directories use the ACL template; delete them first", n).Audited(fault.ReasonInUse)
+			}
+			return noTemplate(tx.DeleteACLTemplate(ctx, id), id)
+		})
+	})
+}
+
+// PutACLTemplateMember implements keyserver.ACLTemplates.
+func (e *Engine) PutACLTemplateMember(ctx context.Context, by keyserver.Caller, id keyserver.ID, m keyserver.TemplateMember) error {
+	m.Rights = m.Rights.Widen()
+	return e.changeMembers(ctx, by, id, m.Principal, func(tx *sqlstore.Tx, t keyserver.ACLTemplate) error {
+		if err := e.principalExists(ctx, tx, m.Principal); err != nil {
+			return err
+		}
+		members := t.With(m)
+		if len(members) > keyserver.MaxTemplateMembers {
+			return full("members of an ACL template", keyserver.MaxTemplateMembers)
+		}
+		if !keyserver.KeepsWriter(members) {
+			return lastWriter()
+		}
+		return tx.PutACLTemplateMember(ctx, id, m)
+	})
+}
+
+// RemoveACLTemplateMember implements keyserver.ACLTemplates.
+func (e *Engine) RemoveACLTemplateMember(ctx context.Context, by keyserver.Caller, id keyserver.ID, p keyserver.PrincipalRef) error {
+	return e.changeMembers(ctx, by, id, p, func(tx *sqlstore.Tx, t keyserver.ACLTemplate) error {
+		if !keyserver.KeepsWriter(t.Without(p)) {
+			return lastWriter()
+		}
+		return notFound(tx.DeleteACLTemplateMember(ctx, id, p), fault.NotFound, "principal %s is no member of the template", p)
+	})
+}
+
+// changeMembers runs a change of a template's members on the members as the
+// transaction sees them: two changes at a time must not remove two writers
+// that each took the other for the one that stays.
+func (e *Engine) changeMembers(ctx context.Context, by keyserver.Caller, id keyserver.ID, target keyserver.PrincipalRef,
+	change func(*sqlstore.Tx, keyserver.ACLTemplate) error,
+) error {
+	r := request{by: by, op: keyserver.OpChangeACLTemplateMembers, object: id.Hex() + " for " + target.String()}
+	return e.perform(ctx, r, func() error {
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			t, err := tx.ACLTemplate(ctx, id)
+			if err != nil {
+				return noTemplate(err, id)
+			}
+			return change(tx, t)
+		})
+	}, e.writesTemplate(id))
+}
+
+// writesTemplate is the check that the caller is a write-holding member.
+func (e *Engine) writesTemplate(id keyserver.ID) check {
+	return func(ctx context.Context, who subject) error {
+		t, err := e.Store.ACLTemplate(ctx, id)
+		if err != nil {
+			return noTemplate(err, id)
+		}
+		if !e.mayWrite(who, t) {
+			return fault.New(fault.NotWritable, "only a member that holds WRITE may change the ACL template").Audited(fault.ReasonACLDenied)
+		}
+		return nil
+	}
+}
+
+func (e *Engine) mayWrite(who subject, t keyserver.ACLTemplate) bool {
+	now := e.Clock()
+	for _, m := range t.Members {
+		if who.is(m.Principal) && m.Writes(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// remember is the check that refuses nobody and tells the effect who calls.
+func remember(into *subject) check {
+	return func(_ context.Context, who subject) error {
+		*into = who
+		return nil
+	}
+}
+
+func noTemplate(err error, id keyserver.ID) error {
+	return notFound(err, fault.NotFound, "no ACL template has the id %s", id)
+}
+
+func lastWriter() error {
+	return fault.New(fault.LastWriter, "the template would be left without a member that holds WRITE without an end").
+		Audited(fault.ReasonInvalidArgument)
+}
+
+// full refuses one more object of a list that is read as a whole.
+func full(what string, limit int) error {
+	return fault.New(fault.InvalidArgument, "there are %d %s, which is the most", limit, what).Audited(fault.ReasonInvalidArgument)
+}

@@ -1,0 +1,15 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Configuration implements keyserver.Configurations.
+func (e *Engine) Configuration(ctx context.Context, by keyserver.Caller, xpath string) (keyserver.ConfigNode, error) {
+	if err := e.enter(ctx, request{by: by, op: keyserver.OpReadConfiguration, object: xpath}); err != nil {
+		return keyserver.ConfigNode{}, err
+	}
+	return e.Settings, nil
+}

@@ -1,0 +1,109 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// TemplatedDirectories implements keyserver.TemplatedDirectories.
+func (e *Engine) TemplatedDirectories(ctx context.Context, by keyserver.Caller) (list []keyserver.TemplatedDirectory, err error) {
+	err = e.perform(ctx, request{by: by, op: keyserver.OpListTemplatedDirectories}, func() (err error) {
+		list, err = e.Store.TemplatedDirectories(ctx)
+		return err
+	})
+	return list, err
+}
+
+// TemplatedDirectoriesAt implements keyserver.TemplatedDirectories.
+func (e *Engine) TemplatedDirectoriesAt(ctx context.Context, by keyserver.Caller, paths []string) (list []keyserver.TemplatedDirectory, err error) {
+	err = e.perform(ctx, request{by: by, op: keyserver.OpListTemplatedDirectories}, func() (err error) {
+		list, err = e.Store.TemplatedDirectoriesAt(ctx, paths)
+		return err
+	})
+	return list, err
+}
+
+// CreateTemplatedDirectory implements keyserver.TemplatedDirectories.
+func (e *Engine) CreateTemplatedDirectory(ctx context.Context, by keyserver.Caller, n keyserver.NewTemplatedDirectory) (keyserver.ID, error) {
+	id, err := keyserver.NewID(e.Random)
+	if err != nil {
+		return keyserver.ID{}, err
+	}
+	err = e.perform(ctx, request{by: by, op: keyserver.OpCreateTemplatedDirectory, object: id.Hex()}, func() error {
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			count, err := tx.TemplatedDirectoryCount(ctx)
+			if err != nil {
+				return err
+			}
+			if count >= keyserver.MaxTemplatedDirectories {
+				return full("templated directories", keyserver.MaxTemplatedDirectories)
+			}
+			return insertDirectory(ctx, tx, keyserver.TemplatedDirectory{
+				ID: id, Path: keyserver.DirectoryPath(n.Path), Alias: n.Alias, HostID: n.HostID, Template: n.Template, Flag: n.Flag,
+			})
+		})
+	})
+	if err != nil {
+		return keyserver.ID{}, err
+	}
+	return id, nil
+}
+
+func insertDirectory(ctx context.Context, tx *sqlstore.Tx, d keyserver.TemplatedDirectory) error {
+	err := tx.InsertTemplatedDirectory(ctx, d)
+	if errors.Is(err, sqlstore.ErrDuplicate) {
+		return fault.New(fault.AlreadyExists, "the path is templated already").Audited(fault.ReasonInvalidArgument)
+	}
+	return notFound(err, fault.InvalidArgument, "aclTemplateId names %s, which is no ACL template; list them with GET /api/acl-templates", d.Template)
+}
+
+// DeleteTemplatedDirectory implements keyserver.TemplatedDirectories.
+func (e *Engine) DeleteTemplatedDirectory(ctx context.Context, by keyserver.Caller, id keyserver.ID) error {
+	return e.perform(ctx, request{by: by, op: keyserver.OpDeleteTemplatedDirectory, object: id.Hex()}, func() error {
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			return notFound(tx.DeleteTemplatedDirectory(ctx, id), fault.NotFound, "no templated directory has the id %s", id)
+		})
+	})
+}
+
+// firstEntries are the entries of a new key: its creator's and, where a path
+// is given, those of the template of the nearest directory that the path lies
+// under. It answers that directory's path, too.
+func (e *Engine) firstEntries(ctx context.Context, tx *sqlstore.Tx, creator keyserver.PrincipalRef, path string) ([]keyserver.ACLEntry, string, error) {
+	var members []keyserver.TemplateMember
+	var directory string
+	if path != "" {
+		t, at, err := templateFor(ctx, tx, path)
+		if err != nil {
+			return nil, "", err
+		}
+		members, directory = t.Members, at
+	}
+	entries := keyserver.EntriesOf(creator, members)
+	for i := range entries {
+		var err error
+		if entries[i].ID, err = keyserver.NewID(e.Random); err != nil {
+			return nil, "", err
+		}
+	}
+	return entries, directory, nil
+}
+
+// templateFor finds the template for keys at a path. No directory is a
+// refusal: a key that was meant to be shared must not come out private.
+func templateFor(ctx context.Context, tx *sqlstore.Tx, path string) (keyserver.ACLTemplate, string, error) {
+	if !keyserver.PlainPath(path) {
+		return keyserver.ACLTemplate{}, "", fault.New(fault.InvalidArgument, "path is not the plain name of a place").Audited(fault.ReasonInvalidArgument)
+	}
+	d, err := tx.FirstTemplatedDirectory(ctx, keyserver.Ancestors(path))
+	if err != nil {
+		return keyserver.ACLTemplate{}, "", notFound(err, fault.InvalidArgument,
+			"path %q lies under no templated directory; make one with POST /api/templated-directories, or leave path out", path)
+	}
+	t, err := tx.ACLTemplate(ctx, d.Template)
+	return t, d.Path, err
+}
