@@ -1,14 +1,114 @@
 package httpapi
 
 import (
+	"context"
 	"crypto/sha256"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/operations"
 )
 
 // certificateClass is the key server class of stored certificates.
 const certificateClass = "Certificate"
+
+// bySubjectPath is the route that takes a wildcard.
+const bySubjectPath = "/api/certificates/by-subject"
+
+// byteExact is the contract's word for how a transport principal's subject is matched.
+const byteExact = "byte-exact, NO WILDCARD"
+
+func certificatesBySubject(a *API, ctx context.Context, c call, in schema.CertificatesRequest) (schema.CertificatesFound, error) {
+	r, err := a.Operations.CertificatesBySubject(ctx, c.by, in.Subject)
+	if err != nil {
+		return schema.CertificatesFound{}, err
+	}
+	return foundOf(r, in.IncludeBodies), nil
+}
+
+func certificatesByTransportPrincipal(a *API, ctx context.Context, c call, in schema.CertificatesRequest) (schema.TransportCertificates, error) {
+	r, err := a.Operations.CertificatesByTransportPrincipal(ctx, c.by, in.Subject)
+	if err != nil {
+		return schema.TransportCertificates{}, err
+	}
+	return schema.TransportCertificates{
+		CertificatesFound: foundOf(r, in.IncludeBodies), Matched: byteExact,
+		WildcardEquivalent: schema.WildcardEquivalent{Path: bySubjectPath, Subject: in.Subject + "%"},
+	}, nil
+}
+
+func issueCertificate(a *API, ctx context.Context, c call, in schema.IssueCertificateRequest) (schema.CertificateIssued, error) {
+	days := 0
+	if in.ValidityDays != nil {
+		days = *in.ValidityDays
+	}
+	r, err := a.Operations.IssueCertificate(ctx, c.by, in.Request, days)
+	return schema.CertificateIssued{Saved: r.Saved, Certificate: r.Certificate.DER, CertificateRenewed: renewedOf(r)}, err
+}
+
+func renewCertificate(a *API, ctx context.Context, c call, in schema.RenewCertificateRequest) (schema.CertificateRenewed, error) {
+	r, err := a.Operations.RenewCertificate(ctx, c.by, in.Certificate)
+	return renewedOf(r), err
+}
+
+func enrollCertificates(a *API, ctx context.Context, c call, in schema.EnrollCertificatesRequest) (schema.CertificatesEnrolled, error) {
+	ders := make([][]byte, len(in.Certificates))
+	for i, der := range in.Certificates {
+		ders[i] = der
+	}
+	r, err := a.Operations.EnrollCertificates(ctx, c.by, keyserver.Enrolment{Certificates: ders, Roles: idsOf(in.RoleIDs)})
+	return schema.CertificatesEnrolled{
+		Saved: r.Saved, Count: len(r.Principals), Verdict: schema.Verdict{Detail: r.Detail},
+		Principals: convert(r.Principals, func(p operations.EnrolledPrincipal) schema.EnrolledPrincipal {
+			return schema.EnrolledPrincipal{Principal: principalOf(p.Principal), Created: p.Created, Certificates: convert(p.Certificates, certificateOf)}
+		}),
+	}, err
+}
+
+func resetTransportPrincipal(a *API, ctx context.Context, c call, in schema.ResetTransportPrincipalRequest) (schema.TransportPrincipalReset, error) {
+	r, err := a.Operations.ResetTransportPrincipal(ctx, c.by, keyserver.ID(in.PrincipalID))
+	return schema.TransportPrincipalReset{
+		Reset: r.Reset, CertificatesRemoved: r.CertificatesRemoved, Principal: principalOf(r.Principal), Verdict: schema.Verdict{Detail: r.Detail},
+	}, err
+}
+
+func foundOf(r operations.CertificatesFound, bodies bool) schema.CertificatesFound {
+	show := certificateOf
+	if bodies {
+		show = certificateWithBody
+	}
+	out := schema.CertificatesFound{
+		Lookup: r.Lookup, Subject: r.Subject, Count: len(r.Certificates), BodiesIncluded: bodies,
+		Certificates: convert(r.Certificates, show), Detail: r.Detail,
+	}
+	if !r.Principal.ID.IsZero() {
+		system, id := schema.SystemID(r.Principal.System), schema.DecimalID(r.Principal.ID)
+		out.SystemID, out.PrincipalID = &system, &id
+	}
+	return out
+}
+
+func renewedOf(r operations.CertificateIssued) schema.CertificateRenewed {
+	return schema.CertificateRenewed{
+		Chain: r.Chain, CertificateID: schema.HexID(r.Certificate.ID), CertificateIDBytes: len(r.Certificate.ID),
+		Verdict: schema.Verdict{Detail: r.Detail},
+	}
+}
+
+// certificateWithBody also shows the DER and the saved request, where there
+// are any.
+func certificateWithBody(c keyserver.Certificate) schema.Certificate {
+	out := certificateOf(c)
+	if len(c.DER) > 0 {
+		body := schema.Base64(c.DER)
+		out.Certificate = &body
+	}
+	if len(c.Request) > 0 {
+		request := schema.Base64(c.Request)
+		out.Request = &request
+	}
+	return out
+}
 
 // certificateOf shows a certificate without its body. What the key server does
 // not know is null.

@@ -22,6 +22,8 @@ type Operations interface {
 	trustedServers
 	principalTrusts
 	principals
+	certificates
+	revocation
 	records
 }
 
@@ -30,6 +32,7 @@ type keys interface {
 	Key(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.KeyMetadata, error)
 	AuthorizeKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, filename string) (keyserver.Grant, error)
 	HMAC(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, message keyserver.Message) ([keyserver.MACSize]byte, error)
+	ExportKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, to keyserver.PrincipalRef) (keyserver.ExportedKey, error)
 }
 
 type acls interface {
@@ -100,6 +103,22 @@ type principals interface {
 	GroupMembers(ctx context.Context, by keyserver.Caller, group keyserver.ID, limit, offset int) ([]keyserver.Principal, error)
 	AddGroupMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) (operations.MembershipResult, error)
 	RemoveGroupMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) (operations.MembershipResult, error)
+}
+
+type certificates interface {
+	CertificatesBySubject(ctx context.Context, by keyserver.Caller, pattern string) (operations.CertificatesFound, error)
+	CertificatesByTransportPrincipal(ctx context.Context, by keyserver.Caller, subject string) (operations.CertificatesFound, error)
+	IssueCertificate(ctx context.Context, by keyserver.Caller, request []byte, validityDays int) (operations.CertificateIssued, error)
+	RenewCertificate(ctx context.Context, by keyserver.Caller, der []byte) (operations.CertificateIssued, error)
+	EnrollCertificates(ctx context.Context, by keyserver.Caller, n keyserver.Enrolment) (operations.CertificatesEnrolled, error)
+	ResetTransportPrincipal(ctx context.Context, by keyserver.Caller, id keyserver.ID) (operations.TransportReset, error)
+}
+
+type revocation interface {
+	RevocationIssuers(ctx context.Context, by keyserver.Caller) ([]keyserver.RevocationIssuer, error)
+	RevocationPolicy(ctx context.Context, by keyserver.Caller, digest string) (keyserver.RevocationPolicy, error)
+	SetRevocationPolicy(ctx context.Context, by keyserver.Caller, digest string, policy keyserver.RevocationPolicy) (operations.PolicySaved, error)
+	ImportCRL(ctx context.Context, by keyserver.Caller, der []byte) (operations.CRLImported, error)
 }
 
 type records interface {

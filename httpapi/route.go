@@ -110,7 +110,8 @@ func (r Route) every() []fault.Code {
 			fault.StoreUnavailable, fault.NotCurrent, fault.AuditUnavailable)
 	}
 	if len(r.Operations) > 0 {
-		codes = append(codes, fault.AccessDenied, fault.PrincipalOff)
+		codes = append(codes, fault.AccessDenied, fault.PrincipalOff,
+			fault.CertificateRevoked, fault.RevocationUnavailable, fault.RevocationStale)
 	}
 	slices.Sort(codes)
 	return slices.Compact(codes)

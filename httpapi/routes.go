@@ -14,7 +14,8 @@ func Routes() []Route {
 	var all []Route
 	for _, noun := range [][]Route{
 		serviceRoutes(), sessionRoutes(), keyRoutes(), aclRoutes(), principalRoutes(), groupRoutes(),
-		roleRoutes(), trustedCARoutes(), aclTemplateRoutes(), templatedDirectoryRoutes(), trustedServerRoutes(), principalTrustRoutes(), recordRoutes(),
+		roleRoutes(), trustedCARoutes(), aclTemplateRoutes(), templatedDirectoryRoutes(), trustedServerRoutes(), principalTrustRoutes(),
+		certificateRoutes(), revocationRoutes(), recordRoutes(),
 	} {
 		all = append(all, noun...)
 	}
@@ -87,6 +88,11 @@ func keyRoutes() []Route {
 			Summary:    "Asks whether the caller may use a key. A yes is 200, a no is 403.",
 			Operations: grants(keyserver.OpAuthorizeKey), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope),
 		}, authorizeKey),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/keys/export", Extension: true, Session: true,
+			Summary:    "Answers a key of the caller's own, encrypted for the certificate of a transport principal.",
+			Operations: grants(keyserver.OpExportKey), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope, fault.NotFound, fault.InvalidArgument),
+		}, exportKey),
 		streamed[schema.HMACRequest, schema.HMACResponse](Route{
 			Method: http.MethodPost, Path: "/api/crypto/hmac", Session: true,
 			Summary:    "Computes HMAC-SHA384 of a message under a key that never leaves the key server.",
@@ -377,6 +383,71 @@ func templatedDirectoryRoutes() []Route {
 			Operations: grants(keyserver.OpListTemplatedDirectories, keyserver.OpDeleteTemplatedDirectory),
 			Faults:     codes(fault.NotFound, fault.NotRemoved),
 		}, deleteTemplatedDirectory),
+	}
+}
+
+func certificateRoutes() []Route {
+	find := grants(keyserver.OpFindCertificates)
+	unsaved := codes(fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument)
+	return []Route{
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/certificates", Extension: true, Session: true, BodyLimit: 2 * smallBody,
+			Summary:    "Issues a client certificate from a PKCS#10 request, which is saved, and verifies both. Issuing does not enrol.",
+			Operations: append(grants(keyserver.OpIssueCertificate), find...), Faults: unsaved,
+		}, issueCertificate),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/certificates/renew", Session: true, BodyLimit: 2 * smallBody,
+			Summary:    "Issues a certificate anew from its saved request, marks the old one expired, and verifies both.",
+			Operations: append(grants(keyserver.OpRenewCertificate), find...), Faults: append(codes(fault.NotFound, fault.NoSavedRequest), unsaved...),
+		}, renewCertificate),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/certificates/enroll", Extension: true, Session: true, BodyLimit: 16 * smallBody,
+			Summary:    "Enrols certificates as transport principals, all or none, and verifies each.",
+			Operations: append(grants(keyserver.OpEnrollCertificate, keyserver.OpReadPrincipal), find...), Faults: append(codes(fault.AlreadyExists), unsaved...),
+		}, enrollCertificates),
+		endpoint(Route{
+			Method: http.MethodPost, Path: bySubjectPath, Extension: true, Session: true,
+			Summary:    "Finds certificates by subject, in which % stands for any text and every other character for itself.",
+			Operations: find, Faults: codes(fault.InvalidArgument),
+		}, certificatesBySubject),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/certificates/by-transport-principal", Session: true,
+			Summary:    "Finds a transport principal's certificates by their exact subject.",
+			Operations: find, Faults: codes(fault.InvalidArgument),
+		}, certificatesByTransportPrincipal),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/transport-principals/reset", Extension: true, Session: true,
+			Summary:    "Drops a transport principal's certificates, ends its sessions, and verifies that no certificate is left.",
+			Operations: append(grants(keyserver.OpResetTransportPrincipal, keyserver.OpReadPrincipal), find...),
+			Faults:     codes(fault.NotFound, fault.BuiltInPrincipal, fault.NotRemoved, fault.ReadbackFailed, fault.InvalidArgument),
+		}, resetTransportPrincipal),
+	}
+}
+
+func revocationRoutes() []Route {
+	return []Route{
+		endpoint(Route{
+			Method: http.MethodGet, Path: "/api/revocation/issuers", Extension: true, Session: true,
+			Summary:    "Lists the trusted CAs with their revocation policy and how fresh the evidence is.",
+			Operations: grants(keyserver.OpListRevocationIssuers),
+		}, listRevocationIssuers),
+		endpoint(Route{
+			Method: http.MethodGet, Path: "/api/revocation/issuers/{digest}/policy", Extension: true, Session: true,
+			Summary:    "Reads the revocation policy of a trusted CA.",
+			Operations: grants(keyserver.OpReadRevocationPolicy), Faults: codes(fault.NotFound),
+		}, getRevocationPolicy),
+		endpoint(Route{
+			Method: http.MethodPut, Path: "/api/revocation/issuers/{digest}/policy", Extension: true, Session: true,
+			Summary:    "Sets the revocation policy of a trusted CA and verifies it.",
+			Operations: grants(keyserver.OpReadRevocationPolicy, keyserver.OpSetRevocationPolicy),
+			Faults:     codes(fault.NotFound, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
+		}, setRevocationPolicy),
+		endpoint(Route{
+			Method: http.MethodPost, Path: "/api/revocation/crls", Extension: true, Session: true, BodyLimit: crlBodyLimit, Timeout: time.Minute,
+			Summary:    "Imports a revocation list that a trusted CA signed, unless it is older than the one held, and verifies it.",
+			Operations: grants(keyserver.OpListRevocationIssuers, keyserver.OpImportCRL),
+			Faults:     codes(fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
+		}, importCRL),
 	}
 }
 

@@ -19,3 +19,96 @@ type Certificate struct {
 	Certificate    *Base64    `json:"certificate,omitzero" doc:"The DER, where bodies were asked for."`
 	Request        *Base64    `json:"request,omitzero" doc:"The stored certificate request, where bodies were asked for."`
 }
+
+// CertificatesRequest finds certificates by subject.
+type CertificatesRequest struct {
+	Subject       string `json:"subject" limit:"1..1024" doc:"In slash form, for instance /C=DE/CN=agent."`
+	IncludeBodies bool   `json:"includeBodies,omitzero" doc:"Also answer each certificate's DER and saved request."`
+}
+
+// CertificatesFound answers a lookup.
+type CertificatesFound struct {
+	Lookup         string        `json:"lookup" enum:"by-id,by-subject,by-transport-principal,from-certificate"`
+	SystemID       *SystemID     `json:"systemId,omitzero" doc:"Of the transport principal whose certificates they all are."`
+	PrincipalID    *DecimalID    `json:"principalId,omitzero" doc:"Likewise."`
+	Subject        string        `json:"subject,omitzero" doc:"As it was sent."`
+	Count          int           `json:"count"`
+	BodiesIncluded bool          `json:"bodiesIncluded"`
+	Certificates   []Certificate `json:"certificates"`
+	Detail         string        `json:"detail"`
+}
+
+// WildcardEquivalent is a broader question. The service does not ask it by
+// itself.
+type WildcardEquivalent struct {
+	Path    string `json:"path"`
+	Subject string `json:"subject" doc:"The subject sent, with the wildcard at its end."`
+}
+
+// TransportCertificates answers a lookup by transport principal.
+type TransportCertificates struct {
+	CertificatesFound
+	Matched            string             `json:"matched" doc:"Always: byte-exact, NO WILDCARD."`
+	WildcardEquivalent WildcardEquivalent `json:"wildcardEquivalent"`
+}
+
+// IssueCertificateRequest asks for a certificate.
+type IssueCertificateRequest struct {
+	Request DER `json:"request" limit:"1..65536" doc:"One PKCS#10 request. Its subject and its key count, nothing else."`
+	// ValidityDays is nil for the key server's own choice.
+	ValidityDays *int `json:"validityDays,omitzero" limit:"1..3650" doc:"Left out, a year."`
+}
+
+// RenewCertificateRequest names a certificate by its body.
+type RenewCertificateRequest struct {
+	Certificate DER `json:"certificate" limit:"1..65536" doc:"The certificate to replace."`
+}
+
+// CertificateRenewed is the verdict on issuing a certificate.
+type CertificateRenewed struct {
+	Chain              Base64 `json:"chain" doc:"PKCS#7 with the certificate and its issuer, for instance for openssl pkcs7 -inform DER; empty where nothing reads back."`
+	CertificateID      HexID  `json:"certificateId" doc:"Digest id: the first 8 bytes of the SHA-256 of the DER, in hexadecimal."`
+	CertificateIDBytes int    `json:"certificateIdBytes,omitzero" doc:"Length of the digest id."`
+	Verdict
+}
+
+// CertificateIssued is the verdict on issuing a certificate, with its body.
+type CertificateIssued struct {
+	Saved       bool   `json:"saved" doc:"The certificate reads back with its request."`
+	Certificate Base64 `json:"certificate" doc:"The DER."`
+	CertificateRenewed
+}
+
+// EnrollCertificatesRequest asks for certificates to be enrolled.
+type EnrollCertificatesRequest struct {
+	Certificates []DER   `json:"certificates" items:"1..64" limit:"1..65536" doc:"All are enrolled, or none."`
+	RoleIDs      []HexID `json:"roleIds,omitzero" items:"0..256" doc:"Roles of the principals that this makes; left out, none."`
+}
+
+// EnrolledPrincipal is a transport principal with its certificates.
+type EnrolledPrincipal struct {
+	Principal
+	Created      bool          `json:"created" doc:"The enrolment made the principal."`
+	Certificates []Certificate `json:"certificates"`
+}
+
+// CertificatesEnrolled is the verdict on an enrolment.
+type CertificatesEnrolled struct {
+	Saved      bool                `json:"saved" doc:"Every certificate reads back as its principal's."`
+	Count      int                 `json:"count" doc:"Of principals."`
+	Principals []EnrolledPrincipal `json:"principals"`
+	Verdict
+}
+
+// ResetTransportPrincipalRequest names a transport principal.
+type ResetTransportPrincipalRequest struct {
+	PrincipalID HexID `json:"principalId" doc:"16 hexadecimal digits, the id of the principal."`
+}
+
+// TransportPrincipalReset is the verdict on a reset.
+type TransportPrincipalReset struct {
+	Reset               bool      `json:"reset" doc:"No certificate of the principal reads back."`
+	CertificatesRemoved int       `json:"certificatesRemoved"`
+	Principal           Principal `json:"principal"`
+	Verdict
+}

@@ -32,6 +32,9 @@ func (e *Engine) FindCertificates(ctx context.Context, by keyserver.Caller, l ke
 		default:
 			list, err = e.Store.CertificatesBySubject(ctx, l.Pattern, limit)
 		}
+		for i := range list {
+			list[i].System = e.System
+		}
 		if len(list) == limit {
 			list, err = nil, invalid("more than %d certificates match; narrow the search", keyserver.MaxCertificates)
 		}

@@ -49,6 +49,7 @@ type Certificate struct {
 	Request   []byte // the PKCS#10 request that it was issued from, nil where none is saved
 	// Principal is the transport principal it is enrolled for, zero for none.
 	Principal ID
+	System    SystemID // that owns it
 	// IssuerDigest names the CA that signed it as the revocation routes do;
 	// empty where that is not known.
 	IssuerDigest string

@@ -30,8 +30,8 @@ const (
 // CertificatesFound is what a lookup of certificates answers.
 type CertificatesFound struct {
 	Lookup       string
-	Subject      string       // as asked
-	Principal    keyserver.ID // whose certificates they all are, zero where there is no such one
+	Subject      string                 // as asked
+	Principal    keyserver.PrincipalRef // whose certificates they all are, zero where there is no such one
 	Certificates []keyserver.Certificate
 	Detail       string
 }
@@ -95,7 +95,7 @@ func (s *Service) CertificatesByTransportPrincipal(ctx context.Context, by keyse
 		return r, nil
 	}
 	if owner := list[0].Principal; !slices.ContainsFunc(list, func(c keyserver.Certificate) bool { return c.Principal != owner }) {
-		r.Principal = owner
+		r.Principal = keyserver.PrincipalRef{System: list[0].System, ID: owner}
 	}
 	return r, nil
 }

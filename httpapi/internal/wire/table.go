@@ -219,6 +219,16 @@ var scalars = map[reflect.Type]*Scalar{
 		Kind: Text, Binary: true, Example: `"AAAAAAAAAAE="`, Bad: badBase64,
 		JSON: map[string]any{"type": "string", "contentEncoding": "base64", "pattern": base64Pattern},
 	},
+	reflect.TypeFor[schema.DER](): {
+		Kind: Text, Binary: true, Example: `"AAAAAAAAAAE="`,
+		Bad:  append([]string{`"-----BEGIN X-----\n-----END X-----\n"`, `"-----BEGIN X-----\nAAAA\n-----END X-----\n-----BEGIN X-----\nAAAA\n-----END X-----\n"`}, badBase64...),
+		JSON: map[string]any{"type": "string", "description": "Canonical base64 of the DER, or one PEM block."},
+	},
+	reflect.TypeFor[schema.IssuerDigest](): {
+		Kind: Text, Example: `"` + strings.Repeat("AB", 32) + `"`,
+		Bad:  []string{`"AB"`, `"` + strings.Repeat("G", 64) + `"`, `"` + strings.Repeat("A", 65) + `"`, `"AAAAAAAAA+k="`},
+		JSON: map[string]any{"type": "string", "pattern": `^(?:[0-9a-fA-F]{64}|[0-9a-fA-F]{96})$`},
+	},
 	reflect.TypeFor[schema.Secret](): {
 		Kind: Text, Secret: true, Example: `"a long passphrase"`,
 		JSON: map[string]any{"type": "string", "format": "password"},

@@ -1,0 +1,22 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+func exportKey(a *API, ctx context.Context, c call, in schema.ExportKeyRequest) (schema.ExportedKey, error) {
+	to := keyserver.PrincipalRef{System: keyserver.SystemID(in.SystemID), ID: keyserver.ID(in.PrincipalID)}
+	k, err := a.Operations.ExportKey(ctx, c.by, keyserver.HiddenLink(in.TTag), to)
+	if err != nil {
+		return schema.ExportedKey{}, err
+	}
+	return schema.ExportedKey{
+		JWE: k.JWE, Algorithm: k.Algorithm, Detail: "only the private key of the recipient's certificate opens it",
+		Recipient: schema.KeyRecipient{
+			SystemID: in.SystemID, PrincipalID: in.PrincipalID, Name: k.Recipient.Name, CertificateID: schema.Base64ID(k.Certificate.ID),
+		},
+	}, nil
+}

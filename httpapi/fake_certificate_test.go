@@ -1,0 +1,84 @@
+package httpapi
+
+import (
+	"context"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/operations"
+)
+
+var (
+	aLeaf = keyserver.Certificate{
+		ID: someID, Status: keyserver.StatusRegular, Subject: "/CN=agent", Issuer: "/CN=ca", KeyType: "EC P-256", Serial: []byte{1},
+		NotBefore: epoch, NotAfter: epoch, DER: []byte{0x30, 0}, Request: []byte{0x30, 1}, Principal: someID, System: 1,
+	}
+	anIssuer = keyserver.RevocationIssuer{
+		Digest: strings.Repeat("AB", 32), CA: aCA, Policy: keyserver.RevocationPolicy{Mode: keyserver.RevocationRequired, MaxAge: 90e9},
+		CRL: &keyserver.CRLFacts{Number: []byte{1}, ThisUpdate: epoch, NextUpdate: epoch, ImportedAt: epoch}, State: keyserver.CurrentEvidence,
+	}
+)
+
+// verdict is what a verified write answers: the result with the fault where
+// the fake is bad, and one of them otherwise.
+func verdict[T any](f *fakeOperations, r T, err error) (T, error) {
+	if f.bad {
+		return r, err
+	}
+	return answer(r, err)
+}
+
+func (f *fakeOperations) CertificatesBySubject(ctx context.Context, _ keyserver.Caller, pattern string) (operations.CertificatesFound, error) {
+	return answer(operations.CertificatesFound{
+		Lookup: operations.LookupBySubject, Subject: pattern, Certificates: []keyserver.Certificate{aLeaf, {ID: someID}}, Detail: "evidence",
+	}, f.called(ctx, "CertificatesBySubject", pattern))
+}
+
+func (f *fakeOperations) CertificatesByTransportPrincipal(ctx context.Context, _ keyserver.Caller, subject string) (operations.CertificatesFound, error) {
+	return answer(operations.CertificatesFound{
+		Lookup: operations.LookupByTransportPrincipal, Subject: subject, Principal: someRef, Certificates: []keyserver.Certificate{aLeaf}, Detail: "evidence",
+	}, f.called(ctx, "CertificatesByTransportPrincipal", subject))
+}
+
+func (f *fakeOperations) IssueCertificate(ctx context.Context, _ keyserver.Caller, request []byte, _ int) (operations.CertificateIssued, error) {
+	r := operations.CertificateIssued{Saved: !f.bad, Chain: []byte{1}, Certificate: aLeaf, Detail: "evidence"}
+	return verdict(f, r, f.called(ctx, "IssueCertificate", request))
+}
+
+func (f *fakeOperations) RenewCertificate(ctx context.Context, _ keyserver.Caller, der []byte) (operations.CertificateIssued, error) {
+	r := operations.CertificateIssued{Saved: !f.bad, Chain: []byte{1}, Certificate: aLeaf, Detail: "evidence"}
+	return verdict(f, r, f.called(ctx, "RenewCertificate", der))
+}
+
+func (f *fakeOperations) EnrollCertificates(ctx context.Context, _ keyserver.Caller, n keyserver.Enrolment) (operations.CertificatesEnrolled, error) {
+	r := operations.CertificatesEnrolled{Saved: !f.bad, Detail: "evidence", Principals: []operations.EnrolledPrincipal{
+		{Principal: aUser, Certificates: []keyserver.Certificate{aLeaf}, Created: true},
+	}}
+	return verdict(f, r, f.called(ctx, "EnrollCertificates", n))
+}
+
+func (f *fakeOperations) ResetTransportPrincipal(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (operations.TransportReset, error) {
+	return verdict(f, operations.TransportReset{Reset: !f.bad, Principal: aUser, Detail: "evidence"}, f.called(ctx, "ResetTransportPrincipal", id))
+}
+
+func (f *fakeOperations) RevocationIssuers(ctx context.Context, _ keyserver.Caller) ([]keyserver.RevocationIssuer, error) {
+	none := keyserver.RevocationIssuer{Digest: strings.Repeat("CD", 48), CA: aCA, Policy: keyserver.RevocationPolicy{Mode: keyserver.RevocationOff}, State: keyserver.NoEvidence}
+	return answer([]keyserver.RevocationIssuer{anIssuer, none}, f.called(ctx, "RevocationIssuers", nil))
+}
+
+func (f *fakeOperations) RevocationPolicy(ctx context.Context, _ keyserver.Caller, digest string) (keyserver.RevocationPolicy, error) {
+	return answer(anIssuer.Policy, f.called(ctx, "RevocationPolicy", digest))
+}
+
+func (f *fakeOperations) SetRevocationPolicy(ctx context.Context, _ keyserver.Caller, digest string, p keyserver.RevocationPolicy) (operations.PolicySaved, error) {
+	return verdict(f, operations.PolicySaved{Saved: !f.bad, Digest: digest, Policy: p, Detail: "evidence"}, f.called(ctx, "SetRevocationPolicy", p))
+}
+
+func (f *fakeOperations) ImportCRL(ctx context.Context, _ keyserver.Caller, der []byte) (operations.CRLImported, error) {
+	r := operations.CRLImported{Saved: !f.bad, Issuers: []keyserver.RevocationIssuer{anIssuer}, Detail: "evidence"}
+	return verdict(f, r, f.called(ctx, "ImportCRL", der))
+}
+
+func (f *fakeOperations) ExportKey(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink, to keyserver.PrincipalRef) (keyserver.ExportedKey, error) {
+	return answer(keyserver.ExportedKey{JWE: "a.b.c.d.e", Algorithm: "RSA-OAEP-256", Recipient: aUser, Certificate: aLeaf}, f.called(ctx, "ExportKey", to))
+}

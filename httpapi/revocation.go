@@ -1,0 +1,79 @@
+package httpapi
+
+import (
+	"context"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// crlBodyLimit is room for the longest revocation list in base64 or PEM.
+const crlBodyLimit = 6 << 20
+
+// byDigest is a request that names an issuer in the path.
+type byDigest struct {
+	Digest schema.IssuerDigest `path:"digest" doc:"As revocationDigest of GET /api/trusted-cas shows it."`
+}
+
+type setRevocationPolicyRequest struct {
+	byDigest
+	schema.SetRevocationPolicyRequest
+}
+
+func listRevocationIssuers(a *API, ctx context.Context, c call, _ nothing) (schema.RevocationIssuerList, error) {
+	list, err := a.Operations.RevocationIssuers(ctx, c.by)
+	if err != nil {
+		return schema.RevocationIssuerList{}, err
+	}
+	return schema.RevocationIssuerList{
+		Count: len(list), Issuers: convert(list, revocationIssuerOf), Detail: "every trusted CA; one without a policy is off",
+	}, nil
+}
+
+func getRevocationPolicy(a *API, ctx context.Context, c call, in byDigest) (schema.RevocationPolicy, error) {
+	p, err := a.Operations.RevocationPolicy(ctx, c.by, string(in.Digest))
+	if err != nil {
+		return schema.RevocationPolicy{}, err
+	}
+	return schema.RevocationPolicy{
+		Digest: in.Digest, Mode: string(p.Mode), MaxAgeSeconds: seconds(p.MaxAge), Detail: "the policy as the key server holds it",
+	}, nil
+}
+
+func setRevocationPolicy(a *API, ctx context.Context, c call, in setRevocationPolicyRequest) (schema.RevocationPolicySaved, error) {
+	r, err := a.Operations.SetRevocationPolicy(ctx, c.by, string(in.Digest), keyserver.RevocationPolicy{
+		Mode: keyserver.RevocationMode(in.Mode), MaxAge: time.Duration(in.MaxAgeSeconds) * time.Second,
+	})
+	return schema.RevocationPolicySaved{
+		Saved: r.Saved, Digest: schema.IssuerDigest(r.Digest), Mode: string(r.Policy.Mode), MaxAgeSeconds: seconds(r.Policy.MaxAge),
+		Verdict: schema.Verdict{Detail: r.Detail},
+	}, err
+}
+
+func importCRL(a *API, ctx context.Context, c call, in schema.ImportCRLRequest) (schema.CRLImported, error) {
+	r, err := a.Operations.ImportCRL(ctx, c.by, in.CRL)
+	return schema.CRLImported{
+		Saved: r.Saved, Count: len(r.Issuers), Issuers: convert(r.Issuers, revocationIssuerOf), Verdict: schema.Verdict{Detail: r.Detail},
+	}, err
+}
+
+func revocationIssuerOf(r keyserver.RevocationIssuer) schema.RevocationIssuer {
+	out := schema.RevocationIssuer{
+		Digest: schema.IssuerDigest(r.Digest), CertificateID: schema.Base64ID(r.CA.ID), Subject: r.CA.Subject,
+		Mode: string(r.Policy.Mode), MaxAgeSeconds: seconds(r.Policy.MaxAge), Evidence: string(r.State),
+	}
+	if r.CRL != nil {
+		out.CRL = &schema.CRL{
+			Digest: r.CRL.Digest[:], ThisUpdate: r.CRL.ThisUpdate.UTC(), NextUpdate: r.CRL.NextUpdate.UTC(),
+			ImportedAt: r.CRL.ImportedAt.UTC(), Revoked: r.CRL.Revoked,
+		}
+		if len(r.CRL.Number) > 0 {
+			number := schema.Base64(r.CRL.Number)
+			out.CRL.Number = &number
+		}
+	}
+	return out
+}
+
+func seconds(d time.Duration) int64 { return int64(d / time.Second) }

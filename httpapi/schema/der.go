@@ -1,0 +1,74 @@
+package schema
+
+import (
+	"bytes"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/canonical"
+)
+
+// DER is one ASN.1 object that a request may send as base64 of its DER or as
+// one PEM block. An answer is base64.
+type DER []byte
+
+var errDER = errors.New("must be the canonical base64 of one DER object, or one PEM block and nothing else")
+
+// pemStart is what no DER begins with.
+const pemStart = "-----BEGIN "
+
+// MarshalText spells the DER in base64.
+func (d DER) MarshalText() ([]byte, error) { return Base64(d).MarshalText() }
+
+// UnmarshalText reads either form. PEM that was encoded in base64 once more is
+// taken too: a shell does that easily.
+func (d *DER) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		return errDER
+	}
+	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte(pemStart)) {
+		raw, err := canonical.Decode(string(text))
+		if err != nil {
+			return errDER
+		}
+		if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte(pemStart)) {
+			*d = raw
+			return nil
+		}
+		text = raw
+	}
+	block, rest := pem.Decode(bytes.TrimSpace(text))
+	if block == nil || len(block.Headers) > 0 || len(block.Bytes) == 0 || len(bytes.TrimSpace(rest)) > 0 {
+		return errDER
+	}
+	*d = block.Bytes
+	return nil
+}
+
+// Format prints the length only, whatever the verb.
+func (d DER) Format(f fmt.State, verb rune) { Base64(d).Format(f, verb) }
+
+// IssuerDigest names a CA in the revocation routes: SHA-256 or SHA-384 of its
+// certificate in hexadecimal.
+type IssuerDigest string
+
+var errIssuerDigest = errors.New("must be 64 or 96 hexadecimal digits, as revocationDigest of GET /api/trusted-cas shows them")
+
+// MarshalText answers upper-case digits.
+func (d IssuerDigest) MarshalText() ([]byte, error) { return []byte(d), nil }
+
+// UnmarshalText accepts digits of either case.
+func (d *IssuerDigest) UnmarshalText(text []byte) error {
+	if len(text) != 64 && len(text) != 96 {
+		return errIssuerDigest
+	}
+	for _, c := range text {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') && (c < 'A' || c > 'F') {
+			return errIssuerDigest
+		}
+	}
+	*d = IssuerDigest(strings.ToUpper(string(text)))
+	return nil
+}

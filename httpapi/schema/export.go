@@ -1,0 +1,24 @@
+package schema
+
+// ExportKeyRequest asks for a key, encrypted for a transport principal.
+type ExportKeyRequest struct {
+	TTag        HiddenLink `json:"ttag" doc:"Hidden link of the key."`
+	SystemID    SystemID   `json:"systemId" doc:"The key server that owns the recipient; its own."`
+	PrincipalID DecimalID  `json:"principalId" doc:"The recipient, in decimal."`
+}
+
+// KeyRecipient is who can read an exported key.
+type KeyRecipient struct {
+	SystemID      SystemID  `json:"systemId"`
+	PrincipalID   DecimalID `json:"principalId"`
+	Name          string    `json:"name"`
+	CertificateID Base64ID  `json:"certificateId" doc:"The certificate whose key it is encrypted for."`
+}
+
+// ExportedKey is a key that only the recipient can read.
+type ExportedKey struct {
+	JWE       string       `json:"jwe" doc:"Compact JWE (RFC 7516) of the key's bytes, with A256GCM."`
+	Algorithm string       `json:"algorithm" enum:"RSA-OAEP-256,ECDH-ES+A256KW" doc:"How the content key is wrapped."`
+	Recipient KeyRecipient `json:"recipient"`
+	Detail    string       `json:"detail"`
+}
