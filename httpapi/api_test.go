@@ -136,15 +136,21 @@ func TestVerdictsKeepTheShape(t *testing.T) {
 		code         fault.Code
 		want         map[string]any
 	}{
-		"AddTrustedCA":    {http.MethodPost, "/api/trusted-cas", fault.NotSaved, map[string]any{"saved": false, "listCountAfter": 1.0, "trustedCA": nil}},
-		"RemoveTrustedCA": {http.MethodPost, "/api/trusted-cas/remove", fault.NotRemoved, map[string]any{"gone": false, "listCountBefore": 1.0}},
-		"CreateRole":      {http.MethodPost, "/api/roles", fault.NotSaved, map[string]any{"saved": false, "requested": "some text"}},
-		"UpdateRole":      {http.MethodPut, "/api/roles/{id}", fault.NotSaved, map[string]any{"saved": false}},
-		"DeleteRole":      {http.MethodDelete, "/api/roles/{id}", fault.NotRemoved, map[string]any{"gone": false}},
-		"GrantACL":        {http.MethodPost, "/api/keys/acl/grant", fault.NotVerified, map[string]any{"verified": false, "requestedRights": 1.0}},
-		"AmendACL":        {http.MethodPost, "/api/keys/acl/update", fault.NotVerified, map[string]any{"verified": false}},
-		"RevokeACL":       {http.MethodPost, "/api/keys/acl/revoke", fault.NotVerified, map[string]any{"verified": false}},
-		"CreatePrincipal": {http.MethodPost, "/api/principals/password", fault.NotSaved, map[string]any{"saved": false}},
+		"AddTrustedCA":         {http.MethodPost, "/api/trusted-cas", fault.NotSaved, map[string]any{"saved": false, "listCountAfter": 1.0, "trustedCA": nil}},
+		"RemoveTrustedCA":      {http.MethodPost, "/api/trusted-cas/remove", fault.NotRemoved, map[string]any{"gone": false, "listCountBefore": 1.0}},
+		"AddTrustedServer":     {http.MethodPost, "/api/trusted-servers", fault.NotPersisted, map[string]any{"saved": false, "systemId": 7.0, "trustedServers": []any{}}},
+		"UpdateTrustedServer":  {http.MethodPut, "/api/trusted-servers/{systemId}", fault.NotPersisted, map[string]any{"saved": false, "trustedServer": nil}},
+		"CreatePrincipalTrust": {http.MethodPost, "/api/principal-trusts", fault.NotPersisted, map[string]any{"saved": false, "principalTrust": nil}},
+		"UpdatePrincipalTrust": {http.MethodPut, "/api/principal-trusts/{id}", fault.NotPersisted, map[string]any{"saved": false, "principalTrust": nil}},
+		"DeletePrincipalTrust": {http.MethodDelete, "/api/principal-trusts/{id}", fault.NotRemoved, map[string]any{"gone": false}},
+		"RemoveTrustedServer":  {http.MethodDelete, "/api/trusted-servers/{systemId}", fault.NotRemoved, map[string]any{"removed": nil, "orphanedPrincipalTrusts": []any{}}},
+		"CreateRole":           {http.MethodPost, "/api/roles", fault.NotSaved, map[string]any{"saved": false, "requested": "some text"}},
+		"UpdateRole":           {http.MethodPut, "/api/roles/{id}", fault.NotSaved, map[string]any{"saved": false}},
+		"DeleteRole":           {http.MethodDelete, "/api/roles/{id}", fault.NotRemoved, map[string]any{"gone": false}},
+		"GrantACL":             {http.MethodPost, "/api/keys/acl/grant", fault.NotVerified, map[string]any{"verified": false, "requestedRights": 1.0}},
+		"AmendACL":             {http.MethodPost, "/api/keys/acl/update", fault.NotVerified, map[string]any{"verified": false}},
+		"RevokeACL":            {http.MethodPost, "/api/keys/acl/revoke", fault.NotVerified, map[string]any{"verified": false}},
+		"CreatePrincipal":      {http.MethodPost, "/api/principals/password", fault.NotSaved, map[string]any{"saved": false}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
