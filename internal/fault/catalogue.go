@@ -11,6 +11,16 @@ const (
 	SessionNotFound       Code = "SESSION_NOT_FOUND"
 	SessionExpired        Code = "SESSION_EXPIRED"
 	CertificateRevoked    Code = "CERTIFICATE_REVOKED"
+	ProofMalformed        Code = "PROOF_MALFORMED"
+	ProofRequired         Code = "PROOF_REQUIRED"
+	ProofInvalidSignature Code = "PROOF_INVALID_SIGNATURE"
+	ProofKeyMismatch      Code = "PROOF_KEY_MISMATCH"
+	ProofMethodMismatch   Code = "PROOF_METHOD_MISMATCH"
+	ProofURIMismatch      Code = "PROOF_URI_MISMATCH"
+	ProofTokenMismatch    Code = "PROOF_TOKEN_MISMATCH"
+	ProofStale            Code = "PROOF_STALE"
+	ProofReplayed         Code = "PROOF_REPLAYED"
+	ProofCacheFull        Code = "PROOF_REPLAY_CACHE_FULL"
 	RevocationUnavailable Code = "REVOCATION_STATUS_UNAVAILABLE"
 	RevocationStale       Code = "REVOCATION_EVIDENCE_STALE"
 	AccessDenied          Code = "ACCESS_DENIED"
@@ -37,6 +47,7 @@ const (
 	RequestLimit          Code = "REQUEST_LIMIT"
 	SessionLimit          Code = "SESSION_LIMIT"
 	Overloaded            Code = "OVERLOADED"
+	BuildNotAdmitted      Code = "BUILD_NOT_ADMITTED"
 	MethodNotAllowed      Code = "METHOD_NOT_ALLOWED"
 )
 
@@ -69,6 +80,16 @@ var Catalogue = []Entry{
 	{InvalidArgument, false, "The key server itself refused the argument; detail is its sentence."},
 	{SessionNotFound, false, "The credential names no live session; log in again."},
 	{SessionExpired, false, "The session reached its idle or absolute lifetime; log in again."},
+	{ProofMalformed, false, "The DPoP proof is not one as RFC 9449 has it; detail names the part."},
+	{ProofRequired, false, "The session is bound to a key and the request has no DPoP proof."},
+	{ProofInvalidSignature, false, "The signature of the DPoP proof is not by the key in its header."},
+	{ProofKeyMismatch, false, "The DPoP proof is by another key than the session's, or the session is bound to none."},
+	{ProofMethodMismatch, false, "The DPoP proof is for another method (htm)."},
+	{ProofURIMismatch, false, "The DPoP proof is for another URL (htu)."},
+	{ProofTokenMismatch, false, "The DPoP proof is for another session id (ath)."},
+	{ProofStale, false, "The time of the DPoP proof (iat) is too far from now; make a new one."},
+	{ProofReplayed, false, "The DPoP proof was used before (jti); make a new one for each request."},
+	{ProofCacheFull, false, "The process remembers as many used proofs as it may, and forgets none that could be used again."},
 	{CertificateRevoked, false, "Revocation evidence names the session's certificate; log in with another one."},
 	{RevocationUnavailable, false, "The issuer's policy requires revocation evidence and there is none; import the issuer's CRL."},
 	{RevocationStale, false, "The issuer's policy requires current revocation evidence and what there is has aged out; import the issuer's current CRL."},
@@ -96,6 +117,7 @@ var Catalogue = []Entry{
 	{RequestLimit, false, "The session has too many requests in flight."},
 	{SessionLimit, false, "The process holds as many sessions as it may."},
 	{Overloaded, false, "The process has as much work queued as it may."},
+	{BuildNotAdmitted, false, "The key server does not admit this build of the service, because its release manifest is refused; detail names the cause. It is looked at again by itself."},
 	{MethodNotAllowed, true, "The path exists, the method does not; Allow lists those that do."},
 	{InvalidCredentials, true, "The login failed; the answer is the same whatever the cause."},
 	{LoginThrottled, true, "Too many failed logins for this name or address; wait as Retry-After says."},
@@ -124,6 +146,15 @@ const (
 	ReasonBadCredentials    Reason = "badCredentials"
 	ReasonThrottled         Reason = "throttled"
 	ReasonBuiltIn           Reason = "builtIn"
+	ReasonProofMalformed    Reason = "proofMalformed"
+	ReasonProofRequired     Reason = "proofRequired"
+	ReasonProofSignature    Reason = "proofInvalidSignature"
+	ReasonProofKey          Reason = "proofKeyMismatch"
+	ReasonProofMethod       Reason = "proofMethodMismatch"
+	ReasonProofURI          Reason = "proofUriMismatch"
+	ReasonProofToken        Reason = "proofTokenMismatch"
+	ReasonProofStale        Reason = "proofStale"
+	ReasonProofReplayed     Reason = "proofReplayed"
 	ReasonRevoked           Reason = "certificateRevoked"
 	ReasonNoEvidence        Reason = "revocationStatusUnavailable"
 	ReasonStaleEvidence     Reason = "revocationEvidenceStale"
