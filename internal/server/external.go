@@ -81,12 +81,17 @@ func (g *gatekeeper) track(conn net.Conn, state http.ConnState) {
 // changed closes what the list no longer lets in. It reads the list once the
 // change is committed, outside the committing request.
 func (g *gatekeeper) changed(changes []keyserver.Change) {
-	removed := func(c keyserver.Change) bool {
-		return c.Kind == keyserver.ChangeTrustedCA && c.Action == keyserver.Deleted
-	}
-	if len(changes) == 0 || slices.ContainsFunc(changes, removed) { // none: some are no longer known
+	if mayShutOut(changes) {
 		go g.sweep()
 	}
+}
+
+// mayShutOut reports whether a CA may have left the list. No changes at all
+// means that some are no longer known.
+func mayShutOut(changes []keyserver.Change) bool {
+	return len(changes) == 0 || slices.ContainsFunc(changes, func(c keyserver.Change) bool {
+		return c.Kind == keyserver.ChangeTrustedCA && c.Action == keyserver.Deleted
+	})
 }
 
 func (g *gatekeeper) sweep() {
