@@ -127,7 +127,7 @@ func TestResolutionFailsInTheSameWords(t *testing.T) {
 	peer := trustedPeer(t, f)
 	peer.Blob.ServerName = "nobody"
 	_, unknown := f.AddTrustedServer(ctx, f.Admin, peer)
-	f.Engine.Self.Resolver = hanging{}
+	f.Self.Resolver = hanging{}
 	_, late := f.AddTrustedServer(ctx, f.Admin, peer)
 	if unknown == nil || late == nil || unknown.Error() != late.Error() {
 		t.Errorf("an unknown name reads %v, a hanging resolver %v", unknown, late)
@@ -137,8 +137,8 @@ func TestResolutionFailsInTheSameWords(t *testing.T) {
 	if _, err := f.AddTrustedServer(gone, f.Admin, peer); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a caller that went away: %v", err)
 	}
-	f.Engine.Self.Resolver = f.Hosts
-	f.Engine.Self.Addresses = func() ([]netip.Addr, error) { return nil, errors.New("no interfaces") }
+	f.Self.Resolver = f.Hosts
+	f.Self.Addresses = func() ([]netip.Addr, error) { return nil, errors.New("no interfaces") }
 	peer.Blob.ServerName = "peer.example"
 	if _, err := f.AddTrustedServer(ctx, f.Admin, peer); fault.CodeOf(err) != fault.OpFailed {
 		t.Errorf("not knowing the own addresses: %v", err)
