@@ -3,9 +3,8 @@ package keyserver
 import (
 	"fmt"
 	"io"
+	"strings"
 )
-
-import "strings"
 
 // PrincipalType says how a principal proves who it is.
 type PrincipalType string

@@ -1,0 +1,215 @@
+package engine_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+var disable = keyserver.FlagChange{Mask: keyserver.FlagEnable}
+
+// What the service refuses first, the key server holds to as well.
+func TestPrincipalOperationsAreRefused(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		team := f.Add(t, keyserver.GroupPrincipal, "team", nil, nil).Principal.ID
+		user := f.Add(t, keyserver.LDAPPrincipal, "user", nil, nil).Principal.ID
+		full := f.Add(t, keyserver.LDAPPrincipal, "full", nil, nil).Principal.ID
+		officer := f.Add(t, keyserver.PasswordPrincipal, "officer", []keyserver.ID{keyserver.RoleSecurityOfficer}, nil)
+		nobody := keyserver.IDFromUint64(404)
+		if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			for i := range uint64(keyserver.MaxGroups) {
+				g := keyserver.Principal{ID: keyserver.IDFromUint64(9000 + i), Type: keyserver.GroupPrincipal, Name: fmt.Sprint(i)}
+				if err := tx.InsertPrincipal(ctx, g, ""); err != nil {
+					return err
+				}
+				if err := tx.AddGroupMember(ctx, g.ID, full); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		create := func(n keyserver.NewPrincipal) func(keyserver.Caller) error {
+			return func(by keyserver.Caller) error { _, err := f.CreatePrincipal(ctx, by, n); return err }
+		}
+		flags := func(id keyserver.ID) func(keyserver.Caller) error {
+			return func(by keyserver.Caller) error { return f.UpdatePrincipalFlags(ctx, by, id, disable) }
+		}
+		roles := func(id, role keyserver.ID) func(keyserver.Caller) error {
+			return func(by keyserver.Caller) error { return f.SetPrincipalRoles(ctx, by, id, []keyserver.ID{role}) }
+		}
+		add := func(group, member keyserver.ID) func(keyserver.Caller) error {
+			return func(by keyserver.Caller) error { return f.AddGroupMember(ctx, by, group, member) }
+		}
+		window := func(limit, offset int) func(keyserver.Caller) error {
+			return func(by keyserver.Caller) error {
+				_, err := f.ListPrincipals(ctx, by, keyserver.PrincipalFilter{Type: keyserver.LDAPPrincipal, Limit: limit, Offset: offset})
+				return err
+			}
+		}
+		identity := &keyserver.Identity{Issuer: "i", Subject: "s"}
+		cases := map[string]struct {
+			do     func(keyserver.Caller) error
+			code   fault.Code
+			reason fault.Reason
+		}{
+			"CreateCertificate": {create(keyserver.NewPrincipal{Type: keyserver.CertificatePrincipal, Name: "n"}), fault.InvalidArgument, fault.ReasonInvalidArgument},
+			"CreatePassword":    {create(keyserver.NewPrincipal{Type: keyserver.PasswordPrincipal, Name: "n"}), fault.InvalidArgument, fault.ReasonInvalidArgument},
+			"CreateNoType":      {create(keyserver.NewPrincipal{Name: "n"}), fault.InvalidArgument, fault.ReasonInvalidArgument},
+			"XAuthWithout":      {create(keyserver.NewPrincipal{Type: keyserver.XAuthPrincipal, Name: "n"}), fault.InvalidArgument, fault.ReasonInvalidArgument},
+			"GroupWith":         {create(keyserver.NewPrincipal{Type: keyserver.GroupPrincipal, Name: "n", Identity: identity}), fault.InvalidArgument, fault.ReasonInvalidArgument},
+			"NameTaken":         {create(keyserver.NewPrincipal{Type: keyserver.GroupPrincipal, Name: "team"}), fault.AlreadyExists, fault.ReasonInvalidArgument},
+			"RoleUnknown":       {create(keyserver.NewPrincipal{Type: keyserver.GroupPrincipal, Name: "n", Roles: []keyserver.ID{nobody}}), fault.InvalidArgument, fault.ReasonObjectNotFound},
+			"FlagsOfGroup":      {flags(team), fault.InvalidArgument, fault.ReasonInvalidArgument},
+			"FlagsOfNobody":     {flags(nobody), fault.NotFound, fault.ReasonObjectNotFound},
+			"RolesOfNobody":     {roles(nobody, keyserver.RoleAuditor), fault.NotFound, fault.ReasonObjectNotFound},
+			"RolesUnknown":      {roles(user, nobody), fault.InvalidArgument, fault.ReasonObjectNotFound},
+			"AddToNoGroup":      {add(user, full), fault.NotFound, fault.ReasonObjectNotFound},
+			"AddToNothing":      {add(nobody, user), fault.NotFound, fault.ReasonObjectNotFound},
+			"AddNobody":         {add(team, nobody), fault.NotFound, fault.ReasonObjectNotFound},
+			"AddGroup":          {add(team, keyserver.IDFromUint64(9000)), fault.InvalidArgument, fault.ReasonInvalidArgument},
+			"TooManyGroups":     {add(team, full), fault.InvalidArgument, fault.ReasonInvalidArgument},
+			"RemoveNoMember":    {func(by keyserver.Caller) error { return f.RemoveGroupMember(ctx, by, team, user) }, fault.NotFound, fault.ReasonObjectNotFound},
+			"MembersOfNoGroup":  {func(by keyserver.Caller) error { _, err := f.GroupMembers(ctx, by, user, 1, 0); return err }, fault.NotFound, fault.ReasonObjectNotFound},
+			"WindowAbove":       {window(keyserver.MaxUnwindowed+1, 0), fault.InvalidArgument, fault.ReasonInvalidArgument},
+			"WindowBelow":       {window(-1, 0), fault.InvalidArgument, fault.ReasonInvalidArgument},
+			"WindowBeforeStart": {window(1, -1), fault.InvalidArgument, fault.ReasonInvalidArgument},
+			"LookupWithoutBound": {func(by keyserver.Caller) error {
+				_, err := f.LookupPrincipals(ctx, by, make([]keyserver.PrincipalRef, 501))
+				return err
+			}, fault.InvalidArgument, fault.ReasonInvalidArgument},
+		}
+		for name, tc := range cases {
+			t.Run(name, func(t *testing.T) { refused(t, f, tc.do(f.Admin), tc.code, tc.reason) })
+		}
+		for name, do := range map[string]func(keyserver.Caller) error{
+			"Create": create(keyserver.NewPrincipal{Type: keyserver.GroupPrincipal, Name: "n"}), "Flags": flags(user),
+			"Roles": roles(user, keyserver.RoleAuditor), "Add": add(team, user),
+			"Remove": func(by keyserver.Caller) error { return f.RemoveGroupMember(ctx, by, team, user) },
+		} {
+			t.Run("Officer"+name, func(t *testing.T) { refused(t, f, do(officer), fault.AccessDenied, fault.ReasonRoleDenied) })
+		}
+		if p := must(f.Principal(ctx, f.Admin, user))(t); p.Flags != keyserver.FlagEnable || len(p.Roles)+len(p.Groups) != 0 {
+			t.Errorf("refused and changed all the same: %+v", p)
+		}
+	})
+}
+
+// Updates of a system-defined principal are skipped and reported as success.
+func TestSystemDefinedPrincipalsAreSkipped(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		team := f.Add(t, keyserver.GroupPrincipal, "team", nil, nil).Principal.ID
+		id := f.Caller(t, keyserver.CertificatePrincipal, engine.SystemName).Principal.ID
+		before := must(f.Principal(ctx, f.Admin, id))(t)
+		for name, err := range map[string]error{
+			"Flags":  f.UpdatePrincipalFlags(ctx, f.Admin, id, disable),
+			"Roles":  f.SetPrincipalRoles(ctx, f.Admin, id, nil),
+			"Add":    f.AddGroupMember(ctx, f.Admin, team, id),
+			"Remove": f.RemoveGroupMember(ctx, f.Admin, team, id),
+		} {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if diff := cmp.Diff(before, must(f.Principal(ctx, f.Admin, id))(t)); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// Two changes of different bits both hold, whichever comes first.
+func TestFlagsMoveBitByBit(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		user := f.Add(t, keyserver.PasswordPrincipal, "user", nil, nil).Principal.ID
+		errs := make(chan error)
+		for _, c := range []keyserver.FlagChange{disable, {Mask: keyserver.FlagDelegation, Value: keyserver.FlagDelegation}} {
+			go func() { errs <- f.UpdatePrincipalFlags(ctx, f.Admin, user, c) }()
+		}
+		for range 2 {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+		if p := must(f.Principal(ctx, f.Admin, user))(t); p.Flags != keyserver.FlagDelegation {
+			t.Errorf("got %#x", uint32(p.Flags))
+		}
+	})
+}
+
+// A group's members come and go at once, and a listing of them has a bound.
+func TestMembersComeAndGo(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		link := mint(t, f, f.Admin, nil)
+		team := f.Add(t, keyserver.GroupPrincipal, "team", []keyserver.ID{keyserver.RoleExchanger}, nil).Principal
+		grant(t, f, link, team, keyserver.Read, keyserver.NoUsageLimit)
+		user := f.Add(t, keyserver.PasswordPrincipal, "user", nil, nil)
+		for range 2 {
+			_, err := f.HMAC(ctx, user, link, text("m"))
+			refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied)
+			for range 2 { // once in it, a member stays
+				if err := f.AddGroupMember(ctx, f.Admin, team.ID, user.Principal.ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+			must(f.HMAC(ctx, user, link, text("m")))(t)
+			if err := f.RemoveGroupMember(ctx, f.Admin, team.ID, user.Principal.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		members := func(limit, offset int) int {
+			return len(must(f.GroupMembers(ctx, f.Admin, team.ID, limit, offset))(t))
+		}
+		add := func(from, to int) {
+			if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+				for i := from; i < to; i++ {
+					p := keyserver.Principal{ID: keyserver.IDFromUint64(uint64(7000 + i)), Type: keyserver.LDAPPrincipal, Name: fmt.Sprint(i), Groups: []keyserver.ID{team.ID}}
+					if err := tx.InsertPrincipal(ctx, p, ""); err != nil {
+						return err
+					}
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		add(0, keyserver.MaxUnwindowed)
+		if n := members(0, 0); n != keyserver.MaxUnwindowed {
+			t.Errorf("%d members are listed", n)
+		}
+		add(keyserver.MaxUnwindowed, keyserver.MaxUnwindowed+1)
+		_, err := f.GroupMembers(ctx, f.Admin, team.ID, 0, 0)
+		refused(t, f, err, fault.InvalidArgument, fault.ReasonInvalidArgument)
+		if !strings.Contains(err.Error(), "page") {
+			t.Errorf("%v does not say to page", err)
+		}
+		if n, rest := members(1000, 0), members(1000, 1000); n != 1000 || rest != 25 {
+			t.Errorf("pages of 1000 have %d and %d members", n, rest)
+		}
+	})
+}
+
+// A lookup answers this key server's own principals, in the order of the pairs.
+func TestLookupIsOfThisKeyServer(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		a, b := f.Add(t, keyserver.LDAPPrincipal, "a", nil, nil).Principal, f.Add(t, keyserver.XAuthPrincipal, "b", nil, nil).Principal
+		foreign := keyserver.PrincipalRef{System: a.System + 1, ID: a.ID}
+		found := must(f.LookupPrincipals(ctx, f.Admin, []keyserver.PrincipalRef{b, foreign, {System: a.System, ID: keyserver.IDFromUint64(404)}, a, b}))(t)
+		var got []keyserver.PrincipalRef
+		for _, p := range found {
+			got = append(got, p.Ref())
+		}
+		if diff := cmp.Diff([]keyserver.PrincipalRef{b, a, b}, got); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
