@@ -87,6 +87,7 @@ func (c *codes) add(code string) {
 var elsewhere = map[fault.Code]string{
 	fault.NotSaved:         "internal/operations TestASwallowedWriteIsNeverASuccess",
 	fault.NotRemoved:       "internal/operations TestASwallowedWriteIsNeverASuccess",
+	fault.NotPersisted:     "internal/operations TestTrustVerdicts",
 	fault.NotVerified:      "internal/operations TestASwallowedWriteIsNeverASuccess",
 	fault.ReadbackFailed:   "internal/operations TestAFailedReadBackIsNoSuccess",
 	fault.OpFailed:         "httpapi TestFaults",
