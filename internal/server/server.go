@@ -79,6 +79,10 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	if err != nil {
 		return s, err
 	}
+	admission, err := s.admission()
+	if err != nil {
+		return s, err
+	}
 	keeper, err := s.openKeeper(ctx)
 	if err != nil {
 		return s, err
@@ -106,6 +110,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	ks := engine.New(engine.Config{
 		Store: store, Custodian: custodian, Auditor: rows, System: prepared.System, CA: prepared.CA, Self: s.self(prepared, external),
 		Build: cfg.Version, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
+		Settings: settings(cfg, prepared.System, listeners{api, external, metrics}),
 	})
 	sessions := session.NewManager(session.Config{
 		Store: store, Audit: rows, System: prepared.System, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
@@ -117,6 +122,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	handler, err := httpapi.New(httpapi.Config{
 		Operations: operations.New(ks), Sessions: sessions, Logger: cfg.Logger, Clock: cfg.Clock, Registerer: registry,
+		Admission: admission,
 	})
 	if err != nil {
 		return s, err

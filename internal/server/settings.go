@@ -1,0 +1,90 @@
+package server
+
+import (
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// listeners are what this process listens on; nil is off.
+type listeners struct{ api, external, metrics net.Listener }
+
+// settings is the configuration as POST /api/config/get reads it, the secret
+// settings included. What of it may leave is decided by
+// keyserver.ConfigAllowList alone: a setting that is added here and not there
+// stays here.
+func settings(c Config, system keyserver.SystemID, on listeners) keyserver.ConfigNode {
+	return keyserver.ConfigNode{Tag: keyserver.ConfigRoot, Children: []keyserver.ConfigNode{
+		node("KeyServer", "systemId", strconv.FormatUint(uint64(system), 10), "serverName", c.ServerName, "deployment", c.Deployment,
+			"externalUrl", origin(c.ExternalURL), "dataDir", c.DataDir, "bootstrapPasswordFile", c.BootstrapPasswordFile),
+		{Tag: "Listeners", Children: on.nodes(c)},
+		node("Certificate", "source", either(c.TLSCert == "", "internal CA", "file"), "certFile", c.TLSCert, "keyFile", c.TLSKey),
+		node("Database", "kind", either(c.DatabaseURL == "", "sqlite", "postgresql"), "url", c.DatabaseURL),
+		node("KeyEncryptionKey", "scheme", scheme(c.KEK), "url", c.KEK),
+		node("Sessions", "idleSeconds", seconds(c.SessionIdle), "lifetimeSeconds", seconds(c.SessionLifetime)),
+		node("Limits", "messageBytes", strconv.Itoa(keyserver.MaxMessage), "unwindowedListing", strconv.Itoa(keyserver.MaxUnwindowed),
+			"aclTemplates", strconv.Itoa(keyserver.MaxACLTemplates), "templateMembers", strconv.Itoa(keyserver.MaxTemplateMembers),
+			"templatedDirectories", strconv.Itoa(keyserver.MaxTemplatedDirectories), "trustedServers", strconv.Itoa(keyserver.MaxTrustedServers)),
+	}}
+}
+
+func (l listeners) nodes(c Config) []keyserver.ConfigNode {
+	var list []keyserver.ConfigNode
+	for _, one := range []struct {
+		name        string
+		on          net.Listener
+		tls, client bool
+	}{
+		{"api", l.api, !c.InsecureHTTP, false}, {"external", l.external, true, true}, {"metrics", l.metrics, false, false},
+	} {
+		if one.on != nil {
+			list = append(list, node("Listener", "name", one.name, "address", one.on.Addr().String(),
+				"tls", strconv.FormatBool(one.tls), "clientCertificates", strconv.FormatBool(one.client)))
+		}
+	}
+	return list
+}
+
+// node makes a node of names and values; a setting that is not set has no
+// attribute.
+func node(tag string, attrs ...string) keyserver.ConfigNode {
+	n := keyserver.ConfigNode{Tag: tag, Attrs: map[string]string{}}
+	for i := 0; i+1 < len(attrs); i += 2 {
+		if attrs[i+1] != "" {
+			n.Attrs[attrs[i]] = attrs[i+1]
+		}
+	}
+	return n
+}
+
+// origin is a URL without what may be a credential in it.
+func origin(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
+}
+
+// scheme names the kind of key-encryption key. The URL of some kinds is the
+// key itself.
+func scheme(kek string) string {
+	kind, _, found := strings.Cut(kek, "://")
+	if !found {
+		return "file" // the default, in the data directory
+	}
+	return kind
+}
+
+func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
+
+func either(condition bool, yes, no string) string {
+	if condition {
+		return yes
+	}
+	return no
+}
