@@ -92,7 +92,9 @@ func TestACLEntryLife(t *testing.T) {
 		s.refused(t, admin, "POST", "/api/keys/acl/revoke", entry, http.StatusNotFound, "ACL_NOT_FOUND")
 		s.refused(t, admin, "POST", "/api/keys/acl/update", join(entry, object{"rights": 1, "ttag": "AAAAAQECAwQFBgcI"}), http.StatusNotFound, "ACL_NOT_FOUND")
 		s.refused(t, admin, "POST", "/api/keys/acl/grant", join(entry, object{"rights": 1, "systemId": 99}), http.StatusNotFound, "NOT_FOUND")
-		s.refused(t, user, "POST", "/api/keys/acl/grant", join(entry, object{"rights": 1}), http.StatusForbidden, "ACCESS_DENIED")
+		s.refused(t, user, "POST", "/api/keys/acl/grant", join(entry, object{"rights": 1}), http.StatusForbidden, "ACL_DENIED")
+		auditor := s.with(t, keyserver.RoleAuditor)
+		s.refused(t, auditor, "POST", "/api/keys/acl/grant", join(entry, object{"rights": 1}), http.StatusForbidden, "ACCESS_DENIED")
 
 		a := s.ok(t, admin, "POST", "/api/keys/acl/grant", join(entry, object{"rights": []string{"WRITE"}}))
 		if a.body["verified"] != true || a.body["requestedRights"] != 2.0 || a.at(t, "entry", "rights") != 3.0 {
