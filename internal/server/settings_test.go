@@ -76,7 +76,9 @@ func TestNoCredentialOfTheConfigurationLeaves(t *testing.T) {
 	}
 	for name, root := range map[string]keyserver.ConfigNode{"settings": tree, "planted": plant(tree)} {
 		paths := []string{keyserver.ConfigRoot}
-		walk(root, func(n keyserver.ConfigNode) { paths = append(paths, n.Tag, "Listeners."+n.Tag, "Listeners.Listener[@name=api]."+n.Tag) })
+		walk(root, func(n keyserver.ConfigNode) {
+			paths = append(paths, n.Tag, "Listeners."+n.Tag, "Listeners.Listener[@name=api]."+n.Tag)
+		})
 		for _, text := range paths {
 			path, ok := keyserver.ParseConfigPath(text)
 			if !ok {
