@@ -1,0 +1,398 @@
+package contract
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/pem"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/smallstep/pkcs7"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+)
+
+func unb64(t testing.TB, s string) []byte {
+	t.Helper()
+	b, err := base64.StdEncoding.DecodeString(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func pemOf(label string, der []byte) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: label, Bytes: der}))
+}
+
+func newKey(t testing.TB) crypto.Signer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// trustIssuer adds a CA to the trusted list and answers its revocation digest.
+func (s *subject) trustIssuer(t testing.TB, ca pki.Identity) string {
+	t.Helper()
+	s.ok(t, s.admin(t), "POST", "/api/trusted-cas", object{"certificate": b64(ca.Certificate.Raw)})
+	return pki.RevocationDigest(ca.Certificate.Raw)
+}
+
+// issue has a certificate signed and answers its DER.
+func (s *subject) issue(t testing.TB, commonName string, key crypto.Signer) []byte {
+	t.Helper()
+	a := s.ok(t, s.admin(t), "POST", "/api/certificates", object{"request": b64(enginetest.NewRequest(t, commonName, key))})
+	return unb64(t, a.text(t, "certificate"))
+}
+
+// enroll enrols certificates and answers the principals.
+func (s *subject) enroll(t testing.TB, ders ...[]byte) []object {
+	t.Helper()
+	spelled := make([]string, len(ders))
+	for i, der := range ders {
+		spelled[i] = b64(der)
+	}
+	return s.ok(t, s.admin(t), "POST", "/api/certificates/enroll", object{"certificates": spelled}).list(t, "principals")
+}
+
+// leaf reads a chain as the contract spells one, and answers what is no CA.
+func leaf(t testing.TB, chain string) (leaf *x509.Certificate, issuer *x509.Certificate) {
+	t.Helper()
+	p7, err := pkcs7.Parse(unb64(t, chain))
+	if err != nil || len(p7.Certificates) != 2 {
+		t.Fatalf("the chain is not two certificates in PKCS#7: %v", err)
+	}
+	leaf, issuer = p7.Certificates[0], p7.Certificates[1]
+	if leaf.IsCA {
+		leaf, issuer = issuer, leaf
+	}
+	if err := leaf.CheckSignatureFrom(issuer); err != nil {
+		t.Error(err)
+	}
+	return leaf, issuer
+}
+
+// badRequest is one bad request and what it must be answered with.
+type badRequest struct {
+	body   any
+	status int
+	code   string
+	names  string // what the detail must name
+}
+
+func (s *subject) badRequests(t *testing.T, session, method, path string, cases map[string]badRequest) {
+	t.Helper()
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := s.refused(t, session, method, path, tc.body, tc.status, tc.code)
+			if detail, _ := a.body["detail"].(string); !strings.Contains(detail, tc.names) {
+				t.Errorf("the detail %q does not name %q", detail, tc.names)
+			}
+		})
+	}
+}
+
+// POST /api/certificates: issues from a PKCS#10 request, which is saved;
+// issuing does not enrol.
+func TestIssueCertificate(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		const path = "/api/certificates"
+		key := newKey(t)
+		request := enginetest.NewRequest(t, "agent", key)
+		broken := bytes.Clone(request)
+		broken[len(broken)-1] ^= 1
+		s.badRequests(t, s.admin(t), "POST", path, map[string]badRequest{
+			"NoRequest":      {object{}, 400, "BAD_REQUEST", "request"},
+			"NoBase64":       {object{"request": "x"}, 400, "BAD_REQUEST", "request"},
+			"NoPKCS10":       {object{"request": b64([]byte("nothing"))}, 400, "BAD_REQUEST", "request"},
+			"TwoPEMs":        {object{"request": strings.Repeat(pemOf("CERTIFICATE REQUEST", request), 2)}, 400, "BAD_REQUEST", "request"},
+			"WrongSignature": {object{"request": b64(broken)}, 400, "BAD_REQUEST", "signature"},
+			"NoSubject":      {object{"request": b64(enginetest.NewRequest(t, "", key))}, 400, "BAD_REQUEST", "subject"},
+			"ZeroDays":       {object{"request": b64(request), "validityDays": 0}, 400, "BAD_REQUEST", "validityDays"},
+			"TooManyDays":    {object{"request": b64(request), "validityDays": 3651}, 400, "BAD_REQUEST", "validityDays"},
+			"NameOfTheCA":    {object{"request": b64(enginetest.NewRequest(t, internalCA(t, s).Subject.CommonName, key))}, 400, "INVALID_ARGUMENT", "subject"},
+		})
+		for _, role := range []keyserver.ID{keyserver.RoleSecurityOfficer, keyserver.RoleAuditor, keyserver.RoleEncryptor} {
+			s.refused(t, s.with(t, role), "POST", path, object{"request": b64(request)}, http.StatusForbidden, "ACCESS_DENIED")
+		}
+
+		for form, spelled := range map[string]string{
+			"base64": b64(request), "PEM": pemOf("CERTIFICATE REQUEST", request), "base64 of PEM": b64([]byte(pemOf("CERTIFICATE REQUEST", request))),
+		} {
+			a := s.ok(t, s.admin(t), "POST", path, object{"request": spelled, "validityDays": 10})
+			cert, issuer := leaf(t, a.text(t, "chain"))
+			if b64(cert.Raw) != a.text(t, "certificate") || !bytes.Equal(issuer.Raw, internalCA(t, s).Raw) || a.body["saved"] != true {
+				t.Errorf("%s: chain and certificate disagree: %s", form, a.raw)
+			}
+			digest := sha256.Sum256(cert.Raw)
+			if a.text(t, "certificateId") != hex.EncodeToString(digest[:8]) {
+				t.Errorf("%s: the digest id is %s", form, a.text(t, "certificateId"))
+			}
+			if !cert.PublicKey.(*ecdsa.PublicKey).Equal(key.Public()) || cert.Subject.CommonName != "agent" || cert.NotAfter.After(time.Now().Add(10*24*time.Hour)) {
+				t.Errorf("%s: issued for %s until %s", form, cert.Subject, cert.NotAfter)
+			}
+		}
+		found := s.ok(t, s.admin(t), "POST", "/api/certificates/by-subject", object{"subject": "/CN=agent", "includeBodies": true})
+		if found.body["count"] != 3.0 || found.list(t, "certificates")[0]["request"] != b64(request) || found.list(t, "certificates")[0]["statusLabel"] != "Saved request" {
+			t.Errorf("the request is not saved: %s", found.raw)
+		}
+		found = s.ok(t, s.admin(t), "POST", "/api/certificates/by-transport-principal", object{"subject": "/CN=agent"})
+		if found.body["count"] != 0.0 {
+			t.Errorf("issuing enrolled: %s", found.raw)
+		}
+	})
+}
+
+// internalCA reads the CA whose certificate the server writes to ca.crt.
+func internalCA(t testing.TB, s *subject) *x509.Certificate {
+	t.Helper()
+	block, _ := pem.Decode(s.CA(t))
+	ca, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+// INVALID_ARGUMENT on POST /api/certificates/enroll: lacking digitalSignature,
+// lacking clientAuth, expired at enrolment; several with one bad persist nothing.
+func TestEnrollRefusals(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		const path = "/api/certificates/enroll"
+		ca := newCA(t, "outside")
+		s.trustIssuer(t, ca)
+		now := time.Now()
+		spelled := func(ca pki.Identity, change func(*x509.Certificate)) string {
+			return b64(enginetest.NewAgent(t, ca, "agent", now, change).Certificate.Raw)
+		}
+		good := spelled(ca, nil)
+		for name, bad := range map[string]string{
+			"NoDigitalSignature": spelled(ca, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyAgreement }),
+			"NoClientAuth":       spelled(ca, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }),
+			"Expired":            spelled(ca, func(c *x509.Certificate) { c.NotAfter = now.Add(-time.Second) }),
+			"IssuerNotTrusted":   spelled(newCA(t, "outside"), nil),
+			"CA":                 b64(ca.Certificate.Raw),
+		} {
+			t.Run(name, func(t *testing.T) {
+				s.refused(t, s.admin(t), "POST", path, object{"certificates": []string{bad}}, 400, "INVALID_ARGUMENT")
+				s.refused(t, s.admin(t), "POST", path, object{"certificates": []string{good, bad}}, 400, "INVALID_ARGUMENT")
+				found := s.ok(t, s.admin(t), "POST", "/api/certificates/by-subject", object{"subject": "%"})
+				if found.body["count"] != 0.0 {
+					t.Errorf("something was kept: %s", found.raw)
+				}
+			})
+		}
+		s.badRequests(t, s.admin(t), "POST", path, map[string]badRequest{
+			"None":        {object{"certificates": []string{}}, 400, "BAD_REQUEST", "certificates"},
+			"OneString":   {object{"certificates": good}, 400, "BAD_REQUEST", "certificates"},
+			"NotOne":      {object{"certificates": []string{good, b64([]byte("x"))}}, 400, "BAD_REQUEST", "certificates[1]"},
+			"Twice":       {object{"certificates": []string{good, good}}, 400, "BAD_REQUEST", "certificates[1]"},
+			"UnknownRole": {object{"certificates": []string{good}, "roleIds": []string{"00000000deadbeef"}}, 400, "INVALID_ARGUMENT", "roleIds"},
+		})
+		for _, role := range []keyserver.ID{keyserver.RoleSecurityOfficer, keyserver.RoleAuditor, keyserver.RoleExchanger} {
+			s.refused(t, s.with(t, role), "POST", path, object{"certificates": []string{good}}, http.StatusForbidden, "ACCESS_DENIED")
+		}
+	})
+}
+
+// POST /api/certificates/enroll: a certificate principal per subject, named by
+// the slash form; enrolment does not set the delegation flag.
+func TestEnroll(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		ca := newCA(t, "outside")
+		s.trustIssuer(t, ca)
+		first, second := enginetest.NewAgent(t, ca, "a/b", time.Now(), nil).Certificate.Raw, enginetest.NewAgent(t, ca, "a/b", time.Now(), nil).Certificate.Raw
+		own := s.issue(t, "own", newKey(t))
+		a := s.ok(t, s.admin(t), "POST", "/api/certificates/enroll", object{
+			"certificates": []string{b64(first), pemOf("CERTIFICATE", second), b64(own)}, "roleIds": []string{keyserver.RoleExchanger.Hex()},
+		})
+		principals := a.list(t, "principals")
+		if a.body["saved"] != true || len(principals) != 2 || principals[0]["name"] != `/CN=a\/b` || principals[0]["created"] != true ||
+			principals[0]["className"] != "CertificatePrincipal" || principals[0]["disabled"] != false {
+			t.Fatalf("enrolled as %s", a.raw)
+		}
+		if certs, _ := principals[0]["certificates"].([]any); len(certs) != 2 {
+			t.Errorf("one principal per subject: %s", a.raw)
+		}
+		p, err := s.Admin(t).Principal(t.Context(), principals[0]["id"].(string))
+		if err != nil || len(p.RoleIDs) != 1 {
+			t.Errorf("reads back as %+v, %v", p, err)
+		}
+		if again := s.enroll(t, first); again[0]["id"] != principals[0]["id"] || again[0]["created"] != false {
+			t.Errorf("again: %v", again)
+		}
+		s.refused(t, s.admin(t), "POST", "/api/certificates/enroll",
+			object{"certificates": []string{b64(first)}, "roleIds": []string{keyserver.RoleAuditor.Hex()}}, http.StatusConflict, "ALREADY_EXISTS")
+	})
+}
+
+// POST /api/certificates/renew: by digest, from the saved request; the old one
+// becomes Expired; the new chain and digest id are answered.
+func TestRenewCertificate(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		const path = "/api/certificates/renew"
+		ca := newCA(t, "outside")
+		s.trustIssuer(t, ca)
+		foreign := enginetest.NewAgent(t, ca, "foreign", time.Now(), nil).Certificate.Raw
+		s.enroll(t, foreign)
+		key := newKey(t)
+		old := s.issue(t, "agent", key)
+		s.badRequests(t, s.admin(t), "POST", path, map[string]badRequest{
+			"NoCertificate":  {object{}, 400, "BAD_REQUEST", "certificate"},
+			"NotOne":         {object{"certificate": b64([]byte("x"))}, 400, "BAD_REQUEST", "certificate"},
+			"Unknown":        {object{"certificate": b64(ca.Certificate.Raw)}, 404, "NOT_FOUND", ""},
+			"NoSavedRequest": {object{"certificate": b64(foreign)}, 409, "NO_SAVED_REQUEST", "reset"},
+		})
+		for _, role := range []keyserver.ID{keyserver.RoleSecurityOfficer, keyserver.RoleAuditor, keyserver.RoleEncryptor, keyserver.RoleExchanger} {
+			s.refused(t, s.with(t, role), "POST", path, object{"certificate": b64(old)}, http.StatusForbidden, "ACCESS_DENIED")
+		}
+
+		enrolled := s.enroll(t, old)[0]
+		a := s.ok(t, s.admin(t), "POST", path, object{"certificate": pemOf("CERTIFICATE", old)})
+		cert, _ := leaf(t, a.text(t, "chain"))
+		digest := sha256.Sum256(cert.Raw)
+		if a.text(t, "certificateId") != hex.EncodeToString(digest[:8]) || a.body["certificateIdBytes"] != 8.0 || a.text(t, "detail") == "" {
+			t.Errorf("answered %s", a.raw)
+		}
+		if !cert.PublicKey.(*ecdsa.PublicKey).Equal(key.Public()) || cert.Subject.CommonName != "agent" {
+			t.Errorf("renewed for %s", cert.Subject)
+		}
+		found := s.ok(t, s.admin(t), "POST", "/api/certificates/by-transport-principal", object{"subject": "/CN=agent", "includeBodies": true})
+		labels := map[any]any{}
+		for _, c := range found.list(t, "certificates") {
+			labels[c["certificate"]] = c["statusLabel"]
+		}
+		if labels[b64(old)] != "Expired" || labels[b64(cert.Raw)] != "Regular" || found.body["principalId"] != enrolled["principalId"] {
+			t.Errorf("afterwards: %s", found.raw)
+		}
+		// Found no more, because it is not current any more.
+		s.refused(t, s.admin(t), "POST", path, object{"certificate": b64(old)}, http.StatusNotFound, "NOT_FOUND")
+		s.ok(t, s.admin(t), "POST", path, object{"certificate": b64(cert.Raw)})
+	})
+}
+
+// POST /api/certificates/by-subject: % is the wildcard, every other character
+// stands for itself.
+func TestCertificatesBySubject(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		const path = "/api/certificates/by-subject"
+		s.badRequests(t, s.admin(t), "POST", path, map[string]badRequest{
+			"Absent":  {object{}, 400, "BAD_REQUEST", "subject"},
+			"Empty":   {object{"subject": ""}, 400, "BAD_REQUEST", "subject"},
+			"Long":    {object{"subject": strings.Repeat("a", 1025)}, 400, "BAD_REQUEST", "subject"},
+			"Number":  {object{"subject": 1}, 400, "BAD_REQUEST", "subject"},
+			"Include": {object{"subject": "x", "includeBodies": "yes"}, 400, "BAD_REQUEST", "includeBodies"},
+		})
+		s.refused(t, s.with(t, keyserver.RoleExchanger), "POST", path, object{"subject": "%"}, http.StatusForbidden, "ACCESS_DENIED")
+		key := newKey(t)
+		for _, name := range []string{"web_1", "webx1", "WEB_1", "db%", "db1"} {
+			s.issue(t, name, key)
+		}
+		for pattern, want := range map[string]float64{
+			"/CN=web_1": 1, "/CN=web%": 2, "%1": 4, "/CN=db%": 2, "%": 5, "%_%": 2, "/CN=web": 0, "/cn=web%": 0, "/CN=web_": 0,
+		} {
+			for _, role := range []keyserver.ID{keyserver.RoleAuditor, keyserver.RoleSecurityOfficer} {
+				a := s.ok(t, s.with(t, role), "POST", path, object{"subject": pattern})
+				if a.body["count"] != want || float64(len(a.list(t, "certificates"))) != want || a.body["lookup"] != "by-subject" || a.body["bodiesIncluded"] != false {
+					t.Errorf("%s: got %s, want %v", pattern, a.raw, want)
+				}
+			}
+		}
+	})
+}
+
+// POST /api/certificates/by-transport-principal: byte-exact, no wildcard; every
+// field of the answer and of a certificate.
+func TestCertificatesByTransportPrincipal(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		const path = "/api/certificates/by-transport-principal"
+		s.badRequests(t, s.admin(t), "POST", path, map[string]badRequest{
+			"Absent": {object{}, 400, "BAD_REQUEST", "subject"}, "Empty": {object{"subject": ""}, 400, "BAD_REQUEST", "subject"},
+		})
+		s.refused(t, s.with(t, keyserver.RoleEncryptor), "POST", path, object{"subject": "/CN=agent"}, http.StatusForbidden, "ACCESS_DENIED")
+		ca := newCA(t, "outside")
+		s.trustIssuer(t, ca)
+		cert := enginetest.NewAgent(t, ca, "agent", time.Now(), nil).Certificate
+		p := s.enroll(t, cert.Raw)[0]
+		for _, subject := range []string{"/CN=agen", "/CN=agent%", "%", "/cn=agent", "/CN=agent ", "CN=agent"} {
+			a := s.ok(t, s.admin(t), "POST", path, object{"subject": subject})
+			if a.body["count"] != 0.0 || a.body["matched"] != "byte-exact, NO WILDCARD" {
+				t.Errorf("%q: %s", subject, a.raw)
+			}
+			if a.text(t, "wildcardEquivalent", "path") != "/api/certificates/by-subject" || a.text(t, "wildcardEquivalent", "subject") != subject+"%" {
+				t.Errorf("%q: %s", subject, a.raw)
+			}
+			if _, there := a.body["principalId"]; there {
+				t.Errorf("%q: a principal of nobody's certificates: %s", subject, a.raw)
+			}
+		}
+		for _, bodies := range []bool{false, true} {
+			a := s.ok(t, s.admin(t), "POST", path, object{"subject": "/CN=agent", "includeBodies": bodies})
+			if a.body["lookup"] != "by-transport-principal" || a.body["systemId"] != 1.0 || a.body["principalId"] != p["principalId"] ||
+				a.body["subject"] != "/CN=agent" || a.body["count"] != 1.0 || a.body["bodiesIncluded"] != bodies {
+				t.Fatalf("answered %s", a.raw)
+			}
+			c := a.list(t, "certificates")[0]
+			sum := sha256.Sum256(cert.Raw)
+			want := object{
+				"certificateId": b64(sum[:8]), "className": "Certificate", "subject": "/CN=agent", "issuer": "/CN=outside",
+				"publicKeyType": "EC P-256", "serialNumber": b64(cert.SerialNumber.Bytes()), "certHash": b64(sum[:]),
+				"effectiveDate": cert.NotBefore.Format(time.RFC3339), "expirationDate": cert.NotAfter.Format(time.RFC3339),
+				"status": float64(keyserver.StatusRegular), "statusLabel": "Regular",
+			}
+			if bodies {
+				want["certificate"] = b64(cert.Raw)
+			}
+			for field, value := range want {
+				if c[field] != value {
+					t.Errorf("%s is %v, want %v", field, c[field], value)
+				}
+			}
+			if len(c) != len(want) {
+				t.Errorf("has other fields than %v: %v", want, c)
+			}
+		}
+	})
+}
+
+// POST /api/transport-principals/reset: certificates dropped, so that it can
+// enrol anew; a system-defined principal is refused.
+func TestResetTransportPrincipal(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		const path = "/api/transport-principals/reset"
+		s.badRequests(t, s.admin(t), "POST", path, map[string]badRequest{
+			"Absent":  {object{}, 400, "BAD_REQUEST", "principalId"},
+			"Decimal": {object{"principalId": "12"}, 400, "BAD_REQUEST", "principalId"},
+			"Zero":    {object{"principalId": "0000000000000000"}, 400, "BAD_REQUEST", "principalId"},
+			"Nobody":  {object{"principalId": "00000000deadbeef"}, 404, "NOT_FOUND", ""},
+			"System":  {object{"principalId": s.systemDefined(t)}, 403, "BUILT_IN_PRINCIPAL", "system"},
+		})
+		cert := s.issue(t, "agent", newKey(t))
+		id := s.enroll(t, cert)[0]["id"]
+		s.refused(t, s.with(t, keyserver.RoleSecurityOfficer), "POST", path, object{"principalId": id}, http.StatusForbidden, "ACCESS_DENIED")
+		a := s.ok(t, s.admin(t), "POST", path, object{"principalId": id})
+		if a.body["reset"] != true || a.body["certificatesRemoved"] != 1.0 || a.at(t, "principal", "id") != id || a.text(t, "detail") == "" {
+			t.Errorf("answered %s", a.raw)
+		}
+		if found := s.ok(t, s.admin(t), "POST", "/api/certificates/by-subject", object{"subject": "/CN=agent"}); found.body["count"] != 0.0 {
+			t.Errorf("still there: %s", found.raw)
+		}
+		if again := s.enroll(t, cert)[0]; again["id"] != id || again["created"] != false {
+			t.Errorf("enrolled anew as %v", again)
+		}
+	})
+}
