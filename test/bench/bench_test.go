@@ -8,9 +8,9 @@ package bench
 import (
 	"crypto/hmac"
 	"crypto/sha512"
+	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -38,7 +38,7 @@ var connections = []int{1, 16, 64}
 // whole bodies, several times over.
 const maxEcho = 64 << 10
 
-// slices is in how many parts a measurement is cut, so that the server and its
+// parts is in how many pieces a measurement is cut, so that the server and its
 // floors see the same machine.
 const parts = 8
 
@@ -74,8 +74,8 @@ func startPeerFor(tb testing.TB) *peer {
 
 // target is one server under load.
 type target struct {
-	*load
-	pid int
+	load *load
+	pid  int
 	exchange
 	took    []time.Duration
 	elapsed time.Duration
@@ -157,8 +157,8 @@ func (m *measurement) close() {
 
 // run makes at least one request per connection, however small b.N is.
 func (m *measurement) run(b *testing.B) {
-	n := max(b.N, len(m.server.conns))
-	each := max(n/parts, len(m.server.conns))
+	n := max(b.N, len(m.server.load.conns))
+	each := max(n/parts, len(m.server.load.conns))
 	for _, t := range m.targets() {
 		t.took, t.elapsed, t.cpu = t.took[:0], 0, 0
 	}
@@ -247,14 +247,7 @@ func inFlight(address string, conns int, x exchange) error {
 		})
 	}
 	group.Wait()
-	return firstOf(append(errs, l.close()))
-}
-
-func firstOf(errs []error) error {
-	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
-		return errs[i]
-	}
-	return nil
+	return errors.Join(errors.Join(errs...), l.close())
 }
 
 // TestEveryMeasurementIsOfRightAnswers keeps the benchmarks working.

@@ -19,6 +19,7 @@ type ledger struct {
 type fact struct {
 	value   string
 	pending []string
+	checked bool // read back since it last changed
 }
 
 func newLedger() *ledger { return &ledger{facts: map[string]*fact{}} }
@@ -34,7 +35,7 @@ func (l *ledger) change(name, value string, ask func() error) error {
 		f = &fact{}
 		l.facts[name] = f
 	}
-	f.pending = append(f.pending, value)
+	f.pending, f.checked = append(f.pending, value), false
 	l.mu.Unlock()
 
 	err := ask()
@@ -66,13 +67,16 @@ func (l *ledger) value(name string) string {
 	return ""
 }
 
-// names lists the objects, those without an open question only if settled.
-func (l *ledger) names() []string {
+// names lists the objects: all of them, or those that changed since they were
+// last read back.
+func (l *ledger) names(all bool) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	names := make([]string, 0, len(l.facts))
-	for name := range l.facts {
-		names = append(names, name)
+	for name, f := range l.facts {
+		if all || !f.checked {
+			names = append(names, name)
+		}
 	}
 	slices.Sort(names)
 	return names
@@ -89,6 +93,6 @@ func (l *ledger) settle(name, now string) (allowed []string, ok bool) {
 		l.facts[name] = f
 	}
 	allowed = append([]string{f.value}, f.pending...)
-	f.value, f.pending = now, nil
+	f.value, f.pending, f.checked = now, nil, true
 	return allowed, slices.Contains(allowed, now)
 }

@@ -16,13 +16,14 @@ import (
 // macs remembers every HMAC that was answered.
 type macs struct {
 	mu    sync.Mutex
-	known map[string]remembered
+	known map[string]*remembered
 }
 
 type remembered struct {
 	link    schema.HiddenLink
 	message string
 	mac     string
+	checked bool // asked for again after a restart
 }
 
 // compute asks for an HMAC, and compares it with what was answered before and,
@@ -47,19 +48,24 @@ func (m *macs) compute(ctx context.Context, c *client.Client, link schema.Hidden
 		return fmt.Errorf("HMAC under %s is %s and was %s before", link, mac, before.mac)
 	}
 	if m.known == nil {
-		m.known = map[string]remembered{}
+		m.known = map[string]*remembered{}
 	}
-	m.known[id] = remembered{link: link, message: message, mac: mac}
+	if m.known[id] == nil {
+		m.known[id] = &remembered{link: link, message: message, mac: mac}
+	}
 	return nil
 }
 
-// check asks for all of them again.
-func (m *macs) check(ctx context.Context, c *client.Client) error {
+// check asks again: for all of them, or for those that it has not asked for yet.
+func (m *macs) check(ctx context.Context, c *client.Client, all bool) error {
 	m.mu.Lock()
-	all := make([]remembered, 0, len(m.known))
+	var again []*remembered
 	for _, k := range m.known {
-		all = append(all, k)
+		if all || !k.checked {
+			again = append(again, k)
+		}
+		k.checked = true
 	}
 	m.mu.Unlock()
-	return each(all, func(k remembered) error { return m.compute(ctx, c, k.link, nil, k.message) })
+	return each(again, func(k *remembered) error { return m.compute(ctx, c, k.link, nil, k.message) })
 }

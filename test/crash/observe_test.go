@@ -15,9 +15,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
-// observe reads the state of every object that a client ever asked for, and of
-// those that none did, where there is a list of them.
-func (w *world) observe(ctx context.Context) (map[string]string, error) {
+// observe reads the state of the named objects, and of everything that there
+// is a list of, whether or not a client ever asked for it.
+func (w *world) observe(ctx context.Context, names []string) (map[string]string, error) {
 	var mu sync.Mutex
 	now := map[string]string{}
 	put := func(name, value string) {
@@ -45,7 +45,7 @@ func (w *world) observe(ctx context.Context) (map[string]string, error) {
 	for _, ca := range list.TrustedCAs {
 		put("CA "+fingerprintOf(ca), "trusted")
 	}
-	err = each(w.ledger.names(), func(name string) error {
+	err = each(names, func(name string) error {
 		switch kind, id, _ := strings.Cut(name, " "); kind {
 		case "key":
 			return w.observeKey(ctx, id, put)

@@ -1,0 +1,98 @@
+package scale
+
+import (
+	"database/sql"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// Ids of what is loaded are spread evenly, with the kind of object in the last
+// digits, so that they lie between each other like random ones do and can be
+// told without asking.
+const (
+	step = 1 << 43 // times a million fits a signed number of 64 bits
+
+	keyID = iota
+	aclID
+	entryID
+	principalID
+)
+
+func spread(kind, n int) keyserver.ID {
+	return keyserver.IDFromUint64(uint64(n)*step + uint64(kind)) //nolint:gosec // n counts from 1
+}
+
+// dialect writes the same statements for both databases.
+type dialect struct {
+	driver, source string
+	series         string // a table n of the numbers i from 1 to $1
+	id             func(expr string) string
+	bytes          string // about as many as a wrapped key has
+	name           string
+	before, after  []string
+}
+
+func dialectOf(c sqlstore.Config) dialect {
+	if c.Dir != "" {
+		file := url.URL{Scheme: "file", OmitHost: true, Path: filepath.Join(c.Dir, "keyserver.db"), RawQuery: "_busy_timeout=10000&_synchronous=OFF"}
+		return dialect{
+			driver: "sqlite", source: file.String(),
+			series: `(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1) SELECT i FROM n) n`,
+			id:     func(expr string) string { return `unhex(printf('%016x', ` + expr + `))` },
+			bytes:  `randomblob(96)`, name: `printf('user-%06d', i)`,
+			after: []string{`PRAGMA wal_checkpoint(TRUNCATE)`},
+		}
+	}
+	return dialect{
+		driver: "pgx", source: c.URL,
+		series: `generate_series(1::bigint, $1::bigint) n(i)`,
+		id:     func(expr string) string { return `decode(lpad(to_hex(` + expr + `), 16, '0'), 'hex')` },
+		bytes:  `decode(repeat(md5(i::text), 6), 'hex')`, name: `'user-' || lpad(i::text, 6, '0')`,
+		before: []string{`SET session_replication_role = replica`, `SET synchronous_commit = off`}, // foreign keys hold by construction
+		after:  []string{`VACUUM ANALYZE`},
+	}
+}
+
+// load fills the store behind the key server's back: a million verified writes
+// would take an hour.
+func load(b *testing.B, config sqlstore.Config, group keyserver.ID, principals, keys int) {
+	b.Helper()
+	d := dialectOf(config)
+	db, err := sql.Open(d.driver, d.source)
+	fatal(b, err)
+	defer db.Close()
+	db.SetMaxOpenConns(1) // what is set before holds for all that follows
+	for _, s := range d.before {
+		_, err := db.ExecContext(ctx, s)
+		fatal(b, err)
+	}
+	fill := func(table string, rows int, columns ...string) {
+		b.Helper()
+		_, err := db.ExecContext(ctx, `INSERT INTO `+table+` SELECT `+strings.Join(columns, ", ")+` FROM `+d.series, rows)
+		fatal(b, err)
+	}
+	at := func(kind int, i string) string {
+		return d.id(`(` + i + `) * ` + strconv.Itoa(step) + ` + ` + strconv.Itoa(kind))
+	}
+	fixed := func(id keyserver.ID) string { return d.id(id.Decimal()) }
+	stamp := d.id("0")
+
+	fill(`principals (id, system_id, type, name, flags)`, principals, at(principalID, "i"), `1`, `'ldap'`, d.name, `1`)
+	fill(`principal_roles (principal_id, role_id)`, principals, at(principalID, "i"), fixed(keyserver.RoleExchanger))
+	_, err = db.ExecContext(ctx, `INSERT INTO group_members (group_id, member_id) SELECT $1, id FROM principals WHERE type = 'ldap'`, group[:])
+	fatal(b, err)
+	fill(`stored_keys (id, algorithm, key_bytes, wrapped, acl_id, created_at)`, keys,
+		at(keyID, "i"), `'HMAC-SHA384'`, `48`, d.bytes, at(aclID, "i"), `0`)
+	fill(`acl_entries (id, acl_id, system_id, principal_id, rights, max_usage, used, user_right, start_stamp, end_stamp)`, keys,
+		at(entryID, "i"), at(aclID, "i"), `1`, at(principalID, "1 + i % "+strconv.Itoa(principals)), `7`, `-1`, `0`, `0`, stamp, stamp)
+	for _, s := range d.after {
+		_, err := db.ExecContext(ctx, s)
+		fatal(b, err)
+	}
+}

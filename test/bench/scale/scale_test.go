@@ -1,0 +1,154 @@
+// Package scale measures whether what a key server does for one request stays
+// the same when its store holds a hundred or a thousand times as much.
+package scale
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// The sizes that are compared, and how far apart they may be.
+const (
+	fewPrincipals, manyPrincipals = 1_000, 100_000
+	fewKeys, manyKeys             = 1_000, 1_000_000
+	tolerance                     = 1.20
+	minPairs                      = 200 // of measurements; fewer say nothing
+)
+
+var ctx = context.Background()
+
+// side is a key server with one store, and callers with keys of their own.
+type side struct {
+	*enginetest.Fixture
+	agent keyserver.Caller // a transport principal with READ on each of links
+	links []keyserver.HiddenLink
+	keys  int // in the store
+}
+
+const ownKeys = 256
+
+func newSide(b *testing.B, database string, principals, keys int) *side {
+	b.Helper()
+	config := enginetest.Databases[database](b)
+	s := &side{Fixture: enginetest.New(b, config), keys: keys}
+	everybody := s.Add(b, keyserver.GroupPrincipal, "everybody", nil, nil).Principal.ID
+	s.agent = s.Add(b, keyserver.CertificatePrincipal, "agent", []keyserver.ID{keyserver.RoleExchanger}, []keyserver.ID{everybody})
+	began := time.Now()
+	load(b, config, everybody, principals, keys)
+	b.Logf("%s: %d principals and %d keys loaded in %v", database, principals, keys, time.Since(began).Round(time.Millisecond))
+	for range ownKeys {
+		key, err := s.MintKey(ctx, s.Admin, keyserver.NewKey{Algorithm: keyserver.HMACSHA384})
+		fatal(b, err)
+		fatal(b, s.GrantACL(ctx, s.Admin, key.Link, keyserver.ACLChange{Principal: s.agent.Principal, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit}))
+		s.links = append(s.links, key.Link)
+	}
+	return s
+}
+
+// work is one request of each kind. n differs from call to call.
+var work = []struct {
+	name   string
+	judged bool // within the tolerance, or the benchmark fails
+	do     func(s *side, n int) error
+}{
+	{"keys-get", true, func(s *side, n int) error {
+		_, err := s.Key(ctx, s.agent, s.links[n%len(s.links)])
+		return err
+	}},
+	{"authorize", true, func(s *side, n int) error {
+		_, err := s.AuthorizeKey(ctx, s.agent, s.links[n%len(s.links)], "")
+		return err
+	}},
+	{"hmac", true, func(s *side, n int) error {
+		_, err := s.HMAC(ctx, s.agent, s.links[n%len(s.links)], strings.NewReader("message"))
+		return err
+	}},
+	{"principals-page", true, func(s *side, n int) error { return s.page("", 500, 0) }},
+	{"principals-by-name", true, func(s *side, n int) error { return s.page("user-0000", 50, n%40) }},
+	// Told and not judged: the contract pages by offset, and rows that are
+	// skipped have to be counted.
+	{"principals-last-page", false, func(s *side, n int) error {
+		offset := fewPrincipals - 500
+		if s.keys == manyKeys {
+			offset = manyPrincipals - 500
+		}
+		return s.page("", 500, offset)
+	}},
+	// Told and not judged: what a key costs that no cache holds, which depends
+	// on how much of the store the machine keeps in memory.
+	{"cold-key", false, func(s *side, n int) error {
+		id := spread(keyID, 1+n*7919%s.keys)
+		if _, err := s.Store.Key(ctx, id); err != nil {
+			return err
+		}
+		_, err := s.Store.ACL(ctx, id)
+		return err
+	}},
+}
+
+func (s *side) page(prefix string, limit, offset int) error {
+	page, err := s.ListPrincipals(ctx, s.Admin, keyserver.PrincipalFilter{
+		Type: keyserver.LDAPPrincipal, Prefix: prefix, Limit: limit, Offset: offset,
+	})
+	if err == nil && len(page.Principals) != limit {
+		err = fmt.Errorf("a page of %d came back with %d", limit, len(page.Principals))
+	}
+	return err
+}
+
+// BenchmarkListingsStayWindowed does each piece of work on both sides in turn,
+// so that whatever else the machine does meets both alike, and compares the
+// medians.
+func BenchmarkListingsStayWindowed(b *testing.B) {
+	for _, database := range []string{"SQLite", "PostgreSQL"} {
+		b.Run(database, func(b *testing.B) {
+			few, many := newSide(b, database, fewPrincipals, fewKeys), newSide(b, database, manyPrincipals, manyKeys)
+			for _, w := range work {
+				b.Run(w.name, func(b *testing.B) {
+					var small, large []time.Duration
+					for n := range max(b.N, minPairs) {
+						small = append(small, timed(b, few, n, w.do))
+						large = append(large, timed(b, many, n, w.do))
+					}
+					ratio := float64(median(large)) / float64(median(small))
+					b.ReportMetric(0, "ns/op") // of both sides together means nothing
+					b.ReportMetric(float64(median(small)), "ns-few")
+					b.ReportMetric(float64(median(large)), "ns-many")
+					b.ReportMetric(ratio, "many/few")
+					if w.judged && ratio > tolerance {
+						b.Errorf("%s takes %.2f times as long among %d principals and %d keys, at most %.2f is allowed",
+							w.name, ratio, manyPrincipals, manyKeys, tolerance)
+					}
+				})
+			}
+		})
+	}
+}
+
+func timed(b *testing.B, s *side, n int, do func(*side, int) error) time.Duration {
+	began := time.Now()
+	err := do(s, n)
+	took := time.Since(began)
+	fatal(b, err)
+	return took
+}
+
+func median(of []time.Duration) time.Duration {
+	of = slices.Clone(of)
+	slices.Sort(of)
+	return of[len(of)/2]
+}
+
+func fatal(b *testing.B, err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
