@@ -79,9 +79,15 @@ func (x *exchange) setFaultHeaders(f *fault.Error, e edge) {
 }
 
 // challenge follows RFC 6750 section 3: no error attribute where the request
-// carried no credentials.
+// carried no credentials. What has to do with a key is RFC 9449 section 7.1.
 func challenge(x *exchange, f *fault.Error, e edge) string {
-	const scheme = `Bearer realm="keyserver"`
+	scheme := `Bearer realm="keyserver"`
+	switch word := proofErrors[f.Code]; {
+	case word != "":
+		return proofScheme + `, error="` + word + `", error_description="` + f.Detail + `"`
+	case x.call.proof.Claimed:
+		scheme = proofScheme
+	}
 	if !e.reauth || len(x.r.Header["Authorization"]) == 0 {
 		return scheme
 	}

@@ -22,6 +22,9 @@ type Config struct {
 	Operations Operations
 	Sessions   Sessions
 	Logger     *slog.Logger
+	// ExternalURL is where clients reach the service, without path; empty: the
+	// address that they ask for. Proofs are held against it.
+	ExternalURL string
 	// Clock is time.Now when nil.
 	Clock func() time.Time
 	// Registerer takes the metrics; nil: they are counted and not shown.

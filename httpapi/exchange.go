@@ -37,6 +37,7 @@ type exchange struct {
 func (a *API) serve(w http.ResponseWriter, r *http.Request, route *bound) {
 	x := &exchange{api: a, w: w, r: r, route: route, start: a.Clock()}
 	x.call.requestID, x.call.remote = a.requestID(r), remoteHost(r.RemoteAddr)
+	x.call.proof = a.proof(r)
 	x.setHeaders()
 	defer x.finish()
 
@@ -122,28 +123,32 @@ func (x *exchange) setDeadlines() {
 const maxToken = 512
 
 func (x *exchange) authenticate() error {
-	token, err := bearer(x.r.Header["Authorization"])
+	token, bound, err := credential(x.r.Header["Authorization"])
 	if err != nil {
 		return err
 	}
-	x.call.by, x.release, err = x.api.Sessions.Authenticate(x.ctx, token, x.call.requestID)
+	x.call.proof.Claimed = bound
+	x.call.by, x.release, err = x.api.Sessions.Authenticate(x.ctx, token, x.call.proof, x.call.requestID)
 	return err
 }
 
 var (
 	errNoToken = fault.New(fault.SessionNotFound, "the request names no session; log in with POST /api/sessions and send Authorization: Bearer <session id>")
-	errTokens  = fault.New(fault.SessionNotFound, "the Authorization header must be Bearer and one session id")
+	errTokens  = fault.New(fault.SessionNotFound, "the Authorization header must be Bearer, or DPoP, and one session id")
 )
 
-func bearer(values []string) (string, error) {
+// credential returns the session id, and whether the client calls its session
+// bound to a key.
+func credential(values []string) (token string, bound bool, err error) {
 	if len(values) == 0 {
-		return "", errNoToken
+		return "", false, errNoToken
 	}
 	scheme, token, ok := strings.Cut(values[0], " ")
-	if len(values) > 1 || !ok || !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxToken {
-		return "", errTokens
+	bound = strings.EqualFold(scheme, "DPoP")
+	if len(values) > 1 || !ok || !bound && !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxToken {
+		return "", false, errTokens
 	}
-	return token, nil
+	return token, bound, nil
 }
 
 // decode fills in the request from path, query and body.

@@ -302,7 +302,7 @@ func (f *fakeSessions) info() session.Info {
 	}
 }
 
-func (f *fakeSessions) Authenticate(_ context.Context, token, requestID string) (keyserver.Caller, func(), error) {
+func (f *fakeSessions) Authenticate(_ context.Context, token string, _ session.Proof, requestID string) (keyserver.Caller, func(), error) {
 	switch {
 	case f.err != nil:
 		return keyserver.Caller{}, nil, f.err

@@ -10,6 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/session"
 )
 
 // Route is everything about one route. The limits are part of it, so that none
@@ -55,6 +56,7 @@ type call struct {
 	by        keyserver.Caller
 	requestID string
 	remote    string // host of the client, without port
+	proof     session.Proof
 }
 
 // endpoint completes a route with its handler: decode, call, encode.
@@ -107,7 +109,8 @@ func (r Route) every() []fault.Code {
 	}
 	if r.Session {
 		codes = append(codes, fault.SessionNotFound, fault.SessionExpired, fault.RequestLimit,
-			fault.StoreUnavailable, fault.NotCurrent, fault.AuditUnavailable)
+			fault.StoreUnavailable, fault.NotCurrent, fault.AuditUnavailable, fault.ProofRequired, fault.ProofKeyMismatch, fault.ProofTokenMismatch)
+		codes = append(codes, proofFaults...)
 	}
 	if len(r.Operations) > 0 {
 		codes = append(codes, fault.AccessDenied, fault.PrincipalOff,

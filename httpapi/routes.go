@@ -57,8 +57,8 @@ func sessionRoutes() []Route {
 		endpoint(Route{
 			Method: http.MethodPost, Path: "/api/sessions", Extension: true,
 			Summary: "Logs in. The session id is shown this once.",
-			Faults: codes(fault.InvalidCredentials, fault.LoginThrottled, fault.SessionLimit,
-				fault.AuditUnavailable, fault.StoreUnavailable, fault.NotCurrent),
+			Faults: append(codes(fault.InvalidCredentials, fault.LoginThrottled, fault.SessionLimit,
+				fault.AuditUnavailable, fault.StoreUnavailable, fault.NotCurrent), proofFaults...),
 		}, login),
 		endpoint(Route{
 			Method: http.MethodGet, Path: "/api/sessions/current", Extension: true, Session: true,

@@ -18,7 +18,7 @@ func login(a *API, ctx context.Context, c call, in schema.LoginRequest) (schema.
 	}
 	opened, err := a.Sessions.Login(ctx, session.Login{
 		Method: in.Method, Name: in.Name, Password: in.Password.Reveal(),
-		RemoteAddr: c.remote, RequestID: c.requestID,
+		RemoteAddr: c.remote, RequestID: c.requestID, Proof: c.proof,
 	})
 	if err != nil {
 		return schema.LoginResponse{}, err

@@ -113,10 +113,11 @@ func operation(id uint64, key, name string, duty Duty) Operation {
 	return Operation{ID: IDFromUint64(id), Key: key, Name: name, Duty: duty}
 }
 
-// AuditLogin and AuditLogout are audited without being granted by a role.
+// AuditLogin, AuditLogout and AuditProof are audited without being granted by a role.
 const (
 	AuditLogin  = "login"
 	AuditLogout = "logout"
+	AuditProof  = "proof" // recorded where a proof is refused
 )
 
 // BuiltInRole is a role that the key server defines for itself.

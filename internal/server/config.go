@@ -40,6 +40,7 @@ type Config struct {
 
 	SessionIdle     time.Duration
 	SessionLifetime time.Duration
+	MaxProofs       int // used proofs that are remembered; 0: the default
 
 	Version keyserver.Version
 	Logger  *slog.Logger

@@ -110,7 +110,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	})
 	sessions := session.NewManager(session.Config{
 		Store: store, Audit: rows, System: prepared.System, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
-		Idle: cfg.SessionIdle, Lifetime: cfg.SessionLifetime,
+		Idle: cfg.SessionIdle, Lifetime: cfg.SessionLifetime, MaxProofs: cfg.MaxProofs,
 	})
 	s.onClose(func(context.Context) error { sessions.Close(); return nil })
 
@@ -118,6 +118,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	handler, err := httpapi.New(httpapi.Config{
 		Operations: operations.New(ks), Sessions: sessions, Logger: cfg.Logger, Clock: cfg.Clock, Registerer: registry,
+		ExternalURL: cfg.ExternalURL,
 	})
 	if err != nil {
 		return s, err

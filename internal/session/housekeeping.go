@@ -18,6 +18,7 @@ func (m *Manager) housekeep(ctx context.Context) {
 		select {
 		case <-tick.C:
 			m.flush(ctx)
+			m.forgetProofs(ctx)
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 			m.flush(last)
@@ -57,5 +58,12 @@ func (m *Manager) flush(ctx context.Context) {
 	}
 	for _, h := range touched {
 		h.written.Store(used[h.record.ID].UnixNano())
+	}
+}
+
+// forgetProofs is best effort: what stays costs room only.
+func (m *Manager) forgetProofs(ctx context.Context) {
+	if err := m.proofs.prune(ctx, m.Clock()); err != nil {
+		m.Logger.WarnContext(ctx, "proofs that have expired could not be removed", "error", err)
 	}
 }

@@ -31,6 +31,10 @@ func (m *Manager) Login(ctx context.Context, l Login) (Opened, error) {
 		f.RetryAfter, f.Retryable = wait, true
 		return Opened{}, m.refuse(ctx, l, keyserver.PrincipalRef{}, fault.ReasonThrottled, f)
 	}
+	var err error
+	if l.proof, err = m.loginProof(l.Proof); err != nil {
+		return Opened{}, err
+	}
 	p, reason, err := m.checkPassword(ctx, l)
 	if err != nil {
 		return Opened{}, err
@@ -92,6 +96,12 @@ func (m *Manager) open(ctx context.Context, l Login, p keyserver.Principal, kind
 	record := sqlstore.SessionRecord{
 		ID: id, Hash: hash, Principal: p.Ref(), Kind: kind,
 		CreatedAt: now, ExpiresAt: now.Add(m.Lifetime), LastUsedAt: now,
+	}
+	if l.proof != nil {
+		record.BoundKey = l.proof.Key
+		if err := m.proofs.use(ctx, *l.proof, now); err != nil {
+			return Opened{}, m.refuse(ctx, l, p.Ref(), fault.ReasonOf(err), err)
+		}
 	}
 	if err := m.Audit.Write(ctx, loginRow(l, p.Ref(), keyserver.Allowed, "")); err != nil {
 		return Opened{}, err

@@ -34,6 +34,7 @@ type Config struct {
 	Lifetime    time.Duration // a session ends after this long whatever its use; default 8 h
 	MaxSessions int           // sessions in the store, all replicas together; default 100,000
 	MaxInFlight int           // requests under way in one session; default 256
+	MaxProofs   int           // used proofs that this process remembers; default 500,000
 }
 
 // Defaults of Config.
@@ -42,6 +43,7 @@ const (
 	DefaultLifetime    = 8 * time.Hour
 	defaultMaxSessions = 100_000
 	defaultMaxInFlight = 256
+	defaultMaxProofs   = 500_000 // 7,000 requests a second, in 50 MB
 )
 
 const (
@@ -58,6 +60,7 @@ const (
 type Manager struct {
 	Config
 	throttle *throttle
+	proofs   *proofMemory
 
 	// announced counts the announcements of ended sessions: what was read
 	// before one of them may have ended by it and is not kept.
@@ -87,9 +90,10 @@ func NewManager(c Config) *Manager {
 	setDefault(&c.Lifetime, DefaultLifetime)
 	setDefault(&c.MaxSessions, defaultMaxSessions)
 	setDefault(&c.MaxInFlight, defaultMaxInFlight)
+	setDefault(&c.MaxProofs, defaultMaxProofs)
 	ctx, stop := context.WithCancel(context.Background())
 	m := &Manager{
-		Config: c, throttle: newThrottle(c.Clock),
+		Config: c, throttle: newThrottle(c.Clock), proofs: newProofMemory(c.Store, c.MaxProofs, c.Clock()),
 		byHash: map[[32]byte]*held{}, byID: map[keyserver.ID]*held{},
 		stop: stop, done: make(chan struct{}),
 	}
@@ -105,10 +109,16 @@ func setDefault[T comparable](v *T, def T) {
 	}
 }
 
-// Close ends the housekeeping and writes the last uses that are still held.
+// Close ends the housekeeping and writes the last uses, of sessions and of
+// proofs, that are still held.
 func (m *Manager) Close() {
 	m.stop()
 	<-m.done
+	ctx, cancel := context.WithTimeout(context.Background(), concludeDeadline)
+	defer cancel()
+	if err := m.proofs.conclude(ctx); err != nil {
+		m.Logger.Warn("used proofs could not be written; the next start refuses proofs that are older than it", "error", err)
+	}
 }
 
 // changed forgets sessions that another request or replica ended. No changes
@@ -135,10 +145,12 @@ func (m *Manager) changed(changes []keyserver.Change) {
 	}
 }
 
-// Authenticate finds the session of a token and returns who calls. The release
-// function must be called when the request is over. It answers
-// SESSION_NOT_FOUND, SESSION_EXPIRED or REQUEST_LIMIT.
-func (m *Manager) Authenticate(ctx context.Context, token, requestID string) (keyserver.Caller, func(), error) {
+// Authenticate finds the session of a token, checks the proof where the session
+// is bound to a key, and returns who calls. The release function must be called
+// when the request is over. It answers SESSION_NOT_FOUND, SESSION_EXPIRED, a
+// code of the proof, or REQUEST_LIMIT. A request that is refused does not keep
+// its session alive.
+func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, requestID string) (keyserver.Caller, func(), error) {
 	hash, ok := hashToken(token)
 	if !ok {
 		return keyserver.Caller{}, nil, errNoSession
@@ -159,6 +171,9 @@ func (m *Manager) Authenticate(ctx context.Context, token, requestID string) (ke
 		if m.expired(h, now) {
 			return keyserver.Caller{}, nil, fault.New(fault.SessionExpired, "the session has expired; log in again")
 		}
+	}
+	if err := m.checkProof(ctx, h, token, proof); err != nil {
+		return keyserver.Caller{}, nil, m.refuseProof(ctx, h, requestID, err)
 	}
 	if h.inFlight.Add(1) > int64(m.MaxInFlight) {
 		h.inFlight.Add(-1)

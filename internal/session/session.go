@@ -8,6 +8,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/dpop"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -21,6 +22,9 @@ type Login struct {
 	Password   string
 	RemoteAddr string // host without port; throttling counts failures per address
 	RequestID  string
+	Proof      Proof // binds the session to its key
+
+	proof *dpop.Proof // verified
 }
 
 // String names who logs in and how, and hides the password.

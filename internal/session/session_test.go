@@ -143,7 +143,7 @@ func TestTokensThatNameNoSession(t *testing.T) {
 		"Empty": "", "Unknown": base64.RawURLEncoding.EncodeToString(make([]byte, 32)), "Short": token[:42], "Long": token + "A",
 		"StrayBits": stray, "Padded": token + "=", "LineBreak": token[:20] + "\n" + token[21:],
 	} {
-		if _, _, err := m.Authenticate(ctx, bad, "r"); fault.CodeOf(err) != fault.SessionNotFound {
+		if _, _, err := m.Authenticate(ctx, bad, session.Proof{}, "r"); fault.CodeOf(err) != fault.SessionNotFound {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -153,7 +153,7 @@ func TestSessionsExpire(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m := manager(t, f, nil)
 		use := func(o session.Opened) error {
-			_, release, err := m.Authenticate(ctx, o.Token, "r")
+			_, release, err := m.Authenticate(ctx, o.Token, session.Proof{}, "r")
 			if err == nil {
 				release()
 			}
@@ -183,12 +183,12 @@ func TestEndedSessionsAreGoneEverywhere(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m, other := manager(t, f, nil), manager(t, f, nil)
 		o := open(t, m)
-		caller, release, err := m.Authenticate(ctx, o.Token, "r")
+		caller, release, err := m.Authenticate(ctx, o.Token, session.Proof{}, "r")
 		if err != nil {
 			t.Fatal(err)
 		}
 		release()
-		if _, release, err := other.Authenticate(ctx, o.Token, "r"); err != nil {
+		if _, release, err := other.Authenticate(ctx, o.Token, session.Proof{}, "r"); err != nil {
 			t.Fatal(err)
 		} else {
 			release()
@@ -197,7 +197,7 @@ func TestEndedSessionsAreGoneEverywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, each := range []*session.Manager{m, other} {
-			_, _, err := each.Authenticate(ctx, o.Token, "r")
+			_, _, err := each.Authenticate(ctx, o.Token, session.Proof{}, "r")
 			want(t, err, fault.SessionNotFound)
 		}
 		want(t, m.End(ctx, caller), fault.SessionNotFound)
@@ -215,14 +215,14 @@ func TestSessionsSurviveARestart(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.Clock.Advance(idle - time.Minute)
-		if _, release, err := first.Authenticate(ctx, o.Token, "r"); err != nil {
+		if _, release, err := first.Authenticate(ctx, o.Token, session.Proof{}, "r"); err != nil {
 			t.Fatal(err)
 		} else {
 			release()
 		}
 		first.Close() // writes the last use
 		f.Clock.Advance(idle - time.Minute)
-		if _, _, err := manager(t, f, nil).Authenticate(ctx, o.Token, "r"); err != nil {
+		if _, _, err := manager(t, f, nil).Authenticate(ctx, o.Token, session.Proof{}, "r"); err != nil {
 			t.Errorf("the last use was lost with the process: %v", err)
 		}
 	})
@@ -234,19 +234,19 @@ func TestCeilings(t *testing.T) {
 		o := open(t, m)
 		var releases []func()
 		for range 2 {
-			_, release, err := m.Authenticate(ctx, o.Token, "r")
+			_, release, err := m.Authenticate(ctx, o.Token, session.Proof{}, "r")
 			if err != nil {
 				t.Fatal(err)
 			}
 			releases = append(releases, release)
 		}
-		_, _, err := m.Authenticate(ctx, o.Token, "r")
+		_, _, err := m.Authenticate(ctx, o.Token, session.Proof{}, "r")
 		want(t, err, fault.RequestLimit)
 		if got := fault.As(err); got.Scope != fault.ScopeSession || !got.Retryable || got.RetryAfter <= 0 {
 			t.Errorf("got %+v", got)
 		}
 		releases[0]()
-		if _, _, err := m.Authenticate(ctx, o.Token, "r"); err != nil {
+		if _, _, err := m.Authenticate(ctx, o.Token, session.Proof{}, "r"); err != nil {
 			t.Errorf("after a release: %v", err)
 		}
 		open(t, m)

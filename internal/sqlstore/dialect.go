@@ -30,6 +30,10 @@ type dialect interface {
 
 	// runnerOn gives statements the place to run on.
 	runnerOn(on preparer) runner
+	// shared reports whether other processes may work on the database.
+	shared() bool
+	// alone commits one statement and answers how many rows it hit.
+	alone(ctx context.Context, s *Store, text string, args ...any) (int64, error)
 	// placeholders lists the parameters of a statement that inserts rows.
 	placeholders(rows, columns int) string
 	// begin starts a write transaction.

@@ -150,6 +150,17 @@ func (d *sqlite) tables(ctx context.Context, db pool, name string) (all, named i
 // runnerOn keeps statements prepared, because the driver does not.
 func (d *sqlite) runnerOn(on preparer) runner { return &prepared{on: on} }
 
+func (d *sqlite) shared() bool { return false }
+
+// alone takes its turn on the only connection that writes.
+func (d *sqlite) alone(ctx context.Context, s *Store, text string, args ...any) (n int64, err error) {
+	err = s.writeAlone(ctx, func(in statements) error {
+		n, err = in.exec(ctx, text, args...)
+		return err
+	})
+	return n, err
+}
+
 // placeholders are "?": for a numbered parameter the driver looks its name up.
 func (d *sqlite) placeholders(rows, columns int) string {
 	row := "(" + strings.Repeat("?,", columns-1) + "?)"

@@ -1,0 +1,48 @@
+package httpapi
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/session"
+)
+
+// proofScheme is the challenge where a key is asked for.
+const proofScheme = `DPoP realm="keyserver", algs="` + session.ProofAlgorithms + `"`
+
+// proofErrors are the words of RFC 9449 section 7.1 for refusals of a proof.
+var proofErrors = map[fault.Code]string{
+	fault.ProofRequired:         "invalid_dpop_proof",
+	fault.ProofInvalidSignature: "invalid_dpop_proof",
+	fault.ProofKeyMismatch:      "invalid_token",
+	fault.ProofMethodMismatch:   "invalid_dpop_proof",
+	fault.ProofURIMismatch:      "invalid_dpop_proof",
+	fault.ProofTokenMismatch:    "invalid_dpop_proof",
+	fault.ProofStale:            "invalid_dpop_proof",
+	fault.ProofReplayed:         "invalid_dpop_proof",
+}
+
+// proof is what the request says of a key, and what a proof has to be for.
+func (a *API) proof(r *http.Request) session.Proof {
+	sent := r.Header["Dpop"] // as net/http spells it
+	if len(sent) == 0 {
+		return session.Proof{}
+	}
+	base := strings.TrimSuffix(a.ExternalURL, "/")
+	if base == "" {
+		scheme := "http://"
+		if r.TLS != nil {
+			scheme = "https://"
+		}
+		base = scheme + r.Host
+	}
+	return session.Proof{Sent: sent, Method: r.Method, URL: base + r.URL.EscapedPath()}
+}
+
+// proofFaults are the codes of every route that takes a proof. A login needs
+// none, and there is neither a session id nor a key yet that it must be for.
+var proofFaults = []fault.Code{
+	fault.ProofMalformed, fault.ProofInvalidSignature, fault.ProofMethodMismatch,
+	fault.ProofURIMismatch, fault.ProofStale, fault.ProofReplayed, fault.ProofCacheFull,
+}

@@ -1,0 +1,90 @@
+package session
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/dpop"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// ProofAlgorithms are the algorithms of proofs, as a challenge lists them.
+const ProofAlgorithms = dpop.Algorithms
+
+// Proof is what a request says of the key that its session is bound to.
+type Proof struct {
+	Sent   []string // the values of the DPoP header
+	Method string
+	URL    string // scheme, host and path as the client asked for them
+	// Claimed: the client calls the session bound, by the scheme of its
+	// Authorization header (RFC 9449 section 7.1).
+	Claimed bool
+}
+
+// String hides the proof.
+func (p Proof) String() string { return "proof for " + p.Method }
+
+// GoString hides the proof from %#v.
+func (p Proof) GoString() string { return p.String() }
+
+// checkProof holds a request against the key that its session is bound to.
+//
+// A proof for a session that is bound to no key is refused, and not passed
+// over: its sender believes that a stolen session id would be of no use.
+func (m *Manager) checkProof(ctx context.Context, h *held, token string, p Proof) error {
+	bound := h.record.BoundKey
+	if bound == "" {
+		if len(p.Sent) > 0 || p.Claimed {
+			return fault.New(fault.ProofKeyMismatch, "the session is bound to no key; log in with a DPoP proof to bind one, or send none").
+				Audited(fault.ReasonProofKey)
+		}
+		return nil
+	}
+	if len(p.Sent) == 0 {
+		return fault.New(fault.ProofRequired, "the session is bound to a key; send a DPoP proof (RFC 9449) with each request").
+			Audited(fault.ReasonProofRequired)
+	}
+	proof, err := m.verifyProof(p, token, bound)
+	if err != nil {
+		return err
+	}
+	return m.proofs.use(ctx, proof, m.Clock())
+}
+
+// loginProof verifies the proof that a login comes with, nil where there is
+// none. It is used up once the login has succeeded otherwise: whoever has no
+// credentials must not fill the memory of used proofs.
+func (m *Manager) loginProof(p Proof) (*dpop.Proof, error) {
+	if len(p.Sent) == 0 {
+		return nil, nil
+	}
+	proof, err := m.verifyProof(p, "", "")
+	if err != nil {
+		return nil, err
+	}
+	return &proof, nil
+}
+
+func (m *Manager) verifyProof(p Proof, token, key string) (dpop.Proof, error) {
+	if len(p.Sent) > 1 {
+		return dpop.Proof{}, fault.New(fault.ProofMalformed, "the request has more than one DPoP header").Audited(fault.ReasonProofMalformed)
+	}
+	return dpop.Verify(p.Sent[0], dpop.Request{Method: p.Method, URL: p.URL, Token: token, Key: key, Now: m.Clock()})
+}
+
+// refuseProof makes the refusal durable before it is answered: it may be a
+// stolen session id at work. What is no verdict on the proof has no reason.
+func (m *Manager) refuseProof(ctx context.Context, h *held, requestID string, refusal error) error {
+	f := fault.As(refusal)
+	if f == nil || f.Reason == "" {
+		return refusal
+	}
+	err := m.Audit.Write(ctx, keyserver.AuditEntry{
+		Operation: keyserver.AuditProof, Outcome: keyserver.Refused, Reason: string(f.Reason), Principal: h.caller.Principal,
+		Object: h.caller.Name, Kind: h.caller.Kind, RequestID: requestID,
+	})
+	if err != nil {
+		return err
+	}
+	return refusal
+}

@@ -1,0 +1,84 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// UsedProof is the use of a DPoP proof.
+type UsedProof struct {
+	Digest [32]byte  // of its key and its jti
+	Until  time.Time // when it need not be remembered any more, to the microsecond
+}
+
+// proofsOpen is the setting that a process leaves while it remembers proofs
+// that the database does not.
+const proofsOpen = "proofMemory"
+
+// Shared reports whether other processes may work on the same database.
+func (s *Store) Shared() bool { return s.dialect.shared() }
+
+// UseProof notes the use of a proof, durably. It answers false where any
+// process noted it before: of uses at the same time, exactly one is the first.
+func (s *Store) UseProof(ctx context.Context, p UsedProof) (bool, error) {
+	n, err := s.dialect.alone(ctx, s, `INSERT INTO used_proofs (digest, expires) VALUES ($1, $2)
+		ON CONFLICT (digest) DO NOTHING`, p.Digest[:], p.Until.UnixMicro())
+	return n == 1, err
+}
+
+// ResumeProofs answers the uses that matter after now, and whether these are
+// all: they are not where a process ended without ConcludeProofs. Until the
+// next ConcludeProofs, they are not all again.
+func (s *Store) ResumeProofs(ctx context.Context, now time.Time) (used []UsedProof, all bool, err error) {
+	err = s.Update(ctx, func(tx *Tx) error {
+		_, err := tx.Setting(ctx, proofsOpen)
+		if all = errors.Is(err, ErrNotFound); err != nil && !all {
+			return err
+		}
+		if used, err = tx.usedProofs(ctx, now); err != nil {
+			return err
+		}
+		return tx.PutSetting(ctx, proofsOpen, []byte("open"))
+	})
+	return used, all, err
+}
+
+func (r reads) usedProofs(ctx context.Context, now time.Time) ([]UsedProof, error) {
+	var used []UsedProof
+	err := r.each(ctx, `SELECT digest, expires FROM used_proofs WHERE expires > $1`, []any{now.UnixMicro()}, func(row scanner) error {
+		var p UsedProof
+		if err := row.Scan(intoHash(&p.Digest), intoTime{&p.Until}); err != nil {
+			return err
+		}
+		used = append(used, p)
+		return nil
+	})
+	return used, err
+}
+
+// ConcludeProofs leaves all uses to the next process.
+func (s *Store) ConcludeProofs(ctx context.Context, used []UsedProof) error {
+	args := make([]any, 0, 2*len(used))
+	for _, p := range used {
+		args = append(args, p.Digest[:], p.Until.UnixMicro())
+	}
+	return s.Update(ctx, func(tx *Tx) error {
+		if _, err := tx.exec(ctx, `DELETE FROM used_proofs`); err != nil {
+			return err
+		}
+		if err := s.inserts.proofs.run(ctx, tx.statements, args); err != nil {
+			return err
+		}
+		_, err := tx.exec(ctx, `DELETE FROM settings WHERE name = $1`, proofsOpen)
+		return err
+	})
+}
+
+// DeleteExpiredProofs removes up to limit uses that do not matter at now, and
+// answers how many.
+func (tx *Tx) DeleteExpiredProofs(ctx context.Context, now time.Time, limit int) (int, error) {
+	n, err := tx.exec(ctx, `DELETE FROM used_proofs WHERE digest IN (
+		SELECT digest FROM used_proofs WHERE expires <= $1 LIMIT $2)`, now.UnixMicro(), limit)
+	return int(n), err
+}

@@ -1,0 +1,412 @@
+package contract
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"math/big"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+)
+
+// holder has the key that a session is bound to.
+type holder struct {
+	key     *ecdsa.PrivateKey
+	session string
+	jti     int
+}
+
+func newHolder(t testing.TB) *holder {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &holder{key: key}
+}
+
+func base64url(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
+
+func (h *holder) jwk(t testing.TB) object {
+	t.Helper()
+	point, err := h.key.PublicKey.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return object{"kty": "EC", "crv": "P-256", "x": base64url(point[1:33]), "y": base64url(point[33:])}
+}
+
+// thumbprint is RFC 7638's.
+func (h *holder) thumbprint(t testing.TB) string {
+	t.Helper()
+	canonical, err := json.Marshal(h.jwk(t)) // sorts the names
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(canonical)
+	return base64url(sum[:])
+}
+
+// proof is a good proof but for what change does to its claims.
+func (h *holder) proof(t testing.TB, method, url string, change ...func(claims object)) string {
+	t.Helper()
+	h.jti++
+	claims := object{"htm": method, "htu": url, "iat": time.Now().Unix(), "jti": strconv.Itoa(h.jti)}
+	if h.session != "" {
+		sum := sha256.Sum256([]byte(h.session))
+		claims["ath"] = base64url(sum[:])
+	}
+	for _, c := range change {
+		c(claims)
+	}
+	payload, err := json.Marshal(claims)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header, err := json.Marshal(object{"typ": "dpop+jwt", "alg": "ES256", "jwk": h.jwk(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h.sign(t, string(header), string(payload))
+}
+
+func (h *holder) sign(t testing.TB, header, payload string) string {
+	t.Helper()
+	signed := base64url([]byte(header)) + "." + base64url([]byte(payload))
+	digest := sha256.Sum256([]byte(signed))
+	r, s, err := ecdsa.Sign(rand.Reader, h.key, digest[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signed + "." + base64url(append(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))...))
+}
+
+// prove makes a request with a header Authorization and any number of DPoP.
+func (s *subject) prove(t testing.TB, authorization, method, path string, body any, proofs ...string) answer {
+	t.Helper()
+	var content io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		content = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, s.address()+path, content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if authorization != "" {
+		req.Header.Set("Authorization", authorization)
+	}
+	req.Header["DPoP"] = proofs
+	resp, err := s.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	a := answer{status: resp.StatusCode, header: resp.Header}
+	if a.raw, err = io.ReadAll(resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(a.raw, &a.body); err != nil {
+		t.Fatalf("%s %s: %s", method, path, a.raw)
+	}
+	seen.add(a.code())
+	validate(t, req, a)
+	return a
+}
+
+// address is where the server listens, whatever it is called outside.
+func (s *subject) address() string { return "https://" + s.Address() }
+
+var loginBody = object{"method": "password", "name": testserver.AdminName, "password": testserver.AdminPassword}
+
+// bind logs in with a proof.
+func (s *subject) bind(t testing.TB, h *holder) {
+	t.Helper()
+	h.session = ""
+	a := s.prove(t, "", "POST", "/api/sessions", loginBody, h.proof(t, "POST", s.URL()+"/api/sessions"))
+	if a.status != http.StatusOK || a.body["boundKey"] != h.thumbprint(t) {
+		t.Fatalf("got %d %s, want a session bound to %s", a.status, a.raw, h.thumbprint(t))
+	}
+	h.session = a.text(t, "sessionId")
+}
+
+func (a answer) is(t testing.TB, status int, code string) {
+	t.Helper()
+	if a.status != status || a.code() != code {
+		t.Errorf("got %d %s, want %d %s", a.status, a.raw, status, code)
+	}
+	if challenge := a.header.Get("WWW-Authenticate"); status == http.StatusUnauthorized && strings.HasPrefix(code, "PROOF_") && !strings.HasPrefix(challenge, `DPoP realm="keyserver", algs="ES256 `) {
+		t.Errorf("the challenge to %s is %q", code, challenge)
+	}
+	if strings.HasPrefix(code, "PROOF_") && a.body["reauth"] == true {
+		t.Errorf("%s: a new login does not help: %s", code, a.raw)
+	}
+}
+
+const (
+	where = "/api/sessions/current"
+	mac   = "/api/crypto/hmac"
+)
+
+// A session that is bound to a key needs a proof with each request.
+func TestProofs(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		h, stranger := newHolder(t), newHolder(t)
+		s.bind(t, h)
+		stranger.session = h.session
+		bearer, url := "Bearer "+h.session, s.URL()+where
+		set := func(name string, value any) func(object) { return func(c object) { c[name] = value } }
+		flip := func(proof string) string {
+			at := strings.LastIndexByte(proof, '.') + 5
+			other := "A"
+			if proof[at:at+1] == other {
+				other = "B"
+			}
+			return proof[:at] + other + proof[at+1:]
+		}
+		used := h.proof(t, "GET", url)
+		s.prove(t, bearer, "GET", where, nil, used).is(t, http.StatusOK, "")
+		for _, tc := range []struct {
+			name   string
+			status int
+			code   string
+			proofs []string
+		}{
+			{"None", 401, "PROOF_REQUIRED", nil},
+			{"Empty", 400, "PROOF_MALFORMED", []string{""}},
+			{"Two", 400, "PROOF_MALFORMED", []string{h.proof(t, "GET", url), h.proof(t, "GET", url)}},
+			{"NotAProof", 400, "PROOF_MALFORMED", []string{"proof"}},
+			{"Padded", 400, "PROOF_MALFORMED", []string{h.proof(t, "GET", url) + "=="}},
+			{"DuplicateClaim", 400, "PROOF_MALFORMED", []string{h.sign(t, header(t, h, nil), `{"htm":"POST","htm":"GET"}`)}},
+			{"ClaimInAnotherCase", 400, "PROOF_MALFORMED", []string{h.proof(t, "GET", url, set("HTM", "GET"))}},
+			{"ClaimOfAnotherType", 400, "PROOF_MALFORMED", []string{h.proof(t, "GET", url, set("iat", "now"))}},
+			{"NoID", 400, "PROOF_MALFORMED", []string{h.proof(t, "GET", url, func(c object) { delete(c, "jti") })}},
+			{"UnknownCrit", 400, "PROOF_MALFORMED", []string{h.sign(t, header(t, h, object{"crit": []string{"x"}, "x": 1}), "{}")}},
+			{"AlgNone", 400, "PROOF_MALFORMED", []string{h.sign(t, header(t, h, object{"alg": "none"}), "{}")}},
+			{"PrivateKey", 400, "PROOF_MALFORMED", []string{h.sign(t, header(t, h, object{"jwk": merge(h.jwk(t), object{"d": "AQ"})}), "{}")}},
+			{"Signature", 401, "PROOF_INVALID_SIGNATURE", []string{flip(h.proof(t, "GET", url))}},
+			{"Key", 401, "PROOF_KEY_MISMATCH", []string{stranger.proof(t, "GET", url)}},
+			{"Method", 401, "PROOF_METHOD_MISMATCH", []string{h.proof(t, "POST", url)}},
+			{"Path", 401, "PROOF_URI_MISMATCH", []string{h.proof(t, "GET", s.URL()+"/api/roles")}},
+			{"Host", 401, "PROOF_URI_MISMATCH", []string{h.proof(t, "GET", "https://elsewhere.example"+where)}},
+			{"Token", 401, "PROOF_TOKEN_MISMATCH", []string{h.proof(t, "GET", url, set("ath", base64url(make([]byte, 32))))}},
+			{"NoToken", 401, "PROOF_TOKEN_MISMATCH", []string{h.proof(t, "GET", url, func(c object) { delete(c, "ath") })}},
+			{"Old", 401, "PROOF_STALE", []string{h.proof(t, "GET", url, set("iat", time.Now().Unix()-62))}},
+			{"New", 401, "PROOF_STALE", []string{h.proof(t, "GET", url, set("iat", time.Now().Unix()+70))}},
+			{"Replayed", 401, "PROOF_REPLAYED", []string{used}},
+			{"ReplayedHighS", 401, "PROOF_REPLAYED", []string{highS(t, used)}},
+			{"ReplayedID", 401, "PROOF_REPLAYED", []string{h.proof(t, "GET", url, set("jti", idOf(t, used)))}},
+		} {
+			t.Run(tc.name, func(t *testing.T) {
+				s.prove(t, bearer, "GET", where, nil, tc.proofs...).is(t, tc.status, tc.code)
+			})
+		}
+		t.Run("Accepted", func(t *testing.T) {
+			for name, proof := range map[string]string{
+				"SchemeDPoP": h.proof(t, "GET", url), "CapitalHost": h.proof(t, "GET", strings.Replace(url, "https", "HTTPS", 1)),
+				"OtherClaims": h.proof(t, "GET", url, set("nonce", "n")), "SlowClock": h.proof(t, "GET", url, set("iat", time.Now().Unix()-40)),
+				"FastClock": h.proof(t, "GET", url, set("iat", time.Now().Unix()+40)),
+			} {
+				a := s.prove(t, "DPoP "+h.session, "GET", where, nil, proof)
+				if a.status != http.StatusOK {
+					t.Errorf("%s: %s", name, a.raw)
+				}
+				s.prove(t, bearer, "GET", where, nil, proof).is(t, http.StatusUnauthorized, "PROOF_REPLAYED")
+			}
+		})
+		t.Run("QueryIsNoPartOfIt", func(t *testing.T) {
+			proof := h.proof(t, "GET", s.URL()+"/api/changes")
+			s.prove(t, bearer, "GET", "/api/changes?after=0", nil, proof).is(t, http.StatusOK, "")
+		})
+		t.Run("HMAC", func(t *testing.T) {
+			key := s.prove(t, bearer, "POST", "/api/keys", object{"algorithm": "HMAC-SHA384"}, h.proof(t, "POST", s.URL()+"/api/keys"))
+			body := object{"hiddenLink": key.text(t, "ttag"), "data": "aGVsbG8="}
+			s.prove(t, bearer, "POST", mac, body).is(t, http.StatusUnauthorized, "PROOF_REQUIRED")
+			s.prove(t, bearer, "POST", mac, body, h.proof(t, "POST", s.URL()+mac)).is(t, http.StatusOK, "")
+		})
+		t.Run("RefusalsAreAudited", func(t *testing.T) {
+			for _, reason := range []string{"proofRequired", "proofKeyMismatch", "proofReplayed", "proofInvalidSignature", "proofMalformed"} {
+				rows := s.ok(t, s.admin(t), "GET", "/api/audit?operation=proof&reason="+reason, nil).list(t, "entries")
+				if len(rows) == 0 || rows[0]["outcome"] != "refused" || rows[0]["principalId"] == nil {
+					t.Errorf("%s: got %v", reason, rows)
+				}
+			}
+		})
+		t.Run("Ended", func(t *testing.T) {
+			s.prove(t, bearer, "DELETE", where, nil, h.proof(t, "DELETE", url)).is(t, http.StatusOK, "")
+			a := s.prove(t, "DPoP "+h.session, "GET", where, nil, h.proof(t, "GET", url))
+			a.is(t, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+			if challenge := a.header.Get("WWW-Authenticate"); a.body["reauth"] != true || !strings.HasPrefix(challenge, "DPoP ") {
+				t.Errorf("got %s and the challenge %q", a.raw, challenge)
+			}
+		})
+	})
+}
+
+func header(t testing.TB, h *holder, change object) string {
+	t.Helper()
+	b, err := json.Marshal(merge(object{"typ": "dpop+jwt", "alg": "ES256", "jwk": h.jwk(t)}, change))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func merge(a, b object) object {
+	for k, v := range b {
+		a[k] = v
+	}
+	return a
+}
+
+func idOf(t testing.TB, proof string) string {
+	t.Helper()
+	payload, err := base64.RawURLEncoding.DecodeString(strings.Split(proof, ".")[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var claims struct{ JTI string }
+	if err := json.Unmarshal(payload, &claims); err != nil {
+		t.Fatal(err)
+	}
+	return claims.JTI
+}
+
+// highS is the other signature of the same proof that verifies.
+func highS(t testing.TB, proof string) string {
+	t.Helper()
+	at := strings.LastIndexByte(proof, '.') + 1
+	sig, err := base64.RawURLEncoding.DecodeString(proof[at:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := new(big.Int).SetBytes(sig[32:])
+	s.Sub(elliptic.P256().Params().N, s).FillBytes(sig[32:])
+	return proof[:at] + base64url(sig)
+}
+
+// A login binds, or is refused, by its proof; without one the session is bound
+// to no key and takes no proofs.
+func TestProofsAtLogin(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		h := newHolder(t)
+		login := s.URL() + "/api/sessions"
+		wrong := object{"method": "password", "name": testserver.AdminName, "password": "wrong password"}
+		unused := h.proof(t, "POST", login)
+		s.prove(t, "", "POST", "/api/sessions", wrong, unused).is(t, http.StatusUnauthorized, "INVALID_CREDENTIALS")
+		s.prove(t, "", "POST", "/api/sessions", loginBody, "proof").is(t, http.StatusBadRequest, "PROOF_MALFORMED")
+		s.prove(t, "", "POST", "/api/sessions", loginBody, unused, unused).is(t, http.StatusBadRequest, "PROOF_MALFORMED")
+		s.prove(t, "", "POST", "/api/sessions", loginBody, h.proof(t, "GET", login)).is(t, http.StatusUnauthorized, "PROOF_METHOD_MISMATCH")
+		s.prove(t, "", "POST", "/api/sessions", loginBody, h.proof(t, "POST", login+"/")).is(t, http.StatusUnauthorized, "PROOF_URI_MISMATCH")
+		s.prove(t, "", "POST", "/api/sessions", loginBody, unused).is(t, http.StatusOK, "")
+		s.prove(t, "", "POST", "/api/sessions", loginBody, unused).is(t, http.StatusUnauthorized, "PROOF_REPLAYED")
+
+		plain := s.admin(t)
+		h.session = plain
+		proof := h.proof(t, "GET", s.URL()+where)
+		s.prove(t, "Bearer "+plain, "GET", where, nil, proof).is(t, http.StatusUnauthorized, "PROOF_KEY_MISMATCH")
+		s.prove(t, "DPoP "+plain, "GET", where, nil).is(t, http.StatusUnauthorized, "PROOF_KEY_MISMATCH")
+		s.ok(t, plain, "GET", where, nil)
+	})
+}
+
+// Of the same proof sent at once, one is taken.
+func TestProofRace(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		h := newHolder(t)
+		s.bind(t, h)
+		proof := h.proof(t, "GET", s.URL()+where)
+		var mu sync.Mutex
+		got := map[string]int{}
+		var group sync.WaitGroup
+		for range 8 {
+			group.Go(func() {
+				a := s.prove(t, "Bearer "+h.session, "GET", where, nil, proof)
+				mu.Lock()
+				got[a.code()]++
+				mu.Unlock()
+			})
+		}
+		group.Wait()
+		if got[""] != 1 || got["PROOF_REPLAYED"] != 7 {
+			t.Errorf("got %v", got)
+		}
+	})
+}
+
+// A full memory refuses, and never forgets a proof that could be used again.
+func TestProofMemoryIsBounded(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		h := newHolder(t)
+		s.bind(t, h)
+		bearer, url := "Bearer "+h.session, s.URL()+where
+		first := h.proof(t, "GET", url)
+		s.prove(t, bearer, "GET", where, nil, first).is(t, http.StatusOK, "")
+		s.prove(t, bearer, "GET", where, nil, h.proof(t, "GET", url)).is(t, http.StatusOK, "")
+		a := s.prove(t, bearer, "GET", where, nil, h.proof(t, "GET", url))
+		a.is(t, http.StatusServiceUnavailable, "PROOF_REPLAY_CACHE_FULL")
+		if after, err := strconv.Atoi(a.header.Get("Retry-After")); a.body["scope"] != "process" || a.body["retryable"] != true || err != nil || after < 1 || after > 75 {
+			t.Errorf("Retry-After is %q in %s", a.header.Get("Retry-After"), a.raw)
+		}
+		s.prove(t, bearer, "GET", where, nil, first).is(t, http.StatusUnauthorized, "PROOF_REPLAYED")
+		s.ok(t, s.admin(t), "GET", where, nil) // who is bound to no key is not concerned
+	}, func(c *server.Config) { c.MaxProofs = 3 })
+}
+
+// Behind a proxy clients prove for the name that they know.
+func TestProofsBehindAProxy(t *testing.T) {
+	const outside = "https://keys.example"
+	s := start(t, func(c *server.Config) { c.ExternalURL = outside + "/" })
+	h := newHolder(t)
+	a := s.prove(t, "", "POST", "/api/sessions", loginBody, h.proof(t, "POST", s.address()+"/api/sessions"))
+	a.is(t, http.StatusUnauthorized, "PROOF_URI_MISMATCH")
+	a = s.prove(t, "", "POST", "/api/sessions", loginBody, h.proof(t, "POST", outside+":443/api/sessions"))
+	a.is(t, http.StatusOK, "")
+}
+
+// A proof is used once also across a restart in order.
+func TestProofsAcrossARestart(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		h := newHolder(t)
+		s.bind(t, h)
+		bearer, url := "Bearer "+h.session, s.URL()+where
+		used, unused := h.proof(t, "GET", url), h.proof(t, "GET", url)
+		s.prove(t, bearer, "GET", where, nil, used).is(t, http.StatusOK, "")
+		s.Stop(t)
+		s.Restart(t)
+		s.http.CloseIdleConnections()
+		s.prove(t, bearer, "GET", where, nil, used).is(t, http.StatusUnauthorized, "PROOF_REPLAYED")
+		s.prove(t, bearer, "GET", where, nil, unused).is(t, http.StatusOK, "")
+	})
+}
+
+// A proof is used once on all replicas together.
+func TestProofsOnReplicas(t *testing.T) {
+	share := func(c *server.Config) {
+		c.ExternalURL, c.KEK = "https://keys.example", "base64key://"+base64.URLEncoding.EncodeToString(make([]byte, 32))
+	}
+	database := databases["PostgreSQL"](t)
+	one, other := start(t, database, share), start(t, database, share)
+	h := newHolder(t)
+	one.bind(t, h)
+	for _, pair := range [][2]*subject{{one, other}, {other, one}} {
+		proof := h.proof(t, "GET", one.URL()+where)
+		pair[0].prove(t, "Bearer "+h.session, "GET", where, nil, proof).is(t, http.StatusOK, "")
+		pair[1].prove(t, "Bearer "+h.session, "GET", where, nil, proof).is(t, http.StatusUnauthorized, "PROOF_REPLAYED")
+	}
+}
