@@ -94,7 +94,9 @@ func (e *Engine) changed(changes []keyserver.Change) {
 		if c.Kind == keyserver.ChangeRole {
 			e.roles.drop(c.ID)
 		}
-		if c.Kind == keyserver.ChangeKey {
+		if c.Kind == keyserver.ChangeKey && c.ID.IsZero() { // more keys than are named
+			e.keys.dropAll()
+		} else if c.Kind == keyserver.ChangeKey {
 			e.keys.drop(c.ID)
 		}
 		if c.Kind == keyserver.ChangeCertificate {
