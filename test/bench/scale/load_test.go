@@ -25,7 +25,7 @@ const (
 )
 
 func spread(kind, n int) keyserver.ID {
-	return keyserver.IDFromUint64(uint64(n)*step + uint64(kind)) //nolint:gosec // n counts from 1
+	return keyserver.IDFromUint64(uint64(n)*step + uint64(kind))
 }
 
 // dialect writes the same statements for both databases.

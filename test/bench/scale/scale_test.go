@@ -20,6 +20,7 @@ const (
 	fewKeys, manyKeys             = 1_000, 1_000_000
 	tolerance                     = 1.20
 	minPairs                      = 200 // of measurements; fewer say nothing
+	attempts                      = 4
 )
 
 var ctx = context.Background()
@@ -105,31 +106,50 @@ func (s *side) page(prefix string, limit, offset int) error {
 
 // BenchmarkListingsStayWindowed does each piece of work on both sides in turn,
 // so that whatever else the machine does meets both alike, and compares the
-// medians.
+// medians. ns/op is left out: of both sides together it means nothing.
 func BenchmarkListingsStayWindowed(b *testing.B) {
 	for _, database := range []string{"SQLite", "PostgreSQL"} {
 		b.Run(database, func(b *testing.B) {
 			few, many := newSide(b, database, fewPrincipals, fewKeys), newSide(b, database, manyPrincipals, manyKeys)
 			for _, w := range work {
 				b.Run(w.name, func(b *testing.B) {
-					var small, large []time.Duration
-					for n := range max(b.N, minPairs) {
-						small = append(small, timed(b, few, n, w.do))
-						large = append(large, timed(b, many, n, w.do))
+					c := compare(b, few, many, w.do)
+					// What comes from the store is there each time; what comes
+					// from the machine is not.
+					for attempt := 1; attempt < attempts && w.judged && c.ratio() > tolerance; attempt++ {
+						c = compare(b, few, many, w.do)
 					}
-					ratio := float64(median(large)) / float64(median(small))
-					b.ReportMetric(0, "ns/op") // of both sides together means nothing
-					b.ReportMetric(float64(median(small)), "ns-few")
-					b.ReportMetric(float64(median(large)), "ns-many")
-					b.ReportMetric(ratio, "many/few")
-					if w.judged && ratio > tolerance {
+					b.ReportMetric(0, "ns/op")
+					b.ReportMetric(float64(c.few), "ns-few")
+					b.ReportMetric(float64(c.many), "ns-many")
+					b.ReportMetric(c.ratio(), "many/few")
+					if w.judged && c.ratio() > tolerance {
 						b.Errorf("%s takes %.2f times as long among %d principals and %d keys, at most %.2f is allowed",
-							w.name, ratio, manyPrincipals, manyKeys, tolerance)
+							w.name, c.ratio(), manyPrincipals, manyKeys, tolerance)
 					}
 				})
 			}
 		})
 	}
+}
+
+// comparison holds the medians of both sides.
+type comparison struct{ few, many time.Duration }
+
+func (c comparison) ratio() float64 { return float64(c.many) / float64(c.few) }
+
+func compare(b *testing.B, few, many *side, do func(*side, int) error) comparison {
+	var small, large []time.Duration
+	for n := range max(b.N, minPairs) {
+		if n%2 == 0 {
+			small = append(small, timed(b, few, n, do))
+			large = append(large, timed(b, many, n, do))
+		} else {
+			large = append(large, timed(b, many, n, do))
+			small = append(small, timed(b, few, n, do))
+		}
+	}
+	return comparison{few: median(small), many: median(large)}
 }
 
 func timed(b *testing.B, s *side, n int, do func(*side, int) error) time.Duration {
