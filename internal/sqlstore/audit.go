@@ -67,6 +67,7 @@ func (c *auditChain) Head(ctx context.Context) (audit.Head, error) {
 // Append implements audit.Chain.
 func (c *auditChain) Append(ctx context.Context, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) error {
 	return c.transact(ctx, func(in statements) error {
+		ctx := c.store.dialect.statementContext(ctx)
 		n := int64(len(rows))
 		last, err := nextInSequence(ctx, in, "audit", n)
 		if err != nil {

@@ -197,6 +197,9 @@ func testAuditWhileServing(t *testing.T, make newDatabase) {
 	defer closeStore(t, s)
 	w := openWriter(t, s, audit.Options{})
 	defer closeWriter(t, w)
+	if err := w.Write(t.Context(), row("hmacData", "", 1)); err != nil { // however little the others get to do
+		t.Fatal(err)
+	}
 	stop := newSignal()
 	var wg sync.WaitGroup
 	for range 16 {

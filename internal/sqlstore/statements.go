@@ -168,6 +168,18 @@ func (p *prepared) stmt(ctx context.Context, text string) (*sql.Stmt, error) {
 	return stmt, nil
 }
 
+// close closes what is kept prepared.
+func (p *prepared) close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var errs []error
+	for text, stmt := range p.stmts {
+		errs = append(errs, stmt.Close())
+		delete(p.stmts, text)
+	}
+	return errors.Join(errs...)
+}
+
 // insert is a statement that inserts rows, in the sizes in which it is used.
 type insert struct {
 	columns int

@@ -120,7 +120,7 @@ func (w *writer) close() error {
 	if w.session == nil {
 		return nil
 	}
-	err := w.session.conn.Close()
+	err := w.session.close()
 	w.session = nil
 	return err
 }
@@ -145,7 +145,7 @@ func openSession(ctx context.Context, d dialect, db pool) (*session, error) {
 // it, fails or panics.
 func (s *session) transact(ctx context.Context, fn func(in statements) error) error {
 	in := statements{run: s.run, dialect: s.dialect, failed: new(error)}
-	if _, err := in.exec(ctx, s.dialect.begin()); err != nil {
+	if _, err := in.exec(s.dialect.statementContext(ctx), s.dialect.begin()); err != nil {
 		s.rollback(ctx) // a cancelled BEGIN may have begun
 		return err
 	}
@@ -166,7 +166,7 @@ func (s *session) transact(ctx context.Context, fn func(in statements) error) er
 	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
-	if _, err := s.run.ExecContext(end, "COMMIT"); err != nil {
+	if _, err := s.run.ExecContext(s.dialect.statementContext(end), "COMMIT"); err != nil {
 		return unavailable(fmt.Errorf("commit: %w", err))
 	}
 	done = true
@@ -182,8 +182,22 @@ func (s *session) rollback(ctx context.Context) {
 	}
 }
 
+// close gives the connection back to its pool. Statements that stay open on it
+// would keep it alive when the pool closes, and SQLite would not fold its log.
+func (s *session) close() error {
+	return errors.Join(s.closeStatements(), s.conn.Close())
+}
+
+func (s *session) closeStatements() error {
+	if p, ok := s.run.(*prepared); ok {
+		return p.close()
+	}
+	return nil
+}
+
 func (s *session) drop() {
 	s.lost = true
+	_ = s.closeStatements()                                      // the connection is given up anyway
 	_ = s.conn.Raw(func(any) error { return driver.ErrBadConn }) // makes the pool close it
 	_ = s.conn.Close()
 }
