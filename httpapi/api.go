@@ -29,6 +29,10 @@ type Config struct {
 	Clock func() time.Time
 	// Registerer takes the metrics; nil: they are counted and not shown.
 	Registerer prometheus.Registerer
+	// Admission answers nil while the key server admits this build, and otherwise
+	// a fault that says why not and when that is looked at again. It is asked on
+	// every request, so it must answer from memory. nil: every build is admitted.
+	Admission func() error
 	// Random draws request ids; nil: the system's source.
 	Random io.Reader
 	// SpoolDir takes messages that come before the name of their key; empty:
@@ -105,7 +109,7 @@ func (a *API) Drain() { a.drain() }
 func (a *API) load() float64 { return float64(a.inFlight.Load() + a.waiting.Load()) }
 
 func (a *API) mount(all []Route) error {
-	a.none = a.bind(Route{Path: noRoute, run: notFound, Timeout: shortTimeout, Uncounted: true}, "")
+	a.none = a.bind(Route{Path: noRoute, run: notFound, Timeout: shortTimeout, Uncounted: true, Unconditional: true}, "")
 	paths := map[string][]*bound{}
 	for _, r := range all {
 		if r.BodyLimit <= 0 || r.Timeout <= 0 || r.run == nil {
@@ -119,7 +123,7 @@ func (a *API) mount(all []Route) error {
 			allow[i] = m.Method
 		}
 		slices.Sort(allow)
-		other := a.bind(Route{Path: p, run: notAllowed, Timeout: shortTimeout, Uncounted: true}, strings.Join(allow, ", "))
+		other := a.bind(Route{Path: p, run: notAllowed, Timeout: shortTimeout, Uncounted: true, Unconditional: true}, strings.Join(allow, ", "))
 		a.mux.Handle(p, &resource{api: a, methods: methods, other: other})
 	}
 	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { a.serve(w, r, a.none) })

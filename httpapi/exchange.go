@@ -33,7 +33,8 @@ type exchange struct {
 }
 
 // serve runs one request. Everything that every request needs happens here, in
-// this order: an id, the ceiling, the time limit, the session, the handler.
+// this order: an id, the admission of the build, the ceiling, the time limit,
+// the session, the handler.
 func (a *API) serve(w http.ResponseWriter, r *http.Request, route *bound) {
 	x := &exchange{api: a, w: w, r: r, route: route, start: a.Clock()}
 	x.call.requestID, x.call.remote = a.requestID(r), remoteHost(r.RemoteAddr)
@@ -41,6 +42,10 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, route *bound) {
 	x.setHeaders()
 	defer x.finish()
 
+	if err := x.admit(); err != nil {
+		x.fail(nil, err)
+		return
+	}
 	leave, err := x.enter()
 	if err != nil {
 		x.fail(nil, err)

@@ -34,6 +34,8 @@ type Route struct {
 	Waits bool
 	// Uncounted routes are answered however much else is going on.
 	Uncounted bool
+	// Unconditional routes are answered by a build that is not admitted, too.
+	Unconditional bool
 
 	Request  reflect.Type // a struct of package schema's tags
 	Response reflect.Type
@@ -106,6 +108,9 @@ func (r Route) every() []fault.Code {
 	codes := append([]fault.Code{fault.BadRequest, fault.PayloadTooLarge, fault.OpFailed, fault.RequestTimeout, fault.Overloaded}, r.Faults...)
 	if r.Uncounted {
 		codes = slices.DeleteFunc(codes, func(c fault.Code) bool { return c == fault.Overloaded })
+	}
+	if !r.Unconditional {
+		codes = append(codes, fault.BuildNotAdmitted)
 	}
 	if r.Session {
 		codes = append(codes, fault.SessionNotFound, fault.SessionExpired, fault.RequestLimit,

@@ -25,11 +25,11 @@ func Routes() []Route {
 func serviceRoutes() []Route {
 	return []Route{
 		endpoint(Route{
-			Method: http.MethodGet, Path: "/api/health", Extension: true, Uncounted: true,
+			Method: http.MethodGet, Path: "/api/health", Extension: true, Uncounted: true, Unconditional: true,
 			Summary: "Says that the process serves.",
 		}, health),
 		endpoint(Route{
-			Method: http.MethodGet, Path: "/api/ready", Extension: true, Uncounted: true,
+			Method: http.MethodGet, Path: "/api/ready", Extension: true, Uncounted: true, Unconditional: true,
 			Summary: "Says part by part whether the service can do its work, and when a failing part is tried again.",
 			Faults:  codes(fault.NotCurrent), judged: codes(fault.NotCurrent),
 		}, ready),

@@ -72,7 +72,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(newServe(), newManager(), newUp(), newAudit(), newOpenAPI(), newReference(), newVersion())
+	root.AddCommand(newServe(), newManager(), newUp(), newAudit(), newRelease(), newOpenAPI(), newReference(), newVersion())
 	return root
 }
 

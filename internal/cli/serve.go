@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/release"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 )
@@ -38,6 +39,10 @@ func (o *serveOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.ExternalListen, "external-listen", ":9443", "address of the mutual TLS listener for peers; empty turns it off")
 	f.StringVar(&o.Deployment, "deployment", string(keyserver.Unified), "unified: Administrator also holds the Security Officer's operations; split: it does not")
 	f.StringVar(&o.BootstrapPasswordFile, "bootstrap-password-file", "", "file with the first password of admin; default: generated into DIR/bootstrap-password")
+	f.StringVar(&o.Admission, "admission", server.AdmissionOff, "required: serve only while --release-manifest admits this build; off: always")
+	f.StringVar(&o.ReleaseKey, "release-key", "", "PEM public key (Ed25519, PKIX) that signs release manifests")
+	f.StringVar(&o.ReleaseManifest, "release-manifest", "", "file of the release manifest, read anew every --admission-retry")
+	f.DurationVar(&o.AdmissionRetry, "admission-retry", release.DefaultRetry, "how often the release manifest is looked at")
 	f.DurationVar(&o.SessionIdle, "session-idle", session.DefaultIdle, "a session unused for this long ends")
 	f.DurationVar(&o.SessionLifetime, "session-lifetime", session.DefaultLifetime, "a session ends after this long")
 	f.StringVar(&o.MetricsListen, "metrics-listen", "", "address of /metrics over plain HTTP; default: off")

@@ -38,6 +38,11 @@ type Config struct {
 	Deployment            string
 	BootstrapPasswordFile string
 
+	Admission       string // AdmissionOff or AdmissionRequired
+	ReleaseKey      string
+	ReleaseManifest string
+	AdmissionRetry  time.Duration
+
 	SessionIdle     time.Duration
 	SessionLifetime time.Duration
 	MaxProofs       int // used proofs that are remembered; 0: the default
@@ -75,6 +80,9 @@ func (c *Config) Validate() error {
 		if address != "" && !isHostPort(address) {
 			return fmt.Errorf("%s %q is not host:port with a port from 0 to 65535", flag, address)
 		}
+	}
+	if err := c.validateAdmission(); err != nil {
+		return err
 	}
 	return c.validateURLs()
 }

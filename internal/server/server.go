@@ -79,6 +79,10 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	if err != nil {
 		return s, err
 	}
+	admission, err := s.admission()
+	if err != nil {
+		return s, err
+	}
 	keeper, err := s.openKeeper(ctx)
 	if err != nil {
 		return s, err
@@ -118,6 +122,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	handler, err := httpapi.New(httpapi.Config{
 		Operations: operations.New(ks), Sessions: sessions, Logger: cfg.Logger, Clock: cfg.Clock, Registerer: registry,
+		Admission: admission,
 		ExternalURL: cfg.ExternalURL,
 	})
 	if err != nil {

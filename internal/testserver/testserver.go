@@ -44,7 +44,7 @@ func Start(t testing.TB, options ...Option) *Server {
 	}
 	s := &Server{cfg: server.Config{
 		Listen: "127.0.0.1:0", DataDir: filepath.Join(dir, "data"), ServerName: "test",
-		Deployment: string(keyserver.Unified), BootstrapPasswordFile: password,
+		Deployment: string(keyserver.Unified), Admission: server.AdmissionOff, BootstrapPasswordFile: password,
 		SessionIdle: session.DefaultIdle, SessionLifetime: session.DefaultLifetime,
 		Version: keyserver.Version{Minor: 1, Banner: "test"}, Logger: slog.New(slog.DiscardHandler), Clock: time.Now,
 	}}

@@ -28,6 +28,7 @@ type command = func(ts *testscript.TestScript, neg bool, args []string)
 
 // commands are what the scripts use besides testscript's own.
 var commands = map[string]command{
+	"answers":   answers,
 	"api":       api,
 	"exits":     exits,
 	"flip":      flip,
@@ -130,6 +131,22 @@ func api(ts *testscript.TestScript, neg bool, args []string) {
 	status, answer, err := call(ts, args[0], args[1], body)
 	ts.Check(err)
 	fmt.Fprintf(ts.Stdout(), "%d\n%s", status, answer)
+}
+
+// answers STATUS METHOD PATH calls the server at $ADDR until it answers with
+// that status, and prints as api does.
+func answers(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) == 3, "answers STATUS METHOD PATH")
+	last := ""
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		status, answer, err := call(ts, args[1], args[2], "")
+		if err == nil && strconv.Itoa(status) == args[0] {
+			fmt.Fprintf(ts.Stdout(), "%d\n%s", status, answer)
+			return
+		}
+		last = fmt.Sprint(status, err)
+	}
+	ts.Fatalf("%s %s never answers %s; the last was %s", args[1], args[2], args[0], last)
 }
 
 // login NAME FILE opens a session with the password in the file; $SESSION is

@@ -33,13 +33,19 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// setup gives each script an address of its own and no listener for peers.
+// setup gives each script an address of its own, no listener for peers, and in
+// $PROGRAM the binary that runs as keyserver-operator.
 func setup(env *testscript.Env) error {
 	address, err := freeAddress()
 	if err != nil {
 		return err
 	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
 	env.Setenv("ADDR", address)
+	env.Setenv("PROGRAM", program)
 	env.Setenv("KEYSERVER_EXTERNAL_LISTEN", "")
 	env.Values[remembered{}] = map[string]string{}
 	return nil

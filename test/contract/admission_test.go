@@ -1,0 +1,173 @@
+package contract
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/internal/release"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+)
+
+// pipeline is what signs releases of the binary under test.
+type pipeline struct {
+	key      ed25519.PrivateKey
+	digest   string
+	manifest string // the file that the server reads
+}
+
+// newPipeline makes a release key and returns the option that has a server ask
+// for its manifest.
+func newPipeline(t *testing.T) (*pipeline, func(*server.Config)) {
+	t.Helper()
+	dir := t.TempDir()
+	private, public, err := release.GenerateKey(nil)
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "key"), private, 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "pub"), public, 0o600))
+	p := &pipeline{manifest: filepath.Join(dir, "release.json")}
+	p.key, err = release.ReadPrivateKey(filepath.Join(dir, "key"))
+	must(t, err)
+	binary, err := os.Executable()
+	must(t, err)
+	p.digest, err = release.Digest(binary)
+	must(t, err)
+	return p, func(c *server.Config) {
+		c.Admission, c.AdmissionRetry = server.AdmissionRequired, 100*time.Millisecond
+		c.ReleaseKey, c.ReleaseManifest = filepath.Join(dir, "pub"), p.manifest
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sign signs a manifest of the binary under test that begins and ends so far
+// from now.
+func (p *pipeline) sign(t testing.TB, digest string, from, to time.Duration) []byte {
+	t.Helper()
+	now := time.Now()
+	text, err := release.Sign(p.key, release.Manifest{Digests: []string{digest}, NotBefore: now.Add(from), NotAfter: now.Add(to)})
+	must(t, err)
+	return text
+}
+
+// publish puts a manifest into its place at once.
+func (p *pipeline) publish(t testing.TB, text []byte) {
+	t.Helper()
+	must(t, os.WriteFile(p.manifest+".new", text, 0o600))
+	must(t, os.Rename(p.manifest+".new", p.manifest))
+}
+
+// admission waits until a probe of the version is refused with such a detail,
+// or, where that is empty, is not refused for admission.
+func (s *subject) admission(t testing.TB, detail string) answer {
+	t.Helper()
+	var a answer
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		a = s.send(t, "", "POST", "/api/server/version", nil)
+		refused := a.code() == "BUILD_NOT_ADMITTED"
+		if refused == (detail != "") && strings.Contains(string(a.raw), detail) {
+			return a
+		}
+	}
+	t.Fatalf("wanted %q and got %d %s", detail, a.status, a.raw)
+	return a
+}
+
+var parameter = regexp.MustCompile(`\{[^}]*\}`)
+
+// 503 BUILD_NOT_ADMITTED: every route except health and ready, whoever asks;
+// and without a restart none of them once a good manifest appears.
+func TestBuildNotAdmitted(t *testing.T) {
+	p, required := newPipeline(t)
+	on(t, func(t *testing.T, s *subject) {
+		must(t, os.RemoveAll(p.manifest))
+		s.admission(t, "cannot be read")
+		for _, session := range []string{"", "no session of anybody"} {
+			for _, r := range httpapi.Routes() {
+				if slices.Contains([]string{"/api/health", "/api/ready"}, r.Path) {
+					continue
+				}
+				a := s.refused(t, session, r.Method, parameter.ReplaceAllString(r.Path, "0000000000000001"), nil, http.StatusServiceUnavailable, "BUILD_NOT_ADMITTED")
+				after, err := strconv.Atoi(a.header.Get("Retry-After"))
+				if a.body["scope"] != "process" || a.body["retryable"] != true || err != nil || after < 1 || a.header.Get("WWW-Authenticate") != "" {
+					t.Errorf("%s %s: got %v %s", r.Method, r.Path, a.header, a.raw)
+				}
+			}
+		}
+		s.ok(t, "", "GET", "/api/health", nil)
+		a := s.refused(t, "", "GET", "/api/ready", nil, http.StatusServiceUnavailable, "NOT_CURRENT")
+		if part := a.list(t, "parts")[0]; part["part"] != "admission" || part["ready"] != false || part["retryInSeconds"] != 1.0 ||
+			!strings.Contains(a.text(t, "detail"), "admission") {
+			t.Errorf("readiness does not say what fails and when it is tried again: %s", a.raw)
+		}
+
+		p.publish(t, p.sign(t, p.digest, -time.Minute, time.Hour))
+		s.admission(t, "")
+		s.ok(t, "", "GET", "/api/ready", nil)
+		s.ok(t, s.admin(t), "POST", "/api/server/version", nil)
+	}, required)
+}
+
+// What is no manifest of this build, or of this time, ends the admission of a
+// running server; detail names the cause; sessions outlive it.
+func TestAdmissionWhileRunning(t *testing.T) {
+	p, required := newPipeline(t)
+	good := func() []byte { return p.sign(t, p.digest, -time.Minute, time.Hour) }
+	p.publish(t, good())
+	s := start(t, required)
+	session := s.admin(t)
+	stranger, _ := newPipeline(t)
+	payload := base64.StdEncoding.EncodeToString([]byte(`{"digests":["` + p.digest + `"],"notBefore":"2000-01-01T00:00:00Z","notAfter":"2100-01-01T00:00:00Z"}`))
+
+	for _, c := range []struct {
+		name   string
+		text   []byte
+		detail string
+	}{
+		{"Tampered", regexp.MustCompile(`"payload": "[^"]*"`).ReplaceAll(good(), []byte(`"payload": "`+payload+`"`)), "no valid signature"},
+		{"WrongKey", stranger.sign(t, p.digest, -time.Minute, time.Hour), "no valid signature"},
+		{"WrongPayloadType", []byte(strings.Replace(string(good()), release.PayloadType, "application/json", 1)), "payload type"},
+		{"DuplicateMembers", []byte(strings.Replace(string(good()), "{", `{"payload":"`+payload+`",`, 1)), "not a DSSE envelope"},
+		{"UnknownMember", []byte(strings.Replace(string(good()), "{", `{"note":"",`, 1)), "not a DSSE envelope"},
+		{"OtherBuild", p.sign(t, "sha256:"+strings.Repeat("0", 64), -time.Minute, time.Hour), "does not list"},
+		{"NotYetValid", p.sign(t, p.digest, time.Hour, 2*time.Hour), "not valid before"},
+		{"Empty", nil, "not a DSSE envelope"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p.publish(t, c.text)
+			s.admission(t, c.detail)
+			p.publish(t, good())
+			s.admission(t, "")
+			s.ok(t, session, "GET", "/api/sessions/current", nil)
+		})
+	}
+	t.Run("Expires", func(t *testing.T) {
+		p.publish(t, p.sign(t, p.digest, -time.Minute, 1500*time.Millisecond))
+		s.admission(t, "expired at")
+		p.publish(t, good())
+		s.admission(t, "")
+	})
+	t.Run("AfterARestart", func(t *testing.T) {
+		p.publish(t, nil)
+		s.Stop(t)
+		s.Restart(t)
+		s.refused(t, session, "GET", "/api/sessions/current", nil, http.StatusServiceUnavailable, "BUILD_NOT_ADMITTED")
+		p.publish(t, good())
+		s.admission(t, "")
+		s.ok(t, session, "GET", "/api/sessions/current", nil)
+	})
+}
