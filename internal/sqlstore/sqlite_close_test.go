@@ -27,3 +27,29 @@ func TestACleanStopFoldsTheLogIn(t *testing.T) {
 		}
 	}
 }
+
+// Reading the trail of a stopped server leaves no file behind.
+func TestReadingLeavesNothingBehind(t *testing.T) {
+	dir := t.TempDir()
+	s, err := sqlstore.Open(t.Context(), sqlstore.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := sqlstore.OpenReadOnly(t.Context(), sqlstore.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.AuditSnapshot(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) != 1 {
+		t.Errorf("the directory holds %v, %v", files, err)
+	}
+}
