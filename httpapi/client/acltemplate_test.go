@@ -1,0 +1,81 @@
+package client_test
+
+import (
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+)
+
+// The calls about templates, directories and the configuration against the
+// real service: what is sent is taken, and what is answered is read.
+func TestTemplatesAgainstTheRealService(t *testing.T) {
+	server := testserver.Start(t)
+	ctx, admin := t.Context(), server.Admin(t)
+	self, err := admin.CurrentSession(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	me := schema.TemplateMemberRequest{SystemID: self.Principal.SystemID, PrincipalID: self.Principal.PrincipalID}
+
+	if _, err := admin.RenameACLTemplate(ctx, "xyz", "name"); !client.IsCode(err, "BAD_REQUEST") {
+		t.Errorf("a malformed id: %v", err)
+	}
+	if _, err := admin.TemplateMembers(ctx, "00000000deadbeef"); !client.IsCode(err, "NOT_FOUND") || client.IsUnsupported(err) {
+		t.Errorf("no such template: %v", err)
+	}
+	created, err := admin.CreateACLTemplate(ctx, "name")
+	if err != nil || !created.Saved {
+		t.Fatalf("create: %+v, %v", created, err)
+	}
+	id := created.ID.String()
+	if r, err := admin.RenameACLTemplate(ctx, id, "renamed"); err != nil || !r.Saved || r.Template.Name != "renamed" {
+		t.Errorf("rename: %+v, %v", r, err)
+	}
+	if list, err := admin.ACLTemplates(ctx); err != nil || list.Count != 1 || !list.Templates[0].Writable {
+		t.Errorf("list: %+v, %v", list, err)
+	}
+	if list, err := admin.TemplateMembers(ctx, id); err != nil || list.Count != 1 || list.Members[0].PrincipalID != me.PrincipalID {
+		t.Errorf("members: %+v, %v", list, err)
+	}
+	me.Rights = schema.Rights(2)
+	if r, err := admin.PutTemplateMember(ctx, id, me); err != nil || !r.Saved || !r.Member.Rights.Has(me.Rights) {
+		t.Errorf("put: %+v, %v", r, err)
+	}
+	if _, err := admin.RemoveTemplateMember(ctx, id, me.SystemID, me.PrincipalID); !client.IsCode(err, "LAST_WRITER") {
+		t.Errorf("remove: %v", err)
+	}
+
+	path := "/a b&c"
+	made, err := admin.CreateTemplatedDirectory(ctx, schema.CreateTemplatedDirectoryRequest{Path: path, ACLTemplateID: created.ID})
+	if err != nil || !made.Saved || made.Directory.Path != path+"/" {
+		t.Fatalf("create a directory: %+v, %v", made, err)
+	}
+	for name, q := range map[string]schema.TemplatedDirectoryQuery{
+		"all": {}, "path": {Path: []string{path, "/other"}}, "template": {ACLTemplateID: []schema.HexID{created.ID}},
+	} {
+		if list, err := admin.TemplatedDirectories(ctx, q); err != nil || len(list.Directories) != 1 || len(list.QueriedPaths) != len(q.Path) {
+			t.Errorf("directories by %s: %+v, %v", name, list, err)
+		}
+	}
+	if key, err := admin.MintKey(ctx, schema.MintKeyRequest{Algorithm: "AES-256", Path: &path}); err != nil || key.Detail == "" {
+		t.Errorf("mint: %+v, %v", key, err)
+	}
+	if _, err := admin.DeleteACLTemplate(ctx, id); !client.IsCode(err, "IN_USE") {
+		t.Errorf("delete in use: %v", err)
+	}
+	if r, err := admin.DeleteTemplatedDirectory(ctx, made.ID.String()); err != nil || !r.Gone {
+		t.Errorf("delete a directory: %+v, %v", r, err)
+	}
+	if r, err := admin.DeleteACLTemplate(ctx, id); err != nil || !r.Gone {
+		t.Errorf("delete: %+v, %v", r, err)
+	}
+
+	if c, err := admin.Configuration(ctx, "Database"); err != nil || len(c.Nodes) != 1 || c.Nodes[0].Attrs["kind"] != "sqlite" || len(c.AllowList) == 0 {
+		t.Errorf("configuration: %+v, %v", c, err)
+	}
+	if _, err := admin.Configuration(ctx, "Nothing"); !client.IsCode(err, "NOT_FOUND") || client.IsUnsupported(err) {
+		t.Errorf("no such part: %v", err)
+	}
+}
