@@ -122,8 +122,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	handler, err := httpapi.New(httpapi.Config{
 		Operations: operations.New(ks), Sessions: sessions, Logger: cfg.Logger, Clock: cfg.Clock, Registerer: registry,
-		Admission: admission,
-		ExternalURL: cfg.ExternalURL,
+		ExternalURL: cfg.ExternalURL, Admission: admission,
 	})
 	if err != nil {
 		return s, err
