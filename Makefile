@@ -74,6 +74,7 @@ test: ## Run every test with the race detector, a real control plane, SQLite and
 	@hack/compiler.sh; \
 	assets=$$(hack/controlplane.sh); \
 	postgres=$$(hack/postgres.sh); \
+	hack/node.sh; \
 	set -x; \
 	KUBEBUILDER_ASSETS=$$assets KEYSERVER_PG_BIN=$$postgres CGO_ENABLED=1 \
 		go test -race -timeout 20m $(TEST_FLAGS) $(or $(PKG),./...)
