@@ -415,7 +415,7 @@ func TestUpdatePrincipalFlags(t *testing.T) {
 		before := "0x00000001"
 		for _, step := range steps {
 			a := s.ok(t, admin, "PUT", path, step.body)
-			if a.body["saved"] != true || a.text(t, "id") != id || fmt.Sprint(a.body["requested"]) != fmt.Sprint(map[string]any(step.body)) ||
+			if a.body["saved"] != true || a.text(t, "id") != id || fmt.Sprint(a.body["requested"]) != fmt.Sprint(step.body) ||
 				fmt.Sprint(a.body["asked"]) != step.asked || a.text(t, "detail") == "" {
 				t.Errorf("%v: %s", step.body, a.raw)
 			}

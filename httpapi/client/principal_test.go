@@ -1,0 +1,81 @@
+package client_test
+
+import (
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+)
+
+// Every call on principals and groups against the real service. An id that is
+// none is refused here: it would make another path.
+func TestPrincipalsAgainstTheRealService(t *testing.T) {
+	admin, ctx := testserver.Start(t).Admin(t), t.Context()
+	ldap, err := admin.CreateLDAPPrincipal(ctx, schema.CreateLDAPPrincipalRequest{Name: "ann"})
+	if err != nil || !ldap.Saved {
+		t.Fatalf("ldap: %+v, %v", ldap, err)
+	}
+	xauth, err := admin.CreateXAuthPrincipal(ctx, schema.CreateXAuthPrincipalRequest{
+		Name: "web", Issuer: "https://issuer.example", Subject: "web", Audiences: []string{"keyserver"},
+	})
+	if err != nil || xauth.Principal == nil || xauth.Principal.Issuer != "https://issuer.example" || len(xauth.Principal.Audiences) != 1 {
+		t.Fatalf("xauth: %+v, %v", xauth, err)
+	}
+	group, err := admin.CreateGroup(ctx, schema.CreateGroupRequest{Name: "team"})
+	if err != nil || !group.Saved {
+		t.Fatalf("group: %+v, %v", group, err)
+	}
+	if r, err := admin.CreateGroup(ctx, schema.CreateGroupRequest{Name: "team"}); !client.IsCode(err, "ALREADY_EXISTS") {
+		t.Errorf("group twice: %+v, %v", r, err)
+	}
+	ann, team := ldap.Principal.ID.String(), group.Principal.ID.String()
+
+	limit, offset, yes := 1, 1, true
+	if page, err := admin.Principals(ctx, schema.PrincipalQuery{Type: "ldap", Name: "a"}); err != nil || page.Count != 1 || page.Page.Pattern != "a%" {
+		t.Errorf("list: %+v, %v", page, err)
+	}
+	if page, err := admin.Principals(ctx, schema.PrincipalQuery{Type: "ldap", Limit: &limit, Offset: &offset}); err != nil || page.Count != 0 || !page.Page.Applied {
+		t.Errorf("page: %+v, %v", page, err)
+	}
+	pairs := []schema.PrincipalPair{{SystemID: 1, PrincipalID: xauth.Principal.PrincipalID}, {SystemID: 9, PrincipalID: xauth.Principal.PrincipalID}}
+	if found, err := admin.LookupPrincipals(ctx, pairs); err != nil || len(found.Principals) != 1 || found.Requested != 2 {
+		t.Errorf("lookup: %+v, %v", found, err)
+	}
+	if r, err := admin.UpdatePrincipalFlags(ctx, ann, schema.UpdatePrincipalFlagsRequest{Disabled: &yes}); err != nil || !r.Saved || !r.After.Disabled {
+		t.Errorf("flags: %+v, %v", r, err)
+	}
+	if r, err := admin.UpdatePrincipalFlags(ctx, team, schema.UpdatePrincipalFlagsRequest{Disabled: &yes}); !client.IsCode(err, "NO_FLAG_WORD") {
+		t.Errorf("flags of a group: %+v, %v", r, err)
+	}
+	if r, err := admin.UpdatePrincipalRoles(ctx, ann, []string{"0000000000000005"}); err != nil || !r.Saved || len(r.Principal.RoleIDs) != 1 {
+		t.Errorf("roles: %+v, %v", r, err)
+	}
+	for range 2 {
+		if r, err := admin.AddGroupMember(ctx, team, ann); err != nil || !r.Saved {
+			t.Errorf("add: %+v, %v", r, err)
+		}
+	}
+	if list, err := admin.GroupMembers(ctx, team, schema.GroupMembersQuery{Limit: &limit}); err != nil || list.Count != 1 {
+		t.Errorf("members: %+v, %v", list, err)
+	}
+	if r, err := admin.RemoveGroupMember(ctx, team, ann); err != nil || !r.Gone {
+		t.Errorf("remove: %+v, %v", r, err)
+	}
+	if _, err := admin.RemoveGroupMember(ctx, team, ann); !client.IsCode(err, "NOT_FOUND") || client.IsUnsupported(err) {
+		t.Errorf("remove twice: %v", err)
+	}
+
+	const bad = "../roles"
+	_, flags := admin.UpdatePrincipalFlags(ctx, bad, schema.UpdatePrincipalFlagsRequest{Disabled: &yes})
+	_, roles := admin.UpdatePrincipalRoles(ctx, bad, nil)
+	_, role := admin.UpdatePrincipalRoles(ctx, ann, []string{bad})
+	_, members := admin.GroupMembers(ctx, bad, schema.GroupMembersQuery{})
+	_, add := admin.AddGroupMember(ctx, bad, ann)
+	_, remove := admin.RemoveGroupMember(ctx, team, bad)
+	for what, err := range map[string]error{"flags": flags, "roles": roles, "role": role, "members": members, "add": add, "remove": remove} {
+		if !client.IsCode(err, "BAD_REQUEST") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
