@@ -36,6 +36,9 @@ type dialect interface {
 	alone(ctx context.Context, s *Store, text string, args ...any) (int64, error)
 	// placeholders lists the parameters of a statement that inserts rows.
 	placeholders(rows, columns int) string
+	// statementContext is the context for the statements of a transaction that
+	// must not be interrupted, or of one that is over in no time.
+	statementContext(ctx context.Context) context.Context
 	// begin starts a write transaction.
 	begin() string
 	// serialise makes the transaction wait until no other process has one.

@@ -237,6 +237,9 @@ func (l postgresListener) close() {
 // of replicas that a database would stand.
 const maxLiveChains = 1024
 
+// statementContext is the caller's: a server may not answer.
+func (d *postgres) statementContext(ctx context.Context) context.Context { return ctx }
+
 // claimChain claims by a lock that lives as long as its connection, and lets
 // the chain be written on that connection only: whoever lost the lock has also
 // lost the means to write.

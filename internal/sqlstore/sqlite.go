@@ -55,8 +55,16 @@ func (d *sqlite) openReadOnly(context.Context) (pools, error) {
 	if _, err := os.Stat(d.path()); err != nil {
 		return pools{}, refuse(ErrUnusable, "%s holds no database: %s", d.dir, reasonOf(err))
 	}
+	if _, err := os.Stat(d.path() + "-wal"); errors.Is(err, fs.ErrNotExist) {
+		// Nobody has it open. SQLite would make the files of a log all the
+		// same, and could not where this user may only read.
+		return pools{read: d.pool(immutable, 1)}, nil
+	}
 	return pools{read: d.pool("ro", 1)}, nil
 }
+
+// immutable opens a file that does not change while it is open.
+const immutable = "immutable"
 
 // prepare makes sure that the database file is there and ours.
 func (d *sqlite) prepare(ctx context.Context) error {
@@ -119,6 +127,10 @@ func openSQLite(path, mode string, size int) pool {
 	if mode == "rw" {
 		settings.Set("_journal_mode", "WAL")
 	}
+	if mode == immutable {
+		settings.Set("mode", "ro")
+		settings.Set("immutable", "1")
+	}
 	name := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: settings.Encode()}
 	db, err := sql.Open("sqlite", name.String())
 	if err != nil {
@@ -173,6 +185,12 @@ func (d *sqlite) begin() string { return "BEGIN IMMEDIATE" }
 func (d *sqlite) serialise(context.Context, statements) error       { return nil }
 func (d *sqlite) announce(context.Context, statements) error        { return nil }
 func (d *sqlite) follow(context.Context, *Store) (*follower, error) { return nil, nil }
+
+// statementContext cannot end: the driver starts a goroutine for each statement
+// whose context can, and a local file gives nothing worth interrupting.
+func (d *sqlite) statementContext(ctx context.Context) context.Context {
+	return context.WithoutCancel(ctx)
+}
 
 // claimChain always claims chain 1: the directory is held, so that its only
 // rival is a second claim on the same store.
