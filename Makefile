@@ -48,6 +48,7 @@ document = go run -trimpath . $(2) > bin/$(notdir $(1)).tmp && mkdir -p $(dir $(
 generate: bin/controller-gen ## Regenerate deep copies and documents from the code
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	$(call document,docs/openapi.json,openapi)
+	$(call document,docs/api.md,reference)
 
 .PHONY: manifests
 manifests: bin/controller-gen ## Regenerate CRDs and RBAC from the markers in the code

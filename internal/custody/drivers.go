@@ -1,9 +1,10 @@
 package custody
 
-// The services that can hold the key-encryption key, besides a local file:
-// awskms://, azurekeyvault://, gcpkms:// and hashivault://. Each driver reads
-// its credentials the way its cloud's own tools do.
 import (
+	// The services that can hold the key-encryption key, besides a local file.
+	// Importing a driver registers its scheme: awskms://, azurekeyvault://,
+	// gcpkms:// and hashivault://. Each reads its credentials the way its
+	// service's own tools do.
 	_ "gocloud.dev/secrets/awskms"
 	_ "gocloud.dev/secrets/azurekeyvault"
 	_ "gocloud.dev/secrets/gcpkms"
