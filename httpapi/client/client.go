@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -27,7 +28,12 @@ type Options struct {
 	HTTPClient *http.Client
 	// Credentials open sessions. Without them only calls that need no session work.
 	Credentials Credentials
-	UserAgent   string
+	// ProofKey binds each session to itself (DPoP, RFC 9449): whoever gets hold
+	// of the session id can do nothing without the key. ECDSA on P-256 or P-384,
+	// Ed25519 or RSA; nil binds none. BaseURL must then be the name by which the
+	// service knows itself.
+	ProofKey  crypto.Signer
+	UserAgent string
 	// MaxRetries is how often a call is tried again, 3 when zero; negative never.
 	MaxRetries int
 	// Timeout bounds each attempt, 30 s when zero. A long poll adds its wait.
@@ -41,6 +47,7 @@ type Client struct {
 	base       string
 	http       *http.Client
 	session    *session
+	prover     *prover // nil where sessions are bound to no key
 	userAgent  string
 	maxRetries int
 	timeout    time.Duration
@@ -63,8 +70,12 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	p, err := newProver(o.ProofKey)
+	if err != nil {
+		return nil, err
+	}
 	c := &Client{
-		base: base, http: hc, userAgent: o.UserAgent,
+		base: base, http: hc, prover: p, userAgent: o.UserAgent,
 		maxRetries: o.MaxRetries, timeout: o.Timeout, now: o.Now,
 	}
 	if c.userAgent == "" {

@@ -39,6 +39,7 @@ type call struct {
 	// says that there is none to send again.
 	stream func(context.Context) (io.Reader, error)
 	open   bool   // needs no session
+	bind   bool   // opens a session, which a proof binds to its key
 	token  string // sent instead of the session's, with open
 	// nameless: the request names no object, so that a NOT_FOUND can only be
 	// about the path.
@@ -59,7 +60,7 @@ func post[Out any](ctx context.Context, c *Client, path string, body any) (Out, 
 // where the error is the verdict of a verified write.
 func send[Out any](ctx context.Context, c *Client, k call) (Out, error) {
 	var refused error // of the attempt before
-	renewed := false
+	renewed, proved := false, false
 	for attempt := 0; ; attempt++ {
 		var out Out
 		token, err := c.authorize(ctx, k)
@@ -76,6 +77,14 @@ func send[Out any](ctx context.Context, c *Client, k call) (Out, error) {
 			renewed = true
 			c.session.drop(token)
 			attempt--
+			continue
+		}
+		if pause, ok := c.prover.anew(k, err); ok && !proved {
+			proved = true
+			attempt--
+			if sleep(ctx, pause) != nil {
+				return out, err
+			}
 			continue
 		}
 		pause, again := c.again(k, err, attempt)
@@ -179,6 +188,13 @@ func (c *Client) request(ctx context.Context, k call, token string) (*http.Reque
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
+	if c.prover != nil && (token != "" || k.bind) {
+		proof, err := c.prover.prove(k.method, req.URL.String(), token, c.now())
+		if err != nil {
+			return nil, err
+		}
+		req.Header.Set("DPoP", proof)
+	}
 	return req, nil
 }
 
@@ -211,6 +227,7 @@ func (c *Client) failure(k call, resp *http.Response, body []byte, out any) *Err
 	if json.Unmarshal(body, &said) == nil && said.Code != "" {
 		e.Code, e.Detail = said.Code, clip(said.Detail)
 		e.Reauth, e.Scope = said.Reauth, said.Scope
+		c.prover.learn(resp, said.Code, c.now())
 		e.Retryable = said.Retryable != nil && *said.Retryable
 		if resp.StatusCode == http.StatusConflict || resp.StatusCode == http.StatusServiceUnavailable {
 			_ = json.Unmarshal(body, out) // a body without the shape leaves out empty

@@ -114,7 +114,7 @@ func (c *Client) login(ctx context.Context, credentials Credentials) (ticket, er
 	}
 	var header http.Header
 	out, err := send[schema.LoginResponse](ctx, c, call{
-		method: http.MethodPost, path: "/api/sessions", body: in, open: true, header: &header,
+		method: http.MethodPost, path: "/api/sessions", body: in, open: true, bind: true, header: &header,
 	})
 	if err != nil {
 		return ticket{}, err

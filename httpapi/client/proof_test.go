@@ -1,0 +1,117 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+)
+
+func bound(t *testing.T, s *testserver.Server, key crypto.Signer, change func(*client.Options)) *client.Client {
+	t.Helper()
+	o := client.Options{
+		BaseURL: s.URL(), RootCAs: s.Pool(t), ProofKey: key,
+		Credentials: client.PasswordCredentials(testserver.AdminName, func(context.Context) (string, error) { return testserver.AdminPassword, nil }),
+	}
+	if change != nil {
+		change(&o)
+	}
+	c, err := client.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseIdleConnections)
+	return c
+}
+
+// TestBoundSessions: a client with a key binds its sessions to it, whatever the
+// kind of key, and each call and each attempt has a proof of its own.
+func TestBoundSessions(t *testing.T) {
+	p224, _ := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
+	if _, err := client.New(client.Options{BaseURL: "https://keys.example", ProofKey: p224}); err == nil {
+		t.Error("a key that no proof can be made with is taken")
+	}
+	s := testserver.Start(t)
+	p256, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	p384, _ := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	_, ed, _ := ed25519.GenerateKey(rand.Reader)
+	large, _ := rsa.GenerateKey(rand.Reader, 2048)
+	for name, key := range map[string]crypto.Signer{"P-256": p256, "P-384": p384, "Ed25519": ed, "RSA": large} {
+		t.Run(name, func(t *testing.T) {
+			c := bound(t, s, key, nil)
+			session, err := c.CurrentSession(t.Context())
+			if err != nil || session.BoundKey == nil || len(*session.BoundKey) != 43 {
+				t.Fatalf("got %+v, %v", session, err)
+			}
+			if page, err := c.Changes(t.Context(), 0, 0); err != nil || page.Cursor == 0 {
+				t.Errorf("a call with a query: %v", err)
+			}
+			minted, err := c.MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.HMAC(t.Context(), minted.TTag, bytes.NewReader([]byte("hello"))); err != nil {
+				t.Error(err)
+			}
+			if err := c.Logout(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestBoundSessionsOnAWrongClock: the client learns the service's clock from
+// its refusal, and tries once more.
+func TestBoundSessionsOnAWrongClock(t *testing.T) {
+	s := testserver.Start(t)
+	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	for _, off := range []time.Duration{-time.Hour, time.Hour} {
+		c := bound(t, s, key, func(o *client.Options) { o.Now = func() time.Time { return time.Now().Add(off) } })
+		if _, err := c.CurrentSession(t.Context()); err != nil {
+			t.Errorf("%s off: %v", off, err)
+		}
+	}
+}
+
+// TestProofsAreMadeAnew: no two attempts share a proof, a session id goes
+// nowhere without one, and a refusal for ever ends.
+func TestProofsAreMadeAnew(t *testing.T) {
+	stub := newStub(t)
+	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	sent := map[string]bool{}
+	stub.on("GET /api/roles", func(w http.ResponseWriter, r *http.Request, n int64) {
+		if proof := r.Header.Get("DPoP"); proof == "" || sent[proof] || strings.Count(proof, ".") != 2 {
+			t.Errorf("attempt %d came with the proof %q", n, proof)
+		} else {
+			sent[proof] = true
+		}
+		if n < 3 {
+			fail(w, 401, `{"code":"PROOF_REPLAYED","detail":"d","reauth":false}`)
+			return
+		}
+		_, _ = io.WriteString(w, noRoles)
+	})
+	c := stub.client(t, func(o *client.Options) { o.ProofKey = key })
+	if _, err := c.Roles(t.Context()); !client.IsCode(err, "PROOF_REPLAYED") || stub.calls.Load() != 2 {
+		t.Errorf("%d calls, %v", stub.calls.Load(), err)
+	}
+	if _, err := c.Roles(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if stub.logins.Load() != 1 {
+		t.Errorf("%d logins", stub.logins.Load())
+	}
+}
