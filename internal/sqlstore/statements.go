@@ -193,7 +193,7 @@ type sizedInsert struct {
 
 func newInsert(d dialect, into string, columns int) insert {
 	ins := insert{columns: columns}
-	for _, rows := range []int{32, 8, 1} {
+	for _, rows := range []int{32, 16, 8, 4, 2, 1} {
 		ins.sizes = append(ins.sizes, sizedInsert{rows, into + " VALUES " + d.placeholders(rows, columns)})
 	}
 	return ins
