@@ -30,7 +30,7 @@ func (r *reconciler[T, D]) act(ctx context.Context, p *pass[T, D], d decision) (
 	case actUpdate:
 		return r.write(ctx, p, d, func() (outcome, error) { return r.adapter.Update(ctx, conn, *p.want, p.facts.External) })
 	case actDelete, actRetire:
-		return r.write(ctx, p, d, func() (outcome, error) { return r.adapter.Delete(ctx, conn, d.Target) })
+		return r.write(ctx, p, d, func() (outcome, error) { return r.adapter.Delete(ctx, conn, p.obj, d.Target) })
 	case actAdopt:
 		held, err := r.hold(ctx, p, false)
 		return result{decision: d, done: held, refused: !held, outcome: outcome{ID: p.facts.External.ID, Evidence: p.facts.External.Evidence}}, err

@@ -43,7 +43,7 @@ type adapter[T managed, D any] interface {
 	// evidence of the re-read, and note it in the listings.
 	Create(ctx context.Context, c *connection, want D) (outcome, error)
 	Update(ctx context.Context, c *connection, want D, seen external) (outcome, error)
-	Delete(ctx context.Context, c *connection, id string) (outcome, error)
+	Delete(ctx context.Context, c *connection, obj T, id string) (outcome, error)
 	// Record writes the kind's own status fields. owner says whether seen
 	// belongs to the object (or is observed for it).
 	Record(obj T, want *D, seen external, owner bool, now time.Time)
@@ -73,7 +73,10 @@ type kind[T managed] struct {
 	CRD  string // name of its custom resource definition
 	Feed string // kind of its changes in the change feed
 	// Spell turns an id of the feed into the spelling that status uses.
-	Spell   func(schema.HexID) string
+	Spell func(schema.HexID) string
+	// Awaits are the feed's kinds that objects which are not ready may be
+	// waiting for.
+	Awaits  []string
 	New     func() T
 	NewList func() client.ObjectList
 }
@@ -82,6 +85,7 @@ type kind[T managed] struct {
 type input struct {
 	Conn      *connection
 	Sources   *sources
+	Cluster   client.Reader // the cache
 	NotBefore time.Time
 	Deleting  bool
 }

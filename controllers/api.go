@@ -27,6 +27,18 @@ type API interface {
 	CreateRole(ctx context.Context, name string, operations []string) (schema.RoleSaved, error)
 	UpdateRole(ctx context.Context, id string, change schema.UpdateRoleRequest) (schema.RoleSaved, error)
 	DeleteRole(ctx context.Context, id string) (schema.RoleGone, error)
+
+	TrustedServers(ctx context.Context) (schema.TrustedServerList, error)
+	AddTrustedServer(ctx context.Context, trustBlob, friendlyName, description string) (schema.TrustedServerSaved, error)
+	UpdateTrustedServer(ctx context.Context, systemID uint32, change schema.UpdateTrustedServerRequest) (schema.TrustedServerUpdated, error)
+	RemoveTrustedServer(ctx context.Context, systemID uint32) (schema.TrustedServerGone, error)
+
+	PrincipalTrusts(ctx context.Context, q schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error)
+	CreatePrincipalTrust(ctx context.Context, in schema.CreatePrincipalTrustRequest) (schema.PrincipalTrustSaved, error)
+	UpdatePrincipalTrust(ctx context.Context, id, flag string) (schema.PrincipalTrustSaved, error)
+	DeletePrincipalTrust(ctx context.Context, id string) (schema.PrincipalTrustGone, error)
+
+	Principals(ctx context.Context, q schema.PrincipalQuery) (schema.PrincipalPage, error)
 }
 
 var _ API = (*client.Client)(nil)
@@ -138,4 +150,49 @@ func (c counted) UpdateRole(ctx context.Context, id string, change schema.Update
 func (c counted) DeleteRole(ctx context.Context, id string) (schema.RoleGone, error) {
 	out, err := c.API.DeleteRole(ctx, id)
 	return count(c, "deleteRole", out, err)
+}
+
+func (c counted) TrustedServers(ctx context.Context) (schema.TrustedServerList, error) {
+	out, err := c.API.TrustedServers(ctx)
+	return count(c, "listTrustedServers", out, err)
+}
+
+func (c counted) AddTrustedServer(ctx context.Context, trustBlob, friendlyName, description string) (schema.TrustedServerSaved, error) {
+	out, err := c.API.AddTrustedServer(ctx, trustBlob, friendlyName, description)
+	return count(c, "addTrustedServer", out, err)
+}
+
+func (c counted) UpdateTrustedServer(ctx context.Context, systemID uint32, change schema.UpdateTrustedServerRequest) (schema.TrustedServerUpdated, error) {
+	out, err := c.API.UpdateTrustedServer(ctx, systemID, change)
+	return count(c, "updateTrustedServer", out, err)
+}
+
+func (c counted) RemoveTrustedServer(ctx context.Context, systemID uint32) (schema.TrustedServerGone, error) {
+	out, err := c.API.RemoveTrustedServer(ctx, systemID)
+	return count(c, "removeTrustedServer", out, err)
+}
+
+func (c counted) PrincipalTrusts(ctx context.Context, q schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error) {
+	out, err := c.API.PrincipalTrusts(ctx, q)
+	return count(c, "listPrincipalTrusts", out, err)
+}
+
+func (c counted) CreatePrincipalTrust(ctx context.Context, in schema.CreatePrincipalTrustRequest) (schema.PrincipalTrustSaved, error) {
+	out, err := c.API.CreatePrincipalTrust(ctx, in)
+	return count(c, "createPrincipalTrust", out, err)
+}
+
+func (c counted) UpdatePrincipalTrust(ctx context.Context, id, flag string) (schema.PrincipalTrustSaved, error) {
+	out, err := c.API.UpdatePrincipalTrust(ctx, id, flag)
+	return count(c, "updatePrincipalTrust", out, err)
+}
+
+func (c counted) DeletePrincipalTrust(ctx context.Context, id string) (schema.PrincipalTrustGone, error) {
+	out, err := c.API.DeletePrincipalTrust(ctx, id)
+	return count(c, "deletePrincipalTrust", out, err)
+}
+
+func (c counted) Principals(ctx context.Context, q schema.PrincipalQuery) (schema.PrincipalPage, error) {
+	out, err := c.API.Principals(ctx, q)
+	return count(c, "listPrincipals", out, err)
 }

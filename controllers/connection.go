@@ -65,6 +65,12 @@ type invalidator interface {
 	changed(id, action string) bool
 }
 
+// forgetter is a memo of any answer.
+type forgetter interface {
+	invalidate()
+	changed(kind, id string)
+}
+
 // connection is what all objects of one KeyServer share. Its one goroutine
 // probes the service, opens and shuts the gate, and follows the change feed.
 type connection struct {
@@ -85,6 +91,7 @@ type connection struct {
 	mu       sync.Mutex
 	state    state
 	listings map[string]invalidator
+	memos    map[string]forgetter
 	tripped  context.CancelFunc // ends the current following of the feed
 	writes   map[chan struct{}]struct{}
 }
@@ -167,6 +174,9 @@ func (c *connection) outdated(list string) {
 	if l, ok := c.listings[list]; ok {
 		l.invalidate()
 	}
+	for _, m := range c.memos {
+		m.invalidate()
+	}
 }
 
 func (c *connection) invalidateAll() {
@@ -174,6 +184,9 @@ func (c *connection) invalidateAll() {
 	defer c.mu.Unlock()
 	for _, l := range c.listings {
 		l.invalidate()
+	}
+	for _, m := range c.memos {
+		m.invalidate()
 	}
 }
 
@@ -354,6 +367,9 @@ func (c *connection) apply(ctx context.Context, changes []schema.Change) {
 		id := spell(ch.ID)
 		c.mu.Lock()
 		l := c.listings[ch.Kind]
+		for _, m := range c.memos {
+			m.changed(ch.Kind, id)
+		}
 		c.mu.Unlock()
 		if l != nil && !l.changed(id, ch.Action) {
 			continue

@@ -97,7 +97,7 @@ func (c *connections) ensure(name string, l login) (*connection, error) {
 		name: name, version: l.Version, admin: admin, officer: officer,
 		clock: c.clock, timing: c.timing, log: c.log.WithValues("keyServer", name),
 		tell: c.tell, ids: c.ids, stop: stop, done: make(chan struct{}),
-		listings: map[string]invalidator{}, writes: map[chan struct{}]struct{}{},
+		listings: map[string]invalidator{}, memos: map[string]forgetter{}, writes: map[chan struct{}]struct{}{},
 	}
 	conn.state.Problem = &problem{
 		Reason: v1alpha1.ReasonProgressing, Passing: true,

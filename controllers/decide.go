@@ -65,6 +65,9 @@ type facts struct {
 	// Failures is how many writes in a row have failed, RetryAt when the next is due.
 	Failures int
 	RetryAt  time.Time
+
+	// Said is the message of the Ready condition.
+	Said string
 }
 
 // external is one object on the key server as last read.
@@ -84,6 +87,16 @@ type external struct {
 	Replaces string
 	// Uncreatable says why it cannot be made if it does not exist.
 	Uncreatable string
+	// Waits says what has to be there before it can be made.
+	Waits string
+	// Vouched is the fingerprint of the CA that a peer's chain leads to.
+	Vouched string
+	// Fixed says why what differs cannot be corrected.
+	Fixed string
+	// Consequence says what its deletion takes with it, Orphans are the ids of
+	// what that leaves behind.
+	Consequence string
+	Orphans     []string
 }
 
 // superseded is an external object that a rotation has replaced.
@@ -128,13 +141,16 @@ var serverRules = []rule{
 	{"deleteSuperseded", deleteSuperseded},
 	{"deletedAlready", deletedAlready},
 	{"inherited", inherited},
+	{"consequence", consequence},
 	{"delete", deleteExternal},
 	{"rival", rival},
 	{"readOnly", readOnly},
 	{"observe", observe},
 	{"uncreatable", uncreatable},
+	{"dependency", dependency},
 	{"create", create},
 	{"resume", resume},
+	{"fixed", fixed},
 	{"adoption", adoption},
 	{"drift", drift},
 	{"retire", retire},
@@ -264,6 +280,16 @@ func inherited(f facts) (decision, bool) {
 	return release(f.External.What + " is also declared by " + f.Heir + ", which takes it over; it stays on the key server"), true
 }
 
+// consequence says what a deletion takes with it before it does.
+func consequence(f facts) (decision, bool) {
+	if !f.Deleting || f.External.Consequence == "" || (!f.Attempted && !f.removable(f.Provenance)) {
+		return decision{}, false
+	}
+	d := report(v1alpha1.ReasonProgressing, "%s", clip("removing "+f.External.What+": "+f.External.Consequence, maxMessage))
+	d.Again = time.Millisecond
+	return d, f.Said != d.Message
+}
+
 func deleteExternal(f facts) (decision, bool) {
 	if !f.Deleting {
 		return decision{}, false
@@ -313,6 +339,13 @@ func uncreatable(f facts) (decision, bool) {
 	return f.settle(report(v1alpha1.ReasonInvalidSpec, "%s", f.External.Uncreatable)), true
 }
 
+func dependency(f facts) (decision, bool) {
+	if f.External.Exists || f.External.Waits == "" {
+		return decision{}, false
+	}
+	return f.settle(report(v1alpha1.ReasonDependencyNotReady, "%s", f.External.Waits)), true
+}
+
 func create(f facts) (decision, bool) {
 	if f.External.Exists {
 		return decision{}, false
@@ -330,6 +363,15 @@ func resume(f facts) (decision, bool) {
 		return f.adopt(), true
 	}
 	return decision{}, false
+}
+
+// fixed keeps what cannot be corrected from being tried again and again, and
+// from being replaced at a price that nobody has agreed to.
+func fixed(f facts) (decision, bool) {
+	if !f.External.Exists || f.External.Fixed == "" {
+		return decision{}, false
+	}
+	return f.settle(report(v1alpha1.ReasonConflict, "%s", f.External.Fixed)), true
 }
 
 func adoption(f facts) (decision, bool) {
@@ -446,9 +488,11 @@ func (f facts) supersedes(id string) bool {
 	return false
 }
 
-func (f facts) fields() string {
-	names := make([]string, len(f.External.Drift))
-	for i, d := range f.External.Drift {
+func (f facts) fields() string { return fieldsOf(f.External.Drift) }
+
+func fieldsOf(drift []v1alpha1.FieldDrift) string {
+	names := make([]string, len(drift))
+	for i, d := range drift {
 		names[i] = d.Field
 	}
 	return strings.Join(names, " and ")

@@ -57,7 +57,70 @@ func TestDecide(t *testing.T) {
 			says:   "re-read: same",
 		},
 
+		// What has to be there first, and what cannot be changed.
+		"dependencyFirst": {
+			reason: "nothing is made before what it needs is there",
+			given:  func(f *facts) { f.Owned, f.External.Exists, f.External.Waits = "", false, "no CA" },
+			want:   want{"dependency", actReport, v1alpha1.ReasonDependencyNotReady, "", 10 * time.Minute},
+			says:   "no CA",
+		},
+		"dependencyGone": {
+			reason: "what is there stays verified, whatever making it anew would need",
+			given:  func(f *facts) { f.External.Waits = "no CA" },
+			want:   want{"verified", actReport, v1alpha1.ReasonVerified, "", 10 * time.Minute},
+		},
+		"fixedIsNotReplaced": {
+			reason: "what cannot be corrected is not taken away to be made anew",
+			given: func(f *facts) {
+				f.Adoption, f.External.Drift, f.External.Fixed = v1alpha1.AdoptAlways, differing(), "cannot be changed"
+			},
+			want: want{"fixed", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
+			says: "cannot be changed",
+		},
+		"fixedIsNotAdopted": {
+			reason: "Always must not promise to correct it",
+			given: func(f *facts) {
+				f.Owned, f.Provenance, f.Adoption = "", "", v1alpha1.AdoptAlways
+				f.External.Drift, f.External.Fixed = differing(), "cannot be changed"
+			},
+			want: want{"fixed", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
+		},
+		"fixedIsDeleted": {
+			reason: "a deletion does not need what is declared to agree",
+			given: func(f *facts) {
+				f.Deleting, f.External.Drift, f.External.Fixed = true, differing(), "cannot be changed"
+			},
+			want: want{"delete", actDelete, v1alpha1.ReasonProgressing, "id-1", 0},
+		},
+
 		// Deletion.
+		"consequenceIsSaidFirst": {
+			reason: "what a deletion takes with it is said before it does",
+			given:  func(f *facts) { f.Deleting, f.External.Consequence = true, "rows are purged" },
+			want:   want{"consequence", actReport, v1alpha1.ReasonProgressing, "", time.Millisecond},
+			says:   "rows are purged",
+		},
+		"consequenceWasSaid": {
+			reason: "it is said once",
+			given: func(f *facts) {
+				f.Deleting, f.External.Consequence, f.Said = true, "rows are purged", "removing thing: rows are purged"
+			},
+			want: want{"delete", actDelete, v1alpha1.ReasonProgressing, "id-1", 0},
+		},
+		"consequenceHasChanged": {
+			reason: "what has changed since is said, too",
+			given: func(f *facts) {
+				f.Deleting, f.External.Consequence, f.Said = true, "more rows are purged", "removing thing: rows are purged"
+			},
+			want: want{"consequence", actReport, v1alpha1.ReasonProgressing, "", time.Millisecond},
+		},
+		"noConsequence": {
+			reason: "what stays takes nothing with it",
+			given: func(f *facts) {
+				f.Deleting, f.Provenance, f.External.Consequence = true, v1alpha1.Adopted, "rows are purged"
+			},
+			want: want{"nothingToDelete", actRelease, v1alpha1.ReasonProgressing, "", 0},
+		},
 		"kindRemoved": {
 			reason: "removing the CRD must never delete trust, whatever the policy",
 			given: func(f *facts) {

@@ -58,6 +58,11 @@ func deletedEvent(what, evidence string) happening {
 	return happening{Reason: "Deleted", Action: "Delete", Note: fmt.Sprintf("deleted %s: %s", what, evidence)}
 }
 
+// removingEvent says what a deletion takes with it, before it does.
+func removingEvent(message string) happening {
+	return happening{Warning: true, Reason: "Removing", Action: "Delete", Note: message}
+}
+
 func releasedEvent(message string) happening {
 	return happening{Reason: "Released", Action: "Release", Note: message}
 }

@@ -11,11 +11,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// gatherDeletion finds out whether the whole kind is being removed. It must
-// know: an unanswered question keeps the object.
+// gatherDeletion finds out whether the whole kind is being removed, and whether
+// others still need the object. It must know: an unanswered question keeps it.
 func (r *reconciler[T, D]) gatherDeletion(ctx context.Context, p *pass[T, D]) (err error) {
-	if p.facts.Deleting {
-		p.facts.KindRemoved, err = r.kindRemoved(ctx, r.kind.CRD)
+	if !p.facts.Deleting {
+		return nil
+	}
+	if p.facts.KindRemoved, err = r.kindRemoved(ctx, r.kind.CRD); err != nil {
+		return err
+	}
+	if r.provides != nil {
+		p.facts.Dependants, err = r.dependencies.dependants(ctx, r.provides.keys(p.obj))
 	}
 	return err
 }

@@ -96,26 +96,7 @@ var _ = Describe("KeyServer", func() {
 
 	It("serves the samples as they are", func(ctx context.Context) {
 		s := newStage(ctx, func(ks *v1alpha1.KeyServer) { ks.Name = "default" })
-		files, err := filepath.Glob(filepath.Join("..", "config", "samples", "*.yaml"))
-		Expect(err).NotTo(HaveOccurred())
-		samples := []client.Object{}
-		for _, f := range files {
-			content, err := os.ReadFile(f)
-			Expect(err).NotTo(HaveOccurred())
-			for _, document := range strings.Split(string(content), "\n---\n") {
-				u := &unstructured.Unstructured{}
-				Expect(yaml.Unmarshal([]byte(document), u)).To(Succeed())
-				switch u.GetKind() {
-				case "Kustomization":
-					continue
-				case "TrustedCA":
-					samples = append(samples, &v1alpha1.TrustedCA{ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName()}})
-				case "Role":
-					samples = append(samples, &v1alpha1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName()}})
-				}
-				Expect(kube.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("kubectl"))).To(Succeed())
-			}
-		}
+		samples := applySamples(ctx, filepath.Join("..", "config", "samples"))
 		Expect(samples).To(HaveLen(3))
 		for _, obj := range samples {
 			Eventually(readiness(ctx, obj)).Should(beReady("created"))
@@ -123,6 +104,31 @@ var _ = Describe("KeyServer", func() {
 		for _, obj := range samples {
 			remove(ctx, obj)
 		}
+		Expect(s.trusted(ctx)).To(BeEmpty())
+
+		By("federating")
+		samples = applySamples(ctx, filepath.Join("..", "config", "samples", "federation"))
+		Expect(samples).To(HaveLen(3))
+		for _, obj := range samples {
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, ""))
+		}
+		p := newPeer(ctx)
+		partner := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "partner"},
+			Data:       map[string]string{"trust-blob": p.blob, "ca.crt": p.ca.pem},
+		}
+		Expect(kube.Create(ctx, partner)).To(Succeed())
+		for _, obj := range samples {
+			Eventually(readiness(ctx, obj)).Should(beReady("created"))
+		}
+		// All at once, as a namespace goes: each waits for those that need it.
+		for _, obj := range append(samples, partner) {
+			Expect(kube.Delete(ctx, obj)).To(Succeed())
+		}
+		for _, obj := range samples {
+			Eventually(gone(ctx, obj)).Should(BeTrue())
+		}
+		Expect(s.peers(ctx)).To(BeEmpty())
 		Expect(s.trusted(ctx)).To(BeEmpty())
 	})
 
@@ -194,3 +200,35 @@ var _ = Describe("KeyServer", func() {
 		Expect(trusted).NotTo(HaveKey(deleted.fingerprint))
 	})
 })
+
+// applySamples applies the manifests of a directory, and returns the objects of
+// ours among them.
+func applySamples(ctx context.Context, directory string) []client.Object {
+	GinkgoHelper()
+	files, err := filepath.Glob(filepath.Join(directory, "*.yaml"))
+	Expect(err).NotTo(HaveOccurred())
+	var samples []client.Object
+	for _, f := range files {
+		content, err := os.ReadFile(f)
+		Expect(err).NotTo(HaveOccurred())
+		for document := range strings.SplitSeq(string(content), "\n---\n") {
+			u := &unstructured.Unstructured{}
+			Expect(yaml.Unmarshal([]byte(document), u)).To(Succeed())
+			if u.GetKind() == "Kustomization" {
+				continue
+			}
+			Expect(kube.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("kubectl"))).To(Succeed())
+			if u.GroupVersionKind().Group != v1alpha1.GroupVersion.Group {
+				continue
+			}
+			typed, err := newScheme().New(u.GroupVersionKind())
+			Expect(err).NotTo(HaveOccurred())
+			obj, ok := typed.(client.Object)
+			Expect(ok).To(BeTrue())
+			obj.SetNamespace(u.GetNamespace())
+			obj.SetName(u.GetName())
+			samples = append(samples, obj)
+		}
+	}
+	return samples
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,7 +30,11 @@ type reconciler[T managed, D any] struct {
 	timing      timing
 	population  *population
 	failures    *failures
-	wake        chan event.TypedGenericEvent[types.NamespacedName]
+	// The kind's sides in the dependencies; nil where it has none.
+	dependencies *dependencies
+	needs        *side
+	provides     *side
+	wake         chan event.TypedGenericEvent[types.NamespacedName]
 }
 
 // pass is one walk of Reconcile over one object.
@@ -106,6 +111,9 @@ func (r *reconciler[T, D]) begin(ctx context.Context, obj T) *pass[T, D] {
 		Owned:      r.adapter.Owned(obj),
 		Provenance: p.status.Provenance,
 	}
+	if ready := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionReady); ready != nil {
+		p.facts.Said = ready.Message
+	}
 	// Before the declaration is resolved, an attempt at anything counts: it
 	// only keeps the object from being let go too early.
 	p.facts.Attempted = strings.HasPrefix(obj.GetAnnotations()[v1alpha1.AnnotationCreatePending], p.attempt(nil))
@@ -115,7 +123,7 @@ func (r *reconciler[T, D]) begin(ctx context.Context, obj T) *pass[T, D] {
 		}
 	}
 	p.facts.Failures, p.facts.RetryAt = r.failures.of(obj, p.token)
-	p.in = input{Sources: r.sources, NotBefore: now.Add(-p.facts.Resync), Deleting: p.facts.Deleting}
+	p.in = input{Sources: r.sources, Cluster: r.client, NotBefore: now.Add(-p.facts.Resync), Deleting: p.facts.Deleting}
 	if p.token != "" {
 		p.in.NotBefore = now
 	}

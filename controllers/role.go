@@ -194,7 +194,7 @@ func roleSaved(c *connection, saved schema.RoleSaved, err error) (outcome, error
 }
 
 // Delete implements adapter.
-func (roleAdapter) Delete(ctx context.Context, c *connection, id string) (outcome, error) {
+func (roleAdapter) Delete(ctx context.Context, c *connection, _ *v1alpha1.Role, id string) (outcome, error) {
 	gone, err := c.admin.DeleteRole(ctx, id)
 	if err != nil {
 		return outcome{}, err

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
 // Options of the controllers. The zero value is what the manager uses.
@@ -53,6 +54,17 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err := manage(s, roleAdapter{}); err != nil {
 		return err
 	}
+	if err := manage(s, trustedServerAdapter{}); err != nil {
+		return err
+	}
+	if err := manage(s, principalTrustAdapter{}); err != nil {
+		return err
+	}
+	for _, start := range s.starts {
+		if err := start(); err != nil {
+			return err
+		}
+	}
 	return s.manageKeyServers()
 }
 
@@ -65,6 +77,10 @@ type setup struct {
 	timing      timing
 	dependants  []func(context.Context, string) ([]string, error)
 	objects     []client.Object // one of each kind
+	// Which kinds need which others is known once all are registered; only
+	// then are their controllers made.
+	dependencies *dependencies
+	starts       []func() error
 }
 
 func newSetup(mgr ctrl.Manager, o Options) *setup {
@@ -86,6 +102,8 @@ func newSetup(mgr ctrl.Manager, o Options) *setup {
 		connections: newConnections(o.Dial, o.Clock, *o.timing, mgr.GetLogger().WithName("connection")),
 		sources:     newSources(mgr.GetClient(), mgr.GetAPIReader()),
 		timing:      *o.timing,
+
+		dependencies: &dependencies{},
 	}
 }
 
@@ -94,7 +112,7 @@ func manage[T managed, D any](s *setup, a adapter[T, D]) error {
 	k := a.Kind()
 	r := &reconciler[T, D]{
 		cluster: s.cluster, adapter: a, kind: k,
-		connections: s.connections, sources: s.sources, timing: s.timing,
+		connections: s.connections, sources: s.sources, timing: s.timing, dependencies: s.dependencies,
 		population: newPopulation(k.Name), failures: newFailures(),
 		wake: make(chan event.TypedGenericEvent[types.NamespacedName]),
 	}
@@ -103,8 +121,16 @@ func manage[T managed, D any](s *setup, a adapter[T, D]) error {
 			return fmt.Errorf("index %s by %s: %w", k.Name, field, err)
 		}
 	}
+	if err := join(s, r); err != nil {
+		return err
+	}
 	s.connections.listen(r.hear)
 	s.connections.ids[k.Feed] = k.Spell
+	for _, awaited := range k.Awaits {
+		if s.connections.ids[awaited] == nil { // no kind of ours, or not yet
+			s.connections.ids[awaited] = schema.HexID.String
+		}
+	}
 	s.objects = append(s.objects, k.New())
 	s.dependants = append(s.dependants, func(ctx context.Context, keyServer string) ([]string, error) {
 		found, err := r.list(ctx, client.MatchingFields{keyServerIndex: keyServer})
@@ -114,15 +140,22 @@ func manage[T managed, D any](s *setup, a adapter[T, D]) error {
 		}
 		return names, err
 	})
-	return ctrl.NewControllerManagedBy(s.mgr).
+	s.starts = append(s.starts, func() error { return control(s, r) })
+	return nil
+}
+
+// control makes the controller of one kind.
+func control[T managed, D any](s *setup, r *reconciler[T, D]) error {
+	k := r.kind
+	b := ctrl.NewControllerManagedBy(s.mgr).
 		Named(strings.ToLower(k.Name)).
 		For(k.New(), builder.WithPredicates(meant())).
 		Watches(k.New(), handler.EnqueueRequestsFromMapFunc(r.claimantsOf)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(secretKind))).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(configMapKind))).
 		WatchesRawSource(source.TypedChannel(r.wake, enqueueNames())).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
-		Complete(r)
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers})
+	return s.dependencies.watch(b, r.needs, r.provides).Complete(r)
 }
 
 func (s *setup) manageKeyServers() error {

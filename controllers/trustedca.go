@@ -84,6 +84,19 @@ func (trustedCAAdapter) Claims(obj *v1alpha1.TrustedCA, want *declaredCA) []stri
 	return nil
 }
 
+// Provides implements provider: a CA is needed by its subject as long as
+// nobody knows which certificate it will be, then by its fingerprint.
+func (trustedCAAdapter) Provides(obj *v1alpha1.TrustedCA) []string {
+	if obj.Status.CertificateID == "" {
+		return nil
+	}
+	ks := obj.Spec.KeyServerRef.Name
+	return []string{indexKey(ks, caSubject(obj.Status.Subject)), indexKey(ks, caFingerprint(obj.Status.Fingerprint))}
+}
+
+func caSubject(name string) string    { return "CA named " + name }
+func caFingerprint(sum string) string { return "CA " + sum }
+
 // Declared implements adapter.
 func (a trustedCAAdapter) Declared(ctx context.Context, in input, obj *v1alpha1.TrustedCA) (declaredCA, error) {
 	text, where, err := a.text(ctx, in, obj)
@@ -175,7 +188,7 @@ func (trustedCAAdapter) Update(context.Context, *connection, declaredCA, externa
 }
 
 // Delete implements adapter.
-func (trustedCAAdapter) Delete(ctx context.Context, c *connection, id string) (outcome, error) {
+func (trustedCAAdapter) Delete(ctx context.Context, c *connection, _ *v1alpha1.TrustedCA, id string) (outcome, error) {
 	removed, err := c.officer.RemoveTrustedCA(ctx, id)
 	if err != nil {
 		return outcome{}, err

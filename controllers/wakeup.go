@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -100,7 +101,8 @@ func (r *reconciler[T, D]) list(ctx context.Context, by client.MatchingFields) (
 // hear wakes the objects that a notice of the connections concerns: those that
 // own what has changed, and those that are waiting for something to.
 func (r *reconciler[T, D]) hear(ctx context.Context, n notice) {
-	if n.Kind != "" && n.Kind != r.kind.Feed {
+	awaited := slices.Contains(r.kind.Awaits, n.Kind)
+	if n.Kind != "" && n.Kind != r.kind.Feed && !awaited {
 		return
 	}
 	if n.Kind == "" && n.IDs != nil {
@@ -132,6 +134,9 @@ func (r *reconciler[T, D]) hear(ctx context.Context, n notice) {
 		return
 	}
 	for id := range n.IDs {
+		if n.Kind != r.kind.Feed {
+			break // about objects of another kind
+		}
 		wake(ownedIndex, indexKey(n.KeyServer, id), all)
 	}
 	wake(keyServerIndex, n.KeyServer, unready[T])

@@ -13,6 +13,8 @@ var schemeBuilder = runtime.NewSchemeBuilder(func(scheme *runtime.Scheme) error 
 	scheme.AddKnownTypes(GroupVersion,
 		&KeyServer{}, &KeyServerList{},
 		&TrustedCA{}, &TrustedCAList{},
+		&TrustedServer{}, &TrustedServerList{},
+		&PrincipalTrust{}, &PrincipalTrustList{},
 		&Role{}, &RoleList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)

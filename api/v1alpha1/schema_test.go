@@ -46,6 +46,13 @@ func indent(text string) string {
 
 func inlineCA(pem string) string { return "certificate:\n  inline: |\n      " + indent(pem) + "\n" }
 
+// blob is what a schema can tell of a trust blob; its chain need not parse.
+func blob(fields ...string) string {
+	all := []string{"7", "peer.example", "9443", "AAAA"}
+	copy(all, fields)
+	return "friendlyName: a\ntrustBlob: {inline: \"" + strings.Join(all, `\t`) + "\"}\n"
+}
+
 const credentials = "credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}\n"
 
 var _ = DescribeTable("refuses at admission", func(ctx context.Context, kind, spec, says string) {
@@ -102,6 +109,39 @@ var _ = DescribeTable("refuses at admission", func(ctx context.Context, kind, sp
 	Entry("an operation twice", "Role", "{roleName: a, operations: [HMAC Data, HMAC Data]}", "Duplicate value"),
 	Entry("an empty operation", "Role", `{roleName: a, operations: [""]}`, "spec.operations[0]"),
 	Entry("an operation with spaces around it", "Role", `{roleName: a, operations: ["HMAC Data "]}`, "must not begin or end with a space"),
+
+	// TrustedServer.
+	Entry("no trust blob", "TrustedServer", "friendlyName: a", "spec.trustBlob"),
+	Entry("a trust blob from nowhere", "TrustedServer", "{friendlyName: a, trustBlob: {}}", "give exactly one of inline, secretKeyRef and configMapKeyRef"),
+	Entry("a trust blob from two places", "TrustedServer", "{friendlyName: a, trustBlob: {secretKeyRef: {name: a, key: b}, configMapKeyRef: {name: a, key: b}}}",
+		"give exactly one of inline, secretKeyRef and configMapKeyRef"),
+	Entry("a trust blob with spaces for tabs", "TrustedServer", "{friendlyName: a, trustBlob: {inline: 7 peer 9443 AAAA}}", "must have four fields separated by tabs"),
+	Entry("a trust blob of five fields", "TrustedServer", blob("7", "peer.example", "9443", `AAAA\tmore`), "must have four fields separated by tabs"),
+	Entry("a hexadecimal system id", "TrustedServer", blob("0x07"), "must begin with the system id"),
+	Entry("a system id with leading zeros", "TrustedServer", blob("007"), "must begin with the system id"),
+	Entry("a URL for a server name", "TrustedServer", blob("7", "https://peer"), "must have a host name or an IP address"),
+	Entry("no server name", "TrustedServer", blob("7", ""), "must have a host name or an IP address"),
+	Entry("port zero", "TrustedServer", blob("7", "peer", "0"), "must have a port"),
+	Entry("a chain with line breaks", "TrustedServer", blob("7", "peer", "1", `AA\nAA`), "must have base64 without line breaks"),
+	Entry("no friendly name", "TrustedServer", "trustBlob: {secretKeyRef: {name: a, key: b}}", "spec.friendlyName"),
+	Entry("a friendly name with spaces around it", "TrustedServer", `{friendlyName: "a ", trustBlob: {secretKeyRef: {name: a, key: b}}}`, "must not begin or end with a space"),
+	Entry("a description of two lines", "TrustedServer", `{friendlyName: a, description: "a\nb", trustBlob: {secretKeyRef: {name: a, key: b}}}`, "must not hold control characters"),
+
+	// PrincipalTrust.
+	Entry("no peer", "PrincipalTrust", `{flag: expose, principal: {id: "0000000000000101"}}`, "give exactly one of trustedServerRef and systemId"),
+	Entry("two peers", "PrincipalTrust", `{flag: expose, principal: {id: "0000000000000101"}, systemId: 7, trustedServerRef: {name: a}}`, "give exactly one of trustedServerRef and systemId"),
+	Entry("a TrustedServer that cannot exist", "PrincipalTrust", `{flag: expose, principal: {id: "0000000000000101"}, trustedServerRef: {name: A_B}}`, "must be the name of a TrustedServer"),
+	Entry("a system id that is too large", "PrincipalTrust", `{flag: expose, principal: {id: "0000000000000101"}, systemId: 4294967296}`, "spec.systemId"),
+	Entry("a negative system id", "PrincipalTrust", `{flag: expose, principal: {id: "0000000000000101"}, systemId: -1}`, "spec.systemId"),
+	Entry("no principal", "PrincipalTrust", "{flag: expose, principal: {}, systemId: 7}", "give exactly one of id, and type with name"),
+	Entry("a principal by id and name", "PrincipalTrust", `{flag: expose, principal: {id: "0000000000000101", type: group, name: a}, systemId: 7}`, "give exactly one of id, and type with name"),
+	Entry("a name without a type", "PrincipalTrust", "{flag: expose, principal: {name: a}, systemId: 7}", "type and name belong together"),
+	Entry("a type without a name", "PrincipalTrust", `{flag: expose, principal: {id: "0000000000000101", type: group}, systemId: 7}`, "type and name belong together"),
+	Entry("an unknown type", "PrincipalTrust", "{flag: expose, principal: {type: robot, name: a}, systemId: 7}", `supported values: "password", "certificate", "ldap", "xauth", "group"`),
+	Entry("a decimal principal id", "PrincipalTrust", `{flag: expose, principal: {id: "257"}, systemId: 7}`, "must be the id of a principal: 16 hexadecimal digits"),
+	Entry("the zero principal", "PrincipalTrust", `{flag: expose, principal: {id: "0000000000000000"}, systemId: 7}`, "not all zero"),
+	Entry("no flag", "PrincipalTrust", `{principal: {id: "0000000000000101"}, systemId: 7}`, "spec.flag"),
+	Entry("an unknown flag", "PrincipalTrust", `{flag: allow, principal: {id: "0000000000000101"}, systemId: 7}`, `supported values: "restrict", "expose"`),
 )
 
 var _ = DescribeTable("refuses to change what identifies the external object", func(ctx context.Context, kind, spec, change, says string) {
@@ -115,6 +155,11 @@ var _ = DescribeTable("refuses to change what identifies the external object", f
 	Entry("another KeyServer", "Role", "{roleName: a, operations: []}", "{roleName: a, operations: [], keyServerRef: {name: other}}", "delete this object and create it anew"),
 	Entry("another role id", "Role", `{roleId: "0000000000000101", operations: []}`, `{roleId: "0000000000000102", operations: []}`, "roleId cannot be changed, added or removed"),
 	Entry("a role id where there was none", "Role", "{roleName: a, operations: []}", `{roleName: a, roleId: "0000000000000101", operations: []}`, "roleId cannot be changed, added or removed"),
+	Entry("another system id", "TrustedServer", blob("7"), blob("8"), "the system id cannot be changed"),
+	Entry("another principal", "PrincipalTrust", "{flag: expose, principal: {type: group, name: a}, systemId: 7}", "{flag: expose, principal: {type: group, name: b}, systemId: 7}", "delete this object and create it anew"),
+	Entry("another peer", "PrincipalTrust", "{flag: expose, principal: {type: group, name: a}, systemId: 7}", "{flag: expose, principal: {type: group, name: a}, systemId: 8}", "delete this object and create it anew"),
+	Entry("another TrustedServer", "PrincipalTrust", "{flag: expose, principal: {type: group, name: a}, trustedServerRef: {name: a}}", "{flag: expose, principal: {type: group, name: a}, trustedServerRef: {name: b}}", "delete this object and create it anew"),
+	Entry("a peer named otherwise", "PrincipalTrust", "{flag: expose, principal: {type: group, name: a}, systemId: 7}", "{flag: expose, principal: {type: group, name: a}, trustedServerRef: {name: b}}", "the peer cannot be changed"),
 	Entry("no role id where there was one", "Role", `{roleName: a, roleId: "0000000000000101", operations: []}`, "{roleName: a, operations: []}", "roleId cannot be changed, added or removed"),
 )
 
@@ -128,6 +173,11 @@ var _ = DescribeTable("accepts", func(ctx context.Context, kind, spec string) {
 	Entry("a role without operations", "Role", "{roleName: a, operations: []}"),
 	Entry("a role by id in capitals", "Role", `{roleId: "00000000000001AB", operations: []}`),
 	Entry("the shortest overlap", "TrustedCA", inlineCA(onePEM)+"rotation: {overlap: 0s}"),
+	Entry("a trust blob", "TrustedServer", blob()),
+	Entry("a trust blob as a block, with its line end", "TrustedServer", "friendlyName: a\ntrustBlob:\n  inline: |\n    7\tpeer\t9443\tAA==\n"),
+	Entry("a trust blob with an IPv6 address", "TrustedServer", blob("0", "2001:db8::7")),
+	Entry("a principal by id in capitals", "PrincipalTrust", `{flag: restrict, principal: {id: "00000000000001AB"}, systemId: 4294967295}`),
+	Entry("the system id zero", "PrincipalTrust", "{flag: restrict, principal: {type: group, name: a}, systemId: 0}"),
 	Entry("a compound duration", "TrustedCA", inlineCA(onePEM)+"resyncInterval: 1h30m"),
 )
 

@@ -1,0 +1,134 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// TrustFlag says what a peer is told of a principal.
+// +kubebuilder:validation:Enum=restrict;expose
+type TrustFlag string
+
+// The flags.
+const (
+	// Restrict keeps the principal from the peer, and refuses the peer's
+	// principal of that id.
+	Restrict TrustFlag = "restrict"
+	// Expose lets the principal act on the peer's keys.
+	Expose TrustFlag = "expose"
+)
+
+// PrincipalTrustSpec declares what one peer is told of one principal.
+// +kubebuilder:validation:XValidation:rule="has(self.trustedServerRef) != has(self.systemId)",message="give exactly one of trustedServerRef and systemId"
+// +kubebuilder:validation:XValidation:rule="has(self.trustedServerRef) == has(oldSelf.trustedServerRef)",message="the peer cannot be changed; delete this object and create it anew"
+type PrincipalTrustSpec struct {
+	ManagedSpec `json:",inline"`
+
+	// Principal that the peer is told of. It cannot be changed.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; delete this object and create it anew"
+	Principal PrincipalReference `json:"principal"`
+
+	// TrustedServerRef names the TrustedServer, in this namespace, that
+	// declares the peer. The object waits for it, and it is not deleted while
+	// this object is there. It cannot be changed.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; delete this object and create it anew"
+	// +optional
+	TrustedServerRef *TrustedServerReference `json:"trustedServerRef,omitempty"`
+
+	// SystemID is the system id of a peer that is registered by other means.
+	// It cannot be changed.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=4294967295
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; delete this object and create it anew"
+	// +optional
+	SystemID *int64 `json:"systemId,omitempty"`
+
+	// Flag is restrict or expose. A principal that neither it nor its groups
+	// expose is unknown to the peer; restrict wins over a group's expose.
+	Flag TrustFlag `json:"flag"`
+}
+
+// PrincipalReference names a principal of the key server, by its id or by what
+// GET /api/principals finds it by.
+// +kubebuilder:validation:XValidation:rule="has(self.type) == has(self.name)",message="type and name belong together; give both or neither"
+// +kubebuilder:validation:XValidation:rule="has(self.id) != has(self.name)",message="give exactly one of id, and type with name"
+type PrincipalReference struct {
+	// ID of the principal, 16 hexadecimal digits.
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-fA-F]{16}$') && self != '0000000000000000'",message="must be the id of a principal: 16 hexadecimal digits, not all zero"
+	// +optional
+	ID *string `json:"id,omitempty"`
+	// Type of the principal.
+	// +optional
+	Type *PrincipalType `json:"type,omitempty"`
+	// Name of the principal, exactly.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Name *string `json:"name,omitempty"`
+}
+
+// PrincipalType is how a principal proves who it is.
+// +kubebuilder:validation:Enum=password;certificate;ldap;xauth;group
+type PrincipalType string
+
+// TrustedServerReference names a TrustedServer of the same namespace.
+type TrustedServerReference struct {
+	// Name of the TrustedServer.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be the name of a TrustedServer: lower-case letters, digits, '-' and '.'"
+	Name string `json:"name"`
+}
+
+// PrincipalTrustStatus is what is known of the principal trust on the key server.
+type PrincipalTrustStatus struct {
+	ManagedStatus `json:",inline"`
+
+	// PrincipalTrustID is the id of the principal trust, 16 hexadecimal digits.
+	// +optional
+	PrincipalTrustID string `json:"principalTrustId,omitempty"`
+	// PrincipalID is the id that the principal was resolved to, 16 hexadecimal digits.
+	// +optional
+	PrincipalID string `json:"principalId,omitempty"`
+	// SystemID is the system id of the peer.
+	// +optional
+	SystemID *int64 `json:"systemId,omitempty"`
+}
+
+// PrincipalTrust declares what a peer of a key server is told of one principal.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced,path=principaltrusts,shortName=ptrust,categories=keyserver
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Verified",type=string,JSONPath=`.status.conditions[?(@.type=="Verified")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Principal",type=string,JSONPath=`.status.principalId`
+// +kubebuilder:printcolumn:name="Peer",type=integer,JSONPath=`.status.systemId`
+// +kubebuilder:printcolumn:name="Flag",type=string,JSONPath=`.spec.flag`
+// +kubebuilder:printcolumn:name="KeyServer",type=string,JSONPath=`.spec.keyServerRef.name`,priority=1
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type PrincipalTrust struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec PrincipalTrustSpec `json:"spec"`
+	// Until the manager has been here, the status counts as behind the spec.
+	// +kubebuilder:default:={"observedGeneration":-1}
+	// +optional
+	Status PrincipalTrustStatus `json:"status,omitempty"`
+}
+
+// Managed returns what the object shares with every other kind.
+func (t *PrincipalTrust) Managed() (*ManagedSpec, *ManagedStatus) {
+	return &t.Spec.ManagedSpec, &t.Status.ManagedStatus
+}
+
+// PrincipalTrustList is a list of PrincipalTrusts.
+//
+// +kubebuilder:object:root=true
+type PrincipalTrustList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []PrincipalTrust `json:"items"`
+}

@@ -1,0 +1,134 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// TrustedServerSpec declares that another key server is registered as a peer.
+type TrustedServerSpec struct {
+	ManagedSpec `json:",inline"`
+
+	// TrustBlob is what the peer's GET /api/trust/local-info answers as
+	// trustBlob. Nothing in it can be changed once the peer is registered: that
+	// would take its removal, which purges the access of its principals.
+	TrustBlob TrustBlobSource `json:"trustBlob"`
+
+	// FriendlyName is what people call the peer.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule="self.trim() == self && !self.matches('[[:cntrl:]]')",message="must not begin or end with a space or hold control characters"
+	FriendlyName string `json:"friendlyName"`
+
+	// Description of the peer. Left out, it is left as it is.
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[[:cntrl:]]')",message="must not hold control characters"
+	// +optional
+	Description *string `json:"description,omitempty"`
+}
+
+// TrustBlobSource is where a trust blob comes from. A line end after it is
+// overlooked.
+// +kubebuilder:validation:XValidation:rule="[has(self.inline), has(self.secretKeyRef), has(self.configMapKeyRef)].filter(x, x).size() == 1",message="give exactly one of inline, secretKeyRef and configMapKeyRef"
+// +kubebuilder:validation:XValidation:rule="!has(self.inline) || !has(oldSelf.inline) || self.inline.split('\\t')[0] == oldSelf.inline.split('\\t')[0]",message="the system id cannot be changed; delete this object and create it anew for the other key server"
+type TrustBlobSource struct {
+	// Inline holds the blob: system id, server name, external listener port and
+	// base64 PKCS#7 chain, separated by tabs.
+	// +kubebuilder:validation:MaxLength=65536
+	// +kubebuilder:validation:XValidation:rule="self.split('\\t').size() == 4",message="must have four fields separated by tabs: system id, server name, external listener port, base64 PKCS#7 chain"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|[1-9][0-9]{0,9})\\t')",message="must begin with the system id, a decimal number without leading zeros"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[^\\t]*\\t[^\\t]*\\t') || self.matches('^[^\\t]*\\t[0-9A-Za-z._:-]{1,253}\\t')",message="must have a host name or an IP address as its second field"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[^\\t]*\\t[^\\t]*\\t[^\\t]*\\t') || self.matches('^[^\\t]*\\t[^\\t]*\\t[1-9][0-9]{0,4}\\t')",message="must have a port as its third field"
+	// +kubebuilder:validation:XValidation:rule="self.split('\\t').size() != 4 || self.matches('\\t[0-9A-Za-z+/]+={0,2}\\n?$')",message="must have base64 without line breaks as its fourth field"
+	// +optional
+	Inline *string `json:"inline,omitempty"`
+	// SecretKeyRef names the key of a Secret in this namespace.
+	// +optional
+	SecretKeyRef *LocalKeyReference `json:"secretKeyRef,omitempty"`
+	// ConfigMapKeyRef names the key of a ConfigMap in this namespace.
+	// +optional
+	ConfigMapKeyRef *LocalKeyReference `json:"configMapKeyRef,omitempty"`
+}
+
+// TrustedServerStatus is what is known of the peer on the key server.
+type TrustedServerStatus struct {
+	ManagedStatus `json:",inline"`
+
+	// SystemID names the peer on the key server.
+	// +optional
+	SystemID *int64 `json:"systemId,omitempty"`
+	// ServerName is the host name or address that the trust blob gives.
+	// +optional
+	ServerName string `json:"serverName,omitempty"`
+	// Port of the peer's external listener.
+	// +optional
+	Port *int32 `json:"port,omitempty"`
+	// Fingerprint is the SHA-256 of the peer's certificate, lower-case hexadecimal.
+	// +optional
+	Fingerprint string `json:"fingerprint,omitempty"`
+	// NotAfter is when the peer's certificate expires.
+	// +optional
+	NotAfter *metav1.Time `json:"notAfter,omitempty"`
+	// Issuer is the CA that the peer's chain needs.
+	// +optional
+	Issuer string `json:"issuer,omitempty"`
+	// IssuerFingerprint is the SHA-256 of the trusted CA that the chain was
+	// found to lead to; empty while there is none.
+	// +optional
+	IssuerFingerprint string `json:"issuerFingerprint,omitempty"`
+	// Removal says what the deletion of this object takes with it, from just
+	// before it does.
+	// +optional
+	Removal *PeerRemoval `json:"removal,omitempty"`
+}
+
+// PeerRemoval is what removing a peer takes with it.
+type PeerRemoval struct {
+	// ACLSideEffect says what becomes of the access of the peer's principals.
+	ACLSideEffect string `json:"aclSideEffect"`
+	// OrphanedPrincipalTrusts are the ids of principal trusts that stay behind
+	// without a peer, the first 64 of them.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	OrphanedPrincipalTrusts []string `json:"orphanedPrincipalTrusts,omitempty"`
+	// OrphanedPrincipalTrustCount counts all of them.
+	OrphanedPrincipalTrustCount int32 `json:"orphanedPrincipalTrustCount"`
+}
+
+// TrustedServer declares that a key server knows another one as its peer.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced,path=trustedservers,shortName=tserver,categories=keyserver
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Verified",type=string,JSONPath=`.status.conditions[?(@.type=="Verified")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="System",type=integer,JSONPath=`.status.systemId`
+// +kubebuilder:printcolumn:name="Server",type=string,JSONPath=`.status.serverName`
+// +kubebuilder:printcolumn:name="Issuer",type=string,JSONPath=`.status.issuer`,priority=1
+// +kubebuilder:printcolumn:name="KeyServer",type=string,JSONPath=`.spec.keyServerRef.name`,priority=1
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type TrustedServer struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec TrustedServerSpec `json:"spec"`
+	// Until the manager has been here, the status counts as behind the spec.
+	// +kubebuilder:default:={"observedGeneration":-1}
+	// +optional
+	Status TrustedServerStatus `json:"status,omitempty"`
+}
+
+// Managed returns what the object shares with every other kind.
+func (s *TrustedServer) Managed() (*ManagedSpec, *ManagedStatus) {
+	return &s.Spec.ManagedSpec, &s.Status.ManagedStatus
+}
+
+// TrustedServerList is a list of TrustedServers.
+//
+// +kubebuilder:object:root=true
+type TrustedServerList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []TrustedServer `json:"items"`
+}

@@ -1,0 +1,92 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	testclock "k8s.io/utils/clock/testing"
+)
+
+// teller counts what it is asked.
+type teller struct {
+	asked  int
+	err    error
+	during func()
+}
+
+func (s *teller) read(_ context.Context, key string) (string, error) {
+	s.asked++
+	if s.during != nil {
+		s.during()
+	}
+	return "id of " + key, s.err
+}
+
+func memoOf(s *teller) (*memo[string], *testclock.FakeClock) {
+	c := testclock.NewFakeClock(noon)
+	return &memo[string]{
+		clock: c, feed: "principal", read: s.read, by: map[string]remembered[string]{},
+		id: func(v string) string { return v },
+	}, c
+}
+
+func TestMemoAsksOnceUntilSomethingChanges(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		event  func(*memo[string])
+		after  time.Time // the answer must not be older
+		want   int       // times asked in all
+	}{
+		"nothing":       {"an answer is kept", func(*memo[string]) {}, time.Time{}, 1},
+		"another kind":  {"a change of another kind concerns nobody here", func(m *memo[string]) { m.changed("role", "id of a") }, time.Time{}, 1},
+		"another one":   {"a change of another object leaves the answer", func(m *memo[string]) { m.changed("principal", "id of b") }, time.Time{}, 1},
+		"the same":      {"a change of the object voids the answer", func(m *memo[string]) { m.changed("principal", "id of a") }, time.Time{}, 2},
+		"invalidated":   {"a connection that was lost voids everything", (*memo[string]).invalidate, time.Time{}, 2},
+		"asked for new": {"a requested reconcile gets a fresh answer", func(*memo[string]) {}, noon.Add(time.Second), 2},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := &teller{}
+			m, _ := memoOf(s)
+			for i, notBefore := range []time.Time{{}, tc.after} {
+				if got, err := m.get(context.Background(), notBefore, "a"); err != nil || got != "id of a" {
+					t.Fatalf("get answers %q, %v", got, err)
+				}
+				if i == 0 {
+					tc.event(m)
+				}
+			}
+			if s.asked != tc.want {
+				t.Errorf("%s: asked %d times, want %d", tc.reason, s.asked, tc.want)
+			}
+		})
+	}
+}
+
+func TestMemoKeepsNoAnswerThatChangedWhileItWasRead(t *testing.T) {
+	s := &teller{}
+	m, _ := memoOf(s)
+	s.during = func() { m.changed("principal", "id of a") }
+	for range 2 {
+		if _, err := m.get(context.Background(), time.Time{}, "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.asked != 2 {
+		t.Errorf("asked %d times: an answer that may be from before the change was kept", s.asked)
+	}
+}
+
+func TestMemoKeepsNoFailure(t *testing.T) {
+	s := &teller{err: errors.New("down")}
+	m, _ := memoOf(s)
+	if _, err := m.get(context.Background(), time.Time{}, "a"); err == nil {
+		t.Fatal("the failure is swallowed")
+	}
+	s.err = nil
+	if _, err := m.get(context.Background(), time.Time{}, "a"); err != nil {
+		t.Errorf("a failure is remembered: %v", err)
+	}
+}

@@ -1,0 +1,239 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=principaltrusts,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=principaltrusts/status,verbs=patch
+
+// trustPage is the longest page of principal trusts that a service answers.
+const trustPage = 500
+
+// principalTrusts is the list of principal trusts, found by id and by the pair
+// of principal and peer.
+var principalTrusts = list[schema.PrincipalTrust]{
+	Name: "principalTrust",
+	Read: func(ctx context.Context, c *connection) ([]schema.PrincipalTrust, error) {
+		var all []schema.PrincipalTrust
+		for limit := trustPage; ; {
+			offset := len(all)
+			page, err := c.officer.PrincipalTrusts(ctx, schema.PrincipalTrustsQuery{Limit: &limit, Offset: &offset})
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, page.PrincipalTrusts...)
+			if len(page.PrincipalTrusts) < limit {
+				return all, nil
+			}
+		}
+	},
+	Keys: func(t schema.PrincipalTrust) []string {
+		keys := []string{t.ID.String()}
+		if t.PrincipalID != nil && t.TrustedServerSystemID != nil {
+			keys = append(keys, pairKey(*t.PrincipalID, *t.TrustedServerSystemID))
+		}
+		return keys
+	},
+}
+
+func pairKey(principal schema.HexID, system schema.SystemID) string {
+	return principal.String() + " for " + systemKey(system)
+}
+
+// declaredTrust is what a PrincipalTrust declares, its references resolved.
+type declaredTrust struct {
+	principal schema.HexID
+	system    schema.SystemID
+	flag      string
+}
+
+func (d *declaredTrust) pair() string { return pairKey(d.principal, d.system) }
+
+type principalTrustAdapter struct{}
+
+// Kind implements adapter.
+func (principalTrustAdapter) Kind() kind[*v1alpha1.PrincipalTrust] {
+	return kind[*v1alpha1.PrincipalTrust]{
+		Name: "PrincipalTrust", CRD: "principaltrusts.trust.keyserver.dev", Feed: principalTrusts.Name,
+		Spell:   schema.HexID.String,
+		Awaits:  []string{trustedServers.Name, principals.Feed},
+		New:     func() *v1alpha1.PrincipalTrust { return &v1alpha1.PrincipalTrust{} },
+		NewList: func() client.ObjectList { return &v1alpha1.PrincipalTrustList{} },
+	}
+}
+
+// Sources implements adapter.
+func (principalTrustAdapter) Sources(*v1alpha1.PrincipalTrust) []sourceRef { return nil }
+
+// Owned implements adapter.
+func (principalTrustAdapter) Owned(obj *v1alpha1.PrincipalTrust) string {
+	return obj.Status.PrincipalTrustID
+}
+
+// Claims implements adapter: a PrincipalTrust claims a principal and a peer, of
+// which there is one row. The status knows what was resolved.
+func (principalTrustAdapter) Claims(obj *v1alpha1.PrincipalTrust, want *declaredTrust) []string {
+	if want != nil {
+		return []string{want.pair()}
+	}
+	var id schema.HexID
+	if obj.Status.SystemID == nil || id.UnmarshalText([]byte(obj.Status.PrincipalID)) != nil {
+		return nil
+	}
+	return []string{pairKey(id, schema.SystemID(*obj.Status.SystemID))} //nolint:gosec // the schema bounds it
+}
+
+// Needs implements consumer.
+func (principalTrustAdapter) Needs(obj *v1alpha1.PrincipalTrust) []need {
+	if ref := obj.Spec.TrustedServerRef; ref != nil {
+		return []need{{Key: objectKey("TrustedServer", obj.Namespace, ref.Name), Holds: true}}
+	}
+	if obj.Spec.SystemID == nil {
+		return nil
+	}
+	return []need{{Key: indexKey(obj.Spec.KeyServerRef.Name, peerKey(fmt.Sprint(*obj.Spec.SystemID))), Holds: true}}
+}
+
+// Declared implements adapter.
+func (a principalTrustAdapter) Declared(ctx context.Context, in input, obj *v1alpha1.PrincipalTrust) (declaredTrust, error) {
+	want := declaredTrust{flag: string(obj.Spec.Flag)}
+	var err error
+	if want.system, err = a.peer(ctx, in, obj); err != nil {
+		return want, err
+	}
+	ref := obj.Spec.Principal
+	if ref.ID != nil {
+		if err := want.principal.UnmarshalText([]byte(*ref.ID)); err != nil {
+			return want, newProblem(v1alpha1.ReasonInvalidSpec, "spec.principal.id %s", err)
+		}
+		return want, nil
+	}
+	found, err := resolvePrincipal(ctx, in, string(deref(ref.Type)), deref(ref.Name))
+	want.principal = found.ID
+	return want, err
+}
+
+// peer resolves the peer's system id.
+func (principalTrustAdapter) peer(ctx context.Context, in input, obj *v1alpha1.PrincipalTrust) (schema.SystemID, error) {
+	if obj.Spec.SystemID != nil {
+		return schema.SystemID(*obj.Spec.SystemID), nil //nolint:gosec // the schema bounds it
+	}
+	name := types.NamespacedName{Namespace: obj.Namespace, Name: deref(obj.Spec.TrustedServerRef).Name}
+	server := &v1alpha1.TrustedServer{}
+	err := in.Cluster.Get(ctx, name, server)
+	switch {
+	case apierrors.IsNotFound(err):
+		return 0, newProblem(v1alpha1.ReasonDependencyNotReady, "TrustedServer %s does not exist", name)
+	case err != nil:
+		return 0, fmt.Errorf("read TrustedServer %s: %w", name, err)
+	case server.Spec.KeyServerRef != obj.Spec.KeyServerRef:
+		return 0, newProblem(v1alpha1.ReasonInvalidSpec, "TrustedServer %s is about KeyServer %q, this object about %q; a peer is trusted where it is registered",
+			name, server.Spec.KeyServerRef.Name, obj.Spec.KeyServerRef.Name)
+	case server.Status.SystemID == nil:
+		return 0, newProblem(v1alpha1.ReasonDependencyNotReady, "TrustedServer %s is not registered yet", name)
+	}
+	return schema.SystemID(*server.Status.SystemID), nil //nolint:gosec // a system id
+}
+
+// Observe implements adapter.
+func (principalTrustAdapter) Observe(ctx context.Context, in input, obj *v1alpha1.PrincipalTrust, want *declaredTrust) (external, error) {
+	seen := external{What: "principal trust of " + describePrincipal(obj.Spec.Principal)}
+	keys := []string{obj.Status.PrincipalTrustID}
+	if want != nil {
+		keys = append(keys, want.pair())
+		seen.What += fmt.Sprintf(" for the peer %d", want.system)
+	}
+	row, ok, err := principalTrusts.of(in.Conn).find(ctx, in.NotBefore, keys...)
+	if err != nil {
+		return seen, err
+	}
+	if !ok {
+		if want != nil && !in.Deleting {
+			seen.Waits, err = unregistered(ctx, in, want.system)
+		}
+		return seen, err
+	}
+	seen.Exists, seen.ID = true, row.ID.String()
+	seen.What += " (id " + seen.ID + ")"
+	seen.Evidence = fmt.Sprintf("principal trust %s has the flag %s", seen.ID, obj.Spec.Flag)
+	if held := deref(row.FlagLabel); want != nil && held != want.flag {
+		seen.Drift = []v1alpha1.FieldDrift{{Field: "flag", Declared: want.flag, Observed: held}}
+	}
+	return seen, nil
+}
+
+// unregistered says that a peer is not registered, empty if it is.
+func unregistered(ctx context.Context, in input, system schema.SystemID) (string, error) {
+	_, ok, err := trustedServers.of(in.Conn).find(ctx, in.NotBefore, systemKey(system))
+	if err != nil || ok {
+		return "", err
+	}
+	return fmt.Sprintf("KeyServer %q has no peer with the system id %d; declare it as a TrustedServer", in.Conn.name, system), nil
+}
+
+// Create implements adapter.
+func (principalTrustAdapter) Create(ctx context.Context, c *connection, want declaredTrust) (outcome, error) {
+	saved, err := c.officer.CreatePrincipalTrust(ctx, schema.CreatePrincipalTrustRequest{
+		PrincipalID: want.principal, TrustedServerSystemID: want.system, Flag: want.flag,
+	})
+	return trustSaved(c, saved, err)
+}
+
+// Update implements adapter.
+func (principalTrustAdapter) Update(ctx context.Context, c *connection, want declaredTrust, seen external) (outcome, error) {
+	saved, err := c.officer.UpdatePrincipalTrust(ctx, seen.ID, want.flag)
+	return trustSaved(c, saved, err)
+}
+
+func trustSaved(c *connection, saved schema.PrincipalTrustSaved, err error) (outcome, error) {
+	if err != nil {
+		return outcome{}, err
+	}
+	if !saved.Saved || saved.PrincipalTrust == nil {
+		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success without the principal trust as read back")
+	}
+	principalTrusts.of(c).put(*saved.PrincipalTrust)
+	return outcome{ID: saved.PrincipalTrust.ID.String(), Evidence: fmt.Sprintf("%s; the flag is %s", saved.Detail, deref(saved.PrincipalTrust.FlagLabel))}, nil
+}
+
+// Delete implements adapter.
+func (principalTrustAdapter) Delete(ctx context.Context, c *connection, _ *v1alpha1.PrincipalTrust, id string) (outcome, error) {
+	gone, err := c.officer.DeletePrincipalTrust(ctx, id)
+	if err != nil {
+		return outcome{}, err
+	}
+	if !gone.Gone {
+		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the principal trust is gone")
+	}
+	principalTrusts.of(c).drop(id)
+	return outcome{ID: id, Evidence: gone.Detail}, nil
+}
+
+// Record implements adapter.
+func (principalTrustAdapter) Record(obj *v1alpha1.PrincipalTrust, want *declaredTrust, seen external, owner bool, _ time.Time) {
+	if want != nil {
+		system := int64(want.system)
+		obj.Status.PrincipalID, obj.Status.SystemID = want.principal.String(), &system
+	}
+	if owner {
+		obj.Status.PrincipalTrustID = seen.ID
+	}
+}
+
+func describePrincipal(ref v1alpha1.PrincipalReference) string {
+	if ref.ID != nil {
+		return "principal " + strings.ToLower(*ref.ID)
+	}
+	return fmt.Sprintf("%s principal %q", deref(ref.Type), deref(ref.Name))
+}

@@ -1,0 +1,350 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=trustedservers,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=trustedservers/status,verbs=patch
+
+// trustedServers is the list of registered peers, found by system id.
+var trustedServers = list[schema.TrustedServer]{
+	Name: "trustedServer",
+	Read: func(ctx context.Context, c *connection) ([]schema.TrustedServer, error) {
+		l, err := c.officer.TrustedServers(ctx)
+		// A row without a system id names nobody.
+		return slices.DeleteFunc(l.TrustedServers, func(s schema.TrustedServer) bool { return s.SystemID == nil }), err
+	},
+	Keys: func(s schema.TrustedServer) []string { return []string{systemKey(*s.SystemID)} },
+}
+
+func systemKey(id schema.SystemID) string { return strconv.FormatUint(uint64(id), 10) }
+
+// declaredPeer is what a TrustedServer declares, its trust blob read.
+type declaredPeer struct {
+	system       schema.SystemID
+	blob         string
+	serverName   string
+	port         int
+	chain        peerChain
+	friendlyName string
+	description  *string // nil where it is left as it is
+}
+
+type trustedServerAdapter struct{}
+
+// Kind implements adapter.
+func (trustedServerAdapter) Kind() kind[*v1alpha1.TrustedServer] {
+	return kind[*v1alpha1.TrustedServer]{
+		Name: "TrustedServer", CRD: "trustedservers.trust.keyserver.dev", Feed: trustedServers.Name,
+		Spell:   func(id schema.HexID) string { return schema.DecimalID(id).String() },
+		Awaits:  []string{trustedCAs.Name},
+		New:     func() *v1alpha1.TrustedServer { return &v1alpha1.TrustedServer{} },
+		NewList: func() client.ObjectList { return &v1alpha1.TrustedServerList{} },
+	}
+}
+
+// Sources implements adapter.
+func (trustedServerAdapter) Sources(obj *v1alpha1.TrustedServer) []sourceRef {
+	from := obj.Spec.TrustBlob
+	switch {
+	case from.SecretKeyRef != nil:
+		return []sourceRef{{Kind: secretKind, Namespace: obj.Namespace, Name: from.SecretKeyRef.Name}}
+	case from.ConfigMapKeyRef != nil:
+		return []sourceRef{{Kind: configMapKind, Namespace: obj.Namespace, Name: from.ConfigMapKeyRef.Name}}
+	default:
+		return nil
+	}
+}
+
+// Owned implements adapter.
+func (trustedServerAdapter) Owned(obj *v1alpha1.TrustedServer) string {
+	if obj.Status.SystemID == nil {
+		return ""
+	}
+	return strconv.FormatInt(*obj.Status.SystemID, 10)
+}
+
+// Claims implements adapter: a TrustedServer claims a system id.
+func (a trustedServerAdapter) Claims(obj *v1alpha1.TrustedServer, want *declaredPeer) []string {
+	switch {
+	case want != nil:
+		return []string{systemKey(want.system)}
+	case obj.Spec.TrustBlob.Inline != nil:
+		system, _, _ := strings.Cut(*obj.Spec.TrustBlob.Inline, "\t")
+		return []string{system}
+	case obj.Status.SystemID != nil:
+		return []string{a.Owned(obj)}
+	default:
+		return nil
+	}
+}
+
+// Needs implements consumer: the CA that vouches for the peer. It is not held
+// until it is known to.
+func (trustedServerAdapter) Needs(obj *v1alpha1.TrustedServer) []need {
+	ks, s := obj.Spec.KeyServerRef.Name, obj.Status
+	switch {
+	case s.IssuerFingerprint != "":
+		return []need{{Key: indexKey(ks, caFingerprint(s.IssuerFingerprint)), Holds: true}}
+	case s.Issuer != "":
+		return []need{{Key: indexKey(ks, caSubject(s.Issuer))}}
+	default:
+		return nil
+	}
+}
+
+// Provides implements provider.
+func (a trustedServerAdapter) Provides(obj *v1alpha1.TrustedServer) []string {
+	keys := []string{objectKey(a.Kind().Name, obj.Namespace, obj.Name)}
+	if id := a.Owned(obj); id != "" {
+		keys = append(keys, indexKey(obj.Spec.KeyServerRef.Name, peerKey(id)))
+	}
+	return keys
+}
+
+func objectKey(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }
+func peerKey(system string) string                  { return "peer " + system }
+
+// Declared implements adapter.
+func (a trustedServerAdapter) Declared(ctx context.Context, in input, obj *v1alpha1.TrustedServer) (declaredPeer, error) {
+	text, where, err := a.text(ctx, in, obj)
+	if err != nil {
+		return declaredPeer{}, err
+	}
+	text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
+	var blob schema.TrustBlob
+	if err := blob.UnmarshalText([]byte(text)); err != nil {
+		return declaredPeer{}, newProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
+	}
+	chain, err := parsePeerChain(blob.Chain)
+	if err != nil {
+		return declaredPeer{}, newProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
+	}
+	want := declaredPeer{
+		system: schema.SystemID(blob.System), blob: text, serverName: blob.ServerName, port: int(blob.Port), chain: chain,
+		friendlyName: obj.Spec.FriendlyName, description: obj.Spec.Description,
+	}
+	if owned := a.Owned(obj); owned != "" && owned != systemKey(want.system) {
+		return want, newProblem(v1alpha1.ReasonInvalidSpec,
+			"%s is that of the system id %d, but this object stands for %s; delete it and create it anew for the other key server", where, want.system, owned)
+	}
+	return want, nil
+}
+
+// text reads the trust blob, and says where from.
+func (a trustedServerAdapter) text(ctx context.Context, in input, obj *v1alpha1.TrustedServer) (text, where string, err error) {
+	from := obj.Spec.TrustBlob
+	if from.Inline != nil {
+		return *from.Inline, "spec.trustBlob.inline", nil
+	}
+	ref := from.ConfigMapKeyRef
+	if from.SecretKeyRef != nil {
+		ref = from.SecretKeyRef
+	}
+	src := a.Sources(obj)[0]
+	raw, err := in.Sources.public(ctx, src, ref.Key)
+	return string(raw), fmt.Sprintf("key %q of %s", ref.Key, src), err
+}
+
+// Observe implements adapter.
+func (a trustedServerAdapter) Observe(ctx context.Context, in input, obj *v1alpha1.TrustedServer, want *declaredPeer) (external, error) {
+	id := a.Owned(obj)
+	if want != nil {
+		id = systemKey(want.system)
+	}
+	seen := external{What: fmt.Sprintf("peer %q (system id %s)", obj.Spec.FriendlyName, id)}
+	row, ok, err := trustedServers.of(in.Conn).find(ctx, in.NotBefore, id)
+	if err != nil {
+		return seen, err
+	}
+	if want != nil && !in.Deleting {
+		if seen.Waits, seen.Vouched, err = a.vouched(ctx, in, want.chain); err != nil {
+			return seen, err
+		}
+	}
+	if !ok {
+		return seen, nil
+	}
+	seen.Exists, seen.ID = true, id
+	seen.Evidence = "the list of peers has the system id " + id + " with the declared server name, port, certificate and friendly name"
+	if want != nil {
+		seen.Drift, seen.Fixed = want.compare(row)
+	}
+	if in.Deleting {
+		seen.Consequence, seen.Orphans, err = a.consequence(ctx, in, id)
+	}
+	return seen, err
+}
+
+// vouched returns the fingerprint of the trusted CA that the chain leads to, or
+// what is missing.
+func (trustedServerAdapter) vouched(ctx context.Context, in input, chain peerChain) (waits, anchor string, err error) {
+	listed := trustedCAs.of(in.Conn)
+	for _, ca := range chain.path {
+		sum := fingerprint(ca)
+		if _, ok, err := listed.find(ctx, in.NotBefore, sum); err != nil || ok {
+			return "", sum, err
+		}
+	}
+	if !chain.complete() {
+		return "", "", nil // a CA that the blob does not have may vouch for it; the key server knows
+	}
+	return fmt.Sprintf("the peer's certificate was issued by %q, which KeyServer %q does not trust; declare that CA as a TrustedCA",
+		chain.issuer(), in.Conn.name), "", nil
+}
+
+// compare lists where a registered peer differs from the declaration, and says
+// what of it cannot be corrected.
+func (d *declaredPeer) compare(row schema.TrustedServer) (drift []v1alpha1.FieldDrift, fixed string) {
+	differs := func(field, declared, observed string) {
+		if declared != observed {
+			drift = append(drift, v1alpha1.FieldDrift{Field: field, Declared: declared, Observed: observed})
+		}
+	}
+	differs("trustBlob.serverName", d.serverName, deref(row.ServerName))
+	differs("trustBlob.port", strconv.Itoa(d.port), strconv.Itoa(deref(row.Port)))
+	if row.Certificate != nil {
+		if held := fingerprintOf(*row.Certificate); held != "" {
+			differs("trustBlob.certificate", fingerprint(d.chain.leaf), held)
+		}
+	}
+	if len(drift) > 0 {
+		fixed = fmt.Sprintf("the peer with the system id %d is registered with another %s than the trust blob says, and a key server offers no change of that. "+
+			"Registering it anew means removing it first, which purges the ACL rows of its principals and leaves its principal trusts without a peer: "+
+			"to do so, delete this object and create it anew (an adopted peer goes only with deletionPolicy Delete); if the peer has not changed, correct spec.trustBlob",
+			d.system, fieldsOf(drift))
+	}
+	differs("friendlyName", d.friendlyName, deref(row.FriendlyName))
+	if d.description != nil {
+		differs("description", *d.description, deref(row.Description))
+	}
+	return drift, fixed
+}
+
+// consequence says what removing the peer takes with it.
+func (trustedServerAdapter) consequence(ctx context.Context, in input, system string) (string, []string, error) {
+	trusts := principalTrusts.of(in.Conn)
+	if err := trusts.refresh(ctx, in.NotBefore); err != nil {
+		return "", nil, err
+	}
+	var orphans []string
+	trusts.each(func(t schema.PrincipalTrust) {
+		if t.TrustedServerSystemID != nil && systemKey(*t.TrustedServerSystemID) == system {
+			orphans = append(orphans, t.ID.String())
+		}
+	})
+	slices.Sort(orphans)
+	says := purges
+	if len(orphans) > 0 {
+		says += fmt.Sprintf("; %s without a peer: %s", plural(len(orphans), "principal trust")+" left behind", enumerate(orphans))
+	}
+	return says, orphans, nil
+}
+
+// purges is the side effect on access that every removal has.
+const purges = "the ACL rows of its principals are purged, until the system id is registered again"
+
+// Create implements adapter.
+func (trustedServerAdapter) Create(ctx context.Context, c *connection, want declaredPeer) (outcome, error) {
+	saved, err := c.officer.AddTrustedServer(ctx, want.blob, want.friendlyName, deref(want.description))
+	if apiclient.CodeOf(err) == "INVALID_ARGUMENT" && !want.chain.complete() {
+		return outcome{}, newProblem(v1alpha1.ReasonDependencyNotReady,
+			"the trust blob does not have the CA %q that its chain needs, and the key server refuses it: %s", want.chain.issuer(), plain(err))
+	}
+	if err != nil {
+		return outcome{}, err
+	}
+	i := slices.IndexFunc(saved.TrustedServers, func(s schema.TrustedServer) bool {
+		return s.SystemID != nil && *s.SystemID == want.system
+	})
+	if !saved.Saved || i < 0 {
+		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success without the peer as read back")
+	}
+	trustedServers.of(c).put(saved.TrustedServers[i])
+	return outcome{ID: systemKey(want.system), Evidence: because(saved.Detail, saved.ACLSideEffect)}, nil
+}
+
+// Update implements adapter. Only what differs is sent.
+func (trustedServerAdapter) Update(ctx context.Context, c *connection, want declaredPeer, seen external) (outcome, error) {
+	var change schema.UpdateTrustedServerRequest
+	for _, d := range seen.Drift {
+		switch d.Field {
+		case "friendlyName":
+			change.FriendlyName = &want.friendlyName
+		case "description":
+			change.Description = want.description
+		}
+	}
+	saved, err := c.officer.UpdateTrustedServer(ctx, uint32(want.system), change)
+	if err != nil {
+		return outcome{}, err
+	}
+	if !saved.Saved || saved.TrustedServer == nil || saved.TrustedServer.SystemID == nil {
+		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success without the peer as read back")
+	}
+	trustedServers.of(c).put(*saved.TrustedServer)
+	return outcome{ID: seen.ID, Evidence: saved.Detail}, nil
+}
+
+// Delete implements adapter. What it took with it goes into the event.
+func (trustedServerAdapter) Delete(ctx context.Context, c *connection, _ *v1alpha1.TrustedServer, id string) (outcome, error) {
+	system, err := strconv.ParseUint(id, 10, 32)
+	if err != nil {
+		return outcome{}, newProblem(v1alpha1.ReasonConflict, "status.systemId is %s, which is no system id", id)
+	}
+	gone, err := c.officer.RemoveTrustedServer(ctx, uint32(system))
+	if err != nil {
+		return outcome{}, err
+	}
+	if gone.Removed == nil {
+		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the peer is gone")
+	}
+	trustedServers.of(c).drop(id)
+	return outcome{ID: id, Evidence: because(gone.Detail, gone.ACLSideEffect, gone.PrincipalTrustSideEffect, gone.TransportPrincipalSideEffect)}, nil
+}
+
+// Record implements adapter.
+func (trustedServerAdapter) Record(obj *v1alpha1.TrustedServer, want *declaredPeer, seen external, owner bool, _ time.Time) {
+	s := &obj.Status
+	if seen.Consequence != "" {
+		s.Removal = &v1alpha1.PeerRemoval{
+			ACLSideEffect:               purges,
+			OrphanedPrincipalTrusts:     seen.Orphans[:min(len(seen.Orphans), 64)],
+			OrphanedPrincipalTrustCount: int32(len(seen.Orphans)), //nolint:gosec // no list is that long
+		}
+	}
+	if want == nil {
+		return
+	}
+	if owner {
+		system := int64(want.system)
+		s.SystemID = &system
+	}
+	port, notAfter := int32(want.port), stamp(want.chain.leaf.NotAfter) //nolint:gosec // a port
+	s.ServerName, s.Port, s.NotAfter = want.serverName, &port, &notAfter
+	s.Fingerprint, s.Issuer, s.IssuerFingerprint = fingerprint(want.chain.leaf), want.chain.issuer(), seen.Vouched
+}
+
+func deref[V any](p *V) (v V) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// because joins what a service says it did.
+func because(says ...string) string {
+	return strings.Join(slices.DeleteFunc(says, func(s string) bool { return s == "" }), "; ")
+}
