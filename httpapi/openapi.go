@@ -57,7 +57,7 @@ func document(all []Route) ([]byte, error) {
 		"components": object{
 			"schemas": d.schemas,
 			"securitySchemes": object{"session": object{
-				"type": "http", "scheme": "bearer", "description": "The session id that POST /api/sessions answers.",
+				"type": "http", "scheme": "bearer", "description": "The session id that POST /api/sessions answers. A login with a proof in the header DPoP (RFC 9449) binds the session to its key, and then every request needs a proof.",
 			}},
 		},
 	}, json.Deterministic(true), jsontext.Multiline(true))
@@ -170,7 +170,7 @@ func headers(status int) object {
 	h := object{"X-Request-Id": text("Finds the request in the log and the audit trail.")}
 	switch status {
 	case http.StatusUnauthorized:
-		h["WWW-Authenticate"] = text("RFC 6750 challenge.")
+		h["WWW-Authenticate"] = text("RFC 6750 challenge, or that of RFC 9449 section 7.1 where a key is asked for.")
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 		h["Retry-After"] = text("Seconds to wait.")
 	}
