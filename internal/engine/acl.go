@@ -13,7 +13,7 @@ import (
 func (e *Engine) ACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.ACL, error) {
 	var key *heldKey
 	var acl keyserver.ACL
-	err := e.perform(ctx, request{by: by, op: keyserver.OpReadACL, object: link.Base64()}, func() (err error) {
+	err := e.perform(ctx, request{by: by, op: keyserver.OpReadACL, link: link, object: link.Base64()}, func() (err error) {
 		acl, err = e.Store.ACL(ctx, key.id)
 		return notFound(err, fault.ACLNotFound, "the key has no access control list")
 	}, e.ownerOr(keyserver.Read, link, &key))
@@ -80,7 +80,7 @@ func (e *Engine) amend(ctx context.Context, by keyserver.Caller, link keyserver.
 	change func(*sqlstore.Tx, keyserver.ACL) error,
 ) error {
 	var key *heldKey
-	r := request{by: by, op: keyserver.OpAmendACL, object: link.Base64() + " for " + target.String()}
+	r := request{by: by, op: keyserver.OpAmendACL, link: link, object: link.Base64() + " for " + target.String()}
 	return e.perform(ctx, r, func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			acl, err := tx.ACL(ctx, key.id)

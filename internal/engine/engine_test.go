@@ -474,6 +474,43 @@ func TestASecondStartFindsTheState(t *testing.T) {
 	})
 }
 
+// A scoped credential is good for the keys that it names and for nothing else.
+func TestAScopedCredentialCoversItsKeys(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		inside, outside := mint(t, f, f.Admin, nil), mint(t, f, f.Admin, nil)
+		scoped, empty := f.Admin, f.Admin
+		scoped.Scope, empty.Scope = []keyserver.HiddenLink{inside}, []keyserver.HiddenLink{}
+		change := keyserver.ACLChange{Principal: f.Admin.Principal, Rights: keyserver.Owner, MaxUsage: keyserver.NoUsageLimit}
+		for name, call := range map[string]func(by keyserver.Caller, link keyserver.HiddenLink) error{
+			"HMAC": func(by keyserver.Caller, l keyserver.HiddenLink) error {
+				_, err := f.HMAC(ctx, by, l, text("m"))
+				return err
+			},
+			"Authorize": func(by keyserver.Caller, l keyserver.HiddenLink) error {
+				_, err := f.AuthorizeKey(ctx, by, l, "")
+				return err
+			},
+			"ReadACL":  func(by keyserver.Caller, l keyserver.HiddenLink) error { _, err := f.ACL(ctx, by, l); return err },
+			"GrantACL": func(by keyserver.Caller, l keyserver.HiddenLink) error { return f.GrantACL(ctx, by, l, change) },
+			"AmendACL": func(by keyserver.Caller, l keyserver.HiddenLink) error { return f.AmendACL(ctx, by, l, change) },
+		} {
+			t.Run(name, func(t *testing.T) {
+				refused(t, f, call(scoped, outside), fault.NotInScope, fault.ReasonNotInScope)
+				refused(t, f, call(empty, inside), fault.NotInScope, fault.ReasonNotInScope)
+				if err := call(scoped, inside); err != nil {
+					t.Errorf("a key in the scope: %v", err)
+				}
+			})
+		}
+		_, err := f.Key(ctx, scoped, outside)
+		refused(t, f, err, fault.NotInScope, fault.ReasonNotInScope)
+		_, err = f.Roles(ctx, scoped)
+		refused(t, f, err, fault.NotInScope, fault.ReasonNotInScope)
+		_, err = f.MintKey(ctx, scoped, keyserver.NewKey{Algorithm: keyserver.AES256})
+		refused(t, f, err, fault.NotInScope, fault.ReasonNotInScope)
+	})
+}
+
 func TestTheTrailOfARunIsIntact(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		link := mint(t, f, f.Admin, nil)

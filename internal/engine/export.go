@@ -17,7 +17,7 @@ import (
 func (e *Engine) ExportKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, to keyserver.PrincipalRef) (keyserver.ExportedKey, error) {
 	var key *heldKey
 	var recipient keyserver.ExportedKey
-	r := request{by: by, op: keyserver.OpExportKey, object: link.Base64() + " for " + to.String()}
+	r := request{by: by, op: keyserver.OpExportKey, link: link, object: link.Base64() + " for " + to.String()}
 	err := e.perform(ctx, r, func() error {
 		return e.seal(ctx, key.id, &recipient)
 	}, e.uses(link, keyserver.Owner, &key), e.receives(to, &recipient))

@@ -19,7 +19,8 @@ const failureRowTimeout = 5 * time.Second
 type request struct {
 	by       keyserver.Caller
 	op       keyserver.Operation
-	object   string // what the audit row names
+	object   string               // what the audit row names
+	link     keyserver.HiddenLink // the key that the operation is about, if it is about one
 	filename string
 }
 
@@ -100,6 +101,10 @@ func (e *Engine) authorise(ctx context.Context, r request, checks []check) error
 	}
 	if !granted {
 		return fault.New(fault.AccessDenied, "no role of %s grants %s", r.by.Name, r.op.Name).Audited(fault.ReasonRoleDenied)
+	}
+	if r.by.Scope != nil && !slices.Contains(r.by.Scope, r.link) {
+		return fault.New(fault.NotInScope, "the scoped credential does not cover this; it is good for the keys that it names and for nothing else").
+			Audited(fault.ReasonNotInScope)
 	}
 	for _, c := range checks {
 		if err := c(ctx, who); err != nil {

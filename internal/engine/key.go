@@ -85,7 +85,7 @@ func (e *Engine) storeKey(ctx context.Context, by keyserver.Caller, id keyserver
 // in with a certificate, may read metadata (contract, POST /api/keys/get).
 func (e *Engine) Key(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.KeyMetadata, error) {
 	var key *heldKey
-	err := e.enter(ctx, request{by: by, op: keyserver.OpReadKey, object: link.Base64()},
+	err := e.enter(ctx, request{by: by, op: keyserver.OpReadKey, link: link, object: link.Base64()},
 		transportOnly(by), e.holds(link, fault.KeyNotFound, keyserver.Read, &key))
 	if err != nil {
 		return keyserver.KeyMetadata{}, err
@@ -107,7 +107,7 @@ func transportOnly(by keyserver.Caller) check {
 // an entry's usage limit.
 func (e *Engine) AuthorizeKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, filename string) (keyserver.Grant, error) {
 	var key *heldKey
-	err := e.enter(ctx, request{by: by, op: keyserver.OpAuthorizeKey, object: link.Base64(), filename: filename},
+	err := e.enter(ctx, request{by: by, op: keyserver.OpAuthorizeKey, link: link, object: link.Base64(), filename: filename},
 		e.uses(link, keyserver.Read, &key))
 	if err != nil {
 		return keyserver.Grant{}, err
@@ -118,7 +118,7 @@ func (e *Engine) AuthorizeKey(ctx context.Context, by keyserver.Caller, link key
 // HMAC implements keyserver.Keys.
 func (e *Engine) HMAC(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, message keyserver.Message) (mac [keyserver.MACSize]byte, err error) {
 	var key *heldKey
-	r := request{by: by, op: keyserver.OpHMAC, object: link.Base64()}
+	r := request{by: by, op: keyserver.OpHMAC, link: link, object: link.Base64()}
 	if err := e.enter(ctx, r, e.uses(link, keyserver.Read, &key)); err != nil {
 		return mac, err
 	}

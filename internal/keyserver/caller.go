@@ -26,4 +26,7 @@ type Caller struct {
 	// Certificate is the one that a certificate session was opened with, zero
 	// in every other kind.
 	Certificate ID
+	// Scope lists the keys that a scoped credential covers; nil in every other
+	// session. An empty, non-nil scope covers nothing.
+	Scope []HiddenLink
 }

@@ -103,7 +103,7 @@ var elsewhere = map[fault.Code]string{
 	fault.CertificateRevoked:    "internal/engine TestCertificateCallersAreJudgedEachTime",
 	fault.RevocationUnavailable: "internal/engine TestCertificateCallersAreJudgedEachTime",
 	fault.RevocationStale:       "internal/engine TestCertificateCallersAreJudgedEachTime",
-	fault.NotInScope:            "scoped credentials are not issued by this version",
+	fault.NotInScope:            "internal/engine TestAScopedCredentialCoversItsKeys",
 }
 
 // TestMain checks, after a whole run, that every code of the catalogue came
