@@ -2,6 +2,7 @@ package contract
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -97,4 +98,11 @@ func TestChanges(t *testing.T) {
 		}
 		s.refused(t, s.with(t, keyserver.RoleEncryptor), "GET", "/api/changes?after=0", nil, http.StatusForbidden, "ACCESS_DENIED")
 	})
+}
+
+// A body over the route's limit is refused, not cut.
+func TestBodyLimit(t *testing.T) {
+	s := one(t)
+	long := `{"name":"` + strings.Repeat("x", 128<<10) + `","operations":[]}`
+	s.refused(t, s.admin(t), "POST", "/api/roles", long, http.StatusRequestEntityTooLarge, "PAYLOAD_TOO_LARGE")
 }
