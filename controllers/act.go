@@ -17,6 +17,7 @@ type result struct {
 	decision
 	outcome outcome
 	done    bool // the action took effect and was read back
+	begun   bool // the creation took effect, but did not come to its end
 	refused bool // the object has changed in the cluster; decide anew
 }
 
@@ -52,6 +53,9 @@ func (r *reconciler[T, D]) write(ctx context.Context, p *pass[T, D], d decision,
 	var out outcome
 	var err error
 	p.in.Conn.write(func() { out, err = send() })
+	if err == nil && out.Unfinished != nil {
+		return r.unfinished(ctx, p, d, out), nil //nolint:nilerr // the result tells
+	}
 	if err == nil || (d.deletes() && isGone(err)) {
 		r.failures.forget(client.ObjectKeyFromObject(p.obj))
 		if err != nil {
@@ -77,6 +81,20 @@ func (r *reconciler[T, D]) write(ctx context.Context, p *pass[T, D], d decision,
 	d = report(failed.Reason, "%s", failed.Message)
 	d.Again = retryIn
 	return result{decision: d}, nil
+}
+
+// unfinished accounts for a creation that has made something, but not all.
+// What there is must be recorded, whatever kept it from its end.
+func (r *reconciler[T, D]) unfinished(ctx context.Context, p *pass[T, D], d decision, out outcome) result {
+	why, other := asProblem(ctx, out.Unfinished)
+	if other != nil {
+		why = newProblem(v1alpha1.ReasonProgressing, "%s", other)
+	}
+	p.log.Info("a creation did not come to its end", "cause", out.Unfinished.Error())
+	p.tripIfUnavailable(why)
+	d.Reason, d.Message = why.Reason, "created "+p.facts.External.What+", but not all of it: "+why.Message
+	d.Again = r.failures.add(p.obj, p.token, r.clock.Now(), r.timing)
+	return result{decision: d, outcome: out, begun: true}
 }
 
 // hold puts the finalizer on the object before anything outside is made for

@@ -75,8 +75,9 @@ type kind[T managed] struct {
 	// Spell turns an id of the feed into the spelling that status uses.
 	Spell func(schema.HexID) string
 	// Awaits are the feed's kinds that objects which are not ready may be
-	// waiting for.
+	// waiting for. A change of a kind that it Uses may concern any of them.
 	Awaits  []string
+	Uses    []string
 	New     func() T
 	NewList func() client.ObjectList
 }
@@ -94,6 +95,9 @@ type input struct {
 type outcome struct {
 	ID       string
 	Evidence string
+	// Unfinished is what kept a creation of more than one write from its end:
+	// the object has its identity, and the rest is drift.
+	Unfinished error
 }
 
 // stamp returns a status time, cut to what the API keeps.

@@ -39,6 +39,20 @@ type API interface {
 	DeletePrincipalTrust(ctx context.Context, id string) (schema.PrincipalTrustGone, error)
 
 	Principals(ctx context.Context, q schema.PrincipalQuery) (schema.PrincipalPage, error)
+
+	CurrentSession(ctx context.Context) (schema.Session, error)
+
+	ACLTemplates(ctx context.Context) (schema.ACLTemplateList, error)
+	CreateACLTemplate(ctx context.Context, name string) (schema.ACLTemplateSaved, error)
+	RenameACLTemplate(ctx context.Context, id, name string) (schema.ACLTemplateSaved, error)
+	DeleteACLTemplate(ctx context.Context, id string) (schema.ACLTemplateGone, error)
+	TemplateMembers(ctx context.Context, id string) (schema.TemplateMemberList, error)
+	PutTemplateMember(ctx context.Context, id string, member schema.TemplateMemberRequest) (schema.TemplateMemberSaved, error)
+	RemoveTemplateMember(ctx context.Context, id string, system schema.SystemID, principal schema.DecimalID) (schema.TemplateMemberGone, error)
+
+	TemplatedDirectories(ctx context.Context, q schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error)
+	CreateTemplatedDirectory(ctx context.Context, in schema.CreateTemplatedDirectoryRequest) (schema.TemplatedDirectorySaved, error)
+	DeleteTemplatedDirectory(ctx context.Context, id string) (schema.TemplatedDirectoryGone, error)
 }
 
 var _ API = (*client.Client)(nil)
@@ -195,4 +209,59 @@ func (c counted) DeletePrincipalTrust(ctx context.Context, id string) (schema.Pr
 func (c counted) Principals(ctx context.Context, q schema.PrincipalQuery) (schema.PrincipalPage, error) {
 	out, err := c.API.Principals(ctx, q)
 	return count(c, "listPrincipals", out, err)
+}
+
+func (c counted) CurrentSession(ctx context.Context) (schema.Session, error) {
+	out, err := c.API.CurrentSession(ctx)
+	return count(c, "currentSession", out, err)
+}
+
+func (c counted) ACLTemplates(ctx context.Context) (schema.ACLTemplateList, error) {
+	out, err := c.API.ACLTemplates(ctx)
+	return count(c, "listACLTemplates", out, err)
+}
+
+func (c counted) CreateACLTemplate(ctx context.Context, name string) (schema.ACLTemplateSaved, error) {
+	out, err := c.API.CreateACLTemplate(ctx, name)
+	return count(c, "createACLTemplate", out, err)
+}
+
+func (c counted) RenameACLTemplate(ctx context.Context, id, name string) (schema.ACLTemplateSaved, error) {
+	out, err := c.API.RenameACLTemplate(ctx, id, name)
+	return count(c, "renameACLTemplate", out, err)
+}
+
+func (c counted) DeleteACLTemplate(ctx context.Context, id string) (schema.ACLTemplateGone, error) {
+	out, err := c.API.DeleteACLTemplate(ctx, id)
+	return count(c, "deleteACLTemplate", out, err)
+}
+
+func (c counted) TemplateMembers(ctx context.Context, id string) (schema.TemplateMemberList, error) {
+	out, err := c.API.TemplateMembers(ctx, id)
+	return count(c, "listTemplateMembers", out, err)
+}
+
+func (c counted) PutTemplateMember(ctx context.Context, id string, member schema.TemplateMemberRequest) (schema.TemplateMemberSaved, error) {
+	out, err := c.API.PutTemplateMember(ctx, id, member)
+	return count(c, "putTemplateMember", out, err)
+}
+
+func (c counted) RemoveTemplateMember(ctx context.Context, id string, system schema.SystemID, principal schema.DecimalID) (schema.TemplateMemberGone, error) {
+	out, err := c.API.RemoveTemplateMember(ctx, id, system, principal)
+	return count(c, "removeTemplateMember", out, err)
+}
+
+func (c counted) TemplatedDirectories(ctx context.Context, q schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error) {
+	out, err := c.API.TemplatedDirectories(ctx, q)
+	return count(c, "listTemplatedDirectories", out, err)
+}
+
+func (c counted) CreateTemplatedDirectory(ctx context.Context, in schema.CreateTemplatedDirectoryRequest) (schema.TemplatedDirectorySaved, error) {
+	out, err := c.API.CreateTemplatedDirectory(ctx, in)
+	return count(c, "createTemplatedDirectory", out, err)
+}
+
+func (c counted) DeleteTemplatedDirectory(ctx context.Context, id string) (schema.TemplatedDirectoryGone, error) {
+	out, err := c.API.DeleteTemplatedDirectory(ctx, id)
+	return count(c, "deleteTemplatedDirectory", out, err)
 }

@@ -91,7 +91,10 @@ type external struct {
 	Waits string
 	// Vouched is the fingerprint of the CA that a peer's chain leads to.
 	Vouched string
-	// Fixed says why what differs cannot be corrected.
+	// Begun: nothing has to be changed or taken away, only added, as a creation
+	// leaves it that was cut short.
+	Begun bool
+	// Fixed says why what differs, or is missing, cannot be corrected.
 	Fixed string
 	// Consequence says what its deletion takes with it, Orphans are the ids of
 	// what that leaves behind.
@@ -147,10 +150,10 @@ var serverRules = []rule{
 	{"readOnly", readOnly},
 	{"observe", observe},
 	{"uncreatable", uncreatable},
+	{"fixed", fixed},
 	{"dependency", dependency},
 	{"create", create},
 	{"resume", resume},
-	{"fixed", fixed},
 	{"adoption", adoption},
 	{"drift", drift},
 	{"retire", retire},
@@ -359,16 +362,19 @@ func resume(f facts) (decision, bool) {
 	if f.External.ID == f.Owned {
 		return decision{}, false
 	}
-	if (f.Attempted && len(f.External.Drift) == 0) || f.supersedes(f.External.ID) {
-		return f.adopt(), true
+	if !f.resumes() && !f.supersedes(f.External.ID) {
+		return decision{}, false
 	}
-	return decision{}, false
+	if len(f.External.Drift) > 0 {
+		return f.correct(), true
+	}
+	return f.adopt(), true
 }
 
 // fixed keeps what cannot be corrected from being tried again and again, and
 // from being replaced at a price that nobody has agreed to.
 func fixed(f facts) (decision, bool) {
-	if !f.External.Exists || f.External.Fixed == "" {
+	if f.External.Fixed == "" {
 		return decision{}, false
 	}
 	return f.settle(report(v1alpha1.ReasonConflict, "%s", f.External.Fixed)), true
@@ -476,7 +482,13 @@ func (f facts) removable(p v1alpha1.Provenance) bool {
 
 // ours reports whether the external object belongs to this one.
 func (f facts) ours() bool {
-	return f.External.ID == f.Owned || (f.Attempted && len(f.External.Drift) == 0)
+	return f.External.ID == f.Owned || f.resumes()
+}
+
+// resumes reports whether the external object is what an attempt at a creation
+// has made, all of it or its beginning.
+func (f facts) resumes() bool {
+	return f.Attempted && (len(f.External.Drift) == 0 || f.External.Begun)
 }
 
 func (f facts) supersedes(id string) bool {
@@ -494,6 +506,9 @@ func fieldsOf(drift []v1alpha1.FieldDrift) string {
 	names := make([]string, len(drift))
 	for i, d := range drift {
 		names[i] = d.Field
+	}
+	if len(names) > 2 {
+		return enumerate(names)
 	}
 	return strings.Join(names, " and ")
 }

@@ -93,6 +93,37 @@ func TestDecide(t *testing.T) {
 			want: want{"delete", actDelete, v1alpha1.ReasonProgressing, "id-1", 0},
 		},
 
+		// A creation that was cut short.
+		"begun": {
+			reason: "what an attempt has begun is brought to its end, whatever the adoption policy",
+			given: func(f *facts) {
+				f.Owned, f.Provenance, f.Adoption = "", "", v1alpha1.AdoptNever
+				f.Attempted, f.External.Begun, f.External.Drift = true, true, differing()
+			},
+			want: want{"resume", actUpdate, v1alpha1.ReasonProgressing, "", 0},
+		},
+		"begunByNobody": {
+			reason: "the same beginning is another's where nothing was attempted",
+			given: func(f *facts) {
+				f.Owned, f.Provenance = "", ""
+				f.External.Begun, f.External.Drift = true, differing()
+			},
+			want: want{"adoption", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
+		},
+		"begunAndDeleted": {
+			reason: "what an attempt has begun goes with the object",
+			given: func(f *facts) {
+				f.Deleting, f.Owned, f.Provenance = true, "", ""
+				f.Attempted, f.External.Begun, f.External.Drift = true, true, differing()
+			},
+			want: want{"delete", actDelete, v1alpha1.ReasonProgressing, "id-1", 0},
+		},
+		"fixedBeforeItIsMade": {
+			reason: "nothing is begun that cannot come to its end",
+			given:  func(f *facts) { f.Owned, f.External.Exists, f.External.Fixed = "", false, "the path is taken" },
+			want:   want{"fixed", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
+		},
+
 		// Deletion.
 		"consequenceIsSaidFirst": {
 			reason: "what a deletion takes with it is said before it does",

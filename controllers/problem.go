@@ -53,6 +53,10 @@ var meanings = map[string]problem{
 	"NOT_FOUND":       {Reason: v1alpha1.ReasonProgressing, Outdated: true},
 	"BUILT_IN":        {Reason: v1alpha1.ReasonConflict, Outdated: true},
 
+	// Others use it.
+	"IN_USE":      {Reason: v1alpha1.ReasonInUse, Again: retryLater},
+	"LAST_WRITER": {Reason: v1alpha1.ReasonConflict, Outdated: true},
+
 	// The declaration cannot be.
 	"BAD_REQUEST":      {Reason: v1alpha1.ReasonInvalidSpec},
 	"INVALID_ARGUMENT": {Reason: v1alpha1.ReasonInvalidSpec},

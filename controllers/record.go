@@ -11,6 +11,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
+// maxDrift is how many differences the status lists.
+const maxDrift = 64
+
 // record turns the result into status and events.
 func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 	now := stamp(r.clock.Now())
@@ -25,14 +28,18 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 	seen := p.facts.External
 	before := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionReady)
 	wasVerified := before != nil && before.Status == metav1.ConditionTrue && p.status.ObservedGeneration == p.obj.GetGeneration()
+	if res.begun {
+		seen = r.recordDone(p, res, seen)
+		seen.Drift = []v1alpha1.FieldDrift{{Field: "complete", Declared: "true", Observed: "false"}}
+	}
 	if res.done {
 		seen = r.recordDone(p, res, seen)
 		res.Reason, res.Message = v1alpha1.ReasonVerified, res.sentence()
 	}
-	owner := seen.Exists && (res.done || p.facts.Management == v1alpha1.Observe || seen.ID == p.facts.Owned)
+	owner := seen.Exists && (res.done || res.begun || p.facts.Management == v1alpha1.Observe || seen.ID == p.facts.Owned)
 	if p.facts.Obstacle == nil {
 		r.adapter.Record(p.obj, p.want, seen, owner, now.Time)
-		p.status.Drift = seen.Drift
+		p.status.Drift = seen.Drift[:min(len(seen.Drift), maxDrift)]
 		if !seen.Exists && res.Reason == v1alpha1.ReasonDrifted {
 			p.status.Drift = []v1alpha1.FieldDrift{{Field: "exists", Declared: "true", Observed: "false"}}
 		}
@@ -69,7 +76,7 @@ func (r *reconciler[T, D]) recordDone(p *pass[T, D], res result, seen external) 
 	case actAdopt, actUpdate:
 		switch {
 		case p.facts.External.ID == p.facts.Owned:
-		case p.facts.Attempted && len(p.facts.External.Drift) == 0:
+		case p.facts.resumes():
 			p.status.Provenance = v1alpha1.Created
 		default:
 			p.status.Provenance = v1alpha1.Adopted
@@ -110,7 +117,7 @@ func (r *reconciler[T, D]) announce(p *pass[T, D], res result, before *metav1.Co
 		r.say(p, driftFoundEvent(p.facts.External.What, difference(p.facts.External)))
 	}
 	switch {
-	case res.done && res.Action == actCreate:
+	case (res.done || res.begun) && res.Action == actCreate:
 		r.say(p, createdEvent(p.facts.External.What, res.outcome.Evidence))
 	case res.done && res.Action == actAdopt:
 		r.say(p, adoptedEvent(p.facts.External.What, res.outcome.Evidence))

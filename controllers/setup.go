@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,6 +59,9 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		return err
 	}
 	if err := manage(s, principalTrustAdapter{}); err != nil {
+		return err
+	}
+	if err := manage(s, aclTemplateAdapter{}); err != nil {
 		return err
 	}
 	for _, start := range s.starts {
@@ -126,7 +130,7 @@ func manage[T managed, D any](s *setup, a adapter[T, D]) error {
 	}
 	s.connections.listen(r.hear)
 	s.connections.ids[k.Feed] = k.Spell
-	for _, awaited := range k.Awaits {
+	for _, awaited := range slices.Concat(k.Awaits, k.Uses) {
 		if s.connections.ids[awaited] == nil { // no kind of ours, or not yet
 			s.connections.ids[awaited] = schema.HexID.String
 		}

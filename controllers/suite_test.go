@@ -218,6 +218,7 @@ type meddler struct {
 	mu      sync.Mutex
 	add     func(ctx context.Context, real API, der []byte) (schema.TrustedCAAdded, error)
 	changes func(ctx context.Context, real API, after int64, wait time.Duration) (schema.ChangePage, error)
+	put     func(ctx context.Context) error // fails PutTemplateMember
 }
 
 var meddlers sync.Map
@@ -243,6 +244,12 @@ func (m *meddler) onChanges(f func(context.Context, API, int64, time.Duration) (
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.changes = f
+}
+
+func (m *meddler) onPut(f func(context.Context) error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.put = f
 }
 
 type meddled struct {
@@ -284,6 +291,16 @@ func (m *meddled) CreateRole(ctx context.Context, name string, operations []stri
 func (m *meddled) UpdateRole(ctx context.Context, id string, change schema.UpdateRoleRequest) (schema.RoleSaved, error) {
 	m.writes.Add(1)
 	return m.API.UpdateRole(ctx, id, change)
+}
+
+func (m *meddled) PutTemplateMember(ctx context.Context, id string, member schema.TemplateMemberRequest) (schema.TemplateMemberSaved, error) {
+	m.mu.Lock()
+	f := m.put
+	m.mu.Unlock()
+	if f != nil {
+		return schema.TemplateMemberSaved{}, f(ctx)
+	}
+	return m.API.PutTemplateMember(ctx, id, member)
 }
 
 func (m *meddled) Changes(ctx context.Context, after int64, wait time.Duration) (schema.ChangePage, error) {

@@ -101,8 +101,8 @@ func (r *reconciler[T, D]) list(ctx context.Context, by client.MatchingFields) (
 // hear wakes the objects that a notice of the connections concerns: those that
 // own what has changed, and those that are waiting for something to.
 func (r *reconciler[T, D]) hear(ctx context.Context, n notice) {
-	awaited := slices.Contains(r.kind.Awaits, n.Kind)
-	if n.Kind != "" && n.Kind != r.kind.Feed && !awaited {
+	awaited, used := slices.Contains(r.kind.Awaits, n.Kind), slices.Contains(r.kind.Uses, n.Kind)
+	if n.Kind != "" && n.Kind != r.kind.Feed && !awaited && !used {
 		return
 	}
 	if n.Kind == "" && n.IDs != nil {
@@ -129,7 +129,7 @@ func (r *reconciler[T, D]) hear(ctx context.Context, n notice) {
 		}
 	}
 	all := func(T) bool { return true }
-	if n.IDs == nil {
+	if n.IDs == nil || used {
 		wake(keyServerIndex, n.KeyServer, all)
 		return
 	}

@@ -15,6 +15,7 @@ var schemeBuilder = runtime.NewSchemeBuilder(func(scheme *runtime.Scheme) error 
 		&TrustedCA{}, &TrustedCAList{},
 		&TrustedServer{}, &TrustedServerList{},
 		&PrincipalTrust{}, &PrincipalTrustList{},
+		&ACLTemplate{}, &ACLTemplateList{},
 		&Role{}, &RoleList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)

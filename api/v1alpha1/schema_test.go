@@ -127,6 +127,29 @@ var _ = DescribeTable("refuses at admission", func(ctx context.Context, kind, sp
 	Entry("a friendly name with spaces around it", "TrustedServer", `{friendlyName: "a ", trustBlob: {secretKeyRef: {name: a, key: b}}}`, "must not begin or end with a space"),
 	Entry("a description of two lines", "TrustedServer", `{friendlyName: a, description: "a\nb", trustBlob: {secretKeyRef: {name: a, key: b}}}`, "must not hold control characters"),
 
+	// ACLTemplate.
+	Entry("no members at all", "ACLTemplate", "templateName: a", "spec.members"),
+	Entry("no template name", "ACLTemplate", "members: []", "spec.templateName"),
+	Entry("a template name with spaces around it", "ACLTemplate", `{templateName: "a ", members: []}`, "must not begin or end with a space"),
+	Entry("a member twice", "ACLTemplate", "{templateName: a, members: [{principal: group/a, rights: [READ]}, {principal: group/a, rights: [WRITE]}]}", "Duplicate value"),
+	Entry("a member without a type", "ACLTemplate", "{templateName: a, members: [{principal: admin, rights: [READ]}]}", "must be TYPE/NAME with a type of"),
+	Entry("a member of an unknown type", "ACLTemplate", "{templateName: a, members: [{principal: robot/a, rights: [READ]}]}", "must be TYPE/NAME with a type of"),
+	Entry("a member without a name", "ACLTemplate", "{templateName: a, members: [{principal: group/, rights: [READ]}]}", "must be TYPE/NAME with a type of"),
+	Entry("a member by hexadecimal id", "ACLTemplate", "{templateName: a, members: [{principal: id/1/00000000000001ab, rights: [READ]}]}", "both ids in decimal"),
+	Entry("a member by id without a system", "ACLTemplate", "{templateName: a, members: [{principal: id/257, rights: [READ]}]}", "both ids in decimal"),
+	Entry("a member without rights", "ACLTemplate", "{templateName: a, members: [{principal: group/a, rights: []}]}", "spec.members[0].rights"),
+	Entry("an unknown right", "ACLTemplate", "{templateName: a, members: [{principal: group/a, rights: [EXECUTE]}]}", `supported values: "READ", "WRITE", "OWNER", "MANDATORY_GROUP", "HOST_MATRIX"`),
+	Entry("a right twice", "ACLTemplate", "{templateName: a, members: [{principal: group/a, rights: [READ, READ]}]}", "Duplicate value"),
+	Entry("a negative limit", "ACLTemplate", "{templateName: a, members: [{principal: group/a, rights: [READ], maxUsage: -1}]}", "spec.members[0].maxUsage"),
+	Entry("a misspelt limit under strict decoding is no limit at all", "ACLTemplate", "{templateName: a, members: [{principal: group/a, rights: [READ], maxUsage: many}]}", "spec.members[0].maxUsage"),
+	Entry("a start that is no time", "ACLTemplate", "{templateName: a, members: [{principal: group/a, rights: [READ], startTime: soon}]}", "spec.members[0].startTime"),
+	Entry("a start before all stamps", "ACLTemplate", "{templateName: a, members: [{principal: group/a, rights: [READ], startTime: '1970-01-01T00:00:00Z'}]}", "must be after 1970-01-01T00:00:00Z"),
+	Entry("an end before the start", "ACLTemplate", "{templateName: a, members: [{principal: group/a, rights: [READ], startTime: '2027-01-02T00:00:00Z', endTime: '2027-01-01T00:00:00Z'}]}", "endTime must be after startTime"),
+	Entry("a directory twice", "ACLTemplate", "{templateName: a, members: [], directories: [/a/, /a/]}", "Duplicate value"),
+	Entry("a directory with an empty segment", "ACLTemplate", "{templateName: a, members: [], directories: [/a//b/]}", "must be the plain path of a directory"),
+	Entry("a directory that climbs", "ACLTemplate", "{templateName: a, members: [], directories: [/a/../b/]}", "must be the plain path of a directory"),
+	Entry("a directory of two lines", "ACLTemplate", `{templateName: a, members: [], directories: ["/a\nb"]}`, "must be the plain path of a directory"),
+
 	// PrincipalTrust.
 	Entry("no peer", "PrincipalTrust", `{flag: expose, principal: {id: "0000000000000101"}}`, "give exactly one of trustedServerRef and systemId"),
 	Entry("two peers", "PrincipalTrust", `{flag: expose, principal: {id: "0000000000000101"}, systemId: 7, trustedServerRef: {name: a}}`, "give exactly one of trustedServerRef and systemId"),
@@ -176,6 +199,9 @@ var _ = DescribeTable("accepts", func(ctx context.Context, kind, spec string) {
 	Entry("a trust blob", "TrustedServer", blob()),
 	Entry("a trust blob as a block, with its line end", "TrustedServer", "friendlyName: a\ntrustBlob:\n  inline: |\n    7\tpeer\t9443\tAA==\n"),
 	Entry("a trust blob with an IPv6 address", "TrustedServer", blob("0", "2001:db8::7")),
+	Entry("a template without members", "ACLTemplate", "{templateName: a, members: []}"),
+	Entry("members of every spelling", "ACLTemplate", "{templateName: a, members: [{principal: certificate//C=DE/CN=a, rights: [READ]}, {principal: id/0/18446744073709551615, rights: [OWNER], maxUsage: 0}]}"),
+	Entry("directories with and without a slash", "ACLTemplate", "{templateName: a, members: [], directories: [/, /a, b/c.d/, /.hidden/..x/]}"),
 	Entry("a principal by id in capitals", "PrincipalTrust", `{flag: restrict, principal: {id: "00000000000001AB"}, systemId: 4294967295}`),
 	Entry("the system id zero", "PrincipalTrust", "{flag: restrict, principal: {type: group, name: a}, systemId: 0}"),
 	Entry("a compound duration", "TrustedCA", inlineCA(onePEM)+"resyncInterval: 1h30m"),
@@ -233,6 +259,28 @@ var _ = Describe("server-side apply", func() {
 		Expect(operations()).To(ConsistOf("HMAC Data", "Authorize Key", "List Roles"))
 		apply("one", "{roleName: shared, operations: [HMAC Data]}")
 		Expect(operations()).To(ConsistOf("HMAC Data", "List Roles"))
+	})
+
+	It("lets two managers own different members of one ACL template", func(ctx context.Context) {
+		name := object("ACLTemplate", "{}").GetName()
+		apply := func(owner, spec string) {
+			u := object("ACLTemplate", spec)
+			u.SetName(name)
+			Expect(cluster.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(owner))).To(Succeed())
+		}
+		members := func() []v1alpha1.ACLTemplateMember {
+			t := &v1alpha1.ACLTemplate{}
+			Expect(cluster.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, t)).To(Succeed())
+			return t.Spec.Members
+		}
+		named := func(principal string, rights ...v1alpha1.Right) any {
+			return And(HaveField("Principal", principal), HaveField("Rights", ConsistOf(rights)))
+		}
+		apply("one", "{templateName: shared, members: [{principal: group/a, rights: [READ]}, {principal: group/b, rights: [READ]}], directories: [/a]}")
+		apply("two", "{members: [{principal: group/c, rights: [WRITE]}, {principal: group/b, rights: [OWNER]}], directories: [/b]}")
+		Expect(members()).To(ConsistOf(named("group/a", "READ"), named("group/b", "READ", "OWNER"), named("group/c", "WRITE")))
+		apply("one", "{templateName: shared, members: [], directories: [/a]}")
+		Expect(members()).To(ConsistOf(named("group/b", "OWNER"), named("group/c", "WRITE")))
 	})
 
 	It("reports a conflict on a field that another manager owns", func(ctx context.Context) {

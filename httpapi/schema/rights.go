@@ -58,6 +58,15 @@ func (r *Rights) unmarshalNames(value []byte) error {
 // Names returns the names of the bits that are set.
 func (r Rights) Names() []string { return keyserver.Rights(r).Names() }
 
+// RightNamed returns the right of a name, 0 where the name stands for none.
+func RightNamed(name string) Rights {
+	bit, _ := keyserver.ParseRight(name)
+	return Rights(bit)
+}
+
+// Widen returns what a key server holds when r is asked for.
+func (r Rights) Widen() Rights { return Rights(keyserver.Rights(r).Widen()) }
+
 // Has reports whether all bits of want are held: the only sound test, because
 // a key server widens what is asked for.
 func (r Rights) Has(want Rights) bool { return keyserver.Rights(r).Has(keyserver.Rights(want)) }
