@@ -144,7 +144,7 @@ func spoilValue(v *wire.Value, add func(what, text string)) {
 	case wire.Object:
 		for _, f := range v.Members.Body {
 			spoilValue(&f.Value, func(what, text string) {
-				add(f.Name+" "+what, strings.Replace(example(v), fmt.Sprintf("%q:%s", f.Name, example(&f.Value)), fmt.Sprintf("%q:%s", f.Name, text), 1))
+				add(f.Name+" "+what, strings.Replace(v.Example(), fmt.Sprintf("%q:%s", f.Name, f.Value.Example()), fmt.Sprintf("%q:%s", f.Name, text), 1))
 			})
 		}
 	}
@@ -203,9 +203,9 @@ func spoilInteger(v *wire.Value, add func(what, text string)) {
 
 func spoilArray(v *wire.Value, add func(what, text string)) {
 	add("an element null", "[null]")
-	spoilValue(v.Elem, func(what, text string) { add("an element "+what, "["+example(v.Elem)+","+text+"]") })
+	spoilValue(v.Elem, func(what, text string) { add("an element "+what, "["+v.Elem.Example()+","+text+"]") })
 	if v.MaxLen >= 0 {
-		add("too many", "["+strings.Repeat(example(v.Elem)+",", v.MaxLen)+example(v.Elem)+"]")
+		add("too many", "["+strings.Repeat(v.Elem.Example()+",", v.MaxLen)+v.Elem.Example()+"]")
 	}
 }
 

@@ -20,13 +20,13 @@ func sampleOf(r Route) sample {
 	t := wire.Of(r.Request)
 	s := sample{path: map[string]string{}, query: map[string]string{}, body: map[string]string{}}
 	for _, f := range t.Path {
-		s.path[f.Name] = strings.Trim(example(&f.Value), `"`)
+		s.path[f.Name] = strings.Trim(f.Value.Example(), `"`)
 	}
 	for _, f := range t.Query {
 		s.query[f.Name] = parameterExample(&f.Value)
 	}
 	for _, f := range t.Body {
-		s.body[f.Name] = example(&f.Value)
+		s.body[f.Name] = f.Value.Example()
 		s.order = append(s.order, f.Name)
 	}
 	if r.Path == "/api/changes" {
@@ -44,40 +44,7 @@ func parameterExample(v *wire.Value) string {
 	if v.Kind == wire.Array {
 		v = v.Elem
 	}
-	return strings.Trim(example(v), `"`)
-}
-
-// example is a JSON text that the value accepts.
-func example(v *wire.Value) string {
-	switch {
-	case len(v.Enum) > 0 && v.Kind == wire.Text:
-		return `"` + v.Enum[0] + `"`
-	case len(v.Enum) > 0:
-		return v.Enum[0]
-	case v.Scalar != nil:
-		return v.Scalar.Example
-	}
-	switch v.Kind {
-	case wire.Integer:
-		if v.Min != nil {
-			return fmt.Sprint(*v.Min)
-		}
-		return "1"
-	case wire.Boolean:
-		return "true"
-	case wire.Time:
-		return `"2026-01-31T08:00:00Z"`
-	case wire.Array:
-		return "[" + example(v.Elem) + "]"
-	case wire.Object:
-		var members []string
-		for _, f := range v.Members.Body {
-			members = append(members, fmt.Sprintf("%q:%s", f.Name, example(&f.Value)))
-		}
-		return "{" + strings.Join(members, ",") + "}"
-	default:
-		return `"some text"`
-	}
+	return strings.Trim(v.Example(), `"`)
 }
 
 func (s sample) target(r Route) string {

@@ -88,7 +88,7 @@ func (d documenter) operation(r Route) object {
 		o["parameters"] = params
 	}
 	if len(table.Body) > 0 {
-		o["requestBody"] = object{"required": true, "content": content(d.schemas.Ref(bodyType(r.Request)))}
+		o["requestBody"] = object{"required": true, "content": content(d.schemas.Ref(bodyType(r.Request)), table.Example())}
 	}
 	return o
 }
@@ -122,11 +122,11 @@ func (d documenter) parameters(t *wire.Table) []any {
 func parameterName(p any) string { return p.(object)["name"].(string) } //nolint:errcheck // made just above
 
 func (d documenter) responses(r Route) object {
-	ok := object{"type": "object"}
+	ok, example := object{"type": "object"}, "{}"
 	if r.Response != nil {
-		ok = d.schemas.Ref(r.Response)
+		ok, example = d.schemas.Ref(r.Response), wire.Of(r.Response).Example()
 	}
-	out := object{"200": object{"description": "Done.", "headers": headers(http.StatusOK), "content": content(ok)}}
+	out := object{"200": object{"description": "Done.", "headers": headers(http.StatusOK), "content": content(ok, example)}}
 	byStatus := map[int][]fault.Code{}
 	for _, c := range r.every() {
 		status := edges[c].status
@@ -138,7 +138,7 @@ func (d documenter) responses(r Route) object {
 			body = object{"anyOf": []any{d.schemas.Ref(r.Response), body}}
 		}
 		out[strconv.Itoa(status)] = object{
-			"description": joined(codes), "headers": headers(status), "content": content(body), "x-codes": codes,
+			"description": joined(codes), "headers": headers(status), "content": content(body, failureExample(codes[0])), "x-codes": codes,
 		}
 	}
 	return out
@@ -161,7 +161,15 @@ func joined(codes []fault.Code) string {
 	return strings.Join(words, ", ")
 }
 
-func content(s object) object { return object{"application/json": object{"schema": s}} }
+// content is JSON of a schema, with an example of it.
+func content(s object, example string) object {
+	return object{"application/json": object{"schema": s, "example": jsontext.Value(example)}}
+}
+
+// failureExample is what every failure has at least.
+func failureExample(code fault.Code) string {
+	return `{"code":"` + string(code) + `","detail":"a sentence that names the field or object and what to do"}`
+}
 
 func headers(status int) object {
 	text := func(description string) object {

@@ -213,13 +213,13 @@ func TestSessionIsSharedAndRenewed(t *testing.T) {
 	})
 	t.Run("before it ends", func(t *testing.T) {
 		s := newStub(t)
-		s.life = 10 * time.Second
+		s.life = 20 * time.Second // which the client takes for up to 21: Date has whole seconds
 		s.on("GET /api/roles", func(w http.ResponseWriter, _ *http.Request, _ int64) { _, _ = io.WriteString(w, noRoles) })
 		var ahead atomic.Int64
 		c := s.client(t, func(o *client.Options) {
 			o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 		})
-		for _, at := range []time.Duration{0, 7 * time.Second, 9500 * time.Millisecond} {
+		for _, at := range []time.Duration{0, 14 * time.Second, 19500 * time.Millisecond} {
 			ahead.Store(int64(at))
 			if _, err := c.Roles(t.Context()); err != nil {
 				t.Fatal(err)

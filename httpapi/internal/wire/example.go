@@ -1,0 +1,47 @@
+package wire
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Example returns the JSON text of a body that the table accepts, with every
+// field present. The document shows it, and the tests spoil it field by field.
+func (t *Table) Example() string {
+	members := make([]string, len(t.Body))
+	for i, f := range t.Body {
+		members[i] = strconv.Quote(f.Name) + ":" + f.Value.Example()
+	}
+	return "{" + strings.Join(members, ",") + "}"
+}
+
+// Example returns a JSON text that the value accepts.
+func (v *Value) Example() string {
+	switch {
+	case len(v.Enum) > 0 && v.Kind == Text:
+		return strconv.Quote(v.Enum[0])
+	case len(v.Enum) > 0:
+		return v.Enum[0]
+	case v.Scalar != nil:
+		return v.Scalar.Example
+	}
+	switch v.Kind {
+	case Integer:
+		if v.Min != nil {
+			return strconv.FormatInt(*v.Min, 10)
+		}
+		return "1"
+	case Boolean:
+		return "true"
+	case Time:
+		return `"2026-01-31T08:00:00Z"`
+	case Array:
+		return "[" + v.Elem.Example() + "]"
+	case Map:
+		return `{"name":` + v.Elem.Example() + `}`
+	case Object:
+		return v.Members.Example()
+	default:
+		return `"some text"`
+	}
+}
