@@ -226,6 +226,9 @@ func nothingToDelete(f facts) (decision, bool) {
 	return release("it owns nothing on the key server"), true
 }
 
+// dependencyNet is when an object looks again for what it waits for.
+const dependencyNet = 10 * time.Second
+
 func obstacle(f facts) (decision, bool) {
 	if f.Obstacle == nil {
 		return decision{}, false
@@ -234,6 +237,12 @@ func obstacle(f facts) (decision, bool) {
 	d.Again = f.Obstacle.Again
 	if d.Again == 0 {
 		d.Again = f.Resync // the net; an event normally comes first
+		if d.Reason == v1alpha1.ReasonDependencyNotReady {
+			// What is waited for may become ready while this object's need of it
+			// is on its way into the cache; nobody is then woken. Looking again
+			// costs no request of the key server.
+			d.Again = min(d.Again, dependencyNet)
+		}
 	}
 	if f.Obstacle.Passing {
 		d.Action = actWait
