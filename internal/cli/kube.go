@@ -46,7 +46,7 @@ type kube struct {
 	objects []*unstructured.Unstructured // the samples that report Ready
 }
 
-func newKube(cfg *rest.Config, _ string) (*kube, error) {
+func newKube(cfg *rest.Config) (*kube, error) {
 	c, err := client.New(cfg, client.Options{Scheme: newScheme()})
 	if err != nil {
 		return nil, fmt.Errorf("connect to the cluster: %w", err)

@@ -85,7 +85,7 @@ func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 
-	kube, err := newKube(cluster.config, o.dir)
+	kube, err := newKube(cluster.config)
 	if err != nil {
 		return err
 	}
