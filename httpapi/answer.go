@@ -91,7 +91,7 @@ func challenge(x *exchange, f *fault.Error, e edge) string {
 	if !e.reauth || len(x.r.Header["Authorization"]) == 0 {
 		return scheme
 	}
-	if f.Code == fault.SessionExpired {
+	if f.Code == fault.SessionExpired || f.Code == fault.ScopedExpired {
 		return scheme + `, error="invalid_token", error_description="the session has expired"`
 	}
 	return scheme + `, error="invalid_token", error_description="the session id opens no session"`

@@ -34,10 +34,15 @@ func readAudit(a *API, ctx context.Context, c call, in schema.AuditQuery) (schem
 }
 
 func auditEntryOf(e keyserver.AuditEntry) schema.AuditEntry {
-	return schema.AuditEntry{
+	out := schema.AuditEntry{
 		Seq: e.Seq, Time: e.Time.UTC(), Operation: e.Operation, Outcome: string(e.Outcome), Reason: e.Reason,
 		PrincipalID: schema.DecimalID(e.Principal.ID), SystemID: schema.SystemID(e.Principal.System),
 		Object: e.Object, SessionKind: string(e.Kind), RequestID: e.RequestID, Filename: e.Filename,
 		Chain: e.Chain, Hash: e.Hash[:], PreviousHash: e.Previous[:],
 	}
+	if e.Actor != (keyserver.PrincipalRef{}) {
+		id, system := schema.DecimalID(e.Actor.ID), schema.SystemID(e.Actor.System)
+		out.ActorPrincipalID, out.ActorSystemID = &id, &system
+	}
+	return out
 }

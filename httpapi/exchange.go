@@ -15,6 +15,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 // exchange is one request on its way through the API.
@@ -38,7 +39,10 @@ type exchange struct {
 func (a *API) serve(w http.ResponseWriter, r *http.Request, route *bound) {
 	x := &exchange{api: a, w: w, r: r, route: route, start: a.Clock()}
 	x.call.requestID, x.call.remote = a.requestID(r), remoteHost(r.RemoteAddr)
-	x.call.proof = a.proof(r)
+	x.call.proof, x.call.authorization = a.proof(r), r.Header["Authorization"]
+	if r.TLS != nil {
+		x.call.certificates = r.TLS.PeerCertificates
+	}
 	x.setHeaders()
 	defer x.finish()
 
@@ -127,14 +131,19 @@ func (x *exchange) setDeadlines() {
 // maxToken is the longest session id that is looked up.
 const maxToken = 512
 
-func (x *exchange) authenticate() error {
-	token, bound, err := credential(x.r.Header["Authorization"])
-	if err != nil {
-		return err
-	}
-	x.call.proof.Claimed = bound
-	x.call.by, x.release, err = x.api.Sessions.Authenticate(x.ctx, token, x.call.proof, x.call.requestID)
+func (x *exchange) authenticate() (err error) {
+	x.call.by, x.release, err = x.api.caller(x.ctx, &x.call)
 	return err
+}
+
+// caller finds who calls by the session id and the proof that were sent.
+func (a *API) caller(ctx context.Context, c *call) (keyserver.Caller, func(), error) {
+	token, bound, err := credential(c.authorization)
+	if err != nil {
+		return keyserver.Caller{}, nil, err
+	}
+	c.proof.Claimed = bound
+	return a.Sessions.Authenticate(ctx, token, c.proof, c.requestID)
 }
 
 var (

@@ -99,7 +99,7 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 				t.Run(string(code), func(t *testing.T) {
 					f := newFixture(t)
 					err := fault.Temporary(code, fault.ScopeProcess, 1, "the detail")
-					if slices.Contains([]fault.Code{fault.SessionNotFound, fault.SessionExpired, fault.RequestLimit}, code) {
+					if slices.Contains([]fault.Code{fault.SessionNotFound, fault.SessionExpired, fault.ScopedExpired, fault.RequestLimit}, code) {
 						f.sessions.err = err
 					} else {
 						f.ops.err, f.ops.bad = err, slices.Contains(verdicts, code)

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"reflect"
 	"slices"
@@ -59,6 +60,10 @@ type call struct {
 	requestID string
 	remote    string // host of the client, without port
 	proof     session.Proof
+	// authorization holds the header's values, for a login that is made from a
+	// session; every other handler finds its caller in by.
+	authorization []string
+	certificates  []*x509.Certificate // of the TLS connection, the client's own first
 }
 
 // endpoint completes a route with its handler: decode, call, encode.
@@ -113,12 +118,12 @@ func (r Route) every() []fault.Code {
 		codes = append(codes, fault.BuildNotAdmitted)
 	}
 	if r.Session {
-		codes = append(codes, fault.SessionNotFound, fault.SessionExpired, fault.RequestLimit,
+		codes = append(codes, fault.SessionNotFound, fault.SessionExpired, fault.ScopedExpired, fault.RequestLimit,
 			fault.StoreUnavailable, fault.NotCurrent, fault.AuditUnavailable, fault.ProofRequired, fault.ProofKeyMismatch, fault.ProofTokenMismatch)
 		codes = append(codes, proofFaults...)
 	}
 	if len(r.Operations) > 0 {
-		codes = append(codes, fault.AccessDenied, fault.PrincipalOff,
+		codes = append(codes, fault.AccessDenied, fault.PrincipalOff, fault.DelegatorRefused,
 			fault.CertificateRevoked, fault.RevocationUnavailable, fault.RevocationStale)
 	}
 	slices.Sort(codes)

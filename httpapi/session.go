@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
@@ -9,21 +10,57 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 )
 
+// loginFields says what each method needs and may be given besides.
+var loginFields = map[string]struct {
+	needs, takes []string
+	// fromSession: the login is made by the caller of another session.
+	fromSession bool
+}{
+	schema.MethodPassword: {needs: []string{"name", "password"}},
+}
+
 func login(a *API, ctx context.Context, c call, in schema.LoginRequest) (schema.LoginResponse, error) {
-	switch {
-	case in.Name == "":
-		return schema.LoginResponse{}, wire.Refuse("name", "is missing; the method password needs it")
-	case in.Password == "":
-		return schema.LoginResponse{}, wire.Refuse("password", "is missing; the method password needs it")
+	if err := checkLogin(in); err != nil {
+		return schema.LoginResponse{}, err
 	}
-	opened, err := a.Sessions.Login(ctx, session.Login{
-		Method: in.Method, Name: in.Name, Password: in.Password.Reveal(),
-		RemoteAddr: c.remote, RequestID: c.requestID, Proof: c.proof,
-	})
+	l := session.Login{
+		Method: keyserver.SessionKind(in.Method), Name: in.Name, Password: in.Password.Reveal(),
+		RemoteAddr: c.remote, RequestID: c.requestID, Proof: c.proof, Certificates: c.certificates,
+	}
+	if loginFields[in.Method].fromSession {
+		c.proof.ForNew = true
+		by, release, err := a.caller(ctx, &c)
+		if err != nil {
+			return schema.LoginResponse{}, err
+		}
+		defer release()
+		l.By, l.Proof = &by, c.proof
+	}
+	opened, err := a.Sessions.Login(ctx, l)
 	if err != nil {
 		return schema.LoginResponse{}, err
 	}
 	return schema.LoginResponse{SessionID: schema.Secret(opened.Token), Session: sessionOf(opened.Info)}, nil
+}
+
+// checkLogin refuses fields that the method lacks or does not know: a field
+// that is passed over would be a wish that nobody hears.
+func checkLogin(in schema.LoginRequest) error {
+	method := loginFields[in.Method]
+	for _, field := range []struct {
+		name string
+		set  bool
+	}{
+		{"name", in.Name != ""}, {"password", in.Password != ""},
+	} {
+		switch {
+		case !field.set && slices.Contains(method.needs, field.name):
+			return wire.Refuse(field.name, "is missing; the method "+in.Method+" needs it")
+		case field.set && !slices.Contains(method.needs, field.name) && !slices.Contains(method.takes, field.name):
+			return wire.Refuse(field.name, "does not belong to the method "+in.Method+"; leave it out")
+		}
+	}
+	return nil
 }
 
 func currentSession(a *API, ctx context.Context, c call, _ nothing) (schema.Session, error) {

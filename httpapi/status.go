@@ -23,6 +23,7 @@ var edges = map[fault.Code]edge{
 	fault.InvalidArgument:    {status: http.StatusBadRequest},
 	fault.SessionNotFound:    {status: http.StatusUnauthorized, reauth: true},
 	fault.SessionExpired:     {status: http.StatusUnauthorized, reauth: true},
+	fault.ScopedExpired:      {status: http.StatusUnauthorized, reauth: true},
 	fault.CertificateRevoked: {status: http.StatusUnauthorized},
 	fault.ProofMalformed:     {status: http.StatusBadRequest},
 	// A new proof helps against these, not a new login.
@@ -39,6 +40,7 @@ var edges = map[fault.Code]edge{
 	fault.AccessDenied:          {status: http.StatusForbidden},
 	fault.ACLDenied:             {status: http.StatusForbidden},
 	fault.PrincipalOff:          {status: http.StatusForbidden},
+	fault.DelegatorRefused:      {status: http.StatusForbidden},
 	fault.RevocationUnavailable: {status: http.StatusForbidden},
 	fault.RevocationStale:       {status: http.StatusForbidden},
 	fault.NotInScope:            {status: http.StatusForbidden},

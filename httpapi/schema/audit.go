@@ -15,20 +15,22 @@ type AuditQuery struct {
 
 // AuditEntry is one row of the audit trail.
 type AuditEntry struct {
-	Seq          int64     `json:"seq"`
-	Time         time.Time `json:"time"`
-	Operation    string    `json:"operation"`
-	Outcome      string    `json:"outcome" enum:"allowed,refused,failed"`
-	Reason       string    `json:"reason,omitzero" doc:"Coded cause; absent where the operation was allowed."`
-	PrincipalID  DecimalID `json:"principalId"`
-	SystemID     SystemID  `json:"systemId"`
-	Object       string    `json:"object"`
-	SessionKind  string    `json:"sessionKind"`
-	RequestID    string    `json:"requestId"`
-	Filename     string    `json:"filename,omitzero" doc:"What authorize was told the key is for."`
-	Chain        int64     `json:"chain" doc:"The chain that the row belongs to; one per writer."`
-	Hash         Base64    `json:"hash" doc:"Covers the row and previousHash."`
-	PreviousHash Base64    `json:"previousHash"`
+	Seq              int64      `json:"seq"`
+	Time             time.Time  `json:"time"`
+	Operation        string     `json:"operation"`
+	Outcome          string     `json:"outcome" enum:"allowed,refused,failed"`
+	Reason           string     `json:"reason,omitzero" doc:"Coded cause; absent where the operation was allowed."`
+	PrincipalID      DecimalID  `json:"principalId"`
+	SystemID         SystemID   `json:"systemId"`
+	Object           string     `json:"object"`
+	SessionKind      string     `json:"sessionKind"`
+	RequestID        string     `json:"requestId"`
+	Filename         string     `json:"filename,omitzero" doc:"What authorize was told the key is for."`
+	ActorPrincipalID *DecimalID `json:"actorPrincipalId,omitzero" doc:"Who really acted, where principalId is a delegator."`
+	ActorSystemID    *SystemID  `json:"actorSystemId,omitzero" doc:"The key server of actorPrincipalId."`
+	Chain            int64      `json:"chain" doc:"The chain that the row belongs to; one per writer."`
+	Hash             Base64     `json:"hash" doc:"Covers the row and previousHash."`
+	PreviousHash     Base64     `json:"previousHash"`
 }
 
 // AuditPage is one page of the trail, oldest row first.

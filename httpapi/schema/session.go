@@ -2,10 +2,13 @@ package schema
 
 import "time"
 
-// MethodPassword is the login method of password principals.
-const MethodPassword = "password"
+// The login methods. A session's kind is named after its method.
+const (
+	MethodPassword = "password"
+)
 
-// LoginRequest asks for a session.
+// LoginRequest asks for a session. Each method takes the fields that name it;
+// others are refused.
 type LoginRequest struct {
 	Method   string `json:"method" enum:"password" doc:"How the caller proves who it is."`
 	Name     string `json:"name,omitzero" limit:"1..128" doc:"Principal name (password)."`

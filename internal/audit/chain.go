@@ -14,16 +14,25 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// encodingVersion is the first byte under every hash. A change of the encoding
-// takes the next number, so that old rows stay verifiable.
-const encodingVersion = 1
+// The first byte under every hash. A change of the encoding takes the next
+// number, so that old rows stay verifiable.
+const (
+	plainEncoding = 1
+	// actorEncoding has the actor at its end. Rows without one keep the first.
+	actorEncoding = 2
+)
 
-// AppendEncoding appends the bytes that an entry's hash covers: the version,
-// the previous hash, then every other field in a fixed order, numbers as 8
+// AppendEncoding appends the bytes that an entry's hash covers: the number of
+// the encoding, the previous hash, then every other field in a fixed order, numbers as 8
 // big-endian bytes and strings behind their length in 4, so that no two
 // entries share an encoding.
 func AppendEncoding(b []byte, e *keyserver.AuditEntry) []byte {
-	b = append(b, encodingVersion)
+	delegated := e.Actor != keyserver.PrincipalRef{}
+	if delegated {
+		b = append(b, actorEncoding)
+	} else {
+		b = append(b, plainEncoding)
+	}
 	b = append(b, e.Previous[:]...)
 	b = appendInt(b, e.Chain)
 	b = appendInt(b, e.Position)
@@ -38,6 +47,10 @@ func AppendEncoding(b []byte, e *keyserver.AuditEntry) []byte {
 	b = appendString(b, string(e.Kind))
 	b = appendString(b, e.RequestID)
 	b = appendString(b, e.Filename)
+	if delegated {
+		b = appendInt(b, int64(e.Actor.System))
+		b = append(b, e.Actor.ID[:]...)
+	}
 	return b
 }
 

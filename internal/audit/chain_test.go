@@ -56,6 +56,8 @@ func TestEncodingIsUnambiguous(t *testing.T) {
 		"file name":                func(e *keyserver.AuditEntry) { e.Filename = "" },
 		"chain":                    func(e *keyserver.AuditEntry) { e.Chain++ },
 		"position":                 func(e *keyserver.AuditEntry) { e.Position++ },
+		"actor":                    func(e *keyserver.AuditEntry) { e.Actor.ID[7]++ },
+		"system of the actor":      func(e *keyserver.AuditEntry) { e.Actor.System++ },
 		"previous":                 func(e *keyserver.AuditEntry) { e.Previous[31]++ },
 		"texts that flow together": func(e *keyserver.AuditEntry) { e.RequestID, e.Filename = "idf", "i" },
 		"a text in the next field": func(e *keyserver.AuditEntry) { e.Operation, e.Reason, e.Outcome = "", "op", "refusedre" },

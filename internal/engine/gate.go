@@ -75,7 +75,7 @@ func (r request) row(outcome keyserver.Outcome, reason fault.Reason) keyserver.A
 	return keyserver.AuditEntry{
 		Operation: r.op.Key, Outcome: outcome, Reason: string(reason),
 		Principal: r.by.Principal, Object: r.object, Kind: r.by.Kind,
-		RequestID: r.by.RequestID, Filename: r.filename,
+		RequestID: r.by.RequestID, Filename: r.filename, Actor: r.by.Actor,
 	}
 }
 

@@ -10,6 +10,7 @@ const (
 	InvalidArgument       Code = "INVALID_ARGUMENT"
 	SessionNotFound       Code = "SESSION_NOT_FOUND"
 	SessionExpired        Code = "SESSION_EXPIRED"
+	ScopedExpired         Code = "SCOPED_CREDENTIAL_EXPIRED"
 	CertificateRevoked    Code = "CERTIFICATE_REVOKED"
 	ProofMalformed        Code = "PROOF_MALFORMED"
 	ProofRequired         Code = "PROOF_REQUIRED"
@@ -26,6 +27,7 @@ const (
 	AccessDenied          Code = "ACCESS_DENIED"
 	ACLDenied             Code = "ACL_DENIED"
 	PrincipalOff          Code = "PRINCIPAL_DISABLED"
+	DelegatorRefused      Code = "DELEGATOR_REFUSED"
 	NotInScope            Code = "OBJECT_NOT_IN_CREDENTIAL_SCOPE"
 	NotWritable           Code = "NOT_WRITABLE"
 	BuiltIn               Code = "BUILT_IN"
@@ -80,6 +82,7 @@ var Catalogue = []Entry{
 	{InvalidArgument, false, "The key server itself refused the argument; detail is its sentence."},
 	{SessionNotFound, false, "The credential names no live session; log in again."},
 	{SessionExpired, false, "The session reached its idle or absolute lifetime; log in again."},
+	{ScopedExpired, false, "The scoped credential reached the end of its fixed lifetime; have a new one made."},
 	{ProofMalformed, false, "The DPoP proof is not one as RFC 9449 has it; detail names the part."},
 	{ProofRequired, false, "The session is bound to a key and the request has no DPoP proof."},
 	{ProofInvalidSignature, false, "The signature of the DPoP proof is not by the key in its header."},
@@ -96,6 +99,7 @@ var Catalogue = []Entry{
 	{AccessDenied, false, "No role of the caller grants the operation."},
 	{ACLDenied, false, "The access control list of the key refuses the caller; ask the key's owner."},
 	{PrincipalOff, false, "The caller's principal is disabled."},
+	{DelegatorRefused, false, "The delegator of the session is disabled, lost its delegation flag, is enrolled no more, or its certificate is revoked; an administrator has to restore it."},
 	{NotInScope, false, "The object is outside the scoped credential."},
 	{NotWritable, false, "Only a member that holds WRITE may change the object; nothing was sent."},
 	{BuiltIn, false, "A system-defined role is read-only."},
@@ -142,6 +146,7 @@ const (
 	ReasonObjectNotFound    Reason = "objectNotFound"
 	ReasonNotInScope        Reason = "notInScope"
 	ReasonPrincipalDisabled Reason = "principalDisabled"
+	ReasonDelegator         Reason = "delegatorRefused"
 	ReasonNotTransport      Reason = "notTransportPrincipal"
 	ReasonBadCredentials    Reason = "badCredentials"
 	ReasonThrottled         Reason = "throttled"

@@ -25,6 +25,9 @@ type AuditEntry struct {
 	Kind      SessionKind
 	RequestID string
 	Filename  string
+	// Actor is who really acted in the name of Principal, zero where nobody
+	// else did.
+	Actor PrincipalRef
 	// Chain, Position, Hash and Previous link the row to its predecessor on
 	// the same chain; the first row's Previous is all zero.
 	Chain    int64

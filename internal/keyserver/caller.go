@@ -9,6 +9,13 @@ const (
 	PasswordSession SessionKind = "password"
 	// CertificateSession is a login by client certificate.
 	CertificateSession SessionKind = "certificate"
+	KubernetesSession  SessionKind = "kubernetes"
+	LDAPSession        SessionKind = "ldap"
+	// DelegatedSession acts with the rights of another principal, its delegator.
+	DelegatedSession SessionKind = "delegated"
+	// ScopedSession is a credential made from another session. It has a fixed
+	// lifetime and covers the keys that it names.
+	ScopedSession SessionKind = "scoped"
 	// InternalSession is the service acting for itself, for instance at first
 	// start. It never comes from a request.
 	InternalSession SessionKind = "internal"
@@ -23,9 +30,12 @@ type Caller struct {
 	Session   ID // the session's record, never its secret
 	Kind      SessionKind
 	RequestID string
-	// Certificate is the one that a certificate session was opened with, zero
-	// in every other kind.
+	// Certificate is the one that the session, or the one that it was made
+	// from, was opened with; zero where that was another way to log in.
 	Certificate ID
+	// Actor is who really acts where Principal is a delegator; zero in every
+	// other session.
+	Actor PrincipalRef
 	// Scope lists the keys that a scoped credential covers; nil in every other
 	// session. An empty, non-nil scope covers nothing.
 	Scope []HiddenLink

@@ -2,88 +2,86 @@ package session
 
 import (
 	"context"
-	"errors"
+	"slices"
+	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/password"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
-// Bounds of what a login may send.
-const (
-	maxAuditedName = 64   // characters of a failed login's name that are recorded
-	maxPassword    = 1024 // bytes; hashing more would be work on demand
-)
+// maxAuditedName is how many characters of a failed login's name are recorded.
+const maxAuditedName = 64
 
-// errBadCredentials is the one answer to every failed login.
-var errBadCredentials = fault.New(fault.InvalidCredentials, "the login failed; check method, name and password")
+// identity is whom a login method recognised, and what the session is held to.
+type identity struct {
+	principal   keyserver.Principal
+	certificate keyserver.ID
+	actor       keyserver.PrincipalRef
+	scope       []keyserver.HiddenLink
+	boundKey    string    // where the login's own proof does not say
+	expiresAt   time.Time // zero: after the manager's lifetime
+}
 
-// Login opens a session. Every failure answers INVALID_CREDENTIALS after the
-// same work; LOGIN_THROTTLED and SESSION_LIMIT are refused before any work.
+// method recognises who logs in. A refusal is a fault with an audit reason;
+// the identity that comes with it names the principal, as far as it is known.
+type method func(m *Manager, ctx context.Context, l Login) (identity, error)
+
+// methods are the ways to log in, one file each.
+var methods = map[keyserver.SessionKind]method{
+	keyserver.PasswordSession: (*Manager).byPassword,
+}
+
+// Login opens a session. Every failure to show who one is answers
+// INVALID_CREDENTIALS after the same work; LOGIN_THROTTLED and SESSION_LIMIT
+// are refused before any work.
 func (m *Manager) Login(ctx context.Context, l Login) (Opened, error) {
-	if l.Method != MethodPassword {
-		return Opened{}, fault.New(fault.BadRequest, "method must be %q", MethodPassword)
+	recognise, ok := methods[l.Method]
+	if !ok {
+		return Opened{}, fault.New(fault.BadRequest, "method: must be one of %s", Methods())
 	}
 	if wait := m.throttle.wait(l.Name, l.RemoteAddr); wait > 0 {
 		f := fault.New(fault.LoginThrottled, "too many failed logins for this name or address; wait as Retry-After says")
 		f.RetryAfter, f.Retryable = wait, true
-		return Opened{}, m.refuse(ctx, l, keyserver.PrincipalRef{}, fault.ReasonThrottled, f)
+		return Opened{}, m.refuse(ctx, l, identity{}, f.Audited(fault.ReasonThrottled))
 	}
 	var err error
 	if l.proof, err = m.loginProof(l.Proof); err != nil {
 		return Opened{}, err
 	}
-	p, reason, err := m.checkPassword(ctx, l)
+	who, err := recognise(m, ctx, l)
 	if err != nil {
-		return Opened{}, err
+		if fault.CodeOf(err) == fault.InvalidCredentials {
+			m.throttle.failed(l.Name, l.RemoteAddr)
+		}
+		return Opened{}, m.refuse(ctx, l, who, err)
 	}
-	if reason != "" {
-		m.throttle.failed(l.Name, l.RemoteAddr)
-		return Opened{}, m.refuse(ctx, l, p.Ref(), reason, errBadCredentials)
-	}
-	return m.open(ctx, l, p, keyserver.PasswordSession)
+	return m.open(ctx, l, who)
 }
 
-// checkPassword returns the principal, or the reason why there is none to log
-// in. Unknown names and disabled principals take the work of a right password.
-func (m *Manager) checkPassword(ctx context.Context, l Login) (keyserver.Principal, fault.Reason, error) {
-	p, err := m.Store.PrincipalByName(ctx, keyserver.PasswordPrincipal, l.Name)
-	hash := ""
-	if err == nil {
-		hash, err = m.Store.PasswordHash(ctx, p.ID)
+// Methods lists the ways to log in, for sentences.
+func Methods() string {
+	names := make([]string, 0, len(methods))
+	for name := range methods {
+		names = append(names, string(name))
 	}
-	if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
-		return keyserver.Principal{}, "", err
-	}
-	given := l.Password
-	if len(given) > maxPassword {
-		given, hash = "", ""
-	}
-	ok, err := password.Check(ctx, given, hash)
-	switch {
-	case err != nil:
-		return keyserver.Principal{}, "", err
-	case !ok:
-		return keyserver.Principal{}, fault.ReasonBadCredentials, nil
-	case p.Flags.Disabled():
-		return p, fault.ReasonPrincipalDisabled, nil
-	}
-	return p, "", nil
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// notRecognised is the one answer to everybody who could not show who he is.
+// The cause is for the audit trail alone.
+func notRecognised(reason fault.Reason) error {
+	return fault.New(fault.InvalidCredentials, "the login failed; check the method and what it was given").Audited(reason)
 }
 
 // open audits the login and stores the session.
-func (m *Manager) open(ctx context.Context, l Login, p keyserver.Principal, kind keyserver.SessionKind) (Opened, error) {
+func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, error) {
 	now := m.Clock()
-	live, err := m.Store.SessionCount(ctx, now, m.Idle)
-	if err != nil {
-		return Opened{}, err
-	}
-	if live >= m.MaxSessions {
-		f := fault.Temporary(fault.SessionLimit, fault.ScopeProcess, m.Idle/touchPeriods,
-			"the key server holds %d sessions, which is the most it may hold", m.MaxSessions)
-		return Opened{}, m.refuse(ctx, l, p.Ref(), fault.ReasonLimit, f)
+	if err := m.room(ctx, now); err != nil {
+		return Opened{}, m.refuse(ctx, l, who, err)
 	}
 	id, err := keyserver.NewID(m.Random)
 	if err != nil {
@@ -94,16 +92,20 @@ func (m *Manager) open(ctx context.Context, l Login, p keyserver.Principal, kind
 		return Opened{}, err
 	}
 	record := sqlstore.SessionRecord{
-		ID: id, Hash: hash, Principal: p.Ref(), Kind: kind,
+		ID: id, Hash: hash, Principal: who.principal.Ref(), Kind: l.Method,
 		CreatedAt: now, ExpiresAt: now.Add(m.Lifetime), LastUsedAt: now,
+		Certificate: who.certificate, Actor: who.actor, Scope: who.scope, BoundKey: who.boundKey,
+	}
+	if !who.expiresAt.IsZero() {
+		record.ExpiresAt = who.expiresAt
 	}
 	if l.proof != nil {
 		record.BoundKey = l.proof.Key
 		if err := m.proofs.use(ctx, *l.proof, now); err != nil {
-			return Opened{}, m.refuse(ctx, l, p.Ref(), fault.ReasonOf(err), err)
+			return Opened{}, m.refuse(ctx, l, who, err)
 		}
 	}
-	if err := m.Audit.Write(ctx, loginRow(l, p.Ref(), keyserver.Allowed, "")); err != nil {
+	if err := m.Audit.Write(ctx, loginRow(l, who, keyserver.Allowed, "")); err != nil {
 		return Opened{}, err
 	}
 	if err := m.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.InsertSession(ctx, record) }); err != nil {
@@ -118,18 +120,38 @@ func (m *Manager) open(ctx context.Context, l Login, p keyserver.Principal, kind
 	return Opened{Token: token, Info: info}, err
 }
 
-// refuse makes the row of a refused login durable before the refusal is answered.
-func (m *Manager) refuse(ctx context.Context, l Login, p keyserver.PrincipalRef, reason fault.Reason, answer error) error {
-	if err := m.Audit.Write(ctx, loginRow(l, p, keyserver.Refused, reason)); err != nil {
+// room refuses a session that would be one too many.
+func (m *Manager) room(ctx context.Context, now time.Time) error {
+	live, err := m.Store.SessionCount(ctx, now, m.Idle)
+	if err != nil || live < m.MaxSessions {
+		return err
+	}
+	f := fault.Temporary(fault.SessionLimit, fault.ScopeProcess, m.Idle/touchPeriods,
+		"the key server holds %d sessions, which is the most it may hold", m.MaxSessions)
+	return f.Audited(fault.ReasonLimit)
+}
+
+// refuse makes the row of a refused login durable before the refusal is
+// answered. What is no verdict on the login has no reason and no row.
+func (m *Manager) refuse(ctx context.Context, l Login, who identity, answer error) error {
+	f := fault.As(answer)
+	if f == nil || f.Reason == "" {
+		return answer
+	}
+	if err := m.Audit.Write(ctx, loginRow(l, who, keyserver.Refused, f.Reason)); err != nil {
 		return err
 	}
 	return answer
 }
 
-func loginRow(l Login, p keyserver.PrincipalRef, outcome keyserver.Outcome, reason fault.Reason) keyserver.AuditEntry {
+func loginRow(l Login, who identity, outcome keyserver.Outcome, reason fault.Reason) keyserver.AuditEntry {
+	name := l.Name
+	if name == "" {
+		name = who.principal.Name
+	}
 	return keyserver.AuditEntry{
 		Operation: keyserver.AuditLogin, Outcome: outcome, Reason: string(reason),
-		Principal: p, Object: cut(l.Name), Kind: keyserver.PasswordSession, RequestID: l.RequestID,
+		Principal: who.principal.Ref(), Actor: who.actor, Object: cut(name), Kind: l.Method, RequestID: l.RequestID,
 	}
 }
 

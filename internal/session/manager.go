@@ -169,7 +169,7 @@ func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, r
 			return keyserver.Caller{}, nil, err
 		}
 		if m.expired(h, now) {
-			return keyserver.Caller{}, nil, fault.New(fault.SessionExpired, "the session has expired; log in again")
+			return keyserver.Caller{}, nil, h.errExpired()
 		}
 	}
 	if err := m.checkProof(ctx, h, token, proof); err != nil {
@@ -203,7 +203,7 @@ func (m *Manager) Current(ctx context.Context, by keyserver.Caller) (Info, error
 func (m *Manager) End(ctx context.Context, by keyserver.Caller) error {
 	err := m.Audit.Write(ctx, keyserver.AuditEntry{
 		Operation: keyserver.AuditLogout, Outcome: keyserver.Allowed, Principal: by.Principal,
-		Object: by.Name, Kind: by.Kind, RequestID: by.RequestID,
+		Object: by.Name, Kind: by.Kind, RequestID: by.RequestID, Actor: by.Actor,
 	})
 	if err != nil {
 		return err
@@ -216,7 +216,17 @@ func (m *Manager) End(ctx context.Context, by keyserver.Caller) error {
 }
 
 func (m *Manager) expired(h *held, now time.Time) bool {
-	return !now.Before(h.record.ExpiresAt) || now.Sub(time.Unix(0, h.lastUsed.Load())) >= m.Idle
+	return !now.Before(h.record.ExpiresAt) || !h.fixed() && now.Sub(time.Unix(0, h.lastUsed.Load())) >= m.Idle
+}
+
+// fixed: neither use nor the lack of it moves the end of the session.
+func (h *held) fixed() bool { return h.record.Kind == keyserver.ScopedSession }
+
+func (h *held) errExpired() error {
+	if h.fixed() {
+		return fault.New(fault.ScopedExpired, "the scoped credential has reached the end of its fixed lifetime; have a new one made")
+	}
+	return fault.New(fault.SessionExpired, "the session has expired; log in again")
 }
 
 func (m *Manager) find(ctx context.Context, hash [32]byte) (*held, error) {
@@ -272,7 +282,7 @@ func (m *Manager) keep(record sqlstore.SessionRecord, p keyserver.Principal, bef
 	if !ok {
 		h = &held{hash: record.Hash, record: record, caller: keyserver.Caller{
 			Principal: record.Principal, Name: p.Name, Type: p.Type, Session: record.ID, Kind: record.Kind,
-			Certificate: record.Certificate,
+			Certificate: record.Certificate, Actor: record.Actor, Scope: record.Scope,
 		}}
 		for _, other := range m.byHash {
 			if len(m.byHash) < maxHeld {
@@ -307,7 +317,7 @@ func (m *Manager) describe(ctx context.Context, h *held) (Info, error) {
 		ID: h.record.ID, Kind: h.record.Kind, Principal: p, BoundKey: h.record.BoundKey,
 		ExpiresAt: h.record.ExpiresAt, IdleExpiresAt: time.Unix(0, h.lastUsed.Load()).Add(m.Idle).UTC(),
 	}
-	if info.IdleExpiresAt.After(info.ExpiresAt) {
+	if h.fixed() || info.IdleExpiresAt.After(info.ExpiresAt) {
 		info.IdleExpiresAt = info.ExpiresAt
 	}
 	for _, id := range p.Roles {

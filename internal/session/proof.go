@@ -16,6 +16,9 @@ type Proof struct {
 	Sent   []string // the values of the DPoP header
 	Method string
 	URL    string // scheme, host and path as the client asked for them
+	// ForNew: the proof is of the key that a new session is to be bound to. It
+	// may still be of the key of the session that the new one is made from.
+	ForNew bool
 	// Claimed: the client calls the session bound, by the scheme of its
 	// Authorization header (RFC 9449 section 7.1).
 	Claimed bool
@@ -34,7 +37,7 @@ func (p Proof) GoString() string { return p.String() }
 func (m *Manager) checkProof(ctx context.Context, h *held, token string, p Proof) error {
 	bound := h.record.BoundKey
 	if bound == "" {
-		if len(p.Sent) > 0 || p.Claimed {
+		if len(p.Sent) > 0 && !p.ForNew || p.Claimed {
 			return fault.New(fault.ProofKeyMismatch, "the session is bound to no key; log in with a DPoP proof to bind one, or send none").
 				Audited(fault.ReasonProofKey)
 		}
@@ -81,7 +84,7 @@ func (m *Manager) refuseProof(ctx context.Context, h *held, requestID string, re
 	}
 	err := m.Audit.Write(ctx, keyserver.AuditEntry{
 		Operation: keyserver.AuditProof, Outcome: keyserver.Refused, Reason: string(f.Reason), Principal: h.caller.Principal,
-		Object: h.caller.Name, Kind: h.caller.Kind, RequestID: requestID,
+		Object: h.caller.Name, Kind: h.caller.Kind, RequestID: requestID, Actor: h.caller.Actor,
 	})
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@
 package session
 
 import (
+	"crypto/x509"
 	"fmt"
 	"io"
 	"time"
@@ -12,25 +13,33 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// MethodPassword is the login method of password principals.
-const MethodPassword = "password"
-
-// Login is a request to open a session.
+// Login is a request to open a session. A method reads the fields that are its
+// own; who calls has seen to it that no others are set.
 type Login struct {
-	Method     string
-	Name       string
-	Password   string
-	RemoteAddr string // host without port; throttling counts failures per address
+	Method     keyserver.SessionKind // a kind is named after its method
+	Name       string                // password, ldap
+	Password   string                // password, ldap
+	Token      string                // kubernetes
+	Delegator  keyserver.ID          // delegated: whose rights the session is to have
+	Objects    []keyserver.HiddenLink
+	Lifetime   time.Duration // scoped; 0 is the default
+	BindTo     string        // scoped: RFC 7638 thumbprint of the key that the credential is for
+	RemoteAddr string        // host without port; throttling counts failures per address
 	RequestID  string
 	Proof      Proof // binds the session to its key
+
+	// Certificates are those of the TLS connection, the client's own first.
+	Certificates []*x509.Certificate
+	// By is the caller whose session a delegated or scoped one is made from.
+	By *keyserver.Caller
 
 	proof *dpop.Proof // verified
 }
 
-// String names who logs in and how, and hides the password.
-func (l Login) String() string { return l.Method + " login of " + l.Name }
+// String names who logs in and how, and hides the secrets.
+func (l Login) String() string { return string(l.Method) + " login of " + l.Name }
 
-// Format hides the password from every other verb.
+// Format hides the secrets from every other verb.
 func (l Login) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, l.String()) }
 
 // Info describes a session without its secret.

@@ -40,7 +40,7 @@ func manager(t *testing.T, f *enginetest.Fixture, change func(*session.Config)) 
 
 func adminLogin() session.Login {
 	return session.Login{
-		Method: session.MethodPassword, Name: "admin", Password: enginetest.AdminPassword, RemoteAddr: "192.0.2.1", RequestID: "r",
+		Method: keyserver.PasswordSession, Name: "admin", Password: enginetest.AdminPassword, RemoteAddr: "192.0.2.1", RequestID: "r",
 	}
 }
 

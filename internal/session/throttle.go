@@ -92,7 +92,12 @@ func (t *throttle) makeRoom(now time.Time) {
 	}
 }
 
-func keysOf(name, address string) [3][3]string {
+// keysOf are the buckets of an attempt, the pair first. Methods that send no
+// name share none, or one stranger's failures would be everybody's.
+func keysOf(name, address string) [][3]string {
+	if name == "" {
+		return [][3]string{{"pair", "", address}, {"address", address}}
+	}
 	name = cut(name)
-	return [3][3]string{{"pair", name, address}, {"name", name}, {"address", address}}
+	return [][3]string{{"pair", name, address}, {"name", name}, {"address", address}}
 }

@@ -97,11 +97,11 @@ func (c *auditChain) Release() error { return c.release() }
 func appendAuditRow(args []any, e *keyserver.AuditEntry) []any {
 	return append(args, e.Seq, e.Time.UnixMicro(), e.Operation, string(e.Outcome), e.Reason,
 		int64(e.Principal.System), e.Principal.ID[:], e.Object, string(e.Kind), e.RequestID, e.Filename,
-		e.Chain, e.Position, e.Hash[:], e.Previous[:])
+		e.Chain, e.Position, e.Hash[:], e.Previous[:], int64(e.Actor.System), orNull(e.Actor.ID))
 }
 
 const auditColumns = `seq, time, operation, outcome, reason, system_id, principal_id,
-	object, kind, request_id, filename, chain, position, hash, previous`
+	object, kind, request_id, filename, chain, position, hash, previous, actor_system, actor_id`
 
 func (s statements) auditEntries(ctx context.Context, text string, args ...any) ([]keyserver.AuditEntry, error) {
 	var entries []keyserver.AuditEntry
@@ -109,7 +109,8 @@ func (s statements) auditEntries(ctx context.Context, text string, args ...any) 
 		entries = append(entries, keyserver.AuditEntry{})
 		e := &entries[len(entries)-1]
 		return row.Scan(&e.Seq, intoTime{&e.Time}, &e.Operation, &e.Outcome, &e.Reason, &e.Principal.System, untrusted{e.Principal.ID[:]},
-			&e.Object, &e.Kind, &e.RequestID, &e.Filename, &e.Chain, &e.Position, untrusted{e.Hash[:]}, untrusted{e.Previous[:]})
+			&e.Object, &e.Kind, &e.RequestID, &e.Filename, &e.Chain, &e.Position, untrusted{e.Hash[:]}, untrusted{e.Previous[:]},
+			&e.Actor.System, untrusted{e.Actor.ID[:]})
 	})
 	return entries, err
 }

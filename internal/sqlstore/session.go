@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -17,10 +18,12 @@ type SessionRecord struct {
 	CreatedAt  time.Time // times to the microsecond
 	ExpiresAt  time.Time
 	LastUsedAt time.Time
-	// Certificate is the one that a certificate session was opened with, zero
-	// in every other kind.
+	// Certificate is the one that the session, or the one that it was made
+	// from, was opened with; zero where that was another way to log in.
 	Certificate keyserver.ID
-	BoundKey    string // RFC 7638 thumbprint, empty where the session is bound to no key
+	Actor       keyserver.PrincipalRef // who really acts, zero but in a delegated session
+	Scope       []keyserver.HiddenLink // of a scoped session, nil in every other
+	BoundKey    string                 // RFC 7638 thumbprint, empty where the session is bound to no key
 }
 
 // String leaves the hash out.
@@ -37,20 +40,50 @@ func (s SessionRecord) LogValue() slog.Value { return slog.StringValue(s.String(
 // Session reads the session with that hash, whether or not it is still alive.
 func (r reads) Session(ctx context.Context, hash [32]byte) (SessionRecord, error) {
 	s := SessionRecord{Hash: hash}
-	err := r.row(ctx, `SELECT id, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id
+	err := r.row(ctx, `SELECT id, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
+			actor_system, actor_id, scope
 		FROM sessions WHERE hash = $1`, []any{hash[:]}, intoID(&s.ID), &s.Principal.System, intoID(&s.Principal.ID), &s.Kind,
-		intoTime{&s.CreatedAt}, intoTime{&s.ExpiresAt}, intoTime{&s.LastUsedAt}, &s.BoundKey, optionalID{&s.Certificate})
+		intoTime{&s.CreatedAt}, intoTime{&s.ExpiresAt}, intoTime{&s.LastUsedAt}, &s.BoundKey, optionalID{&s.Certificate},
+		&s.Actor.System, optionalID{&s.Actor.ID}, intoScope{&s.Scope})
 	if err != nil {
 		return SessionRecord{}, err
 	}
 	return s, nil
 }
 
+// intoScope scans what scopeColumn made.
+type intoScope struct{ dest *[]keyserver.HiddenLink }
+
+// Scan implements sql.Scanner.
+func (s intoScope) Scan(src any) error {
+	b, _ := src.([]byte)
+	*s.dest = nil
+	for len(b) > 0 {
+		n := int(b[0])
+		if n >= len(b) {
+			return errors.New("the scope of a session ends in the middle of a key's handle")
+		}
+		*s.dest = append(*s.dest, keyserver.HiddenLink(b[1:n+1]))
+		b = b[n+1:]
+	}
+	return nil
+}
+
+// scopeColumn writes each handle behind its length; NULL where there is none.
+func scopeColumn(scope []keyserver.HiddenLink) []byte {
+	var b []byte
+	for _, link := range scope {
+		b = append(b, byte(len(link))) //nolint:gosec // at most MaxHiddenLink
+		b = append(b, link...)
+	}
+	return b
+}
+
 // SessionCount counts the sessions that are alive at now: not expired, and
-// last used within idle.
+// last used within idle. The idle time does not count for a scoped one.
 func (r reads) SessionCount(ctx context.Context, now time.Time, idle time.Duration) (int, error) {
 	var n int
-	err := r.row(ctx, `SELECT count(*) FROM sessions WHERE expires_at > $1 AND last_used_at > $2`,
+	err := r.row(ctx, `SELECT count(*) FROM sessions WHERE expires_at > $1 AND (last_used_at > $2 OR scope IS NOT NULL)`,
 		[]any{now.UnixMicro(), now.Add(-idle).UnixMicro()}, &n)
 	return n, err
 }
@@ -58,9 +91,11 @@ func (r reads) SessionCount(ctx context.Context, now time.Time, idle time.Durati
 // InsertSession stores a new session. No change is recorded: nobody can know
 // anything of it yet.
 func (tx *Tx) InsertSession(ctx context.Context, s SessionRecord) error {
-	_, err := tx.exec(ctx, `INSERT INTO sessions (id, hash, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, s.ID[:], s.Hash[:], int64(s.Principal.System), s.Principal.ID[:], string(s.Kind),
-		s.CreatedAt.UnixMicro(), s.ExpiresAt.UnixMicro(), s.LastUsedAt.UnixMicro(), s.BoundKey, orNull(s.Certificate))
+	_, err := tx.exec(ctx, `INSERT INTO sessions (id, hash, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
+			actor_system, actor_id, scope)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`, s.ID[:], s.Hash[:], int64(s.Principal.System), s.Principal.ID[:], string(s.Kind),
+		s.CreatedAt.UnixMicro(), s.ExpiresAt.UnixMicro(), s.LastUsedAt.UnixMicro(), s.BoundKey, orNull(s.Certificate),
+		int64(s.Actor.System), orNull(s.Actor.ID), scopeColumn(s.Scope))
 	return err
 }
 
@@ -100,7 +135,7 @@ func (tx *Tx) DeleteSessionsOf(ctx context.Context, principal keyserver.Principa
 // everybody from the start.
 func (tx *Tx) DeleteExpiredSessions(ctx context.Context, now time.Time, idle time.Duration, limit int) (int, error) {
 	n, err := tx.exec(ctx, `DELETE FROM sessions WHERE id IN (
-		SELECT id FROM sessions WHERE expires_at <= $1 OR last_used_at <= $2 LIMIT $3)`,
+		SELECT id FROM sessions WHERE expires_at <= $1 OR last_used_at <= $2 AND scope IS NULL LIMIT $3)`,
 		now.UnixMicro(), now.Add(-idle).UnixMicro(), limit)
 	return int(n), err
 }

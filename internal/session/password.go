@@ -1,0 +1,42 @@
+package session
+
+import (
+	"context"
+	"errors"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/password"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// maxPassword is the longest password in bytes that is looked at: hashing more
+// would be work on demand.
+const maxPassword = 1024
+
+// byPassword recognises a password principal. Unknown names and disabled
+// principals take the work of a right password.
+func (m *Manager) byPassword(ctx context.Context, l Login) (identity, error) {
+	p, err := m.Store.PrincipalByName(ctx, keyserver.PasswordPrincipal, l.Name)
+	hash := ""
+	if err == nil {
+		hash, err = m.Store.PasswordHash(ctx, p.ID)
+	}
+	if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
+		return identity{}, err
+	}
+	given := l.Password
+	if len(given) > maxPassword {
+		given, hash = "", ""
+	}
+	ok, err := password.Check(ctx, given, hash)
+	switch {
+	case err != nil:
+		return identity{}, err
+	case !ok:
+		return identity{}, notRecognised(fault.ReasonBadCredentials)
+	case p.Flags.Disabled():
+		return identity{principal: p}, notRecognised(fault.ReasonPrincipalDisabled)
+	}
+	return identity{principal: p}, nil
+}
