@@ -45,8 +45,9 @@ clean: ## Remove bin/ (the per-user cache of built tools and control planes stay
 document = go run -trimpath . $(2) > bin/$(notdir $(1)).tmp && mkdir -p $(dir $(1)) && mv bin/$(notdir $(1)).tmp $(1)
 
 .PHONY: generate
-generate: bin/controller-gen ## Regenerate deep copies and documents from the code
+generate: bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Regenerate deep copies, protobuf code and documents
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
+	go -C hack/tools run ./protogen -root $(CURDIR) -plugins $(CURDIR)/bin internal/peer/peerpb/peer.proto
 	$(call document,docs/openapi.json,openapi)
 	$(call document,docs/api.md,reference)
 
@@ -59,7 +60,7 @@ manifests: bin/controller-gen ## Regenerate CRDs and RBAC from the markers in th
 ##@ Checks
 
 .PHONY: verify
-verify: bin/controller-gen ## Fail if anything generated, formatted or tidied is stale, and print the fix
+verify: bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Fail if anything generated, formatted or tidied is stale, and print the fix
 	@hack/verify.sh
 
 .PHONY: lint
@@ -90,7 +91,7 @@ bench: .go ## Run the benchmarks, one package at a time (PKG=./..., BENCH=regexp
 	@source hack/lib.sh && need_go
 
 # Always asked, because only the script knows what is pinned and already built.
-bin/controller-gen bin/golangci-lint: .FORCE
+bin/controller-gen bin/golangci-lint bin/protoc-gen-go bin/protoc-gen-go-grpc: .FORCE
 	@hack/tools.sh $(@F)
 .PHONY: .FORCE
 .FORCE:
