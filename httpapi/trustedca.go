@@ -8,13 +8,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 )
 
-func listTrustedCAs(a *API, ctx context.Context, c call, _ nothing) (schema.TrustedCAList, error) {
+func listTrustedCAs(a *API, ctx context.Context, c call, in schema.TrustedCAsQuery) (schema.TrustedCAList, error) {
 	list, err := a.Operations.TrustedCAs(ctx, c.by)
 	if err != nil {
 		return schema.TrustedCAList{}, err
 	}
+	show := certificateOf
+	if in.IncludeBodies {
+		show = certificateWithBody
+	}
 	return schema.TrustedCAList{Count: len(list), TrustedCAs: convert(list, func(ca keyserver.Certificate) schema.TrustedCA {
-		return schema.TrustedCA{Certificate: certificateOf(ca), RevocationDigest: known(pki.RevocationDigest(ca.DER))}
+		return schema.TrustedCA{Certificate: show(ca), RevocationDigest: known(pki.RevocationDigest(ca.DER))}
 	})}, nil
 }
 

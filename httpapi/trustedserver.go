@@ -20,12 +20,16 @@ type updateTrustedServerRequest struct {
 }
 
 func listTrustedServers(a *API, ctx context.Context, c call, in schema.TrustedServersQuery) (schema.TrustedServerList, error) {
+	show := trustedServerOf
+	if in.IncludeBodies {
+		show = trustedServerWithBlob
+	}
 	if in.Name == "" {
 		list, err := a.Operations.TrustedServers(ctx, c.by)
-		return schema.TrustedServerList{TrustedServers: convert(list, trustedServerOf)}, err
+		return schema.TrustedServerList{TrustedServers: convert(list, show)}, err
 	}
 	list, err := a.Operations.TrustedServersNamed(ctx, c.by, in.Name)
-	return schema.TrustedServerList{TrustedServers: convert(list, trustedServerOf), MatchedOn: operations.MatchedOnServerName}, err
+	return schema.TrustedServerList{TrustedServers: convert(list, show), MatchedOn: operations.MatchedOnServerName}, err
 }
 
 func addTrustedServer(a *API, ctx context.Context, c call, in schema.AddTrustedServerRequest) (schema.TrustedServerSaved, error) {
@@ -83,6 +87,18 @@ func localTrustInfo(a *API, ctx context.Context, c call, _ nothing) (schema.Trus
 		out.Detail = "register this key server at another with POST /api/trusted-servers there, once that one trusts the CA in the chain"
 	}
 	return out, nil
+}
+
+// trustedServerWithBlob also shows what it would take to register the peer
+// elsewhere. Nothing of it is secret: the peer hands it to whoever asks.
+func trustedServerWithBlob(p keyserver.TrustedServer) schema.TrustedServer {
+	out := trustedServerOf(p)
+	certificate := certificateWithBody(p.Certificate)
+	out.Certificate = &certificate
+	if p.Port != 0 && len(p.Chain) > 0 {
+		out.TrustBlob = &schema.TrustBlob{System: p.System, ServerName: p.Name, Port: p.Port, Chain: p.Chain}
+	}
+	return out
 }
 
 func trustedServerOf(p keyserver.TrustedServer) schema.TrustedServer {

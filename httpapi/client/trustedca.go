@@ -13,6 +13,11 @@ func (c *Client) TrustedCAs(ctx context.Context) (schema.TrustedCAList, error) {
 	return get[schema.TrustedCAList](ctx, c, trustedCAs)
 }
 
+// TrustedCABodies lists the trusted CAs with the DER of each.
+func (c *Client) TrustedCABodies(ctx context.Context) (schema.TrustedCAList, error) {
+	return get[schema.TrustedCAList](ctx, c, trustedCAs+"?includeBodies=true")
+}
+
 // AddTrustedCA adds one DER certificate. ALREADY_TRUSTED where it is listed;
 // NOT_SAVED, with the answer filled, where a fresh read does not show it.
 func (c *Client) AddTrustedCA(ctx context.Context, der []byte) (schema.TrustedCAAdded, error) {

@@ -16,6 +16,11 @@ func (c *Client) TrustedServers(ctx context.Context) (schema.TrustedServerList, 
 	return get[schema.TrustedServerList](ctx, c, trustedServers)
 }
 
+// TrustedServerBodies lists the registered peers with the trust blob of each.
+func (c *Client) TrustedServerBodies(ctx context.Context) (schema.TrustedServerList, error) {
+	return get[schema.TrustedServerList](ctx, c, trustedServers+"?includeBodies=true")
+}
+
 // TrustedServersNamed finds the peers registered under a server name.
 // NOT_FOUND where there is none.
 func (c *Client) TrustedServersNamed(ctx context.Context, name string) (schema.TrustedServerList, error) {

@@ -6,6 +6,11 @@ type TrustedCA struct {
 	RevocationDigest *string `json:"revocationDigest" doc:"Upper-case hexadecimal SHA-256 of the DER (SHA-384 for EC keys of 384 bits and more); null when the stored body does not parse."`
 }
 
+// TrustedCAsQuery says how much of each CA is answered.
+type TrustedCAsQuery struct {
+	IncludeBodies bool `query:"includeBodies" doc:"Also answer each certificate's DER."`
+}
+
 // TrustedCAList answers GET /api/trusted-cas.
 type TrustedCAList struct {
 	Count      int         `json:"count"`

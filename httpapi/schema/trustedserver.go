@@ -35,12 +35,15 @@ type TrustedServer struct {
 	Description          *string      `json:"description"`
 	TransportPrincipalID *DecimalID   `json:"transportPrincipalId" doc:"The principal as which the peer connects here, in decimal; it does not name the peer."`
 	RoleIDs              []HexID      `json:"roleIds" doc:"Roles of the transport principal."`
-	Certificate          *Certificate `json:"certificate" doc:"The peer's own certificate, without its body."`
+	Certificate          *Certificate `json:"certificate" doc:"The peer's own certificate, without its body unless bodies were asked for."`
+	TrustBlob            *TrustBlob   `json:"trustBlob,omitzero" doc:"What the peer was registered with, where bodies were asked for."`
 }
 
 // TrustedServersQuery searches the registered peers.
 type TrustedServersQuery struct {
 	Name string `query:"name" limit:"1..253" doc:"The server name of a peer, compared exactly; left out, every peer is listed."`
+
+	IncludeBodies bool `query:"includeBodies" doc:"Also answer each peer's trust blob and the DER of its certificate."`
 }
 
 // TrustedServerList answers GET /api/trusted-servers.

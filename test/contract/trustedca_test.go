@@ -84,6 +84,14 @@ func TestListTrustedCAs(t *testing.T) {
 		if len(list) != 1 || list[0]["certificateId"] != id || list[0]["revocationDigest"] != pki.RevocationDigest(ca.Certificate.Raw) {
 			t.Errorf("got %v", list)
 		}
+		if list[0]["certificate"] != nil {
+			t.Error("the list has bodies that nobody asked for")
+		}
+		s.refused(t, s.admin(t), "GET", "/api/trusted-cas?includeBodies=yes", nil, http.StatusBadRequest, "BAD_REQUEST")
+		list = s.ok(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/trusted-cas?includeBodies=true", nil).list(t, "trustedCAs")
+		if len(list) != 1 || list[0]["certificate"] != b64(ca.Certificate.Raw) {
+			t.Errorf("with bodies: %v", list)
+		}
 	})
 }
 

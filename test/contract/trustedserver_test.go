@@ -94,10 +94,17 @@ func TestListTrustedServers(t *testing.T) {
 		if a := s.ok(t, admin, "GET", path, nil); len(a.list(t, "trustedServers")) != 0 || a.body["matchedOn"] != nil {
 			t.Errorf("first run: %s", a.raw)
 		}
-		s.registerPeer(t, admin)
+		registered := s.registerPeer(t, admin)
 		for _, session := range []string{admin, s.with(t, keyserver.RoleSecurityOfficer), s.with(t, keyserver.RoleAuditor)} {
-			if list := s.ok(t, session, "GET", path, nil).list(t, "trustedServers"); len(list) != 1 {
+			if list := s.ok(t, session, "GET", path, nil).list(t, "trustedServers"); len(list) != 1 || list[0]["trustBlob"] != nil {
 				t.Errorf("one peer is registered, listed: %v", list)
+			}
+		}
+		s.refused(t, admin, "GET", path+"?includeBodies=1", nil, http.StatusBadRequest, "BAD_REQUEST")
+		for _, query := range []string{"?includeBodies=true", "?includeBodies=true&name=" + otherName} {
+			a := s.ok(t, admin, "GET", path+query, nil)
+			if list := a.list(t, "trustedServers"); len(list) != 1 || list[0]["trustBlob"] != registered {
+				t.Errorf("the blob that it was registered with: %s", a.raw)
 			}
 		}
 		found := s.ok(t, admin, "GET", path+"?name="+otherName, nil)
