@@ -123,7 +123,7 @@ func testAuditTampering(t *testing.T, make newDatabase) {
 	}
 	closeStore(t, s)
 
-	const copied = `time, operation, outcome, reason, system_id, principal_id, object, kind, request_id, filename, chain, position, hash, previous`
+	const copied = `time, operation, outcome, reason, system_id, principal_id, object, kind, request_id, filename, chain, position, hash, previous, actor_system, actor_id`
 	cases := map[string]struct {
 		reason string
 		tamper []string
@@ -138,6 +138,9 @@ func testAuditTampering(t *testing.T, make newDatabase) {
 			audit.Finding{Chain: 1, Position: 7, Seq: 4, Problem: "changed"}},
 		"Boundary": {"a byte that moves to the next text", []string{`UPDATE audit SET request_id = 'reques', filename = 'tfile' WHERE seq = 4`},
 			[]string{`UPDATE audit SET request_id = 'request', filename = 'file' WHERE seq = 4`},
+			audit.Finding{Chain: 1, Position: 4, Seq: 4, Problem: "changed"}},
+		"Actor": {"somebody who did not act", []string{`UPDATE audit SET actor_system = 1, actor_id = principal_id WHERE seq = 4`},
+			[]string{`UPDATE audit SET actor_system = 0, actor_id = NULL WHERE seq = 4`},
 			audit.Finding{Chain: 1, Position: 4, Seq: 4, Problem: "changed"}},
 		"Removed": {"a row in the middle", []string{`CREATE TABLE aside AS SELECT * FROM audit WHERE seq = 4`, `DELETE FROM audit WHERE seq = 4`},
 			[]string{`INSERT INTO audit SELECT * FROM aside`, `DROP TABLE aside`},
