@@ -31,7 +31,7 @@ func serviceRoutes() []Route {
 		endpoint(Route{
 			Method: http.MethodGet, Path: "/api/ready", Extension: true, Uncounted: true, Unconditional: true,
 			Summary: "Says part by part whether the service can do its work, and when a failing part is tried again.",
-			Faults:  codes(fault.NotCurrent), judged: codes(fault.NotCurrent),
+			Faults:  codes(fault.NotReady), judged: codes(fault.NotReady),
 		}, ready),
 		endpoint(Route{
 			Method: http.MethodPost, Path: "/api/server/version", Session: true,
@@ -81,12 +81,12 @@ func keyRoutes() []Route {
 		endpoint(Route{
 			Method: http.MethodPost, Path: "/api/keys/get", Session: true,
 			Summary:    "Reads key metadata by hidden link. Key material is never answered.",
-			Operations: grants(keyserver.OpReadKey), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope),
+			Operations: grants(keyserver.OpReadKey), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope, fault.PeerUnavailable),
 		}, getKey),
 		endpoint(Route{
 			Method: http.MethodPost, Path: "/api/keys/authorize", Session: true,
 			Summary:    "Asks whether the caller may use a key. A yes is 200, a no is 403.",
-			Operations: grants(keyserver.OpAuthorizeKey), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope),
+			Operations: grants(keyserver.OpAuthorizeKey), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope, fault.PeerUnavailable),
 		}, authorizeKey),
 		endpoint(Route{
 			Method: http.MethodPost, Path: "/api/keys/export", Extension: true, Session: true,
@@ -96,7 +96,7 @@ func keyRoutes() []Route {
 		streamed[schema.HMACRequest, schema.HMACResponse](Route{
 			Method: http.MethodPost, Path: "/api/crypto/hmac", Session: true,
 			Summary:    "Computes HMAC-SHA384 of a message under a key that never leaves the key server.",
-			Operations: grants(keyserver.OpHMAC), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope),
+			Operations: grants(keyserver.OpHMAC), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope, fault.PeerUnavailable),
 			BodyLimit: hmacBodyLimit, Timeout: time.Minute,
 		}, hmac),
 	}
@@ -104,8 +104,8 @@ func keyRoutes() []Route {
 
 func aclRoutes() []Route {
 	amend := grants(keyserver.OpReadACL, keyserver.OpAmendACL)
-	denied := codes(fault.ACLNotFound, fault.ACLDenied, fault.NotInScope)
-	written := append(codes(fault.NotVerified, fault.ReadbackFailed, fault.InvalidArgument), denied...)
+	denied := codes(fault.ACLNotFound, fault.ACLDenied, fault.NotInScope, fault.PeerUnavailable)
+	written := append(codes(fault.NotVerified, fault.ReadbackFailed, fault.InvalidArgument, fault.PeerNoAnswer), denied...)
 	return []Route{
 		endpoint(Route{
 			Method: http.MethodPost, Path: "/api/keys/acl/grant", Extension: true, Session: true,

@@ -31,7 +31,7 @@ func ready(a *API, ctx context.Context, _ call, _ nothing) (schema.Ready, error)
 		return out, nil
 	}
 	out.Ready = false
-	return out, fault.Temporary(fault.NotCurrent, fault.ScopeProcess, 0, "not ready: %s", strings.Join(failing, ", "))
+	return out, fault.Temporary(fault.NotReady, fault.ScopeProcess, 0, "not ready: %s", strings.Join(failing, ", "))
 }
 
 func version(a *API, ctx context.Context, c call, _ nothing) (schema.Version, error) {

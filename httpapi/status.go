@@ -74,6 +74,9 @@ var edges = map[fault.Code]edge{
 	fault.AuditUnavailable:      {status: http.StatusServiceUnavailable},
 	fault.StoreUnavailable:      {status: http.StatusServiceUnavailable},
 	fault.NotCurrent:            {status: http.StatusServiceUnavailable},
+	fault.NotReady:              {status: http.StatusServiceUnavailable},
+	fault.PeerUnavailable:       {status: http.StatusServiceUnavailable},
+	fault.PeerNoAnswer:          {status: http.StatusGatewayTimeout},
 	fault.RequestTimeout:        {status: http.StatusGatewayTimeout},
 }
 

@@ -19,7 +19,7 @@ type AuditEntry struct {
 	Time             time.Time  `json:"time"`
 	Operation        string     `json:"operation"`
 	Outcome          string     `json:"outcome" enum:"allowed,refused,failed"`
-	Reason           string     `json:"reason,omitzero" doc:"Coded cause; absent where the operation was allowed."`
+	Reason           string     `json:"reason" doc:"Coded cause; empty where the operation was allowed."`
 	PrincipalID      DecimalID  `json:"principalId"`
 	SystemID         SystemID   `json:"systemId"`
 	Object           string     `json:"object"`

@@ -83,9 +83,16 @@ func (e *Engine) issued(cert *x509.Certificate, req []byte, status keyserver.Cer
 
 // describe is the stored form of a client certificate.
 func describe(cert, issuer *x509.Certificate, status keyserver.CertificateStatus) keyserver.Certificate {
+	c := storedForm(keyserver.DigestOf(cert.Raw).ID(), status, cert)
+	c.IssuerDigest = pki.RevocationDigest(issuer.Raw)
+	return c
+}
+
+// storedForm is what the key server keeps of any certificate.
+func storedForm(id keyserver.ID, status keyserver.CertificateStatus, cert *x509.Certificate) keyserver.Certificate {
 	return keyserver.Certificate{
-		ID: keyserver.DigestOf(cert.Raw).ID(), Status: status,
-		Subject: pki.SlashName(cert.Subject), Issuer: pki.SlashName(cert.Issuer), IssuerDigest: pki.RevocationDigest(issuer.Raw),
+		ID: id, Status: status,
+		Subject: pki.SlashName(cert.Subject), Issuer: pki.SlashName(cert.Issuer),
 		KeyType: pki.KeyTypeName(cert), Serial: cert.SerialNumber.Bytes(),
 		NotBefore: cert.NotBefore, NotAfter: cert.NotAfter, DER: cert.Raw,
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -66,10 +65,5 @@ func describeCA(id keyserver.ID, der []byte) (keyserver.Certificate, error) {
 		return keyserver.Certificate{}, fault.New(fault.InvalidArgument, "the bytes are not one CA certificate").
 			Audited(fault.ReasonInvalidArgument).Because(err)
 	}
-	return keyserver.Certificate{
-		ID: id, Status: keyserver.StatusCA,
-		Subject: pki.SlashName(cert.Subject), Issuer: pki.SlashName(cert.Issuer),
-		KeyType: pki.KeyTypeName(cert), Serial: cert.SerialNumber.Bytes(),
-		NotBefore: cert.NotBefore, NotAfter: cert.NotAfter, DER: der,
-	}, nil
+	return storedForm(id, keyserver.StatusCA, cert), nil
 }

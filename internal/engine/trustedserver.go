@@ -257,13 +257,3 @@ func unregister(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID)
 	}
 	return removed, tx.DeleteTrustedServer(ctx, system)
 }
-
-// storedForm is a certificate as the key server stores it.
-func storedForm(id keyserver.ID, status keyserver.CertificateStatus, cert *x509.Certificate) keyserver.Certificate {
-	return keyserver.Certificate{
-		ID: id, Status: status,
-		Subject: pki.SlashName(cert.Subject), Issuer: pki.SlashName(cert.Issuer),
-		KeyType: pki.KeyTypeName(cert), Serial: cert.SerialNumber.Bytes(),
-		NotBefore: cert.NotBefore, NotAfter: cert.NotAfter, DER: cert.Raw,
-	}
-}

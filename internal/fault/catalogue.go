@@ -65,7 +65,10 @@ const (
 	RequestTimeout     Code = "REQUEST_TIMEOUT"     // the route's time limit passed
 	AuditUnavailable   Code = "AUDIT_UNAVAILABLE"   // no audit row could be made durable, so nothing was done
 	StoreUnavailable   Code = "STORE_UNAVAILABLE"   // the database does not answer
+	NotReady           Code = "NOT_READY"           // a part of the service is not ready
 	NotCurrent         Code = "NOT_CURRENT"         // this replica cannot confirm that what it knows is current
+	PeerUnavailable    Code = "PEER_UNAVAILABLE"    // the peer that owns the object cannot be asked
+	PeerNoAnswer       Code = "PEER_NO_ANSWER"      // the peer was sent a change and did not answer
 )
 
 // Entry is one row of the catalogue of codes.
@@ -132,7 +135,10 @@ var Catalogue = []Entry{
 	{RequestTimeout, true, "The route's time limit passed before the work was done."},
 	{AuditUnavailable, true, "No audit row could be written, so the operation was refused."},
 	{StoreUnavailable, true, "The database does not answer."},
+	{NotReady, true, "A part of the service is not ready; parts names it and says when it retries."},
 	{NotCurrent, true, "This replica cannot confirm that its state is current, so it refuses rather than guess."},
+	{PeerUnavailable, true, "The key server that owns the object cannot be asked now; nothing was changed there."},
+	{PeerNoAnswer, true, "The key server that owns the object was sent a change and did not answer, so it may have taken effect; read the object before trying again."},
 }
 
 // Reason is the coded cause that the audit trail records for an operation that
@@ -148,6 +154,10 @@ const (
 	ReasonPrincipalDisabled Reason = "principalDisabled"
 	ReasonDelegator         Reason = "delegatorRefused"
 	ReasonNotTransport      Reason = "notTransportPrincipal"
+	ReasonNotExposed        Reason = "notExposed"      // the principal is not exposed to the peer that owns the object
+	ReasonRestricted        Reason = "restricted"      // the principal of a peer is restricted here
+	ReasonNotForwarded      Reason = "notForwarded"    // a peer asked for what is not done for peers
+	ReasonPeerUnavailable   Reason = "peerUnavailable" // the peer could not be asked, or did not answer
 	ReasonBadCredentials    Reason = "badCredentials"
 	ReasonThrottled         Reason = "throttled"
 	ReasonBuiltIn           Reason = "builtIn"

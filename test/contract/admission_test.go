@@ -109,7 +109,7 @@ func TestBuildNotAdmitted(t *testing.T) {
 			}
 		}
 		s.ok(t, "", "GET", "/api/health", nil)
-		a := s.refused(t, "", "GET", "/api/ready", nil, http.StatusServiceUnavailable, "NOT_CURRENT")
+		a := s.refused(t, "", "GET", "/api/ready", nil, http.StatusServiceUnavailable, "NOT_READY")
 		if part := a.list(t, "parts")[0]; part["part"] != "admission" || part["ready"] != false || part["retryInSeconds"] != 1.0 ||
 			!strings.Contains(a.text(t, "detail"), "admission") {
 			t.Errorf("readiness does not say what fails and when it is tried again: %s", a.raw)

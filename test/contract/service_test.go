@@ -1,7 +1,9 @@
 package contract
 
 import (
+	"bytes"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
@@ -76,6 +78,44 @@ func TestHealthAndReadiness(t *testing.T) {
 		}
 		s.refused(t, "", "GET", "/api/ready?verbose=1", nil, http.StatusBadRequest, "BAD_REQUEST")
 	})
+}
+
+// GET /api/operations: what a role can grant, in the order of permanent ids.
+func TestListOperations(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		s.refused(t, "", "GET", "/api/operations", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+		s.refused(t, s.admin(t), "GET", "/api/operations?duty=trust", nil, http.StatusBadRequest, "BAD_REQUEST")
+
+		a := s.ok(t, s.with(t, keyserver.RoleExchanger), "GET", "/api/operations", nil)
+		ops := a.list(t, "operations")
+		if a.body["count"] != float64(len(keyserver.Operations)) || len(ops) != len(keyserver.Operations) {
+			t.Fatalf("%d operations, count %v, of %d", len(ops), a.body["count"], len(keyserver.Operations))
+		}
+		names := map[string]any{}
+		for i, op := range ops {
+			if i > 0 && op["id"].(string) <= ops[i-1]["id"].(string) {
+				t.Errorf("operation %v is out of order", op["id"])
+			}
+			names[op["name"].(string)] = op["id"]
+		}
+		if names["HMAC Data"] != keyserver.OpHMAC.ID.Hex() {
+			t.Errorf("HMAC Data has the id %v", names["HMAC Data"])
+		}
+	})
+}
+
+// GET /api/openapi.json needs no session and is the document under docs.
+func TestOpenAPIDocument(t *testing.T) {
+	s := one(t)
+	s.refused(t, "", "GET", "/api/openapi.json?format=yaml", nil, http.StatusBadRequest, "BAD_REQUEST")
+	a := s.ok(t, "", "GET", "/api/openapi.json", nil)
+	published, err := os.ReadFile("../../docs/openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(bytes.TrimSpace(a.raw), bytes.TrimSpace(published)) {
+		t.Error("the service answers another document than docs/openapi.json; run make generate")
+	}
 }
 
 // The change feed: what was committed after a cursor, in order.
