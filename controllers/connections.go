@@ -44,11 +44,16 @@ func newConnections(dial Dial, c clock.Clock, t timing, log logr.Logger) *connec
 // Start implements manager.Runnable.
 func (c *connections) Start(ctx context.Context) error {
 	<-ctx.Done()
+	c.close()
+	return nil
+}
+
+// close ends every connection and waits for it.
+func (c *connections) close() {
 	c.mu.Lock()
 	c.quit()
 	c.mu.Unlock()
 	c.wg.Wait()
-	return nil
 }
 
 // listen registers who is told of notices. It is called before the start.

@@ -68,7 +68,7 @@ func join[T managed, D any](s *setup, r *reconciler[T, D]) error {
 			}
 			return keys(obj)
 		}
-		if err := s.mgr.GetFieldIndexer().IndexField(context.Background(), r.kind.New(), index, byKey); err != nil {
+		if err := s.indexer.IndexField(context.Background(), r.kind.New(), index, byKey); err != nil {
 			return nil, fmt.Errorf("index %s by %s: %w", r.kind.Name, index, err)
 		}
 		return &side{

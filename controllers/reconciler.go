@@ -35,6 +35,7 @@ type reconciler[T managed, D any] struct {
 	needs        *side
 	provides     *side
 	wake         chan event.TypedGenericEvent[types.NamespacedName]
+	decided      func(*pass[T, D], decision) // told of each decision; nil in a manager
 }
 
 // pass is one walk of Reconcile over one object.
@@ -67,6 +68,9 @@ func (r *reconciler[T, D]) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 			return ctrl.Result{}, err
 		}
 		d, _ = decide(serverRules, p.facts)
+	}
+	if r.decided != nil {
+		r.decided(p, d)
 	}
 	done, err := r.act(ctx, p, d)
 	if err != nil {

@@ -2,10 +2,12 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -48,20 +50,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err := mgr.Add(s.connections); err != nil {
 		return err
 	}
-	// One line for each kind.
-	if err := manage(s, trustedCAAdapter{}); err != nil {
-		return err
-	}
-	if err := manage(s, roleAdapter{}); err != nil {
-		return err
-	}
-	if err := manage(s, trustedServerAdapter{}); err != nil {
-		return err
-	}
-	if err := manage(s, principalTrustAdapter{}); err != nil {
-		return err
-	}
-	if err := manage(s, aclTemplateAdapter{}); err != nil {
+	if err := s.manageKinds(); err != nil {
 		return err
 	}
 	for _, start := range s.starts {
@@ -72,10 +61,23 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	return s.manageKeyServers()
 }
 
+// manageKinds has one line for each kind. Those that others need come first, so
+// that a plan knows of them.
+func (s *setup) manageKinds() error {
+	return errors.Join(
+		manage(s, trustedCAAdapter{}),
+		manage(s, roleAdapter{}),
+		manage(s, trustedServerAdapter{}),
+		manage(s, principalTrustAdapter{}),
+		manage(s, aclTemplateAdapter{}),
+	)
+}
+
 // setup is what the controllers share.
 type setup struct {
 	cluster
-	mgr         ctrl.Manager
+	mgr         ctrl.Manager // nil in a plan
+	indexer     client.FieldIndexer
 	connections *connections
 	sources     *sources
 	timing      timing
@@ -85,9 +87,18 @@ type setup struct {
 	// then are their controllers made.
 	dependencies *dependencies
 	starts       []func() error
+	plan         *planning // nil in a manager
 }
 
 func newSetup(mgr ctrl.Manager, o Options) *setup {
+	s := newSetupOn(cluster{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), recorder: mgr.GetEventRecorder("keyserver-operator"),
+	}, mgr.GetFieldIndexer(), mgr.GetLogger(), o)
+	s.mgr = mgr
+	return s
+}
+
+func newSetupOn(c cluster, indexer client.FieldIndexer, log logr.Logger, o Options) *setup {
 	if o.Dial == nil {
 		o.Dial = dialHTTP
 	}
@@ -97,14 +108,12 @@ func newSetup(mgr ctrl.Manager, o Options) *setup {
 	if o.timing == nil {
 		o.timing = &defaultTiming
 	}
+	c.clock = o.Clock
 	return &setup{
-		cluster: cluster{
-			client: mgr.GetClient(), live: mgr.GetAPIReader(),
-			recorder: mgr.GetEventRecorder("keyserver-operator"), clock: o.Clock,
-		},
-		mgr:         mgr,
-		connections: newConnections(o.Dial, o.Clock, *o.timing, mgr.GetLogger().WithName("connection")),
-		sources:     newSources(mgr.GetClient(), mgr.GetAPIReader()),
+		cluster:     c,
+		indexer:     indexer,
+		connections: newConnections(o.Dial, o.Clock, *o.timing, log.WithName("connection")),
+		sources:     newSources(c.client, c.live),
 		timing:      *o.timing,
 
 		dependencies: &dependencies{},
@@ -121,14 +130,16 @@ func manage[T managed, D any](s *setup, a adapter[T, D]) error {
 		wake: make(chan event.TypedGenericEvent[types.NamespacedName]),
 	}
 	for field, index := range r.indexes() {
-		if err := s.mgr.GetFieldIndexer().IndexField(context.Background(), k.New(), field, index); err != nil {
+		if err := s.indexer.IndexField(context.Background(), k.New(), field, index); err != nil {
 			return fmt.Errorf("index %s by %s: %w", k.Name, field, err)
 		}
 	}
 	if err := join(s, r); err != nil {
 		return err
 	}
-	s.connections.listen(r.hear)
+	if s.plan != nil {
+		enlist(s.plan, r)
+	}
 	s.connections.ids[k.Feed] = k.Spell
 	for _, awaited := range slices.Concat(k.Awaits, k.Uses) {
 		if s.connections.ids[awaited] == nil { // no kind of ours, or not yet
@@ -151,6 +162,7 @@ func manage[T managed, D any](s *setup, a adapter[T, D]) error {
 // control makes the controller of one kind.
 func control[T managed, D any](s *setup, r *reconciler[T, D]) error {
 	k := r.kind
+	s.connections.listen(r.hear)
 	b := ctrl.NewControllerManagedBy(s.mgr).
 		Named(strings.ToLower(k.Name)).
 		For(k.New(), builder.WithPredicates(meant())).
@@ -162,12 +174,16 @@ func control[T managed, D any](s *setup, r *reconciler[T, D]) error {
 	return s.dependencies.watch(b, r.needs, r.provides).Complete(r)
 }
 
-func (s *setup) manageKeyServers() error {
-	r := &keyServerReconciler{
+func (s *setup) keyServers() *keyServerReconciler {
+	return &keyServerReconciler{
 		cluster: s.cluster, connections: s.connections, sources: s.sources, dependants: s.dependants,
 		population: newPopulation("KeyServer"),
 		wake:       make(chan event.TypedGenericEvent[types.NamespacedName]),
 	}
+}
+
+func (s *setup) manageKeyServers() error {
+	r := s.keyServers()
 	s.connections.listen(r.hear)
 	b := ctrl.NewControllerManagedBy(s.mgr).
 		Named("keyserver").

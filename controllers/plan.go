@@ -1,0 +1,378 @@
+package controllers
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
+)
+
+// PlannedAction is what the manager would do next about an object.
+type PlannedAction string
+
+// The planned actions.
+const (
+	PlanCreate  PlannedAction = "create"  // make the external object
+	PlanUpdate  PlannedAction = "update"  // correct it
+	PlanAdopt   PlannedAction = "adopt"   // take it over as it is; the key server does not change
+	PlanDelete  PlannedAction = "delete"  // delete it, or one that it has replaced
+	PlanNone    PlannedAction = "none"    // nothing
+	PlanBlocked PlannedAction = "blocked" // something stands in the way; the reason says what
+)
+
+// Intent is what the manager would do next about one object, and why.
+type Intent struct {
+	Object  client.Object // with the status that the manager would write first
+	Kind    string
+	Action  PlannedAction
+	Reason  v1alpha1.Reason
+	Message string
+	// What names the external object, for people; ID is its id where it exists.
+	What string
+	ID   string
+	// Drift lists what differs, where the external object exists.
+	Drift []v1alpha1.FieldDrift
+	// WaitsFor names the objects of the plan that have to be dealt with first.
+	WaitsFor []string
+	waits    []need
+	// Calls are the writes that were refused, by method and path: the first of
+	// each action, since what follows it depends on its answer.
+	Calls []string
+}
+
+// PlanOptions say what a plan is made from.
+type PlanOptions struct {
+	// Client holds the objects, and everything that they refer to. The
+	// reconcilers write to it; what becomes of that is the caller's to decide.
+	Client  client.Client
+	Indexer client.FieldIndexer
+	Log     logr.Logger
+	// Clock is nil for the system's.
+	Clock clock.Clock
+}
+
+// Planner runs the manager's own reconcilers, one pass over each object, on
+// connections that let no write through.
+type Planner struct {
+	setup      *setup
+	planning   *planning
+	keyServers *keyServerReconciler
+	settled    chan struct{}
+}
+
+// planning is what the reconcilers of a plan tell.
+type planning struct {
+	kinds  []plannedKind
+	intent *Intent // of the pass under way
+
+	mu      sync.Mutex
+	calls   []string // refused during the pass under way
+	clients []*apiclient.Client
+	// coming is who provides what is not there yet, by the keys that others
+	// need it by.
+	coming map[string]string
+}
+
+// plannedKind is one kind's reconciler.
+type plannedKind struct {
+	name string
+	of   func(client.Object) bool
+	pass func(context.Context, types.NamespacedName) error
+	// needs is what an object says that it needs.
+	needs func(client.Object) []need
+}
+
+// NewPlanner makes a planner. Close ends its connections.
+func NewPlanner(o PlanOptions) (*Planner, error) {
+	p := &planning{coming: map[string]string{}}
+	c := cluster{client: o.Client, live: o.Client, recorder: silent{}}
+	s := newSetupOn(c, o.Indexer, o.Log, Options{Dial: p.dial, Clock: o.Clock})
+	s.plan = p
+	if err := s.manageKinds(); err != nil {
+		return nil, err
+	}
+	planner := &Planner{setup: s, planning: p, keyServers: s.keyServers(), settled: make(chan struct{}, 1)}
+	s.connections.listen(func(context.Context, notice) {
+		select {
+		case planner.settled <- struct{}{}:
+		default:
+		}
+	})
+	return planner, nil
+}
+
+// Close ends the sessions and the connections, and waits for them.
+func (p *Planner) Close(ctx context.Context) {
+	p.setup.connections.close()
+	for _, c := range p.planning.clients {
+		_ = c.Logout(ctx) // an unused session ends by itself
+		c.CloseIdleConnections()
+	}
+}
+
+// Connect connects to a KeyServer and reports why it cannot be asked. One that
+// is paused is no error: its objects say so.
+func (p *Planner) Connect(ctx context.Context, name string) error {
+	ctx = ctrl.LoggerInto(ctx, p.setup.connections.log)
+	request := ctrl.Request{NamespacedName: types.NamespacedName{Name: name}}
+	if _, err := p.keyServers.Reconcile(ctx, request); err != nil {
+		return fmt.Errorf("KeyServer %q: %w", name, err)
+	}
+	for {
+		_, why := p.setup.connections.get(name)
+		if why == nil || !why.Passing {
+			break
+		}
+		select {
+		case <-p.settled:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	// Again, so that its status says what was found.
+	if _, err := p.keyServers.Reconcile(ctx, request); err != nil {
+		return fmt.Errorf("KeyServer %q: %w", name, err)
+	}
+	ks := &v1alpha1.KeyServer{}
+	if err := p.setup.client.Get(ctx, request.NamespacedName, ks); err != nil {
+		return err
+	}
+	ready := meta.FindStatusCondition(ks.Status.Conditions, v1alpha1.ConditionReady)
+	if ready != nil && ready.Reason != string(v1alpha1.ReasonVerified) && ready.Reason != string(v1alpha1.ReasonPaused) {
+		return fmt.Errorf("KeyServer %q cannot be asked: %s: %s", name, ready.Reason, ready.Message)
+	}
+	return nil
+}
+
+// Plan makes one pass over each object, those that others need first, and
+// returns the intents in that order. Their KeyServers must be connected.
+func (p *Planner) Plan(ctx context.Context, objects []client.Object) ([]Intent, error) {
+	ctx = ctrl.LoggerInto(ctx, p.setup.connections.log)
+	intents := make([]Intent, 0, len(objects))
+	for _, k := range p.planning.kinds {
+		for _, obj := range objects {
+			if !k.of(obj) {
+				continue
+			}
+			intent, err := p.planning.look(ctx, k, obj)
+			if err != nil {
+				return nil, fmt.Errorf("%s %s/%s: %w", k.name, obj.GetNamespace(), obj.GetName(), err)
+			}
+			intent.waits = k.needs(intent.Object)
+			intents = append(intents, *intent)
+		}
+	}
+	for i := range intents {
+		p.planning.needsOf(&intents[i])
+	}
+	return intents, nil
+}
+
+// look makes a pass over one object. A pass that met a reading under change is
+// made again.
+func (p *planning) look(ctx context.Context, k plannedKind, obj client.Object) (*Intent, error) {
+	const attempts = 3
+	for attempt := 1; ; attempt++ {
+		p.intent = nil
+		p.mu.Lock()
+		p.calls = nil
+		p.mu.Unlock()
+		if err := k.pass(ctx, client.ObjectKeyFromObject(obj)); err != nil {
+			return nil, err
+		}
+		if p.intent == nil {
+			return nil, errors.New("nothing was decided about it; another controller holds its deletion")
+		}
+		p.mu.Lock()
+		p.intent.Calls = p.calls
+		p.mu.Unlock()
+		if len(p.intent.Calls) > 0 && !p.intent.Action.writes() {
+			return nil, fmt.Errorf("it would write (%s) although %s was decided; this is a mistake of the program", p.intent.Calls[0], p.intent.Action)
+		}
+		if p.intent.Reason != v1alpha1.ReasonProgressing || p.intent.Action != PlanBlocked || attempt == attempts {
+			return p.intent, nil
+		}
+	}
+}
+
+func (a PlannedAction) writes() bool { return a == PlanCreate || a == PlanUpdate || a == PlanDelete }
+
+// enlist makes the reconciler of one kind a part of the plan.
+func enlist[T managed, D any](p *planning, r *reconciler[T, D]) {
+	name := r.kind.Name
+	p.kinds = append(p.kinds, plannedKind{
+		name: name,
+		of:   func(o client.Object) bool { _, is := o.(T); return is },
+		pass: func(ctx context.Context, at types.NamespacedName) error {
+			_, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: at})
+			return err
+		},
+		needs: func(o client.Object) []need {
+			c, needs := any(r.adapter).(consumer[T])
+			obj, is := o.(T)
+			if !needs || !is {
+				return nil
+			}
+			return c.Needs(obj)
+		},
+	})
+	r.decided = func(pass *pass[T, D], d decision) {
+		p.intent = intentOf(name, pass.obj, d, pass.facts)
+		if prov, is := any(r.adapter).(provider[T]); is && p.intent.Action != PlanNone && p.intent.Action != PlanAdopt {
+			// As it would be if its action had been carried out.
+			then := copyOf(pass.obj)
+			if pass.want != nil {
+				r.adapter.Record(then, pass.want, external{Exists: true, ID: "planned"}, true, pass.facts.Now)
+			}
+			for _, key := range prov.Provides(then) {
+				p.coming[key] = r.name(then)
+			}
+		}
+	}
+}
+
+// intentOf says what a decision comes to.
+func intentOf(kind string, obj client.Object, d decision, f facts) *Intent {
+	i := &Intent{
+		Object: obj, Kind: kind, Reason: d.Reason, Message: d.Message,
+		What: f.External.What, Drift: f.External.Drift, Action: PlanBlocked,
+	}
+	if f.External.Exists {
+		i.ID = f.External.ID
+	}
+	switch d.Action {
+	case actCreate:
+		i.Action = PlanCreate
+		if f.External.Replaces != "" {
+			i.Message += "; the one that it replaces is removed after the overlap"
+		}
+	case actUpdate:
+		i.Action = PlanUpdate
+		if f.External.ID != f.Owned {
+			i.Message = "taking over and " + i.Message
+		}
+	case actAdopt:
+		i.Action, i.Message = PlanAdopt, "taking over as it is: "+f.External.Evidence
+	case actDelete, actRetire:
+		i.Action = PlanDelete
+	case actForget, actRelease:
+		i.Action = PlanNone
+	case actReport:
+		switch {
+		case d.Rule == "consequence":
+			i.Action = PlanDelete
+		case d.Reason == v1alpha1.ReasonVerified, d.Reason == v1alpha1.ReasonDrifted:
+			i.Action = PlanNone
+		}
+	default: // actWait: a reading under change
+		i.Reason = v1alpha1.ReasonProgressing
+		if f.Obstacle != nil {
+			i.Message = f.Obstacle.Message
+		}
+	}
+	return i
+}
+
+// needsOf has the intent name what it waits for, once all of that is known.
+func (p *planning) needsOf(i *Intent) {
+	if i.Action != PlanBlocked || i.Reason != v1alpha1.ReasonDependencyNotReady {
+		return
+	}
+	for _, n := range i.waits {
+		if who, is := p.coming[n.Key]; is && !slices.Contains(i.WaitsFor, who) {
+			i.WaitsFor = append(i.WaitsFor, who)
+		}
+	}
+}
+
+// codePlanned is what a refused write fails with. No service answers it.
+const codePlanned = "PLANNED"
+
+// dial is the Dial of a plan: the client is the manager's, and nothing but
+// reading passes its transport.
+func (p *planning) dial(e Endpoint) (API, error) {
+	transport := &http.Transport{
+		Proxy:             http.ProxyFromEnvironment,
+		TLSClientConfig:   &tls.Config{RootCAs: e.RootCAs, MinVersion: tls.VersionTLS12},
+		ForceAttemptHTTP2: true,
+	}
+	c, err := apiclient.New(apiclient.Options{
+		BaseURL:     e.BaseURL,
+		HTTPClient:  &http.Client{Transport: lettingReads{next: transport, refused: p.refused}},
+		Credentials: apiclient.PasswordCredentials(e.Username, e.Password),
+		UserAgent:   "keyserver-operator-plan",
+		MaxRetries:  callRetries,
+		Timeout:     callTimeout,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clients = append(p.clients, c)
+	return c, nil
+}
+
+func (p *planning) refused(call string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls = append(p.calls, call)
+}
+
+// lettingReads lets reading through, and refuses and reports everything else. It
+// stands below the client, so that a call that is added there later is refused
+// until it is known to read.
+type lettingReads struct {
+	next    http.RoundTripper
+	refused func(call string)
+}
+
+// reads are the calls that read although their method is not GET, or that
+// are about the plan's own session.
+var reads = []string{
+	"POST /api/sessions",
+	"DELETE /api/sessions/current",
+	"POST /api/server/version",
+	"POST /api/principals/lookup",
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t lettingReads) RoundTrip(r *http.Request) (*http.Response, error) {
+	_, path, _ := strings.Cut(r.URL.Path, "/api/")
+	call := r.Method + " /api/" + path
+	if r.Method == http.MethodGet || slices.Contains(reads, call) {
+		return t.next.RoundTrip(r)
+	}
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+	t.refused(call)
+	return nil, &apiclient.Error{Code: codePlanned, Detail: "a plan writes nothing: " + call + " was not sent"}
+}
+
+// CloseIdleConnections is what http.Client looks for.
+func (t lettingReads) CloseIdleConnections() {
+	if c, is := t.next.(interface{ CloseIdleConnections() }); is {
+		c.CloseIdleConnections()
+	}
+}
+
+// silent records no events.
+type silent struct{}
+
+func (silent) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
