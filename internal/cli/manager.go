@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -23,11 +24,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/controllers"
 )
 
+// leaseName is the Lease that managers compete for. The manifests grant this
+// one and no other.
+const leaseName = "manager.trust.keyserver.dev"
+
 // managerOptions are the flags of manager.
 type managerOptions struct {
 	kubeconfig    string
-	leaderElect   bool
-	leaderElectNS string
+	leader        leaderOptions
+	handover      handoverOptions
 	metricsListen string
 	healthListen  string
 	logLevel      string
@@ -35,13 +40,44 @@ type managerOptions struct {
 	restConfig    *rest.Config // set by up instead of kubeconfig
 }
 
+// leaderOptions are the flags that let one of several managers be active. The
+// zero value has no election.
+type leaderOptions struct {
+	elect     bool
+	namespace string
+	lease     time.Duration
+	renew     time.Duration
+	retry     time.Duration
+}
+
 func (o *managerOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; default: the Pod's service account, or $KUBECONFIG")
-	f.BoolVar(&o.leaderElect, "leader-elect", false, "let one of several managers be active at a time")
-	f.StringVar(&o.leaderElectNS, "leader-elect-namespace", "", "namespace of the lease; default: the Pod's")
+	o.leader.bind(f)
+	o.handover.bind(f)
 	f.StringVar(&o.metricsListen, "metrics-listen", "", "address of /metrics over plain HTTP; default: off")
 	f.StringVar(&o.healthListen, "health-listen", "", "address of /healthz and /readyz over plain HTTP; default: off")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
+}
+
+func (l *leaderOptions) bind(f *pflag.FlagSet) {
+	f.BoolVar(&l.elect, "leader-elect", false, "let one of several managers be active at a time")
+	f.StringVar(&l.namespace, "leader-elect-namespace", "", "namespace of the lease; default: the Pod's")
+	f.DurationVar(&l.lease, "leader-elect-lease-duration", 15*time.Second, "another manager takes over from one that was silent for this long")
+	f.DurationVar(&l.renew, "leader-elect-renew-deadline", 10*time.Second, "a manager that could not renew its lease for this long ends")
+	f.DurationVar(&l.retry, "leader-elect-retry-period", 2*time.Second, "how often the lease is renewed, or asked for")
+}
+
+// validate refuses what would let two managers be active, or none.
+func (l *leaderOptions) validate() error {
+	switch {
+	case l.retry < 10*time.Millisecond:
+		return usagef("--leader-elect-retry-period is %s; it must be at least 10ms", l.retry)
+	case l.renew <= 2*l.retry:
+		return usagef("--leader-elect-renew-deadline is %s; it must be longer than two of --leader-elect-retry-period (%s)", l.renew, l.retry)
+	case l.lease <= l.renew || l.lease < time.Second:
+		return usagef("--leader-elect-lease-duration is %s; it must be at least 1s, and longer than --leader-elect-renew-deadline (%s)", l.lease, l.renew)
+	}
+	return nil
 }
 
 func newManager() *cobra.Command {
@@ -68,6 +104,11 @@ func (o *managerOptions) complete(errOut io.Writer) (err error) {
 	if o.logger, err = newLogger(errOut, o.logLevel); err != nil {
 		return err
 	}
+	for _, validate := range []func() error{o.leader.validate, o.handover.validate} {
+		if err := validate(); err != nil {
+			return err
+		}
+	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
 	o.restConfig, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
@@ -86,23 +127,33 @@ func (o *managerOptions) run(ctx context.Context) error {
 	// The API server has its own fairness; the client's default of a few
 	// requests a second would only add a queue that nobody sees.
 	o.restConfig.QPS = -1
-	mgr, err := ctrl.NewManager(o.restConfig, ctrl.Options{
-		Scheme:                        newScheme(),
-		Metrics:                       metricsserver.Options{BindAddress: orOff(o.metricsListen)},
-		HealthProbeBindAddress:        orOff(o.healthListen),
-		LeaderElection:                o.leaderElect,
-		LeaderElectionID:              "manager.trust.keyserver.dev",
-		LeaderElectionNamespace:       o.leaderElectNS,
-		LeaderElectionReleaseOnCancel: true,
-	})
+	options := ctrl.Options{
+		Scheme:                 newScheme(),
+		Metrics:                metricsserver.Options{BindAddress: orOff(o.metricsListen)},
+		HealthProbeBindAddress: orOff(o.healthListen),
+	}
+	if o.leader.elect {
+		options.LeaderElection, options.LeaderElectionID = true, leaseName
+		options.LeaderElectionNamespace = o.leader.namespace
+		options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &o.leader.lease, &o.leader.renew, &o.leader.retry
+		// Who stops in order hands over at once.
+		options.LeaderElectionReleaseOnCancel = true
+	}
+	mgr, err := ctrl.NewManager(o.restConfig, options)
 	if err != nil {
 		return fmt.Errorf("start the manager: %w", err)
 	}
+	// Both say only that the process runs. Where it shares a Pod with the key
+	// server, more would take the key server out of its Service whenever
+	// Kubernetes does not answer.
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
 		return err
 	}
 	if err := controllers.Setup(mgr, controllers.Options{}); err != nil {
 		return fmt.Errorf("set up the controllers: %w", err)
+	}
+	if err := o.handover.add(mgr, o.logger); err != nil {
+		return err
 	}
 	return mgr.Start(ctx)
 }

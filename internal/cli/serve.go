@@ -32,6 +32,7 @@ func (o *serveOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.TLSKey, "tls-key", "", "PEM private key of --tls-cert")
 	f.StringVar(&o.ExternalURL, "external-url", "", "URL by which clients reach the API, if not by --listen")
 	f.StringVar(&o.DataDir, "data-dir", "keyserver-data", "directory of the embedded database, the CA certificate and the key-encryption key")
+	f.StringVar(&o.CAFile, "ca-file", "", "write the internal CA's certificate to this file, too, for whoever must not read --data-dir")
 	f.StringVar(&o.DatabaseURL, "database-url", "", "PostgreSQL URL; default: the embedded database in --data-dir")
 	f.StringVar(&o.KEK, "kek", "", "URL of the key-encryption key, for instance base64key://...; default: DIR/kek, made at the first start")
 	f.Uint32Var(&o.SystemID, "system-id", 0, "system id of this key server; fixed at the first start, where the default is 1")

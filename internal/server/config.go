@@ -30,6 +30,7 @@ type Config struct {
 	ExternalURL    string
 
 	DataDir     string
+	CAFile      string // a second place of the CA certificate, besides DataDir
 	DatabaseURL string
 	KEK         string
 

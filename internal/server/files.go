@@ -47,7 +47,7 @@ func (f *firstPassword) read() (string, error) {
 		return "", fmt.Errorf("draw a password: %w", err)
 	}
 	text := base64.RawURLEncoding.EncodeToString(raw)
-	if err := writeFile(f.generated, []byte(text+"\n")); err != nil {
+	if err := writeFile(f.generated, []byte(text+"\n"), privateFile); err != nil {
 		return "", fmt.Errorf("write the generated password: %w", err)
 	}
 	return text, nil
@@ -70,9 +70,15 @@ func readPassword(what, path string) (string, error) {
 	return text, nil
 }
 
-// writeFile writes a file for this user alone, whole and durable or not at all.
-func writeFile(path string, content []byte) (err error) {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
+// Modes of files that this process makes.
+const (
+	privateFile os.FileMode = 0o600
+	publicFile  os.FileMode = 0o644
+)
+
+// writeFile writes a file, whole and durable or not at all.
+func writeFile(path string, content []byte, mode os.FileMode) (err error) {
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
 		return err
 	}
@@ -84,7 +90,7 @@ func writeFile(path string, content []byte) (err error) {
 	if _, err = tmp.Write(content); err != nil {
 		return errors.Join(err, tmp.Close())
 	}
-	if err = errors.Join(tmp.Sync(), tmp.Close()); err != nil {
+	if err = errors.Join(tmp.Chmod(mode), tmp.Sync(), tmp.Close()); err != nil {
 		return err
 	}
 	if err = os.Rename(tmp.Name(), path); err != nil {

@@ -288,19 +288,30 @@ func (s *Server) prepare(ctx context.Context, store *sqlstore.Store, custodian *
 	if prepared.First {
 		s.password = secret.generated
 	}
-	return prepared, writeCA(s.CAFile(), prepared.CA.Certificate.Raw)
+	return prepared, s.publishCA(prepared.CA.Certificate.Raw)
 }
 
-// writeCA publishes the internal CA's certificate for clients.
-func writeCA(path string, der []byte) error {
+// publishCA writes the internal CA's certificate for clients.
+func (s *Server) publishCA(der []byte) error {
+	if err := writeCA(s.CAFile(), der, privateFile); err != nil {
+		return fmt.Errorf("write the CA certificate: %w", err)
+	}
+	if s.cfg.CAFile == "" {
+		return nil
+	}
+	// Made to be read by others.
+	if err := writeCA(s.cfg.CAFile, der, publicFile); err != nil {
+		return fmt.Errorf("--ca-file cannot be written: %w", err)
+	}
+	return nil
+}
+
+func writeCA(path string, der []byte, mode os.FileMode) error {
 	want := pki.EncodePEM(der)
 	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, want) {
 		return nil
 	}
-	if err := writeFile(path, want); err != nil {
-		return fmt.Errorf("write the CA certificate: %w", err)
-	}
-	return nil
+	return writeFile(path, want, mode)
 }
 
 // leaves are the certificates of the two listeners.
