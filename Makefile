@@ -67,6 +67,10 @@ verify: bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Fail if a
 lint: bin/golangci-lint ## Run the linters; .golangci.yml also holds the direction of imports
 	bin/golangci-lint run
 
+.PHONY: vulncheck
+vulncheck: bin/govulncheck ## Look for known vulnerabilities that the code reaches (VULNDB=URL of a mirror, file:// too)
+	bin/govulncheck $(if $(VULNDB),-db '$(VULNDB)') ./...
+
 .PHONY: fmt
 fmt: bin/golangci-lint ## Format the code and sort its imports
 	bin/golangci-lint fmt
@@ -91,7 +95,7 @@ bench: .go ## Run the benchmarks, one package at a time (PKG=./..., BENCH=regexp
 	@source hack/lib.sh && need_go
 
 # Always asked, because only the script knows what is pinned and already built.
-bin/controller-gen bin/golangci-lint bin/protoc-gen-go bin/protoc-gen-go-grpc: .FORCE
+bin/controller-gen bin/golangci-lint bin/govulncheck bin/protoc-gen-go bin/protoc-gen-go-grpc: .FORCE
 	@hack/tools.sh $(@F)
 .PHONY: .FORCE
 .FORCE:
