@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/jws"
 )
 
 // Algorithms are the names of the signature algorithms that are accepted, as a
@@ -58,16 +59,16 @@ var private = []string{"d", "p", "q", "dp", "dq", "qi", "oth", "k"}
 // Only the canonical spelling of each value is let through, so that a key has
 // one thumbprint.
 func (p *parsed) readKey(raw jsontext.Value) error {
-	key, err := object(raw, "jwk", append([]string{"kty", "crv", "x", "y", "n", "e"}, private...)...)
+	key, err := jws.Object(raw, "jwk", append([]string{"kty", "crv", "x", "y", "n", "e"}, private...)...)
 	if err != nil {
-		return err
+		return malformed(err.Error())
 	}
 	for _, name := range private {
-		if key[name] != nil {
+		if key.Has(name) {
 			return malformed("jwk holds a private key; replace that key, and send its public half only")
 		}
 	}
-	if kty, _ := key.text("kty"); kty != p.alg.kty {
+	if kty, _ := key.Text("kty"); kty != p.alg.kty {
 		return malformed("kty of jwk is not that of alg")
 	}
 	if p.alg.kty == "RSA" {
@@ -76,11 +77,11 @@ func (p *parsed) readKey(raw jsontext.Value) error {
 	return p.readCurve(key)
 }
 
-func (p *parsed) readCurve(key values) error {
-	if curve, _ := key.text("crv"); curve != p.alg.curve {
+func (p *parsed) readCurve(key jws.Members) error {
+	if curve, _ := key.Text("crv"); curve != p.alg.curve {
 		return malformed("crv of jwk is not that of alg")
 	}
-	x, okX := key.bytes("x", p.alg.coordinate)
+	x, okX := coordinate(key, "x", p.alg.coordinate)
 	if p.alg.kty == "OKP" {
 		if !okX {
 			return errCoordinate
@@ -88,7 +89,7 @@ func (p *parsed) readCurve(key values) error {
 		p.thumbprint = thumbprint(`{"crv":"` + p.alg.curve + `","kty":"OKP","x":"` + x + `"}`)
 		return nil
 	}
-	y, okY := key.bytes("y", p.alg.coordinate)
+	y, okY := coordinate(key, "y", p.alg.coordinate)
 	if !okX || !okY {
 		return errCoordinate
 	}
@@ -98,11 +99,11 @@ func (p *parsed) readCurve(key values) error {
 
 var errCoordinate = malformed("x or y of jwk is not a coordinate of the curve in base64url")
 
-func (p *parsed) readRSA(key values) error {
-	nText, _ := key.text("n")
-	eText, _ := key.text("e")
-	n, okN := decode(nText)
-	e, okE := decode(eText)
+func (p *parsed) readRSA(key jws.Members) error {
+	nText, _ := key.Text("n")
+	eText, _ := key.Text("e")
+	n, okN := jws.Decode(nText)
+	e, okE := jws.Decode(eText)
 	if !okN || !okE || n[0] == 0 || e[0] == 0 || len(e) > maxRSAe {
 		return malformed("n or e of jwk is not an integer in base64url")
 	}
@@ -114,10 +115,10 @@ func (p *parsed) readRSA(key values) error {
 	return nil
 }
 
-// bytes returns the spelling of a member that is so many bytes in base64url.
-func (v values) bytes(name string, size int) (string, bool) {
-	spelled, _ := v.text(name)
-	b, ok := decode(spelled)
+// coordinate returns the spelling of a member that is so many bytes in base64url.
+func coordinate(key jws.Members, name string, size int) (string, bool) {
+	spelled, _ := key.Text(name)
+	b, ok := jws.Decode(spelled)
 	return spelled, ok && len(b) == size
 }
 
