@@ -23,7 +23,7 @@ type CRL struct {
 // would pass for not revoked. Each refusal is one sentence for people.
 func ParseCRL(der []byte, now time.Time) (CRL, error) {
 	list, err := x509.ParseRevocationList(der)
-	if err != nil {
+	if err != nil || len(list.Raw) != len(der) { // the parser passes over what follows the list
 		return CRL{}, errors.New("the bytes are not one certificate revocation list")
 	}
 	if hasCritical(list.Extensions) {
