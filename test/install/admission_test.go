@@ -1,0 +1,124 @@
+package install
+
+import (
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// installations are what a cluster may be given.
+var installations = []string{defaults, postgres, monitored, postgresMonitored}
+
+// Everything is accepted by a kube-apiserver that enforces Pod Security
+// "restricted" in our namespace. It only warns of Deployments, so a Pod is made
+// from each template.
+func TestInstallationsAreAdmitted(t *testing.T) {
+	for _, name := range installations {
+		t.Run(name, func(t *testing.T) {
+			objects := build(t, name)
+			apply(t, objects)
+			enforced(t)
+			deployments := typed[appsv1.Deployment](t, objects, "Deployment")
+			if len(deployments) == 0 {
+				t.Fatal("no Deployment")
+			}
+			for _, d := range deployments {
+				pod := podOf(d)
+				if err := kube.Create(t.Context(), pod, client.DryRunAll); err != nil {
+					t.Errorf("a Pod of Deployment %s: %v", d.Name, err)
+				}
+				if mounted := tokenMounts(pod); len(mounted) != 1 {
+					t.Errorf("a Pod of Deployment %s mounts the token in %v, want one container", d.Name, mounted)
+				}
+			}
+			if name == defaults {
+				apply(t, build(t, defaultsKeyServer))
+			}
+		})
+	}
+	apply(t, build(t, postgresKeyServer))
+	apply(t, build(t, "samples"))
+}
+
+// Each of these would be refused, so the acceptance above means something.
+func TestAdmissionRefuses(t *testing.T) {
+	objects := build(t, defaults)
+	apply(t, objects)
+	enforced(t)
+	deployment := typed[appsv1.Deployment](t, objects, "Deployment")[0]
+	for name, change := range map[string]func(*corev1.PodSpec){
+		"privileged": func(p *corev1.PodSpec) { p.Containers[1].SecurityContext.Privileged = ptr.To(true) },
+		"root":       func(p *corev1.PodSpec) { p.SecurityContext.RunAsNonRoot = nil },
+		"a capability": func(p *corev1.PodSpec) {
+			p.Containers[0].SecurityContext.Capabilities.Add = []corev1.Capability{"NET_ADMIN"}
+		},
+		"privilege escalation": func(p *corev1.PodSpec) { p.Containers[0].SecurityContext.AllowPrivilegeEscalation = nil },
+		"no seccomp profile":   func(p *corev1.PodSpec) { p.SecurityContext.SeccompProfile = nil },
+		"a directory of a node": func(p *corev1.PodSpec) {
+			p.Volumes[0].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := podOf(deployment)
+			change(&pod.Spec)
+			err := kube.Create(t.Context(), pod, client.DryRunAll)
+			if pod.Spec.Containers[1].SecurityContext.Privileged != nil {
+				// Refused as a contradiction before Pod Security sees it, unless it is consistent.
+				pod.Spec.Containers[1].SecurityContext.AllowPrivilegeEscalation = ptr.To(true)
+				err = kube.Create(t.Context(), pod, client.DryRunAll)
+			}
+			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "PodSecurity") {
+				t.Errorf("got %v, want a refusal by PodSecurity", err)
+			}
+		})
+	}
+}
+
+// enforced fails unless the namespace enforces what the manifests say, because
+// everything would be admitted otherwise.
+func enforced(t *testing.T) {
+	t.Helper()
+	ns := &corev1.Namespace{}
+	if err := kube.Get(t.Context(), client.ObjectKey{Name: namespace}, ns); err != nil {
+		t.Fatal(err)
+	}
+	if got := ns.Labels["pod-security.kubernetes.io/enforce"]; got != "restricted" {
+		t.Fatalf("the namespace enforces %q", got)
+	}
+}
+
+func podOf(d appsv1.Deployment) *corev1.Pod {
+	template := d.Spec.Template.DeepCopy()
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: d.Name + "-", Namespace: d.Namespace, Labels: template.Labels},
+		Spec:       template.Spec,
+	}
+}
+
+// tokenMounts names the containers that mount a token, as admitted.
+func tokenMounts(pod *corev1.Pod) []string {
+	tokens := map[string]bool{}
+	for _, v := range pod.Spec.Volumes {
+		if v.Projected == nil {
+			continue
+		}
+		for _, s := range v.Projected.Sources {
+			tokens[v.Name] = tokens[v.Name] || s.ServiceAccountToken != nil
+		}
+	}
+	var names []string
+	for _, c := range pod.Spec.Containers {
+		for _, m := range c.VolumeMounts {
+			if tokens[m.Name] {
+				names = append(names, c.Name)
+			}
+		}
+	}
+	return names
+}

@@ -1,0 +1,103 @@
+// Package install proves the installation: the manifests under config are
+// built, validated against the schemas of a real kube-apiserver, applied to it,
+// and run as the processes that they describe.
+//
+// What a single kube-apiserver cannot do is done by hand: nothing schedules a
+// Pod, so one is made from each template to be admitted; nothing aggregates
+// ClusterRoles, so their labels and rules are looked at.
+package install
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+)
+
+// patience bounds waits that only a fault can exhaust.
+const patience = 2 * time.Minute
+
+const namespace = "keyserver-system"
+
+var (
+	restConfig *rest.Config
+	kube       client.Client
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		fmt.Fprintln(os.Stderr, "these tests need kube-apiserver and etcd: run make test")
+		return 1
+	}
+	environment := &envtest.Environment{}
+	// As clusters have it: service accounts must exist, tokens are mounted
+	// unless that is declined, and RBAC decides.
+	environment.ControlPlane.GetAPIServer().Configure().
+		Set("disable-admission-plugins", "").
+		Set("authorization-mode", "RBAC")
+	var err error
+	if restConfig, err = environment.Start(); err != nil {
+		fmt.Fprintln(os.Stderr, "start the control plane:", err)
+		return 1
+	}
+	defer func() {
+		if err := environment.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "stop the control plane:", err)
+		}
+	}()
+	restConfig.QPS = -1
+	if kube, err = client.New(restConfig, client.Options{Scheme: newScheme()}); err == nil {
+		err = likeACluster()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// likeACluster makes what kube-controller-manager would have made.
+func likeACluster() error {
+	account := &corev1.ServiceAccount{}
+	account.Name, account.Namespace = "default", "default"
+	return client.IgnoreAlreadyExists(kube.Create(context.Background(), account))
+}
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			panic(err)
+		}
+	}
+	return scheme
+}
+
+// eventually repeats check until it succeeds.
+func eventually(t *testing.T, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after %s: %v", patience, err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}

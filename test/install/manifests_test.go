@@ -1,0 +1,161 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/kustomize/api/krusty"
+	kustomize "sigs.k8s.io/kustomize/api/types"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+)
+
+const configDir = "../../config"
+
+// Kustomizations as they stand, and with the component that only others name.
+const (
+	defaults           = "default"
+	defaultsKeyServer  = "keyserver"
+	postgres           = "overlays/postgres"
+	postgresKeyServer  = "overlays/postgres/keyserver"
+	monitored          = "default and prometheus"
+	postgresMonitored  = "overlays/postgres and prometheus"
+	monitoringAPIGroup = "monitoring.coreos.com"
+)
+
+// composed are kustomizations of a user's own.
+var composed = map[string]string{
+	monitored:         "resources: [../../default]\ncomponents: [../../prometheus]\n",
+	postgresMonitored: "resources: [../../overlays/postgres]\ncomponents: [../../prometheus]\n",
+}
+
+// kustomizations are all that config holds, and the composed ones.
+func kustomizations(t *testing.T) []string {
+	t.Helper()
+	var names []string
+	err := filepath.WalkDir(configDir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Name() != "kustomization.yaml" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err == nil && !strings.Contains(string(text), "kind: Component") {
+			name, relErr := filepath.Rel(configDir, filepath.Dir(path))
+			names, err = append(names, name), relErr
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(names, monitored, postgresMonitored)
+}
+
+// build answers the objects of a kustomization, as "kubectl apply -k" has them.
+func build(t *testing.T, name string) []*unstructured.Unstructured {
+	t.Helper()
+	dir := filepath.Join(configDir, name)
+	files := filesys.MakeFsOnDisk()
+	if text, ok := composed[name]; ok {
+		// In a copy, because a kustomization only refers to what is near it.
+		root := t.TempDir()
+		if err := os.CopyFS(root, os.DirFS(configDir)); err != nil {
+			t.Fatal(err)
+		}
+		dir = filepath.Join(root, "own", "composed")
+		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	options := krusty.MakeDefaultOptions()
+	options.PluginConfig = kustomize.DisabledPluginConfig()
+	built, err := krusty.MakeKustomizer(options).Run(files, dir)
+	if err != nil {
+		t.Fatalf("build %s: %v", name, err)
+	}
+	var objects []*unstructured.Unstructured
+	for _, resource := range built.Resources() {
+		content, err := resource.Map()
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Through JSON, so that numbers have the types that Kubernetes uses.
+		text, err := (&unstructured.Unstructured{Object: content}).MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		object := &unstructured.Unstructured{}
+		if err := object.UnmarshalJSON(text); err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, object)
+	}
+	return objects
+}
+
+// apply is "kubectl apply --server-side", in the order of kustomize. What has
+// no kind in a plain cluster is left out.
+func apply(t *testing.T, objects []*unstructured.Unstructured) {
+	t.Helper()
+	for _, o := range objects {
+		if o.GroupVersionKind().Group == monitoringAPIGroup {
+			continue
+		}
+		eventually(t, func() error { // a kind takes a moment to be served
+			err := kube.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o.DeepCopy()), client.FieldOwner("test"), client.ForceOwnership)
+			if err != nil && !apierrors.IsNotFound(err) && !strings.Contains(err.Error(), "no matches for kind") {
+				t.Fatalf("apply %s: %v", describe(o), err)
+			}
+			return err
+		})
+		if o.GetKind() == "Deployment" {
+			t.Cleanup(func() { // one installation cannot become any other by applying it
+				if err := kube.Delete(context.Background(), o.DeepCopy()); client.IgnoreNotFound(err) != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+func describe(o *unstructured.Unstructured) string {
+	return strings.TrimSuffix(fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName()), "/")
+}
+
+// pick answers the one object of a kind and name.
+func pick(t *testing.T, objects []*unstructured.Unstructured, kind, name string) *unstructured.Unstructured {
+	t.Helper()
+	for _, o := range objects {
+		if o.GetKind() == kind && o.GetName() == name {
+			return o
+		}
+	}
+	t.Fatalf("there is no %s %s", kind, name)
+	return nil
+}
+
+// typed answers all objects of a kind as Go values; a field that Go does not
+// know fails the test.
+func typed[T any](t *testing.T, objects []*unstructured.Unstructured, kind string) []T {
+	t.Helper()
+	var found []T
+	for _, o := range objects {
+		if o.GetKind() != kind {
+			continue
+		}
+		var v T
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, &v, true); err != nil {
+			t.Fatalf("%s: %v", describe(o), err)
+		}
+		found = append(found, v)
+	}
+	return found
+}
