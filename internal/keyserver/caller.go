@@ -16,6 +16,8 @@ const (
 	// ScopedSession is a credential made from another session. It has a fixed
 	// lifetime and covers the keys that it names.
 	ScopedSession SessionKind = "scoped"
+	// PeerSession is another key server asking for one of its principals.
+	PeerSession SessionKind = "peer"
 	// InternalSession is the service acting for itself, for instance at first
 	// start. It never comes from a request.
 	InternalSession SessionKind = "internal"
@@ -39,4 +41,6 @@ type Caller struct {
 	// Scope lists the keys that a scoped credential covers; nil in every other
 	// session. An empty, non-nil scope covers nothing.
 	Scope []HiddenLink
+	// Peer is set in a call between key servers and nowhere else.
+	Peer *PeerCall
 }

@@ -121,6 +121,9 @@ const (
 )
 
 // BuiltInRole is a role that the key server defines for itself.
+	// AuditClosedEntries is recorded where a peer reports a principal of its own
+	// as disabled or removed, and the principal's entries here are closed.
+	AuditClosedEntries = "closeACLEntries"
 type BuiltInRole struct {
 	ID         ID
 	Name       string

@@ -158,11 +158,17 @@ func (tx *Tx) moveACLEntries(ctx context.Context, from, into string, system keys
 	if _, err := tx.exec(ctx, `DELETE FROM `+from+` WHERE system_id = $1`, int64(system)); err != nil {
 		return 0, err
 	}
+	tx.recordKeys(keys)
+	return int(moved), nil
+}
+
+// recordKeys notes that the lists of keys changed, of which there may be one
+// more than are worth naming.
+func (tx *Tx) recordKeys(keys []keyserver.ID) {
 	if len(keys) > maxKeyChanges {
 		keys = []keyserver.ID{{}}
 	}
 	for _, key := range keys {
 		tx.record(keyserver.ChangeKey, key, keyserver.Updated)
 	}
-	return int(moved), nil
 }

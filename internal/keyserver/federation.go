@@ -1,0 +1,37 @@
+package keyserver
+
+import "context"
+
+// Federated is what key servers ask of each other: the part of the port that
+// is carried to the key server that owns a key or a principal. Whoever asks
+// fills in Caller.Peer.
+type Federated interface {
+	Key(ctx context.Context, by Caller, link HiddenLink) (KeyMetadata, error)
+	AuthorizeKey(ctx context.Context, by Caller, link HiddenLink, filename string) (Grant, error)
+	HMAC(ctx context.Context, by Caller, link HiddenLink, message Message) ([MACSize]byte, error)
+	ACL(ctx context.Context, by Caller, link HiddenLink) (ACL, error)
+	GrantACL(ctx context.Context, by Caller, link HiddenLink, change ACLChange) error
+	AmendACL(ctx context.Context, by Caller, link HiddenLink, change ACLChange) error
+	RevokeACL(ctx context.Context, by Caller, link HiddenLink, principal PrincipalRef) error
+	// LookupPrincipals leaves out what the key server asked does not have; it
+	// fails rather than leave out anything else.
+	LookupPrincipals(ctx context.Context, by Caller, pairs []PrincipalRef) ([]Principal, error)
+}
+
+// PeerCall is what a call between key servers says besides who it is for.
+type PeerCall struct {
+	// System is the key server that asks; the one asked knows it by its
+	// certificate.
+	System SystemID
+	// Groups are the enabled groups of that key server that the principal is in.
+	Groups []PrincipalRef
+	// Key is the same in each repetition of a call that may have had an effect,
+	// and in no other call. It is drawn by whoever asks.
+	Key CallKey
+}
+
+// CallKey names one call among those of a peer.
+type CallKey [32]byte
+
+// ForwardedOperations are what a key server does for the principals of others.
+var ForwardedOperations = []Operation{OpReadKey, OpAuthorizeKey, OpHMAC, OpReadACL, OpAmendACL, OpLookupPrincipals}

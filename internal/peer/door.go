@@ -1,0 +1,255 @@
+package peer
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Bounds of connections.
+const (
+	handshakeTimeout = 10 * time.Second
+	// recheckEvery is how often open connections are looked at without a change
+	// of the registry: certificates expire by themselves.
+	recheckEvery = time.Minute
+	// recheckSoon is how soon they are looked at again where the registry could
+	// not be read.
+	recheckSoon = time.Second
+	// maxConnections is how many connections one peer may have: a pool for each
+	// of its replicas.
+	maxConnections = 64
+	// How often a refused connection is logged.
+	complainEvery    = 10 * time.Second
+	complaintsAtOnce = 10
+)
+
+// alpn is what gRPC speaks.
+const alpn = "h2"
+
+// door makes and watches the TLS connections of one side: it takes records and
+// trust list at each handshake, and closes the connections that they no longer
+// let in.
+type door struct {
+	registry    Registry
+	certificate *tls.Certificate
+	usage       x509.ExtKeyUsage // that the other side's certificate must have
+	clock       func() time.Time
+	logger      *slog.Logger
+	complaints  *rate.Limiter // anybody can knock
+
+	mu   sync.Mutex
+	open map[*conn]struct{}
+	// announced counts the changes of the registry, so that a handshake can see
+	// that one overtook it.
+	announced uint64
+
+	kick chan struct{}
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+func newDoor(r Registry, own *tls.Certificate, usage x509.ExtKeyUsage, clock func() time.Time, logger *slog.Logger) *door {
+	ctx, stop := context.WithCancel(context.Background())
+	d := &door{
+		registry: r, certificate: own, usage: usage, clock: clock, logger: logger, complaints: rate.NewLimiter(rate.Every(complainEvery), complaintsAtOnce),
+		open: map[*conn]struct{}{}, kick: make(chan struct{}, 1), stop: stop, done: make(chan struct{}),
+	}
+	go d.watch(ctx)
+	return d
+}
+
+// close ends the watch. Connections are closed by whoever uses them.
+func (d *door) close() {
+	d.stop()
+	<-d.done
+}
+
+// changed has the open connections looked at where a change may shut one out.
+// It never blocks.
+func (d *door) changed(changes []keyserver.Change) {
+	if !mayShutOut(changes) {
+		return
+	}
+	d.mu.Lock()
+	d.announced++
+	d.mu.Unlock()
+	select {
+	case d.kick <- struct{}{}:
+	default: // somebody has asked already
+	}
+}
+
+// mayShutOut reports whether a peer or a CA may be gone. No changes at all
+// means that some are no longer known.
+func mayShutOut(changes []keyserver.Change) bool {
+	return len(changes) == 0 || slices.ContainsFunc(changes, func(c keyserver.Change) bool {
+		return (c.Kind == keyserver.ChangeTrustedCA || c.Kind == keyserver.ChangeTrustedServer) && c.Action != keyserver.Created
+	})
+}
+
+func (d *door) watch(ctx context.Context) {
+	defer close(d.done)
+	again := time.NewTimer(recheckEvery)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.kick:
+		case <-again.C:
+		}
+		again.Reset(recheckEvery)
+		if err := d.recheck(ctx); err != nil && ctx.Err() == nil {
+			d.logger.Warn("the connections of peers could not be checked against the trust list; trying again", "error", err)
+			again.Reset(recheckSoon)
+		}
+	}
+}
+
+// recheck closes the connections that the registry no longer lets in.
+func (d *door) recheck(ctx context.Context) error {
+	t, err := load(ctx, d.registry)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	connections := make([]*conn, 0, len(d.open))
+	for c := range d.open {
+		connections = append(connections, c)
+	}
+	d.mu.Unlock()
+	for _, c := range connections {
+		who, err := t.identify(c.chain, d.usage, d.clock())
+		if err == nil && who.System == c.peer.System {
+			continue
+		}
+		d.logger.Info("closing the connection of a peer that is trusted no more", "peer", c.peer.System, "cause", err)
+		_ = c.Close() // the peer notices; there is nobody else to tell
+	}
+	return nil
+}
+
+// handshake runs one side of TLS and remembers the connection. check may refuse
+// a peer that the registry knows.
+func (d *door) handshake(ctx context.Context, raw net.Conn, side func(net.Conn, *tls.Config) *tls.Conn,
+	check func(keyserver.TrustedServer) error,
+) (net.Conn, credentials.AuthInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	c := &conn{door: d}
+	var before uint64
+	c.Conn = side(raw, &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{alpn},
+		Certificates: []tls.Certificate{*d.certificate}, ClientAuth: tls.RequireAnyClientCert,
+		// A ticket would let a client in on an older list.
+		SessionTicketsDisabled: true,
+		// Both sides are known by the keys of their certificates, not by names:
+		// VerifyConnection checks the key and the chain.
+		InsecureSkipVerify: true, //nolint:gosec // see above
+		VerifyConnection: func(s tls.ConnectionState) (err error) {
+			before = d.announcements()
+			c.chain = s.PeerCertificates
+			if c.peer, err = d.identify(ctx, c.chain); err != nil {
+				return err
+			}
+			return check(c.peer)
+		},
+	})
+	err := c.Conn.HandshakeContext(ctx)
+	if err == nil && c.Conn.ConnectionState().NegotiatedProtocol != alpn {
+		err = errors.New("the other side does not speak HTTP/2")
+	}
+	if err == nil {
+		err = d.enter(ctx, c, before)
+	}
+	if err != nil {
+		if d.complaints.AllowN(d.clock(), 1) {
+			d.logger.Warn("a connection between key servers was refused", "remote", raw.RemoteAddr().String(), "cause", err)
+		}
+		_ = raw.Close()
+		return nil, nil, err
+	}
+	return c, authInfo{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, peer: c.peer}, nil
+}
+
+func (d *door) identify(ctx context.Context, chain []*x509.Certificate) (keyserver.TrustedServer, error) {
+	t, err := load(ctx, d.registry)
+	if err != nil {
+		return keyserver.TrustedServer{}, err
+	}
+	return t.identify(chain, d.usage, d.clock())
+}
+
+func (d *door) announcements() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.announced
+}
+
+// enter remembers a connection. Whatever changed since its handshake looked,
+// it looks again; whatever changes later, the watch finds the connection.
+func (d *door) enter(ctx context.Context, c *conn, before uint64) error {
+	d.mu.Lock()
+	held := 0
+	for other := range d.open {
+		if other.peer.System == c.peer.System {
+			held++
+		}
+	}
+	if held >= maxConnections {
+		d.mu.Unlock()
+		return fmt.Errorf("the peer %d has %d connections, as many as it may", c.peer.System, held)
+	}
+	d.open[c] = struct{}{}
+	overtaken := d.announced != before
+	d.mu.Unlock()
+	if !overtaken {
+		return nil
+	}
+	_, err := d.identify(ctx, c.chain)
+	if err != nil {
+		d.leave(c)
+	}
+	return err
+}
+
+func (d *door) leave(c *conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.open, c)
+}
+
+// conn is a connection that went through a door.
+type conn struct {
+	*tls.Conn
+	door  *door
+	peer  keyserver.TrustedServer
+	chain []*x509.Certificate
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	c.door.leave(c)
+	return c.Conn.Close()
+}
+
+// authInfo tells the calls of a connection whose it is.
+type authInfo struct {
+	credentials.CommonAuthInfo
+	peer keyserver.TrustedServer
+}
+
+// AuthType implements credentials.AuthInfo.
+func (authInfo) AuthType() string { return "mutual TLS between key servers" }

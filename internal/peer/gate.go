@@ -1,0 +1,53 @@
+package peer
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Gate is the mutual TLS of the external listener: registered peers are let in
+// and nobody else.
+type Gate struct{ door *door }
+
+var _ credentials.TransportCredentials = (*Gate)(nil)
+
+// NewGate returns a gate that shows its own certificate. Close it.
+func NewGate(r Registry, own *tls.Certificate, clock func() time.Time, logger *slog.Logger) *Gate {
+	return &Gate{newDoor(r, own, x509.ExtKeyUsageClientAuth, clock, logger)}
+}
+
+// Close ends the watch over the connections that are open.
+func (g *Gate) Close() { g.door.close() }
+
+// Changed has to be told of every change of the registry; it never blocks.
+func (g *Gate) Changed(changes []keyserver.Change) { g.door.changed(changes) }
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (g *Gate) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return g.door.handshake(context.Background(), raw, tls.Server, func(keyserver.TrustedServer) error { return nil })
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (g *Gate) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("a gate opens from one side")
+}
+
+// Info implements credentials.TransportCredentials.
+func (g *Gate) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
+}
+
+// Clone implements credentials.TransportCredentials. There is one gate.
+func (g *Gate) Clone() credentials.TransportCredentials { return g }
+
+// OverrideServerName implements credentials.TransportCredentials.
+func (g *Gate) OverrideServerName(string) error { return nil }

@@ -1,0 +1,130 @@
+package peer
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/peer/peerpb"
+)
+
+// maxAnswer bounds an answer: a list of 200,000 entries.
+const maxAnswer = 16 << 20
+
+// remote is a peer as a key server. What it answers is checked for its shape;
+// a peer that is trusted with a key may still be wrong.
+type remote struct {
+	client *Client
+	peer   keyserver.TrustedServer
+}
+
+var _ keyserver.Federated = remote{}
+
+// Key implements keyserver.Federated.
+func (r remote) Key(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.KeyMetadata, error) {
+	in := &peerpb.KeyRequest{Call: callOf(by), Link: []byte(link)}
+	out, err := ask(ctx, r, reads, in, peerpb.KeyServerClient.ReadKey)
+	if err != nil {
+		return keyserver.KeyMetadata{}, err
+	}
+	return keyserver.KeyMetadata{Link: link, Algorithm: keyserver.Algorithm(out.GetAlgorithm()), KeyBytes: int(out.GetKeyBytes())}, nil
+}
+
+// AuthorizeKey implements keyserver.Federated.
+func (r remote) AuthorizeKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, filename string) (keyserver.Grant, error) {
+	in := &peerpb.AuthorizeRequest{Call: callOf(by), Link: []byte(link), Filename: filename}
+	out, err := ask(ctx, r, uses, in, peerpb.KeyServerClient.Authorize)
+	if err != nil {
+		return keyserver.Grant{}, err
+	}
+	return keyserver.Grant{System: r.peer.System, FilenameAudited: out.GetFilenameAudited()}, nil
+}
+
+// ACL implements keyserver.Federated.
+func (r remote) ACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.ACL, error) {
+	in := &peerpb.KeyRequest{Call: callOf(by), Link: []byte(link)}
+	out, err := ask(ctx, r, reads, in, peerpb.KeyServerClient.ReadACL)
+	if err != nil {
+		return keyserver.ACL{}, err
+	}
+	acl, ok := aclFrom(out, link)
+	if !ok {
+		return keyserver.ACL{}, r.nonsense("an access control list")
+	}
+	return acl, nil
+}
+
+// GrantACL implements keyserver.Federated.
+func (r remote) GrantACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) error {
+	return r.change(ctx, changeTo(peerpb.ChangeACLRequest_KIND_GRANT, callOf(by), link, change))
+}
+
+// AmendACL implements keyserver.Federated.
+func (r remote) AmendACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) error {
+	return r.change(ctx, changeTo(peerpb.ChangeACLRequest_KIND_AMEND, callOf(by), link, change))
+}
+
+// RevokeACL implements keyserver.Federated.
+func (r remote) RevokeACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, principal keyserver.PrincipalRef) error {
+	return r.change(ctx, changeTo(peerpb.ChangeACLRequest_KIND_REVOKE, callOf(by), link, keyserver.ACLChange{Principal: principal}))
+}
+
+func (r remote) change(ctx context.Context, in *peerpb.ChangeACLRequest) error {
+	_, err := ask(ctx, r, changes, in, peerpb.KeyServerClient.ChangeACL)
+	return err
+}
+
+// LookupPrincipals implements keyserver.Federated. Each pair must be the
+// peer's; what it answers besides those asked for is dropped.
+func (r remote) LookupPrincipals(ctx context.Context, by keyserver.Caller, pairs []keyserver.PrincipalRef) ([]keyserver.Principal, error) {
+	asked := make(map[keyserver.PrincipalRef]bool, len(pairs))
+	in := &peerpb.LookupRequest{Call: callOf(by)}
+	for _, pair := range pairs {
+		if !asked[pair] {
+			asked[pair] = true
+			in.Principals = append(in.Principals, pair.ID.Uint64())
+		}
+	}
+	out, err := ask(ctx, r, reads, in, peerpb.KeyServerClient.Lookup)
+	if err != nil {
+		return nil, err
+	}
+	found := []keyserver.Principal{}
+	for _, one := range out.GetPrincipals() {
+		p := principalFrom(one)
+		if !asked[p.Ref()] {
+			continue
+		}
+		if p.Type.ClassName() == "" || len(p.Name) > maxName {
+			return nil, r.nonsense("a principal")
+		}
+		asked[p.Ref()] = false
+		found = append(found, p)
+	}
+	return found, nil
+}
+
+func (r remote) nonsense(what string) error {
+	return fault.New(fault.OpFailed, "the peer %d answered something that is not %s", r.peer.System, what).Audited(fault.ReasonFailed)
+}
+
+// callOf is what every request says. The caller of the key server itself has
+// no principal.
+func callOf(by keyserver.Caller) *peerpb.Call {
+	c := &peerpb.Call{RequestId: by.RequestID, Nonce: by.Peer.Key[:nonceLen]}
+	if by.Kind != keyserver.InternalSession {
+		c.Principal = &peerpb.Principal{Ref: refTo(by.Principal), Type: string(by.Type), Name: by.Name}
+	}
+	for _, g := range by.Peer.Groups {
+		c.Groups = append(c.Groups, g.ID.Uint64())
+	}
+	if !by.Actor.ID.IsZero() {
+		c.Actor = refTo(by.Actor)
+	}
+	return c
+}
+
+// method is a unary call of the generated client.
+type method[In, Out any] func(peerpb.KeyServerClient, context.Context, *In, ...grpc.CallOption) (*Out, error)

@@ -1,0 +1,299 @@
+package peer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"io"
+	"log/slog"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/peer/peerpb"
+)
+
+// Bounds of what a peer may send.
+const (
+	maxName      = 512 // bytes, of a principal and of a file
+	maxFilename  = 1024
+	maxRequestID = 64
+	nonceLen     = 16
+)
+
+// Server does what peers ask. It checks the shape of what they send; whether
+// it is done is decided behind it.
+type Server struct {
+	peerpb.UnimplementedKeyServerServer
+	keys   keyserver.Federated
+	system keyserver.SystemID
+	logger *slog.Logger
+}
+
+// NewServer returns a server for one key server.
+func NewServer(keys keyserver.Federated, system keyserver.SystemID, logger *slog.Logger) *Server {
+	return &Server{keys: keys, system: system, logger: logger}
+}
+
+// Authorize implements peerpb.KeyServerServer.
+func (s *Server) Authorize(ctx context.Context, in *peerpb.AuthorizeRequest) (*peerpb.AuthorizeResponse, error) {
+	by, link, err := s.caller(ctx, in.GetCall(), in.GetLink(), "authorize")
+	if err == nil && len(in.GetFilename()) > maxFilename {
+		err = malformed("the file name is longer than %d bytes", maxFilename)
+	}
+	if err != nil {
+		return nil, err
+	}
+	grant, err := s.keys.AuthorizeKey(ctx, by, link, in.GetFilename())
+	if err != nil {
+		return nil, err
+	}
+	return &peerpb.AuthorizeResponse{FilenameAudited: grant.FilenameAudited}, nil
+}
+
+// HMAC implements peerpb.KeyServerServer.
+func (s *Server) HMAC(ctx context.Context, in *peerpb.HMACRequest) (*peerpb.HMACResponse, error) {
+	by, link, err := s.caller(ctx, in.GetCall(), in.GetLink(), "hmac")
+	if err != nil {
+		return nil, err
+	}
+	mac, err := s.keys.HMAC(ctx, by, link, piece(in.GetData()))
+	if err != nil {
+		return nil, err
+	}
+	return &peerpb.HMACResponse{Mac: mac[:]}, nil
+}
+
+// HMACStream implements peerpb.KeyServerServer.
+func (s *Server) HMACStream(stream grpc.ClientStreamingServer[peerpb.HMACPiece, peerpb.HMACResponse]) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	by, link, err := s.caller(stream.Context(), first.GetCall(), first.GetLink(), "hmac")
+	if err != nil {
+		return err
+	}
+	mac, err := s.keys.HMAC(stream.Context(), by, link, pieces{stream})
+	if err != nil {
+		return err
+	}
+	return stream.SendAndClose(&peerpb.HMACResponse{Mac: mac[:]})
+}
+
+// piece is a message that is all there.
+type piece []byte
+
+// WriteTo implements keyserver.Message.
+func (p piece) WriteTo(w io.Writer) (int64, error) {
+	n, err := w.Write(p)
+	return int64(n), err
+}
+
+// pieces is a message that arrives. It is whole only once the last piece has
+// said so: a peer that goes away must not leave the MAC of half a message.
+type pieces struct {
+	stream grpc.ClientStreamingServer[peerpb.HMACPiece, peerpb.HMACResponse]
+}
+
+// WriteTo implements keyserver.Message.
+func (p pieces) WriteTo(w io.Writer) (total int64, err error) {
+	for {
+		in, err := p.stream.Recv()
+		if errors.Is(err, io.EOF) {
+			err = malformed("the message ended before its last piece")
+		}
+		if err != nil {
+			return total, err
+		}
+		total += int64(len(in.GetData()))
+		if total > keyserver.MaxMessage {
+			return total, malformed("the message is longer than %d bytes", keyserver.MaxMessage)
+		}
+		if _, err := w.Write(in.GetData()); err != nil {
+			return total, err
+		}
+		if in.GetLast() {
+			return total, nil
+		}
+	}
+}
+
+// ReadKey implements peerpb.KeyServerServer.
+func (s *Server) ReadKey(ctx context.Context, in *peerpb.KeyRequest) (*peerpb.KeyResponse, error) {
+	by, link, err := s.caller(ctx, in.GetCall(), in.GetLink(), "key")
+	if err != nil {
+		return nil, err
+	}
+	meta, err := s.keys.Key(ctx, by, link)
+	if err != nil {
+		return nil, err
+	}
+	return &peerpb.KeyResponse{Algorithm: string(meta.Algorithm), KeyBytes: bytesOf(meta.KeyBytes)}, nil
+}
+
+// ReadACL implements peerpb.KeyServerServer.
+func (s *Server) ReadACL(ctx context.Context, in *peerpb.KeyRequest) (*peerpb.ACLResponse, error) {
+	by, link, err := s.caller(ctx, in.GetCall(), in.GetLink(), "acl")
+	if err != nil {
+		return nil, err
+	}
+	acl, err := s.keys.ACL(ctx, by, link)
+	if err != nil {
+		return nil, err
+	}
+	return aclTo(acl), nil
+}
+
+// ChangeACL implements peerpb.KeyServerServer.
+func (s *Server) ChangeACL(ctx context.Context, in *peerpb.ChangeACLRequest) (*peerpb.ChangeACLResponse, error) {
+	by, link, err := s.caller(ctx, in.GetCall(), in.GetLink(), "change "+in.GetKind().String()+" "+refFrom(in.GetPrincipal()).String())
+	if err != nil {
+		return nil, err
+	}
+	change, err := changeFrom(in)
+	if err != nil {
+		return nil, err
+	}
+	switch in.GetKind() {
+	case peerpb.ChangeACLRequest_KIND_GRANT:
+		err = s.keys.GrantACL(ctx, by, link, change)
+	case peerpb.ChangeACLRequest_KIND_AMEND:
+		err = s.keys.AmendACL(ctx, by, link, change)
+	case peerpb.ChangeACLRequest_KIND_REVOKE:
+		err = s.keys.RevokeACL(ctx, by, link, change.Principal)
+	default:
+		err = malformed("the change is of no known kind")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &peerpb.ChangeACLResponse{}, nil
+}
+
+// changeFrom reads a change and refuses what no entry could hold.
+func changeFrom(in *peerpb.ChangeACLRequest) (keyserver.ACLChange, error) {
+	change := keyserver.ACLChange{Principal: refFrom(in.GetPrincipal())}
+	if change.Principal.ID.IsZero() {
+		return change, malformed("the change names no principal")
+	}
+	if in.GetKind() == peerpb.ChangeACLRequest_KIND_REVOKE {
+		return change, nil
+	}
+	var ok, also bool
+	change.Rights, change.MaxUsage = keyserver.Rights(in.GetRights()), in.GetMaxUsage()
+	change.Start, ok = stampFrom(in.GetStart())
+	change.End, also = stampFrom(in.GetEnd())
+	switch {
+	case change.Rights == 0 || change.Rights&^keyserver.AllRights != 0:
+		return change, malformed("the rights name no right, or one that does not exist")
+	case change.MaxUsage < keyserver.NoUsageLimit:
+		return change, malformed("the usage limit is below -1")
+	case !ok || !also:
+		return change, malformed("a stamp is not 8 bytes")
+	}
+	return change, nil
+}
+
+// Lookup implements peerpb.KeyServerServer.
+func (s *Server) Lookup(ctx context.Context, in *peerpb.LookupRequest) (*peerpb.LookupResponse, error) {
+	if n := len(in.GetPrincipals()); n == 0 || n > keyserver.MaxLookup {
+		return nil, malformed("a lookup names 1 to %d principals", keyserver.MaxLookup)
+	}
+	by, _, err := s.caller(ctx, in.GetCall(), nil, "lookup")
+	if err != nil {
+		return nil, err
+	}
+	pairs := make([]keyserver.PrincipalRef, len(in.GetPrincipals()))
+	for i, id := range idsFrom(in.GetPrincipals()) {
+		pairs[i] = keyserver.PrincipalRef{System: s.system, ID: id}
+	}
+	found, err := s.keys.LookupPrincipals(ctx, by, pairs)
+	if err != nil {
+		return nil, err
+	}
+	out := &peerpb.LookupResponse{Principals: make([]*peerpb.Principal, len(found))}
+	for i, p := range found {
+		out.Principals[i] = principalTo(p)
+	}
+	return out, nil
+}
+
+// caller is who a call is for, as the connection and the call say together.
+// The system id of the peer comes from the connection alone. what names the
+// method and the object in the key of the call, so that a nonce that is used
+// twice does not stand for another call.
+func (s *Server) caller(ctx context.Context, in *peerpb.Call, link []byte, what string) (keyserver.Caller, keyserver.HiddenLink, error) {
+	from, ok := connected(ctx)
+	by := keyserver.Caller{Kind: keyserver.PeerSession, RequestID: in.GetRequestId(), Peer: &keyserver.PeerCall{System: from.System}}
+	switch {
+	case !ok:
+		return by, "", malformed("the connection is not one of a peer")
+	case !plain(in.GetRequestId()):
+		return by, "", malformed("the request id is not 1 to %d letters, digits, dots, hyphens and underscores", maxRequestID)
+	case len(in.GetNonce()) != nonceLen:
+		return by, "", malformed("the nonce is not %d bytes", nonceLen)
+	case len(link) > keyserver.MaxHiddenLink:
+		return by, "", malformed("the hidden link is longer than %d bytes", keyserver.MaxHiddenLink)
+	case len(in.GetGroups()) > keyserver.MaxGroups:
+		return by, "", malformed("the principal is in more than %d groups", keyserver.MaxGroups)
+	case len(in.GetPrincipal().GetName()) > maxName:
+		return by, "", malformed("the principal's name is longer than %d bytes", maxName)
+	}
+	if p := in.GetPrincipal(); p != nil {
+		by.Principal, by.Name, by.Type = refFrom(p.GetRef()), p.GetName(), keyserver.PrincipalType(p.GetType())
+	} else {
+		by.Principal = keyserver.PrincipalRef{System: s.system, ID: from.Transport}
+		by.Name, by.Type = from.Certificate.Subject, keyserver.CertificatePrincipal
+	}
+	for _, id := range idsFrom(in.GetGroups()) {
+		by.Peer.Groups = append(by.Peer.Groups, keyserver.PrincipalRef{System: from.System, ID: id})
+	}
+	if in.GetActor() != nil {
+		by.Actor = keyserver.PrincipalRef{System: from.System, ID: keyserver.IDFromUint64(in.GetActor().GetId())}
+	}
+	by.Peer.Key = callKey(from.System, in.GetNonce(), what+" for "+by.Principal.String(), link)
+	return by, keyserver.HiddenLink(link), nil
+}
+
+// connected is the peer at the other end of the connection that a call came by.
+func connected(ctx context.Context) (keyserver.TrustedServer, bool) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return keyserver.TrustedServer{}, false
+	}
+	info, ok := p.AuthInfo.(authInfo)
+	return info.peer, ok
+}
+
+func callKey(from keyserver.SystemID, nonce []byte, what string, link []byte) keyserver.CallKey {
+	b := make([]byte, 0, 256)
+	b = binary.BigEndian.AppendUint32(b, uint32(from))
+	b = append(b, nonce...)
+	b = append(b, what...)
+	b = append(b, 0)
+	return sha256.Sum256(append(b, link...))
+}
+
+func malformed(format string, args ...any) error {
+	return fault.New(fault.InvalidArgument, format, args...).Audited(fault.ReasonInvalidArgument)
+}
+
+// plain reports whether an id can be shown anywhere without harm.
+func plain(id string) bool {
+	if id == "" || len(id) > maxRequestID {
+		return false
+	}
+	for i := range len(id) {
+		c := id[i]
+		switch {
+		case c >= 'A' && c <= 'Z', c >= 'a' && c <= 'z', c >= '0' && c <= '9', c == '.', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,11 @@
+-- +goose Up
+
+-- Calls of peers that took effect, for as long as they may be repeated.
+CREATE TABLE peer_calls (
+	call_key BYTEA  NOT NULL PRIMARY KEY,
+	expires  BIGINT NOT NULL
+);
+CREATE INDEX peer_calls_by_expiry ON peer_calls (expires);
+
+-- A peer that reports a principal as gone has all of its entries found.
+CREATE INDEX acl_entries_by_principal ON acl_entries (system_id, principal_id);
