@@ -118,12 +118,12 @@ const (
 	AuditLogin  = "login"
 	AuditLogout = "logout"
 	AuditProof  = "proof" // recorded where a proof is refused
-)
-
-// BuiltInRole is a role that the key server defines for itself.
 	// AuditClosedEntries is recorded where a peer reports a principal of its own
 	// as disabled or removed, and the principal's entries here are closed.
 	AuditClosedEntries = "closeACLEntries"
+)
+
+// BuiltInRole is a role that the key server defines for itself.
 type BuiltInRole struct {
 	ID         ID
 	Name       string
