@@ -46,6 +46,9 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
+	if code, own := ownExit(err); own {
+		return code
+	}
 	fmt.Fprintf(errOut, "keyserver-operator: %s\n", oneLine(err))
 	var usage usageError
 	if errors.As(err, &usage) {
@@ -72,7 +75,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(newServe(), newManager(), newUp(), newAudit(), newRelease(), newOpenAPI(), newReference(), newVersion())
+	root.AddCommand(newServe(), newManager(), newUp(), newPlan(), newExport(), newAudit(), newRelease(), newOpenAPI(), newReference(), newVersion())
 	return root
 }
 

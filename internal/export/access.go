@@ -1,0 +1,156 @@
+package export
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+func (e *exporter) roles(ctx context.Context) ([]candidate, error) {
+	catalogue, err := e.Admin.Operations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := map[schema.HexID]string{}
+	for _, op := range catalogue.Operations {
+		names[op.ID] = op.Name
+	}
+	list, err := e.Admin.Roles(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []candidate
+	for _, r := range list.Roles {
+		if r.BuiltIn == nil || !*r.BuiltIn {
+			found = append(found, candidateRole(r, names))
+		}
+	}
+	return found, nil
+}
+
+// candidateRole names the role; one with a name that no manifest takes is
+// declared by its id, which leaves the name as it is.
+func candidateRole(r schema.Role, names map[schema.HexID]string) candidate {
+	operations := make([]string, len(r.Operations))
+	for i, id := range r.Operations {
+		if operations[i] = names[id]; operations[i] == "" {
+			operations[i] = id.String()
+		}
+	}
+	slices.Sort(operations)
+	id := r.ID.String()
+	obj := &v1alpha1.Role{Spec: v1alpha1.RoleSpec{RoleName: &r.Name, Operations: operations}}
+	return candidate{
+		what: fmt.Sprintf("role %q (id %s)", r.Name, id), title: r.Name, id: id, object: obj,
+		without: func() { obj.Spec.RoleName, obj.Spec.RoleID = nil, &id },
+	}
+}
+
+func (e *exporter) aclTemplates(ctx context.Context) ([]candidate, error) {
+	list, err := e.Officer.ACLTemplates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	directories, err := e.Officer.TemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{})
+	if err != nil {
+		return nil, err
+	}
+	session, err := e.Officer.CurrentSession(ctx)
+	if err != nil {
+		return nil, err
+	}
+	paths := map[schema.HexID][]string{}
+	for _, d := range directories.Directories {
+		paths[d.ACLTemplateID] = append(paths[d.ACLTemplateID], d.Path)
+	}
+	var found []candidate
+	for _, t := range list.Templates {
+		c, err := e.candidateTemplate(ctx, t, session.Principal)
+		if err != nil {
+			return nil, err
+		}
+		if obj, is := c.object.(*v1alpha1.ACLTemplate); is {
+			slices.Sort(paths[t.ID])
+			obj.Spec.Directories = paths[t.ID]
+			c.without = func() { obj.Spec.Directories = nil } // they are then left as they are
+		}
+		found = append(found, c)
+	}
+	return found, nil
+}
+
+func (e *exporter) candidateTemplate(ctx context.Context, t schema.ACLTemplate, own schema.SessionPrincipal) (candidate, error) {
+	c := candidate{what: fmt.Sprintf("ACL template %q (id %s)", t.Name, t.ID), title: t.Name, id: t.ID.String()}
+	held, err := e.Officer.TemplateMembers(ctx, t.ID.String())
+	if err != nil {
+		return c, err
+	}
+	var ids []schema.HexID
+	for _, m := range held.Members {
+		ids = append(ids, schema.HexID(m.PrincipalID))
+	}
+	if err := e.people.meet(ctx, ids); err != nil {
+		return c, err
+	}
+	obj := &v1alpha1.ACLTemplate{Spec: v1alpha1.ACLTemplateSpec{TemplateName: t.Name, Members: []v1alpha1.ACLTemplateMember{}}}
+	for _, m := range held.Members {
+		if m.SystemID == own.SystemID && m.PrincipalID == own.PrincipalID && locksOut(m) {
+			continue // the manager refuses to declare that of itself, and leaves it as it is
+		}
+		member, cannot := e.member(m)
+		if cannot != "" {
+			c.cannot = cannot
+			return c, nil
+		}
+		obj.Spec.Members = append(obj.Spec.Members, member)
+	}
+	slices.SortFunc(obj.Spec.Members, func(a, b v1alpha1.ACLTemplateMember) int { return strings.Compare(a.Principal, b.Principal) })
+	c.object = obj
+	return c, nil
+}
+
+func locksOut(m schema.TemplateMember) bool {
+	return !m.Rights.Has(schema.RightNamed("WRITE")) || !m.StartTime.IsUnset() || !m.EndTime.IsUnset()
+}
+
+// member spells one member. Its rights are those that it holds, what they bring
+// with them included.
+func (e *exporter) member(m schema.TemplateMember) (out v1alpha1.ACLTemplateMember, cannot string) {
+	out.Principal = e.people.member(m.SystemID, schema.HexID(m.PrincipalID))
+	for _, name := range m.Rights.Names() {
+		out.Rights = append(out.Rights, v1alpha1.Right(name))
+	}
+	slices.Sort(out.Rights)
+	if m.MaxUsage >= 0 {
+		out.MaxUsage = &m.MaxUsage
+	}
+	var exact [2]bool
+	out.StartTime, exact[0] = timeOf(m.StartTime)
+	out.EndTime, exact[1] = timeOf(m.EndTime)
+	if !exact[0] || !exact[1] {
+		return out, fmt.Sprintf("the start or the end of its member %s is no time of a whole second up to the year 9999", out.Principal)
+	}
+	return out, ""
+}
+
+// timeOf reads a stamp; exact is false where a manifest would say another time.
+func timeOf(s schema.Stamp) (t *metav1.Time, exact bool) {
+	if s.IsUnset() {
+		return nil, true
+	}
+	const second, year9999 = 1000, 253402300799999
+	ms := binary.BigEndian.Uint64(s[:])
+	if ms%second != 0 || ms > year9999 {
+		return nil, false
+	}
+	at := metav1.NewTime(time.UnixMilli(int64(ms)).UTC())
+	return &at, true
+}

@@ -1,0 +1,250 @@
+// Package export turns what a key server holds into manifests that declare it,
+// so that objects applied from them take it over without a change. What no
+// manifest can declare exactly is left out, with the reason.
+package export
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/manifest"
+)
+
+// API is what is asked of a key server: reading, and nothing else.
+type API interface {
+	TrustedCABodies(ctx context.Context) (schema.TrustedCAList, error)
+	TrustedServerBodies(ctx context.Context) (schema.TrustedServerList, error)
+	PrincipalTrusts(ctx context.Context, q schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error)
+	Operations(ctx context.Context) (schema.OperationList, error)
+	Roles(ctx context.Context) (schema.RoleList, error)
+	ACLTemplates(ctx context.Context) (schema.ACLTemplateList, error)
+	TemplateMembers(ctx context.Context, id string) (schema.TemplateMemberList, error)
+	TemplatedDirectories(ctx context.Context, q schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error)
+	CurrentSession(ctx context.Context) (schema.Session, error)
+	Principals(ctx context.Context, q schema.PrincipalQuery) (schema.PrincipalPage, error)
+	LookupPrincipals(ctx context.Context, pairs []schema.PrincipalPair) (schema.PrincipalsFound, error)
+}
+
+var _ API = (*apiclient.Client)(nil)
+
+// Options say what is exported, and where the manifests are to be applied.
+type Options struct {
+	// Admin manages roles and Officer trust; they may be one.
+	Admin, Officer API
+	Namespace      string
+	KeyServer      string   // what keyServerRef names
+	Kinds          []string // of Kinds; none means all
+}
+
+// Kinds are the kinds that can be exported, in the order of their manifests:
+// what others need comes first.
+var Kinds = []string{"TrustedCA", "TrustedServer", "PrincipalTrust", "Role", "ACLTemplate"}
+
+// LeftOut is something that the key server holds and the export does not.
+type LeftOut struct {
+	What string
+	Why  string
+}
+
+// Export is what a key server holds, as manifests.
+type Export struct {
+	Objects []*unstructured.Unstructured
+	LeftOut []LeftOut
+}
+
+// exporter collects one export.
+type exporter struct {
+	Options
+	schemas *manifest.Schemas
+	people  *people
+	out     Export
+	// peers are the names of the TrustedServers in this export.
+	peers map[schema.SystemID]string
+}
+
+// Collect reads the key server. Reading anew what has not changed gives the
+// same again.
+func Collect(ctx context.Context, o Options) (*Export, error) {
+	schemas, err := manifest.NewSchemas()
+	if err != nil {
+		return nil, err
+	}
+	e := &exporter{Options: o, schemas: schemas, people: &people{api: o.Admin}, peers: map[schema.SystemID]string{}}
+	steps := map[string]func(context.Context) ([]candidate, error){
+		"TrustedCA": e.trustedCAs, "TrustedServer": e.trustedServers, "PrincipalTrust": e.principalTrusts,
+		"Role": e.roles, "ACLTemplate": e.aclTemplates,
+	}
+	for _, kind := range Kinds {
+		if len(o.Kinds) > 0 && !slices.Contains(o.Kinds, kind) {
+			continue
+		}
+		found, err := steps[kind](ctx)
+		if err != nil {
+			return nil, fmt.Errorf("read what would be a %s: %w", kind, err)
+		}
+		if err := e.add(ctx, kind, found); err != nil {
+			return nil, err
+		}
+	}
+	return &e.out, nil
+}
+
+// candidate is one object to be, not named yet.
+type candidate struct {
+	what   string // for people
+	title  string // what its name is made from
+	id     string // tells it from others of the same title
+	object client.Object
+	// without takes away what the schema may have refused, so that it can be
+	// tried again; nil where nothing can be spared.
+	without func()
+	// named is told the name, if the object is a part of the export.
+	named func(name string)
+	// cannot says why no manifest can declare it, empty if one can.
+	cannot string
+}
+
+// add names the candidates of one kind and takes over those that admission
+// would let pass.
+func (e *exporter) add(ctx context.Context, kind string, found []candidate) error {
+	names := unique(kind, found)
+	made := map[string]*unstructured.Unstructured{}
+	for i, c := range found {
+		if c.cannot != "" {
+			e.leaveOut(c.what, c.cannot)
+			continue
+		}
+		c.object.SetName(names[i])
+		c.object.SetNamespace(e.Namespace)
+		u, refusal, err := e.checked(ctx, kind, c)
+		if err != nil {
+			return err
+		}
+		if refusal != nil {
+			e.leaveOut(c.what, refusal.Error())
+			continue
+		}
+		made[names[i]] = u
+		if c.named != nil {
+			c.named(names[i])
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if made[name] != nil {
+			e.out.Objects = append(e.out.Objects, made[name])
+		}
+	}
+	return nil
+}
+
+func (e *exporter) leaveOut(what, why string) {
+	e.out.LeftOut = append(e.out.LeftOut, LeftOut{What: what, Why: why})
+}
+
+// checked spells the object as a manifest and validates it, completed, as
+// admission does. Where it is refused it is tried once more without what can
+// be spared.
+func (e *exporter) checked(ctx context.Context, kind string, c candidate) (u *unstructured.Unstructured, refusal, err error) {
+	for {
+		if u, err = e.spell(kind, c.object); err != nil {
+			return nil, nil, err
+		}
+		completed := u.DeepCopy()
+		if refusal = e.schemas.Complete(completed); refusal == nil {
+			refusal = e.schemas.Validate(ctx, completed, nil)
+		}
+		if refusal == nil || c.without == nil {
+			return u, refusal, nil
+		}
+		c.without()
+		c.without = nil
+	}
+}
+
+// spell leaves out what is not the author's to say.
+func (e *exporter) spell(kind string, obj client.Object) (*unstructured.Unstructured, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil, err
+	}
+	spec, is := content["spec"].(map[string]any)
+	if !is {
+		return nil, errors.New("an object has no spec")
+	}
+	spec["keyServerRef"] = map[string]any{"name": e.KeyServer}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": kind,
+		"metadata": map[string]any{"name": obj.GetName(), "namespace": obj.GetNamespace()},
+		"spec":     spec,
+	}}, nil
+}
+
+// YAML prints the manifests.
+func (x *Export) YAML(out io.Writer) error {
+	var b bytes.Buffer
+	for _, u := range x.Objects {
+		text, err := yaml.Marshal(u.Object)
+		if err != nil {
+			return err
+		}
+		b.WriteString("---\n")
+		b.Write(text)
+	}
+	_, err := out.Write(b.Bytes())
+	return err
+}
+
+// maxTitle leaves room for an id within what a label value takes.
+const maxTitle = 40
+
+// unique names candidates after their titles. Those that would share a name,
+// or have a title that no name can be made from, get their id after two
+// dashes, which no title gives: such a name is nobody else's.
+func unique(kind string, found []candidate) []string {
+	names := make([]string, len(found))
+	times := map[string]int{}
+	for i, c := range found {
+		names[i] = slug(c.title)
+		times[names[i]]++
+	}
+	for i, name := range names {
+		if name == "" {
+			name = strings.ToLower(kind)
+		} else if times[name] == 1 {
+			continue
+		}
+		names[i] = name + "--" + found[i].id
+	}
+	return names
+}
+
+// slug makes letters, digits and single dashes of a title: a DNS label.
+func slug(title string) string {
+	var b strings.Builder
+	for _, r := range strings.ToLower(title) {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			b.WriteRune(r)
+		case b.Len() > 0 && !strings.HasSuffix(b.String(), "-"):
+			b.WriteByte('-')
+		}
+		if b.Len() == maxTitle {
+			break
+		}
+	}
+	return strings.Trim(b.String(), "-")
+}

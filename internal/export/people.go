@@ -1,0 +1,90 @@
+package export
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// person is what a manifest calls a principal of the key server.
+type person struct{ kind, name string }
+
+// people knows principals by their ids.
+type people struct {
+	api    API
+	system schema.SystemID
+	types  map[string]string // type by class
+	byID   map[schema.HexID]*person
+}
+
+// pageOfPeople is how many a service resolves at once.
+const pageOfPeople = 500
+
+// meet looks up those that are not known yet. One that the key server does not
+// have, or does not tell, stays an id.
+func (p *people) meet(ctx context.Context, ids []schema.HexID) error {
+	if err := p.begin(ctx); err != nil {
+		return err
+	}
+	var pairs []schema.PrincipalPair
+	for _, id := range ids {
+		if _, met := p.byID[id]; !met {
+			p.byID[id] = nil
+			pairs = append(pairs, schema.PrincipalPair{SystemID: p.system, PrincipalID: schema.DecimalID(id)})
+		}
+	}
+	for page := range slices.Chunk(pairs, pageOfPeople) {
+		found, err := p.api.LookupPrincipals(ctx, page)
+		if apiclient.IsUnsupported(err) || apiclient.IsCode(err, "ACCESS_DENIED") {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, who := range found.Principals {
+			if kind := p.types[who.ClassName]; kind != "" && who.SystemID == p.system && who.Name != "" {
+				p.byID[who.ID] = &person{kind, who.Name}
+			}
+		}
+	}
+	return nil
+}
+
+// begin learns the key server's own system id, and how it calls the types.
+func (p *people) begin(ctx context.Context) error {
+	if p.types != nil {
+		return nil
+	}
+	session, err := p.api.CurrentSession(ctx)
+	if err != nil {
+		return err
+	}
+	p.system, p.types, p.byID = session.Principal.SystemID, map[string]string{}, map[schema.HexID]*person{}
+	one := 1
+	for _, kind := range []string{"password", "certificate", "ldap", "xauth", "group"} {
+		page, err := p.api.Principals(ctx, schema.PrincipalQuery{Type: kind, Limit: &one})
+		if apiclient.IsCode(err, "ACCESS_DENIED") {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if other, twice := p.types[page.ClassName]; twice && other != kind {
+			p.types[page.ClassName] = "" // the class does not tell the type
+			continue
+		}
+		p.types[page.ClassName] = kind
+	}
+	return nil
+}
+
+// member spells a principal as a member of a template.
+func (p *people) member(system schema.SystemID, id schema.HexID) string {
+	if who := p.byID[id]; who != nil && system == p.system {
+		return who.kind + "/" + who.name
+	}
+	return fmt.Sprintf("id/%d/%s", system, schema.DecimalID(id))
+}

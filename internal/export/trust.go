@@ -1,0 +1,158 @@
+package export
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"fmt"
+	"strconv"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// trustPage is the longest page of principal trusts that a service answers.
+const trustPage = 500
+
+func (e *exporter) trustedCAs(ctx context.Context) ([]candidate, error) {
+	list, err := e.Officer.TrustedCABodies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]candidate, len(list.TrustedCAs))
+	for i, ca := range list.TrustedCAs {
+		found[i] = candidateCA(ca)
+	}
+	return found, nil
+}
+
+func candidateCA(ca schema.TrustedCA) candidate {
+	id := "unnamed"
+	if ca.CertificateID != nil {
+		id = schema.HexID(*ca.CertificateID).String()
+	}
+	c := candidate{what: "trusted CA " + id, id: id}
+	if ca.Certificate.Certificate == nil {
+		c.cannot = "the service does not answer its certificate"
+		return c
+	}
+	cert, err := x509.ParseCertificate(*ca.Certificate.Certificate)
+	if err != nil || !cert.BasicConstraintsValid || !cert.IsCA {
+		c.cannot = "its certificate is not that of an X.509 CA"
+		return c
+	}
+	sum := sha256.Sum256(cert.Raw)
+	c.id, c.title = hex.EncodeToString(sum[:8]), cert.Subject.CommonName
+	if c.title == "" {
+		c.title = cert.Subject.String()
+	}
+	c.what = fmt.Sprintf("trusted CA %q", cert.Subject)
+	text := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}))
+	c.object = &v1alpha1.TrustedCA{Spec: v1alpha1.TrustedCASpec{Certificate: v1alpha1.CertificateSource{Inline: &text}}}
+	return c
+}
+
+func (e *exporter) trustedServers(ctx context.Context) ([]candidate, error) {
+	list, err := e.Officer.TrustedServerBodies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]candidate, len(list.TrustedServers))
+	for i, peer := range list.TrustedServers {
+		found[i] = e.candidatePeer(peer)
+	}
+	return found, nil
+}
+
+func (e *exporter) candidatePeer(peer schema.TrustedServer) candidate {
+	if peer.SystemID == nil {
+		return candidate{what: "a peer", cannot: "the service does not answer its system id"}
+	}
+	system := *peer.SystemID
+	c := candidate{what: fmt.Sprintf("peer with the system id %d", system), id: strconv.FormatUint(uint64(system), 10)}
+	switch {
+	case peer.TrustBlob == nil:
+		c.cannot = "the service does not answer its trust blob"
+		return c
+	case peer.FriendlyName == nil:
+		c.cannot = "it has no friendly name"
+		return c
+	}
+	blob := peer.TrustBlob.String()
+	obj := &v1alpha1.TrustedServer{Spec: v1alpha1.TrustedServerSpec{
+		TrustBlob: v1alpha1.TrustBlobSource{Inline: &blob}, FriendlyName: *peer.FriendlyName,
+	}}
+	if peer.Description != nil && *peer.Description != "" {
+		obj.Spec.Description = peer.Description
+		c.without = func() { obj.Spec.Description = nil } // it is then left as it is
+	}
+	c.title, c.object = *peer.FriendlyName, obj
+	c.named = func(name string) { e.peers[system] = name }
+	return c
+}
+
+func (e *exporter) principalTrusts(ctx context.Context) ([]candidate, error) {
+	rows, err := e.trustRows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var ids []schema.HexID
+	for _, t := range rows {
+		if t.PrincipalID != nil {
+			ids = append(ids, *t.PrincipalID)
+		}
+	}
+	if err := e.people.meet(ctx, ids); err != nil {
+		return nil, err
+	}
+	found := make([]candidate, len(rows))
+	for i, t := range rows {
+		found[i] = e.candidateTrust(t)
+	}
+	return found, nil
+}
+
+func (e *exporter) trustRows(ctx context.Context) ([]schema.PrincipalTrust, error) {
+	var all []schema.PrincipalTrust
+	for limit := trustPage; ; {
+		offset := len(all)
+		page, err := e.Officer.PrincipalTrusts(ctx, schema.PrincipalTrustsQuery{Limit: &limit, Offset: &offset})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.PrincipalTrusts...)
+		if len(page.PrincipalTrusts) < limit {
+			return all, nil
+		}
+	}
+}
+
+// candidateTrust names the principal as people do where that is known, and the
+// peer by its TrustedServer where that is exported, too.
+func (e *exporter) candidateTrust(t schema.PrincipalTrust) candidate {
+	c := candidate{what: "principal trust " + t.ID.String(), id: t.ID.String()}
+	if t.PrincipalID == nil || t.TrustedServerSystemID == nil || t.FlagLabel == nil {
+		c.cannot = "the service does not answer its principal, its peer or its flag"
+		return c
+	}
+	obj := &v1alpha1.PrincipalTrust{Spec: v1alpha1.PrincipalTrustSpec{Flag: v1alpha1.TrustFlag(*t.FlagLabel)}}
+	id := t.PrincipalID.String()
+	c.title = id
+	obj.Spec.Principal.ID = &id
+	if who := e.people.byID[*t.PrincipalID]; who != nil {
+		kind := v1alpha1.PrincipalType(who.kind)
+		c.title = who.name
+		obj.Spec.Principal = v1alpha1.PrincipalReference{Type: &kind, Name: &who.name}
+		c.without = func() { obj.Spec.Principal = v1alpha1.PrincipalReference{ID: &id} }
+	}
+	system := int64(*t.TrustedServerSystemID)
+	if name := e.peers[*t.TrustedServerSystemID]; name != "" {
+		obj.Spec.TrustedServerRef = &v1alpha1.TrustedServerReference{Name: name}
+	} else {
+		obj.Spec.SystemID = &system
+	}
+	c.title, c.object = fmt.Sprintf("%.24s at %d", slug(c.title), system), obj
+	return c
+}

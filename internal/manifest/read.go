@@ -1,0 +1,240 @@
+package manifest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/yaml"
+)
+
+// Bounds on what is read.
+const (
+	maxFile      = 64 << 20
+	maxManifests = 100_000
+)
+
+// Stdin is the path that stands for standard input.
+const Stdin = "-"
+
+// Source is where a manifest stands.
+type Source struct {
+	File     string
+	Document int // counted from 1
+	Line     int // of the file, where the document begins
+}
+
+// String names the place.
+func (s Source) String() string {
+	return fmt.Sprintf("%s, document %d (line %d)", s.File, s.Document, s.Line)
+}
+
+// Manifest is one object as it stands in a file.
+type Manifest struct {
+	Source Source
+	Object *unstructured.Unstructured
+}
+
+// Read reads the manifests of files and, recursively, of directories, in the
+// order of the paths and then of the file names. A directory's files are those
+// that end in .yaml, .yml or .json. Its errors name the place and quote
+// nothing: a path may be that of a secret by mistake.
+func Read(paths []string, stdin io.Reader) ([]Manifest, error) {
+	var all []Manifest
+	for _, path := range paths {
+		files, err := filesOf(path)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			content, err := contentOf(file, stdin)
+			if err != nil {
+				return nil, err
+			}
+			found, err := parse(file, content)
+			if err != nil {
+				return nil, err
+			}
+			if all = append(all, found...); len(all) > maxManifests {
+				return nil, fmt.Errorf("%s: more than %d manifests; give them in several runs", file, maxManifests)
+			}
+		}
+	}
+	return all, nil
+}
+
+func filesOf(path string) ([]string, error) {
+	if path == Stdin {
+		return []string{Stdin}, nil
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return []string{path}, nil
+	}
+	var files []string
+	err = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		hidden := len(entry.Name()) > 1 && entry.Name()[0] == '.' && name != path
+		switch {
+		case hidden && entry.IsDir():
+			return filepath.SkipDir
+		case hidden, entry.IsDir():
+		case slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)):
+			files = append(files, name)
+		}
+		return nil
+	})
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("%s holds no file that ends in .yaml, .yml or .json", path)
+	}
+	return files, err
+}
+
+func contentOf(file string, stdin io.Reader) ([]byte, error) {
+	in := stdin
+	if file != Stdin {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close() //nolint:errcheck // it was only read
+		in = f
+	}
+	content, err := io.ReadAll(io.LimitReader(in, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if len(content) > maxFile {
+		return nil, fmt.Errorf("%s is longer than %d bytes", file, maxFile)
+	}
+	return content, nil
+}
+
+// parse reads the documents of one file.
+func parse(file string, content []byte) ([]Manifest, error) {
+	if file == Stdin {
+		file = "standard input"
+	}
+	var all []Manifest
+	for i, d := range documents(content) {
+		at := Source{File: file, Document: i + 1, Line: d.line}
+		object, err := decode(d)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", at, err)
+		}
+		if object == nil {
+			continue // comments, or nothing
+		}
+		found, err := flatten(object)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", at, err)
+		}
+		for _, u := range found {
+			all = append(all, Manifest{Source: at, Object: u})
+		}
+	}
+	return all, nil
+}
+
+// document is a part of a file.
+type document struct {
+	line int // where it begins
+	text []byte
+}
+
+// documents splits a file where a line begins with three dashes and nothing
+// but space follows them directly.
+func documents(content []byte) []document {
+	docs := []document{{line: 1}}
+	n := 0
+	for line := range bytes.Lines(content) {
+		n++
+		rest, marks := bytes.CutPrefix(line, []byte("---"))
+		if marks && (len(rest) == 0 || strings.ContainsRune(" \t\r\n#", rune(rest[0]))) {
+			if len(bytes.TrimSpace(docs[len(docs)-1].text)) == 0 {
+				docs = docs[:len(docs)-1] // before the first mark, or between two
+			}
+			docs = append(docs, document{line: n + 1})
+			line = rest
+			if len(bytes.TrimSpace(line)) == 0 {
+				continue
+			}
+			docs[len(docs)-1].line = n
+		}
+		docs[len(docs)-1].text = append(docs[len(docs)-1].text, line...)
+	}
+	return docs
+}
+
+// decode reads a document without letting a key count twice. Empty lines in
+// front of it make the parser count lines as an editor does.
+func decode(d document) (map[string]any, error) {
+	padded := append(bytes.Repeat([]byte("\n"), d.line-1), d.text...)
+	raw, err := yaml.YAMLToJSONStrict(padded)
+	if err != nil {
+		return nil, errors.New(plain(err))
+	}
+	if bytes.Equal(raw, []byte("null")) {
+		return nil, nil //nolint:nilnil // nothing is there, and that is no mistake
+	}
+	if raw[0] != '{' {
+		return nil, errors.New("is not a manifest: it must be a mapping with apiVersion, kind and metadata")
+	}
+	var object map[string]any
+	if err := json.Unmarshal(raw, &object); err != nil {
+		return nil, errors.New("is not a manifest: it nests too deep or holds a number that is too large")
+	}
+	return object, nil
+}
+
+// plain puts the words of the YAML parser into one sentence.
+func plain(err error) string {
+	text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
+	text = strings.TrimPrefix(text, "yaml: ")
+	text = strings.TrimPrefix(text, "unmarshal errors:")
+	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return "is not YAML that can be applied: " + strings.Join(lines, "; ")
+}
+
+// flatten takes lists apart.
+func flatten(object map[string]any) ([]*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{Object: object}
+	for _, member := range []string{"apiVersion", "kind"} {
+		if value, is := object[member].(string); !is || value == "" {
+			return nil, fmt.Errorf("is not a manifest: %s is missing or no text", member)
+		}
+	}
+	items, list := object["items"].([]any)
+	if !list || !strings.HasSuffix(u.GetKind(), "List") {
+		return []*unstructured.Unstructured{u}, nil
+	}
+	var all []*unstructured.Unstructured
+	for i, item := range items {
+		inner, is := item.(map[string]any)
+		if !is {
+			return nil, fmt.Errorf("items[%d] is not a manifest", i)
+		}
+		found, err := flatten(inner)
+		if err != nil {
+			return nil, fmt.Errorf("items[%d] %w", i, err)
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
