@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/peer"
 	"github.com/keyserver-operator/keyserver-operator/internal/release"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
@@ -44,6 +45,7 @@ func (o *serveOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.ReleaseKey, "release-key", "", "PEM public key (Ed25519, PKIX) that signs release manifests")
 	f.StringVar(&o.ReleaseManifest, "release-manifest", "", "file of the release manifest, read anew every --admission-retry")
 	f.DurationVar(&o.AdmissionRetry, "admission-retry", release.DefaultRetry, "how often the release manifest is looked at")
+	f.DurationVar(&o.PeerTimeout, "peer-timeout", peer.DefaultTimeout, "how long a peer may take to answer")
 	f.DurationVar(&o.SessionIdle, "session-idle", session.DefaultIdle, "a session unused for this long ends")
 	f.DurationVar(&o.SessionLifetime, "session-lifetime", session.DefaultLifetime, "a session ends after this long")
 	f.StringVar(&o.MetricsListen, "metrics-listen", "", "address of /metrics over plain HTTP; default: off")

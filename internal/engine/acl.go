@@ -13,7 +13,11 @@ import (
 func (e *Engine) ACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.ACL, error) {
 	var key *heldKey
 	var acl keyserver.ACL
-	err := e.perform(ctx, request{by: by, op: keyserver.OpReadACL, link: link, object: link.Base64()}, func() (err error) {
+	r := request{by: by, op: keyserver.OpReadACL, link: link, object: link.Base64()}
+	if to, ok := e.foreign(link); ok {
+		return e.forwardACL(ctx, r, to)
+	}
+	err := e.perform(ctx, r, func() (err error) {
 		acl, err = e.Store.ACL(ctx, key.id)
 		return notFound(err, fault.ACLNotFound, "the key has no access control list")
 	}, e.ownerOr(keyserver.Read, link, &key))
@@ -23,7 +27,8 @@ func (e *Engine) ACL(ctx context.Context, by keyserver.Caller, link keyserver.Hi
 
 // GrantACL implements keyserver.ACLs.
 func (e *Engine) GrantACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) error {
-	return e.amend(ctx, by, link, change.Principal, func(tx *sqlstore.Tx, acl keyserver.ACL) error {
+	send := func(at keyserver.Federated, as keyserver.Caller) error { return at.GrantACL(ctx, as, link, change) }
+	return e.amend(ctx, by, link, change.Principal, send, func(tx *sqlstore.Tx, acl keyserver.ACL) error {
 		if err := e.principalExists(ctx, tx, change.Principal); err != nil {
 			return err
 		}
@@ -41,7 +46,8 @@ func (e *Engine) GrantACL(ctx context.Context, by keyserver.Caller, link keyserv
 
 // AmendACL implements keyserver.ACLs.
 func (e *Engine) AmendACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) error {
-	return e.amend(ctx, by, link, change.Principal, func(tx *sqlstore.Tx, acl keyserver.ACL) error {
+	send := func(at keyserver.Federated, as keyserver.Caller) error { return at.AmendACL(ctx, as, link, change) }
+	return e.amend(ctx, by, link, change.Principal, send, func(tx *sqlstore.Tx, acl keyserver.ACL) error {
 		entry, ok := acl.Entry(change.Principal)
 		if !ok {
 			return noEntry(change.Principal)
@@ -52,7 +58,8 @@ func (e *Engine) AmendACL(ctx context.Context, by keyserver.Caller, link keyserv
 
 // RevokeACL implements keyserver.ACLs.
 func (e *Engine) RevokeACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, principal keyserver.PrincipalRef) error {
-	return e.amend(ctx, by, link, principal, func(tx *sqlstore.Tx, acl keyserver.ACL) error {
+	send := func(at keyserver.Federated, as keyserver.Caller) error { return at.RevokeACL(ctx, as, link, principal) }
+	return e.amend(ctx, by, link, principal, send, func(tx *sqlstore.Tx, acl keyserver.ACL) error {
 		if _, ok := acl.Entry(principal); !ok {
 			return noEntry(principal)
 		}
@@ -75,21 +82,31 @@ func putEntry(ctx context.Context, tx *sqlstore.Tx, entry keyserver.ACLEntry, ri
 }
 
 // amend runs a change of a key's list for its owner, on the list as the
-// transaction sees it.
+// transaction sees it, or sends it where the key is another key server's.
 func (e *Engine) amend(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, target keyserver.PrincipalRef,
-	change func(*sqlstore.Tx, keyserver.ACL) error,
+	send func(keyserver.Federated, keyserver.Caller) error, change func(*sqlstore.Tx, keyserver.ACL) error,
 ) error {
 	var key *heldKey
 	r := request{by: by, op: keyserver.OpAmendACL, link: link, object: link.Base64() + " for " + target.String()}
+	if to, ok := e.foreign(link); ok {
+		return e.forward(ctx, r, to, fault.ACLNotFound, send)
+	}
 	return e.perform(ctx, r, func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			acl, err := tx.ACL(ctx, key.id)
 			if err != nil {
 				return notFound(err, fault.ACLNotFound, "the key has no access control list")
 			}
-			return change(tx, acl)
+			_, err = e.once(ctx, by, tx, func() (bool, error) { return true, change(tx, acl) })
+			return err
 		})
-	}, e.ownerOr(keyserver.Owner, link, &key))
+	}, func(ctx context.Context, who subject) error {
+		err := e.ownerOr(keyserver.Owner, link, &key)(ctx, who)
+		if err == nil || key == nil {
+			return err
+		}
+		return e.unlessRepeated(ctx, by, err) // an owner may have taken his own entry away
+	})
 }
 
 // ownerOr is the check for work on the list itself. An owner is not held to

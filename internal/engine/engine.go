@@ -31,7 +31,7 @@ type Auditor interface {
 	Write(ctx context.Context, entry keyserver.AuditEntry) error
 }
 
-// Config is what an engine needs. Every field but Settings is required.
+// Config is what an engine needs. Every field but Settings and Peers is required.
 type Config struct {
 	Store     *sqlstore.Store
 	Custodian *custody.Custodian
@@ -46,6 +46,8 @@ type Config struct {
 	// Settings is the configuration that the service reads, secrets included;
 	// it may be empty.
 	Settings keyserver.ConfigNode
+	// Peers is nil where no other key server can be reached.
+	Peers Peers
 }
 
 // Engine is one key server. It is safe for concurrent use.
@@ -56,6 +58,8 @@ type Engine struct {
 	keys       *cache[keyserver.ID, *heldKey]
 	standings  *cache[keyserver.ID, keyserver.Certificate]
 	issuers    *cache[string, evidence]
+	peers      *cache[keyserver.SystemID, keyserver.TrustedServer]
+	trusts     *cache[trustKey, []keyserver.PrincipalTrust]
 	feed       *feed
 }
 
@@ -70,6 +74,8 @@ func New(c Config) *Engine {
 		keys:       newCache[keyserver.ID, *heldKey](maxCachedKeys),
 		standings:  newCache[keyserver.ID, keyserver.Certificate](maxCachedPrincipals),
 		issuers:    newCache[string, evidence](maxCachedIssuers),
+		peers:      newCache[keyserver.SystemID, keyserver.TrustedServer](keyserver.MaxTrustedServers),
+		trusts:     newCache[trustKey, []keyserver.PrincipalTrust](maxCachedPrincipals),
 		feed:       newFeed(),
 	}
 	c.Store.OnChange(e.changed)
@@ -86,6 +92,8 @@ func (e *Engine) changed(changes []keyserver.Change) {
 		e.keys.dropAll()
 		e.standings.dropAll()
 		e.issuers.dropAll()
+		e.peers.dropAll()
+		e.trusts.dropAll()
 	}
 	for _, c := range changes {
 		if c.Kind == keyserver.ChangePrincipal {
@@ -104,6 +112,12 @@ func (e *Engine) changed(changes []keyserver.Change) {
 		}
 		if c.Kind == keyserver.ChangeRevocation {
 			e.issuers.dropAll()
+		}
+		if c.Kind == keyserver.ChangeTrustedServer {
+			e.peers.drop(keyserver.SystemID(c.ID.Uint64()))
+		}
+		if c.Kind == keyserver.ChangePrincipalTrust {
+			e.trusts.dropAll()
 		}
 	}
 	e.feed.wake()

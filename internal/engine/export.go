@@ -20,7 +20,7 @@ func (e *Engine) ExportKey(ctx context.Context, by keyserver.Caller, link keyser
 	r := request{by: by, op: keyserver.OpExportKey, link: link, object: link.Base64() + " for " + to.String()}
 	err := e.perform(ctx, r, func() error {
 		return e.seal(ctx, key.id, &recipient)
-	}, e.uses(link, keyserver.Owner, &key), e.receives(to, &recipient))
+	}, e.uses(by, link, keyserver.Owner, &key), e.receives(to, &recipient))
 	if err != nil {
 		return keyserver.ExportedKey{}, err
 	}

@@ -88,6 +88,9 @@ func (e *Engine) authorise(ctx context.Context, r request, checks []check) error
 	if err := e.Store.Current(ctx); err != nil {
 		return err
 	}
+	if r.by.Peer != nil {
+		return e.authorisePeer(ctx, r, checks)
+	}
 	who, roles, err := e.subject(ctx, r.by)
 	if err != nil {
 		return err

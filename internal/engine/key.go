@@ -85,8 +85,11 @@ func (e *Engine) storeKey(ctx context.Context, by keyserver.Caller, id keyserver
 // in with a certificate, may read metadata (contract, POST /api/keys/get).
 func (e *Engine) Key(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.KeyMetadata, error) {
 	var key *heldKey
-	err := e.enter(ctx, request{by: by, op: keyserver.OpReadKey, link: link, object: link.Base64()},
-		transportOnly(by), e.holds(link, fault.KeyNotFound, keyserver.Read, &key))
+	r := request{by: by, op: keyserver.OpReadKey, link: link, object: link.Base64()}
+	if to, ok := e.foreign(link); ok {
+		return e.forwardKey(ctx, r, to)
+	}
+	err := e.enter(ctx, r, transportOnly(by), e.holds(link, fault.KeyNotFound, keyserver.Read, &key))
 	if err != nil {
 		return keyserver.KeyMetadata{}, err
 	}
@@ -107,8 +110,11 @@ func transportOnly(by keyserver.Caller) check {
 // an entry's usage limit.
 func (e *Engine) AuthorizeKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, filename string) (keyserver.Grant, error) {
 	var key *heldKey
-	err := e.enter(ctx, request{by: by, op: keyserver.OpAuthorizeKey, link: link, object: link.Base64(), filename: filename},
-		e.uses(link, keyserver.Read, &key))
+	r := request{by: by, op: keyserver.OpAuthorizeKey, link: link, object: link.Base64(), filename: filename}
+	if to, ok := e.foreign(link); ok {
+		return e.forwardAuthorize(ctx, r, to)
+	}
+	err := e.enter(ctx, r, e.uses(by, link, keyserver.Read, &key))
 	if err != nil {
 		return keyserver.Grant{}, err
 	}
@@ -119,7 +125,10 @@ func (e *Engine) AuthorizeKey(ctx context.Context, by keyserver.Caller, link key
 func (e *Engine) HMAC(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, message keyserver.Message) (mac [keyserver.MACSize]byte, err error) {
 	var key *heldKey
 	r := request{by: by, op: keyserver.OpHMAC, link: link, object: link.Base64()}
-	if err := e.enter(ctx, r, e.uses(link, keyserver.Read, &key)); err != nil {
+	if to, ok := e.foreign(link); ok {
+		return e.forwardHMAC(ctx, r, to, message)
+	}
+	if err := e.enter(ctx, r, e.uses(by, link, keyserver.Read, &key)); err != nil {
 		return mac, err
 	}
 	state, err := key.macs.take()
@@ -150,21 +159,21 @@ func (e *Engine) holds(link keyserver.HiddenLink, absent fault.Code, want keyser
 
 // uses is the check that the caller may use the key now; a use is counted
 // where only entries with a limit allow it.
-func (e *Engine) uses(link keyserver.HiddenLink, want keyserver.Rights, key **heldKey) check {
+func (e *Engine) uses(by keyserver.Caller, link keyserver.HiddenLink, want keyserver.Rights, key **heldKey) check {
 	return func(ctx context.Context, who subject) error {
 		if err := e.find(ctx, link, fault.KeyNotFound, key); err != nil {
 			return err
 		}
 		verdict := evaluate((*key).acl, who, want, e.Clock())
 		if verdict.allowed && len(verdict.limited) > 0 {
-			taken, err := e.takeUse(ctx, verdict.limited)
+			taken, err := e.takeUse(ctx, by, verdict.limited)
 			if err != nil {
 				return err
 			}
 			verdict.allowed, verdict.why = taken, "the caller's entry has no uses left"
 		}
 		if !verdict.allowed {
-			return denied(verdict)
+			return e.unlessRepeated(ctx, by, denied(verdict))
 		}
 		return nil
 	}
@@ -177,14 +186,17 @@ func denied(verdict access) error {
 
 // takeUse counts one use on the first entry that has one left. The database
 // decides, so that replicas cannot spend one use twice.
-func (e *Engine) takeUse(ctx context.Context, entries []keyserver.ACLEntry) (taken bool, err error) {
-	err = e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-		for _, entry := range entries {
-			if taken, err = tx.UseACLEntry(ctx, entry.ID); err != nil || taken {
-				return err
+func (e *Engine) takeUse(ctx context.Context, by keyserver.Caller, entries []keyserver.ACLEntry) (taken bool, err error) {
+	err = e.Store.Update(ctx, func(tx *sqlstore.Tx) (err error) {
+		taken, err = e.once(ctx, by, tx, func() (bool, error) {
+			for _, entry := range entries {
+				if taken, err := tx.UseACLEntry(ctx, entry.ID); err != nil || taken {
+					return taken, err
+				}
 			}
-		}
-		return nil
+			return false, nil
+		})
+		return err
 	})
 	return taken, err
 }

@@ -47,6 +47,7 @@ var ConfigAllowList = []AllowedTag{
 	{Tag: "Certificate", Attributes: []string{"source"}},
 	{Tag: "Database", Attributes: []string{"kind"}},
 	{Tag: "KeyEncryptionKey", Attributes: []string{"scheme"}},
+	{Tag: "Peers", Attributes: []string{"timeoutSeconds"}},
 	{Tag: "Sessions", Attributes: []string{"idleSeconds", "lifetimeSeconds"}},
 	{Tag: "Limits", Attributes: []string{"messageBytes", "unwindowedListing", "aclTemplates", "templateMembers", "templatedDirectories", "trustedServers"}},
 }

@@ -28,8 +28,8 @@ const (
 // ClientConfig is what a client needs. Every field is required.
 type ClientConfig struct {
 	Registry    Registry
-	Certificate *tls.Certificate // its own
-	Timeout     time.Duration    // of one call
+	Certificate func() *tls.Certificate // its own, at each handshake
+	Timeout     time.Duration           // of one call
 	Clock       func() time.Time
 	Logger      *slog.Logger
 }

@@ -43,7 +43,7 @@ const alpn = "h2"
 // let in.
 type door struct {
 	registry    Registry
-	certificate *tls.Certificate
+	certificate func() *tls.Certificate
 	usage       x509.ExtKeyUsage // that the other side's certificate must have
 	clock       func() time.Time
 	logger      *slog.Logger
@@ -60,7 +60,7 @@ type door struct {
 	done chan struct{}
 }
 
-func newDoor(r Registry, own *tls.Certificate, usage x509.ExtKeyUsage, clock func() time.Time, logger *slog.Logger) *door {
+func newDoor(r Registry, own func() *tls.Certificate, usage x509.ExtKeyUsage, clock func() time.Time, logger *slog.Logger) *door {
 	ctx, stop := context.WithCancel(context.Background())
 	d := &door{
 		registry: r, certificate: own, usage: usage, clock: clock, logger: logger, complaints: rate.NewLimiter(rate.Every(complainEvery), complaintsAtOnce),
@@ -152,7 +152,7 @@ func (d *door) handshake(ctx context.Context, raw net.Conn, side func(net.Conn, 
 	var before uint64
 	c.Conn = side(raw, &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: []string{alpn},
-		Certificates: []tls.Certificate{*d.certificate}, ClientAuth: tls.RequireAnyClientCert,
+		Certificates: []tls.Certificate{*d.certificate()}, ClientAuth: tls.RequireAnyClientCert,
 		// A ticket would let a client in on an older list.
 		SessionTicketsDisabled: true,
 		// Both sides are known by the keys of their certificates, not by names:

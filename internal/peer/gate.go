@@ -20,8 +20,8 @@ type Gate struct{ door *door }
 
 var _ credentials.TransportCredentials = (*Gate)(nil)
 
-// NewGate returns a gate that shows its own certificate. Close it.
-func NewGate(r Registry, own *tls.Certificate, clock func() time.Time, logger *slog.Logger) *Gate {
+// NewGate returns a gate that shows its own certificate, asked for at each handshake. Close it.
+func NewGate(r Registry, own func() *tls.Certificate, clock func() time.Time, logger *slog.Logger) *Gate {
 	return &Gate{newDoor(r, own, x509.ExtKeyUsageClientAuth, clock, logger)}
 }
 

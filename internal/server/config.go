@@ -44,6 +44,8 @@ type Config struct {
 	ReleaseManifest string
 	AdmissionRetry  time.Duration
 
+	PeerTimeout time.Duration // of one call to a peer
+
 	SessionIdle     time.Duration
 	SessionLifetime time.Duration
 	MaxProofs       int // used proofs that are remembered; 0: the default
@@ -81,6 +83,9 @@ func (c *Config) Validate() error {
 		if address != "" && !isHostPort(address) {
 			return fmt.Errorf("%s %q is not host:port with a port from 0 to 65535", flag, address)
 		}
+	}
+	if err := c.validatePeers(); err != nil {
+		return err
 	}
 	if err := c.validateAdmission(); err != nil {
 		return err

@@ -4,71 +4,139 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"encoding/base64"
+	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 )
 
-// The listener for peers takes the trust list at each handshake.
+// stranger is somebody who would be a peer: an identity with the chain of it.
+type stranger struct {
+	ca, own pki.Identity
+}
+
+func newStranger(t *testing.T, name string) stranger {
+	t.Helper()
+	ca, err := pki.NewCA("CA of "+name, time.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := ca.IssueServer(name, nil, nil, time.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stranger{ca, own}
+}
+
+// register makes the stranger a peer. Nobody is at its address (RFC 5737).
+func (p stranger) register(t *testing.T, admin *client.Client, system int) {
+	t.Helper()
+	chain, err := pki.EncodeChain(p.own.Certificate, p.ca.Certificate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blob := fmt.Sprintf("%d\t192.0.2.%d\t9443\t%s", system, system, base64.StdEncoding.EncodeToString(chain))
+	if _, err := admin.AddTrustedServer(context.Background(), blob, "peer", ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// with is TLS with a certificate of the stranger's CA, for its own key or for another.
+func (p stranger) with(t *testing.T, s *testserver.Server, own pki.Identity) *tls.Config {
+	t.Helper()
+	return &tls.Config{
+		RootCAs: s.Pool(t), MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
+		Certificates: []tls.Certificate{{Certificate: [][]byte{own.Certificate.Raw, p.ca.Certificate.Raw}, PrivateKey: own.Key}},
+	}
+}
+
+// The external listener lets in the keys of registered peers under trusted
+// CAs, as both lists are at that moment, and closes what it let in before.
 func TestTheExternalListenerFollowsTheTrustList(t *testing.T) {
 	ctx := context.Background()
 	address := testserver.FreeAddress(t)
 	s := testserver.Start(t, func(c *server.Config) { c.ExternalListen = address })
 	admin := s.Admin(t)
-	ca, err := pki.NewCA("peers", time.Now(), rand.Reader)
+	p := newStranger(t, "peer")
+	other, err := p.ca.IssueServer("peer", nil, nil, time.Now(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	peer, err := ca.IssueServer("peer", nil, nil, time.Now(), rand.Reader)
+	renewed, err := p.ca.IssueServer("peer", nil, p.own.Key, time.Now(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	with := func(chain ...tls.Certificate) *tls.Config {
-		return &tls.Config{RootCAs: s.Pool(t), MinVersion: tls.VersionTLS13, Certificates: chain}
-	}
-	own := tls.Certificate{Certificate: [][]byte{peer.Certificate.Raw}, PrivateKey: peer.Key}
 
-	if err := ask(address, with()); err == nil {
+	if err := knock(address, &tls.Config{RootCAs: s.Pool(t), MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}}); err == nil {
 		t.Error("a client without a certificate was let in")
 	}
-	if err := ask(address, with(own)); err == nil {
+	if err := knock(address, p.with(t, s, p.own)); err == nil {
 		t.Error("a client of an unknown CA was let in")
 	}
-	added, err := admin.AddTrustedCA(ctx, ca.Certificate.Raw)
-	if err != nil {
-		t.Fatal(err)
+	trust := func() (id string) {
+		t.Helper()
+		added, err := admin.AddTrustedCA(ctx, p.ca.Certificate.Raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return keyserver.ID(*added.TrustedCA.CertificateID).Base64()
 	}
-	if err := ask(address, with(own)); err != nil {
-		t.Errorf("the CA was added: %v", err)
+	ca := trust()
+	if err := knock(address, p.with(t, s, p.own)); err == nil {
+		t.Error("a client under a trusted CA was let in that is no registered peer")
+	}
+	p.register(t, admin, 7)
+	if err := knock(address, p.with(t, s, p.own)); err != nil {
+		t.Errorf("the peer is registered: %v", err)
+	}
+	if err := knock(address, p.with(t, s, renewed)); err != nil {
+		t.Errorf("the peer renewed its certificate under its key: %v", err)
+	}
+	if err := knock(address, p.with(t, s, other)); err == nil {
+		t.Error("a certificate for another key under the peer's CA was let in")
 	}
 
-	conn, err := tls.Dial("tcp", address, with(own))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if err := roundTrip(conn); err != nil {
-		t.Fatalf("on a connection that stays open: %v", err)
-	}
-	if _, err := admin.RemoveTrustedCA(ctx, keyserver.ID(*added.TrustedCA.CertificateID).Base64()); err != nil {
-		t.Fatal(err)
-	}
-	if err := ask(address, with(own)); err == nil {
-		t.Error("the CA was removed, and its client was let in")
-	}
-	if err := conn.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(io.Discard, conn); isTimeout(err) {
-		t.Errorf("the connection that the removed CA had let in is still open: %v", err)
+	for name, shut := range map[string]func() (undo func()){
+		"CARemoved": func() func() {
+			if _, err := admin.RemoveTrustedCA(ctx, ca); err != nil {
+				t.Fatal(err)
+			}
+			return func() { ca = trust() }
+		},
+		"PeerRemoved": func() func() {
+			if _, err := admin.RemoveTrustedServer(ctx, 7); err != nil {
+				t.Fatal(err)
+			}
+			return func() { p.register(t, admin, 7) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn := enter(t, address, p.with(t, s, p.own))
+			undo := shut()
+			if err := knock(address, p.with(t, s, p.own)); err == nil {
+				t.Error("it was let in afterwards")
+			}
+			if err := conn.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.Copy(io.Discard, conn); isTimeout(err) {
+				t.Errorf("the connection that was let in before is still open: %v", err)
+			}
+			undo()
+			if err := knock(address, p.with(t, s, p.own)); err != nil {
+				t.Errorf("let in again: %v", err)
+			}
+		})
 	}
 }
 
@@ -77,27 +145,39 @@ func isTimeout(err error) bool {
 	return ok && timeout.Timeout()
 }
 
-// ask makes one connection and one request.
-func ask(address string, cfg *tls.Config) error {
+// knock makes one connection and says hello.
+func knock(address string, cfg *tls.Config) error {
 	conn, err := tls.Dial("tcp", address, cfg)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	return roundTrip(conn) // in TLS 1.3 a refusal arrives after the client's part of the handshake
+	return hello(conn) // in TLS 1.3 a refusal arrives after the client's part of the handshake
 }
 
-func roundTrip(conn net.Conn) error {
-	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: peer\r\n\r\n"); err != nil {
-		return err
-	}
-	buf := make([]byte, 512)
-	n, err := conn.Read(buf)
+// enter is knock for a connection that stays open.
+func enter(t *testing.T, address string, cfg *tls.Config) *tls.Conn {
+	t.Helper()
+	conn, err := tls.Dial("tcp", address, cfg)
 	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := hello(conn); err != nil {
+		t.Fatalf("on a connection that stays open: %v", err)
+	}
+	return conn
+}
+
+// hello exchanges the first frames of HTTP/2.
+func hello(conn net.Conn) error {
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 		return err
 	}
-	if answer := string(buf[:n]); !strings.Contains(answer, http.StatusText(http.StatusNotFound)) {
-		return io.ErrUnexpectedEOF
+	frames := http2.NewFramer(conn, conn)
+	if err := frames.WriteSettings(); err != nil {
+		return err
 	}
-	return nil
+	_, err := frames.ReadFrame()
+	return err
 }

@@ -107,10 +107,11 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	}
 	s.onClose(func(context.Context) error { return rows.Close() })
 
+	peers := s.askPeers(store, leaf)
 	ks := engine.New(engine.Config{
 		Store: store, Custodian: custodian, Auditor: rows, System: prepared.System, CA: prepared.CA, Self: s.self(prepared, external),
 		Build: cfg.Version, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
-		Settings: settings(cfg, prepared.System, listeners{api, external, metrics}),
+		Settings: settings(cfg, prepared.System, listeners{api, external, metrics}), Peers: peers,
 	})
 	sessions := session.NewManager(session.Config{
 		Store: store, Audit: rows, System: prepared.System, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
@@ -133,8 +134,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		s.serve(metrics, &http.Server{Handler: mux})
 	}
 	if external != nil {
-		gate := newGatekeeper(store, func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return leaf.own, nil })
-		s.serve(tls.NewListener(external, gate.config()), &http.Server{Handler: http.HandlerFunc(refuseAll), ConnState: gate.track})
+		s.servePeers(external, store, ks, leaf)
 	}
 	s.serveAPI(api, handler, leaf.api)
 	s.onClose(func(context.Context) error { handler.Drain(); return nil })

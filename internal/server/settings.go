@@ -25,6 +25,7 @@ func settings(c Config, system keyserver.SystemID, on listeners) keyserver.Confi
 		node("Certificate", "source", either(c.TLSCert == "", "internal CA", "file"), "certFile", c.TLSCert, "keyFile", c.TLSKey, "caFile", c.CAFile),
 		node("Database", "kind", either(c.DatabaseURL == "", "sqlite", "postgresql"), "url", c.DatabaseURL),
 		node("KeyEncryptionKey", "scheme", scheme(c.KEK), "url", c.KEK),
+		node("Peers", "timeoutSeconds", seconds(c.PeerTimeout)),
 		node("Sessions", "idleSeconds", seconds(c.SessionIdle), "lifetimeSeconds", seconds(c.SessionLifetime)),
 		node("Limits", "messageBytes", strconv.Itoa(keyserver.MaxMessage), "unwindowedListing", strconv.Itoa(keyserver.MaxUnwindowed),
 			"aclTemplates", strconv.Itoa(keyserver.MaxACLTemplates), "templateMembers", strconv.Itoa(keyserver.MaxTemplateMembers),

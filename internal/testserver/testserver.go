@@ -14,6 +14,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/peer"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 )
@@ -45,6 +46,7 @@ func Start(t testing.TB, options ...Option) *Server {
 	s := &Server{cfg: server.Config{
 		Listen: "127.0.0.1:0", DataDir: filepath.Join(dir, "data"), ServerName: "test",
 		Deployment: string(keyserver.Unified), Admission: server.AdmissionOff, BootstrapPasswordFile: password,
+		PeerTimeout: peer.DefaultTimeout,
 		SessionIdle: session.DefaultIdle, SessionLifetime: session.DefaultLifetime,
 		Version: keyserver.Version{Minor: 1, Banner: "test"}, Logger: slog.New(slog.DiscardHandler), Clock: time.Now,
 	}}

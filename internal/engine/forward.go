@@ -1,0 +1,158 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// Peers reaches other key servers.
+type Peers interface {
+	// At answers the peer of a record, which need not be up.
+	At(peer keyserver.TrustedServer) keyserver.Federated
+}
+
+// foreign reports which other key server owns the key of a link.
+func (e *Engine) foreign(link keyserver.HiddenLink) (keyserver.SystemID, bool) {
+	system, _, ok := link.Split()
+	return system, ok && system != e.System
+}
+
+// forward is perform for an operation whose object another key server owns:
+// the gate decides here what the caller's own key server has to decide, the
+// owner decides the rest. Both write rows under one request id.
+func (e *Engine) forward(ctx context.Context, r request, to keyserver.SystemID, absent fault.Code,
+	send func(at keyserver.Federated, as keyserver.Caller) error, checks ...check,
+) error {
+	var peer keyserver.TrustedServer
+	var as keyserver.Caller
+	return e.perform(ctx, r, func() error {
+		return send(e.Peers.At(peer), as)
+	}, append(checks, e.sends(r.by, to, absent, &peer, &as))...)
+}
+
+// sends is the check that the caller may be told to a peer. It answers the
+// peer, and the caller as the peer is told of him. What a peer asks for goes
+// no further: whoever trusts this key server need not trust those it trusts.
+func (e *Engine) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.Code, peer *keyserver.TrustedServer, as *keyserver.Caller) check {
+	return func(ctx context.Context, who subject) (err error) {
+		if by.Peer != nil {
+			return fault.New(fault.InvalidArgument, "the object belongs to the system id %d; what a peer asks for is not forwarded again", to).
+				Audited(fault.ReasonNotForwarded)
+		}
+		*peer, err = e.peer(ctx, to)
+		if errors.Is(err, sqlstore.ErrNotFound) {
+			return fault.New(absent, "the system id %d is neither this key server's nor that of a registered peer", to).
+				Audited(fault.ReasonObjectNotFound)
+		}
+		if err != nil {
+			return err
+		}
+		rows, err := e.trustsOf(ctx, who, to)
+		if err != nil {
+			return err
+		}
+		if verdict := exposed(rows, who, to); !verdict.allowed {
+			return fault.New(fault.AccessDenied, "the object belongs to the peer %d, and %s; a Security Officer can expose it with POST /api/principal-trusts", to, verdict.why).
+				Audited(fault.ReasonNotExposed)
+		}
+		*as, err = e.introduce(by, who)
+		return err
+	}
+}
+
+// introduce is a caller as a peer is told of him, with a key for this one call.
+func (e *Engine) introduce(by keyserver.Caller, who subject) (keyserver.Caller, error) {
+	as := keyserver.Caller{
+		Principal: who.principal, Name: by.Name, Type: by.Type, Kind: keyserver.PeerSession, RequestID: by.RequestID, Actor: by.Actor,
+		Peer: &keyserver.PeerCall{System: e.System, Groups: who.groups},
+	}
+	err := fill(e.Random, as.Peer.Key[:])
+	return as, err
+}
+
+// peer reads the record of a registered peer through the cache. Without a way
+// to reach peers there are none.
+func (e *Engine) peer(ctx context.Context, system keyserver.SystemID) (keyserver.TrustedServer, error) {
+	if e.Peers == nil {
+		return keyserver.TrustedServer{}, sqlstore.ErrNotFound
+	}
+	return e.peers.get(system, func() (keyserver.TrustedServer, error) { return e.Store.TrustedServer(ctx, system) })
+}
+
+// trustKey names a row of the principal trusts.
+type trustKey struct {
+	principal keyserver.ID
+	peer      keyserver.SystemID
+}
+
+// trustsOf reads, through the cache, the rows of a subject and its groups for
+// a peer.
+func (e *Engine) trustsOf(ctx context.Context, who subject, peer keyserver.SystemID) ([]keyserver.PrincipalTrust, error) {
+	rows, err := e.trust(ctx, who.principal.ID, peer)
+	if err != nil || len(rows) > 0 { // a row of the principal itself comes first
+		return rows, err
+	}
+	for _, group := range who.groups {
+		more, err := e.trust(ctx, group.ID, peer)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows[:len(rows):len(rows)], more...)
+	}
+	return rows, nil
+}
+
+// trust reads the row of one principal for a peer, if there is one.
+func (e *Engine) trust(ctx context.Context, principal keyserver.ID, peer keyserver.SystemID) ([]keyserver.PrincipalTrust, error) {
+	return e.trusts.get(trustKey{principal, peer}, func() ([]keyserver.PrincipalTrust, error) {
+		return e.Store.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{Principal: &principal, Server: &peer, Limit: 1})
+	})
+}
+
+func (e *Engine) forwardKey(ctx context.Context, r request, to keyserver.SystemID) (meta keyserver.KeyMetadata, err error) {
+	err = e.forward(ctx, r, to, fault.KeyNotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
+		meta, err = at.Key(ctx, as, r.link)
+		return err
+	}, transportOnly(r.by))
+	if err != nil {
+		return keyserver.KeyMetadata{}, err
+	}
+	return meta, nil
+}
+
+func (e *Engine) forwardAuthorize(ctx context.Context, r request, to keyserver.SystemID) (grant keyserver.Grant, err error) {
+	err = e.forward(ctx, r, to, fault.KeyNotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
+		grant, err = at.AuthorizeKey(ctx, as, r.link, r.filename)
+		return err
+	})
+	if err != nil {
+		return keyserver.Grant{}, err
+	}
+	return grant, nil
+}
+
+func (e *Engine) forwardHMAC(ctx context.Context, r request, to keyserver.SystemID, message keyserver.Message) (mac [keyserver.MACSize]byte, err error) {
+	err = e.forward(ctx, r, to, fault.KeyNotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
+		mac, err = at.HMAC(ctx, as, r.link, message)
+		return err
+	})
+	if err != nil {
+		return [keyserver.MACSize]byte{}, err
+	}
+	return mac, nil
+}
+
+func (e *Engine) forwardACL(ctx context.Context, r request, to keyserver.SystemID) (acl keyserver.ACL, err error) {
+	err = e.forward(ctx, r, to, fault.ACLNotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
+		acl, err = at.ACL(ctx, as, r.link)
+		return err
+	})
+	if err != nil {
+		return keyserver.ACL{}, err
+	}
+	return acl, nil
+}
