@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -16,9 +17,10 @@ import (
 type result struct {
 	decision
 	outcome outcome
-	done    bool // the action took effect and was read back
-	begun   bool // the creation took effect, but did not come to its end
-	refused bool // the object has changed in the cluster; decide anew
+	done    bool   // the action took effect and was read back
+	begun   bool   // the creation took effect, but did not come to its end
+	refused bool   // the object has changed in the cluster; decide anew
+	tried   action // what failed, where the decision is about its failure
 }
 
 // act does what was decided.
@@ -77,10 +79,11 @@ func (r *reconciler[T, D]) write(ctx context.Context, p *pass[T, D], d decision,
 			return result{}, err
 		}
 	}
-	retryIn := r.failures.add(p.obj, p.token, r.clock.Now(), r.timing)
+	tried := d.Action
+	retryIn := r.failures.add(p.obj, p.token, p.drifted(tried), r.clock.Now(), r.timing)
 	d = report(failed.Reason, "%s", failed.Message)
 	d.Again = retryIn
-	return result{decision: d}, nil
+	return result{decision: d, tried: tried}, nil
 }
 
 // unfinished accounts for a creation that has made something, but not all.
@@ -93,7 +96,7 @@ func (r *reconciler[T, D]) unfinished(ctx context.Context, p *pass[T, D], d deci
 	p.log.Info("a creation did not come to its end", "cause", out.Unfinished.Error())
 	p.tripIfUnavailable(why)
 	d.Reason, d.Message = why.Reason, "created "+p.facts.External.What+", but not all of it: "+why.Message
-	d.Again = r.failures.add(p.obj, p.token, r.clock.Now(), r.timing)
+	d.Again = r.failures.add(p.obj, p.token, p.drifted(d.Action), r.clock.Now(), r.timing)
 	return result{decision: d, outcome: out, begun: true}
 }
 
@@ -142,6 +145,18 @@ func (p *pass[T, D]) attempt(claims []string) string {
 	}
 	sum := sha256.Sum256([]byte(strings.Join(claims, "\n")))
 	return mark + hex.EncodeToString(sum[:8])
+}
+
+// drifted reports whether an action repairs an outside change: the object was
+// verified as it is declared now, and no longer agrees.
+func (p *pass[T, D]) drifted(a action) bool {
+	_, was := p.read.Managed()
+	return (a == actCreate || a == actUpdate) && p.verified(was) && !p.facts.External.Renewed
+}
+
+// verified reports whether a status says Ready about the present generation.
+func (p *pass[T, D]) verified(s *v1alpha1.ManagedStatus) bool {
+	return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady) && s.ObservedGeneration == p.obj.GetGeneration()
 }
 
 func (p *pass[T, D]) tripIfUnavailable(why *problem) {

@@ -87,6 +87,7 @@ type input struct {
 	Conn      *connection
 	Sources   *sources
 	Cluster   client.Reader // the cache
+	Peers     peering
 	NotBefore time.Time
 	Deleting  bool
 }

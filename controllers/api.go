@@ -30,6 +30,7 @@ type API interface {
 
 	TrustedServers(ctx context.Context) (schema.TrustedServerList, error)
 	AddTrustedServer(ctx context.Context, trustBlob, friendlyName, description string) (schema.TrustedServerSaved, error)
+	TrustInfo(ctx context.Context) (schema.TrustInfo, error)
 	UpdateTrustedServer(ctx context.Context, systemID uint32, change schema.UpdateTrustedServerRequest) (schema.TrustedServerUpdated, error)
 	RemoveTrustedServer(ctx context.Context, systemID uint32) (schema.TrustedServerGone, error)
 
@@ -169,6 +170,11 @@ func (c counted) DeleteRole(ctx context.Context, id string) (schema.RoleGone, er
 func (c counted) TrustedServers(ctx context.Context) (schema.TrustedServerList, error) {
 	out, err := c.API.TrustedServers(ctx)
 	return count(c, "listTrustedServers", out, err)
+}
+
+func (c counted) TrustInfo(ctx context.Context) (schema.TrustInfo, error) {
+	out, err := c.API.TrustInfo(ctx)
+	return count(c, "readTrustInfo", out, err)
 }
 
 func (c counted) AddTrustedServer(ctx context.Context, trustBlob, friendlyName, description string) (schema.TrustedServerSaved, error) {

@@ -80,7 +80,7 @@ func TestFailuresBackOffAndForget(t *testing.T) {
 	obj := &v1alpha1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "u", Generation: 1}}
 	var waits []time.Duration
 	for range 12 {
-		waits = append(waits, f.add(obj, "", noon, defaultTiming).Truncate(time.Second))
+		waits = append(waits, f.add(obj, "", false, noon, defaultTiming).Truncate(time.Second))
 	}
 	for i, w := range waits {
 		want := min(time.Second<<i, 5*time.Minute)

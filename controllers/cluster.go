@@ -40,6 +40,16 @@ func (c cluster) kindRemoved(ctx context.Context, crd string) (bool, error) {
 	return !m.DeletionTimestamp.IsZero(), nil
 }
 
+// admitted returns nil if objects of a namespace may use a KeyServer.
+func (c cluster) admitted(ctx context.Context, ks *v1alpha1.KeyServer, namespace string) error {
+	allowed, err := c.allowed(ctx, ks, namespace)
+	if err != nil || allowed {
+		return err
+	}
+	return newProblem(v1alpha1.ReasonInvalidSpec,
+		"namespace %q may not use KeyServer %q; its spec.allowedNamespaces says which may", namespace, ks.Name)
+}
+
 // allowed reports whether objects of a namespace may use a KeyServer.
 func (c cluster) allowed(ctx context.Context, ks *v1alpha1.KeyServer, namespace string) (bool, error) {
 	who := ks.Spec.AllowedNamespaces

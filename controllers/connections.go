@@ -156,6 +156,14 @@ func (c *connections) end(name string) bool {
 	return ok
 }
 
+// any returns the connection of a KeyServer whether its gate is open or not,
+// nil if there is none.
+func (c *connections) any(name string) *connection {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.byName[name]
+}
+
 // get returns the connection of a KeyServer if its gate is open, and otherwise
 // why it is not.
 func (c *connections) get(name string) (*connection, *problem) {

@@ -96,6 +96,8 @@ type external struct {
 	Begun bool
 	// Fixed says why what differs, or is missing, cannot be corrected.
 	Fixed string
+	// Anew says that, and why, correcting what differs means making it anew.
+	Anew string
 	// Consequence says what its deletion takes with it, Orphans are the ids of
 	// what that leaves behind.
 	Consequence string
@@ -154,6 +156,7 @@ var serverRules = []rule{
 	{"dependency", dependency},
 	{"create", create},
 	{"resume", resume},
+	{"anew", anew},
 	{"adoption", adoption},
 	{"drift", drift},
 	{"retire", retire},
@@ -226,9 +229,6 @@ func nothingToDelete(f facts) (decision, bool) {
 	return release("it owns nothing on the key server"), true
 }
 
-// dependencyNet is when an object looks again for what it waits for.
-const dependencyNet = 10 * time.Second
-
 func obstacle(f facts) (decision, bool) {
 	if f.Obstacle == nil {
 		return decision{}, false
@@ -237,12 +237,6 @@ func obstacle(f facts) (decision, bool) {
 	d.Again = f.Obstacle.Again
 	if d.Again == 0 {
 		d.Again = f.Resync // the net; an event normally comes first
-		if d.Reason == v1alpha1.ReasonDependencyNotReady {
-			// What is waited for may become ready while this object's need of it
-			// is on its way into the cache; nobody is then woken. Looking again
-			// costs no request of the key server.
-			d.Again = min(d.Again, dependencyNet)
-		}
 	}
 	if f.Obstacle.Passing {
 		d.Action = actWait
@@ -352,7 +346,7 @@ func uncreatable(f facts) (decision, bool) {
 }
 
 func dependency(f facts) (decision, bool) {
-	if f.External.Exists || f.External.Waits == "" {
+	if (f.External.Exists && f.External.Anew == "") || f.External.Waits == "" {
 		return decision{}, false
 	}
 	return f.settle(report(v1alpha1.ReasonDependencyNotReady, "%s", f.External.Waits)), true
@@ -406,6 +400,16 @@ func adoption(f facts) (decision, bool) {
 		return f.settle(report(v1alpha1.ReasonConflict,
 			"%s exists already and differs in %s; set adoptionPolicy to Always to take it over and correct it", f.External.What, f.fields())), true
 	}
+}
+
+// anew says what making something anew takes with it before it does.
+func anew(f facts) (decision, bool) {
+	if f.External.Anew == "" || (f.External.ID != f.Owned && f.Adoption != v1alpha1.AdoptAlways) {
+		return decision{}, false
+	}
+	d := report(v1alpha1.ReasonProgressing, "%s", clip(f.External.Anew, maxMessage))
+	d.Again = time.Millisecond
+	return d, f.Said != d.Message
 }
 
 func drift(f facts) (decision, bool) {

@@ -26,6 +26,7 @@ type failure struct {
 	token      string
 	count      int
 	retryAt    time.Time
+	repairs    bool // what was tried is the repair of an outside change
 }
 
 func newFailures() *failures { return &failures{by: map[types.NamespacedName]failure{}} }
@@ -40,8 +41,16 @@ func (f *failures) of(obj client.Object, token string) (count int, retryAt time.
 	return have.count, have.retryAt
 }
 
+// repairing reports whether what has failed so far is the repair of an outside
+// change.
+func (f *failures) repairing(obj client.Object) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.by[client.ObjectKeyFromObject(obj)].repairs
+}
+
 // add counts one more and returns the time to wait.
-func (f *failures) add(obj client.Object, token string, now time.Time, t timing) time.Duration {
+func (f *failures) add(obj client.Object, token string, repairs bool, now time.Time, t timing) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	key := client.ObjectKeyFromObject(obj)
@@ -52,6 +61,7 @@ func (f *failures) add(obj client.Object, token string, now time.Time, t timing)
 	pause := min(t.RetryMin<<min(have.count, 16), t.RetryMax)
 	pause += rand.N(pause/10 + 1) //nolint:gosec // jitter, not a secret
 	have.count++
+	have.repairs = have.repairs || repairs
 	have.retryAt = now.Add(pause)
 	f.by[key] = have
 	return pause

@@ -2,24 +2,32 @@ package controllers
 
 import (
 	"context"
+	"crypto/tls"
+	"encoding/pem"
 	"errors"
-	"time"
-
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 )
 
 var _ = Describe("a key server that", func() {
@@ -43,6 +51,52 @@ var _ = Describe("a key server that", func() {
 		s.onAdd(nil)
 		Eventually(readiness(ctx, obj)).Should(beReady("created"))
 		Expect(has(obj, v1alpha1.ConditionStalled)).To(BeFalse())
+	})
+
+	It("fails the first repair of an outside change leaves it said that there was one", func(ctx context.Context) {
+		s := newStage(ctx)
+		obj := s.trustedCA(newCA())
+		apply(ctx, obj, beReady("created"))
+		failing := s.adds.Load()
+		s.onAdd(func(ctx context.Context, real API, der []byte) (schema.TrustedCAAdded, error) {
+			if s.adds.Load() < failing+3 {
+				return schema.TrustedCAAdded{}, &apiclient.Error{Status: 500, Code: "OP_FAILED", Detail: "not now"}
+			}
+			return real.AddTrustedCA(ctx, der)
+		})
+		found, repaired := counter(driftFound, "TrustedCA"), counter(driftRepaired, "TrustedCA")
+		_, err := s.admin().RemoveTrustedCA(ctx, obj.Status.CertificateID)
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(eventsAbout(ctx, obj)).Should(ContainElement("DriftFound"))
+		Eventually(func() map[string]string { return s.trusted(ctx) }).Should(HaveKey(obj.Status.Fingerprint))
+		Eventually(readiness(ctx, obj)).Should(beReady("created"))
+		Expect(counter(driftFound, "TrustedCA")-found).To(BeEquivalentTo(1), "the same drift was counted anew at each try")
+		Expect(counter(driftRepaired, "TrustedCA") - repaired).To(BeEquivalentTo(1))
+	})
+
+	It("answers nothing but 503 is probed and asked nothing else, however many objects want something", func(ctx context.Context) {
+		s := newStage(ctx)
+		front, shut := newFront(s.server)
+		edit(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, func(ks *v1alpha1.KeyServer) {
+			bundle := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: front.Certificate().Raw}))
+			ks.Spec.URL, ks.Spec.CABundle.Inline = front.URL, &bundle
+		})
+		kept, late := s.trustedCA(newCA()), make([]*v1alpha1.TrustedCA, 10)
+		apply(ctx, kept, beReady("created"))
+		requests := shut(true)
+		Eventually(readiness(ctx, kept)).Should(beUnready(v1alpha1.ReasonKeyServerUnavailable, "does not answer"))
+		Expect(requests()).NotTo(BeEmpty()) // those that found out
+		for i := range late {
+			late[i] = s.trustedCA(newCA())
+			apply(ctx, late[i], beUnready(v1alpha1.ReasonKeyServerUnavailable, "does not answer"))
+			annotate(ctx, late[i], v1alpha1.AnnotationReconcileRequestedAt, "now")
+		}
+		Consistently(requests).Should(Or(BeEmpty(), HaveEach("GET /api/ready")), "the gate let something through")
+
+		shut(false)
+		for _, obj := range slices.Concat(late, []*v1alpha1.TrustedCA{kept}) {
+			Eventually(readiness(ctx, obj)).Should(beReady(""))
+		}
 	})
 
 	It("claims success without evidence is not believed", func(ctx context.Context) {
@@ -153,6 +207,55 @@ var _ = Describe("a key server that", func() {
 	})
 })
 
+// newFront puts a TLS-terminating proxy before a service. Shut, it answers 503;
+// what it was asked since the last look is told by what shut returns.
+func newFront(s *testserver.Server) (front *httptest.Server, shut func(bool) (asked func() []string)) {
+	GinkgoHelper()
+	target, err := url.Parse(s.URL())
+	Expect(err).NotTo(HaveOccurred())
+	proxy := &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.Pool(GinkgoTB()), MinVersion: tls.VersionTLS13}},
+		ErrorLog:  log.New(io.Discard, "", 0), // requests that a closing connection cuts
+	}
+	var mu sync.Mutex
+	var closed bool
+	var asked []string
+	front = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		asked = append(asked, r.Method+" "+r.URL.Path)
+		refuse := closed
+		mu.Unlock()
+		if refuse {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, `{"code":"NOT_CURRENT","detail":"out of order","retryable":true,"scope":"process"}`)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	DeferCleanup(front.Close)
+	return front, func(close bool) func() []string {
+		mu.Lock()
+		closed, asked = close, nil
+		mu.Unlock()
+		if close {
+			front.CloseClientConnections() // the long poll under way, too
+		}
+		return func() []string {
+			mu.Lock()
+			defer mu.Unlock()
+			was := asked
+			asked = nil
+			return was
+		}
+	}
+}
+
+func counter(of *prometheus.CounterVec, kind string) float64 {
+	return testutil.ToFloat64(of.WithLabelValues(kind))
+}
+
 // withoutRoutes returns a real client of a service that has none of the routes.
 func withoutRoutes() *apiclient.Client {
 	srv := httptest.NewServer(http.NotFoundHandler())
@@ -165,7 +268,7 @@ func withoutRoutes() *apiclient.Client {
 	return c
 }
 
-var _ = Describe("removing the custom resource definition", Serial, func() {
+var _ = Describe("removing the custom resource definitions", Serial, func() {
 	It("abandons every object and deletes no trust", func(ctx context.Context) {
 		was := kube
 		defer func() { kube = was }()
@@ -173,20 +276,39 @@ var _ = Describe("removing the custom resource definition", Serial, func() {
 		kube = c
 		startManager(cfg)
 		s := newStage(ctx)
-		ca := newCA()
-		obj := s.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Spec.DeletionPolicy = v1alpha1.DeleteExternal })
-		apply(ctx, obj, beReady(""))
+		p := newPeer(ctx)
+		ca := s.trustedCA(p.ca, func(o *v1alpha1.TrustedCA) { o.Spec.DeletionPolicy = v1alpha1.DeleteExternal })
+		peer := s.trustedServer(p, func(o *v1alpha1.TrustedServer) { o.Spec.DeletionPolicy = v1alpha1.DeleteExternal })
+		trust := s.principalTrust(0, byTypeAndName("password", testserver.AdminName), of(peer))
+		role := s.role("Kept", []string{"HMAC Data"})
+		template := s.aclTemplate("Kept", members(), func(o *v1alpha1.ACLTemplate) { o.Spec.Directories = []string{"/kept/"} })
+		for _, obj := range []client.Object{ca, peer, trust, role, template} {
+			apply(ctx, obj, beReady("created"))
+		}
 
 		scheme := newScheme()
 		Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
 		crds, err := client.New(cfg, client.Options{Scheme: scheme})
 		Expect(err).NotTo(HaveOccurred())
-		crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "trustedcas.trust.keyserver.dev"}}
-		Expect(crds.Delete(ctx, crd)).To(Succeed())
-		Eventually(func() bool {
-			return apierrors.IsNotFound(crds.Get(ctx, client.ObjectKeyFromObject(crd), crd))
-		}).Should(BeTrue(), "the definition hangs on its objects' finalizers")
-		Consistently(func() map[string]string { return s.trusted(ctx) }).Should(HaveKey(ca.fingerprint))
+		all := &apiextensionsv1.CustomResourceDefinitionList{}
+		Expect(crds.List(ctx, all)).To(Succeed())
+		Expect(all.Items).To(HaveLen(6))
+		for i := range all.Items {
+			Expect(crds.Delete(ctx, &all.Items[i])).To(Succeed())
+		}
+		Eventually(func() []apiextensionsv1.CustomResourceDefinition {
+			Expect(crds.List(ctx, all)).To(Succeed())
+			return all.Items
+		}).Should(BeEmpty(), "a definition hangs on its objects' finalizers")
+
+		Consistently(func() map[string]string { return s.trusted(ctx) }).Should(HaveKey(p.ca.fingerprint))
 		Expect(s.removes.Load()).To(BeZero())
+		Expect(s.peers(ctx)).To(HaveKey(p.system))
+		trusts, err := s.admin().PrincipalTrusts(ctx, schema.PrincipalTrustsQuery{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(trusts.PrincipalTrusts).To(HaveLen(1))
+		Expect(s.roles(ctx)).To(HaveKey("Kept"))
+		Expect(s.template(ctx, "Kept")).NotTo(BeEmpty())
+		Expect(s.paths(ctx, "Kept")()).To(ConsistOf("/kept/"))
 	})
 })

@@ -55,13 +55,8 @@ func (r *reconciler[T, D]) connect(ctx context.Context, p *pass[T, D]) error {
 		return fmt.Errorf("read KeyServer %q: %w", name, err)
 	}
 	p.keyServer = ks
-	allowed, err := r.allowed(ctx, ks, p.obj.GetNamespace())
-	if err != nil {
+	if err := r.admitted(ctx, ks, p.obj.GetNamespace()); err != nil {
 		return err
-	}
-	if !allowed {
-		return newProblem(v1alpha1.ReasonInvalidSpec,
-			"namespace %q may not use KeyServer %q; its spec.allowedNamespaces says which may", p.obj.GetNamespace(), name)
 	}
 	conn, shut := r.connections.get(name)
 	if shut != nil {

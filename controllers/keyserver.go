@@ -34,7 +34,7 @@ type keyServerReconciler struct {
 	sources     *sources
 	population  *population
 	dependants  []func(ctx context.Context, keyServer string) ([]string, error)
-	wake        chan event.TypedGenericEvent[types.NamespacedName]
+	wake        chan event.TypedGenericEvent[wake]
 }
 
 const keyServerCRD = "keyservers.trust.keyserver.dev"
@@ -266,7 +266,7 @@ func (r *keyServerReconciler) hear(ctx context.Context, n notice) {
 		return
 	}
 	select {
-	case r.wake <- event.TypedGenericEvent[types.NamespacedName]{Object: types.NamespacedName{Name: n.KeyServer}}:
+	case r.wake <- event.TypedGenericEvent[wake]{Object: wake{Object: types.NamespacedName{Name: n.KeyServer}}}:
 	case <-ctx.Done():
 	}
 }

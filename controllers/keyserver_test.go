@@ -52,6 +52,35 @@ var _ = Describe("KeyServer", func() {
 		remove(ctx, stranger)
 	})
 
+	It("follows the labels of namespaces", func(ctx context.Context) {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "admitted"}}
+		Expect(kube.Create(ctx, namespace)).To(Succeed())
+		s := newStage(ctx, func(ks *v1alpha1.KeyServer) {
+			ks.Spec.AllowedNamespaces = &v1alpha1.AllowedNamespaces{
+				Names: []string{"default"}, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"trust": "yes"}},
+			}
+		})
+		ca := newCA()
+		obj := s.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Namespace = "admitted" })
+		apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, `namespace "admitted" may not use KeyServer`))
+
+		edit(ctx, namespace, func(n *corev1.Namespace) { n.Labels["trust"] = "yes" })
+		Eventually(readiness(ctx, obj)).Should(beReady("created"))
+
+		By("an object that is no longer let in keeps what it made, and cannot have it deleted")
+		younger := s.trustedCA(ca)
+		apply(ctx, younger, beUnready(v1alpha1.ReasonConflict, "is claimed by TrustedCA admitted/"+obj.Name))
+		edit(ctx, namespace, func(n *corev1.Namespace) { delete(n.Labels, "trust") })
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInvalidSpec, "may not use KeyServer"))
+		Eventually(readiness(ctx, younger)).Should(beReady("took over"), "who is not let in stands in nobody's way")
+		Expect(kube.Delete(ctx, obj)).To(Succeed())
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInvalidSpec, "deletion waits"))
+		Expect(s.trusted(ctx)).To(HaveKey(ca.fingerprint))
+		annotate(ctx, obj, v1alpha1.AnnotationAbandon, "true")
+		Eventually(gone(ctx, obj)).Should(BeTrue())
+		remove(ctx, younger)
+	})
+
 	It("says what is wrong with its credentials, and takes a rotated Secret at once", func(ctx context.Context) {
 		s := newStage(ctx, func(ks *v1alpha1.KeyServer) {
 			ks.Spec.Credentials.Administrator.SecretRef.PasswordKey = "secret"
@@ -79,19 +108,30 @@ var _ = Describe("KeyServer", func() {
 		apply(ctx, ca, beUnready(v1alpha1.ReasonAccessDenied, "ACCESS_DENIED"))
 		Expect(has(ca, v1alpha1.ConditionStalled)).To(BeTrue())
 
-		const name, password = "officer", "a password that is long enough"
-		_, err := s.admin().CreatePasswordPrincipal(ctx, schema.CreatePasswordPrincipalRequest{
-			Name: name, Password: password, RoleIDs: []schema.HexID{s.roles(ctx)["Security Officer"].ID},
-		})
-		Expect(err).NotTo(HaveOccurred())
-		s.secret(ctx, s.name+"-officer", name, password)
-		edit(ctx, keyServer(s), func(ks *v1alpha1.KeyServer) {
-			ks.Spec.Credentials.SecurityOfficer = &v1alpha1.PasswordCredential{
-				SecretRef: v1alpha1.CredentialSecretReference{Namespace: "kube-system", Name: s.name + "-officer"},
-			}
-		})
+		s.officer(ctx)
 		Eventually(readiness(ctx, ca)).Should(beReady("created"))
 		apply(ctx, s.role("Of The Administrator", []string{"HMAC Data"}), beReady("created"))
+	})
+
+	It("manages peers, principal trusts and templates as the security officer where duties are split", func(ctx context.Context) {
+		s := newStageOn(ctx, testserver.Start(GinkgoTB(), func(c *server.Config) { c.Deployment = "split" }))
+		p := newPeer(ctx)
+		ca, peer := s.trustedCA(p.ca), s.trustedServer(p)
+		trust := s.principalTrust(0, byTypeAndName("password", testserver.AdminName), of(peer))
+		template := s.aclTemplate("Of The Officer", members(member("password/"+testserver.AdminName, "OWNER")))
+		for _, obj := range []client.Object{ca, template} {
+			apply(ctx, obj, beUnready(v1alpha1.ReasonAccessDenied, "ACCESS_DENIED"))
+		}
+		for _, obj := range []client.Object{peer, trust} { // they may look
+			apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, ""))
+		}
+		s.officer(ctx)
+		for _, obj := range []client.Object{ca, peer, trust, template} {
+			Eventually(readiness(ctx, obj)).Should(beReady("created"))
+		}
+		for _, obj := range []client.Object{trust, peer, ca, template} {
+			remove(ctx, obj)
+		}
 	})
 
 	It("serves the samples as they are", func(ctx context.Context) {
@@ -105,31 +145,30 @@ var _ = Describe("KeyServer", func() {
 			remove(ctx, obj)
 		}
 		Expect(s.trusted(ctx)).To(BeEmpty())
+	})
 
-		By("federating")
-		samples = applySamples(ctx, filepath.Join("..", "config", "samples", "federation"))
-		Expect(samples).To(HaveLen(3))
+	It("federates by the samples as they are", func(ctx context.Context) {
+		samples := applySamples(ctx, filepath.Join("..", "config", "samples", "federation"))
+		Expect(samples).To(HaveLen(5))
 		for _, obj := range samples {
 			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, ""))
 		}
-		p := newPeer(ctx)
-		partner := &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "partner"},
-			Data:       map[string]string{"trust-blob": p.blob, "ca.crt": p.ca.pem},
-		}
-		Expect(kube.Create(ctx, partner)).To(Succeed())
+		one, _ := newPeeringStage(ctx, func(ks *v1alpha1.KeyServer) { ks.Name = "default" })
+		two, _ := newPeeringStage(ctx, func(ks *v1alpha1.KeyServer) { ks.Name = "partner" })
 		for _, obj := range samples {
 			Eventually(readiness(ctx, obj)).Should(beReady("created"))
 		}
 		// All at once, as a namespace goes: each waits for those that need it.
-		for _, obj := range append(samples, partner) {
+		for _, obj := range samples {
 			Expect(kube.Delete(ctx, obj)).To(Succeed())
 		}
 		for _, obj := range samples {
 			Eventually(gone(ctx, obj)).Should(BeTrue())
 		}
-		Expect(s.peers(ctx)).To(BeEmpty())
-		Expect(s.trusted(ctx)).To(BeEmpty())
+		for _, s := range []*stage{one, two} {
+			Expect(s.peers(ctx)).To(BeEmpty())
+			Expect(s.trusted(ctx)).To(BeEmpty())
+		}
 	})
 
 	It("brakes everything that uses it while it is paused", func(ctx context.Context) {
@@ -200,6 +239,22 @@ var _ = Describe("KeyServer", func() {
 		Expect(trusted).NotTo(HaveKey(deleted.fingerprint))
 	})
 })
+
+// officer makes a security officer and has trust managed as it.
+func (s *stage) officer(ctx context.Context) {
+	GinkgoHelper()
+	const name, password = "officer", "a password that is long enough"
+	_, err := s.admin().CreatePasswordPrincipal(ctx, schema.CreatePasswordPrincipalRequest{
+		Name: name, Password: password, RoleIDs: []schema.HexID{s.roles(ctx)["Security Officer"].ID},
+	})
+	Expect(err).NotTo(HaveOccurred())
+	s.secret(ctx, s.name+"-officer", name, password)
+	edit(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, func(ks *v1alpha1.KeyServer) {
+		ks.Spec.Credentials.SecurityOfficer = &v1alpha1.PasswordCredential{
+			SecretRef: v1alpha1.CredentialSecretReference{Namespace: "kube-system", Name: s.name + "-officer"},
+		}
+	})
+}
 
 // applySamples applies the manifests of a directory, and returns the objects of
 // ours among them.

@@ -73,6 +73,14 @@ func (m *memo[V]) get(ctx context.Context, notBefore time.Time, key string) (V, 
 	return value, nil
 }
 
+// last returns the answer for a key however old it is.
+func (m *memo[V]) last(key string) (V, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	have, ok := m.by[key]
+	return have.value, ok
+}
+
 // changed forgets the answers about one object.
 func (m *memo[V]) changed(kind, id string) {
 	if kind != m.feed {

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -34,7 +34,7 @@ type reconciler[T managed, D any] struct {
 	dependencies *dependencies
 	needs        *side
 	provides     *side
-	wake         chan event.TypedGenericEvent[types.NamespacedName]
+	wake         chan event.TypedGenericEvent[wake]
 	decided      func(*pass[T, D], decision) // told of each decision; nil in a manager
 }
 
@@ -50,6 +50,8 @@ type pass[T managed, D any] struct {
 	in        input
 	want      *D
 	facts     facts
+	// repairs: what has failed in earlier passes is the repair of an outside change.
+	repairs bool
 }
 
 // Reconcile implements reconcile.Reconciler.
@@ -127,7 +129,11 @@ func (r *reconciler[T, D]) begin(ctx context.Context, obj T) *pass[T, D] {
 		}
 	}
 	p.facts.Failures, p.facts.RetryAt = r.failures.of(obj, p.token)
-	p.in = input{Sources: r.sources, Cluster: r.client, NotBefore: now.Add(-p.facts.Resync), Deleting: p.facts.Deleting}
+	p.repairs = r.failures.repairing(obj)
+	p.in = input{
+		Sources: r.sources, Cluster: r.client, Peers: peering{r.cluster, r.connections},
+		NotBefore: now.Add(-p.facts.Resync), Deleting: p.facts.Deleting,
+	}
 	if p.token != "" {
 		p.in.NotBefore = now
 	}
@@ -149,6 +155,9 @@ func (r *reconciler[T, D]) finish(ctx context.Context, p *pass[T, D], res result
 	if !written {
 		return soonUnless(written), nil
 	}
+	if res.Reason == v1alpha1.ReasonDependencyNotReady && r.beginsToWait(p) {
+		return ctrl.Result{RequeueAfter: lookAgain}, nil
+	}
 	if !res.done {
 		return again(res.Again, p.facts.Resync), nil
 	}
@@ -162,6 +171,24 @@ func (r *reconciler[T, D]) finish(ctx context.Context, p *pass[T, D], res result
 		}
 	}
 	return again(p.facts.settle(decision{}).Again, p.facts.Resync), nil
+}
+
+// lookAgain is when an object that begins to wait looks for what it waits for
+// a second time.
+const lookAgain = 50 * time.Millisecond
+
+// beginsToWait reports whether the status that was just written is the first to
+// say that the object waits, or for what. Whoever provides it finds those to
+// wake in the cache, which did not say so until then: what became ready in
+// between woke nobody. The second look starts from a cache that has the status:
+// from an older one it could not write, and would be repeated.
+func (r *reconciler[T, D]) beginsToWait(p *pass[T, D]) bool {
+	_, was := p.read.Managed()
+	before := meta.FindStatusCondition(was.Conditions, v1alpha1.ConditionReady)
+	if before == nil || before.Reason != string(v1alpha1.ReasonDependencyNotReady) {
+		return true
+	}
+	return r.needs != nil && !slices.Equal(r.needs.keys(p.read), r.needs.keys(p.obj))
 }
 
 // soonUnless comes back in a moment if the object had changed in the cluster

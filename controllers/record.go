@@ -27,7 +27,7 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 	}
 	seen := p.facts.External
 	before := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionReady)
-	wasVerified := before != nil && before.Status == metav1.ConditionTrue && p.status.ObservedGeneration == p.obj.GetGeneration()
+	wasVerified := p.verified(p.status)
 	if res.begun {
 		seen = r.recordDone(p, res, seen)
 		seen.Drift = []v1alpha1.FieldDrift{{Field: "complete", Declared: "true", Observed: "false"}}
@@ -53,7 +53,7 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 	} else if res.Reason == v1alpha1.ReasonVerified {
 		p.status.LastVerifiedTime = &now
 	}
-	r.announce(p, res, before, wasVerified)
+	r.announce(p, res, before)
 	p.status.ObservedGeneration = p.obj.GetGeneration()
 	conclude(&p.status.Conditions, p.obj.GetGeneration(), now, conclusion{
 		Reason: res.Reason, Message: res.Message, Exhausted: r.failures.exhausted(p.obj),
@@ -109,10 +109,8 @@ func (res result) sentence() string {
 }
 
 // announce records events and metrics for what has changed.
-func (r *reconciler[T, D]) announce(p *pass[T, D], res result, before *metav1.Condition, wasVerified bool) {
-	drifted := wasVerified && !p.facts.External.Renewed &&
-		(res.Action == actCreate || res.Action == actUpdate || res.Reason == v1alpha1.ReasonDrifted)
-	if drifted {
+func (r *reconciler[T, D]) announce(p *pass[T, D], res result, before *metav1.Condition) {
+	if r.foundDrift(p, res) {
 		driftFound.WithLabelValues(r.kind.Name).Inc()
 		r.say(p, driftFoundEvent(p.facts.External.What, difference(p.facts.External)))
 	}
@@ -127,13 +125,13 @@ func (r *reconciler[T, D]) announce(p *pass[T, D], res result, before *metav1.Co
 		r.say(p, retiredEvent(res.Target, res.outcome.Evidence))
 	case res.done:
 		r.say(p, forgottenEvent(res.Message))
-	case res.Rule == "consequence":
+	case res.Rule == "consequence", res.Rule == "anew":
 		r.say(p, removingEvent(res.Message))
 	case notable(res.Reason, p.facts.Deleting) && (before == nil || before.Reason != string(res.Reason) ||
 		(p.facts.Deleting && before.Message != res.Message)):
 		r.say(p, reasonEvent(res.Reason, p.facts.Deleting, res.Message))
 	}
-	if drifted && res.done {
+	if res.done && (p.repairs || p.drifted(res.Action)) {
 		driftRepaired.WithLabelValues(r.kind.Name).Inc()
 	}
 	if res.Reason == v1alpha1.ReasonVerified && (before == nil || before.Status != metav1.ConditionTrue) {
@@ -143,6 +141,14 @@ func (r *reconciler[T, D]) announce(p *pass[T, D], res result, before *metav1.Co
 		}
 		timeToVerified.WithLabelValues(r.kind.Name).Observe(r.clock.Since(since).Seconds())
 	}
+}
+
+// foundDrift reports whether the pass has found an outside change, whatever
+// became of its repair. It is said once: afterwards the object is not Ready.
+func (r *reconciler[T, D]) foundDrift(p *pass[T, D], res result) bool {
+	_, was := p.read.Managed()
+	return p.drifted(res.Action) || p.drifted(res.tried) ||
+		(res.Reason == v1alpha1.ReasonDrifted || res.Rule == "anew") && p.verified(was) && !p.facts.External.Renewed
 }
 
 // notable says which states are worth an event on each object. That a key

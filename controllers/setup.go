@@ -127,7 +127,7 @@ func manage[T managed, D any](s *setup, a adapter[T, D]) error {
 		cluster: s.cluster, adapter: a, kind: k,
 		connections: s.connections, sources: s.sources, timing: s.timing, dependencies: s.dependencies,
 		population: newPopulation(k.Name), failures: newFailures(),
-		wake: make(chan event.TypedGenericEvent[types.NamespacedName]),
+		wake: make(chan event.TypedGenericEvent[wake]),
 	}
 	for field, index := range r.indexes() {
 		if err := s.indexer.IndexField(context.Background(), k.New(), field, index); err != nil {
@@ -169,7 +169,8 @@ func control[T managed, D any](s *setup, r *reconciler[T, D]) error {
 		Watches(k.New(), handler.EnqueueRequestsFromMapFunc(r.claimantsOf)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(secretKind))).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(configMapKind))).
-		WatchesRawSource(source.TypedChannel(r.wake, enqueueNames())).
+		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.residentsOf), builder.WithPredicates(relabelled())).
+		WatchesRawSource(source.TypedChannel(r.wake, enqueue())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers})
 	return s.dependencies.watch(b, r.needs, r.provides).Complete(r)
 }
@@ -178,7 +179,7 @@ func (s *setup) keyServers() *keyServerReconciler {
 	return &keyServerReconciler{
 		cluster: s.cluster, connections: s.connections, sources: s.sources, dependants: s.dependants,
 		population: newPopulation("KeyServer"),
-		wake:       make(chan event.TypedGenericEvent[types.NamespacedName]),
+		wake:       make(chan event.TypedGenericEvent[wake]),
 	}
 }
 
@@ -190,7 +191,7 @@ func (s *setup) manageKeyServers() error {
 		For(&v1alpha1.KeyServer{}, builder.WithPredicates(meant())).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(secretKind))).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(configMapKind))).
-		WatchesRawSource(source.TypedChannel(r.wake, enqueueNames()))
+		WatchesRawSource(source.TypedChannel(r.wake, enqueue()))
 	// A KeyServer whose deletion waits goes with its last dependant.
 	gone := predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },

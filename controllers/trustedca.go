@@ -99,6 +99,9 @@ func caFingerprint(sum string) string { return "CA " + sum }
 
 // Declared implements adapter.
 func (a trustedCAAdapter) Declared(ctx context.Context, in input, obj *v1alpha1.TrustedCA) (declaredCA, error) {
+	if peer := a.Peer(obj); peer != nil {
+		return a.issuerOf(ctx, in, obj, peer.Name)
+	}
 	text, where, err := a.text(ctx, in, obj)
 	if err != nil {
 		return declaredCA{}, err
@@ -108,6 +111,28 @@ func (a trustedCAAdapter) Declared(ctx context.Context, in input, obj *v1alpha1.
 		return ca, newProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
 	}
 	return ca, nil
+}
+
+// Peer implements peered.
+func (trustedCAAdapter) Peer(obj *v1alpha1.TrustedCA) *v1alpha1.PeerReference {
+	return obj.Spec.Certificate.PeerRef
+}
+
+// issuerOf returns the CA that issued the certificate of a peer.
+func (trustedCAAdapter) issuerOf(ctx context.Context, in input, obj *v1alpha1.TrustedCA, peer string) (declaredCA, error) {
+	info, err := in.Peers.info(ctx, in, obj.Namespace, peer)
+	if err != nil {
+		return declaredCA{}, err
+	}
+	chain, err := parsePeerChain(info.Chain)
+	if err != nil {
+		return declaredCA{}, newProblem(v1alpha1.ReasonInvalidSpec, "what KeyServer %q says of itself %s", peer, err)
+	}
+	if len(chain.path) == 0 {
+		return declaredCA{}, newProblem(v1alpha1.ReasonInvalidSpec,
+			"KeyServer %q shows its own certificate, but not the CA %q that issued it; declare that CA by another source", peer, chain.issuer())
+	}
+	return declareCA(chain.path[0]), nil
 }
 
 // text reads the certificate, and says where from.
@@ -274,11 +299,14 @@ func parseCA(text []byte) (declaredCA, error) {
 	if !cert.BasicConstraintsValid || !cert.IsCA {
 		return declaredCA{}, errors.New("is a certificate, but not of a CA: its basic constraints do not say CA")
 	}
-	sum := sha256.Sum256(block.Bytes)
+	return declareCA(cert), nil
+}
+
+func declareCA(cert *x509.Certificate) declaredCA {
 	return declaredCA{
-		der: block.Bytes, fingerprint: hex.EncodeToString(sum[:]),
+		der: cert.Raw, fingerprint: fingerprint(cert),
 		subject: cert.Subject.String(), notAfter: cert.NotAfter,
-	}, nil
+	}
 }
 
 func certificateID(c schema.Certificate) string {

@@ -40,6 +40,9 @@ type declaredPeer struct {
 	chain        peerChain
 	friendlyName string
 	description  *string // nil where it is left as it is
+	// follows names the KeyServer whose word this is: what it says is followed
+	// where that takes a new registration.
+	follows string
 }
 
 type trustedServerAdapter struct{}
@@ -117,6 +120,11 @@ func (a trustedServerAdapter) Provides(obj *v1alpha1.TrustedServer) []string {
 func objectKey(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }
 func peerKey(system string) string                  { return "peer " + system }
 
+// Peer implements peered.
+func (trustedServerAdapter) Peer(obj *v1alpha1.TrustedServer) *v1alpha1.PeerReference {
+	return obj.Spec.TrustBlob.PeerRef
+}
+
 // Declared implements adapter.
 func (a trustedServerAdapter) Declared(ctx context.Context, in input, obj *v1alpha1.TrustedServer) (declaredPeer, error) {
 	text, where, err := a.text(ctx, in, obj)
@@ -136,6 +144,9 @@ func (a trustedServerAdapter) Declared(ctx context.Context, in input, obj *v1alp
 		system: schema.SystemID(blob.System), blob: text, serverName: blob.ServerName, port: int(blob.Port), chain: chain,
 		friendlyName: obj.Spec.FriendlyName, description: obj.Spec.Description,
 	}
+	if peer := a.Peer(obj); peer != nil {
+		want.follows = peer.Name
+	}
 	if owned := a.Owned(obj); owned != "" && owned != systemKey(want.system) {
 		return want, newProblem(v1alpha1.ReasonInvalidSpec,
 			"%s is that of the system id %d, but this object stands for %s; delete it and create it anew for the other key server", where, want.system, owned)
@@ -149,6 +160,9 @@ func (a trustedServerAdapter) text(ctx context.Context, in input, obj *v1alpha1.
 	if from.Inline != nil {
 		return *from.Inline, "spec.trustBlob.inline", nil
 	}
+	if from.PeerRef != nil {
+		return a.blobOf(ctx, in, obj, from.PeerRef.Name)
+	}
 	ref := from.ConfigMapKeyRef
 	if from.SecretKeyRef != nil {
 		ref = from.SecretKeyRef
@@ -156,6 +170,19 @@ func (a trustedServerAdapter) text(ctx context.Context, in input, obj *v1alpha1.
 	src := a.Sources(obj)[0]
 	raw, err := in.Sources.public(ctx, src, ref.Key)
 	return string(raw), fmt.Sprintf("key %q of %s", ref.Key, src), err
+}
+
+// blobOf asks a KeyServer for its trust blob.
+func (trustedServerAdapter) blobOf(ctx context.Context, in input, obj *v1alpha1.TrustedServer, peer string) (text, where string, err error) {
+	info, err := in.Peers.info(ctx, in, obj.Namespace, peer)
+	if err != nil {
+		return "", "", err
+	}
+	if info.TrustBlob == nil {
+		return "", "", newProblem(v1alpha1.ReasonDependencyNotReady,
+			"KeyServer %q has no trust blob: it has no external listener, or its server name is not one that peers could reach", peer)
+	}
+	return info.TrustBlob.String(), fmt.Sprintf("the trust blob of KeyServer %q", peer), nil
 }
 
 // Observe implements adapter.
@@ -180,7 +207,17 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in input, obj *v1alph
 	seen.Exists, seen.ID = true, id
 	seen.Evidence = "the list of peers has the system id " + id + " with the declared server name, port, certificate and friendly name"
 	if want != nil {
-		seen.Drift, seen.Fixed = want.compare(row)
+		var fixed []v1alpha1.FieldDrift
+		seen.Drift, fixed = want.compare(row)
+		switch {
+		case len(fixed) == 0:
+		case want.follows == "":
+			seen.Fixed = want.unchangeable(fixed)
+		default:
+			seen.Renewed = !want.recorded(obj.Status)
+			seen.Anew = fmt.Sprintf("the peer with the system id %d is registered anew, because KeyServer %q has another %s than it is registered with: "+
+				"until that is done the ACL rows of its principals are purged, then they are back", want.system, want.follows, fieldsOf(fixed))
+		}
 	}
 	if in.Deleting {
 		seen.Consequence, seen.Orphans, err = a.consequence(ctx, in, id)
@@ -205,9 +242,9 @@ func (trustedServerAdapter) vouched(ctx context.Context, in input, chain peerCha
 		chain.issuer(), in.Conn.name), "", nil
 }
 
-// compare lists where a registered peer differs from the declaration, and says
-// what of it cannot be corrected.
-func (d *declaredPeer) compare(row schema.TrustedServer) (drift []v1alpha1.FieldDrift, fixed string) {
+// compare lists where a registered peer differs from the declaration, and what
+// of it a key server offers no change of.
+func (d *declaredPeer) compare(row schema.TrustedServer) (drift, fixed []v1alpha1.FieldDrift) {
 	differs := func(field, declared, observed string) {
 		if declared != observed {
 			drift = append(drift, v1alpha1.FieldDrift{Field: field, Declared: declared, Observed: observed})
@@ -220,17 +257,26 @@ func (d *declaredPeer) compare(row schema.TrustedServer) (drift []v1alpha1.Field
 			differs("trustBlob.certificate", fingerprint(d.chain.leaf), held)
 		}
 	}
-	if len(drift) > 0 {
-		fixed = fmt.Sprintf("the peer with the system id %d is registered with another %s than the trust blob says, and a key server offers no change of that. "+
-			"Registering it anew means removing it first, which purges the ACL rows of its principals and leaves its principal trusts without a peer: "+
-			"to do so, delete this object and create it anew (an adopted peer goes only with deletionPolicy Delete); if the peer has not changed, correct spec.trustBlob",
-			d.system, fieldsOf(drift))
-	}
+	fixed = slices.Clone(drift)
 	differs("friendlyName", d.friendlyName, deref(row.FriendlyName))
 	if d.description != nil {
 		differs("description", *d.description, deref(row.Description))
 	}
 	return drift, fixed
+}
+
+// recorded reports whether the status was written for the same trust blob, so
+// that a difference is not the peer's doing.
+func (d *declaredPeer) recorded(s v1alpha1.TrustedServerStatus) bool {
+	return s.Fingerprint == fingerprint(d.chain.leaf) && s.ServerName == d.serverName && int(deref(s.Port)) == d.port
+}
+
+// unchangeable says what it would take to correct what cannot be changed.
+func (d *declaredPeer) unchangeable(fixed []v1alpha1.FieldDrift) string {
+	return fmt.Sprintf("the peer with the system id %d is registered with another %s than the trust blob says, and a key server offers no change of that. "+
+		"Registering it anew means removing it first, which purges the ACL rows of its principals and leaves its principal trusts without a peer: "+
+		"to do so, delete this object and create it anew (an adopted peer goes only with deletionPolicy Delete); if the peer has not changed, correct spec.trustBlob",
+		d.system, fieldsOf(fixed))
 }
 
 // consequence says what removing the peer takes with it.
@@ -277,7 +323,10 @@ func (trustedServerAdapter) Create(ctx context.Context, c *connection, want decl
 }
 
 // Update implements adapter. Only what differs is sent.
-func (trustedServerAdapter) Update(ctx context.Context, c *connection, want declaredPeer, seen external) (outcome, error) {
+func (a trustedServerAdapter) Update(ctx context.Context, c *connection, want declaredPeer, seen external) (outcome, error) {
+	if seen.Anew != "" {
+		return a.registerAnew(ctx, c, want, seen)
+	}
 	var change schema.UpdateTrustedServerRequest
 	for _, d := range seen.Drift {
 		switch d.Field {
@@ -296,6 +345,24 @@ func (trustedServerAdapter) Update(ctx context.Context, c *connection, want decl
 	}
 	trustedServers.of(c).put(*saved.TrustedServer)
 	return outcome{ID: seen.ID, Evidence: saved.Detail}, nil
+}
+
+// registerAnew removes a peer and adds it as it is now, which is all that a key
+// server offers. Should it end in between, the next pass finds no peer, and adds it.
+func (a trustedServerAdapter) registerAnew(ctx context.Context, c *connection, want declaredPeer, seen external) (outcome, error) {
+	row, _, err := trustedServers.of(c).find(ctx, time.Time{}, seen.ID)
+	if err != nil {
+		return outcome{}, err
+	}
+	if want.description == nil {
+		want.description = row.Description
+	}
+	if _, err := a.Delete(ctx, c, nil, seen.ID); err != nil && !isGone(err) {
+		return outcome{}, err
+	}
+	made, err := a.Create(ctx, c, want)
+	made.Evidence = because("registered anew", made.Evidence)
+	return made, err
 }
 
 // Delete implements adapter. What it took with it goes into the event.

@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -24,6 +26,7 @@ const (
 	ownedIndex     = "external id"
 	claimIndex     = "claim"
 	sourceIndex    = "source"
+	peerIndex      = "peer" // of kinds that are peered
 )
 
 // indexKey keeps the ids and claims of different key servers apart.
@@ -50,7 +53,7 @@ func (r *reconciler[T, D]) indexes() map[string]client.IndexerFunc {
 		}
 		return keys
 	}
-	return map[string]client.IndexerFunc{
+	indexes := map[string]client.IndexerFunc{
 		keyServerIndex: by(func(obj T) []string {
 			spec, _ := obj.Managed()
 			return []string{spec.KeyServerRef.Name}
@@ -79,11 +82,20 @@ func (r *reconciler[T, D]) indexes() map[string]client.IndexerFunc {
 			return keys
 		}),
 	}
+	if at, ok := any(r.adapter).(peered[T]); ok {
+		indexes[peerIndex] = by(func(obj T) []string {
+			if ref := at.Peer(obj); ref != nil {
+				return []string{ref.Name}
+			}
+			return nil
+		})
+	}
+	return indexes
 }
 
 // list reads objects from the cache without copying them: they must not be
 // changed.
-func (r *reconciler[T, D]) list(ctx context.Context, by client.MatchingFields) ([]T, error) {
+func (r *reconciler[T, D]) list(ctx context.Context, by client.ListOption) ([]T, error) {
 	l := r.kind.NewList()
 	if err := r.client.List(ctx, l, by, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list objects of kind %s: %w", r.kind.Name, err)
@@ -109,7 +121,7 @@ func (r *reconciler[T, D]) hear(ctx context.Context, n notice) {
 		return // about the KeyServer alone
 	}
 	woken := map[types.NamespacedName]bool{}
-	wake := func(key, value string, want func(T) bool) {
+	rouse := func(key, value string, want func(T) bool) {
 		found, err := r.list(ctx, client.MatchingFields{key: value})
 		if err != nil {
 			ctrl.Log.WithName("wakeup").Error(err, "objects stay asleep until their resync", "keyServer", n.KeyServer)
@@ -122,7 +134,7 @@ func (r *reconciler[T, D]) hear(ctx context.Context, n notice) {
 			}
 			woken[name] = true
 			select {
-			case r.wake <- event.TypedGenericEvent[types.NamespacedName]{Object: name}:
+			case r.wake <- event.TypedGenericEvent[wake]{Object: wake{name, n.IDs == nil}}:
 			case <-ctx.Done():
 				return
 			}
@@ -130,16 +142,19 @@ func (r *reconciler[T, D]) hear(ctx context.Context, n notice) {
 	}
 	all := func(T) bool { return true }
 	if n.IDs == nil || used {
-		wake(keyServerIndex, n.KeyServer, all)
+		rouse(keyServerIndex, n.KeyServer, all)
+		if _, ok := any(r.adapter).(peered[T]); ok {
+			rouse(peerIndex, n.KeyServer, all)
+		}
 		return
 	}
 	for id := range n.IDs {
 		if n.Kind != r.kind.Feed {
 			break // about objects of another kind
 		}
-		wake(ownedIndex, indexKey(n.KeyServer, id), all)
+		rouse(ownedIndex, indexKey(n.KeyServer, id), all)
 	}
-	wake(keyServerIndex, n.KeyServer, unready[T])
+	rouse(keyServerIndex, n.KeyServer, unready[T])
 }
 
 func unready[T managed](obj T) bool {
@@ -186,14 +201,62 @@ func (r *reconciler[T, D]) readersOf(sourceKind string) handler.MapFunc {
 	}
 }
 
-// enqueueNames handles the events that hear sends.
-func enqueueNames() handler.TypedFuncs[types.NamespacedName, ctrl.Request] {
-	return handler.TypedFuncs[types.NamespacedName, ctrl.Request]{
-		GenericFunc: func(
-			_ context.Context, e event.TypedGenericEvent[types.NamespacedName],
-			q workqueue.TypedRateLimitingInterface[ctrl.Request],
-		) {
-			q.Add(ctrl.Request{NamespacedName: e.Object})
+// residentsOf maps a namespace to its objects, if any KeyServer chooses whom it
+// serves by the labels of namespaces.
+func (r *reconciler[T, D]) residentsOf(ctx context.Context, namespace client.Object) []ctrl.Request {
+	all := &v1alpha1.KeyServerList{}
+	if err := r.client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
+		return nil // the resync is the net
+	}
+	if !slices.ContainsFunc(all.Items, func(ks v1alpha1.KeyServer) bool {
+		who := ks.Spec.AllowedNamespaces
+		return who != nil && who.Selector != nil
+	}) {
+		return nil
+	}
+	found, err := r.list(ctx, client.InNamespace(namespace.GetName()))
+	if err != nil {
+		return nil
+	}
+	requests := make([]ctrl.Request, len(found))
+	for i, obj := range found {
+		requests[i].NamespacedName = client.ObjectKeyFromObject(obj)
+	}
+	return requests
+}
+
+// relabelled lets through namespaces whose labels have changed.
+func relabelled() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false }, // its objects come later
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels())
+		},
+	}
+}
+
+// wake is what hear has the queue of a kind do.
+type wake struct {
+	Object types.NamespacedName
+	// Everybody is woken, whether it concerns them or not.
+	Everybody bool
+}
+
+// enqueue handles the events that hear sends. Where everybody is woken, after a
+// key server has come back for instance, nobody who is new or concerned has to
+// wait for all of them.
+func enqueue() handler.TypedFuncs[wake, ctrl.Request] {
+	return handler.TypedFuncs[wake, ctrl.Request]{
+		GenericFunc: func(_ context.Context, e event.TypedGenericEvent[wake], q workqueue.TypedRateLimitingInterface[ctrl.Request]) {
+			req := ctrl.Request{NamespacedName: e.Object.Object}
+			if pq, ok := q.(priorityqueue.PriorityQueue[ctrl.Request]); ok && e.Object.Everybody {
+				low := handler.LowPriority
+				pq.AddWithOpts(priorityqueue.AddOpts{Priority: &low}, req)
+				return
+			}
+			q.Add(req)
 		},
 	}
 }

@@ -169,6 +169,17 @@ type NamespacedKeyReference struct {
 	Key string `json:"key"`
 }
 
+// PeerReference names a KeyServer as the peer of another one. The object's
+// namespace must be among those that this KeyServer allows, too: it is asked
+// with its own credentials.
+type PeerReference struct {
+	// Name of the KeyServer.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be the name of a KeyServer: lower-case letters, digits, '-' and '.'"
+	Name string `json:"name"`
+}
+
 // LocalKeyReference names one key of a Secret or ConfigMap in the namespace of
 // the object that refers to it.
 type LocalKeyReference struct {

@@ -86,9 +86,11 @@ var _ = DescribeTable("refuses at admission", func(ctx context.Context, kind, sp
 
 	// TrustedCA.
 	Entry("no certificate", "TrustedCA", "managementPolicy: Manage", "spec.certificate"),
-	Entry("a certificate from nowhere", "TrustedCA", "certificate: {}", "give exactly one of inline, secretKeyRef and configMapKeyRef"),
+	Entry("a certificate of its own KeyServer's issuer", "TrustedCA", "{keyServerRef: {name: b}, certificate: {peerRef: {name: b}}}", "certificate.peerRef must name another KeyServer than keyServerRef does"),
+	Entry("a certificate of a KeyServer without a name", "TrustedCA", "{certificate: {peerRef: {}}}", "spec.certificate.peerRef.name"),
+	Entry("a certificate from nowhere", "TrustedCA", "certificate: {}", "give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"),
 	Entry("a certificate from two places", "TrustedCA", "certificate: {secretKeyRef: {name: a, key: b}, configMapKeyRef: {name: a, key: b}}",
-		"give exactly one of inline, secretKeyRef and configMapKeyRef"),
+		"give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"),
 	Entry("a certificate that is not PEM", "TrustedCA", "certificate: {inline: MIIB}", "must hold exactly one PEM block of type CERTIFICATE"),
 	Entry("a bundle", "TrustedCA", inlineCA(onePEM+onePEM), "declare each CA in an object of its own"),
 	Entry("a certificate with its private key", "TrustedCA", inlineCA(onePEM+keyPEM), "must not hold a private key"),
@@ -112,9 +114,12 @@ var _ = DescribeTable("refuses at admission", func(ctx context.Context, kind, sp
 
 	// TrustedServer.
 	Entry("no trust blob", "TrustedServer", "friendlyName: a", "spec.trustBlob"),
-	Entry("a trust blob from nowhere", "TrustedServer", "{friendlyName: a, trustBlob: {}}", "give exactly one of inline, secretKeyRef and configMapKeyRef"),
+	Entry("a trust blob of its own KeyServer", "TrustedServer", "{friendlyName: a, trustBlob: {peerRef: {name: default}}}", "trustBlob.peerRef must name another KeyServer than keyServerRef does"),
+	Entry("a trust blob of a KeyServer with a bad name", "TrustedServer", "{friendlyName: a, trustBlob: {peerRef: {name: A/b}}}", "must be the name of a KeyServer"),
+	Entry("a trust blob of a KeyServer and inline", "TrustedServer", `{friendlyName: a, trustBlob: {inline: "7\tpeer\t9443\tAAAA", peerRef: {name: b}}}`, "give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"),
+	Entry("a trust blob from nowhere", "TrustedServer", "{friendlyName: a, trustBlob: {}}", "give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"),
 	Entry("a trust blob from two places", "TrustedServer", "{friendlyName: a, trustBlob: {secretKeyRef: {name: a, key: b}, configMapKeyRef: {name: a, key: b}}}",
-		"give exactly one of inline, secretKeyRef and configMapKeyRef"),
+		"give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"),
 	Entry("a trust blob with spaces for tabs", "TrustedServer", "{friendlyName: a, trustBlob: {inline: 7 peer 9443 AAAA}}", "must have four fields separated by tabs"),
 	Entry("a trust blob of five fields", "TrustedServer", blob("7", "peer.example", "9443", `AAAA\tmore`), "must have four fields separated by tabs"),
 	Entry("a hexadecimal system id", "TrustedServer", blob("0x07"), "must begin with the system id"),
@@ -197,6 +202,8 @@ var _ = DescribeTable("accepts", func(ctx context.Context, kind, spec string) {
 	Entry("a role by id in capitals", "Role", `{roleId: "00000000000001AB", operations: []}`),
 	Entry("the shortest overlap", "TrustedCA", inlineCA(onePEM)+"rotation: {overlap: 0s}"),
 	Entry("a trust blob", "TrustedServer", blob()),
+	Entry("a trust blob of another KeyServer", "TrustedServer", "{friendlyName: a, trustBlob: {peerRef: {name: b.example}}}"),
+	Entry("a certificate of another KeyServer's issuer", "TrustedCA", "{certificate: {peerRef: {name: b}}}"),
 	Entry("a trust blob as a block, with its line end", "TrustedServer", "friendlyName: a\ntrustBlob:\n  inline: |\n    7\tpeer\t9443\tAA==\n"),
 	Entry("a trust blob with an IPv6 address", "TrustedServer", blob("0", "2001:db8::7")),
 	Entry("a template without members", "ACLTemplate", "{templateName: a, members: []}"),

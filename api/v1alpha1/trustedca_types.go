@@ -3,12 +3,14 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // TrustedCASpec declares that the key server trusts one CA certificate.
+// +kubebuilder:validation:XValidation:rule="!has(self.certificate.peerRef) || self.certificate.peerRef.name != self.keyServerRef.name",message="certificate.peerRef must name another KeyServer than keyServerRef does"
 type TrustedCASpec struct {
 	ManagedSpec `json:",inline"`
 
 	// Certificate is the CA certificate: exactly one PEM block of type
-	// CERTIFICATE, inline or in a Secret or ConfigMap of this namespace. If it
-	// changes, the new CA is trusted and verified before the old one is removed.
+	// CERTIFICATE, inline or in a Secret or ConfigMap of this namespace, or the
+	// one that issued the certificate of a peer. If it changes, the new CA is
+	// trusted and verified before the old one is removed.
 	Certificate CertificateSource `json:"certificate"`
 
 	// Rotation says how a changed certificate takes over from the old one.
@@ -18,7 +20,7 @@ type TrustedCASpec struct {
 }
 
 // CertificateSource is where a certificate comes from.
-// +kubebuilder:validation:XValidation:rule="[has(self.inline), has(self.secretKeyRef), has(self.configMapKeyRef)].filter(x, x).size() == 1",message="give exactly one of inline, secretKeyRef and configMapKeyRef"
+// +kubebuilder:validation:XValidation:rule="[has(self.inline), has(self.secretKeyRef), has(self.configMapKeyRef), has(self.peerRef)].filter(x, x).size() == 1",message="give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"
 type CertificateSource struct {
 	// Inline holds the certificate as PEM.
 	// +kubebuilder:validation:MaxLength=32768
@@ -33,6 +35,11 @@ type CertificateSource struct {
 	// ConfigMapKeyRef names the key of a ConfigMap in this namespace.
 	// +optional
 	ConfigMapKeyRef *LocalKeyReference `json:"configMapKeyRef,omitempty"`
+	// PeerRef names another KeyServer. The CA is the one that issued its
+	// certificate for peers, as the KeyServer itself says; if that changes, the
+	// new one is followed as any changed certificate is.
+	// +optional
+	PeerRef *PeerReference `json:"peerRef,omitempty"`
 }
 
 // Rotation is how a new certificate takes over.

@@ -3,12 +3,14 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // TrustedServerSpec declares that another key server is registered as a peer.
+// +kubebuilder:validation:XValidation:rule="!has(self.trustBlob.peerRef) || self.trustBlob.peerRef.name != self.keyServerRef.name",message="trustBlob.peerRef must name another KeyServer than keyServerRef does; a key server is no peer of itself"
 type TrustedServerSpec struct {
 	ManagedSpec `json:",inline"`
 
 	// TrustBlob is what the peer's GET /api/trust/local-info answers as
-	// trustBlob. Nothing in it can be changed once the peer is registered: that
-	// would take its removal, which purges the access of its principals.
+	// trustBlob: given here, or fetched from there by peerRef. A blob that is
+	// given does not change once the peer is registered: that would take its
+	// removal, which purges the access of its principals for as long as it lasts.
 	TrustBlob TrustBlobSource `json:"trustBlob"`
 
 	// FriendlyName is what people call the peer.
@@ -26,7 +28,7 @@ type TrustedServerSpec struct {
 
 // TrustBlobSource is where a trust blob comes from. A line end after it is
 // overlooked.
-// +kubebuilder:validation:XValidation:rule="[has(self.inline), has(self.secretKeyRef), has(self.configMapKeyRef)].filter(x, x).size() == 1",message="give exactly one of inline, secretKeyRef and configMapKeyRef"
+// +kubebuilder:validation:XValidation:rule="[has(self.inline), has(self.secretKeyRef), has(self.configMapKeyRef), has(self.peerRef)].filter(x, x).size() == 1",message="give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"
 // +kubebuilder:validation:XValidation:rule="!has(self.inline) || !has(oldSelf.inline) || self.inline.split('\\t')[0] == oldSelf.inline.split('\\t')[0]",message="the system id cannot be changed; delete this object and create it anew for the other key server"
 type TrustBlobSource struct {
 	// Inline holds the blob: system id, server name, external listener port and
@@ -45,6 +47,13 @@ type TrustBlobSource struct {
 	// ConfigMapKeyRef names the key of a ConfigMap in this namespace.
 	// +optional
 	ConfigMapKeyRef *LocalKeyReference `json:"configMapKeyRef,omitempty"`
+	// PeerRef names another KeyServer, which is asked for its trust blob. If the
+	// peer's certificate, name or port changes, it is registered anew: removed,
+	// and added as it is now, which purges the access of its principals and
+	// brings it back. The CA that issued its certificate must be trusted; a
+	// TrustedCA with the same peerRef sees to that.
+	// +optional
+	PeerRef *PeerReference `json:"peerRef,omitempty"`
 }
 
 // TrustedServerStatus is what is known of the peer on the key server.

@@ -75,9 +75,13 @@ func (s *Server) Stop(t testing.TB) {
 	s.Server = nil
 }
 
-// Restart starts a stopped server again, on the address that it had.
-func (s *Server) Restart(t testing.TB) {
+// Restart starts a stopped server again, on the address that it had, with its
+// configuration changed if need be.
+func (s *Server) Restart(t testing.TB, changes ...Option) {
 	t.Helper()
+	for _, change := range changes {
+		change(&s.cfg)
+	}
 	running, err := server.Start(context.Background(), s.cfg)
 	if err != nil {
 		t.Fatalf("start the server: %v", err)

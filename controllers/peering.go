@@ -1,0 +1,85 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// peered is implemented by adapters whose objects may refer to a second
+// KeyServer, as a peer: they are woken when it comes, goes or starts anew.
+type peered[T managed] interface {
+	// Peer returns the KeyServer that the object refers to, nil for none.
+	Peer(obj T) *v1alpha1.PeerReference
+}
+
+// trustInfo answers what a service says of itself to peers. A certificate, a
+// name or a port that it answers with lasts for as long as its process, whose
+// end breaks the change feed: the next opening of the gate makes it void.
+var trustInfo = answers[schema.TrustInfo]{
+	Name: "trust info",
+	Read: func(ctx context.Context, c *connection, _ string) (schema.TrustInfo, error) {
+		return c.officer.TrustInfo(ctx)
+	},
+	ID: func(schema.TrustInfo) string { return "" },
+}
+
+// peering asks KeyServers what others have to know of them.
+type peering struct {
+	cluster
+	connections *connections
+}
+
+// info returns what a KeyServer says of itself, for an object in a namespace.
+// While it does not answer, what it said last holds: that a peer is down says
+// nothing about its registration here.
+func (p peering) info(ctx context.Context, in input, namespace, name string) (schema.TrustInfo, error) {
+	if err := p.admit(ctx, namespace, name); err != nil {
+		return schema.TrustInfo{}, err
+	}
+	conn, shut := p.connections.get(name)
+	if shut != nil {
+		return p.last(name, shut)
+	}
+	info, err := trustInfo.of(conn).get(ctx, in.NotBefore, "")
+	why, other := asProblem(ctx, err)
+	if other != nil || why == nil {
+		return info, other
+	}
+	if why.Reason == v1alpha1.ReasonKeyServerUnavailable {
+		conn.trip(why)
+	}
+	return p.last(name, why)
+}
+
+// admit reports why an object must not, or cannot, ask a KeyServer.
+func (p peering) admit(ctx context.Context, namespace, name string) error {
+	ks := &v1alpha1.KeyServer{}
+	err := p.client.Get(ctx, types.NamespacedName{Name: name}, ks)
+	if apierrors.IsNotFound(err) {
+		return newProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q, to which peerRef refers, does not exist", name)
+	}
+	if err != nil {
+		return fmt.Errorf("read KeyServer %q: %w", name, err)
+	}
+	return p.admitted(ctx, ks, namespace)
+}
+
+// last returns what a KeyServer said last, or why it says nothing. The reason
+// is the peer's, never this object's KeyServer's: that one may answer well.
+func (p peering) last(name string, why *problem) (schema.TrustInfo, error) {
+	if conn := p.connections.any(name); conn != nil && why.Reason == v1alpha1.ReasonKeyServerUnavailable {
+		if info, known := trustInfo.of(conn).last(""); known {
+			return info, nil
+		}
+	}
+	if why.Passing {
+		return schema.TrustInfo{}, why
+	}
+	return schema.TrustInfo{}, newProblem(v1alpha1.ReasonDependencyNotReady, "the peer cannot be asked: %s", why.Message)
+}

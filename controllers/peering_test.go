@@ -1,0 +1,205 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+)
+
+// newPeeringStage runs a key server that can be a peer of others.
+func newPeeringStage(ctx context.Context, change ...func(*v1alpha1.KeyServer)) (*stage, int64) {
+	GinkgoHelper()
+	system := 100 + systems.Add(1)
+	s := newStageOn(ctx, testserver.Start(GinkgoTB(), func(c *server.Config) {
+		c.SystemID, c.ServerName, c.ExternalListen = uint32(system), fmt.Sprintf("192.0.2.%d", system), "127.0.0.1:0"
+	}), change...)
+	return s, system
+}
+
+// federates declares, on s, that other is its peer.
+func (s *stage) federates(other *stage) (*v1alpha1.TrustedCA, *v1alpha1.TrustedServer) {
+	ref := &v1alpha1.PeerReference{Name: other.name}
+	ca := s.trustedCA(testCA{}, func(o *v1alpha1.TrustedCA) {
+		o.Spec.Certificate = v1alpha1.CertificateSource{PeerRef: ref}
+		o.Spec.Rotation.Overlap = &metav1.Duration{}
+	})
+	peer := s.trustedServer(peer{}, func(o *v1alpha1.TrustedServer) {
+		o.Spec.TrustBlob, o.Spec.FriendlyName = v1alpha1.TrustBlobSource{PeerRef: ref}, "Peer "+other.name
+	})
+	return ca, peer
+}
+
+var _ = Describe("peerRef", func() {
+	Describe("refusals", func() {
+		It("names what keeps the peer from being asked", func(ctx context.Context) {
+			nobody := &stage{name: "nobody"}
+			ca, peer := shown.federates(nobody)
+			apply(ctx, ca, beUnready(v1alpha1.ReasonDependencyNotReady, `KeyServer "nobody", to which peerRef refers, does not exist`))
+			apply(ctx, peer, beUnready(v1alpha1.ReasonDependencyNotReady, `KeyServer "nobody", to which peerRef refers, does not exist`))
+			remove(ctx, ca)
+			remove(ctx, peer)
+
+			By("a peer that serves another namespace")
+			elsewhere, _ := newPeeringStage(ctx, func(ks *v1alpha1.KeyServer) {
+				ks.Spec.AllowedNamespaces = &v1alpha1.AllowedNamespaces{Names: []string{"kube-system"}}
+			})
+			ca, peer = shown.federates(elsewhere)
+			apply(ctx, ca, beUnready(v1alpha1.ReasonInvalidSpec, `namespace "default" may not use KeyServer "`+elsewhere.name))
+			apply(ctx, peer, beUnready(v1alpha1.ReasonInvalidSpec, `namespace "default" may not use KeyServer "`+elsewhere.name))
+			remove(ctx, ca)
+			remove(ctx, peer)
+		})
+
+		It("says that a peer cannot be reached by others", func(ctx context.Context) {
+			hidden := newStage(ctx)
+			ca, peer := shown.federates(hidden)
+			apply(ctx, peer, beUnready(v1alpha1.ReasonDependencyNotReady, "has no trust blob: it has no external listener"))
+			remove(ctx, peer)
+			apply(ctx, ca, beReady("created")) // a CA is a CA
+			remove(ctx, ca)
+		})
+
+		It("does not become another peer", func(ctx context.Context) {
+			one, _ := newPeeringStage(ctx)
+			two, system := newPeeringStage(ctx)
+			ca, peer := shown.federates(one)
+			apply(ctx, ca, beReady("created"))
+			apply(ctx, peer, beReady("created"))
+			edit(ctx, peer, func(o *v1alpha1.TrustedServer) { o.Spec.TrustBlob.PeerRef.Name = two.name })
+			Eventually(readiness(ctx, peer)).Should(beUnready(v1alpha1.ReasonInvalidSpec, "delete it and create it anew for the other key server"))
+			Expect(shown.peers(ctx)).NotTo(HaveKey(system))
+			remove(ctx, peer)
+			remove(ctx, ca)
+		})
+	})
+
+	It("federates two key servers with two objects on each side, in any order", func(ctx context.Context) {
+		a, systemA := newPeeringStage(ctx)
+		b, systemB := newPeeringStage(ctx)
+		caOfB, peerB := a.federates(b)
+		caOfA, peerA := b.federates(a)
+		for _, obj := range []client.Object{peerB, peerA, caOfB, caOfA} {
+			Expect(kube.Create(ctx, obj)).To(Succeed())
+		}
+		for _, obj := range []client.Object{peerB, peerA, caOfB, caOfA} {
+			Eventually(readiness(ctx, obj)).Should(beReady("created"))
+		}
+		Expect(a.peers(ctx)).To(HaveKey(systemB))
+		Expect(b.peers(ctx)).To(HaveKey(systemA))
+		Expect(peerB.Status.IssuerFingerprint).To(Equal(caOfB.Status.Fingerprint))
+
+		By("keeping what is registered while the peer is down")
+		b.server.Stop(GinkgoTB())
+		ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: b.name}}
+		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonKeyServerUnavailable, ""))
+		annotate(ctx, peerB, v1alpha1.AnnotationReconcileRequestedAt, "while down")
+		Eventually(func() string { _ = readiness(ctx, peerB)(); return peerB.Status.LastHandledReconcileAt }).Should(Equal("while down"))
+		Expect(readiness(ctx, peerB)()).To(beReady(""))
+		Expect(readiness(ctx, caOfB)()).To(beReady(""))
+
+		By("following it to another name, with another certificate, under the same principal trusts")
+		admin := a.principal(ctx, "password", testserver.AdminName)
+		made, err := a.admin().CreatePrincipalTrust(ctx, schema.CreatePrincipalTrustRequest{
+			PrincipalID: admin.ID, TrustedServerSystemID: schema.SystemID(systemB), Flag: "expose",
+		})
+		Expect(err).NotTo(HaveOccurred())
+		was := *a.peers(ctx)[systemB].Port
+		b.server.Restart(GinkgoTB(), func(c *server.Config) { c.ServerName = "192.0.2.251" })
+		Eventually(func() string { return deref(a.peers(ctx)[systemB].ServerName) }).Should(Equal("192.0.2.251"))
+		Eventually(readiness(ctx, peerB)).Should(beReady(""))
+		Expect(peerB.Status.ServerName).To(Equal("192.0.2.251"))
+		Expect(*a.peers(ctx)[systemB].Port).NotTo(Equal(was), "the external listener has another free port")
+		Eventually(eventsAbout(ctx, peerB)).Should(ContainElements("Removing", "Updated"))
+		Expect(eventsAbout(ctx, peerB)()).NotTo(ContainElement("DriftFound"), "nobody changed anything outside")
+		trusts, err := a.admin().PrincipalTrusts(ctx, schema.PrincipalTrustsQuery{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(trusts.PrincipalTrusts).To(ContainElement(HaveField("ID", made.PrincipalTrust.ID)))
+
+		By("correcting who registers it otherwise")
+		_, err = a.admin().RemoveTrustedServer(ctx, uint32(systemB))
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(func() string { return deref(a.peers(ctx)[systemB].ServerName) }).Should(Equal("192.0.2.251"))
+		Eventually(eventsAbout(ctx, peerB)).Should(ContainElement("DriftFound"))
+
+		for _, obj := range []client.Object{peerB, peerA, caOfB, caOfA} {
+			remove(ctx, obj)
+		}
+		Expect(a.peers(ctx)).To(BeEmpty())
+		Expect(a.trusted(ctx)).To(BeEmpty())
+	})
+
+	It("follows a peer that was set up anew, its new CA first", func(ctx context.Context) {
+		a, _ := newPeeringStage(ctx)
+		b, system := newPeeringStage(ctx)
+		ca, peer := a.federates(b)
+		apply(ctx, ca, beReady("created"))
+		apply(ctx, peer, beReady("created"))
+		old := ca.Status.Fingerprint
+
+		b.server.Stop(GinkgoTB())
+		b.server.Restart(GinkgoTB(), func(c *server.Config) { c.DataDir = GinkgoT().TempDir() + "/data" })
+		bundle := string(b.server.CA(GinkgoTB()))
+		edit(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: b.name}}, func(ks *v1alpha1.KeyServer) { ks.Spec.CABundle.Inline = &bundle })
+
+		Eventually(func() string { _ = readiness(ctx, peer)(); return peer.Status.IssuerFingerprint }).ShouldNot(Or(BeEmpty(), Equal(old)))
+		Eventually(readiness(ctx, peer)).Should(beReady("registered anew"))
+		Eventually(readiness(ctx, ca)).Should(beReady(""))
+		Expect(peer.Status.IssuerFingerprint).To(Equal(ca.Status.Fingerprint))
+		Expect(fingerprintOf(*a.peers(ctx)[system].Certificate)).To(Equal(peer.Status.Fingerprint))
+		Eventually(func() map[string]string { return a.trusted(ctx) }).ShouldNot(HaveKey(old), "the overlap of the superseded CA has passed")
+		remove(ctx, peer)
+		remove(ctx, ca)
+	})
+})
+
+var _ = Describe("a trust blob in a Secret", func() {
+	It("is waited for, read, reported where it is wrong, and never becomes another peer by itself", func(ctx context.Context) {
+		p := newPeer(ctx)
+		shown.trusts(ctx, p)
+		obj := shown.trustedServer(p, func(o *v1alpha1.TrustedServer) {
+			o.Spec.TrustBlob = v1alpha1.TrustBlobSource{SecretKeyRef: &v1alpha1.LocalKeyReference{Name: "blob-of-a-peer", Key: "trust-blob"}}
+		})
+		apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, "Secret default/blob-of-a-peer does not exist"))
+
+		source := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "blob-of-a-peer"}, Data: map[string][]byte{"blob": []byte(p.blob)}}
+		Expect(kube.Create(ctx, source)).To(Succeed())
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, `Secret default/blob-of-a-peer has no key "trust-blob"`))
+
+		By("a Secret that holds something else, which nothing quotes")
+		edit(ctx, source, func(s *corev1.Secret) { s.Data["trust-blob"] = []byte("hunter2 and other secrets") })
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInvalidSpec, `key "trust-blob" of Secret default/blob-of-a-peer must have four fields`))
+		Expect(readiness(ctx, obj)().Message).NotTo(ContainSubstring("hunter2"))
+
+		By("the right one")
+		edit(ctx, source, func(s *corev1.Secret) { s.Data["trust-blob"] = []byte(p.blob + "\r\n") })
+		Eventually(readiness(ctx, obj)).Should(beReady("created"))
+
+		By("a rotated one, of the same system")
+		was := *shown.peers(ctx)[p.system].Port
+		other := testserver.Start(GinkgoTB(), func(c *server.Config) {
+			c.SystemID, c.ServerName, c.ExternalListen = uint32(p.system), fmt.Sprintf("192.0.2.%d", p.system), "127.0.0.1:0"
+		})
+		info, err := other.Admin(GinkgoTB()).TrustInfo(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		edit(ctx, source, func(s *corev1.Secret) { s.Data["trust-blob"] = []byte(info.TrustBlob.String()) })
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "trustBlob.certificate"))
+		Expect(*shown.peers(ctx)[p.system].Port).To(Equal(was), "what is registered was touched")
+
+		By("a Secret that is gone: what was declared is known no more, and nothing is taken away")
+		Expect(kube.Delete(ctx, source)).To(Succeed())
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, "does not exist"))
+		Consistently(func() map[int64]schema.TrustedServer { return shown.peers(ctx) }, "300ms").Should(HaveKey(p.system))
+		remove(ctx, obj)
+		Expect(shown.peers(ctx)).NotTo(HaveKey(p.system))
+	})
+})
