@@ -1,0 +1,82 @@
+package oidc
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+// Bounds of a key set and of its RSA keys: below is weak, above costs too much.
+const (
+	maxKeys    = 64
+	minRSABits = 2048
+	maxRSABits = 8192
+)
+
+// keySet are the keys of an issuer that tokens can be verified by.
+type keySet []jose.JSONWebKey
+
+// parseKeys takes the public signing keys of a JWK set and passes over others,
+// whose kinds may be newer than this program. A set without any is refused.
+func parseKeys(text []byte) (keySet, error) {
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := json.Unmarshal(text, &set); err != nil {
+		return nil, errors.New("not a JWK set")
+	}
+	if len(set.Keys) > maxKeys {
+		return nil, fmt.Errorf("the JWK set has %d keys; at most %d are read", len(set.Keys), maxKeys)
+	}
+	var keys keySet
+	for _, raw := range set.Keys {
+		var key jose.JSONWebKey
+		if err := key.UnmarshalJSON(raw); err == nil && key.IsPublic() && key.Valid() && (key.Use == "" || key.Use == "sig") {
+			keys = append(keys, key)
+		}
+	}
+	if len(keys) == 0 {
+		return nil, errors.New("the JWK set holds no public key that can be used")
+	}
+	return keys, nil
+}
+
+// find returns the key of the token's kid that fits its algorithm, or nil. A
+// token without kid can only be by the single key of its issuer.
+func (s keySet) find(c Claimed) any {
+	if c.keyID == "" && len(s) != 1 {
+		return nil
+	}
+	for _, key := range s {
+		if (c.keyID == "" || key.KeyID == c.keyID) && fits(key, c.algorithm) {
+			return key.Key
+		}
+	}
+	return nil
+}
+
+// fits keeps a key to the algorithms that it is for.
+func fits(key jose.JSONWebKey, alg jose.SignatureAlgorithm) bool {
+	if key.Algorithm != "" && key.Algorithm != string(alg) {
+		return false
+	}
+	switch public := key.Key.(type) {
+	case *rsa.PublicKey:
+		bits := public.N.BitLen()
+		return (alg[:2] == "RS" || alg[:2] == "PS") && bits >= minRSABits && bits <= maxRSABits
+	case *ecdsa.PublicKey:
+		return public.Curve == map[jose.SignatureAlgorithm]elliptic.Curve{
+			jose.ES256: elliptic.P256(), jose.ES384: elliptic.P384(), jose.ES512: elliptic.P521(),
+		}[alg]
+	case ed25519.PublicKey:
+		return alg == jose.EdDSA
+	default:
+		return false
+	}
+}
