@@ -43,7 +43,11 @@ type Config struct {
 	MaxWaiting  int // long polls held open; default 1024
 }
 
-const defaultCeiling = 1024
+// Defaults of Config.
+const (
+	DefaultMaxInFlight = 1024
+	DefaultMaxWaiting  = 1024
+)
 
 // API is the handler of /api.
 type API struct {
@@ -79,10 +83,10 @@ func New(c Config) (*API, error) {
 		c.Random = rand.Reader
 	}
 	if c.MaxInFlight <= 0 {
-		c.MaxInFlight = defaultCeiling
+		c.MaxInFlight = DefaultMaxInFlight
 	}
 	if c.MaxWaiting <= 0 {
-		c.MaxWaiting = defaultCeiling
+		c.MaxWaiting = DefaultMaxWaiting
 	}
 	a := &API{Config: c, mux: http.NewServeMux()}
 	a.draining, a.drain = context.WithCancel(context.Background())

@@ -44,6 +44,7 @@ func TestBadInput(t *testing.T) {
 			}
 			table := wire.Of(r.Request)
 			for _, field := range table.Body {
+				good := good.having(field.Name)
 				for _, b := range spoil(field) {
 					refused(field.Name+" "+b.what, good.target(r), good.with(field.Name, b.text).text(), b.names)
 				}

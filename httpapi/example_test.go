@@ -2,6 +2,8 @@ package httpapi
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
@@ -27,13 +29,30 @@ func sampleOf(r Route) sample {
 	}
 	for _, f := range t.Body {
 		s.body[f.Name] = f.Value.Example()
-		s.order = append(s.order, f.Name)
+		if !f.Apart {
+			s.order = append(s.order, f.Name)
+		}
 	}
 	if r.Path == "/api/changes" {
 		s.query["wait"] = "0" // or the answer takes its time
 	}
 	if r.Path == "/api/templated-directories" {
 		delete(s.query, "aclTemplateId") // which path excludes
+	}
+	return s
+}
+
+// having returns a sample that has the field: of a login by the method that
+// knows it, where the usual sample is of one that does not.
+func (s sample) having(field string) sample {
+	if slices.Contains(s.order, field) {
+		return s
+	}
+	for method, fields := range loginFields {
+		if known := append(slices.Clone(fields.needs), fields.takes...); slices.Contains(known, field) {
+			s.order = append([]string{"method"}, known...)
+			return s.with("method", strconv.Quote(method))
+		}
 	}
 	return s
 }

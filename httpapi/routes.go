@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
@@ -58,7 +59,7 @@ func sessionRoutes() []Route {
 			Method: http.MethodPost, Path: "/api/sessions", Extension: true,
 			Summary: "Logs in. The session id is shown this once.",
 			Faults: append(codes(fault.InvalidCredentials, fault.LoginThrottled, fault.SessionLimit,
-				fault.AuditUnavailable, fault.StoreUnavailable, fault.NotCurrent), proofFaults...),
+				fault.AuditUnavailable, fault.StoreUnavailable, fault.NotCurrent), append(slices.Clone(fromSessionFaults), proofFaults...)...),
 		}, login),
 		endpoint(Route{
 			Method: http.MethodGet, Path: "/api/sessions/current", Extension: true, Session: true,

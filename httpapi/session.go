@@ -2,10 +2,13 @@ package httpapi
 
 import (
 	"context"
+	"encoding/base64"
 	"slices"
+	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 )
@@ -17,6 +20,18 @@ var loginFields = map[string]struct {
 	fromSession bool
 }{
 	schema.MethodPassword: {needs: []string{"name", "password"}},
+
+	schema.MethodDelegated: {needs: []string{"principalId"}, fromSession: true},
+	schema.MethodScoped:    {needs: []string{"objects"}, takes: []string{"lifetimeSeconds", "dpopJkt"}, fromSession: true},
+}
+
+// fromSessionFaults are the further codes of a login that is made from a
+// session.
+var fromSessionFaults = []fault.Code{
+	fault.SessionNotFound, fault.SessionExpired, fault.ScopedExpired, fault.RequestLimit,
+	fault.ProofRequired, fault.ProofKeyMismatch, fault.ProofTokenMismatch,
+	fault.AccessDenied, fault.PrincipalOff, fault.DelegatorRefused, fault.NotInScope,
+	fault.CertificateRevoked, fault.RevocationUnavailable, fault.RevocationStale,
 }
 
 func login(a *API, ctx context.Context, c call, in schema.LoginRequest) (schema.LoginResponse, error) {
@@ -26,6 +41,9 @@ func login(a *API, ctx context.Context, c call, in schema.LoginRequest) (schema.
 	l := session.Login{
 		Method: keyserver.SessionKind(in.Method), Name: in.Name, Password: in.Password.Reveal(),
 		RemoteAddr: c.remote, RequestID: c.requestID, Proof: c.proof, Certificates: c.certificates,
+	}
+	if err := scopeOf(in, &l); err != nil {
+		return schema.LoginResponse{}, err
 	}
 	if loginFields[in.Method].fromSession {
 		c.proof.ForNew = true
@@ -52,6 +70,8 @@ func checkLogin(in schema.LoginRequest) error {
 		set  bool
 	}{
 		{"name", in.Name != ""}, {"password", in.Password != ""},
+		{"principalId", in.PrincipalID != nil},
+		{"objects", in.Objects != nil}, {"lifetimeSeconds", in.LifetimeSeconds != nil}, {"dpopJkt", in.DPoPJKT != nil},
 	} {
 		switch {
 		case !field.set && slices.Contains(method.needs, field.name):
@@ -60,6 +80,27 @@ func checkLogin(in schema.LoginRequest) error {
 			return wire.Refuse(field.name, "does not belong to the method "+in.Method+"; leave it out")
 		}
 	}
+	return nil
+}
+
+// scopeOf takes over what a delegated or scoped login says.
+func scopeOf(in schema.LoginRequest, l *session.Login) error {
+	if in.PrincipalID != nil {
+		l.Delegator = keyserver.ID(*in.PrincipalID)
+	}
+	if in.Objects != nil {
+		l.Objects = convert(in.Objects, func(h schema.HiddenLink) keyserver.HiddenLink { return keyserver.HiddenLink(h) })
+	}
+	if in.LifetimeSeconds != nil {
+		l.Lifetime = time.Duration(*in.LifetimeSeconds) * time.Second
+	}
+	if in.DPoPJKT == nil {
+		return nil
+	}
+	if _, err := base64.RawURLEncoding.Strict().DecodeString(*in.DPoPJKT); err != nil {
+		return wire.Refuse("dpopJkt", "must be an RFC 7638 thumbprint: the SHA-256 of the key in base64url, 43 characters")
+	}
+	l.BindTo = *in.DPoPJKT
 	return nil
 }
 
@@ -89,6 +130,14 @@ func sessionOf(i session.Info) schema.Session {
 			return schema.SessionRole{ID: schema.HexID(r.ID), Name: r.Name}
 		}),
 		ExpiresAt: i.ExpiresAt.UTC(), IdleExpiresAt: i.IdleExpiresAt.UTC(),
+	}
+	if i.Objects != nil {
+		out.Objects = convert(i.Objects, func(h keyserver.HiddenLink) schema.HiddenLink { return schema.HiddenLink(h) })
+	}
+	if !i.Actor.ID.IsZero() {
+		out.Actor = &schema.SessionActor{
+			ID: schema.HexID(i.Actor.ID), PrincipalID: schema.DecimalID(i.Actor.ID), SystemID: schema.SystemID(i.Actor.System),
+		}
 	}
 	if i.BoundKey != "" {
 		out.BoundKey = &i.BoundKey

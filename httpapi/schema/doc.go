@@ -12,6 +12,8 @@
 //	                        value of a number; either side may be left out
 //	items:"0..64"           length of an array
 //	enum:"a,b"              the only values
+//	example:"-"             left out of examples: it goes with another choice
+//	                        than the one that they show
 //	doc:"..."               one sentence for the reference
 //
 // A required pointer may be null, an optional one may not: absent is how a

@@ -4,15 +4,22 @@ import "time"
 
 // The login methods. A session's kind is named after its method.
 const (
-	MethodPassword = "password"
+	MethodPassword  = "password"
+	MethodDelegated = "delegated"
+	MethodScoped    = "scoped"
 )
 
 // LoginRequest asks for a session. Each method takes the fields that name it;
 // others are refused.
 type LoginRequest struct {
-	Method   string `json:"method" enum:"password" doc:"How the caller proves who it is."`
+	Method   string `json:"method" enum:"password,delegated,scoped" doc:"How the caller proves who it is."`
 	Name     string `json:"name,omitzero" limit:"1..128" doc:"Principal name (password)."`
 	Password Secret `json:"password,omitzero" limit:"1..1024" doc:"Password (password)."`
+
+	PrincipalID     *HexID       `json:"principalId,omitzero" example:"-" doc:"Whose rights the session is to have, as its id (delegated)."`
+	Objects         []HiddenLink `json:"objects,omitzero" items:"1..64" example:"-" doc:"Hidden links of the keys that the credential is good for, each once (scoped)."`
+	LifetimeSeconds *int         `json:"lifetimeSeconds,omitzero" limit:"1..31536000" example:"-" doc:"How long the credential is good for (scoped); at most the lifetime of sessions, and never past the end of the calling one. Left out: the service's setting."`
+	DPoPJKT         *string      `json:"dpopJkt,omitzero" limit:"43..43" example:"-" doc:"RFC 7638 thumbprint of the key that the credential is for (scoped); left out: that of the request's proof, if there is one."`
 }
 
 // SessionPrincipal is who a session acts as.
@@ -30,11 +37,20 @@ type SessionRole struct {
 	Name string `json:"name"`
 }
 
+// SessionActor is a principal that acts with the rights of another.
+type SessionActor struct {
+	ID          HexID     `json:"id"`
+	PrincipalID DecimalID `json:"principalId" doc:"The same identifier in decimal."`
+	SystemID    SystemID  `json:"systemId"`
+}
+
 // Session describes a live session, without its id.
 type Session struct {
 	Kind          string           `json:"kind" doc:"Named after the login method."`
 	Principal     SessionPrincipal `json:"principal"`
 	Roles         []SessionRole    `json:"roles"`
+	Actor         *SessionActor    `json:"actor,omitzero" doc:"Who really acts; in a delegated session and what is made from it."`
+	Objects       []HiddenLink     `json:"objects,omitzero" doc:"The only keys that the session is good for; in a scoped one."`
 	BoundKey      *string          `json:"boundKey" doc:"RFC 7638 thumbprint of the key that the session is bound to, or null."`
 	ExpiresAt     time.Time        `json:"expiresAt" doc:"End of the absolute lifetime."`
 	IdleExpiresAt time.Time        `json:"idleExpiresAt" doc:"End of the idle lifetime if nothing more is asked."`

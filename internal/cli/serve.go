@@ -48,8 +48,20 @@ func (o *serveOptions) bind(f *pflag.FlagSet) {
 	f.DurationVar(&o.PeerTimeout, "peer-timeout", peer.DefaultTimeout, "how long a peer may take to answer")
 	f.DurationVar(&o.SessionIdle, "session-idle", session.DefaultIdle, "a session unused for this long ends")
 	f.DurationVar(&o.SessionLifetime, "session-lifetime", session.DefaultLifetime, "a session ends after this long")
+	f.DurationVar(&o.ScopedLifetime, "scoped-lifetime", session.DefaultScopedLifetime, "a scoped credential ends after this long, unless its login asks otherwise")
+	o.bindLimits(f)
 	f.StringVar(&o.MetricsListen, "metrics-listen", "", "address of /metrics over plain HTTP; default: off")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
+}
+
+func (o *serveOptions) bindLimits(f *pflag.FlagSet) {
+	def := server.DefaultLimits()
+	f.IntVar(&o.MaxSessions, "max-sessions", def.MaxSessions, "sessions that may be live, of all replicas together")
+	f.IntVar(&o.MaxSessionsPerPrincipal, "max-sessions-per-principal", def.MaxSessionsPerPrincipal, "sessions that one principal may have")
+	f.IntVar(&o.MaxInFlight, "max-requests-per-session", def.MaxInFlight, "requests that one session may have under way")
+	f.IntVar(&o.MaxRequests, "max-requests", def.MaxRequests, "requests that the process works on at once")
+	f.IntVar(&o.MaxWaiting, "max-waiting", def.MaxWaiting, "long polls that the process holds open")
+	f.IntVar(&o.MaxProofs, "max-proofs", def.MaxProofs, "used DPoP proofs that the process remembers")
 }
 
 // complete checks the options and gives them a logger.

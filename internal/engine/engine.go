@@ -23,6 +23,7 @@ const (
 	maxCachedKeys       = 16384
 	maxCachedPrincipals = 16384
 	maxCachedRoles      = 4096
+	maxCachedDelegators = 1024
 	maxCachedIssuers    = 64 // each may hold the serial numbers of a whole CRL
 )
 
@@ -58,6 +59,7 @@ type Engine struct {
 	keys       *cache[keyserver.ID, *heldKey]
 	standings  *cache[keyserver.ID, keyserver.Certificate]
 	issuers    *cache[string, evidence]
+	enrolled   *cache[keyserver.ID, []keyserver.Certificate] // of delegators
 	peers      *cache[keyserver.SystemID, keyserver.TrustedServer]
 	trusts     *cache[trustKey, []keyserver.PrincipalTrust]
 	feed       *feed
@@ -74,6 +76,7 @@ func New(c Config) *Engine {
 		keys:       newCache[keyserver.ID, *heldKey](maxCachedKeys),
 		standings:  newCache[keyserver.ID, keyserver.Certificate](maxCachedPrincipals),
 		issuers:    newCache[string, evidence](maxCachedIssuers),
+		enrolled:   newCache[keyserver.ID, []keyserver.Certificate](maxCachedDelegators),
 		peers:      newCache[keyserver.SystemID, keyserver.TrustedServer](keyserver.MaxTrustedServers),
 		trusts:     newCache[trustKey, []keyserver.PrincipalTrust](maxCachedPrincipals),
 		feed:       newFeed(),
@@ -92,6 +95,7 @@ func (e *Engine) changed(changes []keyserver.Change) {
 		e.keys.dropAll()
 		e.standings.dropAll()
 		e.issuers.dropAll()
+		e.enrolled.dropAll()
 		e.peers.dropAll()
 		e.trusts.dropAll()
 	}
@@ -109,6 +113,7 @@ func (e *Engine) changed(changes []keyserver.Change) {
 		}
 		if c.Kind == keyserver.ChangeCertificate {
 			e.standings.drop(c.ID)
+			e.enrolled.dropAll()
 		}
 		if c.Kind == keyserver.ChangeRevocation {
 			e.issuers.dropAll()

@@ -79,8 +79,9 @@ func (r request) row(outcome keyserver.Outcome, reason fault.Reason) keyserver.A
 	}
 }
 
-// authorise decides: is this process current, is the caller's principal alive
-// and enabled, is the certificate that it logged in with in force, does a role
+// authorise decides: is this process current, may a delegated caller act and
+// be acted for, is the caller's principal alive and enabled, is the
+// certificate that it logged in with in force, does a role
 // of it (or of a group it is in) grant the operation, and do the further checks
 // agree. Rights are read anew for each operation, from caches that every
 // committed change clears.
@@ -91,11 +92,8 @@ func (e *Engine) authorise(ctx context.Context, r request, checks []check) error
 	if r.by.Peer != nil {
 		return e.authorisePeer(ctx, r, checks)
 	}
-	who, roles, err := e.subject(ctx, r.by)
+	who, roles, err := e.standing(ctx, r.by)
 	if err != nil {
-		return err
-	}
-	if err := e.certificateInForce(ctx, r.by); err != nil {
 		return err
 	}
 	granted, err := e.grants(ctx, roles, r.op.ID)

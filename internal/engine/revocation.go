@@ -61,12 +61,16 @@ func (v evidence) state(now time.Time) keyserver.EvidenceState {
 }
 
 // certificateInForce is the gate's question to a caller that logged in with a
-// certificate: is that certificate still enrolled for the principal, current,
+// certificate, or whose session was made from one that was: is that certificate still enrolled for the principal, current,
 // within its dates, and not refused by the evidence about its issuer. It is
 // asked anew for each operation.
 func (e *Engine) certificateInForce(ctx context.Context, by keyserver.Caller) error {
-	if by.Kind != keyserver.CertificateSession {
+	if by.Kind != keyserver.CertificateSession && by.Certificate.IsZero() {
 		return nil
+	}
+	holder := by.Principal
+	if !by.Actor.ID.IsZero() {
+		holder = by.Actor
 	}
 	c, err := e.standings.get(by.Certificate, func() (keyserver.Certificate, error) {
 		return e.Store.CertificateByID(ctx, by.Certificate)
@@ -75,7 +79,7 @@ func (e *Engine) certificateInForce(ctx context.Context, by keyserver.Caller) er
 		return err
 	}
 	switch now := e.Clock(); {
-	case err != nil, c.Principal != by.Principal.ID:
+	case err != nil, c.Principal != holder.ID:
 		return fault.New(fault.SessionNotFound, "the session's certificate is no longer enrolled; enrol one and log in with it").
 			Audited(fault.ReasonCertificateEnded)
 	case !c.Current():

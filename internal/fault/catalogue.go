@@ -153,6 +153,7 @@ const (
 	ReasonNotInScope        Reason = "notInScope"
 	ReasonPrincipalDisabled Reason = "principalDisabled"
 	ReasonDelegator         Reason = "delegatorRefused"
+	ReasonChained           Reason = "chainedDelegation" // a delegated session asked for another
 	ReasonNotTransport      Reason = "notTransportPrincipal"
 	ReasonNotExposed        Reason = "notExposed"      // the principal is not exposed to the peer that owns the object
 	ReasonRestricted        Reason = "restricted"      // the principal of a peer is restricted here

@@ -48,8 +48,9 @@ var ConfigAllowList = []AllowedTag{
 	{Tag: "Database", Attributes: []string{"kind"}},
 	{Tag: "KeyEncryptionKey", Attributes: []string{"scheme"}},
 	{Tag: "Peers", Attributes: []string{"timeoutSeconds"}},
-	{Tag: "Sessions", Attributes: []string{"idleSeconds", "lifetimeSeconds"}},
-	{Tag: "Limits", Attributes: []string{"messageBytes", "unwindowedListing", "aclTemplates", "templateMembers", "templatedDirectories", "trustedServers"}},
+	{Tag: "Sessions", Attributes: []string{"idleSeconds", "lifetimeSeconds", "scopedLifetimeSeconds", "most", "mostPerPrincipal", "mostRequests"}},
+	{Tag: "Limits", Attributes: []string{"messageBytes", "unwindowedListing", "aclTemplates", "templateMembers", "templatedDirectories", "trustedServers",
+		"requests", "waiting", "proofs"}},
 }
 
 func allowedTag(tag string) (AllowedTag, bool) {

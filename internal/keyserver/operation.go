@@ -86,6 +86,8 @@ var (
 	OpAmendACL     = operation(0x0312, "amendACL", "Amend ACL", KeyUse)
 	OpExportKey    = operation(0x0321, "exportKey", "Export Key", KeyUse)
 
+	OpDelegateLogin = operation(0x0331, "delegateLogin", "Delegated Login", KeyUse)
+
 	OpReadAudit = operation(0x0401, "readAudit", "Read Audit", Auditing)
 )
 
@@ -106,6 +108,7 @@ var Operations = []Operation{
 	OpListRevocationIssuers, OpReadRevocationPolicy, OpSetRevocationPolicy, OpImportCRL,
 	OpCreateKey, OpReadKey, OpAuthorizeKey, OpHMAC, OpReadACL, OpAmendACL,
 	OpExportKey,
+	OpDelegateLogin,
 	OpReadAudit,
 }
 
@@ -172,9 +175,13 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 	}
 	if d != Split {
 		administrator = append(administrator, officer...)
+		// Where duties are apart, whoever may set the delegation flag must not
+		// become a Security Officer by it.
+		administrator = append(administrator, OpDelegateLogin)
 	}
-	exchanger := []Operation{OpReadKey, OpAuthorizeKey, OpHMAC, OpReadACL}
-	encryptor := append([]Operation{OpLookupPrincipals, OpCreateKey, OpAmendACL, OpExportKey}, exchanger...)
+	use := []Operation{OpReadKey, OpAuthorizeKey, OpHMAC, OpReadACL}
+	exchanger := append([]Operation{OpDelegateLogin}, use...)
+	encryptor := append([]Operation{OpLookupPrincipals, OpCreateKey, OpAmendACL, OpExportKey}, use...)
 	auditor := []Operation{OpListACLTemplates, OpReadACLTemplateMembers, OpListTemplatedDirectories, OpReadConfiguration,
 		OpListTrustedServers, OpListPrincipalTrusts, OpListRoles, OpReadPrincipal, OpListPrincipals, OpListGroupMembers, OpListTrustedCAs, OpWatchChanges, OpReadAudit,
 		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy}

@@ -48,7 +48,8 @@ type Config struct {
 
 	SessionIdle     time.Duration
 	SessionLifetime time.Duration
-	MaxProofs       int // used proofs that are remembered; 0: the default
+	ScopedLifetime  time.Duration // of a scoped credential that asks for none
+	Limits
 
 	Version keyserver.Version
 	Logger  *slog.Logger
@@ -74,10 +75,6 @@ func (c *Config) Validate() error {
 		return errors.New("--server-name must not be empty")
 	case c.Deployment != string(keyserver.Unified) && c.Deployment != string(keyserver.Split):
 		return fmt.Errorf("--deployment is %q; it must be %s or %s", c.Deployment, keyserver.Unified, keyserver.Split)
-	case c.SessionIdle < time.Second:
-		return fmt.Errorf("--session-idle is %s; it must be at least 1s", c.SessionIdle)
-	case c.SessionLifetime < c.SessionIdle:
-		return fmt.Errorf("--session-lifetime is %s; it must not be shorter than --session-idle (%s)", c.SessionLifetime, c.SessionIdle)
 	}
 	for flag, address := range map[string]string{"--listen": c.Listen, "--external-listen": c.ExternalListen, "--metrics-listen": c.MetricsListen} {
 		if address != "" && !isHostPort(address) {
@@ -85,6 +82,9 @@ func (c *Config) Validate() error {
 		}
 	}
 	if err := c.validatePeers(); err != nil {
+		return err
+	}
+	if err := c.validateSessions(); err != nil {
 		return err
 	}
 	if err := c.validateAdmission(); err != nil {

@@ -115,7 +115,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	})
 	sessions := session.NewManager(session.Config{
 		Store: store, Audit: rows, System: prepared.System, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
-		Idle: cfg.SessionIdle, Lifetime: cfg.SessionLifetime, MaxProofs: cfg.MaxProofs,
+		Authorizer: ks, Idle: cfg.SessionIdle, Lifetime: cfg.SessionLifetime, ScopedLifetime: cfg.ScopedLifetime, Limits: cfg.Limits.Limits,
 	})
 	s.onClose(func(context.Context) error { sessions.Close(); return nil })
 
@@ -123,7 +123,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	handler, err := httpapi.New(httpapi.Config{
 		Operations: operations.New(ks), Sessions: sessions, Logger: cfg.Logger, Clock: cfg.Clock, Registerer: registry,
-		ExternalURL: cfg.ExternalURL, Admission: admission,
+		ExternalURL: cfg.ExternalURL, Admission: admission, MaxInFlight: cfg.MaxRequests, MaxWaiting: cfg.MaxWaiting,
 	})
 	if err != nil {
 		return s, err

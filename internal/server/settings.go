@@ -26,10 +26,13 @@ func settings(c Config, system keyserver.SystemID, on listeners) keyserver.Confi
 		node("Database", "kind", either(c.DatabaseURL == "", "sqlite", "postgresql"), "url", c.DatabaseURL),
 		node("KeyEncryptionKey", "scheme", scheme(c.KEK), "url", c.KEK),
 		node("Peers", "timeoutSeconds", seconds(c.PeerTimeout)),
-		node("Sessions", "idleSeconds", seconds(c.SessionIdle), "lifetimeSeconds", seconds(c.SessionLifetime)),
+		node("Sessions", "idleSeconds", seconds(c.SessionIdle), "lifetimeSeconds", seconds(c.SessionLifetime),
+			"scopedLifetimeSeconds", seconds(c.ScopedLifetime), "most", strconv.Itoa(c.MaxSessions), "mostPerPrincipal", strconv.Itoa(c.MaxSessionsPerPrincipal),
+			"mostRequests", strconv.Itoa(c.MaxInFlight)),
 		node("Limits", "messageBytes", strconv.Itoa(keyserver.MaxMessage), "unwindowedListing", strconv.Itoa(keyserver.MaxUnwindowed),
 			"aclTemplates", strconv.Itoa(keyserver.MaxACLTemplates), "templateMembers", strconv.Itoa(keyserver.MaxTemplateMembers),
-			"templatedDirectories", strconv.Itoa(keyserver.MaxTemplatedDirectories), "trustedServers", strconv.Itoa(keyserver.MaxTrustedServers)),
+			"templatedDirectories", strconv.Itoa(keyserver.MaxTemplatedDirectories), "trustedServers", strconv.Itoa(keyserver.MaxTrustedServers),
+			"requests", strconv.Itoa(c.MaxRequests), "waiting", strconv.Itoa(c.MaxWaiting), "proofs", strconv.Itoa(c.MaxProofs)),
 	}}
 }
 

@@ -23,6 +23,7 @@ type identity struct {
 	scope       []keyserver.HiddenLink
 	boundKey    string    // where the login's own proof does not say
 	expiresAt   time.Time // zero: after the manager's lifetime
+	parent      keyserver.ID
 }
 
 // method recognises who logs in. A refusal is a fault with an audit reason;
@@ -32,6 +33,9 @@ type method func(m *Manager, ctx context.Context, l Login) (identity, error)
 // methods are the ways to log in, one file each.
 var methods = map[keyserver.SessionKind]method{
 	keyserver.PasswordSession: (*Manager).byPassword,
+
+	keyserver.DelegatedSession: (*Manager).byDelegator,
+	keyserver.ScopedSession:    (*Manager).byScope,
 }
 
 // Login opens a session. Every failure to show who one is answers
@@ -42,7 +46,11 @@ func (m *Manager) Login(ctx context.Context, l Login) (Opened, error) {
 	if !ok {
 		return Opened{}, fault.New(fault.BadRequest, "method: must be one of %s", Methods())
 	}
-	if wait := m.throttle.wait(l.Name, l.RemoteAddr); wait > 0 {
+	if l.By != nil {
+		if err := m.descend(ctx, &l); err != nil {
+			return Opened{}, err
+		}
+	} else if wait := m.throttle.wait(l.Name, l.RemoteAddr); wait > 0 {
 		f := fault.New(fault.LoginThrottled, "too many failed logins for this name or address; wait as Retry-After says")
 		f.RetryAfter, f.Retryable = wait, true
 		return Opened{}, m.refuse(ctx, l, identity{}, f.Audited(fault.ReasonThrottled))
@@ -80,7 +88,7 @@ func notRecognised(reason fault.Reason) error {
 // open audits the login and stores the session.
 func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, error) {
 	now := m.Clock()
-	if err := m.room(ctx, now); err != nil {
+	if err := m.room(ctx, now, who); err != nil {
 		return Opened{}, m.refuse(ctx, l, who, err)
 	}
 	id, err := keyserver.NewID(m.Random)
@@ -95,6 +103,7 @@ func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, erro
 		ID: id, Hash: hash, Principal: who.principal.Ref(), Kind: l.Method,
 		CreatedAt: now, ExpiresAt: now.Add(m.Lifetime), LastUsedAt: now,
 		Certificate: who.certificate, Actor: who.actor, Scope: who.scope, BoundKey: who.boundKey,
+		Parent: who.parent,
 	}
 	if !who.expiresAt.IsZero() {
 		record.ExpiresAt = who.expiresAt
@@ -108,27 +117,18 @@ func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, erro
 	if err := m.Audit.Write(ctx, loginRow(l, who, keyserver.Allowed, "")); err != nil {
 		return Opened{}, err
 	}
-	if err := m.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.InsertSession(ctx, record) }); err != nil {
+	if err := m.Store.Update(ctx, func(tx *sqlstore.Tx) error { return insert(ctx, tx, record) }); err != nil {
 		return Opened{}, err
 	}
-	m.throttle.succeeded(l.Name, l.RemoteAddr)
+	if l.By == nil {
+		m.throttle.succeeded(l.Name, l.RemoteAddr)
+	}
 	h, err := m.load(ctx, hash)
 	if err != nil {
 		return Opened{}, err
 	}
 	info, err := m.describe(ctx, h)
 	return Opened{Token: token, Info: info}, err
-}
-
-// room refuses a session that would be one too many.
-func (m *Manager) room(ctx context.Context, now time.Time) error {
-	live, err := m.Store.SessionCount(ctx, now, m.Idle)
-	if err != nil || live < m.MaxSessions {
-		return err
-	}
-	f := fault.Temporary(fault.SessionLimit, fault.ScopeProcess, m.Idle/touchPeriods,
-		"the key server holds %d sessions, which is the most it may hold", m.MaxSessions)
-	return f.Audited(fault.ReasonLimit)
 }
 
 // refuse makes the row of a refused login durable before the refusal is

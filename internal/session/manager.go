@@ -23,27 +23,26 @@ type Auditor interface {
 
 // Config is what a manager needs. Zero limits take the defaults.
 type Config struct {
-	Store  *sqlstore.Store
-	Audit  Auditor
-	System keyserver.SystemID
-	Clock  func() time.Time
-	Random io.Reader
-	Logger *slog.Logger
+	Store      *sqlstore.Store
+	Audit      Auditor
+	Authorizer Authorizer
+	System     keyserver.SystemID
+	Clock      func() time.Time
+	Random     io.Reader
+	Logger     *slog.Logger
 
-	Idle        time.Duration // a session unused for this long ends; default 15 min
-	Lifetime    time.Duration // a session ends after this long whatever its use; default 8 h
-	MaxSessions int           // sessions in the store, all replicas together; default 100,000
-	MaxInFlight int           // requests under way in one session; default 256
-	MaxProofs   int           // used proofs that this process remembers; default 500,000
+	Idle     time.Duration // a session unused for this long ends; default 15 min
+	Lifetime time.Duration // a session ends after this long whatever its use; default 8 h
+	// ScopedLifetime is that of a scoped credential that asks for none; default
+	// 10 min, and never more than Lifetime.
+	ScopedLifetime time.Duration
+	Limits
 }
 
 // Defaults of Config.
 const (
-	DefaultIdle        = 15 * time.Minute
-	DefaultLifetime    = 8 * time.Hour
-	defaultMaxSessions = 100_000
-	defaultMaxInFlight = 256
-	defaultMaxProofs   = 500_000 // 7,000 requests a second, in 50 MB
+	DefaultIdle     = 15 * time.Minute
+	DefaultLifetime = 8 * time.Hour
 )
 
 const (
@@ -88,9 +87,9 @@ type held struct {
 func NewManager(c Config) *Manager {
 	setDefault(&c.Idle, DefaultIdle)
 	setDefault(&c.Lifetime, DefaultLifetime)
-	setDefault(&c.MaxSessions, defaultMaxSessions)
-	setDefault(&c.MaxInFlight, defaultMaxInFlight)
-	setDefault(&c.MaxProofs, defaultMaxProofs)
+	setDefault(&c.ScopedLifetime, DefaultScopedLifetime)
+	c.ScopedLifetime = min(c.ScopedLifetime, c.Lifetime)
+	c.setDefaults()
 	ctx, stop := context.WithCancel(context.Background())
 	m := &Manager{
 		Config: c, throttle: newThrottle(c.Clock), proofs: newProofMemory(c.Store, c.MaxProofs, c.Clock()),
@@ -175,10 +174,8 @@ func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, r
 	if err := m.checkProof(ctx, h, token, proof); err != nil {
 		return keyserver.Caller{}, nil, m.refuseProof(ctx, h, requestID, err)
 	}
-	if h.inFlight.Add(1) > int64(m.MaxInFlight) {
-		h.inFlight.Add(-1)
-		return keyserver.Caller{}, nil, fault.Temporary(fault.RequestLimit, fault.ScopeSession, time.Second,
-			"the session has %d requests in flight, which is the most it may have", m.MaxInFlight)
+	if err := m.takePlace(h); err != nil {
+		return keyserver.Caller{}, nil, err
 	}
 	h.lastUsed.Store(now.UnixNano())
 	caller := h.caller
@@ -199,7 +196,7 @@ func (m *Manager) Current(ctx context.Context, by keyserver.Caller) (Info, error
 	return m.describe(ctx, h)
 }
 
-// End ends the caller's session on every replica.
+// End ends the caller's session on every replica, with all that were made from it.
 func (m *Manager) End(ctx context.Context, by keyserver.Caller) error {
 	err := m.Audit.Write(ctx, keyserver.AuditEntry{
 		Operation: keyserver.AuditLogout, Outcome: keyserver.Allowed, Principal: by.Principal,
@@ -276,6 +273,9 @@ func (m *Manager) loadOnce(ctx context.Context, hash [32]byte) (*held, bool, err
 // flight is one count; only its last use moves.
 func (m *Manager) keep(record sqlstore.SessionRecord, p keyserver.Principal, before uint64) (*held, bool) {
 	used := record.LastUsedAt.UnixNano()
+	if record.Kind == keyserver.ScopedSession && record.Scope == nil {
+		record.Scope = []keyserver.HiddenLink{} // nil would mean any
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h, ok := m.byHash[record.Hash]
@@ -314,7 +314,7 @@ func (m *Manager) describe(ctx context.Context, h *held) (Info, error) {
 		return Info{}, err
 	}
 	info := Info{
-		ID: h.record.ID, Kind: h.record.Kind, Principal: p, BoundKey: h.record.BoundKey,
+		ID: h.record.ID, Kind: h.record.Kind, Principal: p, Actor: h.record.Actor, Objects: h.record.Scope, BoundKey: h.record.BoundKey,
 		ExpiresAt: h.record.ExpiresAt, IdleExpiresAt: time.Unix(0, h.lastUsed.Load()).Add(m.Idle).UTC(),
 	}
 	if h.fixed() || info.IdleExpiresAt.After(info.ExpiresAt) {

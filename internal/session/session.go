@@ -11,6 +11,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/dpop"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
 // Login is a request to open a session. A method reads the fields that are its
@@ -33,7 +34,8 @@ type Login struct {
 	// By is the caller whose session a delegated or scoped one is made from.
 	By *keyserver.Caller
 
-	proof *dpop.Proof // verified
+	proof  *dpop.Proof             // verified
+	parent *sqlstore.SessionRecord // of By, nil where the login is not made from a session
 }
 
 // String names who logs in and how, and hides the secrets.
@@ -47,6 +49,8 @@ type Info struct {
 	ID            keyserver.ID
 	Kind          keyserver.SessionKind
 	Principal     keyserver.Principal
+	Actor         keyserver.PrincipalRef // who really acts, zero but in a delegated session
+	Objects       []keyserver.HiddenLink // that a scoped session is good for, nil in every other
 	Roles         []keyserver.Role
 	BoundKey      string // RFC 7638 thumbprint, empty where the session is not bound to a key
 	ExpiresAt     time.Time

@@ -100,6 +100,7 @@ func TestConformance(t *testing.T) {
 				"UsageLimit":         testUsageLimit,
 				"TrustedCAs":         testTrustedCAs,
 				"Sessions":           testSessions,
+				"DerivedSessions":    testDerivedSessions,
 				"Changes":            testChanges,
 				"ChangesInOrder":     testChangesInOrder,
 				"ChangesPruned":      testChangesPruned,
@@ -791,6 +792,66 @@ func testSessions(t *testing.T, make newDatabase) {
 	if diff := cmp.Diff([]keyserver.Change{{Seq: 1, Kind: keyserver.ChangeSession, ID: want.ID, Action: keyserver.Deleted}}, page.Changes); diff != "" {
 		t.Errorf("of sessions, only an end that comes early is a change: %s", diff)
 	}
+}
+
+func testDerivedSessions(t *testing.T, make newDatabase) {
+	s := openStore(t, make)
+	now, window := at(500), 600*time.Microsecond
+	derive := func(n, from uint64, kind keyserver.SessionKind) sqlstore.SessionRecord {
+		r := session(n)
+		r.Kind, r.Parent = kind, id(from)
+		return r
+	}
+	root, other := session(70), session(71)
+	lent, lentScope, scope := derive(72, 70, keyserver.DelegatedSession), derive(73, 72, keyserver.ScopedSession), derive(74, 70, keyserver.ScopedSession)
+	lent.Principal, lent.Actor = ref(8), ref(9)
+	lentScope.Principal, lentScope.Actor, lentScope.Scope = ref(8), ref(9), []keyserver.HiddenLink{"a", "bc"}
+	scope.Scope = []keyserver.HiddenLink{"d"}
+	update(t, s, insertSession(root), insertSession(other), insertSession(lent), insertSession(lentScope), insertSession(scope))
+
+	got, err := s.SessionByID(t.Context(), lentScope.ID)
+	want := lentScope
+	want.Hash = [32]byte{}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("as inserted: %s %v", diff, err)
+	}
+	counts := func(p keyserver.PrincipalRef, want int) {
+		t.Helper()
+		if n, err := s.SessionCountOf(t.Context(), p, now, window); n != want || err != nil {
+			t.Errorf("sessions of %s: got %d, %v, want %d", p, n, err, want)
+		}
+	}
+	counts(ref(9), 5) // who acts, not who lends
+	counts(ref(8), 0)
+
+	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteSession(ctx, other.ID) })
+	counts(ref(9), 4)
+	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
+		n, err := tx.DeleteExpiredSessions(ctx, at(999), window, 10)
+		if n != 0 {
+			t.Errorf("%d were removed that others were made from, or that do not end for lack of use", n)
+		}
+		return err
+	})
+	before, err := s.ChangeHead(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteSession(ctx, root.ID) })
+	counts(ref(9), 0)
+	page, err := s.Changes(t.Context(), before, 10)
+	if err != nil || len(page.Changes) != 4 {
+		t.Errorf("each end is a change: got %v, %v", page.Changes, err)
+	}
+
+	update(t, s, insertSession(lent), insertSession(root))
+	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
+		n, err := tx.DeleteSessionsOf(ctx, ref(9))
+		if n != 2 {
+			t.Errorf("%d sessions ended, want that of the principal's own and the one in which it acts", n)
+		}
+		return err
+	})
 }
 
 func testReopen(t *testing.T, make newDatabase) {

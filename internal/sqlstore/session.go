@@ -24,6 +24,7 @@ type SessionRecord struct {
 	Actor       keyserver.PrincipalRef // who really acts, zero but in a delegated session
 	Scope       []keyserver.HiddenLink // of a scoped session, nil in every other
 	BoundKey    string                 // RFC 7638 thumbprint, empty where the session is bound to no key
+	Parent      keyserver.ID           // the session that it was made from, zero where it came of a login by itself
 }
 
 // String leaves the hash out.
@@ -39,12 +40,23 @@ func (s SessionRecord) LogValue() slog.Value { return slog.StringValue(s.String(
 
 // Session reads the session with that hash, whether or not it is still alive.
 func (r reads) Session(ctx context.Context, hash [32]byte) (SessionRecord, error) {
-	s := SessionRecord{Hash: hash}
-	err := r.row(ctx, `SELECT id, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
-			actor_system, actor_id, scope
-		FROM sessions WHERE hash = $1`, []any{hash[:]}, intoID(&s.ID), &s.Principal.System, intoID(&s.Principal.ID), &s.Kind,
+	s, err := r.session(ctx, `hash = $1`, hash[:])
+	s.Hash = hash
+	return s, err
+}
+
+// SessionByID reads a session by its record's id, whether or not it is still
+// alive. The answer lacks the hash.
+func (r reads) SessionByID(ctx context.Context, id keyserver.ID) (SessionRecord, error) {
+	return r.session(ctx, `id = $1`, id[:])
+}
+
+func (r reads) session(ctx context.Context, where string, key []byte) (s SessionRecord, err error) {
+	err = r.row(ctx, `SELECT id, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
+			actor_system, actor_id, scope, parent_id
+		FROM sessions WHERE `+where, []any{key}, intoID(&s.ID), &s.Principal.System, intoID(&s.Principal.ID), &s.Kind,
 		intoTime{&s.CreatedAt}, intoTime{&s.ExpiresAt}, intoTime{&s.LastUsedAt}, &s.BoundKey, optionalID{&s.Certificate},
-		&s.Actor.System, optionalID{&s.Actor.ID}, intoScope{&s.Scope})
+		&s.Actor.System, optionalID{&s.Actor.ID}, intoScope{&s.Scope}, optionalID{&s.Parent})
 	if err != nil {
 		return SessionRecord{}, err
 	}
@@ -88,14 +100,28 @@ func (r reads) SessionCount(ctx context.Context, now time.Time, idle time.Durati
 	return n, err
 }
 
+// SessionCountOf counts the live sessions of a principal: those in which it
+// acts itself, whoever's rights they have.
+func (r reads) SessionCountOf(ctx context.Context, p keyserver.PrincipalRef, now time.Time, idle time.Duration) (int, error) {
+	var own, lent int
+	alive := `expires_at > $3 AND (last_used_at > $4 OR scope IS NOT NULL)`
+	args := []any{p.ID[:], int64(p.System), now.UnixMicro(), now.Add(-idle).UnixMicro()}
+	err := r.row(ctx, `SELECT count(*) FROM sessions WHERE principal_id = $1 AND system_id = $2 AND actor_id IS NULL AND `+alive, args, &own)
+	if err != nil {
+		return 0, err
+	}
+	err = r.row(ctx, `SELECT count(*) FROM sessions WHERE actor_id = $1 AND actor_system = $2 AND `+alive, args, &lent)
+	return own + lent, err
+}
+
 // InsertSession stores a new session. No change is recorded: nobody can know
 // anything of it yet.
 func (tx *Tx) InsertSession(ctx context.Context, s SessionRecord) error {
 	_, err := tx.exec(ctx, `INSERT INTO sessions (id, hash, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
-			actor_system, actor_id, scope)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`, s.ID[:], s.Hash[:], int64(s.Principal.System), s.Principal.ID[:], string(s.Kind),
+			actor_system, actor_id, scope, parent_id)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`, s.ID[:], s.Hash[:], int64(s.Principal.System), s.Principal.ID[:], string(s.Kind),
 		s.CreatedAt.UnixMicro(), s.ExpiresAt.UnixMicro(), s.LastUsedAt.UnixMicro(), s.BoundKey, orNull(s.Certificate),
-		int64(s.Actor.System), orNull(s.Actor.ID), scopeColumn(s.Scope))
+		int64(s.Actor.System), orNull(s.Actor.ID), scopeColumn(s.Scope), orNull(s.Parent))
 	return err
 }
 
@@ -111,19 +137,28 @@ func (tx *Tx) TouchSessions(ctx context.Context, used map[keyserver.ID]time.Time
 	return nil
 }
 
-// DeleteSession ends a session.
+// DeleteSession ends a session with all that were made from it, and from
+// those: ErrNotFound where there is none.
 func (tx *Tx) DeleteSession(ctx context.Context, id keyserver.ID) error {
-	if err := tx.execOne(ctx, `DELETE FROM sessions WHERE id = $1`, id[:]); err != nil {
-		return err
+	gone, err := tx.deleteSessions(ctx, `WITH RECURSIVE made(id) AS (
+			SELECT id FROM sessions WHERE id = $1
+			UNION SELECT s.id FROM sessions s JOIN made ON s.parent_id = made.id)
+		DELETE FROM sessions WHERE id IN (SELECT id FROM made) RETURNING id`, id[:])
+	if err == nil && gone == 0 {
+		err = ErrNotFound
 	}
-	tx.record(keyserver.ChangeSession, id, keyserver.Deleted)
-	return nil
+	return err
 }
 
-// DeleteSessionsOf ends every session of a principal and answers how many
-// there were.
+// DeleteSessionsOf ends every session of a principal, also those in which it
+// acts with another's rights, and answers how many there were.
 func (tx *Tx) DeleteSessionsOf(ctx context.Context, principal keyserver.PrincipalRef) (int, error) {
-	gone, err := tx.ids(ctx, `DELETE FROM sessions WHERE principal_id = $1 AND system_id = $2 RETURNING id`, principal.ID[:], int64(principal.System))
+	return tx.deleteSessions(ctx, `DELETE FROM sessions
+		WHERE principal_id = $1 AND system_id = $2 OR actor_id = $1 AND actor_system = $2 RETURNING id`, principal.ID[:], int64(principal.System))
+}
+
+func (tx *Tx) deleteSessions(ctx context.Context, query string, args ...any) (int, error) {
+	gone, err := tx.ids(ctx, query, args...)
 	for _, id := range gone {
 		tx.record(keyserver.ChangeSession, id, keyserver.Deleted)
 	}
@@ -132,10 +167,12 @@ func (tx *Tx) DeleteSessionsOf(ctx context.Context, principal keyserver.Principa
 
 // DeleteExpiredSessions removes up to limit sessions that are no longer alive
 // at now, and answers how many. No change is recorded: their end was known to
-// everybody from the start.
+// everybody from the start. One that others were made from stays until they
+// have ended, too, so that ending what it came from still finds them.
 func (tx *Tx) DeleteExpiredSessions(ctx context.Context, now time.Time, idle time.Duration, limit int) (int, error) {
 	n, err := tx.exec(ctx, `DELETE FROM sessions WHERE id IN (
-		SELECT id FROM sessions WHERE expires_at <= $1 OR last_used_at <= $2 AND scope IS NULL LIMIT $3)`,
+		SELECT id FROM sessions s WHERE (expires_at <= $1 OR last_used_at <= $2 AND scope IS NULL)
+			AND NOT EXISTS (SELECT 1 FROM sessions made WHERE made.parent_id = s.id) LIMIT $3)`,
 		now.UnixMicro(), now.Add(-idle).UnixMicro(), limit)
 	return int(n), err
 }

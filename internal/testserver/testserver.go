@@ -48,6 +48,7 @@ func Start(t testing.TB, options ...Option) *Server {
 		Deployment: string(keyserver.Unified), Admission: server.AdmissionOff, BootstrapPasswordFile: password,
 		PeerTimeout: peer.DefaultTimeout,
 		SessionIdle: session.DefaultIdle, SessionLifetime: session.DefaultLifetime,
+		ScopedLifetime: session.DefaultScopedLifetime, Limits: server.DefaultLimits(),
 		Version: keyserver.Version{Minor: 1, Banner: "test"}, Logger: slog.New(slog.DiscardHandler), Clock: time.Now,
 	}}
 	for _, o := range options {

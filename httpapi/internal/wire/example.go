@@ -6,11 +6,14 @@ import (
 )
 
 // Example returns the JSON text of a body that the table accepts, with every
-// field present. The document shows it, and the tests spoil it field by field.
+// field present that does not exclude another. The document shows it, and the
+// tests spoil it field by field.
 func (t *Table) Example() string {
-	members := make([]string, len(t.Body))
-	for i, f := range t.Body {
-		members[i] = strconv.Quote(f.Name) + ":" + f.Value.Example()
+	var members []string
+	for _, f := range t.Body {
+		if !f.Apart {
+			members = append(members, strconv.Quote(f.Name)+":"+f.Value.Example())
+		}
 	}
 	return "{" + strings.Join(members, ",") + "}"
 }

@@ -48,6 +48,7 @@ type Field struct {
 	Required bool
 	Nullable bool
 	Blank    bool // of a query parameter: empty values are passed over
+	Apart    bool // goes with another choice than examples show
 	Value    Value
 	index    []int
 	pointer  bool
@@ -97,7 +98,7 @@ func (t *Table) add(typ reflect.Type, at []int) {
 			t.add(sf.Type, index)
 			continue
 		}
-		f := Field{Doc: sf.Tag.Get("doc"), index: index, pointer: sf.Type.Kind() == reflect.Pointer}
+		f := Field{Doc: sf.Tag.Get("doc"), Apart: sf.Tag.Get("example") == "-", index: index, pointer: sf.Type.Kind() == reflect.Pointer}
 		f.Value = valueOf(sf.Type, sf.Tag)
 		switch {
 		case sf.Tag.Get("path") != "":

@@ -1,0 +1,137 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// DelegateLogin passes the gate for a session in which the caller is to act
+// with the rights of another principal, and answers that principal. It answers
+// ACCESS_DENIED, or DELEGATOR_REFUSED in the same words whether there is no
+// such principal or it may not be acted for: asking must not be a way to find
+// out who there is.
+func (e *Engine) DelegateLogin(ctx context.Context, by keyserver.Caller, delegator keyserver.ID) (p keyserver.Principal, err error) {
+	err = e.enter(ctx, request{by: by, op: keyserver.OpDelegateLogin, object: delegator.Hex()}, func(ctx context.Context, _ subject) error {
+		if !by.Actor.ID.IsZero() {
+			return fault.New(fault.AccessDenied, "a delegated session cannot be the start of another; use a session of your own").
+				Audited(fault.ReasonChained)
+		}
+		why, err := e.delegatorUnfit(ctx, delegator)
+		switch {
+		case err != nil:
+			return err
+		case why != "":
+			return fault.New(fault.DelegatorRefused, "principalId names no principal that can be acted for: "+
+				"it must be enabled, have the delegation flag and, if it is a transport principal, a certificate in force").
+				Audited(fault.ReasonDelegator)
+		}
+		p, err = e.principal(ctx, delegator)
+		return err
+	})
+	return p, err
+}
+
+// Standing answers what the gate would refuse every operation of the caller
+// with, whichever it is and whatever its roles: a principal that is disabled
+// or gone, a certificate that is not in force, a delegator that cannot be
+// acted for any more. nil: nothing of the kind.
+func (e *Engine) Standing(ctx context.Context, by keyserver.Caller) error {
+	if err := e.Store.Current(ctx); err != nil {
+		return err
+	}
+	_, _, err := e.standing(ctx, by)
+	return err
+}
+
+// standing is the part of the gate that looks at the caller alone. It answers
+// who the caller is at this moment, and the roles.
+func (e *Engine) standing(ctx context.Context, by keyserver.Caller) (subject, []keyserver.ID, error) {
+	if err := e.delegationInForce(ctx, by); err != nil {
+		return subject{}, nil, err
+	}
+	who, roles, err := e.subject(ctx, by)
+	if err != nil {
+		return subject{}, nil, err
+	}
+	return who, roles, e.certificateInForce(ctx, by)
+}
+
+// delegationInForce is the gate's question to a delegated caller: may whoever
+// really acts still act, and may the delegator still be acted for. It is asked
+// anew for each operation.
+func (e *Engine) delegationInForce(ctx context.Context, by keyserver.Caller) error {
+	if by.Kind != keyserver.DelegatedSession && by.Actor.ID.IsZero() {
+		return nil
+	}
+	actor, err := e.principal(ctx, by.Actor.ID)
+	switch {
+	case errors.Is(err, sqlstore.ErrNotFound):
+		return fault.New(fault.SessionNotFound, "the principal that acts in the session no longer exists").Audited(fault.ReasonPrincipalDisabled)
+	case err != nil:
+		return err
+	case actor.Flags.Disabled():
+		return fault.New(fault.PrincipalOff, "principal %s, which acts in the session, is disabled", actor.Name).Audited(fault.ReasonPrincipalDisabled)
+	}
+	why, err := e.delegatorUnfit(ctx, by.Principal.ID)
+	if err != nil || why == "" {
+		return err
+	}
+	return fault.New(fault.DelegatorRefused, "the delegator %s %s; an administrator has to restore it", by.Name, why).Audited(fault.ReasonDelegator)
+}
+
+// delegatorUnfit says why a principal cannot be acted for; empty: it can. The
+// error is of the store.
+func (e *Engine) delegatorUnfit(ctx context.Context, id keyserver.ID) (why string, err error) {
+	p, err := e.principal(ctx, id)
+	switch {
+	case errors.Is(err, sqlstore.ErrNotFound):
+		return "no longer exists", nil
+	case err != nil:
+		return "", err
+	case p.Flags.Disabled():
+		return "is disabled", nil
+	case !p.Flags.Delegation():
+		return "does not have the delegation flag", nil
+	case p.Type != keyserver.CertificatePrincipal:
+		return "", nil
+	}
+	enrolled, err := e.enrolled.get(id, func() ([]keyserver.Certificate, error) {
+		return e.currentCertificates(ctx, id)
+	})
+	if err != nil {
+		return "", err
+	}
+	why = "has no current certificate enrolled"
+	for _, c := range enrolled {
+		if !c.ValidAt(e.Clock()) {
+			continue
+		}
+		err := e.notRevoked(ctx, c)
+		switch {
+		case err == nil:
+			return "", nil
+		case fault.As(err) == nil || fault.As(err).Reason == "": // no verdict: the store failed
+			return "", err
+		}
+		why = "has no certificate that the policy for its issuer lets pass"
+	}
+	return why, nil
+}
+
+// currentCertificates reads what is needed of a transport principal's
+// certificates to judge them.
+func (e *Engine) currentCertificates(ctx context.Context, id keyserver.ID) ([]keyserver.Certificate, error) {
+	list, err := e.Store.CertificatesOf(ctx, id, keyserver.MaxCertificates)
+	var current []keyserver.Certificate
+	for _, c := range list {
+		if c.Current() {
+			c.DER, c.Request = nil, nil
+			current = append(current, c)
+		}
+	}
+	return current, err
+}
