@@ -44,7 +44,7 @@ func windowed[T any](limit, offset int, read func(limit, offset int) ([]T, error
 }
 
 // LookupPrincipals implements keyserver.Principals. It answers in the order of
-// the pairs; one that names no principal of this key server is left out.
+// the pairs; one that cannot be resolved is left out.
 func (e *Engine) LookupPrincipals(ctx context.Context, by keyserver.Caller, pairs []keyserver.PrincipalRef) ([]keyserver.Principal, error) {
 	found := []keyserver.Principal{}
 	r := request{by: by, op: keyserver.OpLookupPrincipals, object: pairsObject(pairs)}
@@ -53,8 +53,14 @@ func (e *Engine) LookupPrincipals(ctx context.Context, by keyserver.Caller, pair
 			return fault.New(fault.InvalidArgument, "a lookup names at most %d principals", keyserver.MaxLookup).Audited(fault.ReasonInvalidArgument)
 		}
 		local, err := e.localPrincipals(ctx, pairs)
+		if err != nil {
+			return err
+		}
+		foreign, err := e.foreignPrincipals(ctx, by, pairs)
 		for _, pair := range pairs {
 			if p, ok := local[pair]; ok {
+				found = append(found, p)
+			} else if p, ok := foreign[pair]; ok {
 				found = append(found, p)
 			}
 		}

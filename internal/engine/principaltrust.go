@@ -37,7 +37,11 @@ func (e *Engine) CreatePrincipalTrust(ctx context.Context, by keyserver.Caller, 
 	}
 	t.ID = id
 	err = e.perform(ctx, request{by: by, op: keyserver.OpCreatePrincipalTrust, object: id.Hex()}, func() error {
-		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error { return insertPrincipalTrust(ctx, tx, t) })
+		foreign, err := e.isForeign(ctx, by, t)
+		if err != nil {
+			return err
+		}
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error { return insertPrincipalTrust(ctx, tx, t, foreign) })
 	})
 	if err != nil {
 		return keyserver.ID{}, err
@@ -67,9 +71,10 @@ func (e *Engine) changeTrust(ctx context.Context, by keyserver.Caller, op keyser
 	})
 }
 
-// insertPrincipalTrust writes a row for a principal that exists and a peer
-// that is registered: a misspelt restriction must not look like one.
-func insertPrincipalTrust(ctx context.Context, tx *sqlstore.Tx, t keyserver.PrincipalTrust) error {
+// insertPrincipalTrust writes a row for a principal that exists, here or
+// (foreign) at the peer, and a peer that is registered: a misspelt restriction
+// must not look like one.
+func insertPrincipalTrust(ctx context.Context, tx *sqlstore.Tx, t keyserver.PrincipalTrust, foreign bool) error {
 	registered, err := tx.IsTrustedServer(ctx, t.Server)
 	if err != nil {
 		return err
@@ -77,8 +82,8 @@ func insertPrincipalTrust(ctx context.Context, tx *sqlstore.Tx, t keyserver.Prin
 	if !registered {
 		return noPeer(sqlstore.ErrNotFound, t.Server)
 	}
-	if _, err := tx.Principal(ctx, t.Principal); err != nil {
-		return notFound(err, fault.NotFound, "no principal has the id %s", t.Principal)
+	if _, err := tx.Principal(ctx, t.Principal); err != nil && !(foreign && errors.Is(err, sqlstore.ErrNotFound)) {
+		return notFound(err, fault.NotFound, "no principal has the id %s: it has to be one of this key server, or for a restriction one of the peer", t.Principal)
 	}
 	err = tx.InsertPrincipalTrust(ctx, t)
 	if errors.Is(err, sqlstore.ErrDuplicate) {

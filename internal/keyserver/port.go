@@ -94,9 +94,11 @@ type TrustedServers interface {
 // Each that names a row answers NOT_FOUND where none has the id.
 type PrincipalTrusts interface {
 	PrincipalTrusts(ctx context.Context, by Caller, filter PrincipalTrustFilter) ([]PrincipalTrust, error)
-	// CreatePrincipalTrust draws the id of the row. NOT_FOUND where the peer is
-	// not registered or the principal does not exist; ALREADY_EXISTS where the
-	// principal has a row for that peer.
+	// CreatePrincipalTrust draws the id of the row. A row about a principal of
+	// this key server says what the peer is told; one that restricts a principal
+	// of the peer, that nothing is done for it here. NOT_FOUND where the peer is
+	// not registered or the principal exists on neither; ALREADY_EXISTS where
+	// the principal has a row for that peer.
 	CreatePrincipalTrust(ctx context.Context, by Caller, t PrincipalTrust) (ID, error)
 	UpdatePrincipalTrust(ctx context.Context, by Caller, id ID, flag TrustFlag) error
 	DeletePrincipalTrust(ctx context.Context, by Caller, id ID) error

@@ -314,3 +314,9 @@ func soon(t testing.TB, what string, holds func() bool) {
 	}
 	t.Fatalf("never came about: %s", what)
 }
+
+// number spells a JSON number without exponent.
+func number(v any) string {
+	n, _ := v.(float64)
+	return strconv.FormatInt(int64(n), 10)
+}

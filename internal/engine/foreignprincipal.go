@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// maxAsked is how many peers one lookup asks at a time.
+const maxAsked = 8
+
+// foreignPrincipals asks each peer for its own among the pairs. What a peer
+// cannot be asked, or does not tell, is left out: the row of that refusal is in
+// the audit trail. A peer that does answer, and says that a principal is
+// disabled or that it has none, has the principal's entries here closed.
+func (e *Engine) foreignPrincipals(ctx context.Context, by keyserver.Caller, pairs []keyserver.PrincipalRef) (map[keyserver.PrincipalRef]keyserver.Principal, error) {
+	of := map[keyserver.SystemID][]keyserver.PrincipalRef{}
+	for _, pair := range pairs {
+		if pair.System != e.System && !slices.Contains(of[pair.System], pair) {
+			of[pair.System] = append(of[pair.System], pair)
+		}
+	}
+	found := map[keyserver.PrincipalRef]keyserver.Principal{}
+	var mu sync.Mutex
+	var errs []error
+	var asking sync.WaitGroup
+	places := make(chan struct{}, maxAsked)
+	for system, asked := range of {
+		places <- struct{}{}
+		asking.Go(func() {
+			defer func() { <-places }()
+			list, err := e.lookupAt(ctx, by, system, asked)
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+			for _, p := range list {
+				found[p.Ref()] = p
+			}
+		})
+	}
+	asking.Wait()
+	return found, errors.Join(errs...)
+}
+
+// lookupAt asks one peer for principals of its own. No list and no error is a
+// peer that could not be asked.
+func (e *Engine) lookupAt(ctx context.Context, by keyserver.Caller, system keyserver.SystemID, asked []keyserver.PrincipalRef) (list []keyserver.Principal, err error) {
+	r := request{by: by, op: keyserver.OpLookupPrincipals, object: fmt.Sprintf("%s at the peer %d", pairsObject(asked), system)}
+	err = e.forward(ctx, r, system, fault.NotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
+		list, err = at.LookupPrincipals(ctx, as, asked)
+		return err
+	})
+	if err != nil {
+		return nil, unlessPeers(err)
+	}
+	for _, ref := range asked {
+		i := slices.IndexFunc(list, func(p keyserver.Principal) bool { return p.Ref() == ref })
+		if i >= 0 && !list[i].Flags.Disabled() {
+			continue
+		}
+		if err := e.closeEntries(ctx, by, ref); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// unlessPeers passes on what is wrong with this key server itself: that the
+// audit trail or the database fails, or that the caller is gone.
+func unlessPeers(err error) error {
+	f := fault.As(err)
+	if f == nil || f.Code == fault.AuditUnavailable || f.Code == fault.StoreUnavailable || f.Code == fault.NotCurrent {
+		return err
+	}
+	return nil
+}
+
+// closeEntries ends the entries of a foreign principal that its home has
+// disabled or removed: their time window closes now, which a reader of the list
+// can see and an owner undo. It is a consequence of a lookup that the gate let
+// through, so no role is asked for, but it has a row of its own.
+func (e *Engine) closeEntries(ctx context.Context, by keyserver.Caller, p keyserver.PrincipalRef) error {
+	now := keyserver.StampOf(e.Clock())
+	open, err := e.Store.HasOpenACLEntries(ctx, p, now)
+	if err != nil || !open {
+		return err
+	}
+	r := request{by: by, op: keyserver.Operation{Key: keyserver.AuditClosedEntries}, object: p.String()}
+	if err := e.Auditor.Write(ctx, r.row(keyserver.Allowed, "")); err != nil {
+		return err
+	}
+	err = e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		_, err := tx.CloseACLEntries(ctx, p, now)
+		return err
+	})
+	if err != nil {
+		return e.failed(ctx, r, err)
+	}
+	return nil
+}
+
+// isForeign decides whether a row about a principal that this key server does
+// not have may be made: one that restricts a principal of the peer. So that a
+// misspelt restriction does not look like one, the principal has to have an
+// entry here, or its home has to know it. A home that cannot be asked must not
+// keep anybody from restricting its principals.
+func (e *Engine) isForeign(ctx context.Context, by keyserver.Caller, t keyserver.PrincipalTrust) (bool, error) {
+	_, err := e.Store.Principal(ctx, t.Principal)
+	if !errors.Is(err, sqlstore.ErrNotFound) || t.Flag != keyserver.Restrict {
+		return false, unlessNotFound(err)
+	}
+	peer, err := e.peer(ctx, t.Server)
+	if err != nil {
+		return false, unlessNotFound(err)
+	}
+	ref := keyserver.PrincipalRef{System: t.Server, ID: t.Principal}
+	if known, err := e.Store.HasACLEntries(ctx, ref); err != nil || known {
+		return known, err
+	}
+	as := keyserver.Caller{Kind: keyserver.InternalSession, RequestID: by.RequestID, Peer: &keyserver.PeerCall{System: e.System}}
+	if err := fill(e.Random, as.Peer.Key[:]); err != nil {
+		return false, err
+	}
+	list, err := e.Peers.At(peer).LookupPrincipals(ctx, as, []keyserver.PrincipalRef{ref})
+	if err != nil && ctx.Err() == nil {
+		e.Logger.Warn("a principal of a peer was restricted although the peer could not be asked whether it has it",
+			"principal", ref.String(), "requestId", by.RequestID, "cause", err)
+		return true, nil
+	}
+	return len(list) > 0, err
+}
+
+func unlessNotFound(err error) error {
+	if errors.Is(err, sqlstore.ErrNotFound) {
+		return nil
+	}
+	return err
+}
