@@ -1,0 +1,88 @@
+package secrets
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// planted are the values that must show nowhere, with what they are.
+type planted struct {
+	mu     sync.Mutex
+	values map[string]string
+}
+
+// draw makes a secret that no other text contains by chance.
+func draw(t *testing.T, bytes int) []byte {
+	t.Helper()
+	b := make([]byte, bytes)
+	if _, err := rand.Read(b); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// word is a secret of printable characters.
+func word(t *testing.T) string { return "Secret-" + base64.RawURLEncoding.EncodeToString(draw(t, 18)) }
+
+func (p *planted) add(what, value string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, known := p.values[value]; !known {
+		p.values[value] = what
+	}
+}
+
+// all is a copy, because requests go on adding.
+func (p *planted) all() map[string]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.values)
+}
+
+// spellings are the forms in which a careless line would show a value.
+func spellings(value string) []string {
+	raw := []byte(value)
+	numbers := make([]string, len(raw))
+	for i, b := range raw {
+		numbers[i] = fmt.Sprint(b)
+	}
+	return []string{
+		value, fmt.Sprintf("%q", value), url.QueryEscape(value), url.PathEscape(value),
+		hex.EncodeToString(raw), strings.ToUpper(hex.EncodeToString(raw)),
+		base64.StdEncoding.EncodeToString(raw), base64.URLEncoding.EncodeToString(raw), base64.RawURLEncoding.EncodeToString(raw),
+		strings.Join(numbers, " "), strings.Join(numbers, ","), strings.Join(numbers, ", "),
+	}
+}
+
+// nowhere fails for every planted value that shows in a text.
+func (p *planted) nowhere(t *testing.T, where string, text []byte) {
+	t.Helper()
+	for value, what := range p.all() {
+		for _, s := range spellings(value) {
+			if i := bytes.Index(text, []byte(s)); i >= 0 {
+				t.Errorf("%s shows the %s, at %d of %d bytes", where, what, i, len(text))
+				break
+			}
+		}
+	}
+}
+
+func TestASpellingIsFound(t *testing.T) {
+	for _, text := range []string{"a s3cret+/ b", `"s3cret+/"`, "q=s3cret%2B%2F&", "s3cret+%2F", "7333637265742b2f", "czNjcmV0Ky8=", "[115 51 99 114 101 116 43 47]"} {
+		found := false
+		for _, s := range spellings("s3cret+/") {
+			found = found || strings.Contains(text, s)
+		}
+		if !found {
+			t.Errorf("not found in %s", text)
+		}
+	}
+}
