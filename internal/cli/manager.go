@@ -16,6 +16,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -124,6 +125,7 @@ func (o *managerOptions) complete(errOut io.Writer) (err error) {
 // run runs the controllers until ctx ends.
 func (o *managerOptions) run(ctx context.Context) error {
 	ctrl.SetLogger(logr.FromSlogHandler(o.logger.Handler()))
+	klog.SetSlogLogger(o.logger) // leader election and caches: lines of JSON, too
 	// The API server has its own fairness; the client's default of a few
 	// requests a second would only add a queue that nobody sees.
 	o.restConfig.QPS = -1
