@@ -93,8 +93,10 @@ type plannedKind struct {
 	name string
 	of   func(client.Object) bool
 	pass func(context.Context, types.NamespacedName) error
-	// needs is what an object says that it needs.
+	// needs is what an object says that it needs, peer the KeyServer that it
+	// names as a peer, if any.
 	needs func(client.Object) []need
+	peer  func(client.Object) string
 }
 
 // NewPlanner makes a planner. Close ends its connections.
@@ -157,6 +159,17 @@ func (p *Planner) Connect(ctx context.Context, name string) error {
 		return fmt.Errorf("KeyServer %q cannot be asked: %s: %s", name, ready.Reason, ready.Message)
 	}
 	return nil
+}
+
+// Peer returns the name of the KeyServer that an object refers to as a peer of
+// its own, or "". It need not answer: what it said before may do.
+func (p *Planner) Peer(obj client.Object) string {
+	for _, k := range p.planning.kinds {
+		if k.of(obj) {
+			return k.peer(obj)
+		}
+	}
+	return ""
 }
 
 // Plan makes one pass over each object, those that others need first, and
@@ -229,6 +242,14 @@ func enlist[T managed, D any](p *planning, r *reconciler[T, D]) {
 				return nil
 			}
 			return c.Needs(obj)
+		},
+		peer: func(o client.Object) string {
+			c, peers := any(r.adapter).(peered[T])
+			obj, is := o.(T)
+			if !peers || !is || c.Peer(obj) == nil {
+				return ""
+			}
+			return c.Peer(obj).Name
 		},
 	})
 	r.decided = func(pass *pass[T, D], d decision) {

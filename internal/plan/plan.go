@@ -65,12 +65,16 @@ func Make(ctx context.Context, o Options) (*Report, error) {
 	return w.report(ctx, intents)
 }
 
-// connect connects to every KeyServer that the objects are about.
+// connect connects to every KeyServer that the objects are about, and tries
+// those that they name as peers.
 func (w *world) connect(ctx context.Context, planner *controllers.Planner) error {
-	var asked []string
+	var asked, peers []string
 	for _, p := range w.planned {
 		spec, _ := p.object.Managed()
 		asked = append(asked, spec.KeyServerRef.Name)
+		if peer := planner.Peer(p.object); peer != "" {
+			peers = append(peers, peer)
+		}
 	}
 	asked = unique(append(asked, w.declaredKeyServers...))
 	for _, name := range asked {
@@ -84,6 +88,16 @@ func (w *world) connect(ctx context.Context, planner *controllers.Planner) error
 		}
 		if err := planner.Connect(ctx, name); err != nil {
 			return err
+		}
+	}
+	for _, name := range unique(peers) {
+		exists := w.snapshot.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.KeyServer{}) == nil
+		if !exists || slices.Contains(asked, name) {
+			continue
+		}
+		// The objects that need what it would say are blocked, and say so.
+		if err := planner.Connect(ctx, name); err != nil {
+			w.options.Log.Info("a peer does not answer", "keyServer", name, "cause", err.Error())
 		}
 	}
 	w.connected = asked

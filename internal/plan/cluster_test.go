@@ -1,0 +1,323 @@
+package plan_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/controllers"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/manifest"
+	"github.com/keyserver-operator/keyserver-operator/internal/plan"
+	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+)
+
+// patience bounds a wait for the manager. Only a failure reaches it.
+const patience = time.Minute
+
+// cluster is a kube-apiserver with the definitions, and a manager.
+type cluster struct {
+	client.Client
+}
+
+func startCluster(t testing.TB) *cluster {
+	t.Helper()
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Fatal("this test needs kube-apiserver and etcd: run make test")
+	}
+	ctrl.SetLogger(logr.Discard())
+	environment := &envtest.Environment{CRDDirectoryPaths: []string{filepath.Join("..", "..", "config", "crd", "bases")}, ErrorIfCRDPathMissing: true}
+	cfg, err := environment.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := environment.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	skip := true
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &skip},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := controllers.Setup(mgr, controllers.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(ctx) }()
+	t.Cleanup(func() { // before the control plane stops
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return &cluster{must[client.Client](t)(client.New(cfg, client.Options{Scheme: scheme}))}
+}
+
+// register makes the KeyServer "default" of a key server.
+func (c *cluster) register(t testing.TB, k *keys) {
+	t.Helper()
+	ca := string(k.CA(t))
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "admin"},
+		Data: map[string][]byte{"username": []byte(testserver.AdminName), "password": []byte(testserver.AdminPassword)}}
+	ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1alpha1.KeyServerSpec{
+		URL: k.URL(), CABundle: &v1alpha1.CABundle{Inline: &ca},
+		Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.PasswordCredential{
+			SecretRef: v1alpha1.CredentialSecretReference{Namespace: secret.Namespace, Name: secret.Name},
+		}},
+	}}
+	for _, o := range []client.Object{secret, ks} {
+		if err := c.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// apply applies manifests as kubectl apply --server-side does.
+func (c *cluster) apply(t testing.TB, manifests string) {
+	t.Helper()
+	for _, m := range must[[]manifest.Manifest](t)(manifest.Read([]string{"-"}, strings.NewReader(manifests))) {
+		if m.Object.GetNamespace() == "" {
+			m.Object.SetNamespace("default")
+		}
+		if err := c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(m.Object), client.FieldOwner("test"), client.ForceOwnership); err != nil {
+			t.Fatalf("%s: %v", m.Object.GetName(), err)
+		}
+	}
+}
+
+// managed are the objects of every kind.
+func (c *cluster) managed(t testing.TB) map[string]*v1alpha1.ManagedStatus {
+	t.Helper()
+	all := map[string]*v1alpha1.ManagedStatus{}
+	for kind, list := range map[string]client.ObjectList{
+		"TrustedCA": &v1alpha1.TrustedCAList{}, "TrustedServer": &v1alpha1.TrustedServerList{}, "PrincipalTrust": &v1alpha1.PrincipalTrustList{},
+		"Role": &v1alpha1.RoleList{}, "ACLTemplate": &v1alpha1.ACLTemplateList{},
+	} {
+		if err := c.List(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+		_ = meta.EachListItem(list, func(o runtime.Object) error {
+			m := o.(interface {
+				client.Object
+				Managed() (*v1alpha1.ManagedSpec, *v1alpha1.ManagedStatus)
+			})
+			_, all[kind+" "+m.GetName()] = m.Managed()
+			return nil
+		})
+	}
+	return all
+}
+
+// settle waits until every object says the same about Ready.
+func (c *cluster) settle(t testing.TB, reason v1alpha1.Reason) map[string]*v1alpha1.ManagedStatus {
+	t.Helper()
+	var waiting []string
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		waiting = nil
+		all := c.managed(t)
+		for name, status := range all {
+			if r := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); r == nil || r.Reason != string(reason) {
+				waiting = append(waiting, name)
+				if r != nil {
+					waiting = append(waiting, r.Reason, r.Message)
+				}
+			}
+		}
+		if len(waiting) == 0 {
+			return all
+		}
+	}
+	t.Fatalf("never %s: %v", reason, waiting)
+	return nil
+}
+
+// populate has the key server hold something of everything.
+func (k *keys) populate(t testing.TB) {
+	t.Helper()
+	ctx := t.Context()
+	one, two := newPeer(t, 7), newPeer(t, 8)
+	for _, p := range []peer{one, two} {
+		must[schema.TrustedCAAdded](t)(k.admin.AddTrustedCA(ctx, p.ca.Certificate.Raw))
+	}
+	must[schema.TrustedServerSaved](t)(k.admin.AddTrustedServer(ctx, one.blob, "The other one", "for tests"))
+	must[schema.TrustedServerSaved](t)(k.admin.AddTrustedServer(ctx, two.blob, "Ⅷ", ""))
+	group := must[schema.PrincipalSaved](t)(k.admin.CreateGroup(ctx, schema.CreateGroupRequest{Name: "Signers of mail"})).Principal
+	for _, system := range []schema.SystemID{7, 8} {
+		must[schema.PrincipalTrustSaved](t)(k.admin.CreatePrincipalTrust(ctx, schema.CreatePrincipalTrustRequest{
+			PrincipalID: group.ID, TrustedServerSystemID: system, Flag: "expose",
+		}))
+	}
+	// An orphan, which names its peer by number.
+	must[schema.TrustedServerGone](t)(k.admin.RemoveTrustedServer(ctx, 8))
+
+	var operations []string
+	for _, op := range must[schema.OperationList](t)(k.admin.Operations(ctx)).Operations[:3] {
+		operations = append(operations, op.ID.String())
+	}
+	for _, name := range []string{"Signers", "signers", "Подписанты", "none: {a}", `"quoted"`, "true"} {
+		must[schema.RoleSaved](t)(k.admin.CreateRole(ctx, name, operations))
+	}
+	must[schema.RoleSaved](t)(k.admin.CreateRole(ctx, "Empty", nil))
+
+	template := must[schema.ACLTemplateSaved](t)(k.admin.CreateACLTemplate(ctx, "Mail keys"))
+	limit := int64(0)
+	until := schema.Stamp{0, 0, 0x01, 0xa3, 0x18, 0x5c, 0x50, 0x00} // 2027, a whole second
+	must[schema.TemplateMemberSaved](t)(k.admin.PutTemplateMember(ctx, template.ID.String(), schema.TemplateMemberRequest{
+		SystemID: group.SystemID, PrincipalID: group.PrincipalID, Rights: schema.RightNamed("WRITE"), MaxUsage: &limit, EndTime: &until,
+	}))
+	for _, path := range []string{"/mail", "/mail/archive"} {
+		must[schema.TemplatedDirectorySaved](t)(k.admin.CreateTemplatedDirectory(ctx, schema.CreateTemplatedDirectoryRequest{Path: path, ACLTemplateID: template.ID}))
+	}
+}
+
+// What is exported can be applied, is adopted, and then nothing is left to do;
+// the key server is not written to at any moment. An outside change shows.
+func TestExportApplyPlan(t *testing.T) {
+	k := start(t)
+	k.populate(t)
+	exported, left := k.export(t)
+	if len(left) > 0 {
+		t.Errorf("left out: %+v", left)
+	}
+	before := k.writes(t)
+
+	r := k.mustPlan(t, exported)
+	if s := r.Summary; s.Adopt != len(r.Objects) || len(r.Objects) != 13 || !s.Agrees {
+		t.Errorf("from the files alone everything is adopted: %+v\n%s", s, exported)
+	}
+
+	c := startCluster(t)
+	c.register(t, k)
+	c.apply(t, exported)
+	for name, status := range c.settle(t, v1alpha1.ReasonVerified) {
+		if status.Provenance != v1alpha1.Adopted {
+			t.Errorf("%s is %s", name, status.Provenance)
+		}
+	}
+	inCluster := func(o *plan.Options) { o.Cluster, o.Access = c.Client, nil }
+	r = k.mustPlan(t, exported, inCluster)
+	if s := r.Summary; s.None != len(r.Objects) || len(r.Objects) != 13 || !s.Agrees {
+		t.Errorf("applied, it is left alone: %+v", s)
+	}
+	if again, _ := k.export(t); again != exported {
+		t.Errorf("another export differs:\n%s\nfrom\n%s", again, exported)
+	}
+	if after := k.writes(t); !slices.Equal(before, after) {
+		t.Fatalf("the key server was written to: %v", after[len(before):])
+	}
+
+	// A changed file against the cluster, and a file that may not be changed so.
+	changed := strings.Replace(exported, "roleName: Empty", "roleName: Emptier", 1)
+	r = k.mustPlan(t, changed, inCluster)
+	if o := find(t, r, "Role empty"); o.Action != controllers.PlanUpdate || len(o.Fields) != 1 || r.Summary.None != len(r.Objects)-1 {
+		t.Errorf("a renamed role: %+v", o)
+	}
+	_, err := k.plan(t, strings.Replace(exported, "systemId: 8", "systemId: 9", 1), inCluster)
+	if err == nil || !strings.Contains(err.Error(), "cannot be changed") {
+		t.Errorf("another peer: %v", err)
+	}
+	// A newcomer for what an object of the cluster owns.
+	r = k.mustPlan(t, object("Role", "late", "{roleName: Empty, operations: []}"), inCluster)
+	if o := find(t, r, "Role late"); o.Reason != v1alpha1.ReasonConflict || !strings.Contains(o.Message, "Role default/empty") {
+		t.Errorf("a newcomer: %+v", o)
+	}
+	if after := k.writes(t); !slices.Equal(before, after) {
+		t.Fatalf("the key server was written to: %v", after[len(before):])
+	}
+}
+
+// Under managementPolicy Observe every kind says where the key server differs,
+// and the key server is not written to: neither for what is missing, nor for
+// what differs, nor when the object goes.
+func TestObserveWritesNothing(t *testing.T) {
+	k := start(t)
+	k.populate(t)
+	exported, _ := k.export(t)
+	c := startCluster(t)
+	c.register(t, k)
+	p := newPeer(t, 9)
+	different := object("Role", "differs", "{roleName: Empty, operations: [HMAC Data]}") +
+		object("Role", "missing", "{roleName: Missing, operations: []}") +
+		object("ACLTemplate", "differs", "{templateName: Mail keys, members: [{principal: password/admin, rights: [OWNER]}], directories: [/elsewhere]}") +
+		object("ACLTemplate", "missing", "{templateName: Missing, members: []}") +
+		caManifest("missing", p) + peerManifest("missing", p) +
+		object("PrincipalTrust", "missing", "{systemId: 7, principal: {type: password, name: admin}, flag: restrict}")
+	for _, line := range strings.Split(exported, "---\n") {
+		if strings.Contains(line, "kind: TrustedServer") {
+			different += "---\n" + strings.Replace(line, "friendlyName: The other one", "friendlyName: Another", 1)
+		}
+		if strings.Contains(line, "kind: PrincipalTrust") && strings.Contains(line, "systemId: 8") {
+			different += "---\n" + strings.Replace(line, "flag: expose", "flag: restrict", 1)
+		}
+	}
+	observing := observed(t, different)
+	before := k.writes(t)
+	c.apply(t, observing)
+	all := c.settle(t, v1alpha1.ReasonDrifted)
+	if len(all) != 9 {
+		t.Errorf("got %d objects", len(all))
+	}
+	r := k.mustPlan(t, observing)
+	if s := r.Summary; s.Drifted != 9 || s.Agrees {
+		t.Errorf("the plan of the same: %+v", s)
+	}
+	for name, status := range all {
+		if len(status.Drift) == 0 || status.Provenance != "" {
+			t.Errorf("%s: %+v", name, status)
+		}
+	}
+	for _, obj := range []client.Object{
+		&v1alpha1.Role{}, &v1alpha1.ACLTemplate{}, &v1alpha1.TrustedCA{}, &v1alpha1.TrustedServer{}, &v1alpha1.PrincipalTrust{},
+	} {
+		if err := c.DeleteAllOf(t.Context(), obj, client.InNamespace("default")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for end := time.Now().Add(patience); len(c.managed(t)) > 0; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never gone: %v", c.managed(t))
+		}
+	}
+	if after := k.writes(t); !slices.Equal(before, after) {
+		t.Errorf("the key server was written to: %v", after[len(before):])
+	}
+}
+
+// observed sets managementPolicy Observe in each manifest.
+func observed(t testing.TB, manifests string) string {
+	t.Helper()
+	var out strings.Builder
+	for _, m := range must[[]manifest.Manifest](t)(manifest.Read([]string{"-"}, strings.NewReader(manifests))) {
+		m.Object.Object["spec"].(map[string]any)["managementPolicy"] = "Observe"
+		raw := must[[]byte](t)(m.Object.MarshalJSON())
+		out.WriteString("---\n" + string(raw) + "\n")
+	}
+	return out.String()
+}

@@ -1,0 +1,225 @@
+package plan_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/controllers"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/plan"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+)
+
+const signers = "{roleName: Signers, operations: [HMAC Data]}"
+
+// There is no plan where something could not be read or asked.
+func TestRefusals(t *testing.T) {
+	k := start(t)
+	for name, c := range map[string]struct {
+		manifests string
+		change    func(*plan.Options)
+		says      string
+	}{
+		"Nothing":     {"", nil, "hold no object of trust.keyserver.dev"},
+		"OtherKinds":  {"{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}}", nil, "hold no object of trust.keyserver.dev"},
+		"NoKeyServer": {object("Role", "a", "{keyServerRef: {name: other}, roleName: A, operations: []}"), nil, `KeyServer "other", to which Role default/a refers, is neither in the files nor in a cluster`},
+		"NoFlags":     {object("Role", "a", signers), func(o *plan.Options) { o.Access = nil }, `KeyServer "default", to which Role default/a refers`},
+		"HalfTheFlags": {object("Role", "a", signers), func(o *plan.Options) { o.Access.URL = "" },
+			"give --server and --password-file"},
+		"WrongPassword": {object("Role", "a", signers), func(o *plan.Options) { o.Access.Administrator.Password = "planted" },
+			"cannot be asked: AccessDenied"},
+		"NobodyThere": {object("Role", "a", signers), func(o *plan.Options) { o.Access.URL = "https://127.0.0.1:1" },
+			"cannot be asked: KeyServerUnavailable"},
+		"UnknownCA": {object("Role", "a", signers), func(o *plan.Options) { o.Access.CA = newPeer(t, 7).pem() },
+			"cannot be asked: KeyServerUnavailable"},
+		"NoSecret": {object("Role", "a", signers) + object("KeyServer", "default", "{url: "+k.URL()+", credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}}"),
+			func(o *plan.Options) { o.Access = nil }, "Secret ns/admin does not exist"},
+		"Twice":          {object("Role", "a", signers) + object("Role", "a", signers), nil, "document 2 (line 7): Role default/a stands in standard input, document 1 (line 2) already"},
+		"TwiceByDefault": {object("Role", "a", signers) + strings.Replace(object("Role", "a", signers), "{name: a}", "{name: a, namespace: default}", 1), nil, "already"},
+		"Invalid":        {object("Role", "a", "{roleName: ' A', operations: []}"), nil, "must not begin or end with a space"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := k.plan(t, c.manifests, func(o *plan.Options) {
+				if c.change != nil {
+					c.change(o)
+				}
+			})
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v, want an error that says %q; the plan is %+v", err, c.says, r)
+			}
+			if err != nil && (strings.Contains(err.Error(), "planted") || strings.Contains(err.Error(), "\n")) {
+				t.Errorf("the sentence is %q", err)
+			}
+		})
+	}
+	if w := k.writes(t); len(w) > 0 {
+		t.Errorf("the key server was written to: %v", w)
+	}
+}
+
+// What is not there is made; what waits for it says for what, and nothing is
+// written.
+func TestPlanOfAFreshKeyServer(t *testing.T) {
+	k, p := start(t), newPeer(t, 7)
+	r := k.mustPlan(t, object("PrincipalTrust", "trust", "{trustedServerRef: {name: peer}, principal: {id: 00000000000000aa}, flag: expose}")+
+		object("PrincipalTrust", "by-number", "{systemId: 7, principal: {id: 00000000000000ab}, flag: expose}")+
+		peerManifest("peer", p)+caManifest("ca", p)+object("Role", "signers", signers)+
+		object("ACLTemplate", "template", "{templateName: Keys, members: [{principal: password/admin, rights: [OWNER]}], directories: [/a]}"))
+	want := plan.Summary{Create: 3, Blocked: 3}
+	if d := cmp.Diff(want, r.Summary); d != "" {
+		t.Error(d)
+	}
+	for name, c := range map[string]struct {
+		action controllers.PlannedAction
+		reason v1alpha1.Reason
+		waits  []string
+		calls  []string
+	}{
+		"TrustedCA ca":             {controllers.PlanCreate, v1alpha1.ReasonProgressing, []string{}, []string{"POST /api/trusted-cas"}},
+		"Role signers":             {controllers.PlanCreate, v1alpha1.ReasonProgressing, []string{}, []string{"POST /api/roles"}},
+		"ACLTemplate template":     {controllers.PlanCreate, v1alpha1.ReasonProgressing, []string{}, []string{"POST /api/acl-templates"}},
+		"TrustedServer peer":       {controllers.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{"TrustedCA default/ca"}, []string{}},
+		"PrincipalTrust trust":     {controllers.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{"TrustedServer default/peer"}, []string{}},
+		"PrincipalTrust by-number": {controllers.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{"TrustedServer default/peer"}, []string{}},
+	} {
+		o := find(t, r, name)
+		if o.Action != c.action || o.Reason != c.reason || !slices.Equal(o.WaitsFor, c.waits) || !slices.Equal(o.Calls, c.calls) {
+			t.Errorf("%s: got %s %s, waits for %v, calls %v; want %+v", name, o.Action, o.Reason, o.WaitsFor, o.Calls, c)
+		}
+	}
+	if w := k.writes(t); len(w) > 0 {
+		t.Errorf("the key server was written to: %v", w)
+	}
+}
+
+// What is there is adopted, corrected or left alone, as the policies say.
+func TestPlanOfWhatIsThere(t *testing.T) {
+	k := start(t)
+	must[schema.RoleSaved](t)(k.admin.CreateRole(t.Context(), "Signers", nil))
+	before := k.writes(t)
+	other := strings.TrimSuffix(signers, "}")
+	r := k.mustPlan(t, object("Role", "same", "{roleName: Signers, operations: []}"))
+	if o := find(t, r, "Role same"); o.Action != controllers.PlanAdopt || !r.Summary.Agrees {
+		t.Errorf("an identical one is adopted: %+v", r)
+	}
+	for policy, want := range map[string]struct {
+		action controllers.PlannedAction
+		reason v1alpha1.Reason
+	}{
+		"adoptionPolicy: IfIdentical": {controllers.PlanBlocked, v1alpha1.ReasonConflict},
+		"adoptionPolicy: Never":       {controllers.PlanBlocked, v1alpha1.ReasonConflict},
+		"adoptionPolicy: Always":      {controllers.PlanUpdate, v1alpha1.ReasonProgressing},
+		"managementPolicy: Observe":   {controllers.PlanNone, v1alpha1.ReasonDrifted},
+	} {
+		r := k.mustPlan(t, object("Role", "signers", other+", "+policy+"}"))
+		o, empty := find(t, r, "Role signers"), ""
+		if o.Action != want.action || o.Reason != want.reason || r.Summary.Agrees {
+			t.Errorf("%s: got %s %s, agrees %v", policy, o.Action, o.Reason, r.Summary.Agrees)
+		}
+		if d := cmp.Diff([]plan.Field{{Field: "operations", Declared: "HMAC Data", Observed: &empty}}, o.Fields); d != "" {
+			t.Errorf("%s: %s", policy, d)
+		}
+	}
+	r = k.mustPlan(t, object("Role", "a", "{roleName: Signers, operations: []}")+object("Role", "b", "{roleName: Signers, operations: []}"))
+	if o := find(t, r, "Role b"); o.Reason != v1alpha1.ReasonConflict || !strings.Contains(o.Message, "Role default/a") {
+		t.Errorf("two claim one: %+v", o)
+	}
+	r = k.mustPlan(t, strings.Replace(object("Role", "a", signers), "{name: a}", `{name: a, annotations: {trust.keyserver.dev/paused: "true"}}`, 1))
+	if o := find(t, r, "Role a"); o.Action != controllers.PlanBlocked || o.Reason != v1alpha1.ReasonPaused {
+		t.Errorf("a paused one: %+v", o)
+	}
+	if after := k.writes(t); !slices.Equal(before, after) {
+		t.Errorf("the key server was written to: %v", after[len(before):])
+	}
+}
+
+// A KeyServer, its Secret and a ConfigMap may stand in the files themselves.
+func TestEverythingFromFiles(t *testing.T) {
+	k, p := start(t), newPeer(t, 7)
+	all := object("KeyServer", "default", fmt.Sprintf("{url: %q, caBundle: {inline: %q}, credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}, allowedNamespaces: {selector: {matchLabels: {trust: ok}}}}",
+		k.URL(), string(k.CA(t)))) +
+		"---\n{apiVersion: v1, kind: Secret, metadata: {name: admin, namespace: ns}, stringData: {username: admin, password: correct horse battery staple}}\n" +
+		fmt.Sprintf("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: cas}, data: {ca.crt: %q}}\n", p.pem()) +
+		object("TrustedCA", "ca", "{certificate: {configMapKeyRef: {name: cas, key: ca.crt}}}") +
+		object("TrustedCA", "absent", "{certificate: {secretKeyRef: {name: none, key: ca.crt}}}")
+	files := func(o *plan.Options) { o.Access = nil }
+
+	r := k.mustPlan(t, all, files)
+	if o := find(t, r, "TrustedCA ca"); o.Reason != v1alpha1.ReasonInvalidSpec || !strings.Contains(o.Message, "may not use KeyServer") {
+		t.Errorf("a namespace without the label: %+v", o)
+	}
+	r = k.mustPlan(t, all+"---\n{apiVersion: v1, kind: Namespace, metadata: {name: default, labels: {trust: ok}}}\n", files)
+	if o := find(t, r, "TrustedCA ca"); o.Action != controllers.PlanCreate {
+		t.Errorf("all is there: %+v", o)
+	}
+	if o := find(t, r, "TrustedCA absent"); o.Action != controllers.PlanBlocked || !strings.Contains(o.Message, "Secret default/none does not exist") {
+		t.Errorf("a source that is nowhere: %+v", o)
+	}
+	var text, json bytes.Buffer
+	if err := r.Text(&text); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.JSON(&json); err != nil {
+		t.Fatal(err)
+	}
+	if all := text.String() + json.String(); strings.Contains(all, "battery staple") {
+		t.Error("the password is in the output")
+	}
+}
+
+// Names come from outside; a terminal must not act upon them.
+func TestPrintedNamesAreHarmless(t *testing.T) {
+	r := plan.Report{Objects: []plan.Object{{Kind: "Role", Name: "a", Action: controllers.PlanNone, Message: "role \x1b[2J\u202eevil"}}}
+	var b bytes.Buffer
+	if err := r.Text(&b); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsAny(b.String(), "\x1b\u202e") {
+		t.Errorf("got %q", b.String())
+	}
+}
+
+// A plan ends when its caller does.
+func TestCancelled(t *testing.T) {
+	k := start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := plan.Make(ctx, plan.Options{Files: []string{file(t, "a.yaml", object("Role", "a", signers))}, Namespace: "default", Access: k.access(t)}); err == nil {
+		t.Error("a plan was made for nobody")
+	}
+}
+
+// A peer that is declared as a KeyServer is asked for its trust blob and its
+// CA; while it does not answer, those who need it say so.
+func TestPlanOfAPeerReference(t *testing.T) {
+	k, p := start(t), testserver.Start(t, func(c *server.Config) {
+		c.SystemID, c.ServerName, c.ExternalListen = 7, "192.0.2.7", testserver.FreeAddress(t)
+	})
+	manifests := func(url string) string {
+		return object("KeyServer", "partner", fmt.Sprintf("{url: %q, caBundle: {inline: %q}, credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}}", url, string(p.CA(t)))) +
+			"---\n{apiVersion: v1, kind: Secret, metadata: {name: admin, namespace: ns}, stringData: {username: admin, password: correct horse battery staple}}\n" +
+			object("TrustedCA", "partner", "{certificate: {peerRef: {name: partner}}}") +
+			object("TrustedServer", "partner", "{friendlyName: Partner, trustBlob: {peerRef: {name: partner}}}")
+	}
+	r := k.mustPlan(t, manifests(p.URL()))
+	if o := find(t, r, "TrustedCA partner"); o.Action != controllers.PlanCreate {
+		t.Errorf("got %+v", o)
+	}
+	if o := find(t, r, "TrustedServer partner"); o.Action != controllers.PlanBlocked || !slices.Equal(o.WaitsFor, []string{"TrustedCA default/partner"}) {
+		t.Errorf("got %+v", o)
+	}
+	if _, err := k.plan(t, manifests("https://127.0.0.1:1")); err == nil || !strings.Contains(err.Error(), `KeyServer "partner" cannot be asked`) {
+		t.Errorf("a KeyServer of the files that does not answer: %v", err)
+	}
+	if w := k.writes(t); len(w) > 0 {
+		t.Errorf("the key server was written to: %v", w)
+	}
+}
