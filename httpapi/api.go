@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 // Config is what the API needs. Zero limits take the defaults.
@@ -33,6 +35,8 @@ type Config struct {
 	// a fault that says why not and when that is looked at again. It is asked on
 	// every request, so it must answer from memory. nil: every build is admitted.
 	Admission func() error
+	// Parts are further parts of GET /api/ready; nil: none.
+	Parts func() []keyserver.Readiness
 	// Random draws request ids; nil: the system's source.
 	Random io.Reader
 	// SpoolDir takes messages that come before the name of their key; empty:

@@ -17,7 +17,11 @@ func health(*API, context.Context, call, nothing) (schema.Health, error) {
 func ready(a *API, ctx context.Context, _ call, _ nothing) (schema.Ready, error) {
 	out := schema.Ready{Ready: true, Parts: []schema.Part{}, Detail: "every part is ready"}
 	var failing []string
-	for _, p := range append(a.admission(), a.Operations.Ready(ctx)...) {
+	parts := append(a.admission(), a.Operations.Ready(ctx)...)
+	if a.Parts != nil {
+		parts = append(parts, a.Parts()...)
+	}
+	for _, p := range parts {
 		out.Parts = append(out.Parts, schema.Part{Part: p.Part, Ready: p.Ready, Detail: p.Detail, RetryInSeconds: p.RetryIn})
 		if !p.Ready {
 			failing = append(failing, p.Part)

@@ -19,7 +19,8 @@ var loginFields = map[string]struct {
 	// fromSession: the login is made by the caller of another session.
 	fromSession bool
 }{
-	schema.MethodPassword: {needs: []string{"name", "password"}},
+	schema.MethodPassword:    {needs: []string{"name", "password"}},
+	schema.MethodCertificate: {},
 
 	schema.MethodDelegated: {needs: []string{"principalId"}, fromSession: true},
 	schema.MethodScoped:    {needs: []string{"objects"}, takes: []string{"lifetimeSeconds", "dpopJkt"}, fromSession: true},

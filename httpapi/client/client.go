@@ -46,6 +46,7 @@ type Options struct {
 type Client struct {
 	base       string
 	http       *http.Client
+	logins     *http.Client // opens sessions; nil: http does
 	session    *session
 	prover     *prover // nil where sessions are bound to no key
 	userAgent  string
@@ -70,12 +71,16 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	logins, err := presenting(o, hc)
+	if err != nil {
+		return nil, err
+	}
 	p, err := newProver(o.ProofKey)
 	if err != nil {
 		return nil, err
 	}
 	c := &Client{
-		base: base, http: hc, prover: p, userAgent: o.UserAgent,
+		base: base, http: hc, logins: logins, prover: p, userAgent: o.UserAgent,
 		maxRetries: o.MaxRetries, timeout: o.Timeout, now: o.Now,
 	}
 	if c.userAgent == "" {

@@ -141,7 +141,11 @@ func (c *Client) try(ctx context.Context, k call, token string, out any) error {
 	if err != nil {
 		return err
 	}
-	resp, err := c.http.Do(req)
+	hc := c.http
+	if k.bind && c.logins != nil {
+		hc = c.logins
+	}
+	resp, err := hc.Do(req)
 	if err != nil {
 		var unsendable *Error
 		if errors.As(err, &unsendable) {

@@ -4,15 +4,16 @@ import "time"
 
 // The login methods. A session's kind is named after its method.
 const (
-	MethodPassword  = "password"
-	MethodDelegated = "delegated"
-	MethodScoped    = "scoped"
+	MethodPassword    = "password"
+	MethodCertificate = "certificate"
+	MethodDelegated   = "delegated"
+	MethodScoped      = "scoped"
 )
 
 // LoginRequest asks for a session. Each method takes the fields that name it;
 // others are refused.
 type LoginRequest struct {
-	Method   string `json:"method" enum:"password,delegated,scoped" doc:"How the caller proves who it is."`
+	Method   string `json:"method" enum:"password,certificate,delegated,scoped" doc:"How the caller proves who it is."`
 	Name     string `json:"name,omitzero" limit:"1..128" doc:"Principal name (password)."`
 	Password Secret `json:"password,omitzero" limit:"1..1024" doc:"Password (password)."`
 

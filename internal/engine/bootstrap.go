@@ -90,12 +90,31 @@ func Bootstrap(ctx context.Context, c BootstrapConfig) (Prepared, error) {
 	if err := c.syncRoles(ctx); err != nil {
 		return Prepared{}, fmt.Errorf("bring the built-in roles up to date: %w", err)
 	}
-	if !pki.Covers(p.Server.Certificate, c.Hosts, c.Clock()) {
-		if p.Server, err = c.reissue(ctx, p); err != nil {
-			return Prepared{}, fmt.Errorf("renew the server certificate: %w", err)
-		}
+	p.Server, err = c.keepServer(ctx, p)
+	return p, err
+}
+
+// KeepServer answers the server's certificate and key as the database has
+// them, renewed where the certificate does not cover the hosts or has less
+// than a third of its life left. A running server asks from time to time:
+// another replica may have renewed.
+func KeepServer(ctx context.Context, c BootstrapConfig) (pki.Identity, error) {
+	p, err := c.load(ctx)
+	if err != nil {
+		return pki.Identity{}, err
 	}
-	return p, nil
+	return c.keepServer(ctx, p)
+}
+
+func (c BootstrapConfig) keepServer(ctx context.Context, p Prepared) (pki.Identity, error) {
+	if pki.Covers(p.Server.Certificate, c.Hosts, c.Clock()) {
+		return p.Server, nil
+	}
+	server, err := c.reissue(ctx, p)
+	if err != nil {
+		return pki.Identity{}, fmt.Errorf("renew the server certificate: %w", err)
+	}
+	return server, nil
 }
 
 // create makes the whole first state in one transaction, or nothing. It

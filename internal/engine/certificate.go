@@ -190,9 +190,14 @@ func (e *Engine) parseClients(ders [][]byte) ([]*x509.Certificate, error) {
 	return leaves, nil
 }
 
+// caReader is a store, or a transaction on it.
+type caReader interface {
+	TrustedCAs(ctx context.Context) ([]keyserver.Certificate, error)
+}
+
 // clientIssuers are the CAs whose certificates may be enrolled.
-func (e *Engine) clientIssuers(ctx context.Context, tx *sqlstore.Tx) ([]*x509.Certificate, error) {
-	trusted, err := tx.TrustedCAs(ctx)
+func (e *Engine) clientIssuers(ctx context.Context, in caReader) ([]*x509.Certificate, error) {
+	trusted, err := in.TrustedCAs(ctx)
 	if err != nil {
 		return nil, err
 	}

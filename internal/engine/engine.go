@@ -59,6 +59,7 @@ type Engine struct {
 	keys       *cache[keyserver.ID, *heldKey]
 	standings  *cache[keyserver.ID, keyserver.Certificate]
 	issuers    *cache[string, evidence]
+	anchors    *cache[keyserver.ID, time.Time]               // until when a trusted CA vouches for a certificate
 	enrolled   *cache[keyserver.ID, []keyserver.Certificate] // of delegators
 	peers      *cache[keyserver.SystemID, keyserver.TrustedServer]
 	trusts     *cache[trustKey, []keyserver.PrincipalTrust]
@@ -76,6 +77,7 @@ func New(c Config) *Engine {
 		keys:       newCache[keyserver.ID, *heldKey](maxCachedKeys),
 		standings:  newCache[keyserver.ID, keyserver.Certificate](maxCachedPrincipals),
 		issuers:    newCache[string, evidence](maxCachedIssuers),
+		anchors:    newCache[keyserver.ID, time.Time](maxCachedPrincipals),
 		enrolled:   newCache[keyserver.ID, []keyserver.Certificate](maxCachedDelegators),
 		peers:      newCache[keyserver.SystemID, keyserver.TrustedServer](keyserver.MaxTrustedServers),
 		trusts:     newCache[trustKey, []keyserver.PrincipalTrust](maxCachedPrincipals),
@@ -95,6 +97,7 @@ func (e *Engine) changed(changes []keyserver.Change) {
 		e.keys.dropAll()
 		e.standings.dropAll()
 		e.issuers.dropAll()
+		e.anchors.dropAll()
 		e.enrolled.dropAll()
 		e.peers.dropAll()
 		e.trusts.dropAll()
@@ -117,6 +120,9 @@ func (e *Engine) changed(changes []keyserver.Change) {
 		}
 		if c.Kind == keyserver.ChangeRevocation {
 			e.issuers.dropAll()
+		}
+		if c.Kind == keyserver.ChangeTrustedCA {
+			e.anchors.dropAll()
 		}
 		if c.Kind == keyserver.ChangeTrustedServer {
 			e.peers.drop(keyserver.SystemID(c.ID.Uint64()))

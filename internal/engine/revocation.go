@@ -62,7 +62,7 @@ func (v evidence) state(now time.Time) keyserver.EvidenceState {
 
 // certificateInForce is the gate's question to a caller that logged in with a
 // certificate, or whose session was made from one that was: is that certificate still enrolled for the principal, current,
-// within its dates, and not refused by the evidence about its issuer. It is
+// within its dates, of a CA that is trusted, and not refused by the evidence about its issuer. It is
 // asked anew for each operation.
 func (e *Engine) certificateInForce(ctx context.Context, by keyserver.Caller) error {
 	if by.Kind != keyserver.CertificateSession && by.Certificate.IsZero() {
@@ -89,7 +89,14 @@ func (e *Engine) certificateInForce(ctx context.Context, by keyserver.Caller) er
 		return fault.New(fault.SessionExpired, "the session's certificate is outside its dates; log in with another one").
 			Audited(fault.ReasonCertificateEnded)
 	}
-	return e.notRevoked(ctx, c)
+	verdict := e.notRevoked(ctx, c)
+	if fault.CodeOf(verdict) == fault.CertificateRevoked {
+		return verdict // final, whoever is trusted
+	}
+	if err := e.issuerTrusted(ctx, c); err != nil {
+		return err
+	}
+	return verdict
 }
 
 // notRevoked judges a stored certificate by what is known about its issuer.

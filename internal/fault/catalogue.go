@@ -175,6 +175,9 @@ const (
 	ReasonNoEvidence        Reason = "revocationStatusUnavailable"
 	ReasonStaleEvidence     Reason = "revocationEvidenceStale"
 	ReasonCertificateEnded  Reason = "certificateNotCurrent"
+	ReasonNoCertificate     Reason = "noCertificate"    // the connection brought none
+	ReasonNotEnrolled       Reason = "notEnrolled"      // its certificate is enrolled for nobody
+	ReasonIssuerUntrusted   Reason = "issuerNotTrusted" // the CA that issued it was removed
 	ReasonInUse             Reason = "inUse"
 	ReasonInvalidArgument   Reason = "invalidArgument"
 	ReasonBadMessage        Reason = "badMessage"

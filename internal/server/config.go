@@ -27,6 +27,7 @@ type Config struct {
 	InsecureHTTP   bool
 	TLSCert        string
 	TLSKey         string
+	TLSMinVersion  string // of the API: TLS12 or TLS13
 	ExternalURL    string
 
 	DataDir     string
@@ -80,6 +81,9 @@ func (c *Config) Validate() error {
 		if address != "" && !isHostPort(address) {
 			return fmt.Errorf("%s %q is not host:port with a port from 0 to 65535", flag, address)
 		}
+	}
+	if err := c.validateTLS(); err != nil {
+		return err
 	}
 	if err := c.validatePeers(); err != nil {
 		return err

@@ -100,7 +100,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		return s, err
 	}
 	s.system = prepared.System
-	leaf := s.leaf(prepared, given)
+	leaf := s.leaf(prepared, given, s.bootstrap(store, custodian))
 	rows, err := audit.NewWriter(ctx, store, audit.Options{Clock: cfg.Clock, Logger: cfg.Logger})
 	if err != nil {
 		return s, err
@@ -121,9 +121,10 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	leaf.observe(registry)
 	handler, err := httpapi.New(httpapi.Config{
 		Operations: operations.New(ks), Sessions: sessions, Logger: cfg.Logger, Clock: cfg.Clock, Registerer: registry,
-		ExternalURL: cfg.ExternalURL, Admission: admission, MaxInFlight: cfg.MaxRequests, MaxWaiting: cfg.MaxWaiting,
+		ExternalURL: cfg.ExternalURL, Admission: admission, Parts: leaf.readiness, MaxInFlight: cfg.MaxRequests, MaxWaiting: cfg.MaxWaiting,
 	})
 	if err != nil {
 		return s, err
@@ -136,7 +137,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	if external != nil {
 		s.servePeers(external, store, ks, leaf)
 	}
-	s.serveAPI(api, handler, leaf.api)
+	s.serveAPI(api, handler, leaf.api, newClientGate(store, prepared.CA.Certificate, cfg.Clock, cfg.Logger, registry))
 	s.onClose(func(context.Context) error { handler.Drain(); return nil })
 	return s, nil
 }
@@ -200,7 +201,7 @@ func (s *Server) listen(flag, address string) (net.Listener, error) {
 // givenFiles reads the files that flags name before anything is made, so that
 // a wrong path changes nothing on disk. It answers the certificate of
 // --tls-cert, nil where the flag is not given.
-func (s *Server) givenFiles() (*tls.Certificate, error) {
+func (s *Server) givenFiles() (*certificateFiles, error) {
 	// Only the first start needs the password; later ones find a database, and
 	// the file gone, as it should be. What PostgreSQL holds is not known yet.
 	if s.cfg.BootstrapPasswordFile != "" && s.cfg.DatabaseURL == "" {
@@ -214,11 +215,7 @@ func (s *Server) givenFiles() (*tls.Certificate, error) {
 	if s.cfg.TLSCert == "" {
 		return nil, nil
 	}
-	given, err := tls.LoadX509KeyPair(s.cfg.TLSCert, s.cfg.TLSKey)
-	if err != nil {
-		return nil, fmt.Errorf("--tls-cert and --tls-key cannot be used: %w", err)
-	}
-	return &given, nil
+	return newCertificateFiles(s.cfg)
 }
 
 // openKeeper opens the key-encryption key. It comes before the database: a new
@@ -277,11 +274,9 @@ func makeDataDir(dir string) error {
 
 func (s *Server) prepare(ctx context.Context, store *sqlstore.Store, custodian *custody.Custodian) (engine.Prepared, error) {
 	secret := firstPassword{given: s.cfg.BootstrapPasswordFile, dir: s.cfg.DataDir, random: rand.Reader}
-	prepared, err := engine.Bootstrap(ctx, engine.BootstrapConfig{
-		Store: store, Custodian: custodian, System: keyserver.SystemID(s.cfg.SystemID),
-		Deployment: keyserver.Deployment(s.cfg.Deployment), ServerName: s.cfg.ServerName, Hosts: s.cfg.hosts(),
-		AdminPassword: secret.read, Clock: s.cfg.Clock, Random: rand.Reader,
-	})
+	state := s.bootstrap(store, custodian)
+	state.AdminPassword = secret.read
+	prepared, err := engine.Bootstrap(ctx, state)
 	if err != nil {
 		return prepared, err
 	}
@@ -289,6 +284,14 @@ func (s *Server) prepare(ctx context.Context, store *sqlstore.Store, custodian *
 		s.password = secret.generated
 	}
 	return prepared, s.publishCA(prepared.CA.Certificate.Raw)
+}
+
+func (s *Server) bootstrap(store *sqlstore.Store, custodian *custody.Custodian) engine.BootstrapConfig {
+	return engine.BootstrapConfig{
+		Store: store, Custodian: custodian, System: keyserver.SystemID(s.cfg.SystemID),
+		Deployment: keyserver.Deployment(s.cfg.Deployment), ServerName: s.cfg.ServerName, Hosts: s.cfg.hosts(),
+		Clock: s.cfg.Clock, Random: rand.Reader,
+	}
 }
 
 // publishCA writes the internal CA's certificate for clients.
@@ -316,37 +319,40 @@ func writeCA(path string, der []byte, mode os.FileMode) error {
 
 // leaves are the certificates of the two listeners.
 type leaves struct {
-	own *tls.Certificate // issued by the internal CA
-	api *tls.Certificate // the one of --tls-cert, or own; nil for plain HTTP
+	own   *tls.Certificate  // issued by the internal CA, as it was at the start
+	api   shown             // the one of --tls-cert, or own; nil for plain HTTP
+	files *certificateFiles // those of --tls-cert, nil where the flag is not given
 }
 
-func (s *Server) leaf(p engine.Prepared, given *tls.Certificate) leaves {
-	l := leaves{own: &tls.Certificate{
-		Certificate: [][]byte{p.Server.Certificate.Raw, p.CA.Certificate.Raw}, PrivateKey: p.Server.Key, Leaf: p.Server.Certificate,
-	}}
+// leaf keeps both certificates up to date until Shutdown.
+func (s *Server) leaf(p engine.Prepared, given *certificateFiles, state engine.BootstrapConfig) leaves {
+	own := newOwnCertificate(p, func(ctx context.Context) (pki.Identity, error) { return engine.KeepServer(ctx, state) }, s.cfg.Logger)
+	s.background(own.run)
+	l := leaves{own: own.current.Load()}
 	switch {
 	case s.cfg.InsecureHTTP:
 	case given != nil:
-		l.api = given
+		l.api, l.files = given.show, given
+		s.background(given.run)
 	default:
-		l.api = l.own
+		l.api = own.show
 	}
 	return l
 }
 
-func (s *Server) serveAPI(l net.Listener, handler http.Handler, leaf *tls.Certificate) {
-	scheme := "http"
-	if leaf != nil {
-		scheme = "https"
-		l = tls.NewListener(l, &tls.Config{
-			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*leaf}, NextProtos: []string{"h2", "http/1.1"},
-		})
-	}
-	s.address, s.url = l.Addr().String(), s.cfg.ExternalURL
-	if s.url == "" {
-		s.url = scheme + "://" + reachable(l.Addr())
-	}
-	s.serve(l, &http.Server{Handler: handler})
+// background runs a loop until Shutdown.
+func (s *Server) background(loop func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		loop(ctx)
+	}()
+	s.onClose(func(context.Context) error {
+		cancel()
+		<-done
+		return nil
+	})
 }
 
 // serve runs one HTTP server until Shutdown.

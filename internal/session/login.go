@@ -32,7 +32,8 @@ type method func(m *Manager, ctx context.Context, l Login) (identity, error)
 
 // methods are the ways to log in, one file each.
 var methods = map[keyserver.SessionKind]method{
-	keyserver.PasswordSession: (*Manager).byPassword,
+	keyserver.PasswordSession:    (*Manager).byPassword,
+	keyserver.CertificateSession: (*Manager).byCertificate,
 
 	keyserver.DelegatedSession: (*Manager).byDelegator,
 	keyserver.ScopedSession:    (*Manager).byScope,

@@ -44,7 +44,7 @@ func Start(t testing.TB, options ...Option) *Server {
 		t.Fatal(err)
 	}
 	s := &Server{cfg: server.Config{
-		Listen: "127.0.0.1:0", DataDir: filepath.Join(dir, "data"), ServerName: "test",
+		Listen: "127.0.0.1:0", TLSMinVersion: server.TLS13, DataDir: filepath.Join(dir, "data"), ServerName: "test",
 		Deployment: string(keyserver.Unified), Admission: server.AdmissionOff, BootstrapPasswordFile: password,
 		PeerTimeout: peer.DefaultTimeout,
 		SessionIdle: session.DefaultIdle, SessionLifetime: session.DefaultLifetime,

@@ -1,0 +1,47 @@
+package engine
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+)
+
+// errNoIssuer keeps "no trusted CA issued it" out of the cache: that changes
+// with time where a CA is trusted before its own life begins.
+var errNoIssuer = errors.New("no trusted CA issued the certificate")
+
+// issuerTrusted refuses a certificate whose CA is no longer trusted. Removing
+// a CA takes nothing of its certificates away, and trusting it again restores
+// them; in between they prove nothing, in no session.
+func (e *Engine) issuerTrusted(ctx context.Context, c keyserver.Certificate) error {
+	until, err := e.anchors.get(c.ID, func() (time.Time, error) { return e.trustedUntil(ctx, c) })
+	switch {
+	case errors.Is(err, errNoIssuer), err == nil && e.Clock().After(until):
+		return fault.New(fault.SessionNotFound, "the CA that issued the session's certificate is no longer trusted; log in with a certificate of a trusted one").
+			Audited(fault.ReasonIssuerUntrusted)
+	default:
+		return err
+	}
+}
+
+// trustedUntil is the end of the CA that vouches for the certificate now.
+func (e *Engine) trustedUntil(ctx context.Context, c keyserver.Certificate) (time.Time, error) {
+	leaf, err := x509.ParseCertificate(c.DER)
+	if err != nil {
+		return time.Time{}, errNoIssuer
+	}
+	cas, err := e.clientIssuers(ctx, e.Store)
+	if err != nil {
+		return time.Time{}, err
+	}
+	issuer := pki.IssuerOf(leaf, cas, e.Clock())
+	if issuer == nil {
+		return time.Time{}, errNoIssuer
+	}
+	return issuer.NotAfter, nil
+}

@@ -1,0 +1,236 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+const (
+	// judgeTimeout bounds the reads that one handshake waits for.
+	judgeTimeout = 5 * time.Second
+	// sweepRetry is how soon open connections are looked at again where the
+	// trust list could not be read.
+	sweepRetry = time.Second
+)
+
+// Why a client's certificate is refused; the metric's label.
+const (
+	refusedUntrusted   = "untrusted"   // its chain does not end in a CA that is trusted now
+	refusedDisabled    = "disabled"    // its transport principal is disabled
+	refusedUnavailable = "unavailable" // who is trusted could not be read
+)
+
+// clientGate judges the client certificates of the API listener. None is
+// required; one that is sent has to be of a CA that is trusted at this moment,
+// and its transport principal, where it has one, enabled. It closes the
+// connections that a removed CA had let in.
+type clientGate struct {
+	store   *sqlstore.Store
+	own     *x509.Certificate // the internal CA, trusted without being in the list
+	clock   func() time.Time
+	logger  *slog.Logger
+	refused *prometheus.CounterVec
+
+	// announced counts the changes that may have shut somebody out.
+	announced atomic.Uint64
+	open      sync.Map // net.Conn → *visitor
+	kick      chan struct{}
+}
+
+// visitor is a connection that may have come in with a certificate.
+type visitor struct {
+	since  uint64 // announcements before its handshake
+	active atomic.Bool
+}
+
+func newClientGate(store *sqlstore.Store, own *x509.Certificate, clock func() time.Time, logger *slog.Logger, registry prometheus.Registerer) *clientGate {
+	g := &clientGate{
+		store: store, own: own, clock: clock, logger: logger, kick: make(chan struct{}, 1),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "keyserver_tls_client_certificates_refused_total", Help: "Handshakes of the API listener that ended for the client's certificate.",
+		}, []string{"reason"}),
+	}
+	registry.MustRegister(g.refused)
+	store.OnChange(g.changed)
+	return g
+}
+
+// judge is the check of each handshake (tls.Config.VerifyConnection).
+func (g *clientGate) judge(s tls.ConnectionState) error {
+	if len(s.PeerCertificates) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), judgeTimeout)
+	defer cancel()
+	reason, err := g.verdict(ctx, s.PeerCertificates)
+	if err != nil {
+		g.refused.WithLabelValues(reason).Inc()
+	}
+	return err
+}
+
+func (g *clientGate) verdict(ctx context.Context, chain []*x509.Certificate) (reason string, err error) {
+	roots, err := g.roots(ctx)
+	if err != nil {
+		return refusedUnavailable, err
+	}
+	if err := g.trusted(roots, chain); err != nil {
+		return refusedUntrusted, err
+	}
+	stored, err := g.store.Certificate(ctx, keyserver.DigestOf(chain[0].Raw))
+	switch {
+	case errors.Is(err, sqlstore.ErrNotFound), err == nil && stored.Principal.IsZero():
+		return "", nil // of nobody: it opens no session, and harms none that is opened another way
+	case err != nil:
+		return refusedUnavailable, err
+	}
+	p, err := g.store.Principal(ctx, stored.Principal)
+	switch {
+	case err != nil:
+		return refusedUnavailable, err
+	case p.Flags.Disabled():
+		return refusedDisabled, fmt.Errorf("the transport principal %s is disabled", p.ID)
+	}
+	return "", nil
+}
+
+// roots are the CAs that are trusted at this moment.
+func (g *clientGate) roots(ctx context.Context) (*x509.CertPool, error) {
+	list, err := g.store.TrustedCAs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(g.own)
+	for _, ca := range list {
+		if cert, err := x509.ParseCertificate(ca.DER); err == nil {
+			roots.AddCert(cert)
+		}
+	}
+	return roots, nil
+}
+
+func (g *clientGate) trusted(roots *x509.CertPool, chain []*x509.Certificate) error {
+	intermediates := x509.NewCertPool()
+	for _, c := range chain[1:] {
+		intermediates.AddCert(c)
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: intermediates, CurrentTime: g.clock(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	return err
+}
+
+// track follows the connections of the listener (http.Server.ConnState). Only
+// those with a client certificate are kept beyond their handshake. It asks a
+// connection nothing before its handshake is over, because that would wait for
+// a stranger.
+func (g *clientGate) track(conn net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		g.open.Store(conn, &visitor{since: g.announced.Load()})
+	case http.StateActive:
+		g.arrived(conn)
+	case http.StateClosed, http.StateHijacked:
+		g.open.Delete(conn)
+	case http.StateIdle:
+	}
+}
+
+// arrived looks at a connection when its first request is there. A change that
+// was announced before finds the connection here, a later one in sweep: each
+// side writes its own mark before it reads the other's.
+func (g *clientGate) arrived(conn net.Conn) {
+	held, ok := g.open.Load(conn)
+	if !ok {
+		return
+	}
+	v, ok := held.(*visitor)
+	if !ok || v.active.Load() {
+		return
+	}
+	if t, ok := conn.(*tls.Conn); !ok || len(t.ConnectionState().PeerCertificates) == 0 {
+		g.open.Delete(conn)
+		return
+	}
+	v.active.Store(true)
+	if g.announced.Load() != v.since {
+		g.ask()
+	}
+}
+
+// changed has the open connections looked at where a CA may have left the
+// list. No changes at all means that some are no longer known.
+func (g *clientGate) changed(changes []keyserver.Change) {
+	if len(changes) == 0 || slices.ContainsFunc(changes, func(c keyserver.Change) bool {
+		return c.Kind == keyserver.ChangeTrustedCA && c.Action == keyserver.Deleted
+	}) {
+		g.announced.Add(1)
+		g.ask()
+	}
+}
+
+func (g *clientGate) ask() {
+	select {
+	case g.kick <- struct{}{}:
+	default: // somebody has asked already
+	}
+}
+
+// run closes what is shut out, until ctx ends.
+func (g *clientGate) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.kick:
+		}
+		for g.sweep(ctx) != nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(sweepRetry):
+			}
+		}
+	}
+}
+
+// sweep closes the connections whose certificate the list no longer lets in.
+// Those of a disabled principal stay: their requests are answered with a code,
+// which tells more than a broken connection.
+func (g *clientGate) sweep(ctx context.Context) error {
+	roots, err := g.roots(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			g.logger.Warn("the connections of clients could not be checked against the trust list; trying again", "error", err)
+		}
+		return err
+	}
+	g.open.Range(func(key, held any) bool {
+		conn, ok := key.(*tls.Conn)
+		if v, known := held.(*visitor); !ok || !known || !v.active.Load() {
+			return true
+		}
+		if err := g.trusted(roots, conn.ConnectionState().PeerCertificates); err != nil {
+			g.logger.Info("closing the connection of a client whose CA is trusted no more", "remote", conn.RemoteAddr().String(), "cause", err)
+			_ = conn.NetConn().Close() // not with a farewell, which could wait for the client
+		}
+		return true
+	})
+	return nil
+}

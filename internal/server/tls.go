@@ -1,0 +1,64 @@
+package server
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+)
+
+// Values of --tls-min-version.
+const (
+	TLS12 = "1.2"
+	TLS13 = "1.3"
+)
+
+// tlsVersions maps them to what crypto/tls calls them.
+var tlsVersions = map[string]uint16{TLS12: tls.VersionTLS12, TLS13: tls.VersionTLS13}
+
+// modernSuites are those of TLS 1.2 with forward secrecy and authenticated
+// encryption. TLS 1.3 has no others.
+var modernSuites = []uint16{
+	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+}
+
+func (c *Config) validateTLS() error {
+	if _, ok := tlsVersions[c.TLSMinVersion]; !ok {
+		return fmt.Errorf("--tls-min-version is %q; it must be %s or %s", c.TLSMinVersion, TLS12, TLS13)
+	}
+	return nil
+}
+
+// apiTLS is the TLS of the API listener: a client certificate is asked for and
+// not required, and judged by the gate.
+func (s *Server) apiTLS(show shown, gate *clientGate) *tls.Config {
+	return &tls.Config{
+		MinVersion:       tlsVersions[s.cfg.TLSMinVersion],
+		CipherSuites:     modernSuites,
+		GetCertificate:   show,
+		ClientAuth:       tls.RequestClientCert,
+		VerifyConnection: gate.judge,
+		NextProtos:       []string{"h2", "http/1.1"},
+		Time:             s.cfg.Clock,
+		// A ticket would carry who the client is from an earlier handshake into a
+		// later one, past the question whether it still holds the key.
+		SessionTicketsDisabled: true,
+	}
+}
+
+// serveAPI opens the API on its listener, over TLS unless show is nil.
+func (s *Server) serveAPI(l net.Listener, handler http.Handler, show shown, gate *clientGate) {
+	scheme, srv := "http", &http.Server{Handler: handler}
+	if show != nil {
+		scheme, srv.ConnState = "https", gate.track
+		l = tls.NewListener(l, s.apiTLS(show, gate))
+		s.background(gate.run)
+	}
+	s.address, s.url = l.Addr().String(), s.cfg.ExternalURL
+	if s.url == "" {
+		s.url = scheme + "://" + reachable(l.Addr())
+	}
+	s.serve(l, srv)
+}

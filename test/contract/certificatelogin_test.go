@@ -1,0 +1,399 @@
+package contract
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+)
+
+var certificateLogin = object{"method": "certificate"}
+
+// pair is what an agent shows in a handshake.
+func pair(agent enginetest.Agent) *tls.Certificate {
+	return &tls.Certificate{Certificate: [][]byte{agent.Certificate.Raw}, PrivateKey: agent.Key, Leaf: agent.Certificate}
+}
+
+// showing is the same server, reached over connections of their own that show
+// the agent's certificate.
+func (s *subject) showing(t testing.TB, agent enginetest.Agent) *subject {
+	t.Helper()
+	other := &subject{Server: s.Server, http: &http.Client{Timeout: time.Minute, Transport: &http.Transport{
+		ForceAttemptHTTP2: true,
+		TLSClientConfig:   &tls.Config{RootCAs: s.Pool(t), MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*pair(agent)}},
+	}}}
+	t.Cleanup(other.http.CloseIdleConnections)
+	return other
+}
+
+// shutOut checks that a new connection with the agent's certificate fails in
+// TLS, so that no request can be made over it.
+func (s *subject) shutOut(t testing.TB, agent enginetest.Agent) {
+	t.Helper()
+	conn, err := tls.Dial("tcp", s.Address(), &tls.Config{RootCAs: s.Pool(t), MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*pair(agent)}})
+	if err == nil {
+		defer conn.Close()
+		// In TLS 1.3 the refusal arrives after the client's part of the handshake.
+		_, err = conn.Read(make([]byte, 1))
+	}
+	if err == nil || !strings.Contains(err.Error(), "tls: bad certificate") {
+		t.Errorf("a connection with the certificate of %s was not refused for it: %v", agent.Certificate.Subject, err)
+	}
+}
+
+// stay opens a connection with the agent's certificate and leaves it open after
+// one request.
+func (s *subject) stay(t testing.TB, agent enginetest.Agent) net.Conn {
+	t.Helper()
+	conn, err := tls.Dial("tcp", s.Address(), &tls.Config{RootCAs: s.Pool(t), MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*pair(agent)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := errors.Join(health(conn), conn.SetDeadline(time.Now().Add(30*time.Second))); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// health makes one request over a connection.
+func health(conn net.Conn) error {
+	if _, err := io.WriteString(conn, "GET /api/health HTTP/1.1\r\nHost: keyserver\r\n\r\n"); err != nil {
+		return err
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return errors.Join(err, resp.Body.Close())
+}
+
+// agent has a CA sign a certificate for a common name and enrols it.
+func (s *subject) agent(t testing.TB, ca pki.Identity, commonName string, roles ...keyserver.ID) enginetest.Agent {
+	t.Helper()
+	a := enginetest.NewAgent(t, ca, commonName, time.Now(), nil)
+	ids := make([]string, len(roles))
+	for i, r := range roles {
+		ids[i] = r.Hex()
+	}
+	s.ok(t, s.admin(t), "POST", "/api/certificates/enroll", object{"certificates": []string{b64(a.Certificate.Raw)}, "roleIds": ids})
+	return a
+}
+
+// login opens a certificate session over the subject's own connection.
+func (s *subject) login(t testing.TB) string {
+	t.Helper()
+	return s.ok(t, "", "POST", "/api/sessions", certificateLogin).text(t, "sessionId")
+}
+
+// principalNamed answers the 16-hex id of a transport principal.
+func (s *subject) principalNamed(t testing.TB, name string) string {
+	t.Helper()
+	for _, p := range s.ok(t, s.admin(t), "GET", "/api/principals?type=certificate", nil).list(t, "principals") {
+		if p["name"] == name {
+			id, _ := p["id"].(string)
+			return id
+		}
+	}
+	t.Fatalf("no transport principal is named %s", name)
+	return ""
+}
+
+// DESIGN section 5, certificate: no fields; becomes the transport principal
+// that the certificate of the connection is enrolled for.
+func TestCertificateLogin(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		outside := newCA(t, "outside")
+		s.trustIssuer(t, outside)
+		foreign := s.agent(t, outside, "foreign", keyserver.RoleExchanger)
+		key := newKey(t)
+		issued, err := x509.ParseCertificate(s.issue(t, "issued", key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.enroll(t, issued.Raw)
+		for name, agent := range map[string]enginetest.Agent{"/CN=foreign": foreign, "/CN=issued": {Certificate: issued, Key: key}} {
+			with := s.showing(t, agent)
+			a := with.ok(t, "", "POST", "/api/sessions", certificateLogin)
+			if a.body["kind"] != "certificate" || a.at(t, "principal", "type") != "certificate" || a.at(t, "principal", "name") != name || a.body["boundKey"] != nil {
+				t.Errorf("%s: %s", name, a.raw)
+			}
+			if now := with.ok(t, a.text(t, "sessionId"), "GET", "/api/sessions/current", nil); now.at(t, "principal", "name") != name {
+				t.Errorf("%s: the session is %s", name, now.raw)
+			}
+			with.refused(t, "", "POST", "/api/sessions", object{"method": "certificate", "name": "x"}, 400, "BAD_REQUEST")
+		}
+		rows := s.ok(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/audit?operation=login&limit=1000", nil).list(t, "entries")
+		audited := false
+		for _, r := range rows {
+			audited = audited || r["sessionKind"] == "certificate" && r["outcome"] == "allowed" && r["object"] == "/CN=foreign"
+		}
+		if !audited {
+			t.Errorf("the login left no row: %v", rows)
+		}
+	})
+}
+
+// POST /api/keys/get: the transport principal that logged in with an enrolled
+// certificate reads what a key is, never the key.
+func TestKeyMetadataForATransportPrincipal(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		const path = "/api/keys/get"
+		outside := newCA(t, "outside")
+		s.trustIssuer(t, outside)
+		link := s.mint(t, "a key of 15 byt")
+		reader := s.showing(t, s.agent(t, outside, "reader", keyserver.RoleExchanger))
+		roleless := s.showing(t, s.agent(t, outside, "roleless"))
+		session := reader.login(t)
+		reader.refused(t, session, "POST", path, object{"ttag": link}, http.StatusForbidden, "ACL_DENIED")
+		roleless.refused(t, roleless.login(t), "POST", path, object{"ttag": link}, http.StatusForbidden, "ACCESS_DENIED")
+		p, err := s.Admin(t).Principal(t.Context(), s.principalNamed(t, "/CN=reader"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.ok(t, s.admin(t), "POST", "/api/keys/acl/grant", object{"ttag": link, "systemId": 1, "principalId": p.PrincipalID.String(), "rights": []string{"READ"}})
+		a := reader.ok(t, session, "POST", path, object{"ttag": link})
+		if a.body["ttag"] != link || a.body["keyBytes"] != 15.0 || a.body["algorithm"] != "HMAC-SHA384" || strings.Contains(string(a.raw), b64([]byte("a key of 15 byt"))) {
+			t.Errorf("got %s", a.raw)
+		}
+		reader.refused(t, session, "POST", path, object{"ttag": "AAAAAQECAwQFBgcI"}, http.StatusNotFound, "KEY_NOT_FOUND")
+	})
+}
+
+// Every failure to show who one is answers INVALID_CREDENTIALS; the audit
+// trail alone has the cause.
+func TestCertificateLoginRefusals(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		outside := newCA(t, "outside")
+		s.trustIssuer(t, outside)
+		refused := func(with *subject, reason, object string) answer {
+			t.Helper()
+			a := with.refused(t, "", "POST", "/api/sessions", certificateLogin, http.StatusUnauthorized, "INVALID_CREDENTIALS")
+			rows := s.ok(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/audit?operation=login&reason="+reason, nil).list(t, "entries")
+			if len(rows) != 1 || rows[0]["outcome"] != "refused" || rows[0]["object"] != object || rows[0]["sessionKind"] != "certificate" {
+				t.Errorf("%s: audited as %v", reason, rows)
+			}
+			return a
+		}
+		if a := refused(s, "noCertificate", ""); !strings.Contains(a.text(t, "detail"), "certificate") {
+			t.Errorf("does not say what is missing: %s", a.raw)
+		}
+		stranger := s.showing(t, enginetest.NewAgent(t, outside, "stranger", time.Now(), nil))
+		first := refused(stranger, "notEnrolled", "/CN=stranger")
+		// A certificate that is enrolled for nobody harms no other login.
+		if stranger.admin(t) == "" {
+			t.Error("no session")
+		}
+
+		disabled := s.showing(t, s.agent(t, outside, "disabled"))
+		disabled.login(t)
+		s.ok(t, s.admin(t), "PUT", "/api/principals/"+s.principalNamed(t, "/CN=disabled")+"/flags", object{"disabled": true})
+		second := refused(disabled, "principalDisabled", "/CN=disabled")
+
+		key := newKey(t)
+		old, err := x509.ParseCertificate(s.issue(t, "renewed", key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.enroll(t, old.Raw)
+		renewed := s.showing(t, enginetest.Agent{Certificate: old, Key: key})
+		session := renewed.login(t)
+		s.ok(t, s.admin(t), "POST", "/api/certificates/renew", object{"certificate": b64(old.Raw)})
+		third := refused(renewed, "certificateNotCurrent", "/CN=renewed")
+		renewed.refused(t, session, "GET", "/api/roles", nil, http.StatusUnauthorized, "SESSION_EXPIRED")
+		for _, a := range []answer{second, third} {
+			if a.text(t, "detail") != first.text(t, "detail") {
+				t.Errorf("the answers tell causes apart: %s and %s", first.raw, a.raw)
+			}
+		}
+	})
+}
+
+// PrincipalFlags.disabled: a principal with ENABLE cleared fails at the TLS
+// layer, whatever it meant to ask for. Without its certificate the client may
+// log in as somebody else, and on an open connection its session is answered
+// with a code.
+func TestADisabledTransportPrincipalFailsInTLS(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		outside := newCA(t, "outside")
+		s.trustIssuer(t, outside)
+		agent := s.agent(t, outside, "agent", keyserver.RoleExchanger)
+		with := s.showing(t, agent)
+		session := with.login(t)
+		path := "/api/principals/" + s.principalNamed(t, "/CN=agent") + "/flags"
+		s.ok(t, s.admin(t), "PUT", path, object{"disabled": true})
+		with.refused(t, session, "POST", "/api/keys/get", object{"ttag": s.mint(t, "key")}, http.StatusForbidden, "PRINCIPAL_DISABLED")
+		s.shutOut(t, agent)
+		s.refused(t, session, "POST", "/api/keys/get", object{"ttag": s.mint(t, "key")}, http.StatusForbidden, "PRINCIPAL_DISABLED")
+		s.ok(t, s.admin(t), "PUT", path, object{"disabled": false})
+		s.showing(t, agent).login(t)
+	})
+}
+
+// Contract, Authentication 4: the key server re-checks the session's
+// certificate on each operation against revocation evidence. The login is
+// judged in the same way.
+func TestRevocationOfCertificateSessions(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		outside := newCA(t, "outside")
+		digest := s.trustIssuer(t, outside)
+		officer := s.with(t, keyserver.RoleSecurityOfficer)
+		policy := func(mode string, age int) {
+			t.Helper()
+			s.ok(t, officer, "PUT", "/api/revocation/issuers/"+digest+"/policy", object{"mode": mode, "maxAgeSeconds": age})
+		}
+		now := time.Now()
+		imported := func(number int64, thisUpdate time.Time, revoked ...*x509.Certificate) {
+			t.Helper()
+			s.ok(t, officer, "POST", "/api/revocation/crls", object{"crl": b64(enginetest.NewCRL(t, outside, number, thisUpdate, nil, revoked...))})
+		}
+		goodAgent, badAgent := s.agent(t, outside, "good", keyserver.RoleAuditor), s.agent(t, outside, "bad", keyserver.RoleAuditor)
+		good, bad := s.showing(t, goodAgent), s.showing(t, badAgent)
+		goodSession, badSession := good.login(t), bad.login(t)
+		everywhere := func(with *subject, session string, status int, code string) {
+			t.Helper()
+			with.refused(t, "", "POST", "/api/sessions", certificateLogin, status, code)
+			for range 2 {
+				with.refused(t, session, "GET", "/api/roles", nil, status, code)
+				with.refused(t, session, "GET", "/api/audit", nil, status, code)
+			}
+			s.refused(t, session, "GET", "/api/roles", nil, status, code) // over a connection without a certificate, too
+		}
+		policy("required", 0)
+		everywhere(good, goodSession, http.StatusForbidden, "REVOCATION_STATUS_UNAVAILABLE")
+		imported(1, now.Add(-2*time.Hour))
+		good.ok(t, goodSession, "GET", "/api/roles", nil)
+		policy("required", 3600)
+		everywhere(good, goodSession, http.StatusForbidden, "REVOCATION_EVIDENCE_STALE")
+		imported(2, now, badAgent.Certificate)
+		good.ok(t, goodSession, "GET", "/api/roles", nil)
+		everywhere(bad, badSession, http.StatusUnauthorized, "CERTIFICATE_REVOKED")
+		// The connection is still made, so that the client learns why.
+		again := s.showing(t, badAgent)
+		again.refused(t, "", "POST", "/api/sessions", certificateLogin, http.StatusUnauthorized, "CERTIFICATE_REVOKED")
+		if a := again.refused(t, badSession, "GET", "/api/roles", nil, http.StatusUnauthorized, "CERTIFICATE_REVOKED"); a.body["reauth"] == true {
+			t.Errorf("asks for a new login, which cannot help: %s", a.raw)
+		}
+		for _, reason := range []string{"revocationStatusUnavailable", "revocationEvidenceStale", "certificateRevoked"} {
+			if rows := s.ok(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/audit?operation=login&reason="+reason, nil).list(t, "entries"); len(rows) == 0 {
+				t.Errorf("a login refused as %s left no row", reason)
+			}
+		}
+	})
+}
+
+// POST /api/transport-principals/reset: the certificates are dropped and the
+// sessions end; a fresh enrolment opens new ones.
+func TestResetEndsCertificateSessions(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		outside := newCA(t, "outside")
+		s.trustIssuer(t, outside)
+		agent := s.agent(t, outside, "agent", keyserver.RoleAuditor)
+		with := s.showing(t, agent)
+		session := with.login(t)
+		with.ok(t, session, "GET", "/api/roles", nil)
+		s.ok(t, s.admin(t), "POST", "/api/transport-principals/reset", object{"principalId": s.principalNamed(t, "/CN=agent")})
+		with.refused(t, session, "GET", "/api/roles", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+		with.refused(t, "", "POST", "/api/sessions", certificateLogin, http.StatusUnauthorized, "INVALID_CREDENTIALS")
+		s.enroll(t, agent.Certificate.Raw)
+		with.ok(t, with.login(t), "GET", "/api/sessions/current", nil)
+	})
+}
+
+// The trust list is taken at each handshake: an added and a removed CA hold
+// from the next connection on, connections of a removed one are closed, and
+// what logged in through it is refused until it is back.
+func TestTheAPIListenerFollowsTheTrustList(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		outside, kept := newCA(t, "outside"), newCA(t, "kept")
+		s.shutOut(t, enginetest.NewAgent(t, outside, "agent", time.Now(), nil))
+		s.trustIssuer(t, outside)
+		removed := s.ok(t, s.admin(t), "GET", "/api/trusted-cas", nil).list(t, "trustedCAs")[0]
+		s.trustIssuer(t, kept)
+		agent := s.agent(t, outside, "agent", keyserver.RoleAuditor)
+		with := s.showing(t, agent)
+		session := with.login(t)
+		with.ok(t, session, "GET", "/api/roles", nil)
+
+		open, other := s.stay(t, agent), s.stay(t, s.agent(t, kept, "other"))
+		s.ok(t, s.admin(t), "POST", "/api/trusted-cas/remove", object{"certificateId": removed["certificateId"]})
+		if _, err := io.Copy(io.Discard, open); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("the connection that the removed CA had let in is still open")
+		}
+		if err := health(other); err != nil {
+			t.Errorf("the connection of another CA: %v", err)
+		}
+		s.shutOut(t, agent)
+		s.refused(t, session, "GET", "/api/roles", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+		s.trustIssuer(t, outside)
+		s.showing(t, agent).login(t)
+		s.ok(t, session, "GET", "/api/roles", nil)
+	})
+}
+
+// A certificate that runs out ends its session, its logins, and in TLS its
+// connections.
+func TestExpiredClientCertificates(t *testing.T) {
+	var ahead atomic.Int64
+	clock := func(c *server.Config) { c.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) } }
+	on(t, func(t *testing.T, s *subject) {
+		defer ahead.Store(0) // before the next server starts
+		outside := newCA(t, "outside")
+		s.trustIssuer(t, outside)
+		agent := enginetest.NewAgent(t, outside, "agent", time.Now(), func(c *x509.Certificate) { c.NotAfter = time.Now().Add(5 * time.Minute) })
+		s.enroll(t, agent.Certificate.Raw)
+		with := s.showing(t, agent)
+		session := with.login(t)
+		ahead.Store(int64(6 * time.Minute))
+		with.refused(t, session, "GET", "/api/roles", nil, http.StatusUnauthorized, "SESSION_EXPIRED")
+		with.refused(t, "", "POST", "/api/sessions", certificateLogin, http.StatusUnauthorized, "INVALID_CREDENTIALS")
+		s.shutOut(t, agent)
+	}, clock)
+}
+
+// The Go client logs in with a certificate, and picks up a renewed one although
+// its connections were made with the old.
+func TestClientWithCertificateCredentials(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		key := newKey(t)
+		old, err := x509.ParseCertificate(s.issue(t, "agent", key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.enroll(t, old.Raw)
+		var shown atomic.Pointer[tls.Certificate]
+		shown.Store(pair(enginetest.Agent{Certificate: old, Key: key}))
+		c, err := client.New(client.Options{
+			BaseURL: s.URL(), RootCAs: s.Pool(t), ProofKey: newKey(t),
+			Credentials: client.CertificateCredentials(func() (*tls.Certificate, error) { return shown.Load(), nil }),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.CloseIdleConnections()
+		if session, err := c.CurrentSession(t.Context()); err != nil || session.Kind != "certificate" || session.BoundKey == nil {
+			t.Fatalf("got %+v, %v", session, err)
+		}
+		a := s.ok(t, s.admin(t), "POST", "/api/certificates/renew", object{"certificate": b64(old.Raw)})
+		renewed, _ := leaf(t, a.text(t, "chain"))
+		shown.Store(pair(enginetest.Agent{Certificate: renewed, Key: key}))
+		if _, err := c.Roles(t.Context()); !client.IsCode(err, "ACCESS_DENIED") { // has no role, but a session
+			t.Errorf("after the renewal: %v", err)
+		}
+	})
+}
