@@ -24,7 +24,7 @@ const (
 	lifetime = time.Hour
 )
 
-func manager(t *testing.T, f *enginetest.Fixture, change func(*session.Config)) *session.Manager {
+func manager(t testing.TB, f *enginetest.Fixture, change func(*session.Config)) *session.Manager {
 	t.Helper()
 	c := session.Config{
 		Store: f.Store, Audit: f.Rows, System: f.Prepared.System, Clock: f.Clock.Now, Random: rand.Reader,
@@ -44,7 +44,7 @@ func adminLogin() session.Login {
 	}
 }
 
-func open(t *testing.T, m *session.Manager) session.Opened {
+func open(t testing.TB, m *session.Manager) session.Opened {
 	t.Helper()
 	o, err := m.Login(ctx, adminLogin())
 	if err != nil {

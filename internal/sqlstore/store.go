@@ -66,6 +66,8 @@ type Store struct {
 	follower *follower
 	inserts  inserts
 	claimed  atomic.Bool // SQLite: the one chain is taken
+	closing  sync.Once
+	closed   error
 
 	hookMu sync.Mutex
 	hooks  []func([]keyserver.Change)
@@ -126,8 +128,13 @@ func newStore(cfg Config, d dialect, p pools) *Store {
 }
 
 // Close stops what the store runs, waits for it, and closes the database. No
-// call may be in flight.
+// call may be in flight. Closing again answers what the first time did.
 func (s *Store) Close() error {
+	s.closing.Do(func() { s.closed = s.close() })
+	return s.closed
+}
+
+func (s *Store) close() error {
 	if s.follower != nil {
 		s.follower.stop()
 	}
