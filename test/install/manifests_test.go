@@ -103,14 +103,14 @@ func build(t *testing.T, name string) []*unstructured.Unstructured {
 
 // apply is "kubectl apply --server-side", in the order of kustomize. What has
 // no kind in a plain cluster is left out.
-func apply(t *testing.T, objects []*unstructured.Unstructured) {
+func apply(t *testing.T, objects []*unstructured.Unstructured, options ...client.ApplyOption) {
 	t.Helper()
 	for _, o := range objects {
 		if o.GroupVersionKind().Group == monitoringAPIGroup {
 			continue
 		}
 		eventually(t, func() error { // a kind takes a moment to be served
-			err := kube.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o.DeepCopy()), client.FieldOwner("test"), client.ForceOwnership)
+			err := kube.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o.DeepCopy()), append(options, client.FieldOwner("test"), client.ForceOwnership)...)
 			if err != nil && !apierrors.IsNotFound(err) && !strings.Contains(err.Error(), "no matches for kind") {
 				t.Fatalf("apply %s: %v", describe(o), err)
 			}

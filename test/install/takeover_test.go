@@ -1,0 +1,415 @@
+package install
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+)
+
+const password = "a password that the installer chose"
+
+// installation is what config/default and config/prometheus describe, running:
+// the containers as processes with the arguments, environment and volumes of
+// the manifests, and the manager with the token of its service account, so that
+// a right that the manifests forget is missing here.
+type installation struct {
+	*pod
+	api        *process
+	kubeconfig string
+	url        string // of the API
+	roots      *x509.CertPool
+	keys       *apiclient.Client // of the administrator
+	operations map[string]schema.HexID
+}
+
+func install(t *testing.T) *installation {
+	t.Helper()
+	p, err := program.Build(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Remove() })
+	objects := build(t, monitored)
+	apply(t, objects)
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "keyserver-admin"}, Type: corev1.SecretTypeBasicAuth,
+		StringData: map[string]string{"username": "admin", "password": password},
+	}
+	if err := kube.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	i := &installation{pod: newPod(t, p.Path, objects, "keyserver"), kubeconfig: accountKubeconfig(t, "keyserver-manager")}
+	i.put("admin", "password", password)
+	i.settings["KEYSERVER_OIDC_ISSUER"] = issuer(t)
+	i.api = i.start("api")
+	return i
+}
+
+// manager starts one more manager; the election is made quick.
+func (i *installation) manager() *process {
+	i.t.Helper()
+	return i.start("manager", "--kubeconfig", i.kubeconfig, "--leader-elect-namespace", namespace,
+		"--leader-elect-lease-duration", "3s", "--leader-elect-renew-deadline", "2s", "--leader-elect-retry-period", "300ms")
+}
+
+// issuer asks the cluster as docs/install.md does.
+func issuer(t *testing.T) string {
+	t.Helper()
+	c, err := discovery.NewDiscoveryClientForConfig(restConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := c.RESTClient().Get().AbsPath("/.well-known/openid-configuration").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var about struct{ Issuer string }
+	if err := json.Unmarshal(text, &about); err != nil || about.Issuer == "" {
+		t.Fatalf("the cluster names no issuer: %v %s", err, text)
+	}
+	return about.Issuer
+}
+
+// accountKubeconfig is a kubeconfig with nothing but a service account's token.
+func accountKubeconfig(t *testing.T, account string) string {
+	t.Helper()
+	owner := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account}}
+	request := &authenticationv1.TokenRequest{}
+	if err := kube.SubResource("token").Create(t.Context(), owner, request); err != nil {
+		t.Fatal(err)
+	}
+	c := clientcmdapi.NewConfig()
+	c.Clusters["c"] = &clientcmdapi.Cluster{Server: restConfig.Host, CertificateAuthorityData: restConfig.CAData}
+	c.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: request.Status.Token}
+	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	c.CurrentContext = "x"
+	if !strings.Contains(c.Clusters["c"].Server, "://") {
+		c.Clusters["c"].Server = "https://" + c.Clusters["c"].Server
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*c, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// connect applies config/keyserver, waits until it is Ready and logs in the way
+// a workload does: with the CA certificate from the ConfigMap.
+func (i *installation) connect() {
+	i.t.Helper()
+	t, ctx := i.t, i.t.Context()
+	ks := typed[v1alpha1.KeyServer](t, build(t, defaultsKeyServer), "KeyServer")[0]
+	ks.Spec.URL = "https://" + i.api.ports["api"]
+	if err := kube.Create(ctx, &ks); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, ready(ctx, &ks, func() []metav1.Condition { return ks.Status.Conditions }))
+	ca := &corev1.ConfigMap{}
+	if err := kube.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "keyserver-ca"}, ca); err != nil {
+		t.Fatal(err)
+	}
+	i.url, i.roots = ks.Spec.URL, x509.NewCertPool()
+	i.roots.AppendCertsFromPEM([]byte(ca.Data["ca.crt"]))
+	var err error
+	i.keys, err = apiclient.New(apiclient.Options{
+		BaseURL: i.url, RootCAs: i.roots,
+		Credentials: apiclient.PasswordCredentials("admin", func(context.Context) (string, error) { return password, nil }),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := i.keys.Operations(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.operations = map[string]schema.HexID{}
+	for _, op := range list.Operations {
+		i.operations[op.Name] = op.ID
+	}
+}
+
+func ready(ctx context.Context, o client.Object, conditions func() []metav1.Condition) func() error {
+	return func() error {
+		if err := kube.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(conditions(), v1alpha1.ConditionReady)
+		if c == nil || c.Status != metav1.ConditionTrue || c.ObservedGeneration != o.GetGeneration() {
+			return fmt.Errorf("%s is not Ready: %+v", o.GetName(), c)
+		}
+		return nil
+	}
+}
+
+// declare makes a Role that is wanted on the key server.
+func (i *installation) declare(name string, operations ...string) *v1alpha1.Role {
+	i.t.Helper()
+	r := &v1alpha1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	r.Spec.RoleName, r.Spec.Operations = &r.Name, operations
+	if err := kube.Create(i.t.Context(), r); err != nil {
+		i.t.Fatal(err)
+	}
+	return r
+}
+
+// redeclare changes what a Role may.
+func (i *installation) redeclare(r *v1alpha1.Role, operations ...string) {
+	i.t.Helper()
+	change := client.MergeFrom(r.DeepCopy())
+	r.Spec.Operations = operations
+	if err := kube.Patch(i.t.Context(), r, change); err != nil {
+		i.t.Fatal(err)
+	}
+}
+
+// holds waits until the key server has exactly what the object says, once, and
+// the object says so.
+func (i *installation) holds(r *v1alpha1.Role) {
+	i.t.Helper()
+	eventually(i.t, func() error {
+		if err := ready(i.t.Context(), r, func() []metav1.Condition { return r.Status.Conditions })(); err != nil {
+			return err
+		}
+		list, err := i.keys.Roles(i.t.Context())
+		if err != nil {
+			return err
+		}
+		var found []schema.Role
+		for _, have := range list.Roles {
+			if have.Name == r.Name {
+				found = append(found, have)
+			}
+		}
+		want := map[schema.HexID]bool{}
+		for _, name := range r.Spec.Operations {
+			want[i.operations[name]] = true
+		}
+		have := map[schema.HexID]bool{}
+		for _, f := range found {
+			for _, id := range f.Operations {
+				have[id] = true
+			}
+		}
+		if len(found) != 1 || !maps.Equal(want, have) || found[0].ID.String() != r.Status.RoleID {
+			return fmt.Errorf("%s: the key server has %+v, declared is %v", r.Name, found, r.Spec.Operations)
+		}
+		return nil
+	})
+}
+
+// outside changes a role on the key server behind the operator's back.
+func (i *installation) outside(r *v1alpha1.Role, operations ...string) {
+	i.t.Helper()
+	ids := make([]schema.HexID, len(operations))
+	for n, name := range operations {
+		ids[n] = i.operations[name]
+	}
+	if _, err := i.keys.UpdateRole(i.t.Context(), r.Status.RoleID, schema.UpdateRoleRequest{Operations: ids}); err != nil {
+		i.t.Fatal(err)
+	}
+}
+
+// The installation works with the rights that its manifests grant, says what it
+// does in metrics, and loses nothing when the active one of two managers is
+// killed in the middle of its work.
+func TestInstallationRuns(t *testing.T) {
+	i := install(t)
+	first := i.manager()
+	i.connect()
+	i.workload()
+
+	second := i.manager()
+	signer, auditor := i.declare("signer", "HMAC Data"), i.declare("auditor", "Authorize Key")
+	i.holds(signer)
+	i.holds(auditor)
+	i.outside(signer)
+	i.holds(signer)
+	active := leader(t, first, second)
+	i.measures(active)
+
+	standby := second
+	if active == second {
+		standby = first
+	}
+	// In the middle of making these.
+	var many []*v1alpha1.Role
+	for n := range 40 {
+		many = append(many, i.declare(fmt.Sprintf("made-%d", n), "HMAC Data", "Authorize Key"))
+	}
+	eventually(t, func() error {
+		list, err := i.keys.Roles(t.Context())
+		if err == nil && !slices.ContainsFunc(list.Roles, func(r schema.Role) bool { return strings.HasPrefix(r.Name, "made-") }) {
+			err = errors.New("none made yet")
+		}
+		return err
+	})
+	active.kill()
+	// While nobody is active: a change, an outside change, a deletion, a new one.
+	i.redeclare(signer, "HMAC Data", "List Operations")
+	i.outside(auditor, "HMAC Data")
+	gone := many[0]
+	if err := kube.Delete(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	many = append(many[1:], i.declare("made-late", "Authorize Key"))
+
+	leader(t, standby)
+	i.holds(signer)
+	i.holds(auditor)
+	for _, r := range many {
+		i.holds(r)
+		if r.Status.Provenance != v1alpha1.Created {
+			t.Errorf("%s: provenance %q", r.Name, r.Status.Provenance)
+		}
+	}
+	eventually(t, func() error {
+		list, err := i.keys.Roles(t.Context())
+		if err != nil {
+			return err
+		}
+		if n := len(list.Roles); n != builtInRoles(list)+2+len(many) {
+			return fmt.Errorf("%d roles on the key server, of which %d are built in", n, builtInRoles(list))
+		}
+		return nil
+	})
+
+	// One that stops in order hands over without the lease running out.
+	again := i.manager()
+	standby.terminate(t)
+	leader(t, again)
+	i.redeclare(signer, "Authorize Key")
+	i.holds(signer)
+
+	for _, m := range []*process{first, second, again} {
+		for line := range strings.Lines(m.log.String()) {
+			if strings.Contains(line, "forbidden") {
+				t.Errorf("a right is missing: %s", line)
+			}
+			if strings.Contains(line, "--oidc-issuer") {
+				t.Errorf("the issuer is the cluster's: %s", line)
+			}
+			if !json.Valid([]byte(line)) {
+				t.Errorf("not a line of JSON: %s", line)
+			}
+		}
+	}
+	again.terminate(t)
+	i.api.terminate(t)
+}
+
+func builtInRoles(list schema.RoleList) int {
+	n := 0
+	for _, r := range list.Roles {
+		if r.BuiltIn != nil && *r.BuiltIn {
+			n++
+		}
+	}
+	return n
+}
+
+// workload logs in with the token of a service account, which the key server
+// can only check by the keys that the manager keeps for it.
+func (i *installation) workload() {
+	i.t.Helper()
+	t, ctx := i.t, i.t.Context()
+	_, err := i.keys.CreateXAuthPrincipal(ctx, schema.CreateXAuthPrincipalRequest{
+		Name: "workload", Issuer: i.settings["KEYSERVER_OIDC_ISSUER"], Subject: "system:serviceaccount:default:default", RoleIDs: []schema.HexID{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{i.settings["KEYSERVER_OIDC_AUDIENCE"]}}}
+	if err := kube.SubResource("token").Create(ctx, owner, request); err != nil {
+		t.Fatal(err)
+	}
+	c, err := apiclient.New(apiclient.Options{BaseURL: i.url, RootCAs: i.roots, Credentials: serviceAccount(request.Status.Token)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := c.CurrentSession(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if session.Principal.Name != "workload" {
+		t.Errorf("logged in as %+v", session.Principal)
+	}
+}
+
+// serviceAccount logs in with a token.
+type serviceAccount string
+
+func (s serviceAccount) Login(context.Context) (schema.LoginRequest, error) {
+	return schema.LoginRequest{Method: "kubernetes", Token: schema.Secret(s)}, nil
+}
+
+// used are the metrics that the alerts rest on.
+var used = regexp.MustCompile(`\b(keyserver_[a-z_]+|leader_election_[a-z_]+|workqueue_[a-z_]+)\b`)
+
+// measures scrapes both containers, with the ports that the component opens.
+func (i *installation) measures(active *process) {
+	i.t.Helper()
+	t := i.t
+	var manager string
+	for _, want := range []string{
+		`keyserver_objects{kind="KeyServer",reason="Verified"} 1`,
+		`keyserver_objects{kind="Role",reason="Verified"} 2`,
+		`keyserver_time_to_verified_seconds_count{kind="Role"} 2`,
+		`keyserver_drift_found_total{kind="Role"} 1`,
+		`keyserver_drift_repaired_total{kind="Role"} 1`,
+		`keyserver_api_requests_total{call="createRole",code="OK",keyserver="default"} 2`,
+	} {
+		eventually(t, func() (err error) {
+			if manager, err = active.metrics("manager-metrics"); err == nil && !strings.Contains(manager, want+"\n") {
+				err = fmt.Errorf("the manager does not say %s:\n%s", want, lines(manager, "keyserver_"))
+			}
+			return err
+		})
+	}
+	api, err := i.api.metrics("api-metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := os.ReadFile(filepath.Join(configDir, "prometheus", "rules.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range used.FindAllString(string(rules), -1) {
+		if !strings.Contains(manager+api, "\n"+name) {
+			t.Errorf("the rules rest on %s, which nobody has", name)
+		}
+	}
+}
+
+func lines(text, prefix string) string {
+	var kept []string
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, prefix) {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept, "")
+}
