@@ -295,8 +295,10 @@ func intentOf(kind string, obj client.Object, d decision, f facts) *Intent {
 		i.Action = PlanNone
 	case actReport:
 		switch {
-		case d.Rule == "consequence":
+		case d.Rule == "consequence": // what the deletion takes with it is said first
 			i.Action = PlanDelete
+		case d.Rule == "anew": // likewise of what is made anew
+			i.Action = PlanUpdate
 		case d.Reason == v1alpha1.ReasonVerified, d.Reason == v1alpha1.ReasonDrifted:
 			i.Action = PlanNone
 		}
