@@ -1,0 +1,267 @@
+package peer
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+)
+
+// patience is far longer than anything here takes.
+const patience = 20 * time.Second
+
+// registry is what one side knows.
+type registry struct {
+	mu      sync.Mutex
+	cas     []keyserver.Certificate
+	servers []keyserver.TrustedServer
+}
+
+func (r *registry) TrustedCAs(context.Context) ([]keyserver.Certificate, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cas, nil
+}
+
+func (r *registry) TrustedServers(context.Context) ([]keyserver.TrustedServer, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.servers, nil
+}
+
+// identity is a CA with the certificate of a key server.
+type identity struct{ ca, own pki.Identity }
+
+func newIdentity(t testing.TB) identity {
+	t.Helper()
+	ca, err := pki.NewCA("CA", time.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := ca.IssueServer("key server", nil, nil, time.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return identity{ca, own}
+}
+
+func (i identity) certificate() *tls.Certificate {
+	return &tls.Certificate{Certificate: [][]byte{i.own.Certificate.Raw, i.ca.Certificate.Raw}, PrivateKey: i.own.Key}
+}
+
+// trust makes a registry know a key server at an address.
+func (r *registry) trust(i identity, system keyserver.SystemID, at netip.AddrPort) keyserver.TrustedServer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := keyserver.TrustedServer{
+		System: system, Name: at.Addr().String(), Port: at.Port(), Transport: keyserver.IDFromUint64(uint64(system) + 1000),
+		Certificate: keyserver.Certificate{DER: i.own.Certificate.Raw, Subject: "/CN=key server"},
+	}
+	r.cas = append(r.cas, keyserver.Certificate{DER: i.ca.Certificate.Raw})
+	r.servers = append(r.servers, s)
+	return s
+}
+
+// listener lets a test break what it accepted.
+type listener struct {
+	net.Listener
+	mu   sync.Mutex
+	open []net.Conn
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		l.mu.Lock()
+		l.open = append(l.open, c)
+		l.mu.Unlock()
+	}
+	return c, err
+}
+
+// cut breaks every connection, as if the network had gone.
+func (l *listener) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.open {
+		_ = c.(*net.TCPConn).SetLinger(0)
+		_ = c.Close()
+	}
+	l.open = nil
+}
+
+// world is a client, system id 1, and a server, system id 2, that know each other.
+type world struct {
+	client   *Client
+	gate     *Gate
+	at       *listener
+	asked    keyserver.TrustedServer // the record of the server
+	keys     *keys
+	clientID identity
+	serverID identity
+	known    *registry // to the client
+	knows    *registry // the server
+}
+
+func newWorld(t testing.TB, timeout time.Duration) *world {
+	t.Helper()
+	w := &world{keys: &keys{}, clientID: newIdentity(t), serverID: newIdentity(t), known: &registry{}, knows: &registry{}}
+	w.listen(t, w.serverID)
+	w.asked = w.known.trust(w.serverID, 2, netip.MustParseAddrPort(w.at.Addr().String()))
+	w.knows.trust(w.clientID, 1, netip.MustParseAddrPort("192.0.2.1:9443"))
+	w.client = NewClient(ClientConfig{
+		Registry: w.known, Certificate: w.clientID.certificate, Timeout: timeout, Clock: time.Now, Logger: slog.New(slog.DiscardHandler),
+	})
+	t.Cleanup(func() {
+		if err := w.client.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// listen starts a server that shows an identity.
+func (w *world) listen(t testing.TB, as identity) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.at = &listener{Listener: l}
+	gate := NewGate(w.knows, as.certificate, time.Now, slog.New(slog.DiscardHandler))
+	w.gate = gate
+	srv := NewServer(w.keys, 2, slog.New(slog.DiscardHandler)).GRPC(gate)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = srv.Serve(w.at) }()
+	t.Cleanup(func() { srv.Stop(); <-done; gate.Close() })
+}
+
+// ask is the server as the client sees it.
+func (w *world) ask() keyserver.Federated { return w.client.At(w.asked) }
+
+// raw is a connection to the server that says what a test wants.
+func (w *world) raw(t testing.TB, as identity) *grpc.ClientConn {
+	t.Helper()
+	door := newDoor(w.known, as.certificate, w.client.door.usage, time.Now, slog.New(slog.DiscardHandler))
+	conn, err := grpc.NewClient("passthrough:///"+w.at.Addr().String(), grpc.WithTransportCredentials(key{door, 2}), grpc.WithNoProxy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(); door.close() })
+	return conn
+}
+
+var link = keyserver.NewHiddenLink(2, keyserver.IDFromUint64(42))
+
+// caller is a principal of the client's key server.
+func caller(t testing.TB) keyserver.Caller {
+	t.Helper()
+	by := keyserver.Caller{
+		Principal: keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(7)}, Name: "caller", Type: keyserver.CertificatePrincipal,
+		Kind: keyserver.PeerSession, RequestID: "request-1", Actor: keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(8)},
+		Peer: &keyserver.PeerCall{System: 1, Groups: []keyserver.PrincipalRef{{System: 1, ID: keyserver.IDFromUint64(9)}}},
+	}
+	if _, err := rand.Read(by.Peer.Key[:]); err != nil {
+		t.Fatal(err)
+	}
+	return by
+}
+
+// keys is what the server asks; tests put in what it does.
+type keys struct {
+	mu     sync.Mutex
+	calls  []keyserver.Caller
+	answer func(ctx context.Context, by keyserver.Caller) error
+	heard  []byte // of the last message
+	acl    keyserver.ACL
+	found  []keyserver.Principal
+}
+
+func (k *keys) called(ctx context.Context, by keyserver.Caller) error {
+	k.mu.Lock()
+	k.calls = append(k.calls, by)
+	answer := k.answer
+	k.mu.Unlock()
+	if answer == nil {
+		return nil
+	}
+	return answer(ctx, by)
+}
+
+func (k *keys) seen() []keyserver.Caller {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return append([]keyserver.Caller(nil), k.calls...)
+}
+
+func (k *keys) Key(ctx context.Context, by keyserver.Caller, l keyserver.HiddenLink) (keyserver.KeyMetadata, error) {
+	return keyserver.KeyMetadata{Link: l, Algorithm: keyserver.AES256, KeyBytes: 32}, k.called(ctx, by)
+}
+
+func (k *keys) AuthorizeKey(ctx context.Context, by keyserver.Caller, _ keyserver.HiddenLink, filename string) (keyserver.Grant, error) {
+	return keyserver.Grant{System: 2, FilenameAudited: filename != ""}, k.called(ctx, by)
+}
+
+func (k *keys) HMAC(ctx context.Context, by keyserver.Caller, _ keyserver.HiddenLink, m keyserver.Message) (mac [keyserver.MACSize]byte, err error) {
+	if err := k.called(ctx, by); err != nil {
+		return mac, err
+	}
+	var text sink
+	if _, err := m.WriteTo(&text); err != nil {
+		return mac, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.heard = text
+	mac[0] = 1
+	return mac, nil
+}
+
+func (k *keys) ACL(ctx context.Context, by keyserver.Caller, _ keyserver.HiddenLink) (keyserver.ACL, error) {
+	return k.acl, k.called(ctx, by)
+}
+
+func (k *keys) GrantACL(ctx context.Context, by keyserver.Caller, _ keyserver.HiddenLink, _ keyserver.ACLChange) error {
+	return k.called(ctx, by)
+}
+
+func (k *keys) AmendACL(ctx context.Context, by keyserver.Caller, _ keyserver.HiddenLink, _ keyserver.ACLChange) error {
+	return k.called(ctx, by)
+}
+
+func (k *keys) RevokeACL(ctx context.Context, by keyserver.Caller, _ keyserver.HiddenLink, _ keyserver.PrincipalRef) error {
+	return k.called(ctx, by)
+}
+
+func (k *keys) LookupPrincipals(ctx context.Context, by keyserver.Caller, _ []keyserver.PrincipalRef) ([]keyserver.Principal, error) {
+	return k.found, k.called(ctx, by)
+}
+
+type sink []byte
+
+func (s *sink) Write(b []byte) (int, error) { *s = append(*s, b...); return len(b), nil }
+
+// message is written in one piece, and then fails if it is told to.
+type message struct {
+	text []byte
+	err  error
+}
+
+func (m message) WriteTo(w io.Writer) (int64, error) {
+	n, err := w.Write(m.text)
+	if err == nil {
+		err = m.err
+	}
+	return int64(n), err
+}
