@@ -1,0 +1,126 @@
+package consistency
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// operation is what a client asks: to grant, to revoke, or whether it may.
+type operation int
+
+const (
+	grant operation = iota
+	revoke
+	authorize
+)
+
+// input is an operation on one key. Keys do not touch each other, so each is
+// checked for itself.
+type input struct {
+	op  operation
+	key int
+}
+
+// entry is the specification of one principal's entry on one key: a grant puts
+// it there, a revocation takes it away, and authorize tells whether it is.
+var entry = porcupine.Model{
+	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
+		byKey := map[int][]porcupine.Operation{}
+		for _, op := range history {
+			key := op.Input.(input).key //nolint:errcheck // this test made it
+			byKey[key] = append(byKey[key], op)
+		}
+		var parts [][]porcupine.Operation
+		for _, part := range byKey {
+			parts = append(parts, part)
+		}
+		return parts
+	},
+	Init: func() any { return false },
+	Step: func(state, in, out any) (bool, any) {
+		switch in.(input).op { //nolint:errcheck // this test made it
+		case grant:
+			return true, true
+		case revoke:
+			return true, false
+		default:
+			return out == state, state
+		}
+	},
+}
+
+// history is what clients saw, on one clock.
+type history struct {
+	// staleness is how old an answer may be. A read that may be that old may
+	// have taken effect that long before it was asked, and nothing else changes.
+	staleness time.Duration
+	start     time.Time
+
+	mu      sync.Mutex
+	ops     []porcupine.Operation
+	allowed int
+	refused int
+}
+
+func newHistory(staleness time.Duration) *history {
+	return &history{staleness: staleness, start: time.Now()}
+}
+
+func (h *history) now() int64 { return int64(time.Since(h.start)) }
+
+// never is the return of an operation whose effect is unknown: it may come at
+// any later time, or not at all.
+const never = int64(1) << 62
+
+func (h *history) wrote(client int, in input, call, end int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: in, Call: call, Return: end})
+}
+
+func (h *history) read(client, key int, allowed bool, call, end int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if allowed {
+		h.allowed++
+	} else {
+		h.refused++
+	}
+	h.ops = append(h.ops, porcupine.Operation{
+		ClientId: client, Input: input{authorize, key}, Output: allowed, Call: call - int64(h.staleness), Return: end,
+	})
+}
+
+// patience bounds the search for an order, which a right history gives up fast.
+const patience = 2 * time.Minute
+
+func (h *history) verdict() porcupine.CheckResult {
+	return porcupine.CheckOperationsTimeout(entry, h.ops, patience)
+}
+
+// A checker that takes everything would show nothing: it refuses answers that
+// are older than the bound, and takes those that are not.
+func TestTheCheckerRefuses(t *testing.T) {
+	const s = int64(time.Second)
+	for name, tc := range map[string]struct {
+		staleness time.Duration
+		asked     int64 // when the stale answer was asked for; the revocation ended at 2 s
+		want      porcupine.CheckResult
+	}{
+		"StaleAtOnce":     {0, 2*s + 1, porcupine.Illegal},
+		"WithinTheBound":  {time.Second, 3*s - 1, porcupine.Ok},
+		"BeyondTheBound":  {time.Second, 3*s + 1, porcupine.Illegal},
+		"WhileItIsUnsure": {0, 2*s - 1, porcupine.Ok},
+	} {
+		h := newHistory(tc.staleness)
+		h.wrote(1, input{grant, 1}, 0, s)
+		h.wrote(1, input{revoke, 1}, 2*s-10, 2*s)
+		h.read(2, 1, true, tc.asked, tc.asked+1)
+		if got := h.verdict(); got != tc.want {
+			t.Errorf("%s: got %v, want %v", name, got, tc.want)
+		}
+	}
+}
