@@ -80,9 +80,10 @@ test: ## Run every test with the race detector, a real control plane, SQLite and
 	@hack/compiler.sh; \
 	assets=$$(hack/controlplane.sh); \
 	postgres=$$(hack/postgres.sh); \
+	slapd=$$(hack/slapd.sh); \
 	hack/node.sh; \
 	set -x; \
-	KUBEBUILDER_ASSETS=$$assets KEYSERVER_PG_BIN=$$postgres CGO_ENABLED=1 \
+	KUBEBUILDER_ASSETS=$$assets KEYSERVER_PG_BIN=$$postgres KEYSERVER_SLAPD=$$slapd CGO_ENABLED=1 \
 		go test -race -timeout 20m $(TEST_FLAGS) $(or $(PKG),./...)
 
 .PHONY: bench

@@ -58,7 +58,7 @@ func sessionRoutes() []Route {
 		endpoint(Route{
 			Method: http.MethodPost, Path: "/api/sessions", Extension: true,
 			Summary: "Logs in. The session id is shown this once.",
-			Faults: append(codes(fault.InvalidCredentials, fault.LoginThrottled, fault.SessionLimit,
+			Faults: append(codes(fault.InvalidCredentials, fault.LoginThrottled, fault.ProviderUnavailable, fault.SessionLimit,
 				fault.AuditUnavailable, fault.StoreUnavailable, fault.NotCurrent), append(slices.Clone(fromSessionFaults), proofFaults...)...),
 		}, login),
 		endpoint(Route{

@@ -19,7 +19,11 @@ var loginFields = map[string]struct {
 	// fromSession: the login is made by the caller of another session.
 	fromSession bool
 }{
-	schema.MethodPassword:    {needs: []string{"name", "password"}},
+	schema.MethodPassword: {needs: []string{"name", "password"}},
+
+	schema.MethodKubernetes: {needs: []string{"token"}},
+	schema.MethodLDAP:       {needs: []string{"name", "password"}}, // checked by the directory
+
 	schema.MethodCertificate: {},
 
 	schema.MethodDelegated: {needs: []string{"principalId"}, fromSession: true},
@@ -40,7 +44,7 @@ func login(a *API, ctx context.Context, c call, in schema.LoginRequest) (schema.
 		return schema.LoginResponse{}, err
 	}
 	l := session.Login{
-		Method: keyserver.SessionKind(in.Method), Name: in.Name, Password: in.Password.Reveal(),
+		Method: keyserver.SessionKind(in.Method), Name: in.Name, Password: in.Password.Reveal(), Token: in.Token.Reveal(),
 		RemoteAddr: c.remote, RequestID: c.requestID, Proof: c.proof, Certificates: c.certificates,
 	}
 	if err := scopeOf(in, &l); err != nil {
@@ -70,7 +74,7 @@ func checkLogin(in schema.LoginRequest) error {
 		name string
 		set  bool
 	}{
-		{"name", in.Name != ""}, {"password", in.Password != ""},
+		{"name", in.Name != ""}, {"password", in.Password != ""}, {"token", in.Token != ""},
 		{"principalId", in.PrincipalID != nil},
 		{"objects", in.Objects != nil}, {"lifetimeSeconds", in.LifetimeSeconds != nil}, {"dpopJkt", in.DPoPJKT != nil},
 	} {

@@ -76,6 +76,7 @@ var edges = map[fault.Code]edge{
 	fault.NotCurrent:            {status: http.StatusServiceUnavailable},
 	fault.NotReady:              {status: http.StatusServiceUnavailable},
 	fault.PeerUnavailable:       {status: http.StatusServiceUnavailable},
+	fault.ProviderUnavailable:   {status: http.StatusServiceUnavailable},
 	fault.PeerNoAnswer:          {status: http.StatusGatewayTimeout},
 	fault.RequestTimeout:        {status: http.StatusGatewayTimeout},
 }

@@ -10,12 +10,19 @@ const (
 	MethodScoped      = "scoped"
 )
 
+// The login methods that ask an identity provider.
+const (
+	MethodKubernetes = "kubernetes"
+	MethodLDAP       = "ldap"
+)
+
 // LoginRequest asks for a session. Each method takes the fields that name it;
 // others are refused.
 type LoginRequest struct {
-	Method   string `json:"method" enum:"password,certificate,delegated,scoped" doc:"How the caller proves who it is."`
-	Name     string `json:"name,omitzero" limit:"1..128" doc:"Principal name (password)."`
-	Password Secret `json:"password,omitzero" limit:"1..1024" doc:"Password (password)."`
+	Method   string `json:"method" enum:"password,kubernetes,ldap,certificate,delegated,scoped" doc:"How the caller proves who it is."`
+	Name     string `json:"name,omitzero" limit:"1..128" doc:"Principal name (password, ldap)."`
+	Password Secret `json:"password,omitzero" limit:"1..1024" doc:"Password (password, ldap)."`
+	Token    Secret `json:"token,omitzero" limit:"1..16384" example:"-" doc:"Projected token of a service account, with the audience of this service (kubernetes)."`
 
 	PrincipalID     *HexID       `json:"principalId,omitzero" example:"-" doc:"Whose rights the session is to have, as its id (delegated)."`
 	Objects         []HiddenLink `json:"objects,omitzero" items:"1..64" example:"-" doc:"Hidden links of the keys that the credential is good for, each once (scoped)."`

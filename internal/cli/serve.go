@@ -51,6 +51,7 @@ func (o *serveOptions) bind(f *pflag.FlagSet) {
 	f.DurationVar(&o.SessionLifetime, "session-lifetime", session.DefaultLifetime, "a session ends after this long")
 	f.DurationVar(&o.ScopedLifetime, "scoped-lifetime", session.DefaultScopedLifetime, "a scoped credential ends after this long, unless its login asks otherwise")
 	o.bindLimits(f)
+	bindProviders(f, &o.Providers)
 	f.StringVar(&o.MetricsListen, "metrics-listen", "", "address of /metrics over plain HTTP; default: off")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 }

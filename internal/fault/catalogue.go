@@ -71,6 +71,10 @@ const (
 	PeerNoAnswer       Code = "PEER_NO_ANSWER"      // the peer was sent a change and did not answer
 )
 
+// ProviderUnavailable is a code beyond the contract, too: nobody can say
+// whether the login is good.
+const ProviderUnavailable Code = "IDENTITY_PROVIDER_UNAVAILABLE"
+
 // Entry is one row of the catalogue of codes.
 type Entry struct {
 	Code      Code
@@ -137,6 +141,7 @@ var Catalogue = []Entry{
 	{StoreUnavailable, true, "The database does not answer."},
 	{NotReady, true, "A part of the service is not ready; parts names it and says when it retries."},
 	{NotCurrent, true, "This replica cannot confirm that its state is current, so it refuses rather than guess."},
+	{ProviderUnavailable, true, "The identity provider that the login is for, the issuer, the cluster or the directory, cannot be asked now."},
 	{PeerUnavailable, true, "The key server that owns the object cannot be asked now; nothing was changed there."},
 	{PeerNoAnswer, true, "The key server that owns the object was sent a change and did not answer, so it may have taken effect; read the object before trying again."},
 }
@@ -144,6 +149,9 @@ var Catalogue = []Entry{
 // Reason is the coded cause that the audit trail records for an operation that
 // was refused or failed.
 type Reason string
+
+// ReasonProviderUnavailable is that nobody could say whether a login is good.
+const ReasonProviderUnavailable Reason = "identityProviderUnavailable"
 
 // The audit reasons. camelCase, as DESIGN section 8 settles.
 const (

@@ -52,6 +52,8 @@ type Config struct {
 	ScopedLifetime  time.Duration // of a scoped credential that asks for none
 	Limits
 
+	Providers Providers
+
 	Version keyserver.Version
 	Logger  *slog.Logger
 	Clock   func() time.Time
@@ -92,6 +94,9 @@ func (c *Config) Validate() error {
 		return err
 	}
 	if err := c.validateAdmission(); err != nil {
+		return err
+	}
+	if err := c.Providers.validate(); err != nil {
 		return err
 	}
 	return c.validateURLs()

@@ -113,8 +113,12 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		Build: cfg.Version, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
 		Settings: settings(cfg, prepared.System, listeners{api, external, metrics}), Peers: peers,
 	})
+	providers, err := s.providers()
+	if err != nil {
+		return s, err
+	}
 	sessions := session.NewManager(session.Config{
-		Store: store, Audit: rows, System: prepared.System, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
+		Providers: providers, Store: store, Audit: rows, System: prepared.System, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
 		Authorizer: ks, Idle: cfg.SessionIdle, Lifetime: cfg.SessionLifetime, ScopedLifetime: cfg.ScopedLifetime, Limits: cfg.Limits.Limits,
 	})
 	s.onClose(func(context.Context) error { sessions.Close(); return nil })

@@ -22,6 +22,7 @@ func settings(c Config, system keyserver.SystemID, on listeners) keyserver.Confi
 		node("KeyServer", "systemId", strconv.FormatUint(uint64(system), 10), "serverName", c.ServerName, "deployment", c.Deployment,
 			"externalUrl", origin(c.ExternalURL), "dataDir", c.DataDir, "bootstrapPasswordFile", c.BootstrapPasswordFile),
 		{Tag: "Listeners", Children: on.nodes(c)},
+		{Tag: "IdentityProviders", Children: c.Providers.nodes()},
 		node("Certificate", "source", either(c.TLSCert == "", "internal CA", "file"), "certFile", c.TLSCert, "keyFile", c.TLSKey, "caFile", c.CAFile),
 		node("Database", "kind", either(c.DatabaseURL == "", "sqlite", "postgresql"), "url", c.DatabaseURL),
 		node("KeyEncryptionKey", "scheme", scheme(c.KEK), "url", c.KEK),

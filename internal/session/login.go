@@ -32,7 +32,11 @@ type method func(m *Manager, ctx context.Context, l Login) (identity, error)
 
 // methods are the ways to log in, one file each.
 var methods = map[keyserver.SessionKind]method{
-	keyserver.PasswordSession:    (*Manager).byPassword,
+	keyserver.PasswordSession: (*Manager).byPassword,
+
+	keyserver.KubernetesSession: (*Manager).byKubernetes,
+	keyserver.LDAPSession:       (*Manager).byLDAP,
+
 	keyserver.CertificateSession: (*Manager).byCertificate,
 
 	keyserver.DelegatedSession: (*Manager).byDelegator,
@@ -47,6 +51,7 @@ func (m *Manager) Login(ctx context.Context, l Login) (Opened, error) {
 	if !ok {
 		return Opened{}, fault.New(fault.BadRequest, "method: must be one of %s", Methods())
 	}
+	l.Name = nameOf(l)
 	if l.By != nil {
 		if err := m.descend(ctx, &l); err != nil {
 			return Opened{}, err

@@ -31,6 +31,8 @@ type Config struct {
 	Random     io.Reader
 	Logger     *slog.Logger
 
+	Providers
+
 	Idle     time.Duration // a session unused for this long ends; default 15 min
 	Lifetime time.Duration // a session ends after this long whatever its use; default 8 h
 	// ScopedLifetime is that of a scoped credential that asks for none; default

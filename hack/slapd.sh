@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Usage: KEYSERVER_SLAPD=$(hack/slapd.sh)
+#
+# Prints the path of OpenLDAP's server, which the tests start for themselves on a
+# loopback port. The first of these that applies: KEYSERVER_SLAPD, PATH, where
+# Debian puts it; if there is none, Debian's package is installed where this
+# script may do that. The service of the package is not started.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+find_slapd() {
+	local path
+	for path in "$(command -v slapd || true)" /usr/sbin/slapd; do
+		if [[ -x $path ]]; then echo "$path"; return; fi
+	done
+	return 1
+}
+
+if [[ -n ${KEYSERVER_SLAPD:-} ]]; then
+	[[ -x $KEYSERVER_SLAPD ]] || fail "KEYSERVER_SLAPD is $KEYSERVER_SLAPD, which is no program: correct it, or unset it"
+	echo "$KEYSERVER_SLAPD"
+	exit 0
+fi
+
+find_slapd && exit 0
+
+# Debian starts what it installs unless this file says otherwise. One that is
+# there already, in most containers, stays as it is.
+policy=/usr/sbin/policy-rc.d
+if [[ $(id -u) == 0 && -d /usr/sbin && ! -e $policy ]]; then
+	printf '#!/bin/sh\nexit 101\n' >"$policy"
+	chmod 755 "$policy"
+	trap 'rm -f "$policy"' EXIT
+fi
+need_debian_packages "the tests also log in by a directory, and this machine has no OpenLDAP server" slapd
+find_slapd || fail "Debian's slapd package is installed, but its server is not where Debian puts it"

@@ -1,0 +1,119 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/directory"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/oidc"
+	"github.com/keyserver-operator/keyserver-operator/internal/session"
+	"github.com/keyserver-operator/keyserver-operator/internal/tokenreview"
+)
+
+// Providers say which identity providers logins may come from. Each that is not
+// configured refuses its method.
+type Providers struct {
+	OIDCIssuer    string
+	OIDCAudiences []string
+	OIDCKeysFile  string // empty: the issuer is asked
+	OIDCCAFile    string // PEM, for asking the issuer; empty: the system's
+	TokenReview   bool   // the cluster is asked, instead of keys being used
+	Kubeconfig    string // for TokenReview; empty: the Pod's service account
+	LDAP          directory.Config
+}
+
+func (p Providers) validate() error {
+	if err := p.validateTokens(); err != nil {
+		return err
+	}
+	return p.LDAP.Validate()
+}
+
+func (p Providers) validateTokens() error {
+	tokens := p.OIDCIssuer != "" || p.TokenReview
+	switch {
+	case !tokens && (len(p.OIDCAudiences) > 0 || p.OIDCKeysFile != "" || p.OIDCCAFile != ""):
+		return errors.New("--oidc-audience, --oidc-jwks-file and --oidc-ca-file are about the tokens of --oidc-issuer; give that, too")
+	case tokens && len(p.OIDCAudiences) == 0:
+		return errors.New("--oidc-audience is missing; without it, tokens that are meant for another service would open sessions here")
+	case slices.Contains(p.OIDCAudiences, ""):
+		return errors.New("--oidc-audience must not be empty")
+	case p.TokenReview && (p.OIDCKeysFile != "" || p.OIDCCAFile != ""):
+		return errors.New("--token-review has the cluster verify tokens, so --oidc-jwks-file and --oidc-ca-file mean nothing; drop one or the other")
+	case p.Kubeconfig != "" && !p.TokenReview:
+		return errors.New("--kubeconfig is for --token-review; give both or neither")
+	case p.OIDCKeysFile != "" && p.OIDCCAFile != "":
+		return errors.New("--oidc-jwks-file and --oidc-ca-file exclude each other: with the keys in a file, the issuer is not asked")
+	case p.verifiedBy() != byDiscovery:
+		return nil
+	}
+	if err := p.discovery().Validate(); err != nil {
+		return fmt.Errorf("--oidc-issuer %q %w; give --oidc-jwks-file if it cannot be asked for its keys", p.OIDCIssuer, err)
+	}
+	return nil
+}
+
+// The ways to verify a token, as the configuration names them.
+const (
+	byReview    = "tokenReview"
+	byFile      = "file"
+	byDiscovery = "discovery"
+)
+
+func (p Providers) verifiedBy() string {
+	switch {
+	case p.TokenReview:
+		return byReview
+	case p.OIDCIssuer == "":
+		return ""
+	case p.OIDCKeysFile != "":
+		return byFile
+	default:
+		return byDiscovery
+	}
+}
+
+func (p Providers) discovery() oidc.Discovery {
+	return oidc.Discovery{Issuer: p.OIDCIssuer, CAFile: p.OIDCCAFile}
+}
+
+// providers prepares what is configured. None is spoken to before the first
+// login: one that is down must stop no start.
+func (s *Server) providers() (session.Providers, error) {
+	p, clock := s.cfg.Providers, s.cfg.Clock
+	rules := oidc.Rules{Issuer: p.OIDCIssuer, Audiences: p.OIDCAudiences}
+	var out session.Providers
+	switch p.verifiedBy() {
+	case byReview:
+		reviews, err := tokenreview.Connect(p.Kubeconfig, rules, clock)
+		if err != nil {
+			return out, fmt.Errorf("--token-review: %w", err)
+		}
+		out.Tokens = reviews
+	case byFile:
+		out.Tokens = oidc.NewVerifier(rules, oidc.File(p.OIDCKeysFile), clock)
+	case byDiscovery:
+		out.Tokens = oidc.NewVerifier(rules, p.discovery(), clock)
+	}
+	if p.LDAP.On() {
+		out.Directory = directory.New(p.LDAP, clock)
+	}
+	return out, nil
+}
+
+// nodes are the providers as the configuration tree shows them.
+func (p Providers) nodes() []keyserver.ConfigNode {
+	var list []keyserver.ConfigNode
+	if by := p.verifiedBy(); by != "" {
+		list = append(list, node("Tokens", "issuer", p.OIDCIssuer, "audiences", strings.Join(p.OIDCAudiences, ","), "verifiedBy", by,
+			"keysFile", p.OIDCKeysFile, "caFile", p.OIDCCAFile, "kubeconfig", p.Kubeconfig))
+	}
+	if p.LDAP.On() {
+		list = append(list, node("Directory", "url", origin(p.LDAP.URL), "entryBy", p.LDAP.Mode(), "caFile", p.LDAP.CAFile,
+			"bindDN", p.LDAP.BindDN, "bindPasswordFile", p.LDAP.BindPasswordFile))
+	}
+	return list
+}

@@ -1,0 +1,267 @@
+package contract
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+)
+
+// tokenIssuer signs tokens as a cluster signs those of its service accounts.
+// Its keys are in a file, which serve reads.
+type tokenIssuer struct {
+	name, audience, file string
+	kid                  string
+	key                  *ecdsa.PrivateKey
+}
+
+func newTokenIssuer(t testing.TB) *tokenIssuer {
+	t.Helper()
+	i := &tokenIssuer{name: "https://cluster.example", audience: "https://keys.example", file: filepath.Join(t.TempDir(), "jwks.json")}
+	i.rotate(t, "one")
+	i.publish(t)
+	return i
+}
+
+// configure has serve take the issuer's tokens.
+func (i *tokenIssuer) configure(c *server.Config) {
+	c.Providers.OIDCIssuer, c.Providers.OIDCAudiences, c.Providers.OIDCKeysFile = i.name, []string{i.audience, "second audience"}, i.file
+}
+
+// rotate changes the key that signs.
+func (i *tokenIssuer) rotate(t testing.TB, kid string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.kid, i.key = kid, key
+}
+
+// publish writes the key's public half into the file.
+func (i *tokenIssuer) publish(t testing.TB) {
+	t.Helper()
+	public := (&holder{key: i.key}).jwk(t)
+	public["kid"], public["use"] = i.kid, "sig"
+	text, err := json.Marshal(object{"keys": []object{public}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(i.file+".new", text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(i.file+".new", i.file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (i *tokenIssuer) header() string { return fmt.Sprintf(`{"alg":"ES256","kid":%q}`, i.kid) }
+
+// claims are those of a good token but for what change does to them.
+func (i *tokenIssuer) claims(subject string, change ...func(object)) object {
+	now := time.Now().Unix()
+	c := object{"iss": i.name, "sub": subject, "aud": []string{i.audience}, "exp": now + 600, "nbf": now, "iat": now}
+	for _, f := range change {
+		f(c)
+	}
+	return c
+}
+
+// token is a good token but for what change does to its claims.
+func (i *tokenIssuer) token(t testing.TB, subject string, change ...func(object)) string {
+	t.Helper()
+	payload, err := json.Marshal(i.claims(subject, change...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i.sign(t, i.header(), string(payload))
+}
+
+func (i *tokenIssuer) sign(t testing.TB, header, payload string) string {
+	t.Helper()
+	return (&holder{key: i.key}).sign(t, header, payload)
+}
+
+func tokenLogin(token string) object { return object{"method": "kubernetes", "token": token} }
+
+// workload makes the xauth principal of a subject.
+func (i *tokenIssuer) workload(t testing.TB, s *subject, name, sub string, audiences ...string) string {
+	t.Helper()
+	body := object{"name": name, "issuer": i.name, "subject": sub, "roleIds": []string{keyserver.RoleEncryptor.Hex()}}
+	if audiences != nil {
+		body["audiences"] = audiences
+	}
+	return s.ok(t, s.admin(t), "POST", "/api/principals/xauth", body).text(t, "principal", "id")
+}
+
+const shop = "system:serviceaccount:shop:web"
+
+// Method kubernetes: every token that is not good is refused in the same words,
+// and a good one opens a session of its principal.
+func TestKubernetesLogin(t *testing.T) {
+	i := newTokenIssuer(t)
+	on(t, func(t *testing.T, s *subject) {
+		admin := s.admin(t)
+		web := i.workload(t, s, "web", shop)
+		off := i.workload(t, s, "off", "system:serviceaccount:shop:off")
+		i.workload(t, s, "narrow", "system:serviceaccount:shop:narrow", "second audience", "third audience")
+		s.ok(t, admin, "PUT", "/api/principals/"+off+"/flags", object{"disabled": true})
+		stranger := *i
+		stranger.rotate(t, i.kid)
+		unknown := *i
+		unknown.rotate(t, "unknown")
+		set := func(name string, value any) func(object) { return func(c object) { c[name] = value } }
+		public, err := x509.MarshalPKIXPublicKey(i.key.Public())
+		if err != nil {
+			t.Fatal(err)
+		}
+		good, err := json.Marshal(i.claims(shop))
+		if err != nil {
+			t.Fatal(err)
+		}
+		unsigned := base64url([]byte(`{"alg":"HS256","kid":"one"}`)) + "." + base64url(good)
+		mac := hmac.New(sha256.New, public)
+		mac.Write([]byte(unsigned))
+
+		detail := ""
+		for name, token := range map[string]string{
+			"OtherAudience":     i.token(t, shop, set("aud", []string{"https://other.example"})),
+			"NoAudience":        i.token(t, shop, func(c object) { delete(c, "aud") }),
+			"Expired":           i.token(t, shop, set("exp", time.Now().Unix()-31)),
+			"NoExpiry":          i.token(t, shop, func(c object) { delete(c, "exp") }),
+			"NotYetValid":       i.token(t, shop, set("nbf", time.Now().Unix()+90)),
+			"OtherIssuer":       i.token(t, shop, set("iss", "https://other.example")),
+			"OtherSubject":      i.token(t, "system:serviceaccount:bank:web"),
+			"OtherCase":         i.token(t, strings.ToUpper(shop)),
+			"Disabled":          i.token(t, "system:serviceaccount:shop:off"),
+			"NotForPrincipal":   i.token(t, "system:serviceaccount:shop:narrow"),
+			"WrongKey":          stranger.token(t, shop),
+			"UnknownKey":        unknown.token(t, shop),
+			"AlgNone":           base64url([]byte(`{"alg":"none"}`)) + "." + base64url(good) + ".AA",
+			"HS256WithKey":      unsigned + "." + base64url(mac.Sum(nil)),
+			"DuplicateClaim":    i.sign(t, i.header(), strings.Replace(string(good), "{", `{"sub":"`+shop+`",`, 1)),
+			"UnknownCrit":       i.sign(t, `{"alg":"ES256","kid":"one","crit":["x"],"x":1}`, string(good)),
+			"ProofInstead":      i.sign(t, `{"alg":"ES256","kid":"one","typ":"dpop+jwt"}`, string(good)),
+			"NoToken":           "token",
+			"PasswordOfSomeone": "correct horse battery staple",
+		} {
+			a := s.refused(t, "", "POST", "/api/sessions", tokenLogin(token), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+			if detail == "" {
+				detail = a.text(t, "detail")
+			}
+			if a.text(t, "detail") != detail || strings.Contains(string(a.raw), token) {
+				t.Errorf("%s: %s differs from %q, or holds the token", name, a.raw, detail)
+			}
+		}
+		for name, body := range map[string]object{
+			"Missing": {"method": "kubernetes"}, "Empty": tokenLogin(""), "Long": tokenLogin(strings.Repeat("a", 16385)),
+			"WithName": {"method": "kubernetes", "token": "t", "name": "web"}, "WithPassword": {"method": "kubernetes", "token": "t", "password": "p"},
+			"TokenForPassword": {"method": "password", "name": "admin", "password": "p", "token": "t"}, "NoText": {"method": "kubernetes", "token": 1},
+		} {
+			t.Run(name, func(t *testing.T) {
+				s.refused(t, "", "POST", "/api/sessions", body, http.StatusBadRequest, "BAD_REQUEST")
+			})
+		}
+		// Expired and not known: the row names the subject that the token claims.
+		s.refused(t, "", "POST", "/api/sessions", tokenLogin(i.token(t, "system:serviceaccount:shop:last")), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+		row := s.ok(t, admin, "GET", "/api/audit?reason=badCredentials&operation=login&limit=1000", nil).list(t, "entries")
+		last := row[len(row)-1]
+		for _, r := range row {
+			if r["object"] == "system:serviceaccount:shop:last" {
+				last = r
+			}
+		}
+		if last["object"] != "system:serviceaccount:shop:last" || last["outcome"] != "refused" || last["sessionKind"] != "kubernetes" {
+			t.Errorf("the row of a refused login is %v", last)
+		}
+
+		a := s.ok(t, "", "POST", "/api/sessions", tokenLogin(i.token(t, shop)))
+		if a.body["kind"] != "kubernetes" || a.text(t, "principal", "id") != web || a.text(t, "principal", "type") != "xauth" || a.text(t, "principal", "name") != "web" {
+			t.Errorf("the session is %s", a.raw)
+		}
+		ends, err := time.Parse(time.RFC3339, a.text(t, "expiresAt"))
+		if left := time.Until(ends); err != nil || left > 11*time.Minute {
+			t.Errorf("the session outlives its token of ten minutes: %s, %v", left, err)
+		}
+		session := a.text(t, "sessionId")
+		s.ok(t, session, "GET", "/api/sessions/current", nil)
+		s.refused(t, session, "GET", "/api/audit", nil, http.StatusForbidden, "ACCESS_DENIED")
+		s.ok(t, admin, "PUT", "/api/principals/"+web+"/flags", object{"disabled": true})
+		s.refused(t, session, "POST", "/api/server/version", nil, http.StatusForbidden, "PRINCIPAL_DISABLED")
+
+		narrow := i.token(t, "system:serviceaccount:shop:narrow", set("aud", []string{i.audience, "third audience"}))
+		s.ok(t, "", "POST", "/api/sessions", tokenLogin(narrow))
+	}, i.configure)
+}
+
+// A session of a token can be bound to a key, as every other.
+func TestKubernetesLoginBound(t *testing.T) {
+	i := newTokenIssuer(t)
+	s := start(t, i.configure)
+	i.workload(t, s, "web", shop)
+	h := newHolder(t)
+	a := s.prove(t, "", "POST", "/api/sessions", tokenLogin(i.token(t, shop)), h.proof(t, "POST", s.URL()+"/api/sessions"))
+	a.is(t, http.StatusOK, "")
+	if a.body["boundKey"] != h.thumbprint(t) {
+		t.Errorf("the session is bound to %v", a.body["boundKey"])
+	}
+}
+
+// Keys come and go in the file without a restart.
+func TestKubernetesKeyRotation(t *testing.T) {
+	i := newTokenIssuer(t)
+	if err := os.Remove(i.file); err != nil {
+		t.Fatal(err)
+	}
+	on(t, func(t *testing.T, s *subject) {
+		defer os.Remove(i.file)
+		i.workload(t, s, "web", shop)
+		a := s.refused(t, "", "POST", "/api/sessions", tokenLogin(i.token(t, shop)), http.StatusServiceUnavailable, "IDENTITY_PROVIDER_UNAVAILABLE")
+		if a.body["retryable"] != true || a.body["scope"] != "process" || a.header.Get("Retry-After") == "" || strings.Contains(string(a.raw), i.file) {
+			t.Errorf("got %s", a.raw)
+		}
+		until := func(token, code string) {
+			t.Helper()
+			for deadline := time.Now().Add(time.Minute); ; time.Sleep(400 * time.Millisecond) {
+				a := s.send(t, "", "POST", "/api/sessions", tokenLogin(token))
+				if a.code() == code {
+					return
+				}
+				if a.code() == "LOGIN_THROTTLED" || time.Now().After(deadline) {
+					t.Fatalf("got %d %s, want %q", a.status, a.raw, code)
+				}
+			}
+		}
+		i.publish(t)
+		old := i.token(t, shop)
+		until(old, "")
+		i.rotate(t, "next of "+i.kid)
+		i.publish(t)
+		until(i.token(t, shop), "")
+		until(old, "INVALID_CREDENTIALS")
+	}, i.configure)
+}
+
+// A method whose provider is not configured says so.
+func TestProvidersNotConfigured(t *testing.T) {
+	s := one(t)
+	for _, body := range []object{tokenLogin("token"), {"method": "ldap", "name": "ann", "password": "p"}} {
+		a := s.refused(t, "", "POST", "/api/sessions", body, http.StatusBadRequest, "BAD_REQUEST")
+		if !strings.Contains(a.text(t, "detail"), "method") {
+			t.Errorf("the detail does not name the field: %s", a.raw)
+		}
+	}
+}
