@@ -1,0 +1,231 @@
+package install
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/x509"
+	"debug/elf"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// imageUser is what every image runs as, and what the manifests ask for.
+const imageUser = "65532:65532"
+
+// "make image-ko" needs neither Docker nor a registry. The image holds the
+// program, root certificates, two directories to write to, and nothing else.
+func TestImageByKo(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "image")
+	if out, err := exec.Command("go", "run", "-C", "../../hack/image", ".", "-out", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	config, files := readImage(t, dir)
+	if config.Config.User != imageUser || !slices.Equal(config.Config.Entrypoint, []string{"/ko-app/keyserver-operator"}) {
+		t.Errorf("runs as %q: %q", config.Config.User, config.Config.Entrypoint)
+	}
+	if config.OS != "linux" || config.Architecture != runtime.GOARCH {
+		t.Errorf("for %s/%s", config.OS, config.Architecture)
+	}
+	want := map[string]fs.FileMode{ // by path
+		"data": 0o700, "tmp": 0o777, "etc/ssl/certs/ca-certificates.crt": 0o644, "ko-app/keyserver-operator": 0o555,
+	}
+	for path, f := range files {
+		mode, known := want[path]
+		switch {
+		case known && fs.FileMode(f.Mode).Perm() != mode:
+			t.Errorf("%s has mode %o, want %o", path, f.Mode, mode)
+		case !known && f.Typeflag != tar.TypeDir && !strings.HasPrefix(path, "var/run/ko"):
+			t.Errorf("there is also %s", path)
+		}
+	}
+	if d := files["data"]; d.Uid != 65532 || d.Gid != 65532 {
+		t.Errorf("the data directory belongs to %d:%d", d.Uid, d.Gid)
+	}
+	if !x509.NewCertPool().AppendCertsFromPEM(files["etc/ssl/certs/ca-certificates.crt"].content) {
+		t.Error("no root certificates")
+	}
+	checkBinary(t, files["ko-app/keyserver-operator"].content)
+}
+
+// checkBinary runs a program that needs no library, as in an image without any.
+func checkBinary(t *testing.T, content []byte) {
+	t.Helper()
+	file, err := elf.NewFile(bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if libraries, err := file.ImportedLibraries(); err == nil && len(libraries) > 0 {
+		t.Errorf("needs %q", libraries)
+	}
+	path := filepath.Join(t.TempDir(), "keyserver-operator")
+	if err := os.WriteFile(path, content, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(path, "version").CombinedOutput(); err != nil || !strings.Contains(string(out), "keyserver-operator") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// The Dockerfile, as far as it can be followed without Docker: what is left of
+// the checkout by .dockerignore is enough for the command that builds, and the
+// last stage runs as the user that the manifests ask for.
+func TestDockerfile(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "Dockerfile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stages := strings.Split(string(text), "\nFROM ")
+	last := stages[len(stages)-1]
+	for _, line := range []string{"scratch\n", "USER " + imageUser + "\n", `ENTRYPOINT ["/keyserver-operator"]` + "\n", "COPY --from=build /rootfs/ /\n"} {
+		if !strings.Contains(last, line) {
+			t.Errorf("the last stage does not say %q", line)
+		}
+	}
+	if !strings.Contains(string(text), "RUN make build ") {
+		t.Fatal("the Dockerfile builds otherwise than this test does")
+	}
+	context := t.TempDir()
+	copyContext(t, root, context)
+	build := exec.Command("make", "build")
+	build.Dir = context
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	content, err := os.ReadFile(filepath.Join(context, "bin", "keyserver-operator"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkBinary(t, content)
+}
+
+// copyContext copies what .dockerignore lets through: it excludes everything,
+// then names what is let in, then takes the tests out again.
+func copyContext(t *testing.T, root, to string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, ".dockerignore"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		name, included := strings.CutPrefix(strings.TrimSpace(line), "!")
+		switch {
+		case included:
+			copyPath(t, root, to, name)
+		case line != "*\n" && line != "**/*_test.go\n" && !strings.HasPrefix(line, "#"):
+			t.Fatalf("this test does not understand %q", line)
+		}
+	}
+}
+
+func copyPath(t *testing.T, root, to, name string) {
+	t.Helper()
+	err := filepath.WalkDir(filepath.Join(root, name), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		relative, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		target := filepath.Join(to, relative)
+		return errors.Join(err, os.MkdirAll(filepath.Dir(target), 0o700), os.WriteFile(target, content, 0o700))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The parts of an OCI image that matter here.
+type (
+	descriptor struct {
+		Digest string `json:"digest"`
+	}
+	manifest struct {
+		Manifests []descriptor `json:"manifests"`
+		Config    descriptor   `json:"config"`
+		Layers    []descriptor `json:"layers"`
+	}
+	imageConfig struct {
+		OS           string `json:"os"`
+		Architecture string `json:"architecture"`
+		Config       struct {
+			User       string   `json:"User"`
+			Entrypoint []string `json:"Entrypoint"`
+		} `json:"config"`
+	}
+	imageFile struct {
+		*tar.Header
+		content []byte
+	}
+)
+
+// readImage follows the index of an OCI layout to its one image.
+func readImage(t *testing.T, dir string) (imageConfig, map[string]imageFile) {
+	t.Helper()
+	blob := func(d descriptor) []byte {
+		content, err := os.ReadFile(filepath.Join(dir, "blobs", strings.ReplaceAll(d.Digest, ":", "/")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return content
+	}
+	decode := func(content []byte, into any) {
+		if err := json.Unmarshal(content, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	index, err := os.ReadFile(filepath.Join(dir, "index.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m manifest
+	decode(index, &m)
+	for len(m.Manifests) == 1 {
+		next := m.Manifests[0]
+		m = manifest{}
+		decode(blob(next), &m)
+	}
+	if len(m.Manifests) != 0 {
+		t.Fatalf("%d images", len(m.Manifests))
+	}
+	var config imageConfig
+	decode(blob(m.Config), &config)
+	files := map[string]imageFile{}
+	for _, layer := range m.Layers {
+		content := blob(layer)
+		var r io.Reader = bytes.NewReader(content)
+		if z, err := gzip.NewReader(bytes.NewReader(content)); err == nil {
+			r = z
+		}
+		for archive := tar.NewReader(r); ; {
+			header, err := archive.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(archive)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files[strings.Trim(header.Name, "/")] = imageFile{header, body}
+		}
+	}
+	return config, files
+}
