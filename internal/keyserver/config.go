@@ -43,7 +43,7 @@ var ConfigAllowList = []AllowedTag{
 	{Tag: "ROOT"},
 	{Tag: "KeyServer", Attributes: []string{"systemId", "serverName", "deployment", "externalUrl"}},
 	{Tag: "Listeners"},
-	{Tag: "Listener", Identity: "name", Attributes: []string{"name", "address", "tls", "clientCertificates"}},
+	{Tag: "Listener", Identity: "name", Attributes: []string{"name", "address", "tls", "minVersion", "clientCertificates"}},
 	{Tag: "IdentityProviders"},
 	{Tag: "Tokens", Attributes: []string{"issuer", "audiences", "verifiedBy"}},
 	{Tag: "Directory", Attributes: []string{"url", "entryBy"}},

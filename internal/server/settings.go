@@ -40,15 +40,17 @@ func settings(c Config, system keyserver.SystemID, on listeners) keyserver.Confi
 func (l listeners) nodes(c Config) []keyserver.ConfigNode {
 	var list []keyserver.ConfigNode
 	for _, one := range []struct {
-		name        string
-		on          net.Listener
-		tls, client bool
+		name       string
+		on         net.Listener
+		minVersion string // of TLS; empty for plain HTTP
+		client     string // whether clients show a certificate
 	}{
-		{"api", l.api, !c.InsecureHTTP, false}, {"external", l.external, true, true}, {"metrics", l.metrics, false, false},
+		{"api", l.api, either(c.InsecureHTTP, "", c.TLSMinVersion), either(c.InsecureHTTP, "none", "optional")},
+		{"external", l.external, TLS13, "required"}, {"metrics", l.metrics, "", "none"},
 	} {
 		if one.on != nil {
 			list = append(list, node("Listener", "name", one.name, "address", one.on.Addr().String(),
-				"tls", strconv.FormatBool(one.tls), "clientCertificates", strconv.FormatBool(one.client)))
+				"tls", strconv.FormatBool(one.minVersion != ""), "minVersion", one.minVersion, "clientCertificates", one.client))
 		}
 	}
 	return list

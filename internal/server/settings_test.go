@@ -18,12 +18,12 @@ const secret = "hunter2"
 // public are the settings whose value may leave as it is. Every other text of
 // the configuration is taken for a secret by the tests below, so that a new
 // setting is one until it is listed here.
-var public = []string{"ServerName", "Deployment", "Listen", "ExternalListen", "MetricsListen"}
+var public = []string{"ServerName", "Deployment", "Listen", "ExternalListen", "MetricsListen", "TLSMinVersion"}
 
 // planted is a configuration with a credential in every setting that can hold one.
 func planted() Config {
 	c := Config{
-		ServerName: "keys", Deployment: "split", Listen: ":1", ExternalListen: ":2", MetricsListen: ":3",
+		ServerName: "keys", Deployment: "split", Listen: ":1", ExternalListen: ":2", MetricsListen: ":3", TLSMinVersion: TLS12,
 		SessionIdle: time.Minute, SessionLifetime: time.Hour,
 	}
 	v := reflect.ValueOf(&c).Elem()
@@ -119,7 +119,10 @@ func TestSettings(t *testing.T) {
 		"File":       {"not which", planted(), "Certificate", map[string]string{"source": "file"}},
 		"Sessions":   {"in seconds", c, "Sessions", map[string]string{"idleSeconds": "60", "lifetimeSeconds": "3600"}},
 		"Listener": {"one by its name", c, "Listeners.Listener[@name=external]", map[string]string{
-			"name": "external", "address": l.Addr().String(), "tls": "true", "clientCertificates": "true",
+			"name": "external", "address": l.Addr().String(), "tls": "true", "minVersion": "1.3", "clientCertificates": "required",
+		}},
+		"API": {"who may come without a certificate", c, "Listeners.Listener[@name=api]", map[string]string{
+			"name": "api", "address": l.Addr().String(), "tls": "true", "minVersion": "1.2", "clientCertificates": "optional",
 		}},
 	}
 	for name, tc := range cases {

@@ -1,0 +1,161 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+)
+
+// secretDir looks like a Secret in a Pod: the names are links into a directory
+// that is swapped as a whole.
+type secretDir struct{ dir string }
+
+func (d secretDir) cert() string { return filepath.Join(d.dir, "tls.crt") }
+func (d secretDir) key() string  { return filepath.Join(d.dir, "tls.key") }
+
+func newSecretDir(t *testing.T, cert, key []byte) secretDir {
+	t.Helper()
+	d := secretDir{t.TempDir()}
+	d.swap(t, cert, key)
+	check(t, os.Symlink("..data/tls.crt", d.cert()))
+	check(t, os.Symlink("..data/tls.key", d.key()))
+	return d
+}
+
+func (d secretDir) swap(t *testing.T, cert, key []byte) {
+	t.Helper()
+	version, err := os.MkdirTemp(d.dir, "..version-*")
+	check(t, err)
+	check(t, os.WriteFile(filepath.Join(version, "tls.crt"), cert, 0o600))
+	check(t, os.WriteFile(filepath.Join(version, "tls.key"), key, 0o600))
+	link := filepath.Join(d.dir, "..data_tmp")
+	check(t, os.Symlink(filepath.Base(version), link))
+	check(t, os.Rename(link, filepath.Join(d.dir, "..data")))
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newPair makes a certificate with its key, as files have them.
+func newPair(t *testing.T, name string, now time.Time) (cert, key []byte) {
+	t.Helper()
+	ca, err := pki.NewCA("files", now, rand.Reader)
+	check(t, err)
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	check(t, err)
+	leaf, err := ca.IssueServer(name, []string{"localhost"}, private, now, rand.Reader)
+	check(t, err)
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	check(t, err)
+	return pki.EncodePEM(leaf.Certificate.Raw), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+}
+
+func TestTheFilesOfTheCertificateAreTakenOverWhenTheyChange(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	oneCert, oneKey := newPair(t, "one", now)
+	twoCert, twoKey := newPair(t, "two", now)
+	oldCert, oldKey := newPair(t, "old", now.AddDate(-2, 0, 0))
+	dir := newSecretDir(t, oneCert, oneKey)
+	var log bytes.Buffer
+	f, err := newCertificateFiles(Config{
+		TLSCert: dir.cert(), TLSKey: dir.key(), Clock: func() time.Time { return now }, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	check(t, err)
+	steps := []struct {
+		reason  string
+		change  func()
+		shown   string
+		failing bool
+	}{
+		{"nothing changed", func() {}, "one", false},
+		{"a certificate without its key", func() { dir.swap(t, twoCert, oneKey) }, "one", true},
+		{"and still", func() {}, "one", true},
+		{"no certificate at all", func() { dir.swap(t, []byte("nonsense"), oneKey) }, "one", true},
+		{"gone", func() { check(t, os.Remove(filepath.Join(dir.dir, "..data"))) }, "one", true},
+		{"still gone", func() {}, "one", true},
+		{"another pair", func() { dir.swap(t, twoCert, twoKey) }, "two", false},
+		{"an expired one", func() { dir.swap(t, oldCert, oldKey) }, "two", true},
+		{"the same as is shown", func() { dir.swap(t, twoCert, twoKey) }, "two", false},
+		{"written in place", func() {
+			check(t, os.Remove(dir.cert()))
+			check(t, os.Remove(dir.key()))
+			check(t, os.WriteFile(dir.cert(), oneCert, 0o600))
+			check(t, os.WriteFile(dir.key(), oneKey, 0o600))
+		}, "one", false},
+	}
+	for _, s := range steps {
+		s.change()
+		f.look()
+		cert, err := f.show(nil)
+		if err != nil || cert.Leaf.Subject.CommonName != s.shown {
+			t.Errorf("%s: shows %v, %v; want %s", s.reason, cert.Leaf.Subject, err, s.shown)
+		}
+		part := f.readiness()
+		if !part.Ready || strings.Contains(part.Detail, "cannot be used") != s.failing {
+			t.Errorf("%s: readiness is %+v", s.reason, part)
+		}
+		if strings.Contains(part.Detail, dir.dir) {
+			t.Errorf("%s: strangers are told a path: %s", s.reason, part.Detail)
+		}
+	}
+	if failures := testutil.ToFloat64(f.failures); failures != 4 {
+		t.Errorf("counted %v failures, want one for each of the 4", failures)
+	}
+	if n := strings.Count(log.String(), "level=WARN"); n != 4 {
+		t.Errorf("a failure is logged once, got %d records:\n%s", n, log.String())
+	}
+	if strings.Contains(log.String(), "PRIVATE KEY") {
+		t.Error("the log holds a key")
+	}
+}
+
+func TestTheOwnCertificateIsRenewedWhileTheServerRuns(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	ca, err := pki.NewCA("internal", now, rand.Reader)
+	check(t, err)
+	first, err := ca.IssueServer("keys", []string{"localhost"}, nil, now, rand.Reader)
+	check(t, err)
+	second, err := ca.IssueServer("keys", []string{"localhost"}, first.Key, now, rand.Reader)
+	check(t, err)
+	kept, failure := first, error(nil)
+	o := newOwnCertificate(engine.Prepared{CA: ca, Server: first}, func(context.Context) (pki.Identity, error) { return kept, failure }, slog.New(slog.DiscardHandler))
+	for _, s := range []struct {
+		reason string
+		kept   pki.Identity
+		err    error
+		want   pki.Identity
+	}{
+		{"it is good for long", first, nil, first},
+		{"the database does not answer", pki.Identity{}, errors.New("down"), first},
+		{"it was renewed", second, nil, second},
+		{"and the database is down again", pki.Identity{}, errors.New("down"), second},
+	} {
+		kept, failure = s.kept, s.err
+		o.renew(t.Context())
+		cert, err := o.show(&tls.ClientHelloInfo{})
+		if err != nil || !cert.Leaf.Equal(s.want.Certificate) || len(cert.Certificate) != 2 {
+			t.Errorf("%s: shows %v, %v", s.reason, cert.Leaf.SerialNumber, err)
+		}
+	}
+}
