@@ -34,6 +34,10 @@ run: build ## Start everything on this machine: control plane, key server, opera
 image: ## Build the container image (IMAGE=name:tag)
 	docker build -t $(or $(IMAGE),keyserver-operator:$(or $(REVISION),dev)) .
 
+.PHONY: image-ko
+image-ko: .go ## Build the container image with ko into bin/image, an OCI layout; needs no Docker, no registry (PLATFORMS=linux/amd64,linux/arm64)
+	go run -C hack/image . -out "$(CURDIR)/bin/image" $(if $(PLATFORMS),-platform $(PLATFORMS))
+
 .PHONY: clean
 clean: ## Remove bin/ (the per-user cache of built tools and control planes stays)
 	rm -rf bin
