@@ -120,7 +120,7 @@ func (e *Engine) isForeign(ctx context.Context, by keyserver.Caller, t keyserver
 		return false, unlessNotFound(err)
 	}
 	ref := keyserver.PrincipalRef{System: t.Server, ID: t.Principal}
-	if known, err := e.Store.HasACLEntries(ctx, ref); err != nil || known {
+	if known, err := e.Store.HasACLEntries(ctx, ref); err != nil || known || e.Peers == nil {
 		return known, err
 	}
 	as := keyserver.Caller{Kind: keyserver.InternalSession, RequestID: by.RequestID, Peer: &keyserver.PeerCall{System: e.System}}

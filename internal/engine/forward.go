@@ -44,6 +44,9 @@ func (e *Engine) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.
 				Audited(fault.ReasonNotForwarded)
 		}
 		*peer, err = e.peer(ctx, to)
+		if e.Peers == nil { // there is no way to any
+			err = sqlstore.ErrNotFound
+		}
 		if errors.Is(err, sqlstore.ErrNotFound) {
 			return fault.New(absent, "the system id %d is neither this key server's nor that of a registered peer", to).
 				Audited(fault.ReasonObjectNotFound)
@@ -74,12 +77,8 @@ func (e *Engine) introduce(by keyserver.Caller, who subject) (keyserver.Caller, 
 	return as, err
 }
 
-// peer reads the record of a registered peer through the cache. Without a way
-// to reach peers there are none.
+// peer reads the record of a registered peer through the cache.
 func (e *Engine) peer(ctx context.Context, system keyserver.SystemID) (keyserver.TrustedServer, error) {
-	if e.Peers == nil {
-		return keyserver.TrustedServer{}, sqlstore.ErrNotFound
-	}
 	return e.peers.get(system, func() (keyserver.TrustedServer, error) { return e.Store.TrustedServer(ctx, system) })
 }
 

@@ -1,0 +1,162 @@
+package engine_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// callOf is a call of the registered peer for one of its principals.
+func callOf(name, key string, groups ...uint64) keyserver.Caller {
+	by := keyserver.Caller{
+		Principal: keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(70)}, Name: name, Type: keyserver.PasswordPrincipal,
+		Kind: keyserver.PeerSession, RequestID: "from the peer", Peer: &keyserver.PeerCall{System: peerSystem, Key: sha256.Sum256([]byte(key))},
+	}
+	for _, g := range groups {
+		by.Peer.Groups = append(by.Peer.Groups, keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(g)})
+	}
+	return by
+}
+
+// A peer asks for its own principals, and only for what is done for peers.
+func TestPeersAreRefused(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		link := mint(t, f, f.Admin, nil)
+		foreign := keyserver.NewHiddenLink(9, keyserver.IDFromUint64(1))
+		ask := func(by keyserver.Caller, link keyserver.HiddenLink) func() error {
+			return func() error { _, err := f.AuthorizeKey(ctx, by, link, ""); return err }
+		}
+		refused(t, f, ask(callOf("early", "0"), link)(), fault.AccessDenied, fault.ReasonNotForwarded) // not registered yet
+		added := must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
+		transport := keyserver.PrincipalRef{System: f.Prepared.System, ID: added.Transport}
+
+		with := func(change func(*keyserver.Caller)) keyserver.Caller { by := callOf("x", "1"); change(&by); return by }
+		cases := map[string]struct {
+			reason string
+			call   func() error
+			code   fault.Code
+			audit  fault.Reason
+		}{
+			"Unlisted":      {"no entry", ask(callOf("x", "1"), link), fault.ACLDenied, fault.ReasonACLDenied},
+			"OtherSystem":   {"a principal of a third key server", ask(with(func(c *keyserver.Caller) { c.Principal.System = 8 }), link), fault.AccessDenied, fault.ReasonNotForwarded},
+			"OurPrincipal":  {"a principal of ours", ask(with(func(c *keyserver.Caller) { c.Principal = f.Admin.Principal }), link), fault.AccessDenied, fault.ReasonNotForwarded},
+			"OurGroup":      {"a group of ours", ask(with(func(c *keyserver.Caller) { c.Peer.Groups = []keyserver.PrincipalRef{f.Admin.Principal} }), link), fault.AccessDenied, fault.ReasonNotForwarded},
+			"PeerItself":    {"a key is used for somebody", ask(with(func(c *keyserver.Caller) { c.Principal = transport }), link), fault.AccessDenied, fault.ReasonNotForwarded},
+			"UnknownPeer":   {"another key server", ask(with(func(c *keyserver.Caller) { c.Peer.System, c.Principal.System = 8, 8 }), link), fault.AccessDenied, fault.ReasonNotForwarded},
+			"SecondHop":     {"what a peer asks for is not forwarded", ask(callOf("x", "1"), foreign), fault.InvalidArgument, fault.ReasonNotForwarded},
+			"Mint":          {"no keys are made for peers", func() error { _, err := f.MintKey(ctx, callOf("x", "1"), keyserver.NewKey{Algorithm: keyserver.AES256}); return err }, fault.AccessDenied, fault.ReasonNotForwarded},
+			"Export":        {"nor exported", func() error { _, err := f.ExportKey(ctx, callOf("x", "1"), link, transport); return err }, fault.AccessDenied, fault.ReasonNotForwarded},
+			"ReadPrincipal": {"nor principals listed", func() error { _, err := f.Principal(ctx, callOf("x", "1"), f.Admin.Principal.ID); return err }, fault.AccessDenied, fault.ReasonNotForwarded},
+			"Metadata":      {"metadata is for transport principals", func() error { _, err := f.Key(ctx, callOf("x", "1"), link); return err }, fault.AccessDenied, fault.ReasonNotTransport},
+		}
+		for name, tc := range cases {
+			t.Run(name, func(t *testing.T) {
+				refused(t, f, tc.call(), tc.code, tc.audit)
+				if row := f.LastRow(t); row.Kind != keyserver.PeerSession || row.RequestID != "from the peer" {
+					t.Errorf("%s: the row is %+v", tc.reason, row)
+				}
+			})
+		}
+
+		// The peer itself may look principals up, and so may its principals.
+		for _, by := range []keyserver.Caller{with(func(c *keyserver.Caller) { c.Principal = transport }), callOf("x", "1")} {
+			if found := must(f.LookupPrincipals(ctx, by, []keyserver.PrincipalRef{f.Admin.Principal}))(t); len(found) != 1 {
+				t.Errorf("%v finds %v", by.Principal, found)
+			}
+		}
+		// A group of the peer counts as the peer says.
+		grant(t, f, link, keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(80)}, keyserver.Read, keyserver.NoUsageLimit)
+		refused(t, f, ask(callOf("x", "1", 79), link)(), fault.ACLDenied, fault.ReasonACLDenied)
+		if err := ask(callOf("x", "1", 79, 80), link)(); err != nil {
+			t.Error(err)
+		}
+		metadata := callOf("x", "1", 80)
+		metadata.Type = keyserver.CertificatePrincipal
+		if _, err := f.Key(ctx, metadata, link); err != nil {
+			t.Error(err)
+		}
+		// And nothing any more once the peer is removed.
+		must(f.RemoveTrustedServer(ctx, f.Admin, peerSystem))(t)
+		refused(t, f, ask(callOf("x", "1", 80), link)(), fault.AccessDenied, fault.ReasonNotForwarded)
+	})
+}
+
+// A call of a peer takes effect once, however often it is repeated, and the
+// repetition is answered as the call was.
+func TestRepeatedCalls(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
+		who := callOf("x", "").Principal
+		link := mint(t, f, f.Admin, nil)
+		grant(t, f, link, who, keyserver.Read, 2)
+		use := func(key string) error { _, err := f.AuthorizeKey(ctx, callOf("x", key), link, ""); return err }
+		mac := func(key string) error { _, err := f.HMAC(ctx, callOf("x", key), link, text("m")); return err }
+		for _, err := range []error{use("a"), use("a"), use("a"), mac("b"), mac("b"), use("a")} {
+			if err != nil {
+				t.Errorf("a repetition: %v", err)
+			}
+		}
+		refused(t, f, use("c"), fault.ACLDenied, fault.ReasonACLDenied)
+		refused(t, f, use("c"), fault.ACLDenied, fault.ReasonACLDenied) // what was refused is not remembered
+		grant(t, f, link, who, keyserver.Read, 3)                       // counts anew
+		if err := use("c"); err != nil {
+			t.Errorf("granted meanwhile: %v", err)
+		}
+
+		// An owner at the peer takes his own entry away, and asks twice.
+		other := mint(t, f, f.Admin, nil)
+		grant(t, f, other, who, keyserver.Owner, keyserver.NoUsageLimit)
+		target := keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(71)}
+		change := keyserver.ACLChange{Principal: target, Rights: keyserver.Read, MaxUsage: 5}
+		for range 2 {
+			if err := f.GrantACL(ctx, callOf("x", "grant"), other, change); err != nil {
+				t.Errorf("granted twice: %v", err)
+			}
+		}
+		for range 2 {
+			if err := f.RevokeACL(ctx, callOf("x", "revoke target"), other, target); err != nil {
+				t.Errorf("revoked twice: %v", err)
+			}
+		}
+		for range 2 {
+			if err := f.RevokeACL(ctx, callOf("x", "revoke"), other, who); err != nil {
+				t.Errorf("his own revoked twice: %v", err)
+			}
+		}
+		refused(t, f, f.RevokeACL(ctx, callOf("x", "again"), other, who), fault.ACLDenied, fault.ReasonACLDenied)
+		acl := must(f.ACL(ctx, f.Admin, other))(t)
+		if _, ok := acl.Entry(who); ok || len(acl.Entries) != 1 {
+			t.Errorf("the list is %+v", acl.Entries)
+		}
+	})
+}
+
+// An effect and its memory are one transaction: where the one fails, so does
+// the other.
+func TestACallThatFailedIsNotRemembered(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
+		by := callOf("x", "a")
+		link := mint(t, f, f.Admin, nil)
+		grant(t, f, link, by.Principal, keyserver.Owner, keyserver.NoUsageLimit)
+		missing := keyserver.PrincipalRef{System: 99, ID: keyserver.IDFromUint64(1)}
+		if err := f.GrantACL(ctx, by, link, keyserver.ACLChange{Principal: missing, Rights: keyserver.Read, MaxUsage: -1}); fault.CodeOf(err) != fault.NotFound {
+			t.Fatalf("got %v", err)
+		}
+		err := f.Store.Update(context.Background(), func(tx *sqlstore.Tx) error {
+			known, err := tx.PeerCallKnown(context.Background(), by.Peer.Key)
+			if known {
+				t.Error("a call that failed is remembered")
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
