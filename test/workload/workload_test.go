@@ -1,0 +1,258 @@
+// Package workload logs in as a Pod does: with tokens that a real kube-apiserver
+// issued for its service accounts.
+package workload
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/handover"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+)
+
+const (
+	namespace = "shop"
+	audience  = "https://keys.example"
+)
+
+// cluster is a real kube-apiserver. No controller runs, so that nothing but the
+// tests changes anything.
+var cluster struct {
+	config *rest.Config
+	kube   *kubernetes.Clientset
+	issuer string
+}
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		fmt.Fprintln(os.Stderr, "these tests need kube-apiserver and etcd: run make test")
+		return 1
+	}
+	environment := &envtest.Environment{}
+	config, err := environment.Start()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "start the control plane:", err)
+		return 1
+	}
+	defer func() { _ = environment.Stop() }()
+	if err := prepare(config); err != nil {
+		fmt.Fprintln(os.Stderr, "prepare the cluster:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+func prepare(config *rest.Config) (err error) {
+	cluster.config = config
+	if cluster.kube, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	about, err := cluster.kube.RESTClient().Get().AbsPath("/.well-known/openid-configuration").DoRaw(ctx)
+	if err != nil {
+		return err
+	}
+	var discovered struct{ Issuer string }
+	if err := json.Unmarshal(about, &discovered); err != nil {
+		return err
+	}
+	cluster.issuer = discovered.Issuer
+	_, err = cluster.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	return err
+}
+
+func fatal(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// account makes a service account and returns its subject.
+func account(t testing.TB, name string) string {
+	t.Helper()
+	accounts := cluster.kube.CoreV1().ServiceAccounts(namespace)
+	_, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	fatal(t, err)
+	return "system:serviceaccount:" + namespace + ":" + name
+}
+
+// token is what kubelet would project into a Pod: a token of the service
+// account for those audiences.
+func token(t testing.TB, name string, audiences ...string) string {
+	t.Helper()
+	seconds := int64(600)
+	request, err := cluster.kube.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), name, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{Audiences: audiences, ExpirationSeconds: &seconds},
+	}, metav1.CreateOptions{})
+	fatal(t, err)
+	return request.Status.Token
+}
+
+// keysFile is kept current as the manager does.
+func keysFile(t testing.TB) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "jwks.json")
+	fatal(t, handover.IssuerKeys{
+		Fetch: handover.FromCluster(cluster.kube.RESTClient()), File: file, Issuer: cluster.issuer, Each: time.Minute, Logger: slog.New(slog.DiscardHandler),
+	}.Refresh(t.Context()))
+	return file
+}
+
+// kubeconfig is that of a service account, as serve has it.
+func kubeconfig(t testing.TB, account, url string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	fatal(t, clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: url, CertificateAuthorityData: cluster.config.CAData}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: token(t, account)}},
+		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
+		CurrentContext: "x",
+	}, file))
+	return file
+}
+
+// reviewer makes a service account that may review tokens, and nothing else.
+func reviewer(t testing.TB, name string) {
+	t.Helper()
+	account(t, name)
+	meta := metav1.ObjectMeta{Name: name}
+	_, err := cluster.kube.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}},
+	}}, metav1.CreateOptions{})
+	fatal(t, err)
+	_, err = cluster.kube.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}},
+	}, metav1.CreateOptions{})
+	fatal(t, err)
+}
+
+// world is a server and the file in which its workload finds its token.
+type world struct {
+	*testserver.Server
+	file string
+}
+
+func newWorld(t testing.TB, subject string, providers server.Providers) world {
+	t.Helper()
+	w := world{file: filepath.Join(t.TempDir(), "token"), Server: testserver.Start(t, func(c *server.Config) { c.Providers = providers })}
+	if subject != "" {
+		_, err := w.Admin(t).CreateXAuthPrincipal(t.Context(), schema.CreateXAuthPrincipalRequest{
+			Name: subject, Issuer: cluster.issuer, Subject: subject, RoleIDs: []schema.HexID{},
+		})
+		fatal(t, err)
+	}
+	return w
+}
+
+// login logs a new client in with a token and answers what it gets.
+func (w world) login(t testing.TB, token string) (schema.Session, error) {
+	t.Helper()
+	fatal(t, os.WriteFile(w.file, []byte(token), 0o600))
+	c, err := client.New(client.Options{BaseURL: w.URL(), RootCAs: w.Pool(t), Credentials: client.KubernetesCredentials(w.file)})
+	fatal(t, err)
+	return c.CurrentSession(t.Context())
+}
+
+// gets checks the code of a login; empty: it succeeds.
+func (w world) gets(t testing.TB, what, token, code string) {
+	t.Helper()
+	self, err := w.login(t, token)
+	if code == "" && (err != nil || self.Kind != "kubernetes" || self.Principal.Type != "xauth") || code != "" && !client.IsCode(err, code) {
+		t.Errorf("%s: got %+v, %v; want %q", what, self.Principal, err, code)
+	}
+}
+
+const badCredentials, unavailable = "INVALID_CREDENTIALS", "IDENTITY_PROVIDER_UNAVAILABLE"
+
+// With the cluster's keys in a file, as the manager keeps it beside serve.
+func TestKeysInAFile(t *testing.T) {
+	web := account(t, "file-web")
+	w := newWorld(t, web, server.Providers{OIDCIssuer: cluster.issuer, OIDCAudiences: []string{audience}, OIDCKeysFile: keysFile(t)})
+	account(t, "file-stranger")
+	w.gets(t, "another service's token", token(t, "file-web", "https://other.example"), badCredentials)
+	w.gets(t, "a token for the cluster itself", token(t, "file-web"), badCredentials)
+	w.gets(t, "a service account that is no principal", token(t, "file-stranger", audience), badCredentials)
+	w.gets(t, "a good token", token(t, "file-web", audience), "")
+	w.gets(t, "a good token of two audiences", token(t, "file-web", "https://other.example", audience), "")
+}
+
+// By TokenReview, as a service account that may do nothing else.
+func TestTokenReview(t *testing.T) {
+	web := account(t, "review-web")
+	reviewer(t, "reviewer")
+	providers := server.Providers{TokenReview: true, OIDCAudiences: []string{audience}, Kubeconfig: kubeconfig(t, "reviewer", cluster.config.Host)}
+	w := newWorld(t, web, providers)
+	account(t, "review-stranger")
+	w.gets(t, "another service's token", token(t, "review-web", "https://other.example"), badCredentials)
+	w.gets(t, "a token for the cluster itself", token(t, "review-web"), badCredentials)
+	w.gets(t, "a service account that is no principal", token(t, "review-stranger", audience), badCredentials)
+	good := token(t, "review-web", audience)
+	w.gets(t, "a token with a broken signature", good[:len(good)-8]+"AAAAAAAA", badCredentials)
+	w.gets(t, "a good token", good, "")
+	w.gets(t, "a good token of two audiences", token(t, "review-web", "https://other.example", audience), "")
+
+	// Unlike the keys alone, the cluster knows that the account is gone.
+	fatal(t, cluster.kube.CoreV1().ServiceAccounts(namespace).Delete(t.Context(), "review-web", metav1.DeleteOptions{}))
+	until(t, func() error {
+		if _, err := w.login(t, good); !client.IsCode(err, badCredentials) {
+			return fmt.Errorf("the token of a deleted service account: %w", err)
+		}
+		return nil
+	})
+
+	wrong := providers
+	wrong.OIDCIssuer = "https://other.example"
+	account(t, "review-db")
+	newWorld(t, "", wrong).gets(t, "another issuer than serve was told", token(t, "review-db", audience), badCredentials)
+}
+
+// Who may not review, or reaches nobody, has no verdict on a token.
+func TestTokenReviewUnavailable(t *testing.T) {
+	web := account(t, "unavailable-web")
+	account(t, "powerless")
+	for name, config := range map[string]string{
+		"NotAllowed": kubeconfig(t, "powerless", cluster.config.Host), "NobodyThere": kubeconfig(t, "powerless", "https://127.0.0.1:1"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, web, server.Providers{TokenReview: true, OIDCIssuer: cluster.issuer, OIDCAudiences: []string{audience}, Kubeconfig: config})
+			w.gets(t, "a good token", token(t, "unavailable-web", audience), unavailable)
+			w.gets(t, "a token that is plainly for another", token(t, "unavailable-web"), badCredentials)
+		})
+	}
+}
+
+// until repeats a check: the cluster's own caches take their time.
+func until(t testing.TB, check func() error) {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
+		if err = check(); err == nil {
+			return
+		}
+	}
+	t.Error(errors.Join(errors.New("it does not come to pass"), err))
+}
