@@ -1,6 +1,9 @@
 package install
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -8,12 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // installations are what a cluster may be given.
-var installations = []string{defaults, postgres, monitored, postgresMonitored}
+var installations = []string{defaults, postgres, monitored, postgresMonitored, documented}
 
 // Everything is accepted by a kube-apiserver that enforces Pod Security
 // "restricted" in our namespace. It only warns of Deployments, so a Pod is made
@@ -42,6 +46,49 @@ func TestInstallationsAreAdmitted(t *testing.T) {
 	// What the tests of running managers would find there is only tried.
 	for _, name := range []string{defaultsKeyServer, postgresKeyServer, "samples"} {
 		apply(t, build(t, name), client.DryRunAll)
+	}
+}
+
+// What the documentation has people type, with the kubectl that they type it to.
+func TestKubectlApplies(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, environment.KubeConfig, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, arguments := range [][]string{
+		{"apply", "-k", filepath.Join(configDir, defaults)},
+		{"apply", "-k", filepath.Join(configDir, defaults)}, // again, changing nothing
+		{"apply", "-k", filepath.Join(configDir, defaultsKeyServer), "--dry-run=server"},
+		{"apply", "--server-side", "-k", filepath.Join(configDir, "samples"), "--dry-run=server"},
+		{"get", "--raw", "/.well-known/openid-configuration"},
+	} {
+		command := exec.Command(filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), append([]string{"--kubeconfig", file}, arguments...)...)
+		if out, err := command.CombinedOutput(); err != nil {
+			t.Errorf("kubectl %s: %v\n%s", strings.Join(arguments, " "), err, out)
+		}
+	}
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "keyserver"}}
+	if err := kube.Delete(t.Context(), deployment); err != nil {
+		t.Error(err)
+	}
+}
+
+// The example of the documentation has the effect that it is shown for.
+func TestDocumentedKustomization(t *testing.T) {
+	objects := build(t, documented)
+	for name, c := range containers(t, objects) {
+		if c.Image != "registry.example/keyserver-operator:v0.1.0" {
+			t.Errorf("%s runs %s", name, c.Image)
+		}
+		settings := pick(t, objects, "ConfigMap", c.EnvFrom[0].ConfigMapRef.Name)
+		for key, want := range map[string]string{
+			"KEYSERVER_OIDC_ISSUER": "https://issuer.example/cluster", "KEYSERVER_LOG_LEVEL": "debug",
+			"KEYSERVER_EXTERNAL_URL": "https://keyserver.keyserver-system.svc", // from config/default
+		} {
+			if got, _, _ := unstructured.NestedString(settings.Object, "data", key); got != want {
+				t.Errorf("%s: %s is %q", name, key, got)
+			}
+		}
 	}
 }
 

@@ -31,8 +31,9 @@ const patience = 2 * time.Minute
 const namespace = "keyserver-system"
 
 var (
-	restConfig *rest.Config
-	kube       client.Client
+	environment = &envtest.Environment{}
+	restConfig  *rest.Config
+	kube        client.Client
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -42,7 +43,6 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "these tests need kube-apiserver and etcd: run make test")
 		return 1
 	}
-	environment := &envtest.Environment{}
 	// As clusters have it: service accounts must exist, tokens are mounted
 	// unless that is declined, and RBAC decides.
 	environment.ControlPlane.GetAPIServer().Configure().

@@ -29,6 +29,7 @@ const (
 	postgresKeyServer  = "overlays/postgres/keyserver"
 	monitored          = "default and prometheus"
 	postgresMonitored  = "overlays/postgres and prometheus"
+	documented         = "the example of docs/install.md"
 	monitoringAPIGroup = "monitoring.coreos.com"
 )
 
@@ -56,7 +57,7 @@ func kustomizations(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(names, monitored, postgresMonitored)
+	return append(names, monitored, postgresMonitored, documented)
 }
 
 // build answers the objects of a kustomization, as "kubectl apply -k" has them.
@@ -64,7 +65,11 @@ func build(t *testing.T, name string) []*unstructured.Unstructured {
 	t.Helper()
 	dir := filepath.Join(configDir, name)
 	files := filesys.MakeFsOnDisk()
-	if text, ok := composed[name]; ok {
+	text, own := composed[name]
+	if name == documented {
+		text, own = example(t), true
+	}
+	if own {
 		// In a copy, because a kustomization only refers to what is near it.
 		root := t.TempDir()
 		if err := os.CopyFS(root, os.DirFS(configDir)); err != nil {
@@ -99,6 +104,21 @@ func build(t *testing.T, name string) []*unstructured.Unstructured {
 		objects = append(objects, object)
 	}
 	return objects
+}
+
+// example is the kustomization that the documentation shows.
+func example(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(page), "```yaml\n")
+	text, _, closed := strings.Cut(rest, "```")
+	if !found || !closed {
+		t.Fatal("docs/install.md shows no kustomization")
+	}
+	return strings.ReplaceAll(text, "- config/", "- ../../")
 }
 
 // apply is "kubectl apply --server-side", in the order of kustomize. What has

@@ -27,7 +27,8 @@ import (
 type pod struct {
 	t          *testing.T
 	binary     string
-	settings   map[string]string // of the ConfigMap that both containers take
+	settings   map[string]string            // of the ConfigMap that both containers take
+	secrets    map[string]map[string]string // that variables refer to
 	containers map[string]corev1.Container
 	volumes    map[string]string // directory by volume
 }
@@ -93,10 +94,14 @@ func (p *pod) start(container string, extra ...string) *process {
 		r.cmd.Env = append(r.cmd.Env, name+"="+value)
 	}
 	for _, e := range c.Env {
+		value := here.Replace(e.Value)
 		if e.ValueFrom != nil {
-			p.t.Fatalf("%s of %s comes from elsewhere", e.Name, container)
+			from := e.ValueFrom.SecretKeyRef
+			if value, ok = p.secrets[from.Name][from.Key]; !ok {
+				p.t.Fatalf("%s of %s comes from key %q of Secret %s", e.Name, container, from.Key, from.Name)
+			}
 		}
-		r.cmd.Env = append(r.cmd.Env, e.Name+"="+here.Replace(e.Value))
+		r.cmd.Env = append(r.cmd.Env, e.Name+"="+value)
 	}
 	r.cmd.Stdout, r.cmd.Stderr = &r.log, &r.log
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

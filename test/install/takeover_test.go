@@ -334,19 +334,31 @@ func builtInRoles(list schema.RoleList) int {
 // can only check by the keys that the manager keeps for it.
 func (i *installation) workload() {
 	i.t.Helper()
-	t, ctx := i.t, i.t.Context()
-	_, err := i.keys.CreateXAuthPrincipal(ctx, schema.CreateXAuthPrincipalRequest{
-		Name: "workload", Issuer: i.settings["KEYSERVER_OIDC_ISSUER"], Subject: "system:serviceaccount:default:default", RoleIDs: []schema.HexID{},
+	enroll(i.t, i.keys, i.settings)
+	login(i.t, i.url, i.roots, i.settings)
+}
+
+// enroll makes the principal of a service account.
+func enroll(t *testing.T, keys *apiclient.Client, settings map[string]string) {
+	t.Helper()
+	_, err := keys.CreateXAuthPrincipal(t.Context(), schema.CreateXAuthPrincipalRequest{
+		Name: "workload", Issuer: settings["KEYSERVER_OIDC_ISSUER"], Subject: "system:serviceaccount:default:default", RoleIDs: []schema.HexID{},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// login opens a session with a token that the cluster has just issued.
+func login(t *testing.T, url string, roots *x509.CertPool, settings map[string]string) {
+	t.Helper()
+	ctx := t.Context()
 	owner := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}}
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{i.settings["KEYSERVER_OIDC_AUDIENCE"]}}}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{settings["KEYSERVER_OIDC_AUDIENCE"]}}}
 	if err := kube.SubResource("token").Create(ctx, owner, request); err != nil {
 		t.Fatal(err)
 	}
-	c, err := apiclient.New(apiclient.Options{BaseURL: i.url, RootCAs: i.roots, Credentials: serviceAccount(request.Status.Token)})
+	c, err := apiclient.New(apiclient.Options{BaseURL: url, RootCAs: roots, Credentials: serviceAccount(request.Status.Token)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,107 @@
+package install
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"testing"
+	"time"
+
+	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+)
+
+// Two replicas as config/overlays/postgres describes them, over one PostgreSQL,
+// with their service account's token and nothing else: what one is told the
+// other knows, and both have the cluster check tokens.
+func TestScaledOutRuns(t *testing.T) {
+	p, err := program.Build(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Remove() })
+	objects := build(t, postgres)
+	apply(t, objects)
+	certificate, key, roots := selfSigned(t)
+	kek := make([]byte, 32)
+	if _, err := rand.Read(kek); err != nil {
+		t.Fatal(err)
+	}
+	secrets := map[string]map[string]string{
+		"keyserver-database": {"url": pgtest.Database(t)},
+		"keyserver-kek":      {"url": "base64key://" + base64.StdEncoding.EncodeToString(kek)},
+	}
+	kubeconfig, real := accountKubeconfig(t, "keyserver-api"), issuer(t)
+	replica := func() (*process, *apiclient.Client, map[string]string) {
+		pod := newPod(t, p.Path, objects, "keyserver-api")
+		pod.secrets, pod.settings["KEYSERVER_OIDC_ISSUER"] = secrets, real
+		pod.put("admin", "password", password)
+		pod.put("tls", "tls.crt", certificate)
+		pod.put("tls", "tls.key", key)
+		r := pod.start("api", "--kubeconfig", kubeconfig)
+		c, err := apiclient.New(apiclient.Options{
+			BaseURL: "https://" + r.ports["api"], RootCAs: roots,
+			Credentials: apiclient.PasswordCredentials("admin", func(context.Context) (string, error) { return password, nil }),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() error { // as the readiness probe asks
+			_, err := c.Ready(t.Context())
+			return err
+		})
+		return r, c, pod.settings
+	}
+	first, one, settings := replica()
+	second, other, _ := replica()
+
+	enroll(t, one, settings)
+	for _, r := range []*process{first, second} {
+		login(t, "https://"+r.ports["api"], roots, settings)
+	}
+	minted, err := one.MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.kill()
+	if grant, err := other.AuthorizeKey(t.Context(), minted.TTag, ""); err != nil || !grant.Authorized {
+		t.Errorf("a key that a killed replica made: %+v, %v", grant, err)
+	}
+	second.terminate(t)
+}
+
+// selfSigned is what the Secret keyserver-tls holds.
+func selfSigned(t *testing.T) (certificate, key string, roots *x509.CertPool) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "keyserver"},
+		DNSNames: []string{"keyserver.keyserver-system.svc"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	roots = x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(certificate))
+	return certificate, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})), roots
+}
