@@ -169,7 +169,7 @@ func documents(content []byte) []document {
 			}
 			docs = append(docs, document{line: n + 1})
 			line = rest
-			if len(bytes.TrimSpace(line)) == 0 {
+			if said := bytes.TrimSpace(line); len(said) == 0 || said[0] == '#' {
 				continue
 			}
 			docs[len(docs)-1].line = n

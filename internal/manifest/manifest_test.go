@@ -1,0 +1,221 @@
+package manifest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// What cannot be read is refused with its place and without its content.
+func TestReadRefuses(t *testing.T) {
+	for name, c := range map[string]struct{ text, says string }{
+		"Text":       {"planted", "document 1 (line 1): is not a manifest"},
+		"Number":     {"12", "is not a manifest"},
+		"Sequence":   {"- a", "is not a manifest"},
+		"NoKind":     {"apiVersion: v1", "kind is missing"},
+		"NoVersion":  {"kind: Role", "apiVersion is missing"},
+		"KindNumber": {"apiVersion: v1\nkind: 7", "kind is missing or no text"},
+		"Syntax":     {"a: b\n---\n\na: [planted", "document 2 (line 3)"},
+		"Twice":      {"a: 1\n---\nb: 1\nc: 1\nb: 2", "document 2 (line 3): is not YAML that can be applied: line 5: key \"b\" already set"},
+		"TwiceJSON":  {`{"kind": "a", "kind": "b"}`, `key "kind" already set`},
+		"ListOfText": {"apiVersion: v1\nkind: List\nitems: [planted]", "items[0] is not a manifest"},
+		"ListInside": {"apiVersion: v1\nkind: List\nitems: [{kind: a}]", "items[0] is not a manifest: apiVersion"},
+		"Tab":        {"a:\n\tb: planted", "line 2"},
+		"Alias":      {"a: *planted", "document 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := strings.Replace(c.text, "a: 1\n---", "apiVersion: v1\nkind: A\n---", 1)
+			if text != c.text { // the first document is two lines now
+				c.says = strings.NewReplacer("line 3", "line 4", "line 5", "line 6").Replace(c.says)
+			}
+			text = strings.Replace(text, "a: b\n---", "{apiVersion: v1, kind: A}\n---", 1)
+			found, err := Read([]string{Stdin}, strings.NewReader(text))
+			if err == nil || !strings.Contains(err.Error(), c.says) || !strings.HasPrefix(err.Error(), "standard input") {
+				t.Errorf("got %v %v, want %q", found, err, c.says)
+			}
+			if err != nil && name != "Alias" && strings.Contains(err.Error(), "planted") {
+				t.Errorf("the sentence quotes the file: %v", err)
+			}
+		})
+	}
+}
+
+// A file is what kubectl would take it for.
+func TestReadDocuments(t *testing.T) {
+	object := func(name string) string { return "apiVersion: v1\nkind: A\nmetadata: {name: " + name + "}\n" }
+	for name, c := range map[string]struct{ text, want string }{
+		"None":      {"", ""},
+		"Comments":  {"# nothing\n---\n# here\n---\n", ""},
+		"One":       {object("a"), "a@1"},
+		"Marked":    {"---\n" + object("a"), "a@2"},
+		"Two":       {object("a") + "---\n" + object("b"), "a@1 b@5"},
+		"NoNewline": {object("a") + "--- # comment\n" + strings.TrimSuffix(object("b"), "\n"), "a@1 b@5"},
+		"Windows":   {strings.ReplaceAll(object("a")+"---\n"+object("b"), "\n", "\r\n"), "a@1 b@5"},
+		"SameLine":  {"--- {apiVersion: v1, kind: A, metadata: {name: a}}\n", "a@1"},
+		"Dashes":    {object("a") + "data:\n  x: |\n    ---\n    -----BEGIN\n", "a@1"},
+		"List":      {"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: A, metadata: {name: a}}\n- {apiVersion: v1, kind: A, metadata: {name: b}}\n", "a@1 b@1"},
+		"JSON":      {`{"apiVersion": "v1", "kind": "A", "metadata": {"name": "a"}}`, "a@1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found, err := Read([]string{Stdin}, strings.NewReader(c.text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, m := range found {
+				got = append(got, fmt.Sprintf("%s@%d", m.Object.GetName(), m.Source.Line))
+			}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("got %v, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// spec is an object as an author writes it.
+type spec struct{ kind, spec string }
+
+const onePEM = "-----BEGIN CERTIFICATE-----\\nAAAA\\n-----END CERTIFICATE-----\\n"
+
+// invalid are manifests that admission refuses, with what is said about them.
+var invalid = map[string]struct {
+	spec
+	says string
+}{
+	"UnknownField":   {spec{"Role", "{roleName: a, operations: [], operation: []}"}, "spec.operation: no such field"},
+	"UnknownDeep":    {spec{"ACLTemplate", "{templateName: a, members: [{principal: password/a, rights: [READ], right: x}]}"}, "spec.members[0].right: no such field"},
+	"Missing":        {spec{"Role", "{roleName: a}"}, "spec.operations: is missing"},
+	"Type":           {spec{"Role", "{roleName: 7, operations: []}"}, "spec.roleName"},
+	"Enum":           {spec{"Role", "{roleName: a, operations: [], deletionPolicy: Orphan}"}, "spec.deletionPolicy: is not one of the supported values"},
+	"Length":         {spec{"Role", "{roleName: '', operations: []}"}, "spec.roleName"},
+	"SetTwice":       {spec{"Role", "{roleName: a, operations: [b, b]}"}, "spec.operations[1]: is there twice"},
+	"MapTwice":       {spec{"ACLTemplate", "{templateName: a, members: [{principal: password/a, rights: [READ]}, {principal: password/a, rights: [WRITE]}]}"}, "is there twice"},
+	"Null":           {spec{"Role", "{roleName: a, operations: null}"}, "spec.operations"},
+	"Rule":           {spec{"Role", "{operations: []}"}, "give roleName, or roleId"},
+	"RuleOfField":    {spec{"Role", "{roleName: ' a', operations: []}"}, "must not begin or end with a space"},
+	"RuleOfItem":     {spec{"Role", "{roleName: a, operations: [' b']}"}, "must not begin or end with a space"},
+	"RuleOfDefault":  {spec{"Role", "{roleName: a, operations: [], resyncInterval: 1s}"}, "must be a duration from 5s to 24h"},
+	"RuleOfFormat":   {spec{"Role", "{roleName: a, operations: [], keyServerRef: {name: 'A b'}}"}, "must be the name of a KeyServer"},
+	"OneOf":          {spec{"TrustedCA", "{certificate: {}}"}, "give exactly one of"},
+	"PrivateKey":     {spec{"TrustedCA", "{certificate: {inline: \"" + onePEM + "-----BEGIN PRIVATE KEY-----\"}}"}, "must not hold a private key"},
+	"URL":            {spec{"KeyServer", "{url: 'http://keys.example', credentials: {administrator: {secretRef: {namespace: a, name: b}}}}"}, "must be an https URL"},
+	"Time":           {spec{"ACLTemplate", "{templateName: a, members: [{principal: password/a, rights: [READ], startTime: '2027-01-01T00:00:00Z', endTime: '2026-01-01T00:00:00Z'}]}"}, "endTime must be after startTime"},
+	"TimeOfNoFormat": {spec{"ACLTemplate", "{templateName: a, members: [{principal: password/a, rights: [READ], startTime: tomorrow}]}"}, "startTime"},
+}
+
+var valid = map[string]spec{
+	"Role":           {"Role", "{roleName: a, operations: []}"},
+	"TrustedCA":      {"TrustedCA", "{certificate: {inline: \"" + onePEM + "\"}, rotation: {overlap: 0s}}"},
+	"TrustedServer":  {"TrustedServer", "{friendlyName: a, trustBlob: {inline: \"7\\tpeer.example\\t9443\\tAAAA\"}}"},
+	"PrincipalTrust": {"PrincipalTrust", "{systemId: 7, principal: {type: group, name: a}, flag: expose}"},
+	"ACLTemplate":    {"ACLTemplate", "{templateName: a, members: [{principal: password/a, rights: [READ], endTime: '2026-01-01T00:00:00Z'}], directories: [/a]}"},
+	"KeyServer":      {"KeyServer", "{url: 'https://keys.example', credentials: {administrator: {secretRef: {namespace: a, name: b}}}}"},
+}
+
+func (s spec) object(t testing.TB, name string) *unstructured.Unstructured {
+	t.Helper()
+	metadata := "{namespace: default, name: " + name + "}"
+	if s.kind == "KeyServer" {
+		metadata = "{name: " + name + "}"
+	}
+	found, err := Read([]string{Stdin}, strings.NewReader("apiVersion: trust.keyserver.dev/v1alpha1\nkind: "+s.kind+"\nmetadata: "+metadata+"\nspec: "+s.spec))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found[0].Object
+}
+
+// check is what a reader of manifests does.
+func check(t testing.TB, s *Schemas, u *unstructured.Unstructured) error {
+	t.Helper()
+	if err := s.Complete(u); err != nil {
+		return err
+	}
+	return s.Validate(t.Context(), u, nil)
+}
+
+// What is refused here is refused by a kube-apiserver, what passes here passes
+// there, and both put in the same defaults.
+func TestSameAsTheAPIServer(t *testing.T) {
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Fatal("this test needs kube-apiserver and etcd: run make test")
+	}
+	environment := &envtest.Environment{CRDDirectoryPaths: []string{filepath.Join("..", "..", "config", "crd", "bases")}, ErrorIfCRDPathMissing: true}
+	cfg, err := environment.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = environment.Stop() })
+	cluster, err := client.New(cfg, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	schemas, err := NewSchemas()
+	if err != nil {
+		t.Fatal(err)
+	}
+	strictly := &client.CreateOptions{DryRun: []string{"All"}, Raw: nil, FieldManager: "test"}
+	create := func(u *unstructured.Unstructured) error {
+		return client.WithFieldValidation(cluster, "Strict").Create(context.Background(), u, strictly)
+	}
+	for name, c := range invalid {
+		t.Run(name, func(t *testing.T) {
+			err := check(t, schemas, c.object(t, "case"))
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v, want %q", err, c.says)
+			}
+			if create(c.object(t, "case")) == nil {
+				t.Error("the API server accepts it")
+			}
+		})
+	}
+	for name, c := range valid {
+		t.Run(name, func(t *testing.T) {
+			here, there := c.object(t, "case"), c.object(t, "case")
+			if err := check(t, schemas, here); err != nil {
+				t.Error(err)
+			}
+			if err := create(there); err != nil {
+				t.Error(err)
+			}
+			if a, b := fmt.Sprint(here.Object["spec"]), fmt.Sprint(there.Object["spec"]); a != b {
+				t.Errorf("completed here: %s\nthere: %s", a, b)
+			}
+		})
+	}
+	for _, name := range []string{"Upper", "a_b", strings.Repeat("a", 254)} {
+		if check(t, schemas, valid["Role"].object(t, name)) == nil || create(valid["Role"].object(t, name)) == nil {
+			t.Errorf("the name %q is accepted", name)
+		}
+	}
+}
+
+// Some fields must not change.
+func TestValidateChange(t *testing.T) {
+	schemas, err := NewSchemas()
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, now := valid["PrincipalTrust"].object(t, "a"), valid["PrincipalTrust"].object(t, "a")
+	for _, u := range []*unstructured.Unstructured{old, now} {
+		if err := schemas.Complete(u); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := schemas.Validate(t.Context(), now, old); err != nil {
+		t.Error(err)
+	}
+	if err := unstructured.SetNestedField(now.Object, int64(8), "spec", "systemId"); err != nil {
+		t.Fatal(err)
+	}
+	if err := schemas.Validate(t.Context(), now, old); err == nil || !strings.Contains(err.Error(), "spec.systemId: cannot be changed") {
+		t.Errorf("got %v", err)
+	}
+}
