@@ -118,7 +118,7 @@ func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	log, err := os.OpenFile(s.path("log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	fatal(t, err)
-	defer log.Close()
+	defer log.Close() //nolint:errcheck // the server has its own descriptor
 	cmd := exec.Command(s.program, "-f", s.path("slapd.conf"), "-h", "ldap://"+s.Plain+" ldaps://"+s.Secure, "-d", "0")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

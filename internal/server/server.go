@@ -83,6 +83,10 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	if err != nil {
 		return s, err
 	}
+	providers, err := s.providers()
+	if err != nil {
+		return s, err
+	}
 	keeper, err := s.openKeeper(ctx)
 	if err != nil {
 		return s, err
@@ -113,10 +117,6 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		Build: cfg.Version, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
 		Settings: settings(cfg, prepared.System, listeners{api, external, metrics}), Peers: peers,
 	})
-	providers, err := s.providers()
-	if err != nil {
-		return s, err
-	}
 	sessions := session.NewManager(session.Config{
 		Providers: providers, Store: store, Audit: rows, System: prepared.System, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
 		Authorizer: ks, Idle: cfg.SessionIdle, Lifetime: cfg.SessionLifetime, ScopedLifetime: cfg.ScopedLifetime, Limits: cfg.Limits.Limits,

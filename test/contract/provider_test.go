@@ -1,0 +1,92 @@
+package contract
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/ldaptest"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+)
+
+// record keeps what a server logs.
+type record struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (r *record) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(p)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
+// Tokens and passwords are in no log, answer or audit row, whatever becomes of
+// the login; why one was refused is in the log.
+func TestProvidersLeakNothing(t *testing.T) {
+	i, d, log := newTokenIssuer(t), ldaptest.Start(t), &record{}
+	s := start(t, i.configure, byDirectory(d), func(c *server.Config) {
+		c.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	admin := s.admin(t)
+	i.workload(t, s, "web", shop)
+	s.ok(t, admin, "POST", "/api/principals/ldap", object{"name": ldaptest.Ann, "roleIds": []string{}})
+	good, bad := i.token(t, shop), i.token(t, shop, func(c object) { c["exp"] = time.Now().Unix() - 3600 })
+	bodies := []object{
+		tokenLogin(good), tokenLogin(bad), tokenLogin(good + "x"), tokenLogin("planted no token"),
+		ldapLogin(ldaptest.Ann, ldaptest.AnnPassword), ldapLogin(ldaptest.Ann, "planted wrong"), ldapLogin("nobody", "planted stranger's"),
+	}
+	var answers strings.Builder
+	login := func() {
+		for _, body := range bodies {
+			answers.Write(s.send(t, "", "POST", "/api/sessions", body).raw)
+		}
+	}
+	login()
+	d.Kill()
+	login()
+	answers.Write(s.ok(t, admin, "GET", "/api/audit?limit=1000", nil).raw)
+	answers.Write(s.ok(t, admin, "POST", "/api/config/get", object{"xpath": "ROOT"}).raw)
+	secrets := []string{"planted", ldaptest.AnnPassword, "battery"}
+	for _, token := range []string{good, bad} {
+		secrets = append(secrets, strings.Split(token, ".")[1:]...) // the header is the same for everybody
+	}
+	for _, secret := range secrets {
+		if strings.Contains(log.String(), secret) {
+			t.Errorf("the log holds %q", secret)
+		}
+		if strings.Contains(answers.String(), secret) {
+			t.Errorf("an answer holds %q", secret)
+		}
+	}
+	for _, why := range []string{"exp has passed", "not base64url", "Invalid Credentials", "the identity provider cannot be asked"} {
+		if !strings.Contains(log.String(), why) {
+			t.Errorf("the log does not say %q:\n%s", why, log)
+		}
+	}
+}
+
+// POST /api/config/get shows which providers there are, and nothing secret.
+func TestProvidersInTheConfiguration(t *testing.T) {
+	i, d := newTokenIssuer(t), ldaptest.Start(t)
+	s := start(t, i.configure, byDirectory(d))
+	for xpath, want := range map[string]object{
+		"IdentityProviders.Tokens":    {"issuer": i.name, "audiences": i.audience + ",second audience", "verifiedBy": "file"},
+		"IdentityProviders.Directory": {"url": "ldaps://" + d.Secure, "entryBy": "userDN"},
+	} {
+		nodes := s.ok(t, s.admin(t), "POST", "/api/config/get", object{"xpath": xpath}).list(t, "nodes")
+		if got := nodes[0]["attrs"]; fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: got %v, want %v", xpath, got, want)
+		}
+	}
+}
