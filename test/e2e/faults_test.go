@@ -1,0 +1,302 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// TestFaults breaks one installation in every way that the steps name. After
+// each, what is declared and what the key server holds agree, and the audit
+// trail shows how many writes that has cost.
+func TestFaults(t *testing.T) {
+	w := newWorld(t)
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"the key server refuses for a while", w.refused},
+		{"other clients write the same objects at the same time", w.contended},
+		{"replies are lost after the write took effect", w.lostReplies},
+		{"the key server is slow", w.slow},
+		{"an answer comes later than anybody waits", w.tooLate},
+		{"sessions end under the manager", w.endedSessions},
+		{"the key server is killed in the middle of writing", w.killedKeyServer},
+		{"the API server is killed", w.killedAPIServer},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			step.run(t)
+			w.proxy.inject(nil)
+			w.agree(t)
+			w.kubectl(t, "", "delete", "roles.trust.keyserver.dev,trustedcas,acltemplates", "--all")
+			if left := w.roles(t); len(left) != 0 {
+				t.Errorf("everything is deleted, and the key server still has %d roles", len(left))
+			}
+		})
+	}
+}
+
+// agree waits until every object is Ready, and compares each with what the key
+// server holds.
+func (w *world) agree(t *testing.T) {
+	t.Helper()
+	var list unstructured.UnstructuredList
+	eventually(t, "every object is ready", func() bool {
+		out := w.kubectl(t, "", "get", "keyserver", "-A", "-o", "json")
+		if err := list.UnmarshalJSON([]byte(out)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range list.Items {
+			if result, err := status.Compute(&list.Items[i]); err != nil || result.Status != status.CurrentStatus {
+				return false
+			}
+		}
+		return true
+	})
+	declared := map[string]bool{}
+	roles := w.roles(t)
+	for _, o := range list.Items {
+		if o.GetKind() != "Role" {
+			continue
+		}
+		name, _, _ := unstructured.NestedString(o.Object, "spec", "roleName")
+		operations, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "operations")
+		id, _, _ := unstructured.NestedString(o.Object, "status", "roleId")
+		provenance, _, _ := unstructured.NestedString(o.Object, "status", "provenance")
+		held := roles[name]
+		declared[name] = true
+		if held.ID.String() != id || len(held.Operations) != len(operations) {
+			t.Errorf("%s is Ready as %s with %v, and the key server has %s with %d operations", name, id, operations, held.ID, len(held.Operations))
+		}
+		if provenance != "Created" {
+			t.Errorf("%s was made by the manager, and its provenance is %q", name, provenance)
+		}
+	}
+	for name := range roles {
+		if !declared[name] {
+			t.Errorf("the key server has a role %q that nobody declares", name)
+		}
+	}
+}
+
+// several are manifests of roles.
+func several(n int, prefix string) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = role(fmt.Sprintf("%s-%d", strings.ToLower(prefix), i), fmt.Sprintf("%s %d", prefix, i), "HMAC Data")
+	}
+	return all
+}
+
+// spent is the number of writes since a count.
+func (w *world) spent(t *testing.T, before, atLeast, atMost int) {
+	t.Helper()
+	if n := w.countWrites(t) - before; n < atLeast || n > atMost {
+		t.Errorf("it cost %d writes, want %d to %d: %v", n, atLeast, atMost, w.operations(t, writes...))
+	}
+}
+
+func (w *world) refused(t *testing.T) {
+	before := w.countWrites(t)
+	var refusals atomic.Int32
+	w.proxy.inject(func(r *http.Request) fault {
+		if !isWrite(r) {
+			return fault{}
+		}
+		refusals.Add(1)
+		return fault{Status: http.StatusConflict, Answer: `{"code":"NOT_SAVED","detail":"a fresh read does not show it","saved":false}`}
+	})
+	const n = 5
+	w.apply(t, several(n, "Refused")...)
+	w.wait(t, "ksrole/refused-0", "Verified=False")
+	if got := w.get(t, "ksrole/refused-0"); !strings.Contains(fmt.Sprint(got.Object["status"]), "NotVerified") {
+		t.Errorf("the status does not say NotVerified: %v", got.Object["status"])
+	}
+	eventually(t, "each is tried again", func() bool { return refusals.Load() >= 2*n })
+	if refused := refusals.Load(); refused > 10*n {
+		t.Errorf("%d objects were written %d times to a key server that keeps nothing", n, refused)
+	}
+	w.proxy.inject(nil)
+	w.agree(t)
+	w.spent(t, before, n, n)
+}
+
+// contended has somebody annotate the objects all the time, so that writes of
+// their status meet 409s of the API server.
+func (w *world) contended(t *testing.T) {
+	before := w.countWrites(t)
+	const n = 5
+	w.apply(t, several(n, "Contended")...)
+	var group sync.WaitGroup
+	for i := range n {
+		group.Go(func() {
+			for round := range 10 {
+				if _, err := w.try(t, "", "annotate", "--overwrite", fmt.Sprintf("ksrole/contended-%d", i), fmt.Sprintf("example.com/round=%d", round)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	w.apply(t, strings.ReplaceAll(strings.Join(several(n, "Contended"), "\n---\n"), "[HMAC Data]", "[HMAC Data, Authorize Key]"))
+	group.Wait()
+	w.agree(t)
+	// A creation and a change each, or only one if the change was faster.
+	w.spent(t, before, n, 2*n)
+}
+
+func (w *world) lostReplies(t *testing.T) {
+	before := w.countWrites(t)
+	var mu sync.Mutex
+	cut := map[string]bool{} // the first of each kind of write
+	lose := func(r *http.Request) fault {
+		mu.Lock()
+		defer mu.Unlock()
+		call := r.Method + " " + r.URL.Path
+		if !isWrite(r) || cut[call] {
+			return fault{}
+		}
+		cut[call] = true
+		return fault{Cut: true}
+	}
+	w.proxy.inject(lose)
+	w.apply(t, role("lost", "Lost", "HMAC Data"), trustedCA(t, "lost"), template("lost", "Lost", member("password/admin", "OWNER")))
+	for _, object := range []string{"ksrole/lost", "tca/lost", "aclt/lost"} {
+		w.wait(t, object, "Ready")
+		if p, _, _ := unstructured.NestedString(w.get(t, object).Object, "status", "provenance"); p != "Created" {
+			t.Errorf("%s: what the manager created counts as %q", object, p)
+		}
+	}
+	if got := w.operations(t, "createRole", "addTrustedCA", "createACLTemplate"); got["addTrustedCA"] != 1 || got["createACLTemplate"] != 1 {
+		t.Errorf("a creation whose reply was lost was repeated: %v", got)
+	}
+	w.apply(t, role("lost", "Lost", "HMAC Data", "Authorize Key"))
+	w.agree(t)
+	w.kubectl(t, "", "delete", "ksrole/lost", "tca/lost", "aclt/lost")
+	if len(cut) < 5 {
+		t.Errorf("replies of %d calls were lost, want of creations, changes and deletions: %v", len(cut), cut)
+	}
+	// Create three, change one, delete three; changing a member may be one more.
+	w.spent(t, before, 7, 9)
+}
+
+func (w *world) slow(t *testing.T) {
+	before := w.countWrites(t)
+	w.proxy.inject(func(r *http.Request) fault {
+		if strings.HasPrefix(r.URL.Path, "/api/changes") {
+			return fault{}
+		}
+		return fault{Delay: 2 * time.Second}
+	})
+	const n = 3
+	w.apply(t, several(n, "Slow")...)
+	w.agree(t)
+	w.spent(t, before, n, n)
+}
+
+// tooLate has the replies to writes come after the client has given up: the
+// write took effect, and nobody heard of it.
+func (w *world) tooLate(t *testing.T) {
+	before := w.countWrites(t)
+	var once atomic.Bool
+	w.proxy.inject(func(r *http.Request) fault {
+		if isWrite(r) && once.CompareAndSwap(false, true) {
+			return fault{Delay: 20 * time.Second}
+		}
+		return fault{}
+	})
+	w.apply(t, several(1, "Late")...)
+	w.agree(t)
+	if !once.Load() {
+		t.Error("no answer was late")
+	}
+	w.spent(t, before, 1, 1)
+}
+
+// endedSessions ends the manager's session on the key server, again and again.
+func (w *world) endedSessions(t *testing.T) {
+	before, logins := w.countWrites(t), w.operations(t, "login")["login"]
+	const n = 4
+	for i := range n {
+		session := w.proxy.session()
+		if session == "" {
+			t.Fatal("the manager has no session")
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, w.proxy.URL+"/api/sessions/current", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+session)
+		resp, err := w.proxy.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := resp.Body.Close(); err != nil || resp.StatusCode/100 != 2 {
+			t.Fatalf("ending the session answers %s (%v)", resp.Status, err)
+		}
+		w.apply(t, role(fmt.Sprintf("ended-%d", i), fmt.Sprintf("Ended %d", i), "HMAC Data"))
+		w.wait(t, fmt.Sprintf("ksrole/ended-%d", i), "Ready")
+	}
+	w.spent(t, before, n, n)
+	if again := w.operations(t, "login")["login"] - logins; again < n || again > 3*n {
+		t.Errorf("%d sessions were ended, and the manager has logged in %d times", n, again)
+	}
+}
+
+func (w *world) killedKeyServer(t *testing.T) {
+	before := w.countWrites(t)
+	const n = 40
+	var created atomic.Int32
+	killed := make(chan struct{})
+	w.proxy.inject(func(r *http.Request) fault {
+		if isWrite(r) && created.Add(1) == n/4 {
+			go func() {
+				w.server.Kill()
+				close(killed)
+			}()
+		}
+		return fault{}
+	})
+	w.apply(t, several(n, "Killed")...)
+	select {
+	case <-killed:
+	case <-time.After(patience):
+		t.Fatal("nothing was written")
+	}
+	w.becomes(t, "ks/default", status.InProgressStatus)
+	w.start(t, w.server.DataDir)
+	w.agree(t)
+	// Those under way when it died may have been asked for, recorded, and lost:
+	// one for each worker.
+	const workers = 8
+	w.spent(t, before, n, n+workers)
+}
+
+func (w *world) killedAPIServer(t *testing.T) {
+	const n = 5
+	w.apply(t, several(n, "Kept")...)
+	w.agree(t)
+	before := w.countWrites(t)
+	restart := w.killAPIServer(t)
+	// While nobody can say what is declared, somebody changes the key server.
+	for name, r := range w.roles(t) {
+		if _, err := w.admin.DeleteRole(t.Context(), r.ID.String()); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		break
+	}
+	restart()
+	// What could not be written meanwhile still says what held before.
+	eventually(t, "the outside change is repaired", func() bool { return len(w.roles(t)) == n })
+	w.agree(t)
+	w.apply(t, role("after", "After", "HMAC Data"))
+	w.wait(t, "ksrole/after", "Ready")
+	// The deletion by hand, its repair, and the new one.
+	w.spent(t, before, 3, 3)
+}

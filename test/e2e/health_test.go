@@ -1,0 +1,65 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+)
+
+// judge says what Flux says of an object. Argo CD's rules for resources that
+// it does not know are the same conditions.
+func (c *cluster) judge(t *testing.T, object string) status.Status {
+	t.Helper()
+	result, err := status.Compute(c.get(t, object))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result.Status
+}
+
+func (c *cluster) becomes(t *testing.T, object string, want status.Status) {
+	t.Helper()
+	eventually(t, object+" is "+want.String(), func() bool { return c.judge(t, object) == want })
+}
+
+func (w *world) health(t *testing.T) {
+	// Nobody serves its KeyServer: it is not ready, and not broken either.
+	w.apply(t, strings.Replace(role("waiting", "Waiting", "HMAC Data"), "spec: {", "spec: {keyServerRef: {name: nowhere}, ", 1))
+	w.becomes(t, "ksrole/waiting", status.InProgressStatus)
+	if _, err := w.try(t, "", "wait", "--for=condition=Ready", "--timeout=1s", "ksrole/waiting"); err == nil {
+		t.Error("an object that waits is Ready to kubectl wait")
+	}
+
+	w.apply(t, role("healthy", "Healthy", "HMAC Data"))
+	w.becomes(t, "ksrole/healthy", status.CurrentStatus)
+	w.becomes(t, "ks/default", status.CurrentStatus)
+
+	// Two that claim the same: the younger needs somebody's help.
+	w.apply(t, role("younger", "Healthy", "HMAC Data"))
+	w.becomes(t, "ksrole/younger", status.FailedStatus)
+	if got := w.judge(t, "ksrole/healthy"); got != status.CurrentStatus {
+		t.Errorf("the older one is %s", got)
+	}
+
+	// An edit is in progress until it was read back: never Current about the
+	// generation before.
+	w.kubectl(t, "", "annotate", "ksrole/healthy", "trust.keyserver.dev/paused=true")
+	w.kubectl(t, "", "patch", "ksrole/healthy", "--type=merge", "-p", `{"spec":{"operations":["List Roles"]}}`)
+	if got := w.judge(t, "ksrole/healthy"); got == status.CurrentStatus {
+		t.Error("an edit that nobody has looked at counts as Current")
+	}
+	w.kubectl(t, "", "annotate", "ksrole/healthy", "trust.keyserver.dev/paused-")
+	w.becomes(t, "ksrole/healthy", status.CurrentStatus)
+
+	// A deletion that is held, by the KeyServer's dependants.
+	w.kubectl(t, "", "delete", "--wait=false", "ks/default")
+	w.becomes(t, "ks/default", status.TerminatingStatus)
+	w.kubectl(t, "", "delete", "ksrole/waiting", "ksrole/younger", "ksrole/healthy")
+	eventually(t, "the KeyServer goes with its last dependant", func() bool {
+		out, err := w.try(t, "", "get", "ks", "--ignore-not-found", "default")
+		return err == nil && out == ""
+	})
+	w.declare(t, w.cluster)
+	w.wait(t, "ks/default", "Ready")
+}

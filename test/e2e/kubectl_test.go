@@ -1,0 +1,185 @@
+package e2e
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// TestKubectl is a day of a platform engineer, with one installation for all
+// steps.
+func TestKubectl(t *testing.T) {
+	w := newWorld(t)
+	t.Run("refusals reach the terminal as sentences", w.refusals)
+	t.Run("apply, wait, get, edit, delete", w.life)
+	t.Run("server-side apply", w.serverSideApply)
+	t.Run("health", w.health)
+	t.Run("federation by the samples", w.federation)
+}
+
+func (w *world) refusals(t *testing.T) {
+	for _, tc := range []struct{ reason, manifest, says string }{
+		{"two sources", `
+apiVersion: trust.keyserver.dev/v1alpha1
+kind: TrustedCA
+metadata: {name: refused}
+spec: {certificate: {peerRef: {name: a}, configMapKeyRef: {name: a, key: b}}}`,
+			"give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"},
+		{"a peer of itself", `
+apiVersion: trust.keyserver.dev/v1alpha1
+kind: TrustedServer
+metadata: {name: refused}
+spec: {friendlyName: a, trustBlob: {peerRef: {name: default}}}`,
+			"a key server is no peer of itself"},
+		{"a misspelt member", `
+apiVersion: trust.keyserver.dev/v1alpha1
+kind: Role
+metadata: {name: refused}
+spec: {roleName: a, operations: [], resyncIntervall: 1h}`,
+			`unknown field "spec.resyncIntervall"`},
+	} {
+		_, err := w.try(t, tc.manifest, "apply", "-f", "-")
+		if err == nil || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v; want %q", tc.reason, err, tc.says)
+		}
+	}
+}
+
+func (w *world) life(t *testing.T) {
+	w.apply(t, role("signer", "Signer", "HMAC Data"), trustedCA(t, "partners"))
+	w.wait(t, "ksrole/signer", "Ready")
+	w.wait(t, "tca/partners", "Ready")
+	if r := w.roles(t)["Signer"]; len(r.Operations) != 1 {
+		t.Errorf("the role Signer has the operations %v, want one", r.Operations)
+	}
+
+	for _, tc := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"get", "ks"}, []string{"NAME", "READY", "REASON", "URL", "AGE", "default", "True", "Verified"}},
+		{[]string{"get", "tca"}, []string{"NAME", "READY", "VERIFIED", "REASON", "CERTIFICATE", "partners", "True"}},
+		{[]string{"get", "ksrole", "-o", "wide"}, []string{"KEYSERVER", "MESSAGE", "signer", "created: "}},
+		{[]string{"get", "keyserver", "-A"}, []string{"role.trust.keyserver.dev/signer", "trustedca.trust.keyserver.dev/partners"}},
+		{[]string{"get", "events"}, []string{"Created", "created role"}},
+		{[]string{"explain", "trustedserver.spec.trustBlob"}, []string{"peerRef", "inline", "secretKeyRef"}},
+	} {
+		out := w.kubectl(t, "", tc.args...)
+		for _, want := range tc.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("kubectl %s says nothing of %q:\n%s", strings.Join(tc.args, " "), want, out)
+			}
+		}
+	}
+	for _, short := range []string{"tserver", "ptrust", "aclt"} {
+		w.kubectl(t, "", "get", short)
+	}
+
+	before := w.countWrites(t)
+	w.apply(t, role("signer", "Signer", "HMAC Data", "Authorize Key"))
+	w.wait(t, "ksrole/signer", "Ready")
+	eventually(t, "the edit is on the key server", func() bool { return len(w.roles(t)["Signer"].Operations) == 2 })
+	w.apply(t, role("signer", "Signer", "HMAC Data", "Authorize Key"))
+	if n := w.countWrites(t) - before; n != 1 {
+		t.Errorf("one edit, applied twice, cost %d writes", n)
+	}
+
+	w.kubectl(t, "", "delete", "ksrole/signer", "tca/partners")
+	if roles := w.roles(t); len(roles) != 0 {
+		t.Errorf("kubectl delete has returned, and the key server still has %v", roles)
+	}
+	list, err := w.admin.TrustedCAs(t.Context())
+	if err != nil || len(list.TrustedCAs) != 0 {
+		t.Errorf("kubectl delete has returned, and the key server still trusts %d CAs (%v)", len(list.TrustedCAs), err)
+	}
+}
+
+func (w *world) serverSideApply(t *testing.T) {
+	apply := func(manager, manifest string, more ...string) error {
+		_, err := w.try(t, manifest, append([]string{"apply", "--server-side", "--field-manager=" + manager, "-f", "-"}, more...)...)
+		return err
+	}
+	if err := apply("one", role("shared", "Shared", "HMAC Data")); err != nil {
+		t.Fatal(err)
+	}
+	err := apply("two", role("shared", "Taken", "List Roles"))
+	if err == nil || !strings.Contains(err.Error(), `conflict with "one"`) || !strings.Contains(err.Error(), ".spec.roleName") {
+		t.Errorf("a field of another manager was changed: %v", err)
+	}
+	if err := apply("two", role("shared", "Taken", "List Roles"), "--force-conflicts"); err != nil {
+		t.Fatal(err)
+	}
+	w.wait(t, "ksrole/shared", "Ready")
+	eventually(t, "the forced name and the operations of both are on the key server", func() bool {
+		return len(w.roles(t)["Taken"].Operations) == 2
+	})
+
+	// Two managers, each with members of its own.
+	for _, name := range []string{"Readers", "Writers"} {
+		if _, err := w.admin.CreateGroup(t.Context(), schema.CreateGroupRequest{Name: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	members := func() (n int) {
+		list, err := w.admin.ACLTemplates(t.Context())
+		if err != nil || len(list.Templates) != 1 {
+			return -1
+		}
+		held, err := w.admin.TemplateMembers(t.Context(), list.Templates[0].ID.String())
+		if err != nil {
+			return -1
+		}
+		return len(held.Members)
+	}
+	if err := apply("one", template("keys", "Keys", member("group/Readers", "READ"))); err != nil {
+		t.Fatal(err)
+	}
+	only := strings.ReplaceAll(template("keys", "", member("group/Writers", "WRITE")), `templateName: "", `, "")
+	if err := apply("two", only); err != nil {
+		t.Fatal(err)
+	}
+	w.wait(t, "aclt/keys", "Ready")
+	eventually(t, "the members of both, and the operator's own, are on the key server", func() bool { return members() == 3 })
+	if err := apply("one", template("keys", "Keys")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "each manager takes away only its own", func() bool { return members() == 2 })
+	w.kubectl(t, "", "delete", "ksrole/shared", "aclt/keys")
+}
+
+func (w *world) federation(t *testing.T) {
+	partner := install(t, w.cluster, "partner", 2)
+	w.kubectl(t, "", "apply", "--server-side", "-k", filepath.Join("..", "..", "config", "samples", "federation"))
+	for _, object := range []string{
+		"tca/partner-at-default", "tca/default-at-partner", "tserver/partner-at-default", "tserver/default-at-partner", "ptrust/admin-at-partner",
+	} {
+		w.wait(t, object, "Ready")
+	}
+	for _, in := range []*installation{w.installation, partner} {
+		if list, err := in.admin.TrustedServers(t.Context()); err != nil || len(list.TrustedServers) != 1 {
+			t.Errorf("%s has %d peers, want 1 (%v)", in.name, len(list.TrustedServers), err)
+		}
+		if n := in.operations(t, "addTrustedServer")["addTrustedServer"]; n != 1 {
+			t.Errorf("%s was asked to register a peer %d times", in.name, n)
+		}
+	}
+
+	// The partner comes back under another name, with another certificate.
+	if err := partner.server.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	partner.args = append(partner.args, "--server-name", "198.51.100.3")
+	partner.start(t, partner.server.DataDir)
+	eventually(t, "the peer is followed", func() bool {
+		return strings.Contains(w.kubectl(t, "", "get", "tserver/partner-at-default", "-o", "jsonpath={.status.serverName} {.status.conditions[?(@.type=='Ready')].status}"), "198.51.100.3 True")
+	})
+	w.kubectl(t, "", "delete", "-k", filepath.Join("..", "..", "config", "samples", "federation"))
+	for _, in := range []*installation{w.installation, partner} {
+		if list, err := in.admin.TrustedServers(t.Context()); err != nil || len(list.TrustedServers) != 0 {
+			t.Errorf("%s still has %d peers (%v)", in.name, len(list.TrustedServers), err)
+		}
+	}
+	w.kubectl(t, "", "delete", "keyserver/partner")
+}

@@ -1,0 +1,312 @@
+// Package e2e drives the program as its users do: serve and manager are
+// processes of their own, the cluster is a real kube-apiserver, and whoever
+// declares something is the real kubectl. Whether an object is healthy is
+// judged by the library that Flux and others judge it by.
+package e2e
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+)
+
+// patience bounds waits that only something that hangs can exhaust.
+const patience = 2 * time.Minute
+
+// binary is built once for all tests.
+var binary program.Program
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	ctrl.SetLogger(logr.Discard()) // envtest's; it warns where there is none
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		fmt.Fprintln(os.Stderr, "these tests need kube-apiserver, etcd and kubectl: run make test")
+		return 1
+	}
+	var err error
+	if binary, err = program.Build(false); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := m.Run()
+	if err := binary.Remove(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+// world is a cluster with one manager, and one key server behind a proxy.
+type world struct {
+	*cluster
+	*installation
+	manager *exec.Cmd
+	log     *os.File // of the manager
+}
+
+// newWorld starts everything and waits until the KeyServer "default" is Ready.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{cluster: startCluster(t)}
+	w.installation = install(t, w.cluster, "default", 1)
+	w.startManager(t)
+	w.wait(t, "keyserver/default", "Ready")
+	return w
+}
+
+// startManager starts the operator, which the test ends.
+func (w *world) startManager(t *testing.T) {
+	t.Helper()
+	var err error
+	if w.log, err = os.CreateTemp(t.TempDir(), "manager-*.log"); err != nil {
+		t.Fatal(err)
+	}
+	w.manager = exec.CommandContext(context.WithoutCancel(t.Context()), binary.Path, "manager", "--kubeconfig", w.kubeconfig)
+	w.manager.Stdout, w.manager.Stderr = w.log, w.log
+	w.manager.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := w.manager.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- w.manager.Wait() }()
+	t.Cleanup(func() {
+		if err := w.manager.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Errorf("the manager has ended by itself: %v", err)
+		}
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("the manager did not end well: %v", err)
+			}
+		case <-time.After(patience):
+			t.Error("the manager does not stop")
+			_ = w.manager.Process.Kill() // it fails only for a process that has ended
+			<-ended
+		}
+		if t.Failed() {
+			text, _ := os.ReadFile(w.log.Name())
+			t.Logf("the manager's log ends with\n%s", text[max(0, len(text)-16<<10):])
+		}
+	})
+}
+
+// installation is a key server with the proxy in front of it.
+type installation struct {
+	name   string
+	server *program.Server
+	args   []string
+	proxy  *proxy
+	admin  *client.Client // past the proxy
+
+	password string // of admin
+}
+
+// install starts a key server and declares it as a KeyServer.
+func install(t *testing.T, c *cluster, name string, system int, args ...string) *installation {
+	t.Helper()
+	in := &installation{name: name, args: append([]string{
+		"--system-id", fmt.Sprint(system), "--server-name", fmt.Sprintf("198.51.100.%d", system), "--external-listen", "127.0.0.1:0",
+	}, args...)}
+	in.start(t, filepath.Join(t.TempDir(), "data"))
+	t.Cleanup(func() {
+		if err := in.server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	roots, err := program.Roots(in.server.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.proxy = newProxy(t, roots, func() string { return in.server.Address })
+	if in.password, err = in.server.Password(); err != nil {
+		t.Fatal(err)
+	}
+	in.connect(t, roots)
+	in.declare(t, c)
+	return in
+}
+
+// declare applies the KeyServer and its credentials.
+func (in *installation) declare(t *testing.T, c *cluster) {
+	t.Helper()
+	c.apply(t, fmt.Sprintf(`
+apiVersion: v1
+kind: Secret
+metadata: {name: %[1]s-admin, namespace: kube-system}
+stringData: {username: admin, password: %[2]q}
+---
+apiVersion: trust.keyserver.dev/v1alpha1
+kind: KeyServer
+metadata: {name: %[1]s}
+spec:
+  url: %[3]s
+  caBundle: {inline: %[4]q}
+  credentials: {administrator: {secretRef: {namespace: kube-system, name: %[1]s-admin}}}
+`, in.name, in.password, in.proxy.URL, in.proxy.bundle()))
+}
+
+// start starts the key server, on whatever address is free.
+func (in *installation) start(t *testing.T, dataDir string) {
+	t.Helper()
+	var err error
+	if in.server, err = binary.Serve(dataDir, in.args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (in *installation) connect(t *testing.T, roots *x509.CertPool) {
+	t.Helper()
+	transport := program.Transport(roots, func() string { return in.server.Address })
+	t.Cleanup(transport.CloseIdleConnections)
+	var err error
+	in.admin, err = client.New(client.Options{
+		BaseURL: program.BaseURL, HTTPClient: &http.Client{Transport: transport}, MaxRetries: 5, Timeout: patience,
+		Credentials: client.PasswordCredentials("admin", func(context.Context) (string, error) { return in.password, nil }),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// operations counts the rows of the audit trail of some operations that were
+// allowed, by operation: each is one effect that was asked for.
+func (in *installation) operations(t *testing.T, names ...string) map[string]int {
+	t.Helper()
+	counts := map[string]int{}
+	for _, name := range names {
+		limit := 1000
+		for q := (schema.AuditQuery{Operation: name, Limit: &limit}); ; {
+			page, err := in.admin.Audit(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range page.Entries {
+				if e.Outcome == "allowed" {
+					counts[name]++
+				}
+			}
+			if page.Next == nil {
+				break
+			}
+			q.Cursor = *page.Next
+		}
+	}
+	return counts
+}
+
+// writes are the operations of the operator that change something.
+var writes = []string{
+	"addTrustedCA", "removeTrustedCA", "createRole", "updateRole", "deleteRole",
+	"addTrustedServer", "updateTrustedServer", "removeTrustedServer",
+	"createACLTemplate", "updateACLTemplate", "deleteACLTemplate", "changeACLTemplateMembers",
+	"createPrincipalTrust", "updatePrincipalTrust", "deletePrincipalTrust",
+}
+
+func (in *installation) countWrites(t *testing.T) (n int) {
+	t.Helper()
+	for _, c := range in.operations(t, writes...) {
+		n += c
+	}
+	return n
+}
+
+// roles are the operations of each role that the key server does not define
+// itself, by the role's name. More than one of a name fails.
+func (in *installation) roles(t *testing.T) map[string]schema.Role {
+	t.Helper()
+	list, err := in.admin.Roles(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := map[string]schema.Role{}
+	for _, r := range list.Roles {
+		if r.BuiltIn != nil && *r.BuiltIn {
+			continue
+		}
+		if _, twice := by[r.Name]; twice {
+			t.Errorf("the key server has two roles named %q", r.Name)
+		}
+		by[r.Name] = r
+	}
+	return by
+}
+
+// eventually waits until what is asked for holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		if holds() {
+			return
+		}
+	}
+	t.Fatalf("not in %s: %s", patience, what)
+}
+
+// kubectl runs kubectl with something on its standard input and fails the test
+// if it fails.
+func (c *cluster) kubectl(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	out, err := c.try(t, stdin, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// try runs kubectl. Its error says what kubectl wrote to standard error.
+func (c *cluster) try(t *testing.T, stdin string, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience+10*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig, "HOME="+c.home)
+	var out, errOut strings.Builder
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errOut
+	if err := cmd.Run(); err != nil {
+		return out.String(), errors.Join(fmt.Errorf("kubectl %s: %w", strings.Join(args, " "), err), errors.New(errOut.String()))
+	}
+	return out.String(), nil
+}
+
+func (c *cluster) apply(t *testing.T, manifests ...string) {
+	t.Helper()
+	c.kubectl(t, strings.Join(manifests, "\n---\n"), "apply", "-f", "-")
+}
+
+// wait is kubectl wait for a condition.
+func (c *cluster) wait(t *testing.T, object, condition string) {
+	t.Helper()
+	out, err := c.try(t, "", "wait", "--for=condition="+condition, "--timeout=120s", object)
+	if err != nil {
+		state, _ := c.try(t, "", "get", object, "-o", "yaml")
+		t.Fatalf("%v\n%s\n%s", err, out, state)
+	}
+}
+
+// get reads one object.
+func (c *cluster) get(t *testing.T, object string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON([]byte(c.kubectl(t, "", "get", object, "-o", "json"))); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
