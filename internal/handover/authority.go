@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -50,6 +51,9 @@ func (a Authority) Publish(ctx context.Context) error {
 	}
 	if err != nil {
 		return err
+	}
+	if bytes.Contains(content, []byte("PRIVATE KEY")) {
+		return fmt.Errorf("%s holds a private key, which is not published", a.File)
 	}
 	if !x509.NewCertPool().AppendCertsFromPEM(content) {
 		return fmt.Errorf("%s holds no PEM certificate", a.File)

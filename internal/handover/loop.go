@@ -10,8 +10,8 @@ import (
 // Pauses after steps that failed: soon again at first, because the two
 // containers start together and one waits for the other.
 const (
-	retryMin = 250 * time.Millisecond
-	retryMax = 10 * time.Second
+	retryFirst   = 250 * time.Millisecond
+	retryLongest = 10 * time.Second
 )
 
 // stepTimeout bounds one step.
@@ -28,20 +28,20 @@ type loop struct {
 // run never returns an error: what goes wrong here must not end the manager,
 // whose other duties do not depend on it.
 func (l loop) run(ctx context.Context) {
-	said, retry := "", retryMin
+	said, retry := "", retryFirst
 	for {
 		pause := l.each
 		switch err := l.once(ctx); {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			pause, retry = min(l.each, retry), min(2*retry, retryMax)
+			pause, retry = min(l.each, retry), min(2*retry, retryLongest)
 			if said != err.Error() {
 				said = err.Error()
 				l.logger.Warn(l.what, "error", said)
 			}
 		case said != "":
-			said, retry = "", retryMin
+			said, retry = "", retryFirst
 			l.logger.Info(l.what, "recovered", true)
 		}
 		// Managers that were started together do not ask together.
