@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
-	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -70,7 +69,8 @@ func New(ctx context.Context, keeper *Keeper, settings Settings) (*Custodian, er
 	if err != nil {
 		return nil, fmt.Errorf("prepare the data key: %w", err)
 	}
-	aead, err := cipher.NewGCM(block)
+	// Nonces are drawn inside the cryptographic module, as FIPS 140-3 wants it.
+	aead, err := cipher.NewGCMWithRandomNonce(block)
 	if err != nil {
 		return nil, fmt.Errorf("prepare the data key: %w", err)
 	}
@@ -80,13 +80,10 @@ func New(ctx context.Context, keeper *Keeper, settings Settings) (*Custodian, er
 // Wrap seals the bytes of a key for storage. What it answers opens only for
 // the same key id on the same system.
 func (c *Custodian) Wrap(key keyserver.ID, system keyserver.SystemID, plain []byte) ([]byte, error) {
-	wrapped := make([]byte, 1+nonceLen, minWrapped+len(plain))
+	wrapped := make([]byte, 1, minWrapped+len(plain))
 	wrapped[0] = wrapVersion
-	if _, err := rand.Read(wrapped[1:]); err != nil {
-		return nil, fmt.Errorf("draw a nonce: %w", err)
-	}
 	bound := boundTo(key, system)
-	return c.aead.Seal(wrapped, wrapped[1:], plain, bound[:]), nil
+	return c.aead.Seal(wrapped, nil, plain, bound[:]), nil
 }
 
 // Unwrap opens a stored key. The caller wipes the answer. ErrDamaged where the
@@ -96,7 +93,7 @@ func (c *Custodian) Unwrap(key keyserver.ID, system keyserver.SystemID, wrapped 
 		return nil, fmt.Errorf("key %s: %w", key, ErrDamaged)
 	}
 	bound := boundTo(key, system)
-	plain, err := c.aead.Open(nil, wrapped[1:1+nonceLen], wrapped[1+nonceLen:], bound[:])
+	plain, err := c.aead.Open(nil, nil, wrapped[1:], bound[:])
 	if err != nil {
 		return nil, fmt.Errorf("key %s: %w", key, ErrDamaged)
 	}
