@@ -50,6 +50,7 @@ var ConfigAllowList = []AllowedTag{
 	{Tag: "Certificate", Attributes: []string{"source"}},
 	{Tag: "Database", Attributes: []string{"kind"}},
 	{Tag: "KeyEncryptionKey", Attributes: []string{"scheme"}},
+	{Tag: "Cryptography", Attributes: []string{"fips140", "module"}},
 	{Tag: "Peers", Attributes: []string{"timeoutSeconds"}},
 	{Tag: "Sessions", Attributes: []string{"idleSeconds", "lifetimeSeconds", "scopedLifetimeSeconds", "most", "mostPerPrincipal", "mostRequests"}},
 	{Tag: "Limits", Attributes: []string{"messageBytes", "unwindowedListing", "aclTemplates", "templateMembers", "templatedDirectories", "trustedServers",

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/fips140"
 	"net"
 	"net/url"
 	"strconv"
@@ -27,6 +28,7 @@ func settings(c Config, system keyserver.SystemID, on listeners) keyserver.Confi
 		node("Database", "kind", either(c.DatabaseURL == "", "sqlite", "postgresql"), "url", c.DatabaseURL),
 		node("KeyEncryptionKey", "scheme", scheme(c.KEK), "url", c.KEK),
 		node("Peers", "timeoutSeconds", seconds(c.PeerTimeout)),
+		node("Cryptography", "fips140", either(fips140.Enabled(), "on", "off"), "module", fips140.Version()),
 		node("Sessions", "idleSeconds", seconds(c.SessionIdle), "lifetimeSeconds", seconds(c.SessionLifetime),
 			"scopedLifetimeSeconds", seconds(c.ScopedLifetime), "most", strconv.Itoa(c.MaxSessions), "mostPerPrincipal", strconv.Itoa(c.MaxSessionsPerPrincipal),
 			"mostRequests", strconv.Itoa(c.MaxInFlight)),

@@ -3,6 +3,7 @@ package server_test
 import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
+	"crypto/fips140"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -26,6 +27,10 @@ import (
 func TestOldTLSIsRefused(t *testing.T) {
 	modern := testserver.Start(t)
 	older := testserver.Start(t, func(c *server.Config) { c.TLSMinVersion = server.TLS12 })
+	unlessFIPS := uint16(tls.VersionTLS12)
+	if fips140.Enabled() {
+		unlessFIPS = 0
+	}
 	cases := map[string]struct {
 		reason string
 		server *testserver.Server
@@ -39,7 +44,7 @@ func TestOldTLSIsRefused(t *testing.T) {
 		"Flag11":     {"the flag goes no lower than 1.2", older, tls.VersionTLS10, tls.VersionTLS11, nil, 0},
 		"Flag12":     {"the flag allows 1.2", older, tls.VersionTLS12, tls.VersionTLS12, nil, tls.VersionTLS12},
 		"Flag13":     {"the newer one is taken where both can", older, tls.VersionTLS12, tls.VersionTLS13, nil, tls.VersionTLS13},
-		"FlagChaCha": {"authenticated encryption", older, tls.VersionTLS12, tls.VersionTLS12, []uint16{tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256}, tls.VersionTLS12},
+		"FlagChaCha": {"authenticated encryption, not approved by FIPS 140-3", older, tls.VersionTLS12, tls.VersionTLS12, []uint16{tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256}, unlessFIPS},
 		"FlagCBC":    {"encryption that is not authenticated", older, tls.VersionTLS12, tls.VersionTLS12, []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, tls.TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA}, 0},
 	}
 	for name, tc := range cases {
