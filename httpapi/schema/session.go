@@ -4,8 +4,8 @@ import "time"
 
 // The login methods. A session's kind is named after its method.
 const (
-	MethodPassword    = "password"
 	MethodCertificate = "certificate"
+	MethodPassword    = "password"
 	MethodDelegated   = "delegated"
 	MethodScoped      = "scoped"
 )
