@@ -44,6 +44,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, route *bound) {
 		x.call.certificates = r.TLS.PeerCertificates
 	}
 	x.setHeaders()
+	x.setDeadlines()
 	defer x.finish()
 
 	if err := x.admit(); err != nil {
@@ -60,7 +61,6 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, route *bound) {
 	ctx, cancel := context.WithTimeout(r.Context(), route.Timeout)
 	defer cancel()
 	x.ctx = ctx
-	x.setDeadlines()
 
 	out, err := x.handle()
 	if err != nil {
@@ -119,7 +119,8 @@ func take(held *atomic.Int64, most int) (leave func(), err error) {
 const answerTime = 15 * time.Second
 
 // setDeadlines bounds the connection too: the context alone does not end a
-// read from a client that sends one byte a minute. A writer that knows no
+// read from a client that sends one byte a minute, and net/http reads on after
+// a refusal. A writer that knows no
 // deadlines, as in tests, has none to set.
 func (x *exchange) setDeadlines() {
 	rc := http.NewResponseController(x.w)

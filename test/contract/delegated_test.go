@@ -1,0 +1,149 @@
+package contract
+
+import (
+	"crypto/rand"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+)
+
+const sessions = "/api/sessions"
+
+// flags sets the named flags of a principal, as the administrator.
+func (s *subject) flags(t testing.TB, id string, flags object) {
+	t.Helper()
+	s.ok(t, s.admin(t), "PUT", "/api/principals/"+id+"/flags", flags)
+}
+
+func delegated(id string) object { return object{"method": "delegated", "principalId": id} }
+
+// delegate logs in for a delegator, from a session.
+func (s *subject) delegate(t testing.TB, session, id string) string {
+	t.Helper()
+	return s.ok(t, session, "POST", sessions, delegated(id)).text(t, "sessionId")
+}
+
+// Who may ask for a delegated session, and of whom.
+func TestDelegatedLoginRefusals(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin, exchanger := s.admin(t), s.with(t, keyserver.RoleExchanger)
+		boss, plain := s.principal(t, "boss", keyserver.RoleEncryptor), s.principal(t, "plain", keyserver.RoleEncryptor)
+		s.flags(t, boss, object{"delegation": true})
+		for name, body := range map[string]object{
+			"NoPrincipal": {"method": "delegated"}, "Name": {"method": "delegated", "principalId": boss, "name": "boss"},
+			"Decimal": delegated(decimal(t, boss)), "Objects": {"method": "delegated", "principalId": boss, "objects": []string{"AAAAAQ=="}},
+			"BindTo": {"method": "delegated", "principalId": boss, "dpopJkt": newHolder(t).thumbprint(t)},
+		} {
+			t.Run(name, func(t *testing.T) {
+				s.refused(t, exchanger, "POST", sessions, body, http.StatusBadRequest, "BAD_REQUEST")
+			})
+		}
+		s.refused(t, "", "POST", sessions, delegated(boss), http.StatusUnauthorized, "SESSION_NOT_FOUND")
+		s.refused(t, s.with(t, keyserver.RoleEncryptor), "POST", sessions, delegated(boss), http.StatusForbidden, "ACCESS_DENIED")
+		s.refused(t, s.with(t, keyserver.RoleAuditor), "POST", sessions, delegated("0123456789abcdef"), http.StatusForbidden, "ACCESS_DENIED")
+
+		// Whether there is such a principal is not told.
+		a := s.refused(t, exchanger, "POST", sessions, delegated(plain), http.StatusForbidden, "DELEGATOR_REFUSED")
+		b := s.refused(t, exchanger, "POST", sessions, delegated("0123456789abcdef"), http.StatusForbidden, "DELEGATOR_REFUSED")
+		if a.text(t, "detail") != b.text(t, "detail") {
+			t.Errorf("%s and %s tell who exists", a.raw, b.raw)
+		}
+		lent := s.delegate(t, admin, boss)
+		s.refused(t, lent, "POST", sessions, delegated(boss), http.StatusForbidden, "ACCESS_DENIED")
+		s.flags(t, boss, object{"disabled": true})
+		s.refused(t, exchanger, "POST", sessions, delegated(boss), http.StatusForbidden, "DELEGATOR_REFUSED")
+		rows := s.ok(t, admin, "GET", "/api/audit?reason=delegatorRefused&operation=delegateLogin", nil).list(t, "entries")
+		if len(rows) != 3 || rows[2]["object"] != boss {
+			t.Errorf("the refusals are audited as %v", rows)
+		}
+	})
+}
+
+// A delegated session has the rights of the delegator, says who acts, is
+// audited under both names, and is refused the moment that the delegator may
+// not be acted for or the actor may not act.
+func TestDelegatedSession(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin, link := s.admin(t), s.mint(t, "key")
+		session := s.with(t, keyserver.RoleExchanger)
+		actor := s.self(t, session)
+		boss := s.principal(t, "boss", keyserver.RoleAuditor)
+		s.flags(t, boss, object{"delegation": true})
+		a := s.ok(t, session, "POST", sessions, delegated(boss))
+		lent := a.text(t, "sessionId")
+		if a.body["kind"] != "delegated" || a.text(t, "principal", "id") != boss || a.text(t, "actor", "id") != actor || a.body["boundKey"] != nil {
+			t.Errorf("got %s", a.raw)
+		}
+		s.ok(t, lent, "GET", "/api/audit", nil) // the delegator's right, not the actor's
+		s.refused(t, lent, "POST", "/api/keys/authorize", object{"ttag": link}, http.StatusForbidden, "ACCESS_DENIED")
+		rows := s.ok(t, admin, "GET", "/api/audit?reason=roleDenied&principalId="+decimal(t, boss), nil).list(t, "entries")
+		if len(rows) != 1 || rows[0]["actorPrincipalId"] != decimal(t, actor) || rows[0]["sessionKind"] != "delegated" {
+			t.Errorf("the refusal is audited as %v", rows)
+		}
+		rows = s.ok(t, admin, "GET", "/api/audit?operation=login&principalId="+decimal(t, boss), nil).list(t, "entries")
+		if len(rows) != 1 || rows[0]["actorPrincipalId"] != decimal(t, actor) || rows[0]["outcome"] != "allowed" {
+			t.Errorf("the login is audited as %v", rows)
+		}
+
+		denied := func(code string) {
+			t.Helper()
+			s.refused(t, lent, "GET", "/api/audit", nil, http.StatusForbidden, code)
+		}
+		s.flags(t, boss, object{"delegation": false})
+		denied("DELEGATOR_REFUSED")
+		s.flags(t, boss, object{"delegation": true, "disabled": true})
+		denied("DELEGATOR_REFUSED")
+		s.flags(t, boss, object{"disabled": false})
+		s.ok(t, lent, "GET", "/api/audit", nil)
+		s.flags(t, actor, object{"disabled": true})
+		denied("PRINCIPAL_DISABLED")
+		s.flags(t, actor, object{"disabled": false})
+		s.ok(t, lent, "GET", "/api/audit", nil)
+
+		s.ok(t, session, "DELETE", where, nil) // ends what was made from it
+		s.refused(t, lent, "GET", "/api/audit", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+	})
+}
+
+// A delegator that is a transport principal must have a certificate in force.
+func TestDelegatorWithoutCertificate(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin, now := s.admin(t), time.Now()
+		ca, err := pki.NewCA("outside", now.Add(-time.Hour), rand.Reader)
+		must(t, err)
+		digest := s.trustIssuer(t, ca)
+		enrolled := func(name string) (enginetest.Agent, string) {
+			agent := enginetest.NewAgent(t, ca, name, now, nil)
+			id := s.enroll(t, agent.Certificate.Raw)[0]["id"].(string)
+			s.ok(t, admin, "PUT", "/api/principals/"+id+"/roles", object{"roleIds": hexes(keyserver.RoleAuditor)})
+			s.flags(t, id, object{"delegation": true})
+			return agent, id
+		}
+		revoked, revokedID := enrolled("revoked")
+		_, resetID := enrolled("reset")
+		one, other := s.delegate(t, admin, revokedID), s.delegate(t, admin, resetID)
+		s.ok(t, one, "GET", "/api/audit", nil)
+		s.ok(t, admin, "PUT", "/api/revocation/issuers/"+digest+"/policy", object{"mode": "required", "maxAgeSeconds": 3600})
+		s.refused(t, one, "GET", "/api/audit", nil, http.StatusForbidden, "DELEGATOR_REFUSED") // no evidence
+		s.ok(t, admin, "POST", "/api/revocation/crls", object{"crl": b64(enginetest.NewCRL(t, ca, 1, now, nil, revoked.Certificate))})
+		s.refused(t, one, "GET", "/api/audit", nil, http.StatusForbidden, "DELEGATOR_REFUSED")
+		s.refused(t, admin, "POST", sessions, delegated(revokedID), http.StatusForbidden, "DELEGATOR_REFUSED")
+		s.ok(t, other, "GET", "/api/audit", nil)
+		s.ok(t, admin, "POST", "/api/transport-principals/reset", object{"principalId": resetID})
+		s.refused(t, admin, "POST", sessions, delegated(resetID), http.StatusForbidden, "DELEGATOR_REFUSED")
+	})
+}
+
+// Where duties are apart, an Administrator cannot become a Security Officer by
+// way of the delegation flag, which it may set.
+func TestDelegationKeepsDutiesApart(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		officer := s.principal(t, "officer", keyserver.RoleSecurityOfficer)
+		s.flags(t, officer, object{"delegation": true})
+		s.refused(t, s.admin(t), "POST", sessions, delegated(officer), http.StatusForbidden, "ACCESS_DENIED")
+	}, split)
+}
