@@ -61,7 +61,7 @@ type Engine struct {
 	issuers    *cache[string, evidence]
 	anchors    *cache[keyserver.ID, time.Time]               // until when a trusted CA vouches for a certificate
 	enrolled   *cache[keyserver.ID, []keyserver.Certificate] // of delegators
-	peers      *cache[keyserver.SystemID, keyserver.TrustedServer]
+	peers      *cache[keyserver.ID, keyserver.TrustedServer] // by system id, as the change feed names them
 	trusts     *cache[trustKey, []keyserver.PrincipalTrust]
 	feed       *feed
 }
@@ -79,7 +79,7 @@ func New(c Config) *Engine {
 		issuers:    newCache[string, evidence](maxCachedIssuers),
 		anchors:    newCache[keyserver.ID, time.Time](maxCachedPrincipals),
 		enrolled:   newCache[keyserver.ID, []keyserver.Certificate](maxCachedDelegators),
-		peers:      newCache[keyserver.SystemID, keyserver.TrustedServer](keyserver.MaxTrustedServers),
+		peers:      newCache[keyserver.ID, keyserver.TrustedServer](keyserver.MaxTrustedServers),
 		trusts:     newCache[trustKey, []keyserver.PrincipalTrust](maxCachedPrincipals),
 		feed:       newFeed(),
 	}
@@ -125,7 +125,7 @@ func (e *Engine) changed(changes []keyserver.Change) {
 			e.anchors.dropAll()
 		}
 		if c.Kind == keyserver.ChangeTrustedServer {
-			e.peers.drop(keyserver.SystemID(c.ID.Uint64()))
+			e.peers.drop(c.ID)
 		}
 		if c.Kind == keyserver.ChangePrincipalTrust {
 			e.trusts.dropAll()

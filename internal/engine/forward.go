@@ -79,7 +79,7 @@ func (e *Engine) introduce(by keyserver.Caller, who subject) (keyserver.Caller, 
 
 // peer reads the record of a registered peer through the cache.
 func (e *Engine) peer(ctx context.Context, system keyserver.SystemID) (keyserver.TrustedServer, error) {
-	return e.peers.get(system, func() (keyserver.TrustedServer, error) { return e.Store.TrustedServer(ctx, system) })
+	return e.peers.get(keyserver.IDFromUint64(uint64(system)), func() (keyserver.TrustedServer, error) { return e.Store.TrustedServer(ctx, system) })
 }
 
 // trustKey names a row of the principal trusts.

@@ -42,14 +42,17 @@ func TestPeersAreRefused(t *testing.T) {
 			code   fault.Code
 			audit  fault.Reason
 		}{
-			"Unlisted":      {"no entry", ask(callOf("x", "1"), link), fault.ACLDenied, fault.ReasonACLDenied},
-			"OtherSystem":   {"a principal of a third key server", ask(with(func(c *keyserver.Caller) { c.Principal.System = 8 }), link), fault.AccessDenied, fault.ReasonNotForwarded},
-			"OurPrincipal":  {"a principal of ours", ask(with(func(c *keyserver.Caller) { c.Principal = f.Admin.Principal }), link), fault.AccessDenied, fault.ReasonNotForwarded},
-			"OurGroup":      {"a group of ours", ask(with(func(c *keyserver.Caller) { c.Peer.Groups = []keyserver.PrincipalRef{f.Admin.Principal} }), link), fault.AccessDenied, fault.ReasonNotForwarded},
-			"PeerItself":    {"a key is used for somebody", ask(with(func(c *keyserver.Caller) { c.Principal = transport }), link), fault.AccessDenied, fault.ReasonNotForwarded},
-			"UnknownPeer":   {"another key server", ask(with(func(c *keyserver.Caller) { c.Peer.System, c.Principal.System = 8, 8 }), link), fault.AccessDenied, fault.ReasonNotForwarded},
-			"SecondHop":     {"what a peer asks for is not forwarded", ask(callOf("x", "1"), foreign), fault.InvalidArgument, fault.ReasonNotForwarded},
-			"Mint":          {"no keys are made for peers", func() error { _, err := f.MintKey(ctx, callOf("x", "1"), keyserver.NewKey{Algorithm: keyserver.AES256}); return err }, fault.AccessDenied, fault.ReasonNotForwarded},
+			"Unlisted":     {"no entry", ask(callOf("x", "1"), link), fault.ACLDenied, fault.ReasonACLDenied},
+			"OtherSystem":  {"a principal of a third key server", ask(with(func(c *keyserver.Caller) { c.Principal.System = 8 }), link), fault.AccessDenied, fault.ReasonNotForwarded},
+			"OurPrincipal": {"a principal of ours", ask(with(func(c *keyserver.Caller) { c.Principal = f.Admin.Principal }), link), fault.AccessDenied, fault.ReasonNotForwarded},
+			"OurGroup":     {"a group of ours", ask(with(func(c *keyserver.Caller) { c.Peer.Groups = []keyserver.PrincipalRef{f.Admin.Principal} }), link), fault.AccessDenied, fault.ReasonNotForwarded},
+			"PeerItself":   {"a key is used for somebody", ask(with(func(c *keyserver.Caller) { c.Principal = transport }), link), fault.AccessDenied, fault.ReasonNotForwarded},
+			"UnknownPeer":  {"another key server", ask(with(func(c *keyserver.Caller) { c.Peer.System, c.Principal.System = 8, 8 }), link), fault.AccessDenied, fault.ReasonNotForwarded},
+			"SecondHop":    {"what a peer asks for is not forwarded", ask(callOf("x", "1"), foreign), fault.InvalidArgument, fault.ReasonNotForwarded},
+			"Mint": {"no keys are made for peers", func() error {
+				_, err := f.MintKey(ctx, callOf("x", "1"), keyserver.NewKey{Algorithm: keyserver.AES256})
+				return err
+			}, fault.AccessDenied, fault.ReasonNotForwarded},
 			"Export":        {"nor exported", func() error { _, err := f.ExportKey(ctx, callOf("x", "1"), link, transport); return err }, fault.AccessDenied, fault.ReasonNotForwarded},
 			"ReadPrincipal": {"nor principals listed", func() error { _, err := f.Principal(ctx, callOf("x", "1"), f.Admin.Principal.ID); return err }, fault.AccessDenied, fault.ReasonNotForwarded},
 			"Metadata":      {"metadata is for transport principals", func() error { _, err := f.Key(ctx, callOf("x", "1"), link); return err }, fault.AccessDenied, fault.ReasonNotTransport},

@@ -82,7 +82,11 @@ func insertPrincipalTrust(ctx context.Context, tx *sqlstore.Tx, t keyserver.Prin
 	if !registered {
 		return noPeer(sqlstore.ErrNotFound, t.Server)
 	}
-	if _, err := tx.Principal(ctx, t.Principal); err != nil && !(foreign && errors.Is(err, sqlstore.ErrNotFound)) {
+	_, err = tx.Principal(ctx, t.Principal)
+	if foreign && errors.Is(err, sqlstore.ErrNotFound) {
+		err = nil
+	}
+	if err != nil {
 		return notFound(err, fault.NotFound, "no principal has the id %s: it has to be one of this key server, or for a restriction one of the peer", t.Principal)
 	}
 	err = tx.InsertPrincipalTrust(ctx, t)

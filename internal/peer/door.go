@@ -167,8 +167,8 @@ func (d *door) handshake(ctx context.Context, raw net.Conn, side func(net.Conn, 
 			return check(c.peer)
 		},
 	})
-	err := c.Conn.HandshakeContext(ctx)
-	if err == nil && c.Conn.ConnectionState().NegotiatedProtocol != alpn {
+	err := c.HandshakeContext(ctx)
+	if err == nil && c.ConnectionState().NegotiatedProtocol != alpn {
 		err = errors.New("the other side does not speak HTTP/2")
 	}
 	if err == nil {

@@ -21,13 +21,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 )
 
-func code(t testing.TB, err error, want fault.Code) *fault.Error {
+func code(t testing.TB, err error, want fault.Code) fault.Error {
 	t.Helper()
 	f := fault.As(err)
 	if f == nil || f.Code != want {
 		t.Fatalf("got %v, want %s", err, want)
 	}
-	return f
+	return *f
 }
 
 // Whoever does not hold the key of a registered peer, under a trusted CA, gets

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -32,19 +31,16 @@ func (c *Config) validatePeers() error {
 // engine, which it serves, and so closed after every request is answered.
 func (s *Server) askPeers(store *sqlstore.Store, leaf leaves) *peer.Client {
 	client := peer.NewClient(peer.ClientConfig{
-		Registry: store, Certificate: leaf.forPeers, Timeout: s.cfg.PeerTimeout, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
+		Registry: store, Certificate: leaf.own, Timeout: s.cfg.PeerTimeout, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
 	})
 	store.OnChange(client.Changed)
 	s.onClose(func(context.Context) error { return client.Close() })
 	return client
 }
 
-// forPeers is the certificate that peers know this key server by.
-func (l leaves) forPeers() *tls.Certificate { return l.own }
-
 // servePeers lets registered peers ask the key server, until Shutdown.
 func (s *Server) servePeers(l net.Listener, store *sqlstore.Store, keys keyserver.Federated, leaf leaves) {
-	gate := peer.NewGate(store, leaf.forPeers, s.cfg.Clock, s.cfg.Logger)
+	gate := peer.NewGate(store, leaf.own, s.cfg.Clock, s.cfg.Logger)
 	store.OnChange(gate.Changed)
 	srv := peer.NewServer(keys, s.system, s.cfg.Logger).GRPC(gate)
 	done := make(chan struct{})

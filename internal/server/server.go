@@ -323,16 +323,16 @@ func writeCA(path string, der []byte, mode os.FileMode) error {
 
 // leaves are the certificates of the two listeners.
 type leaves struct {
-	own   *tls.Certificate  // issued by the internal CA, as it was at the start
-	api   shown             // the one of --tls-cert, or own; nil for plain HTTP
-	files *certificateFiles // those of --tls-cert, nil where the flag is not given
+	own   func() *tls.Certificate // issued by the internal CA, as peers are shown it
+	api   shown                   // the one of --tls-cert, or own; nil for plain HTTP
+	files *certificateFiles       // those of --tls-cert, nil where the flag is not given
 }
 
 // leaf keeps both certificates up to date until Shutdown.
 func (s *Server) leaf(p engine.Prepared, given *certificateFiles, state engine.BootstrapConfig) leaves {
 	own := newOwnCertificate(p, func(ctx context.Context) (pki.Identity, error) { return engine.KeepServer(ctx, state) }, s.cfg.Logger)
 	s.background(own.run)
-	l := leaves{own: own.current.Load()}
+	l := leaves{own: own.current.Load}
 	switch {
 	case s.cfg.InsecureHTTP:
 	case given != nil:

@@ -85,20 +85,16 @@ func (w *world) startManager(t *testing.T) {
 	if err := w.manager.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var failed error
-	ended := make(chan struct{})
-	go func() {
-		failed = w.manager.Wait()
-		close(ended)
-	}()
+	ended := make(chan error, 1)
+	go func() { ended <- w.manager.Wait() }()
 	t.Cleanup(func() {
 		if err := w.manager.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Errorf("the manager has ended by itself: %v", err)
 		}
 		select {
-		case <-ended:
-			if failed != nil {
-				t.Errorf("the manager did not end well: %v", failed)
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("the manager did not end well: %v", err)
 			}
 		case <-time.After(patience):
 			t.Error("the manager does not stop")
