@@ -1,0 +1,55 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/directory"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// What may be a credential, or says where one is, stays; who the providers are
+// may leave.
+func TestProvidersShowNoCredential(t *testing.T) {
+	c := Config{Providers: Providers{
+		OIDCIssuer: "https://issuer.example", OIDCAudiences: []string{"one", "two"}, OIDCKeysFile: secret, OIDCCAFile: secret, Kubeconfig: secret,
+		LDAP: directory.Config{
+			URL: "ldaps://user:" + secret + "@d.example/" + secret, CAFile: secret, UserDN: secret,
+			BindDN: secret, BindPasswordFile: secret, BaseDN: secret, Filter: secret,
+		},
+	}}
+	p, found := keyserver.ProjectConfig(settings(c, 7, listeners{}), nil)
+	out := fmt.Sprintf("%+v", p)
+	if !found || strings.Contains(out, secret) {
+		t.Errorf("a credential leaves: %s", out)
+	}
+	for _, public := range []string{"https://issuer.example", "one,two", "verifiedBy:file", "ldaps://d.example"} {
+		if !strings.Contains(out, public) {
+			t.Errorf("%q is not shown: %s", public, out)
+		}
+	}
+}
+
+// Providers that cannot be asked stop no start, because they may come later.
+func TestProvidersAreNotAskedAtTheStart(t *testing.T) {
+	nobody := Providers{
+		OIDCIssuer: "https://127.0.0.1:1", OIDCAudiences: []string{"a"}, OIDCKeysFile: "nowhere/jwks.json",
+		LDAP: directory.Config{URL: "ldaps://127.0.0.1:1", UserDN: "uid=%s,dc=example"},
+	}
+	for _, file := range []string{nobody.OIDCKeysFile, ""} {
+		nobody.OIDCKeysFile = file
+		if err := nobody.validate(); err != nil {
+			t.Fatal(err)
+		}
+		got, err := (&Server{cfg: Config{Providers: nobody, Clock: time.Now}}).providers()
+		if err != nil || got.Tokens == nil || got.Directory == nil {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	}
+	got, err := (&Server{cfg: Config{Clock: time.Now}}).providers()
+	if err != nil || got.Tokens != nil || got.Directory != nil {
+		t.Errorf("nothing is configured: %+v, %v", got, err)
+	}
+}
