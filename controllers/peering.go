@@ -18,9 +18,11 @@ type peered[T managed] interface {
 	Peer(obj T) *v1alpha1.PeerReference
 }
 
-// trustInfo answers what a service says of itself to peers. A certificate, a
-// name or a port that it answers with lasts for as long as its process, whose
-// end breaks the change feed: the next opening of the gate makes it void.
+// trustInfo answers what a service says of itself to peers. Its name and its
+// port last for as long as its process, whose end breaks the change feed: the
+// next opening of the gate makes the answer void. A certificate that is renewed
+// while the process goes on is found at the objects' resync, long before the
+// old one expires.
 var trustInfo = answers[schema.TrustInfo]{
 	Name: "trust info",
 	Read: func(ctx context.Context, c *connection, _ string) (schema.TrustInfo, error) {

@@ -64,7 +64,7 @@ func (c *cluster) killAPIServer(t *testing.T) (restart func()) {
 	}
 	eventually(t, "the API server is gone", func() bool { return !c.answers(t) })
 	return func() {
-		again := exec.Command(args[0], args[1:]...) //nolint:gosec,noctx // the command line that ran before; it outlives the test's context until cleanup
+		again := exec.Command(args[0], args[1:]...) // the command line that ran before
 		again.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		var says bytes.Buffer // read once the process has ended
 		again.Stdout, again.Stderr = &says, &says

@@ -85,16 +85,20 @@ func (w *world) startManager(t *testing.T) {
 	if err := w.manager.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- w.manager.Wait() }()
+	var failed error
+	ended := make(chan struct{})
+	go func() {
+		failed = w.manager.Wait()
+		close(ended)
+	}()
 	t.Cleanup(func() {
 		if err := w.manager.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Errorf("the manager has ended by itself: %v", err)
 		}
 		select {
-		case err := <-ended:
-			if err != nil {
-				t.Errorf("the manager did not end well: %v", err)
+		case <-ended:
+			if failed != nil {
+				t.Errorf("the manager did not end well: %v", failed)
 			}
 		case <-time.After(patience):
 			t.Error("the manager does not stop")
