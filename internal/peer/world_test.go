@@ -138,12 +138,13 @@ func (w *world) listen(t testing.TB, as identity) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.at = &listener{Listener: l}
+	at := &listener{Listener: l}
+	w.at = at
 	gate := NewGate(w.knows, as.certificate, time.Now, slog.New(slog.DiscardHandler))
 	w.gate = gate
 	srv := NewServer(w.keys, 2, slog.New(slog.DiscardHandler)).GRPC(gate)
 	done := make(chan struct{})
-	go func() { defer close(done); _ = srv.Serve(w.at) }()
+	go func() { defer close(done); _ = srv.Serve(at) }()
 	t.Cleanup(func() { srv.Stop(); <-done; gate.Close() })
 }
 
