@@ -1,0 +1,312 @@
+package contract
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+)
+
+// letters name the built-in roles in the matrix.
+var letters = map[rune]keyserver.ID{
+	'A': keyserver.RoleAdministrator, 'O': keyserver.RoleSecurityOfficer, 'E': keyserver.RoleEncryptor,
+	'X': keyserver.RoleExchanger, 'U': keyserver.RoleAuditor,
+}
+
+// open are the routes that need no session.
+var open = []string{"GET /api/health", "GET /api/ready", "GET /api/openapi.json", "POST /api/sessions"}
+
+// allowed is who may use each route where duties are apart. It is written from
+// the contract's table of roles and the duties of DESIGN section 4, not from
+// the catalogue of roles: administration is Administrator's, trust and its
+// evidence Security Officer's, keys are Encryptor's to make and Exchanger's to
+// use, and Auditor reads what is not a key. Where duties are not apart,
+// Administrator may do all that Security Officer may.
+var allowed = map[string]string{
+	"GET /api/operations":          "AOEXU",
+	"POST /api/server/version":     "AOEXU",
+	"GET /api/sessions/current":    "AOEXU",
+	"DELETE /api/sessions/current": "AOEXU",
+
+	"GET /api/audit":       "OU",
+	"GET /api/changes":     "AOU",
+	"POST /api/config/get": "AU",
+
+	"POST /api/keys":            "E",
+	"POST /api/keys/get":        "", // a transport principal's alone, whatever the role: see TestMatrixOfTransportPrincipals
+	"POST /api/keys/authorize":  "EX",
+	"POST /api/keys/export":     "E",
+	"POST /api/crypto/hmac":     "EX",
+	"POST /api/keys/acl/get":    "EX",
+	"POST /api/keys/acl/grant":  "E",
+	"POST /api/keys/acl/update": "E",
+	"POST /api/keys/acl/revoke": "E",
+
+	"GET /api/principals":                               "AOU",
+	"POST /api/principals/lookup":                       "AOE",
+	"POST /api/principals/password":                     "A",
+	"POST /api/principals/ldap":                         "A",
+	"POST /api/principals/xauth":                        "A",
+	"GET /api/principals/{id}":                          "AOU",
+	"PUT /api/principals/{id}/flags":                    "A",
+	"PUT /api/principals/{id}/roles":                    "A",
+	"POST /api/principals/groups":                       "A",
+	"GET /api/principals/groups/{gid}/members":          "AOU",
+	"PUT /api/principals/groups/{gid}/members/{pid}":    "A",
+	"DELETE /api/principals/groups/{gid}/members/{pid}": "A",
+
+	"GET /api/roles":         "AOU",
+	"POST /api/roles":        "A",
+	"PUT /api/roles/{id}":    "A",
+	"DELETE /api/roles/{id}": "A",
+
+	"GET /api/trusted-cas":         "AOU",
+	"POST /api/trusted-cas":        "O",
+	"POST /api/trusted-cas/remove": "O",
+
+	"GET /api/trusted-servers":               "AOU",
+	"POST /api/trusted-servers":              "O",
+	"PUT /api/trusted-servers/{systemId}":    "O",
+	"DELETE /api/trusted-servers/{systemId}": "O",
+	"GET /api/trust/local-info":              "AO",
+
+	"GET /api/principal-trusts":         "OU",
+	"POST /api/principal-trusts":        "O",
+	"PUT /api/principal-trusts/{id}":    "O",
+	"DELETE /api/principal-trusts/{id}": "O",
+
+	"GET /api/acl-templates":                                          "OU",
+	"POST /api/acl-templates":                                         "O",
+	"PUT /api/acl-templates/{id}":                                     "O",
+	"DELETE /api/acl-templates/{id}":                                  "O",
+	"GET /api/acl-templates/{id}/members":                             "OU",
+	"POST /api/acl-templates/{id}/members":                            "O",
+	"DELETE /api/acl-templates/{id}/members/{systemId}/{principalId}": "O",
+	"GET /api/templated-directories":                                  "OU",
+	"POST /api/templated-directories":                                 "O",
+	"DELETE /api/templated-directories/{id}":                          "O",
+
+	"POST /api/certificates":                        "A",
+	"POST /api/certificates/renew":                  "A",
+	"POST /api/certificates/enroll":                 "A",
+	"POST /api/certificates/by-subject":             "AOU",
+	"POST /api/certificates/by-transport-principal": "AOU",
+	"POST /api/transport-principals/reset":          "A",
+
+	"GET /api/revocation/issuers":                 "OU",
+	"GET /api/revocation/issuers/{digest}/policy": "OU",
+	"PUT /api/revocation/issuers/{digest}/policy": "O",
+	"POST /api/revocation/crls":                   "O",
+}
+
+// TestMatrix asks every route as every built-in role on both deployments.
+func TestMatrix(t *testing.T) {
+	for deployment, options := range map[string][]testserver.Option{"Unified": nil, "Split": {split}} {
+		t.Run(deployment, func(t *testing.T) {
+			on(t, func(t *testing.T, s *subject) {
+				m := newMatrix(t, s)
+				for _, deny := range []bool{true, false} { // refusals first: what is allowed may take the object away
+					for _, r := range httpapi.Routes() {
+						m.route(t, r.Method+" "+r.Path, deployment == "Unified", deny)
+					}
+				}
+			}, options...)
+		})
+	}
+}
+
+// matrix is a server with an object of every kind, so that no route ends in
+// "no such thing" before it is decided who may.
+type matrix struct {
+	s      *subject
+	bodies map[string]any
+	paths  map[string]string // with the path's parameters filled in, and a query
+}
+
+func (m *matrix) route(t *testing.T, name string, unified, deny bool) {
+	t.Helper()
+	if slices.Contains(open, name) {
+		return
+	}
+	letter, known := allowed[name]
+	if !known {
+		t.Errorf("the matrix does not say who may use %s", name)
+		return
+	}
+	method, path, _ := strings.Cut(name, " ")
+	if p, ok := m.paths[name]; ok {
+		path = p
+	}
+	if strings.Contains(path, "{") {
+		t.Fatalf("the matrix has no object for %s", name)
+	}
+	if deny {
+		m.s.refused(t, "", method, path, m.bodies[name], http.StatusUnauthorized, "SESSION_NOT_FOUND")
+	}
+	for _, r := range "AOEXU" {
+		may := strings.ContainsRune(letter, r) || unified && r == 'A' && strings.Contains(letter, "O")
+		if may == deny {
+			continue
+		}
+		session := m.s.with(t, letters[r])
+		if name == "DELETE /api/sessions/current" {
+			session = m.s.ok(t, "", "POST", sessions, object{"method": "password", "name": "holder of " + letters[r].Hex(), "password": "a password for tests"}).text(t, "sessionId")
+		}
+		a := m.s.send(t, session, method, path, m.bodies[name])
+		if refused := a.status == http.StatusForbidden && a.code() == "ACCESS_DENIED"; refused == may || a.status == http.StatusUnauthorized || a.code() == "BAD_REQUEST" {
+			t.Errorf("%s as %c: got %d %s, allowed should be %v", name, r, a.status, brief(string(a.raw)), may)
+		}
+	}
+}
+
+func newMatrix(t *testing.T, s *subject) *matrix {
+	t.Helper()
+	admin, officer, encryptor := s.admin(t), s.with(t, keyserver.RoleSecurityOfficer), s.with(t, keyserver.RoleEncryptor)
+	self := func(r keyserver.ID) string { return s.self(t, s.with(t, r)) }
+	auditor, exchanger := self(keyserver.RoleAuditor), self(keyserver.RoleExchanger)
+	pair := func(id string) object { return object{"systemId": 1, "principalId": decimal(t, id)} }
+	owner := object{"rights": []string{"OWNER"}}
+
+	// Who may read before it may not write has to be able to read.
+	key := s.ok(t, encryptor, "POST", "/api/keys", object{"algorithm": "HMAC-SHA384"}).text(t, "ttag")
+	entry := join(pair(exchanger), owner, object{"ttag": key})
+	s.ok(t, encryptor, "POST", "/api/keys/acl/grant", entry)
+	template, spare := s.template(t, officer, "used"), s.template(t, officer, "spare")
+	for _, id := range []string{template, spare} {
+		s.ok(t, officer, "POST", "/api/acl-templates/"+id+"/members", join(pair(auditor), owner))
+	}
+	s.ok(t, officer, "POST", "/api/acl-templates/"+template+"/members", join(pair(exchanger), owner))
+	directory := s.ok(t, officer, "POST", "/api/templated-directories", object{"path": "/a", "aclTemplateId": template}).text(t, "id")
+	s.registerPeer(t, officer)
+	person, group := s.principal(t, "person"), s.group(t, "group")
+	s.ok(t, admin, "PUT", "/api/principals/groups/"+group+"/members/"+person, nil)
+	row := s.ok(t, officer, "POST", "/api/principal-trusts", object{"principalId": person, "trustedServerSystemId": otherSystem, "flag": "expose"}).text(t, "principalTrust", "id")
+	role := s.ok(t, admin, "POST", "/api/roles", object{"name": "custom", "operations": []string{}}).text(t, "id")
+	ca, another := peerCA(t, "issuer"), peerCA(t, "another")
+	s.trustCA(t, officer, ca)
+	digest := s.digestOf(t, officer)
+	listed := s.ok(t, officer, "GET", "/api/trusted-cas", nil).list(t, "trustedCAs")[0]["certificateId"]
+	request := b64(enginetest.NewRequest(t, "agent", newKey(t)))
+	issued := s.ok(t, admin, "POST", "/api/certificates", object{"request": request}).text(t, "certificate")
+	agent := s.enroll(t, enginetest.NewAgent(t, ca, "transport", time.Now(), nil).Certificate.Raw)[0]["id"].(string)
+	fresh := b64(enginetest.NewAgent(t, ca, "fresh", time.Now(), nil).Certificate.Raw)
+	link := object{"ttag": key}
+
+	return &matrix{s: s, bodies: map[string]any{
+		"POST /api/config/get":                          object{"xpath": "ROOT"},
+		"POST /api/keys":                                object{"algorithm": "AES-256"},
+		"POST /api/keys/get":                            link,
+		"POST /api/keys/authorize":                      link,
+		"POST /api/keys/export":                         join(pair(agent), link),
+		"POST /api/crypto/hmac":                         object{"hiddenLink": key, "data": ""},
+		"POST /api/keys/acl/get":                        link,
+		"POST /api/keys/acl/grant":                      entry,
+		"POST /api/keys/acl/update":                     entry,
+		"POST /api/keys/acl/revoke":                     join(pair(exchanger), link),
+		"POST /api/principals/lookup":                   object{"principals": []object{pair(person)}},
+		"POST /api/principals/password":                 object{"name": "p", "password": somePassword, "roleIds": []string{}},
+		"POST /api/principals/ldap":                     object{"name": "l", "roleIds": []string{}},
+		"POST /api/principals/xauth":                    object{"name": "x", "issuer": issuer, "subject": "system:serviceaccount:a:b", "roleIds": []string{}},
+		"POST /api/principals/groups":                   object{"name": "g"},
+		"PUT /api/principals/{id}/flags":                object{"delegation": true},
+		"PUT /api/principals/{id}/roles":                object{"roleIds": []string{}},
+		"POST /api/roles":                               object{"name": "r", "operations": []string{}},
+		"PUT /api/roles/{id}":                           object{"name": "renamed"},
+		"POST /api/trusted-cas":                         object{"certificate": b64(another.Certificate.Raw)},
+		"POST /api/trusted-cas/remove":                  object{"certificateId": listed},
+		"POST /api/trusted-servers":                     peerRequest(blob(otherSystem+1, "203.0.113.9", 9443, chainOf(t, ca, "third"))),
+		"PUT /api/trusted-servers/{systemId}":           object{"description": "changed"},
+		"POST /api/principal-trusts":                    object{"principalId": agent, "trustedServerSystemId": otherSystem, "flag": "expose"},
+		"PUT /api/principal-trusts/{id}":                object{"flag": "restrict"},
+		"POST /api/acl-templates":                       object{"name": "new"},
+		"PUT /api/acl-templates/{id}":                   object{"name": "renamed"},
+		"POST /api/acl-templates/{id}/members":          join(pair(exchanger), owner),
+		"POST /api/templated-directories":               object{"path": "/b", "aclTemplateId": template},
+		"POST /api/certificates":                        object{"request": request},
+		"POST /api/certificates/renew":                  object{"certificate": issued},
+		"POST /api/certificates/enroll":                 object{"certificates": []string{fresh}},
+		"POST /api/certificates/by-subject":             object{"subject": "%"},
+		"POST /api/certificates/by-transport-principal": object{"subject": "/CN=agent"},
+		"POST /api/transport-principals/reset":          object{"principalId": agent},
+		"PUT /api/revocation/issuers/{digest}/policy":   object{"mode": "off", "maxAgeSeconds": 0},
+		"POST /api/revocation/crls":                     object{"crl": b64(enginetest.NewCRL(t, ca, 1, time.Now(), nil))},
+	}, paths: map[string]string{
+		"GET /api/changes":                                                "/api/changes?after=0&wait=0",
+		"GET /api/principals":                                             "/api/principals?type=password",
+		"GET /api/principals/{id}":                                        "/api/principals/" + person,
+		"PUT /api/principals/{id}/flags":                                  "/api/principals/" + person + "/flags",
+		"PUT /api/principals/{id}/roles":                                  "/api/principals/" + person + "/roles",
+		"GET /api/principals/groups/{gid}/members":                        "/api/principals/groups/" + group + "/members",
+		"PUT /api/principals/groups/{gid}/members/{pid}":                  "/api/principals/groups/" + group + "/members/" + person,
+		"DELETE /api/principals/groups/{gid}/members/{pid}":               "/api/principals/groups/" + group + "/members/" + person,
+		"PUT /api/roles/{id}":                                             "/api/roles/" + role,
+		"DELETE /api/roles/{id}":                                          "/api/roles/" + role,
+		"PUT /api/trusted-servers/{systemId}":                             peerPath(otherSystem),
+		"DELETE /api/trusted-servers/{systemId}":                          peerPath(otherSystem),
+		"PUT /api/principal-trusts/{id}":                                  "/api/principal-trusts/" + row,
+		"DELETE /api/principal-trusts/{id}":                               "/api/principal-trusts/" + row,
+		"PUT /api/acl-templates/{id}":                                     "/api/acl-templates/" + template,
+		"DELETE /api/acl-templates/{id}":                                  "/api/acl-templates/" + spare,
+		"GET /api/acl-templates/{id}/members":                             "/api/acl-templates/" + template + "/members",
+		"POST /api/acl-templates/{id}/members":                            "/api/acl-templates/" + template + "/members",
+		"DELETE /api/acl-templates/{id}/members/{systemId}/{principalId}": "/api/acl-templates/" + template + "/members/1/" + decimal(t, exchanger),
+		"DELETE /api/templated-directories/{id}":                          "/api/templated-directories/" + directory,
+		"GET /api/revocation/issuers/{digest}/policy":                     "/api/revocation/issuers/" + digest + "/policy",
+		"PUT /api/revocation/issuers/{digest}/policy":                     "/api/revocation/issuers/" + digest + "/policy",
+	}}
+}
+
+// digestOf is the digest of some trusted CA.
+func (s *subject) digestOf(t testing.TB, session string) string {
+	t.Helper()
+	return s.ok(t, session, "GET", "/api/trusted-cas", nil).list(t, "trustedCAs")[0]["revocationDigest"].(string)
+}
+
+// POST /api/sessions is open to everybody but for a delegated login, which a
+// role has to grant: Exchanger's always, Administrator's only where duties are
+// not apart.
+func TestMatrixOfDelegatedLogins(t *testing.T) {
+	for deployment, granted := range map[string]string{"Unified": "AX", "Split": "X"} {
+		t.Run(deployment, func(t *testing.T) {
+			var options []testserver.Option
+			if deployment == "Split" {
+				options = append(options, split)
+			}
+			on(t, func(t *testing.T, s *subject) {
+				boss := s.principal(t, "boss")
+				s.flags(t, boss, object{"delegation": true})
+				for r, id := range letters {
+					a := s.send(t, s.with(t, id), "POST", sessions, delegated(boss))
+					if strings.ContainsRune(granted, r) {
+						a.is(t, http.StatusOK, "")
+					} else {
+						a.is(t, http.StatusForbidden, "ACCESS_DENIED")
+					}
+				}
+			}, options...)
+		})
+	}
+}
+
+// POST /api/keys/get needs a transport principal, and a role besides.
+func TestMatrixOfTransportPrincipals(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		ca := peerCA(t, "issuer")
+		s.trustCA(t, s.admin(t), ca)
+		key := s.mint(t, "key")
+		for r, id := range letters {
+			agent := s.agent(t, ca, "agent "+strconv.QuoteRune(r), id)
+			a := s.send(t, s.showing(t, agent).login(t), "POST", "/api/keys/get", object{"ttag": key})
+			if refused := a.code() == "ACCESS_DENIED"; refused == strings.ContainsRune("EX", r) || a.status == http.StatusUnauthorized {
+				t.Errorf("%c: got %d %s", r, a.status, a.raw)
+			}
+		}
+	})
+}
