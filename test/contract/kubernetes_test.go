@@ -227,7 +227,7 @@ func TestKubernetesKeyRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	on(t, func(t *testing.T, s *subject) {
-		defer os.Remove(i.file)
+		t.Cleanup(func() { _ = os.Remove(i.file) }) // the next database starts without it, too
 		i.workload(t, s, "web", shop)
 		a := s.refused(t, "", "POST", "/api/sessions", tokenLogin(i.token(t, shop)), http.StatusServiceUnavailable, "IDENTITY_PROVIDER_UNAVAILABLE")
 		if a.body["retryable"] != true || a.body["scope"] != "process" || a.header.Get("Retry-After") == "" || strings.Contains(string(a.raw), i.file) {
