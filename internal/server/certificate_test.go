@@ -41,7 +41,7 @@ func newSecretDir(t *testing.T, cert, key []byte) secretDir {
 
 func (d secretDir) swap(t *testing.T, cert, key []byte) {
 	t.Helper()
-	version, err := os.MkdirTemp(d.dir, "..version-*")
+	version, err := os.MkdirTemp(d.dir, "..version-*") //nolint:usetesting // beside the link to it
 	check(t, err)
 	check(t, os.WriteFile(filepath.Join(version, "tls.crt"), cert, 0o600))
 	check(t, os.WriteFile(filepath.Join(version, "tls.key"), key, 0o600))

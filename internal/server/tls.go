@@ -50,7 +50,7 @@ func (s *Server) apiTLS(show shown, gate *clientGate) *tls.Config {
 
 // serveAPI opens the API on its listener, over TLS unless show is nil.
 func (s *Server) serveAPI(l net.Listener, handler http.Handler, show shown, gate *clientGate) {
-	scheme, srv := "http", &http.Server{Handler: handler}
+	scheme, srv := "http", &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout}
 	if show != nil {
 		scheme, srv.ConnState = "https", gate.track
 		l = tls.NewListener(l, s.apiTLS(show, gate))

@@ -43,8 +43,7 @@ func (m *Manager) byCertificate(ctx context.Context, l Login) (identity, error) 
 	err = m.Authorizer.Standing(ctx, keyserver.Caller{
 		Principal: p.Ref(), Name: p.Name, Type: p.Type, Kind: keyserver.CertificateSession, Certificate: stored.ID, RequestID: l.RequestID,
 	})
-	switch fault.CodeOf(err) {
-	case fault.SessionNotFound, fault.SessionExpired, fault.PrincipalOff:
+	if code := fault.CodeOf(err); code == fault.SessionNotFound || code == fault.SessionExpired || code == fault.PrincipalOff {
 		return who, notRecognised(fault.ReasonOf(err))
 	}
 	return who, err

@@ -350,7 +350,9 @@ func TestTheAPIListenerFollowsTheTrustList(t *testing.T) {
 // connections.
 func TestExpiredClientCertificates(t *testing.T) {
 	var ahead atomic.Int64
-	clock := func(c *server.Config) { c.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) } }
+	clock := func(c *server.Config) {
+		c.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	}
 	on(t, func(t *testing.T, s *subject) {
 		defer ahead.Store(0) // before the next server starts
 		outside := newCA(t, "outside")
