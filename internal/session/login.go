@@ -56,7 +56,7 @@ func (m *Manager) Login(ctx context.Context, l Login) (Opened, error) {
 		if err := m.descend(ctx, &l); err != nil {
 			return Opened{}, err
 		}
-	} else if wait := m.throttle.wait(l.Name, l.RemoteAddr); wait > 0 {
+	} else if wait := m.throttle.wait(l); wait > 0 {
 		f := fault.New(fault.LoginThrottled, "too many failed logins for this name or address; wait as Retry-After says")
 		f.RetryAfter, f.Retryable = wait, true
 		return Opened{}, m.refuse(ctx, l, identity{}, f.Audited(fault.ReasonThrottled))
@@ -68,7 +68,7 @@ func (m *Manager) Login(ctx context.Context, l Login) (Opened, error) {
 	who, err := recognise(m, ctx, l)
 	if err != nil {
 		if fault.CodeOf(err) == fault.InvalidCredentials {
-			m.throttle.failed(l.Name, l.RemoteAddr)
+			m.throttle.failed(l)
 		}
 		return Opened{}, m.refuse(ctx, l, who, err)
 	}
@@ -127,7 +127,7 @@ func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, erro
 		return Opened{}, err
 	}
 	if l.By == nil {
-		m.throttle.succeeded(l.Name, l.RemoteAddr)
+		m.throttle.succeeded(l)
 	}
 	h, err := m.load(ctx, hash)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/oidc"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
@@ -130,6 +131,32 @@ func TestFailedLoginsAreThrottled(t *testing.T) {
 	if _, err := m.Login(ctx, adminLogin()); err != nil {
 		t.Errorf("after the wait: %v", err)
 	}
+}
+
+// refusing verifies no token.
+type refusing struct{}
+
+func (refusing) Verify(context.Context, string) (oidc.Token, error) {
+	return oidc.Token{}, oidc.Refused("nobody signed it")
+}
+
+// Whoever sends tokens that claim a subject keeps nobody out but himself.
+func TestAClaimedSubjectIsNotThrottled(t *testing.T) {
+	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
+	m := manager(t, f, func(c *session.Config) { c.Tokens = refusing{} })
+	claims := base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"https://issuer.example","sub":"system:serviceaccount:a:b","aud":["a"],"exp":4102444800,"iat":1}`))
+	header := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"ES256","kid":"k"}`))
+	login := session.Login{Method: keyserver.KubernetesSession, Token: header + "." + claims + "." + strings.Repeat("A", 86), RequestID: "r"}
+	for i := range 200 {
+		login.RemoteAddr = fmt.Sprintf("192.0.2.%d", i/10)
+		_, err := m.Login(ctx, login)
+		want(t, err, fault.InvalidCredentials)
+	}
+	_, err := m.Login(ctx, login)
+	want(t, err, fault.LoginThrottled)
+	login.RemoteAddr = "192.0.2.99"
+	_, err = m.Login(ctx, login)
+	want(t, err, fault.InvalidCredentials)
 }
 
 func TestTokensThatNameNoSession(t *testing.T) {

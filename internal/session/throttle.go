@@ -34,11 +34,11 @@ func newThrottle(clock func() time.Time) *throttle {
 }
 
 // wait returns how long the next attempt has to wait, 0 for not at all.
-func (t *throttle) wait(name, address string) time.Duration {
+func (t *throttle) wait(l Login) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now, longest := t.clock(), time.Duration(0)
-	for _, k := range keysOf(name, address) {
+	for _, k := range keysOf(l) {
 		b, ok := t.buckets[k]
 		if !ok {
 			continue
@@ -51,11 +51,11 @@ func (t *throttle) wait(name, address string) time.Duration {
 }
 
 // failed counts a failed login.
-func (t *throttle) failed(name, address string) {
+func (t *throttle) failed(l Login) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.clock()
-	for _, k := range keysOf(name, address) {
+	for _, k := range keysOf(l) {
 		b, ok := t.buckets[k]
 		if !ok {
 			t.makeRoom(now)
@@ -68,10 +68,10 @@ func (t *throttle) failed(name, address string) {
 }
 
 // succeeded forgets the failures of a pair.
-func (t *throttle) succeeded(name, address string) {
+func (t *throttle) succeeded(l Login) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.buckets, keysOf(name, address)[0])
+	delete(t.buckets, keysOf(l)[0])
 }
 
 // makeRoom keeps the table bounded: recovered buckets go first, then any.
@@ -92,12 +92,14 @@ func (t *throttle) makeRoom(now time.Time) {
 	}
 }
 
-// keysOf are the buckets of an attempt, the pair first. Methods that send no
-// name share none, or one stranger's failures would be everybody's.
-func keysOf(name, address string) [][3]string {
-	if name == "" {
-		return [][3]string{{"pair", "", address}, {"address", address}}
+// keysOf are the buckets of an attempt, the pair first. Only where a password
+// could be guessed is there one for the name alone: whoever claims the subject
+// of a token could keep its owner out, and gain nothing else.
+func keysOf(l Login) [][3]string {
+	name := cut(l.Name)
+	keys := [][3]string{{"pair", name, l.RemoteAddr}, {"address", l.RemoteAddr}}
+	if l.Password != "" {
+		keys = append(keys, [3]string{"name", name})
 	}
-	name = cut(name)
-	return [][3]string{{"pair", name, address}, {"name", name}, {"address", address}}
+	return keys
 }
