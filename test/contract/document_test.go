@@ -85,22 +85,12 @@ func (c *codes) add(code string) {
 // elsewhere are the codes that no request to an honest, healthy server
 // produces, each with the test that covers it instead.
 var elsewhere = map[fault.Code]string{
-	fault.NotSaved:         "internal/operations TestASwallowedWriteIsNeverASuccess",
-	fault.NotRemoved:       "internal/operations TestASwallowedWriteIsNeverASuccess",
-	fault.NotPersisted:     "internal/operations TestTrustVerdicts",
-	fault.NotVerified:      "internal/operations TestASwallowedWriteIsNeverASuccess",
-	fault.ReadbackFailed:   "internal/operations TestAFailedReadBackIsNoSuccess",
-	fault.OpFailed:         "httpapi TestFaults",
-	fault.RequestTimeout:   "httpapi TestFaults",
-	fault.Overloaded:       "httpapi TestFaults",
-	fault.AuditUnavailable: "internal/engine TestNothingHappensWithoutAnAuditRow",
-	fault.StoreUnavailable: "internal/sqlstore, PostgreSQL killed",
-	fault.NotCurrent:       "internal/sqlstore, follower cut off",
-	fault.RequestLimit:     "internal/session TestCeilings",
-	fault.SessionLimit:     "internal/session TestCeilings",
-	fault.SessionExpired:   "internal/session TestSessionsExpire",
-	fault.LoginThrottled:   "internal/session TestFailedLoginsAreThrottled",
-	fault.NotInScope:       "internal/engine TestAScopedCredentialCoversItsKeys",
+	fault.NotSaved:       "internal/operations TestASwallowedWriteIsNeverASuccess",
+	fault.NotRemoved:     "internal/operations TestASwallowedWriteIsNeverASuccess",
+	fault.NotPersisted:   "internal/operations TestTrustVerdicts",
+	fault.NotVerified:    "internal/operations TestASwallowedWriteIsNeverASuccess",
+	fault.ReadbackFailed: "internal/operations TestAFailedReadBackIsNoSuccess",
+	fault.OpFailed:       "httpapi TestFaults",
 }
 
 // TestMain checks, after a whole run, that every code of the catalogue came
