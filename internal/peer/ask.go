@@ -32,9 +32,9 @@ const (
 // with the same key, so that the peer does it once; a peer that is slow is not
 // asked again.
 func ask[In, Out any](ctx context.Context, r remote, kind effect, in *In, call method[In, Out]) (*Out, error) {
-	p, err := r.client.pool(r.peer)
+	p, err := r.client.pool(ctx, r.peer)
 	if err != nil {
-		return nil, unavailable(r.peer.System, 0, "cannot be reached from this key server").Because(err)
+		return nil, r.unreached(err)
 	}
 	within, cancel := context.WithTimeout(ctx, r.client.Timeout)
 	defer cancel()
@@ -59,6 +59,14 @@ func ask[In, Out any](ctx context.Context, r remote, kind effect, in *In, call m
 		}
 		return nil, r.explain(ctx, err)
 	}
+}
+
+// unreached is for a call that was not even tried.
+func (r remote) unreached(err error) error {
+	if fault.As(err) != nil { // this key server's own state, the database for one
+		return err
+	}
+	return unavailable(r.peer.System, 0, "cannot be reached from this key server").Because(err)
 }
 
 // pause waits before a repetition, and reports whether there is time for it.

@@ -75,7 +75,10 @@ func (c *Client) At(peer keyserver.TrustedServer) keyserver.Federated { return r
 
 // pool answers the connections to the peer of a record. A record that says
 // something else than the one that they were made for has new ones made.
-func (c *Client) pool(peer keyserver.TrustedServer) (*pool, error) {
+func (c *Client) pool(ctx context.Context, peer keyserver.TrustedServer) (*pool, error) {
+	if err := c.door.settle(ctx); err != nil {
+		return nil, err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -51,9 +52,10 @@ type door struct {
 
 	mu   sync.Mutex
 	open map[*conn]struct{}
-	// announced counts the changes of the registry, so that a handshake can see
-	// that one overtook it.
-	announced uint64
+	// announced counts the changes of the registry that may shut somebody out,
+	// settled those after which the open connections were looked at.
+	announced, settled atomic.Uint64
+	settling           sync.Mutex
 
 	kick chan struct{}
 	stop context.CancelFunc
@@ -82,9 +84,7 @@ func (d *door) changed(changes []keyserver.Change) {
 	if !mayShutOut(changes) {
 		return
 	}
-	d.mu.Lock()
-	d.announced++
-	d.mu.Unlock()
+	d.announced.Add(1)
 	select {
 	case d.kick <- struct{}{}:
 	default: // somebody has asked already
@@ -118,6 +118,26 @@ func (d *door) watch(ctx context.Context) {
 	}
 }
 
+// settle looks at the open connections if something was announced since they
+// were looked at. Each call asks for it, so that none is made over a connection
+// that a change, committed before the call, no longer lets in.
+func (d *door) settle(ctx context.Context) error {
+	if d.settled.Load() == d.announced.Load() {
+		return nil
+	}
+	d.settling.Lock()
+	defer d.settling.Unlock()
+	announced := d.announced.Load()
+	if d.settled.Load() == announced {
+		return nil
+	}
+	if err := d.recheck(ctx); err != nil {
+		return err
+	}
+	d.settled.Store(announced)
+	return nil
+}
+
 // recheck closes the connections that the registry no longer lets in.
 func (d *door) recheck(ctx context.Context) error {
 	t, err := load(ctx, d.registry)
@@ -132,7 +152,7 @@ func (d *door) recheck(ctx context.Context) error {
 	d.mu.Unlock()
 	for _, c := range connections {
 		who, err := t.identify(c.chain, d.usage, d.clock())
-		if err == nil && who.System == c.peer.System {
+		if err == nil && who.System == c.peer.System && who.Transport == c.peer.Transport { // registered anew is another peer
 			continue
 		}
 		d.logger.Info("closing the connection of a peer that is trusted no more", "peer", c.peer.System, "cause", err)
@@ -159,7 +179,7 @@ func (d *door) handshake(ctx context.Context, raw net.Conn, side func(net.Conn, 
 		// VerifyConnection checks the key and the chain.
 		InsecureSkipVerify: true, //nolint:gosec // see above
 		VerifyConnection: func(s tls.ConnectionState) (err error) {
-			before = d.announcements()
+			before = d.announced.Load()
 			c.chain = s.PeerCertificates
 			if c.peer, err = d.identify(ctx, c.chain); err != nil {
 				return err
@@ -181,7 +201,7 @@ func (d *door) handshake(ctx context.Context, raw net.Conn, side func(net.Conn, 
 		_ = raw.Close()
 		return nil, nil, err
 	}
-	return c, authInfo{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, peer: c.peer}, nil
+	return c, authInfo{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, conn: c}, nil
 }
 
 func (d *door) identify(ctx context.Context, chain []*x509.Certificate) (keyserver.TrustedServer, error) {
@@ -190,12 +210,6 @@ func (d *door) identify(ctx context.Context, chain []*x509.Certificate) (keyserv
 		return keyserver.TrustedServer{}, err
 	}
 	return t.identify(chain, d.usage, d.clock())
-}
-
-func (d *door) announcements() uint64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.announced
 }
 
 // enter remembers a connection. Whatever changed since its handshake looked,
@@ -213,8 +227,8 @@ func (d *door) enter(ctx context.Context, c *conn, before uint64) error {
 		return fmt.Errorf("the peer %d has %d connections, as many as it may", c.peer.System, held)
 	}
 	d.open[c] = struct{}{}
-	overtaken := d.announced != before
 	d.mu.Unlock()
+	overtaken := d.announced.Load() != before
 	if !overtaken {
 		return nil
 	}
@@ -223,6 +237,14 @@ func (d *door) enter(ctx context.Context, c *conn, before uint64) error {
 		d.leave(c)
 	}
 	return err
+}
+
+// holds reports whether a connection is one of those that are let in.
+func (d *door) holds(c *conn) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.open[c]
+	return ok
 }
 
 func (d *door) leave(c *conn) {
@@ -248,7 +270,7 @@ func (c *conn) Close() error {
 // authInfo tells the calls of a connection whose it is.
 type authInfo struct {
 	credentials.CommonAuthInfo
-	peer keyserver.TrustedServer
+	conn *conn
 }
 
 // AuthType implements credentials.AuthInfo.

@@ -95,7 +95,7 @@ func (s *Server) answer(ctx context.Context, method string, err error) error {
 	case ctx.Err() != nil:
 		return status.FromContextError(ctx.Err()).Err()
 	case f == nil:
-		if st, ok := status.FromError(err); ok && st.Code() == codes.Canceled { // the peer gave up
+		if st, ok := status.FromError(err); ok && (st.Code() == codes.Canceled || st.Code() == codes.Unavailable) { // the peer gave up, or is let in no more
 			return err
 		}
 		s.logger.Error("a peer's call failed", "method", method, "cause", err)

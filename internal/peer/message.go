@@ -112,9 +112,9 @@ func (w *writer) send(last bool) error {
 
 func (w *writer) open() (err error) {
 	r := w.remote
-	p, err := r.client.pool(r.peer)
+	p, err := r.client.pool(w.ctx, r.peer)
 	if err != nil {
-		return unavailable(r.peer.System, 0, "cannot be reached from this key server").Because(err)
+		return r.unreached(err)
 	}
 	if err := p.enter(r.client.Clock()); err != nil {
 		return err

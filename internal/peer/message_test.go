@@ -59,7 +59,7 @@ func TestRefusedMessages(t *testing.T) {
 			t.Errorf("%d bytes: %v", length, f.Reason)
 		}
 	}
-	p, err := w.client.pool(w.asked)
+	p, err := w.client.pool(t.Context(), w.asked)
 	if err != nil || len(p.places) != 0 {
 		t.Errorf("%d places are still taken", len(p.places))
 	}

@@ -74,6 +74,35 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
+// No call is made, or answered, over an open connection that a change no longer
+// lets in: not the next one, and not only once somebody has looked.
+func TestConnectionsAreShutOut(t *testing.T) {
+	for name, shut := range map[string]func(w *world){
+		"PeerGone":   func(w *world) { w.knows.forget(func(r *registry) { r.servers = nil }); w.gate.Changed(nil) },
+		"CAGone":     func(w *world) { w.knows.forget(func(r *registry) { r.cas = nil }); w.gate.Changed(nil) },
+		"OwnCAGone":  func(w *world) { w.known.forget(func(r *registry) { r.cas = nil }); w.client.Changed(nil) },
+		"OwnPeerOut": func(w *world) { w.known.forget(func(r *registry) { r.servers = nil }); w.client.Changed(nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, patience)
+			for range 4 { // over each connection of the pool
+				if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := len(w.keys.seen())
+			shut(w)
+			for _, length := range []int{1, 3 * pieceLen} {
+				_, err := w.ask().HMAC(t.Context(), caller(t), link, message{text: make([]byte, length)})
+				code(t, err, fault.PeerUnavailable)
+			}
+			if n := len(w.keys.seen()) - before; n > 0 {
+				t.Errorf("%d calls arrived", n)
+			}
+		})
+	}
+}
+
 // show makes the server show an identity, at a new address.
 func (w *world) show(t testing.TB, i identity) {
 	t.Helper()

@@ -9,7 +9,9 @@ import (
 	"log/slog"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -227,11 +229,12 @@ func (s *Server) Lookup(ctx context.Context, in *peerpb.LookupRequest) (*peerpb.
 // method and the object in the key of the call, so that a nonce that is used
 // twice does not stand for another call.
 func (s *Server) caller(ctx context.Context, in *peerpb.Call, link []byte, what string) (keyserver.Caller, keyserver.HiddenLink, error) {
-	from, ok := connected(ctx)
+	from, err := connected(ctx)
+	if err != nil {
+		return keyserver.Caller{}, "", err
+	}
 	by := keyserver.Caller{Kind: keyserver.PeerSession, RequestID: in.GetRequestId(), Peer: &keyserver.PeerCall{System: from.System}}
 	switch {
-	case !ok:
-		return by, "", malformed("the connection is not one of a peer")
 	case !plain(in.GetRequestId()):
 		return by, "", malformed("the request id is not 1 to %d letters, digits, dots, hyphens and underscores", maxRequestID)
 	case len(in.GetNonce()) != nonceLen:
@@ -259,14 +262,24 @@ func (s *Server) caller(ctx context.Context, in *peerpb.Call, link []byte, what 
 	return by, keyserver.HiddenLink(link), nil
 }
 
-// connected is the peer at the other end of the connection that a call came by.
-func connected(ctx context.Context) (keyserver.TrustedServer, bool) {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return keyserver.TrustedServer{}, false
+// connected is the peer at the other end of the connection that a call came
+// by. A connection that is let in no more is as good as broken.
+func connected(ctx context.Context) (keyserver.TrustedServer, error) {
+	var info authInfo
+	if p, ok := peer.FromContext(ctx); ok {
+		info, _ = p.AuthInfo.(authInfo)
 	}
-	info, ok := p.AuthInfo.(authInfo)
-	return info.peer, ok
+	if info.conn == nil {
+		return keyserver.TrustedServer{}, malformed("the connection is not one of a peer")
+	}
+	door := info.conn.door
+	if err := door.settle(ctx); err != nil {
+		return keyserver.TrustedServer{}, err
+	}
+	if !door.holds(info.conn) {
+		return keyserver.TrustedServer{}, status.Error(codes.Unavailable, "the connection is trusted no more")
+	}
+	return info.conn.peer, nil
 }
 
 func callKey(from keyserver.SystemID, nonce []byte, what string, link []byte) keyserver.CallKey {

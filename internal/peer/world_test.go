@@ -40,6 +40,12 @@ func (r *registry) TrustedServers(context.Context) ([]keyserver.TrustedServer, e
 	return r.servers, nil
 }
 
+func (r *registry) forget(what func(*registry)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	what(r)
+}
+
 // identity is a CA with the certificate of a key server.
 type identity struct{ ca, own pki.Identity }
 
