@@ -17,6 +17,7 @@ func TestKubectl(t *testing.T) {
 	t.Run("server-side apply", w.serverSideApply)
 	t.Run("health", w.health)
 	t.Run("federation by the samples", w.federation)
+	t.Run("secrets", w.secrets)
 }
 
 func (w *world) refusals(t *testing.T) {

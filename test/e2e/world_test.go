@@ -79,7 +79,7 @@ func (w *world) startManager(t *testing.T) {
 	if w.log, err = os.CreateTemp(t.TempDir(), "manager-*.log"); err != nil {
 		t.Fatal(err)
 	}
-	w.manager = exec.CommandContext(context.WithoutCancel(t.Context()), binary.Path, "manager", "--kubeconfig", w.kubeconfig)
+	w.manager = exec.CommandContext(context.WithoutCancel(t.Context()), binary.Path, "manager", "--kubeconfig", w.kubeconfig, "--log-level", "debug")
 	w.manager.Stdout, w.manager.Stderr = w.log, w.log
 	w.manager.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := w.manager.Start(); err != nil {

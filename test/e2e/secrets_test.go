@@ -1,0 +1,40 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/base64"
+	"os"
+	"testing"
+)
+
+// secrets: neither the password that the manager logs in with nor one that is
+// refused shows in its log, in an event, or in an object other than the Secret
+// that holds it.
+func (w *world) secrets(t *testing.T) {
+	wrong := *w.installation
+	wrong.name, wrong.password = "mistaken", "a password that nobody has: 9WzHGSXxZ3"
+	wrong.declare(t, w.cluster)
+	w.wait(t, "keyserver/mistaken", "Ready=False")
+
+	log, err := os.ReadFile(w.log.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(log, []byte(`"level":"DEBUG"`)) {
+		t.Fatalf("the manager logs too little to show anything:\n%.1000s", log)
+	}
+	seen := map[string]string{
+		"the manager's log": string(log),
+		"the events":        w.kubectl(t, "", "get", "events", "-A", "-o", "yaml"),
+		"the objects":       w.kubectl(t, "", "get", "keyserver,keyservers,leases,configmaps", "-A", "-o", "yaml"),
+	}
+	for where, text := range seen {
+		for _, secret := range []string{w.password, wrong.password} {
+			for _, spelling := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret))} {
+				if bytes.Contains([]byte(text), []byte(spelling)) {
+					t.Errorf("%s show a password", where)
+				}
+			}
+		}
+	}
+}
