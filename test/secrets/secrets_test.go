@@ -25,6 +25,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
+
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
@@ -93,6 +95,7 @@ func start(t *testing.T, args []string, databasePassword string) *run {
 	if err := os.WriteFile(passwordFile, []byte(admin+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	args = append(args, r.providers(t, dir)...)
 	args = append(args, "--bootstrap-password-file", passwordFile, "--kek", "base64key://"+base64.URLEncoding.EncodeToString(kek),
 		"--log-level", "debug", "--metrics-listen", "127.0.0.1:0")
 	var err error
@@ -119,6 +122,32 @@ func start(t *testing.T, args []string, databasePassword string) *run {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// providers configures an issuer of tokens, and a directory that is down.
+func (r *run) providers(t *testing.T, dir string) []string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Algorithm: "ES256", Use: "sig"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bind := word(t)
+	r.add("password of the search in the directory", bind)
+	keysFile, bindFile := filepath.Join(dir, "jwks"), filepath.Join(dir, "bind")
+	for path, content := range map[string]string{keysFile: string(keys), bindFile: bind} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return []string{
+		"--oidc-issuer", "https://issuer.example", "--oidc-audience", "keyserver", "--oidc-jwks-file", keysFile,
+		"--ldap-url", "ldaps://127.0.0.1:1", "--ldap-bind-dn", "cn=search,dc=example", "--ldap-bind-password-file", bindFile,
+		"--ldap-base-dn", "dc=example", "--ldap-filter", "(uid=%s)",
+	}
 }
 
 // collector plants what a client sends to be believed: session ids and proofs.
@@ -154,9 +183,20 @@ func (r *run) use(t *testing.T) {
 	if _, err := r.admin.HMAC(ctx, key.TTag, strings.NewReader("message")); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := r.admin.CreateLDAPPrincipal(ctx, schema.CreateLDAPPrincipalRequest{Name: "person"}); err != nil {
+		t.Fatal(err)
+	}
 	wrong := word(t)
 	r.add("wrong password", wrong)
+	token := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"ES256","kid":"k"}`)) + "." +
+		base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"https://issuer.example","sub":"pod","aud":["keyserver"],"exp":4102444800,"iat":1}`)) +
+		"." + base64.RawURLEncoding.EncodeToString(draw(t, 64))
+	r.add("token", token)
+	r.add("signature of the token", token[strings.LastIndexByte(token, '.')+1:])
 	for _, login := range []map[string]string{
+		{"method": "kubernetes", "token": token},
+		{"method": "ldap", "name": "person", "password": wrong},
+		{"method": "ldap", "name": "nobody", "password": wrong},
 		{"method": "password", "name": "worker", "password": password}, // its session id is never sent back
 		{"method": "password", "name": "worker", "password": wrong},
 	} {
