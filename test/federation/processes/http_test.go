@@ -147,7 +147,7 @@ func (s *site) rows(t testing.TB, requestID string) []object {
 		if next == "" {
 			return found
 		}
-		query = "?limit=1000&after=" + next
+		query = "?limit=1000&cursor=" + next
 	}
 }
 

@@ -17,6 +17,7 @@ type link struct {
 	target   string
 	requests bool // held
 	answers  bool // held
+	pulses   int  // how often what was held was let through
 	open     map[*passage]struct{}
 	pumps    sync.WaitGroup
 }
@@ -54,6 +55,14 @@ func (k *link) hold(requests, answers bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.requests, k.answers = requests, answers
+	k.moved.Broadcast()
+}
+
+// pulse lets through what is held at this moment, and nothing after it.
+func (k *link) pulse() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.pulses++
 	k.moved.Broadcast()
 }
 
@@ -114,7 +123,7 @@ func (k *link) pump(p *passage, to, from net.Conn, held *bool) {
 	for {
 		n, err := from.Read(b)
 		k.mu.Lock()
-		for *held && !p.over {
+		for pulse := k.pulses; *held && !p.over && k.pulses == pulse; {
 			k.moved.Wait()
 		}
 		over := p.over

@@ -1,0 +1,160 @@
+package processes
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// view is what the contract's table of states says of a peer and of a
+// principal trust, and what it comes to for the two directions of asking.
+type view struct {
+	asks     string // a caller of A about a key of B
+	back     string // a caller of B about a key of A
+	atA, atB int    // entries of the other's principals on the key there
+	row      string // the flag of the row of A's caller for B; "" where there is none
+	peerAtA  bool   // B is in A's list
+	peerAtB  bool   // A is in B's list
+}
+
+// The contract's table of states over three processes: what a peer and a CA
+// that is registered, removed and registered again mean for entries, for rows
+// of principal trust and for what is asked.
+func TestStates(t *testing.T) {
+	a, b, c := three(t)
+	ab, ba, ac := share(t, a, b, "there", "READ"), share(t, b, a, "back", "READ"), share(t, a, c, "beside", "READ")
+	peer := func(of *site) string { return "/api/trusted-servers/" + strconv.Itoa(of.system) }
+	trustPath := func() string { return "/api/principal-trusts/" + ab.row }
+	all := view{"OK", "OK", 1, 1, "expose", true, true}
+	const closed, down, unknown = "ACCESS_DENIED", "PEER_UNAVAILABLE", "KEY_NOT_FOUND"
+	transports := map[string]string{} // of A at B
+
+	for _, step := range []struct {
+		name string
+		do   func(t *testing.T)
+		want view
+	}{
+		{"BothRegistered", func(t *testing.T) { transports["first"] = b.transport(t, a) }, all},
+		{"RowRestricts", func(t *testing.T) { a.ok(t, a.admin, "PUT", trustPath(), object{"flag": "restrict"}) }, view{closed, "OK", 1, 1, "restrict", true, true}},
+		{"RowExposes", func(t *testing.T) { a.ok(t, a.admin, "PUT", trustPath(), object{"flag": "expose"}) }, all},
+		{"PeerRemovedByTheCallersSide", func(t *testing.T) {
+			out := a.ok(t, a.admin, "DELETE", peer(b), nil)
+			if orphans := out.list("orphanedPrincipalTrusts"); len(orphans) != 1 || orphans[0]["id"] != ab.row {
+				t.Errorf("orphans: %v", orphans)
+			}
+		}, view{unknown, down, 0, 1, "expose", false, true}}, // the entry of B's caller at A is purged
+		{"PeerRegisteredAgain", func(t *testing.T) {
+			if out := a.register(t, b); !strings.Contains(out.text("aclSideEffect"), "1 ACL row") {
+				t.Errorf("resurrected: %v", out.body)
+			}
+		}, all}, // and the orphan counts again
+		{"OrphanDeleted", func(t *testing.T) {
+			a.ok(t, a.admin, "DELETE", peer(b), nil)
+			a.ok(t, a.admin, "DELETE", trustPath(), nil)
+			a.register(t, b)
+		}, view{closed, "OK", 1, 1, "", true, true}},
+		{"RowMadeAgain", func(t *testing.T) { ab.row = a.expose(t, ab.caller, b) }, all},
+		{"PeerRemovedByTheKeysSide", func(t *testing.T) {
+			out := b.ok(t, b.admin, "DELETE", peer(a), nil)
+			if !strings.Contains(out.text("aclSideEffect"), "1 ACL row") {
+				t.Errorf("purged: %v", out.body)
+			}
+			if out := b.send(t, b.admin, "GET", "/api/principals/"+transports["first"], nil); out.status != 404 {
+				t.Errorf("the transport principal stays: %v", out.body)
+			}
+		}, view{down, unknown, 1, 0, "expose", true, false}},
+		{"PeerRegisteredAgainByTheKeysSide", func(t *testing.T) {
+			b.register(t, a)
+			if now := b.transport(t, a); now == transports["first"] {
+				t.Error("the transport principal that was removed is back")
+			}
+		}, all},
+		{"TransportPrincipalDisabled", func(t *testing.T) {
+			b.ok(t, b.admin, "PUT", "/api/principals/"+b.transport(t, a)+"/flags", object{"disabled": true})
+		}, view{"PRINCIPAL_DISABLED", "OK", 1, 1, "expose", true, true}},
+		{"TransportPrincipalEnabled", func(t *testing.T) {
+			b.ok(t, b.admin, "PUT", "/api/principals/"+b.transport(t, a)+"/flags", object{"disabled": false})
+		}, all},
+		{"CARemovedByTheKeysSide", func(t *testing.T) { b.ok(t, b.admin, "POST", "/api/trusted-cas/remove", b.caOf(t, a)) }, view{down, down, 1, 1, "expose", true, true}},
+		{"CATrustedAgain", func(t *testing.T) { b.trustCA(t, a) }, all},
+		{"CARemovedByTheCallersSide", func(t *testing.T) { a.ok(t, a.admin, "POST", "/api/trusted-cas/remove", a.caOf(t, b)) }, view{down, down, 1, 1, "expose", true, true}},
+		{"CATrustedAgainByTheCallersSide", func(t *testing.T) { a.trustCA(t, b) }, all},
+	} { // each begins where the one before it ended
+		ok := t.Run(step.name, func(t *testing.T) {
+			step.do(t)
+			look := func() view {
+				return view{
+					ab.ask(t).brief(), ba.ask(t).brief(), ba.entriesOf(t, b), ab.entriesOf(t, a), a.rowOf(t, ab.row), a.knows(t, b), b.knows(t, a),
+				}
+			}
+			got := look()
+			// What is shut is shut at once; what is let in again is, after the
+			// pause that a failure has made.
+			if got.asks == "OK" && step.want.asks != "OK" || got.back == "OK" && step.want.back != "OK" {
+				t.Errorf("right after it: %+v", got)
+			}
+			soon(t, "the state that the contract has", func() bool { got = look(); return got == step.want || t.Failed() })
+			ac.works(t) // nobody else notices
+		})
+		if !ok {
+			return
+		}
+	}
+	// All of it outlives the processes.
+	for _, s := range []*site{a, b} {
+		s.server.Kill()
+		s.start(t)
+	}
+	ab.works(t)
+	ba.works(t)
+}
+
+// entriesOf counts the entries of a key server's principals on the key.
+func (p pair) entriesOf(t testing.TB, of *site) (n int) {
+	t.Helper()
+	at := p.owner.at
+	acl, _ := at.ok(t, p.owner.session, "POST", "/api/keys/acl/get", object{"ttag": p.ttag}).body["acl"].(object)
+	entries, _ := acl["entries"].([]any)
+	for _, e := range entries {
+		if o, _ := e.(object); number(o["systemId"]) == strconv.Itoa(of.system) {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *site) rowOf(t testing.TB, id string) string {
+	t.Helper()
+	for _, row := range s.ok(t, s.admin, "GET", "/api/principal-trusts", nil).list("principalTrusts") {
+		if row["id"] == id {
+			return row["flagLabel"].(string)
+		}
+	}
+	return ""
+}
+
+// record is that of a peer, nil where it is not registered.
+func (s *site) record(t testing.TB, peer *site) object {
+	t.Helper()
+	for _, r := range s.ok(t, s.admin, "GET", "/api/trusted-servers", nil).list("trustedServers") {
+		if number(r["systemId"]) == strconv.Itoa(peer.system) {
+			return r
+		}
+	}
+	return nil
+}
+
+func (s *site) knows(t testing.TB, peer *site) bool { return s.record(t, peer) != nil }
+
+// transport is the id of a peer's transport principal.
+func (s *site) transport(t testing.TB, peer *site) string {
+	t.Helper()
+	decimal, _ := s.record(t, peer)["transportPrincipalId"].(string)
+	id, err := keyserver.ParseDecimalID(decimal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id.Hex()
+}
