@@ -110,14 +110,17 @@ func (e *Engine) delegatorUnfit(ctx context.Context, id keyserver.ID) (why strin
 		if !c.ValidAt(e.Clock()) {
 			continue
 		}
-		err := e.notRevoked(ctx, c)
+		err := e.issuerTrusted(ctx, c)
+		if err == nil {
+			err = e.notRevoked(ctx, c)
+		}
 		switch {
 		case err == nil:
 			return "", nil
 		case fault.As(err) == nil || fault.As(err).Reason == "": // no verdict: the store failed
 			return "", err
 		}
-		why = "has no certificate that the policy for its issuer lets pass"
+		why = "has no certificate of a trusted CA that the policy for that CA lets pass"
 	}
 	return why, nil
 }
@@ -129,7 +132,7 @@ func (e *Engine) currentCertificates(ctx context.Context, id keyserver.ID) ([]ke
 	var current []keyserver.Certificate
 	for _, c := range list {
 		if c.Current() {
-			c.DER, c.Request = nil, nil
+			c.Request = nil
 			current = append(current, c)
 		}
 	}

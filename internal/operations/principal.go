@@ -162,7 +162,7 @@ func refuseUpdate(by keyserver.Caller, p keyserver.Principal) error {
 	switch {
 	case p.Flags.SystemDefined():
 		return fault.New(fault.BuiltInPrincipal, "principal %q is system defined and read-only", p.Name)
-	case p.Ref() == by.Principal:
+	case p.Ref() == by.Principal, p.Ref() == by.Actor: // acting for another makes nobody another
 		return fault.New(fault.OwnAccount, "principal %q is your own; ask another administrator", p.Name)
 	default:
 		return nil

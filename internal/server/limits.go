@@ -27,7 +27,7 @@ func DefaultLimits() Limits {
 	}
 }
 
-func (l Limits) validate() error {
+func (l Limits) validateLimits() error {
 	for _, one := range []struct {
 		flag  string
 		value int
@@ -52,5 +52,5 @@ func (c *Config) validateSessions() error {
 	case c.ScopedLifetime < time.Second:
 		return fmt.Errorf("--scoped-lifetime is %s; it must be at least 1s", c.ScopedLifetime)
 	}
-	return c.Limits.validate()
+	return c.validateLimits()
 }

@@ -133,6 +133,11 @@ func TestDelegatorWithoutCertificate(t *testing.T) {
 		s.refused(t, one, "GET", "/api/audit", nil, http.StatusForbidden, "DELEGATOR_REFUSED")
 		s.refused(t, admin, "POST", sessions, delegated(revokedID), http.StatusForbidden, "DELEGATOR_REFUSED")
 		s.ok(t, other, "GET", "/api/audit", nil)
+		listed := s.ok(t, admin, "GET", "/api/trusted-cas", nil).list(t, "trustedCAs")[0]["certificateId"]
+		s.ok(t, admin, "POST", "/api/trusted-cas/remove", object{"certificateId": listed})
+		s.refused(t, other, "GET", "/api/audit", nil, http.StatusForbidden, "DELEGATOR_REFUSED") // its CA is trusted no more
+		s.trustIssuer(t, ca)
+		s.ok(t, other, "GET", "/api/audit", nil)
 		s.ok(t, admin, "POST", "/api/transport-principals/reset", object{"principalId": resetID})
 		s.refused(t, admin, "POST", sessions, delegated(resetID), http.StatusForbidden, "DELEGATOR_REFUSED")
 	})
@@ -146,4 +151,17 @@ func TestDelegationKeepsDutiesApart(t *testing.T) {
 		s.flags(t, officer, object{"delegation": true})
 		s.refused(t, s.admin(t), "POST", sessions, delegated(officer), http.StatusForbidden, "ACCESS_DENIED")
 	}, split)
+}
+
+// OWN_ACCOUNT: whoever acts for another administrator is still who he is.
+func TestOwnAccountWhileActingForAnother(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		other := s.principal(t, "other administrator", keyserver.RoleAdministrator)
+		s.flags(t, other, object{"delegation": true})
+		lent := s.delegate(t, s.admin(t), other)
+		for _, id := range []string{other, s.self(t, s.admin(t))} {
+			s.refused(t, lent, "PUT", "/api/principals/"+id+"/roles", object{"roleIds": []string{}}, http.StatusForbidden, "OWN_ACCOUNT")
+		}
+		s.ok(t, lent, "PUT", "/api/principals/"+s.principal(t, "third")+"/flags", object{"disabled": true})
+	})
 }

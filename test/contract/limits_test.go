@@ -44,7 +44,7 @@ func (s *subject) hold(t testing.TB, request string) (release func()) {
 		}
 		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 		defer stop()
-		defer conn.Close() //nolint:errcheck // closing twice is no harm
+		defer conn.Close()
 		if _, err := io.WriteString(conn, request); err != nil {
 			return
 		}

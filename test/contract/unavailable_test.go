@@ -106,7 +106,7 @@ func TestRequestTimeout(t *testing.T) {
 	s := one(t)
 	conn, err := tls.Dial("tcp", s.Address(), &tls.Config{RootCAs: s.Pool(t), MinVersion: tls.VersionTLS13})
 	must(t, err)
-	defer conn.Close() //nolint:errcheck // nothing is left to lose
+	defer conn.Close()
 	_, err = io.WriteString(conn, strings.Replace(half(s.admin(t)), mac, "/api/roles", 1))
 	must(t, err)
 	answers := bufio.NewReader(conn)
