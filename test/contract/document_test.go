@@ -82,7 +82,7 @@ func (c *codes) add(code string) {
 	c.set[code] = true
 }
 
-// elsewhere are the codes that no request to an honest, healthy server
+// elsewhere are the codes that no request to one honest, healthy server
 // produces, each with the test that covers it instead.
 var elsewhere = map[fault.Code]string{
 	fault.NotSaved:       "internal/operations TestASwallowedWriteIsNeverASuccess",
@@ -91,6 +91,9 @@ var elsewhere = map[fault.Code]string{
 	fault.NotVerified:    "internal/operations TestASwallowedWriteIsNeverASuccess",
 	fault.ReadbackFailed: "internal/operations TestAFailedReadBackIsNoSuccess",
 	fault.OpFailed:       "httpapi TestFaults",
+	// These need a second key server.
+	fault.PeerUnavailable: "test/federation TestPeerDown",
+	fault.PeerNoAnswer:    "test/federation/processes TestAnswerLost",
 }
 
 // TestMain checks, after a whole run, that every code of the catalogue came
