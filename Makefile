@@ -44,16 +44,18 @@ clean: ## Remove bin/ (the per-user cache of built tools and control planes stay
 
 ##@ Generated files
 
-# $(call document,FILE,ARGUMENTS): FILE is what the product prints for ARGUMENTS.
+# $(call document,FILE,PACKAGE ARGUMENTS): FILE is what a program prints.
 # In place only when complete, so that a failed run leaves the old one.
-document = go run -trimpath . $(2) > bin/$(notdir $(1)).tmp && mkdir -p $(dir $(1)) && mv bin/$(notdir $(1)).tmp $(1)
+document = go run -trimpath $(2) > bin/$(notdir $(1)).tmp && mkdir -p $(dir $(1)) && mv bin/$(notdir $(1)).tmp $(1)
 
+# The definitions come first: docs/resources.md is made from them, too.
 .PHONY: generate
-generate: bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Regenerate deep copies, protobuf code and documents
+generate: manifests bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Regenerate deep copies, protobuf code and documents
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	go -C hack/tools run ./protogen -root $(CURDIR) -plugins $(CURDIR)/bin internal/peer/peerpb/peer.proto
-	$(call document,docs/openapi.json,openapi)
-	$(call document,docs/api.md,reference)
+	$(call document,docs/openapi.json,. openapi)
+	$(call document,docs/api.md,. reference)
+	$(call document,docs/resources.md,./hack/resources)
 
 .PHONY: manifests
 manifests: bin/controller-gen ## Regenerate CRDs and RBAC from the markers in the code
@@ -92,7 +94,9 @@ test: ## Run every test with the race detector, a real control plane, SQLite and
 
 .PHONY: bench
 bench: .go ## Run the benchmarks, one package at a time (PKG=./..., BENCH=regexp, BENCH_FLAGS=...)
-	go test -p 1 -run '^$$' -bench '$(or $(BENCH),.)' -benchmem -timeout 60m $(BENCH_FLAGS) $(or $(PKG),./...)
+	@assets=$$(hack/controlplane.sh); \
+	set -x; \
+	KUBEBUILDER_ASSETS=$$assets go test -p 1 -run '^$$' -bench '$(or $(BENCH),.)' -benchmem -timeout 60m $(BENCH_FLAGS) $(or $(PKG),./...)
 
 # One sentence where Go is missing or too old, instead of the shell's.
 .PHONY: .go

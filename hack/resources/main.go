@@ -1,0 +1,68 @@
+// Command resources prints docs/resources.md: the page resources.md.tmpl, with a
+// reference of the custom resources in it that is made from the generated
+// definitions and from what the code catalogues.
+package main
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"text/template"
+)
+
+//go:embed resources.md.tmpl
+var layout string
+
+func main() {
+	page, err := render(os.DirFS("."))
+	if err == nil {
+		_, err = os.Stdout.Write(page)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "resources:", err)
+		os.Exit(1)
+	}
+}
+
+// render fills the page from a checkout.
+func render(checkout fs.FS) ([]byte, error) {
+	book, err := readKinds(checkout)
+	if err != nil {
+		return nil, err
+	}
+	code, err := readCode(checkout)
+	if err != nil {
+		return nil, err
+	}
+	t, err := template.New("resources.md").Funcs(template.FuncMap{
+		"sample":      func(name string) (string, error) { return sample(checkout, name) },
+		"kind":        book.kind,
+		"shared":      book.sharedFields,
+		"conditions":  code.conditions,
+		"reasons":     reasons,
+		"annotations": code.annotations,
+		"finalizers":  code.finalizers,
+		"events":      code.events,
+	}).Parse(layout)
+	if err != nil {
+		return nil, err
+	}
+	var page bytes.Buffer
+	if err := t.Execute(&page, nil); err != nil {
+		return nil, err
+	}
+	return page.Bytes(), nil
+}
+
+// sample is a file of config/samples as a block of the page. Its first line is
+// the path under which a reader would keep it.
+func sample(checkout fs.FS, name string) (string, error) {
+	text, err := fs.ReadFile(checkout, "config/samples/"+name)
+	if err != nil {
+		return "", err
+	}
+	return "```yaml\n# trust/" + strings.ReplaceAll(name, "/", "-") + "\n" + string(text) + "```", nil
+}
