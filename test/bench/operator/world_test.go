@@ -1,0 +1,219 @@
+// Package operator measures the operator at scale: a real kube-apiserver, a key
+// server in a process of its own, and the manager in this process, where its
+// memory and its requests can be seen. What it writes is counted where it
+// leaves the manager, and once more in the key server's audit trail.
+package operator
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/controllers"
+	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+)
+
+// patience bounds waits that only something that hangs can exhaust.
+const patience = 40 * time.Minute
+
+// world is a cluster, a key server and the manager between them.
+type world struct {
+	kube   client.WithWatch  // of the one who declares; not counted
+	admin  *apiclient.Client // of somebody outside the manager; not counted
+	writes *tally            // by the manager to the API server
+	calls  *tally            // by the manager to the key server
+}
+
+func newWorld(b *testing.B) *world {
+	b.Helper()
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		b.Fatal("this benchmark needs kube-apiserver and etcd: run make bench")
+	}
+	ctrl.SetLogger(logr.Discard())
+	w := &world{writes: newTally(), calls: newTally()}
+	config := startControlPlane(b)
+	w.connect(b, config)
+	server := startKeyServer(b)
+	roots, err := program.Roots(server.DataDir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	password, err := server.Password()
+	if err != nil {
+		b.Fatal(err)
+	}
+	w.admin = logIn(b, server, roots, password)
+	w.startManager(b, config, server, roots)
+	w.declareKeyServer(b, password)
+	return w
+}
+
+func startControlPlane(b *testing.B) *rest.Config {
+	b.Helper()
+	environment := &envtest.Environment{
+		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "..", "config", "crd", "bases")},
+		ErrorIfCRDPathMissing: true,
+	}
+	config, err := environment.Start()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := environment.Stop(); err != nil {
+			b.Error(err)
+		}
+	})
+	config.QPS = -1 // as the manager has it
+	return config
+}
+
+func (w *world) connect(b *testing.B, config *rest.Config) {
+	b.Helper()
+	var err error
+	if w.kube, err = client.NewWithWatch(rest.CopyConfig(config), client.Options{Scheme: newScheme(b)}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func newScheme(b *testing.B) *runtime.Scheme {
+	b.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return scheme
+}
+
+func startKeyServer(b *testing.B) *program.Server {
+	b.Helper()
+	binary, err := program.Build(false)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := binary.Remove(); err != nil {
+			b.Error(err)
+		}
+	})
+	server, err := binary.Serve(filepath.Join(b.TempDir(), "data"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			b.Error(err)
+		}
+	})
+	return server
+}
+
+func logIn(b *testing.B, server *program.Server, roots *x509.CertPool, password string) *apiclient.Client {
+	b.Helper()
+	c, err := apiclient.New(apiclient.Options{
+		BaseURL: "https://" + server.Address, RootCAs: roots,
+		Credentials: apiclient.PasswordCredentials("admin", func(context.Context) (string, error) { return password, nil }),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return c
+}
+
+// startManager runs the controllers as the command does, but for what they send
+// being counted.
+func (w *world) startManager(b *testing.B, config *rest.Config, server *program.Server, roots *x509.CertPool) {
+	b.Helper()
+	counted := rest.CopyConfig(config)
+	counted.Wrap(func(next http.RoundTripper) http.RoundTripper { return w.writes.count(next, clusterWrite) })
+	mgr, err := ctrl.NewManager(counted, ctrl.Options{
+		Scheme: newScheme(b), Metrics: metricsserver.Options{BindAddress: "0"},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	transport := program.Transport(roots, func() string { return server.Address })
+	b.Cleanup(transport.CloseIdleConnections)
+	through := &http.Client{Transport: w.calls.count(transport, keyServerCall)}
+	dial := func(e controllers.Endpoint) (controllers.API, error) {
+		return apiclient.New(apiclient.Options{
+			BaseURL: e.BaseURL, HTTPClient: through, Credentials: apiclient.PasswordCredentials(e.Username, e.Password),
+			MaxRetries: 1, Timeout: 15 * time.Second, // as the manager's own
+		})
+	}
+	if err := controllers.Setup(mgr, controllers.Options{Dial: dial}); err != nil {
+		b.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	b.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			b.Error(err)
+		}
+	})
+}
+
+func (w *world) declareKeyServer(b *testing.B, password string) {
+	b.Helper()
+	for _, obj := range []client.Object{
+		&corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "admin"},
+			StringData: map[string]string{"username": "admin", "password": password},
+		},
+		&v1alpha1.KeyServer{
+			ObjectMeta: metav1.ObjectMeta{Name: keyServerName},
+			Spec: v1alpha1.KeyServerSpec{
+				URL: program.BaseURL,
+				Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.PasswordCredential{
+					SecretRef: v1alpha1.CredentialSecretReference{Namespace: "kube-system", Name: "admin"},
+				}},
+			},
+		},
+	} {
+		if err := w.kube.Create(b.Context(), obj); err != nil {
+			b.Fatal(err)
+		}
+	}
+	until(b, "the KeyServer is ready", func() bool { return metric(b, "keyserver_objects", "kind", "KeyServer", "reason", "Verified") == 1 })
+}
+
+const keyServerName = "default"
+
+// until waits for something that the process itself can see.
+func until(b *testing.B, what string, holds func() bool) {
+	b.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if holds() {
+			return
+		}
+	}
+	b.Fatalf("not in %s: %s", patience, what)
+}
+
+func must(b *testing.B, err error, what string, args ...any) {
+	b.Helper()
+	if err != nil {
+		b.Fatalf("%s: %v", fmt.Sprintf(what, args...), err)
+	}
+}
