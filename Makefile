@@ -19,7 +19,7 @@ endif
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } \
 		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+		/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: .go ## Build bin/keyserver-operator
@@ -29,6 +29,11 @@ build: .go ## Build bin/keyserver-operator
 run: build ## Start everything on this machine: control plane, key server, operator, samples (UP_FLAGS=...)
 	@assets=$$(hack/controlplane.sh); \
 	KUBEBUILDER_ASSETS=$$assets exec bin/keyserver-operator up $(UP_FLAGS)
+
+.PHONY: run-federation
+run-federation: build ## Start three key servers that one operator makes trust each other, and show what to try (UP_FLAGS=...)
+	@assets=$$(hack/controlplane.sh); \
+	KUBEBUILDER_ASSETS=$$assets exec bin/keyserver-operator up --federation $(UP_FLAGS)
 
 .PHONY: image
 image: ## Build the container image (IMAGE=name:tag)

@@ -8,7 +8,8 @@ import "embed"
 //go:embed crd/bases/*.yaml
 var CRDs embed.FS
 
-// Samples are the example objects, under samples.
+// Samples are the example objects, under samples; those of three key servers
+// that trust each other are in a directory of their own.
 //
-//go:embed samples/*.yaml
+//go:embed samples/*.yaml samples/federation-three/*.yaml
 var Samples embed.FS

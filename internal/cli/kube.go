@@ -74,7 +74,11 @@ func (k *kube) installCRDs(ctx context.Context) error {
 
 // applyKeyServer makes the Secret with the administrator's credentials and the
 // KeyServer that says how to reach srv.
-func (k *kube) applyKeyServer(ctx context.Context, srv *server.Server) error {
+func (k *kube) applyKeyServer(ctx context.Context, name string, srv *server.Server) error {
+	credentials := credentialSecret
+	if name != keyServerName {
+		credentials = name + "-admin"
+	}
 	password, err := os.ReadFile(srv.FirstPasswordFile())
 	if err != nil {
 		return fmt.Errorf("read the administrator's password: %w", err)
@@ -85,18 +89,18 @@ func (k *kube) applyKeyServer(ctx context.Context, srv *server.Server) error {
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: systemNamespace}}
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: credentialSecret, Namespace: systemNamespace},
+		ObjectMeta: metav1.ObjectMeta{Name: credentials, Namespace: systemNamespace},
 		Type:       corev1.SecretTypeBasicAuth,
 		StringData: map[string]string{"username": engine.AdminName, "password": strings.TrimRight(string(password), "\n")},
 	}
 	bundle := string(ca)
 	ks := &v1alpha1.KeyServer{
-		ObjectMeta: metav1.ObjectMeta{Name: keyServerName},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.KeyServerSpec{
 			URL:      srv.URL(),
 			CABundle: &v1alpha1.CABundle{Inline: &bundle},
 			Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.PasswordCredential{
-				SecretRef: v1alpha1.CredentialSecretReference{Namespace: systemNamespace, Name: credentialSecret},
+				SecretRef: v1alpha1.CredentialSecretReference{Namespace: systemNamespace, Name: credentials},
 			}},
 		},
 	}
@@ -109,10 +113,10 @@ func (k *kube) applyKeyServer(ctx context.Context, srv *server.Server) error {
 	return nil
 }
 
-// applySamples applies the sample objects. Where somebody else has edited a
+// applySamples applies the sample objects of a directory. Where somebody else has edited a
 // field, the edit stays and is reported.
-func (k *kube) applySamples(ctx context.Context, out io.Writer) error {
-	return eachFile(config.Samples, "samples", func(content []byte) error {
+func (k *kube) applySamples(ctx context.Context, dir string, out io.Writer) error {
+	return eachFile(config.Samples, dir, func(content []byte) error {
 		decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(string(content)), 4096)
 		for {
 			u := &unstructured.Unstructured{}
@@ -260,6 +264,9 @@ func eachFile(files fs.FS, dir string, visit func([]byte) error) error {
 		return err
 	}
 	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
 		content, err := fs.ReadFile(files, path.Join(dir, e.Name()))
 		if err != nil {
 			return err

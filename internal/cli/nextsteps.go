@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
@@ -62,29 +61,27 @@ func (k *kube) sampleOf(kind string) string {
 	return ""
 }
 
-// demoKey returns the hidden link of a key to try. The first run mints it
-// through the API, as any workload would, and later ones remember it.
+// demoKey returns the hidden link of a key to try, which is minted through the
+// API, as any workload would.
 func (o *upOptions) demoKey(ctx context.Context, srv *server.Server) (string, error) {
+	return o.remembered(func() (string, error) { return mintKey(ctx, upServer{keyServerName, srv}) })
+}
+
+// remembered answers the key that an earlier run made to try, or makes it.
+func (o *upOptions) remembered(mint func() (string, error)) (string, error) {
 	path := filepath.Join(o.dir, "demo-key")
 	if link, err := os.ReadFile(path); err == nil {
 		return strings.TrimSpace(string(link)), nil
 	}
-	link, err := o.mintKey(ctx, srv)
+	link, err := mint()
 	if err != nil {
 		return "", err
 	}
 	return link, os.WriteFile(path, []byte(link+"\n"), 0o600)
 }
 
-func (o *upOptions) mintKey(ctx context.Context, srv *server.Server) (string, error) {
-	roots, err := srv.Roots()
-	if err != nil {
-		return "", err
-	}
-	c, err := client.New(client.Options{
-		BaseURL: srv.URL(), RootCAs: roots,
-		Credentials: client.PasswordCredentials(engine.AdminName, func(context.Context) (string, error) { return srv.FirstPassword() }),
-	})
+func mintKey(ctx context.Context, s upServer) (string, error) {
+	c, err := s.connect()
 	if err != nil {
 		return "", err
 	}

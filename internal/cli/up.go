@@ -12,12 +12,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/localcluster"
-	"github.com/keyserver-operator/keyserver-operator/internal/server"
 )
 
 // upOptions are the flags of up.
@@ -27,6 +25,7 @@ type upOptions struct {
 	listen     string
 	assets     string
 	timeout    time.Duration
+	federation bool
 }
 
 func newUp() *cobra.Command {
@@ -37,7 +36,8 @@ func newUp() *cobra.Command {
 		Long: "Start a local control plane (etcd and kube-apiserver) unless --kubeconfig names a\n" +
 			"cluster, install the CRDs, run serve and manager in this process, apply the\n" +
 			"samples, wait until each is Ready, and stay up. State is kept in --dir, and the\n" +
-			"next run continues on it.",
+			"next run continues on it. With --federation there are three key servers, at\n" +
+			"127.0.0.2, 127.0.0.3 and 127.0.0.4, that the operator makes trust each other.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.assets == "" {
@@ -50,6 +50,7 @@ func newUp() *cobra.Command {
 	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "use this cluster instead of starting one")
 	cmd.Flags().StringVar(&o.listen, "listen", "127.0.0.1:8443", "address of the HTTPS API")
 	cmd.Flags().StringVar(&o.assets, "assets", "", "directory with etcd, kube-apiserver and kubectl; default: $KUBEBUILDER_ASSETS")
+	cmd.Flags().BoolVar(&o.federation, "federation", false, "three key servers that trust each other, with the port of --listen; state in DIR/federation")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 2*time.Minute, "how long to wait for the samples to be Ready")
 	return cmd
 }
@@ -60,6 +61,9 @@ func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
 	steps := &progress{out: out}
 	if o.dir, err = filepath.Abs(o.dir); err != nil {
 		return err
+	}
+	if o.federation {
+		o.dir = filepath.Join(o.dir, "federation")
 	}
 	lock, err := lockDir(o.dir)
 	if err != nil {
@@ -73,11 +77,11 @@ func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, logFile.Close()) }()
 	logger := slog.New(slog.NewJSONHandler(logFile, nil))
 
-	srv, err := o.startServer(ctx, logger, steps)
+	servers, err := o.startServers(ctx, logger, steps)
+	defer func() { err = errors.Join(err, stopServers(ctx, servers)) }()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, o.stopServer(ctx, srv)) }()
 
 	cluster, stop, err := o.startCluster(logFile, steps)
 	if err != nil {
@@ -95,10 +99,12 @@ func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	managerDone := o.startManager(ctx, cluster.config, logger)
 	err = steps.run("KeyServer and samples (server-side apply)", func() error {
-		if err := kube.applyKeyServer(ctx, srv); err != nil {
-			return err
+		for _, s := range servers {
+			if err := kube.applyKeyServer(ctx, s.name, s.Server); err != nil {
+				return err
+			}
 		}
-		return kube.applySamples(ctx, out)
+		return kube.applySamples(ctx, o.samples(), out)
 	})
 	if err != nil {
 		return err
@@ -112,7 +118,12 @@ func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return fmt.Errorf("not every object is Ready: %w; the log is %s", err, logFile.Name())
 	}
-	if err := o.printNextSteps(ctx, out, srv, cluster, kube); err != nil {
+	if o.federation {
+		err = o.printFederationSteps(ctx, out, servers, cluster)
+	} else {
+		err = o.printNextSteps(ctx, out, servers[0].Server, cluster, kube)
+	}
+	if err != nil {
 		return err
 	}
 	select {
@@ -121,31 +132,9 @@ func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
 		return <-managerDone
 	case err := <-managerDone:
 		return fmt.Errorf("the manager stopped: %w", err)
-	case err := <-srv.Failed():
+	case err := <-anyFailed(ctx, servers):
 		return err
 	}
-}
-
-func (o *upOptions) startServer(ctx context.Context, logger *slog.Logger, steps *progress) (*server.Server, error) {
-	var cfg serveOptions
-	cfg.bind(pflag.NewFlagSet("serve", pflag.ContinueOnError)) // the defaults of serve
-	cfg.Listen, cfg.ExternalListen, cfg.DataDir = o.listen, "", filepath.Join(o.dir, "server")
-	cfg.Logger, cfg.Version, cfg.Clock = logger, buildVersion(), time.Now
-	if err := cfg.Validate(); err != nil {
-		return nil, usageError{err}
-	}
-	var srv *server.Server
-	err := steps.run("key server and /api", func() (err error) {
-		srv, err = server.Start(ctx, cfg.Config)
-		return err
-	})
-	return srv, err
-}
-
-func (o *upOptions) stopServer(ctx context.Context, srv *server.Server) error {
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
-	defer cancel()
-	return srv.Shutdown(drain)
 }
 
 // upCluster is the cluster that up works on.

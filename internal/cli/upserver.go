@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+)
+
+// upServer is a key server that up runs, under the name of its KeyServer.
+type upServer struct {
+	name string
+	*server.Server
+}
+
+// place is where one of them runs. A host has it listen for peers, too.
+type place struct {
+	name, dir string
+	system    uint32
+	host      string
+}
+
+// peersPort is where key servers listen for each other, as serve does.
+const peersPort = "9443"
+
+// places are of one key server, or of three that trust each other: each has an
+// address of its own, because a key server refuses to be its own peer.
+func (o *upOptions) places() []place {
+	if !o.federation {
+		return []place{{name: keyServerName, dir: "server"}}
+	}
+	return []place{
+		{name: "east", dir: "east", system: 1, host: "127.0.0.2"},
+		{name: "west", dir: "west", system: 2, host: "127.0.0.3"},
+		{name: "north", dir: "north", system: 3, host: "127.0.0.4"},
+	}
+}
+
+// samples is the directory of the samples that go with the key servers.
+func (o *upOptions) samples() string {
+	if o.federation {
+		return "samples/federation-three"
+	}
+	return "samples"
+}
+
+// startServers starts them in turn. Where one does not start, it answers those
+// that did, for somebody to stop.
+func (o *upOptions) startServers(ctx context.Context, logger *slog.Logger, steps *progress) (servers []upServer, err error) {
+	for _, p := range o.places() {
+		cfg, err := o.serverConfig(p)
+		if err != nil {
+			return servers, err
+		}
+		cfg.Logger = logger.With("keyServer", p.name)
+		what := "key server and /api"
+		if o.federation {
+			what = fmt.Sprintf("key server %q at %s", p.name, p.host)
+		}
+		err = steps.run(what, func() error {
+			srv, err := server.Start(ctx, cfg)
+			if err == nil {
+				servers = append(servers, upServer{p.name, srv})
+			}
+			return err
+		})
+		if err != nil {
+			return servers, err
+		}
+	}
+	return servers, nil
+}
+
+// serverConfig is serve's defaults at a place.
+func (o *upOptions) serverConfig(p place) (server.Config, error) {
+	var cfg serveOptions
+	cfg.bind(pflag.NewFlagSet("serve", pflag.ContinueOnError))
+	cfg.Listen, cfg.ExternalListen, cfg.DataDir = o.listen, "", filepath.Join(o.dir, p.dir)
+	cfg.Version, cfg.Clock = buildVersion(), time.Now
+	if p.host != "" {
+		_, port, err := net.SplitHostPort(o.listen)
+		if err != nil {
+			return server.Config{}, usagef("--listen %q is not host:port; for instance 127.0.0.1:8443", o.listen)
+		}
+		peers := peersPort
+		if port == "0" { // any, for both
+			peers = port
+		}
+		cfg.Listen, cfg.ExternalListen = net.JoinHostPort(p.host, port), net.JoinHostPort(p.host, peers)
+		cfg.ServerName, cfg.SystemID = p.host, p.system
+	}
+	if err := cfg.Validate(); err != nil {
+		return server.Config{}, usageError{err}
+	}
+	return cfg.Config, nil
+}
+
+// stopServers stops them together, in the time that one has.
+func stopServers(ctx context.Context, servers []upServer) error {
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	defer cancel()
+	ended := make(chan error)
+	for _, s := range servers {
+		go func() { ended <- s.Shutdown(drain) }()
+	}
+	var errs []error
+	for range servers {
+		errs = append(errs, <-ended)
+	}
+	return errors.Join(errs...)
+}
+
+// anyFailed answers with the first failure of one of them.
+func anyFailed(ctx context.Context, servers []upServer) <-chan error {
+	failed := make(chan error, len(servers))
+	for _, s := range servers {
+		go func() {
+			select {
+			case err := <-s.Failed():
+				failed <- fmt.Errorf("the key server %q: %w", s.name, err)
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return failed
+}
