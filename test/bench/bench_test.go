@@ -28,6 +28,7 @@ func run(m *testing.M) int {
 	}
 	code := m.Run()
 	printTable(os.Stdout)
+	printForwarded(os.Stdout)
 	return code
 }
 

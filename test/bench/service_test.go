@@ -34,15 +34,19 @@ func startService(tb testing.TB, symbols bool) *service {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &service{binary: binary}
-	s.server, err = binary.Serve(tb.TempDir() + "/data")
+	tb.Cleanup(func() { _ = binary.Remove() })
+	return startProcess(tb, binary)
+}
+
+// startProcess starts the program with more arguments.
+func startProcess(tb testing.TB, binary program.Program, args ...string) *service {
+	tb.Helper()
+	server, err := binary.Serve(tb.TempDir()+"/data", args...)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() {
-		s.server.Kill()
-		_ = binary.Remove()
-	})
+	s := &service{binary: binary, server: server}
+	tb.Cleanup(func() { s.server.Kill() })
 	password, err := s.server.Password()
 	if err != nil {
 		tb.Fatal(err)
