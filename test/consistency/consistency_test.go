@@ -42,13 +42,18 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// world is one principal, some keys, and the ways to them: each owner and each
-// user speaks to one server.
+// world is some keys, the entries on them that come and go, and the ways to
+// them: each owner and each user speaks to one server.
 type world struct {
-	owners []*client.Client
-	users  []*client.Client
-	user   schema.ACLRevokeRequest // whose entry it is; TTag is filled in per key
-	keys   []schema.HiddenLink
+	owners  []*client.Client
+	users   []user
+	entries []schema.ACLRevokeRequest
+}
+
+// user asks whether he may use the keys on which he has the entries.
+type user struct {
+	*client.Client
+	entries []int
 }
 
 const (
@@ -112,33 +117,70 @@ func serve(t *testing.T, args []string, dir string) *program.Server {
 // newWorld makes the principal and the keys on the first server.
 func newWorld(t *testing.T, servers ...*program.Server) *world {
 	t.Helper()
-	password, err := servers[0].Password()
-	if err != nil {
-		t.Fatal(err)
-	}
 	w := &world{}
 	for _, s := range servers {
-		w.owners = append(w.owners, connect(t, s, "admin", password))
-		for range readers {
-			w.users = append(w.users, connect(t, s, "user", "user's password"))
-		}
+		w.owners = append(w.owners, connectAdmin(t, s, servers[0]))
 	}
-	ctx, admin := t.Context(), w.owners[0]
-	p, err := admin.CreatePasswordPrincipal(ctx, schema.CreatePasswordPrincipalRequest{
+	admin := w.owners[0]
+	who := makeUser(t, admin)
+	mine := w.addEntries(who, mint(t, admin))
+	for _, s := range servers {
+		w.addUsers(t, s, mine)
+	}
+	return w
+}
+
+// makeUser makes the principal whose entries come and go.
+func makeUser(t *testing.T, admin *client.Client) schema.ACLRevokeRequest {
+	t.Helper()
+	p, err := admin.CreatePasswordPrincipal(t.Context(), schema.CreatePasswordPrincipalRequest{
 		Name: "user", Password: "user's password", RoleIDs: []schema.HexID{exchanger},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.user = schema.ACLRevokeRequest{SystemID: p.Principal.SystemID, PrincipalID: p.Principal.PrincipalID}
+	return schema.ACLRevokeRequest{SystemID: p.Principal.SystemID, PrincipalID: p.Principal.PrincipalID}
+}
+
+func mint(t *testing.T, owner *client.Client) (made []schema.HiddenLink) {
+	t.Helper()
 	for range keys {
-		key, err := admin.MintKey(ctx, schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
+		key, err := owner.MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.keys = append(w.keys, key.TTag)
+		made = append(made, key.TTag)
 	}
-	return w
+	return made
+}
+
+// addEntries has somebody's entries on keys come and go, and answers which they are.
+func (w *world) addEntries(who schema.ACLRevokeRequest, on []schema.HiddenLink) (added []int) {
+	for _, key := range on {
+		who.TTag = key
+		added = append(added, len(w.entries))
+		w.entries = append(w.entries, who)
+	}
+	return added
+}
+
+// addUsers lets the principal with the entries ask through a server.
+func (w *world) addUsers(t *testing.T, s *program.Server, entries []int) {
+	t.Helper()
+	for range readers {
+		w.users = append(w.users, user{connect(t, s, "user", "user's password"), entries})
+	}
+}
+
+// connectAdmin speaks to a server as admin, whose password the first server on
+// the database has made.
+func connectAdmin(t *testing.T, s, first *program.Server) *client.Client {
+	t.Helper()
+	password, err := first.Password()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return connect(t, s, "admin", password)
 }
 
 // exchanger is the id of the built-in role of that name.
@@ -172,8 +214,8 @@ func check(t *testing.T, w *world, staleness time.Duration, disturb func(context
 	for i, c := range w.owners {
 		owners.Go(func() { w.write(ctx, h, i, c) })
 	}
-	for i, c := range w.users {
-		others.Go(func() { w.ask(ctx, h, len(w.owners)+i, c) })
+	for i, u := range w.users {
+		others.Go(func() { w.ask(ctx, h, len(w.owners)+i, u) })
 	}
 	if disturb != nil {
 		others.Go(func() { disturb(ctx) })
@@ -204,9 +246,8 @@ func check(t *testing.T, w *world, staleness time.Duration, disturb func(context
 // write grants and revokes at random.
 func (w *world) write(ctx context.Context, h *history, id int, c *client.Client) {
 	for range writes {
-		in := input{operation(rand.IntN(2)), rand.IntN(len(w.keys))} //nolint:gosec // a test's choice
-		who := w.user
-		who.TTag = w.keys[in.key]
+		in := input{operation(rand.IntN(2)), rand.IntN(len(w.entries))} //nolint:gosec // a test's choice
+		who := w.entries[in.entry]
 		call := h.now()
 		var err error
 		if in.op == grant {
@@ -228,19 +269,19 @@ func (w *world) write(ctx context.Context, h *history, id int, c *client.Client)
 	}
 }
 
-// ask goes through the keys. An answer that is no decision counts for nothing.
-func (w *world) ask(ctx context.Context, h *history, id int, c *client.Client) {
+// ask goes through the entries. An answer that is no decision counts for nothing.
+func (w *world) ask(ctx context.Context, h *history, id int, u user) {
 	for n := id; ctx.Err() == nil; n++ {
-		key := n % len(w.keys)
+		which := u.entries[n%len(u.entries)]
 		call := h.now()
-		_, err := c.AuthorizeKey(ctx, w.keys[key], "")
+		_, err := u.AuthorizeKey(ctx, w.entries[which].TTag, "")
 		end := h.now()
 		var e *client.Error
 		switch {
 		case err == nil:
-			h.read(id, key, true, call, end)
+			h.read(id, which, true, call, end)
 		case errors.As(err, &e) && e.Code == "ACL_DENIED":
-			h.read(id, key, false, call, end)
+			h.read(id, which, false, call, end)
 		}
 		sleep(ctx, betweenOps/2)
 	}

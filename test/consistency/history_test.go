@@ -17,24 +17,24 @@ const (
 	authorize
 )
 
-// input is an operation on one key. Keys do not touch each other, so each is
-// checked for itself.
+// input is an operation on one entry. Entries do not touch each other, so each
+// is checked for itself.
 type input struct {
-	op  operation
-	key int
+	op    operation
+	entry int
 }
 
 // entry is the specification of one principal's entry on one key: a grant puts
 // it there, a revocation takes it away, and authorize tells whether it is.
 var entry = porcupine.Model{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
-		byKey := map[int][]porcupine.Operation{}
+		byEntry := map[int][]porcupine.Operation{}
 		for _, op := range history {
-			key := op.Input.(input).key //nolint:errcheck // this test made it
-			byKey[key] = append(byKey[key], op)
+			which := op.Input.(input).entry //nolint:errcheck // this test made it
+			byEntry[which] = append(byEntry[which], op)
 		}
 		var parts [][]porcupine.Operation
-		for _, part := range byKey {
+		for _, part := range byEntry {
 			parts = append(parts, part)
 		}
 		return parts
@@ -81,7 +81,7 @@ func (h *history) wrote(client int, in input, call, end int64) {
 	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: in, Call: call, Return: end})
 }
 
-func (h *history) read(client, key int, allowed bool, call, end int64) {
+func (h *history) read(client, which int, allowed bool, call, end int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if allowed {
@@ -90,7 +90,7 @@ func (h *history) read(client, key int, allowed bool, call, end int64) {
 		h.refused++
 	}
 	h.ops = append(h.ops, porcupine.Operation{
-		ClientId: client, Input: input{authorize, key}, Output: allowed, Call: call - int64(h.staleness), Return: end,
+		ClientId: client, Input: input{authorize, which}, Output: allowed, Call: call - int64(h.staleness), Return: end,
 	})
 }
 

@@ -1,0 +1,75 @@
+package consistency
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+)
+
+// Keys of one server whose lists are changed, and which are used, through that
+// server and through a peer of it. The owner of the keys decides every
+// question, so that an answer is never older than the question: the bound is 0.
+func TestTwoServersThatTrustEachOther(t *testing.T) {
+	asking, owning := federated(t, "2"), federated(t, "3")
+	there, here := connectAdmin(t, asking, asking), connectAdmin(t, owning, owning)
+	trust(t, there, here)
+	trust(t, here, there)
+	ctx := t.Context()
+	w := &world{owners: []*client.Client{here, there}}
+	made := mint(t, here)
+	local, foreign := makeUser(t, here), makeUser(t, there)
+	w.addUsers(t, owning, w.addEntries(local, made))
+	w.addUsers(t, asking, w.addEntries(foreign, made))
+
+	// The administrator of the other server owns the keys, too.
+	session, err := there.CurrentSession(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range made {
+		_, err := here.GrantACL(ctx, schema.ACLChangeRequest{
+			TTag: key, SystemID: session.Principal.SystemID, PrincipalID: session.Principal.PrincipalID, Rights: schema.Rights(keyserver.Owner),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []schema.HexID{session.Principal.ID, schema.HexID(foreign.PrincipalID)} {
+		_, err := there.CreatePrincipalTrust(ctx, schema.CreatePrincipalTrustRequest{PrincipalID: id, TrustedServerSystemID: 3, Flag: "expose"})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(t, w, 0, nil)
+}
+
+// federated starts a server that listens for peers.
+func federated(t *testing.T, system string) *program.Server {
+	t.Helper()
+	host := "127.0.0." + system
+	return serve(t, []string{"--system-id", system, "--server-name", host, "--external-listen", host + ":0"}, filepath.Join(t.TempDir(), "data"))
+}
+
+// trust makes one key server a peer of another one.
+func trust(t *testing.T, at, peer *client.Client) {
+	t.Helper()
+	info, err := peer.TrustInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain, err := pki.ParseChain(info.Chain)
+	if err == nil {
+		_, err = at.AddTrustedCA(t.Context(), chain.Intermediates[0].Raw)
+	}
+	if err == nil {
+		_, err = at.AddTrustedServer(t.Context(), info.TrustBlob.String(), "peer", "")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
