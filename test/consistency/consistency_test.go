@@ -246,7 +246,7 @@ func check(t *testing.T, w *world, staleness time.Duration, disturb func(context
 // write grants and revokes at random.
 func (w *world) write(ctx context.Context, h *history, id int, c *client.Client) {
 	for range writes {
-		in := input{operation(rand.IntN(2)), rand.IntN(len(w.entries))} //nolint:gosec // a test's choice
+		in := input{operation(rand.IntN(2)), rand.IntN(len(w.entries))}
 		who := w.entries[in.entry]
 		call := h.now()
 		var err error

@@ -30,7 +30,7 @@ var entry = porcupine.Model{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		byEntry := map[int][]porcupine.Operation{}
 		for _, op := range history {
-			which := op.Input.(input).entry //nolint:errcheck // this test made it
+			which := op.Input.(input).entry
 			byEntry[which] = append(byEntry[which], op)
 		}
 		var parts [][]porcupine.Operation
@@ -41,7 +41,7 @@ var entry = porcupine.Model{
 	},
 	Init: func() any { return false },
 	Step: func(state, in, out any) (bool, any) {
-		switch in.(input).op { //nolint:errcheck // this test made it
+		switch in.(input).op {
 		case grant:
 			return true, true
 		case revoke:
