@@ -198,10 +198,14 @@ func (l *listing[Row]) changed(id, action string) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, have := l.rows[id]
+	noted := action == "created" && have || action == "deleted" && !have
 	switch {
 	case !l.current:
+		if !noted {
+			l.stale++ // a read under way may have missed it
+		}
 		return true
-	case action == "created" && have, action == "deleted" && !have:
+	case noted:
 		return false
 	case action == "deleted":
 		l.remove(id)

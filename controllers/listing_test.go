@@ -135,6 +135,64 @@ func TestListingReadsAgainWhatChangedDuringARead(t *testing.T) {
 	}
 }
 
+// The listing waits for a read already when the feed reports the next change,
+// which that read may have missed.
+func TestListingReadsAgainWhatTheFeedReportsDuringARead(t *testing.T) {
+	for change, id := range map[string]string{"updated": "a", "created": "b", "deleted": "old"} {
+		t.Run(change, func(t *testing.T) {
+			s := &shelf{rows: []string{"a", "old"}}
+			l := listingOf(s)
+			mustFind(t, l, "a", true)
+			l.changed("a", "updated")
+			s.began, s.gate = make(chan struct{}), make(chan struct{})
+			found := make(chan bool)
+			go func() {
+				_, ok, _ := l.find(context.Background(), time.Time{}, "b")
+				found <- ok
+			}()
+			<-s.began
+			s.set("a", "b")
+			if !l.changed(id, change) {
+				t.Error("an outside change is no news")
+			}
+			go func() {
+				for range s.began { // further reads
+				}
+			}()
+			close(s.gate)
+			if !<-found {
+				t.Error("a change that the feed reported during a read was lost")
+			}
+			close(s.began)
+		})
+	}
+}
+
+// What the listing has noted already does not make it read for ever while the
+// manager makes one thing after the other.
+func TestListingIsNotReadAgainForOwnWritesDuringARead(t *testing.T) {
+	s := &shelf{rows: []string{"a", "old"}}
+	l := listingOf(s)
+	mustFind(t, l, "a", true)
+	l.changed("a", "updated")
+	s.began, s.gate = make(chan struct{}), make(chan struct{})
+	found := make(chan bool)
+	go func() {
+		_, ok, _ := l.find(context.Background(), time.Time{}, "new")
+		_, old, _ := l.find(context.Background(), time.Time{}, "old")
+		found <- ok && !old
+	}()
+	<-s.began
+	l.put("new")
+	l.drop("old")
+	l.changed("new", "created")
+	l.changed("old", "deleted")
+	close(s.gate)
+	if !<-found || s.reads != 2 {
+		t.Errorf("%d reads, of which one is due", s.reads)
+	}
+}
+
 func TestListingRemembersAFailureForAMoment(t *testing.T) {
 	s := &shelf{err: errors.New("down")}
 	l := listingOf(s)
