@@ -77,7 +77,7 @@ func share(n int) map[string]int {
 // each is Ready.
 func (w *world) measureCreation(b *testing.B, n int, resync time.Duration) {
 	b.Helper()
-	writes, effects, began := w.writes.now(), w.effects(b), time.Now()
+	writes, calls, effects, began := w.writes.now(), w.calls.now(), w.effects(b), time.Now()
 	w.declare(b, n, resync)
 	declared := time.Since(began)
 	next := time.Now()
@@ -91,14 +91,15 @@ func (w *world) measureCreation(b *testing.B, n int, resync time.Duration) {
 	})
 	took := time.Since(began)
 	spent := w.writes.now().since(writes)
+	asked := w.calls.now().since(calls)
 	done := w.effects(b).since(effects)
 	objects := spent.sum("roles", "acltemplates", "trustedcas")
 	b.ReportMetric(float64(objects)/float64(n), "cluster-writes/object")
 	b.ReportMetric(float64(spent.sum("events"))/float64(n), "events/object")
 	b.ReportMetric(float64(done.sum(""))/float64(n), "keyserver-writes/object")
 	b.ReportMetric(float64(n)/took.Seconds(), "objects/s-until-ready")
-	b.Logf("declared in %s, all ready after %s: %v in the cluster, %v on the key server",
-		declared.Round(time.Millisecond), took.Round(time.Millisecond), spent, done)
+	b.Logf("declared in %s, all ready after %s: %v in the cluster, %v on the key server, asked %v",
+		declared.Round(time.Millisecond), took.Round(time.Millisecond), spent, done, asked)
 }
 
 // verified is the number of objects that are Ready, but for KeyServers.
