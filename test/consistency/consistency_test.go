@@ -61,6 +61,9 @@ const (
 	writes     = 60 // per owner
 	readers    = 2  // at work through each server
 	betweenOps = 20 * time.Millisecond
+	// Where an answer may be old, all of a second's answers could stand in any
+	// order: many of them make the search long and show nothing more.
+	betweenOld = 80 * time.Millisecond
 )
 
 func TestOneServer(t *testing.T) {
@@ -226,7 +229,7 @@ func check(t *testing.T, w *world, staleness time.Duration, disturb func(context
 	others.Wait()
 
 	t.Logf("%d operations, of them %d allowed and %d refused", len(h.ops), h.allowed, h.refused)
-	if h.allowed < 50 || h.refused < 50 {
+	if h.allowed < 30 || h.refused < 30 {
 		t.Fatal("too few answers of one kind to show anything")
 	}
 	switch h.verdict() {
@@ -283,7 +286,11 @@ func (w *world) ask(ctx context.Context, h *history, id int, u user) {
 		case errors.As(err, &e) && e.Code == "ACL_DENIED":
 			h.read(id, which, false, call, end)
 		}
-		sleep(ctx, betweenOps/2)
+		if h.staleness > 0 {
+			sleep(ctx, betweenOld)
+		} else {
+			sleep(ctx, betweenOps/2)
+		}
 	}
 }
 

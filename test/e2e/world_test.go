@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -117,6 +118,7 @@ type installation struct {
 	name   string
 	server *program.Server
 	args   []string
+	at     *atomic.Pointer[string] // where the server is at this moment
 	proxy  *proxy
 	admin  *client.Client // past the proxy
 
@@ -126,7 +128,7 @@ type installation struct {
 // install starts a key server and declares it as a KeyServer.
 func install(t *testing.T, c *cluster, name string, system int, args ...string) *installation {
 	t.Helper()
-	in := &installation{name: name, args: append([]string{
+	in := &installation{name: name, at: &atomic.Pointer[string]{}, args: append([]string{
 		"--system-id", fmt.Sprint(system), "--server-name", fmt.Sprintf("198.51.100.%d", system), "--external-listen", "127.0.0.1:0",
 	}, args...)}
 	in.start(t, filepath.Join(t.TempDir(), "data"))
@@ -139,7 +141,7 @@ func install(t *testing.T, c *cluster, name string, system int, args ...string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	in.proxy = newProxy(t, roots, func() string { return in.server.Address })
+	in.proxy = newProxy(t, roots, in.address)
 	if in.password, err = in.server.Password(); err != nil {
 		t.Fatal(err)
 	}
@@ -174,11 +176,15 @@ func (in *installation) start(t *testing.T, dataDir string) {
 	if in.server, err = binary.Serve(dataDir, in.args...); err != nil {
 		t.Fatal(err)
 	}
+	in.at.Store(&in.server.Address)
 }
+
+// address is asked while a test starts the server anew.
+func (in *installation) address() string { return *in.at.Load() }
 
 func (in *installation) connect(t *testing.T, roots *x509.CertPool) {
 	t.Helper()
-	transport := program.Transport(roots, func() string { return in.server.Address })
+	transport := program.Transport(roots, in.address)
 	t.Cleanup(transport.CloseIdleConnections)
 	var err error
 	in.admin, err = client.New(client.Options{
