@@ -1,0 +1,75 @@
+package consistency
+
+import (
+	"errors"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+)
+
+// A replica is stopped, a right is revoked at the other one, and what is asked
+// more than the bound later is waiting at the stopped one when it goes on: no
+// such question may be answered from what it knew.
+func TestAReplicaThatWasFrozenHasForgotten(t *testing.T) {
+	const rounds, questions = 4, 8
+	var frozen *program.Server
+	w := replicas(t, func(s *program.Server) { frozen = s })
+	ctx, owner, mine := t.Context(), w.owners[0], w.entries[0]
+	asking := w.users[readers:] // at the second one
+	ask := func(c *client.Client) (allowed, decided bool) {
+		_, err := c.AuthorizeKey(ctx, mine.TTag, "")
+		var e *client.Error
+		return err == nil, err == nil || errors.As(err, &e) && e.Code == "ACL_DENIED"
+	}
+	signal := func(s syscall.Signal) {
+		t.Helper()
+		if err := syscall.Kill(frozen.PID(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { _ = syscall.Kill(frozen.PID(), syscall.SIGCONT) })
+
+	refused := 0
+	for range rounds {
+		grant := schema.ACLChangeRequest{TTag: mine.TTag, SystemID: mine.SystemID, PrincipalID: mine.PrincipalID, Rights: 1}
+		if _, err := owner.GrantACL(ctx, grant); err != nil {
+			t.Fatal(err)
+		}
+		for _, u := range asking {
+			for allowed := false; !allowed; allowed, _ = ask(u.Client) {
+				sleep(ctx, betweenOps)
+			}
+		}
+		signal(syscall.SIGSTOP)
+		if _, err := owner.RevokeACL(ctx, mine); err != nil {
+			t.Fatal(err)
+		}
+		sleep(ctx, staleness*6/5)
+		var waiting sync.WaitGroup
+		var mu sync.Mutex
+		for i := range questions {
+			waiting.Go(func() {
+				allowed, decided := ask(asking[i%len(asking)].Client)
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case allowed:
+					t.Error("a right was used that had been revoked for longer than an answer may be old")
+				case decided:
+					refused++
+				}
+			})
+		}
+		time.Sleep(200 * time.Millisecond) // so that the questions are there
+		signal(syscall.SIGCONT)
+		waiting.Wait()
+	}
+	if refused == 0 {
+		t.Error("nothing was decided, so nothing was shown")
+	}
+}
