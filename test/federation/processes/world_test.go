@@ -46,6 +46,8 @@ type site struct {
 	http     *http.Client
 	admin    string
 	links    map[int]*link // to the peer of each system id
+	binary   program.Program
+	direct   bool // peers reach it without a link
 }
 
 // three are key servers with the system ids 2, 3 and 4, of which each has
@@ -53,21 +55,35 @@ type site struct {
 func three(t *testing.T) (a, b, c *site) {
 	t.Helper()
 	a, b, c = open(t, 2), open(t, 3), open(t, 4)
-	for _, s := range []*site{a, b, c} {
-		for _, other := range []*site{a, b, c} {
+	acquaint(t, a, b, c)
+	return a, b, c
+}
+
+// acquaint makes each a peer of each.
+func acquaint(t *testing.T, sites ...*site) {
+	t.Helper()
+	for _, s := range sites {
+		for _, other := range sites {
 			if s != other {
 				s.trustCA(t, other)
 				s.register(t, other)
 			}
 		}
 	}
-	return a, b, c
 }
 
 func open(t *testing.T, system int) *site {
 	t.Helper()
 	host := "127.0.0." + strconv.Itoa(system)
-	s := &site{system: system, host: host, dir: filepath.Join(t.TempDir(), "data"), external: freeAddress(t, host), links: map[int]*link{}}
+	s := &site{system: system, host: host, external: freeAddress(t, host), links: map[int]*link{}, binary: built}
+	s.enter(t)
+	return s
+}
+
+// enter starts the process for the first time and logs in.
+func (s *site) enter(t *testing.T) {
+	t.Helper()
+	s.dir = filepath.Join(t.TempDir(), "data")
 	s.start(t)
 	t.Cleanup(func() { s.server.Kill() })
 	roots, err := program.Roots(s.dir)
@@ -82,14 +98,13 @@ func open(t *testing.T, system int) *site {
 		t.Fatal(err)
 	}
 	s.admin = s.login(t, "admin", password)
-	return s
 }
 
 // start runs the process, on the data and at the address of the one before it.
 func (s *site) start(t testing.TB) {
 	t.Helper()
 	var err error
-	s.server, err = built.Serve(s.dir, "--system-id", strconv.Itoa(s.system), "--server-name", s.host,
+	s.server, err = s.binary.Serve(s.dir, "--listen", net.JoinHostPort(s.host, "0"), "--system-id", strconv.Itoa(s.system), "--server-name", s.host,
 		"--external-listen", s.external, "--peer-timeout", peerTimeout.String())
 	if err != nil {
 		t.Fatal(err)
@@ -125,6 +140,9 @@ func (s *site) blob(t testing.TB, port int) object {
 // register makes another key server a peer, over a link of its own.
 func (s *site) register(t testing.TB, other *site) answer {
 	t.Helper()
+	if other.direct {
+		return s.ok(t, s.admin, "POST", "/api/trusted-servers", other.blob(t, peersPort))
+	}
 	if s.links[other.system] == nil {
 		s.links[other.system] = newLink(t, other.host, other.external)
 	}

@@ -1,0 +1,107 @@
+package processes
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+)
+
+// peersPort is where key servers listen for each other in a network of their own.
+const peersPort = 9443
+
+// Three key servers, each in a network namespace of its own, on one bridge: a
+// cable that is pulled loses every packet and closes no connection. Only root
+// can make namespaces; elsewhere TestPartition holds the packets back.
+func TestPulledCable(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make network namespaces")
+	}
+	n := newNetwork(t)
+	a, b, c := n.site(t, 2), n.site(t, 3), n.site(t, 4)
+	acquaint(t, a, b, c)
+	ab, ba, ac := share(t, a, b, "there", "OWNER"), share(t, b, a, "back", "READ"), share(t, a, c, "beside", "READ")
+	for _, p := range []pair{ab, ba, ac} {
+		p.works(t)
+	}
+	guest := a.user(t, "guest", exchanger)
+
+	n.ip(t, "link", "set", n.cable(b.system), "down")
+	asked := a.begin(t, ab.caller.session, "/api/keys/authorize", object{"ttag": ab.ttag})
+	change := a.begin(t, ab.caller.session, "/api/keys/acl/grant", entry(ab.ttag, guest, "READ"))
+	ac.works(t)
+	unavailable(t, asked.wait(t))
+	unavailable(t, change.wait(t)) // the list is read first
+	n.ip(t, "link", "set", n.cable(b.system), "up")
+
+	ab.works(t)
+	ba.works(t)
+	got := a.ok(t, ab.caller.session, "POST", "/api/keys/acl/get", object{"ttag": ab.ttag})
+	if lists(got, guest) {
+		t.Errorf("a change that was refused was made: %v", got.body)
+	}
+	out := a.ok(t, ab.caller.session, "POST", "/api/crypto/hmac", hmacOf(ab.ttag, messageOf(largest)))
+	if out.text("mac") != macOf(messageOf(largest)) {
+		t.Errorf("answered %v", out.body)
+	}
+}
+
+// network is a bridge and the namespaces at it.
+type network struct {
+	name   string
+	subnet string
+}
+
+// newNetwork takes a part of 198.18.0.0/15, which is for tests (RFC 2544).
+func newNetwork(t *testing.T) *network {
+	t.Helper()
+	pid := os.Getpid()
+	n := &network{name: "ks" + strconv.Itoa(pid), subnet: fmt.Sprintf("198.18.%d.", pid%256)}
+	if out, err := exec.Command("ip", "link", "add", n.name, "type", "bridge").CombinedOutput(); err != nil {
+		t.Skipf("no network can be made here: %v %s", err, out)
+	}
+	t.Cleanup(func() { n.ip(t, "link", "del", n.name) })
+	n.ip(t, "addr", "add", n.subnet+"1/24", "dev", n.name)
+	n.ip(t, "link", "set", n.name, "up")
+	return n
+}
+
+func (n *network) ip(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %s: %v %s", strings.Join(args, " "), err, out)
+	}
+}
+
+// cable is the bridge's end of what leads to a key server.
+func (n *network) cable(system int) string { return n.name + "c" + strconv.Itoa(system) }
+
+// site starts a key server in a namespace of its own.
+func (n *network) site(t *testing.T, system int) *site {
+	t.Helper()
+	space, host := n.name+"n"+strconv.Itoa(system), n.subnet+strconv.Itoa(system)
+	n.ip(t, "netns", "add", space)
+	t.Cleanup(func() { n.ip(t, "netns", "del", space) })
+	n.ip(t, "link", "add", n.cable(system), "type", "veth", "peer", "name", "eth0", "netns", space)
+	n.ip(t, "link", "set", n.cable(system), "master", n.name, "up")
+	n.ip(t, "-n", space, "addr", "add", host+"/24", "dev", "eth0")
+	n.ip(t, "-n", space, "link", "set", "eth0", "up")
+	n.ip(t, "-n", space, "link", "set", "lo", "up")
+
+	script := filepath.Join(t.TempDir(), "serve")
+	text := fmt.Sprintf("#!/bin/sh\nexec ip netns exec %s %s \"$@\"\n", space, built.Path)
+	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := &site{
+		system: system, host: host, external: host + ":" + strconv.Itoa(peersPort), links: map[int]*link{},
+		binary: program.Program{Path: script}, direct: true,
+	}
+	s.enter(t)
+	return s
+}
