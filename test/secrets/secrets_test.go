@@ -200,7 +200,7 @@ func (r *run) use(t *testing.T) {
 		{"method": "password", "name": "worker", "password": password}, // its session id is never sent back
 		{"method": "password", "name": "worker", "password": wrong},
 	} {
-		body, _ := json.Marshal(login) //nolint:errchkjson // strings only
+		body, _ := json.Marshal(login)
 		status, answer := r.send(t, "POST", "/api/sessions", string(body), nil)
 		var opened struct {
 			SessionID string `json:"sessionId"`
