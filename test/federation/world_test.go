@@ -284,14 +284,11 @@ func (s *site) rows(t testing.TB, requestID string) []object {
 				found = append(found, row)
 			}
 		}
-		next, ok := a.body["next"].(string)
-		if n, isNumber := a.body["next"].(float64); isNumber {
-			next, ok = strconv.FormatInt(int64(n), 10), true
-		}
-		if !ok || next == "" {
+		next, more := a.body["next"].(float64)
+		if !more {
 			return found
 		}
-		query = "?limit=1000&after=" + next
+		query = "?limit=1000&cursor=" + strconv.FormatInt(int64(next), 10)
 	}
 }
 
