@@ -17,31 +17,10 @@ import (
 // templateLiar is a real key server that lies about templates and directories.
 type templateLiar struct {
 	keyserver.Port
-	swallow   bool  // reports success and does nothing
-	dropAfter error // does the write, then the connection is gone
-	readFails error // reading back fails once a write was sent
+	deceit
 	// distort writes something else than was sent.
 	distort func(*keyserver.TemplateMember, *keyserver.NewTemplatedDirectory, *string)
 	denies  bool // says that the caller may not write once a write was sent
-	writes  int
-}
-
-func (l *templateLiar) send(write func() error) error {
-	l.writes++
-	if l.swallow {
-		return nil
-	}
-	if err := write(); err != nil {
-		return err
-	}
-	return l.dropAfter
-}
-
-func (l *templateLiar) reading() error {
-	if l.writes > 0 {
-		return l.readFails
-	}
-	return nil
 }
 
 func (l *templateLiar) twist(m *keyserver.TemplateMember, d *keyserver.NewTemplatedDirectory, name *string) {

@@ -22,34 +22,11 @@ import (
 // certificateLiar lies about certificates, revocation and exports.
 type certificateLiar struct {
 	keyserver.Port
-	issuer    pki.Identity  // what swallowed certificates are signed by
-	swallow   bool          // reports success and does nothing
-	dropAfter error         // does the write, then the connection is gone
-	readFails error         // reading back fails once a write was sent
-	late      time.Duration // answers writes late
-	spoil     func(c *keyserver.Certificate)
-	clear     bool // answers an exported key in clear
-	other     bool // exports for somebody else
-	writes    int
-}
-
-func (l *certificateLiar) send(write func() error) error {
-	l.writes++
-	time.Sleep(l.late)
-	if l.swallow {
-		return nil
-	}
-	if err := write(); err != nil {
-		return err
-	}
-	return l.dropAfter
-}
-
-func (l *certificateLiar) reading() error {
-	if l.writes > 0 {
-		return l.readFails
-	}
-	return nil
+	deceit
+	issuer pki.Identity // what swallowed certificates are signed by
+	spoil  func(c *keyserver.Certificate)
+	clear  bool // answers an exported key in clear
+	other  bool // exports for somebody else
 }
 
 func (l *certificateLiar) FindCertificates(ctx context.Context, by keyserver.Caller, lookup keyserver.CertificateLookup) ([]keyserver.Certificate, error) {

@@ -17,39 +17,44 @@ import (
 
 var ctx = context.Background()
 
-// liar is a real key server that lies as a test tells it to. It counts the
-// writes that reach it.
-type liar struct {
-	keyserver.Port
-	swallow    bool          // reports success and does nothing
-	dropAfter  error         // does the write, then the connection is gone
-	widen      bool          // holds more rights than widening explains
-	shrink     bool          // holds fewer rights than asked for
-	limitless  bool          // forgets the usage limit
-	readFails  error         // reading back fails once a write was sent
-	late       time.Duration // answers writes late
-	hideBodies bool          // lists certificates without their bodies
-	mute       bool          // echoes nothing
-	writes     int
+// deceit is what every liar below does with a write, as a test tells it to. It
+// counts the writes that reach it.
+type deceit struct {
+	swallow   bool          // reports success and does nothing
+	dropAfter error         // does the write, then the connection is gone
+	readFails error         // reading back fails once a write was sent
+	late      time.Duration // answers writes late
+	writes    int
 }
 
-func (l *liar) send(write func() error) error {
-	l.writes++
-	time.Sleep(l.late)
-	if l.swallow {
+func (d *deceit) send(write func() error) error {
+	d.writes++
+	time.Sleep(d.late)
+	if d.swallow {
 		return nil
 	}
 	if err := write(); err != nil {
 		return err
 	}
-	return l.dropAfter
+	return d.dropAfter
 }
 
-func (l *liar) reading() error {
-	if l.writes > 0 {
-		return l.readFails
+func (d *deceit) reading() error {
+	if d.writes > 0 {
+		return d.readFails
 	}
 	return nil
+}
+
+// liar is a real key server that lies about CAs, roles, keys and their lists.
+type liar struct {
+	keyserver.Port
+	deceit
+	widen      bool // holds more rights than widening explains
+	shrink     bool // holds fewer rights than asked for
+	limitless  bool // forgets the usage limit
+	hideBodies bool // lists certificates without their bodies
+	mute       bool // echoes nothing
 }
 
 func (l *liar) TrustedCAs(ctx context.Context, by keyserver.Caller) ([]keyserver.Certificate, error) {

@@ -15,31 +15,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operations"
 )
 
-// principalLiar lies about principals as a test tells it to, and counts the
-// writes that reach it.
+// principalLiar is a real key server that lies about principals.
 type principalLiar struct {
 	keyserver.Port
-	swallow   bool                       // reports success and does nothing
-	dropAfter error                      // does the write, then the connection is gone
-	readFails error                      // reading back fails once a write was sent
-	distort   func(*keyserver.Principal) // of what is read back once a write was sent
-	writes    int
-}
-
-func (l *principalLiar) send(write func() error) error {
-	l.writes++
-	if l.swallow {
-		return nil
-	}
-	if err := write(); err != nil {
-		return err
-	}
-	return l.dropAfter
+	deceit
+	distort func(*keyserver.Principal) // of what is read back once a write was sent
 }
 
 func (l *principalLiar) Principal(ctx context.Context, by keyserver.Caller, id keyserver.ID) (keyserver.Principal, error) {
-	if l.writes > 0 && l.readFails != nil {
-		return keyserver.Principal{}, l.readFails
+	if err := l.reading(); err != nil {
+		return keyserver.Principal{}, err
 	}
 	p, err := l.Port.Principal(ctx, by, id)
 	if l.writes > 0 && l.distort != nil {

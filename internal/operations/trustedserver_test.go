@@ -20,29 +20,8 @@ const peerSystem = 7
 // trustLiar is a real key server that lies about peers and principal trusts.
 type trustLiar struct {
 	keyserver.Port
-	swallow   bool  // reports success and does nothing
-	dropAfter error // does the write, then the connection is gone
-	readFails error // reading back fails once a write was sent
-	another   bool  // writes something else than was sent
-	writes    int
-}
-
-func (l *trustLiar) send(write func() error) error {
-	l.writes++
-	if l.swallow {
-		return nil
-	}
-	if err := write(); err != nil {
-		return err
-	}
-	return l.dropAfter
-}
-
-func (l *trustLiar) reading() error {
-	if l.writes > 0 {
-		return l.readFails
-	}
-	return nil
+	deceit
+	another bool // writes something else than was sent
 }
 
 func (l *trustLiar) TrustedServers(ctx context.Context, by keyserver.Caller) ([]keyserver.TrustedServer, error) {
