@@ -150,7 +150,10 @@ func judgeAddedPeer(n keyserver.NewTrustedServer, leaf []byte, told keyserver.Tr
 		r.Detail = "the system id reads back with another certificate"
 	default:
 		r.Saved, r.Detail = true, "the system id reads back with all that was sent"
-		r.ACLSideEffect = fmt.Sprintf("put back in force: %s purged when the system id %d was removed", rows(told.Resurrected, "ACL row"), r.System)
+		r.ACLSideEffect = fmt.Sprintf("no ACL row of the system id %d was waiting to be put back in force", r.System)
+		if told.Resurrected > 0 {
+			r.ACLSideEffect = fmt.Sprintf("put back in force: %s purged when the system id %d was removed", rows(told.Resurrected, "ACL row"), r.System)
+		}
 		return r, nil
 	}
 	return r, fault.New(fault.NotPersisted, "%s", r.Detail)
