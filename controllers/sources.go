@@ -29,6 +29,19 @@ type sourceRef struct {
 
 func (s sourceRef) String() string { return s.Kind + " " + s.Namespace + "/" + s.Name }
 
+// sourcesIn are the Secret or the ConfigMap, of which an object refers to at
+// most one, as places in the object's own namespace.
+func sourcesIn(namespace string, secret, configMap *v1alpha1.LocalKeyReference) []sourceRef {
+	switch {
+	case secret != nil:
+		return []sourceRef{{Kind: secretKind, Namespace: namespace, Name: secret.Name}}
+	case configMap != nil:
+		return []sourceRef{{Kind: configMapKind, Namespace: namespace, Name: configMap.Name}}
+	default:
+		return nil
+	}
+}
+
 // sources reads values from Secrets and ConfigMaps. Only their metadata is
 // cached and watched, so that the manager does not hold every Secret of the
 // cluster; a value is read when its version is a new one.

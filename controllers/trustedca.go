@@ -55,14 +55,7 @@ func (trustedCAAdapter) Kind() kind[*v1alpha1.TrustedCA] {
 // Sources implements adapter.
 func (trustedCAAdapter) Sources(obj *v1alpha1.TrustedCA) []sourceRef {
 	from := obj.Spec.Certificate
-	switch {
-	case from.SecretKeyRef != nil:
-		return []sourceRef{{Kind: secretKind, Namespace: obj.Namespace, Name: from.SecretKeyRef.Name}}
-	case from.ConfigMapKeyRef != nil:
-		return []sourceRef{{Kind: configMapKind, Namespace: obj.Namespace, Name: from.ConfigMapKeyRef.Name}}
-	default:
-		return nil
-	}
+	return sourcesIn(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
 }
 
 // Owned implements adapter.

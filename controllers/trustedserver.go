@@ -61,14 +61,7 @@ func (trustedServerAdapter) Kind() kind[*v1alpha1.TrustedServer] {
 // Sources implements adapter.
 func (trustedServerAdapter) Sources(obj *v1alpha1.TrustedServer) []sourceRef {
 	from := obj.Spec.TrustBlob
-	switch {
-	case from.SecretKeyRef != nil:
-		return []sourceRef{{Kind: secretKind, Namespace: obj.Namespace, Name: from.SecretKeyRef.Name}}
-	case from.ConfigMapKeyRef != nil:
-		return []sourceRef{{Kind: configMapKind, Namespace: obj.Namespace, Name: from.ConfigMapKeyRef.Name}}
-	default:
-		return nil
-	}
+	return sourcesIn(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
 }
 
 // Owned implements adapter.
