@@ -39,7 +39,7 @@ const (
 // GRPC returns what serves the peers that the gate lets in.
 func (s *Server) GRPC(g *Gate) *grpc.Server {
 	srv := grpc.NewServer(
-		grpc.Creds(g), grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.ForceServerCodecV2(protobuf), grpc.Creds(g), grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.NumStreamWorkers(workers()), grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxRecvMsgSize(maxPackage), grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.WriteBufferSize(socketBuffer), grpc.ReadBufferSize(socketBuffer),

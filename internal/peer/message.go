@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/peer/peerpb"
@@ -25,7 +27,8 @@ const (
 func (r remote) HMAC(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, message keyserver.Message) (mac [keyserver.MACSize]byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()
-	w := &writer{ctx: ctx, remote: r, call: callOf(by), link: link}
+	w := &writer{ctx: ctx, remote: r, call: callOf(by), link: link, rest: pieces.Get(0)}
+	defer func() { pieces.Put(w.rest) }()
 	_, err = message.WriteTo(w)
 	if w.err != nil {
 		err = w.err // the message's own words for it would be about the message
@@ -44,6 +47,28 @@ func (r remote) HMAC(ctx context.Context, by keyserver.Caller, link keyserver.Hi
 	return mac, nil
 }
 
+// pieces are the buffers of messages on their way. gRPC's own pools clear each
+// buffer that they hand out.
+var pieces piecePool
+
+type piecePool struct{ free sync.Pool }
+
+var _ mem.BufferPool = &piecePool{}
+
+// Get implements mem.BufferPool.
+func (p *piecePool) Get(n int) *[]byte {
+	b, ok := p.free.Get().(*[]byte)
+	if !ok {
+		fresh := make([]byte, pieceLen)
+		b = &fresh
+	}
+	*b = (*b)[:n]
+	return b
+}
+
+// Put implements mem.BufferPool.
+func (p *piecePool) Put(b *[]byte) { p.free.Put(b) }
+
 // writer sends what is written to it: in one call where it is short, and in
 // pieces where it is not.
 type writer struct {
@@ -52,8 +77,8 @@ type writer struct {
 	call   *peerpb.Call
 	link   keyserver.HiddenLink
 
-	rest   []byte // what was written and not sent
-	pool   *pool  // once there is a stream
+	rest   *[]byte // what was written and not sent, one of pieces
+	pool   *pool   // once there is a stream
 	stream grpc.ClientStreamingClient[peerpb.HMACPiece, peerpb.HMACResponse]
 	cancel context.CancelFunc
 	err    error
@@ -62,21 +87,21 @@ type writer struct {
 // Write implements io.Writer.
 func (w *writer) Write(b []byte) (int, error) {
 	written := len(b)
-	for len(w.rest)+len(b) > pieceLen {
-		n := pieceLen - len(w.rest)
-		w.rest, b = append(w.rest, b[:n]...), b[n:]
+	for len(*w.rest)+len(b) > pieceLen {
+		n := pieceLen - len(*w.rest)
+		*w.rest, b = append(*w.rest, b[:n]...), b[n:]
 		if w.err = w.send(false); w.err != nil {
 			return 0, w.err
 		}
 	}
-	w.rest = append(w.rest, b...)
+	*w.rest = append(*w.rest, b...)
 	return written, nil
 }
 
 // conclude sends what is left and waits for the answer.
 func (w *writer) conclude() (*peerpb.HMACResponse, error) {
 	if w.stream == nil {
-		in := &peerpb.HMACRequest{Call: w.call, Link: []byte(w.link), Data: w.rest}
+		in := &peerpb.HMACRequest{Call: w.call, Link: []byte(w.link), Data: *w.rest}
 		return ask(w.ctx, w.remote, uses, in, peerpb.KeyServerClient.HMAC)
 	}
 	if err := w.send(true); err != nil {
@@ -92,7 +117,7 @@ func (w *writer) conclude() (*peerpb.HMACResponse, error) {
 	return out, nil
 }
 
-// send sends a piece, which nobody may write to afterwards.
+// send sends a piece. gRPC gives it back to the others.
 func (w *writer) send(last bool) error {
 	if w.stream == nil {
 		if err := w.open(); err != nil {
@@ -102,11 +127,8 @@ func (w *writer) send(last bool) error {
 			return err
 		}
 	}
-	in := &peerpb.HMACPiece{Data: w.rest, Last: last}
-	w.rest = nil
-	if !last {
-		w.rest = make([]byte, 0, pieceLen)
-	}
+	in := &outbound{data: mem.NewBuffer(w.rest, &pieces), last: last}
+	w.rest = pieces.Get(0)
 	return w.push(in)
 }
 
@@ -130,9 +152,9 @@ func (w *writer) open() (err error) {
 }
 
 // push sends one package. A stream that the peer has ended says why.
-func (w *writer) push(in *peerpb.HMACPiece) error {
+func (w *writer) push(in any) error {
 	late := w.watchdog()
-	err := w.stream.Send(in)
+	err := w.stream.SendMsg(in)
 	slow := !late.Stop()
 	if errors.Is(err, io.EOF) {
 		_, err = w.stream.CloseAndRecv()

@@ -98,6 +98,31 @@ func TestBrokenMessages(t *testing.T) {
 	}
 }
 
+// What comes with the call is no piece, and must not be left out in silence.
+func TestFirstPackageHasNoPiece(t *testing.T) {
+	w := newWorld(t, patience)
+	c := peerpb.NewKeyServerClient(w.raw(t, w.clientID))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for name, extra := range map[string]*peerpb.HMACPiece{"Data": {Data: []byte("hello ")}, "Last": {Last: true}} {
+		t.Run(name, func(t *testing.T) {
+			stream, err := c.HMACStream(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			extra.Call, extra.Link = callOf(caller(t)), []byte(link)
+			if err := stream.Send(extra); err != nil {
+				t.Fatal(err)
+			}
+			_ = stream.Send(&peerpb.HMACPiece{Data: []byte("world"), Last: true}) // the answer may be there already
+			_, err = stream.CloseAndRecv()
+			if r := refusalIn(err); r == nil || r.GetCode() != string(fault.InvalidArgument) || w.keys.heard != nil {
+				t.Errorf("got %v, heard %q", err, w.keys.heard)
+			}
+		})
+	}
+}
+
 func tooLong() []*peerpb.HMACPiece {
 	piece := &peerpb.HMACPiece{Data: make([]byte, 128<<10)}
 	var all []*peerpb.HMACPiece

@@ -50,7 +50,7 @@ func (c *Client) connect(peer keyserver.TrustedServer) (*pool, error) {
 			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
 			grpc.WithWriteBufferSize(socketBuffer), grpc.WithReadBufferSize(socketBuffer),
 			grpc.WithInitialWindowSize(streamWindow), grpc.WithInitialConnWindowSize(connectionWindow),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(protobuf), grpc.MaxCallRecvMsgSize(maxAnswer)),
 			grpc.WithIdleTimeout(idleTimeout), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableHealthCheck(),
 		)
 		if err != nil {

@@ -79,7 +79,10 @@ func (s *Server) HMACStream(stream grpc.ClientStreamingServer[peerpb.HMACPiece, 
 	if err != nil {
 		return err
 	}
-	mac, err := s.keys.HMAC(stream.Context(), by, link, pieces{stream})
+	if first.GetLast() || len(first.GetData()) > 0 {
+		return malformed("the first package of a message has the call and the link, and no piece of the message")
+	}
+	mac, err := s.keys.HMAC(stream.Context(), by, link, arriving{stream})
 	if err != nil {
 		return err
 	}
@@ -95,33 +98,28 @@ func (p piece) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// pieces is a message that arrives. It is whole only once the last piece has
+// arriving is a message that arrives. It is whole only once the last piece has
 // said so: a peer that goes away must not leave the MAC of half a message.
-type pieces struct {
+type arriving struct {
 	stream grpc.ClientStreamingServer[peerpb.HMACPiece, peerpb.HMACResponse]
 }
 
 // WriteTo implements keyserver.Message.
-func (p pieces) WriteTo(w io.Writer) (total int64, err error) {
-	for {
-		in, err := p.stream.Recv()
+func (a arriving) WriteTo(w io.Writer) (int64, error) {
+	piece := inbound{to: w}
+	for !piece.last {
+		err := a.stream.RecvMsg(&piece)
 		if errors.Is(err, io.EOF) {
 			err = malformed("the message ended before its last piece")
 		}
+		if err == nil && piece.n > keyserver.MaxMessage {
+			err = malformed("the message is longer than %d bytes", keyserver.MaxMessage)
+		}
 		if err != nil {
-			return total, err
-		}
-		total += int64(len(in.GetData()))
-		if total > keyserver.MaxMessage {
-			return total, malformed("the message is longer than %d bytes", keyserver.MaxMessage)
-		}
-		if _, err := w.Write(in.GetData()); err != nil {
-			return total, err
-		}
-		if in.GetLast() {
-			return total, nil
+			return piece.n, err
 		}
 	}
+	return piece.n, nil
 }
 
 // ReadKey implements peerpb.KeyServerServer.
