@@ -69,8 +69,8 @@ type Writer struct {
 	// The rest belongs to the goroutine.
 	chain   Chain // nil while none is claimed
 	head    Head
-	known   bool // head is what the database has
-	failing bool
+	known   bool        // head is what the database has
+	failing atomic.Bool // others read it
 	batch   []*waiter
 	rows    []keyserver.AuditEntry
 	scratch []byte
@@ -115,14 +115,42 @@ func NewWriter(ctx context.Context, store Store, options Options) (*Writer, erro
 // commit failed, or the error of ctx. After the last two the row may
 // nevertheless be in the trail.
 func (w *Writer) Write(ctx context.Context, entry keyserver.AuditEntry) error {
+	wait, err := w.begin(ctx, entry)
+	if err != nil {
+		return err
+	}
+	return wait.durable(ctx)
+}
+
+// Begin puts a row on its way and answers at once, with a function that waits
+// for it and answers as Write does. It has to be called, once. Where the last
+// commit failed, Begin waits itself, so that what it is asked for does not
+// begin either.
+func (w *Writer) Begin(ctx context.Context, entry keyserver.AuditEntry) (durable func() error, err error) {
+	if w.failing.Load() {
+		return func() error { return nil }, w.Write(ctx, entry)
+	}
+	wait, err := w.begin(ctx, entry)
+	if err != nil {
+		return nil, err
+	}
+	return func() error { return wait.durable(ctx) }, nil
+}
+
+func (w *Writer) begin(ctx context.Context, entry keyserver.AuditEntry) (*waiter, error) {
 	wait, _ := waiters.Get().(*waiter) // the pool makes nothing else
 	wait.entry = entry
 	clean(&wait.entry)
 	wait.state.Store(queued)
 	if err := w.enqueue(ctx, wait); err != nil {
 		waiters.Put(wait)
-		return err
+		return nil, err
 	}
+	return wait, nil
+}
+
+// durable waits for the commit of the row. Nobody may use the waiter later.
+func (wait *waiter) durable(ctx context.Context) error {
 	select {
 	case err := <-wait.done:
 		waiters.Put(wait)
@@ -292,12 +320,12 @@ func (w *Writer) seal(first int64) Head {
 // report logs the first of a run of failures, and its end.
 func (w *Writer) report(err error) {
 	switch {
-	case err != nil && !w.failing:
+	case err != nil && !w.failing.Load():
 		w.options.Logger.Error("audit rows cannot be written, operations are refused", "error", err, "cause", errors.Unwrap(err))
-	case err == nil && w.failing:
+	case err == nil && w.failing.Load():
 		w.options.Logger.Info("audit rows are written again")
 	}
-	w.failing = err != nil
+	w.failing.Store(err != nil)
 }
 
 func unavailable(cause error) error {

@@ -240,6 +240,51 @@ func TestContextEnds(t *testing.T) {
 	}
 }
 
+// A row that is begun is written without anybody waiting for it. Where rows
+// cannot be written, none is begun.
+func TestBegin(t *testing.T) {
+	store := &liar{}
+	broken := errors.New("disk full")
+	store.failing = func(n int) error {
+		if n == 2 || n == 3 {
+			return broken
+		}
+		return nil
+	}
+	w := newWriter(t, store, audit.Options{})
+	begin := func(operation string) (func() error, error) { return w.Begin(t.Context(), named(operation)) }
+	durable, err := begin("first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for len(store.operations()) == 0 { // the test binary ends otherwise
+		time.Sleep(time.Millisecond)
+	}
+	if err := durable(); err != nil {
+		t.Errorf("a row that is there: %v", err)
+	}
+	if durable, err = begin("lost"); err != nil {
+		t.Fatal(err)
+	}
+	if err := durable(); fault.CodeOf(err) != fault.AuditUnavailable {
+		t.Errorf("a row that is lost: %v", err)
+	}
+	if _, err := begin("not begun"); fault.CodeOf(err) != fault.AuditUnavailable {
+		t.Errorf("while rows are lost: %v", err)
+	}
+	if durable, err = begin("begun again"); err != nil || durable() != nil {
+		t.Errorf("rows can be written, and now it is known: %v", err)
+	}
+	closeOf(t, w)
+	if _, err := begin("late"); fault.CodeOf(err) != fault.AuditUnavailable {
+		t.Errorf("a closed writer: %v", err)
+	}
+	if diff := cmp.Diff([]string{"first", "begun again"}, store.operations()); diff != "" {
+		t.Error(diff)
+	}
+	intact(t, store)
+}
+
 func TestClose(t *testing.T) {
 	store := &liar{entered: make(chan struct{}, 64), pass: make(chan struct{})}
 	w := newWriter(t, store, audit.Options{Batch: 4})

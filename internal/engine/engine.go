@@ -27,9 +27,13 @@ const (
 	maxCachedIssuers    = 64 // each may hold the serial numbers of a whole CRL
 )
 
-// Auditor makes one row of the audit trail durable before it returns.
+// Auditor makes rows of the audit trail durable.
 type Auditor interface {
+	// Write answers nil once the row is durable.
 	Write(ctx context.Context, entry keyserver.AuditEntry) error
+	// Begin answers once the row is on its way, with a function that waits until
+	// it is durable, and that has to be called.
+	Begin(ctx context.Context, entry keyserver.AuditEntry) (durable func() error, err error)
 }
 
 // Config is what an engine needs. Every field but Settings and Peers is required.

@@ -382,6 +382,10 @@ func TestDeploymentDividesDuties(t *testing.T) {
 // failingAuditor stands for a trail that cannot be written.
 type failingAuditor struct{}
 
+func (f failingAuditor) Begin(ctx context.Context, entry keyserver.AuditEntry) (func() error, error) {
+	return func() error { return nil }, f.Write(ctx, entry)
+}
+
 func (failingAuditor) Write(context.Context, keyserver.AuditEntry) error {
 	return fault.Temporary(fault.AuditUnavailable, fault.ScopeProcess, time.Second, "no row could be written")
 }

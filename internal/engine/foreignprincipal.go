@@ -52,7 +52,7 @@ func (e *Engine) foreignPrincipals(ctx context.Context, by keyserver.Caller, pai
 // peer that could not be asked.
 func (e *Engine) lookupAt(ctx context.Context, by keyserver.Caller, system keyserver.SystemID, asked []keyserver.PrincipalRef) (list []keyserver.Principal, err error) {
 	r := request{by: by, op: keyserver.OpLookupPrincipals, object: fmt.Sprintf("%s at the peer %d", pairsObject(asked), system)}
-	err = e.forward(ctx, r, system, fault.NotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
+	err = e.consult(ctx, r, system, fault.NotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
 		list, err = at.LookupPrincipals(ctx, as, asked)
 		return err
 	})

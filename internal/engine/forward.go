@@ -21,7 +21,7 @@ func (e *Engine) foreign(link keyserver.HiddenLink) (keyserver.SystemID, bool) {
 	return system, ok && system != e.System
 }
 
-// forward is perform for an operation whose object another key server owns:
+// forward is perform for a change of an object that another key server owns:
 // the gate decides here what the caller's own key server has to decide, the
 // owner decides the rest. Both write rows under one request id.
 func (e *Engine) forward(ctx context.Context, r request, to keyserver.SystemID, absent fault.Code,
@@ -32,6 +32,40 @@ func (e *Engine) forward(ctx context.Context, r request, to keyserver.SystemID, 
 	return e.perform(ctx, r, func() error {
 		return send(e.Peers.At(peer), as)
 	}, append(checks, e.sends(r.by, to, absent, &peer, &as))...)
+}
+
+// consult is forward for what changes nothing, or only counts a use. The row
+// becomes durable while the owner works, which has made its own durable by the
+// time that it answers; the answer is withheld until both are (ADR 20).
+func (e *Engine) consult(ctx context.Context, r request, to keyserver.SystemID, absent fault.Code,
+	send func(at keyserver.Federated, as keyserver.Caller) error, checks ...check,
+) error {
+	var peer keyserver.TrustedServer
+	var as keyserver.Caller
+	if refusal := e.authorise(ctx, r, append(checks, e.sends(r.by, to, absent, &peer, &as))); refusal != nil {
+		return e.refused(ctx, r, refusal)
+	}
+	// A caller that goes away must not take the row of what the owner did along.
+	durable, err := e.Auditor.Begin(context.WithoutCancel(ctx), r.row(keyserver.Allowed, ""))
+	if err != nil {
+		return err
+	}
+	err = send(e.Peers.At(peer), as)
+	if lost := durable(); lost != nil {
+		return withheld(lost)
+	}
+	if err != nil {
+		return e.failed(ctx, r, err)
+	}
+	return nil
+}
+
+// withheld says what became of an answer whose row is not durable.
+func withheld(lost error) error {
+	if f := fault.As(lost); f != nil && f.Code == fault.AuditUnavailable {
+		return fault.Temporary(f.Code, f.Scope, f.RetryAfter, "no audit row could be written here, so the answer of the peer is withheld; try again").Because(lost)
+	}
+	return lost
 }
 
 // sends is the check that the caller may be told to a peer. It answers the
@@ -113,7 +147,7 @@ func (e *Engine) trust(ctx context.Context, principal keyserver.ID, peer keyserv
 }
 
 func (e *Engine) forwardKey(ctx context.Context, r request, to keyserver.SystemID) (meta keyserver.KeyMetadata, err error) {
-	err = e.forward(ctx, r, to, fault.KeyNotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
+	err = e.consult(ctx, r, to, fault.KeyNotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
 		meta, err = at.Key(ctx, as, r.link)
 		return err
 	}, transportOnly(r.by))
@@ -124,7 +158,7 @@ func (e *Engine) forwardKey(ctx context.Context, r request, to keyserver.SystemI
 }
 
 func (e *Engine) forwardAuthorize(ctx context.Context, r request, to keyserver.SystemID) (grant keyserver.Grant, err error) {
-	err = e.forward(ctx, r, to, fault.KeyNotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
+	err = e.consult(ctx, r, to, fault.KeyNotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
 		grant, err = at.AuthorizeKey(ctx, as, r.link, r.filename)
 		return err
 	})
@@ -135,7 +169,7 @@ func (e *Engine) forwardAuthorize(ctx context.Context, r request, to keyserver.S
 }
 
 func (e *Engine) forwardHMAC(ctx context.Context, r request, to keyserver.SystemID, message keyserver.Message) (mac [keyserver.MACSize]byte, err error) {
-	err = e.forward(ctx, r, to, fault.KeyNotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
+	err = e.consult(ctx, r, to, fault.KeyNotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
 		mac, err = at.HMAC(ctx, as, r.link, message)
 		return err
 	})
@@ -146,7 +180,7 @@ func (e *Engine) forwardHMAC(ctx context.Context, r request, to keyserver.System
 }
 
 func (e *Engine) forwardACL(ctx context.Context, r request, to keyserver.SystemID) (acl keyserver.ACL, err error) {
-	err = e.forward(ctx, r, to, fault.ACLNotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
+	err = e.consult(ctx, r, to, fault.ACLNotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
 		acl, err = at.ACL(ctx, as, r.link)
 		return err
 	})

@@ -33,14 +33,17 @@ type check func(ctx context.Context, who subject) error
 // effect. If no row can be written, nothing is let through. A refusal is
 // answered only once its row is durable too.
 func (e *Engine) enter(ctx context.Context, r request, checks ...check) error {
-	refusal := e.authorise(ctx, r, checks)
-	row := r.row(keyserver.Allowed, "")
-	switch f := fault.As(refusal); {
-	case refusal == nil:
-	case f != nil && f.Reason != "":
+	if refusal := e.authorise(ctx, r, checks); refusal != nil {
+		return e.refused(ctx, r, refusal)
+	}
+	return e.Auditor.Write(ctx, r.row(keyserver.Allowed, ""))
+}
+
+// refused records that the gate let nobody through, and returns why.
+func (e *Engine) refused(ctx context.Context, r request, refusal error) error {
+	row := r.row(keyserver.Failed, fault.ReasonFailed) // not a decision: the store failed, or the caller went away
+	if f := fault.As(refusal); f != nil && f.Reason != "" {
 		row = r.row(keyserver.Refused, f.Reason)
-	default: // not a decision: the store failed, or the caller went away
-		row = r.row(keyserver.Failed, fault.ReasonFailed)
 	}
 	if err := e.Auditor.Write(ctx, row); err != nil {
 		return err

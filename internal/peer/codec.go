@@ -52,7 +52,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 		head = protowire.AppendVarint(head, protowire.EncodeBool(true))
 	}
 	head = protowire.AppendTag(head, pieceData, protowire.BytesType)
-	head = protowire.AppendVarint(head, uint64(piece.data.Len()))
+	head = protowire.AppendVarint(head, uint64(piece.data.Len())) //nolint:gosec // a length is never negative
 	return mem.BufferSlice{mem.SliceBuffer(head), piece.data}, nil
 }
 

@@ -1,0 +1,128 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// recorder notes in which order rows are written and a peer is asked. It
+// refuses rows, and loses the caller, on demand.
+type recorder struct {
+	keyserver.Federated // nil: what is not overridden is not asked
+	engine.Auditor      // writes the rows
+	events              []string
+	begin, durable      error
+	leave               context.CancelFunc // of the caller, while the peer works
+}
+
+func (r *recorder) At(keyserver.TrustedServer) keyserver.Federated { return r }
+
+func (r *recorder) Write(ctx context.Context, entry keyserver.AuditEntry) error {
+	r.events = append(r.events, string(entry.Outcome)+" written")
+	return r.Auditor.Write(ctx, entry)
+}
+
+func (r *recorder) Begin(ctx context.Context, entry keyserver.AuditEntry) (func() error, error) {
+	r.events = append(r.events, string(entry.Outcome)+" begun")
+	if r.begin != nil {
+		return nil, r.begin
+	}
+	durable, err := r.Auditor.Begin(ctx, entry)
+	return func() error {
+		r.events = append(r.events, "durable")
+		return errors.Join(durable(), ctx.Err(), r.durable)
+	}, err
+}
+
+func (r *recorder) asked(ctx context.Context) error {
+	r.events = append(r.events, "asked")
+	if r.leave != nil {
+		r.leave()
+	}
+	return ctx.Err()
+}
+
+func (r *recorder) HMAC(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink, _ keyserver.Message) (mac [keyserver.MACSize]byte, err error) {
+	mac[0] = 1
+	return mac, r.asked(ctx)
+}
+
+func (r *recorder) GrantACL(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink, _ keyserver.ACLChange) error {
+	return r.asked(ctx)
+}
+
+// A use of a key of a peer is answered once its row is durable, and a change is
+// not even sent before (ADR 20).
+func TestRowsOfForwardedCalls(t *testing.T) {
+	unwritable := fault.Temporary(fault.AuditUnavailable, fault.ScopeProcess, time.Second, "no row could be written")
+	hmac := func(ctx context.Context, e *engine.Engine, by keyserver.Caller, link keyserver.HiddenLink) error {
+		mac, err := e.HMAC(ctx, by, link, text("m"))
+		if (err == nil) != (mac[0] == 1) {
+			return errors.New("an answer beside a refusal")
+		}
+		return err
+	}
+	grant := func(ctx context.Context, e *engine.Engine, by keyserver.Caller, link keyserver.HiddenLink) error {
+		return e.GrantACL(ctx, by, link, keyserver.ACLChange{Principal: by.Principal, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit})
+	}
+	cases := map[string]struct {
+		reason string
+		given  recorder
+		leaves bool
+		call   func(context.Context, *engine.Engine, keyserver.Caller, keyserver.HiddenLink) error
+		code   fault.Code // empty: granted
+		want   []string
+	}{
+		"NoRow":   {"without a row nothing is sent", recorder{begin: unwritable}, false, hmac, fault.AuditUnavailable, []string{"allowed begun"}},
+		"RowLost": {"the answer is withheld", recorder{durable: unwritable}, false, hmac, fault.AuditUnavailable, []string{"allowed begun", "asked", "durable"}},
+		"CallerLeaves": {
+			"the row of what was sent stays", recorder{}, true, hmac, fault.CodeOf(context.Canceled),
+			[]string{"allowed begun", "asked", "durable", "failed written"},
+		},
+		"Use":    {"the peer works while the row is written", recorder{}, false, hmac, "", []string{"allowed begun", "asked", "durable"}},
+		"Change": {"a change waits for its row", recorder{}, false, grant, "", []string{"allowed written", "asked"}},
+	}
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
+		must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: f.Admin.Principal.ID, Server: peerSystem, Flag: keyserver.Expose}))(t)
+		link := keyserver.NewHiddenLink(peerSystem, keyserver.IDFromUint64(1))
+		for name, tc := range cases {
+			t.Run(name, func(t *testing.T) {
+				at := tc.given
+				at.Auditor = f.Rows
+				cfg := f.Config
+				cfg.Peers, cfg.Auditor = &at, &at
+				e := engine.New(cfg)
+				calling, leave := context.WithCancel(ctx)
+				defer leave()
+				if tc.leaves {
+					at.leave = leave
+				}
+				before := len(f.AllRows(t))
+				err := tc.call(calling, e, f.Admin, link)
+				if got := fault.CodeOf(err); got != tc.code || tc.leaves != errors.Is(err, context.Canceled) {
+					t.Errorf("%s: got %v", tc.reason, err)
+				}
+				if diff := cmp.Diff(tc.want, at.events); diff != "" {
+					t.Errorf("%s: %s", tc.reason, diff)
+				}
+				if name == "RowLost" && !strings.Contains(err.Error(), "withheld") {
+					t.Errorf("the refusal does not say that the peer was asked: %v", err)
+				}
+				if written := len(f.AllRows(t)) - before; tc.leaves && written != 2 {
+					t.Errorf("%d rows of a call that the peer was sent", written)
+				}
+			})
+		}
+	})
+}
