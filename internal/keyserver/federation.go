@@ -28,6 +28,9 @@ type PeerCall struct {
 	// Key is the same in each repetition of a call that may have had an effect,
 	// and in no other call. It is drawn by whoever asks.
 	Key CallKey
+	// Single is a call that nobody repeats, such as one with a streamed message:
+	// a key that is known is not a repetition of it.
+	Single bool
 }
 
 // CallKey names one call among those of a peer.
