@@ -11,5 +11,5 @@ var CRDs embed.FS
 // Samples are the example objects, under samples; those of three key servers
 // that trust each other are in a directory of their own.
 //
-//go:embed samples/*.yaml samples/federation-three/*.yaml
+//go:embed samples/*.yaml samples/federation/*.yaml
 var Samples embed.FS

@@ -149,14 +149,21 @@ var _ = Describe("KeyServer", func() {
 
 	It("federates by the samples as they are", func(ctx context.Context) {
 		samples := applySamples(ctx, filepath.Join("..", "config", "samples", "federation"))
-		Expect(samples).To(HaveLen(5))
+		Expect(samples).To(HaveLen(18))
 		for _, obj := range samples {
 			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, ""))
 		}
-		one, _ := newPeeringStage(ctx, func(ks *v1alpha1.KeyServer) { ks.Name = "default" })
-		two, _ := newPeeringStage(ctx, func(ks *v1alpha1.KeyServer) { ks.Name = "partner" })
+		var servers []*stage
+		for _, name := range []string{"east", "west", "north"} {
+			s, _ := newPeeringStage(ctx, func(ks *v1alpha1.KeyServer) { ks.Name = name })
+			servers = append(servers, s)
+		}
 		for _, obj := range samples {
 			Eventually(readiness(ctx, obj)).Should(beReady("created"))
+		}
+		for _, s := range servers {
+			Expect(s.peers(ctx)).To(HaveLen(2))
+			Expect(s.trusted(ctx)).To(HaveLen(2))
 		}
 		// All at once, as a namespace goes: each waits for those that need it.
 		for _, obj := range samples {
@@ -165,7 +172,7 @@ var _ = Describe("KeyServer", func() {
 		for _, obj := range samples {
 			Eventually(gone(ctx, obj)).Should(BeTrue())
 		}
-		for _, s := range []*stage{one, two} {
+		for _, s := range servers {
 			Expect(s.peers(ctx)).To(BeEmpty())
 			Expect(s.trusted(ctx)).To(BeEmpty())
 		}

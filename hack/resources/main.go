@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 	"text/template"
 )
 
@@ -64,5 +63,5 @@ func sample(checkout fs.FS, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return "```yaml\n# trust/" + strings.ReplaceAll(name, "/", "-") + "\n" + string(text) + "```", nil
+	return "```yaml\n# trust/" + name + "\n" + string(text) + "```", nil
 }

@@ -46,7 +46,7 @@ func (o *upOptions) places() []place {
 // samples is the directory of the samples that go with the key servers.
 func (o *upOptions) samples() string {
 	if o.federation {
-		return "samples/federation-three"
+		return "samples/federation"
 	}
 	return "samples"
 }

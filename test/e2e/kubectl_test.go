@@ -151,36 +151,39 @@ func (w *world) serverSideApply(t *testing.T) {
 }
 
 func (w *world) federation(t *testing.T) {
-	partner := install(t, w.cluster, "partner", 2)
-	w.kubectl(t, "", "apply", "--server-side", "-k", filepath.Join("..", "..", "config", "samples", "federation"))
-	for _, object := range []string{
-		"tca/partner-at-default", "tca/default-at-partner", "tserver/partner-at-default", "tserver/default-at-partner", "ptrust/admin-at-partner",
-	} {
-		w.wait(t, object, "Ready")
+	servers := []*installation{
+		install(t, w.cluster, "east", 2), install(t, w.cluster, "west", 3), install(t, w.cluster, "north", 4),
 	}
-	for _, in := range []*installation{w.installation, partner} {
-		if list, err := in.admin.TrustedServers(t.Context()); err != nil || len(list.TrustedServers) != 1 {
-			t.Errorf("%s has %d peers, want 1 (%v)", in.name, len(list.TrustedServers), err)
+	w.kubectl(t, "", "apply", "--server-side", "-k", filepath.Join("..", "..", "config", "samples", "federation"))
+	for _, kind := range []string{"tca", "tserver", "ptrust"} {
+		w.kubectl(t, "", "wait", "--for=condition=Ready", "--timeout=120s", "--all", kind)
+	}
+	for _, in := range servers {
+		if list, err := in.admin.TrustedServers(t.Context()); err != nil || len(list.TrustedServers) != 2 {
+			t.Errorf("%s has %d peers, want 2 (%v)", in.name, len(list.TrustedServers), err)
 		}
-		if n := in.operations(t, "addTrustedServer")["addTrustedServer"]; n != 1 {
+		if n := in.operations(t, "addTrustedServer")["addTrustedServer"]; n != 2 {
 			t.Errorf("%s was asked to register a peer %d times", in.name, n)
 		}
 	}
 
-	// The partner comes back under another name, with another certificate.
-	if err := partner.server.Stop(); err != nil {
+	// One comes back under another name, with another certificate.
+	west := servers[1]
+	if err := west.server.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	partner.args = append(partner.args, "--server-name", "198.51.100.3")
-	partner.start(t, partner.server.DataDir)
-	eventually(t, "the peer is followed", func() bool {
-		return strings.Contains(w.kubectl(t, "", "get", "tserver/partner-at-default", "-o", "jsonpath={.status.serverName} {.status.conditions[?(@.type=='Ready')].status}"), "198.51.100.3 True")
-	})
+	west.args = append(west.args, "--server-name", "198.51.100.99")
+	west.start(t, west.server.DataDir)
+	for _, object := range []string{"tserver/west-at-east", "tserver/west-at-north"} {
+		eventually(t, object+" follows it", func() bool {
+			return strings.Contains(w.kubectl(t, "", "get", object, "-o", "jsonpath={.status.serverName} {.status.conditions[?(@.type=='Ready')].status}"), "198.51.100.99 True")
+		})
+	}
 	w.kubectl(t, "", "delete", "-k", filepath.Join("..", "..", "config", "samples", "federation"))
-	for _, in := range []*installation{w.installation, partner} {
+	for _, in := range servers {
 		if list, err := in.admin.TrustedServers(t.Context()); err != nil || len(list.TrustedServers) != 0 {
 			t.Errorf("%s still has %d peers (%v)", in.name, len(list.TrustedServers), err)
 		}
+		w.kubectl(t, "", "delete", "keyserver/"+in.name)
 	}
-	w.kubectl(t, "", "delete", "keyserver/partner")
 }
