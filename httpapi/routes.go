@@ -267,7 +267,7 @@ func trustedServerRoutes() []Route {
 		}, listTrustedServers),
 		endpoint(Route{
 			Method: http.MethodPost, Path: "/api/trusted-servers", Session: true, BodyLimit: 2 * smallBody,
-			Summary:    "Registers a peer from its trust blob and verifies it by a fresh list. ACL rows that its last removal purged come back.",
+			Summary:    "Registers a peer from its trust blob and verifies it by a fresh list. ACL rows that its last removal purged come back. With replace, an extension, the record of a registered peer is replaced instead.",
 			Operations: grants(keyserver.OpListTrustedServers, keyserver.OpAddTrustedServer),
 			Faults:     codes(fault.AlreadyExists, fault.NotPersisted, fault.InvalidArgument),
 		}, addTrustedServer),

@@ -34,7 +34,7 @@ func listTrustedServers(a *API, ctx context.Context, c call, in schema.TrustedSe
 
 func addTrustedServer(a *API, ctx context.Context, c call, in schema.AddTrustedServerRequest) (schema.TrustedServerSaved, error) {
 	r, err := a.Operations.AddTrustedServer(ctx, c.by, keyserver.NewTrustedServer{
-		Blob: keyserver.TrustBlob(in.TrustBlob), FriendlyName: in.FriendlyName, Description: in.Description,
+		Blob: keyserver.TrustBlob(in.TrustBlob), FriendlyName: in.FriendlyName, Description: in.Description, Replace: in.Replace,
 	})
 	return schema.TrustedServerSaved{
 		TrustedServers: convert(r.Servers, trustedServerOf), SystemID: schema.SystemID(r.System), Saved: r.Saved,

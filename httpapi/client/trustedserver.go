@@ -31,7 +31,17 @@ func (c *Client) TrustedServersNamed(ctx context.Context, name string) (schema.T
 // its system id is registered; NOT_PERSISTED, with the answer filled, where it
 // does not read back.
 func (c *Client) AddTrustedServer(ctx context.Context, trustBlob, friendlyName, description string) (schema.TrustedServerSaved, error) {
-	in := schema.AddTrustedServerRequest{FriendlyName: friendlyName, Description: description}
+	return c.register(ctx, trustBlob, schema.AddTrustedServerRequest{FriendlyName: friendlyName, Description: description})
+}
+
+// ReplaceTrustedServer registers a peer, or replaces its record in one step
+// where its system id is registered. Its transport principal stays with id,
+// flags and roles, and so do ACL rows and principal trusts.
+func (c *Client) ReplaceTrustedServer(ctx context.Context, trustBlob, friendlyName, description string) (schema.TrustedServerSaved, error) {
+	return c.register(ctx, trustBlob, schema.AddTrustedServerRequest{FriendlyName: friendlyName, Description: description, Replace: true})
+}
+
+func (c *Client) register(ctx context.Context, trustBlob string, in schema.AddTrustedServerRequest) (schema.TrustedServerSaved, error) {
 	if err := in.TrustBlob.UnmarshalText([]byte(trustBlob)); err != nil {
 		return schema.TrustedServerSaved{}, refuse("trustBlob", err)
 	}

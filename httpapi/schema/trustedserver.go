@@ -57,6 +57,7 @@ type AddTrustedServerRequest struct {
 	TrustBlob    TrustBlob `json:"trustBlob" doc:"Verbatim, as the peer's GET /api/trust/local-info answers it."`
 	FriendlyName string    `json:"friendlyName" limit:"1..128"`
 	Description  string    `json:"description" limit:"0..1024"`
+	Replace      bool      `json:"replace,omitzero" doc:"An extension: if the system id is registered, replace its record in one step, after the same checks, instead of refusing with ALREADY_EXISTS. Its transport principal stays with id, flags and roles, and so do ACL rows and principal trusts. Needs the right to remove a peer as well."`
 }
 
 // TrustedServerSaved is the verdict on a registration.
@@ -64,7 +65,7 @@ type TrustedServerSaved struct {
 	TrustedServers []TrustedServer `json:"trustedServers" doc:"As listed afresh."`
 	SystemID       SystemID        `json:"systemId" doc:"Of the peer that was sent."`
 	Saved          bool            `json:"saved" doc:"The system id reads back, with all that was sent."`
-	ACLSideEffect  string          `json:"aclSideEffect,omitzero" doc:"What became of the ACL rows that an earlier removal had purged."`
+	ACLSideEffect  string          `json:"aclSideEffect,omitzero" doc:"What became of the ACL rows that an earlier removal had purged, or that there were of a peer that was replaced."`
 	Verdict
 }
 

@@ -118,6 +118,22 @@ func (e *Engine) authorise(ctx context.Context, r request, checks []check) error
 	return nil
 }
 
+// alsoGranted is the check that a role of the caller grants another operation,
+// too: one whose effect is part of what is asked for.
+func (e *Engine) alsoGranted(by keyserver.Caller, op keyserver.Operation) check {
+	return func(ctx context.Context, _ subject) error {
+		_, roles, err := e.subject(ctx, by)
+		if err != nil {
+			return err
+		}
+		granted, err := e.grants(ctx, roles, op.ID)
+		if err != nil || granted {
+			return err
+		}
+		return fault.New(fault.AccessDenied, "no role of %s grants %s, which this takes as well", by.Name, op.Name).Audited(fault.ReasonRoleDenied)
+	}
+}
+
 // subject reads who the caller is at this moment: its principal, its enabled
 // groups, and the roles of both.
 func (e *Engine) subject(ctx context.Context, by keyserver.Caller) (subject, []keyserver.ID, error) {

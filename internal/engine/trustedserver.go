@@ -43,9 +43,16 @@ func (e *Engine) TrustedServers(ctx context.Context, by keyserver.Caller) (list 
 }
 
 // AddTrustedServer implements keyserver.TrustedServers. What needs the network
-// is done before the transaction.
+// is done before the transaction. Who may put another record in the place of a
+// peer's may do so because he could remove the peer and add another.
 func (e *Engine) AddTrustedServer(ctx context.Context, by keyserver.Caller, n keyserver.NewTrustedServer) (added keyserver.TrustedServerAdded, err error) {
-	err = e.perform(ctx, peerRequest(by, keyserver.OpAddTrustedServer, n.Blob.System), func() error {
+	r := peerRequest(by, keyserver.OpAddTrustedServer, n.Blob.System)
+	var checks []check
+	if n.Replace {
+		r.object += " in place of its record"
+		checks = append(checks, e.alsoGranted(by, keyserver.OpRemoveTrustedServer))
+	}
+	err = e.perform(ctx, r, func() error {
 		peer, chain, err := e.describePeer(n)
 		if err != nil {
 			return err
@@ -54,10 +61,10 @@ func (e *Engine) AddTrustedServer(ctx context.Context, by keyserver.Caller, n ke
 			return err
 		}
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) (err error) {
-			added, err = e.register(ctx, tx, peer, chain)
+			added, err = e.register(ctx, tx, peer, chain, n.Replace)
 			return err
 		})
-	})
+	}, checks...)
 	if err != nil {
 		return keyserver.TrustedServerAdded{}, err
 	}
@@ -172,30 +179,45 @@ func leadsTo(found, own []netip.Addr) bool {
 	})
 }
 
-// register stores a peer with its transport principal and puts back the ACL
-// entries that its last removal had purged.
-func (e *Engine) register(ctx context.Context, tx *sqlstore.Tx, peer keyserver.TrustedServer, chain pki.Chain) (keyserver.TrustedServerAdded, error) {
-	added := keyserver.TrustedServerAdded{Transport: peer.Transport}
-	if err := refuseRegistered(ctx, tx, peer.System); err != nil {
-		return added, err
+// register stores a peer. Where it is registered already and may be replaced,
+// it stays who it is here: another record changes how it is reached and known,
+// not what it or its principals may do.
+func (e *Engine) register(ctx context.Context, tx *sqlstore.Tx, peer keyserver.TrustedServer, chain pki.Chain, replace bool) (keyserver.TrustedServerAdded, error) {
+	var none keyserver.TrustedServerAdded
+	old, err := tx.TrustedServer(ctx, peer.System)
+	registered := err == nil
+	switch {
+	case err != nil && !errors.Is(err, sqlstore.ErrNotFound):
+		return none, err
+	case registered && !replace:
+		return none, fault.New(fault.AlreadyExists, "a peer with the system id %d is registered already", peer.System).Audited(fault.ReasonInvalidArgument)
 	}
 	trusted, err := trustedCertificates(ctx, tx)
 	if err != nil {
-		return added, err
+		return none, err
 	}
 	if err := chain.Verify(trusted, e.Clock()); err != nil {
-		return added, invalidPeer("the peer's chain is refused: %s", err)
+		return none, invalidPeer("the peer's chain is refused: %s", err)
 	}
-	err = tx.InsertPrincipal(ctx, keyserver.Principal{
+	if registered {
+		return replacePeer(ctx, tx, old, peer)
+	}
+	return e.insertPeer(ctx, tx, peer)
+}
+
+// insertPeer stores a peer with its transport principal and puts back the ACL
+// entries that its last removal had purged.
+func (e *Engine) insertPeer(ctx context.Context, tx *sqlstore.Tx, peer keyserver.TrustedServer) (keyserver.TrustedServerAdded, error) {
+	added := keyserver.TrustedServerAdded{Transport: peer.Transport}
+	if err := refuseTooMany(ctx, tx); err != nil {
+		return added, err
+	}
+	err := tx.InsertPrincipal(ctx, keyserver.Principal{
 		ID: peer.Transport, System: e.System, Type: keyserver.CertificatePrincipal,
 		Name: peer.Certificate.Subject, Flags: keyserver.FlagEnable,
 	}, "")
-	if errors.Is(err, sqlstore.ErrDuplicate) {
-		return added, fault.New(fault.AlreadyExists, "a certificate principal is named %s already, as the peer's transport principal would be", peer.Certificate.Subject).
-			Audited(fault.ReasonInvalidArgument)
-	}
 	if err != nil {
-		return added, err
+		return added, nameTaken(err, peer.Certificate.Subject)
 	}
 	if err := tx.InsertTrustedServer(ctx, peer); err != nil {
 		return added, err
@@ -204,14 +226,28 @@ func (e *Engine) register(ctx context.Context, tx *sqlstore.Tx, peer keyserver.T
 	return added, err
 }
 
-func refuseRegistered(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID) error {
-	registered, err := tx.IsTrustedServer(ctx, system)
-	if err != nil {
-		return err
+// replacePeer stores another record of a peer. Its transport principal stays,
+// with flags and roles, and so do the ACL entries of its principals: a peer
+// that was shut out stays out.
+func replacePeer(ctx context.Context, tx *sqlstore.Tx, old, peer keyserver.TrustedServer) (keyserver.TrustedServerAdded, error) {
+	added := keyserver.TrustedServerAdded{Transport: old.Transport, Replaced: true}
+	if name := peer.Certificate.Subject; name != old.Certificate.Subject {
+		if err := tx.RenamePrincipal(ctx, old.Transport, name); err != nil {
+			return added, nameTaken(err, name)
+		}
 	}
-	if registered {
-		return fault.New(fault.AlreadyExists, "a peer with the system id %d is registered already", system).Audited(fault.ReasonInvalidArgument)
+	return added, tx.ReplaceTrustedServer(ctx, peer)
+}
+
+func nameTaken(err error, name string) error {
+	if errors.Is(err, sqlstore.ErrDuplicate) {
+		return fault.New(fault.AlreadyExists, "a certificate principal is named %s already, as the peer's transport principal would be", name).
+			Audited(fault.ReasonInvalidArgument)
 	}
+	return err
+}
+
+func refuseTooMany(ctx context.Context, tx *sqlstore.Tx) error {
 	n, err := tx.TrustedServerCount(ctx)
 	if err != nil {
 		return err

@@ -103,6 +103,117 @@ func TestPeerIsRefused(t *testing.T) {
 	})
 }
 
+// replaced is another record of the same peer: another key, name and port.
+func replaced(t *testing.T, f *enginetest.Fixture, ca pki.Identity) keyserver.NewTrustedServer {
+	t.Helper()
+	n := peerOf(t, f, ca, "peer renamed")
+	f.Hosts["moved.example"] = "192.0.2.8"
+	n.Blob.ServerName, n.Blob.Port, n.FriendlyName, n.Description, n.Replace = "moved.example", 9555, "moved", "to the other room", true
+	return n
+}
+
+// A record that is replaced changes how a peer is reached and known. What it
+// may do stays as it is: a peer that was shut out stays out.
+func TestReplacedPeerStaysWhoItIs(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		ca := must(pki.NewCA("CA of the peer", f.Clock.Now(), rand.Reader))(t)
+		must(f.AddTrustedCA(ctx, f.Admin, ca.Certificate.Raw))(t)
+		first := peerOf(t, f, ca, "peer")
+		first.Replace = true // nothing is there to replace
+		added := must(f.AddTrustedServer(ctx, f.Admin, first))(t)
+		if added.Replaced {
+			t.Error("a peer that was not registered was replaced")
+		}
+		who := keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(70)}
+		link := mint(t, f, f.Admin, nil)
+		grant(t, f, link, who, keyserver.Read, keyserver.NoUsageLimit)
+		before := must(f.ACL(ctx, f.Admin, link))(t)
+		roles := []keyserver.ID{keyserver.RoleAuditor}
+		if err := f.SetPrincipalRoles(ctx, f.Admin, added.Transport, roles); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.UpdatePrincipalFlags(ctx, f.Admin, added.Transport, keyserver.FlagChange{Mask: keyserver.FlagEnable}); err != nil {
+			t.Fatal(err)
+		}
+		trust := must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: f.Admin.Principal.ID, Server: peerSystem, Flag: keyserver.Expose}))(t)
+		use := func() error { _, err := f.AuthorizeKey(ctx, callOf("x", "a"), link, ""); return err }
+		refused(t, f, use(), fault.PrincipalOff, fault.ReasonPrincipalDisabled)
+
+		n := replaced(t, f, ca)
+		again := must(f.AddTrustedServer(ctx, f.Admin, n))(t)
+		if row := f.LastRow(t); !strings.Contains(row.Object, "in place of") {
+			t.Errorf("the audit row does not tell it from a first registration: %+v", row)
+		}
+		if again != (keyserver.TrustedServerAdded{Transport: added.Transport, Replaced: true}) {
+			t.Errorf("the first answer %+v, the second %+v", added, again)
+		}
+		refused(t, f, use(), fault.PrincipalOff, fault.ReasonPrincipalDisabled)
+		transport := must(f.Store.Principal(ctx, added.Transport))(t)
+		if transport.Name != "/CN=peer renamed" || !transport.Flags.Disabled() || !slices.Equal(transport.Roles, roles) {
+			t.Errorf("the transport principal is %+v", transport)
+		}
+		peers := must(f.TrustedServers(ctx, f.Admin))(t)
+		if len(peers) != 1 || peers[0].Name != "moved.example" || peers[0].Port != 9555 || peers[0].FriendlyName != "moved" ||
+			peers[0].Description != "to the other room" || !slices.Equal(peers[0].Chain, n.Blob.Chain) || peers[0].Certificate.Subject != "/CN=peer renamed" {
+			t.Errorf("the record is %+v", peers)
+		}
+		if after := must(f.ACL(ctx, f.Admin, link))(t); !cmp.Equal(after, before) {
+			t.Errorf("the list changed: %s", cmp.Diff(before, after))
+		}
+		if rows := must(f.PrincipalTrusts(ctx, f.Admin, keyserver.PrincipalTrustFilter{}))(t); len(rows) != 1 || rows[0].ID != trust {
+			t.Errorf("the principal trusts are %+v", rows)
+		}
+		if err := f.UpdatePrincipalFlags(ctx, f.Admin, added.Transport, keyserver.FlagChange{Mask: keyserver.FlagEnable, Value: keyserver.FlagEnable}); err != nil {
+			t.Fatal(err)
+		}
+		if err := use(); err != nil {
+			t.Errorf("let in again: %v", err)
+		}
+	})
+}
+
+// Replacing a record asks for all that a registration asks for, and a refusal
+// leaves the record as it is.
+func TestReplacementIsRefused(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		ca := must(pki.NewCA("CA of the peer", f.Clock.Now(), rand.Reader))(t)
+		must(f.AddTrustedCA(ctx, f.Admin, ca.Certificate.Raw))(t)
+		must(f.AddTrustedServer(ctx, f.Admin, peerOf(t, f, ca, "peer")))(t)
+		before := must(f.Store.TrustedServers(ctx))(t)
+		stranger := must(pki.NewCA("nobody's CA", f.Clock.Now(), rand.Reader))(t)
+		adds := must(f.CreateRole(ctx, f.Admin, "adds", []keyserver.ID{keyserver.OpAddTrustedServer.ID}))(t)
+		half := f.Add(t, keyserver.PasswordPrincipal, "half", []keyserver.ID{adds}, nil)
+		good := replaced(t, f, ca)
+		with := func(change func(*keyserver.NewTrustedServer)) keyserver.NewTrustedServer {
+			n := good
+			change(&n)
+			return n
+		}
+		cases := map[string]struct {
+			by     keyserver.Caller
+			peer   keyserver.NewTrustedServer
+			code   fault.Code
+			reason fault.Reason
+		}{
+			"AddsOnly":     {half, good, fault.AccessDenied, fault.ReasonRoleDenied},
+			"NotAsked":     {f.Admin, with(func(n *keyserver.NewTrustedServer) { n.Replace = false }), fault.AlreadyExists, fault.ReasonInvalidArgument},
+			"UntrustedCA":  {f.Admin, replaced(t, f, stranger), fault.InvalidArgument, fault.ReasonInvalidArgument},
+			"OwnAddress":   {f.Admin, with(func(n *keyserver.NewTrustedServer) { n.Blob.ServerName = "192.0.2.1" }), fault.InvalidArgument, fault.ReasonInvalidArgument},
+			"Unresolved":   {f.Admin, with(func(n *keyserver.NewTrustedServer) { n.Blob.ServerName = "nobody" }), fault.InvalidArgument, fault.ReasonInvalidArgument},
+			"TakenSubject": {f.Admin, with(func(n *keyserver.NewTrustedServer) { n.Blob.Chain = taken(t, f).Blob.Chain }), fault.AlreadyExists, fault.ReasonInvalidArgument},
+		}
+		for name, tc := range cases {
+			t.Run(name, func(t *testing.T) {
+				_, err := f.AddTrustedServer(ctx, tc.by, tc.peer)
+				refused(t, f, err, tc.code, tc.reason)
+				if after := must(f.Store.TrustedServers(ctx))(t); !cmp.Equal(after, before) {
+					t.Errorf("the record changed: %s", cmp.Diff(before, after))
+				}
+			})
+		}
+	})
+}
+
 // taken is a peer named like an enrolled principal.
 func taken(t *testing.T, f *enginetest.Fixture) keyserver.NewTrustedServer {
 	t.Helper()

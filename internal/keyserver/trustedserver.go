@@ -23,6 +23,9 @@ type NewTrustedServer struct {
 	Blob         TrustBlob
 	FriendlyName string
 	Description  string
+	// Replace allows the system id to be registered already: its record is
+	// replaced then, and what else there is of the peer stays.
+	Replace bool
 }
 
 // TrustedServerChange names what to change of a peer's record; a nil field
@@ -36,7 +39,8 @@ type TrustedServerChange struct {
 // besides: information, not evidence.
 type TrustedServerAdded struct {
 	Transport   ID
-	Resurrected int // ACL rows that an earlier removal had purged
+	Resurrected int  // ACL rows that an earlier removal had purged
+	Replaced    bool // the system id was registered, and its record was replaced
 }
 
 // TrustedServerRemoved is what the key server says that a removal did besides.

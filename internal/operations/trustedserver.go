@@ -77,7 +77,8 @@ func (s *Service) TrustInfo(ctx context.Context, by keyserver.Caller) (keyserver
 	return s.ks.TrustInfo(ctx, by)
 }
 
-// AddTrustedServer registers a peer and verifies it by listing afresh.
+// AddTrustedServer registers a peer, or replaces its record where that is
+// asked for, and verifies it by listing afresh.
 func (s *Service) AddTrustedServer(ctx context.Context, by keyserver.Caller, n keyserver.NewTrustedServer) (TrustedServerSaved, error) {
 	leaf, err := refuseNewPeer(&n)
 	if err != nil {
@@ -87,8 +88,8 @@ func (s *Service) AddTrustedServer(ctx context.Context, by keyserver.Caller, n k
 	return verifiedWrite[[]keyserver.TrustedServer, TrustedServerSaved]{
 		read: func(ctx context.Context) ([]keyserver.TrustedServer, error) { return s.ks.TrustedServers(ctx, by) },
 		refuse: func(before []keyserver.TrustedServer) error {
-			if p, ok := findPeer(before, n.Blob.System); ok {
-				return fault.New(fault.AlreadyExists, "the system id %d is registered already, as %q; remove that peer first", p.System, p.FriendlyName)
+			if p, ok := findPeer(before, n.Blob.System); ok && !n.Replace {
+				return fault.New(fault.AlreadyExists, "the system id %d is registered already, as %q; remove that peer first, or send replace", p.System, p.FriendlyName)
 			}
 			return nil
 		},
@@ -96,8 +97,8 @@ func (s *Service) AddTrustedServer(ctx context.Context, by keyserver.Caller, n k
 			told, err = s.ks.AddTrustedServer(ctx, by, n)
 			return err
 		},
-		verdict: func(_, after []keyserver.TrustedServer) (TrustedServerSaved, error) {
-			return judgeAddedPeer(n, leaf, told, after)
+		verdict: func(before, after []keyserver.TrustedServer) (TrustedServerSaved, error) {
+			return judgeAddedPeer(n, leaf, told, before, after)
 		},
 	}.do(ctx)
 }
@@ -138,8 +139,9 @@ func (s *Service) RemoveTrustedServer(ctx context.Context, by keyserver.Caller, 
 
 // judgeAddedPeer is the verdict on a registration: the system id must read
 // back, and with it what was sent, or the key server registered another peer.
-func judgeAddedPeer(n keyserver.NewTrustedServer, leaf []byte, told keyserver.TrustedServerAdded, after []keyserver.TrustedServer) (TrustedServerSaved, error) {
+func judgeAddedPeer(n keyserver.NewTrustedServer, leaf []byte, told keyserver.TrustedServerAdded, before, after []keyserver.TrustedServer) (TrustedServerSaved, error) {
 	r := TrustedServerSaved{Servers: after, System: n.Blob.System}
+	old, known := findPeer(before, n.Blob.System)
 	p, ok := findPeer(after, n.Blob.System)
 	switch {
 	case !ok:
@@ -148,15 +150,25 @@ func judgeAddedPeer(n keyserver.NewTrustedServer, leaf []byte, told keyserver.Tr
 		r.Detail = "the system id reads back with another server name, port, friendly name or description"
 	case len(p.Certificate.DER) > 0 && !bytes.Equal(p.Certificate.DER, leaf):
 		r.Detail = "the system id reads back with another certificate"
+	case known && told.Replaced && p.Transport != old.Transport:
+		r.Detail = "the system id reads back with another transport principal than before"
 	default:
 		r.Saved, r.Detail = true, "the system id reads back with all that was sent"
-		r.ACLSideEffect = fmt.Sprintf("no ACL row of the system id %d was waiting to be put back in force", r.System)
-		if told.Resurrected > 0 {
-			r.ACLSideEffect = fmt.Sprintf("put back in force: %s purged when the system id %d was removed", rows(told.Resurrected, "ACL row"), r.System)
-		}
+		r.ACLSideEffect = addedPeerEffect(r.System, told)
 		return r, nil
 	}
 	return r, fault.New(fault.NotPersisted, "%s", r.Detail)
+}
+
+func addedPeerEffect(system keyserver.SystemID, told keyserver.TrustedServerAdded) string {
+	switch {
+	case told.Replaced:
+		return fmt.Sprintf("the record of the system id %d was replaced; ACL rows of its principals, and its transport principal with flags and roles, stayed as they were", system)
+	case told.Resurrected > 0:
+		return fmt.Sprintf("put back in force: %s purged when the system id %d was removed", rows(told.Resurrected, "ACL row"), system)
+	default:
+		return fmt.Sprintf("no ACL row of the system id %d was waiting to be put back in force", system)
+	}
 }
 
 func judgeChangedPeer(system keyserver.SystemID, change keyserver.TrustedServerChange, after []keyserver.TrustedServer) (TrustedServerUpdated, error) {

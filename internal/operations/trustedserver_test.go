@@ -132,6 +132,12 @@ var trustWrites = map[string]trustWrite{
 		r, err := w.AddTrustedServer(ctx, w.admin, w.free)
 		return r.Saved || r.ACLSideEffect != "", err
 	}},
+	"ReplaceTrustedServer": {bad: fault.NotPersisted, do: func(w *trustWorld) (bool, error) {
+		n := w.free
+		n.Blob.System, n.Replace = peerSystem, true
+		r, err := w.AddTrustedServer(ctx, w.admin, n)
+		return r.Saved || r.ACLSideEffect != "", err
+	}},
 	"RenameTrustedServer": {bad: fault.NotPersisted, do: func(w *trustWorld) (bool, error) {
 		r, err := w.UpdateTrustedServer(ctx, w.admin, peerSystem, keyserver.TrustedServerChange{FriendlyName: ptr("renamed")})
 		return r.Saved, err
@@ -169,7 +175,7 @@ func TestTrustVerdicts(t *testing.T) {
 		"Swallowed":   {func(l *trustLiar) { l.swallow = true }, func(w trustWrite) fault.Code { return w.bad }, nil},
 		"Lost":        {func(l *trustLiar) { l.dropAfter = errors.New("connection reset") }, func(trustWrite) fault.Code { return fault.OpFailed }, nil},
 		"Unread":      {func(l *trustLiar) { l.readFails = gone }, func(trustWrite) fault.Code { return gone.Code }, nil},
-		"AnotherSent": {func(l *trustLiar) { l.another = true }, func(w trustWrite) fault.Code { return w.bad }, []string{"AddTrustedServer", "RenameTrustedServer", "DescribeTrustedServer", "CreatePrincipalTrust", "UpdatePrincipalTrust"}},
+		"AnotherSent": {func(l *trustLiar) { l.another = true }, func(w trustWrite) fault.Code { return w.bad }, []string{"AddTrustedServer", "ReplaceTrustedServer", "RenameTrustedServer", "DescribeTrustedServer", "CreatePrincipalTrust", "UpdatePrincipalTrust"}},
 	}
 	for name, write := range trustWrites {
 		for lie, tc := range lies {

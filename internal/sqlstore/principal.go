@@ -165,6 +165,16 @@ func (tx *Tx) insertPrincipalRoles(ctx context.Context, id keyserver.ID, roles [
 	return nil
 }
 
+// RenamePrincipal gives a principal another name: ErrDuplicate where another
+// one of its type has it.
+func (tx *Tx) RenamePrincipal(ctx context.Context, id keyserver.ID, name string) error {
+	if err := tx.execOne(ctx, `UPDATE principals SET name = $1 WHERE id = $2`, name, id[:]); err != nil {
+		return err
+	}
+	tx.record(keyserver.ChangePrincipal, id, keyserver.Updated)
+	return nil
+}
+
 // SetPrincipalFlags replaces the flag word of a principal.
 func (tx *Tx) SetPrincipalFlags(ctx context.Context, id keyserver.ID, flags keyserver.Flags) error {
 	if err := tx.execOne(ctx, `UPDATE principals SET flags = $1 WHERE id = $2`, int64(flags), id[:]); err != nil {

@@ -105,6 +105,23 @@ func (tx *Tx) UpdateTrustedServer(ctx context.Context, system keyserver.SystemID
 	return nil
 }
 
+// ReplaceTrustedServer puts another record in the place of a peer's, which
+// goes on with its transport principal: ErrNotFound where no peer has the
+// system id.
+func (tx *Tx) ReplaceTrustedServer(ctx context.Context, s keyserver.TrustedServer) error {
+	c := s.Certificate
+	err := tx.execOne(ctx, `UPDATE trusted_servers SET name = $2, port = $3, friendly_name = $4, description = $5, chain = $6,
+			cert_id = $7, cert_status = $8, subject = $9, issuer = $10, key_type = $11, serial = $12, not_before = $13, not_after = $14, der = $15
+		WHERE system_id = $1`,
+		int64(s.System), s.Name, int64(s.Port), s.FriendlyName, s.Description, orEmpty(s.Chain),
+		c.ID[:], int64(c.Status), c.Subject, c.Issuer, c.KeyType, orEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(), orEmpty(c.DER))
+	if err != nil {
+		return err
+	}
+	tx.recordTrustedServer(s.System, keyserver.Updated)
+	return nil
+}
+
 // DeleteTrustedServer removes a peer together with its transport principal.
 // Principal trusts that name it stay.
 func (tx *Tx) DeleteTrustedServer(ctx context.Context, system keyserver.SystemID) error {

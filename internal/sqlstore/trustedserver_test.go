@@ -70,6 +70,11 @@ func testTrustRefusals(t *testing.T, make newDatabase) {
 		"ChangeNobody": {"only a peer has a record", func(ctx context.Context, tx *sqlstore.Tx) error {
 			return tx.UpdateTrustedServer(ctx, 3, keyserver.TrustedServerChange{Description: &text})
 		}, sqlstore.ErrNotFound},
+		"ReplaceNobody": {"only a record can be replaced", func(ctx context.Context, tx *sqlstore.Tx) error { return tx.ReplaceTrustedServer(ctx, peer(3, 11)) }, sqlstore.ErrNotFound},
+		"RenameNobody":  {"only a principal has a name", func(ctx context.Context, tx *sqlstore.Tx) error { return tx.RenamePrincipal(ctx, id(99), "x") }, sqlstore.ErrNotFound},
+		"TakenName": {"a name is one principal's of a type", func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.RenamePrincipal(ctx, id(10), transport(11).Name)
+		}, sqlstore.ErrDuplicate},
 		"RemoveNobody": {"only a peer can be removed", func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteTrustedServer(ctx, 3) }, sqlstore.ErrNotFound},
 		"TrustID":      {"an id names one row", insertTrust(20, 31, 2, keyserver.Expose), sqlstore.ErrDuplicate},
 		"TrustTwice":   {"one row for a principal and a peer", insertTrust(21, 30, 2, keyserver.Restrict), sqlstore.ErrDuplicate},
@@ -121,6 +126,7 @@ func testTrustedServers(t *testing.T, make newDatabase) {
 	if got, err := s.TrustedServer(ctx, 0); err != nil || !cmp.Equal(got, small) {
 		t.Errorf("%v: %s", err, cmp.Diff(small, got))
 	}
+	testReplacedServer(t, s, small)
 	before, err := s.ChangeHead(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -142,6 +148,39 @@ func testTrustedServers(t *testing.T, make newDatabase) {
 	}
 	if n, err := s.PrincipalTrustCount(ctx, keyserver.PrincipalTrustFilter{}); err != nil || n != 1 {
 		t.Errorf("%d principal trusts outlived the peer, %v", n, err)
+	}
+}
+
+// testReplacedServer replaces every column of a record but the transport
+// principal, which another record names in vain.
+func testReplacedServer(t *testing.T, s *sqlstore.Store, old keyserver.TrustedServer) {
+	t.Helper()
+	other := peer(77, 12)
+	other.System, other.Name, other.Port, other.FriendlyName, other.Description, other.Chain = old.System, "192.0.2.9", 1, "f", "d", []byte{1}
+	before, err := s.ChangeHead(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
+		if err := tx.RenamePrincipal(ctx, old.Transport, "/CN=renamed"); err != nil {
+			return err
+		}
+		return tx.ReplaceTrustedServer(ctx, other)
+	})
+	other.Transport, other.Roles = old.Transport, old.Roles
+	if got, err := s.TrustedServer(t.Context(), old.System); err != nil || !cmp.Equal(got, other) {
+		t.Errorf("%v: %s", err, cmp.Diff(other, got))
+	}
+	if p, err := s.Principal(t.Context(), old.Transport); err != nil || p.Name != "/CN=renamed" {
+		t.Errorf("renamed: %+v, %v", p, err)
+	}
+	page, err := s.Changes(t.Context(), before, 10)
+	want := []keyserver.Change{
+		{Seq: before + 1, Kind: keyserver.ChangePrincipal, ID: old.Transport, Action: keyserver.Updated},
+		{Seq: before + 2, Kind: keyserver.ChangeTrustedServer, ID: keyserver.IDFromUint64(uint64(old.System)), Action: keyserver.Updated},
+	}
+	if err != nil || !cmp.Equal(page.Changes, want) {
+		t.Errorf("%v: %s", err, cmp.Diff(want, page.Changes))
 	}
 }
 

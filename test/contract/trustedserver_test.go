@@ -247,6 +247,37 @@ func TestRegisterPeer(t *testing.T) {
 	})
 }
 
+// POST /api/trusted-servers with replace, an extension: the record changes, and
+// the peer stays who it is here.
+func TestReplacePeer(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		const path = "/api/trusted-servers"
+		admin := s.admin(t)
+		ca := peerCA(t, "CA of the other system")
+		s.trustCA(t, admin, ca)
+		request := func(port int, subject string, replace any) object {
+			o := peerRequest(blob(otherSystem, otherName, port, chainOf(t, ca, subject)))
+			o["replace"] = replace
+			return o
+		}
+		s.refused(t, admin, "POST", path, request(9443, "other", "yes"), http.StatusBadRequest, "BAD_REQUEST")
+		first := s.ok(t, admin, "POST", path, request(9443, "other", true))
+		transport := transportOf(t, first.list(t, "trustedServers")[0])
+		s.ok(t, admin, "PUT", "/api/principals/"+transport+"/flags", object{"disabled": true})
+
+		s.refused(t, admin, "POST", path, request(9444, "renamed", false), http.StatusConflict, "ALREADY_EXISTS")
+		again := s.ok(t, admin, "POST", path, request(9444, "renamed", true))
+		list := again.list(t, "trustedServers")
+		if len(list) != 1 || list[0]["port"] != float64(9444) || transportOf(t, list[0]) != transport || again.body["saved"] != true {
+			t.Errorf("replaced: %s", again.raw)
+		}
+		if p := s.ok(t, admin, "GET", "/api/principals/"+transport, nil); p.text(t, "name") != "/CN=renamed" || p.body["disabled"] != true {
+			t.Errorf("the transport principal is %s", p.raw)
+		}
+		s.refused(t, s.with(t, keyserver.RoleAuditor), "POST", path, request(9445, "other", true), http.StatusForbidden, "ACCESS_DENIED")
+	})
+}
+
 // transportOf is the hexadecimal spelling of a peer's transport principal.
 func transportOf(t testing.TB, peer object) string {
 	t.Helper()
