@@ -28,7 +28,7 @@ const refusedHandshake = "a connection between key servers was refused"
 // Who answers at a peer's address and is not that peer, gets no question:
 // neither another peer nor a stranger.
 func TestAnotherAnswers(t *testing.T) {
-	a, b, c := three(t)
+	a, b, c := three(t, sqlite)
 	ab := share(t, a, b, "asks", "READ")
 	ab.works(t)
 	stranger := newImpostor(t, 3)
@@ -165,8 +165,10 @@ func (i impostor) asks(t testing.TB, at *site, who user, system int, ttag string
 
 // A registered peer that is not what it should be: it speaks for others'
 // principals, sends on what it was asked, and wants to be somebody else.
-func TestPeerThatClaimsAnothersSystemID(t *testing.T) {
-	a, b, c := three(t)
+func TestPeerThatClaimsAnothersSystemID(t *testing.T) { onEach(t, peerThatClaimsAnothersSystemID) }
+
+func peerThatClaimsAnothersSystemID(t *testing.T, on database) {
+	a, b, c := three(t, on)
 	ab := share(t, a, b, "honest", "READ")
 	ab.works(t)
 	evil := newImpostor(t, 5)
@@ -232,7 +234,7 @@ func TestPeerThatClaimsAnothersSystemID(t *testing.T) {
 // certificates are dated back by as much. The clock of a process itself cannot
 // be turned here; that of a certificate can.
 func TestClocksThatDiffer(t *testing.T) {
-	b := open(t, 3)
+	b := open(t, sqlite, 3)
 	early := newImpostor(t, 5)
 	early.join(t, b)
 	owner := b.user(t, "owner", encryptor)
@@ -274,7 +276,7 @@ func TestClocksThatDiffer(t *testing.T) {
 // A connection without a certificate, or with one without a chain, is no
 // connection.
 func TestStrangersAtTheListener(t *testing.T) {
-	b := open(t, 3)
+	b := open(t, sqlite, 3)
 	bare := newImpostor(t, 5)
 	for name, certificates := range map[string][]tls.Certificate{
 		"NoCertificate": nil,

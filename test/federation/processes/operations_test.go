@@ -18,8 +18,10 @@ const largest = 16 << 20
 
 // Everything that is forwarded, in each of the six directions, with rows on
 // both sides under one request id and none at the third key server.
-func TestEveryOperationEachWay(t *testing.T) {
-	a, b, c := three(t)
+func TestEveryOperationEachWay(t *testing.T) { onEach(t, everyOperationEachWay) }
+
+func everyOperationEachWay(t *testing.T, on database) {
+	a, b, c := three(t, on)
 	for _, way := range [][3]*site{{a, b, c}, {b, a, c}, {a, c, b}, {c, a, b}, {b, c, a}, {c, b, a}} {
 		from, to, third := way[0], way[1], way[2]
 		name := from.host + " to " + to.host
@@ -172,8 +174,10 @@ func (s *site) agent(t testing.TB, name string) user {
 // One hop: a key of a key server that the caller's own does not know is
 // nobody's, although a peer of it knows it; and no claim in a message changes
 // whose connection it came over.
-func TestNoSecondHop(t *testing.T) {
-	a, b, c := open(t, 2), open(t, 3), open(t, 4)
+func TestNoSecondHop(t *testing.T) { onEach(t, noSecondHop) }
+
+func noSecondHop(t *testing.T, on database) {
+	a, b, c := open(t, on, 2), open(t, on, 3), open(t, on, 4)
 	for _, pair := range [][2]*site{{a, b}, {b, a}, {b, c}, {c, b}} {
 		pair[0].trustCA(t, pair[1])
 		pair[0].register(t, pair[1])

@@ -22,8 +22,10 @@ type view struct {
 // The contract's table of states over three processes: what a peer and a CA
 // that is registered, removed and registered again mean for entries, for rows
 // of principal trust and for what is asked.
-func TestStates(t *testing.T) {
-	a, b, c := three(t)
+func TestStates(t *testing.T) { onEach(t, states) }
+
+func states(t *testing.T, on database) {
+	a, b, c := three(t, on)
 	ab, ba, ac := share(t, a, b, "there", "READ"), share(t, b, a, "back", "READ"), share(t, a, c, "beside", "READ")
 	peer := func(of *site) string { return "/api/trusted-servers/" + strconv.Itoa(of.system) }
 	trustPath := func() string { return "/api/principal-trusts/" + ab.row }

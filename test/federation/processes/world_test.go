@@ -1,6 +1,6 @@
 // Package processes checks federation between three key servers as they are
 // run: processes of their own, each at a loopback address of its own, with the
-// network between them in the test's hands.
+// network between them in the test's hands, on both databases.
 package processes
 
 import (
@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
@@ -36,12 +37,28 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
+// database makes an empty one and answers the flags that say where it is.
+type database func(testing.TB) []string
+
+func sqlite(testing.TB) []string { return nil } // it is in the data directory
+
+func postgreSQL(t testing.TB) []string { return []string{"--database-url", pgtest.Database(t)} }
+
+// onEach runs a test once for each database. A test that is about connections
+// alone, and waits for them to fail, is content with SQLite.
+func onEach(t *testing.T, test func(t *testing.T, on database)) {
+	t.Helper()
+	t.Run("SQLite", func(t *testing.T) { test(t, sqlite) })
+	t.Run("PostgreSQL", func(t *testing.T) { test(t, postgreSQL) })
+}
+
 // site is a key server. Its system id n stands at the address 127.0.0.n.
 type site struct {
 	system   int
 	host     string
 	external string // where it listens for peers
 	dir      string
+	state    []string // flags that say where its database is, none for the data directory
 	server   *program.Server
 	http     *http.Client
 	admin    string
@@ -52,9 +69,9 @@ type site struct {
 
 // three are key servers with the system ids 2, 3 and 4, of which each has
 // registered the others.
-func three(t *testing.T) (a, b, c *site) {
+func three(t *testing.T, on database) (a, b, c *site) {
 	t.Helper()
-	a, b, c = open(t, 2), open(t, 3), open(t, 4)
+	a, b, c = open(t, on, 2), open(t, on, 3), open(t, on, 4)
 	acquaint(t, a, b, c)
 	return a, b, c
 }
@@ -72,10 +89,10 @@ func acquaint(t *testing.T, sites ...*site) {
 	}
 }
 
-func open(t *testing.T, system int) *site {
+func open(t *testing.T, on database, system int) *site {
 	t.Helper()
 	host := "127.0.0." + strconv.Itoa(system)
-	s := &site{system: system, host: host, external: freeAddress(t, host), links: map[int]*link{}, binary: built}
+	s := &site{system: system, host: host, external: freeAddress(t, host), state: on(t), links: map[int]*link{}, binary: built}
 	s.enter(t)
 	return s
 }
@@ -84,6 +101,17 @@ func open(t *testing.T, system int) *site {
 func (s *site) enter(t *testing.T) {
 	t.Helper()
 	s.dir = filepath.Join(t.TempDir(), "data")
+	s.run(t)
+	password, err := s.server.Password()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.admin = s.login(t, "admin", password)
+}
+
+// run starts the process until the test ends, and a client of it.
+func (s *site) run(t *testing.T) {
+	t.Helper()
 	s.start(t)
 	t.Cleanup(func() { s.server.Kill() })
 	roots, err := program.Roots(s.dir)
@@ -93,21 +121,28 @@ func (s *site) enter(t *testing.T) {
 	transport := program.Transport(roots, func() string { return s.server.Address })
 	s.http = &http.Client{Timeout: patience, Transport: transport}
 	t.Cleanup(transport.CloseIdleConnections)
-	password, err := s.server.Password()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.admin = s.login(t, "admin", password)
 }
 
 // start runs the process, on the data and at the address of the one before it.
 func (s *site) start(t testing.TB) {
 	t.Helper()
 	var err error
-	s.server, err = s.binary.Serve(s.dir, "--listen", net.JoinHostPort(s.host, "0"), "--system-id", strconv.Itoa(s.system), "--server-name", s.host,
-		"--external-listen", s.external, "--peer-timeout", peerTimeout.String())
+	args := []string{
+		"--listen", net.JoinHostPort(s.host, "0"), "--system-id", strconv.Itoa(s.system), "--server-name", s.host,
+		"--external-listen", s.external, "--peer-timeout", peerTimeout.String(),
+	}
+	s.server, err = s.binary.Serve(s.dir, append(args, s.state...)...)
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// verifyTrail asks the program itself whether the audit trail is whole.
+func (s *site) verifyTrail(t testing.TB) {
+	t.Helper()
+	out, err := built.Run(append([]string{"audit", "verify", "--data-dir", s.dir}, s.state...)...)
+	if err != nil || !strings.HasPrefix(out, "audit trail intact") {
+		t.Errorf("the audit trail of %d: %v %s", s.system, err, out)
 	}
 }
 
