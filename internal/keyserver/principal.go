@@ -126,6 +126,10 @@ type NewPrincipal struct {
 // looks at the roles of all of them.
 const MaxGroups = 256
 
+// MaxPrincipalName is the longest name of a principal, in bytes: that of the
+// subject of a certificate. Both databases can index it.
+const MaxPrincipalName = 1024
+
 // MaxLookup is how many principals one lookup may name.
 const MaxLookup = 500
 

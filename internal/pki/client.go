@@ -14,6 +14,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 // clientLifetime is the validity of a client certificate when none is asked for.
@@ -22,8 +24,8 @@ const clientLifetime = 365 * 24 * time.Hour
 // Bounds of what is signed or enrolled.
 const (
 	minRSABits = 2048
-	maxRSABits = 8192 // a larger key would cost seconds per check
-	maxSubject = 1024 // bytes in slash form; both databases can index that
+	maxRSABits = 8192                       // a larger key would cost seconds per check
+	maxSubject = keyserver.MaxPrincipalName // in slash form, which names a principal
 )
 
 // ParseRequest reads a PKCS#10 request and checks its signature, its key and
