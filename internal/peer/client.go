@@ -21,7 +21,7 @@ import (
 const (
 	DefaultTimeout = 10 * time.Second
 	connections    = 2   // one for each of the cores that a small machine has
-	maxInFlight    = 256 // calls at once
+	maxInFlight    = 128 // calls at once
 	dialTimeout    = 5 * time.Second
 )
 

@@ -21,7 +21,7 @@ import (
 
 // Bounds of connections.
 const (
-	handshakeTimeout = 10 * time.Second
+	handshakeTimeout = dialTimeout // nobody waits for it longer
 	// recheckEvery is how often open connections are looked at without a change
 	// of the registry: certificates expire by themselves.
 	recheckEvery = time.Minute
@@ -29,8 +29,8 @@ const (
 	// not be read.
 	recheckSoon = time.Second
 	// maxConnections is how many connections one peer may have: a pool for each
-	// of its replicas.
-	maxConnections = 64
+	// of its replicas, and another one while a record changes.
+	maxConnections = 32
 	// How often a refused connection is logged.
 	complainEvery    = 10 * time.Second
 	complaintsAtOnce = 10

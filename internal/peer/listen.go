@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/peer/peerpb"
@@ -21,18 +22,22 @@ import (
 
 // Bounds of what peers may have this key server do and hold.
 const (
-	maxStreams     = 256 // calls at once on one connection
-	maxPackage     = 256 << 10
+	maxStreams = maxPeerCalls // on one connection, which may be the only one left
+	// maxPackage fits the largest request that is legal: a message that needs no
+	// stream, with all that is said about its caller.
+	maxPackage     = pieceLen + 8<<10
 	maxHeaderBytes = 16 << 10
-	// Of a message on its way, a stream holds one window and a connection
-	// another; nothing holds it whole.
+	// A stream holds up to one window of a message that nobody has read yet. The
+	// window of a connection bounds nothing: gRPC gives it back when something
+	// arrives, not when it is read. What bounds memory is the number of calls.
 	streamWindow     = 512 << 10
 	connectionWindow = 2 << 20
 	// socketBuffer is what goes to the network, and comes from it, at once. With
 	// gRPC's own 32 KiB and half the windows, a long message took a third longer.
 	socketBuffer = 128 << 10
-	// What the peer's own deadline does not end earlier.
-	maxCall   = time.Minute
+	// What the peer's own deadline does not end earlier, from its headers on. No
+	// peer waits longer for a call than --peer-timeout can say, which is 10 seconds.
+	maxCall   = 15 * time.Second
 	maxStream = 2 * time.Minute
 )
 
@@ -46,7 +51,7 @@ func (s *Server) GRPC(g *Gate) *grpc.Server {
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingAfter / 2}),
-		grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream),
+		grpc.InTapHandle(s.tap), grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream),
 	)
 	peerpb.RegisterKeyServerServer(srv, s)
 	return srv
@@ -62,9 +67,44 @@ func workers() uint32 {
 	return uint32(n) //nolint:gosec // bounded above
 }
 
+// tap takes a place for a call once its headers are there, and ends it in time:
+// gRPC reads the message before it asks anybody else. It must not block.
+func (s *Server) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
+	conn := connOf(ctx)
+	if conn == nil { // refused where the caller is read
+		return ctx, nil
+	}
+	within := s.maxCall
+	if info.FullMethodName == peerpb.KeyServer_HMACStream_FullMethodName {
+		within = s.maxStream
+	}
+	p, err := s.ceiling.enter(ctx, conn.peer.System)
+	if err != nil {
+		s.overloaded(conn, info.FullMethodName, err)
+		return ctx, statusOf(err)
+	}
+	limited, cancel := context.WithTimeout(ctx, within)
+	context.AfterFunc(ctx, func() { cancel(); p.leave() })
+	return withPlace(limited, p), nil
+}
+
+// overloaded says that a call found no place, and ends the connection of a peer
+// that does not stop.
+func (s *Server) overloaded(conn *conn, method string, refusal error) {
+	if s.complaints.AllowN(s.clock(), 1) {
+		s.logger.Warn("a peer's call was refused", "peer", conn.peer.System, "method", method, "cause", refusal)
+	}
+	if s.ceiling.flooded(conn.peer.System) {
+		go conn.Close() // gRPC holds a lock here that it also takes to close
+	}
+}
+
 func (s *Server) unary(ctx context.Context, in any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (out any, err error) {
-	ctx, cancel := context.WithTimeout(ctx, maxCall)
-	defer cancel()
+	done, err := work(ctx)
+	if err != nil {
+		return nil, s.answer(ctx, info.FullMethod, err)
+	}
+	defer done()
 	defer func() {
 		if p := recover(); p != nil {
 			out, err = nil, s.panicked(info.FullMethod, p)
@@ -74,18 +114,18 @@ func (s *Server) unary(ctx context.Context, in any, info *grpc.UnaryServerInfo, 
 	return out, s.answer(ctx, info.FullMethod, err)
 }
 
-// stream refuses a stream without an end in time: reading from it would wait
-// for as long as the peer likes.
 func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
 	ctx := stream.Context()
+	done, err := work(ctx)
+	if err != nil {
+		return s.answer(ctx, info.FullMethod, err)
+	}
+	defer done()
 	defer func() {
 		if p := recover(); p != nil {
 			err = s.panicked(info.FullMethod, p)
 		}
 	}()
-	if end, ok := ctx.Deadline(); !ok || time.Until(end) > maxStream {
-		return s.answer(ctx, info.FullMethod, malformed("a stream must have a deadline of at most %s", maxStream))
-	}
 	return s.answer(ctx, info.FullMethod, handle(srv, stream))
 }
 

@@ -124,7 +124,7 @@ func TestFirstPackageHasNoPiece(t *testing.T) {
 }
 
 func tooLong() []*peerpb.HMACPiece {
-	piece := &peerpb.HMACPiece{Data: make([]byte, 128<<10)}
+	piece := &peerpb.HMACPiece{Data: make([]byte, pieceLen)}
 	var all []*peerpb.HMACPiece
 	for n := 0; n <= keyserver.MaxMessage; n += len(piece.GetData()) {
 		all = append(all, piece)

@@ -97,7 +97,7 @@ func (r remote) LookupPrincipals(ctx context.Context, by keyserver.Caller, pairs
 		if !asked[p.Ref()] {
 			continue
 		}
-		if p.Type.ClassName() == "" || len(p.Name) > maxName {
+		if p.Type.ClassName() == "" || len(p.Name) > keyserver.MaxPrincipalName {
 			return nil, r.nonsense("a principal")
 		}
 		asked[p.Ref()] = false

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
@@ -20,7 +22,6 @@ import (
 
 // Bounds of what a peer may send.
 const (
-	maxName      = 512 // bytes, of a principal and of a file
 	maxFilename  = 1024
 	maxRequestID = 64
 	nonceLen     = 16
@@ -30,14 +31,23 @@ const (
 // it is done is decided behind it.
 type Server struct {
 	peerpb.UnimplementedKeyServerServer
-	keys   keyserver.Federated
-	system keyserver.SystemID
-	logger *slog.Logger
+	keys       keyserver.Federated
+	system     keyserver.SystemID
+	clock      func() time.Time
+	logger     *slog.Logger
+	ceiling    *ceiling
+	complaints *rate.Limiter // of what peers do that they should not
+
+	maxCall, maxStream time.Duration
 }
 
 // NewServer returns a server for one key server.
-func NewServer(keys keyserver.Federated, system keyserver.SystemID, logger *slog.Logger) *Server {
-	return &Server{keys: keys, system: system, logger: logger}
+func NewServer(keys keyserver.Federated, system keyserver.SystemID, clock func() time.Time, logger *slog.Logger) *Server {
+	return &Server{
+		keys: keys, system: system, clock: clock, logger: logger, ceiling: newCeiling(),
+		complaints: rate.NewLimiter(rate.Every(complainEvery), complaintsAtOnce),
+		maxCall:    maxCall, maxStream: maxStream,
+	}
 }
 
 // Authorize implements peerpb.KeyServerServer.
@@ -72,6 +82,9 @@ func (s *Server) HMAC(ctx context.Context, in *peerpb.HMACRequest) (*peerpb.HMAC
 // HMACStream implements peerpb.KeyServerServer.
 func (s *Server) HMACStream(stream grpc.ClientStreamingServer[peerpb.HMACPiece, peerpb.HMACResponse]) error {
 	first, err := stream.Recv()
+	if errors.Is(err, io.EOF) {
+		return malformed("the stream has no package")
+	}
 	if err != nil {
 		return err
 	}
@@ -241,8 +254,8 @@ func (s *Server) caller(ctx context.Context, in *peerpb.Call, link []byte, what 
 		return by, "", malformed("the hidden link is longer than %d bytes", keyserver.MaxHiddenLink)
 	case len(in.GetGroups()) > keyserver.MaxGroups:
 		return by, "", malformed("the principal is in more than %d groups", keyserver.MaxGroups)
-	case len(in.GetPrincipal().GetName()) > maxName:
-		return by, "", malformed("the principal's name is longer than %d bytes", maxName)
+	case len(in.GetPrincipal().GetName()) > keyserver.MaxPrincipalName:
+		return by, "", malformed("the principal's name is longer than %d bytes", keyserver.MaxPrincipalName)
 	}
 	if p := in.GetPrincipal(); p != nil {
 		by.Principal, by.Name, by.Type = refFrom(p.GetRef()), p.GetName(), keyserver.PrincipalType(p.GetType())
@@ -263,21 +276,29 @@ func (s *Server) caller(ctx context.Context, in *peerpb.Call, link []byte, what 
 // connected is the peer at the other end of the connection that a call came
 // by. A connection that is let in no more is as good as broken.
 func connected(ctx context.Context) (keyserver.TrustedServer, error) {
-	var info authInfo
-	if p, ok := peer.FromContext(ctx); ok {
-		info, _ = p.AuthInfo.(authInfo)
-	}
-	if info.conn == nil {
+	conn := connOf(ctx)
+	if conn == nil {
 		return keyserver.TrustedServer{}, malformed("the connection is not one of a peer")
 	}
-	door := info.conn.door
+	door := conn.door
 	if err := door.settle(ctx); err != nil {
 		return keyserver.TrustedServer{}, err
 	}
-	if !door.holds(info.conn) {
+	if !door.holds(conn) {
 		return keyserver.TrustedServer{}, status.Error(codes.Unavailable, "the connection is trusted no more")
 	}
-	return info.conn.peer, nil
+	return conn.peer, nil
+}
+
+// connOf is the connection that a call came by, nil where it did not come
+// through a door.
+func connOf(ctx context.Context) *conn {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil
+	}
+	info, _ := p.AuthInfo.(authInfo)
+	return info.conn
 }
 
 func callKey(from keyserver.SystemID, nonce []byte, what string, link []byte) keyserver.CallKey {

@@ -111,6 +111,7 @@ func (l *listener) cut() {
 type world struct {
 	client   *Client
 	gate     *Gate
+	server   *Server
 	at       *listener
 	asked    keyserver.TrustedServer // the record of the server
 	keys     *keys
@@ -148,7 +149,8 @@ func (w *world) listen(t testing.TB, as identity) {
 	w.at = at
 	gate := NewGate(w.knows, as.certificate, time.Now, slog.New(slog.DiscardHandler))
 	w.gate = gate
-	srv := NewServer(w.keys, 2, slog.New(slog.DiscardHandler)).GRPC(gate)
+	w.server = NewServer(w.keys, 2, time.Now, slog.New(slog.DiscardHandler))
+	srv := w.server.GRPC(gate)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(at) }()
 	t.Cleanup(func() { srv.Stop(); <-done; gate.Close() })

@@ -42,7 +42,7 @@ func (s *Server) askPeers(store *sqlstore.Store, leaf leaves) *peer.Client {
 func (s *Server) servePeers(l net.Listener, store *sqlstore.Store, keys keyserver.Federated, leaf leaves) {
 	gate := peer.NewGate(store, leaf.own, s.cfg.Clock, s.cfg.Logger)
 	store.OnChange(gate.Changed)
-	srv := peer.NewServer(keys, s.system, s.cfg.Logger).GRPC(gate)
+	srv := peer.NewServer(keys, s.system, s.cfg.Clock, s.cfg.Logger).GRPC(gate)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
