@@ -1,0 +1,198 @@
+package processes
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// staleness is how old what a replica goes by may be.
+const staleness = time.Second
+
+// replica starts another process of a key server, on the same database and
+// under the same system id.
+func (s *site) replica(t *testing.T) *site {
+	t.Helper()
+	r := &site{
+		system: s.system, host: s.host, external: freeAddress(t, s.host), dir: filepath.Join(t.TempDir(), "data"), state: s.state,
+		admin: s.admin, links: s.links, binary: s.binary,
+	}
+	// Replicas have the key-encryption key in common.
+	kek, err := os.ReadFile(filepath.Join(s.dir, "kek"))
+	if err == nil {
+		err = os.Mkdir(r.dir, 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(r.dir, "kek"), kek, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.run(t)
+	return r
+}
+
+// asTwo are a key server and a peer of it that is two processes; what the first
+// one asks leads to one of them at a time.
+func asTwo(t *testing.T) (a, first, second *site) {
+	t.Helper()
+	a, first = open(t, sqlite, 2), open(t, postgreSQL, 3)
+	acquaint(t, a, first)
+	return a, first, first.replica(t)
+}
+
+// What one replica did and could not answer, and the other one is asked again,
+// takes effect once: what a peer has asked for is known to both.
+func TestRepeatedAtAnotherReplica(t *testing.T) {
+	a, first, second := asTwo(t)
+	p := share(t, a, first, "replicas", "OWNER")
+	p.works(t)
+	over := a.links[first.system]
+	// repeated makes a request, and has the other replica asked for the same
+	// thing once the one before it has done it and its answer is lost.
+	repeated := func(t *testing.T, from, to *site, path string, body object, done func(id string) bool) *pending {
+		t.Helper()
+		over.lead(from.external)
+		p.works(t)
+		over.hold(false, true)
+		asked := a.begin(t, p.caller.session, path, body)
+		soon(t, "the replica does it", func() bool { return done(asked.id) })
+		over.lead(to.external)
+		over.hold(false, false)
+		return asked
+	}
+	for name, way := range map[string][2]*site{"FirstThenSecond": {first, second}, "SecondThenFirst": {second, first}} {
+		t.Run(name+"/Use", func(t *testing.T) {
+			for _, call := range []struct {
+				path, operation string
+				body            func(ttag string) object
+			}{
+				{"/api/keys/authorize", "authorizeKey", func(ttag string) object { return object{"ttag": ttag} }},
+				{"/api/crypto/hmac", "hmacData", func(ttag string) object { return hmacOf(ttag, messageOf(64)) }},
+			} {
+				ttag := p.owner.mint(t, material)
+				once := entry(ttag, p.caller, "READ")
+				once["maxUsage"] = 1
+				first.ok(t, p.owner.session, "POST", "/api/keys/acl/grant", once)
+				before := first.remembered(t)
+				asked := repeated(t, way[0], way[1], call.path, call.body(ttag), func(string) bool { return first.remembered(t) > before })
+				if out := asked.wait(t); out.status != http.StatusOK {
+					t.Errorf("%s, repeated: %d %v", call.path, out.status, out.body)
+				}
+				row := strconv.Quote(call.operation + " allowed")
+				if got, want := first.trail(t, asked.id), "["+row+" "+row+"]"; got != want {
+					t.Errorf("%s, where the key is: %s, want %s", call.path, got, want)
+				}
+				a.refused(t, p.caller.session, "/api/keys/authorize", object{"ttag": ttag}, "ACL_DENIED")
+			}
+		})
+		t.Run(name+"/Change", func(t *testing.T) {
+			guest := a.user(t, "guest of "+name, exchanger)
+			cursor := feed(t, first)
+			asked := repeated(t, way[0], way[1], "/api/keys/acl/grant", entry(p.ttag, guest, "READ"), func(id string) bool {
+				if !strings.Contains(first.trail(t, id), "amendACL") { // the list is read first
+					over.pulse()
+				}
+				return keyChanges(t, first, cursor) > 0
+			})
+			if out := asked.wait(t); out.status != http.StatusOK || out.body["verified"] != true {
+				t.Errorf("repeated: %d %v", out.status, out.body)
+			}
+			if n := keyChanges(t, first, cursor); n != 1 {
+				t.Errorf("the list changed %d times", n)
+			}
+			if got := first.trail(t, asked.id); strings.Count(got, "amendACL allowed") != 2 {
+				t.Errorf("where the key is: %s", got)
+			}
+		})
+	}
+	first.verifyTrail(t)
+}
+
+// remembered counts the calls of peers that took effect and may be repeated. No
+// answer of the API tells when a use was counted.
+func (s *site) remembered(t *testing.T) (n int) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), s.state[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM peer_calls`).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// What one replica is told, the other one goes by, at the latest when its
+// answers may be no older: nobody is let in on what it knew before. The
+// connections of the peer were open all the time.
+func TestShutOutAtAnotherReplica(t *testing.T) {
+	a, first, second := asTwo(t)
+	p := share(t, a, first, "shut out", "READ")
+	a.links[first.system].lead(second.external)
+	peer := "/api/trusted-servers/" + strconv.Itoa(a.system)
+	for _, tc := range []struct {
+		name       string
+		shut, open func(t *testing.T)
+		code       string
+	}{
+		{
+			"EntryRevoked",
+			func(t *testing.T) {
+				first.ok(t, p.owner.session, "POST", "/api/keys/acl/revoke", entry(p.ttag, p.caller))
+			},
+			func(t *testing.T) { p.owner.grant(t, p.ttag, p.caller, "READ") },
+			"ACL_DENIED",
+		},
+		{
+			"TransportPrincipalDisabled",
+			func(t *testing.T) {
+				first.ok(t, first.admin, "PUT", "/api/principals/"+first.transport(t, a)+"/flags", object{"disabled": true})
+			},
+			func(t *testing.T) {
+				first.ok(t, first.admin, "PUT", "/api/principals/"+first.transport(t, a)+"/flags", object{"disabled": false})
+			},
+			"PRINCIPAL_DISABLED",
+		},
+		{
+			"CARemoved",
+			func(t *testing.T) {
+				first.ok(t, first.admin, "POST", "/api/trusted-cas/remove", first.caOf(t, a))
+			},
+			func(t *testing.T) { first.trustCA(t, a) },
+			"PEER_UNAVAILABLE",
+		},
+		{
+			"PeerRemoved",
+			func(t *testing.T) { first.ok(t, first.admin, "DELETE", peer, nil) },
+			func(t *testing.T) { first.register(t, a) },
+			"PEER_UNAVAILABLE",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p.works(t)
+			tc.shut(t)
+			time.Sleep(staleness)
+			soon(t, tc.code, func() bool { // a replica that is not sure refuses with something else
+				out := p.ask(t)
+				if out.status == http.StatusOK || strings.Contains(first.trail(t, out.requestID), "allowed") {
+					t.Errorf("let in: %d %v", out.status, out.body)
+				}
+				return out.brief() == tc.code || t.Failed()
+			})
+			tc.open(t)
+		})
+	}
+	p.works(t)
+	if n := strings.Count(second.server.Log(), "closing the connection of a peer that is trusted no more"); n == 0 {
+		t.Errorf("the other replica closed nothing:\n%s", second.server.Log())
+	}
+	first.verifyTrail(t)
+}
