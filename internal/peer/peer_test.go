@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -336,5 +337,84 @@ func TestSlowPeer(t *testing.T) {
 	cancel()
 	if _, err := w.ask().AuthorizeKey(gone, caller(t), link, ""); !errors.Is(err, context.Canceled) {
 		t.Errorf("a caller that is gone: %v", err)
+	}
+}
+
+// A nonce that comes twice is a repetition only where everything else that is
+// asked is the same; a message that is streamed is never one.
+func TestCallKeys(t *testing.T) {
+	w := newWorld(t, patience)
+	c := peerpb.NewKeyServerClient(w.raw(t, w.clientID))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	by := callOf(caller(t))
+	last := func(t *testing.T, err error) *keyserver.PeerCall {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := w.keys.seen()
+		return seen[len(seen)-1].Peer
+	}
+	authorize := func(change func(*peerpb.AuthorizeRequest)) func(*testing.T) *keyserver.PeerCall {
+		return func(t *testing.T) *keyserver.PeerCall {
+			in := &peerpb.AuthorizeRequest{Call: proto.CloneOf(by), Link: []byte(link), Filename: "file"}
+			change(in)
+			_, err := c.Authorize(ctx, in)
+			return last(t, err)
+		}
+	}
+	hmac := func(data string) func(*testing.T) *keyserver.PeerCall {
+		return func(t *testing.T) *keyserver.PeerCall {
+			_, err := c.HMAC(ctx, &peerpb.HMACRequest{Call: by, Link: []byte(link), Data: []byte(data)})
+			return last(t, err)
+		}
+	}
+	grant := func(change func(*peerpb.ChangeACLRequest)) func(*testing.T) *keyserver.PeerCall {
+		return func(t *testing.T) *keyserver.PeerCall {
+			in := &peerpb.ChangeACLRequest{Call: by, Link: []byte(link), Kind: 1, Principal: &peerpb.Ref{System: 1, Id: 7}, Rights: 1, MaxUsage: -1}
+			change(in)
+			_, err := c.ChangeACL(ctx, in)
+			return last(t, err)
+		}
+	}
+	stamp := []byte{0, 0, 0, 0, 0, 0, 0, 1}
+	calls := map[string]func(*testing.T) *keyserver.PeerCall{
+		"Authorize": authorize(func(*peerpb.AuthorizeRequest) {}),
+		"OtherFile": authorize(func(in *peerpb.AuthorizeRequest) { in.Filename = "other" }),
+		"OtherKey": authorize(func(in *peerpb.AuthorizeRequest) {
+			in.Link = []byte(keyserver.NewHiddenLink(2, keyserver.IDFromUint64(43)))
+		}),
+		"OtherCaller":   authorize(func(in *peerpb.AuthorizeRequest) { in.Call.Principal.Ref.Id++ }),
+		"OtherNonce":    authorize(func(in *peerpb.AuthorizeRequest) { in.Call.Nonce[0]++ }),
+		"HMAC":          hmac("message"),
+		"OtherMessage":  hmac("massage"),
+		"LongerMessage": hmac("message "),
+		"EmptyMessage":  hmac(""),
+		"Grant":         grant(func(*peerpb.ChangeACLRequest) {}),
+		"Amend":         grant(func(in *peerpb.ChangeACLRequest) { in.Kind = 2 }),
+		"Revoke":        grant(func(in *peerpb.ChangeACLRequest) { in.Kind = 3 }),
+		"OtherGrantee":  grant(func(in *peerpb.ChangeACLRequest) { in.Principal.Id++ }),
+		"OtherRights":   grant(func(in *peerpb.ChangeACLRequest) { in.Rights = 4 }),
+		"OtherLimit":    grant(func(in *peerpb.ChangeACLRequest) { in.MaxUsage = 1 }),
+		"Starts":        grant(func(in *peerpb.ChangeACLRequest) { in.Start = stamp }),
+		"Ends":          grant(func(in *peerpb.ChangeACLRequest) { in.End = stamp }),
+	}
+	names := map[keyserver.CallKey]string{}
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) {
+			first := call(t)
+			if other, taken := names[first.Key]; taken {
+				t.Errorf("it has the key of %s", other)
+			}
+			names[first.Key] = name
+			if again := call(t); again.Key != first.Key || again.Single || first.Single {
+				t.Error("its repetition does not count as one")
+			}
+		})
+	}
+	_, err := w.ask().HMAC(ctx, caller(t), link, message{text: make([]byte, 3*pieceLen)})
+	if !last(t, err).Single {
+		t.Error("a streamed message may be repeated")
 	}
 }

@@ -52,7 +52,7 @@ func NewServer(keys keyserver.Federated, system keyserver.SystemID, clock func()
 
 // Authorize implements peerpb.KeyServerServer.
 func (s *Server) Authorize(ctx context.Context, in *peerpb.AuthorizeRequest) (*peerpb.AuthorizeResponse, error) {
-	by, link, err := s.caller(ctx, in.GetCall(), in.GetLink(), "authorize")
+	by, link, err := s.caller(ctx, in.GetCall(), in.GetLink(), "authorize", []byte(in.GetFilename()))
 	if err == nil && len(in.GetFilename()) > maxFilename {
 		err = malformed("the file name is longer than %d bytes", maxFilename)
 	}
@@ -68,7 +68,7 @@ func (s *Server) Authorize(ctx context.Context, in *peerpb.AuthorizeRequest) (*p
 
 // HMAC implements peerpb.KeyServerServer.
 func (s *Server) HMAC(ctx context.Context, in *peerpb.HMACRequest) (*peerpb.HMACResponse, error) {
-	by, link, err := s.caller(ctx, in.GetCall(), in.GetLink(), "hmac")
+	by, link, err := s.caller(ctx, in.GetCall(), in.GetLink(), "hmac", in.GetData())
 	if err != nil {
 		return nil, err
 	}
@@ -88,10 +88,11 @@ func (s *Server) HMACStream(stream grpc.ClientStreamingServer[peerpb.HMACPiece, 
 	if err != nil {
 		return err
 	}
-	by, link, err := s.caller(stream.Context(), first.GetCall(), first.GetLink(), "hmac")
+	by, link, err := s.caller(stream.Context(), first.GetCall(), first.GetLink(), "stream")
 	if err != nil {
 		return err
 	}
+	by.Peer.Single = true // its key cannot cover a message that is yet to come
 	if first.GetLast() || len(first.GetData()) > 0 {
 		return malformed("the first package of a message has the call and the link, and no piece of the message")
 	}
@@ -163,7 +164,7 @@ func (s *Server) ReadACL(ctx context.Context, in *peerpb.KeyRequest) (*peerpb.AC
 
 // ChangeACL implements peerpb.KeyServerServer.
 func (s *Server) ChangeACL(ctx context.Context, in *peerpb.ChangeACLRequest) (*peerpb.ChangeACLResponse, error) {
-	by, link, err := s.caller(ctx, in.GetCall(), in.GetLink(), "change "+in.GetKind().String()+" "+refFrom(in.GetPrincipal()).String())
+	by, link, err := s.caller(ctx, in.GetCall(), in.GetLink(), "change", termsOf(in)...)
 	if err != nil {
 		return nil, err
 	}
@@ -185,6 +186,14 @@ func (s *Server) ChangeACL(ctx context.Context, in *peerpb.ChangeACLRequest) (*p
 		return nil, err
 	}
 	return &peerpb.ChangeACLResponse{}, nil
+}
+
+// termsOf is all that a change says.
+func termsOf(in *peerpb.ChangeACLRequest) [][]byte {
+	fixed := binary.BigEndian.AppendUint32(nil, uint32(in.GetKind())) //nolint:gosec // any number will do
+	fixed = binary.BigEndian.AppendUint32(fixed, in.GetRights())
+	fixed = binary.BigEndian.AppendUint64(fixed, uint64(in.GetMaxUsage())) //nolint:gosec // any number will do
+	return [][]byte{fixed, []byte(refFrom(in.GetPrincipal()).String()), in.GetStart(), in.GetEnd()}
 }
 
 // changeFrom reads a change and refuses what no entry could hold.
@@ -236,10 +245,10 @@ func (s *Server) Lookup(ctx context.Context, in *peerpb.LookupRequest) (*peerpb.
 }
 
 // caller is who a call is for, as the connection and the call say together.
-// The system id of the peer comes from the connection alone. what names the
-// method and the object in the key of the call, so that a nonce that is used
-// twice does not stand for another call.
-func (s *Server) caller(ctx context.Context, in *peerpb.Call, link []byte, what string) (keyserver.Caller, keyserver.HiddenLink, error) {
+// The system id of the peer comes from the connection alone. The method and its
+// terms, which are all that it is asked, become part of the call's key, so that
+// a nonce that is used twice does not stand for another call.
+func (s *Server) caller(ctx context.Context, in *peerpb.Call, link []byte, method string, terms ...[]byte) (keyserver.Caller, keyserver.HiddenLink, error) {
 	from, err := connected(ctx)
 	if err != nil {
 		return keyserver.Caller{}, "", err
@@ -269,7 +278,7 @@ func (s *Server) caller(ctx context.Context, in *peerpb.Call, link []byte, what 
 	if in.GetActor() != nil {
 		by.Actor = keyserver.PrincipalRef{System: from.System, ID: keyserver.IDFromUint64(in.GetActor().GetId())}
 	}
-	by.Peer.Key = callKey(from.System, in.GetNonce(), what+" for "+by.Principal.String(), link)
+	by.Peer.Key = callKey(from.System, in.GetNonce(), append([][]byte{[]byte(method), []byte(by.Principal.String()), link}, terms...))
 	return by, keyserver.HiddenLink(link), nil
 }
 
@@ -301,13 +310,18 @@ func connOf(ctx context.Context) *conn {
 	return info.conn
 }
 
-func callKey(from keyserver.SystemID, nonce []byte, what string, link []byte) keyserver.CallKey {
-	b := make([]byte, 0, 256)
-	b = binary.BigEndian.AppendUint32(b, uint32(from))
-	b = append(b, nonce...)
-	b = append(b, what...)
-	b = append(b, 0)
-	return sha256.Sum256(append(b, link...))
+// callKey is the SHA-256 of a call of a peer. The length of each term goes
+// before it, so that none runs into the next.
+func callKey(from keyserver.SystemID, nonce []byte, terms [][]byte) (key keyserver.CallKey) {
+	h := sha256.New()
+	head := binary.BigEndian.AppendUint32(make([]byte, 0, 4+nonceLen), uint32(from))
+	h.Write(append(head, nonce...))
+	for _, term := range terms {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(term))))
+		h.Write(term)
+	}
+	h.Sum(key[:0])
+	return key
 }
 
 func malformed(format string, args ...any) error {
