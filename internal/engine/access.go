@@ -23,7 +23,10 @@ type access struct {
 	// limited lists, when the grant rests on entries with a usage limit alone,
 	// those to count one use of, in order; one of them must take the use.
 	limited []keyserver.ACLEntry
-	why     string // for the detail of a refusal
+	// spent: the one thing that keeps an entry from allowing it is that its uses
+	// are used up.
+	spent bool
+	why   string // for the detail of a refusal
 }
 
 // evaluate decides whether a subject holds want on a key at a point in time.
@@ -50,7 +53,7 @@ func evaluate(acl keyserver.ACL, who subject, want keyserver.Rights, now time.Ti
 		case e.MaxUsage == keyserver.NoUsageLimit:
 			return access{allowed: true}
 		case e.Used >= e.MaxUsage:
-			verdict.why = "the caller's entry has no uses left"
+			verdict.spent, verdict.why = true, "the caller's entry has no uses left"
 		default:
 			verdict.limited = append(verdict.limited, e)
 		}

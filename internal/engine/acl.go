@@ -101,11 +101,15 @@ func (e *Engine) amend(ctx context.Context, by keyserver.Caller, link keyserver.
 			return err
 		})
 	}, func(ctx context.Context, who subject) error {
-		err := e.ownerOr(keyserver.Owner, link, &key)(ctx, who)
-		if err == nil || key == nil {
+		refusal := e.ownerOr(keyserver.Owner, link, &key)(ctx, who)
+		if f := fault.As(refusal); f == nil || f.Code != fault.ACLDenied || !who.is(target) {
+			return refusal
+		}
+		// The change was to an entry of his own, and may have taken his right away.
+		if repeated, err := e.repeated(ctx, by); err != nil || repeated {
 			return err
 		}
-		return e.unlessRepeated(ctx, by, err) // an owner may have taken his own entry away
+		return refusal
 	})
 }
 

@@ -172,8 +172,14 @@ func (e *Engine) uses(by keyserver.Caller, link keyserver.HiddenLink, want keyse
 			}
 			verdict.allowed, verdict.why = taken, "the caller's entry has no uses left"
 		}
+		if verdict.spent && !verdict.allowed { // perhaps by this very call
+			var err error
+			if verdict.allowed, err = e.repeated(ctx, by); err != nil {
+				return err
+			}
+		}
 		if !verdict.allowed {
-			return e.unlessRepeated(ctx, by, denied(verdict))
+			return denied(verdict)
 		}
 		return nil
 	}

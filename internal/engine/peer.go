@@ -90,32 +90,32 @@ func (e *Engine) once(ctx context.Context, by keyserver.Caller, tx *sqlstore.Tx,
 	if by.Peer == nil {
 		return effect()
 	}
-	known, err := tx.PeerCallKnown(ctx, by.Peer.Key)
-	if err != nil || known {
-		return known, err
+	now := e.Clock()
+	known, err := tx.PeerCallKnown(ctx, by.Peer.Key, now)
+	switch {
+	case err != nil:
+		return false, err
+	case known && by.Peer.Single:
+		return false, fault.New(fault.InvalidArgument, "the call has the key of one that took effect before, and is none that is repeated").
+			Audited(fault.ReasonInvalidArgument)
+	case known:
+		return true, nil
 	}
 	done, err := effect()
 	if err != nil || !done {
 		return done, err
 	}
-	now := e.Clock()
-	return true, tx.RememberPeerCall(ctx, by.Peer.Key, now, now.Add(callMemory))
+	return true, tx.RememberPeerCall(ctx, by.Peer.System, by.Peer.Key, now, now.Add(callMemory))
 }
 
-// unlessRepeated lets a repetition of a call that took effect pass although
-// the effect itself would now refuse it: the last use is used up.
-func (e *Engine) unlessRepeated(ctx context.Context, by keyserver.Caller, refusal error) error {
-	if by.Peer == nil || fault.As(refusal) == nil {
-		return refusal
+// repeated reports whether a peer repeats a call that took effect before. Only
+// a refusal that the call itself may have brought about may be lifted by that;
+// whatever else refuses it has changed since, and counts.
+func (e *Engine) repeated(ctx context.Context, by keyserver.Caller) (bool, error) {
+	if by.Peer == nil || by.Peer.Single {
+		return false, nil
 	}
-	known, err := e.Store.PeerCallKnown(ctx, by.Peer.Key)
-	if err != nil {
-		return err
-	}
-	if known {
-		return nil
-	}
-	return refusal
+	return e.Store.PeerCallKnown(ctx, by.Peer.Key, e.Clock())
 }
 
 // fill draws random bytes.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"testing"
+	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
@@ -139,6 +140,138 @@ func TestRepeatedCalls(t *testing.T) {
 	})
 }
 
+// A repetition is answered as the call was only as long as nothing but the call
+// itself stands in its way: whatever was decided since counts.
+func TestRepetitionsAreRefused(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		added := must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
+		who := callOf("x", "").Principal
+		group := keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(80)}
+		amend := func(link keyserver.HiddenLink, change func(*keyserver.ACLChange)) error {
+			c := keyserver.ACLChange{Principal: who, Rights: keyserver.Read, MaxUsage: 1}
+			change(&c)
+			return f.AmendACL(ctx, f.Admin, link, c)
+		}
+		now := func() keyserver.Stamp { return keyserver.StampOf(f.Clock.Now()) }
+		switched := func(flags keyserver.Flags) error {
+			return f.UpdatePrincipalFlags(ctx, f.Admin, added.Transport, keyserver.FlagChange{Mask: keyserver.FlagEnable, Value: flags})
+		}
+		restriction := keyserver.ID{}
+		none := func(keyserver.HiddenLink) error { return nil }
+		cases := map[string]struct {
+			reason   string
+			meantime func(link keyserver.HiddenLink) error
+			change   func(*keyserver.Caller)
+			code     fault.Code
+			audit    fault.Reason
+			undo     func() error
+		}{
+			"Revoked": {reason: "the owner took the entry away", code: fault.ACLDenied, audit: fault.ReasonACLDenied,
+				meantime: func(link keyserver.HiddenLink) error { return f.RevokeACL(ctx, f.Admin, link, who) }},
+			"Closed": {reason: "the entry's time is over", code: fault.ACLDenied, audit: fault.ReasonACLDenied,
+				meantime: func(link keyserver.HiddenLink) error {
+					return amend(link, func(c *keyserver.ACLChange) { c.End = now() })
+				}},
+			"NoRightLeft": {reason: "the entry gives something else now", code: fault.ACLDenied, audit: fault.ReasonACLDenied,
+				meantime: func(link keyserver.HiddenLink) error {
+					return amend(link, func(c *keyserver.ACLChange) { c.Rights = keyserver.MandatoryGroup })
+				}},
+			"Demand": {reason: "the list demands a group", code: fault.ACLDenied, audit: fault.ReasonACLDenied,
+				meantime: func(link keyserver.HiddenLink) error {
+					return f.GrantACL(ctx, f.Admin, link, keyserver.ACLChange{Principal: group, Rights: keyserver.MandatoryGroup, MaxUsage: -1})
+				}},
+			"Disabled": {reason: "the peer was shut out", code: fault.PrincipalOff, audit: fault.ReasonPrincipalDisabled,
+				meantime: func(keyserver.HiddenLink) error { return switched(0) }, undo: func() error { return switched(keyserver.FlagEnable) }},
+			"Restricted": {reason: "the principal was shut out", code: fault.AccessDenied, audit: fault.ReasonRestricted,
+				meantime: func(keyserver.HiddenLink) (err error) {
+					restriction, err = f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: who.ID, Server: peerSystem, Flag: keyserver.Restrict})
+					return err
+				}, undo: func() error { return f.DeletePrincipalTrust(ctx, f.Admin, restriction) }},
+			"Expired": {reason: "nobody repeats a call for so long", code: fault.ACLDenied, audit: fault.ReasonACLDenied,
+				meantime: func(keyserver.HiddenLink) error { f.Clock.Advance(10 * time.Minute); return nil }},
+			"OtherKey": {reason: "another call, which finds the use used up", code: fault.ACLDenied, audit: fault.ReasonACLDenied,
+				meantime: none, change: func(by *keyserver.Caller) { by.Peer.Key[0]++ }},
+			"SingleUsedUp": {reason: "a call that is not repeated finds the use used up", code: fault.ACLDenied, audit: fault.ReasonACLDenied,
+				meantime: none, change: func(by *keyserver.Caller) { by.Peer.Single = true }},
+			"Single": {reason: "a call that is not repeated has the key of another", code: fault.InvalidArgument, audit: fault.ReasonInvalidArgument,
+				meantime: func(link keyserver.HiddenLink) error {
+					return amend(link, func(c *keyserver.ACLChange) { c.MaxUsage = 5 })
+				},
+				change: func(by *keyserver.Caller) { by.Peer.Single = true }},
+		}
+		for name, tc := range cases {
+			t.Run(name, func(t *testing.T) {
+				link := mint(t, f, f.Admin, nil)
+				grant(t, f, link, who, keyserver.Read, 1)
+				by := callOf("x", name)
+				for range 2 {
+					if _, err := f.HMAC(ctx, by, link, text("m")); err != nil {
+						t.Fatalf("in force: %v", err)
+					}
+				}
+				if err := tc.meantime(link); err != nil {
+					t.Fatal(err)
+				}
+				if tc.change != nil {
+					tc.change(&by)
+				}
+				_, err := f.HMAC(ctx, by, link, text("m"))
+				refused(t, f, err, tc.code, tc.audit)
+				if tc.undo != nil {
+					if err := tc.undo(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+		}
+	})
+}
+
+// A change of a list that took effect is not done twice, and only one that may
+// have taken away the right to make it is answered without that right.
+func TestRepeatedChangesAreRefused(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
+		who := callOf("x", "").Principal
+		target := keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(71)}
+		link := mint(t, f, f.Admin, nil)
+		grant(t, f, link, who, keyserver.Owner, keyserver.NoUsageLimit)
+		change := keyserver.ACLChange{Principal: target, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit}
+		by := callOf("x", "grant")
+		if err := f.GrantACL(ctx, by, link, change); err != nil {
+			t.Fatal(err)
+		}
+		single := callOf("x", "grant")
+		single.Peer.Single = true
+		if err := f.GrantACL(ctx, single, link, change); fault.CodeOf(err) != fault.InvalidArgument {
+			t.Errorf("a call with the key of another: %v", err)
+		}
+		if err := f.RevokeACL(ctx, f.Admin, link, target); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.GrantACL(ctx, by, link, change); err != nil {
+			t.Errorf("repeated: %v", err)
+		}
+		if _, ok := must(f.ACL(ctx, f.Admin, link))(t).Entry(target); ok {
+			t.Error("a repetition took effect")
+		}
+		if err := f.RevokeACL(ctx, f.Admin, link, who); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, f, f.GrantACL(ctx, by, link, change), fault.ACLDenied, fault.ReasonACLDenied)
+
+		grant(t, f, link, who, keyserver.Owner, keyserver.NoUsageLimit)
+		own := callOf("x", "own")
+		for range 2 {
+			if err := f.RevokeACL(ctx, own, link, who); err != nil {
+				t.Errorf("his own: %v", err)
+			}
+		}
+		f.Clock.Advance(10 * time.Minute)
+		refused(t, f, f.RevokeACL(ctx, own, link, who), fault.ACLDenied, fault.ReasonACLDenied)
+	})
+}
+
 // An effect and its memory are one transaction: where the one fails, so does
 // the other.
 func TestACallThatFailedIsNotRemembered(t *testing.T) {
@@ -152,7 +285,7 @@ func TestACallThatFailedIsNotRemembered(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 		err := f.Store.Update(context.Background(), func(tx *sqlstore.Tx) error {
-			known, err := tx.PeerCallKnown(context.Background(), by.Peer.Key)
+			known, err := tx.PeerCallKnown(context.Background(), by.Peer.Key, f.Clock.Now())
 			if known {
 				t.Error("a call that failed is remembered")
 			}

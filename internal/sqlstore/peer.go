@@ -8,24 +8,47 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// forgottenPerCall is how many calls of peers are forgotten for each one that
-// is remembered, at most. It is more than one, so that their number follows
-// what is still worth remembering.
-const forgottenPerCall = 8
+// Bounds of what is remembered of the calls of peers.
+const (
+	// forgottenPerCall is how many of a peer are looked at, the oldest, and
+	// forgotten for each one that is remembered. It is more than one, so that
+	// their number follows what is still worth remembering.
+	forgottenPerCall = 8
+	// MaxPeerCalls is how many calls of one peer are remembered: its latest. At a
+	// thousand counted uses a second they go back 16 seconds, and a call is
+	// repeated within the 10 that --peer-timeout allows it.
+	MaxPeerCalls = 16384
+)
 
-// PeerCallKnown reports whether a call of a peer took effect before.
-func (r reads) PeerCallKnown(ctx context.Context, key keyserver.CallKey) (bool, error) {
-	return r.found(ctx, `SELECT 1 FROM peer_calls WHERE call_key = $1`, key[:])
+// PeerCallKnown reports whether a call of a peer took effect before, as far as
+// that matters at now.
+func (r reads) PeerCallKnown(ctx context.Context, key keyserver.CallKey, now time.Time) (bool, error) {
+	return r.found(ctx, `SELECT 1 FROM peer_calls WHERE call_key = $1 AND expires > $2`, key[:], now.UnixMicro())
 }
 
 // RememberPeerCall notes, in the transaction of its effect, that a call took
-// effect, and forgets some that nobody will repeat any more at now.
-func (tx *Tx) RememberPeerCall(ctx context.Context, key keyserver.CallKey, now, until time.Time) error {
-	if _, err := tx.exec(ctx, `INSERT INTO peer_calls (call_key, expires) VALUES ($1, $2)`, key[:], until.UnixMicro()); err != nil {
+// effect: ErrDuplicate where it is known at now. It forgets the oldest of the
+// peer that have expired, or are more than MaxPeerCalls. A call that is forgotten too early takes effect again if it is repeated, and
+// is counted again: no limit is passed by that.
+func (tx *Tx) RememberPeerCall(ctx context.Context, from keyserver.SystemID, key keyserver.CallKey, now, until time.Time) error {
+	var seq int64
+	known := true
+	err := tx.each(ctx, `INSERT INTO peer_calls (call_key, system_id, seq, expires)
+		SELECT $1, $2, coalesce(max(seq), 0) + 1, $3 FROM peer_calls WHERE system_id = $2
+		ON CONFLICT (call_key) DO UPDATE SET seq = excluded.seq, expires = excluded.expires WHERE peer_calls.expires <= $4
+		RETURNING seq`, []any{key[:], int64(from), until.UnixMicro(), now.UnixMicro()}, func(row scanner) error {
+		known = false
+		return row.Scan(&seq)
+	})
+	switch {
+	case err != nil:
 		return err
+	case known:
+		return ErrDuplicate
 	}
-	_, err := tx.exec(ctx, `DELETE FROM peer_calls WHERE call_key IN (
-		SELECT call_key FROM peer_calls WHERE expires <= $1 LIMIT $2)`, now.UnixMicro(), forgottenPerCall)
+	_, err = tx.exec(ctx, `DELETE FROM peer_calls WHERE system_id = $1
+		AND seq < (SELECT min(seq) FROM peer_calls WHERE system_id = $1) + $2 AND (seq <= $3 OR expires <= $4)`,
+		int64(from), forgottenPerCall, seq-MaxPeerCalls, now.UnixMicro())
 	return err
 }
 

@@ -2,6 +2,8 @@ package sqlstore_test
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ func TestPeerConformance(t *testing.T) {
 	for name, make := range map[string]newDatabase{"SQLite": inDirectory, "PostgreSQL": onServer} {
 		t.Run(name, func(t *testing.T) {
 			t.Run("Calls", func(t *testing.T) { testPeerCalls(t, make) })
+			t.Run("ManyCalls", func(t *testing.T) { testManyPeerCalls(t, make) })
 			t.Run("ClosedEntries", func(t *testing.T) { testClosedEntries(t, make) })
 		})
 	}
@@ -27,13 +30,13 @@ func testPeerCalls(t *testing.T, make newDatabase) {
 	remember := func(n byte, at time.Time) {
 		t.Helper()
 		update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
-			return tx.RememberPeerCall(ctx, keyserver.CallKey{n}, at, at.Add(time.Minute))
+			return tx.RememberPeerCall(ctx, keyserver.SystemID(7+n%2), keyserver.CallKey{n}, at, at.Add(time.Minute))
 		})
 	}
-	known := func() (all []byte) {
+	known := func(at time.Time) (all []byte) {
 		t.Helper()
 		for n := range byte(20) {
-			if ok, err := s.PeerCallKnown(t.Context(), keyserver.CallKey{n}); err != nil {
+			if ok, err := s.PeerCallKnown(t.Context(), keyserver.CallKey{n}, at); err != nil {
 				t.Fatal(err)
 			} else if ok {
 				all = append(all, n)
@@ -44,24 +47,72 @@ func testPeerCalls(t *testing.T, make newDatabase) {
 	for n := range byte(10) {
 		remember(n, now)
 	}
-	if got := known(); len(got) != 10 {
+	if got := known(now); len(got) != 10 {
 		t.Errorf("known: %v", got)
 	}
 	remember(10, now.Add(59*time.Second))
-	if got := known(); len(got) != 11 {
+	if got := known(now.Add(59 * time.Second)); len(got) != 11 {
 		t.Errorf("none has expired, known: %v", got)
 	}
-	remember(11, now.Add(time.Minute)) // some of the ten expired ones go, the rest with the next
-	remember(12, now.Add(time.Minute))
-	if got := known(); !slices.Equal(got, []byte{10, 11, 12}) {
-		t.Errorf("ten have expired, known: %v", got)
+	if got := known(now.Add(time.Minute)); !slices.Equal(got, []byte{10}) {
+		t.Errorf("ten have expired, though none is deleted, known: %v", got)
+	}
+	remember(9, now.Add(time.Minute)) // as if it were another call; those of the same peer that have expired go
+	if got := known(now); !slices.Equal(got, []byte{0, 2, 4, 6, 8, 9, 10}) {
+		t.Errorf("what has expired was not deleted: %v", got)
+	}
+	update(t, s, insertPrincipal(transport(10), ""), insertPeer(peer(7, 10)),
+		func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteTrustedServer(ctx, 7) })
+	if got := known(now); !slices.Equal(got, []byte{9}) {
+		t.Errorf("the calls of a peer that was removed are remembered: %v", got)
 	}
 	err := s.Update(t.Context(), func(tx *sqlstore.Tx) error {
-		return tx.RememberPeerCall(t.Context(), keyserver.CallKey{11}, now, now)
+		return tx.RememberPeerCall(t.Context(), 7, keyserver.CallKey{9}, now, now)
 	})
-	if err == nil {
-		t.Error("a call was remembered twice")
+	if !errors.Is(err, sqlstore.ErrDuplicate) {
+		t.Errorf("a call was remembered twice: %v", err)
 	}
+}
+
+// However many calls a peer makes within their time, so many are remembered:
+// the latest, and all of another peer.
+func testManyPeerCalls(t *testing.T, make newDatabase) {
+	s := openStore(t, make)
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	call := func(n int) (k keyserver.CallKey) {
+		binary.BigEndian.PutUint32(k[:], uint32(n))
+		return k
+	}
+	const more, batchLen = 10, 1024
+	other := call(-1)
+	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
+		return tx.RememberPeerCall(ctx, 8, other, now, now.Add(time.Minute))
+	})
+	for batch := range slices.Chunk(upTo(sqlstore.MaxPeerCalls+more), batchLen) {
+		update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
+			for _, n := range batch {
+				if err := tx.RememberPeerCall(ctx, 7, call(n), now, now.Add(time.Minute)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	for key, want := range map[keyserver.CallKey]bool{
+		other: true, call(0): false, call(more - 1): false, call(more): true, call(sqlstore.MaxPeerCalls + more - 1): true,
+	} {
+		if known, err := s.PeerCallKnown(t.Context(), key, now); err != nil || known != want {
+			t.Errorf("%x is known: %v, want %v, %v", key[:4], known, want, err)
+		}
+	}
+}
+
+func upTo(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
 }
 
 func testClosedEntries(t *testing.T, make newDatabase) {

@@ -122,8 +122,8 @@ func (tx *Tx) ReplaceTrustedServer(ctx context.Context, s keyserver.TrustedServe
 	return nil
 }
 
-// DeleteTrustedServer removes a peer together with its transport principal.
-// Principal trusts that name it stay.
+// DeleteTrustedServer removes a peer together with its transport principal and
+// what is remembered of its calls. Principal trusts that name it stay.
 func (tx *Tx) DeleteTrustedServer(ctx context.Context, system keyserver.SystemID) error {
 	var transport keyserver.ID
 	err := tx.row(ctx, `SELECT transport_id FROM trusted_servers WHERE system_id = $1`, []any{int64(system)}, intoID(&transport))
@@ -134,6 +134,9 @@ func (tx *Tx) DeleteTrustedServer(ctx context.Context, system keyserver.SystemID
 		return err
 	}
 	if err := tx.execOne(ctx, `DELETE FROM principals WHERE id = $1`, transport[:]); err != nil {
+		return err
+	}
+	if _, err := tx.exec(ctx, `DELETE FROM peer_calls WHERE system_id = $1`, int64(system)); err != nil {
 		return err
 	}
 	tx.recordTrustedServer(system, keyserver.Deleted)
