@@ -36,29 +36,42 @@ func ask[In, Out any](ctx context.Context, r remote, kind effect, in *In, call m
 	if err != nil {
 		return nil, r.unreached(err)
 	}
+	if err := p.enter(r.client.Clock()); err != nil {
+		return nil, err
+	}
 	within, cancel := context.WithTimeout(ctx, r.client.Timeout)
 	defer cancel()
-	sent := false // an attempt got as far as a connection
+	unanswered := false // an attempt got as far as a connection, and no further
 	for attempt := 1; ; attempt++ {
-		err := p.enter(r.client.Clock())
-		if err == nil {
-			var at peer.Peer
-			var out *Out
-			out, err = call(p.stub(), within, in, grpc.Peer(&at))
-			p.leave(r.client.Clock(), judge(ctx, err))
-			sent = sent || at.Addr != nil
-			if err == nil {
-				return out, nil
-			}
-			if status.Code(err) == codes.Unavailable && attempt < maxAttempts && pause(within, attempt) {
-				continue
-			}
+		var at peer.Peer
+		out, err := call(p.stub(), within, in, grpc.Peer(&at))
+		if status.Code(err) == codes.Unavailable && attempt < maxAttempts && pause(within, attempt) {
+			unanswered = unanswered || at.Addr != nil
+			continue
 		}
-		if kind == changes && sent && refusalIn(err) == nil {
+		p.leave(r.client.Clock(), judge(ctx, err))
+		switch {
+		case err == nil:
+			return out, nil
+		case kind == changes && (unanswered || at.Addr != nil && mayHaveChanged(err)):
 			return nil, r.noAnswer(err)
+		default:
+			return nil, r.explain(ctx, err)
 		}
-		return nil, r.explain(ctx, err)
 	}
+}
+
+// mayHaveChanged reports whether a list may have changed although the only
+// attempt failed: where there is no answer, and where the peer itself may not
+// know, because its database failed it. A peer that has no place for a call, or
+// does not know whether it is up to date, does not begin with it.
+func mayHaveChanged(err error) bool {
+	r := refusalIn(err)
+	if r == nil {
+		return true
+	}
+	code := fault.Code(r.GetCode())
+	return r.GetRetryable() && code != fault.Overloaded && code != fault.NotCurrent
 }
 
 // unreached is for a call that was not even tried.
