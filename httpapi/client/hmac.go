@@ -17,10 +17,11 @@ var errSpent = errors.New("the message cannot be sent again: its reader does not
 
 // HMAC computes HMAC-SHA384 of the message under the key. The message is
 // streamed, never held whole. It is sent again after a refusal only where the
-// reader seeks.
+// reader seeks, and not after PEER_UNAVAILABLE: a use of the key may have been
+// counted, and another try may count another one.
 func (c *Client) HMAC(ctx context.Context, link schema.HiddenLink, message io.Reader) (schema.HMACResponse, error) {
 	return send[schema.HMACResponse](ctx, c, call{
-		method: http.MethodPost, path: "/api/crypto/hmac", stream: messages(link, message),
+		method: http.MethodPost, path: "/api/crypto/hmac", stream: messages(link, message), counts: true,
 	})
 }
 

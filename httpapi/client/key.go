@@ -18,7 +18,11 @@ func (c *Client) Key(ctx context.Context, link schema.HiddenLink) (schema.KeyMet
 }
 
 // AuthorizeKey asks whether the session may use the key; a no is ACL_DENIED.
-// The file name is recorded with the question and may be empty.
+// The file name is recorded with the question and may be empty. Of the codes
+// that may be tried again, PEER_UNAVAILABLE is left to the caller: a use of the
+// key may have been counted, and another try may count another one.
 func (c *Client) AuthorizeKey(ctx context.Context, link schema.HiddenLink, filename string) (schema.KeyGrant, error) {
-	return post[schema.KeyGrant](ctx, c, "/api/keys/authorize", schema.AuthorizeKeyRequest{TTag: link, Filename: filename})
+	return send[schema.KeyGrant](ctx, c, call{
+		method: http.MethodPost, path: "/api/keys/authorize", body: schema.AuthorizeKeyRequest{TTag: link, Filename: filename}, counts: true,
+	})
 }

@@ -30,6 +30,10 @@ const (
 	maxBackoff = 30 * time.Second
 )
 
+// peerUnavailable is the code of a call that the key server that owns the key
+// did not answer.
+const peerUnavailable = "PEER_UNAVAILABLE"
+
 // call is one request, independent of how often it is tried.
 type call struct {
 	method string
@@ -44,8 +48,10 @@ type call struct {
 	// nameless: the request names no object, so that a NOT_FOUND can only be
 	// about the path.
 	nameless bool
-	wait     time.Duration // added to the time of an attempt
-	header   *http.Header  // receives the answer's header
+	// counts: the call may count a use of a key.
+	counts bool
+	wait   time.Duration // added to the time of an attempt
+	header *http.Header  // receives the answer's header
 }
 
 func get[Out any](ctx context.Context, c *Client, path string) (Out, error) {
@@ -114,6 +120,10 @@ func (c *Client) again(k call, err error, attempt int) (time.Duration, bool) {
 	switch e := asError(err); {
 	case errors.As(err, &n):
 		return pause, !cancelled(err) && (!n.Sent || k.method == http.MethodGet)
+	case e != nil && k.counts && e.Code == peerUnavailable:
+		// The peer may have counted the use of the call that it did not answer,
+		// and would count another one: whether that is worth it, the caller knows.
+		return 0, false
 	case e != nil && e.Retryable:
 		// A ceiling that lasts longer than this is the caller's to wait for.
 		return max(pause, e.RetryAfter), e.RetryAfter <= maxBackoff
