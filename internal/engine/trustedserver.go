@@ -20,9 +20,11 @@ const resolveTimeout = 3 * time.Second
 
 // Self is what a key server knows of itself as a peer of others.
 type Self struct {
-	ServerName  string
-	Port        uint16            // of the external listener; 0 where there is none
-	Certificate *x509.Certificate // its own, issued by the internal CA
+	ServerName string
+	Port       uint16 // of the external listener; 0 where there is none
+	// Certificate is its own, issued by the internal CA, as peers are shown it at
+	// this moment. Replicas answer the same.
+	Certificate func(context.Context) *x509.Certificate
 	Resolver    Resolver
 	// Addresses are those of this machine at this moment.
 	Addresses func() ([]netip.Addr, error)
@@ -97,7 +99,7 @@ func (e *Engine) RemoveTrustedServer(ctx context.Context, by keyserver.Caller, s
 // TrustInfo implements keyserver.TrustedServers.
 func (e *Engine) TrustInfo(ctx context.Context, by keyserver.Caller) (info keyserver.TrustInfo, err error) {
 	err = e.perform(ctx, request{by: by, op: keyserver.OpReadTrustInfo}, func() error {
-		own := e.Self.Certificate
+		own := e.Self.Certificate(ctx)
 		chain, err := pki.EncodeChain(own, e.CA.Certificate)
 		info = keyserver.TrustInfo{
 			System: e.System, ServerName: e.Self.ServerName, Port: e.Self.Port,

@@ -367,6 +367,12 @@ func TestTrustInfo(t *testing.T) {
 	if !ok || !cmp.Equal(b, want) {
 		t.Errorf("%v: %s", ok, cmp.Diff(want, b))
 	}
+	renewed := must(f.Prepared.CA.IssueServer("test", nil, f.Prepared.Server.Key, f.Clock.Now(), rand.Reader))(t)
+	f.Self.Certificate = func(context.Context) *x509.Certificate { return renewed.Certificate }
+	later := must(f.TrustInfo(ctx, f.Admin))(t)
+	if !must(pki.ParseChain(later.Chain))(t).Leaf.Equal(renewed.Certificate) || !slices.Equal(later.Certificate.DER, renewed.Certificate.Raw) {
+		t.Error("the chain is not of the certificate that is shown now")
+	}
 	for reason, change := range map[string]func(*keyserver.TrustInfo){
 		"no listener":  func(i *keyserver.TrustInfo) { i.Port = 0 },
 		"no host name": func(i *keyserver.TrustInfo) { i.ServerName = "my key server" },

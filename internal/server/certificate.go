@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -182,6 +184,7 @@ type ownCertificate struct {
 	keep    func(context.Context) (pki.Identity, error)
 	ca      []byte // DER
 	logger  *slog.Logger
+	turn    sync.Mutex // of renewals, or two would each issue a certificate
 	current atomic.Pointer[tls.Certificate]
 }
 
@@ -206,8 +209,19 @@ func (o *ownCertificate) run(ctx context.Context) {
 	each(ctx, renewEvery, func() { o.renew(ctx) })
 }
 
+// present is the certificate that handshakes show from here on: that of the
+// database, so that whoever asks two replicas is told of one certificate, not of
+// an older and a newer one for as long as run takes. Where the database cannot
+// be asked, it is what is shown so far.
+func (o *ownCertificate) present(ctx context.Context) *x509.Certificate {
+	o.renew(ctx)
+	return o.current.Load().Leaf
+}
+
 // renew takes over what another replica renewed, or renews.
 func (o *ownCertificate) renew(ctx context.Context) {
+	o.turn.Lock()
+	defer o.turn.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
 	id, err := o.keep(ctx)

@@ -157,5 +157,27 @@ func TestTheOwnCertificateIsRenewedWhileTheServerRuns(t *testing.T) {
 		if err != nil || !cert.Leaf.Equal(s.want.Certificate) || len(cert.Certificate) != 2 {
 			t.Errorf("%s: shows %v, %v", s.reason, cert.Leaf.SerialNumber, err)
 		}
+		if told := o.present(t.Context()); !told.Equal(s.want.Certificate) {
+			t.Errorf("%s: tells of %v", s.reason, told.SerialNumber)
+		}
+	}
+}
+
+// What others are told of the certificate is what the database has, and what is
+// shown from then on.
+func TestTheOwnCertificateIsThatOfTheDatabaseWhenItIsAskedFor(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	ca, err := pki.NewCA("internal", now, rand.Reader)
+	check(t, err)
+	first, err := ca.IssueServer("keys", []string{"localhost"}, nil, now, rand.Reader)
+	check(t, err)
+	second, err := ca.IssueServer("keys", []string{"localhost"}, first.Key, now, rand.Reader)
+	check(t, err)
+	o := newOwnCertificate(engine.Prepared{CA: ca, Server: first}, func(context.Context) (pki.Identity, error) { return second, nil }, slog.New(slog.DiscardHandler))
+	if told := o.present(t.Context()); !told.Equal(second.Certificate) {
+		t.Errorf("tells of %v", told.SerialNumber)
+	}
+	if shown := o.current.Load().Leaf; !shown.Equal(second.Certificate) {
+		t.Errorf("shows %v", shown.SerialNumber)
 	}
 }

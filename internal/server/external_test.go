@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
@@ -180,4 +182,47 @@ func hello(conn net.Conn) error {
 	}
 	_, err := frames.ReadFrame()
 	return err
+}
+
+// Replicas tell others of one certificate, although another replica has renewed
+// it since one of them started, and show at handshakes what they tell of.
+func TestReplicasTellOfOneCertificate(t *testing.T) {
+	ctx := context.Background()
+	database, address := pgtest.Database(t), testserver.FreeAddress(t)
+	replica := func(change testserver.Option) *testserver.Server {
+		return testserver.Start(t, func(c *server.Config) {
+			c.DatabaseURL, c.KEK = database, "base64key://smGbjm71Nxd1Ig5FS0wj9SlbzAIrnolCz9bQQ6uAhl4="
+		}, change)
+	}
+	first := replica(func(c *server.Config) { c.ExternalListen = address })
+	admin := first.Admin(t)
+	before, err := admin.TrustInfo(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A name that the certificate has to cover besides makes the second one renew it.
+	second := replica(func(c *server.Config) { c.ServerName = "another.example" })
+	theirs, err := second.Admin(t).TrustInfo(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := admin.TrustInfo(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Equal(before.Chain, theirs.Chain) || !bytes.Equal(ours.Chain, theirs.Chain) {
+		t.Errorf("renewed: %v; the replicas agree: %v", !bytes.Equal(before.Chain, theirs.Chain), bytes.Equal(ours.Chain, theirs.Chain))
+	}
+	chain, err := pki.ParseChain(ours.Chain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newStranger(t, "peer")
+	if _, err := admin.AddTrustedCA(ctx, p.ca.Certificate.Raw); err != nil {
+		t.Fatal(err)
+	}
+	p.register(t, admin, 7)
+	if shown := enter(t, address, p.with(t, first, p.own)).ConnectionState().PeerCertificates[0]; !shown.Equal(chain.Leaf) {
+		t.Errorf("shows %v, and tells of %v", shown.SerialNumber, chain.Leaf.SerialNumber)
+	}
 }

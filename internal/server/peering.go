@@ -9,9 +9,9 @@ import (
 
 // self is what the key server knows of itself as a peer of others. external is
 // nil where there is no listener for peers.
-func (s *Server) self(p engine.Prepared, external net.Listener) engine.Self {
+func (s *Server) self(leaf leaves, external net.Listener) engine.Self {
 	self := engine.Self{
-		ServerName: s.cfg.ServerName, Certificate: p.Server.Certificate,
+		ServerName: s.cfg.ServerName, Certificate: leaf.present,
 		Resolver: net.DefaultResolver, Addresses: ownAddresses,
 	}
 	if external != nil {

@@ -113,7 +113,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 
 	peers := s.askPeers(store, leaf)
 	ks := engine.New(engine.Config{
-		Store: store, Custodian: custodian, Auditor: rows, System: prepared.System, CA: prepared.CA, Self: s.self(prepared, external),
+		Store: store, Custodian: custodian, Auditor: rows, System: prepared.System, CA: prepared.CA, Self: s.self(leaf, external),
 		Build: cfg.Version, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
 		Settings: settings(cfg, prepared.System, listeners{api, external, metrics}), Peers: peers,
 	})
@@ -323,16 +323,17 @@ func writeCA(path string, der []byte, mode os.FileMode) error {
 
 // leaves are the certificates of the two listeners.
 type leaves struct {
-	own   func() *tls.Certificate // issued by the internal CA, as peers are shown it
-	api   shown                   // the one of --tls-cert, or own; nil for plain HTTP
-	files *certificateFiles       // those of --tls-cert, nil where the flag is not given
+	own     func() *tls.Certificate                     // issued by the internal CA, as peers are shown it
+	present func(ctx context.Context) *x509.Certificate // own, once it is what the database has
+	api     shown                                       // the one of --tls-cert, or own; nil for plain HTTP
+	files   *certificateFiles                           // those of --tls-cert, nil where the flag is not given
 }
 
 // leaf keeps both certificates up to date until Shutdown.
 func (s *Server) leaf(p engine.Prepared, given *certificateFiles, state engine.BootstrapConfig) leaves {
 	own := newOwnCertificate(p, func(ctx context.Context) (pki.Identity, error) { return engine.KeepServer(ctx, state) }, s.cfg.Logger)
 	s.background(own.run)
-	l := leaves{own: own.current.Load}
+	l := leaves{own: own.current.Load, present: own.present}
 	switch {
 	case s.cfg.InsecureHTTP:
 	case given != nil:

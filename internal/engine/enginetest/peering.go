@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"net/netip"
 	"strings"
@@ -43,7 +44,8 @@ func (h Hosts) LookupNetIP(ctx context.Context, _, host string) ([]netip.Addr, e
 func (f *Fixture) self() engine.Self {
 	f.Hosts = Hosts{}
 	return engine.Self{
-		ServerName: ServerName, Port: ExternalPort, Certificate: f.Prepared.Server.Certificate, Resolver: f.Hosts,
+		ServerName: ServerName, Port: ExternalPort, Resolver: f.Hosts,
+		Certificate: func(context.Context) *x509.Certificate { return f.Prepared.Server.Certificate },
 		Addresses: func() ([]netip.Addr, error) {
 			var own []netip.Addr
 			for _, a := range []string{"127.0.0.1", "::1", "192.0.2.1", "2001:db8::1"} {
