@@ -44,14 +44,13 @@ func run(m *testing.M) int {
 
 // site is where a server keeps its state.
 type site struct {
-	dir  string
-	args []string // of serve
-	kept []string // of audit verify
+	dir   string
+	args  []string // of serve
+	state []string // flags that say where the database is, none for the directory
 }
 
 func onSQLite(t *testing.T) site {
-	dir := t.TempDir() + "/data"
-	return site{dir: dir, kept: []string{"--data-dir", dir}}
+	return site{dir: t.TempDir() + "/data"}
 }
 
 func onPostgreSQL(t *testing.T) site {
@@ -60,7 +59,7 @@ func onPostgreSQL(t *testing.T) site {
 
 func atURL(t *testing.T, url string) site {
 	flags := []string{"--database-url", url}
-	return site{dir: t.TempDir() + "/data", args: flags, kept: flags}
+	return site{dir: t.TempDir() + "/data", args: flags, state: flags}
 }
 
 // begin starts the server without waiting for it.
@@ -86,7 +85,7 @@ func (s site) serve(t *testing.T) *program.Server {
 // verifyTrail asks the program itself.
 func (s site) verifyTrail(t *testing.T) {
 	t.Helper()
-	out, err := binary.Run(append([]string{"audit", "verify"}, s.kept...)...)
+	out, err := binary.Run(append([]string{"audit", "verify", "--data-dir", s.dir}, s.state...)...)
 	if err != nil || !strings.HasPrefix(out, "audit trail intact") {
 		t.Errorf("audit verify: %v\n%s", err, out)
 	}

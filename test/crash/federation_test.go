@@ -1,0 +1,353 @@
+package crash
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha512"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+)
+
+// Of two key servers one is asked for what the other one owns. Either is killed
+// while clients ask: whatever they were answered, both have a row for it, and
+// the owner has counted the use.
+func TestNoForwardedAnswerWithoutItsRows(t *testing.T) {
+	for name, place := range map[string]func(*testing.T) site{"SQLite": onSQLite, "PostgreSQL": onPostgreSQL} {
+		t.Run(name, func(t *testing.T) {
+			r := dice(t)
+			p := newPair(t, r, place)
+			for round := range *kills {
+				victim := []*node{p.asked, p.owner}[round%2]
+				p.mint(t, r)
+				p.load(t, round, victim.server.Kill)
+				victim.start(t)
+				p.awaitPeer(t)
+				p.check(t, round)
+			}
+			for _, n := range []*node{p.asked, p.owner} {
+				if err := n.server.Stop(); err != nil {
+					t.Error(err)
+				}
+				n.verifyTrail(t)
+			}
+		})
+	}
+}
+
+// quickly answers a directory in memory, where the machine has that: an owner
+// whose rows wait for no disk is done before those of who asks it.
+func quickly(t *testing.T, otherwise string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "keyserver-crash-") //nolint:usetesting // t.TempDir is on a disk
+	if err != nil {
+		return otherwise
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return filepath.Join(dir, "data")
+}
+
+// node is a key server that trusts another one.
+type node struct {
+	site
+	server  *program.Server
+	address atomic.Pointer[string]
+	admin   *client.Client
+	trail   trail
+}
+
+// newNode starts a key server. Its system id n stands at the address 127.0.0.n.
+func newNode(t *testing.T, system int, at site) *node {
+	t.Helper()
+	host := "127.0.0." + strconv.Itoa(system)
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0")) // peers have to find it where it was
+	if err == nil {
+		err = l.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	at.args = append(at.args, "--system-id", strconv.Itoa(system), "--server-name", host, "--external-listen", l.Addr().String())
+	n := &node{site: at, trail: trail{rows: map[string][]schema.AuditEntry{}}}
+	n.start(t)
+	password, err := n.server.Password()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.admin = n.client(t, n.transport(t), "admin", password, 5)
+	return n
+}
+
+func (n *node) start(t *testing.T) {
+	t.Helper()
+	n.server = n.serve(t)
+	n.address.Store(&n.server.Address)
+}
+
+func (n *node) transport(t *testing.T) *http.Transport {
+	t.Helper()
+	roots, err := program.Roots(n.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := program.Transport(roots, func() string { return *n.address.Load() })
+	t.Cleanup(transport.CloseIdleConnections)
+	return transport
+}
+
+func (n *node) client(t *testing.T, over http.RoundTripper, name, password string, retries int) *client.Client {
+	t.Helper()
+	c, err := client.New(client.Options{
+		BaseURL: program.BaseURL, HTTPClient: &http.Client{Transport: over}, MaxRetries: retries, Timeout: patience,
+		Credentials: client.PasswordCredentials(name, func(context.Context) (string, error) { return password, nil }),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// trust makes another key server a peer.
+func (n *node) trust(t *testing.T, peer *node) {
+	t.Helper()
+	info, err := peer.admin.TrustInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain, err := pki.ParseChain(info.Chain)
+	if err == nil {
+		_, err = n.admin.AddTrustedCA(t.Context(), chain.Intermediates[0].Raw)
+	}
+	if err == nil {
+		_, err = n.admin.AddTrustedServer(t.Context(), info.TrustBlob.String(), "peer", "")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pair are the two key servers and a principal of the one that asks.
+type pair struct {
+	asked, owner *node
+	caller       schema.ACLRevokeRequest // that principal, as entries name it
+	witness      *witness                // of what it is answered
+	clients      []*client.Client        // that work as that principal
+	local        schema.HiddenLink       // a key of the one that is asked
+	unlimited    *lent
+	limited      *lent
+}
+
+// lent is a key of the owner that the principal may use.
+type lent struct {
+	link     schema.HiddenLink
+	material []byte
+	limit    int64 // of uses, -1 for none
+	answered atomic.Int64
+	lost     atomic.Int64 // nobody knows what became of them
+}
+
+const (
+	callers      = 12
+	callerSecret = "the caller's password"
+)
+
+func newPair(t *testing.T, r *rand.Rand, place func(*testing.T) site) *pair {
+	t.Helper()
+	owning := place(t)
+	owning.dir = quickly(t, owning.dir)
+	p := &pair{asked: newNode(t, 2, place(t)), owner: newNode(t, 3, owning)}
+	p.asked.trust(t, p.owner)
+	p.owner.trust(t, p.asked)
+	made, err := p.asked.admin.CreatePasswordPrincipal(t.Context(), schema.CreatePasswordPrincipalRequest{
+		Name: "caller", Password: callerSecret, RoleIDs: []schema.HexID{{7: 3}}, // Encryptor
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.caller = schema.ACLRevokeRequest{SystemID: made.Principal.SystemID, PrincipalID: made.Principal.PrincipalID}
+	_, err = p.asked.admin.CreatePrincipalTrust(t.Context(), schema.CreatePrincipalTrustRequest{
+		PrincipalID: made.Principal.ID, TrustedServerSystemID: 3, Flag: "expose",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.witness = newWitness(p.asked.transport(t), fmt.Sprintf("forwarded-%x", r.Uint32()))
+	for range callers {
+		p.clients = append(p.clients, p.asked.client(t, p.witness, "caller", callerSecret, never))
+	}
+	local, err := p.clients[0].MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.local = local.TTag
+	p.unlimited = p.lend(t, r, -1)
+	return p
+}
+
+// mint makes the key whose uses are counted in the next round.
+func (p *pair) mint(t *testing.T, r *rand.Rand) {
+	t.Helper()
+	p.limited = p.lend(t, r, 50+r.Int64N(400))
+}
+
+func (p *pair) lend(t *testing.T, r *rand.Rand, limit int64) *lent {
+	t.Helper()
+	k := &lent{material: fmt.Appendf(nil, "material %x", r.Uint64()), limit: limit}
+	made, err := p.owner.admin.MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384", Material: (*schema.Base64)(&k.material)})
+	if err == nil {
+		k.link = made.TTag
+		_, err = p.owner.admin.GrantACL(t.Context(), schema.ACLChangeRequest{
+			TTag: k.link, SystemID: p.caller.SystemID, PrincipalID: p.caller.PrincipalID, Rights: 1, MaxUsage: &k.limit,
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// load lets all clients ask, ends one of the key servers, and waits for them.
+func (p *pair) load(t *testing.T, round int, end func()) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var over, killed atomic.Bool
+	var group sync.WaitGroup
+	before := p.witness.count()
+	for i, c := range p.clients {
+		group.Go(func() {
+			r := rand.New(rand.NewPCG(*seed, uint64(round)<<8|uint64(i)))
+			for !over.Load() {
+				err := p.step(ctx, r, c)
+				if err == nil {
+					continue
+				}
+				if !client.IsUnavailable(err) {
+					t.Errorf("a client: %v", err)
+				} else if !killed.Load() {
+					t.Errorf("a client was left without an answer before the kill: %v", err)
+				}
+				over.Store(true)
+			}
+		})
+	}
+	for p.witness.count()-before < minAnswers && !over.Load() && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(upTo(rand.New(rand.NewPCG(*seed, uint64(round))), 400*time.Millisecond))
+	killed.Store(true)
+	end()
+	over.Store(true)
+	group.Wait()
+	t.Logf("round %d: %d requests answered, %d of %d uses", round, p.witness.count()-before, p.limited.answered.Load(), p.limited.limit)
+}
+
+// step asks for one thing. Some of it is not forwarded, so that the rows of
+// the key server that is asked wait for more than those of the owner.
+func (p *pair) step(ctx context.Context, r *rand.Rand, c *client.Client) error {
+	key := p.unlimited
+	switch r.IntN(4) {
+	case 0:
+		_, err := c.ACL(ctx, p.local)
+		return err
+	case 1:
+		key = p.limited
+	}
+	err := key.use(ctx, r, c)
+	switch {
+	case err == nil:
+		key.answered.Add(1)
+	case key.limit >= 0 && client.IsCode(err, "ACL_DENIED"): // used up
+		return nil
+	default:
+		key.lost.Add(1)
+	}
+	return err
+}
+
+// use asks for an HMAC, short or streamed, or for the permission to use the key.
+func (k *lent) use(ctx context.Context, r *rand.Rand, c *client.Client) error {
+	length := []int{0, 64, 150_000}[r.IntN(3)]
+	if length == 0 {
+		_, err := c.AuthorizeKey(ctx, k.link, "")
+		return err
+	}
+	message := bytes.Repeat([]byte{byte(r.Uint32())}, length)
+	answer, err := c.HMAC(ctx, k.link, bytes.NewReader(message))
+	if err != nil {
+		return err
+	}
+	h := hmac.New(sha512.New384, k.material)
+	h.Write(message)
+	if want := h.Sum(nil); !bytes.Equal(answer.MAC, want) {
+		return fmt.Errorf("the HMAC under %s is %x, want %x", k.link, answer.MAC, want)
+	}
+	return nil
+}
+
+// connections are how many a key server has to a peer, which take calls in turn.
+const connections = 2
+
+// awaitPeer waits until the one asks the other again, over every connection.
+func (p *pair) awaitPeer(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for inARow := 0; inARow < connections; inARow++ {
+		_, err := p.clients[0].AuthorizeKey(ctx, p.unlimited.link, "")
+		if err == nil {
+			continue
+		}
+		if ctx.Err() != nil || !client.IsUnavailable(err) {
+			t.Fatalf("the peer is not asked again: %v", err)
+		}
+		inARow = -1
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// check holds both key servers to what was answered.
+func (p *pair) check(t *testing.T, round int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	left := int64(0)
+	for {
+		_, err := p.clients[0].AuthorizeKey(ctx, p.limited.link, "")
+		if client.IsCode(err, "ACL_DENIED") {
+			break
+		}
+		if err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		left++
+	}
+	counted, answered, lost := p.limited.limit-left, p.limited.answered.Load(), p.limited.lost.Load()
+	if counted < answered || counted > answered+lost {
+		t.Errorf("round %d: %d uses were counted, %d answered, %d neither answered nor refused", round, counted, answered, lost)
+	}
+	for _, n := range []*node{p.asked, p.owner} {
+		n.verifyTrail(t)
+		clear(n.trail.rows)
+		if err := n.trail.follow(ctx, n.admin); err != nil {
+			t.Fatalf("round %d: read the audit trail: %v", round, err)
+		}
+	}
+	forwarded := map[string]bool{"authorizeKey": true, "hmacData": true}
+	p.witness.compare(t, &p.owner.trail, func(operation string) bool { return forwarded[operation] })
+	p.witness.check(t, &p.asked.trail)
+}
