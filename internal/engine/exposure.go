@@ -17,19 +17,20 @@ func exposed(rows []keyserver.PrincipalTrust, who subject, peer keyserver.System
 		if own.Flag == keyserver.Expose {
 			return access{allowed: true}
 		}
-		return access{why: "the principal is restricted for that peer"}
+		return access{why: "is restricted for that peer"}
 	}
 	for _, group := range who.groups {
 		if row, ok := trustOf(rows, group.ID, peer); ok && row.Flag == keyserver.Expose {
 			return access{allowed: true}
 		}
 	}
-	return access{why: "neither the principal nor a group it is in is exposed to that peer"}
+	return access{why: "is not exposed to that peer, nor is a group it is in"}
 }
 
-// admitted decides, where a peer asks for one of its principals, whether this
-// key server listens at all. It is pure. A row that restricts that principal
-// for that peer refuses it; otherwise the key's access control list decides.
+// admitted decides, where a peer asks for one of its principals, or one of them
+// acts for another, whether this key server listens at all. It is pure. A row
+// that restricts that principal for that peer refuses it; otherwise the key's
+// access control list decides.
 func admitted(rows []keyserver.PrincipalTrust, foreign keyserver.PrincipalRef) access {
 	if row, ok := trustOf(rows, foreign.ID, foreign.System); ok && row.Flag == keyserver.Restrict {
 		return access{why: "the peer's principal is restricted here"}

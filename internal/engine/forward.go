@@ -68,8 +68,8 @@ func withheld(lost error) error {
 	return lost
 }
 
-// sends is the check that the caller may be told to a peer. It answers the
-// peer, and the caller as the peer is told of him. What a peer asks for goes
+// sends is the check that a peer may be told of the caller, and of whoever
+// really acts where that is somebody else. It answers the peer, and the caller as the peer is told of him. What a peer asks for goes
 // no further: whoever trusts this key server need not trust those it trusts.
 func (e *Engine) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.Code, peer *keyserver.TrustedServer, as *keyserver.Caller) check {
 	return func(ctx context.Context, who subject) (err error) {
@@ -88,17 +88,35 @@ func (e *Engine) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.
 		if err != nil {
 			return err
 		}
-		rows, err := e.trustsOf(ctx, who, to)
-		if err != nil {
+		if err := e.mayTell(ctx, who, to, "the principal"); err != nil {
 			return err
 		}
-		if verdict := exposed(rows, who, to); !verdict.allowed {
-			return fault.New(fault.AccessDenied, "the object belongs to the peer %d, and %s; a Security Officer can expose it with POST /api/principal-trusts", to, verdict.why).
-				Audited(fault.ReasonNotExposed)
+		if !by.Actor.ID.IsZero() { // the peer is told who really acts, too
+			actor, _, err := e.subject(ctx, keyserver.Caller{Principal: by.Actor})
+			if err != nil {
+				return err
+			}
+			if err := e.mayTell(ctx, actor, to, "the principal that acts in the session"); err != nil {
+				return err
+			}
 		}
 		*as, err = e.introduce(by, who)
 		return err
 	}
+}
+
+// mayTell refuses unless a peer may be told about a subject; role is what that
+// is in the session.
+func (e *Engine) mayTell(ctx context.Context, who subject, peer keyserver.SystemID, role string) error {
+	rows, err := e.trustsOf(ctx, who, peer)
+	if err != nil {
+		return err
+	}
+	if verdict := exposed(rows, who, peer); !verdict.allowed {
+		return fault.New(fault.AccessDenied, "the object belongs to the peer %d, and %s %s; a Security Officer can expose it with POST /api/principal-trusts", peer, role, verdict.why).
+			Audited(fault.ReasonNotExposed)
+	}
+	return nil
 }
 
 // introduce is a caller as a peer is told of him, with a key for this one call.

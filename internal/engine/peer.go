@@ -52,16 +52,22 @@ func (e *Engine) peerSubject(ctx context.Context, r request) (subject, error) {
 		}
 		return who, nil
 	}
-	if who.principal.System != from || slices.ContainsFunc(who.groups, func(g keyserver.PrincipalRef) bool { return g.System != from }) {
+	named := []keyserver.PrincipalRef{who.principal} // what a restriction keeps out
+	if !r.by.Actor.ID.IsZero() {
+		named = append(named, r.by.Actor)
+	}
+	if slices.ContainsFunc(slices.Concat(named, who.groups), func(p keyserver.PrincipalRef) bool { return p.System != from }) {
 		return subject{}, fault.New(fault.AccessDenied, "the peer %d speaks for the principals of another key server", from).
 			Audited(fault.ReasonNotForwarded)
 	}
-	rows, err := e.trust(ctx, who.principal.ID, from)
-	if err != nil {
-		return subject{}, err
-	}
-	if verdict := admitted(rows, who.principal); !verdict.allowed {
-		return subject{}, fault.New(fault.AccessDenied, "%s", verdict.why).Audited(fault.ReasonRestricted)
+	for _, p := range named {
+		rows, err := e.trust(ctx, p.ID, from)
+		if err != nil {
+			return subject{}, err
+		}
+		if verdict := admitted(rows, p); !verdict.allowed {
+			return subject{}, fault.New(fault.AccessDenied, "%s", verdict.why).Audited(fault.ReasonRestricted)
+		}
 	}
 	return who, nil
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -48,6 +49,7 @@ func TestPeersAreRefused(t *testing.T) {
 			"OurPrincipal": {"a principal of ours", ask(with(func(c *keyserver.Caller) { c.Principal = f.Admin.Principal }), link), fault.AccessDenied, fault.ReasonNotForwarded},
 			"OurGroup":     {"a group of ours", ask(with(func(c *keyserver.Caller) { c.Peer.Groups = []keyserver.PrincipalRef{f.Admin.Principal} }), link), fault.AccessDenied, fault.ReasonNotForwarded},
 			"PeerItself":   {"a key is used for somebody", ask(with(func(c *keyserver.Caller) { c.Principal = transport }), link), fault.AccessDenied, fault.ReasonNotForwarded},
+			"OurActor":     {"a principal of ours acts", ask(with(func(c *keyserver.Caller) { c.Actor = f.Admin.Principal }), link), fault.AccessDenied, fault.ReasonNotForwarded},
 			"UnknownPeer":  {"another key server", ask(with(func(c *keyserver.Caller) { c.Peer.System, c.Principal.System = 8, 8 }), link), fault.AccessDenied, fault.ReasonNotForwarded},
 			"SecondHop":    {"what a peer asks for is not forwarded", ask(callOf("x", "1"), foreign), fault.InvalidArgument, fault.ReasonNotForwarded},
 			"Mint": {"no keys are made for peers", func() error {
@@ -223,6 +225,58 @@ func TestRepetitionsAreRefused(t *testing.T) {
 					}
 				}
 			})
+		}
+	})
+}
+
+// Whoever acts for another is somebody whom a peer is told of, and whom the
+// owner of a key may keep out, like the one that is acted for.
+func TestActorsAndPeers(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
+		boss := f.Add(t, keyserver.PasswordPrincipal, "boss", []keyserver.ID{keyserver.RoleEncryptor}, nil)
+		setFlags(t, f, boss.Principal, delegable)
+		team := f.Add(t, keyserver.GroupPrincipal, "team", nil, nil)
+		actor := f.Add(t, keyserver.PasswordPrincipal, "actor", nil, []keyserver.ID{team.Principal.ID})
+		expose := func(p keyserver.PrincipalRef, flag keyserver.TrustFlag) keyserver.ID {
+			return must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: p.ID, Server: peerSystem, Flag: flag}))(t)
+		}
+		expose(boss.Principal, keyserver.Expose)
+		at := recorder{Auditor: f.Rows}
+		cfg := f.Config
+		cfg.Peers = &at
+		e := engine.New(cfg)
+		foreign := keyserver.NewHiddenLink(peerSystem, keyserver.IDFromUint64(1))
+		delegated := func() error { _, err := e.HMAC(ctx, actingFor(actor, boss), foreign, text("m")); return err }
+
+		refused(t, f, delegated(), fault.AccessDenied, fault.ReasonNotExposed)
+		row := expose(actor.Principal, keyserver.Restrict)
+		refused(t, f, delegated(), fault.AccessDenied, fault.ReasonNotExposed)
+		if len(at.events) != 0 {
+			t.Errorf("the peer was told of an actor that is not exposed to it: %v", at.events)
+		}
+		if err := f.DeletePrincipalTrust(ctx, f.Admin, row); err != nil {
+			t.Fatal(err)
+		}
+		expose(team.Principal, keyserver.Expose)
+		if err := delegated(); err != nil {
+			t.Errorf("a group that the actor is in is exposed: %v", err)
+		}
+
+		// The same on the other side: one of the peer's principals acts.
+		link := mint(t, f, f.Admin, nil)
+		by := callOf("x", "a")
+		by.Actor = keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(72)}
+		grant(t, f, link, by.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		grant(t, f, link, by.Actor, keyserver.Read, keyserver.NoUsageLimit) // so that he is known, and may be restricted
+		use := func(by keyserver.Caller) error { _, err := f.AuthorizeKey(ctx, by, link, ""); return err }
+		if err := use(by); err != nil {
+			t.Fatal(err)
+		}
+		expose(by.Actor, keyserver.Restrict)
+		refused(t, f, use(by), fault.AccessDenied, fault.ReasonRestricted)
+		if err := use(callOf("x", "b")); err != nil {
+			t.Errorf("without the actor: %v", err)
 		}
 	})
 }
