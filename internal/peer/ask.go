@@ -32,12 +32,9 @@ const (
 // with the same key, so that the peer does it once; a peer that is slow is not
 // asked again.
 func ask[In, Out any](ctx context.Context, r remote, kind effect, in *In, call method[In, Out]) (*Out, error) {
-	p, err := r.client.pool(ctx, r.peer)
+	p, err := r.client.enter(ctx, r.peer)
 	if err != nil {
 		return nil, r.unreached(err)
-	}
-	if err := p.enter(r.client.Clock()); err != nil {
-		return nil, err
 	}
 	within, cancel := context.WithTimeout(ctx, r.client.Timeout)
 	defer cancel()
@@ -108,6 +105,8 @@ func judge(ctx context.Context, err error) outcome {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded:
 		return failed
+	case codes.Canceled: // the connection was closed here
+		return unknown
 	default: // somebody who lives sent it
 		return answered
 	}
@@ -129,6 +128,8 @@ func (r remote) explain(ctx context.Context, err error) error {
 		return unavailable(r.peer.System, 0, "cannot be reached, or does not let this key server in").Because(err)
 	case codes.DeadlineExceeded:
 		return unavailable(r.peer.System, 0, "did not answer in time").Because(err)
+	case codes.Canceled:
+		return unavailable(r.peer.System, 0, "was cut off from this key server, which closed the connection").Because(err)
 	default:
 		return fault.New(fault.OpFailed, "the peer %d gave no answer that this key server understands", r.peer.System).
 			Because(err).Audited(fault.ReasonFailed)

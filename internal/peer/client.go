@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +24,7 @@ const (
 	connections    = 2   // one for each of the cores that a small machine has
 	maxInFlight    = 128 // calls at once
 	dialTimeout    = 5 * time.Second
+	retireWithin   = streamTimeout // for the calls over connections of an earlier record
 )
 
 // ClientConfig is what a client needs. Every field is required.
@@ -43,26 +45,32 @@ type Client struct {
 	mu     sync.Mutex
 	pools  map[keyserver.SystemID]*pool
 	closed bool
+	// making is held while a pool is made, so that records are read in the order
+	// in which pools are made for them.
+	making   sync.Mutex
+	retiring sync.WaitGroup
+	stopping chan struct{}
 }
 
 // NewClient returns a client. Close it.
-func NewClient(c ClientConfig) *Client {
-	return &Client{
-		ClientConfig: c, pools: map[keyserver.SystemID]*pool{},
-		door: newDoor(c.Registry, c.Certificate, x509.ExtKeyUsageServerAuth, c.Clock, c.Logger),
-	}
+func NewClient(config ClientConfig) *Client {
+	c := &Client{ClientConfig: config, pools: map[keyserver.SystemID]*pool{}, stopping: make(chan struct{})}
+	c.door = newDoor(c.Registry, c.Certificate, x509.ExtKeyUsageServerAuth, c.Clock, c.Logger, c.prune)
+	return c
 }
 
 // Close ends every connection, and the calls that are under way.
 func (c *Client) Close() error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.closed = true
+	close(c.stopping)
 	var errs []error
 	for system, p := range c.pools {
 		errs = append(errs, p.close())
 		delete(c.pools, system)
 	}
+	c.mu.Unlock()
+	c.retiring.Wait()
 	c.door.close()
 	return errors.Join(errs...)
 }
@@ -73,30 +81,125 @@ func (c *Client) Changed(changes []keyserver.Change) { c.door.changed(changes) }
 // At returns the peer of a record as a key server.
 func (c *Client) At(peer keyserver.TrustedServer) keyserver.Federated { return remote{c, peer} }
 
-// pool answers the connections to the peer of a record. A record that says
-// something else than the one that they were made for has new ones made.
-func (c *Client) pool(ctx context.Context, peer keyserver.TrustedServer) (*pool, error) {
+var errStopping = errors.New("this key server is stopping")
+
+// enter takes a place among the calls to the peer of a record. The pool has to
+// be left.
+func (c *Client) enter(ctx context.Context, peer keyserver.TrustedServer) (*pool, error) {
 	if err := c.door.settle(ctx); err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return nil, errors.New("this key server is stopping")
-	}
-	if p, ok := c.pools[peer.System]; ok {
-		if sameRecord(p.peer, peer) {
-			return p, nil
-		}
-		delete(c.pools, peer.System)
-		_ = p.close() // nobody is left to tell
-	}
-	p, err := c.connect(peer)
+	p, err := c.pool(ctx, peer)
 	if err != nil {
 		return nil, err
 	}
-	c.pools[peer.System] = p
+	if err := p.enter(c.Clock()); err != nil {
+		p.users.Done()
+		return nil, err
+	}
 	return p, nil
+}
+
+// pool answers the connections to the peer of a record, with one more user. A
+// record that says something else than the one that they were made for is an
+// older one or a newer one, so the present one is asked for.
+func (c *Client) pool(ctx context.Context, peer keyserver.TrustedServer) (*pool, error) {
+	if p, err := c.held(peer); p != nil || err != nil {
+		return p, err
+	}
+	c.making.Lock()
+	defer c.making.Unlock()
+	present, err := c.record(ctx, peer.System)
+	if err != nil {
+		return nil, err
+	}
+	if p, err := c.held(present); p != nil || err != nil {
+		return p, err
+	}
+	return c.replace(present)
+}
+
+// held answers the pool that was made for a record, nil where there is none.
+func (c *Client) held(record keyserver.TrustedServer) (*pool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, errStopping
+	}
+	p, ok := c.pools[record.System]
+	if !ok || !sameRecord(p.peer, record) {
+		return nil, nil
+	}
+	p.users.Add(1)
+	return p, nil
+}
+
+// record reads the record of a peer as it is now.
+func (c *Client) record(ctx context.Context, system keyserver.SystemID) (keyserver.TrustedServer, error) {
+	list, err := c.Registry.TrustedServers(ctx)
+	if err != nil {
+		return keyserver.TrustedServer{}, err
+	}
+	i := slices.IndexFunc(list, func(s keyserver.TrustedServer) bool { return s.System == system })
+	if i < 0 {
+		return keyserver.TrustedServer{}, fmt.Errorf("the peer %d is registered no more", system)
+	}
+	return list[i], nil
+}
+
+// replace makes the pool of a record, with one user, in place of an earlier one.
+func (c *Client) replace(record keyserver.TrustedServer) (*pool, error) {
+	p, err := c.connect(record)
+	if err != nil {
+		return nil, err
+	}
+	p.users.Add(1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, errors.Join(errStopping, p.close())
+	}
+	c.retire(record.System)
+	c.pools[record.System] = p
+	return p, nil
+}
+
+// prune retires the pools of peers that are gone or have other records. Their
+// connections have been looked at by themselves.
+func (c *Client) prune(t trust) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	for system, p := range c.pools {
+		if !slices.ContainsFunc(t.servers, func(s keyserver.TrustedServer) bool { return s.System == system && sameRecord(s, p.peer) }) {
+			c.retire(system)
+		}
+	}
+}
+
+// retire takes a pool out of use and closes it once its calls are over, or have
+// had time enough to be. The caller holds mu.
+func (c *Client) retire(system keyserver.SystemID) {
+	p, ok := c.pools[system]
+	if !ok {
+		return
+	}
+	delete(c.pools, system)
+	c.retiring.Go(func() {
+		idle := make(chan struct{})
+		go func() { defer close(idle); p.users.Wait() }()
+		late := time.NewTimer(retireWithin)
+		defer late.Stop()
+		select {
+		case <-idle:
+		case <-late.C:
+		case <-c.stopping:
+		}
+		_ = p.close() // nobody is left to tell
+		<-idle
+	})
 }
 
 // sameRecord reports whether two records lead to the same peer in the same

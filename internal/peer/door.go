@@ -49,6 +49,7 @@ type door struct {
 	clock       func() time.Time
 	logger      *slog.Logger
 	complaints  *rate.Limiter // anybody can knock
+	told        func(trust)   // each time that the open connections were looked at
 
 	mu   sync.Mutex
 	open map[*conn]struct{}
@@ -62,10 +63,10 @@ type door struct {
 	done chan struct{}
 }
 
-func newDoor(r Registry, own func() *tls.Certificate, usage x509.ExtKeyUsage, clock func() time.Time, logger *slog.Logger) *door {
+func newDoor(r Registry, own func() *tls.Certificate, usage x509.ExtKeyUsage, clock func() time.Time, logger *slog.Logger, told func(trust)) *door {
 	ctx, stop := context.WithCancel(context.Background())
 	d := &door{
-		registry: r, certificate: own, usage: usage, clock: clock, logger: logger, complaints: rate.NewLimiter(rate.Every(complainEvery), complaintsAtOnce),
+		registry: r, certificate: own, usage: usage, clock: clock, logger: logger, complaints: rate.NewLimiter(rate.Every(complainEvery), complaintsAtOnce), told: told,
 		open: map[*conn]struct{}{}, kick: make(chan struct{}, 1), stop: stop, done: make(chan struct{}),
 	}
 	go d.watch(ctx)
@@ -91,11 +92,12 @@ func (d *door) changed(changes []keyserver.Change) {
 	}
 }
 
-// mayShutOut reports whether a peer or a CA may be gone. No changes at all
-// means that some are no longer known.
+// mayShutOut reports whether a peer or a CA may be gone. A peer that is new may
+// have the key of another one, which then is nobody's. No changes at all means
+// that some are no longer known.
 func mayShutOut(changes []keyserver.Change) bool {
 	return len(changes) == 0 || slices.ContainsFunc(changes, func(c keyserver.Change) bool {
-		return (c.Kind == keyserver.ChangeTrustedCA || c.Kind == keyserver.ChangeTrustedServer) && c.Action != keyserver.Created
+		return c.Kind == keyserver.ChangeTrustedServer || c.Kind == keyserver.ChangeTrustedCA && c.Action != keyserver.Created
 	})
 }
 
@@ -152,12 +154,16 @@ func (d *door) recheck(ctx context.Context) error {
 	d.mu.Unlock()
 	for _, c := range connections {
 		who, err := t.identify(c.chain, d.usage, d.clock())
-		if err == nil && who.System == c.peer.System && who.Transport == c.peer.Transport { // registered anew is another peer
+		if err == nil {
+			err = c.is(who)
+		}
+		if err == nil {
 			continue
 		}
 		d.logger.Info("closing the connection of a peer that is trusted no more", "peer", c.peer.System, "cause", err)
 		_ = c.Close() // the peer notices; there is nobody else to tell
 	}
+	d.told(t)
 	return nil
 }
 
@@ -232,7 +238,10 @@ func (d *door) enter(ctx context.Context, c *conn, before uint64) error {
 	if !overtaken {
 		return nil
 	}
-	_, err := d.identify(ctx, c.chain)
+	who, err := d.identify(ctx, c.chain)
+	if err == nil {
+		err = c.is(who)
+	}
 	if err != nil {
 		d.leave(c)
 	}
@@ -259,6 +268,15 @@ type conn struct {
 	door  *door
 	peer  keyserver.TrustedServer
 	chain []*x509.Certificate
+}
+
+// is refuses whoever has the key of the connection now, if that is not whom it
+// was let in as: registered anew is another peer.
+func (c *conn) is(who keyserver.TrustedServer) error {
+	if who.System != c.peer.System || who.Transport != c.peer.Transport {
+		return fmt.Errorf("the key of the peer %d was registered anew, as that of the peer %d", c.peer.System, who.System)
+	}
+	return nil
 }
 
 // Close implements net.Conn.

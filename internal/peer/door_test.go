@@ -1,6 +1,9 @@
 package peer
 
 import (
+	"context"
+	"crypto/tls"
+	"net"
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -21,13 +24,46 @@ func TestMayShutOut(t *testing.T) {
 		"Added":       {"more are let in, not fewer", []keyserver.Change{change(keyserver.ChangeTrustedCA, keyserver.Created)}, false},
 		"PeerGone":    {"a peer left", []keyserver.Change{change(keyserver.ChangeTrustedServer, keyserver.Deleted)}, true},
 		"PeerChanged": {"a peer's record may say another key", []keyserver.Change{change(keyserver.ChangeTrustedServer, keyserver.Updated)}, true},
-		"PeerAdded":   {"more are let in, not fewer", []keyserver.Change{change(keyserver.ChangeTrustedServer, keyserver.Created)}, false},
+		"PeerAdded":   {"it may have the key of another one", []keyserver.Change{change(keyserver.ChangeTrustedServer, keyserver.Created)}, true},
 		"OtherThing":  {"other nouns do not matter", []keyserver.Change{change(keyserver.ChangeRole, keyserver.Deleted)}, false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			if got := mayShutOut(tc.changes); got != tc.want {
 				t.Errorf("%s: got %v", tc.reason, got)
+			}
+		})
+	}
+}
+
+// A peer that is registered anew while it shakes hands is not let in as the one
+// that was looked up.
+func TestRegisteredAnewDuringAHandshake(t *testing.T) {
+	for name, anew := range map[string]func(*keyserver.TrustedServer){
+		"Unchanged":      func(*keyserver.TrustedServer) {},
+		"OtherTransport": func(s *keyserver.TrustedServer) { s.Transport = keyserver.IDFromUint64(4711) },
+		"OtherSystem":    func(s *keyserver.TrustedServer) { s.System = 9 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, patience)
+			here, there := net.Pipe()
+			go func() {
+				k := key{w.client.door, 2}
+				if conn, _, err := k.ClientHandshake(t.Context(), "", there); err == nil {
+					_, _ = conn.Read(make([]byte, 1))
+				}
+			}()
+			door := w.gate.door
+			conn, _, err := door.handshake(t.Context(), here, tls.Server, func(keyserver.TrustedServer) error {
+				w.knows.forget(func(r *registry) { anew(&r.servers[0]) })
+				door.changed(nil)
+				return door.settle(context.Background()) // before the connection is one of those that are looked at
+			})
+			if (err == nil) != (name == "Unchanged") {
+				t.Errorf("got %v", err)
+			}
+			if err == nil {
+				_ = conn.Close()
 			}
 		})
 	}

@@ -22,7 +22,7 @@ var _ credentials.TransportCredentials = (*Gate)(nil)
 
 // NewGate returns a gate that shows its own certificate, asked for at each handshake. Close it.
 func NewGate(r Registry, own func() *tls.Certificate, clock func() time.Time, logger *slog.Logger) *Gate {
-	return &Gate{newDoor(r, own, x509.ExtKeyUsageClientAuth, clock, logger)}
+	return &Gate{newDoor(r, own, x509.ExtKeyUsageClientAuth, clock, logger, func(trust) {})}
 }
 
 // Close ends the watch over the connections that are open.

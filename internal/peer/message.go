@@ -134,12 +134,9 @@ func (w *writer) send(last bool) error {
 
 func (w *writer) open() (err error) {
 	r := w.remote
-	p, err := r.client.pool(w.ctx, r.peer)
+	p, err := r.client.enter(w.ctx, r.peer)
 	if err != nil {
 		return r.unreached(err)
-	}
-	if err := p.enter(r.client.Clock()); err != nil {
-		return err
 	}
 	ctx, cancel := context.WithCancel(w.ctx)
 	w.pool, w.cancel = p, cancel

@@ -104,12 +104,13 @@ func TestConnectionsAreShutOut(t *testing.T) {
 	}
 }
 
-// show makes the server show an identity, at a new address.
+// show makes the server show an identity, at a new address that its record says.
 func (w *world) show(t testing.TB, i identity) {
 	t.Helper()
 	w.listen(t, i)
 	at := netip.MustParseAddrPort(w.at.Addr().String())
 	w.asked.Port = at.Port()
+	w.known.forget(func(r *registry) { r.servers[0].Port = at.Port() })
 }
 
 func renewed(t testing.TB, i identity) identity {

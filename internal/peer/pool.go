@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +35,7 @@ type pool struct {
 	next    atomic.Uint32
 	places  chan struct{} // holds a token for each call under way
 	breaker breaker
+	users   sync.WaitGroup
 }
 
 // connect makes a pool. Nothing is dialled before the first call.
@@ -94,6 +96,7 @@ func (p *pool) enter(now time.Time) error {
 func (p *pool) leave(now time.Time, o outcome) {
 	<-p.places
 	p.breaker.report(now, o)
+	p.users.Done()
 }
 
 func unavailable(peer keyserver.SystemID, wait time.Duration, why string) *fault.Error {

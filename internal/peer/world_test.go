@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ type registry struct {
 	mu      sync.Mutex
 	cas     []keyserver.Certificate
 	servers []keyserver.TrustedServer
+	reads   int // of servers
 }
 
 func (r *registry) TrustedCAs(context.Context) ([]keyserver.Certificate, error) {
@@ -37,7 +39,8 @@ func (r *registry) TrustedCAs(context.Context) ([]keyserver.Certificate, error) 
 func (r *registry) TrustedServers(context.Context) ([]keyserver.TrustedServer, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.servers, nil
+	r.reads++
+	return slices.Clone(r.servers), nil
 }
 
 func (r *registry) forget(what func(*registry)) {
@@ -162,7 +165,7 @@ func (w *world) ask() keyserver.Federated { return w.client.At(w.asked) }
 // raw is a connection to the server that says what a test wants.
 func (w *world) raw(t testing.TB, as identity) *grpc.ClientConn {
 	t.Helper()
-	door := newDoor(w.known, as.certificate, w.client.door.usage, time.Now, slog.New(slog.DiscardHandler))
+	door := newDoor(w.known, as.certificate, w.client.door.usage, time.Now, slog.New(slog.DiscardHandler), func(trust) {})
 	conn, err := grpc.NewClient("passthrough:///"+w.at.Addr().String(), grpc.WithTransportCredentials(key{door, 2}), grpc.WithNoProxy())
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,134 @@
+package peer
+
+import (
+	"context"
+	"testing"
+
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// busy makes every call wait at the server, and answers what lets them go on.
+func (w *world) busy(t testing.TB) (arrived <-chan struct{}, free func()) {
+	t.Helper()
+	at, gone := make(chan struct{}, 16), make(chan struct{})
+	w.keys.answer = func(ctx context.Context, _ keyserver.Caller) error {
+		at <- struct{}{}
+		select {
+		case <-gone:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return at, func() { close(gone) }
+}
+
+// held is the pool of the server.
+func (w *world) held() *pool {
+	w.client.mu.Lock()
+	defer w.client.mu.Unlock()
+	return w.client.pools[2]
+}
+
+func (p *pool) closed() bool {
+	for _, c := range p.conns {
+		if c.GetState() != connectivity.Shutdown {
+			return false
+		}
+	}
+	return true
+}
+
+// A record that changes leaves the calls alone that are under way; whoever
+// still holds the earlier record follows the present one.
+func TestRecordsThatChange(t *testing.T) {
+	w := newWorld(t, patience)
+	earlier := w.ask()
+	arrived, free := w.busy(t)
+	done := make(chan error, 2)
+	go func() { _, err := earlier.AuthorizeKey(t.Context(), caller(t), link, ""); done <- err }()
+	go func() {
+		_, err := earlier.HMAC(t.Context(), caller(t), link, message{text: make([]byte, 3*pieceLen)})
+		done <- err
+	}()
+	<-arrived
+	<-arrived
+	before := w.held()
+
+	w.show(t, w.serverID)
+	w.client.Changed([]keyserver.Change{{Kind: keyserver.ChangeTrustedServer, Action: keyserver.Updated}})
+	go func() { _, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, ""); done <- err }()
+	<-arrived
+	if w.held() == before || before.closed() {
+		t.Error("the connections are those of the earlier record, or were closed under the calls")
+	}
+	free()
+	for range 3 {
+		if err := <-done; err != nil {
+			t.Errorf("a call that was under way: %v", err)
+		}
+	}
+	until(t, "the earlier connections are closed", before.closed)
+
+	present := w.held()
+	if _, err := earlier.AuthorizeKey(t.Context(), caller(t), link, ""); err != nil {
+		t.Errorf("by the earlier record: %v", err)
+	}
+	if w.held() != present || present.closed() {
+		t.Error("an earlier record replaced a later one")
+	}
+}
+
+// A peer that is removed leaves nothing behind, and is not dialled again by
+// whoever still holds its record.
+func TestRemovedPeers(t *testing.T) {
+	w := newWorld(t, patience)
+	if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, ""); err != nil {
+		t.Fatal(err)
+	}
+	p := w.held()
+	w.known.forget(func(r *registry) { r.servers = nil })
+	w.client.Changed([]keyserver.Change{{Kind: keyserver.ChangeTrustedServer, Action: keyserver.Deleted}})
+	until(t, "its pool is gone", func() bool { return w.held() == nil && p.closed() })
+	_, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, "")
+	code(t, err, fault.PeerUnavailable)
+	if w.held() != nil {
+		t.Error("there is a pool for it again")
+	}
+}
+
+// A connection that is closed on this side is not the peer's failure.
+func TestCallsThatAreCutOffHere(t *testing.T) {
+	w := newWorld(t, patience)
+	arrived, free := w.busy(t)
+	defer free()
+	ask := w.ask()
+	use, change, stream := make(chan error, 1), make(chan error, 1), make(chan error, 1)
+	go func() { _, err := ask.AuthorizeKey(t.Context(), caller(t), link, ""); use <- err }()
+	go func() {
+		change <- ask.GrantACL(t.Context(), caller(t), link, keyserver.ACLChange{Principal: keyserver.PrincipalRef{ID: keyserver.IDFromUint64(1)}, Rights: 1, MaxUsage: -1})
+	}()
+	go func() {
+		_, err := ask.HMAC(t.Context(), caller(t), link, message{text: make([]byte, 3*pieceLen)})
+		stream <- err
+	}()
+	for range 3 {
+		<-arrived
+	}
+	p := w.held()
+	w.client.mu.Lock()
+	delete(w.client.pools, 2)
+	w.client.mu.Unlock()
+	if err := p.close(); err != nil {
+		t.Fatal(err)
+	}
+	code(t, <-use, fault.PeerUnavailable)
+	code(t, <-stream, fault.PeerUnavailable)
+	code(t, <-change, fault.PeerNoAnswer)
+	if p.breaker.fails > 0 {
+		t.Errorf("%d failures count against the peer", p.breaker.fails)
+	}
+}
