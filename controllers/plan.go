@@ -228,12 +228,16 @@ func (a PlannedAction) writes() bool { return a == PlanCreate || a == PlanUpdate
 // enlist makes the reconciler of one kind a part of the plan.
 func enlist[T managed, D any](p *planning, r *reconciler[T, D]) {
 	name := r.kind.Name
+	var of *pass[T, D] // that decided
 	p.kinds = append(p.kinds, plannedKind{
 		name: name,
 		of:   func(o client.Object) bool { _, is := o.(T); return is },
 		pass: func(ctx context.Context, at types.NamespacedName) error {
-			_, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: at})
-			return err
+			of = nil
+			if _, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: at}); err != nil || of == nil {
+				return err
+			}
+			return r.succession(ctx, of, p.intent)
 		},
 		needs: func(o client.Object) []need {
 			c, needs := any(r.adapter).(consumer[T])
@@ -253,6 +257,7 @@ func enlist[T managed, D any](p *planning, r *reconciler[T, D]) {
 		},
 	})
 	r.decided = func(pass *pass[T, D], d decision) {
+		of = pass
 		p.intent = intentOf(name, pass.obj, d, pass.facts)
 		if prov, is := any(r.adapter).(provider[T]); is && p.intent.Action != PlanNone && p.intent.Action != PlanAdopt {
 			// As it would be if its action had been carried out.
@@ -279,9 +284,6 @@ func intentOf(kind string, obj client.Object, d decision, f facts) *Intent {
 	switch d.Action {
 	case actCreate:
 		i.Action = PlanCreate
-		if f.External.Replaces != "" {
-			i.Message += "; the one that it replaces is removed after the overlap"
-		}
 	case actUpdate:
 		i.Action = PlanUpdate
 		if f.External.ID != f.Owned {
@@ -309,6 +311,34 @@ func intentOf(kind string, obj client.Object, d decision, f facts) *Intent {
 		}
 	}
 	return i
+}
+
+// succession has the intent say what becomes of the external object that the
+// action replaces. Where it is removed, not even taking over leaves the key
+// server as it is.
+func (r *reconciler[T, D]) succession(ctx context.Context, p *pass[T, D], i *Intent) error {
+	claim := p.facts.External.Replaces
+	if claim == "" || (i.Action != PlanCreate && i.Action != PlanAdopt) {
+		return nil
+	}
+	others, err := r.claimants(ctx, p, []string{claim})
+	if err != nil {
+		return err
+	}
+	replaced := superseded{ID: p.facts.Owned, Provenance: p.facts.Provenance}
+	if len(others) > 0 {
+		replaced.ClaimedBy = r.name(others[0])
+	}
+	i.Message += "; it replaces " + replaced.ID
+	if p.facts.dispose(replaced).Action == actForget {
+		i.Message += ", which stays"
+		return nil
+	}
+	i.Message += ", which is removed after the overlap"
+	if i.Action == PlanAdopt {
+		i.Action, i.Reason = PlanUpdate, v1alpha1.ReasonProgressing
+	}
+	return nil
 }
 
 // needsOf has the intent name what it waits for, once all of that is known.

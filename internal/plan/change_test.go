@@ -1,0 +1,65 @@
+package plan_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/controllers"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/plan"
+)
+
+// Files that change what a cluster has: the plan says what the manager then does.
+func TestChangesToACluster(t *testing.T) {
+	k, c := start(t), startCluster(t)
+	c.register(t, k)
+	inCluster := func(o *plan.Options) { o.Cluster, o.Access = c.Client, nil }
+
+	t.Run("ReplacedCA", func(t *testing.T) {
+		old, fresh := newPeer(t, 7), newPeer(t, 8)
+		ca := func(name string, p peer, more string) string {
+			return object("TrustedCA", name, fmt.Sprintf("{certificate: {inline: %q}, rotation: {overlap: 0s}%s}", p.pem(), more))
+		}
+		c.apply(t, ca("ca", old, ""))
+		was := c.settle(t, v1alpha1.ReasonVerified)
+		if was["TrustedCA ca"].Provenance != v1alpha1.Created {
+			t.Fatalf("got %+v", was["TrustedCA ca"])
+		}
+		must[schema.TrustedCAAdded](t)(k.admin.AddTrustedCA(t.Context(), fresh.ca.Certificate.Raw))
+		before := k.writes(t)
+
+		for name, manifests := range map[string]string{
+			"it may not be deleted": ca("ca", fresh, ", deletionPolicy: Retain"),
+			"another declares it":   ca("ca", fresh, "") + ca("heir", old, ""),
+		} {
+			r := k.mustPlan(t, manifests, inCluster)
+			if o := find(t, r, "TrustedCA ca"); o.Action != controllers.PlanAdopt || !strings.HasSuffix(o.Message, ", which stays") {
+				t.Errorf("%s: %+v", name, o)
+			}
+		}
+		r := k.mustPlan(t, ca("ca", newPeer(t, 9), ""), inCluster)
+		if o := find(t, r, "TrustedCA ca"); o.Action != controllers.PlanCreate || !strings.HasSuffix(o.Message, "is removed after the overlap") {
+			t.Errorf("one that is not there yet: %+v", o)
+		}
+		r = k.mustPlan(t, ca("ca", fresh, ""), inCluster)
+		if o := find(t, r, "TrustedCA ca"); o.Action != controllers.PlanUpdate || o.Reason != v1alpha1.ReasonProgressing ||
+			!strings.HasSuffix(o.Message, "is removed after the overlap") || r.Summary.Agrees {
+			t.Errorf("taking over one removes the other: %+v", r)
+		}
+		if after := k.writes(t); !slices.Equal(before, after) {
+			t.Fatalf("the key server was written to: %v", after[len(before):])
+		}
+
+		// And so it does.
+		c.apply(t, ca("ca", fresh, ""))
+		for end := time.Now().Add(patience); !slices.Contains(k.writes(t)[len(before):], "removeTrustedCA"); time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("nothing was removed: %v", k.writes(t)[len(before):])
+			}
+		}
+	})
+}
