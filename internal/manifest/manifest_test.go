@@ -24,11 +24,23 @@ func TestReadRefuses(t *testing.T) {
 		"KindNumber": {"apiVersion: v1\nkind: 7", "kind is missing or no text"},
 		"Syntax":     {"a: b\n---\n\na: [planted", "document 2 (line 3)"},
 		"Twice":      {"a: 1\n---\nb: 1\nc: 1\nb: 2", "document 2 (line 3): is not YAML that can be applied: line 5: key \"b\" already set"},
-		"TwiceJSON":  {`{"kind": "a", "kind": "b"}`, `key "kind" already set`},
+		"TwiceJSON":  {`{"kind": "a", "kind": "b"}`, "a key is given twice"},
 		"ListOfText": {"apiVersion: v1\nkind: List\nitems: [planted]", "items[0] is not a manifest"},
 		"ListInside": {"apiVersion: v1\nkind: List\nitems: [{kind: a}]", "items[0] is not a manifest: apiVersion"},
 		"Tab":        {"a:\n\tb: planted", "line 2"},
 		"Alias":      {"a: *planted", "document 1"},
+		"TwiceDeep":  {`{"apiVersion": "v1", "kind": "a", "spec": {"a": 1, "a": 2}}`, "a key is given twice"},
+		"UTF16LE":    {"\xff\xfea\x00:\x00", "standard input is UTF-16 text"},
+		"UTF16BE":    {"\xfe\xff\x00a", "standard input is UTF-16 text"},
+		"UTF16NoBOM": {"a\x00:\x00", "standard input is UTF-16 text"},
+		"Binary":     {"a: \x80planted", "standard input is no text"},
+		"SecondEnd":  {object("a") + "...\n" + object("planted"), "document 1 (line 1): is not YAML"},
+		"SecondNull": {"# nothing\nnull\n...\n" + object("planted"), "document 1 (line 1): is not YAML"},
+		"OldMac":     {strings.ReplaceAll(object("a")+"---\n"+object("planted"), "\n", "\r"), "holds a second document"},
+		"JSONAndBad": {objectJSON("a") + "\n garbage: [[[", "document 1 (line 1): is not YAML"},
+		"JSONTrail":  {objectJSON("a") + "\n" + objectJSON("b") + "\nplanted", "document 1 (line 1): is not YAML"},
+		"JSONThird":  {objectJSON("a") + "\n" + objectJSON("b") + "\n{}", "document 3 (line 3): is not a manifest"},
+		"FlowAndBad": {"{apiVersion: v1, kind: A}\n{apiVersion: v1, kind: B}", "document 1 (line 1): is not YAML"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := strings.Replace(c.text, "a: 1\n---", "apiVersion: v1\nkind: A\n---", 1)
@@ -47,9 +59,14 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
+func object(name string) string { return "apiVersion: v1\nkind: A\nmetadata: {name: " + name + "}\n" }
+
+func objectJSON(name string) string {
+	return `{"apiVersion": "v1", "kind": "A", "metadata": {"name": "` + name + `"}}`
+}
+
 // A file is what kubectl would take it for.
 func TestReadDocuments(t *testing.T) {
-	object := func(name string) string { return "apiVersion: v1\nkind: A\nmetadata: {name: " + name + "}\n" }
 	for name, c := range map[string]struct{ text, want string }{
 		"None":      {"", ""},
 		"Comments":  {"# nothing\n---\n# here\n---\n", ""},
@@ -61,7 +78,16 @@ func TestReadDocuments(t *testing.T) {
 		"SameLine":  {"--- {apiVersion: v1, kind: A, metadata: {name: a}}\n", "a@1"},
 		"Dashes":    {object("a") + "data:\n  x: |\n    ---\n    -----BEGIN\n", "a@1"},
 		"List":      {"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: A, metadata: {name: a}}\n- {apiVersion: v1, kind: A, metadata: {name: b}}\n", "a@1 b@1"},
-		"JSON":      {`{"apiVersion": "v1", "kind": "A", "metadata": {"name": "a"}}`, "a@1"},
+		"JSON":      {objectJSON("a"), "a@1"},
+		"JSONs":     {"\n" + objectJSON("a") + "\n\n" + objectJSON("b") + objectJSON("c") + "\n", "a@2 b@4 c@4"},
+		"JSONMarks": {objectJSON("a") + "\n---\n" + objectJSON("b") + "\n" + objectJSON("c"), "a@1 b@3 c@4"},
+		"JSONNote":  {objectJSON("a") + " # an object\n", "a@1"},
+		"JSONSlash": {objectJSON(`a\/b`), "a/b@1"},
+		"JSONPair":  {objectJSON(`\ud83d\ude00`), "\U0001F600@1"},
+		"Flow":      {"{apiVersion: v1, kind: A, metadata: {name: a}}\n", "a@1"},
+		"End":       {object("a") + "...\n---\n" + object("b") + "...\n", "a@1 b@6"},
+		"Mark":      {"\xef\xbb\xbf" + object("a"), "a@1"},
+		"MarkJSON":  {"\xef\xbb\xbf" + objectJSON("a"), "a@1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			found, err := Read([]string{Stdin}, strings.NewReader(c.text))

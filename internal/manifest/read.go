@@ -1,8 +1,6 @@
 package manifest
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -12,8 +10,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/json"
-	"sigs.k8s.io/yaml"
 )
 
 // Bounds on what is read.
@@ -128,88 +124,26 @@ func parse(file string, content []byte) ([]Manifest, error) {
 	if file == Stdin {
 		file = "standard input"
 	}
+	content, err := utf8Text(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s %w", file, err)
+	}
 	var all []Manifest
-	for i, d := range documents(content) {
-		at := Source{File: file, Document: i + 1, Line: d.line}
-		object, err := decode(d)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", at, err)
-		}
-		if object == nil {
-			continue // comments, or nothing
-		}
-		found, err := flatten(object)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", at, err)
-		}
-		for _, u := range found {
-			all = append(all, Manifest{Source: at, Object: u})
+	n := 0
+	for _, p := range parts(content) {
+		for _, d := range documents(p) {
+			n++
+			at := Source{File: file, Document: n, Line: d.line}
+			found, err := d.objects()
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", at, err)
+			}
+			for _, u := range found {
+				all = append(all, Manifest{Source: at, Object: u})
+			}
 		}
 	}
 	return all, nil
-}
-
-// document is a part of a file.
-type document struct {
-	line int // where it begins
-	text []byte
-}
-
-// documents splits a file where a line begins with three dashes and nothing
-// but space follows them directly.
-func documents(content []byte) []document {
-	docs := []document{{line: 1}}
-	n := 0
-	for line := range bytes.Lines(content) {
-		n++
-		rest, marks := bytes.CutPrefix(line, []byte("---"))
-		if marks && (len(rest) == 0 || strings.ContainsRune(" \t\r\n#", rune(rest[0]))) {
-			if len(bytes.TrimSpace(docs[len(docs)-1].text)) == 0 {
-				docs = docs[:len(docs)-1] // before the first mark, or between two
-			}
-			docs = append(docs, document{line: n + 1})
-			line = rest
-			if said := bytes.TrimSpace(line); len(said) == 0 || said[0] == '#' {
-				continue
-			}
-			docs[len(docs)-1].line = n
-		}
-		docs[len(docs)-1].text = append(docs[len(docs)-1].text, line...)
-	}
-	return docs
-}
-
-// decode reads a document without letting a key count twice. Empty lines in
-// front of it make the parser count lines as an editor does.
-func decode(d document) (map[string]any, error) {
-	padded := append(bytes.Repeat([]byte("\n"), d.line-1), d.text...)
-	raw, err := yaml.YAMLToJSONStrict(padded)
-	if err != nil {
-		return nil, errors.New(plain(err))
-	}
-	if bytes.Equal(raw, []byte("null")) {
-		return nil, nil //nolint:nilnil // nothing is there, and that is no mistake
-	}
-	if raw[0] != '{' {
-		return nil, errors.New("is not a manifest: it must be a mapping with apiVersion, kind and metadata")
-	}
-	var object map[string]any
-	if err := json.Unmarshal(raw, &object); err != nil {
-		return nil, errors.New("is not a manifest: it nests too deep or holds a number that is too large")
-	}
-	return object, nil
-}
-
-// plain puts the words of the YAML parser into one sentence.
-func plain(err error) string {
-	text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
-	text = strings.TrimPrefix(text, "yaml: ")
-	text = strings.TrimPrefix(text, "unmarshal errors:")
-	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
-	for i := range lines {
-		lines[i] = strings.TrimSpace(lines[i])
-	}
-	return "is not YAML that can be applied: " + strings.Join(lines, "; ")
 }
 
 // flatten takes lists apart.

@@ -1,0 +1,161 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	goyaml "go.yaml.in/yaml/v2"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+)
+
+// What a file is refused for that a reader could take a part of in silence.
+var (
+	errUTF16   = errors.New("is UTF-16 text, as PowerShell writes it; save it as UTF-8")
+	errNotUTF8 = errors.New("is no text: it is not UTF-8")
+	errSecond  = errors.New("holds a second document that does not begin with a line of three dashes; whoever applies the file may pass it over")
+)
+
+// utf8Text answers the text of a file without its byte order mark.
+func utf8Text(content []byte) ([]byte, error) {
+	start := content[:min(2, len(content))]
+	switch {
+	case bytes.Equal(start, []byte("\xff\xfe")), bytes.Equal(start, []byte("\xfe\xff")), bytes.IndexByte(start, 0) >= 0:
+		return nil, errUTF16
+	case !utf8.Valid(content):
+		return nil, errNotUTF8
+	}
+	return bytes.TrimPrefix(content, []byte("\xef\xbb\xbf")), nil
+}
+
+// document is a part of a file.
+type document struct {
+	line int // where it begins
+	text []byte
+	json bool
+}
+
+// parts splits a file where a line begins with three dashes and nothing but
+// space follows them directly.
+func parts(content []byte) []document {
+	docs := []document{{line: 1}}
+	n := 0
+	for line := range bytes.Lines(content) {
+		n++
+		rest, marks := bytes.CutPrefix(line, []byte("---"))
+		if marks && (len(rest) == 0 || strings.ContainsRune(" \t\r\n#", rune(rest[0]))) {
+			if len(bytes.TrimSpace(docs[len(docs)-1].text)) == 0 {
+				docs = docs[:len(docs)-1] // before the first mark, or between two
+			}
+			docs = append(docs, document{line: n + 1})
+			line = rest
+			if said := bytes.TrimSpace(line); len(said) == 0 || said[0] == '#' {
+				continue
+			}
+			docs[len(docs)-1].line = n
+		}
+		docs[len(docs)-1].text = append(docs[len(docs)-1].text, line...)
+	}
+	return docs
+}
+
+// documents takes a part apart that is one JSON object after the other. Every
+// other part is one document of YAML, also where it begins like JSON.
+func documents(part document) []document {
+	if !bytes.HasPrefix(bytes.TrimSpace(part.text), []byte("{")) {
+		return []document{part}
+	}
+	var all []document
+	line, seen := part.line, 0
+	decoder := json.NewDecoder(bytes.NewReader(part.text))
+	for {
+		var value json.RawMessage
+		err := decoder.Decode(&value)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			return []document{part}
+		}
+		begins := int(decoder.InputOffset()) - len(value)
+		line += bytes.Count(part.text[seen:begins], []byte("\n"))
+		seen = begins
+		all = append(all, document{line: line, text: value, json: true})
+	}
+}
+
+// objects reads a document without letting a key count twice.
+func (d document) objects() ([]*unstructured.Unstructured, error) {
+	raw := d.text
+	if !d.json {
+		var err error
+		if raw, err = d.toJSON(); err != nil {
+			return nil, err
+		}
+	}
+	if bytes.Equal(raw, []byte("null")) {
+		return nil, nil // comments, or nothing
+	}
+	if raw[0] != '{' {
+		return nil, errors.New("is not a manifest: it must be a mapping with apiVersion, kind and metadata")
+	}
+	var object map[string]any
+	twice, err := kjson.UnmarshalStrict(raw, &object)
+	if err != nil {
+		return nil, errors.New("is not a manifest: it nests too deep or holds a number that is too large")
+	}
+	if len(twice) > 0 {
+		return nil, errors.New("is not JSON that can be applied: a key is given twice")
+	}
+	return flatten(object)
+}
+
+// toJSON converts a document of YAML. Empty lines in front of it make the
+// parser count lines as an editor does.
+func (d document) toJSON() ([]byte, error) {
+	padded := append(bytes.Repeat([]byte("\n"), d.line-1), d.text...)
+	raw, err := yaml.YAMLToJSONStrict(padded)
+	if err != nil {
+		return nil, errors.New(plain(err))
+	}
+	return raw, alone(padded)
+}
+
+// alone says whether all of a text is one document: the conversion stops after
+// the first.
+func alone(text []byte) error {
+	decoder := goyaml.NewDecoder(bytes.NewReader(text))
+	for n := 0; ; n++ {
+		err := decoder.Decode(&passedOver{})
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return errors.New(plain(err))
+		case n > 0:
+			return errSecond
+		}
+	}
+}
+
+// passedOver takes any value and keeps nothing of it.
+type passedOver struct{}
+
+func (*passedOver) UnmarshalYAML(func(any) error) error { return nil }
+
+// plain puts the words of the YAML parser into one sentence.
+func plain(err error) string {
+	text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
+	text = strings.TrimPrefix(text, "yaml: ")
+	text = strings.TrimPrefix(text, "unmarshal errors:")
+	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return "is not YAML that can be applied: " + strings.Join(lines, "; ")
+}
