@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -20,7 +21,7 @@ const progressing = v1alpha1.ReasonProgressing
 type timing struct {
 	ProbeMin time.Duration // first pause while the service does not answer
 	ProbeMax time.Duration // longest
-	FeedWait time.Duration // one long poll
+	FeedWait time.Duration // one long poll, and how often is asked what the feed does not tell
 	PollEach time.Duration // between two probes where there is no feed
 	RetryMin time.Duration // first pause after a failed write of one object
 	RetryMax time.Duration // longest
@@ -69,6 +70,7 @@ type invalidator interface {
 type forgetter interface {
 	invalidate()
 	changed(kind, id string)
+	recheck(ctx context.Context) (changed bool, err error)
 }
 
 // connection is what all objects of one KeyServer share. Its one goroutine
@@ -318,8 +320,9 @@ func (c *connection) follow(ctx context.Context) error {
 		return c.poll(ctx)
 	}
 	cursor := c.status().Cursor
+	due := c.clock.Now().Add(c.timing.FeedWait)
 	for {
-		page, err := c.admin.Changes(ctx, cursor, c.timing.FeedWait)
+		page, err := c.admin.Changes(ctx, cursor, untilDue(c.clock.Now(), due))
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // tripped: the probe will tell
 		}
@@ -327,6 +330,7 @@ func (c *connection) follow(ctx context.Context) error {
 			return err
 		}
 		c.ownWrites(ctx)
+		quiet := page.Cursor == cursor && !page.Reset
 		// A service that was set up anew starts counting anew.
 		if page.Reset || page.Cursor < cursor {
 			c.invalidateAll()
@@ -338,7 +342,52 @@ func (c *connection) follow(ctx context.Context) error {
 		c.mu.Lock()
 		c.state.Cursor = cursor
 		c.mu.Unlock()
+		if due, err = c.recheckDue(ctx, due, quiet); err != nil {
+			return err
+		}
 	}
+}
+
+// untilDue is how long a poll may take, in the whole seconds that it is asked
+// for in.
+func untilDue(now, due time.Time) time.Duration {
+	return max(due.Sub(now), 0).Truncate(time.Second) + time.Second
+}
+
+// afterDrain is how long a process that drains is given to be gone.
+const afterDrain = time.Second
+
+// recheckDue asks again what the feed does not tell, when it is time to, and
+// answers when it is next. A poll that ends early without a change is how a
+// process takes its leave. The next may come so soon that no call ever fails,
+// and say something else.
+func (c *connection) recheckDue(ctx context.Context, due time.Time, quiet bool) (time.Time, error) {
+	switch now := c.clock.Now(); {
+	case !now.Before(due):
+		return now.Add(c.timing.FeedWait), c.recheck(ctx)
+	case quiet && now.Add(afterDrain).Before(due):
+		return now.Add(afterDrain), nil
+	default:
+		return due, nil
+	}
+}
+
+// recheck asks again what the feed does not tell, and tells those that it may
+// concern. Only an answer that does not come is a failure.
+func (c *connection) recheck(ctx context.Context) error {
+	c.mu.Lock()
+	memos := maps.Clone(c.memos)
+	c.mu.Unlock()
+	for name, m := range memos {
+		changed, err := m.recheck(ctx)
+		if client.IsUnavailable(err) && ctx.Err() == nil {
+			return err
+		}
+		if changed {
+			c.tell(ctx, notice{KeyServer: c.name, Kind: name, IDs: map[string]bool{}})
+		}
+	}
+	return nil
 }
 
 // poll stands in for the feed where there is none: it notices when the service

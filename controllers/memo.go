@@ -2,6 +2,8 @@ package controllers
 
 import (
 	"context"
+	"maps"
+	"reflect"
 	"sync"
 	"time"
 
@@ -11,7 +13,8 @@ import (
 // answers describes single answers that a service gives about objects of
 // which there are too many to list, or that have no list.
 type answers[V any] struct {
-	// Feed is the kind of changes that make an answer void.
+	// Feed is the kind of changes that make an answer void. Where it is empty,
+	// the change feed says nothing of them, and the service is asked again.
 	Feed string
 	Name string
 	Read func(ctx context.Context, c *connection, key string) (V, error)
@@ -49,6 +52,7 @@ type memo[V any] struct {
 type remembered[V any] struct {
 	value  V
 	readAt time.Time
+	void   bool // kept for comparison, and for as long as there is no other
 }
 
 // get returns the answer for a key, read no earlier than notBefore. Failures
@@ -58,19 +62,44 @@ func (m *memo[V]) get(ctx context.Context, notBefore time.Time, key string) (V, 
 	have, ok := m.by[key]
 	stale, begun := m.stale, m.clock.Now()
 	m.mu.Unlock()
-	if ok && !have.readAt.Before(notBefore) {
+	if ok && !have.void && !have.readAt.Before(notBefore) {
 		return have.value, nil
 	}
 	value, err := m.read(ctx, key)
-	if err != nil {
-		return value, err
+	if err == nil {
+		m.keep(key, remembered[V]{value: value, readAt: begun}, stale)
 	}
+	return value, err
+}
+
+// keep remembers a reading, unless a change has come since.
+func (m *memo[V]) keep(key string, is remembered[V], stale int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.stale == stale {
-		m.by[key] = remembered[V]{value: value, readAt: begun}
+		m.by[key] = is
 	}
-	return value, nil
+}
+
+// recheck asks again what the change feed does not tell, and reports whether
+// any answer is another one.
+func (m *memo[V]) recheck(ctx context.Context) (changed bool, err error) {
+	if m.feed != "" {
+		return false, nil
+	}
+	m.mu.Lock()
+	known, stale := maps.Clone(m.by), m.stale
+	m.mu.Unlock()
+	for key, was := range known {
+		begun := m.clock.Now()
+		value, err := m.read(ctx, key)
+		if err != nil {
+			return changed, err
+		}
+		m.keep(key, remembered[V]{value: value, readAt: begun}, stale)
+		changed = changed || !reflect.DeepEqual(value, was.value)
+	}
+	return changed, nil
 }
 
 // last returns the answer for a key however old it is.
@@ -96,10 +125,17 @@ func (m *memo[V]) changed(kind, id string) {
 	}
 }
 
-// invalidate forgets everything.
+// invalidate makes the next reader ask. What the change feed does not tell is
+// kept: somebody has to find out that it is another answer.
 func (m *memo[V]) invalidate() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stale++
-	clear(m.by)
+	if m.feed != "" {
+		clear(m.by)
+	}
+	for key, have := range m.by {
+		have.void = true
+		m.by[key] = have
+	}
 }

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"testing"
@@ -12,6 +13,7 @@ import (
 // teller counts what it is asked.
 type teller struct {
 	asked  int
+	says   string // "id" if empty
 	err    error
 	during func()
 }
@@ -21,7 +23,7 @@ func (s *teller) read(_ context.Context, key string) (string, error) {
 	if s.during != nil {
 		s.during()
 	}
-	return "id of " + key, s.err
+	return cmp.Or(s.says, "id") + " of " + key, s.err
 }
 
 func memoOf(s *teller) (*memo[string], *testclock.FakeClock) {
@@ -88,5 +90,56 @@ func TestMemoKeepsNoFailure(t *testing.T) {
 	s.err = nil
 	if _, err := m.get(context.Background(), time.Time{}, "a"); err != nil {
 		t.Errorf("a failure is remembered: %v", err)
+	}
+}
+
+func TestMemoRechecksWhatTheFeedDoesNotTell(t *testing.T) {
+	lost := errors.New("no answer")
+	cases := map[string]struct {
+		reason string
+		feed   string
+		event  func(*memo[string], *teller)
+		want   bool
+		err    error
+		asked  int // in all
+	}{
+		"told by the feed":   {"nobody is asked in vain", "principal", func(*memo[string], *teller) {}, false, nil, 1},
+		"the same":           {"the same answer is no news", "", func(*memo[string], *teller) {}, false, nil, 2},
+		"another":            {"another answer is", "", func(_ *memo[string], s *teller) { s.says = "another" }, true, nil, 2},
+		"another since lost": {"what was void is still compared with", "", func(m *memo[string], s *teller) { m.invalidate(); s.says = "another" }, true, nil, 2},
+		"no answer":          {"no answer is no other answer", "", func(_ *memo[string], s *teller) { s.err = lost }, false, lost, 2},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := &teller{}
+			m, _ := memoOf(s)
+			m.feed = tc.feed
+			if _, err := m.get(context.Background(), time.Time{}, "a"); err != nil {
+				t.Fatal(err)
+			}
+			tc.event(m, s)
+			got, err := m.recheck(context.Background())
+			if got != tc.want || !errors.Is(err, tc.err) || s.asked != tc.asked {
+				t.Errorf("%s: changed %v (%v), want %v (%v); asked %d times, want %d", tc.reason, got, err, tc.want, tc.err, s.asked, tc.asked)
+			}
+			if kept, _ := m.last("a"); tc.want && kept != "another of a" {
+				t.Errorf("%s: kept %q", tc.reason, kept)
+			}
+		})
+	}
+}
+
+func TestVoidAnswerLastsOnlyWhereThereIsNoOther(t *testing.T) {
+	s := &teller{}
+	m, _ := memoOf(s)
+	m.feed = ""
+	for range 2 {
+		if _, err := m.get(context.Background(), time.Time{}, "a"); err != nil {
+			t.Fatal(err)
+		}
+		m.invalidate()
+	}
+	if last, known := m.last("a"); s.asked != 2 || !known || last != "id of a" {
+		t.Errorf("asked %d times, want each time anew; the last answer is %q", s.asked, last)
 	}
 }

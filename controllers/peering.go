@@ -18,11 +18,11 @@ type peered[T managed] interface {
 	Peer(obj T) *v1alpha1.PeerReference
 }
 
-// trustInfo answers what a service says of itself to peers. Its name and its
-// port last for as long as its process, whose end breaks the change feed: the
-// next opening of the gate makes the answer void. A certificate that is renewed
-// while the process goes on is found at the objects' resync, long before the
-// old one expires.
+// trustInfo answers what a service says of itself to peers. No change feed
+// tells that it says something else: a process that comes back under another
+// name or port may be so quick that no call fails, and a certificate is renewed
+// while the process goes on. So it is asked again from time to time, and
+// whenever a process takes its leave.
 var trustInfo = answers[schema.TrustInfo]{
 	Name: "trust info",
 	Read: func(ctx context.Context, c *connection, _ string) (schema.TrustInfo, error) {

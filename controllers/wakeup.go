@@ -113,8 +113,8 @@ func (r *reconciler[T, D]) list(ctx context.Context, by client.ListOption) ([]T,
 // hear wakes the objects that a notice of the connections concerns: those that
 // own what has changed, and those that are waiting for something to.
 func (r *reconciler[T, D]) hear(ctx context.Context, n notice) {
-	awaited, used := slices.Contains(r.kind.Awaits, n.Kind), slices.Contains(r.kind.Uses, n.Kind)
-	if n.Kind != "" && n.Kind != r.kind.Feed && !awaited && !used {
+	awaited, used, peers := slices.Contains(r.kind.Awaits, n.Kind), slices.Contains(r.kind.Uses, n.Kind), n.Kind == trustInfo.Name
+	if n.Kind != "" && n.Kind != r.kind.Feed && !awaited && !used && !peers {
 		return
 	}
 	if n.Kind == "" && n.IDs != nil {
@@ -141,11 +141,14 @@ func (r *reconciler[T, D]) hear(ctx context.Context, n notice) {
 		}
 	}
 	all := func(T) bool { return true }
+	if _, ok := any(r.adapter).(peered[T]); ok && (n.IDs == nil || used || peers) {
+		rouse(peerIndex, n.KeyServer, all)
+	}
+	if peers {
+		return // the KeyServer's own objects are as they were
+	}
 	if n.IDs == nil || used {
 		rouse(keyServerIndex, n.KeyServer, all)
-		if _, ok := any(r.adapter).(peered[T]); ok {
-			rouse(peerIndex, n.KeyServer, all)
-		}
 		return
 	}
 	for id := range n.IDs {
