@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,7 +15,6 @@ func TestKubectl(t *testing.T) {
 	t.Run("apply, wait, get, edit, delete", w.life)
 	t.Run("server-side apply", w.serverSideApply)
 	t.Run("health", w.health)
-	t.Run("federation by the samples", w.federation)
 	t.Run("secrets", w.secrets)
 }
 
@@ -148,42 +146,4 @@ func (w *world) serverSideApply(t *testing.T) {
 	}
 	eventually(t, "each manager takes away only its own", func() bool { return members() == 2 })
 	w.kubectl(t, "", "delete", "ksrole/shared", "aclt/keys")
-}
-
-func (w *world) federation(t *testing.T) {
-	servers := []*installation{
-		install(t, w.cluster, "east", 2), install(t, w.cluster, "west", 3), install(t, w.cluster, "north", 4),
-	}
-	w.kubectl(t, "", "apply", "--server-side", "-k", filepath.Join("..", "..", "config", "samples", "federation"))
-	for _, kind := range []string{"tca", "tserver", "ptrust"} {
-		w.kubectl(t, "", "wait", "--for=condition=Ready", "--timeout=120s", "--all", kind)
-	}
-	for _, in := range servers {
-		if list, err := in.admin.TrustedServers(t.Context()); err != nil || len(list.TrustedServers) != 2 {
-			t.Errorf("%s has %d peers, want 2 (%v)", in.name, len(list.TrustedServers), err)
-		}
-		if n := in.operations(t, "addTrustedServer")["addTrustedServer"]; n != 2 {
-			t.Errorf("%s was asked to register a peer %d times", in.name, n)
-		}
-	}
-
-	// One comes back under another name, with another certificate.
-	west := servers[1]
-	if err := west.server.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	west.args = append(west.args, "--server-name", "198.51.100.99")
-	west.start(t, west.server.DataDir)
-	for _, object := range []string{"tserver/west-at-east", "tserver/west-at-north"} {
-		eventually(t, object+" follows it", func() bool {
-			return strings.Contains(w.kubectl(t, "", "get", object, "-o", "jsonpath={.status.serverName} {.status.conditions[?(@.type=='Ready')].status}"), "198.51.100.99 True")
-		})
-	}
-	w.kubectl(t, "", "delete", "-k", filepath.Join("..", "..", "config", "samples", "federation"))
-	for _, in := range servers {
-		if list, err := in.admin.TrustedServers(t.Context()); err != nil || len(list.TrustedServers) != 0 {
-			t.Errorf("%s still has %d peers (%v)", in.name, len(list.TrustedServers), err)
-		}
-		w.kubectl(t, "", "delete", "keyserver/"+in.name)
-	}
 }

@@ -6,7 +6,6 @@ package e2e
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -113,46 +112,54 @@ func (w *world) startManager(t *testing.T) {
 	})
 }
 
-// installation is a key server with the proxy in front of it.
+// installation is a key server that is declared as a KeyServer.
 type installation struct {
 	name   string
 	server *program.Server
 	args   []string
 	at     *atomic.Pointer[string] // where the server is at this moment
-	proxy  *proxy
-	admin  *client.Client // past the proxy
+	proxy  *proxy                  // between it and the manager; nil for none
+	admin  *client.Client          // past the proxy
 
 	password string // of admin
 }
 
-// install starts a key server and declares it as a KeyServer.
-func install(t *testing.T, c *cluster, name string, system int, args ...string) *installation {
+// install starts a key server behind a proxy and declares it as a KeyServer.
+func install(t *testing.T, c *cluster, name string, system int) *installation {
 	t.Helper()
-	in := &installation{name: name, at: &atomic.Pointer[string]{}, args: append([]string{
-		"--system-id", fmt.Sprint(system), "--server-name", fmt.Sprintf("198.51.100.%d", system), "--external-listen", "127.0.0.1:0",
-	}, args...)}
+	in := newInstallation(t, name, 5, "--system-id", fmt.Sprint(system), "--server-name", fmt.Sprintf("198.51.100.%d", system), "--external-listen", "127.0.0.1:0")
+	roots, err := program.Roots(in.server.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.proxy = newProxy(t, roots, in.address)
+	in.declare(t, c)
+	return in
+}
+
+// newInstallation starts a key server and logs in. retries is how often its administrator
+// tries a call again.
+func newInstallation(t *testing.T, name string, retries int, args ...string) *installation {
+	t.Helper()
+	in := &installation{name: name, at: &atomic.Pointer[string]{}, args: args}
 	in.start(t, filepath.Join(t.TempDir(), "data"))
 	t.Cleanup(func() {
 		if err := in.server.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
-	roots, err := program.Roots(in.server.DataDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in.proxy = newProxy(t, roots, in.address)
+	var err error
 	if in.password, err = in.server.Password(); err != nil {
 		t.Fatal(err)
 	}
-	in.connect(t, roots)
-	in.declare(t, c)
+	in.connect(t, retries)
 	return in
 }
 
 // declare applies the KeyServer and its credentials.
 func (in *installation) declare(t *testing.T, c *cluster) {
 	t.Helper()
+	url, bundle := in.reached(t)
 	c.apply(t, fmt.Sprintf(`
 apiVersion: v1
 kind: Secret
@@ -166,10 +173,24 @@ spec:
   url: %[3]s
   caBundle: {inline: %[4]q}
   credentials: {administrator: {secretRef: {namespace: kube-system, name: %[1]s-admin}}}
-`, in.name, in.password, in.proxy.URL, in.proxy.bundle()))
+`, in.name, in.password, url, bundle))
 }
 
-// start starts the key server, on whatever address is free.
+// reached is where the manager finds it, and the certificate to trust there.
+func (in *installation) reached(t *testing.T) (url, bundle string) {
+	t.Helper()
+	if in.proxy != nil {
+		return in.proxy.URL, in.proxy.bundle()
+	}
+	ca, err := os.ReadFile(filepath.Join(in.server.DataDir, "ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "https://" + in.address(), string(ca)
+}
+
+// start starts the key server, where its arguments say or on whatever address
+// is free.
 func (in *installation) start(t *testing.T, dataDir string) {
 	t.Helper()
 	var err error
@@ -182,13 +203,16 @@ func (in *installation) start(t *testing.T, dataDir string) {
 // address is asked while a test starts the server anew.
 func (in *installation) address() string { return *in.at.Load() }
 
-func (in *installation) connect(t *testing.T, roots *x509.CertPool) {
+func (in *installation) connect(t *testing.T, retries int) {
 	t.Helper()
+	roots, err := program.Roots(in.server.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
 	transport := program.Transport(roots, in.address)
 	t.Cleanup(transport.CloseIdleConnections)
-	var err error
 	in.admin, err = client.New(client.Options{
-		BaseURL: program.BaseURL, HTTPClient: &http.Client{Transport: transport}, MaxRetries: 5, Timeout: patience,
+		BaseURL: program.BaseURL, HTTPClient: &http.Client{Transport: transport}, MaxRetries: retries, Timeout: patience,
 		Credentials: client.PasswordCredentials("admin", func(context.Context) (string, error) { return in.password, nil }),
 	})
 	if err != nil {

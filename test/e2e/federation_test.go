@@ -1,0 +1,517 @@
+package e2e
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha512"
+	"fmt"
+	"net"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// TestFederation has one operator make three key servers trust each other, by
+// the samples as they are, and lives with them: each step begins where the one
+// before it ended.
+func TestFederation(t *testing.T) {
+	f := newFederation(t)
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"the samples make each trust each", f.begins},
+		{"one is killed, and comes back", f.killed},
+		{"one listens for its peers at another port", f.otherPort},
+		{"one is at another address", f.otherAddress},
+		{"a peer is removed, and declared again", f.peerRemoved},
+		{"a CA is removed, and declared again", f.caRemoved},
+		{"everything is removed", f.ends},
+	} {
+		if !t.Run(step.name, step.run) {
+			return
+		}
+	}
+}
+
+// samples is the directory that is applied.
+var samples = filepath.Join("..", "..", "config", "samples", "federation")
+
+// federation is three key servers that the manager reaches without a proxy, as
+// they reach each other.
+type federation struct {
+	*world
+	east, west, north *site
+	ways              []way
+}
+
+// site is one of the three. The key server with the system id n is at the
+// address 127.0.0.n.
+type site struct {
+	*installation
+	system schema.SystemID
+	id     schema.DecimalID // of its administrator
+}
+
+func newFederation(t *testing.T) *federation {
+	t.Helper()
+	f := &federation{world: &world{cluster: startCluster(t)}}
+	f.east, f.west, f.north = f.join(t, "east", 2), f.join(t, "west", 3), f.join(t, "north", 4)
+	f.startManager(t)
+	return f
+}
+
+func (f *federation) join(t *testing.T, name string, system schema.SystemID) *site {
+	t.Helper()
+	host := fmt.Sprintf("127.0.0.%d", system)
+	m := &site{system: system, installation: newInstallation(t, name, -1, "--system-id", fmt.Sprint(system), "--server-name", host,
+		"--listen", freeAddress(t, host), "--external-listen", freeAddress(t, host))}
+	m.declare(t, f.cluster)
+	session, err := m.admin.CurrentSession(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.id = session.Principal.PrincipalID
+	return m
+}
+
+func (f *federation) sites() []*site { return []*site{f.east, f.west, f.north} }
+
+// freeAddress is one that nobody listened on a moment ago: a key server that is
+// started again has to be found where it was.
+func freeAddress(t *testing.T, host string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return l.Addr().String()
+}
+
+// restart has a key server drain and start with further arguments, of which the
+// last of a name counts.
+func (m *site) restart(t *testing.T, args ...string) {
+	t.Helper()
+	if err := m.server.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	m.args = append(m.args, args...)
+	m.start(t, m.server.DataDir)
+}
+
+// record is what a key server has registered of a peer, nil for nothing.
+func (m *site) record(t *testing.T, peer *site) *schema.TrustedServer {
+	t.Helper()
+	list, err := m.admin.TrustedServers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range list.TrustedServers {
+		if s.SystemID != nil && *s.SystemID == peer.system {
+			return &s
+		}
+	}
+	return nil
+}
+
+// way is a key of one key server that the administrator of another one may use.
+type way struct {
+	from, to *site
+	ttag     schema.HiddenLink
+}
+
+// material of every key.
+const material = "the key that stays at home"
+
+func newWay(t *testing.T, from, to *site) way {
+	t.Helper()
+	bits := schema.Base64(material)
+	key, err := to.admin.MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384", Material: &bits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	granted, err := to.admin.GrantACL(t.Context(), schema.ACLChangeRequest{
+		TTag: key.TTag, SystemID: from.system, PrincipalID: from.id, Rights: schema.Rights(keyserver.Read),
+	})
+	if err != nil || !granted.Verified {
+		t.Fatalf("the entry of %s on a key of %s: %v", from.name, to.name, err)
+	}
+	return way{from, to, key.TTag}
+}
+
+func (y way) String() string { return y.from.name + " to " + y.to.name }
+
+// ask answers how the question ends whether the key may be used: "OK", or the
+// code of a refusal.
+func (y way) ask(t *testing.T) string {
+	t.Helper()
+	_, err := y.from.admin.AuthorizeKey(t.Context(), y.ttag, "")
+	switch {
+	case err == nil:
+		return "OK"
+	case client.CodeOf(err) != "":
+		return client.CodeOf(err)
+	default:
+		return err.Error()
+	}
+}
+
+// everything does what one key server forwards to another.
+func (y way) everything(t *testing.T) error {
+	t.Helper()
+	for what, do := range map[string]func(*testing.T) (bool, error){
+		"authorize": y.authorize, "a short HMAC": y.hmac(5), "a streamed HMAC": y.hmac(16 << 20), "the list": y.list, "a lookup": y.lookup,
+	} {
+		if right, err := do(t); err != nil {
+			return fmt.Errorf("%s, %s: %w", y, what, err)
+		} else if !right {
+			return fmt.Errorf("%s, %s: another answer than it should be", y, what)
+		}
+	}
+	return nil
+}
+
+func (y way) authorize(t *testing.T) (bool, error) {
+	got, err := y.from.admin.AuthorizeKey(t.Context(), y.ttag, "/a/file")
+	return got.Authorized && got.SystemID == y.to.system, err
+}
+
+func (y way) hmac(length int) func(*testing.T) (bool, error) {
+	return func(t *testing.T) (bool, error) {
+		message := bytes.Repeat([]byte{7}, length)
+		want := hmac.New(sha512.New384, []byte(material))
+		want.Write(message)
+		got, err := y.from.admin.HMAC(t.Context(), y.ttag, bytes.NewReader(message))
+		return bytes.Equal(got.MAC, want.Sum(nil)), err
+	}
+}
+
+// list has the entries of the owner and of the caller.
+func (y way) list(t *testing.T) (bool, error) {
+	got, err := y.from.admin.ACL(t.Context(), y.ttag)
+	return got.ACL.EntryCount == 2, err
+}
+
+func (y way) lookup(t *testing.T) (bool, error) {
+	got, err := y.from.admin.LookupPrincipals(t.Context(), []schema.PrincipalPair{{SystemID: y.to.system, PrincipalID: y.to.id}})
+	return len(got.Principals) == 1 && got.Principals[0].Name == "admin", err
+}
+
+// entry is the caller's entry as the owner of the key reads it, nil for none.
+func (y way) entry(t *testing.T) *schema.ACLEntry {
+	t.Helper()
+	list, err := y.to.admin.ACL(t.Context(), y.ttag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list.ACL.Entries {
+		if e.SystemID == y.from.system {
+			return &e
+		}
+	}
+	return nil
+}
+
+// way finds the one from a key server to another.
+func (f *federation) way(from, to *site) way {
+	for _, y := range f.ways {
+		if y.from == from && y.to == to {
+			return y
+		}
+	}
+	panic("no way from " + from.name + " to " + to.name)
+}
+
+// beside are the ways that do not touch a key server.
+func (f *federation) beside(m *site) (others []way) {
+	for _, y := range f.ways {
+		if y.from != m && y.to != m {
+			others = append(others, y)
+		}
+	}
+	return others
+}
+
+// open checks that each of the ways is open.
+func (f *federation) open(t *testing.T, ways ...way) {
+	t.Helper()
+	for _, y := range ways {
+		if err := y.everything(t); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// opens waits until each of the ways is open: one that has failed is left alone
+// for a moment, over each of its connections.
+func (f *federation) opens(t *testing.T, ways ...way) {
+	t.Helper()
+	for _, y := range ways {
+		var err error
+		defer func() {
+			if err != nil {
+				t.Error(err)
+			}
+		}()
+		eventually(t, y.String()+" opens", func() bool { err = y.everything(t); return err == nil })
+	}
+}
+
+// condition is what an object's Ready condition says.
+type condition struct{ status, reason, message, since string }
+
+// objects are the conditions of all objects, KeyServers among them, by kind and
+// name.
+func (f *federation) objects(t *testing.T) map[string]condition {
+	t.Helper()
+	var list unstructured.UnstructuredList
+	if err := list.UnmarshalJSON([]byte(f.kubectl(t, "", "get", "keyserver", "-A", "-o", "json"))); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]condition{}
+	for _, o := range list.Items {
+		var ready condition
+		conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+		for _, c := range conditions {
+			if c, _ := c.(map[string]any); c["type"] == "Ready" && c["observedGeneration"] == o.GetGeneration() {
+				ready = condition{fmt.Sprint(c["status"]), fmt.Sprint(c["reason"]), fmt.Sprint(c["message"]), fmt.Sprint(c["lastTransitionTime"])}
+			}
+		}
+		all[o.GetKind()+" "+o.GetName()] = ready
+	}
+	return all
+}
+
+// declared are three KeyServers, and what the samples say of each two: the CA,
+// the peer and the principal trust.
+const declared = 3 + 6*3
+
+// ready applies the samples as they are and waits until everything is Ready.
+func (f *federation) ready(t *testing.T) {
+	t.Helper()
+	f.kubectl(t, "", "apply", "--server-side", "-k", samples)
+	f.settles(t)
+}
+
+// settles waits until everything is Ready, without help.
+func (f *federation) settles(t *testing.T) {
+	t.Helper()
+	var all map[string]condition
+	defer func() {
+		if t.Failed() {
+			t.Logf("the objects: %v", all)
+		}
+	}()
+	eventually(t, "everything is Ready", func() bool {
+		all = f.objects(t)
+		for _, c := range all {
+			if c.status != "True" {
+				return false
+			}
+		}
+		return len(all) == declared
+	})
+}
+
+// registrations counts how often a key server was asked to register a peer.
+func (m *site) registrations(t *testing.T) int {
+	t.Helper()
+	return m.operations(t, "addTrustedServer")["addTrustedServer"]
+}
+
+func (f *federation) begins(t *testing.T) {
+	f.ready(t)
+	for _, from := range f.sites() {
+		for _, to := range f.sites() {
+			if from != to {
+				f.ways = append(f.ways, newWay(t, from, to))
+			}
+		}
+		if n := from.registrations(t); n != 2 {
+			t.Errorf("%s was asked to register a peer %d times, want once for each", from.name, n)
+		}
+	}
+	f.opens(t, f.ways...)
+}
+
+// ofWest is what is declared of the key server "west"; that it is a peer of
+// others is declared of those.
+var ofWest = []string{
+	"KeyServer west",
+	"TrustedCA east-at-west", "TrustedServer east-at-west", "PrincipalTrust admin-of-west-at-east",
+	"TrustedCA north-at-west", "TrustedServer north-at-west", "PrincipalTrust admin-of-west-at-north",
+}
+
+// killed has a key server end as kill -9 ends it. Nothing else notices, but who
+// asks it.
+func (f *federation) killed(t *testing.T) {
+	before := f.objects(t)
+	f.west.server.Kill()
+	var now map[string]condition
+	eventually(t, "what is declared of the key server that is gone says so", func() bool {
+		now = f.objects(t)
+		for _, object := range ofWest {
+			says := "does not answer"
+			if object == "KeyServer west" {
+				says = "no answer from the service"
+			}
+			if c := now[object]; c.status != "False" || c.reason != string(v1alpha1.ReasonKeyServerUnavailable) || !strings.Contains(c.message, says) {
+				return false
+			}
+		}
+		return true
+	})
+	others := func(now map[string]condition) {
+		t.Helper()
+		for object, c := range now {
+			if !slices.Contains(ofWest, object) && c != before[object] {
+				t.Errorf("%s was %v, and is %v", object, before[object], c)
+			}
+		}
+	}
+	others(now)
+	for _, y := range f.ways {
+		if y.to == f.west {
+			if got := y.ask(t); got != "PEER_UNAVAILABLE" {
+				t.Errorf("%s, which is gone: %s", y, got)
+			}
+		}
+	}
+	f.open(t, f.beside(f.west)...)
+
+	f.west.start(t, f.west.server.DataDir)
+	f.settles(t)
+	f.opens(t, f.ways...)
+	others(f.objects(t))
+	for _, m := range f.sites() {
+		if n := m.registrations(t); n != 2 {
+			t.Errorf("%s was asked to register a peer %d times, and none has changed", m.name, n)
+		}
+	}
+}
+
+func (f *federation) otherPort(t *testing.T) {
+	f.follows(t, f.west, "--external-listen", freeAddress(t, "127.0.0.3"))
+}
+
+func (f *federation) otherAddress(t *testing.T) {
+	const host = "127.0.0.14"
+	f.follows(t, f.north, "--server-name", host, "--external-listen", freeAddress(t, host))
+}
+
+// follows has a key server come back elsewhere. Its peers find it there, and
+// what its principals and theirs may do is as it was.
+func (f *federation) follows(t *testing.T, moved *site, args ...string) {
+	t.Helper()
+	before := make([]*schema.ACLEntry, len(f.ways))
+	for i, y := range f.ways {
+		before[i] = y.entry(t)
+	}
+	moved.restart(t, args...)
+	info, err := moved.admin.TrustInfo(t.Context())
+	if err != nil || info.TrustBlob == nil {
+		t.Fatalf("%s has no trust blob (%v)", moved.name, err)
+	}
+	for _, m := range f.sites() {
+		if m != moved {
+			eventually(t, m.name+" has registered it where it is now", func() bool {
+				r := m.record(t, moved)
+				return r != nil && r.ServerName != nil && *r.ServerName == info.TrustBlob.ServerName && r.Port != nil && *r.Port == int(info.TrustBlob.Port)
+			})
+		}
+	}
+	f.settles(t)
+	f.opens(t, f.ways...)
+	for i, y := range f.ways {
+		if after := y.entry(t); !reflect.DeepEqual(after, before[i]) {
+			t.Errorf("%s: the entry was %+v, and is %+v", y, before[i], after)
+		}
+	}
+}
+
+// peerRemoved deletes one object with what needs it. That shuts the peer out,
+// and nobody else.
+func (f *federation) peerRemoved(t *testing.T) {
+	asks, back := f.way(f.east, f.west), f.way(f.west, f.east)
+	f.kubectl(t, "", "delete", "ptrust/admin-of-east-at-west", "tserver/west-at-east")
+	if got := back.ask(t); got != "PEER_UNAVAILABLE" {
+		t.Errorf("%s, after its peer has removed it: %s", back, got)
+	}
+	if got := asks.ask(t); got != "KEY_NOT_FOUND" {
+		t.Errorf("%s, which it has removed: %s", asks, got)
+	}
+	if f.east.record(t, f.west) != nil || back.entry(t) != nil {
+		t.Errorf("%s still knows its peer, or lists its principal", f.east.name)
+	}
+	for _, y := range f.ways {
+		if y != asks && y != back {
+			f.open(t, y)
+		}
+	}
+	f.ready(t)
+	f.opens(t, f.ways...)
+}
+
+// retained are the objects that go, in this order, and leave what they declared.
+var retained = []string{"ptrust/admin-of-east-at-north", "tserver/north-at-east"}
+
+// caRemoved deletes a TrustedCA. It is held while the peer's object needs it,
+// and once it goes the peer is shut out, although it stays registered.
+func (f *federation) caRemoved(t *testing.T) {
+	asks, back := f.way(f.east, f.north), f.way(f.north, f.east)
+	f.kubectl(t, "", "delete", "--wait=false", "tca/north-at-east")
+	eventually(t, "the CA is held", func() bool { return f.objects(t)["TrustedCA north-at-east"].reason == string(v1alpha1.ReasonInUse) })
+	f.open(t, asks, back)
+
+	for _, object := range retained {
+		f.kubectl(t, "", "patch", object, "--type=merge", "-p", `{"spec":{"deletionPolicy":"Retain"}}`)
+		f.kubectl(t, "", "delete", object)
+	}
+	f.kubectl(t, "", "wait", "--for=delete", "--timeout=120s", "tca/north-at-east")
+	for _, y := range []way{asks, back} {
+		if got := y.ask(t); got != "PEER_UNAVAILABLE" {
+			t.Errorf("%s, whose CA is gone: %s", y, got)
+		}
+	}
+	if f.east.record(t, f.north) == nil || back.entry(t) == nil {
+		t.Errorf("%s has lost its peer, or the entry of its principal, with the CA", f.east.name)
+	}
+	f.open(t, f.beside(f.north)...)
+	f.open(t, f.beside(f.east)...)
+	f.ready(t)
+	f.opens(t, f.ways...)
+}
+
+func (f *federation) ends(t *testing.T) {
+	for _, object := range retained { // was taken over when it was declared again
+		f.kubectl(t, "", "patch", object, "--type=merge", "-p", `{"spec":{"deletionPolicy":"Delete"}}`)
+	}
+	f.kubectl(t, "", "delete", "-k", samples)
+	for _, m := range f.sites() {
+		peers, err := m.admin.TrustedServers(t.Context())
+		if err != nil || len(peers.TrustedServers) != 0 {
+			t.Errorf("%s still has %d peers (%v)", m.name, len(peers.TrustedServers), err)
+		}
+		cas, err := m.admin.TrustedCAs(t.Context())
+		if err != nil || len(cas.TrustedCAs) != 0 {
+			t.Errorf("%s still trusts %d CAs (%v)", m.name, len(cas.TrustedCAs), err)
+		}
+	}
+	for _, y := range f.ways {
+		if got := y.ask(t); got != "KEY_NOT_FOUND" {
+			t.Errorf("%s, which it does not know: %s", y, got)
+		}
+	}
+}
