@@ -141,6 +141,26 @@ func TestPlanOfWhatIsThere(t *testing.T) {
 	}
 }
 
+// What a cluster has said of an object, its deletion most of all, is not part of
+// a manifest that somebody saved there.
+func TestSavedManifest(t *testing.T) {
+	k := start(t)
+	for name, finalizers := range map[string]string{"OurFinalizer": "trust.keyserver.dev/external", "AnotherFinalizer": "example.com/hold"} {
+		t.Run(name, func(t *testing.T) {
+			saved := strings.Replace(object("Role", "a", signers), "{name: a}", "{name: a, uid: 12345678-1234-1234-1234-123456789abc, resourceVersion: \"7\", "+
+				"generation: 3, creationTimestamp: \"2026-01-01T00:00:00Z\", deletionTimestamp: \"2026-01-02T00:00:00Z\", deletionGracePeriodSeconds: 0, finalizers: ["+finalizers+"]}", 1)
+			if o := find(t, k.mustPlan(t, saved), "Role a"); o.Action != controllers.PlanCreate {
+				t.Errorf("got %+v", o)
+			}
+			// Nor is one older than what is applied with it.
+			r := k.mustPlan(t, strings.Replace(saved, "name: a", "name: z", 1)+object("Role", "b", signers))
+			if o := find(t, r, "Role z"); o.Reason != v1alpha1.ReasonConflict {
+				t.Errorf("an age from the file: %+v", o)
+			}
+		})
+	}
+}
+
 // A KeyServer, its Secret and a ConfigMap may stand in the files themselves.
 func TestEverythingFromFiles(t *testing.T) {
 	k, p := start(t), newPeer(t, 7)

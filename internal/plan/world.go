@@ -232,12 +232,20 @@ func (w *world) existing(ctx context.Context, obj client.Object) (*unstructured.
 	return &unstructured.Unstructured{Object: content}, err
 }
 
+// authored are the parts of its metadata that a manifest decides on.
+var authored = []string{"name", "namespace", "labels", "annotations", "finalizers", "ownerReferences"}
+
 // overlay is the object as it would be after its manifest was applied: the
 // spec takes the place of the old one, the rest stays. A new one is the
 // youngest.
 func (w *world) overlay(u, old *unstructured.Unstructured) *unstructured.Unstructured {
 	if old == nil {
 		out := u.DeepCopy()
+		metadata, _, _ := unstructured.NestedMap(u.Object, "metadata")
+		// Of the rest an API server takes nothing over when it makes an object,
+		// a deletion that stands in the file least of all.
+		maps.DeleteFunc(metadata, func(name string, _ any) bool { return !slices.Contains(authored, name) })
+		out.Object["metadata"] = metadata
 		out.SetUID(w.uid())
 		out.SetGeneration(1)
 		out.SetCreationTimestamp(metav1.NewTime(w.options.Clock.Now()))
