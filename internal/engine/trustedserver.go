@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -130,8 +131,8 @@ func (e *Engine) describePeer(n keyserver.NewTrustedServer) (peer keyserver.Trus
 	if chain, err = pki.ParseChain(n.Blob.Chain); err != nil {
 		return peer, chain, invalidPeer("the trust blob is refused: %s", err)
 	}
-	if pki.SlashName(chain.Leaf.Subject) == "" {
-		return peer, chain, invalidPeer("the peer's certificate has no subject to name its transport principal after")
+	if err := pki.CheckSubject(pki.SlashName(chain.Leaf.Subject)); err != nil {
+		return peer, chain, invalidPeer("the peer's certificate cannot name its transport principal: %s", err)
 	}
 	transport, err := keyserver.NewID(e.Random)
 	if err != nil {
@@ -186,13 +187,17 @@ func leadsTo(found, own []netip.Addr) bool {
 // not what it or its principals may do.
 func (e *Engine) register(ctx context.Context, tx *sqlstore.Tx, peer keyserver.TrustedServer, chain pki.Chain, replace bool) (keyserver.TrustedServerAdded, error) {
 	var none keyserver.TrustedServerAdded
-	old, err := tx.TrustedServer(ctx, peer.System)
-	registered := err == nil
-	switch {
-	case err != nil && !errors.Is(err, sqlstore.ErrNotFound):
+	peers, err := tx.TrustedServers(ctx)
+	if err != nil {
 		return none, err
-	case registered && !replace:
+	}
+	at := slices.IndexFunc(peers, func(p keyserver.TrustedServer) bool { return p.System == peer.System })
+	registered := at >= 0
+	if registered && !replace {
 		return none, fault.New(fault.AlreadyExists, "a peer with the system id %d is registered already", peer.System).Audited(fault.ReasonInvalidArgument)
+	}
+	if err := refuseKeyOfAnother(peers, peer.System, chain.Leaf); err != nil {
+		return none, err
 	}
 	trusted, err := trustedCertificates(ctx, tx)
 	if err != nil {
@@ -202,18 +207,34 @@ func (e *Engine) register(ctx context.Context, tx *sqlstore.Tx, peer keyserver.T
 		return none, invalidPeer("the peer's chain is refused: %s", err)
 	}
 	if registered {
-		return replacePeer(ctx, tx, old, peer)
+		return replacePeer(ctx, tx, peers[at], peer)
+	}
+	if len(peers) >= keyserver.MaxTrustedServers {
+		return none, fault.New(fault.InvalidArgument, "%d peers are registered, as many as may be", len(peers)).Audited(fault.ReasonLimit)
 	}
 	return e.insertPeer(ctx, tx, peer)
+}
+
+// refuseKeyOfAnother refuses a certificate whose key another peer has. A peer is
+// known by its key alone, so with two records of it neither would be let in.
+func refuseKeyOfAnother(peers []keyserver.TrustedServer, system keyserver.SystemID, leaf *x509.Certificate) error {
+	for _, p := range peers {
+		if p.System == system {
+			continue
+		}
+		recorded, err := x509.ParseCertificate(p.Certificate.DER)
+		if err == nil && bytes.Equal(recorded.RawSubjectPublicKeyInfo, leaf.RawSubjectPublicKeyInfo) {
+			return fault.New(fault.AlreadyExists, "the key of the certificate is that of the peer %d; one key is one peer", p.System).
+				Audited(fault.ReasonInvalidArgument)
+		}
+	}
+	return nil
 }
 
 // insertPeer stores a peer with its transport principal and puts back the ACL
 // entries that its last removal had purged.
 func (e *Engine) insertPeer(ctx context.Context, tx *sqlstore.Tx, peer keyserver.TrustedServer) (keyserver.TrustedServerAdded, error) {
 	added := keyserver.TrustedServerAdded{Transport: peer.Transport}
-	if err := refuseTooMany(ctx, tx); err != nil {
-		return added, err
-	}
 	err := tx.InsertPrincipal(ctx, keyserver.Principal{
 		ID: peer.Transport, System: e.System, Type: keyserver.CertificatePrincipal,
 		Name: peer.Certificate.Subject, Flags: keyserver.FlagEnable,
@@ -247,17 +268,6 @@ func nameTaken(err error, name string) error {
 			Audited(fault.ReasonInvalidArgument)
 	}
 	return err
-}
-
-func refuseTooMany(ctx context.Context, tx *sqlstore.Tx) error {
-	n, err := tx.TrustedServerCount(ctx)
-	if err != nil {
-		return err
-	}
-	if n >= keyserver.MaxTrustedServers {
-		return fault.New(fault.InvalidArgument, "%d peers are registered, as many as may be", n).Audited(fault.ReasonLimit)
-	}
-	return nil
 }
 
 func trustedCertificates(ctx context.Context, tx *sqlstore.Tx) ([]*x509.Certificate, error) {

@@ -2,6 +2,8 @@ package engine_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"errors"
@@ -25,7 +27,13 @@ const peerSystem = 7
 // peerOf is a peer whose certificate the CA issued.
 func peerOf(t *testing.T, f *enginetest.Fixture, ca pki.Identity, subject string) keyserver.NewTrustedServer {
 	t.Helper()
-	leaf := must(ca.IssueServer(subject, nil, nil, f.Clock.Now(), rand.Reader))(t)
+	return peerWithKey(t, f, ca, subject, nil)
+}
+
+// peerWithKey is peerOf for a key; nil draws one.
+func peerWithKey(t *testing.T, f *enginetest.Fixture, ca pki.Identity, subject string, key *ecdsa.PrivateKey) keyserver.NewTrustedServer {
+	t.Helper()
+	leaf := must(ca.IssueServer(subject, nil, key, f.Clock.Now(), rand.Reader))(t)
 	chain := must(pki.EncodeChain(leaf.Certificate, ca.Certificate))(t)
 	f.Hosts["peer.example"] = "192.0.2.7 2001:db8::7"
 	return keyserver.NewTrustedServer{
@@ -77,6 +85,8 @@ func TestPeerIsRefused(t *testing.T) {
 			"NoAddress":    {f.Admin, named("no-address"), fault.InvalidArgument, fault.ReasonInvalidArgument, "the peer's server name cannot be resolved"},
 			"BrokenChain":  {f.Admin, broken, fault.InvalidArgument, fault.ReasonInvalidArgument, "PKCS#7"},
 			"NoSubject":    {f.Admin, peerOf(t, f, nameless, ""), fault.InvalidArgument, fault.ReasonInvalidArgument, "subject"},
+			"LongSubject":  {f.Admin, peerOf(t, f, nameless, strings.Repeat("a", 1021)), fault.InvalidArgument, fault.ReasonInvalidArgument, "longer than 1024"},
+			"Unprintable":  {f.Admin, peerOf(t, f, nameless, "a\x01b"), fault.InvalidArgument, fault.ReasonInvalidArgument, "cannot be shown"},
 			"UntrustedCA":  {f.Admin, peerOf(t, f, nameless, "peer"), fault.InvalidArgument, fault.ReasonInvalidArgument, "not trusted"},
 			"OwnCA":        {f.Admin, peerOf(t, f, f.Prepared.CA, "peer"), fault.InvalidArgument, fault.ReasonInvalidArgument, "not trusted"},
 			"TakenSubject": {f.Admin, taken(t, f), fault.AlreadyExists, fault.ReasonInvalidArgument, "/CN=taken"},
@@ -210,6 +220,35 @@ func TestReplacementIsRefused(t *testing.T) {
 					t.Errorf("the record changed: %s", cmp.Diff(before, after))
 				}
 			})
+		}
+	})
+}
+
+// A peer is known by the key of its certificate, so no second one is registered
+// with it, nor gets it later: neither would be let in any more.
+func TestAKeyIsOnePeers(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		ca := must(pki.NewCA("CA of peers", f.Clock.Now(), rand.Reader))(t)
+		must(f.AddTrustedCA(ctx, f.Admin, ca.Certificate.Raw))(t)
+		key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+		first := peerWithKey(t, f, ca, "first", key)
+		must(f.AddTrustedServer(ctx, f.Admin, first))(t)
+		second := peerOf(t, f, ca, "second")
+		second.Blob.System = peerSystem + 1
+		twin := second
+		twin.Blob.Chain = peerWithKey(t, f, ca, "twin", key).Blob.Chain
+
+		_, err := f.AddTrustedServer(ctx, f.Admin, twin)
+		refused(t, f, err, fault.AlreadyExists, fault.ReasonInvalidArgument)
+		must(f.AddTrustedServer(ctx, f.Admin, second))(t)
+		twin.Replace = true
+		_, err = f.AddTrustedServer(ctx, f.Admin, twin)
+		refused(t, f, err, fault.AlreadyExists, fault.ReasonInvalidArgument)
+
+		renewed := peerWithKey(t, f, ca, "first renewed", key)
+		renewed.Replace = true
+		if added := must(f.AddTrustedServer(ctx, f.Admin, renewed))(t); !added.Replaced {
+			t.Error("a peer does not keep its own key")
 		}
 	})
 }

@@ -41,7 +41,7 @@ func ParseRequest(der []byte) (*x509.CertificateRequest, error) {
 	if err := req.CheckSignature(); err != nil {
 		return nil, errors.New("the request's signature is not by the key that it names")
 	}
-	if err := checkSubject(SlashName(req.Subject)); err != nil {
+	if err := CheckSubject(SlashName(req.Subject)); err != nil {
 		return nil, err
 	}
 	return req, nil
@@ -54,7 +54,7 @@ func RequestSubject(der []byte) string {
 	if err != nil {
 		return ""
 	}
-	if subject := SlashName(req.Subject); checkSubject(subject) == nil {
+	if subject := SlashName(req.Subject); CheckSubject(subject) == nil {
 		return subject
 	}
 	return ""
@@ -116,7 +116,7 @@ func CheckClient(cert *x509.Certificate, now time.Time) error {
 	if err := checkKey(cert.PublicKey); err != nil {
 		return err
 	}
-	return checkSubject(SlashName(cert.Subject))
+	return CheckSubject(SlashName(cert.Subject))
 }
 
 // IssuerOf returns the one of the CAs that signed the certificate and is in
@@ -162,9 +162,9 @@ func checkKey(key any) error {
 	}
 }
 
-// checkSubject refuses what would name nobody, or could not be stored or shown
-// as it is.
-func checkSubject(slash string) error {
+// CheckSubject refuses a name in slash form that would name nobody, or could not
+// be stored or shown as it is. Each refusal is one sentence for people.
+func CheckSubject(slash string) error {
 	switch {
 	case slash == "":
 		return errors.New("the subject is empty and names nobody")

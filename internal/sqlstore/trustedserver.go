@@ -69,13 +69,6 @@ func (r reads) IsTrustedServer(ctx context.Context, system keyserver.SystemID) (
 	return n > 0, err
 }
 
-// TrustedServerCount counts the registered peers.
-func (r reads) TrustedServerCount(ctx context.Context) (int, error) {
-	var n int
-	err := r.row(ctx, `SELECT count(*) FROM trusted_servers`, nil, &n)
-	return n, err
-}
-
 // InsertTrustedServer stores a peer whose transport principal exists:
 // ErrDuplicate where the system id is registered, ErrNotFound where the
 // principal is missing. Roles are those of the principal, and not stored.
