@@ -121,7 +121,7 @@ func (d document) toJSON() ([]byte, error) {
 	padded := append(bytes.Repeat([]byte("\n"), d.line-1), d.text...)
 	raw, err := yaml.YAMLToJSONStrict(padded)
 	if err != nil {
-		return nil, errors.New(plain(err))
+		return nil, plain(err)
 	}
 	return raw, alone(padded)
 }
@@ -136,7 +136,7 @@ func alone(text []byte) error {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return errors.New(plain(err))
+			return plain(err)
 		case n > 0:
 			return errSecond
 		}
@@ -147,15 +147,3 @@ func alone(text []byte) error {
 type passedOver struct{}
 
 func (*passedOver) UnmarshalYAML(func(any) error) error { return nil }
-
-// plain puts the words of the YAML parser into one sentence.
-func plain(err error) string {
-	text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
-	text = strings.TrimPrefix(text, "yaml: ")
-	text = strings.TrimPrefix(text, "unmarshal errors:")
-	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
-	for i := range lines {
-		lines[i] = strings.TrimSpace(lines[i])
-	}
-	return "is not YAML that can be applied: " + strings.Join(lines, "; ")
-}

@@ -1,0 +1,85 @@
+package manifest
+
+import (
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+
+	goyaml "go.yaml.in/yaml/v2"
+)
+
+// unreadable is said where the parser's words are not known here.
+const unreadable = "it cannot be read"
+
+// complaints are the parser's sentences about syntax that are passed on. No
+// other words of it are: they may quote the file, and that may be a secret.
+var complaints = []string{
+	"block sequence entries are not allowed in this context",
+	"control characters are not allowed",
+	"could not find expected ':'",
+	"did not find expected ',' or ']'",
+	"did not find expected ',' or '}'",
+	"did not find expected '-' indicator",
+	"did not find expected <document start>",
+	"did not find expected alphabetic or numeric character",
+	"did not find expected comment or line break",
+	"did not find expected hexdecimal number",
+	"did not find expected key",
+	"did not find expected node content",
+	"did not find expected whitespace or line break",
+	"document contains excessive aliasing",
+	"found a tab character that violates indentation",
+	"found a tab character where an indentation space is expected",
+	"found character that cannot start any token",
+	"found incompatible YAML document",
+	"found invalid Unicode character escape code",
+	"found undefined tag handle",
+	"found unexpected document indicator",
+	"found unexpected end of stream",
+	"found unknown escape character",
+	"mapping keys are not allowed in this context",
+	"mapping values are not allowed in this context",
+}
+
+// reworded are beginnings of sentences that go on with a part of the file.
+var reworded = []struct{ begins, says string }{
+	{"key ", "a key is given twice"},
+	{"unknown anchor", "an alias (*) names no anchor (&)"},
+	{"anchor ", "an anchor (&) holds itself"},
+	{"cannot decode", "a value is not what its tag (!!) says"},
+	{"!!binary", "a value is not what its tag (!!) says"},
+	{"invalid map key", "a key is a list or a mapping; {{ }} must stand in quotes"},
+	{"unsupported map key", "a key is neither text nor a number"},
+	{"map merge", "what << merges is no mapping"},
+	{"json: unsupported value", "a number is not finite"},
+}
+
+var placed = regexp.MustCompile(`^(?:yaml: )?(line [0-9]+: )?`)
+
+// plain says what the parser of YAML complains of, without its content.
+func plain(err error) error {
+	sentences := []string{err.Error()}
+	var several *goyaml.TypeError
+	if errors.As(err, &several) {
+		sentences = several.Errors
+	}
+	var says []string
+	for _, s := range sentences {
+		at := placed.FindStringSubmatch(s)
+		says = append(says, at[1]+vetted(s[len(at[0]):]))
+	}
+	return errors.New("is not YAML that can be applied: " + strings.Join(slices.Compact(says), "; "))
+}
+
+func vetted(sentence string) string {
+	if slices.Contains(complaints, sentence) {
+		return sentence
+	}
+	for _, r := range reworded {
+		if strings.HasPrefix(sentence, r.begins) {
+			return r.says
+		}
+	}
+	return unreadable
+}
