@@ -98,7 +98,7 @@ func (o *exportOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	for _, left := range made.LeftOut {
-		fmt.Fprintf(cmd.ErrOrStderr(), "left out: %s: %s\n", left.What, left.Why)
+		fmt.Fprintln(cmd.ErrOrStderr(), left)
 	}
 	return made.YAML(cmd.OutOrStdout())
 }

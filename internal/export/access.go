@@ -50,7 +50,7 @@ func candidateRole(r schema.Role, names map[schema.HexID]string) candidate {
 	obj := &v1alpha1.Role{Spec: v1alpha1.RoleSpec{RoleName: &r.Name, Operations: operations}}
 	return candidate{
 		what: fmt.Sprintf("role %q (id %s)", r.Name, id), title: r.Name, id: id, object: obj,
-		without: func() { obj.Spec.RoleName, obj.Spec.RoleID = nil, &id },
+		spares: []spare{once("spec.roleName", "its name", func() { obj.Spec.RoleName, obj.Spec.RoleID = nil, &id })},
 	}
 }
 
@@ -80,7 +80,8 @@ func (e *exporter) aclTemplates(ctx context.Context) ([]candidate, error) {
 		if obj, is := c.object.(*v1alpha1.ACLTemplate); is {
 			slices.Sort(paths[t.ID])
 			obj.Spec.Directories = paths[t.ID]
-			c.without = func() { obj.Spec.Directories = nil } // they are then left as they are
+			// They are then left as they are.
+			c.spares = append(c.spares, once("spec.directories", "its directories", func() { obj.Spec.Directories = nil }))
 		}
 		found = append(found, c)
 	}

@@ -53,10 +53,20 @@ type Options struct {
 // what others need comes first.
 var Kinds = []string{"TrustedCA", "TrustedServer", "PrincipalTrust", "Role", "ACLTemplate"}
 
-// LeftOut is something that the key server holds and the export does not.
+// LeftOut is something that the key server holds and the export does not: all
+// of it, or one part.
 type LeftOut struct {
 	What string
+	Part string // empty where it is all
 	Why  string
+}
+
+// String is one line for people.
+func (l LeftOut) String() string {
+	if l.Part == "" {
+		return fmt.Sprintf("left out: %s: %s", l.What, l.Why)
+	}
+	return fmt.Sprintf("exported without %s: %s: %s", l.Part, l.What, l.Why)
 }
 
 // Export is what a key server holds, as manifests.
@@ -108,13 +118,35 @@ type candidate struct {
 	title  string // what its name is made from
 	id     string // tells it from others of the same title
 	object client.Object
-	// without takes away what the schema may have refused, so that it can be
-	// tried again; nil where nothing can be spared.
-	without func()
+	// spares are what can be said otherwise, or not at all.
+	spares []spare
 	// named is told the name, if the object is a part of the export.
 	named func(name string)
 	// cannot says why no manifest can declare it, empty if one can.
 	cannot string
+}
+
+// spare is a part of a candidate that it can do without where the schema refuses
+// it, so that the rest can be tried again.
+type spare struct {
+	field string // which the refusal then names
+	part  string // what is lost, for people; empty where it is said otherwise
+	// without takes it away, as far as the refusal asks for. It reports false
+	// where that changes nothing.
+	without func(refusal string) bool
+}
+
+// once is a spare that can be taken away one time.
+func once(field, part string, without func()) spare {
+	taken := false
+	return spare{field: field, part: part, without: func(string) bool {
+		if taken {
+			return false
+		}
+		taken = true
+		without()
+		return true
+	}}
 }
 
 // add names the candidates of one kind and takes over those that admission
@@ -124,19 +156,20 @@ func (e *exporter) add(ctx context.Context, kind string, found []candidate) erro
 	made := map[string]*unstructured.Unstructured{}
 	for i, c := range found {
 		if c.cannot != "" {
-			e.leaveOut(c.what, c.cannot)
+			e.leaveOut(LeftOut{What: c.what, Why: c.cannot})
 			continue
 		}
 		c.object.SetName(names[i])
 		c.object.SetNamespace(e.Namespace)
-		u, refusal, err := e.checked(ctx, kind, c)
+		u, lost, refusal, err := e.checked(ctx, kind, c)
 		if err != nil {
 			return err
 		}
 		if refusal != nil {
-			e.leaveOut(c.what, refusal.Error())
+			e.leaveOut(LeftOut{What: c.what, Why: refusal.Error()})
 			continue
 		}
+		e.leaveOut(lost...)
 		made[names[i]] = u
 		if c.named != nil {
 			c.named(names[i])
@@ -151,27 +184,32 @@ func (e *exporter) add(ctx context.Context, kind string, found []candidate) erro
 	return nil
 }
 
-func (e *exporter) leaveOut(what, why string) {
-	e.out.LeftOut = append(e.out.LeftOut, LeftOut{What: what, Why: why})
-}
+func (e *exporter) leaveOut(parts ...LeftOut) { e.out.LeftOut = append(e.out.LeftOut, parts...) }
 
 // checked spells the object as a manifest and validates it, completed, as
-// admission does. Where it is refused it is tried once more without what can
-// be spared.
-func (e *exporter) checked(ctx context.Context, kind string, c candidate) (u *unstructured.Unstructured, refusal, err error) {
+// admission does. Where it is refused it is tried again without what can be
+// spared of what was refused; lost says what that was.
+func (e *exporter) checked(ctx context.Context, kind string, c candidate) (u *unstructured.Unstructured, lost []LeftOut, refusal, err error) {
 	for {
 		if u, err = e.spell(kind, c.object); err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		completed := u.DeepCopy()
 		if refusal = e.schemas.Complete(completed); refusal == nil {
 			refusal = e.schemas.Validate(ctx, completed, nil)
 		}
-		if refusal == nil || c.without == nil {
-			return u, refusal, nil
+		if refusal == nil {
+			return u, lost, nil, nil
 		}
-		c.without()
-		c.without = nil
+		at := slices.IndexFunc(c.spares, func(s spare) bool {
+			return strings.Contains(refusal.Error(), s.field) && s.without(refusal.Error())
+		})
+		if at < 0 {
+			return u, nil, refusal, nil
+		}
+		if part := c.spares[at].part; part != "" {
+			lost = append(lost, LeftOut{What: c.what, Part: part, Why: refusal.Error()})
+		}
 	}
 }
 

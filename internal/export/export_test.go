@@ -2,8 +2,11 @@ package export
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,7 +26,8 @@ type stranger struct {
 	templates []schema.ACLTemplate
 	members   []schema.TemplateMember
 	found     []schema.TemplatedDirectory
-	refusal   error // of looking principals up
+	called    string // the principal 1
+	refusal   error  // of looking principals up
 }
 
 var one = schema.HexID{0, 0, 0, 0, 0, 0, 0, 1}
@@ -70,50 +74,76 @@ func (s *stranger) Principals(_ context.Context, q schema.PrincipalQuery) (schem
 
 func (s *stranger) LookupPrincipals(_ context.Context, pairs []schema.PrincipalPair) (schema.PrincipalsFound, error) {
 	var out schema.PrincipalsFound
+	called := cmp.Or(s.called, "one\nline")
 	for _, p := range pairs {
 		if schema.HexID(p.PrincipalID) == one {
-			out.Principals = append(out.Principals, schema.Principal{ID: one, SystemID: p.SystemID, ClassName: "group principal", Name: "one\nline"})
+			out.Principals = append(out.Principals, schema.Principal{ID: one, SystemID: p.SystemID, ClassName: "group principal", Name: called})
 		}
 	}
 	return out, s.refusal
 }
 
-func text(v string) *string { return &v }
+// template is a service with one ACL template.
+func template(name string, members ...schema.TemplateMember) stranger {
+	return stranger{templates: []schema.ACLTemplate{{ID: one, Name: name}}, members: members}
+}
 
-// What no manifest can declare is left out with its reason, and takes nothing
-// else with it.
+// What no manifest can declare is left out with its reason, whole or in part,
+// and takes nothing else with it.
 func TestLeftOut(t *testing.T) {
 	yes, system, notACA := true, schema.SystemID(7), schema.Base64("not a certificate")
+	blob, name, odd := schema.TrustBlob{System: 7, ServerName: "peer.example", Port: 9443, Chain: []byte{1, 2, 3}}, "A peer", "two\nlines"
 	member := schema.TemplateMember{SystemID: 1, PrincipalID: schema.DecimalID{5}, Rights: schema.RightNamed("READ"), MaxUsage: -1}
 	late, none := member, member
 	late.EndTime, none.Rights = schema.Stamp{7: 1}, 0
+	trusting := func(id schema.HexID, flag string) []schema.PrincipalTrust {
+		return []schema.PrincipalTrust{{ID: one, PrincipalID: &id, TrustedServerSystemID: &system, FlagLabel: &flag}}
+	}
+	within := func(s stranger, paths ...string) stranger {
+		for _, p := range paths {
+			s.found = append(s.found, schema.TemplatedDirectory{ACLTemplateID: one, Path: p})
+		}
+		return s
+	}
+	var many []string
+	for i := range 129 {
+		many = append(many, fmt.Sprintf("/many/%d/", i))
+	}
 	for name, c := range map[string]struct {
 		from stranger
-		says string // why it is left out; empty where it is not
-		has  string // what the manifest says
+		left []string // the lines about it, each a pattern
+		has  string   // pattern of what the manifest says; empty where there is none
+		not  string   // pattern of what it does not say
 	}{
-		"CAWithoutBody": {stranger{cas: []schema.TrustedCA{{}}}, "does not answer its certificate", ""},
-		"NoCA":          {stranger{cas: []schema.TrustedCA{{Certificate: schema.Certificate{Certificate: &notACA}}}}, "not that of an X.509 CA", ""},
-		"PeerUnknown":   {stranger{peers: []schema.TrustedServer{{}}}, "does not answer its system id", ""},
-		"PeerNoBlob":    {stranger{peers: []schema.TrustedServer{{SystemID: &system}}}, "does not answer its trust blob", ""},
-		"PeerNoName":    {stranger{peers: []schema.TrustedServer{{SystemID: &system, TrustBlob: &schema.TrustBlob{}}}}, "no friendly name", ""},
-		"TrustOfNobody": {stranger{trusts: []schema.PrincipalTrust{{ID: one}}}, "does not answer its principal", ""},
-		"TrustFlag":     {stranger{trusts: []schema.PrincipalTrust{{ID: one, PrincipalID: &schema.HexID{5}, TrustedServerSystemID: &system, FlagLabel: text("both")}}}, "spec.flag", ""},
-		"TrustOddName":  {stranger{trusts: []schema.PrincipalTrust{{ID: one, PrincipalID: &one, TrustedServerSystemID: &system, FlagLabel: text("expose")}}}, "", "name: |-\n"},
-		"TrustUntold": {stranger{refusal: &client.Error{Code: "ACCESS_DENIED"}, trusts: []schema.PrincipalTrust{{ID: one, PrincipalID: &one, TrustedServerSystemID: &system, FlagLabel: text("expose")}}},
-			"", "id: \"0000000000000001\""},
-		"BuiltIn":       {stranger{roles: []schema.Role{{ID: one, Name: "Administrator", BuiltIn: &yes}}}, "", ""},
-		"RoleOddName":   {stranger{roles: []schema.Role{{ID: one, Name: " odd"}}}, "", "roleId: \"0000000000000001\""},
-		"RoleOperation": {stranger{roles: []schema.Role{{ID: one, Name: "a", Operations: []schema.HexID{{0xab}}}}}, "", "- ab00000000000000"},
-		"OddTemplate":   {stranger{templates: []schema.ACLTemplate{{ID: one, Name: "a\tb"}}}, "spec.templateName", ""},
-		"SplitSecond":   {stranger{templates: []schema.ACLTemplate{{ID: one, Name: "a"}}, members: []schema.TemplateMember{late}}, "no time of a whole second", ""},
-		"NoRights":      {stranger{templates: []schema.ACLTemplate{{ID: one, Name: "a"}}, members: []schema.TemplateMember{none}}, "spec.members[0].rights", ""},
-		"OddDirectory":  {stranger{templates: []schema.ACLTemplate{{ID: one, Name: "a"}}, found: []schema.TemplatedDirectory{{ACLTemplateID: one, Path: "/a//b/"}}}, "", "templateName: a"},
-		"Oneself": {stranger{templates: []schema.ACLTemplate{{ID: one, Name: "a"}}, members: []schema.TemplateMember{
-			{SystemID: 1, PrincipalID: schema.DecimalID{9}, Rights: schema.RightNamed("READ"), MaxUsage: -1}, member}}, "", "principal: id/1/360287970189639680"},
+		"CAWithoutBody": {from: stranger{cas: []schema.TrustedCA{{}}}, left: []string{"^left out: trusted CA .* does not answer its certificate"}},
+		"NoCA":          {from: stranger{cas: []schema.TrustedCA{{Certificate: schema.Certificate{Certificate: &notACA}}}}, left: []string{"^left out: .* not that of an X.509 CA"}},
+		"PeerUnknown":   {from: stranger{peers: []schema.TrustedServer{{}}}, left: []string{"^left out: .* does not answer its system id"}},
+		"PeerNoBlob":    {from: stranger{peers: []schema.TrustedServer{{SystemID: &system}}}, left: []string{"^left out: .* does not answer its trust blob"}},
+		"PeerNoName":    {from: stranger{peers: []schema.TrustedServer{{SystemID: &system, TrustBlob: &schema.TrustBlob{}}}}, left: []string{"^left out: .* no friendly name"}},
+		"PeerOddDescription": {from: stranger{peers: []schema.TrustedServer{{SystemID: &system, TrustBlob: &blob, FriendlyName: &name, Description: &odd}}},
+			left: []string{"^exported without its description: peer with the system id 7: spec.description: must not hold control"}, has: "friendlyName: A peer\n", not: "description"},
+		"TrustOfNobody": {from: stranger{trusts: []schema.PrincipalTrust{{ID: one}}}, left: []string{"^left out: .* does not answer its principal"}},
+		"TrustFlag":     {from: stranger{trusts: trusting(schema.HexID{5}, "both")}, left: []string{"^left out: .* spec.flag"}},
+		"TrustOddName":  {from: stranger{trusts: trusting(one, "expose")}, has: `name: \|-\n`},
+		"TrustLongName": {from: stranger{trusts: trusting(one, "expose"), called: strings.Repeat("long", 200)}, has: `id: "0000000000000001"`, not: "type: group"},
+		"TrustUntold":   {from: stranger{refusal: &client.Error{Code: "ACCESS_DENIED"}, trusts: trusting(one, "expose")}, has: `id: "0000000000000001"`},
+		"BuiltIn":       {from: stranger{roles: []schema.Role{{ID: one, Name: "Administrator", BuiltIn: &yes}}}, not: "Administrator"},
+		"RoleOddName": {from: stranger{roles: []schema.Role{{ID: one, Name: " odd"}}},
+			left: []string{`^exported without its name: role " odd" \(id 0000000000000001\): spec.roleName: must not begin`}, has: `roleId: "0000000000000001"`, not: "roleName:  odd"},
+		"RoleOperation": {from: stranger{roles: []schema.Role{{ID: one, Name: "a", Operations: []schema.HexID{{0xab}}}}}, has: "- ab00000000000000"},
+		"OddTemplate":   {from: within(template("a\tb"), "/a/"), left: []string{"^left out: .* spec.templateName"}},
+		"SplitSecond":   {from: template("a", late), left: []string{"^left out: .* no time of a whole second"}},
+		"NoRights":      {from: within(template("a", none), "/a/"), left: []string{`^left out: .* spec.members\[0\].rights`}},
+		"OddDirectory": {from: within(template("a"), "/a//b/"),
+			left: []string{`^exported without its directories: ACL template "a" .* spec.directories\[0\]: must be the plain path`}, has: "templateName: a\n", not: "directories"},
+		"ManyDirectories": {from: within(template("a"), many...),
+			left: []string{`^exported without its directories: ACL template "a" .* spec.directories: .*128`}, has: "templateName: a\n", not: "directories"},
+		"Oneself": {from: template("a", schema.TemplateMember{SystemID: 1, PrincipalID: schema.DecimalID{9}, Rights: schema.RightNamed("READ"), MaxUsage: -1}, member),
+			has: "members:\n  - principal: id/1/360287970189639680\n    rights:\n    - READ\n  templateName"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.from.roles = append(c.from.roles, schema.Role{ID: schema.HexID{2}, Name: "Bystander"})
+			bystander := schema.Role{ID: schema.HexID{2}, Name: "Bystander"}
+			c.from.roles = append(c.from.roles, bystander)
 			made, err := Collect(t.Context(), Options{Admin: &c.from, Officer: &c.from, Namespace: "default", KeyServer: "default"})
 			if err != nil {
 				t.Fatal(err)
@@ -122,11 +152,23 @@ func TestLeftOut(t *testing.T) {
 			if err := made.YAML(&b); err != nil {
 				t.Fatal(err)
 			}
-			if !strings.Contains(b.String(), "Bystander") || !strings.Contains(b.String(), c.has) {
-				t.Errorf("got %s, want %q in it", b.String(), c.has)
+			objects := 1 // the bystander
+			if c.has != "" {
+				objects = 2
 			}
-			if (c.says == "") != (len(made.LeftOut) == 0) || (c.says != "" && !strings.Contains(made.LeftOut[0].Why, c.says)) {
-				t.Errorf("left out: %+v, want %q", made.LeftOut, c.says)
+			if len(made.Objects) != objects || !strings.Contains(b.String(), "Bystander") || !regexp.MustCompile(c.has).MatchString(b.String()) {
+				t.Errorf("got %d objects, want %d and %q in them:\n%s", len(made.Objects), objects, c.has, b.String())
+			}
+			if c.not != "" && regexp.MustCompile(c.not).MatchString(b.String()) {
+				t.Errorf("got %s, want no %q in it", b.String(), c.not)
+			}
+			if len(made.LeftOut) != len(c.left) {
+				t.Fatalf("left out: %+v, want %q", made.LeftOut, c.left)
+			}
+			for i, l := range made.LeftOut {
+				if !regexp.MustCompile(c.left[i]).MatchString(l.String()) {
+					t.Errorf("left out: %q, want %q", l, c.left[i])
+				}
 			}
 		})
 	}

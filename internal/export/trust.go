@@ -86,7 +86,8 @@ func (e *exporter) candidatePeer(peer schema.TrustedServer) candidate {
 	}}
 	if peer.Description != nil && *peer.Description != "" {
 		obj.Spec.Description = peer.Description
-		c.without = func() { obj.Spec.Description = nil } // it is then left as it is
+		// It is then left as it is.
+		c.spares = append(c.spares, once("spec.description", "its description", func() { obj.Spec.Description = nil }))
 	}
 	c.title, c.object = *peer.FriendlyName, obj
 	c.named = func(name string) { e.peers[system] = name }
@@ -145,7 +146,7 @@ func (e *exporter) candidateTrust(t schema.PrincipalTrust) candidate {
 		kind := v1alpha1.PrincipalType(who.kind)
 		c.title = who.name
 		obj.Spec.Principal = v1alpha1.PrincipalReference{Type: &kind, Name: &who.name}
-		c.without = func() { obj.Spec.Principal = v1alpha1.PrincipalReference{ID: &id} }
+		c.spares = append(c.spares, once("spec.principal", "", func() { obj.Spec.Principal = v1alpha1.PrincipalReference{ID: &id} }))
 	}
 	system := int64(*t.TrustedServerSystemID)
 	if name := e.peers[*t.TrustedServerSystemID]; name != "" {
