@@ -1,6 +1,9 @@
 package keyserver
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // Federated is what key servers ask of each other: the part of the port that
 // is carried to the key server that owns a key or a principal. Whoever asks
@@ -13,9 +16,19 @@ type Federated interface {
 	GrantACL(ctx context.Context, by Caller, link HiddenLink, change ACLChange) error
 	AmendACL(ctx context.Context, by Caller, link HiddenLink, change ACLChange) error
 	RevokeACL(ctx context.Context, by Caller, link HiddenLink, principal PrincipalRef) error
-	// LookupPrincipals leaves out what the key server asked does not have; it
-	// fails rather than leave out anything else.
+	// LookupPrincipals leaves out what the key server asked does not have. Where
+	// it has to leave out anything else it fails: with an UnreadableError, which
+	// names that, beside the other principals.
 	LookupPrincipals(ctx context.Context, by Caller, pairs []PrincipalRef) ([]Principal, error)
+}
+
+// UnreadableError is the cause of a lookup's failure where a key server has
+// principals that cannot be shown as it answers them. They are not gone.
+type UnreadableError struct{ Principals []PrincipalRef }
+
+// Error implements error.
+func (e *UnreadableError) Error() string {
+	return fmt.Sprintf("%d principals cannot be shown", len(e.Principals))
 }
 
 // PeerCall is what a call between key servers says besides who it is for.

@@ -36,13 +36,18 @@ func ask[In, Out any](ctx context.Context, r remote, kind effect, in *In, call m
 	if err != nil {
 		return nil, r.unreached(err)
 	}
+	return attempt(ctx, r, p, kind, in, call)
+}
+
+// attempt makes the call of a place in the pool, and leaves the pool.
+func attempt[In, Out any](ctx context.Context, r remote, p *pool, kind effect, in *In, call method[In, Out], options ...grpc.CallOption) (*Out, error) {
 	within, cancel := context.WithTimeout(ctx, r.client.Timeout)
 	defer cancel()
 	unanswered := false // an attempt got as far as a connection, and no further
-	for attempt := 1; ; attempt++ {
+	for n := 1; ; n++ {
 		var at peer.Peer
-		out, err := call(p.stub(), within, in, grpc.Peer(&at))
-		if status.Code(err) == codes.Unavailable && attempt < maxAttempts && pause(within, attempt) {
+		out, err := call(p.stub(), within, in, append(options, grpc.Peer(&at))...)
+		if status.Code(err) == codes.Unavailable && n < maxAttempts && pause(within, n) {
 			unanswered = unanswered || at.Addr != nil
 			continue
 		}

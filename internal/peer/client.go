@@ -42,6 +42,8 @@ type Client struct {
 	ClientConfig
 	door *door
 
+	lists lists // from all peers
+
 	mu     sync.Mutex
 	pools  map[keyserver.SystemID]*pool
 	closed bool
@@ -54,7 +56,7 @@ type Client struct {
 
 // NewClient returns a client. Close it.
 func NewClient(config ClientConfig) *Client {
-	c := &Client{ClientConfig: config, pools: map[keyserver.SystemID]*pool{}, stopping: make(chan struct{})}
+	c := &Client{ClientConfig: config, lists: make(lists, maxLists), pools: map[keyserver.SystemID]*pool{}, stopping: make(chan struct{})}
 	c.door = newDoor(c.Registry, c.Certificate, x509.ExtKeyUsageServerAuth, c.Clock, c.Logger, c.prune)
 	return c
 }

@@ -7,9 +7,13 @@ import (
 	"io"
 
 	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/encoding/proto"
+	grpcproto "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/peer/peerpb"
 )
 
 // codec is protobuf as gRPC speaks it, with a way of its own to the same bytes
@@ -17,7 +21,7 @@ import (
 // twice and allocates it anew, on either side.
 type codec struct{ encoding.CodecV2 }
 
-var protobuf = codec{encoding.GetCodecV2(proto.Name)}
+var protobuf = codec{encoding.GetCodecV2(grpcproto.Name)}
 
 // The fields of HMACPiece that a piece of a message has.
 const (
@@ -58,15 +62,34 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 
 // Unmarshal implements encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	piece, ok := v.(*inbound)
-	if !ok {
+	switch v := v.(type) {
+	case *inbound:
+		return v.unmarshal(data)
+	case *peerpb.ACLResponse:
+		return c.list(data, v, aclEntries, maxEntries)
+	case *peerpb.LookupResponse:
+		return c.list(data, v, lookupPrincipals, keyserver.MaxLookup)
+	default:
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	piece.had = false
+}
+
+// list reads a list that has not too many elements.
+func (c codec) list(data mem.BufferSlice, v proto.Message, element protowire.Number, most int) error {
+	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer whole.Free()
+	if err := atMost(whole.ReadOnlyData(), element, most); err != nil {
+		return err
+	}
+	return proto.Unmarshal(whole.ReadOnlyData(), v)
+}
+
+func (p *inbound) unmarshal(data mem.BufferSlice) error {
+	p.had = false
 	r := data.Reader()
 	defer func() { _ = r.Close() }() // has nothing to say
 	for r.Remaining() > 0 {
-		if err := piece.field(r); err != nil {
+		if err := p.field(r); err != nil {
 			return err
 		}
 	}

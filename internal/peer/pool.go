@@ -34,13 +34,14 @@ type pool struct {
 	conns   []*grpc.ClientConn
 	next    atomic.Uint32
 	places  chan struct{} // holds a token for each call under way
+	lists   lists
 	breaker breaker
 	users   sync.WaitGroup
 }
 
 // connect makes a pool. Nothing is dialled before the first call.
 func (c *Client) connect(peer keyserver.TrustedServer) (*pool, error) {
-	p := &pool{peer: peer, places: make(chan struct{}, maxInFlight)}
+	p := &pool{peer: peer, places: make(chan struct{}, maxInFlight), lists: make(lists, maxPeerLists)}
 	target := "passthrough:///" + net.JoinHostPort(peer.Name, strconv.Itoa(int(peer.Port)))
 	for range connections {
 		conn, err := grpc.NewClient(target,
@@ -53,7 +54,7 @@ func (c *Client) connect(peer keyserver.TrustedServer) (*pool, error) {
 			grpc.WithWriteBufferSize(socketBuffer), grpc.WithReadBufferSize(socketBuffer),
 			grpc.WithInitialWindowSize(streamWindow), grpc.WithInitialConnWindowSize(connectionWindow),
 			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(protobuf), grpc.MaxCallRecvMsgSize(maxAnswer)),
-			grpc.WithIdleTimeout(idleTimeout), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableHealthCheck(),
+			grpc.WithMaxHeaderListSize(maxHeaderBytes), grpc.WithIdleTimeout(idleTimeout), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableHealthCheck(),
 		)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("connect to the peer %d: %w", peer.System, err), p.close())

@@ -10,9 +10,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/peer/peerpb"
 )
 
-// maxAnswer bounds an answer: a list of 200,000 entries.
-const maxAnswer = 16 << 20
-
 // remote is a peer as a key server. What it answers is checked for its shape;
 // a peer that is trusted with a key may still be wrong.
 type remote struct {
@@ -29,7 +26,11 @@ func (r remote) Key(ctx context.Context, by keyserver.Caller, link keyserver.Hid
 	if err != nil {
 		return keyserver.KeyMetadata{}, err
 	}
-	return keyserver.KeyMetadata{Link: link, Algorithm: keyserver.Algorithm(out.GetAlgorithm()), KeyBytes: int(out.GetKeyBytes())}, nil
+	meta, ok := keyFrom(out, link)
+	if !ok {
+		return keyserver.KeyMetadata{}, r.nonsense("the metadata of a key")
+	}
+	return meta, nil
 }
 
 // AuthorizeKey implements keyserver.Federated.
@@ -43,15 +44,17 @@ func (r remote) AuthorizeKey(ctx context.Context, by keyserver.Caller, link keys
 }
 
 // ACL implements keyserver.Federated.
-func (r remote) ACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.ACL, error) {
+func (r remote) ACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (acl keyserver.ACL, err error) {
 	in := &peerpb.KeyRequest{Call: callOf(by), Link: []byte(link)}
-	out, err := ask(ctx, r, reads, in, peerpb.KeyServerClient.ReadACL)
+	err = askList(ctx, r, in, peerpb.KeyServerClient.ReadACL, func(out *peerpb.ACLResponse) error {
+		var ok bool
+		if acl, ok = aclFrom(out, link); !ok || !possible(acl) {
+			return r.nonsense("an access control list")
+		}
+		return nil
+	})
 	if err != nil {
 		return keyserver.ACL{}, err
-	}
-	acl, ok := aclFrom(out, link)
-	if !ok {
-		return keyserver.ACL{}, r.nonsense("an access control list")
 	}
 	return acl, nil
 }
@@ -77,7 +80,9 @@ func (r remote) change(ctx context.Context, in *peerpb.ChangeACLRequest) error {
 }
 
 // LookupPrincipals implements keyserver.Federated. Each pair must be the
-// peer's; what it answers besides those asked for is dropped.
+// peer's; what it answers besides those asked for is dropped. A principal that
+// cannot be shown as it is answered is left out, too, and told apart from one
+// that is gone.
 func (r remote) LookupPrincipals(ctx context.Context, by keyserver.Caller, pairs []keyserver.PrincipalRef) ([]keyserver.Principal, error) {
 	asked := make(map[keyserver.PrincipalRef]bool, len(pairs))
 	in := &peerpb.LookupRequest{Call: callOf(by)}
@@ -87,27 +92,34 @@ func (r remote) LookupPrincipals(ctx context.Context, by keyserver.Caller, pairs
 			in.Principals = append(in.Principals, pair.ID.Uint64())
 		}
 	}
-	out, err := ask(ctx, r, reads, in, peerpb.KeyServerClient.Lookup)
-	if err != nil {
-		return nil, err
-	}
 	found := []keyserver.Principal{}
-	for _, one := range out.GetPrincipals() {
-		p := principalFrom(one)
-		if !asked[p.Ref()] {
-			continue
+	err := askList(ctx, r, in, peerpb.KeyServerClient.Lookup, func(out *peerpb.LookupResponse) error {
+		var unreadable []keyserver.PrincipalRef
+		for _, one := range out.GetPrincipals() {
+			p := principalFrom(one)
+			if !asked[p.Ref()] {
+				continue
+			}
+			asked[p.Ref()] = false
+			if presentable(p) {
+				found = append(found, p)
+			} else {
+				unreadable = append(unreadable, p.Ref())
+			}
 		}
-		if p.Type.ClassName() == "" || len(p.Name) > keyserver.MaxPrincipalName {
-			return nil, r.nonsense("a principal")
-		}
-		asked[p.Ref()] = false
-		found = append(found, p)
-	}
-	return found, nil
+		return r.unreadable(unreadable)
+	})
+	return found, err
 }
 
-func (r remote) nonsense(what string) error {
-	return fault.New(fault.OpFailed, "the peer %d answered something that is not %s", r.peer.System, what).Audited(fault.ReasonFailed)
+// unreadable is the failure of a lookup that found principals which cannot be
+// shown.
+func (r remote) unreadable(list []keyserver.PrincipalRef) error {
+	if len(list) == 0 {
+		return nil
+	}
+	return fault.New(fault.OpFailed, "the peer %d answered principals that cannot be shown, %s for one", r.peer.System, list[0]).
+		Audited(fault.ReasonFailed).Because(&keyserver.UnreadableError{Principals: list})
 }
 
 // callOf is what every request says. The caller of the key server itself has
