@@ -2,8 +2,10 @@ package manifest
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	goyaml "go.yaml.in/yaml/v2"
@@ -55,10 +57,11 @@ var reworded = []struct{ begins, says string }{
 	{"json: unsupported value", "a number is not finite"},
 }
 
-var placed = regexp.MustCompile(`^(?:yaml: )?(line [0-9]+: )?`)
+var placed = regexp.MustCompile(`^(?:yaml: )?(?:line ([0-9]+): )?`)
 
-// plain says what the parser of YAML complains of, without its content.
-func plain(err error) error {
+// plain says what the parser of YAML complains of, without its content. It
+// counts lines of a document; the first is that many lines into its file.
+func plain(err error, before int) error {
 	sentences := []string{err.Error()}
 	var several *goyaml.TypeError
 	if errors.As(err, &several) {
@@ -67,7 +70,11 @@ func plain(err error) error {
 	var says []string
 	for _, s := range sentences {
 		at := placed.FindStringSubmatch(s)
-		says = append(says, at[1]+vetted(s[len(at[0]):]))
+		sentence := vetted(s[len(at[0]):])
+		if line, err := strconv.Atoi(at[1]); err == nil {
+			sentence = fmt.Sprintf("line %d: %s", line+before, sentence)
+		}
+		says = append(says, sentence)
 	}
 	return errors.New("is not YAML that can be applied: " + strings.Join(slices.Compact(says), "; "))
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"strings"
 	"unicode/utf8"
 
 	goyaml "go.yaml.in/yaml/v2"
@@ -43,25 +42,31 @@ type document struct {
 // parts splits a file where a line begins with three dashes and nothing but
 // space follows them directly.
 func parts(content []byte) []document {
-	docs := []document{{line: 1}}
-	n := 0
-	for line := range bytes.Lines(content) {
-		n++
-		rest, marks := bytes.CutPrefix(line, []byte("---"))
-		if marks && (len(rest) == 0 || strings.ContainsRune(" \t\r\n#", rune(rest[0]))) {
-			if len(bytes.TrimSpace(docs[len(docs)-1].text)) == 0 {
-				docs = docs[:len(docs)-1] // before the first mark, or between two
-			}
-			docs = append(docs, document{line: n + 1})
-			line = rest
-			if said := bytes.TrimSpace(line); len(said) == 0 || said[0] == '#' {
-				continue
-			}
-			docs[len(docs)-1].line = n
+	all := []document{{line: 1}}
+	line, begins, read := 0, 0, 0 // the last part begins at an offset
+	for text := range bytes.Lines(content) {
+		line++
+		ends := read
+		read += len(text)
+		last := &all[len(all)-1]
+		rest, marks := bytes.CutPrefix(text, []byte("---"))
+		if !marks || len(rest) > 0 && !bytes.ContainsRune([]byte(" \t\r\n#"), rune(rest[0])) {
+			last.text = content[begins:read]
+			continue
 		}
-		docs[len(docs)-1].text = append(docs[len(docs)-1].text, line...)
+		last.text = content[begins:ends]
+		if len(bytes.TrimSpace(last.text)) == 0 { // before the first mark, or between two
+			all = all[:len(all)-1]
+		}
+		if said := bytes.TrimSpace(rest); len(said) == 0 || said[0] == '#' {
+			begins = read
+			all = append(all, document{line: line + 1})
+			continue
+		}
+		begins = read - len(rest)
+		all = append(all, document{line: line, text: rest})
 	}
-	return docs
+	return all
 }
 
 // documents takes a part apart that is one JSON object after the other. Every
@@ -115,15 +120,18 @@ func (d document) objects() ([]*unstructured.Unstructured, error) {
 	return flatten(object)
 }
 
-// toJSON converts a document of YAML. Empty lines in front of it make the
-// parser count lines as an editor does.
+// toJSON converts a document of YAML. The parser does not say in which line
+// something is wrong if that is the first, so that an empty one comes first.
 func (d document) toJSON() ([]byte, error) {
-	padded := append(bytes.Repeat([]byte("\n"), d.line-1), d.text...)
-	raw, err := yaml.YAMLToJSONStrict(padded)
-	if err != nil {
-		return nil, plain(err)
+	text := append([]byte("\n"), d.text...)
+	raw, err := yaml.YAMLToJSONStrict(text)
+	if err == nil {
+		err = alone(text)
 	}
-	return raw, alone(padded)
+	if err != nil && !errors.Is(err, errSecond) {
+		err = plain(err, d.line-2)
+	}
+	return raw, err
 }
 
 // alone says whether all of a text is one document: the conversion stops after
@@ -136,7 +144,7 @@ func alone(text []byte) error {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return plain(err)
+			return err
 		case n > 0:
 			return errSecond
 		}

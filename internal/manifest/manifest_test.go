@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -115,6 +116,46 @@ func TestReadDocuments(t *testing.T) {
 				t.Errorf("got %v, want %s", got, c.want)
 			}
 		})
+	}
+}
+
+// Both bounds hold, and end the reading where they are passed.
+func TestReadBounds(t *testing.T) {
+	item := `{"apiVersion":"v1","kind":"A"}`
+	most := `{"apiVersion":"v1","kind":"List","items":[` + strings.Repeat(item+",", maxManifests-2) + item + "]}\n" + item + "\n"
+	if found, err := Read([]string{Stdin}, strings.NewReader(most)); err != nil || len(found) != maxManifests {
+		t.Errorf("got %d manifests and %v", len(found), err)
+	}
+	_, err := Read([]string{Stdin}, strings.NewReader(most+item+"\n---\n{not read"))
+	if want := "document 3 (line 3): more than 100000 manifests"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+	one := objectJSON("a")
+	longest := one + strings.Repeat(" ", maxFile-len(one))
+	if found, err := Read([]string{Stdin}, strings.NewReader(longest)); err != nil || len(found) != 1 {
+		t.Errorf("got %d manifests and %v", len(found), err)
+	}
+	if _, err := Read([]string{Stdin}, strings.NewReader(longest+" ")); err == nil || !strings.Contains(err.Error(), "is longer than 67108864 bytes") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A document costs the same wherever it stands: a file of a hundred thousand
+// is read in the time that it takes to write it.
+func TestReadIsLinear(t *testing.T) {
+	document := object("a") + strings.Repeat("\n", 50) + "---\n"
+	perDocument := func(n int) uint64 {
+		text := strings.Repeat(document, n)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if found, err := Read([]string{Stdin}, strings.NewReader(text)); err != nil || len(found) != n {
+			t.Fatal(len(found), err)
+		}
+		runtime.ReadMemStats(&after)
+		return (after.TotalAlloc - before.TotalAlloc) / uint64(n)
+	}
+	if few, many := perDocument(200), perDocument(2000); many > 2*few {
+		t.Errorf("a document of 200 takes %d bytes, one of 2000 takes %d", few, many)
 	}
 }
 

@@ -55,12 +55,8 @@ func Read(paths []string, stdin io.Reader) ([]Manifest, error) {
 			if err != nil {
 				return nil, err
 			}
-			found, err := parse(file, content)
-			if err != nil {
+			if all, err = parse(all, file, content); err != nil {
 				return nil, err
-			}
-			if all = append(all, found...); len(all) > maxManifests {
-				return nil, fmt.Errorf("%s: more than %d manifests; give them in several runs", file, maxManifests)
 			}
 		}
 	}
@@ -119,8 +115,8 @@ func contentOf(file string, stdin io.Reader) ([]byte, error) {
 	return content, nil
 }
 
-// parse reads the documents of one file.
-func parse(file string, content []byte) ([]Manifest, error) {
+// parse appends what the documents of one file are.
+func parse(all []Manifest, file string, content []byte) ([]Manifest, error) {
 	if file == Stdin {
 		file = "standard input"
 	}
@@ -128,7 +124,6 @@ func parse(file string, content []byte) ([]Manifest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s %w", file, err)
 	}
-	var all []Manifest
 	n := 0
 	for _, p := range parts(content) {
 		for _, d := range documents(p) {
@@ -137,6 +132,9 @@ func parse(file string, content []byte) ([]Manifest, error) {
 			found, err := d.objects()
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", at, err)
+			}
+			if len(all)+len(found) > maxManifests {
+				return nil, fmt.Errorf("%s: more than %d manifests; give them in several runs", at, maxManifests)
 			}
 			for _, u := range found {
 				all = append(all, Manifest{Source: at, Object: u})
