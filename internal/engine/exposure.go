@@ -38,6 +38,23 @@ func admitted(rows []keyserver.PrincipalTrust, foreign keyserver.PrincipalRef) a
 	return access{allowed: true}
 }
 
+// told is what a peer learns of a principal of this key server that it looks up
+// by its id. It is pure. That there is the principal, of which type, and whether
+// it is disabled, the lookup is about (contract, POST /api/principals/lookup): a
+// principal that was left out would have its entries there closed. Of one that a
+// row restricts for that peer, the id stands for the name. What the principal may
+// do here, its roles, groups, identity and other flags, stays here.
+func told(rows []keyserver.PrincipalTrust, p keyserver.Principal, peer keyserver.SystemID) keyserver.Principal {
+	out := keyserver.Principal{
+		ID: p.ID, System: p.System, Type: p.Type, Name: p.Name, Flags: p.Flags & keyserver.FlagEnable,
+		Roles: []keyserver.ID{}, Groups: []keyserver.ID{},
+	}
+	if own, ok := trustOf(rows, p.ID, peer); ok && own.Flag == keyserver.Restrict {
+		out.Name = p.ID.Hex()
+	}
+	return out
+}
+
 func trustOf(rows []keyserver.PrincipalTrust, principal keyserver.ID, peer keyserver.SystemID) (keyserver.PrincipalTrust, bool) {
 	i := slices.IndexFunc(rows, func(t keyserver.PrincipalTrust) bool { return t.Principal == principal && t.Server == peer })
 	if i < 0 {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
@@ -225,6 +227,44 @@ func TestRepetitionsAreRefused(t *testing.T) {
 					}
 				}
 			})
+		}
+	})
+}
+
+// A peer that looks a principal up learns that there is one, of which type and
+// whether it is disabled, and the name unless the principal is restricted for
+// it: never what the principal may do.
+func TestPeersAreToldLess(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
+		team := f.Add(t, keyserver.GroupPrincipal, "team", []keyserver.ID{keyserver.RoleAuditor}, nil)
+		member := func(name string, flags keyserver.Flags) keyserver.PrincipalRef {
+			p := f.Add(t, keyserver.PasswordPrincipal, name, []keyserver.ID{keyserver.RoleEncryptor}, []keyserver.ID{team.Principal.ID}).Principal
+			setFlags(t, f, p, flags)
+			return p
+		}
+		plain, shown, off := member("plain", delegable), member("shown", keyserver.FlagEnable), member("off", keyserver.FlagDelegation)
+		hidden, hiddenOff := member("hidden", keyserver.FlagEnable), member("hidden and off", 0)
+		for p, flag := range map[keyserver.PrincipalRef]keyserver.TrustFlag{shown: keyserver.Expose, hidden: keyserver.Restrict, hiddenOff: keyserver.Restrict} {
+			must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: p.ID, Server: peerSystem, Flag: flag}))(t)
+		}
+		gone := keyserver.PrincipalRef{System: f.Prepared.System, ID: keyserver.IDFromUint64(99)}
+		brief := func(p keyserver.PrincipalRef, name string, flags keyserver.Flags) keyserver.Principal {
+			return keyserver.Principal{
+				ID: p.ID, System: p.System, Type: keyserver.PasswordPrincipal, Name: name, Flags: flags, Roles: []keyserver.ID{}, Groups: []keyserver.ID{},
+			}
+		}
+		got := must(f.LookupPrincipals(ctx, callOf("x", "1"), []keyserver.PrincipalRef{plain, shown, off, hidden, hiddenOff, gone}))(t)
+		want := []keyserver.Principal{
+			brief(plain, "plain", keyserver.FlagEnable), brief(shown, "shown", keyserver.FlagEnable), brief(off, "off", 0),
+			brief(hidden, hidden.ID.Hex(), keyserver.FlagEnable), brief(hiddenOff, hiddenOff.ID.Hex(), 0),
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("a peer is told: %s", diff)
+		}
+		own := must(f.LookupPrincipals(ctx, f.Admin, []keyserver.PrincipalRef{hidden}))(t)
+		if len(own) != 1 || own[0].Name != "hidden" || len(own[0].Roles) != 1 || len(own[0].Groups) != 1 {
+			t.Errorf("whoever logs in here is told: %+v", own)
 		}
 	})
 }

@@ -44,7 +44,7 @@ func windowed[T any](limit, offset int, read func(limit, offset int) ([]T, error
 }
 
 // LookupPrincipals implements keyserver.Principals. It answers in the order of
-// the pairs; one that cannot be resolved is left out.
+// the pairs; one that cannot be resolved is left out. A peer is told less.
 func (e *Engine) LookupPrincipals(ctx context.Context, by keyserver.Caller, pairs []keyserver.PrincipalRef) ([]keyserver.Principal, error) {
 	found := []keyserver.Principal{}
 	r := request{by: by, op: keyserver.OpLookupPrincipals, object: pairsObject(pairs)}
@@ -53,6 +53,9 @@ func (e *Engine) LookupPrincipals(ctx context.Context, by keyserver.Caller, pair
 			return fault.New(fault.InvalidArgument, "a lookup names at most %d principals", keyserver.MaxLookup).Audited(fault.ReasonInvalidArgument)
 		}
 		local, err := e.localPrincipals(ctx, pairs)
+		if err == nil && by.Peer != nil {
+			err = e.reduce(ctx, local, by.Peer.System)
+		}
 		if err != nil {
 			return err
 		}
@@ -94,4 +97,16 @@ func (e *Engine) localPrincipals(ctx context.Context, pairs []keyserver.Principa
 		local[p.Ref()] = p
 	}
 	return local, err
+}
+
+// reduce leaves of principals what a peer is told that looks them up.
+func (e *Engine) reduce(ctx context.Context, found map[keyserver.PrincipalRef]keyserver.Principal, peer keyserver.SystemID) error {
+	for ref, p := range found {
+		rows, err := e.trust(ctx, p.ID, peer)
+		if err != nil {
+			return err
+		}
+		found[ref] = told(rows, p, peer)
+	}
+	return nil
 }
