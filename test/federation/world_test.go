@@ -60,6 +60,7 @@ type site struct {
 	*testserver.Server
 	system   int
 	external string
+	clock    func() time.Time
 	http     *http.Client
 	sessions map[string]string
 }
@@ -70,9 +71,9 @@ func open(t testing.TB, system int, options ...testserver.Option) *site {
 	s := &site{system: system, external: freeAddress(t, host), sessions: map[string]string{}}
 	s.Server = testserver.Start(t, append([]testserver.Option{func(c *server.Config) {
 		c.SystemID, c.ServerName, c.ExternalListen = uint32(system), host, s.external
-	}}, options...)...)
+	}}, append(options, func(c *server.Config) { s.clock = c.Clock })...)...)
 	s.http = &http.Client{Timeout: time.Minute, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: s.Pool(t), MinVersion: tls.VersionTLS13},
+		TLSClientConfig: &tls.Config{RootCAs: s.Pool(t), MinVersion: tls.VersionTLS13, Time: s.clock},
 	}}
 	t.Cleanup(s.http.CloseIdleConnections)
 	return s

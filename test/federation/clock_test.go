@@ -1,0 +1,292 @@
+package federation
+
+import (
+	"bytes"
+	"encoding/base64"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/test/federation/impostor"
+)
+
+// clock is the one of a key server, which is ahead of this machine's. It is never
+// behind, because a connection's deadlines are this machine's time.
+type clock struct{ ahead atomic.Int64 }
+
+func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
+func (c *clock) turn(by time.Duration) { c.ahead.Add(int64(by)) }
+
+// apart gives the two key servers of between clocks of their own.
+func apart(ofA, ofB *clock) testserver.Option {
+	return func(c *server.Config) {
+		c.Clock = map[uint32]*clock{2: ofA, 3: ofB}[c.SystemID].now
+	}
+}
+
+// ahead is a clock that is ahead of this machine's.
+func ahead(by time.Duration) *clock {
+	c := &clock{}
+	c.turn(by)
+	return c
+}
+
+// apartBy is nearly as far as clocks may be apart.
+const apartBy = 4 * time.Minute
+
+// skewed runs a test on two key servers of which one is ahead of the other,
+// either way round.
+func skewed(t *testing.T, test func(t *testing.T, a, b *site)) {
+	t.Helper()
+	t.Run("Ahead", func(t *testing.T) { between(t, test, apart(ahead(apartBy), ahead(0))) })
+	t.Run("Behind", func(t *testing.T) { between(t, test, apart(ahead(0), ahead(apartBy))) })
+}
+
+// Key servers whose clocks differ by four minutes, either way, do everything
+// for each other. No time limit is a time of day: all of them are far shorter
+// than the difference.
+func TestForwardingBetweenClocksThatDiffer(t *testing.T) {
+	skewed(t, func(t *testing.T, a, b *site) {
+		material := []byte("the key that stays at home")
+		owner := b.user(t, "owner", keyserver.RoleEncryptor)
+		caller := a.agent(t, "caller", keyserver.RoleEncryptor)
+		guest := a.user(t, "guest")
+		a.expose(t, caller.id, b)
+		ttag := owner.mint(t, material)
+		owner.grant(t, ttag, caller, "OWNER")
+		ask := object{"ttag": ttag}
+		granted := a.ok(t, caller.session, "POST", "/api/keys/authorize", ask)
+		for _, length := range []int{64, 300_000} {
+			message := make([]byte, length)
+			if out := a.ok(t, caller.session, "POST", "/api/crypto/hmac", hmacOf(ttag, message)); out.text("mac") != macOf(material, message) {
+				t.Errorf("%d bytes: %s is not the HMAC", length, out.text("mac"))
+			}
+		}
+		a.ok(t, caller.session, "POST", "/api/keys/get", ask)
+		a.ok(t, caller.session, "POST", "/api/keys/acl/get", ask)
+		change := object{"ttag": ttag, "systemId": a.system, "principalId": guest.decimal, "rights": []string{"READ"}}
+		a.ok(t, caller.session, "POST", "/api/keys/acl/grant", change)
+		a.ok(t, caller.session, "POST", "/api/keys/acl/update", change)
+		delete(change, "rights")
+		a.ok(t, caller.session, "POST", "/api/keys/acl/revoke", change)
+		if found := a.lookup(t, caller.session, pair(owner)).list("principals"); len(found) != 1 {
+			t.Errorf("found %v", found)
+		}
+		// Each writes its rows by its own clock.
+		here, there := a.timeOf(t, granted.requestID), b.timeOf(t, granted.requestID)
+		if here.After(there) != a.clock().After(b.clock()) {
+			t.Errorf("asked at %s, done at %s", here, there)
+		}
+	})
+}
+
+// timeOf is that of the first row of a request.
+func (s *site) timeOf(t testing.TB, requestID string) time.Time {
+	t.Helper()
+	rows := s.rows(t, requestID)
+	if len(rows) == 0 {
+		t.Fatalf("%d has no row of the request %s", s.system, requestID)
+	}
+	text, _ := rows[0]["time"].(string)
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// When an entry begins and ends is judged by the clock of the key's owner,
+// whatever that of who asks says.
+func TestEntriesGoByTheOwnersClock(t *testing.T) {
+	skewed(t, func(t *testing.T, a, b *site) {
+		owner := b.user(t, "owner", keyserver.RoleEncryptor)
+		caller := a.user(t, "caller", keyserver.RoleExchanger)
+		a.expose(t, caller.id, b)
+		for _, tc := range []struct {
+			field string
+			from  time.Duration // the owner's present
+			open  bool
+		}{
+			{"startTime", -apartBy / 2, true},
+			{"startTime", apartBy / 2, false},
+			{"endTime", apartBy / 2, true},
+			{"endTime", -apartBy / 2, false},
+		} {
+			ttag := owner.mint(t, nil)
+			stamp := keyserver.StampOf(b.clock().Add(tc.from))
+			b.ok(t, owner.session, "POST", "/api/keys/acl/grant", object{
+				"ttag": ttag, "systemId": a.system, "principalId": caller.decimal, "rights": []string{"READ"},
+				tc.field: base64.StdEncoding.EncodeToString(stamp[:]),
+			})
+			if tc.open {
+				a.ok(t, caller.session, "POST", "/api/keys/authorize", object{"ttag": ttag})
+			} else {
+				a.refused(t, caller.session, "POST", "/api/keys/authorize", object{"ttag": ttag}, http.StatusForbidden, "ACL_DENIED")
+			}
+		}
+	})
+}
+
+// A session is judged where it was opened: the owner of the key does not ask
+// how old it is, and nobody is asked for one that is over.
+func TestSessionsGoByTheirKeyServersClock(t *testing.T) {
+	for name, database := range databases {
+		t.Run(name, func(t *testing.T) {
+			ofA, ofB := ahead(0), ahead(0)
+			a, b := open(t, 2, apart(ofA, ofB), database(t)), open(t, 3, apart(ofA, ofB), database(t))
+			a.register(t, b)
+			b.register(t, a)
+			owner := b.user(t, "owner", keyserver.RoleEncryptor)
+			caller := a.user(t, "caller", keyserver.RoleExchanger)
+			a.expose(t, caller.id, b)
+			ttag := owner.mint(t, nil)
+			owner.grant(t, ttag, caller, "READ")
+			ask := func() answer { return a.send(t, caller.session, "POST", "/api/keys/authorize", object{"ttag": ttag}) }
+
+			// A key server that has lost sight of its replicas, as one whose clock
+			// jumps believes, looks at the database first.
+			ofB.turn(30 * 24 * time.Hour)
+			soon(t, "the owner is sure of its state", func() bool { return ask().status == http.StatusOK })
+			ofA.turn(30 * 24 * time.Hour)
+			var out answer
+			soon(t, "the session is over", func() bool { out = ask(); return out.status == http.StatusUnauthorized })
+			b.sessions = map[string]string{} // of admin, over as well
+			if rows := b.rows(t, out.requestID); len(rows) != 0 {
+				t.Errorf("the owner was asked: %s", brief(rows))
+			}
+		})
+	}
+}
+
+// A repetition is one for as long as the owner of the key says by its own
+// clock. What asks sends no time.
+func TestRepetitionsGoByTheOwnersClock(t *testing.T) {
+	for name, database := range databases {
+		t.Run(name, func(t *testing.T) {
+			ofB := ahead(0)
+			b := open(t, 3, func(c *server.Config) { c.Clock = ofB.now }, database(t))
+			peer := impostor.New(t, 5)
+			b.ok(t, b.admin(t), "POST", "/api/trusted-cas", peer.TrustedCA())
+			b.ok(t, b.admin(t), "POST", "/api/trusted-servers", peer.TrustedServer(t, peer.System))
+			owner := b.user(t, "owner", keyserver.RoleEncryptor)
+			ttag := owner.mint(t, nil)
+			const caller = "00000000000000ca"
+			id, err := keyserver.ParseHexID(caller)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.ok(t, owner.session, "POST", "/api/keys/acl/grant", object{
+				"ttag": ttag, "systemId": peer.System, "principalId": id.Decimal(), "rights": []string{"READ"}, "maxUsage": 1,
+			})
+			question := impostor.Question(t, peer.System, caller, ttag)
+			want := func(t *testing.T, code codes.Code) {
+				t.Helper()
+				var err error
+				soon(t, "the owner is sure of its state", func() bool {
+					err = peer.Ask(t, b.external, question)
+					return status.Code(err) != codes.Unavailable
+				})
+				if status.Code(err) != code {
+					t.Errorf("got %v, want %s", err, code)
+				}
+			}
+			want(t, codes.OK)
+			want(t, codes.OK)
+			ofB.turn(9 * time.Minute)
+			want(t, codes.OK)
+			ofB.turn(2 * time.Minute)
+			want(t, codes.FailedPrecondition) // it is another call, and the use is used up
+		})
+	}
+}
+
+// journal keeps what a key server logs.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(line []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(line)
+}
+
+// says reports whether one line has all of it.
+func (j *journal) says(all ...string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for line := range strings.Lines(j.text.String()) {
+		if !slices.ContainsFunc(all, func(part string) bool { return !strings.Contains(line, part) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// Clocks so far apart that a certificate is not valid: nobody is let in, whose
+// clock says so logs it, and once the clock is right all is as it was.
+func TestClocksTooFarApart(t *testing.T) {
+	const present = 2 * time.Hour // what both clocks are ahead at first
+	for name, tc := range map[string]struct {
+		turn time.Duration // of the owner
+		logs int           // the system id of who refuses
+	}{
+		// The certificate of who asks is not valid yet, for the owner.
+		"OwnerBehind": {-time.Hour, 3},
+		// The owner's own certificate ran out; the one it has issued instead is
+		// not valid yet, for who asks.
+		"OwnerAhead": {2 * 365 * 24 * time.Hour, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for database, option := range databases {
+				t.Run(database, func(t *testing.T) {
+					clocks := apart(ahead(present), ahead(present))
+					journals := map[int]*journal{2: {}, 3: {}}
+					log := func(c *server.Config) {
+						c.Logger = slog.New(slog.NewJSONHandler(journals[int(c.SystemID)], nil))
+					}
+					a, b := open(t, 2, clocks, log, option(t)), open(t, 3, clocks, log, option(t))
+					a.register(t, b)
+					b.register(t, a)
+					owner := b.user(t, "owner", keyserver.RoleEncryptor)
+					caller := a.user(t, "caller", keyserver.RoleExchanger)
+					a.expose(t, caller.id, b)
+					ttag := owner.mint(t, nil)
+					owner.grant(t, ttag, caller, "READ")
+					ask := func() answer { return a.send(t, caller.session, "POST", "/api/keys/authorize", object{"ttag": ttag}) }
+					if out := ask(); out.status != http.StatusOK {
+						t.Fatalf("before: %s", out.raw)
+					}
+
+					b.Stop(t)
+					b.Restart(t, apart(nil, ahead(present+tc.turn)))
+					if out := ask(); out.status != http.StatusServiceUnavailable || out.text("code") != "PEER_UNAVAILABLE" {
+						t.Errorf("got %d %s", out.status, out.raw)
+					}
+					soon(t, "the log says why", func() bool {
+						if out := ask(); out.status == http.StatusOK {
+							t.Fatalf("let in: %s", out.raw)
+						}
+						return journals[tc.logs].says("a connection between key servers was refused", "certificate has expired or is not yet valid")
+					})
+					b.Stop(t)
+					b.Restart(t, apart(nil, ahead(present)))
+					soon(t, "all is as it was", func() bool { return ask().status == http.StatusOK })
+				})
+			}
+		})
+	}
+}
