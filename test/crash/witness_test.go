@@ -127,7 +127,7 @@ func (tr *trail) follow(ctx context.Context, c *client.Client) error {
 // check holds the trail against what the witness saw, and forgets both.
 func (w *witness) check(t *testing.T, tr *trail) {
 	t.Helper()
-	w.compare(t, tr, func(operation string) bool { return operation != unaudited })
+	w.compare(t, "the trail", tr, func(operation string) bool { return operation != unaudited })
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	clear(w.answered)
@@ -135,7 +135,7 @@ func (w *witness) check(t *testing.T, tr *trail) {
 
 // compare looks in a trail for the row of every answer that an operation of
 // interest has got.
-func (w *witness) compare(t *testing.T, tr *trail, interesting func(operation string) bool) {
+func (w *witness) compare(t *testing.T, where string, tr *trail, interesting func(operation string) bool) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -152,11 +152,11 @@ func (w *witness) compare(t *testing.T, tr *trail, interesting func(operation st
 		}
 		if rows == 0 {
 			if missing++; missing <= 5 {
-				t.Errorf("request %s was answered, and its audit row %q is gone; its rows: %v", id, operation, tr.rows[id])
+				t.Errorf("request %s was answered, and its audit row %q is not in %s; its rows: %v", id, operation, where, tr.rows[id])
 			}
 		}
 	}
 	if missing > 5 {
-		t.Errorf("%d audit rows of answered requests are gone", missing)
+		t.Errorf("%d audit rows of answered requests are not in %s", missing, where)
 	}
 }
