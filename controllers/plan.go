@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -299,8 +300,6 @@ func intentOf(kind string, obj client.Object, d decision, f facts) *Intent {
 		switch {
 		case d.Rule == "consequence": // what the deletion takes with it is said first
 			i.Action = PlanDelete
-		case d.Rule == "anew": // likewise of what is made anew
-			i.Action = PlanUpdate
 		case d.Reason == v1alpha1.ReasonVerified, d.Reason == v1alpha1.ReasonDrifted:
 			i.Action = PlanNone
 		}
@@ -359,6 +358,10 @@ const codePlanned = "PLANNED"
 // dial is the Dial of a plan: the client is the manager's, and nothing but
 // reading passes its transport.
 func (p *planning) dial(e Endpoint) (API, error) {
+	base, err := url.Parse(e.BaseURL)
+	if err != nil {
+		return nil, errors.New("the base URL does not parse")
+	}
 	transport := &http.Transport{
 		Proxy:             http.ProxyFromEnvironment,
 		TLSClientConfig:   &tls.Config{RootCAs: e.RootCAs, MinVersion: tls.VersionTLS12},
@@ -366,7 +369,7 @@ func (p *planning) dial(e Endpoint) (API, error) {
 	}
 	c, err := apiclient.New(apiclient.Options{
 		BaseURL:     e.BaseURL,
-		HTTPClient:  &http.Client{Transport: lettingReads{next: transport, refused: p.refused}},
+		HTTPClient:  &http.Client{Transport: lettingReads{next: transport, under: strings.TrimRight(base.Path, "/"), refused: p.refused}},
 		Credentials: apiclient.PasswordCredentials(e.Username, e.Password),
 		UserAgent:   "keyserver-operator-plan",
 		MaxRetries:  callRetries,
@@ -392,6 +395,7 @@ func (p *planning) refused(call string) {
 // until it is known to read.
 type lettingReads struct {
 	next    http.RoundTripper
+	under   string // the path of the base URL
 	refused func(call string)
 }
 
@@ -406,8 +410,7 @@ var reads = []string{
 
 // RoundTrip implements http.RoundTripper.
 func (t lettingReads) RoundTrip(r *http.Request) (*http.Response, error) {
-	_, path, _ := strings.Cut(r.URL.Path, "/api/")
-	call := r.Method + " /api/" + path
+	call := r.Method + " " + strings.TrimPrefix(r.URL.Path, t.under)
 	if r.Method == http.MethodGet || slices.Contains(reads, call) {
 		return t.next.RoundTrip(r)
 	}

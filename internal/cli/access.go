@@ -56,6 +56,9 @@ func (l login) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("password of 
 // read reads the files that the flags name.
 func (o accessOptions) read(cmd *cobra.Command) (access, error) {
 	a := access{url: o.server}
+	if strings.HasSuffix(strings.TrimRight(o.server, "/"), "/api") {
+		return a, usagef("--server ends in /api; leave that out, each call adds it")
+	}
 	if (o.officer == "") != (o.officerFile == "") {
 		return a, usagef("--officer-username and --officer-password-file go together; give both or neither")
 	}

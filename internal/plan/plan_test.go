@@ -3,7 +3,14 @@ package plan_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/controllers"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/plan"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
@@ -138,6 +146,33 @@ func TestPlanOfWhatIsThere(t *testing.T) {
 	}
 	if after := k.writes(t); !slices.Equal(before, after) {
 		t.Errorf("the key server was written to: %v", after[len(before):])
+	}
+}
+
+// A key server may stand behind a proxy, under any path: it is the calls below
+// that path which read or write.
+func TestPlanBehindAProxy(t *testing.T) {
+	k := start(t)
+	behind, err := url.Parse(k.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const under = "/gw/api/keys"
+	forward := httputil.NewSingleHostReverseProxy(behind)
+	forward.ErrorLog = log.New(io.Discard, "", 0) // the plan hangs up on its long poll
+	forward.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: k.Pool(t), MinVersion: tls.VersionTLS12}}
+	proxy := httptest.NewTLSServer(http.StripPrefix(under, forward))
+	defer proxy.Close()
+	r := k.mustPlan(t, object("Role", "a", signers)+object("ACLTemplate", "a", "{templateName: A, members: [{principal: password/admin, rights: [OWNER]}]}"), func(o *plan.Options) {
+		o.Access.URL, o.Access.CA = proxy.URL+under+"/", string(pki.EncodePEM(proxy.Certificate().Raw))
+	})
+	for name, call := range map[string]string{"Role a": "POST /api/roles", "ACLTemplate a": "POST /api/acl-templates"} {
+		if o := find(t, r, name); o.Action != controllers.PlanCreate || !slices.Equal(o.Calls, []string{call}) {
+			t.Errorf("got %+v, want the call %s", o, call)
+		}
+	}
+	if w := k.writes(t); len(w) > 0 {
+		t.Errorf("the key server was written to: %v", w)
 	}
 }
 
