@@ -2,12 +2,16 @@ package manifest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -62,7 +66,7 @@ func TestReadRefuses(t *testing.T) {
 				c.says = strings.NewReplacer("line 3", "line 4", "line 5", "line 6").Replace(c.says)
 			}
 			text = strings.Replace(text, "a: b\n---", "{apiVersion: v1, kind: A}\n---", 1)
-			found, err := Read([]string{Stdin}, strings.NewReader(text))
+			found, err := Read(t.Context(), []string{Stdin}, strings.NewReader(text))
 			if err == nil || !strings.Contains(err.Error(), c.says) || !strings.HasPrefix(err.Error(), "standard input") {
 				t.Errorf("got %v %v, want %q", found, err, c.says)
 			}
@@ -104,7 +108,7 @@ func TestReadDocuments(t *testing.T) {
 		"MarkJSON":  {"\xef\xbb\xbf" + objectJSON("a"), "a@1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found, err := Read([]string{Stdin}, strings.NewReader(c.text))
+			found, err := Read(t.Context(), []string{Stdin}, strings.NewReader(c.text))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -119,22 +123,60 @@ func TestReadDocuments(t *testing.T) {
 	}
 }
 
+// A reader that waits for somebody to write ends when it is told to.
+func TestReadIsInterrupted(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe.yaml")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open, writer := io.Pipe()
+	t.Cleanup(func() { _ = writer.Close() })
+	for path, says := range map[string]string{Stdin: "reading standard input was interrupted", pipe: "reading " + pipe + " was interrupted"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := Read(ctx, []string{path}, open)
+			ended <- err
+		}()
+		cancel()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), says) {
+				t.Errorf("got %v, want %q", err, says)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("reading %s goes on", path)
+		}
+	}
+	// In a directory nobody meant it.
+	_, err := Read(t.Context(), []string{filepath.Dir(pipe)}, nil)
+	if err == nil || !strings.Contains(err.Error(), "pipe.yaml is no file") {
+		t.Errorf("got %v", err)
+	}
+	// Nor are documents read that nobody waits for.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := parse(ctx, nil, Stdin, []byte(object("a"))); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // Both bounds hold, and end the reading where they are passed.
 func TestReadBounds(t *testing.T) {
 	item := `{"apiVersion":"v1","kind":"A"}`
 	most := `{"apiVersion":"v1","kind":"List","items":[` + strings.Repeat(item+",", maxManifests-2) + item + "]}\n" + item + "\n"
-	if found, err := Read([]string{Stdin}, strings.NewReader(most)); err != nil || len(found) != maxManifests {
+	if found, err := Read(t.Context(), []string{Stdin}, strings.NewReader(most)); err != nil || len(found) != maxManifests {
 		t.Errorf("got %d manifests and %v", len(found), err)
 	}
-	_, err := Read([]string{Stdin}, strings.NewReader(most+item+"\n---\n{not read"))
+	_, err := Read(t.Context(), []string{Stdin}, strings.NewReader(most+item+"\n---\n{not read"))
 	if want := "document 3 (line 3): more than 100000 manifests"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}
 	longest := strings.Repeat("\xff", maxFile) // its length is asked first
-	if _, err := Read([]string{Stdin}, strings.NewReader(longest)); err == nil || !strings.Contains(err.Error(), "is no text") {
+	if _, err := Read(t.Context(), []string{Stdin}, strings.NewReader(longest)); err == nil || !strings.Contains(err.Error(), "is no text") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := Read([]string{Stdin}, strings.NewReader(longest+" ")); err == nil || !strings.Contains(err.Error(), "is longer than 67108864 bytes") {
+	if _, err := Read(t.Context(), []string{Stdin}, strings.NewReader(longest+" ")); err == nil || !strings.Contains(err.Error(), "is longer than 67108864 bytes") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -147,7 +189,7 @@ func TestReadIsLinear(t *testing.T) {
 		text := strings.Repeat(document, n)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		if found, err := Read([]string{Stdin}, strings.NewReader(text)); err != nil || len(found) != n {
+		if found, err := Read(t.Context(), []string{Stdin}, strings.NewReader(text)); err != nil || len(found) != n {
 			t.Fatal(len(found), err)
 		}
 		runtime.ReadMemStats(&after)
@@ -204,7 +246,7 @@ func (s spec) object(t testing.TB, name string) *unstructured.Unstructured {
 	if s.kind == "KeyServer" {
 		metadata = "{name: " + name + "}"
 	}
-	found, err := Read([]string{Stdin}, strings.NewReader("apiVersion: trust.keyserver.dev/v1alpha1\nkind: "+s.kind+"\nmetadata: "+metadata+"\nspec: "+s.spec))
+	found, err := Read(t.Context(), []string{Stdin}, strings.NewReader("apiVersion: trust.keyserver.dev/v1alpha1\nkind: "+s.kind+"\nmetadata: "+metadata+"\nspec: "+s.spec))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"io/fs"
@@ -42,8 +43,9 @@ type Manifest struct {
 // Read reads the manifests of files and, recursively, of directories, in the
 // order of the paths and then of the file names. A directory's files are those
 // that end in .yaml, .yml or .json. Its errors name the place and quote
-// nothing: a path may be that of a secret by mistake.
-func Read(paths []string, stdin io.Reader) ([]Manifest, error) {
+// nothing: a path may be that of a secret by mistake. It ends with ctx, also
+// while it waits for a pipe.
+func Read(ctx context.Context, paths []string, stdin io.Reader) ([]Manifest, error) {
 	var all []Manifest
 	for _, path := range paths {
 		files, err := filesOf(path)
@@ -51,16 +53,49 @@ func Read(paths []string, stdin io.Reader) ([]Manifest, error) {
 			return nil, err
 		}
 		for _, file := range files {
-			content, err := contentOf(file, stdin)
+			content, err := await(ctx, file, func() ([]byte, error) { return contentOf(file, stdin) })
 			if err != nil {
 				return nil, err
 			}
-			if all, err = parse(all, file, content); err != nil {
+			if all, err = parse(ctx, all, file, content); err != nil {
 				return nil, err
 			}
 		}
 	}
 	return all, nil
+}
+
+// await waits for the content of a file no longer than ctx. Nothing can take
+// back a read of a terminal, or the opening of a pipe that nobody writes to:
+// the goroutine that does it then ends with the process.
+func await(ctx context.Context, file string, read func() ([]byte, error)) ([]byte, error) {
+	type answer struct {
+		content []byte
+		err     error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		content, err := read()
+		answers <- answer{content, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.content, a.err
+	case <-ctx.Done():
+		return nil, interrupted(ctx, file)
+	}
+}
+
+func interrupted(ctx context.Context, file string) error {
+	return fmt.Errorf("reading %s was interrupted: %w", shown(file), ctx.Err())
+}
+
+// shown is what a path is called in a sentence.
+func shown(file string) string {
+	if file == Stdin {
+		return "standard input"
+	}
+	return file
 }
 
 func filesOf(path string) ([]string, error) {
@@ -85,6 +120,9 @@ func filesOf(path string) ([]string, error) {
 			return filepath.SkipDir
 		case hidden, entry.IsDir():
 		case slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)):
+			if !entry.Type().IsRegular() && entry.Type() != fs.ModeSymlink {
+				return fmt.Errorf("%s is no file; give a pipe or a device by its own name", name)
+			}
 			files = append(files, name)
 		}
 		return nil
@@ -107,28 +145,28 @@ func contentOf(file string, stdin io.Reader) ([]byte, error) {
 	}
 	content, err := io.ReadAll(io.LimitReader(in, maxFile+1))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, fmt.Errorf("%s: %w", shown(file), err)
 	}
 	if len(content) > maxFile {
-		return nil, fmt.Errorf("%s is longer than %d bytes", file, maxFile)
+		return nil, fmt.Errorf("%s is longer than %d bytes", shown(file), maxFile)
 	}
 	return content, nil
 }
 
 // parse appends what the documents of one file are.
-func parse(all []Manifest, file string, content []byte) ([]Manifest, error) {
-	if file == Stdin {
-		file = "standard input"
-	}
+func parse(ctx context.Context, all []Manifest, file string, content []byte) ([]Manifest, error) {
 	content, err := utf8Text(content)
 	if err != nil {
-		return nil, fmt.Errorf("%s %w", file, err)
+		return nil, fmt.Errorf("%s %w", shown(file), err)
 	}
 	n := 0
 	for _, p := range parts(content) {
 		for _, d := range documents(p) {
+			if ctx.Err() != nil {
+				return nil, interrupted(ctx, file)
+			}
 			n++
-			at := Source{File: file, Document: n, Line: d.line}
+			at := Source{File: shown(file), Document: n, Line: d.line}
 			found, err := d.objects()
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", at, err)

@@ -102,7 +102,7 @@ func (c *cluster) register(t testing.TB, k *keys) {
 // apply applies manifests as kubectl apply --server-side does.
 func (c *cluster) apply(t testing.TB, manifests string) {
 	t.Helper()
-	for _, m := range must[[]manifest.Manifest](t)(manifest.Read([]string{"-"}, strings.NewReader(manifests))) {
+	for _, m := range must[[]manifest.Manifest](t)(manifest.Read(t.Context(), []string{"-"}, strings.NewReader(manifests))) {
 		if m.Object.GetNamespace() == "" {
 			m.Object.SetNamespace("default")
 		}
@@ -314,7 +314,7 @@ func TestObserveWritesNothing(t *testing.T) {
 func observed(t testing.TB, manifests string) string {
 	t.Helper()
 	var out strings.Builder
-	for _, m := range must[[]manifest.Manifest](t)(manifest.Read([]string{"-"}, strings.NewReader(manifests))) {
+	for _, m := range must[[]manifest.Manifest](t)(manifest.Read(t.Context(), []string{"-"}, strings.NewReader(manifests))) {
 		m.Object.Object["spec"].(map[string]any)["managementPolicy"] = "Observe"
 		raw := must[[]byte](t)(m.Object.MarshalJSON())
 		out.WriteString("---\n" + string(raw) + "\n")

@@ -63,7 +63,7 @@ func newWorld(o Options) (*world, error) {
 // load fills the snapshot: first what the cluster has, then the files, then
 // what the command line says.
 func (w *world) load(ctx context.Context) error {
-	manifests, err := manifest.Read(w.options.Files, w.options.Stdin)
+	manifests, err := manifest.Read(ctx, w.options.Files, w.options.Stdin)
 	if err != nil {
 		return err
 	}
