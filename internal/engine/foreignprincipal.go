@@ -49,17 +49,27 @@ func (e *Engine) foreignPrincipals(ctx context.Context, by keyserver.Caller, pai
 }
 
 // lookupAt asks one peer for principals of its own. No list and no error is a
-// peer that could not be asked.
+// peer that could not be asked. One that cannot be shown as the peer answers it
+// is left out, and is not taken for gone.
 func (e *Engine) lookupAt(ctx context.Context, by keyserver.Caller, system keyserver.SystemID, asked []keyserver.PrincipalRef) (list []keyserver.Principal, err error) {
 	r := request{by: by, op: keyserver.OpLookupPrincipals, object: fmt.Sprintf("%s at the peer %d", pairsObject(asked), system)}
 	err = e.consult(ctx, r, system, fault.NotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
 		list, err = at.LookupPrincipals(ctx, as, asked)
 		return err
 	})
-	if err != nil {
+	var there []keyserver.PrincipalRef
+	var unreadable *keyserver.UnreadableError
+	switch {
+	case err == nil:
+	case errors.As(err, &unreadable) && unlessPeers(err) == nil:
+		there = unreadable.Principals
+	default:
 		return nil, unlessPeers(err)
 	}
 	for _, ref := range asked {
+		if slices.Contains(there, ref) {
+			continue
+		}
 		i := slices.IndexFunc(list, func(p keyserver.Principal) bool { return p.Ref() == ref })
 		if i >= 0 && !list[i].Flags.Disabled() {
 			continue

@@ -61,6 +61,48 @@ func (r *recorder) GrantACL(ctx context.Context, _ keyserver.Caller, _ keyserver
 	return r.asked(ctx)
 }
 
+// oddHome is a peer that has one principal, and another that it cannot show.
+type oddHome struct {
+	keyserver.Federated
+	has, odd keyserver.PrincipalRef
+}
+
+func (h oddHome) At(keyserver.TrustedServer) keyserver.Federated { return h }
+
+func (h oddHome) LookupPrincipals(context.Context, keyserver.Caller, []keyserver.PrincipalRef) ([]keyserver.Principal, error) {
+	found := []keyserver.Principal{{ID: h.has.ID, System: h.has.System, Type: keyserver.PasswordPrincipal, Name: "off"}}
+	return found, fault.New(fault.OpFailed, "one cannot be shown").Because(&keyserver.UnreadableError{Principals: []keyserver.PrincipalRef{h.odd}})
+}
+
+// A principal that its home cannot show is left out and keeps its entries; what
+// is said of the others holds.
+func TestPrincipalsThatCannotBeShown(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
+		must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: f.Admin.Principal.ID, Server: peerSystem, Flag: keyserver.Expose}))(t)
+		ref := func(n uint64) keyserver.PrincipalRef {
+			return keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(n)}
+		}
+		off, odd, gone := ref(70), ref(71), ref(72)
+		link := mint(t, f, f.Admin, nil)
+		for _, p := range []keyserver.PrincipalRef{off, odd, gone} {
+			grant(t, f, link, p, keyserver.Read, keyserver.NoUsageLimit)
+		}
+		cfg := f.Config
+		cfg.Peers = oddHome{has: off, odd: odd}
+		found := must(engine.New(cfg).LookupPrincipals(ctx, f.Admin, []keyserver.PrincipalRef{off, odd, gone}))(t)
+		if len(found) != 1 || found[0].Ref() != off {
+			t.Errorf("found %+v", found)
+		}
+		acl := must(f.ACL(ctx, f.Admin, link))(t)
+		for p, open := range map[keyserver.PrincipalRef]bool{off: false, odd: true, gone: false} {
+			if e, _ := acl.Entry(p); e.End.IsUnset() != open {
+				t.Errorf("the entry of %v is open: %v, want %v", p, e.End.IsUnset(), open)
+			}
+		}
+	})
+}
+
 // A use of a key of a peer is answered once its row is durable, and a change is
 // not even sent before (ADR 20).
 func TestRowsOfForwardedCalls(t *testing.T) {
