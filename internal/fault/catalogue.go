@@ -67,8 +67,8 @@ const (
 	StoreUnavailable   Code = "STORE_UNAVAILABLE"   // the database does not answer
 	NotReady           Code = "NOT_READY"           // a part of the service is not ready
 	NotCurrent         Code = "NOT_CURRENT"         // this replica cannot confirm that what it knows is current
-	PeerUnavailable    Code = "PEER_UNAVAILABLE"    // the peer that owns the object cannot be asked
-	PeerNoAnswer       Code = "PEER_NO_ANSWER"      // the peer was sent a change and did not answer
+	PeerUnavailable    Code = "PEER_UNAVAILABLE"    // the peer that owns the object cannot be asked; no list was changed
+	PeerNoAnswer       Code = "PEER_NO_ANSWER"      // the peer was sent a change and did not say what became of it
 )
 
 // ProviderUnavailable is a code beyond the contract, too: nobody can say
@@ -142,8 +142,8 @@ var Catalogue = []Entry{
 	{NotReady, true, "A part of the service is not ready; parts names it and says when it retries."},
 	{NotCurrent, true, "This replica cannot confirm that its state is current, so it refuses rather than guess."},
 	{ProviderUnavailable, true, "The identity provider that the login is for, the issuer, the cluster or the directory, cannot be asked now."},
-	{PeerUnavailable, true, "The key server that owns the object cannot be asked now; nothing was changed there."},
-	{PeerNoAnswer, true, "The key server that owns the object was sent a change and did not answer, so it may have taken effect; read the object before trying again."},
+	{PeerUnavailable, true, "The key server that owns the object cannot be asked now. No list was changed there; a use may have been counted, and asking again may count another."},
+	{PeerNoAnswer, true, "The key server that owns the object was sent a change and did not say what became of it, so it may have taken effect; read the object before trying again."},
 }
 
 // Reason is the coded cause that the audit trail records for an operation that
