@@ -123,6 +123,58 @@ func TestReadDocuments(t *testing.T) {
 	}
 }
 
+// A link is what it leads to, but for a directory below the one that is read.
+func TestReadLinks(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"real/deep", "other"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for file, content := range map[string]string{
+		"real/a.yaml": object("a"), "real/deep/b.json": objectJSON("b"), "real/.hidden.yaml": "[", "real/notes.txt": "[",
+		"other/c.yml": object("c"),
+	} {
+		if err := os.WriteFile(filepath.Join(root, file), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	links := func(targets map[string]string) {
+		for name, target := range targets {
+			if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	read := func(name string) (string, error) {
+		found, err := Read(t.Context(), []string{filepath.Join(root, name)}, nil)
+		var got []string
+		for _, m := range found {
+			got = append(got, strings.TrimPrefix(m.Source.File, root+"/"))
+		}
+		return strings.Join(got, " "), err
+	}
+	links(map[string]string{"link": "real", "link.yaml": "real/a.yaml", "real/deep/c.yaml": "../../other/c.yml", "real/deep/circle": "..", "real/deep/.data": "nowhere"})
+	for name, want := range map[string]string{
+		"real":      "real/a.yaml real/deep/b.json real/deep/c.yaml",
+		"link":      "link/a.yaml link/deep/b.json link/deep/c.yaml",
+		"link/":     "link/a.yaml link/deep/b.json link/deep/c.yaml",
+		"link.yaml": "link.yaml",
+	} {
+		if got, err := read(name); err != nil || got != want {
+			t.Errorf("%s: got %s and %v, want %s", name, got, err, want)
+		}
+	}
+	links(map[string]string{"other/d.yaml": "../real"})
+	if got, err := read("other"); err == nil || !strings.Contains(err.Error(), "other/d.yaml is a link to a directory") {
+		t.Errorf("got %s and %v", got, err)
+	}
+	links(map[string]string{"real/d.yaml": "nowhere"})
+	if got, err := read("real"); err == nil || !strings.Contains(err.Error(), "real/d.yaml: no such file") {
+		t.Errorf("got %s and %v", got, err)
+	}
+}
+
 // A reader that waits for somebody to write ends when it is told to.
 func TestReadIsInterrupted(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe.yaml")

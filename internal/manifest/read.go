@@ -109,28 +109,50 @@ func filesOf(path string) ([]string, error) {
 	if !info.IsDir() {
 		return []string{path}, nil
 	}
-	var files []string
-	err = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		hidden := len(entry.Name()) > 1 && entry.Name()[0] == '.' && name != path
-		switch {
-		case hidden && entry.IsDir():
-			return filepath.SkipDir
-		case hidden, entry.IsDir():
-		case slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)):
-			if !entry.Type().IsRegular() && entry.Type() != fs.ModeSymlink {
-				return fmt.Errorf("%s is no file; give a pipe or a device by its own name", name)
-			}
-			files = append(files, name)
-		}
-		return nil
-	})
+	files, err := filesBelow(path)
 	if err == nil && len(files) == 0 {
 		err = fmt.Errorf("%s holds no file that ends in .yaml, .yml or .json", path)
 	}
 	return files, err
+}
+
+// filesBelow lists the files of a directory, which may be a link to one. Links
+// to directories below it are not followed: they could lead in a circle.
+func filesBelow(dir string) ([]string, error) {
+	var files []string
+	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
+		at := filepath.Join(dir, name)
+		if err != nil {
+			return fmt.Errorf("%s: %w", dir, err)
+		}
+		hidden := len(entry.Name()) > 1 && entry.Name()[0] == '.'
+		switch {
+		case hidden && entry.IsDir():
+			return fs.SkipDir
+		case hidden, entry.IsDir():
+			return nil
+		case !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)):
+			return nil
+		}
+		files = append(files, at)
+		return regular(at)
+	})
+	return files, err
+}
+
+// regular refuses what looks like a file of manifests and is none: to pass over
+// it would leave out what somebody put there.
+func regular(file string) error {
+	info, err := os.Stat(file)
+	switch {
+	case err != nil:
+		return err
+	case info.IsDir():
+		return fmt.Errorf("%s is a link to a directory, which is not followed; give the directory by its own name", file)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is no file; give a pipe or a device by its own name", file)
+	}
+	return nil
 }
 
 func contentOf(file string, stdin io.Reader) ([]byte, error) {
