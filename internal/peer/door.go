@@ -53,6 +53,12 @@ type door struct {
 
 	mu   sync.Mutex
 	open map[*conn]struct{}
+	// What the registry said when version had the value of known. Anybody can
+	// have it asked for, so it is read once for each change.
+	reading sync.Mutex
+	known   uint64
+	said    trust
+	version atomic.Uint64 // grows with each change of the registry, beginning at 1
 	// announced counts the changes of the registry that may shut somebody out,
 	// settled those after which the open connections were looked at.
 	announced, settled atomic.Uint64
@@ -69,6 +75,7 @@ func newDoor(r Registry, own func() *tls.Certificate, usage x509.ExtKeyUsage, cl
 		registry: r, certificate: own, usage: usage, clock: clock, logger: logger, complaints: rate.NewLimiter(rate.Every(complainEvery), complaintsAtOnce), told: told,
 		open: map[*conn]struct{}{}, kick: make(chan struct{}, 1), stop: stop, done: make(chan struct{}),
 	}
+	d.version.Store(1)
 	go d.watch(ctx)
 	return d
 }
@@ -82,6 +89,9 @@ func (d *door) close() {
 // changed has the open connections looked at where a change may shut one out.
 // It never blocks.
 func (d *door) changed(changes []keyserver.Change) {
+	if ofRegistry(changes) {
+		d.version.Add(1)
+	}
 	if !mayShutOut(changes) {
 		return
 	}
@@ -90,6 +100,29 @@ func (d *door) changed(changes []keyserver.Change) {
 	case d.kick <- struct{}{}:
 	default: // somebody has asked already
 	}
+}
+
+// ofRegistry reports whether the registry may say something else.
+func ofRegistry(changes []keyserver.Change) bool {
+	return len(changes) == 0 || slices.ContainsFunc(changes, func(c keyserver.Change) bool {
+		return c.Kind == keyserver.ChangeTrustedServer || c.Kind == keyserver.ChangeTrustedCA
+	})
+}
+
+// trust is what the registry says now.
+func (d *door) trust(ctx context.Context) (trust, error) {
+	d.reading.Lock()
+	defer d.reading.Unlock()
+	version := d.version.Load()
+	if d.known == version {
+		return d.said, nil
+	}
+	t, err := load(ctx, d.registry)
+	if err != nil {
+		return trust{}, err
+	}
+	d.known, d.said = version, t
+	return t, nil
 }
 
 // mayShutOut reports whether a peer or a CA may be gone. A peer that is new may
@@ -111,6 +144,7 @@ func (d *door) watch(ctx context.Context) {
 			return
 		case <-d.kick:
 		case <-again.C:
+			d.version.Add(1) // whatever was announced, it is read anew
 		}
 		again.Reset(recheckEvery)
 		if err := d.recheck(ctx); err != nil && ctx.Err() == nil {
@@ -142,7 +176,7 @@ func (d *door) settle(ctx context.Context) error {
 
 // recheck closes the connections that the registry no longer lets in.
 func (d *door) recheck(ctx context.Context) error {
-	t, err := load(ctx, d.registry)
+	t, err := d.trust(ctx)
 	if err != nil {
 		return err
 	}
@@ -201,17 +235,21 @@ func (d *door) handshake(ctx context.Context, raw net.Conn, side func(net.Conn, 
 		err = d.enter(ctx, c, before)
 	}
 	if err != nil {
-		if d.complaints.AllowN(d.clock(), 1) {
-			d.logger.Warn("a connection between key servers was refused", "remote", raw.RemoteAddr().String(), "cause", err)
-		}
+		d.complain(raw, err)
 		_ = raw.Close()
 		return nil, nil, err
 	}
 	return c, authInfo{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, conn: c}, nil
 }
 
+func (d *door) complain(raw net.Conn, cause error) {
+	if d.complaints.AllowN(d.clock(), 1) {
+		d.logger.Warn("a connection between key servers was refused", "remote", raw.RemoteAddr().String(), "cause", cause)
+	}
+}
+
 func (d *door) identify(ctx context.Context, chain []*x509.Certificate) (keyserver.TrustedServer, error) {
-	t, err := load(ctx, d.registry)
+	t, err := d.trust(ctx)
 	if err != nil {
 		return keyserver.TrustedServer{}, err
 	}

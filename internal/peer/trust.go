@@ -7,7 +7,6 @@
 package peer
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -27,6 +26,7 @@ type Registry interface {
 type trust struct {
 	roots   *x509.CertPool
 	servers []keyserver.TrustedServer
+	byKey   map[string][]keyserver.TrustedServer // by the public key of the recorded certificate
 }
 
 func load(ctx context.Context, r Registry) (trust, error) {
@@ -34,14 +34,22 @@ func load(ctx context.Context, r Registry) (trust, error) {
 	if err != nil {
 		return trust{}, err
 	}
-	t := trust{roots: x509.NewCertPool()}
+	t := trust{roots: x509.NewCertPool(), byKey: map[string][]keyserver.TrustedServer{}}
 	for _, ca := range cas {
 		if cert, err := x509.ParseCertificate(ca.DER); err == nil { // what does not parse vouches for nobody
 			t.roots.AddCert(cert)
 		}
 	}
-	t.servers, err = r.TrustedServers(ctx)
-	return t, err
+	if t.servers, err = r.TrustedServers(ctx); err != nil {
+		return trust{}, err
+	}
+	for _, s := range t.servers {
+		if recorded, err := x509.ParseCertificate(s.Certificate.DER); err == nil { // what does not parse is nobody's
+			key := string(recorded.RawSubjectPublicKeyInfo)
+			t.byKey[key] = append(t.byKey[key], s)
+		}
+	}
+	return t, nil
 }
 
 var errNoCertificate = errors.New("the other side sent no certificate")
@@ -55,6 +63,14 @@ func (t trust) identify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now t
 	if len(chain) == 0 {
 		return none, errNoCertificate
 	}
+	found := t.byKey[string(chain[0].RawSubjectPublicKeyInfo)]
+	switch len(found) {
+	case 1:
+	case 0:
+		return none, fmt.Errorf("no registered peer has the key of the certificate of %s", chain[0].Subject)
+	default:
+		return none, fmt.Errorf("%d registered peers have the key of the certificate of %s", len(found), chain[0].Subject)
+	}
 	intermediates := x509.NewCertPool()
 	for _, c := range chain[1:] {
 		intermediates.AddCert(c)
@@ -65,24 +81,5 @@ func (t trust) identify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now t
 	if err != nil {
 		return none, err
 	}
-	var found []keyserver.TrustedServer
-	for _, s := range t.servers {
-		if sameKey(s.Certificate.DER, chain[0]) {
-			found = append(found, s)
-		}
-	}
-	switch len(found) {
-	case 1:
-		return found[0], nil
-	case 0:
-		return none, fmt.Errorf("no registered peer has the key of the certificate of %s", chain[0].Subject)
-	default:
-		return none, fmt.Errorf("%d registered peers have the key of the certificate of %s", len(found), chain[0].Subject)
-	}
-}
-
-// sameKey reports whether a recorded certificate is for the key of another.
-func sameKey(der []byte, presented *x509.Certificate) bool {
-	recorded, err := x509.ParseCertificate(der)
-	return err == nil && bytes.Equal(recorded.RawSubjectPublicKeyInfo, presented.RawSubjectPublicKeyInfo)
+	return found[0], nil
 }

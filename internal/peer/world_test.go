@@ -155,7 +155,7 @@ func (w *world) listen(t testing.TB, as identity) {
 	w.server = NewServer(w.keys, 2, time.Now, slog.New(slog.DiscardHandler))
 	srv := w.server.GRPC(gate)
 	done := make(chan struct{})
-	go func() { defer close(done); _ = srv.Serve(at) }()
+	go func() { defer close(done); _ = srv.Serve(gate.Listen(at)) }()
 	t.Cleanup(func() { srv.Stop(); <-done; gate.Close() })
 }
 
@@ -165,13 +165,20 @@ func (w *world) ask() keyserver.Federated { return w.client.At(w.asked) }
 // raw is a connection to the server that says what a test wants.
 func (w *world) raw(t testing.TB, as identity) *grpc.ClientConn {
 	t.Helper()
-	door := newDoor(w.known, as.certificate, w.client.door.usage, time.Now, slog.New(slog.DiscardHandler), func(trust) {})
-	conn, err := grpc.NewClient("passthrough:///"+w.at.Addr().String(), grpc.WithTransportCredentials(key{door, 2}), grpc.WithNoProxy())
+	conn, err := grpc.NewClient("passthrough:///"+w.at.Addr().String(), grpc.WithTransportCredentials(key{newDoorOf(t, w, as), 2}), grpc.WithNoProxy())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close(); door.close() })
+	t.Cleanup(func() { _ = conn.Close() })
 	return conn
+}
+
+// newDoorOf is a door to the server for an identity.
+func newDoorOf(t testing.TB, w *world, as identity) *door {
+	t.Helper()
+	door := newDoor(w.known, as.certificate, w.client.door.usage, time.Now, slog.New(slog.DiscardHandler), func(trust) {})
+	t.Cleanup(door.close)
+	return door
 }
 
 var link = keyserver.NewHiddenLink(2, keyserver.IDFromUint64(42))

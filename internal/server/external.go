@@ -46,7 +46,7 @@ func (s *Server) servePeers(l net.Listener, store *sqlstore.Store, keys keyserve
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := srv.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		if err := srv.Serve(gate.Listen(l)); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			s.failed <- fmt.Errorf("the listener on %s stopped: %w", l.Addr(), err)
 		}
 	}()

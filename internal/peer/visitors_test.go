@@ -1,0 +1,138 @@
+package peer
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// someone is a connection from an address.
+type someone struct {
+	net.Conn
+	at     string
+	closed int
+}
+
+func (s *someone) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(s.at))
+}
+func (s *someone) Close() error { s.closed++; return nil }
+
+func TestVisitors(t *testing.T) {
+	v := newVisitors()
+	v.maxKnocking, v.maxFrom, v.maxAll = 3, 2, 4
+	knock := func(reason, at string, want bool) *visitor {
+		t.Helper()
+		in, err := v.knock(&someone{at: at})
+		if (err == nil) != want || err != nil && !errors.Is(err, errTooMany) {
+			t.Errorf("%s: %v", reason, err)
+		}
+		return in
+	}
+	first := knock("one is let on the porch", "192.0.2.1:1000", true)
+	second := knock("and another one of the same address", "192.0.2.1:1001", true)
+	knock("a third of that address is not", "192.0.2.1:1002", false)
+	knock("nor where it is spelled otherwise", "[::ffff:192.0.2.1]:1003", false)
+	third := knock("another address is", "[2001:db8::1]:1000", true)
+	knock("the porch is full", "192.0.2.9:1000", false)
+	first.welcome()
+	fourth := knock("who is inside stands there no more", "[2001:db8::2]:1000", true)
+	second.welcome()
+	knock("the house is full", "192.0.2.9:1000", false)
+	third.welcome()
+	for range 2 { // a connection may be closed twice
+		if err := third.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	knock("one has left", "[2001:db8::3]:1000", true)
+	knock("one network of IPv6 is one address", "[2001:db8::4]:1000", false)
+	if err := fourth.Close(); err != nil {
+		t.Error(err)
+	}
+	knock("who leaves without a word makes room, too", "[2001:db8::4]:1000", true)
+}
+
+// Connections that say nothing keep their own address out and nobody else, and
+// do so no longer than they are open. Whoever has shaken hands does not count.
+func TestConnectionsThatSayNothing(t *testing.T) {
+	w := newWorld(t, patience)
+	w.gate.visitors.mu.Lock()
+	w.gate.visitors.maxFrom = 4
+	w.gate.visitors.mu.Unlock()
+	ask := func() error { _, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, ""); return err }
+	for range 4 { // over each connection of the pool
+		if err := ask(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	silent := func() net.Conn {
+		conn, err := net.Dial("tcp", w.at.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	var held []net.Conn
+	for range 4 {
+		held = append(held, silent())
+	}
+	if n, err := silent().Read(make([]byte, 1)); err == nil || n > 0 { // it would wait for as long as a handshake may take
+		t.Errorf("one more may stay: %v", err)
+	}
+	if err := ask(); err != nil {
+		t.Errorf("who is inside: %v", err)
+	}
+	for _, conn := range held {
+		_ = conn.Close()
+	}
+	until(t, "they are forgotten", func() bool {
+		w.gate.visitors.mu.Lock()
+		defer w.gate.visitors.mu.Unlock()
+		return w.gate.visitors.knocking == 0 && w.gate.visitors.all == connections && len(w.gate.visitors.from) == 0
+	})
+}
+
+// Strangers do not have the registry read, however often they come.
+func TestTheRegistryIsReadOncePerChange(t *testing.T) {
+	w := newWorld(t, patience)
+	stranger := newIdentity(t)
+	knock := func() {
+		t.Helper()
+		here, there := net.Pipe()
+		k := key{newDoorOf(t, w, stranger), 2}
+		go func() {
+			if conn, _, err := k.ClientHandshake(t.Context(), "", there); err == nil {
+				_, _ = conn.Read(make([]byte, 1)) // the refusal
+			}
+		}()
+		if _, _, err := w.gate.ServerHandshake(here); err == nil {
+			t.Error("a stranger was let in")
+		}
+	}
+	reads := func() int {
+		w.knows.mu.Lock()
+		defer w.knows.mu.Unlock()
+		return w.knows.reads
+	}
+	for range 5 {
+		knock()
+	}
+	if n := reads(); n != 1 {
+		t.Errorf("read %d times", n)
+	}
+	for _, change := range [][]keyserver.Change{
+		{{Kind: keyserver.ChangeTrustedCA, Action: keyserver.Created}}, // no reason to look at those who are in
+		{{Kind: keyserver.ChangeRole, Action: keyserver.Deleted}},
+	} {
+		w.gate.Changed(change)
+		knock()
+	}
+	if n := reads(); n != 2 {
+		t.Errorf("read %d times after a change", n)
+	}
+}
