@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -230,18 +231,32 @@ func (a aclTemplateAdapter) Observe(ctx context.Context, in input, obj *v1alpha1
 		return seen, err
 	}
 	drift, begun := compareMembers(want, held.Members)
+	var named string
 	if template.Name != want.name {
 		begun = false
+		if named, err = heldName(ctx, in, want.name); err != nil {
+			return seen, err
+		}
 		drift = append([]v1alpha1.FieldDrift{{Field: "templateName", Declared: want.name, Observed: template.Name}}, drift...)
 	}
 	paths, added, taken, err := compareDirectories(ctx, in, seen.ID, want.paths)
 	if err != nil {
 		return seen, err
 	}
-	seen.Fixed, seen.Begun = taken, begun && added
+	seen.Fixed, seen.Begun = cmp.Or(named, taken), begun && added
 	seen.Drift = slices.Concat(drift, paths)
 	seen.Evidence = fmt.Sprintf("template %s has exactly the declared %s", seen.ID, plural(len(want.members), "member"))
 	return seen, nil
+}
+
+// heldName says which template has a name that another one is to get, empty if
+// none has.
+func heldName(ctx context.Context, in input, name string) (string, error) {
+	holder, taken, err := aclTemplates.of(in.Conn).find(ctx, in.NotBefore, byName(name))
+	if err != nil || !taken {
+		return "", err
+	}
+	return fmt.Sprintf("ACL template %q (id %s) has the name that spec.templateName asks for; rename or delete it first, or declare another name", holder.Name, holder.ID), nil
 }
 
 // compareMembers lists where the members differ from the declaration. begun

@@ -133,6 +133,21 @@ var _ = Describe("ACLTemplate", func() {
 			Expect(shown.template(ctx, "Made By Hand")).NotTo(BeEmpty(), "what was adopted is not deleted")
 		})
 
+		It("takes no name from another template, and gets it when it comes free", func(ctx context.Context) {
+			obj := shown.aclTemplate("Template Given", members())
+			apply(ctx, obj, beReady("created"))
+			outside, err := shown.admin().CreateACLTemplate(ctx, "Template Held")
+			Expect(err).NotTo(HaveOccurred())
+			edit(ctx, obj, func(o *v1alpha1.ACLTemplate) { o.Spec.TemplateName = "Template Held" })
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "(id "+outside.ID.String()+") has the name that spec.templateName asks for"))
+			Expect(shown.template(ctx, "Template Given")).To(Equal(obj.Status.TemplateID))
+			_, err = shown.admin().DeleteACLTemplate(ctx, outside.ID.String())
+			Expect(err).NotTo(HaveOccurred())
+			Eventually(readiness(ctx, obj)).Should(beReady("corrected"))
+			Expect(shown.template(ctx, "Template Held")).To(Equal(obj.Status.TemplateID))
+			remove(ctx, obj)
+		})
+
 		It("takes no directory from another template, and gets it when it comes free", func(ctx context.Context) {
 			at := func(o *v1alpha1.ACLTemplate) { o.Spec.Directories = []string{"/contended"} }
 			first := shown.aclTemplate("First", members(), at)

@@ -143,6 +143,13 @@ func (roleAdapter) Observe(ctx context.Context, in input, obj *v1alpha1.Role, wa
 	}
 	if want.name != "" && want.name != role.Name {
 		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: "roleName", Declared: want.name, Observed: role.Name})
+		holder, taken, err := roles.of(in.Conn).find(ctx, in.NotBefore, byName(want.name))
+		if err != nil {
+			return seen, err
+		}
+		if taken {
+			seen.Fixed = fmt.Sprintf("role %q (id %s) has the name that spec.roleName asks for; rename or delete it first, or declare another name", holder.Name, holder.ID)
+		}
 	}
 	if have := asSet(role.Operations); !slices.Equal(have, want.operations) {
 		catalogue := operations.of(in.Conn)

@@ -67,6 +67,36 @@ var _ = Describe("Role", func() {
 			Expect(grants(ctx, "Differing")()).NotTo(BeNil(), "what was adopted is not deleted")
 		})
 
+		It("takes no name from another role, and gets it when it comes free", func(ctx context.Context) {
+			holder, obj := shown.role("Name Held", []string{}), shown.role("Name Given", []string{})
+			apply(ctx, holder, beReady("created"))
+			apply(ctx, obj, beReady("created"))
+			rename := func(o *v1alpha1.Role, name string) {
+				GinkgoHelper()
+				edit(ctx, o, func(o *v1alpha1.Role) { o.Spec.RoleName = &name })
+			}
+			rename(obj, "Name Held")
+			// Whoever is younger is told of the older one's claim.
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "is claimed by Role default/"+holder.Name))
+			outside := exists(ctx, "Name Outside")
+			rename(obj, "Name Outside")
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "(id "+outside+") has the name that spec.roleName asks for"))
+			Expect(obj.Status.Drift).To(ConsistOf(v1alpha1.FieldDrift{Field: "roleName", Declared: "Name Outside", Observed: "Name Given"}))
+			Expect(grants(ctx, "Name Given")()).NotTo(BeNil())
+			_, err := shown.admin().DeleteRole(ctx, outside)
+			Expect(err).NotTo(HaveOccurred())
+			Eventually(readiness(ctx, obj)).Should(beReady("corrected"))
+
+			By("another Role giving it up")
+			rename(obj, "Name Held")
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, ""))
+			rename(holder, "Name Free")
+			Eventually(readiness(ctx, obj)).Should(beReady("corrected"))
+			Expect(grants(ctx, "Name Free")()).NotTo(BeNil())
+			remove(ctx, obj)
+			remove(ctx, holder)
+		})
+
 		It("manages no built-in role, but observes it", func(ctx context.Context) {
 			obj := shown.role("Auditor", []string{"Read Audit"}, func(o *v1alpha1.Role) { o.Spec.AdoptionPolicy = v1alpha1.AdoptAlways })
 			apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "built in and read-only"))

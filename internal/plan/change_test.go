@@ -62,4 +62,17 @@ func TestChangesToACluster(t *testing.T) {
 			}
 		}
 	})
+
+	t.Run("NameOfAnother", func(t *testing.T) {
+		c.apply(t, object("Role", "named", "{roleName: Named, operations: []}")+object("ACLTemplate", "named", "{templateName: Named, members: []}"))
+		c.settle(t, v1alpha1.ReasonVerified)
+		must[schema.RoleSaved](t)(k.admin.CreateRole(t.Context(), "Taken", nil))
+		must[schema.ACLTemplateSaved](t)(k.admin.CreateACLTemplate(t.Context(), "Taken"))
+		r := k.mustPlan(t, object("Role", "named", "{roleName: Taken, operations: []}")+object("ACLTemplate", "named", "{templateName: Taken, members: []}"), inCluster)
+		for _, name := range []string{"Role named", "ACLTemplate named"} {
+			if o := find(t, r, name); o.Action != controllers.PlanBlocked || o.Reason != v1alpha1.ReasonConflict || len(o.Fields) != 1 {
+				t.Errorf("got %+v", o)
+			}
+		}
+	})
 }
