@@ -43,6 +43,9 @@ type place struct {
 	ceiling *ceiling
 	peer    keyserver.SystemID
 	holders int // guarded by ceiling.mu
+	// requestID is what the call says of itself, once it is read; it may be
+	// anything.
+	requestID string
 }
 
 // enter takes a place for a call. ctx is that of its stream.
@@ -60,7 +63,7 @@ func (c *ceiling) enter(ctx context.Context, peer keyserver.SystemID) (*place, e
 	}
 	of.calls++
 	c.all++
-	return &place{c, peer, 1}, nil
+	return &place{ceiling: c, peer: peer, holders: 1}, nil
 }
 
 func tooMany(format string, args ...any) error {
@@ -139,14 +142,20 @@ func withPlace(ctx context.Context, p *place) context.Context {
 	return context.WithValue(ctx, placeKey{}, p)
 }
 
+// placeOf is the place of a call, nil where its connection is not one of a peer.
+func placeOf(ctx context.Context) *place {
+	p, _ := ctx.Value(placeKey{}).(*place)
+	return p
+}
+
 // work holds the place of a call while it is worked on.
 func work(ctx context.Context) (done func(), err error) {
-	p, ok := ctx.Value(placeKey{}).(*place)
-	if !ok { // no connection of a peer, which is refused where the caller is read
+	switch p := placeOf(ctx); {
+	case p == nil: // refused where the caller is read
 		return func() {}, nil
-	}
-	if !p.hold() {
+	case !p.hold():
 		return nil, context.Canceled
+	default:
+		return p.leave, nil
 	}
-	return p.leave, nil
 }

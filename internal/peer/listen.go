@@ -138,6 +138,8 @@ func (s *Server) answer(ctx context.Context, method string, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return status.FromContextError(ctx.Err()).Err()
+	case errors.Is(err, errMalformed):
+		s.malformed(ctx, method, f)
 	case f == nil:
 		if st, ok := status.FromError(err); ok && (st.Code() == codes.Canceled || st.Code() == codes.Unavailable) { // the peer gave up, or is let in no more
 			return err
@@ -147,6 +149,20 @@ func (s *Server) answer(ctx context.Context, method string, err error) error {
 		s.logger.Warn("a peer's call failed", "method", method, "code", string(f.Code), "detail", f.Detail, "cause", errors.Unwrap(f))
 	}
 	return statusOf(err)
+}
+
+// malformed logs a call that got no further than its shape, and so has no row
+// in the audit trail. It is rate-limited: a peer can send many.
+func (s *Server) malformed(ctx context.Context, method string, refusal *fault.Error) {
+	p := placeOf(ctx)
+	if p == nil || !s.complaints.AllowN(s.clock(), 1) {
+		return
+	}
+	id := p.requestID
+	if !plain(id) {
+		id = ""
+	}
+	s.logger.Warn("a peer's call was malformed", "peer", p.peer, "method", method, "requestId", id, "detail", refusal.Detail)
 }
 
 // panicked logs where a panic happened; its value may quote what was worked on.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"math/big"
 	"net/netip"
 	"reflect"
@@ -417,5 +418,50 @@ func TestCallKeys(t *testing.T) {
 	_, err := w.ask().HMAC(ctx, caller(t), link, message{text: make([]byte, 3*pieceLen)})
 	if !last(t, err).Single {
 		t.Error("a streamed message may be repeated")
+	}
+}
+
+// A call that is refused for its shape has no row in the audit trail, so the log
+// says whose it was, and what was wrong with it. A peer cannot fill the log.
+func TestMalformedCallsAreLogged(t *testing.T) {
+	w := newWorld(t, patience)
+	c := peerpb.NewKeyServerClient(w.raw(t, w.clientID))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	by := callOf(caller(t))
+	by.RequestId, by.Nonce = "request-17", nil
+	if _, err := c.Authorize(ctx, &peerpb.AuthorizeRequest{Call: by, Link: []byte(link)}); err == nil {
+		t.Error("it was done")
+	}
+	stream, err := c.HMACStream(ctx)
+	if err == nil {
+		err = stream.Send(&peerpb.HMACPiece{Call: by, Link: []byte(link)})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.CloseAndRecv(); err == nil {
+		t.Error("it was done")
+	}
+	by.RequestId = "\x1b[31m"
+	if _, err := c.ReadACL(ctx, &peerpb.KeyRequest{Call: by, Link: []byte(link)}); err == nil {
+		t.Error("it was done")
+	}
+	const entry = `"level":"WARN","msg":"a peer's call was malformed","peer":1,"method":"/keyserver.peer.v1.KeyServer/%s","requestId":"%s","detail":"%s"}`
+	lines := w.log.lines()
+	for i, want := range []string{
+		fmt.Sprintf(entry, "Authorize", "request-17", "the nonce is not 16 bytes"),
+		fmt.Sprintf(entry, "HMACStream", "request-17", "the nonce is not 16 bytes"),
+		fmt.Sprintf(entry, "ReadACL", "", "the request id is not 1 to 64 letters, digits, dots, hyphens and underscores"),
+	} {
+		if i >= len(lines) || !strings.HasSuffix(lines[i], want) {
+			t.Errorf("logged %q, want %s", lines, want)
+		}
+	}
+	for range 10 * complaintsAtOnce {
+		_, _ = c.ReadACL(ctx, &peerpb.KeyRequest{Call: by})
+	}
+	if n := len(w.log.lines()); n > 2*complaintsAtOnce {
+		t.Errorf("%d lines", n)
 	}
 }

@@ -222,10 +222,10 @@ func changeFrom(in *peerpb.ChangeACLRequest) (keyserver.ACLChange, error) {
 
 // Lookup implements peerpb.KeyServerServer.
 func (s *Server) Lookup(ctx context.Context, in *peerpb.LookupRequest) (*peerpb.LookupResponse, error) {
-	if n := len(in.GetPrincipals()); n == 0 || n > keyserver.MaxLookup {
-		return nil, malformed("a lookup names 1 to %d principals", keyserver.MaxLookup)
-	}
 	by, _, err := s.caller(ctx, in.GetCall(), nil, "lookup")
+	if n := len(in.GetPrincipals()); err == nil && (n == 0 || n > keyserver.MaxLookup) {
+		err = malformed("a lookup names 1 to %d principals", keyserver.MaxLookup)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -252,6 +252,9 @@ func (s *Server) caller(ctx context.Context, in *peerpb.Call, link []byte, metho
 	from, err := connected(ctx)
 	if err != nil {
 		return keyserver.Caller{}, "", err
+	}
+	if p := placeOf(ctx); p != nil {
+		p.requestID = in.GetRequestId()
 	}
 	by := keyserver.Caller{Kind: keyserver.PeerSession, RequestID: in.GetRequestId(), Peer: &keyserver.PeerCall{System: from.System}}
 	switch {
@@ -324,8 +327,11 @@ func callKey(from keyserver.SystemID, nonce []byte, terms [][]byte) (key keyserv
 	return key
 }
 
+// errMalformed is the cause of refusals of what no client of ours sends.
+var errMalformed = errors.New("malformed")
+
 func malformed(format string, args ...any) error {
-	return fault.New(fault.InvalidArgument, format, args...).Audited(fault.ReasonInvalidArgument)
+	return fault.New(fault.InvalidArgument, format, args...).Audited(fault.ReasonInvalidArgument).Because(errMalformed)
 }
 
 // plain reports whether an id can be shown anywhere without harm.

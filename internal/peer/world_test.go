@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -115,6 +116,7 @@ type world struct {
 	client   *Client
 	gate     *Gate
 	server   *Server
+	log      journal // of the server
 	at       *listener
 	asked    keyserver.TrustedServer // the record of the server
 	keys     *keys
@@ -152,7 +154,7 @@ func (w *world) listen(t testing.TB, as identity) {
 	w.at = at
 	gate := NewGate(w.knows, as.certificate, time.Now, slog.New(slog.DiscardHandler))
 	w.gate = gate
-	w.server = NewServer(w.keys, 2, time.Now, slog.New(slog.DiscardHandler))
+	w.server = NewServer(w.keys, 2, time.Now, slog.New(slog.NewJSONHandler(&w.log, nil)))
 	srv := w.server.GRPC(gate)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(gate.Listen(at)) }()
@@ -265,6 +267,26 @@ func (k *keys) RevokeACL(ctx context.Context, by keyserver.Caller, _ keyserver.H
 
 func (k *keys) LookupPrincipals(ctx context.Context, by keyserver.Caller, _ []keyserver.PrincipalRef) ([]keyserver.Principal, error) {
 	return k.found, k.called(ctx, by)
+}
+
+// journal is a log that a test reads while it is written.
+type journal struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.text = append(j.text, b...)
+	return len(b), nil
+}
+
+// lines are the entries so far.
+func (j *journal) lines() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Split(strings.TrimSuffix(string(j.text), "\n"), "\n")
 }
 
 type sink []byte
