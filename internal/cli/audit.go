@@ -29,50 +29,97 @@ func newAudit() *cobra.Command {
 	return cmd
 }
 
+// auditOptions are the flags of audit verify.
+type auditOptions struct {
+	dataDir, databaseURL string
+	heads                []string
+}
+
 func newAuditVerify() *cobra.Command {
-	var dataDir, databaseURL string
+	var o auditOptions
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check every row of the audit trail against its hash chain",
 		Long: "Check every row of the audit trail against its hash chain and report what was\n" +
-			"changed, removed or inserted. It reads only, and may run beside a server.",
+			"changed, removed or inserted. It reads only, and may run beside a server. Of an\n" +
+			"intact trail it prints the heads. Note them elsewhere and give them to a later\n" +
+			"run as --expect-head: whoever rewrites the whole database cannot bring them back.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := fromEnvironment(cmd.Flags()); err != nil {
 				return err
 			}
-			cfg := sqlstore.Config{Dir: dataDir}
-			if databaseURL != "" {
-				cfg = sqlstore.Config{URL: databaseURL}
-			}
-			return auditVerify(cmd.Context(), cfg, cmd.OutOrStdout())
+			return o.run(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&dataDir, "data-dir", "keyserver-data", "directory of the embedded database")
-	cmd.Flags().StringVar(&databaseURL, "database-url", "", "PostgreSQL URL; default: the embedded database in --data-dir")
+	cmd.Flags().StringVar(&o.dataDir, "data-dir", "keyserver-data", "directory of the embedded database")
+	cmd.Flags().StringVar(&o.databaseURL, "database-url", "", "PostgreSQL URL; default: the embedded database in --data-dir")
+	cmd.Flags().StringSliceVar(&o.heads, "expect-head", nil, "CHAIN:POSITION:HASH, as an earlier run printed it, that the trail must still lead through; may be given several times")
 	return cmd
 }
 
-func auditVerify(ctx context.Context, cfg sqlstore.Config, out io.Writer) (err error) {
+// config is where the trail is.
+func (o *auditOptions) config() (sqlstore.Config, error) {
+	switch {
+	case o.databaseURL == "" && o.dataDir == "":
+		return sqlstore.Config{}, usagef("--data-dir must not be empty")
+	case o.databaseURL == "":
+		return sqlstore.Config{Dir: o.dataDir}, nil
+	case !strings.HasPrefix(o.databaseURL, "postgres://") && !strings.HasPrefix(o.databaseURL, "postgresql://"):
+		// The URL holds a password, so that it is not repeated.
+		return sqlstore.Config{}, usagef("--database-url must start with postgres:// or postgresql://; leave it out for the embedded database")
+	}
+	return sqlstore.Config{URL: o.databaseURL}, nil
+}
+
+func (o *auditOptions) run(ctx context.Context, out io.Writer) (err error) {
+	cfg, err := o.config()
+	if err != nil {
+		return err
+	}
+	expected, err := readHeads(o.heads)
+	if err != nil {
+		return err
+	}
 	store, err := sqlstore.OpenReadOnly(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	report, err := audit.Verify(ctx, store)
+	trail := &watchedTrail{Trail: store, expected: expected}
+	report, err := audit.Verify(ctx, trail)
 	if err != nil {
 		return fmt.Errorf("read the audit trail: %w", err)
+	}
+	return judge(report, trail, out)
+}
+
+// judge prints what was found of a trail.
+func judge(report audit.Report, trail *watchedTrail, out io.Writer) error {
+	if report.Chains == 0 && report.Intact() {
+		return errors.New("the database has no audit trail: no key server has written to it; a copy of an embedded database " +
+			"needs keyserver.db-wal, too, or must be made while no server runs")
 	}
 	var b strings.Builder
 	for _, f := range report.Findings {
 		fmt.Fprintf(&b, "chain %d, position %d, seq %d: %s\n", f.Chain, f.Position, f.Seq, f.Problem)
 	}
+	lost := trail.lost()
+	for _, h := range lost {
+		fmt.Fprintf(&b, "chain %d, position %d: the row there is not the one of --expect-head, or there is none\n", h.Chain, h.Position)
+	}
+	total := report.Total + len(lost)
+	if total == 0 {
+		fmt.Fprintf(&b, "audit trail intact: %d rows in %d chains\n", report.Rows, report.Chains)
+		for _, h := range trail.heads {
+			fmt.Fprintf(&b, "head %s\n", headText(h))
+		}
+	}
 	if _, err := io.WriteString(out, b.String()); err != nil {
 		return err
 	}
-	if !report.Intact() {
-		return fmt.Errorf("the audit trail is not intact: %d findings in %d rows", report.Total, report.Rows)
+	if total > 0 {
+		return fmt.Errorf("the audit trail is not intact: %d findings in %d rows", total, report.Rows)
 	}
-	_, err = fmt.Fprintf(out, "audit trail intact: %d rows in %d chains\n", report.Rows, report.Chains)
-	return err
+	return nil
 }
