@@ -323,22 +323,54 @@ func TestBrokenConnections(t *testing.T) {
 
 // A peer that is slow is given up in time, and not asked again.
 func TestSlowPeer(t *testing.T) {
-	w := newWorld(t, 200*time.Millisecond)
-	w.keys.answer = func(ctx context.Context, _ keyserver.Caller) error { <-ctx.Done(); return ctx.Err() }
-	_, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, "")
-	code(t, err, fault.PeerUnavailable)
-	err = w.ask().GrantACL(t.Context(), caller(t), link, keyserver.ACLChange{Principal: keyserver.PrincipalRef{ID: keyserver.IDFromUint64(1)}, Rights: 1, MaxUsage: -1})
-	code(t, err, fault.PeerNoAnswer)
-	_, err = w.ask().HMAC(t.Context(), caller(t), link, message{text: make([]byte, 3*pieceLen)})
-	code(t, err, fault.PeerUnavailable)
-	if n := len(w.keys.seen()); n != 3 {
-		t.Errorf("asked %d times", n)
+	calls := map[string]struct {
+		call func(ctx context.Context, at keyserver.Federated) error
+		want fault.Code
+	}{
+		"Use": {func(ctx context.Context, at keyserver.Federated) error {
+			_, err := at.AuthorizeKey(ctx, caller(t), link, "")
+			return err
+		}, fault.PeerUnavailable},
+		"Change": {func(ctx context.Context, at keyserver.Federated) error {
+			return at.GrantACL(ctx, caller(t), link, keyserver.ACLChange{Principal: keyserver.PrincipalRef{ID: keyserver.IDFromUint64(1)}, Rights: 1, MaxUsage: -1})
+		}, fault.PeerNoAnswer},
+		"Stream": {func(ctx context.Context, at keyserver.Federated) error {
+			_, err := at.HMAC(ctx, caller(t), link, message{text: make([]byte, 3*pieceLen)})
+			return err
+		}, fault.PeerUnavailable},
 	}
-	// A caller that has gone away learns that, and says nothing about the peer.
+	for name, tc := range calls {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, patience)
+			for range connections { // each is there before anything is timed
+				if err := tc.call(t.Context(), w.ask()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := len(w.keys.seen())
+			w.client.Timeout = 2 * time.Second
+			w.keys.set(func(ctx context.Context, _ keyserver.Caller) error { <-ctx.Done(); return ctx.Err() })
+			code(t, tc.call(t.Context(), w.ask()), tc.want)
+			if n := len(w.keys.seen()) - before; n != 1 {
+				t.Errorf("asked %d times", n)
+			}
+		})
+	}
+}
+
+// A caller that has gone away learns that, and says nothing about the peer.
+func TestCallersThatGoAway(t *testing.T) {
+	w := newWorld(t, patience)
 	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := w.ask().AuthorizeKey(gone, caller(t), link, ""); !errors.Is(err, context.Canceled) {
-		t.Errorf("a caller that is gone: %v", err)
+	w.keys.answer = func(ctx context.Context, _ keyserver.Caller) error { cancel(); <-ctx.Done(); return ctx.Err() }
+	for range 2 { // while the peer works, and before it is asked
+		if _, err := w.ask().AuthorizeKey(gone, caller(t), link, ""); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if p := w.held(); p.breaker.fails > 0 || len(p.places) > 0 {
+		t.Errorf("%d failures, %d places taken", p.breaker.fails, len(p.places))
 	}
 }
 

@@ -220,6 +220,13 @@ func (k *keys) called(ctx context.Context, by keyserver.Caller) error {
 	return answer(ctx, by)
 }
 
+// set changes what the server answers from now on.
+func (k *keys) set(answer func(context.Context, keyserver.Caller) error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.answer = answer
+}
+
 func (k *keys) seen() []keyserver.Caller {
 	k.mu.Lock()
 	defer k.mu.Unlock()
