@@ -33,6 +33,7 @@ func TestFederation(t *testing.T) {
 		{"one is killed, and comes back", f.killed},
 		{"one listens for its peers at another port", f.otherPort},
 		{"one is at another address", f.otherAddress},
+		{"one that was shut out is elsewhere, too", f.shutOut},
 		{"a peer is removed, and declared again", f.peerRemoved},
 		{"a CA is removed, and declared again", f.caRemoved},
 		{"everything is removed", f.ends},
@@ -404,11 +405,13 @@ func (f *federation) killed(t *testing.T) {
 
 func (f *federation) otherPort(t *testing.T) {
 	f.follows(t, f.west, "--external-listen", freeAddress(t, "127.0.0.3"))
+	f.opens(t, f.ways...)
 }
 
 func (f *federation) otherAddress(t *testing.T) {
 	const host = "127.0.0.14"
 	f.follows(t, f.north, "--server-name", host, "--external-listen", freeAddress(t, host))
+	f.opens(t, f.ways...)
 }
 
 // follows has a key server come back elsewhere. Its peers find it there, and
@@ -433,12 +436,40 @@ func (f *federation) follows(t *testing.T, moved *site, args ...string) {
 		}
 	}
 	f.settles(t)
-	f.opens(t, f.ways...)
 	for i, y := range f.ways {
 		if after := y.entry(t); !reflect.DeepEqual(after, before[i]) {
 			t.Errorf("%s: the entry was %+v, and is %+v", y, before[i], after)
 		}
 	}
+	for _, m := range f.sites() {
+		if n := m.operations(t, "removeTrustedServer")["removeTrustedServer"]; n != 0 {
+			t.Errorf("%s was asked to remove a peer %d times, to register it anew", m.name, n)
+		}
+	}
+}
+
+// shutOut has an officer disable a peer's transport principal. The peer stays
+// shut out, wherever it goes, until the officer lets it in again.
+func (f *federation) shutOut(t *testing.T) {
+	back := f.way(f.west, f.east)
+	disable := func(disabled bool) {
+		t.Helper()
+		transport := schema.HexID(*f.east.record(t, f.west).TransportPrincipalID).String()
+		_, err := f.east.admin.UpdatePrincipalFlags(t.Context(), transport, schema.UpdatePrincipalFlagsRequest{Disabled: &disabled})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	disable(true)
+	f.follows(t, f.west, "--external-listen", freeAddress(t, "127.0.0.3"))
+	var got string
+	eventually(t, "the peer is told that it is shut out", func() bool { got = back.ask(t); return got != "PEER_UNAVAILABLE" })
+	if got != "PRINCIPAL_DISABLED" {
+		t.Errorf("%s, which has shut it out: %s", back, got)
+	}
+	f.opens(t, f.way(f.east, f.west), f.way(f.west, f.north), f.way(f.north, f.west))
+	disable(false)
+	f.opens(t, f.ways...)
 }
 
 // peerRemoved deletes one object with what needs it. That shuts the peer out,
