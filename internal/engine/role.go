@@ -26,6 +26,15 @@ func (e *Engine) Roles(ctx context.Context, by keyserver.Caller) (roles []keyser
 	return roles, err
 }
 
+// FindRoles implements keyserver.Roles. To the gate it is a reading of the list.
+func (e *Engine) FindRoles(ctx context.Context, by keyserver.Caller, f keyserver.RoleFilter) (roles []keyserver.Role, err error) {
+	err = e.perform(ctx, request{by: by, op: keyserver.OpListRoles}, func() (err error) {
+		roles, err = e.Store.FindRoles(ctx, f)
+		return err
+	})
+	return roles, err
+}
+
 // CreateRole implements keyserver.Roles.
 func (e *Engine) CreateRole(ctx context.Context, by keyserver.Caller, name string, operations []keyserver.ID) (keyserver.ID, error) {
 	id, err := keyserver.NewID(e.Random)

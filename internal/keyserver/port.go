@@ -58,6 +58,9 @@ type ACLs interface {
 type Roles interface {
 	Operations(ctx context.Context, by Caller) ([]Operation, error)
 	Roles(ctx context.Context, by Caller) ([]Role, error)
+	// FindRoles reads those roles alone, of the list, that have the id or the
+	// name: what it costs does not grow with the list.
+	FindRoles(ctx context.Context, by Caller, f RoleFilter) ([]Role, error)
 	CreateRole(ctx context.Context, by Caller, name string, operations []ID) (ID, error)
 	UpdateRole(ctx context.Context, by Caller, id ID, change RoleChange) error
 	// DeleteRole removes the role, also from every principal that holds it.

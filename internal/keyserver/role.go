@@ -10,6 +10,13 @@ type Role struct {
 	Operations []ID // sorted, no duplicates
 }
 
+// RoleFilter finds the role of an id and that of a name; what is zero finds
+// none.
+type RoleFilter struct {
+	ID   ID
+	Name string
+}
+
 // RoleChange names what to change of a role; a nil field stays as it is. An
 // empty, non-nil Operations removes every operation.
 type RoleChange struct {

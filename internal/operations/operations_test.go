@@ -90,6 +90,13 @@ func (l *liar) Roles(ctx context.Context, by keyserver.Caller) ([]keyserver.Role
 	return l.Port.Roles(ctx, by)
 }
 
+func (l *liar) FindRoles(ctx context.Context, by keyserver.Caller, f keyserver.RoleFilter) ([]keyserver.Role, error) {
+	if err := l.reading(); err != nil {
+		return nil, err
+	}
+	return l.Port.FindRoles(ctx, by, f)
+}
+
 func (l *liar) CreateRole(ctx context.Context, by keyserver.Caller, name string, ops []keyserver.ID) (id keyserver.ID, err error) {
 	err = l.send(func() error { id, err = l.Port.CreateRole(ctx, by, name, ops); return err })
 	return id, err

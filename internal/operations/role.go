@@ -43,9 +43,11 @@ func (s *Service) CreateRole(ctx context.Context, by keyserver.Caller, name stri
 	if err := refuseUnknownOperations(operations); err != nil {
 		return RoleResult{}, err
 	}
-	var id keyserver.ID
+	var id keyserver.ID // known once it is made
 	return verifiedWrite[[]keyserver.Role, RoleResult]{
-		read:   func(ctx context.Context) ([]keyserver.Role, error) { return s.ks.Roles(ctx, by) },
+		read: func(ctx context.Context) ([]keyserver.Role, error) {
+			return s.ks.FindRoles(ctx, by, keyserver.RoleFilter{ID: id, Name: name})
+		},
 		refuse: func(before []keyserver.Role) error { return refuseTakenName(before, keyserver.ID{}, name) },
 		write: func(ctx context.Context, _ []keyserver.Role) (err error) {
 			id, err = s.ks.CreateRole(ctx, by, name, operations)
@@ -75,8 +77,12 @@ func (s *Service) UpdateRole(ctx context.Context, by keyserver.Caller, id keyser
 			return RoleResult{}, err
 		}
 	}
+	about := keyserver.RoleFilter{ID: id}
+	if change.Name != nil {
+		about.Name = *change.Name
+	}
 	return verifiedWrite[[]keyserver.Role, RoleResult]{
-		read: func(ctx context.Context) ([]keyserver.Role, error) { return s.ks.Roles(ctx, by) },
+		read: func(ctx context.Context) ([]keyserver.Role, error) { return s.ks.FindRoles(ctx, by, about) },
 		refuse: func(before []keyserver.Role) error {
 			if err := refuseUnwritableRole(before, id); err != nil {
 				return err
@@ -96,7 +102,9 @@ func (s *Service) UpdateRole(ctx context.Context, by keyserver.Caller, id keyser
 // DeleteRole removes a role and verifies its absence.
 func (s *Service) DeleteRole(ctx context.Context, by keyserver.Caller, id keyserver.ID) (RoleGone, error) {
 	return verifiedWrite[[]keyserver.Role, RoleGone]{
-		read:   func(ctx context.Context) ([]keyserver.Role, error) { return s.ks.Roles(ctx, by) },
+		read: func(ctx context.Context) ([]keyserver.Role, error) {
+			return s.ks.FindRoles(ctx, by, keyserver.RoleFilter{ID: id})
+		},
 		refuse: func(before []keyserver.Role) error { return refuseUnwritableRole(before, id) },
 		write:  func(ctx context.Context, _ []keyserver.Role) error { return s.ks.DeleteRole(ctx, by, id) },
 		verdict: func(before, after []keyserver.Role) (RoleGone, error) {

@@ -558,6 +558,21 @@ func testRoles(t *testing.T, make newDatabase) {
 		}
 	}
 	check("as inserted")
+	for reason, tc := range map[string]struct {
+		filter keyserver.RoleFilter
+		want   []keyserver.Role
+	}{
+		"by id":          {keyserver.RoleFilter{ID: id(2)}, want[1:]},
+		"by name":        {keyserver.RoleFilter{Name: "Administrator"}, want[:1]},
+		"one each":       {keyserver.RoleFilter{ID: id(2), Name: "Administrator"}, want},
+		"the same twice": {keyserver.RoleFilter{ID: id(1), Name: "Administrator"}, want[:1]},
+		"neither":        {keyserver.RoleFilter{ID: id(3), Name: "administrator"}, want[:0]},
+		"nothing":        {keyserver.RoleFilter{}, want[:0]},
+	} {
+		if got, err := s.FindRoles(t.Context(), tc.filter); err != nil || !cmp.Equal(got, tc.want) {
+			t.Errorf("%s: %v, %s", reason, err, cmp.Diff(tc.want, got))
+		}
+	}
 	if n, err := s.RoleHolders(t.Context(), id(2)); n != 1 || err != nil {
 		t.Errorf("holders: got %d, %v", n, err)
 	}

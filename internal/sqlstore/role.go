@@ -9,9 +9,17 @@ import (
 const rolesQuery = `SELECT r.id, r.name, r.built_in, o.operation_id
 	FROM roles r LEFT JOIN role_operations o ON o.role_id = r.id`
 
+const findRolesQuery = rolesQuery + ` WHERE r.id = $1 OR r.name = $2 ORDER BY r.id, o.operation_id`
+
 // Roles reads every role, by id: the built-in ones have the lowest.
 func (r reads) Roles(ctx context.Context) ([]keyserver.Role, error) {
 	return r.roles(ctx, rolesQuery+` ORDER BY r.id, o.operation_id`)
+}
+
+// FindRoles reads the roles that have the id or the name, by id. Both are found
+// by an index.
+func (r reads) FindRoles(ctx context.Context, f keyserver.RoleFilter) ([]keyserver.Role, error) {
+	return r.roles(ctx, findRolesQuery, f.ID[:], f.Name)
 }
 
 // Role reads one role.
