@@ -197,7 +197,11 @@ func newPair(t *testing.T, r *rand.Rand, asked, owner *node) *pair {
 	}
 	p.witness = newWitness(p.asked.transport(t), fmt.Sprintf("forwarded-%x", r.Uint32()))
 	for range callers {
-		p.clients = append(p.clients, p.asked.client(t, p.witness, "caller", callerSecret, never))
+		c := p.asked.client(t, p.witness, "caller", callerSecret, never)
+		if _, err := c.CurrentSession(t.Context()); err != nil { // logged in, one after the other
+			t.Fatal(err)
+		}
+		p.clients = append(p.clients, c)
 	}
 	local, err := p.clients[0].MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
 	if err != nil {
