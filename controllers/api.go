@@ -28,8 +28,9 @@ type API interface {
 	UpdateRole(ctx context.Context, id string, change schema.UpdateRoleRequest) (schema.RoleSaved, error)
 	DeleteRole(ctx context.Context, id string) (schema.RoleGone, error)
 
-	TrustedServers(ctx context.Context) (schema.TrustedServerList, error)
+	TrustedServerBodies(ctx context.Context) (schema.TrustedServerList, error)
 	AddTrustedServer(ctx context.Context, trustBlob, friendlyName, description string) (schema.TrustedServerSaved, error)
+	ReplaceTrustedServer(ctx context.Context, trustBlob, friendlyName, description string) (schema.TrustedServerSaved, error)
 	TrustInfo(ctx context.Context) (schema.TrustInfo, error)
 	UpdateTrustedServer(ctx context.Context, systemID uint32, change schema.UpdateTrustedServerRequest) (schema.TrustedServerUpdated, error)
 	RemoveTrustedServer(ctx context.Context, systemID uint32) (schema.TrustedServerGone, error)
@@ -167,8 +168,8 @@ func (c counted) DeleteRole(ctx context.Context, id string) (schema.RoleGone, er
 	return count(c, "deleteRole", out, err)
 }
 
-func (c counted) TrustedServers(ctx context.Context) (schema.TrustedServerList, error) {
-	out, err := c.API.TrustedServers(ctx)
+func (c counted) TrustedServerBodies(ctx context.Context) (schema.TrustedServerList, error) {
+	out, err := c.API.TrustedServerBodies(ctx)
 	return count(c, "listTrustedServers", out, err)
 }
 
@@ -180,6 +181,11 @@ func (c counted) TrustInfo(ctx context.Context) (schema.TrustInfo, error) {
 func (c counted) AddTrustedServer(ctx context.Context, trustBlob, friendlyName, description string) (schema.TrustedServerSaved, error) {
 	out, err := c.API.AddTrustedServer(ctx, trustBlob, friendlyName, description)
 	return count(c, "addTrustedServer", out, err)
+}
+
+func (c counted) ReplaceTrustedServer(ctx context.Context, trustBlob, friendlyName, description string) (schema.TrustedServerSaved, error) {
+	out, err := c.API.ReplaceTrustedServer(ctx, trustBlob, friendlyName, description)
+	return count(c, "replaceTrustedServer", out, err)
 }
 
 func (c counted) UpdateTrustedServer(ctx context.Context, systemID uint32, change schema.UpdateTrustedServerRequest) (schema.TrustedServerUpdated, error) {

@@ -96,8 +96,9 @@ type external struct {
 	Begun bool
 	// Fixed says why what differs, or is missing, cannot be corrected.
 	Fixed string
-	// Anew says that, and why, correcting what differs means making it anew.
-	Anew string
+	// Anew: what differs is corrected as it was made, for which there has to be
+	// what it Waits for.
+	Anew bool
 	// Consequence says what its deletion takes with it, Orphans are the ids of
 	// what that leaves behind.
 	Consequence string
@@ -156,7 +157,6 @@ var serverRules = []rule{
 	{"dependency", dependency},
 	{"create", create},
 	{"resume", resume},
-	{"anew", anew},
 	{"adoption", adoption},
 	{"drift", drift},
 	{"retire", retire},
@@ -346,7 +346,7 @@ func uncreatable(f facts) (decision, bool) {
 }
 
 func dependency(f facts) (decision, bool) {
-	if (f.External.Exists && f.External.Anew == "") || f.External.Waits == "" {
+	if (f.External.Exists && !f.External.Anew) || f.External.Waits == "" {
 		return decision{}, false
 	}
 	return f.settle(report(v1alpha1.ReasonDependencyNotReady, "%s", f.External.Waits)), true
@@ -400,16 +400,6 @@ func adoption(f facts) (decision, bool) {
 		return f.settle(report(v1alpha1.ReasonConflict,
 			"%s exists already and differs in %s; set adoptionPolicy to Always to take it over and correct it", f.External.What, f.fields())), true
 	}
-}
-
-// anew says what making something anew takes with it before it does.
-func anew(f facts) (decision, bool) {
-	if f.External.Anew == "" || (f.External.ID != f.Owned && f.Adoption != v1alpha1.AdoptAlways) {
-		return decision{}, false
-	}
-	d := report(v1alpha1.ReasonProgressing, "%s", clip(f.External.Anew, maxMessage))
-	d.Again = time.Millisecond
-	return d, f.Said != d.Message
 }
 
 func drift(f facts) (decision, bool) {

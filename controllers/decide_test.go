@@ -93,24 +93,16 @@ func TestDecide(t *testing.T) {
 			want: want{"delete", actDelete, v1alpha1.ReasonProgressing, "id-1", 0},
 		},
 
-		// What can only be corrected by making it anew.
-		"anewIsSaidFirst": {
-			reason: "what making it anew takes with it is said before it does",
-			given:  func(f *facts) { f.External.Drift, f.External.Anew = differing(), "rows are purged" },
-			want:   want{"anew", actReport, v1alpha1.ReasonProgressing, "", time.Millisecond},
-			says:   "rows are purged",
-		},
+		// What is corrected by making it anew.
 		"anew": {
-			reason: "once it is said it is done",
-			given: func(f *facts) {
-				f.External.Drift, f.External.Anew, f.Said = differing(), "rows are purged", "rows are purged"
-			},
-			want: want{"drift", actUpdate, v1alpha1.ReasonProgressing, "", 0},
+			reason: "what is there is corrected, and goes on being there",
+			given:  func(f *facts) { f.External.Drift, f.External.Anew = differing(), true },
+			want:   want{"drift", actUpdate, v1alpha1.ReasonProgressing, "", 0},
 		},
 		"anewWaits": {
-			reason: "nothing is taken away that could not be made again",
+			reason: "nothing is sent that would be refused",
 			given: func(f *facts) {
-				f.External.Drift, f.External.Anew, f.External.Waits = differing(), "rows are purged", "no CA"
+				f.External.Drift, f.External.Anew, f.External.Waits = differing(), true, "no CA"
 			},
 			want: want{"dependency", actReport, v1alpha1.ReasonDependencyNotReady, "", 10 * time.Minute},
 		},
@@ -118,14 +110,14 @@ func TestDecide(t *testing.T) {
 			reason: "what is somebody else's is not made anew without being asked",
 			given: func(f *facts) {
 				f.Owned, f.Provenance = "", ""
-				f.External.Drift, f.External.Anew = differing(), "rows are purged"
+				f.External.Drift, f.External.Anew = differing(), true
 			},
 			want: want{"adoption", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
 		},
 		"anewIsObserved": {
-			reason: "Observe writes nothing, and announces nothing either",
+			reason: "Observe writes nothing",
 			given: func(f *facts) {
-				f.Management, f.External.Drift, f.External.Anew = v1alpha1.Observe, differing(), "rows are purged"
+				f.Management, f.External.Drift, f.External.Anew = v1alpha1.Observe, differing(), true
 			},
 			want: want{"observe", actReport, v1alpha1.ReasonDrifted, "", 10 * time.Minute},
 		},

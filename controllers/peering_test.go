@@ -2,7 +2,12 @@ package controllers
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"fmt"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -12,6 +17,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 )
@@ -113,14 +119,15 @@ var _ = Describe("peerRef", func() {
 			PrincipalID: admin.ID, TrustedServerSystemID: schema.SystemID(systemB), Flag: "expose",
 		})
 		Expect(err).NotTo(HaveOccurred())
-		was := *a.peers(ctx)[systemB].Port
+		was := a.peers(ctx)[systemB]
 		b.server.Restart(GinkgoTB(), func(c *server.Config) { c.ServerName = "192.0.2.251" })
 		Eventually(func() string { return deref(a.peers(ctx)[systemB].ServerName) }).Should(Equal("192.0.2.251"))
 		Eventually(readiness(ctx, peerB)).Should(beReady(""))
 		Expect(peerB.Status.ServerName).To(Equal("192.0.2.251"))
-		Expect(*a.peers(ctx)[systemB].Port).NotTo(Equal(was), "the external listener has another free port")
-		Eventually(eventsAbout(ctx, peerB)).Should(ContainElements("Removing", "Updated"))
-		Expect(eventsAbout(ctx, peerB)()).NotTo(ContainElement("DriftFound"), "nobody changed anything outside")
+		Expect(a.peers(ctx)[systemB].Port).NotTo(Equal(was.Port), "the external listener has another free port")
+		Expect(a.peers(ctx)[systemB].TransportPrincipalID).To(Equal(was.TransportPrincipalID))
+		Eventually(eventsAbout(ctx, peerB)).Should(ContainElement("Updated"))
+		Expect(eventsAbout(ctx, peerB)()).NotTo(ContainElements("DriftFound", "Removing"), "nobody changed anything outside, and nothing was taken away")
 		trusts, err := a.admin().PrincipalTrusts(ctx, schema.PrincipalTrustsQuery{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(trusts.PrincipalTrusts).To(ContainElement(HaveField("ID", made.PrincipalTrust.ID)))
@@ -152,11 +159,150 @@ var _ = Describe("peerRef", func() {
 		edit(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: b.name}}, func(ks *v1alpha1.KeyServer) { ks.Spec.CABundle.Inline = &bundle })
 
 		Eventually(func() string { _ = readiness(ctx, peer)(); return peer.Status.IssuerFingerprint }).ShouldNot(Or(BeEmpty(), Equal(old)))
-		Eventually(readiness(ctx, peer)).Should(beReady("registered anew"))
+		Eventually(readiness(ctx, peer)).Should(beReady(""))
 		Eventually(readiness(ctx, ca)).Should(beReady(""))
 		Expect(peer.Status.IssuerFingerprint).To(Equal(ca.Status.Fingerprint))
+		Eventually(eventsAbout(ctx, peer)).Should(ContainElement("Updated"))
+		Expect(a.removedPeers(ctx)).To(BeZero())
 		Expect(fingerprintOf(*a.peers(ctx)[system].Certificate)).To(Equal(peer.Status.Fingerprint))
 		Eventually(func() map[string]string { return a.trusted(ctx) }).ShouldNot(HaveKey(old), "the overlap of the superseded CA has passed")
+		remove(ctx, peer)
+		remove(ctx, ca)
+	})
+})
+
+// removedPeers counts how often a peer was removed.
+func (s *stage) removedPeers(ctx context.Context) int {
+	GinkgoHelper()
+	page, err := s.admin().Audit(ctx, schema.AuditQuery{Operation: "removeTrustedServer"})
+	Expect(err).NotTo(HaveOccurred())
+	return len(page.Entries)
+}
+
+var _ = Describe("a followed peer", func() {
+	It("stays shut out where an officer has shut it out", func(ctx context.Context) {
+		a, _ := newPeeringStage(ctx)
+		b, system := newPeeringStage(ctx)
+		ca, peer := a.federates(b)
+		apply(ctx, ca, beReady("created"))
+		apply(ctx, peer, beReady("created"))
+		was, disabled := a.peers(ctx)[system], true
+		transport := schema.HexID(*was.TransportPrincipalID).String()
+		_, err := a.admin().UpdatePrincipalFlags(ctx, transport, schema.UpdatePrincipalFlagsRequest{Disabled: &disabled})
+		Expect(err).NotTo(HaveOccurred())
+		role := a.roles(ctx)["Exchanger"].ID
+		_, err = a.admin().UpdatePrincipalRoles(ctx, transport, []string{role.String()})
+		Expect(err).NotTo(HaveOccurred())
+
+		b.server.Stop(GinkgoTB())
+		b.server.Restart(GinkgoTB(), func(c *server.Config) { c.ServerName = "192.0.2.252" })
+		Eventually(func() string { return deref(a.peers(ctx)[system].ServerName) }).Should(Equal("192.0.2.252"))
+		Eventually(readiness(ctx, peer)).Should(beReady(""))
+		is := a.peers(ctx)[system]
+		Expect(is.Port).NotTo(Equal(was.Port), "the external listener has another free port")
+		Expect(is.TransportPrincipalID).To(Equal(was.TransportPrincipalID))
+		Expect(is.RoleIDs).To(Equal([]schema.HexID{role}))
+		principal, err := a.admin().Principal(ctx, transport)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(principal.Disabled).To(BeTrue())
+		Expect(a.removedPeers(ctx)).To(BeZero())
+		remove(ctx, peer)
+		remove(ctx, ca)
+	})
+
+	It("stays registered as it was where its present record is refused", func(ctx context.Context) {
+		a, _ := newPeeringStage(ctx)
+		b, system := newPeeringStage(ctx)
+		ca := a.trustedCA(testCA{pem: string(b.server.CA(GinkgoTB()))})
+		_, peer := a.federates(b)
+		apply(ctx, ca, beReady("created"))
+		apply(ctx, peer, beReady("created"))
+		was := a.peers(ctx)[system]
+
+		By("a name that does not resolve")
+		b.server.Stop(GinkgoTB())
+		b.server.Restart(GinkgoTB(), func(c *server.Config) { c.ServerName = "nowhere.invalid" })
+		Eventually(readiness(ctx, peer)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, "cannot be resolved; until then the peer stays registered as it was"))
+		Expect(readiness(ctx, peer)().Message).To(ContainSubstring(`what KeyServer "` + b.name + `" says of itself`))
+		Expect(a.peers(ctx)[system]).To(Equal(was))
+		b.server.Stop(GinkgoTB())
+		b.server.Restart(GinkgoTB(), func(c *server.Config) { c.ServerName = "192.0.2.253" })
+		Eventually(readiness(ctx, peer)).Should(beReady(""))
+		was = a.peers(ctx)[system]
+		Expect(*was.ServerName).To(Equal("192.0.2.253"))
+
+		By("a CA that is not trusted")
+		b.server.Stop(GinkgoTB())
+		b.server.Restart(GinkgoTB(), func(c *server.Config) { c.DataDir = GinkgoT().TempDir() + "/data" })
+		bundle := string(b.server.CA(GinkgoTB()))
+		edit(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: b.name}}, func(ks *v1alpha1.KeyServer) { ks.Spec.CABundle.Inline = &bundle })
+		Eventually(readiness(ctx, peer)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, "does not trust; declare that CA as a TrustedCA; until then the peer stays registered as it was"))
+		Expect(a.peers(ctx)[system]).To(Equal(was))
+		Expect(a.removedPeers(ctx)).To(BeZero())
+		remove(ctx, peer)
+		remove(ctx, ca)
+	})
+
+	It("is the key of its certificate: a renewal is noted once, whichever replica shows it", func(ctx context.Context) {
+		a, _ := newPeeringStage(ctx)
+		b, system := newPeeringStage(ctx)
+		now := time.Now()
+		issuer, err := pki.NewCA("Issuer of replicas", now, rand.Reader)
+		Expect(err).NotTo(HaveOccurred())
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		Expect(err).NotTo(HaveOccurred())
+		issue := func(key *ecdsa.PrivateKey, at time.Time) *x509.Certificate {
+			id, err := issuer.IssueServer("replica", []string{"192.0.2.200"}, key, at, rand.Reader)
+			Expect(err).NotTo(HaveOccurred())
+			return id.Certificate
+		}
+		shows := func(leaf *x509.Certificate) {
+			b.onTrustInfo(func(info schema.TrustInfo) schema.TrustInfo {
+				chain, err := pki.EncodeChain(leaf, issuer.Certificate)
+				Expect(err).NotTo(HaveOccurred())
+				info.TrustBlob.Chain = chain
+				return info
+			})
+		}
+		older, newer := issue(key, now.Add(-time.Hour)), issue(key, now)
+		shows(older)
+		ca := a.trustedCA(testCA{pem: string(pki.EncodePEM(issuer.Certificate.Raw))})
+		_, peer := a.federates(b)
+		apply(ctx, ca, beReady("created"))
+		apply(ctx, peer, beReady("created"))
+		transport := a.peers(ctx)[system].TransportPrincipalID
+
+		asked := 0
+		registered := func(shown *x509.Certificate) (fingerprint string, replaced int32) {
+			shows(shown)
+			asked++
+			token := fmt.Sprint(asked)
+			annotate(ctx, peer, v1alpha1.AnnotationReconcileRequestedAt, token)
+			Eventually(func() string { _ = readiness(ctx, peer)(); return peer.Status.LastHandledReconcileAt }).Should(Equal(token))
+			Eventually(readiness(ctx, peer)).Should(beReady(""))
+			row := a.peers(ctx)[system]
+			Expect(row.TransportPrincipalID).To(Equal(transport))
+			Expect(peer.Status.Fingerprint).To(Equal(fingerprintOf(*row.Certificate)), "the status is about the record")
+			return peer.Status.Fingerprint, a.replaces.Load()
+		}
+		for _, shown := range []*x509.Certificate{older, newer, older, newer, older} {
+			want, times := fingerprint(newer), int32(1)
+			if asked == 0 {
+				want, times = fingerprint(older), 0
+			}
+			got, replaced := registered(shown)
+			Expect(got).To(Equal(want))
+			Expect(replaced).To(Equal(times), "the record went from one replica's certificate to the other's and back")
+		}
+		Expect(eventsAbout(ctx, peer)()).NotTo(ContainElement("DriftFound"))
+
+		By("another key, which is another peer, whichever lasts longer")
+		another, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		Expect(err).NotTo(HaveOccurred())
+		rekeyed := issue(another, now.Add(-2*time.Hour))
+		got, replaced := registered(rekeyed)
+		Expect(got).To(Equal(fingerprint(rekeyed)))
+		Expect(replaced).To(BeEquivalentTo(2))
 		remove(ctx, peer)
 		remove(ctx, ca)
 	})

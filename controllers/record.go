@@ -125,7 +125,7 @@ func (r *reconciler[T, D]) announce(p *pass[T, D], res result, before *metav1.Co
 		r.say(p, retiredEvent(res.Target, res.outcome.Evidence))
 	case res.done:
 		r.say(p, forgottenEvent(res.Message))
-	case res.Rule == "consequence", res.Rule == "anew":
+	case res.Rule == "consequence":
 		r.say(p, removingEvent(res.Message))
 	case notable(res.Reason, p.facts.Deleting) && (before == nil || before.Reason != string(res.Reason) ||
 		(p.facts.Deleting && before.Message != res.Message)):
@@ -148,7 +148,7 @@ func (r *reconciler[T, D]) announce(p *pass[T, D], res result, before *metav1.Co
 func (r *reconciler[T, D]) foundDrift(p *pass[T, D], res result) bool {
 	_, was := p.read.Managed()
 	return p.drifted(res.Action) || p.drifted(res.tried) ||
-		(res.Reason == v1alpha1.ReasonDrifted || res.Rule == "anew") && p.verified(was) && !p.facts.External.Renewed
+		res.Reason == v1alpha1.ReasonDrifted && p.verified(was) && !p.facts.External.Renewed
 }
 
 // notable says which states are worth an event on each object. That a key

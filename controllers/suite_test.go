@@ -213,12 +213,13 @@ func (s *stage) operation(ctx context.Context, name string) schema.HexID {
 // meddler stands between the controllers and one service. Left alone it only
 // counts.
 type meddler struct {
-	adds, removes, lists, writes atomic.Int32
+	adds, removes, lists, writes, replaces atomic.Int32
 
 	mu      sync.Mutex
 	add     func(ctx context.Context, real API, der []byte) (schema.TrustedCAAdded, error)
 	changes func(ctx context.Context, real API, after int64, wait time.Duration) (schema.ChangePage, error)
 	put     func(ctx context.Context) error // fails PutTemplateMember
+	says    func(schema.TrustInfo) schema.TrustInfo
 }
 
 var meddlers sync.Map
@@ -252,6 +253,13 @@ func (m *meddler) onPut(f func(context.Context) error) {
 	m.put = f
 }
 
+// onTrustInfo has the service say something else of itself.
+func (m *meddler) onTrustInfo(f func(schema.TrustInfo) schema.TrustInfo) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.says = f
+}
+
 type meddled struct {
 	API
 	*meddler
@@ -276,6 +284,22 @@ func (m *meddled) AddTrustedCA(ctx context.Context, der []byte) (schema.TrustedC
 func (m *meddled) RemoveTrustedCA(ctx context.Context, id string) (schema.TrustedCARemoved, error) {
 	m.removes.Add(1)
 	return m.API.RemoveTrustedCA(ctx, id)
+}
+
+func (m *meddled) ReplaceTrustedServer(ctx context.Context, trustBlob, friendlyName, description string) (schema.TrustedServerSaved, error) {
+	m.replaces.Add(1)
+	return m.API.ReplaceTrustedServer(ctx, trustBlob, friendlyName, description)
+}
+
+func (m *meddled) TrustInfo(ctx context.Context) (schema.TrustInfo, error) {
+	m.mu.Lock()
+	f := m.says
+	m.mu.Unlock()
+	info, err := m.API.TrustInfo(ctx)
+	if f != nil && err == nil {
+		info = f(info)
+	}
+	return info, err
 }
 
 func (m *meddled) Roles(ctx context.Context) (schema.RoleList, error) {

@@ -1,7 +1,9 @@
 package controllers
 
 import (
+	"bytes"
 	"context"
+	"crypto/x509"
 	"fmt"
 	"slices"
 	"strconv"
@@ -22,7 +24,7 @@ import (
 var trustedServers = list[schema.TrustedServer]{
 	Name: "trustedServer",
 	Read: func(ctx context.Context, c *connection) ([]schema.TrustedServer, error) {
-		l, err := c.officer.TrustedServers(ctx)
+		l, err := c.officer.TrustedServerBodies(ctx)
 		// A row without a system id names nobody.
 		return slices.DeleteFunc(l.TrustedServers, func(s schema.TrustedServer) bool { return s.SystemID == nil }), err
 	},
@@ -40,8 +42,8 @@ type declaredPeer struct {
 	chain        peerChain
 	friendlyName string
 	description  *string // nil where it is left as it is
-	// follows names the KeyServer whose word this is: what it says is followed
-	// where that takes a new registration.
+	// follows names the KeyServer whose word this is: the record is replaced
+	// when it says something else.
 	follows string
 }
 
@@ -198,8 +200,9 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in input, obj *v1alph
 		return seen, nil
 	}
 	seen.Exists, seen.ID = true, id
-	seen.Evidence = "the list of peers has the system id " + id + " with the declared server name, port, certificate and friendly name"
+	seen.Evidence = "the list of peers has the system id " + id + " with the declared server name, port, public key and friendly name"
 	if want != nil {
+		want.settle(row)
 		var fixed []v1alpha1.FieldDrift
 		seen.Drift, fixed = want.compare(row)
 		switch {
@@ -207,9 +210,10 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in input, obj *v1alph
 		case want.follows == "":
 			seen.Fixed = want.unchangeable(fixed)
 		default:
-			seen.Renewed = !want.recorded(obj.Status)
-			seen.Anew = fmt.Sprintf("the peer with the system id %d is registered anew, because KeyServer %q has another %s than it is registered with: "+
-				"until that is done the ACL rows of its principals are purged, then they are back", want.system, want.follows, fieldsOf(fixed))
+			seen.Renewed, seen.Anew = !want.recorded(obj.Status), true
+			if seen.Waits != "" {
+				seen.Waits += staysRegistered
+			}
 		}
 	}
 	if in.Deleting {
@@ -233,6 +237,37 @@ func (trustedServerAdapter) vouched(ctx context.Context, in input, chain peerCha
 	}
 	return fmt.Sprintf("the peer's certificate was issued by %q, which KeyServer %q does not trust; declare that CA as a TrustedCA",
 		chain.issuer(), in.Conn.name), "", nil
+}
+
+// staysRegistered is said where a peer's record cannot be replaced.
+const staysRegistered = "; until then the peer stays registered as it was"
+
+// settle takes the registered certificate for the declared one where the two
+// are for one public key: a peer is the key of its certificate, and whichever
+// of two replicas is asked shows its own. Only a certificate that lasts longer
+// than the registered one is worth another record, so that there is an end.
+func (d *declaredPeer) settle(row schema.TrustedServer) {
+	held, shown := certificateIn(row), d.chain.leaf
+	if held == nil || !bytes.Equal(held.RawSubjectPublicKeyInfo, shown.RawSubjectPublicKeyInfo) {
+		return
+	}
+	renewed := d.follows != "" && shown.NotAfter.After(held.NotAfter)
+	if !renewed && d.serverName == deref(row.ServerName) && d.port == deref(row.Port) {
+		d.chain.leaf = held
+	}
+}
+
+// certificateIn is the certificate that a peer is registered with, nil where
+// the row does not have it.
+func certificateIn(row schema.TrustedServer) *x509.Certificate {
+	if row.Certificate == nil || row.Certificate.Certificate == nil {
+		return nil
+	}
+	held, err := x509.ParseCertificate(*row.Certificate.Certificate)
+	if err != nil {
+		return nil
+	}
+	return held
 }
 
 // compare lists where a registered peer differs from the declaration, and what
@@ -266,9 +301,9 @@ func (d *declaredPeer) recorded(s v1alpha1.TrustedServerStatus) bool {
 
 // unchangeable says what it would take to correct what cannot be changed.
 func (d *declaredPeer) unchangeable(fixed []v1alpha1.FieldDrift) string {
-	return fmt.Sprintf("the peer with the system id %d is registered with another %s than the trust blob says, and a key server offers no change of that. "+
-		"Registering it anew means removing it first, which purges the ACL rows of its principals and leaves its principal trusts without a peer: "+
-		"to do so, delete this object and create it anew (an adopted peer goes only with deletionPolicy Delete); if the peer has not changed, correct spec.trustBlob",
+	return fmt.Sprintf("the peer with the system id %d is registered with another %s than the trust blob says, and a blob that was carried by hand may be the older of the two. "+
+		"If the peer has changed, send the blob to POST /api/trusted-servers with replace, which keeps the access of its principals; "+
+		"deleting this object and creating it anew purges that meanwhile. If the peer has not changed, correct spec.trustBlob",
 		d.system, fieldsOf(fixed))
 }
 
@@ -298,27 +333,54 @@ const purges = "the ACL rows of its principals are purged, until the system id i
 // Create implements adapter.
 func (trustedServerAdapter) Create(ctx context.Context, c *connection, want declaredPeer) (outcome, error) {
 	saved, err := c.officer.AddTrustedServer(ctx, want.blob, want.friendlyName, deref(want.description))
-	if apiclient.CodeOf(err) == "INVALID_ARGUMENT" && !want.chain.complete() {
-		return outcome{}, newProblem(v1alpha1.ReasonDependencyNotReady,
-			"the trust blob does not have the CA %q that its chain needs, and the key server refuses it: %s", want.chain.issuer(), plain(err))
-	}
 	if err != nil {
-		return outcome{}, err
+		return outcome{}, want.refused(err, "")
 	}
+	return want.registered(c, saved)
+}
+
+// refused says what a refusal of a registration means for the object. What a
+// peer says of itself is not its owner's to correct.
+func (d *declaredPeer) refused(err error, besides string) error {
+	switch {
+	case apiclient.CodeOf(err) != "INVALID_ARGUMENT":
+		return err
+	case !d.chain.complete():
+		return newProblem(v1alpha1.ReasonDependencyNotReady,
+			"the trust blob does not have the CA %q that its chain needs, and the key server refuses it: %s%s", d.chain.issuer(), plain(err), besides)
+	case d.follows != "":
+		return newProblem(v1alpha1.ReasonDependencyNotReady, "the key server refuses what KeyServer %q says of itself: %s%s", d.follows, plain(err), besides)
+	default:
+		return err
+	}
+}
+
+// registered takes the verdict on a registration.
+func (d *declaredPeer) registered(c *connection, saved schema.TrustedServerSaved) (outcome, error) {
 	i := slices.IndexFunc(saved.TrustedServers, func(s schema.TrustedServer) bool {
-		return s.SystemID != nil && *s.SystemID == want.system
+		return s.SystemID != nil && *s.SystemID == d.system
 	})
 	if !saved.Saved || i < 0 {
 		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success without the peer as read back")
 	}
-	trustedServers.of(c).put(saved.TrustedServers[i])
-	return outcome{ID: systemKey(want.system), Evidence: because(saved.Detail, saved.ACLSideEffect)}, nil
+	trustedServers.of(c).put(d.embodied(saved.TrustedServers[i]))
+	return outcome{ID: systemKey(d.system), Evidence: because(saved.Detail, saved.ACLSideEffect)}, nil
+}
+
+// embodied is a row as it was read back after a write, with the certificate
+// that its hash stands for.
+func (d *declaredPeer) embodied(row schema.TrustedServer) schema.TrustedServer {
+	if row.Certificate != nil && row.Certificate.Certificate == nil && fingerprintOf(*row.Certificate) == fingerprint(d.chain.leaf) {
+		certificate, body := *row.Certificate, schema.Base64(d.chain.leaf.Raw)
+		certificate.Certificate, row.Certificate = &body, &certificate
+	}
+	return row
 }
 
 // Update implements adapter. Only what differs is sent.
 func (a trustedServerAdapter) Update(ctx context.Context, c *connection, want declaredPeer, seen external) (outcome, error) {
-	if seen.Anew != "" {
-		return a.registerAnew(ctx, c, want, seen)
+	if seen.Anew {
+		return a.replace(ctx, c, want, seen)
 	}
 	var change schema.UpdateTrustedServerRequest
 	for _, d := range seen.Drift {
@@ -336,13 +398,14 @@ func (a trustedServerAdapter) Update(ctx context.Context, c *connection, want de
 	if !saved.Saved || saved.TrustedServer == nil || saved.TrustedServer.SystemID == nil {
 		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success without the peer as read back")
 	}
-	trustedServers.of(c).put(*saved.TrustedServer)
+	trustedServers.of(c).put(want.embodied(*saved.TrustedServer))
 	return outcome{ID: seen.ID, Evidence: saved.Detail}, nil
 }
 
-// registerAnew removes a peer and adds it as it is now, which is all that a key
-// server offers. Should it end in between, the next pass finds no peer, and adds it.
-func (a trustedServerAdapter) registerAnew(ctx context.Context, c *connection, want declaredPeer, seen external) (outcome, error) {
+// replace puts a peer's record as it is now in the place of the one before, in
+// one step. Nobody's access changes by it: who shut the peer out has done so
+// until he lets it in again. What is refused leaves the old record in force.
+func (trustedServerAdapter) replace(ctx context.Context, c *connection, want declaredPeer, seen external) (outcome, error) {
 	row, _, err := trustedServers.of(c).find(ctx, time.Time{}, seen.ID)
 	if err != nil {
 		return outcome{}, err
@@ -350,10 +413,11 @@ func (a trustedServerAdapter) registerAnew(ctx context.Context, c *connection, w
 	if want.description == nil {
 		want.description = row.Description
 	}
-	if _, err := a.Delete(ctx, c, nil, seen.ID); err != nil && !isGone(err) {
-		return outcome{}, err
+	saved, err := c.officer.ReplaceTrustedServer(ctx, want.blob, want.friendlyName, deref(want.description))
+	if err != nil {
+		return outcome{}, want.refused(err, staysRegistered)
 	}
-	made, err := a.Create(ctx, c, want)
+	made, err := want.registered(c, saved)
 	made.Evidence = because("registered anew", made.Evidence)
 	return made, err
 }

@@ -113,7 +113,7 @@ var _ = Describe("TrustedServer", func() {
 				o.Spec.TrustBlob.Inline, o.Spec.AdoptionPolicy = &moved, v1alpha1.AdoptAlways
 			})
 			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "another trustBlob.port"))
-			Expect(readiness(ctx, obj)().Message).To(ContainSubstring("purges the ACL rows of its principals"))
+			Expect(readiness(ctx, obj)().Message).To(ContainSubstring("with replace, which keeps the access of its principals"))
 			Expect(obj.Status.Drift).To(HaveLen(1))
 			Consistently(func() int { return *shown.peers(ctx)[p.system].Port }).ShouldNot(Equal(9999))
 			edit(ctx, obj, func(o *v1alpha1.TrustedServer) { o.Spec.TrustBlob.Inline = &p.blob })
