@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -100,16 +101,17 @@ func readLogin(flag, name, file string) (*login, error) {
 }
 
 func readCredential(flag, file string) (string, error) {
-	info, err := os.Stat(file)
+	f, err := os.Open(file)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", flag, err)
 	}
-	if info.Size() > maxCredential {
+	defer f.Close() //nolint:errcheck // it was only read
+	content, err := io.ReadAll(io.LimitReader(f, maxCredential+1)) // a device or a pipe tells no size
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", flag, err)
+	}
+	if len(content) > maxCredential {
 		return "", fmt.Errorf("%s: %s is longer than %d bytes", flag, file, maxCredential)
-	}
-	content, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", flag, err)
 	}
 	return string(content), nil
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -16,10 +17,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Exit codes of every command.
+// Exit codes of every command. A plan has its own meaning of 2. Go's runtime
+// ends with 2, too, where it finds no memory or another goroutine panics, which
+// nothing here can change; the output then ends in a stack and not in a
+// sentence.
 const (
 	exitOK    = 0
-	exitError = 1 // the command was understood and failed
+	exitError = 1 // the command was understood and failed, or the program did
 	exitUsage = 2 // the command line was wrong; nothing was done
 )
 
@@ -33,7 +37,13 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 
 // Main runs one command line and returns the exit code. SIGINT and SIGTERM
 // cancel the command; a second one kills the process.
-func Main(args []string, in io.Reader, out, errOut io.Writer) int {
+func Main(args []string, in io.Reader, out, errOut io.Writer) (code int) {
+	defer func() {
+		if p := recover(); p != nil {
+			fmt.Fprintf(errOut, "keyserver-operator: a mistake of the program, please report it: %s\n%s", oneLine(fmt.Errorf("%v", p)), debug.Stack())
+			code = exitError
+		}
+	}()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	go func() { <-ctx.Done(); stop() }()
@@ -61,6 +71,11 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "keyserver-operator",
 		Short: "Declarative trust and key operations: operator, HTTP API and key server in one binary",
+		Long: "Declarative trust and key operations: operator, HTTP API and key server in one binary.\n\n" +
+			"Exit codes: 0 done; 1 it failed, and a sentence on standard error says why; 2 the\n" +
+			"command line was wrong, and nothing was done. Of plan, 2 says that there are changes.\n" +
+			"A program that the system ended for want of memory may end with 2 as well: only\n" +
+			"together with a report is it the answer of a plan.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usagef("unknown command %q; see keyserver-operator --help", args[0])
