@@ -224,10 +224,12 @@ func TestTokenReview(t *testing.T) {
 		return nil
 	})
 
-	wrong := providers
-	wrong.OIDCIssuer = "https://other.example"
-	account(t, "review-db")
-	newWorld(t, "", wrong).gets(t, "another issuer than serve was told", token(t, "review-db", audience), badCredentials)
+	// The service account is a principal of both servers.
+	db := account(t, "review-db")
+	right, wrong := providers, providers
+	right.OIDCIssuer, wrong.OIDCIssuer = cluster.issuer, "https://other.example"
+	newWorld(t, db, right).gets(t, "the issuer that serve was told", token(t, "review-db", audience), "")
+	newWorld(t, db, wrong).gets(t, "another issuer than serve was told", token(t, "review-db", audience), badCredentials)
 }
 
 // Who may not review, or reaches nobody, has no verdict on a token.
