@@ -125,12 +125,13 @@ func (d *door) trust(ctx context.Context) (trust, error) {
 	return t, nil
 }
 
-// mayShutOut reports whether a peer or a CA may be gone. A peer that is new may
-// have the key of another one, which then is nobody's. No changes at all means
-// that some are no longer known.
+// mayShutOut reports whether a peer or a CA may be gone or revoked. A peer that
+// is new may have the key of another one, which then is nobody's. No changes at
+// all means that some are no longer known.
 func mayShutOut(changes []keyserver.Change) bool {
 	return len(changes) == 0 || slices.ContainsFunc(changes, func(c keyserver.Change) bool {
-		return c.Kind == keyserver.ChangeTrustedServer || c.Kind == keyserver.ChangeTrustedCA && c.Action != keyserver.Created
+		return c.Kind == keyserver.ChangeTrustedServer || c.Kind == keyserver.ChangeRevocation ||
+			c.Kind == keyserver.ChangeTrustedCA && c.Action != keyserver.Created
 	})
 }
 
@@ -187,7 +188,10 @@ func (d *door) recheck(ctx context.Context) error {
 	}
 	d.mu.Unlock()
 	for _, c := range connections {
-		who, err := t.identify(c.chain, d.usage, d.clock())
+		who, err := d.inForce(ctx, t, c.chain)
+		if unread := (*unreadError)(nil); errors.As(err, &unread) {
+			return err
+		}
 		if err == nil {
 			err = c.is(who)
 		}
@@ -253,7 +257,17 @@ func (d *door) identify(ctx context.Context, chain []*x509.Certificate) (keyserv
 	if err != nil {
 		return keyserver.TrustedServer{}, err
 	}
-	return t.identify(chain, d.usage, d.clock())
+	return d.inForce(ctx, t, chain)
+}
+
+// inForce answers whose certificate the first of a chain is, unless it is
+// revoked.
+func (d *door) inForce(ctx context.Context, t trust, chain []*x509.Certificate) (keyserver.TrustedServer, error) {
+	who, ways, err := t.identify(chain, d.usage, d.clock())
+	if err == nil {
+		err = t.notRevoked(ctx, d.registry, ways)
+	}
+	return who, err
 }
 
 // enter remembers a connection. Whatever changed since its handshake looked,

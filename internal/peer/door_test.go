@@ -25,6 +25,7 @@ func TestMayShutOut(t *testing.T) {
 		"PeerGone":    {"a peer left", []keyserver.Change{change(keyserver.ChangeTrustedServer, keyserver.Deleted)}, true},
 		"PeerChanged": {"a peer's record may say another key", []keyserver.Change{change(keyserver.ChangeTrustedServer, keyserver.Updated)}, true},
 		"PeerAdded":   {"it may have the key of another one", []keyserver.Change{change(keyserver.ChangeTrustedServer, keyserver.Created)}, true},
+		"Revoked":     {"a CRL may name a peer", []keyserver.Change{change(keyserver.ChangeRevocation, keyserver.Updated)}, true},
 		"OtherThing":  {"other nouns do not matter", []keyserver.Change{change(keyserver.ChangeRole, keyserver.Deleted)}, false},
 	}
 	for name, tc := range cases {

@@ -84,6 +84,14 @@ func TestConnectionsAreShutOut(t *testing.T) {
 		"CAGone":     func(w *world) { w.knows.forget(func(r *registry) { r.cas = nil }); w.gate.Changed(nil) },
 		"OwnCAGone":  func(w *world) { w.known.forget(func(r *registry) { r.cas = nil }); w.client.Changed(nil) },
 		"OwnPeerOut": func(w *world) { w.known.forget(func(r *registry) { r.servers = nil }); w.client.Changed(nil) },
+		"Revoked": func(w *world) {
+			w.knows.revoke(w.clientID)
+			w.gate.Changed([]keyserver.Change{{Kind: keyserver.ChangeRevocation, Action: keyserver.Updated}})
+		},
+		"OwnRevoked": func(w *world) {
+			w.known.revoke(w.serverID)
+			w.client.Changed([]keyserver.Change{{Kind: keyserver.ChangeRevocation, Action: keyserver.Updated}})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, patience)

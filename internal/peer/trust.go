@@ -7,6 +7,7 @@
 package peer
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -16,15 +17,20 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Registry holds the records of peers and the list of trusted CAs.
+// Registry holds the records of peers and the list of trusted CAs, and knows
+// what they have revoked.
 type Registry interface {
 	TrustedCAs(ctx context.Context) ([]keyserver.Certificate, error)
 	TrustedServers(ctx context.Context) ([]keyserver.TrustedServer, error)
+	// Revoked says why a certificate that a trusted CA signed is refused, by the
+	// revocation policy and evidence of this moment; nothing where it may pass.
+	Revoked(ctx context.Context, cert, issuer *x509.Certificate) (why string, err error)
 }
 
 // trust is what the registry says at one moment.
 type trust struct {
 	roots   *x509.CertPool
+	cas     []*x509.Certificate // those of roots
 	servers []keyserver.TrustedServer
 	byKey   map[string][]keyserver.TrustedServer // by the public key of the recorded certificate
 }
@@ -38,6 +44,7 @@ func load(ctx context.Context, r Registry) (trust, error) {
 	for _, ca := range cas {
 		if cert, err := x509.ParseCertificate(ca.DER); err == nil { // what does not parse vouches for nobody
 			t.roots.AddCert(cert)
+			t.cas = append(t.cas, cert)
 		}
 	}
 	if t.servers, err = r.TrustedServers(ctx); err != nil {
@@ -54,32 +61,71 @@ func load(ctx context.Context, r Registry) (trust, error) {
 
 var errNoCertificate = errors.New("the other side sent no certificate")
 
-// identify answers whose certificate the first of the chain is: that of the one
+// identify answers whose certificate the first of a chain is: that of the one
 // registered peer whose record has the same public key. The key server issues
 // its certificate anew under the same key, so a later certificate is the
-// peer's as well; the chain has to lead to a trusted CA in any case.
-func (t trust) identify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) (keyserver.TrustedServer, error) {
-	var none keyserver.TrustedServer
+// peer's as well; the chain has to lead to a trusted CA in any case. It also
+// answers the ways in which it does.
+func (t trust) identify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) (who keyserver.TrustedServer, ways [][]*x509.Certificate, err error) {
 	if len(chain) == 0 {
-		return none, errNoCertificate
+		return who, nil, errNoCertificate
 	}
 	found := t.byKey[string(chain[0].RawSubjectPublicKeyInfo)]
 	switch len(found) {
 	case 1:
 	case 0:
-		return none, fmt.Errorf("no registered peer has the key of the certificate of %s", chain[0].Subject)
+		return who, nil, fmt.Errorf("no registered peer has the key of the certificate of %s", chain[0].Subject)
 	default:
-		return none, fmt.Errorf("%d registered peers have the key of the certificate of %s", len(found), chain[0].Subject)
+		return who, nil, fmt.Errorf("%d registered peers have the key of the certificate of %s", len(found), chain[0].Subject)
 	}
 	intermediates := x509.NewCertPool()
 	for _, c := range chain[1:] {
 		intermediates.AddCert(c)
 	}
-	_, err := chain[0].Verify(x509.VerifyOptions{
+	ways, err = chain[0].Verify(x509.VerifyOptions{
 		Roots: t.roots, Intermediates: intermediates, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage},
 	})
-	if err != nil {
-		return none, err
+	return found[0], ways, err
+}
+
+// unreadError is that the registry could not say whether a certificate is
+// revoked.
+type unreadError struct{ cause error }
+
+func (e *unreadError) Error() string {
+	return "the revocation evidence could not be read: " + e.cause.Error()
+}
+func (e *unreadError) Unwrap() error { return e.cause }
+
+// notRevoked refuses a certificate that leads to a trusted CA in no way in
+// which nothing is revoked.
+func (t trust) notRevoked(ctx context.Context, r Registry, ways [][]*x509.Certificate) error {
+	var refusal error
+	for _, way := range ways {
+		why, err := t.revokedOn(ctx, r, way)
+		if err != nil {
+			return &unreadError{err}
+		}
+		if why == "" {
+			return nil
+		}
+		refusal = errors.New(why)
 	}
-	return found[0], nil
+	return refusal
+}
+
+// revokedOn asks about each certificate on a way every trusted CA that signed
+// it: the one at its end may be trusted by itself and revoked by another one.
+func (t trust) revokedOn(ctx context.Context, r Registry, way []*x509.Certificate) (why string, err error) {
+	for _, cert := range way {
+		for _, ca := range t.cas {
+			if !bytes.Equal(cert.RawIssuer, ca.RawSubject) || cert.CheckSignatureFrom(ca) != nil {
+				continue
+			}
+			if why, err = r.Revoked(ctx, cert, ca); why != "" || err != nil {
+				return why, err
+			}
+		}
+	}
+	return "", nil
 }

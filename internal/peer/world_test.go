@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"log/slog"
 	"net"
@@ -28,7 +29,15 @@ type registry struct {
 	mu      sync.Mutex
 	cas     []keyserver.Certificate
 	servers []keyserver.TrustedServer
-	reads   int // of servers
+	reads   int               // of servers
+	revoked map[string]string // why, by what the certificate says of itself
+	failing error             // of questions about revocation
+}
+
+func (r *registry) Revoked(_ context.Context, cert, issuer *x509.Certificate) (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.revoked[named(cert, issuer)], r.failing
 }
 
 func (r *registry) TrustedCAs(context.Context) ([]keyserver.Certificate, error) {
@@ -42,6 +51,11 @@ func (r *registry) TrustedServers(context.Context) ([]keyserver.TrustedServer, e
 	defer r.mu.Unlock()
 	r.reads++
 	return slices.Clone(r.servers), nil
+}
+
+// named is a certificate as an issuer's list names it.
+func named(cert, issuer *x509.Certificate) string {
+	return cert.SerialNumber.String() + " of " + issuer.SerialNumber.String()
 }
 
 func (r *registry) forget(what func(*registry)) {
@@ -117,6 +131,7 @@ type world struct {
 	gate     *Gate
 	server   *Server
 	log      journal // of the server
+	refused  journal // of its gate
 	at       *listener
 	asked    keyserver.TrustedServer // the record of the server
 	keys     *keys
@@ -152,7 +167,7 @@ func (w *world) listen(t testing.TB, as identity) {
 	}
 	at := &listener{Listener: l}
 	w.at = at
-	gate := NewGate(w.knows, as.certificate, time.Now, slog.New(slog.DiscardHandler))
+	gate := NewGate(w.knows, as.certificate, time.Now, slog.New(slog.NewJSONHandler(&w.refused, nil)))
 	w.gate = gate
 	w.server = NewServer(w.keys, 2, time.Now, slog.New(slog.NewJSONHandler(&w.log, nil)))
 	srv := w.server.GRPC(gate)

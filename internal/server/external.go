@@ -29,9 +29,9 @@ func (c *Config) validatePeers() error {
 
 // askPeers returns what asks other key servers. It is opened before the
 // engine, which it serves, and so closed after every request is answered.
-func (s *Server) askPeers(store *sqlstore.Store, leaf leaves) *peer.Client {
+func (s *Server) askPeers(store *sqlstore.Store, registry peer.Registry, leaf leaves) *peer.Client {
 	client := peer.NewClient(peer.ClientConfig{
-		Registry: store, Certificate: leaf.own, Timeout: s.cfg.PeerTimeout, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
+		Registry: registry, Certificate: leaf.own, Timeout: s.cfg.PeerTimeout, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
 	})
 	store.OnChange(client.Changed)
 	s.onClose(func(context.Context) error { return client.Close() })
@@ -39,8 +39,8 @@ func (s *Server) askPeers(store *sqlstore.Store, leaf leaves) *peer.Client {
 }
 
 // servePeers lets registered peers ask the key server, until Shutdown.
-func (s *Server) servePeers(l net.Listener, store *sqlstore.Store, keys keyserver.Federated, leaf leaves) {
-	gate := peer.NewGate(store, leaf.own, s.cfg.Clock, s.cfg.Logger)
+func (s *Server) servePeers(l net.Listener, store *sqlstore.Store, registry peer.Registry, keys keyserver.Federated, leaf leaves) {
+	gate := peer.NewGate(registry, leaf.own, s.cfg.Clock, s.cfg.Logger)
 	store.OnChange(gate.Changed)
 	srv := peer.NewServer(keys, s.system, s.cfg.Clock, s.cfg.Logger).GRPC(gate)
 	done := make(chan struct{})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"fmt"
 	"io"
@@ -15,6 +16,8 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
@@ -140,6 +143,75 @@ func TestTheExternalListenerFollowsTheTrustList(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who is revoked, by himself or with his CA, is shut out once the CRL is
+// imported under a policy that looks at it, and his connections are closed.
+func TestTheExternalListenerFollowsRevocations(t *testing.T) {
+	ctx := t.Context()
+	address := testserver.FreeAddress(t)
+	s := testserver.Start(t, func(c *server.Config) { c.ExternalListen = address })
+	admin := s.Admin(t)
+	p, q := newStranger(t, "peer"), newStranger(t, "another peer")
+	for i, one := range []stranger{p, q} {
+		if _, err := admin.AddTrustedCA(ctx, one.ca.Certificate.Raw); err != nil {
+			t.Fatal(err)
+		}
+		one.register(t, admin, 7+i)
+	}
+	number := int64(0)
+	revoke := func(by pki.Identity, what ...*x509.Certificate) {
+		t.Helper()
+		number++
+		if _, err := admin.ImportCRL(ctx, enginetest.NewCRL(t, by, number, time.Now(), nil, what...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	policy := func(ca pki.Identity, mode string) {
+		t.Helper()
+		if _, err := admin.SetRevocationPolicy(ctx, pki.RevocationDigest(ca.Certificate.Raw), schema.SetRevocationPolicyRequest{Mode: mode}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closed := func(conn *tls.Conn) {
+		t.Helper()
+		if err := conn.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, conn); isTimeout(err) {
+			t.Errorf("the connection that was let in before is still open: %v", err)
+		}
+	}
+	out := func(one stranger, reason string) {
+		t.Helper()
+		if err := knock(address, one.with(t, s, one.own)); err == nil {
+			t.Errorf("it was let in although %s", reason)
+		}
+	}
+
+	revoke(p.ca, p.own.Certificate)
+	conn := enter(t, address, p.with(t, s, p.own)) // the policy is off
+	policy(p.ca, "when-available")
+	closed(conn)
+	out(p, "it is revoked")
+	other := enter(t, address, q.with(t, s, q.own))
+	renewed, err := p.ca.IssueServer("peer", nil, p.own.Key, time.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	anew := enter(t, address, p.with(t, s, renewed)) // the key is not what is revoked
+	revoke(p.ca, p.own.Certificate, renewed.Certificate)
+	closed(anew)
+	out(p, "it is revoked")
+
+	policy(q.ca, "required")
+	closed(other)
+	out(q, "there is no evidence")
+	revoke(q.ca)
+	again := enter(t, address, q.with(t, s, q.own))
+	revoke(q.ca, q.ca.Certificate)
+	closed(again)
+	out(q, "its CA is revoked")
 }
 
 func isTimeout(err error) bool {

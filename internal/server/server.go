@@ -111,7 +111,8 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	}
 	s.onClose(func(context.Context) error { return rows.Close() })
 
-	peers := s.askPeers(store, leaf)
+	peerRegistry := engine.NewPeerRegistry(store, cfg.Clock)
+	peers := s.askPeers(store, peerRegistry, leaf)
 	ks := engine.New(engine.Config{
 		Store: store, Custodian: custodian, Auditor: rows, System: prepared.System, CA: prepared.CA, Self: s.self(leaf, external),
 		Build: cfg.Version, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
@@ -139,7 +140,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		s.serve(metrics, &http.Server{Handler: mux})
 	}
 	if external != nil {
-		s.servePeers(external, store, ks, leaf)
+		s.servePeers(external, store, peerRegistry, ks, leaf)
 	}
 	s.serveAPI(api, handler, leaf.api, newClientGate(store, prepared.CA.Certificate, cfg.Clock, cfg.Logger, registry))
 	s.onClose(func(context.Context) error { handler.Drain(); return nil })

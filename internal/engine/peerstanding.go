@@ -1,0 +1,79 @@
+package engine
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// PeerRegistry says which key servers are let in as peers: the records, the
+// trusted CAs, and what is known to be revoked. It is made before the engine,
+// which asks peers.
+type PeerRegistry struct {
+	store   *sqlstore.Store
+	clock   func() time.Time
+	issuers *cache[string, evidence]
+}
+
+// NewPeerRegistry returns the registry of a store. Make it before whoever looks
+// at it again when the store announces a change: the store announces in that order.
+func NewPeerRegistry(store *sqlstore.Store, clock func() time.Time) *PeerRegistry {
+	r := &PeerRegistry{store: store, clock: clock, issuers: newCache[string, evidence](maxCachedIssuers)}
+	store.OnChange(r.changed)
+	return r
+}
+
+func (r *PeerRegistry) changed(changes []keyserver.Change) {
+	if len(changes) == 0 {
+		r.issuers.dropAll()
+	}
+	for _, c := range changes {
+		if c.Kind == keyserver.ChangeRevocation {
+			r.issuers.dropAll()
+		}
+	}
+}
+
+// TrustedCAs reads every trusted CA.
+func (r *PeerRegistry) TrustedCAs(ctx context.Context) ([]keyserver.Certificate, error) {
+	return r.store.TrustedCAs(ctx)
+}
+
+// TrustedServers reads every registered peer.
+func (r *PeerRegistry) TrustedServers(ctx context.Context) ([]keyserver.TrustedServer, error) {
+	return r.store.TrustedServers(ctx)
+}
+
+// Revoked says why a certificate that a trusted CA signed is refused by the
+// policy for that CA and the evidence about it. It says nothing where the
+// certificate may pass.
+func (r *PeerRegistry) Revoked(ctx context.Context, cert, issuer *x509.Certificate) (why string, err error) {
+	digest := pki.RevocationDigest(issuer.Raw)
+	known, err := r.issuers.get(digest, func() (evidence, error) {
+		state, serials, err := r.store.Revocation(ctx, digest)
+		if state.Policy.Mode == keyserver.RevocationOff {
+			serials = nil // they may be many, and nobody asks
+		}
+		return evidence{policy: state.Policy, crl: state.CRL, revoked: serials}, err
+	})
+	if err != nil {
+		return "", err
+	}
+	subject, of := pki.SlashName(cert.Subject), pki.SlashName(issuer.Subject)
+	switch known.judge(cert.SerialNumber.Bytes(), r.clock()) {
+	case "":
+		return "", nil
+	case fault.CertificateRevoked:
+		return fmt.Sprintf("the certificate of %s is revoked by its issuer, %s", subject, of), nil
+	case fault.RevocationUnavailable:
+		return fmt.Sprintf("the policy for %s requires revocation evidence about the certificate of %s, and there is none; import its CRL", of, subject), nil
+	default:
+		return fmt.Sprintf("the policy for %s requires revocation evidence about the certificate of %s, and it is stale; import its current CRL", of, subject), nil
+	}
+}
