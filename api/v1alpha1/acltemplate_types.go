@@ -17,15 +17,19 @@ type ACLTemplateSpec struct {
 	// Members is the complete list of members, but for the principal that the
 	// manager logs in as: it made the template, or must be a member that holds
 	// WRITE to change it, so that it stays a member whether it is listed or not.
-	// Under server-side apply, several managers may each own some of them.
+	// Left out, the list is empty: server-side apply of an emptied list leaves it
+	// out. Under server-side apply, several managers may each own some of them.
 	// +listType=map
 	// +listMapKey=principal
 	// +kubebuilder:validation:MaxItems=255
+	// +kubebuilder:default:={}
+	// +optional
 	Members []ACLTemplateMember `json:"members"`
 
 	// Directories is the complete set of paths whose new keys get the members
 	// on their access control list, each without or with its trailing slash.
-	// Left out, the directories are left as they are.
+	// Left out, the directories are left as they are; server-side apply of an
+	// emptied list leaves it out, so that the last of them stay.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=128
 	// +kubebuilder:validation:items:MinLength=1

@@ -26,13 +26,16 @@ type RoleSpec struct {
 
 	// Operations is the complete set of operations that the role grants, each
 	// by its name ("HMAC Data") or its id (16 hexadecimal digits), as GET
-	// /api/operations lists them. An empty list grants nothing. Under
-	// server-side apply, several managers may each own some of them.
+	// /api/operations lists them. An empty list grants nothing, nor does one
+	// that is left out: server-side apply of an emptied list leaves it out.
+	// Under server-side apply, several managers may each own some of them.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=128
 	// +kubebuilder:validation:items:XValidation:rule="self.trim() == self",message="must not begin or end with a space"
+	// +kubebuilder:default:={}
+	// +optional
 	Operations []string `json:"operations"`
 }
 

@@ -100,7 +100,6 @@ var _ = DescribeTable("refuses at admission", func(ctx context.Context, kind, sp
 
 	// Role.
 	Entry("neither name nor id", "Role", "operations: []", "give roleName, or roleId to take over an existing role, or both"),
-	Entry("no operations at all", "Role", "roleName: a", "spec.operations"),
 	Entry("an empty name", "Role", `{roleName: "", operations: []}`, "spec.roleName"),
 	Entry("a name with spaces around it", "Role", `{roleName: " a", operations: []}`, "must not begin or end with a space"),
 	Entry("a name of two lines", "Role", `{roleName: "a\nb", operations: []}`, "control characters"),
@@ -133,7 +132,6 @@ var _ = DescribeTable("refuses at admission", func(ctx context.Context, kind, sp
 	Entry("a description of two lines", "TrustedServer", `{friendlyName: a, description: "a\nb", trustBlob: {secretKeyRef: {name: a, key: b}}}`, "must not hold control characters"),
 
 	// ACLTemplate.
-	Entry("no members at all", "ACLTemplate", "templateName: a", "spec.members"),
 	Entry("no template name", "ACLTemplate", "members: []", "spec.templateName"),
 	Entry("a template name with spaces around it", "ACLTemplate", `{templateName: "a ", members: []}`, "must not begin or end with a space"),
 	Entry("a member twice", "ACLTemplate", "{templateName: a, members: [{principal: group/a, rights: [READ]}, {principal: group/a, rights: [WRITE]}]}", "Duplicate value"),
@@ -199,6 +197,7 @@ var _ = DescribeTable("accepts", func(ctx context.Context, kind, spec string) {
 	Entry("a path before /api", "KeyServer", credentials+"url: https://gateway.example/keys"),
 	Entry("every namespace", "KeyServer", credentials+"url: https://a\nallowedNamespaces: {selector: {}}"),
 	Entry("a role without operations", "Role", "{roleName: a, operations: []}"),
+	Entry("a role of which nothing is said but its name", "Role", "roleName: a"),
 	Entry("a role by id in capitals", "Role", `{roleId: "00000000000001AB", operations: []}`),
 	Entry("the shortest overlap", "TrustedCA", inlineCA(onePEM)+"rotation: {overlap: 0s}"),
 	Entry("a trust blob", "TrustedServer", blob()),
@@ -207,6 +206,7 @@ var _ = DescribeTable("accepts", func(ctx context.Context, kind, spec string) {
 	Entry("a trust blob as a block, with its line end", "TrustedServer", "friendlyName: a\ntrustBlob:\n  inline: |\n    7\tpeer\t9443\tAA==\n"),
 	Entry("a trust blob with an IPv6 address", "TrustedServer", blob("0", "2001:db8::7")),
 	Entry("a template without members", "ACLTemplate", "{templateName: a, members: []}"),
+	Entry("a template of which nothing is said but its name", "ACLTemplate", "templateName: a"),
 	Entry("members of every spelling", "ACLTemplate", "{templateName: a, members: [{principal: certificate//C=DE/CN=a, rights: [READ]}, {principal: id/0/18446744073709551615, rights: [OWNER], maxUsage: 0}]}"),
 	Entry("directories with and without a slash", "ACLTemplate", "{templateName: a, members: [], directories: [/, /a, b/c.d/, /.hidden/..x/]}"),
 	Entry("a principal by id in capitals", "PrincipalTrust", `{flag: restrict, principal: {id: "00000000000001AB"}, systemId: 4294967295}`),
@@ -288,6 +288,36 @@ var _ = Describe("server-side apply", func() {
 		Expect(members()).To(ConsistOf(named("group/a", "READ"), named("group/b", "READ", "OWNER"), named("group/c", "WRITE")))
 		apply("one", "{templateName: shared, members: [], directories: [/a]}")
 		Expect(members()).To(ConsistOf(named("group/b", "OWNER"), named("group/c", "WRITE")))
+	})
+
+	It("takes a list that was emptied", func(ctx context.Context) {
+		apply := func(u *unstructured.Unstructured, spec string) {
+			GinkgoHelper()
+			v := object(u.GetKind(), spec)
+			v.SetName(u.GetName())
+			Expect(cluster.Apply(ctx, client.ApplyConfigurationFromUnstructured(v), client.FieldOwner("one"))).To(Succeed())
+		}
+		r := object("Role", "{}")
+		role := &v1alpha1.Role{}
+		t := object("ACLTemplate", "{}")
+		template := &v1alpha1.ACLTemplate{}
+		for _, emptied := range []string{"", ", %s: []"} {
+			apply(r, "{roleName: emptied, operations: [HMAC Data]}")
+			Expect(cluster.Get(ctx, client.ObjectKeyFromObject(r), role)).To(Succeed())
+			Expect(role.Spec.Operations).To(HaveLen(1))
+			apply(r, "{roleName: emptied"+strings.ReplaceAll(emptied, "%s", "operations")+"}")
+			Expect(cluster.Get(ctx, client.ObjectKeyFromObject(r), role)).To(Succeed())
+			Expect(role.Spec.Operations).To(And(BeEmpty(), Not(BeNil())), "the default is stored")
+
+			apply(t, "{templateName: emptied, members: [{principal: group/a, rights: [READ]}], directories: [/a]}")
+			Expect(cluster.Get(ctx, client.ObjectKeyFromObject(t), template)).To(Succeed())
+			Expect(template.Spec.Members).To(HaveLen(1))
+			Expect(template.Spec.Directories).To(HaveLen(1))
+			apply(t, "{templateName: emptied"+strings.ReplaceAll(emptied, "%s", "members")+", directories: []}")
+			Expect(cluster.Get(ctx, client.ObjectKeyFromObject(t), template)).To(Succeed())
+			Expect(template.Spec.Members).To(And(BeEmpty(), Not(BeNil())), "the default is stored")
+			Expect(template.Spec.Directories).To(BeNil(), "as the reference says: left out")
+		}
 	})
 
 	It("reports a conflict on a field that another manager owns", func(ctx context.Context) {

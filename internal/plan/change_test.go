@@ -75,4 +75,25 @@ func TestChangesToACluster(t *testing.T) {
 			}
 		}
 	})
+
+	t.Run("EmptiedList", func(t *testing.T) {
+		must[schema.PrincipalSaved](t)(k.admin.CreateGroup(t.Context(), schema.CreateGroupRequest{Name: "Trust Operators"}))
+		c.apply(t, object("Role", "emptied", "{roleName: Emptied, operations: [HMAC Data]}")+
+			object("ACLTemplate", "emptied", "{templateName: Emptied, members: [{principal: group/Trust Operators, rights: [READ]}]}"))
+		c.settle(t, v1alpha1.ReasonVerified)
+		emptied := object("Role", "emptied", "{roleName: Emptied, operations: []}") + object("ACLTemplate", "emptied", "{templateName: Emptied, members: []}")
+		r := k.mustPlan(t, emptied, inCluster)
+		if r.Summary.Update != 2 {
+			t.Errorf("got %+v", r)
+		}
+		c.apply(t, emptied)
+		for end := time.Now().Add(patience); !r.Summary.Agrees; r = k.mustPlan(t, emptied, inCluster) {
+			if time.Now().After(end) {
+				t.Fatalf("what was planned was not done: %+v", r)
+			}
+		}
+		if r.Summary.None != 2 {
+			t.Errorf("got %+v", r)
+		}
+	})
 }
