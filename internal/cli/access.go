@@ -105,7 +105,7 @@ func readCredential(flag, file string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", flag, err)
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close()                                                //nolint:errcheck // it was only read
 	content, err := io.ReadAll(io.LimitReader(f, maxCredential+1)) // a device or a pipe tells no size
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", flag, err)

@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -124,7 +125,14 @@ func envName(flag string) string {
 }
 
 // oneLine keeps an error to one line, so that it is one sentence to a person
-// and one record to a log collector.
+// and one record to a log collector. What a terminal would act upon, such as
+// an escape sequence in the name of a file or an object, does not reach it.
 func oneLine(err error) string {
-	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, strings.Join(lines, "; "))
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 )
@@ -20,5 +21,21 @@ func TestPanic(t *testing.T) {
 	sentence, stack, _ := strings.Cut(errOut.String(), "\n")
 	if !strings.HasSuffix(sentence, "please report it: the writer; is broken") || !strings.Contains(stack, "broken.Write") {
 		t.Errorf("got %s", errOut.String())
+	}
+}
+
+// Of an error one line reaches the terminal, and nothing that it acts upon.
+func TestOneLine(t *testing.T) {
+	for given, want := range map[string]string{
+		"a: b\nc\r\nd\n":                   "a: b; c; d",
+		"Schl\u00fcssel \u9375 \U0001f511": "Schl\u00fcssel \u9375 \U0001f511",
+		"\x1b[2J\x1b]0;title\a":            "\ufffd[2J\ufffd]0;title\ufffd",
+		"\u009b2J\t\x7f":                   "\ufffd2J\ufffd\ufffd",
+		"\u202egnp.exe\u2066\u200e":        "\ufffdgnp.exe\ufffd\ufffd",
+		"a\xffb":                           "a\ufffdb",
+	} {
+		if got := oneLine(errors.New(given)); got != want {
+			t.Errorf("%q: got %q, want %q", given, got, want)
+		}
 	}
 }
