@@ -1,11 +1,16 @@
 package plan_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/controllers"
@@ -94,6 +99,45 @@ func TestChangesToACluster(t *testing.T) {
 		}
 		if r.Summary.None != 2 {
 			t.Errorf("got %+v", r)
+		}
+	})
+
+	// An annotation that came with a manifest goes with it; one that somebody
+	// has set by hand stays.
+	t.Run("Unpaused", func(t *testing.T) {
+		role := func(name, annotations string) string {
+			return strings.Replace(object("Role", name, "{roleName: "+name+", operations: []}"), "{name: "+name+"}", "{name: "+name+", annotations: {"+annotations+"}}", 1)
+		}
+		pause := v1alpha1.AnnotationPaused + `: "true"`
+		old := must[[]byte](t)(json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{v1alpha1.AnnotationPaused: "true"}}}))
+		c.apply(t, role("applied", pause)+role("last-applied", fmt.Sprintf("%s: %q", corev1.LastAppliedConfigAnnotation, old))+role("by-hand", "")+role("taken-over", pause))
+		for _, name := range []string{"last-applied", "by-hand", "taken-over"} {
+			r := &v1alpha1.Role{}
+			// The manager writes to it, too.
+			if err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+				if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: name}, r); err != nil {
+					return err
+				}
+				if r.Annotations == nil {
+					r.Annotations = map[string]string{}
+				}
+				r.Annotations[v1alpha1.AnnotationPaused] = "by " + name
+				return c.Update(t.Context(), r)
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := k.mustPlan(t, role("applied", "")+role("last-applied", "")+role("by-hand", "")+role("taken-over", ""), inCluster)
+		for name, paused := range map[string]bool{"applied": false, "last-applied": false, "by-hand": true, "taken-over": true} {
+			if o := find(t, r, "Role "+name); (o.Reason == v1alpha1.ReasonPaused) != paused {
+				t.Errorf("%s: %+v, paused should be %v", name, o, paused)
+			}
+		}
+		// And so the API server does.
+		c.apply(t, role("applied", ""))
+		left := &v1alpha1.Role{}
+		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "applied"}, left); err != nil || left.Annotations[v1alpha1.AnnotationPaused] != "" {
+			t.Errorf("got %v, %v", left.Annotations, err)
 		}
 	})
 }

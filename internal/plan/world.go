@@ -2,6 +2,7 @@ package plan
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -257,13 +258,46 @@ func (w *world) overlay(u, old *unstructured.Unstructured) *unstructured.Unstruc
 		out.SetGeneration(old.GetGeneration() + 1)
 	}
 	out.Object["spec"] = u.Object["spec"]
-	annotations := maps.Clone(old.GetAnnotations())
-	if annotations == nil {
-		annotations = map[string]string{}
+	annotations := map[string]string{}
+	for name, value := range old.GetAnnotations() {
+		if !applied(old, name) {
+			annotations[name] = value
+		}
 	}
 	maps.Copy(annotations, u.GetAnnotations())
 	out.SetAnnotations(annotations)
 	return out
+}
+
+// applied reports whether an annotation of the cluster came with an earlier
+// manifest of the object, so that one which lacks it takes it away. Which of
+// those who apply the files will be is not known: whoever has applied a spec is
+// taken to be.
+func applied(old *unstructured.Unstructured, annotation string) bool {
+	if manifest := old.GetAnnotations()[corev1.LastAppliedConfigAnnotation]; manifest != "" {
+		var last metav1.PartialObjectMetadata
+		if json.Unmarshal([]byte(manifest), &last) == nil {
+			if _, is := last.Annotations[annotation]; is {
+				return true
+			}
+		}
+	}
+	var by, others bool
+	for _, entry := range old.GetManagedFields() {
+		var owned map[string]any
+		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.Raw, &owned) != nil {
+			continue
+		}
+		if _, is, _ := unstructured.NestedMap(owned, "f:metadata", "f:annotations", "f:"+annotation); !is {
+			continue
+		}
+		if _, spec := owned["f:spec"]; spec && entry.Operation == metav1.ManagedFieldsOperationApply {
+			by = true
+		} else {
+			others = true
+		}
+	}
+	return by && !others
 }
 
 // addSource takes over what objects of ours may refer to.
