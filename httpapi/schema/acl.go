@@ -46,7 +46,7 @@ type ACLLink struct {
 type ACLInfo struct {
 	ACLID      Base64ID   `json:"aclId"`
 	HiddenLink ACLLink    `json:"hiddenLink"`
-	Expired    bool       `json:"expired"`
+	Expired    bool       `json:"expired" doc:"The time of at least one entry has ended; such an entry gives its principal nothing."`
 	EntryCount int        `json:"entryCount"`
 	Entries    []ACLEntry `json:"entries"`
 }

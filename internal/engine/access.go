@@ -71,6 +71,16 @@ func inWindow(e keyserver.ACLEntry, now time.Time) bool {
 	return e.End.IsUnset() || at < e.End.Millis()
 }
 
+// expired reports whether the time of an entry has ended. It is not the time of
+// every entry: such a list is shown to nobody, so nobody would ever be told.
+// An entry that has yet to begin, or has no uses left, has not ended.
+func expired(acl keyserver.ACL, now time.Time) bool {
+	at := keyserver.StampOf(now).Millis()
+	return slices.ContainsFunc(acl.Entries, func(e keyserver.ACLEntry) bool {
+		return !e.End.IsUnset() && e.End.Millis() <= at
+	})
+}
+
 // owns reports whether the subject holds OWNER by an entry that is in force.
 // Usage limits are about using the key, not about its list.
 func owns(acl keyserver.ACL, who subject, now time.Time) bool {

@@ -168,3 +168,31 @@ func TestOwns(t *testing.T) {
 		})
 	}
 }
+
+func TestExpired(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	at := func(d time.Duration) keyserver.Stamp { return keyserver.StampOf(now.Add(d)) }
+	open := keyserver.ACLEntry{Rights: keyserver.Owner, MaxUsage: keyserver.NoUsageLimit}
+	cases := map[string]struct {
+		reason string
+		second keyserver.ACLEntry
+		want   bool
+	}{
+		"Unset":     {"an end that is unset never comes", open, false},
+		"BeforeEnd": {"the last moment of the window", keyserver.ACLEntry{End: at(time.Millisecond)}, false},
+		"NotBegun":  {"what has yet to begin has not ended", keyserver.ACLEntry{Start: at(time.Hour), End: at(2 * time.Hour)}, false},
+		"UsesSpent": {"uses are no time", keyserver.ACLEntry{MaxUsage: 1, Used: 1}, false},
+		"AtEnd":     {"the end is exclusive", keyserver.ACLEntry{End: at(0)}, true},
+		"LongEnded": {"it stays so", keyserver.ACLEntry{Start: at(-2 * time.Hour), End: at(-time.Hour)}, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := expired(keyserver.ACL{Entries: []keyserver.ACLEntry{open, tc.second}}, now); got != tc.want {
+				t.Errorf("%s: got %v", tc.reason, got)
+			}
+		})
+	}
+	if expired(keyserver.ACL{}, now) {
+		t.Error("a list without entries has none that has ended")
+	}
+}

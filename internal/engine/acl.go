@@ -19,6 +19,7 @@ func (e *Engine) ACL(ctx context.Context, by keyserver.Caller, link keyserver.Hi
 	}
 	err := e.perform(ctx, r, func() (err error) {
 		acl, err = e.Store.ACL(ctx, key.id)
+		acl.Expired = expired(acl, e.Clock())
 		return notFound(err, fault.ACLNotFound, "the key has no access control list")
 	}, e.ownerOr(keyserver.Read, link, &key))
 	acl.Link = link

@@ -20,7 +20,7 @@ type ACLEntry struct {
 type ACL struct {
 	ID      ID
 	Link    HiddenLink
-	Expired bool
+	Expired bool // the time of at least one entry has ended
 	Entries []ACLEntry
 }
 

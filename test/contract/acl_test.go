@@ -118,8 +118,16 @@ func TestACLEntryLife(t *testing.T) {
 			t.Errorf("a window that has not begun: %s", a.raw)
 		}
 		a = s.ok(t, admin, "POST", "/api/keys/acl/get", object{"ttag": link})
-		if a.at(t, "acl", "entryCount") != 2.0 {
+		if a.at(t, "acl", "entryCount") != 2.0 || a.at(t, "acl", "expired") != false {
 			t.Errorf("the list: %s", a.raw)
+		}
+		a = s.ok(t, admin, "POST", "/api/keys/acl/update", join(entry, object{"rights": 1, "endTime": stamp(time.Now().Add(-time.Hour))}))
+		if a.at(t, "entry", "endTimeUnset") != false || a.at(t, "acl", "expired") != true || use().code() != "ACL_DENIED" {
+			t.Errorf("a window that has ended: %s", a.raw)
+		}
+		a = s.ok(t, admin, "POST", "/api/keys/acl/get", object{"ttag": link})
+		if a.at(t, "acl", "expired") != true {
+			t.Errorf("the list with an entry that has ended: %s", a.raw)
 		}
 		a = s.ok(t, admin, "POST", "/api/keys/acl/revoke", entry)
 		if a.body["verified"] != true || a.body["entry"] != nil || a.body["requestedRights"] != nil || a.at(t, "acl", "entryCount") != 1.0 {
