@@ -13,9 +13,11 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
 )
 
 // What cannot be read is refused with its place and without its content.
@@ -366,6 +368,50 @@ func TestSameAsTheAPIServer(t *testing.T) {
 	for _, name := range []string{"Upper", "a_b", strings.Repeat("a", 254)} {
 		if check(t, schemas, valid["Role"].object(t, name)) == nil || create(valid["Role"].object(t, name)) == nil {
 			t.Errorf("the name %q is accepted", name)
+		}
+	}
+}
+
+// What does not have its type is named, without what is in it.
+func TestMisfit(t *testing.T) {
+	schemas, err := NewSchemas()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ metadata, says string }{
+		"Name":        {"{name: 5150}", "metadata.name: must be text; put it in quotes"},
+		"Annotation":  {"{name: a, annotations: {a: b, trust.keyserver.dev/paused: true}}", "metadata.annotations[trust.keyserver.dev/paused]: must be text; put it in quotes"},
+		"Label":       {"{name: a, labels: {a: 5150}}", "metadata.labels[a]: must be text; put it in quotes"},
+		"Labels":      {"{name: a, labels: [5150]}", "metadata.labels: must be a mapping"},
+		"Finalizers":  {"{name: a, finalizers: 5150}", "metadata.finalizers: must be a list"},
+		"Owner":       {"{name: a, ownerReferences: [{controller: 5150}]}", "metadata.ownerReferences.controller: must be true or false"},
+		"Generation":  {"{name: a, generation: '5150'}", "metadata.generation: must be a number"},
+		"Time":        {"{name: a, creationTimestamp: '5150'}", "holds a value of a wrong form"},
+		"NoMapping":   {"[5150]", "metadata: must be a mapping"},
+		"NothingElse": {"{name: a}", ""},
+	} {
+		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "trust.keyserver.dev/v1alpha1", "kind": "Role"}}
+		if err := yaml.Unmarshal([]byte("metadata: "+c.metadata+"\nspec: {roleName: a, operations: []}"), &u.Object); err != nil {
+			t.Fatal(err)
+		}
+		said := fmt.Sprint(schemas.Complete(u))
+		if c.says == "" && said != "<nil>" || !strings.HasPrefix(said, c.says) || strings.Contains(said, "5150") {
+			t.Errorf("%s: got %s, want %q", name, said, c.says)
+		}
+	}
+	for name, c := range map[string]struct{ secret, says string }{
+		"Text":    {"stringData: {a: b, password: 5150}", "stringData[password]: must be text; put it in quotes"},
+		"Base64":  {"data: {a: '5150!'}", "holds a value of a wrong form"},
+		"Mapping": {"data: 5150", "data: must be a mapping"},
+		"Fits":    {"stringData: {a: '5150'}", ""},
+	} {
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(c.secret), &u.Object); err != nil {
+			t.Fatal(err)
+		}
+		said := fmt.Sprint(Misfit(u, &corev1.Secret{}))
+		if c.says == "" && said != "<nil>" || !strings.HasPrefix(said, c.says) || strings.Contains(said, "5150") {
+			t.Errorf("%s: got %s, want %q", name, said, c.says)
 		}
 	}
 }

@@ -115,6 +115,9 @@ func (s *Schemas) Namespaced(kind string) bool {
 // defaults. The status is not the author's: it is dropped.
 func (s *Schemas) Complete(u *unstructured.Unstructured) error {
 	k := s.kinds[u.GetKind()]
+	if err := metadataMisfit(u); err != nil {
+		return err // what follows would drop the member and say that it is missing, or nothing
+	}
 	unknown := pruning.PruneWithOptions(u.Object, k.structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	_, inMeta := objectmeta.CoerceWithOptions(nil, u.Object, k.structural, true, objectmeta.CoerceOptions{ReturnUnknownFieldPaths: true})
 	if all := slices.Concat(unknown, inMeta); len(all) > 0 {

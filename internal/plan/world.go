@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -206,8 +207,8 @@ func (w *world) typed(u *unstructured.Unstructured) (client.Object, error) {
 		return nil, fmt.Errorf("%s is no object", u.GetKind())
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
-		// The converter's words may quote a value.
-		return nil, errors.New("does not have the shape of a " + u.GetKind())
+		// The converter's words may quote a value, and name no field.
+		return nil, cmp.Or(manifest.Misfit(u, obj), errors.New("does not have the shape of a "+u.GetKind()))
 	}
 	obj.GetObjectKind().SetGroupVersionKind(u.GroupVersionKind())
 	return obj, nil
@@ -304,7 +305,7 @@ func applied(old *unstructured.Unstructured, annotation string) bool {
 func (w *world) addSource(u *unstructured.Unstructured) error {
 	obj, err := w.typed(u)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", seenKey(u.GetKind(), u), err)
 	}
 	if obj.GetName() == "" {
 		return errors.New("metadata.name is missing")

@@ -1,0 +1,68 @@
+package manifest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// Misfit reads an object into its type. Its error names the field that does not
+// have the type that it must have, and not what is in it.
+func Misfit(u *unstructured.Unstructured, into any) error {
+	raw, err := json.Marshal(u.Object)
+	if err == nil {
+		err = json.Unmarshal(raw, into)
+	}
+	if err == nil {
+		return nil
+	}
+	var wrong *json.UnmarshalTypeError
+	if !errors.As(err, &wrong) || wrong.Field == "" {
+		return errors.New("holds a value of a wrong form, for instance no base64 or no time")
+	}
+	field := wrong.Field
+	value, _, err := unstructured.NestedFieldNoCopy(u.Object, strings.Split(field, ".")...)
+	if members, is := value.(map[string]any); is && err == nil && wrong.Type.Kind() == reflect.String {
+		field = memberThatIsNoText(field, members)
+	}
+	return fmt.Errorf("%s: must be %s", field, wanted(wrong.Type))
+}
+
+// metadataMisfit does so for the metadata alone.
+func metadataMisfit(u *unstructured.Unstructured) error {
+	metadata := &unstructured.Unstructured{Object: map[string]any{"metadata": u.Object["metadata"]}}
+	return Misfit(metadata, &metav1.PartialObjectMetadata{})
+}
+
+// memberThatIsNoText finds the label, annotation or key, which the decoder does
+// not name.
+func memberThatIsNoText(field string, members map[string]any) string {
+	for _, key := range slices.Sorted(maps.Keys(members)) {
+		if _, is := members[key].(string); !is && members[key] != nil {
+			return field + "[" + key + "]"
+		}
+	}
+	return field
+}
+
+func wanted(t reflect.Type) string {
+	switch t.Kind() { //nolint:exhaustive // what is left is a number
+	case reflect.String:
+		return "text; put it in quotes"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "a mapping"
+	case reflect.Bool:
+		return "true or false"
+	default:
+		return "a number in its range"
+	}
+}
