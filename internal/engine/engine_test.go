@@ -481,10 +481,23 @@ func TestASecondStartFindsTheState(t *testing.T) {
 // A scoped credential is good for the keys that it names and for nothing else.
 func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		inside, outside := mint(t, f, f.Admin, nil), mint(t, f, f.Admin, nil)
+		ca := outside(t, f, "outside")
+		trust(t, f, ca)
+		recipient := enrol(t, f, nil, enginetest.NewAgent(t, ca, "agent", f.Clock.Now(), nil).Certificate).Ref()
+		member := f.Add(t, keyserver.PasswordPrincipal, "member", nil, nil).Principal
+		named, other := mint(t, f, f.Admin, nil), mint(t, f, f.Admin, nil)
+		for _, link := range []keyserver.HiddenLink{named, other} {
+			grant(t, f, link, member, keyserver.Read, keyserver.NoUsageLimit)
+		}
 		scoped, empty := f.Admin, f.Admin
-		scoped.Scope, empty.Scope = []keyserver.HiddenLink{inside}, []keyserver.HiddenLink{}
+		scoped.Scope, empty.Scope = []keyserver.HiddenLink{named}, []keyserver.HiddenLink{}
 		change := keyserver.ACLChange{Principal: f.Admin.Principal, Rights: keyserver.Owner, MaxUsage: keyserver.NoUsageLimit}
+		checked := map[string]bool{} // operations, as the trail calls them
+		outOfScope := func(t *testing.T, err error) {
+			t.Helper()
+			refused(t, f, err, fault.NotInScope, fault.ReasonNotInScope)
+			checked[f.LastRow(t).Operation] = true
+		}
 		for name, call := range map[string]func(by keyserver.Caller, link keyserver.HiddenLink) error{
 			"HMAC": func(by keyserver.Caller, l keyserver.HiddenLink) error {
 				_, err := f.HMAC(ctx, by, l, text("m"))
@@ -494,24 +507,35 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 				_, err := f.AuthorizeKey(ctx, by, l, "")
 				return err
 			},
-			"ReadACL":  func(by keyserver.Caller, l keyserver.HiddenLink) error { _, err := f.ACL(ctx, by, l); return err },
-			"GrantACL": func(by keyserver.Caller, l keyserver.HiddenLink) error { return f.GrantACL(ctx, by, l, change) },
-			"AmendACL": func(by keyserver.Caller, l keyserver.HiddenLink) error { return f.AmendACL(ctx, by, l, change) },
+			"Export": func(by keyserver.Caller, l keyserver.HiddenLink) error {
+				_, err := f.ExportKey(ctx, by, l, recipient)
+				return err
+			},
+			"ReadACL":   func(by keyserver.Caller, l keyserver.HiddenLink) error { _, err := f.ACL(ctx, by, l); return err },
+			"GrantACL":  func(by keyserver.Caller, l keyserver.HiddenLink) error { return f.GrantACL(ctx, by, l, change) },
+			"AmendACL":  func(by keyserver.Caller, l keyserver.HiddenLink) error { return f.AmendACL(ctx, by, l, change) },
+			"RevokeACL": func(by keyserver.Caller, l keyserver.HiddenLink) error { return f.RevokeACL(ctx, by, l, member) },
 		} {
 			t.Run(name, func(t *testing.T) {
-				refused(t, f, call(scoped, outside), fault.NotInScope, fault.ReasonNotInScope)
-				refused(t, f, call(empty, inside), fault.NotInScope, fault.ReasonNotInScope)
-				if err := call(scoped, inside); err != nil {
+				outOfScope(t, call(scoped, other))
+				outOfScope(t, call(empty, named))
+				if err := call(scoped, named); err != nil {
 					t.Errorf("a key in the scope: %v", err)
 				}
 			})
 		}
-		_, err := f.Key(ctx, scoped, outside)
-		refused(t, f, err, fault.NotInScope, fault.ReasonNotInScope)
+		_, err := f.Key(ctx, scoped, other) // by a password: none in the scope either
+		outOfScope(t, err)
 		_, err = f.Roles(ctx, scoped)
-		refused(t, f, err, fault.NotInScope, fault.ReasonNotInScope)
+		outOfScope(t, err)
 		_, err = f.MintKey(ctx, scoped, keyserver.NewKey{Algorithm: keyserver.AES256})
-		refused(t, f, err, fault.NotInScope, fault.ReasonNotInScope)
+		outOfScope(t, err)
+		for _, op := range keyserver.Operations {
+			// A session is made from another in package session.
+			if op.Duty == keyserver.KeyUse && op != keyserver.OpDelegateLogin && !checked[op.Key] {
+				t.Errorf("nothing shows that a scoped credential is held to its keys in %s", op.Key)
+			}
+		}
 	})
 }
 
