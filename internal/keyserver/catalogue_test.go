@@ -5,10 +5,91 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
-// Ids are permanent and unique; keys and names are unique, or an audit filter
-// and a manifest would be ambiguous.
+// permanent is which operation an id has meant since it was first released.
+// Databases and manifests refer to operations by id, audit rows by key: rows
+// are added here, and none is changed or given to another operation.
+var permanent = map[uint64]string{
+	0x0101: "listOperations",
+	0x0102: "listRoles",
+	0x0103: "createRole",
+	0x0104: "updateRole",
+	0x0105: "deleteRole",
+	0x0111: "readPrincipal",
+	0x0112: "createPrincipal",
+	0x0113: "listPrincipals",
+	0x0114: "updatePrincipalFlags",
+	0x0115: "updatePrincipalRoles",
+	0x0116: "lookupPrincipals",
+	0x0117: "listGroupMembers",
+	0x0118: "changeGroupMembers",
+	0x0121: "readVersion",
+	0x0122: "watchChanges",
+	0x0131: "issueCertificate",
+	0x0132: "renewCertificate",
+	0x0133: "enrollCertificate",
+	0x0134: "findCertificates",
+	0x0135: "resetTransportPrincipal",
+	0x0141: "readConfiguration",
+	0x0201: "listTrustedCAs",
+	0x0202: "addTrustedCA",
+	0x0203: "removeTrustedCA",
+	0x0211: "listTrustedServers",
+	0x0212: "addTrustedServer",
+	0x0213: "updateTrustedServer",
+	0x0214: "removeTrustedServer",
+	0x0215: "readTrustInfo",
+	0x0221: "listPrincipalTrusts",
+	0x0222: "createPrincipalTrust",
+	0x0223: "updatePrincipalTrust",
+	0x0224: "deletePrincipalTrust",
+	0x0231: "listACLTemplates",
+	0x0232: "createACLTemplate",
+	0x0233: "updateACLTemplate",
+	0x0234: "deleteACLTemplate",
+	0x0235: "readACLTemplateMembers",
+	0x0236: "changeACLTemplateMembers",
+	0x0241: "listTemplatedDirectories",
+	0x0242: "createTemplatedDirectory",
+	0x0243: "deleteTemplatedDirectory",
+	0x0251: "listRevocationIssuers",
+	0x0252: "readRevocationPolicy",
+	0x0253: "setRevocationPolicy",
+	0x0254: "importCRL",
+	0x0301: "createKey",
+	0x0302: "readKeyMetadata",
+	0x0303: "authorizeKey",
+	0x0304: "hmacData",
+	0x0311: "readACL",
+	0x0312: "amendACL",
+	0x0321: "exportKey",
+	0x0331: "delegateLogin",
+	0x0401: "readAudit",
+}
+
+func TestOperationsKeepTheirIDs(t *testing.T) {
+	got := map[uint64]string{}
+	for _, op := range Operations {
+		got[op.ID.Uint64()] = op.Key
+	}
+	if diff := cmp.Diff(permanent, got); diff != "" {
+		t.Errorf("an operation changed its id or its key (-released +now):\n%s", diff)
+	}
+	roles := map[uint64]string{}
+	for _, b := range BuiltInRoles(Unified) {
+		roles[b.ID.Uint64()] = b.Name
+	}
+	released := map[uint64]string{1: "Administrator", 2: "Security Officer", 3: "Encryptor", 4: "Exchanger", 5: "Auditor"}
+	if diff := cmp.Diff(released, roles); diff != "" {
+		t.Errorf("a built-in role changed its id or its name (-released +now):\n%s", diff)
+	}
+}
+
+// Ids, keys and names are unique, or an audit filter and a manifest would be
+// ambiguous.
 func TestOperationsCatalogue(t *testing.T) {
 	seen := map[string]bool{}
 	once := func(what string) {
