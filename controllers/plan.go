@@ -137,9 +137,11 @@ func (p *Planner) Connect(ctx context.Context, name string) error {
 		return fmt.Errorf("KeyServer %q: %w", name, err)
 	}
 	for {
-		_, why := p.setup.connections.get(name)
-		if why == nil || !why.Passing {
+		if _, why := p.setup.connections.get(name); why == nil || !why.Passing {
 			break
+		}
+		if p.setup.connections.any(name) == nil {
+			return fmt.Errorf("KeyServer %q is being deleted, and nothing keeps it", name)
 		}
 		select {
 		case <-p.settled:
@@ -151,12 +153,15 @@ func (p *Planner) Connect(ctx context.Context, name string) error {
 	if _, err := p.keyServers.Reconcile(ctx, request); err != nil {
 		return fmt.Errorf("KeyServer %q: %w", name, err)
 	}
+	if _, why := p.setup.connections.get(name); why == nil {
+		return nil // whatever else there is to say of it, its deletion for instance
+	}
 	ks := &v1alpha1.KeyServer{}
 	if err := p.setup.client.Get(ctx, request.NamespacedName, ks); err != nil {
 		return err
 	}
 	ready := meta.FindStatusCondition(ks.Status.Conditions, v1alpha1.ConditionReady)
-	if ready != nil && ready.Reason != string(v1alpha1.ReasonVerified) && ready.Reason != string(v1alpha1.ReasonPaused) {
+	if ready != nil && ready.Reason != string(v1alpha1.ReasonPaused) {
 		return fmt.Errorf("KeyServer %q cannot be asked: %s: %s", name, ready.Reason, ready.Message)
 	}
 	return nil

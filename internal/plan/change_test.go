@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -9,6 +10,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeschema "k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -140,4 +144,82 @@ func TestChangesToACluster(t *testing.T) {
 			t.Errorf("got %v, %v", left.Annotations, err)
 		}
 	})
+
+	// What is being deleted is planned without a right to read definitions, and
+	// while its KeyServer is being deleted, too. This comes last: both go.
+	t.Run("Deleted", func(t *testing.T) {
+		manifests := object("Role", "going", "{roleName: Going, operations: []}")
+		c.apply(t, manifests)
+		c.settle(t, v1alpha1.ReasonVerified)
+		role := &v1alpha1.Role{}
+		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "going"}, role); err != nil {
+			t.Fatal(err)
+		}
+		now := metav1.Now()
+		role.DeletionTimestamp = &now
+		ks := &v1alpha1.KeyServer{}
+		if err := c.Get(t.Context(), client.ObjectKey{Name: "default"}, ks); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Delete(t.Context(), ks); err != nil {
+			t.Fatal(err)
+		}
+		r := k.mustPlan(t, manifests, func(o *plan.Options) {
+			o.Access = nil
+			o.Cluster = forbidding{c.Client, role}
+		})
+		if o := find(t, r, "Role going"); o.Action != controllers.PlanDelete || len(o.Calls) != 1 || !strings.HasPrefix(o.Calls[0], "DELETE /api/roles/") {
+			t.Errorf("got %+v", o)
+		}
+		if len(r.KeyServers) != 1 || !strings.Contains(r.KeyServers[0].Message, "deletion waits") {
+			t.Errorf("got %+v", r.KeyServers)
+		}
+	})
+}
+
+// forbidding is a cluster that lets nobody read definitions, and in which one
+// role is being deleted.
+type forbidding struct {
+	client.Reader
+	deleted *v1alpha1.Role
+}
+
+func (f forbidding) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	if kind := obj.GetObjectKind().GroupVersionKind().Kind; kind == "CustomResourceDefinition" {
+		return apierrors.NewForbidden(kubeschema.GroupResource{Resource: kind}, key.Name, nil)
+	}
+	return f.Reader.Get(ctx, key, obj, opts...)
+}
+
+func (f forbidding) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if roles, is := list.(*v1alpha1.RoleList); is {
+		roles.Items = []v1alpha1.Role{*f.deleted}
+		return nil
+	}
+	return f.Reader.List(ctx, list, opts...)
+}
+
+// A KeyServer that goes, and that nothing needs, is not waited for.
+func TestKeyServerThatGoes(t *testing.T) {
+	k, now := start(t), metav1.Now()
+	ks := v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: "default", DeletionTimestamp: &now, Finalizers: []string{v1alpha1.FinalizerInUse}}}
+	_, err := k.plan(t, object("KeyServer", "default", "{url: "+k.URL()+", credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}}"), func(o *plan.Options) {
+		o.Cluster = onlyKeyServer{forbidding{}, ks}
+	})
+	if err == nil || !strings.Contains(err.Error(), "is being deleted, and nothing keeps it") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// onlyKeyServer is a cluster that has one KeyServer and nothing else.
+type onlyKeyServer struct {
+	forbidding
+	keyServer v1alpha1.KeyServer
+}
+
+func (o onlyKeyServer) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if all, is := list.(*v1alpha1.KeyServerList); is {
+		all.Items = []v1alpha1.KeyServer{o.keyServer}
+	}
+	return nil
 }
