@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/discovery"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -47,7 +48,7 @@ func (o *handoverOptions) validate() error {
 		return nil
 	}
 	namespace, name, found := strings.Cut(o.caConfigMap, "/")
-	if !found || namespace == "" || name == "" || strings.Contains(name, "/") {
+	if !found || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return usagef("--ca-configmap is %q; it must be NAMESPACE/NAME", o.caConfigMap)
 	}
 	return nil

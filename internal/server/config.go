@@ -114,8 +114,10 @@ func isHostPort(address string) bool {
 func (c *Config) validateURLs() error {
 	if c.ExternalURL != "" {
 		u, err := url.Parse(c.ExternalURL)
-		if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") || strings.TrimSuffix(u.Path, "/") != "" {
-			return fmt.Errorf("--external-url %q is not a URL without path, for instance https://keys.example.com", c.ExternalURL)
+		// It is printed, so that it must hold nothing that is not for everybody.
+		if err != nil || u.Hostname() == "" || (u.Scheme != "https" && u.Scheme != "http") ||
+			strings.TrimSuffix(u.Path, "/") != "" || strings.ContainsAny(c.ExternalURL, "@?#") {
+			return errors.New("--external-url must be a URL of scheme, host and port alone, for instance https://keys.example.com")
 		}
 	}
 	if c.DatabaseURL != "" && !strings.HasPrefix(c.DatabaseURL, "postgres://") && !strings.HasPrefix(c.DatabaseURL, "postgresql://") {
