@@ -25,10 +25,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-jose/go-jose/v4"
-
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/ldaptest"
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
@@ -53,6 +52,9 @@ type run struct {
 	http   *http.Client
 	admin  *client.Client
 	bearer string // the session id of a plain session
+
+	issuerKey *ecdsa.PrivateKey // signs tokens
+	directory *ldaptest.Server
 }
 
 func TestNothingShowsASecret(t *testing.T) {
@@ -124,32 +126,6 @@ func start(t *testing.T, args []string, databasePassword string) *run {
 	return r
 }
 
-// providers configures an issuer of tokens, and a directory that is down.
-func (r *run) providers(t *testing.T, dir string) []string {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keys, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Algorithm: "ES256", Use: "sig"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	bind := word(t)
-	r.add("password of the search in the directory", bind)
-	keysFile, bindFile := filepath.Join(dir, "jwks"), filepath.Join(dir, "bind")
-	for path, content := range map[string]string{keysFile: string(keys), bindFile: bind} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return []string{
-		"--oidc-issuer", "https://issuer.example", "--oidc-audience", "keyserver", "--oidc-jwks-file", keysFile,
-		"--ldap-url", "ldaps://127.0.0.1:1", "--ldap-bind-dn", "cn=search,dc=example", "--ldap-bind-password-file", bindFile,
-		"--ldap-base-dn", "dc=example", "--ldap-filter", "(uid=%s)",
-	}
-}
-
 // collector plants what a client sends to be believed: session ids and proofs.
 type collector struct {
 	http.RoundTripper
@@ -169,52 +145,23 @@ func (c collector) RoundTrip(req *http.Request) (*http.Response, error) {
 func (r *run) use(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
-	material, password := draw(t, 48), word(t)
+	material := draw(t, 48)
 	r.add("key", string(material))
-	r.add("password of a principal", password)
 	imported := schema.Base64(material)
 	key, err := r.admin.MintKey(ctx, schema.MintKeyRequest{Algorithm: "HMAC-SHA384", Material: &imported})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.admin.CreatePasswordPrincipal(ctx, schema.CreatePasswordPrincipalRequest{Name: "worker", Password: schema.Secret(password)}); err != nil {
-		t.Fatal(err)
-	}
 	if _, err := r.admin.HMAC(ctx, key.TTag, strings.NewReader("message")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.admin.CreateLDAPPrincipal(ctx, schema.CreateLDAPPrincipalRequest{Name: "person"}); err != nil {
-		t.Fatal(err)
+	agent, recipient := r.agent(t)
+	exported, err := r.admin.ExportKey(ctx, schema.ExportKeyRequest{TTag: key.TTag, SystemID: 1, PrincipalID: recipient})
+	if err != nil || exported.JWE == "" {
+		t.Fatalf("exported as %+v, %v", exported, err)
 	}
-	wrong := word(t)
-	r.add("wrong password", wrong)
-	token := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"ES256","kid":"k"}`)) + "." +
-		base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"https://issuer.example","sub":"pod","aud":["keyserver"],"exp":4102444800,"iat":1}`)) +
-		"." + base64.RawURLEncoding.EncodeToString(draw(t, 64))
-	r.add("token", token)
-	r.add("signature of the token", token[strings.LastIndexByte(token, '.')+1:])
-	for _, login := range []map[string]string{
-		{"method": "kubernetes", "token": token},
-		{"method": "ldap", "name": "person", "password": wrong},
-		{"method": "ldap", "name": "nobody", "password": wrong},
-		{"method": "password", "name": "worker", "password": password}, // its session id is never sent back
-		{"method": "password", "name": "worker", "password": wrong},
-	} {
-		body, _ := json.Marshal(login)
-		status, answer := r.send(t, "POST", "/api/sessions", string(body), nil)
-		var opened struct {
-			SessionID string `json:"sessionId"`
-		}
-		if status == http.StatusOK {
-			if err := json.Unmarshal(answer, &opened); err != nil || opened.SessionID == "" {
-				t.Fatalf("a login answers %d: %v", status, err)
-			}
-			r.add("session id that was shown once", opened.SessionID)
-			r.bearer = opened.SessionID
-			continue
-		}
-		r.nowhere(t, "the refusal of a login", answer)
-	}
+	r.nowhere(t, "the answer to an export", encode(t, exported))
+	r.logins(t, agent, key.TTag)
 }
 
 // abuse puts a secret wherever a route takes something, and reads each answer.

@@ -1,0 +1,200 @@
+package secrets
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/ldaptest"
+)
+
+const (
+	issuer   = "https://issuer.example"
+	audience = "keyserver"
+	pod      = "system:serviceaccount:shop:web"
+)
+
+// providers configures an issuer of tokens and a real directory.
+func (r *run) providers(t *testing.T, dir string) []string {
+	t.Helper()
+	var err error
+	if r.issuerKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: r.issuerKey.Public(), KeyID: "k", Algorithm: "ES256", Use: "sig"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.directory = ldaptest.Start(t)
+	r.add("password of the search in the directory", ldaptest.ReaderPassword)
+	keysFile, bindFile := filepath.Join(dir, "jwks"), filepath.Join(dir, "bind")
+	for path, content := range map[string]string{keysFile: string(keys), bindFile: ldaptest.ReaderPassword} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return []string{
+		"--oidc-issuer", issuer, "--oidc-audience", audience, "--oidc-jwks-file", keysFile,
+		"--ldap-url", "ldaps://" + r.directory.Secure, "--ldap-ca-file", r.directory.CAFile, "--ldap-bind-dn", ldaptest.ReaderDN,
+		"--ldap-bind-password-file", bindFile, "--ldap-base-dn", ldaptest.Base, "--ldap-filter", "(uid=%s)",
+	}
+}
+
+// token is one of the issuer's for the Pod, signed by the key.
+func (r *run) token(t *testing.T, key *ecdsa.PrivateKey) string {
+	t.Helper()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "k"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().Unix()
+	signed, err := signer.Sign(fmt.Appendf(nil, `{"iss":%q,"sub":%q,"aud":[%q],"iat":%d,"exp":%d}`, issuer, pod, audience, now, now+3600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := signed.CompactSerialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.add("token", token)
+	// The rest of a token is no secret: its subject is in the trail.
+	r.add("signature of a token", token[len(token)-86:])
+	return token
+}
+
+// logins opens a session in each way, and is refused in each.
+func (r *run) logins(t *testing.T, agent *tls.Certificate, key schema.HiddenLink) {
+	t.Helper()
+	ctx := t.Context()
+	password, wrong := word(t), word(t)
+	r.add("password of a principal", password)
+	r.add("wrong password", wrong)
+	r.add("password in the directory", ldaptest.AnnPassword)
+	if _, err := r.admin.CreatePasswordPrincipal(ctx, schema.CreatePasswordPrincipalRequest{Name: "worker", Password: schema.Secret(password)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.admin.CreateLDAPPrincipal(ctx, schema.CreateLDAPPrincipalRequest{Name: ldaptest.Ann}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.admin.CreateXAuthPrincipal(ctx, schema.CreateXAuthPrincipalRequest{Name: "pod", Issuer: issuer, Subject: pod}); err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ldap := map[string]string{"method": "ldap", "name": ldaptest.Ann, "password": ldaptest.AnnPassword}
+	r.login(t, "", map[string]string{"method": "kubernetes", "token": r.token(t, r.issuerKey)}, http.StatusOK)
+	r.login(t, "", map[string]string{"method": "kubernetes", "token": r.token(t, stranger)}, http.StatusUnauthorized)
+	r.login(t, "", ldap, http.StatusOK)
+	r.login(t, "", map[string]string{"method": "ldap", "name": ldaptest.Ann, "password": wrong}, http.StatusUnauthorized)
+	r.login(t, "", map[string]string{"method": "ldap", "name": "nobody", "password": wrong}, http.StatusUnauthorized)
+	r.directory.Kill()
+	r.login(t, "", ldap, http.StatusServiceUnavailable)
+	r.login(t, "", map[string]string{"method": "password", "name": "worker", "password": wrong}, http.StatusUnauthorized)
+	r.bearer = r.login(t, "", map[string]string{"method": "password", "name": "worker", "password": password}, http.StatusOK)
+
+	byCertificate := *r
+	transport, _ := r.http.Transport.(collector).RoundTripper.(*http.Transport)
+	transport = transport.Clone()
+	transport.TLSClientConfig.Certificates = []tls.Certificate{*agent}
+	t.Cleanup(transport.CloseIdleConnections)
+	byCertificate.http = &http.Client{Transport: collector{transport, r.planted}, Timeout: time.Minute}
+	byCertificate.login(t, "", map[string]string{"method": "certificate"}, http.StatusOK)
+	r.login(t, "", map[string]string{"method": "certificate"}, http.StatusUnauthorized)
+
+	r.derived(t, key)
+}
+
+// derived makes sessions from others: of one that is bound to a key, and of
+// one that is not.
+func (r *run) derived(t *testing.T, key schema.HiddenLink) {
+	t.Helper()
+	ctx := t.Context()
+	boss, err := r.admin.CreatePasswordPrincipal(ctx, schema.CreatePasswordPrincipalRequest{Name: "boss", Password: schema.Secret(word(t))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	yes := true
+	if _, err := r.admin.UpdatePrincipalFlags(ctx, boss.Principal.ID.String(), schema.UpdatePrincipalFlagsRequest{Delegation: &yes}); err != nil {
+		t.Fatal(err)
+	}
+	acting, err := r.admin.ActingFor(boss.Principal.ID.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if self, err := acting.CurrentSession(ctx); err != nil || self.Kind != schema.MethodDelegated {
+		t.Fatalf("a delegated session: %+v, %v", self, err)
+	}
+	if self, err := r.admin.Scoped(key).CurrentSession(ctx); err != nil || self.Kind != schema.MethodScoped {
+		t.Fatalf("a scoped session: %+v, %v", self, err)
+	}
+	r.login(t, r.bearer, map[string]any{"method": "scoped", "objects": []schema.HiddenLink{key}}, http.StatusOK)
+	r.login(t, r.bearer, map[string]any{"method": "delegated", "principalId": boss.Principal.ID}, http.StatusForbidden)
+}
+
+// login plants the session id of a login, which is shown once and here never
+// sent back, or looks through the refusal. It answers the session id.
+func (r *run) login(t *testing.T, from string, with any, status int) string {
+	t.Helper()
+	body, err := json.Marshal(with)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := http.Header{}
+	if from != "" {
+		header.Set("Authorization", "Bearer "+from)
+	}
+	got, answer := r.send(t, http.MethodPost, "/api/sessions", string(body), header)
+	if got != status {
+		t.Fatalf("a login is answered %d, want %d: %.300s", got, status, answer)
+	}
+	if status != http.StatusOK {
+		r.nowhere(t, "the refusal of a login", answer)
+		return ""
+	}
+	var opened struct {
+		SessionID string `json:"sessionId"`
+		Kind      string `json:"kind"`
+	}
+	if err := json.Unmarshal(answer, &opened); err != nil || opened.SessionID == "" {
+		t.Fatalf("a login answers no session: %v", err)
+	}
+	r.add("session id of a "+opened.Kind+" login", opened.SessionID)
+	return opened.SessionID
+}
+
+// agent enrols a certificate, and answers it with the id of its principal.
+func (r *run) agent(t *testing.T) (*tls.Certificate, schema.DecimalID) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "agent"}}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued, err := r.admin.IssueCertificate(t.Context(), request, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	enrolled, err := r.admin.EnrollCertificates(t.Context(), [][]byte{issued.Certificate}, nil)
+	if err != nil || len(enrolled.Principals) != 1 {
+		t.Fatalf("enrolled as %+v, %v", enrolled, err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{issued.Certificate}, PrivateKey: key}, enrolled.Principals[0].PrincipalID
+}
