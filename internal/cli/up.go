@@ -26,6 +26,7 @@ type upOptions struct {
 	assets     string
 	timeout    time.Duration
 	federation bool
+	given      *rest.Config // of --kubeconfig, once it was checked
 }
 
 func newUp() *cobra.Command {
@@ -55,15 +56,40 @@ func newUp() *cobra.Command {
 	return cmd
 }
 
-// run starts the parts in order, shows the result and waits for the end. What
-// was started is stopped in the reverse order.
-func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
-	steps := &progress{out: out}
+// complete refuses a wrong command line before anything is made for it.
+func (o *upOptions) complete() (err error) {
+	switch {
+	case o.dir == "":
+		return usagef("--dir must not be empty")
+	case o.timeout <= 0:
+		return usagef("--timeout is %s; it must be longer than nothing", o.timeout)
+	}
 	if o.dir, err = filepath.Abs(o.dir); err != nil {
 		return err
 	}
 	if o.federation {
 		o.dir = filepath.Join(o.dir, "federation")
+	}
+	for _, p := range o.places() {
+		if _, err := o.serverConfig(p); err != nil {
+			return err
+		}
+	}
+	if o.kubeconfig == "" {
+		return nil
+	}
+	if o.given, err = clientcmd.BuildConfigFromFlags("", o.kubeconfig); err != nil {
+		return usagef("--kubeconfig cannot be used: %w", err)
+	}
+	return nil
+}
+
+// run starts the parts in order, shows the result and waits for the end. What
+// was started is stopped in the reverse order.
+func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
+	steps := &progress{out: out}
+	if err := o.complete(); err != nil {
+		return err
 	}
 	lock, err := lockDir(o.dir)
 	if err != nil {
@@ -144,12 +170,8 @@ type upCluster struct {
 }
 
 func (o *upOptions) startCluster(log io.Writer, steps *progress) (upCluster, func() error, error) {
-	if o.kubeconfig != "" {
-		cfg, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
-		if err != nil {
-			return upCluster{}, nil, usagef("--kubeconfig cannot be used: %w", err)
-		}
-		return upCluster{cfg, o.kubeconfig}, func() error { return nil }, nil
+	if o.given != nil {
+		return upCluster{o.given, o.kubeconfig}, func() error { return nil }, nil
 	}
 	var cluster *localcluster.Cluster
 	err := steps.run("control plane (etcd and kube-apiserver)", func() (err error) {
