@@ -113,6 +113,9 @@ func (o *planOptions) options(cmd *cobra.Command) (plan.Options, error) {
 	if err != nil {
 		return out, err
 	}
+	if !a.given() && cmd.Flags().Changed("key-server-ref") {
+		return out, usagef("--key-server-ref says which KeyServer --server, --ca-file and the passwords are about, and none of these is given")
+	}
 	if a.given() {
 		out.Access = &plan.Access{KeyServer: o.keyServer, URL: a.url, CA: a.ca, Administrator: planLogin(a.admin), Officer: planLogin(a.officer)}
 	}

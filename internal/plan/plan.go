@@ -77,6 +77,10 @@ func (w *world) connect(ctx context.Context, planner *controllers.Planner) error
 		}
 	}
 	asked = unique(append(asked, w.declaredKeyServers...))
+	if a := w.options.Access; a != nil && !slices.Contains(asked, a.KeyServer) && !slices.Contains(peers, a.KeyServer) {
+		return fmt.Errorf("the flags say how to reach KeyServer %q, to which nothing in the files refers; name with --key-server-ref the one that is meant, of %s",
+			a.KeyServer, strings.Join(unique(append(asked, peers...)), ", "))
+	}
 	for _, name := range asked {
 		err := w.snapshot.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.KeyServer{})
 		if apierrors.IsNotFound(err) {

@@ -38,10 +38,13 @@ func TestRefusals(t *testing.T) {
 	}{
 		"Nothing":     {"", nil, "hold no object of trust.keyserver.dev"},
 		"OtherKinds":  {"{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}}", nil, "hold no object of trust.keyserver.dev"},
-		"NoKeyServer": {object("Role", "a", "{keyServerRef: {name: other}, roleName: A, operations: []}"), nil, `KeyServer "other", to which Role default/a refers, is neither in the files nor in a cluster`},
+		"NoKeyServer": {object("Role", "a", "{keyServerRef: {name: other}, roleName: A, operations: []}"), func(o *plan.Options) { o.Access = nil }, `KeyServer "other", to which Role default/a refers, is neither in the files nor in a cluster`},
 		"NoFlags":     {object("Role", "a", signers), func(o *plan.Options) { o.Access = nil }, `KeyServer "default", to which Role default/a refers`},
 		"HalfTheFlags": {object("Role", "a", signers), func(o *plan.Options) { o.Access.URL = "" },
 			"give --server and --password-file"},
+		"FlagsForAnother": {object("Role", "a", "{keyServerRef: {name: main}, roleName: A, operations: []}") +
+			object("KeyServer", "main", "{url: "+k.URL()+", credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}}"), nil,
+			`the flags say how to reach KeyServer "default", to which nothing in the files refers; name with --key-server-ref the one that is meant, of main`},
 		"WrongPassword": {object("Role", "a", signers), func(o *plan.Options) { o.Access.Administrator.Password = "planted" },
 			"cannot be asked: AccessDenied"},
 		"NobodyThere": {object("Role", "a", signers), func(o *plan.Options) { o.Access.URL = "https://127.0.0.1:1" },
