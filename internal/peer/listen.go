@@ -95,7 +95,7 @@ func (s *Server) overloaded(conn *conn, method string, refusal error) {
 		s.logger.Warn("a peer's call was refused", "peer", conn.peer.System, "method", method, "cause", refusal)
 	}
 	if s.ceiling.flooded(conn.peer.System) {
-		go conn.Close() // gRPC holds a lock here that it also takes to close
+		go func() { _ = conn.Close() }() // gRPC holds a lock here that it also takes to close; nobody else is to be told
 	}
 }
 
