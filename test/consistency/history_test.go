@@ -1,6 +1,7 @@
 package consistency
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -59,14 +60,16 @@ type history struct {
 	staleness time.Duration
 	start     time.Time
 
-	mu      sync.Mutex
-	ops     []porcupine.Operation
-	allowed int
-	refused int
+	mu    sync.Mutex
+	ops   []porcupine.Operation
+	tally map[int]tally // by client
 }
 
+// tally is how often a client was told something that decides.
+type tally struct{ written, allowed, refused int }
+
 func newHistory(staleness time.Duration) *history {
-	return &history{staleness: staleness, start: time.Now()}
+	return &history{staleness: staleness, start: time.Now(), tally: map[int]tally{}}
 }
 
 func (h *history) now() int64 { return int64(time.Since(h.start)) }
@@ -78,20 +81,51 @@ const never = int64(1) << 62
 func (h *history) wrote(client int, in input, call, end int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if end != never {
+		n := h.tally[client]
+		n.written++
+		h.tally[client] = n
+	}
 	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: in, Call: call, Return: end})
 }
 
 func (h *history) read(client, which int, allowed bool, call, end int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	n := h.tally[client]
 	if allowed {
-		h.allowed++
+		n.allowed++
 	} else {
-		h.refused++
+		n.refused++
 	}
+	h.tally[client] = n
 	h.ops = append(h.ops, porcupine.Operation{
 		ClientId: client, Input: input{authorize, which}, Output: allowed, Call: call - int64(h.staleness), Return: end,
 	})
+}
+
+// What each client must have been told for a history to show anything of it. A
+// server that only ever fails would fit every order.
+const (
+	minWritten = 20 // per owner
+	minDecided = 5  // of each kind, per user
+)
+
+// missing says who was told too little. The owners are the first clients.
+func (h *history) missing(owners, users int) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for client := range owners {
+		if n := h.tally[client]; n.written < minWritten {
+			return fmt.Errorf("owner %d had %d writes acknowledged", client, n.written)
+		}
+	}
+	for user := range users {
+		if n := h.tally[owners+user]; n.allowed < minDecided || n.refused < minDecided {
+			return fmt.Errorf("user %d was allowed %d times and refused %d times", user, n.allowed, n.refused)
+		}
+	}
+	return nil
 }
 
 // patience bounds the search for an order, which a right history gives up fast.
