@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -110,16 +111,30 @@ func (o *managerOptions) complete(errOut io.Writer) (err error) {
 			return err
 		}
 	}
+	o.restConfig, err = clusterConfig(o.kubeconfig)
+	return err
+}
+
+// clusterConfig is of the file that --kubeconfig names, else of $KUBECONFIG,
+// else of the Pod.
+func clusterConfig(kubeconfig string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = o.kubeconfig
-	o.restConfig, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
-	if clientcmd.IsEmptyConfig(err) {
-		return errors.New("no cluster to talk to: give --kubeconfig, set KUBECONFIG, or run in a Pod with a service account")
+	rules.ExplicitPath = kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	named := os.Getenv(clientcmd.RecommendedConfigPathEnvVar)
+	switch {
+	case clientcmd.IsEmptyConfig(err) && kubeconfig == "" && named != "":
+		return nil, fmt.Errorf("$%s names %s, where no cluster is described", clientcmd.RecommendedConfigPathEnvVar, named)
+	case clientcmd.IsEmptyConfig(err) && kubeconfig == "":
+		return nil, errors.New("no cluster to talk to: give --kubeconfig, set KUBECONFIG, or run in a Pod with a service account")
+	case clientcmd.IsEmptyConfig(err):
+		return nil, fmt.Errorf("--kubeconfig %s describes no cluster", kubeconfig)
+	case err != nil && kubeconfig == "":
+		return nil, fmt.Errorf("$%s cannot be used: %w", clientcmd.RecommendedConfigPathEnvVar, err)
+	case err != nil:
+		return nil, fmt.Errorf("--kubeconfig cannot be used: %w", err)
 	}
-	if err != nil {
-		return fmt.Errorf("--kubeconfig cannot be used: %w", err)
-	}
-	return nil
+	return config, nil
 }
 
 // run runs the controllers until ctx ends.
