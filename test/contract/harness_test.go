@@ -131,6 +131,12 @@ func (a answer) text(t testing.TB, path ...string) string {
 // that becomes JSON.
 func (s *subject) send(t testing.TB, session, method, path string, body any) answer {
 	t.Helper()
+	return s.named(t, "", session, method, path, body)
+}
+
+// named makes one request under an id that audit rows name it by.
+func (s *subject) named(t testing.TB, id, session, method, path string, body any) answer {
+	t.Helper()
 	var content io.Reader
 	switch b := body.(type) {
 	case nil:
@@ -149,6 +155,9 @@ func (s *subject) send(t testing.TB, session, method, path string, body any) ans
 	}
 	if session != "" {
 		req.Header.Set("Authorization", "Bearer "+session)
+	}
+	if id != "" {
+		req.Header.Set("X-Request-Id", id)
 	}
 	resp, err := s.http.Do(req)
 	if err != nil {

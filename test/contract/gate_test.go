@@ -1,0 +1,157 @@
+package contract
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// The operations that a route is listed with are those that it takes: with
+// them and no others it succeeds, and has an allowed audit row for each; with
+// any one of them missing it is refused for want of that one, on record.
+func TestRoutesTakeTheirOperations(t *testing.T) {
+	g := newGate(t, one(t))
+	routes := takersLast(slices.DeleteFunc(httpapi.Routes(), func(r httpapi.Route) bool { return len(r.Operations) == 0 }))
+	for _, r := range routes {
+		for i := range r.Operations {
+			g.miss(t, r, i)
+		}
+	}
+	for _, r := range routes {
+		g.succeed(t, r)
+	}
+	g.compare(t)
+}
+
+// unread are the routes that need an operation only to read back what they
+// made, with that operation: without it the object is there, unverified.
+var unread = map[string][]keyserver.Operation{
+	"POST /api/principals/password": {keyserver.OpReadPrincipal},
+	"POST /api/principals/ldap":     {keyserver.OpReadPrincipal},
+	"POST /api/principals/xauth":    {keyserver.OpReadPrincipal},
+	"POST /api/principals/groups":   {keyserver.OpReadPrincipal},
+	"POST /api/certificates":        {keyserver.OpFindCertificates},
+	"POST /api/certificates/enroll": {keyserver.OpReadPrincipal, keyserver.OpFindCertificates},
+}
+
+// gate is a caller whose one role is changed before each of its requests. It
+// is a transport principal, so that every route can be asked by it.
+type gate struct {
+	*matrix
+	session string
+	self    string // the caller, 16 hex digits
+	role    string
+	want    map[string][]string // by request id, the audit rows it has to leave
+}
+
+func newGate(t *testing.T, s *subject) *gate {
+	t.Helper()
+	m := newMatrix(t, s)
+	ca := peerCA(t, "of the caller")
+	officer := s.with(t, keyserver.RoleSecurityOfficer)
+	s.trustCA(t, officer, ca)
+	agent := s.agent(t, ca, "caller")
+	g := &gate{matrix: m, session: s.showing(t, agent).login(t), self: s.principalNamed(t, "/CN=caller"), want: map[string][]string{}}
+	g.role = s.ok(t, s.admin(t), "POST", "/api/roles", object{"name": "exactly", "operations": []string{}}).text(t, "id")
+	s.ok(t, s.admin(t), "PUT", "/api/principals/"+g.self+"/roles", object{"roleIds": []string{g.role}})
+	owner := object{"systemId": 1, "principalId": decimal(t, g.self), "rights": []string{"OWNER"}}
+	s.ok(t, s.with(t, keyserver.RoleEncryptor), "POST", "/api/keys/acl/grant", join(owner, m.bodies["POST /api/keys/authorize"].(object)))
+	for _, template := range []string{"PUT /api/acl-templates/{id}", "DELETE /api/acl-templates/{id}"} {
+		s.ok(t, officer, "POST", m.paths[template]+"/members", owner)
+	}
+	return g
+}
+
+// ask makes the route's request with a role of exactly these operations.
+func (g *gate) ask(t *testing.T, r httpapi.Route, id string, ops []keyserver.Operation, body any) answer {
+	t.Helper()
+	g.s.ok(t, g.s.admin(t), "PUT", "/api/roles/"+g.role, object{"operations": opIDs(ops...)})
+	path := r.Path
+	if p, ok := g.paths[r.Method+" "+r.Path]; ok {
+		path = p
+	}
+	return g.s.named(t, id, g.session, r.Method, path, body)
+}
+
+func (g *gate) succeed(t *testing.T, r httpapi.Route) {
+	t.Helper()
+	id := identifier(r) + ".all"
+	if a := g.ask(t, r, id, r.Operations, g.bodies[r.Method+" "+r.Path]); a.status != http.StatusOK {
+		t.Errorf("%s %s with the operations that it is listed with: got %d %s", r.Method, r.Path, a.status, a.raw)
+	}
+	for _, op := range r.Operations {
+		g.want[id] = append(g.want[id], op.Key+" allowed")
+	}
+}
+
+func (g *gate) miss(t *testing.T, r httpapi.Route, i int) {
+	t.Helper()
+	missing := r.Operations[i]
+	id := fmt.Sprintf("%s.%d", identifier(r), i)
+	name, status, code := r.Method+" "+r.Path, http.StatusForbidden, "ACCESS_DENIED"
+	body := g.bodies[name]
+	if slices.Contains(unread[name], missing) {
+		status, code = http.StatusBadGateway, "READBACK_FAILED"
+		body = elseNamed(body)
+	}
+	if a := g.ask(t, r, id, slices.Delete(slices.Clone(r.Operations), i, i+1), body); a.status != status || a.code() != code {
+		t.Errorf("%s without %s: got %d %s", name, missing.Key, a.status, a.raw)
+	}
+	g.want[id] = []string{missing.Key + " refused roleDenied"}
+}
+
+// elseNamed is the request for an object of another name.
+func elseNamed(body any) object {
+	out := join(body.(object))
+	for field, name := range (object{"name": "unread", "subject": "system:serviceaccount:a:unread"}) {
+		if _, ok := out[field]; ok {
+			out[field] = name
+		}
+	}
+	return out
+}
+
+// identifier spells a route in the characters of a request id, shortly.
+func identifier(r httpapi.Route) string {
+	path := strings.TrimPrefix(r.Path, "/api/")
+	return r.Method + "." + strings.Trim(strings.NewReplacer("/", "-", "{", "", "}", "", "principals", "p").Replace(path), "-")
+}
+
+// compare holds the audit trail against what the requests had to leave. A
+// verified write reads twice, and what precedes a refusal may be allowed.
+func (g *gate) compare(t *testing.T) {
+	t.Helper()
+	got := map[string][]string{}
+	for path, cursor := "/api/audit?limit=1000&principalId="+decimal(t, g.self), ""; ; {
+		page := g.s.ok(t, g.s.with(t, keyserver.RoleAuditor), "GET", path+cursor, nil)
+		for _, row := range page.list(t, "entries") {
+			id, _ := row["requestId"].(string)
+			line := strings.TrimSpace(fmt.Sprint(row["operation"], " ", row["outcome"], " ", row["reason"]))
+			if _, asked := g.want[id]; !asked || !strings.HasSuffix(id, ".all") && row["outcome"] == "allowed" {
+				continue
+			}
+			got[id] = append(got[id], line)
+		}
+		next, more := page.body["next"].(float64)
+		if !more {
+			break
+		}
+		cursor = "&cursor=" + number(next)
+	}
+	for _, rows := range []map[string][]string{g.want, got} {
+		for id := range rows {
+			slices.Sort(rows[id])
+			rows[id] = slices.Compact(rows[id])
+		}
+	}
+	if diff := cmp.Diff(g.want, got); diff != "" {
+		t.Errorf("audit rows by request (-wanted +found):\n%s", diff)
+	}
+}
