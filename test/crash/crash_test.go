@@ -147,6 +147,9 @@ func TestNothingAcknowledgedIsLostWhenTheDatabaseIsKilled(t *testing.T) {
 		at.verifyTrail(t)
 		w.check(t, round, round == rounds-1)
 	}
+	if n := w.witness.count(); n < minAnswers {
+		t.Errorf("in %d rounds %d requests were answered, which shows nothing", rounds, n)
+	}
 	if err := server.Stop(); err != nil {
 		t.Error(err)
 	}
