@@ -111,14 +111,21 @@ func newDraft(t testing.TB, alg string) draft {
 	}
 }
 
+// audited is what the trail calls each refusal.
+var audited = map[fault.Code]fault.Reason{
+	fault.ProofMalformed: "proofMalformed", fault.ProofInvalidSignature: "proofInvalidSignature", fault.ProofKeyMismatch: "proofKeyMismatch",
+	fault.ProofMethodMismatch: "proofMethodMismatch", fault.ProofURIMismatch: "proofUriMismatch", fault.ProofTokenMismatch: "proofTokenMismatch",
+	fault.ProofStale: "proofStale",
+}
+
 func refused(t *testing.T, text string, r Request, code fault.Code) {
 	t.Helper()
 	_, err := Verify(text, r)
 	if fault.CodeOf(err) != code {
 		t.Errorf("got %v, want %q", err, code)
 	}
-	if f := fault.As(err); f != nil && f.Reason == "" {
-		t.Errorf("%v has no audit reason", err)
+	if f := fault.As(err); f != nil && f.Reason != audited[code] {
+		t.Errorf("%v is audited as %q, want %q", err, f.Reason, audited[code])
 	}
 }
 

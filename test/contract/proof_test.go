@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 )
@@ -179,49 +180,91 @@ func TestProofs(t *testing.T) {
 			}
 			return proof[:at] + other + proof[at+1:]
 		}
-		used := h.proof(t, "GET", url)
-		s.prove(t, bearer, "GET", where, nil, used).is(t, http.StatusOK, "")
+		// Proofs are made when their turn comes, and are far from the edge of
+		// what passes: a slow machine must not make them old, or no longer new.
+		now := func(d time.Duration) func(object) {
+			return func(c object) { c["iat"] = time.Now().Add(d).Unix() }
+		}
+		proof := func(change ...func(object)) string { return h.proof(t, "GET", url, change...) }
+		used := func() string {
+			p := proof()
+			s.prove(t, bearer, "GET", where, nil, p).is(t, http.StatusOK, "")
+			return p
+		}
+		rows := map[string]int{} // by reason
 		for _, tc := range []struct {
 			name   string
 			status int
 			code   string
-			proofs []string
+			reason string
+			proofs func() []string
 		}{
-			{"None", 401, "PROOF_REQUIRED", nil},
-			{"Empty", 400, "PROOF_MALFORMED", []string{""}},
-			{"Two", 400, "PROOF_MALFORMED", []string{h.proof(t, "GET", url), h.proof(t, "GET", url)}},
-			{"NotAProof", 400, "PROOF_MALFORMED", []string{"proof"}},
-			{"Padded", 400, "PROOF_MALFORMED", []string{h.proof(t, "GET", url) + "=="}},
-			{"DuplicateClaim", 400, "PROOF_MALFORMED", []string{h.sign(t, header(t, h, nil), `{"htm":"POST","htm":"GET"}`)}},
-			{"ClaimInAnotherCase", 400, "PROOF_MALFORMED", []string{h.proof(t, "GET", url, set("HTM", "GET"))}},
-			{"ClaimOfAnotherType", 400, "PROOF_MALFORMED", []string{h.proof(t, "GET", url, set("iat", "now"))}},
-			{"NoID", 400, "PROOF_MALFORMED", []string{h.proof(t, "GET", url, func(c object) { delete(c, "jti") })}},
-			{"UnknownCrit", 400, "PROOF_MALFORMED", []string{h.sign(t, header(t, h, object{"crit": []string{"x"}, "x": 1}), "{}")}},
-			{"AlgNone", 400, "PROOF_MALFORMED", []string{h.sign(t, header(t, h, object{"alg": "none"}), "{}")}},
-			{"PrivateKey", 400, "PROOF_MALFORMED", []string{h.sign(t, header(t, h, object{"jwk": merge(h.jwk(t), object{"d": "AQ"})}), "{}")}},
-			{"Signature", 401, "PROOF_INVALID_SIGNATURE", []string{flip(h.proof(t, "GET", url))}},
-			{"Key", 401, "PROOF_KEY_MISMATCH", []string{stranger.proof(t, "GET", url)}},
-			{"Method", 401, "PROOF_METHOD_MISMATCH", []string{h.proof(t, "POST", url)}},
-			{"Path", 401, "PROOF_URI_MISMATCH", []string{h.proof(t, "GET", s.URL()+"/api/roles")}},
-			{"Host", 401, "PROOF_URI_MISMATCH", []string{h.proof(t, "GET", "https://elsewhere.example"+where)}},
-			{"Token", 401, "PROOF_TOKEN_MISMATCH", []string{h.proof(t, "GET", url, set("ath", base64url(make([]byte, 32))))}},
-			{"NoToken", 401, "PROOF_TOKEN_MISMATCH", []string{h.proof(t, "GET", url, func(c object) { delete(c, "ath") })}},
-			{"Old", 401, "PROOF_STALE", []string{h.proof(t, "GET", url, set("iat", time.Now().Unix()-62))}},
-			{"New", 401, "PROOF_STALE", []string{h.proof(t, "GET", url, set("iat", time.Now().Unix()+70))}},
-			{"Replayed", 401, "PROOF_REPLAYED", []string{used}},
-			{"ReplayedHighS", 401, "PROOF_REPLAYED", []string{highS(t, used)}},
-			{"ReplayedID", 401, "PROOF_REPLAYED", []string{h.proof(t, "GET", url, set("jti", idOf(t, used)))}},
+			{"None", 401, "PROOF_REQUIRED", "proofRequired", func() []string { return nil }},
+			{"Empty", 400, "PROOF_MALFORMED", "proofMalformed", func() []string { return []string{""} }},
+			{"Two", 400, "PROOF_MALFORMED", "proofMalformed", func() []string { return []string{proof(), proof()} }},
+			{"NotAProof", 400, "PROOF_MALFORMED", "proofMalformed", func() []string { return []string{"proof"} }},
+			{"Padded", 400, "PROOF_MALFORMED", "proofMalformed", func() []string { return []string{proof() + "=="} }},
+			{"DuplicateClaim", 400, "PROOF_MALFORMED", "proofMalformed", func() []string {
+				return []string{h.sign(t, header(t, h, nil), `{"htm":"POST","htm":"GET"}`)}
+			}},
+			{"ClaimInAnotherCase", 400, "PROOF_MALFORMED", "proofMalformed", func() []string { return []string{proof(set("HTM", "GET"))} }},
+			{"ClaimOfAnotherType", 400, "PROOF_MALFORMED", "proofMalformed", func() []string { return []string{proof(set("iat", "now"))} }},
+			{"NoID", 400, "PROOF_MALFORMED", "proofMalformed", func() []string { return []string{proof(func(c object) { delete(c, "jti") })} }},
+			{"UnknownCrit", 400, "PROOF_MALFORMED", "proofMalformed", func() []string {
+				return []string{h.sign(t, header(t, h, object{"crit": []string{"x"}, "x": 1}), "{}")}
+			}},
+			{"AlgNone", 400, "PROOF_MALFORMED", "proofMalformed", func() []string {
+				return []string{h.sign(t, header(t, h, object{"alg": "none"}), "{}")}
+			}},
+			{"PrivateKey", 400, "PROOF_MALFORMED", "proofMalformed", func() []string {
+				return []string{h.sign(t, header(t, h, object{"jwk": merge(h.jwk(t), object{"d": "AQ"})}), "{}")}
+			}},
+			{"Signature", 401, "PROOF_INVALID_SIGNATURE", "proofInvalidSignature", func() []string { return []string{flip(proof())} }},
+			{"Key", 401, "PROOF_KEY_MISMATCH", "proofKeyMismatch", func() []string { return []string{stranger.proof(t, "GET", url)} }},
+			{"Method", 401, "PROOF_METHOD_MISMATCH", "proofMethodMismatch", func() []string { return []string{h.proof(t, "POST", url)} }},
+			{"Path", 401, "PROOF_URI_MISMATCH", "proofUriMismatch", func() []string { return []string{h.proof(t, "GET", s.URL()+"/api/roles")} }},
+			{"Host", 401, "PROOF_URI_MISMATCH", "proofUriMismatch", func() []string {
+				return []string{h.proof(t, "GET", "https://elsewhere.example"+where)}
+			}},
+			{"Token", 401, "PROOF_TOKEN_MISMATCH", "proofTokenMismatch", func() []string {
+				return []string{proof(set("ath", base64url(make([]byte, 32))))}
+			}},
+			{"NoToken", 401, "PROOF_TOKEN_MISMATCH", "proofTokenMismatch", func() []string {
+				return []string{proof(func(c object) { delete(c, "ath") })}
+			}},
+			{"Old", 401, "PROOF_STALE", "proofStale", func() []string { return []string{proof(now(-62 * time.Second))} }},
+			{"New", 401, "PROOF_STALE", "proofStale", func() []string { return []string{proof(now(time.Hour))} }},
+			{"Replayed", 401, "PROOF_REPLAYED", "proofReplayed", func() []string { return []string{used()} }},
+			{"ReplayedHighS", 401, "PROOF_REPLAYED", "proofReplayed", func() []string { return []string{highS(t, used())} }},
+			{"ReplayedID", 401, "PROOF_REPLAYED", "proofReplayed", func() []string { return []string{proof(set("jti", idOf(t, used())))} }},
 		} {
+			rows[tc.reason]++
 			t.Run(tc.name, func(t *testing.T) {
-				s.prove(t, bearer, "GET", where, nil, tc.proofs...).is(t, tc.status, tc.code)
+				s.prove(t, bearer, "GET", where, nil, tc.proofs()...).is(t, tc.status, tc.code)
 			})
 		}
+		t.Run("RefusalsAreAudited", func(t *testing.T) {
+			for _, e := range fault.Reasons {
+				reason := string(e.Reason)
+				if strings.HasPrefix(reason, "proof") && rows[reason] == 0 {
+					t.Errorf("no proof here is refused for %s", reason)
+				}
+			}
+			for reason, want := range rows {
+				got := s.ok(t, s.admin(t), "GET", "/api/audit?operation=proof&limit=1000&reason="+reason, nil).list(t, "entries")
+				if len(got) != want || got[0]["outcome"] != "refused" || got[0]["principalId"] == nil {
+					t.Errorf("%s: got %v, want %d rows", reason, got, want)
+				}
+			}
+		})
 		t.Run("Accepted", func(t *testing.T) {
-			for name, proof := range map[string]string{
-				"SchemeDPoP": h.proof(t, "GET", url), "CapitalHost": h.proof(t, "GET", strings.Replace(url, "https", "HTTPS", 1)),
-				"OtherClaims": h.proof(t, "GET", url, set("nonce", "n")), "SlowClock": h.proof(t, "GET", url, set("iat", time.Now().Unix()-40)),
-				"FastClock": h.proof(t, "GET", url, set("iat", time.Now().Unix()+40)),
+			capital := strings.Replace(url, "https", "HTTPS", 1)
+			for name, made := range map[string]func() string{
+				"SchemeDPoP": func() string { return proof() }, "CapitalHost": func() string { return h.proof(t, "GET", capital) },
+				"OtherClaims": func() string { return proof(set("nonce", "n")) }, "SlowClock": func() string { return proof(now(-25 * time.Second)) },
+				"FastClock": func() string { return proof(now(40 * time.Second)) },
 			} {
+				proof := made()
 				a := s.prove(t, "DPoP "+h.session, "GET", where, nil, proof)
 				if a.status != http.StatusOK {
 					t.Errorf("%s: %s", name, a.raw)
@@ -238,14 +281,6 @@ func TestProofs(t *testing.T) {
 			body := object{"hiddenLink": key.text(t, "ttag"), "data": "aGVsbG8="}
 			s.prove(t, bearer, "POST", mac, body).is(t, http.StatusUnauthorized, "PROOF_REQUIRED")
 			s.prove(t, bearer, "POST", mac, body, h.proof(t, "POST", s.URL()+mac)).is(t, http.StatusOK, "")
-		})
-		t.Run("RefusalsAreAudited", func(t *testing.T) {
-			for _, reason := range []string{"proofRequired", "proofKeyMismatch", "proofReplayed", "proofInvalidSignature", "proofMalformed"} {
-				rows := s.ok(t, s.admin(t), "GET", "/api/audit?operation=proof&reason="+reason, nil).list(t, "entries")
-				if len(rows) == 0 || rows[0]["outcome"] != "refused" || rows[0]["principalId"] == nil {
-					t.Errorf("%s: got %v", reason, rows)
-				}
-			}
 		})
 		t.Run("Ended", func(t *testing.T) {
 			s.prove(t, bearer, "DELETE", where, nil, h.proof(t, "DELETE", url)).is(t, http.StatusOK, "")
