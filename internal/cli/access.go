@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
@@ -57,8 +59,8 @@ func (l login) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("password of 
 // read reads the files that the flags name.
 func (o accessOptions) read(cmd *cobra.Command) (access, error) {
 	a := access{url: o.server}
-	if strings.HasSuffix(strings.TrimRight(o.server, "/"), "/api") {
-		return a, usagef("--server ends in /api; leave that out, each call adds it")
+	if err := checkServer(o.server); err != nil {
+		return a, err
 	}
 	if (o.officer == "") != (o.officerFile == "") {
 		return a, usagef("--officer-username and --officer-password-file go together; give both or neither")
@@ -80,6 +82,46 @@ func (o accessOptions) read(cmd *cobra.Command) (access, error) {
 	}
 	a.officer, err = readLogin("--officer-password-file", o.officer, o.officerFile)
 	return a, err
+}
+
+// checkServer says what is wrong with a URL in terms of the flags.
+func checkServer(server string) error {
+	if server == "" {
+		return nil
+	}
+	if u, err := url.Parse(server); err == nil && u.User != nil {
+		return usagef("--server holds a user or a password; give --username and --password-file instead")
+	}
+	if strings.HasSuffix(strings.TrimRight(server, "/"), "/api") {
+		return usagef("--server ends in /api; leave that out, each call adds it")
+	}
+	if _, err := client.New(client.Options{BaseURL: server}); err != nil {
+		return usagef("--server: %w", err)
+	}
+	return nil
+}
+
+// explained adds to a failure which flag helps, where one does. The words are
+// looked at, because a plan hears of the failure through a condition.
+func (a access) explained(err error) error {
+	switch {
+	case err == nil || a.url == "":
+		return err
+	case a.ca == "" && strings.Contains(err.Error(), "certificate signed by unknown authority"):
+		return fmt.Errorf("%w; --ca-file names the certificates that it is to be checked against", err)
+	case a.officer == nil && client.IsCode(err, "ACCESS_DENIED"):
+		return fmt.Errorf("%w; where duties are split, give --officer-username and --officer-password-file, too", err)
+	default:
+		return err
+	}
+}
+
+// checkNamespace refuses a namespace that no object can stand in.
+func checkNamespace(name string) error {
+	if len(validation.IsDNS1123Label(name)) > 0 {
+		return usagef("--namespace is %q; it must be a name of lower-case letters, digits and dashes", name)
+	}
+	return nil
 }
 
 // given reports whether any flag says something about a key server.

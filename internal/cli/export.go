@@ -54,8 +54,8 @@ func (o *exportOptions) check(cmd *cobra.Command) error {
 	if err := needed(cmd, "server", "password-file"); err != nil {
 		return err
 	}
-	if len(validation.IsDNS1123Label(o.namespace)) > 0 {
-		return usagef("--namespace is %q; it must be a name of lower-case letters, digits and dashes", o.namespace)
+	if err := checkNamespace(o.namespace); err != nil {
+		return err
 	}
 	if len(validation.IsDNS1123Subdomain(o.keyServer)) > 0 {
 		return usagef("--key-server-ref is %q; it must be the name of a KeyServer: lower-case letters, digits, dashes and dots", o.keyServer)
@@ -95,7 +95,7 @@ func (o *exportOptions) run(cmd *cobra.Command) error {
 		Admin: admin, Officer: officer, Namespace: o.namespace, KeyServer: o.keyServer, Kinds: o.kinds,
 	})
 	if err != nil {
-		return err
+		return a.explained(err)
 	}
 	for _, left := range made.LeftOut {
 		fmt.Fprintln(cmd.ErrOrStderr(), left)

@@ -82,13 +82,20 @@ func (o *planOptions) run(cmd *cobra.Command) error {
 	case !ok:
 		return usagef("--output is %q; it must be text or json", o.output)
 	}
-	made, err := o.options(cmd)
+	if err := checkNamespace(o.namespace); err != nil {
+		return err
+	}
+	a, err := o.read(cmd)
+	if err != nil {
+		return err
+	}
+	made, err := o.options(cmd, a)
 	if err != nil {
 		return err
 	}
 	report, err := plan.Make(cmd.Context(), made)
 	if err != nil {
-		return err
+		return a.explained(err)
 	}
 	if err := print(report, cmd.OutOrStdout()); err != nil {
 		return err
@@ -102,17 +109,13 @@ func (o *planOptions) run(cmd *cobra.Command) error {
 	return nil
 }
 
-func (o *planOptions) options(cmd *cobra.Command) (plan.Options, error) {
+func (o *planOptions) options(cmd *cobra.Command, a access) (plan.Options, error) {
 	out := plan.Options{Files: o.files, Stdin: cmd.InOrStdin(), Namespace: o.namespace}
 	logger, err := newLogger(cmd.ErrOrStderr(), o.logLevel)
 	if err != nil {
 		return out, err
 	}
 	out.Log = logr.FromSlogHandler(logger.Handler())
-	a, err := o.read(cmd)
-	if err != nil {
-		return out, err
-	}
 	if !a.given() && cmd.Flags().Changed("key-server-ref") {
 		return out, usagef("--key-server-ref says which KeyServer --server, --ca-file and the passwords are about, and none of these is given")
 	}
@@ -139,6 +142,9 @@ func (o *planOptions) cluster() (client.Reader, error) {
 		return nil, nil //nolint:nilnil // none was named, and that is no mistake
 	}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("the kubeconfig file that --kubeconfig or $KUBECONFIG names does not exist or names no cluster")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig cannot be used: %w", err)
 	}
