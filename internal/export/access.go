@@ -102,9 +102,11 @@ func (e *exporter) candidateTemplate(ctx context.Context, t schema.ACLTemplate, 
 		return c, err
 	}
 	obj := &v1alpha1.ACLTemplate{Spec: v1alpha1.ACLTemplateSpec{TemplateName: t.Name, Members: []v1alpha1.ACLTemplateMember{}}}
+	byID := map[string]string{}
 	for _, m := range held.Members {
-		if m.SystemID == own.SystemID && m.PrincipalID == own.PrincipalID && locksOut(m) {
-			continue // the manager refuses to declare that of itself, and leaves it as it is
+		self := m.SystemID == own.SystemID && m.PrincipalID == own.PrincipalID
+		if self && (locksOut(m) || len(held.Members) > maxMembers) {
+			continue // the manager refuses to declare that of itself, or need not, and leaves it as it is
 		}
 		member, cannot := e.member(m)
 		if cannot != "" {
@@ -112,10 +114,28 @@ func (e *exporter) candidateTemplate(ctx context.Context, t schema.ACLTemplate, 
 			return c, nil
 		}
 		obj.Spec.Members = append(obj.Spec.Members, member)
+		byID[member.Principal] = spelledID(m.SystemID, schema.HexID(m.PrincipalID))
 	}
 	slices.SortFunc(obj.Spec.Members, func(a, b v1alpha1.ACLTemplateMember) int { return strings.Compare(a.Principal, b.Principal) })
 	c.object = obj
+	c.spares = []spare{{field: "spec.members", without: func(refusal string) bool { return renamed(obj.Spec.Members, byID, refusal) }}}
 	return c, nil
+}
+
+// maxMembers is how many a manifest takes. A full template has one more, the
+// manager's own.
+const maxMembers = 255
+
+// renamed spells those members by their ids whose names a refusal is about. It
+// reports whether there were any.
+func renamed(members []v1alpha1.ACLTemplateMember, byID map[string]string, refusal string) (any bool) {
+	for i := range members {
+		id, named := byID[members[i].Principal]
+		if named && id != members[i].Principal && strings.Contains(refusal, fmt.Sprintf("spec.members[%d].principal", i)) {
+			members[i].Principal, any = id, true
+		}
+	}
+	return any
 }
 
 func locksOut(m schema.TemplateMember) bool {
@@ -137,7 +157,7 @@ func (e *exporter) member(m schema.TemplateMember) (out v1alpha1.ACLTemplateMemb
 	out.StartTime, exact[0] = timeOf(m.StartTime)
 	out.EndTime, exact[1] = timeOf(m.EndTime)
 	if !exact[0] || !exact[1] {
-		return out, fmt.Sprintf("the start or the end of its member %s is no time of a whole second up to the year 9999", out.Principal)
+		return out, fmt.Sprintf("the start or the end of its member %q is no time of a whole second up to the year 9999", out.Principal)
 	}
 	return out, ""
 }

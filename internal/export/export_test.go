@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"regexp"
@@ -27,6 +28,7 @@ type stranger struct {
 	members   []schema.TemplateMember
 	found     []schema.TemplatedDirectory
 	called    string // the principal 1
+	class     string // of every principal, where they share one
 	refusal   error  // of looking principals up
 }
 
@@ -40,8 +42,9 @@ func (s *stranger) TrustedServerBodies(context.Context) (schema.TrustedServerLis
 	return schema.TrustedServerList{TrustedServers: s.peers}, nil
 }
 
-func (s *stranger) PrincipalTrusts(context.Context, schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error) {
-	return schema.PrincipalTrustList{PrincipalTrusts: s.trusts}, nil
+func (s *stranger) PrincipalTrusts(_ context.Context, q schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error) {
+	rest := s.trusts[min(*q.Offset, len(s.trusts)):]
+	return schema.PrincipalTrustList{PrincipalTrusts: rest[:min(*q.Limit, len(rest))]}, nil
 }
 
 func (s *stranger) Operations(context.Context) (schema.OperationList, error) {
@@ -69,7 +72,7 @@ func (s *stranger) CurrentSession(context.Context) (schema.Session, error) {
 }
 
 func (s *stranger) Principals(_ context.Context, q schema.PrincipalQuery) (schema.PrincipalPage, error) {
-	return schema.PrincipalPage{Type: q.Type, ClassName: q.Type + " principal"}, nil
+	return schema.PrincipalPage{Type: q.Type, ClassName: cmp.Or(s.class, q.Type+" principal")}, nil
 }
 
 func (s *stranger) LookupPrincipals(_ context.Context, pairs []schema.PrincipalPair) (schema.PrincipalsFound, error) {
@@ -77,7 +80,7 @@ func (s *stranger) LookupPrincipals(_ context.Context, pairs []schema.PrincipalP
 	called := cmp.Or(s.called, "one\nline")
 	for _, p := range pairs {
 		if schema.HexID(p.PrincipalID) == one {
-			out.Principals = append(out.Principals, schema.Principal{ID: one, SystemID: p.SystemID, ClassName: "group principal", Name: called})
+			out.Principals = append(out.Principals, schema.Principal{ID: one, SystemID: p.SystemID, ClassName: cmp.Or(s.class, "group principal"), Name: called})
 		}
 	}
 	return out, s.refusal
@@ -86,6 +89,12 @@ func (s *stranger) LookupPrincipals(_ context.Context, pairs []schema.PrincipalP
 // template is a service with one ACL template.
 func template(name string, members ...schema.TemplateMember) stranger {
 	return stranger{templates: []schema.ACLTemplate{{ID: one, Name: name}}, members: members}
+}
+
+// called gives the principal 1 a name.
+func called(name string, s stranger) stranger {
+	s.called = name
+	return s
 }
 
 // What no manifest can declare is left out with its reason, whole or in part,
@@ -105,6 +114,15 @@ func TestLeftOut(t *testing.T) {
 		}
 		return s
 	}
+	self := schema.TemplateMember{SystemID: 1, PrincipalID: schema.DecimalID{9}, Rights: schema.RightNamed("WRITE"), MaxUsage: -1}
+	full := []schema.TemplateMember{self}
+	for i := range 255 {
+		full = append(full, schema.TemplateMember{SystemID: 7, PrincipalID: schema.DecimalID{6: 1, 7: byte(i)}, Rights: schema.RightNamed("READ"), MaxUsage: -1})
+	}
+	splitEvil := schema.TemplateMember{SystemID: 1, PrincipalID: schema.DecimalID(one), Rights: schema.RightNamed("READ"), EndTime: schema.Stamp{7: 1}}
+	oddlyNamed := schema.TemplateMember{SystemID: 1, PrincipalID: schema.DecimalID(one), Rights: schema.RightNamed("READ"), MaxUsage: -1}
+	beyond := oddlyNamed
+	binary.BigEndian.PutUint64(beyond.EndTime[:], 253402300800000)
 	var many []string
 	for i := range 129 {
 		many = append(many, fmt.Sprintf("/many/%d/", i))
@@ -126,6 +144,7 @@ func TestLeftOut(t *testing.T) {
 		"TrustFlag":     {from: stranger{trusts: trusting(schema.HexID{5}, "both")}, left: []string{"^left out: .* spec.flag"}},
 		"TrustOddName":  {from: stranger{trusts: trusting(one, "expose")}, has: `name: \|-\n`},
 		"TrustLongName": {from: stranger{trusts: trusting(one, "expose"), called: strings.Repeat("long", 200)}, has: `id: "0000000000000001"`, not: "type: group"},
+		"TrustOneClass": {from: stranger{trusts: trusting(one, "expose"), called: "a", class: "principal"}, has: `id: "0000000000000001"`, not: "type: "},
 		"TrustUntold":   {from: stranger{refusal: &client.Error{Code: "ACCESS_DENIED"}, trusts: trusting(one, "expose")}, has: `id: "0000000000000001"`},
 		"BuiltIn":       {from: stranger{roles: []schema.Role{{ID: one, Name: "Administrator", BuiltIn: &yes}}}, not: "Administrator"},
 		"RoleOddName": {from: stranger{roles: []schema.Role{{ID: one, Name: " odd"}}},
@@ -133,6 +152,11 @@ func TestLeftOut(t *testing.T) {
 		"RoleOperation": {from: stranger{roles: []schema.Role{{ID: one, Name: "a", Operations: []schema.HexID{{0xab}}}}}, has: "- ab00000000000000"},
 		"OddTemplate":   {from: within(template("a\tb"), "/a/"), left: []string{"^left out: .* spec.templateName"}},
 		"SplitSecond":   {from: template("a", late), left: []string{"^left out: .* no time of a whole second"}},
+		"EvilName":      {from: called("a\x1b[2J", template("a", splitEvil)), left: []string{`^left out: .* member "group/a\\x1b\[2J" is no time`}},
+		"Year10000":     {from: template("a", beyond), left: []string{"^left out: .* up to the year 9999"}},
+		"FullTemplate":  {from: template("a", full...), has: `principal: id/7/510\n`, not: "id/1/"},
+		"OddMember":     {from: template("a", oddlyNamed, member), has: "- principal: id/1/1\n(.|\n)*- principal: id/1/360287970189639680\n"},
+		"OneselfInFull": {from: template("a", self, member), has: "- principal: id/1/648518346341351424\n"},
 		"NoRights":      {from: within(template("a", none), "/a/"), left: []string{`^left out: .* spec.members\[0\].rights`}},
 		"OddDirectory": {from: within(template("a"), "/a//b/"),
 			left: []string{`^exported without its directories: ACL template "a" .* spec.directories\[0\]: must be the plain path`}, has: "templateName: a\n", not: "directories"},
@@ -177,8 +201,22 @@ func TestLeftOut(t *testing.T) {
 // A service that refuses to be read is not a service that holds nothing.
 func TestCollectFails(t *testing.T) {
 	from := &stranger{refusal: errors.New("down"), trusts: []schema.PrincipalTrust{{ID: one, PrincipalID: &one}}}
-	if made, err := Collect(t.Context(), Options{Admin: from, Officer: from, Namespace: "default", KeyServer: "default"}); err == nil {
-		t.Errorf("got %+v", made)
+	if made, err := Collect(t.Context(), Options{Admin: from, Officer: from, Namespace: "default", KeyServer: "default"}); !errors.Is(err, from.refusal) {
+		t.Errorf("got %+v, %v", made, err)
+	}
+}
+
+// A list that is longer than a page is read to its end.
+func TestPagesOfTrusts(t *testing.T) {
+	from := &stranger{}
+	system, flag := schema.SystemID(7), "expose"
+	for i := range trustPage + 1 {
+		id := schema.HexID{6: byte((i + 2) >> 8), 7: byte(i + 2)}
+		from.trusts = append(from.trusts, schema.PrincipalTrust{ID: id, PrincipalID: &id, TrustedServerSystemID: &system, FlagLabel: &flag})
+	}
+	rows, err := (&exporter{Options: Options{Officer: from}}).trustRows(t.Context())
+	if err != nil || len(rows) != trustPage+1 {
+		t.Errorf("got %d, %v", len(rows), err)
 	}
 }
 
