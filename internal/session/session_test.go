@@ -176,6 +176,8 @@ func TestTokensThatNameNoSession(t *testing.T) {
 	}
 }
 
+// A session ends when it was not used for the idle time, and after its lifetime
+// whatever its use; to the second, and as its description says.
 func TestSessionsExpire(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m := manager(t, f, nil)
@@ -186,22 +188,30 @@ func TestSessionsExpire(t *testing.T) {
 			}
 			return err
 		}
+		lives := func(o session.Opened, step time.Duration) {
+			t.Helper()
+			f.Clock.Advance(step)
+			if err := use(o); err != nil {
+				t.Fatalf("a session that should be live: %v", err)
+			}
+		}
 		o := open(t, m)
 		for range 3 { // use keeps it alive past the idle time
-			f.Clock.Advance(idle - time.Second)
-			if err := use(o); err != nil {
-				t.Fatal(err)
-			}
+			lives(o, idle-time.Second)
 		}
 		f.Clock.Advance(idle)
 		want(t, use(o), fault.SessionExpired)
 
 		o = open(t, m)
-		for range 4 {
-			f.Clock.Advance(idle - time.Second)
-			_ = use(o)
+		opened := f.Clock.Now()
+		if !o.Info.ExpiresAt.Equal(opened.Add(lifetime)) || !o.Info.IdleExpiresAt.Equal(opened.Add(idle)) {
+			t.Errorf("a session of %s is said to end at %s, and unused at %s", opened, o.Info.ExpiresAt, o.Info.IdleExpiresAt)
 		}
-		f.Clock.Advance(4 * time.Second)
+		for range 4 {
+			lives(o, idle-time.Second)
+		}
+		lives(o, 3*time.Second)
+		f.Clock.Advance(time.Second)
 		want(t, use(o), fault.SessionExpired) // the lifetime does not move
 	})
 }
