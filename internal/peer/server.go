@@ -313,14 +313,18 @@ func connOf(ctx context.Context) *conn {
 	return info.conn
 }
 
-// callKey is the SHA-256 of a call of a peer. The length of each term goes
-// before it, so that none runs into the next.
+// callKey is the SHA-256 of a call of a peer. How many terms there are, and how
+// long they are, goes before them, so that none runs into the next.
 func callKey(from keyserver.SystemID, nonce []byte, terms [][]byte) (key keyserver.CallKey) {
-	h := sha256.New()
-	head := binary.BigEndian.AppendUint32(make([]byte, 0, 4+nonceLen), uint32(from))
-	h.Write(append(head, nonce...))
+	head := binary.BigEndian.AppendUint32(make([]byte, 0, 128), uint32(from))
+	head = append(head, nonce...)
+	head = append(head, byte(len(terms))) //nolint:gosec // a handful
 	for _, term := range terms {
-		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(term))))
+		head = binary.BigEndian.AppendUint64(head, uint64(len(term)))
+	}
+	h := sha256.New()
+	h.Write(head)
+	for _, term := range terms {
 		h.Write(term)
 	}
 	h.Sum(key[:0])
