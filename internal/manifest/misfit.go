@@ -53,7 +53,7 @@ func memberThatIsNoText(field string, members map[string]any) string {
 }
 
 func wanted(t reflect.Type) string {
-	switch t.Kind() { //nolint:exhaustive // what is left is a number
+	switch t.Kind() {
 	case reflect.String:
 		return "text; put it in quotes"
 	case reflect.Slice, reflect.Array:
