@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -60,6 +61,14 @@ func TestStatusTableAndCatalogueAgree(t *testing.T) {
 		if edges[e.Code].status == 0 {
 			t.Errorf("%s has no status", e.Code)
 		}
+		if statuses[e.Code] == 0 {
+			t.Errorf("%s has no expected status", e.Code)
+		}
+	}
+	for code := range statuses {
+		if !known[code] {
+			t.Errorf("a status is expected of %s, which is not in the catalogue", code)
+		}
 	}
 	for code := range edges {
 		if !known[code] {
@@ -84,7 +93,7 @@ func TestFaultsAtTheEdge(t *testing.T) {
 			f.ops.err = fault.Temporary(entry.Code, fault.ScopeProcess, 1500*time.Millisecond, "the detail").Because(errors.New("the cause"))
 			w := f.do(http.MethodGet, "/api/roles", "")
 			e := errorOf(t, w)
-			if w.Code != edges[entry.Code].status || e.Code != string(entry.Code) || e.Detail != "the detail" {
+			if w.Code != statuses[entry.Code] || e.Code != string(entry.Code) || e.Detail != "the detail" {
 				t.Fatalf("answered %d %+v", w.Code, e)
 			}
 			if strings.Contains(w.Body.String(), "the cause") {
@@ -184,6 +193,52 @@ func TestVerdictsKeepTheShape(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Every route whose re-read may disagree says so in the shape of its success,
+// with every member that is never left out.
+func TestEveryVerdictKeepsTheShape(t *testing.T) {
+	judging := 0
+	for _, r := range Routes() {
+		whole, err := json.Marshal(reflect.New(orEmpty(r.Response)).Interface())
+		if err != nil {
+			t.Fatal(err)
+		}
+		members := map[string]any{}
+		if err := json.Unmarshal(whole, &members); err != nil {
+			t.Fatal(err)
+		}
+		for _, code := range r.Faults {
+			if !slices.Contains([]fault.Code{fault.NotSaved, fault.NotRemoved, fault.NotPersisted, fault.NotVerified}, code) {
+				continue
+			}
+			judging++
+			f := newFixture(t)
+			f.ops.bad, f.ops.err = true, fault.New(code, "the re-read disagrees")
+			good := sampleOf(r)
+			w := f.do(r.Method, good.target(r), good.text())
+			var got map[string]any
+			if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusConflict || got["code"] != string(code) || got["detail"] != "the re-read disagrees" {
+				t.Errorf("%s %s: %s answered %d %s", r.Method, r.Path, code, w.Code, w.Body)
+			}
+			for member := range members {
+				if _, there := got[member]; !there {
+					t.Errorf("%s %s: %s lacks %q: %s", r.Method, r.Path, code, member, w.Body)
+				}
+			}
+		}
+	}
+	if judging < 30 {
+		t.Errorf("only %d verdicts were asked for", judging)
+	}
+}
+
+// orEmpty stands in for the response of the route that has no fixed one.
+func orEmpty(response reflect.Type) reflect.Type {
+	if response == nil {
+		return reflect.TypeFor[struct{}]()
+	}
+	return response
 }
 
 func TestUnknownPathsAndMethods(t *testing.T) {
@@ -294,8 +349,12 @@ func TestSessionIsReleased(t *testing.T) {
 
 func TestBodyLimits(t *testing.T) {
 	for _, r := range Routes() {
-		if r.BodyLimit > 1<<20 {
-			continue // counted in the message, see hmacbody
+		if r.Path == "/api/crypto/hmac" {
+			continue // counted in the message, see TestHMACStreams
+		}
+		if r.BodyLimit > hmacBodyLimit {
+			t.Errorf("%s %s takes more than the largest message", r.Method, r.Path)
+			continue
 		}
 		f := newFixture(t)
 		good := sampleOf(r)

@@ -107,7 +107,7 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 					if len(r.Operations) == 0 && f.ops.err != nil {
 						return // the session routes ask no operation
 					}
-					check(t, f, good.target(r), good.text(), edges[code].status)
+					check(t, f, good.target(r), good.text(), statuses[code])
 				})
 			}
 		})
