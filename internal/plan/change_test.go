@@ -211,6 +211,24 @@ func TestKeyServerThatGoes(t *testing.T) {
 	}
 }
 
+// Who may not read namespaces plans with those that the objects name.
+func TestNamespacesForbidden(t *testing.T) {
+	k := start(t)
+	r := k.mustPlan(t, object("Role", "a", signers), func(o *plan.Options) { o.Cluster = secretive{} })
+	if o := find(t, r, "Role a"); o.Action != controllers.PlanCreate {
+		t.Errorf("got %+v", o)
+	}
+}
+
+// secretive is an empty cluster that lets nobody read anything but lists.
+type secretive struct{ client.Reader }
+
+func (secretive) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	return apierrors.NewForbidden(kubeschema.GroupResource{}, key.Name, nil)
+}
+
+func (secretive) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+
 // onlyKeyServer is a cluster that has one KeyServer and nothing else.
 type onlyKeyServer struct {
 	forbidding

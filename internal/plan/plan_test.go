@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -233,15 +234,40 @@ func TestEverythingFromFiles(t *testing.T) {
 	}
 }
 
-// Names come from outside; a terminal must not act upon them.
+// Names come from outside; a terminal must not act upon them, wherever they
+// stand.
 func TestPrintedNamesAreHarmless(t *testing.T) {
-	r := plan.Report{Objects: []plan.Object{{Kind: "Role", Name: "a", Action: controllers.PlanNone, Message: "role \x1b[2J\u202eevil"}}}
+	const evil = "\x1b[2J\u202eevil"
+	observed := evil
+	r := plan.Report{
+		KeyServers: []plan.KeyServer{{Name: "a", URL: evil, Message: evil}},
+		Objects: []plan.Object{
+			{Kind: "Role", Name: "a", Action: controllers.PlanNone, Message: evil},
+			{Kind: "Role", Name: "b", Action: controllers.PlanUpdate, Fields: []plan.Field{{Field: evil, Declared: evil, Observed: &observed}, {Field: evil, Declared: evil}}},
+		},
+	}
 	var b bytes.Buffer
 	if err := r.Text(&b); err != nil {
 		t.Fatal(err)
 	}
-	if strings.ContainsAny(b.String(), "\x1b\u202e") {
+	if strings.ContainsAny(b.String(), "\x1b\u202e") || strings.Count(b.String(), "evil") != 9 {
 		t.Errorf("got %q", b.String())
+	}
+}
+
+// The flags about the security officer are what trust is managed with; without
+// them, those about the administrator are, whatever a KeyServer declares.
+func TestOfficerFlags(t *testing.T) {
+	k, p := start(t), newPeer(t, 7)
+	manifests := object("KeyServer", "default", fmt.Sprintf("{url: %q, credentials: {administrator: {secretRef: {namespace: ns, name: none}}, securityOfficer: {secretRef: {namespace: ns, name: none}}}}", k.URL())) +
+		caManifest("ca", p)
+	r := k.mustPlan(t, manifests)
+	if o := find(t, r, "TrustedCA ca"); o.Action != controllers.PlanCreate {
+		t.Errorf("an administrator alone: %+v", o)
+	}
+	_, err := k.plan(t, manifests, func(o *plan.Options) { o.Access.Officer = &plan.Login{Name: "nobody", Password: "planted"} })
+	if err == nil || !strings.Contains(err.Error(), "cannot be asked: AccessDenied") {
+		t.Errorf("an officer whom nobody knows: %v", err)
 	}
 }
 
@@ -250,8 +276,8 @@ func TestCancelled(t *testing.T) {
 	k := start(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := plan.Make(ctx, plan.Options{Files: []string{file(t, "a.yaml", object("Role", "a", signers))}, Namespace: "default", Access: k.access(t)}); err == nil {
-		t.Error("a plan was made for nobody")
+	if _, err := plan.Make(ctx, plan.Options{Files: []string{file(t, "a.yaml", object("Role", "a", signers))}, Namespace: "default", Access: k.access(t)}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a plan was made for nobody: %v", err)
 	}
 }
 
