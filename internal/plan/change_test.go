@@ -150,7 +150,11 @@ func TestChangesToACluster(t *testing.T) {
 	t.Run("Deleted", func(t *testing.T) {
 		manifests := object("Role", "going", "{roleName: Going, operations: []}")
 		c.apply(t, manifests)
-		c.settle(t, v1alpha1.ReasonVerified)
+		for end := time.Now().Add(patience); c.managed(t)["Role going"].Provenance == ""; time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("the role is never created")
+			}
+		}
 		role := &v1alpha1.Role{}
 		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "going"}, role); err != nil {
 			t.Fatal(err)

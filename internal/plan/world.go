@@ -286,7 +286,7 @@ func applied(old *unstructured.Unstructured, annotation string) bool {
 	var by, others bool
 	for _, entry := range old.GetManagedFields() {
 		var owned map[string]any
-		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.Raw, &owned) != nil {
+		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &owned) != nil {
 			continue
 		}
 		if _, is, _ := unstructured.NestedMap(owned, "f:metadata", "f:annotations", "f:"+annotation); !is {
