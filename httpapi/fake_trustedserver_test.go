@@ -39,7 +39,6 @@ func (f *fakeOperations) UpdateTrustedServer(ctx context.Context, _ keyserver.Ca
 	r := operations.TrustedServerUpdated{Server: &aPeer, Saved: !f.bad, Detail: "evidence"}
 	err := f.called(ctx, "UpdateTrustedServer", c)
 	if f.bad {
-		r.Server = nil
 		return r, err
 	}
 	return answer(r, err)
@@ -66,7 +65,9 @@ func (f *fakeOperations) trust(ctx context.Context, name string, got any) (opera
 	r := operations.PrincipalTrustSaved{Trust: &aTrust, Saved: !f.bad, Detail: "evidence"}
 	err := f.called(ctx, name, got)
 	if f.bad {
-		r.Trust = nil
+		if name == "CreatePrincipalTrust" {
+			r.Trust = nil
+		}
 		return r, err
 	}
 	return answer(r, err)
