@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -55,22 +56,41 @@ func TestKubectlApplies(t *testing.T) {
 	if err := os.WriteFile(file, environment.KubeConfig, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, arguments := range [][]string{
-		{"apply", "-k", filepath.Join(configDir, defaults)},
-		{"apply", "-k", filepath.Join(configDir, defaults)}, // again, changing nothing
-		{"apply", "-k", filepath.Join(configDir, defaultsKeyServer), "--dry-run=server"},
-		{"apply", "--server-side", "-k", filepath.Join(configDir, "samples"), "--dry-run=server"},
-		{"get", "--raw", "/.well-known/openid-configuration"},
-	} {
+	kubectl := func(arguments ...string) {
+		t.Helper()
 		command := exec.Command(filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), append([]string{"--kubeconfig", file}, arguments...)...)
 		if out, err := command.CombinedOutput(); err != nil {
 			t.Errorf("kubectl %s: %v\n%s", strings.Join(arguments, " "), err, out)
 		}
 	}
+	kubectl("apply", "-k", filepath.Join(configDir, defaults))
+	applied := versions(t, build(t, defaults))
+	kubectl("apply", "-k", filepath.Join(configDir, defaults))
+	if diff := cmp.Diff(applied, versions(t, build(t, defaults))); diff != "" || len(applied) == 0 {
+		t.Errorf("applying the same again changes objects (-first +second):\n%s", diff)
+	}
+	kubectl("apply", "-k", filepath.Join(configDir, defaultsKeyServer), "--dry-run=server")
+	kubectl("apply", "--server-side", "-k", filepath.Join(configDir, "samples"), "--dry-run=server")
+	kubectl("get", "--raw", "/.well-known/openid-configuration")
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "keyserver"}}
 	if err := kube.Delete(t.Context(), deployment); err != nil {
 		t.Error(err)
 	}
+}
+
+// versions are those of the objects in the cluster. kubectl says "configured"
+// also of what it only sent again, so its words do not tell.
+func versions(t *testing.T, objects []*unstructured.Unstructured) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for _, o := range objects {
+		now := o.DeepCopy()
+		if err := kube.Get(t.Context(), client.ObjectKeyFromObject(o), now); err != nil {
+			t.Fatal(err)
+		}
+		found[o.GetKind()+" "+o.GetNamespace()+"/"+o.GetName()] = now.GetResourceVersion()
+	}
+	return found
 }
 
 // The example of the documentation has the effect that it is shown for.

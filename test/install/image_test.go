@@ -37,16 +37,23 @@ func TestImageByKo(t *testing.T) {
 		t.Errorf("for %s/%s", config.OS, config.Architecture)
 	}
 	want := map[string]fs.FileMode{ // by path
-		"data": 0o700, "tmp": 0o777, "etc/ssl/certs/ca-certificates.crt": 0o644, "ko-app/keyserver-operator": 0o555,
+		"data": fs.ModeDir | 0o700, "tmp": fs.ModeDir | fs.ModeSticky | 0o777,
+		"etc/ssl/certs/ca-certificates.crt": 0o644, "ko-app/keyserver-operator": 0o555,
+	}
+	for path, mode := range want {
+		if f, there := files[path]; !there {
+			t.Errorf("there is no %s", path)
+		} else if got := f.FileInfo().Mode(); got != mode {
+			t.Errorf("%s is %s, want %s", path, got, mode)
+		}
 	}
 	for path, f := range files {
-		mode, known := want[path]
-		switch {
-		case known && fs.FileMode(f.Mode).Perm() != mode:
-			t.Errorf("%s has mode %o, want %o", path, f.Mode, mode)
-		case !known && f.Typeflag != tar.TypeDir && !strings.HasPrefix(path, "var/run/ko"):
+		if _, known := want[path]; !known && f.Typeflag != tar.TypeDir && !strings.HasPrefix(path, "var/run/ko") {
 			t.Errorf("there is also %s", path)
 		}
+	}
+	if t.Failed() {
+		t.FailNow() // what follows looks into the files
 	}
 	if d := files["data"]; d.Uid != 65532 || d.Gid != 65532 {
 		t.Errorf("the data directory belongs to %d:%d", d.Uid, d.Gid)
