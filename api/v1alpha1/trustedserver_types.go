@@ -48,9 +48,8 @@ type TrustBlobSource struct {
 	// +optional
 	ConfigMapKeyRef *LocalKeyReference `json:"configMapKeyRef,omitempty"`
 	// PeerRef names another KeyServer, which is asked for its trust blob. If the
-	// peer's certificate, name or port changes, it is registered anew: removed,
-	// and added as it is now, which purges the access of its principals and
-	// brings it back. The CA that issued its certificate must be trusted; a
+	// peer's key, name or port changes, its record is replaced, and nobody's
+	// access changes. The CA that issued its certificate must be trusted; a
 	// TrustedCA with the same peerRef sees to that.
 	// +optional
 	PeerRef *PeerReference `json:"peerRef,omitempty"`
