@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -102,6 +104,30 @@ func TestACLEntryLife(t *testing.T) {
 		}
 		if a.at(t, "entry", "startTimeUnset") != true || a.at(t, "entry", "endTimeUnset") != true || a.at(t, "entry", "maxUsage") != -1.0 {
 			t.Errorf("limits that were omitted: %s", a.raw)
+		}
+		list := a.text(t, "acl", "aclId")
+		whole := object{
+			"principalId": pair["principalId"], "systemId": 1.0, "aclEntryId": a.text(t, "entry", "aclEntryId"), "aclId": list,
+			"rights": 3.0, "rightNames": []any{"READ", "WRITE"}, "maxUsage": -1.0, "userRight": 0.0,
+			"startTime": "AAAAAAAAAAA=", "startTimeUnset": true, "endTime": "AAAAAAAAAAA=", "endTimeUnset": true,
+		}
+		if diff := cmp.Diff(any(whole), a.at(t, "entry")); diff != "" {
+			t.Errorf("the entry (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(any([]any{"WRITE"}), a.body["requestedRightNames"]); diff != "" {
+			t.Errorf("the names of what was requested (-want +got):\n%s", diff)
+		}
+		read := s.ok(t, admin, "POST", "/api/keys/acl/get", object{"ttag": link})
+		ids := map[any]bool{list: true, "AAAAAAAAAAA=": true}
+		for _, e := range read.at(t, "acl", "entries").([]any) {
+			if e := e.(object); e["aclId"] != list || ids[e["aclEntryId"]] {
+				t.Errorf("an entry of another list, or without an id of its own: %s", read.raw)
+			} else {
+				ids[e["aclEntryId"]] = true
+			}
+		}
+		if read.at(t, "acl", "aclId") != list || !ids[whole["aclEntryId"]] || len(ids) != 4 {
+			t.Errorf("the list read anew is another one: %s", read.raw)
 		}
 		if code := use().status; code != http.StatusOK {
 			t.Errorf("after the grant: %d", code)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"sort"
 	"strings"
 	"sync"
@@ -85,15 +86,32 @@ func (c *codes) add(code string) {
 // elsewhere are the codes that no request to one honest, healthy server
 // produces, each with the test that covers it instead.
 var elsewhere = map[fault.Code]string{
-	fault.NotSaved:       "internal/operations TestASwallowedWriteIsNeverASuccess",
-	fault.NotRemoved:     "internal/operations TestASwallowedWriteIsNeverASuccess",
-	fault.NotPersisted:   "internal/operations TestTrustVerdicts",
-	fault.NotVerified:    "internal/operations TestASwallowedWriteIsNeverASuccess",
-	fault.ReadbackFailed: "internal/operations TestAFailedReadBackIsNoSuccess",
-	fault.OpFailed:       "httpapi TestFaults",
+	fault.NotSaved:     "internal/operations TestASwallowedWriteIsNeverASuccess",
+	fault.NotRemoved:   "internal/operations TestASwallowedWriteIsNeverASuccess",
+	fault.NotPersisted: "internal/operations TestTrustVerdicts",
+	fault.NotVerified:  "internal/operations TestASwallowedWriteIsNeverASuccess",
+	fault.OpFailed:     "httpapi TestFaultsAtTheEdge",
 	// These need a second key server.
 	fault.PeerUnavailable: "test/federation TestPeerDown",
 	fault.PeerNoAnswer:    "test/federation/processes TestAnswerLost",
+}
+
+// TestElsewhere: the tests that cover those codes instead are there.
+func TestElsewhere(t *testing.T) {
+	for code, where := range elsewhere {
+		directory, name, _ := strings.Cut(where, " ")
+		files, err := filepath.Glob(filepath.Join("..", "..", directory, "*_test.go"))
+		must(t, err)
+		there := false
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			must(t, err)
+			there = there || bytes.Contains(text, []byte("\nfunc "+name+"(t *testing.T)"))
+		}
+		if !there {
+			t.Errorf("%s: there is no %s in %s", code, name, directory)
+		}
+	}
 }
 
 // TestMain checks, after a whole run, that every code of the catalogue came

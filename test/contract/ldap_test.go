@@ -31,6 +31,9 @@ func TestLDAPLogin(t *testing.T) {
 		create := func(name string) string {
 			return s.ok(t, admin, "POST", "/api/principals/ldap", object{"name": name, "roleIds": []string{keyserver.RoleAuditor.Hex()}}).text(t, "principal", "id")
 		}
+		// The directory confirms the name, but only a password principal has it here.
+		s.ok(t, admin, "POST", "/api/principals/password", object{"name": ldaptest.Ann, "password": ldaptest.AnnPassword, "roleIds": []string{}})
+		s.refused(t, "", "POST", "/api/sessions", ldapLogin(ldaptest.Ann, ldaptest.AnnPassword), http.StatusUnauthorized, "INVALID_CREDENTIALS")
 		ann, odd := create(ldaptest.Ann), create(ldaptest.Odd)
 		create("only here")
 		s.ok(t, admin, "POST", "/api/principals/password", object{"name": "reader", "password": "a password for tests", "roleIds": []string{}})
