@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
@@ -72,9 +73,19 @@ func (p *pool) close() error {
 	return errors.Join(errs...)
 }
 
-// stub takes the connections in turn.
+// stub takes the connections in turn, and leaves out one that cannot be made
+// just now as long as another one is there: a streamed message is not repeated.
 func (p *pool) stub() peerpb.KeyServerClient {
-	return peerpb.NewKeyServerClient(p.conns[int(p.next.Add(1))%len(p.conns)])
+	turn := int(p.next.Add(1)) % len(p.conns)
+	chosen := p.conns[turn]
+	if s := chosen.GetState(); s == connectivity.TransientFailure || s == connectivity.Connecting {
+		for _, other := range p.conns {
+			if other.GetState() == connectivity.Ready {
+				chosen = other
+			}
+		}
+	}
+	return peerpb.NewKeyServerClient(chosen)
 }
 
 // enter takes a place among the calls to the peer, if it is thought to answer.

@@ -1,0 +1,43 @@
+package peer
+
+import (
+	"context"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// One of the connections cannot be made; calls go by the other, streamed
+// messages among them, which nobody repeats.
+func TestAConnectionThatCannotBeMadeTakesNoCalls(t *testing.T) {
+	w := newWorld(t, patience)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for range connections { // made at the first call of each
+		if _, err := w.ask().AuthorizeKey(ctx, caller(t), link, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dead, err := grpc.NewClient("passthrough:///127.0.0.1:1", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := w.held()
+	if err := p.conns[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.conns[0] = dead // closed with the pool
+	dead.Connect()
+	for s := dead.GetState(); s != connectivity.TransientFailure; s = dead.GetState() {
+		if !dead.WaitForStateChange(ctx, s) {
+			t.Fatalf("the connection is %s", s)
+		}
+	}
+	for range 2 * connections {
+		if _, err := w.ask().HMAC(ctx, caller(t), link, message{text: make([]byte, 3*pieceLen)}); err != nil {
+			t.Error(err)
+		}
+	}
+}
