@@ -91,6 +91,18 @@ func TestScopedCredential(t *testing.T) {
 		}
 		denied("POST", mac, use(outside))
 		denied("POST", "/api/keys/authorize", object{"ttag": outside})
+		denied("POST", "/api/keys/get", object{"ttag": outside})
+		self := object{"ttag": outside, "systemId": 1, "principalId": decimal(t, s.self(t, admin))}
+		for _, path := range []string{"/api/keys/acl/get", "/api/keys/acl/grant", "/api/keys/acl/update", "/api/keys/acl/revoke", "/api/keys/export"} {
+			body := self
+			switch path {
+			case "/api/keys/acl/get":
+				body = object{"ttag": outside}
+			case "/api/keys/acl/grant", "/api/keys/acl/update":
+				body = join(self, object{"rights": []string{"OWNER"}})
+			}
+			denied("POST", path, body)
+		}
 		denied("POST", "/api/keys", object{"algorithm": "AES-256"})
 		denied("GET", "/api/roles", nil)
 		denied("POST", "/api/server/version", nil)
