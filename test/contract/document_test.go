@@ -131,6 +131,12 @@ func everyCode() int {
 			missing = append(missing, string(entry.Code))
 		}
 	}
+	for code := range elsewhere {
+		if seen.set[string(code)] {
+			fmt.Fprintf(os.Stderr, "FAIL: %s came out of a request of this run: it is covered here\n", code)
+			return 1
+		}
+	}
 	if len(missing) == 0 {
 		return 0
 	}
