@@ -122,8 +122,8 @@ var _ = Describe("peerRef", func() {
 		was := a.peers(ctx)[systemB]
 		b.server.Restart(GinkgoTB(), func(c *server.Config) { c.ServerName = "192.0.2.251" })
 		Eventually(func() string { return deref(a.peers(ctx)[systemB].ServerName) }).Should(Equal("192.0.2.251"))
-		Eventually(readiness(ctx, peerB)).Should(beReady(""))
-		Expect(peerB.Status.ServerName).To(Equal("192.0.2.251"))
+		Eventually(func() string { _ = readiness(ctx, peerB)(); return peerB.Status.ServerName }).Should(Equal("192.0.2.251"))
+		Expect(readiness(ctx, peerB)()).To(beReady(""))
 		Expect(a.peers(ctx)[systemB].Port).NotTo(Equal(was.Port), "the external listener has another free port")
 		Expect(a.peers(ctx)[systemB].TransportPrincipalID).To(Equal(was.TransportPrincipalID))
 		Eventually(eventsAbout(ctx, peerB)).Should(ContainElement("Updated"))

@@ -72,10 +72,20 @@ func (s *Server) Stop(t testing.TB) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := s.Shutdown(ctx); err != nil {
+	// What still holds it a second before it is given up is gone afterwards.
+	held := make(chan string, 1)
+	late := time.AfterFunc(29*time.Second, func() {
 		var stacks strings.Builder
 		_ = pprof.Lookup("goroutine").WriteTo(&stacks, 2)
-		t.Errorf("stop the server: %v\n%s", err, stacks.String())
+		held <- stacks.String()
+	})
+	err := s.Shutdown(ctx)
+	switch late.Stop(); {
+	case err == nil:
+	case ctx.Err() != nil:
+		t.Errorf("stop the server: %v\n%s", err, <-held)
+	default:
+		t.Errorf("stop the server: %v", err)
 	}
 	s.Server = nil
 }

@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"encoding/hex"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -10,7 +12,10 @@ import (
 	"time"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 // TestFaults breaks one installation in every way that the steps name. After
@@ -60,30 +65,84 @@ func (w *world) agree(t *testing.T) {
 		}
 		return true
 	})
-	declared := map[string]bool{}
-	roles := w.roles(t)
+	declared, held := map[string]string{}, w.held(t)
 	for _, o := range list.Items {
-		if o.GetKind() != "Role" {
+		if o.GetKind() == "KeyServer" {
 			continue
 		}
-		name, _, _ := unstructured.NestedString(o.Object, "spec", "roleName")
+		what, content := declaredBy(t, o)
+		declared[what] = content
+		if provenance, _, _ := unstructured.NestedString(o.Object, "status", "provenance"); provenance != "Created" {
+			t.Errorf("%s was made by the manager, and its provenance is %q", what, provenance)
+		}
+	}
+	if diff := cmp.Diff(declared, held); diff != "" {
+		t.Errorf("every object is Ready; what is declared (-) and what the key server holds (+): %s", diff)
+	}
+}
+
+// declaredBy names the external object of an object that is Ready, and what it
+// has to hold.
+func declaredBy(t *testing.T, o unstructured.Unstructured) (what, content string) {
+	t.Helper()
+	text := func(fields ...string) string {
+		s, _, _ := unstructured.NestedString(o.Object, fields...)
+		return s
+	}
+	switch o.GetKind() {
+	case "Role":
 		operations, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "operations")
-		id, _, _ := unstructured.NestedString(o.Object, "status", "roleId")
-		provenance, _, _ := unstructured.NestedString(o.Object, "status", "provenance")
-		held := roles[name]
-		declared[name] = true
-		if held.ID.String() != id || len(held.Operations) != len(operations) {
-			t.Errorf("%s is Ready as %s with %v, and the key server has %s with %d operations", name, id, operations, held.ID, len(held.Operations))
+		ids := make([]string, len(operations))
+		for i, name := range operations {
+			at := slices.IndexFunc(keyserver.Operations, func(op keyserver.Operation) bool { return op.Name == name })
+			if at < 0 {
+				t.Fatalf("no operation is named %q", name)
+			}
+			ids[i] = keyserver.Operations[at].ID.Hex()
 		}
-		if provenance != "Created" {
-			t.Errorf("%s was made by the manager, and its provenance is %q", name, provenance)
-		}
+		slices.Sort(ids)
+		return "role " + text("status", "roleId"), fmt.Sprint(text("spec", "roleName"), ids)
+	case "TrustedCA":
+		return "CA " + text("status", "fingerprint"), ""
+	case "ACLTemplate":
+		count, _, _ := unstructured.NestedInt64(o.Object, "status", "memberCount")
+		return "template " + text("status", "templateId"), fmt.Sprint(text("spec", "templateName"), " ", count)
+	default:
+		t.Fatalf("nothing compares a %s with the key server", o.GetKind())
+		return "", ""
 	}
-	for name := range roles {
-		if !declared[name] {
-			t.Errorf("the key server has a role %q that nobody declares", name)
+}
+
+// held is what the key server holds, named as declaredBy names it.
+func (w *world) held(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, r := range w.roles(t) {
+		ids := make([]string, len(r.Operations))
+		for i, id := range r.Operations {
+			ids[i] = id.String()
 		}
+		slices.Sort(ids)
+		all["role "+r.ID.String()] = fmt.Sprint(r.Name, ids)
 	}
+	cas, err := w.admin.TrustedCAs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ca := range cas.TrustedCAs {
+		if ca.CertHash == nil {
+			t.Fatalf("the CA %s has no hash", ca.CertificateID)
+		}
+		all["CA "+hex.EncodeToString(*ca.CertHash)] = ""
+	}
+	templates, err := w.admin.ACLTemplates(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, template := range templates.Templates {
+		all["template "+template.ID.String()] = fmt.Sprint(template.Name, " ", template.MemberCount)
+	}
+	return all
 }
 
 // several are manifests of roles.
