@@ -360,16 +360,16 @@ const afterDrain = time.Second
 // recheckDue asks again what the feed does not tell, when it is time to, and
 // answers when it is next. A poll that ends early without a change is how a
 // process takes its leave. The next may come so soon that no call ever fails,
-// and say something else.
+// and say something else. Until then it is not asked without a pause, each
+// time to say that it leaves.
 func (c *connection) recheckDue(ctx context.Context, due time.Time, quiet bool) (time.Time, error) {
-	switch now := c.clock.Now(); {
-	case !now.Before(due):
-		return now.Add(c.timing.FeedWait), c.recheck(ctx)
-	case quiet && now.Add(afterDrain).Before(due):
-		return now.Add(afterDrain), nil
-	default:
-		return due, nil
+	if c.clock.Now().Before(due) {
+		if !quiet {
+			return due, nil
+		}
+		c.sleep(ctx, afterDrain)
 	}
+	return c.clock.Now().Add(c.timing.FeedWait), c.recheck(ctx)
 }
 
 // recheck asks again what the feed does not tell, and tells those that it may

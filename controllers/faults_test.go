@@ -179,6 +179,28 @@ var _ = Describe("a key server that", func() {
 		Eventually(func() map[string]string { return s.trusted(ctx) }).Should(HaveKey(ca.fingerprint))
 	})
 
+	It("answers every poll at once, as one does that drains, is not asked without a pause", func(ctx context.Context) {
+		var mu sync.Mutex
+		var asked []time.Time
+		s := newStage(ctx, func(ks *v1alpha1.KeyServer) {
+			meddlerOf(ks.Spec.URL).onChanges(func(ctx context.Context, real API, after int64, wait time.Duration) (schema.ChangePage, error) {
+				if wait == 0 { // the manager catches up, and does not wait
+					return real.Changes(ctx, after, wait)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				asked = append(asked, time.Now())
+				return schema.ChangePage{Cursor: after}, nil
+			})
+		})
+		Eventually(readiness(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}})).Should(beReady(""))
+		polls := func() []time.Time { mu.Lock(); defer mu.Unlock(); return slices.Clone(asked) }
+		Eventually(func() int { return len(polls()) }).Should(BeNumerically(">=", 4))
+		for i, at := range polls()[1:] {
+			Expect(at.Sub(polls()[i])).To(BeNumerically(">=", afterDrain), "poll %d", i+1)
+		}
+	})
+
 	It("forgets its change feed has everything read anew", func(ctx context.Context) {
 		s := newStage(ctx)
 		ca := newCA()

@@ -107,6 +107,11 @@ func (x *exchange) write(status int, out any) {
 	}
 	buf.WriteByte('\n')
 	x.answered = true
+	if x.api.draining.Err() != nil {
+		// Shutdown may overlook a connection that was made as it began. No other
+		// request comes by this one (HTTP/2: GOAWAY).
+		x.w.Header()["Connection"] = []string{"close"}
+	}
 	x.w.Header()["Content-Length"] = []string{strconv.Itoa(buf.Len())}
 	x.w.WriteHeader(status)
 	_, _ = x.w.Write(buf.Bytes()) // the client may be gone

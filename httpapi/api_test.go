@@ -468,6 +468,9 @@ func TestChangesEndWithTheClientAndWithTheServer(t *testing.T) {
 		if err := json.Unmarshal(w.Body.Bytes(), &page); err != nil || w.Code != http.StatusOK || page.Cursor != 41 || len(page.Changes) != 0 {
 			t.Fatalf("answered %d %s", w.Code, w.Body)
 		}
+		if w.Header().Get("Connection") != "close" {
+			t.Error("the connection stays, and brings the next poll")
+		}
 		if w := f.do(http.MethodGet, "/api/ready", ""); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "shutting down") {
 			t.Errorf("ready answers %d %s", w.Code, w.Body)
 		}
