@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -25,6 +26,7 @@ type Finding struct {
 // Report is what Verify found.
 type Report struct {
 	Chains   int
+	Heads    []Head // of the chains that have rows
 	Rows     int64
 	Total    int       // findings, counted
 	Findings []Finding // the first 100 of them
@@ -38,13 +40,14 @@ func (r Report) Intact() bool { return r.Total == 0 }
 //
 // The chain proves that the trail is the one that led to its heads. Whoever
 // can write the whole database, and recomputes every hash from some row on,
-// is found out only by a head that was noted elsewhere.
-func Verify(ctx context.Context, trail Trail) (Report, error) {
+// is found out only by a head that was noted elsewhere: the trail has to lead
+// through each of those that are expected.
+func Verify(ctx context.Context, trail Trail, expected ...Head) (Report, error) {
 	snapshot, err := trail.AuditSnapshot(ctx)
 	if err != nil {
 		return Report{}, fmt.Errorf("read the heads of the audit chains: %w", err)
 	}
-	v := newVerifier(snapshot)
+	v := newVerifier(snapshot, expected)
 	end := max(snapshot.LastSeq, snapshot.MaxSeq)
 	for after := int64(0); after < end; {
 		rows, err := trail.AuditRange(ctx, after, end, verifyPage)
@@ -68,6 +71,8 @@ func Verify(ctx context.Context, trail Trail) (Report, error) {
 type verifier struct {
 	snapshot Snapshot
 	chains   map[int64]*walked
+	expected []Head
+	passed   map[Head]bool // of those expected
 	report   Report
 	scratch  []byte
 
@@ -84,10 +89,13 @@ type walked struct {
 	last int64
 }
 
-func newVerifier(s Snapshot) *verifier {
-	v := &verifier{snapshot: s, chains: make(map[int64]*walked, len(s.Heads))}
+func newVerifier(s Snapshot, expected []Head) *verifier {
+	v := &verifier{snapshot: s, chains: make(map[int64]*walked, len(s.Heads)), expected: expected, passed: make(map[Head]bool, len(expected))}
 	for _, h := range s.Heads {
 		v.chains[h.Chain] = &walked{end: h, at: Head{Chain: h.Chain}}
+		if h.Position > 0 {
+			v.report.Heads = append(v.report.Heads, h)
+		}
 	}
 	v.report.Chains = len(s.Heads)
 	return v
@@ -102,6 +110,10 @@ func (v *verifier) found(chain, position, seq int64, format string, args ...any)
 
 func (v *verifier) row(e *keyserver.AuditEntry) {
 	v.report.Rows++
+	// That a row has its hash is looked at below, so that nobody can claim one.
+	if here := (Head{Chain: e.Chain, Position: e.Position, Hash: e.Hash}); slices.Contains(v.expected, here) {
+		v.passed[here] = true
+	}
 	if e.Seq > v.snapshot.LastSeq {
 		v.found(e.Chain, e.Position, e.Seq, "inserted: the last number that was given out is %d", v.snapshot.LastSeq)
 		return
@@ -156,6 +168,11 @@ func (v *verifier) end() {
 			v.missing(h.Chain, c.at.Position+1, c.end.Position)
 		case c.at.Hash != c.end.Hash:
 			v.found(h.Chain, c.at.Position, c.last, "changed: the chain's head has another hash than its last row")
+		}
+	}
+	for _, h := range v.expected {
+		if !v.passed[h] {
+			v.found(h.Chain, h.Position, 0, "changed: the row there is not the one that was noted, or there is none")
 		}
 	}
 	if gap := v.snapshot.LastSeq - v.lastSeq; gap > 0 {

@@ -157,6 +157,39 @@ func TestNoCommitNoSuccess(t *testing.T) {
 	}
 }
 
+// A trail that was recomputed as a whole is found out by a head that was noted.
+func TestNotedHeads(t *testing.T) {
+	store := &liar{}
+	w := newWriter(t, store, audit.Options{Batch: 1})
+	var noted []audit.Head
+	for range 3 {
+		if err := w.Write(t.Context(), named("row")); err != nil {
+			t.Fatal(err)
+		}
+		noted = append(noted, store.head)
+	}
+	closeOf(t, w)
+	other := noted[1]
+	other.Hash[0] ^= 1
+	beyond := noted[2]
+	beyond.Position++
+	for name, tc := range map[string]struct {
+		expected []audit.Head
+		findings int
+	}{
+		"None": {nil, 0}, "All": {noted, 0}, "Twice": {[]audit.Head{noted[0], noted[0]}, 0},
+		"Other": {[]audit.Head{noted[0], other}, 1}, "Beyond": {[]audit.Head{beyond}, 1}, "NoChain": {[]audit.Head{{Chain: 9, Position: 1}}, 1},
+	} {
+		report, err := audit.Verify(t.Context(), store, tc.expected...)
+		if err != nil || report.Total != tc.findings {
+			t.Errorf("%s: %d findings, want %d: %+v, %v", name, report.Total, tc.findings, report.Findings, err)
+		}
+		if diff := cmp.Diff([]audit.Head{noted[2]}, report.Heads); diff != "" {
+			t.Errorf("%s: heads: %s", name, diff)
+		}
+	}
+}
+
 func TestLostClaim(t *testing.T) {
 	store := &liar{}
 	store.failing = func(n int) error {
