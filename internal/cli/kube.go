@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -19,9 +20,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	k8syaml "sigs.k8s.io/yaml"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
@@ -38,6 +39,9 @@ const (
 	systemNamespace  = "keyserver-system"
 	credentialSecret = "keyserver-admin"
 )
+
+// servedTimeout is how long a cluster may take to serve new definitions.
+const servedTimeout = 30 * time.Second
 
 // kube is up's view of the cluster.
 type kube struct {
@@ -69,7 +73,47 @@ func (k *kube) installCRDs(ctx context.Context) error {
 			return err
 		}
 	}
-	return envtest.WaitForCRDs(k.config, crds, envtest.CRDInstallOptions{MaxTime: 30 * time.Second, PollInterval: 100 * time.Millisecond})
+	ctx, cancel := context.WithTimeout(ctx, servedTimeout)
+	defer cancel()
+	return k.waitServed(ctx, crds)
+}
+
+// waitServed waits until discovery lists every version of the definitions,
+// because a manager that starts before then finds no such kind.
+func (k *kube) waitServed(ctx context.Context, crds []*apiextensionsv1.CustomResourceDefinition) error {
+	c, err := discovery.NewDiscoveryClientForConfig(k.config)
+	if err != nil {
+		return fmt.Errorf("connect to the cluster: %w", err)
+	}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		missing, err := unserved(c, crds)
+		if err == nil && missing == "" {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("the cluster does not serve %s: %w", missing, ctx.Err()), err)
+		}
+	}
+}
+
+// unserved names one of the definitions that discovery does not list yet.
+func unserved(c discovery.ServerResourcesInterface, crds []*apiextensionsv1.CustomResourceDefinition) (string, error) {
+	for _, crd := range crds {
+		for _, v := range crd.Spec.Versions {
+			list, err := c.ServerResourcesForGroupVersion(crd.Spec.Group + "/" + v.Name)
+			if err != nil && !apierrors.IsNotFound(err) {
+				return crd.Name, err
+			}
+			if list == nil || !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == crd.Spec.Names.Plural }) {
+				return crd.Name, nil
+			}
+		}
+	}
+	return "", nil
 }
 
 // applyKeyServer makes the Secret with the administrator's credentials and the

@@ -109,7 +109,7 @@ func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 
-	cluster, stop, err := o.startCluster(logFile, steps)
+	cluster, stop, err := o.startCluster(ctx, logFile, steps)
 	if err != nil {
 		return err
 	}
@@ -169,13 +169,13 @@ type upCluster struct {
 	kubeconfig string
 }
 
-func (o *upOptions) startCluster(log io.Writer, steps *progress) (upCluster, func() error, error) {
+func (o *upOptions) startCluster(ctx context.Context, log io.Writer, steps *progress) (upCluster, func() error, error) {
 	if o.given != nil {
 		return upCluster{o.given, o.kubeconfig}, func() error { return nil }, nil
 	}
 	var cluster *localcluster.Cluster
 	err := steps.run("control plane (etcd and kube-apiserver)", func() (err error) {
-		cluster, err = localcluster.Start(localcluster.Options{Assets: o.assets, Dir: o.dir, Log: log})
+		cluster, err = localcluster.Start(ctx, localcluster.Options{Assets: o.assets, Dir: o.dir, Log: log})
 		return err
 	})
 	if err != nil {

@@ -1,28 +1,42 @@
 // Package localcluster runs etcd and kube-apiserver on this machine for
-// "keyserver-operator up", with the same library that the tests use. The
-// state of etcd is kept, so a later run continues where an earlier one ended.
+// "keyserver-operator up". The state of etcd is kept, so a later run continues
+// where an earlier one ended.
 package localcluster
 
 import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 )
 
-const startTimeout = 90 * time.Second
+const (
+	// startTimeout is for each of the two programs.
+	startTimeout = 90 * time.Second
+	loopback     = "127.0.0.1"
+	// user may do everything; the group is what kube-apiserver grants that to.
+	user, group = "local-admin", "system:masters"
+)
 
 // Cluster is a running control plane.
 type Cluster struct {
 	Config     *rest.Config
 	Kubeconfig string // path of a kubeconfig with full rights, mode 0600
-	plane      *envtest.ControlPlane
+
+	etcd, apiserver *process
 }
 
 // Options say where the control plane's programs and state are.
@@ -34,7 +48,7 @@ type Options struct {
 
 // Start runs the control plane and returns once it answers. What an earlier
 // run that was killed left running on the same directory is ended first.
-func Start(o Options) (*Cluster, error) {
+func Start(ctx context.Context, o Options) (*Cluster, error) {
 	for _, name := range []string{"etcd", "kube-apiserver"} {
 		if _, err := os.Stat(filepath.Join(o.Assets, name)); err != nil {
 			return nil, fmt.Errorf("%s is not in %q; run \"make run\", which provides it, or set KUBEBUILDER_ASSETS", name, o.Assets)
@@ -44,7 +58,7 @@ func Start(o Options) (*Cluster, error) {
 	if err := endLeftovers(etcdDir, certDir); err != nil {
 		return nil, err
 	}
-	// The certificates are made anew at each start: their CA lives in memory.
+	// Credentials are made anew at each start, and those of before are worth nothing.
 	if err := os.RemoveAll(certDir); err != nil {
 		return nil, err
 	}
@@ -53,95 +67,122 @@ func Start(o Options) (*Cluster, error) {
 			return nil, err
 		}
 	}
-	plane := &envtest.ControlPlane{
-		Etcd: &envtest.Etcd{
-			Path: filepath.Join(o.Assets, "etcd"), DataDir: etcdDir, StartTimeout: startTimeout, Out: o.Log, Err: o.Log,
-		},
-		APIServer: &envtest.APIServer{
-			Path: filepath.Join(o.Assets, "kube-apiserver"), CertDir: certDir, StartTimeout: startTimeout, Out: o.Log, Err: o.Log,
-		},
-		KubectlPath: filepath.Join(o.Assets, "kubectl"),
-	}
-	if err := plane.Start(); err != nil {
-		return nil, fmt.Errorf("start the control plane: %w", err)
-	}
-	c := &Cluster{plane: plane, Kubeconfig: filepath.Join(o.Dir, "kubeconfig")}
-	if err := c.admit(); err != nil {
-		return nil, errors.Join(err, plane.Stop())
+	c := &Cluster{Kubeconfig: filepath.Join(o.Dir, "kubeconfig")}
+	if err := c.start(ctx, o, etcdDir, certDir); err != nil {
+		return nil, errors.Join(fmt.Errorf("start the control plane: %w", err), c.Stop())
 	}
 	return c, nil
 }
 
-// admit makes a user with full rights and writes a kubeconfig for it.
-func (c *Cluster) admit() error {
-	user, err := c.plane.AddUser(envtest.User{Name: "local-admin", Groups: []string{"system:masters"}}, &rest.Config{QPS: 100, Burst: 200})
-	if err != nil {
-		return fmt.Errorf("make a user for the control plane: %w", err)
-	}
-	c.Config = user.Config()
-	kubeconfig, err := user.KubeConfig()
-	if err != nil {
-		return fmt.Errorf("make a kubeconfig: %w", err)
-	}
-	return os.WriteFile(c.Kubeconfig, kubeconfig, 0o600)
-}
-
-// Stop ends the control plane and keeps its state.
-func (c *Cluster) Stop() error { return c.plane.Stop() }
-
-// endLeftovers ends processes that still run on our directories. They are
-// recognised by their arguments, which name the directories; the caller holds
-// the lock that says nobody else uses these.
-func endLeftovers(etcdDir, certDir string) error {
-	wanted := []string{"--data-dir=" + etcdDir, "--cert-dir=" + certDir}
-	entries, err := filepath.Glob("/proc/[0-9]*/cmdline")
+func (c *Cluster) start(ctx context.Context, o Options, etcdDir, certDir string) error {
+	etcdURL, err := c.startEtcd(ctx, o, etcdDir)
 	if err != nil {
 		return err
 	}
-	for _, path := range entries {
-		cmdline, err := os.ReadFile(path)
-		if err != nil {
-			continue // ended in between, or somebody else's
-		}
-		if !holdsAny(strings.Split(string(cmdline), "\x00"), wanted) {
-			continue
-		}
-		var pid int
-		if _, err := fmt.Sscanf(path, "/proc/%d/cmdline", &pid); err != nil {
-			continue
-		}
-		if err := endProcess(pid); err != nil {
-			return fmt.Errorf("process %d of an earlier run still uses %s and cannot be ended: %w", pid, filepath.Dir(etcdDir), err)
-		}
-	}
-	return nil
-}
-
-func holdsAny(args, wanted []string) bool {
-	for _, a := range args {
-		for _, w := range wanted {
-			if a == w {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// endProcess kills a process and waits until it is gone.
-func endProcess(pid int) error {
-	p, err := os.FindProcess(pid)
+	address, err := freeAddress()
 	if err != nil {
 		return err
 	}
-	if err := p.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	token, err := c.admit(address, certDir)
+	if err != nil {
 		return err
 	}
-	for range 100 {
-		if _, err := os.Stat(fmt.Sprintf("/proc/%d/fd", pid)); errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
-		time.Sleep(50 * time.Millisecond)
+	return c.startAPIServer(ctx, o, etcdURL, address, certDir, token)
+}
+
+func (c *Cluster) startEtcd(ctx context.Context, o Options, dir string) (string, error) {
+	address, err := freeAddress()
+	if err != nil {
+		return "", err
 	}
-	return errors.New("it does not end")
+	url := "http://" + address
+	c.etcd, err = startProcess(o.Log, filepath.Join(o.Assets, "etcd"),
+		"--data-dir="+dir, "--listen-client-urls="+url, "--advertise-client-urls="+url,
+		"--listen-peer-urls=http://"+net.JoinHostPort(loopback, "0"), // it has no peers
+		"--unsafe-no-fsync") // a first look is not worth waiting for the disk
+	if err != nil {
+		return "", err
+	}
+	return url, c.etcd.await(ctx, http.DefaultClient, url+"/health")
+}
+
+// admit makes what kube-apiserver proves itself with, the token of a user with
+// full rights, and a kubeconfig for it.
+func (c *Cluster) admit(address, dir string) (tokenFile string, err error) {
+	certificate, key, err := certutil.GenerateSelfSignedCertKey(loopback, []net.IP{net.ParseIP(loopback)}, []string{"localhost"})
+	if err != nil {
+		return "", fmt.Errorf("make a certificate: %w", err)
+	}
+	accounts, err := keyutil.MakeEllipticPrivateKeyPEM()
+	if err != nil {
+		return "", fmt.Errorf("make a key for service accounts: %w", err)
+	}
+	secret := make([]byte, 32)
+	if _, err := rand.Read(secret); err != nil {
+		return "", err
+	}
+	token := hex.EncodeToString(secret)
+	tokenFile = filepath.Join(dir, "tokens.csv")
+	for path, content := range map[string][]byte{
+		filepath.Join(dir, "apiserver.crt"): certificate,
+		filepath.Join(dir, "apiserver.key"): key,
+		filepath.Join(dir, "accounts.key"):  accounts,
+		tokenFile:                           fmt.Appendf(nil, "%s,%s,%s,%s\n", token, user, user, group),
+	} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			return "", err
+		}
+	}
+	kubeconfig := clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"local": {Server: "https://" + address, CertificateAuthorityData: certificate}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{user: {Token: token}},
+		Contexts:       map[string]*clientcmdapi.Context{"local": {Cluster: "local", AuthInfo: user}},
+		CurrentContext: "local",
+	}
+	// WriteToFile would keep the mode of a file that is there.
+	if err := os.Remove(c.Kubeconfig); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	if err := clientcmd.WriteToFile(kubeconfig, c.Kubeconfig); err != nil {
+		return "", fmt.Errorf("write a kubeconfig: %w", err)
+	}
+	c.Config, err = clientcmd.NewDefaultClientConfig(kubeconfig, nil).ClientConfig()
+	return tokenFile, err
+}
+
+func (c *Cluster) startAPIServer(ctx context.Context, o Options, etcdURL, address, dir, tokens string) (err error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	accounts := filepath.Join(dir, "accounts.key")
+	c.apiserver, err = startProcess(o.Log, filepath.Join(o.Assets, "kube-apiserver"),
+		"--etcd-servers="+etcdURL, "--cert-dir="+dir, "--bind-address="+host, "--secure-port="+port,
+		"--tls-cert-file="+filepath.Join(dir, "apiserver.crt"), "--tls-private-key-file="+filepath.Join(dir, "apiserver.key"),
+		"--token-auth-file="+tokens, "--authorization-mode=RBAC",
+		"--service-account-issuer=https://"+address+"/", "--service-account-key-file="+accounts, "--service-account-signing-key-file="+accounts,
+		"--service-cluster-ip-range=10.0.0.0/24",
+		// Nothing here makes the service account "default" of a namespace.
+		"--disable-admission-plugins=ServiceAccount")
+	if err != nil {
+		return err
+	}
+	asUser, err := rest.HTTPClientFor(c.Config)
+	if err != nil {
+		return err
+	}
+	return c.apiserver.await(ctx, asUser, c.Config.Host+"/readyz")
+}
+
+// Stop ends the control plane and keeps its state. kube-apiserver is first,
+// because it cannot end in order without etcd.
+func (c *Cluster) Stop() error { return errors.Join(c.apiserver.stop(), c.etcd.stop()) }
+
+// freeAddress is one of the loopback interface that nobody listens on.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort(loopback, "0"))
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
 }

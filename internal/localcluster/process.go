@@ -1,0 +1,161 @@
+package localcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	stopTimeout  = 20 * time.Second // for a program that was asked to end
+	pollInterval = 50 * time.Millisecond
+	probeTimeout = 5 * time.Second
+)
+
+// process is a program that runs.
+type process struct {
+	name   string
+	cmd    *exec.Cmd
+	exited chan struct{}
+	err    error // once exited is closed
+}
+
+func startProcess(log io.Writer, path string, args ...string) (*process, error) {
+	p := &process{name: filepath.Base(path), cmd: exec.Command(path, args...), exited: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	// Ctrl-C is for us: we end it in order.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("%s: %w", p.name, err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.exited)
+	}()
+	return p, nil
+}
+
+// await returns once url answers 200.
+func (p *process) await(ctx context.Context, c *http.Client, url string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("it does not answer after %s", startTimeout))
+	defer cancel()
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		err := probe(ctx, c, url)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-p.exited:
+			return fmt.Errorf("%s ended before it answered (%w); the log says why", p.name, p.ended())
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w; at last: %w", p.name, context.Cause(ctx), err)
+		}
+	}
+}
+
+func probe(ctx context.Context, c *http.Client, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := c.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("it answers %s", response.Status)
+	}
+	return nil
+}
+
+// ended is how the process ended.
+func (p *process) ended() error {
+	if p.err == nil {
+		return errors.New("exit status 0")
+	}
+	return p.err
+}
+
+// stop asks the process to end, and kills it when it does not. There may be none.
+func (p *process) stop() error {
+	if p == nil {
+		return nil
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop %s: %w", p.name, err)
+	}
+	timeout := time.NewTimer(stopTimeout)
+	defer timeout.Stop()
+	select {
+	case <-p.exited:
+		return nil // nobody acts upon how
+	case <-timeout.C:
+	}
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill %s: %w", p.name, err)
+	}
+	<-p.exited
+	return fmt.Errorf("%s did not end within %s and was killed", p.name, stopTimeout)
+}
+
+// endLeftovers ends processes that still run on our directories. They are
+// recognised by their arguments, which name the directories; the caller holds
+// the lock that says nobody else uses these.
+func endLeftovers(etcdDir, certDir string) error {
+	wanted := []string{"--data-dir=" + etcdDir, "--cert-dir=" + certDir}
+	entries, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return err
+	}
+	for _, path := range entries {
+		cmdline, err := os.ReadFile(path)
+		if err != nil {
+			continue // ended in between, or somebody else's
+		}
+		args := strings.Split(string(cmdline), "\x00")
+		if !slices.ContainsFunc(wanted, func(w string) bool { return slices.Contains(args, w) }) {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscanf(path, "/proc/%d/cmdline", &pid); err != nil {
+			continue
+		}
+		if err := endProcess(pid); err != nil {
+			return fmt.Errorf("process %d of an earlier run still uses %s and cannot be ended: %w", pid, filepath.Dir(etcdDir), err)
+		}
+	}
+	return nil
+}
+
+// endProcess kills a process and waits until it is gone.
+func endProcess(pid int) error {
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return err
+	}
+	if err := p.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	for range 100 {
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d/fd", pid)); errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		time.Sleep(pollInterval)
+	}
+	return errors.New("it does not end")
+}
