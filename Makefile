@@ -40,8 +40,8 @@ image: ## Build the container image (IMAGE=name:tag)
 	docker build -t $(or $(IMAGE),keyserver-operator:$(or $(REVISION),dev)) .
 
 .PHONY: image-ko
-image-ko: .go ## Build the container image with ko into bin/image, an OCI layout; needs no Docker, no registry (PLATFORMS=linux/amd64,linux/arm64)
-	go run -C hack/image . -out "$(CURDIR)/bin/image" $(if $(PLATFORMS),-platform $(PLATFORMS))
+image-ko: .go ## Build the container image with ko as bin/image.tar; needs no Docker, no registry (IMAGE=name:tag, PLATFORMS=linux/amd64,linux/arm64)
+	go run -C hack/image . -out "$(CURDIR)/bin/image" $(if $(IMAGE),-name $(IMAGE)) $(if $(PLATFORMS),-platform $(PLATFORMS))
 
 .PHONY: clean
 clean: ## Remove bin/ (the per-user cache of built tools and control planes stays)

@@ -3,7 +3,10 @@
 // nothing but the public root certificates, and handed to ko by a registry that
 // lives in this process for as long as the build takes.
 //
-//	go run . [-out DIR] [-platform linux/amd64,linux/arm64]
+//	go run . [-out DIR] [-name REGISTRY/NAME:TAG] [-platform linux/amd64,linux/arm64]
+//
+// The layout lies in DIR, and as one archive in DIR.tar. Both say what the image
+// is called, so that a node that imports it knows what the manifests mean.
 //
 // To push, "ko build" with KO_DOCKER_REPO does the same on ko's own base image.
 package main
@@ -13,9 +16,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/pem"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"net"
 	"net/http"
@@ -27,10 +32,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/distribution/reference"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/match"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
@@ -43,16 +51,21 @@ const user = 65532
 
 func main() {
 	out := flag.String("out", "bin/image", "directory of the OCI layout; replaced")
+	called := flag.String("name", "keyserver-operator", "what the image is called where it is imported: REGISTRY/NAME:TAG")
 	platforms := flag.String("platform", "linux/"+runtime.GOARCH, "platforms, separated by commas")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := build(ctx, *out, *platforms); err != nil {
+	if err := build(ctx, *out, *called, *platforms); err != nil {
 		log.Fatalf("image: %v", err)
 	}
 }
 
-func build(ctx context.Context, out, platforms string) error {
+func build(ctx context.Context, out, called, platforms string) error {
+	full, err := reference.ParseDockerRef(called)
+	if err != nil {
+		return fmt.Errorf("-name %q is no name of an image, such as registry.example/keyserver-operator:v1: %w", called, err)
+	}
 	root, err := filepath.Abs("../..") // this module is hack/image
 	if err != nil {
 		return err
@@ -81,21 +94,106 @@ func build(ctx context.Context, out, platforms string) error {
 	if err := runKo(ctx, root, base, platforms, out); err != nil {
 		return err
 	}
+	if err := giveName(out, full); err != nil {
+		return fmt.Errorf("name the image: %w", err)
+	}
+	if err := archive(out, out+".tar"); err != nil {
+		return fmt.Errorf("make an archive: %w", err)
+	}
 	fmt.Println(out)
+	fmt.Println(out + ".tar")
 	return nil
+}
+
+// giveName notes in a layout what its one image is called: containerd reads
+// its own annotation, other tools the tag of OCI's.
+func giveName(dir string, called reference.Named) error {
+	image, err := layout.FromPath(dir)
+	if err != nil {
+		return err
+	}
+	index, err := image.ImageIndex()
+	if err != nil {
+		return err
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return err
+	}
+	if len(manifest.Manifests) != 1 {
+		return fmt.Errorf("ko made %d images", len(manifest.Manifests))
+	}
+	one := manifest.Manifests[0]
+	one.Annotations = map[string]string{"io.containerd.image.name": called.String()}
+	if tagged, ok := called.(reference.Tagged); ok {
+		one.Annotations["org.opencontainers.image.ref.name"] = tagged.Tag()
+	}
+	if err := image.RemoveDescriptors(match.Digests(one.Digest)); err != nil {
+		return err
+	}
+	return image.AppendDescriptor(one)
+}
+
+// archive puts the files of a directory into one that is the same for the same
+// files. It is in place only when it is complete.
+func archive(dir, to string) (err error) {
+	made, err := os.CreateTemp(filepath.Dir(to), filepath.Base(to)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ignoreGone(os.Remove(made.Name()))) }()
+	w := tar.NewWriter(made)
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		relative, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		return addFile(w, path, filepath.ToSlash(relative))
+	})
+	if err := errors.Join(err, w.Close(), made.Chmod(0o644), made.Close()); err != nil {
+		return err
+	}
+	return os.Rename(made.Name(), to)
+}
+
+func ignoreGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func addFile(w *tar.Writer, path, name string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	about, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: about.Size(), ModTime: time.Unix(0, 0), Format: tar.FormatPAX}); err != nil {
+		return err
+	}
+	_, err = io.Copy(w, f)
+	return err
 }
 
 // runKo builds on the base image and puts the layout into out.
 func runKo(ctx context.Context, root, base, platforms, out string) error {
 	// ko takes the path for a name of an image and is particular about it, so
 	// the layout is made under one that always pleases.
-	layout := fmt.Sprintf("bin/image-%d", os.Getpid())
-	made := filepath.Join(root, layout)
+	path := fmt.Sprintf("bin/image-%d", os.Getpid())
+	made := filepath.Join(root, path)
 	defer func() { _ = os.RemoveAll(made) }() // a later "make clean" does
 	// "go tool" would pick the module of the working directory, which ko needs
 	// for the product.
 	cmd := exec.CommandContext(ctx, "go", "tool", "-modfile", filepath.Join(root, "hack", "image", "go.mod"), "ko",
-		"build", "--push=false", "--bare", "--sbom=none", "--platform", platforms, "--oci-layout-path", layout, ".")
+		"build", "--push=false", "--bare", "--sbom=none", "--platform", platforms, "--oci-layout-path", path, ".")
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(),
 		"KO_DEFAULTBASEIMAGE="+base, "KO_DOCKER_REPO=keyserver-operator.local/keyserver-operator", "KOCACHE=")
