@@ -43,6 +43,9 @@ func (p Program) Remove() error { return os.RemoveAll(filepath.Dir(p.Path)) }
 // Run runs a command to its end and answers its standard output. An error says
 // what the command wrote to standard error.
 func (p Program) Run(args ...string) (string, error) {
+	if err := DependOnSources(); err != nil {
+		return "", err
+	}
 	var out, errOut strings.Builder
 	cmd := exec.Command(p.Path, args...)
 	cmd.Stdout, cmd.Stderr = &out, &errOut

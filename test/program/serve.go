@@ -52,6 +52,9 @@ func (p Program) Serve(dataDir string, args ...string) (*Server, error) {
 
 // Begin starts "serve" without waiting for anything.
 func (p Program) Begin(dataDir string, args ...string) (*Server, error) {
+	if err := DependOnSources(); err != nil {
+		return nil, err
+	}
 	all := append([]string{"serve", "--listen", "127.0.0.1:0", "--external-listen", "", "--data-dir", dataDir}, args...)
 	s := &Server{DataDir: dataDir, cmd: exec.Command(p.Path, all...), log: newOutput(), exited: make(chan struct{})}
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log

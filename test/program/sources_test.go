@@ -1,0 +1,40 @@
+package program
+
+import (
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// No package of the program lies where DependOnSources does not look.
+func TestSourcesAreAll(t *testing.T) {
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if .Main}}{{$.Dir}}{{end}}{{end}}", ".")
+	list.Dir = root
+	out, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dirs := strings.Fields(string(out))
+	if len(dirs) < 10 {
+		t.Fatalf("the program is made of %q", dirs)
+	}
+	for _, dir := range dirs {
+		relative, err := filepath.Rel(root, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, _, _ := strings.Cut(filepath.ToSlash(relative), "/")
+		if relative != "." && !slices.Contains(sources, first) {
+			t.Errorf("%s is part of the program", relative)
+		}
+	}
+	if err := DependOnSources(); err != nil {
+		t.Error(err)
+	}
+}
