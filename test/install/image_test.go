@@ -8,8 +8,10 @@ import (
 	"debug/elf"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,12 +27,9 @@ const imageUser = "65532:65532"
 // "make image-ko" needs neither Docker nor a registry. The image holds the
 // program, root certificates, two directories to write to, and nothing else.
 func TestImageByKo(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "image")
-	if out, err := exec.Command("go", "run", "-C", "../../hack/image", ".", "-out", dir).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	config, files := readImage(t, dir)
-	if config.Config.User != imageUser || !slices.Equal(config.Config.Entrypoint, []string{"/ko-app/keyserver-operator"}) {
+	built := imageBuilt(t)
+	config, files := readImage(t, built.layout())
+	if config.Config.User != imageUser || !slices.Equal(config.Config.Entrypoint, []string{built.entrypoint}) {
 		t.Errorf("runs as %q: %q", config.Config.User, config.Config.Entrypoint)
 	}
 	if config.OS != "linux" || config.Architecture != runtime.GOARCH {
@@ -62,6 +61,61 @@ func TestImageByKo(t *testing.T) {
 		t.Error("no root certificates")
 	}
 	checkBinary(t, files["ko-app/keyserver-operator"].content)
+}
+
+// A node that imports the archive knows the image by the name that the
+// manifests use.
+func TestImageHasItsName(t *testing.T) {
+	built := imageBuilt(t)
+	text, err := os.ReadFile(filepath.Join(built.layout(), "index.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var index struct {
+		Manifests []struct{ Annotations map[string]string }
+	}
+	if err := json.Unmarshal(text, &index); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"io.containerd.image.name": imageName, "org.opencontainers.image.ref.name": "v0.1.0"}
+	if len(index.Manifests) != 1 || !maps.Equal(index.Manifests[0].Annotations, want) {
+		t.Errorf("the layout says %+v, want %v", index.Manifests, want)
+	}
+	archive, err := os.Open(built.archive())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer archive.Close()
+	var inside, outside []string
+	err = eachEntry(archive, func(header *tar.Header, content []byte) error {
+		inside = append(inside, header.Name)
+		same, err := os.ReadFile(filepath.Join(built.layout(), header.Name))
+		if err == nil && !bytes.Equal(content, same) {
+			err = fmt.Errorf("%s differs from the layout's", header.Name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = fs.WalkDir(os.DirFS(built.layout()), ".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			outside = append(outside, path)
+		}
+		return err
+	})
+	if err != nil || !slices.Equal(inside, outside) {
+		t.Errorf("the archive has %q, the layout %q, %v", inside, outside, err)
+	}
+}
+
+// A name that no node would take is refused with the flag's name, before
+// anything is built.
+func TestImageNameIsRefused(t *testing.T) {
+	out, err := exec.Command("go", "run", "-C", "../../hack/image", ".", "-out", filepath.Join(t.TempDir(), "image"), "-name", "UPPER/Case:v1").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), `-name "UPPER/Case:v1" is no name of an image`) {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
 
 // checkBinary runs a program that needs no library, as in an image without any.
@@ -219,20 +273,32 @@ func readImage(t *testing.T, dir string) (imageConfig, map[string]imageFile) {
 		if z, err := gzip.NewReader(bytes.NewReader(content)); err == nil {
 			r = z
 		}
-		for archive := tar.NewReader(r); ; {
-			header, err := archive.Next()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			body, err := io.ReadAll(archive)
-			if err != nil {
-				t.Fatal(err)
-			}
+		err := eachEntry(r, func(header *tar.Header, body []byte) error {
 			files[strings.Trim(header.Name, "/")] = imageFile{header, body}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 	return config, files
+}
+
+func eachEntry(r io.Reader, visit func(*tar.Header, []byte) error) error {
+	for archive := tar.NewReader(r); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		body, err := io.ReadAll(archive)
+		if err != nil {
+			return err
+		}
+		if err := visit(header, body); err != nil {
+			return err
+		}
+	}
 }

@@ -10,6 +10,7 @@ package install
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"testing"
 	"time"
@@ -33,10 +34,17 @@ const namespace = "keyserver-system"
 var (
 	environment = &envtest.Environment{}
 	restConfig  *rest.Config
+	apiServer   *url.URL
 	kube        client.Client
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	if about, inside := os.LookupEnv(containerVariable); inside {
+		fmt.Fprintln(os.Stderr, "enter the container:", enterContainer(about))
+		os.Exit(1)
+	}
+	os.Exit(run(m))
+}
 
 func run(m *testing.M) int {
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
@@ -59,6 +67,22 @@ func run(m *testing.M) int {
 		}
 	}()
 	restConfig.QPS = -1
+	if apiServer, err = url.Parse(restConfig.Host); err == nil && apiServer.Host == "" {
+		apiServer, err = url.Parse("https://" + restConfig.Host)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if scratch, err = os.MkdirTemp("", "keyserver-image-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() {
+		if err := os.RemoveAll(scratch); err != nil {
+			fmt.Fprintln(os.Stderr, "remove the image:", err)
+		}
+	}()
 	if kube, err = client.New(restConfig, client.Options{Scheme: newScheme()}); err == nil {
 		err = likeACluster()
 	}

@@ -2,6 +2,8 @@ package install
 
 import (
 	"bytes"
+	"cmp"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -11,31 +13,34 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// pod runs the containers of a Deployment's Pod as processes of this machine:
-// the same arguments and environment, with a directory for each volume and a
-// free port for each port.
+// pod runs the containers of a Deployment's Pod: the image's program with the
+// arguments, environment and volumes of the manifests, and a free port of this
+// machine for each port.
 type pod struct {
 	t          *testing.T
-	binary     string
+	image      image
 	settings   map[string]string            // of the ConfigMap that both containers take
 	secrets    map[string]map[string]string // that variables refer to
 	containers map[string]corev1.Container
 	volumes    map[string]string // directory by volume
 }
 
-func newPod(t *testing.T, binary string, objects []*unstructured.Unstructured, deployment string) *pod {
+func newPod(t *testing.T, objects []*unstructured.Unstructured, deployment string) *pod {
 	t.Helper()
-	p := &pod{t: t, binary: binary, containers: map[string]corev1.Container{}, volumes: map[string]string{}}
+	p := &pod{t: t, image: imageBuilt(t), containers: map[string]corev1.Container{}, volumes: map[string]string{}}
 	for _, d := range typed[appsv1.Deployment](t, objects, "Deployment") {
 		if d.Name != deployment {
 			continue
@@ -44,7 +49,15 @@ func newPod(t *testing.T, binary string, objects []*unstructured.Unstructured, d
 			p.containers[c.Name] = c
 		}
 		for _, v := range d.Spec.Template.Spec.Volumes {
-			p.volumes[v.Name] = t.TempDir()
+			dir := t.TempDir()
+			if err := os.Chmod(dir, 0o775|os.ModeSetgid); err != nil { // with fsGroup
+				t.Fatal(err)
+			}
+			own(t, dir, 0, accountID)
+			p.volumes[v.Name] = dir
+			if projectsToken(v) {
+				p.token(d.Spec.Template.Spec.ServiceAccountName, v.Name)
+			}
 		}
 	}
 	for _, m := range typed[corev1.ConfigMap](t, objects, "ConfigMap") {
@@ -61,50 +74,50 @@ func newPod(t *testing.T, binary string, objects []*unstructured.Unstructured, d
 // process is a container that runs.
 type process struct {
 	ports  map[string]string // address by the name of the port
+	about  corev1.Container
 	cmd    *exec.Cmd
 	log    output
 	exited chan struct{}
 }
 
-// start runs a container. extra arguments stand for what a cluster provides.
-func (p *pod) start(container string, extra ...string) *process {
+// start runs a container. extra arguments make what is slow by default quick.
+func (p *pod) start(name string, extra ...string) *process {
 	p.t.Helper()
-	c, ok := p.containers[container]
+	c, ok := p.containers[name]
 	if !ok {
-		p.t.Fatalf("there is no container %s", container)
+		p.t.Fatalf("there is no container %s", name)
 	}
-	r := &process{ports: map[string]string{}, exited: make(chan struct{})}
-	var replace []string
+	r := &process{about: c, ports: map[string]string{}, exited: make(chan struct{})}
+	inside := container{Root: p.image.root(), Path: p.image.entrypoint}
 	for _, m := range c.VolumeMounts {
-		replace = append(replace, m.MountPath, p.volumes[m.Name])
+		inside.Mounts = append(inside.Mounts, mount{From: p.volumes[m.Name], At: m.MountPath, ReadOnly: m.ReadOnly})
 	}
+	var replace []string
 	for _, port := range c.Ports {
 		r.ports[port.Name] = freeAddress(p.t)
 		replace = append(replace, fmt.Sprintf(":%d", port.ContainerPort), r.ports[port.Name])
 	}
 	here := strings.NewReplacer(replace...)
-	var args []string
-	for _, a := range c.Args {
-		args = append(args, here.Replace(a))
+	for _, a := range append(slices.Clone(c.Args), extra...) {
+		inside.Args = append(inside.Args, here.Replace(a))
 	}
-	r.cmd = exec.Command(p.binary, append(args, extra...)...)
-	// Nothing else of this process's environment.
-	r.cmd.Env = []string{"TMPDIR=" + p.t.TempDir()}
+	// What a node adds, and nothing else.
+	inside.Env = append(inside.Env, "KUBERNETES_SERVICE_HOST="+apiServer.Hostname(), "KUBERNETES_SERVICE_PORT="+apiServer.Port())
 	for name, value := range p.settings {
-		r.cmd.Env = append(r.cmd.Env, name+"="+value)
+		inside.Env = append(inside.Env, name+"="+value)
 	}
 	for _, e := range c.Env {
 		value := here.Replace(e.Value)
 		if e.ValueFrom != nil {
 			from := e.ValueFrom.SecretKeyRef
 			if value, ok = p.secrets[from.Name][from.Key]; !ok {
-				p.t.Fatalf("%s of %s comes from key %q of Secret %s", e.Name, container, from.Key, from.Name)
+				p.t.Fatalf("%s of %s comes from key %q of Secret %s", e.Name, name, from.Key, from.Name)
 			}
 		}
-		r.cmd.Env = append(r.cmd.Env, e.Name+"="+value)
+		inside.Env = append(inside.Env, e.Name+"="+value)
 	}
+	r.cmd = inside.command(p.t)
 	r.cmd.Stdout, r.cmd.Stderr = &r.log, &r.log
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := r.cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
@@ -115,11 +128,39 @@ func (p *pod) start(container string, extra ...string) *process {
 	p.t.Cleanup(func() {
 		r.kill()
 		if p.t.Failed() {
-			p.t.Logf("log of %s (%d):\n%s", container, r.cmd.Process.Pid, r.log.tail())
+			p.t.Logf("log of %s (%d):\n%s", name, r.cmd.Process.Pid, r.log.tail())
 		}
 	})
 	return r
 }
+
+// answers asks what a probe of the container asks.
+func (r *process) answers(probe *corev1.Probe) error {
+	get := probe.HTTPGet
+	url := strings.ToLower(string(cmp.Or(get.Scheme, corev1.URISchemeHTTP))) + "://" + r.ports[get.Port.StrVal] + get.Path
+	response, err := kubelet.Get(url)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if text, err := io.ReadAll(response.Body); err != nil || response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s: %s %w", url, response.Status, text, err)
+	}
+	return nil
+}
+
+// awaitReady waits until the container is ready as a node sees it.
+func (r *process) awaitReady(t *testing.T) {
+	t.Helper()
+	for _, probe := range []*corev1.Probe{r.about.StartupProbe, r.about.LivenessProbe, r.about.ReadinessProbe} {
+		if probe != nil {
+			eventually(t, func() error { return r.answers(probe) })
+		}
+	}
+}
+
+// kubelet takes any certificate, as the real one does.
+var kubelet = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 
 // kill is kill -9.
 func (r *process) kill() {
@@ -215,7 +256,26 @@ func (p *pod) put(volume, name, content string) {
 	if !ok {
 		p.t.Fatal(errors.New("there is no volume " + volume))
 	}
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o400); err != nil {
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(content), 0o440); err != nil {
 		p.t.Fatal(err)
 	}
+	own(p.t, path, 0, accountID)
+}
+
+func projectsToken(v corev1.Volume) bool {
+	return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil })
+}
+
+// token fills a volume with what the cluster projects for a service account.
+func (p *pod) token(account, volume string) {
+	p.t.Helper()
+	owner := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account}}
+	request := &authenticationv1.TokenRequest{}
+	if err := kube.SubResource("token").Create(p.t.Context(), owner, request); err != nil {
+		p.t.Fatal(err)
+	}
+	p.put(volume, "token", request.Status.Token)
+	p.put(volume, "ca.crt", string(restConfig.CAData))
+	p.put(volume, "namespace", namespace)
 }

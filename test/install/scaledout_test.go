@@ -9,26 +9,24 @@ import (
 	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
+	"fmt"
+	"io"
 	"math/big"
 	"net"
+	"net/url"
+	"path/filepath"
 	"testing"
 	"time"
 
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
-	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
 // Two replicas as config/overlays/postgres describes them, over one PostgreSQL,
 // with their service account's token and nothing else: what one is told the
 // other knows, and both have the cluster check tokens.
 func TestScaledOutRuns(t *testing.T) {
-	p, err := program.Build(false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = p.Remove() })
 	objects := build(t, postgres)
 	apply(t, objects)
 	certificate, key, roots := selfSigned(t)
@@ -37,17 +35,17 @@ func TestScaledOutRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	secrets := map[string]map[string]string{
-		"keyserver-database": {"url": pgtest.Database(t)},
+		"keyserver-database": {"url": overNetwork(t, pgtest.Database(t))},
 		"keyserver-kek":      {"url": "base64key://" + base64.StdEncoding.EncodeToString(kek)},
 	}
-	kubeconfig, real := accountKubeconfig(t, "keyserver-api"), issuer(t)
+	real := issuer(t)
 	replica := func() (*process, *apiclient.Client, map[string]string) {
-		pod := newPod(t, p.Path, objects, "keyserver-api")
+		pod := newPod(t, objects, "keyserver-api")
 		pod.secrets, pod.settings["KEYSERVER_OIDC_ISSUER"] = secrets, real
 		pod.put("admin", "password", password)
 		pod.put("tls", "tls.crt", certificate)
 		pod.put("tls", "tls.key", key)
-		r := pod.start("api", "--kubeconfig", kubeconfig)
+		r := pod.start("api")
 		c, err := apiclient.New(apiclient.Options{
 			BaseURL: "https://" + r.ports["api"], RootCAs: roots,
 			Credentials: apiclient.PasswordCredentials("admin", func(context.Context) (string, error) { return password, nil }),
@@ -55,10 +53,7 @@ func TestScaledOutRuns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, func() error { // as the readiness probe asks
-			_, err := c.Ready(t.Context())
-			return err
-		})
+		r.awaitReady(t)
 		return r, c, pod.settings
 	}
 	first, one, settings := replica()
@@ -77,6 +72,53 @@ func TestScaledOutRuns(t *testing.T) {
 		t.Errorf("a key that a killed replica made: %+v, %v", grant, err)
 	}
 	second.terminate(t)
+
+	// Its manager has nothing that it could write to.
+	manager := newPod(t, objects, "keyserver")
+	for _, m := range manager.containers["manager"].VolumeMounts {
+		if m.Name != "kubernetes-token" {
+			t.Errorf("the manager mounts %s, too", m.Name)
+		}
+	}
+	alone := manager.start("manager")
+	alone.awaitReady(t)
+	alone.terminate(t)
+}
+
+// overNetwork is a database that listens on a socket in a directory, for those
+// who do not have the directory.
+func overNetwork(t *testing.T, database string) string {
+	t.Helper()
+	from, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(from.Query().Get("host"), ".s.PGSQL.5432")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			here, err := listener.Accept()
+			if err != nil {
+				return // closed
+			}
+			there, err := net.Dial("unix", socket)
+			if err != nil {
+				_ = here.Close()
+				continue
+			}
+			relay := func(to, from net.Conn) {
+				_, _ = io.Copy(to, from) // the end of one is the end of both
+				_ = to.Close()
+			}
+			go relay(here, there)
+			go relay(there, here)
+		}
+	}()
+	return fmt.Sprintf("postgres://%s@%s%s?sslmode=disable", from.User.Username(), listener.Addr(), from.Path)
 }
 
 // selfSigned is what the Secret keyserver-tls holds.

@@ -19,26 +19,21 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
 const password = "a password that the installer chose"
 
-// installation is what config/default and config/prometheus describe, running:
-// the containers as processes with the arguments, environment and volumes of
-// the manifests, and the manager with the token of its service account, so that
-// a right that the manifests forget is missing here.
+// installation is what config/default and config/prometheus describe, running,
+// and the manager with the token of its service account, so that a right that
+// the manifests forget is missing here.
 type installation struct {
 	*pod
 	api        *process
-	kubeconfig string
 	url        string // of the API
 	roots      *x509.CertPool
 	keys       *apiclient.Client // of the administrator
@@ -47,11 +42,6 @@ type installation struct {
 
 func install(t *testing.T) *installation {
 	t.Helper()
-	p, err := program.Build(false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = p.Remove() })
 	objects := build(t, monitored)
 	apply(t, objects)
 	secret := &corev1.Secret{
@@ -61,18 +51,20 @@ func install(t *testing.T) *installation {
 	if err := kube.Create(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
-	i := &installation{pod: newPod(t, p.Path, objects, "keyserver"), kubeconfig: accountKubeconfig(t, "keyserver-manager")}
+	i := &installation{pod: newPod(t, objects, "keyserver")}
 	i.put("admin", "password", password)
 	i.settings["KEYSERVER_OIDC_ISSUER"] = issuer(t)
 	i.api = i.start("api")
+	i.api.awaitReady(t)
 	return i
 }
 
 // manager starts one more manager; the election is made quick.
 func (i *installation) manager() *process {
 	i.t.Helper()
-	return i.start("manager", "--kubeconfig", i.kubeconfig, "--leader-elect-namespace", namespace,
-		"--leader-elect-lease-duration", "3s", "--leader-elect-renew-deadline", "2s", "--leader-elect-retry-period", "300ms")
+	m := i.start("manager", "--leader-elect-lease-duration", "3s", "--leader-elect-renew-deadline", "2s", "--leader-elect-retry-period", "300ms")
+	m.awaitReady(i.t)
+	return m
 }
 
 // issuer asks the cluster as docs/install.md does.
@@ -91,29 +83,6 @@ func issuer(t *testing.T) string {
 		t.Fatalf("the cluster names no issuer: %v %s", err, text)
 	}
 	return about.Issuer
-}
-
-// accountKubeconfig is a kubeconfig with nothing but a service account's token.
-func accountKubeconfig(t *testing.T, account string) string {
-	t.Helper()
-	owner := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account}}
-	request := &authenticationv1.TokenRequest{}
-	if err := kube.SubResource("token").Create(t.Context(), owner, request); err != nil {
-		t.Fatal(err)
-	}
-	c := clientcmdapi.NewConfig()
-	c.Clusters["c"] = &clientcmdapi.Cluster{Server: restConfig.Host, CertificateAuthorityData: restConfig.CAData}
-	c.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: request.Status.Token}
-	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	c.CurrentContext = "x"
-	if !strings.Contains(c.Clusters["c"].Server, "://") {
-		c.Clusters["c"].Server = "https://" + c.Clusters["c"].Server
-	}
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*c, path); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // connect applies config/keyserver, waits until it is Ready and logs in the way

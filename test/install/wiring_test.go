@@ -62,11 +62,7 @@ func TestRightsFollowFromMounts(t *testing.T) {
 // every environment variable is a flag of its command, every probe and every
 // port of a Service leads to a port that a container has.
 func TestContainersAreToldWhatTheyKnow(t *testing.T) {
-	p, err := program.Build(false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = p.Remove() }()
+	p := program.Program{Path: imageBuilt(t).program()}
 	flags := map[string]map[string]bool{}
 	for _, command := range []string{"manager", "serve"} {
 		help, err := p.Run(command, "--help")

@@ -1,0 +1,204 @@
+package install
+
+import (
+	"archive/tar"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+)
+
+// accountID is the user and group of imageUser.
+const accountID = 65532
+
+// image is what "make image-ko" makes, built once for all tests: the layout,
+// its archive, and the root file system that its layers are.
+type image struct {
+	dir        string // has layout, layout.tar and root
+	entrypoint string
+}
+
+const imageName = "registry.example/keyserver-operator:v0.1.0"
+
+func (i image) layout() string  { return filepath.Join(i.dir, "layout") }
+func (i image) archive() string { return i.layout() + ".tar" }
+func (i image) root() string    { return filepath.Join(i.dir, "root") }
+
+// program is the binary of the image, as a file of this machine.
+func (i image) program() string { return filepath.Join(i.root(), i.entrypoint) }
+
+// scratch holds the image; TestMain makes and removes it.
+var scratch string
+
+var theImage = sync.OnceValues(func() (image, error) {
+	i := image{dir: scratch, entrypoint: "/ko-app/keyserver-operator"}
+	if err := program.DependOnSources(); err != nil {
+		return i, err
+	}
+	built := exec.Command("go", "run", "-C", "../../hack/image", ".", "-out", i.layout(), "-name", imageName)
+	if out, err := built.CombinedOutput(); err != nil {
+		return i, fmt.Errorf("build the image: %w\n%s", err, out)
+	}
+	return i, nil
+})
+
+// imageBuilt is the image with its root file system.
+func imageBuilt(t *testing.T) image {
+	t.Helper()
+	i, err := theImage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(i.root()); errors.Is(err, os.ErrNotExist) {
+		_, files := readImage(t, i.layout())
+		unpack(t, i.root(), files)
+	}
+	return i
+}
+
+func unpack(t *testing.T, to string, files map[string]imageFile) {
+	t.Helper()
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, f := range files {
+		path := filepath.Join(to, filepath.FromSlash(name))
+		switch f.Typeflag {
+		case tar.TypeDir:
+			if err := os.MkdirAll(path, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		case tar.TypeReg:
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, f.content, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			continue // ko's links to its data
+		}
+		if err := os.Chmod(path, f.FileInfo().Mode()); err != nil {
+			t.Fatal(err)
+		}
+		own(t, path, f.Uid, f.Gid)
+	}
+}
+
+// own gives a file away where we may.
+func own(t *testing.T, path string, uid, gid int) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return
+	}
+	if err := os.Chown(path, uid, gid); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// container is a process as a node runs it: in a root file system that is
+// read-only, with nothing in it but the image and the volumes, as another user,
+// with an environment of its own. Only the network is this machine's.
+type container struct {
+	Root   string
+	Mounts []mount
+	Env    []string
+	Path   string
+	Args   []string
+}
+
+type mount struct {
+	From, At string
+	ReadOnly bool
+}
+
+// containerVariable makes a process of this test binary enter a container.
+const containerVariable = "INSTALL_TEST_CONTAINER"
+
+// command is not started yet.
+func (c container) command(t *testing.T) *exec.Cmd {
+	t.Helper()
+	about, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range c.Mounts {
+		if err := os.MkdirAll(filepath.Join(c.Root, m.At), 0o755); err != nil { // as a node does
+			t.Fatal(err)
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = []string{containerVariable + "=" + string(about)}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS}
+	if os.Geteuid() != 0 {
+		// Our own user there: who is not root cannot become somebody else.
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+	}
+	return cmd
+}
+
+// enterContainer makes this process the one of the container that the
+// environment describes, and does not come back.
+func enterContainer(about string) error {
+	runtime.LockOSThread() // the signal at our parent's end is a thread's
+	var c container
+	if err := json.Unmarshal([]byte(about), &c); err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("keep mounts to ourselves: %w", err)
+	}
+	mounts := []mount{{From: c.Root, At: "/", ReadOnly: true}}
+	for _, m := range append(mounts, c.Mounts...) {
+		if err := m.bind(c.Root); err != nil {
+			return fmt.Errorf("mount %s at %s: %w", m.From, m.At, err)
+		}
+	}
+	if err := errors.Join(unix.Chroot(c.Root), unix.Chdir("/")); err != nil {
+		return err
+	}
+	if os.Geteuid() == 0 && !inUserNamespace() {
+		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(accountID), syscall.Setuid(accountID)); err != nil {
+			return fmt.Errorf("become another user: %w", err)
+		}
+		// It went with the user.
+		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+			return err
+		}
+	}
+	unix.Umask(0o022)
+	return syscall.Exec(c.Path, append([]string{c.Path}, c.Args...), c.Env)
+}
+
+func (m mount) bind(root string) error {
+	at := filepath.Join(root, m.At)
+	if err := unix.Mount(m.From, at, "", unix.MS_BIND, ""); err != nil || !m.ReadOnly {
+		return err
+	}
+	var about unix.Statfs_t
+	if err := unix.Statfs(at, &about); err != nil {
+		return err
+	}
+	kept := uintptr(about.Flags) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC) // a user namespace may not drop these
+	return unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|kept, "")
+}
+
+// inUserNamespace is whether our user is root in a namespace of its own only.
+func inUserNamespace() bool {
+	text, err := os.ReadFile("/proc/self/uid_map")
+	return err == nil && strings.Join(strings.Fields(string(text)), " ") != "0 0 4294967295"
+}

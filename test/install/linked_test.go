@@ -1,0 +1,56 @@
+package install
+
+import (
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// testLibraries must not be linked: what they do when a program starts is meant
+// for a developer's machine.
+var testLibraries = map[string]*regexp.Regexp{
+	"testing":  regexp.MustCompile(`^testing(/|$)`),
+	"httptest": regexp.MustCompile(`^net/http/httptest$`),
+	"envtest":  regexp.MustCompile(`^sigs\.k8s\.io/controller-runtime/pkg/(envtest|internal/testing)(/|$)`),
+	"ginkgo":   regexp.MustCompile(`^github\.com/onsi/ginkgo(/|$)`),
+	"gomega":   regexp.MustCompile(`^github\.com/onsi/gomega(/|$)`),
+	"fakes":    regexp.MustCompile(`^sigs\.k8s\.io/controller-runtime/pkg/client/(fake|interceptor)(/|$)`),
+	"our own":  regexp.MustCompile(`^github\.com/keyserver-operator/keyserver-operator/(test|internal/(pgtest|ldaptest|testserver|engine/enginetest))(/|$)`),
+}
+
+func TestNoTestLibraryIsLinked(t *testing.T) {
+	linked := dependencies(t, ".")
+	if !slices.Contains(linked, "sigs.k8s.io/controller-runtime/pkg/manager") {
+		t.Fatal("these are not the packages of the program")
+	}
+	for _, name := range linked {
+		for what, library := range testLibraries {
+			if library.MatchString(name) {
+				t.Errorf("%s (%s) is linked into the program", name, what)
+			}
+		}
+	}
+	// The table would find each of them.
+	all := dependencies(t, "-test", "./...")
+	for what, library := range testLibraries {
+		if !slices.ContainsFunc(all, library.MatchString) && what != "fakes" {
+			t.Errorf("no package goes by the pattern of %s", what)
+		}
+	}
+}
+
+// dependencies are the packages that are linked into others.
+func dependencies(t *testing.T, arguments ...string) []string {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-deps"}, arguments...)...)
+	cmd.Dir = "../.."
+	var errOut strings.Builder
+	cmd.Stderr = &errOut
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, errOut.String())
+	}
+	return strings.Fields(string(out))
+}

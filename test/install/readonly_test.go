@@ -1,0 +1,89 @@
+package install
+
+import (
+	"bytes"
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// Every command of the image does its work, or says in a sentence why it
+// cannot, for another user, without HOME, where nothing at all can be written.
+func TestEveryCommandWithNothingToWrite(t *testing.T) {
+	built := imageBuilt(t)
+	run := func(args ...string) (code int, out, errOut string) {
+		t.Helper()
+		cmd := container{Root: built.root(), Path: built.entrypoint, Args: args}.command(t)
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		err := cmd.Run()
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
+	}
+	commands := map[string]struct {
+		args []string
+		code int
+		says string // on standard output where it succeeds, else on standard error
+	}{
+		"":               {nil, 0, "Available Commands:"},
+		"audit":          {nil, 0, "verify"},
+		"audit verify":   {[]string{"--data-dir", "/data"}, 1, "keyserver-operator: "},
+		"export":         {nil, 2, "--"},
+		"help":           {nil, 0, "Available Commands:"},
+		"manager":        {nil, 1, "no cluster to talk to"},
+		"openapi":        {nil, 0, `"openapi"`},
+		"plan":           {[]string{"-f", "/nowhere"}, 1, "/nowhere"},
+		"reference":      {nil, 0, "# "},
+		"release":        {nil, 0, "keygen"},
+		"release keygen": {[]string{"--key", "/data/key", "--pub", "/data/pub"}, 1, "/data/key"},
+		"release sign":   {[]string{"--key", "/nowhere", "--binary", built.entrypoint, "--not-before", "2026-01-01T00:00:00Z", "--not-after", "2027-01-01T00:00:00Z", "--out", "/data/o"}, 1, "/nowhere"},
+		"release verify": {[]string{"--pub", "/nowhere", "--manifest", "/nowhere", "--binary", built.entrypoint}, 1, "/nowhere"},
+		"serve":          {[]string{"--listen", "127.0.0.1:0", "--external-listen", "", "--data-dir", "/data/keyserver"}, 1, "/data/keyserver"},
+		"up":             {[]string{"--dir", "/data/up", "--listen", "127.0.0.1:0"}, 1, "/data/up"},
+		"version":        {nil, 0, "keyserver-operator "},
+	}
+	for command, tc := range commands {
+		words := strings.Fields(command)
+		code, out, errOut := run(append(words, "--help")...)
+		if code != 0 || errOut != "" || !strings.Contains(out, "Usage:") {
+			t.Errorf("%s --help: exit %d\n%s%s", command, code, out, errOut)
+		}
+		for _, below := range subcommands(out) {
+			if name := strings.TrimSpace(command + " " + below); !has(commands, name) {
+				t.Errorf("%s is not tried", name)
+			}
+		}
+		code, out, errOut = run(append(words, tc.args...)...)
+		said := out
+		if tc.code != 0 {
+			if said = errOut; strings.Count(said, "\n") != 1 {
+				t.Errorf("%s: not one sentence", command)
+			}
+		}
+		if code != tc.code || !strings.Contains(said, tc.says) || strings.Contains(out+errOut, "goroutine ") {
+			t.Errorf("%s: exit %d, want %d and %q\n%s%s", command, code, tc.code, tc.says, out, errOut)
+		}
+	}
+}
+
+// subcommands are those that a help text lists.
+func subcommands(help string) []string {
+	_, list, _ := strings.Cut(help, "Available Commands:\n")
+	list, _, _ = strings.Cut(list, "\n\n")
+	var names []string
+	for line := range strings.Lines(list) {
+		if fields := strings.Fields(line); len(fields) > 0 {
+			names = append(names, fields[0])
+		}
+	}
+	return names
+}
+
+func has[V any](m map[string]V, key string) bool {
+	_, there := m[key]
+	return there
+}
