@@ -123,6 +123,18 @@ type mount struct {
 // containerVariable makes a process of this test binary enter a container.
 const containerVariable = "INSTALL_TEST_CONTAINER"
 
+// start runs the command of a container.
+func start(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	err := cmd.Start()
+	if errors.Is(err, syscall.EPERM) {
+		t.Fatal("a mount namespace is needed: be root with CAP_SYS_ADMIN, or let users make user namespaces")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // command is not started yet.
 func (c container) command(t *testing.T) *exec.Cmd {
 	t.Helper()

@@ -118,9 +118,7 @@ func (p *pod) start(name string, extra ...string) *process {
 	}
 	r.cmd = inside.command(p.t)
 	r.cmd.Stdout, r.cmd.Stderr = &r.log, &r.log
-	if err := r.cmd.Start(); err != nil {
-		p.t.Fatal(err)
-	}
+	start(p.t, r.cmd)
 	go func() {
 		_ = r.cmd.Wait() // how it ended is in its log
 		close(r.exited)

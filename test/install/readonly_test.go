@@ -17,7 +17,8 @@ func TestEveryCommandWithNothingToWrite(t *testing.T) {
 		cmd := container{Root: built.root(), Path: built.entrypoint, Args: args}.command(t)
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
-		err := cmd.Run()
+		start(t, cmd)
+		err := cmd.Wait()
 		var exit *exec.ExitError
 		if err != nil && !errors.As(err, &exit) {
 			t.Fatal(err)
