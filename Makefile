@@ -21,9 +21,11 @@ help: ## Show this list
 		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
 		/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+compile = CGO_ENABLED=0 go build -trimpath -ldflags "-s -w"
+
 .PHONY: build
 build: .go ## Build bin/keyserver-operator
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/keyserver-operator .
+	$(compile) -o bin/keyserver-operator .
 
 .PHONY: run
 run: build ## Start everything on this machine: control plane, key server, operator, samples (UP_FLAGS=...)
@@ -40,8 +42,18 @@ image: ## Build the container image (IMAGE=name:tag)
 	docker build -t $(or $(IMAGE),keyserver-operator:$(or $(REVISION),dev)) .
 
 .PHONY: image-ko
-image-ko: .go ## Build the container image with ko into bin/image, an OCI layout; needs no Docker, no registry (PLATFORMS=linux/amd64,linux/arm64)
-	go run -C hack/image . -out "$(CURDIR)/bin/image" $(if $(PLATFORMS),-platform $(PLATFORMS))
+image-ko: .go ## Build the container image with ko into bin/image, an OCI layout; needs no Docker, no registry (PLATFORMS=linux/amd64,linux/arm64, SBOM=directory)
+	go run -C hack/image . -out "$(CURDIR)/bin/image" $(if $(SBOM),-sbom "$(abspath $(SBOM))") $(if $(PLATFORMS),-platform $(PLATFORMS))
+
+.PHONY: dist
+dist: .go ## Build what a release consists of: binaries, SBOMs and checksums in bin/dist, the image of both platforms in bin/image
+	rm -rf bin/dist
+	mkdir -p bin/dist
+	for architecture in amd64 arm64; do \
+		GOOS=linux GOARCH=$$architecture $(compile) -o bin/dist/keyserver-operator-linux-$$architecture .; \
+	done
+	$(MAKE) image-ko PLATFORMS=linux/amd64,linux/arm64 SBOM=bin/dist
+	cd bin/dist && sha256sum -- * > ../SHA256SUMS && mv ../SHA256SUMS .
 
 .PHONY: clean
 clean: ## Remove bin/ (the per-user cache of built tools and control planes stays)
@@ -71,7 +83,7 @@ manifests: bin/controller-gen ## Regenerate CRDs and RBAC from the markers in th
 ##@ Checks
 
 .PHONY: verify
-verify: bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Fail if anything generated, formatted or tidied is stale, and print the fix
+verify: bin/actionlint bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Fail if anything generated, formatted or tidied is stale, and print the fix
 	@hack/verify.sh
 
 .PHONY: lint
@@ -109,7 +121,7 @@ bench: .go ## Run the benchmarks, one package at a time (PKG=./..., BENCH=regexp
 	@source hack/lib.sh && need_go
 
 # Always asked, because only the script knows what is pinned and already built.
-bin/controller-gen bin/golangci-lint bin/govulncheck bin/protoc-gen-go bin/protoc-gen-go-grpc: .FORCE
+bin/actionlint bin/controller-gen bin/golangci-lint bin/govulncheck bin/protoc-gen-go bin/protoc-gen-go-grpc: .FORCE
 	@hack/tools.sh $(@F)
 .PHONY: .FORCE
 .FORCE:
