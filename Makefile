@@ -21,9 +21,11 @@ help: ## Show this list
 		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
 		/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+compile = CGO_ENABLED=0 go build -trimpath -ldflags "-s -w"
+
 .PHONY: build
 build: .go ## Build bin/keyserver-operator
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/keyserver-operator .
+	$(compile) -o bin/keyserver-operator .
 
 .PHONY: run
 run: build ## Start everything on this machine: control plane, key server, operator, samples (UP_FLAGS=...)
@@ -39,9 +41,22 @@ run-federation: build ## Start three key servers that one operator makes trust e
 image: ## Build the container image (IMAGE=name:tag)
 	docker build -t $(or $(IMAGE),keyserver-operator:$(or $(REVISION),dev)) .
 
+# What the manifests call the image.
+manifests_image = keyserver-operator:$(shell awk '$$1 == "newTag:" { print $$2 }' config/image/kustomization.yaml)
+
 .PHONY: image-ko
-image-ko: .go ## Build the container image with ko as bin/image.tar; needs no Docker, no registry (IMAGE=name:tag, PLATFORMS=linux/amd64,linux/arm64)
-	go run -C hack/image . -out "$(CURDIR)/bin/image" $(if $(IMAGE),-name $(IMAGE)) $(if $(PLATFORMS),-platform $(PLATFORMS))
+image-ko: .go ## Build the container image with ko as bin/image.tar; needs no Docker, no registry (IMAGE=name:tag, PLATFORMS=linux/amd64,linux/arm64, SBOM=directory)
+	go run -C hack/image . -out "$(CURDIR)/bin/image" -name $(or $(IMAGE),$(manifests_image)) $(if $(SBOM),-sbom "$(abspath $(SBOM))") $(if $(PLATFORMS),-platform $(PLATFORMS))
+
+.PHONY: dist
+dist: .go ## Build what a release consists of: binaries, SBOMs and checksums in bin/dist, the image of both platforms in bin/image
+	rm -rf bin/dist
+	mkdir -p bin/dist
+	for architecture in amd64 arm64; do \
+		GOOS=linux GOARCH=$$architecture $(compile) -o bin/dist/keyserver-operator-linux-$$architecture .; \
+	done
+	$(MAKE) image-ko PLATFORMS=linux/amd64,linux/arm64 SBOM=bin/dist
+	cd bin/dist && sha256sum -- * > ../SHA256SUMS && mv ../SHA256SUMS .
 
 .PHONY: clean
 clean: ## Remove bin/ (the per-user cache of built tools and control planes stays)
@@ -71,7 +86,7 @@ manifests: bin/controller-gen ## Regenerate CRDs and RBAC from the markers in th
 ##@ Checks
 
 .PHONY: verify
-verify: bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Fail if anything generated, formatted or tidied is stale, and print the fix
+verify: bin/actionlint bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Fail if anything generated, formatted or tidied is stale, and print the fix
 	@hack/verify.sh
 
 .PHONY: lint
@@ -109,7 +124,7 @@ bench: .go ## Run the benchmarks, one package at a time (PKG=./..., BENCH=regexp
 	@source hack/lib.sh && need_go
 
 # Always asked, because only the script knows what is pinned and already built.
-bin/controller-gen bin/golangci-lint bin/govulncheck bin/protoc-gen-go bin/protoc-gen-go-grpc: .FORCE
+bin/actionlint bin/controller-gen bin/golangci-lint bin/govulncheck bin/protoc-gen-go bin/protoc-gen-go-grpc: .FORCE
 	@hack/tools.sh $(@F)
 .PHONY: .FORCE
 .FORCE:

@@ -2,7 +2,8 @@
 # Usage: make verify
 #
 # Fails if anything generated, formatted or tidied is stale, and prints the
-# commands that fix it. It works on a copy: the checkout is never changed.
+# commands that fix it; fails on what go vet and actionlint find. It works on a
+# copy: the checkout is never changed.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_go
@@ -41,6 +42,10 @@ unformatted=$(gofmt -l .)
 
 say "go vet"
 go vet ./... >&2 || fail "go vet found the mistakes above; correct them by hand"
+
+say "workflows"
+# Alone, so that it says the same whatever else is installed.
+"$root/bin/actionlint" -shellcheck= -pyflakes= .github/workflows/*.yml >&2 || fail "actionlint found the mistakes above; correct them by hand"
 
 if ((${#fixes[@]} > 0)); then
 	printf '\nmake verify failed. To fix it, run:\n' >&2

@@ -2,7 +2,10 @@ module github.com/keyserver-operator/keyserver-operator/hack/image
 
 go 1.26.0
 
-tool github.com/google/ko
+tool (
+	github.com/google/go-containerregistry/cmd/crane
+	github.com/google/ko
+)
 
 require (
 	github.com/distribution/reference v0.6.0

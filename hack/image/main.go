@@ -3,12 +3,13 @@
 // nothing but the public root certificates, and handed to ko by a registry that
 // lives in this process for as long as the build takes.
 //
-//	go run . [-out DIR] [-name REGISTRY/NAME:TAG] [-platform linux/amd64,linux/arm64]
+//	go run . [-out DIR] [-name REGISTRY/NAME:TAG] [-sbom DIR] [-platform linux/amd64,linux/arm64]
 //
 // The layout lies in DIR, and as one archive in DIR.tar. Both say what the image
 // is called, so that a node that imports it knows what the manifests mean.
 //
-// To push, "ko build" with KO_DOCKER_REPO does the same on ko's own base image.
+// To push the layout, "go tool crane push". "ko build" with KO_DOCKER_REPO builds
+// and pushes at once, on ko's own base image.
 package main
 
 import (
@@ -29,6 +30,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,16 +54,17 @@ const user = 65532
 func main() {
 	out := flag.String("out", "bin/image", "directory of the OCI layout; replaced")
 	called := flag.String("name", "keyserver-operator", "what the image is called where it is imported: REGISTRY/NAME:TAG")
+	sbom := flag.String("sbom", "", "directory for what the image is made of, in SPDX; none is written without it")
 	platforms := flag.String("platform", "linux/"+runtime.GOARCH, "platforms, separated by commas")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := build(ctx, *out, *called, *platforms); err != nil {
+	if err := build(ctx, *out, *called, *sbom, *platforms); err != nil {
 		log.Fatalf("image: %v", err)
 	}
 }
 
-func build(ctx context.Context, out, called, platforms string) error {
+func build(ctx context.Context, out, called, sbom, platforms string) error {
 	full, err := reference.ParseDockerRef(called)
 	if err != nil {
 		return fmt.Errorf("-name %q is no name of an image, such as registry.example/keyserver-operator:v1: %w", called, err)
@@ -91,7 +94,7 @@ func build(ctx context.Context, out, called, platforms string) error {
 	if err != nil {
 		return fmt.Errorf("make the base image: %w", err)
 	}
-	if err := runKo(ctx, root, base, platforms, out); err != nil {
+	if err := runKo(ctx, root, base, platforms, sbom, out); err != nil {
 		return err
 	}
 	if err := giveName(out, full); err != nil {
@@ -183,17 +186,23 @@ func addFile(w *tar.Writer, path, name string) error {
 	return err
 }
 
-// runKo builds on the base image and puts the layout into out.
-func runKo(ctx context.Context, root, base, platforms, out string) error {
+// runKo builds on the base image and puts the layout into out. A relative sbom
+// is below root, where ko runs.
+func runKo(ctx context.Context, root, base, platforms, sbom, out string) error {
 	// ko takes the path for a name of an image and is particular about it, so
 	// the layout is made under one that always pleases.
 	path := fmt.Sprintf("bin/image-%d", os.Getpid())
 	made := filepath.Join(root, path)
 	defer func() { _ = os.RemoveAll(made) }() // a later "make clean" does
+	materials := []string{"--sbom=none"}
+	if sbom != "" {
+		materials = []string{"--sbom=spdx", "--sbom-dir", sbom}
+	}
 	// "go tool" would pick the module of the working directory, which ko needs
 	// for the product.
-	cmd := exec.CommandContext(ctx, "go", "tool", "-modfile", filepath.Join(root, "hack", "image", "go.mod"), "ko",
-		"build", "--push=false", "--bare", "--sbom=none", "--platform", platforms, "--oci-layout-path", path, ".")
+	cmd := exec.CommandContext(ctx, "go", slices.Concat(
+		[]string{"tool", "-modfile", filepath.Join(root, "hack", "image", "go.mod"), "ko", "build", "--push=false", "--bare"}, materials,
+		[]string{"--platform", platforms, "--oci-layout-path", path, "."})...)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(),
 		"KO_DEFAULTBASEIMAGE="+base, "KO_DOCKER_REPO=keyserver-operator.local/keyserver-operator", "KOCACHE=")

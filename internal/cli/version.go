@@ -7,19 +7,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-)
-
-// The version of this release. A release is one change of these lines.
-const (
-	versionMajor   = 0
-	versionMinor   = 1
-	versionBuild   = 0
-	versionEdition = 1
+	"github.com/keyserver-operator/keyserver-operator/internal/version"
 )
 
 // buildVersion is what the key server says about itself.
 func buildVersion() keyserver.Version {
-	banner := fmt.Sprintf("keyserver-operator %d.%d.%d", versionMajor, versionMinor, versionBuild)
+	banner := "keyserver-operator " + version.String()
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {
@@ -29,7 +22,7 @@ func buildVersion() keyserver.Version {
 		banner += " " + info.GoVersion
 	}
 	return keyserver.Version{
-		Major: versionMajor, Minor: versionMinor, Build: versionBuild, Edition: versionEdition, Banner: banner,
+		Major: version.Major, Minor: version.Minor, Build: version.Build, Edition: version.Edition, Banner: banner,
 	}
 }
 

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Usage: hack/changelog.sh VERSION
+#
+# Prints what CHANGELOG.md says of a release, without its heading: the text that
+# the release is announced with.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+(($# == 1)) || fail "which version? usage: hack/changelog.sh VERSION, for instance 0.1.0"
+section=$(awk -v heading="## [$1] " '
+	index($0, heading) == 1 { inside = 1; next }
+	/^## / || /^\[[^]]+\]: / { inside = 0 }
+	inside
+' "$root/CHANGELOG.md")
+[[ -n ${section//[[:space:]]/} ]] || fail "CHANGELOG.md has no section of $1"
+printf '%s\n' "$section"
