@@ -85,7 +85,7 @@ func TestStatusTableAndCatalogueAgree(t *testing.T) {
 }
 
 // Whatever code an operation answers, it leaves with its status and the fields
-// that the contract promises with that status.
+// that contract 22.1 promises with that status.
 func TestFaultsAtTheEdge(t *testing.T) {
 	for _, entry := range fault.Catalogue {
 		t.Run(string(entry.Code), func(t *testing.T) {
@@ -573,7 +573,7 @@ func TestDecodedValues(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-// The null and the absent of the contract.
+// The null and the absent of contract 5.3, 5.4 and 8.2.
 func TestEncodedValues(t *testing.T) {
 	f := newFixture(t)
 	var list struct{ TrustedCAs []map[string]any }

@@ -15,7 +15,7 @@ const certificateClass = "Certificate"
 // bySubjectPath is the route that takes a wildcard.
 const bySubjectPath = "/api/certificates/by-subject"
 
-// byteExact is the contract's word for how a transport principal's subject is matched.
+// byteExact says how a transport principal's subject is matched (contract 12.1).
 const byteExact = "byte-exact, NO WILDCARD"
 
 func certificatesBySubject(a *API, ctx context.Context, c call, in schema.CertificatesRequest) (schema.CertificatesFound, error) {

@@ -15,7 +15,8 @@ import (
 )
 
 // Route is everything about one route. The limits are part of it, so that none
-// can be forgotten: New refuses a route without them.
+// can be forgotten: New refuses a route without them. What an extension is says
+// contract 1.2.
 type Route struct {
 	Method    string
 	Path      string

@@ -2,8 +2,7 @@ package httpapi
 
 import "github.com/keyserver-operator/keyserver-operator/internal/fault"
 
-// statuses is the status of each code, in figures: the contract's table of errors,
-// and for the codes beyond it what clients were told in docs/api.md.
+// statuses is the status of each code, in figures: the table of contract 22.2.
 var statuses = map[fault.Code]int{
 	fault.BadRequest:      400,
 	fault.InvalidArgument: 400,

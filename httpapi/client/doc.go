@@ -2,6 +2,6 @@
 // their code, a session that opens and renews itself, and retries only where
 // the service said that a retry may help or where nothing can have reached it.
 //
-// It works against any service that honours the contract. A call that such a
+// It works against any service that honours docs/contract.md. A call that such a
 // service does not have fails with an error for which IsUnsupported is true.
 package client

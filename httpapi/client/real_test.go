@@ -127,7 +127,7 @@ func useKeys(ctx context.Context, t *testing.T, keeper *client.Client, other sch
 	if g, err := keeper.AuthorizeKey(ctx, key.TTag, "a file"); err != nil || !g.Authorized || !g.FilenameAudited {
 		t.Errorf("authorize: %+v, %v", g, err)
 	}
-	// The contract keeps metadata for transport principals.
+	// Contract 7.6 keeps metadata for transport principals.
 	if _, err := keeper.Key(ctx, key.TTag); !client.IsCode(err, "ACCESS_DENIED") {
 		t.Errorf("metadata: %v", err)
 	}

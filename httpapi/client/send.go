@@ -219,7 +219,8 @@ func (c *Client) read(k call, resp *http.Response, out any) error {
 			return &NetworkError{Sent: true, Err: err}
 		}
 		if err := json.Unmarshal(b, out); err != nil {
-			// The decoder's words may quote the answer, which may hold a secret.
+			// The decoder's words may quote the answer, which may hold a secret. What it
+			// should have been is in docs/contract.md.
 			return &Error{
 				Status: resp.StatusCode, Code: "", RequestID: requestID(resp),
 				Detail: fmt.Sprintf("the answer to %s %s is not what the contract says", k.method, k.path),

@@ -1,7 +1,7 @@
 package schema
 
-// Error is the body of every failure. Match on Code; the wording of Detail may
-// change.
+// Error is the body of every failure (contract 1.9). Match on Code; the wording
+// of Detail may change.
 type Error struct {
 	Code   string `json:"code" doc:"What failed. Clients match on this."`
 	Detail string `json:"detail" doc:"For people: what happened and what to do. The wording is not part of the contract."`

@@ -1,6 +1,6 @@
 // Package canonical reads and writes canonical base64 (RFC 4648 section 4,
 // padded, without line breaks or stray bits), the only spelling of binary
-// values that the contract accepts. Every base64 decoder in reach, strict ones
+// values that contract 1.4 accepts. Every base64 decoder in reach, strict ones
 // included, skips carriage returns and line feeds, so the check on lengths
 // here is not redundant.
 package canonical

@@ -13,7 +13,7 @@ import (
 	"gocloud.dev/secrets/localsecrets"
 )
 
-// Names in the data directory (DESIGN section 10).
+// Names in the data directory (ADR 24).
 const (
 	kekFile      = "kek"
 	databaseFile = "keyserver.db"

@@ -30,7 +30,7 @@ type access struct {
 }
 
 // evaluate decides whether a subject holds want on a key at a point in time.
-// It is pure. Rules (DESIGN section 4): a group's entry counts for its
+// It is pure. Rules (contract 3.3 to 3.5): a group's entry counts for its
 // members; an entry outside its time window or with its uses spent is checked
 // out and gives nothing; an entry that marks a group as mandatory, or as a
 // host matrix, shuts out everybody who is not in that group. Such a demand

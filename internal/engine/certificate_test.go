@@ -126,7 +126,7 @@ func TestIssuedCertificate(t *testing.T) {
 	})
 }
 
-// Contract, INVALID_ARGUMENT on POST /api/certificates/enroll.
+// Contract 12.6.
 func TestEnrolmentRefusals(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		ca, stranger := outside(t, f, "outside"), outside(t, f, "outside")
@@ -395,7 +395,7 @@ func TestRevocationPolicyNeedsATrustedCA(t *testing.T) {
 	}
 }
 
-// Contract, Authentication: the key server re-checks the session's certificate
+// Contract 19.6: the key server re-checks the session's certificate
 // on each operation against revocation evidence.
 func TestCertificateCallersAreJudgedEachTime(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {

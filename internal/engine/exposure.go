@@ -7,8 +7,8 @@ import (
 )
 
 // exposed decides, where a principal of this key server asks a peer for
-// something, whether the peer may be told about it. It is pure. Rules (DESIGN
-// section 4, Peers): the principal, or a group that it is in, needs a row that
+// something, whether the peer may be told about it. It is pure. Rules (contract
+// 14.1): the principal, or a group that it is in, needs a row that
 // exposes it to that peer; a row of the principal itself comes first, so that
 // one member can be held back from a group that is exposed; without any row it
 // is not exposed. A group's restriction gives nothing and takes nothing away.
@@ -40,7 +40,7 @@ func admitted(rows []keyserver.PrincipalTrust, foreign keyserver.PrincipalRef) a
 
 // told is what a peer learns of a principal of this key server that it looks up
 // by its id. It is pure. That there is the principal, of which type, and whether
-// it is disabled, the lookup is about (contract, POST /api/principals/lookup): a
+// it is disabled, the lookup is about (contract 9.5): a
 // principal that was left out would have its entries there closed. Of one that a
 // row restricts for that peer, the id stands for the name. What the principal may
 // do here, its roles, groups, identity and other flags, stays here.

@@ -82,7 +82,7 @@ func (e *Engine) storeKey(ctx context.Context, by keyserver.Caller, id keyserver
 }
 
 // Key implements keyserver.Keys. Only a transport principal, one that logged
-// in with a certificate, may read metadata (contract, POST /api/keys/get).
+// in with a certificate, may read metadata (contract 7.6).
 func (e *Engine) Key(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.KeyMetadata, error) {
 	var key *heldKey
 	r := request{by: by, op: keyserver.OpReadKey, link: link, object: link.Base64()}

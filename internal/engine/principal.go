@@ -130,8 +130,8 @@ func (e *Engine) SetPrincipalRoles(ctx context.Context, by keyserver.Caller, id 
 }
 
 // updatePrincipal runs a change of one principal as the transaction sees it. A
-// system-defined one is skipped, and that is reported as success (contract,
-// PrincipalFlags): whoever asks has to look first.
+// system-defined one is skipped, and that is reported as success (contract
+// 4.6): whoever asks has to look first.
 func (e *Engine) updatePrincipal(ctx context.Context, by keyserver.Caller, op keyserver.Operation, id keyserver.ID,
 	change func(*sqlstore.Tx, keyserver.Principal) error,
 ) error {

@@ -26,7 +26,7 @@ func (e *Engine) ListPrincipals(ctx context.Context, by keyserver.Caller, f keys
 }
 
 // windowed reads a window of a listing, or all of it where there is no limit:
-// an answer holds at most MaxUnwindowed objects (contract, Limits). One more
+// an answer holds at most MaxUnwindowed objects (contract 9.3). One more
 // than that is read to know.
 func windowed[T any](limit, offset int, read func(limit, offset int) ([]T, error)) ([]T, error) {
 	if limit < 0 || limit > keyserver.MaxUnwindowed || offset < 0 {

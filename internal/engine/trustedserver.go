@@ -151,7 +151,7 @@ func (e *Engine) describePeer(n keyserver.NewTrustedServer) (peer keyserver.Trus
 
 // refuseOwnAddress refuses a server name that leads back to this machine. Why
 // a name did not resolve is nobody's business but the log's: all such refusals
-// read the same (contract, POST /api/trusted-servers).
+// read the same (contract 13.2).
 func (e *Engine) refuseOwnAddress(ctx context.Context, name string) error {
 	resolving, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()

@@ -1,10 +1,10 @@
 package fault
 
-// Code is what clients match on (contract, Errors). The wording of a detail
+// Code is what clients match on (contract 1.9). The wording of a detail
 // may change, a code may not.
 type Code string
 
-// Codes of the contract that this service produces.
+// Codes of the core (contract 22.2).
 const (
 	BadRequest            Code = "BAD_REQUEST"
 	InvalidArgument       Code = "INVALID_ARGUMENT"
@@ -53,8 +53,8 @@ const (
 	MethodNotAllowed      Code = "METHOD_NOT_ALLOWED"
 )
 
-// Codes beyond the contract. Each stands for something the contract leaves
-// unsaid; docs/api.md marks them as extensions.
+// Codes beyond the core (contract 1.2). Each stands for something that the core
+// leaves unsaid; docs/api.md marks them as extensions.
 const (
 	InvalidCredentials Code = "INVALID_CREDENTIALS" // a login that failed, whatever the cause
 	LoginThrottled     Code = "LOGIN_THROTTLED"     // too many failed logins for this name or address
@@ -71,7 +71,7 @@ const (
 	PeerNoAnswer       Code = "PEER_NO_ANSWER"      // the peer was sent a change and did not say what became of it
 )
 
-// ProviderUnavailable is a code beyond the contract, too: nobody can say
+// ProviderUnavailable is a code beyond the core, too (contract 19.5): nobody can say
 // whether the login is good.
 const ProviderUnavailable Code = "IDENTITY_PROVIDER_UNAVAILABLE"
 

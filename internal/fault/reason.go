@@ -4,8 +4,8 @@ package fault
 // was refused or failed.
 type Reason string
 
-// The audit reasons. camelCase, as DESIGN section 8 settles. They are permanent:
-// the rows of a trail are kept, and asked for by reason.
+// The audit reasons, in camelCase and permanent (contract 18.4): the rows of a
+// trail are kept, and asked for by reason.
 const (
 	ReasonRoleDenied          Reason = "roleDenied"
 	ReasonACLDenied           Reason = "aclDenied"

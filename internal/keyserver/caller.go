@@ -1,7 +1,7 @@
 package keyserver
 
 // SessionKind says how the caller's session came to be and which rules it
-// lives under (DESIGN section 5).
+// lives under (contract 19.4).
 type SessionKind string
 
 // The session kinds. A kind is named after the login method.

@@ -8,7 +8,7 @@ import (
 // CertificateStatus is the status word of a stored certificate.
 type CertificateStatus int
 
-// The states of the contract's statusLabel.
+// The states of statusLabel (contract 5.3).
 const (
 	StatusCA            CertificateStatus = 1
 	StatusRegular       CertificateStatus = 2
@@ -17,7 +17,7 @@ const (
 	StatusExpired       CertificateStatus = 5
 )
 
-// Label returns the contract's word for the status.
+// Label returns the word for the status in contract 5.3.
 func (s CertificateStatus) Label() string {
 	switch s {
 	case StatusCA:
@@ -76,7 +76,7 @@ func (c Certificate) ValidAt(t time.Time) bool {
 }
 
 // MaxCertificates is how many certificates one answer holds at most: there is
-// no window, so a wider search is refused (contract, Limits).
+// no window, so a wider search is refused (contract 12.2).
 const MaxCertificates = 1024
 
 // CertificateLookup says which certificates to find; exactly one field is set.

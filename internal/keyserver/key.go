@@ -64,7 +64,7 @@ type Grant struct {
 // MACSize is the length of an HMAC-SHA384 in bytes.
 const MACSize = 48
 
-// MaxMessage is the longest message of an HMAC in bytes (contract, Limits).
+// MaxMessage is the longest message of an HMAC in bytes (contract 7.3).
 const MaxMessage = 16777216
 
 // Message is the text of an HMAC as a stream, so that it is never held whole.

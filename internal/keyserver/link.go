@@ -6,7 +6,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/canonical"
 )
 
-// Bounds of a hidden link in bytes. The contract asks for at least one byte;
+// Bounds of a hidden link in bytes. Contract 2.7 asks for at least one byte;
 // the upper bound keeps an opaque handle from becoming a payload.
 const (
 	MinHiddenLink = 1

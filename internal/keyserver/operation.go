@@ -136,7 +136,7 @@ type BuiltInRole struct {
 // Deployment says how duties are divided between the built-in roles.
 type Deployment string
 
-// The deployments (DESIGN section 4).
+// The deployments (contract 4.3).
 const (
 	Unified Deployment = "unified" // Administrator also holds the Security Officer's operations
 	Split   Deployment = "split"   // it does not

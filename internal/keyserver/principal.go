@@ -9,7 +9,7 @@ import (
 // PrincipalType says how a principal proves who it is.
 type PrincipalType string
 
-// The types a listing can be asked for (contract, Principal).
+// The types a listing can be asked for (contract 5.1).
 const (
 	PasswordPrincipal    PrincipalType = "password"
 	CertificatePrincipal PrincipalType = "certificate"
@@ -23,10 +23,10 @@ var PrincipalTypes = []PrincipalType{
 	PasswordPrincipal, CertificatePrincipal, LDAPPrincipal, XAuthPrincipal, GroupPrincipal,
 }
 
-// Flags is a principal's flag word (contract, PrincipalFlags).
+// Flags is a principal's flag word (contract 5.2).
 type Flags uint32
 
-// The flag bits that the contract names.
+// The flag bits that contract 5.2 names.
 const (
 	FlagEnable        Flags = 0x001
 	FlagSystemDefined Flags = 0x002

@@ -1,7 +1,7 @@
 package keyserver
 
 // MaxUnwindowed is how many objects a key server answers to a listing that
-// asks for no window (contract, Limits).
+// asks for no window (contract 9.3).
 const MaxUnwindowed = 1024
 
 // TrustFlag says what a principal trust does.
@@ -16,7 +16,7 @@ const (
 // TrustFlags lists every flag, in the order messages show them.
 var TrustFlags = []TrustFlag{Restrict, Expose}
 
-// Label returns the contract's word for the flag, empty for none.
+// Label returns the word for the flag in contract 5.7, empty for none.
 func (f TrustFlag) Label() string {
 	switch f {
 	case Restrict:
@@ -28,7 +28,7 @@ func (f TrustFlag) Label() string {
 	}
 }
 
-// ParseTrustFlag reads the contract's word.
+// ParseTrustFlag reads that word.
 func ParseTrustFlag(label string) (TrustFlag, bool) {
 	for _, f := range TrustFlags {
 		if f.Label() == label {

@@ -12,7 +12,7 @@ import (
 // RevocationMode says how revocation evidence of an issuer counts.
 type RevocationMode string
 
-// The modes (DESIGN section 8).
+// The modes (contract 16.1).
 const (
 	// RevocationOff looks at no evidence.
 	RevocationOff RevocationMode = "off"

@@ -1,6 +1,6 @@
 package keyserver
 
-// Rights is the bitmask of an ACL entry (DESIGN section 4).
+// Rights is the bitmask of an ACL entry (contract 3.1).
 type Rights uint32
 
 // The rights bits.

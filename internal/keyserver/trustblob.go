@@ -17,7 +17,7 @@ const (
 )
 
 // TrustBlob is what one key server hands to another so that it can be
-// registered there (contract, POST /api/trusted-servers). The chain is opaque
+// registered there (contract 5.6). The chain is opaque
 // here; package pki reads it.
 type TrustBlob struct {
 	System     SystemID

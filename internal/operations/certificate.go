@@ -21,7 +21,7 @@ const (
 	maxSubject      = 1024
 )
 
-// How certificates were looked up (contract, POST /api/certificates/by-transport-principal).
+// How certificates were looked up (contract 12.1).
 const (
 	LookupBySubject            = "by-subject"
 	LookupByTransportPrincipal = "by-transport-principal"

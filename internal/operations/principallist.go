@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// maxPage is the largest window that a listing can be asked for (contract, Limits).
+// maxPage is the largest window that a listing can be asked for (contract 9.1).
 const maxPage = 500
 
 // ListPrincipals reads principals of one type by name. A window that is too
@@ -24,7 +24,7 @@ func (s *Service) ListPrincipals(ctx context.Context, by keyserver.Caller, f key
 	return s.ks.ListPrincipals(ctx, by, f)
 }
 
-// requireWindow refuses windows outside the contract. No limit is no window.
+// requireWindow refuses windows outside of contract 9.1. No limit is no window.
 func requireWindow(limit, offset int) error {
 	switch {
 	case limit < 0 || limit > maxPage:

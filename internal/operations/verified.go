@@ -7,8 +7,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 )
 
-// verifiedWrite is the one shape of a mutating operation (contract, general
-// convention 4): read, refuse or write, re-read, verdict. S is the state that
+// verifiedWrite is the one shape of a mutating operation (contract 1.6 to
+// 1.8): read, refuse or write, re-read, verdict. S is the state that
 // is read before and after, R the result that is answered.
 type verifiedWrite[S, R any] struct {
 	read func(ctx context.Context) (S, error)

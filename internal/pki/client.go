@@ -100,7 +100,7 @@ func (ca Identity) RenewClient(req *x509.CertificateRequest, notBefore, notAfter
 }
 
 // CheckClient refuses a certificate that cannot be a transport principal's
-// (contract, POST /api/certificates/enroll). Each refusal is one sentence for
+// (contract 12.6). Each refusal is one sentence for
 // people. Who signed it is a question of its own.
 func CheckClient(cert *x509.Certificate, now time.Time) error {
 	switch {

@@ -1,6 +1,6 @@
 // Package pki makes and describes X.509 certificates: the key server's
 // internal CA, the certificates it issues, and the projections of stored
-// certificates that the contract shows. It holds no state.
+// certificates that contract 5.3 shows. It holds no state.
 package pki
 
 import (
@@ -168,8 +168,8 @@ func EncodePEM(der []byte) []byte {
 }
 
 // RevocationDigest names an issuer in revocation routes: upper-case hex of
-// SHA-256 over the DER, SHA-384 for an EC key of 384 bits or more (contract,
-// Certificate). Empty when the body does not parse.
+// SHA-256 over the DER, SHA-384 for an EC key of 384 bits or more (contract
+// 2.9). Empty when the body does not parse.
 func RevocationDigest(der []byte) string {
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {

@@ -124,7 +124,7 @@ func TestSlashName(t *testing.T) {
 	}
 }
 
-// Contract, Certificate: SHA-256 of the DER, SHA-384 for an EC key of 384 bits
+// Contract 2.9: SHA-256 of the DER, SHA-384 for an EC key of 384 bits
 // or more.
 func TestRevocationDigest(t *testing.T) {
 	ec := newCA(t).Certificate.Raw

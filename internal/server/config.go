@@ -18,7 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Config is what the flags of serve say (DESIGN section 9). Errors name the
+// Config is what the flags of serve say (ADR 24). Errors name the
 // flags, because people set those.
 type Config struct {
 	Listen         string

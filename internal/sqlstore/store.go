@@ -22,7 +22,7 @@ import (
 )
 
 // MaxStaleness is how far behind the database a process may be and still
-// answer (DESIGN section 7).
+// answer (contract 4.5).
 const MaxStaleness = time.Second
 
 // defaultKeptChanges is how many changes a reader may be behind before it has

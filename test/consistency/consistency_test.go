@@ -26,7 +26,7 @@ import (
 )
 
 // staleness is how much older than the database an authorization may be
-// (DESIGN section 7).
+// (contract 4.5).
 const staleness = time.Second
 
 var built program.Program

@@ -69,7 +69,7 @@ func (s *subject) enroll(t testing.TB, ders ...[]byte) []object {
 	return s.ok(t, s.admin(t), "POST", "/api/certificates/enroll", object{"certificates": spelled}).list(t, "principals")
 }
 
-// leaf reads a chain as the contract spells one, and answers what is no CA.
+// leaf reads a chain as contract 12.4 spells one, and answers what is no CA.
 func leaf(t testing.TB, chain string) (leaf *x509.Certificate, issuer *x509.Certificate) {
 	t.Helper()
 	p7, err := pkcs7.Parse(unb64(t, chain))

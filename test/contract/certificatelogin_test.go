@@ -114,7 +114,7 @@ func (s *subject) principalNamed(t testing.TB, name string) string {
 	return ""
 }
 
-// DESIGN section 5, certificate: no fields; becomes the transport principal
+// Contract 19.4, certificate: no fields; becomes the transport principal
 // that the certificate of the connection is enrolled for.
 func TestCertificateLogin(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
@@ -245,7 +245,7 @@ func TestADisabledTransportPrincipalFailsInTLS(t *testing.T) {
 	})
 }
 
-// Contract, Authentication 4: the key server re-checks the session's
+// Contract 19.6: the key server re-checks the session's
 // certificate on each operation against revocation evidence. The login is
 // judged in the same way.
 func TestRevocationOfCertificateSessions(t *testing.T) {

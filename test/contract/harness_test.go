@@ -1,6 +1,6 @@
 // Package contract checks the HTTP interface clause by clause, over real TLS,
 // on both databases. One table per endpoint, refusals first; a test's name
-// says which clause it shows.
+// says what it shows. The clauses are those of docs/contract.md.
 package contract
 
 import (

@@ -18,7 +18,7 @@ func (s *subject) mint(t testing.TB, material string) string {
 	return s.ok(t, s.admin(t), "POST", "/api/keys", object{"algorithm": "HMAC-SHA384", "material": b64([]byte(material))}).text(t, "ttag")
 }
 
-// badLinks are the spellings that the contract's convention 1 refuses.
+// badLinks are the spellings that contract 1.4 and 2.7 refuse.
 var badLinks = map[string]any{
 	"Empty": "", "Null": nil, "Number": 7, "Array": []string{"AAAA"}, "StrayBits": "AAAAAR==", "NoPadding": "AAAAAQ",
 	"LineBreak": "AAAA\nAQ==", "URLAlphabet": "AAAAA_8=", "Space": "AAAAAQ== ", "TooLong": strings.Repeat("AAAA", 30),

@@ -29,7 +29,7 @@ var roleLetters = slices.Sorted(maps.Keys(letters))
 var open = []string{"GET /api/health", "GET /api/ready", "GET /api/openapi.json", "POST /api/sessions"}
 
 // allowed is who may use each route where duties are apart. It is written from
-// the contract's table of roles and the duties of DESIGN section 4, not from
+// the table of contract 4.4 and the duties of contract 4.1, not from
 // the catalogue of roles: administration is Administrator's, trust and its
 // evidence Security Officer's, keys are Encryptor's to make and Exchanger's to
 // use, and Auditor reads what is not a key. Where duties are not apart,

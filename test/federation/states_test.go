@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// The contract's table of states, between two key servers: what the state of a
+// The table of contract 6.1, between two key servers: what the state of a
 // peer or a CA, on one side or the other, means for what is asked over it.
 func TestStates(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {

@@ -73,7 +73,7 @@ var work = []struct {
 	}},
 	{"principals-page", true, func(s *side, n int) error { return s.page("", 500, 0) }},
 	{"principals-by-name", true, func(s *side, n int) error { return s.page("user-0000", 50, n%40) }},
-	// Told and not judged: the contract pages by offset, and rows that are
+	// Told and not judged: contract 9.1 pages by offset, and rows that are
 	// skipped have to be counted.
 	{"principals-last-page", false, func(s *side, n int) error {
 		offset := fewPrincipals - 500

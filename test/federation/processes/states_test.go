@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// view is what the contract's table of states says of a peer and of a
+// view is what the table of contract 6.1 says of a peer and of a
 // principal trust, and what it comes to for the two directions of asking.
 type view struct {
 	asks     string // a caller of A about a key of B
@@ -19,7 +19,7 @@ type view struct {
 	peerAtB  bool   // A is in B's list
 }
 
-// The contract's table of states over three processes: what a peer and a CA
+// The table of contract 6.1 over three processes: what a peer and a CA
 // that is registered, removed and registered again mean for entries, for rows
 // of principal trust and for what is asked.
 func TestStates(t *testing.T) { onEach(t, states) }

@@ -19,8 +19,8 @@ CREATE TABLE trusted_servers (
 	der           BYTEA  NOT NULL
 );
 
--- Rows outlive the peer that they name (contract, DELETE
--- /api/trusted-servers/{systemId}), so system_id has no foreign key.
+-- Rows outlive the peer that they name (contract 13.5), so system_id has no
+-- foreign key.
 CREATE TABLE principal_trusts (
 	id           BYTEA  NOT NULL PRIMARY KEY,
 	principal_id BYTEA  NOT NULL,

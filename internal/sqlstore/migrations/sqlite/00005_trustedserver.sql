@@ -21,8 +21,8 @@ CREATE TABLE trusted_servers (
 	der           BLOB    NOT NULL
 ) STRICT;
 
--- Rows outlive the peer that they name (contract, DELETE
--- /api/trusted-servers/{systemId}), so system_id has no foreign key.
+-- Rows outlive the peer that they name (contract 13.5), so system_id has no
+-- foreign key.
 CREATE TABLE principal_trusts (
 	id           BLOB    NOT NULL PRIMARY KEY,
 	principal_id BLOB    NOT NULL,

@@ -1,0 +1,79 @@
+package document
+
+import (
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// together are what puts parts together, supports tests or runs beside the
+// product: they may import what they like.
+var together = regexp.MustCompile(`^(\.|hack/.*|test/.*|internal/(cli|server|pgtest|ldaptest|testserver|engine/enginetest))$`)
+
+// TestEveryPackageHasAnImportRule: what .golangci.yml says of the direction of
+// imports, it says of every package.
+func TestEveryPackageHasAnImportRule(t *testing.T) {
+	var config struct {
+		Linters struct {
+			Settings struct {
+				Depguard struct {
+					Rules map[string]struct {
+						Mode  string   `json:"list-mode"`
+						Files []string `json:"files"`
+						Allow []string `json:"allow"`
+						Deny  []struct {
+							Pkg string `json:"pkg"`
+						} `json:"deny"`
+					} `json:"rules"`
+				} `json:"depguard"`
+			} `json:"settings"`
+		} `json:"linters"`
+	}
+	if err := yaml.Unmarshal([]byte(read(t, ".golangci.yml")), &config); err != nil {
+		t.Fatal(err)
+	}
+	module := strings.Fields(read(t, "go.mod"))[1]
+	// A rule counts where it says of everything in this module whether it may be imported.
+	var covered []*regexp.Regexp
+	for _, rule := range config.Linters.Settings.Depguard.Rules {
+		whole := rule.Mode == "strict"
+		for _, d := range rule.Deny {
+			whole = whole || d.Pkg == module
+		}
+		for _, glob := range rule.Files {
+			if whole && !strings.HasPrefix(glob, "!") {
+				covered = append(covered, pattern(glob))
+			}
+		}
+	}
+	packages := map[string]string{}
+	for _, name := range written(t) {
+		if path.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go") {
+			packages[path.Dir(name)] = name
+		}
+	}
+	for dir, file := range packages {
+		has := together.MatchString(dir)
+		for _, p := range covered {
+			has = has || p.MatchString("/"+file)
+		}
+		if !has {
+			t.Errorf("%s has no rule in .golangci.yml that says what it may import", dir)
+		}
+	}
+	if len(covered) < 20 || len(packages) < 30 {
+		t.Errorf("only %d rules and %d packages were read", len(covered), len(packages))
+	}
+}
+
+// pattern is a glob as depguard reads it.
+func pattern(glob string) *regexp.Regexp {
+	p := regexp.QuoteMeta(glob)
+	p = strings.ReplaceAll(p, `\*\*/`, `(.*/)?`)
+	p = strings.ReplaceAll(p, `\*\*`, `.*`)
+	p = strings.ReplaceAll(p, `\*`, `[^/]*`)
+	return regexp.MustCompile(`^/?` + p + `$`)
+}
