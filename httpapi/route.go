@@ -17,6 +17,11 @@ import (
 // Route is everything about one route. The limits are part of it, so that none
 // can be forgotten: New refuses a route without them.
 type Route struct {
+	// Name is the operationId: verb and noun, from which generated clients make
+	// the name of a function.
+	Name string
+	// Tag is the noun that the route is about; Routes sets it.
+	Tag       string
 	Method    string
 	Path      string
 	Summary   string
