@@ -2,7 +2,8 @@
 # Usage: make verify
 #
 # Fails if anything generated, formatted or tidied is stale, and prints the
-# commands that fix it. It works on a copy: the checkout is never changed.
+# commands that fix it, or if a linter rejects the OpenAPI document. It works on
+# a copy: the checkout is never changed.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_go
@@ -42,9 +43,13 @@ unformatted=$(gofmt -l .)
 say "go vet"
 go vet ./... >&2 || fail "go vet found the mistakes above; correct them by hand"
 
+say "linters of the OpenAPI document"
+hack/openapi.sh ||
+	fail "a linter rejects docs/openapi.json for what is said above; correct the routes in httpapi and their types in httpapi/schema, and run 'make generate'"
+
 if ((${#fixes[@]} > 0)); then
 	printf '\nmake verify failed. To fix it, run:\n' >&2
 	printf '    %s\n' "${fixes[@]}" >&2
 	exit 1
 fi
-say "everything generated, formatted and tidied is up to date"
+say "everything generated, formatted and tidied is up to date, and the OpenAPI document passes its linters"
