@@ -313,5 +313,8 @@ func aboutRights() string {
 	for r := keyserver.Rights(1); r <= keyserver.AllRights; r <<= 1 {
 		bits = append(bits, fmt.Sprintf("%d %s", r, strings.Join(r.Names(), "")))
 	}
-	return "Bitmask of rights over a key: " + strings.Join(bits, ", ") + ". The key server holds more than it is asked for: WRITE adds READ, OWNER adds both. Test with a mask, never for equality."
+	return "Bitmask of rights over a key: " + strings.Join(bits, ", ") + ". READ is what using the key and reading its list takes, " +
+		"OWNER what changing the list and exporting the key takes, WRITE what changing an ACL template takes. " +
+		"An entry with MANDATORY_GROUP or HOST_MATRIX shuts out whoever is not in its group. " +
+		"The key server holds more than it is asked for: WRITE adds READ, OWNER adds both. Test with a mask, never for equality."
 }
