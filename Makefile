@@ -86,7 +86,7 @@ manifests: bin/controller-gen ## Regenerate CRDs and RBAC from the markers in th
 ##@ Checks
 
 .PHONY: verify
-verify: bin/actionlint bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Fail if anything generated, formatted or tidied is stale, and print the fix
+verify: bin/actionlint bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Fail if anything generated, formatted or tidied is stale, and print the fix; lint workflows and the OpenAPI document
 	@hack/verify.sh
 
 .PHONY: lint

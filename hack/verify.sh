@@ -2,8 +2,8 @@
 # Usage: make verify
 #
 # Fails if anything generated, formatted or tidied is stale, and prints the
-# commands that fix it; fails on what go vet and actionlint find. It works on a
-# copy: the checkout is never changed.
+# commands that fix it; fails on what go vet, actionlint and the linters of the
+# OpenAPI document find. It works on a copy: the checkout is never changed.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_go
@@ -47,9 +47,13 @@ say "workflows"
 # Alone, so that it says the same whatever else is installed.
 "$root/bin/actionlint" -shellcheck= -pyflakes= .github/workflows/*.yml >&2 || fail "actionlint found the mistakes above; correct them by hand"
 
+say "linters of the OpenAPI document"
+hack/openapi.sh ||
+	fail "a linter rejects docs/openapi.json for what is said above; correct the routes in httpapi and their types in httpapi/schema, and run 'make generate'"
+
 if ((${#fixes[@]} > 0)); then
 	printf '\nmake verify failed. To fix it, run:\n' >&2
 	printf '    %s\n' "${fixes[@]}" >&2
 	exit 1
 fi
-say "everything generated, formatted and tidied is up to date"
+say "everything generated, formatted and tidied is up to date, and the OpenAPI document passes its linters"

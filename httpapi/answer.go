@@ -16,7 +16,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 )
 
-// raw is an answer that is JSON already.
+// raw is an answer that is JSON already, its last line ended. Requests share
+// it, so it goes to the connection as it is.
 type raw []byte
 
 // succeed answers 200.
@@ -98,23 +99,29 @@ func challenge(x *exchange, f *fault.Error, e edge) string {
 }
 
 func (x *exchange) write(status int, out any) {
+	if ready, ok := out.(raw); ok {
+		x.send(status, ready)
+		return
+	}
 	buf := buffers.Get().(*bytes.Buffer) //nolint:errcheck // the pool holds nothing else
 	defer recycle(buf)
-	if ready, ok := out.(raw); ok {
-		buf.Write(ready)
-	} else if err := json.MarshalWrite(buf, out); err != nil {
+	if err := json.MarshalWrite(buf, out); err != nil {
 		status = x.unspeakable(buf, err)
 	}
 	buf.WriteByte('\n')
+	x.send(status, buf.Bytes())
+}
+
+func (x *exchange) send(status int, body []byte) {
 	x.answered = true
 	if x.api.draining.Err() != nil {
 		// Shutdown may overlook a connection that was made as it began. No other
 		// request comes by this one (HTTP/2: GOAWAY).
 		x.w.Header()["Connection"] = []string{"close"}
 	}
-	x.w.Header()["Content-Length"] = []string{strconv.Itoa(buf.Len())}
+	x.w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.w.WriteHeader(status)
-	_, _ = x.w.Write(buf.Bytes()) // the client may be gone
+	_, _ = x.w.Write(body) // the client may be gone
 }
 
 // unspeakable answers 500 where the answer cannot be spelled as JSON.

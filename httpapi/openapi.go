@@ -12,8 +12,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 )
 
 func openAPI(x *exchange) (any, error) {
@@ -23,74 +21,205 @@ func openAPI(x *exchange) (any, error) {
 	return raw(x.api.openAPI), nil
 }
 
-type object = map[string]any
-
 // documentVersion is of the interface, which has no version in its paths. It
 // grows with the table of routes.
 const documentVersion = "0.1.0"
 
-// OpenAPI returns the OpenAPI 3.1 document that the service answers.
+// OpenAPI returns the OpenAPI 3.1 document that the service answers. All callers
+// share the bytes, so none may change them.
 func OpenAPI() ([]byte, error) { return theDocument() }
 
 // theDocument is made once: the table of routes does not change.
 var theDocument = sync.OnceValues(func() ([]byte, error) { return document(Routes()) })
 
+// The objects of OpenAPI 3.1, as far as this document has them.
+type (
+	openAPIDocument struct {
+		OpenAPI    string                                       `json:"openapi"`
+		Info       infoObject                                   `json:"info"`
+		Servers    []serverObject                               `json:"servers"`
+		Tags       []tagObject                                  `json:"tags"`
+		Paths      wire.Members[wire.Members[*operationObject]] `json:"paths"`
+		Components componentsObject                             `json:"components"`
+	}
+	infoObject struct {
+		Title       string        `json:"title"`
+		Version     string        `json:"version"`
+		Description string        `json:"description"`
+		Contact     contactObject `json:"contact"`
+		License     licenseObject `json:"license"`
+	}
+	contactObject struct {
+		Name string `json:"name"`
+		URL  string `json:"url"`
+	}
+	licenseObject struct {
+		Name       string `json:"name"`
+		Identifier string `json:"identifier"`
+	}
+	serverObject struct {
+		URL         string                    `json:"url"`
+		Description string                    `json:"description"`
+		Variables   map[string]variableObject `json:"variables,omitzero"`
+	}
+	variableObject struct {
+		Default     string `json:"default"`
+		Description string `json:"description"`
+	}
+	tagObject struct {
+		Name        string `json:"name"`
+		Description string `json:"description"`
+	}
+	operationObject struct {
+		OperationID string                        `json:"operationId"`
+		Summary     string                        `json:"summary"`
+		Description string                        `json:"description"`
+		Tags        []string                      `json:"tags"`
+		Extension   bool                          `json:"x-extension,omitzero"`
+		Operations  []string                      `json:"x-operations,omitzero"`
+		Security    []map[string][]string         `json:"security"`
+		Parameters  []*parameterObject            `json:"parameters,omitzero"`
+		RequestBody *requestObject                `json:"requestBody,omitzero"`
+		Responses   wire.Members[*responseObject] `json:"responses"`
+	}
+	parameterObject struct {
+		Ref         string       `json:"$ref,omitzero"`
+		Name        string       `json:"name,omitzero"`
+		In          string       `json:"in,omitzero"`
+		Required    bool         `json:"required,omitzero"`
+		Description string       `json:"description,omitzero"`
+		Schema      *wire.Schema `json:"schema,omitzero"`
+	}
+	requestObject struct {
+		Required bool          `json:"required"`
+		Content  contentObject `json:"content"`
+	}
+	responseObject struct {
+		Ref         string                      `json:"$ref,omitzero"`
+		Description string                      `json:"description,omitzero"`
+		Headers     wire.Members[*headerObject] `json:"headers,omitzero"`
+		Content     contentObject               `json:"content,omitzero"`
+	}
+	headerObject struct {
+		Ref         string       `json:"$ref,omitzero"`
+		Description string       `json:"description,omitzero"`
+		Schema      *wire.Schema `json:"schema,omitzero"`
+	}
+	contentObject map[string]mediaObject // by media type
+	mediaObject   struct {
+		Schema  *wire.Schema   `json:"schema"`
+		Example jsontext.Value `json:"example,omitzero"`
+	}
+	componentsObject struct {
+		SecuritySchemes map[string]schemeObject     `json:"securitySchemes"`
+		Parameters      map[string]*parameterObject `json:"parameters"`
+		Headers         map[string]*headerObject    `json:"headers"`
+		Responses       map[string]*responseObject  `json:"responses"`
+		Schemas         map[string]*wire.Schema     `json:"schemas"`
+	}
+	schemeObject struct {
+		Type        string `json:"type"`
+		Scheme      string `json:"scheme"`
+		Description string `json:"description"`
+	}
+)
+
 // document makes the document from the table of routes.
 func document(all []Route) ([]byte, error) {
-	d := documenter{schemas: wire.Schemas{}}
-	paths := object{}
-	for _, r := range all {
-		item, ok := paths[r.Path].(object)
-		if !ok {
-			item = object{}
-			paths[r.Path] = item
-		}
-		item[strings.ToLower(r.Method)] = d.operation(r)
-	}
-	return json.Marshal(object{
-		"openapi": "3.1.0",
-		"info": object{
-			"title": "Key server administration and key operations", "version": documentVersion,
-			"description": "Operations marked x-extension are beyond the shown contract. Every failure is JSON with code and detail; match on code.",
+	d := newDocumenter(all)
+	doc := openAPIDocument{
+		OpenAPI: "3.1.0",
+		Info: infoObject{
+			Title: "Key server administration and key operations", Version: documentVersion,
+			Description: "Log in with POST /api/sessions and send the session id that it answers as Authorization: Bearer. " +
+				"Every failure is JSON with code and detail: match on code. Operations marked x-extension are beyond the shown contract.",
+			Contact: contactObject{"keyserver-operator", "https://github.com/keyserver-operator/keyserver-operator"},
+			License: licenseObject{"Apache License 2.0", "Apache-2.0"},
 		},
-		"paths": paths,
-		"components": object{
-			"schemas": d.schemas,
-			"securitySchemes": object{"session": object{
-				"type": "http", "scheme": "bearer", "description": "The session id that POST /api/sessions answers. A login with a proof in the header DPoP (RFC 9449) binds the session to its key, and then every request needs a proof.",
+		Servers: []serverObject{
+			{URL: "/", Description: "The service that answers this document."},
+			{URL: "https://{address}", Description: "Any other one.", Variables: map[string]variableObject{
+				"address": {"keyserver.keyserver-system.svc", "Host, and port if not 443. The default is that of an installation by config/default."},
 			}},
 		},
-	}, json.Deterministic(true), jsontext.Multiline(true))
+	}
+	for _, n := range nouns() {
+		doc.Tags = append(doc.Tags, tagObject{n.tag, n.about})
+	}
+	at := map[string]int{}
+	for _, r := range all {
+		if _, ok := at[r.Path]; !ok {
+			at[r.Path] = len(doc.Paths)
+			doc.Paths = append(doc.Paths, wire.Member[wire.Members[*operationObject]]{Name: r.Path})
+		}
+		item := &doc.Paths[at[r.Path]].Value
+		*item = append(*item, wire.Member[*operationObject]{Name: strings.ToLower(r.Method), Value: d.operation(r)})
+	}
+	doc.Components = d.components
+	compact, err := json.Marshal(doc, json.Deterministic(true))
+	if err != nil {
+		return nil, err
+	}
+	return layOut(compact)
 }
 
-type documenter struct{ schemas wire.Schemas }
+// documenter makes the operations, and collects what they share.
+type documenter struct {
+	schemas    wire.Schemas
+	components componentsObject
+	uses       map[string]int // of each parameter, by what it is
+}
 
-func (d documenter) operation(r Route) object {
-	o := object{
-		"operationId": operationID(r), "summary": r.Summary, "tags": []any{strings.Split(r.Path, "/")[2]},
-		"responses": d.responses(r), "security": []any{},
+func (d *documenter) operation(r Route) *operationObject {
+	o := &operationObject{
+		OperationID: r.Name, Summary: r.Summary, Description: conditions(r), Tags: []string{r.Tag},
+		Extension: r.Extension, Operations: operationNames(r), Security: []map[string][]string{},
 	}
-	if r.Extension {
-		o["x-extension"] = true
-	}
-	if r.Session {
-		o["security"] = []any{object{"session": []any{}}}
-	}
-	if len(r.Operations) > 0 {
-		names := make([]any, len(r.Operations))
-		for i, op := range r.Operations {
-			names[i] = op.Name
+	if r.takesProof() {
+		if !r.Session {
+			o.Security = append(o.Security, map[string][]string{}) // none is needed
 		}
-		o["x-operations"] = names
+		for _, scheme := range []string{schemeSession, schemeProof} {
+			o.Security = append(o.Security, map[string][]string{scheme: {}})
+		}
+		o.Parameters = append(o.Parameters, &parameterObject{Ref: "#/components/parameters/" + proofHeader})
 	}
 	table := wire.Of(r.Request)
-	if params := d.parameters(table); len(params) > 0 {
-		o["parameters"] = params
+	for _, f := range table.Path {
+		o.Parameters = append(o.Parameters, d.parameter("path", f))
+	}
+	for _, f := range table.Query {
+		o.Parameters = append(o.Parameters, d.parameter("query", f))
 	}
 	if len(table.Body) > 0 {
-		o["requestBody"] = object{"required": true, "content": content(d.schemas.Ref(bodyType(r.Request)), table.Example())}
+		o.RequestBody = &requestObject{Required: true, Content: contentObject{mediaJSON: {
+			Schema: d.schemas.Ref(bodyType(r.Request), wire.Asked), Example: jsontext.Value(table.Example()),
+		}}}
 	}
+	o.Responses = d.responses(r)
 	return o
+}
+
+// conditions says what a request needs besides its fields.
+func conditions(r Route) string {
+	needs := "Needs no session."
+	switch names := operationNames(r); {
+	case len(names) == 1:
+		needs = "Needs a role with the operation " + names[0] + "."
+	case len(names) > 1:
+		needs = "Needs roles with the operations " + strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1] + "."
+	case r.Session:
+		needs = "Needs a session, and no operation of a role."
+	}
+	return needs + " " + bounds(r)
+}
+
+func operationNames(r Route) []string {
+	var names []string
+	for _, op := range r.Operations {
+		names = append(names, op.Name)
+	}
+	return names
 }
 
 // bodyType is the part of a request type that is the body: the type itself, or
@@ -104,92 +233,21 @@ func bodyType(t reflect.Type) reflect.Type {
 	return t
 }
 
-func (d documenter) parameters(t *wire.Table) []any {
-	var out []any
-	for place, fields := range map[string][]wire.Field{"path": t.Path, "query": t.Query} {
-		for _, f := range fields {
-			p := object{"name": f.Name, "in": place, "required": f.Required, "schema": d.schemas.Field(f)}
-			if f.Doc != "" {
-				p["description"] = f.Doc
-			}
-			out = append(out, p)
-		}
-	}
-	slices.SortFunc(out, func(a, b any) int { return strings.Compare(parameterName(a), parameterName(b)) })
-	return out
-}
-
-func parameterName(p any) string { return p.(object)["name"].(string) } //nolint:errcheck // made just above
-
-func (d documenter) responses(r Route) object {
-	ok, example := object{"type": "object"}, "{}"
+func (d *documenter) responses(r Route) wire.Members[*responseObject] {
+	ok := &wire.Schema{Type: "object"}
 	if r.Response != nil {
-		ok, example = d.schemas.Ref(r.Response), wire.Of(r.Response).Example()
+		ok = d.schemas.Ref(r.Response, wire.Answered)
 	}
-	out := object{"200": object{"description": "Done.", "headers": headers(http.StatusOK), "content": content(ok, example)}}
-	byStatus := map[int][]fault.Code{}
-	for _, c := range r.every() {
-		status := edges[c].status
-		byStatus[status] = append(byStatus[status], c)
-	}
-	for status, codes := range byStatus {
-		body := d.schemas.Ref(typeOf[schema.Error]())
-		if slices.ContainsFunc(codes, r.judges) {
-			body = object{"anyOf": []any{d.schemas.Ref(r.Response), body}}
-		}
-		out[strconv.Itoa(status)] = object{
-			"description": joined(codes), "headers": headers(status), "content": content(body, failureExample(codes[0])), "x-codes": codes,
-		}
+	out := wire.Members[*responseObject]{{Name: "200", Value: &responseObject{Description: "Done.", Headers: headers(http.StatusOK), Content: content(ok)}}}
+	for _, f := range r.failures() {
+		out = append(out, wire.Member[*responseObject]{Name: strconv.Itoa(f.status), Value: d.failure(r, f)})
 	}
 	return out
 }
 
-// judges reports whether the code comes with the answer of the route.
-func (r Route) judges(c fault.Code) bool {
-	if r.Response == nil || !slices.Contains(r.judged, c) {
-		return false
-	}
-	_, ok := reflect.PointerTo(r.Response).MethodByName("Judge")
-	return ok
-}
+func content(s *wire.Schema) contentObject { return contentObject{mediaJSON: {Schema: s}} }
 
-func joined(codes []fault.Code) string {
-	words := make([]string, len(codes))
-	for i, c := range codes {
-		words[i] = string(c)
-	}
-	return strings.Join(words, ", ")
-}
+const mediaJSON = "application/json"
 
-// content is JSON of a schema, with an example of it.
-func content(s object, example string) object {
-	return object{"application/json": object{"schema": s, "example": jsontext.Value(example)}}
-}
-
-// failureExample is what every failure has at least.
-func failureExample(code fault.Code) string {
-	return `{"code":"` + string(code) + `","detail":"a sentence that names the field or object and what to do"}`
-}
-
-func headers(status int) object {
-	text := func(description string) object {
-		return object{"description": description, "schema": object{"type": "string"}}
-	}
-	h := object{"X-Request-Id": text("Finds the request in the log and the audit trail.")}
-	switch status {
-	case http.StatusUnauthorized:
-		h["WWW-Authenticate"] = text("RFC 6750 challenge, or that of RFC 9449 section 7.1 where a key is asked for.")
-	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
-		h["Retry-After"] = text("Seconds to wait.")
-	}
-	return h
-}
-
-// operationID is the method and the path in camelCase, for code generators.
-func operationID(r Route) string {
-	id := strings.ToLower(r.Method)
-	for part := range strings.FieldsFuncSeq(strings.TrimPrefix(r.Path, "/api/"), func(c rune) bool { return strings.ContainsRune("/-{}.", c) }) {
-		id += strings.ToUpper(part[:1]) + part[1:]
-	}
-	return id
-}
+// takesProof reports whether the route looks at a session, and so at a proof.
+func (r Route) takesProof() bool { return r.Session || slices.Contains(r.Faults, proofFaults[0]) }

@@ -18,6 +18,11 @@ import (
 // can be forgotten: New refuses a route without them. What an extension is says
 // contract 1.2.
 type Route struct {
+	// Name is the operationId: verb and noun, from which generated clients make
+	// the name of a function.
+	Name string
+	// Tag is the noun that the route is about; Routes sets it.
+	Tag       string
 	Method    string
 	Path      string
 	Summary   string

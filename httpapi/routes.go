@@ -13,39 +13,65 @@ import (
 // Routes returns the whole table, in the order of the reference.
 func Routes() []Route {
 	var all []Route
-	for _, noun := range [][]Route{
-		serviceRoutes(), sessionRoutes(), keyRoutes(), aclRoutes(), principalRoutes(), groupRoutes(),
-		roleRoutes(), trustedCARoutes(), aclTemplateRoutes(), templatedDirectoryRoutes(), trustedServerRoutes(), principalTrustRoutes(),
-		certificateRoutes(), revocationRoutes(), recordRoutes(),
-	} {
-		all = append(all, noun...)
+	for _, n := range nouns() {
+		for _, r := range n.routes {
+			r.Tag = n.tag
+			all = append(all, r)
+		}
 	}
 	return all
+}
+
+// noun is what some routes are about.
+type noun struct {
+	tag    string
+	about  string
+	routes []Route
+}
+
+func nouns() []noun {
+	return []noun{
+		{"Service", "The service itself: whether it works, what it is, and this document.", serviceRoutes()},
+		{"Sessions", "Logging in and out. The session id of a login is what every other route asks for.", sessionRoutes()},
+		{"Keys", "Symmetric keys, and what can be done with one that never leaves the key server.", keyRoutes()},
+		{"Access control lists", "Who holds which rights over one key.", aclRoutes()},
+		{"Principals", "Users, groups and transport identities: whoever can hold roles and rights.", principalRoutes()},
+		{"Groups", "Principals whose members hold the group's roles and rights, too.", groupRoutes()},
+		{"Roles", "Named sets of operations. A principal may do what one of its roles grants.", roleRoutes()},
+		{"Trusted CAs", "The certificate authorities whose certificates the key server accepts.", trustedCARoutes()},
+		{"ACL templates", "Lists of members that become entries on the access control list of each new key.", aclTemplateRoutes()},
+		{"Templated directories", "Which ACL template applies to keys that are minted under a path.", templatedDirectoryRoutes()},
+		{"Trusted servers", "Peer key servers, and how this one is registered with them.", trustedServerRoutes()},
+		{"Principal trusts", "What a peer is told about a principal.", principalTrustRoutes()},
+		{"Certificates", "Client certificates: issuing, renewing, enrolling and finding them.", certificateRoutes()},
+		{"Revocation", "Revocation lists of trusted CAs, and how much they count.", revocationRoutes()},
+		{"Records", "What was done and what has changed: operations, the audit trail and the change feed.", recordRoutes()},
+	}
 }
 
 func serviceRoutes() []Route {
 	return []Route{
 		endpoint(Route{
-			Method: http.MethodGet, Path: "/api/health", Extension: true, Uncounted: true, Unconditional: true,
+			Name: "getHealth", Method: http.MethodGet, Path: "/api/health", Extension: true, Uncounted: true, Unconditional: true,
 			Summary: "Says that the process serves.",
 		}, health),
 		endpoint(Route{
-			Method: http.MethodGet, Path: "/api/ready", Extension: true, Uncounted: true, Unconditional: true,
+			Name: "getReadiness", Method: http.MethodGet, Path: "/api/ready", Extension: true, Uncounted: true, Unconditional: true,
 			Summary: "Says part by part whether the service can do its work, and when a failing part is tried again.",
 			Faults:  codes(fault.NotReady), judged: codes(fault.NotReady),
 		}, ready),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/server/version", Session: true,
+			Name: "getVersion", Method: http.MethodPost, Path: "/api/server/version", Session: true,
 			Summary:    "Reads the key server's version record.",
 			Operations: grants(keyserver.OpReadVersion),
 		}, version),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/config/get", Session: true,
+			Name: "getConfiguration", Method: http.MethodPost, Path: "/api/config/get", Session: true,
 			Summary:    "Reads what may leave of the key server's configuration. Credentials never do.",
 			Operations: grants(keyserver.OpReadConfiguration), Faults: codes(fault.NotFound),
 		}, getConfiguration),
 		{
-			Method: http.MethodGet, Path: "/api/openapi.json", Extension: true, Uncounted: true,
+			Name: "getOpenApiDocument", Method: http.MethodGet, Path: "/api/openapi.json", Extension: true, Uncounted: true,
 			Summary:   "This document.",
 			BodyLimit: smallBody, Timeout: shortTimeout,
 			Request: typeOf[nothing](), Response: nil, run: openAPI,
@@ -56,17 +82,17 @@ func serviceRoutes() []Route {
 func sessionRoutes() []Route {
 	return []Route{
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/sessions", Extension: true,
+			Name: "login", Method: http.MethodPost, Path: "/api/sessions", Extension: true,
 			Summary: "Logs in. The session id is shown this once.",
 			Faults: append(codes(fault.InvalidCredentials, fault.LoginThrottled, fault.ProviderUnavailable, fault.SessionLimit,
 				fault.AuditUnavailable, fault.StoreUnavailable, fault.NotCurrent), append(slices.Clone(fromSessionFaults), proofFaults...)...),
 		}, login),
 		endpoint(Route{
-			Method: http.MethodGet, Path: "/api/sessions/current", Extension: true, Session: true,
+			Name: "getCurrentSession", Method: http.MethodGet, Path: "/api/sessions/current", Extension: true, Session: true,
 			Summary: "Describes the calling session.",
 		}, currentSession),
 		endpoint(Route{
-			Method: http.MethodDelete, Path: "/api/sessions/current", Extension: true, Session: true,
+			Name: "endCurrentSession", Method: http.MethodDelete, Path: "/api/sessions/current", Extension: true, Session: true,
 			Summary: "Ends the calling session.",
 		}, endSession),
 	}
@@ -75,27 +101,27 @@ func sessionRoutes() []Route {
 func keyRoutes() []Route {
 	return []Route{
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/keys", Extension: true, Session: true,
+			Name: "mintKey", Method: http.MethodPost, Path: "/api/keys", Extension: true, Session: true,
 			Summary:    "Mints a key, or imports one. The caller becomes its owner.",
 			Operations: grants(keyserver.OpCreateKey), Faults: codes(fault.InvalidArgument),
 		}, mintKey),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/keys/get", Session: true,
+			Name: "getKey", Method: http.MethodPost, Path: "/api/keys/get", Session: true,
 			Summary:    "Reads key metadata by hidden link. Key material is never answered.",
 			Operations: grants(keyserver.OpReadKey), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope, fault.PeerUnavailable),
 		}, getKey),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/keys/authorize", Session: true,
+			Name: "authorizeKey", Method: http.MethodPost, Path: "/api/keys/authorize", Session: true,
 			Summary:    "Asks whether the caller may use a key. A yes is 200, a no is 403.",
 			Operations: grants(keyserver.OpAuthorizeKey), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope, fault.PeerUnavailable),
 		}, authorizeKey),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/keys/export", Extension: true, Session: true,
+			Name: "exportKey", Method: http.MethodPost, Path: "/api/keys/export", Extension: true, Session: true,
 			Summary:    "Answers a key of the caller's own, encrypted for the certificate of a transport principal.",
 			Operations: grants(keyserver.OpExportKey), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope, fault.NotFound, fault.InvalidArgument),
 		}, exportKey),
 		streamed[schema.HMACRequest, schema.HMACResponse](Route{
-			Method: http.MethodPost, Path: "/api/crypto/hmac", Session: true,
+			Name: "computeHmac", Method: http.MethodPost, Path: "/api/crypto/hmac", Session: true,
 			Summary:    "Computes HMAC-SHA384 of a message under a key that never leaves the key server.",
 			Operations: grants(keyserver.OpHMAC), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope, fault.PeerUnavailable),
 			BodyLimit: hmacBodyLimit, Timeout: time.Minute,
@@ -109,22 +135,22 @@ func aclRoutes() []Route {
 	written := append(codes(fault.NotVerified, fault.ReadbackFailed, fault.InvalidArgument, fault.PeerNoAnswer), denied...)
 	return []Route{
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/keys/acl/grant", Extension: true, Session: true,
+			Name: "grantAcl", Method: http.MethodPost, Path: "/api/keys/acl/grant", Extension: true, Session: true,
 			Summary:    "Adds rights to a principal's entry, which is made where there is none, and verifies them.",
 			Operations: amend, Faults: written,
 		}, grantACL),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/keys/acl/update", Session: true,
+			Name: "updateAcl", Method: http.MethodPost, Path: "/api/keys/acl/update", Session: true,
 			Summary:    "Sets an existing entry to a rights mask and verifies it.",
 			Operations: amend, Faults: written,
 		}, amendACL),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/keys/acl/revoke", Extension: true, Session: true,
+			Name: "revokeAcl", Method: http.MethodPost, Path: "/api/keys/acl/revoke", Extension: true, Session: true,
 			Summary:    "Removes a principal's entry and verifies its absence.",
 			Operations: amend, Faults: written,
 		}, revokeACL),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/keys/acl/get", Extension: true, Session: true,
+			Name: "getAcl", Method: http.MethodPost, Path: "/api/keys/acl/get", Extension: true, Session: true,
 			Summary:    "Reads a key's access control list.",
 			Operations: grants(keyserver.OpReadACL), Faults: denied,
 		}, getACL),
@@ -137,43 +163,43 @@ func principalRoutes() []Route {
 	updated := codes(fault.NotFound, fault.BuiltInPrincipal, fault.OwnAccount, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument)
 	return []Route{
 		endpoint(Route{
-			Method: http.MethodGet, Path: "/api/principals", Session: true,
+			Name: "listPrincipals", Method: http.MethodGet, Path: "/api/principals", Session: true,
 			Summary:    "Lists the principals of one type by name, whole or in pages.",
 			Operations: grants(keyserver.OpListPrincipals), Faults: codes(fault.InvalidArgument),
 		}, listPrincipals),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/principals/lookup", Session: true,
+			Name: "lookUpPrincipals", Method: http.MethodPost, Path: "/api/principals/lookup", Session: true,
 			Summary:    "Looks principals up by pairs of system id and principal id.",
 			Operations: grants(keyserver.OpLookupPrincipals), Faults: codes(fault.InvalidArgument),
 		}, lookupPrincipals),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/principals/password", Extension: true, Session: true,
+			Name: "createPasswordPrincipal", Method: http.MethodPost, Path: "/api/principals/password", Extension: true, Session: true,
 			Summary:    "Creates a password principal and verifies name, type and roles.",
 			Operations: create, Faults: created,
 		}, createPasswordPrincipal),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/principals/ldap", Extension: true, Session: true,
+			Name: "createLdapPrincipal", Method: http.MethodPost, Path: "/api/principals/ldap", Extension: true, Session: true,
 			Summary:    "Creates an ldap principal and verifies name, type and roles.",
 			Operations: create, Faults: created,
 		}, createLDAPPrincipal),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/principals/xauth", Extension: true, Session: true,
+			Name: "createXauthPrincipal", Method: http.MethodPost, Path: "/api/principals/xauth", Extension: true, Session: true,
 			Summary:    "Creates an xauth principal for one issuer and subject, and verifies all of it.",
 			Operations: create, Faults: created,
 		}, createXAuthPrincipal),
 		endpoint(Route{
-			Method: http.MethodGet, Path: "/api/principals/{id}", Extension: true, Session: true,
+			Name: "getPrincipal", Method: http.MethodGet, Path: "/api/principals/{id}", Extension: true, Session: true,
 			Summary:    "Reads one principal.",
 			Operations: grants(keyserver.OpReadPrincipal), Faults: codes(fault.NotFound),
 		}, getPrincipal),
 		endpoint(Route{
-			Method: http.MethodPut, Path: "/api/principals/{id}/flags", Session: true,
+			Name: "updatePrincipalFlags", Method: http.MethodPut, Path: "/api/principals/{id}/flags", Session: true,
 			Summary:    "Sets the flags that are named, moves no other bit, and verifies the whole word.",
 			Operations: grants(keyserver.OpReadPrincipal, keyserver.OpUpdatePrincipalFlags),
 			Faults:     append(codes(fault.NoFlagWord), updated...),
 		}, updatePrincipalFlags),
 		endpoint(Route{
-			Method: http.MethodPut, Path: "/api/principals/{id}/roles", Extension: true, Session: true,
+			Name: "updatePrincipalRoles", Method: http.MethodPut, Path: "/api/principals/{id}/roles", Extension: true, Session: true,
 			Summary:    "Replaces the roles of a principal and verifies them.",
 			Operations: grants(keyserver.OpReadPrincipal, keyserver.OpUpdatePrincipalRoles), Faults: updated,
 		}, updatePrincipalRoles),
@@ -185,23 +211,23 @@ func groupRoutes() []Route {
 	changed := codes(fault.NotFound, fault.BuiltInPrincipal, fault.OwnAccount, fault.ReadbackFailed, fault.InvalidArgument)
 	return []Route{
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/principals/groups", Extension: true, Session: true,
+			Name: "createGroup", Method: http.MethodPost, Path: "/api/principals/groups", Extension: true, Session: true,
 			Summary:    "Creates a group and verifies name, type and roles.",
 			Operations: grants(keyserver.OpReadPrincipal, keyserver.OpCreatePrincipal),
 			Faults:     codes(fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
 		}, createGroup),
 		endpoint(Route{
-			Method: http.MethodGet, Path: "/api/principals/groups/{gid}/members", Extension: true, Session: true,
+			Name: "listGroupMembers", Method: http.MethodGet, Path: "/api/principals/groups/{gid}/members", Extension: true, Session: true,
 			Summary:    "Lists the members of a group by id, whole or in pages.",
 			Operations: grants(keyserver.OpListGroupMembers), Faults: codes(fault.NotFound, fault.InvalidArgument),
 		}, listGroupMembers),
 		endpoint(Route{
-			Method: http.MethodPut, Path: "/api/principals/groups/{gid}/members/{pid}", Extension: true, Session: true,
+			Name: "addGroupMember", Method: http.MethodPut, Path: "/api/principals/groups/{gid}/members/{pid}", Extension: true, Session: true,
 			Summary:    "Puts a principal into a group and verifies it; one that is in it stays.",
 			Operations: change, Faults: append(codes(fault.NotSaved), changed...),
 		}, addGroupMember),
 		endpoint(Route{
-			Method: http.MethodDelete, Path: "/api/principals/groups/{gid}/members/{pid}", Extension: true, Session: true,
+			Name: "removeGroupMember", Method: http.MethodDelete, Path: "/api/principals/groups/{gid}/members/{pid}", Extension: true, Session: true,
 			Summary:    "Takes a principal out of a group and verifies it.",
 			Operations: change, Faults: append(codes(fault.NotRemoved), changed...),
 		}, removeGroupMember),
@@ -211,24 +237,24 @@ func groupRoutes() []Route {
 func roleRoutes() []Route {
 	return []Route{
 		endpoint(Route{
-			Method: http.MethodGet, Path: "/api/roles", Session: true,
+			Name: "listRoles", Method: http.MethodGet, Path: "/api/roles", Session: true,
 			Summary:    "Lists the roles.",
 			Operations: grants(keyserver.OpListRoles),
 		}, listRoles),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/roles", Extension: true, Session: true,
+			Name: "createRole", Method: http.MethodPost, Path: "/api/roles", Extension: true, Session: true,
 			Summary:    "Creates a role and verifies name and operations.",
 			Operations: grants(keyserver.OpListRoles, keyserver.OpCreateRole),
 			Faults:     codes(fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
 		}, createRole),
 		endpoint(Route{
-			Method: http.MethodPut, Path: "/api/roles/{id}", Session: true,
+			Name: "updateRole", Method: http.MethodPut, Path: "/api/roles/{id}", Session: true,
 			Summary:    "Renames a role, replaces its operations, or both, and verifies each.",
 			Operations: grants(keyserver.OpListRoles, keyserver.OpUpdateRole),
 			Faults:     codes(fault.NotFound, fault.BuiltIn, fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
 		}, updateRole),
 		endpoint(Route{
-			Method: http.MethodDelete, Path: "/api/roles/{id}", Extension: true, Session: true,
+			Name: "deleteRole", Method: http.MethodDelete, Path: "/api/roles/{id}", Extension: true, Session: true,
 			Summary:    "Deletes a role, also from every principal that holds it, and verifies its absence.",
 			Operations: grants(keyserver.OpListRoles, keyserver.OpDeleteRole),
 			Faults:     codes(fault.NotFound, fault.BuiltIn, fault.NotRemoved, fault.ReadbackFailed, fault.InvalidArgument),
@@ -239,18 +265,18 @@ func roleRoutes() []Route {
 func trustedCARoutes() []Route {
 	return []Route{
 		endpoint(Route{
-			Method: http.MethodGet, Path: "/api/trusted-cas", Extension: true, Session: true,
+			Name: "listTrustedCas", Method: http.MethodGet, Path: "/api/trusted-cas", Extension: true, Session: true,
 			Summary:    "Lists the trusted CAs.",
 			Operations: grants(keyserver.OpListTrustedCAs),
 		}, listTrustedCAs),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/trusted-cas", Session: true, BodyLimit: 2 * smallBody,
+			Name: "addTrustedCa", Method: http.MethodPost, Path: "/api/trusted-cas", Session: true, BodyLimit: 2 * smallBody,
 			Summary:    "Adds one CA certificate to the trusted list and verifies it by a fresh read.",
 			Operations: grants(keyserver.OpListTrustedCAs, keyserver.OpAddTrustedCA),
 			Faults:     codes(fault.AlreadyTrusted, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
 		}, addTrustedCA),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/trusted-cas/remove", Session: true,
+			Name: "removeTrustedCa", Method: http.MethodPost, Path: "/api/trusted-cas/remove", Session: true,
 			Summary:    "Removes a CA from the trusted list and verifies its absence.",
 			Operations: grants(keyserver.OpListTrustedCAs, keyserver.OpRemoveTrustedCA),
 			Faults:     codes(fault.NotTrusted, fault.NotRemoved, fault.ReadbackFailed, fault.InvalidArgument),
@@ -261,30 +287,30 @@ func trustedCARoutes() []Route {
 func trustedServerRoutes() []Route {
 	return []Route{
 		endpoint(Route{
-			Method: http.MethodGet, Path: "/api/trusted-servers", Session: true,
+			Name: "listTrustedServers", Method: http.MethodGet, Path: "/api/trusted-servers", Session: true,
 			Summary:    "Lists the registered peer key servers, or finds them by server name.",
 			Operations: grants(keyserver.OpListTrustedServers), Faults: codes(fault.NotFound),
 		}, listTrustedServers),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/trusted-servers", Session: true, BodyLimit: 2 * smallBody,
+			Name: "addTrustedServer", Method: http.MethodPost, Path: "/api/trusted-servers", Session: true, BodyLimit: 2 * smallBody,
 			Summary:    "Registers a peer from its trust blob and verifies it by a fresh list. ACL rows that its last removal purged come back. With replace, an extension, the record of a registered peer is replaced instead.",
 			Operations: grants(keyserver.OpListTrustedServers, keyserver.OpAddTrustedServer),
 			Faults:     codes(fault.AlreadyExists, fault.NotPersisted, fault.InvalidArgument),
 		}, addTrustedServer),
 		endpoint(Route{
-			Method: http.MethodPut, Path: "/api/trusted-servers/{systemId}", Session: true,
+			Name: "updateTrustedServer", Method: http.MethodPut, Path: "/api/trusted-servers/{systemId}", Session: true,
 			Summary:    "Changes a peer's friendly name, its description, or both, and verifies each.",
 			Operations: grants(keyserver.OpListTrustedServers, keyserver.OpUpdateTrustedServer),
 			Faults:     codes(fault.NotFound, fault.NotPersisted, fault.InvalidArgument),
 		}, updateTrustedServer),
 		endpoint(Route{
-			Method: http.MethodDelete, Path: "/api/trusted-servers/{systemId}", Session: true,
+			Name: "removeTrustedServer", Method: http.MethodDelete, Path: "/api/trusted-servers/{systemId}", Session: true,
 			Summary:    "Removes a peer with its transport principal, purges the ACL rows of its principals, and verifies its absence.",
 			Operations: grants(keyserver.OpListTrustedServers, keyserver.OpRemoveTrustedServer),
 			Faults:     codes(fault.NotFound, fault.NotRemoved, fault.InvalidArgument),
 		}, removeTrustedServer),
 		endpoint(Route{
-			Method: http.MethodGet, Path: "/api/trust/local-info", Extension: true, Session: true,
+			Name: "getLocalTrustInfo", Method: http.MethodGet, Path: "/api/trust/local-info", Extension: true, Session: true,
 			Summary:    "Reads this server's own trust blob and its fields.",
 			Operations: grants(keyserver.OpReadTrustInfo),
 		}, localTrustInfo),
@@ -294,24 +320,24 @@ func trustedServerRoutes() []Route {
 func principalTrustRoutes() []Route {
 	return []Route{
 		endpoint(Route{
-			Method: http.MethodGet, Path: "/api/principal-trusts", Extension: true, Session: true,
+			Name: "listPrincipalTrusts", Method: http.MethodGet, Path: "/api/principal-trusts", Extension: true, Session: true,
 			Summary:    "Lists principal trusts: what peers are told about principals.",
 			Operations: grants(keyserver.OpListPrincipalTrusts), Faults: codes(fault.InvalidArgument),
 		}, listPrincipalTrusts),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/principal-trusts", Extension: true, Session: true,
+			Name: "createPrincipalTrust", Method: http.MethodPost, Path: "/api/principal-trusts", Extension: true, Session: true,
 			Summary:    "Makes the row of a principal for a registered peer and verifies it.",
 			Operations: grants(keyserver.OpListPrincipalTrusts, keyserver.OpCreatePrincipalTrust),
 			Faults:     codes(fault.NotFound, fault.AlreadyExists, fault.NotPersisted, fault.InvalidArgument),
 		}, createPrincipalTrust),
 		endpoint(Route{
-			Method: http.MethodPut, Path: "/api/principal-trusts/{id}", Session: true,
+			Name: "updatePrincipalTrust", Method: http.MethodPut, Path: "/api/principal-trusts/{id}", Session: true,
 			Summary:    "Changes the flag of a principal trust and verifies it.",
 			Operations: grants(keyserver.OpListPrincipalTrusts, keyserver.OpUpdatePrincipalTrust),
 			Faults:     codes(fault.NotFound, fault.NotPersisted, fault.InvalidArgument),
 		}, updatePrincipalTrust),
 		endpoint(Route{
-			Method: http.MethodDelete, Path: "/api/principal-trusts/{id}", Extension: true, Session: true,
+			Name: "deletePrincipalTrust", Method: http.MethodDelete, Path: "/api/principal-trusts/{id}", Extension: true, Session: true,
 			Summary:    "Deletes a principal trust and verifies its absence.",
 			Operations: grants(keyserver.OpListPrincipalTrusts, keyserver.OpDeletePrincipalTrust),
 			Faults:     codes(fault.NotFound, fault.NotRemoved, fault.InvalidArgument),
@@ -323,41 +349,41 @@ func aclTemplateRoutes() []Route {
 	change := grants(keyserver.OpReadACLTemplateMembers, keyserver.OpChangeACLTemplateMembers)
 	return []Route{
 		endpoint(Route{
-			Method: http.MethodGet, Path: "/api/acl-templates", Extension: true, Session: true,
+			Name: "listAclTemplates", Method: http.MethodGet, Path: "/api/acl-templates", Extension: true, Session: true,
 			Summary:    "Lists the ACL templates.",
 			Operations: grants(keyserver.OpListACLTemplates),
 		}, listACLTemplates),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/acl-templates", Extension: true, Session: true,
+			Name: "createAclTemplate", Method: http.MethodPost, Path: "/api/acl-templates", Extension: true, Session: true,
 			Summary:    "Creates an ACL template with the caller as its first member, holding OWNER, and verifies both.",
 			Operations: grants(keyserver.OpListACLTemplates, keyserver.OpCreateACLTemplate),
 			Faults:     codes(fault.AlreadyExists, fault.NotSaved, fault.InvalidArgument),
 		}, createACLTemplate),
 		endpoint(Route{
-			Method: http.MethodPut, Path: "/api/acl-templates/{id}", Session: true,
+			Name: "renameAclTemplate", Method: http.MethodPut, Path: "/api/acl-templates/{id}", Session: true,
 			Summary:    "Renames an ACL template for a member that holds WRITE, and verifies the name.",
 			Operations: grants(keyserver.OpListACLTemplates, keyserver.OpUpdateACLTemplate),
 			Faults:     codes(fault.NotFound, fault.NotWritable, fault.AlreadyExists, fault.NotSaved),
 		}, renameACLTemplate),
 		endpoint(Route{
-			Method: http.MethodDelete, Path: "/api/acl-templates/{id}", Extension: true, Session: true,
+			Name: "deleteAclTemplate", Method: http.MethodDelete, Path: "/api/acl-templates/{id}", Extension: true, Session: true,
 			Summary:    "Deletes an ACL template that no templated directory uses, and verifies its absence. Keys keep the entries that they got from it.",
 			Operations: grants(keyserver.OpListACLTemplates, keyserver.OpDeleteACLTemplate),
 			Faults:     codes(fault.NotFound, fault.InUse, fault.NotRemoved),
 		}, deleteACLTemplate),
 		endpoint(Route{
-			Method: http.MethodGet, Path: "/api/acl-templates/{id}/members", Extension: true, Session: true,
+			Name: "listAclTemplateMembers", Method: http.MethodGet, Path: "/api/acl-templates/{id}/members", Extension: true, Session: true,
 			Summary:    "Lists the members of an ACL template.",
 			Operations: grants(keyserver.OpReadACLTemplateMembers), Faults: codes(fault.NotFound),
 		}, listTemplateMembers),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/acl-templates/{id}/members", Extension: true, Session: true,
+			Name: "setAclTemplateMember", Method: http.MethodPost, Path: "/api/acl-templates/{id}/members", Extension: true, Session: true,
 			Summary:    "Makes a principal a member with exactly these rights and limits, whatever it was before, and verifies them.",
 			Operations: change,
 			Faults:     codes(fault.NotFound, fault.NotWritable, fault.LastWriter, fault.NotSaved, fault.InvalidArgument),
 		}, putTemplateMember),
 		endpoint(Route{
-			Method: http.MethodDelete, Path: "/api/acl-templates/{id}/members/{systemId}/{principalId}", Extension: true, Session: true,
+			Name: "removeAclTemplateMember", Method: http.MethodDelete, Path: "/api/acl-templates/{id}/members/{systemId}/{principalId}", Extension: true, Session: true,
 			Summary:    "Ends a membership and verifies it. The last member that holds WRITE without an end stays.",
 			Operations: change,
 			Faults:     codes(fault.NotFound, fault.NotWritable, fault.LastWriter, fault.NotRemoved),
@@ -368,18 +394,18 @@ func aclTemplateRoutes() []Route {
 func templatedDirectoryRoutes() []Route {
 	return []Route{
 		endpoint(Route{
-			Method: http.MethodGet, Path: "/api/templated-directories", Session: true,
+			Name: "listTemplatedDirectories", Method: http.MethodGet, Path: "/api/templated-directories", Session: true,
 			Summary:    "Lists the templated directories, or looks them up by path or by ACL template.",
 			Operations: grants(keyserver.OpListTemplatedDirectories),
 		}, listTemplatedDirectories),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/templated-directories", Extension: true, Session: true,
+			Name: "createTemplatedDirectory", Method: http.MethodPost, Path: "/api/templated-directories", Extension: true, Session: true,
 			Summary:    "Applies an ACL template to keys that are minted under a path, and verifies every field.",
 			Operations: grants(keyserver.OpListTemplatedDirectories, keyserver.OpCreateTemplatedDirectory),
 			Faults:     codes(fault.AlreadyExists, fault.NotSaved, fault.InvalidArgument),
 		}, createTemplatedDirectory),
 		endpoint(Route{
-			Method: http.MethodDelete, Path: "/api/templated-directories/{id}", Extension: true, Session: true,
+			Name: "deleteTemplatedDirectory", Method: http.MethodDelete, Path: "/api/templated-directories/{id}", Extension: true, Session: true,
 			Summary:    "Deletes a templated directory and verifies its absence. Keys that were minted under it keep their entries.",
 			Operations: grants(keyserver.OpListTemplatedDirectories, keyserver.OpDeleteTemplatedDirectory),
 			Faults:     codes(fault.NotFound, fault.NotRemoved),
@@ -392,32 +418,32 @@ func certificateRoutes() []Route {
 	unsaved := codes(fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument)
 	return []Route{
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/certificates", Extension: true, Session: true, BodyLimit: 2 * smallBody,
+			Name: "issueCertificate", Method: http.MethodPost, Path: "/api/certificates", Extension: true, Session: true, BodyLimit: 2 * smallBody,
 			Summary:    "Issues a client certificate from a PKCS#10 request, which is saved, and verifies both. Issuing does not enrol.",
 			Operations: append(grants(keyserver.OpIssueCertificate), find...), Faults: unsaved,
 		}, issueCertificate),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/certificates/renew", Session: true, BodyLimit: 2 * smallBody,
+			Name: "renewCertificate", Method: http.MethodPost, Path: "/api/certificates/renew", Session: true, BodyLimit: 2 * smallBody,
 			Summary:    "Issues a certificate anew from its saved request, marks the old one expired, and verifies both.",
 			Operations: append(grants(keyserver.OpRenewCertificate), find...), Faults: append(codes(fault.NotFound, fault.NoSavedRequest), unsaved...),
 		}, renewCertificate),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/certificates/enroll", Extension: true, Session: true, BodyLimit: 16 * smallBody,
+			Name: "enrollCertificates", Method: http.MethodPost, Path: "/api/certificates/enroll", Extension: true, Session: true, BodyLimit: 16 * smallBody,
 			Summary:    "Enrols certificates as transport principals, all or none, and verifies each.",
 			Operations: append(grants(keyserver.OpEnrollCertificate, keyserver.OpReadPrincipal), find...), Faults: append(codes(fault.AlreadyExists), unsaved...),
 		}, enrollCertificates),
 		endpoint(Route{
-			Method: http.MethodPost, Path: bySubjectPath, Extension: true, Session: true,
+			Name: "findCertificatesBySubject", Method: http.MethodPost, Path: bySubjectPath, Extension: true, Session: true,
 			Summary:    "Finds certificates by subject, in which % stands for any text and every other character for itself.",
 			Operations: find, Faults: codes(fault.InvalidArgument),
 		}, certificatesBySubject),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/certificates/by-transport-principal", Session: true,
+			Name: "findCertificatesByTransportPrincipal", Method: http.MethodPost, Path: "/api/certificates/by-transport-principal", Session: true,
 			Summary:    "Finds a transport principal's certificates by their exact subject.",
 			Operations: find, Faults: codes(fault.InvalidArgument),
 		}, certificatesByTransportPrincipal),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/transport-principals/reset", Extension: true, Session: true,
+			Name: "resetTransportPrincipal", Method: http.MethodPost, Path: "/api/transport-principals/reset", Extension: true, Session: true,
 			Summary:    "Drops a transport principal's certificates, ends its sessions, and verifies that no certificate is left.",
 			Operations: append(grants(keyserver.OpResetTransportPrincipal, keyserver.OpReadPrincipal), find...),
 			Faults:     codes(fault.NotFound, fault.BuiltInPrincipal, fault.NotRemoved, fault.ReadbackFailed, fault.InvalidArgument),
@@ -428,23 +454,23 @@ func certificateRoutes() []Route {
 func revocationRoutes() []Route {
 	return []Route{
 		endpoint(Route{
-			Method: http.MethodGet, Path: "/api/revocation/issuers", Extension: true, Session: true,
+			Name: "listRevocationIssuers", Method: http.MethodGet, Path: "/api/revocation/issuers", Extension: true, Session: true,
 			Summary:    "Lists the trusted CAs with their revocation policy and how fresh the evidence is.",
 			Operations: grants(keyserver.OpListRevocationIssuers),
 		}, listRevocationIssuers),
 		endpoint(Route{
-			Method: http.MethodGet, Path: "/api/revocation/issuers/{digest}/policy", Extension: true, Session: true,
+			Name: "getRevocationPolicy", Method: http.MethodGet, Path: "/api/revocation/issuers/{digest}/policy", Extension: true, Session: true,
 			Summary:    "Reads the revocation policy of a trusted CA.",
 			Operations: grants(keyserver.OpReadRevocationPolicy), Faults: codes(fault.NotFound),
 		}, getRevocationPolicy),
 		endpoint(Route{
-			Method: http.MethodPut, Path: "/api/revocation/issuers/{digest}/policy", Extension: true, Session: true,
+			Name: "setRevocationPolicy", Method: http.MethodPut, Path: "/api/revocation/issuers/{digest}/policy", Extension: true, Session: true,
 			Summary:    "Sets the revocation policy of a trusted CA and verifies it.",
 			Operations: grants(keyserver.OpReadRevocationPolicy, keyserver.OpSetRevocationPolicy),
 			Faults:     codes(fault.NotFound, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
 		}, setRevocationPolicy),
 		endpoint(Route{
-			Method: http.MethodPost, Path: "/api/revocation/crls", Extension: true, Session: true, BodyLimit: crlBodyLimit, Timeout: time.Minute,
+			Name: "importCrl", Method: http.MethodPost, Path: "/api/revocation/crls", Extension: true, Session: true, BodyLimit: crlBodyLimit, Timeout: time.Minute,
 			Summary:    "Imports a revocation list that a trusted CA signed, unless it is older than the one held, and verifies it.",
 			Operations: grants(keyserver.OpListRevocationIssuers, keyserver.OpImportCRL),
 			Faults:     codes(fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
@@ -455,17 +481,17 @@ func revocationRoutes() []Route {
 func recordRoutes() []Route {
 	return []Route{
 		endpoint(Route{
-			Method: http.MethodGet, Path: "/api/operations", Extension: true, Session: true,
+			Name: "listOperations", Method: http.MethodGet, Path: "/api/operations", Extension: true, Session: true,
 			Summary:    "Lists the catalogue of operations.",
 			Operations: grants(keyserver.OpListOperations),
 		}, listOperations),
 		endpoint(Route{
-			Method: http.MethodGet, Path: "/api/audit", Extension: true, Session: true,
+			Name: "listAuditEntries", Method: http.MethodGet, Path: "/api/audit", Extension: true, Session: true,
 			Summary:    "Reads the audit trail page by page, oldest row first.",
 			Operations: grants(keyserver.OpReadAudit),
 		}, readAudit),
 		endpoint(Route{
-			Method: http.MethodGet, Path: "/api/changes", Extension: true, Session: true, Waits: true,
+			Name: "listChanges", Method: http.MethodGet, Path: "/api/changes", Extension: true, Session: true, Waits: true,
 			Summary:    "Reads the change feed after a cursor, and waits for a change where there is none yet.",
 			Operations: grants(keyserver.OpWatchChanges), Timeout: maxWait + shortTimeout,
 		}, readChanges),

@@ -26,13 +26,13 @@ type ACLEntry struct {
 	ACLEntryID     Base64ID  `json:"aclEntryId" doc:"Opaque handle."`
 	ACLID          Base64ID  `json:"aclId" doc:"Opaque handle."`
 	Rights         Rights    `json:"rights" doc:"As held, widened: test with a mask, never for equality."`
-	RightNames     []string  `json:"rightNames" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX"`
+	RightNames     []string  `json:"rightNames" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX" doc:"The bits of rights that are set, by name."`
 	MaxUsage       int64     `json:"maxUsage" doc:"-1 means no limit."`
-	UserRight      int64     `json:"userRight"`
+	UserRight      int64     `json:"userRight" doc:"A word that is kept with the entry and decides nothing; 0 in entries that this key server made."`
 	StartTime      Stamp     `json:"startTime"`
-	StartTimeUnset bool      `json:"startTimeUnset"`
+	StartTimeUnset bool      `json:"startTimeUnset" doc:"startTime is all zero."`
 	EndTime        Stamp     `json:"endTime"`
-	EndTimeUnset   bool      `json:"endTimeUnset"`
+	EndTimeUnset   bool      `json:"endTimeUnset" doc:"endTime is all zero."`
 }
 
 // ACLLink is the hidden link as the list holds it. Do not depend on its shape;

@@ -54,12 +54,12 @@ type TemplateMember struct {
 	PrincipalID    DecimalID `json:"principalId"`
 	SystemID       SystemID  `json:"systemId"`
 	Rights         Rights    `json:"rights" doc:"As held, widened: test with a mask, never for equality."`
-	RightNames     []string  `json:"rightNames" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX"`
+	RightNames     []string  `json:"rightNames" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX" doc:"The bits of rights that are set, by name."`
 	MaxUsage       int64     `json:"maxUsage" doc:"-1 means no limit."`
 	StartTime      Stamp     `json:"startTime"`
-	StartTimeUnset bool      `json:"startTimeUnset"`
+	StartTimeUnset bool      `json:"startTimeUnset" doc:"startTime is all zero."`
 	EndTime        Stamp     `json:"endTime"`
-	EndTimeUnset   bool      `json:"endTimeUnset"`
+	EndTimeUnset   bool      `json:"endTimeUnset" doc:"endTime is all zero."`
 }
 
 // TemplateMemberList answers GET /api/acl-templates/{id}/members.

@@ -14,8 +14,8 @@ type Certificate struct {
 	CertHash       *Base64    `json:"certHash" doc:"SHA-256 of the DER."`
 	EffectiveDate  *time.Time `json:"effectiveDate"`
 	ExpirationDate *time.Time `json:"expirationDate"`
-	Status         *int       `json:"status" doc:"The status word; not an error flag."`
-	StatusLabel    *string    `json:"statusLabel" enum:"CA,Regular,Saved request,Trusted server,Expired"`
+	Status         *int       `json:"status" doc:"The status word, which is no error flag: 1 CA, 2 Regular, 3 Saved request, 4 Trusted server, 5 Expired."`
+	StatusLabel    *string    `json:"statusLabel" enum:"CA,Regular,Saved request,Trusted server,Expired" doc:"The same in words."`
 	Certificate    *Base64    `json:"certificate,omitzero" doc:"The DER, where bodies were asked for."`
 	Request        *Base64    `json:"request,omitzero" doc:"The stored certificate request, where bodies were asked for."`
 }

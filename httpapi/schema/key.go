@@ -17,7 +17,7 @@ type KeyRequest struct {
 // KeyMetadata is everything about a key but its bytes.
 type KeyMetadata struct {
 	TTag      HiddenLink `json:"ttag" doc:"Hidden link, the only handle of the key."`
-	AlgID     *int       `json:"algid" doc:"Numeric identifier of the algorithm."`
+	AlgID     *int       `json:"algid" doc:"The algorithm as a number: 1 HMAC-SHA384, 2 AES-256."`
 	Algorithm *string    `json:"algorithm"`
 	KeyBytes  *int       `json:"keyBytes" doc:"Length of the key in bytes."`
 	IVBytes   *int       `json:"ivBytes" doc:"Length of an initialisation vector in bytes."`

@@ -5,7 +5,7 @@ type Principal struct {
 	ID          HexID     `json:"id" doc:"16 hexadecimal digits, the spelling of path segments."`
 	PrincipalID DecimalID `json:"principalId" doc:"The same identifier in decimal, which ACL routes take."`
 	SystemID    SystemID  `json:"systemId" doc:"The key server that owns the principal."`
-	ClassName   string    `json:"className"`
+	ClassName   string    `json:"className" doc:"The key server's class of the principal: PasswordPrincipal, CertificatePrincipal, LDAPPrincipal, XAuthPrincipal or GroupPrincipal."`
 	Name        string    `json:"name"`
 	Disabled    bool      `json:"disabled"`
 	RoleIDs     []HexID   `json:"roleIds"`
@@ -100,8 +100,8 @@ type PrincipalSaved struct {
 
 // PrincipalFlags is a principal's flag word.
 type PrincipalFlags struct {
-	Flags         int64  `json:"flags" doc:"The whole word."`
-	FlagsHex      string `json:"flagsHex" doc:"The whole word, in hexadecimal."`
+	Flags         int64  `json:"flags" doc:"The whole word: bit 0x1 is set while the principal is enabled, 0x2 where it is system-defined, 0x400 where it may be impersonated. All other bits are kept as they are."`
+	FlagsHex      string `json:"flagsHex" doc:"The same word in hexadecimal."`
 	Delegation    bool   `json:"delegation" doc:"Bit 0x400: the principal may be impersonated by a delegated login."`
 	Disabled      bool   `json:"disabled" doc:"The inverse of bit 0x1."`
 	SystemDefined bool   `json:"systemDefined" doc:"Bit 0x2: the key server skips updates of the principal."`

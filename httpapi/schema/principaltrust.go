@@ -6,8 +6,8 @@ type PrincipalTrust struct {
 	PrincipalID           *HexID    `json:"principalId" doc:"16 hexadecimal digits, as the request that made the row spells it."`
 	TrustedServerID       *HexID    `json:"trustedServerId" doc:"The peer's system id in 16 hexadecimal digits."`
 	TrustedServerSystemID *SystemID `json:"trustedServerSystemId" doc:"The same number. The peer may no longer be registered."`
-	Flag                  *int      `json:"flag"`
-	FlagLabel             *string   `json:"flagLabel" enum:"restrict,expose"`
+	Flag                  *int      `json:"flag" doc:"1 restrict, 2 expose. A peer is told about a principal only where a row exposes it."`
+	FlagLabel             *string   `json:"flagLabel" enum:"restrict,expose" doc:"The same in words."`
 }
 
 // PrincipalTrustsQuery selects principal trusts.

@@ -36,7 +36,7 @@ type Version struct {
 	Major   *int   `json:"major,omitzero"`
 	Minor   *int   `json:"minor,omitzero"`
 	Build   *int   `json:"build,omitzero"`
-	Edition *int   `json:"edition,omitzero"`
+	Edition *int   `json:"edition,omitzero" doc:"Number of the product's variant."`
 	Version string `json:"version" doc:"Free-form banner, not a rendering of the numbers."`
 	Detail  string `json:"detail"`
 }

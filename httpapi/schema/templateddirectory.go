@@ -4,10 +4,10 @@ package schema
 type TemplatedDirectory struct {
 	ID            HexID  `json:"id"`
 	Path          string `json:"path" doc:"With exactly one trailing slash."`
-	Alias         string `json:"alias"`
-	HostID        string `json:"hostId"`
+	Alias         string `json:"alias" doc:"A label that whoever made the directory gave it; it decides nothing."`
+	HostID        string `json:"hostId" doc:"A label, as alias is."`
 	ACLTemplateID HexID  `json:"aclTemplateId"`
-	Flag          int64  `json:"flag"`
+	Flag          int64  `json:"flag" doc:"A number that whoever made the directory gave it; it decides nothing."`
 }
 
 // TemplatedDirectoryQuery selects directories.

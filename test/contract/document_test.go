@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sort"
 	"strings"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 )
 
 // document is the OpenAPI document, read by a public library that nobody here
@@ -37,6 +39,45 @@ var document = sync.OnceValues(func() (validator.Validator, error) {
 	}
 	return v, nil
 })
+
+// TestLoginExample runs what docs/api.md begins with, in a directory such as
+// make run leaves behind.
+func TestLoginExample(t *testing.T) {
+	s := one(t)
+	page, err := os.ReadFile("../../docs/api.md")
+	must(t, err)
+	_, rest, _ := strings.Cut(string(page), "```sh\n")
+	script, _, ok := strings.Cut(rest, "```")
+	if !ok || strings.Count(script, "https://127.0.0.1:8443") != 1 {
+		t.Fatalf("the page begins with no example against the address of make run:\n%s", script)
+	}
+	dir := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(dir, ".keyserver", "server"), 0o700))
+	ca, err := os.ReadFile(s.CAFile())
+	must(t, err)
+	key := s.ok(t, s.admin(t), "POST", "/api/keys", object{"algorithm": "HMAC-SHA384"}).text(t, "ttag")
+	for name, content := range map[string]string{
+		"server/ca.crt": string(ca), "server/bootstrap-password": testserver.AdminPassword + "\n", "demo-key": key + "\n",
+	} {
+		must(t, os.WriteFile(filepath.Join(dir, ".keyserver", name), []byte(content), 0o600))
+	}
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Fatal("curl is not installed, which the example uses: run hack/node.sh, or install it")
+	}
+	script = strings.ReplaceAll(script, "https://127.0.0.1:8443", s.URL())
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
+	var complaint bytes.Buffer
+	cmd.Dir, cmd.Stderr = dir, &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("the example fails: %v\n%s%s", err, out, complaint.Bytes())
+	}
+	for _, want := range []string{`"kind":"password"`, `"mac":"`} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("the example does not answer %s:\n%s", want, out)
+		}
+	}
+}
 
 // largest is the longest answer that is validated.
 const largest = 1 << 20

@@ -1,120 +1,214 @@
 package wire
 
 import (
-	"maps"
+	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Schemas collects the JSON Schemas (draft 2020-12, as OpenAPI 3.1 uses it) of
-// types by their Go names.
-type Schemas map[string]any
+// Schema is a JSON Schema (draft 2020-12, as OpenAPI 3.1 uses it), as far as
+// tables need it.
+type Schema struct {
+	Ref                  string           `json:"$ref,omitzero"`
+	Type                 any              `json:"type,omitzero"` // a word, or a list of words
+	Description          string           `json:"description,omitzero"`
+	Format               string           `json:"format,omitzero"`
+	ContentEncoding      string           `json:"contentEncoding,omitzero"`
+	Pattern              string           `json:"pattern,omitzero"`
+	MinLength            *int64           `json:"minLength,omitzero"`
+	MaxLength            *int64           `json:"maxLength,omitzero"`
+	Minimum              *int64           `json:"minimum,omitzero"`
+	Maximum              *int64           `json:"maximum,omitzero"`
+	Const                any              `json:"const,omitzero"`
+	Enum                 []any            `json:"enum,omitzero"`
+	Examples             []jsontext.Value `json:"examples,omitzero"`
+	MinItems             int              `json:"minItems,omitzero"`
+	MaxItems             *int             `json:"maxItems,omitzero"`
+	Items                *Schema          `json:"items,omitzero"`
+	AdditionalProperties *Schema          `json:"additionalProperties,omitzero"`
+	Required             []string         `json:"required,omitzero"`
+	Properties           Members[*Schema] `json:"properties,omitzero"`
+	AllOf                []*Schema        `json:"allOf,omitzero"`
+	AnyOf                []*Schema        `json:"anyOf,omitzero"`
+	OneOf                []*Schema        `json:"oneOf,omitzero"`
+}
+
+// Members are the members of an object in an order that means something to a
+// reader, as that of the names seldom does.
+type Members[T any] []Member[T]
+
+// Member is one of them.
+type Member[T any] struct {
+	Name  string
+	Value T
+}
+
+// MarshalJSONTo writes them as an object.
+func (m Members[T]) MarshalJSONTo(enc *jsontext.Encoder) error {
+	if err := enc.WriteToken(jsontext.BeginObject); err != nil {
+		return err
+	}
+	for _, one := range m {
+		if err := enc.WriteToken(jsontext.String(one.Name)); err != nil {
+			return err
+		}
+		if err := json.MarshalEncode(enc, one.Value); err != nil {
+			return err
+		}
+	}
+	return enc.WriteToken(jsontext.EndObject)
+}
+
+// Reference points to a schema by its name.
+func Reference(name string) *Schema { return &Schema{Ref: "#/components/schemas/" + name} }
+
+// OneOf is an enum of those values, or a const where there is only one.
+func OneOf[T any](values ...T) *Schema {
+	if len(values) == 1 {
+		return &Schema{Const: values[0]}
+	}
+	s := &Schema{}
+	for _, v := range values {
+		s.Enum = append(s.Enum, v)
+	}
+	return s
+}
+
+// Way is which way a value goes. Two scalars have more spellings in a request
+// than in an answer.
+type Way int
+
+// The ways.
+const (
+	Asked Way = iota
+	Answered
+)
+
+// Schemas collects the schemas of types by their Go names.
+type Schemas struct {
+	Named map[string]*Schema
+	way   map[string]Way // of the types that have a scalar of two spellings
+}
+
+// NewSchemas returns an empty collection.
+func NewSchemas() Schemas { return Schemas{Named: map[string]*Schema{}, way: map[string]Way{}} }
 
 // Ref returns a reference to the schema of t's body, which it adds with all
 // that it refers to.
-func (s Schemas) Ref(t reflect.Type) map[string]any {
+func (s Schemas) Ref(t reflect.Type, way Way) *Schema {
 	name := t.Name()
-	if _, ok := s[name]; !ok {
-		s[name] = nil // a type may refer to itself
-		s[name] = s.object(Of(t))
+	if _, ok := s.Named[name]; !ok {
+		s.Named[name] = nil // a type may refer to itself
+		s.Named[name] = s.object(Of(t), way)
 	}
-	return map[string]any{"$ref": "#/components/schemas/" + name}
+	if known, twofold := s.way[name]; twofold && known != way {
+		panic(fmt.Sprintf("wire: %s is both asked and answered, and spelled differently in each", t))
+	}
+	return Reference(name)
 }
 
-func (s Schemas) object(t *Table) map[string]any {
-	properties := map[string]any{}
-	required := []any{}
+func (s Schemas) object(t *Table, way Way) *Schema {
+	o := &Schema{Type: "object", Properties: Members[*Schema]{}}
 	for _, f := range t.Body {
-		properties[f.Name] = s.Field(f)
+		if f.Value.twofold() {
+			s.way[t.Type.Name()] = way
+		}
+		o.Properties = append(o.Properties, Member[*Schema]{f.Name, s.Field(f, way)})
 		if f.Required {
-			required = append(required, f.Name)
+			o.Required = append(o.Required, f.Name)
 		}
 	}
-	o := map[string]any{"type": "object", "properties": properties}
-	if len(required) > 0 {
-		o["required"] = required
-	}
 	return o
+}
+
+func (v *Value) twofold() bool {
+	for v.Elem != nil {
+		v = v.Elem
+	}
+	return v.Scalar != nil && v.Scalar.Asked != nil
 }
 
 // Field returns the schema of one field.
-func (s Schemas) Field(f Field) map[string]any {
-	v := s.value(&f.Value)
+func (s Schemas) Field(f Field, way Way) *Schema {
+	v := s.value(&f.Value, way)
 	if f.Nullable {
 		v = nullable(v)
 	}
-	if f.Doc != "" {
-		v["description"] = f.Doc
-	}
+	v.Description = f.Doc
 	return v
 }
 
-func nullable(v map[string]any) map[string]any {
-	if t, ok := v["type"].(string); ok && v["enum"] == nil {
-		v["type"] = []any{t, "null"}
+func nullable(v *Schema) *Schema {
+	if t, ok := v.Type.(string); ok && v.Enum == nil && v.Const == nil {
+		v.Type = []string{t, "null"}
 		return v
 	}
-	return map[string]any{"oneOf": []any{v, map[string]any{"type": "null"}}}
+	return &Schema{OneOf: []*Schema{v, {Type: "null"}}}
 }
 
-func (s Schemas) value(v *Value) map[string]any {
+func (s Schemas) value(v *Value, way Way) *Schema {
 	if v.Scalar != nil {
-		return s.scalar(v)
+		return s.scalar(v, way)
 	}
 	switch v.Kind {
 	case Boolean:
-		return enumerate(map[string]any{"type": "boolean"}, v)
+		return enumerate(&Schema{Type: "boolean"}, v)
 	case Integer:
-		o := map[string]any{"type": "integer"}
-		bound(o, "minimum", v.Min)
-		bound(o, "maximum", v.Max)
-		return enumerate(o, v)
+		return enumerate(&Schema{Type: "integer", Minimum: v.Min, Maximum: v.Max}, v)
 	case Time:
-		return map[string]any{"type": "string", "format": "date-time"}
+		return &Schema{Type: "string", Format: "date-time"}
 	case Array:
-		o := map[string]any{"type": "array", "items": s.value(v.Elem)}
-		if v.MinLen > 0 {
-			o["minItems"] = v.MinLen
-		}
+		o := &Schema{Type: "array", Items: s.value(v.Elem, way), MinItems: v.MinLen}
 		if v.MaxLen >= 0 {
-			o["maxItems"] = v.MaxLen
+			o.MaxItems = &v.MaxLen
 		}
 		return o
 	case Map:
-		return map[string]any{"type": "object", "additionalProperties": s.value(v.Elem)}
+		return &Schema{Type: "object", AdditionalProperties: s.value(v.Elem, way)}
 	case Object:
-		return s.Ref(v.Type)
+		return s.Ref(v.Type, way)
 	default:
-		o := map[string]any{"type": "string"}
-		bound(o, "minLength", v.Min)
-		bound(o, "maxLength", v.Max)
-		return enumerate(o, v)
+		return enumerate(&Schema{Type: "string", MinLength: v.Min, MaxLength: v.Max}, v)
 	}
 }
 
-func (s Schemas) scalar(v *Value) map[string]any {
-	o := maps.Clone(v.Scalar.JSON)
-	if v.Scalar.Secret {
-		bound(o, "minLength", v.Min)
-		bound(o, "maxLength", v.Max)
+// scalar refers to the schema of a named wire type. Limits of the field stand
+// next to the reference.
+func (s Schemas) scalar(v *Value, way Way) *Schema {
+	name, shape := v.Type.Name(), v.Scalar.Schema
+	s.Named[name] = shape.shown(v.Scalar)
+	if way == Asked && v.Scalar.Asked != nil {
+		name = "Asked" + name
+		s.Named[name] = v.Scalar.Asked.shown(v.Scalar)
 	}
-	if v.Scalar.Binary && v.Max != nil {
-		o["maxLength"] = (*v.Max + 2) / 3 * 4
+	o := Reference(name)
+	switch {
+	case v.Scalar.Secret:
+		o.MinLength, o.MaxLength = v.Min, v.Max
+	case v.Scalar.Binary && v.Max != nil:
+		o.MaxLength = characters(v.Max)
 		if v.Min != nil && *v.Min > 0 {
-			o["minLength"] = (*v.Min + 2) / 3 * 4
+			o.MinLength = characters(v.Min)
 		}
 	}
 	return o
 }
 
-func bound(o map[string]any, name string, n *int64) {
-	if n != nil {
-		o[name] = *n
-	}
+// shown adds the example that the decoder is tested with.
+func (o Schema) shown(s *Scalar) *Schema {
+	o.Examples = []jsontext.Value{jsontext.Value(s.Example)}
+	return &o
 }
 
+// characters is how many the base64 of n bytes has.
+func characters(n *int64) *int64 { return new((*n + 2) / 3 * 4) }
+
 // enumerate writes the values in the JSON type that they have.
-func enumerate(o map[string]any, v *Value) map[string]any {
+func enumerate(o *Schema, v *Value) *Schema {
 	if len(v.Enum) == 0 {
 		return o
 	}
@@ -133,10 +227,7 @@ func enumerate(o map[string]any, v *Value) map[string]any {
 			values[i] = e
 		}
 	}
-	if len(values) == 1 {
-		o["const"] = values[0]
-	} else {
-		o["enum"] = values
-	}
+	only := OneOf(slices.Clip(values)...)
+	o.Const, o.Enum = only.Const, only.Enum
 	return o
 }

@@ -195,9 +195,10 @@ func limit(s string) *int64 {
 // reference and the tests.
 type Scalar struct {
 	Kind    Kind
-	JSON    map[string]any // its JSON Schema
-	Example string         // a JSON text that is accepted
-	Bad     []string       // JSON texts of the right type that are refused
+	Schema  Schema
+	Asked   *Schema  // of a request, where that may spell it in more ways
+	Example string   // a JSON text that is accepted
+	Bad     []string // JSON texts of the right type that are refused
 	Secret  bool
 	Binary  bool // limits count decoded bytes
 }
@@ -218,60 +219,77 @@ var badBase64 = []string{
 var scalars = map[reflect.Type]*Scalar{
 	reflect.TypeFor[schema.Base64](): {
 		Kind: Text, Binary: true, Example: `"AAAAAAAAAAE="`, Bad: badBase64,
-		JSON: map[string]any{"type": "string", "contentEncoding": "base64", "pattern": base64Pattern},
+		Schema: Schema{
+			Type: "string", ContentEncoding: "base64", Pattern: base64Pattern,
+			Description: "Bytes in canonical base64 (RFC 4648 section 4): padded, the standard alphabet, no line breaks, no stray bits.",
+		},
 	},
 	reflect.TypeFor[schema.DER](): {
 		Kind: Text, Binary: true, Example: `"AAAAAAAAAAE="`,
-		Bad:  append([]string{`"-----BEGIN X-----\n-----END X-----\n"`, `"-----BEGIN X-----\nAAAA\n-----END X-----\n-----BEGIN X-----\nAAAA\n-----END X-----\n"`}, badBase64...),
-		JSON: map[string]any{"type": "string", "description": "Canonical base64 of the DER, or one PEM block."},
+		Bad:    append([]string{`"-----BEGIN X-----\n-----END X-----\n"`, `"-----BEGIN X-----\nAAAA\n-----END X-----\n-----BEGIN X-----\nAAAA\n-----END X-----\n"`}, badBase64...),
+		Schema: Schema{Type: "string", Description: "One ASN.1 object: canonical base64 of its DER, or one PEM block."},
 	},
 	reflect.TypeFor[schema.IssuerDigest](): {
 		Kind: Text, Example: `"` + strings.Repeat("AB", 32) + `"`,
-		Bad:  []string{`"AB"`, `"` + strings.Repeat("G", 64) + `"`, `"` + strings.Repeat("A", 65) + `"`, `"AAAAAAAAA+k="`},
-		JSON: map[string]any{"type": "string", "pattern": `^(?:[0-9a-fA-F]{64}|[0-9a-fA-F]{96})$`},
+		Bad: []string{`"AB"`, `"` + strings.Repeat("G", 64) + `"`, `"` + strings.Repeat("A", 65) + `"`, `"AAAAAAAAA+k="`},
+		Schema: Schema{
+			Type: "string", Pattern: `^(?:[0-9a-fA-F]{64}|[0-9a-fA-F]{96})$`,
+			Description: "What the revocation routes name a CA by: SHA-256 of its certificate in hexadecimal, or SHA-384 where its key is EC of 384 bits or more.",
+		},
 	},
 	reflect.TypeFor[schema.Secret](): {
 		Kind: Text, Secret: true, Example: `"a long passphrase"`,
-		JSON: map[string]any{"type": "string", "format": "password"},
+		Schema: Schema{Type: "string", Format: "password", Description: "Text that nobody else may see. No log and no message shows it."},
 	},
 	reflect.TypeFor[schema.HexID](): {
 		Kind: Text, Example: `"00000000000003e9"`,
-		Bad:  []string{`"3e9"`, `"00000000000003eg"`, `"0x000000000003e9"`, `"00000000000003e900"`, `"AAAAAAAAA+k="`},
-		JSON: map[string]any{"type": "string", "pattern": `^[0-9a-fA-F]{16}$`},
+		Bad: []string{`"3e9"`, `"00000000000003eg"`, `"0x000000000003e9"`, `"00000000000003e900"`, `"AAAAAAAAA+k="`},
+		Schema: Schema{
+			Type: "string", Pattern: `^[0-9a-fA-F]{16}$`,
+			Description: "An identifier of 8 bytes in 16 hexadecimal digits. A request may use either case, an answer has lower case.",
+		},
 	},
 	reflect.TypeFor[schema.DecimalID](): {
 		Kind: Either, Example: `"1001"`,
 		Bad: []string{`-1`, `1.0`, `1e3`, `9007199254740993`, `"01001"`, `"-1"`, `"+1"`, `"1 "`, `"18446744073709551616"`, `"00000000000003e9"`},
-		JSON: map[string]any{"oneOf": []any{
-			map[string]any{"type": "string", "pattern": `^(?:0|[1-9][0-9]{0,19})$`},
-			map[string]any{"type": "integer", "minimum": 0, "maximum": schema.MaxExactInteger},
-		}},
+		Schema: Schema{
+			Type: "string", Pattern: `^(?:0|[1-9][0-9]{0,19})$`,
+			Description: "The 8 bytes of a principal's id as a big-endian number, in decimal. The service also takes a JSON integer, up to 2^53; it always answers the string.",
+		},
 	},
 	reflect.TypeFor[schema.Base64ID](): {
 		Kind: Text, Example: `"AAAAAAAAA+k="`,
-		Bad:  append([]string{`"00000000000003e9"`, `"AAAAAAAD6Q=="`, `"AAAAAAAAAAAD6Q=="`, `"AAAAAAAAA+l="`}, badBase64...),
-		JSON: map[string]any{"type": "string", "contentEncoding": "base64", "pattern": `^[A-Za-z0-9+/]{10}[AEIMQUYcgkosw048]=$`},
+		Bad: append([]string{`"00000000000003e9"`, `"AAAAAAAD6Q=="`, `"AAAAAAAAAAAD6Q=="`, `"AAAAAAAAA+l="`}, badBase64...),
+		Schema: Schema{
+			Type: "string", ContentEncoding: "base64", Pattern: `^[A-Za-z0-9+/]{10}[AEIMQUYcgkosw048]=$`,
+			Description: "An identifier of 8 bytes in canonical base64.",
+		},
 	},
 	reflect.TypeFor[schema.SystemID](): {
 		Kind: Integer, Example: `1`, Bad: []string{`-1`, `4294967296`, `1.0`, `1e0`},
-		JSON: map[string]any{"type": "integer", "minimum": 0, "maximum": 1<<32 - 1},
+		Schema: Schema{Type: "integer", Minimum: new(int64(0)), Maximum: new(int64(1<<32 - 1)), Description: "The number of a key server. The one that owns a principal or a key is named by it."},
 	},
 	reflect.TypeFor[schema.HiddenLink](): {
 		Kind: Text, Example: `"AAAAAQAAAAAAAAPp"`, Bad: append([]string{`"` + strings.Repeat("AAAA", 22) + `"`}, badBase64...),
-		JSON: map[string]any{"type": "string", "contentEncoding": "base64", "pattern": base64Pattern, "minLength": 4, "maxLength": maxLinkText},
+		Schema: Schema{
+			Type: "string", ContentEncoding: "base64", Pattern: base64Pattern, MinLength: new(int64(4)), MaxLength: new(int64(maxLinkText)),
+			Description: "The only handle of a key: 1 to 64 opaque bytes in canonical base64.",
+		},
 	},
 	reflect.TypeFor[schema.Rights](): {
 		Kind: Either, Example: `3`, Bad: []string{`-1`, `32`, `1.0`, `["read"]`, `["READ","ALL"]`, `[1]`, `[null]`},
-		JSON: map[string]any{"oneOf": []any{
-			map[string]any{"type": "integer", "minimum": 0, "maximum": 31},
-			map[string]any{"type": "array", "items": map[string]any{
-				"type": "string", "enum": []any{"OWNER", "READ", "WRITE", "MANDATORY_GROUP", "HOST_MATRIX"},
-			}},
-		}},
+		Schema: Schema{Type: "integer", Minimum: new(int64(0)), Maximum: new(int64(keyserver.AllRights)), Description: aboutRights()},
+		Asked: &Schema{
+			Description: "Rights to ask for: the bitmask, or the names of its bits.",
+			OneOf:       []*Schema{Reference("Rights"), {Type: "array", Items: &Schema{Type: "string", Enum: OneOf(keyserver.RightNames()...).Enum}}},
+		},
 	},
 	reflect.TypeFor[schema.Stamp](): {
 		Kind: Text, Example: `"AAABl7DtSAA="`, Bad: append([]string{`"AAAAAAAAAQ=="`, `"AAAAAAAAAAAAAAAA"`}, badBase64...),
-		JSON: map[string]any{"type": "string", "contentEncoding": "base64", "pattern": `^[A-Za-z0-9+/]{10}[AEIMQUYcgkosw048]=$`},
+		Schema: Schema{
+			Type: "string", ContentEncoding: "base64", Pattern: `^[A-Za-z0-9+/]{10}[AEIMQUYcgkosw048]=$`,
+			Description: "A raw time: 8 bytes in canonical base64, the milliseconds since 1970 in UTC as a big-endian unsigned number. All zero, AAAAAAAAAAA=, is unset and bounds nothing.",
+		},
 	},
 	reflect.TypeFor[schema.TrustBlob](): {
 		Kind: Text, Example: `"7\tpeer.example.com\t9443\tMAA="`,
@@ -282,6 +300,21 @@ var scalars = map[reflect.Type]*Scalar{
 			`"7\tpeer.example.com\t\tMAA="`, `"7\tpeer.example.com\t0\tMAA="`, `"7\tpeer.example.com\t65536\tMAA="`, `"7\tpeer.example.com\t+443\tMAA="`,
 			`"7\tpeer.example.com\t9443\t"`, `"7\tpeer.example.com\t9443\tMAA"`, `"7\tpeer.example.com\t9443\tMAB="`, `"7\tpeer.example.com\t9443\tMA\nA="`,
 		},
-		JSON: map[string]any{"type": "string", "maxLength": keyserver.MaxTrustBlob, "pattern": `^[0-9]{1,10}\t[0-9A-Za-z_.:-]{1,253}\t[0-9]{1,5}\t[A-Za-z0-9+/]+={0,2}$`},
+		Schema: Schema{
+			Type: "string", MaxLength: new(int64(keyserver.MaxTrustBlob)), Pattern: `^[0-9]{1,10}\t[0-9A-Za-z_.:-]{1,253}\t[0-9]{1,5}\t[A-Za-z0-9+/]+={0,2}$`,
+			Description: "What registers a key server with another: system id, server name, port of the external listener and base64 of the PKCS#7 chain, separated by tabs.",
+		},
 	},
+}
+
+// aboutRights names each bit.
+func aboutRights() string {
+	var bits []string
+	for r := keyserver.Rights(1); r <= keyserver.AllRights; r <<= 1 {
+		bits = append(bits, fmt.Sprintf("%d %s", r, strings.Join(r.Names(), "")))
+	}
+	return "Bitmask of rights over a key: " + strings.Join(bits, ", ") + ". READ is what using the key and reading its list takes, " +
+		"OWNER what changing the list and exporting the key takes, WRITE what changing an ACL template takes. " +
+		"An entry with MANDATORY_GROUP or HOST_MATRIX shuts out whoever is not in its group. " +
+		"The key server holds more than it is asked for: WRITE adds READ, OWNER adds both. Test with a mask, never for equality."
 }

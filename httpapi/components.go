@@ -1,0 +1,257 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// What operations share stands once, under components, and they refer to it.
+const (
+	schemeSession = "session"
+	schemeProof   = "dpop"
+	proofHeader   = "DPoP"
+
+	headerRequestID = "RequestId"
+	headerChallenge = "Challenge"
+	headerWait      = "RetryAfter"
+)
+
+func newDocumenter(all []Route) *documenter {
+	d := &documenter{schemas: wire.NewSchemas(), uses: map[string]int{}}
+	text := func(description string) *headerObject {
+		return &headerObject{Description: description, Schema: &wire.Schema{Type: "string"}}
+	}
+	d.components = componentsObject{
+		SecuritySchemes: map[string]schemeObject{
+			schemeSession: {"http", "bearer", "The session id that POST /api/sessions answers."},
+			schemeProof: {"http", "DPoP", "A session whose login had a DPoP proof (RFC 9449) is bound to that key: each request sends Authorization: DPoP with the session id, " +
+				"and a proof of its own in the header DPoP. Such a session may be sent as Bearer, too; the proof is needed all the same."},
+		},
+		Parameters: map[string]*parameterObject{proofHeader: {
+			Name: proofHeader, In: "header", Schema: &wire.Schema{Type: "string"},
+			Description: "A proof of possession (RFC 9449 section 4.2) for this method and URL, new for each request. " +
+				"A login that has one binds the session to its key; every request of such a session needs one.",
+		}},
+		Headers: map[string]*headerObject{
+			headerRequestID: text("Finds the request in the log and the audit trail."),
+			headerChallenge: text("RFC 6750 challenge, or that of RFC 9449 section 7.1 where a key is asked for."),
+			headerWait:      {Description: "Seconds to wait.", Schema: &wire.Schema{Type: "integer"}},
+		},
+		Responses: map[string]*responseObject{},
+		Schemas:   d.schemas.Named,
+	}
+	for _, r := range all {
+		table := wire.Of(r.Request)
+		for _, f := range table.Path {
+			d.uses[identity(d.inlined("path", f))]++
+		}
+		for _, f := range table.Query {
+			d.uses[identity(d.inlined("query", f))]++
+		}
+	}
+	return d
+}
+
+// parameter returns a parameter, or a reference to it where several routes take
+// the same. Where another one has its name already, it stays with its routes.
+func (d *documenter) parameter(place string, f wire.Field) *parameterObject {
+	p := d.inlined(place, f)
+	if d.uses[identity(p)] < 2 {
+		return p
+	}
+	name := upperFirst(f.Name)
+	if other, taken := d.components.Parameters[name]; taken && identity(other) != identity(p) {
+		return p
+	}
+	d.components.Parameters[name] = p
+	return &parameterObject{Ref: "#/components/parameters/" + name}
+}
+
+func (d *documenter) inlined(place string, f wire.Field) *parameterObject {
+	s := d.schemas.Field(f, wire.Asked)
+	s.Description = ""
+	return &parameterObject{Name: f.Name, In: place, Required: f.Required, Description: f.Doc, Schema: s}
+}
+
+// identity is equal where two parameters are.
+func identity(p *parameterObject) string {
+	text, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // only of what is not JSON
+	}
+	return string(text)
+}
+
+// failure is the codes of a route that are answered with one status.
+type failure struct {
+	status int
+	codes  []fault.Code
+}
+
+// failures lists the codes of a route by status.
+func (r Route) failures() []failure {
+	byStatus := map[int][]fault.Code{}
+	for _, c := range r.every() {
+		byStatus[edges[c].status] = append(byStatus[edges[c].status], c)
+	}
+	var out []failure
+	for status, codes := range byStatus {
+		out = append(out, failure{status, codes})
+	}
+	slices.SortFunc(out, func(a, b failure) int { return a.status - b.status })
+	return out
+}
+
+// failure returns a reference to the answer that all routes share which fail
+// with the same codes. Only where some of them come with the filled answer of
+// the route it is an answer of the route's own.
+func (d *documenter) failure(r Route, f failure) *responseObject {
+	if verdicts := slices.DeleteFunc(slices.Clone(f.codes), func(c fault.Code) bool { return !r.judges(c) }); len(verdicts) > 0 {
+		return d.verdict(r, f, verdicts)
+	}
+	name := f.name()
+	if _, ok := d.components.Responses[name]; !ok {
+		d.components.Responses[name] = &responseObject{Description: meanings(f.codes), Headers: headers(f.status), Content: content(d.errorOf(f.codes))}
+	}
+	return &responseObject{Ref: "#/components/responses/" + name}
+}
+
+// verdict is the filled answer, which then says by its code what the re-read
+// disagreed about, or the refusal to write at all.
+func (d *documenter) verdict(r Route, f failure, verdicts []fault.Code) *responseObject {
+	filled := d.schemas.Ref(r.Response, wire.Answered)
+	for _, member := range d.schemas.Named[r.Response.Name()].Properties {
+		if member.Name == codeMember {
+			admit(member.Value, verdicts)
+		}
+	}
+	body := filled
+	if refusals := slices.DeleteFunc(slices.Clone(f.codes), func(c fault.Code) bool { return slices.Contains(verdicts, c) }); len(refusals) > 0 {
+		body = &wire.Schema{AnyOf: []*wire.Schema{filled, d.errorOf(refusals)}}
+	}
+	return &responseObject{Description: meanings(f.codes), Headers: headers(f.status), Content: content(body)}
+}
+
+// admit adds codes to those that a member can have.
+func admit(s *wire.Schema, codes []fault.Code) {
+	for _, c := range codes {
+		if !slices.Contains(s.Enum, any(c)) {
+			s.Enum = append(s.Enum, c)
+		}
+	}
+}
+
+const codeMember = "code"
+
+// errorOf is the body of a failure with one of those codes.
+func (d *documenter) errorOf(codes []fault.Code) *wire.Schema {
+	only := &wire.Schema{Properties: wire.Members[*wire.Schema]{{Name: codeMember, Value: wire.OneOf(codes...)}}}
+	return &wire.Schema{AllOf: []*wire.Schema{d.schemas.Ref(typeOf[schema.Error](), wire.Answered), only}}
+}
+
+// judges reports whether the code comes with the answer of the route.
+func (r Route) judges(c fault.Code) bool {
+	if r.Response == nil || !slices.Contains(r.judged, c) {
+		return false
+	}
+	_, ok := reflect.PointerTo(r.Response).MethodByName("Judge")
+	return ok
+}
+
+// name is made from the codes alone, so that a new route renames nothing: the
+// code itself; or a word for those that every route with an operation has, and
+// then what there is besides them or what is missing.
+func (f failure) name() string {
+	usual := usualCodes[f.status]
+	if len(f.codes) == 1 {
+		return camel(f.codes[0])
+	}
+	if len(usual) < 2 {
+		return either(f.codes)
+	}
+	name := statusWords[f.status]
+	if name == "" {
+		panic(fmt.Sprintf("httpapi: there is no word for status %d", f.status))
+	}
+	if more := without(f.codes, usual); len(more) > 0 {
+		name += "Or" + either(more)
+	}
+	if less := without(usual, f.codes); len(less) > 0 {
+		name += "Without" + either(less)
+	}
+	return name
+}
+
+// statusWords name the statuses that every route with an operation answers for
+// several causes.
+var statusWords = map[int]string{
+	http.StatusBadRequest: "InvalidRequest", http.StatusUnauthorized: "Unauthenticated",
+	http.StatusForbidden: "Forbidden", http.StatusServiceUnavailable: "Unavailable",
+}
+
+// usualCodes are those of a route with a session and an operation, by status.
+var usualCodes = func() map[int][]fault.Code {
+	usual := map[int][]fault.Code{}
+	for _, f := range (Route{Session: true, Operations: grants(keyserver.OpListRoles)}).failures() {
+		usual[f.status] = f.codes
+	}
+	return usual
+}()
+
+func without(codes, others []fault.Code) []fault.Code {
+	return slices.DeleteFunc(slices.Clone(codes), func(c fault.Code) bool { return slices.Contains(others, c) })
+}
+
+func either(codes []fault.Code) string {
+	words := make([]string, len(codes))
+	for i, c := range codes {
+		words[i] = camel(c)
+	}
+	return strings.Join(words, "Or")
+}
+
+// camel spells a code as a name: NOT_FOUND is NotFound.
+func camel(c fault.Code) string {
+	var name strings.Builder
+	for word := range strings.SplitSeq(strings.ToLower(string(c)), "_") {
+		name.WriteString(upperFirst(word))
+	}
+	return name.String()
+}
+
+func upperFirst(word string) string { return strings.ToUpper(word[:1]) + word[1:] }
+
+// meanings says of each code what the catalogue says.
+func meanings(codes []fault.Code) string {
+	lines := make([]string, 0, len(codes))
+	for _, entry := range fault.Catalogue {
+		if slices.Contains(codes, entry.Code) {
+			lines = append(lines, fmt.Sprintf("`%s`: %s", entry.Code, entry.Meaning))
+		}
+	}
+	return strings.Join(lines, "\n\n")
+}
+
+func headers(status int) wire.Members[*headerObject] {
+	refer := func(header, name string) wire.Member[*headerObject] {
+		return wire.Member[*headerObject]{Name: header, Value: &headerObject{Ref: "#/components/headers/" + name}}
+	}
+	h := wire.Members[*headerObject]{refer("X-Request-Id", headerRequestID)}
+	switch status {
+	case http.StatusUnauthorized:
+		h = append(h, refer("WWW-Authenticate", headerChallenge))
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+		h = append(h, refer("Retry-After", headerWait))
+	}
+	return h
+}

@@ -1,0 +1,455 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+)
+
+type object = map[string]any
+
+// published is the document as a reader of JSON gets it.
+type published struct {
+	testing.TB
+	text []byte
+	root object
+}
+
+func readDocument(t *testing.T) published {
+	t.Helper()
+	text, err := OpenAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := published{t, text, object{}}
+	if err := json.Unmarshal(text, &d.root); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// resolve follows references from a value until there is none.
+func (d published) resolve(v any) object {
+	d.Helper()
+	o, ok := v.(object)
+	if !ok {
+		d.Fatalf("%v is no object", v)
+	}
+	ref, ok := o["$ref"].(string)
+	if !ok {
+		return o
+	}
+	path, ok := strings.CutPrefix(ref, "#/")
+	if !ok {
+		d.Fatalf("%s is not in this document", ref)
+	}
+	at := any(d.root)
+	for part := range strings.SplitSeq(path, "/") {
+		if at, ok = at.(object)[part]; !ok {
+			d.Fatalf("%s resolves to nothing", ref)
+		}
+	}
+	return d.resolve(at)
+}
+
+func (d published) operation(r Route) object {
+	d.Helper()
+	return d.resolve(d.root["paths"].(object)[r.Path].(object)[strings.ToLower(r.Method)])
+}
+
+// references calls f with every reference below a value.
+func references(v any, f func(ref string)) {
+	switch v := v.(type) {
+	case object:
+		if ref, ok := v["$ref"].(string); ok {
+			f(ref)
+		}
+		for _, inner := range v {
+			references(inner, f)
+		}
+	case []any:
+		for _, inner := range v {
+			references(inner, f)
+		}
+	}
+}
+
+// Every reference leads somewhere, and every component is led to.
+func TestComponentsAreUsed(t *testing.T) {
+	d := readDocument(t)
+	used := map[string]bool{}
+	var follow func(ref string)
+	follow = func(ref string) {
+		if used[ref] {
+			return
+		}
+		used[ref] = true
+		references(d.resolve(object{"$ref": ref}), follow)
+	}
+	references(d.root["paths"], follow)
+	for _, r := range Routes() {
+		for _, requirement := range d.operation(r)["security"].([]any) {
+			for scheme := range requirement.(object) {
+				used["#/components/securitySchemes/"+scheme] = true
+			}
+		}
+	}
+	for kind, components := range d.root["components"].(object) {
+		for name := range components.(object) {
+			ref := "#/components/" + kind + "/" + name
+			if !used[ref] {
+				t.Errorf("nothing refers to %s", ref)
+			}
+			delete(used, ref)
+		}
+	}
+	for ref := range used {
+		t.Errorf("%s is no component", ref)
+	}
+}
+
+// What several operations answer or take stands in the document once.
+func TestNothingIsRepeated(t *testing.T) {
+	d := readDocument(t)
+	seen := map[string]string{}
+	once := func(what string, v any) {
+		o := v.(object)
+		if o["$ref"] != nil {
+			return
+		}
+		text, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other := seen[string(text)]; other != "" {
+			t.Errorf("%s repeats %s", what, other)
+		}
+		seen[string(text)] = what
+	}
+	for _, r := range Routes() {
+		o := d.operation(r)
+		if list, ok := o["parameters"].([]any); ok {
+			for _, p := range list {
+				once("a parameter of "+r.Name, p)
+			}
+		}
+		for status, response := range o["responses"].(object) {
+			if status != "200" && status != "409" { // those are of the route's own type
+				once(status+" of "+r.Name, response)
+			}
+		}
+	}
+}
+
+// codesIn lists the codes that a schema lets a failure have.
+func (d published) codesIn(v any) []string {
+	s := d.resolve(v)
+	for _, choice := range []string{"anyOf", "allOf"} {
+		var codes []string
+		list, _ := s[choice].([]any)
+		for _, one := range list {
+			codes = append(codes, d.codesIn(one)...)
+		}
+		if list != nil {
+			return codes
+		}
+	}
+	properties, _ := s["properties"].(object)
+	code, _ := properties["code"].(object)
+	if only, ok := code["const"].(string); ok {
+		return []string{only}
+	}
+	var codes []string
+	enum, _ := code["enum"].([]any)
+	for _, c := range enum {
+		codes = append(codes, c.(string))
+	}
+	return codes
+}
+
+// Each operation lists, status by status, the codes that its route can answer
+// and no other.
+func TestCodesOfEachOperation(t *testing.T) {
+	d := readDocument(t)
+	for _, r := range Routes() {
+		want := map[string][]string{}
+		for _, c := range r.every() {
+			status := httpStatus(c)
+			want[status] = append(want[status], string(c))
+		}
+		got := map[string][]string{}
+		for status, v := range d.operation(r)["responses"].(object) {
+			if status == "200" {
+				continue
+			}
+			media := d.resolve(v)["content"].(object)["application/json"].(object)
+			got[status] = slices.Sorted(slices.Values(d.codesIn(media["schema"])))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-route +document):\n%s", r.Name, diff)
+		}
+	}
+}
+
+func httpStatus(c fault.Code) string {
+	text, err := json.Marshal(statuses[c])
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// verbs begin the names of operations.
+var verbs = []string{
+	"add", "authorize", "compute", "create", "delete", "end", "enroll", "export", "find", "get", "grant", "import", "issue", "list", "login",
+	"lookUp", "mint", "remove", "rename", "renew", "reset", "revoke", "set", "update",
+}
+
+// An operationId is a verb and a noun in camelCase, from which a generator makes
+// the name of a function.
+func TestOperationNames(t *testing.T) {
+	d := readDocument(t)
+	shape := regexp.MustCompile(`^[a-z]+(?:[A-Z][a-z]+)*$`)
+	taken := map[string]bool{}
+	for _, r := range Routes() {
+		id, _ := d.operation(r)["operationId"].(string)
+		if id != r.Name || taken[id] {
+			t.Errorf("%s %s has the operationId %q, which is not its name %q or is taken", r.Method, r.Path, id, r.Name)
+		}
+		taken[id] = true
+		if !shape.MatchString(id) {
+			t.Errorf("%s is not camelCase with acronyms as words", id)
+		}
+		if !slices.ContainsFunc(verbs, func(verb string) bool {
+			noun, ok := strings.CutPrefix(id, verb)
+			return ok && (noun == "" || noun[0] < 'a')
+		}) {
+			t.Errorf("%s does not begin with a verb that others begin with", id)
+		}
+	}
+}
+
+func TestTags(t *testing.T) {
+	d := readDocument(t)
+	described := map[string]bool{}
+	for _, v := range d.root["tags"].([]any) {
+		tag := v.(object)
+		if name := tag["name"].(string); tag["description"] == "" || described[name] {
+			t.Errorf("the tag %s has no description or stands there twice", name)
+		} else {
+			described[name] = true
+		}
+	}
+	used := map[string]bool{}
+	for _, r := range Routes() {
+		tags := d.operation(r)["tags"].([]any)
+		if len(tags) != 1 || !described[tags[0].(string)] {
+			t.Errorf("%s has the tags %v, want one that is described", r.Name, tags)
+			continue
+		}
+		used[tags[0].(string)] = true
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(described)), slices.Sorted(maps.Keys(used))); diff != "" {
+		t.Errorf("tags (-described +used):\n%s", diff)
+	}
+}
+
+// Whoever sends a session id may send a proof with it, and has to say so in one
+// of two schemes.
+func TestProofInDocument(t *testing.T) {
+	d := readDocument(t)
+	session, proof, none := object{"session": []any{}}, object{"dpop": []any{}}, object{}
+	for _, r := range Routes() {
+		want, takes := []any{}, false
+		switch {
+		case r.Session:
+			want, takes = []any{session, proof}, true
+		case r.Name == "login": // may be made from a session, and bound to a key
+			want, takes = []any{none, session, proof}, true
+		}
+		o := d.operation(r)
+		if diff := cmp.Diff(want, o["security"]); diff != "" {
+			t.Errorf("%s: security (-want +got):\n%s", r.Name, diff)
+		}
+		list, _ := o["parameters"].([]any)
+		if got := slices.ContainsFunc(list, func(p any) bool {
+			parameter := d.resolve(p)
+			return parameter["name"] == "DPoP" && parameter["in"] == "header"
+		}); got != takes {
+			t.Errorf("%s has the parameter DPoP: %t, want %t", r.Name, got, takes)
+		}
+	}
+	schemes := d.root["components"].(object)["securitySchemes"].(object)
+	for name, want := range map[string]string{"session": "bearer", "dpop": "DPoP"} {
+		if scheme := schemes[name].(object); scheme["type"] != "http" || scheme["scheme"] != want {
+			t.Errorf("the scheme %s is %v", name, scheme)
+		}
+	}
+}
+
+// A principal's id is text wherever it stands, so that no reader has to choose.
+func TestPrincipalIDHasOneType(t *testing.T) {
+	d := readDocument(t)
+	found := 0
+	check := func(where string, v any) {
+		found++
+		s := d.resolve(v)
+		if choice, ok := s["oneOf"].([]any); ok && len(choice) == 2 && choice[1].(object)["type"] == "null" {
+			s = d.resolve(choice[0])
+		}
+		if s["type"] != "string" {
+			t.Errorf("principalId of %s is %v", where, s)
+		}
+	}
+	for name, v := range d.root["components"].(object)["schemas"].(object) {
+		properties, _ := v.(object)["properties"].(object)
+		if p, ok := properties["principalId"]; ok {
+			check(name, p)
+		}
+	}
+	for _, r := range Routes() {
+		list, _ := d.operation(r)["parameters"].([]any)
+		for _, v := range list {
+			if p := d.resolve(v); p["name"] == "principalId" {
+				check(r.Name, p["schema"])
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("only %d fields are called principalId", found)
+	}
+}
+
+// A reader can look through it: short, with spaces, no line that could be broken
+// longer than a screen.
+func TestDocumentIsSmall(t *testing.T) {
+	const mostLines = 6000
+	d := readDocument(t)
+	lines := bytes.SplitAfter(d.text, []byte("\n"))
+	if last := lines[len(lines)-1]; len(last) > 0 {
+		t.Error("the last line does not end")
+	}
+	if len(lines) > mostLines {
+		t.Errorf("%d lines, want at most %d: is something inlined that many operations share?", len(lines), mostLines)
+	}
+	for i, line := range lines {
+		if bytes.ContainsRune(line, '\t') {
+			t.Errorf("line %d has a tab", i+1)
+		}
+		if len(line) > lineWidth+2 && bytes.Count(line, []byte(`": `)) > 1 {
+			t.Errorf("line %d has %d bytes and could be broken", i+1, len(line))
+		}
+	}
+}
+
+func TestLayOut(t *testing.T) {
+	long := strings.Repeat("x", lineWidth)
+	for reason, tc := range map[string]struct{ in, want string }{
+		"what fits stands in one line": {`{"a":[1,2],"b":{}}`, "{\"a\": [1, 2], \"b\": {}}\n"},
+		"what does not is broken":      {`{"a":"` + long + `","b":[1]}`, "{\n  \"a\": \"" + long + "\",\n  \"b\": [1]\n}\n"},
+		"also within":                  {`[["` + long + `"]]`, "[\n  [\n    \"" + long + "\"\n  ]\n]\n"},
+		"text stays as it is":          {`"a: b, c"`, "\"a: b, c\"\n"},
+	} {
+		got, err := layOut([]byte(tc.in))
+		if err != nil || string(got) != tc.want {
+			t.Errorf("%s: %q, %v, want %q", reason, got, err, tc.want)
+		}
+	}
+	if _, err := layOut([]byte(`{"a":`)); err == nil {
+		t.Error("half an object passes")
+	}
+}
+
+// recorder keeps what was written without copying it.
+type recorder struct {
+	http.ResponseWriter
+	written [][]byte
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	r.written = append(r.written, p)
+	return len(p), nil
+}
+
+// All requests are answered with the same bytes in memory.
+func TestDocumentIsNotCopied(t *testing.T) {
+	text, err := OpenAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFixture(t)
+	for range 2 {
+		w := &recorder{ResponseWriter: httptest.NewRecorder()}
+		f.api.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/openapi.json", nil))
+		if len(w.written) != 1 || len(w.written[0]) != len(text) || &w.written[0][0] != &text[0] {
+			t.Fatalf("%d writes, and not of the document's own bytes", len(w.written))
+		}
+	}
+}
+
+var (
+	anchor = regexp.MustCompile(`<a id="([^"]+)"></a>`)
+	link   = regexp.MustCompile(`\]\(#([^)]+)\)`)
+)
+
+// The reference begins with how to log in, and says what each type is where it
+// comes up first.
+func TestReference(t *testing.T) {
+	page := string(Reference())
+	login, routes := strings.Index(page, "Authorization: Bearer $SESSION"), strings.Index(page, "## Routes")
+	if login < 0 || routes < login {
+		t.Error("it does not begin with the login")
+	}
+	at := map[string]int{}
+	for _, place := range anchor.FindAllStringSubmatchIndex(page, -1) {
+		name := page[place[2]:place[3]]
+		if _, twice := at[name]; twice {
+			t.Errorf("%s is described twice", name)
+		}
+		at[name] = place[0]
+	}
+	first := map[string]int{}
+	for _, place := range link.FindAllStringSubmatchIndex(page, -1) {
+		name := page[place[2]:place[3]]
+		if _, ok := first[name]; !ok {
+			first[name] = place[0]
+		}
+	}
+	headings := regexp.MustCompile(`(?m)^### `)
+	for name, used := range first {
+		where, ok := at[name]
+		if !ok {
+			t.Errorf("a link to %s leads nowhere", name)
+			continue
+		}
+		if name[0] >= 'a' {
+			continue // a route, in the list of all
+		}
+		if where < used {
+			continue // in its own list
+		}
+		if headings.MatchString(page[used:where]) {
+			t.Errorf("%s is described under a later route than the first that uses it", name)
+		}
+	}
+	for _, raw := range []string{"Rights", "Stamp", "HiddenLink", "DecimalID", "TrustBlob"} {
+		if _, ok := at[raw]; !ok {
+			t.Errorf("%s is described nowhere", raw)
+		}
+	}
+	for _, words := range []string{"0x400", "1 READ, 2 WRITE, 4 OWNER", "1 CA, 2 Regular", "1 restrict, 2 expose", "milliseconds since 1970"} {
+		if !strings.Contains(page, words) {
+			t.Errorf("it does not say %q", words)
+		}
+	}
+}

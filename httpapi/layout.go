@@ -1,0 +1,69 @@
+package httpapi
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// lineWidth is how long a line of the document may be where it can be broken.
+const lineWidth = 140
+
+// layOut breaks JSON into lines indented by spaces. What fits into one line
+// stands in one: a document of one word a line is read by nobody.
+func layOut(compact []byte) ([]byte, error) {
+	var b bytes.Buffer
+	if err := layOutValue(&b, compact, "", 0); err != nil {
+		return nil, err
+	}
+	b.WriteByte('\n')
+	return b.Bytes(), nil
+}
+
+// layOutValue writes one value at a depth given by indent, after used characters
+// of its line.
+func layOutValue(b *bytes.Buffer, v jsontext.Value, indent string, used int) error {
+	flat := v.Clone()
+	if err := flat.Format(jsontext.SpaceAfterColon(true), jsontext.SpaceAfterComma(true)); err != nil {
+		return err
+	}
+	if kind := v.Kind(); kind != '{' && kind != '[' || len(indent)+used+len(flat) < lineWidth {
+		b.Write(flat)
+		return nil
+	}
+	dec := jsontext.NewDecoder(bytes.NewReader(v))
+	open, err := dec.ReadToken()
+	if err != nil {
+		return err
+	}
+	b.WriteString(open.String())
+	inner := indent + "  "
+	for first := true; dec.PeekKind() != '}' && dec.PeekKind() != ']'; first = false {
+		if !first {
+			b.WriteByte(',')
+		}
+		b.WriteString("\n" + inner)
+		used := 0
+		if open.Kind() == '{' {
+			name, err := dec.ReadValue()
+			if err != nil {
+				return err
+			}
+			used, _ = fmt.Fprintf(b, "%s: ", name)
+		}
+		value, err := dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		if err := layOutValue(b, value, inner, used); err != nil {
+			return err
+		}
+	}
+	end, err := dec.ReadToken()
+	if err != nil {
+		return err
+	}
+	b.WriteString("\n" + indent + end.String())
+	return nil
+}
