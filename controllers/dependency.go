@@ -59,7 +59,7 @@ type side struct {
 }
 
 // join notes what the kind needs and provides, and has the cache index it.
-func join[T managed, D any](s *setup, r *reconciler[T, D]) error {
+func join[T managed, D any](s *registry, r *reconciler[T, D]) error {
 	of := func(index string, keys func(T) []string) (*side, error) {
 		byKey := func(o client.Object) []string {
 			obj, ok := o.(T)

@@ -33,7 +33,7 @@ type keyServerReconciler struct {
 	connections *connections
 	sources     *sources
 	population  *population
-	dependants  []func(ctx context.Context, keyServer string) ([]string, error)
+	controllers []Controller // of the objects that refer to KeyServers
 	wake        chan event.TypedGenericEvent[wake]
 }
 
@@ -100,8 +100,8 @@ func (r *keyServerReconciler) deletion(ctx context.Context, ks *v1alpha1.KeyServ
 		if f.KindRemoved, err = r.kindRemoved(ctx, keyServerCRD); err != nil {
 			return decision{}, err
 		}
-		for _, list := range r.dependants {
-			names, err := list(ctx, ks.Name)
+		for _, c := range r.controllers {
+			names, err := c.Dependants(ctx, ks.Name)
 			if err != nil {
 				return decision{}, err
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -35,7 +36,6 @@ type reconciler[T managed, D any] struct {
 	needs        *side
 	provides     *side
 	wake         chan event.TypedGenericEvent[wake]
-	decided      func(*pass[T, D], decision) // told of each decision; nil in a manager
 }
 
 // pass is one walk of Reconcile over one object.
@@ -56,24 +56,36 @@ type pass[T managed, D any] struct {
 
 // Reconcile implements reconcile.Reconciler.
 func (r *reconciler[T, D]) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	obj, found, err := r.fetch(ctx, req)
-	if err != nil || !found {
+	p, d, err := r.consider(ctx, req.NamespacedName)
+	if err != nil || p == nil {
 		return ctrl.Result{}, err
+	}
+	return r.carryOut(ctx, p, d)
+}
+
+// consider gathers the facts about an object and decides. There is no pass
+// where the object is gone, or held by somebody else.
+func (r *reconciler[T, D]) consider(ctx context.Context, at types.NamespacedName) (*pass[T, D], decision, error) {
+	obj, found, err := r.fetch(ctx, at)
+	if err != nil || !found {
+		return nil, decision{}, err
 	}
 	p := r.begin(ctx, obj)
 	if err := r.gatherDeletion(ctx, p); err != nil {
-		return ctrl.Result{}, err
+		return nil, decision{}, err
 	}
 	d, settled := decide(objectRules, p.facts)
 	if !settled {
 		if err := r.gather(ctx, p); err != nil {
-			return ctrl.Result{}, err
+			return nil, decision{}, err
 		}
 		d, _ = decide(serverRules, p.facts)
 	}
-	if r.decided != nil {
-		r.decided(p, d)
-	}
+	return p, d, nil
+}
+
+// carryOut acts, and records what has become of it.
+func (r *reconciler[T, D]) carryOut(ctx context.Context, p *pass[T, D], d decision) (ctrl.Result, error) {
 	done, err := r.act(ctx, p, d)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -82,12 +94,12 @@ func (r *reconciler[T, D]) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	return r.finish(ctx, p, done)
 }
 
-func (r *reconciler[T, D]) fetch(ctx context.Context, req ctrl.Request) (obj T, found bool, err error) {
+func (r *reconciler[T, D]) fetch(ctx context.Context, at types.NamespacedName) (obj T, found bool, err error) {
 	obj = r.kind.New()
-	err = r.client.Get(ctx, req.NamespacedName, obj)
+	err = r.client.Get(ctx, at, obj)
 	if apierrors.IsNotFound(err) {
-		r.failures.forget(req.NamespacedName)
-		r.population.move(req.NamespacedName, "")
+		r.failures.forget(at)
+		r.population.move(at, "")
 		return obj, false, nil
 	}
 	if err != nil {
