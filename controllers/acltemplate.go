@@ -15,35 +15,37 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=acltemplates,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=acltemplates/status,verbs=patch
 
 // aclTemplates is the list of ACL templates, found by id and by name.
-var aclTemplates = list[schema.ACLTemplate]{
+var aclTemplates = link.List[schema.ACLTemplate]{
 	Name: "aclTemplate",
-	Read: func(ctx context.Context, c *connection) ([]schema.ACLTemplate, error) {
-		l, err := c.officer.ACLTemplates(ctx)
+	Read: func(ctx context.Context, c *link.Connection) ([]schema.ACLTemplate, error) {
+		l, err := c.Officer.ACLTemplates(ctx)
 		return l.Templates, err
 	},
 	Keys: func(t schema.ACLTemplate) []string { return []string{t.ID.String(), byName(t.Name)} },
 }
 
 // templateMembers answers who the members of a template are.
-var templateMembers = answers[schema.TemplateMemberList]{
+var templateMembers = link.Answers[schema.TemplateMemberList]{
 	Feed: aclTemplates.Name, Name: "members of a template",
-	Read: func(ctx context.Context, c *connection, key string) (schema.TemplateMemberList, error) {
-		return c.officer.TemplateMembers(ctx, key)
+	Read: func(ctx context.Context, c *link.Connection, key string) (schema.TemplateMemberList, error) {
+		return c.Officer.TemplateMembers(ctx, key)
 	},
 	ID: func(l schema.TemplateMemberList) string { return l.ID.String() },
 }
 
 // directories is the list of templated directories, found by id and by path.
-var directories = list[schema.TemplatedDirectory]{
+var directories = link.List[schema.TemplatedDirectory]{
 	Name: "templatedDirectory",
-	Read: func(ctx context.Context, c *connection) ([]schema.TemplatedDirectory, error) {
-		l, err := c.officer.TemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{})
+	Read: func(ctx context.Context, c *link.Connection) ([]schema.TemplatedDirectory, error) {
+		l, err := c.Officer.TemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{})
 		return l.Directories, err
 	},
 	Keys: func(d schema.TemplatedDirectory) []string { return []string{d.ID.String(), byPath(d.Path)} },
@@ -52,10 +54,10 @@ var directories = list[schema.TemplatedDirectory]{
 func byPath(path string) string { return "path:" + path }
 
 // identity answers whom the manager changes templates as.
-var identity = answers[schema.SessionPrincipal]{
+var identity = link.Answers[schema.SessionPrincipal]{
 	Name: "own identity", // for as long as the connection is the same
-	Read: func(ctx context.Context, c *connection, _ string) (schema.SessionPrincipal, error) {
-		s, err := c.officer.CurrentSession(ctx)
+	Read: func(ctx context.Context, c *link.Connection, _ string) (schema.SessionPrincipal, error) {
+		s, err := c.Officer.CurrentSession(ctx)
 		return s.Principal, err
 	},
 	ID: func(schema.SessionPrincipal) string { return "" },
@@ -88,8 +90,8 @@ type declaredTemplate struct {
 type aclTemplateAdapter struct{}
 
 // Kind implements adapter.
-func (aclTemplateAdapter) Kind() kind[*v1alpha1.ACLTemplate] {
-	return kind[*v1alpha1.ACLTemplate]{
+func (aclTemplateAdapter) Kind() managed.Kind[*v1alpha1.ACLTemplate] {
+	return managed.Kind[*v1alpha1.ACLTemplate]{
 		Name: "ACLTemplate", CRD: "acltemplates.trust.keyserver.dev", Feed: aclTemplates.Name,
 		Spell:   schema.HexID.String,
 		Awaits:  []string{principals.Feed, trustedServers.Name},
@@ -100,7 +102,7 @@ func (aclTemplateAdapter) Kind() kind[*v1alpha1.ACLTemplate] {
 }
 
 // Sources implements adapter.
-func (aclTemplateAdapter) Sources(*v1alpha1.ACLTemplate) []sourceRef { return nil }
+func (aclTemplateAdapter) Sources(*v1alpha1.ACLTemplate) []managed.SourceRef { return nil }
 
 // Owned implements adapter.
 func (aclTemplateAdapter) Owned(obj *v1alpha1.ACLTemplate) string { return obj.Status.TemplateID }
@@ -116,9 +118,9 @@ func (aclTemplateAdapter) Claims(obj *v1alpha1.ACLTemplate, _ *declaredTemplate)
 }
 
 // Declared implements adapter.
-func (a aclTemplateAdapter) Declared(ctx context.Context, in input, obj *v1alpha1.ACLTemplate) (declaredTemplate, error) {
+func (a aclTemplateAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.ACLTemplate) (declaredTemplate, error) {
 	want := declaredTemplate{name: obj.Spec.TemplateName, members: map[memberKey]declaredMember{}}
-	own, err := identity.of(in.Conn).get(ctx, time.Time{}, "")
+	own, err := identity.Of(in.Conn).Get(ctx, time.Time{}, "")
 	if err != nil {
 		return want, err
 	}
@@ -129,11 +131,11 @@ func (a aclTemplateAdapter) Declared(ctx context.Context, in input, obj *v1alpha
 			return want, err
 		}
 		if twin, twice := want.members[key]; twice {
-			return want, newProblem(v1alpha1.ReasonInvalidSpec, "spec.members names one principal as %q and as %q; keep one of them", twin.spelled, m.Principal)
+			return want, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.members names one principal as %q and as %q; keep one of them", twin.spelled, m.Principal)
 		}
 		member := memberOf(key, m)
 		if key == want.own && locksOut(member) {
-			return want, newProblem(v1alpha1.ReasonInvalidSpec,
+			return want, link.NewProblem(v1alpha1.ReasonInvalidSpec,
 				"spec.members gives %q, as which the manager logs in, less than WRITE without a start and an end, so that it could no longer change the template; "+
 					"raise that, or leave it out: it then keeps what it has", m.Principal)
 		}
@@ -153,7 +155,7 @@ func directoryPath(path string) string { return strings.TrimRight(path, "/") + "
 
 // resolveMember finds the principal that "TYPE/NAME" or "id/SYSTEM/PRINCIPAL"
 // names.
-func resolveMember(ctx context.Context, in input, spelled string) (memberKey, error) {
+func resolveMember(ctx context.Context, in managed.Input, spelled string) (memberKey, error) {
 	kind, rest, _ := strings.Cut(spelled, "/")
 	if kind != "id" {
 		p, err := resolvePrincipal(ctx, in, kind, rest)
@@ -163,7 +165,7 @@ func resolveMember(ctx context.Context, in input, spelled string) (memberKey, er
 	n, err := strconv.ParseUint(system, 10, 32)
 	key := memberKey{system: schema.SystemID(n)}
 	if err != nil || key.principal.UnmarshalText([]byte(principal)) != nil {
-		return key, newProblem(v1alpha1.ReasonInvalidSpec, "spec.members names %q, in which a number is larger than a system id or a principal id can be", spelled)
+		return key, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.members names %q, in which a number is larger than a system id or a principal id can be", spelled)
 	}
 	return key, nil
 }
@@ -205,13 +207,13 @@ func locksOut(m schema.TemplateMemberRequest) bool {
 
 // Observe implements adapter. The template is found by the id that the object
 // owns, and only then by name.
-func (a aclTemplateAdapter) Observe(ctx context.Context, in input, obj *v1alpha1.ACLTemplate, want *declaredTemplate) (external, error) {
-	seen := external{What: fmt.Sprintf("ACL template %q", obj.Spec.TemplateName)}
+func (a aclTemplateAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.ACLTemplate, want *declaredTemplate) (managed.External, error) {
+	seen := managed.External{What: fmt.Sprintf("ACL template %q", obj.Spec.TemplateName)}
 	keys := []string{obj.Status.TemplateID}
 	if want != nil && (!in.Deleting || obj.Status.TemplateID == "") {
 		keys = append(keys, byName(want.name))
 	}
-	template, ok, err := aclTemplates.of(in.Conn).find(ctx, in.NotBefore, keys...)
+	template, ok, err := aclTemplates.Of(in.Conn).Find(ctx, in.NotBefore, keys...)
 	if err != nil {
 		return seen, err
 	}
@@ -226,7 +228,7 @@ func (a aclTemplateAdapter) Observe(ctx context.Context, in input, obj *v1alpha1
 	if want == nil {
 		return seen, nil
 	}
-	held, err := templateMembers.of(in.Conn).get(ctx, in.NotBefore, seen.ID)
+	held, err := templateMembers.Of(in.Conn).Get(ctx, in.NotBefore, seen.ID)
 	if err != nil {
 		return seen, err
 	}
@@ -251,8 +253,8 @@ func (a aclTemplateAdapter) Observe(ctx context.Context, in input, obj *v1alpha1
 
 // heldName says which template has a name that another one is to get, empty if
 // none has.
-func heldName(ctx context.Context, in input, name string) (string, error) {
-	holder, taken, err := aclTemplates.of(in.Conn).find(ctx, in.NotBefore, byName(name))
+func heldName(ctx context.Context, in managed.Input, name string) (string, error) {
+	holder, taken, err := aclTemplates.Of(in.Conn).Find(ctx, in.NotBefore, byName(name))
 	if err != nil || !taken {
 		return "", err
 	}
@@ -330,17 +332,17 @@ func terms(rights schema.Rights, limit int64, start, end schema.Stamp) string {
 // compareDirectories lists where the directories that use the template differ
 // from the declaration. added reports that none has to be taken away; taken
 // says which belongs to another template.
-func compareDirectories(ctx context.Context, in input, template string, want map[string]bool) (drift []v1alpha1.FieldDrift, added bool, taken string, err error) {
+func compareDirectories(ctx context.Context, in managed.Input, template string, want map[string]bool) (drift []v1alpha1.FieldDrift, added bool, taken string, err error) {
 	if want == nil {
 		return nil, true, "", nil
 	}
-	listed := directories.of(in.Conn)
-	if err := listed.refresh(ctx, in.NotBefore); err != nil {
+	listed := directories.Of(in.Conn)
+	if err := listed.Refresh(ctx, in.NotBefore); err != nil {
 		return nil, false, "", err
 	}
 	added = true
 	var have, declared, foreign []string
-	listed.each(func(d schema.TemplatedDirectory) {
+	listed.Each(func(d schema.TemplatedDirectory) {
 		switch {
 		case d.ACLTemplateID.String() == template:
 			have = append(have, d.Path)
@@ -359,49 +361,49 @@ func compareDirectories(ctx context.Context, in input, template string, want map
 		drift = []v1alpha1.FieldDrift{{Field: "directories", Declared: strings.Join(declared, ", "), Observed: strings.Join(have, ", ")}}
 	}
 	if len(foreign) > 0 {
-		taken = "spec.directories names " + enumerate(foreign) + "; a directory has one template: take it away from the other first"
+		taken = "spec.directories names " + managed.Enumerate(foreign) + "; a directory has one template: take it away from the other first"
 	}
 	return drift, added, taken, nil
 }
 
 // Create implements adapter. The template is there as soon as it has a name;
 // whatever of the rest fails is taken up by the next pass.
-func (a aclTemplateAdapter) Create(ctx context.Context, c *connection, want declaredTemplate) (outcome, error) {
-	saved, err := c.officer.CreateACLTemplate(ctx, want.name)
+func (a aclTemplateAdapter) Create(ctx context.Context, c *link.Connection, want declaredTemplate) (managed.Outcome, error) {
+	saved, err := c.Officer.CreateACLTemplate(ctx, want.name)
 	if err != nil {
-		return outcome{}, err
+		return managed.Outcome{}, err
 	}
 	if !saved.Saved || saved.Template == nil {
-		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success without the template as read back")
+		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success without the template as read back")
 	}
-	aclTemplates.of(c).put(*saved.Template)
-	out := outcome{ID: saved.Template.ID.String()}
+	aclTemplates.Of(c).Put(*saved.Template)
+	out := managed.Outcome{ID: saved.Template.ID.String()}
 	out.Evidence, out.Unfinished = a.fill(ctx, c, want, out.ID)
 	return out, nil
 }
 
 // Update implements adapter.
-func (a aclTemplateAdapter) Update(ctx context.Context, c *connection, want declaredTemplate, seen external) (outcome, error) {
+func (a aclTemplateAdapter) Update(ctx context.Context, c *link.Connection, want declaredTemplate, seen managed.External) (managed.Outcome, error) {
 	if slices.ContainsFunc(seen.Drift, func(d v1alpha1.FieldDrift) bool { return d.Field == "templateName" }) {
-		saved, err := c.officer.RenameACLTemplate(ctx, seen.ID, want.name)
+		saved, err := c.Officer.RenameACLTemplate(ctx, seen.ID, want.name)
 		if err != nil {
-			return outcome{}, err
+			return managed.Outcome{}, err
 		}
 		if !saved.Saved || saved.Template == nil {
-			return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success without the template as read back")
+			return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success without the template as read back")
 		}
-		aclTemplates.of(c).put(*saved.Template)
+		aclTemplates.Of(c).Put(*saved.Template)
 	}
 	evidence, err := a.fill(ctx, c, want, seen.ID)
-	return outcome{ID: seen.ID, Evidence: evidence}, err
+	return managed.Outcome{ID: seen.ID, Evidence: evidence}, err
 }
 
 // fill makes members and directories what is declared. Those who lose rights
 // lose them first.
-func (a aclTemplateAdapter) fill(ctx context.Context, c *connection, want declaredTemplate, id string) (string, error) {
+func (a aclTemplateAdapter) fill(ctx context.Context, c *link.Connection, want declaredTemplate, id string) (string, error) {
 	// Whatever becomes of it, what was remembered is out of date.
-	defer templateMembers.of(c).changed(aclTemplates.Name, id)
-	held, err := c.officer.TemplateMembers(ctx, id)
+	defer templateMembers.Of(c).Changed(aclTemplates.Name, id)
+	held, err := c.Officer.TemplateMembers(ctx, id)
 	if err != nil {
 		return "", err
 	}
@@ -411,14 +413,14 @@ func (a aclTemplateAdapter) fill(ctx context.Context, c *connection, want declar
 		if _, is := want.members[key]; is || key == want.own {
 			continue
 		}
-		gone, err := c.officer.RemoveTemplateMember(ctx, id, key.system, key.principal)
+		gone, err := c.Officer.RemoveTemplateMember(ctx, id, key.system, key.principal)
 		if err != nil {
 			return "", err
 		}
 		members = gone.Members
 	}
 	for _, m := range lacking(want, held.Members) {
-		saved, err := c.officer.PutTemplateMember(ctx, id, m)
+		saved, err := c.Officer.PutTemplateMember(ctx, id, m)
 		if err != nil {
 			return "", err
 		}
@@ -426,7 +428,7 @@ func (a aclTemplateAdapter) fill(ctx context.Context, c *connection, want declar
 	}
 	// Each write was verified; what differs now is the doing of somebody else.
 	if drift, _ := compareMembers(&want, members); len(drift) > 0 {
-		return "", &problem{Reason: v1alpha1.ReasonProgressing, Outdated: true, Message: fieldsOf(drift) + " changed outside while the members were written"}
+		return "", &link.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true, Message: managed.FieldsOf(drift) + " changed outside while the members were written"}
 	}
 	return fmt.Sprintf("reads back with exactly the declared %s", plural(len(want.members), "member")), a.place(ctx, c, want.paths, id)
 }
@@ -445,13 +447,13 @@ func lacking(want declaredTemplate, held []schema.TemplateMember) []schema.Templ
 }
 
 // place makes the directories that use the template those that are declared.
-func (aclTemplateAdapter) place(ctx context.Context, c *connection, want map[string]bool, id string) error {
+func (aclTemplateAdapter) place(ctx context.Context, c *link.Connection, want map[string]bool, id string) error {
 	if want == nil {
 		return nil
 	}
 	var template schema.HexID
 	if err := template.UnmarshalText([]byte(id)); err != nil {
-		return newProblem(v1alpha1.ReasonNotVerified, "the service answers a template id that %s", err)
+		return link.NewProblem(v1alpha1.ReasonNotVerified, "the service answers a template id that %s", err)
 	}
 	have, err := displace(ctx, c, id, func(path string) bool { return want[path] })
 	if err != nil {
@@ -461,14 +463,14 @@ func (aclTemplateAdapter) place(ctx context.Context, c *connection, want map[str
 		if have[path] {
 			continue
 		}
-		saved, err := c.officer.CreateTemplatedDirectory(ctx, schema.CreateTemplatedDirectoryRequest{Path: path, ACLTemplateID: template})
+		saved, err := c.Officer.CreateTemplatedDirectory(ctx, schema.CreateTemplatedDirectoryRequest{Path: path, ACLTemplateID: template})
 		if err != nil {
 			return err
 		}
 		if !saved.Saved || saved.Directory == nil {
-			return newProblem(v1alpha1.ReasonNotVerified, "the service reports success without the directory as read back")
+			return link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success without the directory as read back")
 		}
-		directories.of(c).put(*saved.Directory)
+		directories.Of(c).Put(*saved.Directory)
 	}
 	return nil
 }
@@ -476,8 +478,8 @@ func (aclTemplateAdapter) place(ctx context.Context, c *connection, want map[str
 // displace deletes the directories that use the template, but for some, and
 // returns those. Other templates may be waiting for a path that comes free, so
 // that the change feed is left to tell of it.
-func displace(ctx context.Context, c *connection, id string, keep func(path string) bool) (kept map[string]bool, err error) {
-	all, err := c.officer.TemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{})
+func displace(ctx context.Context, c *link.Connection, id string, keep func(path string) bool) (kept map[string]bool, err error) {
+	all, err := c.Officer.TemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{})
 	if err != nil {
 		return nil, err
 	}
@@ -490,39 +492,39 @@ func displace(ctx context.Context, c *connection, id string, keep func(path stri
 			kept[d.Path] = true
 			continue
 		}
-		gone, err := c.officer.DeleteTemplatedDirectory(ctx, d.ID.String())
-		if err != nil && !isGone(err) {
+		gone, err := c.Officer.DeleteTemplatedDirectory(ctx, d.ID.String())
+		if err != nil && !link.IsGone(err) {
 			return nil, err
 		}
 		if err == nil && !gone.Gone {
-			return nil, newProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the directory is gone")
+			return nil, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the directory is gone")
 		}
-		c.outdated(directories.Name)
+		c.Outdated(directories.Name)
 	}
 	return kept, nil
 }
 
 // Delete implements adapter. Directories go with it only where the object
 // declares them; others hold it.
-func (aclTemplateAdapter) Delete(ctx context.Context, c *connection, obj *v1alpha1.ACLTemplate, id string) (outcome, error) {
+func (aclTemplateAdapter) Delete(ctx context.Context, c *link.Connection, obj *v1alpha1.ACLTemplate, id string) (managed.Outcome, error) {
 	if obj.Spec.Directories != nil {
 		if _, err := displace(ctx, c, id, func(string) bool { return false }); err != nil {
-			return outcome{}, err
+			return managed.Outcome{}, err
 		}
 	}
-	gone, err := c.officer.DeleteACLTemplate(ctx, id)
+	gone, err := c.Officer.DeleteACLTemplate(ctx, id)
 	if err != nil {
-		return outcome{}, err
+		return managed.Outcome{}, err
 	}
 	if !gone.Gone {
-		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the template is gone")
+		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the template is gone")
 	}
-	aclTemplates.of(c).drop(id)
-	return outcome{ID: id, Evidence: gone.Detail}, nil
+	aclTemplates.Of(c).Drop(id)
+	return managed.Outcome{ID: id, Evidence: gone.Detail}, nil
 }
 
 // Record implements adapter.
-func (aclTemplateAdapter) Record(obj *v1alpha1.ACLTemplate, want *declaredTemplate, seen external, owner bool, _ time.Time) {
+func (aclTemplateAdapter) Record(obj *v1alpha1.ACLTemplate, want *declaredTemplate, seen managed.External, owner bool, _ time.Time) {
 	if !owner {
 		return
 	}

@@ -21,6 +21,8 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 )
 
 // PlanOptions say what a plan is made from.
@@ -37,8 +39,9 @@ type PlanOptions struct {
 // Planner runs the manager's own reconcilers, one pass over each object, on
 // connections that let no write through.
 type Planner struct {
-	registry   *registry
+	registry   *managed.Registry
 	keyServers *keyServerReconciler
+	log        logr.Logger
 	settled    chan struct{}
 
 	mu      sync.Mutex
@@ -48,14 +51,14 @@ type Planner struct {
 
 // NewPlanner makes a planner. Close ends its connections.
 func NewPlanner(o PlanOptions) (*Planner, error) {
-	p := &Planner{settled: make(chan struct{}, 1)}
-	c := cluster{client: o.Client, live: o.Client, recorder: silent{}}
+	p := &Planner{log: o.Log.WithName("connection"), settled: make(chan struct{}, 1)}
+	c := managed.Cluster{Client: o.Client, Live: o.Client, Recorder: silent{}}
 	p.registry = Options{Dial: p.dial, Clock: o.Clock}.registry(c, o.Indexer, o.Log)
 	if err := registerKinds(p.registry); err != nil {
 		return nil, err
 	}
 	p.keyServers = newKeyServerReconciler(p.registry)
-	p.registry.connections.listen(func(context.Context, notice) {
+	p.registry.Connections.Listen(func(context.Context, link.Notice) {
 		select {
 		case p.settled <- struct{}{}:
 		default:
@@ -66,7 +69,7 @@ func NewPlanner(o PlanOptions) (*Planner, error) {
 
 // Close ends the sessions and the connections, and waits for them.
 func (p *Planner) Close(ctx context.Context) {
-	p.registry.connections.close()
+	p.registry.Connections.Close()
 	for _, c := range p.clients {
 		_ = c.Logout(ctx) // an unused session ends by itself
 		c.CloseIdleConnections()
@@ -76,16 +79,16 @@ func (p *Planner) Close(ctx context.Context) {
 // Connect connects to a KeyServer and reports why it cannot be asked. One that
 // is paused is no error: its objects say so.
 func (p *Planner) Connect(ctx context.Context, name string) error {
-	ctx = ctrl.LoggerInto(ctx, p.registry.connections.log)
+	ctx = ctrl.LoggerInto(ctx, p.log)
 	request := ctrl.Request{NamespacedName: types.NamespacedName{Name: name}}
 	if _, err := p.keyServers.Reconcile(ctx, request); err != nil {
 		return fmt.Errorf("KeyServer %q: %w", name, err)
 	}
 	for {
-		if _, why := p.registry.connections.get(name); why == nil || !why.Passing {
+		if _, why := p.registry.Connections.Get(name); why == nil || !why.Passing {
 			break
 		}
-		if p.registry.connections.any(name) == nil {
+		if p.registry.Connections.Any(name) == nil {
 			return fmt.Errorf("KeyServer %q is being deleted, and nothing keeps it", name)
 		}
 		select {
@@ -98,11 +101,11 @@ func (p *Planner) Connect(ctx context.Context, name string) error {
 	if _, err := p.keyServers.Reconcile(ctx, request); err != nil {
 		return fmt.Errorf("KeyServer %q: %w", name, err)
 	}
-	if _, why := p.registry.connections.get(name); why == nil {
+	if _, why := p.registry.Connections.Get(name); why == nil {
 		return nil // whatever else there is to say of it, its deletion for instance
 	}
 	ks := &v1alpha1.KeyServer{}
-	if err := p.registry.client.Get(ctx, request.NamespacedName, ks); err != nil {
+	if err := p.registry.Client.Get(ctx, request.NamespacedName, ks); err != nil {
 		return err
 	}
 	ready := meta.FindStatusCondition(ks.Status.Conditions, v1alpha1.ConditionReady)
@@ -115,7 +118,7 @@ func (p *Planner) Connect(ctx context.Context, name string) error {
 // Peer returns the name of the KeyServer that an object refers to as a peer of
 // its own, or "". It need not answer: what it said before may do.
 func (p *Planner) Peer(obj client.Object) string {
-	for _, c := range p.registry.controllers {
+	for _, c := range p.registry.Controllers {
 		if c.Has(obj) {
 			return c.Peer(obj)
 		}
@@ -125,13 +128,13 @@ func (p *Planner) Peer(obj client.Object) string {
 
 // Plan makes one pass over each object, those that others need first, and
 // returns the intents in that order. Their KeyServers must be connected.
-func (p *Planner) Plan(ctx context.Context, objects []client.Object) ([]Intent, error) {
-	ctx = ctrl.LoggerInto(ctx, p.registry.connections.log)
-	intents := make([]Intent, 0, len(objects))
+func (p *Planner) Plan(ctx context.Context, objects []client.Object) ([]managed.Intent, error) {
+	ctx = ctrl.LoggerInto(ctx, p.log)
+	intents := make([]managed.Intent, 0, len(objects))
 	// coming is who provides what is not there yet, by the keys that others
 	// need it by.
 	coming := map[string]string{}
-	for _, c := range p.registry.controllers {
+	for _, c := range p.registry.Controllers {
 		for _, obj := range objects {
 			if !c.Has(obj) {
 				continue
@@ -158,7 +161,7 @@ func nameOf(kind string, obj client.Object) string {
 
 // look makes a pass over one object. A pass that met a reading under change is
 // made again.
-func (p *Planner) look(ctx context.Context, c Controller, obj client.Object) (*Intent, error) {
+func (p *Planner) look(ctx context.Context, c managed.Controller, obj client.Object) (*managed.Intent, error) {
 	const attempts = 3
 	for attempt := 1; ; attempt++ {
 		p.mu.Lock()
@@ -177,15 +180,15 @@ func (p *Planner) look(ctx context.Context, c Controller, obj client.Object) (*I
 		if len(intent.Calls) > 0 && !intent.Action.Writes() {
 			return nil, fmt.Errorf("it would write (%s) although %s was decided; this is a mistake of the program", intent.Calls[0], intent.Action)
 		}
-		if intent.Reason != v1alpha1.ReasonProgressing || intent.Action != PlanBlocked || attempt == attempts {
+		if intent.Reason != v1alpha1.ReasonProgressing || intent.Action != managed.PlanBlocked || attempt == attempts {
 			return intent, nil
 		}
 	}
 }
 
 // await has the intent name what it waits for, once all of that is known.
-func await(i *Intent, coming map[string]string) {
-	if i.Action != PlanBlocked || i.Reason != v1alpha1.ReasonDependencyNotReady {
+func await(i *managed.Intent, coming map[string]string) {
+	if i.Action != managed.PlanBlocked || i.Reason != v1alpha1.ReasonDependencyNotReady {
 		return
 	}
 	for _, key := range i.Needs {
@@ -200,7 +203,7 @@ const codePlanned = "PLANNED"
 
 // dial is the Dial of a plan: the client is the manager's, and nothing but
 // reading passes its transport.
-func (p *Planner) dial(e Endpoint) (API, error) {
+func (p *Planner) dial(e link.Endpoint) (link.API, error) {
 	base, err := url.Parse(e.BaseURL)
 	if err != nil {
 		return nil, errors.New("the base URL does not parse")
@@ -215,8 +218,8 @@ func (p *Planner) dial(e Endpoint) (API, error) {
 		HTTPClient:  &http.Client{Transport: lettingReads{next: transport, under: strings.TrimRight(base.Path, "/"), refused: p.refused}},
 		Credentials: apiclient.PasswordCredentials(e.Username, e.Password),
 		UserAgent:   "keyserver-operator-plan",
-		MaxRetries:  callRetries,
-		Timeout:     callTimeout,
+		MaxRetries:  link.CallRetries,
+		Timeout:     link.CallTimeout,
 	})
 	if err != nil {
 		return nil, err

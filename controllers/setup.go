@@ -17,16 +17,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 )
 
 // Options of the controllers. The zero value is what the manager uses.
 type Options struct {
 	// Dial makes the API of an endpoint; nil speaks HTTP.
-	Dial Dial
+	Dial link.Dial
 	// Clock is nil for the system's.
 	Clock clock.Clock
 
-	timing *timing // nil for the default
+	timing *link.Timing // nil for the default
 }
 
 // Setup registers the controllers with the manager, and the kinds with its
@@ -38,16 +40,16 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err := corev1.AddToScheme(mgr.GetScheme()); err != nil {
 		return err
 	}
-	s := o.registry(cluster{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), recorder: mgr.GetEventRecorder("keyserver-operator"),
+	s := o.registry(managed.Cluster{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("keyserver-operator"),
 	}, mgr.GetFieldIndexer(), mgr.GetLogger())
-	if err := mgr.Add(s.connections); err != nil {
+	if err := mgr.Add(s.Connections); err != nil {
 		return err
 	}
 	if err := registerKinds(s); err != nil {
 		return err
 	}
-	for _, c := range s.controllers {
+	for _, c := range s.Controllers {
 		if err := c.Control(mgr); err != nil {
 			return err
 		}
@@ -56,59 +58,59 @@ func Setup(mgr ctrl.Manager, o Options) error {
 }
 
 // registry makes what the reconcilers share.
-func (o Options) registry(c cluster, indexer client.FieldIndexer, log logr.Logger) *registry {
+func (o Options) registry(c managed.Cluster, indexer client.FieldIndexer, log logr.Logger) *managed.Registry {
 	if o.Dial == nil {
-		o.Dial = dialHTTP
+		o.Dial = link.DialHTTP
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
 	if o.timing == nil {
-		o.timing = &defaultTiming
+		o.timing = &link.DefaultTiming
 	}
-	c.clock = o.Clock
-	return newRegistry(c, indexer, newConnections(o.Dial, o.Clock, *o.timing, log.WithName("connection")), *o.timing)
+	c.Clock = o.Clock
+	return managed.NewRegistry(c, indexer, link.NewConnections(o.Dial, o.Clock, *o.timing, log.WithName("connection")), *o.timing)
 }
 
 // registerKinds has one line for each kind. Those that others need come first, so
 // that a plan knows of them.
-func registerKinds(s *registry) error {
+func registerKinds(s *managed.Registry) error {
 	return errors.Join(
-		register(s, trustedCAAdapter{}),
-		register(s, roleAdapter{}),
-		register(s, trustedServerAdapter{}),
-		register(s, principalTrustAdapter{}),
-		register(s, aclTemplateAdapter{}),
+		managed.Register(s, trustedCAAdapter{}),
+		managed.Register(s, roleAdapter{}),
+		managed.Register(s, trustedServerAdapter{}),
+		managed.Register(s, principalTrustAdapter{}),
+		managed.Register(s, aclTemplateAdapter{}),
 	)
 }
 
-func newKeyServerReconciler(s *registry) *keyServerReconciler {
+func newKeyServerReconciler(s *managed.Registry) *keyServerReconciler {
 	return &keyServerReconciler{
-		cluster: s.cluster, connections: s.connections, sources: s.sources, controllers: s.controllers,
-		population: newPopulation("KeyServer"),
-		wake:       make(chan event.TypedGenericEvent[wake]),
+		Cluster: s.Cluster, connections: s.Connections, sources: s.Sources, controllers: s.Controllers,
+		population: managed.NewPopulation("KeyServer"),
+		wake:       make(chan event.TypedGenericEvent[managed.Wake]),
 	}
 }
 
 // controlKeyServers makes the controller of KeyServers.
-func controlKeyServers(mgr ctrl.Manager, s *registry) error {
+func controlKeyServers(mgr ctrl.Manager, s *managed.Registry) error {
 	r := newKeyServerReconciler(s)
-	s.connections.listen(r.hear)
+	s.Connections.Listen(r.hear)
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("keyserver").
-		For(&v1alpha1.KeyServer{}, builder.WithPredicates(meant())).
-		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(secretKind))).
-		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(configMapKind))).
-		WatchesRawSource(source.TypedChannel(r.wake, enqueue()))
+		For(&v1alpha1.KeyServer{}, builder.WithPredicates(managed.DeclarationChanged())).
+		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(managed.SecretKind))).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(managed.ConfigMapKind))).
+		WatchesRawSource(source.TypedChannel(r.wake, managed.Enqueue()))
 	// A KeyServer whose deletion waits goes with its last dependant.
 	gone := predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },
 		UpdateFunc:  func(event.UpdateEvent) bool { return false },
 		GenericFunc: func(event.GenericEvent) bool { return false },
 	}
-	for _, c := range s.controllers {
+	for _, c := range s.Controllers {
 		b = b.Watches(c.New(), handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []ctrl.Request {
-			m, ok := o.(managed)
+			m, ok := o.(managed.Object)
 			if !ok {
 				return nil
 			}

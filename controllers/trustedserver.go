@@ -15,16 +15,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=trustedservers,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=trustedservers/status,verbs=patch
 
 // trustedServers is the list of registered peers, found by system id.
-var trustedServers = list[schema.TrustedServer]{
+var trustedServers = link.List[schema.TrustedServer]{
 	Name: "trustedServer",
-	Read: func(ctx context.Context, c *connection) ([]schema.TrustedServer, error) {
-		l, err := c.officer.TrustedServerBodies(ctx)
+	Read: func(ctx context.Context, c *link.Connection) ([]schema.TrustedServer, error) {
+		l, err := c.Officer.TrustedServerBodies(ctx)
 		// A row without a system id names nobody.
 		return slices.DeleteFunc(l.TrustedServers, func(s schema.TrustedServer) bool { return s.SystemID == nil }), err
 	},
@@ -50,8 +52,8 @@ type declaredPeer struct {
 type trustedServerAdapter struct{}
 
 // Kind implements adapter.
-func (trustedServerAdapter) Kind() kind[*v1alpha1.TrustedServer] {
-	return kind[*v1alpha1.TrustedServer]{
+func (trustedServerAdapter) Kind() managed.Kind[*v1alpha1.TrustedServer] {
+	return managed.Kind[*v1alpha1.TrustedServer]{
 		Name: "TrustedServer", CRD: "trustedservers.trust.keyserver.dev", Feed: trustedServers.Name,
 		Spell:   func(id schema.HexID) string { return schema.DecimalID(id).String() },
 		Awaits:  []string{trustedCAs.Name},
@@ -61,9 +63,9 @@ func (trustedServerAdapter) Kind() kind[*v1alpha1.TrustedServer] {
 }
 
 // Sources implements adapter.
-func (trustedServerAdapter) Sources(obj *v1alpha1.TrustedServer) []sourceRef {
+func (trustedServerAdapter) Sources(obj *v1alpha1.TrustedServer) []managed.SourceRef {
 	from := obj.Spec.TrustBlob
-	return sourcesIn(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
+	return managed.SourcesIn(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
 }
 
 // Owned implements adapter.
@@ -91,13 +93,13 @@ func (a trustedServerAdapter) Claims(obj *v1alpha1.TrustedServer, want *declared
 
 // Needs implements consumer: the CA that vouches for the peer. It is not held
 // until it is known to.
-func (trustedServerAdapter) Needs(obj *v1alpha1.TrustedServer) []need {
+func (trustedServerAdapter) Needs(obj *v1alpha1.TrustedServer) []managed.Need {
 	ks, s := obj.Spec.KeyServerRef.Name, obj.Status
 	switch {
 	case s.IssuerFingerprint != "":
-		return []need{{Key: indexKey(ks, caFingerprint(s.IssuerFingerprint)), Holds: true}}
+		return []managed.Need{{Key: managed.IndexKey(ks, caFingerprint(s.IssuerFingerprint)), Holds: true}}
 	case s.Issuer != "":
-		return []need{{Key: indexKey(ks, caSubject(s.Issuer))}}
+		return []managed.Need{{Key: managed.IndexKey(ks, caSubject(s.Issuer))}}
 	default:
 		return nil
 	}
@@ -107,7 +109,7 @@ func (trustedServerAdapter) Needs(obj *v1alpha1.TrustedServer) []need {
 func (a trustedServerAdapter) Provides(obj *v1alpha1.TrustedServer) []string {
 	keys := []string{objectKey(a.Kind().Name, obj.Namespace, obj.Name)}
 	if id := a.Owned(obj); id != "" {
-		keys = append(keys, indexKey(obj.Spec.KeyServerRef.Name, peerKey(id)))
+		keys = append(keys, managed.IndexKey(obj.Spec.KeyServerRef.Name, peerKey(id)))
 	}
 	return keys
 }
@@ -121,7 +123,7 @@ func (trustedServerAdapter) Peer(obj *v1alpha1.TrustedServer) *v1alpha1.PeerRefe
 }
 
 // Declared implements adapter.
-func (a trustedServerAdapter) Declared(ctx context.Context, in input, obj *v1alpha1.TrustedServer) (declaredPeer, error) {
+func (a trustedServerAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedServer) (declaredPeer, error) {
 	text, where, err := a.text(ctx, in, obj)
 	if err != nil {
 		return declaredPeer{}, err
@@ -129,11 +131,11 @@ func (a trustedServerAdapter) Declared(ctx context.Context, in input, obj *v1alp
 	text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
 	var blob schema.TrustBlob
 	if err := blob.UnmarshalText([]byte(text)); err != nil {
-		return declaredPeer{}, newProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
+		return declaredPeer{}, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
 	}
 	chain, err := parsePeerChain(blob.Chain)
 	if err != nil {
-		return declaredPeer{}, newProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
+		return declaredPeer{}, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
 	}
 	want := declaredPeer{
 		system: schema.SystemID(blob.System), blob: text, serverName: blob.ServerName, port: int(blob.Port), chain: chain,
@@ -143,14 +145,14 @@ func (a trustedServerAdapter) Declared(ctx context.Context, in input, obj *v1alp
 		want.follows = peer.Name
 	}
 	if owned := a.Owned(obj); owned != "" && owned != systemKey(want.system) {
-		return want, newProblem(v1alpha1.ReasonInvalidSpec,
+		return want, link.NewProblem(v1alpha1.ReasonInvalidSpec,
 			"%s is that of the system id %d, but this object stands for %s; delete it and create it anew for the other key server", where, want.system, owned)
 	}
 	return want, nil
 }
 
 // text reads the trust blob, and says where from.
-func (a trustedServerAdapter) text(ctx context.Context, in input, obj *v1alpha1.TrustedServer) (text, where string, err error) {
+func (a trustedServerAdapter) text(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedServer) (text, where string, err error) {
 	from := obj.Spec.TrustBlob
 	if from.Inline != nil {
 		return *from.Inline, "spec.trustBlob.inline", nil
@@ -163,31 +165,31 @@ func (a trustedServerAdapter) text(ctx context.Context, in input, obj *v1alpha1.
 		ref = from.SecretKeyRef
 	}
 	src := a.Sources(obj)[0]
-	raw, err := in.Sources.public(ctx, src, ref.Key)
+	raw, err := in.Sources.Public(ctx, src, ref.Key)
 	return string(raw), fmt.Sprintf("key %q of %s", ref.Key, src), err
 }
 
 // blobOf asks a KeyServer for its trust blob.
-func (trustedServerAdapter) blobOf(ctx context.Context, in input, obj *v1alpha1.TrustedServer, peer string) (text, where string, err error) {
-	info, err := in.Peers.info(ctx, in, obj.Namespace, peer)
+func (trustedServerAdapter) blobOf(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedServer, peer string) (text, where string, err error) {
+	info, err := in.Peers.Info(ctx, in, obj.Namespace, peer)
 	if err != nil {
 		return "", "", err
 	}
 	if info.TrustBlob == nil {
-		return "", "", newProblem(v1alpha1.ReasonDependencyNotReady,
+		return "", "", link.NewProblem(v1alpha1.ReasonDependencyNotReady,
 			"KeyServer %q has no trust blob: it has no external listener, or its server name is not one that peers could reach", peer)
 	}
 	return info.TrustBlob.String(), fmt.Sprintf("the trust blob of KeyServer %q", peer), nil
 }
 
 // Observe implements adapter.
-func (a trustedServerAdapter) Observe(ctx context.Context, in input, obj *v1alpha1.TrustedServer, want *declaredPeer) (external, error) {
+func (a trustedServerAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedServer, want *declaredPeer) (managed.External, error) {
 	id := a.Owned(obj)
 	if want != nil {
 		id = systemKey(want.system)
 	}
-	seen := external{What: fmt.Sprintf("peer %q (system id %s)", obj.Spec.FriendlyName, id)}
-	row, ok, err := trustedServers.of(in.Conn).find(ctx, in.NotBefore, id)
+	seen := managed.External{What: fmt.Sprintf("peer %q (system id %s)", obj.Spec.FriendlyName, id)}
+	row, ok, err := trustedServers.Of(in.Conn).Find(ctx, in.NotBefore, id)
 	if err != nil {
 		return seen, err
 	}
@@ -224,11 +226,11 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in input, obj *v1alph
 
 // vouched returns the fingerprint of the trusted CA that the chain leads to, or
 // what is missing.
-func (trustedServerAdapter) vouched(ctx context.Context, in input, chain peerChain) (waits, anchor string, err error) {
-	listed := trustedCAs.of(in.Conn)
+func (trustedServerAdapter) vouched(ctx context.Context, in managed.Input, chain peerChain) (waits, anchor string, err error) {
+	listed := trustedCAs.Of(in.Conn)
 	for _, ca := range chain.path {
 		sum := fingerprint(ca)
-		if _, ok, err := listed.find(ctx, in.NotBefore, sum); err != nil || ok {
+		if _, ok, err := listed.Find(ctx, in.NotBefore, sum); err != nil || ok {
 			return "", sum, err
 		}
 	}
@@ -236,7 +238,7 @@ func (trustedServerAdapter) vouched(ctx context.Context, in input, chain peerCha
 		return "", "", nil // a CA that the blob does not have may vouch for it; the key server knows
 	}
 	return fmt.Sprintf("the peer's certificate was issued by %q, which KeyServer %q does not trust; declare that CA as a TrustedCA",
-		chain.issuer(), in.Conn.name), "", nil
+		chain.issuer(), in.Conn.Name), "", nil
 }
 
 // staysRegistered is said where a peer's record cannot be replaced.
@@ -304,17 +306,17 @@ func (d *declaredPeer) unchangeable(fixed []v1alpha1.FieldDrift) string {
 	return fmt.Sprintf("the peer with the system id %d is registered with another %s than the trust blob says, and a blob that was carried by hand may be the older of the two. "+
 		"If the peer has changed, send the blob to POST /api/trusted-servers with replace, which keeps the access of its principals; "+
 		"deleting this object and creating it anew purges that meanwhile. If the peer has not changed, correct spec.trustBlob",
-		d.system, fieldsOf(fixed))
+		d.system, managed.FieldsOf(fixed))
 }
 
 // consequence says what removing the peer takes with it.
-func (trustedServerAdapter) consequence(ctx context.Context, in input, system string) (string, []string, error) {
-	trusts := principalTrusts.of(in.Conn)
-	if err := trusts.refresh(ctx, in.NotBefore); err != nil {
+func (trustedServerAdapter) consequence(ctx context.Context, in managed.Input, system string) (string, []string, error) {
+	trusts := principalTrusts.Of(in.Conn)
+	if err := trusts.Refresh(ctx, in.NotBefore); err != nil {
 		return "", nil, err
 	}
 	var orphans []string
-	trusts.each(func(t schema.PrincipalTrust) {
+	trusts.Each(func(t schema.PrincipalTrust) {
 		if t.TrustedServerSystemID != nil && systemKey(*t.TrustedServerSystemID) == system {
 			orphans = append(orphans, t.ID.String())
 		}
@@ -322,7 +324,7 @@ func (trustedServerAdapter) consequence(ctx context.Context, in input, system st
 	slices.Sort(orphans)
 	says := purges
 	if len(orphans) > 0 {
-		says += fmt.Sprintf("; %s without a peer: %s", plural(len(orphans), "principal trust")+" left behind", enumerate(orphans))
+		says += fmt.Sprintf("; %s without a peer: %s", plural(len(orphans), "principal trust")+" left behind", managed.Enumerate(orphans))
 	}
 	return says, orphans, nil
 }
@@ -331,10 +333,10 @@ func (trustedServerAdapter) consequence(ctx context.Context, in input, system st
 const purges = "the ACL rows of its principals are purged, until the system id is registered again"
 
 // Create implements adapter.
-func (trustedServerAdapter) Create(ctx context.Context, c *connection, want declaredPeer) (outcome, error) {
-	saved, err := c.officer.AddTrustedServer(ctx, want.blob, want.friendlyName, deref(want.description))
+func (trustedServerAdapter) Create(ctx context.Context, c *link.Connection, want declaredPeer) (managed.Outcome, error) {
+	saved, err := c.Officer.AddTrustedServer(ctx, want.blob, want.friendlyName, deref(want.description))
 	if err != nil {
-		return outcome{}, want.refused(err, "")
+		return managed.Outcome{}, want.refused(err, "")
 	}
 	return want.registered(c, saved)
 }
@@ -346,25 +348,25 @@ func (d *declaredPeer) refused(err error, besides string) error {
 	case apiclient.CodeOf(err) != "INVALID_ARGUMENT":
 		return err
 	case !d.chain.complete():
-		return newProblem(v1alpha1.ReasonDependencyNotReady,
-			"the trust blob does not have the CA %q that its chain needs, and the key server refuses it: %s%s", d.chain.issuer(), plain(err), besides)
+		return link.NewProblem(v1alpha1.ReasonDependencyNotReady,
+			"the trust blob does not have the CA %q that its chain needs, and the key server refuses it: %s%s", d.chain.issuer(), link.Plain(err), besides)
 	case d.follows != "":
-		return newProblem(v1alpha1.ReasonDependencyNotReady, "the key server refuses what KeyServer %q says of itself: %s%s", d.follows, plain(err), besides)
+		return link.NewProblem(v1alpha1.ReasonDependencyNotReady, "the key server refuses what KeyServer %q says of itself: %s%s", d.follows, link.Plain(err), besides)
 	default:
 		return err
 	}
 }
 
 // registered takes the verdict on a registration.
-func (d *declaredPeer) registered(c *connection, saved schema.TrustedServerSaved) (outcome, error) {
+func (d *declaredPeer) registered(c *link.Connection, saved schema.TrustedServerSaved) (managed.Outcome, error) {
 	i := slices.IndexFunc(saved.TrustedServers, func(s schema.TrustedServer) bool {
 		return s.SystemID != nil && *s.SystemID == d.system
 	})
 	if !saved.Saved || i < 0 {
-		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success without the peer as read back")
+		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success without the peer as read back")
 	}
-	trustedServers.of(c).put(d.embodied(saved.TrustedServers[i]))
-	return outcome{ID: systemKey(d.system), Evidence: because(saved.Detail, saved.ACLSideEffect)}, nil
+	trustedServers.Of(c).Put(d.embodied(saved.TrustedServers[i]))
+	return managed.Outcome{ID: systemKey(d.system), Evidence: because(saved.Detail, saved.ACLSideEffect)}, nil
 }
 
 // embodied is a row as it was read back after a write, with the certificate
@@ -378,7 +380,7 @@ func (d *declaredPeer) embodied(row schema.TrustedServer) schema.TrustedServer {
 }
 
 // Update implements adapter. Only what differs is sent.
-func (a trustedServerAdapter) Update(ctx context.Context, c *connection, want declaredPeer, seen external) (outcome, error) {
+func (a trustedServerAdapter) Update(ctx context.Context, c *link.Connection, want declaredPeer, seen managed.External) (managed.Outcome, error) {
 	if seen.Anew {
 		return a.replace(ctx, c, want, seen)
 	}
@@ -391,31 +393,31 @@ func (a trustedServerAdapter) Update(ctx context.Context, c *connection, want de
 			change.Description = want.description
 		}
 	}
-	saved, err := c.officer.UpdateTrustedServer(ctx, uint32(want.system), change)
+	saved, err := c.Officer.UpdateTrustedServer(ctx, uint32(want.system), change)
 	if err != nil {
-		return outcome{}, err
+		return managed.Outcome{}, err
 	}
 	if !saved.Saved || saved.TrustedServer == nil || saved.TrustedServer.SystemID == nil {
-		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success without the peer as read back")
+		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success without the peer as read back")
 	}
-	trustedServers.of(c).put(want.embodied(*saved.TrustedServer))
-	return outcome{ID: seen.ID, Evidence: saved.Detail}, nil
+	trustedServers.Of(c).Put(want.embodied(*saved.TrustedServer))
+	return managed.Outcome{ID: seen.ID, Evidence: saved.Detail}, nil
 }
 
 // replace puts a peer's record as it is now in the place of the one before, in
 // one step. Nobody's access changes by it: who shut the peer out has done so
 // until he lets it in again. What is refused leaves the old record in force.
-func (trustedServerAdapter) replace(ctx context.Context, c *connection, want declaredPeer, seen external) (outcome, error) {
-	row, _, err := trustedServers.of(c).find(ctx, time.Time{}, seen.ID)
+func (trustedServerAdapter) replace(ctx context.Context, c *link.Connection, want declaredPeer, seen managed.External) (managed.Outcome, error) {
+	row, _, err := trustedServers.Of(c).Find(ctx, time.Time{}, seen.ID)
 	if err != nil {
-		return outcome{}, err
+		return managed.Outcome{}, err
 	}
 	if want.description == nil {
 		want.description = row.Description
 	}
-	saved, err := c.officer.ReplaceTrustedServer(ctx, want.blob, want.friendlyName, deref(want.description))
+	saved, err := c.Officer.ReplaceTrustedServer(ctx, want.blob, want.friendlyName, deref(want.description))
 	if err != nil {
-		return outcome{}, want.refused(err, staysRegistered)
+		return managed.Outcome{}, want.refused(err, staysRegistered)
 	}
 	made, err := want.registered(c, saved)
 	made.Evidence = because("registered anew", made.Evidence)
@@ -423,24 +425,24 @@ func (trustedServerAdapter) replace(ctx context.Context, c *connection, want dec
 }
 
 // Delete implements adapter. What it took with it goes into the event.
-func (trustedServerAdapter) Delete(ctx context.Context, c *connection, _ *v1alpha1.TrustedServer, id string) (outcome, error) {
+func (trustedServerAdapter) Delete(ctx context.Context, c *link.Connection, _ *v1alpha1.TrustedServer, id string) (managed.Outcome, error) {
 	system, err := strconv.ParseUint(id, 10, 32)
 	if err != nil {
-		return outcome{}, newProblem(v1alpha1.ReasonConflict, "status.systemId is %s, which is no system id", id)
+		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonConflict, "status.systemId is %s, which is no system id", id)
 	}
-	gone, err := c.officer.RemoveTrustedServer(ctx, uint32(system))
+	gone, err := c.Officer.RemoveTrustedServer(ctx, uint32(system))
 	if err != nil {
-		return outcome{}, err
+		return managed.Outcome{}, err
 	}
 	if gone.Removed == nil {
-		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the peer is gone")
+		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the peer is gone")
 	}
-	trustedServers.of(c).drop(id)
-	return outcome{ID: id, Evidence: because(gone.Detail, gone.ACLSideEffect, gone.PrincipalTrustSideEffect, gone.TransportPrincipalSideEffect)}, nil
+	trustedServers.Of(c).Drop(id)
+	return managed.Outcome{ID: id, Evidence: because(gone.Detail, gone.ACLSideEffect, gone.PrincipalTrustSideEffect, gone.TransportPrincipalSideEffect)}, nil
 }
 
 // Record implements adapter.
-func (trustedServerAdapter) Record(obj *v1alpha1.TrustedServer, want *declaredPeer, seen external, owner bool, _ time.Time) {
+func (trustedServerAdapter) Record(obj *v1alpha1.TrustedServer, want *declaredPeer, seen managed.External, owner bool, _ time.Time) {
 	s := &obj.Status
 	if seen.Consequence != "" {
 		s.Removal = &v1alpha1.PeerRemoval{
@@ -456,7 +458,7 @@ func (trustedServerAdapter) Record(obj *v1alpha1.TrustedServer, want *declaredPe
 		system := int64(want.system)
 		s.SystemID = &system
 	}
-	port, notAfter := int32(want.port), stamp(want.chain.leaf.NotAfter) //nolint:gosec // a port
+	port, notAfter := int32(want.port), managed.Stamp(want.chain.leaf.NotAfter) //nolint:gosec // a port
 	s.ServerName, s.Port, s.NotAfter = want.serverName, &port, &notAfter
 	s.Fingerprint, s.Issuer, s.IssuerFingerprint = fingerprint(want.chain.leaf), want.chain.issuer(), seen.Vouched
 }

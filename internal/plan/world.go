@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 	"github.com/keyserver-operator/keyserver-operator/internal/manifest"
 )
 
@@ -41,14 +42,8 @@ type world struct {
 
 // planned is an object of the files.
 type planned struct {
-	object managed
+	object managed.Object
 	kind   string
-}
-
-// managed is an object that declares something about a key server.
-type managed interface {
-	client.Object
-	Managed() (*v1alpha1.ManagedSpec, *v1alpha1.ManagedStatus)
 }
 
 func (p planned) name() string { return seenKey(p.kind, p.object) }
@@ -181,7 +176,7 @@ func (w *world) addOurs(ctx context.Context, m manifest.Manifest) error {
 	if obj, err = w.typed(w.overlay(u, old)); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	if p, is := obj.(managed); is {
+	if p, is := obj.(managed.Object); is {
 		w.planned = append(w.planned, planned{object: p, kind: u.GetKind()})
 	} else {
 		w.declaredKeyServers = append(w.declaredKeyServers, obj.GetName())
