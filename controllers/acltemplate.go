@@ -219,7 +219,9 @@ func (a aclTemplateAdapter) Observe(ctx context.Context, in managed.Input, obj *
 	}
 	if !ok {
 		if want != nil && !in.Deleting {
-			_, _, seen.Fixed, err = compareDirectories(ctx, in, "", want.paths)
+			var taken string
+			_, _, taken, err = compareDirectories(ctx, in, "", want.paths)
+			seen.Hindrances = fixedBy(taken)
 		}
 		return seen, err
 	}
@@ -245,10 +247,30 @@ func (a aclTemplateAdapter) Observe(ctx context.Context, in managed.Input, obj *
 	if err != nil {
 		return seen, err
 	}
-	seen.Fixed, seen.Begun = cmp.Or(named, taken), begun && added
+	seen.Hindrances, seen.Noted = fixedBy(named, taken), templateNotes{begun: begun && added}
 	seen.Drift = slices.Concat(drift, paths)
 	seen.Evidence = fmt.Sprintf("template %s has exactly the declared %s", seen.ID, plural(len(want.members), "member"))
 	return seen, nil
+}
+
+// templateNotes is what is to be known later of a template that was read.
+type templateNotes struct {
+	begun bool // members and directories are missing, and nothing else differs
+}
+
+// Begun implements stepwise: a template is made first, its members and
+// directories then.
+func (aclTemplateAdapter) Begun(seen managed.External) bool {
+	noted, _ := seen.Noted.(templateNotes)
+	return noted.begun
+}
+
+// fixedBy is in the way for the first of the reasons that is one.
+func fixedBy(reasons ...string) []managed.Hindrance {
+	if why := cmp.Or(reasons...); why != "" {
+		return []managed.Hindrance{managed.Fixed(why)}
+	}
+	return nil
 }
 
 // heldName says which template has a name that another one is to get, empty if

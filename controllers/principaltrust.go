@@ -162,7 +162,7 @@ func (principalTrustAdapter) Observe(ctx context.Context, in managed.Input, obj 
 	}
 	if !ok {
 		if want != nil && !in.Deleting {
-			seen.Waits, err = unregistered(ctx, in, want.system)
+			seen.Hindrances, err = unregistered(ctx, in, want.system)
 		}
 		return seen, err
 	}
@@ -175,13 +175,14 @@ func (principalTrustAdapter) Observe(ctx context.Context, in managed.Input, obj 
 	return seen, nil
 }
 
-// unregistered says that a peer is not registered, empty if it is.
-func unregistered(ctx context.Context, in managed.Input, system schema.SystemID) (string, error) {
+// unregistered is in the way of a row for a peer that is not registered.
+func unregistered(ctx context.Context, in managed.Input, system schema.SystemID) ([]managed.Hindrance, error) {
 	_, ok, err := trustedServers.Of(in.Conn).Find(ctx, in.NotBefore, systemKey(system))
 	if err != nil || ok {
-		return "", err
+		return nil, err
 	}
-	return fmt.Sprintf("KeyServer %q has no peer with the system id %d; declare it as a TrustedServer", in.Conn.Name, system), nil
+	return []managed.Hindrance{managed.Dependency(managed.Absent,
+		fmt.Sprintf("KeyServer %q has no peer with the system id %d; declare it as a TrustedServer", in.Conn.Name, system))}, nil
 }
 
 // Create implements adapter.

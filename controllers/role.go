@@ -126,7 +126,8 @@ func (roleAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.
 	if want != nil && !in.Deleting {
 		if want.id != "" {
 			keys = []string{want.id}
-			seen.Uncreatable = "no role has the id " + want.id + ", and spec.roleId takes over an existing one; delete this object, or declare the role by its name"
+			seen.Hindrances = append(seen.Hindrances, managed.Uncreatable(
+				"no role has the id "+want.id+", and spec.roleId takes over an existing one; delete this object, or declare the role by its name"))
 		} else {
 			keys = append(keys, byName(want.name))
 		}
@@ -139,7 +140,9 @@ func (roleAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.
 	}
 	seen.Exists, seen.ID = true, role.ID.String()
 	seen.What = fmt.Sprintf("role %q (id %s)", role.Name, seen.ID)
-	seen.ReadOnly = role.BuiltIn != nil && *role.BuiltIn
+	if role.BuiltIn != nil && *role.BuiltIn {
+		seen.Hindrances = append(seen.Hindrances, managed.BuiltIn(seen.What))
+	}
 	if want == nil {
 		return seen, nil
 	}
@@ -150,7 +153,8 @@ func (roleAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.
 			return seen, err
 		}
 		if taken {
-			seen.Fixed = fmt.Sprintf("role %q (id %s) has the name that spec.roleName asks for; rename or delete it first, or declare another name", holder.Name, holder.ID)
+			seen.Hindrances = append(seen.Hindrances, managed.Fixed(fmt.Sprintf(
+				"role %q (id %s) has the name that spec.roleName asks for; rename or delete it first, or declare another name", holder.Name, holder.ID)))
 		}
 	}
 	if have := asSet(role.Operations); !slices.Equal(have, want.operations) {

@@ -193,12 +193,18 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in managed.Input, obj
 	if err != nil {
 		return seen, err
 	}
+	var waits string
+	var noted peerNotes
 	if want != nil && !in.Deleting {
-		if seen.Waits, seen.Vouched, err = a.vouched(ctx, in, want.chain); err != nil {
+		if waits, noted.vouched, err = a.vouched(ctx, in, want.chain); err != nil {
 			return seen, err
 		}
 	}
+	seen.Noted = noted
 	if !ok {
+		if waits != "" {
+			seen.Hindrances = append(seen.Hindrances, managed.Dependency(managed.Absent, waits))
+		}
 		return seen, nil
 	}
 	seen.Exists, seen.ID = true, id
@@ -210,18 +216,39 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in managed.Input, obj
 		switch {
 		case len(fixed) == 0:
 		case want.follows == "":
-			seen.Fixed = want.unchangeable(fixed)
+			seen.Hindrances = append(seen.Hindrances, managed.Fixed(want.unchangeable(fixed)))
 		default:
-			seen.Renewed, seen.Anew = !want.recorded(obj.Status), true
-			if seen.Waits != "" {
-				seen.Waits += staysRegistered
+			seen.Renewed, noted.anew = !want.recorded(obj.Status), true
+			if waits != "" { // a record is replaced as it is made
+				seen.Hindrances = append(seen.Hindrances, managed.Dependency(managed.Always, waits+staysRegistered))
 			}
 		}
 	}
 	if in.Deleting {
-		seen.Consequence, seen.Orphans, err = a.consequence(ctx, in, id)
+		var says string
+		if says, noted.orphans, err = a.consequence(ctx, in, id); err == nil {
+			noted.leaving = true
+			seen.Hindrances = append(seen.Hindrances, managed.Consequence(says))
+		}
 	}
+	seen.Noted = noted
 	return seen, err
+}
+
+// peerNotes is what is to be known later of a peer that was read.
+type peerNotes struct {
+	vouched string // fingerprint of the CA that its chain leads to
+	// anew: what differs is corrected by replacing its record.
+	anew bool
+	// leaving: it is about to be removed, and leaves orphans behind, which are
+	// the ids of principal trusts.
+	leaving bool
+	orphans []string
+}
+
+func notesOn(seen managed.External) peerNotes {
+	noted, _ := seen.Noted.(peerNotes)
+	return noted
 }
 
 // vouched returns the fingerprint of the trusted CA that the chain leads to, or
@@ -381,7 +408,7 @@ func (d *declaredPeer) embodied(row schema.TrustedServer) schema.TrustedServer {
 
 // Update implements adapter. Only what differs is sent.
 func (a trustedServerAdapter) Update(ctx context.Context, c *link.Connection, want declaredPeer, seen managed.External) (managed.Outcome, error) {
-	if seen.Anew {
+	if notesOn(seen).anew {
 		return a.replace(ctx, c, want, seen)
 	}
 	var change schema.UpdateTrustedServerRequest
@@ -444,11 +471,12 @@ func (trustedServerAdapter) Delete(ctx context.Context, c *link.Connection, _ *v
 // Record implements adapter.
 func (trustedServerAdapter) Record(obj *v1alpha1.TrustedServer, want *declaredPeer, seen managed.External, owner bool, _ time.Time) {
 	s := &obj.Status
-	if seen.Consequence != "" {
+	noted := notesOn(seen)
+	if noted.leaving {
 		s.Removal = &v1alpha1.PeerRemoval{
 			ACLSideEffect:               purges,
-			OrphanedPrincipalTrusts:     seen.Orphans[:min(len(seen.Orphans), 64)],
-			OrphanedPrincipalTrustCount: int32(len(seen.Orphans)), //nolint:gosec // no list is that long
+			OrphanedPrincipalTrusts:     noted.orphans[:min(len(noted.orphans), 64)],
+			OrphanedPrincipalTrustCount: int32(len(noted.orphans)), //nolint:gosec // no list is that long
 		}
 	}
 	if want == nil {
@@ -460,7 +488,7 @@ func (trustedServerAdapter) Record(obj *v1alpha1.TrustedServer, want *declaredPe
 	}
 	port, notAfter := int32(want.port), managed.Stamp(want.chain.leaf.NotAfter) //nolint:gosec // a port
 	s.ServerName, s.Port, s.NotAfter = want.serverName, &port, &notAfter
-	s.Fingerprint, s.Issuer, s.IssuerFingerprint = fingerprint(want.chain.leaf), want.chain.issuer(), seen.Vouched
+	s.Fingerprint, s.Issuer, s.IssuerFingerprint = fingerprint(want.chain.leaf), want.chain.issuer(), noted.vouched
 }
 
 func deref[V any](p *V) (v V) {

@@ -62,6 +62,14 @@ type Rotator[T Object] interface {
 	Struck(obj T, id string)
 }
 
+// Stepwise is implemented by adapters whose creations take more than one write,
+// of which the first makes the external object.
+type Stepwise interface {
+	// Begun reports that nothing of an external object has to be changed or
+	// taken away, only added.
+	Begun(seen External) bool
+}
+
 // SupersededClaim is a replaced external object and the claim on it.
 type SupersededClaim struct {
 	Superseded

@@ -41,6 +41,9 @@ type Facts struct {
 
 	// External is what the key server holds.
 	External External
+	// Begun: nothing of it has to be changed or taken away, only added, as a
+	// creation leaves it that was cut short.
+	Begun bool
 
 	// Rival is the older object that claims the same; Heir is one that goes
 	// on claiming it when this one is deleted.
@@ -57,11 +60,10 @@ type Facts struct {
 
 // External is one object on the key server as last read.
 type External struct {
-	What     string // for people: `CA "CN=..." (certificateId ...)`
-	Exists   bool
-	ID       string
-	ReadOnly bool // the key server defines it for itself
-	Drift    []v1alpha1.FieldDrift
+	What   string // for people: `CA "CN=..." (certificateId ...)`
+	Exists bool
+	ID     string
+	Drift  []v1alpha1.FieldDrift
 	// Evidence says how the reading was matched with the declaration.
 	Evidence string
 	// Renewed: the declaration has changed since the status was written, so
@@ -70,24 +72,11 @@ type External struct {
 	// Replaces is the claim on the object that is owned now, where the
 	// declaration has moved on to another one.
 	Replaces string
-	// Uncreatable says why it cannot be made if it does not exist.
-	Uncreatable string
-	// Waits says what has to be there before it can be made.
-	Waits string
-	// Vouched is the fingerprint of the CA that a peer's chain leads to.
-	Vouched string
-	// Begun: nothing has to be changed or taken away, only added, as a creation
-	// leaves it that was cut short.
-	Begun bool
-	// Fixed says why what differs, or is missing, cannot be corrected.
-	Fixed string
-	// Anew: what differs is corrected as it was made, for which there has to be
-	// what it Waits for.
-	Anew bool
-	// Consequence says what its deletion takes with it, Orphans are the ids of
-	// what that leaves behind.
-	Consequence string
-	Orphans     []string
+	// Hindrances are what stands in the way of it, the most important first.
+	Hindrances []Hindrance
+	// Noted is what the adapter has to know later of what it has read. Nobody
+	// else looks at it.
+	Noted any
 }
 
 // Superseded is an external object that a rotation has replaced.
@@ -119,7 +108,7 @@ func (f Facts) ours() bool {
 // resumes reports whether the external object is what an attempt at a creation
 // has made, all of it or its beginning.
 func (f Facts) resumes() bool {
-	return f.Attempted && (len(f.External.Drift) == 0 || f.External.Begun)
+	return f.Attempted && (len(f.External.Drift) == 0 || f.Begun)
 }
 
 func (f Facts) supersedes(id string) bool {

@@ -82,6 +82,9 @@ func (r *reconciler[T, D]) declare(ctx context.Context, p *pass[T, D]) error {
 
 func (r *reconciler[T, D]) observe(ctx context.Context, p *pass[T, D]) (err error) {
 	p.facts.External, err = r.adapter.Observe(ctx, p.in, p.obj, p.want)
+	if by, stepwise := any(r.adapter).(Stepwise); stepwise {
+		p.facts.Begun = by.Begun(p.facts.External)
+	}
 	return err
 }
 

@@ -108,7 +108,7 @@ func intentOf(kind string, obj client.Object, d Decision, f Facts) *Intent {
 		i.Action = PlanNone
 	case actReport:
 		switch {
-		case d.Rule == "consequence": // what the deletion takes with it is said first
+		case d.Foretells: // what the deletion takes with it is said first
 			i.Action = PlanDelete
 		case d.Reason == v1alpha1.ReasonVerified, d.Reason == v1alpha1.ReasonDrifted:
 			i.Action = PlanNone

@@ -125,7 +125,7 @@ func (r *reconciler[T, D]) announce(p *pass[T, D], res result, before *metav1.Co
 		r.say(p, retiredEvent(res.Target, res.outcome.Evidence))
 	case res.done:
 		r.say(p, forgottenEvent(res.Message))
-	case res.Rule == "consequence":
+	case res.Foretells:
 		r.say(p, removingEvent(res.Message))
 	case notable(res.Reason, p.facts.Deleting) && (before == nil || before.Reason != string(res.Reason) ||
 		(p.facts.Deleting && before.Message != res.Message)):

@@ -1,6 +1,7 @@
 package managed
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -25,12 +26,14 @@ const (
 
 // Decision is what a rule answers.
 type Decision struct {
-	Rule    string // which rule, for logs and tests
+	Rule    string // which rule, or which hindrance, for logs and tests
 	Action  Action
 	Reason  v1alpha1.Reason
 	Message string
 	Target  string        // external id, for Retire, Forget and Delete
 	Again   time.Duration // come back after this, 0 where something else will call
+	// Foretells: a deletion that comes next is only announced.
+	Foretells bool
 }
 
 // rule is one reason to act or not to. ok is false where it does not apply.
@@ -60,11 +63,8 @@ var serverRules = []rule{
 	{"consequence", consequence},
 	{"delete", deleteExternal},
 	{"rival", rival},
-	{"readOnly", readOnly},
 	{"observe", observe},
-	{"uncreatable", uncreatable},
-	{"fixed", fixed},
-	{"dependency", dependency},
+	{"hindered", hindered},
 	{"create", create},
 	{"resume", resume},
 	{"adoption", adoption},
@@ -77,7 +77,7 @@ var serverRules = []rule{
 func decide(rules []rule, f Facts) (Decision, bool) {
 	for _, r := range rules {
 		if d, ok := r.ask(f); ok {
-			d.Rule = r.name
+			d.Rule = cmp.Or(d.Rule, r.name)
 			return d, true
 		}
 	}
@@ -202,11 +202,12 @@ func inherited(f Facts) (Decision, bool) {
 
 // consequence says what a deletion takes with it before it does.
 func consequence(f Facts) (Decision, bool) {
-	if !f.Deleting || f.External.Consequence == "" || (!f.Attempted && !f.removable(f.Provenance)) {
+	h, hinders := f.External.hindrance(Removed)
+	if !f.Deleting || !hinders || (!f.Attempted && !f.removable(f.Provenance)) {
 		return Decision{}, false
 	}
-	d := report(v1alpha1.ReasonProgressing, "%s", clip("removing "+f.External.What+": "+f.External.Consequence, maxMessage))
-	d.Again = time.Millisecond
+	d := report(h.Reason, "%s", clip("removing "+f.External.What+": "+h.Message, maxMessage))
+	d.Foretells, d.Again = true, time.Millisecond
 	return d, f.Said != d.Message
 }
 
@@ -230,14 +231,6 @@ func rival(f Facts) (Decision, bool) {
 	return f.settle(report(v1alpha1.ReasonConflict, "%s is claimed by %s, which is older; delete one of the two", f.External.What, f.Rival)), true
 }
 
-func readOnly(f Facts) (Decision, bool) {
-	if f.Management == v1alpha1.Observe || !f.External.Exists || !f.External.ReadOnly {
-		return Decision{}, false
-	}
-	return f.settle(report(v1alpha1.ReasonConflict,
-		"%s is built in and read-only; set managementPolicy to Observe, or declare one of your own under another name", f.External.What)), true
-}
-
 func observe(f Facts) (Decision, bool) {
 	if f.Management != v1alpha1.Observe {
 		return Decision{}, false
@@ -252,18 +245,19 @@ func observe(f Facts) (Decision, bool) {
 	}
 }
 
-func uncreatable(f Facts) (Decision, bool) {
-	if f.External.Exists || f.External.Uncreatable == "" {
+// hindered says what the kind has found in the way of its external object.
+func hindered(f Facts) (Decision, bool) {
+	occasion := Absent
+	if f.External.Exists {
+		occasion = Present
+	}
+	h, hinders := f.External.hindrance(Always, occasion)
+	if !hinders {
 		return Decision{}, false
 	}
-	return f.settle(report(v1alpha1.ReasonInvalidSpec, "%s", f.External.Uncreatable)), true
-}
-
-func dependency(f Facts) (Decision, bool) {
-	if (f.External.Exists && !f.External.Anew) || f.External.Waits == "" {
-		return Decision{}, false
-	}
-	return f.settle(report(v1alpha1.ReasonDependencyNotReady, "%s", f.External.Waits)), true
+	d := f.settle(report(h.Reason, "%s", h.Message))
+	d.Rule = h.Rule
+	return d, true
 }
 
 func create(f Facts) (Decision, bool) {
@@ -286,15 +280,6 @@ func resume(f Facts) (Decision, bool) {
 		return f.correct(), true
 	}
 	return f.adopt(), true
-}
-
-// fixed keeps what cannot be corrected from being tried again and again, and
-// from being replaced at a price that nobody has agreed to.
-func fixed(f Facts) (Decision, bool) {
-	if f.External.Fixed == "" {
-		return Decision{}, false
-	}
-	return f.settle(report(v1alpha1.ReasonConflict, "%s", f.External.Fixed)), true
 }
 
 func adoption(f Facts) (Decision, bool) {

@@ -23,6 +23,8 @@ func settledFacts() Facts {
 	}
 }
 
+func hinder(f *Facts, by ...Hindrance) { f.External.Hindrances = append(f.External.Hindrances, by...) }
+
 func differing() []v1alpha1.FieldDrift {
 	return []v1alpha1.FieldDrift{{Field: "operations", Declared: "a", Observed: "b"}}
 }
@@ -61,19 +63,20 @@ func TestDecide(t *testing.T) {
 		// What has to be there first, and what cannot be changed.
 		"dependencyFirst": {
 			reason: "nothing is made before what it needs is there",
-			given:  func(f *Facts) { f.Owned, f.External.Exists, f.External.Waits = "", false, "no CA" },
+			given:  func(f *Facts) { f.Owned, f.External.Exists = "", false; hinder(f, Dependency(Absent, "no CA")) },
 			want:   want{"dependency", actReport, v1alpha1.ReasonDependencyNotReady, "", 10 * time.Minute},
 			says:   "no CA",
 		},
 		"dependencyGone": {
 			reason: "what is there stays verified, whatever making it anew would need",
-			given:  func(f *Facts) { f.External.Waits = "no CA" },
+			given:  func(f *Facts) { hinder(f, Dependency(Absent, "no CA")) },
 			want:   want{"verified", actReport, v1alpha1.ReasonVerified, "", 10 * time.Minute},
 		},
 		"fixedIsNotReplaced": {
 			reason: "what cannot be corrected is not taken away to be made anew",
 			given: func(f *Facts) {
-				f.Adoption, f.External.Drift, f.External.Fixed = v1alpha1.AdoptAlways, differing(), "cannot be changed"
+				f.Adoption, f.External.Drift = v1alpha1.AdoptAlways, differing()
+				hinder(f, Fixed("cannot be changed"))
 			},
 			want: want{"fixed", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
 			says: "cannot be changed",
@@ -82,28 +85,51 @@ func TestDecide(t *testing.T) {
 			reason: "Always must not promise to correct it",
 			given: func(f *Facts) {
 				f.Owned, f.Provenance, f.Adoption = "", "", v1alpha1.AdoptAlways
-				f.External.Drift, f.External.Fixed = differing(), "cannot be changed"
+				f.External.Drift = differing()
+				hinder(f, Fixed("cannot be changed"))
 			},
 			want: want{"fixed", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
 		},
 		"fixedIsDeleted": {
 			reason: "a deletion does not need what is declared to agree",
 			given: func(f *Facts) {
-				f.Deleting, f.External.Drift, f.External.Fixed = true, differing(), "cannot be changed"
+				f.Deleting, f.External.Drift = true, differing()
+				hinder(f, Fixed("cannot be changed"))
 			},
 			want: want{"delete", actDelete, v1alpha1.ReasonProgressing, "id-1", 0},
+		},
+
+		// What a kind has found in the way.
+		"hindered": {
+			reason: "a kind says why in words of its own, and the first that counts is said",
+			given: func(f *Facts) {
+				f.External.Drift = differing()
+				hinder(f, Uncreatable("is there"), Consequence("nobody deletes it"),
+					Hindrance{When: Present, Reason: v1alpha1.ReasonInUse, Message: "first"}, Fixed("second"))
+			},
+			want: want{"hindered", actReport, v1alpha1.ReasonInUse, "", 10 * time.Minute},
+			says: "first",
+		},
+		"hinderedOnlyWhilePresent": {
+			reason: "what is in the way of taking over is not in that of making",
+			given: func(f *Facts) {
+				f.Owned, f.External.Exists = "", false
+				hinder(f, BuiltIn("thing"))
+			},
+			want: want{"create", actCreate, v1alpha1.ReasonProgressing, "", 0},
 		},
 
 		// What is corrected by making it anew.
 		"anew": {
 			reason: "what is there is corrected, and goes on being there",
-			given:  func(f *Facts) { f.External.Drift, f.External.Anew = differing(), true },
+			given:  func(f *Facts) { f.External.Drift = differing() },
 			want:   want{"drift", actUpdate, v1alpha1.ReasonProgressing, "", 0},
 		},
 		"anewWaits": {
 			reason: "nothing is sent that would be refused",
 			given: func(f *Facts) {
-				f.External.Drift, f.External.Anew, f.External.Waits = differing(), true, "no CA"
+				f.External.Drift = differing()
+				hinder(f, Dependency(Always, "no CA"))
 			},
 			want: want{"dependency", actReport, v1alpha1.ReasonDependencyNotReady, "", 10 * time.Minute},
 		},
@@ -111,14 +137,15 @@ func TestDecide(t *testing.T) {
 			reason: "what is somebody else's is not made anew without being asked",
 			given: func(f *Facts) {
 				f.Owned, f.Provenance = "", ""
-				f.External.Drift, f.External.Anew = differing(), true
+				f.External.Drift = differing()
 			},
 			want: want{"adoption", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
 		},
 		"anewIsObserved": {
 			reason: "Observe writes nothing",
 			given: func(f *Facts) {
-				f.Management, f.External.Drift, f.External.Anew = v1alpha1.Observe, differing(), true
+				f.Management, f.External.Drift = v1alpha1.Observe, differing()
+				hinder(f, Dependency(Always, "no CA"))
 			},
 			want: want{"observe", actReport, v1alpha1.ReasonDrifted, "", 10 * time.Minute},
 		},
@@ -128,7 +155,7 @@ func TestDecide(t *testing.T) {
 			reason: "what an attempt has begun is brought to its end, whatever the adoption policy",
 			given: func(f *Facts) {
 				f.Owned, f.Provenance, f.Adoption = "", "", v1alpha1.AdoptNever
-				f.Attempted, f.External.Begun, f.External.Drift = true, true, differing()
+				f.Attempted, f.Begun, f.External.Drift = true, true, differing()
 			},
 			want: want{"resume", actUpdate, v1alpha1.ReasonProgressing, "", 0},
 		},
@@ -136,7 +163,7 @@ func TestDecide(t *testing.T) {
 			reason: "the same beginning is another's where nothing was attempted",
 			given: func(f *Facts) {
 				f.Owned, f.Provenance = "", ""
-				f.External.Begun, f.External.Drift = true, differing()
+				f.Begun, f.External.Drift = true, differing()
 			},
 			want: want{"adoption", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
 		},
@@ -144,41 +171,44 @@ func TestDecide(t *testing.T) {
 			reason: "what an attempt has begun goes with the object",
 			given: func(f *Facts) {
 				f.Deleting, f.Owned, f.Provenance = true, "", ""
-				f.Attempted, f.External.Begun, f.External.Drift = true, true, differing()
+				f.Attempted, f.Begun, f.External.Drift = true, true, differing()
 			},
 			want: want{"delete", actDelete, v1alpha1.ReasonProgressing, "id-1", 0},
 		},
 		"fixedBeforeItIsMade": {
 			reason: "nothing is begun that cannot come to its end",
-			given:  func(f *Facts) { f.Owned, f.External.Exists, f.External.Fixed = "", false, "the path is taken" },
+			given:  func(f *Facts) { f.Owned, f.External.Exists = "", false; hinder(f, Fixed("the path is taken")) },
 			want:   want{"fixed", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
 		},
 
 		// Deletion.
 		"consequenceIsSaidFirst": {
 			reason: "what a deletion takes with it is said before it does",
-			given:  func(f *Facts) { f.Deleting, f.External.Consequence = true, "rows are purged" },
+			given:  func(f *Facts) { f.Deleting = true; hinder(f, Consequence("rows are purged")) },
 			want:   want{"consequence", actReport, v1alpha1.ReasonProgressing, "", time.Millisecond},
 			says:   "rows are purged",
 		},
 		"consequenceWasSaid": {
 			reason: "it is said once",
 			given: func(f *Facts) {
-				f.Deleting, f.External.Consequence, f.Said = true, "rows are purged", "removing thing: rows are purged"
+				f.Deleting, f.Said = true, "removing thing: rows are purged"
+				hinder(f, Consequence("rows are purged"))
 			},
 			want: want{"delete", actDelete, v1alpha1.ReasonProgressing, "id-1", 0},
 		},
 		"consequenceHasChanged": {
 			reason: "what has changed since is said, too",
 			given: func(f *Facts) {
-				f.Deleting, f.External.Consequence, f.Said = true, "more rows are purged", "removing thing: rows are purged"
+				f.Deleting, f.Said = true, "removing thing: rows are purged"
+				hinder(f, Consequence("more rows are purged"))
 			},
 			want: want{"consequence", actReport, v1alpha1.ReasonProgressing, "", time.Millisecond},
 		},
 		"noConsequence": {
 			reason: "what stays takes nothing with it",
 			given: func(f *Facts) {
-				f.Deleting, f.Provenance, f.External.Consequence = true, v1alpha1.Adopted, "rows are purged"
+				f.Deleting, f.Provenance = true, v1alpha1.Adopted
+				hinder(f, Consequence("rows are purged"))
 			},
 			want: want{"nothingToDelete", ActRelease, v1alpha1.ReasonProgressing, "", 0},
 		},
@@ -356,7 +386,7 @@ func TestDecide(t *testing.T) {
 		},
 		"readOnly": {
 			reason: "a built-in object cannot be managed, not even where it is identical",
-			given:  func(f *Facts) { f.External.ReadOnly, f.Adoption = true, v1alpha1.AdoptAlways },
+			given:  func(f *Facts) { f.Adoption = v1alpha1.AdoptAlways; hinder(f, BuiltIn("thing")) },
 			want:   want{"readOnly", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
 			says:   "Observe",
 		},
@@ -364,7 +394,7 @@ func TestDecide(t *testing.T) {
 		// Observe.
 		"observeIdentical": {
 			reason: "agreeing is verified, built in or not",
-			given:  func(f *Facts) { f.Management, f.External.ReadOnly = v1alpha1.Observe, true },
+			given:  func(f *Facts) { f.Management = v1alpha1.Observe; hinder(f, BuiltIn("thing")) },
 			want:   want{"observe", actReport, v1alpha1.ReasonVerified, "", 10 * time.Minute},
 		},
 		"observeDrift": {
@@ -393,7 +423,7 @@ func TestDecide(t *testing.T) {
 		},
 		"uncreatable": {
 			reason: "an id cannot be made up",
-			given:  func(f *Facts) { f.External = External{Uncreatable: "no role has the id"} },
+			given:  func(f *Facts) { f.External = External{Hindrances: []Hindrance{Uncreatable("no role has the id")}} },
 			want:   want{"uncreatable", actReport, v1alpha1.ReasonInvalidSpec, "", 10 * time.Minute},
 		},
 		"adoptIdentical": {
@@ -531,7 +561,9 @@ func TestNoWriteWithoutPermission(t *testing.T) {
 			if bits&64 != 0 {
 				f.Rival = "other"
 			}
-			f.External.ReadOnly = bits&128 != 0
+			if bits&128 != 0 {
+				hinder(&f, BuiltIn("thing"))
+			}
 			if d := both(f); writes[d.Action] {
 				t.Fatalf("facts %+v led to %s by the rule %s", f, d.Action, d.Rule)
 			}
