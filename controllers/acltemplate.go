@@ -3,14 +3,10 @@ package controllers
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
@@ -32,27 +28,6 @@ var aclTemplates = link.List[schema.ACLTemplate]{
 	Keys: func(t schema.ACLTemplate) []string { return []string{t.ID.String(), byName(t.Name)} },
 }
 
-// templateMembers answers who the members of a template are.
-var templateMembers = link.Answers[schema.TemplateMemberList]{
-	Feed: aclTemplates.Name, Name: "members of a template",
-	Read: func(ctx context.Context, c *link.Connection, key string) (schema.TemplateMemberList, error) {
-		return c.Officer.TemplateMembers(ctx, key)
-	},
-	ID: func(l schema.TemplateMemberList) string { return l.ID.String() },
-}
-
-// directories is the list of templated directories, found by id and by path.
-var directories = link.List[schema.TemplatedDirectory]{
-	Name: "templatedDirectory",
-	Read: func(ctx context.Context, c *link.Connection) ([]schema.TemplatedDirectory, error) {
-		l, err := c.Officer.TemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{})
-		return l.Directories, err
-	},
-	Keys: func(d schema.TemplatedDirectory) []string { return []string{d.ID.String(), byPath(d.Path)} },
-}
-
-func byPath(path string) string { return "path:" + path }
-
 // identity answers whom the manager changes templates as.
 var identity = link.Answers[schema.SessionPrincipal]{
 	Name: "own identity", // for as long as the connection is the same
@@ -61,20 +36,6 @@ var identity = link.Answers[schema.SessionPrincipal]{
 		return s.Principal, err
 	},
 	ID: func(schema.SessionPrincipal) string { return "" },
-}
-
-// memberKey names a principal among the members of a template.
-type memberKey struct {
-	system    schema.SystemID
-	principal schema.DecimalID
-}
-
-func (k memberKey) String() string { return fmt.Sprintf("id/%d/%s", k.system, k.principal) }
-
-// declaredMember is one member, its principal resolved.
-type declaredMember struct {
-	schema.TemplateMemberRequest
-	spelled string // as the spec names the principal
 }
 
 // declaredTemplate is what an ACLTemplate declares, its references resolved.
@@ -148,61 +109,6 @@ func (a aclTemplateAdapter) Declared(ctx context.Context, in managed.Input, obj 
 		}
 	}
 	return want, nil
-}
-
-// directoryPath is a path as the key server stores it: with one trailing slash.
-func directoryPath(path string) string { return strings.TrimRight(path, "/") + "/" }
-
-// resolveMember finds the principal that "TYPE/NAME" or "id/SYSTEM/PRINCIPAL"
-// names.
-func resolveMember(ctx context.Context, in managed.Input, spelled string) (memberKey, error) {
-	kind, rest, _ := strings.Cut(spelled, "/")
-	if kind != "id" {
-		p, err := resolvePrincipal(ctx, in, kind, rest)
-		return memberKey{p.SystemID, p.PrincipalID}, err
-	}
-	system, principal, _ := strings.Cut(rest, "/")
-	n, err := strconv.ParseUint(system, 10, 32)
-	key := memberKey{system: schema.SystemID(n)}
-	if err != nil || key.principal.UnmarshalText([]byte(principal)) != nil {
-		return key, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.members names %q, in which a number is larger than a system id or a principal id can be", spelled)
-	}
-	return key, nil
-}
-
-func memberOf(key memberKey, m v1alpha1.ACLTemplateMember) schema.TemplateMemberRequest {
-	var rights schema.Rights
-	for _, name := range m.Rights {
-		rights |= schema.RightNamed(string(name))
-	}
-	return schema.TemplateMemberRequest{
-		SystemID: key.system, PrincipalID: key.principal, Rights: rights, MaxUsage: m.MaxUsage,
-		StartTime: stampOf(m.StartTime), EndTime: stampOf(m.EndTime),
-	}
-}
-
-// stampOf spells a time as the key server does, nil for none.
-func stampOf(t *metav1.Time) *schema.Stamp {
-	if t == nil {
-		return nil
-	}
-	var s schema.Stamp
-	binary.BigEndian.PutUint64(s[:], uint64(t.UnixMilli()))
-	return &s
-}
-
-// timeOf reads a stamp, for people.
-func timeOf(s schema.Stamp) string {
-	ms := binary.BigEndian.Uint64(s[:])
-	const year9999 = 253402300799999
-	if ms > year9999 {
-		return "after 9999"
-	}
-	return time.UnixMilli(int64(ms)).UTC().Format(time.RFC3339)
-}
-
-func locksOut(m schema.TemplateMemberRequest) bool {
-	return !m.Rights.Widen().Has(schema.RightNamed("WRITE")) || m.StartTime != nil || m.EndTime != nil
 }
 
 // Observe implements adapter. The template is found by the id that the object
@@ -283,111 +189,6 @@ func heldName(ctx context.Context, in managed.Input, name string) (string, error
 	return fmt.Sprintf("ACL template %q (id %s) has the name that spec.templateName asks for; rename or delete it first, or declare another name", holder.Name, holder.ID), nil
 }
 
-// compareMembers lists where the members differ from the declaration. begun
-// reports that nothing but members is missing. The manager's own principal is
-// a member whether it is declared or not.
-func compareMembers(want *declaredTemplate, held []schema.TemplateMember) (drift []v1alpha1.FieldDrift, begun bool) {
-	begun = true
-	seen := map[memberKey]bool{}
-	for _, h := range held {
-		key := memberKey{h.SystemID, h.PrincipalID}
-		seen[key] = true
-		declared, is := want.members[key]
-		switch {
-		case !is && key == want.own, is && agree(declared.TemplateMemberRequest, h):
-		case is:
-			begun = begun && key == want.own
-			drift = append(drift, v1alpha1.FieldDrift{Field: memberField(declared.spelled), Declared: termsOf(declared.TemplateMemberRequest), Observed: termsHeld(h)})
-		default:
-			begun = false
-			drift = append(drift, v1alpha1.FieldDrift{Field: memberField(key.String()), Declared: "none", Observed: termsHeld(h)})
-		}
-	}
-	for key, declared := range want.members {
-		if !seen[key] {
-			drift = append(drift, v1alpha1.FieldDrift{Field: memberField(declared.spelled), Declared: termsOf(declared.TemplateMemberRequest), Observed: "none"})
-		}
-	}
-	slices.SortFunc(drift, func(a, b v1alpha1.FieldDrift) int { return strings.Compare(a.Field, b.Field) })
-	return drift, begun
-}
-
-func memberField(name string) string { return "members[" + name + "]" }
-
-// agree compares by what widening explains: the key server holds more than it
-// was asked for.
-func agree(want schema.TemplateMemberRequest, held schema.TemplateMember) bool {
-	return held.Rights.Has(want.Rights) && want.Rights.Widen().Has(held.Rights) &&
-		held.MaxUsage == usage(want.MaxUsage) && held.StartTime == deref(want.StartTime) && held.EndTime == deref(want.EndTime)
-}
-
-// usage spells no limit as the key server does.
-func usage(limit *int64) int64 {
-	if limit == nil {
-		return -1
-	}
-	return *limit
-}
-
-func termsOf(m schema.TemplateMemberRequest) string {
-	return terms(m.Rights.Widen(), usage(m.MaxUsage), deref(m.StartTime), deref(m.EndTime))
-}
-
-func termsHeld(m schema.TemplateMember) string {
-	return terms(m.Rights, m.MaxUsage, m.StartTime, m.EndTime)
-}
-
-func terms(rights schema.Rights, limit int64, start, end schema.Stamp) string {
-	says := strings.Join(rights.Names(), ", ")
-	if limit >= 0 {
-		says += fmt.Sprintf("; maxUsage %d", limit)
-	}
-	if !start.IsUnset() {
-		says += "; from " + timeOf(start)
-	}
-	if !end.IsUnset() {
-		says += "; until " + timeOf(end)
-	}
-	return says
-}
-
-// compareDirectories lists where the directories that use the template differ
-// from the declaration. added reports that none has to be taken away; taken
-// says which belongs to another template.
-func compareDirectories(ctx context.Context, in managed.Input, template string, want map[string]bool) (drift []v1alpha1.FieldDrift, added bool, taken string, err error) {
-	if want == nil {
-		return nil, true, "", nil
-	}
-	listed := directories.Of(in.Conn)
-	if err := listed.Refresh(ctx, in.NotBefore); err != nil {
-		return nil, false, "", err
-	}
-	added = true
-	var have, declared, foreign []string
-	listed.Each(func(d schema.TemplatedDirectory) {
-		switch {
-		case d.ACLTemplateID.String() == template:
-			have = append(have, d.Path)
-			added = added && want[d.Path]
-		case want[d.Path]:
-			foreign = append(foreign, fmt.Sprintf("%s (of template %s)", d.Path, d.ACLTemplateID))
-		}
-	})
-	for path := range want {
-		declared = append(declared, path)
-	}
-	slices.Sort(have)
-	slices.Sort(declared)
-	slices.Sort(foreign)
-	if !slices.Equal(have, declared) {
-		drift = []v1alpha1.FieldDrift{{Field: "directories", Declared: strings.Join(declared, ", "), Observed: strings.Join(have, ", ")}}
-	}
-	if len(foreign) > 0 {
-		taken = "spec.directories names " + managed.Enumerate(foreign) + "; a directory has one template: take it away from the other first"
-	}
-	return drift, added, taken, nil
-}
-
 // Create implements adapter. The template is there as soon as it has a name;
 // whatever of the rest fails is taken up by the next pass.
 func (a aclTemplateAdapter) Create(ctx context.Context, c *link.Connection, want declaredTemplate) (managed.Outcome, error) {
@@ -420,110 +221,12 @@ func (a aclTemplateAdapter) Update(ctx context.Context, c *link.Connection, want
 	return managed.Outcome{ID: seen.ID, Evidence: evidence}, err
 }
 
-// fill makes members and directories what is declared. Those who lose rights
-// lose them first.
+// fill makes members and directories what is declared.
 func (a aclTemplateAdapter) fill(ctx context.Context, c *link.Connection, want declaredTemplate, id string) (string, error) {
-	// Whatever becomes of it, what was remembered is out of date.
-	defer templateMembers.Of(c).Changed(aclTemplates.Name, id)
-	held, err := c.Officer.TemplateMembers(ctx, id)
-	if err != nil {
+	if err := enroll(ctx, c, want, id); err != nil {
 		return "", err
 	}
-	members := held.Members
-	for _, h := range held.Members {
-		key := memberKey{h.SystemID, h.PrincipalID}
-		if _, is := want.members[key]; is || key == want.own {
-			continue
-		}
-		gone, err := c.Officer.RemoveTemplateMember(ctx, id, key.system, key.principal)
-		if err != nil {
-			return "", err
-		}
-		members = gone.Members
-	}
-	for _, m := range lacking(want, held.Members) {
-		saved, err := c.Officer.PutTemplateMember(ctx, id, m)
-		if err != nil {
-			return "", err
-		}
-		members = saved.Members
-	}
-	// Each write was verified; what differs now is the doing of somebody else.
-	if drift, _ := compareMembers(&want, members); len(drift) > 0 {
-		return "", &link.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true, Message: managed.FieldsOf(drift) + " changed outside while the members were written"}
-	}
-	return fmt.Sprintf("reads back with exactly the declared %s", plural(len(want.members), "member")), a.place(ctx, c, want.paths, id)
-}
-
-// lacking returns the declared members that are not there or differ.
-func lacking(want declaredTemplate, held []schema.TemplateMember) []schema.TemplateMemberRequest {
-	var out []schema.TemplateMemberRequest
-	for key, declared := range want.members {
-		if !slices.ContainsFunc(held, func(h schema.TemplateMember) bool {
-			return key == memberKey{h.SystemID, h.PrincipalID} && agree(declared.TemplateMemberRequest, h)
-		}) {
-			out = append(out, declared.TemplateMemberRequest)
-		}
-	}
-	return out
-}
-
-// place makes the directories that use the template those that are declared.
-func (aclTemplateAdapter) place(ctx context.Context, c *link.Connection, want map[string]bool, id string) error {
-	if want == nil {
-		return nil
-	}
-	var template schema.HexID
-	if err := template.UnmarshalText([]byte(id)); err != nil {
-		return link.NewProblem(v1alpha1.ReasonNotVerified, "the service answers a template id that %s", err)
-	}
-	have, err := displace(ctx, c, id, func(path string) bool { return want[path] })
-	if err != nil {
-		return err
-	}
-	for path := range want {
-		if have[path] {
-			continue
-		}
-		saved, err := c.Officer.CreateTemplatedDirectory(ctx, schema.CreateTemplatedDirectoryRequest{Path: path, ACLTemplateID: template})
-		if err != nil {
-			return err
-		}
-		if !saved.Saved || saved.Directory == nil {
-			return link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success without the directory as read back")
-		}
-		directories.Of(c).Put(*saved.Directory)
-	}
-	return nil
-}
-
-// displace deletes the directories that use the template, but for some, and
-// returns those. Other templates may be waiting for a path that comes free, so
-// that the change feed is left to tell of it.
-func displace(ctx context.Context, c *link.Connection, id string, keep func(path string) bool) (kept map[string]bool, err error) {
-	all, err := c.Officer.TemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{})
-	if err != nil {
-		return nil, err
-	}
-	kept = map[string]bool{}
-	for _, d := range all.Directories {
-		if d.ACLTemplateID.String() != id {
-			continue
-		}
-		if keep(d.Path) {
-			kept[d.Path] = true
-			continue
-		}
-		gone, err := c.Officer.DeleteTemplatedDirectory(ctx, d.ID.String())
-		if err != nil && !link.IsGone(err) {
-			return nil, err
-		}
-		if err == nil && !gone.Gone {
-			return nil, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the directory is gone")
-		}
-		c.Outdated(directories.Name)
-	}
-	return kept, nil
+	return fmt.Sprintf("reads back with exactly the declared %s", plural(len(want.members), "member")), place(ctx, c, want.paths, id)
 }
 
 // Delete implements adapter. Directories go with it only where the object
