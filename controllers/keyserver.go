@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
-	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -165,7 +164,7 @@ func (r *keyServerReconciler) login(ctx context.Context, ks *v1alpha1.KeyServer)
 	}
 	parts = append(parts, string(pem))
 	endpoint := func(c v1alpha1.PasswordCredential) (link.Endpoint, error) {
-		src := managed.SourceRef{Kind: managed.SecretKind, Namespace: c.SecretRef.Namespace, Name: c.SecretRef.Name}
+		src := credentialSource(c)
 		version, err := r.sources.Version(ctx, src)
 		if err != nil {
 			return link.Endpoint{}, err
@@ -211,14 +210,11 @@ func (r *keyServerReconciler) roots(ctx context.Context, from *v1alpha1.CABundle
 		return nil, nil, nil
 	case from.Inline != nil:
 		pem = []byte(*from.Inline)
-	case from.SecretKeyRef != nil:
-		src := managed.SourceRef{Kind: managed.SecretKind, Namespace: from.SecretKeyRef.Namespace, Name: from.SecretKeyRef.Name}
-		where = fmt.Sprintf("key %q of %s", from.SecretKeyRef.Key, src)
-		pem, err = r.sources.Public(ctx, src, from.SecretKeyRef.Key)
-	case from.ConfigMapKeyRef != nil:
-		src := managed.SourceRef{Kind: managed.ConfigMapKind, Namespace: from.ConfigMapKeyRef.Namespace, Name: from.ConfigMapKeyRef.Name}
-		where = fmt.Sprintf("key %q of %s", from.ConfigMapKeyRef.Key, src)
-		pem, err = r.sources.Public(ctx, src, from.ConfigMapKeyRef.Key)
+	default:
+		if key := managed.SourceAt(from.SecretKeyRef, from.ConfigMapKeyRef); key != nil {
+			where = key.String()
+			pem, err = r.sources.Public(ctx, *key)
+		}
 	}
 	if err != nil {
 		return nil, nil, err
@@ -292,18 +288,18 @@ func (r *keyServerReconciler) readersOf(sourceKind string) func(context.Context,
 	}
 }
 
+// sourcesOf lists what a KeyServer reads.
 func sourcesOf(ks *v1alpha1.KeyServer) []managed.SourceRef {
-	secretOf := func(c v1alpha1.PasswordCredential) managed.SourceRef {
-		return managed.SourceRef{Kind: managed.SecretKind, Namespace: c.SecretRef.Namespace, Name: c.SecretRef.Name}
+	from := []managed.SourceRef{credentialSource(ks.Spec.Credentials.Administrator)}
+	if officer := ks.Spec.Credentials.SecurityOfficer; officer != nil {
+		from = append(from, credentialSource(*officer))
 	}
-	from := []managed.SourceRef{secretOf(ks.Spec.Credentials.Administrator)}
-	if ks.Spec.Credentials.SecurityOfficer != nil {
-		from = append(from, secretOf(*ks.Spec.Credentials.SecurityOfficer))
-	}
-	if b := ks.Spec.CABundle; b != nil && b.SecretKeyRef != nil {
-		from = append(from, managed.SourceRef{Kind: managed.SecretKind, Namespace: b.SecretKeyRef.Namespace, Name: b.SecretKeyRef.Name})
-	} else if b != nil && b.ConfigMapKeyRef != nil {
-		from = append(from, managed.SourceRef{Kind: managed.ConfigMapKind, Namespace: b.ConfigMapKeyRef.Namespace, Name: b.ConfigMapKeyRef.Name})
+	if b := ks.Spec.CABundle; b != nil {
+		from = append(from, managed.SourceAt(b.SecretKeyRef, b.ConfigMapKeyRef).Refs()...)
 	}
 	return from
+}
+
+func credentialSource(c v1alpha1.PasswordCredential) managed.SourceRef {
+	return managed.SourceRef{Kind: managed.SecretKind, Namespace: c.SecretRef.Namespace, Name: c.SecretRef.Name}
 }

@@ -56,8 +56,13 @@ func (trustedCAAdapter) Kind() managed.Kind[*v1alpha1.TrustedCA] {
 
 // Sources implements adapter.
 func (trustedCAAdapter) Sources(obj *v1alpha1.TrustedCA) []managed.SourceRef {
+	return certificateSource(obj).Refs()
+}
+
+// certificateSource is where the certificate is read, nil where it comes from no source.
+func certificateSource(obj *v1alpha1.TrustedCA) *managed.SourceKey {
 	from := obj.Spec.Certificate
-	return managed.SourcesIn(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
+	return managed.SourceIn(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
 }
 
 // Owned implements adapter.
@@ -136,13 +141,9 @@ func (a trustedCAAdapter) text(ctx context.Context, in managed.Input, obj *v1alp
 	if from.Inline != nil {
 		return []byte(*from.Inline), "spec.certificate.inline", nil
 	}
-	ref := from.ConfigMapKeyRef
-	if from.SecretKeyRef != nil {
-		ref = from.SecretKeyRef
-	}
-	src := a.Sources(obj)[0]
-	text, err = in.Sources.Public(ctx, src, ref.Key)
-	return text, fmt.Sprintf("key %q of %s", ref.Key, src), err
+	key := certificateSource(obj)
+	text, err = in.Sources.Public(ctx, *key)
+	return text, key.String(), err
 }
 
 // Observe implements adapter. A certificate never changes, so that there is no

@@ -64,8 +64,13 @@ func (trustedServerAdapter) Kind() managed.Kind[*v1alpha1.TrustedServer] {
 
 // Sources implements adapter.
 func (trustedServerAdapter) Sources(obj *v1alpha1.TrustedServer) []managed.SourceRef {
+	return trustBlobSource(obj).Refs()
+}
+
+// trustBlobSource is where the trust blob is read, nil where it comes from no source.
+func trustBlobSource(obj *v1alpha1.TrustedServer) *managed.SourceKey {
 	from := obj.Spec.TrustBlob
-	return managed.SourcesIn(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
+	return managed.SourceIn(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
 }
 
 // Owned implements adapter.
@@ -160,13 +165,9 @@ func (a trustedServerAdapter) text(ctx context.Context, in managed.Input, obj *v
 	if from.PeerRef != nil {
 		return a.blobOf(ctx, in, obj, from.PeerRef.Name)
 	}
-	ref := from.ConfigMapKeyRef
-	if from.SecretKeyRef != nil {
-		ref = from.SecretKeyRef
-	}
-	src := a.Sources(obj)[0]
-	raw, err := in.Sources.Public(ctx, src, ref.Key)
-	return string(raw), fmt.Sprintf("key %q of %s", ref.Key, src), err
+	key := trustBlobSource(obj)
+	raw, err := in.Sources.Public(ctx, *key)
+	return string(raw), key.String(), err
 }
 
 // blobOf asks a KeyServer for its trust blob.

@@ -31,14 +31,46 @@ type SourceRef struct {
 // String names the source, for people.
 func (s SourceRef) String() string { return s.Kind + " " + s.Namespace + "/" + s.Name }
 
-// SourcesIn are the Secret or the ConfigMap, of which an object refers to at
-// most one, as places in the object's own namespace.
-func SourcesIn(namespace string, secret, configMap *v1alpha1.LocalKeyReference) []SourceRef {
+// SourceKey is one value in a source.
+type SourceKey struct {
+	SourceRef
+	Key string
+}
+
+// String names the value, for people.
+func (k SourceKey) String() string { return fmt.Sprintf("key %q of %s", k.Key, k.SourceRef) }
+
+// Refs lists the source, none for nil.
+func (k *SourceKey) Refs() []SourceRef {
+	if k == nil {
+		return nil
+	}
+	return []SourceRef{k.SourceRef}
+}
+
+// SourceIn is what an object refers to in its own namespace: a Secret, or a
+// ConfigMap, or nil.
+func SourceIn(namespace string, secret, configMap *v1alpha1.LocalKeyReference) *SourceKey {
+	within := func(local *v1alpha1.LocalKeyReference) *v1alpha1.NamespacedKeyReference {
+		if local == nil {
+			return nil
+		}
+		return &v1alpha1.NamespacedKeyReference{Namespace: namespace, Name: local.Name, Key: local.Key}
+	}
+	return SourceAt(within(secret), within(configMap))
+}
+
+// SourceAt is what an object refers to in any namespace: a Secret, or a ConfigMap,
+// or nil.
+func SourceAt(secret, configMap *v1alpha1.NamespacedKeyReference) *SourceKey {
+	of := func(kind string, at *v1alpha1.NamespacedKeyReference) *SourceKey {
+		return &SourceKey{SourceRef{Kind: kind, Namespace: at.Namespace, Name: at.Name}, at.Key}
+	}
 	switch {
 	case secret != nil:
-		return []SourceRef{{Kind: SecretKind, Namespace: namespace, Name: secret.Name}}
+		return of(SecretKind, secret)
 	case configMap != nil:
-		return []SourceRef{{Kind: ConfigMapKind, Namespace: namespace, Name: configMap.Name}}
+		return of(ConfigMapKind, configMap)
 	default:
 		return nil
 	}
@@ -81,7 +113,8 @@ func (s *Sources) Version(ctx context.Context, src SourceRef) (string, error) {
 
 // Public returns a value that is no secret, a certificate for instance. It is
 // remembered for as long as the source stays as it is.
-func (s *Sources) Public(ctx context.Context, src SourceRef, key string) ([]byte, error) {
+func (s *Sources) Public(ctx context.Context, from SourceKey) ([]byte, error) {
+	src, key := from.SourceRef, from.Key
 	version, err := s.Version(ctx, src)
 	if err != nil {
 		return nil, err

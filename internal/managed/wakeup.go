@@ -122,7 +122,7 @@ func (r *reconciler[T, D]) hear(ctx context.Context, n link.Notice) {
 		return // about the KeyServer alone
 	}
 	woken := map[types.NamespacedName]bool{}
-	rouse := func(key, value string, want func(T) bool) {
+	enqueue := func(key, value string, want func(T) bool) {
 		found, err := r.list(ctx, client.MatchingFields{key: value})
 		if err != nil {
 			ctrl.Log.WithName("wakeup").Error(err, "objects stay asleep until their resync", "keyServer", n.KeyServer)
@@ -143,22 +143,22 @@ func (r *reconciler[T, D]) hear(ctx context.Context, n link.Notice) {
 	}
 	all := func(T) bool { return true }
 	if _, ok := any(r.adapter).(Peered[T]); ok && (n.IDs == nil || used || peers) {
-		rouse(peerIndex, n.KeyServer, all)
+		enqueue(peerIndex, n.KeyServer, all)
 	}
 	if peers {
 		return // the KeyServer's own objects are as they were
 	}
 	if n.IDs == nil || used {
-		rouse(keyServerIndex, n.KeyServer, all)
+		enqueue(keyServerIndex, n.KeyServer, all)
 		return
 	}
 	for id := range n.IDs {
 		if n.Kind != r.kind.Feed {
 			break // about objects of another kind
 		}
-		rouse(ownedIndex, IndexKey(n.KeyServer, id), all)
+		enqueue(ownedIndex, IndexKey(n.KeyServer, id), all)
 	}
-	rouse(keyServerIndex, n.KeyServer, unready[T])
+	enqueue(keyServerIndex, n.KeyServer, unready[T])
 }
 
 func unready[T Object](obj T) bool {

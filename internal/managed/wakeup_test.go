@@ -14,15 +14,15 @@ func TestWhoIsConcernedDoesNotWaitForEverybody(t *testing.T) {
 	q := priorityqueue.New[ctrl.Request]("test")
 	defer q.ShutDown()
 	named := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "a", Name: name} }
-	rouse := func(name string, everybody bool) {
+	add := func(name string, everybody bool) {
 		Enqueue().Generic(t.Context(), event.TypedGenericEvent[Wake]{Object: Wake{named(name), everybody}}, q)
 	}
 	const many = 1000
 	for i := range many {
-		rouse(fmt.Sprintf("resting-%d", i), true)
+		add(fmt.Sprintf("resting-%d", i), true)
 	}
-	rouse("changed-outside", false)
-	rouse("resting-500", false)                       // concerned after all
+	add("changed-outside", false)
+	add("resting-500", false)                         // concerned after all
 	q.Add(ctrl.Request{NamespacedName: named("new")}) // as the watch of its kind does
 
 	first := map[string]bool{}
