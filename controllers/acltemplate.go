@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/link"
@@ -50,15 +48,15 @@ type declaredTemplate struct {
 
 type aclTemplateAdapter struct{}
 
+var _ = adapted[*v1alpha1.ACLTemplate, declaredTemplate](aclTemplateAdapter{})
+
 // Kind implements adapter.
-func (aclTemplateAdapter) Kind() managed.Kind[*v1alpha1.ACLTemplate] {
-	return managed.Kind[*v1alpha1.ACLTemplate]{
-		Name: "ACLTemplate", CRD: "acltemplates.trust.keyserver.dev", Feed: aclTemplates.Name,
-		Spell:   schema.HexID.String,
-		Awaits:  []string{principals.Feed, trustedServers.Name},
-		Uses:    []string{directories.Name},
-		New:     func() *v1alpha1.ACLTemplate { return &v1alpha1.ACLTemplate{} },
-		NewList: func() client.ObjectList { return &v1alpha1.ACLTemplateList{} },
+func (aclTemplateAdapter) Kind() managed.Kind {
+	return managed.Kind{
+		Name: "ACLTemplate", Feed: aclTemplates.Name,
+		Spell:  schema.HexID.String,
+		Awaits: []string{principals.Feed, trustedServers.Name},
+		Uses:   []string{directories.Name},
 	}
 }
 

@@ -38,7 +38,8 @@ type keyServerReconciler struct {
 	wake        chan event.TypedGenericEvent[managed.Wake]
 }
 
-const keyServerCRD = "keyservers.trust.keyserver.dev"
+// keyServerKind is the one kind that is not managed.
+var keyServerKind, _ = v1alpha1.KindNamed("KeyServer")
 
 // Reconcile implements reconcile.Reconciler.
 func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -98,7 +99,7 @@ func (r *keyServerReconciler) deletion(ctx context.Context, ks *v1alpha1.KeyServ
 	}
 	if f.Deleting {
 		var err error
-		if f.KindRemoved, err = r.KindRemoved(ctx, keyServerCRD); err != nil {
+		if f.KindRemoved, err = r.KindRemoved(ctx, keyServerKind.CRD()); err != nil {
 			return managed.Decision{}, err
 		}
 		for _, c := range r.controllers {

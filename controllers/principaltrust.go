@@ -8,7 +8,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
@@ -64,14 +63,14 @@ func (d *declaredTrust) pair() string { return pairKey(d.principal, d.system) }
 
 type principalTrustAdapter struct{}
 
+var _ = adapted[*v1alpha1.PrincipalTrust, declaredTrust](principalTrustAdapter{})
+
 // Kind implements adapter.
-func (principalTrustAdapter) Kind() managed.Kind[*v1alpha1.PrincipalTrust] {
-	return managed.Kind[*v1alpha1.PrincipalTrust]{
-		Name: "PrincipalTrust", CRD: "principaltrusts.trust.keyserver.dev", Feed: principalTrusts.Name,
-		Spell:   schema.HexID.String,
-		Awaits:  []string{trustedServers.Name, principals.Feed},
-		New:     func() *v1alpha1.PrincipalTrust { return &v1alpha1.PrincipalTrust{} },
-		NewList: func() client.ObjectList { return &v1alpha1.PrincipalTrustList{} },
+func (principalTrustAdapter) Kind() managed.Kind {
+	return managed.Kind{
+		Name: "PrincipalTrust", Feed: principalTrusts.Name,
+		Spell:  schema.HexID.String,
+		Awaits: []string{trustedServers.Name, principals.Feed},
 	}
 }
 

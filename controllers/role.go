@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/link"
@@ -52,13 +50,13 @@ type declaredRole struct {
 
 type roleAdapter struct{}
 
+var _ = adapted[*v1alpha1.Role, declaredRole](roleAdapter{})
+
 // Kind implements adapter.
-func (roleAdapter) Kind() managed.Kind[*v1alpha1.Role] {
-	return managed.Kind[*v1alpha1.Role]{
-		Name: "Role", CRD: "roles.trust.keyserver.dev", Feed: roles.Name,
-		Spell:   schema.HexID.String,
-		New:     func() *v1alpha1.Role { return &v1alpha1.Role{} },
-		NewList: func() client.ObjectList { return &v1alpha1.RoleList{} },
+func (roleAdapter) Kind() managed.Kind {
+	return managed.Kind{
+		Name: "Role", Feed: roles.Name,
+		Spell: schema.HexID.String,
 	}
 }
 

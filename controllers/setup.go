@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"context"
-	"errors"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -72,22 +71,10 @@ func (o Options) registry(c managed.Cluster, indexer client.FieldIndexer, log lo
 	return managed.NewRegistry(c, indexer, link.NewConnections(o.Dial, o.Clock, *o.timing, log.WithName("connection")), *o.timing)
 }
 
-// registerKinds has one line for each kind. Those that others need come first, so
-// that a plan knows of them.
-func registerKinds(s *managed.Registry) error {
-	return errors.Join(
-		managed.Register(s, trustedCAAdapter{}),
-		managed.Register(s, roleAdapter{}),
-		managed.Register(s, trustedServerAdapter{}),
-		managed.Register(s, principalTrustAdapter{}),
-		managed.Register(s, aclTemplateAdapter{}),
-	)
-}
-
 func newKeyServerReconciler(s *managed.Registry) *keyServerReconciler {
 	return &keyServerReconciler{
 		Cluster: s.Cluster, connections: s.Connections, sources: s.Sources, controllers: s.Controllers,
-		population: managed.NewPopulation("KeyServer"),
+		population: managed.NewPopulation(keyServerKind.Name),
 		wake:       make(chan event.TypedGenericEvent[managed.Wake]),
 	}
 }

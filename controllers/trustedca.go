@@ -11,8 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/link"
@@ -44,13 +42,13 @@ type declaredCA struct {
 
 type trustedCAAdapter struct{}
 
+var _ = adapted[*v1alpha1.TrustedCA, declaredCA](trustedCAAdapter{})
+
 // Kind implements adapter.
-func (trustedCAAdapter) Kind() managed.Kind[*v1alpha1.TrustedCA] {
-	return managed.Kind[*v1alpha1.TrustedCA]{
-		Name: "TrustedCA", CRD: "trustedcas.trust.keyserver.dev", Feed: trustedCAs.Name,
-		Spell:   func(id schema.HexID) string { return schema.Base64ID(id).String() },
-		New:     func() *v1alpha1.TrustedCA { return &v1alpha1.TrustedCA{} },
-		NewList: func() client.ObjectList { return &v1alpha1.TrustedCAList{} },
+func (trustedCAAdapter) Kind() managed.Kind {
+	return managed.Kind{
+		Name: "TrustedCA", Feed: trustedCAs.Name,
+		Spell: func(id schema.HexID) string { return schema.Base64ID(id).String() },
 	}
 }
 

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
@@ -51,14 +49,14 @@ type declaredPeer struct {
 
 type trustedServerAdapter struct{}
 
+var _ = adapted[*v1alpha1.TrustedServer, declaredPeer](trustedServerAdapter{})
+
 // Kind implements adapter.
-func (trustedServerAdapter) Kind() managed.Kind[*v1alpha1.TrustedServer] {
-	return managed.Kind[*v1alpha1.TrustedServer]{
-		Name: "TrustedServer", CRD: "trustedservers.trust.keyserver.dev", Feed: trustedServers.Name,
-		Spell:   func(id schema.HexID) string { return schema.DecimalID(id).String() },
-		Awaits:  []string{trustedCAs.Name},
-		New:     func() *v1alpha1.TrustedServer { return &v1alpha1.TrustedServer{} },
-		NewList: func() client.ObjectList { return &v1alpha1.TrustedServerList{} },
+func (trustedServerAdapter) Kind() managed.Kind {
+	return managed.Kind{
+		Name: "TrustedServer", Feed: trustedServers.Name,
+		Spell:  func(id schema.HexID) string { return schema.DecimalID(id).String() },
+		Awaits: []string{trustedCAs.Name},
 	}
 }
 

@@ -25,7 +25,7 @@ type Object interface {
 // object's conditions; any other is the cluster's and is retried.
 type Adapter[T Object, D any] interface {
 	// Kind describes the kind.
-	Kind() Kind[T]
+	Kind() Kind
 	// Sources returns the Secrets and ConfigMaps that the object reads.
 	Sources(obj T) []SourceRef
 	// Owned returns the id of the external object that the status records.
@@ -77,18 +77,15 @@ type SupersededClaim struct {
 }
 
 // Kind describes a kind of object.
-type Kind[T Object] struct {
-	Name string // as in the API: "TrustedCA"
-	CRD  string // name of its custom resource definition
+type Kind struct {
+	Name string // as in v1alpha1.Kinds: "TrustedCA"
 	Feed string // kind of its changes in the change feed
 	// Spell turns an id of the feed into the spelling that status uses.
 	Spell func(schema.HexID) string
 	// Awaits are the feed's kinds that objects which are not ready may be
 	// waiting for. A change of a kind that it Uses may concern any of them.
-	Awaits  []string
-	Uses    []string
-	New     func() T
-	NewList func() client.ObjectList
+	Awaits []string
+	Uses   []string
 }
 
 // Input is what an adapter may use to resolve and to observe.

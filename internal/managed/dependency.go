@@ -68,11 +68,11 @@ func join[T Object, D any](s *Registry, r *reconciler[T, D]) error {
 			}
 			return keys(obj)
 		}
-		if err := s.indexer.IndexField(context.Background(), r.kind.New(), index, byKey); err != nil {
+		if err := s.indexer.IndexField(context.Background(), r.New(), index, byKey); err != nil {
 			return nil, fmt.Errorf("index %s by %s: %w", r.kind.Name, index, err)
 		}
 		return &side{
-			object: r.kind.New(), keys: byKey,
+			object: r.New(), keys: byKey,
 			find: func(ctx context.Context, key string) ([]client.Object, error) {
 				found, err := r.list(ctx, client.MatchingFields{index: key})
 				out := make([]client.Object, len(found))

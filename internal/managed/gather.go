@@ -18,7 +18,7 @@ func (r *reconciler[T, D]) gatherDeletion(ctx context.Context, p *pass[T, D]) (e
 	if !p.facts.Deleting {
 		return nil
 	}
-	if p.facts.KindRemoved, err = r.KindRemoved(ctx, r.kind.CRD); err != nil {
+	if p.facts.KindRemoved, err = r.KindRemoved(ctx, r.api.CRD()); err != nil {
 		return err
 	}
 	if r.provides != nil {

@@ -26,7 +26,8 @@ import (
 type reconciler[T Object, D any] struct {
 	Cluster
 	adapter     Adapter[T, D]
-	kind        Kind[T]
+	kind        Kind
+	api         v1alpha1.Kind
 	connections *link.Connections
 	sources     *Sources
 	timing      link.Timing
@@ -96,7 +97,7 @@ func (r *reconciler[T, D]) carryOut(ctx context.Context, p *pass[T, D], d Decisi
 }
 
 func (r *reconciler[T, D]) fetch(ctx context.Context, at types.NamespacedName) (obj T, found bool, err error) {
-	obj = r.kind.New()
+	obj, _ = r.New().(T)
 	err = r.Client.Get(ctx, at, obj)
 	if apierrors.IsNotFound(err) {
 		r.failures.forget(at)

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/link"
 )
@@ -67,14 +68,18 @@ func NewRegistry(c Cluster, indexer client.FieldIndexer, connections *link.Conne
 // Register makes the reconciler of one kind.
 func Register[T Object, D any](s *Registry, a Adapter[T, D]) error {
 	k := a.Kind()
+	api, known := v1alpha1.KindNamed(k.Name)
+	if !known || !isOf[T](api.New()) {
+		return fmt.Errorf("%T is no adapter of a kind %s", a, k.Name)
+	}
 	r := &reconciler[T, D]{
-		Cluster: s.Cluster, adapter: a, kind: k,
+		Cluster: s.Cluster, adapter: a, kind: k, api: api,
 		connections: s.Connections, sources: s.Sources, timing: s.timing, dependencies: s.dependencies,
 		population: NewPopulation(k.Name), failures: newFailures(),
 		wake: make(chan event.TypedGenericEvent[Wake]),
 	}
 	for field, index := range r.indexes() {
-		if err := s.indexer.IndexField(context.Background(), k.New(), field, index); err != nil {
+		if err := s.indexer.IndexField(context.Background(), api.New(), field, index); err != nil {
 			return fmt.Errorf("index %s by %s: %w", k.Name, field, err)
 		}
 	}
@@ -96,8 +101,8 @@ func (r *reconciler[T, D]) Control(mgr ctrl.Manager) error {
 	r.connections.Listen(r.hear)
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(strings.ToLower(r.kind.Name)).
-		For(r.kind.New(), builder.WithPredicates(DeclarationChanged())).
-		Watches(r.kind.New(), handler.EnqueueRequestsFromMapFunc(r.claimantsOf)).
+		For(r.New(), builder.WithPredicates(DeclarationChanged())).
+		Watches(r.New(), handler.EnqueueRequestsFromMapFunc(r.claimantsOf)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(SecretKind))).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(ConfigMapKind))).
 		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.residentsOf), builder.WithPredicates(relabelled())).
@@ -110,10 +115,12 @@ func (r *reconciler[T, D]) Control(mgr ctrl.Manager) error {
 func (r *reconciler[T, D]) Kind() string { return r.kind.Name }
 
 // New implements Controller.
-func (r *reconciler[T, D]) New() client.Object { return r.kind.New() }
+func (r *reconciler[T, D]) New() client.Object { return r.api.New() }
 
 // Has implements Controller.
-func (r *reconciler[T, D]) Has(obj client.Object) bool { _, is := obj.(T); return is }
+func (r *reconciler[T, D]) Has(obj client.Object) bool { return isOf[T](obj) }
+
+func isOf[T any](obj any) bool { _, is := obj.(T); return is }
 
 // Dependants implements Controller.
 func (r *reconciler[T, D]) Dependants(ctx context.Context, keyServer string) ([]string, error) {

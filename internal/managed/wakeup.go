@@ -97,7 +97,7 @@ func (r *reconciler[T, D]) indexes() map[string]client.IndexerFunc {
 // list reads objects from the cache without copying them: they must not be
 // changed.
 func (r *reconciler[T, D]) list(ctx context.Context, by client.ListOption) ([]T, error) {
-	l := r.kind.NewList()
+	l := r.api.NewList()
 	if err := r.Client.List(ctx, l, by, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list objects of kind %s: %w", r.kind.Name, err)
 	}

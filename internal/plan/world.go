@@ -83,19 +83,12 @@ func (w *world) load(ctx context.Context) error {
 	return w.loadNamespaces(ctx)
 }
 
-// lists returns an empty list of each kind of ours.
-func lists() []client.ObjectList {
-	return []client.ObjectList{
-		&v1alpha1.KeyServerList{}, &v1alpha1.TrustedCAList{}, &v1alpha1.TrustedServerList{},
-		&v1alpha1.PrincipalTrustList{}, &v1alpha1.RoleList{}, &v1alpha1.ACLTemplateList{},
-	}
-}
-
 func (w *world) loadCluster(ctx context.Context) error {
 	if w.options.Cluster == nil {
 		return nil
 	}
-	for _, list := range lists() {
+	for _, kind := range v1alpha1.Kinds {
+		list := kind.NewList()
 		err := w.options.Cluster.List(ctx, list)
 		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 			continue // the definitions are not installed yet
