@@ -50,7 +50,7 @@ type aclTemplateAdapter struct{}
 
 var _ = adapted[*v1alpha1.ACLTemplate, declaredTemplate](aclTemplateAdapter{})
 
-// Kind implements adapter.
+// Kind implements managed.Adapter.
 func (aclTemplateAdapter) Kind() managed.Kind {
 	return managed.Kind{
 		Name: "ACLTemplate", Feed: aclTemplates.Name,
@@ -60,13 +60,13 @@ func (aclTemplateAdapter) Kind() managed.Kind {
 	}
 }
 
-// Sources implements adapter.
+// Sources implements managed.Adapter.
 func (aclTemplateAdapter) Sources(*v1alpha1.ACLTemplate) []managed.SourceRef { return nil }
 
-// Owned implements adapter.
+// Owned implements managed.Adapter.
 func (aclTemplateAdapter) Owned(obj *v1alpha1.ACLTemplate) string { return obj.Status.TemplateID }
 
-// Claims implements adapter: an ACLTemplate claims a name, and the id of the
+// Claims implements managed.Adapter: an ACLTemplate claims a name, and the id of the
 // template that it has made or taken over.
 func (aclTemplateAdapter) Claims(obj *v1alpha1.ACLTemplate, _ *declaredTemplate) []string {
 	claims := []string{byName(obj.Spec.TemplateName)}
@@ -76,7 +76,7 @@ func (aclTemplateAdapter) Claims(obj *v1alpha1.ACLTemplate, _ *declaredTemplate)
 	return claims
 }
 
-// Declared implements adapter.
+// Declared implements managed.Adapter.
 func (a aclTemplateAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.ACLTemplate) (declaredTemplate, error) {
 	want := declaredTemplate{name: obj.Spec.TemplateName, members: map[memberKey]declaredMember{}}
 	own, err := identity.Of(in.Conn).Get(ctx, time.Time{}, "")
@@ -109,7 +109,7 @@ func (a aclTemplateAdapter) Declared(ctx context.Context, in managed.Input, obj 
 	return want, nil
 }
 
-// Observe implements adapter. The template is found by the id that the object
+// Observe implements managed.Adapter. The template is found by the id that the object
 // owns, and only then by name.
 func (a aclTemplateAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.ACLTemplate, want *declaredTemplate) (managed.External, error) {
 	seen := managed.External{What: fmt.Sprintf("ACL template %q", obj.Spec.TemplateName)}
@@ -162,7 +162,7 @@ type templateNotes struct {
 	begun bool // members and directories are missing, and nothing else differs
 }
 
-// Begun implements stepwise: a template is made first, its members and
+// Begun implements managed.Stepwise: a template is made first, its members and
 // directories then.
 func (aclTemplateAdapter) Begun(seen managed.External) bool {
 	noted, _ := seen.Noted.(templateNotes)
@@ -187,7 +187,7 @@ func heldName(ctx context.Context, in managed.Input, name string) (string, error
 	return fmt.Sprintf("ACL template %q (id %s) has the name that spec.templateName asks for; rename or delete it first, or declare another name", holder.Name, holder.ID), nil
 }
 
-// Create implements adapter. The template is there as soon as it has a name;
+// Create implements managed.Adapter. The template is there as soon as it has a name;
 // whatever of the rest fails is taken up by the next pass.
 func (a aclTemplateAdapter) Create(ctx context.Context, c *link.Connection, want declaredTemplate) (managed.Outcome, error) {
 	saved, err := c.Officer.CreateACLTemplate(ctx, want.name)
@@ -203,7 +203,7 @@ func (a aclTemplateAdapter) Create(ctx context.Context, c *link.Connection, want
 	return out, nil
 }
 
-// Update implements adapter.
+// Update implements managed.Adapter.
 func (a aclTemplateAdapter) Update(ctx context.Context, c *link.Connection, want declaredTemplate, seen managed.External) (managed.Outcome, error) {
 	if slices.ContainsFunc(seen.Drift, func(d v1alpha1.FieldDrift) bool { return d.Field == "templateName" }) {
 		saved, err := c.Officer.RenameACLTemplate(ctx, seen.ID, want.name)
@@ -227,7 +227,7 @@ func (a aclTemplateAdapter) fill(ctx context.Context, c *link.Connection, want d
 	return fmt.Sprintf("reads back with exactly the declared %s", plural(len(want.members), "member")), place(ctx, c, want.paths, id)
 }
 
-// Delete implements adapter. Directories go with it only where the object
+// Delete implements managed.Adapter. Directories go with it only where the object
 // declares them; others hold it.
 func (aclTemplateAdapter) Delete(ctx context.Context, c *link.Connection, obj *v1alpha1.ACLTemplate, id string) (managed.Outcome, error) {
 	if obj.Spec.Directories != nil {
@@ -246,7 +246,7 @@ func (aclTemplateAdapter) Delete(ctx context.Context, c *link.Connection, obj *v
 	return managed.Outcome{ID: id, Evidence: gone.Detail}, nil
 }
 
-// Record implements adapter.
+// Record implements managed.Adapter.
 func (aclTemplateAdapter) Record(obj *v1alpha1.ACLTemplate, want *declaredTemplate, seen managed.External, owner bool, _ time.Time) {
 	if !owner {
 		return

@@ -3,6 +3,10 @@
 // (keyserver.go), to which all of them refer. What the adapters plug into is
 // package managed, how a key server is reached is package link.
 //
+// A kind is a line of v1alpha1.Kinds and one file here, which adds its adapter by
+// itself (kinds.go). No file of package managed knows of it, and of link only
+// api.go, where the service is asked something new.
+//
 // Setup runs them in a manager. A Planner (plan.go) asks the same reconcilers
 // what they would do, and lets them do nothing.
 package controllers

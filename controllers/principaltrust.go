@@ -65,7 +65,7 @@ type principalTrustAdapter struct{}
 
 var _ = adapted[*v1alpha1.PrincipalTrust, declaredTrust](principalTrustAdapter{})
 
-// Kind implements adapter.
+// Kind implements managed.Adapter.
 func (principalTrustAdapter) Kind() managed.Kind {
 	return managed.Kind{
 		Name: "PrincipalTrust", Feed: principalTrusts.Name,
@@ -74,15 +74,15 @@ func (principalTrustAdapter) Kind() managed.Kind {
 	}
 }
 
-// Sources implements adapter.
+// Sources implements managed.Adapter.
 func (principalTrustAdapter) Sources(*v1alpha1.PrincipalTrust) []managed.SourceRef { return nil }
 
-// Owned implements adapter.
+// Owned implements managed.Adapter.
 func (principalTrustAdapter) Owned(obj *v1alpha1.PrincipalTrust) string {
 	return obj.Status.PrincipalTrustID
 }
 
-// Claims implements adapter: a PrincipalTrust claims a principal and a peer, of
+// Claims implements managed.Adapter: a PrincipalTrust claims a principal and a peer, of
 // which there is one row. The status knows what was resolved.
 func (principalTrustAdapter) Claims(obj *v1alpha1.PrincipalTrust, want *declaredTrust) []string {
 	if want != nil {
@@ -95,7 +95,7 @@ func (principalTrustAdapter) Claims(obj *v1alpha1.PrincipalTrust, want *declared
 	return []string{pairKey(id, schema.SystemID(*obj.Status.SystemID))} //nolint:gosec // the schema bounds it
 }
 
-// Needs implements consumer.
+// Needs implements managed.Consumer.
 func (principalTrustAdapter) Needs(obj *v1alpha1.PrincipalTrust) []managed.Need {
 	if ref := obj.Spec.TrustedServerRef; ref != nil {
 		return []managed.Need{{Key: objectKey("TrustedServer", obj.Namespace, ref.Name), Holds: true}}
@@ -106,7 +106,7 @@ func (principalTrustAdapter) Needs(obj *v1alpha1.PrincipalTrust) []managed.Need 
 	return []managed.Need{{Key: managed.IndexKey(obj.Spec.KeyServerRef.Name, peerKey(fmt.Sprint(*obj.Spec.SystemID))), Holds: true}}
 }
 
-// Declared implements adapter.
+// Declared implements managed.Adapter.
 func (a principalTrustAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.PrincipalTrust) (declaredTrust, error) {
 	want := declaredTrust{flag: string(obj.Spec.Flag)}
 	var err error
@@ -147,7 +147,7 @@ func (principalTrustAdapter) peer(ctx context.Context, in managed.Input, obj *v1
 	return schema.SystemID(*server.Status.SystemID), nil //nolint:gosec // a system id
 }
 
-// Observe implements adapter.
+// Observe implements managed.Adapter.
 func (principalTrustAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.PrincipalTrust, want *declaredTrust) (managed.External, error) {
 	seen := managed.External{What: "principal trust of " + describePrincipal(obj.Spec.Principal)}
 	keys := []string{obj.Status.PrincipalTrustID}
@@ -184,7 +184,7 @@ func unregistered(ctx context.Context, in managed.Input, system schema.SystemID)
 		fmt.Sprintf("KeyServer %q has no peer with the system id %d; declare it as a TrustedServer", in.Conn.Name, system))}, nil
 }
 
-// Create implements adapter.
+// Create implements managed.Adapter.
 func (principalTrustAdapter) Create(ctx context.Context, c *link.Connection, want declaredTrust) (managed.Outcome, error) {
 	saved, err := c.Officer.CreatePrincipalTrust(ctx, schema.CreatePrincipalTrustRequest{
 		PrincipalID: want.principal, TrustedServerSystemID: want.system, Flag: want.flag,
@@ -192,7 +192,7 @@ func (principalTrustAdapter) Create(ctx context.Context, c *link.Connection, wan
 	return trustSaved(c, saved, err)
 }
 
-// Update implements adapter.
+// Update implements managed.Adapter.
 func (principalTrustAdapter) Update(ctx context.Context, c *link.Connection, want declaredTrust, seen managed.External) (managed.Outcome, error) {
 	saved, err := c.Officer.UpdatePrincipalTrust(ctx, seen.ID, want.flag)
 	return trustSaved(c, saved, err)
@@ -209,7 +209,7 @@ func trustSaved(c *link.Connection, saved schema.PrincipalTrustSaved, err error)
 	return managed.Outcome{ID: saved.PrincipalTrust.ID.String(), Evidence: fmt.Sprintf("%s; the flag is %s", saved.Detail, deref(saved.PrincipalTrust.FlagLabel))}, nil
 }
 
-// Delete implements adapter.
+// Delete implements managed.Adapter.
 func (principalTrustAdapter) Delete(ctx context.Context, c *link.Connection, _ *v1alpha1.PrincipalTrust, id string) (managed.Outcome, error) {
 	gone, err := c.Officer.DeletePrincipalTrust(ctx, id)
 	if err != nil {
@@ -222,7 +222,7 @@ func (principalTrustAdapter) Delete(ctx context.Context, c *link.Connection, _ *
 	return managed.Outcome{ID: id, Evidence: gone.Detail}, nil
 }
 
-// Record implements adapter.
+// Record implements managed.Adapter.
 func (principalTrustAdapter) Record(obj *v1alpha1.PrincipalTrust, want *declaredTrust, seen managed.External, owner bool, _ time.Time) {
 	if want != nil {
 		system := int64(want.system)

@@ -52,7 +52,7 @@ type roleAdapter struct{}
 
 var _ = adapted[*v1alpha1.Role, declaredRole](roleAdapter{})
 
-// Kind implements adapter.
+// Kind implements managed.Adapter.
 func (roleAdapter) Kind() managed.Kind {
 	return managed.Kind{
 		Name: "Role", Feed: roles.Name,
@@ -60,13 +60,13 @@ func (roleAdapter) Kind() managed.Kind {
 	}
 }
 
-// Sources implements adapter.
+// Sources implements managed.Adapter.
 func (roleAdapter) Sources(*v1alpha1.Role) []managed.SourceRef { return nil }
 
-// Owned implements adapter.
+// Owned implements managed.Adapter.
 func (roleAdapter) Owned(obj *v1alpha1.Role) string { return obj.Status.RoleID }
 
-// Claims implements adapter: a Role claims a name, an id, or both.
+// Claims implements managed.Adapter: a Role claims a name, an id, or both.
 func (roleAdapter) Claims(obj *v1alpha1.Role, _ *declaredRole) []string {
 	var claims []string
 	if obj.Spec.RoleName != nil {
@@ -82,7 +82,7 @@ func (roleAdapter) Claims(obj *v1alpha1.Role, _ *declaredRole) []string {
 
 var hexID = regexp.MustCompile(`^[0-9a-fA-F]{16}$`)
 
-// Declared implements adapter.
+// Declared implements managed.Adapter.
 func (roleAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.Role) (declaredRole, error) {
 	want := declaredRole{operations: []schema.HexID{}}
 	if obj.Spec.RoleName != nil {
@@ -116,7 +116,7 @@ func (roleAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1
 	return want, nil
 }
 
-// Observe implements adapter. The role is found by the id that the object owns
+// Observe implements managed.Adapter. The role is found by the id that the object owns
 // or names, and only then by name.
 func (roleAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.Role, want *declaredRole) (managed.External, error) {
 	seen := managed.External{What: "role " + describe(obj)}
@@ -165,7 +165,7 @@ func (roleAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.
 	return seen, nil
 }
 
-// Create implements adapter.
+// Create implements managed.Adapter.
 func (roleAdapter) Create(ctx context.Context, c *link.Connection, want declaredRole) (managed.Outcome, error) {
 	ids := make([]string, len(want.operations))
 	for i, id := range want.operations {
@@ -175,7 +175,7 @@ func (roleAdapter) Create(ctx context.Context, c *link.Connection, want declared
 	return roleSaved(c, saved, err)
 }
 
-// Update implements adapter. Only what differs is sent.
+// Update implements managed.Adapter. Only what differs is sent.
 func (roleAdapter) Update(ctx context.Context, c *link.Connection, want declaredRole, seen managed.External) (managed.Outcome, error) {
 	var change schema.UpdateRoleRequest
 	for _, d := range seen.Drift {
@@ -204,7 +204,7 @@ func roleSaved(c *link.Connection, saved schema.RoleSaved, err error) (managed.O
 	}, nil
 }
 
-// Delete implements adapter.
+// Delete implements managed.Adapter.
 func (roleAdapter) Delete(ctx context.Context, c *link.Connection, _ *v1alpha1.Role, id string) (managed.Outcome, error) {
 	gone, err := c.Admin.DeleteRole(ctx, id)
 	if err != nil {
@@ -217,7 +217,7 @@ func (roleAdapter) Delete(ctx context.Context, c *link.Connection, _ *v1alpha1.R
 	return managed.Outcome{ID: id, Evidence: "a fresh read no longer lists it; principals that held it have lost it"}, nil
 }
 
-// Record implements adapter.
+// Record implements managed.Adapter.
 func (roleAdapter) Record(obj *v1alpha1.Role, want *declaredRole, seen managed.External, owner bool, _ time.Time) {
 	if !owner {
 		return

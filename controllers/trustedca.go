@@ -44,7 +44,7 @@ type trustedCAAdapter struct{}
 
 var _ = adapted[*v1alpha1.TrustedCA, declaredCA](trustedCAAdapter{})
 
-// Kind implements adapter.
+// Kind implements managed.Adapter.
 func (trustedCAAdapter) Kind() managed.Kind {
 	return managed.Kind{
 		Name: "TrustedCA", Feed: trustedCAs.Name,
@@ -52,7 +52,7 @@ func (trustedCAAdapter) Kind() managed.Kind {
 	}
 }
 
-// Sources implements adapter.
+// Sources implements managed.Adapter.
 func (trustedCAAdapter) Sources(obj *v1alpha1.TrustedCA) []managed.SourceRef {
 	return certificateSource(obj).Refs()
 }
@@ -63,10 +63,10 @@ func certificateSource(obj *v1alpha1.TrustedCA) *managed.SourceKey {
 	return managed.SourceIn(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
 }
 
-// Owned implements adapter.
+// Owned implements managed.Adapter.
 func (trustedCAAdapter) Owned(obj *v1alpha1.TrustedCA) string { return obj.Status.CertificateID }
 
-// Claims implements adapter: a TrustedCA claims a certificate. Where it comes
+// Claims implements managed.Adapter: a TrustedCA claims a certificate. Where it comes
 // from a source, the status knows which it was.
 func (trustedCAAdapter) Claims(obj *v1alpha1.TrustedCA, want *declaredCA) []string {
 	switch {
@@ -82,7 +82,7 @@ func (trustedCAAdapter) Claims(obj *v1alpha1.TrustedCA, want *declaredCA) []stri
 	return nil
 }
 
-// Provides implements provider: a CA is needed by its subject as long as
+// Provides implements managed.Provider: a CA is needed by its subject as long as
 // nobody knows which certificate it will be, then by its fingerprint.
 func (trustedCAAdapter) Provides(obj *v1alpha1.TrustedCA) []string {
 	if obj.Status.CertificateID == "" {
@@ -95,7 +95,7 @@ func (trustedCAAdapter) Provides(obj *v1alpha1.TrustedCA) []string {
 func caSubject(name string) string    { return "CA named " + name }
 func caFingerprint(sum string) string { return "CA " + sum }
 
-// Declared implements adapter.
+// Declared implements managed.Adapter.
 func (a trustedCAAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA) (declaredCA, error) {
 	if peer := a.Peer(obj); peer != nil {
 		return a.issuerOf(ctx, in, obj, peer.Name)
@@ -111,7 +111,7 @@ func (a trustedCAAdapter) Declared(ctx context.Context, in managed.Input, obj *v
 	return ca, nil
 }
 
-// Peer implements peered.
+// Peer implements managed.Peered.
 func (trustedCAAdapter) Peer(obj *v1alpha1.TrustedCA) *v1alpha1.PeerReference {
 	return obj.Spec.Certificate.PeerRef
 }
@@ -144,7 +144,7 @@ func (a trustedCAAdapter) text(ctx context.Context, in managed.Input, obj *v1alp
 	return text, key.String(), err
 }
 
-// Observe implements adapter. A certificate never changes, so that there is no
+// Observe implements managed.Adapter. A certificate never changes, so that there is no
 // drift but absence.
 func (trustedCAAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA, want *declaredCA) (managed.External, error) {
 	var keys []string
@@ -176,7 +176,7 @@ func (trustedCAAdapter) Observe(ctx context.Context, in managed.Input, obj *v1al
 	return seen, nil
 }
 
-// Create implements adapter.
+// Create implements managed.Adapter.
 func (trustedCAAdapter) Create(ctx context.Context, c *link.Connection, want declaredCA) (managed.Outcome, error) {
 	added, err := c.Officer.AddTrustedCA(ctx, want.der)
 	if err != nil {
@@ -201,12 +201,12 @@ func (trustedCAAdapter) Create(ctx context.Context, c *link.Connection, want dec
 	}, nil
 }
 
-// Update implements adapter. It is never called: a certificate does not drift.
+// Update implements managed.Adapter. It is never called: a certificate does not drift.
 func (trustedCAAdapter) Update(context.Context, *link.Connection, declaredCA, managed.External) (managed.Outcome, error) {
 	return managed.Outcome{}, errors.New("a certificate cannot be updated")
 }
 
-// Delete implements adapter.
+// Delete implements managed.Adapter.
 func (trustedCAAdapter) Delete(ctx context.Context, c *link.Connection, _ *v1alpha1.TrustedCA, id string) (managed.Outcome, error) {
 	removed, err := c.Officer.RemoveTrustedCA(ctx, id)
 	if err != nil {
@@ -220,7 +220,7 @@ func (trustedCAAdapter) Delete(ctx context.Context, c *link.Connection, _ *v1alp
 		plural(removed.ListCountBefore, "CA"), removed.ListCountAfter)}, nil
 }
 
-// Record implements adapter.
+// Record implements managed.Adapter.
 func (trustedCAAdapter) Record(obj *v1alpha1.TrustedCA, want *declaredCA, seen managed.External, owner bool, now time.Time) {
 	s := &obj.Status
 	if want == nil {
@@ -234,7 +234,7 @@ func (trustedCAAdapter) Record(obj *v1alpha1.TrustedCA, want *declaredCA, seen m
 	s.Fingerprint, s.Subject, s.NotAfter = want.fingerprint, want.subject, &notAfter
 }
 
-// Superseded implements rotator.
+// Superseded implements managed.Rotator.
 func (trustedCAAdapter) Superseded(obj *v1alpha1.TrustedCA) []managed.SupersededClaim {
 	out := make([]managed.SupersededClaim, len(obj.Status.Superseded))
 	for i, s := range obj.Status.Superseded {
@@ -249,7 +249,7 @@ func (trustedCAAdapter) Superseded(obj *v1alpha1.TrustedCA) []managed.Superseded
 // maxSuperseded is where rotations outrun their overlaps: the oldest goes early.
 const maxSuperseded = 32
 
-// Supersede implements rotator.
+// Supersede implements managed.Rotator.
 func (trustedCAAdapter) Supersede(obj *v1alpha1.TrustedCA, old managed.SupersededClaim, now time.Time) {
 	s := &obj.Status
 	s.Superseded = append(s.Superseded, v1alpha1.SupersededCA{
@@ -270,7 +270,7 @@ func overlapOf(obj *v1alpha1.TrustedCA) time.Duration {
 	return defaultOverlap
 }
 
-// Struck implements rotator.
+// Struck implements managed.Rotator.
 func (trustedCAAdapter) Struck(obj *v1alpha1.TrustedCA, id string) {
 	obj.Status.Superseded = slices.DeleteFunc(obj.Status.Superseded, func(s v1alpha1.SupersededCA) bool { return s.CertificateID == id })
 }

@@ -51,7 +51,7 @@ type trustedServerAdapter struct{}
 
 var _ = adapted[*v1alpha1.TrustedServer, declaredPeer](trustedServerAdapter{})
 
-// Kind implements adapter.
+// Kind implements managed.Adapter.
 func (trustedServerAdapter) Kind() managed.Kind {
 	return managed.Kind{
 		Name: "TrustedServer", Feed: trustedServers.Name,
@@ -60,7 +60,7 @@ func (trustedServerAdapter) Kind() managed.Kind {
 	}
 }
 
-// Sources implements adapter.
+// Sources implements managed.Adapter.
 func (trustedServerAdapter) Sources(obj *v1alpha1.TrustedServer) []managed.SourceRef {
 	return trustBlobSource(obj).Refs()
 }
@@ -71,7 +71,7 @@ func trustBlobSource(obj *v1alpha1.TrustedServer) *managed.SourceKey {
 	return managed.SourceIn(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
 }
 
-// Owned implements adapter.
+// Owned implements managed.Adapter.
 func (trustedServerAdapter) Owned(obj *v1alpha1.TrustedServer) string {
 	if obj.Status.SystemID == nil {
 		return ""
@@ -79,7 +79,7 @@ func (trustedServerAdapter) Owned(obj *v1alpha1.TrustedServer) string {
 	return strconv.FormatInt(*obj.Status.SystemID, 10)
 }
 
-// Claims implements adapter: a TrustedServer claims a system id.
+// Claims implements managed.Adapter: a TrustedServer claims a system id.
 func (a trustedServerAdapter) Claims(obj *v1alpha1.TrustedServer, want *declaredPeer) []string {
 	switch {
 	case want != nil:
@@ -94,7 +94,7 @@ func (a trustedServerAdapter) Claims(obj *v1alpha1.TrustedServer, want *declared
 	}
 }
 
-// Needs implements consumer: the CA that vouches for the peer. It is not held
+// Needs implements managed.Consumer: the CA that vouches for the peer. It is not held
 // until it is known to.
 func (trustedServerAdapter) Needs(obj *v1alpha1.TrustedServer) []managed.Need {
 	ks, s := obj.Spec.KeyServerRef.Name, obj.Status
@@ -108,7 +108,7 @@ func (trustedServerAdapter) Needs(obj *v1alpha1.TrustedServer) []managed.Need {
 	}
 }
 
-// Provides implements provider.
+// Provides implements managed.Provider.
 func (a trustedServerAdapter) Provides(obj *v1alpha1.TrustedServer) []string {
 	keys := []string{objectKey(a.Kind().Name, obj.Namespace, obj.Name)}
 	if id := a.Owned(obj); id != "" {
@@ -120,12 +120,12 @@ func (a trustedServerAdapter) Provides(obj *v1alpha1.TrustedServer) []string {
 func objectKey(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }
 func peerKey(system string) string                  { return "peer " + system }
 
-// Peer implements peered.
+// Peer implements managed.Peered.
 func (trustedServerAdapter) Peer(obj *v1alpha1.TrustedServer) *v1alpha1.PeerReference {
 	return obj.Spec.TrustBlob.PeerRef
 }
 
-// Declared implements adapter.
+// Declared implements managed.Adapter.
 func (a trustedServerAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedServer) (declaredPeer, error) {
 	text, where, err := a.text(ctx, in, obj)
 	if err != nil {
@@ -181,7 +181,7 @@ func (trustedServerAdapter) blobOf(ctx context.Context, in managed.Input, obj *v
 	return info.TrustBlob.String(), fmt.Sprintf("the trust blob of KeyServer %q", peer), nil
 }
 
-// Observe implements adapter.
+// Observe implements managed.Adapter.
 func (a trustedServerAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedServer, want *declaredPeer) (managed.External, error) {
 	id := a.Owned(obj)
 	if want != nil {
@@ -358,7 +358,7 @@ func (trustedServerAdapter) consequence(ctx context.Context, in managed.Input, s
 // purges is the side effect on access that every removal has.
 const purges = "the ACL rows of its principals are purged, until the system id is registered again"
 
-// Create implements adapter.
+// Create implements managed.Adapter.
 func (trustedServerAdapter) Create(ctx context.Context, c *link.Connection, want declaredPeer) (managed.Outcome, error) {
 	saved, err := c.Officer.AddTrustedServer(ctx, want.blob, want.friendlyName, deref(want.description))
 	if err != nil {
@@ -405,7 +405,7 @@ func (d *declaredPeer) embodied(row schema.TrustedServer) schema.TrustedServer {
 	return row
 }
 
-// Update implements adapter. Only what differs is sent.
+// Update implements managed.Adapter. Only what differs is sent.
 func (a trustedServerAdapter) Update(ctx context.Context, c *link.Connection, want declaredPeer, seen managed.External) (managed.Outcome, error) {
 	if notesOn(seen).anew {
 		return a.replace(ctx, c, want, seen)
@@ -450,7 +450,7 @@ func (trustedServerAdapter) replace(ctx context.Context, c *link.Connection, wan
 	return made, err
 }
 
-// Delete implements adapter. What it took with it goes into the event.
+// Delete implements managed.Adapter. What it took with it goes into the event.
 func (trustedServerAdapter) Delete(ctx context.Context, c *link.Connection, _ *v1alpha1.TrustedServer, id string) (managed.Outcome, error) {
 	system, err := strconv.ParseUint(id, 10, 32)
 	if err != nil {
@@ -467,7 +467,7 @@ func (trustedServerAdapter) Delete(ctx context.Context, c *link.Connection, _ *v
 	return managed.Outcome{ID: id, Evidence: because(gone.Detail, gone.ACLSideEffect, gone.PrincipalTrustSideEffect, gone.TransportPrincipalSideEffect)}, nil
 }
 
-// Record implements adapter.
+// Record implements managed.Adapter.
 func (trustedServerAdapter) Record(obj *v1alpha1.TrustedServer, want *declaredPeer, seen managed.External, owner bool, _ time.Time) {
 	s := &obj.Status
 	noted := notesOn(seen)

@@ -44,8 +44,8 @@ const (
 )
 
 // Listing is one list as last read, shared by all objects of a connection. It
-// is kept current by the connection's own verified writes (put, drop) and by
-// the change feed (changed); whatever it cannot follow makes it read anew.
+// is kept current by the connection's own verified writes (Put, Drop) and by
+// the change feed (Changed); whatever it cannot follow makes it read anew.
 type Listing[Row any] struct {
 	clock clock.Clock
 	read  func(context.Context) ([]Row, error)
