@@ -141,10 +141,10 @@ func (p *Planner) Plan(ctx context.Context, objects []client.Object) ([]managed.
 			}
 			intent, err := p.look(ctx, c, obj)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", nameOf(c.Kind(), obj), err)
+				return nil, fmt.Errorf("%s: %w", managed.NameOf(c.Kind(), obj), err)
 			}
 			for _, key := range intent.Provides {
-				coming[key] = nameOf(intent.Kind, obj)
+				coming[key] = managed.NameOf(intent.Kind, obj)
 			}
 			intents = append(intents, *intent)
 		}
@@ -153,10 +153,6 @@ func (p *Planner) Plan(ctx context.Context, objects []client.Object) ([]managed.
 		await(&intents[i], coming)
 	}
 	return intents, nil
-}
-
-func nameOf(kind string, obj client.Object) string {
-	return kind + " " + obj.GetNamespace() + "/" + obj.GetName()
 }
 
 // look makes a pass over one object. A pass that met a reading under change is

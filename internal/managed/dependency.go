@@ -81,7 +81,7 @@ func join[T Object, D any](s *Registry, r *reconciler[T, D]) error {
 				}
 				return out, err
 			},
-			name: func(o client.Object) string { return r.kind.Name + " " + o.GetNamespace() + "/" + o.GetName() },
+			name: func(o client.Object) string { return NameOf(r.kind.Name, o) },
 		}, nil
 	}
 	if c, ok := any(r.adapter).(Consumer[T]); ok {

@@ -247,8 +247,11 @@ func again(after, resync time.Duration) ctrl.Result {
 	return ctrl.Result{RequeueAfter: after + rand.N(after/10+1), Priority: &low} //nolint:gosec // jitter, not a secret
 }
 
-func (r *reconciler[T, D]) name(o T) string {
-	return r.kind.Name + " " + o.GetNamespace() + "/" + o.GetName()
+func (r *reconciler[T, D]) name(o T) string { return NameOf(r.kind.Name, o) }
+
+// NameOf names an object in messages.
+func NameOf(kind string, obj client.Object) string {
+	return kind + " " + obj.GetNamespace() + "/" + obj.GetName()
 }
 
 func copyOf[T client.Object](obj T) T {
