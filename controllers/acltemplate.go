@@ -48,7 +48,7 @@ type declaredTemplate struct {
 
 type aclTemplateAdapter struct{}
 
-var _ = adapted[*v1alpha1.ACLTemplate, declaredTemplate](aclTemplateAdapter{})
+func init() { adapted(aclTemplateAdapter{}) }
 
 // Kind implements managed.Adapter.
 func (aclTemplateAdapter) Kind() managed.Kind {

@@ -19,12 +19,11 @@ type registration struct {
 }
 
 // adapted adds an adapter.
-func adapted[T managed.Object, D any](a managed.Adapter[T, D]) bool {
+func adapted[T managed.Object, D any](a managed.Adapter[T, D]) {
 	adapters = append(adapters, registration{
 		kind:     a.Kind,
 		register: func(s *managed.Registry) error { return managed.Register(s, a) },
 	})
-	return true
 }
 
 // registerKinds makes the reconciler of each kind. Those that others wait for

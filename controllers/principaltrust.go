@@ -63,7 +63,7 @@ func (d *declaredTrust) pair() string { return pairKey(d.principal, d.system) }
 
 type principalTrustAdapter struct{}
 
-var _ = adapted[*v1alpha1.PrincipalTrust, declaredTrust](principalTrustAdapter{})
+func init() { adapted(principalTrustAdapter{}) }
 
 // Kind implements managed.Adapter.
 func (principalTrustAdapter) Kind() managed.Kind {

@@ -50,7 +50,7 @@ type declaredRole struct {
 
 type roleAdapter struct{}
 
-var _ = adapted[*v1alpha1.Role, declaredRole](roleAdapter{})
+func init() { adapted(roleAdapter{}) }
 
 // Kind implements managed.Adapter.
 func (roleAdapter) Kind() managed.Kind {

@@ -42,7 +42,7 @@ type declaredCA struct {
 
 type trustedCAAdapter struct{}
 
-var _ = adapted[*v1alpha1.TrustedCA, declaredCA](trustedCAAdapter{})
+func init() { adapted(trustedCAAdapter{}) }
 
 // Kind implements managed.Adapter.
 func (trustedCAAdapter) Kind() managed.Kind {

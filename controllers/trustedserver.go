@@ -49,7 +49,7 @@ type declaredPeer struct {
 
 type trustedServerAdapter struct{}
 
-var _ = adapted[*v1alpha1.TrustedServer, declaredPeer](trustedServerAdapter{})
+func init() { adapted(trustedServerAdapter{}) }
 
 // Kind implements managed.Adapter.
 func (trustedServerAdapter) Kind() managed.Kind {

@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-var _ = collected("Role", (*exporter).roles)
+func init() { collectors["Role"] = (*exporter).roles }
 
 func (e *exporter) roles(ctx context.Context) ([]candidate, error) {
 	catalogue, err := e.Admin.Operations(ctx)
@@ -56,7 +56,7 @@ func candidateRole(r schema.Role, names map[schema.HexID]string) candidate {
 	}
 }
 
-var _ = collected("ACLTemplate", (*exporter).aclTemplates)
+func init() { collectors["ACLTemplate"] = (*exporter).aclTemplates }
 
 func (e *exporter) aclTemplates(ctx context.Context) ([]candidate, error) {
 	list, err := e.Officer.ACLTemplates(ctx)

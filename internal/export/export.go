@@ -65,11 +65,6 @@ func managedKinds() (names []string) {
 // collectors read what a key server holds of each kind. Each adds itself.
 var collectors = map[string]func(*exporter, context.Context) ([]candidate, error){}
 
-func collected(kind string, by func(*exporter, context.Context) ([]candidate, error)) bool {
-	collectors[kind] = by
-	return true
-}
-
 // LeftOut is something that the key server holds and the export does not: all
 // of it, or one part.
 type LeftOut struct {

@@ -16,7 +16,7 @@ import (
 // trustPage is the longest page of principal trusts that a service answers.
 const trustPage = 500
 
-var _ = collected("TrustedCA", (*exporter).trustedCAs)
+func init() { collectors["TrustedCA"] = (*exporter).trustedCAs }
 
 func (e *exporter) trustedCAs(ctx context.Context) ([]candidate, error) {
 	list, err := e.Officer.TrustedCABodies(ctx)
@@ -56,7 +56,7 @@ func candidateCA(ca schema.TrustedCA) candidate {
 	return c
 }
 
-var _ = collected("TrustedServer", (*exporter).trustedServers)
+func init() { collectors["TrustedServer"] = (*exporter).trustedServers }
 
 func (e *exporter) trustedServers(ctx context.Context) ([]candidate, error) {
 	list, err := e.Officer.TrustedServerBodies(ctx)
@@ -98,7 +98,7 @@ func (e *exporter) candidatePeer(peer schema.TrustedServer) candidate {
 	return c
 }
 
-var _ = collected("PrincipalTrust", (*exporter).principalTrusts)
+func init() { collectors["PrincipalTrust"] = (*exporter).principalTrusts }
 
 func (e *exporter) principalTrusts(ctx context.Context) ([]candidate, error) {
 	rows, err := e.trustRows(ctx)

@@ -2,6 +2,7 @@ package managed
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
@@ -68,10 +69,8 @@ func Consequence(says string) Hindrance {
 // hindrance returns the first that counts at one of the occasions.
 func (e External) hindrance(occasions ...When) (Hindrance, bool) {
 	for _, h := range e.Hindrances {
-		for _, when := range occasions {
-			if h.When == when {
-				return h, true
-			}
+		if slices.Contains(occasions, h.When) {
+			return h, true
 		}
 	}
 	return Hindrance{}, false
