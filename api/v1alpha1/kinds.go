@@ -8,6 +8,7 @@ import (
 )
 
 // Kind is one kind of this group.
+// +kubebuilder:object:generate=false
 type Kind struct {
 	Name     string // as in manifests: "TrustedCA"
 	Resource string // its plural, as in URLs and in roles: "trustedcas"
@@ -16,12 +17,14 @@ type Kind struct {
 }
 
 // Object is an object of any kind.
+// +kubebuilder:object:generate=false
 type Object interface {
 	metav1.Object
 	runtime.Object
 }
 
 // List is a list of objects of one kind.
+// +kubebuilder:object:generate=false
 type List interface {
 	metav1.ListInterface
 	runtime.Object
