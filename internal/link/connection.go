@@ -44,8 +44,8 @@ type FeedState struct {
 	Message   string
 }
 
-// state is what is known of a service.
-type state struct {
+// State is what is known of a service.
+type State struct {
 	Open    bool
 	Problem *Problem // why the gate is shut
 	Version string
@@ -92,7 +92,7 @@ type Connection struct {
 	done chan struct{}
 
 	mu       sync.Mutex
-	state    state
+	state    State
 	listings map[string]invalidator
 	memos    map[string]forgetter
 	tripped  context.CancelFunc // ends the current following of the feed
@@ -100,7 +100,7 @@ type Connection struct {
 }
 
 // Status returns what is known now.
-func (c *Connection) Status() state {
+func (c *Connection) Status() State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.state
@@ -238,7 +238,7 @@ func (c *Connection) open(ctx context.Context) (context.Context, error) {
 	// Whatever was read before this moment may have changed while nobody listened.
 	c.invalidateAll()
 	c.mu.Lock()
-	c.state = state{Open: true, Version: version, Cursor: cursor, Feed: feed}
+	c.state = State{Open: true, Version: version, Cursor: cursor, Feed: feed}
 	c.mu.Unlock()
 	c.log.Info("the key server answers", "version", version, "feed", feed.Following)
 	c.tell(ctx, Notice{KeyServer: c.Name})

@@ -23,13 +23,13 @@ type Answers[V any] struct {
 }
 
 // Of returns the connection's memo.
-func (a *Answers[V]) Of(c *Connection) *memo[V] {
+func (a *Answers[V]) Of(c *Connection) *Memo[V] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if have, ok := c.memos[a.Name].(*memo[V]); ok {
+	if have, ok := c.memos[a.Name].(*Memo[V]); ok {
 		return have
 	}
-	m := &memo[V]{
+	m := &Memo[V]{
 		clock: c.clock, feed: a.Feed, id: a.ID, by: map[string]remembered[V]{},
 		read: func(ctx context.Context, key string) (V, error) { return a.Read(ctx, c, key) },
 	}
@@ -37,8 +37,8 @@ func (a *Answers[V]) Of(c *Connection) *memo[V] {
 	return m
 }
 
-// memo remembers answers, each until the change feed reports on its object.
-type memo[V any] struct {
+// Memo remembers answers, each until the change feed reports on its object.
+type Memo[V any] struct {
 	clock clock.Clock
 	feed  string
 	read  func(context.Context, string) (V, error)
@@ -57,7 +57,7 @@ type remembered[V any] struct {
 
 // Get returns the answer for a key, read no earlier than notBefore. Failures
 // are not remembered.
-func (m *memo[V]) Get(ctx context.Context, notBefore time.Time, key string) (V, error) {
+func (m *Memo[V]) Get(ctx context.Context, notBefore time.Time, key string) (V, error) {
 	m.mu.Lock()
 	have, ok := m.by[key]
 	stale, begun := m.stale, m.clock.Now()
@@ -73,7 +73,7 @@ func (m *memo[V]) Get(ctx context.Context, notBefore time.Time, key string) (V, 
 }
 
 // keep remembers a reading, unless a change has come since.
-func (m *memo[V]) keep(key string, is remembered[V], stale int) {
+func (m *Memo[V]) keep(key string, is remembered[V], stale int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.stale == stale {
@@ -83,7 +83,7 @@ func (m *memo[V]) keep(key string, is remembered[V], stale int) {
 
 // recheck asks again what the change feed does not tell, and reports whether
 // any answer is another one.
-func (m *memo[V]) recheck(ctx context.Context) (changed bool, err error) {
+func (m *Memo[V]) recheck(ctx context.Context) (changed bool, err error) {
 	if m.feed != "" {
 		return false, nil
 	}
@@ -103,7 +103,7 @@ func (m *memo[V]) recheck(ctx context.Context) (changed bool, err error) {
 }
 
 // Last returns the answer for a key however old it is.
-func (m *memo[V]) Last(key string) (V, bool) {
+func (m *Memo[V]) Last(key string) (V, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	have, ok := m.by[key]
@@ -111,7 +111,7 @@ func (m *memo[V]) Last(key string) (V, bool) {
 }
 
 // Changed forgets the answers about one object.
-func (m *memo[V]) Changed(kind, id string) {
+func (m *Memo[V]) Changed(kind, id string) {
 	if kind != m.feed {
 		return
 	}
@@ -127,7 +127,7 @@ func (m *memo[V]) Changed(kind, id string) {
 
 // invalidate makes the next reader ask. What the change feed does not tell is
 // kept: somebody has to find out that it is another answer.
-func (m *memo[V]) invalidate() {
+func (m *Memo[V]) invalidate() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stale++

@@ -29,9 +29,9 @@ func (s *teller) read(_ context.Context, key string) (string, error) {
 	return cmp.Or(s.says, "id") + " of " + key, s.err
 }
 
-func memoOf(s *teller) (*memo[string], *testclock.FakeClock) {
+func memoOf(s *teller) (*Memo[string], *testclock.FakeClock) {
 	c := testclock.NewFakeClock(start)
-	return &memo[string]{
+	return &Memo[string]{
 		clock: c, feed: "principal", read: s.read, by: map[string]remembered[string]{},
 		id: func(v string) string { return v },
 	}, c
@@ -40,16 +40,16 @@ func memoOf(s *teller) (*memo[string], *testclock.FakeClock) {
 func TestMemoAsksOnceUntilSomethingChanges(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		event  func(*memo[string])
+		event  func(*Memo[string])
 		after  time.Time // the answer must not be older
 		want   int       // times asked in all
 	}{
-		"nothing":       {"an answer is kept", func(*memo[string]) {}, time.Time{}, 1},
-		"another kind":  {"a change of another kind concerns nobody here", func(m *memo[string]) { m.Changed("role", "id of a") }, time.Time{}, 1},
-		"another one":   {"a change of another object leaves the answer", func(m *memo[string]) { m.Changed("principal", "id of b") }, time.Time{}, 1},
-		"the same":      {"a change of the object voids the answer", func(m *memo[string]) { m.Changed("principal", "id of a") }, time.Time{}, 2},
-		"invalidated":   {"a connection that was lost voids everything", (*memo[string]).invalidate, time.Time{}, 2},
-		"asked for new": {"a requested reconcile gets a fresh answer", func(*memo[string]) {}, start.Add(time.Second), 2},
+		"nothing":       {"an answer is kept", func(*Memo[string]) {}, time.Time{}, 1},
+		"another kind":  {"a change of another kind concerns nobody here", func(m *Memo[string]) { m.Changed("role", "id of a") }, time.Time{}, 1},
+		"another one":   {"a change of another object leaves the answer", func(m *Memo[string]) { m.Changed("principal", "id of b") }, time.Time{}, 1},
+		"the same":      {"a change of the object voids the answer", func(m *Memo[string]) { m.Changed("principal", "id of a") }, time.Time{}, 2},
+		"invalidated":   {"a connection that was lost voids everything", (*Memo[string]).invalidate, time.Time{}, 2},
+		"asked for new": {"a requested reconcile gets a fresh answer", func(*Memo[string]) {}, start.Add(time.Second), 2},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -101,16 +101,16 @@ func TestMemoRechecksWhatTheFeedDoesNotTell(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		feed   string
-		event  func(*memo[string], *teller)
+		event  func(*Memo[string], *teller)
 		want   bool
 		err    error
 		asked  int // in all
 	}{
-		"told by the feed":   {"nobody is asked in vain", "principal", func(*memo[string], *teller) {}, false, nil, 1},
-		"the same":           {"the same answer is no news", "", func(*memo[string], *teller) {}, false, nil, 2},
-		"another":            {"another answer is", "", func(_ *memo[string], s *teller) { s.says = "another" }, true, nil, 2},
-		"another since lost": {"what was void is still compared with", "", func(m *memo[string], s *teller) { m.invalidate(); s.says = "another" }, true, nil, 2},
-		"no answer":          {"no answer is no other answer", "", func(_ *memo[string], s *teller) { s.err = lost }, false, lost, 2},
+		"told by the feed":   {"nobody is asked in vain", "principal", func(*Memo[string], *teller) {}, false, nil, 1},
+		"the same":           {"the same answer is no news", "", func(*Memo[string], *teller) {}, false, nil, 2},
+		"another":            {"another answer is", "", func(_ *Memo[string], s *teller) { s.says = "another" }, true, nil, 2},
+		"another since lost": {"what was void is still compared with", "", func(m *Memo[string], s *teller) { m.invalidate(); s.says = "another" }, true, nil, 2},
+		"no answer":          {"no answer is no other answer", "", func(_ *Memo[string], s *teller) { s.err = lost }, false, lost, 2},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

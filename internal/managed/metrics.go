@@ -20,11 +20,13 @@ var (
 		Buckets: []float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
 	}, []string{"kind"})
 
+	// DriftFound counts differences that somebody outside has made.
 	DriftFound = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "keyserver_drift_found_total",
 		Help: "Objects found to differ from the key server after they had been verified.",
 	}, []string{"kind"})
 
+	// DriftRepaired counts those that were corrected.
 	DriftRepaired = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "keyserver_drift_repaired_total",
 		Help: "Such differences corrected and verified.",
