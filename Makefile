@@ -81,6 +81,7 @@ generate: manifests bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc 
 manifests: bin/controller-gen ## Regenerate CRDs and RBAC from the markers in the code
 	rm -f config/crd/bases/*.yaml # of kinds that are gone, too
 	bin/controller-gen crd paths=./api/... output:crd:artifacts:config=config/crd/bases
+	cd config/crd && { sed '/^resources:/q' kustomization.yaml; printf -- '- %s\n' bases/*.yaml; } > ../../bin/crds.tmp && mv ../../bin/crds.tmp kustomization.yaml
 	bin/controller-gen rbac:roleName=manager paths=./controllers/... output:rbac:artifacts:config=config/rbac
 
 ##@ Checks

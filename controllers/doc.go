@@ -1,20 +1,12 @@
-// Package controllers makes key servers agree with what the custom resources
-// declare, and says so only after a re-read.
+// Package controllers has the kinds: an adapter for each that is managed, in a
+// file that is named after the kind, and the reconciler of KeyServers
+// (keyserver.go), to which all of them refer. What the adapters plug into is
+// package managed, how a key server is reached is package link.
 //
-// One generic reconciler (reconciler.go) serves every kind but KeyServer, which
-// has its own. It gathers facts, asks the pure rules of decide.go for one action,
-// acts through the verified writes of /api, and records the outcome with one
-// status patch. What differs from kind to kind is an adapter, in a file that is
-// named after the kind. What one kind alone has to say to the rules, for instance
-// what its deletion takes with it, is a field of external (decide.go): a new kind
-// is one more adapter, its line in setup.go, its calls in api.go, its name in the
-// marker for definitions in keyserver.go, and such fields where it needs any.
+// A kind is a line of v1alpha1.Kinds and one file here, which adds its adapter by
+// itself (kinds.go). No file of package managed knows of it, and of link only
+// api.go, where the service is asked something new.
 //
-// Kinds that need others say so (dependency.go): their objects are woken when
-// those change, and those are not deleted under them.
-//
-// All objects of one KeyServer share one connection (connection.go): its
-// gate, through which nothing passes while the service does not answer, its
-// listings, which hold what the service lists (listing.go), and the change
-// feed, which keeps those current and wakes the objects concerned.
+// Setup runs them in a manager. A Planner (plan.go) asks the same reconcilers
+// what they would do, and lets them do nothing.
 package controllers

@@ -27,13 +27,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 )
 
 var _ = Describe("a key server that", func() {
 	It("swallows a write never makes an object ready, and is not flooded", func(ctx context.Context) {
 		s := newStage(ctx)
-		s.onAdd(func(context.Context, API, []byte) (schema.TrustedCAAdded, error) {
+		s.onAdd(func(context.Context, link.API, []byte) (schema.TrustedCAAdded, error) {
 			return schema.TrustedCAAdded{ListCountBefore: 1, ListCountAfter: 1},
 				&apiclient.Error{Status: 409, Code: "NOT_SAVED", Detail: "a fresh read does not contain it"}
 		})
@@ -58,20 +60,20 @@ var _ = Describe("a key server that", func() {
 		obj := s.trustedCA(newCA())
 		apply(ctx, obj, beReady("created"))
 		failing := s.adds.Load()
-		s.onAdd(func(ctx context.Context, real API, der []byte) (schema.TrustedCAAdded, error) {
+		s.onAdd(func(ctx context.Context, real link.API, der []byte) (schema.TrustedCAAdded, error) {
 			if s.adds.Load() < failing+3 {
 				return schema.TrustedCAAdded{}, &apiclient.Error{Status: 500, Code: "OP_FAILED", Detail: "not now"}
 			}
 			return real.AddTrustedCA(ctx, der)
 		})
-		found, repaired := counter(driftFound, "TrustedCA"), counter(driftRepaired, "TrustedCA")
+		found, repaired := counter(managed.DriftFound, "TrustedCA"), counter(managed.DriftRepaired, "TrustedCA")
 		_, err := s.admin().RemoveTrustedCA(ctx, obj.Status.CertificateID)
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElement("DriftFound"))
 		Eventually(func() map[string]string { return s.trusted(ctx) }).Should(HaveKey(obj.Status.Fingerprint))
 		Eventually(readiness(ctx, obj)).Should(beReady("created"))
-		Expect(counter(driftFound, "TrustedCA")-found).To(BeEquivalentTo(1), "the same drift was counted anew at each try")
-		Expect(counter(driftRepaired, "TrustedCA") - repaired).To(BeEquivalentTo(1))
+		Expect(counter(managed.DriftFound, "TrustedCA")-found).To(BeEquivalentTo(1), "the same drift was counted anew at each try")
+		Expect(counter(managed.DriftRepaired, "TrustedCA") - repaired).To(BeEquivalentTo(1))
 	})
 
 	It("answers nothing but 503 is probed and asked nothing else, however many objects want something", func(ctx context.Context) {
@@ -101,7 +103,7 @@ var _ = Describe("a key server that", func() {
 
 	It("claims success without evidence is not believed", func(ctx context.Context) {
 		s := newStage(ctx)
-		s.onAdd(func(context.Context, API, []byte) (schema.TrustedCAAdded, error) {
+		s.onAdd(func(context.Context, link.API, []byte) (schema.TrustedCAAdded, error) {
 			return schema.TrustedCAAdded{Saved: true, MatchedBy: "certificate-body"}, nil
 		})
 		obj := s.trustedCA(newCA())
@@ -110,7 +112,7 @@ var _ = Describe("a key server that", func() {
 
 	It("reads back another certificate is not believed", func(ctx context.Context) {
 		s := newStage(ctx)
-		s.onAdd(func(ctx context.Context, real API, _ []byte) (schema.TrustedCAAdded, error) {
+		s.onAdd(func(ctx context.Context, real link.API, _ []byte) (schema.TrustedCAAdded, error) {
 			return real.AddTrustedCA(ctx, newCA().der)
 		})
 		obj := s.trustedCA(newCA())
@@ -120,7 +122,7 @@ var _ = Describe("a key server that", func() {
 	It("loses its reply after the write took effect keeps what was created ours", func(ctx context.Context) {
 		s := newStage(ctx)
 		lost := false
-		s.onAdd(func(ctx context.Context, real API, der []byte) (schema.TrustedCAAdded, error) {
+		s.onAdd(func(ctx context.Context, real link.API, der []byte) (schema.TrustedCAAdded, error) {
 			added, err := real.AddTrustedCA(ctx, der)
 			if !lost && err == nil {
 				lost = true
@@ -141,7 +143,7 @@ var _ = Describe("a key server that", func() {
 	DescribeTable("somebody else was faster with leaves the decision to the adoption policy",
 		func(ctx context.Context, policy v1alpha1.AdoptionPolicy, comes OmegaMatcher, provenance v1alpha1.Provenance) {
 			s := newStage(ctx)
-			s.onAdd(func(ctx context.Context, real API, der []byte) (schema.TrustedCAAdded, error) {
+			s.onAdd(func(ctx context.Context, real link.API, der []byte) (schema.TrustedCAAdded, error) {
 				if _, err := s.admin().AddTrustedCA(ctx, der); err != nil && apiclient.CodeOf(err) != "ALREADY_TRUSTED" {
 					return schema.TrustedCAAdded{}, err
 				}
@@ -162,7 +164,7 @@ var _ = Describe("a key server that", func() {
 	It("has no change feed is polled, and says so", func(ctx context.Context) {
 		s := newStage(ctx, func(ks *v1alpha1.KeyServer) {
 			m := meddlerOf(ks.Spec.URL)
-			m.onChanges(func(ctx context.Context, _ API, after int64, wait time.Duration) (schema.ChangePage, error) {
+			m.onChanges(func(ctx context.Context, _ link.API, after int64, wait time.Duration) (schema.ChangePage, error) {
 				return withoutRoutes().Changes(ctx, after, wait)
 			})
 		})
@@ -183,7 +185,7 @@ var _ = Describe("a key server that", func() {
 		var mu sync.Mutex
 		var asked []time.Time
 		s := newStage(ctx, func(ks *v1alpha1.KeyServer) {
-			meddlerOf(ks.Spec.URL).onChanges(func(ctx context.Context, real API, after int64, wait time.Duration) (schema.ChangePage, error) {
+			meddlerOf(ks.Spec.URL).onChanges(func(ctx context.Context, real link.API, after int64, wait time.Duration) (schema.ChangePage, error) {
 				if wait == 0 { // the manager catches up, and does not wait
 					return real.Changes(ctx, after, wait)
 				}
@@ -197,7 +199,7 @@ var _ = Describe("a key server that", func() {
 		polls := func() []time.Time { mu.Lock(); defer mu.Unlock(); return slices.Clone(asked) }
 		Eventually(func() int { return len(polls()) }).Should(BeNumerically(">=", 4))
 		for i, at := range polls()[1:] {
-			Expect(at.Sub(polls()[i])).To(BeNumerically(">=", afterDrain), "poll %d", i+1)
+			Expect(at.Sub(polls()[i])).To(BeNumerically(">=", link.AfterDrain), "poll %d", i+1)
 		}
 	})
 
@@ -208,7 +210,7 @@ var _ = Describe("a key server that", func() {
 		apply(ctx, obj, beReady(""))
 		// The removal is not reported, only that the cursor is too old.
 		hidden := false
-		s.onChanges(func(ctx context.Context, real API, after int64, wait time.Duration) (schema.ChangePage, error) {
+		s.onChanges(func(ctx context.Context, real link.API, after int64, wait time.Duration) (schema.ChangePage, error) {
 			page, err := real.Changes(ctx, after, wait)
 			if err == nil && len(page.Changes) > 0 && !hidden {
 				hidden = true

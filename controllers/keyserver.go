@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
-	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=keyservers,verbs=get;list;watch;patch
@@ -29,107 +30,108 @@ import (
 // keyServerReconciler keeps the connection of each KeyServer as its spec and
 // its Secrets say, and reports what the connection finds.
 type keyServerReconciler struct {
-	cluster
-	connections *connections
-	sources     *sources
-	population  *population
-	dependants  []func(ctx context.Context, keyServer string) ([]string, error)
-	wake        chan event.TypedGenericEvent[wake]
+	managed.Cluster
+	connections *link.Connections
+	sources     *managed.Sources
+	population  *managed.Population
+	controllers []managed.Controller // of the objects that refer to KeyServers
+	wake        chan event.TypedGenericEvent[managed.Wake]
 }
 
-const keyServerCRD = "keyservers.trust.keyserver.dev"
+// keyServerKind is the one kind that is not managed.
+var keyServerKind, _ = v1alpha1.KindNamed("KeyServer")
 
 // Reconcile implements reconcile.Reconciler.
 func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	ks := &v1alpha1.KeyServer{}
-	if err := r.client.Get(ctx, req.NamespacedName, ks); err != nil {
+	if err := r.Client.Get(ctx, req.NamespacedName, ks); err != nil {
 		if client.IgnoreNotFound(err) == nil {
-			r.connections.remove(ctx, req.Name)
-			r.population.move(req.NamespacedName, "")
+			r.connections.Remove(ctx, req.Name)
+			r.population.Move(req.NamespacedName, "")
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	read := ks.DeepCopy()
 	if ks.DeletionTimestamp.IsZero() {
 		controllerutil.AddFinalizer(ks, v1alpha1.FinalizerInUse)
-		if written, err := patchMetadata(ctx, r.client, read, ks); err != nil || !written {
-			return soonUnless(written), err
+		if written, err := managed.PatchMetadata(ctx, r.Client, read, ks); err != nil || !written {
+			return managed.SoonUnless(written), err
 		}
 		read = ks.DeepCopy()
 	}
-	var say conclusion
+	var say managed.Conclusion
 	held, err := r.deletion(ctx, ks)
 	switch {
 	case err != nil:
 		return ctrl.Result{}, err
-	case held.Action == actRelease:
+	case held.Action == managed.ActRelease:
 		return r.release(ctx, read, ks)
 	case held.Reason == v1alpha1.ReasonPaused:
 		// The brake for everything that uses this KeyServer.
-		r.connections.block(ctx, ks.Name, newProblem(v1alpha1.ReasonDependencyNotReady, "%s", held.Message))
-		say = conclusion{Reason: held.Reason, Message: held.Message}
+		r.connections.Block(ctx, ks.Name, link.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s", held.Message))
+		say = managed.Conclusion{Reason: held.Reason, Message: held.Message}
 	default:
 		if say, err = r.connect(ctx, ks); err != nil {
 			return ctrl.Result{}, err
 		}
 		if held.Reason != "" { // the dependants need the connection to go
-			say = conclusion{Reason: held.Reason, Message: held.Message}
+			say = managed.Conclusion{Reason: held.Reason, Message: held.Message}
 		}
 	}
 	changed := ks.Generation != ks.Status.ObservedGeneration
 	r.record(read, ks, say)
-	written, err := patchStatus(ctx, r.client, read, ks)
+	written, err := managed.PatchStatus(ctx, r.Client, read, ks)
 	if err != nil || !written {
-		return soonUnless(written), err
+		return managed.SoonUnless(written), err
 	}
 	if changed {
-		r.connections.tell(ctx, notice{KeyServer: ks.Name}) // who may use it may have changed
+		r.connections.Tell(ctx, link.Notice{KeyServer: ks.Name}) // who may use it may have changed
 	}
 	return ctrl.Result{}, nil
 }
 
 // deletion applies the rules that need no key server.
-func (r *keyServerReconciler) deletion(ctx context.Context, ks *v1alpha1.KeyServer) (decision, error) {
-	f := facts{
+func (r *keyServerReconciler) deletion(ctx context.Context, ks *v1alpha1.KeyServer) (managed.Decision, error) {
+	f := managed.Facts{
 		Deleting:  !ks.DeletionTimestamp.IsZero(),
-		Paused:    annotated(ks, v1alpha1.AnnotationPaused),
-		Abandoned: annotated(ks, v1alpha1.AnnotationAbandon),
+		Paused:    managed.Annotated(ks, v1alpha1.AnnotationPaused),
+		Abandoned: managed.Annotated(ks, v1alpha1.AnnotationAbandon),
 	}
 	if f.Deleting {
 		var err error
-		if f.KindRemoved, err = r.kindRemoved(ctx, keyServerCRD); err != nil {
-			return decision{}, err
+		if f.KindRemoved, err = r.KindRemoved(ctx, keyServerKind.CRD()); err != nil {
+			return managed.Decision{}, err
 		}
-		for _, list := range r.dependants {
-			names, err := list(ctx, ks.Name)
+		for _, c := range r.controllers {
+			names, err := c.Dependants(ctx, ks.Name)
 			if err != nil {
-				return decision{}, err
+				return managed.Decision{}, err
 			}
 			f.Dependants = append(f.Dependants, names...)
 		}
 	}
-	d, _ := decide(objectRules, f)
+	d, _ := managed.ByObject(f)
 	return d, nil
 }
 
 // connect brings the connection in line with the spec and says what it finds.
-func (r *keyServerReconciler) connect(ctx context.Context, ks *v1alpha1.KeyServer) (conclusion, error) {
+func (r *keyServerReconciler) connect(ctx context.Context, ks *v1alpha1.KeyServer) (managed.Conclusion, error) {
 	conn, err := r.connection(ctx, ks)
 	if err != nil {
-		why, other := asProblem(ctx, err)
+		why, other := link.AsProblem(ctx, err)
 		if why == nil {
-			return conclusion{}, other
+			return managed.Conclusion{}, other
 		}
-		r.connections.block(ctx, ks.Name, why)
-		return conclusion{Reason: why.Reason, Message: why.Message}, nil
+		r.connections.Block(ctx, ks.Name, why)
+		return managed.Conclusion{Reason: why.Reason, Message: why.Message}, nil
 	}
 	if token := ks.Annotations[v1alpha1.AnnotationReconcileRequestedAt]; token != ks.Status.LastHandledReconcileAt {
 		ks.Status.LastHandledReconcileAt = token
-		conn.refresh()
+		conn.Refresh()
 	}
-	s := conn.status()
+	s := conn.Status()
 	if !s.Open {
-		return conclusion{Reason: s.Problem.Reason, Message: s.Problem.Message}, nil
+		return managed.Conclusion{Reason: s.Problem.Reason, Message: s.Problem.Message}, nil
 	}
 	ks.Status.Version = s.Version
 	r.recordFeed(ks, s.Feed)
@@ -137,61 +139,61 @@ func (r *keyServerReconciler) connect(ctx context.Context, ks *v1alpha1.KeyServe
 	if ks.Status.ObservedGeneration != ks.Generation || !meta.IsStatusConditionTrue(ks.Status.Conditions, v1alpha1.ConditionReady) {
 		ks.Status.Cursor = s.Cursor
 	}
-	return conclusion{Reason: v1alpha1.ReasonVerified, Message: "the service answers and takes the credentials"}, nil
+	return managed.Conclusion{Reason: v1alpha1.ReasonVerified, Message: "the service answers and takes the credentials"}, nil
 }
 
 // connection returns the connection that the spec describes.
-func (r *keyServerReconciler) connection(ctx context.Context, ks *v1alpha1.KeyServer) (*connection, error) {
+func (r *keyServerReconciler) connection(ctx context.Context, ks *v1alpha1.KeyServer) (*link.Connection, error) {
 	l, err := r.login(ctx, ks)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := r.connections.ensure(ks.Name, l)
+	conn, err := r.connections.Ensure(ks.Name, l)
 	if err != nil {
-		return nil, newProblem(v1alpha1.ReasonInvalidSpec, "%s", err)
+		return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s", err)
 	}
 	return conn, nil
 }
 
 // login resolves what the spec refers to. Its version changes with every
 // Secret and ConfigMap that it rests on.
-func (r *keyServerReconciler) login(ctx context.Context, ks *v1alpha1.KeyServer) (login, error) {
+func (r *keyServerReconciler) login(ctx context.Context, ks *v1alpha1.KeyServer) (link.Login, error) {
 	parts := []string{ks.Spec.URL}
 	roots, pem, err := r.roots(ctx, ks.Spec.CABundle)
 	if err != nil {
-		return login{}, err
+		return link.Login{}, err
 	}
 	parts = append(parts, string(pem))
-	endpoint := func(c v1alpha1.PasswordCredential) (Endpoint, error) {
-		src := sourceRef{Kind: secretKind, Namespace: c.SecretRef.Namespace, Name: c.SecretRef.Name}
-		version, err := r.sources.version(ctx, src)
+	endpoint := func(c v1alpha1.PasswordCredential) (link.Endpoint, error) {
+		src := credentialSource(c)
+		version, err := r.sources.Version(ctx, src)
 		if err != nil {
-			return Endpoint{}, err
+			return link.Endpoint{}, err
 		}
-		name, err := r.sources.secret(ctx, src, c.SecretRef.UsernameKey)
+		name, err := r.sources.Secret(ctx, src, c.SecretRef.UsernameKey)
 		if err != nil {
-			return Endpoint{}, err
+			return link.Endpoint{}, err
 		}
-		if _, err := r.sources.secret(ctx, src, c.SecretRef.PasswordKey); err != nil {
-			return Endpoint{}, err
+		if _, err := r.sources.Secret(ctx, src, c.SecretRef.PasswordKey); err != nil {
+			return link.Endpoint{}, err
 		}
 		parts = append(parts, src.String(), version, c.SecretRef.UsernameKey, c.SecretRef.PasswordKey)
-		return Endpoint{
+		return link.Endpoint{
 			BaseURL: ks.Spec.URL, RootCAs: roots, Username: strings.TrimSpace(string(name)),
 			Password: func(ctx context.Context) (string, error) {
-				password, err := r.sources.secret(ctx, src, c.SecretRef.PasswordKey)
+				password, err := r.sources.Secret(ctx, src, c.SecretRef.PasswordKey)
 				return strings.TrimRight(string(password), "\r\n"), err
 			},
 		}, nil
 	}
-	var l login
+	var l link.Login
 	if l.Administrator, err = endpoint(ks.Spec.Credentials.Administrator); err != nil {
-		return login{}, err
+		return link.Login{}, err
 	}
 	if officer := ks.Spec.Credentials.SecurityOfficer; officer != nil {
 		e, err := endpoint(*officer)
 		if err != nil {
-			return login{}, err
+			return link.Login{}, err
 		}
 		l.SecurityOfficer = &e
 	}
@@ -209,64 +211,61 @@ func (r *keyServerReconciler) roots(ctx context.Context, from *v1alpha1.CABundle
 		return nil, nil, nil
 	case from.Inline != nil:
 		pem = []byte(*from.Inline)
-	case from.SecretKeyRef != nil:
-		src := sourceRef{Kind: secretKind, Namespace: from.SecretKeyRef.Namespace, Name: from.SecretKeyRef.Name}
-		where = fmt.Sprintf("key %q of %s", from.SecretKeyRef.Key, src)
-		pem, err = r.sources.public(ctx, src, from.SecretKeyRef.Key)
-	case from.ConfigMapKeyRef != nil:
-		src := sourceRef{Kind: configMapKind, Namespace: from.ConfigMapKeyRef.Namespace, Name: from.ConfigMapKeyRef.Name}
-		where = fmt.Sprintf("key %q of %s", from.ConfigMapKeyRef.Key, src)
-		pem, err = r.sources.public(ctx, src, from.ConfigMapKeyRef.Key)
+	default:
+		if key := managed.SourceAt(from.SecretKeyRef, from.ConfigMapKeyRef); key != nil {
+			where = key.String()
+			pem, err = r.sources.Public(ctx, *key)
+		}
 	}
 	if err != nil {
 		return nil, nil, err
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, nil, newProblem(v1alpha1.ReasonInvalidSpec, "%s holds no PEM certificate", where)
+		return nil, nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s holds no PEM certificate", where)
 	}
 	return pool, pem, nil
 }
 
 // record writes status and events.
-func (r *keyServerReconciler) record(read, ks *v1alpha1.KeyServer, say conclusion) {
-	now := stamp(r.clock.Now())
+func (r *keyServerReconciler) record(read, ks *v1alpha1.KeyServer, say managed.Conclusion) {
+	now := managed.Stamp(r.Clock.Now())
 	if say.Reason == v1alpha1.ReasonPaused {
-		pause(&ks.Status.Conditions, ks.Generation, now, say.Message)
+		managed.Pause(&ks.Status.Conditions, ks.Generation, now, say.Message)
 		return
 	}
 	ks.Status.ObservedGeneration = ks.Generation
-	conclude(&ks.Status.Conditions, ks.Generation, now, say)
+	managed.Conclude(&ks.Status.Conditions, ks.Generation, now, say)
 	meta.RemoveStatusCondition(&ks.Status.Conditions, v1alpha1.ConditionVerified) // Ready says it all
 	before := meta.FindStatusCondition(read.Status.Conditions, v1alpha1.ConditionReady)
 	if say.Reason != v1alpha1.ReasonProgressing && (before == nil || before.Reason != string(say.Reason)) {
-		reasonEvent(say.Reason, !ks.DeletionTimestamp.IsZero(), say.Message).record(r.recorder, ks)
+		managed.ReasonEvent(say.Reason, !ks.DeletionTimestamp.IsZero(), say.Message).Record(r.Recorder, ks)
 	}
-	r.population.move(client.ObjectKeyFromObject(ks), string(say.Reason))
+	r.population.Move(client.ObjectKeyFromObject(ks), string(say.Reason))
 }
 
-func (r *keyServerReconciler) recordFeed(ks *v1alpha1.KeyServer, feed feedState) {
+func (r *keyServerReconciler) recordFeed(ks *v1alpha1.KeyServer, feed link.FeedState) {
 	status := metav1.ConditionFalse
 	if feed.Following {
 		status = metav1.ConditionTrue
 	}
-	setCondition(&ks.Status.Conditions, v1alpha1.ConditionChangeFeed, status, ks.Generation, stamp(r.clock.Now()),
-		conclusion{Reason: feed.Reason, Message: feed.Message})
+	managed.SetCondition(&ks.Status.Conditions, v1alpha1.ConditionChangeFeed, status, ks.Generation, managed.Stamp(r.Clock.Now()),
+		managed.Conclusion{Reason: feed.Reason, Message: feed.Message})
 }
 
 func (r *keyServerReconciler) release(ctx context.Context, read, ks *v1alpha1.KeyServer) (ctrl.Result, error) {
 	controllerutil.RemoveFinalizer(ks, v1alpha1.FinalizerInUse)
-	written, err := patchMetadata(ctx, r.client, read, ks)
-	return soonUnless(written), err
+	written, err := managed.PatchMetadata(ctx, r.Client, read, ks)
+	return managed.SoonUnless(written), err
 }
 
 // hear wakes the KeyServer that a notice is about, unless it is about one kind.
-func (r *keyServerReconciler) hear(ctx context.Context, n notice) {
+func (r *keyServerReconciler) hear(ctx context.Context, n link.Notice) {
 	if n.Kind != "" {
 		return
 	}
 	select {
-	case r.wake <- event.TypedGenericEvent[wake]{Object: wake{Object: types.NamespacedName{Name: n.KeyServer}}}:
+	case r.wake <- event.TypedGenericEvent[managed.Wake]{Object: managed.Wake{Object: types.NamespacedName{Name: n.KeyServer}}}:
 	case <-ctx.Done():
 	}
 }
@@ -275,13 +274,13 @@ func (r *keyServerReconciler) hear(ctx context.Context, n notice) {
 func (r *keyServerReconciler) readersOf(sourceKind string) func(context.Context, client.Object) []ctrl.Request {
 	return func(ctx context.Context, o client.Object) []ctrl.Request {
 		all := &v1alpha1.KeyServerList{}
-		if err := r.client.List(ctx, all); err != nil {
+		if err := r.Client.List(ctx, all); err != nil {
 			return nil
 		}
 		var requests []ctrl.Request
 		for i := range all.Items {
 			for _, src := range sourcesOf(&all.Items[i]) {
-				if src == (sourceRef{Kind: sourceKind, Namespace: o.GetNamespace(), Name: o.GetName()}) {
+				if src == (managed.SourceRef{Kind: sourceKind, Namespace: o.GetNamespace(), Name: o.GetName()}) {
 					requests = append(requests, ctrl.Request{NamespacedName: types.NamespacedName{Name: all.Items[i].Name}})
 				}
 			}
@@ -290,18 +289,18 @@ func (r *keyServerReconciler) readersOf(sourceKind string) func(context.Context,
 	}
 }
 
-func sourcesOf(ks *v1alpha1.KeyServer) []sourceRef {
-	secretOf := func(c v1alpha1.PasswordCredential) sourceRef {
-		return sourceRef{Kind: secretKind, Namespace: c.SecretRef.Namespace, Name: c.SecretRef.Name}
+// sourcesOf lists what a KeyServer reads.
+func sourcesOf(ks *v1alpha1.KeyServer) []managed.SourceRef {
+	from := []managed.SourceRef{credentialSource(ks.Spec.Credentials.Administrator)}
+	if officer := ks.Spec.Credentials.SecurityOfficer; officer != nil {
+		from = append(from, credentialSource(*officer))
 	}
-	from := []sourceRef{secretOf(ks.Spec.Credentials.Administrator)}
-	if ks.Spec.Credentials.SecurityOfficer != nil {
-		from = append(from, secretOf(*ks.Spec.Credentials.SecurityOfficer))
-	}
-	if b := ks.Spec.CABundle; b != nil && b.SecretKeyRef != nil {
-		from = append(from, sourceRef{Kind: secretKind, Namespace: b.SecretKeyRef.Namespace, Name: b.SecretKeyRef.Name})
-	} else if b != nil && b.ConfigMapKeyRef != nil {
-		from = append(from, sourceRef{Kind: configMapKind, Namespace: b.ConfigMapKeyRef.Namespace, Name: b.ConfigMapKeyRef.Name})
+	if b := ks.Spec.CABundle; b != nil {
+		from = append(from, managed.SourceAt(b.SecretKeyRef, b.ConfigMapKeyRef).Refs()...)
 	}
 	return from
+}
+
+func credentialSource(c v1alpha1.PasswordCredential) managed.SourceRef {
+	return managed.SourceRef{Kind: managed.SecretKind, Namespace: c.SecretRef.Namespace, Name: c.SecretRef.Name}
 }

@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"context"
-
 	"os"
 	"path/filepath"
 	"strings"

@@ -8,10 +8,11 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=principaltrusts,verbs=get;list;watch;patch
@@ -22,13 +23,13 @@ const trustPage = 500
 
 // principalTrusts is the list of principal trusts, found by id and by the pair
 // of principal and peer.
-var principalTrusts = list[schema.PrincipalTrust]{
+var principalTrusts = link.List[schema.PrincipalTrust]{
 	Name: "principalTrust",
-	Read: func(ctx context.Context, c *connection) ([]schema.PrincipalTrust, error) {
+	Read: func(ctx context.Context, c *link.Connection) ([]schema.PrincipalTrust, error) {
 		var all []schema.PrincipalTrust
 		for limit := trustPage; ; {
 			offset := len(all)
-			page, err := c.officer.PrincipalTrusts(ctx, schema.PrincipalTrustsQuery{Limit: &limit, Offset: &offset})
+			page, err := c.Officer.PrincipalTrusts(ctx, schema.PrincipalTrustsQuery{Limit: &limit, Offset: &offset})
 			if err != nil {
 				return nil, err
 			}
@@ -62,26 +63,26 @@ func (d *declaredTrust) pair() string { return pairKey(d.principal, d.system) }
 
 type principalTrustAdapter struct{}
 
-// Kind implements adapter.
-func (principalTrustAdapter) Kind() kind[*v1alpha1.PrincipalTrust] {
-	return kind[*v1alpha1.PrincipalTrust]{
-		Name: "PrincipalTrust", CRD: "principaltrusts.trust.keyserver.dev", Feed: principalTrusts.Name,
-		Spell:   schema.HexID.String,
-		Awaits:  []string{trustedServers.Name, principals.Feed},
-		New:     func() *v1alpha1.PrincipalTrust { return &v1alpha1.PrincipalTrust{} },
-		NewList: func() client.ObjectList { return &v1alpha1.PrincipalTrustList{} },
+func init() { adapted(principalTrustAdapter{}) }
+
+// Kind implements managed.Adapter.
+func (principalTrustAdapter) Kind() managed.Kind {
+	return managed.Kind{
+		Name: "PrincipalTrust", Feed: principalTrusts.Name,
+		Spell:  schema.HexID.String,
+		Awaits: []string{trustedServers.Name, principals.Feed},
 	}
 }
 
-// Sources implements adapter.
-func (principalTrustAdapter) Sources(*v1alpha1.PrincipalTrust) []sourceRef { return nil }
+// Sources implements managed.Adapter.
+func (principalTrustAdapter) Sources(*v1alpha1.PrincipalTrust) []managed.SourceRef { return nil }
 
-// Owned implements adapter.
+// Owned implements managed.Adapter.
 func (principalTrustAdapter) Owned(obj *v1alpha1.PrincipalTrust) string {
 	return obj.Status.PrincipalTrustID
 }
 
-// Claims implements adapter: a PrincipalTrust claims a principal and a peer, of
+// Claims implements managed.Adapter: a PrincipalTrust claims a principal and a peer, of
 // which there is one row. The status knows what was resolved.
 func (principalTrustAdapter) Claims(obj *v1alpha1.PrincipalTrust, want *declaredTrust) []string {
 	if want != nil {
@@ -94,19 +95,19 @@ func (principalTrustAdapter) Claims(obj *v1alpha1.PrincipalTrust, want *declared
 	return []string{pairKey(id, schema.SystemID(*obj.Status.SystemID))} //nolint:gosec // the schema bounds it
 }
 
-// Needs implements consumer.
-func (principalTrustAdapter) Needs(obj *v1alpha1.PrincipalTrust) []need {
+// Needs implements managed.Consumer.
+func (principalTrustAdapter) Needs(obj *v1alpha1.PrincipalTrust) []managed.Need {
 	if ref := obj.Spec.TrustedServerRef; ref != nil {
-		return []need{{Key: objectKey("TrustedServer", obj.Namespace, ref.Name), Holds: true}}
+		return []managed.Need{{Key: objectKey("TrustedServer", obj.Namespace, ref.Name), Holds: true}}
 	}
 	if obj.Spec.SystemID == nil {
 		return nil
 	}
-	return []need{{Key: indexKey(obj.Spec.KeyServerRef.Name, peerKey(fmt.Sprint(*obj.Spec.SystemID))), Holds: true}}
+	return []managed.Need{{Key: managed.IndexKey(obj.Spec.KeyServerRef.Name, peerKey(fmt.Sprint(*obj.Spec.SystemID))), Holds: true}}
 }
 
-// Declared implements adapter.
-func (a principalTrustAdapter) Declared(ctx context.Context, in input, obj *v1alpha1.PrincipalTrust) (declaredTrust, error) {
+// Declared implements managed.Adapter.
+func (a principalTrustAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.PrincipalTrust) (declaredTrust, error) {
 	want := declaredTrust{flag: string(obj.Spec.Flag)}
 	var err error
 	if want.system, err = a.peer(ctx, in, obj); err != nil {
@@ -115,7 +116,7 @@ func (a principalTrustAdapter) Declared(ctx context.Context, in input, obj *v1al
 	ref := obj.Spec.Principal
 	if ref.ID != nil {
 		if err := want.principal.UnmarshalText([]byte(*ref.ID)); err != nil {
-			return want, newProblem(v1alpha1.ReasonInvalidSpec, "spec.principal.id %s", err)
+			return want, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.principal.id %s", err)
 		}
 		return want, nil
 	}
@@ -125,7 +126,7 @@ func (a principalTrustAdapter) Declared(ctx context.Context, in input, obj *v1al
 }
 
 // peer resolves the peer's system id.
-func (principalTrustAdapter) peer(ctx context.Context, in input, obj *v1alpha1.PrincipalTrust) (schema.SystemID, error) {
+func (principalTrustAdapter) peer(ctx context.Context, in managed.Input, obj *v1alpha1.PrincipalTrust) (schema.SystemID, error) {
 	if obj.Spec.SystemID != nil {
 		return schema.SystemID(*obj.Spec.SystemID), nil //nolint:gosec // the schema bounds it
 	}
@@ -134,33 +135,33 @@ func (principalTrustAdapter) peer(ctx context.Context, in input, obj *v1alpha1.P
 	err := in.Cluster.Get(ctx, name, server)
 	switch {
 	case apierrors.IsNotFound(err):
-		return 0, newProblem(v1alpha1.ReasonDependencyNotReady, "TrustedServer %s does not exist", name)
+		return 0, link.NewProblem(v1alpha1.ReasonDependencyNotReady, "TrustedServer %s does not exist", name)
 	case err != nil:
 		return 0, fmt.Errorf("read TrustedServer %s: %w", name, err)
 	case server.Spec.KeyServerRef != obj.Spec.KeyServerRef:
-		return 0, newProblem(v1alpha1.ReasonInvalidSpec, "TrustedServer %s is about KeyServer %q, this object about %q; a peer is trusted where it is registered",
+		return 0, link.NewProblem(v1alpha1.ReasonInvalidSpec, "TrustedServer %s is about KeyServer %q, this object about %q; a peer is trusted where it is registered",
 			name, server.Spec.KeyServerRef.Name, obj.Spec.KeyServerRef.Name)
 	case server.Status.SystemID == nil:
-		return 0, newProblem(v1alpha1.ReasonDependencyNotReady, "TrustedServer %s is not registered yet", name)
+		return 0, link.NewProblem(v1alpha1.ReasonDependencyNotReady, "TrustedServer %s is not registered yet", name)
 	}
 	return schema.SystemID(*server.Status.SystemID), nil //nolint:gosec // a system id
 }
 
-// Observe implements adapter.
-func (principalTrustAdapter) Observe(ctx context.Context, in input, obj *v1alpha1.PrincipalTrust, want *declaredTrust) (external, error) {
-	seen := external{What: "principal trust of " + describePrincipal(obj.Spec.Principal)}
+// Observe implements managed.Adapter.
+func (principalTrustAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.PrincipalTrust, want *declaredTrust) (managed.External, error) {
+	seen := managed.External{What: "principal trust of " + describePrincipal(obj.Spec.Principal)}
 	keys := []string{obj.Status.PrincipalTrustID}
 	if want != nil {
 		keys = append(keys, want.pair())
 		seen.What += fmt.Sprintf(" for the peer %d", want.system)
 	}
-	row, ok, err := principalTrusts.of(in.Conn).find(ctx, in.NotBefore, keys...)
+	row, ok, err := principalTrusts.Of(in.Conn).Find(ctx, in.NotBefore, keys...)
 	if err != nil {
 		return seen, err
 	}
 	if !ok {
 		if want != nil && !in.Deleting {
-			seen.Waits, err = unregistered(ctx, in, want.system)
+			seen.Hindrances, err = unregistered(ctx, in, want.system)
 		}
 		return seen, err
 	}
@@ -173,55 +174,56 @@ func (principalTrustAdapter) Observe(ctx context.Context, in input, obj *v1alpha
 	return seen, nil
 }
 
-// unregistered says that a peer is not registered, empty if it is.
-func unregistered(ctx context.Context, in input, system schema.SystemID) (string, error) {
-	_, ok, err := trustedServers.of(in.Conn).find(ctx, in.NotBefore, systemKey(system))
+// unregistered is in the way of a row for a peer that is not registered.
+func unregistered(ctx context.Context, in managed.Input, system schema.SystemID) ([]managed.Hindrance, error) {
+	_, ok, err := trustedServers.Of(in.Conn).Find(ctx, in.NotBefore, systemKey(system))
 	if err != nil || ok {
-		return "", err
+		return nil, err
 	}
-	return fmt.Sprintf("KeyServer %q has no peer with the system id %d; declare it as a TrustedServer", in.Conn.name, system), nil
+	return []managed.Hindrance{managed.Dependency(managed.Absent,
+		fmt.Sprintf("KeyServer %q has no peer with the system id %d; declare it as a TrustedServer", in.Conn.Name, system))}, nil
 }
 
-// Create implements adapter.
-func (principalTrustAdapter) Create(ctx context.Context, c *connection, want declaredTrust) (outcome, error) {
-	saved, err := c.officer.CreatePrincipalTrust(ctx, schema.CreatePrincipalTrustRequest{
+// Create implements managed.Adapter.
+func (principalTrustAdapter) Create(ctx context.Context, c *link.Connection, want declaredTrust) (managed.Outcome, error) {
+	saved, err := c.Officer.CreatePrincipalTrust(ctx, schema.CreatePrincipalTrustRequest{
 		PrincipalID: want.principal, TrustedServerSystemID: want.system, Flag: want.flag,
 	})
 	return trustSaved(c, saved, err)
 }
 
-// Update implements adapter.
-func (principalTrustAdapter) Update(ctx context.Context, c *connection, want declaredTrust, seen external) (outcome, error) {
-	saved, err := c.officer.UpdatePrincipalTrust(ctx, seen.ID, want.flag)
+// Update implements managed.Adapter.
+func (principalTrustAdapter) Update(ctx context.Context, c *link.Connection, want declaredTrust, seen managed.External) (managed.Outcome, error) {
+	saved, err := c.Officer.UpdatePrincipalTrust(ctx, seen.ID, want.flag)
 	return trustSaved(c, saved, err)
 }
 
-func trustSaved(c *connection, saved schema.PrincipalTrustSaved, err error) (outcome, error) {
+func trustSaved(c *link.Connection, saved schema.PrincipalTrustSaved, err error) (managed.Outcome, error) {
 	if err != nil {
-		return outcome{}, err
+		return managed.Outcome{}, err
 	}
 	if !saved.Saved || saved.PrincipalTrust == nil {
-		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success without the principal trust as read back")
+		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success without the principal trust as read back")
 	}
-	principalTrusts.of(c).put(*saved.PrincipalTrust)
-	return outcome{ID: saved.PrincipalTrust.ID.String(), Evidence: fmt.Sprintf("%s; the flag is %s", saved.Detail, deref(saved.PrincipalTrust.FlagLabel))}, nil
+	principalTrusts.Of(c).Put(*saved.PrincipalTrust)
+	return managed.Outcome{ID: saved.PrincipalTrust.ID.String(), Evidence: fmt.Sprintf("%s; the flag is %s", saved.Detail, deref(saved.PrincipalTrust.FlagLabel))}, nil
 }
 
-// Delete implements adapter.
-func (principalTrustAdapter) Delete(ctx context.Context, c *connection, _ *v1alpha1.PrincipalTrust, id string) (outcome, error) {
-	gone, err := c.officer.DeletePrincipalTrust(ctx, id)
+// Delete implements managed.Adapter.
+func (principalTrustAdapter) Delete(ctx context.Context, c *link.Connection, _ *v1alpha1.PrincipalTrust, id string) (managed.Outcome, error) {
+	gone, err := c.Officer.DeletePrincipalTrust(ctx, id)
 	if err != nil {
-		return outcome{}, err
+		return managed.Outcome{}, err
 	}
 	if !gone.Gone {
-		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the principal trust is gone")
+		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the principal trust is gone")
 	}
-	principalTrusts.of(c).drop(id)
-	return outcome{ID: id, Evidence: gone.Detail}, nil
+	principalTrusts.Of(c).Drop(id)
+	return managed.Outcome{ID: id, Evidence: gone.Detail}, nil
 }
 
-// Record implements adapter.
-func (principalTrustAdapter) Record(obj *v1alpha1.PrincipalTrust, want *declaredTrust, seen external, owner bool, _ time.Time) {
+// Record implements managed.Adapter.
+func (principalTrustAdapter) Record(obj *v1alpha1.PrincipalTrust, want *declaredTrust, seen managed.External, owner bool, _ time.Time) {
 	if want != nil {
 		system := int64(want.system)
 		obj.Status.PrincipalID, obj.Status.SystemID = want.principal.String(), &system

@@ -8,20 +8,20 @@ import (
 	"strings"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=roles,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=roles/status,verbs=patch
 
 // roles is the list of roles, found by id and by name.
-var roles = list[schema.Role]{
+var roles = link.List[schema.Role]{
 	Name: "role",
-	Read: func(ctx context.Context, c *connection) ([]schema.Role, error) {
-		l, err := c.admin.Roles(ctx)
+	Read: func(ctx context.Context, c *link.Connection) ([]schema.Role, error) {
+		l, err := c.Admin.Roles(ctx)
 		return l.Roles, err
 	},
 	Keys: func(r schema.Role) []string { return []string{r.ID.String(), byName(r.Name)} },
@@ -29,10 +29,10 @@ var roles = list[schema.Role]{
 
 // operations is the catalogue of operations, found by id and by name. It
 // changes with the service only, so that no feed reports on it.
-var operations = list[schema.Operation]{
+var operations = link.List[schema.Operation]{
 	Name: "operation",
-	Read: func(ctx context.Context, c *connection) ([]schema.Operation, error) {
-		l, err := c.admin.Operations(ctx)
+	Read: func(ctx context.Context, c *link.Connection) ([]schema.Operation, error) {
+		l, err := c.Admin.Operations(ctx)
 		return l.Operations, err
 	},
 	Keys: func(o schema.Operation) []string { return []string{o.ID.String(), byName(o.Name)} },
@@ -50,23 +50,23 @@ type declaredRole struct {
 
 type roleAdapter struct{}
 
-// Kind implements adapter.
-func (roleAdapter) Kind() kind[*v1alpha1.Role] {
-	return kind[*v1alpha1.Role]{
-		Name: "Role", CRD: "roles.trust.keyserver.dev", Feed: roles.Name,
-		Spell:   schema.HexID.String,
-		New:     func() *v1alpha1.Role { return &v1alpha1.Role{} },
-		NewList: func() client.ObjectList { return &v1alpha1.RoleList{} },
+func init() { adapted(roleAdapter{}) }
+
+// Kind implements managed.Adapter.
+func (roleAdapter) Kind() managed.Kind {
+	return managed.Kind{
+		Name: "Role", Feed: roles.Name,
+		Spell: schema.HexID.String,
 	}
 }
 
-// Sources implements adapter.
-func (roleAdapter) Sources(*v1alpha1.Role) []sourceRef { return nil }
+// Sources implements managed.Adapter.
+func (roleAdapter) Sources(*v1alpha1.Role) []managed.SourceRef { return nil }
 
-// Owned implements adapter.
+// Owned implements managed.Adapter.
 func (roleAdapter) Owned(obj *v1alpha1.Role) string { return obj.Status.RoleID }
 
-// Claims implements adapter: a Role claims a name, an id, or both.
+// Claims implements managed.Adapter: a Role claims a name, an id, or both.
 func (roleAdapter) Claims(obj *v1alpha1.Role, _ *declaredRole) []string {
 	var claims []string
 	if obj.Spec.RoleName != nil {
@@ -82,8 +82,8 @@ func (roleAdapter) Claims(obj *v1alpha1.Role, _ *declaredRole) []string {
 
 var hexID = regexp.MustCompile(`^[0-9a-fA-F]{16}$`)
 
-// Declared implements adapter.
-func (roleAdapter) Declared(ctx context.Context, in input, obj *v1alpha1.Role) (declaredRole, error) {
+// Declared implements managed.Adapter.
+func (roleAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.Role) (declaredRole, error) {
 	want := declaredRole{operations: []schema.HexID{}}
 	if obj.Spec.RoleName != nil {
 		want.name = *obj.Spec.RoleName
@@ -91,14 +91,14 @@ func (roleAdapter) Declared(ctx context.Context, in input, obj *v1alpha1.Role) (
 	if obj.Spec.RoleID != nil {
 		want.id = strings.ToLower(*obj.Spec.RoleID)
 	}
-	catalogue := operations.of(in.Conn)
+	catalogue := operations.Of(in.Conn)
 	var unknown []string
 	for _, asked := range obj.Spec.Operations {
 		key := byName(asked)
 		if hexID.MatchString(asked) {
 			key = strings.ToLower(asked)
 		}
-		op, ok, err := catalogue.find(ctx, time.Time{}, key)
+		op, ok, err := catalogue.Find(ctx, time.Time{}, key)
 		if err != nil {
 			return want, err
 		}
@@ -109,50 +109,54 @@ func (roleAdapter) Declared(ctx context.Context, in input, obj *v1alpha1.Role) (
 		want.operations = append(want.operations, op.ID)
 	}
 	if len(unknown) > 0 {
-		return want, newProblem(v1alpha1.ReasonInvalidSpec,
-			"spec.operations names %s, which the key server does not know; it knows %s", enumerate(unknown), names(catalogue))
+		return want, link.NewProblem(v1alpha1.ReasonInvalidSpec,
+			"spec.operations names %s, which the key server does not know; it knows %s", managed.Enumerate(unknown), names(catalogue))
 	}
 	want.operations = asSet(want.operations)
 	return want, nil
 }
 
-// Observe implements adapter. The role is found by the id that the object owns
+// Observe implements managed.Adapter. The role is found by the id that the object owns
 // or names, and only then by name.
-func (roleAdapter) Observe(ctx context.Context, in input, obj *v1alpha1.Role, want *declaredRole) (external, error) {
-	seen := external{What: "role " + describe(obj)}
+func (roleAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.Role, want *declaredRole) (managed.External, error) {
+	seen := managed.External{What: "role " + describe(obj)}
 	keys := []string{obj.Status.RoleID}
 	if want != nil && !in.Deleting {
 		if want.id != "" {
 			keys = []string{want.id}
-			seen.Uncreatable = "no role has the id " + want.id + ", and spec.roleId takes over an existing one; delete this object, or declare the role by its name"
+			seen.Hindrances = append(seen.Hindrances, managed.Uncreatable(
+				"no role has the id "+want.id+", and spec.roleId takes over an existing one; delete this object, or declare the role by its name"))
 		} else {
 			keys = append(keys, byName(want.name))
 		}
 	} else if want != nil && obj.Status.RoleID == "" {
 		keys = []string{want.id, byName(want.name)}
 	}
-	role, ok, err := roles.of(in.Conn).find(ctx, in.NotBefore, keys...)
+	role, ok, err := roles.Of(in.Conn).Find(ctx, in.NotBefore, keys...)
 	if err != nil || !ok {
 		return seen, err
 	}
 	seen.Exists, seen.ID = true, role.ID.String()
 	seen.What = fmt.Sprintf("role %q (id %s)", role.Name, seen.ID)
-	seen.ReadOnly = role.BuiltIn != nil && *role.BuiltIn
+	if role.BuiltIn != nil && *role.BuiltIn {
+		seen.Hindrances = append(seen.Hindrances, managed.BuiltIn(seen.What))
+	}
 	if want == nil {
 		return seen, nil
 	}
 	if want.name != "" && want.name != role.Name {
 		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: "roleName", Declared: want.name, Observed: role.Name})
-		holder, taken, err := roles.of(in.Conn).find(ctx, in.NotBefore, byName(want.name))
+		holder, taken, err := roles.Of(in.Conn).Find(ctx, in.NotBefore, byName(want.name))
 		if err != nil {
 			return seen, err
 		}
 		if taken {
-			seen.Fixed = fmt.Sprintf("role %q (id %s) has the name that spec.roleName asks for; rename or delete it first, or declare another name", holder.Name, holder.ID)
+			seen.Hindrances = append(seen.Hindrances, managed.Fixed(fmt.Sprintf(
+				"role %q (id %s) has the name that spec.roleName asks for; rename or delete it first, or declare another name", holder.Name, holder.ID)))
 		}
 	}
 	if have := asSet(role.Operations); !slices.Equal(have, want.operations) {
-		catalogue := operations.of(in.Conn)
+		catalogue := operations.Of(in.Conn)
 		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{
 			Field: "operations", Declared: spelled(ctx, catalogue, want.operations), Observed: spelled(ctx, catalogue, have),
 		})
@@ -161,18 +165,18 @@ func (roleAdapter) Observe(ctx context.Context, in input, obj *v1alpha1.Role, wa
 	return seen, nil
 }
 
-// Create implements adapter.
-func (roleAdapter) Create(ctx context.Context, c *connection, want declaredRole) (outcome, error) {
+// Create implements managed.Adapter.
+func (roleAdapter) Create(ctx context.Context, c *link.Connection, want declaredRole) (managed.Outcome, error) {
 	ids := make([]string, len(want.operations))
 	for i, id := range want.operations {
 		ids[i] = id.String()
 	}
-	saved, err := c.admin.CreateRole(ctx, want.name, ids)
+	saved, err := c.Admin.CreateRole(ctx, want.name, ids)
 	return roleSaved(c, saved, err)
 }
 
-// Update implements adapter. Only what differs is sent.
-func (roleAdapter) Update(ctx context.Context, c *connection, want declaredRole, seen external) (outcome, error) {
+// Update implements managed.Adapter. Only what differs is sent.
+func (roleAdapter) Update(ctx context.Context, c *link.Connection, want declaredRole, seen managed.External) (managed.Outcome, error) {
 	var change schema.UpdateRoleRequest
 	for _, d := range seen.Drift {
 		switch d.Field {
@@ -182,39 +186,39 @@ func (roleAdapter) Update(ctx context.Context, c *connection, want declaredRole,
 			change.Operations = want.operations
 		}
 	}
-	saved, err := c.admin.UpdateRole(ctx, seen.ID, change)
+	saved, err := c.Admin.UpdateRole(ctx, seen.ID, change)
 	return roleSaved(c, saved, err)
 }
 
-func roleSaved(c *connection, saved schema.RoleSaved, err error) (outcome, error) {
+func roleSaved(c *link.Connection, saved schema.RoleSaved, err error) (managed.Outcome, error) {
 	if err != nil {
-		return outcome{}, err
+		return managed.Outcome{}, err
 	}
 	if !saved.Saved || saved.Role == nil {
-		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success without the role as read back")
+		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success without the role as read back")
 	}
-	roles.of(c).put(*saved.Role)
-	return outcome{
+	roles.Of(c).Put(*saved.Role)
+	return managed.Outcome{
 		ID:       saved.Role.ID.String(),
 		Evidence: fmt.Sprintf("reads back as %q with %s", saved.Role.Name, plural(len(saved.Role.Operations), "operation")),
 	}, nil
 }
 
-// Delete implements adapter.
-func (roleAdapter) Delete(ctx context.Context, c *connection, _ *v1alpha1.Role, id string) (outcome, error) {
-	gone, err := c.admin.DeleteRole(ctx, id)
+// Delete implements managed.Adapter.
+func (roleAdapter) Delete(ctx context.Context, c *link.Connection, _ *v1alpha1.Role, id string) (managed.Outcome, error) {
+	gone, err := c.Admin.DeleteRole(ctx, id)
 	if err != nil {
-		return outcome{}, err
+		return managed.Outcome{}, err
 	}
 	if !gone.Gone {
-		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the role is gone")
+		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the role is gone")
 	}
-	roles.of(c).drop(id)
-	return outcome{ID: id, Evidence: "a fresh read no longer lists it; principals that held it have lost it"}, nil
+	roles.Of(c).Drop(id)
+	return managed.Outcome{ID: id, Evidence: "a fresh read no longer lists it; principals that held it have lost it"}, nil
 }
 
-// Record implements adapter.
-func (roleAdapter) Record(obj *v1alpha1.Role, want *declaredRole, seen external, owner bool, _ time.Time) {
+// Record implements managed.Adapter.
+func (roleAdapter) Record(obj *v1alpha1.Role, want *declaredRole, seen managed.External, owner bool, _ time.Time) {
 	if !owner {
 		return
 	}
@@ -243,20 +247,20 @@ func asSet(ids []schema.HexID) []schema.HexID {
 }
 
 // names lists the catalogue, for a message.
-func names(catalogue *listing[schema.Operation]) string {
+func names(catalogue *link.Listing[schema.Operation]) string {
 	var all []string
-	catalogue.each(func(o schema.Operation) { all = append(all, fmt.Sprintf("%q", o.Name)) })
+	catalogue.Each(func(o schema.Operation) { all = append(all, fmt.Sprintf("%q", o.Name)) })
 	slices.Sort(all)
 	return strings.Join(all, ", ")
 }
 
 // spelled lists operations by name. One that the catalogue does not know, or
 // that it fails to tell, keeps its id.
-func spelled(ctx context.Context, catalogue *listing[schema.Operation], ids []schema.HexID) string {
+func spelled(ctx context.Context, catalogue *link.Listing[schema.Operation], ids []schema.HexID) string {
 	out := make([]string, len(ids))
 	for i, id := range ids {
 		out[i] = id.String()
-		if op, ok, err := catalogue.find(ctx, time.Time{}, id.String()); err == nil && ok {
+		if op, ok, err := catalogue.Find(ctx, time.Time{}, id.String()); err == nil && ok {
 			out[i] = op.Name
 		}
 	}

@@ -2,10 +2,6 @@ package controllers
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -14,28 +10,25 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 )
 
 // Options of the controllers. The zero value is what the manager uses.
 type Options struct {
 	// Dial makes the API of an endpoint; nil speaks HTTP.
-	Dial Dial
+	Dial link.Dial
 	// Clock is nil for the system's.
 	Clock clock.Clock
 
-	timing *timing // nil for the default
+	timing *link.Timing // nil for the default
 }
-
-// workers per kind. Most of a pass is waiting for the service.
-const workers = 8
 
 // Setup registers the controllers with the manager, and the kinds with its
 // scheme.
@@ -46,161 +39,65 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err := corev1.AddToScheme(mgr.GetScheme()); err != nil {
 		return err
 	}
-	s := newSetup(mgr, o)
-	if err := mgr.Add(s.connections); err != nil {
+	s := o.registry(managed.Cluster{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("keyserver-operator"),
+	}, mgr.GetFieldIndexer(), mgr.GetLogger())
+	if err := mgr.Add(s.Connections); err != nil {
 		return err
 	}
-	if err := s.manageKinds(); err != nil {
+	if err := registerKinds(s); err != nil {
 		return err
 	}
-	for _, start := range s.starts {
-		if err := start(); err != nil {
+	for _, c := range s.Controllers {
+		if err := c.Control(mgr); err != nil {
 			return err
 		}
 	}
-	return s.manageKeyServers()
+	return controlKeyServers(mgr, s)
 }
 
-// manageKinds has one line for each kind. Those that others need come first, so
-// that a plan knows of them.
-func (s *setup) manageKinds() error {
-	return errors.Join(
-		manage(s, trustedCAAdapter{}),
-		manage(s, roleAdapter{}),
-		manage(s, trustedServerAdapter{}),
-		manage(s, principalTrustAdapter{}),
-		manage(s, aclTemplateAdapter{}),
-	)
-}
-
-// setup is what the controllers share.
-type setup struct {
-	cluster
-	mgr         ctrl.Manager // nil in a plan
-	indexer     client.FieldIndexer
-	connections *connections
-	sources     *sources
-	timing      timing
-	dependants  []func(context.Context, string) ([]string, error)
-	objects     []client.Object // one of each kind
-	// Which kinds need which others is known once all are registered; only
-	// then are their controllers made.
-	dependencies *dependencies
-	starts       []func() error
-	plan         *planning // nil in a manager
-}
-
-func newSetup(mgr ctrl.Manager, o Options) *setup {
-	s := newSetupOn(cluster{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), recorder: mgr.GetEventRecorder("keyserver-operator"),
-	}, mgr.GetFieldIndexer(), mgr.GetLogger(), o)
-	s.mgr = mgr
-	return s
-}
-
-func newSetupOn(c cluster, indexer client.FieldIndexer, log logr.Logger, o Options) *setup {
+// registry makes what the reconcilers share.
+func (o Options) registry(c managed.Cluster, indexer client.FieldIndexer, log logr.Logger) *managed.Registry {
 	if o.Dial == nil {
-		o.Dial = dialHTTP
+		o.Dial = link.DialHTTP
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
 	if o.timing == nil {
-		o.timing = &defaultTiming
+		o.timing = &link.DefaultTiming
 	}
-	c.clock = o.Clock
-	return &setup{
-		cluster:     c,
-		indexer:     indexer,
-		connections: newConnections(o.Dial, o.Clock, *o.timing, log.WithName("connection")),
-		sources:     newSources(c.client, c.live),
-		timing:      *o.timing,
-
-		dependencies: &dependencies{},
-	}
+	c.Clock = o.Clock
+	return managed.NewRegistry(c, indexer, link.NewConnections(o.Dial, o.Clock, *o.timing, log.WithName("connection")), *o.timing)
 }
 
-// manage registers the controller of one kind.
-func manage[T managed, D any](s *setup, a adapter[T, D]) error {
-	k := a.Kind()
-	r := &reconciler[T, D]{
-		cluster: s.cluster, adapter: a, kind: k,
-		connections: s.connections, sources: s.sources, timing: s.timing, dependencies: s.dependencies,
-		population: newPopulation(k.Name), failures: newFailures(),
-		wake: make(chan event.TypedGenericEvent[wake]),
-	}
-	for field, index := range r.indexes() {
-		if err := s.indexer.IndexField(context.Background(), k.New(), field, index); err != nil {
-			return fmt.Errorf("index %s by %s: %w", k.Name, field, err)
-		}
-	}
-	if err := join(s, r); err != nil {
-		return err
-	}
-	if s.plan != nil {
-		enlist(s.plan, r)
-	}
-	s.connections.ids[k.Feed] = k.Spell
-	for _, awaited := range slices.Concat(k.Awaits, k.Uses) {
-		if s.connections.ids[awaited] == nil { // no kind of ours, or not yet
-			s.connections.ids[awaited] = schema.HexID.String
-		}
-	}
-	s.objects = append(s.objects, k.New())
-	s.dependants = append(s.dependants, func(ctx context.Context, keyServer string) ([]string, error) {
-		found, err := r.list(ctx, client.MatchingFields{keyServerIndex: keyServer})
-		names := make([]string, len(found))
-		for i, obj := range found {
-			names[i] = r.name(obj)
-		}
-		return names, err
-	})
-	s.starts = append(s.starts, func() error { return control(s, r) })
-	return nil
-}
-
-// control makes the controller of one kind.
-func control[T managed, D any](s *setup, r *reconciler[T, D]) error {
-	k := r.kind
-	s.connections.listen(r.hear)
-	b := ctrl.NewControllerManagedBy(s.mgr).
-		Named(strings.ToLower(k.Name)).
-		For(k.New(), builder.WithPredicates(meant())).
-		Watches(k.New(), handler.EnqueueRequestsFromMapFunc(r.claimantsOf)).
-		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(secretKind))).
-		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(configMapKind))).
-		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.residentsOf), builder.WithPredicates(relabelled())).
-		WatchesRawSource(source.TypedChannel(r.wake, enqueue())).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers})
-	return s.dependencies.watch(b, r.needs, r.provides).Complete(r)
-}
-
-func (s *setup) keyServers() *keyServerReconciler {
+func newKeyServerReconciler(s *managed.Registry) *keyServerReconciler {
 	return &keyServerReconciler{
-		cluster: s.cluster, connections: s.connections, sources: s.sources, dependants: s.dependants,
-		population: newPopulation("KeyServer"),
-		wake:       make(chan event.TypedGenericEvent[wake]),
+		Cluster: s.Cluster, connections: s.Connections, sources: s.Sources, controllers: s.Controllers,
+		population: managed.NewPopulation(keyServerKind.Name),
+		wake:       make(chan event.TypedGenericEvent[managed.Wake]),
 	}
 }
 
-func (s *setup) manageKeyServers() error {
-	r := s.keyServers()
-	s.connections.listen(r.hear)
-	b := ctrl.NewControllerManagedBy(s.mgr).
+// controlKeyServers makes the controller of KeyServers.
+func controlKeyServers(mgr ctrl.Manager, s *managed.Registry) error {
+	r := newKeyServerReconciler(s)
+	s.Connections.Listen(r.hear)
+	b := ctrl.NewControllerManagedBy(mgr).
 		Named("keyserver").
-		For(&v1alpha1.KeyServer{}, builder.WithPredicates(meant())).
-		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(secretKind))).
-		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(configMapKind))).
-		WatchesRawSource(source.TypedChannel(r.wake, enqueue()))
+		For(&v1alpha1.KeyServer{}, builder.WithPredicates(managed.DeclarationChanged())).
+		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(managed.SecretKind))).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(managed.ConfigMapKind))).
+		WatchesRawSource(source.TypedChannel(r.wake, managed.Enqueue()))
 	// A KeyServer whose deletion waits goes with its last dependant.
 	gone := predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },
 		UpdateFunc:  func(event.UpdateEvent) bool { return false },
 		GenericFunc: func(event.GenericEvent) bool { return false },
 	}
-	for _, obj := range s.objects {
-		b = b.Watches(obj, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []ctrl.Request {
-			m, ok := o.(managed)
+	for _, c := range s.Controllers {
+		b = b.Watches(c.New(), handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []ctrl.Request {
+			m, ok := o.(managed.Object)
 			if !ok {
 				return nil
 			}

@@ -38,6 +38,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 )
 
@@ -103,7 +105,7 @@ func startManager(cfg *rest.Config) {
 		Controller: config.Controller{SkipNameValidation: &skip},
 	})
 	Expect(err).NotTo(HaveOccurred())
-	Expect(Setup(mgr, Options{Dial: meddle, timing: &timing{
+	Expect(Setup(mgr, Options{Dial: meddle, timing: &link.Timing{
 		ProbeMin: 100 * time.Millisecond, ProbeMax: 500 * time.Millisecond,
 		FeedWait: 30 * time.Second, PollEach: 300 * time.Millisecond,
 		RetryMin: 200 * time.Millisecond, RetryMax: 2 * time.Second,
@@ -216,8 +218,8 @@ type meddler struct {
 	adds, removes, lists, writes, replaces atomic.Int32
 
 	mu      sync.Mutex
-	add     func(ctx context.Context, real API, der []byte) (schema.TrustedCAAdded, error)
-	changes func(ctx context.Context, real API, after int64, wait time.Duration) (schema.ChangePage, error)
+	add     func(ctx context.Context, real link.API, der []byte) (schema.TrustedCAAdded, error)
+	changes func(ctx context.Context, real link.API, after int64, wait time.Duration) (schema.ChangePage, error)
 	put     func(ctx context.Context) error // fails PutTemplateMember
 	says    func(schema.TrustInfo) schema.TrustInfo
 }
@@ -230,18 +232,18 @@ func meddlerOf(url string) *meddler {
 }
 
 // meddle is the Dial of the suite.
-func meddle(e Endpoint) (API, error) {
-	real, err := dialHTTP(e)
+func meddle(e link.Endpoint) (link.API, error) {
+	real, err := link.DialHTTP(e)
 	return &meddled{API: real, meddler: meddlerOf(e.BaseURL)}, err
 }
 
-func (m *meddler) onAdd(f func(context.Context, API, []byte) (schema.TrustedCAAdded, error)) {
+func (m *meddler) onAdd(f func(context.Context, link.API, []byte) (schema.TrustedCAAdded, error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.add = f
 }
 
-func (m *meddler) onChanges(f func(context.Context, API, int64, time.Duration) (schema.ChangePage, error)) {
+func (m *meddler) onChanges(f func(context.Context, link.API, int64, time.Duration) (schema.ChangePage, error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.changes = f
@@ -261,7 +263,7 @@ func (m *meddler) onTrustInfo(f func(schema.TrustInfo) schema.TrustInfo) {
 }
 
 type meddled struct {
-	API
+	link.API
 	*meddler
 }
 
@@ -414,7 +416,7 @@ func readiness(ctx context.Context, obj client.Object) func() about {
 		}
 		var all []metav1.Condition
 		switch o := obj.(type) {
-		case managed:
+		case managed.Object:
 			_, status := o.Managed()
 			all = status.Conditions
 		case *v1alpha1.KeyServer:

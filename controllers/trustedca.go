@@ -11,20 +11,20 @@ import (
 	"slices"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=trustedcas,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=trustedcas/status,verbs=patch
 
 // trustedCAs is the list of trusted CAs, found by id and by fingerprint.
-var trustedCAs = list[schema.TrustedCA]{
+var trustedCAs = link.List[schema.TrustedCA]{
 	Name: "trustedCA",
-	Read: func(ctx context.Context, c *connection) ([]schema.TrustedCA, error) {
-		l, err := c.officer.TrustedCAs(ctx)
+	Read: func(ctx context.Context, c *link.Connection) ([]schema.TrustedCA, error) {
+		l, err := c.Officer.TrustedCAs(ctx)
 		return l.TrustedCAs, err
 	},
 	Keys: func(ca schema.TrustedCA) []string {
@@ -42,26 +42,31 @@ type declaredCA struct {
 
 type trustedCAAdapter struct{}
 
-// Kind implements adapter.
-func (trustedCAAdapter) Kind() kind[*v1alpha1.TrustedCA] {
-	return kind[*v1alpha1.TrustedCA]{
-		Name: "TrustedCA", CRD: "trustedcas.trust.keyserver.dev", Feed: trustedCAs.Name,
-		Spell:   func(id schema.HexID) string { return schema.Base64ID(id).String() },
-		New:     func() *v1alpha1.TrustedCA { return &v1alpha1.TrustedCA{} },
-		NewList: func() client.ObjectList { return &v1alpha1.TrustedCAList{} },
+func init() { adapted(trustedCAAdapter{}) }
+
+// Kind implements managed.Adapter.
+func (trustedCAAdapter) Kind() managed.Kind {
+	return managed.Kind{
+		Name: "TrustedCA", Feed: trustedCAs.Name,
+		Spell: func(id schema.HexID) string { return schema.Base64ID(id).String() },
 	}
 }
 
-// Sources implements adapter.
-func (trustedCAAdapter) Sources(obj *v1alpha1.TrustedCA) []sourceRef {
-	from := obj.Spec.Certificate
-	return sourcesIn(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
+// Sources implements managed.Adapter.
+func (trustedCAAdapter) Sources(obj *v1alpha1.TrustedCA) []managed.SourceRef {
+	return certificateSource(obj).Refs()
 }
 
-// Owned implements adapter.
+// certificateSource is where the certificate is read, nil where it comes from no source.
+func certificateSource(obj *v1alpha1.TrustedCA) *managed.SourceKey {
+	from := obj.Spec.Certificate
+	return managed.SourceIn(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
+}
+
+// Owned implements managed.Adapter.
 func (trustedCAAdapter) Owned(obj *v1alpha1.TrustedCA) string { return obj.Status.CertificateID }
 
-// Claims implements adapter: a TrustedCA claims a certificate. Where it comes
+// Claims implements managed.Adapter: a TrustedCA claims a certificate. Where it comes
 // from a source, the status knows which it was.
 func (trustedCAAdapter) Claims(obj *v1alpha1.TrustedCA, want *declaredCA) []string {
 	switch {
@@ -77,21 +82,21 @@ func (trustedCAAdapter) Claims(obj *v1alpha1.TrustedCA, want *declaredCA) []stri
 	return nil
 }
 
-// Provides implements provider: a CA is needed by its subject as long as
+// Provides implements managed.Provider: a CA is needed by its subject as long as
 // nobody knows which certificate it will be, then by its fingerprint.
 func (trustedCAAdapter) Provides(obj *v1alpha1.TrustedCA) []string {
 	if obj.Status.CertificateID == "" {
 		return nil
 	}
 	ks := obj.Spec.KeyServerRef.Name
-	return []string{indexKey(ks, caSubject(obj.Status.Subject)), indexKey(ks, caFingerprint(obj.Status.Fingerprint))}
+	return []string{managed.IndexKey(ks, caSubject(obj.Status.Subject)), managed.IndexKey(ks, caFingerprint(obj.Status.Fingerprint))}
 }
 
 func caSubject(name string) string    { return "CA named " + name }
 func caFingerprint(sum string) string { return "CA " + sum }
 
-// Declared implements adapter.
-func (a trustedCAAdapter) Declared(ctx context.Context, in input, obj *v1alpha1.TrustedCA) (declaredCA, error) {
+// Declared implements managed.Adapter.
+func (a trustedCAAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA) (declaredCA, error) {
 	if peer := a.Peer(obj); peer != nil {
 		return a.issuerOf(ctx, in, obj, peer.Name)
 	}
@@ -101,53 +106,49 @@ func (a trustedCAAdapter) Declared(ctx context.Context, in input, obj *v1alpha1.
 	}
 	ca, err := parseCA(text)
 	if err != nil {
-		return ca, newProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
+		return ca, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
 	}
 	return ca, nil
 }
 
-// Peer implements peered.
+// Peer implements managed.Peered.
 func (trustedCAAdapter) Peer(obj *v1alpha1.TrustedCA) *v1alpha1.PeerReference {
 	return obj.Spec.Certificate.PeerRef
 }
 
 // issuerOf returns the CA that issued the certificate of a peer.
-func (trustedCAAdapter) issuerOf(ctx context.Context, in input, obj *v1alpha1.TrustedCA, peer string) (declaredCA, error) {
-	info, err := in.Peers.info(ctx, in, obj.Namespace, peer)
+func (trustedCAAdapter) issuerOf(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA, peer string) (declaredCA, error) {
+	info, err := in.Peers.Info(ctx, in, obj.Namespace, peer)
 	if err != nil {
 		return declaredCA{}, err
 	}
 	chain, err := parsePeerChain(info.Chain)
 	if err != nil {
-		return declaredCA{}, newProblem(v1alpha1.ReasonInvalidSpec, "what KeyServer %q says of itself %s", peer, err)
+		return declaredCA{}, link.NewProblem(v1alpha1.ReasonInvalidSpec, "what KeyServer %q says of itself %s", peer, err)
 	}
 	if len(chain.path) == 0 {
-		return declaredCA{}, newProblem(v1alpha1.ReasonInvalidSpec,
+		return declaredCA{}, link.NewProblem(v1alpha1.ReasonInvalidSpec,
 			"KeyServer %q shows its own certificate, but not the CA %q that issued it; declare that CA by another source", peer, chain.issuer())
 	}
 	return declareCA(chain.path[0]), nil
 }
 
 // text reads the certificate, and says where from.
-func (a trustedCAAdapter) text(ctx context.Context, in input, obj *v1alpha1.TrustedCA) (text []byte, where string, err error) {
+func (a trustedCAAdapter) text(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA) (text []byte, where string, err error) {
 	from := obj.Spec.Certificate
 	if from.Inline != nil {
 		return []byte(*from.Inline), "spec.certificate.inline", nil
 	}
-	ref := from.ConfigMapKeyRef
-	if from.SecretKeyRef != nil {
-		ref = from.SecretKeyRef
-	}
-	src := a.Sources(obj)[0]
-	text, err = in.Sources.public(ctx, src, ref.Key)
-	return text, fmt.Sprintf("key %q of %s", ref.Key, src), err
+	key := certificateSource(obj)
+	text, err = in.Sources.Public(ctx, *key)
+	return text, key.String(), err
 }
 
-// Observe implements adapter. A certificate never changes, so that there is no
+// Observe implements managed.Adapter. A certificate never changes, so that there is no
 // drift but absence.
-func (trustedCAAdapter) Observe(ctx context.Context, in input, obj *v1alpha1.TrustedCA, want *declaredCA) (external, error) {
+func (trustedCAAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA, want *declaredCA) (managed.External, error) {
 	var keys []string
-	seen := external{What: "CA " + quoted(obj.Status.Subject)}
+	seen := managed.External{What: "CA " + quoted(obj.Status.Subject)}
 	switch {
 	case in.Deleting && obj.Status.CertificateID != "":
 		keys = []string{obj.Status.CertificateID}
@@ -156,12 +157,12 @@ func (trustedCAAdapter) Observe(ctx context.Context, in input, obj *v1alpha1.Tru
 		seen.What = "CA " + quoted(want.subject)
 		seen.Renewed = want.fingerprint != obj.Status.Fingerprint
 	}
-	listed := trustedCAs.of(in.Conn)
-	row, ok, err := listed.find(ctx, in.NotBefore, keys...)
+	listed := trustedCAs.Of(in.Conn)
+	row, ok, err := listed.Find(ctx, in.NotBefore, keys...)
 	if err != nil {
 		return seen, err
 	}
-	if old, still, _ := listed.find(ctx, in.NotBefore, obj.Status.CertificateID); still && want != nil {
+	if old, still, _ := listed.Find(ctx, in.NotBefore, obj.Status.CertificateID); still && want != nil {
 		if f := fingerprintOf(old.Certificate); f != want.fingerprint {
 			seen.Replaces = f
 		}
@@ -175,52 +176,52 @@ func (trustedCAAdapter) Observe(ctx context.Context, in input, obj *v1alpha1.Tru
 	return seen, nil
 }
 
-// Create implements adapter.
-func (trustedCAAdapter) Create(ctx context.Context, c *connection, want declaredCA) (outcome, error) {
-	added, err := c.officer.AddTrustedCA(ctx, want.der)
+// Create implements managed.Adapter.
+func (trustedCAAdapter) Create(ctx context.Context, c *link.Connection, want declaredCA) (managed.Outcome, error) {
+	added, err := c.Officer.AddTrustedCA(ctx, want.der)
 	if err != nil {
-		return outcome{}, err
+		return managed.Outcome{}, err
 	}
 	if !added.Saved || added.TrustedCA == nil || added.TrustedCA.CertificateID == nil {
-		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success without the certificate as read back")
+		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success without the certificate as read back")
 	}
 	row := schema.TrustedCA{Certificate: *added.TrustedCA}
 	if hash := fingerprintOf(row.Certificate); hash != "" && hash != want.fingerprint {
-		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the certificate that was read back is another one than was sent")
+		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the certificate that was read back is another one than was sent")
 	}
 	if row.CertHash == nil {
 		hash := schema.Base64(mustHex(want.fingerprint))
 		row.CertHash = &hash
 	}
-	trustedCAs.of(c).put(row)
-	return outcome{
+	trustedCAs.Of(c).Put(row)
+	return managed.Outcome{
 		ID: certificateID(row.Certificate),
 		Evidence: fmt.Sprintf("matched by %s; %s listed before, %d after",
 			added.MatchedBy, plural(added.ListCountBefore, "CA"), added.ListCountAfter),
 	}, nil
 }
 
-// Update implements adapter. It is never called: a certificate does not drift.
-func (trustedCAAdapter) Update(context.Context, *connection, declaredCA, external) (outcome, error) {
-	return outcome{}, errors.New("a certificate cannot be updated")
+// Update implements managed.Adapter. It is never called: a certificate does not drift.
+func (trustedCAAdapter) Update(context.Context, *link.Connection, declaredCA, managed.External) (managed.Outcome, error) {
+	return managed.Outcome{}, errors.New("a certificate cannot be updated")
 }
 
-// Delete implements adapter.
-func (trustedCAAdapter) Delete(ctx context.Context, c *connection, _ *v1alpha1.TrustedCA, id string) (outcome, error) {
-	removed, err := c.officer.RemoveTrustedCA(ctx, id)
+// Delete implements managed.Adapter.
+func (trustedCAAdapter) Delete(ctx context.Context, c *link.Connection, _ *v1alpha1.TrustedCA, id string) (managed.Outcome, error) {
+	removed, err := c.Officer.RemoveTrustedCA(ctx, id)
 	if err != nil {
-		return outcome{}, err
+		return managed.Outcome{}, err
 	}
 	if !removed.Gone {
-		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the CA is gone")
+		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the CA is gone")
 	}
-	trustedCAs.of(c).drop(id)
-	return outcome{ID: id, Evidence: fmt.Sprintf("a fresh read no longer lists it; %s listed before, %d after",
+	trustedCAs.Of(c).Drop(id)
+	return managed.Outcome{ID: id, Evidence: fmt.Sprintf("a fresh read no longer lists it; %s listed before, %d after",
 		plural(removed.ListCountBefore, "CA"), removed.ListCountAfter)}, nil
 }
 
-// Record implements adapter.
-func (trustedCAAdapter) Record(obj *v1alpha1.TrustedCA, want *declaredCA, seen external, owner bool, now time.Time) {
+// Record implements managed.Adapter.
+func (trustedCAAdapter) Record(obj *v1alpha1.TrustedCA, want *declaredCA, seen managed.External, owner bool, now time.Time) {
 	s := &obj.Status
 	if want == nil {
 		return
@@ -229,16 +230,16 @@ func (trustedCAAdapter) Record(obj *v1alpha1.TrustedCA, want *declaredCA, seen e
 		s.Superseded = slices.DeleteFunc(s.Superseded, func(o v1alpha1.SupersededCA) bool { return o.CertificateID == seen.ID })
 		s.CertificateID = seen.ID
 	}
-	notAfter := stamp(want.notAfter)
+	notAfter := managed.Stamp(want.notAfter)
 	s.Fingerprint, s.Subject, s.NotAfter = want.fingerprint, want.subject, &notAfter
 }
 
-// Superseded implements rotator.
-func (trustedCAAdapter) Superseded(obj *v1alpha1.TrustedCA) []supersededClaim {
-	out := make([]supersededClaim, len(obj.Status.Superseded))
+// Superseded implements managed.Rotator.
+func (trustedCAAdapter) Superseded(obj *v1alpha1.TrustedCA) []managed.SupersededClaim {
+	out := make([]managed.SupersededClaim, len(obj.Status.Superseded))
 	for i, s := range obj.Status.Superseded {
-		out[i] = supersededClaim{
-			superseded: superseded{ID: s.CertificateID, Provenance: s.Provenance, RemoveAfter: s.RemoveAfter.Time},
+		out[i] = managed.SupersededClaim{
+			Superseded: managed.Superseded{ID: s.CertificateID, Provenance: s.Provenance, RemoveAfter: s.RemoveAfter.Time},
 			Claim:      s.Fingerprint,
 		}
 	}
@@ -248,15 +249,15 @@ func (trustedCAAdapter) Superseded(obj *v1alpha1.TrustedCA) []supersededClaim {
 // maxSuperseded is where rotations outrun their overlaps: the oldest goes early.
 const maxSuperseded = 32
 
-// Supersede implements rotator.
-func (trustedCAAdapter) Supersede(obj *v1alpha1.TrustedCA, old supersededClaim, now time.Time) {
+// Supersede implements managed.Rotator.
+func (trustedCAAdapter) Supersede(obj *v1alpha1.TrustedCA, old managed.SupersededClaim, now time.Time) {
 	s := &obj.Status
 	s.Superseded = append(s.Superseded, v1alpha1.SupersededCA{
 		CertificateID: old.ID, Fingerprint: old.Claim, Provenance: old.Provenance,
-		RemoveAfter: stamp(now.Add(overlapOf(obj))),
+		RemoveAfter: managed.Stamp(now.Add(overlapOf(obj))),
 	})
 	if len(s.Superseded) > maxSuperseded {
-		s.Superseded[0].RemoveAfter = stamp(now)
+		s.Superseded[0].RemoveAfter = managed.Stamp(now)
 	}
 }
 
@@ -269,7 +270,7 @@ func overlapOf(obj *v1alpha1.TrustedCA) time.Duration {
 	return defaultOverlap
 }
 
-// Struck implements rotator.
+// Struck implements managed.Rotator.
 func (trustedCAAdapter) Struck(obj *v1alpha1.TrustedCA, id string) {
 	obj.Status.Superseded = slices.DeleteFunc(obj.Status.Superseded, func(s v1alpha1.SupersededCA) bool { return s.CertificateID == id })
 }

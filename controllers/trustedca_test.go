@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 )
 
 var _ = Describe("TrustedCA", func() {
@@ -255,7 +256,7 @@ func configMap(name, key, value string) *corev1.ConfigMap {
 	}
 }
 
-func has(obj managed, condition string) bool {
+func has(obj managed.Object, condition string) bool {
 	_, status := obj.Managed()
 	for _, c := range status.Conditions {
 		if c.Type == condition {

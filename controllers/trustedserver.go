@@ -10,21 +10,21 @@ import (
 	"strings"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=trustedservers,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=trustedservers/status,verbs=patch
 
 // trustedServers is the list of registered peers, found by system id.
-var trustedServers = list[schema.TrustedServer]{
+var trustedServers = link.List[schema.TrustedServer]{
 	Name: "trustedServer",
-	Read: func(ctx context.Context, c *connection) ([]schema.TrustedServer, error) {
-		l, err := c.officer.TrustedServerBodies(ctx)
+	Read: func(ctx context.Context, c *link.Connection) ([]schema.TrustedServer, error) {
+		l, err := c.Officer.TrustedServerBodies(ctx)
 		// A row without a system id names nobody.
 		return slices.DeleteFunc(l.TrustedServers, func(s schema.TrustedServer) bool { return s.SystemID == nil }), err
 	},
@@ -49,24 +49,29 @@ type declaredPeer struct {
 
 type trustedServerAdapter struct{}
 
-// Kind implements adapter.
-func (trustedServerAdapter) Kind() kind[*v1alpha1.TrustedServer] {
-	return kind[*v1alpha1.TrustedServer]{
-		Name: "TrustedServer", CRD: "trustedservers.trust.keyserver.dev", Feed: trustedServers.Name,
-		Spell:   func(id schema.HexID) string { return schema.DecimalID(id).String() },
-		Awaits:  []string{trustedCAs.Name},
-		New:     func() *v1alpha1.TrustedServer { return &v1alpha1.TrustedServer{} },
-		NewList: func() client.ObjectList { return &v1alpha1.TrustedServerList{} },
+func init() { adapted(trustedServerAdapter{}) }
+
+// Kind implements managed.Adapter.
+func (trustedServerAdapter) Kind() managed.Kind {
+	return managed.Kind{
+		Name: "TrustedServer", Feed: trustedServers.Name,
+		Spell:  func(id schema.HexID) string { return schema.DecimalID(id).String() },
+		Awaits: []string{trustedCAs.Name},
 	}
 }
 
-// Sources implements adapter.
-func (trustedServerAdapter) Sources(obj *v1alpha1.TrustedServer) []sourceRef {
-	from := obj.Spec.TrustBlob
-	return sourcesIn(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
+// Sources implements managed.Adapter.
+func (trustedServerAdapter) Sources(obj *v1alpha1.TrustedServer) []managed.SourceRef {
+	return trustBlobSource(obj).Refs()
 }
 
-// Owned implements adapter.
+// trustBlobSource is where the trust blob is read, nil where it comes from no source.
+func trustBlobSource(obj *v1alpha1.TrustedServer) *managed.SourceKey {
+	from := obj.Spec.TrustBlob
+	return managed.SourceIn(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
+}
+
+// Owned implements managed.Adapter.
 func (trustedServerAdapter) Owned(obj *v1alpha1.TrustedServer) string {
 	if obj.Status.SystemID == nil {
 		return ""
@@ -74,7 +79,7 @@ func (trustedServerAdapter) Owned(obj *v1alpha1.TrustedServer) string {
 	return strconv.FormatInt(*obj.Status.SystemID, 10)
 }
 
-// Claims implements adapter: a TrustedServer claims a system id.
+// Claims implements managed.Adapter: a TrustedServer claims a system id.
 func (a trustedServerAdapter) Claims(obj *v1alpha1.TrustedServer, want *declaredPeer) []string {
 	switch {
 	case want != nil:
@@ -89,25 +94,25 @@ func (a trustedServerAdapter) Claims(obj *v1alpha1.TrustedServer, want *declared
 	}
 }
 
-// Needs implements consumer: the CA that vouches for the peer. It is not held
+// Needs implements managed.Consumer: the CA that vouches for the peer. It is not held
 // until it is known to.
-func (trustedServerAdapter) Needs(obj *v1alpha1.TrustedServer) []need {
+func (trustedServerAdapter) Needs(obj *v1alpha1.TrustedServer) []managed.Need {
 	ks, s := obj.Spec.KeyServerRef.Name, obj.Status
 	switch {
 	case s.IssuerFingerprint != "":
-		return []need{{Key: indexKey(ks, caFingerprint(s.IssuerFingerprint)), Holds: true}}
+		return []managed.Need{{Key: managed.IndexKey(ks, caFingerprint(s.IssuerFingerprint)), Holds: true}}
 	case s.Issuer != "":
-		return []need{{Key: indexKey(ks, caSubject(s.Issuer))}}
+		return []managed.Need{{Key: managed.IndexKey(ks, caSubject(s.Issuer))}}
 	default:
 		return nil
 	}
 }
 
-// Provides implements provider.
+// Provides implements managed.Provider.
 func (a trustedServerAdapter) Provides(obj *v1alpha1.TrustedServer) []string {
 	keys := []string{objectKey(a.Kind().Name, obj.Namespace, obj.Name)}
 	if id := a.Owned(obj); id != "" {
-		keys = append(keys, indexKey(obj.Spec.KeyServerRef.Name, peerKey(id)))
+		keys = append(keys, managed.IndexKey(obj.Spec.KeyServerRef.Name, peerKey(id)))
 	}
 	return keys
 }
@@ -115,13 +120,13 @@ func (a trustedServerAdapter) Provides(obj *v1alpha1.TrustedServer) []string {
 func objectKey(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }
 func peerKey(system string) string                  { return "peer " + system }
 
-// Peer implements peered.
+// Peer implements managed.Peered.
 func (trustedServerAdapter) Peer(obj *v1alpha1.TrustedServer) *v1alpha1.PeerReference {
 	return obj.Spec.TrustBlob.PeerRef
 }
 
-// Declared implements adapter.
-func (a trustedServerAdapter) Declared(ctx context.Context, in input, obj *v1alpha1.TrustedServer) (declaredPeer, error) {
+// Declared implements managed.Adapter.
+func (a trustedServerAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedServer) (declaredPeer, error) {
 	text, where, err := a.text(ctx, in, obj)
 	if err != nil {
 		return declaredPeer{}, err
@@ -129,11 +134,11 @@ func (a trustedServerAdapter) Declared(ctx context.Context, in input, obj *v1alp
 	text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
 	var blob schema.TrustBlob
 	if err := blob.UnmarshalText([]byte(text)); err != nil {
-		return declaredPeer{}, newProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
+		return declaredPeer{}, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
 	}
 	chain, err := parsePeerChain(blob.Chain)
 	if err != nil {
-		return declaredPeer{}, newProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
+		return declaredPeer{}, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
 	}
 	want := declaredPeer{
 		system: schema.SystemID(blob.System), blob: text, serverName: blob.ServerName, port: int(blob.Port), chain: chain,
@@ -143,14 +148,14 @@ func (a trustedServerAdapter) Declared(ctx context.Context, in input, obj *v1alp
 		want.follows = peer.Name
 	}
 	if owned := a.Owned(obj); owned != "" && owned != systemKey(want.system) {
-		return want, newProblem(v1alpha1.ReasonInvalidSpec,
+		return want, link.NewProblem(v1alpha1.ReasonInvalidSpec,
 			"%s is that of the system id %d, but this object stands for %s; delete it and create it anew for the other key server", where, want.system, owned)
 	}
 	return want, nil
 }
 
 // text reads the trust blob, and says where from.
-func (a trustedServerAdapter) text(ctx context.Context, in input, obj *v1alpha1.TrustedServer) (text, where string, err error) {
+func (a trustedServerAdapter) text(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedServer) (text, where string, err error) {
 	from := obj.Spec.TrustBlob
 	if from.Inline != nil {
 		return *from.Inline, "spec.trustBlob.inline", nil
@@ -158,45 +163,47 @@ func (a trustedServerAdapter) text(ctx context.Context, in input, obj *v1alpha1.
 	if from.PeerRef != nil {
 		return a.blobOf(ctx, in, obj, from.PeerRef.Name)
 	}
-	ref := from.ConfigMapKeyRef
-	if from.SecretKeyRef != nil {
-		ref = from.SecretKeyRef
-	}
-	src := a.Sources(obj)[0]
-	raw, err := in.Sources.public(ctx, src, ref.Key)
-	return string(raw), fmt.Sprintf("key %q of %s", ref.Key, src), err
+	key := trustBlobSource(obj)
+	raw, err := in.Sources.Public(ctx, *key)
+	return string(raw), key.String(), err
 }
 
 // blobOf asks a KeyServer for its trust blob.
-func (trustedServerAdapter) blobOf(ctx context.Context, in input, obj *v1alpha1.TrustedServer, peer string) (text, where string, err error) {
-	info, err := in.Peers.info(ctx, in, obj.Namespace, peer)
+func (trustedServerAdapter) blobOf(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedServer, peer string) (text, where string, err error) {
+	info, err := in.Peers.Info(ctx, in, obj.Namespace, peer)
 	if err != nil {
 		return "", "", err
 	}
 	if info.TrustBlob == nil {
-		return "", "", newProblem(v1alpha1.ReasonDependencyNotReady,
+		return "", "", link.NewProblem(v1alpha1.ReasonDependencyNotReady,
 			"KeyServer %q has no trust blob: it has no external listener, or its server name is not one that peers could reach", peer)
 	}
 	return info.TrustBlob.String(), fmt.Sprintf("the trust blob of KeyServer %q", peer), nil
 }
 
-// Observe implements adapter.
-func (a trustedServerAdapter) Observe(ctx context.Context, in input, obj *v1alpha1.TrustedServer, want *declaredPeer) (external, error) {
+// Observe implements managed.Adapter.
+func (a trustedServerAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedServer, want *declaredPeer) (managed.External, error) {
 	id := a.Owned(obj)
 	if want != nil {
 		id = systemKey(want.system)
 	}
-	seen := external{What: fmt.Sprintf("peer %q (system id %s)", obj.Spec.FriendlyName, id)}
-	row, ok, err := trustedServers.of(in.Conn).find(ctx, in.NotBefore, id)
+	seen := managed.External{What: fmt.Sprintf("peer %q (system id %s)", obj.Spec.FriendlyName, id)}
+	row, ok, err := trustedServers.Of(in.Conn).Find(ctx, in.NotBefore, id)
 	if err != nil {
 		return seen, err
 	}
+	var waits string
+	var noted peerNotes
 	if want != nil && !in.Deleting {
-		if seen.Waits, seen.Vouched, err = a.vouched(ctx, in, want.chain); err != nil {
+		if waits, noted.vouched, err = a.vouched(ctx, in, want.chain); err != nil {
 			return seen, err
 		}
 	}
+	seen.Noted = noted
 	if !ok {
+		if waits != "" {
+			seen.Hindrances = append(seen.Hindrances, managed.Dependency(managed.Absent, waits))
+		}
 		return seen, nil
 	}
 	seen.Exists, seen.ID = true, id
@@ -208,27 +215,48 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in input, obj *v1alph
 		switch {
 		case len(fixed) == 0:
 		case want.follows == "":
-			seen.Fixed = want.unchangeable(fixed)
+			seen.Hindrances = append(seen.Hindrances, managed.Fixed(want.unchangeable(fixed)))
 		default:
-			seen.Renewed, seen.Anew = !want.recorded(obj.Status), true
-			if seen.Waits != "" {
-				seen.Waits += staysRegistered
+			seen.Renewed, noted.anew = !want.recorded(obj.Status), true
+			if waits != "" { // a record is replaced as it is made
+				seen.Hindrances = append(seen.Hindrances, managed.Dependency(managed.Always, waits+staysRegistered))
 			}
 		}
 	}
 	if in.Deleting {
-		seen.Consequence, seen.Orphans, err = a.consequence(ctx, in, id)
+		var says string
+		if says, noted.orphans, err = a.consequence(ctx, in, id); err == nil {
+			noted.leaving = true
+			seen.Hindrances = append(seen.Hindrances, managed.Consequence(says))
+		}
 	}
+	seen.Noted = noted
 	return seen, err
+}
+
+// peerNotes is what is to be known later of a peer that was read.
+type peerNotes struct {
+	vouched string // fingerprint of the CA that its chain leads to
+	// anew: what differs is corrected by replacing its record.
+	anew bool
+	// leaving: it is about to be removed, and leaves orphans behind, which are
+	// the ids of principal trusts.
+	leaving bool
+	orphans []string
+}
+
+func notesOn(seen managed.External) peerNotes {
+	noted, _ := seen.Noted.(peerNotes)
+	return noted
 }
 
 // vouched returns the fingerprint of the trusted CA that the chain leads to, or
 // what is missing.
-func (trustedServerAdapter) vouched(ctx context.Context, in input, chain peerChain) (waits, anchor string, err error) {
-	listed := trustedCAs.of(in.Conn)
+func (trustedServerAdapter) vouched(ctx context.Context, in managed.Input, chain peerChain) (waits, anchor string, err error) {
+	listed := trustedCAs.Of(in.Conn)
 	for _, ca := range chain.path {
 		sum := fingerprint(ca)
-		if _, ok, err := listed.find(ctx, in.NotBefore, sum); err != nil || ok {
+		if _, ok, err := listed.Find(ctx, in.NotBefore, sum); err != nil || ok {
 			return "", sum, err
 		}
 	}
@@ -236,7 +264,7 @@ func (trustedServerAdapter) vouched(ctx context.Context, in input, chain peerCha
 		return "", "", nil // a CA that the blob does not have may vouch for it; the key server knows
 	}
 	return fmt.Sprintf("the peer's certificate was issued by %q, which KeyServer %q does not trust; declare that CA as a TrustedCA",
-		chain.issuer(), in.Conn.name), "", nil
+		chain.issuer(), in.Conn.Name), "", nil
 }
 
 // staysRegistered is said where a peer's record cannot be replaced.
@@ -304,17 +332,17 @@ func (d *declaredPeer) unchangeable(fixed []v1alpha1.FieldDrift) string {
 	return fmt.Sprintf("the peer with the system id %d is registered with another %s than the trust blob says, and a blob that was carried by hand may be the older of the two. "+
 		"If the peer has changed, send the blob to POST /api/trusted-servers with replace, which keeps the access of its principals; "+
 		"deleting this object and creating it anew purges that meanwhile. If the peer has not changed, correct spec.trustBlob",
-		d.system, fieldsOf(fixed))
+		d.system, managed.FieldsOf(fixed))
 }
 
 // consequence says what removing the peer takes with it.
-func (trustedServerAdapter) consequence(ctx context.Context, in input, system string) (string, []string, error) {
-	trusts := principalTrusts.of(in.Conn)
-	if err := trusts.refresh(ctx, in.NotBefore); err != nil {
+func (trustedServerAdapter) consequence(ctx context.Context, in managed.Input, system string) (string, []string, error) {
+	trusts := principalTrusts.Of(in.Conn)
+	if err := trusts.Refresh(ctx, in.NotBefore); err != nil {
 		return "", nil, err
 	}
 	var orphans []string
-	trusts.each(func(t schema.PrincipalTrust) {
+	trusts.Each(func(t schema.PrincipalTrust) {
 		if t.TrustedServerSystemID != nil && systemKey(*t.TrustedServerSystemID) == system {
 			orphans = append(orphans, t.ID.String())
 		}
@@ -322,7 +350,7 @@ func (trustedServerAdapter) consequence(ctx context.Context, in input, system st
 	slices.Sort(orphans)
 	says := purges
 	if len(orphans) > 0 {
-		says += fmt.Sprintf("; %s without a peer: %s", plural(len(orphans), "principal trust")+" left behind", enumerate(orphans))
+		says += fmt.Sprintf("; %s without a peer: %s", plural(len(orphans), "principal trust")+" left behind", managed.Enumerate(orphans))
 	}
 	return says, orphans, nil
 }
@@ -330,11 +358,11 @@ func (trustedServerAdapter) consequence(ctx context.Context, in input, system st
 // purges is the side effect on access that every removal has.
 const purges = "the ACL rows of its principals are purged, until the system id is registered again"
 
-// Create implements adapter.
-func (trustedServerAdapter) Create(ctx context.Context, c *connection, want declaredPeer) (outcome, error) {
-	saved, err := c.officer.AddTrustedServer(ctx, want.blob, want.friendlyName, deref(want.description))
+// Create implements managed.Adapter.
+func (trustedServerAdapter) Create(ctx context.Context, c *link.Connection, want declaredPeer) (managed.Outcome, error) {
+	saved, err := c.Officer.AddTrustedServer(ctx, want.blob, want.friendlyName, deref(want.description))
 	if err != nil {
-		return outcome{}, want.refused(err, "")
+		return managed.Outcome{}, want.refused(err, "")
 	}
 	return want.registered(c, saved)
 }
@@ -346,25 +374,25 @@ func (d *declaredPeer) refused(err error, besides string) error {
 	case apiclient.CodeOf(err) != "INVALID_ARGUMENT":
 		return err
 	case !d.chain.complete():
-		return newProblem(v1alpha1.ReasonDependencyNotReady,
-			"the trust blob does not have the CA %q that its chain needs, and the key server refuses it: %s%s", d.chain.issuer(), plain(err), besides)
+		return link.NewProblem(v1alpha1.ReasonDependencyNotReady,
+			"the trust blob does not have the CA %q that its chain needs, and the key server refuses it: %s%s", d.chain.issuer(), link.Plain(err), besides)
 	case d.follows != "":
-		return newProblem(v1alpha1.ReasonDependencyNotReady, "the key server refuses what KeyServer %q says of itself: %s%s", d.follows, plain(err), besides)
+		return link.NewProblem(v1alpha1.ReasonDependencyNotReady, "the key server refuses what KeyServer %q says of itself: %s%s", d.follows, link.Plain(err), besides)
 	default:
 		return err
 	}
 }
 
 // registered takes the verdict on a registration.
-func (d *declaredPeer) registered(c *connection, saved schema.TrustedServerSaved) (outcome, error) {
+func (d *declaredPeer) registered(c *link.Connection, saved schema.TrustedServerSaved) (managed.Outcome, error) {
 	i := slices.IndexFunc(saved.TrustedServers, func(s schema.TrustedServer) bool {
 		return s.SystemID != nil && *s.SystemID == d.system
 	})
 	if !saved.Saved || i < 0 {
-		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success without the peer as read back")
+		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success without the peer as read back")
 	}
-	trustedServers.of(c).put(d.embodied(saved.TrustedServers[i]))
-	return outcome{ID: systemKey(d.system), Evidence: because(saved.Detail, saved.ACLSideEffect)}, nil
+	trustedServers.Of(c).Put(d.embodied(saved.TrustedServers[i]))
+	return managed.Outcome{ID: systemKey(d.system), Evidence: because(saved.Detail, saved.ACLSideEffect)}, nil
 }
 
 // embodied is a row as it was read back after a write, with the certificate
@@ -377,9 +405,9 @@ func (d *declaredPeer) embodied(row schema.TrustedServer) schema.TrustedServer {
 	return row
 }
 
-// Update implements adapter. Only what differs is sent.
-func (a trustedServerAdapter) Update(ctx context.Context, c *connection, want declaredPeer, seen external) (outcome, error) {
-	if seen.Anew {
+// Update implements managed.Adapter. Only what differs is sent.
+func (a trustedServerAdapter) Update(ctx context.Context, c *link.Connection, want declaredPeer, seen managed.External) (managed.Outcome, error) {
+	if notesOn(seen).anew {
 		return a.replace(ctx, c, want, seen)
 	}
 	var change schema.UpdateTrustedServerRequest
@@ -391,62 +419,63 @@ func (a trustedServerAdapter) Update(ctx context.Context, c *connection, want de
 			change.Description = want.description
 		}
 	}
-	saved, err := c.officer.UpdateTrustedServer(ctx, uint32(want.system), change)
+	saved, err := c.Officer.UpdateTrustedServer(ctx, uint32(want.system), change)
 	if err != nil {
-		return outcome{}, err
+		return managed.Outcome{}, err
 	}
 	if !saved.Saved || saved.TrustedServer == nil || saved.TrustedServer.SystemID == nil {
-		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success without the peer as read back")
+		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success without the peer as read back")
 	}
-	trustedServers.of(c).put(want.embodied(*saved.TrustedServer))
-	return outcome{ID: seen.ID, Evidence: saved.Detail}, nil
+	trustedServers.Of(c).Put(want.embodied(*saved.TrustedServer))
+	return managed.Outcome{ID: seen.ID, Evidence: saved.Detail}, nil
 }
 
 // replace puts a peer's record as it is now in the place of the one before, in
 // one step. Nobody's access changes by it: who shut the peer out has done so
 // until he lets it in again. What is refused leaves the old record in force.
-func (trustedServerAdapter) replace(ctx context.Context, c *connection, want declaredPeer, seen external) (outcome, error) {
-	row, _, err := trustedServers.of(c).find(ctx, time.Time{}, seen.ID)
+func (trustedServerAdapter) replace(ctx context.Context, c *link.Connection, want declaredPeer, seen managed.External) (managed.Outcome, error) {
+	row, _, err := trustedServers.Of(c).Find(ctx, time.Time{}, seen.ID)
 	if err != nil {
-		return outcome{}, err
+		return managed.Outcome{}, err
 	}
 	if want.description == nil {
 		want.description = row.Description
 	}
-	saved, err := c.officer.ReplaceTrustedServer(ctx, want.blob, want.friendlyName, deref(want.description))
+	saved, err := c.Officer.ReplaceTrustedServer(ctx, want.blob, want.friendlyName, deref(want.description))
 	if err != nil {
-		return outcome{}, want.refused(err, staysRegistered)
+		return managed.Outcome{}, want.refused(err, staysRegistered)
 	}
 	made, err := want.registered(c, saved)
 	made.Evidence = because("registered anew", made.Evidence)
 	return made, err
 }
 
-// Delete implements adapter. What it took with it goes into the event.
-func (trustedServerAdapter) Delete(ctx context.Context, c *connection, _ *v1alpha1.TrustedServer, id string) (outcome, error) {
+// Delete implements managed.Adapter. What it took with it goes into the event.
+func (trustedServerAdapter) Delete(ctx context.Context, c *link.Connection, _ *v1alpha1.TrustedServer, id string) (managed.Outcome, error) {
 	system, err := strconv.ParseUint(id, 10, 32)
 	if err != nil {
-		return outcome{}, newProblem(v1alpha1.ReasonConflict, "status.systemId is %s, which is no system id", id)
+		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonConflict, "status.systemId is %s, which is no system id", id)
 	}
-	gone, err := c.officer.RemoveTrustedServer(ctx, uint32(system))
+	gone, err := c.Officer.RemoveTrustedServer(ctx, uint32(system))
 	if err != nil {
-		return outcome{}, err
+		return managed.Outcome{}, err
 	}
 	if gone.Removed == nil {
-		return outcome{}, newProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the peer is gone")
+		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the peer is gone")
 	}
-	trustedServers.of(c).drop(id)
-	return outcome{ID: id, Evidence: because(gone.Detail, gone.ACLSideEffect, gone.PrincipalTrustSideEffect, gone.TransportPrincipalSideEffect)}, nil
+	trustedServers.Of(c).Drop(id)
+	return managed.Outcome{ID: id, Evidence: because(gone.Detail, gone.ACLSideEffect, gone.PrincipalTrustSideEffect, gone.TransportPrincipalSideEffect)}, nil
 }
 
-// Record implements adapter.
-func (trustedServerAdapter) Record(obj *v1alpha1.TrustedServer, want *declaredPeer, seen external, owner bool, _ time.Time) {
+// Record implements managed.Adapter.
+func (trustedServerAdapter) Record(obj *v1alpha1.TrustedServer, want *declaredPeer, seen managed.External, owner bool, _ time.Time) {
 	s := &obj.Status
-	if seen.Consequence != "" {
+	noted := notesOn(seen)
+	if noted.leaving {
 		s.Removal = &v1alpha1.PeerRemoval{
 			ACLSideEffect:               purges,
-			OrphanedPrincipalTrusts:     seen.Orphans[:min(len(seen.Orphans), 64)],
-			OrphanedPrincipalTrustCount: int32(len(seen.Orphans)), //nolint:gosec // no list is that long
+			OrphanedPrincipalTrusts:     noted.orphans[:min(len(noted.orphans), 64)],
+			OrphanedPrincipalTrustCount: int32(len(noted.orphans)), //nolint:gosec // no list is that long
 		}
 	}
 	if want == nil {
@@ -456,9 +485,9 @@ func (trustedServerAdapter) Record(obj *v1alpha1.TrustedServer, want *declaredPe
 		system := int64(want.system)
 		s.SystemID = &system
 	}
-	port, notAfter := int32(want.port), stamp(want.chain.leaf.NotAfter) //nolint:gosec // a port
+	port, notAfter := int32(want.port), managed.Stamp(want.chain.leaf.NotAfter) //nolint:gosec // a port
 	s.ServerName, s.Port, s.NotAfter = want.serverName, &port, &notAfter
-	s.Fingerprint, s.Issuer, s.IssuerFingerprint = fingerprint(want.chain.leaf), want.chain.issuer(), seen.Vouched
+	s.Fingerprint, s.Issuer, s.IssuerFingerprint = fingerprint(want.chain.leaf), want.chain.issuer(), noted.vouched
 }
 
 func deref[V any](p *V) (v V) {

@@ -10,14 +10,9 @@ import (
 var GroupVersion = schema.GroupVersion{Group: "trust.keyserver.dev", Version: "v1alpha1"}
 
 var schemeBuilder = runtime.NewSchemeBuilder(func(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion,
-		&KeyServer{}, &KeyServerList{},
-		&TrustedCA{}, &TrustedCAList{},
-		&TrustedServer{}, &TrustedServerList{},
-		&PrincipalTrust{}, &PrincipalTrustList{},
-		&ACLTemplate{}, &ACLTemplateList{},
-		&Role{}, &RoleList{},
-	)
+	for _, k := range Kinds {
+		scheme.AddKnownTypes(GroupVersion, k.New(), k.NewList())
+	}
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 })

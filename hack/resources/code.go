@@ -18,14 +18,14 @@ import (
 // their comments, and the events.
 type code struct {
 	constants []constant
-	all       []happening
+	all       []event
 }
 
 // constant is a string constant and its comment.
 type constant struct{ name, value, comment string }
 
-// happening is an event as controllers/events.go makes it.
-type happening struct {
+// event is one as internal/managed/events.go makes it.
+type event struct {
 	reason  string
 	warning bool
 	note    string
@@ -35,7 +35,7 @@ type happening struct {
 const (
 	conditionsFile = "api/v1alpha1/conditions.go"
 	metadataFile   = "api/v1alpha1/metadata.go"
-	eventsFile     = "controllers/events.go"
+	eventsFile     = "internal/managed/events.go"
 )
 
 func readCode(checkout fs.FS) (*code, error) {
@@ -139,7 +139,7 @@ func reasons() string {
 
 // byReason is the one event whose reason is that of the conditions; the page
 // says so in its own words.
-const byReason = "reasonEvent"
+const byReason = "ReasonEvent"
 
 func (c *code) readEvents(file *ast.File) error {
 	for _, d := range file.Decls {
@@ -153,11 +153,11 @@ func (c *code) readEvents(file *ast.File) error {
 			if !ok || failed != nil {
 				return failed == nil
 			}
-			if name, ok := literal.Type.(*ast.Ident); !ok || name.Name != "happening" {
+			if name, ok := literal.Type.(*ast.Ident); !ok || name.Name != "Event" {
 				return true
 			}
-			var h happening
-			if h, failed = readHappening(literal); failed != nil {
+			var h event
+			if h, failed = readEvent(literal); failed != nil {
 				failed = fmt.Errorf("%s: %w", f.Name.Name, failed)
 				return false
 			}
@@ -176,8 +176,8 @@ func (c *code) readEvents(file *ast.File) error {
 
 var verb = regexp.MustCompile(`%[a-z]`)
 
-func readHappening(literal *ast.CompositeLit) (happening, error) {
-	h := happening{note: "…"}
+func readEvent(literal *ast.CompositeLit) (event, error) {
+	h := event{note: "…"}
 	for _, e := range literal.Elts {
 		pair, ok := e.(*ast.KeyValueExpr)
 		if !ok {

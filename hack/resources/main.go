@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"text/template"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
 //go:embed resources.md.tmpl
@@ -38,6 +40,7 @@ func render(checkout fs.FS) ([]byte, error) {
 	}
 	t, err := template.New("resources.md").Funcs(template.FuncMap{
 		"sample":      func(name string) (string, error) { return sample(checkout, name) },
+		"kinds":       kinds,
 		"kind":        book.kind,
 		"shared":      book.sharedFields,
 		"conditions":  code.conditions,
@@ -54,6 +57,15 @@ func render(checkout fs.FS) ([]byte, error) {
 		return nil, err
 	}
 	return page.Bytes(), nil
+}
+
+// kinds names every kind.
+func kinds() []string {
+	names := make([]string, len(v1alpha1.Kinds))
+	for i, k := range v1alpha1.Kinds {
+		names[i] = k.Name
+	}
+	return names
 }
 
 // sample is a file of config/samples as a block of the page. Its first line is

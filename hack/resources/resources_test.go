@@ -59,7 +59,7 @@ func TestRefusals(t *testing.T) {
 		"a definition is not one":                 {bases + "/trust.keyserver.dev_roles.yaml", "spec:\n", "sepc:\n", "sepc"},
 		"a constant whose comment went astray":    {metadataFile, "// AnnotationPaused,", "// Pausing,", "AnnotationPaused"},
 		"an event whose reason cannot be read":    {eventsFile, `Reason: "Created"`, `Reason: what`, "createdEvent"},
-		"an event without the names of fields":    {eventsFile, `happening{Reason: "Released", Action: "Release", Note: message}`, `happening{false, "Released", "Release", message}`, "releasedEvent"},
+		"an event without the names of fields":    {eventsFile, `Event{Reason: "Released", Action: "Release", Note: message}`, `Event{false, "Released", "Release", message}`, "releasedEvent"},
 		"a sample that the page shows is renamed": {"config/samples/role.yaml", "", "", "role.yaml"},
 	} {
 		t.Run(reason, func(t *testing.T) {

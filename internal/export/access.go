@@ -14,6 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
+func init() { collectors["Role"] = (*exporter).roles }
+
 func (e *exporter) roles(ctx context.Context) ([]candidate, error) {
 	catalogue, err := e.Admin.Operations(ctx)
 	if err != nil {
@@ -53,6 +55,8 @@ func candidateRole(r schema.Role, names map[schema.HexID]string) candidate {
 		spares: []spare{once("spec.roleName", "its name", func() { obj.Spec.RoleName, obj.Spec.RoleID = nil, &id })},
 	}
 }
+
+func init() { collectors["ACLTemplate"] = (*exporter).aclTemplates }
 
 func (e *exporter) aclTemplates(ctx context.Context) ([]candidate, error) {
 	list, err := e.Officer.ACLTemplates(ctx)

@@ -51,7 +51,19 @@ type Options struct {
 
 // Kinds are the kinds that can be exported, in the order of their manifests:
 // what others need comes first.
-var Kinds = []string{"TrustedCA", "TrustedServer", "PrincipalTrust", "Role", "ACLTemplate"}
+var Kinds = managedKinds()
+
+func managedKinds() (names []string) {
+	for _, k := range v1alpha1.Kinds {
+		if k.Managed() {
+			names = append(names, k.Name)
+		}
+	}
+	return names
+}
+
+// collectors read what a key server holds of each kind. Each adds itself.
+var collectors = map[string]func(*exporter, context.Context) ([]candidate, error){}
 
 // LeftOut is something that the key server holds and the export does not: all
 // of it, or one part.
@@ -93,15 +105,15 @@ func Collect(ctx context.Context, o Options) (*Export, error) {
 		return nil, err
 	}
 	e := &exporter{Options: o, schemas: schemas, people: &people{api: o.Admin}, peers: map[schema.SystemID]string{}}
-	steps := map[string]func(context.Context) ([]candidate, error){
-		"TrustedCA": e.trustedCAs, "TrustedServer": e.trustedServers, "PrincipalTrust": e.principalTrusts,
-		"Role": e.roles, "ACLTemplate": e.aclTemplates,
-	}
 	for _, kind := range Kinds {
 		if len(o.Kinds) > 0 && !slices.Contains(o.Kinds, kind) {
 			continue
 		}
-		found, err := steps[kind](ctx)
+		collect, known := collectors[kind]
+		if !known {
+			return nil, fmt.Errorf("nobody knows how a %s is exported", kind)
+		}
+		found, err := collect(e, ctx)
 		if err != nil {
 			return nil, fmt.Errorf("read what would be a %s: %w", kind, err)
 		}

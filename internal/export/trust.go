@@ -16,6 +16,8 @@ import (
 // trustPage is the longest page of principal trusts that a service answers.
 const trustPage = 500
 
+func init() { collectors["TrustedCA"] = (*exporter).trustedCAs }
+
 func (e *exporter) trustedCAs(ctx context.Context) ([]candidate, error) {
 	list, err := e.Officer.TrustedCABodies(ctx)
 	if err != nil {
@@ -53,6 +55,8 @@ func candidateCA(ca schema.TrustedCA) candidate {
 	c.object = &v1alpha1.TrustedCA{Spec: v1alpha1.TrustedCASpec{Certificate: v1alpha1.CertificateSource{Inline: &text}}}
 	return c
 }
+
+func init() { collectors["TrustedServer"] = (*exporter).trustedServers }
 
 func (e *exporter) trustedServers(ctx context.Context) ([]candidate, error) {
 	list, err := e.Officer.TrustedServerBodies(ctx)
@@ -93,6 +97,8 @@ func (e *exporter) candidatePeer(peer schema.TrustedServer) candidate {
 	c.named = func(name string) { e.peers[system] = name }
 	return c
 }
+
+func init() { collectors["PrincipalTrust"] = (*exporter).principalTrusts }
 
 func (e *exporter) principalTrusts(ctx context.Context) ([]candidate, error) {
 	rows, err := e.trustRows(ctx)

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
-	"github.com/keyserver-operator/keyserver-operator/controllers"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 	"github.com/keyserver-operator/keyserver-operator/internal/plan"
 )
 
@@ -46,16 +46,16 @@ func TestChangesToACluster(t *testing.T) {
 			"another declares it":   ca("ca", fresh, "") + ca("heir", old, ""),
 		} {
 			r := k.mustPlan(t, manifests, inCluster)
-			if o := find(t, r, "TrustedCA ca"); o.Action != controllers.PlanAdopt || !strings.HasSuffix(o.Message, ", which stays") {
+			if o := find(t, r, "TrustedCA ca"); o.Action != managed.PlanAdopt || !strings.HasSuffix(o.Message, ", which stays") {
 				t.Errorf("%s: %+v", name, o)
 			}
 		}
 		r := k.mustPlan(t, ca("ca", newPeer(t, 9), ""), inCluster)
-		if o := find(t, r, "TrustedCA ca"); o.Action != controllers.PlanCreate || !strings.HasSuffix(o.Message, "is removed after the overlap") {
+		if o := find(t, r, "TrustedCA ca"); o.Action != managed.PlanCreate || !strings.HasSuffix(o.Message, "is removed after the overlap") {
 			t.Errorf("one that is not there yet: %+v", o)
 		}
 		r = k.mustPlan(t, ca("ca", fresh, ""), inCluster)
-		if o := find(t, r, "TrustedCA ca"); o.Action != controllers.PlanUpdate || o.Reason != v1alpha1.ReasonProgressing ||
+		if o := find(t, r, "TrustedCA ca"); o.Action != managed.PlanUpdate || o.Reason != v1alpha1.ReasonProgressing ||
 			!strings.HasSuffix(o.Message, "is removed after the overlap") || r.Summary.Agrees {
 			t.Errorf("taking over one removes the other: %+v", r)
 		}
@@ -79,7 +79,7 @@ func TestChangesToACluster(t *testing.T) {
 		must[schema.ACLTemplateSaved](t)(k.admin.CreateACLTemplate(t.Context(), "Taken"))
 		r := k.mustPlan(t, object("Role", "named", "{roleName: Taken, operations: []}")+object("ACLTemplate", "named", "{templateName: Taken, members: []}"), inCluster)
 		for _, name := range []string{"Role named", "ACLTemplate named"} {
-			if o := find(t, r, name); o.Action != controllers.PlanBlocked || o.Reason != v1alpha1.ReasonConflict || len(o.Fields) != 1 {
+			if o := find(t, r, name); o.Action != managed.PlanBlocked || o.Reason != v1alpha1.ReasonConflict || len(o.Fields) != 1 {
 				t.Errorf("got %+v", o)
 			}
 		}
@@ -172,7 +172,7 @@ func TestChangesToACluster(t *testing.T) {
 			o.Access = nil
 			o.Cluster = forbidding{c.Client, role}
 		})
-		if o := find(t, r, "Role going"); o.Action != controllers.PlanDelete || len(o.Calls) != 1 || !strings.HasPrefix(o.Calls[0], "DELETE /api/roles/") {
+		if o := find(t, r, "Role going"); o.Action != managed.PlanDelete || len(o.Calls) != 1 || !strings.HasPrefix(o.Calls[0], "DELETE /api/roles/") {
 			t.Errorf("got %+v", o)
 		}
 		if len(r.KeyServers) != 1 || !strings.Contains(r.KeyServers[0].Message, "deletion waits") {
@@ -219,7 +219,7 @@ func TestKeyServerThatGoes(t *testing.T) {
 func TestNamespacesForbidden(t *testing.T) {
 	k := start(t)
 	r := k.mustPlan(t, object("Role", "a", signers), func(o *plan.Options) { o.Cluster = secretive{} })
-	if o := find(t, r, "Role a"); o.Action != controllers.PlanCreate {
+	if o := find(t, r, "Role a"); o.Action != managed.PlanCreate {
 		t.Errorf("got %+v", o)
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/controllers"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 	"github.com/keyserver-operator/keyserver-operator/internal/manifest"
 	"github.com/keyserver-operator/keyserver-operator/internal/plan"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
@@ -236,7 +237,7 @@ func TestExportApplyPlan(t *testing.T) {
 	// A changed file against the cluster, and a file that may not be changed so.
 	changed := strings.Replace(exported, "roleName: Empty", "roleName: Emptier", 1)
 	r = k.mustPlan(t, changed, inCluster)
-	if o := find(t, r, "Role empty"); o.Action != controllers.PlanUpdate || len(o.Fields) != 1 || r.Summary.None != len(r.Objects)-1 {
+	if o := find(t, r, "Role empty"); o.Action != managed.PlanUpdate || len(o.Fields) != 1 || r.Summary.None != len(r.Objects)-1 {
 		t.Errorf("a renamed role: %+v", o)
 	}
 	_, err := k.plan(t, strings.Replace(exported, "systemId: 8", "systemId: 9", 1), inCluster)

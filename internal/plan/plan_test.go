@@ -19,8 +19,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
-	"github.com/keyserver-operator/keyserver-operator/controllers"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/plan"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
@@ -90,17 +90,17 @@ func TestPlanOfAFreshKeyServer(t *testing.T) {
 		t.Error(d)
 	}
 	for name, c := range map[string]struct {
-		action controllers.PlannedAction
+		action managed.PlannedAction
 		reason v1alpha1.Reason
 		waits  []string
 		calls  []string
 	}{
-		"TrustedCA ca":             {controllers.PlanCreate, v1alpha1.ReasonProgressing, []string{}, []string{"POST /api/trusted-cas"}},
-		"Role signers":             {controllers.PlanCreate, v1alpha1.ReasonProgressing, []string{}, []string{"POST /api/roles"}},
-		"ACLTemplate template":     {controllers.PlanCreate, v1alpha1.ReasonProgressing, []string{}, []string{"POST /api/acl-templates"}},
-		"TrustedServer peer":       {controllers.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{"TrustedCA default/ca"}, []string{}},
-		"PrincipalTrust trust":     {controllers.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{"TrustedServer default/peer"}, []string{}},
-		"PrincipalTrust by-number": {controllers.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{"TrustedServer default/peer"}, []string{}},
+		"TrustedCA ca":             {managed.PlanCreate, v1alpha1.ReasonProgressing, []string{}, []string{"POST /api/trusted-cas"}},
+		"Role signers":             {managed.PlanCreate, v1alpha1.ReasonProgressing, []string{}, []string{"POST /api/roles"}},
+		"ACLTemplate template":     {managed.PlanCreate, v1alpha1.ReasonProgressing, []string{}, []string{"POST /api/acl-templates"}},
+		"TrustedServer peer":       {managed.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{"TrustedCA default/ca"}, []string{}},
+		"PrincipalTrust trust":     {managed.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{"TrustedServer default/peer"}, []string{}},
+		"PrincipalTrust by-number": {managed.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{"TrustedServer default/peer"}, []string{}},
 	} {
 		o := find(t, r, name)
 		if o.Action != c.action || o.Reason != c.reason || !slices.Equal(o.WaitsFor, c.waits) || !slices.Equal(o.Calls, c.calls) {
@@ -119,17 +119,17 @@ func TestPlanOfWhatIsThere(t *testing.T) {
 	before := k.writes(t)
 	other := strings.TrimSuffix(signers, "}")
 	r := k.mustPlan(t, object("Role", "same", "{roleName: Signers, operations: []}"))
-	if o := find(t, r, "Role same"); o.Action != controllers.PlanAdopt || !r.Summary.Agrees {
+	if o := find(t, r, "Role same"); o.Action != managed.PlanAdopt || !r.Summary.Agrees {
 		t.Errorf("an identical one is adopted: %+v", r)
 	}
 	for policy, want := range map[string]struct {
-		action controllers.PlannedAction
+		action managed.PlannedAction
 		reason v1alpha1.Reason
 	}{
-		"adoptionPolicy: IfIdentical": {controllers.PlanBlocked, v1alpha1.ReasonConflict},
-		"adoptionPolicy: Never":       {controllers.PlanBlocked, v1alpha1.ReasonConflict},
-		"adoptionPolicy: Always":      {controllers.PlanUpdate, v1alpha1.ReasonProgressing},
-		"managementPolicy: Observe":   {controllers.PlanNone, v1alpha1.ReasonDrifted},
+		"adoptionPolicy: IfIdentical": {managed.PlanBlocked, v1alpha1.ReasonConflict},
+		"adoptionPolicy: Never":       {managed.PlanBlocked, v1alpha1.ReasonConflict},
+		"adoptionPolicy: Always":      {managed.PlanUpdate, v1alpha1.ReasonProgressing},
+		"managementPolicy: Observe":   {managed.PlanNone, v1alpha1.ReasonDrifted},
 	} {
 		r := k.mustPlan(t, object("Role", "signers", other+", "+policy+"}"))
 		o, empty := find(t, r, "Role signers"), ""
@@ -145,7 +145,7 @@ func TestPlanOfWhatIsThere(t *testing.T) {
 		t.Errorf("two claim one: %+v", o)
 	}
 	r = k.mustPlan(t, strings.Replace(object("Role", "a", signers), "{name: a}", `{name: a, annotations: {trust.keyserver.dev/paused: "true"}}`, 1))
-	if o := find(t, r, "Role a"); o.Action != controllers.PlanBlocked || o.Reason != v1alpha1.ReasonPaused {
+	if o := find(t, r, "Role a"); o.Action != managed.PlanBlocked || o.Reason != v1alpha1.ReasonPaused {
 		t.Errorf("a paused one: %+v", o)
 	}
 	if after := k.writes(t); !slices.Equal(before, after) {
@@ -171,7 +171,7 @@ func TestPlanBehindAProxy(t *testing.T) {
 		o.Access.URL, o.Access.CA = proxy.URL+under+"/", string(pki.EncodePEM(proxy.Certificate().Raw))
 	})
 	for name, call := range map[string]string{"Role a": "POST /api/roles", "ACLTemplate a": "POST /api/acl-templates"} {
-		if o := find(t, r, name); o.Action != controllers.PlanCreate || !slices.Equal(o.Calls, []string{call}) {
+		if o := find(t, r, name); o.Action != managed.PlanCreate || !slices.Equal(o.Calls, []string{call}) {
 			t.Errorf("got %+v, want the call %s", o, call)
 		}
 	}
@@ -188,7 +188,7 @@ func TestSavedManifest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			saved := strings.Replace(object("Role", "a", signers), "{name: a}", "{name: a, uid: 12345678-1234-1234-1234-123456789abc, resourceVersion: \"7\", "+
 				"generation: 3, creationTimestamp: \"2026-01-01T00:00:00Z\", deletionTimestamp: \"2026-01-02T00:00:00Z\", deletionGracePeriodSeconds: 0, finalizers: ["+finalizers+"]}", 1)
-			if o := find(t, k.mustPlan(t, saved), "Role a"); o.Action != controllers.PlanCreate {
+			if o := find(t, k.mustPlan(t, saved), "Role a"); o.Action != managed.PlanCreate {
 				t.Errorf("got %+v", o)
 			}
 			// Nor is one older than what is applied with it.
@@ -216,10 +216,10 @@ func TestEverythingFromFiles(t *testing.T) {
 		t.Errorf("a namespace without the label: %+v", o)
 	}
 	r = k.mustPlan(t, all+"---\n{apiVersion: v1, kind: Namespace, metadata: {name: default, labels: {trust: ok}}}\n", files)
-	if o := find(t, r, "TrustedCA ca"); o.Action != controllers.PlanCreate {
+	if o := find(t, r, "TrustedCA ca"); o.Action != managed.PlanCreate {
 		t.Errorf("all is there: %+v", o)
 	}
-	if o := find(t, r, "TrustedCA absent"); o.Action != controllers.PlanBlocked || !strings.Contains(o.Message, "Secret default/none does not exist") {
+	if o := find(t, r, "TrustedCA absent"); o.Action != managed.PlanBlocked || !strings.Contains(o.Message, "Secret default/none does not exist") {
 		t.Errorf("a source that is nowhere: %+v", o)
 	}
 	var text, json bytes.Buffer
@@ -242,8 +242,8 @@ func TestPrintedNamesAreHarmless(t *testing.T) {
 	r := plan.Report{
 		KeyServers: []plan.KeyServer{{Name: "a", URL: evil, Message: evil}},
 		Objects: []plan.Object{
-			{Kind: "Role", Name: "a", Action: controllers.PlanNone, Message: evil},
-			{Kind: "Role", Name: "b", Action: controllers.PlanUpdate, Fields: []plan.Field{{Field: evil, Declared: evil, Observed: &observed}, {Field: evil, Declared: evil}}},
+			{Kind: "Role", Name: "a", Action: managed.PlanNone, Message: evil},
+			{Kind: "Role", Name: "b", Action: managed.PlanUpdate, Fields: []plan.Field{{Field: evil, Declared: evil, Observed: &observed}, {Field: evil, Declared: evil}}},
 		},
 	}
 	var b bytes.Buffer
@@ -262,7 +262,7 @@ func TestOfficerFlags(t *testing.T) {
 	manifests := object("KeyServer", "default", fmt.Sprintf("{url: %q, credentials: {administrator: {secretRef: {namespace: ns, name: none}}, securityOfficer: {secretRef: {namespace: ns, name: none}}}}", k.URL())) +
 		caManifest("ca", p)
 	r := k.mustPlan(t, manifests)
-	if o := find(t, r, "TrustedCA ca"); o.Action != controllers.PlanCreate {
+	if o := find(t, r, "TrustedCA ca"); o.Action != managed.PlanCreate {
 		t.Errorf("an administrator alone: %+v", o)
 	}
 	_, err := k.plan(t, manifests, func(o *plan.Options) { o.Access.Officer = &plan.Login{Name: "nobody", Password: "planted"} })
@@ -294,10 +294,10 @@ func TestPlanOfAPeerReference(t *testing.T) {
 			object("TrustedServer", "partner", "{friendlyName: Partner, trustBlob: {peerRef: {name: partner}}}")
 	}
 	r := k.mustPlan(t, manifests(p.URL()))
-	if o := find(t, r, "TrustedCA partner"); o.Action != controllers.PlanCreate {
+	if o := find(t, r, "TrustedCA partner"); o.Action != managed.PlanCreate {
 		t.Errorf("got %+v", o)
 	}
-	if o := find(t, r, "TrustedServer partner"); o.Action != controllers.PlanBlocked || !slices.Equal(o.WaitsFor, []string{"TrustedCA default/partner"}) {
+	if o := find(t, r, "TrustedServer partner"); o.Action != managed.PlanBlocked || !slices.Equal(o.WaitsFor, []string{"TrustedCA default/partner"}) {
 		t.Errorf("got %+v", o)
 	}
 	if _, err := k.plan(t, manifests("https://127.0.0.1:1")); err == nil || !strings.Contains(err.Error(), `KeyServer "partner" cannot be asked`) {

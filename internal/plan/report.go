@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
-	"github.com/keyserver-operator/keyserver-operator/controllers"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 )
 
 // Report is a plan, for people and programs.
@@ -42,9 +42,9 @@ type Object struct {
 	KeyServer string `json:"keyServer"`
 	Source    string `json:"source"`
 
-	Action  controllers.PlannedAction `json:"action"`
-	Reason  v1alpha1.Reason           `json:"reason"`
-	Message string                    `json:"message"`
+	Action  managed.PlannedAction `json:"action"`
+	Reason  v1alpha1.Reason       `json:"reason"`
+	Message string                `json:"message"`
 	// External names what the action is about; ID is set where it exists.
 	External   string `json:"external,omitempty"`
 	ExternalID string `json:"externalId,omitempty"`
@@ -80,7 +80,7 @@ type Summary struct {
 	Agrees bool `json:"agrees"`
 }
 
-func (w *world) report(ctx context.Context, intents []controllers.Intent) (*Report, error) {
+func (w *world) report(ctx context.Context, intents []managed.Intent) (*Report, error) {
 	r := &Report{KeyServers: []KeyServer{}, Objects: []Object{}, Summary: Summary{Ignored: w.ignored}}
 	for _, name := range w.connected {
 		ks := &v1alpha1.KeyServer{}
@@ -108,17 +108,17 @@ func (w *world) report(ctx context.Context, intents []controllers.Intent) (*Repo
 
 func (s *Summary) count(o Object) {
 	switch o.Action {
-	case controllers.PlanCreate:
+	case managed.PlanCreate:
 		s.Create++
-	case controllers.PlanUpdate:
+	case managed.PlanUpdate:
 		s.Update++
-	case controllers.PlanAdopt:
+	case managed.PlanAdopt:
 		s.Adopt++
-	case controllers.PlanDelete:
+	case managed.PlanDelete:
 		s.Delete++
-	case controllers.PlanBlocked:
+	case managed.PlanBlocked:
 		s.Blocked++
-	case controllers.PlanNone:
+	case managed.PlanNone:
 		s.None++
 	}
 	if o.Reason == v1alpha1.ReasonDrifted {
@@ -126,18 +126,18 @@ func (s *Summary) count(o Object) {
 	}
 }
 
-func (w *world) objectOf(i controllers.Intent) (Object, error) {
+func (w *world) objectOf(i managed.Intent) (Object, error) {
 	o := Object{
 		Kind: i.Kind, Namespace: i.Object.GetNamespace(), Name: i.Object.GetName(),
 		Action: i.Action, Reason: i.Reason, Message: i.Message, External: i.What, ExternalID: i.ID,
 		Fields: []Field{}, WaitsFor: append([]string{}, i.WaitsFor...), Calls: append([]string{}, i.Calls...),
 	}
-	if m, is := i.Object.(managed); is {
+	if m, is := i.Object.(managed.Object); is {
 		spec, _ := m.Managed()
 		o.KeyServer = spec.KeyServerRef.Name
 		o.Source = w.seen[seenKey(o.Kind, m)].String()
 	}
-	if o.Action == controllers.PlanCreate {
+	if o.Action == managed.PlanCreate {
 		var err error
 		o.Fields, err = declared(i.Object)
 		return o, err
@@ -232,9 +232,9 @@ func (r *Report) JSON(out io.Writer) error {
 }
 
 // marks are what a line begins with.
-var marks = map[controllers.PlannedAction]string{
-	controllers.PlanCreate: "+", controllers.PlanUpdate: "~", controllers.PlanAdopt: "=",
-	controllers.PlanDelete: "-", controllers.PlanNone: " ", controllers.PlanBlocked: "!",
+var marks = map[managed.PlannedAction]string{
+	managed.PlanCreate: "+", managed.PlanUpdate: "~", managed.PlanAdopt: "=",
+	managed.PlanDelete: "-", managed.PlanNone: " ", managed.PlanBlocked: "!",
 }
 
 // Text prints the report for people.
@@ -264,7 +264,7 @@ func (r *Report) Text(out io.Writer) error {
 func (o Object) text(b *bytes.Buffer) {
 	action := string(o.Action)
 	switch {
-	case o.Action == controllers.PlanBlocked:
+	case o.Action == managed.PlanBlocked:
 		action += " (" + string(o.Reason) + ")"
 	case o.Reason == v1alpha1.ReasonDrifted:
 		action += " (only observed)"

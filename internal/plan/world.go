@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 	"github.com/keyserver-operator/keyserver-operator/internal/manifest"
 )
 
@@ -41,14 +42,8 @@ type world struct {
 
 // planned is an object of the files.
 type planned struct {
-	object managed
+	object managed.Object
 	kind   string
-}
-
-// managed is an object that declares something about a key server.
-type managed interface {
-	client.Object
-	Managed() (*v1alpha1.ManagedSpec, *v1alpha1.ManagedStatus)
 }
 
 func (p planned) name() string { return seenKey(p.kind, p.object) }
@@ -88,19 +83,12 @@ func (w *world) load(ctx context.Context) error {
 	return w.loadNamespaces(ctx)
 }
 
-// lists returns an empty list of each kind of ours.
-func lists() []client.ObjectList {
-	return []client.ObjectList{
-		&v1alpha1.KeyServerList{}, &v1alpha1.TrustedCAList{}, &v1alpha1.TrustedServerList{},
-		&v1alpha1.PrincipalTrustList{}, &v1alpha1.RoleList{}, &v1alpha1.ACLTemplateList{},
-	}
-}
-
 func (w *world) loadCluster(ctx context.Context) error {
 	if w.options.Cluster == nil {
 		return nil
 	}
-	for _, list := range lists() {
+	for _, kind := range v1alpha1.Kinds {
+		list := kind.NewList()
 		err := w.options.Cluster.List(ctx, list)
 		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 			continue // the definitions are not installed yet
@@ -181,7 +169,7 @@ func (w *world) addOurs(ctx context.Context, m manifest.Manifest) error {
 	if obj, err = w.typed(w.overlay(u, old)); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	if p, is := obj.(managed); is {
+	if p, is := obj.(managed.Object); is {
 		w.planned = append(w.planned, planned{object: p, kind: u.GetKind()})
 	} else {
 		w.declaredKeyServers = append(w.declaredKeyServers, obj.GetName())

@@ -8,13 +8,24 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
 // kinds are the resources of the operator. KeyServers are the cluster's.
 var (
-	namespacedKinds = []string{"acltemplates", "principaltrusts", "roles", "trustedcas", "trustedservers"}
-	allKinds        = append(slices.Clone(namespacedKinds), "keyservers")
+	namespacedKinds = kinds(v1alpha1.Kind.Managed)
+	allKinds        = kinds(func(v1alpha1.Kind) bool { return true })
 )
+
+func kinds(of func(v1alpha1.Kind) bool) (resources []string) {
+	for _, k := range v1alpha1.Kinds {
+		if of(k) {
+			resources = append(resources, k.Resource)
+		}
+	}
+	return resources
+}
 
 const ourGroup = "trust.keyserver.dev"
 

@@ -1,0 +1,79 @@
+package v1alpha1
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Kind is one kind of this group.
+// +kubebuilder:object:generate=false
+type Kind struct {
+	Name     string // as in manifests: "TrustedCA"
+	Resource string // its plural, as in URLs and in roles: "trustedcas"
+	New      func() Object
+	NewList  func() List
+}
+
+// Object is an object of any kind.
+// +kubebuilder:object:generate=false
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// List is a list of objects of one kind.
+// +kubebuilder:object:generate=false
+type List interface {
+	metav1.ListInterface
+	runtime.Object
+}
+
+// Kinds are all kinds of this group. Whoever has something to do for each of
+// them walks this list: the scheme, the manager, plan and export, the page of
+// resources, and the tests of what is written by hand for each. Of two kinds of
+// which one refers to the other, the latter comes first.
+var Kinds = []Kind{
+	kind[KeyServer, KeyServerList]("KeyServer", "keyservers"),
+	kind[TrustedCA, TrustedCAList]("TrustedCA", "trustedcas"),
+	kind[TrustedServer, TrustedServerList]("TrustedServer", "trustedservers"),
+	kind[PrincipalTrust, PrincipalTrustList]("PrincipalTrust", "principaltrusts"),
+	kind[Role, RoleList]("Role", "roles"),
+	kind[ACLTemplate, ACLTemplateList]("ACLTemplate", "acltemplates"),
+}
+
+func kind[T, L any, O interface {
+	*T
+	Object
+}, A interface {
+	*L
+	List
+}](name, resource string) Kind {
+	return Kind{
+		Name: name, Resource: resource,
+		New:     func() Object { return O(new(T)) },
+		NewList: func() List { return A(new(L)) },
+	}
+}
+
+// KindNamed returns the kind of a name.
+func KindNamed(name string) (Kind, bool) {
+	i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Name == name })
+	if i < 0 {
+		return Kind{}, false
+	}
+	return Kinds[i], true
+}
+
+// CRD is the name of the kind's custom resource definition.
+func (k Kind) CRD() string { return k.Resource + "." + GroupVersion.Group }
+
+// Managed reports whether its objects declare something about a key server. A
+// KeyServer does not: it says which one there is.
+func (k Kind) Managed() bool {
+	_, is := k.New().(interface {
+		Managed() (*ManagedSpec, *ManagedStatus)
+	})
+	return is
+}

@@ -1,0 +1,190 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+)
+
+// What is written by hand for each kind, here and elsewhere, has all of
+// v1alpha1.Kinds.
+
+// document reads one document of a file.
+func document[T any](t *testing.T, at int, path ...string) (into T) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents := strings.Split(string(text), "\n---\n")
+	if at >= len(documents) {
+		t.Fatalf("%s has %d documents", filepath.Join(path...), len(documents))
+	}
+	if err := yaml.Unmarshal([]byte(documents[at]), &into); err != nil {
+		t.Fatal(err)
+	}
+	return into
+}
+
+type kustomization struct {
+	Resources []string `json:"resources"`
+}
+
+// resources names the kinds as roles do.
+func resources(of func(v1alpha1.Kind) bool, suffix string) (names []string) {
+	for _, k := range v1alpha1.Kinds {
+		if of(k) {
+			names = append(names, k.Resource+suffix)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func every(v1alpha1.Kind) bool         { return true }
+func keyServer(k v1alpha1.Kind) bool   { return !k.Managed() }
+func managedKind(k v1alpha1.Kind) bool { return k.Managed() }
+
+func TestEveryKindHasItsDefinition(t *testing.T) {
+	var want []string
+	for _, k := range v1alpha1.Kinds {
+		file := fmt.Sprintf("bases/%s_%s.yaml", v1alpha1.GroupVersion.Group, k.Resource)
+		want = append(want, file)
+		text, err := CRDs.ReadFile("crd/" + file)
+		if err != nil {
+			t.Errorf("%s: %v", k.Name, err)
+			continue
+		}
+		var crd struct {
+			Metadata struct{ Name string }
+			Spec     struct {
+				Scope string
+				Names struct{ Kind, Plural, ListKind string }
+			}
+		}
+		if err := yaml.Unmarshal(text, &crd); err != nil {
+			t.Fatal(err)
+		}
+		scope := "Namespaced"
+		if !k.Managed() {
+			scope = "Cluster"
+		}
+		names := crd.Spec.Names
+		got := []string{crd.Metadata.Name, names.Kind, names.Plural, names.ListKind, crd.Spec.Scope}
+		if diff := cmp.Diff([]string{k.CRD(), k.Name, k.Resource, k.Name + "List", scope}, got); diff != "" {
+			t.Errorf("%s: %s", k.Name, diff)
+		}
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, document[kustomization](t, 0, "crd", "kustomization.yaml").Resources); diff != "" {
+		t.Errorf("crd/kustomization.yaml (-Kinds +file):\n%s", diff)
+	}
+	files, err := filepath.Glob("crd/bases/*.yaml")
+	if err != nil || len(files) != len(want) {
+		t.Errorf("%d kinds, and the definitions %v, %v", len(want), files, err)
+	}
+}
+
+func TestEveryKindHasASample(t *testing.T) {
+	declared := map[string]bool{"KeyServer": true} // its URL is another one everywhere
+	kind := regexp.MustCompile(`(?m)^kind: (\w+)$`)
+	for _, directory := range []string{"samples", "samples/federation"} {
+		files, err := filepath.Glob(directory + "/*.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, file := range files {
+			if filepath.Base(file) == "kustomization.yaml" {
+				continue
+			}
+			names = append(names, filepath.Base(file))
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range kind.FindAllStringSubmatch(string(text), -1) {
+				declared[m[1]] = true
+			}
+		}
+		listed := document[kustomization](t, 0, directory, "kustomization.yaml").Resources
+		slices.Sort(listed)
+		if diff := cmp.Diff(names, listed); diff != "" {
+			t.Errorf("%s/kustomization.yaml (-files +listed):\n%s", directory, diff)
+		}
+	}
+	for _, k := range v1alpha1.Kinds {
+		if !declared[k.Name] {
+			t.Errorf("no sample of %s", k.Name)
+		}
+	}
+}
+
+// grants are the resources of a group that rules grant exactly these verbs on.
+func grants(rules []rbacv1.PolicyRule, group string, verbs ...string) (names []string) {
+	for _, r := range rules {
+		have := slices.Clone(r.Verbs)
+		slices.Sort(have)
+		slices.Sort(verbs)
+		if slices.Contains(r.APIGroups, group) && slices.Equal(have, verbs) {
+			names = append(names, r.Resources...)
+			names = append(names, r.ResourceNames...)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// The manager's role is generated from the markers of the adapters.
+func TestEveryKindHasItsRights(t *testing.T) {
+	group := v1alpha1.GroupVersion.Group
+	manager := document[rbacv1.ClusterRole](t, 0, "rbac", "role.yaml").Rules
+	role := func(at int) []rbacv1.PolicyRule {
+		return document[rbacv1.ClusterRole](t, at, "rbac", "aggregated_roles.yaml").Rules
+	}
+	change := []string{"create", "update", "patch", "delete", "deletecollection"}
+	for what, tc := range map[string]struct{ got, want []string }{
+		"the manager reads and marks objects": {grants(manager, group, "get", "list", "watch", "patch"), resources(every, "")},
+		"the manager writes status":           {grants(manager, group, "patch"), resources(every, "/status")},
+		"the manager reads definitions": {
+			grants(manager, "apiextensions.k8s.io", "get"), append(resources(every, "."+group), "customresourcedefinitions"),
+		},
+		"view reads objects": {grants(role(0), group, "get", "list", "watch"), resources(every, "")},
+		"view reads status":  {grants(role(0), group, "get"), resources(every, "/status")},
+		"edit":               {grants(role(1), group, change...), resources(managedKind, "")},
+		"admin":              {grants(role(2), group, change...), resources(keyServer, "")},
+	} {
+		slices.Sort(tc.want)
+		if diff := cmp.Diff(tc.want, tc.got); diff != "" {
+			t.Errorf("%s (-Kinds +file):\n%s", what, diff)
+		}
+	}
+}
+
+func TestEveryKindIsInTheProjectFile(t *testing.T) {
+	project := document[struct {
+		Resources []struct{ Kind string }
+	}](t, 0, "..", "PROJECT")
+	var want, got []string
+	for _, k := range v1alpha1.Kinds {
+		want = append(want, k.Name)
+	}
+	for _, r := range project.Resources {
+		got = append(got, r.Kind)
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("PROJECT (-Kinds +file):\n%s", diff)
+	}
+}

@@ -1,0 +1,122 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+)
+
+// directories is the list of templated directories, found by id and by path.
+var directories = link.List[schema.TemplatedDirectory]{
+	Name: "templatedDirectory",
+	Read: func(ctx context.Context, c *link.Connection) ([]schema.TemplatedDirectory, error) {
+		l, err := c.Officer.TemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{})
+		return l.Directories, err
+	},
+	Keys: func(d schema.TemplatedDirectory) []string { return []string{d.ID.String(), byPath(d.Path)} },
+}
+
+func byPath(path string) string { return "path:" + path }
+
+// directoryPath is a path as the key server stores it: with one trailing slash.
+func directoryPath(path string) string { return strings.TrimRight(path, "/") + "/" }
+
+// compareDirectories lists where the directories that use the template differ
+// from the declaration. added reports that none has to be taken away; taken
+// says which belongs to another template.
+func compareDirectories(ctx context.Context, in managed.Input, template string, want map[string]bool) (drift []v1alpha1.FieldDrift, added bool, taken string, err error) {
+	if want == nil {
+		return nil, true, "", nil
+	}
+	listed := directories.Of(in.Conn)
+	if err := listed.Refresh(ctx, in.NotBefore); err != nil {
+		return nil, false, "", err
+	}
+	added = true
+	var have, foreign []string
+	listed.Each(func(d schema.TemplatedDirectory) {
+		switch {
+		case d.ACLTemplateID.String() == template:
+			have = append(have, d.Path)
+			added = added && want[d.Path]
+		case want[d.Path]:
+			foreign = append(foreign, fmt.Sprintf("%s (of template %s)", d.Path, d.ACLTemplateID))
+		}
+	})
+	declared := slices.Sorted(maps.Keys(want))
+	slices.Sort(have)
+	slices.Sort(foreign)
+	if !slices.Equal(have, declared) {
+		drift = []v1alpha1.FieldDrift{{Field: "directories", Declared: strings.Join(declared, ", "), Observed: strings.Join(have, ", ")}}
+	}
+	if len(foreign) > 0 {
+		taken = "spec.directories names " + managed.Enumerate(foreign) + "; a directory has one template: take it away from the other first"
+	}
+	return drift, added, taken, nil
+}
+
+// place makes the directories that use the template those that are declared,
+// always in the same order.
+func place(ctx context.Context, c *link.Connection, want map[string]bool, id string) error {
+	if want == nil {
+		return nil
+	}
+	var template schema.HexID
+	if err := template.UnmarshalText([]byte(id)); err != nil {
+		return link.NewProblem(v1alpha1.ReasonNotVerified, "the service answers a template id that %s", err)
+	}
+	have, err := displace(ctx, c, id, func(path string) bool { return want[path] })
+	if err != nil {
+		return err
+	}
+	for _, path := range slices.Sorted(maps.Keys(want)) {
+		if have[path] {
+			continue
+		}
+		saved, err := c.Officer.CreateTemplatedDirectory(ctx, schema.CreateTemplatedDirectoryRequest{Path: path, ACLTemplateID: template})
+		if err != nil {
+			return err
+		}
+		if !saved.Saved || saved.Directory == nil {
+			return link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success without the directory as read back")
+		}
+		directories.Of(c).Put(*saved.Directory)
+	}
+	return nil
+}
+
+// displace deletes the directories that use the template, but for some, and
+// returns those. Other templates may be waiting for a path that comes free, so
+// that the change feed is left to tell of it.
+func displace(ctx context.Context, c *link.Connection, id string, keep func(path string) bool) (kept map[string]bool, err error) {
+	all, err := c.Officer.TemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{})
+	if err != nil {
+		return nil, err
+	}
+	kept = map[string]bool{}
+	for _, d := range all.Directories {
+		if d.ACLTemplateID.String() != id {
+			continue
+		}
+		if keep(d.Path) {
+			kept[d.Path] = true
+			continue
+		}
+		gone, err := c.Officer.DeleteTemplatedDirectory(ctx, d.ID.String())
+		if err != nil && !link.IsGone(err) {
+			return nil, err
+		}
+		if err == nil && !gone.Gone {
+			return nil, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the directory is gone")
+		}
+		c.Outdated(directories.Name)
+	}
+	return kept, nil
+}

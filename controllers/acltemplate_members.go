@@ -1,0 +1,218 @@
+package controllers
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+)
+
+// templateMembers answers who the members of a template are.
+var templateMembers = link.Answers[schema.TemplateMemberList]{
+	Feed: aclTemplates.Name, Name: "members of a template",
+	Read: func(ctx context.Context, c *link.Connection, key string) (schema.TemplateMemberList, error) {
+		return c.Officer.TemplateMembers(ctx, key)
+	},
+	ID: func(l schema.TemplateMemberList) string { return l.ID.String() },
+}
+
+// memberKey names a principal among the members of a template.
+type memberKey struct {
+	system    schema.SystemID
+	principal schema.DecimalID
+}
+
+func (k memberKey) String() string { return fmt.Sprintf("id/%d/%s", k.system, k.principal) }
+
+// compare orders members by system and principal.
+func (k memberKey) compare(other memberKey) int {
+	return cmp.Or(cmp.Compare(k.system, other.system), slices.Compare(k.principal[:], other.principal[:]))
+}
+
+// declaredMember is one member, its principal resolved.
+type declaredMember struct {
+	schema.TemplateMemberRequest
+	spelled string // as the spec names the principal
+}
+
+// resolveMember finds the principal that "TYPE/NAME" or "id/SYSTEM/PRINCIPAL"
+// names.
+func resolveMember(ctx context.Context, in managed.Input, spelled string) (memberKey, error) {
+	kind, rest, _ := strings.Cut(spelled, "/")
+	if kind != "id" {
+		p, err := resolvePrincipal(ctx, in, kind, rest)
+		return memberKey{p.SystemID, p.PrincipalID}, err
+	}
+	system, principal, _ := strings.Cut(rest, "/")
+	n, err := strconv.ParseUint(system, 10, 32)
+	key := memberKey{system: schema.SystemID(n)}
+	if err != nil || key.principal.UnmarshalText([]byte(principal)) != nil {
+		return key, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.members names %q, in which a number is larger than a system id or a principal id can be", spelled)
+	}
+	return key, nil
+}
+
+func memberOf(key memberKey, m v1alpha1.ACLTemplateMember) schema.TemplateMemberRequest {
+	var rights schema.Rights
+	for _, name := range m.Rights {
+		rights |= schema.RightNamed(string(name))
+	}
+	return schema.TemplateMemberRequest{
+		SystemID: key.system, PrincipalID: key.principal, Rights: rights, MaxUsage: m.MaxUsage,
+		StartTime: stampOf(m.StartTime), EndTime: stampOf(m.EndTime),
+	}
+}
+
+// stampOf spells a time as the key server does, nil for none.
+func stampOf(t *metav1.Time) *schema.Stamp {
+	if t == nil {
+		return nil
+	}
+	var s schema.Stamp
+	binary.BigEndian.PutUint64(s[:], uint64(t.UnixMilli()))
+	return &s
+}
+
+// timeOf reads a stamp, for people.
+func timeOf(s schema.Stamp) string {
+	ms := binary.BigEndian.Uint64(s[:])
+	const year9999 = 253402300799999
+	if ms > year9999 {
+		return "after 9999"
+	}
+	return time.UnixMilli(int64(ms)).UTC().Format(time.RFC3339)
+}
+
+func locksOut(m schema.TemplateMemberRequest) bool {
+	return !m.Rights.Widen().Has(schema.RightNamed("WRITE")) || m.StartTime != nil || m.EndTime != nil
+}
+
+// compareMembers lists where the members differ from the declaration. begun
+// reports that nothing but members is missing. The manager's own principal is
+// a member whether it is declared or not.
+func compareMembers(want *declaredTemplate, held []schema.TemplateMember) (drift []v1alpha1.FieldDrift, begun bool) {
+	begun = true
+	seen := map[memberKey]bool{}
+	for _, h := range held {
+		key := memberKey{h.SystemID, h.PrincipalID}
+		seen[key] = true
+		declared, is := want.members[key]
+		switch {
+		case !is && key == want.own, is && agree(declared.TemplateMemberRequest, h):
+		case is:
+			begun = begun && key == want.own
+			drift = append(drift, v1alpha1.FieldDrift{Field: memberField(declared.spelled), Declared: termsOf(declared.TemplateMemberRequest), Observed: termsHeld(h)})
+		default:
+			begun = false
+			drift = append(drift, v1alpha1.FieldDrift{Field: memberField(key.String()), Declared: "none", Observed: termsHeld(h)})
+		}
+	}
+	for key, declared := range want.members {
+		if !seen[key] {
+			drift = append(drift, v1alpha1.FieldDrift{Field: memberField(declared.spelled), Declared: termsOf(declared.TemplateMemberRequest), Observed: "none"})
+		}
+	}
+	slices.SortFunc(drift, func(a, b v1alpha1.FieldDrift) int { return strings.Compare(a.Field, b.Field) })
+	return drift, begun
+}
+
+func memberField(name string) string { return "members[" + name + "]" }
+
+// agree compares by what widening explains: the key server holds more than it
+// was asked for.
+func agree(want schema.TemplateMemberRequest, held schema.TemplateMember) bool {
+	return held.Rights.Has(want.Rights) && want.Rights.Widen().Has(held.Rights) &&
+		held.MaxUsage == usage(want.MaxUsage) && held.StartTime == deref(want.StartTime) && held.EndTime == deref(want.EndTime)
+}
+
+// usage spells no limit as the key server does.
+func usage(limit *int64) int64 {
+	if limit == nil {
+		return -1
+	}
+	return *limit
+}
+
+func termsOf(m schema.TemplateMemberRequest) string {
+	return terms(m.Rights.Widen(), usage(m.MaxUsage), deref(m.StartTime), deref(m.EndTime))
+}
+
+func termsHeld(m schema.TemplateMember) string {
+	return terms(m.Rights, m.MaxUsage, m.StartTime, m.EndTime)
+}
+
+func terms(rights schema.Rights, limit int64, start, end schema.Stamp) string {
+	says := strings.Join(rights.Names(), ", ")
+	if limit >= 0 {
+		says += fmt.Sprintf("; maxUsage %d", limit)
+	}
+	if !start.IsUnset() {
+		says += "; from " + timeOf(start)
+	}
+	if !end.IsUnset() {
+		says += "; until " + timeOf(end)
+	}
+	return says
+}
+
+// enroll makes the members those that are declared. Those who lose rights lose
+// them first.
+func enroll(ctx context.Context, c *link.Connection, want declaredTemplate, id string) error {
+	// Whatever becomes of it, what was remembered is out of date.
+	defer templateMembers.Of(c).Changed(aclTemplates.Name, id)
+	held, err := c.Officer.TemplateMembers(ctx, id)
+	if err != nil {
+		return err
+	}
+	members := held.Members
+	for _, h := range held.Members {
+		key := memberKey{h.SystemID, h.PrincipalID}
+		if _, is := want.members[key]; is || key == want.own {
+			continue
+		}
+		gone, err := c.Officer.RemoveTemplateMember(ctx, id, key.system, key.principal)
+		if err != nil {
+			return err
+		}
+		members = gone.Members
+	}
+	for _, m := range lacking(want, held.Members) {
+		saved, err := c.Officer.PutTemplateMember(ctx, id, m)
+		if err != nil {
+			return err
+		}
+		members = saved.Members
+	}
+	// Each write was verified; what differs now is the doing of somebody else.
+	if drift, _ := compareMembers(&want, members); len(drift) > 0 {
+		return &link.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true, Message: managed.FieldsOf(drift) + " changed outside while the members were written"}
+	}
+	return nil
+}
+
+// lacking returns the declared members that are not there or differ, always in
+// the same order.
+func lacking(want declaredTemplate, held []schema.TemplateMember) []schema.TemplateMemberRequest {
+	var out []schema.TemplateMemberRequest
+	for _, key := range slices.SortedFunc(maps.Keys(want.members), memberKey.compare) {
+		declared := want.members[key].TemplateMemberRequest
+		if !slices.ContainsFunc(held, func(h schema.TemplateMember) bool {
+			return key == memberKey{h.SystemID, h.PrincipalID} && agree(declared, h)
+		}) {
+			out = append(out, declared)
+		}
+	}
+	return out
+}

@@ -1,0 +1,80 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+)
+
+// clerk is a service that notes in which order a template is filled.
+type clerk struct {
+	link.API
+	members []schema.TemplateMember
+	said    []string
+}
+
+func (c *clerk) Ready(ctx context.Context) (schema.Ready, error) {
+	<-ctx.Done() // the connection is not what is tested
+	return schema.Ready{}, ctx.Err()
+}
+
+func (c *clerk) TemplateMembers(context.Context, string) (schema.TemplateMemberList, error) {
+	return schema.TemplateMemberList{Members: c.members}, nil
+}
+
+func (c *clerk) PutTemplateMember(_ context.Context, _ string, m schema.TemplateMemberRequest) (schema.TemplateMemberSaved, error) {
+	c.said = append(c.said, fmt.Sprintf("member %d/%s", m.SystemID, m.PrincipalID))
+	c.members = append(c.members, schema.TemplateMember{SystemID: m.SystemID, PrincipalID: m.PrincipalID, Rights: m.Rights, MaxUsage: usage(m.MaxUsage)})
+	return schema.TemplateMemberSaved{Saved: true, Members: c.members}, nil
+}
+
+func (c *clerk) TemplatedDirectories(context.Context, schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error) {
+	return schema.TemplatedDirectoryList{}, nil
+}
+
+func (c *clerk) CreateTemplatedDirectory(_ context.Context, in schema.CreateTemplatedDirectoryRequest) (schema.TemplatedDirectorySaved, error) {
+	c.said = append(c.said, "directory "+in.Path)
+	return schema.TemplatedDirectorySaved{Saved: true, Directory: &schema.TemplatedDirectory{Path: in.Path}}, nil
+}
+
+// The same declaration is written in the same order each time, whichever way a
+// map is walked through.
+func TestTemplatesAreFilledInOrder(t *testing.T) {
+	service := &clerk{}
+	connections := link.NewConnections(func(link.Endpoint) (link.API, error) { return service, nil }, clock.RealClock{}, link.DefaultTiming, logr.Discard())
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = connections.Start(ctx) }()
+	defer func() { end(); <-ended }()
+	c, err := connections.Ensure("here", link.Login{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := declaredTemplate{name: "keys", members: map[memberKey]declaredMember{}, paths: map[string]bool{}}
+	var members, directories []string
+	for system := range schema.SystemID(2) {
+		for n := range byte(5) {
+			key := memberKey{system: system, principal: schema.DecimalID{7: n}}
+			want.members[key] = declaredMember{TemplateMemberRequest: schema.TemplateMemberRequest{
+				SystemID: key.system, PrincipalID: key.principal, Rights: schema.RightNamed("READ"),
+			}}
+			path := fmt.Sprintf("/%d/%d/", system, n)
+			want.paths[path] = true
+			members = append(members, fmt.Sprintf("member %d/%s", key.system, key.principal))
+			directories = append(directories, "directory "+path)
+		}
+	}
+	if _, err := (aclTemplateAdapter{}).fill(t.Context(), c, want, "0000000000000001"); err != nil {
+		t.Fatal(err)
+	}
+	if ordered := slices.Concat(members, directories); !slices.Equal(service.said, ordered) {
+		t.Errorf("written were\n%q, want\n%q", service.said, ordered)
+	}
+}

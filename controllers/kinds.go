@@ -1,0 +1,74 @@
+package controllers
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+)
+
+// adapters of the kinds. Each adds itself, in its own file.
+var adapters []registration
+
+// registration is an adapter, its types forgotten.
+type registration struct {
+	kind     func() managed.Kind
+	register func(*managed.Registry) error
+}
+
+// adapted adds an adapter.
+func adapted[T managed.Object, D any](a managed.Adapter[T, D]) {
+	adapters = append(adapters, registration{
+		kind:     a.Kind,
+		register: func(s *managed.Registry) error { return managed.Register(s, a) },
+	})
+}
+
+// registerKinds makes the reconciler of each kind. Those that others wait for
+// come first, so that a plan knows of them.
+func registerKinds(s *managed.Registry) error {
+	var kinds []managed.Kind
+	register := map[string]func(*managed.Registry) error{}
+	for _, k := range v1alpha1.Kinds {
+		if !k.Managed() {
+			continue
+		}
+		i := slices.IndexFunc(adapters, func(a registration) bool { return a.kind().Name == k.Name })
+		if i < 0 {
+			return fmt.Errorf("kind %s has no adapter", k.Name)
+		}
+		kinds = append(kinds, adapters[i].kind())
+		register[k.Name] = adapters[i].register
+	}
+	if len(kinds) != len(adapters) {
+		return fmt.Errorf("there are %d adapters for %d kinds", len(adapters), len(kinds))
+	}
+	for _, k := range inOrder(kinds) {
+		if err := register[k.Name](s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inOrder puts the kinds that wait for others behind those. Kinds of which none
+// waits for the other stay in their order.
+func inOrder(kinds []managed.Kind) []managed.Kind {
+	var after func(k managed.Kind, way []string) int
+	after = func(k managed.Kind, way []string) (depth int) {
+		for _, other := range kinds {
+			// Kinds that wait for each other are of one depth.
+			if slices.Contains(k.Awaits, other.Feed) && !slices.Contains(way, other.Feed) {
+				depth = max(depth, 1+after(other, append(way, other.Feed)))
+			}
+		}
+		return depth
+	}
+	ordered := slices.Clone(kinds)
+	slices.SortStableFunc(ordered, func(a, b managed.Kind) int {
+		return cmp.Compare(after(a, []string{a.Feed}), after(b, []string{b.Feed}))
+	})
+	return ordered
+}

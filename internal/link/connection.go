@@ -1,0 +1,480 @@
+package link
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+const progressing = v1alpha1.ReasonProgressing
+
+// Timing is how patient a connection is. Tests are less patient.
+type Timing struct {
+	ProbeMin time.Duration // first pause while the service does not answer
+	ProbeMax time.Duration // longest
+	FeedWait time.Duration // one long poll, and how often is asked what the feed does not tell
+	PollEach time.Duration // between two probes where there is no feed
+	RetryMin time.Duration // first pause after a failed write of one object
+	RetryMax time.Duration // longest
+}
+
+// DefaultTiming is that of the manager.
+var DefaultTiming = Timing{
+	ProbeMin: 500 * time.Millisecond,
+	ProbeMax: 15 * time.Second,
+	FeedWait: 30 * time.Second,
+	PollEach: 10 * time.Second,
+	RetryMin: time.Second,
+	RetryMax: 5 * time.Minute,
+}
+
+// FeedState says how outside changes are noticed.
+type FeedState struct {
+	Following bool
+	Reason    v1alpha1.Reason
+	Message   string
+}
+
+// State is what is known of a service.
+type State struct {
+	Open    bool
+	Problem *Problem // why the gate is shut
+	Version string
+	Cursor  int64
+	Feed    FeedState
+}
+
+// Notice says that something may concern objects. An empty Kind means every
+// kind.
+type Notice struct {
+	KeyServer string
+	Kind      string
+	IDs       map[string]bool // external ids; nil means every object
+}
+
+// invalidator is a listing of any row type.
+type invalidator interface {
+	invalidate()
+	Changed(id, action string) bool
+}
+
+// forgetter is a memo of any answer.
+type forgetter interface {
+	invalidate()
+	Changed(kind, id string)
+	recheck(ctx context.Context) (changed bool, err error)
+}
+
+// Connection is what all objects of one KeyServer share. Its one goroutine
+// probes the service, opens and shuts the gate, and follows the change feed.
+type Connection struct {
+	Name    string
+	version string // of the configuration it was made from
+	Admin   API
+	Officer API // trust is managed as this identity
+	clock   clock.Clock
+	timing  Timing
+	log     logr.Logger
+	tell    func(context.Context, Notice)
+	// ids spells an id of the feed as the kind's objects do.
+	ids map[string]func(schema.HexID) string
+
+	stop context.CancelFunc
+	done chan struct{}
+
+	mu       sync.Mutex
+	state    State
+	listings map[string]invalidator
+	memos    map[string]forgetter
+	tripped  context.CancelFunc // ends the current following of the feed
+	writes   map[chan struct{}]struct{}
+}
+
+// Status returns what is known now.
+func (c *Connection) Status() State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state
+}
+
+// Write sends a write and lets the feed wait for its end, so that the feed
+// finds own changes noted already and tells nobody about them.
+func (c *Connection) Write(send func()) {
+	done := make(chan struct{})
+	c.mu.Lock()
+	c.writes[done] = struct{}{}
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.writes, done)
+		c.mu.Unlock()
+		close(done)
+	}()
+	send()
+}
+
+// ownWrites waits, for a moment, until the writes under way have ended.
+func (c *Connection) ownWrites(ctx context.Context) {
+	const moment = 250 * time.Millisecond
+	c.mu.Lock()
+	pending := make([]chan struct{}, 0, len(c.writes))
+	for w := range c.writes {
+		pending = append(pending, w)
+	}
+	c.mu.Unlock()
+	if len(pending) == 0 {
+		return
+	}
+	timer := c.clock.NewTimer(moment)
+	defer timer.Stop()
+	for _, w := range pending {
+		select {
+		case <-w:
+		case <-timer.C():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Trip shuts the gate because a call got no answer, and has the service probed
+// at once. Nothing else is sent until the probe succeeds.
+func (c *Connection) Trip(p *Problem) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state.Open {
+		c.state.Open, c.state.Problem = false, p
+	}
+	if c.tripped != nil {
+		c.tripped()
+	}
+}
+
+// Refresh forgets every reading and has the service probed.
+func (c *Connection) Refresh() {
+	c.invalidateAll()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.tripped != nil {
+		c.tripped()
+	}
+}
+
+// Outdated makes the next reader of a list read it anew.
+func (c *Connection) Outdated(list string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l, ok := c.listings[list]; ok {
+		l.invalidate()
+	}
+	for _, m := range c.memos {
+		m.invalidate()
+	}
+}
+
+func (c *Connection) invalidateAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.listings {
+		l.invalidate()
+	}
+	for _, m := range c.memos {
+		m.invalidate()
+	}
+}
+
+// run is the connection's goroutine.
+func (c *Connection) run(ctx context.Context) {
+	defer close(c.done)
+	pause := c.timing.ProbeMin
+	for failures := 0; ctx.Err() == nil; {
+		opened, err := c.open(ctx)
+		if err == nil {
+			pause, failures = c.timing.ProbeMin, 0
+			err = c.follow(opened)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			continue // tripped or refreshed: probe again at once
+		}
+		failures++
+		c.shut(ctx, err, failures)
+		c.sleep(ctx, pause/2+rand.N(pause/2+1)) //nolint:gosec // jitter, not a secret
+		pause = min(2*pause, c.timing.ProbeMax)
+	}
+}
+
+// open probes the service and, if it answers, opens the gate. The context it
+// returns ends when the gate is tripped.
+func (c *Connection) open(ctx context.Context) (context.Context, error) {
+	following, cancel := context.WithCancel(ctx)
+	c.mu.Lock()
+	if c.tripped != nil {
+		c.tripped()
+	}
+	c.tripped = cancel
+	c.mu.Unlock()
+
+	version, err := c.probe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cursor, feed, err := c.catchUp(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// Whatever was read before this moment may have changed while nobody listened.
+	c.invalidateAll()
+	c.mu.Lock()
+	c.state = State{Open: true, Version: version, Cursor: cursor, Feed: feed}
+	c.mu.Unlock()
+	c.log.Info("the key server answers", "version", version, "feed", feed.Following)
+	c.tell(ctx, Notice{KeyServer: c.Name})
+	return following, nil
+}
+
+// probe is the one thing that is sent while the gate is shut.
+func (c *Connection) probe(ctx context.Context) (string, error) {
+	ready, err := c.Admin.Ready(ctx)
+	if err != nil && !client.IsUnsupported(err) {
+		return "", c.notReady(ctx, ready, err)
+	}
+	v, err := c.Admin.Version(ctx)
+	if err != nil {
+		return "", err
+	}
+	if c.Officer != c.Admin {
+		if _, err := c.Officer.Version(ctx); err != nil {
+			return "", err
+		}
+	}
+	return v.Version, nil
+}
+
+// notReady names the parts that are not ready, which the service knows best.
+func (c *Connection) notReady(ctx context.Context, ready schema.Ready, err error) error {
+	p, other := AsProblem(ctx, err)
+	if p == nil {
+		return other
+	}
+	for _, part := range ready.Parts {
+		if !part.Ready {
+			p.Message = "the key server is not ready: " + part.Part + ": " + part.Detail
+			break
+		}
+	}
+	return p
+}
+
+// catchUp moves to the end of the change feed. What happened before does not
+// matter: the listings are read after it.
+func (c *Connection) catchUp(ctx context.Context) (int64, FeedState, error) {
+	const pages = 10000
+	var cursor int64
+	for range pages {
+		page, err := c.Admin.Changes(ctx, cursor, 0)
+		if feed, none := noFeed(err); none {
+			return 0, feed, nil
+		}
+		if err != nil {
+			return 0, FeedState{}, err
+		}
+		if page.Cursor == cursor || (len(page.Changes) == 0 && !page.Reset) {
+			return page.Cursor, FeedState{Following: true, Reason: v1alpha1.ReasonFollowing, Message: "outside changes are seen as they happen"}, nil
+		}
+		cursor = page.Cursor
+	}
+	return cursor, FeedState{Following: true, Reason: v1alpha1.ReasonFollowing, Message: "outside changes are seen as they happen"}, nil
+}
+
+// noFeed reports whether the service has no change feed for us.
+func noFeed(err error) (FeedState, bool) {
+	switch {
+	case err == nil:
+		return FeedState{}, false
+	case client.IsUnsupported(err):
+		return FeedState{Reason: v1alpha1.ReasonUnsupported,
+			Message: "the service has no change feed; outside changes are found at each object's resyncInterval"}, true
+	case client.CodeOf(err) == "ACCESS_DENIED":
+		return FeedState{Reason: v1alpha1.ReasonAccessDenied,
+			Message: "no role of the administrator grants reading the change feed; outside changes are found at each object's resyncInterval"}, true
+	default:
+		return FeedState{}, false
+	}
+}
+
+// follow reads the change feed until it fails, or until the gate is tripped.
+func (c *Connection) follow(ctx context.Context) error {
+	if !c.Status().Feed.Following {
+		return c.poll(ctx)
+	}
+	cursor := c.Status().Cursor
+	due := c.clock.Now().Add(c.timing.FeedWait)
+	for {
+		page, err := c.Admin.Changes(ctx, cursor, untilDue(c.clock.Now(), due))
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // tripped: the probe will tell
+		}
+		if err != nil {
+			return err
+		}
+		c.ownWrites(ctx)
+		quiet := page.Cursor == cursor && !page.Reset
+		// A service that was set up anew starts counting anew.
+		if page.Reset || page.Cursor < cursor {
+			c.invalidateAll()
+			c.tell(ctx, Notice{KeyServer: c.Name})
+		} else {
+			c.apply(ctx, page.Changes)
+		}
+		cursor = page.Cursor
+		c.mu.Lock()
+		c.state.Cursor = cursor
+		c.mu.Unlock()
+		if due, err = c.recheckDue(ctx, due, quiet); err != nil {
+			return err
+		}
+	}
+}
+
+// untilDue is how long a poll may take, in the whole seconds that it is asked
+// for in.
+func untilDue(now, due time.Time) time.Duration {
+	return max(due.Sub(now), 0).Truncate(time.Second) + time.Second
+}
+
+// AfterDrain is how long a process that drains is given to be gone.
+const AfterDrain = time.Second
+
+// recheckDue asks again what the feed does not tell, when it is time to, and
+// answers when it is next. A poll that ends early without a change is how a
+// process takes its leave. The next may come so soon that no call ever fails,
+// and say something else. Until then it is not asked without a pause, each
+// time to say that it leaves.
+func (c *Connection) recheckDue(ctx context.Context, due time.Time, quiet bool) (time.Time, error) {
+	if c.clock.Now().Before(due) {
+		if !quiet {
+			return due, nil
+		}
+		c.sleep(ctx, AfterDrain)
+	}
+	return c.clock.Now().Add(c.timing.FeedWait), c.recheck(ctx)
+}
+
+// recheck asks again what the feed does not tell, and tells those that it may
+// concern. Only an answer that does not come is a failure.
+func (c *Connection) recheck(ctx context.Context) error {
+	c.mu.Lock()
+	memos := maps.Clone(c.memos)
+	c.mu.Unlock()
+	for name, m := range memos {
+		changed, err := m.recheck(ctx)
+		if client.IsUnavailable(err) && ctx.Err() == nil {
+			return err
+		}
+		if changed {
+			c.tell(ctx, Notice{KeyServer: c.Name, Kind: name, IDs: map[string]bool{}})
+		}
+	}
+	return nil
+}
+
+// poll stands in for the feed where there is none: it notices when the service
+// goes away; the objects' own resyncs notice changes.
+func (c *Connection) poll(ctx context.Context) error {
+	for {
+		c.sleep(ctx, c.timing.PollEach)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // tripped: the probe will tell
+		}
+		if _, err := c.probe(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// apply notes changes in the listings and tells the objects that each page
+// concerns, once.
+func (c *Connection) apply(ctx context.Context, changes []schema.Change) {
+	news := map[string]map[string]bool{}
+	for _, ch := range changes {
+		spell, known := c.ids[ch.Kind]
+		if !known {
+			continue
+		}
+		id := spell(ch.ID)
+		c.mu.Lock()
+		l := c.listings[ch.Kind]
+		for _, m := range c.memos {
+			m.Changed(ch.Kind, id)
+		}
+		c.mu.Unlock()
+		if l != nil && !l.Changed(id, ch.Action) {
+			continue
+		}
+		if news[ch.Kind] == nil {
+			news[ch.Kind] = map[string]bool{}
+		}
+		news[ch.Kind][id] = true
+	}
+	for kind, ids := range news {
+		c.tell(ctx, Notice{KeyServer: c.Name, Kind: kind, IDs: ids})
+	}
+}
+
+// shut closes the gate. The objects are told at the second failure in a row:
+// a restart that takes a moment is not worth a write to each of them. The
+// message of the first failure stays, so that retries cost no writes.
+func (c *Connection) shut(ctx context.Context, err error, failures int) {
+	p, other := AsProblem(ctx, err)
+	if p == nil {
+		p = NewProblem(v1alpha1.ReasonKeyServerUnavailable, "%s", other)
+	}
+	if p.Reason == v1alpha1.ReasonProgressing {
+		p.Reason = v1alpha1.ReasonKeyServerUnavailable
+	}
+	c.mu.Lock()
+	was := c.state
+	c.state.Open = false
+	if was.Open || was.Problem == nil || was.Problem.Passing || was.Problem.Reason != p.Reason {
+		c.state.Problem = p
+	}
+	c.mu.Unlock()
+	verbosity := 0
+	if failures > 2 {
+		verbosity = 1 // said already
+	}
+	c.log.V(verbosity).Info("the key server does not answer", "reason", p.Reason, "cause", p.Message, "failures", failures)
+	if failures <= 2 {
+		c.tell(ctx, Notice{KeyServer: c.Name, IDs: onlyKeyServer(failures)})
+	}
+}
+
+// onlyKeyServer addresses the KeyServer object alone at the first failure.
+func onlyKeyServer(failures int) map[string]bool {
+	if failures == 1 {
+		return map[string]bool{}
+	}
+	return nil
+}
+
+func (c *Connection) sleep(ctx context.Context, d time.Duration) {
+	timer := c.clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-ctx.Done():
+	}
+}

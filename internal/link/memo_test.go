@@ -1,0 +1,148 @@
+package link
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	testclock "k8s.io/utils/clock/testing"
+)
+
+// start is when the clock of a memo starts.
+var start = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// teller counts what it is asked.
+type teller struct {
+	asked  int
+	says   string // "id" if empty
+	err    error
+	during func()
+}
+
+func (s *teller) read(_ context.Context, key string) (string, error) {
+	s.asked++
+	if s.during != nil {
+		s.during()
+	}
+	return cmp.Or(s.says, "id") + " of " + key, s.err
+}
+
+func memoOf(s *teller) (*Memo[string], *testclock.FakeClock) {
+	c := testclock.NewFakeClock(start)
+	return &Memo[string]{
+		clock: c, feed: "principal", read: s.read, by: map[string]remembered[string]{},
+		id: func(v string) string { return v },
+	}, c
+}
+
+func TestMemoAsksOnceUntilSomethingChanges(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		event  func(*Memo[string])
+		after  time.Time // the answer must not be older
+		want   int       // times asked in all
+	}{
+		"nothing":       {"an answer is kept", func(*Memo[string]) {}, time.Time{}, 1},
+		"another kind":  {"a change of another kind concerns nobody here", func(m *Memo[string]) { m.Changed("role", "id of a") }, time.Time{}, 1},
+		"another one":   {"a change of another object leaves the answer", func(m *Memo[string]) { m.Changed("principal", "id of b") }, time.Time{}, 1},
+		"the same":      {"a change of the object voids the answer", func(m *Memo[string]) { m.Changed("principal", "id of a") }, time.Time{}, 2},
+		"invalidated":   {"a connection that was lost voids everything", (*Memo[string]).invalidate, time.Time{}, 2},
+		"asked for new": {"a requested reconcile gets a fresh answer", func(*Memo[string]) {}, start.Add(time.Second), 2},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := &teller{}
+			m, _ := memoOf(s)
+			for i, notBefore := range []time.Time{{}, tc.after} {
+				if got, err := m.Get(context.Background(), notBefore, "a"); err != nil || got != "id of a" {
+					t.Fatalf("get answers %q, %v", got, err)
+				}
+				if i == 0 {
+					tc.event(m)
+				}
+			}
+			if s.asked != tc.want {
+				t.Errorf("%s: asked %d times, want %d", tc.reason, s.asked, tc.want)
+			}
+		})
+	}
+}
+
+func TestMemoKeepsNoAnswerThatChangedWhileItWasRead(t *testing.T) {
+	s := &teller{}
+	m, _ := memoOf(s)
+	s.during = func() { m.Changed("principal", "id of a") }
+	for range 2 {
+		if _, err := m.Get(context.Background(), time.Time{}, "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.asked != 2 {
+		t.Errorf("asked %d times: an answer that may be from before the change was kept", s.asked)
+	}
+}
+
+func TestMemoKeepsNoFailure(t *testing.T) {
+	s := &teller{err: errors.New("down")}
+	m, _ := memoOf(s)
+	if _, err := m.Get(context.Background(), time.Time{}, "a"); err == nil {
+		t.Fatal("the failure is swallowed")
+	}
+	s.err = nil
+	if _, err := m.Get(context.Background(), time.Time{}, "a"); err != nil {
+		t.Errorf("a failure is remembered: %v", err)
+	}
+}
+
+func TestMemoRechecksWhatTheFeedDoesNotTell(t *testing.T) {
+	lost := errors.New("no answer")
+	cases := map[string]struct {
+		reason string
+		feed   string
+		event  func(*Memo[string], *teller)
+		want   bool
+		err    error
+		asked  int // in all
+	}{
+		"told by the feed":   {"nobody is asked in vain", "principal", func(*Memo[string], *teller) {}, false, nil, 1},
+		"the same":           {"the same answer is no news", "", func(*Memo[string], *teller) {}, false, nil, 2},
+		"another":            {"another answer is", "", func(_ *Memo[string], s *teller) { s.says = "another" }, true, nil, 2},
+		"another since lost": {"what was void is still compared with", "", func(m *Memo[string], s *teller) { m.invalidate(); s.says = "another" }, true, nil, 2},
+		"no answer":          {"no answer is no other answer", "", func(_ *Memo[string], s *teller) { s.err = lost }, false, lost, 2},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := &teller{}
+			m, _ := memoOf(s)
+			m.feed = tc.feed
+			if _, err := m.Get(context.Background(), time.Time{}, "a"); err != nil {
+				t.Fatal(err)
+			}
+			tc.event(m, s)
+			got, err := m.recheck(context.Background())
+			if got != tc.want || !errors.Is(err, tc.err) || s.asked != tc.asked {
+				t.Errorf("%s: changed %v (%v), want %v (%v); asked %d times, want %d", tc.reason, got, err, tc.want, tc.err, s.asked, tc.asked)
+			}
+			if kept, _ := m.Last("a"); tc.want && kept != "another of a" {
+				t.Errorf("%s: kept %q", tc.reason, kept)
+			}
+		})
+	}
+}
+
+func TestVoidAnswerLastsOnlyWhereThereIsNoOther(t *testing.T) {
+	s := &teller{}
+	m, _ := memoOf(s)
+	m.feed = ""
+	for range 2 {
+		if _, err := m.Get(context.Background(), time.Time{}, "a"); err != nil {
+			t.Fatal(err)
+		}
+		m.invalidate()
+	}
+	if last, known := m.Last("a"); s.asked != 2 || !known || last != "id of a" {
+		t.Errorf("asked %d times, want each time anew; the last answer is %q", s.asked, last)
+	}
+}

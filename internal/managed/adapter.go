@@ -1,0 +1,111 @@
+package managed
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+)
+
+// Object is an object that declares something about a key server.
+type Object interface {
+	client.Object
+	Managed() (*v1alpha1.ManagedSpec, *v1alpha1.ManagedStatus)
+}
+
+// Adapter is what differs from kind to kind. T is the kind, D what one object
+// of it declares, with every reference resolved.
+//
+// An error that is a *link.Problem, or that the service answered, ends up in the
+// object's conditions; any other is the cluster's and is retried.
+type Adapter[T Object, D any] interface {
+	// Kind describes the kind.
+	Kind() Kind
+	// Sources returns the Secrets and ConfigMaps that the object reads.
+	Sources(obj T) []SourceRef
+	// Owned returns the id of the external object that the status records.
+	Owned(obj T) string
+	// Claims returns what the object declares to own, in a form that equals
+	// another object's exactly if both mean the same external object. want is
+	// nil where the declaration was not resolved.
+	Claims(obj T, want *D) []string
+	// Declared resolves what the object declares.
+	Declared(ctx context.Context, in Input, obj T) (D, error)
+	// Observe finds the external object in the connection's listings, read no
+	// earlier than in.NotBefore. want is nil for an object that is being
+	// deleted and whose declaration can no longer be resolved.
+	Observe(ctx context.Context, in Input, obj T, want *D) (External, error)
+	// Create, Update and Delete are verified writes. They answer with the
+	// evidence of the re-read, and note it in the listings.
+	Create(ctx context.Context, c *link.Connection, want D) (Outcome, error)
+	Update(ctx context.Context, c *link.Connection, want D, seen External) (Outcome, error)
+	Delete(ctx context.Context, c *link.Connection, obj T, id string) (Outcome, error)
+	// Record writes the kind's own status fields. owner says whether seen
+	// belongs to the object (or is observed for it).
+	Record(obj T, want *D, seen External, owner bool, now time.Time)
+}
+
+// Rotator is implemented by adapters whose objects replace one external
+// object by another and keep both for a while.
+type Rotator[T Object] interface {
+	// Superseded returns the replaced ones, each with the claim that another
+	// object would have to make to keep it.
+	Superseded(obj T) []SupersededClaim
+	// Supersede adds one to the status, to be removed after its overlap.
+	Supersede(obj T, old SupersededClaim, now time.Time)
+	// Struck removes one from the status.
+	Struck(obj T, id string)
+}
+
+// Stepwise is implemented by adapters whose creations take more than one write,
+// of which the first makes the external object.
+type Stepwise interface {
+	// Begun reports that nothing of an external object has to be changed or
+	// taken away, only added.
+	Begun(seen External) bool
+}
+
+// SupersededClaim is a replaced external object and the claim on it.
+type SupersededClaim struct {
+	Superseded
+	Claim string
+}
+
+// Kind describes a kind of object.
+type Kind struct {
+	Name string // as in v1alpha1.Kinds: "TrustedCA"
+	Feed string // kind of its changes in the change feed
+	// Spell turns an id of the feed into the spelling that status uses.
+	Spell func(schema.HexID) string
+	// Awaits are the feed's kinds that objects which are not ready may be
+	// waiting for. A change of a kind that it Uses may concern any of them.
+	Awaits []string
+	Uses   []string
+}
+
+// Input is what an adapter may use to resolve and to observe.
+type Input struct {
+	Conn      *link.Connection
+	Sources   *Sources
+	Cluster   client.Reader // the cache
+	Peers     Peering
+	NotBefore time.Time
+	Deleting  bool
+}
+
+// Outcome is what a verified write has read back.
+type Outcome struct {
+	ID       string
+	Evidence string
+	// Unfinished is what kept a creation of more than one write from its end:
+	// the object has its identity, and the rest is drift.
+	Unfinished error
+}
+
+// Stamp returns a status time, cut to what the API keeps.
+func Stamp(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }

@@ -1,0 +1,145 @@
+package managed
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+)
+
+// gatherDeletion finds out whether the whole kind is being removed, and whether
+// others still need the object. It must know: an unanswered question keeps it.
+func (r *reconciler[T, D]) gatherDeletion(ctx context.Context, p *pass[T, D]) (err error) {
+	if !p.facts.Deleting {
+		return nil
+	}
+	if p.facts.KindRemoved, err = r.KindRemoved(ctx, r.api.CRD()); err != nil {
+		return err
+	}
+	if r.provides != nil {
+		p.facts.Dependants, err = r.dependencies.dependants(ctx, r.provides.keys(p.obj))
+	}
+	return err
+}
+
+// gather asks the key server, one step after the other. The first obstacle
+// ends it and becomes a fact itself.
+func (r *reconciler[T, D]) gather(ctx context.Context, p *pass[T, D]) error {
+	for _, step := range []func(context.Context, *pass[T, D]) error{r.connect, r.declare, r.observe, r.weigh} {
+		obstacle, err := link.AsProblem(ctx, step(ctx, p))
+		if err != nil {
+			return err
+		}
+		if obstacle != nil {
+			p.tripIfUnavailable(obstacle)
+			p.facts.Obstacle = obstacle
+			return nil
+		}
+	}
+	return nil
+}
+
+// connect resolves the KeyServer and passes its gate.
+func (r *reconciler[T, D]) connect(ctx context.Context, p *pass[T, D]) error {
+	name := p.spec.KeyServerRef.Name
+	ks := &v1alpha1.KeyServer{}
+	err := r.Client.Get(ctx, types.NamespacedName{Name: name}, ks)
+	if apierrors.IsNotFound(err) {
+		return link.NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q does not exist", name)
+	}
+	if err != nil {
+		return fmt.Errorf("read KeyServer %q: %w", name, err)
+	}
+	p.keyServer = ks
+	if err := r.admitted(ctx, ks, p.obj.GetNamespace()); err != nil {
+		return err
+	}
+	conn, shut := r.connections.Get(name)
+	if shut != nil {
+		return shut
+	}
+	p.in.Conn = conn
+	return nil
+}
+
+// declare resolves what the object declares. A deletion goes on without it.
+func (r *reconciler[T, D]) declare(ctx context.Context, p *pass[T, D]) error {
+	want, err := r.adapter.Declared(ctx, p.in, p.obj)
+	if err == nil {
+		p.want = &want
+	} else if !p.facts.Deleting {
+		return err
+	}
+	p.facts.Attempted = p.want != nil &&
+		p.obj.GetAnnotations()[v1alpha1.AnnotationCreatePending] == p.attempt(r.adapter.Claims(p.obj, p.want))
+	return nil
+}
+
+func (r *reconciler[T, D]) observe(ctx context.Context, p *pass[T, D]) (err error) {
+	p.facts.External, err = r.adapter.Observe(ctx, p.in, p.obj, p.want)
+	if by, stepwise := any(r.adapter).(Stepwise); stepwise {
+		p.facts.Begun = by.Begun(p.facts.External)
+	}
+	return err
+}
+
+// weigh compares the object's claims with those of others.
+func (r *reconciler[T, D]) weigh(ctx context.Context, p *pass[T, D]) error {
+	others, err := r.claimants(ctx, p, r.adapter.Claims(p.obj, p.want))
+	if err != nil {
+		return err
+	}
+	for _, o := range others {
+		spec, _ := o.Managed()
+		if p.facts.Rival == "" && older(o, p.obj) {
+			p.facts.Rival = r.name(o)
+		}
+		if p.facts.Heir == "" && o.GetDeletionTimestamp().IsZero() && spec.AdoptionPolicy != v1alpha1.AdoptNever {
+			p.facts.Heir = r.name(o)
+		}
+	}
+	rot, ok := any(r.adapter).(Rotator[T])
+	if !ok {
+		return nil
+	}
+	for i, s := range rot.Superseded(p.obj) {
+		others, err := r.claimants(ctx, p, []string{s.Claim})
+		if err != nil {
+			return err
+		}
+		if len(others) > 0 {
+			p.facts.Superseded[i].ClaimedBy = r.name(others[0])
+		}
+	}
+	return nil
+}
+
+// claimants returns the other objects that make one of the claims and are
+// allowed to.
+func (r *reconciler[T, D]) claimants(ctx context.Context, p *pass[T, D], claims []string) ([]T, error) {
+	var others []T
+	for _, c := range claims {
+		found, err := r.list(ctx, client.MatchingFields{claimIndex: IndexKey(p.spec.KeyServerRef.Name, c)})
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range found {
+			if o.GetUID() == p.obj.GetUID() {
+				continue
+			}
+			allowed, err := r.allowed(ctx, p.keyServer, o.GetNamespace())
+			if err != nil {
+				return nil, err
+			}
+			if allowed {
+				others = append(others, o)
+			}
+		}
+	}
+	return others, nil
+}
