@@ -34,7 +34,7 @@ func (p *panicked) Error() string { return fmt.Sprintf("%v\n\n%s", p.value, p.st
 
 // Unwrap answers the value of the panic where that is an error.
 func (p *panicked) Unwrap() error {
-	err, _ := p.value.(error) //nolint:errcheck // anything can be panicked with
+	err, _ := p.value.(error)
 	return err
 }
 
