@@ -165,8 +165,8 @@ func TestPanics(t *testing.T) {
 				}()
 				_, _ = g.Do(t.Context(), "k", func() (int, error) {
 					<-leave
-					var none []int
-					return none[len(none)], nil
+					var none map[string][]int
+					return none["k"][0], nil
 				})
 			})
 		}
