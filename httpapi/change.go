@@ -21,9 +21,17 @@ func readChanges(a *API, ctx context.Context, c call, in schema.ChangesQuery) (s
 	defer stop()
 	defer context.AfterFunc(a.draining, stop)()
 
-	page, err := a.Operations.Changes(waiting, c.by, in.After, time.Duration(in.Wait)*time.Second)
+	var after int64
+	if in.After != nil {
+		after = *in.After
+	}
+	var wait time.Duration
+	if in.Wait != nil {
+		wait = time.Duration(*in.Wait) * time.Second
+	}
+	page, err := a.Operations.Changes(waiting, c.by, after, wait)
 	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
-		page, err = keyserver.ChangePage{Cursor: in.After}, nil
+		page, err = keyserver.ChangePage{Cursor: after}, nil
 	}
 	if err != nil {
 		return schema.ChangePage{}, err

@@ -24,11 +24,11 @@ func listTrustedServers(a *API, ctx context.Context, c call, in schema.TrustedSe
 	if in.IncludeBodies {
 		show = trustedServerWithBlob
 	}
-	if in.Name == "" {
+	if in.Name == nil {
 		list, err := a.Operations.TrustedServers(ctx, c.by)
 		return schema.TrustedServerList{TrustedServers: convert(list, show)}, err
 	}
-	list, err := a.Operations.TrustedServersNamed(ctx, c.by, in.Name)
+	list, err := a.Operations.TrustedServersNamed(ctx, c.by, *in.Name)
 	return schema.TrustedServerList{TrustedServers: convert(list, show), MatchedOn: operations.MatchedOnServerName}, err
 }
 

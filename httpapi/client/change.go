@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -16,7 +15,7 @@ func (c *Client) Changes(ctx context.Context, after int64, wait time.Duration) (
 	seconds := min(max(int(wait/time.Second), 0), 60)
 	return send[schema.ChangePage](ctx, c, call{
 		method:   http.MethodGet,
-		path:     fmt.Sprintf("/api/changes?after=%d&wait=%d", after, seconds),
+		path:     "/api/changes" + query(schema.ChangesQuery{After: &after, Wait: &seconds}),
 		nameless: true,
 		wait:     time.Duration(seconds) * time.Second,
 	})

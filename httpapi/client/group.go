@@ -21,11 +21,7 @@ func (c *Client) GroupMembers(ctx context.Context, group string, q schema.GroupM
 	if err != nil {
 		return schema.GroupMembers{}, err
 	}
-	path += "/members"
-	if v := window(q.Limit, q.Offset); len(v) > 0 {
-		path += "?" + v.Encode()
-	}
-	return send[schema.GroupMembers](ctx, c, call{method: http.MethodGet, path: path})
+	return send[schema.GroupMembers](ctx, c, call{method: http.MethodGet, path: path + "/members" + query(q)})
 }
 
 // AddGroupMember puts a principal into a group. NOT_SAVED, with the answer

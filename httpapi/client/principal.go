@@ -3,8 +3,6 @@ package client
 import (
 	"context"
 	"net/http"
-	"net/url"
-	"strconv"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
@@ -51,23 +49,7 @@ func (c *Client) CreateXAuthPrincipal(ctx context.Context, in schema.CreateXAuth
 
 // Principals lists the principals of one type.
 func (c *Client) Principals(ctx context.Context, q schema.PrincipalQuery) (schema.PrincipalPage, error) {
-	v := window(q.Limit, q.Offset)
-	v.Set("type", q.Type)
-	if q.Name != "" {
-		v.Set("name", q.Name)
-	}
-	return get[schema.PrincipalPage](ctx, c, principals+"?"+v.Encode())
-}
-
-func window(limit, offset *int) url.Values {
-	v := url.Values{}
-	if limit != nil {
-		v.Set("limit", strconv.Itoa(*limit))
-	}
-	if offset != nil {
-		v.Set("offset", strconv.Itoa(*offset))
-	}
-	return v
+	return get[schema.PrincipalPage](ctx, c, principals+query(q))
 }
 
 // LookupPrincipals looks principals up by pairs. Those that cannot be resolved

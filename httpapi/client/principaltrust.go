@@ -3,8 +3,6 @@ package client
 import (
 	"context"
 	"net/http"
-	"net/url"
-	"strconv"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
@@ -14,24 +12,7 @@ const principalTrusts = "/api/principal-trusts"
 // PrincipalTrusts reads the principal trusts that the query selects.
 // INVALID_ARGUMENT where it asks for no page and there are more than 1024.
 func (c *Client) PrincipalTrusts(ctx context.Context, q schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error) {
-	values := url.Values{}
-	if q.PrincipalID != nil {
-		values.Set("principalId", q.PrincipalID.String())
-	}
-	if q.TrustedServerSystemID != nil {
-		values.Set("trustedServerSystemId", strconv.FormatUint(uint64(*q.TrustedServerSystemID), 10))
-	}
-	if q.Limit != nil {
-		values.Set("limit", strconv.Itoa(*q.Limit))
-	}
-	if q.Offset != nil {
-		values.Set("offset", strconv.Itoa(*q.Offset))
-	}
-	path := principalTrusts
-	if len(values) > 0 {
-		path += "?" + values.Encode()
-	}
-	return get[schema.PrincipalTrustList](ctx, c, path)
+	return get[schema.PrincipalTrustList](ctx, c, principalTrusts+query(q))
 }
 
 // CreatePrincipalTrust makes the row of a principal for a peer. NOT_FOUND

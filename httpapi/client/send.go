@@ -9,11 +9,13 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptrace"
+	"reflect"
 	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
@@ -61,6 +63,9 @@ func get[Out any](ctx context.Context, c *Client, path string) (Out, error) {
 func post[Out any](ctx context.Context, c *Client, path string, body any) (Out, error) {
 	return send[Out](ctx, c, call{method: http.MethodPost, path: path, body: body})
 }
+
+// query spells the fields of a request that go into the query.
+func query(in any) string { return wire.Of(reflect.TypeOf(in)).EncodeQuery(in) }
 
 // send tries the call until it is answered for good. The answer is filled also
 // where the error is the verdict of a verified write.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/flight"
 )
 
 // ErrNoCredentials is returned by a call that needs a session when the client
@@ -22,9 +23,9 @@ type session struct {
 	now         func() time.Time
 	open        func(context.Context, Credentials) (ticket, error)
 
-	mu      sync.Mutex
-	held    ticket
-	opening *opening
+	logins flight.Group[struct{}]
+	mu     sync.Mutex
+	held   ticket
 }
 
 // ticket is a session id with its limits on this machine's clock.
@@ -39,55 +40,46 @@ func (t ticket) good(now time.Time) bool {
 	return t.token != "" && now.Before(t.until) && now.Sub(t.used) < t.idle
 }
 
-// opening is a login in flight.
-type opening struct {
-	done chan struct{}
-	err  error
-}
-
 // use returns a session id that should still be good.
 func (s *session) use(ctx context.Context) (string, error) {
 	if s.credentials == nil {
 		return "", ErrNoCredentials
 	}
 	for {
-		s.mu.Lock()
-		if now := s.now(); s.held.good(now) {
-			s.held.used = now
-			token := s.held.token
-			s.mu.Unlock()
+		if token, ok := s.take(); ok {
 			return token, nil
 		}
-		flight := s.opening
-		if flight == nil {
-			flight = &opening{done: make(chan struct{})}
-			s.opening = flight
-			s.mu.Unlock()
-			s.fly(ctx, flight)
-		} else {
-			s.mu.Unlock()
-		}
-		select {
-		case <-flight.done:
-		case <-ctx.Done():
-			return "", ctx.Err()
-		}
-		// Whoever logged in may have been cancelled; that is nobody else's failure.
-		if flight.err != nil && (ctx.Err() != nil || !cancelled(flight.err)) {
-			return "", flight.err
+		if _, err := s.logins.Do(ctx, "", func() (struct{}, error) { return struct{}{}, s.login(ctx) }); err != nil {
+			return "", err
 		}
 	}
 }
 
-func (s *session) fly(ctx context.Context, flight *opening) {
-	held, err := s.open(ctx, s.credentials)
+// take returns the session id that is held, if it is good, and notes its use.
+func (s *session) take() (string, bool) {
 	s.mu.Lock()
-	if err == nil {
-		s.held = held
+	defer s.mu.Unlock()
+	now := s.now()
+	if !s.held.good(now) {
+		return "", false
 	}
-	flight.err, s.opening = err, nil
-	s.mu.Unlock()
-	close(flight.done)
+	s.held.used = now
+	return s.held.token, true
+}
+
+// login opens a session, unless a login that ended just now did.
+func (s *session) login(ctx context.Context) error {
+	if _, ok := s.take(); ok {
+		return nil
+	}
+	held, err := s.open(ctx, s.credentials)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = held
+	return nil
 }
 
 // drop forgets a session id that the service refused, unless it was replaced

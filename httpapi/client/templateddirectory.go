@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"net/http"
-	"net/url"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
@@ -13,15 +12,7 @@ const templatedDirectories = "/api/templated-directories"
 // TemplatedDirectories lists the templated directories: all of them, or those
 // that the query selects. None is an empty list and no error.
 func (c *Client) TemplatedDirectories(ctx context.Context, q schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error) {
-	values := url.Values{"path": q.Path}
-	for _, id := range q.ACLTemplateID {
-		values.Add("aclTemplateId", id.String())
-	}
-	path := templatedDirectories
-	if query := values.Encode(); query != "" {
-		path += "?" + query
-	}
-	return get[schema.TemplatedDirectoryList](ctx, c, path)
+	return get[schema.TemplatedDirectoryList](ctx, c, templatedDirectories+query(q))
 }
 
 // CreateTemplatedDirectory applies an ACL template to keys under a path.

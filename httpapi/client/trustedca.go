@@ -15,7 +15,7 @@ func (c *Client) TrustedCAs(ctx context.Context) (schema.TrustedCAList, error) {
 
 // TrustedCABodies lists the trusted CAs with the DER of each.
 func (c *Client) TrustedCABodies(ctx context.Context) (schema.TrustedCAList, error) {
-	return get[schema.TrustedCAList](ctx, c, trustedCAs+"?includeBodies=true")
+	return get[schema.TrustedCAList](ctx, c, trustedCAs+query(schema.TrustedCAsQuery{IncludeBodies: true}))
 }
 
 // AddTrustedCA adds one DER certificate. ALREADY_TRUSTED where it is listed;

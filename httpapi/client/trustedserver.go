@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"strconv"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
@@ -18,13 +17,13 @@ func (c *Client) TrustedServers(ctx context.Context) (schema.TrustedServerList, 
 
 // TrustedServerBodies lists the registered peers with the trust blob of each.
 func (c *Client) TrustedServerBodies(ctx context.Context) (schema.TrustedServerList, error) {
-	return get[schema.TrustedServerList](ctx, c, trustedServers+"?includeBodies=true")
+	return get[schema.TrustedServerList](ctx, c, trustedServers+query(schema.TrustedServersQuery{IncludeBodies: true}))
 }
 
 // TrustedServersNamed finds the peers registered under a server name.
 // NOT_FOUND where there is none.
 func (c *Client) TrustedServersNamed(ctx context.Context, name string) (schema.TrustedServerList, error) {
-	return send[schema.TrustedServerList](ctx, c, call{method: http.MethodGet, path: trustedServers + "?name=" + url.QueryEscape(name)})
+	return send[schema.TrustedServerList](ctx, c, call{method: http.MethodGet, path: trustedServers + query(schema.TrustedServersQuery{Name: &name})})
 }
 
 // AddTrustedServer registers a peer from its trust blob. ALREADY_EXISTS where

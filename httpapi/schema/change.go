@@ -2,8 +2,8 @@ package schema
 
 // ChangesQuery is a read of the change feed.
 type ChangesQuery struct {
-	After int64 `query:"after" limit:"0..9007199254740992" doc:"The cursor of an earlier answer; 0 or left out reads from the start."`
-	Wait  int   `query:"wait" limit:"0..60" doc:"Seconds to wait for a change when there is none yet."`
+	After *int64 `query:"after" limit:"0..9007199254740992" doc:"The cursor of an earlier answer; 0 or left out reads from the start."`
+	Wait  *int   `query:"wait" limit:"0..60" doc:"Seconds to wait for a change when there is none yet."`
 }
 
 // Change is one committed change of state.

@@ -41,7 +41,7 @@ type TrustedServer struct {
 
 // TrustedServersQuery searches the registered peers.
 type TrustedServersQuery struct {
-	Name string `query:"name" limit:"1..253" doc:"The server name of a peer, compared exactly; left out, every peer is listed."`
+	Name *string `query:"name" limit:"1..253" doc:"The server name of a peer, compared exactly; left out, every peer is listed."`
 
 	IncludeBodies bool `query:"includeBodies" doc:"Also answer each peer's trust blob and the DER of its certificate."`
 }

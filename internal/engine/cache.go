@@ -1,54 +1,133 @@
 package engine
 
 import (
+	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/flight"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
+// caches are those of one holder. A cache enters itself when it is made, with
+// the kinds of change that make its entries stale: none can be made that the
+// store's announcements pass by.
+type caches []interface {
+	changed(c keyserver.Change)
+	dropAll()
+}
+
+// changed forgets what a committed change made stale. Kinds that no cache names
+// are read from the store each time. No changes at all means that some are no
+// longer known, so that anything may be stale.
+func (all caches) changed(changes []keyserver.Change) {
+	for _, one := range all {
+		if len(changes) == 0 {
+			one.dropAll()
+		}
+		for _, c := range changes {
+			one.changed(c)
+		}
+	}
+}
+
 // cache keeps what was read from the store until a change is announced for
-// it. It is bounded: beyond max an arbitrary entry makes room.
+// it. It is bounded: beyond max an arbitrary entry makes room. Who misses the
+// same entry at the same moment shares one read.
 //
 // A read that began before an announcement may carry the state from before
-// it. load therefore remembers how many announcements there had been when it
-// started, and keeps nothing that an announcement overtook.
+// it. get therefore remembers how many announcements there had been when it
+// started, keeps nothing that an announcement overtook, and joins no read that
+// began with fewer.
 type cache[K comparable, V any] struct {
-	max int
+	max   int
+	kinds []keyserver.ChangeKind // that make any entry stale
 
 	announced atomic.Uint64
 	mu        sync.RWMutex
 	entries   map[K]V
+	reads     flight.Group[V]
 }
 
-func newCache[K comparable, V any](max int) *cache[K, V] {
-	return &cache[K, V]{max: max, entries: map[K]V{}}
+// newCache makes a cache whose entries are all stale after a change of one of
+// the kinds.
+func newCache[K comparable, V any](in *caches, max int, kind keyserver.ChangeKind, more ...keyserver.ChangeKind) *cache[K, V] {
+	c := &cache[K, V]{max: max, kinds: append(more, kind), entries: map[K]V{}}
+	*in = append(*in, c)
+	return c
 }
 
-// get returns the cached value, or reads and keeps it.
-func (c *cache[K, V]) get(k K, read func() (V, error)) (V, error) {
-	c.mu.RLock()
-	v, ok := c.entries[k]
-	c.mu.RUnlock()
-	if ok {
+// cacheByID is a cache by the id that changes of its kind name: such a change
+// makes one entry stale, or all where it names none.
+type cacheByID[V any] struct {
+	cache[keyserver.ID, V]
+	kind keyserver.ChangeKind
+}
+
+func newCacheByID[V any](in *caches, max int, kind keyserver.ChangeKind) *cacheByID[V] {
+	c := &cacheByID[V]{kind: kind}
+	c.max, c.entries = max, map[keyserver.ID]V{}
+	*in = append(*in, c)
+	return c
+}
+
+func (c *cacheByID[V]) changed(change keyserver.Change) {
+	switch {
+	case change.Kind != c.kind:
+	case change.ID.IsZero(): // more than are named
+		c.dropAll()
+	default:
+		c.drop(change.ID)
+	}
+}
+
+// get returns the cached value, or reads and keeps it. read minds ctx.
+func (c *cache[K, V]) get(ctx context.Context, k K, read func() (V, error)) (V, error) {
+	if v, ok := c.held(k); ok {
 		return v, nil
 	}
 	before := c.announced.Load()
-	v, err := read()
-	if err != nil {
+	return c.reads.Do(ctx, fmt.Sprint(before, " ", k), func() (V, error) {
+		if v, ok := c.held(k); ok { // by a read that ended just now
+			return v, nil
+		}
+		v, err := read()
+		if err == nil {
+			c.keep(k, v, before)
+		}
 		return v, err
-	}
+	})
+}
+
+func (c *cache[K, V]) held(k K) (V, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	v, ok := c.entries[k]
+	return v, ok
+}
+
+func (c *cache[K, V]) keep(k K, v V, before uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.announced.Load() != before {
-		return v, nil
+		return
 	}
 	if len(c.entries) >= c.max {
 		c.dropAny()
 	}
 	c.entries[k] = v
-	return v, nil
 }
 
-// drop forgets k. It is called after the change is committed.
+// changed is called after the change is committed.
+func (c *cache[K, V]) changed(change keyserver.Change) {
+	if slices.Contains(c.kinds, change.Kind) {
+		c.dropAll()
+	}
+}
+
+// drop forgets k.
 func (c *cache[K, V]) drop(k K) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -58,14 +58,15 @@ type Config struct {
 // Engine is one key server. It is safe for concurrent use.
 type Engine struct {
 	Config
-	principals *cache[keyserver.ID, keyserver.Principal]
-	roles      *cache[keyserver.ID, keyserver.Role]
-	keys       *cache[keyserver.ID, *heldKey]
-	standings  *cache[keyserver.ID, keyserver.Certificate]
+	caches     caches
+	principals *cacheByID[keyserver.Principal]
+	roles      *cacheByID[keyserver.Role]
+	keys       *cacheByID[*heldKey]
+	standings  *cacheByID[keyserver.Certificate]
 	issuers    *cache[string, evidence]
 	anchors    *cache[keyserver.ID, time.Time]               // until when a trusted CA vouches for a certificate
 	enrolled   *cache[keyserver.ID, []keyserver.Certificate] // of delegators
-	peers      *cache[keyserver.ID, keyserver.TrustedServer] // by system id, as the change feed names them
+	peers      *cacheByID[keyserver.TrustedServer]           // by system id, as the change feed names them
 	trusts     *cache[trustKey, []keyserver.PrincipalTrust]
 	feed       *feed
 }
@@ -74,78 +75,35 @@ var _ keyserver.Port = (*Engine)(nil)
 
 // New returns an engine on a store that Bootstrap has prepared.
 func New(c Config) *Engine {
-	e := &Engine{
-		Config:     c,
-		principals: newCache[keyserver.ID, keyserver.Principal](maxCachedPrincipals),
-		roles:      newCache[keyserver.ID, keyserver.Role](maxCachedRoles),
-		keys:       newCache[keyserver.ID, *heldKey](maxCachedKeys),
-		standings:  newCache[keyserver.ID, keyserver.Certificate](maxCachedPrincipals),
-		issuers:    newCache[string, evidence](maxCachedIssuers),
-		anchors:    newCache[keyserver.ID, time.Time](maxCachedPrincipals),
-		enrolled:   newCache[keyserver.ID, []keyserver.Certificate](maxCachedDelegators),
-		peers:      newCache[keyserver.ID, keyserver.TrustedServer](keyserver.MaxTrustedServers),
-		trusts:     newCache[trustKey, []keyserver.PrincipalTrust](maxCachedPrincipals),
-		feed:       newFeed(),
-	}
+	e := &Engine{Config: c, feed: newFeed()}
+	e.principals = newCacheByID[keyserver.Principal](&e.caches, maxCachedPrincipals, keyserver.ChangePrincipal)
+	e.roles = newCacheByID[keyserver.Role](&e.caches, maxCachedRoles, keyserver.ChangeRole)
+	e.keys = newCacheByID[*heldKey](&e.caches, maxCachedKeys, keyserver.ChangeKey)
+	e.standings = newCacheByID[keyserver.Certificate](&e.caches, maxCachedPrincipals, keyserver.ChangeCertificate)
+	e.issuers = newCache[string, evidence](&e.caches, maxCachedIssuers, keyserver.ChangeRevocation)
+	e.anchors = newCache[keyserver.ID, time.Time](&e.caches, maxCachedPrincipals, keyserver.ChangeTrustedCA)
+	e.enrolled = newCache[keyserver.ID, []keyserver.Certificate](&e.caches, maxCachedDelegators, keyserver.ChangeCertificate)
+	e.peers = newCacheByID[keyserver.TrustedServer](&e.caches, keyserver.MaxTrustedServers, keyserver.ChangeTrustedServer)
+	e.trusts = newCache[trustKey, []keyserver.PrincipalTrust](&e.caches, maxCachedPrincipals, keyserver.ChangePrincipalTrust)
 	c.Store.OnChange(e.changed)
 	return e
 }
 
 // changed forgets what a committed change made stale and wakes the readers of
-// the change feed. Other kinds are read from the store each time. No changes
-// at all means that some are no longer known, so that anything may be stale.
+// the change feed.
 func (e *Engine) changed(changes []keyserver.Change) {
-	if len(changes) == 0 {
-		e.principals.dropAll()
-		e.roles.dropAll()
-		e.keys.dropAll()
-		e.standings.dropAll()
-		e.issuers.dropAll()
-		e.anchors.dropAll()
-		e.enrolled.dropAll()
-		e.peers.dropAll()
-		e.trusts.dropAll()
-	}
-	for _, c := range changes {
-		if c.Kind == keyserver.ChangePrincipal {
-			e.principals.drop(c.ID)
-		}
-		if c.Kind == keyserver.ChangeRole {
-			e.roles.drop(c.ID)
-		}
-		if c.Kind == keyserver.ChangeKey && c.ID.IsZero() { // more keys than are named
-			e.keys.dropAll()
-		} else if c.Kind == keyserver.ChangeKey {
-			e.keys.drop(c.ID)
-		}
-		if c.Kind == keyserver.ChangeCertificate {
-			e.standings.drop(c.ID)
-			e.enrolled.dropAll()
-		}
-		if c.Kind == keyserver.ChangeRevocation {
-			e.issuers.dropAll()
-		}
-		if c.Kind == keyserver.ChangeTrustedCA {
-			e.anchors.dropAll()
-		}
-		if c.Kind == keyserver.ChangeTrustedServer {
-			e.peers.drop(c.ID)
-		}
-		if c.Kind == keyserver.ChangePrincipalTrust {
-			e.trusts.dropAll()
-		}
-	}
+	e.caches.changed(changes)
 	e.feed.wake()
 }
 
 // principal reads a principal through the cache.
 func (e *Engine) principal(ctx context.Context, id keyserver.ID) (keyserver.Principal, error) {
-	return e.principals.get(id, func() (keyserver.Principal, error) { return e.Store.Principal(ctx, id) })
+	return e.principals.get(ctx, id, func() (keyserver.Principal, error) { return e.Store.Principal(ctx, id) })
 }
 
 // role reads a role through the cache.
 func (e *Engine) role(ctx context.Context, id keyserver.ID) (keyserver.Role, error) {
-	return e.roles.get(id, func() (keyserver.Role, error) { return e.Store.Role(ctx, id) })
+	return e.roles.get(ctx, id, func() (keyserver.Role, error) { return e.Store.Role(ctx, id) })
 }
 
 // notFound turns the store's "no such row" into a fault; every other error

@@ -131,7 +131,7 @@ func (e *Engine) introduce(by keyserver.Caller, who subject) (keyserver.Caller, 
 
 // peer reads the record of a registered peer through the cache.
 func (e *Engine) peer(ctx context.Context, system keyserver.SystemID) (keyserver.TrustedServer, error) {
-	return e.peers.get(keyserver.IDFromUint64(uint64(system)), func() (keyserver.TrustedServer, error) { return e.Store.TrustedServer(ctx, system) })
+	return e.peers.get(ctx, keyserver.IDFromUint64(uint64(system)), func() (keyserver.TrustedServer, error) { return e.Store.TrustedServer(ctx, system) })
 }
 
 // trustKey names a row of the principal trusts.
@@ -159,7 +159,7 @@ func (e *Engine) trustsOf(ctx context.Context, who subject, peer keyserver.Syste
 
 // trust reads the row of one principal for a peer, if there is one.
 func (e *Engine) trust(ctx context.Context, principal keyserver.ID, peer keyserver.SystemID) ([]keyserver.PrincipalTrust, error) {
-	return e.trusts.get(trustKey{principal, peer}, func() ([]keyserver.PrincipalTrust, error) {
+	return e.trusts.get(ctx, trustKey{principal, peer}, func() ([]keyserver.PrincipalTrust, error) {
 		return e.Store.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{Principal: &principal, Server: &peer, Limit: 1})
 	})
 }

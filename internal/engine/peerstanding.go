@@ -24,20 +24,11 @@ type PeerRegistry struct {
 // NewPeerRegistry returns the registry of a store. Make it before whoever looks
 // at it again when the store announces a change: the store announces in that order.
 func NewPeerRegistry(store *sqlstore.Store, clock func() time.Time) *PeerRegistry {
-	r := &PeerRegistry{store: store, clock: clock, issuers: newCache[string, evidence](maxCachedIssuers)}
-	store.OnChange(r.changed)
+	r := &PeerRegistry{store: store, clock: clock}
+	var all caches
+	r.issuers = newCache[string, evidence](&all, maxCachedIssuers, keyserver.ChangeRevocation)
+	store.OnChange(all.changed)
 	return r
-}
-
-func (r *PeerRegistry) changed(changes []keyserver.Change) {
-	if len(changes) == 0 {
-		r.issuers.dropAll()
-	}
-	for _, c := range changes {
-		if c.Kind == keyserver.ChangeRevocation {
-			r.issuers.dropAll()
-		}
-	}
 }
 
 // TrustedCAs reads every trusted CA.
@@ -55,7 +46,7 @@ func (r *PeerRegistry) TrustedServers(ctx context.Context) ([]keyserver.TrustedS
 // certificate may pass.
 func (r *PeerRegistry) Revoked(ctx context.Context, cert, issuer *x509.Certificate) (why string, err error) {
 	digest := pki.RevocationDigest(issuer.Raw)
-	known, err := r.issuers.get(digest, func() (evidence, error) {
+	known, err := r.issuers.get(ctx, digest, func() (evidence, error) {
 		state, serials, err := r.store.Revocation(ctx, digest)
 		if state.Policy.Mode == keyserver.RevocationOff {
 			serials = nil // they may be many, and nobody asks

@@ -4,6 +4,8 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -43,31 +45,62 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// A reason that is declared and not listed would be walked by no test.
-func TestEveryReasonIsListed(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "reason.go", nil, 0)
+// Clients and alerts match on codes: each is there once, in its spelling.
+func TestCodes(t *testing.T) {
+	spelling := regexp.MustCompile(`^[A-Z]+(_[A-Z]+)*$`)
+	seen := map[fault.Code]bool{}
+	for _, e := range fault.Catalogue {
+		if seen[e.Code] || !spelling.MatchString(string(e.Code)) {
+			t.Errorf("%q is there twice, or is spelt in another way", e.Code)
+		}
+		seen[e.Code] = true
+		if !strings.HasSuffix(e.Meaning, ".") {
+			t.Errorf("the meaning of %s is no sentence: %q", e.Code, e.Meaning)
+		}
+	}
+}
+
+// A code or a reason that is declared without its row would be walked by no
+// test.
+func TestEveryCodeAndReasonIsListed(t *testing.T) {
+	files, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	declared, listed := map[string]bool{}, map[string]bool{}
-	ast.Inspect(file, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.ValueSpec:
-			if kind, ok := n.Type.(*ast.Ident); ok && kind.Name == "Reason" {
-				for _, name := range n.Names {
-					declared[name.Name] = true
-				}
-			}
-		case *ast.CompositeLit:
-			if len(n.Elts) > 0 {
-				if name, ok := n.Elts[0].(*ast.Ident); ok {
-					listed[name.Name] = true
-				}
-			}
+	rows := map[string]int{}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
 		}
-		return true
-	})
-	if diff := cmp.Diff(declared, listed); diff != "" || len(declared) == 0 {
-		t.Errorf("Reasons is not what is declared (-declared +listed):\n%s", diff)
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok {
+				return true
+			}
+			if kind, ok := spec.Type.(*ast.Ident); ok && (kind.Name == "Code" || kind.Name == "Reason") {
+				t.Errorf("%s: %s is declared without a row", name, spec.Names[0])
+			}
+			for _, v := range spec.Values {
+				if call, ok := v.(*ast.CallExpr); ok {
+					rows[call.Fun.(*ast.Ident).Name]++
+				}
+			}
+			return true
+		})
+	}
+	want := map[string]int{"code": 0, "extension": 0, "reason": len(fault.Reasons)}
+	for _, e := range fault.Catalogue {
+		if e.Extension {
+			want["extension"]++
+		} else {
+			want["code"]++
+		}
+	}
+	if diff := cmp.Diff(want, rows); diff != "" || len(fault.Catalogue) == 0 || len(fault.Reasons) == 0 {
+		t.Errorf("the catalogues are not what is declared (-listed +declared):\n%s", diff)
 	}
 }

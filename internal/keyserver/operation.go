@@ -20,7 +20,17 @@ type Operation struct {
 	Duty Duty
 }
 
-// The catalogue of operations. Ids are permanent: roles in databases and
+// Operations is the whole catalogue, in the order of the ids.
+var Operations []Operation
+
+// operation enters an operation into the catalogue.
+func operation(id uint64, key, name string, duty Duty) Operation {
+	op := Operation{ID: IDFromUint64(id), Key: key, Name: name, Duty: duty}
+	Operations = append(Operations, op)
+	return op
+}
+
+// The operations. Ids are permanent: roles in databases and
 // manifests in repositories refer to them.
 var (
 	OpListOperations  = operation(0x0101, "listOperations", "List Operations", Administration)
@@ -90,31 +100,6 @@ var (
 
 	OpReadAudit = operation(0x0401, "readAudit", "Read Audit", Auditing)
 )
-
-// Operations is the whole catalogue, in the order of the ids.
-var Operations = []Operation{
-	OpListOperations, OpListRoles, OpCreateRole, OpUpdateRole, OpDeleteRole,
-	OpReadPrincipal, OpCreatePrincipal, OpListPrincipals, OpUpdatePrincipalFlags, OpUpdatePrincipalRoles,
-	OpLookupPrincipals, OpListGroupMembers, OpChangeGroupMembers,
-	OpReadVersion, OpWatchChanges,
-	OpIssueCertificate, OpRenewCertificate, OpEnrollCertificate, OpFindCertificates, OpResetTransportPrincipal,
-	OpReadConfiguration,
-	OpListTrustedCAs, OpAddTrustedCA, OpRemoveTrustedCA,
-	OpListTrustedServers, OpAddTrustedServer, OpUpdateTrustedServer, OpRemoveTrustedServer, OpReadTrustInfo,
-	OpListPrincipalTrusts, OpCreatePrincipalTrust, OpUpdatePrincipalTrust, OpDeletePrincipalTrust,
-	OpListACLTemplates, OpCreateACLTemplate, OpUpdateACLTemplate, OpDeleteACLTemplate,
-	OpReadACLTemplateMembers, OpChangeACLTemplateMembers,
-	OpListTemplatedDirectories, OpCreateTemplatedDirectory, OpDeleteTemplatedDirectory,
-	OpListRevocationIssuers, OpReadRevocationPolicy, OpSetRevocationPolicy, OpImportCRL,
-	OpCreateKey, OpReadKey, OpAuthorizeKey, OpHMAC, OpReadACL, OpAmendACL,
-	OpExportKey,
-	OpDelegateLogin,
-	OpReadAudit,
-}
-
-func operation(id uint64, key, name string, duty Duty) Operation {
-	return Operation{ID: IDFromUint64(id), Key: key, Name: name, Duty: duty}
-}
 
 // AuditLogin, AuditLogout and AuditProof are audited without being granted by a role.
 const (

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/flight"
 )
 
 // Source is where an issuer's keys are read, as a JWK set (RFC 7517).
@@ -31,63 +33,60 @@ type keyring struct {
 	source Source
 	clock  func() time.Time
 
+	reads flight.Group[struct{}]
+
 	mu      sync.Mutex
 	keys    keySet
 	readAt  time.Time // of keys
 	triedAt time.Time
 	failed  error // of the last try, nil if it succeeded
-	flight  chan struct{}
+	reading bool
 }
 
 // find returns the key that a token says it is signed by.
 func (k *keyring) find(ctx context.Context, c Claimed) (any, error) {
-	for last := false; ; last = true {
-		k.mu.Lock()
-		now := k.clock()
-		age := now.Sub(k.readAt)
-		usable := !k.readAt.IsZero() && age < k.source.Pace().Keep
-		key := k.keys.find(c)
-		good := usable && key != nil
-		flight := k.flight
-		switch {
-		case good && (flight != nil || age < k.source.Pace().Fresh): // whoever holds a good key waits for nobody
-			k.mu.Unlock()
-			return key, nil
-		case last || flight == nil && !k.triedAt.IsZero() && now.Sub(k.triedAt) < k.source.Pace().Retry:
-			defer k.mu.Unlock()
-			return k.settle(key, usable)
-		case flight == nil:
-			flight = make(chan struct{})
-			k.flight, k.triedAt = flight, now
-			k.mu.Unlock()
-			k.refresh(ctx, flight)
-			continue
-		}
-		k.mu.Unlock()
-		select {
-		case <-flight:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	key, settled, err := k.look(c)
+	if settled {
+		return key, err
 	}
+	if _, err := k.reads.Do(ctx, "", func() (struct{}, error) { k.refresh(ctx); return struct{}{}, nil }); err != nil {
+		return nil, err
+	}
+	key, _, err = k.look(c)
+	return key, err
 }
 
-// settle answers with what there is. The caller holds mu.
-func (k *keyring) settle(key any, usable bool) (any, error) {
+// look answers with what there is, and whether that settles it. Otherwise the
+// keys are to be read first.
+func (k *keyring) look(c Claimed) (key any, settled bool, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now, pace := k.clock(), k.source.Pace()
+	age := now.Sub(k.readAt)
+	key = k.keys.find(c)
 	switch {
-	case usable && key != nil:
-		return key, nil
+	case key != nil && !k.readAt.IsZero() && age < pace.Keep: // whoever holds a good key waits for nobody
+		return key, k.reading || age < pace.Fresh || k.tooSoon(now), nil
 	case k.failed != nil:
 		// The token may well be signed by a key that could not be read.
-		return nil, fmt.Errorf("the issuer's keys cannot be read: %w", k.failed)
+		err = fmt.Errorf("the issuer's keys cannot be read: %w", k.failed)
 	default:
-		return nil, Refused("the issuer has no such key")
+		err = Refused("the issuer has no such key")
 	}
+	return nil, !k.reading && k.tooSoon(now), err
+}
+
+// tooSoon says that the source allows no read yet. The caller holds mu.
+func (k *keyring) tooSoon(now time.Time) bool {
+	return !k.triedAt.IsZero() && now.Sub(k.triedAt) < k.source.Pace().Retry
 }
 
 // refresh reads the keys for everybody who waits, so that it outlives the
 // request that happened to cause it.
-func (k *keyring) refresh(ctx context.Context, flight chan struct{}) {
+func (k *keyring) refresh(ctx context.Context) {
+	if !k.begin() {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
 	text, err := k.source.Read(ctx)
@@ -100,6 +99,17 @@ func (k *keyring) refresh(ctx context.Context, flight chan struct{}) {
 	if k.failed = err; err == nil {
 		k.keys, k.readAt = keys, k.triedAt
 	}
-	k.flight = nil
-	close(flight)
+	k.reading = false
+}
+
+// begin takes the turn to read, unless a read ended just now.
+func (k *keyring) begin() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.clock()
+	if k.tooSoon(now) {
+		return false
+	}
+	k.reading, k.triedAt = true, now
+	return true
 }

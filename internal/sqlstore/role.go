@@ -61,13 +61,6 @@ func (r reads) roles(ctx context.Context, query string, args ...any) ([]keyserve
 	return roles, err
 }
 
-// RoleHolders counts the principals that hold a role.
-func (r reads) RoleHolders(ctx context.Context, id keyserver.ID) (int, error) {
-	var n int
-	err := r.row(ctx, `SELECT count(*) FROM principal_roles WHERE role_id = $1`, []any{id[:]}, &n)
-	return n, err
-}
-
 // InsertRole stores a role: ErrDuplicate where the id or the name is taken.
 func (tx *Tx) InsertRole(ctx context.Context, role keyserver.Role) error {
 	_, err := tx.exec(ctx, `INSERT INTO roles (id, name, built_in) VALUES ($1, $2, $3)`, role.ID[:], role.Name, toInt(role.BuiltIn))

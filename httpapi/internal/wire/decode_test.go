@@ -187,6 +187,74 @@ func TestQueryTakesEscapes(t *testing.T) {
 	}
 }
 
+// What the client sends is what the server reads, in the spelling that services
+// have been asked in.
+func TestQueriesAreReadAsTheyAreSpelt(t *testing.T) {
+	hex, decimal, system, n, after := schema.HexID{7: 0xe9}, schema.DecimalID{7: 0xe9}, schema.SystemID(4294967295), 7, int64(1)<<53
+	none, name := 0, "a+b &=%;ä"
+	for _, tc := range []struct {
+		in      any
+		want    string
+		refused bool // the limits are the reader's
+	}{
+		{schema.AuditQuery{}, "", false},
+		{
+			schema.AuditQuery{
+				Reason: "aclDenied", PrincipalID: &decimal, Operation: "hmacData", Cursor: 5, Limit: &n,
+				Since: time.Date(2026, 1, 31, 9, 0, 0, 5, time.FixedZone("", 3600)), Until: time.Date(2026, 1, 31, 8, 0, 1, 0, time.UTC),
+			},
+			"?cursor=5&limit=7&operation=hmacData&principalId=233&reason=aclDenied&since=2026-01-31T09%3A00%3A00.000000005%2B01%3A00&until=2026-01-31T08%3A00%3A01Z", false,
+		},
+		{schema.ChangesQuery{After: new(int64), Wait: &none}, "?after=0&wait=0", false},
+		{schema.ChangesQuery{After: &after, Wait: &n}, "?after=9007199254740992&wait=7", false},
+		{schema.GroupMembersQuery{}, "", false},
+		{schema.GroupMembersQuery{Limit: &n, Offset: &none}, "?limit=7&offset=0", false},
+		{schema.PrincipalQuery{}, "?type=", true},
+		{schema.PrincipalQuery{Type: "ldap", Name: name, Limit: &n, Offset: &n}, "?limit=7&name=a%2Bb+%26%3D%25%3B%C3%A4&offset=7&type=ldap", false},
+		{schema.PrincipalTrustsQuery{}, "", false},
+		{
+			schema.PrincipalTrustsQuery{PrincipalID: &hex, TrustedServerSystemID: &system, Limit: &n, Offset: &none},
+			"?limit=7&offset=0&principalId=00000000000000e9&trustedServerSystemId=4294967295", false,
+		},
+		{schema.TemplatedDirectoryQuery{}, "", false},
+		{schema.TemplatedDirectoryQuery{Path: []string{"/b/", "", "/a ä"}}, "?path=%2Fb%2F&path=&path=%2Fa+%C3%A4", false},
+		{schema.TemplatedDirectoryQuery{ACLTemplateID: []schema.HexID{hex, {}}}, "?aclTemplateId=00000000000000e9&aclTemplateId=0000000000000000", false},
+		{schema.TrustedCAsQuery{}, "", false},
+		{schema.TrustedCAsQuery{IncludeBodies: true}, "?includeBodies=true", false},
+		{schema.TrustedServersQuery{IncludeBodies: true}, "?includeBodies=true", false},
+		{schema.TrustedServersQuery{Name: &name}, "?name=a%2Bb+%26%3D%25%3B%C3%A4", false},
+		{schema.TrustedServersQuery{Name: new(string)}, "?name=", true}, // which is refused, and does not select everything
+	} {
+		table := Of(reflect.TypeOf(tc.in))
+		got := table.EncodeQuery(tc.in)
+		if got != tc.want {
+			t.Errorf("%+v is sent as\n%s, want\n%s", tc.in, got, tc.want)
+		}
+		out := reflect.New(table.Type)
+		err := table.DecodeQuery(strings.TrimPrefix(got, "?"), out.Interface())
+		if tc.refused {
+			if fault.CodeOf(err) != fault.BadRequest {
+				t.Errorf("%s: %v", got, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", got, err)
+		}
+		blank := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Path" }, cmp.Transformer("blank", func(in []string) (out []string) {
+			for _, s := range in { // blank ones are passed over
+				if s != "" {
+					out = append(out, s)
+				}
+			}
+			return out
+		}))
+		if diff := cmp.Diff(tc.in, out.Elem().Interface(), blank); diff != "" {
+			t.Errorf("%s is read as another query (-sent +read):\n%s", got, diff)
+		}
+	}
+}
+
 // Whatever is accepted is valid JSON that encoding/json reads alike, and is
 // written back to the same value; whatever is not is refused as BAD_REQUEST,
 // and nothing panics.

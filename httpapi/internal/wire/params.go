@@ -1,10 +1,13 @@
 package wire
 
 import (
+	"encoding"
+	"fmt"
 	"net/url"
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // DecodeQuery reads the raw query of a URL into the fields of out. A parameter
@@ -98,6 +101,46 @@ func (t *Table) parameters() string {
 		names[i] = f.Name
 	}
 	return "; the parameters are " + strings.Join(names, ", ")
+}
+
+// EncodeQuery spells the fields of in, a value of the table's type, as
+// DecodeQuery reads them. It begins with the question mark, and is empty where
+// there is nothing to say: a field that is nil or zero is left out unless it is
+// required, an array is sent element by element. Limits are the reader's.
+func (t *Table) EncodeQuery(in any) string {
+	values := url.Values{}
+	from := reflect.ValueOf(in)
+	for i := range t.Query {
+		f := &t.Query[i]
+		switch v := from.FieldByIndex(f.index); {
+		case f.Value.Kind == Array:
+			for _, elem := range v.Seq2() {
+				values.Add(f.Name, spell(elem))
+			}
+		case f.pointer && !v.IsNil():
+			values.Set(f.Name, spell(v.Elem()))
+		case !f.pointer && (f.Required || !v.IsZero()):
+			values.Set(f.Name, spell(v))
+		}
+	}
+	if len(values) == 0 {
+		return ""
+	}
+	return "?" + values.Encode()
+}
+
+// spell is the text of a scalar, which set reads.
+func spell(v reflect.Value) string {
+	switch s := v.Interface().(type) {
+	case time.Time:
+		return s.Format(time.RFC3339Nano)
+	case encoding.TextMarshaler:
+		text, err := s.MarshalText()
+		if err == nil {
+			return string(text)
+		}
+	}
+	return fmt.Sprint(v)
 }
 
 // DecodePath reads the path segments into the fields of out.

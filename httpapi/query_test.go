@@ -1,0 +1,55 @@
+package httpapi
+
+import (
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+)
+
+// Every query parameter of every route is spelt as it is read.
+func TestEveryQueryIsReadAsItIsSpelt(t *testing.T) {
+	unexported := cmp.Exporter(func(reflect.Type) bool { return true })
+	seen := 0
+	for _, r := range Routes() {
+		table := wire.Of(r.Request)
+		for _, f := range table.Query {
+			seen++
+			// One at a time: some exclude each other. Those that are required go with each.
+			values := url.Values{f.Name: {example(&f.Value)}}
+			for _, other := range table.Query {
+				if other.Required {
+					values.Set(other.Name, example(&other.Value))
+				}
+			}
+			sent, read := reflect.New(table.Type), reflect.New(table.Type)
+			if err := table.DecodeQuery(values.Encode(), sent.Interface()); err != nil {
+				t.Fatalf("%s %s: %v", r.Method, r.Path, err)
+			}
+			query := table.EncodeQuery(sent.Elem().Interface())
+			if err := table.DecodeQuery(strings.TrimPrefix(query, "?"), read.Interface()); err != nil {
+				t.Errorf("%s %s: %s: %v", r.Method, r.Path, query, err)
+			}
+			if diff := cmp.Diff(sent.Elem().Interface(), read.Elem().Interface(), unexported); diff != "" || query != "?"+values.Encode() {
+				t.Errorf("%s %s: %s is spelt %s and read as another query:\n%s", r.Method, r.Path, values.Encode(), query, diff)
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("no route has a query")
+	}
+}
+
+func example(v *wire.Value) string {
+	switch {
+	case v.Kind == wire.Array:
+		return example(v.Elem)
+	case v.Kind == wire.Integer && v.Scalar == nil && len(v.Enum) == 0:
+		return "1" // the least may be zero, which is left out
+	}
+	return strings.Trim(v.Example(), `"`)
+}
