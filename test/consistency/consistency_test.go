@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -23,6 +22,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // staleness is how much older than the database an authorization may be
@@ -193,20 +193,7 @@ var exchanger = schema.HexID{7: 4}
 
 func connect(t *testing.T, s *program.Server, name, password string) *client.Client {
 	t.Helper()
-	roots, err := program.Roots(s.DataDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	transport := program.Transport(roots, func() string { return s.Address })
-	t.Cleanup(transport.CloseIdleConnections)
-	c, err := client.New(client.Options{
-		BaseURL: program.BaseURL, HTTPClient: &http.Client{Transport: transport}, MaxRetries: -1,
-		Credentials: client.PasswordCredentials(name, func(context.Context) (string, error) { return password, nil }),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return program.Client(t, program.Connect(t, s.DataDir, func() string { return s.Address }), name, password, program.Never)
 }
 
 // check lets everybody work at once, a disturbance too, and looks for the order.
@@ -239,7 +226,7 @@ func check(t *testing.T, w *world, staleness time.Duration, disturb func(context
 	case porcupine.Unknown:
 		t.Fatal("no order was found in time, and none excluded")
 	default:
-		_, info := porcupine.CheckOperationsVerbose(entry, h.ops, patience)
+		_, info := porcupine.CheckOperationsVerbose(entry, h.ops, rig.Patience)
 		path := filepath.Join(os.TempDir(), "keyserver-consistency.html")
 		if err := porcupine.VisualizePath(entry, info, path); err != nil {
 			t.Log(err)
