@@ -40,9 +40,6 @@ say "gofmt"
 unformatted=$(gofmt -l .)
 [[ -z $unformatted ]] || stale "not formatted: ${unformatted//$'\n'/ }" "gofmt -w ${unformatted//$'\n'/ }"
 
-say "go vet"
-go vet ./... >&2 || fail "go vet found the mistakes above; correct them by hand"
-
 say "workflows"
 # Alone, so that it says the same whatever else is installed.
 "$root/bin/actionlint" -shellcheck= -pyflakes= .github/workflows/*.yml >&2 || fail "actionlint found the mistakes above; correct them by hand"

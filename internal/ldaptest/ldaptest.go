@@ -96,9 +96,13 @@ func Elsewhere(leaf *x509.Certificate) {
 	leaf.IPAddresses, leaf.DNSNames = nil, []string{"elsewhere.example"}
 }
 
-// Start runs a server until the test ends.
+// Start runs a server until the test ends. -short asks for what needs none, and
+// skips the test.
 func Start(t testing.TB, options ...Option) *Server {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: this needs an OpenLDAP server")
+	}
 	s := &Server{dir: t.TempDir(), Plain: freeAddress(t), Secure: freeAddress(t)}
 	s.program = copyProgram(t, s.dir)
 	s.CAFile = s.certify(t, options)

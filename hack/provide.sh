@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Usage: environment=$(hack/provide.sh PACKAGE...) && eval "$environment"
+#
+# Provides what the tests of the packages need of this machine, and nothing else
+# (hack/needs.sh), and prints the variables that tell them where it is.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+tell() { printf 'export %s=%q\n' "$1" "$2"; } # NAME VALUE
+
+needs=$("$root/hack/needs.sh" "$@")
+for need in $needs; do
+	case $need in
+	cluster)
+		path=$("$root/hack/controlplane.sh")
+		tell KUBEBUILDER_ASSETS "$path"
+		;;
+	postgres)
+		path=$("$root/hack/postgres.sh")
+		tell KEYSERVER_PG_BIN "$path"
+		;;
+	directory)
+		path=$("$root/hack/slapd.sh")
+		tell KEYSERVER_SLAPD "$path"
+		;;
+	node) "$root/hack/node.sh" >&2 ;;
+	esac
+done
