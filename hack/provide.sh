@@ -23,5 +23,11 @@ for need in $needs; do
 		tell KEYSERVER_SLAPD "$path"
 		;;
 	node) "$root/hack/node.sh" >&2 ;;
+	program) # linked once, for all suites that start it
+		path=$root/bin/test/keyserver-operator
+		(cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$path" .) >&2 ||
+			fail "could not build the program"
+		tell KEYSERVER_PROGRAM "$path"
+		;;
 	esac
 done

@@ -7,7 +7,6 @@ package consistency
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -31,16 +30,7 @@ const staleness = time.Second
 
 var built program.Program
 
-func TestMain(m *testing.M) {
-	var err error
-	if built, err = program.Build(false); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	status := m.Run()
-	_ = built.Remove()
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
 // world is some keys, the entries on them that come and go, and the ways to
 // them: each owner and each user speaks to one server.

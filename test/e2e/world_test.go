@@ -39,17 +39,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	var err error
-	if binary, err = program.Build(false); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	code := m.Run()
-	if err := binary.Remove(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return code
+	return program.Main(m, &binary, false)
 }
 
 // world is a cluster with one manager, and one key server behind a proxy.

@@ -34,16 +34,7 @@ import (
 
 var built program.Program
 
-func TestMain(m *testing.M) {
-	var err error
-	if built, err = program.Build(true); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	status := m.Run()
-	_ = built.Remove()
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, true)) }
 
 // run is one process with what is planted in it.
 type run struct {

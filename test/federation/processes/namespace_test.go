@@ -102,7 +102,7 @@ func (n *network) site(t *testing.T, system int) *site {
 		t.Fatal(err)
 	}
 	s := newSite(system, host, net.JoinHostPort(host, strconv.Itoa(peersPort)))
-	s.binary, s.direct = program.Program{Path: script}, true
+	s.binary, s.direct = program.At(script), true
 	s.enter(t)
 	return s
 }

@@ -4,7 +4,6 @@
 package processes
 
 import (
-	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -26,16 +25,7 @@ const peerTimeout = 5 * time.Second
 
 var built program.Program
 
-func TestMain(m *testing.M) {
-	var err error
-	if built, err = program.Build(false); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	status := m.Run()
-	_ = built.Remove()
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
 // database makes an empty one and answers the flags that say where it is.
 type database func(testing.TB) []string
