@@ -118,13 +118,7 @@ func (s *site) run(t *testing.T) {
 // direction leads to the process, whichever it is at that moment.
 func (s *site) direction(t *testing.T) *http.Transport {
 	t.Helper()
-	roots, err := program.Roots(s.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	transport := program.Transport(roots, func() string { return s.server.Address })
-	t.Cleanup(transport.CloseIdleConnections)
-	return transport
+	return program.Connect(t, s.dir, func() string { return s.server.Address })
 }
 
 // start runs the process, on the data and at the address of the one before it.
