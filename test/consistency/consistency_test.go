@@ -59,16 +59,19 @@ const (
 )
 
 func TestOneServer(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, serve(t, nil, filepath.Join(t.TempDir(), "data")))
 	check(t, w, 0, nil)
 }
 
 func TestReplicas(t *testing.T) {
+	t.Parallel() // it mostly waits
 	check(t, replicas(t), staleness, nil)
 }
 
 // A replica that was stopped and goes on must not answer from what it knew.
 func TestAReplicaThatWasFrozen(t *testing.T) {
+	t.Parallel() // it mostly waits
 	var frozen *program.Server
 	w := replicas(t, func(s *program.Server) { frozen = s })
 	check(t, w, staleness, func(ctx context.Context) {

@@ -14,6 +14,7 @@ import (
 // server and through a peer of it. The owner of the keys decides every
 // question, so that an answer is never older than the question: the bound is 0.
 func TestTwoServersThatTrustEachOther(t *testing.T) {
+	t.Parallel() // it mostly waits
 	asking, owning := federated(t, "2"), federated(t, "3")
 	there, here := connectAdmin(t, asking, asking), connectAdmin(t, owning, owning)
 	program.Trust(t, there, here)

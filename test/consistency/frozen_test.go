@@ -17,6 +17,7 @@ import (
 // more than the bound later is waiting at the stopped one when it goes on: no
 // such question may be answered from what it knew.
 func TestAReplicaThatWasFrozenHasForgotten(t *testing.T) {
+	t.Parallel() // it mostly waits
 	const rounds, questions = 4, 8
 	var frozen *program.Server
 	w := replicas(t, func(s *program.Server) { frozen = s })

@@ -23,6 +23,7 @@ import (
 // each, what is declared and what the key server holds agree, and the audit
 // trail shows how many writes that has cost.
 func TestFaults(t *testing.T) {
+	t.Parallel() // it mostly waits, for a cluster of its own
 	w := newWorld(t)
 	for _, step := range []struct {
 		name string

@@ -24,6 +24,7 @@ import (
 // the samples as they are, and lives with them: each step begins where the one
 // before it ended.
 func TestFederation(t *testing.T) {
+	t.Parallel() // it mostly waits, for a cluster of its own
 	f := newFederation(t)
 	for _, step := range []struct {
 		name string

@@ -11,6 +11,7 @@ import (
 // TestKubectl is a day of a platform engineer, with one installation for all
 // steps.
 func TestKubectl(t *testing.T) {
+	t.Parallel() // it mostly waits, for a cluster of its own
 	w := newWorld(t)
 	t.Run("refusals reach the terminal as sentences", w.refusals)
 	t.Run("apply, wait, get, edit, delete", w.life)
