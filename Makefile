@@ -76,7 +76,7 @@ document = $(plain) go run $(2) > bin/$(notdir $(1)).tmp && mkdir -p $(dir $(1))
 # The definitions come first: docs/resources.md is made from them, too.
 .PHONY: generate
 generate: manifests bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Regenerate deep copies, protobuf code and documents
-	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
+	$(plain) bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	$(plain) go -C hack/tools run ./protogen -root $(CURDIR) -plugins $(CURDIR)/bin internal/peer/peerpb/peer.proto
 	$(call document,docs/openapi.json,. openapi)
 	$(call document,docs/api.md,. reference)
@@ -85,8 +85,8 @@ generate: manifests bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc 
 .PHONY: manifests
 manifests: bin/controller-gen ## Regenerate CRDs and RBAC from the markers in the code
 	rm -f config/crd/bases/*.yaml # of kinds that are gone, too
-	bin/controller-gen crd paths=./api/... output:crd:artifacts:config=config/crd/bases
-	bin/controller-gen rbac:roleName=manager paths=./controllers/... output:rbac:artifacts:config=config/rbac
+	$(plain) bin/controller-gen crd paths=./api/... output:crd:artifacts:config=config/crd/bases
+	$(plain) bin/controller-gen rbac:roleName=manager paths=./controllers/... output:rbac:artifacts:config=config/rbac
 
 ##@ Checks
 
