@@ -23,6 +23,10 @@ for need in $needs; do
 		tell KEYSERVER_SLAPD "$path"
 		;;
 	node) "$root/hack/node.sh" >&2 ;;
+	curl)
+		command -v curl >/dev/null ||
+			need_debian_packages "a test runs the example of docs/api.md, and this machine has no curl" curl
+		;;
 	program) # linked once, for all suites that start it
 		path=$root/bin/test/keyserver-operator
 		(cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$path" .) >&2 ||

@@ -21,6 +21,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/curl"
 )
 
 // document is the OpenAPI document, read by a public library that nobody here
@@ -62,9 +63,7 @@ func TestLoginExample(t *testing.T) {
 	} {
 		rig.Must(t, os.WriteFile(filepath.Join(dir, ".keyserver", name), []byte(content), 0o600))
 	}
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Fatal("curl is not installed, which the example uses: run hack/node.sh, or install it")
-	}
+	curl.Need(t)
 	script = strings.ReplaceAll(script, "https://127.0.0.1:8443", s.URL())
 	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
 	var complaint bytes.Buffer
