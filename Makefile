@@ -13,6 +13,11 @@ ifeq ($(REVISION),)
 export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -buildvcs=false)
 endif
 
+# A package is compiled in two ways and no third, because each costs minutes from
+# an empty cache: plainly, as it is shipped, for whatever builds, generates, looks
+# for mistakes or checks; and with the race detector, for the tests.
+plain = CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath"
+
 ##@ Build and run
 
 .PHONY: help
@@ -21,7 +26,7 @@ help: ## Show this list
 		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
 		/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-compile = CGO_ENABLED=0 go build -trimpath -ldflags "-s -w"
+compile = $(plain) go build -ldflags "-s -w"
 
 .PHONY: build
 build: .go ## Build bin/keyserver-operator
@@ -46,7 +51,7 @@ manifests_image = keyserver-operator:$(shell awk '$$1 == "newTag:" { print $$2 }
 
 .PHONY: image-ko
 image-ko: .go ## Build the container image with ko as bin/image.tar; needs no Docker, no registry (IMAGE=name:tag, PLATFORMS=linux/amd64,linux/arm64, SBOM=directory)
-	go run -C hack/image . -out "$(CURDIR)/bin/image" -name $(or $(IMAGE),$(manifests_image)) $(if $(SBOM),-sbom "$(abspath $(SBOM))") $(if $(PLATFORMS),-platform $(PLATFORMS))
+	$(plain) go run -C hack/image . -out "$(CURDIR)/bin/image" -name $(or $(IMAGE),$(manifests_image)) $(if $(SBOM),-sbom "$(abspath $(SBOM))") $(if $(PLATFORMS),-platform $(PLATFORMS))
 
 .PHONY: dist
 dist: .go ## Build what a release consists of: binaries, SBOMs and checksums in bin/dist, the image of both platforms in bin/image
@@ -66,13 +71,13 @@ clean: ## Remove bin/ (the per-user cache of built tools and control planes stay
 
 # $(call document,FILE,PACKAGE ARGUMENTS): FILE is what a program prints.
 # In place only when complete, so that a failed run leaves the old one.
-document = go run -trimpath $(2) > bin/$(notdir $(1)).tmp && mkdir -p $(dir $(1)) && mv bin/$(notdir $(1)).tmp $(1)
+document = $(plain) go run $(2) > bin/$(notdir $(1)).tmp && mkdir -p $(dir $(1)) && mv bin/$(notdir $(1)).tmp $(1)
 
 # The definitions come first: docs/resources.md is made from them, too.
 .PHONY: generate
 generate: manifests bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Regenerate deep copies, protobuf code and documents
-	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
-	go -C hack/tools run ./protogen -root $(CURDIR) -plugins $(CURDIR)/bin internal/peer/peerpb/peer.proto
+	$(plain) bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
+	$(plain) go -C hack/tools run ./protogen -root $(CURDIR) -plugins $(CURDIR)/bin internal/peer/peerpb/peer.proto
 	$(call document,docs/openapi.json,. openapi)
 	$(call document,docs/api.md,. reference)
 	$(call document,docs/resources.md,./hack/resources)
@@ -80,9 +85,9 @@ generate: manifests bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc 
 .PHONY: manifests
 manifests: bin/controller-gen ## Regenerate CRDs and RBAC from the markers in the code
 	rm -f config/crd/bases/*.yaml # of kinds that are gone, too
-	bin/controller-gen crd paths=./api/... output:crd:artifacts:config=config/crd/bases
+	$(plain) bin/controller-gen crd paths=./api/... output:crd:artifacts:config=config/crd/bases
 	cd config/crd && { sed '/^resources:/q' kustomization.yaml; printf -- '- %s\n' bases/*.yaml; } > ../../bin/crds.tmp && mv ../../bin/crds.tmp kustomization.yaml
-	bin/controller-gen rbac:roleName=manager paths=./controllers/... output:rbac:artifacts:config=config/rbac
+	$(plain) bin/controller-gen rbac:roleName=manager paths=./controllers/... output:rbac:artifacts:config=config/rbac
 
 ##@ Checks
 
@@ -92,7 +97,7 @@ verify: bin/actionlint bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-gr
 
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters; .golangci.yml also holds the direction of imports
-	bin/golangci-lint run
+	$(plain) bin/golangci-lint run
 
 .PHONY: vulncheck
 vulncheck: bin/govulncheck ## Look for known vulnerabilities that the code reaches (VULNDB=URL of a mirror, file:// too)
@@ -102,22 +107,26 @@ vulncheck: bin/govulncheck ## Look for known vulnerabilities that the code reach
 fmt: bin/golangci-lint ## Format the code and sort its imports
 	bin/golangci-lint fmt
 
+.PHONY: check
+check: .go ## Run what needs no cluster, PostgreSQL, directory, Node or process of the program: the proof between two edits
+	@packages=$$(hack/needs.sh -packages ./... | awk '!/ (cluster|node|program)/ { print $$1 }'); \
+	$(plain) go test -short $(TEST_FLAGS) $$packages
+
+# Vetting is the linters' part. At its end a program with the race detector sleeps
+# for a second, which here would only add up.
 .PHONY: test
 test: ## Run every test with the race detector, a real control plane, SQLite and PostgreSQL (PKG=./..., TEST_FLAGS=...)
 	@hack/compiler.sh; \
-	assets=$$(hack/controlplane.sh); \
-	postgres=$$(hack/postgres.sh); \
-	slapd=$$(hack/slapd.sh); \
-	hack/node.sh; \
+	environment=$$(hack/provide.sh $(or $(PKG),./...)); eval "$$environment"; \
 	set -x; \
-	KUBEBUILDER_ASSETS=$$assets KEYSERVER_PG_BIN=$$postgres KEYSERVER_SLAPD=$$slapd CGO_ENABLED=1 \
-		go test -race -timeout 20m $(TEST_FLAGS) $(or $(PKG),./...)
+	GORACE="atexit_sleep_ms=0 $${GORACE:-}" CGO_ENABLED=1 \
+		go test -race -vet=off -timeout 20m $(TEST_FLAGS) $(or $(PKG),./...)
 
 .PHONY: bench
 bench: .go ## Run the benchmarks, one package at a time (PKG=./..., BENCH=regexp, BENCH_FLAGS=...)
-	@assets=$$(hack/controlplane.sh); \
+	@environment=$$(hack/provide.sh $(or $(PKG),./...)); eval "$$environment"; \
 	set -x; \
-	KUBEBUILDER_ASSETS=$$assets go test -p 1 -run '^$$' -bench '$(or $(BENCH),.)' -benchmem -timeout 60m $(BENCH_FLAGS) $(or $(PKG),./...)
+	$(plain) go test -p 1 -run '^$$' -bench '$(or $(BENCH),.)' -benchmem -timeout 60m $(BENCH_FLAGS) $(or $(PKG),./...)
 
 # One sentence where Go is missing or too old, instead of the shell's.
 .PHONY: .go

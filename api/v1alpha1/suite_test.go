@@ -1,7 +1,6 @@
 package v1alpha1_test
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -13,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
 var (
@@ -26,7 +26,8 @@ func TestSchemas(t *testing.T) {
 }
 
 var _ = BeforeSuite(func() {
-	Expect(os.Getenv("KUBEBUILDER_ASSETS")).NotTo(BeEmpty(), "these tests need kube-apiserver and etcd: run make test")
+	_, err := controlplane.Dir()
+	Expect(err).NotTo(HaveOccurred())
 	environment = &envtest.Environment{
 		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "config", "crd", "bases")},
 		ErrorIfCRDPathMissing: true,

@@ -21,6 +21,7 @@ import (
 	wire "github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
 // patience bounds a block of commands; only something that hangs exhausts it.
@@ -34,9 +35,7 @@ type cluster struct {
 
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Fatal("this test needs kube-apiserver, etcd and kubectl: run make test")
-	}
+	controlplane.Need(t)
 	ctrl.SetLogger(logr.Discard())
 	environment := &envtest.Environment{
 		CRDDirectoryPaths:     []string{filepath.Join(root, bases)},
@@ -121,7 +120,7 @@ func (c *cluster) shell(t *testing.T, directory, commands string) (string, error
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", commands)
 	cmd.Dir = directory
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig, "HOME="+directory,
-		"PATH="+os.Getenv("KUBEBUILDER_ASSETS")+":"+os.Getenv("PATH"))
+		"PATH="+filepath.Dir(controlplane.Kubectl(t))+":"+os.Getenv("PATH"))
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()

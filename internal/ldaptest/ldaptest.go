@@ -20,6 +20,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // What the directory holds.
@@ -96,10 +98,14 @@ func Elsewhere(leaf *x509.Certificate) {
 	leaf.IPAddresses, leaf.DNSNames = nil, []string{"elsewhere.example"}
 }
 
-// Start runs a server until the test ends.
+// Start runs a server until the test ends. -short asks for what needs none, and
+// skips the test.
 func Start(t testing.TB, options ...Option) *Server {
 	t.Helper()
-	s := &Server{dir: t.TempDir(), Plain: freeAddress(t), Secure: freeAddress(t)}
+	if testing.Short() {
+		t.Skip("-short: this needs an OpenLDAP server")
+	}
+	s := &Server{dir: t.TempDir(), Plain: rig.FreeAddress(t, "127.0.0.1"), Secure: rig.FreeAddress(t, "127.0.0.1")}
 	s.program = copyProgram(t, s.dir)
 	s.CAFile = s.certify(t, options)
 	s.write(t, "slapd.conf", s.config(t))
@@ -245,15 +251,6 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 
 func block(kind string, der []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
-}
-
-// freeAddress is a loopback address that nobody listened on a moment ago.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	fatal(t, err)
-	fatal(t, l.Close())
-	return l.Addr().String()
 }
 
 func fatal(t testing.TB, err error) {

@@ -18,6 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
 // What cannot be read is refused with its place and without its content.
@@ -319,9 +321,7 @@ func check(t testing.TB, s *Schemas, u *unstructured.Unstructured) error {
 // What is refused here is refused by a kube-apiserver, what passes here passes
 // there, and both put in the same defaults.
 func TestSameAsTheAPIServer(t *testing.T) {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Fatal("this test needs kube-apiserver and etcd: run make test")
-	}
+	controlplane.Need(t)
 	environment := &envtest.Environment{CRDDirectoryPaths: []string{filepath.Join("..", "..", "config", "crd", "bases")}, ErrorIfCRDPathMissing: true}
 	cfg, err := environment.Start()
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/peer/peerpb"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // liar is a registered peer that answers what no key server of ours would.
@@ -237,7 +238,7 @@ func TestListsAreBounded(t *testing.T) {
 	for range maxPeerLists {
 		<-arrived
 	}
-	until(t, "the last one waits", func() bool { return len(w.held().places) == maxPeerLists+1 })
+	rig.Soon(t, "the last one waits", func() bool { return len(w.held().places) == maxPeerLists+1 })
 	if n := len(w.keys.seen()); n != maxPeerLists {
 		t.Errorf("%d lists are read at once", n)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/peer/peerpb"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // begin opens a unary call and sends nothing of its message.
@@ -25,16 +26,6 @@ func begin(ctx context.Context, t testing.TB, conn *grpc.ClientConn) grpc.Client
 		t.Fatal(err)
 	}
 	return stream
-}
-
-// until polls for what other goroutines bring about.
-func until(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it never came to this: %s", what)
-		}
-	}
 }
 
 // underWay is how many calls of a peer have a place.
@@ -64,7 +55,7 @@ func TestCallsThatDoNotArriveEnd(t *testing.T) {
 			if err := stream.RecvMsg(&peerpb.AuthorizeResponse{}); status.Code(err) != codes.DeadlineExceeded || ctx.Err() != nil {
 				t.Errorf("got %v", err)
 			}
-			until(t, "no place is taken", func() bool { return w.server.ceiling.underWay(1) == 0 })
+			rig.Soon(t, "no place is taken", func() bool { return w.server.ceiling.underWay(1) == 0 })
 		})
 	}
 }
@@ -83,7 +74,7 @@ func TestCallsOfOnePeerAreBounded(t *testing.T) {
 		begin(ctx, t, conn)
 		begin(ctx, t, conn)
 	}
-	until(t, "every place is taken", func() bool { return w.server.ceiling.underWay(1) == 4 })
+	rig.Soon(t, "every place is taken", func() bool { return w.server.ceiling.underWay(1) == 4 })
 
 	in := &peerpb.AuthorizeRequest{Call: callOf(caller(t)), Link: []byte(link)}
 	_, err := peerpb.NewKeyServerClient(w.raw(t, w.clientID)).Authorize(t.Context(), in)
@@ -105,7 +96,7 @@ func TestCallsOfOnePeerAreBounded(t *testing.T) {
 		t.Errorf("another peer: %v", err)
 	}
 	cancel()
-	until(t, "the places are free", func() bool { return w.server.ceiling.underWay(1) == 0 })
+	rig.Soon(t, "the places are free", func() bool { return w.server.ceiling.underWay(1) == 0 })
 	if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, ""); err != nil {
 		t.Errorf("once it has stopped: %v", err)
 	}
@@ -134,7 +125,7 @@ func TestFloodOfRefusedCalls(t *testing.T) {
 	if err := refusedCalls(ctx, 8); err != nil {
 		t.Errorf("a few calls: %v", err)
 	}
-	until(t, "the connection is closed", func() bool { return status.Code(refusedCalls(ctx, 1)) == codes.Unavailable })
+	rig.Soon(t, "the connection is closed", func() bool { return status.Code(refusedCalls(ctx, 1)) == codes.Unavailable })
 
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
@@ -143,7 +134,7 @@ func TestFloodOfRefusedCalls(t *testing.T) {
 	if _, err := count.enter(short, 1); err == nil {
 		t.Error("let in")
 	}
-	until(t, "it is forgotten after its deadline", func() bool {
+	rig.Soon(t, "it is forgotten after its deadline", func() bool {
 		count.mu.Lock()
 		defer count.mu.Unlock()
 		return len(count.peers) == 0

@@ -8,6 +8,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // busy makes every call wait at the server, and answers what lets them go on.
@@ -71,7 +72,7 @@ func TestRecordsThatChange(t *testing.T) {
 			t.Errorf("a call that was under way: %v", err)
 		}
 	}
-	until(t, "the earlier connections are closed", before.closed)
+	rig.Soon(t, "the earlier connections are closed", before.closed)
 
 	present := w.held()
 	if _, err := earlier.AuthorizeKey(t.Context(), caller(t), link, ""); err != nil {
@@ -92,7 +93,7 @@ func TestRemovedPeers(t *testing.T) {
 	p := w.held()
 	w.known.forget(func(r *registry) { r.servers = nil })
 	w.client.Changed([]keyserver.Change{{Kind: keyserver.ChangeTrustedServer, Action: keyserver.Deleted}})
-	until(t, "its pool is gone", func() bool { return w.held() == nil && p.closed() })
+	rig.Soon(t, "its pool is gone", func() bool { return w.held() == nil && p.closed() })
 	_, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, "")
 	code(t, err, fault.PeerUnavailable)
 	if w.held() != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // revoke has the CA of an identity revoke its certificate.
@@ -132,7 +133,7 @@ func TestUnreadableEvidence(t *testing.T) {
 	}
 	raw := w.raw(t, w.clientID)
 	raw.Connect()
-	until(t, "a new connection is refused", func() bool { return strings.Contains(strings.Join(w.refused.lines(), ""), "no database") })
+	rig.Soon(t, "a new connection is refused", func() bool { return strings.Contains(strings.Join(w.refused.lines(), ""), "no database") })
 	w.knows.forget(func(r *registry) { r.failing = nil })
-	until(t, "it can be read again", func() bool { return ask() == nil })
+	rig.Soon(t, "it can be read again", func() bool { return ask() == nil })
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // someone is a connection from an address.
@@ -90,7 +91,7 @@ func TestConnectionsThatSayNothing(t *testing.T) {
 	for _, conn := range held {
 		_ = conn.Close()
 	}
-	until(t, "they are forgotten", func() bool {
+	rig.Soon(t, "they are forgotten", func() bool {
 		w.gate.visitors.mu.Lock()
 		defer w.gate.visitors.mu.Unlock()
 		return w.gate.visitors.knocking == 0 && w.gate.visitors.all == connections && len(w.gate.visitors.from) == 0

@@ -1,7 +1,8 @@
 // Package pgtest starts a private PostgreSQL for tests: from the server
 // binaries on the machine, on a Unix socket in a directory of its own, with
 // durability on as in production. Where there are no binaries a test fails and
-// says what to do; it is never skipped.
+// says what to do. It is skipped only where -short asks for what needs no server
+// (make check).
 package pgtest
 
 import (
@@ -46,6 +47,7 @@ var databases atomic.Int64
 // test binary does.
 func Database(t testing.TB) string {
 	t.Helper()
+	skipShort(t)
 	shared.Do(func() { shared.cluster, shared.err = start() })
 	if shared.err != nil {
 		t.Fatal(shared.err)
@@ -67,12 +69,20 @@ type Cluster struct {
 // Start starts a server that belongs to one test.
 func Start(t testing.TB) *Cluster {
 	t.Helper()
+	skipShort(t)
 	c, err := start()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.close)
 	return c
+}
+
+func skipShort(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: this needs a PostgreSQL server")
+	}
 }
 
 func start() (*Cluster, error) {

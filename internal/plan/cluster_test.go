@@ -3,7 +3,6 @@ package plan_test
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -29,6 +28,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/manifest"
 	"github.com/keyserver-operator/keyserver-operator/internal/plan"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
 // patience bounds a wait for the manager. Only a failure reaches it.
@@ -41,9 +41,7 @@ type cluster struct {
 
 func startCluster(t testing.TB) *cluster {
 	t.Helper()
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Fatal("this test needs kube-apiserver and etcd: run make test")
-	}
+	controlplane.Need(t)
 	ctrl.SetLogger(logr.Discard())
 	environment := &envtest.Environment{CRDDirectoryPaths: []string{filepath.Join("..", "..", "config", "crd", "bases")}, ErrorIfCRDPathMissing: true}
 	cfg, err := environment.Start()

@@ -25,6 +25,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/plan"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 const signers = "{roleName: Signers, operations: [HMAC Data]}"
@@ -285,7 +286,7 @@ func TestCancelled(t *testing.T) {
 // CA; while it does not answer, those who need it say so.
 func TestPlanOfAPeerReference(t *testing.T) {
 	k, p := start(t), testserver.Start(t, func(c *server.Config) {
-		c.SystemID, c.ServerName, c.ExternalListen = 7, "192.0.2.7", testserver.FreeAddress(t)
+		c.SystemID, c.ServerName, c.ExternalListen = 7, "192.0.2.7", rig.FreeAddress(t, "127.0.0.1")
 	})
 	manifests := func(url string) string {
 		return object("KeyServer", "partner", fmt.Sprintf("{url: %q, caBundle: {inline: %q}, credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}}", url, string(p.CA(t)))) +

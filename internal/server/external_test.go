@@ -23,6 +23,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // stranger is somebody who would be a peer: an identity with the chain of it.
@@ -69,7 +70,7 @@ func (p stranger) with(t *testing.T, s *testserver.Server, own pki.Identity) *tl
 // CAs, as both lists are at that moment, and closes what it let in before.
 func TestTheExternalListenerFollowsTheTrustList(t *testing.T) {
 	ctx := context.Background()
-	address := testserver.FreeAddress(t)
+	address := rig.FreeAddress(t, "127.0.0.1")
 	s := testserver.Start(t, func(c *server.Config) { c.ExternalListen = address })
 	admin := s.Admin(t)
 	p := newStranger(t, "peer")
@@ -149,7 +150,7 @@ func TestTheExternalListenerFollowsTheTrustList(t *testing.T) {
 // imported under a policy that looks at it, and his connections are closed.
 func TestTheExternalListenerFollowsRevocations(t *testing.T) {
 	ctx := t.Context()
-	address := testserver.FreeAddress(t)
+	address := rig.FreeAddress(t, "127.0.0.1")
 	s := testserver.Start(t, func(c *server.Config) { c.ExternalListen = address })
 	admin := s.Admin(t)
 	p, q := newStranger(t, "peer"), newStranger(t, "another peer")
@@ -260,7 +261,7 @@ func hello(conn net.Conn) error {
 // it since one of them started, and show at handshakes what they tell of.
 func TestReplicasTellOfOneCertificate(t *testing.T) {
 	ctx := context.Background()
-	database, address := pgtest.Database(t), testserver.FreeAddress(t)
+	database, address := pgtest.Database(t), rig.FreeAddress(t, "127.0.0.1")
 	replica := func(change testserver.Option) *testserver.Server {
 		return testserver.Start(t, func(c *server.Config) {
 			c.DatabaseURL, c.KEK = database, "base64key://smGbjm71Nxd1Ig5FS0wj9SlbzAIrnolCz9bQQ6uAhl4="

@@ -12,14 +12,16 @@ import (
 )
 
 func TestOnePathThroughEverything(t *testing.T) {
-	databases := map[string]testserver.Option{
-		"SQLite":     func(*server.Config) {},
-		"PostgreSQL": func(c *server.Config) { c.DatabaseURL = pgtest.Database(t) },
+	databases := map[string]func(*testing.T) testserver.Option{
+		"SQLite": func(*testing.T) testserver.Option { return func(*server.Config) {} },
+		"PostgreSQL": func(t *testing.T) testserver.Option {
+			return func(c *server.Config) { c.DatabaseURL = pgtest.Database(t) }
+		},
 	}
 	for name, database := range databases {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
-			s := testserver.Start(t, database)
+			s := testserver.Start(t, database(t))
 			admin := s.Admin(t)
 			key, err := admin.MintKey(ctx, schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
 			if err != nil {

@@ -16,12 +16,12 @@ var epoch = time.Unix(1_800_000_000, 0)
 
 func onEachStore(t *testing.T, test func(t *testing.T, s *sqlstore.Store)) {
 	t.Helper()
-	for name, config := range map[string]func() sqlstore.Config{
-		"SQLite":     func() sqlstore.Config { return sqlstore.Config{Dir: t.TempDir()} },
-		"PostgreSQL": func() sqlstore.Config { return sqlstore.Config{URL: pgtest.Database(t)} },
+	for name, config := range map[string]func(*testing.T) sqlstore.Config{
+		"SQLite":     func(t *testing.T) sqlstore.Config { return sqlstore.Config{Dir: t.TempDir()} },
+		"PostgreSQL": func(t *testing.T) sqlstore.Config { return sqlstore.Config{URL: pgtest.Database(t)} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := sqlstore.Open(t.Context(), config())
+			s, err := sqlstore.Open(t.Context(), config(t))
 			if err != nil {
 				t.Fatal(err)
 			}

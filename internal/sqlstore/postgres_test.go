@@ -14,6 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 func TestServerRefused(t *testing.T) {
@@ -206,7 +207,7 @@ func TestServerCrashes(t *testing.T) {
 		<-running
 		cluster.Kill(t)
 		wg.Wait()
-		eventually(t, "a replica without its database refuses", func() bool {
+		rig.Soon(t, "a replica without its database refuses", func() bool {
 			err := s.Current(t.Context())
 			return fault.CodeOf(err) == fault.NotCurrent
 		})
@@ -218,16 +219,16 @@ func TestServerCrashes(t *testing.T) {
 			t.Errorf("a read without the database: %v", err)
 		}
 		cluster.Restart(t)
-		eventually(t, "rows are written again", func() bool {
+		rig.Soon(t, "rows are written again", func() bool {
 			if w.Write(t.Context(), row("hmacData", "", 1)) != nil {
 				return false
 			}
 			acknowledged++
 			return true
 		})
-		eventually(t, "the replica is current again", func() bool { return s.Current(t.Context()) == nil })
+		rig.Soon(t, "the replica is current again", func() bool { return s.Current(t.Context()) == nil })
 	}
-	eventually(t, "writes go on", func() bool { return tryUpdate(t, s, insertRole(role(2, "after"))) == nil })
+	rig.Soon(t, "writes go on", func() bool { return tryUpdate(t, s, insertRole(role(2, "after"))) == nil })
 	if report := verify(t, s); !report.Intact() || report.Rows < acknowledged || report.Chains != 1 {
 		t.Errorf("%d rows were acknowledged: %+v", acknowledged, report)
 	}
@@ -265,14 +266,4 @@ func TestMissedChanges(t *testing.T) {
 	case <-time.After(deadline):
 		t.Error("nobody said that changes were missed")
 	}
-}
-
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(deadline); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if holds() {
-			return
-		}
-	}
-	t.Fatalf("never: %s", what)
 }

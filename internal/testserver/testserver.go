@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/x509"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime/pprof"
@@ -142,17 +141,4 @@ func (s *Server) Client(t testing.TB, name, password string) *client.Client {
 func (s *Server) Admin(t testing.TB) *client.Client {
 	t.Helper()
 	return s.Client(t, AdminName, AdminPassword)
-}
-
-// FreeAddress returns a loopback address that nobody listened on a moment ago.
-func FreeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return l.Addr().String()
 }

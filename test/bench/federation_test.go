@@ -1,10 +1,8 @@
 package bench
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"testing"
 	"time"
@@ -12,7 +10,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
@@ -56,8 +53,8 @@ func startFederation(tb testing.TB, symbols bool) *federation {
 	}
 	asked, owner := start("2"), start("3")
 	here, there := asked.admin(tb), owner.admin(tb)
-	register(tb, here, there)
-	register(tb, there, here)
+	program.Trust(tb, here, there)
+	program.Trust(tb, there, here)
 	ctx := tb.Context()
 	session, err := here.CurrentSession(ctx)
 	if err == nil {
@@ -81,39 +78,11 @@ func startFederation(tb testing.TB, symbols bool) *federation {
 // admin speaks to the service as its administrator.
 func (s *service) admin(tb testing.TB) *client.Client {
 	tb.Helper()
-	roots, err := program.Roots(s.server.DataDir)
+	password, err := s.server.Password()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	transport := program.Transport(roots, func() string { return s.server.Address })
-	tb.Cleanup(transport.CloseIdleConnections)
-	c, err := client.New(client.Options{
-		BaseURL: program.BaseURL, HTTPClient: &http.Client{Transport: transport},
-		Credentials: client.PasswordCredentials("admin", func(context.Context) (string, error) { return s.server.Password() }),
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return c
-}
-
-// register makes one key server trust another one.
-func register(tb testing.TB, at, peer *client.Client) {
-	tb.Helper()
-	info, err := peer.TrustInfo(tb.Context())
-	if err != nil {
-		tb.Fatal(err)
-	}
-	chain, err := pki.ParseChain(info.Chain)
-	if err == nil {
-		_, err = at.AddTrustedCA(tb.Context(), chain.Intermediates[0].Raw)
-	}
-	if err == nil {
-		_, err = at.AddTrustedServer(tb.Context(), info.TrustBlob.String(), "peer", "")
-	}
-	if err != nil {
-		tb.Fatal(err)
-	}
+	return program.Client(tb, program.Connect(tb, s.server.DataDir, func() string { return s.server.Address }), "admin", password, 0)
 }
 
 // hmacs are the same request for a key of its own, and for one of the peer.

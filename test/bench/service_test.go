@@ -75,16 +75,11 @@ func (s *service) restart(tb testing.TB) {
 
 func (s *service) call(tb testing.TB, path string, body, out any) {
 	tb.Helper()
-	roots, err := program.Roots(s.server.DataDir)
-	if err != nil {
-		tb.Fatal(err)
-	}
 	text, err := json.Marshal(body)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	transport := program.Transport(roots, func() string { return s.server.Address })
-	defer transport.CloseIdleConnections()
+	transport := program.Connect(tb, s.server.DataDir, func() string { return s.server.Address })
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, program.BaseURL+path, bytes.NewReader(text))
 	if err != nil {
 		tb.Fatal(err)

@@ -7,9 +7,7 @@ package consistency
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -23,6 +21,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // staleness is how much older than the database an authorization may be
@@ -31,16 +30,7 @@ const staleness = time.Second
 
 var built program.Program
 
-func TestMain(m *testing.M) {
-	var err error
-	if built, err = program.Build(false); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	status := m.Run()
-	_ = built.Remove()
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
 // world is some keys, the entries on them that come and go, and the ways to
 // them: each owner and each user speaks to one server.
@@ -69,16 +59,19 @@ const (
 )
 
 func TestOneServer(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t, serve(t, nil, filepath.Join(t.TempDir(), "data")))
 	check(t, w, 0, nil)
 }
 
 func TestReplicas(t *testing.T) {
+	t.Parallel() // it mostly waits
 	check(t, replicas(t), staleness, nil)
 }
 
 // A replica that was stopped and goes on must not answer from what it knew.
 func TestAReplicaThatWasFrozen(t *testing.T) {
+	t.Parallel() // it mostly waits
 	var frozen *program.Server
 	w := replicas(t, func(s *program.Server) { frozen = s })
 	check(t, w, staleness, func(ctx context.Context) {
@@ -193,20 +186,7 @@ var exchanger = schema.HexID{7: 4}
 
 func connect(t *testing.T, s *program.Server, name, password string) *client.Client {
 	t.Helper()
-	roots, err := program.Roots(s.DataDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	transport := program.Transport(roots, func() string { return s.Address })
-	t.Cleanup(transport.CloseIdleConnections)
-	c, err := client.New(client.Options{
-		BaseURL: program.BaseURL, HTTPClient: &http.Client{Transport: transport}, MaxRetries: -1,
-		Credentials: client.PasswordCredentials(name, func(context.Context) (string, error) { return password, nil }),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return program.Client(t, program.Connect(t, s.DataDir, func() string { return s.Address }), name, password, program.Never)
 }
 
 // check lets everybody work at once, a disturbance too, and looks for the order.
@@ -239,7 +219,7 @@ func check(t *testing.T, w *world, staleness time.Duration, disturb func(context
 	case porcupine.Unknown:
 		t.Fatal("no order was found in time, and none excluded")
 	default:
-		_, info := porcupine.CheckOperationsVerbose(entry, h.ops, patience)
+		_, info := porcupine.CheckOperationsVerbose(entry, h.ops, rig.Patience)
 		path := filepath.Join(os.TempDir(), "keyserver-consistency.html")
 		if err := porcupine.VisualizePath(entry, info, path); err != nil {
 			t.Log(err)

@@ -7,7 +7,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
@@ -15,10 +14,11 @@ import (
 // server and through a peer of it. The owner of the keys decides every
 // question, so that an answer is never older than the question: the bound is 0.
 func TestTwoServersThatTrustEachOther(t *testing.T) {
+	t.Parallel() // it mostly waits
 	asking, owning := federated(t, "2"), federated(t, "3")
 	there, here := connectAdmin(t, asking, asking), connectAdmin(t, owning, owning)
-	trust(t, there, here)
-	trust(t, here, there)
+	program.Trust(t, there, here)
+	program.Trust(t, here, there)
 	ctx := t.Context()
 	w := &world{owners: []*client.Client{here, there}}
 	made := mint(t, here)
@@ -53,23 +53,4 @@ func federated(t *testing.T, system string) *program.Server {
 	t.Helper()
 	host := "127.0.0." + system
 	return serve(t, []string{"--system-id", system, "--server-name", host, "--external-listen", host + ":0"}, filepath.Join(t.TempDir(), "data"))
-}
-
-// trust makes one key server a peer of another one.
-func trust(t *testing.T, at, peer *client.Client) {
-	t.Helper()
-	info, err := peer.TrustInfo(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	chain, err := pki.ParseChain(info.Chain)
-	if err == nil {
-		_, err = at.AddTrustedCA(t.Context(), chain.Intermediates[0].Raw)
-	}
-	if err == nil {
-		_, err = at.AddTrustedServer(t.Context(), info.TrustBlob.String(), "peer", "")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }

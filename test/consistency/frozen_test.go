@@ -10,12 +10,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // A replica is stopped, a right is revoked at the other one, and what is asked
 // more than the bound later is waiting at the stopped one when it goes on: no
 // such question may be answered from what it knew.
 func TestAReplicaThatWasFrozenHasForgotten(t *testing.T) {
+	t.Parallel() // it mostly waits
 	const rounds, questions = 4, 8
 	var frozen *program.Server
 	w := replicas(t, func(s *program.Server) { frozen = s })
@@ -41,9 +43,10 @@ func TestAReplicaThatWasFrozenHasForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, u := range asking {
-			for allowed := false; !allowed; allowed, _ = ask(u.Client) {
-				sleep(ctx, betweenOps)
-			}
+			rig.Soon(t, "the right is known", func() bool {
+				allowed, _ := ask(u.Client)
+				return allowed
+			})
 		}
 		signal(syscall.SIGSTOP)
 		if _, err := owner.RevokeACL(ctx, mine); err != nil {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // operation is what a client asks: to grant, to revoke, or whether it may.
@@ -128,11 +130,9 @@ func (h *history) missing(owners, users int) error {
 	return nil
 }
 
-// patience bounds the search for an order, which a right history gives up fast.
-const patience = 2 * time.Minute
-
+// verdict is bounded: the search in a right history is over fast.
 func (h *history) verdict() porcupine.CheckResult {
-	return porcupine.CheckOperationsTimeout(entry, h.ops, patience)
+	return porcupine.CheckOperationsTimeout(entry, h.ops, rig.Patience)
 }
 
 // A checker that takes everything would show nothing: it refuses answers that

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // stamp is the wire form of a point in time.
@@ -18,16 +19,16 @@ func stamp(t time.Time) string {
 
 // holder makes a principal with a role and returns its session and the pair
 // that ACL routes take.
-func (s *subject) holder(t testing.TB, role keyserver.ID) (session string, pair object) {
+func (s *subject) holder(t testing.TB, role keyserver.ID) (session string, pair rig.Object) {
 	t.Helper()
 	session = s.with(t, role)
-	p := s.ok(t, session, "GET", "/api/sessions/current", nil)
-	return session, object{"systemId": p.at(t, "principal", "systemId"), "principalId": p.text(t, "principal", "principalId")}
+	p := s.OK(t, session, "GET", "/api/sessions/current", nil)
+	return session, rig.Object{"systemId": p.At(t, "principal", "systemId"), "principalId": p.Text(t, "principal", "principalId")}
 }
 
 // join merges objects; later ones win.
-func join(objects ...object) object {
-	out := object{}
+func join(objects ...rig.Object) rig.Object {
+	out := rig.Object{}
 	for _, o := range objects {
 		for k, v := range o {
 			out[k] = v
@@ -39,10 +40,10 @@ func join(objects ...object) object {
 // POST /api/keys/acl/update, and grant with the same fields.
 func TestAmendACLFields(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin, link := s.admin(t), s.mint(t, "key")
+		admin, link := s.AsAdmin(t), s.mint(t, "key")
 		_, pair := s.holder(t, keyserver.RoleExchanger)
-		good := join(pair, object{"ttag": link, "rights": []string{"READ"}})
-		cases := map[string]object{
+		good := join(pair, rig.Object{"ttag": link, "rights": []string{"READ"}})
+		cases := map[string]rig.Object{
 			"RightsAbsent":    {"rights": nil},
 			"RightsNone":      {"rights": 0},
 			"RightsNoNames":   {"rights": []string{}},
@@ -68,12 +69,12 @@ func TestAmendACLFields(t *testing.T) {
 		for _, path := range []string{"/api/keys/acl/update", "/api/keys/acl/grant"} {
 			for name, change := range cases {
 				t.Run(path[len("/api/keys/acl/"):]+name, func(t *testing.T) {
-					s.refused(t, admin, "POST", path, join(good, change), http.StatusBadRequest, "BAD_REQUEST")
+					s.Refused(t, admin, "POST", path, join(good, change), http.StatusBadRequest, "BAD_REQUEST")
 				})
 			}
 			for name, bad := range badLinks {
 				t.Run(path[len("/api/keys/acl/"):]+"Ttag"+name, func(t *testing.T) {
-					s.refused(t, admin, "POST", path, join(good, object{"ttag": bad}), http.StatusBadRequest, "BAD_REQUEST")
+					s.Refused(t, admin, "POST", path, join(good, rig.Object{"ttag": bad}), http.StatusBadRequest, "BAD_REQUEST")
 				})
 			}
 		}
@@ -83,83 +84,83 @@ func TestAmendACLFields(t *testing.T) {
 // The life of an entry: grant, amend down, revoke, each read back.
 func TestACLEntryLife(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin, link := s.admin(t), s.mint(t, "key")
+		admin, link := s.AsAdmin(t), s.mint(t, "key")
 		user, pair := s.holder(t, keyserver.RoleExchanger)
-		use := func() answer {
-			return s.send(t, user, "POST", "/api/crypto/hmac", object{"hiddenLink": link, "data": ""})
+		use := func() rig.Answer {
+			return s.Send(t, user, "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": link, "data": ""})
 		}
-		entry := join(pair, object{"ttag": link})
+		entry := join(pair, rig.Object{"ttag": link})
 
-		s.refused(t, admin, "POST", "/api/keys/acl/update", join(entry, object{"rights": 1}), http.StatusNotFound, "ACL_NOT_FOUND")
-		s.refused(t, admin, "POST", "/api/keys/acl/revoke", entry, http.StatusNotFound, "ACL_NOT_FOUND")
-		s.refused(t, admin, "POST", "/api/keys/acl/update", join(entry, object{"rights": 1, "ttag": "AAAAAQECAwQFBgcI"}), http.StatusNotFound, "ACL_NOT_FOUND")
-		s.refused(t, admin, "POST", "/api/keys/acl/grant", join(entry, object{"rights": 1, "systemId": 99}), http.StatusNotFound, "NOT_FOUND")
-		s.refused(t, user, "POST", "/api/keys/acl/grant", join(entry, object{"rights": 1}), http.StatusForbidden, "ACL_DENIED")
+		s.Refused(t, admin, "POST", "/api/keys/acl/update", join(entry, rig.Object{"rights": 1}), http.StatusNotFound, "ACL_NOT_FOUND")
+		s.Refused(t, admin, "POST", "/api/keys/acl/revoke", entry, http.StatusNotFound, "ACL_NOT_FOUND")
+		s.Refused(t, admin, "POST", "/api/keys/acl/update", join(entry, rig.Object{"rights": 1, "ttag": "AAAAAQECAwQFBgcI"}), http.StatusNotFound, "ACL_NOT_FOUND")
+		s.Refused(t, admin, "POST", "/api/keys/acl/grant", join(entry, rig.Object{"rights": 1, "systemId": 99}), http.StatusNotFound, "NOT_FOUND")
+		s.Refused(t, user, "POST", "/api/keys/acl/grant", join(entry, rig.Object{"rights": 1}), http.StatusForbidden, "ACL_DENIED")
 		auditor := s.with(t, keyserver.RoleAuditor)
-		s.refused(t, auditor, "POST", "/api/keys/acl/grant", join(entry, object{"rights": 1}), http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, auditor, "POST", "/api/keys/acl/grant", join(entry, rig.Object{"rights": 1}), http.StatusForbidden, "ACCESS_DENIED")
 
-		a := s.ok(t, admin, "POST", "/api/keys/acl/grant", join(entry, object{"rights": []string{"WRITE"}}))
-		if a.body["verified"] != true || a.body["requestedRights"] != 2.0 || a.at(t, "entry", "rights") != 3.0 {
-			t.Errorf("WRITE reads back widened, apart from what was requested: %s", a.raw)
+		a := s.OK(t, admin, "POST", "/api/keys/acl/grant", join(entry, rig.Object{"rights": []string{"WRITE"}}))
+		if a.Body["verified"] != true || a.Body["requestedRights"] != 2.0 || a.At(t, "entry", "rights") != 3.0 {
+			t.Errorf("WRITE reads back widened, apart from what was requested: %s", a.Raw)
 		}
-		if a.at(t, "entry", "startTimeUnset") != true || a.at(t, "entry", "endTimeUnset") != true || a.at(t, "entry", "maxUsage") != -1.0 {
-			t.Errorf("limits that were omitted: %s", a.raw)
+		if a.At(t, "entry", "startTimeUnset") != true || a.At(t, "entry", "endTimeUnset") != true || a.At(t, "entry", "maxUsage") != -1.0 {
+			t.Errorf("limits that were omitted: %s", a.Raw)
 		}
-		list := a.text(t, "acl", "aclId")
-		whole := object{
-			"principalId": pair["principalId"], "systemId": 1.0, "aclEntryId": a.text(t, "entry", "aclEntryId"), "aclId": list,
+		list := a.Text(t, "acl", "aclId")
+		whole := rig.Object{
+			"principalId": pair["principalId"], "systemId": 1.0, "aclEntryId": a.Text(t, "entry", "aclEntryId"), "aclId": list,
 			"rights": 3.0, "rightNames": []any{"READ", "WRITE"}, "maxUsage": -1.0, "userRight": 0.0,
 			"startTime": "AAAAAAAAAAA=", "startTimeUnset": true, "endTime": "AAAAAAAAAAA=", "endTimeUnset": true,
 		}
-		if diff := cmp.Diff(any(whole), a.at(t, "entry")); diff != "" {
+		if diff := cmp.Diff(any(whole), a.At(t, "entry")); diff != "" {
 			t.Errorf("the entry (-want +got):\n%s", diff)
 		}
-		if diff := cmp.Diff(any([]any{"WRITE"}), a.body["requestedRightNames"]); diff != "" {
+		if diff := cmp.Diff(any([]any{"WRITE"}), a.Body["requestedRightNames"]); diff != "" {
 			t.Errorf("the names of what was requested (-want +got):\n%s", diff)
 		}
-		read := s.ok(t, admin, "POST", "/api/keys/acl/get", object{"ttag": link})
+		read := s.OK(t, admin, "POST", "/api/keys/acl/get", rig.Object{"ttag": link})
 		ids := map[any]bool{list: true, "AAAAAAAAAAA=": true}
-		for _, e := range read.at(t, "acl", "entries").([]any) {
-			if e := e.(object); e["aclId"] != list || ids[e["aclEntryId"]] {
-				t.Errorf("an entry of another list, or without an id of its own: %s", read.raw)
+		for _, e := range read.At(t, "acl", "entries").([]any) {
+			if e := e.(rig.Object); e["aclId"] != list || ids[e["aclEntryId"]] {
+				t.Errorf("an entry of another list, or without an id of its own: %s", read.Raw)
 			} else {
 				ids[e["aclEntryId"]] = true
 			}
 		}
-		if read.at(t, "acl", "aclId") != list || !ids[whole["aclEntryId"]] || len(ids) != 4 {
-			t.Errorf("the list read anew is another one: %s", read.raw)
+		if read.At(t, "acl", "aclId") != list || !ids[whole["aclEntryId"]] || len(ids) != 4 {
+			t.Errorf("the list read anew is another one: %s", read.Raw)
 		}
-		if code := use().status; code != http.StatusOK {
+		if code := use().Status; code != http.StatusOK {
 			t.Errorf("after the grant: %d", code)
 		}
-		a = s.ok(t, admin, "POST", "/api/keys/acl/update", join(entry, object{"rights": 1, "maxUsage": 1}))
-		if a.at(t, "entry", "rights") != 1.0 || a.at(t, "entry", "maxUsage") != 1.0 {
-			t.Errorf("an amendment reduces: %s", a.raw)
+		a = s.OK(t, admin, "POST", "/api/keys/acl/update", join(entry, rig.Object{"rights": 1, "maxUsage": 1}))
+		if a.At(t, "entry", "rights") != 1.0 || a.At(t, "entry", "maxUsage") != 1.0 {
+			t.Errorf("an amendment reduces: %s", a.Raw)
 		}
-		if first, second := use().status, use().code(); first != http.StatusOK || second != "ACL_DENIED" {
+		if first, second := use().Status, use().Code(); first != http.StatusOK || second != "ACL_DENIED" {
 			t.Errorf("maxUsage 1: got %d, then %s", first, second)
 		}
-		a = s.ok(t, admin, "POST", "/api/keys/acl/update", join(entry, object{"rights": 1, "startTime": stamp(time.Now().Add(time.Hour))}))
-		if a.at(t, "entry", "startTimeUnset") != false || use().code() != "ACL_DENIED" {
-			t.Errorf("a window that has not begun: %s", a.raw)
+		a = s.OK(t, admin, "POST", "/api/keys/acl/update", join(entry, rig.Object{"rights": 1, "startTime": stamp(time.Now().Add(time.Hour))}))
+		if a.At(t, "entry", "startTimeUnset") != false || use().Code() != "ACL_DENIED" {
+			t.Errorf("a window that has not begun: %s", a.Raw)
 		}
-		a = s.ok(t, admin, "POST", "/api/keys/acl/get", object{"ttag": link})
-		if a.at(t, "acl", "entryCount") != 2.0 || a.at(t, "acl", "expired") != false {
-			t.Errorf("the list: %s", a.raw)
+		a = s.OK(t, admin, "POST", "/api/keys/acl/get", rig.Object{"ttag": link})
+		if a.At(t, "acl", "entryCount") != 2.0 || a.At(t, "acl", "expired") != false {
+			t.Errorf("the list: %s", a.Raw)
 		}
-		a = s.ok(t, admin, "POST", "/api/keys/acl/update", join(entry, object{"rights": 1, "endTime": stamp(time.Now().Add(-time.Hour))}))
-		if a.at(t, "entry", "endTimeUnset") != false || a.at(t, "acl", "expired") != true || use().code() != "ACL_DENIED" {
-			t.Errorf("a window that has ended: %s", a.raw)
+		a = s.OK(t, admin, "POST", "/api/keys/acl/update", join(entry, rig.Object{"rights": 1, "endTime": stamp(time.Now().Add(-time.Hour))}))
+		if a.At(t, "entry", "endTimeUnset") != false || a.At(t, "acl", "expired") != true || use().Code() != "ACL_DENIED" {
+			t.Errorf("a window that has ended: %s", a.Raw)
 		}
-		a = s.ok(t, admin, "POST", "/api/keys/acl/get", object{"ttag": link})
-		if a.at(t, "acl", "expired") != true {
-			t.Errorf("the list with an entry that has ended: %s", a.raw)
+		a = s.OK(t, admin, "POST", "/api/keys/acl/get", rig.Object{"ttag": link})
+		if a.At(t, "acl", "expired") != true {
+			t.Errorf("the list with an entry that has ended: %s", a.Raw)
 		}
-		a = s.ok(t, admin, "POST", "/api/keys/acl/revoke", entry)
-		if a.body["verified"] != true || a.body["entry"] != nil || a.body["requestedRights"] != nil || a.at(t, "acl", "entryCount") != 1.0 {
-			t.Errorf("revoked: %s", a.raw)
+		a = s.OK(t, admin, "POST", "/api/keys/acl/revoke", entry)
+		if a.Body["verified"] != true || a.Body["entry"] != nil || a.Body["requestedRights"] != nil || a.At(t, "acl", "entryCount") != 1.0 {
+			t.Errorf("revoked: %s", a.Raw)
 		}
-		if code := use().code(); code != "ACL_DENIED" {
+		if code := use().Code(); code != "ACL_DENIED" {
 			t.Errorf("after the revocation: %s", code)
 		}
 	})

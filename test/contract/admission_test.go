@@ -16,6 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
 	"github.com/keyserver-operator/keyserver-operator/internal/release"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // pipeline is what signs releases of the binary under test.
@@ -31,26 +32,19 @@ func newPipeline(t *testing.T) (*pipeline, func(*server.Config)) {
 	t.Helper()
 	dir := t.TempDir()
 	private, public, err := release.GenerateKey(nil)
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(dir, "key"), private, 0o600))
-	must(t, os.WriteFile(filepath.Join(dir, "pub"), public, 0o600))
+	rig.Must(t, err)
+	rig.Must(t, os.WriteFile(filepath.Join(dir, "key"), private, 0o600))
+	rig.Must(t, os.WriteFile(filepath.Join(dir, "pub"), public, 0o600))
 	p := &pipeline{manifest: filepath.Join(dir, "release.json")}
 	p.key, err = release.ReadPrivateKey(filepath.Join(dir, "key"))
-	must(t, err)
+	rig.Must(t, err)
 	binary, err := os.Executable()
-	must(t, err)
+	rig.Must(t, err)
 	p.digest, err = release.Digest(binary)
-	must(t, err)
+	rig.Must(t, err)
 	return p, func(c *server.Config) {
 		c.Admission, c.AdmissionRetry = server.AdmissionRequired, 100*time.Millisecond
 		c.ReleaseKey, c.ReleaseManifest = filepath.Join(dir, "pub"), p.manifest
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -60,30 +54,30 @@ func (p *pipeline) sign(t testing.TB, digest string, from, to time.Duration) []b
 	t.Helper()
 	now := time.Now()
 	text, err := release.Sign(p.key, release.Manifest{Digests: []string{digest}, NotBefore: now.Add(from), NotAfter: now.Add(to)})
-	must(t, err)
+	rig.Must(t, err)
 	return text
 }
 
 // publish puts a manifest into its place at once.
 func (p *pipeline) publish(t testing.TB, text []byte) {
 	t.Helper()
-	must(t, os.WriteFile(p.manifest+".new", text, 0o600))
-	must(t, os.Rename(p.manifest+".new", p.manifest))
+	rig.Must(t, os.WriteFile(p.manifest+".new", text, 0o600))
+	rig.Must(t, os.Rename(p.manifest+".new", p.manifest))
 }
 
 // admission waits until a probe of the version is refused with such a detail,
 // or, where that is empty, is not refused for admission.
-func (s *subject) admission(t testing.TB, detail string) answer {
+func (s *subject) admission(t testing.TB, detail string) rig.Answer {
 	t.Helper()
-	var a answer
+	var a rig.Answer
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		a = s.send(t, "", "POST", "/api/server/version", nil)
-		refused := a.code() == "BUILD_NOT_ADMITTED"
-		if refused == (detail != "") && strings.Contains(string(a.raw), detail) {
+		a = s.Send(t, "", "POST", "/api/server/version", nil)
+		refused := a.Code() == "BUILD_NOT_ADMITTED"
+		if refused == (detail != "") && strings.Contains(string(a.Raw), detail) {
 			return a
 		}
 	}
-	t.Fatalf("wanted %q and got %d %s", detail, a.status, a.raw)
+	t.Fatalf("wanted %q and got %d %s", detail, a.Status, a.Raw)
 	return a
 }
 
@@ -94,31 +88,31 @@ var parameter = regexp.MustCompile(`\{[^}]*\}`)
 func TestBuildNotAdmitted(t *testing.T) {
 	p, required := newPipeline(t)
 	on(t, func(t *testing.T, s *subject) {
-		must(t, os.RemoveAll(p.manifest))
+		rig.Must(t, os.RemoveAll(p.manifest))
 		s.admission(t, "cannot be read")
 		for _, session := range []string{"", "no session of anybody"} {
 			for _, r := range httpapi.Routes() {
 				if slices.Contains([]string{"/api/health", "/api/ready"}, r.Path) {
 					continue
 				}
-				a := s.refused(t, session, r.Method, parameter.ReplaceAllString(r.Path, "0000000000000001"), nil, http.StatusServiceUnavailable, "BUILD_NOT_ADMITTED")
-				after, err := strconv.Atoi(a.header.Get("Retry-After"))
-				if a.body["scope"] != "process" || a.body["retryable"] != true || err != nil || after < 1 || a.header.Get("WWW-Authenticate") != "" {
-					t.Errorf("%s %s: got %v %s", r.Method, r.Path, a.header, a.raw)
+				a := s.Refused(t, session, r.Method, parameter.ReplaceAllString(r.Path, "0000000000000001"), nil, http.StatusServiceUnavailable, "BUILD_NOT_ADMITTED")
+				after, err := strconv.Atoi(a.Header.Get("Retry-After"))
+				if a.Body["scope"] != "process" || a.Body["retryable"] != true || err != nil || after < 1 || a.Header.Get("WWW-Authenticate") != "" {
+					t.Errorf("%s %s: got %v %s", r.Method, r.Path, a.Header, a.Raw)
 				}
 			}
 		}
-		s.ok(t, "", "GET", "/api/health", nil)
-		a := s.refused(t, "", "GET", "/api/ready", nil, http.StatusServiceUnavailable, "NOT_READY")
-		if part := a.list(t, "parts")[0]; part["part"] != "admission" || part["ready"] != false || part["retryInSeconds"] != 1.0 ||
-			!strings.Contains(a.text(t, "detail"), "admission") {
-			t.Errorf("readiness does not say what fails and when it is tried again: %s", a.raw)
+		s.OK(t, "", "GET", "/api/health", nil)
+		a := s.Refused(t, "", "GET", "/api/ready", nil, http.StatusServiceUnavailable, "NOT_READY")
+		if part := a.List(t, "parts")[0]; part["part"] != "admission" || part["ready"] != false || part["retryInSeconds"] != 1.0 ||
+			!strings.Contains(a.Text(t, "detail"), "admission") {
+			t.Errorf("readiness does not say what fails and when it is tried again: %s", a.Raw)
 		}
 
 		p.publish(t, p.sign(t, p.digest, -time.Minute, time.Hour))
 		s.admission(t, "")
-		s.ok(t, "", "GET", "/api/ready", nil)
-		s.ok(t, s.admin(t), "POST", "/api/server/version", nil)
+		s.OK(t, "", "GET", "/api/ready", nil)
+		s.OK(t, s.AsAdmin(t), "POST", "/api/server/version", nil)
 	}, required)
 }
 
@@ -129,7 +123,7 @@ func TestAdmissionWhileRunning(t *testing.T) {
 	good := func() []byte { return p.sign(t, p.digest, -time.Minute, time.Hour) }
 	p.publish(t, good())
 	s := start(t, required)
-	session := s.admin(t)
+	session := s.AsAdmin(t)
 	stranger, _ := newPipeline(t)
 	payload := base64.StdEncoding.EncodeToString([]byte(`{"digests":["` + p.digest + `"],"notBefore":"2000-01-01T00:00:00Z","notAfter":"2100-01-01T00:00:00Z"}`))
 
@@ -152,7 +146,7 @@ func TestAdmissionWhileRunning(t *testing.T) {
 			s.admission(t, c.detail)
 			p.publish(t, good())
 			s.admission(t, "")
-			s.ok(t, session, "GET", "/api/sessions/current", nil)
+			s.OK(t, session, "GET", "/api/sessions/current", nil)
 		})
 	}
 	t.Run("Expires", func(t *testing.T) {
@@ -165,9 +159,9 @@ func TestAdmissionWhileRunning(t *testing.T) {
 		p.publish(t, nil)
 		s.Stop(t)
 		s.Restart(t)
-		s.refused(t, session, "GET", "/api/sessions/current", nil, http.StatusServiceUnavailable, "BUILD_NOT_ADMITTED")
+		s.Refused(t, session, "GET", "/api/sessions/current", nil, http.StatusServiceUnavailable, "BUILD_NOT_ADMITTED")
 		p.publish(t, good())
 		s.admission(t, "")
-		s.ok(t, session, "GET", "/api/sessions/current", nil)
+		s.OK(t, session, "GET", "/api/sessions/current", nil)
 	})
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 func unb64(t testing.TB, s string) []byte {
@@ -48,25 +49,25 @@ func newKey(t testing.TB) crypto.Signer {
 // trustIssuer adds a CA to the trusted list and answers its revocation digest.
 func (s *subject) trustIssuer(t testing.TB, ca pki.Identity) string {
 	t.Helper()
-	s.ok(t, s.admin(t), "POST", "/api/trusted-cas", object{"certificate": b64(ca.Certificate.Raw)})
+	s.OK(t, s.AsAdmin(t), "POST", "/api/trusted-cas", rig.Object{"certificate": b64(ca.Certificate.Raw)})
 	return pki.RevocationDigest(ca.Certificate.Raw)
 }
 
 // issue has a certificate signed and answers its DER.
 func (s *subject) issue(t testing.TB, commonName string, key crypto.Signer) []byte {
 	t.Helper()
-	a := s.ok(t, s.admin(t), "POST", "/api/certificates", object{"request": b64(enginetest.NewRequest(t, commonName, key))})
-	return unb64(t, a.text(t, "certificate"))
+	a := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates", rig.Object{"request": b64(enginetest.NewRequest(t, commonName, key))})
+	return unb64(t, a.Text(t, "certificate"))
 }
 
 // enroll enrols certificates and answers the principals.
-func (s *subject) enroll(t testing.TB, ders ...[]byte) []object {
+func (s *subject) enroll(t testing.TB, ders ...[]byte) []rig.Object {
 	t.Helper()
 	spelled := make([]string, len(ders))
 	for i, der := range ders {
 		spelled[i] = b64(der)
 	}
-	return s.ok(t, s.admin(t), "POST", "/api/certificates/enroll", object{"certificates": spelled}).list(t, "principals")
+	return s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/enroll", rig.Object{"certificates": spelled}).List(t, "principals")
 }
 
 // leaf reads a chain as contract 12.4 spells one, and answers what is no CA.
@@ -98,8 +99,8 @@ func (s *subject) badRequests(t *testing.T, session, method, path string, cases 
 	t.Helper()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a := s.refused(t, session, method, path, tc.body, tc.status, tc.code)
-			if detail, _ := a.body["detail"].(string); !strings.Contains(detail, tc.names) {
+			a := s.Refused(t, session, method, path, tc.body, tc.status, tc.code)
+			if detail, _ := a.Body["detail"].(string); !strings.Contains(detail, tc.names) {
 				t.Errorf("the detail %q does not name %q", detail, tc.names)
 			}
 		})
@@ -115,44 +116,44 @@ func TestIssueCertificate(t *testing.T) {
 		request := enginetest.NewRequest(t, "agent", key)
 		broken := bytes.Clone(request)
 		broken[len(broken)-1] ^= 1
-		s.badRequests(t, s.admin(t), "POST", path, map[string]badRequest{
-			"NoRequest":      {object{}, 400, "BAD_REQUEST", "request"},
-			"NoBase64":       {object{"request": "x"}, 400, "BAD_REQUEST", "request"},
-			"NoPKCS10":       {object{"request": b64([]byte("nothing"))}, 400, "BAD_REQUEST", "request"},
-			"TwoPEMs":        {object{"request": strings.Repeat(pemOf("CERTIFICATE REQUEST", request), 2)}, 400, "BAD_REQUEST", "request"},
-			"WrongSignature": {object{"request": b64(broken)}, 400, "BAD_REQUEST", "signature"},
-			"NoSubject":      {object{"request": b64(enginetest.NewRequest(t, "", key))}, 400, "BAD_REQUEST", "subject"},
-			"ZeroDays":       {object{"request": b64(request), "validityDays": 0}, 400, "BAD_REQUEST", "validityDays"},
-			"TooManyDays":    {object{"request": b64(request), "validityDays": 3651}, 400, "BAD_REQUEST", "validityDays"},
-			"NameOfTheCA":    {object{"request": b64(enginetest.NewRequest(t, internalCA(t, s).Subject.CommonName, key))}, 400, "INVALID_ARGUMENT", "subject"},
+		s.badRequests(t, s.AsAdmin(t), "POST", path, map[string]badRequest{
+			"NoRequest":      {rig.Object{}, 400, "BAD_REQUEST", "request"},
+			"NoBase64":       {rig.Object{"request": "x"}, 400, "BAD_REQUEST", "request"},
+			"NoPKCS10":       {rig.Object{"request": b64([]byte("nothing"))}, 400, "BAD_REQUEST", "request"},
+			"TwoPEMs":        {rig.Object{"request": strings.Repeat(pemOf("CERTIFICATE REQUEST", request), 2)}, 400, "BAD_REQUEST", "request"},
+			"WrongSignature": {rig.Object{"request": b64(broken)}, 400, "BAD_REQUEST", "signature"},
+			"NoSubject":      {rig.Object{"request": b64(enginetest.NewRequest(t, "", key))}, 400, "BAD_REQUEST", "subject"},
+			"ZeroDays":       {rig.Object{"request": b64(request), "validityDays": 0}, 400, "BAD_REQUEST", "validityDays"},
+			"TooManyDays":    {rig.Object{"request": b64(request), "validityDays": 3651}, 400, "BAD_REQUEST", "validityDays"},
+			"NameOfTheCA":    {rig.Object{"request": b64(enginetest.NewRequest(t, internalCA(t, s).Subject.CommonName, key))}, 400, "INVALID_ARGUMENT", "subject"},
 		})
 		for _, role := range []keyserver.ID{keyserver.RoleSecurityOfficer, keyserver.RoleAuditor, keyserver.RoleEncryptor} {
-			s.refused(t, s.with(t, role), "POST", path, object{"request": b64(request)}, http.StatusForbidden, "ACCESS_DENIED")
+			s.Refused(t, s.with(t, role), "POST", path, rig.Object{"request": b64(request)}, http.StatusForbidden, "ACCESS_DENIED")
 		}
 
 		for form, spelled := range map[string]string{
 			"base64": b64(request), "PEM": pemOf("CERTIFICATE REQUEST", request), "base64 of PEM": b64([]byte(pemOf("CERTIFICATE REQUEST", request))),
 		} {
-			a := s.ok(t, s.admin(t), "POST", path, object{"request": spelled, "validityDays": 10})
-			cert, issuer := leaf(t, a.text(t, "chain"))
-			if b64(cert.Raw) != a.text(t, "certificate") || !bytes.Equal(issuer.Raw, internalCA(t, s).Raw) || a.body["saved"] != true {
-				t.Errorf("%s: chain and certificate disagree: %s", form, a.raw)
+			a := s.OK(t, s.AsAdmin(t), "POST", path, rig.Object{"request": spelled, "validityDays": 10})
+			cert, issuer := leaf(t, a.Text(t, "chain"))
+			if b64(cert.Raw) != a.Text(t, "certificate") || !bytes.Equal(issuer.Raw, internalCA(t, s).Raw) || a.Body["saved"] != true {
+				t.Errorf("%s: chain and certificate disagree: %s", form, a.Raw)
 			}
 			digest := sha256.Sum256(cert.Raw)
-			if a.text(t, "certificateId") != hex.EncodeToString(digest[:8]) {
-				t.Errorf("%s: the digest id is %s", form, a.text(t, "certificateId"))
+			if a.Text(t, "certificateId") != hex.EncodeToString(digest[:8]) {
+				t.Errorf("%s: the digest id is %s", form, a.Text(t, "certificateId"))
 			}
 			if !cert.PublicKey.(*ecdsa.PublicKey).Equal(key.Public()) || cert.Subject.CommonName != "agent" || cert.NotAfter.After(time.Now().Add(10*24*time.Hour)) {
 				t.Errorf("%s: issued for %s until %s", form, cert.Subject, cert.NotAfter)
 			}
 		}
-		found := s.ok(t, s.admin(t), "POST", "/api/certificates/by-subject", object{"subject": "/CN=agent", "includeBodies": true})
-		if found.body["count"] != 3.0 || found.list(t, "certificates")[0]["request"] != b64(request) || found.list(t, "certificates")[0]["statusLabel"] != "Saved request" {
-			t.Errorf("the request is not saved: %s", found.raw)
+		found := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/by-subject", rig.Object{"subject": "/CN=agent", "includeBodies": true})
+		if found.Body["count"] != 3.0 || found.List(t, "certificates")[0]["request"] != b64(request) || found.List(t, "certificates")[0]["statusLabel"] != "Saved request" {
+			t.Errorf("the request is not saved: %s", found.Raw)
 		}
-		found = s.ok(t, s.admin(t), "POST", "/api/certificates/by-transport-principal", object{"subject": "/CN=agent"})
-		if found.body["count"] != 0.0 {
-			t.Errorf("issuing enrolled: %s", found.raw)
+		found = s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/by-transport-principal", rig.Object{"subject": "/CN=agent"})
+		if found.Body["count"] != 0.0 {
+			t.Errorf("issuing enrolled: %s", found.Raw)
 		}
 	})
 }
@@ -188,23 +189,23 @@ func TestEnrollRefusals(t *testing.T) {
 			"CA":                 b64(ca.Certificate.Raw),
 		} {
 			t.Run(name, func(t *testing.T) {
-				s.refused(t, s.admin(t), "POST", path, object{"certificates": []string{bad}}, 400, "INVALID_ARGUMENT")
-				s.refused(t, s.admin(t), "POST", path, object{"certificates": []string{good, bad}}, 400, "INVALID_ARGUMENT")
-				found := s.ok(t, s.admin(t), "POST", "/api/certificates/by-subject", object{"subject": "%"})
-				if found.body["count"] != 0.0 {
-					t.Errorf("something was kept: %s", found.raw)
+				s.Refused(t, s.AsAdmin(t), "POST", path, rig.Object{"certificates": []string{bad}}, 400, "INVALID_ARGUMENT")
+				s.Refused(t, s.AsAdmin(t), "POST", path, rig.Object{"certificates": []string{good, bad}}, 400, "INVALID_ARGUMENT")
+				found := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/by-subject", rig.Object{"subject": "%"})
+				if found.Body["count"] != 0.0 {
+					t.Errorf("something was kept: %s", found.Raw)
 				}
 			})
 		}
-		s.badRequests(t, s.admin(t), "POST", path, map[string]badRequest{
-			"None":        {object{"certificates": []string{}}, 400, "BAD_REQUEST", "certificates"},
-			"OneString":   {object{"certificates": good}, 400, "BAD_REQUEST", "certificates"},
-			"NotOne":      {object{"certificates": []string{good, b64([]byte("x"))}}, 400, "BAD_REQUEST", "certificates[1]"},
-			"Twice":       {object{"certificates": []string{good, good}}, 400, "BAD_REQUEST", "certificates[1]"},
-			"UnknownRole": {object{"certificates": []string{good}, "roleIds": []string{"00000000deadbeef"}}, 400, "INVALID_ARGUMENT", "roleIds"},
+		s.badRequests(t, s.AsAdmin(t), "POST", path, map[string]badRequest{
+			"None":        {rig.Object{"certificates": []string{}}, 400, "BAD_REQUEST", "certificates"},
+			"OneString":   {rig.Object{"certificates": good}, 400, "BAD_REQUEST", "certificates"},
+			"NotOne":      {rig.Object{"certificates": []string{good, b64([]byte("x"))}}, 400, "BAD_REQUEST", "certificates[1]"},
+			"Twice":       {rig.Object{"certificates": []string{good, good}}, 400, "BAD_REQUEST", "certificates[1]"},
+			"UnknownRole": {rig.Object{"certificates": []string{good}, "roleIds": []string{"00000000deadbeef"}}, 400, "INVALID_ARGUMENT", "roleIds"},
 		})
 		for _, role := range []keyserver.ID{keyserver.RoleSecurityOfficer, keyserver.RoleAuditor, keyserver.RoleExchanger} {
-			s.refused(t, s.with(t, role), "POST", path, object{"certificates": []string{good}}, http.StatusForbidden, "ACCESS_DENIED")
+			s.Refused(t, s.with(t, role), "POST", path, rig.Object{"certificates": []string{good}}, http.StatusForbidden, "ACCESS_DENIED")
 		}
 	})
 }
@@ -217,16 +218,16 @@ func TestEnroll(t *testing.T) {
 		s.trustIssuer(t, ca)
 		first, second := enginetest.NewAgent(t, ca, "a/b", time.Now(), nil).Certificate.Raw, enginetest.NewAgent(t, ca, "a/b", time.Now(), nil).Certificate.Raw
 		own := s.issue(t, "own", newKey(t))
-		a := s.ok(t, s.admin(t), "POST", "/api/certificates/enroll", object{
+		a := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/enroll", rig.Object{
 			"certificates": []string{b64(first), pemOf("CERTIFICATE", second), b64(own)}, "roleIds": []string{keyserver.RoleExchanger.Hex()},
 		})
-		principals := a.list(t, "principals")
-		if a.body["saved"] != true || len(principals) != 2 || principals[0]["name"] != `/CN=a\/b` || principals[0]["created"] != true ||
+		principals := a.List(t, "principals")
+		if a.Body["saved"] != true || len(principals) != 2 || principals[0]["name"] != `/CN=a\/b` || principals[0]["created"] != true ||
 			principals[0]["className"] != "CertificatePrincipal" || principals[0]["disabled"] != false {
-			t.Fatalf("enrolled as %s", a.raw)
+			t.Fatalf("enrolled as %s", a.Raw)
 		}
 		if certs, _ := principals[0]["certificates"].([]any); len(certs) != 2 {
-			t.Errorf("one principal per subject: %s", a.raw)
+			t.Errorf("one principal per subject: %s", a.Raw)
 		}
 		p, err := s.Admin(t).Principal(t.Context(), principals[0]["id"].(string))
 		if err != nil || len(p.RoleIDs) != 1 {
@@ -235,8 +236,8 @@ func TestEnroll(t *testing.T) {
 		if again := s.enroll(t, first); again[0]["id"] != principals[0]["id"] || again[0]["created"] != false {
 			t.Errorf("again: %v", again)
 		}
-		s.refused(t, s.admin(t), "POST", "/api/certificates/enroll",
-			object{"certificates": []string{b64(first)}, "roleIds": []string{keyserver.RoleAuditor.Hex()}}, http.StatusConflict, "ALREADY_EXISTS")
+		s.Refused(t, s.AsAdmin(t), "POST", "/api/certificates/enroll",
+			rig.Object{"certificates": []string{b64(first)}, "roleIds": []string{keyserver.RoleAuditor.Hex()}}, http.StatusConflict, "ALREADY_EXISTS")
 	})
 }
 
@@ -251,37 +252,37 @@ func TestRenewCertificate(t *testing.T) {
 		s.enroll(t, foreign)
 		key := newKey(t)
 		old := s.issue(t, "agent", key)
-		s.badRequests(t, s.admin(t), "POST", path, map[string]badRequest{
-			"NoCertificate":  {object{}, 400, "BAD_REQUEST", "certificate"},
-			"NotOne":         {object{"certificate": b64([]byte("x"))}, 400, "BAD_REQUEST", "certificate"},
-			"Unknown":        {object{"certificate": b64(ca.Certificate.Raw)}, 404, "NOT_FOUND", ""},
-			"NoSavedRequest": {object{"certificate": b64(foreign)}, 409, "NO_SAVED_REQUEST", "reset"},
+		s.badRequests(t, s.AsAdmin(t), "POST", path, map[string]badRequest{
+			"NoCertificate":  {rig.Object{}, 400, "BAD_REQUEST", "certificate"},
+			"NotOne":         {rig.Object{"certificate": b64([]byte("x"))}, 400, "BAD_REQUEST", "certificate"},
+			"Unknown":        {rig.Object{"certificate": b64(ca.Certificate.Raw)}, 404, "NOT_FOUND", ""},
+			"NoSavedRequest": {rig.Object{"certificate": b64(foreign)}, 409, "NO_SAVED_REQUEST", "reset"},
 		})
 		for _, role := range []keyserver.ID{keyserver.RoleSecurityOfficer, keyserver.RoleAuditor, keyserver.RoleEncryptor, keyserver.RoleExchanger} {
-			s.refused(t, s.with(t, role), "POST", path, object{"certificate": b64(old)}, http.StatusForbidden, "ACCESS_DENIED")
+			s.Refused(t, s.with(t, role), "POST", path, rig.Object{"certificate": b64(old)}, http.StatusForbidden, "ACCESS_DENIED")
 		}
 
 		enrolled := s.enroll(t, old)[0]
-		a := s.ok(t, s.admin(t), "POST", path, object{"certificate": pemOf("CERTIFICATE", old)})
-		cert, _ := leaf(t, a.text(t, "chain"))
+		a := s.OK(t, s.AsAdmin(t), "POST", path, rig.Object{"certificate": pemOf("CERTIFICATE", old)})
+		cert, _ := leaf(t, a.Text(t, "chain"))
 		digest := sha256.Sum256(cert.Raw)
-		if a.text(t, "certificateId") != hex.EncodeToString(digest[:8]) || a.body["certificateIdBytes"] != 8.0 || a.text(t, "detail") == "" {
-			t.Errorf("answered %s", a.raw)
+		if a.Text(t, "certificateId") != hex.EncodeToString(digest[:8]) || a.Body["certificateIdBytes"] != 8.0 || a.Text(t, "detail") == "" {
+			t.Errorf("answered %s", a.Raw)
 		}
 		if !cert.PublicKey.(*ecdsa.PublicKey).Equal(key.Public()) || cert.Subject.CommonName != "agent" {
 			t.Errorf("renewed for %s", cert.Subject)
 		}
-		found := s.ok(t, s.admin(t), "POST", "/api/certificates/by-transport-principal", object{"subject": "/CN=agent", "includeBodies": true})
+		found := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/by-transport-principal", rig.Object{"subject": "/CN=agent", "includeBodies": true})
 		labels := map[any]any{}
-		for _, c := range found.list(t, "certificates") {
+		for _, c := range found.List(t, "certificates") {
 			labels[c["certificate"]] = c["statusLabel"]
 		}
-		if labels[b64(old)] != "Expired" || labels[b64(cert.Raw)] != "Regular" || found.body["principalId"] != enrolled["principalId"] {
-			t.Errorf("afterwards: %s", found.raw)
+		if labels[b64(old)] != "Expired" || labels[b64(cert.Raw)] != "Regular" || found.Body["principalId"] != enrolled["principalId"] {
+			t.Errorf("afterwards: %s", found.Raw)
 		}
 		// Found no more, because it is not current any more.
-		s.refused(t, s.admin(t), "POST", path, object{"certificate": b64(old)}, http.StatusNotFound, "NOT_FOUND")
-		s.ok(t, s.admin(t), "POST", path, object{"certificate": b64(cert.Raw)})
+		s.Refused(t, s.AsAdmin(t), "POST", path, rig.Object{"certificate": b64(old)}, http.StatusNotFound, "NOT_FOUND")
+		s.OK(t, s.AsAdmin(t), "POST", path, rig.Object{"certificate": b64(cert.Raw)})
 	})
 }
 
@@ -290,14 +291,14 @@ func TestRenewCertificate(t *testing.T) {
 func TestCertificatesBySubject(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/certificates/by-subject"
-		s.badRequests(t, s.admin(t), "POST", path, map[string]badRequest{
-			"Absent":  {object{}, 400, "BAD_REQUEST", "subject"},
-			"Empty":   {object{"subject": ""}, 400, "BAD_REQUEST", "subject"},
-			"Long":    {object{"subject": strings.Repeat("a", 1025)}, 400, "BAD_REQUEST", "subject"},
-			"Number":  {object{"subject": 1}, 400, "BAD_REQUEST", "subject"},
-			"Include": {object{"subject": "x", "includeBodies": "yes"}, 400, "BAD_REQUEST", "includeBodies"},
+		s.badRequests(t, s.AsAdmin(t), "POST", path, map[string]badRequest{
+			"Absent":  {rig.Object{}, 400, "BAD_REQUEST", "subject"},
+			"Empty":   {rig.Object{"subject": ""}, 400, "BAD_REQUEST", "subject"},
+			"Long":    {rig.Object{"subject": strings.Repeat("a", 1025)}, 400, "BAD_REQUEST", "subject"},
+			"Number":  {rig.Object{"subject": 1}, 400, "BAD_REQUEST", "subject"},
+			"Include": {rig.Object{"subject": "x", "includeBodies": "yes"}, 400, "BAD_REQUEST", "includeBodies"},
 		})
-		s.refused(t, s.with(t, keyserver.RoleExchanger), "POST", path, object{"subject": "%"}, http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, s.with(t, keyserver.RoleExchanger), "POST", path, rig.Object{"subject": "%"}, http.StatusForbidden, "ACCESS_DENIED")
 		key := newKey(t)
 		for _, name := range []string{"web_1", "webx1", "WEB_1", "db%", "db1"} {
 			s.issue(t, name, key)
@@ -306,9 +307,9 @@ func TestCertificatesBySubject(t *testing.T) {
 			"/CN=web_1": 1, "/CN=web%": 2, "%1": 4, "/CN=db%": 2, "%": 5, "%_%": 2, "/CN=web": 0, "/cn=web%": 0, "/CN=web_": 0,
 		} {
 			for _, role := range []keyserver.ID{keyserver.RoleAuditor, keyserver.RoleSecurityOfficer} {
-				a := s.ok(t, s.with(t, role), "POST", path, object{"subject": pattern})
-				if a.body["count"] != want || float64(len(a.list(t, "certificates"))) != want || a.body["lookup"] != "by-subject" || a.body["bodiesIncluded"] != false {
-					t.Errorf("%s: got %s, want %v", pattern, a.raw, want)
+				a := s.OK(t, s.with(t, role), "POST", path, rig.Object{"subject": pattern})
+				if a.Body["count"] != want || float64(len(a.List(t, "certificates"))) != want || a.Body["lookup"] != "by-subject" || a.Body["bodiesIncluded"] != false {
+					t.Errorf("%s: got %s, want %v", pattern, a.Raw, want)
 				}
 			}
 		}
@@ -320,35 +321,35 @@ func TestCertificatesBySubject(t *testing.T) {
 func TestCertificatesByTransportPrincipal(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/certificates/by-transport-principal"
-		s.badRequests(t, s.admin(t), "POST", path, map[string]badRequest{
-			"Absent": {object{}, 400, "BAD_REQUEST", "subject"}, "Empty": {object{"subject": ""}, 400, "BAD_REQUEST", "subject"},
+		s.badRequests(t, s.AsAdmin(t), "POST", path, map[string]badRequest{
+			"Absent": {rig.Object{}, 400, "BAD_REQUEST", "subject"}, "Empty": {rig.Object{"subject": ""}, 400, "BAD_REQUEST", "subject"},
 		})
-		s.refused(t, s.with(t, keyserver.RoleEncryptor), "POST", path, object{"subject": "/CN=agent"}, http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, s.with(t, keyserver.RoleEncryptor), "POST", path, rig.Object{"subject": "/CN=agent"}, http.StatusForbidden, "ACCESS_DENIED")
 		ca := newCA(t, "outside")
 		s.trustIssuer(t, ca)
 		cert := enginetest.NewAgent(t, ca, "agent", time.Now(), nil).Certificate
 		p := s.enroll(t, cert.Raw)[0]
 		for _, subject := range []string{"/CN=agen", "/CN=agent%", "%", "/cn=agent", "/CN=agent ", "CN=agent"} {
-			a := s.ok(t, s.admin(t), "POST", path, object{"subject": subject})
-			if a.body["count"] != 0.0 || a.body["matched"] != "byte-exact, NO WILDCARD" {
-				t.Errorf("%q: %s", subject, a.raw)
+			a := s.OK(t, s.AsAdmin(t), "POST", path, rig.Object{"subject": subject})
+			if a.Body["count"] != 0.0 || a.Body["matched"] != "byte-exact, NO WILDCARD" {
+				t.Errorf("%q: %s", subject, a.Raw)
 			}
-			if a.text(t, "wildcardEquivalent", "path") != "/api/certificates/by-subject" || a.text(t, "wildcardEquivalent", "subject") != subject+"%" {
-				t.Errorf("%q: %s", subject, a.raw)
+			if a.Text(t, "wildcardEquivalent", "path") != "/api/certificates/by-subject" || a.Text(t, "wildcardEquivalent", "subject") != subject+"%" {
+				t.Errorf("%q: %s", subject, a.Raw)
 			}
-			if _, there := a.body["principalId"]; there {
-				t.Errorf("%q: a principal of nobody's certificates: %s", subject, a.raw)
+			if _, there := a.Body["principalId"]; there {
+				t.Errorf("%q: a principal of nobody's certificates: %s", subject, a.Raw)
 			}
 		}
 		for _, bodies := range []bool{false, true} {
-			a := s.ok(t, s.admin(t), "POST", path, object{"subject": "/CN=agent", "includeBodies": bodies})
-			if a.body["lookup"] != "by-transport-principal" || a.body["systemId"] != 1.0 || a.body["principalId"] != p["principalId"] ||
-				a.body["subject"] != "/CN=agent" || a.body["count"] != 1.0 || a.body["bodiesIncluded"] != bodies {
-				t.Fatalf("answered %s", a.raw)
+			a := s.OK(t, s.AsAdmin(t), "POST", path, rig.Object{"subject": "/CN=agent", "includeBodies": bodies})
+			if a.Body["lookup"] != "by-transport-principal" || a.Body["systemId"] != 1.0 || a.Body["principalId"] != p["principalId"] ||
+				a.Body["subject"] != "/CN=agent" || a.Body["count"] != 1.0 || a.Body["bodiesIncluded"] != bodies {
+				t.Fatalf("answered %s", a.Raw)
 			}
-			c := a.list(t, "certificates")[0]
+			c := a.List(t, "certificates")[0]
 			sum := sha256.Sum256(cert.Raw)
-			want := object{
+			want := rig.Object{
 				"certificateId": b64(sum[:8]), "className": "Certificate", "subject": "/CN=agent", "issuer": "/CN=outside",
 				"publicKeyType": "EC P-256", "serialNumber": b64(cert.SerialNumber.Bytes()), "certHash": b64(sum[:]),
 				"effectiveDate": cert.NotBefore.Format(time.RFC3339), "expirationDate": cert.NotAfter.Format(time.RFC3339),
@@ -374,22 +375,22 @@ func TestCertificatesByTransportPrincipal(t *testing.T) {
 func TestResetTransportPrincipal(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/transport-principals/reset"
-		s.badRequests(t, s.admin(t), "POST", path, map[string]badRequest{
-			"Absent":  {object{}, 400, "BAD_REQUEST", "principalId"},
-			"Decimal": {object{"principalId": "12"}, 400, "BAD_REQUEST", "principalId"},
-			"Zero":    {object{"principalId": "0000000000000000"}, 400, "BAD_REQUEST", "principalId"},
-			"Nobody":  {object{"principalId": "00000000deadbeef"}, 404, "NOT_FOUND", ""},
-			"System":  {object{"principalId": s.systemDefined(t)}, 403, "BUILT_IN_PRINCIPAL", "system"},
+		s.badRequests(t, s.AsAdmin(t), "POST", path, map[string]badRequest{
+			"Absent":  {rig.Object{}, 400, "BAD_REQUEST", "principalId"},
+			"Decimal": {rig.Object{"principalId": "12"}, 400, "BAD_REQUEST", "principalId"},
+			"Zero":    {rig.Object{"principalId": "0000000000000000"}, 400, "BAD_REQUEST", "principalId"},
+			"Nobody":  {rig.Object{"principalId": "00000000deadbeef"}, 404, "NOT_FOUND", ""},
+			"System":  {rig.Object{"principalId": s.systemDefined(t)}, 403, "BUILT_IN_PRINCIPAL", "system"},
 		})
 		cert := s.issue(t, "agent", newKey(t))
 		id := s.enroll(t, cert)[0]["id"]
-		s.refused(t, s.with(t, keyserver.RoleSecurityOfficer), "POST", path, object{"principalId": id}, http.StatusForbidden, "ACCESS_DENIED")
-		a := s.ok(t, s.admin(t), "POST", path, object{"principalId": id})
-		if a.body["reset"] != true || a.body["certificatesRemoved"] != 1.0 || a.at(t, "principal", "id") != id || a.text(t, "detail") == "" {
-			t.Errorf("answered %s", a.raw)
+		s.Refused(t, s.with(t, keyserver.RoleSecurityOfficer), "POST", path, rig.Object{"principalId": id}, http.StatusForbidden, "ACCESS_DENIED")
+		a := s.OK(t, s.AsAdmin(t), "POST", path, rig.Object{"principalId": id})
+		if a.Body["reset"] != true || a.Body["certificatesRemoved"] != 1.0 || a.At(t, "principal", "id") != id || a.Text(t, "detail") == "" {
+			t.Errorf("answered %s", a.Raw)
 		}
-		if found := s.ok(t, s.admin(t), "POST", "/api/certificates/by-subject", object{"subject": "/CN=agent"}); found.body["count"] != 0.0 {
-			t.Errorf("still there: %s", found.raw)
+		if found := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/by-subject", rig.Object{"subject": "/CN=agent"}); found.Body["count"] != 0.0 {
+			t.Errorf("still there: %s", found.Raw)
 		}
 		if again := s.enroll(t, cert)[0]; again["id"] != id || again["created"] != false {
 			t.Errorf("enrolled anew as %v", again)

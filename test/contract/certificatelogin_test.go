@@ -19,9 +19,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-var certificateLogin = object{"method": "certificate"}
+var certificateLogin = rig.Object{"method": "certificate"}
 
 // pair is what an agent shows in a handshake.
 func pair(agent enginetest.Agent) *tls.Certificate {
@@ -32,12 +33,12 @@ func pair(agent enginetest.Agent) *tls.Certificate {
 // the agent's certificate.
 func (s *subject) showing(t testing.TB, agent enginetest.Agent) *subject {
 	t.Helper()
-	other := &subject{Server: s.Server, http: &http.Client{Timeout: time.Minute, Transport: &http.Transport{
+	over := &http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		ForceAttemptHTTP2: true,
 		TLSClientConfig:   &tls.Config{RootCAs: s.Pool(t), MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*pair(agent)}},
-	}}}
-	t.Cleanup(other.http.CloseIdleConnections)
-	return other
+	}}
+	t.Cleanup(over.CloseIdleConnections)
+	return &subject{Server: s.Server, Site: s.Over(over)}
 }
 
 // shutOut checks that a new connection with the agent's certificate fails in
@@ -91,20 +92,20 @@ func (s *subject) agent(t testing.TB, ca pki.Identity, commonName string, roles 
 	for i, r := range roles {
 		ids[i] = r.Hex()
 	}
-	s.ok(t, s.admin(t), "POST", "/api/certificates/enroll", object{"certificates": []string{b64(a.Certificate.Raw)}, "roleIds": ids})
+	s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/enroll", rig.Object{"certificates": []string{b64(a.Certificate.Raw)}, "roleIds": ids})
 	return a
 }
 
 // login opens a certificate session over the subject's own connection.
 func (s *subject) login(t testing.TB) string {
 	t.Helper()
-	return s.ok(t, "", "POST", "/api/sessions", certificateLogin).text(t, "sessionId")
+	return s.OK(t, "", "POST", "/api/sessions", certificateLogin).Text(t, "sessionId")
 }
 
 // principalNamed answers the 16-hex id of a transport principal.
 func (s *subject) principalNamed(t testing.TB, name string) string {
 	t.Helper()
-	for _, p := range s.ok(t, s.admin(t), "GET", "/api/principals?type=certificate", nil).list(t, "principals") {
+	for _, p := range s.OK(t, s.AsAdmin(t), "GET", "/api/principals?type=certificate", nil).List(t, "principals") {
 		if p["name"] == name {
 			id, _ := p["id"].(string)
 			return id
@@ -129,16 +130,16 @@ func TestCertificateLogin(t *testing.T) {
 		s.enroll(t, issued.Raw)
 		for name, agent := range map[string]enginetest.Agent{"/CN=foreign": foreign, "/CN=issued": {Certificate: issued, Key: key}} {
 			with := s.showing(t, agent)
-			a := with.ok(t, "", "POST", "/api/sessions", certificateLogin)
-			if a.body["kind"] != "certificate" || a.at(t, "principal", "type") != "certificate" || a.at(t, "principal", "name") != name || a.body["boundKey"] != nil {
-				t.Errorf("%s: %s", name, a.raw)
+			a := with.OK(t, "", "POST", "/api/sessions", certificateLogin)
+			if a.Body["kind"] != "certificate" || a.At(t, "principal", "type") != "certificate" || a.At(t, "principal", "name") != name || a.Body["boundKey"] != nil {
+				t.Errorf("%s: %s", name, a.Raw)
 			}
-			if now := with.ok(t, a.text(t, "sessionId"), "GET", "/api/sessions/current", nil); now.at(t, "principal", "name") != name {
-				t.Errorf("%s: the session is %s", name, now.raw)
+			if now := with.OK(t, a.Text(t, "sessionId"), "GET", "/api/sessions/current", nil); now.At(t, "principal", "name") != name {
+				t.Errorf("%s: the session is %s", name, now.Raw)
 			}
-			with.refused(t, "", "POST", "/api/sessions", object{"method": "certificate", "name": "x"}, 400, "BAD_REQUEST")
+			with.Refused(t, "", "POST", "/api/sessions", rig.Object{"method": "certificate", "name": "x"}, 400, "BAD_REQUEST")
 		}
-		rows := s.ok(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/audit?operation=login&limit=1000", nil).list(t, "entries")
+		rows := s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/audit?operation=login&limit=1000", nil).List(t, "entries")
 		audited := false
 		for _, r := range rows {
 			audited = audited || r["sessionKind"] == "certificate" && r["outcome"] == "allowed" && r["object"] == "/CN=foreign"
@@ -160,18 +161,18 @@ func TestKeyMetadataForATransportPrincipal(t *testing.T) {
 		reader := s.showing(t, s.agent(t, outside, "reader", keyserver.RoleExchanger))
 		roleless := s.showing(t, s.agent(t, outside, "roleless"))
 		session := reader.login(t)
-		reader.refused(t, session, "POST", path, object{"ttag": link}, http.StatusForbidden, "ACL_DENIED")
-		roleless.refused(t, roleless.login(t), "POST", path, object{"ttag": link}, http.StatusForbidden, "ACCESS_DENIED")
+		reader.Refused(t, session, "POST", path, rig.Object{"ttag": link}, http.StatusForbidden, "ACL_DENIED")
+		roleless.Refused(t, roleless.login(t), "POST", path, rig.Object{"ttag": link}, http.StatusForbidden, "ACCESS_DENIED")
 		p, err := s.Admin(t).Principal(t.Context(), s.principalNamed(t, "/CN=reader"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.ok(t, s.admin(t), "POST", "/api/keys/acl/grant", object{"ttag": link, "systemId": 1, "principalId": p.PrincipalID.String(), "rights": []string{"READ"}})
-		a := reader.ok(t, session, "POST", path, object{"ttag": link})
-		if a.body["ttag"] != link || a.body["keyBytes"] != 15.0 || a.body["algorithm"] != "HMAC-SHA384" || strings.Contains(string(a.raw), b64([]byte("a key of 15 byt"))) {
-			t.Errorf("got %s", a.raw)
+		s.OK(t, s.AsAdmin(t), "POST", "/api/keys/acl/grant", rig.Object{"ttag": link, "systemId": 1, "principalId": p.PrincipalID.String(), "rights": []string{"READ"}})
+		a := reader.OK(t, session, "POST", path, rig.Object{"ttag": link})
+		if a.Body["ttag"] != link || a.Body["keyBytes"] != 15.0 || a.Body["algorithm"] != "HMAC-SHA384" || strings.Contains(string(a.Raw), b64([]byte("a key of 15 byt"))) {
+			t.Errorf("got %s", a.Raw)
 		}
-		reader.refused(t, session, "POST", path, object{"ttag": "AAAAAQECAwQFBgcI"}, http.StatusNotFound, "KEY_NOT_FOUND")
+		reader.Refused(t, session, "POST", path, rig.Object{"ttag": "AAAAAQECAwQFBgcI"}, http.StatusNotFound, "KEY_NOT_FOUND")
 	})
 }
 
@@ -181,28 +182,28 @@ func TestCertificateLoginRefusals(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		outside := newCA(t, "outside")
 		s.trustIssuer(t, outside)
-		refused := func(with *subject, reason, object string) answer {
+		refused := func(with *subject, reason, object string) rig.Answer {
 			t.Helper()
-			a := with.refused(t, "", "POST", "/api/sessions", certificateLogin, http.StatusUnauthorized, "INVALID_CREDENTIALS")
-			rows := s.ok(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/audit?operation=login&reason="+reason, nil).list(t, "entries")
+			a := with.Refused(t, "", "POST", "/api/sessions", certificateLogin, http.StatusUnauthorized, "INVALID_CREDENTIALS")
+			rows := s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/audit?operation=login&reason="+reason, nil).List(t, "entries")
 			if len(rows) != 1 || rows[0]["outcome"] != "refused" || rows[0]["object"] != object || rows[0]["sessionKind"] != "certificate" {
 				t.Errorf("%s: audited as %v", reason, rows)
 			}
 			return a
 		}
-		if a := refused(s, "noCertificate", ""); !strings.Contains(a.text(t, "detail"), "certificate") {
-			t.Errorf("does not say what is missing: %s", a.raw)
+		if a := refused(s, "noCertificate", ""); !strings.Contains(a.Text(t, "detail"), "certificate") {
+			t.Errorf("does not say what is missing: %s", a.Raw)
 		}
 		stranger := s.showing(t, enginetest.NewAgent(t, outside, "stranger", time.Now(), nil))
 		first := refused(stranger, "notEnrolled", "/CN=stranger")
 		// A certificate that is enrolled for nobody harms no other login.
-		if stranger.admin(t) == "" {
+		if stranger.AsAdmin(t) == "" {
 			t.Error("no session")
 		}
 
 		disabled := s.showing(t, s.agent(t, outside, "disabled"))
 		disabled.login(t)
-		s.ok(t, s.admin(t), "PUT", "/api/principals/"+s.principalNamed(t, "/CN=disabled")+"/flags", object{"disabled": true})
+		s.OK(t, s.AsAdmin(t), "PUT", "/api/principals/"+s.principalNamed(t, "/CN=disabled")+"/flags", rig.Object{"disabled": true})
 		second := refused(disabled, "principalDisabled", "/CN=disabled")
 
 		key := newKey(t)
@@ -213,12 +214,12 @@ func TestCertificateLoginRefusals(t *testing.T) {
 		s.enroll(t, old.Raw)
 		renewed := s.showing(t, enginetest.Agent{Certificate: old, Key: key})
 		session := renewed.login(t)
-		s.ok(t, s.admin(t), "POST", "/api/certificates/renew", object{"certificate": b64(old.Raw)})
+		s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/renew", rig.Object{"certificate": b64(old.Raw)})
 		third := refused(renewed, "certificateNotCurrent", "/CN=renewed")
-		renewed.refused(t, session, "GET", "/api/roles", nil, http.StatusUnauthorized, "SESSION_EXPIRED")
-		for _, a := range []answer{second, third} {
-			if a.text(t, "detail") != first.text(t, "detail") {
-				t.Errorf("the answers tell causes apart: %s and %s", first.raw, a.raw)
+		renewed.Refused(t, session, "GET", "/api/roles", nil, http.StatusUnauthorized, "SESSION_EXPIRED")
+		for _, a := range []rig.Answer{second, third} {
+			if a.Text(t, "detail") != first.Text(t, "detail") {
+				t.Errorf("the answers tell causes apart: %s and %s", first.Raw, a.Raw)
 			}
 		}
 	})
@@ -236,11 +237,11 @@ func TestADisabledTransportPrincipalFailsInTLS(t *testing.T) {
 		with := s.showing(t, agent)
 		session := with.login(t)
 		path := "/api/principals/" + s.principalNamed(t, "/CN=agent") + "/flags"
-		s.ok(t, s.admin(t), "PUT", path, object{"disabled": true})
-		with.refused(t, session, "POST", "/api/keys/get", object{"ttag": s.mint(t, "key")}, http.StatusForbidden, "PRINCIPAL_DISABLED")
+		s.OK(t, s.AsAdmin(t), "PUT", path, rig.Object{"disabled": true})
+		with.Refused(t, session, "POST", "/api/keys/get", rig.Object{"ttag": s.mint(t, "key")}, http.StatusForbidden, "PRINCIPAL_DISABLED")
 		s.shutOut(t, agent)
-		s.refused(t, session, "POST", "/api/keys/get", object{"ttag": s.mint(t, "key")}, http.StatusForbidden, "PRINCIPAL_DISABLED")
-		s.ok(t, s.admin(t), "PUT", path, object{"disabled": false})
+		s.Refused(t, session, "POST", "/api/keys/get", rig.Object{"ttag": s.mint(t, "key")}, http.StatusForbidden, "PRINCIPAL_DISABLED")
+		s.OK(t, s.AsAdmin(t), "PUT", path, rig.Object{"disabled": false})
 		s.showing(t, agent).login(t)
 	})
 }
@@ -255,42 +256,42 @@ func TestRevocationOfCertificateSessions(t *testing.T) {
 		officer := s.with(t, keyserver.RoleSecurityOfficer)
 		policy := func(mode string, age int) {
 			t.Helper()
-			s.ok(t, officer, "PUT", "/api/revocation/issuers/"+digest+"/policy", object{"mode": mode, "maxAgeSeconds": age})
+			s.OK(t, officer, "PUT", "/api/revocation/issuers/"+digest+"/policy", rig.Object{"mode": mode, "maxAgeSeconds": age})
 		}
 		now := time.Now()
 		imported := func(number int64, thisUpdate time.Time, revoked ...*x509.Certificate) {
 			t.Helper()
-			s.ok(t, officer, "POST", "/api/revocation/crls", object{"crl": b64(enginetest.NewCRL(t, outside, number, thisUpdate, nil, revoked...))})
+			s.OK(t, officer, "POST", "/api/revocation/crls", rig.Object{"crl": b64(enginetest.NewCRL(t, outside, number, thisUpdate, nil, revoked...))})
 		}
 		goodAgent, badAgent := s.agent(t, outside, "good", keyserver.RoleAuditor), s.agent(t, outside, "bad", keyserver.RoleAuditor)
 		good, bad := s.showing(t, goodAgent), s.showing(t, badAgent)
 		goodSession, badSession := good.login(t), bad.login(t)
 		everywhere := func(with *subject, session string, status int, code string) {
 			t.Helper()
-			with.refused(t, "", "POST", "/api/sessions", certificateLogin, status, code)
+			with.Refused(t, "", "POST", "/api/sessions", certificateLogin, status, code)
 			for range 2 {
-				with.refused(t, session, "GET", "/api/roles", nil, status, code)
-				with.refused(t, session, "GET", "/api/audit", nil, status, code)
+				with.Refused(t, session, "GET", "/api/roles", nil, status, code)
+				with.Refused(t, session, "GET", "/api/audit", nil, status, code)
 			}
-			s.refused(t, session, "GET", "/api/roles", nil, status, code) // over a connection without a certificate, too
+			s.Refused(t, session, "GET", "/api/roles", nil, status, code) // over a connection without a certificate, too
 		}
 		policy("required", 0)
 		everywhere(good, goodSession, http.StatusForbidden, "REVOCATION_STATUS_UNAVAILABLE")
 		imported(1, now.Add(-2*time.Hour))
-		good.ok(t, goodSession, "GET", "/api/roles", nil)
+		good.OK(t, goodSession, "GET", "/api/roles", nil)
 		policy("required", 3600)
 		everywhere(good, goodSession, http.StatusForbidden, "REVOCATION_EVIDENCE_STALE")
 		imported(2, now, badAgent.Certificate)
-		good.ok(t, goodSession, "GET", "/api/roles", nil)
+		good.OK(t, goodSession, "GET", "/api/roles", nil)
 		everywhere(bad, badSession, http.StatusUnauthorized, "CERTIFICATE_REVOKED")
 		// The connection is still made, so that the client learns why.
 		again := s.showing(t, badAgent)
-		again.refused(t, "", "POST", "/api/sessions", certificateLogin, http.StatusUnauthorized, "CERTIFICATE_REVOKED")
-		if a := again.refused(t, badSession, "GET", "/api/roles", nil, http.StatusUnauthorized, "CERTIFICATE_REVOKED"); a.body["reauth"] == true {
-			t.Errorf("asks for a new login, which cannot help: %s", a.raw)
+		again.Refused(t, "", "POST", "/api/sessions", certificateLogin, http.StatusUnauthorized, "CERTIFICATE_REVOKED")
+		if a := again.Refused(t, badSession, "GET", "/api/roles", nil, http.StatusUnauthorized, "CERTIFICATE_REVOKED"); a.Body["reauth"] == true {
+			t.Errorf("asks for a new login, which cannot help: %s", a.Raw)
 		}
 		for _, reason := range []string{"revocationStatusUnavailable", "revocationEvidenceStale", "certificateRevoked"} {
-			if rows := s.ok(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/audit?operation=login&reason="+reason, nil).list(t, "entries"); len(rows) == 0 {
+			if rows := s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/audit?operation=login&reason="+reason, nil).List(t, "entries"); len(rows) == 0 {
 				t.Errorf("a login refused as %s left no row", reason)
 			}
 		}
@@ -306,12 +307,12 @@ func TestResetEndsCertificateSessions(t *testing.T) {
 		agent := s.agent(t, outside, "agent", keyserver.RoleAuditor)
 		with := s.showing(t, agent)
 		session := with.login(t)
-		with.ok(t, session, "GET", "/api/roles", nil)
-		s.ok(t, s.admin(t), "POST", "/api/transport-principals/reset", object{"principalId": s.principalNamed(t, "/CN=agent")})
-		with.refused(t, session, "GET", "/api/roles", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
-		with.refused(t, "", "POST", "/api/sessions", certificateLogin, http.StatusUnauthorized, "INVALID_CREDENTIALS")
+		with.OK(t, session, "GET", "/api/roles", nil)
+		s.OK(t, s.AsAdmin(t), "POST", "/api/transport-principals/reset", rig.Object{"principalId": s.principalNamed(t, "/CN=agent")})
+		with.Refused(t, session, "GET", "/api/roles", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+		with.Refused(t, "", "POST", "/api/sessions", certificateLogin, http.StatusUnauthorized, "INVALID_CREDENTIALS")
 		s.enroll(t, agent.Certificate.Raw)
-		with.ok(t, with.login(t), "GET", "/api/sessions/current", nil)
+		with.OK(t, with.login(t), "GET", "/api/sessions/current", nil)
 	})
 }
 
@@ -323,15 +324,15 @@ func TestTheAPIListenerFollowsTheTrustList(t *testing.T) {
 		outside, kept := newCA(t, "outside"), newCA(t, "kept")
 		s.shutOut(t, enginetest.NewAgent(t, outside, "agent", time.Now(), nil))
 		s.trustIssuer(t, outside)
-		removed := s.ok(t, s.admin(t), "GET", "/api/trusted-cas", nil).list(t, "trustedCAs")[0]
+		removed := s.OK(t, s.AsAdmin(t), "GET", "/api/trusted-cas", nil).List(t, "trustedCAs")[0]
 		s.trustIssuer(t, kept)
 		agent := s.agent(t, outside, "agent", keyserver.RoleAuditor)
 		with := s.showing(t, agent)
 		session := with.login(t)
-		with.ok(t, session, "GET", "/api/roles", nil)
+		with.OK(t, session, "GET", "/api/roles", nil)
 
 		open, other := s.stay(t, agent), s.stay(t, s.agent(t, kept, "other"))
-		s.ok(t, s.admin(t), "POST", "/api/trusted-cas/remove", object{"certificateId": removed["certificateId"]})
+		s.OK(t, s.AsAdmin(t), "POST", "/api/trusted-cas/remove", rig.Object{"certificateId": removed["certificateId"]})
 		if _, err := io.Copy(io.Discard, open); errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Error("the connection that the removed CA had let in is still open")
 		}
@@ -339,10 +340,10 @@ func TestTheAPIListenerFollowsTheTrustList(t *testing.T) {
 			t.Errorf("the connection of another CA: %v", err)
 		}
 		s.shutOut(t, agent)
-		s.refused(t, session, "GET", "/api/roles", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+		s.Refused(t, session, "GET", "/api/roles", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
 		s.trustIssuer(t, outside)
 		s.showing(t, agent).login(t)
-		s.ok(t, session, "GET", "/api/roles", nil)
+		s.OK(t, session, "GET", "/api/roles", nil)
 	})
 }
 
@@ -362,8 +363,8 @@ func TestExpiredClientCertificates(t *testing.T) {
 		with := s.showing(t, agent)
 		session := with.login(t)
 		ahead.Store(int64(6 * time.Minute))
-		with.refused(t, session, "GET", "/api/roles", nil, http.StatusUnauthorized, "SESSION_EXPIRED")
-		with.refused(t, "", "POST", "/api/sessions", certificateLogin, http.StatusUnauthorized, "INVALID_CREDENTIALS")
+		with.Refused(t, session, "GET", "/api/roles", nil, http.StatusUnauthorized, "SESSION_EXPIRED")
+		with.Refused(t, "", "POST", "/api/sessions", certificateLogin, http.StatusUnauthorized, "INVALID_CREDENTIALS")
 		s.shutOut(t, agent)
 	}, clock)
 }
@@ -391,8 +392,8 @@ func TestClientWithCertificateCredentials(t *testing.T) {
 		if session, err := c.CurrentSession(t.Context()); err != nil || session.Kind != "certificate" || session.BoundKey == nil {
 			t.Fatalf("got %+v, %v", session, err)
 		}
-		a := s.ok(t, s.admin(t), "POST", "/api/certificates/renew", object{"certificate": b64(old.Raw)})
-		renewed, _ := leaf(t, a.text(t, "chain"))
+		a := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/renew", rig.Object{"certificate": b64(old.Raw)})
+		renewed, _ := leaf(t, a.Text(t, "chain"))
 		shown.Store(pair(enginetest.Agent{Certificate: renewed, Key: key}))
 		if _, err := c.Roles(t.Context()); !client.IsCode(err, "ACCESS_DENIED") { // has no role, but a session
 			t.Errorf("after the renewal: %v", err)

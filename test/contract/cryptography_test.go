@@ -3,12 +3,14 @@ package contract
 import (
 	"crypto/fips140"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // POST /api/config/get tells whether the service runs in FIPS 140-3 mode.
 func TestCryptographyIsShown(t *testing.T) {
 	s := one(t)
-	attrs, _ := s.ok(t, s.admin(t), "POST", "/api/config/get", object{"xpath": "Cryptography"}).list(t, "nodes")[0]["attrs"].(object)
+	attrs, _ := s.OK(t, s.AsAdmin(t), "POST", "/api/config/get", rig.Object{"xpath": "Cryptography"}).List(t, "nodes")[0]["attrs"].(rig.Object)
 	want := "off"
 	if fips140.Enabled() {
 		want = "on"

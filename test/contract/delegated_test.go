@@ -9,54 +9,55 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 const sessions = "/api/sessions"
 
 // flags sets the named flags of a principal, as the administrator.
-func (s *subject) flags(t testing.TB, id string, flags object) {
+func (s *subject) flags(t testing.TB, id string, flags rig.Object) {
 	t.Helper()
-	s.ok(t, s.admin(t), "PUT", "/api/principals/"+id+"/flags", flags)
+	s.OK(t, s.AsAdmin(t), "PUT", "/api/principals/"+id+"/flags", flags)
 }
 
-func delegated(id string) object { return object{"method": "delegated", "principalId": id} }
+func delegated(id string) rig.Object { return rig.Object{"method": "delegated", "principalId": id} }
 
 // delegate logs in for a delegator, from a session.
 func (s *subject) delegate(t testing.TB, session, id string) string {
 	t.Helper()
-	return s.ok(t, session, "POST", sessions, delegated(id)).text(t, "sessionId")
+	return s.OK(t, session, "POST", sessions, delegated(id)).Text(t, "sessionId")
 }
 
 // Who may ask for a delegated session, and of whom.
 func TestDelegatedLoginRefusals(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin, exchanger := s.admin(t), s.with(t, keyserver.RoleExchanger)
+		admin, exchanger := s.AsAdmin(t), s.with(t, keyserver.RoleExchanger)
 		boss, plain := s.principal(t, "boss", keyserver.RoleEncryptor), s.principal(t, "plain", keyserver.RoleEncryptor)
-		s.flags(t, boss, object{"delegation": true})
-		for name, body := range map[string]object{
+		s.flags(t, boss, rig.Object{"delegation": true})
+		for name, body := range map[string]rig.Object{
 			"NoPrincipal": {"method": "delegated"}, "Name": {"method": "delegated", "principalId": boss, "name": "boss"},
 			"Decimal": delegated(decimal(t, boss)), "Objects": {"method": "delegated", "principalId": boss, "objects": []string{"AAAAAQ=="}},
 			"BindTo": {"method": "delegated", "principalId": boss, "dpopJkt": newHolder(t).thumbprint(t)},
 		} {
 			t.Run(name, func(t *testing.T) {
-				s.refused(t, exchanger, "POST", sessions, body, http.StatusBadRequest, "BAD_REQUEST")
+				s.Refused(t, exchanger, "POST", sessions, body, http.StatusBadRequest, "BAD_REQUEST")
 			})
 		}
-		s.refused(t, "", "POST", sessions, delegated(boss), http.StatusUnauthorized, "SESSION_NOT_FOUND")
-		s.refused(t, s.with(t, keyserver.RoleEncryptor), "POST", sessions, delegated(boss), http.StatusForbidden, "ACCESS_DENIED")
-		s.refused(t, s.with(t, keyserver.RoleAuditor), "POST", sessions, delegated("0123456789abcdef"), http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, "", "POST", sessions, delegated(boss), http.StatusUnauthorized, "SESSION_NOT_FOUND")
+		s.Refused(t, s.with(t, keyserver.RoleEncryptor), "POST", sessions, delegated(boss), http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, s.with(t, keyserver.RoleAuditor), "POST", sessions, delegated("0123456789abcdef"), http.StatusForbidden, "ACCESS_DENIED")
 
 		// Whether there is such a principal is not told.
-		a := s.refused(t, exchanger, "POST", sessions, delegated(plain), http.StatusForbidden, "DELEGATOR_REFUSED")
-		b := s.refused(t, exchanger, "POST", sessions, delegated("0123456789abcdef"), http.StatusForbidden, "DELEGATOR_REFUSED")
-		if a.text(t, "detail") != b.text(t, "detail") {
-			t.Errorf("%s and %s tell who exists", a.raw, b.raw)
+		a := s.Refused(t, exchanger, "POST", sessions, delegated(plain), http.StatusForbidden, "DELEGATOR_REFUSED")
+		b := s.Refused(t, exchanger, "POST", sessions, delegated("0123456789abcdef"), http.StatusForbidden, "DELEGATOR_REFUSED")
+		if a.Text(t, "detail") != b.Text(t, "detail") {
+			t.Errorf("%s and %s tell who exists", a.Raw, b.Raw)
 		}
 		lent := s.delegate(t, admin, boss)
-		s.refused(t, lent, "POST", sessions, delegated(boss), http.StatusForbidden, "ACCESS_DENIED")
-		s.flags(t, boss, object{"disabled": true})
-		s.refused(t, exchanger, "POST", sessions, delegated(boss), http.StatusForbidden, "DELEGATOR_REFUSED")
-		rows := s.ok(t, admin, "GET", "/api/audit?reason=delegatorRefused&operation=delegateLogin", nil).list(t, "entries")
+		s.Refused(t, lent, "POST", sessions, delegated(boss), http.StatusForbidden, "ACCESS_DENIED")
+		s.flags(t, boss, rig.Object{"disabled": true})
+		s.Refused(t, exchanger, "POST", sessions, delegated(boss), http.StatusForbidden, "DELEGATOR_REFUSED")
+		rows := s.OK(t, admin, "GET", "/api/audit?reason=delegatorRefused&operation=delegateLogin", nil).List(t, "entries")
 		if len(rows) != 3 || rows[2]["object"] != boss {
 			t.Errorf("the refusals are audited as %v", rows)
 		}
@@ -68,78 +69,78 @@ func TestDelegatedLoginRefusals(t *testing.T) {
 // not be acted for or the actor may not act.
 func TestDelegatedSession(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin, link := s.admin(t), s.mint(t, "key")
+		admin, link := s.AsAdmin(t), s.mint(t, "key")
 		session := s.with(t, keyserver.RoleExchanger)
 		actor := s.self(t, session)
 		boss := s.principal(t, "boss", keyserver.RoleAuditor)
-		s.flags(t, boss, object{"delegation": true})
-		a := s.ok(t, session, "POST", sessions, delegated(boss))
-		lent := a.text(t, "sessionId")
-		if a.body["kind"] != "delegated" || a.text(t, "principal", "id") != boss || a.text(t, "actor", "id") != actor || a.body["boundKey"] != nil {
-			t.Errorf("got %s", a.raw)
+		s.flags(t, boss, rig.Object{"delegation": true})
+		a := s.OK(t, session, "POST", sessions, delegated(boss))
+		lent := a.Text(t, "sessionId")
+		if a.Body["kind"] != "delegated" || a.Text(t, "principal", "id") != boss || a.Text(t, "actor", "id") != actor || a.Body["boundKey"] != nil {
+			t.Errorf("got %s", a.Raw)
 		}
-		s.ok(t, lent, "GET", "/api/audit", nil) // the delegator's right, not the actor's
-		s.refused(t, lent, "POST", "/api/keys/authorize", object{"ttag": link}, http.StatusForbidden, "ACCESS_DENIED")
-		rows := s.ok(t, admin, "GET", "/api/audit?reason=roleDenied&principalId="+decimal(t, boss), nil).list(t, "entries")
+		s.OK(t, lent, "GET", "/api/audit", nil) // the delegator's right, not the actor's
+		s.Refused(t, lent, "POST", "/api/keys/authorize", rig.Object{"ttag": link}, http.StatusForbidden, "ACCESS_DENIED")
+		rows := s.OK(t, admin, "GET", "/api/audit?reason=roleDenied&principalId="+decimal(t, boss), nil).List(t, "entries")
 		if len(rows) != 1 || rows[0]["actorPrincipalId"] != decimal(t, actor) || rows[0]["sessionKind"] != "delegated" {
 			t.Errorf("the refusal is audited as %v", rows)
 		}
-		rows = s.ok(t, admin, "GET", "/api/audit?operation=login&principalId="+decimal(t, boss), nil).list(t, "entries")
+		rows = s.OK(t, admin, "GET", "/api/audit?operation=login&principalId="+decimal(t, boss), nil).List(t, "entries")
 		if len(rows) != 1 || rows[0]["actorPrincipalId"] != decimal(t, actor) || rows[0]["outcome"] != "allowed" {
 			t.Errorf("the login is audited as %v", rows)
 		}
 
 		denied := func(code string) {
 			t.Helper()
-			s.refused(t, lent, "GET", "/api/audit", nil, http.StatusForbidden, code)
+			s.Refused(t, lent, "GET", "/api/audit", nil, http.StatusForbidden, code)
 		}
-		s.flags(t, boss, object{"delegation": false})
+		s.flags(t, boss, rig.Object{"delegation": false})
 		denied("DELEGATOR_REFUSED")
-		s.flags(t, boss, object{"delegation": true, "disabled": true})
+		s.flags(t, boss, rig.Object{"delegation": true, "disabled": true})
 		denied("DELEGATOR_REFUSED")
-		s.flags(t, boss, object{"disabled": false})
-		s.ok(t, lent, "GET", "/api/audit", nil)
-		s.flags(t, actor, object{"disabled": true})
+		s.flags(t, boss, rig.Object{"disabled": false})
+		s.OK(t, lent, "GET", "/api/audit", nil)
+		s.flags(t, actor, rig.Object{"disabled": true})
 		denied("PRINCIPAL_DISABLED")
-		s.flags(t, actor, object{"disabled": false})
-		s.ok(t, lent, "GET", "/api/audit", nil)
+		s.flags(t, actor, rig.Object{"disabled": false})
+		s.OK(t, lent, "GET", "/api/audit", nil)
 
-		s.ok(t, session, "DELETE", where, nil) // ends what was made from it
-		s.refused(t, lent, "GET", "/api/audit", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+		s.OK(t, session, "DELETE", where, nil) // ends what was made from it
+		s.Refused(t, lent, "GET", "/api/audit", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
 	})
 }
 
 // A delegator that is a transport principal must have a certificate in force.
 func TestDelegatorWithoutCertificate(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin, now := s.admin(t), time.Now()
+		admin, now := s.AsAdmin(t), time.Now()
 		ca, err := pki.NewCA("outside", now.Add(-time.Hour), rand.Reader)
-		must(t, err)
+		rig.Must(t, err)
 		digest := s.trustIssuer(t, ca)
 		enrolled := func(name string) (enginetest.Agent, string) {
 			agent := enginetest.NewAgent(t, ca, name, now, nil)
 			id := s.enroll(t, agent.Certificate.Raw)[0]["id"].(string)
-			s.ok(t, admin, "PUT", "/api/principals/"+id+"/roles", object{"roleIds": hexes(keyserver.RoleAuditor)})
-			s.flags(t, id, object{"delegation": true})
+			s.OK(t, admin, "PUT", "/api/principals/"+id+"/roles", rig.Object{"roleIds": hexes(keyserver.RoleAuditor)})
+			s.flags(t, id, rig.Object{"delegation": true})
 			return agent, id
 		}
 		revoked, revokedID := enrolled("revoked")
 		_, resetID := enrolled("reset")
 		one, other := s.delegate(t, admin, revokedID), s.delegate(t, admin, resetID)
-		s.ok(t, one, "GET", "/api/audit", nil)
-		s.ok(t, admin, "PUT", "/api/revocation/issuers/"+digest+"/policy", object{"mode": "required", "maxAgeSeconds": 3600})
-		s.refused(t, one, "GET", "/api/audit", nil, http.StatusForbidden, "DELEGATOR_REFUSED") // no evidence
-		s.ok(t, admin, "POST", "/api/revocation/crls", object{"crl": b64(enginetest.NewCRL(t, ca, 1, now, nil, revoked.Certificate))})
-		s.refused(t, one, "GET", "/api/audit", nil, http.StatusForbidden, "DELEGATOR_REFUSED")
-		s.refused(t, admin, "POST", sessions, delegated(revokedID), http.StatusForbidden, "DELEGATOR_REFUSED")
-		s.ok(t, other, "GET", "/api/audit", nil)
-		listed := s.ok(t, admin, "GET", "/api/trusted-cas", nil).list(t, "trustedCAs")[0]["certificateId"]
-		s.ok(t, admin, "POST", "/api/trusted-cas/remove", object{"certificateId": listed})
-		s.refused(t, other, "GET", "/api/audit", nil, http.StatusForbidden, "DELEGATOR_REFUSED") // its CA is trusted no more
+		s.OK(t, one, "GET", "/api/audit", nil)
+		s.OK(t, admin, "PUT", "/api/revocation/issuers/"+digest+"/policy", rig.Object{"mode": "required", "maxAgeSeconds": 3600})
+		s.Refused(t, one, "GET", "/api/audit", nil, http.StatusForbidden, "DELEGATOR_REFUSED") // no evidence
+		s.OK(t, admin, "POST", "/api/revocation/crls", rig.Object{"crl": b64(enginetest.NewCRL(t, ca, 1, now, nil, revoked.Certificate))})
+		s.Refused(t, one, "GET", "/api/audit", nil, http.StatusForbidden, "DELEGATOR_REFUSED")
+		s.Refused(t, admin, "POST", sessions, delegated(revokedID), http.StatusForbidden, "DELEGATOR_REFUSED")
+		s.OK(t, other, "GET", "/api/audit", nil)
+		listed := s.OK(t, admin, "GET", "/api/trusted-cas", nil).List(t, "trustedCAs")[0]["certificateId"]
+		s.OK(t, admin, "POST", "/api/trusted-cas/remove", rig.Object{"certificateId": listed})
+		s.Refused(t, other, "GET", "/api/audit", nil, http.StatusForbidden, "DELEGATOR_REFUSED") // its CA is trusted no more
 		s.trustIssuer(t, ca)
-		s.ok(t, other, "GET", "/api/audit", nil)
-		s.ok(t, admin, "POST", "/api/transport-principals/reset", object{"principalId": resetID})
-		s.refused(t, admin, "POST", sessions, delegated(resetID), http.StatusForbidden, "DELEGATOR_REFUSED")
+		s.OK(t, other, "GET", "/api/audit", nil)
+		s.OK(t, admin, "POST", "/api/transport-principals/reset", rig.Object{"principalId": resetID})
+		s.Refused(t, admin, "POST", sessions, delegated(resetID), http.StatusForbidden, "DELEGATOR_REFUSED")
 	})
 }
 
@@ -148,8 +149,8 @@ func TestDelegatorWithoutCertificate(t *testing.T) {
 func TestDelegationKeepsDutiesApart(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		officer := s.principal(t, "officer", keyserver.RoleSecurityOfficer)
-		s.flags(t, officer, object{"delegation": true})
-		s.refused(t, s.admin(t), "POST", sessions, delegated(officer), http.StatusForbidden, "ACCESS_DENIED")
+		s.flags(t, officer, rig.Object{"delegation": true})
+		s.Refused(t, s.AsAdmin(t), "POST", sessions, delegated(officer), http.StatusForbidden, "ACCESS_DENIED")
 	}, split)
 }
 
@@ -157,11 +158,11 @@ func TestDelegationKeepsDutiesApart(t *testing.T) {
 func TestOwnAccountWhileActingForAnother(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		other := s.principal(t, "other administrator", keyserver.RoleAdministrator)
-		s.flags(t, other, object{"delegation": true})
-		lent := s.delegate(t, s.admin(t), other)
-		for _, id := range []string{other, s.self(t, s.admin(t))} {
-			s.refused(t, lent, "PUT", "/api/principals/"+id+"/roles", object{"roleIds": []string{}}, http.StatusForbidden, "OWN_ACCOUNT")
+		s.flags(t, other, rig.Object{"delegation": true})
+		lent := s.delegate(t, s.AsAdmin(t), other)
+		for _, id := range []string{other, s.self(t, s.AsAdmin(t))} {
+			s.Refused(t, lent, "PUT", "/api/principals/"+id+"/roles", rig.Object{"roleIds": []string{}}, http.StatusForbidden, "OWN_ACCOUNT")
 		}
-		s.ok(t, lent, "PUT", "/api/principals/"+s.principal(t, "third")+"/flags", object{"disabled": true})
+		s.OK(t, lent, "PUT", "/api/principals/"+s.principal(t, "third")+"/flags", rig.Object{"disabled": true})
 	})
 }

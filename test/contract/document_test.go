@@ -20,6 +20,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/curl"
 )
 
 // document is the OpenAPI document, read by a public library that nobody here
@@ -45,25 +47,23 @@ var document = sync.OnceValues(func() (validator.Validator, error) {
 func TestLoginExample(t *testing.T) {
 	s := one(t)
 	page, err := os.ReadFile("../../docs/api.md")
-	must(t, err)
+	rig.Must(t, err)
 	_, rest, _ := strings.Cut(string(page), "```sh\n")
 	script, _, ok := strings.Cut(rest, "```")
 	if !ok || strings.Count(script, "https://127.0.0.1:8443") != 1 {
 		t.Fatalf("the page begins with no example against the address of make run:\n%s", script)
 	}
 	dir := t.TempDir()
-	must(t, os.MkdirAll(filepath.Join(dir, ".keyserver", "server"), 0o700))
+	rig.Must(t, os.MkdirAll(filepath.Join(dir, ".keyserver", "server"), 0o700))
 	ca, err := os.ReadFile(s.CAFile())
-	must(t, err)
-	key := s.ok(t, s.admin(t), "POST", "/api/keys", object{"algorithm": "HMAC-SHA384"}).text(t, "ttag")
+	rig.Must(t, err)
+	key := s.OK(t, s.AsAdmin(t), "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384"}).Text(t, "ttag")
 	for name, content := range map[string]string{
 		"server/ca.crt": string(ca), "server/bootstrap-password": testserver.AdminPassword + "\n", "demo-key": key + "\n",
 	} {
-		must(t, os.WriteFile(filepath.Join(dir, ".keyserver", name), []byte(content), 0o600))
+		rig.Must(t, os.WriteFile(filepath.Join(dir, ".keyserver", name), []byte(content), 0o600))
 	}
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Fatal("curl is not installed, which the example uses: run hack/node.sh, or install it")
-	}
+	curl.Need(t)
 	script = strings.ReplaceAll(script, "https://127.0.0.1:8443", s.URL())
 	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
 	var complaint bytes.Buffer
@@ -84,9 +84,9 @@ const largest = 1 << 20
 
 // validate holds an answer against the document. Unknown paths and methods are
 // not in it.
-func validate(t testing.TB, r *http.Request, a answer) {
+func validate(t testing.TB, r *http.Request, a rig.Answer) {
 	t.Helper()
-	if a.body["unsupported"] == true || len(a.raw) > largest {
+	if a.Body["unsupported"] == true || len(a.Raw) > largest {
 		return
 	}
 	v, err := document()
@@ -95,7 +95,7 @@ func validate(t testing.TB, r *http.Request, a answer) {
 	}
 	asked := r.Clone(r.Context())
 	asked.Body = http.NoBody
-	response := &http.Response{StatusCode: a.status, Header: a.header, Body: io.NopCloser(bytes.NewReader(a.raw))}
+	response := &http.Response{StatusCode: a.Status, Header: a.Header, Body: io.NopCloser(bytes.NewReader(a.Raw))}
 	ok, errs := v.ValidateHttpResponse(asked, response)
 	if ok {
 		return
@@ -107,7 +107,7 @@ func validate(t testing.TB, r *http.Request, a answer) {
 			fmt.Fprintf(&b, "\n    %s at %s", s.Reason, s.FieldPath)
 		}
 	}
-	t.Errorf("%s %s answered %d %s, which the OpenAPI document does not allow:%s", r.Method, r.URL.Path, a.status, brief(string(a.raw)), b.String())
+	t.Errorf("%s %s answered %d %s, which the OpenAPI document does not allow:%s", r.Method, r.URL.Path, a.Status, rig.Shorten(string(a.Raw)), b.String())
 }
 
 // codes are the failure codes that some request of this run was answered with.
@@ -142,11 +142,11 @@ func TestElsewhere(t *testing.T) {
 	for code, where := range elsewhere {
 		directory, name, _ := strings.Cut(where, " ")
 		files, err := filepath.Glob(filepath.Join("..", "..", directory, "*_test.go"))
-		must(t, err)
+		rig.Must(t, err)
 		there := false
 		for _, file := range files {
 			text, err := os.ReadFile(file)
-			must(t, err)
+			rig.Must(t, err)
 			there = there || bytes.Contains(text, []byte("\nfunc "+name+"(t *testing.T)"))
 		}
 		if !there {
@@ -159,7 +159,8 @@ func TestElsewhere(t *testing.T) {
 // out of some request.
 func TestMain(m *testing.M) {
 	status := m.Run()
-	if status == 0 && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.list").Value.String() == "" {
+	whole := flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.list").Value.String() == "" && !testing.Short()
+	if status == 0 && whole {
 		status = everyCode()
 	}
 	os.Exit(status)

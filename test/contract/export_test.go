@@ -9,6 +9,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // POST /api/keys/export: the key encrypted for an enrolled principal, never in
@@ -16,36 +17,36 @@ import (
 func TestExportKey(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/keys/export"
-		admin := s.admin(t)
+		admin := s.AsAdmin(t)
 		material := []byte("0123456789abcdef0123456789abcdef")
-		ttag := s.ok(t, admin, "POST", "/api/keys", object{"algorithm": "AES-256", "material": b64(material)}).text(t, "ttag")
+		ttag := s.OK(t, admin, "POST", "/api/keys", rig.Object{"algorithm": "AES-256", "material": b64(material)}).Text(t, "ttag")
 		key := newKey(t)
 		agent := s.enroll(t, s.issue(t, "agent", key))[0]
-		to := func(id any) object { return object{"ttag": ttag, "systemId": 1, "principalId": id} }
-		self := s.ok(t, admin, "GET", "/api/sessions/current", nil).text(t, "principal", "principalId")
+		to := func(id any) rig.Object { return rig.Object{"ttag": ttag, "systemId": 1, "principalId": id} }
+		self := s.OK(t, admin, "GET", "/api/sessions/current", nil).Text(t, "principal", "principalId")
 		s.badRequests(t, admin, "POST", path, map[string]badRequest{
-			"NoKey":       {object{"systemId": 1, "principalId": agent["principalId"]}, 400, "BAD_REQUEST", "ttag"},
-			"EmptyKey":    {object{"ttag": "", "systemId": 1, "principalId": agent["principalId"]}, 400, "BAD_REQUEST", "ttag"},
-			"NoSystem":    {object{"ttag": ttag, "principalId": agent["principalId"]}, 400, "BAD_REQUEST", "systemId"},
+			"NoKey":       {rig.Object{"systemId": 1, "principalId": agent["principalId"]}, 400, "BAD_REQUEST", "ttag"},
+			"EmptyKey":    {rig.Object{"ttag": "", "systemId": 1, "principalId": agent["principalId"]}, 400, "BAD_REQUEST", "ttag"},
+			"NoSystem":    {rig.Object{"ttag": ttag, "principalId": agent["principalId"]}, 400, "BAD_REQUEST", "systemId"},
 			"HexID":       {to("00000000000003e9"), 400, "BAD_REQUEST", "principalId"},
 			"Zero":        {to(0), 400, "BAD_REQUEST", "principalId"},
 			"Nobody":      {to("77"), 404, "NOT_FOUND", "77"},
-			"OtherSystem": {object{"ttag": ttag, "systemId": 2, "principalId": agent["principalId"]}, 404, "NOT_FOUND", "systemId"},
-			"UnknownKey":  {object{"ttag": b64([]byte("\x00\x00\x00\x01nosuchky")), "systemId": 1, "principalId": agent["principalId"]}, 404, "KEY_NOT_FOUND", ""},
+			"OtherSystem": {rig.Object{"ttag": ttag, "systemId": 2, "principalId": agent["principalId"]}, 404, "NOT_FOUND", "systemId"},
+			"UnknownKey":  {rig.Object{"ttag": b64([]byte("\x00\x00\x00\x01nosuchky")), "systemId": 1, "principalId": agent["principalId"]}, 404, "KEY_NOT_FOUND", ""},
 			"NoRecipient": {to(self), 400, "INVALID_ARGUMENT", "certificate"},
 		})
-		s.refused(t, s.with(t, keyserver.RoleExchanger), "POST", path, to(agent["principalId"]), http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, s.with(t, keyserver.RoleExchanger), "POST", path, to(agent["principalId"]), http.StatusForbidden, "ACCESS_DENIED")
 		encryptor := s.with(t, keyserver.RoleEncryptor)
-		s.refused(t, encryptor, "POST", path, to(agent["principalId"]), http.StatusForbidden, "ACL_DENIED")
-		other := s.ok(t, encryptor, "GET", "/api/sessions/current", nil).text(t, "principal", "principalId")
-		s.ok(t, admin, "POST", "/api/keys/acl/grant", object{"ttag": ttag, "systemId": 1, "principalId": other, "rights": []string{"WRITE"}})
-		s.refused(t, encryptor, "POST", path, to(agent["principalId"]), http.StatusForbidden, "ACL_DENIED")
+		s.Refused(t, encryptor, "POST", path, to(agent["principalId"]), http.StatusForbidden, "ACL_DENIED")
+		other := s.OK(t, encryptor, "GET", "/api/sessions/current", nil).Text(t, "principal", "principalId")
+		s.OK(t, admin, "POST", "/api/keys/acl/grant", rig.Object{"ttag": ttag, "systemId": 1, "principalId": other, "rights": []string{"WRITE"}})
+		s.Refused(t, encryptor, "POST", path, to(agent["principalId"]), http.StatusForbidden, "ACL_DENIED")
 
-		a := s.ok(t, admin, "POST", path, to(agent["principalId"]))
-		if a.text(t, "algorithm") != "ECDH-ES+A256KW" || a.at(t, "recipient", "principalId") != agent["principalId"] || a.text(t, "detail") == "" {
-			t.Errorf("answered %s", a.raw)
+		a := s.OK(t, admin, "POST", path, to(agent["principalId"]))
+		if a.Text(t, "algorithm") != "ECDH-ES+A256KW" || a.At(t, "recipient", "principalId") != agent["principalId"] || a.Text(t, "detail") == "" {
+			t.Errorf("answered %s", a.Raw)
 		}
-		object, err := jose.ParseEncryptedCompact(a.text(t, "jwe"), []jose.KeyAlgorithm{jose.ECDH_ES_A256KW}, []jose.ContentEncryption{jose.A256GCM})
+		object, err := jose.ParseEncryptedCompact(a.Text(t, "jwe"), []jose.KeyAlgorithm{jose.ECDH_ES_A256KW}, []jose.ContentEncryption{jose.A256GCM})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,11 +54,11 @@ func TestExportKey(t *testing.T) {
 			t.Errorf("opens as %d bytes, %v", len(plain), err)
 		}
 		for _, clear := range []string{string(material), b64(material)} {
-			if strings.Contains(string(a.raw), clear) {
+			if strings.Contains(string(a.Raw), clear) {
 				t.Error("the key is in the answer in clear")
 			}
 		}
-		rows := s.ok(t, admin, "GET", "/api/audit?operation=exportKey&limit=1000", nil).list(t, "entries")
+		rows := s.OK(t, admin, "GET", "/api/audit?operation=exportKey&limit=1000", nil).List(t, "entries")
 		outcomes := map[any]int{}
 		for _, r := range rows {
 			outcomes[r["outcome"]]++

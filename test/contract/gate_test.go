@@ -11,6 +11,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // The operations that a route is listed with are those that it takes: with
@@ -59,32 +60,32 @@ func newGate(t *testing.T, s *subject) *gate {
 	s.trustCA(t, officer, ca)
 	agent := s.agent(t, ca, "caller")
 	g := &gate{matrix: m, session: s.showing(t, agent).login(t), self: s.principalNamed(t, "/CN=caller"), want: map[string][]string{}}
-	g.role = s.ok(t, s.admin(t), "POST", "/api/roles", object{"name": "exactly", "operations": []string{}}).text(t, "id")
-	s.ok(t, s.admin(t), "PUT", "/api/principals/"+g.self+"/roles", object{"roleIds": []string{g.role}})
-	owner := object{"systemId": 1, "principalId": decimal(t, g.self), "rights": []string{"OWNER"}}
-	s.ok(t, s.with(t, keyserver.RoleEncryptor), "POST", "/api/keys/acl/grant", join(owner, m.bodies["POST /api/keys/authorize"].(object)))
+	g.role = s.OK(t, s.AsAdmin(t), "POST", "/api/roles", rig.Object{"name": "exactly", "operations": []string{}}).Text(t, "id")
+	s.OK(t, s.AsAdmin(t), "PUT", "/api/principals/"+g.self+"/roles", rig.Object{"roleIds": []string{g.role}})
+	owner := rig.Object{"systemId": 1, "principalId": decimal(t, g.self), "rights": []string{"OWNER"}}
+	s.OK(t, s.with(t, keyserver.RoleEncryptor), "POST", "/api/keys/acl/grant", join(owner, m.bodies["POST /api/keys/authorize"].(rig.Object)))
 	for _, template := range []string{"PUT /api/acl-templates/{id}", "DELETE /api/acl-templates/{id}"} {
-		s.ok(t, officer, "POST", m.paths[template]+"/members", owner)
+		s.OK(t, officer, "POST", m.paths[template]+"/members", owner)
 	}
 	return g
 }
 
 // ask makes the route's request with a role of exactly these operations.
-func (g *gate) ask(t *testing.T, r httpapi.Route, id string, ops []keyserver.Operation, body any) answer {
+func (g *gate) ask(t *testing.T, r httpapi.Route, id string, ops []keyserver.Operation, body any) rig.Answer {
 	t.Helper()
-	g.s.ok(t, g.s.admin(t), "PUT", "/api/roles/"+g.role, object{"operations": opIDs(ops...)})
+	g.s.OK(t, g.s.AsAdmin(t), "PUT", "/api/roles/"+g.role, rig.Object{"operations": opIDs(ops...)})
 	path := r.Path
 	if p, ok := g.paths[r.Method+" "+r.Path]; ok {
 		path = p
 	}
-	return g.s.named(t, id, g.session, r.Method, path, body)
+	return g.s.Do(t, rig.Request{ID: id, Session: g.session, Method: r.Method, Path: path, Body: body})
 }
 
 func (g *gate) succeed(t *testing.T, r httpapi.Route) {
 	t.Helper()
 	id := identifier(r) + ".all"
-	if a := g.ask(t, r, id, r.Operations, g.bodies[r.Method+" "+r.Path]); a.status != http.StatusOK {
-		t.Errorf("%s %s with the operations that it is listed with: got %d %s", r.Method, r.Path, a.status, a.raw)
+	if a := g.ask(t, r, id, r.Operations, g.bodies[r.Method+" "+r.Path]); a.Status != http.StatusOK {
+		t.Errorf("%s %s with the operations that it is listed with: got %d %s", r.Method, r.Path, a.Status, a.Raw)
 	}
 	for _, op := range r.Operations {
 		g.want[id] = append(g.want[id], op.Key+" allowed")
@@ -101,16 +102,16 @@ func (g *gate) miss(t *testing.T, r httpapi.Route, i int) {
 		status, code = http.StatusBadGateway, "READBACK_FAILED"
 		body = elseNamed(body)
 	}
-	if a := g.ask(t, r, id, slices.Delete(slices.Clone(r.Operations), i, i+1), body); a.status != status || a.code() != code {
-		t.Errorf("%s without %s: got %d %s", name, missing.Key, a.status, a.raw)
+	if a := g.ask(t, r, id, slices.Delete(slices.Clone(r.Operations), i, i+1), body); a.Status != status || a.Code() != code {
+		t.Errorf("%s without %s: got %d %s", name, missing.Key, a.Status, a.Raw)
 	}
 	g.want[id] = []string{missing.Key + " refused roleDenied"}
 }
 
 // elseNamed is the request for an object of another name.
-func elseNamed(body any) object {
-	out := join(body.(object))
-	for field, name := range (object{"name": "unread", "subject": "system:serviceaccount:a:unread"}) {
+func elseNamed(body any) rig.Object {
+	out := join(body.(rig.Object))
+	for field, name := range (rig.Object{"name": "unread", "subject": "system:serviceaccount:a:unread"}) {
 		if _, ok := out[field]; ok {
 			out[field] = name
 		}
@@ -130,8 +131,8 @@ func (g *gate) compare(t *testing.T) {
 	t.Helper()
 	got := map[string][]string{}
 	for path, cursor := "/api/audit?limit=1000&principalId="+decimal(t, g.self), ""; ; {
-		page := g.s.ok(t, g.s.with(t, keyserver.RoleAuditor), "GET", path+cursor, nil)
-		for _, row := range page.list(t, "entries") {
+		page := g.s.OK(t, g.s.with(t, keyserver.RoleAuditor), "GET", path+cursor, nil)
+		for _, row := range page.List(t, "entries") {
 			id, _ := row["requestId"].(string)
 			line := strings.TrimSpace(fmt.Sprint(row["operation"], " ", row["outcome"], " ", row["reason"]))
 			if _, asked := g.want[id]; !asked || !strings.HasSuffix(id, ".all") && row["outcome"] == "allowed" {
@@ -139,11 +140,11 @@ func (g *gate) compare(t *testing.T) {
 			}
 			got[id] = append(got[id], line)
 		}
-		next, more := page.body["next"].(float64)
+		next, more := page.Body["next"].(float64)
 		if !more {
 			break
 		}
-		cursor = "&cursor=" + number(next)
+		cursor = "&cursor=" + rig.Number(next)
 	}
 	for _, rows := range []map[string][]string{g.want, got} {
 		for id := range rows {

@@ -9,13 +9,14 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // mint imports key bytes as an HMAC key of the administrator and returns its
 // hidden link.
 func (s *subject) mint(t testing.TB, material string) string {
 	t.Helper()
-	return s.ok(t, s.admin(t), "POST", "/api/keys", object{"algorithm": "HMAC-SHA384", "material": b64([]byte(material))}).text(t, "ttag")
+	return s.OK(t, s.AsAdmin(t), "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384", "material": b64([]byte(material))}).Text(t, "ttag")
 }
 
 // badLinks are the spellings that contract 1.4 and 2.7 refuse.
@@ -27,26 +28,26 @@ var badLinks = map[string]any{
 // POST /api/keys: mint or import.
 func TestMintKey(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin := s.admin(t)
+		admin := s.AsAdmin(t)
 		for name, body := range map[string]any{
-			"NoAlgorithm":      object{},
-			"UnknownAlgorithm": object{"algorithm": "AES-128"},
-			"EmptyMaterial":    object{"algorithm": "HMAC-SHA384", "material": ""},
-			"LongMaterial":     object{"algorithm": "HMAC-SHA384", "material": b64(make([]byte, 1025))},
-			"ShortAES":         object{"algorithm": "AES-256", "material": b64(make([]byte, 31))},
-			"LongAES":          object{"algorithm": "AES-256", "material": b64(make([]byte, 33))},
+			"NoAlgorithm":      rig.Object{},
+			"UnknownAlgorithm": rig.Object{"algorithm": "AES-128"},
+			"EmptyMaterial":    rig.Object{"algorithm": "HMAC-SHA384", "material": ""},
+			"LongMaterial":     rig.Object{"algorithm": "HMAC-SHA384", "material": b64(make([]byte, 1025))},
+			"ShortAES":         rig.Object{"algorithm": "AES-256", "material": b64(make([]byte, 31))},
+			"LongAES":          rig.Object{"algorithm": "AES-256", "material": b64(make([]byte, 33))},
 		} {
 			t.Run(name, func(t *testing.T) {
-				s.refused(t, admin, "POST", "/api/keys", body, http.StatusBadRequest, "BAD_REQUEST")
+				s.Refused(t, admin, "POST", "/api/keys", body, http.StatusBadRequest, "BAD_REQUEST")
 			})
 		}
-		s.refused(t, s.with(t, keyserver.RoleExchanger), "POST", "/api/keys", object{"algorithm": "AES-256"}, http.StatusForbidden, "ACCESS_DENIED")
-		a := s.ok(t, admin, "POST", "/api/keys", object{"algorithm": "AES-256"})
-		if a.body["keyBytes"] != 32.0 || a.body["algorithm"] != "AES-256" || len(a.text(t, "ttag")) != 16 {
-			t.Errorf("got %s", a.raw)
+		s.Refused(t, s.with(t, keyserver.RoleExchanger), "POST", "/api/keys", rig.Object{"algorithm": "AES-256"}, http.StatusForbidden, "ACCESS_DENIED")
+		a := s.OK(t, admin, "POST", "/api/keys", rig.Object{"algorithm": "AES-256"})
+		if a.Body["keyBytes"] != 32.0 || a.Body["algorithm"] != "AES-256" || len(a.Text(t, "ttag")) != 16 {
+			t.Errorf("got %s", a.Raw)
 		}
-		if a := s.ok(t, admin, "POST", "/api/keys", object{"algorithm": "HMAC-SHA384", "material": b64(make([]byte, 1024))}); a.body["keyBytes"] != 1024.0 {
-			t.Errorf("the longest import: %s", a.raw)
+		if a := s.OK(t, admin, "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384", "material": b64(make([]byte, 1024))}); a.Body["keyBytes"] != 1024.0 {
+			t.Errorf("the longest import: %s", a.Raw)
 		}
 	})
 }
@@ -54,30 +55,30 @@ func TestMintKey(t *testing.T) {
 // POST /api/crypto/hmac: HMAC-SHA384 of data under the key, 48 bytes.
 func TestHMAC(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin, link := s.admin(t), s.mint(t, "key")
+		admin, link := s.AsAdmin(t), s.mint(t, "key")
 		const path = "/api/crypto/hmac"
 		for name, bad := range badLinks {
 			t.Run("HiddenLink"+name, func(t *testing.T) {
-				s.refused(t, admin, "POST", path, object{"hiddenLink": bad, "data": ""}, http.StatusBadRequest, "BAD_REQUEST")
+				s.Refused(t, admin, "POST", path, rig.Object{"hiddenLink": bad, "data": ""}, http.StatusBadRequest, "BAD_REQUEST")
 			})
 		}
 		for name, body := range map[string]any{
-			"MissingLink":   object{"data": ""},
-			"MissingData":   object{"hiddenLink": link},
-			"NullData":      object{"hiddenLink": link, "data": nil},
-			"DataStrayBits": object{"hiddenLink": link, "data": "QR=="},
-			"DataLineBreak": object{"hiddenLink": link, "data": "QUJD\r\nQUJD"},
-			"Unknown":       object{"hiddenLink": link, "data": "", "dada": ""},
+			"MissingLink":   rig.Object{"data": ""},
+			"MissingData":   rig.Object{"hiddenLink": link},
+			"NullData":      rig.Object{"hiddenLink": link, "data": nil},
+			"DataStrayBits": rig.Object{"hiddenLink": link, "data": "QR=="},
+			"DataLineBreak": rig.Object{"hiddenLink": link, "data": "QUJD\r\nQUJD"},
+			"Unknown":       rig.Object{"hiddenLink": link, "data": "", "dada": ""},
 			"Trailing":      `{"hiddenLink":"` + link + `","data":""} {}`,
 			"Duplicate":     `{"hiddenLink":"` + link + `","data":"","data":""}`,
 		} {
 			t.Run(name, func(t *testing.T) {
-				s.refused(t, admin, "POST", path, body, http.StatusBadRequest, "BAD_REQUEST")
+				s.Refused(t, admin, "POST", path, body, http.StatusBadRequest, "BAD_REQUEST")
 			})
 		}
-		s.refused(t, s.with(t, keyserver.RoleExchanger), "POST", path, object{"hiddenLink": link, "data": ""}, http.StatusForbidden, "ACL_DENIED")
-		s.refused(t, s.with(t, keyserver.RoleAuditor), "POST", path, object{"hiddenLink": link, "data": ""}, http.StatusForbidden, "ACCESS_DENIED")
-		s.refused(t, admin, "POST", path, object{"hiddenLink": "AAAAAQECAwQFBgcI", "data": ""}, http.StatusNotFound, "KEY_NOT_FOUND")
+		s.Refused(t, s.with(t, keyserver.RoleExchanger), "POST", path, rig.Object{"hiddenLink": link, "data": ""}, http.StatusForbidden, "ACL_DENIED")
+		s.Refused(t, s.with(t, keyserver.RoleAuditor), "POST", path, rig.Object{"hiddenLink": link, "data": ""}, http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, admin, "POST", path, rig.Object{"hiddenLink": "AAAAAQECAwQFBgcI", "data": ""}, http.StatusNotFound, "KEY_NOT_FOUND")
 
 		for _, message := range []string{"", "hello", strings.Repeat("long ", 50_000)} {
 			reference := hmac.New(sha512.New384, []byte("key"))
@@ -86,9 +87,9 @@ func TestHMAC(t *testing.T) {
 				"LinkFirst": `{"hiddenLink":"` + link + `","data":"` + b64([]byte(message)) + `"}`,
 				"DataFirst": `{"data":"` + b64([]byte(message)) + `","hiddenLink":"` + link + `"}`,
 			} {
-				a := s.ok(t, admin, "POST", path, body)
-				if a.text(t, "mac") != b64(reference.Sum(nil)) || a.body["macBytes"] != 48.0 || a.body["algorithm"] != "HMAC-SHA384" {
-					t.Errorf("%s: got %s", name, a.raw)
+				a := s.OK(t, admin, "POST", path, body)
+				if a.Text(t, "mac") != b64(reference.Sum(nil)) || a.Body["macBytes"] != 48.0 || a.Body["algorithm"] != "HMAC-SHA384" {
+					t.Errorf("%s: got %s", name, a.Raw)
 				}
 			}
 		}
@@ -100,18 +101,18 @@ func TestAuditReasons(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		link := s.mint(t, "key")
 		auditor := s.with(t, keyserver.RoleAuditor)
-		s.send(t, s.with(t, keyserver.RoleExchanger), "POST", "/api/crypto/hmac", object{"hiddenLink": link, "data": ""})
-		s.send(t, auditor, "POST", "/api/crypto/hmac", object{"hiddenLink": link, "data": ""})
-		s.send(t, s.admin(t), "POST", "/api/crypto/hmac", object{"hiddenLink": "AAAAAQECAwQFBgcI", "data": ""})
+		s.Send(t, s.with(t, keyserver.RoleExchanger), "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": link, "data": ""})
+		s.Send(t, auditor, "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": link, "data": ""})
+		s.Send(t, s.AsAdmin(t), "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": "AAAAAQECAwQFBgcI", "data": ""})
 		for _, reason := range []string{"aclDenied", "roleDenied", "objectNotFound"} {
-			rows := s.ok(t, auditor, "GET", "/api/audit?reason="+reason+"&operation=hmacData", nil).list(t, "entries")
+			rows := s.OK(t, auditor, "GET", "/api/audit?reason="+reason+"&operation=hmacData", nil).List(t, "entries")
 			if len(rows) != 1 || rows[0]["outcome"] != "refused" || rows[0]["reason"] != reason {
 				t.Errorf("%s: got %v", reason, rows)
 			}
 		}
-		s.refused(t, s.with(t, keyserver.RoleEncryptor), "GET", "/api/audit", nil, http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, s.with(t, keyserver.RoleEncryptor), "GET", "/api/audit", nil, http.StatusForbidden, "ACCESS_DENIED")
 		for _, query := range []string{"limit=0", "limit=1001", "limit=x", "reasons=aclDenied", "since=yesterday", "after=-1", "limit=1&limit=2"} {
-			s.refused(t, auditor, "GET", "/api/audit?"+query, nil, http.StatusBadRequest, "BAD_REQUEST")
+			s.Refused(t, auditor, "GET", "/api/audit?"+query, nil, http.StatusBadRequest, "BAD_REQUEST")
 		}
 	})
 }
@@ -119,20 +120,20 @@ func TestAuditReasons(t *testing.T) {
 // Limits: a message of 16777216 bytes is taken, one byte more is 400.
 func TestMessageSizeLimit(t *testing.T) {
 	s := one(t)
-	admin, link := s.admin(t), s.mint(t, "key")
+	admin, link := s.AsAdmin(t), s.mint(t, "key")
 	most := bytes.Repeat([]byte{0xa5}, keyserver.MaxMessage)
 	reference := hmac.New(sha512.New384, []byte("key"))
 	reference.Write(most)
-	a := s.ok(t, admin, "POST", "/api/crypto/hmac", `{"hiddenLink":"`+link+`","data":"`+b64(most)+`"}`)
-	if a.text(t, "mac") != b64(reference.Sum(nil)) {
-		t.Errorf("the longest message: got %s", a.raw)
+	a := s.OK(t, admin, "POST", "/api/crypto/hmac", `{"hiddenLink":"`+link+`","data":"`+b64(most)+`"}`)
+	if a.Text(t, "mac") != b64(reference.Sum(nil)) {
+		t.Errorf("the longest message: got %s", a.Raw)
 	}
 	for name, body := range map[string]string{
 		"LinkFirst": `{"hiddenLink":"` + link + `","data":"` + b64(append(most, 0)) + `"}`,
 		"DataFirst": `{"data":"` + b64(append(most, 0)) + `","hiddenLink":"` + link + `"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			s.refused(t, admin, "POST", "/api/crypto/hmac", body, http.StatusBadRequest, "BAD_REQUEST")
+			s.Refused(t, admin, "POST", "/api/crypto/hmac", body, http.StatusBadRequest, "BAD_REQUEST")
 		})
 	}
 }
@@ -140,23 +141,23 @@ func TestMessageSizeLimit(t *testing.T) {
 // POST /api/keys/authorize: 200 is the grant.
 func TestAuthorizeKey(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin, link := s.admin(t), s.mint(t, "key")
+		admin, link := s.AsAdmin(t), s.mint(t, "key")
 		const path = "/api/keys/authorize"
 		for name, bad := range badLinks {
 			t.Run("Ttag"+name, func(t *testing.T) {
-				s.refused(t, admin, "POST", path, object{"ttag": bad}, http.StatusBadRequest, "BAD_REQUEST")
+				s.Refused(t, admin, "POST", path, rig.Object{"ttag": bad}, http.StatusBadRequest, "BAD_REQUEST")
 			})
 		}
-		s.refused(t, s.with(t, keyserver.RoleExchanger), "POST", path, object{"ttag": link}, http.StatusForbidden, "ACL_DENIED")
-		s.refused(t, s.with(t, keyserver.RoleSecurityOfficer), "POST", path, object{"ttag": link}, http.StatusForbidden, "ACCESS_DENIED")
-		a := s.ok(t, admin, "POST", path, object{"ttag": link})
-		if a.body["authorized"] != true || a.body["systemId"] != 1.0 || a.body["filenameAudited"] != false {
-			t.Errorf("got %s", a.raw)
+		s.Refused(t, s.with(t, keyserver.RoleExchanger), "POST", path, rig.Object{"ttag": link}, http.StatusForbidden, "ACL_DENIED")
+		s.Refused(t, s.with(t, keyserver.RoleSecurityOfficer), "POST", path, rig.Object{"ttag": link}, http.StatusForbidden, "ACCESS_DENIED")
+		a := s.OK(t, admin, "POST", path, rig.Object{"ttag": link})
+		if a.Body["authorized"] != true || a.Body["systemId"] != 1.0 || a.Body["filenameAudited"] != false {
+			t.Errorf("got %s", a.Raw)
 		}
-		a = s.ok(t, admin, "POST", path, object{"ttag": link, "filename": "plans.pdf"})
-		rows := s.ok(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/audit?operation=authorizeKey&limit=1000", nil).list(t, "entries")
-		if a.body["filenameAudited"] != true || rows[len(rows)-1]["filename"] != "plans.pdf" {
-			t.Errorf("got %s and the row %v", a.raw, rows[len(rows)-1])
+		a = s.OK(t, admin, "POST", path, rig.Object{"ttag": link, "filename": "plans.pdf"})
+		rows := s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/audit?operation=authorizeKey&limit=1000", nil).List(t, "entries")
+		if a.Body["filenameAudited"] != true || rows[len(rows)-1]["filename"] != "plans.pdf" {
+			t.Errorf("got %s and the row %v", a.Raw, rows[len(rows)-1])
 		}
 	})
 }
@@ -164,12 +165,12 @@ func TestAuthorizeKey(t *testing.T) {
 // POST /api/keys/get needs a transport principal.
 func TestKeyMetadataIsForTransportPrincipals(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin, link := s.admin(t), s.mint(t, "key")
+		admin, link := s.AsAdmin(t), s.mint(t, "key")
 		for name, bad := range badLinks {
 			t.Run("Ttag"+name, func(t *testing.T) {
-				s.refused(t, admin, "POST", "/api/keys/get", object{"ttag": bad}, http.StatusBadRequest, "BAD_REQUEST")
+				s.Refused(t, admin, "POST", "/api/keys/get", rig.Object{"ttag": bad}, http.StatusBadRequest, "BAD_REQUEST")
 			})
 		}
-		s.refused(t, admin, "POST", "/api/keys/get", object{"ttag": link}, http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, admin, "POST", "/api/keys/get", rig.Object{"ttag": link}, http.StatusForbidden, "ACCESS_DENIED")
 	})
 }

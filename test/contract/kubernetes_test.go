@@ -18,6 +18,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // tokenIssuer signs tokens as a cluster signs those of its service accounts.
@@ -56,7 +57,7 @@ func (i *tokenIssuer) publish(t testing.TB) {
 	t.Helper()
 	public := (&holder{key: i.key}).jwk(t)
 	public["kid"], public["use"] = i.kid, "sig"
-	text, err := json.Marshal(object{"keys": []object{public}})
+	text, err := json.Marshal(rig.Object{"keys": []rig.Object{public}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,9 +72,9 @@ func (i *tokenIssuer) publish(t testing.TB) {
 func (i *tokenIssuer) header() string { return fmt.Sprintf(`{"alg":"ES256","kid":%q}`, i.kid) }
 
 // claims are those of a good token but for what change does to them.
-func (i *tokenIssuer) claims(subject string, change ...func(object)) object {
+func (i *tokenIssuer) claims(subject string, change ...func(rig.Object)) rig.Object {
 	now := time.Now().Unix()
-	c := object{"iss": i.name, "sub": subject, "aud": []string{i.audience}, "exp": now + 600, "nbf": now, "iat": now}
+	c := rig.Object{"iss": i.name, "sub": subject, "aud": []string{i.audience}, "exp": now + 600, "nbf": now, "iat": now}
 	for _, f := range change {
 		f(c)
 	}
@@ -81,7 +82,7 @@ func (i *tokenIssuer) claims(subject string, change ...func(object)) object {
 }
 
 // token is a good token but for what change does to its claims.
-func (i *tokenIssuer) token(t testing.TB, subject string, change ...func(object)) string {
+func (i *tokenIssuer) token(t testing.TB, subject string, change ...func(rig.Object)) string {
 	t.Helper()
 	payload, err := json.Marshal(i.claims(subject, change...))
 	if err != nil {
@@ -95,16 +96,16 @@ func (i *tokenIssuer) sign(t testing.TB, header, payload string) string {
 	return (&holder{key: i.key}).sign(t, header, payload)
 }
 
-func tokenLogin(token string) object { return object{"method": "kubernetes", "token": token} }
+func tokenLogin(token string) rig.Object { return rig.Object{"method": "kubernetes", "token": token} }
 
 // workload makes the xauth principal of a subject.
 func (i *tokenIssuer) workload(t testing.TB, s *subject, name, sub string, audiences ...string) string {
 	t.Helper()
-	body := object{"name": name, "issuer": i.name, "subject": sub, "roleIds": []string{keyserver.RoleEncryptor.Hex()}}
+	body := rig.Object{"name": name, "issuer": i.name, "subject": sub, "roleIds": []string{keyserver.RoleEncryptor.Hex()}}
 	if audiences != nil {
 		body["audiences"] = audiences
 	}
-	return s.ok(t, s.admin(t), "POST", "/api/principals/xauth", body).text(t, "principal", "id")
+	return s.OK(t, s.AsAdmin(t), "POST", "/api/principals/xauth", body).Text(t, "principal", "id")
 }
 
 const shop = "system:serviceaccount:shop:web"
@@ -114,16 +115,16 @@ const shop = "system:serviceaccount:shop:web"
 func TestKubernetesLogin(t *testing.T) {
 	i := newTokenIssuer(t)
 	on(t, func(t *testing.T, s *subject) {
-		admin := s.admin(t)
+		admin := s.AsAdmin(t)
 		web := i.workload(t, s, "web", shop)
 		off := i.workload(t, s, "off", "system:serviceaccount:shop:off")
 		i.workload(t, s, "narrow", "system:serviceaccount:shop:narrow", "second audience", "third audience")
-		s.ok(t, admin, "PUT", "/api/principals/"+off+"/flags", object{"disabled": true})
+		s.OK(t, admin, "PUT", "/api/principals/"+off+"/flags", rig.Object{"disabled": true})
 		stranger := *i
 		stranger.rotate(t, i.kid)
 		unknown := *i
 		unknown.rotate(t, "unknown")
-		set := func(name string, value any) func(object) { return func(c object) { c[name] = value } }
+		set := func(name string, value any) func(rig.Object) { return func(c rig.Object) { c[name] = value } }
 		public, err := x509.MarshalPKIXPublicKey(i.key.Public())
 		if err != nil {
 			t.Fatal(err)
@@ -139,9 +140,9 @@ func TestKubernetesLogin(t *testing.T) {
 		detail := ""
 		for name, token := range map[string]string{
 			"OtherAudience":     i.token(t, shop, set("aud", []string{"https://other.example"})),
-			"NoAudience":        i.token(t, shop, func(c object) { delete(c, "aud") }),
+			"NoAudience":        i.token(t, shop, func(c rig.Object) { delete(c, "aud") }),
 			"Expired":           i.token(t, shop, set("exp", time.Now().Unix()-31)),
-			"NoExpiry":          i.token(t, shop, func(c object) { delete(c, "exp") }),
+			"NoExpiry":          i.token(t, shop, func(c rig.Object) { delete(c, "exp") }),
 			"NotYetValid":       i.token(t, shop, set("nbf", time.Now().Unix()+90)),
 			"OtherIssuer":       i.token(t, shop, set("iss", "https://other.example")),
 			"OtherSubject":      i.token(t, "system:serviceaccount:bank:web"),
@@ -158,26 +159,26 @@ func TestKubernetesLogin(t *testing.T) {
 			"NoToken":           "token",
 			"PasswordOfSomeone": "correct horse battery staple",
 		} {
-			a := s.refused(t, "", "POST", "/api/sessions", tokenLogin(token), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+			a := s.Refused(t, "", "POST", "/api/sessions", tokenLogin(token), http.StatusUnauthorized, "INVALID_CREDENTIALS")
 			if detail == "" {
-				detail = a.text(t, "detail")
+				detail = a.Text(t, "detail")
 			}
-			if a.text(t, "detail") != detail || strings.Contains(string(a.raw), token) {
-				t.Errorf("%s: %s differs from %q, or holds the token", name, a.raw, detail)
+			if a.Text(t, "detail") != detail || strings.Contains(string(a.Raw), token) {
+				t.Errorf("%s: %s differs from %q, or holds the token", name, a.Raw, detail)
 			}
 		}
-		for name, body := range map[string]object{
+		for name, body := range map[string]rig.Object{
 			"Missing": {"method": "kubernetes"}, "Empty": tokenLogin(""), "Long": tokenLogin(strings.Repeat("a", 16385)),
 			"WithName": {"method": "kubernetes", "token": "t", "name": "web"}, "WithPassword": {"method": "kubernetes", "token": "t", "password": "p"},
 			"TokenForPassword": {"method": "password", "name": "admin", "password": "p", "token": "t"}, "NoText": {"method": "kubernetes", "token": 1},
 		} {
 			t.Run(name, func(t *testing.T) {
-				s.refused(t, "", "POST", "/api/sessions", body, http.StatusBadRequest, "BAD_REQUEST")
+				s.Refused(t, "", "POST", "/api/sessions", body, http.StatusBadRequest, "BAD_REQUEST")
 			})
 		}
 		// Expired and not known: the row names the subject that the token claims.
-		s.refused(t, "", "POST", "/api/sessions", tokenLogin(i.token(t, "system:serviceaccount:shop:last")), http.StatusUnauthorized, "INVALID_CREDENTIALS")
-		row := s.ok(t, admin, "GET", "/api/audit?reason=badCredentials&operation=login&limit=1000", nil).list(t, "entries")
+		s.Refused(t, "", "POST", "/api/sessions", tokenLogin(i.token(t, "system:serviceaccount:shop:last")), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+		row := s.OK(t, admin, "GET", "/api/audit?reason=badCredentials&operation=login&limit=1000", nil).List(t, "entries")
 		last := row[len(row)-1]
 		for _, r := range row {
 			if r["object"] == "system:serviceaccount:shop:last" {
@@ -188,22 +189,22 @@ func TestKubernetesLogin(t *testing.T) {
 			t.Errorf("the row of a refused login is %v", last)
 		}
 
-		a := s.ok(t, "", "POST", "/api/sessions", tokenLogin(i.token(t, shop)))
-		if a.body["kind"] != "kubernetes" || a.text(t, "principal", "id") != web || a.text(t, "principal", "type") != "xauth" || a.text(t, "principal", "name") != "web" {
-			t.Errorf("the session is %s", a.raw)
+		a := s.OK(t, "", "POST", "/api/sessions", tokenLogin(i.token(t, shop)))
+		if a.Body["kind"] != "kubernetes" || a.Text(t, "principal", "id") != web || a.Text(t, "principal", "type") != "xauth" || a.Text(t, "principal", "name") != "web" {
+			t.Errorf("the session is %s", a.Raw)
 		}
-		ends, err := time.Parse(time.RFC3339, a.text(t, "expiresAt"))
+		ends, err := time.Parse(time.RFC3339, a.Text(t, "expiresAt"))
 		if left := time.Until(ends); err != nil || left > 11*time.Minute {
 			t.Errorf("the session outlives its token of ten minutes: %s, %v", left, err)
 		}
-		session := a.text(t, "sessionId")
-		s.ok(t, session, "GET", "/api/sessions/current", nil)
-		s.refused(t, session, "GET", "/api/audit", nil, http.StatusForbidden, "ACCESS_DENIED")
-		s.ok(t, admin, "PUT", "/api/principals/"+web+"/flags", object{"disabled": true})
-		s.refused(t, session, "POST", "/api/server/version", nil, http.StatusForbidden, "PRINCIPAL_DISABLED")
+		session := a.Text(t, "sessionId")
+		s.OK(t, session, "GET", "/api/sessions/current", nil)
+		s.Refused(t, session, "GET", "/api/audit", nil, http.StatusForbidden, "ACCESS_DENIED")
+		s.OK(t, admin, "PUT", "/api/principals/"+web+"/flags", rig.Object{"disabled": true})
+		s.Refused(t, session, "POST", "/api/server/version", nil, http.StatusForbidden, "PRINCIPAL_DISABLED")
 
 		narrow := i.token(t, "system:serviceaccount:shop:narrow", set("aud", []string{i.audience, "third audience"}))
-		s.ok(t, "", "POST", "/api/sessions", tokenLogin(narrow))
+		s.OK(t, "", "POST", "/api/sessions", tokenLogin(narrow))
 	}, i.configure)
 }
 
@@ -214,9 +215,9 @@ func TestKubernetesLoginBound(t *testing.T) {
 	i.workload(t, s, "web", shop)
 	h := newHolder(t)
 	a := s.prove(t, "", "POST", "/api/sessions", tokenLogin(i.token(t, shop)), h.proof(t, "POST", s.URL()+"/api/sessions"))
-	a.is(t, http.StatusOK, "")
-	if a.body["boundKey"] != h.thumbprint(t) {
-		t.Errorf("the session is bound to %v", a.body["boundKey"])
+	is(t, a, http.StatusOK, "")
+	if a.Body["boundKey"] != h.thumbprint(t) {
+		t.Errorf("the session is bound to %v", a.Body["boundKey"])
 	}
 }
 
@@ -229,19 +230,19 @@ func TestKubernetesKeyRotation(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		t.Cleanup(func() { _ = os.Remove(i.file) }) // the next database starts without it, too
 		i.workload(t, s, "web", shop)
-		a := s.refused(t, "", "POST", "/api/sessions", tokenLogin(i.token(t, shop)), http.StatusServiceUnavailable, "IDENTITY_PROVIDER_UNAVAILABLE")
-		if a.body["retryable"] != true || a.body["scope"] != "process" || a.header.Get("Retry-After") == "" || strings.Contains(string(a.raw), i.file) {
-			t.Errorf("got %s", a.raw)
+		a := s.Refused(t, "", "POST", "/api/sessions", tokenLogin(i.token(t, shop)), http.StatusServiceUnavailable, "IDENTITY_PROVIDER_UNAVAILABLE")
+		if a.Body["retryable"] != true || a.Body["scope"] != "process" || a.Header.Get("Retry-After") == "" || strings.Contains(string(a.Raw), i.file) {
+			t.Errorf("got %s", a.Raw)
 		}
 		until := func(token, code string) {
 			t.Helper()
 			for deadline := time.Now().Add(time.Minute); ; time.Sleep(400 * time.Millisecond) {
-				a := s.send(t, "", "POST", "/api/sessions", tokenLogin(token))
-				if a.code() == code {
+				a := s.Send(t, "", "POST", "/api/sessions", tokenLogin(token))
+				if a.Code() == code {
 					return
 				}
-				if a.code() == "LOGIN_THROTTLED" || time.Now().After(deadline) {
-					t.Fatalf("got %d %s, want %q", a.status, a.raw, code)
+				if a.Code() == "LOGIN_THROTTLED" || time.Now().After(deadline) {
+					t.Fatalf("got %d %s, want %q", a.Status, a.Raw, code)
 				}
 			}
 		}
@@ -258,10 +259,10 @@ func TestKubernetesKeyRotation(t *testing.T) {
 // A method whose provider is not configured says so.
 func TestProvidersNotConfigured(t *testing.T) {
 	s := one(t)
-	for _, body := range []object{tokenLogin("token"), {"method": "ldap", "name": "ann", "password": "p"}} {
-		a := s.refused(t, "", "POST", "/api/sessions", body, http.StatusBadRequest, "BAD_REQUEST")
-		if !strings.Contains(a.text(t, "detail"), "method") {
-			t.Errorf("the detail does not name the field: %s", a.raw)
+	for _, body := range []rig.Object{tokenLogin("token"), {"method": "ldap", "name": "ann", "password": "p"}} {
+		a := s.Refused(t, "", "POST", "/api/sessions", body, http.StatusBadRequest, "BAD_REQUEST")
+		if !strings.Contains(a.Text(t, "detail"), "method") {
+			t.Errorf("the detail does not name the field: %s", a.Raw)
 		}
 	}
 }

@@ -6,13 +6,14 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // within checks that a field of an answer is a time that lies the given way
 // past some moment between the two, of which answers show whole seconds.
-func (a answer) within(t testing.TB, field string, past time.Duration, from, to time.Time) {
+func within(t testing.TB, a rig.Answer, field string, past time.Duration, from, to time.Time) {
 	t.Helper()
-	at, err := time.Parse(time.RFC3339, a.text(t, field))
+	at, err := time.Parse(time.RFC3339, a.Text(t, field))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,17 +28,17 @@ func TestSessionsSayWhenTheyEnd(t *testing.T) {
 	const idle, lifetime = 7 * time.Minute, 50 * time.Minute
 	on(t, func(t *testing.T, s *subject) {
 		opening := time.Now()
-		a := s.ok(t, "", "POST", sessions, object{"method": "password", "name": testserver.AdminName, "password": testserver.AdminPassword})
+		a := s.OK(t, "", "POST", sessions, rig.Object{"method": "password", "name": testserver.AdminName, "password": testserver.AdminPassword})
 		opened := time.Now()
-		a.within(t, "expiresAt", lifetime, opening, opened)
-		a.within(t, "idleExpiresAt", idle, opening, opened)
+		within(t, a, "expiresAt", lifetime, opening, opened)
+		within(t, a, "idleExpiresAt", idle, opening, opened)
 
-		session := a.text(t, "sessionId")
+		session := a.Text(t, "sessionId")
 		using := time.Now()
-		current := s.ok(t, session, "GET", where, nil)
-		if current.text(t, "expiresAt") != a.text(t, "expiresAt") {
-			t.Errorf("use moved the end from %s to %s", a.text(t, "expiresAt"), current.text(t, "expiresAt"))
+		current := s.OK(t, session, "GET", where, nil)
+		if current.Text(t, "expiresAt") != a.Text(t, "expiresAt") {
+			t.Errorf("use moved the end from %s to %s", a.Text(t, "expiresAt"), current.Text(t, "expiresAt"))
 		}
-		current.within(t, "idleExpiresAt", idle, using, time.Now())
+		within(t, current, "idleExpiresAt", idle, using, time.Now())
 	}, func(c *server.Config) { c.SessionIdle, c.SessionLifetime = idle, lifetime })
 }

@@ -13,19 +13,20 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // ceiling checks what every answer to a ceiling says: how far it reaches, that
 // it may be tried again, and when.
-func (a answer) ceiling(t testing.TB, code, scope, names string) {
+func ceiling(t testing.TB, a rig.Answer, code, scope, names string) {
 	t.Helper()
-	a.is(t, http.StatusServiceUnavailable, code)
-	after, err := strconv.Atoi(a.header.Get("Retry-After"))
-	if a.body["scope"] != scope || a.body["retryable"] != true || err != nil || after < 1 {
-		t.Errorf("%s: Retry-After is %q in %s", code, a.header.Get("Retry-After"), a.raw)
+	is(t, a, http.StatusServiceUnavailable, code)
+	after, err := strconv.Atoi(a.Header.Get("Retry-After"))
+	if a.Body["scope"] != scope || a.Body["retryable"] != true || err != nil || after < 1 {
+		t.Errorf("%s: Retry-After is %q in %s", code, a.Header.Get("Retry-After"), a.Raw)
 	}
-	if detail, _ := a.body["detail"].(string); !strings.Contains(detail, names) {
-		t.Errorf("%s: the detail does not name %s: %s", code, names, a.raw)
+	if detail, _ := a.Body["detail"].(string); !strings.Contains(detail, names) {
+		t.Errorf("%s: the detail does not name %s: %s", code, names, a.Raw)
 	}
 }
 
@@ -75,11 +76,11 @@ func half(session string) string {
 }
 
 // held makes a request anew until it meets the ceiling.
-func (s *subject) held(t testing.TB, session, method, path string) answer {
+func (s *subject) held(t testing.TB, session, method, path string) rig.Answer {
 	t.Helper()
-	var a answer
+	var a rig.Answer
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if a = s.send(t, session, method, path, nil); a.status == http.StatusServiceUnavailable {
+		if a = s.Send(t, session, method, path, nil); a.Status == http.StatusServiceUnavailable {
 			break
 		}
 	}
@@ -91,9 +92,9 @@ func TestSessionLimit(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		first := s.login1(t)
 		s.login1(t)
-		s.send(t, "", "POST", sessions, loginBody).ceiling(t, "SESSION_LIMIT", "process", "--max-sessions")
-		s.send(t, first, "POST", sessions, scoped("AAAAAQ==")).ceiling(t, "SESSION_LIMIT", "process", "--max-sessions")
-		s.ok(t, first, "DELETE", where, nil)
+		ceiling(t, s.Send(t, "", "POST", sessions, loginBody), "SESSION_LIMIT", "process", "--max-sessions")
+		ceiling(t, s.Send(t, first, "POST", sessions, scoped("AAAAAQ==")), "SESSION_LIMIT", "process", "--max-sessions")
+		s.OK(t, first, "DELETE", where, nil)
 		s.login1(t)
 	}, func(c *server.Config) { c.MaxSessions = 2 })
 }
@@ -102,19 +103,19 @@ func TestSessionLimit(t *testing.T) {
 // for another uses up its own room.
 func TestSessionLimitOfAPrincipal(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin := s.admin(t)
+		admin := s.AsAdmin(t)
 		boss := s.principal(t, "boss", keyserver.RoleAuditor)
-		s.flags(t, boss, object{"delegation": true})
+		s.flags(t, boss, rig.Object{"delegation": true})
 		s.delegate(t, admin, boss)
-		scope := s.ok(t, admin, "POST", sessions, scoped("AAAAAQ==")).text(t, "sessionId")
-		for _, body := range []object{scoped("AAAAAQ=="), delegated(boss)} {
-			s.send(t, admin, "POST", sessions, body).ceiling(t, "SESSION_LIMIT", "session", "--max-sessions-per-principal")
+		scope := s.OK(t, admin, "POST", sessions, scoped("AAAAAQ==")).Text(t, "sessionId")
+		for _, body := range []rig.Object{scoped("AAAAAQ=="), delegated(boss)} {
+			ceiling(t, s.Send(t, admin, "POST", sessions, body), "SESSION_LIMIT", "session", "--max-sessions-per-principal")
 		}
-		s.send(t, "", "POST", sessions, loginBody).ceiling(t, "SESSION_LIMIT", "session", "--max-sessions-per-principal")
+		ceiling(t, s.Send(t, "", "POST", sessions, loginBody), "SESSION_LIMIT", "session", "--max-sessions-per-principal")
 		for range 3 {
-			s.ok(t, "", "POST", sessions, object{"method": "password", "name": "boss", "password": somePassword})
+			s.OK(t, "", "POST", sessions, rig.Object{"method": "password", "name": "boss", "password": somePassword})
 		}
-		s.ok(t, scope, "DELETE", where, nil)
+		s.OK(t, scope, "DELETE", where, nil)
 		s.login1(t)
 	}, func(c *server.Config) { c.MaxSessionsPerPrincipal = 3 })
 }
@@ -123,10 +124,10 @@ func TestSessionLimitOfAPrincipal(t *testing.T) {
 func TestRequestLimit(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		busy, idle := s.login1(t), s.login1(t)
-		cursor := number(s.ok(t, busy, "GET", "/api/changes?after=0", nil).body["cursor"].(float64))
+		cursor := rig.Number(s.OK(t, busy, "GET", "/api/changes?after=0", nil).Body["cursor"].(float64))
 		release := s.hold(t, poll(busy, cursor))
-		s.held(t, busy, "GET", where).ceiling(t, "REQUEST_LIMIT", "session", "--max-requests-per-session")
-		s.ok(t, idle, "GET", where, nil)
+		ceiling(t, s.held(t, busy, "GET", where), "REQUEST_LIMIT", "session", "--max-requests-per-session")
+		s.OK(t, idle, "GET", where, nil)
 		release()
 		s.until(t, busy, "GET", where, http.StatusOK, "")
 	}, func(c *server.Config) { c.MaxInFlight = 1 })
@@ -139,16 +140,16 @@ func TestOverloaded(t *testing.T) {
 		session := s.login1(t)
 		release := s.hold(t, half(session))
 		a := s.held(t, session, "GET", where)
-		a.ceiling(t, "OVERLOADED", "process", "most")
-		s.send(t, "", "POST", sessions, loginBody).ceiling(t, "OVERLOADED", "process", "most")
-		s.ok(t, "", "GET", "/api/health", nil)
+		ceiling(t, a, "OVERLOADED", "process", "most")
+		ceiling(t, s.Send(t, "", "POST", sessions, loginBody), "OVERLOADED", "process", "most")
+		s.OK(t, "", "GET", "/api/health", nil)
 		release()
 		s.until(t, session, "GET", where, http.StatusOK, "")
 
-		cursor := number(s.ok(t, session, "GET", "/api/changes?after=0", nil).body["cursor"].(float64))
+		cursor := rig.Number(s.OK(t, session, "GET", "/api/changes?after=0", nil).Body["cursor"].(float64))
 		release = s.hold(t, poll(session, cursor))
-		s.held(t, session, "GET", "/api/changes?wait=0&after="+cursor).ceiling(t, "OVERLOADED", "process", "most")
-		s.ok(t, session, "GET", where, nil) // who waits takes no place from who works
+		ceiling(t, s.held(t, session, "GET", "/api/changes?wait=0&after="+cursor), "OVERLOADED", "process", "most")
+		s.OK(t, session, "GET", where, nil) // who waits takes no place from who works
 		release()
 		s.until(t, session, "GET", "/api/changes?wait=0&after="+cursor, http.StatusOK, "")
 	}, func(c *server.Config) { c.MaxRequests, c.MaxWaiting = 1, 1 })
@@ -158,20 +159,20 @@ func TestOverloaded(t *testing.T) {
 func TestLoginThrottled(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		session := s.login1(t)
-		wrong := object{"method": "password", "name": "admin", "password": "wrong password"}
-		a := s.send(t, "", "POST", sessions, wrong)
+		wrong := rig.Object{"method": "password", "name": "admin", "password": "wrong password"}
+		a := s.Send(t, "", "POST", sessions, wrong)
 		for range 30 {
-			if a.code() != "INVALID_CREDENTIALS" {
+			if a.Code() != "INVALID_CREDENTIALS" {
 				break
 			}
-			a = s.send(t, "", "POST", sessions, wrong)
+			a = s.Send(t, "", "POST", sessions, wrong)
 		}
-		a.is(t, http.StatusTooManyRequests, "LOGIN_THROTTLED")
-		if after, err := strconv.Atoi(a.header.Get("Retry-After")); err != nil || after < 1 {
-			t.Errorf("Retry-After is %q", a.header.Get("Retry-After"))
+		is(t, a, http.StatusTooManyRequests, "LOGIN_THROTTLED")
+		if after, err := strconv.Atoi(a.Header.Get("Retry-After")); err != nil || after < 1 {
+			t.Errorf("Retry-After is %q", a.Header.Get("Retry-After"))
 		}
-		s.ok(t, session, "GET", where, nil)
-		s.ok(t, session, "POST", sessions, scoped("AAAAAQ==")) // who has a session has shown who it is
+		s.OK(t, session, "GET", where, nil)
+		s.OK(t, session, "POST", sessions, scoped("AAAAAQ==")) // who has a session has shown who it is
 	})
 }
 
@@ -179,11 +180,11 @@ func TestLoginThrottled(t *testing.T) {
 func TestPrincipalDisabled(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		session := s.with(t, keyserver.RoleAuditor)
-		s.ok(t, session, "GET", "/api/audit", nil)
-		s.flags(t, s.self(t, session), object{"disabled": true})
-		s.refused(t, session, "GET", "/api/audit", nil, http.StatusForbidden, "PRINCIPAL_DISABLED")
-		s.refused(t, session, "POST", sessions, scoped("AAAAAQ=="), http.StatusForbidden, "PRINCIPAL_DISABLED")
-		s.flags(t, s.self(t, session), object{"disabled": false})
-		s.ok(t, session, "GET", "/api/audit", nil)
+		s.OK(t, session, "GET", "/api/audit", nil)
+		s.flags(t, s.self(t, session), rig.Object{"disabled": true})
+		s.Refused(t, session, "GET", "/api/audit", nil, http.StatusForbidden, "PRINCIPAL_DISABLED")
+		s.Refused(t, session, "POST", sessions, scoped("AAAAAQ=="), http.StatusForbidden, "PRINCIPAL_DISABLED")
+		s.flags(t, s.self(t, session), rig.Object{"disabled": false})
+		s.OK(t, session, "GET", "/api/audit", nil)
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // letters name the built-in roles in the matrix: all of them, see newMatrix.
@@ -230,7 +231,7 @@ func (m *matrix) route(t *testing.T, name string, unified, deny bool) {
 		t.Fatalf("the matrix has no object for %s", name)
 	}
 	if deny {
-		m.s.refused(t, "", method, at, m.bodies[name], http.StatusUnauthorized, "SESSION_NOT_FOUND")
+		m.s.Refused(t, "", method, at, m.bodies[name], http.StatusUnauthorized, "SESSION_NOT_FOUND")
 	}
 	used := false
 	for _, r := range roleLetters {
@@ -240,14 +241,14 @@ func (m *matrix) route(t *testing.T, name string, unified, deny bool) {
 		}
 		session := m.s.with(t, letters[r])
 		if name == "DELETE /api/sessions/current" {
-			session = m.s.ok(t, "", "POST", sessions, object{"method": "password", "name": "holder of " + letters[r].Hex(), "password": "a password for tests"}).text(t, "sessionId")
+			session = m.s.OK(t, "", "POST", sessions, rig.Object{"method": "password", "name": "holder of " + letters[r].Hex(), "password": "a password for tests"}).Text(t, "sessionId")
 		}
-		a := m.s.send(t, session, method, at, m.bodies[name])
+		a := m.s.Send(t, session, method, at, m.bodies[name])
 		switch {
-		case !may && a.status == http.StatusForbidden && a.code() == "ACCESS_DENIED":
-		case may && a.status == http.StatusOK, may && used && a.code() == again[name]:
+		case !may && a.Status == http.StatusForbidden && a.Code() == "ACCESS_DENIED":
+		case may && a.Status == http.StatusOK, may && used && a.Code() == again[name]:
 		default:
-			t.Errorf("%s as %c: got %d %s, allowed should be %v", name, r, a.status, brief(string(a.raw)), may)
+			t.Errorf("%s as %c: got %d %s, allowed should be %v", name, r, a.Status, rig.Shorten(string(a.Raw)), may)
 		}
 		used = used || may
 	}
@@ -255,77 +256,77 @@ func (m *matrix) route(t *testing.T, name string, unified, deny bool) {
 
 func newMatrix(t *testing.T, s *subject) *matrix {
 	t.Helper()
-	admin, officer, encryptor := s.admin(t), s.with(t, keyserver.RoleSecurityOfficer), s.with(t, keyserver.RoleEncryptor)
+	admin, officer, encryptor := s.AsAdmin(t), s.with(t, keyserver.RoleSecurityOfficer), s.with(t, keyserver.RoleEncryptor)
 	self := func(r keyserver.ID) string { return s.self(t, s.with(t, r)) }
 	auditor, exchanger := self(keyserver.RoleAuditor), self(keyserver.RoleExchanger)
-	pair := func(id string) object { return object{"systemId": 1, "principalId": decimal(t, id)} }
-	owner := object{"rights": []string{"OWNER"}}
+	pair := func(id string) rig.Object { return rig.Object{"systemId": 1, "principalId": decimal(t, id)} }
+	owner := rig.Object{"rights": []string{"OWNER"}}
 
 	// Who may read before it may not write has to be able to read.
-	key := s.ok(t, encryptor, "POST", "/api/keys", object{"algorithm": "HMAC-SHA384"}).text(t, "ttag")
-	entry := join(pair(exchanger), owner, object{"ttag": key})
-	s.ok(t, encryptor, "POST", "/api/keys/acl/grant", entry)
+	key := s.OK(t, encryptor, "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384"}).Text(t, "ttag")
+	entry := join(pair(exchanger), owner, rig.Object{"ttag": key})
+	s.OK(t, encryptor, "POST", "/api/keys/acl/grant", entry)
 	template, spare := s.template(t, officer, "used"), s.template(t, officer, "spare")
 	for _, id := range []string{template, spare} {
 		for _, member := range []string{auditor, self(keyserver.RoleAdministrator)} {
-			s.ok(t, officer, "POST", "/api/acl-templates/"+id+"/members", join(pair(member), owner))
+			s.OK(t, officer, "POST", "/api/acl-templates/"+id+"/members", join(pair(member), owner))
 		}
 	}
-	s.ok(t, officer, "POST", "/api/acl-templates/"+template+"/members", join(pair(exchanger), owner))
-	directory := s.ok(t, officer, "POST", "/api/templated-directories", object{"path": "/a", "aclTemplateId": template}).text(t, "id")
+	s.OK(t, officer, "POST", "/api/acl-templates/"+template+"/members", join(pair(exchanger), owner))
+	directory := s.OK(t, officer, "POST", "/api/templated-directories", rig.Object{"path": "/a", "aclTemplateId": template}).Text(t, "id")
 	s.registerPeer(t, officer)
 	person, group := s.principal(t, "person"), s.group(t, "group")
-	s.ok(t, admin, "PUT", "/api/principals/groups/"+group+"/members/"+person, nil)
-	row := s.ok(t, officer, "POST", "/api/principal-trusts", object{"principalId": person, "trustedServerSystemId": otherSystem, "flag": "expose"}).text(t, "principalTrust", "id")
-	role := s.ok(t, admin, "POST", "/api/roles", object{"name": "custom", "operations": []string{}}).text(t, "id")
+	s.OK(t, admin, "PUT", "/api/principals/groups/"+group+"/members/"+person, nil)
+	row := s.OK(t, officer, "POST", "/api/principal-trusts", rig.Object{"principalId": person, "trustedServerSystemId": otherSystem, "flag": "expose"}).Text(t, "principalTrust", "id")
+	role := s.OK(t, admin, "POST", "/api/roles", rig.Object{"name": "custom", "operations": []string{}}).Text(t, "id")
 	ca, another := peerCA(t, "issuer"), peerCA(t, "another")
 	s.trustCA(t, officer, ca)
 	digest := s.digestOf(t, officer)
-	listed := s.ok(t, officer, "GET", "/api/trusted-cas", nil).list(t, "trustedCAs")[0]["certificateId"]
+	listed := s.OK(t, officer, "GET", "/api/trusted-cas", nil).List(t, "trustedCAs")[0]["certificateId"]
 	request := b64(enginetest.NewRequest(t, "agent", newKey(t)))
-	issued := s.ok(t, admin, "POST", "/api/certificates", object{"request": request}).text(t, "certificate")
+	issued := s.OK(t, admin, "POST", "/api/certificates", rig.Object{"request": request}).Text(t, "certificate")
 	agent := s.enroll(t, enginetest.NewAgent(t, ca, "transport", time.Now(), nil).Certificate.Raw)[0]["id"].(string)
 	fresh := b64(enginetest.NewAgent(t, ca, "fresh", time.Now(), nil).Certificate.Raw)
-	link := object{"ttag": key}
+	link := rig.Object{"ttag": key}
 
 	return &matrix{s: s, bodies: map[string]any{
-		"POST /api/config/get":                          object{"xpath": "ROOT"},
-		"POST /api/keys":                                object{"algorithm": "AES-256"},
+		"POST /api/config/get":                          rig.Object{"xpath": "ROOT"},
+		"POST /api/keys":                                rig.Object{"algorithm": "AES-256"},
 		"POST /api/keys/get":                            link,
 		"POST /api/keys/authorize":                      link,
 		"POST /api/keys/export":                         join(pair(agent), link),
-		"POST /api/crypto/hmac":                         object{"hiddenLink": key, "data": ""},
+		"POST /api/crypto/hmac":                         rig.Object{"hiddenLink": key, "data": ""},
 		"POST /api/keys/acl/get":                        link,
 		"POST /api/keys/acl/grant":                      entry,
 		"POST /api/keys/acl/update":                     entry,
 		"POST /api/keys/acl/revoke":                     join(pair(exchanger), link),
-		"POST /api/principals/lookup":                   object{"principals": []object{pair(person)}},
-		"POST /api/principals/password":                 object{"name": "p", "password": somePassword, "roleIds": []string{}},
-		"POST /api/principals/ldap":                     object{"name": "l", "roleIds": []string{}},
-		"POST /api/principals/xauth":                    object{"name": "x", "issuer": issuer, "subject": "system:serviceaccount:a:b", "roleIds": []string{}},
-		"POST /api/principals/groups":                   object{"name": "g"},
-		"PUT /api/principals/{id}/flags":                object{"delegation": true},
-		"PUT /api/principals/{id}/roles":                object{"roleIds": []string{}},
-		"POST /api/roles":                               object{"name": "r", "operations": []string{}},
-		"PUT /api/roles/{id}":                           object{"name": "renamed"},
-		"POST /api/trusted-cas":                         object{"certificate": b64(another.Certificate.Raw)},
-		"POST /api/trusted-cas/remove":                  object{"certificateId": listed},
+		"POST /api/principals/lookup":                   rig.Object{"principals": []rig.Object{pair(person)}},
+		"POST /api/principals/password":                 rig.Object{"name": "p", "password": somePassword, "roleIds": []string{}},
+		"POST /api/principals/ldap":                     rig.Object{"name": "l", "roleIds": []string{}},
+		"POST /api/principals/xauth":                    rig.Object{"name": "x", "issuer": issuer, "subject": "system:serviceaccount:a:b", "roleIds": []string{}},
+		"POST /api/principals/groups":                   rig.Object{"name": "g"},
+		"PUT /api/principals/{id}/flags":                rig.Object{"delegation": true},
+		"PUT /api/principals/{id}/roles":                rig.Object{"roleIds": []string{}},
+		"POST /api/roles":                               rig.Object{"name": "r", "operations": []string{}},
+		"PUT /api/roles/{id}":                           rig.Object{"name": "renamed"},
+		"POST /api/trusted-cas":                         rig.Object{"certificate": b64(another.Certificate.Raw)},
+		"POST /api/trusted-cas/remove":                  rig.Object{"certificateId": listed},
 		"POST /api/trusted-servers":                     peerRequest(blob(otherSystem+1, "203.0.113.9", 9443, chainOf(t, ca, "third"))),
-		"PUT /api/trusted-servers/{systemId}":           object{"description": "changed"},
-		"POST /api/principal-trusts":                    object{"principalId": agent, "trustedServerSystemId": otherSystem, "flag": "expose"},
-		"PUT /api/principal-trusts/{id}":                object{"flag": "restrict"},
-		"POST /api/acl-templates":                       object{"name": "new"},
-		"PUT /api/acl-templates/{id}":                   object{"name": "renamed"},
+		"PUT /api/trusted-servers/{systemId}":           rig.Object{"description": "changed"},
+		"POST /api/principal-trusts":                    rig.Object{"principalId": agent, "trustedServerSystemId": otherSystem, "flag": "expose"},
+		"PUT /api/principal-trusts/{id}":                rig.Object{"flag": "restrict"},
+		"POST /api/acl-templates":                       rig.Object{"name": "new"},
+		"PUT /api/acl-templates/{id}":                   rig.Object{"name": "renamed"},
 		"POST /api/acl-templates/{id}/members":          join(pair(exchanger), owner),
-		"POST /api/templated-directories":               object{"path": "/b", "aclTemplateId": template},
-		"POST /api/certificates":                        object{"request": request},
-		"POST /api/certificates/renew":                  object{"certificate": issued},
-		"POST /api/certificates/enroll":                 object{"certificates": []string{fresh}},
-		"POST /api/certificates/by-subject":             object{"subject": "%"},
-		"POST /api/certificates/by-transport-principal": object{"subject": "/CN=agent"},
-		"POST /api/transport-principals/reset":          object{"principalId": agent},
-		"PUT /api/revocation/issuers/{digest}/policy":   object{"mode": "off", "maxAgeSeconds": 0},
-		"POST /api/revocation/crls":                     object{"crl": b64(enginetest.NewCRL(t, ca, 1, time.Now(), nil))},
+		"POST /api/templated-directories":               rig.Object{"path": "/b", "aclTemplateId": template},
+		"POST /api/certificates":                        rig.Object{"request": request},
+		"POST /api/certificates/renew":                  rig.Object{"certificate": issued},
+		"POST /api/certificates/enroll":                 rig.Object{"certificates": []string{fresh}},
+		"POST /api/certificates/by-subject":             rig.Object{"subject": "%"},
+		"POST /api/certificates/by-transport-principal": rig.Object{"subject": "/CN=agent"},
+		"POST /api/transport-principals/reset":          rig.Object{"principalId": agent},
+		"PUT /api/revocation/issuers/{digest}/policy":   rig.Object{"mode": "off", "maxAgeSeconds": 0},
+		"POST /api/revocation/crls":                     rig.Object{"crl": b64(enginetest.NewCRL(t, ca, 1, time.Now(), nil))},
 	}, paths: map[string]string{
 		"GET /api/changes":                                                "/api/changes?after=0&wait=0",
 		"GET /api/principals":                                             "/api/principals?type=password",
@@ -355,7 +356,7 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 // digestOf is the digest of some trusted CA.
 func (s *subject) digestOf(t testing.TB, session string) string {
 	t.Helper()
-	return s.ok(t, session, "GET", "/api/trusted-cas", nil).list(t, "trustedCAs")[0]["revocationDigest"].(string)
+	return s.OK(t, session, "GET", "/api/trusted-cas", nil).List(t, "trustedCAs")[0]["revocationDigest"].(string)
 }
 
 // POST /api/sessions is open to everybody but for a delegated login, which a
@@ -370,13 +371,13 @@ func TestMatrixOfDelegatedLogins(t *testing.T) {
 			}
 			on(t, func(t *testing.T, s *subject) {
 				boss := s.principal(t, "boss")
-				s.flags(t, boss, object{"delegation": true})
+				s.flags(t, boss, rig.Object{"delegation": true})
 				for r, id := range letters {
-					a := s.send(t, s.with(t, id), "POST", sessions, delegated(boss))
+					a := s.Send(t, s.with(t, id), "POST", sessions, delegated(boss))
 					if strings.ContainsRune(granted, r) {
-						a.is(t, http.StatusOK, "")
+						is(t, a, http.StatusOK, "")
 					} else {
-						a.is(t, http.StatusForbidden, "ACCESS_DENIED")
+						is(t, a, http.StatusForbidden, "ACCESS_DENIED")
 					}
 				}
 			}, options...)
@@ -388,13 +389,13 @@ func TestMatrixOfDelegatedLogins(t *testing.T) {
 func TestMatrixOfTransportPrincipals(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		ca := peerCA(t, "issuer")
-		s.trustCA(t, s.admin(t), ca)
+		s.trustCA(t, s.AsAdmin(t), ca)
 		key := s.mint(t, "key")
 		for r, id := range letters {
 			agent := s.agent(t, ca, "agent "+strconv.QuoteRune(r), id)
-			a := s.send(t, s.showing(t, agent).login(t), "POST", "/api/keys/get", object{"ttag": key})
-			if refused := a.code() == "ACCESS_DENIED"; refused == strings.ContainsRune("EX", r) || a.status == http.StatusUnauthorized {
-				t.Errorf("%c: got %d %s", r, a.status, a.raw)
+			a := s.Send(t, s.showing(t, agent).login(t), "POST", "/api/keys/get", rig.Object{"ttag": key})
+			if refused := a.Code() == "ACCESS_DENIED"; refused == strings.ContainsRune("EX", r) || a.Status == http.StatusUnauthorized {
+				t.Errorf("%c: got %d %s", r, a.Status, a.Raw)
 			}
 		}
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 const (
@@ -21,23 +22,23 @@ const (
 )
 
 // id of an object that a creation answered.
-func created(t testing.TB, a answer) string { t.Helper(); return a.text(t, "principal", "id") }
+func created(t testing.TB, a rig.Answer) string { t.Helper(); return a.Text(t, "principal", "id") }
 
 func (s *subject) principal(t testing.TB, name string, roles ...keyserver.ID) string {
 	t.Helper()
-	return created(t, s.ok(t, s.admin(t), "POST", "/api/principals/password",
-		object{"name": name, "password": somePassword, "roleIds": hexes(roles...)}))
+	return created(t, s.OK(t, s.AsAdmin(t), "POST", "/api/principals/password",
+		rig.Object{"name": name, "password": somePassword, "roleIds": hexes(roles...)}))
 }
 
 func (s *subject) group(t testing.TB, name string, roles ...keyserver.ID) string {
 	t.Helper()
-	return created(t, s.ok(t, s.admin(t), "POST", "/api/principals/groups", object{"name": name, "roleIds": hexes(roles...)}))
+	return created(t, s.OK(t, s.AsAdmin(t), "POST", "/api/principals/groups", rig.Object{"name": name, "roleIds": hexes(roles...)}))
 }
 
 // self is the id of the principal of a session.
 func (s *subject) self(t testing.TB, session string) string {
 	t.Helper()
-	return s.ok(t, session, "GET", "/api/sessions/current", nil).text(t, "principal", "id")
+	return s.OK(t, session, "GET", "/api/sessions/current", nil).Text(t, "principal", "id")
 }
 
 func hexes(ids ...keyserver.ID) []string {
@@ -60,7 +61,7 @@ func decimal(t testing.TB, hex string) string {
 // systemDefined is the id of the server's own transport principal.
 func (s *subject) systemDefined(t testing.TB) string {
 	t.Helper()
-	list := s.ok(t, s.admin(t), "GET", "/api/principals?type=certificate&name="+engine.SystemName, nil).list(t, "principals")
+	list := s.OK(t, s.AsAdmin(t), "GET", "/api/principals?type=certificate&name="+engine.SystemName, nil).List(t, "principals")
 	if len(list) != 1 {
 		t.Fatalf("a fresh server has %d principals named %s", len(list), engine.SystemName)
 	}
@@ -81,8 +82,8 @@ func (s *subject) refusals(t *testing.T, session, method string, cases map[strin
 	t.Helper()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a := s.refused(t, session, method, tc.path, tc.body, tc.status, tc.code)
-			if detail, _ := a.body["detail"].(string); !strings.Contains(detail, tc.names) {
+			a := s.Refused(t, session, method, tc.path, tc.body, tc.status, tc.code)
+			if detail, _ := a.Body["detail"].(string); !strings.Contains(detail, tc.names) {
 				t.Errorf("the detail %q does not name %q", detail, tc.names)
 			}
 		})
@@ -92,9 +93,9 @@ func (s *subject) refusals(t *testing.T, session, method string, cases map[strin
 // GET /api/principals: a type, a window, a prefix; the page says what was applied.
 func TestListPrincipals(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin, path := s.admin(t), "/api/principals?type=password"
-		s.refused(t, "", "GET", path, nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
-		s.refused(t, s.with(t, keyserver.RoleEncryptor), "GET", path, nil, http.StatusForbidden, "ACCESS_DENIED")
+		admin, path := s.AsAdmin(t), "/api/principals?type=password"
+		s.Refused(t, "", "GET", path, nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+		s.Refused(t, s.with(t, keyserver.RoleEncryptor), "GET", path, nil, http.StatusForbidden, "ACCESS_DENIED")
 		s.refusals(t, admin, "GET", map[string]refusal{
 			"NoType":             {"/api/principals", nil, 400, "BAD_REQUEST", "password, certificate, ldap, xauth, group"},
 			"UnknownType":        {"/api/principals?type=user", nil, 400, "BAD_REQUEST", "password, certificate, ldap, xauth, group"},
@@ -109,21 +110,21 @@ func TestListPrincipals(t *testing.T) {
 			"ParameterSentTwice": {path + "&limit=1&limit=2", nil, 400, "BAD_REQUEST", "limit"},
 		})
 		for _, role := range []keyserver.ID{keyserver.RoleSecurityOfficer, keyserver.RoleAuditor} {
-			s.ok(t, s.with(t, role), "GET", path, nil)
+			s.OK(t, s.with(t, role), "GET", path, nil)
 		}
 
 		for _, name := range []string{"b%1", "b%2", "bx1", "b_1", "b*1", `b\1`, "Bx", "zz", "ü", "bü"} {
-			s.ok(t, admin, "POST", "/api/principals/ldap", object{"name": name, "roleIds": []string{}})
+			s.OK(t, admin, "POST", "/api/principals/ldap", rig.Object{"name": name, "roleIds": []string{}})
 		}
 		names := func(query string) []string {
 			t.Helper()
-			a := s.ok(t, admin, "GET", "/api/principals?type=ldap"+query, nil)
+			a := s.OK(t, admin, "GET", "/api/principals?type=ldap"+query, nil)
 			list := []string{}
-			for _, p := range a.list(t, "principals") {
+			for _, p := range a.List(t, "principals") {
 				list = append(list, p["name"].(string))
 			}
-			if a.body["count"] != float64(len(list)) {
-				t.Errorf("counts %v of %d", a.body["count"], len(list))
+			if a.Body["count"] != float64(len(list)) {
+				t.Errorf("counts %v of %d", a.Body["count"], len(list))
 			}
 			return list
 		}
@@ -146,11 +147,11 @@ func TestListPrincipals(t *testing.T) {
 			}
 		}
 
-		a := s.ok(t, admin, "GET", "/api/principals?type=ldap&limit=2&offset=1&name=b%25", nil)
-		if a.body["type"] != "ldap" || a.text(t, "className") == "" || a.text(t, "detail") == "" {
-			t.Errorf("%s", a.raw)
+		a := s.OK(t, admin, "GET", "/api/principals?type=ldap&limit=2&offset=1&name=b%25", nil)
+		if a.Body["type"] != "ldap" || a.Text(t, "className") == "" || a.Text(t, "detail") == "" {
+			t.Errorf("%s", a.Raw)
 		}
-		page := a.at(t, "page").(object)
+		page := a.At(t, "page").(rig.Object)
 		for member, want := range map[string]any{
 			"applied": true, "limit": 2., "offset": 1., "name": "b%", "pattern": `b\%%`, "orderedBy": "name",
 		} {
@@ -158,10 +159,10 @@ func TestListPrincipals(t *testing.T) {
 				t.Errorf("page.%s is %v, want %v", member, page[member], want)
 			}
 		}
-		if _, total := a.body["total"]; total {
+		if _, total := a.Body["total"]; total {
 			t.Error("there is a total")
 		}
-		page = s.ok(t, admin, "GET", "/api/principals?type=ldap&name=b", nil).at(t, "page").(object)
+		page = s.OK(t, admin, "GET", "/api/principals?type=ldap&name=b", nil).At(t, "page").(rig.Object)
 		if page["applied"] != false || page["pattern"] != "b%" {
 			t.Errorf("a prefix alone is no window: %v", page)
 		}
@@ -172,19 +173,19 @@ func TestListPrincipals(t *testing.T) {
 // window, and pages of any size make up the whole.
 func TestListingAboveThePackageLimit(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin, path := s.admin(t), "/api/principals?type=group"
+		admin, path := s.AsAdmin(t), "/api/principals?type=group"
 		s.groups(t, 0, keyserver.MaxUnwindowed)
-		if a := s.ok(t, admin, "GET", path, nil); a.body["count"] != float64(keyserver.MaxUnwindowed) {
-			t.Fatalf("counts %v", a.body["count"])
+		if a := s.OK(t, admin, "GET", path, nil); a.Body["count"] != float64(keyserver.MaxUnwindowed) {
+			t.Fatalf("counts %v", a.Body["count"])
 		}
 		s.groups(t, keyserver.MaxUnwindowed, 2)
-		a := s.refused(t, admin, "GET", path, nil, http.StatusBadRequest, "INVALID_ARGUMENT")
-		if !strings.Contains(a.text(t, "detail"), "page") {
-			t.Errorf("the detail does not say to page: %s", a.raw)
+		a := s.Refused(t, admin, "GET", path, nil, http.StatusBadRequest, "INVALID_ARGUMENT")
+		if !strings.Contains(a.Text(t, "detail"), "page") {
+			t.Errorf("the detail does not say to page: %s", a.Raw)
 		}
-		s.refused(t, admin, "GET", path+"&name=p", nil, http.StatusBadRequest, "INVALID_ARGUMENT")
-		s.ok(t, admin, "GET", path+"&name=p-00", nil)
-		s.ok(t, admin, "GET", path+"&limit=1", nil)
+		s.Refused(t, admin, "GET", path+"&name=p", nil, http.StatusBadRequest, "INVALID_ARGUMENT")
+		s.OK(t, admin, "GET", path+"&name=p-00", nil)
+		s.OK(t, admin, "GET", path+"&limit=1", nil)
 
 		whole := s.pages(t, path, 500)
 		if len(whole) != keyserver.MaxUnwindowed+2 || !slices.IsSorted(whole) || len(slices.Compact(slices.Clone(whole))) != len(whole) {
@@ -202,18 +203,18 @@ func TestListingAboveThePackageLimit(t *testing.T) {
 func (s *subject) groups(t *testing.T, from, n int) []string {
 	t.Helper()
 	ids := make([]string, n)
-	admin := s.admin(t)
+	admin := s.AsAdmin(t)
 	var wg sync.WaitGroup
 	next := make(chan int)
 	for range 8 {
 		wg.Go(func() {
 			for i := range next {
-				a := s.send(t, admin, "POST", "/api/principals/groups", object{"name": fmt.Sprintf("p-%04d", from+i)})
-				if a.status != http.StatusOK {
-					t.Errorf("%s", a.raw)
+				a := s.Send(t, admin, "POST", "/api/principals/groups", rig.Object{"name": fmt.Sprintf("p-%04d", from+i)})
+				if a.Status != http.StatusOK {
+					t.Errorf("%s", a.Raw)
 					continue
 				}
-				ids[i], _ = a.body["principal"].(object)["id"].(string)
+				ids[i], _ = a.Body["principal"].(rig.Object)["id"].(string)
 			}
 		})
 	}
@@ -231,7 +232,7 @@ func (s *subject) pages(t testing.TB, path string, size int) []string {
 	var names []string
 	for {
 		q := url.Values{"limit": {fmt.Sprint(size)}, "offset": {fmt.Sprint(len(names))}}
-		list := s.ok(t, s.admin(t), "GET", path+"&"+q.Encode(), nil).list(t, "principals")
+		list := s.OK(t, s.AsAdmin(t), "GET", path+"&"+q.Encode(), nil).List(t, "principals")
 		for _, p := range list {
 			names = append(names, p["name"].(string))
 		}
@@ -244,24 +245,24 @@ func (s *subject) pages(t testing.TB, path string, size int) []string {
 // GET /api/principals/{id}: three spellings, of which the path takes one.
 func TestGetPrincipal(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin := s.admin(t)
+		admin := s.AsAdmin(t)
 		id := s.principal(t, "ann", keyserver.RoleAuditor)
-		s.refused(t, s.with(t, keyserver.RoleEncryptor), "GET", "/api/principals/"+id, nil, http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, s.with(t, keyserver.RoleEncryptor), "GET", "/api/principals/"+id, nil, http.StatusForbidden, "ACCESS_DENIED")
 		s.refusals(t, admin, "GET", map[string]refusal{
 			"Unknown": {"/api/principals/" + nobody, nil, 404, "NOT_FOUND", nobody},
 			"Zero":    {"/api/principals/0000000000000000", nil, 400, "BAD_REQUEST", "id"},
 			"Decimal": {"/api/principals/" + decimal(t, id), nil, 400, "BAD_REQUEST", "id"},
 		})
-		p := s.ok(t, admin, "GET", "/api/principals/"+strings.ToUpper(id), nil)
-		if p.text(t, "id") != id || p.text(t, "principalId") != decimal(t, id) || p.body["systemId"] != 1. ||
-			p.text(t, "name") != "ann" || p.text(t, "className") == "" || p.body["disabled"] != false {
-			t.Errorf("%s", p.raw)
+		p := s.OK(t, admin, "GET", "/api/principals/"+strings.ToUpper(id), nil)
+		if p.Text(t, "id") != id || p.Text(t, "principalId") != decimal(t, id) || p.Body["systemId"] != 1. ||
+			p.Text(t, "name") != "ann" || p.Text(t, "className") == "" || p.Body["disabled"] != false {
+			t.Errorf("%s", p.Raw)
 		}
-		if roles := p.at(t, "roleIds").([]any); len(roles) != 1 || roles[0] != keyserver.RoleAuditor.Hex() {
-			t.Errorf("%s", p.raw)
+		if roles := p.At(t, "roleIds").([]any); len(roles) != 1 || roles[0] != keyserver.RoleAuditor.Hex() {
+			t.Errorf("%s", p.Raw)
 		}
-		if groups := p.at(t, "groupIds").([]any); len(groups) != 0 {
-			t.Errorf("%s", p.raw)
+		if groups := p.At(t, "groupIds").([]any); len(groups) != 0 {
+			t.Errorf("%s", p.Raw)
 		}
 	})
 }
@@ -270,32 +271,32 @@ func TestGetPrincipal(t *testing.T) {
 // path takes its hexadecimal spelling alone and a pair its decimal one alone.
 func TestSpellingsOfPrincipalIDs(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin := s.admin(t)
+		admin := s.AsAdmin(t)
 		rapid.Check(t, func(r *rapid.T) {
 			id := keyserver.IDFromUint64(rapid.Uint64Min(1).Draw(r, "id"))
-			if a := s.send(t, admin, "GET", "/api/principals/"+id.Hex(), nil); a.status != http.StatusNotFound {
-				r.Fatalf("hexadecimal: %s", a.raw)
+			if a := s.Send(t, admin, "GET", "/api/principals/"+id.Hex(), nil); a.Status != http.StatusNotFound {
+				r.Fatalf("hexadecimal: %s", a.Raw)
 			}
 			if len(id.Decimal()) != 16 { // then it may be read as hexadecimal digits
-				if a := s.send(t, admin, "GET", "/api/principals/"+id.Decimal(), nil); a.code() != "BAD_REQUEST" {
-					r.Fatalf("decimal: %s", a.raw)
+				if a := s.Send(t, admin, "GET", "/api/principals/"+id.Decimal(), nil); a.Code() != "BAD_REQUEST" {
+					r.Fatalf("decimal: %s", a.Raw)
 				}
 			}
-			if a := s.send(t, admin, "GET", "/api/principals/"+url.PathEscape(id.Base64()), nil); a.code() != "BAD_REQUEST" {
-				r.Fatalf("base64: %s", a.raw)
+			if a := s.Send(t, admin, "GET", "/api/principals/"+url.PathEscape(id.Base64()), nil); a.Code() != "BAD_REQUEST" {
+				r.Fatalf("base64: %s", a.Raw)
 			}
-			pair := func(spelling string) object {
-				return object{"principals": []object{{"systemId": 1, "principalId": spelling}}}
+			pair := func(spelling string) rig.Object {
+				return rig.Object{"principals": []rig.Object{{"systemId": 1, "principalId": spelling}}}
 			}
-			if a := s.send(t, admin, "POST", "/api/principals/lookup", pair(id.Decimal())); a.status != http.StatusOK {
-				r.Fatalf("decimal pair: %s", a.raw)
+			if a := s.Send(t, admin, "POST", "/api/principals/lookup", pair(id.Decimal())); a.Status != http.StatusOK {
+				r.Fatalf("decimal pair: %s", a.Raw)
 			}
 			for _, wrong := range []string{id.Hex(), id.Base64()} {
 				if _, err := keyserver.ParseDecimalID(wrong); err == nil {
 					continue // these digits happen to be decimal ones
 				}
-				if a := s.send(t, admin, "POST", "/api/principals/lookup", pair(wrong)); a.code() != "BAD_REQUEST" {
-					r.Fatalf("pair %s: %s", wrong, a.raw)
+				if a := s.Send(t, admin, "POST", "/api/principals/lookup", pair(wrong)); a.Code() != "BAD_REQUEST" {
+					r.Fatalf("pair %s: %s", wrong, a.Raw)
 				}
 			}
 		})
@@ -305,9 +306,9 @@ func TestSpellingsOfPrincipalIDs(t *testing.T) {
 // POST /api/principals/password, ldap, xauth, groups: verified creation.
 func TestCreatePrincipals(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin := s.admin(t)
+		admin := s.AsAdmin(t)
 		auditor := hexes(keyserver.RoleAuditor)
-		good := map[string]object{
+		good := map[string]rig.Object{
 			"password": {"name": "ann", "password": somePassword, "roleIds": auditor},
 			"ldap":     {"name": "ann", "roleIds": auditor},
 			"xauth":    {"name": "ann", "roleIds": auditor, "issuer": issuer, "subject": "system:serviceaccount:shop:web", "audiences": []string{"b", "a", "a"}},
@@ -315,16 +316,16 @@ func TestCreatePrincipals(t *testing.T) {
 		}
 		for kind, body := range good {
 			path := "/api/principals/" + kind
-			with := func(name string, value any) object {
-				b := object{}
+			with := func(name string, value any) rig.Object {
+				b := rig.Object{}
 				for k, v := range body {
 					b[k] = v
 				}
 				b[name] = value
 				return b
 			}
-			s.refused(t, "", "POST", path, body, http.StatusUnauthorized, "SESSION_NOT_FOUND")
-			s.refused(t, s.with(t, keyserver.RoleSecurityOfficer), "POST", path, body, http.StatusForbidden, "ACCESS_DENIED")
+			s.Refused(t, "", "POST", path, body, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+			s.Refused(t, s.with(t, keyserver.RoleSecurityOfficer), "POST", path, body, http.StatusForbidden, "ACCESS_DENIED")
 			s.refusals(t, admin, "POST", map[string]refusal{
 				"EmptyName":   {path, with("name", ""), 400, "BAD_REQUEST", "name"},
 				"BlankName":   {path, with("name", "   "), 400, "BAD_REQUEST", "name"},
@@ -333,18 +334,18 @@ func TestCreatePrincipals(t *testing.T) {
 				"DecimalRole": {path, with("roleIds", []string{"5"}), 400, "BAD_REQUEST", "roleIds"},
 				"AType":       {path, with("type", "certificate"), 400, "BAD_REQUEST", "type"},
 			})
-			a := s.ok(t, admin, "POST", path, body)
-			if a.body["saved"] != true || a.text(t, "principal", "name") != "ann" || a.text(t, "detail") == "" {
-				t.Errorf("%s: %s", kind, a.raw)
+			a := s.OK(t, admin, "POST", path, body)
+			if a.Body["saved"] != true || a.Text(t, "principal", "name") != "ann" || a.Text(t, "detail") == "" {
+				t.Errorf("%s: %s", kind, a.Raw)
 			}
-			if got := s.ok(t, admin, "GET", "/api/principals/"+created(t, a), nil); fmt.Sprint(got.body) != fmt.Sprint(a.at(t, "principal")) {
-				t.Errorf("%s reads back as %s, was answered as %s", kind, got.raw, a.raw)
+			if got := s.OK(t, admin, "GET", "/api/principals/"+created(t, a), nil); fmt.Sprint(got.Body) != fmt.Sprint(a.At(t, "principal")) {
+				t.Errorf("%s reads back as %s, was answered as %s", kind, got.Raw, a.Raw)
 			}
-			s.refused(t, admin, "POST", path, body, http.StatusConflict, "ALREADY_EXISTS")
+			s.Refused(t, admin, "POST", path, body, http.StatusConflict, "ALREADY_EXISTS")
 		}
 
-		xauth := func(name string, value any) object {
-			b := object{"name": "other", "roleIds": []string{}, "issuer": issuer, "subject": "system:serviceaccount:shop:db"}
+		xauth := func(name string, value any) rig.Object {
+			b := rig.Object{"name": "other", "roleIds": []string{}, "issuer": issuer, "subject": "system:serviceaccount:shop:db"}
 			b[name] = value
 			return b
 		}
@@ -356,79 +357,79 @@ func TestCreatePrincipals(t *testing.T) {
 			"EmptyAudience":  {"/api/principals/xauth", xauth("audiences", []string{""}), 400, "BAD_REQUEST", "audiences"},
 			"ManyAudiences":  {"/api/principals/xauth", xauth("audiences", slices.Repeat([]string{"a"}, 17)), 400, "BAD_REQUEST", "audiences"},
 			"SameIdentity":   {"/api/principals/xauth", xauth("subject", "system:serviceaccount:shop:web"), 409, "ALREADY_EXISTS", "issuer and subject"},
-			"ByNoOtherRoute": {"/api/principals/certificate", object{}, 405, "METHOD_NOT_ALLOWED", ""},
+			"ByNoOtherRoute": {"/api/principals/certificate", rig.Object{}, 405, "METHOD_NOT_ALLOWED", ""},
 		})
 		// The same subject of another issuer is somebody else.
-		a := s.ok(t, admin, "POST", "/api/principals/xauth", object{
+		a := s.OK(t, admin, "POST", "/api/principals/xauth", rig.Object{
 			"name": "elsewhere", "roleIds": []string{}, "issuer": "https://other.example", "subject": "system:serviceaccount:shop:web",
 		})
-		if a.text(t, "principal", "issuer") != "https://other.example" || a.text(t, "principal", "subject") != "system:serviceaccount:shop:web" {
-			t.Errorf("%s", a.raw)
+		if a.Text(t, "principal", "issuer") != "https://other.example" || a.Text(t, "principal", "subject") != "system:serviceaccount:shop:web" {
+			t.Errorf("%s", a.Raw)
 		}
-		list := s.ok(t, admin, "GET", "/api/principals?type=xauth", nil).list(t, "principals")
+		list := s.OK(t, admin, "GET", "/api/principals?type=xauth", nil).List(t, "principals")
 		if fmt.Sprint(list[0]["audiences"]) != "[a b]" {
 			t.Errorf("audiences are a set: %v", list[0])
 		}
 		// A group needs no roles.
-		s.ok(t, admin, "POST", "/api/principals/groups", object{"name": "without roles"})
+		s.OK(t, admin, "POST", "/api/principals/groups", rig.Object{"name": "without roles"})
 		// No answer shows a password.
-		if a := s.ok(t, admin, "POST", "/api/principals/password", object{"name": "bob", "password": "hunter2 hunter2", "roleIds": []string{}}); strings.Contains(string(a.raw), "hunter2") {
-			t.Errorf("%s", a.raw)
+		if a := s.OK(t, admin, "POST", "/api/principals/password", rig.Object{"name": "bob", "password": "hunter2 hunter2", "roleIds": []string{}}); strings.Contains(string(a.Raw), "hunter2") {
+			t.Errorf("%s", a.Raw)
 		}
-		s.refused(t, admin, "POST", "/api/principals/password", object{"name": "eve", "password": "1234567", "roleIds": []string{}}, 400, "BAD_REQUEST")
+		s.Refused(t, admin, "POST", "/api/principals/password", rig.Object{"name": "eve", "password": "1234567", "roleIds": []string{}}, 400, "BAD_REQUEST")
 	})
 }
 
 // PUT /api/principals/{id}/flags: read-modify-write of the named bits.
 func TestUpdatePrincipalFlags(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin := s.admin(t)
+		admin := s.AsAdmin(t)
 		id := s.principal(t, "ann", keyserver.RoleAuditor)
 		path := "/api/principals/" + id + "/flags"
-		off := object{"disabled": true}
-		s.refused(t, s.with(t, keyserver.RoleSecurityOfficer), "PUT", path, off, http.StatusForbidden, "ACCESS_DENIED")
+		off := rig.Object{"disabled": true}
+		s.Refused(t, s.with(t, keyserver.RoleSecurityOfficer), "PUT", path, off, http.StatusForbidden, "ACCESS_DENIED")
 		s.refusals(t, admin, "PUT", map[string]refusal{
-			"RawFlags":       {path, object{"flags": 1}, 400, "BAD_REQUEST", "flags"},
-			"RawFlagsBeside": {path, object{"flags": 1, "disabled": true}, 400, "BAD_REQUEST", "flags"},
-			"NotBoolean":     {path, object{"disabled": "true"}, 400, "BAD_REQUEST", "disabled"},
-			"ANumber":        {path, object{"delegation": 1}, 400, "BAD_REQUEST", "delegation"},
-			"Null":           {path, object{"delegation": nil}, 400, "BAD_REQUEST", "delegation"},
-			"NeitherFlag":    {path, object{}, 400, "BAD_REQUEST", "delegation"},
+			"RawFlags":       {path, rig.Object{"flags": 1}, 400, "BAD_REQUEST", "flags"},
+			"RawFlagsBeside": {path, rig.Object{"flags": 1, "disabled": true}, 400, "BAD_REQUEST", "flags"},
+			"NotBoolean":     {path, rig.Object{"disabled": "true"}, 400, "BAD_REQUEST", "disabled"},
+			"ANumber":        {path, rig.Object{"delegation": 1}, 400, "BAD_REQUEST", "delegation"},
+			"Null":           {path, rig.Object{"delegation": nil}, 400, "BAD_REQUEST", "delegation"},
+			"NeitherFlag":    {path, rig.Object{}, 400, "BAD_REQUEST", "delegation"},
 			"NotHex":         {"/api/principals/" + decimal(t, id) + "/flags", off, 400, "BAD_REQUEST", "id"},
 			"SystemDefined":  {"/api/principals/" + s.systemDefined(t) + "/flags", off, 403, "BUILT_IN_PRINCIPAL", ""},
-			"OwnAccount":     {"/api/principals/" + s.self(t, admin) + "/flags", object{"delegation": true}, 403, "OWN_ACCOUNT", ""},
+			"OwnAccount":     {"/api/principals/" + s.self(t, admin) + "/flags", rig.Object{"delegation": true}, 403, "OWN_ACCOUNT", ""},
 			"Unknown":        {"/api/principals/" + nobody + "/flags", off, 404, "NOT_FOUND", nobody},
 			"NoFlagWord":     {"/api/principals/" + s.group(t, "team") + "/flags", off, 409, "NO_FLAG_WORD", ""},
 		})
 
 		steps := []struct {
-			body                 object
+			body                 rig.Object
 			asked                string
 			delegation, disabled bool
 			hex                  string
 		}{
-			{object{"delegation": true}, "[delegation]", true, false, "0x00000401"},
-			{object{"disabled": true}, "[disabled]", true, true, "0x00000400"}, // only that bit moves
-			{object{"delegation": false, "disabled": false}, "[delegation disabled]", false, false, "0x00000001"},
-			{object{"disabled": false}, "[disabled]", false, false, "0x00000001"}, // nothing to move is no failure
+			{rig.Object{"delegation": true}, "[delegation]", true, false, "0x00000401"},
+			{rig.Object{"disabled": true}, "[disabled]", true, true, "0x00000400"}, // only that bit moves
+			{rig.Object{"delegation": false, "disabled": false}, "[delegation disabled]", false, false, "0x00000001"},
+			{rig.Object{"disabled": false}, "[disabled]", false, false, "0x00000001"}, // nothing to move is no failure
 		}
 		before := "0x00000001"
 		for _, step := range steps {
-			a := s.ok(t, admin, "PUT", path, step.body)
-			if a.body["saved"] != true || a.text(t, "id") != id || fmt.Sprint(a.body["requested"]) != fmt.Sprint(step.body) ||
-				fmt.Sprint(a.body["asked"]) != step.asked || a.text(t, "detail") == "" {
-				t.Errorf("%v: %s", step.body, a.raw)
+			a := s.OK(t, admin, "PUT", path, step.body)
+			if a.Body["saved"] != true || a.Text(t, "id") != id || fmt.Sprint(a.Body["requested"]) != fmt.Sprint(step.body) ||
+				fmt.Sprint(a.Body["asked"]) != step.asked || a.Text(t, "detail") == "" {
+				t.Errorf("%v: %s", step.body, a.Raw)
 			}
-			if _, ok := a.body["code"]; ok {
-				t.Errorf("code is there on success: %s", a.raw)
+			if _, ok := a.Body["code"]; ok {
+				t.Errorf("code is there on success: %s", a.Raw)
 			}
-			if a.text(t, "before", "flagsHex") != before || a.text(t, "after", "flagsHex") != step.hex ||
-				a.at(t, "after", "disabled") != step.disabled || a.at(t, "after", "delegation") != step.delegation || a.at(t, "after", "systemDefined") != false {
-				t.Errorf("%v: %s", step.body, a.raw)
+			if a.Text(t, "before", "flagsHex") != before || a.Text(t, "after", "flagsHex") != step.hex ||
+				a.At(t, "after", "disabled") != step.disabled || a.At(t, "after", "delegation") != step.delegation || a.At(t, "after", "systemDefined") != false {
+				t.Errorf("%v: %s", step.body, a.Raw)
 			}
 			before = step.hex
-			if p := s.ok(t, admin, "GET", "/api/principals/"+id, nil); p.body["disabled"] != step.disabled {
-				t.Errorf("%v: %s", step.body, p.raw)
+			if p := s.OK(t, admin, "GET", "/api/principals/"+id, nil); p.Body["disabled"] != step.disabled {
+				t.Errorf("%v: %s", step.body, p.Raw)
 			}
 		}
 	})
@@ -438,19 +439,19 @@ func TestUpdatePrincipalFlags(t *testing.T) {
 // back as soon as it is enabled.
 func TestADisabledPrincipalIsRefusedInItsLiveSessions(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin := s.admin(t)
+		admin := s.AsAdmin(t)
 		id := s.principal(t, "ann", keyserver.RoleAuditor)
-		ann := s.as(t, "ann", somePassword)
-		s.ok(t, ann, "GET", "/api/roles", nil)
+		ann := s.As(t, "ann", somePassword)
+		s.OK(t, ann, "GET", "/api/roles", nil)
 		for range 2 {
-			s.ok(t, admin, "PUT", "/api/principals/"+id+"/flags", object{"disabled": true})
-			s.refused(t, ann, "GET", "/api/roles", nil, http.StatusForbidden, "PRINCIPAL_DISABLED")
-			s.refused(t, "", "POST", "/api/sessions", object{"method": "password", "name": "ann", "password": somePassword},
+			s.OK(t, admin, "PUT", "/api/principals/"+id+"/flags", rig.Object{"disabled": true})
+			s.Refused(t, ann, "GET", "/api/roles", nil, http.StatusForbidden, "PRINCIPAL_DISABLED")
+			s.Refused(t, "", "POST", "/api/sessions", rig.Object{"method": "password", "name": "ann", "password": somePassword},
 				http.StatusUnauthorized, "INVALID_CREDENTIALS")
-			s.ok(t, admin, "PUT", "/api/principals/"+id+"/flags", object{"disabled": false})
-			s.ok(t, ann, "GET", "/api/roles", nil)
+			s.OK(t, admin, "PUT", "/api/principals/"+id+"/flags", rig.Object{"disabled": false})
+			s.OK(t, ann, "GET", "/api/roles", nil)
 		}
-		rows := s.ok(t, admin, "GET", "/api/audit?reason=principalDisabled", nil).list(t, "entries")
+		rows := s.OK(t, admin, "GET", "/api/audit?reason=principalDisabled", nil).List(t, "entries")
 		if len(rows) == 0 || rows[0]["principalId"] != decimal(t, id) {
 			t.Errorf("the refusals are not in the trail: %v", rows)
 		}
@@ -460,76 +461,76 @@ func TestADisabledPrincipalIsRefusedInItsLiveSessions(t *testing.T) {
 // PUT /api/principals/{id}/roles: the complete set, in force at once.
 func TestUpdatePrincipalRoles(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin := s.admin(t)
+		admin := s.AsAdmin(t)
 		id := s.principal(t, "ann", keyserver.RoleAuditor)
 		path := "/api/principals/" + id + "/roles"
-		none := object{"roleIds": []string{}}
-		s.refused(t, s.with(t, keyserver.RoleSecurityOfficer), "PUT", path, none, http.StatusForbidden, "ACCESS_DENIED")
+		none := rig.Object{"roleIds": []string{}}
+		s.Refused(t, s.with(t, keyserver.RoleSecurityOfficer), "PUT", path, none, http.StatusForbidden, "ACCESS_DENIED")
 		s.refusals(t, admin, "PUT", map[string]refusal{
-			"Absent":        {path, object{}, 400, "BAD_REQUEST", "roleIds"},
-			"Null":          {path, object{"roleIds": nil}, 400, "BAD_REQUEST", "roleIds"},
-			"ByName":        {path, object{"roleIds": []string{"Auditor"}}, 400, "BAD_REQUEST", "roleIds"},
-			"UnknownRole":   {path, object{"roleIds": []string{nobody}}, 400, "INVALID_ARGUMENT", nobody},
-			"TooMany":       {path, object{"roleIds": slices.Repeat(hexes(keyserver.RoleAuditor), 257)}, 400, "BAD_REQUEST", "roleIds"},
+			"Absent":        {path, rig.Object{}, 400, "BAD_REQUEST", "roleIds"},
+			"Null":          {path, rig.Object{"roleIds": nil}, 400, "BAD_REQUEST", "roleIds"},
+			"ByName":        {path, rig.Object{"roleIds": []string{"Auditor"}}, 400, "BAD_REQUEST", "roleIds"},
+			"UnknownRole":   {path, rig.Object{"roleIds": []string{nobody}}, 400, "INVALID_ARGUMENT", nobody},
+			"TooMany":       {path, rig.Object{"roleIds": slices.Repeat(hexes(keyserver.RoleAuditor), 257)}, 400, "BAD_REQUEST", "roleIds"},
 			"SystemDefined": {"/api/principals/" + s.systemDefined(t) + "/roles", none, 403, "BUILT_IN_PRINCIPAL", ""},
 			"OwnAccount":    {"/api/principals/" + s.self(t, admin) + "/roles", none, 403, "OWN_ACCOUNT", ""},
 			"Unknown":       {"/api/principals/" + nobody + "/roles", none, 404, "NOT_FOUND", nobody},
 		})
-		ann := s.as(t, "ann", somePassword)
-		s.ok(t, ann, "GET", "/api/roles", nil)
+		ann := s.As(t, "ann", somePassword)
+		s.OK(t, ann, "GET", "/api/roles", nil)
 
-		a := s.ok(t, admin, "PUT", path, object{"roleIds": hexes(keyserver.RoleExchanger, keyserver.RoleEncryptor, keyserver.RoleExchanger)})
+		a := s.OK(t, admin, "PUT", path, rig.Object{"roleIds": hexes(keyserver.RoleExchanger, keyserver.RoleEncryptor, keyserver.RoleExchanger)})
 		want := fmt.Sprint(hexes(keyserver.RoleEncryptor, keyserver.RoleExchanger))
-		if a.body["saved"] != true || fmt.Sprint(a.at(t, "principal", "roleIds")) != want || fmt.Sprint(a.body["requestedRoleIds"]) != want {
-			t.Errorf("%s", a.raw)
+		if a.Body["saved"] != true || fmt.Sprint(a.At(t, "principal", "roleIds")) != want || fmt.Sprint(a.Body["requestedRoleIds"]) != want {
+			t.Errorf("%s", a.Raw)
 		}
-		s.refused(t, ann, "GET", "/api/roles", nil, http.StatusForbidden, "ACCESS_DENIED")
-		s.ok(t, ann, "POST", "/api/keys", object{"algorithm": "HMAC-SHA384"})
-		a = s.ok(t, admin, "PUT", path, none)
-		if roles := a.at(t, "principal", "roleIds").([]any); a.body["saved"] != true || len(roles) != 0 {
-			t.Errorf("%s", a.raw)
+		s.Refused(t, ann, "GET", "/api/roles", nil, http.StatusForbidden, "ACCESS_DENIED")
+		s.OK(t, ann, "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384"})
+		a = s.OK(t, admin, "PUT", path, none)
+		if roles := a.At(t, "principal", "roleIds").([]any); a.Body["saved"] != true || len(roles) != 0 {
+			t.Errorf("%s", a.Raw)
 		}
-		s.refused(t, ann, "POST", "/api/keys", object{"algorithm": "HMAC-SHA384"}, http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, ann, "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384"}, http.StatusForbidden, "ACCESS_DENIED")
 	})
 }
 
 // POST /api/principals/lookup: pairs; what cannot be resolved is absent.
 func TestLookupPrincipals(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin, path := s.admin(t), "/api/principals/lookup"
+		admin, path := s.AsAdmin(t), "/api/principals/lookup"
 		ann, team := s.principal(t, "ann"), s.group(t, "team")
-		pair := func(system any, id string) object { return object{"systemId": system, "principalId": id} }
-		pairs := func(p ...object) object { return object{"principals": p} }
-		s.refused(t, s.with(t, keyserver.RoleAuditor), "POST", path, pairs(pair(1, "1")), http.StatusForbidden, "ACCESS_DENIED")
+		pair := func(system any, id string) rig.Object { return rig.Object{"systemId": system, "principalId": id} }
+		pairs := func(p ...rig.Object) rig.Object { return rig.Object{"principals": p} }
+		s.Refused(t, s.with(t, keyserver.RoleAuditor), "POST", path, pairs(pair(1, "1")), http.StatusForbidden, "ACCESS_DENIED")
 		s.refusals(t, admin, "POST", map[string]refusal{
-			"Absent":      {path, object{}, 400, "BAD_REQUEST", "principals"},
-			"None":        {path, pairs([]object{}...), 400, "BAD_REQUEST", "principals"},
-			"Many":        {path, pairs(slices.Repeat([]object{pair(1, "1")}, 501)...), 400, "BAD_REQUEST", "principals"},
-			"NoSystem":    {path, pairs(object{"principalId": "1"}), 400, "BAD_REQUEST", "systemId"},
-			"NoPrincipal": {path, pairs(object{"systemId": 1}), 400, "BAD_REQUEST", "principalId"},
+			"Absent":      {path, rig.Object{}, 400, "BAD_REQUEST", "principals"},
+			"None":        {path, pairs([]rig.Object{}...), 400, "BAD_REQUEST", "principals"},
+			"Many":        {path, pairs(slices.Repeat([]rig.Object{pair(1, "1")}, 501)...), 400, "BAD_REQUEST", "principals"},
+			"NoSystem":    {path, pairs(rig.Object{"principalId": "1"}), 400, "BAD_REQUEST", "systemId"},
+			"NoPrincipal": {path, pairs(rig.Object{"systemId": 1}), 400, "BAD_REQUEST", "principalId"},
 			"TextSystem":  {path, pairs(pair("1", "1")), 400, "BAD_REQUEST", "systemId"},
 			"HexID":       {path, pairs(pair(1, ann)), 400, "BAD_REQUEST", "principalId"},
 			"ZeroID":      {path, pairs(pair(1, "0")), 400, "BAD_REQUEST", "principalId"},
-			"UnknownName": {path, pairs(object{"systemId": 1, "principalId": "1", "name": "x"}), 400, "BAD_REQUEST", "name"},
+			"UnknownName": {path, pairs(rig.Object{"systemId": 1, "principalId": "1", "name": "x"}), 400, "BAD_REQUEST", "name"},
 		})
 		for _, role := range []keyserver.ID{keyserver.RoleEncryptor, keyserver.RoleSecurityOfficer} {
-			s.ok(t, s.with(t, role), "POST", path, pairs(pair(1, "1")))
+			s.OK(t, s.with(t, role), "POST", path, pairs(pair(1, "1")))
 		}
-		a := s.ok(t, admin, "POST", path, pairs(
+		a := s.OK(t, admin, "POST", path, pairs(
 			pair(1, decimal(t, team)), pair(77, decimal(t, ann)), pair(1, "99"), pair(1, decimal(t, ann))))
-		found := a.list(t, "principals")
-		if a.body["requested"] != 4. || len(found) != 2 || found[0]["id"] != team || found[1]["id"] != ann || a.text(t, "detail") == "" {
-			t.Errorf("in the order asked, the others absent: %s", a.raw)
+		found := a.List(t, "principals")
+		if a.Body["requested"] != 4. || len(found) != 2 || found[0]["id"] != team || found[1]["id"] != ann || a.Text(t, "detail") == "" {
+			t.Errorf("in the order asked, the others absent: %s", a.Raw)
 		}
-		if single := s.ok(t, admin, "GET", "/api/principals/"+ann, nil); fmt.Sprint(single.body) != fmt.Sprint(found[1]) {
-			t.Errorf("a lookup shows %v, a read %s", found[1], single.raw)
+		if single := s.OK(t, admin, "GET", "/api/principals/"+ann, nil); fmt.Sprint(single.Body) != fmt.Sprint(found[1]) {
+			t.Errorf("a lookup shows %v, a read %s", found[1], single.Raw)
 		}
 		// One statement looks up 64.
-		var many []object
+		var many []rig.Object
 		for _, id := range s.groups(t, 0, 65) {
 			many = append(many, pair(1, decimal(t, id)))
 		}
-		if found := s.ok(t, admin, "POST", path, pairs(many...)).list(t, "principals"); len(found) != 65 || found[64]["name"] != "p-0064" {
+		if found := s.OK(t, admin, "POST", path, pairs(many...)).List(t, "principals"); len(found) != 65 || found[64]["name"] != "p-0064" {
 			t.Errorf("65 principals are found as %d", len(found))
 		}
 	})
@@ -538,18 +539,18 @@ func TestLookupPrincipals(t *testing.T) {
 // /api/principals/groups/{gid}/members: membership, and what it gives.
 func TestGroupMembers(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin := s.admin(t)
+		admin := s.AsAdmin(t)
 		team, other := s.group(t, "team", keyserver.RoleAuditor), s.group(t, "other")
 		id := s.principal(t, "ann")
 		members := "/api/principals/groups/" + team + "/members"
 		path := members + "/" + id
-		s.refused(t, s.with(t, keyserver.RoleAuditor), "PUT", path, nil, http.StatusForbidden, "ACCESS_DENIED")
-		s.refused(t, s.with(t, keyserver.RoleEncryptor), "GET", members, nil, http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, s.with(t, keyserver.RoleAuditor), "PUT", path, nil, http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, s.with(t, keyserver.RoleEncryptor), "GET", members, nil, http.StatusForbidden, "ACCESS_DENIED")
 		for _, method := range []string{"PUT", "DELETE"} {
 			s.refusals(t, admin, method, map[string]refusal{
 				"GroupNotHex":   {"/api/principals/groups/team/members/" + id, nil, 400, "BAD_REQUEST", "gid"},
 				"MemberNotHex":  {members + "/" + decimal(t, id), nil, 400, "BAD_REQUEST", "pid"},
-				"Body":          {path, object{"name": "x"}, 400, "BAD_REQUEST", "body"},
+				"Body":          {path, rig.Object{"name": "x"}, 400, "BAD_REQUEST", "body"},
 				"UnknownGroup":  {"/api/principals/groups/" + nobody + "/members/" + id, nil, 404, "NOT_FOUND", nobody},
 				"NoGroup":       {"/api/principals/groups/" + id + "/members/" + id, nil, 404, "NOT_FOUND", id},
 				"UnknownMember": {members + "/" + nobody, nil, 404, "NOT_FOUND", nobody},
@@ -567,28 +568,28 @@ func TestGroupMembers(t *testing.T) {
 			"LimitAbove":  {members + "?limit=501", nil, 400, "BAD_REQUEST", "limit"},
 			"OffsetAlone": {members + "?offset=1", nil, 400, "BAD_REQUEST", "offset"},
 		})
-		if a := s.ok(t, s.with(t, keyserver.RoleAuditor), "GET", members, nil); a.body["count"] != 0. || len(a.list(t, "members")) != 0 {
-			t.Errorf("%s", a.raw)
+		if a := s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", members, nil); a.Body["count"] != 0. || len(a.List(t, "members")) != 0 {
+			t.Errorf("%s", a.Raw)
 		}
 
-		ann := s.as(t, "ann", somePassword)
-		s.refused(t, ann, "GET", "/api/roles", nil, http.StatusForbidden, "ACCESS_DENIED")
+		ann := s.As(t, "ann", somePassword)
+		s.Refused(t, ann, "GET", "/api/roles", nil, http.StatusForbidden, "ACCESS_DENIED")
 		for range 2 { // once in it, a member stays
-			a := s.ok(t, admin, "PUT", path, nil)
-			if a.body["saved"] != true || a.text(t, "groupId") != team || fmt.Sprint(a.at(t, "member", "groupIds")) != "["+team+"]" {
-				t.Errorf("%s", a.raw)
+			a := s.OK(t, admin, "PUT", path, nil)
+			if a.Body["saved"] != true || a.Text(t, "groupId") != team || fmt.Sprint(a.At(t, "member", "groupIds")) != "["+team+"]" {
+				t.Errorf("%s", a.Raw)
 			}
 		}
-		s.ok(t, ann, "GET", "/api/roles", nil) // the role came with the group
-		a := s.ok(t, admin, "GET", members+"?limit=1", nil)
-		if list := a.list(t, "members"); len(list) != 1 || list[0]["id"] != id || a.at(t, "page", "applied") != true || a.text(t, "page", "orderedBy") != "id" {
-			t.Errorf("%s", a.raw)
+		s.OK(t, ann, "GET", "/api/roles", nil) // the role came with the group
+		a := s.OK(t, admin, "GET", members+"?limit=1", nil)
+		if list := a.List(t, "members"); len(list) != 1 || list[0]["id"] != id || a.At(t, "page", "applied") != true || a.Text(t, "page", "orderedBy") != "id" {
+			t.Errorf("%s", a.Raw)
 		}
-		a = s.ok(t, admin, "DELETE", path, nil)
-		if a.body["gone"] != true || len(a.at(t, "member", "groupIds").([]any)) != 0 {
-			t.Errorf("%s", a.raw)
+		a = s.OK(t, admin, "DELETE", path, nil)
+		if a.Body["gone"] != true || len(a.At(t, "member", "groupIds").([]any)) != 0 {
+			t.Errorf("%s", a.Raw)
 		}
-		s.refused(t, ann, "GET", "/api/roles", nil, http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, ann, "GET", "/api/roles", nil, http.StatusForbidden, "ACCESS_DENIED")
 	})
 }
 
@@ -598,9 +599,9 @@ func TestPrincipalDutiesOnASplitDeployment(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		officer := s.with(t, keyserver.RoleSecurityOfficer)
 		id := s.principal(t, "ann")
-		s.ok(t, s.admin(t), "PUT", "/api/principals/"+id+"/flags", object{"delegation": true})
-		s.ok(t, officer, "GET", "/api/principals?type=password", nil)
-		s.ok(t, officer, "POST", "/api/principals/lookup", object{"principals": []object{{"systemId": 1, "principalId": decimal(t, id)}}})
-		s.refused(t, officer, "PUT", "/api/principals/"+id+"/flags", object{"delegation": false}, http.StatusForbidden, "ACCESS_DENIED")
+		s.OK(t, s.AsAdmin(t), "PUT", "/api/principals/"+id+"/flags", rig.Object{"delegation": true})
+		s.OK(t, officer, "GET", "/api/principals?type=password", nil)
+		s.OK(t, officer, "POST", "/api/principals/lookup", rig.Object{"principals": []rig.Object{{"systemId": 1, "principalId": decimal(t, id)}}})
+		s.Refused(t, officer, "PUT", "/api/principals/"+id+"/flags", rig.Object{"delegation": false}, http.StatusForbidden, "ACCESS_DENIED")
 	}, split)
 }

@@ -6,17 +6,18 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // PrincipalTrust: making, listing, changing the flag, deleting.
 func TestPrincipalTrusts(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/principal-trusts"
-		admin := s.admin(t)
+		admin := s.AsAdmin(t)
 		s.registerPeer(t, admin)
-		self := s.ok(t, admin, "GET", "/api/sessions/current", nil).text(t, "principal", "id")
-		request := func(principal, server, flag any) object {
-			return object{"principalId": principal, "trustedServerSystemId": server, "flag": flag}
+		self := s.OK(t, admin, "GET", "/api/sessions/current", nil).Text(t, "principal", "id")
+		request := func(principal, server, flag any) rig.Object {
+			return rig.Object{"principalId": principal, "trustedServerSystemId": server, "flag": flag}
 		}
 		refusals := map[string]struct {
 			body   any
@@ -28,69 +29,69 @@ func TestPrincipalTrusts(t *testing.T) {
 			"HexServer":        {request(self, "0000000000000007", "expose"), 400, "BAD_REQUEST"},
 			"UnknownFlag":      {request(self, otherSystem, "allow"), 400, "BAD_REQUEST"},
 			"NumericFlag":      {request(self, otherSystem, 2), 400, "BAD_REQUEST"},
-			"NoFlag":           {object{"principalId": self, "trustedServerSystemId": otherSystem}, 400, "BAD_REQUEST"},
+			"NoFlag":           {rig.Object{"principalId": self, "trustedServerSystemId": otherSystem}, 400, "BAD_REQUEST"},
 			"UnknownServer":    {request(self, 8, "expose"), 404, "NOT_FOUND"},
 			"UnknownPrincipal": {request("00000000deadbeef", otherSystem, "expose"), 404, "NOT_FOUND"},
 		}
 		for name, tc := range refusals {
-			t.Run(name, func(t *testing.T) { s.refused(t, admin, "POST", path, tc.body, tc.status, tc.code) })
+			t.Run(name, func(t *testing.T) { s.Refused(t, admin, "POST", path, tc.body, tc.status, tc.code) })
 		}
-		s.refused(t, s.with(t, keyserver.RoleAuditor), "POST", path, request(self, otherSystem, "expose"), http.StatusForbidden, "ACCESS_DENIED")
-		s.refused(t, s.with(t, keyserver.RoleEncryptor), "GET", path, nil, http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, s.with(t, keyserver.RoleAuditor), "POST", path, request(self, otherSystem, "expose"), http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, s.with(t, keyserver.RoleEncryptor), "GET", path, nil, http.StatusForbidden, "ACCESS_DENIED")
 
-		a := s.ok(t, admin, "POST", path, request(self, otherSystem, "expose"))
-		want := object{
-			"id": a.text(t, "principalTrust", "id"), "principalId": self, "trustedServerId": "0000000000000007",
+		a := s.OK(t, admin, "POST", path, request(self, otherSystem, "expose"))
+		want := rig.Object{
+			"id": a.Text(t, "principalTrust", "id"), "principalId": self, "trustedServerId": "0000000000000007",
 			"trustedServerSystemId": float64(otherSystem), "flag": float64(keyserver.Expose), "flagLabel": "expose",
 		}
-		if got := a.at(t, "principalTrust"); a.body["saved"] != true || fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("made: %s, want %v", a.raw, want)
+		if got := a.At(t, "principalTrust"); a.Body["saved"] != true || fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("made: %s, want %v", a.Raw, want)
 		}
-		s.refused(t, admin, "POST", path, request(self, otherSystem, "restrict"), http.StatusConflict, "ALREADY_EXISTS")
+		s.Refused(t, admin, "POST", path, request(self, otherSystem, "restrict"), http.StatusConflict, "ALREADY_EXISTS")
 
 		for _, query := range []string{"", "?principalId=" + self, "?trustedServerSystemId=7", "?limit=1", "?limit=1&offset=0"} {
-			if list := s.ok(t, s.with(t, keyserver.RoleAuditor), "GET", path+query, nil).list(t, "principalTrusts"); len(list) != 1 || fmt.Sprint(list[0]) != fmt.Sprint(want) {
+			if list := s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", path+query, nil).List(t, "principalTrusts"); len(list) != 1 || fmt.Sprint(list[0]) != fmt.Sprint(want) {
 				t.Errorf("%s lists %v", query, list)
 			}
 		}
 		for _, query := range []string{"?principalId=00000000deadbeef", "?trustedServerSystemId=8", "?limit=1&offset=1"} {
-			if list := s.ok(t, admin, "GET", path+query, nil).list(t, "principalTrusts"); len(list) != 0 {
+			if list := s.OK(t, admin, "GET", path+query, nil).List(t, "principalTrusts"); len(list) != 0 {
 				t.Errorf("%s lists %v", query, list)
 			}
 		}
 		for _, query := range []string{"?limit=0", "?limit=501", "?offset=1", "?principalId=12345", "?flag=expose"} {
-			s.refused(t, admin, "GET", path+query, nil, http.StatusBadRequest, "BAD_REQUEST")
+			s.Refused(t, admin, "GET", path+query, nil, http.StatusBadRequest, "BAD_REQUEST")
 		}
-		s.changeTrust(t, admin, path+"/"+a.text(t, "principalTrust", "id"))
+		s.changeTrust(t, admin, path+"/"+a.Text(t, "principalTrust", "id"))
 	})
 }
 
 // changeTrust is the rest of the life of a row whose flag is expose.
 func (s *subject) changeTrust(t *testing.T, admin, row string) {
 	t.Helper()
-	s.refused(t, admin, "PUT", row, object{"flag": "none"}, http.StatusBadRequest, "BAD_REQUEST")
-	s.refused(t, admin, "PUT", row, object{}, http.StatusBadRequest, "BAD_REQUEST")
-	s.refused(t, admin, "PUT", "/api/principal-trusts/7", object{"flag": "expose"}, http.StatusBadRequest, "BAD_REQUEST")
-	s.refused(t, admin, "PUT", "/api/principal-trusts/00000000deadbeef", object{"flag": "expose"}, http.StatusNotFound, "NOT_FOUND")
-	s.refused(t, s.with(t, keyserver.RoleAuditor), "PUT", row, object{"flag": "restrict"}, http.StatusForbidden, "ACCESS_DENIED")
+	s.Refused(t, admin, "PUT", row, rig.Object{"flag": "none"}, http.StatusBadRequest, "BAD_REQUEST")
+	s.Refused(t, admin, "PUT", row, rig.Object{}, http.StatusBadRequest, "BAD_REQUEST")
+	s.Refused(t, admin, "PUT", "/api/principal-trusts/7", rig.Object{"flag": "expose"}, http.StatusBadRequest, "BAD_REQUEST")
+	s.Refused(t, admin, "PUT", "/api/principal-trusts/00000000deadbeef", rig.Object{"flag": "expose"}, http.StatusNotFound, "NOT_FOUND")
+	s.Refused(t, s.with(t, keyserver.RoleAuditor), "PUT", row, rig.Object{"flag": "restrict"}, http.StatusForbidden, "ACCESS_DENIED")
 	cursor := s.cursor(t, admin)
 	for _, flag := range []string{"restrict", "restrict", "expose"} {
-		a := s.ok(t, admin, "PUT", row, object{"flag": flag})
-		if a.body["saved"] != true || a.text(t, "principalTrust", "flagLabel") != flag {
-			t.Errorf("%s: %s", flag, a.raw)
+		a := s.OK(t, admin, "PUT", row, rig.Object{"flag": flag})
+		if a.Body["saved"] != true || a.Text(t, "principalTrust", "flagLabel") != flag {
+			t.Errorf("%s: %s", flag, a.Raw)
 		}
 	}
 	// A peer that is gone leaves its rows to be tidied up.
-	s.ok(t, admin, "DELETE", peerPath(otherSystem), nil)
-	if a := s.ok(t, admin, "PUT", row, object{"flag": "restrict"}); a.body["saved"] != true {
-		t.Errorf("an orphan's flag: %s", a.raw)
+	s.OK(t, admin, "DELETE", peerPath(otherSystem), nil)
+	if a := s.OK(t, admin, "PUT", row, rig.Object{"flag": "restrict"}); a.Body["saved"] != true {
+		t.Errorf("an orphan's flag: %s", a.Raw)
 	}
-	s.refused(t, admin, "DELETE", "/api/principal-trusts/00000000deadbeef", nil, http.StatusNotFound, "NOT_FOUND")
-	a := s.ok(t, admin, "DELETE", row, nil)
-	if a.body["gone"] != true || a.text(t, "principalTrust", "flagLabel") != "restrict" {
-		t.Errorf("deleted: %s", a.raw)
+	s.Refused(t, admin, "DELETE", "/api/principal-trusts/00000000deadbeef", nil, http.StatusNotFound, "NOT_FOUND")
+	a := s.OK(t, admin, "DELETE", row, nil)
+	if a.Body["gone"] != true || a.Text(t, "principalTrust", "flagLabel") != "restrict" {
+		t.Errorf("deleted: %s", a.Raw)
 	}
-	s.refused(t, admin, "DELETE", row, nil, http.StatusNotFound, "NOT_FOUND")
+	s.Refused(t, admin, "DELETE", row, nil, http.StatusNotFound, "NOT_FOUND")
 	var seen int
 	for _, change := range s.changedSince(t, admin, cursor) {
 		if change == "principalTrust updated" || change == "principalTrust deleted" {

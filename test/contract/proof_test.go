@@ -20,6 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // holder has the key that a session is bound to.
@@ -40,13 +41,13 @@ func newHolder(t testing.TB) *holder {
 
 func base64url(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-func (h *holder) jwk(t testing.TB) object {
+func (h *holder) jwk(t testing.TB) rig.Object {
 	t.Helper()
 	point, err := h.key.PublicKey.Bytes()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return object{"kty": "EC", "crv": "P-256", "x": base64url(point[1:33]), "y": base64url(point[33:])}
+	return rig.Object{"kty": "EC", "crv": "P-256", "x": base64url(point[1:33]), "y": base64url(point[33:])}
 }
 
 // thumbprint is RFC 7638's.
@@ -61,10 +62,10 @@ func (h *holder) thumbprint(t testing.TB) string {
 }
 
 // proof is a good proof but for what change does to its claims.
-func (h *holder) proof(t testing.TB, method, url string, change ...func(claims object)) string {
+func (h *holder) proof(t testing.TB, method, url string, change ...func(claims rig.Object)) string {
 	t.Helper()
 	h.jti++
-	claims := object{"htm": method, "htu": url, "iat": time.Now().Unix(), "jti": strconv.Itoa(h.jti)}
+	claims := rig.Object{"htm": method, "htu": url, "iat": time.Now().Unix(), "jti": strconv.Itoa(h.jti)}
 	if h.session != "" {
 		sum := sha256.Sum256([]byte(h.session))
 		claims["ath"] = base64url(sum[:])
@@ -76,7 +77,7 @@ func (h *holder) proof(t testing.TB, method, url string, change ...func(claims o
 	if err != nil {
 		t.Fatal(err)
 	}
-	header, err := json.Marshal(object{"typ": "dpop+jwt", "alg": "ES256", "jwk": h.jwk(t)})
+	header, err := json.Marshal(rig.Object{"typ": "dpop+jwt", "alg": "ES256", "jwk": h.jwk(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,7 @@ func (h *holder) sign(t testing.TB, header, payload string) string {
 }
 
 // prove makes a request with a header Authorization and any number of DPoP.
-func (s *subject) prove(t testing.TB, authorization, method, path string, body any, proofs ...string) answer {
+func (s *subject) prove(t testing.TB, authorization, method, path string, body any, proofs ...string) rig.Answer {
 	t.Helper()
 	var content io.Reader
 	if body != nil {
@@ -113,49 +114,40 @@ func (s *subject) prove(t testing.TB, authorization, method, path string, body a
 		req.Header.Set("Authorization", authorization)
 	}
 	req.Header["DPoP"] = proofs
-	resp, err := s.http.Do(req)
+	a, err := s.Carry(req)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%s %s: %v", method, path, err)
 	}
-	defer resp.Body.Close()
-	a := answer{status: resp.StatusCode, header: resp.Header}
-	if a.raw, err = io.ReadAll(resp.Body); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(a.raw, &a.body); err != nil {
-		t.Fatalf("%s %s: %s", method, path, a.raw)
-	}
-	seen.add(a.code())
-	validate(t, req, a)
+	inspect(t, req, a)
 	return a
 }
 
 // address is where the server listens, whatever it is called outside.
 func (s *subject) address() string { return "https://" + s.Address() }
 
-var loginBody = object{"method": "password", "name": testserver.AdminName, "password": testserver.AdminPassword}
+var loginBody = rig.Object{"method": "password", "name": testserver.AdminName, "password": testserver.AdminPassword}
 
 // bind logs in with a proof.
 func (s *subject) bind(t testing.TB, h *holder) {
 	t.Helper()
 	h.session = ""
 	a := s.prove(t, "", "POST", "/api/sessions", loginBody, h.proof(t, "POST", s.URL()+"/api/sessions"))
-	if a.status != http.StatusOK || a.body["boundKey"] != h.thumbprint(t) {
-		t.Fatalf("got %d %s, want a session bound to %s", a.status, a.raw, h.thumbprint(t))
+	if a.Status != http.StatusOK || a.Body["boundKey"] != h.thumbprint(t) {
+		t.Fatalf("got %d %s, want a session bound to %s", a.Status, a.Raw, h.thumbprint(t))
 	}
-	h.session = a.text(t, "sessionId")
+	h.session = a.Text(t, "sessionId")
 }
 
-func (a answer) is(t testing.TB, status int, code string) {
+func is(t testing.TB, a rig.Answer, status int, code string) {
 	t.Helper()
-	if a.status != status || a.code() != code {
-		t.Errorf("got %d %s, want %d %s", a.status, a.raw, status, code)
+	if a.Status != status || a.Code() != code {
+		t.Errorf("got %d %s, want %d %s", a.Status, a.Raw, status, code)
 	}
-	if challenge := a.header.Get("WWW-Authenticate"); status == http.StatusUnauthorized && strings.HasPrefix(code, "PROOF_") && !strings.HasPrefix(challenge, `DPoP realm="keyserver", algs="ES256 `) {
+	if challenge := a.Header.Get("WWW-Authenticate"); status == http.StatusUnauthorized && strings.HasPrefix(code, "PROOF_") && !strings.HasPrefix(challenge, `DPoP realm="keyserver", algs="ES256 `) {
 		t.Errorf("the challenge to %s is %q", code, challenge)
 	}
-	if strings.HasPrefix(code, "PROOF_") && a.body["reauth"] == true {
-		t.Errorf("%s: a new login does not help: %s", code, a.raw)
+	if strings.HasPrefix(code, "PROOF_") && a.Body["reauth"] == true {
+		t.Errorf("%s: a new login does not help: %s", code, a.Raw)
 	}
 }
 
@@ -171,7 +163,7 @@ func TestProofs(t *testing.T) {
 		s.bind(t, h)
 		stranger.session = h.session
 		bearer, url := "Bearer "+h.session, s.URL()+where
-		set := func(name string, value any) func(object) { return func(c object) { c[name] = value } }
+		set := func(name string, value any) func(rig.Object) { return func(c rig.Object) { c[name] = value } }
 		flip := func(proof string) string {
 			at := strings.LastIndexByte(proof, '.') + 5
 			other := "A"
@@ -182,13 +174,13 @@ func TestProofs(t *testing.T) {
 		}
 		// Proofs are made when their turn comes, and are far from the edge of
 		// what passes: a slow machine must not make them old, or no longer new.
-		now := func(d time.Duration) func(object) {
-			return func(c object) { c["iat"] = time.Now().Add(d).Unix() }
+		now := func(d time.Duration) func(rig.Object) {
+			return func(c rig.Object) { c["iat"] = time.Now().Add(d).Unix() }
 		}
-		proof := func(change ...func(object)) string { return h.proof(t, "GET", url, change...) }
+		proof := func(change ...func(rig.Object)) string { return h.proof(t, "GET", url, change...) }
 		used := func() string {
 			p := proof()
-			s.prove(t, bearer, "GET", where, nil, p).is(t, http.StatusOK, "")
+			is(t, s.prove(t, bearer, "GET", where, nil, p), http.StatusOK, "")
 			return p
 		}
 		rows := map[string]int{} // by reason
@@ -209,15 +201,15 @@ func TestProofs(t *testing.T) {
 			}},
 			{"ClaimInAnotherCase", 400, "PROOF_MALFORMED", "proofMalformed", func() []string { return []string{proof(set("HTM", "GET"))} }},
 			{"ClaimOfAnotherType", 400, "PROOF_MALFORMED", "proofMalformed", func() []string { return []string{proof(set("iat", "now"))} }},
-			{"NoID", 400, "PROOF_MALFORMED", "proofMalformed", func() []string { return []string{proof(func(c object) { delete(c, "jti") })} }},
+			{"NoID", 400, "PROOF_MALFORMED", "proofMalformed", func() []string { return []string{proof(func(c rig.Object) { delete(c, "jti") })} }},
 			{"UnknownCrit", 400, "PROOF_MALFORMED", "proofMalformed", func() []string {
-				return []string{h.sign(t, header(t, h, object{"crit": []string{"x"}, "x": 1}), "{}")}
+				return []string{h.sign(t, header(t, h, rig.Object{"crit": []string{"x"}, "x": 1}), "{}")}
 			}},
 			{"AlgNone", 400, "PROOF_MALFORMED", "proofMalformed", func() []string {
-				return []string{h.sign(t, header(t, h, object{"alg": "none"}), "{}")}
+				return []string{h.sign(t, header(t, h, rig.Object{"alg": "none"}), "{}")}
 			}},
 			{"PrivateKey", 400, "PROOF_MALFORMED", "proofMalformed", func() []string {
-				return []string{h.sign(t, header(t, h, object{"jwk": merge(h.jwk(t), object{"d": "AQ"})}), "{}")}
+				return []string{h.sign(t, header(t, h, rig.Object{"jwk": merge(h.jwk(t), rig.Object{"d": "AQ"})}), "{}")}
 			}},
 			{"Signature", 401, "PROOF_INVALID_SIGNATURE", "proofInvalidSignature", func() []string { return []string{flip(proof())} }},
 			{"Key", 401, "PROOF_KEY_MISMATCH", "proofKeyMismatch", func() []string { return []string{stranger.proof(t, "GET", url)} }},
@@ -230,7 +222,7 @@ func TestProofs(t *testing.T) {
 				return []string{proof(set("ath", base64url(make([]byte, 32))))}
 			}},
 			{"NoToken", 401, "PROOF_TOKEN_MISMATCH", "proofTokenMismatch", func() []string {
-				return []string{proof(func(c object) { delete(c, "ath") })}
+				return []string{proof(func(c rig.Object) { delete(c, "ath") })}
 			}},
 			{"Old", 401, "PROOF_STALE", "proofStale", func() []string { return []string{proof(now(-62 * time.Second))} }},
 			{"New", 401, "PROOF_STALE", "proofStale", func() []string { return []string{proof(now(time.Hour))} }},
@@ -240,7 +232,7 @@ func TestProofs(t *testing.T) {
 		} {
 			rows[tc.reason]++
 			t.Run(tc.name, func(t *testing.T) {
-				s.prove(t, bearer, "GET", where, nil, tc.proofs()...).is(t, tc.status, tc.code)
+				is(t, s.prove(t, bearer, "GET", where, nil, tc.proofs()...), tc.status, tc.code)
 			})
 		}
 		t.Run("RefusalsAreAudited", func(t *testing.T) {
@@ -251,7 +243,7 @@ func TestProofs(t *testing.T) {
 				}
 			}
 			for reason, want := range rows {
-				got := s.ok(t, s.admin(t), "GET", "/api/audit?operation=proof&limit=1000&reason="+reason, nil).list(t, "entries")
+				got := s.OK(t, s.AsAdmin(t), "GET", "/api/audit?operation=proof&limit=1000&reason="+reason, nil).List(t, "entries")
 				if len(got) != want || got[0]["outcome"] != "refused" || got[0]["principalId"] == nil {
 					t.Errorf("%s: got %v, want %d rows", reason, got, want)
 				}
@@ -266,43 +258,43 @@ func TestProofs(t *testing.T) {
 			} {
 				proof := made()
 				a := s.prove(t, "DPoP "+h.session, "GET", where, nil, proof)
-				if a.status != http.StatusOK {
-					t.Errorf("%s: %s", name, a.raw)
+				if a.Status != http.StatusOK {
+					t.Errorf("%s: %s", name, a.Raw)
 				}
-				s.prove(t, bearer, "GET", where, nil, proof).is(t, http.StatusUnauthorized, "PROOF_REPLAYED")
+				is(t, s.prove(t, bearer, "GET", where, nil, proof), http.StatusUnauthorized, "PROOF_REPLAYED")
 			}
 		})
 		t.Run("QueryIsNoPartOfIt", func(t *testing.T) {
 			proof := h.proof(t, "GET", s.URL()+"/api/changes")
-			s.prove(t, bearer, "GET", "/api/changes?after=0", nil, proof).is(t, http.StatusOK, "")
+			is(t, s.prove(t, bearer, "GET", "/api/changes?after=0", nil, proof), http.StatusOK, "")
 		})
 		t.Run("HMAC", func(t *testing.T) {
-			key := s.prove(t, bearer, "POST", "/api/keys", object{"algorithm": "HMAC-SHA384"}, h.proof(t, "POST", s.URL()+"/api/keys"))
-			body := object{"hiddenLink": key.text(t, "ttag"), "data": "aGVsbG8="}
-			s.prove(t, bearer, "POST", mac, body).is(t, http.StatusUnauthorized, "PROOF_REQUIRED")
-			s.prove(t, bearer, "POST", mac, body, h.proof(t, "POST", s.URL()+mac)).is(t, http.StatusOK, "")
+			key := s.prove(t, bearer, "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384"}, h.proof(t, "POST", s.URL()+"/api/keys"))
+			body := rig.Object{"hiddenLink": key.Text(t, "ttag"), "data": "aGVsbG8="}
+			is(t, s.prove(t, bearer, "POST", mac, body), http.StatusUnauthorized, "PROOF_REQUIRED")
+			is(t, s.prove(t, bearer, "POST", mac, body, h.proof(t, "POST", s.URL()+mac)), http.StatusOK, "")
 		})
 		t.Run("Ended", func(t *testing.T) {
-			s.prove(t, bearer, "DELETE", where, nil, h.proof(t, "DELETE", url)).is(t, http.StatusOK, "")
+			is(t, s.prove(t, bearer, "DELETE", where, nil, h.proof(t, "DELETE", url)), http.StatusOK, "")
 			a := s.prove(t, "DPoP "+h.session, "GET", where, nil, h.proof(t, "GET", url))
-			a.is(t, http.StatusUnauthorized, "SESSION_NOT_FOUND")
-			if challenge := a.header.Get("WWW-Authenticate"); a.body["reauth"] != true || !strings.HasPrefix(challenge, "DPoP ") {
-				t.Errorf("got %s and the challenge %q", a.raw, challenge)
+			is(t, a, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+			if challenge := a.Header.Get("WWW-Authenticate"); a.Body["reauth"] != true || !strings.HasPrefix(challenge, "DPoP ") {
+				t.Errorf("got %s and the challenge %q", a.Raw, challenge)
 			}
 		})
 	})
 }
 
-func header(t testing.TB, h *holder, change object) string {
+func header(t testing.TB, h *holder, change rig.Object) string {
 	t.Helper()
-	b, err := json.Marshal(merge(object{"typ": "dpop+jwt", "alg": "ES256", "jwk": h.jwk(t)}, change))
+	b, err := json.Marshal(merge(rig.Object{"typ": "dpop+jwt", "alg": "ES256", "jwk": h.jwk(t)}, change))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(b)
 }
 
-func merge(a, b object) object {
+func merge(a, b rig.Object) rig.Object {
 	for k, v := range b {
 		a[k] = v
 	}
@@ -341,22 +333,22 @@ func TestProofsAtLogin(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		h := newHolder(t)
 		login := s.URL() + "/api/sessions"
-		wrong := object{"method": "password", "name": testserver.AdminName, "password": "wrong password"}
+		wrong := rig.Object{"method": "password", "name": testserver.AdminName, "password": "wrong password"}
 		unused := h.proof(t, "POST", login)
-		s.prove(t, "", "POST", "/api/sessions", wrong, unused).is(t, http.StatusUnauthorized, "INVALID_CREDENTIALS")
-		s.prove(t, "", "POST", "/api/sessions", loginBody, "proof").is(t, http.StatusBadRequest, "PROOF_MALFORMED")
-		s.prove(t, "", "POST", "/api/sessions", loginBody, unused, unused).is(t, http.StatusBadRequest, "PROOF_MALFORMED")
-		s.prove(t, "", "POST", "/api/sessions", loginBody, h.proof(t, "GET", login)).is(t, http.StatusUnauthorized, "PROOF_METHOD_MISMATCH")
-		s.prove(t, "", "POST", "/api/sessions", loginBody, h.proof(t, "POST", login+"/")).is(t, http.StatusUnauthorized, "PROOF_URI_MISMATCH")
-		s.prove(t, "", "POST", "/api/sessions", loginBody, unused).is(t, http.StatusOK, "")
-		s.prove(t, "", "POST", "/api/sessions", loginBody, unused).is(t, http.StatusUnauthorized, "PROOF_REPLAYED")
+		is(t, s.prove(t, "", "POST", "/api/sessions", wrong, unused), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+		is(t, s.prove(t, "", "POST", "/api/sessions", loginBody, "proof"), http.StatusBadRequest, "PROOF_MALFORMED")
+		is(t, s.prove(t, "", "POST", "/api/sessions", loginBody, unused, unused), http.StatusBadRequest, "PROOF_MALFORMED")
+		is(t, s.prove(t, "", "POST", "/api/sessions", loginBody, h.proof(t, "GET", login)), http.StatusUnauthorized, "PROOF_METHOD_MISMATCH")
+		is(t, s.prove(t, "", "POST", "/api/sessions", loginBody, h.proof(t, "POST", login+"/")), http.StatusUnauthorized, "PROOF_URI_MISMATCH")
+		is(t, s.prove(t, "", "POST", "/api/sessions", loginBody, unused), http.StatusOK, "")
+		is(t, s.prove(t, "", "POST", "/api/sessions", loginBody, unused), http.StatusUnauthorized, "PROOF_REPLAYED")
 
-		plain := s.admin(t)
+		plain := s.AsAdmin(t)
 		h.session = plain
 		proof := h.proof(t, "GET", s.URL()+where)
-		s.prove(t, "Bearer "+plain, "GET", where, nil, proof).is(t, http.StatusUnauthorized, "PROOF_KEY_MISMATCH")
-		s.prove(t, "DPoP "+plain, "GET", where, nil).is(t, http.StatusUnauthorized, "PROOF_KEY_MISMATCH")
-		s.ok(t, plain, "GET", where, nil)
+		is(t, s.prove(t, "Bearer "+plain, "GET", where, nil, proof), http.StatusUnauthorized, "PROOF_KEY_MISMATCH")
+		is(t, s.prove(t, "DPoP "+plain, "GET", where, nil), http.StatusUnauthorized, "PROOF_KEY_MISMATCH")
+		s.OK(t, plain, "GET", where, nil)
 	})
 }
 
@@ -373,7 +365,7 @@ func TestProofRace(t *testing.T) {
 			group.Go(func() {
 				a := s.prove(t, "Bearer "+h.session, "GET", where, nil, proof)
 				mu.Lock()
-				got[a.code()]++
+				got[a.Code()]++
 				mu.Unlock()
 			})
 		}
@@ -391,15 +383,15 @@ func TestProofMemoryIsBounded(t *testing.T) {
 		s.bind(t, h)
 		bearer, url := "Bearer "+h.session, s.URL()+where
 		first := h.proof(t, "GET", url)
-		s.prove(t, bearer, "GET", where, nil, first).is(t, http.StatusOK, "")
-		s.prove(t, bearer, "GET", where, nil, h.proof(t, "GET", url)).is(t, http.StatusOK, "")
+		is(t, s.prove(t, bearer, "GET", where, nil, first), http.StatusOK, "")
+		is(t, s.prove(t, bearer, "GET", where, nil, h.proof(t, "GET", url)), http.StatusOK, "")
 		a := s.prove(t, bearer, "GET", where, nil, h.proof(t, "GET", url))
-		a.is(t, http.StatusServiceUnavailable, "PROOF_REPLAY_CACHE_FULL")
-		if after, err := strconv.Atoi(a.header.Get("Retry-After")); a.body["scope"] != "process" || a.body["retryable"] != true || err != nil || after < 1 || after > 75 {
-			t.Errorf("Retry-After is %q in %s", a.header.Get("Retry-After"), a.raw)
+		is(t, a, http.StatusServiceUnavailable, "PROOF_REPLAY_CACHE_FULL")
+		if after, err := strconv.Atoi(a.Header.Get("Retry-After")); a.Body["scope"] != "process" || a.Body["retryable"] != true || err != nil || after < 1 || after > 75 {
+			t.Errorf("Retry-After is %q in %s", a.Header.Get("Retry-After"), a.Raw)
 		}
-		s.prove(t, bearer, "GET", where, nil, first).is(t, http.StatusUnauthorized, "PROOF_REPLAYED")
-		s.ok(t, s.admin(t), "GET", where, nil) // who is bound to no key is not concerned
+		is(t, s.prove(t, bearer, "GET", where, nil, first), http.StatusUnauthorized, "PROOF_REPLAYED")
+		s.OK(t, s.AsAdmin(t), "GET", where, nil) // who is bound to no key is not concerned
 	}, func(c *server.Config) { c.MaxProofs = 3 })
 }
 
@@ -409,9 +401,9 @@ func TestProofsBehindAProxy(t *testing.T) {
 	s := start(t, func(c *server.Config) { c.ExternalURL = outside + "/" })
 	h := newHolder(t)
 	a := s.prove(t, "", "POST", "/api/sessions", loginBody, h.proof(t, "POST", s.address()+"/api/sessions"))
-	a.is(t, http.StatusUnauthorized, "PROOF_URI_MISMATCH")
+	is(t, a, http.StatusUnauthorized, "PROOF_URI_MISMATCH")
 	a = s.prove(t, "", "POST", "/api/sessions", loginBody, h.proof(t, "POST", outside+":443/api/sessions"))
-	a.is(t, http.StatusOK, "")
+	is(t, a, http.StatusOK, "")
 }
 
 // A proof is used once also across a restart in order.
@@ -421,12 +413,12 @@ func TestProofsAcrossARestart(t *testing.T) {
 		s.bind(t, h)
 		bearer, url := "Bearer "+h.session, s.URL()+where
 		used, unused := h.proof(t, "GET", url), h.proof(t, "GET", url)
-		s.prove(t, bearer, "GET", where, nil, used).is(t, http.StatusOK, "")
+		is(t, s.prove(t, bearer, "GET", where, nil, used), http.StatusOK, "")
 		s.Stop(t)
 		s.Restart(t)
-		s.http.CloseIdleConnections()
-		s.prove(t, bearer, "GET", where, nil, used).is(t, http.StatusUnauthorized, "PROOF_REPLAYED")
-		s.prove(t, bearer, "GET", where, nil, unused).is(t, http.StatusOK, "")
+		s.HTTP.CloseIdleConnections()
+		is(t, s.prove(t, bearer, "GET", where, nil, used), http.StatusUnauthorized, "PROOF_REPLAYED")
+		is(t, s.prove(t, bearer, "GET", where, nil, unused), http.StatusOK, "")
 	})
 }
 
@@ -441,7 +433,7 @@ func TestProofsOnReplicas(t *testing.T) {
 	one.bind(t, h)
 	for _, pair := range [][2]*subject{{one, other}, {other, one}} {
 		proof := h.proof(t, "GET", one.URL()+where)
-		pair[0].prove(t, "Bearer "+h.session, "GET", where, nil, proof).is(t, http.StatusOK, "")
-		pair[1].prove(t, "Bearer "+h.session, "GET", where, nil, proof).is(t, http.StatusUnauthorized, "PROOF_REPLAYED")
+		is(t, pair[0].prove(t, "Bearer "+h.session, "GET", where, nil, proof), http.StatusOK, "")
+		is(t, pair[1].prove(t, "Bearer "+h.session, "GET", where, nil, proof), http.StatusUnauthorized, "PROOF_REPLAYED")
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/ldaptest"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // record keeps what a server logs.
@@ -38,25 +39,25 @@ func TestProvidersLeakNothing(t *testing.T) {
 	s := start(t, i.configure, byDirectory(d), func(c *server.Config) {
 		c.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
-	admin := s.admin(t)
+	admin := s.AsAdmin(t)
 	i.workload(t, s, "web", shop)
-	s.ok(t, admin, "POST", "/api/principals/ldap", object{"name": ldaptest.Ann, "roleIds": []string{}})
-	good, bad := i.token(t, shop), i.token(t, shop, func(c object) { c["exp"] = time.Now().Unix() - 3600 })
-	bodies := []object{
+	s.OK(t, admin, "POST", "/api/principals/ldap", rig.Object{"name": ldaptest.Ann, "roleIds": []string{}})
+	good, bad := i.token(t, shop), i.token(t, shop, func(c rig.Object) { c["exp"] = time.Now().Unix() - 3600 })
+	bodies := []rig.Object{
 		tokenLogin(good), tokenLogin(bad), tokenLogin(good + "x"), tokenLogin("planted no token"),
 		ldapLogin(ldaptest.Ann, ldaptest.AnnPassword), ldapLogin(ldaptest.Ann, "planted wrong"), ldapLogin("nobody", "planted stranger's"),
 	}
 	var answers strings.Builder
 	login := func() {
 		for _, body := range bodies {
-			answers.Write(s.send(t, "", "POST", "/api/sessions", body).raw)
+			answers.Write(s.Send(t, "", "POST", "/api/sessions", body).Raw)
 		}
 	}
 	login()
 	d.Kill()
 	login()
-	answers.Write(s.ok(t, admin, "GET", "/api/audit?limit=1000", nil).raw)
-	answers.Write(s.ok(t, admin, "POST", "/api/config/get", object{"xpath": "ROOT"}).raw)
+	answers.Write(s.OK(t, admin, "GET", "/api/audit?limit=1000", nil).Raw)
+	answers.Write(s.OK(t, admin, "POST", "/api/config/get", rig.Object{"xpath": "ROOT"}).Raw)
 	secrets := []string{"planted", ldaptest.AnnPassword, "battery"}
 	for _, token := range []string{good, bad} {
 		secrets = append(secrets, strings.Split(token, ".")[1:]...) // the header is the same for everybody
@@ -80,11 +81,11 @@ func TestProvidersLeakNothing(t *testing.T) {
 func TestProvidersInTheConfiguration(t *testing.T) {
 	i, d := newTokenIssuer(t), ldaptest.Start(t)
 	s := start(t, i.configure, byDirectory(d))
-	for xpath, want := range map[string]object{
+	for xpath, want := range map[string]rig.Object{
 		"IdentityProviders.Tokens":    {"issuer": i.name, "audiences": i.audience + ",second audience", "verifiedBy": "file"},
 		"IdentityProviders.Directory": {"url": "ldaps://" + d.Secure, "entryBy": "userDN"},
 	} {
-		nodes := s.ok(t, s.admin(t), "POST", "/api/config/get", object{"xpath": xpath}).list(t, "nodes")
+		nodes := s.OK(t, s.AsAdmin(t), "POST", "/api/config/get", rig.Object{"xpath": xpath}).List(t, "nodes")
 		if got := nodes[0]["attrs"]; fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: got %v, want %v", xpath, got, want)
 		}

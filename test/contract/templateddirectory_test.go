@@ -8,9 +8,10 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-func paths(list []object) []string {
+func paths(list []rig.Object) []string {
 	out := []string{}
 	for _, d := range list {
 		out = append(out, d["path"].(string))
@@ -31,13 +32,13 @@ func query(path string, pairs ...string) string {
 func TestListTemplatedDirectories(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const base = "/api/templated-directories"
-		admin := s.admin(t)
+		admin := s.AsAdmin(t)
 		one, two := s.template(t, admin, "one"), s.template(t, admin, "two")
-		if a := s.ok(t, admin, "GET", base, nil); len(a.list(t, "directories")) != 0 {
-			t.Errorf("a fresh server lists %s", a.raw)
+		if a := s.OK(t, admin, "GET", base, nil); len(a.List(t, "directories")) != 0 {
+			t.Errorf("a fresh server lists %s", a.Raw)
 		}
 		for path, template := range map[string]string{"/a": one, "/a/b": one, "/c": two} {
-			s.ok(t, admin, "POST", base, object{"path": path, "aclTemplateId": template})
+			s.OK(t, admin, "POST", base, rig.Object{"path": path, "aclTemplateId": template})
 		}
 		refusals := map[string]struct {
 			reason string
@@ -53,9 +54,9 @@ func TestListTemplatedDirectories(t *testing.T) {
 		}
 		for name, tc := range refusals {
 			t.Run(name, func(t *testing.T) {
-				a := s.refused(t, admin, "GET", tc.path, nil, http.StatusBadRequest, "BAD_REQUEST")
-				if !strings.Contains(a.text(t, "detail"), tc.names) {
-					t.Errorf("%s: the detail %q does not name %q", tc.reason, a.text(t, "detail"), tc.names)
+				a := s.Refused(t, admin, "GET", tc.path, nil, http.StatusBadRequest, "BAD_REQUEST")
+				if !strings.Contains(a.Text(t, "detail"), tc.names) {
+					t.Errorf("%s: the detail %q does not name %q", tc.reason, a.Text(t, "detail"), tc.names)
 				}
 			})
 		}
@@ -84,12 +85,12 @@ func TestListTemplatedDirectories(t *testing.T) {
 		}
 		for name, tc := range cases {
 			t.Run(name, func(t *testing.T) {
-				a := s.ok(t, admin, "GET", tc.path, nil)
-				if got := paths(a.list(t, "directories")); !reflect.DeepEqual(got, tc.want) {
+				a := s.OK(t, admin, "GET", tc.path, nil)
+				if got := paths(a.List(t, "directories")); !reflect.DeepEqual(got, tc.want) {
 					t.Errorf("%s: got %q, want %q", tc.reason, got, tc.want)
 				}
 				for field, want := range map[string][]any{"requestedPaths": tc.requested, "queriedPaths": tc.queried} {
-					got, there := a.body[field]
+					got, there := a.Body[field]
 					if there != (want != nil) || there && !reflect.DeepEqual(got, any(want)) {
 						t.Errorf("%s: %s is %v, want %v", tc.reason, field, got, want)
 					}
@@ -103,44 +104,44 @@ func TestListTemplatedDirectories(t *testing.T) {
 func TestTemplatedDirectories(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const base = "/api/templated-directories"
-		admin := s.admin(t)
+		admin := s.AsAdmin(t)
 		template := s.template(t, admin, "t")
-		good := object{"path": "/a/b", "aclTemplateId": template}
+		good := rig.Object{"path": "/a/b", "aclTemplateId": template}
 		refusals := map[string]struct {
-			change object
+			change rig.Object
 			code   string
 			names  string
 		}{
-			"EmptyPath":       {object{"path": ""}, "BAD_REQUEST", "path"},
-			"DotDot":          {object{"path": "/a/../b"}, "BAD_REQUEST", "path"},
-			"Hole":            {object{"path": "/a//b"}, "BAD_REQUEST", "path"},
-			"DecimalTemplate": {object{"aclTemplateId": "12345"}, "BAD_REQUEST", "aclTemplateId"},
-			"ZeroTemplate":    {object{"aclTemplateId": "0000000000000000"}, "BAD_REQUEST", "aclTemplateId"},
-			"NoTemplate":      {object{"aclTemplateId": noID}, "INVALID_ARGUMENT", "aclTemplateId"},
-			"NegativeFlag":    {object{"flag": -1}, "BAD_REQUEST", "flag"},
+			"EmptyPath":       {rig.Object{"path": ""}, "BAD_REQUEST", "path"},
+			"DotDot":          {rig.Object{"path": "/a/../b"}, "BAD_REQUEST", "path"},
+			"Hole":            {rig.Object{"path": "/a//b"}, "BAD_REQUEST", "path"},
+			"DecimalTemplate": {rig.Object{"aclTemplateId": "12345"}, "BAD_REQUEST", "aclTemplateId"},
+			"ZeroTemplate":    {rig.Object{"aclTemplateId": "0000000000000000"}, "BAD_REQUEST", "aclTemplateId"},
+			"NoTemplate":      {rig.Object{"aclTemplateId": noID}, "INVALID_ARGUMENT", "aclTemplateId"},
+			"NegativeFlag":    {rig.Object{"flag": -1}, "BAD_REQUEST", "flag"},
 		}
 		for name, tc := range refusals {
 			t.Run(name, func(t *testing.T) {
-				a := s.refused(t, admin, "POST", base, join(good, tc.change), http.StatusBadRequest, tc.code)
-				if !strings.Contains(a.text(t, "detail"), tc.names) {
-					t.Errorf("the detail %q does not name %q", a.text(t, "detail"), tc.names)
+				a := s.Refused(t, admin, "POST", base, join(good, tc.change), http.StatusBadRequest, tc.code)
+				if !strings.Contains(a.Text(t, "detail"), tc.names) {
+					t.Errorf("the detail %q does not name %q", a.Text(t, "detail"), tc.names)
 				}
 			})
 		}
-		a := s.ok(t, admin, "POST", base, join(good, object{"alias": "docs", "hostId": "host-1", "flag": 5}))
-		id := a.text(t, "id")
-		want := object{"id": id, "path": "/a/b/", "alias": "docs", "hostId": "host-1", "aclTemplateId": template, "flag": float64(5)}
-		if a.body["saved"] != true || !reflect.DeepEqual(a.body["directory"], any(want)) {
-			t.Errorf("created: %s", a.raw)
+		a := s.OK(t, admin, "POST", base, join(good, rig.Object{"alias": "docs", "hostId": "host-1", "flag": 5}))
+		id := a.Text(t, "id")
+		want := rig.Object{"id": id, "path": "/a/b/", "alias": "docs", "hostId": "host-1", "aclTemplateId": template, "flag": float64(5)}
+		if a.Body["saved"] != true || !reflect.DeepEqual(a.Body["directory"], any(want)) {
+			t.Errorf("created: %s", a.Raw)
 		}
-		s.refused(t, admin, "POST", base, join(good, object{"path": "/a/b/"}), http.StatusConflict, "ALREADY_EXISTS")
-		s.refused(t, admin, "DELETE", base+"/12345", nil, http.StatusBadRequest, "BAD_REQUEST")
-		s.refused(t, admin, "DELETE", base+"/"+noID, nil, http.StatusNotFound, "NOT_FOUND")
-		a = s.ok(t, admin, "DELETE", base+"/"+id, nil)
-		if a.body["gone"] != true || !reflect.DeepEqual(a.body["directory"], any(want)) {
-			t.Errorf("deleted: %s", a.raw)
+		s.Refused(t, admin, "POST", base, join(good, rig.Object{"path": "/a/b/"}), http.StatusConflict, "ALREADY_EXISTS")
+		s.Refused(t, admin, "DELETE", base+"/12345", nil, http.StatusBadRequest, "BAD_REQUEST")
+		s.Refused(t, admin, "DELETE", base+"/"+noID, nil, http.StatusNotFound, "NOT_FOUND")
+		a = s.OK(t, admin, "DELETE", base+"/"+id, nil)
+		if a.Body["gone"] != true || !reflect.DeepEqual(a.Body["directory"], any(want)) {
+			t.Errorf("deleted: %s", a.Raw)
 		}
-		s.refused(t, admin, "DELETE", base+"/"+id, nil, http.StatusNotFound, "NOT_FOUND")
+		s.Refused(t, admin, "DELETE", base+"/"+id, nil, http.StatusNotFound, "NOT_FOUND")
 	})
 }
 
@@ -148,14 +149,14 @@ func TestTemplatedDirectories(t *testing.T) {
 // get entries, besides the creator who owns the key.
 func TestMintUnderATemplatedDirectory(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin := s.admin(t)
+		admin := s.AsAdmin(t)
 		reader, readers := s.holder(t, keyserver.RoleExchanger)
 		minter, minters := s.holder(t, keyserver.RoleEncryptor)
 		top, deep := s.template(t, admin, "top"), s.template(t, admin, "deep")
-		s.ok(t, admin, "POST", "/api/acl-templates/"+deep+"/members", join(readers, object{"rights": []string{"READ"}, "maxUsage": 1}))
-		s.ok(t, admin, "POST", "/api/acl-templates/"+deep+"/members", join(minters, object{"rights": []string{"READ"}, "maxUsage": 0}))
-		s.ok(t, admin, "POST", "/api/templated-directories", object{"path": "/data", "aclTemplateId": top})
-		s.ok(t, admin, "POST", "/api/templated-directories", object{"path": "/data/shared", "aclTemplateId": deep})
+		s.OK(t, admin, "POST", "/api/acl-templates/"+deep+"/members", join(readers, rig.Object{"rights": []string{"READ"}, "maxUsage": 1}))
+		s.OK(t, admin, "POST", "/api/acl-templates/"+deep+"/members", join(minters, rig.Object{"rights": []string{"READ"}, "maxUsage": 0}))
+		s.OK(t, admin, "POST", "/api/templated-directories", rig.Object{"path": "/data", "aclTemplateId": top})
+		s.OK(t, admin, "POST", "/api/templated-directories", rig.Object{"path": "/data/shared", "aclTemplateId": deep})
 
 		for name, tc := range map[string]struct{ path, code string }{
 			"Empty":   {"", "BAD_REQUEST"},
@@ -165,23 +166,23 @@ func TestMintUnderATemplatedDirectory(t *testing.T) {
 			"Above":   {"/", "INVALID_ARGUMENT"},
 		} {
 			t.Run(name, func(t *testing.T) {
-				a := s.refused(t, minter, "POST", "/api/keys", object{"algorithm": "HMAC-SHA384", "path": tc.path}, http.StatusBadRequest, tc.code)
-				if !strings.Contains(a.text(t, "detail"), "path") {
-					t.Errorf("the detail %q does not name path", a.text(t, "detail"))
+				a := s.Refused(t, minter, "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384", "path": tc.path}, http.StatusBadRequest, tc.code)
+				if !strings.Contains(a.Text(t, "detail"), "path") {
+					t.Errorf("the detail %q does not name path", a.Text(t, "detail"))
 				}
 			})
 		}
 
-		mint := func(body object) (link string, entries []object) {
+		mint := func(body rig.Object) (link string, entries []rig.Object) {
 			t.Helper()
-			link = s.ok(t, minter, "POST", "/api/keys", join(object{"algorithm": "HMAC-SHA384"}, body)).text(t, "ttag")
-			acl := s.ok(t, minter, "POST", "/api/keys/acl/get", object{"ttag": link})
-			for _, e := range acl.at(t, "acl", "entries").([]any) {
-				entries = append(entries, e.(object))
+			link = s.OK(t, minter, "POST", "/api/keys", join(rig.Object{"algorithm": "HMAC-SHA384"}, body)).Text(t, "ttag")
+			acl := s.OK(t, minter, "POST", "/api/keys/acl/get", rig.Object{"ttag": link})
+			for _, e := range acl.At(t, "acl", "entries").([]any) {
+				entries = append(entries, e.(rig.Object))
 			}
 			return link, entries
 		}
-		entry := func(entries []object, who object) object {
+		entry := func(entries []rig.Object, who rig.Object) rig.Object {
 			for _, e := range entries {
 				if e["principalId"] == who["principalId"] {
 					return e
@@ -189,25 +190,25 @@ func TestMintUnderATemplatedDirectory(t *testing.T) {
 			}
 			return nil
 		}
-		if _, entries := mint(object{}); len(entries) != 1 || entry(entries, minters)["rights"] != float64(7) {
+		if _, entries := mint(rig.Object{}); len(entries) != 1 || entry(entries, minters)["rights"] != float64(7) {
 			t.Errorf("without a path the creator alone has an entry: %v", entries)
 		}
-		if _, entries := mint(object{"path": "/data/own/x"}); len(entries) != 2 || entry(entries, readers) != nil {
+		if _, entries := mint(rig.Object{"path": "/data/own/x"}); len(entries) != 2 || entry(entries, readers) != nil {
 			t.Errorf("the nearest directory is /data: %v", entries)
 		}
 		for _, path := range []string{"/data/shared", "/data/shared/", "/data/shared/a/b"} {
-			link, entries := mint(object{"path": path})
+			link, entries := mint(rig.Object{"path": path})
 			mine, theirs := entry(entries, minters), entry(entries, readers)
 			if len(entries) != 3 || mine["rights"] != float64(7) || mine["maxUsage"] != float64(-1) || theirs["rights"] != float64(1) || theirs["maxUsage"] != float64(1) {
 				t.Errorf("%s: the members of /data/shared and the creator without limits: %v", path, entries)
 			}
 			// The entry is one like any other: its one use counts.
-			s.ok(t, reader, "POST", "/api/keys/authorize", object{"ttag": link})
-			s.refused(t, reader, "POST", "/api/keys/authorize", object{"ttag": link}, http.StatusForbidden, "ACL_DENIED")
+			s.OK(t, reader, "POST", "/api/keys/authorize", rig.Object{"ttag": link})
+			s.Refused(t, reader, "POST", "/api/keys/authorize", rig.Object{"ttag": link}, http.StatusForbidden, "ACL_DENIED")
 		}
 		// What a template becomes later changes no key that was minted before.
-		link, _ := mint(object{"path": "/data/shared"})
-		s.ok(t, admin, "DELETE", "/api/acl-templates/"+deep+"/members/1/"+readers["principalId"].(string), nil)
-		s.ok(t, reader, "POST", "/api/keys/authorize", object{"ttag": link})
+		link, _ := mint(rig.Object{"path": "/data/shared"})
+		s.OK(t, admin, "DELETE", "/api/acl-templates/"+deep+"/members/1/"+readers["principalId"].(string), nil)
+		s.OK(t, reader, "POST", "/api/keys/authorize", rig.Object{"ttag": link})
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // newCA makes a CA that nobody trusts yet.
@@ -26,69 +27,69 @@ func b64(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
 // trust adds a CA and returns its certificateId.
 func (s *subject) trust(t testing.TB, ca pki.Identity) string {
 	t.Helper()
-	a := s.ok(t, s.admin(t), "POST", "/api/trusted-cas", object{"certificate": b64(ca.Certificate.Raw)})
-	return a.text(t, "trustedCA", "certificateId")
+	a := s.OK(t, s.AsAdmin(t), "POST", "/api/trusted-cas", rig.Object{"certificate": b64(ca.Certificate.Raw)})
+	return a.Text(t, "trustedCA", "certificateId")
 }
 
 // POST /api/trusted-cas: one DER CA certificate, verified by a fresh read.
 func TestAddTrustedCA(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin, ca := s.admin(t), newCA(t, "new")
+		admin, ca := s.AsAdmin(t), newCA(t, "new")
 		leaf, err := ca.IssueServer("leaf", nil, nil, time.Now(), rand.Reader)
 		if err != nil {
 			t.Fatal(err)
 		}
 		der := ca.Certificate.Raw
 		for name, body := range map[string]any{
-			"Absent":       object{},
-			"Null":         object{"certificate": nil},
-			"Empty":        object{"certificate": ""},
-			"Array":        object{"certificate": []string{b64(der)}},
-			"PEM":          object{"certificate": string(pki.EncodePEM(der))},
-			"PEMAsBase64":  object{"certificate": b64(pki.EncodePEM(der))},
-			"Two":          object{"certificate": b64(append(append([]byte{}, der...), der...))},
-			"Leaf":         object{"certificate": b64(leaf.Certificate.Raw)},
-			"LineBreak":    object{"certificate": b64(der)[:64] + "\n" + b64(der)[64:]},
-			"NotCanonical": object{"certificate": base64.RawStdEncoding.EncodeToString(der[:10])},
+			"Absent":       rig.Object{},
+			"Null":         rig.Object{"certificate": nil},
+			"Empty":        rig.Object{"certificate": ""},
+			"Array":        rig.Object{"certificate": []string{b64(der)}},
+			"PEM":          rig.Object{"certificate": string(pki.EncodePEM(der))},
+			"PEMAsBase64":  rig.Object{"certificate": b64(pki.EncodePEM(der))},
+			"Two":          rig.Object{"certificate": b64(append(append([]byte{}, der...), der...))},
+			"Leaf":         rig.Object{"certificate": b64(leaf.Certificate.Raw)},
+			"LineBreak":    rig.Object{"certificate": b64(der)[:64] + "\n" + b64(der)[64:]},
+			"NotCanonical": rig.Object{"certificate": base64.RawStdEncoding.EncodeToString(der[:10])},
 		} {
 			t.Run(name, func(t *testing.T) {
-				s.refused(t, admin, "POST", "/api/trusted-cas", body, http.StatusBadRequest, "BAD_REQUEST")
+				s.Refused(t, admin, "POST", "/api/trusted-cas", body, http.StatusBadRequest, "BAD_REQUEST")
 			})
 		}
-		s.refused(t, "", "POST", "/api/trusted-cas", object{"certificate": b64(der)}, http.StatusUnauthorized, "SESSION_NOT_FOUND")
-		s.refused(t, s.with(t, keyserver.RoleAuditor), "POST", "/api/trusted-cas", object{"certificate": b64(der)}, http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, "", "POST", "/api/trusted-cas", rig.Object{"certificate": b64(der)}, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+		s.Refused(t, s.with(t, keyserver.RoleAuditor), "POST", "/api/trusted-cas", rig.Object{"certificate": b64(der)}, http.StatusForbidden, "ACCESS_DENIED")
 
-		a := s.ok(t, admin, "POST", "/api/trusted-cas", object{"certificate": b64(der)})
-		if a.body["saved"] != true || a.body["matchedBy"] != "certificate-body" || a.body["listCountBefore"] != 0.0 || a.body["listCountAfter"] != 1.0 {
-			t.Errorf("added: %s", a.raw)
+		a := s.OK(t, admin, "POST", "/api/trusted-cas", rig.Object{"certificate": b64(der)})
+		if a.Body["saved"] != true || a.Body["matchedBy"] != "certificate-body" || a.Body["listCountBefore"] != 0.0 || a.Body["listCountAfter"] != 1.0 {
+			t.Errorf("added: %s", a.Raw)
 		}
-		if a.text(t, "trustedCA", "subject") != "/CN=new" || a.text(t, "trustedCA", "statusLabel") != "CA" {
-			t.Errorf("the row: %s", a.raw)
+		if a.Text(t, "trustedCA", "subject") != "/CN=new" || a.Text(t, "trustedCA", "statusLabel") != "CA" {
+			t.Errorf("the row: %s", a.Raw)
 		}
-		if body, sent := a.at(t, "trustedCA").(object)["certificate"]; sent {
+		if body, sent := a.At(t, "trustedCA").(rig.Object)["certificate"]; sent {
 			t.Errorf("a body is there although none was asked for: %v", body)
 		}
-		s.refused(t, admin, "POST", "/api/trusted-cas", object{"certificate": b64(der)}, http.StatusConflict, "ALREADY_TRUSTED")
+		s.Refused(t, admin, "POST", "/api/trusted-cas", rig.Object{"certificate": b64(der)}, http.StatusConflict, "ALREADY_TRUSTED")
 	})
 }
 
 // GET /api/trusted-cas: the list, with each CA's revocation digest.
 func TestListTrustedCAs(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		if list := s.ok(t, s.admin(t), "GET", "/api/trusted-cas", nil).list(t, "trustedCAs"); len(list) != 0 {
+		if list := s.OK(t, s.AsAdmin(t), "GET", "/api/trusted-cas", nil).List(t, "trustedCAs"); len(list) != 0 {
 			t.Errorf("a fresh server trusts %v", list)
 		}
 		ca := newCA(t, "listed")
 		id := s.trust(t, ca)
-		list := s.ok(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/trusted-cas", nil).list(t, "trustedCAs")
+		list := s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/trusted-cas", nil).List(t, "trustedCAs")
 		if len(list) != 1 || list[0]["certificateId"] != id || list[0]["revocationDigest"] != pki.RevocationDigest(ca.Certificate.Raw) {
 			t.Errorf("got %v", list)
 		}
 		if list[0]["certificate"] != nil {
 			t.Error("the list has bodies that nobody asked for")
 		}
-		s.refused(t, s.admin(t), "GET", "/api/trusted-cas?includeBodies=yes", nil, http.StatusBadRequest, "BAD_REQUEST")
-		list = s.ok(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/trusted-cas?includeBodies=true", nil).list(t, "trustedCAs")
+		s.Refused(t, s.AsAdmin(t), "GET", "/api/trusted-cas?includeBodies=yes", nil, http.StatusBadRequest, "BAD_REQUEST")
+		list = s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/trusted-cas?includeBodies=true", nil).List(t, "trustedCAs")
 		if len(list) != 1 || list[0]["certificate"] != b64(ca.Certificate.Raw) {
 			t.Errorf("with bodies: %v", list)
 		}
@@ -98,7 +99,7 @@ func TestListTrustedCAs(t *testing.T) {
 // POST /api/trusted-cas/remove: verified by absence from a fresh read.
 func TestRemoveTrustedCA(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin := s.admin(t)
+		admin := s.AsAdmin(t)
 		ca := newCA(t, "removed")
 		id := s.trust(t, ca)
 		raw, err := base64.StdEncoding.DecodeString(id)
@@ -106,34 +107,34 @@ func TestRemoveTrustedCA(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, body := range map[string]any{
-			"Absent": object{}, "Empty": object{"certificateId": ""}, "Number": object{"certificateId": 5},
-			"Hex": object{"certificateId": keyserver.ID(raw).Hex()}, "Decimal": object{"certificateId": keyserver.ID(raw).Decimal()},
-			"SevenBytes": object{"certificateId": b64(raw[:7])}, "Zero": object{"certificateId": b64(make([]byte, 8))},
+			"Absent": rig.Object{}, "Empty": rig.Object{"certificateId": ""}, "Number": rig.Object{"certificateId": 5},
+			"Hex": rig.Object{"certificateId": keyserver.ID(raw).Hex()}, "Decimal": rig.Object{"certificateId": keyserver.ID(raw).Decimal()},
+			"SevenBytes": rig.Object{"certificateId": b64(raw[:7])}, "Zero": rig.Object{"certificateId": b64(make([]byte, 8))},
 		} {
 			t.Run(name, func(t *testing.T) {
-				s.refused(t, admin, "POST", "/api/trusted-cas/remove", body, http.StatusBadRequest, "BAD_REQUEST")
+				s.Refused(t, admin, "POST", "/api/trusted-cas/remove", body, http.StatusBadRequest, "BAD_REQUEST")
 			})
 		}
-		s.refused(t, admin, "POST", "/api/trusted-cas/remove", object{"certificateId": b64([]byte("12345678"))}, http.StatusNotFound, "NOT_TRUSTED")
-		s.refused(t, s.with(t, keyserver.RoleAuditor), "POST", "/api/trusted-cas/remove", object{"certificateId": id}, http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, admin, "POST", "/api/trusted-cas/remove", rig.Object{"certificateId": b64([]byte("12345678"))}, http.StatusNotFound, "NOT_TRUSTED")
+		s.Refused(t, s.with(t, keyserver.RoleAuditor), "POST", "/api/trusted-cas/remove", rig.Object{"certificateId": id}, http.StatusForbidden, "ACCESS_DENIED")
 
-		a := s.ok(t, admin, "POST", "/api/trusted-cas/remove", object{"certificateId": id})
-		if a.body["gone"] != true || a.body["certificateId"] != id || a.body["listCountBefore"] != 1.0 || a.body["listCountAfter"] != 0.0 {
-			t.Errorf("removed: %s", a.raw)
+		a := s.OK(t, admin, "POST", "/api/trusted-cas/remove", rig.Object{"certificateId": id})
+		if a.Body["gone"] != true || a.Body["certificateId"] != id || a.Body["listCountBefore"] != 1.0 || a.Body["listCountAfter"] != 0.0 {
+			t.Errorf("removed: %s", a.Raw)
 		}
-		if a.text(t, "trustedCA", "subject") != "/CN=removed" {
-			t.Errorf("the row as it stood before: %s", a.raw)
+		if a.Text(t, "trustedCA", "subject") != "/CN=removed" {
+			t.Errorf("the row as it stood before: %s", a.Raw)
 		}
-		s.refused(t, admin, "POST", "/api/trusted-cas/remove", object{"certificateId": id}, http.StatusNotFound, "NOT_TRUSTED")
+		s.Refused(t, admin, "POST", "/api/trusted-cas/remove", rig.Object{"certificateId": id}, http.StatusNotFound, "NOT_TRUSTED")
 	})
 }
 
 // On a split deployment, trust is the Security Officer's.
 func TestTrustedCAsOnASplitDeployment(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		body := object{"certificate": b64(newCA(t, "split").Certificate.Raw)}
-		s.refused(t, s.admin(t), "POST", "/api/trusted-cas", body, http.StatusForbidden, "ACCESS_DENIED")
-		s.ok(t, s.with(t, keyserver.RoleSecurityOfficer), "POST", "/api/trusted-cas", body)
-		s.ok(t, s.admin(t), "GET", "/api/trusted-cas", nil)
+		body := rig.Object{"certificate": b64(newCA(t, "split").Certificate.Raw)}
+		s.Refused(t, s.AsAdmin(t), "POST", "/api/trusted-cas", body, http.StatusForbidden, "ACCESS_DENIED")
+		s.OK(t, s.with(t, keyserver.RoleSecurityOfficer), "POST", "/api/trusted-cas", body)
+		s.OK(t, s.AsAdmin(t), "GET", "/api/trusted-cas", nil)
 	}, split)
 }

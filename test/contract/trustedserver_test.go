@@ -15,6 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // otherSystem is the system id of the peer that these tests register. Its
@@ -57,14 +58,14 @@ func blob(system any, name string, port any, chain string) string {
 	return fmt.Sprintf("%v\t%s\t%v\t%s", system, name, port, chain)
 }
 
-func peerRequest(trustBlob string) object {
-	return object{"trustBlob": trustBlob, "friendlyName": "the other one", "description": "for tests"}
+func peerRequest(trustBlob string) rig.Object {
+	return rig.Object{"trustBlob": trustBlob, "friendlyName": "the other one", "description": "for tests"}
 }
 
 // trustCA makes the server trust a CA.
 func (s *subject) trustCA(t testing.TB, session string, ca pki.Identity) {
 	t.Helper()
-	s.ok(t, session, "POST", "/api/trusted-cas", object{"certificate": base64.StdEncoding.EncodeToString(ca.Certificate.Raw)})
+	s.OK(t, session, "POST", "/api/trusted-cas", rig.Object{"certificate": base64.StdEncoding.EncodeToString(ca.Certificate.Raw)})
 }
 
 // registerPeer registers the other system, whose CA becomes trusted, and
@@ -74,7 +75,7 @@ func (s *subject) registerPeer(t testing.TB, session string) string {
 	ca := peerCA(t, "CA of the other system")
 	s.trustCA(t, session, ca)
 	b := blob(otherSystem, otherName, 9443, chainOf(t, ca, "other"))
-	s.ok(t, session, "POST", "/api/trusted-servers", peerRequest(b))
+	s.OK(t, session, "POST", "/api/trusted-servers", peerRequest(b))
 	return b
 }
 
@@ -84,35 +85,35 @@ func peerPath(system int) string { return "/api/trusted-servers/" + strconv.Itoa
 func TestListTrustedServers(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/trusted-servers"
-		admin := s.admin(t)
-		s.refused(t, "", "GET", path, nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
-		s.refused(t, s.with(t, keyserver.RoleEncryptor), "GET", path, nil, http.StatusForbidden, "ACCESS_DENIED")
-		s.refused(t, admin, "GET", path+"?name=", nil, http.StatusBadRequest, "BAD_REQUEST")
-		s.refused(t, admin, "GET", path+"?friendlyName=x", nil, http.StatusBadRequest, "BAD_REQUEST")
-		s.refused(t, admin, "GET", path+"?name=nobody", nil, http.StatusNotFound, "NOT_FOUND")
+		admin := s.AsAdmin(t)
+		s.Refused(t, "", "GET", path, nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+		s.Refused(t, s.with(t, keyserver.RoleEncryptor), "GET", path, nil, http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, admin, "GET", path+"?name=", nil, http.StatusBadRequest, "BAD_REQUEST")
+		s.Refused(t, admin, "GET", path+"?friendlyName=x", nil, http.StatusBadRequest, "BAD_REQUEST")
+		s.Refused(t, admin, "GET", path+"?name=nobody", nil, http.StatusNotFound, "NOT_FOUND")
 
-		if a := s.ok(t, admin, "GET", path, nil); len(a.list(t, "trustedServers")) != 0 || a.body["matchedOn"] != nil {
-			t.Errorf("first run: %s", a.raw)
+		if a := s.OK(t, admin, "GET", path, nil); len(a.List(t, "trustedServers")) != 0 || a.Body["matchedOn"] != nil {
+			t.Errorf("first run: %s", a.Raw)
 		}
 		registered := s.registerPeer(t, admin)
 		for _, session := range []string{admin, s.with(t, keyserver.RoleSecurityOfficer), s.with(t, keyserver.RoleAuditor)} {
-			if list := s.ok(t, session, "GET", path, nil).list(t, "trustedServers"); len(list) != 1 || list[0]["trustBlob"] != nil {
+			if list := s.OK(t, session, "GET", path, nil).List(t, "trustedServers"); len(list) != 1 || list[0]["trustBlob"] != nil {
 				t.Errorf("one peer is registered, listed: %v", list)
 			}
 		}
-		s.refused(t, admin, "GET", path+"?includeBodies=1", nil, http.StatusBadRequest, "BAD_REQUEST")
+		s.Refused(t, admin, "GET", path+"?includeBodies=1", nil, http.StatusBadRequest, "BAD_REQUEST")
 		for _, query := range []string{"?includeBodies=true", "?includeBodies=true&name=" + otherName} {
-			a := s.ok(t, admin, "GET", path+query, nil)
-			if list := a.list(t, "trustedServers"); len(list) != 1 || list[0]["trustBlob"] != registered {
-				t.Errorf("the blob that it was registered with: %s", a.raw)
+			a := s.OK(t, admin, "GET", path+query, nil)
+			if list := a.List(t, "trustedServers"); len(list) != 1 || list[0]["trustBlob"] != registered {
+				t.Errorf("the blob that it was registered with: %s", a.Raw)
 			}
 		}
-		found := s.ok(t, admin, "GET", path+"?name="+otherName, nil)
-		if len(found.list(t, "trustedServers")) != 1 || found.text(t, "matchedOn") != "serverName" {
-			t.Errorf("by name: %s", found.raw)
+		found := s.OK(t, admin, "GET", path+"?name="+otherName, nil)
+		if len(found.List(t, "trustedServers")) != 1 || found.Text(t, "matchedOn") != "serverName" {
+			t.Errorf("by name: %s", found.Raw)
 		}
-		s.refused(t, admin, "GET", path+"?name="+otherName[:5], nil, http.StatusNotFound, "NOT_FOUND")
-		s.refused(t, admin, "GET", path+"?name=the+other+one", nil, http.StatusNotFound, "NOT_FOUND")
+		s.Refused(t, admin, "GET", path+"?name="+otherName[:5], nil, http.StatusNotFound, "NOT_FOUND")
+		s.Refused(t, admin, "GET", path+"?name=the+other+one", nil, http.StatusNotFound, "NOT_FOUND")
 	})
 }
 
@@ -121,7 +122,7 @@ func TestListTrustedServers(t *testing.T) {
 func TestRegisterPeerRefusals(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/trusted-servers"
-		admin := s.admin(t)
+		admin := s.AsAdmin(t)
 		trusted, stranger := peerCA(t, "trusted CA"), peerCA(t, "CA of strangers")
 		s.trustCA(t, admin, trusted)
 		chain := chainOf(t, trusted, "other")
@@ -134,7 +135,7 @@ func TestRegisterPeerRefusals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		without := func(field string) object {
+		without := func(field string) rig.Object {
 			o := peerRequest(good)
 			delete(o, field)
 			return o
@@ -147,8 +148,8 @@ func TestRegisterPeerRefusals(t *testing.T) {
 			"NoBlob":            {without("trustBlob"), "BAD_REQUEST", "trustBlob"},
 			"NoFriendlyName":    {without("friendlyName"), "BAD_REQUEST", "friendlyName"},
 			"NoDescription":     {without("description"), "BAD_REQUEST", "description"},
-			"EmptyFriendlyName": {object{"trustBlob": good, "friendlyName": "", "description": ""}, "BAD_REQUEST", "friendlyName"},
-			"BlankFriendlyName": {object{"trustBlob": good, "friendlyName": "  ", "description": ""}, "BAD_REQUEST", "friendlyName"},
+			"EmptyFriendlyName": {rig.Object{"trustBlob": good, "friendlyName": "", "description": ""}, "BAD_REQUEST", "friendlyName"},
+			"BlankFriendlyName": {rig.Object{"trustBlob": good, "friendlyName": "  ", "description": ""}, "BAD_REQUEST", "friendlyName"},
 			"EmptyBlob":         {peerRequest(""), "BAD_REQUEST", "four fields"},
 			"ThreeFields":       {peerRequest(strings.Join(strings.Split(good, "\t")[:3], "\t")), "BAD_REQUEST", "four fields"},
 			"FiveFields":        {peerRequest(good + "\tmore"), "BAD_REQUEST", "four fields"},
@@ -180,8 +181,8 @@ func TestRegisterPeerRefusals(t *testing.T) {
 		details := map[string]string{}
 		for name, tc := range cases {
 			t.Run(name, func(t *testing.T) {
-				a := s.refused(t, admin, "POST", path, tc.body, http.StatusBadRequest, tc.code)
-				details[name], _ = a.body["detail"].(string)
+				a := s.Refused(t, admin, "POST", path, tc.body, http.StatusBadRequest, tc.code)
+				details[name], _ = a.Body["detail"].(string)
 				if !strings.Contains(details[name], tc.names) {
 					t.Errorf("the detail %q does not name %q", details[name], tc.names)
 				}
@@ -190,14 +191,14 @@ func TestRegisterPeerRefusals(t *testing.T) {
 		if details["Unresolvable"] != details["NoSuchAddress"] {
 			t.Errorf("two failures to resolve read %q and %q", details["Unresolvable"], details["NoSuchAddress"])
 		}
-		s.refused(t, s.with(t, keyserver.RoleAuditor), "POST", path, peerRequest(good), http.StatusForbidden, "ACCESS_DENIED")
-		if list := s.ok(t, admin, "GET", path, nil).list(t, "trustedServers"); len(list) != 0 {
+		s.Refused(t, s.with(t, keyserver.RoleAuditor), "POST", path, peerRequest(good), http.StatusForbidden, "ACCESS_DENIED")
+		if list := s.OK(t, admin, "GET", path, nil).List(t, "trustedServers"); len(list) != 0 {
 			t.Errorf("a refused peer is registered: %v", list)
 		}
 
-		s.ok(t, admin, "POST", path, peerRequest(good))
-		s.refused(t, admin, "POST", path, peerRequest(good), http.StatusConflict, "ALREADY_EXISTS")
-		s.refused(t, admin, "POST", path, peerRequest(blob(8, otherName, 9443, chain)), http.StatusConflict, "ALREADY_EXISTS") // the transport principal's name
+		s.OK(t, admin, "POST", path, peerRequest(good))
+		s.Refused(t, admin, "POST", path, peerRequest(good), http.StatusConflict, "ALREADY_EXISTS")
+		s.Refused(t, admin, "POST", path, peerRequest(blob(8, otherName, 9443, chain)), http.StatusConflict, "ALREADY_EXISTS") // the transport principal's name
 	})
 }
 
@@ -213,19 +214,19 @@ func appended(t testing.TB, chain string) string {
 // POST /api/trusted-servers: the answer, and the peer's fields.
 func TestRegisterPeer(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin := s.admin(t)
+		admin := s.AsAdmin(t)
 		ca := peerCA(t, "CA of the other system")
 		s.trustCA(t, admin, ca)
-		a := s.ok(t, admin, "POST", "/api/trusted-servers", peerRequest(blob(otherSystem, otherName, 9443, chainOf(t, ca, "other"))))
-		if a.body["saved"] != true || a.body["systemId"] != float64(otherSystem) || a.text(t, "aclSideEffect") == "" || a.body["code"] != nil {
-			t.Errorf("registered: %s", a.raw)
+		a := s.OK(t, admin, "POST", "/api/trusted-servers", peerRequest(blob(otherSystem, otherName, 9443, chainOf(t, ca, "other"))))
+		if a.Body["saved"] != true || a.Body["systemId"] != float64(otherSystem) || a.Text(t, "aclSideEffect") == "" || a.Body["code"] != nil {
+			t.Errorf("registered: %s", a.Raw)
 		}
-		list := a.list(t, "trustedServers")
+		list := a.List(t, "trustedServers")
 		if len(list) != 1 {
-			t.Fatalf("listed: %s", a.raw)
+			t.Fatalf("listed: %s", a.Raw)
 		}
 		p := list[0]
-		fields := object{
+		fields := rig.Object{
 			"systemId": float64(otherSystem), "serverName": otherName, "port": float64(9443), "friendlyName": "the other one", "description": "for tests",
 		}
 		for field, want := range fields {
@@ -236,13 +237,13 @@ func TestRegisterPeer(t *testing.T) {
 		if roles, ok := p["roleIds"].([]any); !ok || len(roles) != 0 {
 			t.Errorf("roleIds is %v", p["roleIds"])
 		}
-		certificate, _ := p["certificate"].(object)
+		certificate, _ := p["certificate"].(rig.Object)
 		if certificate["subject"] != "/CN=other" || certificate["statusLabel"] != "Trusted server" || certificate["certificate"] != nil {
 			t.Errorf("certificate is %v", certificate)
 		}
-		principal := s.ok(t, admin, "GET", "/api/principals/"+transportOf(t, p), nil)
-		if principal.text(t, "name") != "/CN=other" || principal.text(t, "className") != "CertificatePrincipal" || principal.body["systemId"] != float64(s.SystemID()) {
-			t.Errorf("the transport principal is %s", principal.raw)
+		principal := s.OK(t, admin, "GET", "/api/principals/"+transportOf(t, p), nil)
+		if principal.Text(t, "name") != "/CN=other" || principal.Text(t, "className") != "CertificatePrincipal" || principal.Body["systemId"] != float64(s.SystemID()) {
+			t.Errorf("the transport principal is %s", principal.Raw)
 		}
 	})
 }
@@ -252,34 +253,34 @@ func TestRegisterPeer(t *testing.T) {
 func TestReplacePeer(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/trusted-servers"
-		admin := s.admin(t)
+		admin := s.AsAdmin(t)
 		ca := peerCA(t, "CA of the other system")
 		s.trustCA(t, admin, ca)
-		request := func(port int, subject string, replace any) object {
+		request := func(port int, subject string, replace any) rig.Object {
 			o := peerRequest(blob(otherSystem, otherName, port, chainOf(t, ca, subject)))
 			o["replace"] = replace
 			return o
 		}
-		s.refused(t, admin, "POST", path, request(9443, "other", "yes"), http.StatusBadRequest, "BAD_REQUEST")
-		first := s.ok(t, admin, "POST", path, request(9443, "other", true))
-		transport := transportOf(t, first.list(t, "trustedServers")[0])
-		s.ok(t, admin, "PUT", "/api/principals/"+transport+"/flags", object{"disabled": true})
+		s.Refused(t, admin, "POST", path, request(9443, "other", "yes"), http.StatusBadRequest, "BAD_REQUEST")
+		first := s.OK(t, admin, "POST", path, request(9443, "other", true))
+		transport := transportOf(t, first.List(t, "trustedServers")[0])
+		s.OK(t, admin, "PUT", "/api/principals/"+transport+"/flags", rig.Object{"disabled": true})
 
-		s.refused(t, admin, "POST", path, request(9444, "renamed", false), http.StatusConflict, "ALREADY_EXISTS")
-		again := s.ok(t, admin, "POST", path, request(9444, "renamed", true))
-		list := again.list(t, "trustedServers")
-		if len(list) != 1 || list[0]["port"] != float64(9444) || transportOf(t, list[0]) != transport || again.body["saved"] != true {
-			t.Errorf("replaced: %s", again.raw)
+		s.Refused(t, admin, "POST", path, request(9444, "renamed", false), http.StatusConflict, "ALREADY_EXISTS")
+		again := s.OK(t, admin, "POST", path, request(9444, "renamed", true))
+		list := again.List(t, "trustedServers")
+		if len(list) != 1 || list[0]["port"] != float64(9444) || transportOf(t, list[0]) != transport || again.Body["saved"] != true {
+			t.Errorf("replaced: %s", again.Raw)
 		}
-		if p := s.ok(t, admin, "GET", "/api/principals/"+transport, nil); p.text(t, "name") != "/CN=renamed" || p.body["disabled"] != true {
-			t.Errorf("the transport principal is %s", p.raw)
+		if p := s.OK(t, admin, "GET", "/api/principals/"+transport, nil); p.Text(t, "name") != "/CN=renamed" || p.Body["disabled"] != true {
+			t.Errorf("the transport principal is %s", p.Raw)
 		}
-		s.refused(t, s.with(t, keyserver.RoleAuditor), "POST", path, request(9445, "other", true), http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, s.with(t, keyserver.RoleAuditor), "POST", path, request(9445, "other", true), http.StatusForbidden, "ACCESS_DENIED")
 	})
 }
 
 // transportOf is the hexadecimal spelling of a peer's transport principal.
-func transportOf(t testing.TB, peer object) string {
+func transportOf(t testing.TB, peer rig.Object) string {
 	t.Helper()
 	text, _ := peer["transportPrincipalId"].(string)
 	id, err := keyserver.ParseDecimalID(text)
@@ -292,40 +293,40 @@ func transportOf(t testing.TB, peer object) string {
 // PUT /api/trusted-servers/{systemId}: friendly name, description, or both.
 func TestUpdatePeer(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin := s.admin(t)
+		admin := s.AsAdmin(t)
 		s.registerPeer(t, admin)
-		transport, _ := s.ok(t, admin, "GET", "/api/trusted-servers", nil).list(t, "trustedServers")[0]["transportPrincipalId"].(string)
+		transport, _ := s.OK(t, admin, "GET", "/api/trusted-servers", nil).List(t, "trustedServers")[0]["transportPrincipalId"].(string)
 		refusals := map[string]struct {
 			path   string
 			body   any
 			status int
 			code   string
 		}{
-			"HexID":             {"/api/trusted-servers/0000000000000007", object{"description": "x"}, 400, "BAD_REQUEST"},
-			"Negative":          {"/api/trusted-servers/-7", object{"description": "x"}, 400, "BAD_REQUEST"},
-			"TransportID":       {"/api/trusted-servers/" + transport, object{"description": "x"}, 400, "BAD_REQUEST"},
-			"Neither":           {peerPath(otherSystem), object{}, 400, "BAD_REQUEST"},
-			"EmptyFriendlyName": {peerPath(otherSystem), object{"friendlyName": ""}, 400, "BAD_REQUEST"},
-			"ServerName":        {peerPath(otherSystem), object{"serverName": "x"}, 400, "BAD_REQUEST"},
-			"Unknown":           {peerPath(8), object{"description": "x"}, 404, "NOT_FOUND"},
+			"HexID":             {"/api/trusted-servers/0000000000000007", rig.Object{"description": "x"}, 400, "BAD_REQUEST"},
+			"Negative":          {"/api/trusted-servers/-7", rig.Object{"description": "x"}, 400, "BAD_REQUEST"},
+			"TransportID":       {"/api/trusted-servers/" + transport, rig.Object{"description": "x"}, 400, "BAD_REQUEST"},
+			"Neither":           {peerPath(otherSystem), rig.Object{}, 400, "BAD_REQUEST"},
+			"EmptyFriendlyName": {peerPath(otherSystem), rig.Object{"friendlyName": ""}, 400, "BAD_REQUEST"},
+			"ServerName":        {peerPath(otherSystem), rig.Object{"serverName": "x"}, 400, "BAD_REQUEST"},
+			"Unknown":           {peerPath(8), rig.Object{"description": "x"}, 404, "NOT_FOUND"},
 		}
 		for name, tc := range refusals {
-			t.Run(name, func(t *testing.T) { s.refused(t, admin, "PUT", tc.path, tc.body, tc.status, tc.code) })
+			t.Run(name, func(t *testing.T) { s.Refused(t, admin, "PUT", tc.path, tc.body, tc.status, tc.code) })
 		}
-		s.refused(t, s.with(t, keyserver.RoleAuditor), "PUT", peerPath(otherSystem), object{"description": "x"}, http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, s.with(t, keyserver.RoleAuditor), "PUT", peerPath(otherSystem), rig.Object{"description": "x"}, http.StatusForbidden, "ACCESS_DENIED")
 
-		steps := []struct{ send, want object }{
-			{object{"friendlyName": "renamed"}, object{"friendlyName": "renamed", "description": "for tests"}},
-			{object{"description": ""}, object{"friendlyName": "renamed", "description": ""}},
-			{object{"friendlyName": "both", "description": "changed"}, object{"friendlyName": "both", "description": "changed"}},
+		steps := []struct{ send, want rig.Object }{
+			{rig.Object{"friendlyName": "renamed"}, rig.Object{"friendlyName": "renamed", "description": "for tests"}},
+			{rig.Object{"description": ""}, rig.Object{"friendlyName": "renamed", "description": ""}},
+			{rig.Object{"friendlyName": "both", "description": "changed"}, rig.Object{"friendlyName": "both", "description": "changed"}},
 		}
 		for _, step := range steps {
-			a := s.ok(t, admin, "PUT", peerPath(otherSystem), step.send)
-			if a.body["saved"] != true {
-				t.Errorf("%v: %s", step.send, a.raw)
+			a := s.OK(t, admin, "PUT", peerPath(otherSystem), step.send)
+			if a.Body["saved"] != true {
+				t.Errorf("%v: %s", step.send, a.Raw)
 			}
 			for field, want := range step.want {
-				if got := a.at(t, "trustedServer", field); got != want {
+				if got := a.At(t, "trustedServer", field); got != want {
 					t.Errorf("%v: %s is %v, want %v", step.send, field, got, want)
 				}
 			}
@@ -336,25 +337,25 @@ func TestUpdatePeer(t *testing.T) {
 // DELETE /api/trusted-servers/{systemId}: refusals, and the whole answer.
 func TestRemovePeer(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin := s.admin(t)
+		admin := s.AsAdmin(t)
 		s.registerPeer(t, admin)
-		s.refused(t, admin, "DELETE", "/api/trusted-servers/0000000000000007", nil, http.StatusBadRequest, "BAD_REQUEST")
-		s.refused(t, admin, "DELETE", peerPath(otherSystem), object{"systemId": 7}, http.StatusBadRequest, "BAD_REQUEST")
-		s.refused(t, admin, "DELETE", peerPath(8), nil, http.StatusNotFound, "NOT_FOUND")
-		s.refused(t, s.with(t, keyserver.RoleAuditor), "DELETE", peerPath(otherSystem), nil, http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, admin, "DELETE", "/api/trusted-servers/0000000000000007", nil, http.StatusBadRequest, "BAD_REQUEST")
+		s.Refused(t, admin, "DELETE", peerPath(otherSystem), rig.Object{"systemId": 7}, http.StatusBadRequest, "BAD_REQUEST")
+		s.Refused(t, admin, "DELETE", peerPath(8), nil, http.StatusNotFound, "NOT_FOUND")
+		s.Refused(t, s.with(t, keyserver.RoleAuditor), "DELETE", peerPath(otherSystem), nil, http.StatusForbidden, "ACCESS_DENIED")
 
-		transport := transportOf(t, s.ok(t, admin, "GET", "/api/trusted-servers", nil).list(t, "trustedServers")[0])
-		a := s.ok(t, admin, "DELETE", peerPath(otherSystem), nil)
-		if a.body["removed"] != float64(otherSystem) || len(a.list(t, "trustedServers")) != 0 || len(a.list(t, "orphanedPrincipalTrusts")) != 0 {
-			t.Errorf("removed: %s", a.raw)
+		transport := transportOf(t, s.OK(t, admin, "GET", "/api/trusted-servers", nil).List(t, "trustedServers")[0])
+		a := s.OK(t, admin, "DELETE", peerPath(otherSystem), nil)
+		if a.Body["removed"] != float64(otherSystem) || len(a.List(t, "trustedServers")) != 0 || len(a.List(t, "orphanedPrincipalTrusts")) != 0 {
+			t.Errorf("removed: %s", a.Raw)
 		}
 		for _, field := range []string{"aclSideEffect", "principalTrustSideEffect", "transportPrincipalSideEffect"} {
-			if a.text(t, field) == "" {
+			if a.Text(t, field) == "" {
 				t.Errorf("%s says nothing", field)
 			}
 		}
-		s.refused(t, admin, "GET", "/api/principals/"+transport, nil, http.StatusNotFound, "NOT_FOUND")
-		s.refused(t, admin, "DELETE", peerPath(otherSystem), nil, http.StatusNotFound, "NOT_FOUND")
+		s.Refused(t, admin, "GET", "/api/principals/"+transport, nil, http.StatusNotFound, "NOT_FOUND")
+		s.Refused(t, admin, "DELETE", peerPath(otherSystem), nil, http.StatusNotFound, "NOT_FOUND")
 	})
 }
 
@@ -362,31 +363,31 @@ func TestRemovePeer(t *testing.T) {
 // again; what happens to ACL rows and principal trusts on the way.
 func TestStatesOfAPeer(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin := s.admin(t)
-		ttag := s.ok(t, admin, "POST", "/api/keys", object{"algorithm": "HMAC-SHA384"}).text(t, "ttag")
-		grant := object{"ttag": ttag, "systemId": otherSystem, "principalId": "123456789012345678", "rights": []string{"WRITE"}, "maxUsage": 5}
-		foreign := func() []object {
+		admin := s.AsAdmin(t)
+		ttag := s.OK(t, admin, "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384"}).Text(t, "ttag")
+		grant := rig.Object{"ttag": ttag, "systemId": otherSystem, "principalId": "123456789012345678", "rights": []string{"WRITE"}, "maxUsage": 5}
+		foreign := func() []rig.Object {
 			t.Helper()
-			var found []object
-			acl, _ := s.ok(t, admin, "POST", "/api/keys/acl/get", object{"ttag": ttag}).at(t, "acl", "entries").([]any)
+			var found []rig.Object
+			acl, _ := s.OK(t, admin, "POST", "/api/keys/acl/get", rig.Object{"ttag": ttag}).At(t, "acl", "entries").([]any)
 			for _, e := range acl {
-				if entry, _ := e.(object); entry["systemId"] == float64(otherSystem) {
+				if entry, _ := e.(rig.Object); entry["systemId"] == float64(otherSystem) {
 					found = append(found, entry)
 				}
 			}
 			return found
 		}
-		self := s.ok(t, admin, "GET", "/api/sessions/current", nil).text(t, "principal", "id")
-		trust := object{"principalId": self, "trustedServerSystemId": otherSystem, "flag": "expose"}
+		self := s.OK(t, admin, "GET", "/api/sessions/current", nil).Text(t, "principal", "id")
+		trust := rig.Object{"principalId": self, "trustedServerSystemId": otherSystem, "flag": "expose"}
 
 		// Not registered: nobody there can be given anything.
-		s.refused(t, admin, "POST", "/api/keys/acl/grant", grant, http.StatusNotFound, "NOT_FOUND")
-		s.refused(t, admin, "POST", "/api/principal-trusts", trust, http.StatusNotFound, "NOT_FOUND")
+		s.Refused(t, admin, "POST", "/api/keys/acl/grant", grant, http.StatusNotFound, "NOT_FOUND")
+		s.Refused(t, admin, "POST", "/api/principal-trusts", trust, http.StatusNotFound, "NOT_FOUND")
 
 		// Registered.
 		b := s.registerPeer(t, admin)
-		s.ok(t, admin, "POST", "/api/keys/acl/grant", grant)
-		trustID := s.ok(t, admin, "POST", "/api/principal-trusts", trust).text(t, "principalTrust", "id")
+		s.OK(t, admin, "POST", "/api/keys/acl/grant", grant)
+		trustID := s.OK(t, admin, "POST", "/api/principal-trusts", trust).Text(t, "principalTrust", "id")
 		before := foreign()
 		if len(before) != 1 {
 			t.Fatalf("granted: %v", before)
@@ -394,30 +395,30 @@ func TestStatesOfAPeer(t *testing.T) {
 
 		// Not registered again: rows purged, principal trusts orphaned.
 		cursor := s.cursor(t, admin)
-		a := s.ok(t, admin, "DELETE", peerPath(otherSystem), nil)
+		a := s.OK(t, admin, "DELETE", peerPath(otherSystem), nil)
 		if left := foreign(); len(left) != 0 {
 			t.Errorf("after the removal the key still has %v", left)
 		}
-		if !strings.Contains(a.text(t, "aclSideEffect"), "1 ACL row") || !strings.Contains(a.text(t, "principalTrustSideEffect"), "1 principal trust") {
-			t.Errorf("removed: %s", a.raw)
+		if !strings.Contains(a.Text(t, "aclSideEffect"), "1 ACL row") || !strings.Contains(a.Text(t, "principalTrustSideEffect"), "1 principal trust") {
+			t.Errorf("removed: %s", a.Raw)
 		}
-		orphans := a.list(t, "orphanedPrincipalTrusts")
+		orphans := a.List(t, "orphanedPrincipalTrusts")
 		if len(orphans) != 1 || orphans[0]["id"] != trustID || orphans[0]["trustedServerSystemId"] != float64(otherSystem) {
 			t.Errorf("orphans: %v", orphans)
 		}
-		if list := s.ok(t, admin, "GET", "/api/principal-trusts", nil).list(t, "principalTrusts"); len(list) != 1 {
+		if list := s.OK(t, admin, "GET", "/api/principal-trusts", nil).List(t, "principalTrusts"); len(list) != 1 {
 			t.Errorf("the orphan is not listed: %v", list)
 		}
 		if kinds := s.changedSince(t, admin, cursor); !slices.Equal(kinds, []string{"key updated", "principal deleted", "trustedServer deleted"}) {
 			t.Errorf("the removal is in the feed as %v", kinds)
 		}
-		s.refused(t, admin, "POST", "/api/keys/acl/grant", grant, http.StatusNotFound, "NOT_FOUND")
+		s.Refused(t, admin, "POST", "/api/keys/acl/grant", grant, http.StatusNotFound, "NOT_FOUND")
 
 		// Registered again: the rows are back as they were.
 		cursor = s.cursor(t, admin)
-		a = s.ok(t, admin, "POST", "/api/trusted-servers", peerRequest(b))
-		if !strings.Contains(a.text(t, "aclSideEffect"), "1 ACL row") {
-			t.Errorf("registered again: %s", a.raw)
+		a = s.OK(t, admin, "POST", "/api/trusted-servers", peerRequest(b))
+		if !strings.Contains(a.Text(t, "aclSideEffect"), "1 ACL row") {
+			t.Errorf("registered again: %s", a.Raw)
 		}
 		if after := foreign(); len(after) != 1 || fmt.Sprint(after) != fmt.Sprint(before) {
 			t.Errorf("resurrected %v, purged %v", after, before)
@@ -427,9 +428,9 @@ func TestStatesOfAPeer(t *testing.T) {
 		}
 
 		// Orphans go when they are told to.
-		s.ok(t, admin, "DELETE", "/api/principal-trusts/"+trustID, nil)
-		a = s.ok(t, admin, "DELETE", peerPath(otherSystem), nil)
-		if orphans := a.list(t, "orphanedPrincipalTrusts"); len(orphans) != 0 {
+		s.OK(t, admin, "DELETE", "/api/principal-trusts/"+trustID, nil)
+		a = s.OK(t, admin, "DELETE", peerPath(otherSystem), nil)
+		if orphans := a.List(t, "orphanedPrincipalTrusts"); len(orphans) != 0 {
 			t.Errorf("orphans: %v", orphans)
 		}
 	})
@@ -438,7 +439,7 @@ func TestStatesOfAPeer(t *testing.T) {
 // cursor is where the change feed stands.
 func (s *subject) cursor(t testing.TB, session string) string {
 	t.Helper()
-	n, _ := s.ok(t, session, "GET", "/api/changes?after=0", nil).body["cursor"].(float64)
+	n, _ := s.OK(t, session, "GET", "/api/changes?after=0", nil).Body["cursor"].(float64)
 	return strconv.FormatInt(int64(n), 10)
 }
 
@@ -447,7 +448,7 @@ func (s *subject) cursor(t testing.TB, session string) string {
 func (s *subject) changedSince(t testing.TB, session, cursor string) []string {
 	t.Helper()
 	var kinds []string
-	for _, c := range s.ok(t, session, "GET", "/api/changes?after="+cursor, nil).list(t, "changes") {
+	for _, c := range s.OK(t, session, "GET", "/api/changes?after="+cursor, nil).List(t, "changes") {
 		if c["kind"] != "session" {
 			kinds = append(kinds, fmt.Sprintf("%v %v", c["kind"], c["action"]))
 		}
@@ -460,21 +461,21 @@ func (s *subject) changedSince(t testing.TB, session, cursor string) []string {
 // may list them and read this server's own trust blob.
 func TestPeersOnASplitDeployment(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin, officer := s.admin(t), s.with(t, keyserver.RoleSecurityOfficer)
+		admin, officer := s.AsAdmin(t), s.with(t, keyserver.RoleSecurityOfficer)
 		b := s.registerPeer(t, officer)
-		self := s.ok(t, admin, "GET", "/api/sessions/current", nil).text(t, "principal", "id")
-		trust := object{"principalId": self, "trustedServerSystemId": otherSystem, "flag": "restrict"}
-		id := s.ok(t, officer, "POST", "/api/principal-trusts", trust).text(t, "principalTrust", "id")
+		self := s.OK(t, admin, "GET", "/api/sessions/current", nil).Text(t, "principal", "id")
+		trust := rig.Object{"principalId": self, "trustedServerSystemId": otherSystem, "flag": "restrict"}
+		id := s.OK(t, officer, "POST", "/api/principal-trusts", trust).Text(t, "principalTrust", "id")
 
 		calls := []struct {
 			method, path string
 			body         any
 		}{
-			{"PUT", "/api/principal-trusts/" + id, object{"flag": "expose"}},
+			{"PUT", "/api/principal-trusts/" + id, rig.Object{"flag": "expose"}},
 			{"GET", "/api/principal-trusts", nil},
 			{"DELETE", "/api/principal-trusts/" + id, nil},
 			{"POST", "/api/principal-trusts", trust},
-			{"PUT", peerPath(otherSystem), object{"friendlyName": "renamed"}},
+			{"PUT", peerPath(otherSystem), rig.Object{"friendlyName": "renamed"}},
 			{"DELETE", peerPath(otherSystem), nil},
 			{"POST", "/api/trusted-servers", peerRequest(b)},
 		}
@@ -482,20 +483,20 @@ func TestPeersOnASplitDeployment(t *testing.T) {
 			if c.method == "POST" && c.path == "/api/trusted-servers" {
 				continue // registered: refused as such below, once the officer has removed it
 			}
-			s.refused(t, admin, c.method, c.path, c.body, http.StatusForbidden, "ACCESS_DENIED")
+			s.Refused(t, admin, c.method, c.path, c.body, http.StatusForbidden, "ACCESS_DENIED")
 		}
 		for _, path := range []string{"/api/trusted-servers", "/api/trusted-servers?name=" + otherName, "/api/trust/local-info"} {
-			s.ok(t, admin, "GET", path, nil)
-			s.ok(t, officer, "GET", path, nil)
+			s.OK(t, admin, "GET", path, nil)
+			s.OK(t, officer, "GET", path, nil)
 		}
 		for _, c := range calls[:3] {
-			s.ok(t, officer, c.method, c.path, c.body)
+			s.OK(t, officer, c.method, c.path, c.body)
 		}
 		for _, c := range calls[3:6] {
-			s.ok(t, officer, c.method, c.path, c.body)
+			s.OK(t, officer, c.method, c.path, c.body)
 		}
-		s.refused(t, admin, "POST", "/api/trusted-servers", peerRequest(b), http.StatusForbidden, "ACCESS_DENIED")
-		s.ok(t, officer, "POST", "/api/trusted-servers", peerRequest(b))
+		s.Refused(t, admin, "POST", "/api/trusted-servers", peerRequest(b), http.StatusForbidden, "ACCESS_DENIED")
+		s.OK(t, officer, "POST", "/api/trusted-servers", peerRequest(b))
 	}, split)
 }
 
@@ -504,23 +505,23 @@ func TestLocalTrustInfo(t *testing.T) {
 	other := start(t, func(c *server.Config) {
 		c.SystemID, c.ServerName, c.ExternalListen = otherSystem, "127.0.0.2", "127.0.0.1:0"
 	})
-	other.refused(t, "", "GET", "/api/trust/local-info", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
-	other.refused(t, other.with(t, keyserver.RoleAuditor), "GET", "/api/trust/local-info", nil, http.StatusForbidden, "ACCESS_DENIED")
-	info := other.ok(t, other.admin(t), "GET", "/api/trust/local-info", nil)
-	fields := strings.Split(info.text(t, "trustBlob"), "\t")
-	port, _ := info.body["port"].(float64)
-	want := []string{strconv.Itoa(otherSystem), "127.0.0.2", strconv.Itoa(int(port)), info.text(t, "chain")}
-	if !slices.Equal(fields, want) || port < 1 || info.body["systemId"] != float64(otherSystem) || info.text(t, "serverName") != "127.0.0.2" {
-		t.Errorf("%s", info.raw)
+	other.Refused(t, "", "GET", "/api/trust/local-info", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+	other.Refused(t, other.with(t, keyserver.RoleAuditor), "GET", "/api/trust/local-info", nil, http.StatusForbidden, "ACCESS_DENIED")
+	info := other.OK(t, other.AsAdmin(t), "GET", "/api/trust/local-info", nil)
+	fields := strings.Split(info.Text(t, "trustBlob"), "\t")
+	port, _ := info.Body["port"].(float64)
+	want := []string{strconv.Itoa(otherSystem), "127.0.0.2", strconv.Itoa(int(port)), info.Text(t, "chain")}
+	if !slices.Equal(fields, want) || port < 1 || info.Body["systemId"] != float64(otherSystem) || info.Text(t, "serverName") != "127.0.0.2" {
+		t.Errorf("%s", info.Raw)
 	}
-	if info.text(t, "certificate", "subject") != "/CN=127.0.0.2" {
-		t.Errorf("certificate: %s", info.raw)
+	if info.Text(t, "certificate", "subject") != "/CN=127.0.0.2" {
+		t.Errorf("certificate: %s", info.Raw)
 	}
 
 	on(t, func(t *testing.T, s *subject) {
-		admin := s.admin(t)
-		s.refused(t, admin, "POST", "/api/trusted-servers", peerRequest(info.text(t, "trustBlob")), http.StatusBadRequest, "INVALID_ARGUMENT")
-		der, err := base64.StdEncoding.DecodeString(info.text(t, "chain"))
+		admin := s.AsAdmin(t)
+		s.Refused(t, admin, "POST", "/api/trusted-servers", peerRequest(info.Text(t, "trustBlob")), http.StatusBadRequest, "INVALID_ARGUMENT")
+		der, err := base64.StdEncoding.DecodeString(info.Text(t, "chain"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -529,15 +530,15 @@ func TestLocalTrustInfo(t *testing.T) {
 			t.Fatalf("the chain has %d CA certificates, %v", len(chain.Intermediates), err)
 		}
 		s.trustCA(t, admin, pki.Identity{Certificate: chain.Intermediates[0]})
-		a := s.ok(t, admin, "POST", "/api/trusted-servers", peerRequest(info.text(t, "trustBlob")))
-		if a.body["saved"] != true || a.body["systemId"] != float64(otherSystem) {
-			t.Errorf("registered: %s", a.raw)
+		a := s.OK(t, admin, "POST", "/api/trusted-servers", peerRequest(info.Text(t, "trustBlob")))
+		if a.Body["saved"] != true || a.Body["systemId"] != float64(otherSystem) {
+			t.Errorf("registered: %s", a.Raw)
 		}
 	})
 
 	// Without a listener for peers there is nothing to hand out.
 	alone := start(t)
-	if a := alone.ok(t, alone.admin(t), "GET", "/api/trust/local-info", nil); a.body["trustBlob"] != nil || a.body["port"] != nil || a.text(t, "chain") == "" {
-		t.Errorf("without a listener: %s", a.raw)
+	if a := alone.OK(t, alone.AsAdmin(t), "GET", "/api/trust/local-info", nil); a.Body["trustBlob"] != nil || a.Body["port"] != nil || a.Text(t, "chain") == "" {
+		t.Errorf("without a listener: %s", a.Raw)
 	}
 }

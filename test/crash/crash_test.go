@@ -8,7 +8,6 @@ package crash
 
 import (
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -29,17 +28,7 @@ var binary program.Program
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	var err error
-	if binary, err = program.Build(false); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = binary.Remove() }() // a leftover in the temporary directory fails no test
-	return m.Run()
+	os.Exit(program.Main(m, &binary, false))
 }
 
 // site is where a server keeps its state.

@@ -7,7 +7,6 @@ import (
 	"crypto/sha512"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -19,8 +18,8 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // Of two key servers one is asked for what the other one owns. Either is killed
@@ -86,21 +85,15 @@ type node struct {
 func newNode(t *testing.T, system int, at site) *node {
 	t.Helper()
 	host := "127.0.0." + strconv.Itoa(system)
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0")) // peers have to find it where it was
-	if err == nil {
-		err = l.Close()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	at.args = append(at.args, "--system-id", strconv.Itoa(system), "--server-name", host, "--external-listen", l.Addr().String())
+	external := rig.FreeAddress(t, host) // peers have to find it where it was
+	at.args = append(at.args, "--system-id", strconv.Itoa(system), "--server-name", host, "--external-listen", external)
 	n := &node{site: at, trail: trail{rows: map[string][]schema.AuditEntry{}}}
 	n.start(t)
 	password, err := n.server.Password()
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.admin = n.client(t, n.transport(t), "admin", password, 5)
+	n.admin = program.Client(t, n.transport(t), "admin", password, 5)
 	return n
 }
 
@@ -112,44 +105,7 @@ func (n *node) start(t *testing.T) {
 
 func (n *node) transport(t *testing.T) *http.Transport {
 	t.Helper()
-	roots, err := program.Roots(n.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	transport := program.Transport(roots, func() string { return *n.address.Load() })
-	t.Cleanup(transport.CloseIdleConnections)
-	return transport
-}
-
-func (n *node) client(t *testing.T, over http.RoundTripper, name, password string, retries int) *client.Client {
-	t.Helper()
-	c, err := client.New(client.Options{
-		BaseURL: program.BaseURL, HTTPClient: &http.Client{Transport: over}, MaxRetries: retries, Timeout: patience,
-		Credentials: client.PasswordCredentials(name, func(context.Context) (string, error) { return password, nil }),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// trust makes another key server a peer.
-func (n *node) trust(t *testing.T, peer *node) {
-	t.Helper()
-	info, err := peer.admin.TrustInfo(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	chain, err := pki.ParseChain(info.Chain)
-	if err == nil {
-		_, err = n.admin.AddTrustedCA(t.Context(), chain.Intermediates[0].Raw)
-	}
-	if err == nil {
-		_, err = n.admin.AddTrustedServer(t.Context(), info.TrustBlob.String(), "peer", "")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	return program.Connect(t, n.dir, func() string { return *n.address.Load() })
 }
 
 // pair are the two key servers and a principal of the one that asks.
@@ -180,8 +136,8 @@ const (
 func newPair(t *testing.T, r *rand.Rand, asked, owner *node) *pair {
 	t.Helper()
 	p := &pair{asked: asked, owner: owner}
-	p.asked.trust(t, p.owner)
-	p.owner.trust(t, p.asked)
+	program.Trust(t, p.asked.admin, p.owner.admin)
+	program.Trust(t, p.owner.admin, p.asked.admin)
 	made, err := p.asked.admin.CreatePasswordPrincipal(t.Context(), schema.CreatePasswordPrincipalRequest{
 		Name: "caller", Password: callerSecret, RoleIDs: []schema.HexID{{7: 3}}, // Encryptor
 	})
@@ -197,7 +153,7 @@ func newPair(t *testing.T, r *rand.Rand, asked, owner *node) *pair {
 	}
 	p.witness = newWitness(p.asked.transport(t), fmt.Sprintf("forwarded-%x", r.Uint32()))
 	for range callers {
-		c := p.asked.client(t, p.witness, "caller", callerSecret, never)
+		c := program.Client(t, p.witness, "caller", callerSecret, program.Never)
 		if _, err := c.CurrentSession(t.Context()); err != nil { // logged in, one after the other
 			t.Fatal(err)
 		}
@@ -232,7 +188,7 @@ func (p *pair) lend(t *testing.T, r *rand.Rand, limit int64) *lent {
 // load lets all clients ask, ends one of the key servers, and waits for them.
 func (p *pair) load(t *testing.T, round int, end func()) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 	defer cancel()
 	var over, killed atomic.Bool
 	var group sync.WaitGroup
@@ -314,7 +270,7 @@ const connections = 2
 // awaitPeer waits until the one asks the other again, over every connection.
 func (p *pair) awaitPeer(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 	defer cancel()
 	for inARow := 0; inARow < connections; inARow++ {
 		_, err := p.clients[0].AuthorizeKey(ctx, p.unlimited.link, "")
@@ -332,7 +288,7 @@ func (p *pair) awaitPeer(t *testing.T) {
 // check holds both key servers to what was answered.
 func (p *pair) check(t *testing.T, round int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 	defer cancel()
 	left := int64(0)
 	for {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
 // worker is one client's work. It touches objects of its own only, so that
@@ -25,13 +26,13 @@ func newWorkers(t *testing.T, r *rand.Rand, w *world) []worker {
 	var all []worker
 	for i := range 2 {
 		all = append(all,
-			&keys{world: w, client: w.client(t, never)},
-			&roles{world: w, client: w.client(t, never), prefix: fmt.Sprintf("role-%d-", i)},
-			&cas{world: w, client: w.client(t, never), pool: newCertificates(t, fmt.Sprintf("CA %d-%x", i, r.Uint32()), 6)},
-			&uses{world: w, client: w.client(t, never)},
+			&keys{world: w, client: w.client(t, program.Never)},
+			&roles{world: w, client: w.client(t, program.Never), prefix: fmt.Sprintf("role-%d-", i)},
+			&cas{world: w, client: w.client(t, program.Never), pool: newCertificates(t, fmt.Sprintf("CA %d-%x", i, r.Uint32()), 6)},
+			&uses{world: w, client: w.client(t, program.Never)},
 		)
 	}
-	return append(all, &users{world: w, client: w.client(t, never)})
+	return append(all, &users{world: w, client: w.client(t, program.Never)})
 }
 
 // keys mints and imports keys, and gives and takes rights on them.

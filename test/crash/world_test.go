@@ -14,10 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
-
-// patience bounds waits that only a server that hangs can exhaust.
-const patience = 2 * time.Minute
 
 // minAnswers is how many requests of a round are answered before the kill.
 const minAnswers = 200
@@ -39,16 +37,11 @@ type world struct {
 
 func newWorld(t *testing.T, r *rand.Rand, server *program.Server) *world {
 	t.Helper()
-	roots, err := program.Roots(server.DataDir)
-	if err != nil {
-		t.Fatal(err)
-	}
 	w := &world{ledger: newLedger()}
 	w.moved(server)
-	transport := program.Transport(roots, func() string { return *w.address.Load() })
-	t.Cleanup(transport.CloseIdleConnections)
-	w.witness = newWitness(transport, fmt.Sprintf("crash-%x", r.Uint32()))
-	w.web = &http.Client{Transport: w.witness, Timeout: patience}
+	w.witness = newWitness(program.Connect(t, server.DataDir, func() string { return *w.address.Load() }), fmt.Sprintf("crash-%x", r.Uint32()))
+	w.web = &http.Client{Transport: w.witness, Timeout: rig.Patience}
+	var err error
 	if w.password, err = server.Password(); err != nil {
 		t.Fatal(err)
 	}
@@ -66,19 +59,9 @@ func newWorld(t *testing.T, r *rand.Rand, server *program.Server) *world {
 	return w
 }
 
-// never is a number of retries: each request is answered or it is not.
-const never = -1
-
 func (w *world) client(t *testing.T, retries int) *client.Client {
 	t.Helper()
-	c, err := client.New(client.Options{
-		BaseURL: program.BaseURL, HTTPClient: &http.Client{Transport: w.witness}, MaxRetries: retries, Timeout: patience,
-		Credentials: client.PasswordCredentials("admin", func(context.Context) (string, error) { return w.password, nil }),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return program.Client(t, w.witness, "admin", w.password, retries)
 }
 
 // moved tells the clients where the server is now.
@@ -88,7 +71,7 @@ func (w *world) moved(server *program.Server) { w.address.Store(&server.Address)
 // answers how many had been left without an answer before the end.
 func (w *world) load(t *testing.T, round int, end func()) (early int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), rig.Patience)
 	defer cancel()
 	var over atomic.Bool
 	failures := make(chan error, len(w.workers))
@@ -126,25 +109,17 @@ func (w *world) load(t *testing.T, round int, end func()) (early int) {
 // awaitReady waits for a server that was not restarted itself.
 func (w *world) awaitReady(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	for {
-		_, err := w.admin.Ready(ctx)
-		if err == nil {
-			return
-		}
-		if ctx.Err() != nil {
-			t.Fatalf("the server does not become ready again: %v", err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	rig.Succeeds(t, func() error {
+		_, err := w.admin.Ready(t.Context())
+		return err
+	})
 }
 
 // check reads back and compares: all that was ever acknowledged, or all that
 // is new since the check before.
 func (w *world) check(t *testing.T, round int, all bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), rig.Patience)
 	defer cancel()
 	names := w.ledger.names(all)
 	now, err := w.observe(ctx, names)

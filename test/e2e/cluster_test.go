@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // cluster is a kube-apiserver with its etcd, and the custom resources.
@@ -62,7 +64,7 @@ func (c *cluster) killAPIServer(t *testing.T) (restart func()) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the API server is gone", func() bool { return !c.answers(t) })
+	rig.Soon(t, "the API server is gone", func() bool { return !c.answers(t) })
 	return func() {
 		again := exec.Command(args[0], args[1:]...) // the command line that ran before
 		again.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -78,7 +80,7 @@ func (c *cluster) killAPIServer(t *testing.T) (restart func()) {
 				t.Logf("the second API server's log ends with\n%s", says.Bytes()[max(0, says.Len()-8<<10):])
 			}
 		})
-		eventually(t, "the API server is ready again", func() bool { return c.answers(t) })
+		rig.Soon(t, "the API server is ready again", func() bool { return c.answers(t) })
 	}
 }
 

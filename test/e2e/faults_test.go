@@ -16,12 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // TestFaults breaks one installation in every way that the steps name. After
 // each, what is declared and what the key server holds agree, and the audit
 // trail shows how many writes that has cost.
 func TestFaults(t *testing.T) {
+	t.Parallel() // it mostly waits, for a cluster of its own
 	w := newWorld(t)
 	for _, step := range []struct {
 		name string
@@ -53,7 +55,7 @@ func TestFaults(t *testing.T) {
 func (w *world) agree(t *testing.T) {
 	t.Helper()
 	var list unstructured.UnstructuredList
-	eventually(t, "every object is ready", func() bool {
+	rig.Soon(t, "every object is ready", func() bool {
 		out := w.kubectl(t, "", "get", "keyserver", "-A", "-o", "json")
 		if err := list.UnmarshalJSON([]byte(out)); err != nil {
 			t.Fatal(err)
@@ -178,7 +180,7 @@ func (w *world) refused(t *testing.T) {
 	if got := w.get(t, "ksrole/refused-0"); !strings.Contains(fmt.Sprint(got.Object["status"]), "NotVerified") {
 		t.Errorf("the status does not say NotVerified: %v", got.Object["status"])
 	}
-	eventually(t, "each is tried again", func() bool { return refusals.Load() >= 2*n })
+	rig.Soon(t, "each is tried again", func() bool { return refusals.Load() >= 2*n })
 	if refused := refusals.Load(); refused > 10*n {
 		t.Errorf("%d objects were written %d times to a key server that keeps nothing", n, refused)
 	}
@@ -325,7 +327,7 @@ func (w *world) killedKeyServer(t *testing.T) {
 	w.apply(t, several(n, "Killed")...)
 	select {
 	case <-killed:
-	case <-time.After(patience):
+	case <-time.After(rig.Patience):
 		t.Fatal("nothing was written")
 	}
 	w.becomes(t, "ks/default", status.InProgressStatus)
@@ -352,7 +354,7 @@ func (w *world) killedAPIServer(t *testing.T) {
 	}
 	restart()
 	// What could not be written meanwhile still says what held before.
-	eventually(t, "the outside change is repaired", func() bool { return len(w.roles(t)) == n })
+	rig.Soon(t, "the outside change is repaired", func() bool { return len(w.roles(t)) == n })
 	w.agree(t)
 	w.apply(t, role("after", "After", "HMAC Data"))
 	w.wait(t, "ksrole/after", "Ready")

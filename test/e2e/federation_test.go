@@ -5,7 +5,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha512"
 	"fmt"
-	"net"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -18,12 +17,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // TestFederation has one operator make three key servers trust each other, by
 // the samples as they are, and lives with them: each step begins where the one
 // before it ended.
 func TestFederation(t *testing.T) {
+	t.Parallel() // it mostly waits, for a cluster of its own
 	f := newFederation(t)
 	for _, step := range []struct {
 		name string
@@ -75,7 +76,7 @@ func (f *federation) join(t *testing.T, name string, system schema.SystemID) *si
 	t.Helper()
 	host := fmt.Sprintf("127.0.0.%d", system)
 	m := &site{system: system, installation: newInstallation(t, name, -1, "--system-id", fmt.Sprint(system), "--server-name", host,
-		"--listen", freeAddress(t, host), "--external-listen", freeAddress(t, host))}
+		"--listen", rig.FreeAddress(t, host), "--external-listen", rig.FreeAddress(t, host))}
 	m.declare(t, f.cluster)
 	session, err := m.admin.CurrentSession(t.Context())
 	if err != nil {
@@ -86,20 +87,6 @@ func (f *federation) join(t *testing.T, name string, system schema.SystemID) *si
 }
 
 func (f *federation) sites() []*site { return []*site{f.east, f.west, f.north} }
-
-// freeAddress is one that nobody listened on a moment ago: a key server that is
-// started again has to be found where it was.
-func freeAddress(t *testing.T, host string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return l.Addr().String()
-}
 
 // restart has a key server drain and start with further arguments, of which the
 // last of a name counts.
@@ -266,7 +253,7 @@ func (f *federation) opens(t *testing.T, ways ...way) {
 				t.Error(err)
 			}
 		}()
-		eventually(t, y.String()+" opens", func() bool { err = y.everything(t); return err == nil })
+		rig.Soon(t, y.String()+" opens", func() bool { err = y.everything(t); return err == nil })
 	}
 }
 
@@ -315,7 +302,7 @@ func (f *federation) settles(t *testing.T) {
 			t.Logf("the objects: %v", all)
 		}
 	}()
-	eventually(t, "everything is Ready", func() bool {
+	rig.Soon(t, "everything is Ready", func() bool {
 		all = f.objects(t)
 		for _, c := range all {
 			if c.status != "True" {
@@ -361,7 +348,7 @@ func (f *federation) killed(t *testing.T) {
 	before := f.objects(t)
 	f.west.server.Kill()
 	var now map[string]condition
-	eventually(t, "what is declared of the key server that is gone says so", func() bool {
+	rig.Soon(t, "what is declared of the key server that is gone says so", func() bool {
 		now = f.objects(t)
 		for _, object := range ofWest {
 			says := "does not answer"
@@ -404,13 +391,13 @@ func (f *federation) killed(t *testing.T) {
 }
 
 func (f *federation) otherPort(t *testing.T) {
-	f.follows(t, f.west, "--external-listen", freeAddress(t, "127.0.0.3"))
+	f.follows(t, f.west, "--external-listen", rig.FreeAddress(t, "127.0.0.3"))
 	f.opens(t, f.ways...)
 }
 
 func (f *federation) otherAddress(t *testing.T) {
 	const host = "127.0.0.14"
-	f.follows(t, f.north, "--server-name", host, "--external-listen", freeAddress(t, host))
+	f.follows(t, f.north, "--server-name", host, "--external-listen", rig.FreeAddress(t, host))
 	f.opens(t, f.ways...)
 }
 
@@ -429,7 +416,7 @@ func (f *federation) follows(t *testing.T, moved *site, args ...string) {
 	}
 	for _, m := range f.sites() {
 		if m != moved {
-			eventually(t, m.name+" has registered it where it is now", func() bool {
+			rig.Soon(t, m.name+" has registered it where it is now", func() bool {
 				r := m.record(t, moved)
 				return r != nil && r.ServerName != nil && *r.ServerName == info.TrustBlob.ServerName && r.Port != nil && *r.Port == int(info.TrustBlob.Port)
 			})
@@ -461,9 +448,9 @@ func (f *federation) shutOut(t *testing.T) {
 		}
 	}
 	disable(true)
-	f.follows(t, f.west, "--external-listen", freeAddress(t, "127.0.0.3"))
+	f.follows(t, f.west, "--external-listen", rig.FreeAddress(t, "127.0.0.3"))
 	var got string
-	eventually(t, "the peer is told that it is shut out", func() bool { got = back.ask(t); return got != "PEER_UNAVAILABLE" })
+	rig.Soon(t, "the peer is told that it is shut out", func() bool { got = back.ask(t); return got != "PEER_UNAVAILABLE" })
 	if got != "PRINCIPAL_DISABLED" {
 		t.Errorf("%s, which has shut it out: %s", back, got)
 	}
@@ -503,7 +490,7 @@ var retained = []string{"ptrust/admin-of-east-at-north", "tserver/north-at-east"
 func (f *federation) caRemoved(t *testing.T) {
 	asks, back := f.way(f.east, f.north), f.way(f.north, f.east)
 	f.kubectl(t, "", "delete", "--wait=false", "tca/north-at-east")
-	eventually(t, "the CA is held", func() bool { return f.objects(t)["TrustedCA north-at-east"].reason == string(v1alpha1.ReasonInUse) })
+	rig.Soon(t, "the CA is held", func() bool { return f.objects(t)["TrustedCA north-at-east"].reason == string(v1alpha1.ReasonInUse) })
 	f.open(t, asks, back)
 
 	for _, object := range retained {

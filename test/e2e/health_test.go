@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // judge says what Flux says of an object. Argo CD's rules for resources that
@@ -20,7 +22,7 @@ func (c *cluster) judge(t *testing.T, object string) status.Status {
 
 func (c *cluster) becomes(t *testing.T, object string, want status.Status) {
 	t.Helper()
-	eventually(t, object+" is "+want.String(), func() bool { return c.judge(t, object) == want })
+	rig.Soon(t, object+" is "+want.String(), func() bool { return c.judge(t, object) == want })
 }
 
 func (w *world) health(t *testing.T) {
@@ -56,7 +58,7 @@ func (w *world) health(t *testing.T) {
 	w.kubectl(t, "", "delete", "--wait=false", "ks/default")
 	w.becomes(t, "ks/default", status.TerminatingStatus)
 	w.kubectl(t, "", "delete", "ksrole/waiting", "ksrole/younger", "ksrole/healthy")
-	eventually(t, "the KeyServer goes with its last dependant", func() bool {
+	rig.Soon(t, "the KeyServer goes with its last dependant", func() bool {
 		out, err := w.try(t, "", "get", "ks", "--ignore-not-found", "default")
 		return err == nil && out == ""
 	})

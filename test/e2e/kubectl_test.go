@@ -5,11 +5,13 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // TestKubectl is a day of a platform engineer, with one installation for all
 // steps.
 func TestKubectl(t *testing.T) {
+	t.Parallel() // it mostly waits, for a cluster of its own
 	w := newWorld(t)
 	t.Run("refusals reach the terminal as sentences", w.refusals)
 	t.Run("apply, wait, get, edit, delete", w.life)
@@ -79,7 +81,7 @@ func (w *world) life(t *testing.T) {
 	before := w.countWrites(t)
 	w.apply(t, role("signer", "Signer", "HMAC Data", "Authorize Key"))
 	w.wait(t, "ksrole/signer", "Ready")
-	eventually(t, "the edit is on the key server", func() bool { return len(w.roles(t)["Signer"].Operations) == 2 })
+	rig.Soon(t, "the edit is on the key server", func() bool { return len(w.roles(t)["Signer"].Operations) == 2 })
 	w.apply(t, role("signer", "Signer", "HMAC Data", "Authorize Key"))
 	if n := w.countWrites(t) - before; n != 1 {
 		t.Errorf("one edit, applied twice, cost %d writes", n)
@@ -111,7 +113,7 @@ func (w *world) serverSideApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.wait(t, "ksrole/shared", "Ready")
-	eventually(t, "the forced name and the operations of both are on the key server", func() bool {
+	rig.Soon(t, "the forced name and the operations of both are on the key server", func() bool {
 		return len(w.roles(t)["Taken"].Operations) == 2
 	})
 
@@ -140,10 +142,10 @@ func (w *world) serverSideApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.wait(t, "aclt/keys", "Ready")
-	eventually(t, "the members of both, and the operator's own, are on the key server", func() bool { return members() == 3 })
+	rig.Soon(t, "the members of both, and the operator's own, are on the key server", func() bool { return members() == 3 })
 	if err := apply("one", template("keys", "Keys")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "each manager takes away only its own", func() bool { return members() == 2 })
+	rig.Soon(t, "each manager takes away only its own", func() bool { return members() == 2 })
 	w.kubectl(t, "", "delete", "ksrole/shared", "aclt/keys")
 }

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,10 +24,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
-
-// patience bounds waits that only something that hangs can exhaust.
-const patience = 2 * time.Minute
 
 // binary is built once for all tests.
 var binary program.Program
@@ -37,21 +35,11 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	ctrl.SetLogger(logr.Discard()) // envtest's; it warns where there is none
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		fmt.Fprintln(os.Stderr, "these tests need kube-apiserver, etcd and kubectl: run make test")
-		return 1
-	}
-	var err error
-	if binary, err = program.Build(false); err != nil {
+	if _, err := controlplane.Dir(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	code := m.Run()
-	if err := binary.Remove(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return code
+	return program.Main(m, &binary, false)
 }
 
 // world is a cluster with one manager, and one key server behind a proxy.
@@ -100,7 +88,7 @@ func (w *world) startManager(t *testing.T) {
 			if failed != nil {
 				t.Errorf("the manager did not end well: %v", failed)
 			}
-		case <-time.After(patience):
+		case <-time.After(rig.Patience):
 			t.Error("the manager does not stop")
 			_ = w.manager.Process.Kill() // it fails only for a process that has ended
 			<-ended
@@ -205,19 +193,7 @@ func (in *installation) address() string { return *in.at.Load() }
 
 func (in *installation) connect(t *testing.T, retries int) {
 	t.Helper()
-	roots, err := program.Roots(in.server.DataDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	transport := program.Transport(roots, in.address)
-	t.Cleanup(transport.CloseIdleConnections)
-	in.admin, err = client.New(client.Options{
-		BaseURL: program.BaseURL, HTTPClient: &http.Client{Transport: transport}, MaxRetries: retries, Timeout: patience,
-		Credentials: client.PasswordCredentials("admin", func(context.Context) (string, error) { return in.password, nil }),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	in.admin = program.Client(t, program.Connect(t, in.server.DataDir, in.address), "admin", in.password, retries)
 }
 
 // operations counts the rows of the audit trail of some operations that were
@@ -283,17 +259,6 @@ func (in *installation) roles(t *testing.T) map[string]schema.Role {
 	return by
 }
 
-// eventually waits until what is asked for holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		if holds() {
-			return
-		}
-	}
-	t.Fatalf("not in %s: %s", patience, what)
-}
-
 // kubectl runs kubectl with something on its standard input and fails the test
 // if it fails.
 func (c *cluster) kubectl(t *testing.T, stdin string, args ...string) string {
@@ -308,9 +273,9 @@ func (c *cluster) kubectl(t *testing.T, stdin string, args ...string) string {
 // try runs kubectl. Its error says what kubectl wrote to standard error.
 func (c *cluster) try(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience+10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience+10*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), args...)
+	cmd := exec.CommandContext(ctx, controlplane.Kubectl(t), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig, "HOME="+c.home)
 	var out, errOut strings.Builder
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errOut

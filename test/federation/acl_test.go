@@ -6,21 +6,22 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // entry is somebody's entry in an answer of the ACL routes.
-func entry(a answer, of user) object {
-	acl, _ := a.body["acl"].(object)
+func entry(a rig.Answer, of rig.User) rig.Object {
+	acl, _ := a.Body["acl"].(rig.Object)
 	entries, _ := acl["entries"].([]any)
 	for _, e := range entries {
-		if o, _ := e.(object); o["principalId"] == of.decimal && o["systemId"] == float64(of.at.system) {
+		if o, _ := e.(rig.Object); o["principalId"] == of.Decimal && o["systemId"] == float64(of.Site.System) {
 			return o
 		}
 	}
 	return nil
 }
 
-func right(o object, name string) bool {
+func right(o rig.Object, name string) bool {
 	names, _ := o["rightNames"].([]any)
 	return slices.Contains(names, any(name))
 }
@@ -29,61 +30,61 @@ func right(o object, name string) bool {
 // key is, by an owner who is somebody's principal elsewhere.
 func TestForwardedACL(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
-		owner := b.user(t, "owner", keyserver.RoleEncryptor)
-		deputy := a.user(t, "deputy", keyserver.RoleEncryptor)
-		third := a.user(t, "third", keyserver.RoleExchanger)
-		local := b.user(t, "local", keyserver.RoleExchanger)
-		ttag := owner.mint(t, nil)
-		a.expose(t, deputy.id, b)
-		get := object{"ttag": ttag}
-		change := func(of user, rights ...string) object {
-			return object{"ttag": ttag, "systemId": of.at.system, "principalId": of.decimal, "rights": rights}
+		owner := b.User(t, "owner", keyserver.RoleEncryptor)
+		deputy := a.User(t, "deputy", keyserver.RoleEncryptor)
+		third := a.User(t, "third", keyserver.RoleExchanger)
+		local := b.User(t, "local", keyserver.RoleExchanger)
+		ttag := owner.Mint(t, nil)
+		a.Expose(t, deputy.ID, b.Site)
+		get := rig.Object{"ttag": ttag}
+		change := func(of rig.User, rights ...string) rig.Object {
+			return rig.Object{"ttag": ttag, "systemId": of.Site.System, "principalId": of.Decimal, "rights": rights}
 		}
 
-		a.refused(t, deputy.session, "POST", "/api/keys/acl/get", get, http.StatusForbidden, "ACL_DENIED")
-		a.refused(t, deputy.session, "POST", "/api/keys/acl/grant", change(third, "READ"), http.StatusForbidden, "ACL_DENIED")
-		owner.grant(t, ttag, deputy, "READ")
-		read := a.ok(t, deputy.session, "POST", "/api/keys/acl/get", get)
-		if own := b.ok(t, owner.session, "POST", "/api/keys/acl/get", get); string(own.raw) != string(read.raw) {
-			t.Errorf("the list as the owner reads it:\n%s\nas it is forwarded:\n%s", own.raw, read.raw)
+		a.Refused(t, deputy.Session, "POST", "/api/keys/acl/get", get, http.StatusForbidden, "ACL_DENIED")
+		a.Refused(t, deputy.Session, "POST", "/api/keys/acl/grant", change(third, "READ"), http.StatusForbidden, "ACL_DENIED")
+		owner.Grant(t, ttag, deputy, "READ")
+		read := a.OK(t, deputy.Session, "POST", "/api/keys/acl/get", get)
+		if own := b.OK(t, owner.Session, "POST", "/api/keys/acl/get", get); string(own.Raw) != string(read.Raw) {
+			t.Errorf("the list as the owner reads it:\n%s\nas it is forwarded:\n%s", own.Raw, read.Raw)
 		}
-		refusal := a.refused(t, deputy.session, "POST", "/api/keys/acl/grant", change(third, "READ"), http.StatusForbidden, "ACL_DENIED")
-		if got := brief(b.rows(t, refusal.requestID)); got != "[readACL allowed  amendACL refused aclDenied]" {
+		refusal := a.Refused(t, deputy.Session, "POST", "/api/keys/acl/grant", change(third, "READ"), http.StatusForbidden, "ACL_DENIED")
+		if got := rig.Trail(b.Rows(t, refusal.RequestID)); got != `["readACL allowed" "amendACL refused aclDenied"]` {
 			t.Errorf("where the key is: %s", got)
 		}
 
-		owner.grant(t, ttag, deputy, "OWNER")
-		granted := a.ok(t, deputy.session, "POST", "/api/keys/acl/grant", object{
-			"ttag": ttag, "systemId": a.system, "principalId": third.decimal, "rights": []string{"WRITE"}, "maxUsage": 3, "endTime": "AAAB//////8=",
+		owner.Grant(t, ttag, deputy, "OWNER")
+		granted := a.OK(t, deputy.Session, "POST", "/api/keys/acl/grant", rig.Object{
+			"ttag": ttag, "systemId": a.System, "principalId": third.Decimal, "rights": []string{"WRITE"}, "maxUsage": 3, "endTime": "AAAB//////8=",
 		})
 		got := entry(granted, third)
-		if granted.body["verified"] != true || !right(got, "WRITE") || !right(got, "READ") || got["maxUsage"] != 3.0 || got["endTime"] != "AAAB//////8=" {
-			t.Errorf("granted: %s", granted.raw)
+		if granted.Body["verified"] != true || !right(got, "WRITE") || !right(got, "READ") || got["maxUsage"] != 3.0 || got["endTime"] != "AAAB//////8=" {
+			t.Errorf("granted: %s", granted.Raw)
 		}
 		for _, s := range []*site{a, b} {
-			if got := brief(s.rows(t, granted.requestID)); got != "[readACL allowed  amendACL allowed  readACL allowed ]" {
-				t.Errorf("at %d: %s", s.system, got)
+			if got := rig.Trail(s.Rows(t, granted.RequestID)); got != `["readACL allowed" "amendACL allowed" "readACL allowed"]` {
+				t.Errorf("at %d: %s", s.System, got)
 			}
 		}
-		amended := a.ok(t, deputy.session, "POST", "/api/keys/acl/update", change(third, "READ"))
-		if got := entry(amended, third); amended.body["verified"] != true || right(got, "WRITE") {
-			t.Errorf("amended: %s", amended.raw)
+		amended := a.OK(t, deputy.Session, "POST", "/api/keys/acl/update", change(third, "READ"))
+		if got := entry(amended, third); amended.Body["verified"] != true || right(got, "WRITE") {
+			t.Errorf("amended: %s", amended.Raw)
 		}
-		if got := a.ok(t, deputy.session, "POST", "/api/keys/acl/grant", change(local, "READ")); entry(got, local) == nil {
-			t.Errorf("granted to a principal of the key's own key server: %s", got.raw)
+		if got := a.OK(t, deputy.Session, "POST", "/api/keys/acl/grant", change(local, "READ")); entry(got, local) == nil {
+			t.Errorf("granted to a principal of the key's own key server: %s", got.Raw)
 		}
-		nobody := user{at: b, decimal: "123456789"}
-		a.refused(t, deputy.session, "POST", "/api/keys/acl/grant", change(nobody, "READ"), http.StatusNotFound, "NOT_FOUND")
-		revoked := a.ok(t, deputy.session, "POST", "/api/keys/acl/revoke", object{"ttag": ttag, "systemId": a.system, "principalId": third.decimal})
-		if revoked.body["verified"] != true || entry(revoked, third) != nil {
-			t.Errorf("revoked: %s", revoked.raw)
+		nobody := rig.User{Site: b.Site, Decimal: "123456789"}
+		a.Refused(t, deputy.Session, "POST", "/api/keys/acl/grant", change(nobody, "READ"), http.StatusNotFound, "NOT_FOUND")
+		revoked := a.OK(t, deputy.Session, "POST", "/api/keys/acl/revoke", rig.Object{"ttag": ttag, "systemId": a.System, "principalId": third.Decimal})
+		if revoked.Body["verified"] != true || entry(revoked, third) != nil {
+			t.Errorf("revoked: %s", revoked.Raw)
 		}
-		a.refused(t, deputy.session, "POST", "/api/keys/acl/revoke", object{"ttag": ttag, "systemId": a.system, "principalId": third.decimal}, http.StatusNotFound, "ACL_NOT_FOUND")
-		a.refused(t, deputy.session, "POST", "/api/keys/acl/get", object{"ttag": linkOf(t, b, "0000000000001234")}, http.StatusNotFound, "ACL_NOT_FOUND")
-		a.refused(t, deputy.session, "POST", "/api/keys/authorize", object{"ttag": linkOf(t, b, "0000000000001234")}, http.StatusNotFound, "KEY_NOT_FOUND")
-		stranger := &site{system: 77}
-		a.refused(t, deputy.session, "POST", "/api/keys/authorize", object{"ttag": linkOf(t, stranger, "0000000000001234")}, http.StatusNotFound, "KEY_NOT_FOUND")
-		a.refused(t, deputy.session, "POST", "/api/keys/acl/get", object{"ttag": linkOf(t, stranger, "0000000000001234")}, http.StatusNotFound, "ACL_NOT_FOUND")
+		a.Refused(t, deputy.Session, "POST", "/api/keys/acl/revoke", rig.Object{"ttag": ttag, "systemId": a.System, "principalId": third.Decimal}, http.StatusNotFound, "ACL_NOT_FOUND")
+		a.Refused(t, deputy.Session, "POST", "/api/keys/acl/get", rig.Object{"ttag": linkOf(t, b, "0000000000001234")}, http.StatusNotFound, "ACL_NOT_FOUND")
+		a.Refused(t, deputy.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": linkOf(t, b, "0000000000001234")}, http.StatusNotFound, "KEY_NOT_FOUND")
+		stranger := &site{Site: &rig.Site{System: 77}}
+		a.Refused(t, deputy.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": linkOf(t, stranger, "0000000000001234")}, http.StatusNotFound, "KEY_NOT_FOUND")
+		a.Refused(t, deputy.Session, "POST", "/api/keys/acl/get", rig.Object{"ttag": linkOf(t, stranger, "0000000000001234")}, http.StatusNotFound, "ACL_NOT_FOUND")
 	})
 }
 
@@ -94,23 +95,23 @@ func linkOf(t testing.TB, s *site, id string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return keyserver.NewHiddenLink(keyserver.SystemID(s.system), key).Base64()
+	return keyserver.NewHiddenLink(keyserver.SystemID(s.System), key).Base64()
 }
 
 // A usage limit counts what peers do as it counts everything, exactly.
 func TestForwardedUsesCount(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
-		owner := b.user(t, "owner", keyserver.RoleEncryptor)
-		caller := a.user(t, "caller", keyserver.RoleExchanger)
-		a.expose(t, caller.id, b)
-		ttag := owner.mint(t, nil)
-		b.ok(t, owner.session, "POST", "/api/keys/acl/grant", object{
-			"ttag": ttag, "systemId": a.system, "principalId": caller.decimal, "rights": []string{"READ"}, "maxUsage": 3,
+		owner := b.User(t, "owner", keyserver.RoleEncryptor)
+		caller := a.User(t, "caller", keyserver.RoleExchanger)
+		a.Expose(t, caller.ID, b.Site)
+		ttag := owner.Mint(t, nil)
+		b.OK(t, owner.Session, "POST", "/api/keys/acl/grant", rig.Object{
+			"ttag": ttag, "systemId": a.System, "principalId": caller.Decimal, "rights": []string{"READ"}, "maxUsage": 3,
 		})
-		a.ok(t, caller.session, "POST", "/api/keys/authorize", object{"ttag": ttag})
-		a.ok(t, caller.session, "POST", "/api/crypto/hmac", hmacOf(ttag, []byte("short")))
-		a.ok(t, caller.session, "POST", "/api/crypto/hmac", hmacOf(ttag, make([]byte, 300_000)))
-		a.refused(t, caller.session, "POST", "/api/keys/authorize", object{"ttag": ttag}, http.StatusForbidden, "ACL_DENIED")
+		a.OK(t, caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": ttag})
+		a.OK(t, caller.Session, "POST", "/api/crypto/hmac", hmacOf(ttag, []byte("short")))
+		a.OK(t, caller.Session, "POST", "/api/crypto/hmac", hmacOf(ttag, make([]byte, 300_000)))
+		a.Refused(t, caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": ttag}, http.StatusForbidden, "ACL_DENIED")
 	})
 }
 
@@ -118,30 +119,30 @@ func TestForwardedUsesCount(t *testing.T) {
 // theirs and the group or they are exposed.
 func TestForwardedGroups(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
-		owner := b.user(t, "owner", keyserver.RoleEncryptor)
-		member := a.user(t, "member", keyserver.RoleExchanger)
-		made := a.ok(t, a.admin(t), "POST", "/api/principals/groups", object{"name": "readers"})
-		p, _ := made.body["principal"].(object)
+		owner := b.User(t, "owner", keyserver.RoleEncryptor)
+		member := a.User(t, "member", keyserver.RoleExchanger)
+		made := a.OK(t, a.AsAdmin(t), "POST", "/api/principals/groups", rig.Object{"name": "readers"})
+		p, _ := made.Body["principal"].(rig.Object)
 		gid, _ := p["id"].(string)
 		decimal, _ := p["principalId"].(string)
-		group := user{at: a, id: gid, decimal: decimal}
-		ttag := owner.mint(t, nil)
-		owner.grant(t, ttag, group, "READ")
-		ask := object{"ttag": ttag}
-		membership := "/api/principals/groups/" + gid + "/members/" + member.id
+		group := rig.User{Site: a.Site, ID: gid, Decimal: decimal}
+		ttag := owner.Mint(t, nil)
+		owner.Grant(t, ttag, group, "READ")
+		ask := rig.Object{"ttag": ttag}
+		membership := "/api/principals/groups/" + gid + "/members/" + member.ID
 
-		a.expose(t, gid, b)
-		a.refused(t, member.session, "POST", "/api/keys/authorize", ask, http.StatusForbidden, "ACCESS_DENIED") // no member yet
-		a.ok(t, a.admin(t), "PUT", membership, nil)
-		a.ok(t, member.session, "POST", "/api/keys/authorize", ask)
+		a.Expose(t, gid, b.Site)
+		a.Refused(t, member.Session, "POST", "/api/keys/authorize", ask, http.StatusForbidden, "ACCESS_DENIED") // no member yet
+		a.OK(t, a.AsAdmin(t), "PUT", membership, nil)
+		a.OK(t, member.Session, "POST", "/api/keys/authorize", ask)
 
 		// Its own row comes before the group's.
-		row := a.trust(t, member.id, b, "restrict")
-		a.refused(t, member.session, "POST", "/api/keys/authorize", ask, http.StatusForbidden, "ACCESS_DENIED")
-		a.ok(t, a.admin(t), "DELETE", "/api/principal-trusts/"+row, nil)
-		a.ok(t, member.session, "POST", "/api/keys/authorize", ask)
+		row := a.TrustPrincipal(t, member.ID, b.Site, "restrict")
+		a.Refused(t, member.Session, "POST", "/api/keys/authorize", ask, http.StatusForbidden, "ACCESS_DENIED")
+		a.OK(t, a.AsAdmin(t), "DELETE", "/api/principal-trusts/"+row, nil)
+		a.OK(t, member.Session, "POST", "/api/keys/authorize", ask)
 
-		a.ok(t, a.admin(t), "DELETE", membership, nil)
-		a.refused(t, member.session, "POST", "/api/keys/authorize", ask, http.StatusForbidden, "ACCESS_DENIED")
+		a.OK(t, a.AsAdmin(t), "DELETE", membership, nil)
+		a.Refused(t, member.Session, "POST", "/api/keys/authorize", ask, http.StatusForbidden, "ACCESS_DENIED")
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/federation/impostor"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // clock is the one of a key server, which is ahead of this machine's. It is never
@@ -60,32 +61,32 @@ func skewed(t *testing.T, test func(t *testing.T, a, b *site)) {
 func TestForwardingBetweenClocksThatDiffer(t *testing.T) {
 	skewed(t, func(t *testing.T, a, b *site) {
 		material := []byte("the key that stays at home")
-		owner := b.user(t, "owner", keyserver.RoleEncryptor)
+		owner := b.User(t, "owner", keyserver.RoleEncryptor)
 		caller := a.agent(t, "caller", keyserver.RoleEncryptor)
-		guest := a.user(t, "guest")
-		a.expose(t, caller.id, b)
-		ttag := owner.mint(t, material)
-		owner.grant(t, ttag, caller, "OWNER")
-		ask := object{"ttag": ttag}
-		granted := a.ok(t, caller.session, "POST", "/api/keys/authorize", ask)
+		guest := a.User(t, "guest")
+		a.Expose(t, caller.ID, b.Site)
+		ttag := owner.Mint(t, material)
+		owner.Grant(t, ttag, caller, "OWNER")
+		ask := rig.Object{"ttag": ttag}
+		granted := a.OK(t, caller.Session, "POST", "/api/keys/authorize", ask)
 		for _, length := range []int{64, 300_000} {
 			message := make([]byte, length)
-			if out := a.ok(t, caller.session, "POST", "/api/crypto/hmac", hmacOf(ttag, message)); out.text("mac") != macOf(material, message) {
-				t.Errorf("%d bytes: %s is not the HMAC", length, out.text("mac"))
+			if out := a.OK(t, caller.Session, "POST", "/api/crypto/hmac", hmacOf(ttag, message)); out.Field("mac") != macOf(material, message) {
+				t.Errorf("%d bytes: %s is not the HMAC", length, out.Field("mac"))
 			}
 		}
-		a.ok(t, caller.session, "POST", "/api/keys/get", ask)
-		a.ok(t, caller.session, "POST", "/api/keys/acl/get", ask)
-		change := object{"ttag": ttag, "systemId": a.system, "principalId": guest.decimal, "rights": []string{"READ"}}
-		a.ok(t, caller.session, "POST", "/api/keys/acl/grant", change)
-		a.ok(t, caller.session, "POST", "/api/keys/acl/update", change)
+		a.OK(t, caller.Session, "POST", "/api/keys/get", ask)
+		a.OK(t, caller.Session, "POST", "/api/keys/acl/get", ask)
+		change := rig.Object{"ttag": ttag, "systemId": a.System, "principalId": guest.Decimal, "rights": []string{"READ"}}
+		a.OK(t, caller.Session, "POST", "/api/keys/acl/grant", change)
+		a.OK(t, caller.Session, "POST", "/api/keys/acl/update", change)
 		delete(change, "rights")
-		a.ok(t, caller.session, "POST", "/api/keys/acl/revoke", change)
-		if found := a.lookup(t, caller.session, pair(owner)).list("principals"); len(found) != 1 {
+		a.OK(t, caller.Session, "POST", "/api/keys/acl/revoke", change)
+		if found := a.lookup(t, caller.Session, pair(owner)).List(t, "principals"); len(found) != 1 {
 			t.Errorf("found %v", found)
 		}
 		// Each writes its rows by its own clock.
-		here, there := a.timeOf(t, granted.requestID), b.timeOf(t, granted.requestID)
+		here, there := a.timeOf(t, granted.RequestID), b.timeOf(t, granted.RequestID)
 		if here.After(there) != a.clock().After(b.clock()) {
 			t.Errorf("asked at %s, done at %s", here, there)
 		}
@@ -95,9 +96,9 @@ func TestForwardingBetweenClocksThatDiffer(t *testing.T) {
 // timeOf is that of the first row of a request.
 func (s *site) timeOf(t testing.TB, requestID string) time.Time {
 	t.Helper()
-	rows := s.rows(t, requestID)
+	rows := s.Rows(t, requestID)
 	if len(rows) == 0 {
-		t.Fatalf("%d has no row of the request %s", s.system, requestID)
+		t.Fatalf("%d has no row of the request %s", s.System, requestID)
 	}
 	text, _ := rows[0]["time"].(string)
 	at, err := time.Parse(time.RFC3339Nano, text)
@@ -111,9 +112,9 @@ func (s *site) timeOf(t testing.TB, requestID string) time.Time {
 // whatever that of who asks says.
 func TestEntriesGoByTheOwnersClock(t *testing.T) {
 	skewed(t, func(t *testing.T, a, b *site) {
-		owner := b.user(t, "owner", keyserver.RoleEncryptor)
-		caller := a.user(t, "caller", keyserver.RoleExchanger)
-		a.expose(t, caller.id, b)
+		owner := b.User(t, "owner", keyserver.RoleEncryptor)
+		caller := a.User(t, "caller", keyserver.RoleExchanger)
+		a.Expose(t, caller.ID, b.Site)
 		for _, tc := range []struct {
 			field string
 			from  time.Duration // the owner's present
@@ -124,16 +125,16 @@ func TestEntriesGoByTheOwnersClock(t *testing.T) {
 			{"endTime", apartBy / 2, true},
 			{"endTime", -apartBy / 2, false},
 		} {
-			ttag := owner.mint(t, nil)
+			ttag := owner.Mint(t, nil)
 			stamp := keyserver.StampOf(b.clock().Add(tc.from))
-			b.ok(t, owner.session, "POST", "/api/keys/acl/grant", object{
-				"ttag": ttag, "systemId": a.system, "principalId": caller.decimal, "rights": []string{"READ"},
+			b.OK(t, owner.Session, "POST", "/api/keys/acl/grant", rig.Object{
+				"ttag": ttag, "systemId": a.System, "principalId": caller.Decimal, "rights": []string{"READ"},
 				tc.field: base64.StdEncoding.EncodeToString(stamp[:]),
 			})
 			if tc.open {
-				a.ok(t, caller.session, "POST", "/api/keys/authorize", object{"ttag": ttag})
+				a.OK(t, caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": ttag})
 			} else {
-				a.refused(t, caller.session, "POST", "/api/keys/authorize", object{"ttag": ttag}, http.StatusForbidden, "ACL_DENIED")
+				a.Refused(t, caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": ttag}, http.StatusForbidden, "ACL_DENIED")
 			}
 		}
 	})
@@ -148,23 +149,25 @@ func TestSessionsGoByTheirKeyServersClock(t *testing.T) {
 			a, b := open(t, 2, apart(ofA, ofB), database(t)), open(t, 3, apart(ofA, ofB), database(t))
 			a.register(t, b)
 			b.register(t, a)
-			owner := b.user(t, "owner", keyserver.RoleEncryptor)
-			caller := a.user(t, "caller", keyserver.RoleExchanger)
-			a.expose(t, caller.id, b)
-			ttag := owner.mint(t, nil)
-			owner.grant(t, ttag, caller, "READ")
-			ask := func() answer { return a.send(t, caller.session, "POST", "/api/keys/authorize", object{"ttag": ttag}) }
+			owner := b.User(t, "owner", keyserver.RoleEncryptor)
+			caller := a.User(t, "caller", keyserver.RoleExchanger)
+			a.Expose(t, caller.ID, b.Site)
+			ttag := owner.Mint(t, nil)
+			owner.Grant(t, ttag, caller, "READ")
+			ask := func() rig.Answer {
+				return a.Send(t, caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": ttag})
+			}
 
 			// A key server that has lost sight of its replicas, as one whose clock
 			// jumps believes, looks at the database first.
 			ofB.turn(30 * 24 * time.Hour)
-			soon(t, "the owner is sure of its state", func() bool { return ask().status == http.StatusOK })
+			rig.Soon(t, "the owner is sure of its state", func() bool { return ask().Status == http.StatusOK })
 			ofA.turn(30 * 24 * time.Hour)
-			var out answer
-			soon(t, "the session is over", func() bool { out = ask(); return out.status == http.StatusUnauthorized })
-			b.sessions = map[string]string{} // of admin, over as well
-			if rows := b.rows(t, out.requestID); len(rows) != 0 {
-				t.Errorf("the owner was asked: %s", brief(rows))
+			var out rig.Answer
+			rig.Soon(t, "the session is over", func() bool { out = ask(); return out.Status == http.StatusUnauthorized })
+			b.Forget() // of admin, over as well
+			if rows := b.Rows(t, out.RequestID); len(rows) != 0 {
+				t.Errorf("the owner was asked: %s", rig.Trail(rows))
 			}
 		})
 	}
@@ -178,23 +181,23 @@ func TestRepetitionsGoByTheOwnersClock(t *testing.T) {
 			ofB := ahead(0)
 			b := open(t, 3, func(c *server.Config) { c.Clock = ofB.now }, database(t))
 			peer := impostor.New(t, 5)
-			b.ok(t, b.admin(t), "POST", "/api/trusted-cas", peer.TrustedCA())
-			b.ok(t, b.admin(t), "POST", "/api/trusted-servers", peer.TrustedServer(t, peer.System))
-			owner := b.user(t, "owner", keyserver.RoleEncryptor)
-			ttag := owner.mint(t, nil)
+			b.OK(t, b.AsAdmin(t), "POST", "/api/trusted-cas", peer.TrustedCA())
+			b.OK(t, b.AsAdmin(t), "POST", "/api/trusted-servers", peer.TrustedServer(t, peer.System))
+			owner := b.User(t, "owner", keyserver.RoleEncryptor)
+			ttag := owner.Mint(t, nil)
 			const caller = "00000000000000ca"
 			id, err := keyserver.ParseHexID(caller)
 			if err != nil {
 				t.Fatal(err)
 			}
-			b.ok(t, owner.session, "POST", "/api/keys/acl/grant", object{
+			b.OK(t, owner.Session, "POST", "/api/keys/acl/grant", rig.Object{
 				"ttag": ttag, "systemId": peer.System, "principalId": id.Decimal(), "rights": []string{"READ"}, "maxUsage": 1,
 			})
 			question := impostor.Question(t, peer.System, caller, ttag)
 			want := func(t *testing.T, code codes.Code) {
 				t.Helper()
 				var err error
-				soon(t, "the owner is sure of its state", func() bool {
+				rig.Soon(t, "the owner is sure of its state", func() bool {
 					err = peer.Ask(t, b.external, question)
 					return status.Code(err) != codes.Unavailable
 				})
@@ -261,30 +264,32 @@ func TestClocksTooFarApart(t *testing.T) {
 					a, b := open(t, 2, clocks, log, option(t)), open(t, 3, clocks, log, option(t))
 					a.register(t, b)
 					b.register(t, a)
-					owner := b.user(t, "owner", keyserver.RoleEncryptor)
-					caller := a.user(t, "caller", keyserver.RoleExchanger)
-					a.expose(t, caller.id, b)
-					ttag := owner.mint(t, nil)
-					owner.grant(t, ttag, caller, "READ")
-					ask := func() answer { return a.send(t, caller.session, "POST", "/api/keys/authorize", object{"ttag": ttag}) }
-					if out := ask(); out.status != http.StatusOK {
-						t.Fatalf("before: %s", out.raw)
+					owner := b.User(t, "owner", keyserver.RoleEncryptor)
+					caller := a.User(t, "caller", keyserver.RoleExchanger)
+					a.Expose(t, caller.ID, b.Site)
+					ttag := owner.Mint(t, nil)
+					owner.Grant(t, ttag, caller, "READ")
+					ask := func() rig.Answer {
+						return a.Send(t, caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": ttag})
+					}
+					if out := ask(); out.Status != http.StatusOK {
+						t.Fatalf("before: %s", out.Raw)
 					}
 
 					b.Stop(t)
 					b.Restart(t, apart(nil, ahead(present+tc.turn)))
-					if out := ask(); out.status != http.StatusServiceUnavailable || out.text("code") != "PEER_UNAVAILABLE" {
-						t.Errorf("got %d %s", out.status, out.raw)
+					if out := ask(); out.Status != http.StatusServiceUnavailable || out.Code() != "PEER_UNAVAILABLE" {
+						t.Errorf("got %d %s", out.Status, out.Raw)
 					}
-					soon(t, "the log says why", func() bool {
-						if out := ask(); out.status == http.StatusOK {
-							t.Fatalf("let in: %s", out.raw)
+					rig.Soon(t, "the log says why", func() bool {
+						if out := ask(); out.Status == http.StatusOK {
+							t.Fatalf("let in: %s", out.Raw)
 						}
 						return journals[tc.logs].says("a connection between key servers was refused", "certificate has expired or is not yet valid")
 					})
 					b.Stop(t)
 					b.Restart(t, apart(nil, ahead(present)))
-					soon(t, "all is as it was", func() bool { return ask().status == http.StatusOK })
+					rig.Soon(t, "all is as it was", func() bool { return ask().Status == http.StatusOK })
 				})
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // macOf is what an HMAC has to be.
@@ -17,8 +18,8 @@ func macOf(key, message []byte) string {
 	return base64.StdEncoding.EncodeToString(h.Sum(nil))
 }
 
-func hmacOf(ttag string, message []byte) object {
-	return object{"hiddenLink": ttag, "data": base64.StdEncoding.EncodeToString(message)}
+func hmacOf(ttag string, message []byte) rig.Object {
+	return rig.Object{"hiddenLink": ttag, "data": base64.StdEncoding.EncodeToString(message)}
 }
 
 // POST /api/keys/authorize rule 3 and POST /api/crypto/hmac: a foreign system
@@ -27,47 +28,47 @@ func hmacOf(ttag string, message []byte) object {
 func TestForwardedKeyUse(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
 		material := []byte("the key that stays at home")
-		owner := b.user(t, "owner", keyserver.RoleEncryptor)
-		caller := a.user(t, "caller", keyserver.RoleExchanger)
-		ttag := owner.mint(t, material)
-		ask := object{"ttag": ttag, "filename": "/a/file"}
+		owner := b.User(t, "owner", keyserver.RoleEncryptor)
+		caller := a.User(t, "caller", keyserver.RoleExchanger)
+		ttag := owner.Mint(t, material)
+		ask := rig.Object{"ttag": ttag, "filename": "/a/file"}
 
 		// Not exposed: the peer is not even told.
-		refusal := a.refused(t, caller.session, "POST", "/api/keys/authorize", ask, http.StatusForbidden, "ACCESS_DENIED")
-		if got := brief(a.rows(t, refusal.requestID)); got != "[authorizeKey refused notExposed]" {
+		refusal := a.Refused(t, caller.Session, "POST", "/api/keys/authorize", ask, http.StatusForbidden, "ACCESS_DENIED")
+		if got := rig.Trail(a.Rows(t, refusal.RequestID)); got != `["authorizeKey refused notExposed"]` {
 			t.Errorf("not exposed: %s", got)
 		}
-		if rows := b.rows(t, refusal.requestID); len(rows) != 0 {
-			t.Errorf("the peer was told: %s", brief(rows))
+		if rows := b.Rows(t, refusal.RequestID); len(rows) != 0 {
+			t.Errorf("the peer was told: %s", rig.Trail(rows))
 		}
 
 		// Exposed, but not on the list.
-		a.expose(t, caller.id, b)
-		for path, body := range map[string]object{"/api/keys/authorize": ask, "/api/crypto/hmac": hmacOf(ttag, []byte("message"))} {
-			refusal = a.refused(t, caller.session, "POST", path, body, http.StatusForbidden, "ACL_DENIED")
+		a.Expose(t, caller.ID, b.Site)
+		for path, body := range map[string]rig.Object{"/api/keys/authorize": ask, "/api/crypto/hmac": hmacOf(ttag, []byte("message"))} {
+			refusal = a.Refused(t, caller.Session, "POST", path, body, http.StatusForbidden, "ACL_DENIED")
 			op := map[string]string{"/api/keys/authorize": "authorizeKey", "/api/crypto/hmac": "hmacData"}[path]
-			if got, want := brief(a.rows(t, refusal.requestID)), "["+op+" allowed  "+op+" failed aclDenied]"; got != want {
+			if got, want := rig.Trail(a.Rows(t, refusal.RequestID)), `["`+op+` allowed" "`+op+` failed aclDenied"]`; got != want {
 				t.Errorf("%s, where it was asked: %s, want %s", path, got, want)
 			}
-			rows := b.rows(t, refusal.requestID)
-			if got := brief(rows); got != "["+op+" refused aclDenied]" {
+			rows := b.Rows(t, refusal.RequestID)
+			if got := rig.Trail(rows); got != `["`+op+` refused aclDenied"]` {
 				t.Errorf("%s, where the key is: %s", path, got)
 			}
-			if len(rows) == 1 && (rows[0]["principalId"] != caller.decimal && rows[0]["principalId"] != caller.id || rows[0]["systemId"] != float64(a.system) || rows[0]["sessionKind"] != "peer") {
+			if len(rows) == 1 && (rows[0]["principalId"] != caller.Decimal && rows[0]["principalId"] != caller.ID || rows[0]["systemId"] != float64(a.System) || rows[0]["sessionKind"] != "peer") {
 				t.Errorf("the row names %v", rows[0])
 			}
 		}
 
 		// On the list.
-		owner.grant(t, ttag, caller, "READ")
-		grant := a.ok(t, caller.session, "POST", "/api/keys/authorize", ask)
-		if grant.body["authorized"] != true || grant.body["systemId"] != float64(b.system) || grant.body["filenameAudited"] != true {
-			t.Errorf("granted: %s", grant.raw)
+		owner.Grant(t, ttag, caller, "READ")
+		grant := a.OK(t, caller.Session, "POST", "/api/keys/authorize", ask)
+		if grant.Body["authorized"] != true || grant.Body["systemId"] != float64(b.System) || grant.Body["filenameAudited"] != true {
+			t.Errorf("granted: %s", grant.Raw)
 		}
 		for _, s := range []*site{a, b} {
-			rows := s.rows(t, grant.requestID)
-			if got := brief(rows); got != "[authorizeKey allowed ]" || rows[0]["filename"] != "/a/file" || rows[0]["object"] != ttag {
-				t.Errorf("at %d: %s %v", s.system, got, rows)
+			rows := s.Rows(t, grant.RequestID)
+			if got := rig.Trail(rows); got != `["authorizeKey allowed"]` || rows[0]["filename"] != "/a/file" || rows[0]["object"] != ttag {
+				t.Errorf("at %d: %s %v", s.System, got, rows)
 			}
 		}
 		for _, length := range []int{0, 1, 64, 1000, 64 << 10, 64<<10 + 1, 200_000, keyserver.MaxMessage} {
@@ -75,22 +76,22 @@ func TestForwardedKeyUse(t *testing.T) {
 			for i := range message {
 				message[i] = byte(i * 7)
 			}
-			out := a.ok(t, caller.session, "POST", "/api/crypto/hmac", hmacOf(ttag, message))
-			if out.text("mac") != macOf(material, message) {
-				t.Errorf("%d bytes: %s is not the HMAC", length, out.text("mac"))
+			out := a.OK(t, caller.Session, "POST", "/api/crypto/hmac", hmacOf(ttag, message))
+			if out.Field("mac") != macOf(material, message) {
+				t.Errorf("%d bytes: %s is not the HMAC", length, out.Field("mac"))
 			}
 			for _, s := range []*site{a, b} {
-				if got := brief(s.rows(t, out.requestID)); got != "[hmacData allowed ]" {
-					t.Errorf("%d bytes, at %d: %s", length, s.system, got)
+				if got := rig.Trail(s.Rows(t, out.RequestID)); got != `["hmacData allowed"]` {
+					t.Errorf("%d bytes, at %d: %s", length, s.System, got)
 				}
 			}
 		}
 
 		// The role is the home's to judge, and nothing is sent without it.
-		auditor := a.user(t, "auditor", keyserver.RoleAuditor)
-		a.expose(t, auditor.id, b)
-		refusal = a.refused(t, auditor.session, "POST", "/api/keys/authorize", ask, http.StatusForbidden, "ACCESS_DENIED")
-		if got := brief(a.rows(t, refusal.requestID)); got != "[authorizeKey refused roleDenied]" {
+		auditor := a.User(t, "auditor", keyserver.RoleAuditor)
+		a.Expose(t, auditor.ID, b.Site)
+		refusal = a.Refused(t, auditor.Session, "POST", "/api/keys/authorize", ask, http.StatusForbidden, "ACCESS_DENIED")
+		if got := rig.Trail(a.Rows(t, refusal.RequestID)); got != `["authorizeKey refused roleDenied"]` {
 			t.Errorf("without a role: %s", got)
 		}
 	})

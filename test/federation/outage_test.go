@@ -6,46 +6,47 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // A peer that is down is a 503 that says when to come back, and holds up
 // nothing else; once it is up, it is asked again without anybody's help.
 func TestPeerDown(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
-		owner := b.user(t, "owner", keyserver.RoleEncryptor)
-		caller := a.user(t, "caller", keyserver.RoleEncryptor)
-		a.expose(t, caller.id, b)
-		ttag, own := owner.mint(t, nil), caller.mint(t, nil)
-		owner.grant(t, ttag, caller, "OWNER")
-		ask := object{"ttag": ttag}
-		a.ok(t, caller.session, "POST", "/api/keys/authorize", ask)
+		owner := b.User(t, "owner", keyserver.RoleEncryptor)
+		caller := a.User(t, "caller", keyserver.RoleEncryptor)
+		a.Expose(t, caller.ID, b.Site)
+		ttag, own := owner.Mint(t, nil), caller.Mint(t, nil)
+		owner.Grant(t, ttag, caller, "OWNER")
+		ask := rig.Object{"ttag": ttag}
+		a.OK(t, caller.Session, "POST", "/api/keys/authorize", ask)
 
 		b.Stop(t)
-		calls := map[string]object{
+		calls := map[string]rig.Object{
 			"/api/keys/authorize": ask, "/api/crypto/hmac": hmacOf(ttag, make([]byte, 300_000)), "/api/keys/acl/get": ask,
-			"/api/keys/acl/grant": {"ttag": ttag, "systemId": a.system, "principalId": caller.decimal, "rights": []string{"READ"}},
+			"/api/keys/acl/grant": {"ttag": ttag, "systemId": a.System, "principalId": caller.Decimal, "rights": []string{"READ"}},
 		}
 		for range 3 { // the breaker opens on the way
 			for path, body := range calls {
-				down := a.refused(t, caller.session, "POST", path, body, http.StatusServiceUnavailable, "PEER_UNAVAILABLE")
-				if down.body["retryable"] != true || down.body["scope"] != "process" || down.header.Get("Retry-After") == "" {
-					t.Errorf("%s: %s does not say when to come back", path, down.raw)
+				down := a.Refused(t, caller.Session, "POST", path, body, http.StatusServiceUnavailable, "PEER_UNAVAILABLE")
+				if down.Body["retryable"] != true || down.Body["scope"] != "process" || down.Header.Get("Retry-After") == "" {
+					t.Errorf("%s: %s does not say when to come back", path, down.Raw)
 				}
 			}
 		}
-		down := a.send(t, caller.session, "POST", "/api/keys/authorize", ask)
-		if got := brief(a.rows(t, down.requestID)); got != "[authorizeKey allowed  authorizeKey failed peerUnavailable]" {
+		down := a.Send(t, caller.Session, "POST", "/api/keys/authorize", ask)
+		if got := rig.Trail(a.Rows(t, down.RequestID)); got != `["authorizeKey allowed" "authorizeKey failed peerUnavailable"]` {
 			t.Errorf("rows: %s", got)
 		}
-		a.ok(t, caller.session, "POST", "/api/keys/authorize", object{"ttag": own})
-		if found := a.lookup(t, caller.session, pair(owner), pair(caller)).list("principals"); len(found) != 1 {
+		a.OK(t, caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": own})
+		if found := a.lookup(t, caller.Session, pair(owner), pair(caller)).List(t, "principals"); len(found) != 1 {
 			t.Errorf("found %v", found)
 		}
 
 		b.Restart(t)
-		soon(t, "the peer is asked again", func() bool {
-			again, err := a.try(context.Background(), caller.session, "POST", "/api/keys/authorize", ask)
-			return err == nil && again.status == http.StatusOK
+		rig.Soon(t, "the peer is asked again", func() bool {
+			again, err := a.Try(context.Background(), rig.Request{Session: caller.Session, Method: "POST", Path: "/api/keys/authorize", Body: ask})
+			return err == nil && again.Status == http.StatusOK
 		})
 	})
 }
@@ -60,13 +61,13 @@ func TestOneHop(t *testing.T) {
 			b.register(t, a)
 			b.register(t, c)
 			c.register(t, b)
-			caller := a.user(t, "caller", keyserver.RoleExchanger)
-			a.expose(t, caller.id, b)
-			ttag := c.user(t, "owner", keyserver.RoleEncryptor).mint(t, nil)
-			refusal := a.refused(t, caller.session, "POST", "/api/keys/authorize", object{"ttag": ttag}, http.StatusNotFound, "KEY_NOT_FOUND")
+			caller := a.User(t, "caller", keyserver.RoleExchanger)
+			a.Expose(t, caller.ID, b.Site)
+			ttag := c.User(t, "owner", keyserver.RoleEncryptor).Mint(t, nil)
+			refusal := a.Refused(t, caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": ttag}, http.StatusNotFound, "KEY_NOT_FOUND")
 			for _, s := range []*site{b, c} {
-				if rows := s.rows(t, refusal.requestID); len(rows) != 0 {
-					t.Errorf("%d was asked: %s", s.system, brief(rows))
+				if rows := s.Rows(t, refusal.RequestID); len(rows) != 0 {
+					t.Errorf("%d was asked: %s", s.System, rig.Trail(rows))
 				}
 			}
 		})

@@ -6,42 +6,43 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // The table of contract 6.1, between two key servers: what the state of a
 // peer or a CA, on one side or the other, means for what is asked over it.
 func TestStates(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
-		owner := b.user(t, "owner", keyserver.RoleEncryptor)
-		caller := a.user(t, "caller", keyserver.RoleExchanger)
-		row := a.expose(t, caller.id, b)
-		ttag := owner.mint(t, nil)
-		owner.grant(t, ttag, caller, "READ")
-		ask := object{"ttag": ttag}
-		peer := func(of *site) string { return "/api/trusted-servers/" + number(float64(of.system)) }
-		blob := func(of *site) object {
-			text := of.ok(t, of.admin(t), "GET", "/api/trust/local-info", nil).text("trustBlob")
-			return object{"trustBlob": text, "friendlyName": "again", "description": ""}
+		owner := b.User(t, "owner", keyserver.RoleEncryptor)
+		caller := a.User(t, "caller", keyserver.RoleExchanger)
+		row := a.Expose(t, caller.ID, b.Site)
+		ttag := owner.Mint(t, nil)
+		owner.Grant(t, ttag, caller, "READ")
+		ask := rig.Object{"ttag": ttag}
+		peer := func(of *site) string { return "/api/trusted-servers/" + rig.Number(float64(of.System)) }
+		blob := func(of *site) rig.Object {
+			text := of.OK(t, of.AsAdmin(t), "GET", "/api/trust/local-info", nil).Field("trustBlob")
+			return rig.Object{"trustBlob": text, "friendlyName": "again", "description": ""}
 		}
 		entries := func() int {
-			acl, _ := b.ok(t, owner.session, "POST", "/api/keys/acl/get", ask).body["acl"].(object)
+			acl, _ := b.OK(t, owner.Session, "POST", "/api/keys/acl/get", ask).Body["acl"].(rig.Object)
 			n, _ := acl["entryCount"].(float64)
 			return int(n)
 		}
 		granted := func(t *testing.T) {
 			t.Helper()
-			a.ok(t, caller.session, "POST", "/api/keys/authorize", ask)
+			a.OK(t, caller.Session, "POST", "/api/keys/authorize", ask)
 		}
 		refused := func(t *testing.T, status int, code string) {
 			t.Helper()
-			a.refused(t, caller.session, "POST", "/api/keys/authorize", ask, status, code)
+			a.Refused(t, caller.Session, "POST", "/api/keys/authorize", ask, status, code)
 		}
 		// A peer that lost a connection, or was not let in, is asked again a
 		// moment later.
 		grantedSoon := func(t *testing.T) {
 			t.Helper()
-			soon(t, "the peer is asked again", func() bool {
-				return a.send(t, caller.session, "POST", "/api/keys/authorize", ask).status == http.StatusOK
+			rig.Soon(t, "the peer is asked again", func() bool {
+				return a.Send(t, caller.Session, "POST", "/api/keys/authorize", ask).Status == http.StatusOK
 			})
 		}
 
@@ -51,58 +52,58 @@ func TestStates(t *testing.T) {
 		}{
 			{"BothRegistered", granted},
 			{"CallerSideRemovesThePeer", func(t *testing.T) {
-				out := a.ok(t, a.admin(t), "DELETE", peer(b), nil)
-				if orphans := out.list("orphanedPrincipalTrusts"); len(orphans) != 1 || orphans[0]["id"] != row {
+				out := a.OK(t, a.AsAdmin(t), "DELETE", peer(b), nil)
+				if orphans := out.List(t, "orphanedPrincipalTrusts"); len(orphans) != 1 || orphans[0]["id"] != row {
 					t.Errorf("orphans: %v", orphans)
 				}
 				refused(t, http.StatusNotFound, "KEY_NOT_FOUND")
 			}},
 			{"CallerSideRegistersItAgain", func(t *testing.T) { // the orphan counts again
-				a.ok(t, a.admin(t), "POST", "/api/trusted-servers", blob(b))
+				a.OK(t, a.AsAdmin(t), "POST", "/api/trusted-servers", blob(b))
 				grantedSoon(t)
 			}},
 			{"OrphanDeleted", func(t *testing.T) {
-				a.ok(t, a.admin(t), "DELETE", peer(b), nil)
-				a.ok(t, a.admin(t), "DELETE", "/api/principal-trusts/"+row, nil)
-				a.ok(t, a.admin(t), "POST", "/api/trusted-servers", blob(b))
+				a.OK(t, a.AsAdmin(t), "DELETE", peer(b), nil)
+				a.OK(t, a.AsAdmin(t), "DELETE", "/api/principal-trusts/"+row, nil)
+				a.OK(t, a.AsAdmin(t), "POST", "/api/trusted-servers", blob(b))
 				refused(t, http.StatusForbidden, "ACCESS_DENIED")
-				row = a.expose(t, caller.id, b)
+				row = a.Expose(t, caller.ID, b.Site)
 				grantedSoon(t)
 			}},
 			{"FlagRestrict", func(t *testing.T) {
-				a.ok(t, a.admin(t), "PUT", "/api/principal-trusts/"+row, object{"flag": "restrict"})
+				a.OK(t, a.AsAdmin(t), "PUT", "/api/principal-trusts/"+row, rig.Object{"flag": "restrict"})
 				refused(t, http.StatusForbidden, "ACCESS_DENIED")
-				a.ok(t, a.admin(t), "PUT", "/api/principal-trusts/"+row, object{"flag": "expose"})
+				a.OK(t, a.AsAdmin(t), "PUT", "/api/principal-trusts/"+row, rig.Object{"flag": "expose"})
 				granted(t)
 			}},
 			{"KeySideRemovesThePeer", func(t *testing.T) {
-				out := b.ok(t, b.admin(t), "DELETE", peer(a), nil)
-				if entries() != 1 || !strings.Contains(out.text("aclSideEffect"), "1 ACL row") {
-					t.Errorf("purged: %s, %d entries left", out.raw, entries())
+				out := b.OK(t, b.AsAdmin(t), "DELETE", peer(a), nil)
+				if entries() != 1 || !strings.Contains(out.Field("aclSideEffect"), "1 ACL row") {
+					t.Errorf("purged: %s, %d entries left", out.Raw, entries())
 				}
 				refused(t, http.StatusServiceUnavailable, "PEER_UNAVAILABLE")
 			}},
 			{"KeySideRegistersItAgain", func(t *testing.T) {
-				out := b.ok(t, b.admin(t), "POST", "/api/trusted-servers", blob(a))
-				if entries() != 2 || !strings.Contains(out.text("aclSideEffect"), "1 ACL row") {
-					t.Errorf("resurrected: %s, %d entries", out.raw, entries())
+				out := b.OK(t, b.AsAdmin(t), "POST", "/api/trusted-servers", blob(a))
+				if entries() != 2 || !strings.Contains(out.Field("aclSideEffect"), "1 ACL row") {
+					t.Errorf("resurrected: %s, %d entries", out.Raw, entries())
 				}
 				grantedSoon(t)
 			}},
 			{"KeySideRemovesTheCA", func(t *testing.T) {
-				id := b.caOf(t, a)
-				b.ok(t, b.admin(t), "POST", "/api/trusted-cas/remove", object{"certificateId": id})
+				id := b.CAOf(t, a.Site)
+				b.OK(t, b.AsAdmin(t), "POST", "/api/trusted-cas/remove", rig.Object{"certificateId": id})
 				if entries() != 2 {
 					t.Errorf("removing a CA left %d entries", entries())
 				}
 				refused(t, http.StatusServiceUnavailable, "PEER_UNAVAILABLE")
-				b.trustCA(t, a)
+				b.Trust(t, a.Site)
 				grantedSoon(t)
 			}},
 			{"CallerSideRemovesTheCA", func(t *testing.T) {
-				a.ok(t, a.admin(t), "POST", "/api/trusted-cas/remove", object{"certificateId": a.caOf(t, b)})
+				a.OK(t, a.AsAdmin(t), "POST", "/api/trusted-cas/remove", rig.Object{"certificateId": a.CAOf(t, b.Site)})
 				refused(t, http.StatusServiceUnavailable, "PEER_UNAVAILABLE")
-				a.trustCA(t, b)
+				a.Trust(t, b.Site)
 				grantedSoon(t)
 			}},
 		}
@@ -112,17 +113,4 @@ func TestStates(t *testing.T) {
 			}
 		}
 	})
-}
-
-// caOf finds the CA of another key server in the list of trusted CAs.
-func (s *site) caOf(t testing.TB, other *site) string {
-	t.Helper()
-	want := other.ok(t, other.admin(t), "GET", "/api/trust/local-info", nil).body["certificate"].(object)["issuer"]
-	for _, ca := range s.ok(t, s.admin(t), "GET", "/api/trusted-cas", nil).list("trustedCAs") {
-		if ca["subject"] == want {
-			return ca["certificateId"].(string)
-		}
-	}
-	t.Fatalf("the CA %v is not in the list", want)
-	return ""
 }

@@ -9,22 +9,37 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"testing"
 )
 
 // module is the package of main.go.
 const module = "github.com/keyserver-operator/keyserver-operator"
 
-// Program is a built binary. Remove it when the tests are done.
-type Program struct{ Path string }
+// variable names a binary that is built already: "make test" links the program
+// once for all suites. Who runs a suite without it gets one of its own.
+const variable = "KEYSERVER_PROGRAM"
 
-// Build compiles the program once, with the flags of "make build". symbols
-// keeps the names of functions, which a profiler needs.
+// Program is a built binary. Remove it when the tests are done.
+type Program struct {
+	Path string
+	own  string // the directory that goes with it, empty where it is not ours
+}
+
+// At is a program that stands at a path.
+func At(path string) Program { return Program{Path: path} }
+
+// Build compiles the program once, with the flags of "make build", or takes the
+// one that is there. symbols keeps the names of functions, which a profiler needs.
 func Build(symbols bool) (Program, error) {
+	if path := os.Getenv(variable); path != "" {
+		_, err := os.Stat(path)
+		return At(path), err
+	}
 	dir, err := os.MkdirTemp("", "keyserver-operator-")
 	if err != nil {
 		return Program{}, err
 	}
-	p := Program{filepath.Join(dir, "keyserver-operator")}
+	p := Program{filepath.Join(dir, "keyserver-operator"), dir}
 	args := []string{"build", "-trimpath", "-buildvcs=false", "-o", p.Path}
 	if !symbols {
 		args = append(args, "-ldflags", "-s -w")
@@ -37,8 +52,25 @@ func Build(symbols bool) (Program, error) {
 	return p, nil
 }
 
-// Remove deletes the binary.
-func (p Program) Remove() error { return os.RemoveAll(filepath.Dir(p.Path)) }
+// Main is what a TestMain does: it builds the program, runs the tests, and removes
+// what it built. The answer is for os.Exit.
+func Main(m *testing.M, built *Program, symbols bool) int {
+	var err error
+	if *built, err = Build(symbols); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = built.Remove() }() // a leftover in the temporary directory fails no test
+	return m.Run()
+}
+
+// Remove deletes the binary, if it was built here.
+func (p Program) Remove() error {
+	if p.own == "" {
+		return nil
+	}
+	return os.RemoveAll(p.own)
+}
 
 // Run runs a command to its end and answers its standard output. An error says
 // what the command wrote to standard error.

@@ -4,14 +4,13 @@
 package script
 
 import (
-	"context"
-	"net"
 	"os"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/cli"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // The program is this test binary under its name, so that the race detector
@@ -36,7 +35,7 @@ func TestScripts(t *testing.T) {
 // setup gives each script an address of its own, no listener for peers, and in
 // $PROGRAM the binary that runs as keyserver-operator.
 func setup(env *testscript.Env) error {
-	address, err := freeAddress()
+	address, err := rig.FindAddress("127.0.0.1")
 	if err != nil {
 		return err
 	}
@@ -49,13 +48,4 @@ func setup(env *testscript.Env) error {
 	env.Setenv("KEYSERVER_EXTERNAL_LISTEN", "")
 	env.Values[remembered{}] = map[string]string{}
 	return nil
-}
-
-func freeAddress() (string, error) {
-	var config net.ListenConfig
-	l, err := config.Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }

@@ -34,16 +34,7 @@ import (
 
 var built program.Program
 
-func TestMain(m *testing.M) {
-	var err error
-	if built, err = program.Build(true); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	status := m.Run()
-	_ = built.Remove()
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, true)) }
 
 // run is one process with what is planted in it.
 type run struct {
@@ -105,12 +96,7 @@ func start(t *testing.T, args []string, databasePassword string) *run {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.server.Kill)
-	roots, err := program.Roots(r.server.DataDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	transport := program.Transport(roots, func() string { return r.server.Address })
-	t.Cleanup(transport.CloseIdleConnections)
+	transport := program.Connect(t, r.server.DataDir, func() string { return r.server.Address })
 	r.http = &http.Client{Transport: collector{transport, r.planted}, Timeout: time.Minute}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -5,7 +5,6 @@ package workload
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -28,6 +27,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/handover"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
 const (
@@ -46,8 +47,8 @@ var cluster struct {
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		fmt.Fprintln(os.Stderr, "these tests need kube-apiserver and etcd: run make test")
+	if _, err := controlplane.Dir(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	environment := &envtest.Environment{}
@@ -83,19 +84,12 @@ func prepare(config *rest.Config) (err error) {
 	return err
 }
 
-func fatal(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // account makes a service account and returns its subject.
 func account(t testing.TB, name string) string {
 	t.Helper()
 	accounts := cluster.kube.CoreV1().ServiceAccounts(namespace)
 	_, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	fatal(t, err)
+	rig.Must(t, err)
 	return "system:serviceaccount:" + namespace + ":" + name
 }
 
@@ -107,7 +101,7 @@ func token(t testing.TB, name string, audiences ...string) string {
 	request, err := cluster.kube.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), name, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{Audiences: audiences, ExpirationSeconds: &seconds},
 	}, metav1.CreateOptions{})
-	fatal(t, err)
+	rig.Must(t, err)
 	return request.Status.Token
 }
 
@@ -115,7 +109,7 @@ func token(t testing.TB, name string, audiences ...string) string {
 func keysFile(t testing.TB) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "jwks.json")
-	fatal(t, handover.IssuerKeys{
+	rig.Must(t, handover.IssuerKeys{
 		Fetch: handover.FromCluster(cluster.kube.RESTClient()), File: file, Issuer: cluster.issuer, Each: time.Minute, Logger: slog.New(slog.DiscardHandler),
 	}.Refresh(t.Context()))
 	return file
@@ -125,7 +119,7 @@ func keysFile(t testing.TB) string {
 func kubeconfig(t testing.TB, account, url string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	fatal(t, clientcmd.WriteToFile(clientcmdapi.Config{
+	rig.Must(t, clientcmd.WriteToFile(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: url, CertificateAuthorityData: cluster.config.CAData}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: token(t, account)}},
 		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
@@ -142,12 +136,12 @@ func reviewer(t testing.TB, name string) {
 	_, err := cluster.kube.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}},
 	}}, metav1.CreateOptions{})
-	fatal(t, err)
+	rig.Must(t, err)
 	_, err = cluster.kube.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}},
 	}, metav1.CreateOptions{})
-	fatal(t, err)
+	rig.Must(t, err)
 }
 
 // world is a server and the file in which its workload finds its token.
@@ -163,7 +157,7 @@ func newWorld(t testing.TB, subject string, providers server.Providers) world {
 		_, err := w.Admin(t).CreateXAuthPrincipal(t.Context(), schema.CreateXAuthPrincipalRequest{
 			Name: subject, Issuer: cluster.issuer, Subject: subject, RoleIDs: []schema.HexID{},
 		})
-		fatal(t, err)
+		rig.Must(t, err)
 	}
 	return w
 }
@@ -171,9 +165,9 @@ func newWorld(t testing.TB, subject string, providers server.Providers) world {
 // login logs a new client in with a token and answers what it gets.
 func (w world) login(t testing.TB, token string) (schema.Session, error) {
 	t.Helper()
-	fatal(t, os.WriteFile(w.file, []byte(token), 0o600))
+	rig.Must(t, os.WriteFile(w.file, []byte(token), 0o600))
 	c, err := client.New(client.Options{BaseURL: w.URL(), RootCAs: w.Pool(t), Credentials: client.KubernetesCredentials(w.file)})
-	fatal(t, err)
+	rig.Must(t, err)
 	return c.CurrentSession(t.Context())
 }
 
@@ -216,8 +210,8 @@ func TestTokenReview(t *testing.T) {
 	w.gets(t, "a good token of two audiences", token(t, "review-web", "https://other.example", audience), "")
 
 	// Unlike the keys alone, the cluster knows that the account is gone.
-	fatal(t, cluster.kube.CoreV1().ServiceAccounts(namespace).Delete(t.Context(), "review-web", metav1.DeleteOptions{}))
-	until(t, func() error {
+	rig.Must(t, cluster.kube.CoreV1().ServiceAccounts(namespace).Delete(t.Context(), "review-web", metav1.DeleteOptions{}))
+	rig.Succeeds(t, func() error {
 		if _, err := w.login(t, good); !client.IsCode(err, badCredentials) {
 			return fmt.Errorf("the token of a deleted service account: %w", err)
 		}
@@ -245,16 +239,4 @@ func TestTokenReviewUnavailable(t *testing.T) {
 			w.gets(t, "a token that is plainly for another", token(t, "unavailable-web"), badCredentials)
 		})
 	}
-}
-
-// until repeats a check: the cluster's own caches take their time.
-func until(t testing.TB, check func() error) {
-	t.Helper()
-	var err error
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
-		if err = check(); err == nil {
-			return
-		}
-	}
-	t.Error(errors.Join(errors.New("it does not come to pass"), err))
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // How much is measured. Each is an environment variable, too.
@@ -81,7 +82,7 @@ func (w *world) measureCreation(b *testing.B, n int, resync time.Duration) {
 	w.declare(b, n, resync)
 	declared := time.Since(began)
 	next := time.Now()
-	until(b, "all objects are ready", func() bool {
+	rig.Within(b, patience, "all objects are ready", func() bool {
 		ready := verified(b)
 		if time.Now().After(next) {
 			b.Logf("%d of %d objects are ready after %s", ready, n, time.Since(began).Round(time.Second))
@@ -124,7 +125,7 @@ func (w *world) measureRest(b *testing.B, n int, resync time.Duration) {
 	time.Sleep(5 * time.Second) // what is batched, like events, leaves in the meantime
 	writes, calls, effects, rounds := w.writes.now(), w.calls.now(), w.effects(b), passes(b)
 	time.Sleep(resync + resync/10) // the jitter is a tenth
-	until(b, "each object had its turn", func() bool { return passes(b)-rounds >= float64(n) })
+	rig.Within(b, patience, "each object had its turn", func() bool { return passes(b)-rounds >= float64(n) })
 	spent := w.writes.now().since(writes)
 	asked := w.calls.now().since(calls)
 	done := w.effects(b).since(effects)
@@ -151,7 +152,7 @@ func (w *world) measureNewcomer(b *testing.B, n int, resync time.Duration) {
 		stop()
 		b.Logf("ready %s after it was declared; %.0f others waited before, %.0f after",
 			took[i].Round(time.Millisecond), backlog, metric(b, "workqueue_depth"))
-		until(b, "all have had their turn", func() bool { return metric(b, "workqueue_depth") == 0 })
+		rig.Within(b, patience, "all have had their turn", func() bool { return metric(b, "workqueue_depth") == 0 })
 	}
 	report(b, took, "ms-until-new-ready")
 }
@@ -165,7 +166,7 @@ func (w *world) wakeEverybody(b *testing.B, n, i int) {
 	ks.Annotations = map[string]string{v1alpha1.AnnotationReconcileRequestedAt: fmt.Sprint("probe ", i)}
 	must(b, w.kube.Patch(b.Context(), ks, client.MergeFrom(before)), "request a reconcile")
 	began, rounds := time.Now(), passes(b)
-	until(b, "the objects stand in line", func() bool {
+	rig.Within(b, patience, "the objects stand in line", func() bool {
 		return metric(b, "workqueue_depth") >= float64(n)/10 || passes(b)-rounds >= float64(n)/2 || time.Since(began) > time.Minute
 	})
 }

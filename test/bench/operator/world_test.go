@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -30,6 +29,8 @@ import (
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/internal/link"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
 // patience bounds waits that only something that hangs can exhaust.
@@ -45,9 +46,7 @@ type world struct {
 
 func newWorld(b *testing.B) *world {
 	b.Helper()
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		b.Fatal("this benchmark needs kube-apiserver and etcd: run make bench")
-	}
+	controlplane.Need(b)
 	ctrl.SetLogger(logr.Discard())
 	w := &world{writes: newTally(), calls: newTally()}
 	config := startControlPlane(b)
@@ -196,21 +195,10 @@ func (w *world) declareKeyServer(b *testing.B, password string) {
 			b.Fatal(err)
 		}
 	}
-	until(b, "the KeyServer is ready", func() bool { return metric(b, "keyserver_objects", "kind", "KeyServer", "reason", "Verified") == 1 })
+	rig.Within(b, patience, "the KeyServer is ready", func() bool { return metric(b, "keyserver_objects", "kind", "KeyServer", "reason", "Verified") == 1 })
 }
 
 const keyServerName = "default"
-
-// until waits for something that the process itself can see.
-func until(b *testing.B, what string, holds func() bool) {
-	b.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if holds() {
-			return
-		}
-	}
-	b.Fatalf("not in %s: %s", patience, what)
-}
 
 func must(b *testing.B, err error, what string, args ...any) {
 	b.Helper()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // Ids of what is loaded are spread evenly, with the kind of object in the last
@@ -65,17 +66,17 @@ func load(b *testing.B, config sqlstore.Config, group keyserver.ID, principals, 
 	b.Helper()
 	d := dialectOf(config)
 	db, err := sql.Open(d.driver, d.source)
-	fatal(b, err)
+	rig.Must(b, err)
 	defer db.Close()
 	db.SetMaxOpenConns(1) // what is set before holds for all that follows
 	for _, s := range d.before {
 		_, err := db.ExecContext(ctx, s)
-		fatal(b, err)
+		rig.Must(b, err)
 	}
 	fill := func(table string, rows int, columns ...string) {
 		b.Helper()
 		_, err := db.ExecContext(ctx, `INSERT INTO `+table+` SELECT `+strings.Join(columns, ", ")+` FROM `+d.series, rows)
-		fatal(b, err)
+		rig.Must(b, err)
 	}
 	at := func(kind int, i string) string {
 		return d.id(`(` + i + `) * ` + strconv.Itoa(step) + ` + ` + strconv.Itoa(kind))
@@ -86,13 +87,13 @@ func load(b *testing.B, config sqlstore.Config, group keyserver.ID, principals, 
 	fill(`principals (id, system_id, type, name, flags)`, principals, at(principalID, "i"), `1`, `'ldap'`, d.name, `1`)
 	fill(`principal_roles (principal_id, role_id)`, principals, at(principalID, "i"), fixed(keyserver.RoleExchanger))
 	_, err = db.ExecContext(ctx, `INSERT INTO group_members (group_id, member_id) SELECT $1, id FROM principals WHERE type = 'ldap'`, group[:])
-	fatal(b, err)
+	rig.Must(b, err)
 	fill(`stored_keys (id, algorithm, key_bytes, wrapped, acl_id, created_at)`, keys,
 		at(keyID, "i"), `'HMAC-SHA384'`, `48`, d.bytes, at(aclID, "i"), `0`)
 	fill(`acl_entries (id, acl_id, system_id, principal_id, rights, max_usage, used, user_right, start_stamp, end_stamp)`, keys,
 		at(entryID, "i"), at(aclID, "i"), `1`, at(principalID, "1 + i % "+strconv.Itoa(principals)), `7`, `-1`, `0`, `0`, stamp, stamp)
 	for _, s := range d.after {
 		_, err := db.ExecContext(ctx, s)
-		fatal(b, err)
+		rig.Must(b, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // The sizes that are compared, and how far apart they may be.
@@ -46,8 +47,8 @@ func newSide(b *testing.B, database string, principals, keys int) *side {
 	b.Logf("%s: %d principals and %d keys loaded in %v", database, principals, keys, time.Since(began).Round(time.Millisecond))
 	for range ownKeys {
 		key, err := s.MintKey(ctx, s.Admin, keyserver.NewKey{Algorithm: keyserver.HMACSHA384})
-		fatal(b, err)
-		fatal(b, s.GrantACL(ctx, s.Admin, key.Link, keyserver.ACLChange{Principal: s.agent.Principal, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit}))
+		rig.Must(b, err)
+		rig.Must(b, s.GrantACL(ctx, s.Admin, key.Link, keyserver.ACLChange{Principal: s.agent.Principal, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit}))
 		s.links = append(s.links, key.Link)
 	}
 	return s
@@ -156,7 +157,7 @@ func timed(b *testing.B, s *side, n int, do func(*side, int) error) time.Duratio
 	began := time.Now()
 	err := do(s, n)
 	took := time.Since(began)
-	fatal(b, err)
+	rig.Must(b, err)
 	return took
 }
 
@@ -164,11 +165,4 @@ func median(of []time.Duration) time.Duration {
 	of = slices.Clone(of)
 	slices.Sort(of)
 	return of[len(of)/2]
-}
-
-func fatal(b *testing.B, err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
 }

@@ -11,7 +11,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/test/federation/impostor"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // refusedHandshake is what a key server logs of a connection that it refuses.
@@ -29,16 +31,16 @@ func TestAnotherAnswers(t *testing.T) {
 		"AStranger":   {stranger.Listen(t), refusedHandshake},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a.links[b.system].lead(tc.address)
+			a.links[b.System].lead(tc.address)
 			out := ab.ask(t)
 			unavailable(t, out)
 			for _, s := range []*site{b, c} {
-				if rows := s.rows(t, out.requestID); len(rows) != 0 {
-					t.Errorf("%d was asked: %v", s.system, rows)
+				if rows := s.Rows(t, out.RequestID); len(rows) != 0 {
+					t.Errorf("%d was asked: %v", s.System, rows)
 				}
 			}
-			soon(t, "the log says why", func() bool { return strings.Contains(a.server.Log(), tc.cause) })
-			a.links[b.system].lead(b.external)
+			rig.Soon(t, "the log says why", func() bool { return strings.Contains(a.server.Log(), tc.cause) })
+			a.links[b.System].lead(b.external)
 			ab.works(t)
 		})
 	}
@@ -47,15 +49,15 @@ func TestAnotherAnswers(t *testing.T) {
 // joins has a key server trust an impostor's CA and register him.
 func joins(t testing.TB, at *site, i impostor.Impostor) {
 	t.Helper()
-	at.ok(t, at.admin, "POST", "/api/trusted-cas", i.TrustedCA())
-	at.ok(t, at.admin, "POST", "/api/trusted-servers", i.TrustedServer(t, i.System))
+	at.OK(t, at.AsAdmin(t), "POST", "/api/trusted-cas", i.TrustedCA())
+	at.OK(t, at.AsAdmin(t), "POST", "/api/trusted-servers", i.TrustedServer(t, i.System))
 }
 
 // asks sends an impostor's question about a key for a principal to a key
 // server, and answers the id of the request.
-func asks(t testing.TB, i impostor.Impostor, at *site, who user, system int, ttag string) (requestID string, err error) {
+func asks(t testing.TB, i impostor.Impostor, at *site, who rig.User, system int, ttag string) (requestID string, err error) {
 	t.Helper()
-	question := impostor.Question(t, system, who.id, ttag)
+	question := impostor.Question(t, system, who.ID, ttag)
 	return question.GetCall().GetRequestId(), i.Ask(t, at.external, question)
 }
 
@@ -70,11 +72,11 @@ func peerThatClaimsAnothersSystemID(t *testing.T, on database) {
 	evil := impostor.New(t, 5)
 
 	// Nobody gets in on a certificate that is nobody's, whatever CA it is from.
-	if _, err := asks(t, evil, b, ab.caller, a.system, ab.ttag); status.Code(err) != codes.Unavailable {
+	if _, err := asks(t, evil, b, ab.caller, a.System, ab.ttag); status.Code(err) != codes.Unavailable {
 		t.Errorf("a stranger: %v", err)
 	}
-	b.ok(t, b.admin, "POST", "/api/trusted-cas", evil.TrustedCA())
-	if _, err := asks(t, evil, b, ab.caller, a.system, ab.ttag); status.Code(err) != codes.Unavailable {
+	b.OK(t, b.AsAdmin(t), "POST", "/api/trusted-cas", evil.TrustedCA())
+	if _, err := asks(t, evil, b, ab.caller, a.System, ab.ttag); status.Code(err) != codes.Unavailable {
 		t.Errorf("a stranger from a trusted CA: %v", err)
 	}
 	if !strings.Contains(b.server.Log(), refusedHandshake) {
@@ -82,37 +84,37 @@ func peerThatClaimsAnothersSystemID(t *testing.T, on database) {
 	}
 
 	// The system ids of others are taken: that of a peer, and its own.
-	for _, system := range []int{a.system, b.system} {
-		out := b.send(t, b.admin, "POST", "/api/trusted-servers", evil.TrustedServer(t, system))
-		if out.status == 200 {
-			t.Errorf("registered as %d: %v", system, out.body)
+	for _, system := range []int{a.System, b.System} {
+		out := b.Send(t, b.AsAdmin(t), "POST", "/api/trusted-servers", evil.TrustedServer(t, system))
+		if out.Status == 200 {
+			t.Errorf("registered as %d: %v", system, out.Body)
 		}
 	}
-	b.ok(t, b.admin, "POST", "/api/trusted-servers", evil.TrustedServer(t, evil.System))
+	b.OK(t, b.AsAdmin(t), "POST", "/api/trusted-servers", evil.TrustedServer(t, evil.System))
 
-	far := c.user(t, "far", encryptor).mint(t, material)
+	far := c.User(t, "far", keyserver.RoleEncryptor).Mint(t, []byte(material))
 	for name, tc := range map[string]struct {
 		system int
 		ttag   string
 	}{
-		"AnothersPrincipal":    {a.system, ab.ttag},
-		"OneOfThisKeyServer":   {b.system, ab.ttag},
+		"AnothersPrincipal":    {a.System, ab.ttag},
+		"OneOfThisKeyServer":   {b.System, ab.ttag},
 		"KeyOfAThirdKeyServer": {evil.System, far},
 	} {
 		t.Run(name, func(t *testing.T) {
 			who := ab.caller
-			if tc.system == b.system {
+			if tc.system == b.System {
 				who = ab.owner
 			}
 			id, err := asks(t, evil, b, who, tc.system, tc.ttag)
 			if status.Code(err) != codes.FailedPrecondition {
 				t.Errorf("got %v, want a refusal", err)
 			}
-			rows := b.rows(t, id)
-			if got := b.trail(t, id); got != `["authorizeKey refused notForwarded"]` || number(rows[0]["systemId"]) != number(float64(tc.system)) {
+			rows := b.Rows(t, id)
+			if got := b.trail(t, id); got != `["authorizeKey refused notForwarded"]` || rig.Number(rows[0]["systemId"]) != rig.Number(float64(tc.system)) {
 				t.Errorf("rows: %s %v", got, rows)
 			}
-			if rows := c.rows(t, id); len(rows) != 0 {
+			if rows := c.Rows(t, id); len(rows) != 0 {
 				t.Errorf("it was sent on: %v", rows)
 			}
 		})
@@ -133,8 +135,8 @@ func TestCertificatesFromOtherClocks(t *testing.T) {
 	b := open(t, sqlite, 3)
 	early := impostor.New(t, 5)
 	joins(t, b, early)
-	owner := b.user(t, "owner", encryptor)
-	ttag := owner.mint(t, material)
+	owner := b.User(t, "owner", keyserver.RoleEncryptor)
+	ttag := owner.Mint(t, []byte(material))
 	now := time.Now()
 	for name, tc := range map[string]struct {
 		issued time.Time
@@ -156,16 +158,16 @@ func TestCertificatesFromOtherClocks(t *testing.T) {
 				}
 				return
 			}
-			if rows := b.rows(t, id); status.Code(err) != codes.Unavailable || len(rows) != 0 {
+			if rows := b.Rows(t, id); status.Code(err) != codes.Unavailable || len(rows) != 0 {
 				t.Errorf("let in: %v, %v", err, rows)
 			}
 		})
 	}
 	// And nobody is registered with a certificate that has expired.
 	expired := impostor.New(t, 6).Issued(t, now.AddDate(-2, 0, 0))
-	b.ok(t, b.admin, "POST", "/api/trusted-cas", expired.TrustedCA())
-	if out := b.send(t, b.admin, "POST", "/api/trusted-servers", expired.TrustedServer(t, 6)); out.status == 200 {
-		t.Errorf("registered with an expired certificate: %v", out.body)
+	b.OK(t, b.AsAdmin(t), "POST", "/api/trusted-cas", expired.TrustedCA())
+	if out := b.Send(t, b.AsAdmin(t), "POST", "/api/trusted-servers", expired.TrustedServer(t, 6)); out.Status == 200 {
+		t.Errorf("registered with an expired certificate: %v", out.Body)
 	}
 }
 
@@ -184,10 +186,10 @@ func TestStrangersAtTheListener(t *testing.T) {
 			config.Certificates = certificates
 			var shown []*x509.Certificate
 			config.VerifyConnection = func(s tls.ConnectionState) error { shown = s.PeerCertificates; return nil }
-			conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", b.external, config)
+			conn, err := tls.DialWithDialer(&net.Dialer{Timeout: rig.Patience}, "tcp", b.external, config)
 			if err == nil { // in TLS 1.3 the refusal comes with the first reading
 				defer conn.Close()
-				if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+				if err := conn.SetReadDeadline(time.Now().Add(rig.Patience)); err != nil {
 					t.Fatal(err)
 				}
 				_, err = conn.Read(make([]byte, 1))

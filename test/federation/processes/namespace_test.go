@@ -2,6 +2,7 @@ package processes
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,7 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // peersPort is where key servers listen for each other in a network of their own.
@@ -29,25 +32,25 @@ func TestPulledCable(t *testing.T) {
 	for _, p := range []pair{ab, ba, ac} {
 		p.works(t)
 	}
-	guest := a.user(t, "guest", exchanger)
+	guest := a.User(t, "guest", keyserver.RoleExchanger)
 
-	n.ip(t, "link", "set", n.cable(b.system), "down")
-	asked := a.begin(t, ab.caller.session, "/api/keys/authorize", object{"ttag": ab.ttag})
-	change := a.begin(t, ab.caller.session, "/api/keys/acl/grant", entry(ab.ttag, guest, "READ"))
+	n.ip(t, "link", "set", n.cable(b.System), "down")
+	asked := a.begin(t, ab.caller.Session, "/api/keys/authorize", rig.Object{"ttag": ab.ttag})
+	change := a.begin(t, ab.caller.Session, "/api/keys/acl/grant", guest.Entry(ab.ttag, "READ"))
 	ac.works(t)
 	unavailable(t, asked.wait(t))
 	unavailable(t, change.wait(t)) // the list is read first
-	n.ip(t, "link", "set", n.cable(b.system), "up")
+	n.ip(t, "link", "set", n.cable(b.System), "up")
 
 	ab.works(t)
 	ba.works(t)
-	got := a.ok(t, ab.caller.session, "POST", "/api/keys/acl/get", object{"ttag": ab.ttag})
+	got := a.OK(t, ab.caller.Session, "POST", "/api/keys/acl/get", rig.Object{"ttag": ab.ttag})
 	if lists(got, guest) {
-		t.Errorf("a change that was refused was made: %v", got.body)
+		t.Errorf("a change that was refused was made: %v", got.Body)
 	}
-	out := a.ok(t, ab.caller.session, "POST", "/api/crypto/hmac", hmacOf(ab.ttag, messageOf(largest)))
-	if out.text("mac") != macOf(messageOf(largest)) {
-		t.Errorf("answered %v", out.body)
+	out := a.OK(t, ab.caller.Session, "POST", "/api/crypto/hmac", hmacOf(ab.ttag, messageOf(largest)))
+	if out.Field("mac") != macOf(messageOf(largest)) {
+		t.Errorf("answered %v", out.Body)
 	}
 }
 
@@ -98,10 +101,8 @@ func (n *network) site(t *testing.T, system int) *site {
 	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s := &site{
-		system: system, host: host, external: host + ":" + strconv.Itoa(peersPort), links: map[int]*link{},
-		binary: program.Program{Path: script}, direct: true,
-	}
+	s := newSite(system, host, net.JoinHostPort(host, strconv.Itoa(peersPort)))
+	s.binary, s.direct = program.At(script), true
 	s.enter(t)
 	return s
 }

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // A network that swallows everything, in one direction of asking: who asks is
@@ -13,33 +16,33 @@ import (
 func TestPartition(t *testing.T) {
 	a, b, c := three(t, sqlite)
 	ab, ba, ac := share(t, a, b, "there", "OWNER"), share(t, b, a, "back", "READ"), share(t, a, c, "beside", "READ")
-	own := ab.caller.mint(t, material)
+	own := ab.caller.Mint(t, []byte(material))
 	for _, p := range []pair{ab, ba, ac} {
 		p.works(t)
 	}
-	a.links[b.system].hold(true, true)
-	lost := a.begin(t, ab.caller.session, "/api/keys/authorize", object{"ttag": ab.ttag})
-	read := a.begin(t, ab.caller.session, "/api/keys/acl/get", object{"ttag": ab.ttag})
-	stream := a.begin(t, ab.caller.session, "/api/crypto/hmac", hmacOf(ab.ttag, messageOf(largest)))
+	a.links[b.System].hold(true, true)
+	lost := a.begin(t, ab.caller.Session, "/api/keys/authorize", rig.Object{"ttag": ab.ttag})
+	read := a.begin(t, ab.caller.Session, "/api/keys/acl/get", rig.Object{"ttag": ab.ttag})
+	stream := a.begin(t, ab.caller.Session, "/api/crypto/hmac", hmacOf(ab.ttag, messageOf(largest)))
 	ba.works(t)
 	ac.works(t)
-	a.ok(t, ab.caller.session, "POST", "/api/keys/authorize", object{"ttag": own})
+	a.OK(t, ab.caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": own})
 	for _, p := range []*pending{lost, read, stream} {
 		unavailable(t, p.wait(t))
 	}
 	if got, want := a.trail(t, lost.id), `["authorizeKey allowed" "authorizeKey failed peerUnavailable"]`; got != want {
 		t.Errorf("where it was asked: %s, want %s", got, want)
 	}
-	if rows := b.rows(t, lost.id); len(rows) != 0 {
+	if rows := b.Rows(t, lost.id); len(rows) != 0 {
 		t.Errorf("the peer heard it: %v", rows)
 	}
-	found := a.ok(t, ab.caller.session, "POST", "/api/principals/lookup", object{"principals": []object{
-		{"systemId": b.system, "principalId": ab.owner.decimal}, {"systemId": a.system, "principalId": ab.caller.decimal},
+	found := a.OK(t, ab.caller.Session, "POST", "/api/principals/lookup", rig.Object{"principals": []rig.Object{
+		{"systemId": b.System, "principalId": ab.owner.Decimal}, {"systemId": a.System, "principalId": ab.caller.Decimal},
 	}})
-	if list := found.list("principals"); len(list) != 1 {
-		t.Errorf("a lookup past the partition finds %v", found.body)
+	if list := found.List(t, "principals"); len(list) != 1 {
+		t.Errorf("a lookup past the partition finds %v", found.Body)
 	}
-	a.links[b.system].hold(false, false)
+	a.links[b.System].hold(false, false)
 	ab.works(t)
 }
 
@@ -47,7 +50,7 @@ func TestPartition(t *testing.T) {
 func TestSlowPeer(t *testing.T) {
 	a, b, c := three(t, sqlite)
 	ab, ac := share(t, a, b, "slow", "OWNER"), share(t, a, c, "quick", "READ")
-	guest := a.user(t, "guest", exchanger)
+	guest := a.User(t, "guest", keyserver.RoleExchanger)
 	ab.works(t)
 	signal := func(s syscall.Signal) {
 		t.Helper()
@@ -59,29 +62,29 @@ func TestSlowPeer(t *testing.T) {
 	t.Cleanup(func() { _ = syscall.Kill(b.server.PID(), syscall.SIGCONT) })
 	var asked []*pending
 	for range 5 { // as many failures as open the breaker
-		asked = append(asked, a.begin(t, ab.caller.session, "/api/keys/authorize", object{"ttag": ab.ttag}))
+		asked = append(asked, a.begin(t, ab.caller.Session, "/api/keys/authorize", rig.Object{"ttag": ab.ttag}))
 	}
 	for _, p := range asked {
 		unavailable(t, p.wait(t))
 	}
 	// Nothing is sent while the breaker is open. Who comes too late for that is
 	// the call that tries, which fails and opens it again, for longer.
-	var shut answer
-	soon(t, "the breaker is open", func() bool {
+	var shut rig.Answer
+	rig.Soon(t, "the breaker is open", func() bool {
 		shut = ab.ask(t)
 		unavailable(t, shut)
-		return strings.Contains(shut.text("detail"), "a moment ago")
+		return strings.Contains(shut.Field("detail"), "a moment ago")
 	})
 	ac.works(t)
 	signal(syscall.SIGCONT)
 	ab.works(t)
-	if rows := b.rows(t, shut.requestID); len(rows) != 0 {
+	if rows := b.Rows(t, shut.RequestID); len(rows) != 0 {
 		t.Errorf("asked past the breaker: %v", rows)
 	}
 
 	// A change reads the list first, which changes nothing.
 	signal(syscall.SIGSTOP)
-	change := a.begin(t, ab.caller.session, "/api/keys/acl/grant", entry(ab.ttag, guest, "READ"))
+	change := a.begin(t, ab.caller.Session, "/api/keys/acl/grant", guest.Entry(ab.ttag, "READ"))
 	unavailable(t, change.wait(t))
 	signal(syscall.SIGCONT)
 	ab.works(t)
@@ -98,19 +101,19 @@ func peerKilledInMidCall(t *testing.T, on database) {
 	a, b, _ := three(t, on)
 	ab := share(t, a, b, "killed", "OWNER")
 	ab.works(t)
-	counted := ab.owner.mint(t, material)
-	limited := entry(counted, ab.caller, "READ")
+	counted := ab.owner.Mint(t, []byte(material))
+	limited := ab.caller.Entry(counted, "READ")
 	limited["maxUsage"] = 2
-	b.ok(t, ab.owner.session, "POST", "/api/keys/acl/grant", limited)
+	b.OK(t, ab.owner.Session, "POST", "/api/keys/acl/grant", limited)
 
 	// Its windows are used up and not renewed: the message is on its way.
-	a.links[b.system].hold(false, true)
-	stream := a.begin(t, ab.caller.session, "/api/crypto/hmac", hmacOf(counted, messageOf(largest)))
-	short := a.begin(t, ab.caller.session, "/api/keys/authorize", object{"ttag": ab.ttag})
-	soon(t, "the peer is at work", func() bool { return len(b.rows(t, stream.id)) == 1 && len(b.rows(t, short.id)) == 1 })
+	a.links[b.System].hold(false, true)
+	stream := a.begin(t, ab.caller.Session, "/api/crypto/hmac", hmacOf(counted, messageOf(largest)))
+	short := a.begin(t, ab.caller.Session, "/api/keys/authorize", rig.Object{"ttag": ab.ttag})
+	rig.Soon(t, "the peer is at work", func() bool { return len(b.Rows(t, stream.id)) == 1 && len(b.Rows(t, short.id)) == 1 })
 	b.server.Kill()
-	a.links[b.system].cut() // with whatever it had answered
-	a.links[b.system].hold(false, false)
+	a.links[b.System].cut() // with whatever it had answered
+	a.links[b.System].hold(false, false)
 	unavailable(t, stream.wait(t))
 	unavailable(t, short.wait(t))
 
@@ -123,9 +126,9 @@ func peerKilledInMidCall(t *testing.T, on database) {
 		t.Errorf("where it was asked: %s", got)
 	}
 	// At most the one use was counted, so one is left; two at most.
-	a.ok(t, ab.caller.session, "POST", "/api/crypto/hmac", hmacOf(counted, messageOf(300_000)))
+	a.OK(t, ab.caller.Session, "POST", "/api/crypto/hmac", hmacOf(counted, messageOf(300_000)))
 	used := 1
-	for a.send(t, ab.caller.session, "POST", "/api/keys/authorize", object{"ttag": counted}).status == http.StatusOK {
+	for a.Send(t, ab.caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": counted}).Status == http.StatusOK {
 		used++
 	}
 	if used > 2 {
@@ -144,14 +147,14 @@ func answerLost(t *testing.T, on database) {
 	a, b, _ := three(t, on)
 	ab := share(t, a, b, "lost", "OWNER")
 	ab.works(t)
-	over := a.links[b.system]
+	over := a.links[b.System]
 	// lose makes a request whose answer the network loses once the peer has
 	// done what the request asks for.
-	lose := func(t *testing.T, path string, body object, done func(id string) bool) *pending {
+	lose := func(t *testing.T, path string, body rig.Object, done func(id string) bool) *pending {
 		t.Helper()
 		over.hold(false, true)
-		p := a.begin(t, ab.caller.session, path, body)
-		soon(t, "the peer does it", func() bool { return done(p.id) })
+		p := a.begin(t, ab.caller.Session, path, body)
+		rig.Soon(t, "the peer does it", func() bool { return done(p.id) })
 		return p
 	}
 	heard := func(operation string) func(string) bool {
@@ -159,25 +162,25 @@ func answerLost(t *testing.T, on database) {
 	}
 	limited := func(t *testing.T) string {
 		t.Helper()
-		ttag := ab.owner.mint(t, material)
-		once := entry(ttag, ab.caller, "READ")
+		ttag := ab.owner.Mint(t, []byte(material))
+		once := ab.caller.Entry(ttag, "READ")
 		once["maxUsage"] = 1
-		b.ok(t, ab.owner.session, "POST", "/api/keys/acl/grant", once)
+		b.OK(t, ab.owner.Session, "POST", "/api/keys/acl/grant", once)
 		return ttag
 	}
 
 	t.Run("UseIsRepeatedAndCountsOnce", func(t *testing.T) {
 		ttag := limited(t)
-		p := lose(t, "/api/keys/authorize", object{"ttag": ttag}, heard("authorizeKey"))
+		p := lose(t, "/api/keys/authorize", rig.Object{"ttag": ttag}, heard("authorizeKey"))
 		over.cut()
 		over.hold(false, false)
-		if out := p.wait(t); out.status != http.StatusOK {
-			t.Errorf("repeated: %d %v", out.status, out.body)
+		if out := p.wait(t); out.Status != http.StatusOK {
+			t.Errorf("repeated: %d %v", out.Status, out.Body)
 		}
 		if got, want := b.trail(t, p.id), `["authorizeKey allowed" "authorizeKey allowed"]`; got != want {
 			t.Errorf("where the key is: %s, want %s", got, want)
 		}
-		a.refused(t, ab.caller.session, "/api/keys/authorize", object{"ttag": ttag}, "ACL_DENIED")
+		a.Refused(t, ab.caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": ttag}, http.StatusForbidden, "ACL_DENIED")
 	})
 	t.Run("StreamIsNotRepeated", func(t *testing.T) {
 		ttag := limited(t)
@@ -192,12 +195,12 @@ func answerLost(t *testing.T, on database) {
 	})
 	// A change is read, made and read: the link lets answers through until the
 	// peer is at the change.
-	change := func(t *testing.T, of user) *pending {
+	change := func(t *testing.T, of rig.User) *pending {
 		t.Helper()
 		cursor := feed(t, b)
 		over.hold(false, true)
-		p := a.begin(t, ab.caller.session, "/api/keys/acl/grant", entry(ab.ttag, of, "READ"))
-		soon(t, "the peer makes the change", func() bool {
+		p := a.begin(t, ab.caller.Session, "/api/keys/acl/grant", of.Entry(ab.ttag, "READ"))
+		rig.Soon(t, "the peer makes the change", func() bool {
 			if !heard("amendACL")(p.id) {
 				over.pulse()
 			}
@@ -207,11 +210,11 @@ func answerLost(t *testing.T, on database) {
 	}
 	t.Run("ChangeIsRepeatedAndMadeOnce", func(t *testing.T) {
 		cursor := feed(t, b)
-		p := change(t, a.user(t, "guest", exchanger))
+		p := change(t, a.User(t, "guest", keyserver.RoleExchanger))
 		over.cut()
 		over.hold(false, false)
-		if out := p.wait(t); out.status != http.StatusOK || out.body["verified"] != true {
-			t.Errorf("repeated: %d %v", out.status, out.body)
+		if out := p.wait(t); out.Status != http.StatusOK || out.Body["verified"] != true {
+			t.Errorf("repeated: %d %v", out.Status, out.Body)
 		}
 		if got, want := b.trail(t, p.id), `["readACL allowed" "amendACL allowed" "amendACL allowed" "readACL allowed"]`; got != want {
 			t.Errorf("where the key is: %s, want %s", got, want)
@@ -224,18 +227,18 @@ func answerLost(t *testing.T, on database) {
 	// Slow is not broken: nothing is repeated, and nobody is told that nothing
 	// was changed.
 	t.Run("ChangeWithoutAnswer", func(t *testing.T) {
-		guest := a.user(t, "another guest", exchanger)
+		guest := a.User(t, "another guest", keyserver.RoleExchanger)
 		p := change(t, guest)
-		if out := p.wait(t); out.status != http.StatusGatewayTimeout || out.text("code") != "PEER_NO_ANSWER" {
-			t.Errorf("no answer: %d %v", out.status, out.body)
+		if out := p.wait(t); out.Status != http.StatusGatewayTimeout || out.Code() != "PEER_NO_ANSWER" {
+			t.Errorf("no answer: %d %v", out.Status, out.Body)
 		}
 		if got, want := b.trail(t, p.id), `["readACL allowed" "amendACL allowed"]`; got != want {
 			t.Errorf("where the key is: %s, want %s", got, want)
 		}
 		over.hold(false, false)
 		ab.works(t)
-		if again := a.ok(t, ab.caller.session, "POST", "/api/keys/acl/get", object{"ttag": ab.ttag}); !lists(again, guest) {
-			t.Errorf("the change is not in the list: %v", again.body)
+		if again := a.OK(t, ab.caller.Session, "POST", "/api/keys/acl/get", rig.Object{"ttag": ab.ttag}); !lists(again, guest) {
+			t.Errorf("the change is not in the list: %v", again.Body)
 		}
 	})
 }
@@ -243,13 +246,13 @@ func answerLost(t *testing.T, on database) {
 // feed is the cursor behind the last change.
 func feed(t *testing.T, s *site) string {
 	t.Helper()
-	return number(s.ok(t, s.admin, "GET", "/api/changes?after=0", nil).body["cursor"])
+	return rig.Number(s.OK(t, s.AsAdmin(t), "GET", "/api/changes?after=0", nil).Body["cursor"])
 }
 
 // keyChanges counts the changes of keys and their lists after a cursor.
 func keyChanges(t *testing.T, s *site, cursor string) (n int) {
 	t.Helper()
-	for _, c := range s.ok(t, s.admin, "GET", "/api/changes?after="+cursor, nil).list("changes") {
+	for _, c := range s.OK(t, s.AsAdmin(t), "GET", "/api/changes?after="+cursor, nil).List(t, "changes") {
 		if c["kind"] == "key" {
 			n++
 		}
@@ -258,11 +261,11 @@ func keyChanges(t *testing.T, s *site, cursor string) (n int) {
 }
 
 // lists reports whether an answer of the ACL routes has an entry of somebody.
-func lists(a answer, of user) bool {
-	acl, _ := a.body["acl"].(object)
+func lists(a rig.Answer, of rig.User) bool {
+	acl, _ := a.Body["acl"].(rig.Object)
 	entries, _ := acl["entries"].([]any)
 	return slices.ContainsFunc(entries, func(e any) bool {
-		o, _ := e.(object)
-		return o["principalId"] == of.decimal && number(o["systemId"]) == number(float64(of.at.system))
+		o, _ := e.(rig.Object)
+		return o["principalId"] == of.Decimal && rig.Number(o["systemId"]) == rig.Number(float64(of.Site.System))
 	})
 }

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // staleness is how old what a replica goes by may be.
@@ -19,10 +22,9 @@ const staleness = time.Second
 // under the same system id.
 func (s *site) replica(t *testing.T) *site {
 	t.Helper()
-	r := &site{
-		system: s.system, host: s.host, external: freeAddress(t, s.host), dir: filepath.Join(t.TempDir(), "data"), state: s.state,
-		admin: s.admin, links: s.links, binary: s.binary,
-	}
+	r := newSite(s.System, s.host, rig.FreeAddress(t, s.host))
+	r.dir, r.state, r.links, r.binary = filepath.Join(t.TempDir(), "data"), s.state, s.links, s.binary
+	r.Administrator = s.Administrator
 	// Replicas have the key-encryption key in common.
 	kek, err := os.ReadFile(filepath.Join(s.dir, "kek"))
 	if err == nil {
@@ -53,16 +55,16 @@ func TestRepeatedAtAnotherReplica(t *testing.T) {
 	a, first, second := asTwo(t)
 	p := share(t, a, first, "replicas", "OWNER")
 	p.works(t)
-	over := a.links[first.system]
+	over := a.links[first.System]
 	// repeated makes a request, and has the other replica asked for the same
 	// thing once the one before it has done it and its answer is lost.
-	repeated := func(t *testing.T, from, to *site, path string, body object, done func(id string) bool) *pending {
+	repeated := func(t *testing.T, from, to *site, path string, body rig.Object, done func(id string) bool) *pending {
 		t.Helper()
 		over.lead(from.external)
 		p.works(t)
 		over.hold(false, true)
-		asked := a.begin(t, p.caller.session, path, body)
-		soon(t, "the replica does it", func() bool { return done(asked.id) })
+		asked := a.begin(t, p.caller.Session, path, body)
+		rig.Soon(t, "the replica does it", func() bool { return done(asked.id) })
 		over.lead(to.external)
 		over.hold(false, false)
 		return asked
@@ -71,38 +73,38 @@ func TestRepeatedAtAnotherReplica(t *testing.T) {
 		t.Run(name+"/Use", func(t *testing.T) {
 			for _, call := range []struct {
 				path, operation string
-				body            func(ttag string) object
+				body            func(ttag string) rig.Object
 			}{
-				{"/api/keys/authorize", "authorizeKey", func(ttag string) object { return object{"ttag": ttag} }},
-				{"/api/crypto/hmac", "hmacData", func(ttag string) object { return hmacOf(ttag, messageOf(64)) }},
+				{"/api/keys/authorize", "authorizeKey", func(ttag string) rig.Object { return rig.Object{"ttag": ttag} }},
+				{"/api/crypto/hmac", "hmacData", func(ttag string) rig.Object { return hmacOf(ttag, messageOf(64)) }},
 			} {
-				ttag := p.owner.mint(t, material)
-				once := entry(ttag, p.caller, "READ")
+				ttag := p.owner.Mint(t, []byte(material))
+				once := p.caller.Entry(ttag, "READ")
 				once["maxUsage"] = 1
-				first.ok(t, p.owner.session, "POST", "/api/keys/acl/grant", once)
+				first.OK(t, p.owner.Session, "POST", "/api/keys/acl/grant", once)
 				before := first.remembered(t)
 				asked := repeated(t, way[0], way[1], call.path, call.body(ttag), func(string) bool { return first.remembered(t) > before })
-				if out := asked.wait(t); out.status != http.StatusOK {
-					t.Errorf("%s, repeated: %d %v", call.path, out.status, out.body)
+				if out := asked.wait(t); out.Status != http.StatusOK {
+					t.Errorf("%s, repeated: %d %v", call.path, out.Status, out.Body)
 				}
 				row := strconv.Quote(call.operation + " allowed")
 				if got, want := first.trail(t, asked.id), "["+row+" "+row+"]"; got != want {
 					t.Errorf("%s, where the key is: %s, want %s", call.path, got, want)
 				}
-				a.refused(t, p.caller.session, "/api/keys/authorize", object{"ttag": ttag}, "ACL_DENIED")
+				a.Refused(t, p.caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": ttag}, http.StatusForbidden, "ACL_DENIED")
 			}
 		})
 		t.Run(name+"/Change", func(t *testing.T) {
-			guest := a.user(t, "guest of "+name, exchanger)
+			guest := a.User(t, "guest of "+name, keyserver.RoleExchanger)
 			cursor := feed(t, first)
-			asked := repeated(t, way[0], way[1], "/api/keys/acl/grant", entry(p.ttag, guest, "READ"), func(id string) bool {
+			asked := repeated(t, way[0], way[1], "/api/keys/acl/grant", guest.Entry(p.ttag, "READ"), func(id string) bool {
 				if !strings.Contains(first.trail(t, id), "amendACL") { // the list is read first
 					over.pulse()
 				}
 				return keyChanges(t, first, cursor) > 0
 			})
-			if out := asked.wait(t); out.status != http.StatusOK || out.body["verified"] != true {
-				t.Errorf("repeated: %d %v", out.status, out.body)
+			if out := asked.wait(t); out.Status != http.StatusOK || out.Body["verified"] != true {
+				t.Errorf("repeated: %d %v", out.Status, out.Body)
 			}
 			if n := keyChanges(t, first, cursor); n != 1 {
 				t.Errorf("the list changed %d times", n)
@@ -136,8 +138,8 @@ func (s *site) remembered(t *testing.T) (n int) {
 func TestShutOutAtAnotherReplica(t *testing.T) {
 	a, first, second := asTwo(t)
 	p := share(t, a, first, "shut out", "READ")
-	a.links[first.system].lead(second.external)
-	peer := "/api/trusted-servers/" + strconv.Itoa(a.system)
+	a.links[first.System].lead(second.external)
+	peer := "/api/trusted-servers/" + strconv.Itoa(a.System)
 	for _, tc := range []struct {
 		name       string
 		shut, open func(t *testing.T)
@@ -146,32 +148,32 @@ func TestShutOutAtAnotherReplica(t *testing.T) {
 		{
 			"EntryRevoked",
 			func(t *testing.T) {
-				first.ok(t, p.owner.session, "POST", "/api/keys/acl/revoke", entry(p.ttag, p.caller))
+				first.OK(t, p.owner.Session, "POST", "/api/keys/acl/revoke", p.caller.Entry(p.ttag))
 			},
-			func(t *testing.T) { p.owner.grant(t, p.ttag, p.caller, "READ") },
+			func(t *testing.T) { p.owner.Grant(t, p.ttag, p.caller, "READ") },
 			"ACL_DENIED",
 		},
 		{
 			"TransportPrincipalDisabled",
 			func(t *testing.T) {
-				first.ok(t, first.admin, "PUT", "/api/principals/"+first.transport(t, a)+"/flags", object{"disabled": true})
+				first.OK(t, first.AsAdmin(t), "PUT", "/api/principals/"+first.transport(t, a)+"/flags", rig.Object{"disabled": true})
 			},
 			func(t *testing.T) {
-				first.ok(t, first.admin, "PUT", "/api/principals/"+first.transport(t, a)+"/flags", object{"disabled": false})
+				first.OK(t, first.AsAdmin(t), "PUT", "/api/principals/"+first.transport(t, a)+"/flags", rig.Object{"disabled": false})
 			},
 			"PRINCIPAL_DISABLED",
 		},
 		{
 			"CARemoved",
 			func(t *testing.T) {
-				first.ok(t, first.admin, "POST", "/api/trusted-cas/remove", first.caOf(t, a))
+				first.OK(t, first.AsAdmin(t), "POST", "/api/trusted-cas/remove", rig.Object{"certificateId": first.CAOf(t, a.Site)})
 			},
-			func(t *testing.T) { first.trustCA(t, a) },
+			func(t *testing.T) { first.Trust(t, a.Site) },
 			"PEER_UNAVAILABLE",
 		},
 		{
 			"PeerRemoved",
-			func(t *testing.T) { first.ok(t, first.admin, "DELETE", peer, nil) },
+			func(t *testing.T) { first.OK(t, first.AsAdmin(t), "DELETE", peer, nil) },
 			func(t *testing.T) { first.register(t, a) },
 			"PEER_UNAVAILABLE",
 		},
@@ -180,12 +182,12 @@ func TestShutOutAtAnotherReplica(t *testing.T) {
 			p.works(t)
 			tc.shut(t)
 			time.Sleep(staleness)
-			soon(t, tc.code, func() bool { // a replica that is not sure refuses with something else
+			rig.Soon(t, tc.code, func() bool { // a replica that is not sure refuses with something else
 				out := p.ask(t)
-				if out.status == http.StatusOK || strings.Contains(first.trail(t, out.requestID), "allowed") {
-					t.Errorf("let in: %d %v", out.status, out.body)
+				if out.Status == http.StatusOK || strings.Contains(first.trail(t, out.RequestID), "allowed") {
+					t.Errorf("let in: %d %v", out.Status, out.Body)
 				}
-				return out.brief() == tc.code || t.Failed()
+				return out.Brief() == tc.code || t.Failed()
 			})
 			tc.open(t)
 		})

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // view is what the table of contract 6.1 says of a peer and of a
@@ -27,7 +28,7 @@ func TestStates(t *testing.T) { onEach(t, states) }
 func states(t *testing.T, on database) {
 	a, b, c := three(t, on)
 	ab, ba, ac := share(t, a, b, "there", "READ"), share(t, b, a, "back", "READ"), share(t, a, c, "beside", "READ")
-	peer := func(of *site) string { return "/api/trusted-servers/" + strconv.Itoa(of.system) }
+	peer := func(of *site) string { return "/api/trusted-servers/" + strconv.Itoa(of.System) }
 	trustPath := func() string { return "/api/principal-trusts/" + ab.row }
 	all := view{"OK", "OK", 1, 1, "expose", true, true}
 	const closed, down, unknown = "ACCESS_DENIED", "PEER_UNAVAILABLE", "KEY_NOT_FOUND"
@@ -39,32 +40,32 @@ func states(t *testing.T, on database) {
 		want view
 	}{
 		{"BothRegistered", func(t *testing.T) { transports["first"] = b.transport(t, a) }, all},
-		{"RowRestricts", func(t *testing.T) { a.ok(t, a.admin, "PUT", trustPath(), object{"flag": "restrict"}) }, view{closed, "OK", 1, 1, "restrict", true, true}},
-		{"RowExposes", func(t *testing.T) { a.ok(t, a.admin, "PUT", trustPath(), object{"flag": "expose"}) }, all},
+		{"RowRestricts", func(t *testing.T) { a.OK(t, a.AsAdmin(t), "PUT", trustPath(), rig.Object{"flag": "restrict"}) }, view{closed, "OK", 1, 1, "restrict", true, true}},
+		{"RowExposes", func(t *testing.T) { a.OK(t, a.AsAdmin(t), "PUT", trustPath(), rig.Object{"flag": "expose"}) }, all},
 		{"PeerRemovedByTheCallersSide", func(t *testing.T) {
-			out := a.ok(t, a.admin, "DELETE", peer(b), nil)
-			if orphans := out.list("orphanedPrincipalTrusts"); len(orphans) != 1 || orphans[0]["id"] != ab.row {
+			out := a.OK(t, a.AsAdmin(t), "DELETE", peer(b), nil)
+			if orphans := out.List(t, "orphanedPrincipalTrusts"); len(orphans) != 1 || orphans[0]["id"] != ab.row {
 				t.Errorf("orphans: %v", orphans)
 			}
 		}, view{unknown, down, 0, 1, "expose", false, true}}, // the entry of B's caller at A is purged
 		{"PeerRegisteredAgain", func(t *testing.T) {
-			if out := a.register(t, b); !strings.Contains(out.text("aclSideEffect"), "1 ACL row") {
-				t.Errorf("resurrected: %v", out.body)
+			if out := a.register(t, b); !strings.Contains(out.Field("aclSideEffect"), "1 ACL row") {
+				t.Errorf("resurrected: %v", out.Body)
 			}
 		}, all}, // and the orphan counts again
 		{"OrphanDeleted", func(t *testing.T) {
-			a.ok(t, a.admin, "DELETE", peer(b), nil)
-			a.ok(t, a.admin, "DELETE", trustPath(), nil)
+			a.OK(t, a.AsAdmin(t), "DELETE", peer(b), nil)
+			a.OK(t, a.AsAdmin(t), "DELETE", trustPath(), nil)
 			a.register(t, b)
 		}, view{closed, "OK", 1, 1, "", true, true}},
-		{"RowMadeAgain", func(t *testing.T) { ab.row = a.expose(t, ab.caller, b) }, all},
+		{"RowMadeAgain", func(t *testing.T) { ab.row = a.Expose(t, ab.caller.ID, b.Site) }, all},
 		{"PeerRemovedByTheKeysSide", func(t *testing.T) {
-			out := b.ok(t, b.admin, "DELETE", peer(a), nil)
-			if !strings.Contains(out.text("aclSideEffect"), "1 ACL row") {
-				t.Errorf("purged: %v", out.body)
+			out := b.OK(t, b.AsAdmin(t), "DELETE", peer(a), nil)
+			if !strings.Contains(out.Field("aclSideEffect"), "1 ACL row") {
+				t.Errorf("purged: %v", out.Body)
 			}
-			if out := b.send(t, b.admin, "GET", "/api/principals/"+transports["first"], nil); out.status != 404 {
-				t.Errorf("the transport principal stays: %v", out.body)
+			if out := b.Send(t, b.AsAdmin(t), "GET", "/api/principals/"+transports["first"], nil); out.Status != 404 {
+				t.Errorf("the transport principal stays: %v", out.Body)
 			}
 		}, view{down, unknown, 1, 0, "expose", true, false}},
 		{"PeerRegisteredAgainByTheKeysSide", func(t *testing.T) {
@@ -74,21 +75,25 @@ func states(t *testing.T, on database) {
 			}
 		}, all},
 		{"TransportPrincipalDisabled", func(t *testing.T) {
-			b.ok(t, b.admin, "PUT", "/api/principals/"+b.transport(t, a)+"/flags", object{"disabled": true})
+			b.OK(t, b.AsAdmin(t), "PUT", "/api/principals/"+b.transport(t, a)+"/flags", rig.Object{"disabled": true})
 		}, view{"PRINCIPAL_DISABLED", "OK", 1, 1, "expose", true, true}},
 		{"TransportPrincipalEnabled", func(t *testing.T) {
-			b.ok(t, b.admin, "PUT", "/api/principals/"+b.transport(t, a)+"/flags", object{"disabled": false})
+			b.OK(t, b.AsAdmin(t), "PUT", "/api/principals/"+b.transport(t, a)+"/flags", rig.Object{"disabled": false})
 		}, all},
-		{"CARemovedByTheKeysSide", func(t *testing.T) { b.ok(t, b.admin, "POST", "/api/trusted-cas/remove", b.caOf(t, a)) }, view{down, down, 1, 1, "expose", true, true}},
-		{"CATrustedAgain", func(t *testing.T) { b.trustCA(t, a) }, all},
-		{"CARemovedByTheCallersSide", func(t *testing.T) { a.ok(t, a.admin, "POST", "/api/trusted-cas/remove", a.caOf(t, b)) }, view{down, down, 1, 1, "expose", true, true}},
-		{"CATrustedAgainByTheCallersSide", func(t *testing.T) { a.trustCA(t, b) }, all},
+		{"CARemovedByTheKeysSide", func(t *testing.T) {
+			b.OK(t, b.AsAdmin(t), "POST", "/api/trusted-cas/remove", rig.Object{"certificateId": b.CAOf(t, a.Site)})
+		}, view{down, down, 1, 1, "expose", true, true}},
+		{"CATrustedAgain", func(t *testing.T) { b.Trust(t, a.Site) }, all},
+		{"CARemovedByTheCallersSide", func(t *testing.T) {
+			a.OK(t, a.AsAdmin(t), "POST", "/api/trusted-cas/remove", rig.Object{"certificateId": a.CAOf(t, b.Site)})
+		}, view{down, down, 1, 1, "expose", true, true}},
+		{"CATrustedAgainByTheCallersSide", func(t *testing.T) { a.Trust(t, b.Site) }, all},
 	} { // each begins where the one before it ended
 		ok := t.Run(step.name, func(t *testing.T) {
 			step.do(t)
 			look := func() view {
 				return view{
-					ab.ask(t).brief(), ba.ask(t).brief(), ba.entriesOf(t, b), ab.entriesOf(t, a), a.rowOf(t, ab.row), a.knows(t, b), b.knows(t, a),
+					ab.ask(t).Brief(), ba.ask(t).Brief(), ba.entriesOf(t, b), ab.entriesOf(t, a), a.rowOf(t, ab.row), a.knows(t, b), b.knows(t, a),
 				}
 			}
 			got := look()
@@ -97,7 +102,7 @@ func states(t *testing.T, on database) {
 			if got.asks == "OK" && step.want.asks != "OK" || got.back == "OK" && step.want.back != "OK" {
 				t.Errorf("right after it: %+v", got)
 			}
-			soon(t, "the state that the contract has", func() bool { got = look(); return got == step.want || t.Failed() })
+			rig.Soon(t, "the state that the contract has", func() bool { got = look(); return got == step.want || t.Failed() })
 			ac.works(t) // nobody else notices
 		})
 		if !ok {
@@ -116,11 +121,11 @@ func states(t *testing.T, on database) {
 // entriesOf counts the entries of a key server's principals on the key.
 func (p pair) entriesOf(t testing.TB, of *site) (n int) {
 	t.Helper()
-	at := p.owner.at
-	acl, _ := at.ok(t, p.owner.session, "POST", "/api/keys/acl/get", object{"ttag": p.ttag}).body["acl"].(object)
+	at := p.to
+	acl, _ := at.OK(t, p.owner.Session, "POST", "/api/keys/acl/get", rig.Object{"ttag": p.ttag}).Body["acl"].(rig.Object)
 	entries, _ := acl["entries"].([]any)
 	for _, e := range entries {
-		if o, _ := e.(object); number(o["systemId"]) == strconv.Itoa(of.system) {
+		if o, _ := e.(rig.Object); rig.Number(o["systemId"]) == strconv.Itoa(of.System) {
 			n++
 		}
 	}
@@ -129,7 +134,7 @@ func (p pair) entriesOf(t testing.TB, of *site) (n int) {
 
 func (s *site) rowOf(t testing.TB, id string) string {
 	t.Helper()
-	for _, row := range s.ok(t, s.admin, "GET", "/api/principal-trusts", nil).list("principalTrusts") {
+	for _, row := range s.OK(t, s.AsAdmin(t), "GET", "/api/principal-trusts", nil).List(t, "principalTrusts") {
 		if row["id"] == id {
 			return row["flagLabel"].(string)
 		}
@@ -138,10 +143,10 @@ func (s *site) rowOf(t testing.TB, id string) string {
 }
 
 // record is that of a peer, nil where it is not registered.
-func (s *site) record(t testing.TB, peer *site) object {
+func (s *site) record(t testing.TB, peer *site) rig.Object {
 	t.Helper()
-	for _, r := range s.ok(t, s.admin, "GET", "/api/trusted-servers", nil).list("trustedServers") {
-		if number(r["systemId"]) == strconv.Itoa(peer.system) {
+	for _, r := range s.OK(t, s.AsAdmin(t), "GET", "/api/trusted-servers", nil).List(t, "trustedServers") {
+		if rig.Number(r["systemId"]) == strconv.Itoa(peer.System) {
 			return r
 		}
 	}

@@ -12,6 +12,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
 // screen is what a process has printed so far.
@@ -36,9 +39,7 @@ func (s *screen) String() string {
 // directory of YAML, as "make run-federation" shows them; and the commands that
 // it prints do what it says they do.
 func TestUpFederation(t *testing.T) {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Fatal("this test needs kube-apiserver, etcd and kubectl: run make test")
-	}
+	controlplane.Need(t)
 	dir := t.TempDir()
 	for range 2 { // the second run continues on the first one's state
 		out, running, ended := up(t, dir)
@@ -110,7 +111,7 @@ func section(t *testing.T, out, from, to string) string {
 
 func shell(t *testing.T, script string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-uo", "pipefail", "-c", script)
 	out, err := cmd.CombinedOutput()

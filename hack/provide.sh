@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Usage: environment=$(hack/provide.sh PACKAGE...) && eval "$environment"
+#
+# Provides what the tests of the packages need of this machine, and nothing else
+# (hack/needs.sh), and prints the variables that tell them where it is.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+tell() { printf 'export %s=%q\n' "$1" "$2"; } # NAME VALUE
+
+needs=$("$root/hack/needs.sh" "$@")
+for need in $needs; do
+	case $need in
+	cluster)
+		path=$("$root/hack/controlplane.sh")
+		tell KUBEBUILDER_ASSETS "$path"
+		;;
+	postgres)
+		path=$("$root/hack/postgres.sh")
+		tell KEYSERVER_PG_BIN "$path"
+		;;
+	directory)
+		path=$("$root/hack/slapd.sh")
+		tell KEYSERVER_SLAPD "$path"
+		;;
+	node) "$root/hack/node.sh" >&2 ;;
+	curl)
+		command -v curl >/dev/null ||
+			need_debian_packages "a test runs the example of docs/api.md, and this machine has no curl" curl
+		;;
+	program) # linked once, for all suites that start it
+		path=$root/bin/test/keyserver-operator
+		(cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$path" .) >&2 ||
+			fail "could not build the program"
+		tell KEYSERVER_PROGRAM "$path"
+		;;
+	esac
+done

@@ -1,0 +1,16 @@
+// Package curl is for tests that run what a document shows. Whoever imports it
+// needs curl, which is how make knows (hack/needs.sh).
+package curl
+
+import (
+	"os/exec"
+	"testing"
+)
+
+// Need fails a test where curl is not there.
+func Need(t testing.TB) {
+	t.Helper()
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Fatal("curl is not installed, which the example uses: install it")
+	}
+}

@@ -1,0 +1,74 @@
+package rig
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What a test file names, and what that says of its package's needs.
+var signs = map[string]string{
+	`"KUBEBUILDER_ASSETS"`: "cluster", `"KEYSERVER_PG_BIN"`: "postgres", `"KEYSERVER_SLAPD"`: "directory",
+	`"KEYSERVER_PROGRAM"`: "program", `LookPath("curl")`: "curl", `Command("npm"`: "node", `Command("node"`: "node", `Command("go", "build"`: "program",
+}
+
+// A suite that looks for a program of the machine by itself would not be given it:
+// needs go by what is imported.
+func TestNeedsAreSeen(t *testing.T) {
+	root := filepath.Join("..", "..")
+	list := exec.Command(filepath.Join(root, "hack", "needs.sh"), "-packages", "./...")
+	list.Stderr = os.Stderr
+	out, err := list.Output()
+	Must(t, err)
+	needs := map[string][]string{}
+	for line := range strings.Lines(string(out)) {
+		words := strings.Fields(strings.TrimPrefix(line, "github.com/keyserver-operator/keyserver-operator/"))
+		needs[words[0]] = words[1:]
+	}
+	if !slices.Equal(needs["test/contract"], []string{"postgres", "directory", "curl"}) || len(needs["internal/jws"]) != 0 {
+		t.Errorf("test/contract needs %v, internal/jws %v", needs["test/contract"], needs["internal/jws"])
+	}
+	seen := map[string]bool{}
+	Must(t, filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") || filepath.Base(path) == "needs_test.go" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		dir, err := filepath.Rel(root, filepath.Dir(path))
+		for sign, need := range signs {
+			if strings.Contains(string(text), sign) {
+				seen[need] = true
+				if !slices.Contains(needs[filepath.ToSlash(dir)], need) {
+					t.Errorf("%s has %s, and hack/needs.sh does not see that %s needs the %s", path, sign, dir, need)
+				}
+			}
+		}
+		return err
+	}))
+	if !seen["cluster"] {
+		t.Error("nothing was found, so nothing was shown")
+	}
+}
+
+// What holds at once costs no pause, and what never holds ends.
+func TestWithin(t *testing.T) {
+	looked := 0
+	if !poll(0, func() bool { looked++; return true }) || looked != 1 {
+		t.Errorf("looked %d times at what holds", looked)
+	}
+	looked = 0
+	if poll(20*oftenest, func() bool { looked++; return false }) || looked < 3 {
+		t.Errorf("looked %d times at what does not hold, and took it to hold", looked)
+	}
+	looked = 0
+	if !poll(Patience, func() bool { looked++; return looked == 3 }) {
+		t.Error("what holds at the third look was not found")
+	}
+}

@@ -1,0 +1,80 @@
+package rig
+
+import (
+	"net"
+	"testing"
+	"time"
+)
+
+// Patience is far longer than anything here takes: it must only tell a slow
+// machine from what hangs.
+const Patience = 2 * time.Minute
+
+// How often is looked: often at first, because most things are done at once.
+const (
+	oftenest = 5 * time.Millisecond
+	rarest   = 100 * time.Millisecond
+)
+
+// Soon waits until something holds.
+func Soon(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	Within(t, Patience, what, holds)
+}
+
+// Within is Soon with a patience of its own.
+func Within(t testing.TB, patience time.Duration, what string, holds func() bool) {
+	t.Helper()
+	if !poll(patience, holds) {
+		t.Fatalf("not in %s: %s", patience, what)
+	}
+}
+
+// Succeeds repeats a check until it has no error.
+func Succeeds(t testing.TB, check func() error) {
+	t.Helper()
+	var err error
+	if !poll(Patience, func() bool {
+		err = check()
+		return err == nil
+	}) {
+		t.Fatalf("not in %s: %v", Patience, err)
+	}
+}
+
+func poll(patience time.Duration, holds func() bool) bool {
+	pause := oftenest
+	for end := time.Now().Add(patience); !holds(); {
+		if time.Now().After(end) {
+			return false
+		}
+		time.Sleep(pause)
+		pause = min(pause*3/2, rarest)
+	}
+	return true
+}
+
+// FreeAddress is one of a host that nobody listened on a moment ago.
+func FreeAddress(t testing.TB, host string) string {
+	t.Helper()
+	address, err := FindAddress(host)
+	Must(t, err)
+	return address
+}
+
+// FindAddress is FreeAddress for where there is no test yet.
+func FindAddress(host string) (string, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// Must fails the test for an error that is no subject of it.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
