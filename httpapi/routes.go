@@ -137,7 +137,7 @@ func aclRoutes() []Route {
 		endpoint(Route{
 			Name: "grantAcl", Method: http.MethodPost, Path: "/api/keys/acl/grant", Extension: true, Session: true,
 			Summary:    "Adds rights to a principal's entry, which is made where there is none, and verifies them.",
-			Operations: amend, Faults: written,
+			Operations: amend, Faults: append(codes(fault.NotFound), written...),
 		}, grantACL),
 		endpoint(Route{
 			Name: "updateAcl", Method: http.MethodPost, Path: "/api/keys/acl/update", Session: true,

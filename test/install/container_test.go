@@ -46,12 +46,20 @@ var theImage = sync.OnceValues(func() (image, error) {
 	if err := program.DependOnSources(); err != nil {
 		return i, err
 	}
-	built := exec.Command("go", "run", "-C", "../../hack/image", ".", "-out", i.layout(), "-name", imageName)
+	built := imageCommand("-out", i.layout(), "-name", imageName)
 	if out, err := built.CombinedOutput(); err != nil {
 		return i, fmt.Errorf("build the image: %w\n%s", err, out)
 	}
 	return i, nil
 })
+
+// imageCommand runs hack/image as "make image-ko" does, so that what it is made
+// of is compiled once.
+func imageCommand(arguments ...string) *exec.Cmd {
+	cmd := exec.Command("go", append([]string{"run", "-C", "../../hack/image", "."}, arguments...)...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath")
+	return cmd
+}
 
 // imageBuilt is the image with its root file system.
 func imageBuilt(t *testing.T) image {

@@ -112,7 +112,7 @@ func TestImageHasItsName(t *testing.T) {
 // A name that no node would take is refused with the flag's name, before
 // anything is built.
 func TestImageNameIsRefused(t *testing.T) {
-	out, err := exec.Command("go", "run", "-C", "../../hack/image", ".", "-out", filepath.Join(t.TempDir(), "image"), "-name", "UPPER/Case:v1").CombinedOutput()
+	out, err := imageCommand("-out", filepath.Join(t.TempDir(), "image"), "-name", "UPPER/Case:v1").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), `-name "UPPER/Case:v1" is no name of an image`) {
 		t.Errorf("%v\n%s", err, out)
 	}
