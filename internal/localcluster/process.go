@@ -30,6 +30,7 @@ type process struct {
 }
 
 func startProcess(log io.Writer, path string, args ...string) (*process, error) {
+	//nolint:gosec // it is one of the two programs, from the directory that the user named
 	p := &process{name: filepath.Base(path), cmd: exec.Command(path, args...), exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	// Ctrl-C is for us: we end it in order.

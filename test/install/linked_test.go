@@ -41,6 +41,23 @@ func TestNoTestLibraryIsLinked(t *testing.T) {
 	}
 }
 
+// A program that imports the client links it, a JSON and a base64 reader, and
+// nothing of databases, clouds or Kubernetes.
+func TestTheClientIsLight(t *testing.T) {
+	light := regexp.MustCompile(`^github\.com/(go-json-experiment/json|segmentio/asm)(/|$)|^golang\.org/x/(sync|sys)/` +
+		`|^github\.com/keyserver-operator/keyserver-operator/(httpapi|internal)/`)
+	linked := dependencies(t, "./httpapi/client")
+	if !slices.ContainsFunc(linked, light.MatchString) {
+		t.Fatal("these are not the packages of the client")
+	}
+	for _, name := range linked {
+		first, _, _ := strings.Cut(name, "/")
+		if strings.Contains(first, ".") && !light.MatchString(name) {
+			t.Errorf("the client links %s", name)
+		}
+	}
+}
+
 // dependencies are the packages that are linked into others.
 func dependencies(t *testing.T, arguments ...string) []string {
 	t.Helper()

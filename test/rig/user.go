@@ -36,9 +36,13 @@ func (s *Site) Agent(t testing.TB, certificate []byte, over *http.Client, roles 
 	enrolled := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/enroll", Object{
 		"certificates": []string{base64.StdEncoding.EncodeToString(certificate)}, "roleIds": hex(roles),
 	})
-	p := enrolled.List(t, "principals")[0]
+	id, _ := enrolled.List(t, "principals")[0]["id"].(string)
+	decimal, _ := enrolled.List(t, "principals")[0]["principalId"].(string)
+	if id == "" || decimal == "" {
+		t.Fatalf("the enrolled principal has no id: %+v", enrolled)
+	}
 	session := s.Over(over).OK(t, "", "POST", "/api/sessions", Object{"method": "certificate"}).Text(t, "sessionId")
-	return User{Site: s, Session: session, ID: p["id"].(string), Decimal: p["principalId"].(string)}
+	return User{Site: s, Session: session, ID: id, Decimal: decimal}
 }
 
 func hex(ids []keyserver.ID) []string {
