@@ -43,6 +43,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 )
 
+// timing is that of the manager under test: quick.
+var timing = link.Timing{
+	ProbeMin: 100 * time.Millisecond, ProbeMax: 500 * time.Millisecond,
+	FeedWait: 30 * time.Second, PollEach: 300 * time.Millisecond,
+	RetryMin: 200 * time.Millisecond, RetryMax: 2 * time.Second,
+}
+
 // How long an outcome may take on a busy machine, and how long "never" is.
 const (
 	eventually = 30 * time.Second
@@ -105,11 +112,7 @@ func startManager(cfg *rest.Config) {
 		Controller: config.Controller{SkipNameValidation: &skip},
 	})
 	Expect(err).NotTo(HaveOccurred())
-	Expect(Setup(mgr, Options{Dial: meddle, timing: &link.Timing{
-		ProbeMin: 100 * time.Millisecond, ProbeMax: 500 * time.Millisecond,
-		FeedWait: 30 * time.Second, PollEach: 300 * time.Millisecond,
-		RetryMin: 200 * time.Millisecond, RetryMax: 2 * time.Second,
-	}})).To(Succeed())
+	Expect(Setup(mgr, Options{Dial: meddle, timing: &timing})).To(Succeed())
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()

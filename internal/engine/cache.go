@@ -83,7 +83,9 @@ func (c *cacheByID[V]) changed(change keyserver.Change) {
 	}
 }
 
-// get returns the cached value, or reads and keeps it. read minds ctx.
+// get returns the cached value, or reads and keeps it. read minds ctx. Who joins
+// a read is answered what it finds: that there is nothing, too, which another
+// replica may have changed within the second that an answer may be old.
 func (c *cache[K, V]) get(ctx context.Context, k K, read func() (V, error)) (V, error) {
 	if v, ok := c.held(k); ok {
 		return v, nil

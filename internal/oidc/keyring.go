@@ -41,24 +41,29 @@ type keyring struct {
 	triedAt time.Time
 	failed  error // of the last try, nil if it succeeded
 	reading bool
+	claimed bool // somebody with a good key is about to have a read made
 }
 
 // find returns the key that a token says it is signed by.
 func (k *keyring) find(ctx context.Context, c Claimed) (any, error) {
-	key, settled, err := k.look(c)
+	key, settled, err := k.look(c, true)
 	if settled {
 		return key, err
+	}
+	if key != nil {
+		defer k.release()
 	}
 	if _, err := k.reads.Do(ctx, "", func() (struct{}, error) { k.refresh(ctx); return struct{}{}, nil }); err != nil {
 		return nil, err
 	}
-	key, _, err = k.look(c)
+	key, _, err = k.look(c, false)
 	return key, err
 }
 
 // look answers with what there is, and whether that settles it. Otherwise the
-// keys are to be read first.
-func (k *keyring) look(c Claimed) (key any, settled bool, err error) {
+// keys are to be read first; of those who hold a good key one is enough to have
+// that done, who claims it.
+func (k *keyring) look(c Claimed, claim bool) (key any, settled bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now, pace := k.clock(), k.source.Pace()
@@ -66,7 +71,9 @@ func (k *keyring) look(c Claimed) (key any, settled bool, err error) {
 	key = k.keys.find(c)
 	switch {
 	case key != nil && !k.readAt.IsZero() && age < pace.Keep: // whoever holds a good key waits for nobody
-		return key, k.reading || age < pace.Fresh || k.tooSoon(now), nil
+		settled = k.reading || k.claimed || age < pace.Fresh || k.tooSoon(now)
+		k.claimed = k.claimed || claim && !settled
+		return key, settled, nil
 	case k.failed != nil:
 		// The token may well be signed by a key that could not be read.
 		err = fmt.Errorf("the issuer's keys cannot be read: %w", k.failed)
@@ -74,6 +81,13 @@ func (k *keyring) look(c Claimed) (key any, settled bool, err error) {
 		err = Refused("the issuer has no such key")
 	}
 	return nil, !k.reading && k.tooSoon(now), err
+}
+
+// release gives a claim back.
+func (k *keyring) release() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.claimed = false
 }
 
 // tooSoon says that the source allows no read yet. The caller holds mu.

@@ -160,17 +160,23 @@ func TestOneReadForAll(t *testing.T) {
 	c.at = c.at.Add(from.pace.Fresh)
 	s.leave = make(chan struct{})
 	v.keys.source = s
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = v.Verify(context.Background(), text)
-	}()
+	const together = 20
+	answered := make(chan error, together)
+	for range together {
+		go func() {
+			_, err := v.Verify(context.Background(), text)
+			answered <- err
+		}()
+	}
 	<-s.entered
-	if _, err := v.Verify(t.Context(), text); err != nil { // would hang if it waited
+	for range together - 1 { // would hang if more than one waited
+		fatal(t, <-answered)
+	}
+	if _, err := v.Verify(t.Context(), text); err != nil {
 		t.Error(err)
 	}
 	close(s.leave)
-	<-done
+	fatal(t, <-answered)
 }
 
 // provider is an issuer over TLS, as a test wants it.

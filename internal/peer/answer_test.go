@@ -238,7 +238,7 @@ func TestListsAreBounded(t *testing.T) {
 	for range maxPeerLists {
 		<-arrived
 	}
-	rig.Soon(t, "the last one waits", func() bool { return len(w.held().places) == maxPeerLists+1 })
+	rig.Within(t, patience, "the last one waits", func() bool { return len(w.held().places) == maxPeerLists+1 })
 	if n := len(w.keys.seen()); n != maxPeerLists {
 		t.Errorf("%d lists are read at once", n)
 	}

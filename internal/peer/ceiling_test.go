@@ -55,7 +55,7 @@ func TestCallsThatDoNotArriveEnd(t *testing.T) {
 			if err := stream.RecvMsg(&peerpb.AuthorizeResponse{}); status.Code(err) != codes.DeadlineExceeded || ctx.Err() != nil {
 				t.Errorf("got %v", err)
 			}
-			rig.Soon(t, "no place is taken", func() bool { return w.server.ceiling.underWay(1) == 0 })
+			rig.Within(t, patience, "no place is taken", func() bool { return w.server.ceiling.underWay(1) == 0 })
 		})
 	}
 }
@@ -74,7 +74,7 @@ func TestCallsOfOnePeerAreBounded(t *testing.T) {
 		begin(ctx, t, conn)
 		begin(ctx, t, conn)
 	}
-	rig.Soon(t, "every place is taken", func() bool { return w.server.ceiling.underWay(1) == 4 })
+	rig.Within(t, patience, "every place is taken", func() bool { return w.server.ceiling.underWay(1) == 4 })
 
 	in := &peerpb.AuthorizeRequest{Call: callOf(caller(t)), Link: []byte(link)}
 	_, err := peerpb.NewKeyServerClient(w.raw(t, w.clientID)).Authorize(t.Context(), in)
@@ -96,7 +96,7 @@ func TestCallsOfOnePeerAreBounded(t *testing.T) {
 		t.Errorf("another peer: %v", err)
 	}
 	cancel()
-	rig.Soon(t, "the places are free", func() bool { return w.server.ceiling.underWay(1) == 0 })
+	rig.Within(t, patience, "the places are free", func() bool { return w.server.ceiling.underWay(1) == 0 })
 	if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, ""); err != nil {
 		t.Errorf("once it has stopped: %v", err)
 	}
@@ -125,7 +125,7 @@ func TestFloodOfRefusedCalls(t *testing.T) {
 	if err := refusedCalls(ctx, 8); err != nil {
 		t.Errorf("a few calls: %v", err)
 	}
-	rig.Soon(t, "the connection is closed", func() bool { return status.Code(refusedCalls(ctx, 1)) == codes.Unavailable })
+	rig.Within(t, patience, "the connection is closed", func() bool { return status.Code(refusedCalls(ctx, 1)) == codes.Unavailable })
 
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
@@ -134,7 +134,7 @@ func TestFloodOfRefusedCalls(t *testing.T) {
 	if _, err := count.enter(short, 1); err == nil {
 		t.Error("let in")
 	}
-	rig.Soon(t, "it is forgotten after its deadline", func() bool {
+	rig.Within(t, patience, "it is forgotten after its deadline", func() bool {
 		count.mu.Lock()
 		defer count.mu.Unlock()
 		return len(count.peers) == 0

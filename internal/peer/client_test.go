@@ -72,7 +72,7 @@ func TestRecordsThatChange(t *testing.T) {
 			t.Errorf("a call that was under way: %v", err)
 		}
 	}
-	rig.Soon(t, "the earlier connections are closed", before.closed)
+	rig.Within(t, patience, "the earlier connections are closed", before.closed)
 
 	present := w.held()
 	if _, err := earlier.AuthorizeKey(t.Context(), caller(t), link, ""); err != nil {
@@ -93,7 +93,7 @@ func TestRemovedPeers(t *testing.T) {
 	p := w.held()
 	w.known.forget(func(r *registry) { r.servers = nil })
 	w.client.Changed([]keyserver.Change{{Kind: keyserver.ChangeTrustedServer, Action: keyserver.Deleted}})
-	rig.Soon(t, "its pool is gone", func() bool { return w.held() == nil && p.closed() })
+	rig.Within(t, patience, "its pool is gone", func() bool { return w.held() == nil && p.closed() })
 	_, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, "")
 	code(t, err, fault.PeerUnavailable)
 	if w.held() != nil {

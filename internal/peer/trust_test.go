@@ -133,7 +133,7 @@ func TestUnreadableEvidence(t *testing.T) {
 	}
 	raw := w.raw(t, w.clientID)
 	raw.Connect()
-	rig.Soon(t, "a new connection is refused", func() bool { return strings.Contains(strings.Join(w.refused.lines(), ""), "no database") })
+	rig.Within(t, patience, "a new connection is refused", func() bool { return strings.Contains(strings.Join(w.refused.lines(), ""), "no database") })
 	w.knows.forget(func(r *registry) { r.failing = nil })
-	rig.Soon(t, "it can be read again", func() bool { return ask() == nil })
+	rig.Within(t, patience, "it can be read again", func() bool { return ask() == nil })
 }

@@ -91,7 +91,7 @@ func TestConnectionsThatSayNothing(t *testing.T) {
 	for _, conn := range held {
 		_ = conn.Close()
 	}
-	rig.Soon(t, "they are forgotten", func() bool {
+	rig.Within(t, patience, "they are forgotten", func() bool {
 		w.gate.visitors.mu.Lock()
 		defer w.gate.visitors.mu.Unlock()
 		return w.gate.visitors.knocking == 0 && w.gate.visitors.all == connections && len(w.gate.visitors.from) == 0

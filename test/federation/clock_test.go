@@ -161,10 +161,10 @@ func TestSessionsGoByTheirKeyServersClock(t *testing.T) {
 			// A key server that has lost sight of its replicas, as one whose clock
 			// jumps believes, looks at the database first.
 			ofB.turn(30 * 24 * time.Hour)
-			rig.Soon(t, "the owner is sure of its state", func() bool { return ask().Status == http.StatusOK })
+			rig.Within(t, prompt, "the owner is sure of its state", func() bool { return ask().Status == http.StatusOK })
 			ofA.turn(30 * 24 * time.Hour)
 			var out rig.Answer
-			rig.Soon(t, "the session is over", func() bool { out = ask(); return out.Status == http.StatusUnauthorized })
+			rig.Within(t, prompt, "the session is over", func() bool { out = ask(); return out.Status == http.StatusUnauthorized })
 			b.Forget() // of admin, over as well
 			if rows := b.Rows(t, out.RequestID); len(rows) != 0 {
 				t.Errorf("the owner was asked: %s", rig.Trail(rows))
@@ -197,7 +197,7 @@ func TestRepetitionsGoByTheOwnersClock(t *testing.T) {
 			want := func(t *testing.T, code codes.Code) {
 				t.Helper()
 				var err error
-				rig.Soon(t, "the owner is sure of its state", func() bool {
+				rig.Within(t, prompt, "the owner is sure of its state", func() bool {
 					err = peer.Ask(t, b.external, question)
 					return status.Code(err) != codes.Unavailable
 				})
@@ -281,7 +281,7 @@ func TestClocksTooFarApart(t *testing.T) {
 					if out := ask(); out.Status != http.StatusServiceUnavailable || out.Code() != "PEER_UNAVAILABLE" {
 						t.Errorf("got %d %s", out.Status, out.Raw)
 					}
-					rig.Soon(t, "the log says why", func() bool {
+					rig.Within(t, prompt, "the log says why", func() bool {
 						if out := ask(); out.Status == http.StatusOK {
 							t.Fatalf("let in: %s", out.Raw)
 						}
@@ -289,7 +289,7 @@ func TestClocksTooFarApart(t *testing.T) {
 					})
 					b.Stop(t)
 					b.Restart(t, apart(nil, ahead(present)))
-					rig.Soon(t, "all is as it was", func() bool { return ask().Status == http.StatusOK })
+					rig.Within(t, prompt, "all is as it was", func() bool { return ask().Status == http.StatusOK })
 				})
 			}
 		})

@@ -44,7 +44,7 @@ func TestPeerDown(t *testing.T) {
 		}
 
 		b.Restart(t)
-		rig.Soon(t, "the peer is asked again", func() bool {
+		rig.Within(t, prompt, "the peer is asked again", func() bool {
 			again, err := a.Try(context.Background(), rig.Request{Session: caller.Session, Method: "POST", Path: "/api/keys/authorize", Body: ask})
 			return err == nil && again.Status == http.StatusOK
 		})

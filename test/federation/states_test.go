@@ -4,10 +4,15 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
+
+// prompt is less than the minute after which everything is looked at again in
+// any case: within it something has been told of the change.
+const prompt = 30 * time.Second
 
 // The table of contract 6.1, between two key servers: what the state of a
 // peer or a CA, on one side or the other, means for what is asked over it.
@@ -41,7 +46,7 @@ func TestStates(t *testing.T) {
 		// moment later.
 		grantedSoon := func(t *testing.T) {
 			t.Helper()
-			rig.Soon(t, "the peer is asked again", func() bool {
+			rig.Within(t, prompt, "the peer is asked again", func() bool {
 				return a.Send(t, caller.Session, "POST", "/api/keys/authorize", ask).Status == http.StatusOK
 			})
 		}

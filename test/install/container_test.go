@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,6 +46,12 @@ var theImage = sync.OnceValues(func() (image, error) {
 	i := image{dir: scratch, entrypoint: "/ko-app/keyserver-operator"}
 	if err := program.DependOnSources(); err != nil {
 		return i, err
+	}
+	for _, more := range []string{"../../hack/image", "../../.ko.yaml"} { // as program.DependOnSources has it
+		err := filepath.WalkDir(more, func(_ string, _ fs.DirEntry, err error) error { return err })
+		if err != nil {
+			return i, err
+		}
 	}
 	built := imageCommand("-out", i.layout(), "-name", imageName)
 	if out, err := built.CombinedOutput(); err != nil {

@@ -119,7 +119,7 @@ func (t *Table) EncodeQuery(in any) string {
 			}
 		case f.pointer && !v.IsNil():
 			values.Set(f.Name, spell(v.Elem()))
-		case !f.pointer && (f.Required || !v.IsZero()):
+		case !f.pointer && (f.Required || !isZero(v)):
 			values.Set(f.Name, spell(v))
 		}
 	}
@@ -152,4 +152,13 @@ func (t *Table) DecodePath(segment func(name string) string, out any) error {
 		}
 	}
 	return nil
+}
+
+// isZero asks the value itself where it knows: a time that is zero in another
+// place of the world is zero, too.
+func isZero(v reflect.Value) bool {
+	if z, ok := v.Interface().(interface{ IsZero() bool }); ok {
+		return z.IsZero()
+	}
+	return v.IsZero()
 }

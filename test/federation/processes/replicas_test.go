@@ -46,7 +46,10 @@ func asTwo(t *testing.T) (a, first, second *site) {
 	t.Helper()
 	a, first = open(t, sqlite, 2), open(t, postgreSQL, 3)
 	acquaint(t, a, first)
-	return a, first, first.replica(t)
+	second = first.replica(t)
+	// A session is good at both.
+	second.OK(t, first.AsAdmin(t), "GET", "/api/sessions/current", nil)
+	return a, first, second
 }
 
 // What one replica did and could not answer, and the other one is asked again,
