@@ -51,7 +51,7 @@ manifests_image = keyserver-operator:$(shell awk '$$1 == "newTag:" { print $$2 }
 
 .PHONY: image-ko
 image-ko: .go ## Build the container image with ko as bin/image.tar; needs no Docker, no registry (IMAGE=name:tag, PLATFORMS=linux/amd64,linux/arm64, SBOM=directory)
-	$(plain) go run -C hack/image . -out "$(CURDIR)/bin/image" -name $(or $(IMAGE),$(manifests_image)) $(if $(SBOM),-sbom "$(abspath $(SBOM))") $(if $(PLATFORMS),-platform $(PLATFORMS))
+	$(plain) go run -C hack/image . -out "$(CURDIR)/bin/image" -name '$(or $(IMAGE),$(manifests_image))' $(if $(SBOM),-sbom "$(abspath $(SBOM))") $(if $(PLATFORMS),-platform $(PLATFORMS))
 
 .PHONY: dist
 dist: .go ## Build what a release consists of: binaries, SBOMs and checksums in bin/dist, the image of both platforms in bin/image

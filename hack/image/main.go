@@ -32,6 +32,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/distribution/reference"
@@ -57,7 +58,10 @@ func main() {
 	sbom := flag.String("sbom", "", "directory for what the image is made of, in SPDX; none is written without it")
 	platforms := flag.String("platform", "linux/"+runtime.GOARCH, "platforms, separated by commas")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	if flag.NArg() > 0 {
+		log.Fatalf("image: %q belongs to no flag", flag.Arg(0))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := build(ctx, *out, *called, *sbom, *platforms); err != nil {
 		log.Fatalf("image: %v", err)
@@ -68,6 +72,9 @@ func build(ctx context.Context, out, called, sbom, platforms string) error {
 	full, err := reference.ParseDockerRef(called)
 	if err != nil {
 		return fmt.Errorf("-name %q is no name of an image, such as registry.example/keyserver-operator:v1: %w", called, err)
+	}
+	if _, digested := full.(reference.Digested); digested {
+		return fmt.Errorf("-name %q has a digest; leave it out, the digest is what the build makes", called)
 	}
 	root, err := filepath.Abs("../..") // this module is hack/image
 	if err != nil {

@@ -36,8 +36,8 @@ type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// Main runs one command line and returns the exit code. SIGINT and SIGTERM
-// cancel the command; a second one kills the process.
+// Main runs one command line and returns the exit code. SIGINT, SIGTERM
+// and SIGHUP, where it counts, cancel the command; a second one kills the process.
 func Main(args []string, in io.Reader, out, errOut io.Writer) (code int) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -45,7 +45,11 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) (code int) {
 			code = exitError
 		}
 	}()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
 	go func() { <-ctx.Done(); stop() }()
 	root := newRoot()

@@ -96,7 +96,11 @@ func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	logFile, err := os.OpenFile(filepath.Join(o.dir, "up.log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	// What an earlier run left is recognised by the one spelling of its directory.
+	if o.dir, err = filepath.EvalSymlinks(o.dir); err != nil {
+		return err
+	}
+	logFile, err := os.OpenFile(filepath.Join(o.dir, "up.log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
@@ -111,7 +115,7 @@ func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
 
 	cluster, stop, err := o.startCluster(ctx, logFile, steps)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w; the log is %s", err, logFile.Name())
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 
@@ -158,6 +162,8 @@ func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
 		return <-managerDone
 	case err := <-managerDone:
 		return fmt.Errorf("the manager stopped: %w", err)
+	case err := <-cluster.ended:
+		return fmt.Errorf("the control plane is gone: %w; the log is %s", err, logFile.Name())
 	case err := <-anyFailed(ctx, servers):
 		return err
 	}
@@ -167,11 +173,12 @@ func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
 type upCluster struct {
 	config     *rest.Config
 	kubeconfig string
+	ended      <-chan error // never of one that was given
 }
 
 func (o *upOptions) startCluster(ctx context.Context, log io.Writer, steps *progress) (upCluster, func() error, error) {
 	if o.given != nil {
-		return upCluster{o.given, o.kubeconfig}, func() error { return nil }, nil
+		return upCluster{config: o.given, kubeconfig: o.kubeconfig}, func() error { return nil }, nil
 	}
 	var cluster *localcluster.Cluster
 	err := steps.run("control plane (etcd and kube-apiserver)", func() (err error) {
@@ -181,7 +188,7 @@ func (o *upOptions) startCluster(ctx context.Context, log io.Writer, steps *prog
 	if err != nil {
 		return upCluster{}, nil, err
 	}
-	return upCluster{cluster.Config, cluster.Kubeconfig}, cluster.Stop, nil
+	return upCluster{cluster.Config, cluster.Kubeconfig, cluster.Ended()}, cluster.Stop, nil
 }
 
 func (o *upOptions) startManager(ctx context.Context, cfg *rest.Config, logger *slog.Logger) <-chan error {

@@ -6,6 +6,7 @@ package localcluster
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -19,7 +20,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 )
 
@@ -75,7 +75,11 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 }
 
 func (c *Cluster) start(ctx context.Context, o Options, etcdDir, certDir string) error {
-	etcdURL, err := c.startEtcd(ctx, o, etcdDir)
+	keys, err := newKeyPair(certDir)
+	if err != nil {
+		return err
+	}
+	etcdURL, err := c.startEtcd(ctx, o, keys, etcdDir)
 	if err != nil {
 		return err
 	}
@@ -83,36 +87,38 @@ func (c *Cluster) start(ctx context.Context, o Options, etcdDir, certDir string)
 	if err != nil {
 		return err
 	}
-	token, err := c.admit(address, certDir)
+	token, err := c.admit(address, keys, certDir)
 	if err != nil {
 		return err
 	}
-	return c.startAPIServer(ctx, o, etcdURL, address, certDir, token)
+	return c.startAPIServer(ctx, o, keys, etcdURL, address, certDir, token)
 }
 
-func (c *Cluster) startEtcd(ctx context.Context, o Options, dir string) (string, error) {
+func (c *Cluster) startEtcd(ctx context.Context, o Options, keys keyPair, dir string) (string, error) {
 	address, err := freeAddress()
 	if err != nil {
 		return "", err
 	}
-	url := "http://" + address
+	url := "https://" + address
 	c.etcd, err = startProcess(o.Log, filepath.Join(o.Assets, "etcd"),
 		"--data-dir="+dir, "--listen-client-urls="+url, "--advertise-client-urls="+url,
-		"--listen-peer-urls=http://"+net.JoinHostPort(loopback, "0"), // it has no peers
+		// Whoever may ask it reads every Secret: nobody but kube-apiserver does.
+		"--client-cert-auth", "--trusted-ca-file="+keys.ca, "--cert-file="+keys.certificate, "--key-file="+keys.key,
+		// It has no peers.
+		"--listen-peer-urls=https://"+net.JoinHostPort(loopback, "0"),
+		"--peer-client-cert-auth", "--peer-trusted-ca-file="+keys.ca, "--peer-cert-file="+keys.certificate, "--peer-key-file="+keys.key,
 		"--unsafe-no-fsync") // a first look is not worth waiting for the disk
 	if err != nil {
 		return "", err
 	}
-	return url, c.etcd.await(ctx, http.DefaultClient, url+"/health")
+	asUs := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: keys.roots, Certificates: []tls.Certificate{keys.pair}}}}
+	defer asUs.CloseIdleConnections()
+	return url, c.etcd.await(ctx, asUs, url+"/health")
 }
 
-// admit makes what kube-apiserver proves itself with, the token of a user with
-// full rights, and a kubeconfig for it.
-func (c *Cluster) admit(address, dir string) (tokenFile string, err error) {
-	certificate, key, err := certutil.GenerateSelfSignedCertKey(loopback, []net.IP{net.ParseIP(loopback)}, []string{"localhost"})
-	if err != nil {
-		return "", fmt.Errorf("make a certificate: %w", err)
-	}
+// admit makes the key of service accounts, the token of a user with full rights,
+// and a kubeconfig for it.
+func (c *Cluster) admit(address string, keys keyPair, dir string) (tokenFile string, err error) {
 	accounts, err := keyutil.MakeEllipticPrivateKeyPEM()
 	if err != nil {
 		return "", fmt.Errorf("make a key for service accounts: %w", err)
@@ -124,17 +130,15 @@ func (c *Cluster) admit(address, dir string) (tokenFile string, err error) {
 	token := hex.EncodeToString(secret)
 	tokenFile = filepath.Join(dir, "tokens.csv")
 	for path, content := range map[string][]byte{
-		filepath.Join(dir, "apiserver.crt"): certificate,
-		filepath.Join(dir, "apiserver.key"): key,
-		filepath.Join(dir, "accounts.key"):  accounts,
-		tokenFile:                           fmt.Appendf(nil, "%s,%s,%s,%s\n", token, user, user, group),
+		filepath.Join(dir, "accounts.key"): accounts,
+		tokenFile:                          fmt.Appendf(nil, "%s,%s,%s,%s\n", token, user, user, group),
 	} {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			return "", err
 		}
 	}
 	kubeconfig := clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"local": {Server: "https://" + address, CertificateAuthorityData: certificate}},
+		Clusters:       map[string]*clientcmdapi.Cluster{"local": {Server: "https://" + address, CertificateAuthorityData: keys.caPEM}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{user: {Token: token}},
 		Contexts:       map[string]*clientcmdapi.Context{"local": {Cluster: "local", AuthInfo: user}},
 		CurrentContext: "local",
@@ -150,15 +154,15 @@ func (c *Cluster) admit(address, dir string) (tokenFile string, err error) {
 	return tokenFile, err
 }
 
-func (c *Cluster) startAPIServer(ctx context.Context, o Options, etcdURL, address, dir, tokens string) (err error) {
+func (c *Cluster) startAPIServer(ctx context.Context, o Options, keys keyPair, etcdURL, address, dir, tokens string) (err error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return err
 	}
 	accounts := filepath.Join(dir, "accounts.key")
 	c.apiserver, err = startProcess(o.Log, filepath.Join(o.Assets, "kube-apiserver"),
-		"--etcd-servers="+etcdURL, "--cert-dir="+dir, "--bind-address="+host, "--secure-port="+port,
-		"--tls-cert-file="+filepath.Join(dir, "apiserver.crt"), "--tls-private-key-file="+filepath.Join(dir, "apiserver.key"),
+		"--etcd-servers="+etcdURL, "--etcd-cafile="+keys.ca, "--etcd-certfile="+keys.certificate, "--etcd-keyfile="+keys.key, "--cert-dir="+dir, "--bind-address="+host, "--secure-port="+port,
+		"--tls-cert-file="+keys.certificate, "--tls-private-key-file="+keys.key,
 		"--token-auth-file="+tokens, "--authorization-mode=RBAC",
 		"--service-account-issuer=https://"+address+"/", "--service-account-key-file="+accounts, "--service-account-signing-key-file="+accounts,
 		"--service-cluster-ip-range=10.0.0.0/24",
@@ -172,6 +176,20 @@ func (c *Cluster) startAPIServer(ctx context.Context, o Options, etcdURL, addres
 		return err
 	}
 	return c.apiserver.await(ctx, asUser, c.Config.Host+"/readyz")
+}
+
+// Ended answers once, if one of the programs ends.
+func (c *Cluster) Ended() <-chan error {
+	ended := make(chan error, 1)
+	go func() { // until Stop at the latest
+		select {
+		case <-c.etcd.exited:
+			ended <- fmt.Errorf("etcd ended: %w", c.etcd.ended())
+		case <-c.apiserver.exited:
+			ended <- fmt.Errorf("kube-apiserver ended: %w", c.apiserver.ended())
+		}
+	}()
+	return ended
 }
 
 // Stop ends the control plane and keeps its state. kube-apiserver is first,

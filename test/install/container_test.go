@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,6 +27,7 @@ const accountID = 65532
 type image struct {
 	dir        string // has layout, layout.tar and root
 	entrypoint string
+	env        []string
 }
 
 const imageName = "registry.example/keyserver-operator:v0.1.0"
@@ -46,12 +46,6 @@ var theImage = sync.OnceValues(func() (image, error) {
 	i := image{dir: scratch, entrypoint: "/ko-app/keyserver-operator"}
 	if err := program.DependOnSources(); err != nil {
 		return i, err
-	}
-	for _, more := range []string{"../../hack/image", "../../.ko.yaml"} { // as program.DependOnSources has it
-		err := filepath.WalkDir(more, func(_ string, _ fs.DirEntry, err error) error { return err })
-		if err != nil {
-			return i, err
-		}
 	}
 	built := imageCommand("-out", i.layout(), "-name", imageName)
 	if out, err := built.CombinedOutput(); err != nil {
@@ -75,8 +69,9 @@ func imageBuilt(t *testing.T) image {
 	if err != nil {
 		t.Fatal(err)
 	}
+	config, files := readImage(t, i.layout())
+	i.env = config.Config.Env
 	if _, err := os.Stat(i.root()); errors.Is(err, os.ErrNotExist) {
-		_, files := readImage(t, i.layout())
 		unpack(t, i.root(), files)
 	}
 	return i

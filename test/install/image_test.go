@@ -19,6 +19,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
 // imageUser is what every image runs as, and what the manifests ask for.
@@ -34,6 +36,11 @@ func TestImageByKo(t *testing.T) {
 	}
 	if config.OS != "linux" || config.Architecture != runtime.GOARCH {
 		t.Errorf("for %s/%s", config.OS, config.Architecture)
+	}
+	// ko adds the variable that says where its data are.
+	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin:/ko-app", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt", "KEYSERVER_DATA_DIR=/data", "KO_DATA_PATH=/var/run/ko"}
+	if !slices.Equal(config.Config.Env, env) {
+		t.Errorf("its environment is %q, want %q", config.Config.Env, env)
 	}
 	want := map[string]fs.FileMode{ // by path
 		"data": fs.ModeDir | 0o700, "tmp": fs.ModeDir | fs.ModeSticky | 0o777,
@@ -112,9 +119,21 @@ func TestImageHasItsName(t *testing.T) {
 // A name that no node would take is refused with the flag's name, before
 // anything is built.
 func TestImageNameIsRefused(t *testing.T) {
-	out, err := imageCommand("-out", filepath.Join(t.TempDir(), "image"), "-name", "UPPER/Case:v1").CombinedOutput()
-	if err == nil || !strings.Contains(string(out), `-name "UPPER/Case:v1" is no name of an image`) {
-		t.Errorf("%v\n%s", err, out)
+	if err := program.DependOnSources(); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		arguments []string
+		says      string
+	}{
+		"UpperCase": {[]string{"-name", "UPPER/Case:v1"}, `-name "UPPER/Case:v1" is no name of an image`},
+		"Digest":    {[]string{"-name", "x:v9@sha256:" + strings.Repeat("0", 64)}, "the digest is what the build makes"},
+		"Words":     {[]string{"-name", "a", "b", "-platform", "linux/arm64"}, `"b" belongs to no flag`},
+	} {
+		out, err := imageCommand(append([]string{"-out", filepath.Join(t.TempDir(), "image")}, tc.arguments...)...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), tc.says) {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
 	}
 }
 
@@ -226,6 +245,7 @@ type (
 		Architecture string `json:"architecture"`
 		Config       struct {
 			User       string   `json:"User"`
+			Env        []string `json:"Env"`
 			Entrypoint []string `json:"Entrypoint"`
 		} `json:"config"`
 	}

@@ -6,10 +6,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
 // testLibraries must not be linked: what they do when a program starts is meant
-// for a developer's machine.
+// for a developer's machine. The typed clients of client-go bring the fakes of
+// their own (k8s.io/client-go/testing) along, which do nothing by themselves.
 var testLibraries = map[string]*regexp.Regexp{
 	"testing":  regexp.MustCompile(`^testing(/|$)`),
 	"httptest": regexp.MustCompile(`^net/http/httptest$`),
@@ -61,6 +64,9 @@ func TestTheClientIsLight(t *testing.T) {
 // dependencies are the packages that are linked into others.
 func dependencies(t *testing.T, arguments ...string) []string {
 	t.Helper()
+	if err := program.DependOnSources(); err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.Command("go", append([]string{"list", "-deps"}, arguments...)...)
 	cmd.Dir = "../.."
 	var errOut strings.Builder

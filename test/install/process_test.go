@@ -88,7 +88,7 @@ func (p *pod) start(name string, extra ...string) *process {
 		p.t.Fatalf("there is no container %s", name)
 	}
 	r := &process{about: c, ports: map[string]string{}, exited: make(chan struct{})}
-	inside := container{Root: p.image.root(), Path: p.image.entrypoint}
+	inside := container{Root: p.image.root(), Path: p.image.entrypoint, Env: slices.Clone(p.image.env)}
 	for _, m := range c.VolumeMounts {
 		inside.Mounts = append(inside.Mounts, mount{From: p.volumes[m.Name], At: m.MountPath, ReadOnly: m.ReadOnly})
 	}
@@ -101,7 +101,7 @@ func (p *pod) start(name string, extra ...string) *process {
 	for _, a := range append(slices.Clone(c.Args), extra...) {
 		inside.Args = append(inside.Args, here.Replace(a))
 	}
-	// What a node adds, and nothing else.
+	// What a node adds to what the image has, and nothing else.
 	inside.Env = append(inside.Env, "KUBERNETES_SERVICE_HOST="+apiServer.Hostname(), "KUBERNETES_SERVICE_PORT="+apiServer.Port())
 	for name, value := range p.settings {
 		inside.Env = append(inside.Env, name+"="+value)

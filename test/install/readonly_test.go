@@ -14,7 +14,7 @@ func TestEveryCommandWithNothingToWrite(t *testing.T) {
 	built := imageBuilt(t)
 	run := func(args ...string) (code int, out, errOut string) {
 		t.Helper()
-		cmd := container{Root: built.root(), Path: built.entrypoint, Args: args}.command(t)
+		cmd := container{Root: built.root(), Path: built.entrypoint, Args: args, Env: built.env}.command(t)
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		start(t, cmd)

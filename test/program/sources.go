@@ -9,9 +9,10 @@ import (
 	"sync"
 )
 
-// sources are the files and directories of the module that the program is made
-// of. The module's own directory is not read: it changes with every build.
-var sources = []string{"go.mod", "go.sum", "main.go", "api", "config", "controllers", "httpapi", "internal"}
+// sources are the files and directories of the module that the program and its
+// image are made of. The module's own directory is not read: it changes with
+// every build.
+var sources = []string{"go.mod", "go.sum", "main.go", "api", "config", "controllers", "httpapi", "internal", ".ko.yaml", "hack/image"}
 
 // DependOnSources makes the result of the running test depend on the sources of
 // the program. "go test" keeps a result for as long as what the test itself is

@@ -34,6 +34,11 @@ func TestSourcesAreAll(t *testing.T) {
 			t.Errorf("%s is part of the program", relative)
 		}
 	}
+	files := exec.Command("go", "list", "-f", "{{.GoFiles}} {{.EmbedFiles}}", ".")
+	files.Dir = root
+	if out, err := files.Output(); err != nil || string(out) != "[main.go] []\n" {
+		t.Errorf("the program's own package is %s, %v", out, err)
+	}
 	if err := DependOnSources(); err != nil {
 		t.Error(err)
 	}
