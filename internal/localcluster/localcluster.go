@@ -100,7 +100,7 @@ func (c *Cluster) startEtcd(ctx context.Context, o Options, keys keyPair, dir st
 		return "", err
 	}
 	url := "https://" + address
-	c.etcd, err = startProcess(o.Log, filepath.Join(o.Assets, "etcd"),
+	c.etcd, err = startProcess(ctx, o.Log, filepath.Join(o.Assets, "etcd"),
 		"--data-dir="+dir, "--listen-client-urls="+url, "--advertise-client-urls="+url,
 		// Whoever may ask it reads every Secret: nobody but kube-apiserver does.
 		"--client-cert-auth", "--trusted-ca-file="+keys.ca, "--cert-file="+keys.certificate, "--key-file="+keys.key,
@@ -160,7 +160,7 @@ func (c *Cluster) startAPIServer(ctx context.Context, o Options, keys keyPair, e
 		return err
 	}
 	accounts := filepath.Join(dir, "accounts.key")
-	c.apiserver, err = startProcess(o.Log, filepath.Join(o.Assets, "kube-apiserver"),
+	c.apiserver, err = startProcess(ctx, o.Log, filepath.Join(o.Assets, "kube-apiserver"),
 		"--etcd-servers="+etcdURL, "--etcd-cafile="+keys.ca, "--etcd-certfile="+keys.certificate, "--etcd-keyfile="+keys.key, "--cert-dir="+dir, "--bind-address="+host, "--secure-port="+port,
 		"--tls-cert-file="+keys.certificate, "--tls-private-key-file="+keys.key,
 		"--token-auth-file="+tokens, "--authorization-mode=RBAC",

@@ -29,9 +29,11 @@ type process struct {
 	err    error // once exited is closed
 }
 
-func startProcess(log io.Writer, path string, args ...string) (*process, error) {
+// startProcess starts a program that outlives ctx: stop ends it in order.
+func startProcess(ctx context.Context, log io.Writer, path string, args ...string) (*process, error) {
 	//nolint:gosec // it is one of the two programs, from the directory that the user named
-	p := &process{name: filepath.Base(path), cmd: exec.Command(path, args...), exited: make(chan struct{})}
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), path, args...)
+	p := &process{name: filepath.Base(path), cmd: cmd, exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	// Ctrl-C is for us: we end it in order.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
