@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -35,15 +36,21 @@ func startProcess(ctx context.Context, log io.Writer, path string, args ...strin
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), path, args...)
 	p := &process{name: filepath.Base(path), cmd: cmd, exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	// Ctrl-C is for us: we end it in order.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("%s: %w", p.name, err)
-	}
+	p.cmd.SysProcAttr = ofOurs()
+	started := make(chan error)
 	go func() {
+		runtime.LockOSThread() // at whose end the program ends, too
+		err := p.cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
 		p.err = p.cmd.Wait()
 		close(p.exited)
 	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("%s: %w", p.name, err)
+	}
 	return p, nil
 }
 
