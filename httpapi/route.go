@@ -129,7 +129,7 @@ func (r Route) every() []fault.Code {
 		codes = append(codes, proofFaults...)
 	}
 	if len(r.Operations) > 0 {
-		codes = append(codes, fault.AccessDenied, fault.PrincipalOff, fault.DelegatorRefused,
+		codes = append(codes, fault.AccessDenied, fault.PrincipalOff, fault.DelegatorRefused, fault.NotInScope,
 			fault.CertificateRevoked, fault.RevocationUnavailable, fault.RevocationStale)
 	}
 	slices.Sort(codes)
