@@ -120,7 +120,7 @@ test: ## Run every test with the race detector, a real control plane, SQLite and
 	environment=$$(hack/provide.sh $(or $(PKG),./...)); eval "$$environment"; \
 	set -x; \
 	GORACE="atexit_sleep_ms=0 $${GORACE:-}" CGO_ENABLED=1 \
-		go test -race -vet=off -timeout 20m $(TEST_FLAGS) $(or $(PKG),./...)
+		go test -race -vet=off -timeout 40m $(TEST_FLAGS) $(or $(PKG),./...)
 
 .PHONY: bench
 bench: .go ## Run the benchmarks, one package at a time (PKG=./..., BENCH=regexp, BENCH_FLAGS=...)
