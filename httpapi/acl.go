@@ -5,7 +5,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/operations"
+	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
 func grantACL(a *API, ctx context.Context, c call, in schema.ACLChangeRequest) (schema.ACLResponse, error) {
@@ -47,7 +47,7 @@ func aclChangeOf(in schema.ACLChangeRequest) keyserver.ACLChange {
 	return change
 }
 
-func aclResponseOf(r operations.ACLResult) schema.ACLResponse {
+func aclResponseOf(r verified.ACLResult) schema.ACLResponse {
 	out := schema.ACLResponse{
 		Operation: r.Operation, Verified: r.Verified, ACL: aclInfoOf(r.ACL), Verdict: schema.Verdict{Detail: r.Detail},
 	}

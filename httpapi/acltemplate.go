@@ -5,7 +5,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/operations"
+	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
 type renameACLTemplateRequest struct {
@@ -85,7 +85,7 @@ func aclTemplateOf(t keyserver.ACLTemplate) schema.ACLTemplate {
 	return schema.ACLTemplate{ID: schema.HexID(t.ID), Name: t.Name, MemberCount: t.MemberCount, Writable: t.Writable}
 }
 
-func aclTemplateSavedOf(r operations.ACLTemplateResult) schema.ACLTemplateSaved {
+func aclTemplateSavedOf(r verified.ACLTemplateResult) schema.ACLTemplateSaved {
 	out := schema.ACLTemplateSaved{
 		ID: schema.HexID(r.ID), Requested: r.Requested, Saved: r.Saved, Missing: r.Missing, Verdict: schema.Verdict{Detail: r.Detail},
 	}

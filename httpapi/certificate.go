@@ -6,7 +6,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/operations"
+	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
 // certificateClass is the key server class of stored certificates.
@@ -59,7 +59,7 @@ func enrollCertificates(a *API, ctx context.Context, c call, in schema.EnrollCer
 	r, err := a.Operations.EnrollCertificates(ctx, c.by, keyserver.Enrolment{Certificates: ders, Roles: idsOf(in.RoleIDs)})
 	return schema.CertificatesEnrolled{
 		Saved: r.Saved, Count: len(r.Principals), Verdict: schema.Verdict{Detail: r.Detail},
-		Principals: convert(r.Principals, func(p operations.EnrolledPrincipal) schema.EnrolledPrincipal {
+		Principals: convert(r.Principals, func(p verified.EnrolledPrincipal) schema.EnrolledPrincipal {
 			return schema.EnrolledPrincipal{Principal: principalOf(p.Principal), Created: p.Created, Certificates: convert(p.Certificates, certificateOf)}
 		}),
 	}, err
@@ -72,7 +72,7 @@ func resetTransportPrincipal(a *API, ctx context.Context, c call, in schema.Rese
 	}, err
 }
 
-func foundOf(r operations.CertificatesFound, bodies bool) schema.CertificatesFound {
+func foundOf(r verified.CertificatesFound, bodies bool) schema.CertificatesFound {
 	show := certificateOf
 	if bodies {
 		show = certificateWithBody
@@ -88,7 +88,7 @@ func foundOf(r operations.CertificatesFound, bodies bool) schema.CertificatesFou
 	return out
 }
 
-func renewedOf(r operations.CertificateIssued) schema.CertificateRenewed {
+func renewedOf(r verified.CertificateIssued) schema.CertificateRenewed {
 	return schema.CertificateRenewed{
 		Chain: r.Chain, CertificateID: schema.HexID(r.Certificate.ID), CertificateIDBytes: len(r.Certificate.ID),
 		Verdict: schema.Verdict{Detail: r.Detail},

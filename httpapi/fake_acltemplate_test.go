@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/operations"
+	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
 var (
@@ -21,8 +21,8 @@ func (f *fakeOperations) ACLTemplate(ctx context.Context, _ keyserver.Caller, id
 	return answer(aTemplate, f.called(ctx, "ACLTemplate", id))
 }
 
-func (f *fakeOperations) template(ctx context.Context, name string, got any) (operations.ACLTemplateResult, error) {
-	r := operations.ACLTemplateResult{ID: someID, Requested: "template", Saved: !f.bad, Template: &aTemplate, Detail: "evidence"}
+func (f *fakeOperations) template(ctx context.Context, name string, got any) (verified.ACLTemplateResult, error) {
+	r := verified.ACLTemplateResult{ID: someID, Requested: "template", Saved: !f.bad, Template: &aTemplate, Detail: "evidence"}
 	err := f.called(ctx, name, got)
 	if f.bad {
 		return r, err
@@ -30,16 +30,16 @@ func (f *fakeOperations) template(ctx context.Context, name string, got any) (op
 	return answer(r, err)
 }
 
-func (f *fakeOperations) CreateACLTemplate(ctx context.Context, _ keyserver.Caller, name string) (operations.ACLTemplateResult, error) {
+func (f *fakeOperations) CreateACLTemplate(ctx context.Context, _ keyserver.Caller, name string) (verified.ACLTemplateResult, error) {
 	return f.template(ctx, "CreateACLTemplate", name)
 }
 
-func (f *fakeOperations) RenameACLTemplate(ctx context.Context, _ keyserver.Caller, _ keyserver.ID, name string) (operations.ACLTemplateResult, error) {
+func (f *fakeOperations) RenameACLTemplate(ctx context.Context, _ keyserver.Caller, _ keyserver.ID, name string) (verified.ACLTemplateResult, error) {
 	return f.template(ctx, "RenameACLTemplate", name)
 }
 
-func (f *fakeOperations) DeleteACLTemplate(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (operations.ACLTemplateGone, error) {
-	r := operations.ACLTemplateGone{ID: id, Gone: !f.bad, Template: aTemplate, Detail: "evidence"}
+func (f *fakeOperations) DeleteACLTemplate(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (verified.ACLTemplateGone, error) {
+	r := verified.ACLTemplateGone{ID: id, Gone: !f.bad, Template: aTemplate, Detail: "evidence"}
 	err := f.called(ctx, "DeleteACLTemplate", id)
 	if f.bad {
 		return r, err
@@ -47,8 +47,8 @@ func (f *fakeOperations) DeleteACLTemplate(ctx context.Context, _ keyserver.Call
 	return answer(r, err)
 }
 
-func (f *fakeOperations) member(ctx context.Context, name string, got any) (operations.TemplateMemberResult, error) {
-	r := operations.TemplateMemberResult{ID: someID, Principal: someRef, Done: !f.bad, Member: &aMember, Template: aTemplate, Detail: "evidence"}
+func (f *fakeOperations) member(ctx context.Context, name string, got any) (verified.TemplateMemberResult, error) {
+	r := verified.TemplateMemberResult{ID: someID, Principal: someRef, Done: !f.bad, Member: &aMember, Template: aTemplate, Detail: "evidence"}
 	err := f.called(ctx, name, got)
 	if f.bad {
 		return r, err
@@ -56,22 +56,22 @@ func (f *fakeOperations) member(ctx context.Context, name string, got any) (oper
 	return answer(r, err)
 }
 
-func (f *fakeOperations) PutTemplateMember(ctx context.Context, _ keyserver.Caller, _ keyserver.ID, m keyserver.TemplateMember) (operations.TemplateMemberResult, error) {
+func (f *fakeOperations) PutTemplateMember(ctx context.Context, _ keyserver.Caller, _ keyserver.ID, m keyserver.TemplateMember) (verified.TemplateMemberResult, error) {
 	return f.member(ctx, "PutTemplateMember", m)
 }
 
-func (f *fakeOperations) RemoveTemplateMember(ctx context.Context, _ keyserver.Caller, _ keyserver.ID, p keyserver.PrincipalRef) (operations.TemplateMemberResult, error) {
+func (f *fakeOperations) RemoveTemplateMember(ctx context.Context, _ keyserver.Caller, _ keyserver.ID, p keyserver.PrincipalRef) (verified.TemplateMemberResult, error) {
 	return f.member(ctx, "RemoveTemplateMember", p)
 }
 
-func (f *fakeOperations) TemplatedDirectories(ctx context.Context, _ keyserver.Caller, paths []string, _ []keyserver.ID) (operations.DirectoryList, error) {
-	return answer(operations.DirectoryList{
+func (f *fakeOperations) TemplatedDirectories(ctx context.Context, _ keyserver.Caller, paths []string, _ []keyserver.ID) (verified.DirectoryList, error) {
+	return answer(verified.DirectoryList{
 		Directories: []keyserver.TemplatedDirectory{aDirectory}, RequestedPaths: paths, QueriedPaths: paths,
 	}, f.called(ctx, "TemplatedDirectories", paths))
 }
 
-func (f *fakeOperations) CreateTemplatedDirectory(ctx context.Context, _ keyserver.Caller, n keyserver.NewTemplatedDirectory) (operations.DirectoryResult, error) {
-	r := operations.DirectoryResult{ID: someID, Saved: !f.bad, Directory: &aDirectory, Detail: "evidence"}
+func (f *fakeOperations) CreateTemplatedDirectory(ctx context.Context, _ keyserver.Caller, n keyserver.NewTemplatedDirectory) (verified.DirectoryResult, error) {
+	r := verified.DirectoryResult{ID: someID, Saved: !f.bad, Directory: &aDirectory, Detail: "evidence"}
 	err := f.called(ctx, "CreateTemplatedDirectory", n)
 	if f.bad {
 		return r, err
@@ -79,8 +79,8 @@ func (f *fakeOperations) CreateTemplatedDirectory(ctx context.Context, _ keyserv
 	return answer(r, err)
 }
 
-func (f *fakeOperations) DeleteTemplatedDirectory(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (operations.DirectoryGone, error) {
-	r := operations.DirectoryGone{ID: id, Gone: !f.bad, Directory: aDirectory, Detail: "evidence"}
+func (f *fakeOperations) DeleteTemplatedDirectory(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (verified.DirectoryGone, error) {
+	r := verified.DirectoryGone{ID: id, Gone: !f.bad, Directory: aDirectory, Detail: "evidence"}
 	err := f.called(ctx, "DeleteTemplatedDirectory", id)
 	if f.bad {
 		return r, err
@@ -88,8 +88,8 @@ func (f *fakeOperations) DeleteTemplatedDirectory(ctx context.Context, _ keyserv
 	return answer(r, err)
 }
 
-func (f *fakeOperations) Configuration(ctx context.Context, _ keyserver.Caller, xpath string) (operations.ConfigResult, error) {
-	return answer(operations.ConfigResult{
+func (f *fakeOperations) Configuration(ctx context.Context, _ keyserver.Caller, xpath string) (verified.ConfigResult, error) {
+	return answer(verified.ConfigResult{
 		ConfigProjection: keyserver.ConfigProjection{
 			Nodes: []keyserver.ProjectedNode{{Tag: "Database", XPath: "Database", Attrs: map[string]string{"kind": "sqlite"}}}, Suppressed: 1,
 		},

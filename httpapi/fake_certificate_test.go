@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/operations"
+	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
 var (
@@ -28,37 +28,37 @@ func verdict[T any](f *fakeOperations, r T, err error) (T, error) {
 	return answer(r, err)
 }
 
-func (f *fakeOperations) CertificatesBySubject(ctx context.Context, _ keyserver.Caller, pattern string) (operations.CertificatesFound, error) {
-	return answer(operations.CertificatesFound{
-		Lookup: operations.LookupBySubject, Subject: pattern, Certificates: []keyserver.Certificate{aLeaf, {ID: someID}}, Detail: "evidence",
+func (f *fakeOperations) CertificatesBySubject(ctx context.Context, _ keyserver.Caller, pattern string) (verified.CertificatesFound, error) {
+	return answer(verified.CertificatesFound{
+		Lookup: verified.LookupBySubject, Subject: pattern, Certificates: []keyserver.Certificate{aLeaf, {ID: someID}}, Detail: "evidence",
 	}, f.called(ctx, "CertificatesBySubject", pattern))
 }
 
-func (f *fakeOperations) CertificatesByTransportPrincipal(ctx context.Context, _ keyserver.Caller, subject string) (operations.CertificatesFound, error) {
-	return answer(operations.CertificatesFound{
-		Lookup: operations.LookupByTransportPrincipal, Subject: subject, Principal: someRef, Certificates: []keyserver.Certificate{aLeaf}, Detail: "evidence",
+func (f *fakeOperations) CertificatesByTransportPrincipal(ctx context.Context, _ keyserver.Caller, subject string) (verified.CertificatesFound, error) {
+	return answer(verified.CertificatesFound{
+		Lookup: verified.LookupByTransportPrincipal, Subject: subject, Principal: someRef, Certificates: []keyserver.Certificate{aLeaf}, Detail: "evidence",
 	}, f.called(ctx, "CertificatesByTransportPrincipal", subject))
 }
 
-func (f *fakeOperations) IssueCertificate(ctx context.Context, _ keyserver.Caller, request []byte, _ int) (operations.CertificateIssued, error) {
-	r := operations.CertificateIssued{Saved: !f.bad, Chain: []byte{1}, Certificate: aLeaf, Detail: "evidence"}
+func (f *fakeOperations) IssueCertificate(ctx context.Context, _ keyserver.Caller, request []byte, _ int) (verified.CertificateIssued, error) {
+	r := verified.CertificateIssued{Saved: !f.bad, Chain: []byte{1}, Certificate: aLeaf, Detail: "evidence"}
 	return verdict(f, r, f.called(ctx, "IssueCertificate", request))
 }
 
-func (f *fakeOperations) RenewCertificate(ctx context.Context, _ keyserver.Caller, der []byte) (operations.CertificateIssued, error) {
-	r := operations.CertificateIssued{Saved: !f.bad, Chain: []byte{1}, Certificate: aLeaf, Detail: "evidence"}
+func (f *fakeOperations) RenewCertificate(ctx context.Context, _ keyserver.Caller, der []byte) (verified.CertificateIssued, error) {
+	r := verified.CertificateIssued{Saved: !f.bad, Chain: []byte{1}, Certificate: aLeaf, Detail: "evidence"}
 	return verdict(f, r, f.called(ctx, "RenewCertificate", der))
 }
 
-func (f *fakeOperations) EnrollCertificates(ctx context.Context, _ keyserver.Caller, n keyserver.Enrolment) (operations.CertificatesEnrolled, error) {
-	r := operations.CertificatesEnrolled{Saved: !f.bad, Detail: "evidence", Principals: []operations.EnrolledPrincipal{
+func (f *fakeOperations) EnrollCertificates(ctx context.Context, _ keyserver.Caller, n keyserver.Enrolment) (verified.CertificatesEnrolled, error) {
+	r := verified.CertificatesEnrolled{Saved: !f.bad, Detail: "evidence", Principals: []verified.EnrolledPrincipal{
 		{Principal: aUser, Certificates: []keyserver.Certificate{aLeaf}, Created: true},
 	}}
 	return verdict(f, r, f.called(ctx, "EnrollCertificates", n))
 }
 
-func (f *fakeOperations) ResetTransportPrincipal(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (operations.TransportReset, error) {
-	return verdict(f, operations.TransportReset{Reset: !f.bad, Principal: aUser, Detail: "evidence"}, f.called(ctx, "ResetTransportPrincipal", id))
+func (f *fakeOperations) ResetTransportPrincipal(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (verified.TransportReset, error) {
+	return verdict(f, verified.TransportReset{Reset: !f.bad, Principal: aUser, Detail: "evidence"}, f.called(ctx, "ResetTransportPrincipal", id))
 }
 
 func (f *fakeOperations) RevocationIssuers(ctx context.Context, _ keyserver.Caller) ([]keyserver.RevocationIssuer, error) {
@@ -70,12 +70,12 @@ func (f *fakeOperations) RevocationPolicy(ctx context.Context, _ keyserver.Calle
 	return answer(anIssuer.Policy, f.called(ctx, "RevocationPolicy", digest))
 }
 
-func (f *fakeOperations) SetRevocationPolicy(ctx context.Context, _ keyserver.Caller, digest string, p keyserver.RevocationPolicy) (operations.PolicySaved, error) {
-	return verdict(f, operations.PolicySaved{Saved: !f.bad, Digest: digest, Policy: p, Detail: "evidence"}, f.called(ctx, "SetRevocationPolicy", p))
+func (f *fakeOperations) SetRevocationPolicy(ctx context.Context, _ keyserver.Caller, digest string, p keyserver.RevocationPolicy) (verified.PolicySaved, error) {
+	return verdict(f, verified.PolicySaved{Saved: !f.bad, Digest: digest, Policy: p, Detail: "evidence"}, f.called(ctx, "SetRevocationPolicy", p))
 }
 
-func (f *fakeOperations) ImportCRL(ctx context.Context, _ keyserver.Caller, der []byte) (operations.CRLImported, error) {
-	r := operations.CRLImported{Saved: !f.bad, Issuers: []keyserver.RevocationIssuer{anIssuer}, Detail: "evidence"}
+func (f *fakeOperations) ImportCRL(ctx context.Context, _ keyserver.Caller, der []byte) (verified.CRLImported, error) {
+	r := verified.CRLImported{Saved: !f.bad, Issuers: []keyserver.RevocationIssuer{anIssuer}, Detail: "evidence"}
 	return verdict(f, r, f.called(ctx, "ImportCRL", der))
 }
 

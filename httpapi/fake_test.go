@@ -13,8 +13,8 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/operations"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
+	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
 // The fakes here answer something plausible and record what reached them. They
@@ -110,9 +110,9 @@ func (f *fakeOperations) HMAC(ctx context.Context, _ keyserver.Caller, _ keyserv
 	return mac, err
 }
 
-func (f *fakeOperations) acl(ctx context.Context, name string, got any) (operations.ACLResult, error) {
+func (f *fakeOperations) acl(ctx context.Context, name string, got any) (verified.ACLResult, error) {
 	rights := keyserver.Read
-	r := operations.ACLResult{Operation: name, Verified: !f.bad, Requested: &rights, Entry: &anEntry, ACL: aList, Detail: "evidence"}
+	r := verified.ACLResult{Operation: name, Verified: !f.bad, Requested: &rights, Entry: &anEntry, ACL: aList, Detail: "evidence"}
 	err := f.called(ctx, name, got)
 	if f.bad {
 		return r, err
@@ -120,19 +120,19 @@ func (f *fakeOperations) acl(ctx context.Context, name string, got any) (operati
 	return answer(r, err)
 }
 
-func (f *fakeOperations) GrantACL(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink, c keyserver.ACLChange) (operations.ACLResult, error) {
+func (f *fakeOperations) GrantACL(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink, c keyserver.ACLChange) (verified.ACLResult, error) {
 	return f.acl(ctx, "GrantACL", c)
 }
 
-func (f *fakeOperations) AmendACL(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink, c keyserver.ACLChange) (operations.ACLResult, error) {
+func (f *fakeOperations) AmendACL(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink, c keyserver.ACLChange) (verified.ACLResult, error) {
 	return f.acl(ctx, "AmendACL", c)
 }
 
-func (f *fakeOperations) RevokeACL(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink, p keyserver.PrincipalRef) (operations.ACLResult, error) {
+func (f *fakeOperations) RevokeACL(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink, p keyserver.PrincipalRef) (verified.ACLResult, error) {
 	return f.acl(ctx, "RevokeACL", p)
 }
 
-func (f *fakeOperations) ACL(ctx context.Context, _ keyserver.Caller, l keyserver.HiddenLink) (operations.ACLResult, error) {
+func (f *fakeOperations) ACL(ctx context.Context, _ keyserver.Caller, l keyserver.HiddenLink) (verified.ACLResult, error) {
 	r, err := f.acl(ctx, "ACL", l)
 	r.Requested, r.Entry = nil, nil
 	return r, err
@@ -146,8 +146,8 @@ func (f *fakeOperations) Roles(ctx context.Context, _ keyserver.Caller) ([]keyse
 	return answer([]keyserver.Role{aRole}, f.called(ctx, "Roles", nil))
 }
 
-func (f *fakeOperations) role(ctx context.Context, name string, got keyserver.RoleChange) (operations.RoleResult, error) {
-	r := operations.RoleResult{ID: someID, RequestedName: got.Name, RequestedOperations: got.Operations, Saved: !f.bad, Role: &aRole, Detail: "evidence"}
+func (f *fakeOperations) role(ctx context.Context, name string, got keyserver.RoleChange) (verified.RoleResult, error) {
+	r := verified.RoleResult{ID: someID, RequestedName: got.Name, RequestedOperations: got.Operations, Saved: !f.bad, Role: &aRole, Detail: "evidence"}
 	err := f.called(ctx, name, got)
 	if f.bad {
 		return r, err
@@ -155,16 +155,16 @@ func (f *fakeOperations) role(ctx context.Context, name string, got keyserver.Ro
 	return answer(r, err)
 }
 
-func (f *fakeOperations) CreateRole(ctx context.Context, _ keyserver.Caller, name string, ops []keyserver.ID) (operations.RoleResult, error) {
+func (f *fakeOperations) CreateRole(ctx context.Context, _ keyserver.Caller, name string, ops []keyserver.ID) (verified.RoleResult, error) {
 	return f.role(ctx, "CreateRole", keyserver.RoleChange{Name: &name, Operations: ops})
 }
 
-func (f *fakeOperations) UpdateRole(ctx context.Context, _ keyserver.Caller, _ keyserver.ID, c keyserver.RoleChange) (operations.RoleResult, error) {
+func (f *fakeOperations) UpdateRole(ctx context.Context, _ keyserver.Caller, _ keyserver.ID, c keyserver.RoleChange) (verified.RoleResult, error) {
 	return f.role(ctx, "UpdateRole", c)
 }
 
-func (f *fakeOperations) DeleteRole(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (operations.RoleGone, error) {
-	r := operations.RoleGone{ID: id, Gone: !f.bad, Role: aRole, Detail: "evidence"}
+func (f *fakeOperations) DeleteRole(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (verified.RoleGone, error) {
+	r := verified.RoleGone{ID: id, Gone: !f.bad, Role: aRole, Detail: "evidence"}
 	err := f.called(ctx, "DeleteRole", id)
 	if f.bad {
 		return r, err
@@ -176,10 +176,10 @@ func (f *fakeOperations) TrustedCAs(ctx context.Context, _ keyserver.Caller) ([]
 	return answer([]keyserver.Certificate{aCA, {ID: someID}}, f.called(ctx, "TrustedCAs", nil))
 }
 
-func (f *fakeOperations) AddTrustedCA(ctx context.Context, _ keyserver.Caller, der []byte) (operations.TrustedCAAdded, error) {
-	r := operations.TrustedCAAdded{Saved: !f.bad, ListCountAfter: 1, Detail: "evidence"}
+func (f *fakeOperations) AddTrustedCA(ctx context.Context, _ keyserver.Caller, der []byte) (verified.TrustedCAAdded, error) {
+	r := verified.TrustedCAAdded{Saved: !f.bad, ListCountAfter: 1, Detail: "evidence"}
 	if !f.bad {
-		r.MatchedBy, r.TrustedCA = operations.MatchedByBody, &aCA
+		r.MatchedBy, r.TrustedCA = verified.MatchedByBody, &aCA
 	}
 	err := f.called(ctx, "AddTrustedCA", der)
 	if f.bad {
@@ -188,8 +188,8 @@ func (f *fakeOperations) AddTrustedCA(ctx context.Context, _ keyserver.Caller, d
 	return answer(r, err)
 }
 
-func (f *fakeOperations) RemoveTrustedCA(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (operations.TrustedCARemoved, error) {
-	r := operations.TrustedCARemoved{Gone: !f.bad, ID: id, ListCountBefore: 1, TrustedCA: aCA, Detail: "evidence"}
+func (f *fakeOperations) RemoveTrustedCA(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (verified.TrustedCARemoved, error) {
+	r := verified.TrustedCARemoved{Gone: !f.bad, ID: id, ListCountBefore: 1, TrustedCA: aCA, Detail: "evidence"}
 	err := f.called(ctx, "RemoveTrustedCA", id)
 	if f.bad {
 		return r, err
@@ -201,8 +201,8 @@ func (f *fakeOperations) Principal(ctx context.Context, _ keyserver.Caller, id k
 	return answer(aUser, f.called(ctx, "Principal", id))
 }
 
-func (f *fakeOperations) CreatePasswordPrincipal(ctx context.Context, _ keyserver.Caller, p keyserver.NewPasswordPrincipal) (operations.PrincipalSaved, error) {
-	r := operations.PrincipalSaved{Saved: !f.bad, Principal: &aUser, Detail: "evidence"}
+func (f *fakeOperations) CreatePasswordPrincipal(ctx context.Context, _ keyserver.Caller, p keyserver.NewPasswordPrincipal) (verified.PrincipalSaved, error) {
+	r := verified.PrincipalSaved{Saved: !f.bad, Principal: &aUser, Detail: "evidence"}
 	err := f.called(ctx, "CreatePasswordPrincipal", p)
 	if f.bad {
 		return r, err
@@ -210,8 +210,8 @@ func (f *fakeOperations) CreatePasswordPrincipal(ctx context.Context, _ keyserve
 	return answer(r, err)
 }
 
-func (f *fakeOperations) CreatePrincipal(ctx context.Context, _ keyserver.Caller, p keyserver.NewPrincipal) (operations.PrincipalSaved, error) {
-	return judged(f, operations.PrincipalSaved{Saved: !f.bad, Principal: &aWorkload, Detail: "evidence"}, f.called(ctx, "CreatePrincipal", p))
+func (f *fakeOperations) CreatePrincipal(ctx context.Context, _ keyserver.Caller, p keyserver.NewPrincipal) (verified.PrincipalSaved, error) {
+	return judged(f, verified.PrincipalSaved{Saved: !f.bad, Principal: &aWorkload, Detail: "evidence"}, f.called(ctx, "CreatePrincipal", p))
 }
 
 func (f *fakeOperations) ListPrincipals(ctx context.Context, _ keyserver.Caller, filter keyserver.PrincipalFilter) (keyserver.PrincipalPage, error) {
@@ -223,13 +223,13 @@ func (f *fakeOperations) LookupPrincipals(ctx context.Context, _ keyserver.Calle
 	return answer([]keyserver.Principal{aUser}, f.called(ctx, "LookupPrincipals", pairs))
 }
 
-func (f *fakeOperations) UpdatePrincipalFlags(ctx context.Context, _ keyserver.Caller, id keyserver.ID, c keyserver.FlagChange) (operations.FlagsResult, error) {
-	r := operations.FlagsResult{ID: id, Asked: c, Saved: !f.bad, Before: keyserver.FlagEnable, After: c.Apply(keyserver.FlagEnable), Detail: "evidence"}
+func (f *fakeOperations) UpdatePrincipalFlags(ctx context.Context, _ keyserver.Caller, id keyserver.ID, c keyserver.FlagChange) (verified.FlagsResult, error) {
+	r := verified.FlagsResult{ID: id, Asked: c, Saved: !f.bad, Before: keyserver.FlagEnable, After: c.Apply(keyserver.FlagEnable), Detail: "evidence"}
 	return judged(f, r, f.called(ctx, "UpdatePrincipalFlags", c))
 }
 
-func (f *fakeOperations) SetPrincipalRoles(ctx context.Context, _ keyserver.Caller, id keyserver.ID, roles []keyserver.ID) (operations.RolesResult, error) {
-	r := operations.RolesResult{ID: id, Requested: roles, Saved: !f.bad, Principal: aUser, Detail: "evidence"}
+func (f *fakeOperations) SetPrincipalRoles(ctx context.Context, _ keyserver.Caller, id keyserver.ID, roles []keyserver.ID) (verified.RolesResult, error) {
+	r := verified.RolesResult{ID: id, Requested: roles, Saved: !f.bad, Principal: aUser, Detail: "evidence"}
 	return judged(f, r, f.called(ctx, "SetPrincipalRoles", roles))
 }
 
@@ -237,13 +237,13 @@ func (f *fakeOperations) GroupMembers(ctx context.Context, _ keyserver.Caller, _
 	return answer([]keyserver.Principal{aUser}, f.called(ctx, "GroupMembers", [2]int{limit, offset}))
 }
 
-func (f *fakeOperations) AddGroupMember(ctx context.Context, _ keyserver.Caller, group, member keyserver.ID) (operations.MembershipResult, error) {
-	r := operations.MembershipResult{Group: group, Done: !f.bad, Member: aUser, Detail: "evidence"}
+func (f *fakeOperations) AddGroupMember(ctx context.Context, _ keyserver.Caller, group, member keyserver.ID) (verified.MembershipResult, error) {
+	r := verified.MembershipResult{Group: group, Done: !f.bad, Member: aUser, Detail: "evidence"}
 	return judged(f, r, f.called(ctx, "AddGroupMember", member))
 }
 
-func (f *fakeOperations) RemoveGroupMember(ctx context.Context, _ keyserver.Caller, group, member keyserver.ID) (operations.MembershipResult, error) {
-	r := operations.MembershipResult{Group: group, Done: !f.bad, Member: aUser, Detail: "evidence"}
+func (f *fakeOperations) RemoveGroupMember(ctx context.Context, _ keyserver.Caller, group, member keyserver.ID) (verified.MembershipResult, error) {
+	r := verified.MembershipResult{Group: group, Done: !f.bad, Member: aUser, Detail: "evidence"}
 	return judged(f, r, f.called(ctx, "RemoveGroupMember", member))
 }
 

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/operations"
+	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
 var (
@@ -23,8 +23,8 @@ func (f *fakeOperations) TrustedServersNamed(ctx context.Context, _ keyserver.Ca
 	return answer([]keyserver.TrustedServer{aPeer}, f.called(ctx, "TrustedServersNamed", name))
 }
 
-func (f *fakeOperations) AddTrustedServer(ctx context.Context, _ keyserver.Caller, n keyserver.NewTrustedServer) (operations.TrustedServerSaved, error) {
-	r := operations.TrustedServerSaved{System: n.Blob.System, Saved: !f.bad, Detail: "evidence"}
+func (f *fakeOperations) AddTrustedServer(ctx context.Context, _ keyserver.Caller, n keyserver.NewTrustedServer) (verified.TrustedServerSaved, error) {
+	r := verified.TrustedServerSaved{System: n.Blob.System, Saved: !f.bad, Detail: "evidence"}
 	if !f.bad {
 		r.Servers, r.ACLSideEffect = []keyserver.TrustedServer{aPeer}, "an effect"
 	}
@@ -35,8 +35,8 @@ func (f *fakeOperations) AddTrustedServer(ctx context.Context, _ keyserver.Calle
 	return answer(r, err)
 }
 
-func (f *fakeOperations) UpdateTrustedServer(ctx context.Context, _ keyserver.Caller, _ keyserver.SystemID, c keyserver.TrustedServerChange) (operations.TrustedServerUpdated, error) {
-	r := operations.TrustedServerUpdated{Server: &aPeer, Saved: !f.bad, Detail: "evidence"}
+func (f *fakeOperations) UpdateTrustedServer(ctx context.Context, _ keyserver.Caller, _ keyserver.SystemID, c keyserver.TrustedServerChange) (verified.TrustedServerUpdated, error) {
+	r := verified.TrustedServerUpdated{Server: &aPeer, Saved: !f.bad, Detail: "evidence"}
 	err := f.called(ctx, "UpdateTrustedServer", c)
 	if f.bad {
 		return r, err
@@ -44,11 +44,11 @@ func (f *fakeOperations) UpdateTrustedServer(ctx context.Context, _ keyserver.Ca
 	return answer(r, err)
 }
 
-func (f *fakeOperations) RemoveTrustedServer(ctx context.Context, _ keyserver.Caller, system keyserver.SystemID) (operations.TrustedServerGone, error) {
-	r := operations.TrustedServerGone{Removed: &system, Orphans: []keyserver.PrincipalTrust{aTrust}, ACLSideEffect: "an effect", Detail: "evidence"}
+func (f *fakeOperations) RemoveTrustedServer(ctx context.Context, _ keyserver.Caller, system keyserver.SystemID) (verified.TrustedServerGone, error) {
+	r := verified.TrustedServerGone{Removed: &system, Orphans: []keyserver.PrincipalTrust{aTrust}, ACLSideEffect: "an effect", Detail: "evidence"}
 	err := f.called(ctx, "RemoveTrustedServer", system)
 	if f.bad {
-		return operations.TrustedServerGone{Servers: []keyserver.TrustedServer{aPeer}}, err
+		return verified.TrustedServerGone{Servers: []keyserver.TrustedServer{aPeer}}, err
 	}
 	return answer(r, err)
 }
@@ -61,8 +61,8 @@ func (f *fakeOperations) PrincipalTrusts(ctx context.Context, _ keyserver.Caller
 	return answer([]keyserver.PrincipalTrust{aTrust, {ID: someID}}, f.called(ctx, "PrincipalTrusts", filter))
 }
 
-func (f *fakeOperations) trust(ctx context.Context, name string, got any) (operations.PrincipalTrustSaved, error) {
-	r := operations.PrincipalTrustSaved{Trust: &aTrust, Saved: !f.bad, Detail: "evidence"}
+func (f *fakeOperations) trust(ctx context.Context, name string, got any) (verified.PrincipalTrustSaved, error) {
+	r := verified.PrincipalTrustSaved{Trust: &aTrust, Saved: !f.bad, Detail: "evidence"}
 	err := f.called(ctx, name, got)
 	if f.bad {
 		if name == "CreatePrincipalTrust" {
@@ -73,16 +73,16 @@ func (f *fakeOperations) trust(ctx context.Context, name string, got any) (opera
 	return answer(r, err)
 }
 
-func (f *fakeOperations) CreatePrincipalTrust(ctx context.Context, _ keyserver.Caller, t keyserver.PrincipalTrust) (operations.PrincipalTrustSaved, error) {
+func (f *fakeOperations) CreatePrincipalTrust(ctx context.Context, _ keyserver.Caller, t keyserver.PrincipalTrust) (verified.PrincipalTrustSaved, error) {
 	return f.trust(ctx, "CreatePrincipalTrust", t)
 }
 
-func (f *fakeOperations) UpdatePrincipalTrust(ctx context.Context, _ keyserver.Caller, _ keyserver.ID, flag keyserver.TrustFlag) (operations.PrincipalTrustSaved, error) {
+func (f *fakeOperations) UpdatePrincipalTrust(ctx context.Context, _ keyserver.Caller, _ keyserver.ID, flag keyserver.TrustFlag) (verified.PrincipalTrustSaved, error) {
 	return f.trust(ctx, "UpdatePrincipalTrust", flag)
 }
 
-func (f *fakeOperations) DeletePrincipalTrust(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (operations.PrincipalTrustGone, error) {
-	r := operations.PrincipalTrustGone{ID: id, Gone: !f.bad, Trust: aTrust, Detail: "evidence"}
+func (f *fakeOperations) DeletePrincipalTrust(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (verified.PrincipalTrustGone, error) {
+	r := verified.PrincipalTrustGone{ID: id, Gone: !f.bad, Trust: aTrust, Detail: "evidence"}
 	err := f.called(ctx, "DeletePrincipalTrust", id)
 	if f.bad {
 		return r, err

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/operations"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
+	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
 // Operations is what the edge asks for. When the verdict of a verified write
@@ -36,89 +36,89 @@ type keys interface {
 }
 
 type acls interface {
-	GrantACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) (operations.ACLResult, error)
-	AmendACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) (operations.ACLResult, error)
-	RevokeACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, principal keyserver.PrincipalRef) (operations.ACLResult, error)
-	ACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (operations.ACLResult, error)
+	GrantACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) (verified.ACLResult, error)
+	AmendACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) (verified.ACLResult, error)
+	RevokeACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, principal keyserver.PrincipalRef) (verified.ACLResult, error)
+	ACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (verified.ACLResult, error)
 }
 
 type roles interface {
 	ListOperations(ctx context.Context, by keyserver.Caller) ([]keyserver.Operation, error)
 	Roles(ctx context.Context, by keyserver.Caller) ([]keyserver.Role, error)
-	CreateRole(ctx context.Context, by keyserver.Caller, name string, ops []keyserver.ID) (operations.RoleResult, error)
-	UpdateRole(ctx context.Context, by keyserver.Caller, id keyserver.ID, change keyserver.RoleChange) (operations.RoleResult, error)
-	DeleteRole(ctx context.Context, by keyserver.Caller, id keyserver.ID) (operations.RoleGone, error)
+	CreateRole(ctx context.Context, by keyserver.Caller, name string, ops []keyserver.ID) (verified.RoleResult, error)
+	UpdateRole(ctx context.Context, by keyserver.Caller, id keyserver.ID, change keyserver.RoleChange) (verified.RoleResult, error)
+	DeleteRole(ctx context.Context, by keyserver.Caller, id keyserver.ID) (verified.RoleGone, error)
 }
 
 type trustedCAs interface {
 	TrustedCAs(ctx context.Context, by keyserver.Caller) ([]keyserver.Certificate, error)
-	AddTrustedCA(ctx context.Context, by keyserver.Caller, der []byte) (operations.TrustedCAAdded, error)
-	RemoveTrustedCA(ctx context.Context, by keyserver.Caller, id keyserver.ID) (operations.TrustedCARemoved, error)
+	AddTrustedCA(ctx context.Context, by keyserver.Caller, der []byte) (verified.TrustedCAAdded, error)
+	RemoveTrustedCA(ctx context.Context, by keyserver.Caller, id keyserver.ID) (verified.TrustedCARemoved, error)
 }
 
 type trustedServers interface {
 	TrustedServers(ctx context.Context, by keyserver.Caller) ([]keyserver.TrustedServer, error)
 	TrustedServersNamed(ctx context.Context, by keyserver.Caller, name string) ([]keyserver.TrustedServer, error)
-	AddTrustedServer(ctx context.Context, by keyserver.Caller, n keyserver.NewTrustedServer) (operations.TrustedServerSaved, error)
-	UpdateTrustedServer(ctx context.Context, by keyserver.Caller, system keyserver.SystemID, change keyserver.TrustedServerChange) (operations.TrustedServerUpdated, error)
-	RemoveTrustedServer(ctx context.Context, by keyserver.Caller, system keyserver.SystemID) (operations.TrustedServerGone, error)
+	AddTrustedServer(ctx context.Context, by keyserver.Caller, n keyserver.NewTrustedServer) (verified.TrustedServerSaved, error)
+	UpdateTrustedServer(ctx context.Context, by keyserver.Caller, system keyserver.SystemID, change keyserver.TrustedServerChange) (verified.TrustedServerUpdated, error)
+	RemoveTrustedServer(ctx context.Context, by keyserver.Caller, system keyserver.SystemID) (verified.TrustedServerGone, error)
 	TrustInfo(ctx context.Context, by keyserver.Caller) (keyserver.TrustInfo, error)
 }
 
 type principalTrusts interface {
 	PrincipalTrusts(ctx context.Context, by keyserver.Caller, filter keyserver.PrincipalTrustFilter) ([]keyserver.PrincipalTrust, error)
-	CreatePrincipalTrust(ctx context.Context, by keyserver.Caller, t keyserver.PrincipalTrust) (operations.PrincipalTrustSaved, error)
-	UpdatePrincipalTrust(ctx context.Context, by keyserver.Caller, id keyserver.ID, flag keyserver.TrustFlag) (operations.PrincipalTrustSaved, error)
-	DeletePrincipalTrust(ctx context.Context, by keyserver.Caller, id keyserver.ID) (operations.PrincipalTrustGone, error)
+	CreatePrincipalTrust(ctx context.Context, by keyserver.Caller, t keyserver.PrincipalTrust) (verified.PrincipalTrustSaved, error)
+	UpdatePrincipalTrust(ctx context.Context, by keyserver.Caller, id keyserver.ID, flag keyserver.TrustFlag) (verified.PrincipalTrustSaved, error)
+	DeletePrincipalTrust(ctx context.Context, by keyserver.Caller, id keyserver.ID) (verified.PrincipalTrustGone, error)
 }
 
 type aclTemplates interface {
 	ACLTemplates(ctx context.Context, by keyserver.Caller) ([]keyserver.ACLTemplate, error)
 	ACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID) (keyserver.ACLTemplate, error)
-	CreateACLTemplate(ctx context.Context, by keyserver.Caller, name string) (operations.ACLTemplateResult, error)
-	RenameACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID, name string) (operations.ACLTemplateResult, error)
-	DeleteACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID) (operations.ACLTemplateGone, error)
-	PutTemplateMember(ctx context.Context, by keyserver.Caller, id keyserver.ID, m keyserver.TemplateMember) (operations.TemplateMemberResult, error)
-	RemoveTemplateMember(ctx context.Context, by keyserver.Caller, id keyserver.ID, p keyserver.PrincipalRef) (operations.TemplateMemberResult, error)
+	CreateACLTemplate(ctx context.Context, by keyserver.Caller, name string) (verified.ACLTemplateResult, error)
+	RenameACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID, name string) (verified.ACLTemplateResult, error)
+	DeleteACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID) (verified.ACLTemplateGone, error)
+	PutTemplateMember(ctx context.Context, by keyserver.Caller, id keyserver.ID, m keyserver.TemplateMember) (verified.TemplateMemberResult, error)
+	RemoveTemplateMember(ctx context.Context, by keyserver.Caller, id keyserver.ID, p keyserver.PrincipalRef) (verified.TemplateMemberResult, error)
 }
 
 type directories interface {
-	TemplatedDirectories(ctx context.Context, by keyserver.Caller, paths []string, templates []keyserver.ID) (operations.DirectoryList, error)
-	CreateTemplatedDirectory(ctx context.Context, by keyserver.Caller, n keyserver.NewTemplatedDirectory) (operations.DirectoryResult, error)
-	DeleteTemplatedDirectory(ctx context.Context, by keyserver.Caller, id keyserver.ID) (operations.DirectoryGone, error)
+	TemplatedDirectories(ctx context.Context, by keyserver.Caller, paths []string, templates []keyserver.ID) (verified.DirectoryList, error)
+	CreateTemplatedDirectory(ctx context.Context, by keyserver.Caller, n keyserver.NewTemplatedDirectory) (verified.DirectoryResult, error)
+	DeleteTemplatedDirectory(ctx context.Context, by keyserver.Caller, id keyserver.ID) (verified.DirectoryGone, error)
 }
 
 type configurations interface {
-	Configuration(ctx context.Context, by keyserver.Caller, xpath string) (operations.ConfigResult, error)
+	Configuration(ctx context.Context, by keyserver.Caller, xpath string) (verified.ConfigResult, error)
 }
 
 type principals interface {
 	Principal(ctx context.Context, by keyserver.Caller, id keyserver.ID) (keyserver.Principal, error)
-	CreatePasswordPrincipal(ctx context.Context, by keyserver.Caller, p keyserver.NewPasswordPrincipal) (operations.PrincipalSaved, error)
-	CreatePrincipal(ctx context.Context, by keyserver.Caller, p keyserver.NewPrincipal) (operations.PrincipalSaved, error)
+	CreatePasswordPrincipal(ctx context.Context, by keyserver.Caller, p keyserver.NewPasswordPrincipal) (verified.PrincipalSaved, error)
+	CreatePrincipal(ctx context.Context, by keyserver.Caller, p keyserver.NewPrincipal) (verified.PrincipalSaved, error)
 	ListPrincipals(ctx context.Context, by keyserver.Caller, filter keyserver.PrincipalFilter) (keyserver.PrincipalPage, error)
 	LookupPrincipals(ctx context.Context, by keyserver.Caller, pairs []keyserver.PrincipalRef) ([]keyserver.Principal, error)
-	UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, id keyserver.ID, change keyserver.FlagChange) (operations.FlagsResult, error)
-	SetPrincipalRoles(ctx context.Context, by keyserver.Caller, id keyserver.ID, roles []keyserver.ID) (operations.RolesResult, error)
+	UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, id keyserver.ID, change keyserver.FlagChange) (verified.FlagsResult, error)
+	SetPrincipalRoles(ctx context.Context, by keyserver.Caller, id keyserver.ID, roles []keyserver.ID) (verified.RolesResult, error)
 	GroupMembers(ctx context.Context, by keyserver.Caller, group keyserver.ID, limit, offset int) ([]keyserver.Principal, error)
-	AddGroupMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) (operations.MembershipResult, error)
-	RemoveGroupMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) (operations.MembershipResult, error)
+	AddGroupMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) (verified.MembershipResult, error)
+	RemoveGroupMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) (verified.MembershipResult, error)
 }
 
 type certificates interface {
-	CertificatesBySubject(ctx context.Context, by keyserver.Caller, pattern string) (operations.CertificatesFound, error)
-	CertificatesByTransportPrincipal(ctx context.Context, by keyserver.Caller, subject string) (operations.CertificatesFound, error)
-	IssueCertificate(ctx context.Context, by keyserver.Caller, request []byte, validityDays int) (operations.CertificateIssued, error)
-	RenewCertificate(ctx context.Context, by keyserver.Caller, der []byte) (operations.CertificateIssued, error)
-	EnrollCertificates(ctx context.Context, by keyserver.Caller, n keyserver.Enrolment) (operations.CertificatesEnrolled, error)
-	ResetTransportPrincipal(ctx context.Context, by keyserver.Caller, id keyserver.ID) (operations.TransportReset, error)
+	CertificatesBySubject(ctx context.Context, by keyserver.Caller, pattern string) (verified.CertificatesFound, error)
+	CertificatesByTransportPrincipal(ctx context.Context, by keyserver.Caller, subject string) (verified.CertificatesFound, error)
+	IssueCertificate(ctx context.Context, by keyserver.Caller, request []byte, validityDays int) (verified.CertificateIssued, error)
+	RenewCertificate(ctx context.Context, by keyserver.Caller, der []byte) (verified.CertificateIssued, error)
+	EnrollCertificates(ctx context.Context, by keyserver.Caller, n keyserver.Enrolment) (verified.CertificatesEnrolled, error)
+	ResetTransportPrincipal(ctx context.Context, by keyserver.Caller, id keyserver.ID) (verified.TransportReset, error)
 }
 
 type revocation interface {
 	RevocationIssuers(ctx context.Context, by keyserver.Caller) ([]keyserver.RevocationIssuer, error)
 	RevocationPolicy(ctx context.Context, by keyserver.Caller, digest string) (keyserver.RevocationPolicy, error)
-	SetRevocationPolicy(ctx context.Context, by keyserver.Caller, digest string, policy keyserver.RevocationPolicy) (operations.PolicySaved, error)
-	ImportCRL(ctx context.Context, by keyserver.Caller, der []byte) (operations.CRLImported, error)
+	SetRevocationPolicy(ctx context.Context, by keyserver.Caller, digest string, policy keyserver.RevocationPolicy) (verified.PolicySaved, error)
+	ImportCRL(ctx context.Context, by keyserver.Caller, der []byte) (verified.CRLImported, error)
 }
 
 type records interface {

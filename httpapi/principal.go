@@ -7,7 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/operations"
+	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
 type updatePrincipalFlagsRequest struct {
@@ -95,7 +95,7 @@ func updatePrincipalRoles(a *API, ctx context.Context, c call, in updatePrincipa
 	}, err
 }
 
-func principalSavedOf(r operations.PrincipalSaved) schema.PrincipalSaved {
+func principalSavedOf(r verified.PrincipalSaved) schema.PrincipalSaved {
 	out := schema.PrincipalSaved{Saved: r.Saved, Verdict: schema.Verdict{Detail: r.Detail}}
 	if r.Principal != nil {
 		p := principalOf(*r.Principal)

@@ -6,7 +6,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/operations"
+	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
 type updatePrincipalTrustRequest struct {
@@ -56,7 +56,7 @@ func trustFlagOf(label string) keyserver.TrustFlag {
 	return flag
 }
 
-func principalTrustSavedOf(r operations.PrincipalTrustSaved) schema.PrincipalTrustSaved {
+func principalTrustSavedOf(r verified.PrincipalTrustSaved) schema.PrincipalTrustSaved {
 	out := schema.PrincipalTrustSaved{Saved: r.Saved, Verdict: schema.Verdict{Detail: r.Detail}}
 	if r.Trust != nil {
 		trust := principalTrustOf(*r.Trust)

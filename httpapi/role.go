@@ -6,7 +6,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/operations"
+	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
 // byID is a request that names its object in the path and nothing else.
@@ -51,7 +51,7 @@ func roleOf(r keyserver.Role) schema.Role {
 	return schema.Role{ID: schema.HexID(r.ID), Name: r.Name, BuiltIn: &r.BuiltIn, Operations: hexIDs(r.Operations)}
 }
 
-func roleSavedOf(r operations.RoleResult) schema.RoleSaved {
+func roleSavedOf(r verified.RoleResult) schema.RoleSaved {
 	out := schema.RoleSaved{
 		ID: schema.HexID(r.ID), Requested: r.RequestedName, Saved: r.Saved, Missing: r.Missing,
 		Verdict: schema.Verdict{Detail: r.Detail},

@@ -6,7 +6,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/operations"
+	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
 // bySystemID is a request that names a peer in the path and nothing else.
@@ -29,7 +29,7 @@ func listTrustedServers(a *API, ctx context.Context, c call, in schema.TrustedSe
 		return schema.TrustedServerList{TrustedServers: convert(list, show)}, err
 	}
 	list, err := a.Operations.TrustedServersNamed(ctx, c.by, *in.Name)
-	return schema.TrustedServerList{TrustedServers: convert(list, show), MatchedOn: operations.MatchedOnServerName}, err
+	return schema.TrustedServerList{TrustedServers: convert(list, show), MatchedOn: verified.MatchedOnServerName}, err
 }
 
 func addTrustedServer(a *API, ctx context.Context, c call, in schema.AddTrustedServerRequest) (schema.TrustedServerSaved, error) {

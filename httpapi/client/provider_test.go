@@ -11,7 +11,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/directory"
+	"github.com/keyserver-operator/keyserver-operator/internal/ldap"
 	"github.com/keyserver-operator/keyserver-operator/internal/ldaptest"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
@@ -52,7 +52,7 @@ func TestKubernetesCredentials(t *testing.T) {
 func TestLDAPCredentials(t *testing.T) {
 	d := ldaptest.Start(t)
 	s := testserver.Start(t, func(c *server.Config) {
-		c.Providers.LDAP = directory.Config{URL: "ldap://" + d.Plain, CAFile: d.CAFile, UserDN: ldaptest.UserDN}
+		c.Providers.LDAP = ldap.Config{URL: "ldap://" + d.Plain, CAFile: d.CAFile, UserDN: ldaptest.UserDN}
 	})
 	if _, err := s.Admin(t).CreateLDAPPrincipal(t.Context(), schema.CreateLDAPPrincipalRequest{Name: ldaptest.Ann, RoleIDs: []schema.HexID{}}); err != nil {
 		t.Fatal(err)

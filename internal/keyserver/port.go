@@ -8,7 +8,7 @@ import (
 // Port is everything a key server can be asked. Each method is one operation
 // of the catalogue: the key server authorises and audits it before any effect
 // and answers a fault when it refuses. No method verifies its own effect; that
-// is the work of package operations.
+// is the work of package verified.
 type Port interface {
 	Keys
 	ACLs

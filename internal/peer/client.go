@@ -40,7 +40,7 @@ type ClientConfig struct {
 // the first call.
 type Client struct {
 	ClientConfig
-	door *door
+	endpoint *endpoint
 
 	lists lists // from all peers
 
@@ -57,7 +57,7 @@ type Client struct {
 // NewClient returns a client. Close it.
 func NewClient(config ClientConfig) *Client {
 	c := &Client{ClientConfig: config, lists: make(lists, maxLists), pools: map[keyserver.SystemID]*pool{}, stopping: make(chan struct{})}
-	c.door = newDoor(c.Registry, c.Certificate, x509.ExtKeyUsageServerAuth, c.Clock, c.Logger, c.prune)
+	c.endpoint = newEndpoint(c.Registry, c.Certificate, x509.ExtKeyUsageServerAuth, c.Clock, c.Logger, c.prune)
 	return c
 }
 
@@ -73,12 +73,12 @@ func (c *Client) Close() error {
 	}
 	c.mu.Unlock()
 	c.retiring.Wait()
-	c.door.close()
+	c.endpoint.close()
 	return errors.Join(errs...)
 }
 
 // Changed has to be told of every change of the registry; it never blocks.
-func (c *Client) Changed(changes []keyserver.Change) { c.door.changed(changes) }
+func (c *Client) Changed(changes []keyserver.Change) { c.endpoint.changed(changes) }
 
 // At returns the peer of a record as a key server.
 func (c *Client) At(peer keyserver.TrustedServer) keyserver.Federated { return remote{c, peer} }
@@ -88,7 +88,7 @@ var errStopping = errors.New("this key server is stopping")
 // enter takes a place among the calls to the peer of a record. The pool has to
 // be left.
 func (c *Client) enter(ctx context.Context, peer keyserver.TrustedServer) (*pool, error) {
-	if err := c.door.settle(ctx); err != nil {
+	if err := c.endpoint.settle(ctx); err != nil {
 		return nil, err
 	}
 	p, err := c.pool(ctx, peer)
@@ -210,10 +210,10 @@ func sameRecord(a, b keyserver.TrustedServer) bool {
 	return a.Name == b.Name && a.Port == b.Port && bytes.Equal(a.Certificate.DER, b.Certificate.DER)
 }
 
-// key is the credentials with which a client knocks at one peer.
+// key is the credentials with which a client connects to one peer.
 type key struct {
-	door   *door
-	system keyserver.SystemID
+	endpoint *endpoint
+	system   keyserver.SystemID
 }
 
 var _ credentials.TransportCredentials = key{}
@@ -221,7 +221,7 @@ var _ credentials.TransportCredentials = key{}
 // ClientHandshake implements credentials.TransportCredentials. Whoever answers
 // must be the peer that was meant, not only some peer.
 func (k key) ClientHandshake(ctx context.Context, _ string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return k.door.handshake(ctx, raw, tls.Client, func(who keyserver.TrustedServer) error {
+	return k.endpoint.handshake(ctx, raw, tls.Client, func(who keyserver.TrustedServer) error {
 		if who.System != k.system {
 			return fmt.Errorf("the peer %d was asked for, and the peer %d answers", k.system, who.System)
 		}

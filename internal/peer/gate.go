@@ -17,31 +17,31 @@ import (
 // Gate is the mutual TLS of the external listener: registered peers are let in
 // and nobody else.
 type Gate struct {
-	door     *door
-	visitors *visitors
+	endpoint *endpoint
+	accepted *accepted
 }
 
 var _ credentials.TransportCredentials = (*Gate)(nil)
 
 // NewGate returns a gate that shows its own certificate, asked for at each handshake. Close it.
 func NewGate(r Registry, own func() *tls.Certificate, clock func() time.Time, logger *slog.Logger) *Gate {
-	return &Gate{newDoor(r, own, x509.ExtKeyUsageClientAuth, clock, logger, func(trust) {}), newVisitors()}
+	return &Gate{newEndpoint(r, own, x509.ExtKeyUsageClientAuth, clock, logger, func(trust) {}), newAccepted()}
 }
 
 // Close ends the watch over the connections that are open.
-func (g *Gate) Close() { g.door.close() }
+func (g *Gate) Close() { g.endpoint.close() }
 
 // Changed has to be told of every change of the registry; it never blocks.
-func (g *Gate) Changed(changes []keyserver.Change) { g.door.changed(changes) }
+func (g *Gate) Changed(changes []keyserver.Change) { g.endpoint.changed(changes) }
 
 // Listen bounds the connections that strangers may hold at a listener.
-func (g *Gate) Listen(l net.Listener) net.Listener { return porch{l, g} }
+func (g *Gate) Listen(l net.Listener) net.Listener { return boundedListener{l, g} }
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (g *Gate) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := g.door.handshake(context.Background(), raw, tls.Server, func(keyserver.TrustedServer) error { return nil })
-	if v, ok := raw.(*visitor); ok && err == nil {
-		v.welcome()
+	conn, info, err := g.endpoint.handshake(context.Background(), raw, tls.Server, func(keyserver.TrustedServer) error { return nil })
+	if v, ok := raw.(*acceptedConn); ok && err == nil {
+		v.established()
 	}
 	return conn, info, err
 }

@@ -46,7 +46,7 @@ func (c *Client) connect(peer keyserver.TrustedServer) (*pool, error) {
 	target := "passthrough:///" + net.JoinHostPort(peer.Name, strconv.Itoa(int(peer.Port)))
 	for range connections {
 		conn, err := grpc.NewClient(target,
-			grpc.WithTransportCredentials(key{c.door, peer.System}),
+			grpc.WithTransportCredentials(key{c.endpoint, peer.System}),
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: firstRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: lastRedial},
 				MinConnectTimeout: dialTimeout,

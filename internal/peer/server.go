@@ -292,18 +292,18 @@ func connected(ctx context.Context) (keyserver.TrustedServer, error) {
 	if conn == nil {
 		return keyserver.TrustedServer{}, malformed("the connection is not one of a peer")
 	}
-	door := conn.door
-	if err := door.settle(ctx); err != nil {
+	endpoint := conn.endpoint
+	if err := endpoint.settle(ctx); err != nil {
 		return keyserver.TrustedServer{}, err
 	}
-	if !door.holds(conn) {
+	if !endpoint.holds(conn) {
 		return keyserver.TrustedServer{}, status.Error(codes.Unavailable, "the connection is trusted no more")
 	}
 	return conn.peer, nil
 }
 
 // connOf is the connection that a call came by, nil where it did not come
-// through a door.
+// through an endpoint.
 func connOf(ctx context.Context) *conn {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

@@ -125,9 +125,9 @@ func TestUnreadableEvidence(t *testing.T) {
 	if err := ask(); fault.As(err) == nil {
 		t.Errorf("while it cannot be read: %v", err)
 	}
-	w.gate.door.mu.Lock()
-	open := len(w.gate.door.open)
-	w.gate.door.mu.Unlock()
+	w.gate.endpoint.mu.Lock()
+	open := len(w.gate.endpoint.open)
+	w.gate.endpoint.mu.Unlock()
 	if open != connections {
 		t.Errorf("%d connections are left", open)
 	}

@@ -182,7 +182,7 @@ func (w *world) ask() keyserver.Federated { return w.client.At(w.asked) }
 // raw is a connection to the server that says what a test wants.
 func (w *world) raw(t testing.TB, as identity) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+w.at.Addr().String(), grpc.WithTransportCredentials(key{newDoorOf(t, w, as), 2}), grpc.WithNoProxy())
+	conn, err := grpc.NewClient("passthrough:///"+w.at.Addr().String(), grpc.WithTransportCredentials(key{newEndpointOf(t, w, as), 2}), grpc.WithNoProxy())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,12 +190,12 @@ func (w *world) raw(t testing.TB, as identity) *grpc.ClientConn {
 	return conn
 }
 
-// newDoorOf is a door to the server for an identity.
-func newDoorOf(t testing.TB, w *world, as identity) *door {
+// newEndpointOf is an endpoint to the server for an identity.
+func newEndpointOf(t testing.TB, w *world, as identity) *endpoint {
 	t.Helper()
-	door := newDoor(w.known, as.certificate, w.client.door.usage, time.Now, slog.New(slog.DiscardHandler), func(trust) {})
-	t.Cleanup(door.close)
-	return door
+	endpoint := newEndpoint(w.known, as.certificate, w.client.endpoint.usage, time.Now, slog.New(slog.DiscardHandler), func(trust) {})
+	t.Cleanup(endpoint.close)
+	return endpoint
 }
 
 var link = keyserver.NewHiddenLink(2, keyserver.IDFromUint64(42))

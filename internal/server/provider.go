@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/directory"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/ldap"
 	"github.com/keyserver-operator/keyserver-operator/internal/oidc"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/tokenreview"
@@ -22,7 +22,7 @@ type Providers struct {
 	OIDCCAFile    string // PEM, for asking the issuer; empty: the system's
 	TokenReview   bool   // the cluster is asked, instead of keys being used
 	Kubeconfig    string // for TokenReview; empty: the Pod's service account
-	LDAP          directory.Config
+	LDAP          ldap.Config
 }
 
 func (p Providers) validate() error {
@@ -99,7 +99,7 @@ func (s *Server) providers() (session.Providers, error) {
 		out.Tokens = oidc.NewVerifier(rules, p.discovery(), clock)
 	}
 	if p.LDAP.On() {
-		out.Directory = directory.New(p.LDAP, clock)
+		out.Directory = ldap.New(p.LDAP, clock)
 	}
 	return out, nil
 }

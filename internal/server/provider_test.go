@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/directory"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/ldap"
 )
 
 // What may be a credential, or says where one is, stays; who the providers are
@@ -15,7 +15,7 @@ import (
 func TestProvidersShowNoCredential(t *testing.T) {
 	c := Config{Providers: Providers{
 		OIDCIssuer: "https://issuer.example", OIDCAudiences: []string{"one", "two"}, OIDCKeysFile: secret, OIDCCAFile: secret, Kubeconfig: secret,
-		LDAP: directory.Config{
+		LDAP: ldap.Config{
 			URL: "ldaps://user:" + secret + "@d.example/" + secret, CAFile: secret, UserDN: secret,
 			BindDN: secret, BindPasswordFile: secret, BaseDN: secret, Filter: secret,
 		},
@@ -36,7 +36,7 @@ func TestProvidersShowNoCredential(t *testing.T) {
 func TestProvidersAreNotAskedAtTheStart(t *testing.T) {
 	nobody := Providers{
 		OIDCIssuer: "https://127.0.0.1:1", OIDCAudiences: []string{"a"}, OIDCKeysFile: "nowhere/jwks.json",
-		LDAP: directory.Config{URL: "ldaps://127.0.0.1:1", UserDN: "uid=%s,dc=example"},
+		LDAP: ldap.Config{URL: "ldaps://127.0.0.1:1", UserDN: "uid=%s,dc=example"},
 	}
 	for _, file := range []string{nobody.OIDCKeysFile, ""} {
 		nobody.OIDCKeysFile = file

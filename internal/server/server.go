@@ -26,10 +26,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/operations"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
 // Bounds of the HTTP servers. Bodies have their own bounds and deadlines per
@@ -128,7 +128,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	leaf.observe(registry)
 	handler, err := httpapi.New(httpapi.Config{
-		Operations: operations.New(ks), Sessions: sessions, Logger: cfg.Logger, Clock: cfg.Clock, Registerer: registry,
+		Operations: verified.New(ks), Sessions: sessions, Logger: cfg.Logger, Clock: cfg.Clock, Registerer: registry,
 		ExternalURL: cfg.ExternalURL, Admission: admission, Parts: leaf.readiness, MaxInFlight: cfg.MaxRequests, MaxWaiting: cfg.MaxWaiting,
 	})
 	if err != nil {

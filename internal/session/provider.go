@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/directory"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/ldap"
 	"github.com/keyserver-operator/keyserver-operator/internal/oidc"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
@@ -25,7 +25,7 @@ type TokenVerifier interface {
 	Verify(ctx context.Context, token string) (oidc.Token, error)
 }
 
-// Directory checks passwords: directory.Refused says that one is no good, every
+// Directory checks passwords: ldap.Refused says that one is no good, every
 // other error that this could not be found out. Decoy is as much work, for
 // nobody.
 type Directory interface {
@@ -46,7 +46,7 @@ func notConfigured(method keyserver.SessionKind) error {
 // that strangers get.
 func (m *Manager) unrecognised(ctx context.Context, l Login, err error) error {
 	var token oidc.Refused
-	var bind directory.Refused
+	var bind ldap.Refused
 	if errors.As(err, &token) || errors.As(err, &bind) {
 		m.Logger.InfoContext(ctx, "a login was refused", "method", l.Method, "name", cut(l.Name), "requestId", l.RequestID, "why", err.Error())
 		return notRecognised(fault.ReasonBadCredentials)

@@ -127,10 +127,10 @@ func (c *codes) add(code string) {
 // elsewhere are the codes that no request to one honest, healthy server
 // produces, each with the test that covers it instead.
 var elsewhere = map[fault.Code]string{
-	fault.NotSaved:     "internal/operations TestASwallowedWriteIsNeverASuccess",
-	fault.NotRemoved:   "internal/operations TestASwallowedWriteIsNeverASuccess",
-	fault.NotPersisted: "internal/operations TestTrustVerdicts",
-	fault.NotVerified:  "internal/operations TestASwallowedWriteIsNeverASuccess",
+	fault.NotSaved:     "internal/verified TestASwallowedWriteIsNeverASuccess",
+	fault.NotRemoved:   "internal/verified TestASwallowedWriteIsNeverASuccess",
+	fault.NotPersisted: "internal/verified TestTrustVerdicts",
+	fault.NotVerified:  "internal/verified TestASwallowedWriteIsNeverASuccess",
 	fault.OpFailed:     "httpapi TestFaultsAtTheEdge",
 	// These need a second key server.
 	fault.PeerUnavailable: "test/federation TestPeerDown",

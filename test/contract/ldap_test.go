@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/directory"
+	"github.com/keyserver-operator/keyserver-operator/internal/ldap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/ldaptest"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
@@ -14,7 +14,7 @@ import (
 
 func byDirectory(d *ldaptest.Server) func(*server.Config) {
 	return func(c *server.Config) {
-		c.Providers.LDAP = directory.Config{URL: "ldaps://" + d.Secure, CAFile: d.CAFile, UserDN: ldaptest.UserDN}
+		c.Providers.LDAP = ldap.Config{URL: "ldaps://" + d.Secure, CAFile: d.CAFile, UserDN: ldaptest.UserDN}
 	}
 }
 

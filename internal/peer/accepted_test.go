@@ -1,0 +1,139 @@
+package peer
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// someone is a connection from an address.
+type someone struct {
+	net.Conn
+	at     string
+	closed int
+}
+
+func (s *someone) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(s.at))
+}
+func (s *someone) Close() error { s.closed++; return nil }
+
+func TestAcceptedConnections(t *testing.T) {
+	v := newAccepted()
+	v.maxPending, v.maxFrom, v.maxAll = 3, 2, 4
+	connect := func(reason, at string, want bool) *acceptedConn {
+		t.Helper()
+		in, err := v.accept(&someone{at: at})
+		if (err == nil) != want || err != nil && !errors.Is(err, errTooMany) {
+			t.Errorf("%s: %v", reason, err)
+		}
+		return in
+	}
+	first := connect("one gets a pending place", "192.0.2.1:1000", true)
+	second := connect("and another one of the same address", "192.0.2.1:1001", true)
+	connect("a third of that address is not", "192.0.2.1:1002", false)
+	connect("nor where it is spelled otherwise", "[::ffff:192.0.2.1]:1003", false)
+	third := connect("another address is", "[2001:db8::1]:1000", true)
+	connect("every pending place is taken", "192.0.2.9:1000", false)
+	first.established()
+	fourth := connect("who is inside stands there no more", "[2001:db8::2]:1000", true)
+	second.established()
+	connect("the house is full", "192.0.2.9:1000", false)
+	third.established()
+	for range 2 { // a connection may be closed twice
+		if err := third.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	connect("one has left", "[2001:db8::3]:1000", true)
+	connect("one network of IPv6 is one address", "[2001:db8::4]:1000", false)
+	if err := fourth.Close(); err != nil {
+		t.Error(err)
+	}
+	connect("who leaves without a word makes room, too", "[2001:db8::4]:1000", true)
+}
+
+// Connections that say nothing keep their own address out and nobody else, and
+// do so no longer than they are open. Whoever has shaken hands does not count.
+func TestConnectionsThatSayNothing(t *testing.T) {
+	w := newWorld(t, patience)
+	w.gate.accepted.mu.Lock()
+	w.gate.accepted.maxFrom = 4
+	w.gate.accepted.mu.Unlock()
+	ask := func() error { _, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, ""); return err }
+	for range 4 { // over each connection of the pool
+		if err := ask(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	silent := func() net.Conn {
+		conn, err := net.Dial("tcp", w.at.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	var held []net.Conn
+	for range 4 {
+		held = append(held, silent())
+	}
+	if n, err := silent().Read(make([]byte, 1)); err == nil || n > 0 { // it would wait for as long as a handshake may take
+		t.Errorf("one more may stay: %v", err)
+	}
+	if err := ask(); err != nil {
+		t.Errorf("who is inside: %v", err)
+	}
+	for _, conn := range held {
+		_ = conn.Close()
+	}
+	rig.Within(t, patience, "they are forgotten", func() bool {
+		w.gate.accepted.mu.Lock()
+		defer w.gate.accepted.mu.Unlock()
+		return w.gate.accepted.pending == 0 && w.gate.accepted.all == connections && len(w.gate.accepted.from) == 0
+	})
+}
+
+// Strangers do not have the registry read, however often they come.
+func TestTheRegistryIsReadOncePerChange(t *testing.T) {
+	w := newWorld(t, patience)
+	stranger := newIdentity(t)
+	connect := func() {
+		t.Helper()
+		here, there := net.Pipe()
+		k := key{newEndpointOf(t, w, stranger), 2}
+		go func() {
+			if conn, _, err := k.ClientHandshake(t.Context(), "", there); err == nil {
+				_, _ = conn.Read(make([]byte, 1)) // the refusal
+			}
+		}()
+		if _, _, err := w.gate.ServerHandshake(here); err == nil {
+			t.Error("a stranger was let in")
+		}
+	}
+	reads := func() int {
+		w.knows.mu.Lock()
+		defer w.knows.mu.Unlock()
+		return w.knows.reads
+	}
+	for range 5 {
+		connect()
+	}
+	if n := reads(); n != 1 {
+		t.Errorf("read %d times", n)
+	}
+	for _, change := range [][]keyserver.Change{
+		{{Kind: keyserver.ChangeTrustedCA, Action: keyserver.Created}}, // no reason to look at those who are in
+		{{Kind: keyserver.ChangeRole, Action: keyserver.Deleted}},
+	} {
+		w.gate.Changed(change)
+		connect()
+	}
+	if n := reads(); n != 2 {
+		t.Errorf("read %d times after a change", n)
+	}
+}

@@ -1,0 +1,347 @@
+package peer
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Bounds of connections.
+const (
+	handshakeTimeout = dialTimeout // nobody waits for it longer
+	// recheckEvery is how often open connections are looked at without a change
+	// of the registry: certificates expire by themselves.
+	recheckEvery = time.Minute
+	// recheckSoon is how soon they are looked at again where the registry could
+	// not be read.
+	recheckSoon = time.Second
+	// maxConnections is how many connections one peer may have: a pool for each
+	// of its replicas, and another one while a record changes.
+	maxConnections = 32
+	// How often a refused connection is logged.
+	complainEvery    = 10 * time.Second
+	complaintsAtOnce = 10
+)
+
+// alpn is what gRPC speaks.
+const alpn = "h2"
+
+// endpoint makes and watches the TLS connections of one side: it takes records and
+// trust list at each handshake, and closes the connections that they no longer
+// let in.
+type endpoint struct {
+	registry    Registry
+	certificate func() *tls.Certificate
+	usage       x509.ExtKeyUsage // that the other side's certificate must have
+	clock       func() time.Time
+	logger      *slog.Logger
+	complaints  *rate.Limiter // anybody can connect
+	told        func(trust)   // each time that the open connections were looked at
+
+	mu   sync.Mutex
+	open map[*conn]struct{}
+	// What the registry said when version had the value of known. Anybody can
+	// have it asked for, so it is read once for each change.
+	reading sync.Mutex
+	known   uint64
+	said    trust
+	version atomic.Uint64 // grows with each change of the registry, beginning at 1
+	// announced counts the changes of the registry that may shut somebody out,
+	// settled those after which the open connections were looked at.
+	announced, settled atomic.Uint64
+	settling           sync.Mutex
+
+	kick chan struct{}
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+func newEndpoint(r Registry, own func() *tls.Certificate, usage x509.ExtKeyUsage, clock func() time.Time, logger *slog.Logger, told func(trust)) *endpoint {
+	ctx, stop := context.WithCancel(context.Background())
+	d := &endpoint{
+		registry: r, certificate: own, usage: usage, clock: clock, logger: logger, complaints: rate.NewLimiter(rate.Every(complainEvery), complaintsAtOnce), told: told,
+		open: map[*conn]struct{}{}, kick: make(chan struct{}, 1), stop: stop, done: make(chan struct{}),
+	}
+	d.version.Store(1)
+	go d.watch(ctx)
+	return d
+}
+
+// close ends the watch. Connections are closed by whoever uses them.
+func (d *endpoint) close() {
+	d.stop()
+	<-d.done
+}
+
+// changed has the open connections looked at where a change may shut one out.
+// It never blocks.
+func (d *endpoint) changed(changes []keyserver.Change) {
+	if ofRegistry(changes) {
+		d.version.Add(1)
+	}
+	if !mayShutOut(changes) {
+		return
+	}
+	d.announced.Add(1)
+	select {
+	case d.kick <- struct{}{}:
+	default: // somebody has asked already
+	}
+}
+
+// ofRegistry reports whether the registry may say something else.
+func ofRegistry(changes []keyserver.Change) bool {
+	return len(changes) == 0 || slices.ContainsFunc(changes, func(c keyserver.Change) bool {
+		return c.Kind == keyserver.ChangeTrustedServer || c.Kind == keyserver.ChangeTrustedCA
+	})
+}
+
+// trust is what the registry says now.
+func (d *endpoint) trust(ctx context.Context) (trust, error) {
+	d.reading.Lock()
+	defer d.reading.Unlock()
+	version := d.version.Load()
+	if d.known == version {
+		return d.said, nil
+	}
+	t, err := load(ctx, d.registry)
+	if err != nil {
+		return trust{}, err
+	}
+	d.known, d.said = version, t
+	return t, nil
+}
+
+// mayShutOut reports whether a peer or a CA may be gone or revoked. A peer that
+// is new may have the key of another one, which then is nobody's. No changes at
+// all means that some are no longer known.
+func mayShutOut(changes []keyserver.Change) bool {
+	return len(changes) == 0 || slices.ContainsFunc(changes, func(c keyserver.Change) bool {
+		return c.Kind == keyserver.ChangeTrustedServer || c.Kind == keyserver.ChangeRevocation ||
+			c.Kind == keyserver.ChangeTrustedCA && c.Action != keyserver.Created
+	})
+}
+
+func (d *endpoint) watch(ctx context.Context) {
+	defer close(d.done)
+	again := time.NewTimer(recheckEvery)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.kick:
+		case <-again.C:
+			d.version.Add(1) // whatever was announced, it is read anew
+		}
+		again.Reset(recheckEvery)
+		if err := d.recheck(ctx); err != nil && ctx.Err() == nil {
+			d.logger.Warn("the connections of peers could not be checked against the trust list; trying again", "error", err)
+			again.Reset(recheckSoon)
+		}
+	}
+}
+
+// settle looks at the open connections if something was announced since they
+// were looked at. Each call asks for it, so that none is made over a connection
+// that a change, committed before the call, no longer lets in.
+func (d *endpoint) settle(ctx context.Context) error {
+	if d.settled.Load() == d.announced.Load() {
+		return nil
+	}
+	d.settling.Lock()
+	defer d.settling.Unlock()
+	announced := d.announced.Load()
+	if d.settled.Load() == announced {
+		return nil
+	}
+	if err := d.recheck(ctx); err != nil {
+		return err
+	}
+	d.settled.Store(announced)
+	return nil
+}
+
+// recheck closes the connections that the registry no longer lets in.
+func (d *endpoint) recheck(ctx context.Context) error {
+	t, err := d.trust(ctx)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	connections := make([]*conn, 0, len(d.open))
+	for c := range d.open {
+		connections = append(connections, c)
+	}
+	d.mu.Unlock()
+	for _, c := range connections {
+		who, err := d.inForce(ctx, t, c.chain)
+		if unread := (*unreadError)(nil); errors.As(err, &unread) {
+			return err
+		}
+		if err == nil {
+			err = c.is(who)
+		}
+		if err == nil {
+			continue
+		}
+		d.logger.Info("closing the connection of a peer that is trusted no more", "peer", c.peer.System, "cause", err)
+		_ = c.Close() // the peer notices; there is nobody else to tell
+	}
+	d.told(t)
+	return nil
+}
+
+// handshake runs one side of TLS and remembers the connection. check may refuse
+// a peer that the registry knows.
+func (d *endpoint) handshake(ctx context.Context, raw net.Conn, side func(net.Conn, *tls.Config) *tls.Conn,
+	check func(keyserver.TrustedServer) error,
+) (net.Conn, credentials.AuthInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	c := &conn{endpoint: d}
+	var before uint64
+	c.Conn = side(raw, &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{alpn},
+		Certificates: []tls.Certificate{*d.certificate()}, ClientAuth: tls.RequireAnyClientCert,
+		// A ticket would let a client in on an older list.
+		SessionTicketsDisabled: true,
+		// Both sides are known by the keys of their certificates, not by names:
+		// VerifyConnection checks the key and the chain.
+		InsecureSkipVerify: true, //nolint:gosec // see above
+		VerifyConnection: func(s tls.ConnectionState) (err error) {
+			before = d.announced.Load()
+			c.chain = s.PeerCertificates
+			if c.peer, err = d.identify(ctx, c.chain); err != nil {
+				return err
+			}
+			return check(c.peer)
+		},
+	})
+	err := c.HandshakeContext(ctx)
+	if err == nil && c.ConnectionState().NegotiatedProtocol != alpn {
+		err = errors.New("the other side does not speak HTTP/2")
+	}
+	if err == nil {
+		err = d.enter(ctx, c, before)
+	}
+	if err != nil {
+		d.complain(raw, err)
+		_ = raw.Close()
+		return nil, nil, err
+	}
+	return c, authInfo{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, conn: c}, nil
+}
+
+func (d *endpoint) complain(raw net.Conn, cause error) {
+	if d.complaints.AllowN(d.clock(), 1) {
+		d.logger.Warn("a connection between key servers was refused", "remote", raw.RemoteAddr().String(), "cause", cause)
+	}
+}
+
+func (d *endpoint) identify(ctx context.Context, chain []*x509.Certificate) (keyserver.TrustedServer, error) {
+	t, err := d.trust(ctx)
+	if err != nil {
+		return keyserver.TrustedServer{}, err
+	}
+	return d.inForce(ctx, t, chain)
+}
+
+// inForce answers whose certificate the first of a chain is, unless it is
+// revoked.
+func (d *endpoint) inForce(ctx context.Context, t trust, chain []*x509.Certificate) (keyserver.TrustedServer, error) {
+	who, ways, err := t.identify(chain, d.usage, d.clock())
+	if err == nil {
+		err = t.notRevoked(ctx, d.registry, ways)
+	}
+	return who, err
+}
+
+// enter remembers a connection. Whatever changed since its handshake looked,
+// it looks again; whatever changes later, the watch finds the connection.
+func (d *endpoint) enter(ctx context.Context, c *conn, before uint64) error {
+	d.mu.Lock()
+	held := 0
+	for other := range d.open {
+		if other.peer.System == c.peer.System {
+			held++
+		}
+	}
+	if held >= maxConnections {
+		d.mu.Unlock()
+		return fmt.Errorf("the peer %d has %d connections, as many as it may", c.peer.System, held)
+	}
+	d.open[c] = struct{}{}
+	d.mu.Unlock()
+	overtaken := d.announced.Load() != before
+	if !overtaken {
+		return nil
+	}
+	who, err := d.identify(ctx, c.chain)
+	if err == nil {
+		err = c.is(who)
+	}
+	if err != nil {
+		d.leave(c)
+	}
+	return err
+}
+
+// holds reports whether a connection is one of those that are let in.
+func (d *endpoint) holds(c *conn) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.open[c]
+	return ok
+}
+
+func (d *endpoint) leave(c *conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.open, c)
+}
+
+// conn is a connection that an endpoint made.
+type conn struct {
+	*tls.Conn
+	endpoint *endpoint
+	peer     keyserver.TrustedServer
+	chain    []*x509.Certificate
+}
+
+// is refuses whoever has the key of the connection now, if that is not whom it
+// was let in as: registered anew is another peer.
+func (c *conn) is(who keyserver.TrustedServer) error {
+	if who.System != c.peer.System || who.Transport != c.peer.Transport {
+		return fmt.Errorf("the key of the peer %d was registered anew, as that of the peer %d", c.peer.System, who.System)
+	}
+	return nil
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	c.endpoint.leave(c)
+	return c.Conn.Close()
+}
+
+// authInfo tells the calls of a connection whose it is.
+type authInfo struct {
+	credentials.CommonAuthInfo
+	conn *conn
+}
+
+// AuthType implements credentials.AuthInfo.
+func (authInfo) AuthType() string { return "mutual TLS between key servers" }

@@ -1,0 +1,71 @@
+package peer
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Connections are looked at again whenever a CA or a peer may be gone.
+func TestMayShutOut(t *testing.T) {
+	change := func(kind keyserver.ChangeKind, action keyserver.ChangeAction) keyserver.Change {
+		return keyserver.Change{Kind: kind, Action: action}
+	}
+	cases := map[string]struct {
+		reason  string
+		changes []keyserver.Change
+		want    bool
+	}{
+		"Missed":      {"what is not known may be a removal", nil, true},
+		"Removed":     {"a CA left", []keyserver.Change{change(keyserver.ChangeRole, keyserver.Updated), change(keyserver.ChangeTrustedCA, keyserver.Deleted)}, true},
+		"Added":       {"more are let in, not fewer", []keyserver.Change{change(keyserver.ChangeTrustedCA, keyserver.Created)}, false},
+		"PeerGone":    {"a peer left", []keyserver.Change{change(keyserver.ChangeTrustedServer, keyserver.Deleted)}, true},
+		"PeerChanged": {"a peer's record may say another key", []keyserver.Change{change(keyserver.ChangeTrustedServer, keyserver.Updated)}, true},
+		"PeerAdded":   {"it may have the key of another one", []keyserver.Change{change(keyserver.ChangeTrustedServer, keyserver.Created)}, true},
+		"Revoked":     {"a CRL may name a peer", []keyserver.Change{change(keyserver.ChangeRevocation, keyserver.Updated)}, true},
+		"OtherThing":  {"other nouns do not matter", []keyserver.Change{change(keyserver.ChangeRole, keyserver.Deleted)}, false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := mayShutOut(tc.changes); got != tc.want {
+				t.Errorf("%s: got %v", tc.reason, got)
+			}
+		})
+	}
+}
+
+// A peer that is registered anew while it shakes hands is not let in as the one
+// that was looked up.
+func TestRegisteredAnewDuringAHandshake(t *testing.T) {
+	for name, anew := range map[string]func(*keyserver.TrustedServer){
+		"Unchanged":      func(*keyserver.TrustedServer) {},
+		"OtherTransport": func(s *keyserver.TrustedServer) { s.Transport = keyserver.IDFromUint64(4711) },
+		"OtherSystem":    func(s *keyserver.TrustedServer) { s.System = 9 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, patience)
+			here, there := net.Pipe()
+			go func() {
+				k := key{w.client.endpoint, 2}
+				if conn, _, err := k.ClientHandshake(t.Context(), "", there); err == nil {
+					_, _ = conn.Read(make([]byte, 1))
+				}
+			}()
+			endpoint := w.gate.endpoint
+			conn, _, err := endpoint.handshake(t.Context(), here, tls.Server, func(keyserver.TrustedServer) error {
+				w.knows.forget(func(r *registry) { anew(&r.servers[0]) })
+				endpoint.changed(nil)
+				return endpoint.settle(context.Background()) // before the connection is one of those that are looked at
+			})
+			if (err == nil) != (name == "Unchanged") {
+				t.Errorf("got %v", err)
+			}
+			if err == nil {
+				_ = conn.Close()
+			}
+		})
+	}
+}

@@ -1,0 +1,150 @@
+package verified
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// ACLResult is what the ACL operations answer: the rights asked for and, apart
+// from them, the entry and the list as they were read back.
+type ACLResult struct {
+	Operation string            // the key server operation that was sent
+	Verified  bool              // the read-back shows what was asked for
+	Requested *keyserver.Rights // nil on a read and on a revocation
+	Entry     *keyserver.ACLEntry
+	ACL       keyserver.ACL
+	Detail    string
+}
+
+// ACL reads a key's access control list.
+func (s *Service) ACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (ACLResult, error) {
+	if err := requireLink("ttag", link); err != nil {
+		return ACLResult{}, err
+	}
+	acl, err := s.ks.ACL(ctx, by, link)
+	if err != nil {
+		return ACLResult{}, err
+	}
+	return ACLResult{Operation: keyserver.OpReadACL.Key, Verified: true, ACL: acl, Detail: "the list as the key server holds it"}, nil
+}
+
+// GrantACL adds rights to a principal's entry and verifies them by mask.
+func (s *Service) GrantACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) (ACLResult, error) {
+	return s.writeACL(ctx, by, link, change, "grantACL", nil, s.ks.GrantACL)
+}
+
+// AmendACL sets an existing entry to exactly the rights asked for. The key
+// server widens them, so the verdict tests a mask; beyond that mask only what
+// widening explains may remain, or rights that should be gone would pass.
+func (s *Service) AmendACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) (ACLResult, error) {
+	exists := func(before keyserver.ACL) error {
+		if _, ok := before.Entry(change.Principal); !ok {
+			return fault.New(fault.ACLNotFound, "principal %s has no entry on this key to amend; grant one first", change.Principal)
+		}
+		return nil
+	}
+	return s.writeACL(ctx, by, link, change, "amendACL", exists, s.ks.AmendACL)
+}
+
+type sendACL func(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) error
+
+func (s *Service) writeACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange,
+	operation string, refuse func(keyserver.ACL) error, send sendACL,
+) (ACLResult, error) {
+	if err := refuseACLChange(link, change); err != nil {
+		return ACLResult{}, err
+	}
+	exact := operation == "amendACL"
+	return verifiedWrite[keyserver.ACL, ACLResult]{
+		read:   func(ctx context.Context) (keyserver.ACL, error) { return s.ks.ACL(ctx, by, link) },
+		refuse: refuse,
+		write:  func(ctx context.Context, _ keyserver.ACL) error { return send(ctx, by, link, change) },
+		unread: fault.ReadbackFailed,
+		verdict: func(_, after keyserver.ACL) (ACLResult, error) {
+			return judgeACL(operation, change, exact, after)
+		},
+	}.do(ctx)
+}
+
+// judgeACL is the verdict on a grant or an amendment.
+func judgeACL(operation string, change keyserver.ACLChange, exact bool, after keyserver.ACL) (ACLResult, error) {
+	r := ACLResult{Operation: operation, Requested: &change.Rights, ACL: after}
+	entry, ok := after.Entry(change.Principal)
+	if !ok {
+		r.Detail = "the key server accepted the change, but the list read back has no entry for the principal"
+		return r, fault.New(fault.NotVerified, "%s", r.Detail)
+	}
+	r.Entry = &entry
+	switch {
+	case !entry.Rights.Has(change.Rights):
+		r.Detail = fmt.Sprintf("read back rights %v, which lack some of the requested %v", entry.Rights.Names(), change.Rights.Names())
+	case exact && !change.Rights.Widen().Has(entry.Rights):
+		r.Detail = fmt.Sprintf("read back rights %v, which are more than the requested %v explain", entry.Rights.Names(), change.Rights.Names())
+	case entry.MaxUsage != change.MaxUsage || entry.Start != change.Start || entry.End != change.End:
+		r.Detail = "the rights read back as requested, but maxUsage, startTime or endTime do not"
+	default:
+		r.Verified = true
+		r.Detail = fmt.Sprintf("read back rights %v", entry.Rights.Names())
+		return r, nil
+	}
+	return r, fault.New(fault.NotVerified, "%s", r.Detail)
+}
+
+// RevokeACL removes a principal's entry and verifies its absence.
+func (s *Service) RevokeACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, principal keyserver.PrincipalRef) (ACLResult, error) {
+	if err := requireLink("ttag", link); err != nil {
+		return ACLResult{}, err
+	}
+	if err := requireID("principalId", principal.ID); err != nil {
+		return ACLResult{}, err
+	}
+	return verifiedWrite[keyserver.ACL, ACLResult]{
+		read: func(ctx context.Context) (keyserver.ACL, error) { return s.ks.ACL(ctx, by, link) },
+		refuse: func(before keyserver.ACL) error {
+			if _, ok := before.Entry(principal); !ok {
+				return fault.New(fault.ACLNotFound, "principal %s has no entry on this key to revoke", principal)
+			}
+			return nil
+		},
+		write:  func(ctx context.Context, _ keyserver.ACL) error { return s.ks.RevokeACL(ctx, by, link, principal) },
+		unread: fault.ReadbackFailed,
+		verdict: func(_, after keyserver.ACL) (ACLResult, error) {
+			r := ACLResult{Operation: "revokeACL", ACL: after}
+			if entry, still := after.Entry(principal); still {
+				r.Entry, r.Detail = &entry, "the key server accepted the revocation, but the list read back still has the entry"
+				return r, fault.New(fault.NotVerified, "%s", r.Detail)
+			}
+			r.Verified, r.Detail = true, "the list read back has no entry for the principal"
+			return r, nil
+		},
+	}.do(ctx)
+}
+
+func refuseACLChange(link keyserver.HiddenLink, change keyserver.ACLChange) error {
+	if err := requireLink("ttag", link); err != nil {
+		return err
+	}
+	if err := requireID("principalId", change.Principal.ID); err != nil {
+		return err
+	}
+	if change.Rights == 0 {
+		return fault.New(fault.BadRequest, "rights must name at least one right; revoke the entry to remove them all")
+	}
+	return refuseEntryTerms(change.Rights, change.MaxUsage, change.Start, change.End)
+}
+
+// refuseEntryTerms refuses rights and limits that no entry could hold.
+func refuseEntryTerms(rights keyserver.Rights, maxUsage int64, start, end keyserver.Stamp) error {
+	switch {
+	case rights&^keyserver.AllRights != 0:
+		return fault.New(fault.BadRequest, "rights has bits that name no right; the highest is 16 (HOST_MATRIX)")
+	case maxUsage < keyserver.NoUsageLimit:
+		return fault.New(fault.BadRequest, "maxUsage must be -1 (no limit), 0 or more; omit it for no limit")
+	case !start.IsUnset() && !end.IsUnset() && start.Millis() >= end.Millis():
+		return fault.New(fault.BadRequest, "endTime must be later than startTime")
+	}
+	return nil
+}

@@ -1,0 +1,279 @@
+package verified
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// ACLTemplateResult is what creating or renaming a template answers.
+type ACLTemplateResult struct {
+	ID        keyserver.ID
+	Requested string
+	Saved     bool
+	Missing   bool                   // the re-read has no template of that id
+	Template  *keyserver.ACLTemplate // as read back
+	Detail    string
+}
+
+// ACLTemplateGone is what deleting a template answers.
+type ACLTemplateGone struct {
+	ID       keyserver.ID
+	Gone     bool
+	Template keyserver.ACLTemplate // as it stood before
+	Detail   string
+}
+
+// TemplateMemberResult is what making somebody a member, or ending a
+// membership, answers.
+type TemplateMemberResult struct {
+	ID        keyserver.ID
+	Principal keyserver.PrincipalRef
+	Requested *keyserver.Rights // nil where a membership was ended
+	Done      bool              // the re-read shows what was asked for
+	Missing   bool              // the membership asked for does not read back
+	Member    *keyserver.TemplateMember
+	Template  keyserver.ACLTemplate // as read back, with its members
+	Detail    string
+}
+
+// ACLTemplates lists the templates.
+func (s *Service) ACLTemplates(ctx context.Context, by keyserver.Caller) ([]keyserver.ACLTemplate, error) {
+	return s.ks.ACLTemplates(ctx, by)
+}
+
+// ACLTemplate reads a template with its members.
+func (s *Service) ACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID) (keyserver.ACLTemplate, error) {
+	if err := requireID("id", id); err != nil {
+		return keyserver.ACLTemplate{}, err
+	}
+	return s.ks.ACLTemplate(ctx, by, id)
+}
+
+// CreateACLTemplate makes a template and verifies its name and that the caller
+// can change it, which only a first member can.
+func (s *Service) CreateACLTemplate(ctx context.Context, by keyserver.Caller, name string) (ACLTemplateResult, error) {
+	name, err := cleanName("name", name)
+	if err != nil {
+		return ACLTemplateResult{}, err
+	}
+	var id keyserver.ID
+	return verifiedWrite[[]keyserver.ACLTemplate, ACLTemplateResult]{
+		read: func(ctx context.Context) ([]keyserver.ACLTemplate, error) { return s.ks.ACLTemplates(ctx, by) },
+		refuse: func(before []keyserver.ACLTemplate) error {
+			return refuseTakenTemplateName(before, keyserver.ID{}, name)
+		},
+		write: func(ctx context.Context, _ []keyserver.ACLTemplate) (err error) {
+			id, err = s.ks.CreateACLTemplate(ctx, by, name)
+			return err
+		},
+		verdict: func(_, after []keyserver.ACLTemplate) (ACLTemplateResult, error) {
+			r, err := judgeTemplate(id, name, after)
+			if err == nil && !r.Template.Writable {
+				r.Saved, r.Detail = false, "the template reads back, but its creator is no write-holding member of it"
+				return r, fault.New(fault.NotSaved, "%s", r.Detail)
+			}
+			return r, err
+		},
+	}.do(ctx)
+}
+
+// RenameACLTemplate changes the name of a template for a write-holding member.
+func (s *Service) RenameACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID, name string) (ACLTemplateResult, error) {
+	name, err := cleanName("name", name)
+	if err != nil {
+		return ACLTemplateResult{}, err
+	}
+	return verifiedWrite[[]keyserver.ACLTemplate, ACLTemplateResult]{
+		read: func(ctx context.Context) ([]keyserver.ACLTemplate, error) { return s.ks.ACLTemplates(ctx, by) },
+		refuse: func(before []keyserver.ACLTemplate) error {
+			t, ok := findTemplate(before, id)
+			if !ok {
+				return noTemplate(id)
+			}
+			if err := refuseUnwritableTemplate(t); err != nil {
+				return err
+			}
+			return refuseTakenTemplateName(before, id, name)
+		},
+		write: func(ctx context.Context, _ []keyserver.ACLTemplate) error {
+			return s.ks.RenameACLTemplate(ctx, by, id, name)
+		},
+		verdict: func(_, after []keyserver.ACLTemplate) (ACLTemplateResult, error) {
+			return judgeTemplate(id, name, after)
+		},
+	}.do(ctx)
+}
+
+// DeleteACLTemplate removes a template and verifies its absence.
+func (s *Service) DeleteACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID) (ACLTemplateGone, error) {
+	return verifiedWrite[[]keyserver.ACLTemplate, ACLTemplateGone]{
+		read: func(ctx context.Context) ([]keyserver.ACLTemplate, error) { return s.ks.ACLTemplates(ctx, by) },
+		refuse: func(before []keyserver.ACLTemplate) error {
+			if _, ok := findTemplate(before, id); !ok {
+				return noTemplate(id)
+			}
+			return nil
+		},
+		write: func(ctx context.Context, _ []keyserver.ACLTemplate) error { return s.ks.DeleteACLTemplate(ctx, by, id) },
+		verdict: func(before, after []keyserver.ACLTemplate) (ACLTemplateGone, error) {
+			t, _ := findTemplate(before, id)
+			r := ACLTemplateGone{ID: id, Template: t}
+			if _, still := findTemplate(after, id); still {
+				r.Detail = "the key server accepted the removal, but the templates read back still have it"
+				return r, fault.New(fault.NotRemoved, "%s", r.Detail)
+			}
+			r.Gone = true
+			r.Detail = fmt.Sprintf("the templates read back no longer have %q; keys that it was applied to keep their entries", t.Name)
+			return r, nil
+		},
+	}.do(ctx)
+}
+
+// PutTemplateMember makes a principal a member with exactly the (widened)
+// rights and limits, whatever it was before.
+func (s *Service) PutTemplateMember(ctx context.Context, by keyserver.Caller, id keyserver.ID, m keyserver.TemplateMember) (TemplateMemberResult, error) {
+	if err := refuseMember(m); err != nil {
+		return TemplateMemberResult{}, err
+	}
+	return s.changeMembers(ctx, by, id, memberChange{
+		principal: m.Principal,
+		members:   func(before keyserver.ACLTemplate) []keyserver.TemplateMember { return before.With(m) },
+		write:     func(ctx context.Context) error { return s.ks.PutACLTemplateMember(ctx, by, id, m) },
+		judge:     func(after keyserver.ACLTemplate) (TemplateMemberResult, error) { return judgeMember(id, m, after) },
+	})
+}
+
+// RemoveTemplateMember ends a membership and verifies its absence.
+func (s *Service) RemoveTemplateMember(ctx context.Context, by keyserver.Caller, id keyserver.ID, p keyserver.PrincipalRef) (TemplateMemberResult, error) {
+	if err := requireID("principalId", p.ID); err != nil {
+		return TemplateMemberResult{}, err
+	}
+	return s.changeMembers(ctx, by, id, memberChange{
+		principal: p, leaves: true,
+		members: func(before keyserver.ACLTemplate) []keyserver.TemplateMember { return before.Without(p) },
+		write:   func(ctx context.Context) error { return s.ks.RemoveACLTemplateMember(ctx, by, id, p) },
+		judge:   func(after keyserver.ACLTemplate) (TemplateMemberResult, error) { return judgeLeaver(id, p, after) },
+	})
+}
+
+// memberChange is what the two changes of members differ in.
+type memberChange struct {
+	principal keyserver.PrincipalRef
+	leaves    bool // the principal has to be a member before
+	// members are those that the change would leave.
+	members func(before keyserver.ACLTemplate) []keyserver.TemplateMember
+	write   func(ctx context.Context) error
+	judge   func(after keyserver.ACLTemplate) (TemplateMemberResult, error)
+}
+
+func (s *Service) changeMembers(ctx context.Context, by keyserver.Caller, id keyserver.ID, c memberChange) (TemplateMemberResult, error) {
+	return verifiedWrite[keyserver.ACLTemplate, TemplateMemberResult]{
+		read: func(ctx context.Context) (keyserver.ACLTemplate, error) { return s.ACLTemplate(ctx, by, id) },
+		refuse: func(before keyserver.ACLTemplate) error {
+			if err := refuseUnwritableTemplate(before); err != nil {
+				return err
+			}
+			if _, ok := before.Member(c.principal); c.leaves && !ok {
+				return fault.New(fault.NotFound, "principal %s is no member of the template; list them with GET /api/acl-templates/%s/members", c.principal, id)
+			}
+			if !keyserver.KeepsWriter(c.members(before)) {
+				return fault.New(fault.LastWriter, "the template would be left without a member that holds WRITE without an end; give it to another first")
+			}
+			return nil
+		},
+		write:   func(ctx context.Context, _ keyserver.ACLTemplate) error { return c.write(ctx) },
+		verdict: func(_, after keyserver.ACLTemplate) (TemplateMemberResult, error) { return c.judge(after) },
+	}.do(ctx)
+}
+
+func judgeTemplate(id keyserver.ID, name string, after []keyserver.ACLTemplate) (ACLTemplateResult, error) {
+	r := ACLTemplateResult{ID: id, Requested: name}
+	t, ok := findTemplate(after, id)
+	switch {
+	case !ok:
+		r.Missing = true
+		r.Detail = "the key server accepted the change, but the templates read back do not have it"
+	case t.Name != name:
+		r.Template, r.Detail = &t, fmt.Sprintf("the template reads back with the name %q", t.Name)
+	default:
+		r.Template, r.Saved, r.Detail = &t, true, "the name reads back as requested"
+		return r, nil
+	}
+	return r, fault.New(fault.NotSaved, "%s", r.Detail)
+}
+
+// judgeMember tests the rights by mask, because the key server widens them;
+// beyond the mask only what widening explains may be held.
+func judgeMember(id keyserver.ID, m keyserver.TemplateMember, after keyserver.ACLTemplate) (TemplateMemberResult, error) {
+	r := TemplateMemberResult{ID: id, Principal: m.Principal, Requested: &m.Rights, Template: after}
+	held, ok := after.Member(m.Principal)
+	if !ok {
+		r.Missing, r.Detail = true, "the key server accepted the member, but the members read back do not have it"
+		return r, fault.New(fault.NotSaved, "%s", r.Detail)
+	}
+	r.Member = &held
+	switch {
+	case !held.Rights.Has(m.Rights):
+		r.Detail = fmt.Sprintf("read back rights %v, which lack some of the requested %v", held.Rights.Names(), m.Rights.Names())
+	case !m.Rights.Widen().Has(held.Rights):
+		r.Detail = fmt.Sprintf("read back rights %v, which are more than the requested %v explain", held.Rights.Names(), m.Rights.Names())
+	case held.MaxUsage != m.MaxUsage || held.Start != m.Start || held.End != m.End:
+		r.Detail = "the rights read back as requested, but maxUsage, startTime or endTime do not"
+	default:
+		r.Done, r.Detail = true, fmt.Sprintf("read back rights %v; keys minted from now on get them", held.Rights.Names())
+		return r, nil
+	}
+	return r, fault.New(fault.NotSaved, "%s", r.Detail)
+}
+
+func judgeLeaver(id keyserver.ID, p keyserver.PrincipalRef, after keyserver.ACLTemplate) (TemplateMemberResult, error) {
+	r := TemplateMemberResult{ID: id, Principal: p, Template: after}
+	if held, still := after.Member(p); still {
+		r.Member, r.Detail = &held, "the key server accepted the removal, but the members read back still have it"
+		return r, fault.New(fault.NotRemoved, "%s", r.Detail)
+	}
+	r.Done, r.Detail = true, "the members read back no longer have it; keys minted before keep its entry"
+	return r, nil
+}
+
+func refuseMember(m keyserver.TemplateMember) error {
+	if err := requireID("principalId", m.Principal.ID); err != nil {
+		return err
+	}
+	if m.Rights == 0 {
+		return fault.New(fault.BadRequest, "rights must name at least one right; remove the member to take them all")
+	}
+	return refuseEntryTerms(m.Rights, m.MaxUsage, m.Start, m.End)
+}
+
+func refuseUnwritableTemplate(t keyserver.ACLTemplate) error {
+	if !t.Writable {
+		return fault.New(fault.NotWritable, "only a member that holds WRITE may change ACL template %q; ask one of them", t.Name)
+	}
+	return nil
+}
+
+func refuseTakenTemplateName(templates []keyserver.ACLTemplate, self keyserver.ID, name string) error {
+	for _, t := range templates {
+		if t.Name == name && t.ID != self {
+			return fault.New(fault.AlreadyExists, "name %q is taken by ACL template %s", name, t.ID)
+		}
+	}
+	return nil
+}
+
+func noTemplate(id keyserver.ID) error {
+	return fault.New(fault.NotFound, "no ACL template has the id %s; list them with GET /api/acl-templates", id)
+}
+
+func findTemplate(templates []keyserver.ACLTemplate, id keyserver.ID) (keyserver.ACLTemplate, bool) {
+	for _, t := range templates {
+		if t.ID == id {
+			return t, true
+		}
+	}
+	return keyserver.ACLTemplate{}, false
+}

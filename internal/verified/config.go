@@ -1,0 +1,39 @@
+package verified
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// ConfigResult is what may leave of a part of the configuration.
+type ConfigResult struct {
+	keyserver.ConfigProjection
+	Allowed []keyserver.AllowedTag // the table that decided
+	Detail  string
+}
+
+// Configuration reads the part of the key server's configuration that a path
+// names, and lets nothing out that the table does not list. The path is read
+// before anything is sent: to a key server the empty one could be everything.
+func (s *Service) Configuration(ctx context.Context, by keyserver.Caller, xpath string) (ConfigResult, error) {
+	path, ok := keyserver.ParseConfigPath(xpath)
+	if !ok {
+		return ConfigResult{}, fault.New(fault.BadRequest,
+			"xpath must be %s or tags separated by dots, each a Tag or Tag[@attr=value]; it does not start with a slash, and there are no wildcards", keyserver.ConfigRoot)
+	}
+	root, err := s.ks.Configuration(ctx, by, xpath)
+	if err != nil {
+		return ConfigResult{}, err
+	}
+	p, found := keyserver.ProjectConfig(root, path)
+	if !found {
+		return ConfigResult{}, fault.New(fault.NotFound, "xpath names no part of the configuration; read %s to see what there is", keyserver.ConfigRoot)
+	}
+	return ConfigResult{
+		ConfigProjection: p, Allowed: keyserver.ConfigAllowList,
+		Detail: fmt.Sprintf("%d nodes may leave, %d were suppressed; element text never leaves", len(p.Nodes), p.Suppressed),
+	}, nil
+}

@@ -1,0 +1,46 @@
+package verified
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// jweDots is how many dots separate the parts of a compact JWE.
+const jweDots = 4
+
+// ExportKey has a key encrypted for a transport principal. An answer that is
+// no compact JWE for the principal asked for is not passed on: whatever it is,
+// it could be the key.
+func (s *Service) ExportKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, to keyserver.PrincipalRef) (keyserver.ExportedKey, error) {
+	if err := requireLink("ttag", link); err != nil {
+		return keyserver.ExportedKey{}, err
+	}
+	if err := requireID("principalId", to.ID); err != nil {
+		return keyserver.ExportedKey{}, err
+	}
+	out, err := s.ks.ExportKey(ctx, by, link, to)
+	if err != nil {
+		return keyserver.ExportedKey{}, err
+	}
+	if out.Recipient.Ref() != to || !isCompactJWE(out.JWE) {
+		return keyserver.ExportedKey{}, fault.New(fault.OpFailed, "the key server's answer is not the key encrypted for the principal asked for; it was dropped")
+	}
+	return out, nil
+}
+
+// isCompactJWE reports whether the text is five parts of base64url.
+func isCompactJWE(text string) bool {
+	dots := 0
+	for _, c := range text {
+		switch {
+		case c == '.':
+			dots++
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_':
+		default:
+			return false
+		}
+	}
+	return dots == jweDots
+}

@@ -1,0 +1,114 @@
+package verified
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// MembershipResult is what putting a principal into a group, or taking it out,
+// answers.
+type MembershipResult struct {
+	Group  keyserver.ID
+	Done   bool                // the re-read agrees
+	Member keyserver.Principal // as read back
+	Detail string
+}
+
+// GroupMembers reads a window of a group's members, by id.
+func (s *Service) GroupMembers(ctx context.Context, by keyserver.Caller, group keyserver.ID, limit, offset int) ([]keyserver.Principal, error) {
+	if err := requireID("gid", group); err != nil {
+		return nil, err
+	}
+	if err := requireWindow(limit, offset); err != nil {
+		return nil, err
+	}
+	return s.ks.GroupMembers(ctx, by, group, limit, offset)
+}
+
+// AddGroupMember puts a principal into a group and verifies it. One that is in
+// it already stays, and that is no failure.
+func (s *Service) AddGroupMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) (MembershipResult, error) {
+	return s.changeMember(ctx, by, group, member, membershipChange{
+		in: true, write: s.ks.AddGroupMember, bad: fault.NotSaved,
+		refuse: func(p keyserver.Principal) error {
+			if p.Type == keyserver.GroupPrincipal {
+				return fault.New(fault.BadRequest, "pid names a group, and a group cannot be a member of a group")
+			}
+			return nil
+		},
+	})
+}
+
+// RemoveGroupMember takes a principal out of a group and verifies it.
+func (s *Service) RemoveGroupMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) (MembershipResult, error) {
+	return s.changeMember(ctx, by, group, member, membershipChange{
+		in: false, write: s.ks.RemoveGroupMember, bad: fault.NotRemoved,
+		refuse: func(p keyserver.Principal) error {
+			if !slices.Contains(p.Groups, group) {
+				return fault.New(fault.NotFound, "principal %q is no member of the group", p.Name)
+			}
+			return nil
+		},
+	})
+}
+
+// membershipChange is in what adding and removing differ.
+type membershipChange struct {
+	in     bool
+	write  func(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) error
+	bad    fault.Code
+	refuse func(member keyserver.Principal) error
+}
+
+// membership is a principal and the group it is about.
+type membership struct{ group, member keyserver.Principal }
+
+func (s *Service) changeMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID, change membershipChange) (MembershipResult, error) {
+	if err := requireID("gid", group); err != nil {
+		return MembershipResult{}, err
+	}
+	if err := requireID("pid", member); err != nil {
+		return MembershipResult{}, err
+	}
+	return verifiedWrite[membership, MembershipResult]{
+		read: func(ctx context.Context) (membership, error) { return s.membership(ctx, by, group, member) },
+		refuse: func(before membership) error {
+			if before.group.Type != keyserver.GroupPrincipal {
+				return fault.New(fault.NotFound, "gid: no group has the id %s", group)
+			}
+			if err := refuseUpdate(by, before.member); err != nil {
+				return err
+			}
+			return change.refuse(before.member)
+		},
+		write: func(ctx context.Context, _ membership) error { return change.write(ctx, by, group, member) },
+		verdict: func(_, after membership) (MembershipResult, error) {
+			return judgeMembership(group, after.member, change)
+		},
+		unread: fault.ReadbackFailed,
+	}.do(ctx)
+}
+
+func (s *Service) membership(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) (m membership, err error) {
+	if m.group, err = s.ks.Principal(ctx, by, group); err != nil {
+		return m, err
+	}
+	m.member, err = s.ks.Principal(ctx, by, member)
+	return m, err
+}
+
+func judgeMembership(group keyserver.ID, after keyserver.Principal, change membershipChange) (MembershipResult, error) {
+	r := MembershipResult{Group: group, Member: after}
+	is := slices.Contains(after.Groups, group)
+	words := map[bool]string{true: "a member", false: "no member"}
+	if is != change.in {
+		r.Detail = fmt.Sprintf("the key server did not refuse, but the principal reads back as %s of the group", words[is])
+		return r, fault.New(change.bad, "%s", r.Detail)
+	}
+	r.Done, r.Detail = true, fmt.Sprintf("the principal reads back as %s of the group", words[is])
+	return r, nil
+}

@@ -1,0 +1,60 @@
+package verified
+
+import (
+	"context"
+	"unicode/utf8"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// maxFilename is the longest file name that authorize records, in bytes.
+const maxFilename = 1024
+
+// MintKey makes or imports a key and reads its metadata from the answer. An
+// import whose length the algorithm does not take is refused before sending.
+func (s *Service) MintKey(ctx context.Context, by keyserver.Caller, key keyserver.NewKey) (keyserver.KeyMetadata, error) {
+	info, ok := keyserver.Algorithms[key.Algorithm]
+	if !ok {
+		return keyserver.KeyMetadata{}, fault.New(fault.BadRequest, "algorithm must be %s or %s", keyserver.HMACSHA384, keyserver.AES256)
+	}
+	if n := len(key.Material); key.Material != nil && (n < info.MinLen || n > info.MaxLen) {
+		if info.MinLen == info.MaxLen {
+			return keyserver.KeyMetadata{}, fault.New(fault.BadRequest, "material must be %d bytes for %s", info.MinLen, key.Algorithm)
+		}
+		return keyserver.KeyMetadata{}, fault.New(fault.BadRequest, "material must be %d to %d bytes for %s", info.MinLen, info.MaxLen, key.Algorithm)
+	}
+	if key.Path != "" {
+		if err := refusePath(key.Path); err != nil {
+			return keyserver.KeyMetadata{}, err
+		}
+	}
+	return s.ks.MintKey(ctx, by, key)
+}
+
+// Key reads key metadata.
+func (s *Service) Key(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.KeyMetadata, error) {
+	if err := requireLink("ttag", link); err != nil {
+		return keyserver.KeyMetadata{}, err
+	}
+	return s.ks.Key(ctx, by, link)
+}
+
+// AuthorizeKey asks whether the caller may use the key.
+func (s *Service) AuthorizeKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, filename string) (keyserver.Grant, error) {
+	if err := requireLink("ttag", link); err != nil {
+		return keyserver.Grant{}, err
+	}
+	if len(filename) > maxFilename || !utf8.ValidString(filename) {
+		return keyserver.Grant{}, fault.New(fault.BadRequest, "filename must be valid UTF-8 of at most %d bytes", maxFilename)
+	}
+	return s.ks.AuthorizeKey(ctx, by, link, filename)
+}
+
+// HMAC computes HMAC-SHA384 of the message under the key.
+func (s *Service) HMAC(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, message keyserver.Message) ([keyserver.MACSize]byte, error) {
+	if err := requireLink("hiddenLink", link); err != nil {
+		return [keyserver.MACSize]byte{}, err
+	}
+	return s.ks.HMAC(ctx, by, link, message)
+}

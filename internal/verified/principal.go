@@ -1,0 +1,170 @@
+package verified
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Bounds of a password in bytes. The upper one bounds the work of hashing it.
+const (
+	minPassword = 8
+	maxPassword = 1024
+)
+
+// Bounds of an xauth identity: characters of each part, and audiences.
+const (
+	maxIdentity  = 512
+	maxAudiences = 16
+)
+
+// PrincipalSaved is what creating a principal answers.
+type PrincipalSaved struct {
+	Saved     bool
+	Principal *keyserver.Principal // as read back
+	Detail    string
+}
+
+// Principal reads one principal.
+func (s *Service) Principal(ctx context.Context, by keyserver.Caller, id keyserver.ID) (keyserver.Principal, error) {
+	if err := requireID("id", id); err != nil {
+		return keyserver.Principal{}, err
+	}
+	return s.ks.Principal(ctx, by, id)
+}
+
+// CreatePasswordPrincipal makes a password principal and verifies name, type
+// and roles by reading it back. The password cannot be read back.
+func (s *Service) CreatePasswordPrincipal(ctx context.Context, by keyserver.Caller, p keyserver.NewPasswordPrincipal) (PrincipalSaved, error) {
+	name, err := cleanName("name", p.Name)
+	if err != nil {
+		return PrincipalSaved{}, err
+	}
+	if n := len(p.Password); n < minPassword || n > maxPassword || !utf8.ValidString(p.Password) {
+		return PrincipalSaved{}, fault.New(fault.BadRequest, "password must be %d to %d bytes of valid UTF-8", minPassword, maxPassword)
+	}
+	p.Name, p.Roles = name, keyserver.NormalizeIDs(p.Roles)
+	var id keyserver.ID
+	return verifiedWrite[*keyserver.Principal, PrincipalSaved]{
+		read: func(ctx context.Context) (*keyserver.Principal, error) { return s.principalIfAny(ctx, by, id) },
+		write: func(ctx context.Context, _ *keyserver.Principal) (err error) {
+			id, err = s.ks.CreatePasswordPrincipal(ctx, by, p)
+			return err
+		},
+		verdict: func(_, after *keyserver.Principal) (PrincipalSaved, error) {
+			return judgePrincipal(keyserver.NewPrincipal{Type: keyserver.PasswordPrincipal, Name: p.Name, Roles: p.Roles}, after)
+		},
+		unread: fault.ReadbackFailed,
+	}.do(ctx)
+}
+
+// CreatePrincipal makes a principal of type ldap, xauth or group and verifies
+// all that was sent by reading it back.
+func (s *Service) CreatePrincipal(ctx context.Context, by keyserver.Caller, p keyserver.NewPrincipal) (PrincipalSaved, error) {
+	name, err := cleanName("name", p.Name)
+	if err != nil {
+		return PrincipalSaved{}, err
+	}
+	p.Name, p.Roles = name, keyserver.NormalizeIDs(p.Roles)
+	if p.Identity, err = cleanIdentity(p); err != nil {
+		return PrincipalSaved{}, err
+	}
+	var id keyserver.ID
+	return verifiedWrite[*keyserver.Principal, PrincipalSaved]{
+		read: func(ctx context.Context) (*keyserver.Principal, error) { return s.principalIfAny(ctx, by, id) },
+		write: func(ctx context.Context, _ *keyserver.Principal) (err error) {
+			id, err = s.ks.CreatePrincipal(ctx, by, p)
+			return err
+		},
+		verdict: func(_, after *keyserver.Principal) (PrincipalSaved, error) { return judgePrincipal(p, after) },
+		unread:  fault.ReadbackFailed,
+	}.do(ctx)
+}
+
+// cleanIdentity refuses what no token can hold, and what would differ from a
+// token without anybody seeing it.
+func cleanIdentity(p keyserver.NewPrincipal) (*keyserver.Identity, error) {
+	if p.Identity == nil || p.Type != keyserver.XAuthPrincipal {
+		return p.Identity, nil // the key server says which type has one
+	}
+	identity := *p.Identity
+	if len(identity.Audiences) > maxAudiences {
+		return nil, fault.New(fault.BadRequest, "audiences has more than %d elements", maxAudiences)
+	}
+	identity.Audiences = slices.Compact(slices.Sorted(slices.Values(identity.Audiences)))
+	for field, values := range map[string][]string{
+		"issuer": {identity.Issuer}, "subject": {identity.Subject}, "audiences": identity.Audiences,
+	} {
+		if slices.ContainsFunc(values, notInToken) {
+			return nil, fault.New(fault.BadRequest, "%s must be 1 to %d printable ASCII characters with no space at either end: it is compared byte by byte with what a token says",
+				field, maxIdentity)
+		}
+	}
+	return &identity, nil
+}
+
+func notInToken(s string) bool {
+	return s == "" || len(s) > maxIdentity || strings.TrimSpace(s) != s ||
+		strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+// principalIfAny reads a principal that may not exist (yet): there is nothing
+// to read before the key server has drawn its id.
+func (s *Service) principalIfAny(ctx context.Context, by keyserver.Caller, id keyserver.ID) (*keyserver.Principal, error) {
+	if id.IsZero() {
+		return nil, nil
+	}
+	p, err := s.ks.Principal(ctx, by, id)
+	if fault.CodeOf(err) == fault.NotFound {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &p, nil
+}
+
+func judgePrincipal(sent keyserver.NewPrincipal, after *keyserver.Principal) (PrincipalSaved, error) {
+	r := PrincipalSaved{Principal: after}
+	switch {
+	case after == nil:
+		r.Detail = "the key server accepted the principal, but it cannot be read back"
+	case after.Name != sent.Name || after.Type != sent.Type || !sameIDs(after.Roles, sent.Roles):
+		r.Detail = "the principal reads back with another name, type or set of roles"
+	case !sameIdentity(after.Identity, sent.Identity):
+		r.Detail = "the principal reads back with another issuer, subject or set of audiences"
+	default:
+		r.Saved, r.Detail = true, "everything sent that can be read reads back"
+		return r, nil
+	}
+	return r, fault.New(fault.NotSaved, "%s", r.Detail)
+}
+
+func sameIDs(a, b []keyserver.ID) bool {
+	return slices.Equal(keyserver.NormalizeIDs(a), keyserver.NormalizeIDs(b))
+}
+
+func sameIdentity(a, b *keyserver.Identity) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Issuer == b.Issuer && a.Subject == b.Subject && slices.Equal(a.Audiences, b.Audiences)
+}
+
+// refuseUpdate refuses to update a principal that the key server would skip
+// without saying so, and the caller's own: one slip there, and nobody is left
+// to undo it.
+func refuseUpdate(by keyserver.Caller, p keyserver.Principal) error {
+	switch {
+	case p.Flags.SystemDefined():
+		return fault.New(fault.BuiltInPrincipal, "principal %q is system defined and read-only", p.Name)
+	case p.Ref() == by.Principal, p.Ref() == by.Actor: // acting for another makes nobody another
+		return fault.New(fault.OwnAccount, "principal %q is your own; ask another administrator", p.Name)
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,103 @@
+package verified
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// settableFlags are the bits that callers may move.
+const settableFlags = keyserver.FlagEnable | keyserver.FlagDelegation
+
+// FlagsResult is what changing a principal's flags answers.
+type FlagsResult struct {
+	ID     keyserver.ID
+	Asked  keyserver.FlagChange
+	Saved  bool
+	Before keyserver.Flags
+	After  keyserver.Flags // as read back
+	Detail string
+}
+
+// RolesResult is what replacing a principal's roles answers.
+type RolesResult struct {
+	ID        keyserver.ID
+	Requested []keyserver.ID
+	Saved     bool
+	Principal keyserver.Principal // as read back
+	Detail    string
+}
+
+// UpdatePrincipalFlags moves the named bits of a principal's flag word and
+// verifies that they moved and no other did.
+func (s *Service) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, id keyserver.ID, change keyserver.FlagChange) (FlagsResult, error) {
+	if err := requireID("id", id); err != nil {
+		return FlagsResult{}, err
+	}
+	if change.Mask == 0 || change.Mask&^settableFlags != 0 {
+		return FlagsResult{}, fault.New(fault.BadRequest, "name delegation, disabled or both; no other flag can be set")
+	}
+	return verifiedWrite[keyserver.Principal, FlagsResult]{
+		read: func(ctx context.Context) (keyserver.Principal, error) { return s.ks.Principal(ctx, by, id) },
+		refuse: func(before keyserver.Principal) error {
+			if err := refuseUpdate(by, before); err != nil {
+				return err
+			}
+			if !before.Type.CarriesFlags() {
+				return fault.New(fault.NoFlagWord, "a %s principal carries no flag word; take its roles or its members away instead", before.Type)
+			}
+			return nil
+		},
+		write: func(ctx context.Context, _ keyserver.Principal) error {
+			return s.ks.UpdatePrincipalFlags(ctx, by, id, change)
+		},
+		verdict: func(before, after keyserver.Principal) (FlagsResult, error) {
+			return judgeFlags(id, change, before.Flags, after.Flags)
+		},
+		unread: fault.ReadbackFailed,
+	}.do(ctx)
+}
+
+// judgeFlags is the verdict on a change of flags. A bit that nobody named and
+// that moved all the same is a disagreement too: a key server whose setter
+// assigns the whole word could have cleared it.
+func judgeFlags(id keyserver.ID, change keyserver.FlagChange, before, after keyserver.Flags) (FlagsResult, error) {
+	r := FlagsResult{ID: id, Asked: change, Before: before, After: after}
+	switch wrong := after ^ change.Apply(before); {
+	case wrong&change.Mask != 0:
+		r.Detail = fmt.Sprintf("the key server did not refuse, but the flag word reads back as %#08x", uint32(after))
+	case wrong != 0:
+		r.Detail = fmt.Sprintf("bits that were not named, %#x, moved as well; compare before and after", uint32(wrong))
+	default:
+		r.Saved, r.Detail = true, "the flags that were named read back, and no other bit moved"
+		return r, nil
+	}
+	return r, fault.New(fault.NotSaved, "%s", r.Detail)
+}
+
+// SetPrincipalRoles makes the roles all that a principal holds and verifies it.
+func (s *Service) SetPrincipalRoles(ctx context.Context, by keyserver.Caller, id keyserver.ID, roles []keyserver.ID) (RolesResult, error) {
+	if err := requireID("id", id); err != nil {
+		return RolesResult{}, err
+	}
+	roles = keyserver.NormalizeIDs(roles)
+	return verifiedWrite[keyserver.Principal, RolesResult]{
+		read:   func(ctx context.Context) (keyserver.Principal, error) { return s.ks.Principal(ctx, by, id) },
+		refuse: func(before keyserver.Principal) error { return refuseUpdate(by, before) },
+		write: func(ctx context.Context, _ keyserver.Principal) error {
+			return s.ks.SetPrincipalRoles(ctx, by, id, roles)
+		},
+		verdict: func(_, after keyserver.Principal) (RolesResult, error) {
+			r := RolesResult{ID: id, Requested: roles, Principal: after}
+			if !sameIDs(after.Roles, roles) {
+				r.Detail = fmt.Sprintf("the principal reads back with %d roles that differ from the %d sent", len(after.Roles), len(roles))
+				return r, fault.New(fault.NotSaved, "%s", r.Detail)
+			}
+			r.Saved, r.Detail = true, "the roles read back as sent; they are in force from the next request on"
+			return r, nil
+		},
+		unread: fault.ReadbackFailed,
+	}.do(ctx)
+}

@@ -1,0 +1,155 @@
+package verified
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// MaxTrustPage is the longest page of principal trusts.
+const MaxTrustPage = 500
+
+// PrincipalTrustSaved is what making or changing a principal trust answers.
+type PrincipalTrustSaved struct {
+	Trust  *keyserver.PrincipalTrust // as read back; nil where there is none
+	Saved  bool
+	Detail string
+}
+
+// PrincipalTrustGone is what deleting a principal trust answers.
+type PrincipalTrustGone struct {
+	ID     keyserver.ID
+	Gone   bool
+	Trust  keyserver.PrincipalTrust // as it stood before
+	Detail string
+}
+
+// PrincipalTrusts reads the rows that a filter selects.
+func (s *Service) PrincipalTrusts(ctx context.Context, by keyserver.Caller, f keyserver.PrincipalTrustFilter) ([]keyserver.PrincipalTrust, error) {
+	switch {
+	case f.Limit < 0 || f.Limit > MaxTrustPage:
+		return nil, fault.New(fault.BadRequest, "limit must be from 1 to %d", MaxTrustPage)
+	case f.Offset < 0:
+		return nil, fault.New(fault.BadRequest, "offset must not be negative")
+	case f.Offset > 0 && f.Limit == 0:
+		return nil, fault.New(fault.BadRequest, "offset needs limit; send both")
+	}
+	return s.ks.PrincipalTrusts(ctx, by, f)
+}
+
+// CreatePrincipalTrust makes the row of a principal for a peer and verifies it.
+func (s *Service) CreatePrincipalTrust(ctx context.Context, by keyserver.Caller, t keyserver.PrincipalTrust) (PrincipalTrustSaved, error) {
+	if err := requireID("principalId", t.Principal); err != nil {
+		return PrincipalTrustSaved{}, err
+	}
+	if err := refuseFlag(t.Flag); err != nil {
+		return PrincipalTrustSaved{}, err
+	}
+	pair := keyserver.PrincipalTrustFilter{Principal: &t.Principal, Server: &t.Server, Limit: 1}
+	return verifiedWrite[[]keyserver.PrincipalTrust, PrincipalTrustSaved]{
+		read: func(ctx context.Context) ([]keyserver.PrincipalTrust, error) {
+			return s.ks.PrincipalTrusts(ctx, by, pair)
+		},
+		refuse: func(before []keyserver.PrincipalTrust) error {
+			if len(before) > 0 {
+				return fault.New(fault.AlreadyExists, "the principal has a principal trust for that peer, %s; change its flag instead", before[0].ID)
+			}
+			return nil
+		},
+		write: func(ctx context.Context, _ []keyserver.PrincipalTrust) (err error) {
+			t.ID, err = s.ks.CreatePrincipalTrust(ctx, by, t)
+			return err
+		},
+		verdict: func(_, after []keyserver.PrincipalTrust) (PrincipalTrustSaved, error) { return judgeTrust(t, after) },
+	}.do(ctx)
+}
+
+// UpdatePrincipalTrust changes the flag of a row and verifies it.
+func (s *Service) UpdatePrincipalTrust(ctx context.Context, by keyserver.Caller, id keyserver.ID, flag keyserver.TrustFlag) (PrincipalTrustSaved, error) {
+	if err := refuseFlag(flag); err != nil {
+		return PrincipalTrustSaved{}, err
+	}
+	return verifiedWrite[[]keyserver.PrincipalTrust, PrincipalTrustSaved]{
+		read:   s.trustByID(by, id),
+		refuse: func(before []keyserver.PrincipalTrust) error { return refuseNoTrust(before, id) },
+		write: func(ctx context.Context, _ []keyserver.PrincipalTrust) error {
+			return s.ks.UpdatePrincipalTrust(ctx, by, id, flag)
+		},
+		verdict: func(before, after []keyserver.PrincipalTrust) (PrincipalTrustSaved, error) {
+			want, _ := findTrust(before, id)
+			want.Flag = flag
+			return judgeTrust(want, after)
+		},
+	}.do(ctx)
+}
+
+// DeletePrincipalTrust removes a row and verifies its absence.
+func (s *Service) DeletePrincipalTrust(ctx context.Context, by keyserver.Caller, id keyserver.ID) (PrincipalTrustGone, error) {
+	return verifiedWrite[[]keyserver.PrincipalTrust, PrincipalTrustGone]{
+		read:   s.trustByID(by, id),
+		refuse: func(before []keyserver.PrincipalTrust) error { return refuseNoTrust(before, id) },
+		write: func(ctx context.Context, _ []keyserver.PrincipalTrust) error {
+			return s.ks.DeletePrincipalTrust(ctx, by, id)
+		},
+		verdict: func(before, after []keyserver.PrincipalTrust) (PrincipalTrustGone, error) {
+			trust, _ := findTrust(before, id)
+			r := PrincipalTrustGone{ID: id, Trust: trust}
+			if _, still := findTrust(after, id); still {
+				r.Detail = "the key server accepted the removal, but the principal trust can still be read"
+				return r, fault.New(fault.NotRemoved, "%s", r.Detail)
+			}
+			r.Gone, r.Detail = true, "the principal trust can no longer be read"
+			return r, nil
+		},
+	}.do(ctx)
+}
+
+func (s *Service) trustByID(by keyserver.Caller, id keyserver.ID) func(context.Context) ([]keyserver.PrincipalTrust, error) {
+	return func(ctx context.Context) ([]keyserver.PrincipalTrust, error) {
+		return s.ks.PrincipalTrusts(ctx, by, keyserver.PrincipalTrustFilter{ID: &id, Limit: 1})
+	}
+}
+
+// judgeTrust is the verdict on a row that was made or changed: all of it must
+// read back.
+func judgeTrust(want keyserver.PrincipalTrust, after []keyserver.PrincipalTrust) (PrincipalTrustSaved, error) {
+	var r PrincipalTrustSaved
+	got, ok := findTrust(after, want.ID)
+	switch {
+	case !ok:
+		r.Detail = "the key server accepted the principal trust, but it cannot be read back"
+	case got != want:
+		r.Trust, r.Detail = &got, fmt.Sprintf("the principal trust reads back with the flag %q, or for another principal or peer", got.Flag.Label())
+	default:
+		r.Trust, r.Saved, r.Detail = &got, true, "principal, peer and flag read back"
+		return r, nil
+	}
+	return r, fault.New(fault.NotPersisted, "%s", r.Detail)
+}
+
+// refuseFlag refuses a number that stands for no flag: a key server would
+// store it, and what it does then is anybody's guess.
+func refuseFlag(flag keyserver.TrustFlag) error {
+	if flag.Label() == "" {
+		return fault.New(fault.BadRequest, "flag must be restrict or expose")
+	}
+	return nil
+}
+
+func refuseNoTrust(list []keyserver.PrincipalTrust, id keyserver.ID) error {
+	if _, ok := findTrust(list, id); !ok {
+		return fault.New(fault.NotFound, "no principal trust has the id %s; list them with GET /api/principal-trusts", id)
+	}
+	return nil
+}
+
+func findTrust(list []keyserver.PrincipalTrust, id keyserver.ID) (keyserver.PrincipalTrust, bool) {
+	for _, t := range list {
+		if t.ID == id {
+			return t, true
+		}
+	}
+	return keyserver.PrincipalTrust{}, false
+}

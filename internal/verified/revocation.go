@@ -1,0 +1,114 @@
+package verified
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// maxCRLAge bounds a policy's maximum age: a longer one would be a way to say
+// "never" by mistake.
+const maxCRLAge = 366 * 24 * time.Hour
+
+// PolicySaved is what setting a revocation policy answers.
+type PolicySaved struct {
+	Saved  bool
+	Digest string
+	Policy keyserver.RevocationPolicy // as read back
+	Detail string
+}
+
+// CRLImported is what importing a revocation list answers.
+type CRLImported struct {
+	Saved   bool
+	Issuers []keyserver.RevocationIssuer // those that the list speaks for, as read back
+	Detail  string
+}
+
+// RevocationIssuers reads every trusted CA with its policy and evidence.
+func (s *Service) RevocationIssuers(ctx context.Context, by keyserver.Caller) ([]keyserver.RevocationIssuer, error) {
+	return s.ks.RevocationIssuers(ctx, by)
+}
+
+// RevocationPolicy reads the policy of one issuer.
+func (s *Service) RevocationPolicy(ctx context.Context, by keyserver.Caller, digest string) (keyserver.RevocationPolicy, error) {
+	issuer, err := s.ks.RevocationIssuer(ctx, by, digest)
+	return issuer.Policy, err
+}
+
+// SetRevocationPolicy sets the policy of one issuer and verifies mode and age.
+func (s *Service) SetRevocationPolicy(ctx context.Context, by keyserver.Caller, digest string, policy keyserver.RevocationPolicy) (PolicySaved, error) {
+	switch {
+	case !slices.Contains(keyserver.RevocationModes, policy.Mode):
+		return PolicySaved{}, fault.New(fault.BadRequest, "mode must be one of off, when-available, required")
+	case policy.MaxAge < 0 || policy.MaxAge > maxCRLAge || policy.MaxAge%time.Second != 0:
+		return PolicySaved{}, fault.New(fault.BadRequest, "maxAgeSeconds must be 0 to %d; 0 leaves it to the list's own nextUpdate", maxCRLAge/time.Second)
+	}
+	return verifiedWrite[keyserver.RevocationPolicy, PolicySaved]{
+		read: func(ctx context.Context) (keyserver.RevocationPolicy, error) {
+			return s.RevocationPolicy(ctx, by, digest)
+		},
+		write: func(ctx context.Context, _ keyserver.RevocationPolicy) error {
+			return s.ks.SetRevocationPolicy(ctx, by, digest, policy)
+		},
+		unread: fault.ReadbackFailed,
+		verdict: func(_, after keyserver.RevocationPolicy) (PolicySaved, error) {
+			r := PolicySaved{Digest: digest, Policy: after, Saved: after == policy, Detail: "mode and maxAgeSeconds read back; they hold from the next operation on"}
+			if !r.Saved {
+				r.Detail = fmt.Sprintf("the policy reads back as %s with a maximum age of %d seconds", after.Mode, after.MaxAge/time.Second)
+				return r, fault.New(fault.NotSaved, "%s", r.Detail)
+			}
+			return r, nil
+		},
+	}.do(ctx)
+}
+
+// ImportCRL imports a revocation list and verifies that it is the evidence
+// held for each issuer that it speaks for.
+func (s *Service) ImportCRL(ctx context.Context, by keyserver.Caller, der []byte) (CRLImported, error) {
+	if len(der) == 0 {
+		return CRLImported{}, fault.New(fault.BadRequest, "crl must not be empty; send one certificate revocation list")
+	}
+	var digests []string
+	return verifiedWrite[[]keyserver.RevocationIssuer, CRLImported]{
+		read: func(ctx context.Context) ([]keyserver.RevocationIssuer, error) {
+			return s.ks.RevocationIssuers(ctx, by)
+		},
+		write: func(ctx context.Context, _ []keyserver.RevocationIssuer) (err error) {
+			digests, err = s.ks.ImportCRL(ctx, by, der)
+			return err
+		},
+		unread: fault.ReadbackFailed,
+		verdict: func(_, after []keyserver.RevocationIssuer) (CRLImported, error) {
+			return judgeCRL(keyserver.DigestOf(der), digests, after)
+		},
+	}.do(ctx)
+}
+
+func judgeCRL(sent keyserver.Digest, digests []string, after []keyserver.RevocationIssuer) (CRLImported, error) {
+	r := CRLImported{Issuers: []keyserver.RevocationIssuer{}}
+	off := 0
+	for _, issuer := range after {
+		if !slices.Contains(digests, issuer.Digest) || issuer.CRL == nil || issuer.CRL.Digest != sent {
+			continue
+		}
+		r.Issuers = append(r.Issuers, issuer)
+		if issuer.Policy.Mode == keyserver.RevocationOff {
+			off++
+		}
+	}
+	if len(r.Issuers) == 0 || len(r.Issuers) != len(digests) {
+		r.Detail = "the key server accepted the list, but it does not read back as the evidence of its issuer"
+		return r, fault.New(fault.NotSaved, "%s", r.Detail)
+	}
+	r.Saved = true
+	r.Detail = fmt.Sprintf("the list reads back as the evidence of its issuer and names %d certificates", r.Issuers[0].CRL.Revoked)
+	if off > 0 {
+		r.Detail += "; it has no effect as long as the issuer's policy is off: set it with PUT /api/revocation/issuers/{digest}/policy"
+	}
+	return r, nil
+}

@@ -1,0 +1,182 @@
+package verified
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// RoleResult is what creating or changing a role answers.
+type RoleResult struct {
+	ID                  keyserver.ID
+	RequestedName       *string        // nil when no name was sent
+	RequestedOperations []keyserver.ID // nil when no operations were sent
+	Saved               bool
+	Missing             bool            // the re-read has no role of that id
+	Role                *keyserver.Role // as read back
+	Detail              string
+}
+
+// RoleGone is what deleting a role answers.
+type RoleGone struct {
+	ID     keyserver.ID
+	Gone   bool
+	Role   keyserver.Role // as it stood before
+	Detail string
+}
+
+// Roles reads the role catalogue.
+func (s *Service) Roles(ctx context.Context, by keyserver.Caller) ([]keyserver.Role, error) {
+	return s.ks.Roles(ctx, by)
+}
+
+// CreateRole makes a role and verifies name and operations.
+func (s *Service) CreateRole(ctx context.Context, by keyserver.Caller, name string, operations []keyserver.ID) (RoleResult, error) {
+	name, err := cleanName("name", name)
+	if err != nil {
+		return RoleResult{}, err
+	}
+	operations = keyserver.NormalizeIDs(operations)
+	if err := refuseUnknownOperations(operations); err != nil {
+		return RoleResult{}, err
+	}
+	var id keyserver.ID // known once it is made
+	return verifiedWrite[[]keyserver.Role, RoleResult]{
+		read: func(ctx context.Context) ([]keyserver.Role, error) {
+			return s.ks.FindRoles(ctx, by, keyserver.RoleFilter{ID: id, Name: name})
+		},
+		refuse: func(before []keyserver.Role) error { return refuseTakenName(before, keyserver.ID{}, name) },
+		write: func(ctx context.Context, _ []keyserver.Role) (err error) {
+			id, err = s.ks.CreateRole(ctx, by, name, operations)
+			return err
+		},
+		verdict: func(_, after []keyserver.Role) (RoleResult, error) {
+			return judgeRole(id, &name, operations, after)
+		},
+	}.do(ctx)
+}
+
+// UpdateRole renames a role, replaces its operations, or both.
+func (s *Service) UpdateRole(ctx context.Context, by keyserver.Caller, id keyserver.ID, change keyserver.RoleChange) (RoleResult, error) {
+	if change.Name == nil && change.Operations == nil {
+		return RoleResult{}, fault.New(fault.BadRequest, "send name, operations or both; there is nothing to change")
+	}
+	if change.Name != nil {
+		name, err := cleanName("name", *change.Name)
+		if err != nil {
+			return RoleResult{}, err
+		}
+		change.Name = &name
+	}
+	if change.Operations != nil {
+		change.Operations = keyserver.NormalizeIDs(change.Operations)
+		if err := refuseUnknownOperations(change.Operations); err != nil {
+			return RoleResult{}, err
+		}
+	}
+	about := keyserver.RoleFilter{ID: id}
+	if change.Name != nil {
+		about.Name = *change.Name
+	}
+	return verifiedWrite[[]keyserver.Role, RoleResult]{
+		read: func(ctx context.Context) ([]keyserver.Role, error) { return s.ks.FindRoles(ctx, by, about) },
+		refuse: func(before []keyserver.Role) error {
+			if err := refuseUnwritableRole(before, id); err != nil {
+				return err
+			}
+			if change.Name == nil {
+				return nil
+			}
+			return refuseTakenName(before, id, *change.Name)
+		},
+		write: func(ctx context.Context, _ []keyserver.Role) error { return s.ks.UpdateRole(ctx, by, id, change) },
+		verdict: func(_, after []keyserver.Role) (RoleResult, error) {
+			return judgeRole(id, change.Name, change.Operations, after)
+		},
+	}.do(ctx)
+}
+
+// DeleteRole removes a role and verifies its absence.
+func (s *Service) DeleteRole(ctx context.Context, by keyserver.Caller, id keyserver.ID) (RoleGone, error) {
+	return verifiedWrite[[]keyserver.Role, RoleGone]{
+		read: func(ctx context.Context) ([]keyserver.Role, error) {
+			return s.ks.FindRoles(ctx, by, keyserver.RoleFilter{ID: id})
+		},
+		refuse: func(before []keyserver.Role) error { return refuseUnwritableRole(before, id) },
+		write:  func(ctx context.Context, _ []keyserver.Role) error { return s.ks.DeleteRole(ctx, by, id) },
+		verdict: func(before, after []keyserver.Role) (RoleGone, error) {
+			role, _ := findRole(before, id)
+			r := RoleGone{ID: id, Role: role}
+			if _, still := findRole(after, id); still {
+				r.Detail = "the key server accepted the removal, but the roles read back still have it"
+				return r, fault.New(fault.NotRemoved, "%s", r.Detail)
+			}
+			r.Gone = true
+			r.Detail = fmt.Sprintf("the roles read back no longer have %q; principals that held it lost it", role.Name)
+			return r, nil
+		},
+	}.do(ctx)
+}
+
+// judgeRole is the verdict on a created or changed role: each field that was
+// sent must read back, operations compared as a set.
+func judgeRole(id keyserver.ID, name *string, operations []keyserver.ID, after []keyserver.Role) (RoleResult, error) {
+	r := RoleResult{ID: id, RequestedName: name, RequestedOperations: operations}
+	role, ok := findRole(after, id)
+	switch {
+	case !ok:
+		r.Missing = true
+		r.Detail = "the key server accepted the change, but the roles read back do not have it"
+	case name != nil && role.Name != *name:
+		r.Role, r.Detail = &role, fmt.Sprintf("the role reads back with the name %q", role.Name)
+	case operations != nil && !slices.Equal(keyserver.NormalizeIDs(role.Operations), operations):
+		r.Role, r.Detail = &role, fmt.Sprintf("the role reads back with %d operations that differ from the %d sent", len(role.Operations), len(operations))
+	default:
+		r.Role, r.Saved, r.Detail = &role, true, "every field sent reads back"
+		return r, nil
+	}
+	return r, fault.New(fault.NotSaved, "%s", r.Detail)
+}
+
+func refuseUnwritableRole(roles []keyserver.Role, id keyserver.ID) error {
+	role, ok := findRole(roles, id)
+	if !ok {
+		return fault.New(fault.NotFound, "no role has the id %s; list them with GET /api/roles", id)
+	}
+	if role.BuiltIn {
+		return fault.New(fault.BuiltIn, "role %q is system defined and read-only; make a role of your own", role.Name)
+	}
+	return nil
+}
+
+func refuseTakenName(roles []keyserver.Role, self keyserver.ID, name string) error {
+	for _, r := range roles {
+		if r.Name == name && r.ID != self {
+			return fault.New(fault.AlreadyExists, "name %q is taken by role %s", name, r.ID)
+		}
+	}
+	return nil
+}
+
+// refuseUnknownOperations refuses ids outside the catalogue: a key server
+// would store them and grant nothing, or something else in a later version.
+func refuseUnknownOperations(ids []keyserver.ID) error {
+	for _, id := range ids {
+		if !slices.ContainsFunc(keyserver.Operations, func(op keyserver.Operation) bool { return op.ID == id }) {
+			return fault.New(fault.BadRequest, "operations names %s, which is no operation; list them with GET /api/operations", id)
+		}
+	}
+	return nil
+}
+
+func findRole(roles []keyserver.Role, id keyserver.ID) (keyserver.Role, bool) {
+	for _, r := range roles {
+		if r.ID == id {
+			return r, true
+		}
+	}
+	return keyserver.Role{}, false
+}

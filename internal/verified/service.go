@@ -1,0 +1,48 @@
+// Package verified is what the service adds around a key server: it refuses
+// what the key server would accept and give another meaning, and it verifies
+// every write by reading it back. It knows no HTTP and no SQL, only the port
+// in package keyserver, so the same code serves every key server and a lying
+// one can stand behind it in tests.
+//
+// Every method returns a *fault.Error when it refuses. When a write was
+// accepted but the re-read disagrees, a method returns the result as it was
+// read back together with the fault (NOT_SAVED, NOT_REMOVED or NOT_VERIFIED).
+package verified
+
+import (
+	"context"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Service is the verified front of one key server. It is safe for concurrent use.
+type Service struct {
+	ks keyserver.Port
+}
+
+// New returns the service in front of ks.
+func New(ks keyserver.Port) *Service { return &Service{ks: ks} }
+
+// Version reads the key server's version.
+func (s *Service) Version(ctx context.Context, by keyserver.Caller) (keyserver.Version, error) {
+	return s.ks.Version(ctx, by)
+}
+
+// Audit reads one page of the audit trail.
+func (s *Service) Audit(ctx context.Context, by keyserver.Caller, filter keyserver.AuditFilter) (keyserver.AuditPage, error) {
+	return s.ks.Audit(ctx, by, filter)
+}
+
+// Changes reads the change feed, waiting for the next change up to wait.
+func (s *Service) Changes(ctx context.Context, by keyserver.Caller, after int64, wait time.Duration) (keyserver.ChangePage, error) {
+	return s.ks.Changes(ctx, by, after, wait)
+}
+
+// Ready reports each part of the key server.
+func (s *Service) Ready(ctx context.Context) []keyserver.Readiness { return s.ks.Ready(ctx) }
+
+// ListOperations reads the catalogue of operations.
+func (s *Service) ListOperations(ctx context.Context, by keyserver.Caller) ([]keyserver.Operation, error) {
+	return s.ks.Operations(ctx, by)
+}

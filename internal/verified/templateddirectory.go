@@ -1,0 +1,181 @@
+package verified
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// DirectoryList is what reading templated directories answers. The paths are
+// nil where none were asked for.
+type DirectoryList struct {
+	Directories    []keyserver.TemplatedDirectory
+	RequestedPaths []string // as they were sent
+	QueriedPaths   []string // as the key server was asked, one for each requested
+}
+
+// DirectoryResult is what creating a templated directory answers.
+type DirectoryResult struct {
+	ID        keyserver.ID
+	Saved     bool
+	Missing   bool // the re-read has no directory of that id
+	Directory *keyserver.TemplatedDirectory
+	Detail    string
+}
+
+// DirectoryGone is what deleting a templated directory answers.
+type DirectoryGone struct {
+	ID        keyserver.ID
+	Gone      bool
+	Directory keyserver.TemplatedDirectory // as it stood before
+	Detail    string
+}
+
+// TemplatedDirectories lists the directories, all of them, those at the paths,
+// or those that use one of the templates. A read that matches nothing is empty.
+// The templates filter the whole list, because a key server's own read by
+// template finds one directory of each.
+func (s *Service) TemplatedDirectories(ctx context.Context, by keyserver.Caller, paths []string, templates []keyserver.ID) (DirectoryList, error) {
+	paths = slices.DeleteFunc(slices.Clone(paths), func(p string) bool { return p == "" })
+	if len(paths) > 0 && len(templates) > 0 {
+		return DirectoryList{}, fault.New(fault.BadRequest, "path and aclTemplateId cannot be combined; send one of them")
+	}
+	if len(paths) > 0 {
+		return s.directoriesAt(ctx, by, paths)
+	}
+	all, err := s.ks.TemplatedDirectories(ctx, by)
+	if err != nil {
+		return DirectoryList{}, err
+	}
+	if len(templates) > 0 {
+		all = slices.DeleteFunc(slices.Clone(all), func(d keyserver.TemplatedDirectory) bool { return !slices.Contains(templates, d.Template) })
+	}
+	return DirectoryList{Directories: all}, nil
+}
+
+func (s *Service) directoriesAt(ctx context.Context, by keyserver.Caller, paths []string) (DirectoryList, error) {
+	list := DirectoryList{RequestedPaths: paths}
+	for _, p := range paths {
+		list.QueriedPaths = append(list.QueriedPaths, keyserver.DirectoryPath(p))
+	}
+	// Each place once, or a path that was sent twice would be listed twice.
+	asked := slices.Clone(list.QueriedPaths)
+	slices.Sort(asked)
+	var err error
+	list.Directories, err = s.ks.TemplatedDirectoriesAt(ctx, by, slices.Compact(asked))
+	return list, err
+}
+
+// CreateTemplatedDirectory makes a directory and verifies every field.
+func (s *Service) CreateTemplatedDirectory(ctx context.Context, by keyserver.Caller, n keyserver.NewTemplatedDirectory) (DirectoryResult, error) {
+	if err := refuseDirectory(n); err != nil {
+		return DirectoryResult{}, err
+	}
+	n.Path = keyserver.DirectoryPath(n.Path)
+	var id keyserver.ID
+	return verifiedWrite[[]keyserver.TemplatedDirectory, DirectoryResult]{
+		read: func(ctx context.Context) ([]keyserver.TemplatedDirectory, error) {
+			return s.ks.TemplatedDirectoriesAt(ctx, by, []string{n.Path})
+		},
+		refuse: func(before []keyserver.TemplatedDirectory) error {
+			if len(before) > 0 {
+				return fault.New(fault.AlreadyExists, "path %q is templated by directory %s", n.Path, before[0].ID)
+			}
+			return nil
+		},
+		write: func(ctx context.Context, _ []keyserver.TemplatedDirectory) (err error) {
+			id, err = s.ks.CreateTemplatedDirectory(ctx, by, n)
+			return err
+		},
+		verdict: func(_, after []keyserver.TemplatedDirectory) (DirectoryResult, error) {
+			return judgeDirectory(id, n, after)
+		},
+	}.do(ctx)
+}
+
+// DeleteTemplatedDirectory removes a directory and verifies its absence.
+func (s *Service) DeleteTemplatedDirectory(ctx context.Context, by keyserver.Caller, id keyserver.ID) (DirectoryGone, error) {
+	return verifiedWrite[[]keyserver.TemplatedDirectory, DirectoryGone]{
+		read: func(ctx context.Context) ([]keyserver.TemplatedDirectory, error) {
+			return s.ks.TemplatedDirectories(ctx, by)
+		},
+		refuse: func(before []keyserver.TemplatedDirectory) error {
+			if _, ok := findDirectory(before, id); !ok {
+				return fault.New(fault.NotFound, "no templated directory has the id %s; list them with GET /api/templated-directories", id)
+			}
+			return nil
+		},
+		write: func(ctx context.Context, _ []keyserver.TemplatedDirectory) error {
+			return s.ks.DeleteTemplatedDirectory(ctx, by, id)
+		},
+		verdict: func(before, after []keyserver.TemplatedDirectory) (DirectoryGone, error) {
+			d, _ := findDirectory(before, id)
+			r := DirectoryGone{ID: id, Directory: d}
+			if _, still := findDirectory(after, id); still {
+				r.Detail = "the key server accepted the removal, but the directories read back still have it"
+				return r, fault.New(fault.NotRemoved, "%s", r.Detail)
+			}
+			r.Gone = true
+			r.Detail = fmt.Sprintf("the directories read back no longer have %q; keys minted under it keep their entries", d.Path)
+			return r, nil
+		},
+	}.do(ctx)
+}
+
+func judgeDirectory(id keyserver.ID, n keyserver.NewTemplatedDirectory, after []keyserver.TemplatedDirectory) (DirectoryResult, error) {
+	r := DirectoryResult{ID: id}
+	d, ok := findDirectory(after, id)
+	want := keyserver.TemplatedDirectory{ID: id, Path: n.Path, Alias: n.Alias, HostID: n.HostID, Template: n.Template, Flag: n.Flag}
+	switch {
+	case !ok:
+		r.Missing = true
+		r.Detail = "the key server accepted the directory, but it does not read back at its path"
+	case d != want:
+		r.Directory, r.Detail = &d, "the directory reads back otherwise than it was sent"
+	default:
+		r.Directory, r.Saved, r.Detail = &d, true, "every field reads back; keys minted under the path from now on get the template's members"
+		return r, nil
+	}
+	return r, fault.New(fault.NotSaved, "%s", r.Detail)
+}
+
+func refuseDirectory(n keyserver.NewTemplatedDirectory) error {
+	if err := refusePath(n.Path); err != nil {
+		return err
+	}
+	if err := requireID("aclTemplateId", n.Template); err != nil {
+		return err
+	}
+	for field, text := range map[string]string{"alias": n.Alias, "hostId": n.HostID} {
+		if utf8.RuneCountInString(text) > maxName || !utf8.ValidString(text) {
+			return fault.New(fault.BadRequest, "%s must be valid UTF-8 of at most %d characters", field, maxName)
+		}
+	}
+	if n.Flag < 0 {
+		return fault.New(fault.BadRequest, "flag must not be negative")
+	}
+	return nil
+}
+
+// refusePath refuses paths that are not the one name of a place: the key
+// server compares them as text.
+func refusePath(path string) error {
+	if path == "" || !utf8.ValidString(path) || !keyserver.PlainPath(path) {
+		return fault.New(fault.BadRequest, `path must have 1 to %d segments, none of them empty, "." or "..", in at most %d bytes`,
+			keyserver.MaxDirectoryDepth, keyserver.MaxDirectoryPath)
+	}
+	return nil
+}
+
+func findDirectory(list []keyserver.TemplatedDirectory, id keyserver.ID) (keyserver.TemplatedDirectory, bool) {
+	for _, d := range list {
+		if d.ID == id {
+			return d, true
+		}
+	}
+	return keyserver.TemplatedDirectory{}, false
+}
