@@ -20,7 +20,7 @@ import (
 // it prints do what it says they do.
 func TestUpFederation(t *testing.T) {
 	controlplane.Need(t)
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "a b") // which the commands have to quote
 	for range 2 { // the second run continues on the first one's state
 		out, running, ended := up(t, dir)
 		_, table, _ := strings.Cut(out, "\nKIND ")
