@@ -21,7 +21,7 @@ import (
 func TestUpFederation(t *testing.T) {
 	controlplane.Need(t)
 	dir := filepath.Join(t.TempDir(), "a b") // which the commands have to quote
-	for range 2 { // the second run continues on the first one's state
+	for range 2 {                            // the second run continues on the first one's state
 		out, running, ended := up(t, dir)
 		_, table, _ := strings.Cut(out, "\nKIND ")
 		for _, kind := range []string{"KeyServer", "TrustedCA", "TrustedServer", "PrincipalTrust"} {
