@@ -30,6 +30,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/link"
 	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
 var _ = Describe("a key server that", func() {
@@ -317,9 +318,7 @@ var _ = Describe("removing the custom resource definitions", Serial, func() {
 			apply(ctx, obj, beReady("created"))
 		}
 
-		scheme := newScheme()
-		Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
-		crds, err := client.New(cfg, client.Options{Scheme: scheme})
+		crds, err := client.New(cfg, client.Options{Scheme: controlplane.Scheme(apiextensionsv1.AddToScheme)})
 		Expect(err).NotTo(HaveOccurred())
 		all := &apiextensionsv1.CustomResourceDefinitionList{}
 		Expect(crds.List(ctx, all)).To(Succeed())

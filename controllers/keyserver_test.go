@@ -19,6 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
 var _ = Describe("KeyServer", func() {
@@ -282,7 +283,7 @@ func applySamples(ctx context.Context, directory string) []client.Object {
 			if u.GroupVersionKind().Group != v1alpha1.GroupVersion.Group {
 				continue
 			}
-			typed, err := newScheme().New(u.GroupVersionKind())
+			typed, err := controlplane.Scheme().New(u.GroupVersionKind())
 			Expect(err).NotTo(HaveOccurred())
 			obj, ok := typed.(client.Object)
 			Expect(ok).To(BeTrue())

@@ -2,16 +2,7 @@ package controllers
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,25 +13,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
 // timing is that of the manager under test: quick.
@@ -80,25 +68,11 @@ var _ = BeforeSuite(func(ctx context.Context) {
 // startControlPlane runs a kube-apiserver with the CRDs until the spec ends.
 func startControlPlane() (*rest.Config, client.Client) {
 	GinkgoHelper()
-	Expect(os.Getenv("KUBEBUILDER_ASSETS")).NotTo(BeEmpty(), "these tests need kube-apiserver and etcd: run make test")
-	environment := &envtest.Environment{
-		CRDDirectoryPaths:     []string{filepath.Join("..", "config", "crd", "bases")},
-		ErrorIfCRDPathMissing: true,
-	}
-	cfg, err := environment.Start()
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(environment.Stop)
+	cfg := controlplane.Start(GinkgoTB()).Config
 	cfg.QPS, cfg.Burst = 200, 400
-	c, err := client.New(cfg, client.Options{Scheme: newScheme()})
+	c, err := client.New(cfg, client.Options{Scheme: controlplane.Scheme()})
 	Expect(err).NotTo(HaveOccurred())
 	return cfg, c
-}
-
-func newScheme() *runtime.Scheme {
-	scheme := runtime.NewScheme()
-	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
-	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
-	return scheme
 }
 
 // startManager runs the controllers until the spec ends.
@@ -106,20 +80,14 @@ func startManager(cfg *rest.Config) {
 	GinkgoHelper()
 	skip := true
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme:  newScheme(),
+		Scheme:  controlplane.Scheme(),
 		Metrics: metricsserver.Options{BindAddress: "0"},
 		// The suite runs more than one manager in a process.
 		Controller: config.Controller{SkipNameValidation: &skip},
 	})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(Setup(mgr, Options{Dial: meddle, timing: &timing})).To(Succeed())
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- mgr.Start(ctx) }()
-	DeferCleanup(func() {
-		stop()
-		Eventually(done).Should(Receive(BeNil()))
-	})
+	controlplane.Run(GinkgoTB(), mgr)
 }
 
 // stage is a running key server and the KeyServer that refers to it.
@@ -349,27 +317,10 @@ type testCA struct {
 	fingerprint string
 }
 
-var serials atomic.Int64
-
 func newCA() testCA {
 	GinkgoHelper()
-	n := serials.Add(1)
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	Expect(err).NotTo(HaveOccurred())
-	der, err := x509.CreateCertificate(rand.Reader, template(n), template(n), &key.PublicKey, key)
-	Expect(err).NotTo(HaveOccurred())
-	text := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	ca, err := parseCA([]byte(text))
-	Expect(err).NotTo(HaveOccurred())
-	return testCA{pem: text, der: der, fingerprint: ca.fingerprint}
-}
-
-func template(n int64) *x509.Certificate {
-	return &x509.Certificate{
-		SerialNumber: big.NewInt(n), Subject: pkix.Name{CommonName: fmt.Sprintf("Test CA %d", n)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
+	ca := rig.NewCA(GinkgoTB(), fmt.Sprintf("Test CA %d", objects.Add(1)))
+	return testCA{pem: ca.PEM, der: ca.DER, fingerprint: ca.Fingerprint}
 }
 
 var objects atomic.Int32
@@ -414,20 +365,9 @@ type about struct {
 // readiness reads an object and returns its Ready condition.
 func readiness(ctx context.Context, obj client.Object) func() about {
 	return func() about {
-		if err := kube.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
+		c, err := controlplane.Ready(ctx, kube, obj)
+		if err != nil {
 			return about{Message: err.Error()}
-		}
-		var all []metav1.Condition
-		switch o := obj.(type) {
-		case managed.Object:
-			_, status := o.Managed()
-			all = status.Conditions
-		case *v1alpha1.KeyServer:
-			all = o.Status.Conditions
-		}
-		c := meta.FindStatusCondition(all, v1alpha1.ConditionReady)
-		if c == nil {
-			return about{}
 		}
 		return about{c.Status, v1alpha1.Reason(c.Reason), c.ObservedGeneration == obj.GetGeneration(), c.Message}
 	}

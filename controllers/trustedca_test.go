@@ -15,6 +15,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
 var _ = Describe("TrustedCA", func() {
@@ -220,7 +221,7 @@ var _ = Describe("TrustedCA", func() {
 
 	It("costs two writes to the cluster and one to the key server", func(ctx context.Context) {
 		obj := shown.trustedCA(newCA())
-		watching, err := client.NewWithWatch(restConfig, client.Options{Scheme: newScheme()})
+		watching, err := client.NewWithWatch(restConfig, client.Options{Scheme: controlplane.Scheme()})
 		Expect(err).NotTo(HaveOccurred())
 		w, err := watching.Watch(ctx, &v1alpha1.TrustedCAList{}, client.InNamespace("default"))
 		Expect(err).NotTo(HaveOccurred())

@@ -2,12 +2,14 @@ package httpapi
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/pb33f/libopenapi"
@@ -18,25 +20,31 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func newValidator(t *testing.T) validator.Validator {
-	t.Helper()
+// byDocument is a validator by the document, made once: it compiles every schema.
+var byDocument = sync.OnceValues(func() (validator.Validator, error) {
 	text, err := OpenAPI()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	doc, err := libopenapi.NewDocument(text)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	v, errs := validator.NewValidator(doc)
-	if len(errs) > 0 {
-		t.Fatal(errs)
+	return v, errors.Join(errs...)
+})
+
+func documentValidator(t *testing.T) validator.Validator {
+	t.Helper()
+	v, err := byDocument()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return v
 }
 
 func TestDocumentIsValid(t *testing.T) {
-	if ok, errs := newValidator(t).ValidateDocument(); !ok {
+	if ok, errs := documentValidator(t).ValidateDocument(); !ok {
 		t.Error(words(errs))
 	}
 }
@@ -76,7 +84,7 @@ func TestDocumentListsEveryRoute(t *testing.T) {
 // Every answer that a route gives here, good or bad, is one that the document
 // allows: status, headers and body.
 func TestAnswersMatchTheDocument(t *testing.T) {
-	v := newValidator(t)
+	v := documentValidator(t)
 	for _, r := range Routes() {
 		t.Run(r.Method+" "+r.Path, func(t *testing.T) {
 			good := sampleOf(r)
@@ -144,7 +152,7 @@ func words(errs []*valerrors.ValidationError) string {
 
 // The checks above are worth something only if a wrong answer fails them.
 func TestWrongAnswersDoNotMatch(t *testing.T) {
-	v := newValidator(t)
+	v := documentValidator(t)
 	for reason, tc := range map[string]struct {
 		method, path string
 		status       int
@@ -174,5 +182,5 @@ func TestNotReadyMatchesTheDocument(t *testing.T) {
 	if w.Code != http.StatusServiceUnavailable {
 		t.Fatalf("answered %d", w.Code)
 	}
-	validate(t, newValidator(t), request(http.MethodGet, "/api/ready", ""), w, false)
+	validate(t, documentValidator(t), request(http.MethodGet, "/api/ready", ""), w, false)
 }

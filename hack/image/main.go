@@ -83,6 +83,9 @@ func build(ctx context.Context, out, called, sbom, platforms string) error {
 	if !filepath.IsAbs(out) {
 		out = filepath.Join(root, out)
 	}
+	if err := lock(ctx, out); err != nil {
+		return fmt.Errorf("wait until nobody else makes %s: %w", out, err)
+	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err

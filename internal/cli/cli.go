@@ -96,7 +96,26 @@ func newRoot() *cobra.Command {
 		return usagef("%w; see %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(newServe(), newManager(), newUp(), newPlan(), newExport(), newAudit(), newRelease(), newOpenAPI(), newReference(), newVersion())
+	refuseUnknownHelp(root)
 	return root
+}
+
+// refuseUnknownHelp has "help" refuse what it knows nothing of as the command
+// itself would; as it comes, it shows a list and succeeds.
+func refuseUnknownHelp(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	for _, help := range root.Commands() {
+		if help.Name() != "help" {
+			continue
+		}
+		help.Args = func(_ *cobra.Command, args []string) error {
+			about, rest, err := root.Find(args)
+			if err != nil {
+				return err
+			}
+			return about.ValidateArgs(rest)
+		}
+	}
 }
 
 // noArgs refuses positional arguments as a usage error.

@@ -37,11 +37,11 @@ Log in at east and at west:
   WEST=%[5]s; WESTCA=%[6]s; ATWEST=$(login $WEST %[7]s)
 
 1. Ask east for an HMAC under a key of west, which never leaves west:
-  hmac() { curl -s --cacert $EASTCA -H "Authorization: Bearer $ATEAST" -H "X-Request-Id: $1" $EAST/api/crypto/hmac -d '{"hiddenLink":"%[8]s","data":"aGVsbG8="}'; }
+  hmac() { curl -s --cacert "$EASTCA" -H "Authorization: Bearer $ATEAST" -H "X-Request-Id: $1" $EAST/api/crypto/hmac -d '{"hiddenLink":"%[8]s","data":"aGVsbG8="}'; }
   hmac try-1
 
 2. Both wrote it down under one request id; this is what west wrote:
-  curl -s --cacert $WESTCA -H "Authorization: Bearer $ATWEST" "$WEST/api/audit?operation=hmacData&limit=5"
+  curl -s --cacert "$WESTCA" -H "Authorization: Bearer $ATWEST" "$WEST/api/audit?operation=hmacData&limit=5"
 
 3. Keep east's administrator from west, ask again, and let him back in:
   kc() { %[9]s --kubeconfig %[10]s "$@"; }
@@ -53,8 +53,8 @@ Log in at east and at west:
   kc get keyserver -A
 
 Ctrl-C stops everything and keeps the state.
-`, engine.AdminName, east.URL(), east.CAFile(), filepath.Dir(east.CAFile()),
-		west.URL(), west.CAFile(), filepath.Dir(west.CAFile()), link, kubectl, cluster.kubeconfig)
+`, engine.AdminName, east.URL(), shellWord(east.CAFile()), shellWord(filepath.Dir(east.CAFile())),
+		west.URL(), shellWord(west.CAFile()), shellWord(filepath.Dir(west.CAFile())), link, shellWord(kubectl), shellWord(cluster.kubeconfig))
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
@@ -28,28 +29,40 @@ func (o *upOptions) printNextSteps(ctx context.Context, out io.Writer, srv *serv
 	fmt.Fprintf(out, `
 API            %[1]s/api   (CA certificate: %[2]s)
 Administrator  %[3]s, password in %[4]s
-Cluster        export KUBECONFIG=%[5]s
+Cluster        export KUBECONFIG=%[7]s
 
 Log in, then try:
-  API=%[1]s/api; CA=%[2]s
-  SESSION=$(curl -s --cacert $CA $API/sessions -d "{\"method\":\"password\",\"name\":\"%[3]s\",\"password\":\"$(cat %[4]s)\"}" | sed -E 's/.*"sessionId":"([^"]+)".*/\1/')
+  API=%[1]s/api; CA=%[8]s
+  SESSION=$(curl -s --cacert "$CA" $API/sessions -d "{\"method\":\"password\",\"name\":\"%[3]s\",\"password\":\"$(cat %[9]s)\"}" | sed -E 's/.*"sessionId":"([^"]+)".*/\1/')
 
 1. An HMAC under a key that never leaves the key server:
-  curl -s --cacert $CA -H "Authorization: Bearer $SESSION" $API/crypto/hmac -d '{"hiddenLink":"%[6]s","data":"aGVsbG8="}'
+  curl -s --cacert "$CA" -H "Authorization: Bearer $SESSION" $API/crypto/hmac -d '{"hiddenLink":"%[5]s","data":"aGVsbG8="}'
 
 2. What is declared, and whether it was verified:
-  %[7]s --kubeconfig %[5]s get keyserver -A
-`, srv.URL(), srv.CAFile(), engine.AdminName, srv.FirstPasswordFile(), cluster.kubeconfig, link, kubectl)
+  %[6]s --kubeconfig %[7]s get keyserver -A
+`, srv.URL(), srv.CAFile(), engine.AdminName, srv.FirstPasswordFile(), link, shellWord(kubectl),
+		shellWord(cluster.kubeconfig), shellWord(srv.CAFile()), shellWord(srv.FirstPasswordFile()))
 	if name := k.sampleOf("TrustedCA"); name != "" {
 		fmt.Fprintf(out, `
 3. Remove a CA behind the operator's back, and watch it come back:
   ID=$(%[1]s --kubeconfig %[2]s get trustedca %[3]s -o jsonpath='{.status.certificateId}')
-  curl -s --cacert $CA -H "Authorization: Bearer $SESSION" $API/trusted-cas/remove -d "{\"certificateId\":\"$ID\"}"
+  curl -s --cacert "$CA" -H "Authorization: Bearer $SESSION" $API/trusted-cas/remove -d "{\"certificateId\":\"$ID\"}"
   %[1]s --kubeconfig %[2]s get trustedca %[3]s -w
-`, kubectl, cluster.kubeconfig, name)
+`, shellWord(kubectl), shellWord(cluster.kubeconfig), name)
 	}
 	_, err = fmt.Fprintln(out, "\nCtrl-C stops everything and keeps the state.")
 	return err
+}
+
+// plainWord is what a shell takes as it stands.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// shellWord is a text as one word of a shell's command line.
+func shellWord(s string) string {
+	if plainWord.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 func (k *kube) sampleOf(kind string) string {

@@ -5,6 +5,7 @@ package flight
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 
 	"golang.org/x/sync/singleflight"
@@ -21,6 +22,9 @@ type landing[T any] struct {
 	// to anybody else.
 	abandoned bool
 	panicked  *panicked
+	// exited: work ended its goroutine (runtime.Goexit), as a test does that
+	// fails.
+	exited bool
 }
 
 // panicked is what a piece of work panicked with, and where.
@@ -45,13 +49,21 @@ func (p *panicked) Unwrap() error {
 // context ends before: work that minds that context ends soon, and nothing runs
 // on for nobody. Where it failed because of that, the next in the queue
 // runs it again under his own. Everybody else waits no longer than his context
-// lasts. A panic reaches all who wait, each in his own goroutine.
+// lasts. A panic reaches all who wait, each in his own goroutine, and so does the
+// end of a goroutine.
 func (g *Group[T]) Do(ctx context.Context, key string, work func() (T, error)) (T, error) {
 	for {
 		begun := make(chan struct{})
 		landed := g.group.DoChan(key, func() (any, error) {
 			close(begun)
-			return run(ctx, work), nil
+			l := landing[T]{exited: true}
+			ended := make(chan struct{})
+			go func() { // of its own, because singleflight answers nobody when its own ends
+				defer close(ended)
+				run(ctx, work, &l)
+			}()
+			<-ended
+			return l, nil
 		})
 		var result singleflight.Result
 		select {
@@ -65,8 +77,10 @@ func (g *Group[T]) Do(ctx context.Context, key string, work func() (T, error)) (
 				return none, ctx.Err()
 			}
 		}
-		l := result.Val.(landing[T]) //nolint:errcheck // run answers nothing else
+		l := result.Val.(landing[T]) //nolint:errcheck // the work above answers nothing else
 		switch {
+		case l.exited:
+			runtime.Goexit()
 		case l.panicked != nil:
 			panic(l.panicked)
 		case l.abandoned && ctx.Err() == nil:
@@ -77,15 +91,17 @@ func (g *Group[T]) Do(ctx context.Context, key string, work func() (T, error)) (
 	}
 }
 
-func run[T any](ctx context.Context, work func() (T, error)) (l landing[T]) {
+// run does the work and notes how it ended; exited is true until it has.
+func run[T any](ctx context.Context, work func() (T, error), l *landing[T]) {
 	defer func() {
 		if p := recover(); p != nil {
-			l.panicked = &panicked{p, debug.Stack()}
+			*l = landing[T]{panicked: &panicked{p, debug.Stack()}}
 		}
 	}()
 	if err := ctx.Err(); err != nil {
-		return landing[T]{err: err, abandoned: true}
+		*l = landing[T]{err: err, abandoned: true}
+		return
 	}
 	v, err := work()
-	return landing[T]{value: v, err: err, abandoned: err != nil && ctx.Err() != nil}
+	*l = landing[T]{value: v, err: err, abandoned: err != nil && ctx.Err() != nil}
 }

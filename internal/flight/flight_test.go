@@ -178,3 +178,28 @@ func TestPanics(t *testing.T) {
 		}
 	})
 }
+
+// Work that ends its goroutine ends those of all who wait, and hangs nobody.
+func TestGoexit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Group[int]
+		leave := make(chan struct{})
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() {
+				_, err := g.Do(t.Context(), "k", func() (int, error) {
+					<-leave
+					runtime.Goexit()
+					return 42, nil
+				})
+				t.Errorf("went on, with %v", err)
+			})
+		}
+		synctest.Wait()
+		close(leave)
+		all.Wait()
+		if v, err := g.Do(t.Context(), "k", func() (int, error) { return 42, nil }); v != 42 || err != nil {
+			t.Errorf("afterwards: %d, %v", v, err)
+		}
+	})
+}

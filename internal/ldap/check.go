@@ -28,7 +28,7 @@ const (
 )
 
 // The library lets a directory announce 2 GiB, and makes room for it.
-func init() { ber.MaxPacketLengthBytes = maxPacket }
+func init() { ber.MaxPacketLengthBytes = maxPacket } //nolint:reassign // the library takes its limit no other way
 
 // Refused says why the directory does not recognise a name and its password.
 type Refused string

@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
@@ -321,14 +320,7 @@ func check(t testing.TB, s *Schemas, u *unstructured.Unstructured) error {
 // What is refused here is refused by a kube-apiserver, what passes here passes
 // there, and both put in the same defaults.
 func TestSameAsTheAPIServer(t *testing.T) {
-	controlplane.Need(t)
-	environment := &envtest.Environment{CRDDirectoryPaths: []string{filepath.Join("..", "..", "config", "crd", "bases")}, ErrorIfCRDPathMissing: true}
-	cfg, err := environment.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = environment.Stop() })
-	cluster, err := client.New(cfg, client.Options{})
+	cluster, err := client.New(controlplane.Start(t).Config, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

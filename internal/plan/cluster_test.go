@@ -1,24 +1,18 @@
 package plan_test
 
 import (
-	"context"
-	"errors"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
@@ -41,24 +35,9 @@ type cluster struct {
 
 func startCluster(t testing.TB) *cluster {
 	t.Helper()
-	controlplane.Need(t)
-	ctrl.SetLogger(logr.Discard())
-	environment := &envtest.Environment{CRDDirectoryPaths: []string{filepath.Join("..", "..", "config", "crd", "bases")}, ErrorIfCRDPathMissing: true}
-	cfg, err := environment.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := environment.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	environment, scheme := controlplane.Start(t), controlplane.Scheme()
 	skip := true
-	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+	mgr, err := ctrl.NewManager(environment.Config, ctrl.Options{
 		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &skip},
 	})
 	if err != nil {
@@ -67,16 +46,8 @@ func startCluster(t testing.TB) *cluster {
 	if err := controllers.Setup(mgr, controllers.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- mgr.Start(ctx) }()
-	t.Cleanup(func() { // before the control plane stops
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return &cluster{must[client.Client](t)(client.New(cfg, client.Options{Scheme: scheme}))}
+	controlplane.Run(t, mgr)
+	return &cluster{must[client.Client](t)(client.New(environment.Config, client.Options{Scheme: scheme}))}
 }
 
 // register makes the KeyServer "default" of a key server.

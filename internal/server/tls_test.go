@@ -140,6 +140,7 @@ func TestASilentConnectionKeepsNobodyOut(t *testing.T) {
 
 // The files of --tls-cert are taken over by a running server.
 func TestTheAPIShowsTheReplacedCertificate(t *testing.T) {
+	t.Parallel() // it waits
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 	ca, err := pki.NewCA("files", time.Now(), rand.Reader)

@@ -119,6 +119,7 @@ func TestBuildNotAdmitted(t *testing.T) {
 // What is no manifest of this build, or of this time, ends the admission of a
 // running server; detail names the cause; sessions outlive it.
 func TestAdmissionWhileRunning(t *testing.T) {
+	t.Parallel() // it waits
 	p, required := newPipeline(t)
 	good := func() []byte { return p.sign(t, p.digest, -time.Minute, time.Hour) }
 	p.publish(t, good())

@@ -223,6 +223,7 @@ func TestKubernetesLoginBound(t *testing.T) {
 
 // Keys come and go in the file without a restart.
 func TestKubernetesKeyRotation(t *testing.T) {
+	t.Parallel() // it waits
 	i := newTokenIssuer(t)
 	if err := os.Remove(i.file); err != nil {
 		t.Fatal(err)

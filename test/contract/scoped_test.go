@@ -147,6 +147,7 @@ func TestScopedFromDelegated(t *testing.T) {
 // A fixed lifetime: use does not extend it, idleness does not end it, and it
 // does not outlast the session that it was made from.
 func TestScopedCredentialExpires(t *testing.T) {
+	t.Parallel() // it waits
 	on(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")
 		short := s.OK(t, admin, "POST", sessions, join(scoped(link), rig.Object{"lifetimeSeconds": 1})).Text(t, "sessionId")
@@ -164,6 +165,7 @@ func TestScopedCredentialExpires(t *testing.T) {
 
 // SESSION_EXPIRED: a session that is not used.
 func TestSessionExpires(t *testing.T) {
+	t.Parallel() // it waits
 	on(t, func(t *testing.T, s *subject) {
 		session := s.login1(t)
 		a := s.Send(t, session, "GET", where, nil)

@@ -102,6 +102,7 @@ func TestPostgreSQLIsGone(t *testing.T) {
 
 // REQUEST_TIMEOUT: a body that does not arrive in the time of its route.
 func TestRequestTimeout(t *testing.T) {
+	t.Parallel() // it waits
 	s := one(t)
 	conn, err := tls.Dial("tcp", s.Address(), &tls.Config{RootCAs: s.Pool(t), MinVersion: tls.VersionTLS13})
 	rig.Must(t, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // worker is one client's work. It touches objects of its own only, so that
@@ -137,15 +138,15 @@ func roleValue(operations []string) string {
 type cas struct {
 	world  *world
 	client *client.Client
-	pool   []certificate
+	pool   []rig.CA
 }
 
 func (c *cas) step(ctx context.Context, r *rand.Rand) error {
 	one := c.pool[r.IntN(len(c.pool))]
-	name := "CA " + one.fingerprint
+	name := "CA " + one.Fingerprint
 	if c.world.ledger.value(name) == "" {
 		return c.world.ledger.change(name, "trusted", func() error {
-			_, err := c.client.AddTrustedCA(ctx, one.der)
+			_, err := c.client.AddTrustedCA(ctx, one.DER)
 			return err
 		})
 	}
@@ -154,7 +155,7 @@ func (c *cas) step(ctx context.Context, r *rand.Rand) error {
 		return err
 	}
 	for _, row := range list.TrustedCAs {
-		if fingerprintOf(row) == one.fingerprint {
+		if fingerprintOf(row) == one.Fingerprint {
 			return c.world.ledger.change(name, "", func() error {
 				_, err := c.client.RemoveTrustedCA(ctx, row.CertificateID.String())
 				return err

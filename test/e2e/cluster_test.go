@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
 // cluster is a kube-apiserver with its etcd, and the custom resources.
@@ -25,23 +26,10 @@ type cluster struct {
 
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
-	environment := &envtest.Environment{
-		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "config", "crd", "bases")},
-		ErrorIfCRDPathMissing: true,
-	}
 	// The API server's certificates outlive its process, so that it can be
 	// started again.
-	environment.ControlPlane.GetAPIServer().CertDir = t.TempDir()
-	config, err := environment.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := environment.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	c := &cluster{kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), home: t.TempDir(), port: portOf(config.Host)}
+	environment := controlplane.Start(t, func(e *envtest.Environment) { e.ControlPlane.GetAPIServer().CertDir = t.TempDir() })
+	c := &cluster{kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), home: t.TempDir(), port: portOf(environment.Config.Host)}
 	if err := os.WriteFile(c.kubeconfig, environment.KubeConfig, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -17,9 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
@@ -34,7 +32,6 @@ var binary program.Program
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	ctrl.SetLogger(logr.Discard()) // envtest's; it warns where there is none
 	if _, err := controlplane.Dir(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

@@ -1,13 +1,11 @@
 package federation
 
 import (
-	"bytes"
 	"encoding/base64"
 	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -140,6 +138,22 @@ func TestEntriesGoByTheOwnersClock(t *testing.T) {
 	})
 }
 
+// asking makes two key servers peers, and one's principal a user of the other's
+// key. Each call asks anew.
+func asking(t *testing.T, a, b *site) func() rig.Answer {
+	t.Helper()
+	a.register(t, b)
+	b.register(t, a)
+	owner := b.User(t, "owner", keyserver.RoleEncryptor)
+	caller := a.User(t, "caller", keyserver.RoleExchanger)
+	a.Expose(t, caller.ID, b.Site)
+	ttag := owner.Mint(t, nil)
+	owner.Grant(t, ttag, caller, "READ")
+	return func() rig.Answer {
+		return a.Send(t, caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": ttag})
+	}
+}
+
 // A session is judged where it was opened: the owner of the key does not ask
 // how old it is, and nobody is asked for one that is over.
 func TestSessionsGoByTheirKeyServersClock(t *testing.T) {
@@ -147,16 +161,7 @@ func TestSessionsGoByTheirKeyServersClock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ofA, ofB := ahead(0), ahead(0)
 			a, b := open(t, 2, apart(ofA, ofB), database(t)), open(t, 3, apart(ofA, ofB), database(t))
-			a.register(t, b)
-			b.register(t, a)
-			owner := b.User(t, "owner", keyserver.RoleEncryptor)
-			caller := a.User(t, "caller", keyserver.RoleExchanger)
-			a.Expose(t, caller.ID, b.Site)
-			ttag := owner.Mint(t, nil)
-			owner.Grant(t, ttag, caller, "READ")
-			ask := func() rig.Answer {
-				return a.Send(t, caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": ttag})
-			}
+			ask := asking(t, a, b)
 
 			// A key server that has lost sight of its replicas, as one whose clock
 			// jumps believes, looks at the database first.
@@ -215,23 +220,12 @@ func TestRepetitionsGoByTheOwnersClock(t *testing.T) {
 	}
 }
 
-// journal keeps what a key server logs.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(line []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(line)
-}
+// journal is what a key server logs.
+type journal struct{ rig.Output }
 
 // says reports whether one line has all of it.
 func (j *journal) says(all ...string) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for line := range strings.Lines(j.text.String()) {
+	for line := range strings.Lines(j.String()) {
 		if !slices.ContainsFunc(all, func(part string) bool { return !strings.Contains(line, part) }) {
 			return true
 		}
@@ -262,16 +256,7 @@ func TestClocksTooFarApart(t *testing.T) {
 						c.Logger = slog.New(slog.NewJSONHandler(journals[int(c.SystemID)], nil))
 					}
 					a, b := open(t, 2, clocks, log, option(t)), open(t, 3, clocks, log, option(t))
-					a.register(t, b)
-					b.register(t, a)
-					owner := b.User(t, "owner", keyserver.RoleEncryptor)
-					caller := a.User(t, "caller", keyserver.RoleExchanger)
-					a.Expose(t, caller.ID, b.Site)
-					ttag := owner.Mint(t, nil)
-					owner.Grant(t, ttag, caller, "READ")
-					ask := func() rig.Answer {
-						return a.Send(t, caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": ttag})
-					}
+					ask := asking(t, a, b)
 					if out := ask(); out.Status != http.StatusOK {
 						t.Fatalf("before: %s", out.Raw)
 					}

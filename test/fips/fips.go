@@ -54,6 +54,7 @@ func Again(t *testing.T, pkg string) {
 	if fips140.Enabled() {
 		t.Skip("this process is the one with the mode on")
 	}
+	t.Parallel() // with others that mostly wait
 	for _, r := range rows {
 		if r.pkg == pkg {
 			r.again(t)

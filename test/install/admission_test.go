@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -58,7 +59,7 @@ func TestKubectlApplies(t *testing.T) {
 	}
 	kubectl := func(arguments ...string) {
 		t.Helper()
-		command := exec.Command(filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), append([]string{"--kubeconfig", file}, arguments...)...)
+		command := exec.Command(controlplane.Kubectl(t), append([]string{"--kubeconfig", file}, arguments...)...)
 		if out, err := command.CombinedOutput(); err != nil {
 			t.Errorf("kubectl %s: %v\n%s", strings.Join(arguments, " "), err, out)
 		}

@@ -2,6 +2,7 @@ package install
 
 import (
 	"archive/tar"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,12 +48,33 @@ var theImage = sync.OnceValues(func() (image, error) {
 	if err := program.DependOnSources(); err != nil {
 		return i, err
 	}
-	built := imageCommand("-out", i.layout(), "-name", imageName)
-	if out, err := built.CombinedOutput(); err != nil {
-		return i, fmt.Errorf("build the image: %w\n%s", err, out)
+	// Twice at once, as from two terminals: one waits for the other.
+	var first, second bytes.Buffer
+	err := runBoth(&first, &second, "-out", i.layout(), "-name", imageName)
+	said := first.String() + second.String()
+	if err == nil && strings.Count(said, "waiting for another run") != 1 {
+		err = errors.New("neither run waited for the other")
+	}
+	if err != nil {
+		return i, fmt.Errorf("build the image: %w\n%s", err, said)
 	}
 	return i, nil
 })
+
+// runBoth makes an image in two processes.
+func runBoth(first, second *bytes.Buffer, arguments ...string) error {
+	var failed [2]error
+	var both sync.WaitGroup
+	for n, out := range []*bytes.Buffer{first, second} {
+		both.Go(func() {
+			cmd := imageCommand(arguments...)
+			cmd.Stdout, cmd.Stderr = out, out
+			failed[n] = cmd.Run()
+		})
+	}
+	both.Wait()
+	return errors.Join(failed[:]...)
+}
 
 // imageCommand runs hack/image as "make image-ko" does, so that what it is made
 // of is compiled once.

@@ -13,26 +13,20 @@ import (
 	"net/url"
 	"os"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
-
-// patience bounds waits that only a fault can exhaust.
-const patience = 2 * time.Minute
 
 const namespace = "keyserver-system"
 
 var (
-	environment = &envtest.Environment{}
+	environment *envtest.Environment
 	restConfig  *rest.Config
 	apiServer   *url.URL
 	kube        client.Client
@@ -47,20 +41,17 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		fmt.Fprintln(os.Stderr, "these tests need kube-apiserver and etcd: run make test")
-		return 1
-	}
+	var err error
 	// As clusters have it: service accounts must exist, tokens are mounted
 	// unless that is declined, and RBAC decides.
-	environment.ControlPlane.GetAPIServer().Configure().
-		Set("disable-admission-plugins", "").
-		Set("authorization-mode", "RBAC")
-	var err error
-	if restConfig, err = environment.Start(); err != nil {
+	environment, err = controlplane.Begin(func(e *envtest.Environment) {
+		e.ControlPlane.GetAPIServer().Configure().Set("disable-admission-plugins", "").Set("authorization-mode", "RBAC")
+	})
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "start the control plane:", err)
 		return 1
 	}
+	restConfig = environment.Config
 	defer func() {
 		if err := environment.Stop(); err != nil {
 			fmt.Fprintln(os.Stderr, "stop the control plane:", err)
@@ -83,7 +74,7 @@ func run(m *testing.M) int {
 			fmt.Fprintln(os.Stderr, "remove the image:", err)
 		}
 	}()
-	if kube, err = client.New(restConfig, client.Options{Scheme: newScheme()}); err == nil {
+	if kube, err = client.New(restConfig, client.Options{Scheme: controlplane.Scheme(apiextensionsv1.AddToScheme)}); err == nil {
 		err = likeACluster()
 	}
 	if err != nil {
@@ -98,30 +89,4 @@ func likeACluster() error {
 	account := &corev1.ServiceAccount{}
 	account.Name, account.Namespace = "default", "default"
 	return client.IgnoreAlreadyExists(kube.Create(context.Background(), account))
-}
-
-func newScheme() *runtime.Scheme {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			panic(err)
-		}
-	}
-	return scheme
-}
-
-// eventually repeats check until it succeeds.
-func eventually(t *testing.T, check func() error) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s: %v", patience, err)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -129,7 +130,7 @@ func apply(t *testing.T, objects []*unstructured.Unstructured, options ...client
 		if o.GroupVersionKind().Group == monitoringAPIGroup {
 			continue
 		}
-		eventually(t, func() error { // a kind takes a moment to be served
+		rig.Succeeds(t, func() error { // a kind takes a moment to be served
 			err := kube.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o.DeepCopy()), append(options, client.FieldOwner("test"), client.ForceOwnership)...)
 			if err != nil && !apierrors.IsNotFound(err) && !strings.Contains(err.Error(), "no matches for kind") {
 				t.Fatalf("apply %s: %v", describe(o), err)

@@ -1,13 +1,11 @@
 package install
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,10 +13,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -76,7 +74,7 @@ type process struct {
 	ports  map[string]string // address by the name of the port
 	about  corev1.Container
 	cmd    *exec.Cmd
-	log    output
+	log    rig.Output
 	exited chan struct{}
 }
 
@@ -94,7 +92,7 @@ func (p *pod) start(name string, extra ...string) *process {
 	}
 	var replace []string
 	for _, port := range c.Ports {
-		r.ports[port.Name] = freeAddress(p.t)
+		r.ports[port.Name] = rig.FreeAddress(p.t, "127.0.0.1")
 		replace = append(replace, fmt.Sprintf(":%d", port.ContainerPort), r.ports[port.Name])
 	}
 	here := strings.NewReplacer(replace...)
@@ -126,7 +124,7 @@ func (p *pod) start(name string, extra ...string) *process {
 	p.t.Cleanup(func() {
 		r.kill()
 		if p.t.Failed() {
-			p.t.Logf("log of %s (%d):\n%s", name, r.cmd.Process.Pid, r.log.tail())
+			p.t.Logf("log of %s (%d):\n%s", name, r.cmd.Process.Pid, r.log.Tail())
 		}
 	})
 	return r
@@ -152,7 +150,7 @@ func (r *process) awaitReady(t *testing.T) {
 	t.Helper()
 	for _, probe := range []*corev1.Probe{r.about.StartupProbe, r.about.LivenessProbe, r.about.ReadinessProbe} {
 		if probe != nil {
-			eventually(t, func() error { return r.answers(probe) })
+			rig.Succeeds(t, func() error { return r.answers(probe) })
 		}
 	}
 }
@@ -195,7 +193,7 @@ var leads = regexp.MustCompile(`(?m)^leader_election_master_status\{name="manage
 func leader(t *testing.T, managers ...*process) *process {
 	t.Helper()
 	var active []*process
-	eventually(t, func() error {
+	rig.Succeeds(t, func() error {
 		active = nil
 		for _, m := range managers {
 			text, err := m.metrics("manager-metrics")
@@ -212,39 +210,6 @@ func leader(t *testing.T, managers ...*process) *process {
 		return nil
 	})
 	return active[0]
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
-// output keeps what a process prints.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
-func (o *output) tail() string {
-	text := o.String()
-	return text[max(0, len(text)-20_000):]
 }
 
 // put writes a file into a volume, as a Secret's is.

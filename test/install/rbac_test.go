@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // kinds are the resources of the operator. KeyServers are the cluster's.
@@ -179,7 +180,7 @@ func TestAggregatedRoles(t *testing.T) {
 	selected := func(role string) []rbacv1.PolicyRule {
 		builtIn := &rbacv1.ClusterRole{}
 		builtIn.Name = role
-		eventually(t, func() error { return kube.Get(t.Context(), client.ObjectKey{Name: role}, builtIn) })
+		rig.Succeeds(t, func() error { return kube.Get(t.Context(), client.ObjectKey{Name: role}, builtIn) })
 		var rules []rbacv1.PolicyRule
 		for _, r := range ours {
 			for _, selector := range builtIn.AggregationRule.ClusterRoleSelectors {

@@ -1,7 +1,6 @@
 package install
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -21,6 +20,7 @@ import (
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
 // Two replicas as config/overlays/postgres describes them, over one PostgreSQL,
@@ -46,13 +46,8 @@ func TestScaledOutRuns(t *testing.T) {
 		pod.put("tls", "tls.crt", certificate)
 		pod.put("tls", "tls.key", key)
 		r := pod.start("api")
-		c, err := apiclient.New(apiclient.Options{
-			BaseURL: "https://" + r.ports["api"], RootCAs: roots,
-			Credentials: apiclient.PasswordCredentials("admin", func(context.Context) (string, error) { return password, nil }),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		over := program.Transport(roots, func() string { return r.ports["api"] })
+		c := program.Client(t, over, "admin", password, 0)
 		r.awaitReady(t)
 		return r, c, pod.settings
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 )
 
@@ -109,7 +110,7 @@ func writeSchemas(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	var paths map[string]openapi.GroupVersion
-	eventually(t, func() (err error) { // the schemas of new kinds are published after the kinds
+	rig.Succeeds(t, func() (err error) { // the schemas of new kinds are published after the kinds
 		if paths, err = client.OpenAPIV3().Paths(); err != nil {
 			return err
 		}

@@ -16,7 +16,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,6 +23,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
 const password = "a password that the installer chose"
@@ -95,21 +97,15 @@ func (i *installation) connect() {
 	if err := kube.Create(ctx, &ks); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, ready(ctx, &ks, func() []metav1.Condition { return ks.Status.Conditions }))
+	rig.Succeeds(t, func() error { return ready(ctx, &ks) })
 	ca := &corev1.ConfigMap{}
 	if err := kube.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "keyserver-ca"}, ca); err != nil {
 		t.Fatal(err)
 	}
 	i.url, i.roots = ks.Spec.URL, x509.NewCertPool()
 	i.roots.AppendCertsFromPEM([]byte(ca.Data["ca.crt"]))
-	var err error
-	i.keys, err = apiclient.New(apiclient.Options{
-		BaseURL: i.url, RootCAs: i.roots,
-		Credentials: apiclient.PasswordCredentials("admin", func(context.Context) (string, error) { return password, nil }),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	over := program.Transport(i.roots, func() string { return i.api.ports["api"] })
+	i.keys = program.Client(t, over, "admin", password, 0)
 	list, err := i.keys.Operations(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -120,17 +116,12 @@ func (i *installation) connect() {
 	}
 }
 
-func ready(ctx context.Context, o client.Object, conditions func() []metav1.Condition) func() error {
-	return func() error {
-		if err := kube.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
-			return err
-		}
-		c := meta.FindStatusCondition(conditions(), v1alpha1.ConditionReady)
-		if c == nil || c.Status != metav1.ConditionTrue || c.ObservedGeneration != o.GetGeneration() {
-			return fmt.Errorf("%s is not Ready: %+v", o.GetName(), c)
-		}
-		return nil
+func ready(ctx context.Context, o client.Object) error {
+	c, err := controlplane.Ready(ctx, kube, o)
+	if err == nil && (c.Status != metav1.ConditionTrue || c.ObservedGeneration != o.GetGeneration()) {
+		err = fmt.Errorf("%s is not Ready: %+v", o.GetName(), c)
 	}
+	return err
 }
 
 // declare makes a Role that is wanted on the key server.
@@ -158,8 +149,8 @@ func (i *installation) redeclare(r *v1alpha1.Role, operations ...string) {
 // the object says so.
 func (i *installation) holds(r *v1alpha1.Role) {
 	i.t.Helper()
-	eventually(i.t, func() error {
-		if err := ready(i.t.Context(), r, func() []metav1.Condition { return r.Status.Conditions })(); err != nil {
+	rig.Succeeds(i.t, func() error {
+		if err := ready(i.t.Context(), r); err != nil {
 			return err
 		}
 		list, err := i.keys.Roles(i.t.Context())
@@ -228,7 +219,7 @@ func TestInstallationRuns(t *testing.T) {
 	for n := range 40 {
 		many = append(many, i.declare(fmt.Sprintf("made-%d", n), "HMAC Data", "Authorize Key"))
 	}
-	eventually(t, func() error {
+	rig.Succeeds(t, func() error {
 		list, err := i.keys.Roles(t.Context())
 		if err == nil && !slices.ContainsFunc(list.Roles, func(r schema.Role) bool { return strings.HasPrefix(r.Name, "made-") }) {
 			err = errors.New("none made yet")
@@ -254,7 +245,7 @@ func TestInstallationRuns(t *testing.T) {
 			t.Errorf("%s: provenance %q", r.Name, r.Status.Provenance)
 		}
 	}
-	eventually(t, func() error {
+	rig.Succeeds(t, func() error {
 		list, err := i.keys.Roles(t.Context())
 		if err != nil {
 			return err
@@ -363,7 +354,7 @@ func (i *installation) measures(active *process) {
 		`keyserver_drift_repaired_total{kind="Role"} 1`,
 		`keyserver_api_requests_total{call="createRole",code="OK",keyserver="default"} 2`,
 	} {
-		eventually(t, func() (err error) {
+		rig.Succeeds(t, func() (err error) {
 			if manager, err = active.metrics("manager-metrics"); err == nil && !strings.Contains(manager, want+"\n") {
 				err = fmt.Errorf("the manager does not say %s:\n%s", want, lines(manager, "keyserver_"))
 			}

@@ -1,7 +1,6 @@
 package program
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -14,9 +13,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // patience bounds every wait for a process. It is generous, because it must
@@ -29,7 +29,7 @@ type Server struct {
 	DataDir string
 
 	cmd    *exec.Cmd
-	log    *output
+	log    *rig.Output
 	exited chan struct{}
 	err    error // of the process, once exited is closed
 }
@@ -56,7 +56,7 @@ func (p Program) Begin(dataDir string, args ...string) (*Server, error) {
 		return nil, err
 	}
 	all := append([]string{"serve", "--listen", "127.0.0.1:0", "--external-listen", "", "--data-dir", dataDir}, args...)
-	s := &Server{DataDir: dataDir, cmd: exec.Command(p.Path, all...), log: newOutput(), exited: make(chan struct{})}
+	s := &Server{DataDir: dataDir, cmd: exec.Command(p.Path, all...), log: &rig.Output{}, exited: make(chan struct{})}
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	// Whatever ends the test ends the server, too.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -74,7 +74,7 @@ func (s *Server) awaitReady() error {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
 	for {
-		grown := s.log.grown()
+		grown := s.log.Grown()
 		if m := readyLine.FindStringSubmatch(s.log.String()); m != nil {
 			s.Address = m[1]
 			return nil
@@ -154,34 +154,4 @@ func Transport(roots *x509.CertPool, address func() string) *http.Transport {
 			return dialer.DialContext(ctx, network, address())
 		},
 	}
-}
-
-// output keeps what a process prints and tells who waits for more.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-	more chan struct{}
-}
-
-func newOutput() *output { return &output{more: make(chan struct{})} }
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	close(o.more)
-	o.more = make(chan struct{})
-	return o.text.Write(p)
-}
-
-// grown is closed at the next output.
-func (o *output) grown() <-chan struct{} {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.more
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }

@@ -1,12 +1,12 @@
 package program
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // sources are the files and directories of the module that the program and its
@@ -20,7 +20,7 @@ var sources = []string{"go.mod", "go.sum", "main.go", "api", "config", "controll
 // that is built beside it: so each directory of the sources is opened here. What
 // is opened before the tests run, in TestMain, does not count.
 var DependOnSources = sync.OnceValue(func() error {
-	root, err := moduleRoot()
+	root, err := rig.Root()
 	if err != nil {
 		return err
 	}
@@ -32,22 +32,3 @@ var DependOnSources = sync.OnceValue(func() error {
 	}
 	return nil
 })
-
-// moduleRoot is where go.mod lies, above the directory of the running test.
-func moduleRoot() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		_, err := os.Stat(filepath.Join(dir, "go.mod"))
-		if err == nil {
-			return dir, nil
-		}
-		above := filepath.Dir(dir)
-		if !errors.Is(err, fs.ErrNotExist) || above == dir {
-			return "", fmt.Errorf("look for go.mod: %w", err)
-		}
-		dir = above
-	}
-}

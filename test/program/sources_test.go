@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // No package of the program lies where DependOnSources does not look.
 func TestSourcesAreAll(t *testing.T) {
-	root, err := moduleRoot()
+	root, err := rig.Root()
 	if err != nil {
 		t.Fatal(err)
 	}

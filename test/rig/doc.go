@@ -27,6 +27,11 @@
 // Soon and Succeeds wait for what somebody else brings about. Both give up, and
 // fail the test, after Patience, which only what hangs can exhaust.
 //
+// A CA is a certificate that a test has a site trust, where nothing has to be
+// signed with it.
+//
+// An Output is what a process prints, readable while it prints more.
+//
 // A free address is one that nobody listened on a moment ago: for a server that
 // is stopped and has to be found again where it was.
 //

@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
@@ -47,18 +46,13 @@ var cluster struct {
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	if _, err := controlplane.Dir(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	environment := &envtest.Environment{}
-	config, err := environment.Start()
+	environment, err := controlplane.Begin()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "start the control plane:", err)
 		return 1
 	}
 	defer func() { _ = environment.Stop() }()
-	if err := prepare(config); err != nil {
+	if err := prepare(environment.Config); err != nil {
 		fmt.Fprintln(os.Stderr, "prepare the cluster:", err)
 		return 1
 	}

@@ -2,14 +2,7 @@ package operator
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"os"
 	"slices"
 	"strconv"
@@ -319,16 +312,7 @@ func newTemplate(i int, resync time.Duration) *v1alpha1.ACLTemplate {
 
 func newCA(b *testing.B, i int, resync time.Duration) *v1alpha1.TrustedCA {
 	b.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(b, err, "make a key")
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(int64(i + 1)), Subject: pkix.Name{CommonName: fmt.Sprintf("CA %05d", i)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	must(b, err, "make a CA")
-	text := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	text := rig.NewCA(b, fmt.Sprintf("CA %05d", i)).PEM
 	return &v1alpha1.TrustedCA{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("ca-%05d", i)},
 		Spec:       v1alpha1.TrustedCASpec{ManagedSpec: shared(resync), Certificate: v1alpha1.CertificateSource{Inline: &text}},

@@ -13,15 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
@@ -46,8 +42,6 @@ type world struct {
 
 func newWorld(b *testing.B) *world {
 	b.Helper()
-	controlplane.Need(b)
-	ctrl.SetLogger(logr.Discard())
 	w := &world{writes: newTally(), calls: newTally()}
 	config := startControlPlane(b)
 	w.connect(b, config)
@@ -60,7 +54,7 @@ func newWorld(b *testing.B) *world {
 	if err != nil {
 		b.Fatal(err)
 	}
-	w.admin = logIn(b, server, roots, password)
+	w.admin = program.Client(b, program.Transport(roots, func() string { return server.Address }), "admin", password, 0)
 	w.startManager(b, config, server, roots)
 	w.declareKeyServer(b, password)
 	return w
@@ -68,19 +62,7 @@ func newWorld(b *testing.B) *world {
 
 func startControlPlane(b *testing.B) *rest.Config {
 	b.Helper()
-	environment := &envtest.Environment{
-		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "..", "config", "crd", "bases")},
-		ErrorIfCRDPathMissing: true,
-	}
-	config, err := environment.Start()
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := environment.Stop(); err != nil {
-			b.Error(err)
-		}
-	})
+	config := controlplane.Start(b).Config
 	config.QPS = -1 // as the manager has it
 	return config
 }
@@ -88,20 +70,9 @@ func startControlPlane(b *testing.B) *rest.Config {
 func (w *world) connect(b *testing.B, config *rest.Config) {
 	b.Helper()
 	var err error
-	if w.kube, err = client.NewWithWatch(rest.CopyConfig(config), client.Options{Scheme: newScheme(b)}); err != nil {
+	if w.kube, err = client.NewWithWatch(rest.CopyConfig(config), client.Options{Scheme: controlplane.Scheme()}); err != nil {
 		b.Fatal(err)
 	}
-}
-
-func newScheme(b *testing.B) *runtime.Scheme {
-	b.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			b.Fatal(err)
-		}
-	}
-	return scheme
 }
 
 func startKeyServer(b *testing.B) *program.Server {
@@ -127,18 +98,6 @@ func startKeyServer(b *testing.B) *program.Server {
 	return server
 }
 
-func logIn(b *testing.B, server *program.Server, roots *x509.CertPool, password string) *apiclient.Client {
-	b.Helper()
-	c, err := apiclient.New(apiclient.Options{
-		BaseURL: "https://" + server.Address, RootCAs: roots,
-		Credentials: apiclient.PasswordCredentials("admin", func(context.Context) (string, error) { return password, nil }),
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	return c
-}
-
 // startManager runs the controllers as the command does, but for what they send
 // being counted.
 func (w *world) startManager(b *testing.B, config *rest.Config, server *program.Server, roots *x509.CertPool) {
@@ -146,7 +105,7 @@ func (w *world) startManager(b *testing.B, config *rest.Config, server *program.
 	counted := rest.CopyConfig(config)
 	counted.Wrap(func(next http.RoundTripper) http.RoundTripper { return w.writes.count(next, clusterWrite) })
 	mgr, err := ctrl.NewManager(counted, ctrl.Options{
-		Scheme: newScheme(b), Metrics: metricsserver.Options{BindAddress: "0"},
+		Scheme: controlplane.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
 	})
 	if err != nil {
 		b.Fatal(err)

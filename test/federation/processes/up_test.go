@@ -1,14 +1,12 @@
 package processes
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,31 +15,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
-// screen is what a process has printed so far.
-type screen struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (s *screen) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(b)
-}
-
-func (s *screen) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
-
 // Three key servers that one operator makes trust each other, from one
 // directory of YAML, as "make run-federation" shows them; and the commands that
 // it prints do what it says they do.
 func TestUpFederation(t *testing.T) {
 	controlplane.Need(t)
-	dir := t.TempDir()
-	for range 2 { // the second run continues on the first one's state
+	dir := filepath.Join(t.TempDir(), "a b") // which the commands have to quote
+	for range 2 {                            // the second run continues on the first one's state
 		out, running, ended := up(t, dir)
 		_, table, _ := strings.Cut(out, "\nKIND ")
 		for _, kind := range []string{"KeyServer", "TrustedCA", "TrustedServer", "PrincipalTrust"} {
@@ -78,7 +58,7 @@ func TestUpFederation(t *testing.T) {
 func up(t *testing.T, dir string) (string, *os.Process, <-chan error) {
 	t.Helper()
 	cmd := exec.Command(built.Path, "up", "--federation", "--dir", dir, "--listen", "127.0.0.1:0")
-	out := &screen{}
+	out := &rig.Output{}
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -1,5 +1,7 @@
-// Package controlplane tells tests where kube-apiserver, etcd and kubectl are.
-// Whoever imports it needs them, which is how make knows (hack/needs.sh).
+// Package controlplane is what the suites that need a cluster have in common: it
+// tells where kube-apiserver, etcd and kubectl are, starts a kube-apiserver, runs
+// a manager against it, and reads whether an object is Ready. Whoever imports it
+// needs these programs, which is how make knows (hack/needs.sh).
 package controlplane
 
 import (

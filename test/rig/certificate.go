@@ -1,0 +1,46 @@
+package rig
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// CA is a certificate of a certification authority that has signed itself.
+type CA struct {
+	DER         []byte
+	PEM         string
+	Fingerprint string // of the DER, by SHA-256, in hexadecimal
+}
+
+var serials atomic.Int64
+
+// NewCA makes one that is valid now, and unlike every other.
+func NewCA(t testing.TB, name string) CA {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	Must(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serials.Add(1)), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	Must(t, err)
+	return CAOf(der)
+}
+
+// CAOf is the CA that a certificate is of.
+func CAOf(der []byte) CA {
+	sum := sha256.Sum256(der)
+	return CA{der, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), fmt.Sprintf("%x", sum)}
+}

@@ -1,0 +1,49 @@
+package rig
+
+import (
+	"bytes"
+	"sync"
+)
+
+// Output keeps what a process prints, and tells who waits for more.
+type Output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	more chan struct{}
+}
+
+func (o *Output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.more != nil {
+		close(o.more)
+		o.more = nil
+	}
+	return o.text.Write(p)
+}
+
+// Grown is closed at the next output.
+func (o *Output) Grown() <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.more == nil {
+		o.more = make(chan struct{})
+	}
+	return o.more
+}
+
+// String is everything so far.
+func (o *Output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// tail is how much of an output a failure repeats.
+const tail = 20_000
+
+// Tail is the end of it.
+func (o *Output) Tail() string {
+	text := o.String()
+	return text[max(0, len(text)-tail):]
+}
