@@ -35,7 +35,7 @@ import (
 var _ = Describe("a key server that", func() {
 	It("swallows a write never makes an object ready, and is not flooded", func(ctx context.Context) {
 		s := newStage(ctx)
-		s.onAdd(func(context.Context, link.API, []byte) (schema.TrustedCAAdded, error) {
+		s.onAdd(func(context.Context, link.API, schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
 			return schema.TrustedCAAdded{ListCountBefore: 1, ListCountAfter: 1},
 				&apiclient.Error{Status: 409, Code: "NOT_SAVED", Detail: "a fresh read does not contain it"}
 		})
@@ -45,7 +45,7 @@ var _ = Describe("a key server that", func() {
 		Expect(meta.IsStatusConditionFalse(obj.Status.Conditions, v1alpha1.ConditionVerified)).To(BeTrue())
 		Expect(obj.Status.CertificateID).To(BeEmpty())
 		for range 20 { // woken by unrelated changes
-			_, err := s.admin().AddTrustedCA(ctx, newCA().der)
+			_, err := s.admin().AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: newCA().der})
 			Expect(err).NotTo(HaveOccurred())
 		}
 		// As many as the doubling pauses have let through by now, however slow the machine is.
@@ -67,14 +67,14 @@ var _ = Describe("a key server that", func() {
 		obj := s.trustedCA(newCA())
 		apply(ctx, obj, beReady("created"))
 		failing := s.adds.Load()
-		s.onAdd(func(ctx context.Context, real link.API, der []byte) (schema.TrustedCAAdded, error) {
+		s.onAdd(func(ctx context.Context, real link.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
 			if s.adds.Load() < failing+3 {
 				return schema.TrustedCAAdded{}, &apiclient.Error{Status: 500, Code: "OP_FAILED", Detail: "not now"}
 			}
-			return real.AddTrustedCA(ctx, der)
+			return real.AddTrustedCA(ctx, in)
 		})
 		found, repaired := counter(managed.DriftFound, "TrustedCA"), counter(managed.DriftRepaired, "TrustedCA")
-		_, err := s.admin().RemoveTrustedCA(ctx, obj.Status.CertificateID)
+		_, err := s.admin().RemoveTrustedCA(ctx, schema.RemoveTrustedCARequest{CertificateID: read(schema.ParseBase64ID, obj.Status.CertificateID)})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElement("DriftFound"))
 		Eventually(func() map[string]string { return s.trusted(ctx) }).Should(HaveKey(obj.Status.Fingerprint))
@@ -110,7 +110,7 @@ var _ = Describe("a key server that", func() {
 
 	It("claims success without evidence is not believed", func(ctx context.Context) {
 		s := newStage(ctx)
-		s.onAdd(func(context.Context, link.API, []byte) (schema.TrustedCAAdded, error) {
+		s.onAdd(func(context.Context, link.API, schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
 			return schema.TrustedCAAdded{Saved: true, MatchedBy: "certificate-body"}, nil
 		})
 		obj := s.trustedCA(newCA())
@@ -119,8 +119,8 @@ var _ = Describe("a key server that", func() {
 
 	It("reads back another certificate is not believed", func(ctx context.Context) {
 		s := newStage(ctx)
-		s.onAdd(func(ctx context.Context, real link.API, _ []byte) (schema.TrustedCAAdded, error) {
-			return real.AddTrustedCA(ctx, newCA().der)
+		s.onAdd(func(ctx context.Context, real link.API, _ schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
+			return real.AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: newCA().der})
 		})
 		obj := s.trustedCA(newCA())
 		apply(ctx, obj, beUnready(v1alpha1.ReasonNotVerified, "another one than was sent"))
@@ -129,8 +129,8 @@ var _ = Describe("a key server that", func() {
 	It("loses its reply after the write took effect keeps what was created ours", func(ctx context.Context) {
 		s := newStage(ctx)
 		lost := false
-		s.onAdd(func(ctx context.Context, real link.API, der []byte) (schema.TrustedCAAdded, error) {
-			added, err := real.AddTrustedCA(ctx, der)
+		s.onAdd(func(ctx context.Context, real link.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
+			added, err := real.AddTrustedCA(ctx, in)
 			if !lost && err == nil {
 				lost = true
 				return schema.TrustedCAAdded{}, &apiclient.NetworkError{Sent: true, Err: errors.New("connection reset")}
@@ -150,11 +150,11 @@ var _ = Describe("a key server that", func() {
 	DescribeTable("somebody else was faster with leaves the decision to the adoption policy",
 		func(ctx context.Context, policy v1alpha1.AdoptionPolicy, comes OmegaMatcher, provenance v1alpha1.Provenance) {
 			s := newStage(ctx)
-			s.onAdd(func(ctx context.Context, real link.API, der []byte) (schema.TrustedCAAdded, error) {
-				if _, err := s.admin().AddTrustedCA(ctx, der); err != nil && apiclient.CodeOf(err) != "ALREADY_TRUSTED" {
+			s.onAdd(func(ctx context.Context, real link.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
+				if _, err := s.admin().AddTrustedCA(ctx, in); err != nil && apiclient.CodeOf(err) != "ALREADY_TRUSTED" {
 					return schema.TrustedCAAdded{}, err
 				}
-				return real.AddTrustedCA(ctx, der)
+				return real.AddTrustedCA(ctx, in)
 			})
 			ca := newCA()
 			obj := s.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Spec.AdoptionPolicy = policy })
@@ -171,8 +171,8 @@ var _ = Describe("a key server that", func() {
 	It("has no change feed is polled, and says so", func(ctx context.Context) {
 		s := newStage(ctx, func(ks *v1alpha1.KeyServer) {
 			m := meddlerOf(ks.Spec.URL)
-			m.onChanges(func(ctx context.Context, _ link.API, after int64, wait time.Duration) (schema.ChangePage, error) {
-				return withoutRoutes().Changes(ctx, after, wait)
+			m.onChanges(func(ctx context.Context, _ link.API, in schema.ChangesQuery) (schema.ChangePage, error) {
+				return withoutRoutes().ListChanges(ctx, in)
 			})
 		})
 		ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
@@ -183,7 +183,7 @@ var _ = Describe("a key server that", func() {
 		ca := newCA()
 		obj := s.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Spec.ResyncInterval = &metav1.Duration{Duration: 5 * time.Second} })
 		apply(ctx, obj, beReady(""))
-		_, err := s.admin().RemoveTrustedCA(ctx, obj.Status.CertificateID)
+		_, err := s.admin().RemoveTrustedCA(ctx, schema.RemoveTrustedCARequest{CertificateID: read(schema.ParseBase64ID, obj.Status.CertificateID)})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(func() map[string]string { return s.trusted(ctx) }).Should(HaveKey(ca.fingerprint))
 	})
@@ -192,14 +192,14 @@ var _ = Describe("a key server that", func() {
 		var mu sync.Mutex
 		var asked []time.Time
 		s := newStage(ctx, func(ks *v1alpha1.KeyServer) {
-			meddlerOf(ks.Spec.URL).onChanges(func(ctx context.Context, real link.API, after int64, wait time.Duration) (schema.ChangePage, error) {
-				if wait == 0 { // the manager catches up, and does not wait
-					return real.Changes(ctx, after, wait)
+			meddlerOf(ks.Spec.URL).onChanges(func(ctx context.Context, real link.API, in schema.ChangesQuery) (schema.ChangePage, error) {
+				if in.LongPoll() == 0 { // the manager catches up, and does not wait
+					return real.ListChanges(ctx, in)
 				}
 				mu.Lock()
 				defer mu.Unlock()
 				asked = append(asked, time.Now())
-				return schema.ChangePage{Cursor: after}, nil
+				return schema.ChangePage{Cursor: *in.After}, nil
 			})
 		})
 		Eventually(readiness(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}})).Should(beReady(""))
@@ -217,8 +217,8 @@ var _ = Describe("a key server that", func() {
 		apply(ctx, obj, beReady(""))
 		// The removal is not reported, only that the cursor is too old.
 		hidden := false
-		s.onChanges(func(ctx context.Context, real link.API, after int64, wait time.Duration) (schema.ChangePage, error) {
-			page, err := real.Changes(ctx, after, wait)
+		s.onChanges(func(ctx context.Context, real link.API, in schema.ChangesQuery) (schema.ChangePage, error) {
+			page, err := real.ListChanges(ctx, in)
 			if err == nil && len(page.Changes) > 0 && !hidden {
 				hidden = true
 				return schema.ChangePage{Cursor: page.Cursor, Reset: true}, nil
@@ -232,7 +232,7 @@ var _ = Describe("a key server that", func() {
 			_ = readiness(ctx, ks)()
 			return ks.Status.LastHandledReconcileAt
 		}).Should(Equal("1"))
-		_, err := s.admin().RemoveTrustedCA(ctx, obj.Status.CertificateID)
+		_, err := s.admin().RemoveTrustedCA(ctx, schema.RemoveTrustedCARequest{CertificateID: read(schema.ParseBase64ID, obj.Status.CertificateID)})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(func() map[string]string { return s.trusted(ctx) }).Should(HaveKey(ca.fingerprint))
 	})
@@ -335,7 +335,7 @@ var _ = Describe("removing the custom resource definitions", Serial, func() {
 		Consistently(func() map[string]string { return s.trusted(ctx) }).Should(HaveKey(p.ca.fingerprint))
 		Expect(s.removes.Load()).To(BeZero())
 		Expect(s.peers(ctx)).To(HaveKey(p.system))
-		trusts, err := s.admin().PrincipalTrusts(ctx, schema.PrincipalTrustsQuery{})
+		trusts, err := s.admin().ListPrincipalTrusts(ctx, schema.PrincipalTrustsQuery{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(trusts.PrincipalTrusts).To(HaveLen(1))
 		Expect(s.roles(ctx)).To(HaveKey("Kept"))

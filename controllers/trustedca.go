@@ -24,7 +24,7 @@ import (
 var trustedCAs = link.List[schema.TrustedCA]{
 	Name: "trustedCA",
 	Read: func(ctx context.Context, c *link.Connection) ([]schema.TrustedCA, error) {
-		l, err := c.Officer.TrustedCAs(ctx)
+		l, err := c.Officer.ListTrustedCAs(ctx, schema.TrustedCAsQuery{})
 		return l.TrustedCAs, err
 	},
 	Keys: func(ca schema.TrustedCA) []string {
@@ -178,7 +178,7 @@ func (trustedCAAdapter) Observe(ctx context.Context, in managed.Input, obj *v1al
 
 // Create implements managed.Adapter.
 func (trustedCAAdapter) Create(ctx context.Context, c *link.Connection, want declaredCA) (managed.Outcome, error) {
-	added, err := c.Officer.AddTrustedCA(ctx, want.der)
+	added, err := c.Officer.AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: want.der})
 	if err != nil {
 		return managed.Outcome{}, err
 	}
@@ -208,7 +208,11 @@ func (trustedCAAdapter) Update(context.Context, *link.Connection, declaredCA, ma
 
 // Delete implements managed.Adapter.
 func (trustedCAAdapter) Delete(ctx context.Context, c *link.Connection, _ *v1alpha1.TrustedCA, id string) (managed.Outcome, error) {
-	removed, err := c.Officer.RemoveTrustedCA(ctx, id)
+	certificate, err := spelt(schema.ParseBase64ID, id)
+	if err != nil {
+		return managed.Outcome{}, err
+	}
+	removed, err := c.Officer.RemoveTrustedCA(ctx, schema.RemoveTrustedCARequest{CertificateID: certificate})
 	if err != nil {
 		return managed.Outcome{}, err
 	}

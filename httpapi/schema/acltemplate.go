@@ -20,6 +20,12 @@ type ACLTemplateRequest struct {
 	Name string `json:"name" limit:"1..128" doc:"Trimmed before use."`
 }
 
+// RenameACLTemplateRequest renames a template.
+type RenameACLTemplateRequest struct {
+	ID HexID `path:"id" json:"-" doc:"16 hexadecimal digits."`
+	ACLTemplateRequest
+}
+
 // ACLTemplateSaved is the verdict on creating or renaming a template.
 type ACLTemplateSaved struct {
 	ID        HexID        `json:"id"`
@@ -47,6 +53,19 @@ type TemplateMemberRequest struct {
 	MaxUsage  *int64 `json:"maxUsage,omitzero" limit:"-1..9007199254740992" doc:"How many grants an entry made of it is good for; left out or -1, any number."`
 	StartTime *Stamp `json:"startTime,omitzero" doc:"Raw stamp; left out, unset."`
 	EndTime   *Stamp `json:"endTime,omitzero" doc:"Raw stamp; left out, unset."`
+}
+
+// SetACLTemplateMemberRequest asks for a membership of a template.
+type SetACLTemplateMemberRequest struct {
+	ID HexID `path:"id" json:"-" doc:"16 hexadecimal digits."`
+	TemplateMemberRequest
+}
+
+// RemoveACLTemplateMemberRequest names a member of a template.
+type RemoveACLTemplateMemberRequest struct {
+	ID          HexID     `path:"id" json:"-" doc:"16 hexadecimal digits."`
+	SystemID    SystemID  `path:"systemId" json:"-" doc:"In decimal."`
+	PrincipalID DecimalID `path:"principalId" json:"-" doc:"In decimal."`
 }
 
 // TemplateMember is one principal's rights in a template.

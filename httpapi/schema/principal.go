@@ -110,6 +110,7 @@ type PrincipalFlags struct {
 // UpdatePrincipalFlagsRequest names the flags to move. The word itself cannot
 // be sent: it would clear what it does not name.
 type UpdatePrincipalFlagsRequest struct {
+	ID         HexID `path:"id" json:"-" doc:"16 hexadecimal digits."`
 	Delegation *bool `json:"delegation,omitzero"`
 	Disabled   *bool `json:"disabled,omitzero"`
 }
@@ -127,6 +128,7 @@ type PrincipalFlagsSaved struct {
 
 // UpdatePrincipalRolesRequest replaces the roles of a principal.
 type UpdatePrincipalRolesRequest struct {
+	ID      HexID   `path:"id" json:"-" doc:"16 hexadecimal digits."`
 	RoleIDs []HexID `json:"roleIds" items:"0..256" doc:"The complete new set; empty takes every role away."`
 }
 

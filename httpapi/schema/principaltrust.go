@@ -33,6 +33,7 @@ type CreatePrincipalTrustRequest struct {
 
 // UpdatePrincipalTrustRequest changes the flag of a row.
 type UpdatePrincipalTrustRequest struct {
+	ID   HexID  `path:"id" json:"-" doc:"16 hexadecimal digits."`
 	Flag string `json:"flag" enum:"restrict,expose"`
 }
 

@@ -23,6 +23,7 @@ type CreateRoleRequest struct {
 
 // UpdateRoleRequest renames a role, replaces its operations, or both.
 type UpdateRoleRequest struct {
+	ID   HexID   `path:"id" json:"-" doc:"16 hexadecimal digits."`
 	Name *string `json:"name,omitzero" limit:"1..128"`
 	// Operations is nil when the set stays as it is; empty, not nil, removes
 	// every operation.

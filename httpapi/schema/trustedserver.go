@@ -23,6 +23,13 @@ func (b *TrustBlob) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// ParseTrustBlob reads a blob. The error completes a sentence that begins with
+// the name of the field.
+func ParseTrustBlob(text string) (b TrustBlob, err error) {
+	err = b.UnmarshalText([]byte(text))
+	return b, err
+}
+
 // String spells the blob.
 func (b TrustBlob) String() string { return keyserver.TrustBlob(b).String() }
 
@@ -72,8 +79,9 @@ type TrustedServerSaved struct {
 // UpdateTrustedServerRequest changes a peer's record. A field that is left out
 // stays as it is.
 type UpdateTrustedServerRequest struct {
-	FriendlyName *string `json:"friendlyName,omitzero" limit:"1..128"`
-	Description  *string `json:"description,omitzero" limit:"0..1024"`
+	SystemID     SystemID `path:"systemId" json:"-" doc:"Decimal, neither hexadecimal nor the transport principal's id."`
+	FriendlyName *string  `json:"friendlyName,omitzero" limit:"1..128"`
+	Description  *string  `json:"description,omitzero" limit:"0..1024"`
 }
 
 // TrustedServerUpdated is the verdict on a change.
@@ -81,6 +89,11 @@ type TrustedServerUpdated struct {
 	TrustedServer *TrustedServer `json:"trustedServer" doc:"As read back; null where it is no longer listed."`
 	Saved         bool           `json:"saved" doc:"Every field that was sent reads back."`
 	Verdict
+}
+
+// BySystemID is a request that names a peer in the path and nothing else.
+type BySystemID struct {
+	SystemID SystemID `path:"systemId" json:"-" doc:"Decimal, neither hexadecimal nor the transport principal's id."`
 }
 
 // TrustedServerGone is the verdict on a removal.
