@@ -80,9 +80,6 @@ func place(ctx context.Context, c *link.Connection, want map[string]bool, templa
 		if err != nil {
 			return err
 		}
-		if !saved.Saved || saved.Directory == nil {
-			return link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success without the directory as read back")
-		}
 		directories.Of(c).Put(*saved.Directory)
 	}
 	return nil
@@ -105,12 +102,9 @@ func displace(ctx context.Context, c *link.Connection, template schema.HexID, ke
 			kept[d.Path] = true
 			continue
 		}
-		gone, err := c.Officer.DeleteTemplatedDirectory(ctx, schema.ByID{ID: d.ID})
+		_, err := c.Officer.DeleteTemplatedDirectory(ctx, schema.ByID{ID: d.ID})
 		if err != nil && !link.IsGone(err) {
 			return nil, err
-		}
-		if err == nil && !gone.Gone {
-			return nil, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the directory is gone")
 		}
 		c.Outdated(directories.Name)
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -110,8 +111,8 @@ var _ = Describe("a key server that", func() {
 
 	It("claims success without evidence is not believed", func(ctx context.Context) {
 		s := newStage(ctx)
-		s.onAdd(func(context.Context, link.API, schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
-			return schema.TrustedCAAdded{Saved: true, MatchedBy: "certificate-body"}, nil
+		s.onAdd(func(ctx context.Context, _ link.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
+			return lying(`{"saved":true,"matchedBy":"certificate-body"}`).AddTrustedCA(ctx, in)
 		})
 		obj := s.trustedCA(newCA())
 		apply(ctx, obj, beUnready(v1alpha1.ReasonNotVerified, "without the certificate as read back"))
@@ -288,8 +289,25 @@ func counter(of *prometheus.CounterVec, kind string) float64 {
 }
 
 // withoutRoutes returns a real client of a service that has none of the routes.
-func withoutRoutes() *apiclient.Client {
-	srv := httptest.NewServer(http.NotFoundHandler())
+func withoutRoutes() *apiclient.Client { return clientOf(http.NotFoundHandler()) }
+
+// lying returns a real client of a service that answers every call with success
+// and the same answer.
+func lying(answer string) *apiclient.Client {
+	return clientOf(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/api/sessions" {
+			until := time.Now().Add(time.Hour).Format(time.RFC3339)
+			_, _ = fmt.Fprintf(w, `{"sessionId":"any","expiresAt":%q,"idleExpiresAt":%q}`, until, until)
+			return
+		}
+		_, _ = io.WriteString(w, answer)
+	}))
+}
+
+func clientOf(service http.Handler) *apiclient.Client {
+	GinkgoHelper()
+	srv := httptest.NewServer(service)
 	DeferCleanup(srv.Close)
 	c, err := apiclient.New(apiclient.Options{
 		BaseURL: srv.URL, MaxRetries: -1,

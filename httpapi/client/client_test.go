@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -426,5 +427,49 @@ func TestNobodyThere(t *testing.T) {
 	}
 	if client.IsUnavailable(nil) || client.IsCode(nil, "") || client.IsUnsupported(nil) {
 		t.Error("no error is something")
+	}
+}
+
+// Whoever observes is told of each call once, however often it was tried, by
+// the operationId of its route, and of what was refused before it was sent. The
+// login that a call leads to is no call of its own.
+func TestCallsAreObserved(t *testing.T) {
+	s := newStub(t)
+	s.on("GET /api/roles", func(w http.ResponseWriter, _ *http.Request, n int64) {
+		if n == 1 {
+			fail(w, 503, retryable)
+			return
+		}
+		_, _ = io.WriteString(w, noRoles)
+	})
+	s.on("POST /api/crypto/hmac", func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		fail(w, 403, `{"code":"ACL_DENIED","detail":"d"}`)
+	})
+	s.on("DELETE /api/sessions/current", func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		_, _ = io.WriteString(w, `{"ended":true,"detail":""}`)
+	})
+	var seen []string
+	c := s.client(t, func(o *client.Options) {
+		o.Observe = func(route string, err error) { seen = append(seen, route+" "+client.CodeOf(err)) }
+	})
+	ctx := t.Context()
+	if _, err := c.ListRoles(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.HMAC(ctx, "k", strings.NewReader("message")); !client.IsCode(err, "ACL_DENIED") {
+		t.Errorf("HMAC: %v", err)
+	}
+	if _, err := c.GetRevocationPolicy(ctx, schema.ByDigest{Digest: ".."}); !client.IsCode(err, "BAD_REQUEST") {
+		t.Errorf("a path that cannot be: %v", err)
+	}
+	if _, err := c.NewScopedCredential(ctx, client.ScopedCredential{Objects: []schema.HiddenLink{"k"}}); err != nil {
+		t.Error(err)
+	}
+	if err := c.Logout(ctx); err != nil {
+		t.Error(err)
+	}
+	want := []string{"listRoles ", "computeHmac ACL_DENIED", "getRevocationPolicy BAD_REQUEST", "login ", "endCurrentSession "}
+	if !slices.Equal(seen, want) {
+		t.Errorf("observed were %q, want %q", seen, want)
 	}
 }

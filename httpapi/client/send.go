@@ -217,13 +217,26 @@ func (c *Client) read(k call, resp *http.Response, out any) error {
 				Detail: fmt.Sprintf("the answer to %s %s is not what the contract says", k.method, k.target),
 			}
 		}
-		return nil
+		return unproven(resp, out)
 	}
 	b, err := readAll(resp.Body, maxErrorAnswer)
 	if err != nil {
 		b = nil // the status says enough
 	}
 	return c.failure(k, resp, b, out)
+}
+
+// unproven is a success that does not show what it rests on, nil where it does.
+// A write that nobody has read back is not one that was verified.
+func unproven(resp *http.Response, out any) error {
+	answer, verified := out.(interface{ Unproven() string })
+	if !verified {
+		return nil
+	}
+	if missing := answer.Unproven(); missing != "" {
+		return &Error{Status: resp.StatusCode, Code: "NOT_VERIFIED", RequestID: requestID(resp), Detail: missing}
+	}
+	return nil
 }
 
 // failure reads a refusal, and the verdict's shape where there is one.

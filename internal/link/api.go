@@ -10,7 +10,9 @@ import (
 )
 
 // API is what the controllers ask of one service, as one identity.
-// *client.Client implements it; tests put a service behind it that lies.
+// *client.Client implements it; tests put a service behind it that lies. The
+// answer of a write has its evidence in it, or there is an error (schema's
+// Unproven).
 type API interface {
 	GetReadiness(ctx context.Context) (schema.Ready, error)
 	GetVersion(ctx context.Context) (schema.Version, error)
