@@ -105,6 +105,9 @@ func comment(name string, r httpapi.Route) string {
 		}
 		text += " Codes of its own: " + strings.Join(codes, ", ") + "."
 	}
+	if r.Counts {
+		text += " It is not tried again after PEER_UNAVAILABLE: a use of the key may have been counted, and another try may count another one."
+	}
 	const width = 80
 	var b strings.Builder
 	line := "//"

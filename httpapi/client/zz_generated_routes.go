@@ -51,7 +51,9 @@ func (c *Client) GetKey(ctx context.Context, in schema.KeyRequest) (schema.KeyMe
 
 // AuthorizeKey asks whether the caller may use a key. A yes is 200, a no is
 // 403. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
-// OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
+// OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE. It is not tried again after
+// PEER_UNAVAILABLE: a use of the key may have been counted, and another try may
+// count another one.
 func (c *Client) AuthorizeKey(ctx context.Context, in schema.AuthorizeKeyRequest) (schema.KeyGrant, error) {
 	return ask[schema.KeyGrant](ctx, c, route{name: "authorizeKey", method: http.MethodPost, path: "/api/keys/authorize", named: true, counts: true}, in)
 }

@@ -36,6 +36,11 @@ type ACLTemplateSaved struct {
 	Verdict
 }
 
+// Unproven is empty where the template reads back.
+func (r ACLTemplateSaved) Unproven() string {
+	return unshown(r.Saved && r.Template != nil, "the template")
+}
+
 // ACLTemplateGone is the verdict on deleting a template.
 type ACLTemplateGone struct {
 	ID       HexID       `json:"id"`
@@ -43,6 +48,9 @@ type ACLTemplateGone struct {
 	Template ACLTemplate `json:"template" doc:"As it stood before the deletion."`
 	Verdict
 }
+
+// Unproven is empty where the template is gone.
+func (r ACLTemplateGone) Unproven() string { return ungone(r.Gone, "the template") }
 
 // TemplateMemberRequest asks for a membership.
 type TemplateMemberRequest struct {
@@ -101,6 +109,11 @@ type TemplateMemberSaved struct {
 	Verdict
 }
 
+// Unproven is empty where the member reads back.
+func (r TemplateMemberSaved) Unproven() string {
+	return unshown(r.Saved && r.Member != nil, "the member")
+}
+
 // TemplateMemberGone is the verdict on a membership that was ended.
 type TemplateMemberGone struct {
 	ID          HexID            `json:"id" doc:"Of the template."`
@@ -110,3 +123,6 @@ type TemplateMemberGone struct {
 	Members     []TemplateMember `json:"members" doc:"Those left, as read back."`
 	Verdict
 }
+
+// Unproven is empty where the member is gone.
+func (r TemplateMemberGone) Unproven() string { return ungone(r.Gone, "the member") }

@@ -38,6 +38,9 @@ type GroupMemberSaved struct {
 	Verdict
 }
 
+// Unproven is empty where the member reads back.
+func (r GroupMemberSaved) Unproven() string { return unshown(r.Saved, "the member") }
+
 // GroupMemberGone is the verdict on taking a principal out of a group.
 type GroupMemberGone struct {
 	GroupID HexID     `json:"groupId"`
@@ -45,3 +48,6 @@ type GroupMemberGone struct {
 	Member  Principal `json:"member" doc:"As read back."`
 	Verdict
 }
+
+// Unproven is empty where the member is gone.
+func (r GroupMemberGone) Unproven() string { return ungone(r.Gone, "the member") }

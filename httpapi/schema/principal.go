@@ -98,6 +98,11 @@ type PrincipalSaved struct {
 	Verdict
 }
 
+// Unproven is empty where the principal reads back.
+func (r PrincipalSaved) Unproven() string {
+	return unshown(r.Saved && r.Principal != nil, "the principal")
+}
+
 // PrincipalFlags is a principal's flag word.
 type PrincipalFlags struct {
 	Flags         int64  `json:"flags" doc:"The whole word: bit 0x1 is set while the principal is enabled, 0x2 where it is system-defined, 0x400 where it may be impersonated. All other bits are kept as they are."`
@@ -126,6 +131,9 @@ type PrincipalFlagsSaved struct {
 	Verdict
 }
 
+// Unproven is empty where the flags read back.
+func (r PrincipalFlagsSaved) Unproven() string { return unshown(r.Saved, "the flags") }
+
 // UpdatePrincipalRolesRequest replaces the roles of a principal.
 type UpdatePrincipalRolesRequest struct {
 	ID      HexID   `path:"id" json:"-" doc:"16 hexadecimal digits."`
@@ -140,3 +148,6 @@ type PrincipalRolesSaved struct {
 	Principal        Principal `json:"principal" doc:"As read back."`
 	Verdict
 }
+
+// Unproven is empty where the roles read back.
+func (r PrincipalRolesSaved) Unproven() string { return unshown(r.Saved, "the roles") }

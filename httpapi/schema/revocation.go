@@ -59,6 +59,9 @@ type RevocationPolicySaved struct {
 	Verdict
 }
 
+// Unproven is empty where the policy reads back.
+func (r RevocationPolicySaved) Unproven() string { return unshown(r.Saved, "the policy") }
+
 // ImportCRLRequest sends a revocation list.
 type ImportCRLRequest struct {
 	CRL DER `json:"crl" limit:"1..4194304" doc:"One complete certificate revocation list, signed by a trusted CA and not older than the one held."`
@@ -70,4 +73,9 @@ type CRLImported struct {
 	Count   int                `json:"count"`
 	Issuers []RevocationIssuer `json:"issuers" doc:"The trusted CAs that the list speaks for."`
 	Verdict
+}
+
+// Unproven is empty where the list reads back as evidence of an issuer.
+func (r CRLImported) Unproven() string {
+	return unshown(r.Saved && len(r.Issuers) > 0, "the revocation list")
 }

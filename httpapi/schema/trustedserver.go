@@ -1,6 +1,8 @@
 package schema
 
 import (
+	"slices"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -76,6 +78,13 @@ type TrustedServerSaved struct {
 	Verdict
 }
 
+// Unproven is empty where the list that was read back has the peer.
+func (r TrustedServerSaved) Unproven() string {
+	return unshown(r.Saved && slices.ContainsFunc(r.TrustedServers, func(s TrustedServer) bool {
+		return s.SystemID != nil && *s.SystemID == r.SystemID
+	}), "the peer")
+}
+
 // UpdateTrustedServerRequest changes a peer's record. A field that is left out
 // stays as it is.
 type UpdateTrustedServerRequest struct {
@@ -89,6 +98,11 @@ type TrustedServerUpdated struct {
 	TrustedServer *TrustedServer `json:"trustedServer" doc:"As read back; null where it is no longer listed."`
 	Saved         bool           `json:"saved" doc:"Every field that was sent reads back."`
 	Verdict
+}
+
+// Unproven is empty where the peer reads back.
+func (r TrustedServerUpdated) Unproven() string {
+	return unshown(r.Saved && r.TrustedServer != nil && r.TrustedServer.SystemID != nil, "the peer")
 }
 
 // BySystemID is a request that names a peer in the path and nothing else.
@@ -106,6 +120,9 @@ type TrustedServerGone struct {
 	TransportPrincipalSideEffect string           `json:"transportPrincipalSideEffect,omitzero"`
 	Verdict
 }
+
+// Unproven is empty where the peer is gone.
+func (r TrustedServerGone) Unproven() string { return ungone(r.Removed != nil, "the peer") }
 
 // TrustInfo answers GET /api/trust/local-info.
 type TrustInfo struct {
