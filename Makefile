@@ -75,9 +75,10 @@ document = $(plain) go run $(2) > bin/$(notdir $(1)).tmp && mkdir -p $(dir $(1))
 
 # The definitions come first: docs/resources.md is made from them, too.
 .PHONY: generate
-generate: manifests bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Regenerate deep copies, protobuf code and documents
+generate: manifests bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Regenerate deep copies, protobuf code, the client's methods and documents
 	$(plain) bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	$(plain) go -C hack/tools run ./protogen -root $(CURDIR) -plugins $(CURDIR)/bin internal/peer/peerpb/peer.proto
+	$(call document,httpapi/client/zz_generated_routes.go,./hack/client)
 	$(call document,docs/openapi.json,. openapi)
 	$(call document,docs/api.md,. reference)
 	$(call document,docs/resources.md,./hack/resources)

@@ -20,7 +20,7 @@ import (
 var aclTemplates = link.List[schema.ACLTemplate]{
 	Name: "aclTemplate",
 	Read: func(ctx context.Context, c *link.Connection) ([]schema.ACLTemplate, error) {
-		l, err := c.Officer.ACLTemplates(ctx)
+		l, err := c.Officer.ListACLTemplates(ctx)
 		return l.Templates, err
 	},
 	Keys: func(t schema.ACLTemplate) []string { return []string{t.ID.String(), byName(t.Name)} },
@@ -30,7 +30,7 @@ var aclTemplates = link.List[schema.ACLTemplate]{
 var identity = link.Answers[schema.SessionPrincipal]{
 	Name: "own identity", // for as long as the connection is the same
 	Read: func(ctx context.Context, c *link.Connection, _ string) (schema.SessionPrincipal, error) {
-		s, err := c.Officer.CurrentSession(ctx)
+		s, err := c.Officer.GetCurrentSession(ctx)
 		return s.Principal, err
 	},
 	ID: func(schema.SessionPrincipal) string { return "" },
@@ -190,37 +190,35 @@ func heldName(ctx context.Context, in managed.Input, name string) (string, error
 // Create implements managed.Adapter. The template is there as soon as it has a name;
 // whatever of the rest fails is taken up by the next pass.
 func (a aclTemplateAdapter) Create(ctx context.Context, c *link.Connection, want declaredTemplate) (managed.Outcome, error) {
-	saved, err := c.Officer.CreateACLTemplate(ctx, want.name)
+	saved, err := c.Officer.CreateACLTemplate(ctx, schema.ACLTemplateRequest{Name: want.name})
 	if err != nil {
 		return managed.Outcome{}, err
 	}
-	if !saved.Saved || saved.Template == nil {
-		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success without the template as read back")
-	}
 	aclTemplates.Of(c).Put(*saved.Template)
 	out := managed.Outcome{ID: saved.Template.ID.String()}
-	out.Evidence, out.Unfinished = a.fill(ctx, c, want, out.ID)
+	out.Evidence, out.Unfinished = a.fill(ctx, c, want, saved.Template.ID)
 	return out, nil
 }
 
 // Update implements managed.Adapter.
 func (a aclTemplateAdapter) Update(ctx context.Context, c *link.Connection, want declaredTemplate, seen managed.External) (managed.Outcome, error) {
+	id, err := spelt(schema.ParseHexID, seen.ID)
+	if err != nil {
+		return managed.Outcome{}, err
+	}
 	if slices.ContainsFunc(seen.Drift, func(d v1alpha1.FieldDrift) bool { return d.Field == "templateName" }) {
-		saved, err := c.Officer.RenameACLTemplate(ctx, seen.ID, want.name)
+		saved, err := c.Officer.RenameACLTemplate(ctx, schema.RenameACLTemplateRequest{ID: id, ACLTemplateRequest: schema.ACLTemplateRequest{Name: want.name}})
 		if err != nil {
 			return managed.Outcome{}, err
 		}
-		if !saved.Saved || saved.Template == nil {
-			return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success without the template as read back")
-		}
 		aclTemplates.Of(c).Put(*saved.Template)
 	}
-	evidence, err := a.fill(ctx, c, want, seen.ID)
+	evidence, err := a.fill(ctx, c, want, id)
 	return managed.Outcome{ID: seen.ID, Evidence: evidence}, err
 }
 
 // fill makes members and directories what is declared.
-func (a aclTemplateAdapter) fill(ctx context.Context, c *link.Connection, want declaredTemplate, id string) (string, error) {
+func (a aclTemplateAdapter) fill(ctx context.Context, c *link.Connection, want declaredTemplate, id schema.HexID) (string, error) {
 	if err := enroll(ctx, c, want, id); err != nil {
 		return "", err
 	}
@@ -230,17 +228,18 @@ func (a aclTemplateAdapter) fill(ctx context.Context, c *link.Connection, want d
 // Delete implements managed.Adapter. Directories go with it only where the object
 // declares them; others hold it.
 func (aclTemplateAdapter) Delete(ctx context.Context, c *link.Connection, obj *v1alpha1.ACLTemplate, id string) (managed.Outcome, error) {
-	if obj.Spec.Directories != nil {
-		if _, err := displace(ctx, c, id, func(string) bool { return false }); err != nil {
-			return managed.Outcome{}, err
-		}
-	}
-	gone, err := c.Officer.DeleteACLTemplate(ctx, id)
+	template, err := spelt(schema.ParseHexID, id)
 	if err != nil {
 		return managed.Outcome{}, err
 	}
-	if !gone.Gone {
-		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the template is gone")
+	if obj.Spec.Directories != nil {
+		if _, err := displace(ctx, c, template, func(string) bool { return false }); err != nil {
+			return managed.Outcome{}, err
+		}
+	}
+	gone, err := c.Officer.DeleteACLTemplate(ctx, schema.ByID{ID: template})
+	if err != nil {
+		return managed.Outcome{}, err
 	}
 	aclTemplates.Of(c).Drop(id)
 	return managed.Outcome{ID: id, Evidence: gone.Detail}, nil

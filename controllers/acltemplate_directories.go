@@ -17,7 +17,7 @@ import (
 var directories = link.List[schema.TemplatedDirectory]{
 	Name: "templatedDirectory",
 	Read: func(ctx context.Context, c *link.Connection) ([]schema.TemplatedDirectory, error) {
-		l, err := c.Officer.TemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{})
+		l, err := c.Officer.ListTemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{})
 		return l.Directories, err
 	},
 	Keys: func(d schema.TemplatedDirectory) []string { return []string{d.ID.String(), byPath(d.Path)} },
@@ -64,15 +64,11 @@ func compareDirectories(ctx context.Context, in managed.Input, template string, 
 
 // place makes the directories that use the template those that are declared,
 // always in the same order.
-func place(ctx context.Context, c *link.Connection, want map[string]bool, id string) error {
+func place(ctx context.Context, c *link.Connection, want map[string]bool, template schema.HexID) error {
 	if want == nil {
 		return nil
 	}
-	var template schema.HexID
-	if err := template.UnmarshalText([]byte(id)); err != nil {
-		return link.NewProblem(v1alpha1.ReasonNotVerified, "the service answers a template id that %s", err)
-	}
-	have, err := displace(ctx, c, id, func(path string) bool { return want[path] })
+	have, err := displace(ctx, c, template, func(path string) bool { return want[path] })
 	if err != nil {
 		return err
 	}
@@ -84,9 +80,6 @@ func place(ctx context.Context, c *link.Connection, want map[string]bool, id str
 		if err != nil {
 			return err
 		}
-		if !saved.Saved || saved.Directory == nil {
-			return link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success without the directory as read back")
-		}
 		directories.Of(c).Put(*saved.Directory)
 	}
 	return nil
@@ -95,26 +88,23 @@ func place(ctx context.Context, c *link.Connection, want map[string]bool, id str
 // displace deletes the directories that use the template, but for some, and
 // returns those. Other templates may be waiting for a path that comes free, so
 // that the change feed is left to tell of it.
-func displace(ctx context.Context, c *link.Connection, id string, keep func(path string) bool) (kept map[string]bool, err error) {
-	all, err := c.Officer.TemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{})
+func displace(ctx context.Context, c *link.Connection, template schema.HexID, keep func(path string) bool) (kept map[string]bool, err error) {
+	all, err := c.Officer.ListTemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{})
 	if err != nil {
 		return nil, err
 	}
 	kept = map[string]bool{}
 	for _, d := range all.Directories {
-		if d.ACLTemplateID.String() != id {
+		if d.ACLTemplateID != template {
 			continue
 		}
 		if keep(d.Path) {
 			kept[d.Path] = true
 			continue
 		}
-		gone, err := c.Officer.DeleteTemplatedDirectory(ctx, d.ID.String())
+		_, err := c.Officer.DeleteTemplatedDirectory(ctx, schema.ByID{ID: d.ID})
 		if err != nil && !link.IsGone(err) {
 			return nil, err
-		}
-		if err == nil && !gone.Gone {
-			return nil, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the directory is gone")
 		}
 		c.Outdated(directories.Name)
 	}

@@ -23,7 +23,11 @@ import (
 var templateMembers = link.Answers[schema.TemplateMemberList]{
 	Feed: aclTemplates.Name, Name: "members of a template",
 	Read: func(ctx context.Context, c *link.Connection, key string) (schema.TemplateMemberList, error) {
-		return c.Officer.TemplateMembers(ctx, key)
+		id, err := spelt(schema.ParseHexID, key)
+		if err != nil {
+			return schema.TemplateMemberList{}, err
+		}
+		return c.Officer.ListACLTemplateMembers(ctx, schema.ByID{ID: id})
 	},
 	ID: func(l schema.TemplateMemberList) string { return l.ID.String() },
 }
@@ -169,10 +173,10 @@ func terms(rights schema.Rights, limit int64, start, end schema.Stamp) string {
 
 // enroll makes the members those that are declared. Those who lose rights lose
 // them first.
-func enroll(ctx context.Context, c *link.Connection, want declaredTemplate, id string) error {
+func enroll(ctx context.Context, c *link.Connection, want declaredTemplate, id schema.HexID) error {
 	// Whatever becomes of it, what was remembered is out of date.
-	defer templateMembers.Of(c).Changed(aclTemplates.Name, id)
-	held, err := c.Officer.TemplateMembers(ctx, id)
+	defer templateMembers.Of(c).Changed(aclTemplates.Name, id.String())
+	held, err := c.Officer.ListACLTemplateMembers(ctx, schema.ByID{ID: id})
 	if err != nil {
 		return err
 	}
@@ -182,14 +186,14 @@ func enroll(ctx context.Context, c *link.Connection, want declaredTemplate, id s
 		if _, is := want.members[key]; is || key == want.own {
 			continue
 		}
-		gone, err := c.Officer.RemoveTemplateMember(ctx, id, key.system, key.principal)
+		gone, err := c.Officer.RemoveACLTemplateMember(ctx, schema.RemoveACLTemplateMemberRequest{ID: id, SystemID: key.system, PrincipalID: key.principal})
 		if err != nil {
 			return err
 		}
 		members = gone.Members
 	}
 	for _, m := range lacking(want, held.Members) {
-		saved, err := c.Officer.PutTemplateMember(ctx, id, m)
+		saved, err := c.Officer.SetACLTemplateMember(ctx, schema.SetACLTemplateMemberRequest{ID: id, TemplateMemberRequest: m})
 		if err != nil {
 			return err
 		}

@@ -20,22 +20,22 @@ type clerk struct {
 	said    []string
 }
 
-func (c *clerk) Ready(ctx context.Context) (schema.Ready, error) {
+func (c *clerk) GetReadiness(ctx context.Context) (schema.Ready, error) {
 	<-ctx.Done() // the connection is not what is tested
 	return schema.Ready{}, ctx.Err()
 }
 
-func (c *clerk) TemplateMembers(context.Context, string) (schema.TemplateMemberList, error) {
+func (c *clerk) ListACLTemplateMembers(context.Context, schema.ByID) (schema.TemplateMemberList, error) {
 	return schema.TemplateMemberList{Members: c.members}, nil
 }
 
-func (c *clerk) PutTemplateMember(_ context.Context, _ string, m schema.TemplateMemberRequest) (schema.TemplateMemberSaved, error) {
+func (c *clerk) SetACLTemplateMember(_ context.Context, m schema.SetACLTemplateMemberRequest) (schema.TemplateMemberSaved, error) {
 	c.said = append(c.said, fmt.Sprintf("member %d/%s", m.SystemID, m.PrincipalID))
 	c.members = append(c.members, schema.TemplateMember{SystemID: m.SystemID, PrincipalID: m.PrincipalID, Rights: m.Rights, MaxUsage: usage(m.MaxUsage)})
 	return schema.TemplateMemberSaved{Saved: true, Members: c.members}, nil
 }
 
-func (c *clerk) TemplatedDirectories(context.Context, schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error) {
+func (c *clerk) ListTemplatedDirectories(context.Context, schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error) {
 	return schema.TemplatedDirectoryList{}, nil
 }
 
@@ -71,7 +71,7 @@ func TestTemplatesAreFilledInOrder(t *testing.T) {
 			directories = append(directories, "directory "+path)
 		}
 	}
-	if _, err := (aclTemplateAdapter{}).fill(t.Context(), c, want, "0000000000000001"); err != nil {
+	if _, err := (aclTemplateAdapter{}).fill(t.Context(), c, want, schema.HexID{7: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if ordered := slices.Concat(members, directories); !slices.Equal(service.said, ordered) {

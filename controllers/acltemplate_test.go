@@ -44,7 +44,7 @@ func members(all ...v1alpha1.ACLTemplateMember) []v1alpha1.ACLTemplateMember {
 // template returns the id of a template, empty where there is none.
 func (s *stage) template(ctx context.Context, name string) string {
 	GinkgoHelper()
-	list, err := s.admin().ACLTemplates(ctx)
+	list, err := s.admin().ListACLTemplates(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	for _, t := range list.Templates {
 		if t.Name == name {
@@ -58,12 +58,12 @@ func (s *stage) template(ctx context.Context, name string) string {
 func (s *stage) memberships(ctx context.Context, name string) func() map[string]string {
 	return func() map[string]string {
 		held := map[string]string{}
-		list, err := s.admin().TemplateMembers(ctx, s.template(ctx, name))
+		list, err := s.admin().ListACLTemplateMembers(ctx, schema.ByID{ID: read(schema.ParseHexID, s.template(ctx, name))})
 		if err != nil {
 			return map[string]string{"error": err.Error()}
 		}
 		for _, m := range list.Members {
-			found, err := s.admin().LookupPrincipals(ctx, []schema.PrincipalPair{{SystemID: m.SystemID, PrincipalID: m.PrincipalID}})
+			found, err := s.admin().LookUpPrincipals(ctx, schema.LookupPrincipalsRequest{Principals: []schema.PrincipalPair{{SystemID: m.SystemID, PrincipalID: m.PrincipalID}}})
 			if err != nil || len(found.Principals) != 1 {
 				return map[string]string{"error": fmt.Sprint(err)}
 			}
@@ -76,7 +76,7 @@ func (s *stage) memberships(ctx context.Context, name string) func() map[string]
 // paths returns the paths that use a template.
 func (s *stage) paths(ctx context.Context, name string) func() []string {
 	return func() []string {
-		list, err := s.admin().TemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{})
+		list, err := s.admin().ListTemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{})
 		if err != nil {
 			return []string{err.Error()}
 		}
@@ -115,7 +115,7 @@ var _ = Describe("ACLTemplate", func() {
 
 		It("does not overwrite a template that exists and differs, until told to", func(ctx context.Context) {
 			group := shown.group(ctx)
-			made, err := shown.admin().CreateACLTemplate(ctx, "Made By Hand")
+			made, err := shown.admin().CreateACLTemplate(ctx, schema.ACLTemplateRequest{Name: "Made By Hand"})
 			Expect(err).NotTo(HaveOccurred())
 			obj := shown.aclTemplate("Made By Hand", members(member("group/"+group.Name, "READ")))
 			apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "exists already and differs in members[group/"+group.Name+"]"))
@@ -136,12 +136,12 @@ var _ = Describe("ACLTemplate", func() {
 		It("takes no name from another template, and gets it when it comes free", func(ctx context.Context) {
 			obj := shown.aclTemplate("Template Given", members())
 			apply(ctx, obj, beReady("created"))
-			outside, err := shown.admin().CreateACLTemplate(ctx, "Template Held")
+			outside, err := shown.admin().CreateACLTemplate(ctx, schema.ACLTemplateRequest{Name: "Template Held"})
 			Expect(err).NotTo(HaveOccurred())
 			edit(ctx, obj, func(o *v1alpha1.ACLTemplate) { o.Spec.TemplateName = "Template Held" })
 			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "(id "+outside.ID.String()+") has the name that spec.templateName asks for"))
 			Expect(shown.template(ctx, "Template Given")).To(Equal(obj.Status.TemplateID))
-			_, err = shown.admin().DeleteACLTemplate(ctx, outside.ID.String())
+			_, err = shown.admin().DeleteACLTemplate(ctx, schema.ByID{ID: outside.ID})
 			Expect(err).NotTo(HaveOccurred())
 			Eventually(readiness(ctx, obj)).Should(beReady("corrected"))
 			Expect(shown.template(ctx, "Template Held")).To(Equal(obj.Status.TemplateID))
@@ -191,21 +191,21 @@ var _ = Describe("ACLTemplate", func() {
 		Expect(shown.template(ctx, "Afterlife")).To(Equal(id))
 
 		By("repairing outside changes of members")
-		_, err := shown.admin().RemoveTemplateMember(ctx, id, writers.SystemID, writers.PrincipalID)
+		_, err := shown.admin().RemoveACLTemplateMember(ctx, schema.RemoveACLTemplateMemberRequest{ID: read(schema.ParseHexID, id), SystemID: writers.SystemID, PrincipalID: writers.PrincipalID})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(shown.memberships(ctx, "Afterlife")).Should(Equal(whole))
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElements("DriftFound", "Updated"))
-		_, err = shown.admin().PutTemplateMember(ctx, id, schema.TemplateMemberRequest{SystemID: readers.SystemID, PrincipalID: readers.PrincipalID, Rights: schema.RightNamed("OWNER")})
+		_, err = shown.admin().SetACLTemplateMember(ctx, schema.SetACLTemplateMemberRequest{ID: read(schema.ParseHexID, id), TemplateMemberRequest: schema.TemplateMemberRequest{SystemID: readers.SystemID, PrincipalID: readers.PrincipalID, Rights: schema.RightNamed("OWNER")}})
 		Expect(err).NotTo(HaveOccurred())
 		intruder := shown.group(ctx)
-		_, err = shown.admin().PutTemplateMember(ctx, id, schema.TemplateMemberRequest{SystemID: intruder.SystemID, PrincipalID: intruder.PrincipalID, Rights: schema.RightNamed("OWNER")})
+		_, err = shown.admin().SetACLTemplateMember(ctx, schema.SetACLTemplateMemberRequest{ID: read(schema.ParseHexID, id), TemplateMemberRequest: schema.TemplateMemberRequest{SystemID: intruder.SystemID, PrincipalID: intruder.PrincipalID, Rights: schema.RightNamed("OWNER")}})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(shown.memberships(ctx, "Afterlife")).Should(Equal(whole))
 
 		By("repairing outside changes of directories")
-		list, err := shown.admin().TemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{Path: []string{"/life/after/"}})
+		list, err := shown.admin().ListTemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{Path: []string{"/life/after/"}})
 		Expect(err).NotTo(HaveOccurred())
-		_, err = shown.admin().DeleteTemplatedDirectory(ctx, list.Directories[0].ID.String())
+		_, err = shown.admin().DeleteTemplatedDirectory(ctx, schema.ByID{ID: list.Directories[0].ID})
 		Expect(err).NotTo(HaveOccurred())
 		_, err = shown.admin().CreateTemplatedDirectory(ctx, schema.CreateTemplatedDirectoryRequest{Path: "/intruding/", ACLTemplateID: list.Directories[0].ACLTemplateID})
 		Expect(err).NotTo(HaveOccurred())
@@ -215,7 +215,7 @@ var _ = Describe("ACLTemplate", func() {
 		By("deleting it with its directories")
 		remove(ctx, obj)
 		Expect(shown.template(ctx, "Afterlife")).To(BeEmpty())
-		after, err := shown.admin().TemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{Path: []string{"/life/", "/life/after/"}})
+		after, err := shown.admin().ListTemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{Path: []string{"/life/", "/life/after/"}})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(after.Directories).To(BeEmpty())
 	})
@@ -240,7 +240,7 @@ var _ = Describe("ACLTemplate", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(kube.Delete(ctx, obj)).To(Succeed())
 		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInUse, "templated directories use"))
-		_, err = shown.admin().DeleteTemplatedDirectory(ctx, made.ID.String())
+		_, err = shown.admin().DeleteTemplatedDirectory(ctx, schema.ByID{ID: made.ID})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(gone(ctx, obj)).Should(BeTrue())
 		Expect(shown.template(ctx, "In Use")).To(BeEmpty())
@@ -267,14 +267,14 @@ var _ = Describe("ACLTemplate", func() {
 	It("observes without writing", func(ctx context.Context) {
 		obj := shown.aclTemplate("Observed", members(), func(o *v1alpha1.ACLTemplate) { o.Spec.ManagementPolicy = v1alpha1.Observe })
 		apply(ctx, obj, beUnready(v1alpha1.ReasonDrifted, "does not exist on the key server"))
-		made, err := shown.admin().CreateACLTemplate(ctx, "Observed")
+		made, err := shown.admin().CreateACLTemplate(ctx, schema.ACLTemplateRequest{Name: "Observed"})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(readiness(ctx, obj)).Should(beReady("exactly the declared 0 members"))
 		edit(ctx, obj, func(o *v1alpha1.ACLTemplate) { o.Spec.Directories = []string{"/observed"} })
 		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDrifted, "differs in directories"))
 		Expect(shown.paths(ctx, "Observed")()).To(BeEmpty())
 		remove(ctx, obj)
-		_, err = shown.admin().DeleteACLTemplate(ctx, made.ID.String())
+		_, err = shown.admin().DeleteACLTemplate(ctx, schema.ByID{ID: made.ID})
 		Expect(err).NotTo(HaveOccurred())
 	})
 })

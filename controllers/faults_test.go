@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -36,7 +37,7 @@ import (
 var _ = Describe("a key server that", func() {
 	It("swallows a write never makes an object ready, and is not flooded", func(ctx context.Context) {
 		s := newStage(ctx)
-		s.onAdd(func(context.Context, link.API, []byte) (schema.TrustedCAAdded, error) {
+		s.onAdd(func(context.Context, link.API, schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
 			return schema.TrustedCAAdded{ListCountBefore: 1, ListCountAfter: 1},
 				&apiclient.Error{Status: 409, Code: "NOT_SAVED", Detail: "a fresh read does not contain it"}
 		})
@@ -46,7 +47,7 @@ var _ = Describe("a key server that", func() {
 		Expect(meta.IsStatusConditionFalse(obj.Status.Conditions, v1alpha1.ConditionVerified)).To(BeTrue())
 		Expect(obj.Status.CertificateID).To(BeEmpty())
 		for range 20 { // woken by unrelated changes
-			_, err := s.admin().AddTrustedCA(ctx, newCA().der)
+			_, err := s.admin().AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: newCA().der})
 			Expect(err).NotTo(HaveOccurred())
 		}
 		// As many as the doubling pauses have let through by now, however slow the machine is.
@@ -68,14 +69,14 @@ var _ = Describe("a key server that", func() {
 		obj := s.trustedCA(newCA())
 		apply(ctx, obj, beReady("created"))
 		failing := s.adds.Load()
-		s.onAdd(func(ctx context.Context, real link.API, der []byte) (schema.TrustedCAAdded, error) {
+		s.onAdd(func(ctx context.Context, real link.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
 			if s.adds.Load() < failing+3 {
 				return schema.TrustedCAAdded{}, &apiclient.Error{Status: 500, Code: "OP_FAILED", Detail: "not now"}
 			}
-			return real.AddTrustedCA(ctx, der)
+			return real.AddTrustedCA(ctx, in)
 		})
 		found, repaired := counter(managed.DriftFound, "TrustedCA"), counter(managed.DriftRepaired, "TrustedCA")
-		_, err := s.admin().RemoveTrustedCA(ctx, obj.Status.CertificateID)
+		_, err := s.admin().RemoveTrustedCA(ctx, schema.RemoveTrustedCARequest{CertificateID: read(schema.ParseBase64ID, obj.Status.CertificateID)})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElement("DriftFound"))
 		Eventually(func() map[string]string { return s.trusted(ctx) }).Should(HaveKey(obj.Status.Fingerprint))
@@ -111,8 +112,8 @@ var _ = Describe("a key server that", func() {
 
 	It("claims success without evidence is not believed", func(ctx context.Context) {
 		s := newStage(ctx)
-		s.onAdd(func(context.Context, link.API, []byte) (schema.TrustedCAAdded, error) {
-			return schema.TrustedCAAdded{Saved: true, MatchedBy: "certificate-body"}, nil
+		s.onAdd(func(ctx context.Context, _ link.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
+			return lying(`{"saved":true,"matchedBy":"certificate-body"}`).AddTrustedCA(ctx, in)
 		})
 		obj := s.trustedCA(newCA())
 		apply(ctx, obj, beUnready(v1alpha1.ReasonNotVerified, "without the certificate as read back"))
@@ -120,8 +121,8 @@ var _ = Describe("a key server that", func() {
 
 	It("reads back another certificate is not believed", func(ctx context.Context) {
 		s := newStage(ctx)
-		s.onAdd(func(ctx context.Context, real link.API, _ []byte) (schema.TrustedCAAdded, error) {
-			return real.AddTrustedCA(ctx, newCA().der)
+		s.onAdd(func(ctx context.Context, real link.API, _ schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
+			return real.AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: newCA().der})
 		})
 		obj := s.trustedCA(newCA())
 		apply(ctx, obj, beUnready(v1alpha1.ReasonNotVerified, "another one than was sent"))
@@ -130,8 +131,8 @@ var _ = Describe("a key server that", func() {
 	It("loses its reply after the write took effect keeps what was created ours", func(ctx context.Context) {
 		s := newStage(ctx)
 		lost := false
-		s.onAdd(func(ctx context.Context, real link.API, der []byte) (schema.TrustedCAAdded, error) {
-			added, err := real.AddTrustedCA(ctx, der)
+		s.onAdd(func(ctx context.Context, real link.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
+			added, err := real.AddTrustedCA(ctx, in)
 			if !lost && err == nil {
 				lost = true
 				return schema.TrustedCAAdded{}, &apiclient.NetworkError{Sent: true, Err: errors.New("connection reset")}
@@ -151,11 +152,11 @@ var _ = Describe("a key server that", func() {
 	DescribeTable("somebody else was faster with leaves the decision to the adoption policy",
 		func(ctx context.Context, policy v1alpha1.AdoptionPolicy, comes OmegaMatcher, provenance v1alpha1.Provenance) {
 			s := newStage(ctx)
-			s.onAdd(func(ctx context.Context, real link.API, der []byte) (schema.TrustedCAAdded, error) {
-				if _, err := s.admin().AddTrustedCA(ctx, der); err != nil && apiclient.CodeOf(err) != "ALREADY_TRUSTED" {
+			s.onAdd(func(ctx context.Context, real link.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
+				if _, err := s.admin().AddTrustedCA(ctx, in); err != nil && apiclient.CodeOf(err) != "ALREADY_TRUSTED" {
 					return schema.TrustedCAAdded{}, err
 				}
-				return real.AddTrustedCA(ctx, der)
+				return real.AddTrustedCA(ctx, in)
 			})
 			ca := newCA()
 			obj := s.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Spec.AdoptionPolicy = policy })
@@ -172,8 +173,8 @@ var _ = Describe("a key server that", func() {
 	It("has no change feed is polled, and says so", func(ctx context.Context) {
 		s := newStage(ctx, func(ks *v1alpha1.KeyServer) {
 			m := meddlerOf(ks.Spec.URL)
-			m.onChanges(func(ctx context.Context, _ link.API, after int64, wait time.Duration) (schema.ChangePage, error) {
-				return withoutRoutes().Changes(ctx, after, wait)
+			m.onChanges(func(ctx context.Context, _ link.API, in schema.ChangesQuery) (schema.ChangePage, error) {
+				return withoutRoutes().ListChanges(ctx, in)
 			})
 		})
 		ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
@@ -184,7 +185,7 @@ var _ = Describe("a key server that", func() {
 		ca := newCA()
 		obj := s.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Spec.ResyncInterval = &metav1.Duration{Duration: 5 * time.Second} })
 		apply(ctx, obj, beReady(""))
-		_, err := s.admin().RemoveTrustedCA(ctx, obj.Status.CertificateID)
+		_, err := s.admin().RemoveTrustedCA(ctx, schema.RemoveTrustedCARequest{CertificateID: read(schema.ParseBase64ID, obj.Status.CertificateID)})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(func() map[string]string { return s.trusted(ctx) }).Should(HaveKey(ca.fingerprint))
 	})
@@ -193,14 +194,14 @@ var _ = Describe("a key server that", func() {
 		var mu sync.Mutex
 		var asked []time.Time
 		s := newStage(ctx, func(ks *v1alpha1.KeyServer) {
-			meddlerOf(ks.Spec.URL).onChanges(func(ctx context.Context, real link.API, after int64, wait time.Duration) (schema.ChangePage, error) {
-				if wait == 0 { // the manager catches up, and does not wait
-					return real.Changes(ctx, after, wait)
+			meddlerOf(ks.Spec.URL).onChanges(func(ctx context.Context, real link.API, in schema.ChangesQuery) (schema.ChangePage, error) {
+				if in.LongPoll() == 0 { // the manager catches up, and does not wait
+					return real.ListChanges(ctx, in)
 				}
 				mu.Lock()
 				defer mu.Unlock()
 				asked = append(asked, time.Now())
-				return schema.ChangePage{Cursor: after}, nil
+				return schema.ChangePage{Cursor: *in.After}, nil
 			})
 		})
 		Eventually(readiness(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}})).Should(beReady(""))
@@ -218,8 +219,8 @@ var _ = Describe("a key server that", func() {
 		apply(ctx, obj, beReady(""))
 		// The removal is not reported, only that the cursor is too old.
 		hidden := false
-		s.onChanges(func(ctx context.Context, real link.API, after int64, wait time.Duration) (schema.ChangePage, error) {
-			page, err := real.Changes(ctx, after, wait)
+		s.onChanges(func(ctx context.Context, real link.API, in schema.ChangesQuery) (schema.ChangePage, error) {
+			page, err := real.ListChanges(ctx, in)
 			if err == nil && len(page.Changes) > 0 && !hidden {
 				hidden = true
 				return schema.ChangePage{Cursor: page.Cursor, Reset: true}, nil
@@ -233,7 +234,7 @@ var _ = Describe("a key server that", func() {
 			_ = readiness(ctx, ks)()
 			return ks.Status.LastHandledReconcileAt
 		}).Should(Equal("1"))
-		_, err := s.admin().RemoveTrustedCA(ctx, obj.Status.CertificateID)
+		_, err := s.admin().RemoveTrustedCA(ctx, schema.RemoveTrustedCARequest{CertificateID: read(schema.ParseBase64ID, obj.Status.CertificateID)})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(func() map[string]string { return s.trusted(ctx) }).Should(HaveKey(ca.fingerprint))
 	})
@@ -289,8 +290,25 @@ func counter(of *prometheus.CounterVec, kind string) float64 {
 }
 
 // withoutRoutes returns a real client of a service that has none of the routes.
-func withoutRoutes() *apiclient.Client {
-	srv := httptest.NewServer(http.NotFoundHandler())
+func withoutRoutes() *apiclient.Client { return clientOf(http.NotFoundHandler()) }
+
+// lying returns a real client of a service that answers every call with success
+// and the same answer.
+func lying(answer string) *apiclient.Client {
+	return clientOf(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/api/sessions" {
+			until := time.Now().Add(time.Hour).Format(time.RFC3339)
+			_, _ = fmt.Fprintf(w, `{"sessionId":"any","expiresAt":%q,"idleExpiresAt":%q}`, until, until)
+			return
+		}
+		_, _ = io.WriteString(w, answer)
+	}))
+}
+
+func clientOf(service http.Handler) *apiclient.Client {
+	GinkgoHelper()
+	srv := httptest.NewServer(service)
 	DeferCleanup(srv.Close)
 	c, err := apiclient.New(apiclient.Options{
 		BaseURL: srv.URL, MaxRetries: -1,
@@ -334,7 +352,7 @@ var _ = Describe("removing the custom resource definitions", Serial, func() {
 		Consistently(func() map[string]string { return s.trusted(ctx) }).Should(HaveKey(p.ca.fingerprint))
 		Expect(s.removes.Load()).To(BeZero())
 		Expect(s.peers(ctx)).To(HaveKey(p.system))
-		trusts, err := s.admin().PrincipalTrusts(ctx, schema.PrincipalTrustsQuery{})
+		trusts, err := s.admin().ListPrincipalTrusts(ctx, schema.PrincipalTrustsQuery{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(trusts.PrincipalTrusts).To(HaveLen(1))
 		Expect(s.roles(ctx)).To(HaveKey("Kept"))

@@ -186,7 +186,7 @@ var _ = Describe("KeyServer", func() {
 		ks := keyServer(s)
 		annotate(ctx, ks, v1alpha1.AnnotationPaused, "true")
 		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, "paused by the annotation"))
-		_, err := s.admin().RemoveTrustedCA(ctx, obj.Status.CertificateID)
+		_, err := s.admin().RemoveTrustedCA(ctx, schema.RemoveTrustedCARequest{CertificateID: read(schema.ParseBase64ID, obj.Status.CertificateID)})
 		Expect(err).NotTo(HaveOccurred())
 		Consistently(func() map[string]string { return s.trusted(ctx) }).ShouldNot(HaveKey(ca.fingerprint))
 		annotate(ctx, ks, v1alpha1.AnnotationPaused, "")

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
 	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 )
 
@@ -51,6 +52,15 @@ func registerKinds(s *managed.Registry) error {
 		}
 	}
 	return nil
+}
+
+// spelt reads an id that an object holds as text, for a request about it.
+func spelt[ID any](parse func(string) (ID, error), text string) (ID, error) {
+	id, err := parse(text)
+	if err != nil {
+		return id, link.NewProblem(v1alpha1.ReasonInvalidSpec, "the id %q, under which the object is known to the key server, %s", text, err)
+	}
+	return id, nil
 }
 
 // inOrder puts the kinds that wait for others behind those. Kinds of which none

@@ -128,12 +128,12 @@ var _ = Describe("peerRef", func() {
 		Expect(a.peers(ctx)[systemB].TransportPrincipalID).To(Equal(was.TransportPrincipalID))
 		Eventually(eventsAbout(ctx, peerB)).Should(ContainElement("Updated"))
 		Expect(eventsAbout(ctx, peerB)()).NotTo(ContainElements("DriftFound", "Removing"), "nobody changed anything outside, and nothing was taken away")
-		trusts, err := a.admin().PrincipalTrusts(ctx, schema.PrincipalTrustsQuery{})
+		trusts, err := a.admin().ListPrincipalTrusts(ctx, schema.PrincipalTrustsQuery{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(trusts.PrincipalTrusts).To(ContainElement(HaveField("ID", made.PrincipalTrust.ID)))
 
 		By("correcting who registers it otherwise")
-		_, err = a.admin().RemoveTrustedServer(ctx, uint32(systemB))
+		_, err = a.admin().RemoveTrustedServer(ctx, schema.BySystemID{SystemID: schema.SystemID(systemB)})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(func() string { return deref(a.peers(ctx)[systemB].ServerName) }).Should(Equal("192.0.2.251"))
 		Eventually(eventsAbout(ctx, peerB)).Should(ContainElement("DriftFound"))
@@ -174,7 +174,7 @@ var _ = Describe("peerRef", func() {
 // removedPeers counts how often a peer was removed.
 func (s *stage) removedPeers(ctx context.Context) int {
 	GinkgoHelper()
-	page, err := s.admin().Audit(ctx, schema.AuditQuery{Operation: "removeTrustedServer"})
+	page, err := s.admin().ListAuditEntries(ctx, schema.AuditQuery{Operation: "removeTrustedServer"})
 	Expect(err).NotTo(HaveOccurred())
 	return len(page.Entries)
 }
@@ -187,11 +187,11 @@ var _ = Describe("a followed peer", func() {
 		apply(ctx, ca, beReady("created"))
 		apply(ctx, peer, beReady("created"))
 		was, disabled := a.peers(ctx)[system], true
-		transport := schema.HexID(*was.TransportPrincipalID).String()
-		_, err := a.admin().UpdatePrincipalFlags(ctx, transport, schema.UpdatePrincipalFlagsRequest{Disabled: &disabled})
+		transport := schema.HexID(*was.TransportPrincipalID)
+		_, err := a.admin().UpdatePrincipalFlags(ctx, schema.UpdatePrincipalFlagsRequest{ID: transport, Disabled: &disabled})
 		Expect(err).NotTo(HaveOccurred())
 		role := a.roles(ctx)["Exchanger"].ID
-		_, err = a.admin().UpdatePrincipalRoles(ctx, transport, []string{role.String()})
+		_, err = a.admin().UpdatePrincipalRoles(ctx, schema.UpdatePrincipalRolesRequest{ID: transport, RoleIDs: []schema.HexID{role}})
 		Expect(err).NotTo(HaveOccurred())
 
 		b.server.Stop(GinkgoTB())
@@ -202,7 +202,7 @@ var _ = Describe("a followed peer", func() {
 		Expect(is.Port).NotTo(Equal(was.Port), "the external listener has another free port")
 		Expect(is.TransportPrincipalID).To(Equal(was.TransportPrincipalID))
 		Expect(is.RoleIDs).To(Equal([]schema.HexID{role}))
-		principal, err := a.admin().Principal(ctx, transport)
+		principal, err := a.admin().GetPrincipal(ctx, schema.ByID{ID: transport})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(principal.Disabled).To(BeTrue())
 		Expect(a.removedPeers(ctx)).To(BeZero())
@@ -335,7 +335,7 @@ var _ = Describe("a trust blob in a Secret", func() {
 		other := testserver.Start(GinkgoTB(), func(c *server.Config) {
 			c.SystemID, c.ServerName, c.ExternalListen = uint32(p.system), fmt.Sprintf("192.0.2.%d", p.system), "127.0.0.1:0"
 		})
-		info, err := other.Admin(GinkgoTB()).TrustInfo(ctx)
+		info, err := other.Admin(GinkgoTB()).GetLocalTrustInfo(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		edit(ctx, source, func(s *corev1.Secret) { s.Data["trust-blob"] = []byte(info.TrustBlob.String()) })
 		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "trustBlob.certificate"))

@@ -216,6 +216,7 @@ func (p *Planner) dial(e link.Endpoint) (link.API, error) {
 		UserAgent:   "keyserver-operator-plan",
 		MaxRetries:  link.CallRetries,
 		Timeout:     link.CallTimeout,
+		Observe:     e.Observe,
 	})
 	if err != nil {
 		return nil, err

@@ -31,7 +31,7 @@ func findPrincipal(ctx context.Context, c *link.Connection, kind, name string) (
 	limit := principalPage
 	for i := range pages {
 		offset := i * limit
-		page, err := c.Admin.Principals(ctx, schema.PrincipalQuery{Type: kind, Name: name, Limit: &limit, Offset: &offset})
+		page, err := c.Admin.ListPrincipals(ctx, schema.PrincipalQuery{Type: kind, Name: name, Limit: &limit, Offset: &offset})
 		if err != nil {
 			return schema.Principal{}, err
 		}

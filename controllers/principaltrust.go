@@ -29,7 +29,7 @@ var principalTrusts = link.List[schema.PrincipalTrust]{
 		var all []schema.PrincipalTrust
 		for limit := trustPage; ; {
 			offset := len(all)
-			page, err := c.Officer.PrincipalTrusts(ctx, schema.PrincipalTrustsQuery{Limit: &limit, Offset: &offset})
+			page, err := c.Officer.ListPrincipalTrusts(ctx, schema.PrincipalTrustsQuery{Limit: &limit, Offset: &offset})
 			if err != nil {
 				return nil, err
 			}
@@ -194,7 +194,11 @@ func (principalTrustAdapter) Create(ctx context.Context, c *link.Connection, wan
 
 // Update implements managed.Adapter.
 func (principalTrustAdapter) Update(ctx context.Context, c *link.Connection, want declaredTrust, seen managed.External) (managed.Outcome, error) {
-	saved, err := c.Officer.UpdatePrincipalTrust(ctx, seen.ID, want.flag)
+	id, err := spelt(schema.ParseHexID, seen.ID)
+	if err != nil {
+		return managed.Outcome{}, err
+	}
+	saved, err := c.Officer.UpdatePrincipalTrust(ctx, schema.UpdatePrincipalTrustRequest{ID: id, Flag: want.flag})
 	return trustSaved(c, saved, err)
 }
 
@@ -202,21 +206,19 @@ func trustSaved(c *link.Connection, saved schema.PrincipalTrustSaved, err error)
 	if err != nil {
 		return managed.Outcome{}, err
 	}
-	if !saved.Saved || saved.PrincipalTrust == nil {
-		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success without the principal trust as read back")
-	}
 	principalTrusts.Of(c).Put(*saved.PrincipalTrust)
 	return managed.Outcome{ID: saved.PrincipalTrust.ID.String(), Evidence: fmt.Sprintf("%s; the flag is %s", saved.Detail, deref(saved.PrincipalTrust.FlagLabel))}, nil
 }
 
 // Delete implements managed.Adapter.
 func (principalTrustAdapter) Delete(ctx context.Context, c *link.Connection, _ *v1alpha1.PrincipalTrust, id string) (managed.Outcome, error) {
-	gone, err := c.Officer.DeletePrincipalTrust(ctx, id)
+	trust, err := spelt(schema.ParseHexID, id)
 	if err != nil {
 		return managed.Outcome{}, err
 	}
-	if !gone.Gone {
-		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the principal trust is gone")
+	gone, err := c.Officer.DeletePrincipalTrust(ctx, schema.ByID{ID: trust})
+	if err != nil {
+		return managed.Outcome{}, err
 	}
 	principalTrusts.Of(c).Drop(id)
 	return managed.Outcome{ID: id, Evidence: gone.Detail}, nil

@@ -15,7 +15,7 @@ import (
 // principal finds a principal by its type and exact name.
 func (s *stage) principal(ctx context.Context, kind, name string) schema.Principal {
 	GinkgoHelper()
-	page, err := s.admin().Principals(ctx, schema.PrincipalQuery{Type: kind, Name: name})
+	page, err := s.admin().ListPrincipals(ctx, schema.PrincipalQuery{Type: kind, Name: name})
 	Expect(err).NotTo(HaveOccurred())
 	for _, p := range page.Principals {
 		if p.Name == name {
@@ -37,7 +37,7 @@ func (s *stage) group(ctx context.Context) schema.Principal {
 func (s *stage) registers(ctx context.Context, p peer) {
 	GinkgoHelper()
 	s.trusts(ctx, p)
-	_, err := s.admin().AddTrustedServer(ctx, p.blob, "Registered by hand", "")
+	_, err := s.admin().AddTrustedServer(ctx, schema.AddTrustedServerRequest{TrustBlob: read(schema.ParseTrustBlob, p.blob), FriendlyName: "Registered by hand"})
 	Expect(err).NotTo(HaveOccurred())
 }
 
@@ -73,7 +73,7 @@ var _ = Describe("PrincipalTrust", func() {
 	flag := func(ctx context.Context, p peer, principal schema.HexID) func() string {
 		return func() string {
 			system := schema.SystemID(p.system)
-			list, err := shown.admin().PrincipalTrusts(ctx, schema.PrincipalTrustsQuery{PrincipalID: &principal, TrustedServerSystemID: &system})
+			list, err := shown.admin().ListPrincipalTrusts(ctx, schema.PrincipalTrustsQuery{PrincipalID: &principal, TrustedServerSystemID: &system})
 			if err != nil {
 				return err.Error()
 			}
@@ -167,13 +167,13 @@ var _ = Describe("PrincipalTrust", func() {
 		Eventually(readiness(ctx, obj)).Should(beReady("corrected"))
 
 		By("repairing an outside change")
-		_, err := shown.admin().UpdatePrincipalTrust(ctx, obj.Status.PrincipalTrustID, "expose")
+		_, err := shown.admin().UpdatePrincipalTrust(ctx, schema.UpdatePrincipalTrustRequest{ID: read(schema.ParseHexID, obj.Status.PrincipalTrustID), Flag: "expose"})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(flag(ctx, p, group.ID)).Should(Equal("restrict"))
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElements("DriftFound", "Updated"))
 
 		By("repairing an outside deletion")
-		_, err = shown.admin().DeletePrincipalTrust(ctx, obj.Status.PrincipalTrustID)
+		_, err = shown.admin().DeletePrincipalTrust(ctx, schema.ByID{ID: read(schema.ParseHexID, obj.Status.PrincipalTrustID)})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(flag(ctx, p, group.ID)).Should(Equal("restrict"))
 		Eventually(readiness(ctx, obj)).Should(beReady(""))

@@ -21,7 +21,7 @@ import (
 var roles = link.List[schema.Role]{
 	Name: "role",
 	Read: func(ctx context.Context, c *link.Connection) ([]schema.Role, error) {
-		l, err := c.Admin.Roles(ctx)
+		l, err := c.Admin.ListRoles(ctx)
 		return l.Roles, err
 	},
 	Keys: func(r schema.Role) []string { return []string{r.ID.String(), byName(r.Name)} },
@@ -32,7 +32,7 @@ var roles = link.List[schema.Role]{
 var operations = link.List[schema.Operation]{
 	Name: "operation",
 	Read: func(ctx context.Context, c *link.Connection) ([]schema.Operation, error) {
-		l, err := c.Admin.Operations(ctx)
+		l, err := c.Admin.ListOperations(ctx)
 		return l.Operations, err
 	},
 	Keys: func(o schema.Operation) []string { return []string{o.ID.String(), byName(o.Name)} },
@@ -167,17 +167,17 @@ func (roleAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.
 
 // Create implements managed.Adapter.
 func (roleAdapter) Create(ctx context.Context, c *link.Connection, want declaredRole) (managed.Outcome, error) {
-	ids := make([]string, len(want.operations))
-	for i, id := range want.operations {
-		ids[i] = id.String()
-	}
-	saved, err := c.Admin.CreateRole(ctx, want.name, ids)
+	saved, err := c.Admin.CreateRole(ctx, schema.CreateRoleRequest{Name: want.name, Operations: want.operations})
 	return roleSaved(c, saved, err)
 }
 
 // Update implements managed.Adapter. Only what differs is sent.
 func (roleAdapter) Update(ctx context.Context, c *link.Connection, want declaredRole, seen managed.External) (managed.Outcome, error) {
-	var change schema.UpdateRoleRequest
+	id, err := spelt(schema.ParseHexID, seen.ID)
+	if err != nil {
+		return managed.Outcome{}, err
+	}
+	change := schema.UpdateRoleRequest{ID: id}
 	for _, d := range seen.Drift {
 		switch d.Field {
 		case "roleName":
@@ -186,16 +186,13 @@ func (roleAdapter) Update(ctx context.Context, c *link.Connection, want declared
 			change.Operations = want.operations
 		}
 	}
-	saved, err := c.Admin.UpdateRole(ctx, seen.ID, change)
+	saved, err := c.Admin.UpdateRole(ctx, change)
 	return roleSaved(c, saved, err)
 }
 
 func roleSaved(c *link.Connection, saved schema.RoleSaved, err error) (managed.Outcome, error) {
 	if err != nil {
 		return managed.Outcome{}, err
-	}
-	if !saved.Saved || saved.Role == nil {
-		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success without the role as read back")
 	}
 	roles.Of(c).Put(*saved.Role)
 	return managed.Outcome{
@@ -206,12 +203,12 @@ func roleSaved(c *link.Connection, saved schema.RoleSaved, err error) (managed.O
 
 // Delete implements managed.Adapter.
 func (roleAdapter) Delete(ctx context.Context, c *link.Connection, _ *v1alpha1.Role, id string) (managed.Outcome, error) {
-	gone, err := c.Admin.DeleteRole(ctx, id)
+	role, err := spelt(schema.ParseHexID, id)
 	if err != nil {
 		return managed.Outcome{}, err
 	}
-	if !gone.Gone {
-		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the role is gone")
+	if _, err := c.Admin.DeleteRole(ctx, schema.ByID{ID: role}); err != nil {
+		return managed.Outcome{}, err
 	}
 	roles.Of(c).Drop(id)
 	return managed.Outcome{ID: id, Evidence: "a fresh read no longer lists it; principals that held it have lost it"}, nil

@@ -31,11 +31,7 @@ var _ = Describe("Role", func() {
 	}
 	exists := func(ctx context.Context, name string, operations ...string) string {
 		GinkgoHelper()
-		ids := []string{}
-		for _, id := range ops(ctx, operations...) {
-			ids = append(ids, id.String())
-		}
-		saved, err := shown.admin().CreateRole(ctx, name, ids)
+		saved, err := shown.admin().CreateRole(ctx, schema.CreateRoleRequest{Name: name, Operations: ops(ctx, operations...)})
 		Expect(err).NotTo(HaveOccurred())
 		return saved.ID.String()
 	}
@@ -83,7 +79,7 @@ var _ = Describe("Role", func() {
 			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "(id "+outside+") has the name that spec.roleName asks for"))
 			Expect(obj.Status.Drift).To(ConsistOf(v1alpha1.FieldDrift{Field: "roleName", Declared: "Name Outside", Observed: "Name Given"}))
 			Expect(grants(ctx, "Name Given")()).NotTo(BeNil())
-			_, err := shown.admin().DeleteRole(ctx, outside)
+			_, err := shown.admin().DeleteRole(ctx, schema.ByID{ID: read(schema.ParseHexID, outside)})
 			Expect(err).NotTo(HaveOccurred())
 			Eventually(readiness(ctx, obj)).Should(beReady("corrected"))
 
@@ -144,15 +140,13 @@ var _ = Describe("Role", func() {
 		Expect(grants(ctx, "Signer")()).To(BeNil())
 
 		By("repairing an outside change")
-		var hex schema.HexID
-		Expect(hex.UnmarshalText([]byte(id))).To(Succeed())
-		_, err := shown.admin().UpdateRole(ctx, id, schema.UpdateRoleRequest{Operations: ops(ctx, "HMAC Data", "Create Role")})
+		_, err := shown.admin().UpdateRole(ctx, schema.UpdateRoleRequest{ID: read(schema.ParseHexID, id), Operations: ops(ctx, "HMAC Data", "Create Role")})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(grants(ctx, "Senior Signer")).Should(ConsistOf(ops(ctx, "HMAC Data")))
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElements("DriftFound", "Updated"))
 
 		By("repairing an outside deletion")
-		_, err = shown.admin().DeleteRole(ctx, id)
+		_, err = shown.admin().DeleteRole(ctx, schema.ByID{ID: read(schema.ParseHexID, id)})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(grants(ctx, "Senior Signer")).Should(ConsistOf(ops(ctx, "HMAC Data")))
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
@@ -167,7 +161,7 @@ var _ = Describe("Role", func() {
 		obj := shown.role("", []string{"HMAC Data"}, func(o *v1alpha1.Role) { o.Spec.RoleID = &id })
 		apply(ctx, obj, beReady("took over"))
 		name := "Renamed Outside"
-		_, err := shown.admin().UpdateRole(ctx, id, schema.UpdateRoleRequest{Name: &name})
+		_, err := shown.admin().UpdateRole(ctx, schema.UpdateRoleRequest{ID: read(schema.ParseHexID, id), Name: &name})
 		Expect(err).NotTo(HaveOccurred())
 		Consistently(grants(ctx, name)).ShouldNot(BeNil())
 		remove(ctx, obj)

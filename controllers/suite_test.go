@@ -149,7 +149,7 @@ func (s *stage) admin() *apiclient.Client { return s.server.Admin(GinkgoTB()) }
 // trusted returns the certificateIds by fingerprint, as the key server has them.
 func (s *stage) trusted(ctx context.Context) map[string]string {
 	GinkgoHelper()
-	list, err := s.admin().TrustedCAs(ctx)
+	list, err := s.admin().ListTrustedCAs(ctx, schema.TrustedCAsQuery{})
 	Expect(err).NotTo(HaveOccurred())
 	ids := map[string]string{}
 	for _, ca := range list.TrustedCAs {
@@ -160,7 +160,7 @@ func (s *stage) trusted(ctx context.Context) map[string]string {
 
 func (s *stage) roles(ctx context.Context) map[string]schema.Role {
 	GinkgoHelper()
-	list, err := s.admin().Roles(ctx)
+	list, err := s.admin().ListRoles(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	byName := map[string]schema.Role{}
 	for _, r := range list.Roles {
@@ -169,10 +169,18 @@ func (s *stage) roles(ctx context.Context) map[string]schema.Role {
 	return byName
 }
 
+// read reads what a status or a source holds as text.
+func read[V any](parse func(string) (V, error), text string) V {
+	GinkgoHelper()
+	v, err := parse(text)
+	Expect(err).NotTo(HaveOccurred())
+	return v
+}
+
 // operation returns the id of an operation by its name.
 func (s *stage) operation(ctx context.Context, name string) schema.HexID {
 	GinkgoHelper()
-	list, err := s.admin().Operations(ctx)
+	list, err := s.admin().ListOperations(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	for _, op := range list.Operations {
 		if op.Name == name {
@@ -189,9 +197,9 @@ type meddler struct {
 	adds, removes, lists, writes, replaces atomic.Int32
 
 	mu      sync.Mutex
-	add     func(ctx context.Context, real link.API, der []byte) (schema.TrustedCAAdded, error)
-	changes func(ctx context.Context, real link.API, after int64, wait time.Duration) (schema.ChangePage, error)
-	put     func(ctx context.Context) error // fails PutTemplateMember
+	add     func(ctx context.Context, real link.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error)
+	changes func(ctx context.Context, real link.API, in schema.ChangesQuery) (schema.ChangePage, error)
+	put     func(ctx context.Context) error // fails SetACLTemplateMember
 	says    func(schema.TrustInfo) schema.TrustInfo
 }
 
@@ -208,13 +216,13 @@ func meddle(e link.Endpoint) (link.API, error) {
 	return &meddled{API: real, meddler: meddlerOf(e.BaseURL)}, err
 }
 
-func (m *meddler) onAdd(f func(context.Context, link.API, []byte) (schema.TrustedCAAdded, error)) {
+func (m *meddler) onAdd(f func(context.Context, link.API, schema.AddTrustedCARequest) (schema.TrustedCAAdded, error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.add = f
 }
 
-func (m *meddler) onChanges(f func(context.Context, link.API, int64, time.Duration) (schema.ChangePage, error)) {
+func (m *meddler) onChanges(f func(context.Context, link.API, schema.ChangesQuery) (schema.ChangePage, error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.changes = f
@@ -238,76 +246,78 @@ type meddled struct {
 	*meddler
 }
 
-func (m *meddled) TrustedCAs(ctx context.Context) (schema.TrustedCAList, error) {
+func (m *meddled) ListTrustedCAs(ctx context.Context, in schema.TrustedCAsQuery) (schema.TrustedCAList, error) {
 	m.lists.Add(1)
-	return m.API.TrustedCAs(ctx)
+	return m.API.ListTrustedCAs(ctx, in)
 }
 
-func (m *meddled) AddTrustedCA(ctx context.Context, der []byte) (schema.TrustedCAAdded, error) {
+func (m *meddled) AddTrustedCA(ctx context.Context, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
 	m.adds.Add(1)
 	m.mu.Lock()
 	f := m.add
 	m.mu.Unlock()
 	if f != nil {
-		return f(ctx, m.API, der)
+		return f(ctx, m.API, in)
 	}
-	return m.API.AddTrustedCA(ctx, der)
+	return m.API.AddTrustedCA(ctx, in)
 }
 
-func (m *meddled) RemoveTrustedCA(ctx context.Context, id string) (schema.TrustedCARemoved, error) {
+func (m *meddled) RemoveTrustedCA(ctx context.Context, in schema.RemoveTrustedCARequest) (schema.TrustedCARemoved, error) {
 	m.removes.Add(1)
-	return m.API.RemoveTrustedCA(ctx, id)
+	return m.API.RemoveTrustedCA(ctx, in)
 }
 
-func (m *meddled) ReplaceTrustedServer(ctx context.Context, trustBlob, friendlyName, description string) (schema.TrustedServerSaved, error) {
-	m.replaces.Add(1)
-	return m.API.ReplaceTrustedServer(ctx, trustBlob, friendlyName, description)
+func (m *meddled) AddTrustedServer(ctx context.Context, in schema.AddTrustedServerRequest) (schema.TrustedServerSaved, error) {
+	if in.Replace {
+		m.replaces.Add(1)
+	}
+	return m.API.AddTrustedServer(ctx, in)
 }
 
-func (m *meddled) TrustInfo(ctx context.Context) (schema.TrustInfo, error) {
+func (m *meddled) GetLocalTrustInfo(ctx context.Context) (schema.TrustInfo, error) {
 	m.mu.Lock()
 	f := m.says
 	m.mu.Unlock()
-	info, err := m.API.TrustInfo(ctx)
+	info, err := m.API.GetLocalTrustInfo(ctx)
 	if f != nil && err == nil {
 		info = f(info)
 	}
 	return info, err
 }
 
-func (m *meddled) Roles(ctx context.Context) (schema.RoleList, error) {
+func (m *meddled) ListRoles(ctx context.Context) (schema.RoleList, error) {
 	m.lists.Add(1)
-	return m.API.Roles(ctx)
+	return m.API.ListRoles(ctx)
 }
 
-func (m *meddled) CreateRole(ctx context.Context, name string, operations []string) (schema.RoleSaved, error) {
+func (m *meddled) CreateRole(ctx context.Context, in schema.CreateRoleRequest) (schema.RoleSaved, error) {
 	m.writes.Add(1)
-	return m.API.CreateRole(ctx, name, operations)
+	return m.API.CreateRole(ctx, in)
 }
 
-func (m *meddled) UpdateRole(ctx context.Context, id string, change schema.UpdateRoleRequest) (schema.RoleSaved, error) {
+func (m *meddled) UpdateRole(ctx context.Context, in schema.UpdateRoleRequest) (schema.RoleSaved, error) {
 	m.writes.Add(1)
-	return m.API.UpdateRole(ctx, id, change)
+	return m.API.UpdateRole(ctx, in)
 }
 
-func (m *meddled) PutTemplateMember(ctx context.Context, id string, member schema.TemplateMemberRequest) (schema.TemplateMemberSaved, error) {
+func (m *meddled) SetACLTemplateMember(ctx context.Context, in schema.SetACLTemplateMemberRequest) (schema.TemplateMemberSaved, error) {
 	m.mu.Lock()
 	f := m.put
 	m.mu.Unlock()
 	if f != nil {
 		return schema.TemplateMemberSaved{}, f(ctx)
 	}
-	return m.API.PutTemplateMember(ctx, id, member)
+	return m.API.SetACLTemplateMember(ctx, in)
 }
 
-func (m *meddled) Changes(ctx context.Context, after int64, wait time.Duration) (schema.ChangePage, error) {
+func (m *meddled) ListChanges(ctx context.Context, in schema.ChangesQuery) (schema.ChangePage, error) {
 	m.mu.Lock()
 	f := m.changes
 	m.mu.Unlock()
 	if f != nil {
-		return f(ctx, m.API, after, wait)
+		return f(ctx, m.API, in)
 	}
-	return m.API.Changes(ctx, after, wait)
+	return m.API.ListChanges(ctx, in)
 }
 
 // testCA is a certificate to trust.

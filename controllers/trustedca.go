@@ -24,7 +24,7 @@ import (
 var trustedCAs = link.List[schema.TrustedCA]{
 	Name: "trustedCA",
 	Read: func(ctx context.Context, c *link.Connection) ([]schema.TrustedCA, error) {
-		l, err := c.Officer.TrustedCAs(ctx)
+		l, err := c.Officer.ListTrustedCAs(ctx, schema.TrustedCAsQuery{})
 		return l.TrustedCAs, err
 	},
 	Keys: func(ca schema.TrustedCA) []string {
@@ -178,12 +178,9 @@ func (trustedCAAdapter) Observe(ctx context.Context, in managed.Input, obj *v1al
 
 // Create implements managed.Adapter.
 func (trustedCAAdapter) Create(ctx context.Context, c *link.Connection, want declaredCA) (managed.Outcome, error) {
-	added, err := c.Officer.AddTrustedCA(ctx, want.der)
+	added, err := c.Officer.AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: want.der})
 	if err != nil {
 		return managed.Outcome{}, err
-	}
-	if !added.Saved || added.TrustedCA == nil || added.TrustedCA.CertificateID == nil {
-		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success without the certificate as read back")
 	}
 	row := schema.TrustedCA{Certificate: *added.TrustedCA}
 	if hash := fingerprintOf(row.Certificate); hash != "" && hash != want.fingerprint {
@@ -208,12 +205,13 @@ func (trustedCAAdapter) Update(context.Context, *link.Connection, declaredCA, ma
 
 // Delete implements managed.Adapter.
 func (trustedCAAdapter) Delete(ctx context.Context, c *link.Connection, _ *v1alpha1.TrustedCA, id string) (managed.Outcome, error) {
-	removed, err := c.Officer.RemoveTrustedCA(ctx, id)
+	certificate, err := spelt(schema.ParseBase64ID, id)
 	if err != nil {
 		return managed.Outcome{}, err
 	}
-	if !removed.Gone {
-		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the CA is gone")
+	removed, err := c.Officer.RemoveTrustedCA(ctx, schema.RemoveTrustedCARequest{CertificateID: certificate})
+	if err != nil {
+		return managed.Outcome{}, err
 	}
 	trustedCAs.Of(c).Drop(id)
 	return managed.Outcome{ID: id, Evidence: fmt.Sprintf("a fresh read no longer lists it; %s listed before, %d after",

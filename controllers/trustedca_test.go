@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
@@ -26,7 +27,7 @@ var _ = Describe("TrustedCA", func() {
 	Describe("refusals", func() {
 		It("leaves alone what exists where adoptionPolicy is Never", func(ctx context.Context) {
 			ca := newCA()
-			_, err := shown.admin().AddTrustedCA(ctx, ca.der)
+			_, err := shown.admin().AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: ca.der})
 			Expect(err).NotTo(HaveOccurred())
 			obj := shown.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Spec.AdoptionPolicy = v1alpha1.AdoptNever })
 			apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "adoptionPolicy is Never"))
@@ -101,7 +102,7 @@ var _ = Describe("TrustedCA", func() {
 
 		By("repairing an outside removal within about a second")
 		was := obj.Status.CertificateID
-		_, err := shown.admin().RemoveTrustedCA(ctx, was)
+		_, err := shown.admin().RemoveTrustedCA(ctx, schema.RemoveTrustedCARequest{CertificateID: read(schema.ParseBase64ID, was)})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(isTrusted(ctx, ca), 5*time.Second).Should(BeTrue())
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
@@ -115,7 +116,7 @@ var _ = Describe("TrustedCA", func() {
 
 	It("adopts what is identical, and leaves it when it goes", func(ctx context.Context) {
 		ca := newCA()
-		_, err := shown.admin().AddTrustedCA(ctx, ca.der)
+		_, err := shown.admin().AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: ca.der})
 		Expect(err).NotTo(HaveOccurred())
 		obj := shown.trustedCA(ca)
 		apply(ctx, obj, beReady("took over"))
@@ -127,7 +128,7 @@ var _ = Describe("TrustedCA", func() {
 	DescribeTable("deletion policies", func(ctx context.Context, policy v1alpha1.DeletionPolicy, adopted, stays bool) {
 		ca := newCA()
 		if adopted {
-			_, err := shown.admin().AddTrustedCA(ctx, ca.der)
+			_, err := shown.admin().AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: ca.der})
 			Expect(err).NotTo(HaveOccurred())
 		}
 		obj := shown.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Spec.DeletionPolicy = policy })
@@ -183,7 +184,7 @@ var _ = Describe("TrustedCA", func() {
 		apply(ctx, obj, beUnready(v1alpha1.ReasonDrifted, "does not exist on the key server"))
 		Expect(obj.Finalizers).To(BeEmpty())
 		Expect(obj.Status.Drift).To(ConsistOf(v1alpha1.FieldDrift{Field: "exists", Declared: "true", Observed: "false"}))
-		_, err := shown.admin().AddTrustedCA(ctx, ca.der)
+		_, err := shown.admin().AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: ca.der})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(readiness(ctx, obj)).Should(beReady("re-read"))
 		Expect(obj.Status.Provenance).To(BeEmpty())
@@ -201,7 +202,7 @@ var _ = Describe("TrustedCA", func() {
 			_ = readiness(ctx, obj)()
 			return has(obj, v1alpha1.ConditionPaused)
 		}).Should(BeTrue())
-		_, err := shown.admin().RemoveTrustedCA(ctx, obj.Status.CertificateID)
+		_, err := shown.admin().RemoveTrustedCA(ctx, schema.RemoveTrustedCARequest{CertificateID: read(schema.ParseBase64ID, obj.Status.CertificateID)})
 		Expect(err).NotTo(HaveOccurred())
 		Consistently(isTrusted(ctx, ca)).Should(BeFalse())
 		annotate(ctx, obj, v1alpha1.AnnotationPaused, "")

@@ -24,7 +24,7 @@ import (
 var trustedServers = link.List[schema.TrustedServer]{
 	Name: "trustedServer",
 	Read: func(ctx context.Context, c *link.Connection) ([]schema.TrustedServer, error) {
-		l, err := c.Officer.TrustedServerBodies(ctx)
+		l, err := c.Officer.ListTrustedServers(ctx, schema.TrustedServersQuery{IncludeBodies: true})
 		// A row without a system id names nobody.
 		return slices.DeleteFunc(l.TrustedServers, func(s schema.TrustedServer) bool { return s.SystemID == nil }), err
 	},
@@ -36,7 +36,7 @@ func systemKey(id schema.SystemID) string { return strconv.FormatUint(uint64(id)
 // declaredPeer is what a TrustedServer declares, its trust blob read.
 type declaredPeer struct {
 	system       schema.SystemID
-	blob         string
+	blob         schema.TrustBlob
 	serverName   string
 	port         int
 	chain        peerChain
@@ -132,8 +132,8 @@ func (a trustedServerAdapter) Declared(ctx context.Context, in managed.Input, ob
 		return declaredPeer{}, err
 	}
 	text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
-	var blob schema.TrustBlob
-	if err := blob.UnmarshalText([]byte(text)); err != nil {
+	blob, err := schema.ParseTrustBlob(text)
+	if err != nil {
 		return declaredPeer{}, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
 	}
 	chain, err := parsePeerChain(blob.Chain)
@@ -141,7 +141,7 @@ func (a trustedServerAdapter) Declared(ctx context.Context, in managed.Input, ob
 		return declaredPeer{}, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
 	}
 	want := declaredPeer{
-		system: schema.SystemID(blob.System), blob: text, serverName: blob.ServerName, port: int(blob.Port), chain: chain,
+		system: schema.SystemID(blob.System), blob: blob, serverName: blob.ServerName, port: int(blob.Port), chain: chain,
 		friendlyName: obj.Spec.FriendlyName, description: obj.Spec.Description,
 	}
 	if peer := a.Peer(obj); peer != nil {
@@ -360,11 +360,16 @@ const purges = "the ACL rows of its principals are purged, until the system id i
 
 // Create implements managed.Adapter.
 func (trustedServerAdapter) Create(ctx context.Context, c *link.Connection, want declaredPeer) (managed.Outcome, error) {
-	saved, err := c.Officer.AddTrustedServer(ctx, want.blob, want.friendlyName, deref(want.description))
+	saved, err := c.Officer.AddTrustedServer(ctx, want.request())
 	if err != nil {
 		return managed.Outcome{}, want.refused(err, "")
 	}
 	return want.registered(c, saved)
+}
+
+// request is a registration of the peer.
+func (d *declaredPeer) request() schema.AddTrustedServerRequest {
+	return schema.AddTrustedServerRequest{TrustBlob: d.blob, FriendlyName: d.friendlyName, Description: deref(d.description)}
 }
 
 // refused says what a refusal of a registration means for the object. What a
@@ -388,8 +393,8 @@ func (d *declaredPeer) registered(c *link.Connection, saved schema.TrustedServer
 	i := slices.IndexFunc(saved.TrustedServers, func(s schema.TrustedServer) bool {
 		return s.SystemID != nil && *s.SystemID == d.system
 	})
-	if !saved.Saved || i < 0 {
-		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success without the peer as read back")
+	if i < 0 {
+		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the peer that was read back is another one than was sent")
 	}
 	trustedServers.Of(c).Put(d.embodied(saved.TrustedServers[i]))
 	return managed.Outcome{ID: systemKey(d.system), Evidence: because(saved.Detail, saved.ACLSideEffect)}, nil
@@ -410,7 +415,7 @@ func (a trustedServerAdapter) Update(ctx context.Context, c *link.Connection, wa
 	if notesOn(seen).anew {
 		return a.replace(ctx, c, want, seen)
 	}
-	var change schema.UpdateTrustedServerRequest
+	change := schema.UpdateTrustedServerRequest{SystemID: want.system}
 	for _, d := range seen.Drift {
 		switch d.Field {
 		case "friendlyName":
@@ -419,12 +424,9 @@ func (a trustedServerAdapter) Update(ctx context.Context, c *link.Connection, wa
 			change.Description = want.description
 		}
 	}
-	saved, err := c.Officer.UpdateTrustedServer(ctx, uint32(want.system), change)
+	saved, err := c.Officer.UpdateTrustedServer(ctx, change)
 	if err != nil {
 		return managed.Outcome{}, err
-	}
-	if !saved.Saved || saved.TrustedServer == nil || saved.TrustedServer.SystemID == nil {
-		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success without the peer as read back")
 	}
 	trustedServers.Of(c).Put(want.embodied(*saved.TrustedServer))
 	return managed.Outcome{ID: seen.ID, Evidence: saved.Detail}, nil
@@ -441,7 +443,9 @@ func (trustedServerAdapter) replace(ctx context.Context, c *link.Connection, wan
 	if want.description == nil {
 		want.description = row.Description
 	}
-	saved, err := c.Officer.ReplaceTrustedServer(ctx, want.blob, want.friendlyName, deref(want.description))
+	in := want.request()
+	in.Replace = true
+	saved, err := c.Officer.AddTrustedServer(ctx, in)
 	if err != nil {
 		return managed.Outcome{}, want.refused(err, staysRegistered)
 	}
@@ -456,12 +460,9 @@ func (trustedServerAdapter) Delete(ctx context.Context, c *link.Connection, _ *v
 	if err != nil {
 		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonConflict, "status.systemId is %s, which is no system id", id)
 	}
-	gone, err := c.Officer.RemoveTrustedServer(ctx, uint32(system))
+	gone, err := c.Officer.RemoveTrustedServer(ctx, schema.BySystemID{SystemID: schema.SystemID(system)})
 	if err != nil {
 		return managed.Outcome{}, err
-	}
-	if gone.Removed == nil {
-		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the service reports success, but not that the peer is gone")
 	}
 	trustedServers.Of(c).Drop(id)
 	return managed.Outcome{ID: id, Evidence: because(gone.Detail, gone.ACLSideEffect, gone.PrincipalTrustSideEffect, gone.TransportPrincipalSideEffect)}, nil

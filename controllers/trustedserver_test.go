@@ -36,7 +36,7 @@ func newPeer(ctx context.Context) peer {
 	other := testserver.Start(GinkgoTB(), func(c *server.Config) {
 		c.SystemID, c.ServerName, c.ExternalListen = uint32(p.system), fmt.Sprintf("192.0.2.%d", p.system), "127.0.0.1:0"
 	})
-	info, err := other.Admin(GinkgoTB()).TrustInfo(ctx)
+	info, err := other.Admin(GinkgoTB()).GetLocalTrustInfo(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(info.TrustBlob).NotTo(BeNil())
 	p.blob = info.TrustBlob.String()
@@ -66,14 +66,14 @@ func (s *stage) trustedServer(p peer, change ...func(*v1alpha1.TrustedServer)) *
 // trusts makes the key server trust the CA of a peer, outside of Kubernetes.
 func (s *stage) trusts(ctx context.Context, p peer) {
 	GinkgoHelper()
-	_, err := s.admin().AddTrustedCA(ctx, p.ca.der)
+	_, err := s.admin().AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: p.ca.der})
 	Expect(err).NotTo(HaveOccurred())
 }
 
 // peers returns the registered peers by system id.
 func (s *stage) peers(ctx context.Context) map[int64]schema.TrustedServer {
 	GinkgoHelper()
-	list, err := s.admin().TrustedServers(ctx)
+	list, err := s.admin().ListTrustedServers(ctx, schema.TrustedServersQuery{})
 	Expect(err).NotTo(HaveOccurred())
 	by := map[int64]schema.TrustedServer{}
 	for _, p := range list.TrustedServers {
@@ -175,13 +175,13 @@ var _ = Describe("TrustedServer", func() {
 
 		By("repairing an outside change")
 		name := "Changed outside"
-		_, err := shown.admin().UpdateTrustedServer(ctx, uint32(p.system), schema.UpdateTrustedServerRequest{FriendlyName: &name, Description: &name})
+		_, err := shown.admin().UpdateTrustedServer(ctx, schema.UpdateTrustedServerRequest{SystemID: schema.SystemID(p.system), FriendlyName: &name, Description: &name})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(registered(ctx, p)).Should(Equal("Renamed"))
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElements("DriftFound", "Updated"))
 
 		By("repairing an outside removal")
-		_, err = shown.admin().RemoveTrustedServer(ctx, uint32(p.system))
+		_, err = shown.admin().RemoveTrustedServer(ctx, schema.BySystemID{SystemID: schema.SystemID(p.system)})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(registered(ctx, p)).Should(Equal("Renamed"))
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
@@ -205,14 +205,14 @@ var _ = Describe("TrustedServer", func() {
 			g.Expect(obj.Finalizers).To(ConsistOf("example.com/watching"))
 		}).Should(Succeed())
 		edit(ctx, obj, func(o *v1alpha1.TrustedServer) { o.Finalizers = nil })
-		_, err = shown.admin().DeletePrincipalTrust(ctx, made.PrincipalTrust.ID.String())
+		_, err = shown.admin().DeletePrincipalTrust(ctx, schema.ByID{ID: made.PrincipalTrust.ID})
 		Expect(err).NotTo(HaveOccurred())
 	})
 
 	It("takes over a peer that is there, as its adoption policy says, and leaves it", func(ctx context.Context) {
 		p := newPeer(ctx)
 		shown.trusts(ctx, p)
-		_, err := shown.admin().AddTrustedServer(ctx, p.blob, "Registered by hand", "")
+		_, err := shown.admin().AddTrustedServer(ctx, schema.AddTrustedServerRequest{TrustBlob: read(schema.ParseTrustBlob, p.blob), FriendlyName: "Registered by hand"})
 		Expect(err).NotTo(HaveOccurred())
 
 		obj := shown.trustedServer(p)

@@ -8,22 +8,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
-type renameACLTemplateRequest struct {
-	byID
-	schema.ACLTemplateRequest
-}
-
-type templateMemberRequest struct {
-	byID
-	schema.TemplateMemberRequest
-}
-
-type byTemplateMember struct {
-	byID
-	SystemID    schema.SystemID  `path:"systemId" doc:"In decimal."`
-	PrincipalID schema.DecimalID `path:"principalId" doc:"In decimal."`
-}
-
 func listACLTemplates(a *API, ctx context.Context, c call, _ nothing) (schema.ACLTemplateList, error) {
 	list, err := a.Operations.ACLTemplates(ctx, c.by)
 	if err != nil {
@@ -37,19 +21,19 @@ func createACLTemplate(a *API, ctx context.Context, c call, in schema.ACLTemplat
 	return aclTemplateSavedOf(r), err
 }
 
-func renameACLTemplate(a *API, ctx context.Context, c call, in renameACLTemplateRequest) (schema.ACLTemplateSaved, error) {
+func renameACLTemplate(a *API, ctx context.Context, c call, in schema.RenameACLTemplateRequest) (schema.ACLTemplateSaved, error) {
 	r, err := a.Operations.RenameACLTemplate(ctx, c.by, keyserver.ID(in.ID), in.Name)
 	return aclTemplateSavedOf(r), err
 }
 
-func deleteACLTemplate(a *API, ctx context.Context, c call, in byID) (schema.ACLTemplateGone, error) {
+func deleteACLTemplate(a *API, ctx context.Context, c call, in schema.ByID) (schema.ACLTemplateGone, error) {
 	r, err := a.Operations.DeleteACLTemplate(ctx, c.by, keyserver.ID(in.ID))
 	return schema.ACLTemplateGone{
 		ID: schema.HexID(r.ID), Gone: r.Gone, Template: aclTemplateOf(r.Template), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err
 }
 
-func listTemplateMembers(a *API, ctx context.Context, c call, in byID) (schema.TemplateMemberList, error) {
+func listTemplateMembers(a *API, ctx context.Context, c call, in schema.ByID) (schema.TemplateMemberList, error) {
 	t, err := a.Operations.ACLTemplate(ctx, c.by, keyserver.ID(in.ID))
 	if err != nil {
 		return schema.TemplateMemberList{}, err
@@ -59,7 +43,7 @@ func listTemplateMembers(a *API, ctx context.Context, c call, in byID) (schema.T
 	}, nil
 }
 
-func putTemplateMember(a *API, ctx context.Context, c call, in templateMemberRequest) (schema.TemplateMemberSaved, error) {
+func putTemplateMember(a *API, ctx context.Context, c call, in schema.SetACLTemplateMemberRequest) (schema.TemplateMemberSaved, error) {
 	r, err := a.Operations.PutTemplateMember(ctx, c.by, keyserver.ID(in.ID), templateMemberFrom(in.TemplateMemberRequest))
 	out := schema.TemplateMemberSaved{
 		ID: schema.HexID(r.ID), RequestedRights: in.Rights, RequestedRightNames: in.Rights.Names(),
@@ -72,7 +56,7 @@ func putTemplateMember(a *API, ctx context.Context, c call, in templateMemberReq
 	return out, err
 }
 
-func removeTemplateMember(a *API, ctx context.Context, c call, in byTemplateMember) (schema.TemplateMemberGone, error) {
+func removeTemplateMember(a *API, ctx context.Context, c call, in schema.RemoveACLTemplateMemberRequest) (schema.TemplateMemberGone, error) {
 	principal := keyserver.PrincipalRef{System: keyserver.SystemID(in.SystemID), ID: keyserver.ID(in.PrincipalID)}
 	r, err := a.Operations.RemoveTemplateMember(ctx, c.by, keyserver.ID(in.ID), principal)
 	return schema.TemplateMemberGone{

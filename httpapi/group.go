@@ -7,20 +7,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-type byGroup struct {
-	Group schema.HexID `path:"gid" doc:"The group, in 16 hexadecimal digits."`
-}
-
-type byMember struct {
-	byGroup
-	Member schema.HexID `path:"pid" doc:"The principal, in 16 hexadecimal digits."`
-}
-
-type groupMembersRequest struct {
-	byGroup
-	schema.GroupMembersQuery
-}
-
 func createGroup(a *API, ctx context.Context, c call, in schema.CreateGroupRequest) (schema.PrincipalSaved, error) {
 	r, err := a.Operations.CreatePrincipal(ctx, c.by, keyserver.NewPrincipal{
 		Type: keyserver.GroupPrincipal, Name: in.Name, Roles: idsOf(in.RoleIDs),
@@ -28,7 +14,7 @@ func createGroup(a *API, ctx context.Context, c call, in schema.CreateGroupReque
 	return principalSavedOf(r), err
 }
 
-func listGroupMembers(a *API, ctx context.Context, c call, in groupMembersRequest) (schema.GroupMembers, error) {
+func listGroupMembers(a *API, ctx context.Context, c call, in schema.ListGroupMembersRequest) (schema.GroupMembers, error) {
 	limit, offset, err := windowOf(in.Limit, in.Offset)
 	if err != nil {
 		return schema.GroupMembers{}, err
@@ -44,14 +30,14 @@ func listGroupMembers(a *API, ctx context.Context, c call, in groupMembersReques
 	}, nil
 }
 
-func addGroupMember(a *API, ctx context.Context, c call, in byMember) (schema.GroupMemberSaved, error) {
+func addGroupMember(a *API, ctx context.Context, c call, in schema.GroupMemberRequest) (schema.GroupMemberSaved, error) {
 	r, err := a.Operations.AddGroupMember(ctx, c.by, keyserver.ID(in.Group), keyserver.ID(in.Member))
 	return schema.GroupMemberSaved{
 		GroupID: in.Group, Saved: r.Done, Member: principalOf(r.Member), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err
 }
 
-func removeGroupMember(a *API, ctx context.Context, c call, in byMember) (schema.GroupMemberGone, error) {
+func removeGroupMember(a *API, ctx context.Context, c call, in schema.GroupMemberRequest) (schema.GroupMemberGone, error) {
 	r, err := a.Operations.RemoveGroupMember(ctx, c.by, keyserver.ID(in.Group), keyserver.ID(in.Member))
 	return schema.GroupMemberGone{
 		GroupID: in.Group, Gone: r.Done, Member: principalOf(r.Member), Verdict: schema.Verdict{Detail: r.Detail},

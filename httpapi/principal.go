@@ -10,17 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
-type updatePrincipalFlagsRequest struct {
-	byID
-	schema.UpdatePrincipalFlagsRequest
-}
-
-type updatePrincipalRolesRequest struct {
-	byID
-	schema.UpdatePrincipalRolesRequest
-}
-
-func getPrincipal(a *API, ctx context.Context, c call, in byID) (schema.Principal, error) {
+func getPrincipal(a *API, ctx context.Context, c call, in schema.ByID) (schema.Principal, error) {
 	p, err := a.Operations.Principal(ctx, c.by, keyserver.ID(in.ID))
 	if err != nil {
 		return schema.Principal{}, err
@@ -50,14 +40,14 @@ func createXAuthPrincipal(a *API, ctx context.Context, c call, in schema.CreateX
 	return principalSavedOf(r), err
 }
 
-func updatePrincipalFlags(a *API, ctx context.Context, c call, in updatePrincipalFlagsRequest) (schema.PrincipalFlagsSaved, error) {
-	change, asked := flagChangeOf(in.UpdatePrincipalFlagsRequest)
+func updatePrincipalFlags(a *API, ctx context.Context, c call, in schema.UpdatePrincipalFlagsRequest) (schema.PrincipalFlagsSaved, error) {
+	change, asked := flagChangeOf(in)
 	if len(asked) == 0 {
 		return schema.PrincipalFlagsSaved{}, wire.Refuse("delegation", "is missing, and so is disabled; send at least one of them")
 	}
 	r, err := a.Operations.UpdatePrincipalFlags(ctx, c.by, keyserver.ID(in.ID), change)
 	return schema.PrincipalFlagsSaved{
-		ID: in.ID, Requested: in.UpdatePrincipalFlagsRequest, Asked: asked, Saved: r.Saved,
+		ID: in.ID, Requested: in, Asked: asked, Saved: r.Saved,
 		Before: flagsOf(r.Before), After: flagsOf(r.After), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err
 }
@@ -87,7 +77,7 @@ func flagsOf(f keyserver.Flags) schema.PrincipalFlags {
 	}
 }
 
-func updatePrincipalRoles(a *API, ctx context.Context, c call, in updatePrincipalRolesRequest) (schema.PrincipalRolesSaved, error) {
+func updatePrincipalRoles(a *API, ctx context.Context, c call, in schema.UpdatePrincipalRolesRequest) (schema.PrincipalRolesSaved, error) {
 	r, err := a.Operations.SetPrincipalRoles(ctx, c.by, keyserver.ID(in.ID), idsOf(in.RoleIDs))
 	return schema.PrincipalRolesSaved{
 		ID: in.ID, RequestedRoleIDs: hexIDs(r.Requested), Saved: r.Saved,

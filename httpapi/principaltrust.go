@@ -9,11 +9,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
-type updatePrincipalTrustRequest struct {
-	byID
-	schema.UpdatePrincipalTrustRequest
-}
-
 func listPrincipalTrusts(a *API, ctx context.Context, c call, in schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error) {
 	filter := keyserver.PrincipalTrustFilter{
 		Principal: (*keyserver.ID)(in.PrincipalID), Server: (*keyserver.SystemID)(in.TrustedServerSystemID),
@@ -38,12 +33,12 @@ func createPrincipalTrust(a *API, ctx context.Context, c call, in schema.CreateP
 	return principalTrustSavedOf(r), err
 }
 
-func updatePrincipalTrust(a *API, ctx context.Context, c call, in updatePrincipalTrustRequest) (schema.PrincipalTrustSaved, error) {
+func updatePrincipalTrust(a *API, ctx context.Context, c call, in schema.UpdatePrincipalTrustRequest) (schema.PrincipalTrustSaved, error) {
 	r, err := a.Operations.UpdatePrincipalTrust(ctx, c.by, keyserver.ID(in.ID), trustFlagOf(in.Flag))
 	return principalTrustSavedOf(r), err
 }
 
-func deletePrincipalTrust(a *API, ctx context.Context, c call, in byID) (schema.PrincipalTrustGone, error) {
+func deletePrincipalTrust(a *API, ctx context.Context, c call, in schema.ByID) (schema.PrincipalTrustGone, error) {
 	r, err := a.Operations.DeletePrincipalTrust(ctx, c.by, keyserver.ID(in.ID))
 	return schema.PrincipalTrustGone{
 		ID: schema.HexID(r.ID), Gone: r.Gone, PrincipalTrust: principalTrustOf(r.Trust), Verdict: schema.Verdict{Detail: r.Detail},

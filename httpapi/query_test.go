@@ -53,3 +53,28 @@ func example(v *wire.Value) string {
 	}
 	return strings.Trim(v.Example(), `"`)
 }
+
+// Every path of every route is spelt as it is read, and nothing of it is left open.
+func TestEveryPathIsReadAsItIsSpelt(t *testing.T) {
+	seen := 0
+	for _, r := range Routes() {
+		table := wire.Of(r.Request)
+		texts, want := map[string]string{}, r.Path
+		for _, f := range table.Path {
+			seen++
+			texts[f.Name] = example(&f.Value)
+			want = strings.Replace(want, "{"+f.Name+"}", texts[f.Name], 1)
+		}
+		in := reflect.New(table.Type)
+		if err := table.DecodePath(func(name string) string { return texts[name] }, in.Interface()); err != nil {
+			t.Fatalf("%s %s: %v", r.Method, r.Path, err)
+		}
+		path, err := table.EncodePath(r.Path, in.Elem().Interface())
+		if err != nil || path != want || strings.ContainsAny(path, "{}") {
+			t.Errorf("%s %s is spelt %q, %v; want %q", r.Method, r.Path, path, err, want)
+		}
+	}
+	if seen == 0 {
+		t.Error("no route has a path with fields")
+	}
+}

@@ -11,16 +11,6 @@ import (
 // crlBodyLimit is room for the longest revocation list in base64 or PEM.
 const crlBodyLimit = 6 << 20
 
-// byDigest is a request that names an issuer in the path.
-type byDigest struct {
-	Digest schema.IssuerDigest `path:"digest" doc:"As revocationDigest of GET /api/trusted-cas shows it."`
-}
-
-type setRevocationPolicyRequest struct {
-	byDigest
-	schema.SetRevocationPolicyRequest
-}
-
 func listRevocationIssuers(a *API, ctx context.Context, c call, _ nothing) (schema.RevocationIssuerList, error) {
 	list, err := a.Operations.RevocationIssuers(ctx, c.by)
 	if err != nil {
@@ -31,7 +21,7 @@ func listRevocationIssuers(a *API, ctx context.Context, c call, _ nothing) (sche
 	}, nil
 }
 
-func getRevocationPolicy(a *API, ctx context.Context, c call, in byDigest) (schema.RevocationPolicy, error) {
+func getRevocationPolicy(a *API, ctx context.Context, c call, in schema.ByDigest) (schema.RevocationPolicy, error) {
 	p, err := a.Operations.RevocationPolicy(ctx, c.by, string(in.Digest))
 	if err != nil {
 		return schema.RevocationPolicy{}, err
@@ -41,7 +31,7 @@ func getRevocationPolicy(a *API, ctx context.Context, c call, in byDigest) (sche
 	}, nil
 }
 
-func setRevocationPolicy(a *API, ctx context.Context, c call, in setRevocationPolicyRequest) (schema.RevocationPolicySaved, error) {
+func setRevocationPolicy(a *API, ctx context.Context, c call, in schema.SetRevocationPolicyRequest) (schema.RevocationPolicySaved, error) {
 	r, err := a.Operations.SetRevocationPolicy(ctx, c.by, string(in.Digest), keyserver.RevocationPolicy{
 		Mode: keyserver.RevocationMode(in.Mode), MaxAge: time.Duration(in.MaxAgeSeconds) * time.Second,
 	})

@@ -9,16 +9,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
-// byID is a request that names its object in the path and nothing else.
-type byID struct {
-	ID schema.HexID `path:"id" doc:"16 hexadecimal digits."`
-}
-
-type updateRoleRequest struct {
-	byID
-	schema.UpdateRoleRequest
-}
-
 func listRoles(a *API, ctx context.Context, c call, _ nothing) (schema.RoleList, error) {
 	list, err := a.Operations.Roles(ctx, c.by)
 	if err != nil {
@@ -32,7 +22,7 @@ func createRole(a *API, ctx context.Context, c call, in schema.CreateRoleRequest
 	return roleSavedOf(r), err
 }
 
-func updateRole(a *API, ctx context.Context, c call, in updateRoleRequest) (schema.RoleSaved, error) {
+func updateRole(a *API, ctx context.Context, c call, in schema.UpdateRoleRequest) (schema.RoleSaved, error) {
 	if in.Name == nil && in.Operations == nil {
 		return schema.RoleSaved{}, wire.Refuse("name", "is missing, and so is operations; send at least one of them")
 	}
@@ -40,7 +30,7 @@ func updateRole(a *API, ctx context.Context, c call, in updateRoleRequest) (sche
 	return roleSavedOf(r), err
 }
 
-func deleteRole(a *API, ctx context.Context, c call, in byID) (schema.RoleGone, error) {
+func deleteRole(a *API, ctx context.Context, c call, in schema.ByID) (schema.RoleGone, error) {
 	r, err := a.Operations.DeleteRole(ctx, c.by, keyserver.ID(in.ID))
 	return schema.RoleGone{
 		ID: schema.HexID(r.ID), Gone: r.Gone, Role: roleOf(r.Role), Verdict: schema.Verdict{Detail: r.Detail},

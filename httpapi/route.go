@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"net/http"
 	"reflect"
 	"slices"
 	"time"
@@ -39,6 +40,9 @@ type Route struct {
 	Faults []fault.Code
 	// Waits says that the route may hold a connection without working.
 	Waits bool
+	// Counts says that the route may count a use of a key, so that asking twice
+	// may count twice.
+	Counts bool
 	// Uncounted routes are answered however much else is going on.
 	Uncounted bool
 	// Unconditional routes are answered by a build that is not admitted, too.
@@ -112,6 +116,12 @@ func (x *exchange) judge(out any, err error) (any, error) {
 	}
 	verdict.Judge(string(f.Code), f.Detail)
 	return out, err
+}
+
+// Named reports whether a request names an object that may be missing. Of any
+// other route a 404 can only mean that the service does not have it.
+func (r Route) Named() bool {
+	return slices.ContainsFunc(r.Faults, func(c fault.Code) bool { return edges[c].status == http.StatusNotFound })
 }
 
 // every returns all codes that the route can answer, for the reference.

@@ -111,7 +111,7 @@ func keyRoutes() []Route {
 			Operations: grants(keyserver.OpReadKey), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope, fault.PeerUnavailable),
 		}, getKey),
 		endpoint(Route{
-			Name: "authorizeKey", Method: http.MethodPost, Path: "/api/keys/authorize", Session: true,
+			Name: "authorizeKey", Method: http.MethodPost, Path: "/api/keys/authorize", Session: true, Counts: true,
 			Summary:    "Asks whether the caller may use a key. A yes is 200, a no is 403.",
 			Operations: grants(keyserver.OpAuthorizeKey), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope, fault.PeerUnavailable),
 		}, authorizeKey),
@@ -121,7 +121,7 @@ func keyRoutes() []Route {
 			Operations: grants(keyserver.OpExportKey), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope, fault.NotFound, fault.InvalidArgument),
 		}, exportKey),
 		streamed[schema.HMACRequest, schema.HMACResponse](Route{
-			Name: "computeHmac", Method: http.MethodPost, Path: "/api/crypto/hmac", Session: true,
+			Name: "computeHmac", Method: http.MethodPost, Path: "/api/crypto/hmac", Session: true, Counts: true,
 			Summary:    "Computes HMAC-SHA384 of a message under a key that never leaves the key server.",
 			Operations: grants(keyserver.OpHMAC), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope, fault.PeerUnavailable),
 			BodyLimit: hmacBodyLimit, Timeout: time.Minute,

@@ -29,7 +29,7 @@ func createTemplatedDirectory(a *API, ctx context.Context, c call, in schema.Cre
 	return out, err
 }
 
-func deleteTemplatedDirectory(a *API, ctx context.Context, c call, in byID) (schema.TemplatedDirectoryGone, error) {
+func deleteTemplatedDirectory(a *API, ctx context.Context, c call, in schema.ByID) (schema.TemplatedDirectoryGone, error) {
 	r, err := a.Operations.DeleteTemplatedDirectory(ctx, c.by, keyserver.ID(in.ID))
 	return schema.TemplatedDirectoryGone{
 		ID: schema.HexID(r.ID), Gone: r.Gone, Directory: templatedDirectoryOf(r.Directory), Verdict: schema.Verdict{Detail: r.Detail},

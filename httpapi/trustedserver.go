@@ -9,16 +9,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
-// bySystemID is a request that names a peer in the path and nothing else.
-type bySystemID struct {
-	SystemID schema.SystemID `path:"systemId" doc:"Decimal, neither hexadecimal nor the transport principal's id."`
-}
-
-type updateTrustedServerRequest struct {
-	bySystemID
-	schema.UpdateTrustedServerRequest
-}
-
 func listTrustedServers(a *API, ctx context.Context, c call, in schema.TrustedServersQuery) (schema.TrustedServerList, error) {
 	show := trustedServerOf
 	if in.IncludeBodies {
@@ -42,7 +32,7 @@ func addTrustedServer(a *API, ctx context.Context, c call, in schema.AddTrustedS
 	}, err
 }
 
-func updateTrustedServer(a *API, ctx context.Context, c call, in updateTrustedServerRequest) (schema.TrustedServerUpdated, error) {
+func updateTrustedServer(a *API, ctx context.Context, c call, in schema.UpdateTrustedServerRequest) (schema.TrustedServerUpdated, error) {
 	if in.FriendlyName == nil && in.Description == nil {
 		return schema.TrustedServerUpdated{}, wire.Refuse("friendlyName", "is missing, and so is description; send at least one of them")
 	}
@@ -57,7 +47,7 @@ func updateTrustedServer(a *API, ctx context.Context, c call, in updateTrustedSe
 	return out, err
 }
 
-func removeTrustedServer(a *API, ctx context.Context, c call, in bySystemID) (schema.TrustedServerGone, error) {
+func removeTrustedServer(a *API, ctx context.Context, c call, in schema.BySystemID) (schema.TrustedServerGone, error) {
 	r, err := a.Operations.RemoveTrustedServer(ctx, c.by, keyserver.SystemID(in.SystemID))
 	return schema.TrustedServerGone{
 		Removed: (*schema.SystemID)(r.Removed), TrustedServers: convert(r.Servers, trustedServerOf),

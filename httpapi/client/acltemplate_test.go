@@ -13,37 +13,34 @@ import (
 func TestTemplatesAgainstTheRealService(t *testing.T) {
 	server := testserver.Start(t)
 	ctx, admin := t.Context(), server.Admin(t)
-	self, err := admin.CurrentSession(ctx)
+	self, err := admin.GetCurrentSession(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	me := schema.TemplateMemberRequest{SystemID: self.Principal.SystemID, PrincipalID: self.Principal.PrincipalID}
 
-	if _, err := admin.RenameACLTemplate(ctx, "xyz", "name"); !client.IsCode(err, "BAD_REQUEST") {
-		t.Errorf("a malformed id: %v", err)
-	}
-	if _, err := admin.TemplateMembers(ctx, "00000000deadbeef"); !client.IsCode(err, "NOT_FOUND") || client.IsUnsupported(err) {
+	if _, err := admin.ListACLTemplateMembers(ctx, schema.ByID{ID: schema.HexID{4: 0xde, 5: 0xad, 6: 0xbe, 7: 0xef}}); !client.IsCode(err, "NOT_FOUND") || client.IsUnsupported(err) {
 		t.Errorf("no such template: %v", err)
 	}
-	created, err := admin.CreateACLTemplate(ctx, "name")
+	created, err := admin.CreateACLTemplate(ctx, schema.ACLTemplateRequest{Name: "name"})
 	if err != nil || !created.Saved {
 		t.Fatalf("create: %+v, %v", created, err)
 	}
-	id := created.ID.String()
-	if r, err := admin.RenameACLTemplate(ctx, id, "renamed"); err != nil || !r.Saved || r.Template.Name != "renamed" {
+	id := created.ID
+	if r, err := admin.RenameACLTemplate(ctx, schema.RenameACLTemplateRequest{ID: id, ACLTemplateRequest: schema.ACLTemplateRequest{Name: "renamed"}}); err != nil || !r.Saved || r.Template.Name != "renamed" {
 		t.Errorf("rename: %+v, %v", r, err)
 	}
-	if list, err := admin.ACLTemplates(ctx); err != nil || list.Count != 1 || !list.Templates[0].Writable {
+	if list, err := admin.ListACLTemplates(ctx); err != nil || list.Count != 1 || !list.Templates[0].Writable {
 		t.Errorf("list: %+v, %v", list, err)
 	}
-	if list, err := admin.TemplateMembers(ctx, id); err != nil || list.Count != 1 || list.Members[0].PrincipalID != me.PrincipalID {
+	if list, err := admin.ListACLTemplateMembers(ctx, schema.ByID{ID: id}); err != nil || list.Count != 1 || list.Members[0].PrincipalID != me.PrincipalID {
 		t.Errorf("members: %+v, %v", list, err)
 	}
 	me.Rights = schema.Rights(2)
-	if r, err := admin.PutTemplateMember(ctx, id, me); err != nil || !r.Saved || !r.Member.Rights.Has(me.Rights) {
+	if r, err := admin.SetACLTemplateMember(ctx, schema.SetACLTemplateMemberRequest{ID: id, TemplateMemberRequest: me}); err != nil || !r.Saved || !r.Member.Rights.Has(me.Rights) {
 		t.Errorf("put: %+v, %v", r, err)
 	}
-	if _, err := admin.RemoveTemplateMember(ctx, id, me.SystemID, me.PrincipalID); !client.IsCode(err, "LAST_WRITER") {
+	if _, err := admin.RemoveACLTemplateMember(ctx, schema.RemoveACLTemplateMemberRequest{ID: id, SystemID: me.SystemID, PrincipalID: me.PrincipalID}); !client.IsCode(err, "LAST_WRITER") {
 		t.Errorf("remove: %v", err)
 	}
 
@@ -55,27 +52,27 @@ func TestTemplatesAgainstTheRealService(t *testing.T) {
 	for name, q := range map[string]schema.TemplatedDirectoryQuery{
 		"all": {}, "path": {Path: []string{path, "/other"}}, "template": {ACLTemplateID: []schema.HexID{created.ID}},
 	} {
-		if list, err := admin.TemplatedDirectories(ctx, q); err != nil || len(list.Directories) != 1 || len(list.QueriedPaths) != len(q.Path) {
+		if list, err := admin.ListTemplatedDirectories(ctx, q); err != nil || len(list.Directories) != 1 || len(list.QueriedPaths) != len(q.Path) {
 			t.Errorf("directories by %s: %+v, %v", name, list, err)
 		}
 	}
 	if key, err := admin.MintKey(ctx, schema.MintKeyRequest{Algorithm: "AES-256", Path: &path}); err != nil || key.Detail == "" {
 		t.Errorf("mint: %+v, %v", key, err)
 	}
-	if _, err := admin.DeleteACLTemplate(ctx, id); !client.IsCode(err, "IN_USE") {
+	if _, err := admin.DeleteACLTemplate(ctx, schema.ByID{ID: id}); !client.IsCode(err, "IN_USE") {
 		t.Errorf("delete in use: %v", err)
 	}
-	if r, err := admin.DeleteTemplatedDirectory(ctx, made.ID.String()); err != nil || !r.Gone {
+	if r, err := admin.DeleteTemplatedDirectory(ctx, schema.ByID{ID: made.ID}); err != nil || !r.Gone {
 		t.Errorf("delete a directory: %+v, %v", r, err)
 	}
-	if r, err := admin.DeleteACLTemplate(ctx, id); err != nil || !r.Gone {
+	if r, err := admin.DeleteACLTemplate(ctx, schema.ByID{ID: id}); err != nil || !r.Gone {
 		t.Errorf("delete: %+v, %v", r, err)
 	}
 
-	if c, err := admin.Configuration(ctx, "Database"); err != nil || len(c.Nodes) != 1 || c.Nodes[0].Attrs["kind"] != "sqlite" || len(c.AllowList) == 0 {
+	if c, err := admin.GetConfiguration(ctx, schema.ConfigRequest{XPath: "Database"}); err != nil || len(c.Nodes) != 1 || c.Nodes[0].Attrs["kind"] != "sqlite" || len(c.AllowList) == 0 {
 		t.Errorf("configuration: %+v, %v", c, err)
 	}
-	if _, err := admin.Configuration(ctx, "Nothing"); !client.IsCode(err, "NOT_FOUND") || client.IsUnsupported(err) {
+	if _, err := admin.GetConfiguration(ctx, schema.ConfigRequest{XPath: "Nothing"}); !client.IsCode(err, "NOT_FOUND") || client.IsUnsupported(err) {
 		t.Errorf("no such part: %v", err)
 	}
 }

@@ -38,6 +38,9 @@ type Options struct {
 	MaxRetries int
 	// Timeout bounds each attempt, 30 s when zero. A long poll adds its wait.
 	Timeout time.Duration
+	// Observe is told of each call that has ended: the operationId of its route,
+	// and its error. A login that a call leads to is a part of it. nil: nobody is.
+	Observe func(route string, err error)
 	// Now is the clock, time.Now when nil.
 	Now func() time.Time
 }
@@ -52,6 +55,7 @@ type Client struct {
 	userAgent  string
 	maxRetries int
 	timeout    time.Duration
+	observe    func(route string, err error)
 	now        func() time.Time
 }
 
@@ -81,7 +85,7 @@ func New(o Options) (*Client, error) {
 	}
 	c := &Client{
 		base: base, http: hc, logins: logins, prover: p, userAgent: o.UserAgent,
-		maxRetries: o.MaxRetries, timeout: o.Timeout, now: o.Now,
+		maxRetries: o.MaxRetries, timeout: o.Timeout, observe: o.Observe, now: o.Now,
 	}
 	if c.userAgent == "" {
 		c.userAgent = "keyserver-operator-client"

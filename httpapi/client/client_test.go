@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -119,9 +120,9 @@ func TestRetries(t *testing.T) {
 			c := s.client(t)
 			var err error
 			if tc.post {
-				_, err = c.Key(t.Context(), link)
+				_, err = c.GetKey(t.Context(), schema.KeyRequest{TTag: link})
 			} else {
-				_, err = c.Roles(t.Context())
+				_, err = c.ListRoles(t.Context())
 			}
 			if (err == nil) != tc.success || s.calls.Load() != tc.calls {
 				t.Fatalf("%s: %d calls, %v", tc.reason, s.calls.Load(), err)
@@ -138,12 +139,12 @@ func abort(http.ResponseWriter) { panic(http.ErrAbortHandler) }
 func TestRetriesAreBounded(t *testing.T) {
 	s := newStub(t)
 	s.on("GET /api/roles", func(w http.ResponseWriter, _ *http.Request, _ int64) { fail(w, 503, retryable) })
-	_, err := s.client(t).Roles(t.Context())
+	_, err := s.client(t).ListRoles(t.Context())
 	if s.calls.Load() != 4 || !client.IsCode(err, "OVERLOADED") {
 		t.Fatalf("%d calls, %v", s.calls.Load(), err)
 	}
 	s.calls.Store(0)
-	if _, err := s.client(t, func(o *client.Options) { o.MaxRetries = -1 }).Roles(t.Context()); s.calls.Load() != 1 || err == nil {
+	if _, err := s.client(t, func(o *client.Options) { o.MaxRetries = -1 }).ListRoles(t.Context()); s.calls.Load() != 1 || err == nil {
 		t.Fatalf("without retries: %d calls, %v", s.calls.Load(), err)
 	}
 }
@@ -159,13 +160,13 @@ func TestRetryAfterAndContext(t *testing.T) {
 		_, _ = io.WriteString(w, noRoles)
 	})
 	start := time.Now()
-	if _, err := s.client(t).Roles(t.Context()); err != nil || time.Since(start) < time.Second {
+	if _, err := s.client(t).ListRoles(t.Context()); err != nil || time.Since(start) < time.Second {
 		t.Fatalf("waited %s, %v", time.Since(start), err)
 	}
 	s.calls.Store(0)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := s.client(t).Roles(ctx); !client.IsCode(err, "OVERLOADED") || s.calls.Load() != 1 {
+	if _, err := s.client(t).ListRoles(ctx); !client.IsCode(err, "OVERLOADED") || s.calls.Load() != 1 {
 		t.Fatalf("a context that ends while waiting: %d calls, %v", s.calls.Load(), err)
 	}
 }
@@ -178,7 +179,7 @@ func TestSessionIsSharedAndRenewed(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 50 {
 			wg.Go(func() {
-				if _, err := c.Roles(t.Context()); err != nil {
+				if _, err := c.ListRoles(t.Context()); err != nil {
 					t.Error(err)
 				}
 			})
@@ -197,7 +198,7 @@ func TestSessionIsSharedAndRenewed(t *testing.T) {
 			}
 			_, _ = io.WriteString(w, `{"ttag":"aw==","algid":null,"algorithm":null,"keyBytes":null,"ivBytes":null}`)
 		})
-		if _, err := s.client(t).Key(t.Context(), "k"); err != nil || s.logins.Load() != 2 || s.calls.Load() != 2 {
+		if _, err := s.client(t).GetKey(t.Context(), schema.KeyRequest{TTag: "k"}); err != nil || s.logins.Load() != 2 || s.calls.Load() != 2 {
 			t.Errorf("%d logins, %d calls, %v", s.logins.Load(), s.calls.Load(), err)
 		}
 	})
@@ -206,7 +207,7 @@ func TestSessionIsSharedAndRenewed(t *testing.T) {
 		s.on("GET /api/roles", func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			fail(w, 401, `{"code":"SESSION_NOT_FOUND","detail":"d","reauth":true}`)
 		})
-		_, err := s.client(t).Roles(t.Context())
+		_, err := s.client(t).ListRoles(t.Context())
 		if !client.IsCode(err, "SESSION_NOT_FOUND") || s.calls.Load() != 2 {
 			t.Errorf("%d calls, %v", s.calls.Load(), err)
 		}
@@ -221,7 +222,7 @@ func TestSessionIsSharedAndRenewed(t *testing.T) {
 		})
 		for _, at := range []time.Duration{0, 14 * time.Second, 19500 * time.Millisecond} {
 			ahead.Store(int64(at))
-			if _, err := c.Roles(t.Context()); err != nil {
+			if _, err := c.ListRoles(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -248,13 +249,13 @@ func TestSessionIsSharedAndRenewed(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if _, err := c.Roles(ctx); !errors.Is(err, context.Canceled) {
+			if _, err := c.ListRoles(ctx); !errors.Is(err, context.Canceled) {
 				t.Errorf("the cancelled: %v", err)
 			}
 		})
 		<-entered
 		wg.Go(func() {
-			if _, err := c.Roles(t.Context()); err != nil {
+			if _, err := c.ListRoles(t.Context()); err != nil {
 				t.Errorf("the other: %v", err)
 			}
 		})
@@ -264,7 +265,7 @@ func TestSessionIsSharedAndRenewed(t *testing.T) {
 	})
 	t.Run("no credentials", func(t *testing.T) {
 		s := newStub(t)
-		_, err := s.client(t, func(o *client.Options) { o.Credentials = nil }).Roles(t.Context())
+		_, err := s.client(t, func(o *client.Options) { o.Credentials = nil }).ListRoles(t.Context())
 		if !errors.Is(err, client.ErrNoCredentials) {
 			t.Errorf("got %v", err)
 		}
@@ -283,24 +284,24 @@ func TestUnsupported(t *testing.T) {
 		fail(w, 404, `{"code":"NOT_FOUND","detail":"no such path","unsupported":true}`)
 	})
 	c := s.client(t)
-	ctx, id := t.Context(), "0000000000000001"
+	ctx, id := t.Context(), schema.HexID{7: 1}
 	check := func(what string, err error, want bool) {
 		t.Helper()
 		if client.IsUnsupported(err) != want {
 			t.Errorf("%s: unsupported is %v: %v", what, !want, err)
 		}
 	}
-	_, err := c.Roles(ctx)
+	_, err := c.ListRoles(ctx)
 	check("a listing cannot be missing an object", err, true)
-	_, err = c.DeleteRole(ctx, id)
+	_, err = c.DeleteRole(ctx, schema.ByID{ID: id})
 	check("an object that is not there", err, false)
-	_, err = c.UpdateRole(ctx, id, schema.UpdateRoleRequest{})
+	_, err = c.UpdateRole(ctx, schema.UpdateRoleRequest{ID: id})
 	check("a marked path", err, true)
-	_, err = c.Changes(ctx, 0, 0)
+	_, err = c.ListChanges(ctx, schema.ChangesQuery{})
 	check("another make's 404 page", err, true)
-	_, err = c.Version(ctx)
+	_, err = c.GetVersion(ctx)
 	check("a missing POST", err, true)
-	_, err = c.DeleteRole(ctx, "")
+	_, err = c.GetRevocationPolicy(ctx, schema.ByDigest{})
 	check("an empty id is refused here and not sent to another path", err, false)
 	if !client.IsCode(err, "BAD_REQUEST") {
 		t.Errorf("an empty id: %v", err)
@@ -313,7 +314,7 @@ func TestVerdictComesWithTheError(t *testing.T) {
 		w.Header().Set("X-Request-Id", "abc")
 		fail(w, 409, `{"saved":false,"wasAlreadyPresent":false,"listCountBefore":3,"listCountAfter":3,"appearedCount":0,"trustedCA":null,"echoedCount":1,"code":"NOT_SAVED","detail":"d"}`)
 	})
-	out, err := s.client(t).AddTrustedCA(t.Context(), []byte{1})
+	out, err := s.client(t).AddTrustedCA(t.Context(), schema.AddTrustedCARequest{Certificate: []byte{1}})
 	if !client.IsCode(err, "NOT_SAVED") || out.ListCountBefore != 3 || out.EchoedCount != 1 || out.Code != "NOT_SAVED" {
 		t.Fatalf("%+v, %v", out, err)
 	}
@@ -365,7 +366,7 @@ func TestHostileAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStub(t)
 			s.on("GET /api/roles", func(w http.ResponseWriter, _ *http.Request, _ int64) { answer(w) })
-			_, err := s.client(t, func(o *client.Options) { o.MaxRetries = -1 }).Roles(t.Context())
+			_, err := s.client(t, func(o *client.Options) { o.MaxRetries = -1 }).ListRoles(t.Context())
 			if err == nil || len(err.Error()) > 5000 || strings.Contains(err.Error(), "hunter2") {
 				t.Fatalf("%.200v", err)
 			}
@@ -388,7 +389,7 @@ func TestNothingPrintsASecret(t *testing.T) {
 	s.on("GET /api/roles", func(w http.ResponseWriter, _ *http.Request, _ int64) { _, _ = io.WriteString(w, noRoles) })
 	credentials := client.PasswordCredentials("ann", func(context.Context) (string, error) { return "hunter2", nil })
 	c := s.client(t)
-	if _, err := c.Roles(t.Context()); err != nil {
+	if _, err := c.ListRoles(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	login, err := credentials.Login(t.Context())
@@ -419,12 +420,56 @@ func TestNobodyThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.Health(t.Context())
+	_, err = c.GetHealth(t.Context())
 	var n *client.NetworkError
 	if !client.IsUnavailable(err) || !errors.As(err, &n) || n.Sent || client.CodeOf(err) != "" || client.IsUnsupported(err) {
 		t.Fatalf("got %v", err)
 	}
 	if client.IsUnavailable(nil) || client.IsCode(nil, "") || client.IsUnsupported(nil) {
 		t.Error("no error is something")
+	}
+}
+
+// Whoever observes is told of each call once, however often it was tried, by
+// the operationId of its route, and of what was refused before it was sent. The
+// login that a call leads to is no call of its own.
+func TestCallsAreObserved(t *testing.T) {
+	s := newStub(t)
+	s.on("GET /api/roles", func(w http.ResponseWriter, _ *http.Request, n int64) {
+		if n == 1 {
+			fail(w, 503, retryable)
+			return
+		}
+		_, _ = io.WriteString(w, noRoles)
+	})
+	s.on("POST /api/crypto/hmac", func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		fail(w, 403, `{"code":"ACL_DENIED","detail":"d"}`)
+	})
+	s.on("DELETE /api/sessions/current", func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		_, _ = io.WriteString(w, `{"ended":true,"detail":""}`)
+	})
+	var seen []string
+	c := s.client(t, func(o *client.Options) {
+		o.Observe = func(route string, err error) { seen = append(seen, route+" "+client.CodeOf(err)) }
+	})
+	ctx := t.Context()
+	if _, err := c.ListRoles(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.HMAC(ctx, "k", strings.NewReader("message")); !client.IsCode(err, "ACL_DENIED") {
+		t.Errorf("HMAC: %v", err)
+	}
+	if _, err := c.GetRevocationPolicy(ctx, schema.ByDigest{Digest: ".."}); !client.IsCode(err, "BAD_REQUEST") {
+		t.Errorf("a path that cannot be: %v", err)
+	}
+	if _, err := c.NewScopedCredential(ctx, client.ScopedCredential{Objects: []schema.HiddenLink{"k"}}); err != nil {
+		t.Error(err)
+	}
+	if err := c.Logout(ctx); err != nil {
+		t.Error(err)
+	}
+	want := []string{"listRoles ", "computeHmac ACL_DENIED", "getRevocationPolicy BAD_REQUEST", "login ", "endCurrentSession "}
+	if !slices.Equal(seen, want) {
+		t.Errorf("observed were %q, want %q", seen, want)
 	}
 }

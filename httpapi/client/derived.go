@@ -60,7 +60,8 @@ func (c *Client) NewScopedCredential(ctx context.Context, want ScopedCredential)
 	if want.Thumbprint != "" {
 		in.DPoPJKT = &want.Thumbprint
 	}
-	return c.openFrom(ctx, in, nil)
+	out, err := c.openFrom(ctx, in, nil)
+	return out, c.finished(login, err)
 }
 
 // derive shares everything with this client but the session.
@@ -80,7 +81,7 @@ func (c *Client) derive(in schema.LoginRequest) *Client {
 // openFrom opens a session from this client's own, which the request shows
 // and, where it is bound to a key, proves.
 func (c *Client) openFrom(ctx context.Context, in schema.LoginRequest, header *http.Header) (schema.LoginResponse, error) {
-	return send[schema.LoginResponse](ctx, c, call{method: http.MethodPost, path: "/api/sessions", body: in, header: header})
+	return attempts[schema.LoginResponse](ctx, c, call{route: login, target: login.path, body: in, header: header})
 }
 
 // derivedCredentials stand for a login that only the derived client makes.

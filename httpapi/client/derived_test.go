@@ -47,28 +47,28 @@ func TestDerivedClients(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := acting.CurrentSession(ctx); !client.IsCode(err, "DELEGATOR_REFUSED") {
+			if _, err := acting.GetCurrentSession(ctx); !client.IsCode(err, "DELEGATOR_REFUSED") {
 				t.Errorf("without the flag: %v", err)
 			}
 			yes := true
-			if _, err := admin.UpdatePrincipalFlags(ctx, boss.Principal.ID.String(), schema.UpdatePrincipalFlagsRequest{Delegation: &yes}); err != nil {
+			if _, err := admin.UpdatePrincipalFlags(ctx, schema.UpdatePrincipalFlagsRequest{ID: boss.Principal.ID, Delegation: &yes}); err != nil {
 				t.Fatal(err)
 			}
-			if s, err := acting.CurrentSession(ctx); err != nil || s.Kind != "delegated" || s.Principal.Name != "boss" || s.Actor == nil {
+			if s, err := acting.GetCurrentSession(ctx); err != nil || s.Kind != "delegated" || s.Principal.Name != "boss" || s.Actor == nil {
 				t.Errorf("got %+v, %v", s, err)
 			}
 
 			scoped := admin.Scoped(inside)
-			if _, err := scoped.AuthorizeKey(ctx, inside, ""); err != nil {
+			if _, err := scoped.AuthorizeKey(ctx, schema.AuthorizeKeyRequest{TTag: inside}); err != nil {
 				t.Error(err)
 			}
-			if _, err := scoped.AuthorizeKey(ctx, outside, ""); !client.IsCode(err, "OBJECT_NOT_IN_CREDENTIAL_SCOPE") {
+			if _, err := scoped.AuthorizeKey(ctx, schema.AuthorizeKeyRequest{TTag: outside}); !client.IsCode(err, "OBJECT_NOT_IN_CREDENTIAL_SCOPE") {
 				t.Errorf("got %v", err)
 			}
 			if err := admin.Logout(ctx); err != nil { // ends what was made from the session
 				t.Fatal(err)
 			}
-			if s, err := scoped.CurrentSession(ctx); err != nil || s.Kind != "scoped" || len(s.Objects) != 1 {
+			if s, err := scoped.GetCurrentSession(ctx); err != nil || s.Kind != "scoped" || len(s.Objects) != 1 {
 				t.Errorf("the next call opens another: %+v, %v", s, err)
 			}
 

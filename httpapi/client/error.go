@@ -8,8 +8,9 @@ import (
 )
 
 // Error is a refusal or failure that the service answered, or that the client
-// found before sending (Status 0). Where a verified write disagreed, the typed
-// answer is returned together with the error.
+// found before sending (Status 0). Where a verified write disagreed, or where a
+// success lacks its evidence (Status 200, code NOT_VERIFIED), the typed answer is
+// returned together with the error.
 type Error struct {
 	Status    int
 	Code      string // what to match on

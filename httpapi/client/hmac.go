@@ -20,9 +20,8 @@ var errSpent = errors.New("the message cannot be sent again: its reader does not
 // reader seeks, and not after PEER_UNAVAILABLE: a use of the key may have been
 // counted, and another try may count another one.
 func (c *Client) HMAC(ctx context.Context, link schema.HiddenLink, message io.Reader) (schema.HMACResponse, error) {
-	return send[schema.HMACResponse](ctx, c, call{
-		method: http.MethodPost, path: "/api/crypto/hmac", stream: messages(link, message), counts: true,
-	})
+	compute := route{name: "computeHmac", method: http.MethodPost, path: "/api/crypto/hmac", named: true, counts: true}
+	return send[schema.HMACResponse](ctx, c, call{route: compute, target: compute.path, stream: messages(link, message)})
 }
 
 // messages returns what makes the body of each attempt.

@@ -41,7 +41,7 @@ func TestCertificateCredentialsWithoutACertificate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := c.CurrentSession(t.Context()); !tc.check(err) {
+			if _, err := c.GetCurrentSession(t.Context()); !tc.check(err) {
 				t.Errorf("got %v", err)
 			}
 		})

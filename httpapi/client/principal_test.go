@@ -1,6 +1,8 @@
 package client_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
@@ -9,7 +11,7 @@ import (
 )
 
 // Every call on principals and groups against the real service. An id that is
-// none is refused here: it would make another path.
+// none is refused before anything is sent: it would make another path.
 func TestPrincipalsAgainstTheRealService(t *testing.T) {
 	admin, ctx := testserver.Start(t).Admin(t), t.Context()
 	ldap, err := admin.CreateLDAPPrincipal(ctx, schema.CreateLDAPPrincipalRequest{Name: "ann"})
@@ -29,53 +31,51 @@ func TestPrincipalsAgainstTheRealService(t *testing.T) {
 	if r, err := admin.CreateGroup(ctx, schema.CreateGroupRequest{Name: "team"}); !client.IsCode(err, "ALREADY_EXISTS") {
 		t.Errorf("group twice: %+v, %v", r, err)
 	}
-	ann, team := ldap.Principal.ID.String(), group.Principal.ID.String()
+	ann, team := ldap.Principal.ID, group.Principal.ID
 
 	limit, offset, yes := 1, 1, true
-	if page, err := admin.Principals(ctx, schema.PrincipalQuery{Type: "ldap", Name: "a"}); err != nil || page.Count != 1 || page.Page.Pattern != "a%" {
+	if page, err := admin.ListPrincipals(ctx, schema.PrincipalQuery{Type: "ldap", Name: "a"}); err != nil || page.Count != 1 || page.Page.Pattern != "a%" {
 		t.Errorf("list: %+v, %v", page, err)
 	}
-	if page, err := admin.Principals(ctx, schema.PrincipalQuery{Type: "ldap", Limit: &limit, Offset: &offset}); err != nil || page.Count != 0 || !page.Page.Applied {
+	if page, err := admin.ListPrincipals(ctx, schema.PrincipalQuery{Type: "ldap", Limit: &limit, Offset: &offset}); err != nil || page.Count != 0 || !page.Page.Applied {
 		t.Errorf("page: %+v, %v", page, err)
 	}
 	pairs := []schema.PrincipalPair{{SystemID: 1, PrincipalID: xauth.Principal.PrincipalID}, {SystemID: 9, PrincipalID: xauth.Principal.PrincipalID}}
-	if found, err := admin.LookupPrincipals(ctx, pairs); err != nil || len(found.Principals) != 1 || found.Requested != 2 {
+	if found, err := admin.LookUpPrincipals(ctx, schema.LookupPrincipalsRequest{Principals: pairs}); err != nil || len(found.Principals) != 1 || found.Requested != 2 {
 		t.Errorf("lookup: %+v, %v", found, err)
 	}
-	if r, err := admin.UpdatePrincipalFlags(ctx, ann, schema.UpdatePrincipalFlagsRequest{Disabled: &yes}); err != nil || !r.Saved || !r.After.Disabled {
+	if r, err := admin.UpdatePrincipalFlags(ctx, schema.UpdatePrincipalFlagsRequest{ID: ann, Disabled: &yes}); err != nil || !r.Saved || !r.After.Disabled {
 		t.Errorf("flags: %+v, %v", r, err)
 	}
-	if r, err := admin.UpdatePrincipalFlags(ctx, team, schema.UpdatePrincipalFlagsRequest{Disabled: &yes}); !client.IsCode(err, "NO_FLAG_WORD") {
+	if r, err := admin.UpdatePrincipalFlags(ctx, schema.UpdatePrincipalFlagsRequest{ID: team, Disabled: &yes}); !client.IsCode(err, "NO_FLAG_WORD") {
 		t.Errorf("flags of a group: %+v, %v", r, err)
 	}
-	if r, err := admin.UpdatePrincipalRoles(ctx, ann, []string{"0000000000000005"}); err != nil || !r.Saved || len(r.Principal.RoleIDs) != 1 {
+	if r, err := admin.UpdatePrincipalRoles(ctx, schema.UpdatePrincipalRolesRequest{ID: ann, RoleIDs: []schema.HexID{{7: 5}}}); err != nil || !r.Saved || len(r.Principal.RoleIDs) != 1 {
 		t.Errorf("roles: %+v, %v", r, err)
 	}
 	for range 2 {
-		if r, err := admin.AddGroupMember(ctx, team, ann); err != nil || !r.Saved {
+		if r, err := admin.AddGroupMember(ctx, schema.GroupMemberRequest{Group: team, Member: ann}); err != nil || !r.Saved {
 			t.Errorf("add: %+v, %v", r, err)
 		}
 	}
-	if list, err := admin.GroupMembers(ctx, team, schema.GroupMembersQuery{Limit: &limit}); err != nil || list.Count != 1 {
+	if list, err := admin.ListGroupMembers(ctx, schema.ListGroupMembersRequest{Group: team, Limit: &limit}); err != nil || list.Count != 1 {
 		t.Errorf("members: %+v, %v", list, err)
 	}
-	if r, err := admin.RemoveGroupMember(ctx, team, ann); err != nil || !r.Gone {
+	if r, err := admin.RemoveGroupMember(ctx, schema.GroupMemberRequest{Group: team, Member: ann}); err != nil || !r.Gone {
 		t.Errorf("remove: %+v, %v", r, err)
 	}
-	if _, err := admin.RemoveGroupMember(ctx, team, ann); !client.IsCode(err, "NOT_FOUND") || client.IsUnsupported(err) {
+	if _, err := admin.RemoveGroupMember(ctx, schema.GroupMemberRequest{Group: team, Member: ann}); !client.IsCode(err, "NOT_FOUND") || client.IsUnsupported(err) {
 		t.Errorf("remove twice: %v", err)
 	}
 
-	const bad = "../roles"
-	_, flags := admin.UpdatePrincipalFlags(ctx, bad, schema.UpdatePrincipalFlagsRequest{Disabled: &yes})
-	_, roles := admin.UpdatePrincipalRoles(ctx, bad, nil)
-	_, role := admin.UpdatePrincipalRoles(ctx, ann, []string{bad})
-	_, members := admin.GroupMembers(ctx, bad, schema.GroupMembersQuery{})
-	_, add := admin.AddGroupMember(ctx, bad, ann)
-	_, remove := admin.RemoveGroupMember(ctx, team, bad)
-	for what, err := range map[string]error{"flags": flags, "roles": roles, "role": role, "members": members, "add": add, "remove": remove} {
-		if !client.IsCode(err, "BAD_REQUEST") {
-			t.Errorf("%s: %v", what, err)
+	for _, bad := range []schema.IssuerDigest{"", "..", "../roles", "AB"} {
+		_, get := admin.GetRevocationPolicy(ctx, schema.ByDigest{Digest: bad})
+		_, set := admin.SetRevocationPolicy(ctx, schema.SetRevocationPolicyRequest{Digest: bad, Mode: "off"})
+		for what, err := range map[string]error{"get": get, "set": set} {
+			var refused *client.Error
+			if !errors.As(err, &refused) || refused.Code != "BAD_REQUEST" || refused.Status != 0 || !strings.HasPrefix(refused.Detail, "digest: must ") {
+				t.Errorf("%s the policy of %q: %v", what, bad, err)
+			}
 		}
 	}
 }

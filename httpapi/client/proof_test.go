@@ -52,11 +52,11 @@ func TestBoundSessions(t *testing.T) {
 	for name, key := range map[string]crypto.Signer{"P-256": p256, "P-384": p384, "Ed25519": ed, "RSA": large} {
 		t.Run(name, func(t *testing.T) {
 			c := bound(t, s, key, nil)
-			session, err := c.CurrentSession(t.Context())
+			session, err := c.GetCurrentSession(t.Context())
 			if err != nil || session.BoundKey == nil || len(*session.BoundKey) != 43 {
 				t.Fatalf("got %+v, %v", session, err)
 			}
-			if page, err := c.Changes(t.Context(), 0, 0); err != nil || page.Cursor == 0 {
+			if page, err := c.ListChanges(t.Context(), schema.ChangesQuery{}); err != nil || page.Cursor == 0 {
 				t.Errorf("a call with a query: %v", err)
 			}
 			minted, err := c.MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
@@ -80,7 +80,7 @@ func TestBoundSessionsOnAWrongClock(t *testing.T) {
 	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	for _, off := range []time.Duration{-time.Hour, time.Hour} {
 		c := bound(t, s, key, func(o *client.Options) { o.Now = func() time.Time { return time.Now().Add(off) } })
-		if _, err := c.CurrentSession(t.Context()); err != nil {
+		if _, err := c.GetCurrentSession(t.Context()); err != nil {
 			t.Errorf("%s off: %v", off, err)
 		}
 	}
@@ -105,10 +105,10 @@ func TestProofsAreMadeAnew(t *testing.T) {
 		_, _ = io.WriteString(w, noRoles)
 	})
 	c := stub.client(t, func(o *client.Options) { o.ProofKey = key })
-	if _, err := c.Roles(t.Context()); !client.IsCode(err, "PROOF_REPLAYED") || stub.calls.Load() != 2 {
+	if _, err := c.ListRoles(t.Context()); !client.IsCode(err, "PROOF_REPLAYED") || stub.calls.Load() != 2 {
 		t.Errorf("%d calls, %v", stub.calls.Load(), err)
 	}
-	if _, err := c.Roles(t.Context()); err != nil {
+	if _, err := c.ListRoles(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if stub.logins.Load() != 1 {

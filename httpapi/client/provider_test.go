@@ -63,18 +63,18 @@ func TestLDAPCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.CurrentSession(t.Context()); !client.IsCode(err, "INVALID_CREDENTIALS") {
+	if _, err := c.GetCurrentSession(t.Context()); !client.IsCode(err, "INVALID_CREDENTIALS") {
 		t.Errorf("got %v", err)
 	}
 	password = ldaptest.AnnPassword
-	if self, err := c.CurrentSession(t.Context()); err != nil || self.Kind != "ldap" || self.Principal.Name != ldaptest.Ann {
+	if self, err := c.GetCurrentSession(t.Context()); err != nil || self.Kind != "ldap" || self.Principal.Name != ldaptest.Ann {
 		t.Errorf("got %+v, %v", self, err)
 	}
 	d.Kill()
 	if err := c.Logout(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.CurrentSession(t.Context()); !client.IsCode(err, "IDENTITY_PROVIDER_UNAVAILABLE") {
+	if _, err := c.GetCurrentSession(t.Context()); !client.IsCode(err, "IDENTITY_PROVIDER_UNAVAILABLE") {
 		t.Errorf("got %v", err)
 	}
 	if printed := fmt.Sprintf("%v %+v %#v", credentials, credentials, credentials); strings.Contains(printed, ldaptest.AnnPassword) {

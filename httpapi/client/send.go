@@ -9,13 +9,11 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptrace"
-	"reflect"
 	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
@@ -38,38 +36,26 @@ const peerUnavailable = "PEER_UNAVAILABLE"
 
 // call is one request, independent of how often it is tried.
 type call struct {
-	method string
-	path   string
-	body   any // encoded as JSON; nil sends none
+	route
+	target string // the path that is asked, and the query
+	body   any    // encoded as JSON; nil sends none
 	// stream makes the body anew for each attempt; nil means body. errSpent
 	// says that there is none to send again.
 	stream func(context.Context) (io.Reader, error)
-	open   bool   // needs no session
-	bind   bool   // opens a session, which a proof binds to its key
-	token  string // sent instead of the session's, with open
-	// nameless: the request names no object, so that a NOT_FOUND can only be
-	// about the path.
-	nameless bool
-	// counts: the call may count a use of a key.
-	counts bool
+	bind   bool          // opens a session, which a proof binds to its key
+	token  string        // sent instead of the session's, with open
 	wait   time.Duration // added to the time of an attempt
 	header *http.Header  // receives the answer's header
 }
 
-func get[Out any](ctx context.Context, c *Client, path string) (Out, error) {
-	return send[Out](ctx, c, call{method: http.MethodGet, path: path, nameless: true})
-}
-
-func post[Out any](ctx context.Context, c *Client, path string, body any) (Out, error) {
-	return send[Out](ctx, c, call{method: http.MethodPost, path: path, body: body})
-}
-
-// query spells the fields of a request that go into the query.
-func query(in any) string { return wire.Of(reflect.TypeOf(in)).EncodeQuery(in) }
-
 // send tries the call until it is answered for good. The answer is filled also
 // where the error is the verdict of a verified write.
 func send[Out any](ctx context.Context, c *Client, k call) (Out, error) {
+	out, err := attempts[Out](ctx, c, k)
+	return out, c.finished(k.route, err)
+}
+
+func attempts[Out any](ctx context.Context, c *Client, k call) (Out, error) {
 	var refused error // of the attempt before
 	renewed, proved := false, false
 	for attempt := 0; ; attempt++ {
@@ -192,7 +178,7 @@ func (c *Client) request(ctx context.Context, k call, token string) (*http.Reque
 		}
 		body = bytes.NewReader(b)
 	}
-	req, err := http.NewRequestWithContext(ctx, k.method, c.base+k.path, body)
+	req, err := http.NewRequestWithContext(ctx, k.method, c.base+k.target, body)
 	if err != nil {
 		return nil, fmt.Errorf("make the request: %w", err)
 	}
@@ -228,16 +214,29 @@ func (c *Client) read(k call, resp *http.Response, out any) error {
 			// should have been is in docs/contract.md.
 			return &Error{
 				Status: resp.StatusCode, Code: "", RequestID: requestID(resp),
-				Detail: fmt.Sprintf("the answer to %s %s is not what the contract says", k.method, k.path),
+				Detail: fmt.Sprintf("the answer to %s %s is not what the contract says", k.method, k.target),
 			}
 		}
-		return nil
+		return unproven(resp, out)
 	}
 	b, err := readAll(resp.Body, maxErrorAnswer)
 	if err != nil {
 		b = nil // the status says enough
 	}
 	return c.failure(k, resp, b, out)
+}
+
+// unproven is a success that does not show what it rests on, nil where it does.
+// A write that nobody has read back is not one that was verified.
+func unproven(resp *http.Response, out any) error {
+	answer, verified := out.(interface{ Unproven() string })
+	if !verified {
+		return nil
+	}
+	if missing := answer.Unproven(); missing != "" {
+		return &Error{Status: resp.StatusCode, Code: "NOT_VERIFIED", RequestID: requestID(resp), Detail: missing}
+	}
+	return nil
 }
 
 // failure reads a refusal, and the verdict's shape where there is one.
@@ -253,7 +252,7 @@ func (c *Client) failure(k call, resp *http.Response, body []byte, out any) *Err
 			_ = json.Unmarshal(body, out) // a body without the shape leaves out empty
 		}
 	} else {
-		e.Detail = fmt.Sprintf("the answer to %s %s has status %d and no code", k.method, k.path, resp.StatusCode)
+		e.Detail = fmt.Sprintf("the answer to %s %s has status %d and no code", k.method, k.target, resp.StatusCode)
 	}
 	switch resp.StatusCode {
 	case http.StatusMethodNotAllowed, http.StatusNotImplemented:
@@ -261,7 +260,7 @@ func (c *Client) failure(k call, resp *http.Response, body []byte, out any) *Err
 	case http.StatusNotFound:
 		// A service of another make may not mark its unknown paths; a 404
 		// without a code, or where no object was named, says the same.
-		e.unsupported = said.Unsupported || e.Code == "" || (k.nameless && e.Code == "NOT_FOUND")
+		e.unsupported = said.Unsupported || e.Code == "" || (!k.named && e.Code == "NOT_FOUND")
 	}
 	return e
 }

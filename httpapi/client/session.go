@@ -96,6 +96,9 @@ func cancelled(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
+// login opens a session: without one, or from the one that is held.
+var login = route{name: "login", method: http.MethodPost, path: "/api/sessions", named: true}
+
 const maxMargin = 30 * time.Second
 
 // login opens a session.
@@ -105,9 +108,9 @@ func (c *Client) login(ctx context.Context, credentials Credentials) (ticket, er
 		return ticket{}, err
 	}
 	var header http.Header
-	out, err := send[schema.LoginResponse](ctx, c, call{
-		method: http.MethodPost, path: "/api/sessions", body: in, open: true, bind: true, header: &header,
-	})
+	k := call{route: login, target: login.path, body: in, bind: true, header: &header}
+	k.open = true
+	out, err := attempts[schema.LoginResponse](ctx, c, k)
 	if err != nil {
 		return ticket{}, err
 	}
@@ -134,11 +137,6 @@ func (c *Client) ticketOf(out schema.LoginResponse, header http.Header) ticket {
 // margin is how long before its end a session is replaced.
 func margin(life time.Duration) time.Duration { return min(life/10, maxMargin) }
 
-// CurrentSession describes the client's session.
-func (c *Client) CurrentSession(ctx context.Context) (schema.Session, error) {
-	return get[schema.Session](ctx, c, "/api/sessions/current")
-}
-
 // Logout ends the client's session, if it has one. A later call opens another.
 func (c *Client) Logout(ctx context.Context) error {
 	c.session.mu.Lock()
@@ -148,9 +146,8 @@ func (c *Client) Logout(ctx context.Context) error {
 	if token == "" {
 		return nil
 	}
-	_, err := send[schema.SessionEnded](ctx, c, call{
-		method: http.MethodDelete, path: "/api/sessions/current", open: true, token: token,
-	})
+	end := route{name: "endCurrentSession", method: http.MethodDelete, path: "/api/sessions/current", open: true, named: true}
+	_, err := send[schema.SessionEnded](ctx, c, call{route: end, target: end.path, token: token})
 	if e := asError(err); e != nil && e.Reauth {
 		return nil // it had ended by itself
 	}

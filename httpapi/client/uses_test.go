@@ -19,12 +19,18 @@ func TestUsesAreNotRepeatedAtAPeer(t *testing.T) {
 		call func(*client.Client) error
 		uses bool
 	}{
-		"POST /api/keys/authorize": {func(c *client.Client) error { _, err := c.AuthorizeKey(t.Context(), link, ""); return err }, true},
+		"POST /api/keys/authorize": {func(c *client.Client) error {
+			_, err := c.AuthorizeKey(t.Context(), schema.AuthorizeKeyRequest{TTag: link})
+			return err
+		}, true},
 		"POST /api/crypto/hmac": {func(c *client.Client) error {
 			_, err := c.HMAC(t.Context(), link, bytes.NewReader([]byte("text")))
 			return err
 		}, true},
-		"POST /api/keys/get": {func(c *client.Client) error { _, err := c.Key(t.Context(), link); return err }, false},
+		"POST /api/keys/get": {func(c *client.Client) error {
+			_, err := c.GetKey(t.Context(), schema.KeyRequest{TTag: link})
+			return err
+		}, false},
 	}
 	for route, tc := range calls {
 		for said, want := range map[string]int64{unavailable: 1, retryable: 2} {

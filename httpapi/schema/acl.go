@@ -62,3 +62,8 @@ type ACLResponse struct {
 	ACL                 ACLInfo   `json:"acl"`
 	Verdict
 }
+
+// Unproven is empty where the list reads back as was asked, and holds what was granted.
+func (r ACLResponse) Unproven() string {
+	return unshown(r.Verified && (r.RequestedRights == nil || r.Entry != nil), "the list")
+}

@@ -20,6 +20,12 @@ type ACLTemplateRequest struct {
 	Name string `json:"name" limit:"1..128" doc:"Trimmed before use."`
 }
 
+// RenameACLTemplateRequest renames a template.
+type RenameACLTemplateRequest struct {
+	ID HexID `path:"id" json:"-" doc:"16 hexadecimal digits."`
+	ACLTemplateRequest
+}
+
 // ACLTemplateSaved is the verdict on creating or renaming a template.
 type ACLTemplateSaved struct {
 	ID        HexID        `json:"id"`
@@ -30,6 +36,11 @@ type ACLTemplateSaved struct {
 	Verdict
 }
 
+// Unproven is empty where the template reads back.
+func (r ACLTemplateSaved) Unproven() string {
+	return unshown(r.Saved && r.Template != nil, "the template")
+}
+
 // ACLTemplateGone is the verdict on deleting a template.
 type ACLTemplateGone struct {
 	ID       HexID       `json:"id"`
@@ -37,6 +48,9 @@ type ACLTemplateGone struct {
 	Template ACLTemplate `json:"template" doc:"As it stood before the deletion."`
 	Verdict
 }
+
+// Unproven is empty where the template is gone.
+func (r ACLTemplateGone) Unproven() string { return ungone(r.Gone, "the template") }
 
 // TemplateMemberRequest asks for a membership.
 type TemplateMemberRequest struct {
@@ -47,6 +61,19 @@ type TemplateMemberRequest struct {
 	MaxUsage  *int64 `json:"maxUsage,omitzero" limit:"-1..9007199254740992" doc:"How many grants an entry made of it is good for; left out or -1, any number."`
 	StartTime *Stamp `json:"startTime,omitzero" doc:"Raw stamp; left out, unset."`
 	EndTime   *Stamp `json:"endTime,omitzero" doc:"Raw stamp; left out, unset."`
+}
+
+// SetACLTemplateMemberRequest asks for a membership of a template.
+type SetACLTemplateMemberRequest struct {
+	ID HexID `path:"id" json:"-" doc:"16 hexadecimal digits."`
+	TemplateMemberRequest
+}
+
+// RemoveACLTemplateMemberRequest names a member of a template.
+type RemoveACLTemplateMemberRequest struct {
+	ID          HexID     `path:"id" json:"-" doc:"16 hexadecimal digits."`
+	SystemID    SystemID  `path:"systemId" json:"-" doc:"In decimal."`
+	PrincipalID DecimalID `path:"principalId" json:"-" doc:"In decimal."`
 }
 
 // TemplateMember is one principal's rights in a template.
@@ -82,6 +109,11 @@ type TemplateMemberSaved struct {
 	Verdict
 }
 
+// Unproven is empty where the member reads back.
+func (r TemplateMemberSaved) Unproven() string {
+	return unshown(r.Saved && r.Member != nil, "the member")
+}
+
 // TemplateMemberGone is the verdict on a membership that was ended.
 type TemplateMemberGone struct {
 	ID          HexID            `json:"id" doc:"Of the template."`
@@ -91,3 +123,6 @@ type TemplateMemberGone struct {
 	Members     []TemplateMember `json:"members" doc:"Those left, as read back."`
 	Verdict
 }
+
+// Unproven is empty where the member is gone.
+func (r TemplateMemberGone) Unproven() string { return ungone(r.Gone, "the member") }

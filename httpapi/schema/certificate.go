@@ -72,11 +72,19 @@ type CertificateRenewed struct {
 	Verdict
 }
 
+// Unproven is empty where the certificate reads back.
+func (r CertificateRenewed) Unproven() string { return unshown(len(r.Chain) > 0, "the certificate") }
+
 // CertificateIssued is the verdict on issuing a certificate, with its body.
 type CertificateIssued struct {
 	Saved       bool   `json:"saved" doc:"The certificate reads back with its request."`
 	Certificate Base64 `json:"certificate" doc:"The DER."`
 	CertificateRenewed
+}
+
+// Unproven is empty where the certificate reads back with its request.
+func (r CertificateIssued) Unproven() string {
+	return unshown(r.Saved && len(r.Chain) > 0 && len(r.Certificate) > 0, "the certificate")
 }
 
 // EnrollCertificatesRequest asks for certificates to be enrolled.
@@ -100,6 +108,11 @@ type CertificatesEnrolled struct {
 	Verdict
 }
 
+// Unproven is empty where the principals read back with their certificates.
+func (r CertificatesEnrolled) Unproven() string {
+	return unshown(r.Saved && len(r.Principals) > 0, "the principals")
+}
+
 // ResetTransportPrincipalRequest names a transport principal.
 type ResetTransportPrincipalRequest struct {
 	PrincipalID HexID `json:"principalId" doc:"16 hexadecimal digits, the id of the principal."`
@@ -111,4 +124,9 @@ type TransportPrincipalReset struct {
 	CertificatesRemoved int       `json:"certificatesRemoved"`
 	Principal           Principal `json:"principal"`
 	Verdict
+}
+
+// Unproven is empty where the principal's certificates are gone.
+func (r TransportPrincipalReset) Unproven() string {
+	return ungone(r.Reset, "every certificate of the principal")
 }

@@ -1,9 +1,19 @@
 package schema
 
+import "time"
+
 // ChangesQuery is a read of the change feed.
 type ChangesQuery struct {
 	After *int64 `query:"after" limit:"0..9007199254740992" doc:"The cursor of an earlier answer; 0 or left out reads from the start."`
 	Wait  *int   `query:"wait" limit:"0..60" doc:"Seconds to wait for a change when there is none yet."`
+}
+
+// LongPoll is how long the answer may take because nothing has changed.
+func (q ChangesQuery) LongPoll() time.Duration {
+	if q.Wait == nil {
+		return 0
+	}
+	return time.Duration(*q.Wait) * time.Second
 }
 
 // Change is one committed change of state.

@@ -7,7 +7,8 @@
 //
 //	json:"name"             required; in an answer always present
 //	json:"name,omitzero"    optional; in an answer absent when zero
-//	path:"name" query:"name" a path segment or query parameter
+//	path:"name" query:"name" a path segment or query parameter; next to a body
+//	                        also json:"-"
 //	limit:"1..128"          characters of a string, decoded bytes of a Base64,
 //	                        value of a number; either side may be left out
 //	items:"0..64"           length of an array

@@ -22,3 +22,24 @@ type Verdict struct {
 // Judge records that the re-read disagreed: the answer keeps its shape and
 // says so.
 func (v *Verdict) Judge(code, detail string) { v.Code, v.Detail = code, detail }
+
+// The answer of a verified write says itself what it lacks to be believed: it
+// has a method Unproven, which answers nothing where nothing is missing, and
+// otherwise a sentence for people. A service that answers 200 has read back what
+// it wrote; one that cannot show it has not.
+
+// unshown is the sentence of an answer that should show an object.
+func unshown(shown bool, object string) string {
+	if shown {
+		return ""
+	}
+	return "the service reports success without " + object + " as read back"
+}
+
+// ungone is the sentence of an answer that should say that an object is gone.
+func ungone(gone bool, object string) string {
+	if gone {
+		return ""
+	}
+	return "the service reports success, but not that " + object + " is gone"
+}

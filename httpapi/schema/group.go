@@ -1,9 +1,16 @@
 package schema
 
-// GroupMembersQuery asks for a window of a group's members.
-type GroupMembersQuery struct {
-	Limit  *int `query:"limit" limit:"1..500" doc:"Members in a page. Left out, all are answered, unless there are more than 1024."`
-	Offset *int `query:"offset" limit:"0..9007199254740992" doc:"Members to skip; needs limit."`
+// GroupMemberRequest names a principal in a group.
+type GroupMemberRequest struct {
+	Group  HexID `path:"gid" json:"-" doc:"The group, in 16 hexadecimal digits."`
+	Member HexID `path:"pid" json:"-" doc:"The principal, in 16 hexadecimal digits."`
+}
+
+// ListGroupMembersRequest asks for a window of a group's members.
+type ListGroupMembersRequest struct {
+	Group  HexID `path:"gid" json:"-" doc:"The group, in 16 hexadecimal digits."`
+	Limit  *int  `query:"limit" limit:"1..500" doc:"Members in a page. Left out, all are answered, unless there are more than 1024."`
+	Offset *int  `query:"offset" limit:"0..9007199254740992" doc:"Members to skip; needs limit."`
 }
 
 // GroupMembers lists the members of a group, by id.
@@ -31,6 +38,9 @@ type GroupMemberSaved struct {
 	Verdict
 }
 
+// Unproven is empty where the member reads back.
+func (r GroupMemberSaved) Unproven() string { return unshown(r.Saved, "the member") }
+
 // GroupMemberGone is the verdict on taking a principal out of a group.
 type GroupMemberGone struct {
 	GroupID HexID     `json:"groupId"`
@@ -38,3 +48,6 @@ type GroupMemberGone struct {
 	Member  Principal `json:"member" doc:"As read back."`
 	Verdict
 }
+
+// Unproven is empty where the member is gone.
+func (r GroupMemberGone) Unproven() string { return ungone(r.Gone, "the member") }

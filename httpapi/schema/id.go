@@ -38,8 +38,20 @@ func (id *HexID) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// ParseHexID reads an identifier. The error completes a sentence that begins
+// with the name of the field.
+func ParseHexID(text string) (id HexID, err error) {
+	err = id.UnmarshalText([]byte(text))
+	return id, err
+}
+
 // String returns lower-case digits.
 func (id HexID) String() string { return keyserver.ID(id).Hex() }
+
+// ByID is a request that names its object in the path and nothing else.
+type ByID struct {
+	ID HexID `path:"id" json:"-" doc:"16 hexadecimal digits."`
+}
 
 // DecimalID is an 8-byte identifier as a decimal number: the spelling of
 // principalId. A request may send an integer up to 2^53 or a string; an answer
@@ -77,6 +89,12 @@ func (id *DecimalID) UnmarshalJSON(value []byte) error {
 	return nil
 }
 
+// ParseDecimalID reads an identifier, as ParseHexID does.
+func ParseDecimalID(text string) (id DecimalID, err error) {
+	err = id.UnmarshalText([]byte(text))
+	return id, err
+}
+
 // String returns the decimal spelling.
 func (id DecimalID) String() string { return keyserver.ID(id).Decimal() }
 
@@ -95,6 +113,12 @@ func (id *Base64ID) UnmarshalText(text []byte) error {
 	}
 	*id = Base64ID(parsed)
 	return nil
+}
+
+// ParseBase64ID reads an identifier, as ParseHexID does.
+func ParseBase64ID(text string) (id Base64ID, err error) {
+	err = id.UnmarshalText([]byte(text))
+	return id, err
 }
 
 // String returns canonical base64.

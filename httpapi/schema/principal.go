@@ -98,6 +98,11 @@ type PrincipalSaved struct {
 	Verdict
 }
 
+// Unproven is empty where the principal reads back.
+func (r PrincipalSaved) Unproven() string {
+	return unshown(r.Saved && r.Principal != nil, "the principal")
+}
+
 // PrincipalFlags is a principal's flag word.
 type PrincipalFlags struct {
 	Flags         int64  `json:"flags" doc:"The whole word: bit 0x1 is set while the principal is enabled, 0x2 where it is system-defined, 0x400 where it may be impersonated. All other bits are kept as they are."`
@@ -110,6 +115,7 @@ type PrincipalFlags struct {
 // UpdatePrincipalFlagsRequest names the flags to move. The word itself cannot
 // be sent: it would clear what it does not name.
 type UpdatePrincipalFlagsRequest struct {
+	ID         HexID `path:"id" json:"-" doc:"16 hexadecimal digits."`
 	Delegation *bool `json:"delegation,omitzero"`
 	Disabled   *bool `json:"disabled,omitzero"`
 }
@@ -125,8 +131,12 @@ type PrincipalFlagsSaved struct {
 	Verdict
 }
 
+// Unproven is empty where the flags read back.
+func (r PrincipalFlagsSaved) Unproven() string { return unshown(r.Saved, "the flags") }
+
 // UpdatePrincipalRolesRequest replaces the roles of a principal.
 type UpdatePrincipalRolesRequest struct {
+	ID      HexID   `path:"id" json:"-" doc:"16 hexadecimal digits."`
 	RoleIDs []HexID `json:"roleIds" items:"0..256" doc:"The complete new set; empty takes every role away."`
 }
 
@@ -138,3 +148,6 @@ type PrincipalRolesSaved struct {
 	Principal        Principal `json:"principal" doc:"As read back."`
 	Verdict
 }
+
+// Unproven is empty where the roles read back.
+func (r PrincipalRolesSaved) Unproven() string { return unshown(r.Saved, "the roles") }

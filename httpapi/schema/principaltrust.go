@@ -33,6 +33,7 @@ type CreatePrincipalTrustRequest struct {
 
 // UpdatePrincipalTrustRequest changes the flag of a row.
 type UpdatePrincipalTrustRequest struct {
+	ID   HexID  `path:"id" json:"-" doc:"16 hexadecimal digits."`
 	Flag string `json:"flag" enum:"restrict,expose"`
 }
 
@@ -43,6 +44,11 @@ type PrincipalTrustSaved struct {
 	Verdict
 }
 
+// Unproven is empty where the row reads back.
+func (r PrincipalTrustSaved) Unproven() string {
+	return unshown(r.Saved && r.PrincipalTrust != nil, "the principal trust")
+}
+
 // PrincipalTrustGone is the verdict on deleting a row.
 type PrincipalTrustGone struct {
 	ID             HexID          `json:"id"`
@@ -50,3 +56,6 @@ type PrincipalTrustGone struct {
 	PrincipalTrust PrincipalTrust `json:"principalTrust" doc:"As it stood before the deletion."`
 	Verdict
 }
+
+// Unproven is empty where the row is gone.
+func (r PrincipalTrustGone) Unproven() string { return ungone(r.Gone, "the principal trust") }

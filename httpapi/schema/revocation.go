@@ -30,6 +30,11 @@ type RevocationIssuerList struct {
 	Detail  string             `json:"detail"`
 }
 
+// ByDigest is a request that names an issuer in the path and nothing else.
+type ByDigest struct {
+	Digest IssuerDigest `path:"digest" json:"-" doc:"As revocationDigest of GET /api/trusted-cas shows it."`
+}
+
 // RevocationPolicy answers a read of a policy.
 type RevocationPolicy struct {
 	Digest        IssuerDigest `json:"digest"`
@@ -40,8 +45,9 @@ type RevocationPolicy struct {
 
 // SetRevocationPolicyRequest asks for a policy.
 type SetRevocationPolicyRequest struct {
-	Mode          string `json:"mode" enum:"off,when-available,required" doc:"off looks at no evidence; when-available refuses what a list names; required also refuses where there is no current list."`
-	MaxAgeSeconds int64  `json:"maxAgeSeconds,omitzero" limit:"0..31622400" doc:"How long after its thisUpdate a list counts as current; 0 or left out, until its nextUpdate."`
+	Digest        IssuerDigest `path:"digest" json:"-" doc:"As revocationDigest of GET /api/trusted-cas shows it."`
+	Mode          string       `json:"mode" enum:"off,when-available,required" doc:"off looks at no evidence; when-available refuses what a list names; required also refuses where there is no current list."`
+	MaxAgeSeconds int64        `json:"maxAgeSeconds,omitzero" limit:"0..31622400" doc:"How long after its thisUpdate a list counts as current; 0 or left out, until its nextUpdate."`
 }
 
 // RevocationPolicySaved is the verdict on setting a policy.
@@ -52,6 +58,9 @@ type RevocationPolicySaved struct {
 	MaxAgeSeconds int64        `json:"maxAgeSeconds" doc:"As read back."`
 	Verdict
 }
+
+// Unproven is empty where the policy reads back.
+func (r RevocationPolicySaved) Unproven() string { return unshown(r.Saved, "the policy") }
 
 // ImportCRLRequest sends a revocation list.
 type ImportCRLRequest struct {
@@ -64,4 +73,9 @@ type CRLImported struct {
 	Count   int                `json:"count"`
 	Issuers []RevocationIssuer `json:"issuers" doc:"The trusted CAs that the list speaks for."`
 	Verdict
+}
+
+// Unproven is empty where the list reads back as evidence of an issuer.
+func (r CRLImported) Unproven() string {
+	return unshown(r.Saved && len(r.Issuers) > 0, "the revocation list")
 }

@@ -23,6 +23,7 @@ type CreateRoleRequest struct {
 
 // UpdateRoleRequest renames a role, replaces its operations, or both.
 type UpdateRoleRequest struct {
+	ID   HexID   `path:"id" json:"-" doc:"16 hexadecimal digits."`
 	Name *string `json:"name,omitzero" limit:"1..128"`
 	// Operations is nil when the set stays as it is; empty, not nil, removes
 	// every operation.
@@ -40,6 +41,9 @@ type RoleSaved struct {
 	Verdict
 }
 
+// Unproven is empty where the role reads back.
+func (r RoleSaved) Unproven() string { return unshown(r.Saved && r.Role != nil, "the role") }
+
 // RoleGone is the verdict on deleting a role.
 type RoleGone struct {
 	ID   HexID `json:"id"`
@@ -47,3 +51,6 @@ type RoleGone struct {
 	Role Role  `json:"role" doc:"As it stood before the deletion."`
 	Verdict
 }
+
+// Unproven is empty where the role is gone.
+func (r RoleGone) Unproven() string { return ungone(r.Gone, "the role") }

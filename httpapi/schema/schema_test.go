@@ -103,3 +103,30 @@ func again[T comparable](t *testing.T, text string, v *T) {
 		t.Errorf("%T: %s is written %s", *v, text, out)
 	}
 }
+
+// Text that is no id stays out of a request, and the error says what it must be.
+func TestTextsThatAreNoIDs(t *testing.T) {
+	hex := func(s string) error { _, err := ParseHexID(s); return err }
+	decimal := func(s string) error { _, err := ParseDecimalID(s); return err }
+	base64 := func(s string) error { _, err := ParseBase64ID(s); return err }
+	blob := func(s string) error { _, err := ParseTrustBlob(s); return err }
+	for text, parse := range map[string]func(string) error{
+		"": hex, "xyz": hex, "../roles": hex, "00000000000003e9 ": hex,
+		"-1": decimal, "01": decimal, "../1": decimal, "18446744073709551616": decimal,
+		"AAAAAAAAAAE": base64, "0000000000000001": base64, "../": base64,
+		"7 peer 9443 AAAA": blob,
+	} {
+		if err := parse(text); err == nil || !strings.HasPrefix(err.Error(), "must ") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if id, err := ParseHexID("00000000000003E9"); err != nil || id != (HexID{6: 3, 7: 0xe9}) {
+		t.Errorf("read %s, %v", id, err)
+	}
+	if id, err := ParseDecimalID("1001"); err != nil || id != (DecimalID{6: 3, 7: 0xe9}) {
+		t.Errorf("read %s, %v", id, err)
+	}
+	if id, err := ParseBase64ID("AAAAAAAAA+k="); err != nil || id != (Base64ID{6: 3, 7: 0xe9}) {
+		t.Errorf("read %s, %v", id, err)
+	}
+}

@@ -41,6 +41,11 @@ type TemplatedDirectorySaved struct {
 	Verdict
 }
 
+// Unproven is empty where the directory reads back.
+func (r TemplatedDirectorySaved) Unproven() string {
+	return unshown(r.Saved && r.Directory != nil, "the directory")
+}
+
 // TemplatedDirectoryGone is the verdict on deleting a directory.
 type TemplatedDirectoryGone struct {
 	ID        HexID              `json:"id"`
@@ -48,3 +53,6 @@ type TemplatedDirectoryGone struct {
 	Directory TemplatedDirectory `json:"directory" doc:"As it stood before the deletion."`
 	Verdict
 }
+
+// Unproven is empty where the directory is gone.
+func (r TemplatedDirectoryGone) Unproven() string { return ungone(r.Gone, "the directory") }

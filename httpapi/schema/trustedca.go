@@ -35,6 +35,11 @@ type TrustedCAAdded struct {
 	Verdict
 }
 
+// Unproven is empty where the certificate reads back under an id.
+func (r TrustedCAAdded) Unproven() string {
+	return unshown(r.Saved && r.TrustedCA != nil && r.TrustedCA.CertificateID != nil, "the certificate")
+}
+
 // RemoveTrustedCARequest names a row of the trusted list.
 type RemoveTrustedCARequest struct {
 	CertificateID Base64ID `json:"certificateId" doc:"As GET /api/trusted-cas lists it."`
@@ -50,3 +55,6 @@ type TrustedCARemoved struct {
 	TrustedCA       Certificate `json:"trustedCA" doc:"The row as it stood before the removal."`
 	Verdict
 }
+
+// Unproven is empty where the CA is gone.
+func (r TrustedCARemoved) Unproven() string { return ungone(r.Gone, "the CA") }

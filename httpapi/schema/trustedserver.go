@@ -1,6 +1,8 @@
 package schema
 
 import (
+	"slices"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -21,6 +23,13 @@ func (b *TrustBlob) UnmarshalText(text []byte) error {
 	}
 	*b = TrustBlob(parsed)
 	return nil
+}
+
+// ParseTrustBlob reads a blob. The error completes a sentence that begins with
+// the name of the field.
+func ParseTrustBlob(text string) (b TrustBlob, err error) {
+	err = b.UnmarshalText([]byte(text))
+	return b, err
 }
 
 // String spells the blob.
@@ -69,11 +78,19 @@ type TrustedServerSaved struct {
 	Verdict
 }
 
+// Unproven is empty where the list that was read back has the peer.
+func (r TrustedServerSaved) Unproven() string {
+	return unshown(r.Saved && slices.ContainsFunc(r.TrustedServers, func(s TrustedServer) bool {
+		return s.SystemID != nil && *s.SystemID == r.SystemID
+	}), "the peer")
+}
+
 // UpdateTrustedServerRequest changes a peer's record. A field that is left out
 // stays as it is.
 type UpdateTrustedServerRequest struct {
-	FriendlyName *string `json:"friendlyName,omitzero" limit:"1..128"`
-	Description  *string `json:"description,omitzero" limit:"0..1024"`
+	SystemID     SystemID `path:"systemId" json:"-" doc:"Decimal, neither hexadecimal nor the transport principal's id."`
+	FriendlyName *string  `json:"friendlyName,omitzero" limit:"1..128"`
+	Description  *string  `json:"description,omitzero" limit:"0..1024"`
 }
 
 // TrustedServerUpdated is the verdict on a change.
@@ -81,6 +98,16 @@ type TrustedServerUpdated struct {
 	TrustedServer *TrustedServer `json:"trustedServer" doc:"As read back; null where it is no longer listed."`
 	Saved         bool           `json:"saved" doc:"Every field that was sent reads back."`
 	Verdict
+}
+
+// Unproven is empty where the peer reads back.
+func (r TrustedServerUpdated) Unproven() string {
+	return unshown(r.Saved && r.TrustedServer != nil && r.TrustedServer.SystemID != nil, "the peer")
+}
+
+// BySystemID is a request that names a peer in the path and nothing else.
+type BySystemID struct {
+	SystemID SystemID `path:"systemId" json:"-" doc:"Decimal, neither hexadecimal nor the transport principal's id."`
 }
 
 // TrustedServerGone is the verdict on a removal.
@@ -93,6 +120,9 @@ type TrustedServerGone struct {
 	TransportPrincipalSideEffect string           `json:"transportPrincipalSideEffect,omitzero"`
 	Verdict
 }
+
+// Unproven is empty where the peer is gone.
+func (r TrustedServerGone) Unproven() string { return ungone(r.Removed != nil, "the peer") }
 
 // TrustInfo answers GET /api/trust/local-info.
 type TrustInfo struct {

@@ -65,7 +65,7 @@ func sharedKey(ctx context.Context, owner, guest upServer) (link string, err err
 		return "", err
 	}
 	defer func() { err = errors.Join(err, there.Logout(ctx)) }()
-	session, err := there.CurrentSession(ctx)
+	session, err := there.GetCurrentSession(ctx)
 	if err != nil {
 		return "", err
 	}

@@ -17,7 +17,7 @@ import (
 func init() { collectors["Role"] = (*exporter).roles }
 
 func (e *exporter) roles(ctx context.Context) ([]candidate, error) {
-	catalogue, err := e.Admin.Operations(ctx)
+	catalogue, err := e.Admin.ListOperations(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -25,7 +25,7 @@ func (e *exporter) roles(ctx context.Context) ([]candidate, error) {
 	for _, op := range catalogue.Operations {
 		names[op.ID] = op.Name
 	}
-	list, err := e.Admin.Roles(ctx)
+	list, err := e.Admin.ListRoles(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -59,15 +59,15 @@ func candidateRole(r schema.Role, names map[schema.HexID]string) candidate {
 func init() { collectors["ACLTemplate"] = (*exporter).aclTemplates }
 
 func (e *exporter) aclTemplates(ctx context.Context) ([]candidate, error) {
-	list, err := e.Officer.ACLTemplates(ctx)
+	list, err := e.Officer.ListACLTemplates(ctx)
 	if err != nil {
 		return nil, err
 	}
-	directories, err := e.Officer.TemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{})
+	directories, err := e.Officer.ListTemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{})
 	if err != nil {
 		return nil, err
 	}
-	session, err := e.Officer.CurrentSession(ctx)
+	session, err := e.Officer.GetCurrentSession(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (e *exporter) aclTemplates(ctx context.Context) ([]candidate, error) {
 
 func (e *exporter) candidateTemplate(ctx context.Context, t schema.ACLTemplate, own schema.SessionPrincipal) (candidate, error) {
 	c := candidate{what: fmt.Sprintf("ACL template %q (id %s)", t.Name, t.ID), title: t.Name, id: t.ID.String()}
-	held, err := e.Officer.TemplateMembers(ctx, t.ID.String())
+	held, err := e.Officer.ListACLTemplateMembers(ctx, schema.ByID{ID: t.ID})
 	if err != nil {
 		return c, err
 	}

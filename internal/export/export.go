@@ -25,17 +25,17 @@ import (
 
 // API is what is asked of a key server: reading, and nothing else.
 type API interface {
-	TrustedCABodies(ctx context.Context) (schema.TrustedCAList, error)
-	TrustedServerBodies(ctx context.Context) (schema.TrustedServerList, error)
-	PrincipalTrusts(ctx context.Context, q schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error)
-	Operations(ctx context.Context) (schema.OperationList, error)
-	Roles(ctx context.Context) (schema.RoleList, error)
-	ACLTemplates(ctx context.Context) (schema.ACLTemplateList, error)
-	TemplateMembers(ctx context.Context, id string) (schema.TemplateMemberList, error)
-	TemplatedDirectories(ctx context.Context, q schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error)
-	CurrentSession(ctx context.Context) (schema.Session, error)
-	Principals(ctx context.Context, q schema.PrincipalQuery) (schema.PrincipalPage, error)
-	LookupPrincipals(ctx context.Context, pairs []schema.PrincipalPair) (schema.PrincipalsFound, error)
+	ListTrustedCAs(ctx context.Context, in schema.TrustedCAsQuery) (schema.TrustedCAList, error)
+	ListTrustedServers(ctx context.Context, in schema.TrustedServersQuery) (schema.TrustedServerList, error)
+	ListPrincipalTrusts(ctx context.Context, in schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error)
+	ListOperations(ctx context.Context) (schema.OperationList, error)
+	ListRoles(ctx context.Context) (schema.RoleList, error)
+	ListACLTemplates(ctx context.Context) (schema.ACLTemplateList, error)
+	ListACLTemplateMembers(ctx context.Context, in schema.ByID) (schema.TemplateMemberList, error)
+	ListTemplatedDirectories(ctx context.Context, in schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error)
+	GetCurrentSession(ctx context.Context) (schema.Session, error)
+	ListPrincipals(ctx context.Context, in schema.PrincipalQuery) (schema.PrincipalPage, error)
+	LookUpPrincipals(ctx context.Context, in schema.LookupPrincipalsRequest) (schema.PrincipalsFound, error)
 }
 
 var _ API = (*apiclient.Client)(nil)

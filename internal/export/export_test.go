@@ -34,51 +34,51 @@ type stranger struct {
 
 var one = schema.HexID{0, 0, 0, 0, 0, 0, 0, 1}
 
-func (s *stranger) TrustedCABodies(context.Context) (schema.TrustedCAList, error) {
+func (s *stranger) ListTrustedCAs(context.Context, schema.TrustedCAsQuery) (schema.TrustedCAList, error) {
 	return schema.TrustedCAList{TrustedCAs: s.cas}, nil
 }
 
-func (s *stranger) TrustedServerBodies(context.Context) (schema.TrustedServerList, error) {
+func (s *stranger) ListTrustedServers(context.Context, schema.TrustedServersQuery) (schema.TrustedServerList, error) {
 	return schema.TrustedServerList{TrustedServers: s.peers}, nil
 }
 
-func (s *stranger) PrincipalTrusts(_ context.Context, q schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error) {
+func (s *stranger) ListPrincipalTrusts(_ context.Context, q schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error) {
 	rest := s.trusts[min(*q.Offset, len(s.trusts)):]
 	return schema.PrincipalTrustList{PrincipalTrusts: rest[:min(*q.Limit, len(rest))]}, nil
 }
 
-func (s *stranger) Operations(context.Context) (schema.OperationList, error) {
+func (s *stranger) ListOperations(context.Context) (schema.OperationList, error) {
 	return schema.OperationList{}, nil
 }
 
-func (s *stranger) Roles(context.Context) (schema.RoleList, error) {
+func (s *stranger) ListRoles(context.Context) (schema.RoleList, error) {
 	return schema.RoleList{Roles: s.roles}, nil
 }
 
-func (s *stranger) ACLTemplates(context.Context) (schema.ACLTemplateList, error) {
+func (s *stranger) ListACLTemplates(context.Context) (schema.ACLTemplateList, error) {
 	return schema.ACLTemplateList{Templates: s.templates}, nil
 }
 
-func (s *stranger) TemplateMembers(context.Context, string) (schema.TemplateMemberList, error) {
+func (s *stranger) ListACLTemplateMembers(context.Context, schema.ByID) (schema.TemplateMemberList, error) {
 	return schema.TemplateMemberList{Members: s.members}, nil
 }
 
-func (s *stranger) TemplatedDirectories(context.Context, schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error) {
+func (s *stranger) ListTemplatedDirectories(context.Context, schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error) {
 	return schema.TemplatedDirectoryList{Directories: s.found}, nil
 }
 
-func (s *stranger) CurrentSession(context.Context) (schema.Session, error) {
+func (s *stranger) GetCurrentSession(context.Context) (schema.Session, error) {
 	return schema.Session{Principal: schema.SessionPrincipal{SystemID: 1, PrincipalID: schema.DecimalID{9}}}, nil
 }
 
-func (s *stranger) Principals(_ context.Context, q schema.PrincipalQuery) (schema.PrincipalPage, error) {
+func (s *stranger) ListPrincipals(_ context.Context, q schema.PrincipalQuery) (schema.PrincipalPage, error) {
 	return schema.PrincipalPage{Type: q.Type, ClassName: cmp.Or(s.class, q.Type+" principal")}, nil
 }
 
-func (s *stranger) LookupPrincipals(_ context.Context, pairs []schema.PrincipalPair) (schema.PrincipalsFound, error) {
+func (s *stranger) LookUpPrincipals(_ context.Context, in schema.LookupPrincipalsRequest) (schema.PrincipalsFound, error) {
 	var out schema.PrincipalsFound
 	called := cmp.Or(s.called, "one\nline")
-	for _, p := range pairs {
+	for _, p := range in.Principals {
 		if schema.HexID(p.PrincipalID) == one {
 			out.Principals = append(out.Principals, schema.Principal{ID: one, SystemID: p.SystemID, ClassName: cmp.Or(s.class, "group principal"), Name: called})
 		}

@@ -37,7 +37,7 @@ func (p *people) meet(ctx context.Context, ids []schema.HexID) error {
 		}
 	}
 	for page := range slices.Chunk(pairs, pageOfPeople) {
-		found, err := p.api.LookupPrincipals(ctx, page)
+		found, err := p.api.LookUpPrincipals(ctx, schema.LookupPrincipalsRequest{Principals: page})
 		if apiclient.IsUnsupported(err) || apiclient.IsCode(err, "ACCESS_DENIED") {
 			return nil
 		}
@@ -58,14 +58,14 @@ func (p *people) begin(ctx context.Context) error {
 	if p.types != nil {
 		return nil
 	}
-	session, err := p.api.CurrentSession(ctx)
+	session, err := p.api.GetCurrentSession(ctx)
 	if err != nil {
 		return err
 	}
 	p.system, p.types, p.byID = session.Principal.SystemID, map[string]string{}, map[schema.HexID]*person{}
 	one := 1
 	for _, kind := range []string{"password", "certificate", "ldap", "xauth", "group"} {
-		page, err := p.api.Principals(ctx, schema.PrincipalQuery{Type: kind, Limit: &one})
+		page, err := p.api.ListPrincipals(ctx, schema.PrincipalQuery{Type: kind, Limit: &one})
 		if apiclient.IsCode(err, "ACCESS_DENIED") {
 			return nil
 		}

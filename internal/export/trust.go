@@ -19,7 +19,7 @@ const trustPage = 500
 func init() { collectors["TrustedCA"] = (*exporter).trustedCAs }
 
 func (e *exporter) trustedCAs(ctx context.Context) ([]candidate, error) {
-	list, err := e.Officer.TrustedCABodies(ctx)
+	list, err := e.Officer.ListTrustedCAs(ctx, schema.TrustedCAsQuery{IncludeBodies: true})
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func candidateCA(ca schema.TrustedCA) candidate {
 func init() { collectors["TrustedServer"] = (*exporter).trustedServers }
 
 func (e *exporter) trustedServers(ctx context.Context) ([]candidate, error) {
-	list, err := e.Officer.TrustedServerBodies(ctx)
+	list, err := e.Officer.ListTrustedServers(ctx, schema.TrustedServersQuery{IncludeBodies: true})
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (e *exporter) trustRows(ctx context.Context) ([]schema.PrincipalTrust, erro
 	var all []schema.PrincipalTrust
 	for limit := trustPage; ; {
 		offset := len(all)
-		page, err := e.Officer.PrincipalTrusts(ctx, schema.PrincipalTrustsQuery{Limit: &limit, Offset: &offset})
+		page, err := e.Officer.ListPrincipalTrusts(ctx, schema.PrincipalTrustsQuery{Limit: &limit, Offset: &offset})
 		if err != nil {
 			return nil, err
 		}

@@ -247,16 +247,16 @@ func (c *Connection) open(ctx context.Context) (context.Context, error) {
 
 // probe is the one thing that is sent while the gate is shut.
 func (c *Connection) probe(ctx context.Context) (string, error) {
-	ready, err := c.Admin.Ready(ctx)
+	ready, err := c.Admin.GetReadiness(ctx)
 	if err != nil && !client.IsUnsupported(err) {
 		return "", c.notReady(ctx, ready, err)
 	}
-	v, err := c.Admin.Version(ctx)
+	v, err := c.Admin.GetVersion(ctx)
 	if err != nil {
 		return "", err
 	}
 	if c.Officer != c.Admin {
-		if _, err := c.Officer.Version(ctx); err != nil {
+		if _, err := c.Officer.GetVersion(ctx); err != nil {
 			return "", err
 		}
 	}
@@ -284,7 +284,7 @@ func (c *Connection) catchUp(ctx context.Context) (int64, FeedState, error) {
 	const pages = 10000
 	var cursor int64
 	for range pages {
-		page, err := c.Admin.Changes(ctx, cursor, 0)
+		page, err := c.Admin.ListChanges(ctx, changesAfter(cursor, 0))
 		if feed, none := noFeed(err); none {
 			return 0, feed, nil
 		}
@@ -323,7 +323,7 @@ func (c *Connection) follow(ctx context.Context) error {
 	cursor := c.Status().Cursor
 	due := c.clock.Now().Add(c.timing.FeedWait)
 	for {
-		page, err := c.Admin.Changes(ctx, cursor, untilDue(c.clock.Now(), due))
+		page, err := c.Admin.ListChanges(ctx, changesAfter(cursor, untilDue(c.clock.Now(), due)))
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // tripped: the probe will tell
 		}
@@ -353,6 +353,15 @@ func (c *Connection) follow(ctx context.Context) error {
 // for in.
 func untilDue(now, due time.Time) time.Duration {
 	return max(due.Sub(now), 0).Truncate(time.Second) + time.Second
+}
+
+// longestPoll is how long a service can be asked to wait for a change.
+const longestPoll = 60 * time.Second
+
+// changesAfter asks for what changed after a cursor, and waits for that.
+func changesAfter(cursor int64, wait time.Duration) schema.ChangesQuery {
+	seconds := int(min(max(wait, 0), longestPoll) / time.Second)
+	return schema.ChangesQuery{After: &cursor, Wait: &seconds}
 }
 
 // AfterDrain is how long a process that drains is given to be gone.

@@ -123,12 +123,8 @@ func (c *Connections) Ensure(name string, l Login) (*Connection, error) {
 }
 
 func (c *Connections) dialCounted(name string, e Endpoint) (API, error) {
-	api, err := c.dial(e)
-	if err != nil {
-		return nil, err
-	}
-	// A pointer, so that two identities are never mistaken for one.
-	return &counted{API: api, requests: requestsOf(name)}, nil
+	e.Observe = counting(name)
+	return c.dial(e)
 }
 
 // Block ends the KeyServer's connection because it cannot be had, and says why.

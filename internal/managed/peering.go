@@ -27,7 +27,7 @@ type Peered[T Object] interface {
 var trustInfo = link.Answers[schema.TrustInfo]{
 	Name: "trust info",
 	Read: func(ctx context.Context, c *link.Connection, _ string) (schema.TrustInfo, error) {
-		return c.Officer.TrustInfo(ctx)
+		return c.Officer.GetLocalTrustInfo(ctx)
 	},
 	ID: func(schema.TrustInfo) string { return "" },
 }

@@ -38,7 +38,7 @@ func TestChangesToACluster(t *testing.T) {
 		if was["TrustedCA ca"].Provenance != v1alpha1.Created {
 			t.Fatalf("got %+v", was["TrustedCA ca"])
 		}
-		must[schema.TrustedCAAdded](t)(k.admin.AddTrustedCA(t.Context(), fresh.ca.Certificate.Raw))
+		must[schema.TrustedCAAdded](t)(k.admin.AddTrustedCA(t.Context(), schema.AddTrustedCARequest{Certificate: fresh.ca.Certificate.Raw}))
 		before := k.writes(t)
 
 		for name, manifests := range map[string]string{
@@ -75,8 +75,8 @@ func TestChangesToACluster(t *testing.T) {
 	t.Run("NameOfAnother", func(t *testing.T) {
 		c.apply(t, object("Role", "named", "{roleName: Named, operations: []}")+object("ACLTemplate", "named", "{templateName: Named, members: []}"))
 		c.settle(t, v1alpha1.ReasonVerified)
-		must[schema.RoleSaved](t)(k.admin.CreateRole(t.Context(), "Taken", nil))
-		must[schema.ACLTemplateSaved](t)(k.admin.CreateACLTemplate(t.Context(), "Taken"))
+		must[schema.RoleSaved](t)(k.admin.CreateRole(t.Context(), schema.CreateRoleRequest{Name: "Taken"}))
+		must[schema.ACLTemplateSaved](t)(k.admin.CreateACLTemplate(t.Context(), schema.ACLTemplateRequest{Name: "Taken"}))
 		r := k.mustPlan(t, object("Role", "named", "{roleName: Taken, operations: []}")+object("ACLTemplate", "named", "{templateName: Taken, members: []}"), inCluster)
 		for _, name := range []string{"Role named", "ACLTemplate named"} {
 			if o := find(t, r, name); o.Action != managed.PlanBlocked || o.Reason != v1alpha1.ReasonConflict || len(o.Fields) != 1 {

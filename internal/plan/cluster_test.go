@@ -134,10 +134,10 @@ func (k *keys) populate(t testing.TB) {
 	ctx := t.Context()
 	one, two := newPeer(t, 7), newPeer(t, 8)
 	for _, p := range []peer{one, two} {
-		must[schema.TrustedCAAdded](t)(k.admin.AddTrustedCA(ctx, p.ca.Certificate.Raw))
+		must[schema.TrustedCAAdded](t)(k.admin.AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: p.ca.Certificate.Raw}))
 	}
-	must[schema.TrustedServerSaved](t)(k.admin.AddTrustedServer(ctx, one.blob, "The other one", "for tests"))
-	must[schema.TrustedServerSaved](t)(k.admin.AddTrustedServer(ctx, two.blob, "Ⅷ", ""))
+	must[schema.TrustedServerSaved](t)(k.admin.AddTrustedServer(ctx, schema.AddTrustedServerRequest{TrustBlob: one.blob, FriendlyName: "The other one", Description: "for tests"}))
+	must[schema.TrustedServerSaved](t)(k.admin.AddTrustedServer(ctx, schema.AddTrustedServerRequest{TrustBlob: two.blob, FriendlyName: "Ⅷ"}))
 	group := must[schema.PrincipalSaved](t)(k.admin.CreateGroup(ctx, schema.CreateGroupRequest{Name: "Signers of mail"})).Principal
 	for _, system := range []schema.SystemID{7, 8} {
 		must[schema.PrincipalTrustSaved](t)(k.admin.CreatePrincipalTrust(ctx, schema.CreatePrincipalTrustRequest{
@@ -145,23 +145,23 @@ func (k *keys) populate(t testing.TB) {
 		}))
 	}
 	// An orphan, which names its peer by number.
-	must[schema.TrustedServerGone](t)(k.admin.RemoveTrustedServer(ctx, 8))
+	must[schema.TrustedServerGone](t)(k.admin.RemoveTrustedServer(ctx, schema.BySystemID{SystemID: 8}))
 
-	var operations []string
-	for _, op := range must[schema.OperationList](t)(k.admin.Operations(ctx)).Operations[:3] {
-		operations = append(operations, op.ID.String())
+	var operations []schema.HexID
+	for _, op := range must[schema.OperationList](t)(k.admin.ListOperations(ctx)).Operations[:3] {
+		operations = append(operations, op.ID)
 	}
 	for _, name := range []string{"Signers", "signers", "Подписанты", "none: {a}", `"quoted"`, "true"} {
-		must[schema.RoleSaved](t)(k.admin.CreateRole(ctx, name, operations))
+		must[schema.RoleSaved](t)(k.admin.CreateRole(ctx, schema.CreateRoleRequest{Name: name, Operations: operations}))
 	}
-	must[schema.RoleSaved](t)(k.admin.CreateRole(ctx, "Empty", nil))
+	must[schema.RoleSaved](t)(k.admin.CreateRole(ctx, schema.CreateRoleRequest{Name: "Empty"}))
 
-	template := must[schema.ACLTemplateSaved](t)(k.admin.CreateACLTemplate(ctx, "Mail keys"))
+	template := must[schema.ACLTemplateSaved](t)(k.admin.CreateACLTemplate(ctx, schema.ACLTemplateRequest{Name: "Mail keys"}))
 	limit := int64(0)
 	until := schema.Stamp{0, 0, 0x01, 0xa3, 0x18, 0x5c, 0x50, 0x00} // 2027, a whole second
-	must[schema.TemplateMemberSaved](t)(k.admin.PutTemplateMember(ctx, template.ID.String(), schema.TemplateMemberRequest{
+	must[schema.TemplateMemberSaved](t)(k.admin.SetACLTemplateMember(ctx, schema.SetACLTemplateMemberRequest{ID: template.ID, TemplateMemberRequest: schema.TemplateMemberRequest{
 		SystemID: group.SystemID, PrincipalID: group.PrincipalID, Rights: schema.RightNamed("WRITE"), MaxUsage: &limit, EndTime: &until,
-	}))
+	}}))
 	for _, path := range []string{"/mail", "/mail/archive"} {
 		must[schema.TemplatedDirectorySaved](t)(k.admin.CreateTemplatedDirectory(ctx, schema.CreateTemplatedDirectoryRequest{Path: path, ACLTemplateID: template.ID}))
 	}

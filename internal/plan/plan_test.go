@@ -116,7 +116,7 @@ func TestPlanOfAFreshKeyServer(t *testing.T) {
 // What is there is adopted, corrected or left alone, as the policies say.
 func TestPlanOfWhatIsThere(t *testing.T) {
 	k := start(t)
-	must[schema.RoleSaved](t)(k.admin.CreateRole(t.Context(), "Signers", nil))
+	must[schema.RoleSaved](t)(k.admin.CreateRole(t.Context(), schema.CreateRoleRequest{Name: "Signers"}))
 	before := k.writes(t)
 	other := strings.TrimSuffix(signers, "}")
 	r := k.mustPlan(t, object("Role", "same", "{roleName: Signers, operations: []}"))

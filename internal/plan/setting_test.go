@@ -86,7 +86,7 @@ func (k *keys) writes(t testing.TB) []string {
 	limit := 1000
 	var found []string
 	for cursor := int64(0); ; {
-		page, err := k.admin.Audit(t.Context(), schema.AuditQuery{Limit: &limit, Cursor: cursor})
+		page, err := k.admin.ListAuditEntries(t.Context(), schema.AuditQuery{Limit: &limit, Cursor: cursor})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +118,7 @@ func must[V any](t testing.TB) func(V, error) V {
 // peer is a key server that could be registered.
 type peer struct {
 	ca   pki.Identity
-	blob string
+	blob schema.TrustBlob
 }
 
 func newPeer(t testing.TB, system int) peer {
@@ -136,7 +136,11 @@ func newPeer(t testing.TB, system int) peer {
 		t.Fatal(err)
 	}
 	// An address for documentation (RFC 5737), which nobody has.
-	return peer{ca, fmt.Sprintf("%d\t192.0.2.7\t9443\t%s", system, base64.StdEncoding.EncodeToString(chain))}
+	blob, err := schema.ParseTrustBlob(fmt.Sprintf("%d\t192.0.2.7\t9443\t%s", system, base64.StdEncoding.EncodeToString(chain)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return peer{ca, blob}
 }
 
 func (p peer) pem() string { return string(pki.EncodePEM(p.ca.Certificate.Raw)) }
@@ -151,7 +155,7 @@ func caManifest(name string, p peer) string {
 }
 
 func peerManifest(name string, p peer) string {
-	return object("TrustedServer", name, fmt.Sprintf("{friendlyName: The other one, trustBlob: {inline: %q}}", p.blob))
+	return object("TrustedServer", name, fmt.Sprintf("{friendlyName: The other one, trustBlob: {inline: %q}}", p.blob.String()))
 }
 
 func find(t testing.TB, r *plan.Report, name string) plan.Object {

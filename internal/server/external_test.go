@@ -18,7 +18,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
-	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
@@ -52,7 +51,11 @@ func (p stranger) register(t *testing.T, admin *client.Client, system int) {
 		t.Fatal(err)
 	}
 	blob := fmt.Sprintf("%d\t192.0.2.%d\t9443\t%s", system, system, base64.StdEncoding.EncodeToString(chain))
-	if _, err := admin.AddTrustedServer(context.Background(), blob, "peer", ""); err != nil {
+	registration := schema.AddTrustedServerRequest{FriendlyName: "peer"}
+	if registration.TrustBlob, err = schema.ParseTrustBlob(blob); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.AddTrustedServer(context.Background(), registration); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -89,13 +92,13 @@ func TestTheExternalListenerFollowsTheTrustList(t *testing.T) {
 	if err := knock(address, p.with(t, s, p.own)); err == nil {
 		t.Error("a client of an unknown CA was let in")
 	}
-	trust := func() (id string) {
+	trust := func() schema.Base64ID {
 		t.Helper()
-		added, err := admin.AddTrustedCA(ctx, p.ca.Certificate.Raw)
+		added, err := admin.AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: p.ca.Certificate.Raw})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return keyserver.ID(*added.TrustedCA.CertificateID).Base64()
+		return *added.TrustedCA.CertificateID
 	}
 	ca := trust()
 	if err := knock(address, p.with(t, s, p.own)); err == nil {
@@ -114,13 +117,13 @@ func TestTheExternalListenerFollowsTheTrustList(t *testing.T) {
 
 	for name, shut := range map[string]func() (undo func()){
 		"CARemoved": func() func() {
-			if _, err := admin.RemoveTrustedCA(ctx, ca); err != nil {
+			if _, err := admin.RemoveTrustedCA(ctx, schema.RemoveTrustedCARequest{CertificateID: ca}); err != nil {
 				t.Fatal(err)
 			}
 			return func() { ca = trust() }
 		},
 		"PeerRemoved": func() func() {
-			if _, err := admin.RemoveTrustedServer(ctx, 7); err != nil {
+			if _, err := admin.RemoveTrustedServer(ctx, schema.BySystemID{SystemID: 7}); err != nil {
 				t.Fatal(err)
 			}
 			return func() { p.register(t, admin, 7) }
@@ -155,7 +158,7 @@ func TestTheExternalListenerFollowsRevocations(t *testing.T) {
 	admin := s.Admin(t)
 	p, q := newStranger(t, "peer"), newStranger(t, "another peer")
 	for i, one := range []stranger{p, q} {
-		if _, err := admin.AddTrustedCA(ctx, one.ca.Certificate.Raw); err != nil {
+		if _, err := admin.AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: one.ca.Certificate.Raw}); err != nil {
 			t.Fatal(err)
 		}
 		one.register(t, admin, 7+i)
@@ -164,13 +167,13 @@ func TestTheExternalListenerFollowsRevocations(t *testing.T) {
 	revoke := func(by pki.Identity, what ...*x509.Certificate) {
 		t.Helper()
 		number++
-		if _, err := admin.ImportCRL(ctx, enginetest.NewCRL(t, by, number, time.Now(), nil, what...)); err != nil {
+		if _, err := admin.ImportCRL(ctx, schema.ImportCRLRequest{CRL: enginetest.NewCRL(t, by, number, time.Now(), nil, what...)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	policy := func(ca pki.Identity, mode string) {
 		t.Helper()
-		if _, err := admin.SetRevocationPolicy(ctx, pki.RevocationDigest(ca.Certificate.Raw), schema.SetRevocationPolicyRequest{Mode: mode}); err != nil {
+		if _, err := admin.SetRevocationPolicy(ctx, schema.SetRevocationPolicyRequest{Digest: schema.IssuerDigest(pki.RevocationDigest(ca.Certificate.Raw)), Mode: mode}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -269,17 +272,17 @@ func TestReplicasTellOfOneCertificate(t *testing.T) {
 	}
 	first := replica(func(c *server.Config) { c.ExternalListen = address })
 	admin := first.Admin(t)
-	before, err := admin.TrustInfo(ctx)
+	before, err := admin.GetLocalTrustInfo(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// A name that the certificate has to cover besides makes the second one renew it.
 	second := replica(func(c *server.Config) { c.ServerName = "another.example" })
-	theirs, err := second.Admin(t).TrustInfo(ctx)
+	theirs, err := second.Admin(t).GetLocalTrustInfo(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, err := admin.TrustInfo(ctx)
+	ours, err := admin.GetLocalTrustInfo(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +294,7 @@ func TestReplicasTellOfOneCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := newStranger(t, "peer")
-	if _, err := admin.AddTrustedCA(ctx, p.ca.Certificate.Raw); err != nil {
+	if _, err := admin.AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: p.ca.Certificate.Raw}); err != nil {
 		t.Fatal(err)
 	}
 	p.register(t, admin, 7)

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
@@ -108,7 +108,7 @@ func TestASilentConnectionKeepsNobodyOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	added, err := admin.AddTrustedCA(t.Context(), ca.Certificate.Raw)
+	added, err := admin.AddTrustedCA(t.Context(), schema.AddTrustedCARequest{Certificate: ca.Certificate.Raw})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,10 +123,10 @@ func TestASilentConnectionKeepsNobodyOut(t *testing.T) {
 	if err := conn.Handshake(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.RemoveTrustedCA(t.Context(), keyserver.ID(*added.TrustedCA.CertificateID).Base64()); err != nil {
+	if _, err := admin.RemoveTrustedCA(t.Context(), schema.RemoveTrustedCARequest{CertificateID: *added.TrustedCA.CertificateID}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.Health(t.Context()); err != nil {
+	if _, err := admin.GetHealth(t.Context()); err != nil {
 		t.Errorf("somebody else: %v", err)
 	}
 	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {

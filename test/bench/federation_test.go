@@ -56,7 +56,7 @@ func startFederation(tb testing.TB, symbols bool) *federation {
 	program.Trust(tb, here, there)
 	program.Trust(tb, there, here)
 	ctx := tb.Context()
-	session, err := here.CurrentSession(ctx)
+	session, err := here.GetCurrentSession(ctx)
 	if err == nil {
 		_, err = here.CreatePrincipalTrust(ctx, schema.CreatePrincipalTrustRequest{PrincipalID: session.Principal.ID, TrustedServerSystemID: 3, Flag: "expose"})
 	}

@@ -259,7 +259,7 @@ func (w *world) ask(ctx context.Context, h *history, id int, u user) {
 	for n := id; ctx.Err() == nil; n++ {
 		which := u.entries[n%len(u.entries)]
 		call := h.now()
-		_, err := u.AuthorizeKey(ctx, w.entries[which].TTag, "")
+		_, err := u.AuthorizeKey(ctx, schema.AuthorizeKeyRequest{TTag: w.entries[which].TTag})
 		end := h.now()
 		var e *client.Error
 		switch {

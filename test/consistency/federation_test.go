@@ -27,7 +27,7 @@ func TestTwoServersThatTrustEachOther(t *testing.T) {
 	w.addUsers(t, asking, w.addEntries(foreign, made))
 
 	// The administrator of the other server owns the keys, too.
-	session, err := there.CurrentSession(ctx)
+	session, err := there.GetCurrentSession(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

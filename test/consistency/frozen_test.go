@@ -24,7 +24,7 @@ func TestAReplicaThatWasFrozenHasForgotten(t *testing.T) {
 	ctx, owner, mine := t.Context(), w.owners[0], w.entries[0]
 	asking := w.users[readers:] // at the second one
 	ask := func(c *client.Client) (allowed, decided bool) {
-		_, err := c.AuthorizeKey(ctx, mine.TTag, "")
+		_, err := c.AuthorizeKey(ctx, schema.AuthorizeKeyRequest{TTag: mine.TTag})
 		var e *client.Error
 		return err == nil, err == nil || errors.As(err, &e) && e.Code == "ACL_DENIED"
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/smallstep/pkcs7"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
@@ -229,7 +230,11 @@ func TestEnroll(t *testing.T) {
 		if certs, _ := principals[0]["certificates"].([]any); len(certs) != 2 {
 			t.Errorf("one principal per subject: %s", a.Raw)
 		}
-		p, err := s.Admin(t).Principal(t.Context(), principals[0]["id"].(string))
+		id, err := schema.ParseHexID(principals[0]["id"].(string))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := s.Admin(t).GetPrincipal(t.Context(), schema.ByID{ID: id})
 		if err != nil || len(p.RoleIDs) != 1 {
 			t.Errorf("reads back as %+v, %v", p, err)
 		}

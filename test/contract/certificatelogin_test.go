@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
@@ -163,7 +164,11 @@ func TestKeyMetadataForATransportPrincipal(t *testing.T) {
 		session := reader.login(t)
 		reader.Refused(t, session, "POST", path, rig.Object{"ttag": link}, http.StatusForbidden, "ACL_DENIED")
 		roleless.Refused(t, roleless.login(t), "POST", path, rig.Object{"ttag": link}, http.StatusForbidden, "ACCESS_DENIED")
-		p, err := s.Admin(t).Principal(t.Context(), s.principalNamed(t, "/CN=reader"))
+		id, err := schema.ParseHexID(s.principalNamed(t, "/CN=reader"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := s.Admin(t).GetPrincipal(t.Context(), schema.ByID{ID: id})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -389,13 +394,13 @@ func TestClientWithCertificateCredentials(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.CloseIdleConnections()
-		if session, err := c.CurrentSession(t.Context()); err != nil || session.Kind != "certificate" || session.BoundKey == nil {
+		if session, err := c.GetCurrentSession(t.Context()); err != nil || session.Kind != "certificate" || session.BoundKey == nil {
 			t.Fatalf("got %+v, %v", session, err)
 		}
 		a := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/renew", rig.Object{"certificate": b64(old.Raw)})
 		renewed, _ := leaf(t, a.Text(t, "chain"))
 		shown.Store(pair(enginetest.Agent{Certificate: renewed, Key: key}))
-		if _, err := c.Roles(t.Context()); !client.IsCode(err, "ACCESS_DENIED") { // has no role, but a session
+		if _, err := c.ListRoles(t.Context()); !client.IsCode(err, "ACCESS_DENIED") { // has no role, but a session
 			t.Errorf("after the renewal: %v", err)
 		}
 	})

@@ -154,7 +154,7 @@ func newPair(t *testing.T, r *rand.Rand, asked, owner *node) *pair {
 	p.witness = newWitness(p.asked.transport(t), fmt.Sprintf("forwarded-%x", r.Uint32()))
 	for range callers {
 		c := program.Client(t, p.witness, "caller", callerSecret, program.Never)
-		if _, err := c.CurrentSession(t.Context()); err != nil { // logged in, one after the other
+		if _, err := c.GetCurrentSession(t.Context()); err != nil { // logged in, one after the other
 			t.Fatal(err)
 		}
 		p.clients = append(p.clients, c)
@@ -227,7 +227,7 @@ func (p *pair) step(ctx context.Context, r *rand.Rand, c *client.Client) error {
 	key := p.unlimited
 	switch r.IntN(4) {
 	case 0:
-		_, err := c.ACL(ctx, p.local)
+		_, err := c.GetACL(ctx, schema.KeyRequest{TTag: p.local})
 		return err
 	case 1:
 		key = p.limited
@@ -248,7 +248,7 @@ func (p *pair) step(ctx context.Context, r *rand.Rand, c *client.Client) error {
 func (k *lent) use(ctx context.Context, r *rand.Rand, c *client.Client) error {
 	length := []int{0, 64, 150_000}[r.IntN(3)]
 	if length == 0 {
-		_, err := c.AuthorizeKey(ctx, k.link, "")
+		_, err := c.AuthorizeKey(ctx, schema.AuthorizeKeyRequest{TTag: k.link})
 		return err
 	}
 	message := bytes.Repeat([]byte{byte(r.Uint32())}, length)
@@ -273,7 +273,7 @@ func (p *pair) awaitPeer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 	defer cancel()
 	for inARow := 0; inARow < connections; inARow++ {
-		_, err := p.clients[0].AuthorizeKey(ctx, p.unlimited.link, "")
+		_, err := p.clients[0].AuthorizeKey(ctx, schema.AuthorizeKeyRequest{TTag: p.unlimited.link})
 		if err == nil {
 			continue
 		}
@@ -292,7 +292,7 @@ func (p *pair) check(t *testing.T, round int) {
 	defer cancel()
 	left := int64(0)
 	for {
-		_, err := p.clients[0].AuthorizeKey(ctx, p.limited.link, "")
+		_, err := p.clients[0].AuthorizeKey(ctx, schema.AuthorizeKeyRequest{TTag: p.limited.link})
 		if client.IsCode(err, "ACL_DENIED") {
 			break
 		}

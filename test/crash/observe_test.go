@@ -25,20 +25,16 @@ func (w *world) observe(ctx context.Context, names []string) (map[string]string,
 		defer mu.Unlock()
 		now[name] = value
 	}
-	roles, err := w.admin.Roles(ctx)
+	roles, err := w.admin.ListRoles(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range roles.Roles {
 		if r.BuiltIn == nil || !*r.BuiltIn {
-			operations := make([]string, len(r.Operations))
-			for i, op := range r.Operations {
-				operations[i] = op.String()
-			}
-			put("role "+r.Name, roleValue(operations))
+			put("role "+r.Name, roleValue(r.Operations))
 		}
 	}
-	list, err := w.admin.TrustedCAs(ctx)
+	list, err := w.admin.ListTrustedCAs(ctx, schema.TrustedCAsQuery{})
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +46,11 @@ func (w *world) observe(ctx context.Context, names []string) (map[string]string,
 		case "key":
 			return w.observeKey(ctx, id, put)
 		case "principal":
-			p, err := w.admin.Principal(ctx, id)
+			principal, err := schema.ParseHexID(id)
+			if err != nil {
+				return err
+			}
+			p, err := w.admin.GetPrincipal(ctx, schema.ByID{ID: principal})
 			if client.IsCode(err, "NOT_FOUND") {
 				return nil
 			}
@@ -73,7 +73,7 @@ func (w *world) observeKey(ctx context.Context, id string, put func(name, value 
 	if err := link.UnmarshalText([]byte(id)); err != nil {
 		return err
 	}
-	got, err := w.admin.ACL(ctx, link)
+	got, err := w.admin.GetACL(ctx, schema.KeyRequest{TTag: link})
 	if client.IsCode(err, "ACL_NOT_FOUND") {
 		return nil
 	}

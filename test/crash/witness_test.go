@@ -106,7 +106,7 @@ type trail struct {
 func (tr *trail) follow(ctx context.Context, c *client.Client) error {
 	limit := 1000
 	for {
-		page, err := c.Audit(ctx, schema.AuditQuery{Cursor: tr.last, Limit: &limit})
+		page, err := c.ListAuditEntries(ctx, schema.AuditQuery{Cursor: tr.last, Limit: &limit})
 		if err != nil {
 			return err
 		}

@@ -89,16 +89,16 @@ type roles struct {
 	n      int
 }
 
-var someOperations = []string{"0000000000000101", "0000000000000121", "0000000000000201", "0000000000000304", "0000000000000401"}
+var someOperations = []schema.HexID{{6: 1, 7: 1}, {6: 1, 7: 0x21}, {6: 2, 7: 1}, {6: 3, 7: 4}, {6: 4, 7: 1}}
 
 func (o *roles) step(ctx context.Context, r *rand.Rand) error {
 	o.n++
 	name := o.prefix + fmt.Sprint(o.n)
-	var id string
+	var id schema.HexID
 	set := someOperations[:r.IntN(len(someOperations))]
 	err := o.world.ledger.change("role "+name, roleValue(set), func() error {
-		saved, err := o.client.CreateRole(ctx, name, set)
-		id = saved.ID.String()
+		saved, err := o.client.CreateRole(ctx, schema.CreateRoleRequest{Name: name, Operations: set})
+		id = saved.ID
 		return err
 	})
 	if err != nil {
@@ -107,13 +107,7 @@ func (o *roles) step(ctx context.Context, r *rand.Rand) error {
 	for range r.IntN(3) {
 		set := someOperations[r.IntN(len(someOperations)):]
 		err := o.world.ledger.change("role "+name, roleValue(set), func() error {
-			ids := make([]schema.HexID, len(set))
-			for i, s := range set {
-				if err := ids[i].UnmarshalText([]byte(s)); err != nil {
-					return err
-				}
-			}
-			_, err := o.client.UpdateRole(ctx, id, schema.UpdateRoleRequest{Operations: ids})
+			_, err := o.client.UpdateRole(ctx, schema.UpdateRoleRequest{ID: id, Operations: set})
 			return err
 		})
 		if err != nil {
@@ -124,13 +118,17 @@ func (o *roles) step(ctx context.Context, r *rand.Rand) error {
 		return nil
 	}
 	return o.world.ledger.change("role "+name, "", func() error {
-		_, err := o.client.DeleteRole(ctx, id)
+		_, err := o.client.DeleteRole(ctx, schema.ByID{ID: id})
 		return err
 	})
 }
 
-func roleValue(operations []string) string {
-	sorted := slices.Sorted(slices.Values(operations))
+func roleValue(operations []schema.HexID) string {
+	sorted := make([]string, len(operations))
+	for i, op := range operations {
+		sorted[i] = op.String()
+	}
+	slices.Sort(sorted)
 	return "may [" + strings.Join(sorted, " ") + "]"
 }
 
@@ -146,18 +144,18 @@ func (c *cas) step(ctx context.Context, r *rand.Rand) error {
 	name := "CA " + one.Fingerprint
 	if c.world.ledger.value(name) == "" {
 		return c.world.ledger.change(name, "trusted", func() error {
-			_, err := c.client.AddTrustedCA(ctx, one.DER)
+			_, err := c.client.AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: one.DER})
 			return err
 		})
 	}
-	list, err := c.client.TrustedCAs(ctx)
+	list, err := c.client.ListTrustedCAs(ctx, schema.TrustedCAsQuery{})
 	if err != nil {
 		return err
 	}
 	for _, row := range list.TrustedCAs {
 		if fingerprintOf(row) == one.Fingerprint {
 			return c.world.ledger.change(name, "", func() error {
-				_, err := c.client.RemoveTrustedCA(ctx, row.CertificateID.String())
+				_, err := c.client.RemoveTrustedCA(ctx, schema.RemoveTrustedCARequest{CertificateID: *row.CertificateID})
 				return err
 			})
 		}

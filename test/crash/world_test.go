@@ -110,7 +110,7 @@ func (w *world) load(t *testing.T, round int, end func()) (early int) {
 func (w *world) awaitReady(t *testing.T) {
 	t.Helper()
 	rig.Succeeds(t, func() error {
-		_, err := w.admin.Ready(t.Context())
+		_, err := w.admin.GetReadiness(t.Context())
 		return err
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -127,7 +128,7 @@ func (w *world) held(t *testing.T) map[string]string {
 		slices.Sort(ids)
 		all["role "+r.ID.String()] = fmt.Sprint(r.Name, ids)
 	}
-	cas, err := w.admin.TrustedCAs(t.Context())
+	cas, err := w.admin.ListTrustedCAs(t.Context(), schema.TrustedCAsQuery{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +138,7 @@ func (w *world) held(t *testing.T) map[string]string {
 		}
 		all["CA "+hex.EncodeToString(*ca.CertHash)] = ""
 	}
-	templates, err := w.admin.ACLTemplates(t.Context())
+	templates, err := w.admin.ListACLTemplates(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +348,7 @@ func (w *world) killedAPIServer(t *testing.T) {
 	restart := w.killAPIServer(t)
 	// While nobody can say what is declared, somebody changes the key server.
 	for name, r := range w.roles(t) {
-		if _, err := w.admin.DeleteRole(t.Context(), r.ID.String()); err != nil {
+		if _, err := w.admin.DeleteRole(t.Context(), schema.ByID{ID: r.ID}); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		break

@@ -78,7 +78,7 @@ func (f *federation) join(t *testing.T, name string, system schema.SystemID) *si
 	m := &site{system: system, installation: newInstallation(t, name, -1, "--system-id", fmt.Sprint(system), "--server-name", host,
 		"--listen", rig.FreeAddress(t, host), "--external-listen", rig.FreeAddress(t, host))}
 	m.declare(t, f.cluster)
-	session, err := m.admin.CurrentSession(t.Context())
+	session, err := m.admin.GetCurrentSession(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func (m *site) restart(t *testing.T, args ...string) {
 // record is what a key server has registered of a peer, nil for nothing.
 func (m *site) record(t *testing.T, peer *site) *schema.TrustedServer {
 	t.Helper()
-	list, err := m.admin.TrustedServers(t.Context())
+	list, err := m.admin.ListTrustedServers(t.Context(), schema.TrustedServersQuery{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func (y way) String() string { return y.from.name + " to " + y.to.name }
 // code of a refusal.
 func (y way) ask(t *testing.T) string {
 	t.Helper()
-	_, err := y.from.admin.AuthorizeKey(t.Context(), y.ttag, "")
+	_, err := y.from.admin.AuthorizeKey(t.Context(), schema.AuthorizeKeyRequest{TTag: y.ttag})
 	switch {
 	case err == nil:
 		return "OK"
@@ -172,7 +172,7 @@ func (y way) everything(t *testing.T) error {
 }
 
 func (y way) authorize(t *testing.T) (bool, error) {
-	got, err := y.from.admin.AuthorizeKey(t.Context(), y.ttag, "/a/file")
+	got, err := y.from.admin.AuthorizeKey(t.Context(), schema.AuthorizeKeyRequest{TTag: y.ttag, Filename: "/a/file"})
 	return got.Authorized && got.SystemID == y.to.system, err
 }
 
@@ -188,19 +188,19 @@ func (y way) hmac(length int) func(*testing.T) (bool, error) {
 
 // list has the entries of the owner and of the caller.
 func (y way) list(t *testing.T) (bool, error) {
-	got, err := y.from.admin.ACL(t.Context(), y.ttag)
+	got, err := y.from.admin.GetACL(t.Context(), schema.KeyRequest{TTag: y.ttag})
 	return got.ACL.EntryCount == 2, err
 }
 
 func (y way) lookup(t *testing.T) (bool, error) {
-	got, err := y.from.admin.LookupPrincipals(t.Context(), []schema.PrincipalPair{{SystemID: y.to.system, PrincipalID: y.to.id}})
+	got, err := y.from.admin.LookUpPrincipals(t.Context(), schema.LookupPrincipalsRequest{Principals: []schema.PrincipalPair{{SystemID: y.to.system, PrincipalID: y.to.id}}})
 	return len(got.Principals) == 1 && got.Principals[0].Name == "admin", err
 }
 
 // entry is the caller's entry as the owner of the key reads it, nil for none.
 func (y way) entry(t *testing.T) *schema.ACLEntry {
 	t.Helper()
-	list, err := y.to.admin.ACL(t.Context(), y.ttag)
+	list, err := y.to.admin.GetACL(t.Context(), schema.KeyRequest{TTag: y.ttag})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -410,7 +410,7 @@ func (f *federation) follows(t *testing.T, moved *site, args ...string) {
 		before[i] = y.entry(t)
 	}
 	moved.restart(t, args...)
-	info, err := moved.admin.TrustInfo(t.Context())
+	info, err := moved.admin.GetLocalTrustInfo(t.Context())
 	if err != nil || info.TrustBlob == nil {
 		t.Fatalf("%s has no trust blob (%v)", moved.name, err)
 	}
@@ -441,8 +441,8 @@ func (f *federation) shutOut(t *testing.T) {
 	back := f.way(f.west, f.east)
 	disable := func(disabled bool) {
 		t.Helper()
-		transport := schema.HexID(*f.east.record(t, f.west).TransportPrincipalID).String()
-		_, err := f.east.admin.UpdatePrincipalFlags(t.Context(), transport, schema.UpdatePrincipalFlagsRequest{Disabled: &disabled})
+		transport := schema.HexID(*f.east.record(t, f.west).TransportPrincipalID)
+		_, err := f.east.admin.UpdatePrincipalFlags(t.Context(), schema.UpdatePrincipalFlagsRequest{ID: transport, Disabled: &disabled})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -518,11 +518,11 @@ func (f *federation) ends(t *testing.T) {
 	}
 	f.kubectl(t, "", "delete", "-k", samples)
 	for _, m := range f.sites() {
-		peers, err := m.admin.TrustedServers(t.Context())
+		peers, err := m.admin.ListTrustedServers(t.Context(), schema.TrustedServersQuery{})
 		if err != nil || len(peers.TrustedServers) != 0 {
 			t.Errorf("%s still has %d peers (%v)", m.name, len(peers.TrustedServers), err)
 		}
-		cas, err := m.admin.TrustedCAs(t.Context())
+		cas, err := m.admin.ListTrustedCAs(t.Context(), schema.TrustedCAsQuery{})
 		if err != nil || len(cas.TrustedCAs) != 0 {
 			t.Errorf("%s still trusts %d CAs (%v)", m.name, len(cas.TrustedCAs), err)
 		}

@@ -91,7 +91,7 @@ func (w *world) life(t *testing.T) {
 	if roles := w.roles(t); len(roles) != 0 {
 		t.Errorf("kubectl delete has returned, and the key server still has %v", roles)
 	}
-	list, err := w.admin.TrustedCAs(t.Context())
+	list, err := w.admin.ListTrustedCAs(t.Context(), schema.TrustedCAsQuery{})
 	if err != nil || len(list.TrustedCAs) != 0 {
 		t.Errorf("kubectl delete has returned, and the key server still trusts %d CAs (%v)", len(list.TrustedCAs), err)
 	}
@@ -124,11 +124,11 @@ func (w *world) serverSideApply(t *testing.T) {
 		}
 	}
 	members := func() (n int) {
-		list, err := w.admin.ACLTemplates(t.Context())
+		list, err := w.admin.ListACLTemplates(t.Context())
 		if err != nil || len(list.Templates) != 1 {
 			return -1
 		}
-		held, err := w.admin.TemplateMembers(t.Context(), list.Templates[0].ID.String())
+		held, err := w.admin.ListACLTemplateMembers(t.Context(), schema.ByID{ID: list.Templates[0].ID})
 		if err != nil {
 			return -1
 		}

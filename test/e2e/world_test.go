@@ -201,7 +201,7 @@ func (in *installation) operations(t *testing.T, names ...string) map[string]int
 	for _, name := range names {
 		limit := 1000
 		for q := (schema.AuditQuery{Operation: name, Limit: &limit}); ; {
-			page, err := in.admin.Audit(t.Context(), q)
+			page, err := in.admin.ListAuditEntries(t.Context(), q)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -239,7 +239,7 @@ func (in *installation) countWrites(t *testing.T) (n int) {
 // itself, by the role's name. More than one of a name fails.
 func (in *installation) roles(t *testing.T) map[string]schema.Role {
 	t.Helper()
-	list, err := in.admin.Roles(t.Context())
+	list, err := in.admin.ListRoles(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,7 @@ func TestScaledOutRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.kill()
-	if grant, err := other.AuthorizeKey(t.Context(), minted.TTag, ""); err != nil || !grant.Authorized {
+	if grant, err := other.AuthorizeKey(t.Context(), schema.AuthorizeKeyRequest{TTag: minted.TTag}); err != nil || !grant.Authorized {
 		t.Errorf("a key that a killed replica made: %+v, %v", grant, err)
 	}
 	second.terminate(t)

@@ -106,7 +106,7 @@ func (i *installation) connect() {
 	i.roots.AppendCertsFromPEM([]byte(ca.Data["ca.crt"]))
 	over := program.Transport(i.roots, func() string { return i.api.ports["api"] })
 	i.keys = program.Client(t, over, "admin", password, 0)
-	list, err := i.keys.Operations(ctx)
+	list, err := i.keys.ListOperations(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func (i *installation) holds(r *v1alpha1.Role) {
 		if err := ready(i.t.Context(), r); err != nil {
 			return err
 		}
-		list, err := i.keys.Roles(i.t.Context())
+		list, err := i.keys.ListRoles(i.t.Context())
 		if err != nil {
 			return err
 		}
@@ -187,7 +187,11 @@ func (i *installation) outside(r *v1alpha1.Role, operations ...string) {
 	for n, name := range operations {
 		ids[n] = i.operations[name]
 	}
-	if _, err := i.keys.UpdateRole(i.t.Context(), r.Status.RoleID, schema.UpdateRoleRequest{Operations: ids}); err != nil {
+	id, err := schema.ParseHexID(r.Status.RoleID)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	if _, err := i.keys.UpdateRole(i.t.Context(), schema.UpdateRoleRequest{ID: id, Operations: ids}); err != nil {
 		i.t.Fatal(err)
 	}
 }
@@ -220,7 +224,7 @@ func TestInstallationRuns(t *testing.T) {
 		many = append(many, i.declare(fmt.Sprintf("made-%d", n), "HMAC Data", "Authorize Key"))
 	}
 	rig.Succeeds(t, func() error {
-		list, err := i.keys.Roles(t.Context())
+		list, err := i.keys.ListRoles(t.Context())
 		if err == nil && !slices.ContainsFunc(list.Roles, func(r schema.Role) bool { return strings.HasPrefix(r.Name, "made-") }) {
 			err = errors.New("none made yet")
 		}
@@ -246,7 +250,7 @@ func TestInstallationRuns(t *testing.T) {
 		}
 	}
 	rig.Succeeds(t, func() error {
-		list, err := i.keys.Roles(t.Context())
+		list, err := i.keys.ListRoles(t.Context())
 		if err != nil {
 			return err
 		}
@@ -322,7 +326,7 @@ func login(t *testing.T, url string, roots *x509.CertPool, settings map[string]s
 	if err != nil {
 		t.Fatal(err)
 	}
-	session, err := c.CurrentSession(ctx)
+	session, err := c.GetCurrentSession(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

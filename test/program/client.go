@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 )
 
@@ -43,16 +44,16 @@ func Client(t testing.TB, over http.RoundTripper, name, password string, retries
 // its CA is trusted, then its trust blob registered.
 func Trust(t testing.TB, at, peer *client.Client) {
 	t.Helper()
-	info, err := peer.TrustInfo(t.Context())
+	info, err := peer.GetLocalTrustInfo(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	chain, err := pki.ParseChain(info.Chain)
 	if err == nil {
-		_, err = at.AddTrustedCA(t.Context(), chain.Intermediates[0].Raw)
+		_, err = at.AddTrustedCA(t.Context(), schema.AddTrustedCARequest{Certificate: chain.Intermediates[0].Raw})
 	}
 	if err == nil {
-		_, err = at.AddTrustedServer(t.Context(), info.TrustBlob.String(), "peer", "")
+		_, err = at.AddTrustedServer(t.Context(), schema.AddTrustedServerRequest{TrustBlob: *info.TrustBlob, FriendlyName: "peer"})
 	}
 	if err != nil {
 		t.Fatal(err)

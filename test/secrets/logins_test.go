@@ -129,17 +129,17 @@ func (r *run) derived(t *testing.T, key schema.HiddenLink) {
 		t.Fatal(err)
 	}
 	yes := true
-	if _, err := r.admin.UpdatePrincipalFlags(ctx, boss.Principal.ID.String(), schema.UpdatePrincipalFlagsRequest{Delegation: &yes}); err != nil {
+	if _, err := r.admin.UpdatePrincipalFlags(ctx, schema.UpdatePrincipalFlagsRequest{ID: boss.Principal.ID, Delegation: &yes}); err != nil {
 		t.Fatal(err)
 	}
 	acting, err := r.admin.ActingFor(boss.Principal.ID.String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if self, err := acting.CurrentSession(ctx); err != nil || self.Kind != schema.MethodDelegated {
+	if self, err := acting.GetCurrentSession(ctx); err != nil || self.Kind != schema.MethodDelegated {
 		t.Fatalf("a delegated session: %+v, %v", self, err)
 	}
-	if self, err := r.admin.Scoped(key).CurrentSession(ctx); err != nil || self.Kind != schema.MethodScoped {
+	if self, err := r.admin.Scoped(key).GetCurrentSession(ctx); err != nil || self.Kind != schema.MethodScoped {
 		t.Fatalf("a scoped session: %+v, %v", self, err)
 	}
 	r.login(t, r.bearer, map[string]any{"method": "scoped", "objects": []schema.HiddenLink{key}}, http.StatusOK)
@@ -188,11 +188,11 @@ func (r *run) agent(t *testing.T) (*tls.Certificate, schema.DecimalID) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	issued, err := r.admin.IssueCertificate(t.Context(), request, 1)
+	issued, err := r.admin.IssueCertificate(t.Context(), schema.IssueCertificateRequest{Request: request, ValidityDays: new(1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	enrolled, err := r.admin.EnrollCertificates(t.Context(), [][]byte{issued.Certificate}, nil)
+	enrolled, err := r.admin.EnrollCertificates(t.Context(), schema.EnrollCertificatesRequest{Certificates: []schema.DER{schema.DER(issued.Certificate)}})
 	if err != nil || len(enrolled.Principals) != 1 {
 		t.Fatalf("enrolled as %+v, %v", enrolled, err)
 	}

@@ -228,7 +228,7 @@ func (r *run) send(t *testing.T, method, path, body string, header http.Header) 
 func (r *run) look(t *testing.T) {
 	t.Helper()
 	limit := 1000
-	page, err := r.admin.Audit(t.Context(), schema.AuditQuery{Limit: &limit})
+	page, err := r.admin.ListAuditEntries(t.Context(), schema.AuditQuery{Limit: &limit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func (r *run) look(t *testing.T) {
 		t.Fatalf("the trail has %d rows, which is not a run", len(page.Entries))
 	}
 	r.nowhere(t, "the audit trail", encode(t, page))
-	config, err := r.admin.Configuration(t.Context(), "ROOT")
+	config, err := r.admin.GetConfiguration(t.Context(), schema.ConfigRequest{XPath: "ROOT"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +278,7 @@ func (r *run) files(t *testing.T) {
 
 func (r *run) metrics(t *testing.T) []byte {
 	t.Helper()
-	config, err := r.admin.Configuration(t.Context(), "Listeners.Listener[@name=metrics]")
+	config, err := r.admin.GetConfiguration(t.Context(), schema.ConfigRequest{XPath: "Listeners.Listener[@name=metrics]"})
 	if err != nil || len(config.Nodes) != 1 {
 		t.Fatalf("the metrics listener: %+v, %v", config, err)
 	}

@@ -162,7 +162,7 @@ func (w world) login(t testing.TB, token string) (schema.Session, error) {
 	rig.Must(t, os.WriteFile(w.file, []byte(token), 0o600))
 	c, err := client.New(client.Options{BaseURL: w.URL(), RootCAs: w.Pool(t), Credentials: client.KubernetesCredentials(w.file)})
 	rig.Must(t, err)
-	return c.CurrentSession(t.Context())
+	return c.GetCurrentSession(t.Context())
 }
 
 // gets checks the code of a login; empty: it succeeds.

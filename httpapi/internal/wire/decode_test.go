@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding"
 	stdjson "encoding/json"
+	"net/url"
 	"reflect"
 	"strings"
 	"testing"
@@ -207,8 +208,8 @@ func TestQueriesAreReadAsTheyAreSpelt(t *testing.T) {
 		},
 		{schema.ChangesQuery{After: new(int64), Wait: &none}, "?after=0&wait=0", false},
 		{schema.ChangesQuery{After: &after, Wait: &n}, "?after=9007199254740992&wait=7", false},
-		{schema.GroupMembersQuery{}, "", false},
-		{schema.GroupMembersQuery{Limit: &n, Offset: &none}, "?limit=7&offset=0", false},
+		{schema.ListGroupMembersRequest{}, "", false},
+		{schema.ListGroupMembersRequest{Limit: &n, Offset: &none}, "?limit=7&offset=0", false},
 		{schema.PrincipalQuery{}, "?type=", true},
 		{schema.PrincipalQuery{Type: "ldap", Name: name, Limit: &n, Offset: &n}, "?limit=7&name=a%2Bb+%26%3D%25%3B%C3%A4&offset=7&type=ldap", false},
 		{schema.PrincipalTrustsQuery{}, "", false},
@@ -291,4 +292,72 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%q is written as %s: %v", text, again, err)
 		}
 	})
+}
+
+type pathOf struct {
+	ID     schema.HexID        `path:"id" json:"-"`
+	Digest schema.IssuerDigest `path:"digest" json:"-"`
+	Free   string              `path:"free" json:"-" limit:"0..64"`
+	Text   string              `json:"text"`
+}
+
+// What would ask another path than the route's is not spelt.
+func TestPathsThatCannotBeSpelt(t *testing.T) {
+	digest := schema.IssuerDigest(strings.Repeat("AB", 32))
+	table := Of(reflect.TypeFor[pathOf]())
+	for name, tc := range map[string]struct {
+		in   pathOf
+		want string
+	}{
+		"Empty":        {pathOf{Digest: digest}, "free: must not be empty; "},
+		"EmptyScalar":  {pathOf{Free: "a"}, "digest: must not be empty; "},
+		"Dot":          {pathOf{Digest: digest, Free: "."}, "free: must not be ., "},
+		"DotDot":       {pathOf{Digest: digest, Free: ".."}, "free: must not be .., "},
+		"NotAScalar":   {pathOf{Digest: "../roles", Free: "a"}, "digest: must be 64 or 96 hexadecimal digits"},
+		"BeyondLimits": {pathOf{Digest: digest, Free: strings.Repeat("a", 65)}, "free: must have at most 64 characters"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, err := table.EncodePath("/{id}/{digest}/{free}", tc.in)
+			if err == nil || !strings.HasPrefix(err.Error(), tc.want) || path != "" {
+				t.Errorf("spelt %q, %v; want the refusal %q", path, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestPathsAreReadAsTheyAreSpelt(t *testing.T) {
+	in := pathOf{ID: schema.HexID{7: 0xe9}, Digest: schema.IssuerDigest(strings.Repeat("AB", 48)), Free: "a/b?c#d%2F{id}ä ;..", Text: "not in it"}
+	path, err := Of(reflect.TypeFor[pathOf]()).EncodePath("/x/{id}/{digest}/y/{free}", in)
+	want := "/x/00000000000000e9/" + string(in.Digest) + "/y/a%2Fb%3Fc%23d%252F%7Bid%7D%C3%A4%20%3B.."
+	if err != nil || path != want {
+		t.Fatalf("spelt %q, %v; want %q", path, err, want)
+	}
+	var out pathOf
+	parts := strings.Split(path, "/")
+	segments := map[string]string{"id": parts[2], "digest": parts[3], "free": parts[5]}
+	err = Of(reflect.TypeFor[pathOf]()).DecodePath(func(name string) string {
+		text, err := url.PathUnescape(segments[name])
+		if err != nil {
+			t.Error(err)
+		}
+		return text
+	}, &out)
+	in.Text = ""
+	if err != nil || out != in {
+		t.Errorf("read as %+v, %v", out, err)
+	}
+}
+
+// A path or query field next to a body must not be sent in it, too.
+func TestFieldsOfPathAndQueryAreKeptOutOfTheBody(t *testing.T) {
+	type leaky struct {
+		ID   schema.HexID `path:"id"`
+		Text string       `json:"text"`
+	}
+	defer func() {
+		if p := recover(); p == nil {
+			t.Error("a path field that the body would hold was let through")
+		}
+	}()
+	Of(reflect.TypeFor[leaky]())
 }

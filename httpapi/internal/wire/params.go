@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding"
+	"errors"
 	"fmt"
 	"net/url"
 	"reflect"
@@ -141,6 +142,35 @@ func spell(v reflect.Value) string {
 		}
 	}
 	return fmt.Sprint(v)
+}
+
+// EncodePath spells a route's path with the fields of in, a value of the
+// table's type, in the places of their names. It refuses what DecodePath would
+// refuse, and what would make another path of it, in a sentence that begins with
+// the field.
+func (t *Table) EncodePath(path string, in any) (string, error) {
+	from := reflect.ValueOf(in)
+	for i := range t.Path {
+		f := &t.Path[i]
+		text := spell(from.FieldByIndex(f.index))
+		if r := f.Value.segment(text); r != nil {
+			return "", errors.New(f.Name + ": " + r.problem)
+		}
+		path = strings.ReplaceAll(path, "{"+f.Name+"}", url.PathEscape(text))
+	}
+	return path, nil
+}
+
+// segment refuses a text that cannot stand between two slashes: a server takes
+// none, or dots, for a step to another path.
+func (v *Value) segment(text string) *refusal {
+	switch text {
+	case "":
+		return &refusal{problem: "must not be empty; " + v.ask()}
+	case ".", "..":
+		return &refusal{problem: "must not be " + text + ", which in a path stands for another one"}
+	}
+	return v.set(reflect.New(v.Type).Elem(), text)
 }
 
 // DecodePath reads the path segments into the fields of out.

@@ -3,6 +3,7 @@ package wire
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -80,6 +81,11 @@ func Of(t reflect.Type) *Table {
 		names[i] = f.Name
 	}
 	table.known = strings.Join(names, ", ")
+	for _, f := range slices.Concat(table.Path, table.Query) {
+		if len(table.Body) > 0 && t.FieldByIndex(f.index).Tag.Get("json") != "-" {
+			panic(fmt.Sprintf("wire: %s of %s would also be a member of the body; give it json:\"-\"", f.Name, t))
+		}
+	}
 	if len(table.Body) > maxMembers {
 		panic(fmt.Sprintf("wire: %s has more than %d members", t, maxMembers))
 	}

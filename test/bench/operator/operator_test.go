@@ -186,7 +186,7 @@ func awaitReady(b *testing.B, seen <-chan watch.Event) {
 func (w *world) measureRepair(b *testing.B) {
 	b.Helper()
 	byName := map[string]schema.Role{}
-	list, err := w.admin.Roles(b.Context())
+	list, err := w.admin.ListRoles(b.Context())
 	must(b, err, "list roles")
 	for _, r := range list.Roles {
 		byName[r.Name] = r
@@ -196,13 +196,13 @@ func (w *world) measureRepair(b *testing.B) {
 		role := byName[roleName(i)]
 		cursor := w.endOfFeed(b)
 		began := time.Now() // before the answer, which the repair may overtake
-		_, err := w.admin.UpdateRole(b.Context(), role.ID.String(), schema.UpdateRoleRequest{Operations: []schema.HexID{}})
+		_, err := w.admin.UpdateRole(b.Context(), schema.UpdateRoleRequest{ID: role.ID, Operations: []schema.HexID{}})
 		must(b, err, "change a role outside")
 		w.awaitChanges(b, cursor, role.ID, 2) // the outside change, and its repair
 		took = append(took, time.Since(began))
 	}
 	report(b, took, "ms-until-repaired")
-	list, err = w.admin.Roles(b.Context())
+	list, err = w.admin.ListRoles(b.Context())
 	must(b, err, "list roles")
 	repaired := 0
 	for _, r := range list.Roles {
@@ -218,7 +218,7 @@ func (w *world) measureRepair(b *testing.B) {
 func (w *world) endOfFeed(b *testing.B) (cursor int64) {
 	b.Helper()
 	for {
-		page, err := w.admin.Changes(b.Context(), cursor, 0)
+		page, err := w.admin.ListChanges(b.Context(), schema.ChangesQuery{After: &cursor})
 		must(b, err, "read the change feed")
 		if page.Cursor == cursor || len(page.Changes) == 0 && !page.Reset {
 			return page.Cursor
@@ -230,7 +230,7 @@ func (w *world) endOfFeed(b *testing.B) (cursor int64) {
 func (w *world) awaitChanges(b *testing.B, cursor int64, id schema.HexID, n int) {
 	b.Helper()
 	for n > 0 {
-		page, err := w.admin.Changes(b.Context(), cursor, 30*time.Second)
+		page, err := w.admin.ListChanges(b.Context(), schema.ChangesQuery{After: &cursor, Wait: new(30)})
 		must(b, err, "follow the change feed")
 		for _, c := range page.Changes {
 			if c.ID == id {

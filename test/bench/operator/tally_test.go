@@ -117,7 +117,7 @@ func (w *world) effects(b *testing.B) counts {
 	for _, operation := range effects {
 		limit := 1000
 		for q := (schema.AuditQuery{Operation: operation, Limit: &limit}); ; {
-			page, err := w.admin.Audit(b.Context(), q)
+			page, err := w.admin.ListAuditEntries(b.Context(), q)
 			must(b, err, "read the audit trail")
 			for _, e := range page.Entries {
 				if e.Outcome == "allowed" {

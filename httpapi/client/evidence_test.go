@@ -1,0 +1,123 @@
+package client_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// claims are answers that claim success and do not show it, by their type. An
+// empty object, which claims nothing, is tried with each.
+var claims = map[string][]string{
+	"ACLResponse":             {`{"verified":true,"requestedRights":1,"entry":null}`, `{"entry":{},"acl":{}}`},
+	"ACLTemplateSaved":        {`{"saved":true,"template":null}`, `{"template":{}}`},
+	"ACLTemplateGone":         {`{"template":{}}`},
+	"TemplateMemberSaved":     {`{"saved":true,"member":null,"members":[{}]}`, `{"member":{}}`},
+	"TemplateMemberGone":      {`{"members":[]}`},
+	"TemplatedDirectorySaved": {`{"saved":true,"directory":null}`, `{"directory":{}}`},
+	"TemplatedDirectoryGone":  {`{"directory":{}}`},
+	"RoleSaved":               {`{"saved":true,"role":null}`, `{"role":{}}`},
+	"RoleGone":                {`{"role":{}}`},
+	"PrincipalSaved":          {`{"saved":true,"principal":null}`, `{"principal":{}}`},
+	"PrincipalFlagsSaved":     {`{"after":{}}`},
+	"PrincipalRolesSaved":     {`{"principal":{}}`},
+	"GroupMemberSaved":        {`{"member":{}}`},
+	"GroupMemberGone":         {`{"member":{}}`},
+	"TrustedCAAdded":          {`{"saved":true,"matchedBy":"certificate-body"}`, `{"saved":true,"trustedCA":{}}`, `{"trustedCA":{"certificateId":"AAAAAAAAAAE="}}`},
+	"TrustedCARemoved":        {`{"trustedCA":{}}`},
+	"TrustedServerSaved":      {`{"saved":true,"systemId":7,"trustedServers":[]}`, `{"saved":true,"systemId":7,"trustedServers":[{"systemId":8},{"systemId":null}]}`, `{"systemId":7,"trustedServers":[{"systemId":7}]}`},
+	"TrustedServerUpdated":    {`{"saved":true,"trustedServer":null}`, `{"saved":true,"trustedServer":{}}`, `{"trustedServer":{"systemId":7}}`},
+	"TrustedServerGone":       {`{"removed":null}`},
+	"PrincipalTrustSaved":     {`{"saved":true,"principalTrust":null}`, `{"principalTrust":{}}`},
+	"PrincipalTrustGone":      {`{"principalTrust":{}}`},
+	"CertificateRenewed":      {`{"chain":"","certificateId":"0000000000000001"}`},
+	"CertificateIssued":       {`{"saved":true}`, `{"saved":true,"chain":"AAAA"}`, `{"saved":true,"certificate":"AAAA"}`, `{"chain":"AAAA","certificate":"AAAA"}`},
+	"CertificatesEnrolled":    {`{"saved":true,"principals":[]}`, `{"principals":[{}]}`},
+	"TransportPrincipalReset": {`{"principal":{}}`},
+	"RevocationPolicySaved":   {`{"mode":"off"}`},
+	"CRLImported":             {`{"saved":true,"issuers":[]}`, `{"issuers":[{}]}`},
+}
+
+// A write that claims success without the evidence of it is not believed, in
+// any call whose answer is a verdict.
+func TestSuccessWithoutEvidenceIsNotBelieved(t *testing.T) {
+	var answer string
+	s := newStub(t)
+	s.on("/", func(w http.ResponseWriter, _ *http.Request, _ int64) { _, _ = io.WriteString(w, answer) })
+	c := s.client(t)
+	untried := map[string]bool{}
+	for name := range claims {
+		untried[name] = true
+	}
+	for _, r := range httpapi.Routes() {
+		if r.Response == nil {
+			continue
+		}
+		if _, verdict := r.Response.FieldByName("Verdict"); !verdict {
+			continue
+		}
+		name := r.Response.Name()
+		delete(untried, name)
+		if claims[name] == nil {
+			t.Errorf("%s: no lies are known about %s", r.Name, name)
+		}
+		ask := methodFor(t, c, r)
+		for _, answer = range append([]string{"{}"}, claims[name]...) {
+			err := ask()
+			var refused *client.Error
+			if !errors.As(err, &refused) || refused.Code != "NOT_VERIFIED" || refused.Status != http.StatusOK || refused.Retryable ||
+				!strings.HasPrefix(refused.Detail, "the service reports success") {
+				t.Errorf("%s believes %s: %v", r.Name, answer, err)
+			}
+		}
+	}
+	for name := range untried {
+		t.Errorf("no route answers %s", name)
+	}
+}
+
+// methodFor finds the client's method for a route, and asks it with a request
+// that may be sent.
+func methodFor(t *testing.T, c *client.Client, r httpapi.Route) func() error {
+	t.Helper()
+	v := reflect.ValueOf(c)
+	m := v.MethodByName(goNames.Replace(strings.ToUpper(r.Name[:1]) + r.Name[1:]))
+	if !m.IsValid() {
+		t.Fatalf("no method for %s", r.Name)
+	}
+	in := reflect.New(r.Request).Elem()
+	if digest := in.FieldByName("Digest"); digest.IsValid() {
+		digest.SetString(strings.Repeat("AB", 32))
+	}
+	if link := in.FieldByName("TTag"); link.IsValid() {
+		link.Set(reflect.ValueOf(schema.HiddenLink("k")))
+	}
+	return func() error {
+		out := m.Call([]reflect.Value{reflect.ValueOf(t.Context()), in})
+		err, _ := out[1].Interface().(error)
+		return err
+	}
+}
+
+var goNames = strings.NewReplacer("Acl", "ACL", "Cas", "CAs", "Ca", "CA", "Crl", "CRL", "Ldap", "LDAP", "Xauth", "XAuth")
+
+// What is shown is believed.
+func TestSuccessWithEvidenceIsBelieved(t *testing.T) {
+	for name, answer := range map[string]interface{ Unproven() string }{
+		"Read of a list": schema.ACLResponse{Verified: true},
+		"Peer":           schema.TrustedServerSaved{Saved: true, SystemID: 7, TrustedServers: []schema.TrustedServer{{}, {SystemID: new(schema.SystemID(7))}}},
+		"Renewed":        schema.CertificateRenewed{Chain: schema.Base64{1}},
+		"Gone":           schema.RoleGone{Gone: true},
+	} {
+		if missing := answer.Unproven(); missing != "" {
+			t.Errorf("%s: %s", name, missing)
+		}
+	}
+}
