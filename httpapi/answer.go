@@ -122,6 +122,11 @@ func (x *exchange) send(status int, body []byte) {
 	x.w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.w.WriteHeader(status)
 	_, _ = x.w.Write(body) // the client may be gone
+	if x.among != nil {
+		// With HTTP/2 the rest of an answer is sent after the handler, by when a
+		// stranger's place would be free, and the answer still held.
+		_ = http.NewResponseController(x.w).Flush()
+	}
 }
 
 // unspeakable answers 500 where the answer cannot be spelled as JSON.
@@ -158,11 +163,9 @@ func (x *exchange) report(f *fault.Error, e edge, err error) {
 
 // finish runs last, whatever happened.
 func (x *exchange) finish() {
+	defer x.leave()
 	if p := recover(); p != nil {
 		x.panicked(p)
-	}
-	if x.release != nil {
-		x.release()
 	}
 	took := x.api.Clock().Sub(x.start)
 	x.route.measured.observe(method(x.r.Method), x.code, took)
@@ -177,6 +180,7 @@ func (x *exchange) finish() {
 // quote what was worked on, so only its type is logged.
 func (x *exchange) panicked(p any) {
 	if p == http.ErrAbortHandler { //nolint:errorlint // a sentinel that net/http compares like this
+		x.route.measured.observe(method(x.r.Method), x.code, x.api.Clock().Sub(x.start))
 		panic(p)
 	}
 	err, ok := p.(error)

@@ -47,8 +47,9 @@ type Route struct {
 	Request  reflect.Type // a struct of package schema's tags
 	Response reflect.Type
 
-	judged []fault.Code // faults that come with the filled answer
-	run    func(*exchange) (any, error)
+	streams bool         // the body is read during the work
+	judged  []fault.Code // faults that come with the filled answer
+	run     func(*exchange) (any, error)
 }
 
 const (
@@ -80,6 +81,9 @@ func endpoint[In, Out any](r Route, handle func(*API, context.Context, call, In)
 	r.run = func(x *exchange) (any, error) {
 		in := new(In)
 		if err := x.decode(table, in); err != nil {
+			return nil, err
+		}
+		if err := x.enter(); err != nil {
 			return nil, err
 		}
 		out := new(Out)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/origin"
 )
 
 // Config is what the flags of serve say (ADR 24). Errors name the
@@ -29,6 +30,7 @@ type Config struct {
 	TLSKey         string
 	TLSMinVersion  string // of the API: TLS12 or TLS13
 	ExternalURL    string
+	TrustedProxies []string // whose X-Forwarded-For is believed
 
 	DataDir     string
 	CAFile      string // a second place of the CA certificate, besides DataDir
@@ -57,6 +59,8 @@ type Config struct {
 	Version keyserver.Version
 	Logger  *slog.Logger
 	Clock   func() time.Time
+
+	proxies origin.Proxies // TrustedProxies, as Validate read them
 }
 
 // Validate refuses what no start could make sense of. It touches nothing.
@@ -86,6 +90,9 @@ func (c *Config) Validate() error {
 	}
 	if err := c.validateTLS(); err != nil {
 		return err
+	}
+	if c.proxies, err = origin.ParseProxies(c.TrustedProxies); err != nil {
+		return fmt.Errorf("--trusted-proxies: %w", err)
 	}
 	if err := c.validatePeers(); err != nil {
 		return err

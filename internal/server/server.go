@@ -129,7 +129,9 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	leaf.observe(registry)
 	handler, err := httpapi.New(httpapi.Config{
 		Operations: verified.New(ks), Sessions: sessions, Logger: cfg.Logger, Clock: cfg.Clock, Registerer: registry,
-		ExternalURL: cfg.ExternalURL, Admission: admission, Parts: leaf.readiness, MaxInFlight: cfg.MaxRequests, MaxWaiting: cfg.MaxWaiting,
+		ExternalURL: cfg.ExternalURL, Proxies: cfg.proxies, Admission: admission, Parts: leaf.readiness,
+		MaxInFlight: cfg.MaxRequests, MaxWaiting: cfg.MaxWaiting, MaxStreams: cfg.MaxStreams,
+		MaxStrangers: cfg.MaxStrangers, MaxStrangersPerAddress: cfg.MaxStrangersPerAddress,
 	})
 	if err != nil {
 		return s, err
@@ -142,7 +144,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	if external != nil {
 		s.servePeers(external, store, peerRegistry, ks, leaf)
 	}
-	s.serveAPI(api, handler, leaf.api, newClientGate(store, prepared.CA.Certificate, cfg.Clock, cfg.Logger, registry))
+	s.serveAPI(s.bound(api, registry), handler, leaf.api, newClientGate(store, prepared.CA.Certificate, cfg.Clock, cfg.Logger, registry))
 	s.onClose(func(context.Context) error { handler.Drain(); return nil })
 	return s, nil
 }
