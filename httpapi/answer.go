@@ -51,7 +51,7 @@ func (x *exchange) faultOf(err error) *fault.Error {
 		// Cancelled is a client that has gone; nobody reads the answer.
 		return fault.New(fault.RequestTimeout, "the request ran out of time; a write may have taken effect, so read before trying again").Because(err)
 	default:
-		return fault.New(fault.OpFailed, "the operation failed; the log of the service tells why under request id %s", x.call.requestID).Because(err)
+		return fault.New(fault.OpFailed, "the operation failed; the log of the service tells why under request id %s", x.call.RequestID).Because(err)
 	}
 }
 
@@ -157,7 +157,7 @@ func (x *exchange) report(f *fault.Error, e edge, err error) {
 		return
 	}
 	x.api.Logger.LogAttrs(x.r.Context(), level, "request failed",
-		slog.String("requestId", x.call.requestID), slog.String("method", method(x.r.Method)), slog.String("route", x.route.Path),
+		slog.String("requestId", x.call.RequestID), slog.String("method", method(x.r.Method)), slog.String("route", x.route.Path),
 		slog.String("code", string(f.Code)), slog.String("detail", f.Detail), slog.Any("cause", cause))
 }
 
@@ -171,7 +171,7 @@ func (x *exchange) finish() {
 	x.route.measured.observe(method(x.r.Method), x.code, took)
 	if x.api.Logger.Enabled(x.r.Context(), slog.LevelDebug) {
 		x.api.Logger.LogAttrs(x.r.Context(), slog.LevelDebug, "request",
-			slog.String("requestId", x.call.requestID), slog.String("method", method(x.r.Method)), slog.String("route", x.route.Path),
+			slog.String("requestId", x.call.RequestID), slog.String("method", method(x.r.Method)), slog.String("route", x.route.Path),
 			slog.String("code", string(x.code)), slog.Duration("took", took))
 	}
 }
@@ -192,12 +192,12 @@ func (x *exchange) panicked(p any) {
 		}
 	}
 	x.api.Logger.LogAttrs(x.r.Context(), slog.LevelError, "panic",
-		slog.String("requestId", x.call.requestID), slog.String("route", x.route.Path),
+		slog.String("requestId", x.call.RequestID), slog.String("route", x.route.Path),
 		slog.String("panic", kind), slog.String("stack", string(debug.Stack())))
 	x.code = fault.OpFailed
 	if x.answered {
 		panic(http.ErrAbortHandler) // half an answer must not look whole
 	}
-	f := fault.New(fault.OpFailed, "the operation failed; the log of the service tells why under request id %s", x.call.requestID)
+	f := fault.New(fault.OpFailed, "the operation failed; the log of the service tells why under request id %s", x.call.RequestID)
 	x.write(http.StatusInternalServerError, errorBody(x, f, edges[f.Code]))
 }

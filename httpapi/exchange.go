@@ -18,6 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/origin"
 	"github.com/keyserver-operator/keyserver-operator/internal/quota"
+	"github.com/keyserver-operator/keyserver-operator/internal/session"
 )
 
 // exchange is one request on its way through the API.
@@ -44,7 +45,7 @@ type exchange struct {
 func (a *API) serve(w http.ResponseWriter, r *http.Request, route *bound) {
 	x := &exchange{api: a, w: w, r: r, route: route, start: a.Clock()}
 	x.from = a.Proxies.Client(origin.OfRequest(r.RemoteAddr), r.Header["X-Forwarded-For"])
-	x.call.requestID, x.call.remote = a.requestID(r), remoteHost(x.from)
+	x.call.From = session.From{RequestID: a.requestID(r), Address: spell(x.from)}
 	x.call.proof, x.call.authorization = a.proof(r), r.Header["Authorization"]
 	if r.TLS != nil {
 		x.call.certificates = r.TLS.PeerCertificates
@@ -70,6 +71,9 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, route *bound) {
 // a build that is not admitted answers is the same to both.
 func (x *exchange) handle() (any, error) {
 	refused := x.admit()
+	if refused == nil {
+		x.call.For, refused = purpose(x.r.Header["X-Keyserver-For"])
+	}
 	if refused != nil || !x.route.Session {
 		if err := x.stranger(); err != nil {
 			return nil, err
@@ -90,7 +94,7 @@ func (x *exchange) handle() (any, error) {
 
 func (x *exchange) setHeaders() {
 	h := x.w.Header()
-	h["X-Request-Id"] = []string{x.call.requestID}
+	h["X-Request-Id"] = []string{x.call.RequestID}
 	h["Cache-Control"] = headerNoStore
 	h["X-Content-Type-Options"] = headerNoSniff
 	h["Content-Type"] = headerJSON
@@ -151,7 +155,7 @@ func (a *API) caller(ctx context.Context, c *call) (keyserver.Caller, func(), er
 		return keyserver.Caller{}, nil, err
 	}
 	c.proof.Claimed = bound
-	return a.Sessions.Authenticate(ctx, token, c.proof, c.requestID)
+	return a.Sessions.Authenticate(ctx, token, c.proof, c.From)
 }
 
 var (
@@ -238,8 +242,8 @@ func bodyFault(err error) error {
 	}
 }
 
-// remoteHost spells the client's address, empty where it has none, as in tests.
-func remoteHost(from netip.Addr) string {
+// spell returns the client's address, empty where it has none, as in tests.
+func spell(from netip.Addr) string {
 	if !from.IsValid() {
 		return ""
 	}

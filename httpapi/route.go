@@ -63,10 +63,9 @@ type nothing struct{}
 // call is what a handler knows about a request besides its input. The caller
 // is an argument and not a context value, so that no layer can lose it.
 type call struct {
-	by        keyserver.Caller
-	requestID string
-	remote    string // host of the client, without port
-	proof     session.Proof
+	by keyserver.Caller
+	session.From
+	proof session.Proof
 	// authorization holds the header's values, for a login that is made from a
 	// session; every other handler finds its caller in by.
 	authorization []string

@@ -110,6 +110,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		return s, err
 	}
 	s.onClose(func(context.Context) error { return rows.Close() })
+	s.onClose(func(ctx context.Context) error { return s.recordStop(ctx, rows) })
 
 	peerRegistry := engine.NewPeerRegistry(store, cfg.Clock)
 	peers := s.askPeers(store, peerRegistry, leaf)
@@ -146,7 +147,33 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	}
 	s.serveAPI(s.bound(api, registry), handler, leaf.api, newClientGate(store, prepared.CA.Certificate, cfg.Clock, cfg.Logger, registry))
 	s.onClose(func(context.Context) error { handler.Drain(); return nil })
-	return s, nil
+	return s, s.recordStart(ctx, rows, prepared.First)
+}
+
+// recordStart writes that the process serves, and before it, once in the life of
+// a key server, that it was made. What cannot be recorded does not start.
+func (s *Server) recordStart(ctx context.Context, rows *audit.Writer, first bool) error {
+	row := keyserver.AuditEntry{
+		Outcome: keyserver.Allowed, Kind: keyserver.InternalSession,
+		Principal: keyserver.PrincipalRef{System: s.system}, Object: s.cfg.Version.Banner,
+	}
+	if first {
+		row.Operation = keyserver.AuditMade
+		if err := rows.Write(ctx, row); err != nil {
+			return err
+		}
+	}
+	row.Operation = keyserver.AuditStart
+	return rows.Write(ctx, row)
+}
+
+// recordStop writes that the process stops by itself, as the last row of its
+// chain. That it was killed shows in the row that is missing.
+func (s *Server) recordStop(ctx context.Context, rows *audit.Writer) error {
+	return rows.Write(ctx, keyserver.AuditEntry{
+		Operation: keyserver.AuditStop, Outcome: keyserver.Allowed, Kind: keyserver.InternalSession,
+		Principal: keyserver.PrincipalRef{System: s.system}, Object: s.cfg.Version.Banner,
+	})
 }
 
 // Address is the address that the API listens on, the port included.

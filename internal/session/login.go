@@ -158,6 +158,7 @@ func loginRow(l Login, who identity, outcome keyserver.Outcome, reason fault.Rea
 	return keyserver.AuditEntry{
 		Operation: keyserver.AuditLogin, Outcome: outcome, Reason: string(reason),
 		Principal: who.principal.Ref(), Actor: who.actor, Object: cut(name), Kind: l.Method, RequestID: l.RequestID,
+		Address: l.Address, For: l.For,
 	}
 }
 

@@ -151,7 +151,7 @@ func (m *Manager) changed(changes []keyserver.Change) {
 // when the request is over. It answers SESSION_NOT_FOUND, SESSION_EXPIRED, a
 // code of the proof, or REQUEST_LIMIT. A request that is refused does not keep
 // its session alive.
-func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, requestID string) (keyserver.Caller, func(), error) {
+func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, from From) (keyserver.Caller, func(), error) {
 	hash, ok := hashToken(token)
 	if !ok {
 		return keyserver.Caller{}, nil, errNoSession
@@ -174,14 +174,14 @@ func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, r
 		}
 	}
 	if err := m.checkProof(ctx, h, token, proof); err != nil {
-		return keyserver.Caller{}, nil, m.refuseProof(ctx, h, requestID, err)
+		return keyserver.Caller{}, nil, m.refuseProof(ctx, h, from, err)
 	}
 	if err := m.takePlace(h); err != nil {
 		return keyserver.Caller{}, nil, err
 	}
 	h.lastUsed.Store(now.UnixNano())
 	caller := h.caller
-	caller.RequestID = requestID
+	caller.RequestID, caller.Address, caller.For = from.RequestID, from.Address, from.For
 	return caller, func() { h.inFlight.Add(-1) }, nil
 }
 
@@ -203,6 +203,7 @@ func (m *Manager) End(ctx context.Context, by keyserver.Caller) error {
 	err := m.Audit.Write(ctx, keyserver.AuditEntry{
 		Operation: keyserver.AuditLogout, Outcome: keyserver.Allowed, Principal: by.Principal,
 		Object: by.Name, Kind: by.Kind, RequestID: by.RequestID, Actor: by.Actor,
+		Address: by.Address, Session: by.Session, For: by.For,
 	})
 	if err != nil {
 		return err

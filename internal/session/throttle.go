@@ -97,7 +97,7 @@ func (t *throttle) makeRoom(now time.Time) {
 // of a token could keep its owner out, and gain nothing else.
 func keysOf(l Login) [][3]string {
 	name := cut(l.Name)
-	keys := [][3]string{{"pair", name, l.RemoteAddr}, {"address", l.RemoteAddr}}
+	keys := [][3]string{{"pair", name, l.Address}, {"address", l.Address}}
 	if l.Password != "" {
 		keys = append(keys, [3]string{"name", name})
 	}
