@@ -35,6 +35,7 @@ func DefaultLimits() Limits {
 		Limits: session.Limits{
 			MaxSessions: session.DefaultMaxSessions, MaxSessionsPerPrincipal: session.DefaultMaxSessionsPerPrincipal,
 			MaxInFlight: session.DefaultMaxInFlight, MaxProofs: session.DefaultMaxProofs,
+			MaxLogins: session.DefaultMaxLogins(),
 		},
 		MaxRequests: httpapi.DefaultMaxInFlight, MaxWaiting: httpapi.DefaultMaxWaiting, MaxStreams: httpapi.DefaultMaxStreams,
 		MaxConnections: DefaultMaxConnections, MaxConnectionsPerAddress: DefaultMaxConnectionsPerAddress,
@@ -48,7 +49,7 @@ func (l Limits) validateLimits() error {
 		value int
 	}{
 		{"--max-sessions", l.MaxSessions}, {"--max-sessions-per-principal", l.MaxSessionsPerPrincipal},
-		{"--max-requests-per-session", l.MaxInFlight}, {"--max-proofs", l.MaxProofs},
+		{"--max-requests-per-session", l.MaxInFlight}, {"--max-proofs", l.MaxProofs}, {"--max-logins", l.MaxLogins},
 		{"--max-requests", l.MaxRequests}, {"--max-waiting", l.MaxWaiting}, {"--max-streams", l.MaxStreams},
 		{"--max-connections", l.MaxConnections}, {"--max-connections-per-address", l.MaxConnectionsPerAddress},
 		{"--max-strangers", l.MaxStrangers}, {"--max-strangers-per-address", l.MaxStrangersPerAddress},

@@ -119,14 +119,14 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		Build: cfg.Version, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
 		Settings: settings(cfg, prepared.System, listeners{api, external, metrics}), Peers: peers,
 	})
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	sessions := session.NewManager(session.Config{
 		Providers: providers, Store: store, Audit: rows, System: prepared.System, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
-		Authorizer: ks, Idle: cfg.SessionIdle, Lifetime: cfg.SessionLifetime, ScopedLifetime: cfg.ScopedLifetime, Limits: cfg.Limits.Limits,
+		Registerer: registry, Authorizer: ks, Idle: cfg.SessionIdle, Lifetime: cfg.SessionLifetime, ScopedLifetime: cfg.ScopedLifetime, Limits: cfg.Limits.Limits,
 	})
 	s.onClose(func(context.Context) error { sessions.Close(); return nil })
 
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	leaf.observe(registry)
 	handler, err := httpapi.New(httpapi.Config{
 		Operations: verified.New(ks), Sessions: sessions, Logger: cfg.Logger, Clock: cfg.Clock, Registerer: registry,

@@ -38,7 +38,7 @@ func settings(c Config, system keyserver.SystemID, on listeners) keyserver.Confi
 			"requests", strconv.Itoa(c.MaxRequests), "waiting", strconv.Itoa(c.MaxWaiting), "streams", strconv.Itoa(c.MaxStreams),
 			"connections", strconv.Itoa(c.MaxConnections), "connectionsPerAddress", strconv.Itoa(c.MaxConnectionsPerAddress),
 			"strangers", strconv.Itoa(c.MaxStrangers), "strangersPerAddress", strconv.Itoa(c.MaxStrangersPerAddress),
-			"proofs", strconv.Itoa(c.MaxProofs)),
+			"proofs", strconv.Itoa(c.MaxProofs), "logins", strconv.Itoa(c.MaxLogins)),
 	}}
 }
 

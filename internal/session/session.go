@@ -33,8 +33,9 @@ type Login struct {
 	// By is the caller whose session a delegated or scoped one is made from.
 	By *keyserver.Caller
 
-	proof  *dpop.Proof             // verified
-	parent *sqlstore.SessionRecord // of By, nil where the login is not made from a session
+	proof   *dpop.Proof // verified
+	attempt attempt
+	parent  *sqlstore.SessionRecord // of By, nil where the login is not made from a session
 }
 
 // From is where a request comes from.
