@@ -37,6 +37,7 @@ func (o *serveOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.CAFile, "ca-file", "", "write the internal CA's certificate to this file, too, for whoever must not read --data-dir")
 	f.StringVar(&o.DatabaseURL, "database-url", "", "PostgreSQL URL; default: the embedded database in --data-dir")
 	f.StringVar(&o.KEK, "kek", "", "URL of the key-encryption key, for instance base64key://...; default: DIR/kek, made at the first start")
+	f.Int64Var(&o.MinFreeBytes, "min-free-bytes", 0, "the service is not ready while the volume of --data-dir has less than this free; default: a tenth of it, at most 5 GiB")
 	f.Uint32Var(&o.SystemID, "system-id", 0, "system id of this key server; fixed at the first start, where the default is 1")
 	f.StringVar(&o.ServerName, "server-name", "keyserver", "name of this key server in certificates")
 	f.StringVar(&o.ExternalListen, "external-listen", ":9443", "address of the mutual TLS listener for peers; empty turns it off")

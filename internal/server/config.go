@@ -36,6 +36,9 @@ type Config struct {
 	CAFile      string // a second place of the CA certificate, besides DataDir
 	DatabaseURL string
 	KEK         string
+	// MinFreeBytes of the volume of DataDir are to stay free; 0: a tenth of it, and
+	// no more than 5 GiB.
+	MinFreeBytes int64
 
 	SystemID              uint32
 	ServerName            string
@@ -78,6 +81,8 @@ func (c *Config) Validate() error {
 		return errors.New("--tls-cert and --tls-key belong together; give both or neither")
 	case c.DataDir == "":
 		return errors.New("--data-dir must not be empty")
+	case c.MinFreeBytes < 0:
+		return fmt.Errorf("--min-free-bytes is %d; it must not be negative, and 0 is a tenth of the volume, at most 5 GiB", c.MinFreeBytes)
 	case c.ServerName == "":
 		return errors.New("--server-name must not be empty")
 	case c.Deployment != string(keyserver.Unified) && c.Deployment != string(keyserver.Split):

@@ -47,6 +47,7 @@ type Server struct {
 	address  string
 	url      string
 	database string
+	started  bool
 	password string // path of the generated password, empty if none was generated now
 
 	closers []func(context.Context) error // in the order in which they were opened
@@ -112,6 +113,10 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	s.onClose(func(context.Context) error { return rows.Close() })
 	s.onClose(func(ctx context.Context) error { return s.recordStop(ctx, rows) })
 
+	care := &health{cfg: cfg, store: store, rows: rows, key: keeper, own: leaf.until}
+	care.look(ctx)
+	s.background(care.run)
+
 	peerRegistry := engine.NewPeerRegistry(store, cfg.Clock)
 	peers := s.askPeers(store, peerRegistry, leaf)
 	ks := engine.New(engine.Config{
@@ -128,9 +133,10 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	s.onClose(func(context.Context) error { sessions.Close(); return nil })
 
 	leaf.observe(registry)
+	care.observe(registry)
 	handler, err := httpapi.New(httpapi.Config{
 		Operations: verified.New(ks), Sessions: sessions, Logger: cfg.Logger, Clock: cfg.Clock, Registerer: registry,
-		ExternalURL: cfg.ExternalURL, Proxies: cfg.proxies, Admission: admission, Parts: leaf.readiness,
+		ExternalURL: cfg.ExternalURL, Proxies: cfg.proxies, Admission: admission, Parts: func() []keyserver.Readiness { return append(leaf.readiness(), care.parts()...) },
 		MaxInFlight: cfg.MaxRequests, MaxWaiting: cfg.MaxWaiting, MaxStreams: cfg.MaxStreams,
 		MaxStrangers: cfg.MaxStrangers, MaxStrangersPerAddress: cfg.MaxStrangersPerAddress,
 	})
@@ -164,12 +170,19 @@ func (s *Server) recordStart(ctx context.Context, rows *audit.Writer, first bool
 		}
 	}
 	row.Operation = keyserver.AuditStart
-	return rows.Write(ctx, row)
+	if err := rows.Write(ctx, row); err != nil {
+		return err
+	}
+	s.started = true
+	return nil
 }
 
 // recordStop writes that the process stops by itself, as the last row of its
 // chain. That it was killed shows in the row that is missing.
 func (s *Server) recordStop(ctx context.Context, rows *audit.Writer) error {
+	if !s.started {
+		return nil
+	}
 	return rows.Write(ctx, keyserver.AuditEntry{
 		Operation: keyserver.AuditStop, Outcome: keyserver.Allowed, Kind: keyserver.InternalSession,
 		Principal: keyserver.PrincipalRef{System: s.system}, Object: s.cfg.Version.Banner,
