@@ -36,8 +36,8 @@ func TestABuildThatIsNotAdmitted(t *testing.T) {
 		"Denied":     {"never a 403", func(f *fixture, _ *http.Request) { f.ops.err = fault.New(fault.AccessDenied, "no") }},
 		"NobodyHome": {"nothing is asked, so nothing is done", func(f *fixture, _ *http.Request) { f.api.Sessions, f.api.Operations = nil, nil }},
 		"Full": {"no ceiling goes first", func(f *fixture, _ *http.Request) {
-			f.api.inFlight.Store(DefaultMaxInFlight)
-			f.api.waiting.Store(DefaultMaxWaiting)
+			f.api.places.inFlight.Store(DefaultMaxInFlight)
+			f.api.places.waiting.Store(DefaultMaxWaiting)
 		}},
 		"SessionEnded": {"never a 401", func(f *fixture, _ *http.Request) { f.sessions.err = fault.New(fault.SessionExpired, "over") }},
 	} {

@@ -51,7 +51,7 @@ func (x *exchange) faultOf(err error) *fault.Error {
 		// Cancelled is a client that has gone; nobody reads the answer.
 		return fault.New(fault.RequestTimeout, "the request ran out of time; a write may have taken effect, so read before trying again").Because(err)
 	default:
-		return fault.New(fault.OpFailed, "the operation failed; the log of the service tells why under request id %s", x.call.requestID).Because(err)
+		return fault.New(fault.OpFailed, "the operation failed; the log of the service tells why under request id %s", x.call.RequestID).Because(err)
 	}
 }
 
@@ -122,6 +122,11 @@ func (x *exchange) send(status int, body []byte) {
 	x.w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.w.WriteHeader(status)
 	_, _ = x.w.Write(body) // the client may be gone
+	if x.among != nil {
+		// With HTTP/2 the rest of an answer is sent after the handler, by when a
+		// stranger's place would be free, and the answer still held.
+		_ = http.NewResponseController(x.w).Flush()
+	}
 }
 
 // unspeakable answers 500 where the answer cannot be spelled as JSON.
@@ -152,23 +157,21 @@ func (x *exchange) report(f *fault.Error, e edge, err error) {
 		return
 	}
 	x.api.Logger.LogAttrs(x.r.Context(), level, "request failed",
-		slog.String("requestId", x.call.requestID), slog.String("method", method(x.r.Method)), slog.String("route", x.route.Path),
+		slog.String("requestId", x.call.RequestID), slog.String("method", method(x.r.Method)), slog.String("route", x.route.Path),
 		slog.String("code", string(f.Code)), slog.String("detail", f.Detail), slog.Any("cause", cause))
 }
 
 // finish runs last, whatever happened.
 func (x *exchange) finish() {
+	defer x.leave()
 	if p := recover(); p != nil {
 		x.panicked(p)
-	}
-	if x.release != nil {
-		x.release()
 	}
 	took := x.api.Clock().Sub(x.start)
 	x.route.measured.observe(method(x.r.Method), x.code, took)
 	if x.api.Logger.Enabled(x.r.Context(), slog.LevelDebug) {
 		x.api.Logger.LogAttrs(x.r.Context(), slog.LevelDebug, "request",
-			slog.String("requestId", x.call.requestID), slog.String("method", method(x.r.Method)), slog.String("route", x.route.Path),
+			slog.String("requestId", x.call.RequestID), slog.String("method", method(x.r.Method)), slog.String("route", x.route.Path),
 			slog.String("code", string(x.code)), slog.Duration("took", took))
 	}
 }
@@ -177,6 +180,7 @@ func (x *exchange) finish() {
 // quote what was worked on, so only its type is logged.
 func (x *exchange) panicked(p any) {
 	if p == http.ErrAbortHandler { //nolint:errorlint // a sentinel that net/http compares like this
+		x.route.measured.observe(method(x.r.Method), x.code, x.api.Clock().Sub(x.start))
 		panic(p)
 	}
 	err, ok := p.(error)
@@ -188,12 +192,12 @@ func (x *exchange) panicked(p any) {
 		}
 	}
 	x.api.Logger.LogAttrs(x.r.Context(), slog.LevelError, "panic",
-		slog.String("requestId", x.call.requestID), slog.String("route", x.route.Path),
+		slog.String("requestId", x.call.RequestID), slog.String("route", x.route.Path),
 		slog.String("panic", kind), slog.String("stack", string(debug.Stack())))
 	x.code = fault.OpFailed
 	if x.answered {
 		panic(http.ErrAbortHandler) // half an answer must not look whole
 	}
-	f := fault.New(fault.OpFailed, "the operation failed; the log of the service tells why under request id %s", x.call.requestID)
+	f := fault.New(fault.OpFailed, "the operation failed; the log of the service tells why under request id %s", x.call.RequestID)
 	x.write(http.StatusInternalServerError, errorBody(x, f, edges[f.Code]))
 }

@@ -11,12 +11,12 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/origin"
 )
 
 // Config is what the API needs. Zero limits take the defaults.
@@ -43,15 +43,18 @@ type Config struct {
 	// the system's directory for temporary files.
 	SpoolDir string
 
+	// Proxies are believed in what they say of where a request comes from.
+	Proxies origin.Proxies
+
 	MaxInFlight int // requests at work in the process; default 1024
 	MaxWaiting  int // long polls held open; default 1024
-}
+	MaxStreams  int // messages that are read while they are worked on; default 1024
 
-// Defaults of Config.
-const (
-	DefaultMaxInFlight = 1024
-	DefaultMaxWaiting  = 1024
-)
+	// Of requests for which no session was shown, or none yet; default 1024 and
+	// 128 of them from one address.
+	MaxStrangers           int
+	MaxStrangersPerAddress int
+}
 
 // API is the handler of /api.
 type API struct {
@@ -61,8 +64,7 @@ type API struct {
 	metrics *metrics
 	openAPI []byte
 
-	inFlight atomic.Int64
-	waiting  atomic.Int64
+	places *places
 
 	draining context.Context //nolint:containedctx // a state of the server, not of a request
 	drain    context.CancelFunc
@@ -86,16 +88,21 @@ func New(c Config) (*API, error) {
 	if c.Random == nil {
 		c.Random = rand.Reader
 	}
-	if c.MaxInFlight <= 0 {
-		c.MaxInFlight = DefaultMaxInFlight
+	for _, ceiling := range []struct {
+		value *int
+		def   int
+	}{
+		{&c.MaxInFlight, DefaultMaxInFlight}, {&c.MaxWaiting, DefaultMaxWaiting}, {&c.MaxStreams, DefaultMaxStreams},
+		{&c.MaxStrangers, DefaultMaxStrangers}, {&c.MaxStrangersPerAddress, DefaultMaxStrangersPerAddress},
+	} {
+		if *ceiling.value <= 0 {
+			*ceiling.value = ceiling.def
+		}
 	}
-	if c.MaxWaiting <= 0 {
-		c.MaxWaiting = DefaultMaxWaiting
-	}
-	a := &API{Config: c, mux: http.NewServeMux()}
+	a := &API{Config: c, mux: http.NewServeMux(), places: newPlaces(c)}
 	a.draining, a.drain = context.WithCancel(context.Background())
 	var err error
-	if a.metrics, err = newMetrics(c.Registerer, a.load); err != nil {
+	if a.metrics, err = newMetrics(c.Registerer, a.places); err != nil {
 		return nil, err
 	}
 	all := Routes()
@@ -112,9 +119,6 @@ func New(c Config) (*API, error) {
 // that no new work is sent here. It does not wait for requests under way;
 // http.Server.Shutdown does.
 func (a *API) Drain() { a.drain() }
-
-// load is the number of requests being served.
-func (a *API) load() float64 { return float64(a.inFlight.Load() + a.waiting.Load()) }
 
 func (a *API) mount(all []Route) error {
 	a.none = a.bind(Route{Path: noRoute, run: notFound, Timeout: shortTimeout, Uncounted: true, Unconditional: true}, "")

@@ -38,7 +38,16 @@ func auditEntryOf(e keyserver.AuditEntry) schema.AuditEntry {
 		Seq: e.Seq, Time: e.Time.UTC(), Operation: e.Operation, Outcome: string(e.Outcome), Reason: e.Reason,
 		PrincipalID: schema.DecimalID(e.Principal.ID), SystemID: schema.SystemID(e.Principal.System),
 		Object: e.Object, SessionKind: string(e.Kind), RequestID: e.RequestID, Filename: e.Filename,
+		Address: e.Address, For: e.For, Count: e.Times(),
 		Chain: e.Chain, Hash: e.Hash[:], PreviousHash: e.Previous[:],
+	}
+	if !e.Session.IsZero() {
+		id := schema.HexID(e.Session)
+		out.Session = &id
+	}
+	if !e.Approval.IsZero() {
+		id := schema.HexID(e.Approval)
+		out.Approval = &id
 	}
 	if e.Actor != (keyserver.PrincipalRef{}) {
 		id, system := schema.DecimalID(e.Actor.ID), schema.SystemID(e.Actor.System)

@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -16,6 +16,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/origin"
+	"github.com/keyserver-operator/keyserver-operator/internal/quota"
+	"github.com/keyserver-operator/keyserver-operator/internal/session"
 )
 
 // exchange is one request on its way through the API.
@@ -28,35 +31,28 @@ type exchange struct {
 	call  call
 	start time.Time
 
-	release  func() // of the session
+	from     netip.Addr // of the client
+	release  func()     // of the session
+	place    *atomic.Int64
+	among    *quota.Quota[netip.Prefix]
 	answered bool
 	code     fault.Code // empty for success
 }
 
 // serve runs one request. Everything that every request needs happens here, in
-// this order: an id, the admission of the build, the ceiling, the time limit,
-// the session, the handler.
+// this order: an id, the time limit, the session or a stranger's place, the
+// admission of the build, the handler.
 func (a *API) serve(w http.ResponseWriter, r *http.Request, route *bound) {
 	x := &exchange{api: a, w: w, r: r, route: route, start: a.Clock()}
-	x.call.requestID, x.call.remote = a.requestID(r), remoteHost(r.RemoteAddr)
+	x.from = a.Proxies.Client(origin.OfRequest(r.RemoteAddr), r.Header["X-Forwarded-For"])
+	x.call.From = session.From{RequestID: a.requestID(r), Address: spell(x.from)}
 	x.call.proof, x.call.authorization = a.proof(r), r.Header["Authorization"]
 	if r.TLS != nil {
 		x.call.certificates = r.TLS.PeerCertificates
 	}
+	defer x.finish()
 	x.setHeaders()
 	x.setDeadlines()
-	defer x.finish()
-
-	if err := x.admit(); err != nil {
-		x.fail(nil, err)
-		return
-	}
-	leave, err := x.enter()
-	if err != nil {
-		x.fail(nil, err)
-		return
-	}
-	defer leave()
 
 	ctx, cancel := context.WithTimeout(r.Context(), route.Timeout)
 	defer cancel()
@@ -70,18 +66,35 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, route *bound) {
 	x.succeed(out)
 }
 
+// handle asks who calls before anything else: whoever has a session holds a
+// place of that session, and strangers only take places from each other. What
+// a build that is not admitted answers is the same to both.
 func (x *exchange) handle() (any, error) {
-	if x.route.Session {
-		if err := x.authenticate(); err != nil {
+	refused := x.admit()
+	if refused == nil {
+		x.call.For, refused = purpose(x.r.Header["X-Keyserver-For"])
+	}
+	if refused != nil || !x.route.Session {
+		if err := x.stranger(); err != nil {
 			return nil, err
 		}
+		if refused != nil {
+			return nil, refused
+		}
+		return x.route.run(x)
+	}
+	if err := x.authenticate(); err != nil {
+		if full := x.stranger(); full != nil {
+			return nil, full
+		}
+		return nil, err
 	}
 	return x.route.run(x)
 }
 
 func (x *exchange) setHeaders() {
 	h := x.w.Header()
-	h["X-Request-Id"] = []string{x.call.requestID}
+	h["X-Request-Id"] = []string{x.call.RequestID}
 	h["Cache-Control"] = headerNoStore
 	h["X-Content-Type-Options"] = headerNoSniff
 	h["Content-Type"] = headerJSON
@@ -94,45 +107,43 @@ var (
 	headerJSON    = []string{"application/json"}
 )
 
-// enter takes a place under the ceiling that the route counts towards.
-func (x *exchange) enter() (leave func(), err error) {
-	switch {
-	case x.route.Uncounted:
-		return func() {}, nil
-	case x.route.Waits:
-		return take(&x.api.waiting, x.api.MaxWaiting)
-	default:
-		return take(&x.api.inFlight, x.api.MaxInFlight)
-	}
-}
-
-func take(held *atomic.Int64, most int) (leave func(), err error) {
-	if held.Add(1) > int64(most) {
-		held.Add(-1)
-		return nil, fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
-			"the service has %d requests at work, which is the most it takes on; try again", most)
-	}
-	return func() { held.Add(-1) }, nil
-}
-
-// answerTime is how long writing an answer may take beyond the work for it.
-const answerTime = 15 * time.Second
+const (
+	// answerTime is how long writing an answer may take beyond the work for it.
+	answerTime = 15 * time.Second
+	// bodyTime is how long a small body may take to arrive.
+	bodyTime = 5 * time.Second
+)
 
 // setDeadlines bounds the connection too: the context alone does not end a
 // read from a client that sends one byte a minute, and net/http reads on after
-// a refusal. A writer that knows no
-// deadlines, as in tests, has none to set.
+// a refusal. A writer that knows no deadlines, as in tests, has none to set.
 func (x *exchange) setDeadlines() {
-	rc := http.NewResponseController(x.w)
 	limit := x.start.Add(x.route.Timeout)
+	rc := http.NewResponseController(x.w)
 	_ = rc.SetReadDeadline(limit)
+	if x.awaitsSmallBody() {
+		_ = rc.SetReadDeadline(x.start.Add(min(bodyTime, x.route.Timeout)))
+	}
 	_ = rc.SetWriteDeadline(limit.Add(answerTime))
+}
+
+func (x *exchange) awaitsSmallBody() bool {
+	return x.route.BodyLimit <= smallBody && x.r.Body != http.NoBody
+}
+
+// bodyArrived gives the work its time: with HTTP/1 a read deadline that passes
+// ends the request, whether or not it reads.
+func (x *exchange) bodyArrived() {
+	if x.awaitsSmallBody() {
+		_ = http.NewResponseController(x.w).SetReadDeadline(x.start.Add(x.route.Timeout))
+	}
 }
 
 // maxToken is the longest session id that is looked up.
 const maxToken = 512
 
-func (x *exchange) authenticate() (err error) {
+func (x *exchange) authenticate() error {
+	var err error
 	x.call.by, x.release, err = x.api.caller(x.ctx, &x.call)
 	return err
 }
@@ -144,7 +155,7 @@ func (a *API) caller(ctx context.Context, c *call) (keyserver.Caller, func(), er
 		return keyserver.Caller{}, nil, err
 	}
 	c.proof.Claimed = bound
-	return a.Sessions.Authenticate(ctx, token, c.proof, c.requestID)
+	return a.Sessions.Authenticate(ctx, token, c.proof, c.From)
 }
 
 var (
@@ -184,6 +195,7 @@ func (x *exchange) decode(table *wire.Table, in any) error {
 	if _, err := buf.ReadFrom(x.body()); err != nil {
 		return err
 	}
+	x.bodyArrived()
 	return table.DecodeBody(buf.Bytes(), in)
 }
 
@@ -230,11 +242,10 @@ func bodyFault(err error) error {
 	}
 }
 
-// remoteHost is the client's address without the port.
-func remoteHost(addr string) string {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return addr
+// spell returns the client's address, empty where it has none, as in tests.
+func spell(from netip.Addr) string {
+	if !from.IsValid() {
+		return ""
 	}
-	return host
+	return from.String()
 }

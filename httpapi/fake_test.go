@@ -302,14 +302,14 @@ func (f *fakeSessions) info() session.Info {
 	}
 }
 
-func (f *fakeSessions) Authenticate(_ context.Context, token string, _ session.Proof, requestID string) (keyserver.Caller, func(), error) {
+func (f *fakeSessions) Authenticate(_ context.Context, token string, _ session.Proof, from session.From) (keyserver.Caller, func(), error) {
 	switch {
 	case f.err != nil:
 		return keyserver.Caller{}, nil, f.err
 	case token != testToken:
 		return keyserver.Caller{}, nil, fault.New(fault.SessionNotFound, "no such session")
 	}
-	return keyserver.Caller{Principal: someRef, Name: "ann", RequestID: requestID}, func() {
+	return keyserver.Caller{Principal: someRef, Name: "ann", RequestID: from.RequestID}, func() {
 		f.mu.Lock()
 		f.released++
 		f.mu.Unlock()

@@ -66,9 +66,12 @@ const hmacBodyLimit = (keyserver.MaxMessage+2)/3*4*6 + smallBody
 // streamed completes a route that reads its body while it works. In describes
 // the body for the reference and the tests.
 func streamed[In, Out any](r Route, handle func(*exchange) (Out, error)) Route {
-	r.Request, r.Response = reflect.TypeFor[In](), reflect.TypeFor[Out]()
+	r.Request, r.Response, r.streams = reflect.TypeFor[In](), reflect.TypeFor[Out](), true
 	r.run = func(x *exchange) (any, error) {
 		if err := wire.Of(typeOf[nothing]()).DecodeQuery(x.r.URL.RawQuery, &nothing{}); err != nil {
+			return nil, err
+		}
+		if err := x.enter(); err != nil {
 			return nil, err
 		}
 		out, err := handle(x)

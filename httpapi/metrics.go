@@ -17,7 +17,7 @@ type metrics struct {
 	duration *prometheus.HistogramVec
 }
 
-func newMetrics(into prometheus.Registerer, inFlight func() float64) (*metrics, error) {
+func newMetrics(into prometheus.Registerer, held *places) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keyserver_http_requests_total",
@@ -32,11 +32,7 @@ func newMetrics(into prometheus.Registerer, inFlight func() float64) (*metrics, 
 	if into == nil {
 		return m, nil
 	}
-	gauge := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "keyserver_http_requests_in_flight",
-		Help: "Requests being served, long polls included.",
-	}, inFlight)
-	for _, c := range []prometheus.Collector{m.requests, m.duration, gauge} {
+	for _, c := range append(held.gauges(), m.requests, m.duration) {
 		if err := into.Register(c); err != nil {
 			return nil, fmt.Errorf("register the metrics of the API: %w", err)
 		}

@@ -133,7 +133,7 @@ type Sessions interface {
 	Login(ctx context.Context, login session.Login) (session.Opened, error)
 	// Authenticate returns the caller behind a session id, and what to call
 	// when the request is over.
-	Authenticate(ctx context.Context, token string, proof session.Proof, requestID string) (keyserver.Caller, func(), error)
+	Authenticate(ctx context.Context, token string, proof session.Proof, from session.From) (keyserver.Caller, func(), error)
 	Current(ctx context.Context, by keyserver.Caller) (session.Info, error)
 	End(ctx context.Context, by keyserver.Caller) error
 }

@@ -4,6 +4,11 @@ import (
 	"encoding/hex"
 	"io"
 	"net/http"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 )
 
 const maxRequestID = 64
@@ -19,6 +24,22 @@ func (a *API) requestID(r *http.Request) string {
 		return "none"
 	}
 	return hex.EncodeToString(b[:])
+}
+
+const maxPurpose = 256
+
+// purpose is what a request says that it is made for. It goes to the audit trail
+// as it is, so it has to be something that can be read there.
+func purpose(sent []string) (string, error) {
+	if len(sent) == 0 {
+		return "", nil
+	}
+	s := sent[0]
+	if len(sent) > 1 || !utf8.ValidString(s) || utf8.RuneCountInString(s) > maxPurpose ||
+		strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return "", fault.New(fault.BadRequest, "the header X-Keyserver-For must be one line of at most %d printable characters", maxPurpose)
+	}
+	return s, nil
 }
 
 func plainID(s string) bool {

@@ -51,8 +51,9 @@ type Route struct {
 	Request  reflect.Type // a struct of package schema's tags
 	Response reflect.Type
 
-	judged []fault.Code // faults that come with the filled answer
-	run    func(*exchange) (any, error)
+	streams bool         // the body is read during the work
+	judged  []fault.Code // faults that come with the filled answer
+	run     func(*exchange) (any, error)
 }
 
 const (
@@ -66,10 +67,9 @@ type nothing struct{}
 // call is what a handler knows about a request besides its input. The caller
 // is an argument and not a context value, so that no layer can lose it.
 type call struct {
-	by        keyserver.Caller
-	requestID string
-	remote    string // host of the client, without port
-	proof     session.Proof
+	by keyserver.Caller
+	session.From
+	proof session.Proof
 	// authorization holds the header's values, for a login that is made from a
 	// session; every other handler finds its caller in by.
 	authorization []string
@@ -84,6 +84,9 @@ func endpoint[In, Out any](r Route, handle func(*API, context.Context, call, In)
 	r.run = func(x *exchange) (any, error) {
 		in := new(In)
 		if err := x.decode(table, in); err != nil {
+			return nil, err
+		}
+		if err := x.enter(); err != nil {
 			return nil, err
 		}
 		out := new(Out)

@@ -45,7 +45,7 @@ func login(a *API, ctx context.Context, c call, in schema.LoginRequest) (schema.
 	}
 	l := session.Login{
 		Method: keyserver.SessionKind(in.Method), Name: in.Name, Password: in.Password.Reveal(), Token: in.Token.Reveal(),
-		RemoteAddr: c.remote, RequestID: c.requestID, Proof: c.proof, Certificates: c.certificates,
+		From: c.From, Proof: c.proof, Certificates: c.certificates,
 	}
 	if err := scopeOf(in, &l); err != nil {
 		return schema.LoginResponse{}, err

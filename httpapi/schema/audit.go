@@ -26,6 +26,11 @@ type AuditEntry struct {
 	SessionKind      string     `json:"sessionKind"`
 	RequestID        string     `json:"requestId"`
 	Filename         string     `json:"filename,omitzero" doc:"What authorize was told the key is for."`
+	Address          string     `json:"address" doc:"Of the client; empty where the service acted for itself."`
+	Session          *HexID     `json:"session" doc:"Public id of the caller's session; null where there is none."`
+	For              string     `json:"for" doc:"What the caller says that it acted for (header X-Keyserver-For); nobody checks it."`
+	Count            int64      `json:"count" doc:"How many times the same happened; refused logins of one name and address within a minute are one row."`
+	Approval         *HexID     `json:"approval" doc:"The approval under which it was done; null where none was asked for."`
 	ActorPrincipalID *DecimalID `json:"actorPrincipalId,omitzero" doc:"Who really acted, where principalId is a delegator."`
 	ActorSystemID    *SystemID  `json:"actorSystemId,omitzero" doc:"The key server of actorPrincipalId."`
 	Chain            int64      `json:"chain" doc:"The chain that the row belongs to; one per writer."`

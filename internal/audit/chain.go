@@ -20,19 +20,29 @@ const (
 	plainEncoding = 1
 	// actorEncoding has the actor at its end. Rows without one keep the first.
 	actorEncoding = 2
+	// fullEncoding has what rows did not tell before: address, session, purpose,
+	// count and approval. Rows that have none of it keep the others.
+	fullEncoding = 3
 )
+
+func encodingOf(e *keyserver.AuditEntry) byte {
+	switch {
+	case e.Address != "" || e.For != "" || e.Times() > 1 || !e.Session.IsZero() || !e.Approval.IsZero():
+		return fullEncoding
+	case e.Actor != keyserver.PrincipalRef{}:
+		return actorEncoding
+	default:
+		return plainEncoding
+	}
+}
 
 // AppendEncoding appends the bytes that an entry's hash covers: the number of
 // the encoding, the previous hash, then every other field in a fixed order, numbers as 8
 // big-endian bytes and strings behind their length in 4, so that no two
 // entries share an encoding.
 func AppendEncoding(b []byte, e *keyserver.AuditEntry) []byte {
-	delegated := e.Actor != keyserver.PrincipalRef{}
-	if delegated {
-		b = append(b, actorEncoding)
-	} else {
-		b = append(b, plainEncoding)
-	}
+	encoding := encodingOf(e)
+	b = append(b, encoding)
 	b = append(b, e.Previous[:]...)
 	b = appendInt(b, e.Chain)
 	b = appendInt(b, e.Position)
@@ -47,9 +57,16 @@ func AppendEncoding(b []byte, e *keyserver.AuditEntry) []byte {
 	b = appendString(b, string(e.Kind))
 	b = appendString(b, e.RequestID)
 	b = appendString(b, e.Filename)
-	if delegated {
+	if encoding >= actorEncoding {
 		b = appendInt(b, int64(e.Actor.System))
 		b = append(b, e.Actor.ID[:]...)
+	}
+	if encoding >= fullEncoding {
+		b = appendString(b, e.Address)
+		b = append(b, e.Session[:]...)
+		b = appendString(b, e.For)
+		b = appendInt(b, e.Times())
+		b = append(b, e.Approval[:]...)
 	}
 	return b
 }

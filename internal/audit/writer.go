@@ -69,8 +69,9 @@ type Writer struct {
 	// The rest belongs to the goroutine.
 	chain   Chain // nil while none is claimed
 	head    Head
-	known   bool        // head is what the database has
-	failing atomic.Bool // others read it
+	known   bool         // head is what the database has
+	failing atomic.Bool  // others read it
+	failed  atomic.Int64 // when the last commit that failed did, in Unix nanoseconds
 	batch   []*waiter
 	rows    []keyserver.AuditEntry
 	scratch []byte
@@ -325,7 +326,15 @@ func (w *Writer) report(err error) {
 	case err == nil && w.failing.Load():
 		w.options.Logger.Info("audit rows are written again")
 	}
+	if err != nil {
+		w.failed.Store(w.options.Clock().UnixNano())
+	}
 	w.failing.Store(err != nil)
+}
+
+// Failing says whether the last commit failed, and when.
+func (w *Writer) Failing() (at time.Time, failing bool) {
+	return time.Unix(0, w.failed.Load()), w.failing.Load()
 }
 
 func unavailable(cause error) error {
@@ -341,6 +350,8 @@ func clean(e *keyserver.AuditEntry) {
 	cleanText(&e.Object)
 	cleanText(&e.RequestID)
 	cleanText(&e.Filename)
+	cleanText(&e.Address)
+	cleanText(&e.For)
 }
 
 func cleanText(s *string) {

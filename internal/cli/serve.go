@@ -37,6 +37,7 @@ func (o *serveOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.CAFile, "ca-file", "", "write the internal CA's certificate to this file, too, for whoever must not read --data-dir")
 	f.StringVar(&o.DatabaseURL, "database-url", "", "PostgreSQL URL; default: the embedded database in --data-dir")
 	f.StringVar(&o.KEK, "kek", "", "URL of the key-encryption key, for instance base64key://...; default: DIR/kek, made at the first start")
+	f.Int64Var(&o.MinFreeBytes, "min-free-bytes", 0, "the service is not ready while the volume of --data-dir has less than this free; default: a tenth of it, at most 5 GiB")
 	f.Uint32Var(&o.SystemID, "system-id", 0, "system id of this key server; fixed at the first start, where the default is 1")
 	f.StringVar(&o.ServerName, "server-name", "keyserver", "name of this key server in certificates")
 	f.StringVar(&o.ExternalListen, "external-listen", ":9443", "address of the mutual TLS listener for peers; empty turns it off")
@@ -50,6 +51,7 @@ func (o *serveOptions) bind(f *pflag.FlagSet) {
 	f.DurationVar(&o.SessionIdle, "session-idle", session.DefaultIdle, "a session unused for this long ends")
 	f.DurationVar(&o.SessionLifetime, "session-lifetime", session.DefaultLifetime, "a session ends after this long")
 	f.DurationVar(&o.ScopedLifetime, "scoped-lifetime", session.DefaultScopedLifetime, "a scoped credential ends after this long, unless its login asks otherwise")
+	f.StringSliceVar(&o.TrustedProxies, "trusted-proxies", nil, "networks (CIDR) of proxies whose X-Forwarded-For says where a request comes from; default: none is believed")
 	o.bindLimits(f)
 	bindProviders(f, &o.Providers)
 	f.StringVar(&o.MetricsListen, "metrics-listen", "", "address of /metrics over plain HTTP; default: off")
@@ -63,6 +65,12 @@ func (o *serveOptions) bindLimits(f *pflag.FlagSet) {
 	f.IntVar(&o.MaxInFlight, "max-requests-per-session", def.MaxInFlight, "requests that one session may have under way")
 	f.IntVar(&o.MaxRequests, "max-requests", def.MaxRequests, "requests that the process works on at once")
 	f.IntVar(&o.MaxWaiting, "max-waiting", def.MaxWaiting, "long polls that the process holds open")
+	f.IntVar(&o.MaxStreams, "max-streams", def.MaxStreams, "messages that the process reads while it works on them")
+	f.IntVar(&o.MaxConnections, "max-connections", def.MaxConnections, "connections to the API that may be open")
+	f.IntVar(&o.MaxConnectionsPerAddress, "max-connections-per-address", def.MaxConnectionsPerAddress, "connections that one address may have (IPv6: one network of 64 bits); a trusted proxy may have all")
+	f.IntVar(&o.MaxStrangers, "max-strangers", def.MaxStrangers, "requests without a session that the process has under way")
+	f.IntVar(&o.MaxStrangersPerAddress, "max-strangers-per-address", def.MaxStrangersPerAddress, "of them, those of one address (IPv6: one network of 64 bits)")
+	f.IntVar(&o.MaxLogins, "max-logins", def.MaxLogins, "passwords of strangers that are hashed at once, 19 MiB each; default: twice the cores")
 	f.IntVar(&o.MaxProofs, "max-proofs", def.MaxProofs, "used DPoP proofs that the process remembers")
 }
 

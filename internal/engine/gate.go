@@ -79,6 +79,7 @@ func (r request) row(outcome keyserver.Outcome, reason fault.Reason) keyserver.A
 		Operation: r.op.Key, Outcome: outcome, Reason: string(reason),
 		Principal: r.by.Principal, Object: r.object, Kind: r.by.Kind,
 		RequestID: r.by.RequestID, Filename: r.filename, Actor: r.by.Actor,
+		Address: r.by.Address, Session: r.by.Session, For: r.by.For, Approval: r.by.Approval,
 	}
 }
 

@@ -28,6 +28,16 @@ type AuditEntry struct {
 	// Actor is who really acted in the name of Principal, zero where nobody
 	// else did.
 	Actor PrincipalRef
+	// Address is the client's, as far as it is known.
+	Address string
+	// Session is the public id of the caller's session, zero where there is none.
+	Session ID
+	// For is what the caller said that it acts for. Nobody checks it.
+	For string
+	// Count is how many times the same happened; 0 and 1 are once.
+	Count int64
+	// Approval is the one under which it was done, zero where none was asked for.
+	Approval ID
 	// Chain, Position, Hash and Previous link the row to its predecessor on
 	// the same chain; the first row's Previous is all zero.
 	Chain    int64
@@ -35,6 +45,9 @@ type AuditEntry struct {
 	Hash     [32]byte
 	Previous [32]byte
 }
+
+// Times is how many times what the row records has happened.
+func (e *AuditEntry) Times() int64 { return max(e.Count, 1) }
 
 // AuditFilter selects audit rows. Zero fields select everything.
 type AuditFilter struct {

@@ -32,6 +32,10 @@ type Caller struct {
 	Session   ID // the session's record, never its secret
 	Kind      SessionKind
 	RequestID string
+	// Address is where the request came from; For is what it says it is made for.
+	Address, For string
+	// Approval is the one under which a request is carried out; zero without.
+	Approval ID
 	// Certificate is the one that the session, or the one that it was made
 	// from, was opened with; zero where that was another way to log in.
 	Certificate ID

@@ -41,7 +41,7 @@ type AllowedTag struct {
 // everything below it, an attribute that is not is dropped by itself.
 var ConfigAllowList = []AllowedTag{
 	{Tag: "ROOT"},
-	{Tag: "KeyServer", Attributes: []string{"systemId", "serverName", "deployment", "externalUrl"}},
+	{Tag: "KeyServer", Attributes: []string{"systemId", "serverName", "deployment", "externalUrl", "trustedProxies"}},
 	{Tag: "Listeners"},
 	{Tag: "Listener", Identity: "name", Attributes: []string{"name", "address", "tls", "minVersion", "clientCertificates"}},
 	{Tag: "IdentityProviders"},
@@ -54,7 +54,7 @@ var ConfigAllowList = []AllowedTag{
 	{Tag: "Peers", Attributes: []string{"timeoutSeconds"}},
 	{Tag: "Sessions", Attributes: []string{"idleSeconds", "lifetimeSeconds", "scopedLifetimeSeconds", "most", "mostPerPrincipal", "mostRequests"}},
 	{Tag: "Limits", Attributes: []string{"messageBytes", "unwindowedListing", "aclTemplates", "templateMembers", "templatedDirectories", "trustedServers",
-		"requests", "waiting", "proofs"}},
+		"requests", "waiting", "streams", "connections", "connectionsPerAddress", "strangers", "strangersPerAddress", "proofs", "logins"}},
 }
 
 func allowedTag(tag string) (AllowedTag, bool) {

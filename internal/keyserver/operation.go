@@ -106,6 +106,11 @@ const (
 	AuditLogin  = "login"
 	AuditLogout = "logout"
 	AuditProof  = "proof" // recorded where a proof is refused
+	// A process that serves writes a row when it is ready and one when it stops;
+	// the very first start also one that says so.
+	AuditMade  = "make"
+	AuditStart = "start"
+	AuditStop  = "stop"
 	// AuditClosedEntries is recorded where a peer reports a principal of its own
 	// as disabled or removed, and the principal's entries here are closed.
 	AuditClosedEntries = "closeACLEntries"

@@ -1,6 +1,7 @@
 // Package password hashes and checks passwords with argon2id (RFC 9106). The
-// work is constant for a given cost and the number of hashes under way is
-// bounded, because each holds its whole memory cost.
+// work is constant for a given cost. Each hash under way holds its whole memory
+// cost: those of Hash are bounded here, those of Check by its caller, who knows
+// whose turn it is.
 package password
 
 import (
@@ -25,8 +26,8 @@ const (
 	hashLen   = 32
 )
 
-// slots bounds the hashes under way in this process.
-var slots = make(chan struct{}, 2*runtime.GOMAXPROCS(0))
+// slots bounds the hashes that are made at once in this process.
+var slots = make(chan struct{}, runtime.GOMAXPROCS(0))
 
 // decoy is checked for names that do not exist, so that they take as long.
 var decoy = format(make([]byte, saltLen), make([]byte, hashLen))
@@ -39,11 +40,13 @@ func Hash(ctx context.Context, password string, random io.Reader) (string, error
 	if _, err := io.ReadFull(random, salt); err != nil {
 		return "", fmt.Errorf("draw a salt: %w", err)
 	}
-	sum, err := derive(ctx, password, salt)
-	if err != nil {
-		return "", err
+	select {
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
+	case <-ctx.Done():
+		return "", ctx.Err()
 	}
-	return format(salt, sum), nil
+	return format(salt, derive(password, salt)), nil
 }
 
 // Check reports whether password matches the encoded hash. An empty hash
@@ -57,21 +60,14 @@ func Check(ctx context.Context, password, encoded string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	got, err := derive(ctx, password, salt)
-	if err != nil {
+	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	return subtle.ConstantTimeCompare(got, want) == 1 && known, nil
+	return subtle.ConstantTimeCompare(derive(password, salt), want) == 1 && known, nil
 }
 
-func derive(ctx context.Context, password string, salt []byte) ([]byte, error) {
-	select {
-	case slots <- struct{}{}:
-		defer func() { <-slots }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	return argon2.IDKey([]byte(password), salt, passes, memoryKiB, lanes, hashLen), nil
+func derive(password string, salt []byte) []byte {
+	return argon2.IDKey([]byte(password), salt, passes, memoryKiB, lanes, hashLen)
 }
 
 var b64 = base64.RawStdEncoding

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/origin"
 )
 
 // Bounds of connections at the external listener. Anybody can make one and say
@@ -34,7 +36,7 @@ var errTooMany = errors.New("too many connections")
 
 // accept takes a place for a connection that was accepted.
 func (v *accepted) accept(raw net.Conn) (*acceptedConn, error) {
-	from := origin(raw.RemoteAddr())
+	from := origin.Network(origin.OfConn(raw.RemoteAddr()))
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
@@ -49,22 +51,6 @@ func (v *accepted) accept(raw net.Conn) (*acceptedConn, error) {
 	v.pending++
 	v.all++
 	return &acceptedConn{Conn: raw, of: v, from: from, pending: true}, nil
-}
-
-// origin is whose connections are counted together: an address, or the network
-// of 64 bits that one machine has of IPv6.
-func origin(at net.Addr) netip.Prefix {
-	tcp, ok := at.(*net.TCPAddr)
-	if !ok {
-		return netip.Prefix{}
-	}
-	address := tcp.AddrPort().Addr().Unmap()
-	bits := 64
-	if address.Is4() {
-		bits = 32
-	}
-	from, _ := address.WithZone("").Prefix(bits) // both fit
-	return from
 }
 
 // acceptedConn is a connection that was accepted.

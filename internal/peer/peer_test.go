@@ -157,6 +157,7 @@ func TestCaller(t *testing.T) {
 		t.Error("the call has no key")
 	}
 	want := by
+	want.Address = "127.0.0.1" // of the peer
 	want.Peer = &keyserver.PeerCall{System: 1, Groups: by.Peer.Groups, Key: got.Peer.Key}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v %+v, want %+v %+v", got, got.Peer, want, want.Peer)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/origin"
 	"github.com/keyserver-operator/keyserver-operator/internal/peer/peerpb"
 )
 
@@ -256,7 +257,7 @@ func (s *Server) caller(ctx context.Context, in *peerpb.Call, link []byte, metho
 	if p := placeOf(ctx); p != nil {
 		p.requestID = in.GetRequestId()
 	}
-	by := keyserver.Caller{Kind: keyserver.PeerSession, RequestID: in.GetRequestId(), Peer: &keyserver.PeerCall{System: from.System}}
+	by := keyserver.Caller{Kind: keyserver.PeerSession, RequestID: in.GetRequestId(), Address: addressOf(ctx), Peer: &keyserver.PeerCall{System: from.System}}
 	switch {
 	case !plain(in.GetRequestId()):
 		return by, "", malformed("the request id is not 1 to %d letters, digits, dots, hyphens and underscores", maxRequestID)
@@ -300,6 +301,18 @@ func connected(ctx context.Context) (keyserver.TrustedServer, error) {
 		return keyserver.TrustedServer{}, status.Error(codes.Unavailable, "the connection is trusted no more")
 	}
 	return conn.peer, nil
+}
+
+// addressOf is where the peer calls from.
+func addressOf(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok || p.Addr == nil {
+		return ""
+	}
+	if at := origin.OfConn(p.Addr); at.IsValid() {
+		return at.String()
+	}
+	return ""
 }
 
 // connOf is the connection that a call came by, nil where it did not come

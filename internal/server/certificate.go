@@ -152,6 +152,18 @@ func (f *certificateFiles) readiness() keyserver.Readiness {
 	return r
 }
 
+// until is when the certificate by the internal CA, or that CA, expires.
+func (l leaves) until() time.Time {
+	own := l.own()
+	until := own.Leaf.NotAfter
+	for _, der := range own.Certificate[1:] {
+		if ca, err := x509.ParseCertificate(der); err == nil && ca.NotAfter.Before(until) {
+			until = ca.NotAfter
+		}
+	}
+	return until
+}
+
 // readiness are the parts of GET /api/ready that certificates add.
 func (l leaves) readiness() []keyserver.Readiness {
 	if l.files == nil {

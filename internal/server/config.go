@@ -16,6 +16,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/origin"
 )
 
 // Config is what the flags of serve say (ADR 24). Errors name the
@@ -29,11 +30,15 @@ type Config struct {
 	TLSKey         string
 	TLSMinVersion  string // of the API: TLS12 or TLS13
 	ExternalURL    string
+	TrustedProxies []string // whose X-Forwarded-For is believed
 
 	DataDir     string
 	CAFile      string // a second place of the CA certificate, besides DataDir
 	DatabaseURL string
 	KEK         string
+	// MinFreeBytes of the volume of DataDir are to stay free; 0: a tenth of it, and
+	// no more than 5 GiB.
+	MinFreeBytes int64
 
 	SystemID              uint32
 	ServerName            string
@@ -57,6 +62,8 @@ type Config struct {
 	Version keyserver.Version
 	Logger  *slog.Logger
 	Clock   func() time.Time
+
+	proxies origin.Proxies // TrustedProxies, as Validate read them
 }
 
 // Validate refuses what no start could make sense of. It touches nothing.
@@ -74,6 +81,8 @@ func (c *Config) Validate() error {
 		return errors.New("--tls-cert and --tls-key belong together; give both or neither")
 	case c.DataDir == "":
 		return errors.New("--data-dir must not be empty")
+	case c.MinFreeBytes < 0:
+		return fmt.Errorf("--min-free-bytes is %d; it must not be negative, and 0 is a tenth of the volume, at most 5 GiB", c.MinFreeBytes)
 	case c.ServerName == "":
 		return errors.New("--server-name must not be empty")
 	case c.Deployment != string(keyserver.Unified) && c.Deployment != string(keyserver.Split):
@@ -86,6 +95,9 @@ func (c *Config) Validate() error {
 	}
 	if err := c.validateTLS(); err != nil {
 		return err
+	}
+	if c.proxies, err = origin.ParseProxies(c.TrustedProxies); err != nil {
+		return fmt.Errorf("--trusted-proxies: %w", err)
 	}
 	if err := c.validatePeers(); err != nil {
 		return err

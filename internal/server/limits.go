@@ -14,7 +14,20 @@ type Limits struct {
 	session.Limits
 	MaxRequests int // at work in the process
 	MaxWaiting  int // long polls held open
+	MaxStreams  int // messages that are read while they are worked on
+
+	MaxConnections           int // to the API
+	MaxConnectionsPerAddress int
+	// Of requests that nobody has shown a session for, or none yet.
+	MaxStrangers           int
+	MaxStrangersPerAddress int
 }
+
+// Defaults of Limits that are not another package's.
+const (
+	DefaultMaxConnections           = 4096
+	DefaultMaxConnectionsPerAddress = 512
+)
 
 // DefaultLimits are those of serve without flags.
 func DefaultLimits() Limits {
@@ -22,8 +35,11 @@ func DefaultLimits() Limits {
 		Limits: session.Limits{
 			MaxSessions: session.DefaultMaxSessions, MaxSessionsPerPrincipal: session.DefaultMaxSessionsPerPrincipal,
 			MaxInFlight: session.DefaultMaxInFlight, MaxProofs: session.DefaultMaxProofs,
+			MaxLogins: session.DefaultMaxLogins(),
 		},
-		MaxRequests: httpapi.DefaultMaxInFlight, MaxWaiting: httpapi.DefaultMaxWaiting,
+		MaxRequests: httpapi.DefaultMaxInFlight, MaxWaiting: httpapi.DefaultMaxWaiting, MaxStreams: httpapi.DefaultMaxStreams,
+		MaxConnections: DefaultMaxConnections, MaxConnectionsPerAddress: DefaultMaxConnectionsPerAddress,
+		MaxStrangers: httpapi.DefaultMaxStrangers, MaxStrangersPerAddress: httpapi.DefaultMaxStrangersPerAddress,
 	}
 }
 
@@ -33,8 +49,10 @@ func (l Limits) validateLimits() error {
 		value int
 	}{
 		{"--max-sessions", l.MaxSessions}, {"--max-sessions-per-principal", l.MaxSessionsPerPrincipal},
-		{"--max-requests-per-session", l.MaxInFlight}, {"--max-proofs", l.MaxProofs},
-		{"--max-requests", l.MaxRequests}, {"--max-waiting", l.MaxWaiting},
+		{"--max-requests-per-session", l.MaxInFlight}, {"--max-proofs", l.MaxProofs}, {"--max-logins", l.MaxLogins},
+		{"--max-requests", l.MaxRequests}, {"--max-waiting", l.MaxWaiting}, {"--max-streams", l.MaxStreams},
+		{"--max-connections", l.MaxConnections}, {"--max-connections-per-address", l.MaxConnectionsPerAddress},
+		{"--max-strangers", l.MaxStrangers}, {"--max-strangers-per-address", l.MaxStrangersPerAddress},
 	} {
 		if one.value < 1 {
 			return fmt.Errorf("%s is %d; it must be at least 1: there is no value for no limit", one.flag, one.value)

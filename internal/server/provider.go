@@ -112,7 +112,7 @@ func (p Providers) nodes() []keyserver.ConfigNode {
 			"keysFile", p.OIDCKeysFile, "caFile", p.OIDCCAFile, "kubeconfig", p.Kubeconfig))
 	}
 	if p.LDAP.On() {
-		list = append(list, node("Directory", "url", origin(p.LDAP.URL), "entryBy", p.LDAP.Mode(), "caFile", p.LDAP.CAFile,
+		list = append(list, node("Directory", "url", bareURL(p.LDAP.URL), "entryBy", p.LDAP.Mode(), "caFile", p.LDAP.CAFile,
 			"bindDN", p.LDAP.BindDN, "bindPasswordFile", p.LDAP.BindPasswordFile))
 	}
 	return list

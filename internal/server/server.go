@@ -47,6 +47,7 @@ type Server struct {
 	address  string
 	url      string
 	database string
+	started  bool
 	password string // path of the generated password, empty if none was generated now
 
 	closers []func(context.Context) error // in the order in which they were opened
@@ -110,6 +111,11 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		return s, err
 	}
 	s.onClose(func(context.Context) error { return rows.Close() })
+	s.onClose(func(ctx context.Context) error { return s.recordStop(ctx, rows) })
+
+	care := &health{cfg: cfg, store: store, rows: rows, key: keeper, own: leaf.until}
+	care.look(ctx)
+	s.background(care.run)
 
 	peerRegistry := engine.NewPeerRegistry(store, cfg.Clock)
 	peers := s.askPeers(store, peerRegistry, leaf)
@@ -118,18 +124,21 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		Build: cfg.Version, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
 		Settings: settings(cfg, prepared.System, listeners{api, external, metrics}), Peers: peers,
 	})
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	sessions := session.NewManager(session.Config{
 		Providers: providers, Store: store, Audit: rows, System: prepared.System, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
-		Authorizer: ks, Idle: cfg.SessionIdle, Lifetime: cfg.SessionLifetime, ScopedLifetime: cfg.ScopedLifetime, Limits: cfg.Limits.Limits,
+		Registerer: registry, Authorizer: ks, Idle: cfg.SessionIdle, Lifetime: cfg.SessionLifetime, ScopedLifetime: cfg.ScopedLifetime, Limits: cfg.Limits.Limits,
 	})
 	s.onClose(func(context.Context) error { sessions.Close(); return nil })
 
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	leaf.observe(registry)
+	care.observe(registry)
 	handler, err := httpapi.New(httpapi.Config{
 		Operations: verified.New(ks), Sessions: sessions, Logger: cfg.Logger, Clock: cfg.Clock, Registerer: registry,
-		ExternalURL: cfg.ExternalURL, Admission: admission, Parts: leaf.readiness, MaxInFlight: cfg.MaxRequests, MaxWaiting: cfg.MaxWaiting,
+		ExternalURL: cfg.ExternalURL, Proxies: cfg.proxies, Admission: admission, Parts: func() []keyserver.Readiness { return append(leaf.readiness(), care.parts()...) },
+		MaxInFlight: cfg.MaxRequests, MaxWaiting: cfg.MaxWaiting, MaxStreams: cfg.MaxStreams,
+		MaxStrangers: cfg.MaxStrangers, MaxStrangersPerAddress: cfg.MaxStrangersPerAddress,
 	})
 	if err != nil {
 		return s, err
@@ -142,9 +151,42 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	if external != nil {
 		s.servePeers(external, store, peerRegistry, ks, leaf)
 	}
-	s.serveAPI(api, handler, leaf.api, newClientGate(store, prepared.CA.Certificate, cfg.Clock, cfg.Logger, registry))
+	s.serveAPI(s.bound(api, registry), handler, leaf.api, newClientGate(store, prepared.CA.Certificate, cfg.Clock, cfg.Logger, registry))
 	s.onClose(func(context.Context) error { handler.Drain(); return nil })
-	return s, nil
+	return s, s.recordStart(ctx, rows, prepared.First)
+}
+
+// recordStart writes that the process serves, and before it, once in the life of
+// a key server, that it was made. What cannot be recorded does not start.
+func (s *Server) recordStart(ctx context.Context, rows *audit.Writer, first bool) error {
+	row := keyserver.AuditEntry{
+		Outcome: keyserver.Allowed, Kind: keyserver.InternalSession,
+		Principal: keyserver.PrincipalRef{System: s.system}, Object: s.cfg.Version.Banner,
+	}
+	if first {
+		row.Operation = keyserver.AuditMade
+		if err := rows.Write(ctx, row); err != nil {
+			return err
+		}
+	}
+	row.Operation = keyserver.AuditStart
+	if err := rows.Write(ctx, row); err != nil {
+		return err
+	}
+	s.started = true
+	return nil
+}
+
+// recordStop writes that the process stops by itself, as the last row of its
+// chain. That it was killed shows in the row that is missing.
+func (s *Server) recordStop(ctx context.Context, rows *audit.Writer) error {
+	if !s.started {
+		return nil
+	}
+	return rows.Write(ctx, keyserver.AuditEntry{
+		Operation: keyserver.AuditStop, Outcome: keyserver.Allowed, Kind: keyserver.InternalSession,
+		Principal: keyserver.PrincipalRef{System: s.system}, Object: s.cfg.Version.Banner,
+	})
 }
 
 // Address is the address that the API listens on, the port included.

@@ -21,7 +21,7 @@ type listeners struct{ api, external, metrics net.Listener }
 func settings(c Config, system keyserver.SystemID, on listeners) keyserver.ConfigNode {
 	return keyserver.ConfigNode{Tag: keyserver.ConfigRoot, Children: []keyserver.ConfigNode{
 		node("KeyServer", "systemId", strconv.FormatUint(uint64(system), 10), "serverName", c.ServerName, "deployment", c.Deployment,
-			"externalUrl", origin(c.ExternalURL), "dataDir", c.DataDir, "bootstrapPasswordFile", c.BootstrapPasswordFile),
+			"externalUrl", bareURL(c.ExternalURL), "trustedProxies", strings.Join(c.TrustedProxies, ","), "dataDir", c.DataDir, "bootstrapPasswordFile", c.BootstrapPasswordFile),
 		{Tag: "Listeners", Children: on.nodes(c)},
 		{Tag: "IdentityProviders", Children: c.Providers.nodes()},
 		node("Certificate", "source", either(c.TLSCert == "", "internal CA", "file"), "certFile", c.TLSCert, "keyFile", c.TLSKey, "caFile", c.CAFile),
@@ -35,7 +35,10 @@ func settings(c Config, system keyserver.SystemID, on listeners) keyserver.Confi
 		node("Limits", "messageBytes", strconv.Itoa(keyserver.MaxMessage), "unwindowedListing", strconv.Itoa(keyserver.MaxUnwindowed),
 			"aclTemplates", strconv.Itoa(keyserver.MaxACLTemplates), "templateMembers", strconv.Itoa(keyserver.MaxTemplateMembers),
 			"templatedDirectories", strconv.Itoa(keyserver.MaxTemplatedDirectories), "trustedServers", strconv.Itoa(keyserver.MaxTrustedServers),
-			"requests", strconv.Itoa(c.MaxRequests), "waiting", strconv.Itoa(c.MaxWaiting), "proofs", strconv.Itoa(c.MaxProofs)),
+			"requests", strconv.Itoa(c.MaxRequests), "waiting", strconv.Itoa(c.MaxWaiting), "streams", strconv.Itoa(c.MaxStreams),
+			"connections", strconv.Itoa(c.MaxConnections), "connectionsPerAddress", strconv.Itoa(c.MaxConnectionsPerAddress),
+			"strangers", strconv.Itoa(c.MaxStrangers), "strangersPerAddress", strconv.Itoa(c.MaxStrangersPerAddress),
+			"proofs", strconv.Itoa(c.MaxProofs), "logins", strconv.Itoa(c.MaxLogins)),
 	}}
 }
 
@@ -70,8 +73,8 @@ func node(tag string, attrs ...string) keyserver.ConfigNode {
 	return n
 }
 
-// origin is a URL without what may be a credential in it.
-func origin(text string) string {
+// bareURL is a URL without what may be a credential in it.
+func bareURL(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" {
 		return ""

@@ -48,9 +48,15 @@ func (s *Server) apiTLS(show shown, gate *clientGate) *tls.Config {
 	}
 }
 
+// maxStreams is how many requests one HTTP/2 connection may have under way.
+const maxStreams = 128
+
 // serveAPI opens the API on its listener, over TLS unless show is nil.
 func (s *Server) serveAPI(l net.Listener, handler http.Handler, show shown, gate *clientGate) {
-	scheme, srv := "http", &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout}
+	scheme, srv := "http", &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerTimeout,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+	}
 	if show != nil {
 		scheme, srv.ConnState = "https", gate.track
 		l = tls.NewListener(l, s.apiTLS(show, gate))

@@ -79,7 +79,7 @@ func TestABoundRequestNeedsNoDatabase(t *testing.T) {
 	m, p := manager(t, f, nil), newProver(t)
 	o := openBound(t, f, m, p)
 	request := func() error {
-		_, release, err := m.Authenticate(ctx, o.Token, p.proof(t, f.Clock.Now(), o.Token), "r")
+		_, release, err := m.Authenticate(ctx, o.Token, p.proof(t, f.Clock.Now(), o.Token), session.From{RequestID: "r"})
 		if err == nil {
 			release()
 		}
@@ -130,7 +130,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 	}
 	authenticate := func(token string) func(int, session.Proof) {
 		return func(_ int, proof session.Proof) {
-			_, release, err := m.Authenticate(ctx, token, proof, "r")
+			_, release, err := m.Authenticate(ctx, token, proof, session.From{RequestID: "r"})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -12,13 +12,16 @@ import (
 // enough ago that nobody needs to be told SESSION_EXPIRED any more.
 func (m *Manager) housekeep(ctx context.Context) {
 	defer close(m.done)
-	tick := time.NewTicker(m.Idle / touchPeriods)
+	tick, recount := time.NewTicker(m.Idle/touchPeriods), time.NewTicker(tallyTime/4)
 	defer tick.Stop()
+	defer recount.Stop()
 	for {
 		select {
 		case <-tick.C:
 			m.flush(ctx)
 			m.forgetProofs(ctx)
+		case <-recount.C:
+			m.writeTallies(ctx, m.tallies.ended(m.Clock()))
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 			m.flush(last)
@@ -47,6 +50,9 @@ func (m *Manager) flush(ctx context.Context) {
 	m.mu.Unlock()
 	err := m.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		if err := tx.TouchSessions(ctx, used); err != nil {
+			return err
+		}
+		if err := tx.DeleteStaleLogins(ctx, now, expiredPerFlush); err != nil {
 			return err
 		}
 		_, err := tx.DeleteExpiredSessions(ctx, now.Add(-keepExpired), m.Idle, expiredPerFlush)

@@ -13,6 +13,7 @@ type Limits struct {
 	MaxSessionsPerPrincipal int // of them, those in which one principal acts
 	MaxInFlight             int // requests under way in one session
 	MaxProofs               int // used proofs that this process remembers
+	MaxLogins               int // passwords that are hashed at once
 }
 
 // Defaults of Limits.
@@ -28,6 +29,7 @@ func (l *Limits) setDefaults() {
 	setDefault(&l.MaxSessionsPerPrincipal, DefaultMaxSessionsPerPrincipal)
 	setDefault(&l.MaxInFlight, DefaultMaxInFlight)
 	setDefault(&l.MaxProofs, DefaultMaxProofs)
+	setDefault(&l.MaxLogins, DefaultMaxLogins())
 }
 
 // room refuses a session that would be one too many. A delegated session

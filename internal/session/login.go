@@ -44,8 +44,8 @@ var methods = map[keyserver.SessionKind]method{
 }
 
 // Login opens a session. Every failure to show who one is answers
-// INVALID_CREDENTIALS after the same work; LOGIN_THROTTLED and SESSION_LIMIT
-// are refused before any work.
+// INVALID_CREDENTIALS after the same work; LOGIN_THROTTLED and OVERLOADED are
+// refused before any work.
 func (m *Manager) Login(ctx context.Context, l Login) (Opened, error) {
 	recognise, ok := methods[l.Method]
 	if !ok {
@@ -56,20 +56,31 @@ func (m *Manager) Login(ctx context.Context, l Login) (Opened, error) {
 		if err := m.descend(ctx, &l); err != nil {
 			return Opened{}, err
 		}
-	} else if wait := m.throttle.wait(l); wait > 0 {
-		f := fault.New(fault.LoginThrottled, "too many failed logins for this name or address; wait as Retry-After says")
-		f.RetryAfter, f.Retryable = wait, true
-		return Opened{}, m.refuse(ctx, l, identity{}, f.Audited(fault.ReasonThrottled))
+		return m.try(ctx, l, recognise)
 	}
+	attempt, empty, err := m.throttle.take(ctx, l)
+	if err != nil {
+		if empty == "address" {
+			l.Name = "" // it is about none: whoever tries many names is one row
+		}
+		return Opened{}, m.refuse(ctx, l, identity{}, err)
+	}
+	l.attempt = attempt
+	opened, err := m.try(ctx, l, recognise)
+	if fault.CodeOf(err) != fault.InvalidCredentials {
+		m.throttle.giveBack(ctx, attempt) // that was no guess, or a right one
+	}
+	return opened, err
+}
+
+// try finds out who logs in, and opens the session.
+func (m *Manager) try(ctx context.Context, l Login, recognise method) (Opened, error) {
 	var err error
 	if l.proof, err = m.loginProof(l.Proof); err != nil {
 		return Opened{}, err
 	}
 	who, err := recognise(m, ctx, l)
 	if err != nil {
-		if fault.CodeOf(err) == fault.InvalidCredentials {
-			m.throttle.failed(l)
-		}
 		return Opened{}, m.refuse(ctx, l, who, err)
 	}
 	return m.open(ctx, l, who)
@@ -123,11 +134,16 @@ func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, erro
 	if err := m.Audit.Write(ctx, loginRow(l, who, keyserver.Allowed, "")); err != nil {
 		return Opened{}, err
 	}
-	if err := m.Store.Update(ctx, func(tx *sqlstore.Tx) error { return insert(ctx, tx, record) }); err != nil {
+	err = m.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		if l.attempt.refresh {
+			if err := tx.PutKnownOrigin(ctx, l.attempt.origin, now.Add(knownFor)); err != nil {
+				return err
+			}
+		}
+		return insert(ctx, tx, record)
+	})
+	if err != nil {
 		return Opened{}, err
-	}
-	if l.By == nil {
-		m.throttle.succeeded(l)
 	}
 	h, err := m.load(ctx, hash)
 	if err != nil {
@@ -138,13 +154,13 @@ func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, erro
 }
 
 // refuse makes the row of a refused login durable before the refusal is
-// answered. What is no verdict on the login has no reason and no row.
+// answered, unless one like it has just been. What is no verdict on the login has no reason and no row.
 func (m *Manager) refuse(ctx context.Context, l Login, who identity, answer error) error {
 	f := fault.As(answer)
 	if f == nil || f.Reason == "" {
 		return answer
 	}
-	if err := m.Audit.Write(ctx, loginRow(l, who, keyserver.Refused, f.Reason)); err != nil {
+	if err := m.record(ctx, network(l), loginRow(l, who, keyserver.Refused, f.Reason)); err != nil {
 		return err
 	}
 	return answer
@@ -158,6 +174,7 @@ func loginRow(l Login, who identity, outcome keyserver.Outcome, reason fault.Rea
 	return keyserver.AuditEntry{
 		Operation: keyserver.AuditLogin, Outcome: outcome, Reason: string(reason),
 		Principal: who.principal.Ref(), Actor: who.actor, Object: cut(name), Kind: l.Method, RequestID: l.RequestID,
+		Address: l.Address, For: l.For,
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
@@ -30,6 +32,7 @@ type Config struct {
 	Clock      func() time.Time
 	Random     io.Reader
 	Logger     *slog.Logger
+	Registerer prometheus.Registerer // takes the metrics; nil: none are shown
 
 	Providers
 
@@ -61,6 +64,8 @@ const (
 type Manager struct {
 	Config
 	throttle *throttle
+	gate     *loginGate
+	tallies  *tallies
 	proofs   *proofMemory
 
 	// announced counts the announcements of ended sessions: what was read
@@ -94,10 +99,11 @@ func NewManager(c Config) *Manager {
 	c.setDefaults()
 	ctx, stop := context.WithCancel(context.Background())
 	m := &Manager{
-		Config: c, throttle: newThrottle(c.Clock), proofs: newProofMemory(c.Store, c.MaxProofs, c.Clock()),
+		Config: c, throttle: newThrottle(c.Clock, c.Store), gate: newLoginGate(c.MaxLogins), tallies: &tallies{all: map[tallied]*tally{}}, proofs: newProofMemory(c.Store, c.MaxProofs, c.Clock()),
 		byHash: map[[32]byte]*held{}, byID: map[keyserver.ID]*held{},
 		stop: stop, done: make(chan struct{}),
 	}
+	m.gate.observe(c.Registerer)
 	c.Store.OnChange(m.changed)
 	go m.housekeep(ctx)
 	return m
@@ -117,6 +123,7 @@ func (m *Manager) Close() {
 	<-m.done
 	ctx, cancel := context.WithTimeout(context.Background(), concludeDeadline)
 	defer cancel()
+	m.writeTallies(ctx, m.tallies.rest())
 	if err := m.proofs.conclude(ctx); err != nil {
 		m.Logger.Warn("used proofs could not be written; the next start refuses proofs that are older than it", "error", err)
 	}
@@ -151,7 +158,7 @@ func (m *Manager) changed(changes []keyserver.Change) {
 // when the request is over. It answers SESSION_NOT_FOUND, SESSION_EXPIRED, a
 // code of the proof, or REQUEST_LIMIT. A request that is refused does not keep
 // its session alive.
-func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, requestID string) (keyserver.Caller, func(), error) {
+func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, from From) (keyserver.Caller, func(), error) {
 	hash, ok := hashToken(token)
 	if !ok {
 		return keyserver.Caller{}, nil, errNoSession
@@ -174,14 +181,14 @@ func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, r
 		}
 	}
 	if err := m.checkProof(ctx, h, token, proof); err != nil {
-		return keyserver.Caller{}, nil, m.refuseProof(ctx, h, requestID, err)
+		return keyserver.Caller{}, nil, m.refuseProof(ctx, h, from, err)
 	}
 	if err := m.takePlace(h); err != nil {
 		return keyserver.Caller{}, nil, err
 	}
 	h.lastUsed.Store(now.UnixNano())
 	caller := h.caller
-	caller.RequestID = requestID
+	caller.RequestID, caller.Address, caller.For = from.RequestID, from.Address, from.For
 	return caller, func() { h.inFlight.Add(-1) }, nil
 }
 
@@ -203,6 +210,7 @@ func (m *Manager) End(ctx context.Context, by keyserver.Caller) error {
 	err := m.Audit.Write(ctx, keyserver.AuditEntry{
 		Operation: keyserver.AuditLogout, Outcome: keyserver.Allowed, Principal: by.Principal,
 		Object: by.Name, Kind: by.Kind, RequestID: by.RequestID, Actor: by.Actor,
+		Address: by.Address, Session: by.Session, For: by.For,
 	})
 	if err != nil {
 		return err

@@ -29,7 +29,12 @@ func (m *Manager) byPassword(ctx context.Context, l Login) (identity, error) {
 	if len(given) > maxPassword {
 		given, hash = "", ""
 	}
+	leave, err := m.gate.enter(ctx, l, l.attempt.known)
+	if err != nil {
+		return identity{}, err
+	}
 	ok, err := password.Check(ctx, given, hash)
+	leave()
 	switch {
 	case err != nil:
 		return identity{}, err

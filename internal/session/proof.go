@@ -77,14 +77,15 @@ func (m *Manager) verifyProof(p Proof, token, key string) (dpop.Proof, error) {
 
 // refuseProof makes the refusal durable before it is answered: it may be a
 // stolen session id at work. What is no verdict on the proof has no reason.
-func (m *Manager) refuseProof(ctx context.Context, h *held, requestID string, refusal error) error {
+func (m *Manager) refuseProof(ctx context.Context, h *held, from From, refusal error) error {
 	f := fault.As(refusal)
 	if f == nil || f.Reason == "" {
 		return refusal
 	}
 	err := m.Audit.Write(ctx, keyserver.AuditEntry{
 		Operation: keyserver.AuditProof, Outcome: keyserver.Refused, Reason: string(f.Reason), Principal: h.caller.Principal,
-		Object: h.caller.Name, Kind: h.caller.Kind, RequestID: requestID, Actor: h.caller.Actor,
+		Object: h.caller.Name, Kind: h.caller.Kind, RequestID: from.RequestID, Actor: h.caller.Actor,
+		Address: from.Address, Session: h.caller.Session, For: from.For,
 	})
 	if err != nil {
 		return err

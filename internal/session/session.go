@@ -17,25 +17,32 @@ import (
 // Login is a request to open a session. A method reads the fields that are its
 // own; who calls has seen to it that no others are set.
 type Login struct {
-	Method     keyserver.SessionKind // a kind is named after its method
-	Name       string                // password, ldap
-	Password   string                // password, ldap
-	Token      string                // kubernetes
-	Delegator  keyserver.ID          // delegated: whose rights the session is to have
-	Objects    []keyserver.HiddenLink
-	Lifetime   time.Duration // scoped; 0 is the default
-	BindTo     string        // scoped: RFC 7638 thumbprint of the key that the credential is for
-	RemoteAddr string        // host without port; throttling counts failures per address
-	RequestID  string
-	Proof      Proof // binds the session to its key
+	Method    keyserver.SessionKind // a kind is named after its method
+	Name      string                // password, ldap
+	Password  string                // password, ldap
+	Token     string                // kubernetes
+	Delegator keyserver.ID          // delegated: whose rights the session is to have
+	Objects   []keyserver.HiddenLink
+	Lifetime  time.Duration // scoped; 0 is the default
+	BindTo    string        // scoped: RFC 7638 thumbprint of the key that the credential is for
+	From
+	Proof Proof // binds the session to its key
 
 	// Certificates are those of the TLS connection, the client's own first.
 	Certificates []*x509.Certificate
 	// By is the caller whose session a delegated or scoped one is made from.
 	By *keyserver.Caller
 
-	proof  *dpop.Proof             // verified
-	parent *sqlstore.SessionRecord // of By, nil where the login is not made from a session
+	proof   *dpop.Proof // verified
+	attempt attempt
+	parent  *sqlstore.SessionRecord // of By, nil where the login is not made from a session
+}
+
+// From is where a request comes from.
+type From struct {
+	RequestID string
+	Address   string // of the client, without port; empty where it is not known
+	For       string // what it says that it is made for
 }
 
 // String names who logs in and how, and hides the secrets.

@@ -41,7 +41,7 @@ func manager(t testing.TB, f *enginetest.Fixture, change func(*session.Config)) 
 
 func adminLogin() session.Login {
 	return session.Login{
-		Method: keyserver.PasswordSession, Name: "admin", Password: enginetest.AdminPassword, RemoteAddr: "192.0.2.1", RequestID: "r",
+		Method: keyserver.PasswordSession, Name: "admin", Password: enginetest.AdminPassword, From: session.From{Address: "192.0.2.1", RequestID: "r"},
 	}
 }
 
@@ -123,7 +123,7 @@ func TestFailedLoginsAreThrottled(t *testing.T) {
 		t.Errorf("the row is %+v", row)
 	}
 	elsewhere := adminLogin()
-	elsewhere.RemoteAddr = "192.0.2.2"
+	elsewhere.Address = "192.0.2.2"
 	if _, err := m.Login(ctx, elsewhere); err != nil {
 		t.Errorf("a stranger's failures must not lock the user out elsewhere: %v", err)
 	}
@@ -146,15 +146,15 @@ func TestAClaimedSubjectIsNotThrottled(t *testing.T) {
 	m := manager(t, f, func(c *session.Config) { c.Tokens = refusing{} })
 	claims := base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"https://issuer.example","sub":"system:serviceaccount:a:b","aud":["a"],"exp":4102444800,"iat":1}`))
 	header := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"ES256","kid":"k"}`))
-	login := session.Login{Method: keyserver.KubernetesSession, Token: header + "." + claims + "." + strings.Repeat("A", 86), RequestID: "r"}
+	login := session.Login{Method: keyserver.KubernetesSession, Token: header + "." + claims + "." + strings.Repeat("A", 86), From: session.From{RequestID: "r"}}
 	for i := range 200 {
-		login.RemoteAddr = fmt.Sprintf("192.0.2.%d", i/10)
+		login.Address = fmt.Sprintf("192.0.2.%d", i/10)
 		_, err := m.Login(ctx, login)
 		want(t, err, fault.InvalidCredentials)
 	}
 	_, err := m.Login(ctx, login)
 	want(t, err, fault.LoginThrottled)
-	login.RemoteAddr = "192.0.2.99"
+	login.Address = "192.0.2.99"
 	_, err = m.Login(ctx, login)
 	want(t, err, fault.InvalidCredentials)
 }
@@ -170,7 +170,7 @@ func TestTokensThatNameNoSession(t *testing.T) {
 		"Empty": "", "Unknown": base64.RawURLEncoding.EncodeToString(make([]byte, 32)), "Short": token[:42], "Long": token + "A",
 		"StrayBits": stray, "Padded": token + "=", "LineBreak": token[:20] + "\n" + token[21:],
 	} {
-		if _, _, err := m.Authenticate(ctx, bad, session.Proof{}, "r"); fault.CodeOf(err) != fault.SessionNotFound {
+		if _, _, err := m.Authenticate(ctx, bad, session.Proof{}, session.From{RequestID: "r"}); fault.CodeOf(err) != fault.SessionNotFound {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -182,7 +182,7 @@ func TestSessionsExpire(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m := manager(t, f, nil)
 		use := func(o session.Opened) error {
-			_, release, err := m.Authenticate(ctx, o.Token, session.Proof{}, "r")
+			_, release, err := m.Authenticate(ctx, o.Token, session.Proof{}, session.From{RequestID: "r"})
 			if err == nil {
 				release()
 			}
@@ -220,12 +220,12 @@ func TestEndedSessionsAreGoneEverywhere(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m, other := manager(t, f, nil), manager(t, f, nil)
 		o := open(t, m)
-		caller, release, err := m.Authenticate(ctx, o.Token, session.Proof{}, "r")
+		caller, release, err := m.Authenticate(ctx, o.Token, session.Proof{}, session.From{RequestID: "r"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		release()
-		if _, release, err := other.Authenticate(ctx, o.Token, session.Proof{}, "r"); err != nil {
+		if _, release, err := other.Authenticate(ctx, o.Token, session.Proof{}, session.From{RequestID: "r"}); err != nil {
 			t.Fatal(err)
 		} else {
 			release()
@@ -234,7 +234,7 @@ func TestEndedSessionsAreGoneEverywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, each := range []*session.Manager{m, other} {
-			_, _, err := each.Authenticate(ctx, o.Token, session.Proof{}, "r")
+			_, _, err := each.Authenticate(ctx, o.Token, session.Proof{}, session.From{RequestID: "r"})
 			want(t, err, fault.SessionNotFound)
 		}
 		want(t, m.End(ctx, caller), fault.SessionNotFound)
@@ -252,14 +252,14 @@ func TestSessionsSurviveARestart(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.Clock.Advance(idle - time.Minute)
-		if _, release, err := first.Authenticate(ctx, o.Token, session.Proof{}, "r"); err != nil {
+		if _, release, err := first.Authenticate(ctx, o.Token, session.Proof{}, session.From{RequestID: "r"}); err != nil {
 			t.Fatal(err)
 		} else {
 			release()
 		}
 		first.Close() // writes the last use
 		f.Clock.Advance(idle - time.Minute)
-		if _, _, err := manager(t, f, nil).Authenticate(ctx, o.Token, session.Proof{}, "r"); err != nil {
+		if _, _, err := manager(t, f, nil).Authenticate(ctx, o.Token, session.Proof{}, session.From{RequestID: "r"}); err != nil {
 			t.Errorf("the last use was lost with the process: %v", err)
 		}
 	})
@@ -271,19 +271,19 @@ func TestCeilings(t *testing.T) {
 		o := open(t, m)
 		var releases []func()
 		for range 2 {
-			_, release, err := m.Authenticate(ctx, o.Token, session.Proof{}, "r")
+			_, release, err := m.Authenticate(ctx, o.Token, session.Proof{}, session.From{RequestID: "r"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			releases = append(releases, release)
 		}
-		_, _, err := m.Authenticate(ctx, o.Token, session.Proof{}, "r")
+		_, _, err := m.Authenticate(ctx, o.Token, session.Proof{}, session.From{RequestID: "r"})
 		want(t, err, fault.RequestLimit)
 		if got := fault.As(err); got.Scope != fault.ScopeSession || !got.Retryable || got.RetryAfter <= 0 {
 			t.Errorf("got %+v", got)
 		}
 		releases[0]()
-		if _, _, err := m.Authenticate(ctx, o.Token, session.Proof{}, "r"); err != nil {
+		if _, _, err := m.Authenticate(ctx, o.Token, session.Proof{}, session.From{RequestID: "r"}); err != nil {
 			t.Errorf("after a release: %v", err)
 		}
 		open(t, m)

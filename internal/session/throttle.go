@@ -1,105 +1,218 @@
 package session
 
 import (
+	"context"
+	"crypto/sha256"
+	"net/netip"
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/origin"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
-// How many failed logins are let through, at once and then per second. The
-// pair is the tightest; the name alone is wide, so that a stranger cannot
-// lock a user out cheaply, and still bounds a guess from many addresses.
-var throttleLimits = map[string]struct {
-	perSecond rate.Limit
-	burst     int
-}{
-	"pair":    {rate.Every(6 * time.Second), 10},
-	"name":    {rate.Every(time.Second), 60},
-	"address": {rate.Every(time.Second), 60},
+// allowance is how many logins may fail at once, and how often one more.
+type allowance struct {
+	interval time.Duration
+	burst    int
 }
 
-const maxThrottled = 8192
+// The pair of name and address is the tightest; the name alone is wide, so that
+// many addresses cannot lock a user out cheaply, and still bounds what they guess.
+var (
+	pairAllowance    = allowance{6 * time.Second, 10}
+	nameAllowance    = allowance{time.Second, 60}
+	addressAllowance = allowance{time.Second, 60}
+)
 
-// throttle counts failed logins per name, per address and per pair of both.
-// A success costs nothing, so it slows nobody who knows the password.
+const (
+	// knownFor is how long an address from which a name has logged in is known,
+	// knownAgain how old that may be before it is written anew.
+	knownFor   = 30 * 24 * time.Hour
+	knownAgain = 24 * time.Hour
+	// maxBuckets bounds the memory of one process.
+	maxBuckets = 65536
+)
+
+// bucket is one that an attempt takes a token from.
+type bucket struct {
+	allowance
+	what string // pair, name or address
+	key  [32]byte
+}
+
+// attempt is what a login holds while it is looked at: the tokens that it took
+// before, so that no number of attempts at once finds out more than one after
+// the other does.
+type attempt struct {
+	taken   []bucket
+	origin  [32]byte // of the pair
+	known   bool     // the name has logged in from there before
+	refresh bool     // and should be known for longer
+}
+
+// throttle bounds guesses, per name, per address and per pair of both. A token
+// is given back where the login succeeds, so that who knows a password is slowed
+// by nobody but by whoever guesses from his own address.
 type throttle struct {
-	clock   func() time.Time
-	mu      sync.Mutex
-	buckets map[[3]string]*rate.Limiter
+	clock func() time.Time
+	store *sqlstore.Store
+	local buckets
 }
 
-func newThrottle(clock func() time.Time) *throttle {
-	return &throttle{clock: clock, buckets: map[[3]string]*rate.Limiter{}}
+func newThrottle(clock func() time.Time, store *sqlstore.Store) *throttle {
+	return &throttle{clock: clock, store: store, local: buckets{full: map[[32]byte]time.Time{}}}
 }
 
-// wait returns how long the next attempt has to wait, 0 for not at all.
-func (t *throttle) wait(l Login) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now, longest := t.clock(), time.Duration(0)
-	for _, k := range keysOf(l) {
-		b, ok := t.buckets[k]
-		if !ok {
+// take takes the tokens of an attempt, or answers LOGIN_THROTTLED with what was
+// empty.
+func (t *throttle) take(ctx context.Context, l Login) (a attempt, empty string, err error) {
+	now := t.clock()
+	wanted, guess := bucketsOf(l)
+	if guess {
+		a.origin = digest("origin", string(l.Method), cut(l.Name), network(l))
+		until, err := t.store.KnownOrigin(ctx, a.origin)
+		if err != nil {
+			return a, "", err
+		}
+		a.known, a.refresh = until.After(now), until.Sub(now) < knownFor-knownAgain
+	}
+	for _, b := range wanted {
+		if a.known && b.what != "pair" {
+			continue // what strangers do to the name, or behind the same address, is not his doing
+		}
+		wait, err := t.one(ctx, b, now, guess)
+		if err == nil && wait == 0 {
+			a.taken = append(a.taken, b)
 			continue
 		}
-		if missing := 1 - b.TokensAt(now); missing > 0 {
-			longest = max(longest, time.Duration(missing/float64(b.Limit())*float64(time.Second)))
+		t.giveBack(ctx, a)
+		if err != nil {
+			return attempt{}, "", err
+		}
+		f := fault.New(fault.LoginThrottled, "too many failed logins for this name or address; wait as Retry-After says")
+		f.RetryAfter, f.Retryable = wait, true
+		return attempt{}, b.what, f.Audited(fault.ReasonThrottled)
+	}
+	return a, "", nil
+}
+
+// one takes a token here, and where other processes work on the same database
+// also there. Without a password there is nothing to guess, so that what happens
+// elsewhere does not matter.
+func (t *throttle) one(ctx context.Context, b bucket, now time.Time, guess bool) (time.Duration, error) {
+	if wait := t.local.take(b, now); wait > 0 || !guess || !t.store.Shared() {
+		return wait, nil
+	}
+	wait, err := t.store.TakeToken(ctx, b.key, now, b.interval, b.burst)
+	if err != nil || wait > 0 {
+		t.local.giveBack(b)
+	}
+	return wait, err
+}
+
+// giveBack returns what an attempt took that was not a guess. What cannot be
+// given back comes back by itself.
+func (t *throttle) giveBack(ctx context.Context, a attempt) {
+	for _, b := range a.taken {
+		t.local.giveBack(b)
+		if t.store.Shared() {
+			_ = t.store.ReturnToken(context.WithoutCancel(ctx), b.key, b.interval)
 		}
 	}
-	return longest
 }
 
-// failed counts a failed login.
-func (t *throttle) failed(l Login) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := t.clock()
-	for _, k := range keysOf(l) {
-		b, ok := t.buckets[k]
-		if !ok {
-			t.makeRoom(now)
-			limit := throttleLimits[k[0]]
-			b = rate.NewLimiter(limit.perSecond, limit.burst)
-			t.buckets[k] = b
-		}
-		b.AllowN(now, 1)
+// bucketsOf are the buckets of an attempt, and whether a password could be
+// guessed. Only then is there one for the name alone: whoever claims the subject
+// of a token could keep its owner out, and gain nothing else.
+func bucketsOf(l Login) (all []bucket, guess bool) {
+	name, from := cut(l.Name), network(l)
+	all = []bucket{
+		{pairAllowance, "pair", digest("pair", string(l.Method), name, from)},
+		{addressAllowance, "address", digest("address", from)},
+	}
+	if l.Method == keyserver.PasswordSession || l.Method == keyserver.LDAPSession {
+		return append(all, bucket{nameAllowance, "name", digest("name", string(l.Method), name)}), true
+	}
+	return all, false
+}
+
+// network is whose attempts are counted together.
+func network(l Login) string {
+	at, err := netip.ParseAddr(l.Address)
+	if err != nil {
+		return l.Address
+	}
+	return origin.Network(at).String()
+}
+
+// digest names something by words, none of which can run into the next.
+func digest(words ...string) [32]byte {
+	h := sha256.New()
+	for _, w := range words {
+		sum := sha256.Sum256([]byte(w))
+		h.Write(sum[:])
+	}
+	return [32]byte(h.Sum(nil))
+}
+
+// buckets are those of this process.
+type buckets struct {
+	mu   sync.Mutex
+	full map[[32]byte]time.Time // when each is full again
+}
+
+func (s *buckets) take(b bucket, now time.Time) (wait time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	full, ok := s.full[b.key]
+	if !ok {
+		s.makeRoom(now)
+	}
+	if full.Before(now) {
+		full = now
+	}
+	next := full.Add(b.interval)
+	if wait = next.Sub(now) - time.Duration(b.burst)*b.interval; wait > 0 {
+		return wait
+	}
+	s.full[b.key] = next
+	return 0
+}
+
+func (s *buckets) giveBack(b bucket) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if full, ok := s.full[b.key]; ok {
+		s.full[b.key] = full.Add(-b.interval)
 	}
 }
 
-// succeeded forgets the failures of a pair.
-func (t *throttle) succeeded(l Login) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.buckets, keysOf(l)[0])
-}
-
-// makeRoom keeps the table bounded: recovered buckets go first, then any.
-func (t *throttle) makeRoom(now time.Time) {
-	if len(t.buckets) < maxThrottled {
+// makeRoom keeps the table bounded: full buckets go first, then, of a few that
+// the map happens to give, the one that soonest will be.
+func (s *buckets) makeRoom(now time.Time) {
+	if len(s.full) < maxBuckets {
 		return
 	}
-	for k, b := range t.buckets {
-		if b.TokensAt(now) >= float64(b.Burst()) {
-			delete(t.buckets, k)
+	for k, full := range s.full {
+		if !full.After(now) {
+			delete(s.full, k)
 		}
 	}
-	for k := range t.buckets {
-		if len(t.buckets) < maxThrottled {
-			return
+	const sample = 16
+	for len(s.full) >= maxBuckets {
+		var soonest [32]byte
+		seen := 0
+		for k, full := range s.full {
+			if seen == 0 || full.Before(s.full[soonest]) {
+				soonest = k
+			}
+			if seen++; seen == sample {
+				break
+			}
 		}
-		delete(t.buckets, k)
+		delete(s.full, soonest)
 	}
-}
-
-// keysOf are the buckets of an attempt, the pair first. Only where a password
-// could be guessed is there one for the name alone: whoever claims the subject
-// of a token could keep its owner out, and gain nothing else.
-func keysOf(l Login) [][3]string {
-	name := cut(l.Name)
-	keys := [][3]string{{"pair", name, l.RemoteAddr}, {"address", l.RemoteAddr}}
-	if l.Password != "" {
-		keys = append(keys, [3]string{"name", name})
-	}
-	return keys
 }

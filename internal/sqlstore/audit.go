@@ -97,11 +97,13 @@ func (c *auditChain) Release() error { return c.release() }
 func appendAuditRow(args []any, e *keyserver.AuditEntry) []any {
 	return append(args, e.Seq, e.Time.UnixMicro(), e.Operation, string(e.Outcome), e.Reason,
 		int64(e.Principal.System), e.Principal.ID[:], e.Object, string(e.Kind), e.RequestID, e.Filename,
-		e.Chain, e.Position, e.Hash[:], e.Previous[:], int64(e.Actor.System), orNull(e.Actor.ID))
+		e.Chain, e.Position, e.Hash[:], e.Previous[:], int64(e.Actor.System), orNull(e.Actor.ID),
+		e.Address, orNull(e.Session), e.For, e.Times(), orNull(e.Approval))
 }
 
 const auditColumns = `seq, time, operation, outcome, reason, system_id, principal_id,
-	object, kind, request_id, filename, chain, position, hash, previous, actor_system, actor_id`
+	object, kind, request_id, filename, chain, position, hash, previous, actor_system, actor_id,
+	address, session_id, acting_for, times, approval_id`
 
 func (s statements) auditEntries(ctx context.Context, text string, args ...any) ([]keyserver.AuditEntry, error) {
 	var entries []keyserver.AuditEntry
@@ -110,7 +112,8 @@ func (s statements) auditEntries(ctx context.Context, text string, args ...any) 
 		e := &entries[len(entries)-1]
 		return row.Scan(&e.Seq, intoTime{&e.Time}, &e.Operation, &e.Outcome, &e.Reason, &e.Principal.System, untrusted{e.Principal.ID[:]},
 			&e.Object, &e.Kind, &e.RequestID, &e.Filename, &e.Chain, &e.Position, untrusted{e.Hash[:]}, untrusted{e.Previous[:]},
-			&e.Actor.System, untrusted{e.Actor.ID[:]})
+			&e.Actor.System, untrusted{e.Actor.ID[:]},
+			&e.Address, untrusted{e.Session[:]}, &e.For, &e.Count, untrusted{e.Approval[:]})
 	})
 	return entries, err
 }

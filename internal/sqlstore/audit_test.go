@@ -35,6 +35,7 @@ func row(operation, reason string, who uint64) keyserver.AuditEntry {
 	e := keyserver.AuditEntry{
 		Operation: operation, Outcome: keyserver.Allowed, Reason: reason, Principal: ref(who), Object: "object ü",
 		Kind: keyserver.PasswordSession, RequestID: "request", Filename: "file",
+		Address: "192.0.2.1", Session: id(77), For: "cluster/namespace/Role/name", Count: 2, Approval: id(78),
 	}
 	if reason != "" {
 		e.Outcome = keyserver.Refused
@@ -123,7 +124,8 @@ func testAuditTampering(t *testing.T, make newDatabase) {
 	}
 	closeStore(t, s)
 
-	const copied = `time, operation, outcome, reason, system_id, principal_id, object, kind, request_id, filename, chain, position, hash, previous, actor_system, actor_id`
+	const copied = `time, operation, outcome, reason, system_id, principal_id, object, kind, request_id, filename, chain, position, hash, previous, actor_system, actor_id,
+		address, session_id, acting_for, times, approval_id`
 	cases := map[string]struct {
 		reason string
 		tamper []string
@@ -141,6 +143,14 @@ func testAuditTampering(t *testing.T, make newDatabase) {
 			audit.Finding{Chain: 1, Position: 4, Seq: 4, Problem: "changed"}},
 		"Actor": {"somebody who did not act", []string{`UPDATE audit SET actor_system = 1, actor_id = principal_id WHERE seq = 4`},
 			[]string{`UPDATE audit SET actor_system = 0, actor_id = NULL WHERE seq = 4`},
+			audit.Finding{Chain: 1, Position: 4, Seq: 4, Problem: "changed"}},
+		"Address": {"another client", []string{`UPDATE audit SET address = '192.0.2.9' WHERE seq = 4`}, []string{`UPDATE audit SET address = '192.0.2.1' WHERE seq = 4`},
+			audit.Finding{Chain: 1, Position: 4, Seq: 4, Problem: "changed"}},
+		"Fields": {"what earlier versions did not have, taken away", []string{`CREATE TABLE aside AS SELECT * FROM audit WHERE seq = 4`,
+			`UPDATE audit SET address = '', session_id = NULL, acting_for = '', times = 1, approval_id = NULL WHERE seq = 4`},
+			[]string{`DELETE FROM audit WHERE seq = 4`, `INSERT INTO audit SELECT * FROM aside`, `DROP TABLE aside`},
+			audit.Finding{Chain: 1, Position: 4, Seq: 4, Problem: "changed"}},
+		"Times": {"often instead of once", []string{`UPDATE audit SET times = times + 1 WHERE seq = 4`}, []string{`UPDATE audit SET times = times - 1 WHERE seq = 4`},
 			audit.Finding{Chain: 1, Position: 4, Seq: 4, Problem: "changed"}},
 		"Removed": {"a row in the middle", []string{`CREATE TABLE aside AS SELECT * FROM audit WHERE seq = 4`, `DELETE FROM audit WHERE seq = 4`},
 			[]string{`INSERT INTO audit SELECT * FROM aside`, `DROP TABLE aside`},

@@ -34,6 +34,8 @@ type dialect interface {
 	shared() bool
 	// alone commits one statement and answers how many rows it hit.
 	alone(ctx context.Context, s *Store, text string, args ...any) (int64, error)
+	// writable answers nil if the database takes writes.
+	writable(ctx context.Context, s *Store) error
 	// placeholders lists the parameters of a statement that inserts rows.
 	placeholders(rows, columns int) string
 	// statementContext is the context for the statements of a transaction that

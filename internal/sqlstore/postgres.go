@@ -168,6 +168,16 @@ func (d *postgres) alone(ctx context.Context, s *Store, text string, args ...any
 	return s.exec(ctx, text, args...)
 }
 
+// writable: a standby, and a server that was set so, refuse writes.
+func (d *postgres) writable(ctx context.Context, s *Store) error {
+	var refuses bool
+	err := s.row(ctx, `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean`, nil, &refuses)
+	if err == nil && refuses {
+		return errors.New("the database is read-only")
+	}
+	return err
+}
+
 func (d *postgres) placeholders(rows, columns int) string {
 	var b strings.Builder
 	for n := range rows * columns {

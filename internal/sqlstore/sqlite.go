@@ -173,6 +173,11 @@ func (d *sqlite) alone(ctx context.Context, s *Store, text string, args ...any) 
 	return n, err
 }
 
+// writable takes the lock that a write takes, which files that cannot be written refuse.
+func (d *sqlite) writable(ctx context.Context, s *Store) error {
+	return s.writeAlone(ctx, func(statements) error { return nil })
+}
+
 // placeholders are "?": for a numbered parameter the driver looks its name up.
 func (d *sqlite) placeholders(rows, columns int) string {
 	row := "(" + strings.Repeat("?,", columns-1) + "?)"

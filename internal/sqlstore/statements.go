@@ -216,7 +216,8 @@ type inserts struct{ audit, changes, proofs insert }
 func newInserts(d dialect) inserts {
 	return inserts{
 		audit: newInsert(d, `INSERT INTO audit (seq, time, operation, outcome, reason, system_id, principal_id,
-			object, kind, request_id, filename, chain, position, hash, previous, actor_system, actor_id)`, 17),
+			object, kind, request_id, filename, chain, position, hash, previous, actor_system, actor_id,
+			address, session_id, acting_for, times, approval_id)`, 22),
 		changes: newInsert(d, `INSERT INTO changes (seq, kind, id, action)`, 4),
 		proofs:  newInsert(d, `INSERT INTO used_proofs (digest, expires)`, 2),
 	}

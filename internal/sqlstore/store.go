@@ -151,6 +151,14 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.row(ctx, `SELECT 1`, nil, &one)
 }
 
+// Writable answers nil if the database takes writes. It writes nothing.
+func (s *Store) Writable(ctx context.Context) error {
+	if s.writer == nil {
+		return errors.New("the database is open for reading only")
+	}
+	return s.dialect.writable(ctx, s)
+}
+
 // Current answers nil if this process knows the database as it was at most
 // MaxStaleness ago: all hooks have had every change up to then. Otherwise it
 // looks once, and refuses with NOT_CURRENT if that fails. A process that holds

@@ -1,0 +1,168 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+const (
+	// lookEvery is how often the parts are looked at. Who asks for them is told
+	// what was seen: strangers ask, too, and must not cost anything.
+	lookEvery   = 2 * time.Second
+	lookTimeout = 5 * time.Second
+	// keyEvery is how often the key-encryption key is asked, which may cost money.
+	keyEvery = time.Minute
+
+	// A volume is full for the service before it is for the system: an audit row
+	// that cannot be written stops everything.
+	freeShare = 10      // one in so many bytes has to be free,
+	freeMost  = 5 << 30 // but no more than this, on a large volume
+)
+
+// health looks after the parts without which operations fail, and says so
+// before the operations do.
+type health struct {
+	cfg   Config
+	store *sqlstore.Store
+	rows  *audit.Writer
+	key   *custody.Keeper
+	own   func() time.Time // until when the own certificate and its CA are good
+
+	seen     atomic.Pointer[[]keyserver.Readiness]
+	keyAsked time.Time
+	keyError error
+	free     atomic.Uint64
+	size     atomic.Uint64
+}
+
+func (h *health) run(ctx context.Context) {
+	each(ctx, lookEvery, func() { h.look(ctx) })
+}
+
+// parts answers what was last seen.
+func (h *health) parts() []keyserver.Readiness { return *h.seen.Load() }
+
+func (h *health) look(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	parts := []keyserver.Readiness{
+		h.part("audit", h.audit(), "rows are written"),
+		h.part("writes", h.store.Writable(ctx), "the database takes writes"),
+		h.part("key", h.keyAnswers(ctx), "the key-encryption key answers"),
+		h.part("chain", h.chain(), "this server's own certificate is good"),
+	}
+	if h.cfg.DatabaseURL == "" {
+		parts = append(parts, h.part("volume", h.volume(), "has room"))
+	}
+	h.seen.Store(&parts)
+}
+
+// part says when a part that fails is looked at again.
+func (h *health) part(name string, err error, fine string) keyserver.Readiness {
+	r := keyserver.Readiness{Part: name, Ready: err == nil, Detail: fine}
+	if err == nil {
+		return r
+	}
+	r.RetryIn, r.Detail = int(lookEvery/time.Second), "fails; the log of the service tells why"
+	if name == "key" {
+		r.RetryIn = int(keyEvery / time.Second)
+	}
+	var said saidError
+	if errors.As(err, &said) {
+		r.Detail = string(said)
+	}
+	return r
+}
+
+// saidError may be told to everybody: it names no host, path or user.
+type saidError string
+
+func (e saidError) Error() string { return string(e) }
+
+// audit goes by how the last commit ended. After a while without one it gives
+// the benefit of the doubt, because without requests there is none.
+func (h *health) audit() error {
+	if at, failing := h.rows.Failing(); failing && h.cfg.Clock().Sub(at) < 2*lookEvery {
+		return saidError("the last audit rows could not be written, so that operations are refused")
+	}
+	return nil
+}
+
+func (h *health) chain() error {
+	if until := h.own(); h.cfg.Clock().After(until) {
+		return saidError("this server's own certificate or its CA expired on " + until.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+func (h *health) keyAnswers(ctx context.Context) error {
+	if now := h.cfg.Clock(); h.keyAsked.IsZero() || now.Sub(h.keyAsked) >= keyEvery {
+		h.keyAsked, h.keyError = now, h.key.Answers(ctx)
+		if h.keyError != nil {
+			h.cfg.Logger.Warn("the key-encryption key does not answer", "error", h.keyError)
+		}
+	}
+	return h.keyError
+}
+
+func (h *health) volume() error {
+	var v syscall.Statfs_t
+	if err := syscall.Statfs(h.cfg.DataDir, &v); err != nil {
+		return err
+	}
+	block := uint64(v.Bsize) //nolint:gosec // a size
+	free, size := v.Bavail*block, v.Blocks*block
+	h.free.Store(free)
+	h.size.Store(size)
+	least := uint64(h.cfg.MinFreeBytes) //nolint:gosec // validated
+	if least == 0 {
+		least = min(size/freeShare, freeMost)
+	}
+	if free < least {
+		return saidError(fmt.Sprintf("the volume of --data-dir has %d MiB free, and %d MiB have to be (--min-free-bytes); make room before audit rows cannot be written",
+			free>>20, least>>20))
+	}
+	return nil
+}
+
+func (h *health) observe(r prometheus.Registerer) {
+	if h.cfg.DatabaseURL == "" {
+		r.MustRegister(
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_volume_free_bytes", Help: "Room on the volume of --data-dir."},
+				func() float64 { return float64(h.free.Load()) }),
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_volume_size_bytes", Help: "Size of the volume of --data-dir."},
+				func() float64 { return float64(h.size.Load()) }),
+		)
+	}
+	r.MustRegister(readyParts{h})
+}
+
+// readyParts is 1 or 0 for each part.
+type readyParts struct{ *health }
+
+var readyDesc = prometheus.NewDesc("keyserver_ready", "Whether a part of the service can do its work, as GET /api/ready says it.", []string{"part"}, nil)
+
+// Describe implements prometheus.Collector.
+func (readyParts) Describe(to chan<- *prometheus.Desc) { to <- readyDesc }
+
+// Collect implements prometheus.Collector.
+func (p readyParts) Collect(to chan<- prometheus.Metric) {
+	for _, part := range p.parts() {
+		value := 0.0
+		if part.Ready {
+			value = 1
+		}
+		to <- prometheus.MustNewConstMetric(readyDesc, prometheus.GaugeValue, value, part.Part)
+	}
+}

@@ -1,0 +1,99 @@
+package server_test
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// ready asks GET /api/ready as a load balancer does.
+func ready(t *testing.T, s *testserver.Server) (status int, out schema.Ready) {
+	t.Helper()
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.Pool(t), MinVersion: tls.VersionTLS13}}}
+	defer c.CloseIdleConnections()
+	resp, err := c.Get(s.URL() + "/api/ready") //nolint:noctx // the test's own end is bound enough
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, out
+}
+
+// failing is the part that is not ready, and what is said of it.
+func failing(t *testing.T, s *testserver.Server, name string) (schema.Part, bool) {
+	t.Helper()
+	status, out := ready(t, s)
+	for _, p := range out.Parts {
+		if p.Part == name {
+			if !p.Ready && (status != http.StatusServiceUnavailable || out.Ready || p.RetryInSeconds < 1) {
+				t.Fatalf("a part fails, and the answer is %d %+v", status, out)
+			}
+			return p, !p.Ready
+		}
+	}
+	t.Fatalf("there is no part %s in %+v", name, out)
+	return schema.Part{}, false
+}
+
+func TestReadyWithoutRoom(t *testing.T) {
+	s := testserver.Start(t, func(c *server.Config) { c.MinFreeBytes = 1 << 60 })
+	if p, fails := failing(t, s, "volume"); !fails || !strings.Contains(p.Detail, "--min-free-bytes") {
+		t.Errorf("the part is %+v", p)
+	}
+}
+
+func TestReadyWithAnExpiredChain(t *testing.T) {
+	var ahead atomic.Int64
+	s := testserver.Start(t, func(c *server.Config) {
+		c.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		c.InsecureHTTP = true // or nobody could ask any more
+	})
+	if p, fails := failing(t, s, "chain"); fails {
+		t.Fatalf("from the start: %+v", p)
+	}
+	ahead.Store(int64(50 * 365 * 24 * time.Hour))
+	rig.Soon(t, "the part fails", func() bool { _, fails := failing(t, s, "chain"); return fails })
+	ahead.Store(0)
+	rig.Soon(t, "it is ready again by itself", func() bool { status, _ := ready(t, s); return status == http.StatusOK })
+}
+
+// TestReadyWhileTheDatabaseRefusesWrites: what every operation would be refused
+// for is known to whoever decides where requests go, and so is its end.
+func TestReadyWhileTheDatabaseRefusesWrites(t *testing.T) {
+	cluster := pgtest.Start(t)
+	url := cluster.Database(t)
+	s := testserver.Start(t, func(c *server.Config) { c.DatabaseURL = url })
+	admin := s.Admin(t)
+	if _, err := admin.GetCurrentSession(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	set := func(statement string) {
+		t.Helper()
+		conn, err := pgx.Connect(t.Context(), url)
+		rig.Must(t, err)
+		defer func() { _ = conn.Close(t.Context()) }()
+		for _, text := range []string{statement, `SELECT pg_reload_conf()`} {
+			_, err = conn.Exec(t.Context(), text)
+			rig.Must(t, err)
+		}
+	}
+	set(`ALTER SYSTEM SET default_transaction_read_only = on`)
+	rig.Soon(t, "the part fails", func() bool { _, fails := failing(t, s, "writes"); return fails })
+	set(`ALTER SYSTEM RESET default_transaction_read_only`)
+	rig.Soon(t, "it is ready again by itself", func() bool { status, _ := ready(t, s); return status == http.StatusOK })
+}

@@ -1,0 +1,73 @@
+package session
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/quota"
+)
+
+// Bounds of the logins that wait for a place, by how many places there are.
+const (
+	waitingPerPlace = 16
+	// waitingShare of them may be of one network.
+	waitingShare = 4
+)
+
+// loginGate bounds the passwords that are hashed at once, each of which holds
+// its whole memory cost and a core. Those who have logged in from where they are
+// have places of their own.
+type loginGate struct {
+	strangers, known chan struct{}
+	queued           *quota.Quota[string]
+	hashed           atomic.Int64
+}
+
+func newLoginGate(most int) *loginGate {
+	queue := int64(most * waitingPerPlace)
+	return &loginGate{
+		strangers: make(chan struct{}, most), known: make(chan struct{}, max(1, most/2)),
+		queued: quota.New[string](queue, max(1, queue/waitingShare)),
+	}
+}
+
+// DefaultMaxLogins is twice the cores.
+func DefaultMaxLogins() int { return 2 * runtime.GOMAXPROCS(0) }
+
+// observe shows how full the gate is.
+func (g *loginGate) observe(r prometheus.Registerer) {
+	if r == nil {
+		return
+	}
+	r.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_logins_hashed", Help: "Passwords that are being hashed."},
+			func() float64 { return float64(g.hashed.Load()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_logins_waiting", Help: "Logins that wait for their turn to be hashed."},
+			func() float64 { return float64(g.queued.Held()) }),
+	)
+}
+
+// enter waits for a place. OVERLOADED where too many wait.
+func (g *loginGate) enter(ctx context.Context, l Login, known bool) (leave func(), err error) {
+	places, from := g.strangers, network(l)
+	if known {
+		places = g.known
+	}
+	if g.queued.Take(from, 1) != quota.Taken {
+		return nil, fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
+			"too many logins wait for their turn (--max-logins), in all or from this address; try again")
+	}
+	defer g.queued.Return(from, 1)
+	select {
+	case places <- struct{}{}:
+		g.hashed.Add(1)
+		return func() { g.hashed.Add(-1); <-places }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}

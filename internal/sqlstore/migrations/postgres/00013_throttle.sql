@@ -1,0 +1,15 @@
+-- +goose Up
+
+-- Guesses that may still be made, by a digest of whose: when the bucket is full again.
+CREATE TABLE login_buckets (
+	key     BYTEA NOT NULL PRIMARY KEY,
+	full_at BIGINT  NOT NULL
+);
+CREATE INDEX login_buckets_by_time ON login_buckets (full_at);
+
+-- From where a name has logged in, by a digest of both.
+CREATE TABLE known_origins (
+	key   BYTEA NOT NULL PRIMARY KEY,
+	until BIGINT  NOT NULL
+);
+CREATE INDEX known_origins_by_time ON known_origins (until);

@@ -1,0 +1,126 @@
+package strangers
+
+import (
+	"bytes"
+	"crypto/tls"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// attacker is one connection of somebody who keeps to no rule but those of the
+// framing.
+type attacker struct {
+	raw    net.Conn
+	frames *http2.Framer
+	header bytes.Buffer
+	coder  *hpack.Encoder
+	next   uint32 // stream
+	host   string
+
+	writing sync.Mutex // a framer writes one frame at a time
+	pongs   chan struct{}
+}
+
+// connect opens an HTTP/2 connection (RFC 9113) that grants each answer a
+// window of so many bytes.
+func connect(t testing.TB, s *site, window uint32) *attacker {
+	t.Helper()
+	raw, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: s.roots, ServerName: "localhost", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS13})
+	rig.Must(t, err)
+	t.Cleanup(func() { _ = raw.Close() })
+	a := &attacker{raw: raw, frames: http2.NewFramer(raw, raw), next: 1, host: s.address, pongs: make(chan struct{}, 1)}
+	a.coder = hpack.NewEncoder(&a.header)
+	_, err = raw.Write([]byte(http2.ClientPreface))
+	rig.Must(t, err)
+	rig.Must(t, a.frames.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}))
+	go a.listen()
+	return a
+}
+
+// listen answers what the protocol wants answered, and reads the rest away.
+func (a *attacker) listen() {
+	defer close(a.pongs)
+	for {
+		f, err := a.frames.ReadFrame()
+		if err != nil {
+			return
+		}
+		switch f := f.(type) {
+		case *http2.SettingsFrame:
+			if !f.IsAck() {
+				a.writing.Lock()
+				_ = a.frames.WriteSettingsAck()
+				a.writing.Unlock()
+			}
+		case *http2.PingFrame:
+			if f.IsAck() {
+				a.pongs <- struct{}{}
+			}
+		}
+	}
+}
+
+// ask begins a request on a new stream; the body may be a part of what is to
+// come. An error means that the server has had enough.
+func (a *attacker) ask(method, path string, body []byte, complete bool, headers ...string) (stream uint32, err error) {
+	a.writing.Lock()
+	defer a.writing.Unlock()
+	stream = a.next
+	a.next += 2
+	a.header.Reset()
+	fields := append([]string{":method", method, ":scheme", "https", ":authority", a.host, ":path", path}, headers...)
+	for i := 0; i < len(fields); i += 2 {
+		if err := a.coder.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}); err != nil {
+			return 0, err
+		}
+	}
+	_ = a.raw.SetWriteDeadline(time.Now().Add(patience))
+	err = a.frames.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: stream, BlockFragment: a.header.Bytes(), EndHeaders: true, EndStream: complete && body == nil,
+	})
+	if err == nil && body != nil {
+		err = a.frames.WriteData(stream, complete, body)
+	}
+	return stream, err
+}
+
+// slowly opens a connection of HTTP/1.1 and sends only the beginning of a request.
+func slowly(t testing.TB, s *site, beginning string) *tls.Conn {
+	t.Helper()
+	raw, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: s.roots, ServerName: "localhost", NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS13})
+	if err != nil {
+		return nil
+	}
+	t.Cleanup(func() { _ = raw.Close() })
+	_, _ = raw.Write([]byte(beginning))
+	return raw
+}
+
+// arrived waits until the server has read everything, or has hung up.
+func (a *attacker) arrived() {
+	a.writing.Lock()
+	err := a.frames.WritePing(false, [8]byte{})
+	a.writing.Unlock()
+	if err == nil {
+		<-a.pongs
+	}
+}
+
+// reset takes a request back.
+func (a *attacker) reset(stream uint32) error {
+	a.writing.Lock()
+	defer a.writing.Unlock()
+	return a.frames.WriteRSTStream(stream, http2.ErrCodeCancel)
+}
+
+func announced(path string, length int) string {
+	return "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(length) + "\r\n\r\n"
+}

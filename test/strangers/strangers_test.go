@@ -1,0 +1,239 @@
+package strangers
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+var built program.Program
+
+func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
+
+const patience = 20 * time.Second
+
+// site is the server under attack, and somebody honest there.
+type site struct {
+	*rig.Site
+	process *program.Server
+	address string
+	roots   *x509.CertPool
+
+	user rig.User
+	link string
+}
+
+// start runs a server with one user, who holds a key.
+func start(t testing.TB, args ...string) *site {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "data")
+	process, err := built.Serve(dir, args...)
+	rig.Must(t, err)
+	t.Cleanup(process.Kill)
+	roots, err := program.Roots(dir)
+	rig.Must(t, err)
+	password, err := process.Password()
+	rig.Must(t, err)
+	s := &site{process: process, address: process.Address, roots: roots}
+	s.Site = &rig.Site{
+		System: 1, Base: func() string { return program.BaseURL }, Log: process.Log,
+		HTTP:          &http.Client{Transport: program.Connect(t, dir, func() string { return process.Address })},
+		Administrator: rig.Credentials{Name: "admin", Password: password},
+	}
+	s.user = s.User(t, "honest", keyserver.RoleEncryptor)
+	s.link = s.user.Mint(t, nil)
+	return s
+}
+
+// each runs a test against both databases.
+func each(t *testing.T, test func(t *testing.T, s *site)) {
+	t.Run("SQLite", func(t *testing.T) { test(t, start(t)) })
+	t.Run("PostgreSQL", func(t *testing.T) { test(t, start(t, "--database-url", pgtest.Database(t))) })
+}
+
+// works fails the test unless somebody with a session gets each of his answers.
+func (s *site) works(t testing.TB, times int) {
+	t.Helper()
+	for i := range times {
+		a := s.Send(t, s.user.Session, "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": s.link, "data": "AAAA"})
+		if a.Status != http.StatusOK {
+			t.Fatalf("request %d of somebody honest: %s", i, a.Brief())
+		}
+	}
+}
+
+// memory is what the process holds of its own, in bytes.
+func (s *site) memory(t testing.TB) int64 {
+	t.Helper()
+	f, err := os.Open(fmt.Sprintf("/proc/%d/status", s.process.PID()))
+	rig.Must(t, err)
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if kib, ok := strings.CutPrefix(lines.Text(), "RssAnon:"); ok {
+			n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(kib, "kB")), 10, 64)
+			rig.Must(t, err)
+			return n << 10
+		}
+	}
+	t.Fatal("the kernel does not say how much memory the process holds")
+	return 0
+}
+
+// gauge reads a metric of the server.
+func gauge(t testing.TB, address, name string) (sum float64) {
+	t.Helper()
+	resp, err := http.Get("http://" + address + "/metrics") //nolint:noctx // the test's own end is bound enough
+	rig.Must(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	rig.Must(t, err)
+	found := false
+	for line := range strings.Lines(string(body)) {
+		if rest, ok := strings.CutPrefix(line, name); ok && (rest[0] == ' ' || rest[0] == '{') {
+			n, err := strconv.ParseFloat(strings.TrimSpace(rest[strings.LastIndexByte(rest, ' ')+1:]), 64)
+			rig.Must(t, err)
+			sum, found = sum+n, true
+		}
+	}
+	if !found {
+		t.Fatalf("there is no metric %s", name)
+	}
+	return sum
+}
+
+// mayGrow is what strangers may make the process hold, whatever they ask for.
+const mayGrow = 30 << 20
+
+func TestAnswersThatNobodyReads(t *testing.T) {
+	for _, path := range []string{"/api/openapi.json", "/api/health", "/api/ready", "/nothing", "/api/roles"} {
+		t.Run(path, func(t *testing.T) {
+			s := start(t)
+			var before int64
+			rig.Soon(t, "the memory for the passwords of the logins is given back", func() bool {
+				s.works(t, 100)
+				before = s.memory(t)
+				return before < mayGrow
+			})
+			for range 48 {
+				a := connect(t, s, 0)
+				for range 250 {
+					if _, err := a.ask("GET", path, nil, true); err != nil {
+						break
+					}
+				}
+				a.arrived()
+			}
+			most := int64(0)
+			for range 20 {
+				s.works(t, 10)
+				most = max(most, s.memory(t)-before)
+			}
+			t.Logf("12,000 answers that nobody reads hold %d KiB", most>>10)
+			if most > mayGrow {
+				t.Errorf("more than %d KiB", mayGrow>>10)
+			}
+		})
+	}
+}
+
+// TestBodiesThatDoNotArrive: a request that has not arrived is no work.
+func TestBodiesThatDoNotArrive(t *testing.T) {
+	each(t, func(t *testing.T, s *site) {
+		for range 6 {
+			a := connect(t, s, 1<<16)
+			for range 200 {
+				if _, err := a.ask("POST", "/api/sessions", []byte("{"), false); err != nil {
+					break
+				}
+			}
+			a.arrived()
+		}
+		s.works(t, 200)
+	})
+}
+
+func TestBodiesThatAreAnnouncedAndNotSent(t *testing.T) {
+	s := start(t)
+	var wait sync.WaitGroup
+	for range 100 {
+		conn := slowly(t, s, announced("/api/sessions", 60_000))
+		if conn == nil {
+			t.Fatal("refused before there were too many")
+		}
+		wait.Go(func() {
+			_ = conn.SetReadDeadline(time.Now().Add(patience))
+			head, err := bufio.NewReader(conn).ReadString('\n')
+			if err != nil || !strings.Contains(head, " 504 ") {
+				t.Errorf("answered %q, %v; want REQUEST_TIMEOUT", head, err)
+			}
+		})
+	}
+	s.works(t, 100)
+	wait.Wait()
+	s.works(t, 10)
+}
+
+func TestHeadersThatDoNotArrive(t *testing.T) {
+	metrics := rig.FreeAddress(t, "127.0.0.1")
+	s := start(t, "--metrics-listen", metrics, "--max-connections-per-address", "64")
+	s.works(t, 1) // with a connection that stays
+	for range 200 {
+		slowly(t, s, "GET /api/health HTTP/1.1\r\nHost: ")
+	}
+	s.works(t, 100)
+	if open := gauge(t, metrics, "keyserver_connections"); open > 64 {
+		t.Errorf("%v connections from one address are open", open)
+	}
+	if closed := gauge(t, metrics, "keyserver_connections_closed_total"); closed < 100 {
+		t.Errorf("%v connections were closed", closed)
+	}
+}
+
+func TestStreamsThatAreResetAtOnce(t *testing.T) {
+	s := start(t)
+	before := s.memory(t)
+	for range 4 {
+		a := connect(t, s, 1<<16)
+		for range 2000 {
+			stream, err := a.ask("POST", "/api/sessions", []byte("{"), false)
+			if err != nil || a.reset(stream) != nil {
+				break // hung up on, as it should be
+			}
+		}
+		s.works(t, 20)
+	}
+	if grown := s.memory(t) - before; grown > mayGrow {
+		t.Errorf("streams that were reset hold %d MiB", grown>>20)
+	}
+}
+
+// TestSessionsThatAreNone: what is not a session's is not worked on.
+func TestSessionsThatAreNone(t *testing.T) {
+	s := start(t)
+	for range 6 {
+		a := connect(t, s, 1<<16)
+		for i := range 200 {
+			token := fmt.Sprintf("%043d", i)
+			if _, err := a.ask("POST", "/api/crypto/hmac", bytes.Repeat([]byte("A"), 1000), false, "authorization", "Bearer "+token); err != nil {
+				break
+			}
+		}
+		a.arrived()
+	}
+	s.works(t, 200)
+}
