@@ -531,6 +531,7 @@ func TestDecodedValues(t *testing.T) {
 			http.MethodPost, "/api/keys/acl/grant",
 			`{"ttag":"` + link + `","systemId":4294967295,"principalId":"18446744073709551615","rights":["WRITE","OWNER"],"maxUsage":0,"startTime":"AAAAAAAAAAE=","endTime":"AAAAAAAAAAI="}`,
 			keyserver.ACLChange{
+				Link:      aLink,
 				Principal: keyserver.PrincipalRef{System: 1<<32 - 1, ID: keyserver.ID{255, 255, 255, 255, 255, 255, 255, 255}},
 				Rights:    keyserver.Write | keyserver.Owner, MaxUsage: 0, Start: keyserver.Stamp{7: 1}, End: keyserver.Stamp{7: 2},
 			},
@@ -539,11 +540,12 @@ func TestDecodedValues(t *testing.T) {
 			http.MethodPost, "/api/keys/acl/update",
 			`{"ttag":"` + link + `","systemId":0,"principalId":9007199254740992,"rights":31}`,
 			keyserver.ACLChange{
+				Link:      aLink,
 				Principal: keyserver.PrincipalRef{ID: keyserver.IDFromUint64(1 << 53)}, Rights: keyserver.AllRights, MaxUsage: keyserver.NoUsageLimit,
 			},
 		},
-		"Operations left out stay": {http.MethodPut, "/api/roles/00000000000000FF", `{"name":"x"}`, keyserver.RoleChange{Name: ptr("x")}},
-		"Operations empty remove":  {http.MethodPut, "/api/roles/00000000000000FF", `{"operations":[]}`, keyserver.RoleChange{Operations: []keyserver.ID{}}},
+		"Operations left out stay": {http.MethodPut, "/api/roles/00000000000000FF", `{"name":"x"}`, keyserver.RoleChange{ID: keyserver.IDFromUint64(255), Name: ptr("x")}},
+		"Operations empty remove":  {http.MethodPut, "/api/roles/00000000000000FF", `{"operations":[]}`, keyserver.RoleChange{ID: keyserver.IDFromUint64(255), Operations: []keyserver.ID{}}},
 		"Material imports":         {http.MethodPost, "/api/keys", `{"algorithm":"HMAC-SHA384","material":"AQI="}`, keyserver.NewKey{Algorithm: keyserver.HMACSHA384, Material: []byte{1, 2}}},
 		"No material mints":        {http.MethodPost, "/api/keys", `{"algorithm":"AES-256"}`, keyserver.NewKey{Algorithm: keyserver.AES256}},
 		"Audit defaults":           {http.MethodGet, "/api/audit", "", keyserver.AuditFilter{Limit: 100}},

@@ -34,8 +34,8 @@ func (f *fakeOperations) CreateACLTemplate(ctx context.Context, _ keyserver.Call
 	return f.template(ctx, "CreateACLTemplate", name)
 }
 
-func (f *fakeOperations) RenameACLTemplate(ctx context.Context, _ keyserver.Caller, _ keyserver.ID, name string) (verified.ACLTemplateResult, error) {
-	return f.template(ctx, "RenameACLTemplate", name)
+func (f *fakeOperations) RenameACLTemplate(ctx context.Context, _ keyserver.Caller, c keyserver.ACLTemplateChange) (verified.ACLTemplateResult, error) {
+	return f.template(ctx, "RenameACLTemplate", c.Name)
 }
 
 func (f *fakeOperations) DeleteACLTemplate(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (verified.ACLTemplateGone, error) {
@@ -56,18 +56,18 @@ func (f *fakeOperations) member(ctx context.Context, name string, got any) (veri
 	return answer(r, err)
 }
 
-func (f *fakeOperations) PutTemplateMember(ctx context.Context, _ keyserver.Caller, _ keyserver.ID, m keyserver.TemplateMember) (verified.TemplateMemberResult, error) {
-	return f.member(ctx, "PutTemplateMember", m)
+func (f *fakeOperations) PutTemplateMember(ctx context.Context, _ keyserver.Caller, m keyserver.TemplateMembership) (verified.TemplateMemberResult, error) {
+	return f.member(ctx, "PutTemplateMember", m.Member)
 }
 
-func (f *fakeOperations) RemoveTemplateMember(ctx context.Context, _ keyserver.Caller, _ keyserver.ID, p keyserver.PrincipalRef) (verified.TemplateMemberResult, error) {
-	return f.member(ctx, "RemoveTemplateMember", p)
+func (f *fakeOperations) RemoveTemplateMember(ctx context.Context, _ keyserver.Caller, m keyserver.TemplateMemberRef) (verified.TemplateMemberResult, error) {
+	return f.member(ctx, "RemoveTemplateMember", m.Principal)
 }
 
-func (f *fakeOperations) TemplatedDirectories(ctx context.Context, _ keyserver.Caller, paths []string, _ []keyserver.ID) (verified.DirectoryList, error) {
+func (f *fakeOperations) TemplatedDirectories(ctx context.Context, _ keyserver.Caller, d keyserver.TemplatedDirectoryFilter) (verified.DirectoryList, error) {
 	return answer(verified.DirectoryList{
-		Directories: []keyserver.TemplatedDirectory{aDirectory}, RequestedPaths: paths, QueriedPaths: paths,
-	}, f.called(ctx, "TemplatedDirectories", paths))
+		Directories: []keyserver.TemplatedDirectory{aDirectory}, RequestedPaths: d.Paths, QueriedPaths: d.Paths,
+	}, f.called(ctx, "TemplatedDirectories", d.Paths))
 }
 
 func (f *fakeOperations) CreateTemplatedDirectory(ctx context.Context, _ keyserver.Caller, n keyserver.NewTemplatedDirectory) (verified.DirectoryResult, error) {

@@ -40,9 +40,9 @@ func (f *fakeOperations) CertificatesByTransportPrincipal(ctx context.Context, _
 	}, f.called(ctx, "CertificatesByTransportPrincipal", subject))
 }
 
-func (f *fakeOperations) IssueCertificate(ctx context.Context, _ keyserver.Caller, request []byte, _ int) (verified.CertificateIssued, error) {
+func (f *fakeOperations) IssueCertificate(ctx context.Context, _ keyserver.Caller, n keyserver.CertificateRequest) (verified.CertificateIssued, error) {
 	r := verified.CertificateIssued{Saved: !f.bad, Chain: []byte{1}, Certificate: aLeaf, Detail: "evidence"}
-	return verdict(f, r, f.called(ctx, "IssueCertificate", request))
+	return verdict(f, r, f.called(ctx, "IssueCertificate", n.Request))
 }
 
 func (f *fakeOperations) RenewCertificate(ctx context.Context, _ keyserver.Caller, der []byte) (verified.CertificateIssued, error) {
@@ -70,8 +70,8 @@ func (f *fakeOperations) RevocationPolicy(ctx context.Context, _ keyserver.Calle
 	return answer(anIssuer.Policy, f.called(ctx, "RevocationPolicy", digest))
 }
 
-func (f *fakeOperations) SetRevocationPolicy(ctx context.Context, _ keyserver.Caller, digest string, p keyserver.RevocationPolicy) (verified.PolicySaved, error) {
-	return verdict(f, verified.PolicySaved{Saved: !f.bad, Digest: digest, Policy: p, Detail: "evidence"}, f.called(ctx, "SetRevocationPolicy", p))
+func (f *fakeOperations) SetRevocationPolicy(ctx context.Context, _ keyserver.Caller, c keyserver.RevocationPolicyChange) (verified.PolicySaved, error) {
+	return verdict(f, verified.PolicySaved{Saved: !f.bad, Digest: c.Digest, Policy: c.Policy, Detail: "evidence"}, f.called(ctx, "SetRevocationPolicy", c.Policy))
 }
 
 func (f *fakeOperations) ImportCRL(ctx context.Context, _ keyserver.Caller, der []byte) (verified.CRLImported, error) {
@@ -79,6 +79,6 @@ func (f *fakeOperations) ImportCRL(ctx context.Context, _ keyserver.Caller, der 
 	return verdict(f, r, f.called(ctx, "ImportCRL", der))
 }
 
-func (f *fakeOperations) ExportKey(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink, to keyserver.PrincipalRef) (keyserver.ExportedKey, error) {
-	return answer(keyserver.ExportedKey{JWE: "a.b.c.d.e", Algorithm: "RSA-OAEP-256", Recipient: aUser, Certificate: aLeaf}, f.called(ctx, "ExportKey", to))
+func (f *fakeOperations) ExportKey(ctx context.Context, _ keyserver.Caller, x keyserver.KeyExport) (keyserver.ExportedKey, error) {
+	return answer(keyserver.ExportedKey{JWE: "a.b.c.d.e", Algorithm: "RSA-OAEP-256", Recipient: aUser, Certificate: aLeaf}, f.called(ctx, "ExportKey", x.Recipient))
 }

@@ -98,15 +98,15 @@ func (f *fakeOperations) Key(ctx context.Context, _ keyserver.Caller, l keyserve
 	return answer(keyserver.KeyMetadata{Link: l, Algorithm: keyserver.HMACSHA384, KeyBytes: 48}, f.called(ctx, "Key", l))
 }
 
-func (f *fakeOperations) AuthorizeKey(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink, filename string) (keyserver.Grant, error) {
-	return answer(keyserver.Grant{System: 1, FilenameAudited: filename != ""}, f.called(ctx, "AuthorizeKey", filename))
+func (f *fakeOperations) AuthorizeKey(ctx context.Context, _ keyserver.Caller, use keyserver.Use) (keyserver.Grant, error) {
+	return answer(keyserver.Grant{System: 1, FilenameAudited: use.Filename != ""}, f.called(ctx, "AuthorizeKey", use.Filename))
 }
 
-func (f *fakeOperations) HMAC(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink, m keyserver.Message) (mac [keyserver.MACSize]byte, err error) {
+func (f *fakeOperations) HMAC(ctx context.Context, _ keyserver.Caller, r keyserver.HMACRequest) (mac [keyserver.MACSize]byte, err error) {
 	if err := f.called(ctx, "HMAC", nil); err != nil {
 		return mac, err
 	}
-	_, err = m.WriteTo(io.Discard)
+	_, err = r.Message.WriteTo(io.Discard)
 	return mac, err
 }
 
@@ -120,16 +120,16 @@ func (f *fakeOperations) acl(ctx context.Context, name string, got any) (verifie
 	return answer(r, err)
 }
 
-func (f *fakeOperations) GrantACL(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink, c keyserver.ACLChange) (verified.ACLResult, error) {
+func (f *fakeOperations) GrantACL(ctx context.Context, _ keyserver.Caller, c keyserver.ACLChange) (verified.ACLResult, error) {
 	return f.acl(ctx, "GrantACL", c)
 }
 
-func (f *fakeOperations) AmendACL(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink, c keyserver.ACLChange) (verified.ACLResult, error) {
+func (f *fakeOperations) AmendACL(ctx context.Context, _ keyserver.Caller, c keyserver.ACLChange) (verified.ACLResult, error) {
 	return f.acl(ctx, "AmendACL", c)
 }
 
-func (f *fakeOperations) RevokeACL(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink, p keyserver.PrincipalRef) (verified.ACLResult, error) {
-	return f.acl(ctx, "RevokeACL", p)
+func (f *fakeOperations) RevokeACL(ctx context.Context, _ keyserver.Caller, r keyserver.ACLRevocation) (verified.ACLResult, error) {
+	return f.acl(ctx, "RevokeACL", r.Principal)
 }
 
 func (f *fakeOperations) ACL(ctx context.Context, _ keyserver.Caller, l keyserver.HiddenLink) (verified.ACLResult, error) {
@@ -147,7 +147,7 @@ func (f *fakeOperations) Roles(ctx context.Context, _ keyserver.Caller) ([]keyse
 }
 
 func (f *fakeOperations) role(ctx context.Context, name string, got keyserver.RoleChange) (verified.RoleResult, error) {
-	r := verified.RoleResult{ID: someID, RequestedName: got.Name, RequestedOperations: got.Operations, Saved: !f.bad, Role: &aRole, Detail: "evidence"}
+	r := verified.RoleResult{Requested: got, Saved: !f.bad, Role: &aRole, Detail: "evidence"}
 	err := f.called(ctx, name, got)
 	if f.bad {
 		return r, err
@@ -155,11 +155,11 @@ func (f *fakeOperations) role(ctx context.Context, name string, got keyserver.Ro
 	return answer(r, err)
 }
 
-func (f *fakeOperations) CreateRole(ctx context.Context, _ keyserver.Caller, name string, ops []keyserver.ID) (verified.RoleResult, error) {
-	return f.role(ctx, "CreateRole", keyserver.RoleChange{Name: &name, Operations: ops})
+func (f *fakeOperations) CreateRole(ctx context.Context, _ keyserver.Caller, n keyserver.NewRole) (verified.RoleResult, error) {
+	return f.role(ctx, "CreateRole", keyserver.RoleChange{Name: &n.Name, Operations: n.Operations})
 }
 
-func (f *fakeOperations) UpdateRole(ctx context.Context, _ keyserver.Caller, _ keyserver.ID, c keyserver.RoleChange) (verified.RoleResult, error) {
+func (f *fakeOperations) UpdateRole(ctx context.Context, _ keyserver.Caller, c keyserver.RoleChange) (verified.RoleResult, error) {
 	return f.role(ctx, "UpdateRole", c)
 }
 
@@ -223,28 +223,28 @@ func (f *fakeOperations) LookupPrincipals(ctx context.Context, _ keyserver.Calle
 	return answer([]keyserver.Principal{aUser}, f.called(ctx, "LookupPrincipals", pairs))
 }
 
-func (f *fakeOperations) UpdatePrincipalFlags(ctx context.Context, _ keyserver.Caller, id keyserver.ID, c keyserver.FlagChange) (verified.FlagsResult, error) {
-	r := verified.FlagsResult{ID: id, Asked: c, Saved: !f.bad, Before: keyserver.FlagEnable, After: c.Apply(keyserver.FlagEnable), Detail: "evidence"}
+func (f *fakeOperations) UpdatePrincipalFlags(ctx context.Context, _ keyserver.Caller, c keyserver.FlagChange) (verified.FlagsResult, error) {
+	r := verified.FlagsResult{Asked: c, Saved: !f.bad, Before: keyserver.FlagEnable, After: c.Apply(keyserver.FlagEnable), Detail: "evidence"}
 	return judged(f, r, f.called(ctx, "UpdatePrincipalFlags", c))
 }
 
-func (f *fakeOperations) SetPrincipalRoles(ctx context.Context, _ keyserver.Caller, id keyserver.ID, roles []keyserver.ID) (verified.RolesResult, error) {
-	r := verified.RolesResult{ID: id, Requested: roles, Saved: !f.bad, Principal: aUser, Detail: "evidence"}
-	return judged(f, r, f.called(ctx, "SetPrincipalRoles", roles))
+func (f *fakeOperations) SetPrincipalRoles(ctx context.Context, _ keyserver.Caller, r keyserver.PrincipalRoles) (verified.RolesResult, error) {
+	out := verified.RolesResult{Requested: r, Saved: !f.bad, Principal: aUser, Detail: "evidence"}
+	return judged(f, out, f.called(ctx, "SetPrincipalRoles", r.Roles))
 }
 
-func (f *fakeOperations) GroupMembers(ctx context.Context, _ keyserver.Caller, _ keyserver.ID, limit, offset int) ([]keyserver.Principal, error) {
-	return answer([]keyserver.Principal{aUser}, f.called(ctx, "GroupMembers", [2]int{limit, offset}))
+func (f *fakeOperations) GroupMembers(ctx context.Context, _ keyserver.Caller, g keyserver.GroupFilter) ([]keyserver.Principal, error) {
+	return answer([]keyserver.Principal{aUser}, f.called(ctx, "GroupMembers", [2]int{g.Limit, g.Offset}))
 }
 
-func (f *fakeOperations) AddGroupMember(ctx context.Context, _ keyserver.Caller, group, member keyserver.ID) (verified.MembershipResult, error) {
-	r := verified.MembershipResult{Group: group, Done: !f.bad, Member: aUser, Detail: "evidence"}
-	return judged(f, r, f.called(ctx, "AddGroupMember", member))
+func (f *fakeOperations) AddGroupMember(ctx context.Context, _ keyserver.Caller, m keyserver.Membership) (verified.MembershipResult, error) {
+	r := verified.MembershipResult{Group: m.Group, Done: !f.bad, Member: aUser, Detail: "evidence"}
+	return judged(f, r, f.called(ctx, "AddGroupMember", m.Member))
 }
 
-func (f *fakeOperations) RemoveGroupMember(ctx context.Context, _ keyserver.Caller, group, member keyserver.ID) (verified.MembershipResult, error) {
-	r := verified.MembershipResult{Group: group, Done: !f.bad, Member: aUser, Detail: "evidence"}
-	return judged(f, r, f.called(ctx, "RemoveGroupMember", member))
+func (f *fakeOperations) RemoveGroupMember(ctx context.Context, _ keyserver.Caller, m keyserver.Membership) (verified.MembershipResult, error) {
+	r := verified.MembershipResult{Group: m.Group, Done: !f.bad, Member: aUser, Detail: "evidence"}
+	return judged(f, r, f.called(ctx, "RemoveGroupMember", m.Member))
 }
 
 func (f *fakeOperations) Version(ctx context.Context, _ keyserver.Caller) (keyserver.Version, error) {
@@ -257,15 +257,15 @@ func (f *fakeOperations) Audit(ctx context.Context, _ keyserver.Caller, filter k
 	}}}, f.called(ctx, "Audit", filter))
 }
 
-func (f *fakeOperations) Changes(ctx context.Context, _ keyserver.Caller, after int64, wait time.Duration) (keyserver.ChangePage, error) {
-	if err := f.called(ctx, "Changes", wait); err != nil {
+func (f *fakeOperations) Changes(ctx context.Context, _ keyserver.Caller, c keyserver.ChangeFilter) (keyserver.ChangePage, error) {
+	if err := f.called(ctx, "Changes", c.Wait); err != nil {
 		return keyserver.ChangePage{}, err
 	}
-	if wait > 0 {
+	if c.Wait > 0 {
 		<-ctx.Done()
 		return keyserver.ChangePage{}, ctx.Err()
 	}
-	return keyserver.ChangePage{Cursor: after + 1, Changes: []keyserver.Change{{Seq: after + 1, Kind: keyserver.ChangeRole, ID: someID, Action: keyserver.Created}}}, nil
+	return keyserver.ChangePage{Cursor: c.After + 1, Changes: []keyserver.Change{{Seq: c.After + 1, Kind: keyserver.ChangeRole, ID: someID, Action: keyserver.Created}}}, nil
 }
 
 func (f *fakeOperations) Ready(context.Context) []keyserver.Readiness {

@@ -35,7 +35,7 @@ func (f *fakeOperations) AddTrustedServer(ctx context.Context, _ keyserver.Calle
 	return answer(r, err)
 }
 
-func (f *fakeOperations) UpdateTrustedServer(ctx context.Context, _ keyserver.Caller, _ keyserver.SystemID, c keyserver.TrustedServerChange) (verified.TrustedServerUpdated, error) {
+func (f *fakeOperations) UpdateTrustedServer(ctx context.Context, _ keyserver.Caller, c keyserver.TrustedServerChange) (verified.TrustedServerUpdated, error) {
 	r := verified.TrustedServerUpdated{Server: &aPeer, Saved: !f.bad, Detail: "evidence"}
 	err := f.called(ctx, "UpdateTrustedServer", c)
 	if f.bad {
@@ -77,8 +77,8 @@ func (f *fakeOperations) CreatePrincipalTrust(ctx context.Context, _ keyserver.C
 	return f.trust(ctx, "CreatePrincipalTrust", t)
 }
 
-func (f *fakeOperations) UpdatePrincipalTrust(ctx context.Context, _ keyserver.Caller, _ keyserver.ID, flag keyserver.TrustFlag) (verified.PrincipalTrustSaved, error) {
-	return f.trust(ctx, "UpdatePrincipalTrust", flag)
+func (f *fakeOperations) UpdatePrincipalTrust(ctx context.Context, _ keyserver.Caller, c keyserver.PrincipalTrustChange) (verified.PrincipalTrustSaved, error) {
+	return f.trust(ctx, "UpdatePrincipalTrust", c.Flag)
 }
 
 func (f *fakeOperations) DeletePrincipalTrust(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (verified.PrincipalTrustGone, error) {

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
@@ -30,23 +29,23 @@ type Operations interface {
 type keys interface {
 	MintKey(ctx context.Context, by keyserver.Caller, key keyserver.NewKey) (keyserver.KeyMetadata, error)
 	Key(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.KeyMetadata, error)
-	AuthorizeKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, filename string) (keyserver.Grant, error)
-	HMAC(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, message keyserver.Message) ([keyserver.MACSize]byte, error)
-	ExportKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, to keyserver.PrincipalRef) (keyserver.ExportedKey, error)
+	AuthorizeKey(ctx context.Context, by keyserver.Caller, use keyserver.Use) (keyserver.Grant, error)
+	HMAC(ctx context.Context, by keyserver.Caller, r keyserver.HMACRequest) ([keyserver.MACSize]byte, error)
+	ExportKey(ctx context.Context, by keyserver.Caller, x keyserver.KeyExport) (keyserver.ExportedKey, error)
 }
 
 type acls interface {
-	GrantACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) (verified.ACLResult, error)
-	AmendACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) (verified.ACLResult, error)
-	RevokeACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, principal keyserver.PrincipalRef) (verified.ACLResult, error)
+	GrantACL(ctx context.Context, by keyserver.Caller, c keyserver.ACLChange) (verified.ACLResult, error)
+	AmendACL(ctx context.Context, by keyserver.Caller, c keyserver.ACLChange) (verified.ACLResult, error)
+	RevokeACL(ctx context.Context, by keyserver.Caller, r keyserver.ACLRevocation) (verified.ACLResult, error)
 	ACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (verified.ACLResult, error)
 }
 
 type roles interface {
 	ListOperations(ctx context.Context, by keyserver.Caller) ([]keyserver.Operation, error)
 	Roles(ctx context.Context, by keyserver.Caller) ([]keyserver.Role, error)
-	CreateRole(ctx context.Context, by keyserver.Caller, name string, ops []keyserver.ID) (verified.RoleResult, error)
-	UpdateRole(ctx context.Context, by keyserver.Caller, id keyserver.ID, change keyserver.RoleChange) (verified.RoleResult, error)
+	CreateRole(ctx context.Context, by keyserver.Caller, n keyserver.NewRole) (verified.RoleResult, error)
+	UpdateRole(ctx context.Context, by keyserver.Caller, c keyserver.RoleChange) (verified.RoleResult, error)
 	DeleteRole(ctx context.Context, by keyserver.Caller, id keyserver.ID) (verified.RoleGone, error)
 }
 
@@ -60,7 +59,7 @@ type trustedServers interface {
 	TrustedServers(ctx context.Context, by keyserver.Caller) ([]keyserver.TrustedServer, error)
 	TrustedServersNamed(ctx context.Context, by keyserver.Caller, name string) ([]keyserver.TrustedServer, error)
 	AddTrustedServer(ctx context.Context, by keyserver.Caller, n keyserver.NewTrustedServer) (verified.TrustedServerSaved, error)
-	UpdateTrustedServer(ctx context.Context, by keyserver.Caller, system keyserver.SystemID, change keyserver.TrustedServerChange) (verified.TrustedServerUpdated, error)
+	UpdateTrustedServer(ctx context.Context, by keyserver.Caller, c keyserver.TrustedServerChange) (verified.TrustedServerUpdated, error)
 	RemoveTrustedServer(ctx context.Context, by keyserver.Caller, system keyserver.SystemID) (verified.TrustedServerGone, error)
 	TrustInfo(ctx context.Context, by keyserver.Caller) (keyserver.TrustInfo, error)
 }
@@ -68,7 +67,7 @@ type trustedServers interface {
 type principalTrusts interface {
 	PrincipalTrusts(ctx context.Context, by keyserver.Caller, filter keyserver.PrincipalTrustFilter) ([]keyserver.PrincipalTrust, error)
 	CreatePrincipalTrust(ctx context.Context, by keyserver.Caller, t keyserver.PrincipalTrust) (verified.PrincipalTrustSaved, error)
-	UpdatePrincipalTrust(ctx context.Context, by keyserver.Caller, id keyserver.ID, flag keyserver.TrustFlag) (verified.PrincipalTrustSaved, error)
+	UpdatePrincipalTrust(ctx context.Context, by keyserver.Caller, c keyserver.PrincipalTrustChange) (verified.PrincipalTrustSaved, error)
 	DeletePrincipalTrust(ctx context.Context, by keyserver.Caller, id keyserver.ID) (verified.PrincipalTrustGone, error)
 }
 
@@ -76,14 +75,14 @@ type aclTemplates interface {
 	ACLTemplates(ctx context.Context, by keyserver.Caller) ([]keyserver.ACLTemplate, error)
 	ACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID) (keyserver.ACLTemplate, error)
 	CreateACLTemplate(ctx context.Context, by keyserver.Caller, name string) (verified.ACLTemplateResult, error)
-	RenameACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID, name string) (verified.ACLTemplateResult, error)
+	RenameACLTemplate(ctx context.Context, by keyserver.Caller, c keyserver.ACLTemplateChange) (verified.ACLTemplateResult, error)
 	DeleteACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID) (verified.ACLTemplateGone, error)
-	PutTemplateMember(ctx context.Context, by keyserver.Caller, id keyserver.ID, m keyserver.TemplateMember) (verified.TemplateMemberResult, error)
-	RemoveTemplateMember(ctx context.Context, by keyserver.Caller, id keyserver.ID, p keyserver.PrincipalRef) (verified.TemplateMemberResult, error)
+	PutTemplateMember(ctx context.Context, by keyserver.Caller, m keyserver.TemplateMembership) (verified.TemplateMemberResult, error)
+	RemoveTemplateMember(ctx context.Context, by keyserver.Caller, m keyserver.TemplateMemberRef) (verified.TemplateMemberResult, error)
 }
 
 type directories interface {
-	TemplatedDirectories(ctx context.Context, by keyserver.Caller, paths []string, templates []keyserver.ID) (verified.DirectoryList, error)
+	TemplatedDirectories(ctx context.Context, by keyserver.Caller, f keyserver.TemplatedDirectoryFilter) (verified.DirectoryList, error)
 	CreateTemplatedDirectory(ctx context.Context, by keyserver.Caller, n keyserver.NewTemplatedDirectory) (verified.DirectoryResult, error)
 	DeleteTemplatedDirectory(ctx context.Context, by keyserver.Caller, id keyserver.ID) (verified.DirectoryGone, error)
 }
@@ -98,17 +97,17 @@ type principals interface {
 	CreatePrincipal(ctx context.Context, by keyserver.Caller, p keyserver.NewPrincipal) (verified.PrincipalSaved, error)
 	ListPrincipals(ctx context.Context, by keyserver.Caller, filter keyserver.PrincipalFilter) (keyserver.PrincipalPage, error)
 	LookupPrincipals(ctx context.Context, by keyserver.Caller, pairs []keyserver.PrincipalRef) ([]keyserver.Principal, error)
-	UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, id keyserver.ID, change keyserver.FlagChange) (verified.FlagsResult, error)
-	SetPrincipalRoles(ctx context.Context, by keyserver.Caller, id keyserver.ID, roles []keyserver.ID) (verified.RolesResult, error)
-	GroupMembers(ctx context.Context, by keyserver.Caller, group keyserver.ID, limit, offset int) ([]keyserver.Principal, error)
-	AddGroupMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) (verified.MembershipResult, error)
-	RemoveGroupMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) (verified.MembershipResult, error)
+	UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, c keyserver.FlagChange) (verified.FlagsResult, error)
+	SetPrincipalRoles(ctx context.Context, by keyserver.Caller, r keyserver.PrincipalRoles) (verified.RolesResult, error)
+	GroupMembers(ctx context.Context, by keyserver.Caller, f keyserver.GroupFilter) ([]keyserver.Principal, error)
+	AddGroupMember(ctx context.Context, by keyserver.Caller, m keyserver.Membership) (verified.MembershipResult, error)
+	RemoveGroupMember(ctx context.Context, by keyserver.Caller, m keyserver.Membership) (verified.MembershipResult, error)
 }
 
 type certificates interface {
 	CertificatesBySubject(ctx context.Context, by keyserver.Caller, pattern string) (verified.CertificatesFound, error)
 	CertificatesByTransportPrincipal(ctx context.Context, by keyserver.Caller, subject string) (verified.CertificatesFound, error)
-	IssueCertificate(ctx context.Context, by keyserver.Caller, request []byte, validityDays int) (verified.CertificateIssued, error)
+	IssueCertificate(ctx context.Context, by keyserver.Caller, n keyserver.CertificateRequest) (verified.CertificateIssued, error)
 	RenewCertificate(ctx context.Context, by keyserver.Caller, der []byte) (verified.CertificateIssued, error)
 	EnrollCertificates(ctx context.Context, by keyserver.Caller, n keyserver.Enrolment) (verified.CertificatesEnrolled, error)
 	ResetTransportPrincipal(ctx context.Context, by keyserver.Caller, id keyserver.ID) (verified.TransportReset, error)
@@ -117,14 +116,14 @@ type certificates interface {
 type revocation interface {
 	RevocationIssuers(ctx context.Context, by keyserver.Caller) ([]keyserver.RevocationIssuer, error)
 	RevocationPolicy(ctx context.Context, by keyserver.Caller, digest string) (keyserver.RevocationPolicy, error)
-	SetRevocationPolicy(ctx context.Context, by keyserver.Caller, digest string, policy keyserver.RevocationPolicy) (verified.PolicySaved, error)
+	SetRevocationPolicy(ctx context.Context, by keyserver.Caller, c keyserver.RevocationPolicyChange) (verified.PolicySaved, error)
 	ImportCRL(ctx context.Context, by keyserver.Caller, der []byte) (verified.CRLImported, error)
 }
 
 type records interface {
 	Version(ctx context.Context, by keyserver.Caller) (keyserver.Version, error)
 	Audit(ctx context.Context, by keyserver.Caller, filter keyserver.AuditFilter) (keyserver.AuditPage, error)
-	Changes(ctx context.Context, by keyserver.Caller, after int64, wait time.Duration) (keyserver.ChangePage, error)
+	Changes(ctx context.Context, by keyserver.Caller, f keyserver.ChangeFilter) (keyserver.ChangePage, error)
 	Ready(ctx context.Context) []keyserver.Readiness
 }
 
