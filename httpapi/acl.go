@@ -9,18 +9,18 @@ import (
 )
 
 func grantACL(a *API, ctx context.Context, c call, in schema.ACLChangeRequest) (schema.ACLResponse, error) {
-	r, err := a.Operations.GrantACL(ctx, c.by, keyserver.HiddenLink(in.TTag), aclChangeOf(in))
+	r, err := a.Operations.GrantACL(ctx, c.by, aclChangeOf(in))
 	return aclResponseOf(r), err
 }
 
 func amendACL(a *API, ctx context.Context, c call, in schema.ACLChangeRequest) (schema.ACLResponse, error) {
-	r, err := a.Operations.AmendACL(ctx, c.by, keyserver.HiddenLink(in.TTag), aclChangeOf(in))
+	r, err := a.Operations.AmendACL(ctx, c.by, aclChangeOf(in))
 	return aclResponseOf(r), err
 }
 
 func revokeACL(a *API, ctx context.Context, c call, in schema.ACLRevokeRequest) (schema.ACLResponse, error) {
 	principal := keyserver.PrincipalRef{System: keyserver.SystemID(in.SystemID), ID: keyserver.ID(in.PrincipalID)}
-	r, err := a.Operations.RevokeACL(ctx, c.by, keyserver.HiddenLink(in.TTag), principal)
+	r, err := a.Operations.RevokeACL(ctx, c.by, keyserver.ACLRevocation{Link: keyserver.HiddenLink(in.TTag), Principal: principal})
 	return aclResponseOf(r), err
 }
 
@@ -31,6 +31,7 @@ func getACL(a *API, ctx context.Context, c call, in schema.KeyRequest) (schema.A
 
 func aclChangeOf(in schema.ACLChangeRequest) keyserver.ACLChange {
 	change := keyserver.ACLChange{
+		Link:      keyserver.HiddenLink(in.TTag),
 		Principal: keyserver.PrincipalRef{System: keyserver.SystemID(in.SystemID), ID: keyserver.ID(in.PrincipalID)},
 		Rights:    keyserver.Rights(in.Rights),
 		MaxUsage:  keyserver.NoUsageLimit,

@@ -22,7 +22,7 @@ func createACLTemplate(a *API, ctx context.Context, c call, in schema.ACLTemplat
 }
 
 func renameACLTemplate(a *API, ctx context.Context, c call, in schema.RenameACLTemplateRequest) (schema.ACLTemplateSaved, error) {
-	r, err := a.Operations.RenameACLTemplate(ctx, c.by, keyserver.ID(in.ID), in.Name)
+	r, err := a.Operations.RenameACLTemplate(ctx, c.by, keyserver.ACLTemplateChange{ID: keyserver.ID(in.ID), Name: in.Name})
 	return aclTemplateSavedOf(r), err
 }
 
@@ -44,7 +44,9 @@ func listTemplateMembers(a *API, ctx context.Context, c call, in schema.ByID) (s
 }
 
 func putTemplateMember(a *API, ctx context.Context, c call, in schema.SetACLTemplateMemberRequest) (schema.TemplateMemberSaved, error) {
-	r, err := a.Operations.PutTemplateMember(ctx, c.by, keyserver.ID(in.ID), templateMemberFrom(in.TemplateMemberRequest))
+	r, err := a.Operations.PutTemplateMember(ctx, c.by, keyserver.TemplateMembership{
+		Template: keyserver.ID(in.ID), Member: templateMemberFrom(in.TemplateMemberRequest),
+	})
 	out := schema.TemplateMemberSaved{
 		ID: schema.HexID(r.ID), RequestedRights: in.Rights, RequestedRightNames: in.Rights.Names(),
 		Saved: r.Done, Missing: r.Missing, Members: convert(r.Template.Members, templateMemberOf), Verdict: schema.Verdict{Detail: r.Detail},
@@ -58,7 +60,7 @@ func putTemplateMember(a *API, ctx context.Context, c call, in schema.SetACLTemp
 
 func removeTemplateMember(a *API, ctx context.Context, c call, in schema.RemoveACLTemplateMemberRequest) (schema.TemplateMemberGone, error) {
 	principal := keyserver.PrincipalRef{System: keyserver.SystemID(in.SystemID), ID: keyserver.ID(in.PrincipalID)}
-	r, err := a.Operations.RemoveTemplateMember(ctx, c.by, keyserver.ID(in.ID), principal)
+	r, err := a.Operations.RemoveTemplateMember(ctx, c.by, keyserver.TemplateMemberRef{Template: keyserver.ID(in.ID), Principal: principal})
 	return schema.TemplateMemberGone{
 		ID: schema.HexID(r.ID), SystemID: in.SystemID, PrincipalID: in.PrincipalID, Gone: r.Done,
 		Members: convert(r.Template.Members, templateMemberOf), Verdict: schema.Verdict{Detail: r.Detail},

@@ -17,11 +17,12 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/origin"
+	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
 // Config is what the API needs. Zero limits take the defaults.
 type Config struct {
-	Operations Operations
+	Operations *verified.Service
 	Sessions   Sessions
 	Logger     *slog.Logger
 	// ExternalURL is where clients reach the service, without path; empty: the

@@ -38,11 +38,11 @@ func certificatesByTransportPrincipal(a *API, ctx context.Context, c call, in sc
 }
 
 func issueCertificate(a *API, ctx context.Context, c call, in schema.IssueCertificateRequest) (schema.CertificateIssued, error) {
-	days := 0
+	n := keyserver.CertificateRequest{Request: in.Request}
 	if in.ValidityDays != nil {
-		days = *in.ValidityDays
+		n.ValidityDays = *in.ValidityDays
 	}
-	r, err := a.Operations.IssueCertificate(ctx, c.by, in.Request, days)
+	r, err := a.Operations.IssueCertificate(ctx, c.by, n)
 	return schema.CertificateIssued{Saved: r.Saved, Certificate: r.Certificate.DER, CertificateRenewed: renewedOf(r)}, err
 }
 

@@ -29,7 +29,7 @@ func readChanges(a *API, ctx context.Context, c call, in schema.ChangesQuery) (s
 	if in.Wait != nil {
 		wait = time.Duration(*in.Wait) * time.Second
 	}
-	page, err := a.Operations.Changes(waiting, c.by, after, wait)
+	page, err := a.Operations.Changes(waiting, c.by, keyserver.ChangeFilter{After: after, Wait: wait})
 	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
 		page, err = keyserver.ChangePage{Cursor: after}, nil
 	}

@@ -1,12 +1,14 @@
 package httpapi
 
 import (
+	"encoding/base64"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 // sample is a request to a route that is good in every field, made from its
@@ -39,7 +41,42 @@ func sampleOf(r Route) sample {
 	if r.Path == "/api/templated-directories" {
 		delete(s.query, "aclTemplateId") // which path excludes
 	}
+	s.meaningful(r)
 	return s
+}
+
+// meaningful puts values that mean something to the service in the place of
+// those that only have the right form.
+func (s sample) meaningful(r Route) {
+	a := authority()
+	encoded := func(der []byte) string { return strconv.Quote(base64.StdEncoding.EncodeToString(der)) }
+	body := func(name, value string) {
+		if _, there := s.body[name]; there {
+			s.body[name] = value
+		}
+	}
+	body("xpath", strconv.Quote(keyserver.ConfigRoot))
+	body("operations", `["`+keyserver.OpHMAC.ID.Hex()+`"]`)
+	body("endTime", `"AAABl7DtSAE="`) // later than startTime
+	body("request", encoded(a.request))
+	body("certificates", "["+encoded(a.leaf.Raw)+"]")
+	body("certificate", encoded(a.leaf.Raw))
+	body("trustBlob", strconv.Quote(keyserver.TrustBlob{System: 7, ServerName: "peer.example.com", Port: 9443, Chain: a.chain}.String()))
+	switch r.Method + " " + r.Path {
+	case "POST /api/trusted-cas":
+		body("certificate", encoded(a.ca.Certificate.Raw))
+	case "POST /api/transport-principals/reset":
+		body("principalId", strconv.Quote(aTransport.ID.Hex()))
+	case "GET /api/templated-directories":
+		s.query["path"] = "/a"
+	case "GET /api/trusted-servers":
+		s.query["name"] = aPeer.Name
+	case "GET /api/principal-trusts":
+		s.query["trustedServerSystemId"] = "7"
+	}
+	if strings.Contains(r.Path, "/groups/{gid}") {
+		s.path["gid"] = aGroup.ID.Hex()
+	}
 }
 
 // having returns a sample that has the field: of a login by the method that

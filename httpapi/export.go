@@ -9,7 +9,7 @@ import (
 
 func exportKey(a *API, ctx context.Context, c call, in schema.ExportKeyRequest) (schema.ExportedKey, error) {
 	to := keyserver.PrincipalRef{System: keyserver.SystemID(in.SystemID), ID: keyserver.ID(in.PrincipalID)}
-	k, err := a.Operations.ExportKey(ctx, c.by, keyserver.HiddenLink(in.TTag), to)
+	k, err := a.Operations.ExportKey(ctx, c.by, keyserver.KeyExport{Link: keyserver.HiddenLink(in.TTag), Recipient: to})
 	if err != nil {
 		return schema.ExportedKey{}, err
 	}

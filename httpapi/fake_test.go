@@ -17,263 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
-// The fakes here answer something plausible and record what reached them. They
-// serve tests of refusals and of encoding only; what the operations do is
-// tested against the real ones elsewhere.
-
 const testToken = "the-session-id-of-these-tests"
-
-var (
-	epoch     = time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
-	someID    = keyserver.IDFromUint64(1001)
-	someRef   = keyserver.PrincipalRef{System: 1, ID: someID}
-	aLink     = keyserver.NewHiddenLink(1, someID)
-	aRole     = keyserver.Role{ID: someID, Name: "Auditor", BuiltIn: true, Operations: []keyserver.ID{keyserver.OpReadAudit.ID}}
-	aUser     = keyserver.Principal{ID: someID, System: 1, Type: keyserver.PasswordPrincipal, Name: "ann", Flags: keyserver.FlagEnable, Roles: []keyserver.ID{someID}}
-	aWorkload = keyserver.Principal{
-		ID: someID, System: 1, Type: keyserver.XAuthPrincipal, Name: "web", Flags: keyserver.FlagEnable, Roles: []keyserver.ID{}, Groups: []keyserver.ID{someID},
-		Identity: &keyserver.Identity{Issuer: "https://issuer.example", Subject: "system:serviceaccount:shop:web", Audiences: []string{"keyserver"}},
-	}
-	anEntry = keyserver.ACLEntry{ID: someID, ACL: someID, Principal: someRef, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit}
-	aList   = keyserver.ACL{ID: someID, Link: aLink, Entries: []keyserver.ACLEntry{anEntry}}
-	aCA     = keyserver.Certificate{
-		ID: someID, Status: keyserver.StatusCA, Subject: "/CN=ca", Issuer: "/CN=ca", KeyType: "EC P-256",
-		Serial: []byte{1}, NotBefore: epoch, NotAfter: epoch.Add(time.Hour), DER: []byte{0x30, 0},
-	}
-)
-
-// fakeOperations answers err to every call, where it is set.
-type fakeOperations struct {
-	err error
-	// bad makes verified writes come out with the filled result and err.
-	bad   bool
-	ready []keyserver.Readiness
-	// during runs inside each call.
-	during func(ctx context.Context)
-
-	mu    sync.Mutex
-	calls []string
-	got   any // the last argument of interest
-}
-
-func (f *fakeOperations) called(ctx context.Context, name string, got any) error {
-	f.mu.Lock()
-	f.calls = append(f.calls, name)
-	f.got = got
-	f.mu.Unlock()
-	if f.during != nil {
-		f.during(ctx)
-	}
-	return f.err
-}
-
-func (f *fakeOperations) seen() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return append([]string(nil), f.calls...)
-}
-
-// judged keeps the filled result of a verified write that came out bad.
-func judged[T any](f *fakeOperations, v T, err error) (T, error) {
-	if f.bad {
-		return v, err
-	}
-	return answer(v, err)
-}
-
-func answer[T any](v T, err error) (T, error) {
-	if err != nil {
-		var none T
-		return none, err
-	}
-	return v, nil
-}
-
-func (f *fakeOperations) MintKey(ctx context.Context, _ keyserver.Caller, k keyserver.NewKey) (keyserver.KeyMetadata, error) {
-	k.Material = append([]byte(nil), k.Material...)
-	return answer(keyserver.KeyMetadata{Link: aLink, Algorithm: k.Algorithm, KeyBytes: 48}, f.called(ctx, "MintKey", k))
-}
-
-func (f *fakeOperations) Key(ctx context.Context, _ keyserver.Caller, l keyserver.HiddenLink) (keyserver.KeyMetadata, error) {
-	return answer(keyserver.KeyMetadata{Link: l, Algorithm: keyserver.HMACSHA384, KeyBytes: 48}, f.called(ctx, "Key", l))
-}
-
-func (f *fakeOperations) AuthorizeKey(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink, filename string) (keyserver.Grant, error) {
-	return answer(keyserver.Grant{System: 1, FilenameAudited: filename != ""}, f.called(ctx, "AuthorizeKey", filename))
-}
-
-func (f *fakeOperations) HMAC(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink, m keyserver.Message) (mac [keyserver.MACSize]byte, err error) {
-	if err := f.called(ctx, "HMAC", nil); err != nil {
-		return mac, err
-	}
-	_, err = m.WriteTo(io.Discard)
-	return mac, err
-}
-
-func (f *fakeOperations) acl(ctx context.Context, name string, got any) (verified.ACLResult, error) {
-	rights := keyserver.Read
-	r := verified.ACLResult{Operation: name, Verified: !f.bad, Requested: &rights, Entry: &anEntry, ACL: aList, Detail: "evidence"}
-	err := f.called(ctx, name, got)
-	if f.bad {
-		return r, err
-	}
-	return answer(r, err)
-}
-
-func (f *fakeOperations) GrantACL(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink, c keyserver.ACLChange) (verified.ACLResult, error) {
-	return f.acl(ctx, "GrantACL", c)
-}
-
-func (f *fakeOperations) AmendACL(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink, c keyserver.ACLChange) (verified.ACLResult, error) {
-	return f.acl(ctx, "AmendACL", c)
-}
-
-func (f *fakeOperations) RevokeACL(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink, p keyserver.PrincipalRef) (verified.ACLResult, error) {
-	return f.acl(ctx, "RevokeACL", p)
-}
-
-func (f *fakeOperations) ACL(ctx context.Context, _ keyserver.Caller, l keyserver.HiddenLink) (verified.ACLResult, error) {
-	r, err := f.acl(ctx, "ACL", l)
-	r.Requested, r.Entry = nil, nil
-	return r, err
-}
-
-func (f *fakeOperations) ListOperations(ctx context.Context, _ keyserver.Caller) ([]keyserver.Operation, error) {
-	return answer(keyserver.Operations, f.called(ctx, "ListOperations", nil))
-}
-
-func (f *fakeOperations) Roles(ctx context.Context, _ keyserver.Caller) ([]keyserver.Role, error) {
-	return answer([]keyserver.Role{aRole}, f.called(ctx, "Roles", nil))
-}
-
-func (f *fakeOperations) role(ctx context.Context, name string, got keyserver.RoleChange) (verified.RoleResult, error) {
-	r := verified.RoleResult{ID: someID, RequestedName: got.Name, RequestedOperations: got.Operations, Saved: !f.bad, Role: &aRole, Detail: "evidence"}
-	err := f.called(ctx, name, got)
-	if f.bad {
-		return r, err
-	}
-	return answer(r, err)
-}
-
-func (f *fakeOperations) CreateRole(ctx context.Context, _ keyserver.Caller, name string, ops []keyserver.ID) (verified.RoleResult, error) {
-	return f.role(ctx, "CreateRole", keyserver.RoleChange{Name: &name, Operations: ops})
-}
-
-func (f *fakeOperations) UpdateRole(ctx context.Context, _ keyserver.Caller, _ keyserver.ID, c keyserver.RoleChange) (verified.RoleResult, error) {
-	return f.role(ctx, "UpdateRole", c)
-}
-
-func (f *fakeOperations) DeleteRole(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (verified.RoleGone, error) {
-	r := verified.RoleGone{ID: id, Gone: !f.bad, Role: aRole, Detail: "evidence"}
-	err := f.called(ctx, "DeleteRole", id)
-	if f.bad {
-		return r, err
-	}
-	return answer(r, err)
-}
-
-func (f *fakeOperations) TrustedCAs(ctx context.Context, _ keyserver.Caller) ([]keyserver.Certificate, error) {
-	return answer([]keyserver.Certificate{aCA, {ID: someID}}, f.called(ctx, "TrustedCAs", nil))
-}
-
-func (f *fakeOperations) AddTrustedCA(ctx context.Context, _ keyserver.Caller, der []byte) (verified.TrustedCAAdded, error) {
-	r := verified.TrustedCAAdded{Saved: !f.bad, ListCountAfter: 1, Detail: "evidence"}
-	if !f.bad {
-		r.MatchedBy, r.TrustedCA = verified.MatchedByBody, &aCA
-	}
-	err := f.called(ctx, "AddTrustedCA", der)
-	if f.bad {
-		return r, err
-	}
-	return answer(r, err)
-}
-
-func (f *fakeOperations) RemoveTrustedCA(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (verified.TrustedCARemoved, error) {
-	r := verified.TrustedCARemoved{Gone: !f.bad, ID: id, ListCountBefore: 1, TrustedCA: aCA, Detail: "evidence"}
-	err := f.called(ctx, "RemoveTrustedCA", id)
-	if f.bad {
-		return r, err
-	}
-	return answer(r, err)
-}
-
-func (f *fakeOperations) Principal(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (keyserver.Principal, error) {
-	return answer(aUser, f.called(ctx, "Principal", id))
-}
-
-func (f *fakeOperations) CreatePasswordPrincipal(ctx context.Context, _ keyserver.Caller, p keyserver.NewPasswordPrincipal) (verified.PrincipalSaved, error) {
-	r := verified.PrincipalSaved{Saved: !f.bad, Principal: &aUser, Detail: "evidence"}
-	err := f.called(ctx, "CreatePasswordPrincipal", p)
-	if f.bad {
-		return r, err
-	}
-	return answer(r, err)
-}
-
-func (f *fakeOperations) CreatePrincipal(ctx context.Context, _ keyserver.Caller, p keyserver.NewPrincipal) (verified.PrincipalSaved, error) {
-	return judged(f, verified.PrincipalSaved{Saved: !f.bad, Principal: &aWorkload, Detail: "evidence"}, f.called(ctx, "CreatePrincipal", p))
-}
-
-func (f *fakeOperations) ListPrincipals(ctx context.Context, _ keyserver.Caller, filter keyserver.PrincipalFilter) (keyserver.PrincipalPage, error) {
-	page := keyserver.PrincipalPage{Principals: []keyserver.Principal{aUser, aWorkload}, Pattern: filter.Pattern(), OrderedBy: "name"}
-	return answer(page, f.called(ctx, "ListPrincipals", filter))
-}
-
-func (f *fakeOperations) LookupPrincipals(ctx context.Context, _ keyserver.Caller, pairs []keyserver.PrincipalRef) ([]keyserver.Principal, error) {
-	return answer([]keyserver.Principal{aUser}, f.called(ctx, "LookupPrincipals", pairs))
-}
-
-func (f *fakeOperations) UpdatePrincipalFlags(ctx context.Context, _ keyserver.Caller, id keyserver.ID, c keyserver.FlagChange) (verified.FlagsResult, error) {
-	r := verified.FlagsResult{ID: id, Asked: c, Saved: !f.bad, Before: keyserver.FlagEnable, After: c.Apply(keyserver.FlagEnable), Detail: "evidence"}
-	return judged(f, r, f.called(ctx, "UpdatePrincipalFlags", c))
-}
-
-func (f *fakeOperations) SetPrincipalRoles(ctx context.Context, _ keyserver.Caller, id keyserver.ID, roles []keyserver.ID) (verified.RolesResult, error) {
-	r := verified.RolesResult{ID: id, Requested: roles, Saved: !f.bad, Principal: aUser, Detail: "evidence"}
-	return judged(f, r, f.called(ctx, "SetPrincipalRoles", roles))
-}
-
-func (f *fakeOperations) GroupMembers(ctx context.Context, _ keyserver.Caller, _ keyserver.ID, limit, offset int) ([]keyserver.Principal, error) {
-	return answer([]keyserver.Principal{aUser}, f.called(ctx, "GroupMembers", [2]int{limit, offset}))
-}
-
-func (f *fakeOperations) AddGroupMember(ctx context.Context, _ keyserver.Caller, group, member keyserver.ID) (verified.MembershipResult, error) {
-	r := verified.MembershipResult{Group: group, Done: !f.bad, Member: aUser, Detail: "evidence"}
-	return judged(f, r, f.called(ctx, "AddGroupMember", member))
-}
-
-func (f *fakeOperations) RemoveGroupMember(ctx context.Context, _ keyserver.Caller, group, member keyserver.ID) (verified.MembershipResult, error) {
-	r := verified.MembershipResult{Group: group, Done: !f.bad, Member: aUser, Detail: "evidence"}
-	return judged(f, r, f.called(ctx, "RemoveGroupMember", member))
-}
-
-func (f *fakeOperations) Version(ctx context.Context, _ keyserver.Caller) (keyserver.Version, error) {
-	return answer(keyserver.Version{Major: 1, Banner: "test"}, f.called(ctx, "Version", nil))
-}
-
-func (f *fakeOperations) Audit(ctx context.Context, _ keyserver.Caller, filter keyserver.AuditFilter) (keyserver.AuditPage, error) {
-	return answer(keyserver.AuditPage{Next: 7, Entries: []keyserver.AuditEntry{{
-		Seq: 6, Time: epoch, Operation: "hmacData", Outcome: keyserver.Refused, Reason: "aclDenied", Principal: someRef, Kind: keyserver.PasswordSession,
-	}}}, f.called(ctx, "Audit", filter))
-}
-
-func (f *fakeOperations) Changes(ctx context.Context, _ keyserver.Caller, after int64, wait time.Duration) (keyserver.ChangePage, error) {
-	if err := f.called(ctx, "Changes", wait); err != nil {
-		return keyserver.ChangePage{}, err
-	}
-	if wait > 0 {
-		<-ctx.Done()
-		return keyserver.ChangePage{}, ctx.Err()
-	}
-	return keyserver.ChangePage{Cursor: after + 1, Changes: []keyserver.Change{{Seq: after + 1, Kind: keyserver.ChangeRole, ID: someID, Action: keyserver.Created}}}, nil
-}
-
-func (f *fakeOperations) Ready(context.Context) []keyserver.Readiness {
-	if f.ready != nil {
-		return f.ready
-	}
-	return []keyserver.Readiness{{Part: "database", Ready: true, Detail: "answers"}}
-}
 
 // fakeSessions knows one session id.
 type fakeSessions struct {
@@ -309,7 +53,7 @@ func (f *fakeSessions) Authenticate(_ context.Context, token string, _ session.P
 	case token != testToken:
 		return keyserver.Caller{}, nil, fault.New(fault.SessionNotFound, "no such session")
 	}
-	return keyserver.Caller{Principal: someRef, Name: "ann", RequestID: from.RequestID}, func() {
+	return keyserver.Caller{Principal: keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(9001)}, Name: "ann", RequestID: from.RequestID}, func() {
 		f.mu.Lock()
 		f.released++
 		f.mu.Unlock()
@@ -329,7 +73,7 @@ func (f *fakeSessions) End(context.Context, keyserver.Caller) error {
 
 // fixture is an API on fakes.
 type fixture struct {
-	ops      *fakeOperations
+	ops      *fakePort
 	sessions *fakeSessions
 	log      *strings.Builder
 	api      *API
@@ -337,8 +81,8 @@ type fixture struct {
 
 func newFixture(t testing.TB, change ...func(*Config)) *fixture {
 	t.Helper()
-	f := &fixture{ops: &fakeOperations{}, sessions: &fakeSessions{}, log: &strings.Builder{}}
-	c := Config{Operations: f.ops, Sessions: f.sessions, Logger: slog.New(slog.NewJSONHandler(&lockedWriter{w: f.log}, nil))}
+	f := &fixture{ops: newFakePort(), sessions: &fakeSessions{}, log: &strings.Builder{}}
+	c := Config{Operations: verified.New(f.ops), Sessions: f.sessions, Logger: slog.New(slog.NewJSONHandler(&lockedWriter{w: f.log}, nil))}
 	for _, fn := range change {
 		fn(&c)
 	}

@@ -19,7 +19,7 @@ func listGroupMembers(a *API, ctx context.Context, c call, in schema.ListGroupMe
 	if err != nil {
 		return schema.GroupMembers{}, err
 	}
-	members, err := a.Operations.GroupMembers(ctx, c.by, keyserver.ID(in.Group), limit, offset)
+	members, err := a.Operations.GroupMembers(ctx, c.by, keyserver.GroupFilter{Group: keyserver.ID(in.Group), Limit: limit, Offset: offset})
 	if err != nil {
 		return schema.GroupMembers{}, err
 	}
@@ -30,15 +30,19 @@ func listGroupMembers(a *API, ctx context.Context, c call, in schema.ListGroupMe
 	}, nil
 }
 
+func membershipOf(in schema.GroupMemberRequest) keyserver.Membership {
+	return keyserver.Membership{Group: keyserver.ID(in.Group), Member: keyserver.ID(in.Member)}
+}
+
 func addGroupMember(a *API, ctx context.Context, c call, in schema.GroupMemberRequest) (schema.GroupMemberSaved, error) {
-	r, err := a.Operations.AddGroupMember(ctx, c.by, keyserver.ID(in.Group), keyserver.ID(in.Member))
+	r, err := a.Operations.AddGroupMember(ctx, c.by, membershipOf(in))
 	return schema.GroupMemberSaved{
 		GroupID: in.Group, Saved: r.Done, Member: principalOf(r.Member), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err
 }
 
 func removeGroupMember(a *API, ctx context.Context, c call, in schema.GroupMemberRequest) (schema.GroupMemberGone, error) {
-	r, err := a.Operations.RemoveGroupMember(ctx, c.by, keyserver.ID(in.Group), keyserver.ID(in.Member))
+	r, err := a.Operations.RemoveGroupMember(ctx, c.by, membershipOf(in))
 	return schema.GroupMemberGone{
 		GroupID: in.Group, Gone: r.Done, Member: principalOf(r.Member), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err

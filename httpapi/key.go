@@ -35,7 +35,7 @@ func getKey(a *API, ctx context.Context, c call, in schema.KeyRequest) (schema.K
 }
 
 func authorizeKey(a *API, ctx context.Context, c call, in schema.AuthorizeKeyRequest) (schema.KeyGrant, error) {
-	g, err := a.Operations.AuthorizeKey(ctx, c.by, keyserver.HiddenLink(in.TTag), in.Filename)
+	g, err := a.Operations.AuthorizeKey(ctx, c.by, keyserver.Use{Link: keyserver.HiddenLink(in.TTag), Filename: in.Filename})
 	if err != nil {
 		return schema.KeyGrant{}, err
 	}
@@ -89,7 +89,7 @@ func hmac(x *exchange) (schema.HMACResponse, error) {
 		return schema.HMACResponse{}, err
 	}
 	defer body.Close()
-	mac, err := x.api.Operations.HMAC(x.ctx, x.call.by, body.Link(), body)
+	mac, err := x.api.Operations.HMAC(x.ctx, x.call.by, keyserver.HMACRequest{Link: body.Link(), Message: body})
 	if err != nil {
 		return schema.HMACResponse{}, err
 	}

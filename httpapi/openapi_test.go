@@ -109,8 +109,8 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 					err := fault.Temporary(code, fault.ScopeProcess, 1, "the detail")
 					if slices.Contains([]fault.Code{fault.SessionNotFound, fault.SessionExpired, fault.ScopedExpired, fault.RequestLimit}, code) {
 						f.sessions.err = err
-					} else {
-						f.ops.err, f.ops.bad = err, slices.Contains(verdicts, code)
+					} else if f.ops.bad = slices.Contains(verdicts, code); !f.ops.bad {
+						f.ops.err = err
 					}
 					if len(r.Operations) == 0 && f.ops.err != nil {
 						return // the session routes ask no operation

@@ -45,7 +45,8 @@ func updatePrincipalFlags(a *API, ctx context.Context, c call, in schema.UpdateP
 	if len(asked) == 0 {
 		return schema.PrincipalFlagsSaved{}, wire.Refuse("delegation", "is missing, and so is disabled; send at least one of them")
 	}
-	r, err := a.Operations.UpdatePrincipalFlags(ctx, c.by, keyserver.ID(in.ID), change)
+	change.ID = keyserver.ID(in.ID)
+	r, err := a.Operations.UpdatePrincipalFlags(ctx, c.by, change)
 	return schema.PrincipalFlagsSaved{
 		ID: in.ID, Requested: in, Asked: asked, Saved: r.Saved,
 		Before: flagsOf(r.Before), After: flagsOf(r.After), Verdict: schema.Verdict{Detail: r.Detail},
@@ -78,9 +79,9 @@ func flagsOf(f keyserver.Flags) schema.PrincipalFlags {
 }
 
 func updatePrincipalRoles(a *API, ctx context.Context, c call, in schema.UpdatePrincipalRolesRequest) (schema.PrincipalRolesSaved, error) {
-	r, err := a.Operations.SetPrincipalRoles(ctx, c.by, keyserver.ID(in.ID), idsOf(in.RoleIDs))
+	r, err := a.Operations.SetPrincipalRoles(ctx, c.by, keyserver.PrincipalRoles{ID: keyserver.ID(in.ID), Roles: idsOf(in.RoleIDs)})
 	return schema.PrincipalRolesSaved{
-		ID: in.ID, RequestedRoleIDs: hexIDs(r.Requested), Saved: r.Saved,
+		ID: in.ID, RequestedRoleIDs: hexIDs(r.Requested.Roles), Saved: r.Saved,
 		Principal: principalOf(r.Principal), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err
 }

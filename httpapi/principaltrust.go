@@ -34,7 +34,7 @@ func createPrincipalTrust(a *API, ctx context.Context, c call, in schema.CreateP
 }
 
 func updatePrincipalTrust(a *API, ctx context.Context, c call, in schema.UpdatePrincipalTrustRequest) (schema.PrincipalTrustSaved, error) {
-	r, err := a.Operations.UpdatePrincipalTrust(ctx, c.by, keyserver.ID(in.ID), trustFlagOf(in.Flag))
+	r, err := a.Operations.UpdatePrincipalTrust(ctx, c.by, keyserver.PrincipalTrustChange{ID: keyserver.ID(in.ID), Flag: trustFlagOf(in.Flag)})
 	return principalTrustSavedOf(r), err
 }
 

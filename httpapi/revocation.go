@@ -32,8 +32,9 @@ func getRevocationPolicy(a *API, ctx context.Context, c call, in schema.ByDigest
 }
 
 func setRevocationPolicy(a *API, ctx context.Context, c call, in schema.SetRevocationPolicyRequest) (schema.RevocationPolicySaved, error) {
-	r, err := a.Operations.SetRevocationPolicy(ctx, c.by, string(in.Digest), keyserver.RevocationPolicy{
-		Mode: keyserver.RevocationMode(in.Mode), MaxAge: time.Duration(in.MaxAgeSeconds) * time.Second,
+	r, err := a.Operations.SetRevocationPolicy(ctx, c.by, keyserver.RevocationPolicyChange{
+		Digest: string(in.Digest),
+		Policy: keyserver.RevocationPolicy{Mode: keyserver.RevocationMode(in.Mode), MaxAge: time.Duration(in.MaxAgeSeconds) * time.Second},
 	})
 	return schema.RevocationPolicySaved{
 		Saved: r.Saved, Digest: schema.IssuerDigest(r.Digest), Mode: string(r.Policy.Mode), MaxAgeSeconds: seconds(r.Policy.MaxAge),

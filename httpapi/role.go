@@ -18,7 +18,7 @@ func listRoles(a *API, ctx context.Context, c call, _ nothing) (schema.RoleList,
 }
 
 func createRole(a *API, ctx context.Context, c call, in schema.CreateRoleRequest) (schema.RoleSaved, error) {
-	r, err := a.Operations.CreateRole(ctx, c.by, in.Name, idsOf(in.Operations))
+	r, err := a.Operations.CreateRole(ctx, c.by, keyserver.NewRole{Name: in.Name, Operations: idsOf(in.Operations)})
 	return roleSavedOf(r), err
 }
 
@@ -26,7 +26,7 @@ func updateRole(a *API, ctx context.Context, c call, in schema.UpdateRoleRequest
 	if in.Name == nil && in.Operations == nil {
 		return schema.RoleSaved{}, wire.Refuse("name", "is missing, and so is operations; send at least one of them")
 	}
-	r, err := a.Operations.UpdateRole(ctx, c.by, keyserver.ID(in.ID), keyserver.RoleChange{Name: in.Name, Operations: idsOf(in.Operations)})
+	r, err := a.Operations.UpdateRole(ctx, c.by, keyserver.RoleChange{ID: keyserver.ID(in.ID), Name: in.Name, Operations: idsOf(in.Operations)})
 	return roleSavedOf(r), err
 }
 
@@ -43,11 +43,11 @@ func roleOf(r keyserver.Role) schema.Role {
 
 func roleSavedOf(r verified.RoleResult) schema.RoleSaved {
 	out := schema.RoleSaved{
-		ID: schema.HexID(r.ID), Requested: r.RequestedName, Saved: r.Saved, Missing: r.Missing,
+		ID: schema.HexID(r.Requested.ID), Requested: r.Requested.Name, Saved: r.Saved, Missing: r.Missing,
 		Verdict: schema.Verdict{Detail: r.Detail},
 	}
-	if r.RequestedOperations != nil {
-		out.RequestedOperations = hexIDs(r.RequestedOperations)
+	if r.Requested.Operations != nil {
+		out.RequestedOperations = hexIDs(r.Requested.Operations)
 	}
 	if r.Role != nil {
 		role := roleOf(*r.Role)

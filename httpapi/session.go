@@ -13,6 +13,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 )
 
+// Sessions opens sessions and finds the caller of a request.
+type Sessions interface {
+	Login(ctx context.Context, login session.Login) (session.Opened, error)
+	// Authenticate returns the caller behind a session id, and what to call
+	// when the request is over.
+	Authenticate(ctx context.Context, token string, proof session.Proof, from session.From) (keyserver.Caller, func(), error)
+	Current(ctx context.Context, by keyserver.Caller) (session.Info, error)
+	End(ctx context.Context, by keyserver.Caller) error
+}
+
 // loginFields says what each method needs and may be given besides.
 var loginFields = map[string]struct {
 	needs, takes []string

@@ -8,7 +8,7 @@ import (
 )
 
 func listTemplatedDirectories(a *API, ctx context.Context, c call, in schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error) {
-	list, err := a.Operations.TemplatedDirectories(ctx, c.by, in.Path, idsOf(in.ACLTemplateID))
+	list, err := a.Operations.TemplatedDirectories(ctx, c.by, keyserver.TemplatedDirectoryFilter{Paths: in.Path, Templates: idsOf(in.ACLTemplateID)})
 	if err != nil {
 		return schema.TemplatedDirectoryList{}, err
 	}

@@ -36,7 +36,8 @@ func updateTrustedServer(a *API, ctx context.Context, c call, in schema.UpdateTr
 	if in.FriendlyName == nil && in.Description == nil {
 		return schema.TrustedServerUpdated{}, wire.Refuse("friendlyName", "is missing, and so is description; send at least one of them")
 	}
-	r, err := a.Operations.UpdateTrustedServer(ctx, c.by, keyserver.SystemID(in.SystemID), keyserver.TrustedServerChange{
+	r, err := a.Operations.UpdateTrustedServer(ctx, c.by, keyserver.TrustedServerChange{
+		System:       keyserver.SystemID(in.SystemID),
 		FriendlyName: in.FriendlyName, Description: in.Description,
 	})
 	out := schema.TrustedServerUpdated{Saved: r.Saved, Verdict: schema.Verdict{Detail: r.Detail}}

@@ -27,9 +27,9 @@ func (e *Engine) ACL(ctx context.Context, by keyserver.Caller, link keyserver.Hi
 }
 
 // GrantACL implements keyserver.ACLs.
-func (e *Engine) GrantACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) error {
-	send := func(at keyserver.Federated, as keyserver.Caller) error { return at.GrantACL(ctx, as, link, change) }
-	return e.amend(ctx, by, link, change.Principal, send, func(tx *sqlstore.Tx, acl keyserver.ACL) error {
+func (e *Engine) GrantACL(ctx context.Context, by keyserver.Caller, change keyserver.ACLChange) error {
+	send := func(at keyserver.Federated, as keyserver.Caller) error { return at.GrantACL(ctx, as, change) }
+	return e.amend(ctx, by, change.Link, change.Principal, send, func(tx *sqlstore.Tx, acl keyserver.ACL) error {
 		if err := e.principalExists(ctx, tx, change.Principal); err != nil {
 			return err
 		}
@@ -46,9 +46,9 @@ func (e *Engine) GrantACL(ctx context.Context, by keyserver.Caller, link keyserv
 }
 
 // AmendACL implements keyserver.ACLs.
-func (e *Engine) AmendACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) error {
-	send := func(at keyserver.Federated, as keyserver.Caller) error { return at.AmendACL(ctx, as, link, change) }
-	return e.amend(ctx, by, link, change.Principal, send, func(tx *sqlstore.Tx, acl keyserver.ACL) error {
+func (e *Engine) AmendACL(ctx context.Context, by keyserver.Caller, change keyserver.ACLChange) error {
+	send := func(at keyserver.Federated, as keyserver.Caller) error { return at.AmendACL(ctx, as, change) }
+	return e.amend(ctx, by, change.Link, change.Principal, send, func(tx *sqlstore.Tx, acl keyserver.ACL) error {
 		entry, ok := acl.Entry(change.Principal)
 		if !ok {
 			return noEntry(change.Principal)
@@ -58,13 +58,13 @@ func (e *Engine) AmendACL(ctx context.Context, by keyserver.Caller, link keyserv
 }
 
 // RevokeACL implements keyserver.ACLs.
-func (e *Engine) RevokeACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, principal keyserver.PrincipalRef) error {
-	send := func(at keyserver.Federated, as keyserver.Caller) error { return at.RevokeACL(ctx, as, link, principal) }
-	return e.amend(ctx, by, link, principal, send, func(tx *sqlstore.Tx, acl keyserver.ACL) error {
-		if _, ok := acl.Entry(principal); !ok {
-			return noEntry(principal)
+func (e *Engine) RevokeACL(ctx context.Context, by keyserver.Caller, r keyserver.ACLRevocation) error {
+	send := func(at keyserver.Federated, as keyserver.Caller) error { return at.RevokeACL(ctx, as, r) }
+	return e.amend(ctx, by, r.Link, r.Principal, send, func(tx *sqlstore.Tx, acl keyserver.ACL) error {
+		if _, ok := acl.Entry(r.Principal); !ok {
+			return noEntry(r.Principal)
 		}
-		return tx.DeleteACLEntry(ctx, acl.ID, principal)
+		return tx.DeleteACLEntry(ctx, acl.ID, r.Principal)
 	})
 }
 

@@ -75,10 +75,12 @@ func (e *Engine) CreateACLTemplate(ctx context.Context, by keyserver.Caller, nam
 }
 
 // RenameACLTemplate implements keyserver.ACLTemplates.
-func (e *Engine) RenameACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID, name string) error {
-	return e.perform(ctx, request{by: by, op: keyserver.OpUpdateACLTemplate, object: id.Hex()}, func() error {
-		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error { return takenName(noTemplate(tx.RenameACLTemplate(ctx, id, name), id)) })
-	}, e.writesTemplate(id))
+func (e *Engine) RenameACLTemplate(ctx context.Context, by keyserver.Caller, change keyserver.ACLTemplateChange) error {
+	return e.perform(ctx, request{by: by, op: keyserver.OpUpdateACLTemplate, object: change.ID.Hex()}, func() error {
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			return takenName(noTemplate(tx.RenameACLTemplate(ctx, change), change.ID))
+		})
+	}, e.writesTemplate(change.ID))
 }
 
 // DeleteACLTemplate implements keyserver.ACLTemplates. It asks for the role
@@ -99,30 +101,30 @@ func (e *Engine) DeleteACLTemplate(ctx context.Context, by keyserver.Caller, id 
 }
 
 // PutACLTemplateMember implements keyserver.ACLTemplates.
-func (e *Engine) PutACLTemplateMember(ctx context.Context, by keyserver.Caller, id keyserver.ID, m keyserver.TemplateMember) error {
-	m.Rights = m.Rights.Widen()
-	return e.changeMembers(ctx, by, id, m.Principal, func(tx *sqlstore.Tx, t keyserver.ACLTemplate) error {
-		if err := e.principalExists(ctx, tx, m.Principal); err != nil {
+func (e *Engine) PutACLTemplateMember(ctx context.Context, by keyserver.Caller, m keyserver.TemplateMembership) error {
+	m.Member.Rights = m.Member.Rights.Widen()
+	return e.changeMembers(ctx, by, m.Template, m.Member.Principal, func(tx *sqlstore.Tx, t keyserver.ACLTemplate) error {
+		if err := e.principalExists(ctx, tx, m.Member.Principal); err != nil {
 			return err
 		}
-		members := t.With(m)
+		members := t.With(m.Member)
 		if len(members) > keyserver.MaxTemplateMembers {
 			return full("members of an ACL template", keyserver.MaxTemplateMembers)
 		}
 		if !keyserver.KeepsWriter(members) {
 			return lastWriter()
 		}
-		return tx.PutACLTemplateMember(ctx, id, m)
+		return tx.PutACLTemplateMember(ctx, m)
 	})
 }
 
 // RemoveACLTemplateMember implements keyserver.ACLTemplates.
-func (e *Engine) RemoveACLTemplateMember(ctx context.Context, by keyserver.Caller, id keyserver.ID, p keyserver.PrincipalRef) error {
-	return e.changeMembers(ctx, by, id, p, func(tx *sqlstore.Tx, t keyserver.ACLTemplate) error {
-		if !keyserver.KeepsWriter(t.Without(p)) {
+func (e *Engine) RemoveACLTemplateMember(ctx context.Context, by keyserver.Caller, m keyserver.TemplateMemberRef) error {
+	return e.changeMembers(ctx, by, m.Template, m.Principal, func(tx *sqlstore.Tx, t keyserver.ACLTemplate) error {
+		if !keyserver.KeepsWriter(t.Without(m.Principal)) {
 			return lastWriter()
 		}
-		return notFound(tx.DeleteACLTemplateMember(ctx, id, p), fault.NotFound, "principal %s is no member of the template", p)
+		return notFound(tx.DeleteACLTemplateMember(ctx, m), fault.NotFound, "principal %s is no member of the template", m.Principal)
 	})
 }
 

@@ -238,7 +238,7 @@ func (c BootstrapConfig) syncRoles(ctx context.Context) error {
 			}
 		}
 		for _, r := range stale {
-			if err := tx.UpdateRole(ctx, r.ID, keyserver.RoleChange{Name: &r.Name, Operations: r.Operations}); err != nil {
+			if err := tx.UpdateRole(ctx, keyserver.RoleChange{ID: r.ID, Name: &r.Name, Operations: r.Operations}); err != nil {
 				return err
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -64,7 +65,7 @@ func (e *Engine) IssueCertificate(ctx context.Context, by keyserver.Caller, n ke
 		if err != nil {
 			return invalid("%s", err)
 		}
-		cert, err := e.CA.IssueClient(req, n.Validity, e.Clock(), e.Random)
+		cert, err := e.CA.IssueClient(req, time.Duration(n.ValidityDays)*24*time.Hour, e.Clock(), e.Random)
 		if err != nil {
 			return invalid("%s", err)
 		}

@@ -65,8 +65,8 @@ func TestIssueRefusals(t *testing.T) {
 	broken[len(broken)-1] ^= 1
 	small := must(ecdsa.GenerateKey(elliptic.P224(), rand.Reader))(t)
 	cases := map[string]struct {
-		request  []byte
-		validity time.Duration
+		request []byte
+		days    int
 	}{
 		"NoRequest":    {nil, 0},
 		"Certificate":  {f.Prepared.CA.Certificate.Raw, 0},
@@ -76,11 +76,11 @@ func TestIssueRefusals(t *testing.T) {
 		"LongSubject":  {enginetest.NewRequest(t, strings.Repeat("a", 1100), key), 0},
 		"ControlChar":  {enginetest.NewRequest(t, "a\x00b", key), 0},
 		"NameOfTheCA":  {enginetest.NewRequest(t, f.Prepared.CA.Certificate.Subject.CommonName, key), 0},
-		"OutlivesCA":   {good, 20 * 365 * 24 * time.Hour},
+		"OutlivesCA":   {good, 20 * 365},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := f.IssueCertificate(ctx, f.Admin, keyserver.CertificateRequest{Request: tc.request, Validity: tc.validity})
+			_, err := f.IssueCertificate(ctx, f.Admin, keyserver.CertificateRequest{Request: tc.request, ValidityDays: tc.days})
 			if fault.CodeOf(err) != fault.InvalidArgument {
 				t.Errorf("got %v", err)
 			}
@@ -102,7 +102,7 @@ func TestIssuedCertificate(t *testing.T) {
 			Subject: pkix.Name{Country: []string{"DE"}, CommonName: "agent"}, DNSNames: []string{"keys.example.com"},
 			ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: []byte{0x30, 3, 1, 1, 0xff}}},
 		}, key))(t)
-		issued := must(f.IssueCertificate(ctx, f.Admin, keyserver.CertificateRequest{Request: request, Validity: 48 * time.Hour}))(t)
+		issued := must(f.IssueCertificate(ctx, f.Admin, keyserver.CertificateRequest{Request: request, ValidityDays: 2}))(t)
 		cert := must(x509.ParseCertificate(issued.Certificate.DER))(t)
 		if cert.IsCA || len(cert.DNSNames) > 0 || cert.KeyUsage != x509.KeyUsageDigitalSignature ||
 			len(cert.ExtKeyUsage) != 1 || cert.ExtKeyUsage[0] != x509.ExtKeyUsageClientAuth {
@@ -218,7 +218,7 @@ func TestRenewal(t *testing.T) {
 			t.Errorf("no such certificate: got %v", err)
 		}
 
-		issued := must(f.IssueCertificate(ctx, f.Admin, keyserver.CertificateRequest{Request: enginetest.NewRequest(t, "own", newKey(t)), Validity: 72 * time.Hour}))(t)
+		issued := must(f.IssueCertificate(ctx, f.Admin, keyserver.CertificateRequest{Request: enginetest.NewRequest(t, "own", newKey(t)), ValidityDays: 3}))(t)
 		old := must(x509.ParseCertificate(issued.Certificate.DER))(t)
 		p := enrol(t, f, []keyserver.ID{keyserver.RoleAuditor}, old)
 		caller := session(p, old)
@@ -380,7 +380,7 @@ func TestRevocationPolicyNeedsATrustedCA(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	policy := keyserver.RevocationPolicy{Mode: keyserver.RevocationRequired}
 	unknown := strings.Repeat("AB", 32)
-	if err := f.SetRevocationPolicy(ctx, f.Admin, unknown, policy); fault.CodeOf(err) != fault.NotFound {
+	if err := f.SetRevocationPolicy(ctx, f.Admin, keyserver.RevocationPolicyChange{Digest: unknown, Policy: policy}); fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("set: got %v", err)
 	}
 	if _, err := f.RevocationIssuer(ctx, f.Admin, unknown); fault.CodeOf(err) != fault.NotFound {
@@ -390,7 +390,7 @@ func TestRevocationPolicyNeedsATrustedCA(t *testing.T) {
 	if issuer := must(f.RevocationIssuer(ctx, f.Admin, digest))(t); issuer.Policy.Mode != keyserver.RevocationOff || issuer.State != keyserver.NoEvidence {
 		t.Errorf("without a policy: %+v", issuer)
 	}
-	if err := f.SetRevocationPolicy(ctx, f.Admin, digest, keyserver.RevocationPolicy{Mode: "maybe"}); fault.CodeOf(err) != fault.InvalidArgument {
+	if err := f.SetRevocationPolicy(ctx, f.Admin, keyserver.RevocationPolicyChange{Digest: digest, Policy: keyserver.RevocationPolicy{Mode: "maybe"}}); fault.CodeOf(err) != fault.InvalidArgument {
 		t.Errorf("an unknown mode: got %v", err)
 	}
 }
@@ -418,7 +418,7 @@ func TestCertificateCallersAreJudgedEachTime(t *testing.T) {
 		}
 		policy := func(mode keyserver.RevocationMode, age time.Duration) {
 			t.Helper()
-			if err := f.SetRevocationPolicy(ctx, f.Admin, digest, keyserver.RevocationPolicy{Mode: mode, MaxAge: age}); err != nil {
+			if err := f.SetRevocationPolicy(ctx, f.Admin, keyserver.RevocationPolicyChange{Digest: digest, Policy: keyserver.RevocationPolicy{Mode: mode, MaxAge: age}}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -123,7 +123,7 @@ func TestDelegationIsJudgedEachTime(t *testing.T) {
 		}
 		policy := func(mode keyserver.RevocationMode) {
 			t.Helper()
-			if err := f.SetRevocationPolicy(ctx, f.Admin, digest, keyserver.RevocationPolicy{Mode: mode}); err != nil {
+			if err := f.SetRevocationPolicy(ctx, f.Admin, keyserver.RevocationPolicyChange{Digest: digest, Policy: keyserver.RevocationPolicy{Mode: mode}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -177,7 +177,7 @@ func TestBuiltInRolesAreBroughtUpToDate(t *testing.T) {
 			t.Fatal("Exchanger lacks the operation from the start")
 		}
 		if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			return tx.UpdateRole(ctx, role.ID, keyserver.RoleChange{Operations: older})
+			return tx.UpdateRole(ctx, keyserver.RoleChange{ID: role.ID, Operations: older})
 		}); err != nil {
 			t.Fatal(err)
 		}

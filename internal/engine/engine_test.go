@@ -44,6 +44,12 @@ func must[T any](v T, err error) func(*testing.T) T {
 	}
 }
 
+// forKey is the change as one of a key's list.
+func forKey(link keyserver.HiddenLink, change keyserver.ACLChange) keyserver.ACLChange {
+	change.Link = link
+	return change
+}
+
 func mint(t *testing.T, f *enginetest.Fixture, by keyserver.Caller, material []byte) keyserver.HiddenLink {
 	t.Helper()
 	return must(f.MintKey(ctx, by, keyserver.NewKey{Algorithm: keyserver.HMACSHA384, Material: material}))(t).Link
@@ -83,9 +89,9 @@ func TestKeyUseIsRefused(t *testing.T) {
 		}
 		for name, tc := range cases {
 			t.Run(name, func(t *testing.T) {
-				_, err := f.HMAC(ctx, tc.by, tc.link, text("message"))
+				_, err := f.HMAC(ctx, tc.by, keyserver.HMACRequest{Link: tc.link, Message: text("message")})
 				refused(t, f, err, tc.code, tc.reason)
-				_, err = f.AuthorizeKey(ctx, tc.by, tc.link, "file.txt")
+				_, err = f.AuthorizeKey(ctx, tc.by, keyserver.Use{Link: tc.link, Filename: "file.txt"})
 				refused(t, f, err, tc.code, tc.reason)
 				if row := f.LastRow(t); row.Filename != "file.txt" || row.Object != tc.link.Base64() || row.Principal != tc.by.Principal {
 					t.Errorf("the row does not say who asked for what: %+v", row)
@@ -119,7 +125,7 @@ func TestHMACVectors(t *testing.T) {
 			data, _ := hex.DecodeString(tc.data)
 			link := mint(t, f, f.Admin, key)
 			for range 2 { // the second uses a pooled state
-				mac := must(f.HMAC(ctx, f.Admin, link, bytes.NewReader(data)))(t)
+				mac := must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: bytes.NewReader(data)}))(t)
 				if got := hex.EncodeToString(mac[:]); got != tc.mac {
 					t.Fatalf("got %s, want %s", got, tc.mac)
 				}
@@ -132,7 +138,7 @@ func TestConcurrentHMACsDoNotMix(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	a, b := mint(t, f, f.Admin, []byte("key a")), mint(t, f, f.Admin, []byte("key b"))
 	want := map[keyserver.HiddenLink][keyserver.MACSize]byte{
-		a: must(f.HMAC(ctx, f.Admin, a, text("m")))(t), b: must(f.HMAC(ctx, f.Admin, b, text("m")))(t),
+		a: must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: a, Message: text("m")}))(t), b: must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: b, Message: text("m")}))(t),
 	}
 	if want[a] == want[b] {
 		t.Fatal("two keys give one MAC")
@@ -144,7 +150,7 @@ func TestConcurrentHMACsDoNotMix(t *testing.T) {
 			link = b
 		}
 		wg.Go(func() {
-			if got, err := f.HMAC(ctx, f.Admin, link, text("m")); err != nil || got != want[link] {
+			if got, err := f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("m")}); err != nil || got != want[link] {
 				t.Errorf("got %x, %v", got, err)
 			}
 		})
@@ -155,11 +161,11 @@ func TestConcurrentHMACsDoNotMix(t *testing.T) {
 func TestBrokenMessageIsAudited(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	link := mint(t, f, f.Admin, nil)
-	_, err := f.HMAC(ctx, f.Admin, link, brokenMessage{})
+	_, err := f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: brokenMessage{}})
 	refused(t, f, err, fault.BadRequest, fault.ReasonBadMessage)
-	before := must(f.HMAC(ctx, f.Admin, link, text("")))(t)
-	_, _ = f.HMAC(ctx, f.Admin, link, brokenMessage{})
-	if after := must(f.HMAC(ctx, f.Admin, link, text("")))(t); after != before {
+	before := must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("")}))(t)
+	_, _ = f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: brokenMessage{}})
+	if after := must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("")}))(t); after != before {
 		t.Error("a broken message left its beginning in a pooled state")
 	}
 }
@@ -190,7 +196,7 @@ func TestKeyMetadataNeedsATransportPrincipal(t *testing.T) {
 
 func grant(t *testing.T, f *enginetest.Fixture, link keyserver.HiddenLink, to keyserver.PrincipalRef, rights keyserver.Rights, uses int64) {
 	t.Helper()
-	if err := f.GrantACL(ctx, f.Admin, link, keyserver.ACLChange{Principal: to, Rights: rights, MaxUsage: uses}); err != nil {
+	if err := f.GrantACL(ctx, f.Admin, keyserver.ACLChange{Link: link, Principal: to, Rights: rights, MaxUsage: uses}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -206,7 +212,7 @@ func TestUsageLimit(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 4 * uses { // all at once: the database decides who gets a use
 			wg.Go(func() {
-				_, err := f.HMAC(ctx, user, link, text("m"))
+				_, err := f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")})
 				if err == nil {
 					mu.Lock()
 					granted++
@@ -220,11 +226,11 @@ func TestUsageLimit(t *testing.T) {
 		if granted != uses {
 			t.Errorf("%d uses were granted, the limit is %d", granted, uses)
 		}
-		_, err := f.AuthorizeKey(ctx, user, link, "")
+		_, err := f.AuthorizeKey(ctx, user, keyserver.Use{Link: link})
 		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
 
 		grant(t, f, link, user.Principal, keyserver.Read, keyserver.NoUsageLimit)
-		must(f.AuthorizeKey(ctx, user, link, ""))(t)
+		must(f.AuthorizeKey(ctx, user, keyserver.Use{Link: link}))(t)
 	})
 }
 
@@ -236,15 +242,15 @@ func TestTimeWindowFollowsTheClock(t *testing.T) {
 			Principal: user.Principal, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit,
 			Start: keyserver.StampOf(f.Clock.Now().Add(time.Hour)), End: keyserver.StampOf(f.Clock.Now().Add(2 * time.Hour)),
 		}
-		if err := f.GrantACL(ctx, f.Admin, link, change); err != nil {
+		if err := f.GrantACL(ctx, f.Admin, forKey(link, change)); err != nil {
 			t.Fatal(err)
 		}
-		_, err := f.HMAC(ctx, user, link, text("early"))
+		_, err := f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("early")})
 		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
 		f.Clock.Advance(time.Hour)
-		must(f.HMAC(ctx, user, link, text("in time")))(t)
+		must(f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("in time")}))(t)
 		f.Clock.Advance(time.Hour)
-		_, err = f.HMAC(ctx, user, link, text("late"))
+		_, err = f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("late")})
 		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
 	})
 }
@@ -254,18 +260,18 @@ func TestGroups(t *testing.T) {
 		link := mint(t, f, f.Admin, nil)
 		team := f.Add(t, keyserver.GroupPrincipal, "team", []keyserver.ID{keyserver.RoleExchanger}, nil)
 		member := f.Add(t, keyserver.PasswordPrincipal, "member", nil, []keyserver.ID{team.Principal.ID})
-		_, err := f.HMAC(ctx, member, link, text("m"))
+		_, err := f.HMAC(ctx, member, keyserver.HMACRequest{Link: link, Message: text("m")})
 		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied) // the role came with the group
 
 		grant(t, f, link, team.Principal, keyserver.Read, keyserver.NoUsageLimit)
-		must(f.HMAC(ctx, member, link, text("m")))(t)
+		must(f.HMAC(ctx, member, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
 
 		if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			return tx.SetPrincipalFlags(ctx, team.Principal.ID, 0)
 		}); err != nil {
 			t.Fatal(err)
 		}
-		_, err = f.HMAC(ctx, member, link, text("m"))
+		_, err = f.HMAC(ctx, member, keyserver.HMACRequest{Link: link, Message: text("m")})
 		refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied) // a disabled group gives nothing
 	})
 }
@@ -279,18 +285,18 @@ func TestACLBelongsToItsOwner(t *testing.T) {
 		change := func(to keyserver.PrincipalRef, rights keyserver.Rights) keyserver.ACLChange {
 			return keyserver.ACLChange{Principal: to, Rights: rights, MaxUsage: keyserver.NoUsageLimit}
 		}
-		refused(t, f, f.GrantACL(ctx, reader, link, change(reader.Principal, keyserver.Owner)), fault.ACLDenied, fault.ReasonACLDenied)
+		refused(t, f, f.GrantACL(ctx, reader, forKey(link, change(reader.Principal, keyserver.Owner))), fault.ACLDenied, fault.ReasonACLDenied)
 		grant(t, f, link, reader.Principal, keyserver.Write, keyserver.NoUsageLimit)
-		refused(t, f, f.GrantACL(ctx, reader, link, change(reader.Principal, keyserver.Owner)), fault.ACLDenied, fault.ReasonACLDenied)
-		refused(t, f, f.RevokeACL(ctx, reader, link, f.Admin.Principal), fault.ACLDenied, fault.ReasonACLDenied)
+		refused(t, f, f.GrantACL(ctx, reader, forKey(link, change(reader.Principal, keyserver.Owner))), fault.ACLDenied, fault.ReasonACLDenied)
+		refused(t, f, f.RevokeACL(ctx, reader, keyserver.ACLRevocation{Link: link, Principal: f.Admin.Principal}), fault.ACLDenied, fault.ReasonACLDenied)
 		_, err := f.ACL(ctx, other, link)
 		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
-		refused(t, f, f.AmendACL(ctx, f.Admin, link, change(other.Principal, keyserver.Read)), fault.ACLNotFound, fault.ReasonObjectNotFound)
-		refused(t, f, f.RevokeACL(ctx, f.Admin, link, other.Principal), fault.ACLNotFound, fault.ReasonObjectNotFound)
+		refused(t, f, f.AmendACL(ctx, f.Admin, forKey(link, change(other.Principal, keyserver.Read))), fault.ACLNotFound, fault.ReasonObjectNotFound)
+		refused(t, f, f.RevokeACL(ctx, f.Admin, keyserver.ACLRevocation{Link: link, Principal: other.Principal}), fault.ACLNotFound, fault.ReasonObjectNotFound)
 		nobody := keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(4)}
-		refused(t, f, f.GrantACL(ctx, f.Admin, link, change(nobody, keyserver.Read)), fault.NotFound, fault.ReasonObjectNotFound)
+		refused(t, f, f.GrantACL(ctx, f.Admin, forKey(link, change(nobody, keyserver.Read))), fault.NotFound, fault.ReasonObjectNotFound)
 		foreign := keyserver.PrincipalRef{System: 9, ID: reader.Principal.ID}
-		refused(t, f, f.GrantACL(ctx, f.Admin, link, change(foreign, keyserver.Read)), fault.NotFound, fault.ReasonObjectNotFound)
+		refused(t, f, f.GrantACL(ctx, f.Admin, forKey(link, change(foreign, keyserver.Read))), fault.NotFound, fault.ReasonObjectNotFound)
 		_, err = f.ACL(ctx, f.Admin, "\x01")
 		refused(t, f, err, fault.ACLNotFound, fault.ReasonObjectNotFound)
 
@@ -298,17 +304,17 @@ func TestACLBelongsToItsOwner(t *testing.T) {
 		if e, _ := acl.Entry(reader.Principal); e.Rights != keyserver.Write|keyserver.Read {
 			t.Errorf("WRITE is held as %v, want it widened by READ", e.Rights.Names())
 		}
-		if err := f.AmendACL(ctx, f.Admin, link, change(reader.Principal, keyserver.Read)); err != nil {
+		if err := f.AmendACL(ctx, f.Admin, forKey(link, change(reader.Principal, keyserver.Read))); err != nil {
 			t.Fatal(err)
 		}
 		acl = must(f.ACL(ctx, f.Admin, link))(t)
 		if e, _ := acl.Entry(reader.Principal); e.Rights != keyserver.Read {
 			t.Errorf("after the amendment the rights are %v", e.Rights.Names())
 		}
-		if err := f.RevokeACL(ctx, f.Admin, link, reader.Principal); err != nil {
+		if err := f.RevokeACL(ctx, f.Admin, keyserver.ACLRevocation{Link: link, Principal: reader.Principal}); err != nil {
 			t.Fatal(err)
 		}
-		_, err = f.HMAC(ctx, reader, link, text("m"))
+		_, err = f.HMAC(ctx, reader, keyserver.HMACRequest{Link: link, Message: text("m")})
 		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
 	})
 }
@@ -316,25 +322,25 @@ func TestACLBelongsToItsOwner(t *testing.T) {
 func TestRoleChangesTakeEffectAtOnce(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		link := mint(t, f, f.Admin, nil)
-		role := must(f.CreateRole(ctx, f.Admin, "mac", []keyserver.ID{keyserver.OpHMAC.ID}))(t)
+		role := must(f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "mac", Operations: []keyserver.ID{keyserver.OpHMAC.ID}}))(t)
 		user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{role}, nil)
 		grant(t, f, link, user.Principal, keyserver.Read, keyserver.NoUsageLimit)
-		must(f.HMAC(ctx, user, link, text("m")))(t)
+		must(f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
 
-		if err := f.UpdateRole(ctx, f.Admin, role, keyserver.RoleChange{Operations: []keyserver.ID{}}); err != nil {
+		if err := f.UpdateRole(ctx, f.Admin, keyserver.RoleChange{ID: role, Operations: []keyserver.ID{}}); err != nil {
 			t.Fatal(err)
 		}
-		_, err := f.HMAC(ctx, user, link, text("m"))
+		_, err := f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")})
 		refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied)
 
-		if err := f.UpdateRole(ctx, f.Admin, role, keyserver.RoleChange{Operations: []keyserver.ID{keyserver.OpHMAC.ID}}); err != nil {
+		if err := f.UpdateRole(ctx, f.Admin, keyserver.RoleChange{ID: role, Operations: []keyserver.ID{keyserver.OpHMAC.ID}}); err != nil {
 			t.Fatal(err)
 		}
-		must(f.HMAC(ctx, user, link, text("m")))(t)
+		must(f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
 		if err := f.DeleteRole(ctx, f.Admin, role); err != nil {
 			t.Fatal(err)
 		}
-		_, err = f.HMAC(ctx, user, link, text("m"))
+		_, err = f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")})
 		refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied)
 	})
 }
@@ -343,11 +349,11 @@ func TestBuiltInRolesAreReadOnly(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		name := "Root"
 		for _, b := range keyserver.BuiltInRoles(keyserver.Unified) {
-			refused(t, f, f.UpdateRole(ctx, f.Admin, b.ID, keyserver.RoleChange{Name: &name}), fault.BuiltIn, fault.ReasonBuiltIn)
+			refused(t, f, f.UpdateRole(ctx, f.Admin, keyserver.RoleChange{ID: b.ID, Name: &name}), fault.BuiltIn, fault.ReasonBuiltIn)
 			refused(t, f, f.DeleteRole(ctx, f.Admin, b.ID), fault.BuiltIn, fault.ReasonBuiltIn)
 		}
 		refused(t, f, f.DeleteRole(ctx, f.Admin, keyserver.IDFromUint64(1<<40)), fault.NotFound, fault.ReasonObjectNotFound)
-		_, err := f.CreateRole(ctx, f.Admin, "Auditor", nil)
+		_, err := f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "Auditor"})
 		refused(t, f, err, fault.AlreadyExists, fault.ReasonInvalidArgument)
 	})
 }
@@ -398,13 +404,16 @@ func TestNothingHappensWithoutAnAuditRow(t *testing.T) {
 		cfg.Auditor = failingAuditor{}
 		mute := engine.New(cfg)
 		calls := map[string]func() error{
-			"HMAC":      func() error { _, err := mute.HMAC(ctx, f.Admin, link, text("m")); return err },
-			"Authorize": func() error { _, err := mute.AuthorizeKey(ctx, f.Admin, link, ""); return err },
+			"HMAC": func() error {
+				_, err := mute.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("m")})
+				return err
+			},
+			"Authorize": func() error { _, err := mute.AuthorizeKey(ctx, f.Admin, keyserver.Use{Link: link}); return err },
 			"Mint": func() error {
 				_, err := mute.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256})
 				return err
 			},
-			"CreateRole": func() error { _, err := mute.CreateRole(ctx, f.Admin, "new", nil); return err },
+			"CreateRole": func() error { _, err := mute.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "new"}); return err },
 			"AddCA":      func() error { _, err := mute.AddTrustedCA(ctx, f.Admin, f.Prepared.CA.Certificate.Raw); return err },
 			"Roles":      func() error { _, err := mute.Roles(ctx, f.Admin); return err },
 			"Refusal":    func() error { return mute.DeleteRole(ctx, keyserver.Caller{}, keyserver.RoleAuditor) },
@@ -429,10 +438,10 @@ func TestChangesWakeTheirReaders(t *testing.T) {
 		}
 		got := make(chan answer, 1)
 		go func() {
-			page, err := f.Changes(ctx, f.Admin, head, time.Minute)
+			page, err := f.Changes(ctx, f.Admin, keyserver.ChangeFilter{After: head, Wait: time.Minute})
 			got <- answer{page, err}
 		}()
-		role := must(f.CreateRole(ctx, f.Admin, "watched", nil))(t)
+		role := must(f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "watched"}))(t)
 		select {
 		case a := <-got:
 			if a.err != nil || len(a.page.Changes) != 1 || a.page.Changes[0].ID != role || a.page.Changes[0].Kind != keyserver.ChangeRole {
@@ -441,7 +450,7 @@ func TestChangesWakeTheirReaders(t *testing.T) {
 		case <-time.After(30 * time.Second):
 			t.Fatal("the reader was not woken")
 		}
-		if page := must(f.Changes(ctx, f.Admin, head+1, 0))(t); len(page.Changes) != 0 || page.Cursor != head+1 {
+		if page := must(f.Changes(ctx, f.Admin, keyserver.ChangeFilter{After: head + 1}))(t); len(page.Changes) != 0 || page.Cursor != head+1 {
 			t.Errorf("a read without waiting: got %+v", page)
 		}
 	})
@@ -500,21 +509,23 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 		}
 		for name, call := range map[string]func(by keyserver.Caller, link keyserver.HiddenLink) error{
 			"HMAC": func(by keyserver.Caller, l keyserver.HiddenLink) error {
-				_, err := f.HMAC(ctx, by, l, text("m"))
+				_, err := f.HMAC(ctx, by, keyserver.HMACRequest{Link: l, Message: text("m")})
 				return err
 			},
 			"Authorize": func(by keyserver.Caller, l keyserver.HiddenLink) error {
-				_, err := f.AuthorizeKey(ctx, by, l, "")
+				_, err := f.AuthorizeKey(ctx, by, keyserver.Use{Link: l})
 				return err
 			},
 			"Export": func(by keyserver.Caller, l keyserver.HiddenLink) error {
-				_, err := f.ExportKey(ctx, by, l, recipient)
+				_, err := f.ExportKey(ctx, by, keyserver.KeyExport{Link: l, Recipient: recipient})
 				return err
 			},
-			"ReadACL":   func(by keyserver.Caller, l keyserver.HiddenLink) error { _, err := f.ACL(ctx, by, l); return err },
-			"GrantACL":  func(by keyserver.Caller, l keyserver.HiddenLink) error { return f.GrantACL(ctx, by, l, change) },
-			"AmendACL":  func(by keyserver.Caller, l keyserver.HiddenLink) error { return f.AmendACL(ctx, by, l, change) },
-			"RevokeACL": func(by keyserver.Caller, l keyserver.HiddenLink) error { return f.RevokeACL(ctx, by, l, member) },
+			"ReadACL":  func(by keyserver.Caller, l keyserver.HiddenLink) error { _, err := f.ACL(ctx, by, l); return err },
+			"GrantACL": func(by keyserver.Caller, l keyserver.HiddenLink) error { return f.GrantACL(ctx, by, forKey(l, change)) },
+			"AmendACL": func(by keyserver.Caller, l keyserver.HiddenLink) error { return f.AmendACL(ctx, by, forKey(l, change)) },
+			"RevokeACL": func(by keyserver.Caller, l keyserver.HiddenLink) error {
+				return f.RevokeACL(ctx, by, keyserver.ACLRevocation{Link: l, Principal: member})
+			},
 		} {
 			t.Run(name, func(t *testing.T) {
 				outOfScope(t, call(scoped, other))
@@ -543,7 +554,7 @@ func TestTheTrailOfARunIsIntact(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		link := mint(t, f, f.Admin, nil)
 		for range 50 {
-			must(f.HMAC(ctx, f.Admin, link, text("m")))(t)
+			must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
 		}
 		report := must(audit.Verify(ctx, f.Store))(t)
 		if !report.Intact() || report.Rows != 51 {
@@ -556,7 +567,7 @@ func TestNoSecretIsPrinted(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	secret := []byte("planted-key-material-7261")
 	link := mint(t, f, f.Admin, bytes.Clone(secret))
-	must(f.HMAC(ctx, f.Admin, link, text("planted-message-9912")))(t)
+	must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("planted-message-9912")}))(t)
 	for _, row := range f.AllRows(t) {
 		for _, field := range []string{row.Object, row.Filename, row.Reason} {
 			if strings.Contains(field, "planted") {

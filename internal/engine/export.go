@@ -14,13 +14,13 @@ import (
 
 // ExportKey implements keyserver.Keys. The material leaves only encrypted for
 // the holder of an enrolled certificate, and only at the word of an owner.
-func (e *Engine) ExportKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, to keyserver.PrincipalRef) (keyserver.ExportedKey, error) {
+func (e *Engine) ExportKey(ctx context.Context, by keyserver.Caller, x keyserver.KeyExport) (keyserver.ExportedKey, error) {
 	var key *heldKey
 	var recipient keyserver.ExportedKey
-	r := request{by: by, op: keyserver.OpExportKey, link: link, object: link.Base64() + " for " + to.String()}
+	r := request{by: by, op: keyserver.OpExportKey, link: x.Link, object: x.Link.Base64() + " for " + x.Recipient.String()}
 	err := e.perform(ctx, r, func() error {
 		return e.seal(ctx, key.id, &recipient)
-	}, e.uses(by, link, keyserver.Owner, &key), e.receives(to, &recipient))
+	}, e.uses(by, x.Link, keyserver.Owner, &key), e.receives(x.Recipient, &recipient))
 	if err != nil {
 		return keyserver.ExportedKey{}, err
 	}

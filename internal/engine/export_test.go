@@ -39,7 +39,7 @@ func TestExport(t *testing.T) {
 			t.Fatal(err)
 		}
 		bad := enrol(t, f, nil, revoked)
-		if err := f.SetRevocationPolicy(ctx, f.Admin, digest, keyserver.RevocationPolicy{Mode: keyserver.RevocationWhenAvailable}); err != nil {
+		if err := f.SetRevocationPolicy(ctx, f.Admin, keyserver.RevocationPolicyChange{Digest: digest, Policy: keyserver.RevocationPolicy{Mode: keyserver.RevocationWhenAvailable}}); err != nil {
 			t.Fatal(err)
 		}
 		must(f.ImportCRL(ctx, f.Admin, enginetest.NewCRL(t, ca, 1, now, nil, revoked)))(t)
@@ -72,7 +72,7 @@ func TestExport(t *testing.T) {
 		}
 		for name, tc := range cases {
 			t.Run(name, func(t *testing.T) {
-				out, err := f.ExportKey(ctx, tc.by, tc.link, tc.to)
+				out, err := f.ExportKey(ctx, tc.by, keyserver.KeyExport{Link: tc.link, Recipient: tc.to})
 				refused(t, f, err, tc.code, tc.reason)
 				if out.JWE != "" {
 					t.Error("something was answered")
@@ -80,7 +80,7 @@ func TestExport(t *testing.T) {
 			})
 		}
 
-		out := must(f.ExportKey(ctx, f.Admin, link, to.Ref()))(t)
+		out := must(f.ExportKey(ctx, f.Admin, keyserver.KeyExport{Link: link, Recipient: to.Ref()}))(t)
 		if row := f.LastRow(t); row.Operation != "exportKey" || row.Outcome != keyserver.Allowed || row.Object != link.Base64()+" for "+to.Ref().String() {
 			t.Errorf("audited as %+v", row)
 		}
@@ -89,13 +89,13 @@ func TestExport(t *testing.T) {
 		// The certificate made last is the one that counts.
 		later := enginetest.NewAgentFor(t, ca, "agent", now, r, func(c *x509.Certificate) { c.NotBefore = now })
 		enrol(t, f, nil, later.Certificate)
-		out = must(f.ExportKey(ctx, f.Admin, link, to.Ref()))(t)
+		out = must(f.ExportKey(ctx, f.Admin, keyserver.KeyExport{Link: link, Recipient: to.Ref()}))(t)
 		if out.Algorithm != "RSA-OAEP-256" || out.Certificate.ID != keyserver.DigestOf(later.Certificate.Raw).ID() {
 			t.Errorf("encrypted by %s for %s", out.Algorithm, out.Certificate.ID)
 		}
 		opens(t, out, r, material)
 		// The key is still in use.
-		must(f.AuthorizeKey(ctx, f.Admin, link, ""))(t)
+		must(f.AuthorizeKey(ctx, f.Admin, keyserver.Use{Link: link}))(t)
 	})
 }
 

@@ -175,9 +175,9 @@ func (e *Engine) forwardKey(ctx context.Context, r request, to keyserver.SystemI
 	return meta, nil
 }
 
-func (e *Engine) forwardAuthorize(ctx context.Context, r request, to keyserver.SystemID) (grant keyserver.Grant, err error) {
+func (e *Engine) forwardAuthorize(ctx context.Context, r request, to keyserver.SystemID, use keyserver.Use) (grant keyserver.Grant, err error) {
 	err = e.consult(ctx, r, to, fault.KeyNotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
-		grant, err = at.AuthorizeKey(ctx, as, r.link, r.filename)
+		grant, err = at.AuthorizeKey(ctx, as, use)
 		return err
 	})
 	if err != nil {
@@ -186,9 +186,9 @@ func (e *Engine) forwardAuthorize(ctx context.Context, r request, to keyserver.S
 	return grant, nil
 }
 
-func (e *Engine) forwardHMAC(ctx context.Context, r request, to keyserver.SystemID, message keyserver.Message) (mac [keyserver.MACSize]byte, err error) {
+func (e *Engine) forwardHMAC(ctx context.Context, r request, to keyserver.SystemID, in keyserver.HMACRequest) (mac [keyserver.MACSize]byte, err error) {
 	err = e.consult(ctx, r, to, fault.KeyNotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
-		mac, err = at.HMAC(ctx, as, r.link, message)
+		mac, err = at.HMAC(ctx, as, in)
 		return err
 	})
 	if err != nil {

@@ -52,12 +52,12 @@ func (r *recorder) asked(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (r *recorder) HMAC(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink, _ keyserver.Message) (mac [keyserver.MACSize]byte, err error) {
+func (r *recorder) HMAC(ctx context.Context, _ keyserver.Caller, _ keyserver.HMACRequest) (mac [keyserver.MACSize]byte, err error) {
 	mac[0] = 1
 	return mac, r.asked(ctx)
 }
 
-func (r *recorder) GrantACL(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink, _ keyserver.ACLChange) error {
+func (r *recorder) GrantACL(ctx context.Context, _ keyserver.Caller, _ keyserver.ACLChange) error {
 	return r.asked(ctx)
 }
 
@@ -108,14 +108,14 @@ func TestPrincipalsThatCannotBeShown(t *testing.T) {
 func TestRowsOfForwardedCalls(t *testing.T) {
 	unwritable := fault.Temporary(fault.AuditUnavailable, fault.ScopeProcess, time.Second, "no row could be written")
 	hmac := func(ctx context.Context, e *engine.Engine, by keyserver.Caller, link keyserver.HiddenLink) error {
-		mac, err := e.HMAC(ctx, by, link, text("m"))
+		mac, err := e.HMAC(ctx, by, keyserver.HMACRequest{Link: link, Message: text("m")})
 		if (err == nil) != (mac[0] == 1) {
 			return errors.New("an answer beside a refusal")
 		}
 		return err
 	}
 	grant := func(ctx context.Context, e *engine.Engine, by keyserver.Caller, link keyserver.HiddenLink) error {
-		return e.GrantACL(ctx, by, link, keyserver.ACLChange{Principal: by.Principal, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit})
+		return e.GrantACL(ctx, by, keyserver.ACLChange{Link: link, Principal: by.Principal, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit})
 	}
 	cases := map[string]struct {
 		reason string

@@ -10,14 +10,14 @@ import (
 )
 
 // GroupMembers implements keyserver.Principals.
-func (e *Engine) GroupMembers(ctx context.Context, by keyserver.Caller, group keyserver.ID, limit, offset int) (members []keyserver.Principal, err error) {
-	err = e.perform(ctx, request{by: by, op: keyserver.OpListGroupMembers, object: group.Hex()}, func() error {
-		g, err := e.Store.Principal(ctx, group)
-		if err := isGroup(g, group, err); err != nil {
+func (e *Engine) GroupMembers(ctx context.Context, by keyserver.Caller, f keyserver.GroupFilter) (members []keyserver.Principal, err error) {
+	err = e.perform(ctx, request{by: by, op: keyserver.OpListGroupMembers, object: f.Group.Hex()}, func() error {
+		g, err := e.Store.Principal(ctx, f.Group)
+		if err := isGroup(g, f.Group, err); err != nil {
 			return err
 		}
-		members, err = windowed(limit, offset, func(limit, offset int) ([]keyserver.Principal, error) {
-			return e.Store.GroupMembers(ctx, group, limit, offset)
+		members, err = windowed(f.Limit, f.Offset, func(limit, offset int) ([]keyserver.Principal, error) {
+			return e.Store.GroupMembers(ctx, f.Group, limit, offset)
 		})
 		return err
 	})
@@ -36,10 +36,10 @@ func isGroup(p keyserver.Principal, id keyserver.ID, err error) error {
 }
 
 // AddGroupMember implements keyserver.Principals.
-func (e *Engine) AddGroupMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) error {
-	return e.changeMember(ctx, by, group, member, func(tx *sqlstore.Tx, p keyserver.Principal) error {
+func (e *Engine) AddGroupMember(ctx context.Context, by keyserver.Caller, m keyserver.Membership) error {
+	return e.changeMember(ctx, by, m, func(tx *sqlstore.Tx, p keyserver.Principal) error {
 		switch {
-		case slices.Contains(p.Groups, group):
+		case slices.Contains(p.Groups, m.Group):
 			return nil
 		case p.Type == keyserver.GroupPrincipal:
 			return fault.New(fault.InvalidArgument, "a group cannot be a member of a group").Audited(fault.ReasonInvalidArgument)
@@ -47,35 +47,35 @@ func (e *Engine) AddGroupMember(ctx context.Context, by keyserver.Caller, group,
 			return fault.New(fault.InvalidArgument, "principal %q is in %d groups, which is the most it may be in", p.Name, len(p.Groups)).
 				Audited(fault.ReasonInvalidArgument)
 		}
-		return tx.AddGroupMember(ctx, group, member)
+		return tx.AddGroupMember(ctx, m.Group, m.Member)
 	})
 }
 
 // RemoveGroupMember implements keyserver.Principals.
-func (e *Engine) RemoveGroupMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) error {
-	return e.changeMember(ctx, by, group, member, func(tx *sqlstore.Tx, p keyserver.Principal) error {
-		if !slices.Contains(p.Groups, group) {
+func (e *Engine) RemoveGroupMember(ctx context.Context, by keyserver.Caller, m keyserver.Membership) error {
+	return e.changeMember(ctx, by, m, func(tx *sqlstore.Tx, p keyserver.Principal) error {
+		if !slices.Contains(p.Groups, m.Group) {
 			return fault.New(fault.NotFound, "principal %q is no member of the group", p.Name).Audited(fault.ReasonObjectNotFound)
 		}
-		return tx.RemoveGroupMember(ctx, group, member)
+		return tx.RemoveGroupMember(ctx, m.Group, m.Member)
 	})
 }
 
 // changeMember runs a change of a membership, on both as the transaction sees
 // them. System-defined principals are skipped like in every update.
-func (e *Engine) changeMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID,
+func (e *Engine) changeMember(ctx context.Context, by keyserver.Caller, m keyserver.Membership,
 	change func(*sqlstore.Tx, keyserver.Principal) error,
 ) error {
-	r := request{by: by, op: keyserver.OpChangeGroupMembers, object: member.Hex() + " in " + group.Hex()}
+	r := request{by: by, op: keyserver.OpChangeGroupMembers, object: m.Member.Hex() + " in " + m.Group.Hex()}
 	return e.perform(ctx, r, func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			g, err := tx.Principal(ctx, group)
-			if err := isGroup(g, group, err); err != nil {
+			g, err := tx.Principal(ctx, m.Group)
+			if err := isGroup(g, m.Group, err); err != nil {
 				return err
 			}
-			p, err := tx.Principal(ctx, member)
+			p, err := tx.Principal(ctx, m.Member)
 			if err != nil {
-				return notFound(err, fault.NotFound, "no principal has the id %s", member)
+				return notFound(err, fault.NotFound, "no principal has the id %s", m.Member)
 			}
 			if p.Flags.SystemDefined() {
 				return nil

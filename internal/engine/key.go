@@ -108,27 +108,27 @@ func transportOnly(by keyserver.Caller) check {
 
 // AuthorizeKey implements keyserver.Keys. A grant is a use: it counts against
 // an entry's usage limit.
-func (e *Engine) AuthorizeKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, filename string) (keyserver.Grant, error) {
+func (e *Engine) AuthorizeKey(ctx context.Context, by keyserver.Caller, use keyserver.Use) (keyserver.Grant, error) {
 	var key *heldKey
-	r := request{by: by, op: keyserver.OpAuthorizeKey, link: link, object: link.Base64(), filename: filename}
-	if to, ok := e.foreign(link); ok {
-		return e.forwardAuthorize(ctx, r, to)
+	r := request{by: by, op: keyserver.OpAuthorizeKey, link: use.Link, object: use.Link.Base64(), filename: use.Filename}
+	if to, ok := e.foreign(use.Link); ok {
+		return e.forwardAuthorize(ctx, r, to, use)
 	}
-	err := e.enter(ctx, r, e.uses(by, link, keyserver.Read, &key))
+	err := e.enter(ctx, r, e.uses(by, use.Link, keyserver.Read, &key))
 	if err != nil {
 		return keyserver.Grant{}, err
 	}
-	return keyserver.Grant{System: e.System, FilenameAudited: filename != ""}, nil
+	return keyserver.Grant{System: e.System, FilenameAudited: use.Filename != ""}, nil
 }
 
 // HMAC implements keyserver.Keys.
-func (e *Engine) HMAC(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, message keyserver.Message) (mac [keyserver.MACSize]byte, err error) {
+func (e *Engine) HMAC(ctx context.Context, by keyserver.Caller, in keyserver.HMACRequest) (mac [keyserver.MACSize]byte, err error) {
 	var key *heldKey
-	r := request{by: by, op: keyserver.OpHMAC, link: link, object: link.Base64()}
-	if to, ok := e.foreign(link); ok {
-		return e.forwardHMAC(ctx, r, to, message)
+	r := request{by: by, op: keyserver.OpHMAC, link: in.Link, object: in.Link.Base64()}
+	if to, ok := e.foreign(in.Link); ok {
+		return e.forwardHMAC(ctx, r, to, in)
 	}
-	if err := e.enter(ctx, r, e.uses(by, link, keyserver.Read, &key)); err != nil {
+	if err := e.enter(ctx, r, e.uses(by, in.Link, keyserver.Read, &key)); err != nil {
 		return mac, err
 	}
 	state, err := key.macs.take()
@@ -136,7 +136,7 @@ func (e *Engine) HMAC(ctx context.Context, by keyserver.Caller, link keyserver.H
 		return mac, e.failed(ctx, r, err)
 	}
 	defer key.macs.put(state)
-	if _, err := message.WriteTo(state); err != nil {
+	if _, err := in.Message.WriteTo(state); err != nil {
 		return mac, e.failed(ctx, r, err)
 	}
 	state.Sum(mac[:0])

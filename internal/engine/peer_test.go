@@ -33,7 +33,7 @@ func TestPeersAreRefused(t *testing.T) {
 		link := mint(t, f, f.Admin, nil)
 		foreign := keyserver.NewHiddenLink(9, keyserver.IDFromUint64(1))
 		ask := func(by keyserver.Caller, link keyserver.HiddenLink) func() error {
-			return func() error { _, err := f.AuthorizeKey(ctx, by, link, ""); return err }
+			return func() error { _, err := f.AuthorizeKey(ctx, by, keyserver.Use{Link: link}); return err }
 		}
 		refused(t, f, ask(callOf("early", "0"), link)(), fault.AccessDenied, fault.ReasonNotForwarded) // not registered yet
 		added := must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
@@ -58,7 +58,10 @@ func TestPeersAreRefused(t *testing.T) {
 				_, err := f.MintKey(ctx, callOf("x", "1"), keyserver.NewKey{Algorithm: keyserver.AES256})
 				return err
 			}, fault.AccessDenied, fault.ReasonNotForwarded},
-			"Export":        {"nor exported", func() error { _, err := f.ExportKey(ctx, callOf("x", "1"), link, transport); return err }, fault.AccessDenied, fault.ReasonNotForwarded},
+			"Export": {"nor exported", func() error {
+				_, err := f.ExportKey(ctx, callOf("x", "1"), keyserver.KeyExport{Link: link, Recipient: transport})
+				return err
+			}, fault.AccessDenied, fault.ReasonNotForwarded},
 			"ReadPrincipal": {"nor principals listed", func() error { _, err := f.Principal(ctx, callOf("x", "1"), f.Admin.Principal.ID); return err }, fault.AccessDenied, fault.ReasonNotForwarded},
 			"Metadata":      {"metadata is for transport principals", func() error { _, err := f.Key(ctx, callOf("x", "1"), link); return err }, fault.AccessDenied, fault.ReasonNotTransport},
 		}
@@ -102,8 +105,14 @@ func TestRepeatedCalls(t *testing.T) {
 		who := callOf("x", "").Principal
 		link := mint(t, f, f.Admin, nil)
 		grant(t, f, link, who, keyserver.Read, 2)
-		use := func(key string) error { _, err := f.AuthorizeKey(ctx, callOf("x", key), link, ""); return err }
-		mac := func(key string) error { _, err := f.HMAC(ctx, callOf("x", key), link, text("m")); return err }
+		use := func(key string) error {
+			_, err := f.AuthorizeKey(ctx, callOf("x", key), keyserver.Use{Link: link})
+			return err
+		}
+		mac := func(key string) error {
+			_, err := f.HMAC(ctx, callOf("x", key), keyserver.HMACRequest{Link: link, Message: text("m")})
+			return err
+		}
 		for _, err := range []error{use("a"), use("a"), use("a"), mac("b"), mac("b"), use("a")} {
 			if err != nil {
 				t.Errorf("a repetition: %v", err)
@@ -122,21 +131,21 @@ func TestRepeatedCalls(t *testing.T) {
 		target := keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(71)}
 		change := keyserver.ACLChange{Principal: target, Rights: keyserver.Read, MaxUsage: 5}
 		for range 2 {
-			if err := f.GrantACL(ctx, callOf("x", "grant"), other, change); err != nil {
+			if err := f.GrantACL(ctx, callOf("x", "grant"), forKey(other, change)); err != nil {
 				t.Errorf("granted twice: %v", err)
 			}
 		}
 		for range 2 {
-			if err := f.RevokeACL(ctx, callOf("x", "revoke target"), other, target); err != nil {
+			if err := f.RevokeACL(ctx, callOf("x", "revoke target"), keyserver.ACLRevocation{Link: other, Principal: target}); err != nil {
 				t.Errorf("revoked twice: %v", err)
 			}
 		}
 		for range 2 {
-			if err := f.RevokeACL(ctx, callOf("x", "revoke"), other, who); err != nil {
+			if err := f.RevokeACL(ctx, callOf("x", "revoke"), keyserver.ACLRevocation{Link: other, Principal: who}); err != nil {
 				t.Errorf("his own revoked twice: %v", err)
 			}
 		}
-		refused(t, f, f.RevokeACL(ctx, callOf("x", "again"), other, who), fault.ACLDenied, fault.ReasonACLDenied)
+		refused(t, f, f.RevokeACL(ctx, callOf("x", "again"), keyserver.ACLRevocation{Link: other, Principal: who}), fault.ACLDenied, fault.ReasonACLDenied)
 		acl := must(f.ACL(ctx, f.Admin, other))(t)
 		if _, ok := acl.Entry(who); ok || len(acl.Entries) != 1 {
 			t.Errorf("the list is %+v", acl.Entries)
@@ -154,11 +163,11 @@ func TestRepetitionsAreRefused(t *testing.T) {
 		amend := func(link keyserver.HiddenLink, change func(*keyserver.ACLChange)) error {
 			c := keyserver.ACLChange{Principal: who, Rights: keyserver.Read, MaxUsage: 1}
 			change(&c)
-			return f.AmendACL(ctx, f.Admin, link, c)
+			return f.AmendACL(ctx, f.Admin, forKey(link, c))
 		}
 		now := func() keyserver.Stamp { return keyserver.StampOf(f.Clock.Now()) }
 		switched := func(flags keyserver.Flags) error {
-			return f.UpdatePrincipalFlags(ctx, f.Admin, added.Transport, keyserver.FlagChange{Mask: keyserver.FlagEnable, Value: flags})
+			return f.UpdatePrincipalFlags(ctx, f.Admin, keyserver.FlagChange{ID: added.Transport, Mask: keyserver.FlagEnable, Value: flags})
 		}
 		restriction := keyserver.ID{}
 		none := func(keyserver.HiddenLink) error { return nil }
@@ -171,7 +180,9 @@ func TestRepetitionsAreRefused(t *testing.T) {
 			undo     func() error
 		}{
 			"Revoked": {reason: "the owner took the entry away", code: fault.ACLDenied, audit: fault.ReasonACLDenied,
-				meantime: func(link keyserver.HiddenLink) error { return f.RevokeACL(ctx, f.Admin, link, who) }},
+				meantime: func(link keyserver.HiddenLink) error {
+					return f.RevokeACL(ctx, f.Admin, keyserver.ACLRevocation{Link: link, Principal: who})
+				}},
 			"Closed": {reason: "the entry's time is over", code: fault.ACLDenied, audit: fault.ReasonACLDenied,
 				meantime: func(link keyserver.HiddenLink) error {
 					return amend(link, func(c *keyserver.ACLChange) { c.End = now() })
@@ -182,7 +193,7 @@ func TestRepetitionsAreRefused(t *testing.T) {
 				}},
 			"Demand": {reason: "the list demands a group", code: fault.ACLDenied, audit: fault.ReasonACLDenied,
 				meantime: func(link keyserver.HiddenLink) error {
-					return f.GrantACL(ctx, f.Admin, link, keyserver.ACLChange{Principal: group, Rights: keyserver.MandatoryGroup, MaxUsage: -1})
+					return f.GrantACL(ctx, f.Admin, keyserver.ACLChange{Link: link, Principal: group, Rights: keyserver.MandatoryGroup, MaxUsage: -1})
 				}},
 			"Disabled": {reason: "the peer was shut out", code: fault.PrincipalOff, audit: fault.ReasonPrincipalDisabled,
 				meantime: func(keyserver.HiddenLink) error { return switched(0) }, undo: func() error { return switched(keyserver.FlagEnable) }},
@@ -209,7 +220,7 @@ func TestRepetitionsAreRefused(t *testing.T) {
 				grant(t, f, link, who, keyserver.Read, 1)
 				by := callOf("x", name)
 				for range 2 {
-					if _, err := f.HMAC(ctx, by, link, text("m")); err != nil {
+					if _, err := f.HMAC(ctx, by, keyserver.HMACRequest{Link: link, Message: text("m")}); err != nil {
 						t.Fatalf("in force: %v", err)
 					}
 				}
@@ -219,7 +230,7 @@ func TestRepetitionsAreRefused(t *testing.T) {
 				if tc.change != nil {
 					tc.change(&by)
 				}
-				_, err := f.HMAC(ctx, by, link, text("m"))
+				_, err := f.HMAC(ctx, by, keyserver.HMACRequest{Link: link, Message: text("m")})
 				refused(t, f, err, tc.code, tc.audit)
 				if tc.undo != nil {
 					if err := tc.undo(); err != nil {
@@ -287,7 +298,10 @@ func TestActorsAndPeers(t *testing.T) {
 		cfg.Peers = &at
 		e := engine.New(cfg)
 		foreign := keyserver.NewHiddenLink(peerSystem, keyserver.IDFromUint64(1))
-		delegated := func() error { _, err := e.HMAC(ctx, actingFor(actor, boss), foreign, text("m")); return err }
+		delegated := func() error {
+			_, err := e.HMAC(ctx, actingFor(actor, boss), keyserver.HMACRequest{Link: foreign, Message: text("m")})
+			return err
+		}
 
 		refused(t, f, delegated(), fault.AccessDenied, fault.ReasonNotExposed)
 		row := expose(actor.Principal, keyserver.Restrict)
@@ -309,7 +323,10 @@ func TestActorsAndPeers(t *testing.T) {
 		by.Actor = keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(72)}
 		grant(t, f, link, by.Principal, keyserver.Read, keyserver.NoUsageLimit)
 		grant(t, f, link, by.Actor, keyserver.Read, keyserver.NoUsageLimit) // so that he is known, and may be restricted
-		use := func(by keyserver.Caller) error { _, err := f.AuthorizeKey(ctx, by, link, ""); return err }
+		use := func(by keyserver.Caller) error {
+			_, err := f.AuthorizeKey(ctx, by, keyserver.Use{Link: link})
+			return err
+		}
 		if err := use(by); err != nil {
 			t.Fatal(err)
 		}
@@ -332,37 +349,37 @@ func TestRepeatedChangesAreRefused(t *testing.T) {
 		grant(t, f, link, who, keyserver.Owner, keyserver.NoUsageLimit)
 		change := keyserver.ACLChange{Principal: target, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit}
 		by := callOf("x", "grant")
-		if err := f.GrantACL(ctx, by, link, change); err != nil {
+		if err := f.GrantACL(ctx, by, forKey(link, change)); err != nil {
 			t.Fatal(err)
 		}
 		single := callOf("x", "grant")
 		single.Peer.Single = true
-		if err := f.GrantACL(ctx, single, link, change); fault.CodeOf(err) != fault.InvalidArgument {
+		if err := f.GrantACL(ctx, single, forKey(link, change)); fault.CodeOf(err) != fault.InvalidArgument {
 			t.Errorf("a call with the key of another: %v", err)
 		}
-		if err := f.RevokeACL(ctx, f.Admin, link, target); err != nil {
+		if err := f.RevokeACL(ctx, f.Admin, keyserver.ACLRevocation{Link: link, Principal: target}); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.GrantACL(ctx, by, link, change); err != nil {
+		if err := f.GrantACL(ctx, by, forKey(link, change)); err != nil {
 			t.Errorf("repeated: %v", err)
 		}
 		if _, ok := must(f.ACL(ctx, f.Admin, link))(t).Entry(target); ok {
 			t.Error("a repetition took effect")
 		}
-		if err := f.RevokeACL(ctx, f.Admin, link, who); err != nil {
+		if err := f.RevokeACL(ctx, f.Admin, keyserver.ACLRevocation{Link: link, Principal: who}); err != nil {
 			t.Fatal(err)
 		}
-		refused(t, f, f.GrantACL(ctx, by, link, change), fault.ACLDenied, fault.ReasonACLDenied)
+		refused(t, f, f.GrantACL(ctx, by, forKey(link, change)), fault.ACLDenied, fault.ReasonACLDenied)
 
 		grant(t, f, link, who, keyserver.Owner, keyserver.NoUsageLimit)
 		own := callOf("x", "own")
 		for range 2 {
-			if err := f.RevokeACL(ctx, own, link, who); err != nil {
+			if err := f.RevokeACL(ctx, own, keyserver.ACLRevocation{Link: link, Principal: who}); err != nil {
 				t.Errorf("his own: %v", err)
 			}
 		}
 		f.Clock.Advance(10 * time.Minute)
-		refused(t, f, f.RevokeACL(ctx, own, link, who), fault.ACLDenied, fault.ReasonACLDenied)
+		refused(t, f, f.RevokeACL(ctx, own, keyserver.ACLRevocation{Link: link, Principal: who}), fault.ACLDenied, fault.ReasonACLDenied)
 	})
 }
 
@@ -375,7 +392,7 @@ func TestACallThatFailedIsNotRemembered(t *testing.T) {
 		link := mint(t, f, f.Admin, nil)
 		grant(t, f, link, by.Principal, keyserver.Owner, keyserver.NoUsageLimit)
 		missing := keyserver.PrincipalRef{System: 99, ID: keyserver.IDFromUint64(1)}
-		if err := f.GrantACL(ctx, by, link, keyserver.ACLChange{Principal: missing, Rights: keyserver.Read, MaxUsage: -1}); fault.CodeOf(err) != fault.NotFound {
+		if err := f.GrantACL(ctx, by, keyserver.ACLChange{Link: link, Principal: missing, Rights: keyserver.Read, MaxUsage: -1}); fault.CodeOf(err) != fault.NotFound {
 			t.Fatalf("got %v", err)
 		}
 		err := f.Store.Update(context.Background(), func(tx *sqlstore.Tx) error {

@@ -110,22 +110,22 @@ func rolesExist(ctx context.Context, tx *sqlstore.Tx, roles []keyserver.ID) erro
 
 // UpdatePrincipalFlags implements keyserver.Principals. The word is read and
 // written in one transaction, so that two changes of different bits both hold.
-func (e *Engine) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, id keyserver.ID, change keyserver.FlagChange) error {
-	return e.updatePrincipal(ctx, by, keyserver.OpUpdatePrincipalFlags, id, func(tx *sqlstore.Tx, p keyserver.Principal) error {
+func (e *Engine) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, change keyserver.FlagChange) error {
+	return e.updatePrincipal(ctx, by, keyserver.OpUpdatePrincipalFlags, change.ID, func(tx *sqlstore.Tx, p keyserver.Principal) error {
 		if !p.Type.CarriesFlags() {
 			return fault.New(fault.InvalidArgument, "a %s principal carries no flag word", p.Type).Audited(fault.ReasonInvalidArgument)
 		}
-		return tx.SetPrincipalFlags(ctx, id, change.Apply(p.Flags))
+		return tx.SetPrincipalFlags(ctx, change.ID, change.Apply(p.Flags))
 	})
 }
 
 // SetPrincipalRoles implements keyserver.Principals.
-func (e *Engine) SetPrincipalRoles(ctx context.Context, by keyserver.Caller, id keyserver.ID, roles []keyserver.ID) error {
-	return e.updatePrincipal(ctx, by, keyserver.OpUpdatePrincipalRoles, id, func(tx *sqlstore.Tx, _ keyserver.Principal) error {
-		if err := rolesExist(ctx, tx, roles); err != nil {
+func (e *Engine) SetPrincipalRoles(ctx context.Context, by keyserver.Caller, r keyserver.PrincipalRoles) error {
+	return e.updatePrincipal(ctx, by, keyserver.OpUpdatePrincipalRoles, r.ID, func(tx *sqlstore.Tx, _ keyserver.Principal) error {
+		if err := rolesExist(ctx, tx, r.Roles); err != nil {
 			return err
 		}
-		return tx.SetPrincipalRoles(ctx, id, roles)
+		return tx.SetPrincipalRoles(ctx, r.ID, r.Roles)
 	})
 }
 

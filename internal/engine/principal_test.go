@@ -16,6 +16,12 @@ import (
 
 var disable = keyserver.FlagChange{Mask: keyserver.FlagEnable}
 
+// forPrincipal is the change as one of a principal's flag word.
+func forPrincipal(id keyserver.ID, change keyserver.FlagChange) keyserver.FlagChange {
+	change.ID = id
+	return change
+}
+
 // What the service refuses first, the key server holds to as well.
 func TestPrincipalOperationsAreRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -42,13 +48,17 @@ func TestPrincipalOperationsAreRefused(t *testing.T) {
 			return func(by keyserver.Caller) error { _, err := f.CreatePrincipal(ctx, by, n); return err }
 		}
 		flags := func(id keyserver.ID) func(keyserver.Caller) error {
-			return func(by keyserver.Caller) error { return f.UpdatePrincipalFlags(ctx, by, id, disable) }
+			return func(by keyserver.Caller) error { return f.UpdatePrincipalFlags(ctx, by, forPrincipal(id, disable)) }
 		}
 		roles := func(id, role keyserver.ID) func(keyserver.Caller) error {
-			return func(by keyserver.Caller) error { return f.SetPrincipalRoles(ctx, by, id, []keyserver.ID{role}) }
+			return func(by keyserver.Caller) error {
+				return f.SetPrincipalRoles(ctx, by, keyserver.PrincipalRoles{ID: id, Roles: []keyserver.ID{role}})
+			}
 		}
 		add := func(group, member keyserver.ID) func(keyserver.Caller) error {
-			return func(by keyserver.Caller) error { return f.AddGroupMember(ctx, by, group, member) }
+			return func(by keyserver.Caller) error {
+				return f.AddGroupMember(ctx, by, keyserver.Membership{Group: group, Member: member})
+			}
 		}
 		window := func(limit, offset int) func(keyserver.Caller) error {
 			return func(by keyserver.Caller) error {
@@ -78,8 +88,13 @@ func TestPrincipalOperationsAreRefused(t *testing.T) {
 			"AddNobody":         {add(team, nobody), fault.NotFound, fault.ReasonObjectNotFound},
 			"AddGroup":          {add(team, keyserver.IDFromUint64(9000)), fault.InvalidArgument, fault.ReasonInvalidArgument},
 			"TooManyGroups":     {add(team, full), fault.InvalidArgument, fault.ReasonInvalidArgument},
-			"RemoveNoMember":    {func(by keyserver.Caller) error { return f.RemoveGroupMember(ctx, by, team, user) }, fault.NotFound, fault.ReasonObjectNotFound},
-			"MembersOfNoGroup":  {func(by keyserver.Caller) error { _, err := f.GroupMembers(ctx, by, user, 1, 0); return err }, fault.NotFound, fault.ReasonObjectNotFound},
+			"RemoveNoMember": {func(by keyserver.Caller) error {
+				return f.RemoveGroupMember(ctx, by, keyserver.Membership{Group: team, Member: user})
+			}, fault.NotFound, fault.ReasonObjectNotFound},
+			"MembersOfNoGroup": {func(by keyserver.Caller) error {
+				_, err := f.GroupMembers(ctx, by, keyserver.GroupFilter{Group: user, Limit: 1})
+				return err
+			}, fault.NotFound, fault.ReasonObjectNotFound},
 			"WindowAbove":       {window(keyserver.MaxUnwindowed+1, 0), fault.InvalidArgument, fault.ReasonInvalidArgument},
 			"WindowBelow":       {window(-1, 0), fault.InvalidArgument, fault.ReasonInvalidArgument},
 			"WindowBeforeStart": {window(1, -1), fault.InvalidArgument, fault.ReasonInvalidArgument},
@@ -94,7 +109,9 @@ func TestPrincipalOperationsAreRefused(t *testing.T) {
 		for name, do := range map[string]func(keyserver.Caller) error{
 			"Create": create(keyserver.NewPrincipal{Type: keyserver.GroupPrincipal, Name: "n"}), "Flags": flags(user),
 			"Roles": roles(user, keyserver.RoleAuditor), "Add": add(team, user),
-			"Remove": func(by keyserver.Caller) error { return f.RemoveGroupMember(ctx, by, team, user) },
+			"Remove": func(by keyserver.Caller) error {
+				return f.RemoveGroupMember(ctx, by, keyserver.Membership{Group: team, Member: user})
+			},
 		} {
 			t.Run("Officer"+name, func(t *testing.T) { refused(t, f, do(officer), fault.AccessDenied, fault.ReasonRoleDenied) })
 		}
@@ -111,10 +128,10 @@ func TestSystemDefinedPrincipalsAreSkipped(t *testing.T) {
 		id := f.Caller(t, keyserver.CertificatePrincipal, engine.SystemName).Principal.ID
 		before := must(f.Principal(ctx, f.Admin, id))(t)
 		for name, err := range map[string]error{
-			"Flags":  f.UpdatePrincipalFlags(ctx, f.Admin, id, disable),
-			"Roles":  f.SetPrincipalRoles(ctx, f.Admin, id, nil),
-			"Add":    f.AddGroupMember(ctx, f.Admin, team, id),
-			"Remove": f.RemoveGroupMember(ctx, f.Admin, team, id),
+			"Flags":  f.UpdatePrincipalFlags(ctx, f.Admin, forPrincipal(id, disable)),
+			"Roles":  f.SetPrincipalRoles(ctx, f.Admin, keyserver.PrincipalRoles{ID: id}),
+			"Add":    f.AddGroupMember(ctx, f.Admin, keyserver.Membership{Group: team, Member: id}),
+			"Remove": f.RemoveGroupMember(ctx, f.Admin, keyserver.Membership{Group: team, Member: id}),
 		} {
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -132,7 +149,7 @@ func TestFlagsMoveBitByBit(t *testing.T) {
 		user := f.Add(t, keyserver.PasswordPrincipal, "user", nil, nil).Principal.ID
 		errs := make(chan error)
 		for _, c := range []keyserver.FlagChange{disable, {Mask: keyserver.FlagDelegation, Value: keyserver.FlagDelegation}} {
-			go func() { errs <- f.UpdatePrincipalFlags(ctx, f.Admin, user, c) }()
+			go func() { errs <- f.UpdatePrincipalFlags(ctx, f.Admin, forPrincipal(user, c)) }()
 		}
 		for range 2 {
 			if err := <-errs; err != nil {
@@ -153,21 +170,21 @@ func TestMembersComeAndGo(t *testing.T) {
 		grant(t, f, link, team, keyserver.Read, keyserver.NoUsageLimit)
 		user := f.Add(t, keyserver.PasswordPrincipal, "user", nil, nil)
 		for range 2 {
-			_, err := f.HMAC(ctx, user, link, text("m"))
+			_, err := f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")})
 			refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied)
 			for range 2 { // once in it, a member stays
-				if err := f.AddGroupMember(ctx, f.Admin, team.ID, user.Principal.ID); err != nil {
+				if err := f.AddGroupMember(ctx, f.Admin, keyserver.Membership{Group: team.ID, Member: user.Principal.ID}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			must(f.HMAC(ctx, user, link, text("m")))(t)
-			if err := f.RemoveGroupMember(ctx, f.Admin, team.ID, user.Principal.ID); err != nil {
+			must(f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
+			if err := f.RemoveGroupMember(ctx, f.Admin, keyserver.Membership{Group: team.ID, Member: user.Principal.ID}); err != nil {
 				t.Fatal(err)
 			}
 		}
 
 		members := func(limit, offset int) int {
-			return len(must(f.GroupMembers(ctx, f.Admin, team.ID, limit, offset))(t))
+			return len(must(f.GroupMembers(ctx, f.Admin, keyserver.GroupFilter{Group: team.ID, Limit: limit, Offset: offset}))(t))
 		}
 		add := func(from, to int) {
 			if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
@@ -187,7 +204,7 @@ func TestMembersComeAndGo(t *testing.T) {
 			t.Errorf("%d members are listed", n)
 		}
 		add(keyserver.MaxUnwindowed, keyserver.MaxUnwindowed+1)
-		_, err := f.GroupMembers(ctx, f.Admin, team.ID, 0, 0)
+		_, err := f.GroupMembers(ctx, f.Admin, keyserver.GroupFilter{Group: team.ID})
 		refused(t, f, err, fault.InvalidArgument, fault.ReasonInvalidArgument)
 		if !strings.Contains(err.Error(), "page") {
 			t.Errorf("%v does not say to page", err)

@@ -50,9 +50,9 @@ func (e *Engine) CreatePrincipalTrust(ctx context.Context, by keyserver.Caller, 
 }
 
 // UpdatePrincipalTrust implements keyserver.PrincipalTrusts.
-func (e *Engine) UpdatePrincipalTrust(ctx context.Context, by keyserver.Caller, id keyserver.ID, flag keyserver.TrustFlag) error {
-	return e.changeTrust(ctx, by, keyserver.OpUpdatePrincipalTrust, id, func(tx *sqlstore.Tx) error {
-		return tx.SetPrincipalTrustFlag(ctx, id, flag)
+func (e *Engine) UpdatePrincipalTrust(ctx context.Context, by keyserver.Caller, change keyserver.PrincipalTrustChange) error {
+	return e.changeTrust(ctx, by, keyserver.OpUpdatePrincipalTrust, change.ID, func(tx *sqlstore.Tx) error {
+		return tx.SetPrincipalTrustFlag(ctx, change)
 	})
 }
 

@@ -30,13 +30,13 @@ func (e *Engine) Audit(ctx context.Context, by keyserver.Caller, filter keyserve
 
 // Changes implements keyserver.Records. The wait is for any commit of this
 // process or, on PostgreSQL, of another one.
-func (e *Engine) Changes(ctx context.Context, by keyserver.Caller, after int64, wait time.Duration) (page keyserver.ChangePage, err error) {
+func (e *Engine) Changes(ctx context.Context, by keyserver.Caller, f keyserver.ChangeFilter) (page keyserver.ChangePage, err error) {
 	err = e.perform(ctx, request{by: by, op: keyserver.OpWatchChanges}, func() error {
-		deadline := time.NewTimer(wait)
+		deadline := time.NewTimer(f.Wait)
 		defer deadline.Stop()
 		for {
 			woken := e.feed.wait()
-			page, err = e.Store.Changes(ctx, after, changesPerPage)
+			page, err = e.Store.Changes(ctx, f.After, changesPerPage)
 			if err != nil || len(page.Changes) > 0 || page.Reset {
 				return err
 			}

@@ -179,9 +179,9 @@ func noIssuer(digest string) error {
 }
 
 // SetRevocationPolicy implements keyserver.Revocation.
-func (e *Engine) SetRevocationPolicy(ctx context.Context, by keyserver.Caller, digest string, policy keyserver.RevocationPolicy) error {
-	return e.perform(ctx, request{by: by, op: keyserver.OpSetRevocationPolicy, object: digest}, func() error {
-		if !slices.Contains(keyserver.RevocationModes, policy.Mode) || policy.MaxAge < 0 || policy.MaxAge%time.Second != 0 {
+func (e *Engine) SetRevocationPolicy(ctx context.Context, by keyserver.Caller, change keyserver.RevocationPolicyChange) error {
+	return e.perform(ctx, request{by: by, op: keyserver.OpSetRevocationPolicy, object: change.Digest}, func() error {
+		if policy := change.Policy; !slices.Contains(keyserver.RevocationModes, policy.Mode) || policy.MaxAge < 0 || policy.MaxAge%time.Second != 0 {
 			return invalid("the policy is not one of this key server's")
 		}
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
@@ -189,10 +189,10 @@ func (e *Engine) SetRevocationPolicy(ctx context.Context, by keyserver.Caller, d
 			if err != nil {
 				return err
 			}
-			if !slices.ContainsFunc(cas, func(c keyserver.Certificate) bool { return pki.RevocationDigest(c.DER) == digest }) {
-				return noIssuer(digest)
+			if !slices.ContainsFunc(cas, func(c keyserver.Certificate) bool { return pki.RevocationDigest(c.DER) == change.Digest }) {
+				return noIssuer(change.Digest)
 			}
-			return tx.PutRevocationPolicy(ctx, digest, policy)
+			return tx.PutRevocationPolicy(ctx, change.Digest, change.Policy)
 		})
 	})
 }

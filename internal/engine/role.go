@@ -36,7 +36,7 @@ func (e *Engine) FindRoles(ctx context.Context, by keyserver.Caller, f keyserver
 }
 
 // CreateRole implements keyserver.Roles.
-func (e *Engine) CreateRole(ctx context.Context, by keyserver.Caller, name string, operations []keyserver.ID) (keyserver.ID, error) {
+func (e *Engine) CreateRole(ctx context.Context, by keyserver.Caller, n keyserver.NewRole) (keyserver.ID, error) {
 	id, err := keyserver.NewID(e.Random)
 	if err != nil {
 		return keyserver.ID{}, err
@@ -44,7 +44,7 @@ func (e *Engine) CreateRole(ctx context.Context, by keyserver.Caller, name strin
 	r := request{by: by, op: keyserver.OpCreateRole, object: id.Hex()}
 	err = e.perform(ctx, r, func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			return takenName(tx.InsertRole(ctx, keyserver.Role{ID: id, Name: name, Operations: keyserver.NormalizeIDs(operations)}))
+			return takenName(tx.InsertRole(ctx, keyserver.Role{ID: id, Name: n.Name, Operations: keyserver.NormalizeIDs(n.Operations)}))
 		})
 	})
 	if err != nil {
@@ -54,9 +54,9 @@ func (e *Engine) CreateRole(ctx context.Context, by keyserver.Caller, name strin
 }
 
 // UpdateRole implements keyserver.Roles.
-func (e *Engine) UpdateRole(ctx context.Context, by keyserver.Caller, id keyserver.ID, change keyserver.RoleChange) error {
-	return e.changeRole(ctx, by, keyserver.OpUpdateRole, id, func(tx *sqlstore.Tx) error {
-		return takenName(tx.UpdateRole(ctx, id, change))
+func (e *Engine) UpdateRole(ctx context.Context, by keyserver.Caller, change keyserver.RoleChange) error {
+	return e.changeRole(ctx, by, keyserver.OpUpdateRole, change.ID, func(tx *sqlstore.Tx) error {
+		return takenName(tx.UpdateRole(ctx, change))
 	})
 }
 

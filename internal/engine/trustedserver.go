@@ -75,10 +75,10 @@ func (e *Engine) AddTrustedServer(ctx context.Context, by keyserver.Caller, n ke
 }
 
 // UpdateTrustedServer implements keyserver.TrustedServers.
-func (e *Engine) UpdateTrustedServer(ctx context.Context, by keyserver.Caller, system keyserver.SystemID, change keyserver.TrustedServerChange) error {
-	return e.perform(ctx, peerRequest(by, keyserver.OpUpdateTrustedServer, system), func() error {
+func (e *Engine) UpdateTrustedServer(ctx context.Context, by keyserver.Caller, change keyserver.TrustedServerChange) error {
+	return e.perform(ctx, peerRequest(by, keyserver.OpUpdateTrustedServer, change.System), func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			return noPeer(tx.UpdateTrustedServer(ctx, system, change), system)
+			return noPeer(tx.UpdateTrustedServer(ctx, change), change.System)
 		})
 	})
 }

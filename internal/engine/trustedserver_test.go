@@ -139,14 +139,14 @@ func TestReplacedPeerStaysWhoItIs(t *testing.T) {
 		grant(t, f, link, who, keyserver.Read, keyserver.NoUsageLimit)
 		before := must(f.ACL(ctx, f.Admin, link))(t)
 		roles := []keyserver.ID{keyserver.RoleAuditor}
-		if err := f.SetPrincipalRoles(ctx, f.Admin, added.Transport, roles); err != nil {
+		if err := f.SetPrincipalRoles(ctx, f.Admin, keyserver.PrincipalRoles{ID: added.Transport, Roles: roles}); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.UpdatePrincipalFlags(ctx, f.Admin, added.Transport, keyserver.FlagChange{Mask: keyserver.FlagEnable}); err != nil {
+		if err := f.UpdatePrincipalFlags(ctx, f.Admin, keyserver.FlagChange{ID: added.Transport, Mask: keyserver.FlagEnable}); err != nil {
 			t.Fatal(err)
 		}
 		trust := must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: f.Admin.Principal.ID, Server: peerSystem, Flag: keyserver.Expose}))(t)
-		use := func() error { _, err := f.AuthorizeKey(ctx, callOf("x", "a"), link, ""); return err }
+		use := func() error { _, err := f.AuthorizeKey(ctx, callOf("x", "a"), keyserver.Use{Link: link}); return err }
 		refused(t, f, use(), fault.PrincipalOff, fault.ReasonPrincipalDisabled)
 
 		n := replaced(t, f, ca)
@@ -173,7 +173,7 @@ func TestReplacedPeerStaysWhoItIs(t *testing.T) {
 		if rows := must(f.PrincipalTrusts(ctx, f.Admin, keyserver.PrincipalTrustFilter{}))(t); len(rows) != 1 || rows[0].ID != trust {
 			t.Errorf("the principal trusts are %+v", rows)
 		}
-		if err := f.UpdatePrincipalFlags(ctx, f.Admin, added.Transport, keyserver.FlagChange{Mask: keyserver.FlagEnable, Value: keyserver.FlagEnable}); err != nil {
+		if err := f.UpdatePrincipalFlags(ctx, f.Admin, keyserver.FlagChange{ID: added.Transport, Mask: keyserver.FlagEnable, Value: keyserver.FlagEnable}); err != nil {
 			t.Fatal(err)
 		}
 		if err := use(); err != nil {
@@ -191,7 +191,7 @@ func TestReplacementIsRefused(t *testing.T) {
 		must(f.AddTrustedServer(ctx, f.Admin, peerOf(t, f, ca, "peer")))(t)
 		before := must(f.Store.TrustedServers(ctx))(t)
 		stranger := must(pki.NewCA("nobody's CA", f.Clock.Now(), rand.Reader))(t)
-		adds := must(f.CreateRole(ctx, f.Admin, "adds", []keyserver.ID{keyserver.OpAddTrustedServer.ID}))(t)
+		adds := must(f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "adds", Operations: []keyserver.ID{keyserver.OpAddTrustedServer.ID}}))(t)
 		half := f.Add(t, keyserver.PasswordPrincipal, "half", []keyserver.ID{adds}, nil)
 		good := replaced(t, f, ca)
 		with := func(change func(*keyserver.NewTrustedServer)) keyserver.NewTrustedServer {
@@ -302,16 +302,19 @@ func TestPurgeReachesTheCache(t *testing.T) {
 		link := mint(t, f, f.Admin, nil)
 		foreign := keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(50)}
 		grant := keyserver.ACLChange{Principal: foreign, Rights: keyserver.MandatoryGroup, MaxUsage: keyserver.NoUsageLimit}
-		refused(t, f, f.GrantACL(ctx, f.Admin, link, grant), fault.NotFound, fault.ReasonObjectNotFound)
+		refused(t, f, f.GrantACL(ctx, f.Admin, forKey(link, grant)), fault.NotFound, fault.ReasonObjectNotFound)
 
 		peer := trustedPeer(t, f)
 		must(f.AddTrustedServer(ctx, f.Admin, peer))(t)
-		use := func() error { _, err := f.HMAC(ctx, f.Admin, link, text("m")); return err }
+		use := func() error {
+			_, err := f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("m")})
+			return err
+		}
 		if err := use(); err != nil {
 			t.Fatal(err)
 		}
 		// An entry that demands membership of a foreign group shuts everybody out.
-		if err := f.GrantACL(ctx, f.Admin, link, grant); err != nil {
+		if err := f.GrantACL(ctx, f.Admin, forKey(link, grant)); err != nil {
 			t.Fatal(err)
 		}
 		refused(t, f, use(), fault.ACLDenied, fault.ReasonACLDenied)
@@ -335,7 +338,7 @@ func TestPurgeOfManyKeysReachesTheCache(t *testing.T) {
 	link := mint(t, f, f.Admin, nil)
 	must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
 	foreign := keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(50)}
-	err := f.GrantACL(ctx, f.Admin, link, keyserver.ACLChange{Principal: foreign, Rights: keyserver.HostMatrix, MaxUsage: keyserver.NoUsageLimit})
+	err := f.GrantACL(ctx, f.Admin, keyserver.ACLChange{Link: link, Principal: foreign, Rights: keyserver.HostMatrix, MaxUsage: keyserver.NoUsageLimit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,10 +355,10 @@ func TestPurgeOfManyKeysReachesTheCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = f.HMAC(ctx, f.Admin, link, text("m"))
+	_, err = f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("m")})
 	refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
 	must(f.RemoveTrustedServer(ctx, f.Admin, peerSystem))(t)
-	if _, err := f.HMAC(ctx, f.Admin, link, text("m")); err != nil {
+	if _, err := f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("m")}); err != nil {
 		t.Errorf("the purge is not seen: %v", err)
 	}
 }

@@ -36,9 +36,16 @@ func (a ACL) Entry(p PrincipalRef) (ACLEntry, bool) {
 
 // ACLChange is what a grant or an amendment asks for.
 type ACLChange struct {
+	Link      HiddenLink
 	Principal PrincipalRef
 	Rights    Rights
 	MaxUsage  int64
 	Start     Stamp
 	End       Stamp
+}
+
+// ACLRevocation asks for the end of a principal's entry.
+type ACLRevocation struct {
+	Link      HiddenLink
+	Principal PrincipalRef
 }

@@ -32,6 +32,24 @@ type TemplateMember struct {
 	End       Stamp
 }
 
+// ACLTemplateChange renames a template.
+type ACLTemplateChange struct {
+	ID   ID
+	Name string
+}
+
+// TemplateMembership makes a principal a member of a template.
+type TemplateMembership struct {
+	Template ID
+	Member   TemplateMember
+}
+
+// TemplateMemberRef names one member of a template.
+type TemplateMemberRef struct {
+	Template  ID
+	Principal PrincipalRef
+}
+
 // Member returns the membership of one principal.
 func (t ACLTemplate) Member(p PrincipalRef) (TemplateMember, bool) {
 	for _, m := range t.Members {

@@ -93,8 +93,8 @@ type CertificateLookup struct {
 
 // CertificateRequest asks for a certificate.
 type CertificateRequest struct {
-	Request  []byte        // PKCS#10, DER
-	Validity time.Duration // 0 for what the key server gives by itself
+	Request      []byte // PKCS#10, DER
+	ValidityDays int    // 0 for what the key server gives by itself
 }
 
 // Issued is a new certificate with the CA certificate that signed it.

@@ -1,5 +1,7 @@
 package keyserver
 
+import "time"
+
 // ChangeKind is the noun of a change.
 type ChangeKind string
 
@@ -39,6 +41,13 @@ type Change struct {
 	Kind   ChangeKind
 	ID     ID
 	Action ChangeAction
+}
+
+// ChangeFilter reads the feed behind a cursor. Where nothing is there, the
+// read waits for the next change, at most 60 s.
+type ChangeFilter struct {
+	After int64
+	Wait  time.Duration
 }
 
 // ChangePage answers a read of the change feed.

@@ -1,5 +1,11 @@
 package keyserver
 
+// KeyExport asks for a key, encrypted for a principal.
+type KeyExport struct {
+	Link      HiddenLink
+	Recipient PrincipalRef
+}
+
 // ExportedKey is a key that only the recipient can read.
 type ExportedKey struct {
 	JWE         string // compact serialisation

@@ -10,12 +10,12 @@ import (
 // fills in Caller.Peer.
 type Federated interface {
 	Key(ctx context.Context, by Caller, link HiddenLink) (KeyMetadata, error)
-	AuthorizeKey(ctx context.Context, by Caller, link HiddenLink, filename string) (Grant, error)
-	HMAC(ctx context.Context, by Caller, link HiddenLink, message Message) ([MACSize]byte, error)
+	AuthorizeKey(ctx context.Context, by Caller, use Use) (Grant, error)
+	HMAC(ctx context.Context, by Caller, r HMACRequest) ([MACSize]byte, error)
 	ACL(ctx context.Context, by Caller, link HiddenLink) (ACL, error)
-	GrantACL(ctx context.Context, by Caller, link HiddenLink, change ACLChange) error
-	AmendACL(ctx context.Context, by Caller, link HiddenLink, change ACLChange) error
-	RevokeACL(ctx context.Context, by Caller, link HiddenLink, principal PrincipalRef) error
+	GrantACL(ctx context.Context, by Caller, change ACLChange) error
+	AmendACL(ctx context.Context, by Caller, change ACLChange) error
+	RevokeACL(ctx context.Context, by Caller, r ACLRevocation) error
 	// LookupPrincipals leaves out what the key server asked does not have. Where
 	// it has to leave out anything else it fails: with an UnreadableError, which
 	// names that, beside the other principals.

@@ -61,6 +61,13 @@ type Grant struct {
 	FilenameAudited bool
 }
 
+// Use asks whether a key may be used. The file name, where there is one, is
+// what the key is wanted for.
+type Use struct {
+	Link     HiddenLink
+	Filename string
+}
+
 // MACSize is the length of an HMAC-SHA384 in bytes.
 const MACSize = 48
 
@@ -71,3 +78,9 @@ const MaxMessage = 16777216
 // WriteTo may fail with a fault when the text turns out to be malformed; what
 // was computed until then is discarded.
 type Message = io.WriterTo
+
+// HMACRequest asks for the HMAC of a message under a key.
+type HMACRequest struct {
+	Link    HiddenLink
+	Message Message
+}

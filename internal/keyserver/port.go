@@ -1,9 +1,6 @@
 package keyserver
 
-import (
-	"context"
-	"time"
-)
+import "context"
 
 // Port is everything a key server can be asked. Each method is one operation
 // of the catalogue: the key server authorises and audits it before any effect
@@ -33,12 +30,12 @@ type Keys interface {
 	Key(ctx context.Context, by Caller, link HiddenLink) (KeyMetadata, error)
 	// AuthorizeKey asks whether the caller may use the key: a grant, or
 	// ACL_DENIED, ACCESS_DENIED, KEY_NOT_FOUND.
-	AuthorizeKey(ctx context.Context, by Caller, link HiddenLink, filename string) (Grant, error)
+	AuthorizeKey(ctx context.Context, by Caller, use Use) (Grant, error)
 	// HMAC computes HMAC-SHA384 of the message under the key.
-	HMAC(ctx context.Context, by Caller, link HiddenLink, message Message) ([MACSize]byte, error)
+	HMAC(ctx context.Context, by Caller, r HMACRequest) ([MACSize]byte, error)
 	// ExportKey encrypts the key for a transport principal of this key server.
 	// It needs OWNER, and the recipient a certificate in force.
-	ExportKey(ctx context.Context, by Caller, link HiddenLink, to PrincipalRef) (ExportedKey, error)
+	ExportKey(ctx context.Context, by Caller, x KeyExport) (ExportedKey, error)
 }
 
 // ACLs are the operations on access control lists. Each answers ACL_NOT_FOUND
@@ -47,11 +44,11 @@ type ACLs interface {
 	ACL(ctx context.Context, by Caller, link HiddenLink) (ACL, error)
 	// GrantACL adds rights to the principal's entry, which it makes where
 	// there is none; limits are replaced.
-	GrantACL(ctx context.Context, by Caller, link HiddenLink, change ACLChange) error
+	GrantACL(ctx context.Context, by Caller, change ACLChange) error
 	// AmendACL sets the entry to exactly the (widened) rights.
-	AmendACL(ctx context.Context, by Caller, link HiddenLink, change ACLChange) error
+	AmendACL(ctx context.Context, by Caller, change ACLChange) error
 	// RevokeACL removes the principal's entry.
-	RevokeACL(ctx context.Context, by Caller, link HiddenLink, principal PrincipalRef) error
+	RevokeACL(ctx context.Context, by Caller, r ACLRevocation) error
 }
 
 // Roles are the operations on roles and the operations catalogue.
@@ -61,8 +58,8 @@ type Roles interface {
 	// FindRoles reads those roles alone, of the list, that have the id or the
 	// name: what it costs does not grow with the list.
 	FindRoles(ctx context.Context, by Caller, f RoleFilter) ([]Role, error)
-	CreateRole(ctx context.Context, by Caller, name string, operations []ID) (ID, error)
-	UpdateRole(ctx context.Context, by Caller, id ID, change RoleChange) error
+	CreateRole(ctx context.Context, by Caller, n NewRole) (ID, error)
+	UpdateRole(ctx context.Context, by Caller, change RoleChange) error
 	// DeleteRole removes the role, also from every principal that holds it.
 	DeleteRole(ctx context.Context, by Caller, id ID) error
 }
@@ -85,7 +82,7 @@ type TrustedServers interface {
 	// where the peer is this key server itself, its name does not resolve, or
 	// its chain leads to no trusted CA; ALREADY_EXISTS where it is registered.
 	AddTrustedServer(ctx context.Context, by Caller, n NewTrustedServer) (TrustedServerAdded, error)
-	UpdateTrustedServer(ctx context.Context, by Caller, system SystemID, change TrustedServerChange) error
+	UpdateTrustedServer(ctx context.Context, by Caller, change TrustedServerChange) error
 	// RemoveTrustedServer removes a peer and its transport principal, and purges
 	// the ACL rows of its principals. Principal trusts stay.
 	RemoveTrustedServer(ctx context.Context, by Caller, system SystemID) (TrustedServerRemoved, error)
@@ -103,7 +100,7 @@ type PrincipalTrusts interface {
 	// not registered or the principal exists on neither; ALREADY_EXISTS where
 	// the principal has a row for that peer.
 	CreatePrincipalTrust(ctx context.Context, by Caller, t PrincipalTrust) (ID, error)
-	UpdatePrincipalTrust(ctx context.Context, by Caller, id ID, flag TrustFlag) error
+	UpdatePrincipalTrust(ctx context.Context, by Caller, change PrincipalTrustChange) error
 	DeletePrincipalTrust(ctx context.Context, by Caller, id ID) error
 }
 
@@ -116,14 +113,14 @@ type ACLTemplates interface {
 	ACLTemplate(ctx context.Context, by Caller, id ID) (ACLTemplate, error)
 	// CreateACLTemplate makes a template with the caller as its owner.
 	CreateACLTemplate(ctx context.Context, by Caller, name string) (ID, error)
-	RenameACLTemplate(ctx context.Context, by Caller, id ID, name string) error
+	RenameACLTemplate(ctx context.Context, by Caller, change ACLTemplateChange) error
 	// DeleteACLTemplate answers IN_USE where a templated directory uses it.
 	DeleteACLTemplate(ctx context.Context, by Caller, id ID) error
 	// PutACLTemplateMember makes a principal a member with exactly the
 	// (widened) rights. LAST_WRITER, here and below, where no member would be
 	// left that can change the template for good.
-	PutACLTemplateMember(ctx context.Context, by Caller, id ID, m TemplateMember) error
-	RemoveACLTemplateMember(ctx context.Context, by Caller, id ID, p PrincipalRef) error
+	PutACLTemplateMember(ctx context.Context, by Caller, m TemplateMembership) error
+	RemoveACLTemplateMember(ctx context.Context, by Caller, m TemplateMemberRef) error
 }
 
 // TemplatedDirectories are the operations on templated directories.
@@ -156,22 +153,22 @@ type Principals interface {
 	LookupPrincipals(ctx context.Context, by Caller, pairs []PrincipalRef) ([]Principal, error)
 	// UpdatePrincipalFlags moves the bits that the change names. Like every
 	// update, it skips a system-defined principal and reports success.
-	UpdatePrincipalFlags(ctx context.Context, by Caller, id ID, change FlagChange) error
+	UpdatePrincipalFlags(ctx context.Context, by Caller, change FlagChange) error
 	// SetPrincipalRoles makes the roles all that a principal holds.
-	SetPrincipalRoles(ctx context.Context, by Caller, id ID, roles []ID) error
-	// GroupMembers lists by id; limit and offset are those of PrincipalFilter.
-	GroupMembers(ctx context.Context, by Caller, group ID, limit, offset int) ([]Principal, error)
+	SetPrincipalRoles(ctx context.Context, by Caller, r PrincipalRoles) error
+	// GroupMembers lists by id.
+	GroupMembers(ctx context.Context, by Caller, f GroupFilter) ([]Principal, error)
 	// AddGroupMember does nothing where the principal is a member already.
-	AddGroupMember(ctx context.Context, by Caller, group, member ID) error
-	RemoveGroupMember(ctx context.Context, by Caller, group, member ID) error
+	AddGroupMember(ctx context.Context, by Caller, m Membership) error
+	RemoveGroupMember(ctx context.Context, by Caller, m Membership) error
 }
 
 // Records are what the key server tells about itself.
 type Records interface {
 	Version(ctx context.Context, by Caller) (Version, error)
 	Audit(ctx context.Context, by Caller, filter AuditFilter) (AuditPage, error)
-	// Changes waits up to wait for a change after the cursor. At most 60 s.
-	Changes(ctx context.Context, by Caller, after int64, wait time.Duration) (ChangePage, error)
+	// Changes reads the feed of changes.
+	Changes(ctx context.Context, by Caller, f ChangeFilter) (ChangePage, error)
 	// Ready reports each part. It needs no caller and is not audited.
 	Ready(ctx context.Context) []Readiness
 }
@@ -201,7 +198,7 @@ type Revocation interface {
 	RevocationIssuers(ctx context.Context, by Caller) ([]RevocationIssuer, error)
 	// RevocationIssuer answers one; NOT_FOUND where no trusted CA has the digest.
 	RevocationIssuer(ctx context.Context, by Caller, digest string) (RevocationIssuer, error)
-	SetRevocationPolicy(ctx context.Context, by Caller, digest string, policy RevocationPolicy) error
+	SetRevocationPolicy(ctx context.Context, by Caller, change RevocationPolicyChange) error
 	// ImportCRL takes a list in place of an older one, and answers the digests
 	// of the CAs that it speaks for.
 	ImportCRL(ctx context.Context, by Caller, der []byte) ([]string, error)

@@ -47,8 +47,10 @@ func (f Flags) Delegation() bool { return f&FlagDelegation != 0 }
 // delegate: what it gives is taken away with its roles or its members.
 func (t PrincipalType) CarriesFlags() bool { return t != GroupPrincipal }
 
-// FlagChange moves the bits of Mask to where Value has them, and no other.
+// FlagChange moves the bits of Mask, in the flag word of one principal, to
+// where Value has them, and no other.
 type FlagChange struct {
+	ID    ID
 	Mask  Flags
 	Value Flags
 }
@@ -120,6 +122,26 @@ type NewPrincipal struct {
 	Name     string
 	Roles    []ID
 	Identity *Identity
+}
+
+// PrincipalRoles are all the roles that a principal is to hold.
+type PrincipalRoles struct {
+	ID    ID
+	Roles []ID
+}
+
+// Membership is a principal in a group.
+type Membership struct {
+	Group  ID
+	Member ID
+}
+
+// GroupFilter selects a window of a group's members, by id. Limit and Offset
+// are those of PrincipalFilter.
+type GroupFilter struct {
+	Group  ID
+	Limit  int
+	Offset int
 }
 
 // MaxGroups is how many groups a principal may be in: each operation of it

@@ -47,6 +47,12 @@ type PrincipalTrust struct {
 	Flag      TrustFlag
 }
 
+// PrincipalTrustChange sets the flag of a row.
+type PrincipalTrustChange struct {
+	ID   ID
+	Flag TrustFlag
+}
+
 // PrincipalTrustFilter selects principal trusts, by id. Nil fields select
 // everything.
 type PrincipalTrustFilter struct {

@@ -34,6 +34,12 @@ type RevocationPolicy struct {
 	MaxAge time.Duration
 }
 
+// RevocationPolicyChange sets the policy of the issuer that has the digest.
+type RevocationPolicyChange struct {
+	Digest string
+	Policy RevocationPolicy
+}
+
 // CRLFacts describe a stored certificate revocation list.
 type CRLFacts struct {
 	Digest     Digest // SHA-256 of the DER

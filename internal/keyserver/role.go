@@ -17,9 +17,16 @@ type RoleFilter struct {
 	Name string
 }
 
+// NewRole is a request to create a role.
+type NewRole struct {
+	Name       string
+	Operations []ID
+}
+
 // RoleChange names what to change of a role; a nil field stays as it is. An
 // empty, non-nil Operations removes every operation.
 type RoleChange struct {
+	ID         ID
 	Name       *string
 	Operations []ID
 }

@@ -29,6 +29,13 @@ type NewTemplatedDirectory struct {
 	Flag     int64
 }
 
+// TemplatedDirectoryFilter selects the directories at paths, or those that use
+// one of the templates. Where both are empty it selects all.
+type TemplatedDirectoryFilter struct {
+	Paths     []string
+	Templates []ID
+}
+
 // DirectoryPath returns a path as it is stored and compared: with exactly one
 // trailing slash. All else is left as it is, because the comparison is exact.
 func DirectoryPath(path string) string { return strings.TrimRight(path, "/") + "/" }

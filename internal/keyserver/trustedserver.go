@@ -31,6 +31,7 @@ type NewTrustedServer struct {
 // TrustedServerChange names what to change of a peer's record; a nil field
 // stays as it is.
 type TrustedServerChange struct {
+	System       SystemID
 	FriendlyName *string
 	Description  *string
 }

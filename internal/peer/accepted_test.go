@@ -64,7 +64,10 @@ func TestConnectionsThatSayNothing(t *testing.T) {
 	w.gate.accepted.mu.Lock()
 	w.gate.accepted.maxFrom = 4
 	w.gate.accepted.mu.Unlock()
-	ask := func() error { _, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, ""); return err }
+	ask := func() error {
+		_, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link})
+		return err
+	}
 	for range 4 { // over each connection of the pool
 		if err := ask(); err != nil {
 			t.Fatal(err)

@@ -95,11 +95,14 @@ func TestLyingPeers(t *testing.T) {
 	key := func() error { _, err := w.ask().Key(t.Context(), caller(t), link); return err }
 	hmac := func(n int) func() error {
 		return func() error {
-			_, err := w.ask().HMAC(t.Context(), caller(t), link, message{text: make([]byte, n)})
+			_, err := w.ask().HMAC(t.Context(), caller(t), keyserver.HMACRequest{Link: link, Message: message{text: make([]byte, n)}})
 			return err
 		}
 	}
-	authorize := func() error { _, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, ""); return err }
+	authorize := func() error {
+		_, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link})
+		return err
+	}
 	lookup := func() error {
 		_, err := w.ask().LookupPrincipals(t.Context(), caller(t), []keyserver.PrincipalRef{{System: 2, ID: keyserver.IDFromUint64(5)}})
 		return err

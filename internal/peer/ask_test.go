@@ -47,7 +47,7 @@ func TestChangesThatMayHaveBeenMade(t *testing.T) {
 				}
 			}
 			set()
-			err := w.ask().RevokeACL(t.Context(), caller(t), link, keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(7)})
+			err := w.ask().RevokeACL(t.Context(), caller(t), keyserver.ACLRevocation{Link: link, Principal: keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(7)}})
 			if fault.CodeOf(err) != tc.change {
 				t.Errorf("%s: a change is answered %v, want %q", tc.reason, err, tc.change)
 			}
@@ -55,7 +55,7 @@ func TestChangesThatMayHaveBeenMade(t *testing.T) {
 				t.Errorf("%s: a caller is told to repeat it", tc.reason)
 			}
 			set()
-			if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, ""); fault.CodeOf(err) != tc.use {
+			if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link}); fault.CodeOf(err) != tc.use {
 				t.Errorf("%s: a use is answered %v, want %q", tc.reason, err, tc.use)
 			}
 		})
@@ -68,7 +68,7 @@ func TestACallFailsOnce(t *testing.T) {
 	w := newWorld(t, patience)
 	_ = w.at.Close()
 	for i := range breakAfter {
-		_, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, "")
+		_, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link})
 		code(t, err, fault.PeerUnavailable)
 		p := w.client.pools[2]
 		if p.breaker.fails != i+1 {

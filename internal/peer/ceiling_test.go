@@ -81,11 +81,11 @@ func TestCallsOfOnePeerAreBounded(t *testing.T) {
 	if r := refusalIn(err); r == nil || r.GetCode() != string(fault.Overloaded) || !r.GetRetryable() || r.GetRetryAfterMs() <= 0 {
 		t.Errorf("one more: %v", err)
 	}
-	_, err = w.ask().AuthorizeKey(t.Context(), caller(t), link, "")
+	_, err = w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link})
 	if f := code(t, err, fault.PeerUnavailable); f.RetryAfter <= 0 {
 		t.Errorf("our own client learns %+v", f)
 	}
-	_, err = w.ask().HMAC(t.Context(), caller(t), link, message{text: make([]byte, 3*pieceLen)})
+	_, err = w.ask().HMAC(t.Context(), caller(t), keyserver.HMACRequest{Link: link, Message: message{text: make([]byte, 3*pieceLen)}})
 	code(t, err, fault.PeerUnavailable)
 	if n := len(w.keys.seen()); n > 0 {
 		t.Errorf("%d calls arrived", n)
@@ -97,7 +97,7 @@ func TestCallsOfOnePeerAreBounded(t *testing.T) {
 	}
 	cancel()
 	rig.Within(t, patience, "the places are free", func() bool { return w.server.ceiling.underWay(1) == 0 })
-	if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, ""); err != nil {
+	if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link}); err != nil {
 		t.Errorf("once it has stopped: %v", err)
 	}
 }

@@ -50,9 +50,9 @@ func TestRecordsThatChange(t *testing.T) {
 	earlier := w.ask()
 	arrived, free := w.busy(t)
 	done := make(chan error, 2)
-	go func() { _, err := earlier.AuthorizeKey(t.Context(), caller(t), link, ""); done <- err }()
+	go func() { _, err := earlier.AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link}); done <- err }()
 	go func() {
-		_, err := earlier.HMAC(t.Context(), caller(t), link, message{text: make([]byte, 3*pieceLen)})
+		_, err := earlier.HMAC(t.Context(), caller(t), keyserver.HMACRequest{Link: link, Message: message{text: make([]byte, 3*pieceLen)}})
 		done <- err
 	}()
 	<-arrived
@@ -61,7 +61,7 @@ func TestRecordsThatChange(t *testing.T) {
 
 	w.show(t, w.serverID)
 	w.client.Changed([]keyserver.Change{{Kind: keyserver.ChangeTrustedServer, Action: keyserver.Updated}})
-	go func() { _, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, ""); done <- err }()
+	go func() { _, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link}); done <- err }()
 	<-arrived
 	if w.held() == before || before.closed() {
 		t.Error("the connections are those of the earlier record, or were closed under the calls")
@@ -75,7 +75,7 @@ func TestRecordsThatChange(t *testing.T) {
 	rig.Within(t, patience, "the earlier connections are closed", before.closed)
 
 	present := w.held()
-	if _, err := earlier.AuthorizeKey(t.Context(), caller(t), link, ""); err != nil {
+	if _, err := earlier.AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link}); err != nil {
 		t.Errorf("by the earlier record: %v", err)
 	}
 	if w.held() != present || present.closed() {
@@ -87,14 +87,14 @@ func TestRecordsThatChange(t *testing.T) {
 // whoever still holds its record.
 func TestRemovedPeers(t *testing.T) {
 	w := newWorld(t, patience)
-	if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, ""); err != nil {
+	if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link}); err != nil {
 		t.Fatal(err)
 	}
 	p := w.held()
 	w.known.forget(func(r *registry) { r.servers = nil })
 	w.client.Changed([]keyserver.Change{{Kind: keyserver.ChangeTrustedServer, Action: keyserver.Deleted}})
 	rig.Within(t, patience, "its pool is gone", func() bool { return w.held() == nil && p.closed() })
-	_, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, "")
+	_, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link})
 	code(t, err, fault.PeerUnavailable)
 	if w.held() != nil {
 		t.Error("there is a pool for it again")
@@ -108,12 +108,12 @@ func TestCallsThatAreCutOffHere(t *testing.T) {
 	defer free()
 	ask := w.ask()
 	use, change, stream := make(chan error, 1), make(chan error, 1), make(chan error, 1)
-	go func() { _, err := ask.AuthorizeKey(t.Context(), caller(t), link, ""); use <- err }()
+	go func() { _, err := ask.AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link}); use <- err }()
 	go func() {
-		change <- ask.GrantACL(t.Context(), caller(t), link, keyserver.ACLChange{Principal: keyserver.PrincipalRef{ID: keyserver.IDFromUint64(1)}, Rights: 1, MaxUsage: -1})
+		change <- ask.GrantACL(t.Context(), caller(t), keyserver.ACLChange{Link: link, Principal: keyserver.PrincipalRef{ID: keyserver.IDFromUint64(1)}, Rights: 1, MaxUsage: -1})
 	}()
 	go func() {
-		_, err := ask.HMAC(t.Context(), caller(t), link, message{text: make([]byte, 3*pieceLen)})
+		_, err := ask.HMAC(t.Context(), caller(t), keyserver.HMACRequest{Link: link, Message: message{text: make([]byte, 3*pieceLen)}})
 		stream <- err
 	}()
 	for range 3 {

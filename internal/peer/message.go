@@ -24,12 +24,12 @@ const (
 
 // HMAC implements keyserver.Federated. A message that is malformed ends a
 // stream before its last piece, so that the peer never answers for it.
-func (r remote) HMAC(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, message keyserver.Message) (mac [keyserver.MACSize]byte, err error) {
+func (r remote) HMAC(ctx context.Context, by keyserver.Caller, in keyserver.HMACRequest) (mac [keyserver.MACSize]byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()
-	w := &writer{ctx: ctx, remote: r, call: callOf(by), link: link, rest: pieces.Get(0)}
+	w := &writer{ctx: ctx, remote: r, call: callOf(by), link: in.Link, rest: pieces.Get(0)}
 	defer func() { pieces.Put(w.rest) }()
-	_, err = message.WriteTo(w)
+	_, err = in.Message.WriteTo(w)
 	if w.err != nil {
 		err = w.err // the message's own words for it would be about the message
 	}

@@ -19,7 +19,7 @@ func TestMessages(t *testing.T) {
 		for i := range text {
 			text[i] = byte(i * 31)
 		}
-		mac, err := w.ask().HMAC(t.Context(), caller(t), link, message{text: text})
+		mac, err := w.ask().HMAC(t.Context(), caller(t), keyserver.HMACRequest{Link: link, Message: message{text: text}})
 		if err != nil || mac[0] != 1 || !bytes.Equal(w.keys.heard, text) {
 			t.Errorf("%d bytes: heard %d, %v", length, len(w.keys.heard), err)
 		}
@@ -33,11 +33,11 @@ func TestMalformedMessages(t *testing.T) {
 	for name, length := range map[string]int{"Short": 10, "Long": 5 * pieceLen} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, patience)
-			_, err := w.ask().HMAC(t.Context(), caller(t), link, message{text: make([]byte, length), err: bad})
+			_, err := w.ask().HMAC(t.Context(), caller(t), keyserver.HMACRequest{Link: link, Message: message{text: make([]byte, length), err: bad}})
 			if !errors.Is(err, bad) {
 				t.Errorf("got %v", err)
 			}
-			if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, ""); err != nil { // the stream's end has arrived by then, or will
+			if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link}); err != nil { // the stream's end has arrived by then, or will
 				t.Error(err)
 			}
 			if w.keys.heard != nil {
@@ -54,7 +54,7 @@ func TestRefusedMessages(t *testing.T) {
 		return fault.New(fault.ACLDenied, "no").Audited(fault.ReasonACLDenied)
 	}
 	for _, length := range []int{10, 2 * pieceLen, 200 * pieceLen} {
-		_, err := w.ask().HMAC(t.Context(), caller(t), link, message{text: make([]byte, length)})
+		_, err := w.ask().HMAC(t.Context(), caller(t), keyserver.HMACRequest{Link: link, Message: message{text: make([]byte, length)}})
 		if f := code(t, err, fault.ACLDenied); f.Reason != fault.ReasonACLDenied {
 			t.Errorf("%d bytes: %v", length, f.Reason)
 		}

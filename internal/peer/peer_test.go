@@ -62,7 +62,7 @@ func TestIdentity(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, patience)
 			tc.spoil(t, w)
-			_, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, "")
+			_, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link})
 			if fault.CodeOf(err) != tc.want {
 				t.Errorf("%s: got %v, want %q", tc.reason, err, tc.want)
 			}
@@ -96,14 +96,14 @@ func TestConnectionsAreShutOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, patience)
 			for range 4 { // over each connection of the pool
-				if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, ""); err != nil {
+				if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link}); err != nil {
 					t.Fatal(err)
 				}
 			}
 			before := len(w.keys.seen())
 			shut(w)
 			for _, length := range []int{1, 3 * pieceLen} {
-				_, err := w.ask().HMAC(t.Context(), caller(t), link, message{text: make([]byte, length)})
+				_, err := w.ask().HMAC(t.Context(), caller(t), keyserver.HMACRequest{Link: link, Message: message{text: make([]byte, length)}})
 				code(t, err, fault.PeerUnavailable)
 			}
 			if n := len(w.keys.seen()) - before; n > 0 {
@@ -149,7 +149,7 @@ func underOtherCA(t testing.TB, i identity) identity {
 func TestCaller(t *testing.T) {
 	w := newWorld(t, patience)
 	by := caller(t)
-	if _, err := w.ask().AuthorizeKey(t.Context(), by, link, "file"); err != nil {
+	if _, err := w.ask().AuthorizeKey(t.Context(), by, keyserver.Use{Link: link, Filename: "file"}); err != nil {
 		t.Fatal(err)
 	}
 	got := w.keys.seen()[0]
@@ -265,7 +265,7 @@ func TestRefusals(t *testing.T) {
 				}
 				return tc.answer
 			}
-			_, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, "")
+			_, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link})
 			f := code(t, err, tc.want)
 			if f.Reason != tc.audit || len(f.Detail) > maxDetail+64 || strings.ContainsAny(f.Detail, "\x00\n") || strings.Contains(f.Detail, "secret") {
 				t.Errorf("%s: got %s %q", tc.reason, f.Reason, f.Detail)
@@ -281,13 +281,13 @@ func TestRefusals(t *testing.T) {
 // under the same key; a change that never gets an answer is not said to have
 // failed.
 func TestBrokenConnections(t *testing.T) {
-	change := keyserver.ACLChange{Principal: keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(7)}, Rights: keyserver.Read, MaxUsage: -1}
+	change := keyserver.ACLChange{Link: link, Principal: keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(7)}, Rights: keyserver.Read, MaxUsage: -1}
 	calls := map[string]struct {
 		call   func(ctx context.Context, at keyserver.Federated, by keyserver.Caller) error
 		broken fault.Code // where no attempt gets an answer
 	}{
 		"Authorize": {func(ctx context.Context, at keyserver.Federated, by keyserver.Caller) error {
-			_, err := at.AuthorizeKey(ctx, by, link, "")
+			_, err := at.AuthorizeKey(ctx, by, keyserver.Use{Link: link})
 			return err
 		}, fault.PeerUnavailable},
 		"ACL": {func(ctx context.Context, at keyserver.Federated, by keyserver.Caller) error {
@@ -295,11 +295,11 @@ func TestBrokenConnections(t *testing.T) {
 			return err
 		}, fault.PeerUnavailable},
 		"HMAC": {func(ctx context.Context, at keyserver.Federated, by keyserver.Caller) error {
-			_, err := at.HMAC(ctx, by, link, message{text: []byte("short")})
+			_, err := at.HMAC(ctx, by, keyserver.HMACRequest{Link: link, Message: message{text: []byte("short")}})
 			return err
 		}, fault.PeerUnavailable},
 		"Grant": {func(ctx context.Context, at keyserver.Federated, by keyserver.Caller) error {
-			return at.GrantACL(ctx, by, link, change)
+			return at.GrantACL(ctx, by, change)
 		}, fault.PeerNoAnswer},
 	}
 	for name, tc := range calls {
@@ -337,14 +337,14 @@ func TestSlowPeer(t *testing.T) {
 		want fault.Code
 	}{
 		"Use": {func(ctx context.Context, at keyserver.Federated) error {
-			_, err := at.AuthorizeKey(ctx, caller(t), link, "")
+			_, err := at.AuthorizeKey(ctx, caller(t), keyserver.Use{Link: link})
 			return err
 		}, fault.PeerUnavailable},
 		"Change": {func(ctx context.Context, at keyserver.Federated) error {
-			return at.GrantACL(ctx, caller(t), link, keyserver.ACLChange{Principal: keyserver.PrincipalRef{ID: keyserver.IDFromUint64(1)}, Rights: 1, MaxUsage: -1})
+			return at.GrantACL(ctx, caller(t), keyserver.ACLChange{Link: link, Principal: keyserver.PrincipalRef{ID: keyserver.IDFromUint64(1)}, Rights: 1, MaxUsage: -1})
 		}, fault.PeerNoAnswer},
 		"Stream": {func(ctx context.Context, at keyserver.Federated) error {
-			_, err := at.HMAC(ctx, caller(t), link, message{text: make([]byte, 3*pieceLen)})
+			_, err := at.HMAC(ctx, caller(t), keyserver.HMACRequest{Link: link, Message: message{text: make([]byte, 3*pieceLen)}})
 			return err
 		}, fault.PeerUnavailable},
 	}
@@ -374,7 +374,7 @@ func TestCallersThatGoAway(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	w.keys.answer = func(ctx context.Context, _ keyserver.Caller) error { cancel(); <-ctx.Done(); return ctx.Err() }
 	for range 2 { // while the peer works, and before it is asked
-		if _, err := w.ask().AuthorizeKey(gone, caller(t), link, ""); !errors.Is(err, context.Canceled) {
+		if _, err := w.ask().AuthorizeKey(gone, caller(t), keyserver.Use{Link: link}); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -456,7 +456,7 @@ func TestCallKeys(t *testing.T) {
 			}
 		})
 	}
-	_, err := w.ask().HMAC(ctx, caller(t), link, message{text: make([]byte, 3*pieceLen)})
+	_, err := w.ask().HMAC(ctx, caller(t), keyserver.HMACRequest{Link: link, Message: message{text: make([]byte, 3*pieceLen)}})
 	if !last(t, err).Single {
 		t.Error("a streamed message may be repeated")
 	}

@@ -7,6 +7,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 // One of the connections cannot be made; calls go by the other, streamed
@@ -16,7 +18,7 @@ func TestAConnectionThatCannotBeMadeTakesNoCalls(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for range connections { // made at the first call of each
-		if _, err := w.ask().AuthorizeKey(ctx, caller(t), link, ""); err != nil {
+		if _, err := w.ask().AuthorizeKey(ctx, caller(t), keyserver.Use{Link: link}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -36,7 +38,7 @@ func TestAConnectionThatCannotBeMadeTakesNoCalls(t *testing.T) {
 		}
 	}
 	for range 2 * connections {
-		if _, err := w.ask().HMAC(ctx, caller(t), link, message{text: make([]byte, 3*pieceLen)}); err != nil {
+		if _, err := w.ask().HMAC(ctx, caller(t), keyserver.HMACRequest{Link: link, Message: message{text: make([]byte, 3*pieceLen)}}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -34,8 +34,8 @@ func (r remote) Key(ctx context.Context, by keyserver.Caller, link keyserver.Hid
 }
 
 // AuthorizeKey implements keyserver.Federated.
-func (r remote) AuthorizeKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, filename string) (keyserver.Grant, error) {
-	in := &peerpb.AuthorizeRequest{Call: callOf(by), Link: []byte(link), Filename: filename}
+func (r remote) AuthorizeKey(ctx context.Context, by keyserver.Caller, use keyserver.Use) (keyserver.Grant, error) {
+	in := &peerpb.AuthorizeRequest{Call: callOf(by), Link: []byte(use.Link), Filename: use.Filename}
 	out, err := ask(ctx, r, uses, in, peerpb.KeyServerClient.Authorize)
 	if err != nil {
 		return keyserver.Grant{}, err
@@ -60,18 +60,18 @@ func (r remote) ACL(ctx context.Context, by keyserver.Caller, link keyserver.Hid
 }
 
 // GrantACL implements keyserver.Federated.
-func (r remote) GrantACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) error {
-	return r.change(ctx, changeTo(peerpb.ChangeACLRequest_KIND_GRANT, callOf(by), link, change))
+func (r remote) GrantACL(ctx context.Context, by keyserver.Caller, change keyserver.ACLChange) error {
+	return r.change(ctx, changeTo(peerpb.ChangeACLRequest_KIND_GRANT, callOf(by), change))
 }
 
 // AmendACL implements keyserver.Federated.
-func (r remote) AmendACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) error {
-	return r.change(ctx, changeTo(peerpb.ChangeACLRequest_KIND_AMEND, callOf(by), link, change))
+func (r remote) AmendACL(ctx context.Context, by keyserver.Caller, change keyserver.ACLChange) error {
+	return r.change(ctx, changeTo(peerpb.ChangeACLRequest_KIND_AMEND, callOf(by), change))
 }
 
 // RevokeACL implements keyserver.Federated.
-func (r remote) RevokeACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, principal keyserver.PrincipalRef) error {
-	return r.change(ctx, changeTo(peerpb.ChangeACLRequest_KIND_REVOKE, callOf(by), link, keyserver.ACLChange{Principal: principal}))
+func (r remote) RevokeACL(ctx context.Context, by keyserver.Caller, in keyserver.ACLRevocation) error {
+	return r.change(ctx, changeTo(peerpb.ChangeACLRequest_KIND_REVOKE, callOf(by), keyserver.ACLChange{Link: in.Link, Principal: in.Principal}))
 }
 
 func (r remote) change(ctx context.Context, in *peerpb.ChangeACLRequest) error {

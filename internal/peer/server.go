@@ -60,7 +60,7 @@ func (s *Server) Authorize(ctx context.Context, in *peerpb.AuthorizeRequest) (*p
 	if err != nil {
 		return nil, err
 	}
-	grant, err := s.keys.AuthorizeKey(ctx, by, link, in.GetFilename())
+	grant, err := s.keys.AuthorizeKey(ctx, by, keyserver.Use{Link: link, Filename: in.GetFilename()})
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (s *Server) HMAC(ctx context.Context, in *peerpb.HMACRequest) (*peerpb.HMAC
 	if err != nil {
 		return nil, err
 	}
-	mac, err := s.keys.HMAC(ctx, by, link, piece(in.GetData()))
+	mac, err := s.keys.HMAC(ctx, by, keyserver.HMACRequest{Link: link, Message: piece(in.GetData())})
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (s *Server) HMACStream(stream grpc.ClientStreamingServer[peerpb.HMACPiece, 
 	if first.GetLast() || len(first.GetData()) > 0 {
 		return malformed("the first package of a message has the call and the link, and no piece of the message")
 	}
-	mac, err := s.keys.HMAC(stream.Context(), by, link, arriving{stream})
+	mac, err := s.keys.HMAC(stream.Context(), by, keyserver.HMACRequest{Link: link, Message: arriving{stream}})
 	if err != nil {
 		return err
 	}
@@ -169,17 +169,17 @@ func (s *Server) ChangeACL(ctx context.Context, in *peerpb.ChangeACLRequest) (*p
 	if err != nil {
 		return nil, err
 	}
-	change, err := changeFrom(in)
+	change, err := changeFrom(in, link)
 	if err != nil {
 		return nil, err
 	}
 	switch in.GetKind() {
 	case peerpb.ChangeACLRequest_KIND_GRANT:
-		err = s.keys.GrantACL(ctx, by, link, change)
+		err = s.keys.GrantACL(ctx, by, change)
 	case peerpb.ChangeACLRequest_KIND_AMEND:
-		err = s.keys.AmendACL(ctx, by, link, change)
+		err = s.keys.AmendACL(ctx, by, change)
 	case peerpb.ChangeACLRequest_KIND_REVOKE:
-		err = s.keys.RevokeACL(ctx, by, link, change.Principal)
+		err = s.keys.RevokeACL(ctx, by, keyserver.ACLRevocation{Link: link, Principal: change.Principal})
 	default:
 		err = malformed("the change is of no known kind")
 	}
@@ -198,8 +198,8 @@ func termsOf(in *peerpb.ChangeACLRequest) [][]byte {
 }
 
 // changeFrom reads a change and refuses what no entry could hold.
-func changeFrom(in *peerpb.ChangeACLRequest) (keyserver.ACLChange, error) {
-	change := keyserver.ACLChange{Principal: refFrom(in.GetPrincipal())}
+func changeFrom(in *peerpb.ChangeACLRequest, link keyserver.HiddenLink) (keyserver.ACLChange, error) {
+	change := keyserver.ACLChange{Link: link, Principal: refFrom(in.GetPrincipal())}
 	if change.Principal.ID.IsZero() {
 		return change, malformed("the change names no principal")
 	}

@@ -114,7 +114,10 @@ func TestRevokedCertificates(t *testing.T) {
 // Evidence that cannot be read lets nobody in, and throws nobody out.
 func TestUnreadableEvidence(t *testing.T) {
 	w := newWorld(t, patience)
-	ask := func() error { _, err := w.ask().AuthorizeKey(t.Context(), caller(t), link, ""); return err }
+	ask := func() error {
+		_, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link})
+		return err
+	}
 	for range connections {
 		if err := ask(); err != nil {
 			t.Fatal(err)

@@ -84,9 +84,9 @@ func stampFrom(b []byte) (keyserver.Stamp, bool) {
 	return s, copy(s[:], b) == len(b) && len(b) == len(s)
 }
 
-func changeTo(kind peerpb.ChangeACLRequest_Kind, c *peerpb.Call, link keyserver.HiddenLink, change keyserver.ACLChange) *peerpb.ChangeACLRequest {
+func changeTo(kind peerpb.ChangeACLRequest_Kind, c *peerpb.Call, change keyserver.ACLChange) *peerpb.ChangeACLRequest {
 	return &peerpb.ChangeACLRequest{
-		Call: c, Link: []byte(link), Kind: kind, Principal: refTo(change.Principal),
+		Call: c, Link: []byte(change.Link), Kind: kind, Principal: refTo(change.Principal),
 		Rights: uint32(change.Rights), MaxUsage: change.MaxUsage, Start: change.Start[:], End: change.End[:],
 	}
 }

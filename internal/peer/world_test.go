@@ -252,16 +252,16 @@ func (k *keys) Key(ctx context.Context, by keyserver.Caller, l keyserver.HiddenL
 	return keyserver.KeyMetadata{Link: l, Algorithm: keyserver.AES256, KeyBytes: 32}, k.called(ctx, by)
 }
 
-func (k *keys) AuthorizeKey(ctx context.Context, by keyserver.Caller, _ keyserver.HiddenLink, filename string) (keyserver.Grant, error) {
-	return keyserver.Grant{System: 2, FilenameAudited: filename != ""}, k.called(ctx, by)
+func (k *keys) AuthorizeKey(ctx context.Context, by keyserver.Caller, use keyserver.Use) (keyserver.Grant, error) {
+	return keyserver.Grant{System: 2, FilenameAudited: use.Filename != ""}, k.called(ctx, by)
 }
 
-func (k *keys) HMAC(ctx context.Context, by keyserver.Caller, _ keyserver.HiddenLink, m keyserver.Message) (mac [keyserver.MACSize]byte, err error) {
+func (k *keys) HMAC(ctx context.Context, by keyserver.Caller, r keyserver.HMACRequest) (mac [keyserver.MACSize]byte, err error) {
 	if err := k.called(ctx, by); err != nil {
 		return mac, err
 	}
 	var text sink
-	if _, err := m.WriteTo(&text); err != nil {
+	if _, err := r.Message.WriteTo(&text); err != nil {
 		return mac, err
 	}
 	k.mu.Lock()
@@ -275,15 +275,15 @@ func (k *keys) ACL(ctx context.Context, by keyserver.Caller, _ keyserver.HiddenL
 	return k.acl, k.called(ctx, by)
 }
 
-func (k *keys) GrantACL(ctx context.Context, by keyserver.Caller, _ keyserver.HiddenLink, _ keyserver.ACLChange) error {
+func (k *keys) GrantACL(ctx context.Context, by keyserver.Caller, _ keyserver.ACLChange) error {
 	return k.called(ctx, by)
 }
 
-func (k *keys) AmendACL(ctx context.Context, by keyserver.Caller, _ keyserver.HiddenLink, _ keyserver.ACLChange) error {
+func (k *keys) AmendACL(ctx context.Context, by keyserver.Caller, _ keyserver.ACLChange) error {
 	return k.called(ctx, by)
 }
 
-func (k *keys) RevokeACL(ctx context.Context, by keyserver.Caller, _ keyserver.HiddenLink, _ keyserver.PrincipalRef) error {
+func (k *keys) RevokeACL(ctx context.Context, by keyserver.Caller, _ keyserver.ACLRevocation) error {
 	return k.called(ctx, by)
 }
 

@@ -97,11 +97,11 @@ func (tx *Tx) InsertACLTemplate(ctx context.Context, t keyserver.ACLTemplate) er
 
 // RenameACLTemplate answers ErrNotFound where there is no such template,
 // ErrDuplicate where the name is taken.
-func (tx *Tx) RenameACLTemplate(ctx context.Context, id keyserver.ID, name string) error {
-	if err := tx.execOne(ctx, `UPDATE acl_templates SET name = $1 WHERE id = $2`, name, id[:]); err != nil {
+func (tx *Tx) RenameACLTemplate(ctx context.Context, change keyserver.ACLTemplateChange) error {
+	if err := tx.execOne(ctx, `UPDATE acl_templates SET name = $1 WHERE id = $2`, change.Name, change.ID[:]); err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangeACLTemplate, id, keyserver.Updated)
+	tx.record(keyserver.ChangeACLTemplate, change.ID, keyserver.Updated)
 	return nil
 }
 
@@ -117,11 +117,11 @@ func (tx *Tx) DeleteACLTemplate(ctx context.Context, id keyserver.ID) error {
 
 // PutACLTemplateMember makes a principal a member. Where it is one already,
 // all of its membership is replaced. ErrNotFound where there is no such template.
-func (tx *Tx) PutACLTemplateMember(ctx context.Context, id keyserver.ID, m keyserver.TemplateMember) error {
-	if err := tx.putTemplateMember(ctx, id, m); err != nil {
+func (tx *Tx) PutACLTemplateMember(ctx context.Context, m keyserver.TemplateMembership) error {
+	if err := tx.putTemplateMember(ctx, m.Template, m.Member); err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangeACLTemplate, id, keyserver.Updated)
+	tx.record(keyserver.ChangeACLTemplate, m.Template, keyserver.Updated)
 	return nil
 }
 
@@ -136,12 +136,12 @@ func (tx *Tx) putTemplateMember(ctx context.Context, id keyserver.ID, m keyserve
 }
 
 // DeleteACLTemplateMember ends a membership.
-func (tx *Tx) DeleteACLTemplateMember(ctx context.Context, id keyserver.ID, p keyserver.PrincipalRef) error {
+func (tx *Tx) DeleteACLTemplateMember(ctx context.Context, m keyserver.TemplateMemberRef) error {
 	err := tx.execOne(ctx, `DELETE FROM acl_template_members WHERE template_id = $1 AND system_id = $2 AND principal_id = $3`,
-		id[:], int64(p.System), p.ID[:])
+		m.Template[:], int64(m.Principal.System), m.Principal.ID[:])
 	if err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangeACLTemplate, id, keyserver.Updated)
+	tx.record(keyserver.ChangeACLTemplate, m.Template, keyserver.Updated)
 	return nil
 }

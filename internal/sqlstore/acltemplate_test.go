@@ -59,19 +59,21 @@ func testTemplateRefusals(t *testing.T, make newDatabase) {
 		write  write
 		want   error
 	}{
-		"ID":     {"an id names one template", insertTemplate(template(1, "c")), sqlstore.ErrDuplicate},
-		"Name":   {"a name is taken", insertTemplate(template(3, "a")), sqlstore.ErrDuplicate},
-		"Rename": {"also for a template that was there before", func(ctx context.Context, tx *sqlstore.Tx) error { return tx.RenameACLTemplate(ctx, id(2), "a") }, sqlstore.ErrDuplicate},
+		"ID":   {"an id names one template", insertTemplate(template(1, "c")), sqlstore.ErrDuplicate},
+		"Name": {"a name is taken", insertTemplate(template(3, "a")), sqlstore.ErrDuplicate},
+		"Rename": {"also for a template that was there before", func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.RenameACLTemplate(ctx, keyserver.ACLTemplateChange{ID: id(2), Name: "a"})
+		}, sqlstore.ErrDuplicate},
 		"RenameNone": {"a name belongs to a template", func(ctx context.Context, tx *sqlstore.Tx) error {
-			return tx.RenameACLTemplate(ctx, id(9), "z")
+			return tx.RenameACLTemplate(ctx, keyserver.ACLTemplateChange{ID: id(9), Name: "z"})
 		}, sqlstore.ErrNotFound},
 		"DeleteNone": {"only a template can be deleted", func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteACLTemplate(ctx, id(9)) }, sqlstore.ErrNotFound},
 		"DeleteUsed": {"a directory's template stays", func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteACLTemplate(ctx, id(1)) }, sqlstore.ErrNotFound},
 		"MemberOfNone": {"a member is one of a template", func(ctx context.Context, tx *sqlstore.Tx) error {
-			return tx.PutACLTemplateMember(ctx, id(9), member(1, 5, 1))
+			return tx.PutACLTemplateMember(ctx, keyserver.TemplateMembership{Template: id(9), Member: member(1, 5, 1)})
 		}, sqlstore.ErrNotFound},
 		"NoMember": {"only a member can leave", func(ctx context.Context, tx *sqlstore.Tx) error {
-			return tx.DeleteACLTemplateMember(ctx, id(1), ref(5))
+			return tx.DeleteACLTemplateMember(ctx, keyserver.TemplateMemberRef{Template: id(1), Principal: ref(5)})
 		}, sqlstore.ErrNotFound},
 		"DirectoryID":       {"an id names one directory", insertDirectory(10, "/b/", 1), sqlstore.ErrDuplicate},
 		"DirectoryPath":     {"one template for a path", insertDirectory(11, "/a/", 2), sqlstore.ErrDuplicate},
@@ -126,8 +128,8 @@ func testTemplates(t *testing.T, make newDatabase) {
 		t.Fatal(err)
 	}
 	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
-		return errors.Join(tx.PutACLTemplateMember(ctx, id(7), replaced), tx.PutACLTemplateMember(ctx, id(3), replaced),
-			tx.DeleteACLTemplateMember(ctx, id(7), limited.Principal), tx.RenameACLTemplate(ctx, id(7), "renamed"))
+		return errors.Join(tx.PutACLTemplateMember(ctx, keyserver.TemplateMembership{Template: id(7), Member: replaced}), tx.PutACLTemplateMember(ctx, keyserver.TemplateMembership{Template: id(3), Member: replaced}),
+			tx.DeleteACLTemplateMember(ctx, keyserver.TemplateMemberRef{Template: id(7), Principal: limited.Principal}), tx.RenameACLTemplate(ctx, keyserver.ACLTemplateChange{ID: id(7), Name: "renamed"}))
 	})
 	want = template(7, "renamed", member(1, 8, keyserver.Read), replaced)
 	if got, err := s.ACLTemplate(ctx, id(7)); err != nil || !cmp.Equal(got, want) {

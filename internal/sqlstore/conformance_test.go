@@ -263,10 +263,10 @@ func testRefusals(t *testing.T, make newDatabase) {
 			if err := tx.InsertRole(ctx, role(11, "others")); err != nil {
 				return err
 			}
-			return tx.UpdateRole(ctx, id(11), keyserver.RoleChange{Name: &name})
+			return tx.UpdateRole(ctx, keyserver.RoleChange{ID: id(11), Name: &name})
 		}, sqlstore.ErrDuplicate},
 		"RoleMissing": {"only a role can change", func(ctx context.Context, tx *sqlstore.Tx) error {
-			return tx.UpdateRole(ctx, id(99), keyserver.RoleChange{})
+			return tx.UpdateRole(ctx, keyserver.RoleChange{ID: id(99)})
 		}, sqlstore.ErrNotFound},
 		"RoleGone": {"only a role can go", func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteRole(ctx, id(99)) }, sqlstore.ErrNotFound},
 		"KeyID":    {"an id names one key", insertKey(key(30), entry(41, 20)), sqlstore.ErrDuplicate},
@@ -582,13 +582,13 @@ func testRoles(t *testing.T, make newDatabase) {
 	name := "renamed"
 	want[1] = role(2, name, 5, 6)
 	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
-		return errors.Join(tx.UpdateRole(ctx, id(2), keyserver.RoleChange{Operations: ids(6, 5, 6)}),
-			tx.UpdateRole(ctx, id(2), keyserver.RoleChange{Name: &name}))
+		return errors.Join(tx.UpdateRole(ctx, keyserver.RoleChange{ID: id(2), Operations: ids(6, 5, 6)}),
+			tx.UpdateRole(ctx, keyserver.RoleChange{ID: id(2), Name: &name}))
 	})
 	check("each part alone")
 	want[1] = role(2, name)
 	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
-		return tx.UpdateRole(ctx, id(2), keyserver.RoleChange{Operations: ids()})
+		return tx.UpdateRole(ctx, keyserver.RoleChange{ID: id(2), Operations: ids()})
 	})
 	check("an empty set removes every operation")
 

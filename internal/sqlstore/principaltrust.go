@@ -77,11 +77,11 @@ func (tx *Tx) InsertPrincipalTrust(ctx context.Context, t keyserver.PrincipalTru
 }
 
 // SetPrincipalTrustFlag changes the flag of a row.
-func (tx *Tx) SetPrincipalTrustFlag(ctx context.Context, id keyserver.ID, flag keyserver.TrustFlag) error {
-	if err := tx.execOne(ctx, `UPDATE principal_trusts SET flag = $1 WHERE id = $2`, int64(flag), id[:]); err != nil {
+func (tx *Tx) SetPrincipalTrustFlag(ctx context.Context, change keyserver.PrincipalTrustChange) error {
+	if err := tx.execOne(ctx, `UPDATE principal_trusts SET flag = $1 WHERE id = $2`, int64(change.Flag), change.ID[:]); err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangePrincipalTrust, id, keyserver.Updated)
+	tx.record(keyserver.ChangePrincipalTrust, change.ID, keyserver.Updated)
 	return nil
 }
 

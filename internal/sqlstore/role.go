@@ -76,24 +76,24 @@ func (tx *Tx) InsertRole(ctx context.Context, role keyserver.Role) error {
 
 // UpdateRole changes what is not nil: ErrNotFound where there is no such role,
 // ErrDuplicate where the new name is taken.
-func (tx *Tx) UpdateRole(ctx context.Context, id keyserver.ID, change keyserver.RoleChange) error {
-	if err := tx.exists(ctx, `SELECT 1 FROM roles WHERE id = $1`, id); err != nil {
+func (tx *Tx) UpdateRole(ctx context.Context, change keyserver.RoleChange) error {
+	if err := tx.exists(ctx, `SELECT 1 FROM roles WHERE id = $1`, change.ID); err != nil {
 		return err
 	}
 	if change.Name != nil {
-		if err := tx.execOne(ctx, `UPDATE roles SET name = $1 WHERE id = $2`, *change.Name, id[:]); err != nil {
+		if err := tx.execOne(ctx, `UPDATE roles SET name = $1 WHERE id = $2`, *change.Name, change.ID[:]); err != nil {
 			return err
 		}
 	}
 	if change.Operations != nil {
-		if _, err := tx.exec(ctx, `DELETE FROM role_operations WHERE role_id = $1`, id[:]); err != nil {
+		if _, err := tx.exec(ctx, `DELETE FROM role_operations WHERE role_id = $1`, change.ID[:]); err != nil {
 			return err
 		}
-		if err := tx.insertOperations(ctx, id, change.Operations); err != nil {
+		if err := tx.insertOperations(ctx, change.ID, change.Operations); err != nil {
 			return err
 		}
 	}
-	tx.record(keyserver.ChangeRole, id, keyserver.Updated)
+	tx.record(keyserver.ChangeRole, change.ID, keyserver.Updated)
 	return nil
 }
 

@@ -88,13 +88,13 @@ func (tx *Tx) InsertTrustedServer(ctx context.Context, s keyserver.TrustedServer
 
 // UpdateTrustedServer changes what is not nil: ErrNotFound where no peer has
 // the system id.
-func (tx *Tx) UpdateTrustedServer(ctx context.Context, system keyserver.SystemID, change keyserver.TrustedServerChange) error {
+func (tx *Tx) UpdateTrustedServer(ctx context.Context, change keyserver.TrustedServerChange) error {
 	err := tx.execOne(ctx, `UPDATE trusted_servers SET friendly_name = coalesce($1, friendly_name), description = coalesce($2, description)
-		WHERE system_id = $3`, change.FriendlyName, change.Description, int64(system))
+		WHERE system_id = $3`, change.FriendlyName, change.Description, int64(change.System))
 	if err != nil {
 		return err
 	}
-	tx.recordTrustedServer(system, keyserver.Updated)
+	tx.recordTrustedServer(change.System, keyserver.Updated)
 	return nil
 }
 

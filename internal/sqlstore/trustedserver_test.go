@@ -68,7 +68,7 @@ func testTrustRefusals(t *testing.T, make newDatabase) {
 		"Transport":   {"a transport principal stands for one peer", insertPeer(peer(3, 10)), sqlstore.ErrDuplicate},
 		"NoTransport": {"and it exists", insertPeer(peer(3, 99)), sqlstore.ErrNotFound},
 		"ChangeNobody": {"only a peer has a record", func(ctx context.Context, tx *sqlstore.Tx) error {
-			return tx.UpdateTrustedServer(ctx, 3, keyserver.TrustedServerChange{Description: &text})
+			return tx.UpdateTrustedServer(ctx, keyserver.TrustedServerChange{System: 3, Description: &text})
 		}, sqlstore.ErrNotFound},
 		"ReplaceNobody": {"only a record can be replaced", func(ctx context.Context, tx *sqlstore.Tx) error { return tx.ReplaceTrustedServer(ctx, peer(3, 11)) }, sqlstore.ErrNotFound},
 		"RenameNobody":  {"only a principal has a name", func(ctx context.Context, tx *sqlstore.Tx) error { return tx.RenamePrincipal(ctx, id(99), "x") }, sqlstore.ErrNotFound},
@@ -78,8 +78,10 @@ func testTrustRefusals(t *testing.T, make newDatabase) {
 		"RemoveNobody": {"only a peer can be removed", func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteTrustedServer(ctx, 3) }, sqlstore.ErrNotFound},
 		"TrustID":      {"an id names one row", insertTrust(20, 31, 2, keyserver.Expose), sqlstore.ErrDuplicate},
 		"TrustTwice":   {"one row for a principal and a peer", insertTrust(21, 30, 2, keyserver.Restrict), sqlstore.ErrDuplicate},
-		"FlagOfNone":   {"a flag belongs to a row", func(ctx context.Context, tx *sqlstore.Tx) error { return tx.SetPrincipalTrustFlag(ctx, id(21), 1) }, sqlstore.ErrNotFound},
-		"DeleteNone":   {"only a row can be deleted", func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeletePrincipalTrust(ctx, id(21)) }, sqlstore.ErrNotFound},
+		"FlagOfNone": {"a flag belongs to a row", func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.SetPrincipalTrustFlag(ctx, keyserver.PrincipalTrustChange{ID: id(21), Flag: 1})
+		}, sqlstore.ErrNotFound},
+		"DeleteNone": {"only a row can be deleted", func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeletePrincipalTrust(ctx, id(21)) }, sqlstore.ErrNotFound},
 	}
 	head, err := s.ChangeHead(t.Context())
 	if err != nil {
@@ -117,7 +119,7 @@ func testTrustedServers(t *testing.T, make newDatabase) {
 	}
 	description := "only this"
 	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
-		return tx.UpdateTrustedServer(ctx, 0, keyserver.TrustedServerChange{Description: &description})
+		return tx.UpdateTrustedServer(ctx, keyserver.TrustedServerChange{System: 0, Description: &description})
 	})
 	small.Description = description
 	if got, err := s.TrustedServer(ctx, 0); err != nil || !cmp.Equal(got, small) {
@@ -329,7 +331,7 @@ func testPrincipalTrusts(t *testing.T, make newDatabase) {
 		})
 	}
 	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
-		if err := tx.SetPrincipalTrustFlag(ctx, two.ID, keyserver.Expose); err != nil {
+		if err := tx.SetPrincipalTrustFlag(ctx, keyserver.PrincipalTrustChange{ID: two.ID, Flag: keyserver.Expose}); err != nil {
 			return err
 		}
 		return tx.DeletePrincipalTrust(ctx, one.ID)

@@ -32,36 +32,34 @@ func (s *Service) ACL(ctx context.Context, by keyserver.Caller, link keyserver.H
 }
 
 // GrantACL adds rights to a principal's entry and verifies them by mask.
-func (s *Service) GrantACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) (ACLResult, error) {
-	return s.writeACL(ctx, by, link, change, "grantACL", nil, s.ks.GrantACL)
+func (s *Service) GrantACL(ctx context.Context, by keyserver.Caller, change keyserver.ACLChange) (ACLResult, error) {
+	return s.writeACL(ctx, by, change, "grantACL", nil, s.ks.GrantACL)
 }
 
 // AmendACL sets an existing entry to exactly the rights asked for. The key
 // server widens them, so the verdict tests a mask; beyond that mask only what
 // widening explains may remain, or rights that should be gone would pass.
-func (s *Service) AmendACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) (ACLResult, error) {
+func (s *Service) AmendACL(ctx context.Context, by keyserver.Caller, change keyserver.ACLChange) (ACLResult, error) {
 	exists := func(before keyserver.ACL) error {
 		if _, ok := before.Entry(change.Principal); !ok {
 			return fault.New(fault.ACLNotFound, "principal %s has no entry on this key to amend; grant one first", change.Principal)
 		}
 		return nil
 	}
-	return s.writeACL(ctx, by, link, change, "amendACL", exists, s.ks.AmendACL)
+	return s.writeACL(ctx, by, change, "amendACL", exists, s.ks.AmendACL)
 }
 
-type sendACL func(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange) error
-
-func (s *Service) writeACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, change keyserver.ACLChange,
-	operation string, refuse func(keyserver.ACL) error, send sendACL,
+func (s *Service) writeACL(ctx context.Context, by keyserver.Caller, change keyserver.ACLChange, operation string,
+	refuse func(keyserver.ACL) error, send func(context.Context, keyserver.Caller, keyserver.ACLChange) error,
 ) (ACLResult, error) {
-	if err := refuseACLChange(link, change); err != nil {
+	if err := refuseACLChange(change); err != nil {
 		return ACLResult{}, err
 	}
 	exact := operation == "amendACL"
 	return verifiedWrite[keyserver.ACL, ACLResult]{
-		read:   func(ctx context.Context) (keyserver.ACL, error) { return s.ks.ACL(ctx, by, link) },
+		read:   func(ctx context.Context) (keyserver.ACL, error) { return s.ks.ACL(ctx, by, change.Link) },
 		refuse: refuse,
-		write:  func(ctx context.Context, _ keyserver.ACL) error { return send(ctx, by, link, change) },
+		write:  func(ctx context.Context, _ keyserver.ACL) error { return send(ctx, by, change) },
 		unread: fault.ReadbackFailed,
 		verdict: func(_, after keyserver.ACL) (ACLResult, error) {
 			return judgeACL(operation, change, exact, after)
@@ -94,37 +92,37 @@ func judgeACL(operation string, change keyserver.ACLChange, exact bool, after ke
 }
 
 // RevokeACL removes a principal's entry and verifies its absence.
-func (s *Service) RevokeACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, principal keyserver.PrincipalRef) (ACLResult, error) {
-	if err := requireLink("ttag", link); err != nil {
+func (s *Service) RevokeACL(ctx context.Context, by keyserver.Caller, r keyserver.ACLRevocation) (ACLResult, error) {
+	if err := requireLink("ttag", r.Link); err != nil {
 		return ACLResult{}, err
 	}
-	if err := requireID("principalId", principal.ID); err != nil {
+	if err := requireID("principalId", r.Principal.ID); err != nil {
 		return ACLResult{}, err
 	}
 	return verifiedWrite[keyserver.ACL, ACLResult]{
-		read: func(ctx context.Context) (keyserver.ACL, error) { return s.ks.ACL(ctx, by, link) },
+		read: func(ctx context.Context) (keyserver.ACL, error) { return s.ks.ACL(ctx, by, r.Link) },
 		refuse: func(before keyserver.ACL) error {
-			if _, ok := before.Entry(principal); !ok {
-				return fault.New(fault.ACLNotFound, "principal %s has no entry on this key to revoke", principal)
+			if _, ok := before.Entry(r.Principal); !ok {
+				return fault.New(fault.ACLNotFound, "principal %s has no entry on this key to revoke", r.Principal)
 			}
 			return nil
 		},
-		write:  func(ctx context.Context, _ keyserver.ACL) error { return s.ks.RevokeACL(ctx, by, link, principal) },
+		write:  func(ctx context.Context, _ keyserver.ACL) error { return s.ks.RevokeACL(ctx, by, r) },
 		unread: fault.ReadbackFailed,
 		verdict: func(_, after keyserver.ACL) (ACLResult, error) {
-			r := ACLResult{Operation: "revokeACL", ACL: after}
-			if entry, still := after.Entry(principal); still {
-				r.Entry, r.Detail = &entry, "the key server accepted the revocation, but the list read back still has the entry"
-				return r, fault.New(fault.NotVerified, "%s", r.Detail)
+			done := ACLResult{Operation: "revokeACL", ACL: after}
+			if entry, still := after.Entry(r.Principal); still {
+				done.Entry, done.Detail = &entry, "the key server accepted the revocation, but the list read back still has the entry"
+				return done, fault.New(fault.NotVerified, "%s", done.Detail)
 			}
-			r.Verified, r.Detail = true, "the list read back has no entry for the principal"
-			return r, nil
+			done.Verified, done.Detail = true, "the list read back has no entry for the principal"
+			return done, nil
 		},
 	}.do(ctx)
 }
 
-func refuseACLChange(link keyserver.HiddenLink, change keyserver.ACLChange) error {
-	if err := requireLink("ttag", link); err != nil {
+func refuseACLChange(change keyserver.ACLChange) error {
+	if err := requireLink("ttag", change.Link); err != nil {
 		return err
 	}
 	if err := requireID("principalId", change.Principal.ID); err != nil {

@@ -81,28 +81,28 @@ func (s *Service) CreateACLTemplate(ctx context.Context, by keyserver.Caller, na
 }
 
 // RenameACLTemplate changes the name of a template for a write-holding member.
-func (s *Service) RenameACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID, name string) (ACLTemplateResult, error) {
-	name, err := cleanName("name", name)
-	if err != nil {
+func (s *Service) RenameACLTemplate(ctx context.Context, by keyserver.Caller, change keyserver.ACLTemplateChange) (ACLTemplateResult, error) {
+	var err error
+	if change.Name, err = cleanName("name", change.Name); err != nil {
 		return ACLTemplateResult{}, err
 	}
 	return verifiedWrite[[]keyserver.ACLTemplate, ACLTemplateResult]{
 		read: func(ctx context.Context) ([]keyserver.ACLTemplate, error) { return s.ks.ACLTemplates(ctx, by) },
 		refuse: func(before []keyserver.ACLTemplate) error {
-			t, ok := findTemplate(before, id)
+			t, ok := findTemplate(before, change.ID)
 			if !ok {
-				return noTemplate(id)
+				return noTemplate(change.ID)
 			}
 			if err := refuseUnwritableTemplate(t); err != nil {
 				return err
 			}
-			return refuseTakenTemplateName(before, id, name)
+			return refuseTakenTemplateName(before, change.ID, change.Name)
 		},
 		write: func(ctx context.Context, _ []keyserver.ACLTemplate) error {
-			return s.ks.RenameACLTemplate(ctx, by, id, name)
+			return s.ks.RenameACLTemplate(ctx, by, change)
 		},
 		verdict: func(_, after []keyserver.ACLTemplate) (ACLTemplateResult, error) {
-			return judgeTemplate(id, name, after)
+			return judgeTemplate(change.ID, change.Name, after)
 		},
 	}.do(ctx)
 }
@@ -134,28 +134,32 @@ func (s *Service) DeleteACLTemplate(ctx context.Context, by keyserver.Caller, id
 
 // PutTemplateMember makes a principal a member with exactly the (widened)
 // rights and limits, whatever it was before.
-func (s *Service) PutTemplateMember(ctx context.Context, by keyserver.Caller, id keyserver.ID, m keyserver.TemplateMember) (TemplateMemberResult, error) {
-	if err := refuseMember(m); err != nil {
+func (s *Service) PutTemplateMember(ctx context.Context, by keyserver.Caller, m keyserver.TemplateMembership) (TemplateMemberResult, error) {
+	if err := refuseMember(m.Member); err != nil {
 		return TemplateMemberResult{}, err
 	}
-	return s.changeMembers(ctx, by, id, memberChange{
-		principal: m.Principal,
-		members:   func(before keyserver.ACLTemplate) []keyserver.TemplateMember { return before.With(m) },
-		write:     func(ctx context.Context) error { return s.ks.PutACLTemplateMember(ctx, by, id, m) },
-		judge:     func(after keyserver.ACLTemplate) (TemplateMemberResult, error) { return judgeMember(id, m, after) },
+	return s.changeMembers(ctx, by, m.Template, memberChange{
+		principal: m.Member.Principal,
+		members:   func(before keyserver.ACLTemplate) []keyserver.TemplateMember { return before.With(m.Member) },
+		write:     func(ctx context.Context) error { return s.ks.PutACLTemplateMember(ctx, by, m) },
+		judge: func(after keyserver.ACLTemplate) (TemplateMemberResult, error) {
+			return judgeMember(m.Template, m.Member, after)
+		},
 	})
 }
 
 // RemoveTemplateMember ends a membership and verifies its absence.
-func (s *Service) RemoveTemplateMember(ctx context.Context, by keyserver.Caller, id keyserver.ID, p keyserver.PrincipalRef) (TemplateMemberResult, error) {
-	if err := requireID("principalId", p.ID); err != nil {
+func (s *Service) RemoveTemplateMember(ctx context.Context, by keyserver.Caller, m keyserver.TemplateMemberRef) (TemplateMemberResult, error) {
+	if err := requireID("principalId", m.Principal.ID); err != nil {
 		return TemplateMemberResult{}, err
 	}
-	return s.changeMembers(ctx, by, id, memberChange{
-		principal: p, leaves: true,
-		members: func(before keyserver.ACLTemplate) []keyserver.TemplateMember { return before.Without(p) },
-		write:   func(ctx context.Context) error { return s.ks.RemoveACLTemplateMember(ctx, by, id, p) },
-		judge:   func(after keyserver.ACLTemplate) (TemplateMemberResult, error) { return judgeLeaver(id, p, after) },
+	return s.changeMembers(ctx, by, m.Template, memberChange{
+		principal: m.Principal, leaves: true,
+		members: func(before keyserver.ACLTemplate) []keyserver.TemplateMember { return before.Without(m.Principal) },
+		write:   func(ctx context.Context) error { return s.ks.RemoveACLTemplateMember(ctx, by, m) },
+		judge: func(after keyserver.ACLTemplate) (TemplateMemberResult, error) {
+			return judgeLeaver(m.Template, m.Principal, after)
+		},
 	})
 }
 

@@ -54,22 +54,22 @@ func (l *templateLiar) CreateACLTemplate(ctx context.Context, by keyserver.Calle
 	return id, err
 }
 
-func (l *templateLiar) RenameACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID, name string) error {
-	l.twist(nil, nil, &name)
-	return l.send(func() error { return l.Port.RenameACLTemplate(ctx, by, id, name) })
+func (l *templateLiar) RenameACLTemplate(ctx context.Context, by keyserver.Caller, change keyserver.ACLTemplateChange) error {
+	l.twist(nil, nil, &change.Name)
+	return l.send(func() error { return l.Port.RenameACLTemplate(ctx, by, change) })
 }
 
 func (l *templateLiar) DeleteACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID) error {
 	return l.send(func() error { return l.Port.DeleteACLTemplate(ctx, by, id) })
 }
 
-func (l *templateLiar) PutACLTemplateMember(ctx context.Context, by keyserver.Caller, id keyserver.ID, m keyserver.TemplateMember) error {
-	l.twist(&m, nil, nil)
-	return l.send(func() error { return l.Port.PutACLTemplateMember(ctx, by, id, m) })
+func (l *templateLiar) PutACLTemplateMember(ctx context.Context, by keyserver.Caller, m keyserver.TemplateMembership) error {
+	l.twist(&m.Member, nil, nil)
+	return l.send(func() error { return l.Port.PutACLTemplateMember(ctx, by, m) })
 }
 
-func (l *templateLiar) RemoveACLTemplateMember(ctx context.Context, by keyserver.Caller, id keyserver.ID, p keyserver.PrincipalRef) error {
-	return l.send(func() error { return l.Port.RemoveACLTemplateMember(ctx, by, id, p) })
+func (l *templateLiar) RemoveACLTemplateMember(ctx context.Context, by keyserver.Caller, m keyserver.TemplateMemberRef) error {
+	return l.send(func() error { return l.Port.RemoveACLTemplateMember(ctx, by, m) })
 }
 
 func (l *templateLiar) TemplatedDirectories(ctx context.Context, by keyserver.Caller) ([]keyserver.TemplatedDirectory, error) {
@@ -136,7 +136,7 @@ func newTemplates(t *testing.T, f *enginetest.Fixture) *templates {
 		fatal(t, err)
 		*id = r.ID
 	}
-	_, err := honest.PutTemplateMember(ctx, w.admin, w.template, aMember(w.member, keyserver.Read))
+	_, err := honest.PutTemplateMember(ctx, w.admin, keyserver.TemplateMembership{Template: w.template, Member: aMember(w.member, keyserver.Read)})
 	fatal(t, err)
 	d, err := honest.CreateTemplatedDirectory(ctx, w.admin, keyserver.NewTemplatedDirectory{Path: "/used", Template: w.used})
 	fatal(t, err)
@@ -157,7 +157,7 @@ var templateWrites = map[string]struct {
 		return r.Saved, err
 	}, fault.NotSaved},
 	"RenameTemplate": {func(w *templates) (bool, error) {
-		r, err := w.RenameACLTemplate(ctx, w.admin, w.template, "new")
+		r, err := w.RenameACLTemplate(ctx, w.admin, keyserver.ACLTemplateChange{ID: w.template, Name: "new"})
 		return r.Saved, err
 	}, fault.NotSaved},
 	"DeleteTemplate": {func(w *templates) (bool, error) {
@@ -165,17 +165,17 @@ var templateWrites = map[string]struct {
 		return r.Gone, err
 	}, fault.NotRemoved},
 	"AddMember": {func(w *templates) (bool, error) {
-		r, err := w.PutTemplateMember(ctx, w.admin, w.template, aMember(w.stranger, keyserver.Write))
+		r, err := w.PutTemplateMember(ctx, w.admin, keyserver.TemplateMembership{Template: w.template, Member: aMember(w.stranger, keyserver.Write)})
 		return r.Done, err
 	}, fault.NotSaved},
 	"ChangeMember": {func(w *templates) (bool, error) {
 		m := aMember(w.member, keyserver.Write)
 		m.MaxUsage, m.End = 4, keyserver.Stamp{1}
-		r, err := w.PutTemplateMember(ctx, w.admin, w.template, m)
+		r, err := w.PutTemplateMember(ctx, w.admin, keyserver.TemplateMembership{Template: w.template, Member: m})
 		return r.Done, err
 	}, fault.NotSaved},
 	"RemoveMember": {func(w *templates) (bool, error) {
-		r, err := w.RemoveTemplateMember(ctx, w.admin, w.template, w.member.Principal)
+		r, err := w.RemoveTemplateMember(ctx, w.admin, keyserver.TemplateMemberRef{Template: w.template, Principal: w.member.Principal})
 		return r.Done, err
 	}, fault.NotRemoved},
 	"CreateDirectory": {func(w *templates) (bool, error) {
@@ -275,7 +275,7 @@ func TestTemplatesRefusedBeforeSending(t *testing.T) {
 			if id.IsZero() {
 				id = w.template
 			}
-			_, err := w.PutTemplateMember(ctx, w.admin, id, m)
+			_, err := w.PutTemplateMember(ctx, w.admin, keyserver.TemplateMembership{Template: id, Member: m})
 			return err
 		}
 	}
@@ -297,15 +297,15 @@ func TestTemplatesRefusedBeforeSending(t *testing.T) {
 		"EmptyName": {"trimmed, it is empty", func(w *templates) error { _, err := w.CreateACLTemplate(ctx, w.admin, " \t"); return err }, fault.BadRequest},
 		"TakenName": {"one name, one template", func(w *templates) error { _, err := w.CreateACLTemplate(ctx, w.admin, "used"); return err }, fault.AlreadyExists},
 		"RenameToTaken": {"likewise", func(w *templates) error {
-			_, err := w.RenameACLTemplate(ctx, w.admin, w.template, "used")
+			_, err := w.RenameACLTemplate(ctx, w.admin, keyserver.ACLTemplateChange{ID: w.template, Name: "used"})
 			return err
 		}, fault.AlreadyExists},
 		"RenameNone": {"no such template", func(w *templates) error {
-			_, err := w.RenameACLTemplate(ctx, w.admin, keyserver.IDFromUint64(5), "x")
+			_, err := w.RenameACLTemplate(ctx, w.admin, keyserver.ACLTemplateChange{ID: keyserver.IDFromUint64(5), Name: "x"})
 			return err
 		}, fault.NotFound},
 		"RenameByStranger": {"a role is not a membership", func(w *templates) error {
-			_, err := w.RenameACLTemplate(ctx, w.stranger, w.template, "x")
+			_, err := w.RenameACLTemplate(ctx, w.stranger, keyserver.ACLTemplateChange{ID: w.template, Name: "x"})
 			return err
 		}, fault.NotWritable},
 		"DeleteNone": {"no such template", func(w *templates) error {
@@ -314,7 +314,7 @@ func TestTemplatesRefusedBeforeSending(t *testing.T) {
 		}, fault.NotFound},
 		"ZeroTemplate": {"zero names none", func(w *templates) error { _, err := w.ACLTemplate(ctx, w.admin, keyserver.ID{}); return err }, fault.BadRequest},
 		"MemberByStranger": {"a role is not a membership", func(w *templates) error {
-			_, err := w.PutTemplateMember(ctx, w.stranger, w.template, aMember(w.stranger, keyserver.Owner))
+			_, err := w.PutTemplateMember(ctx, w.stranger, keyserver.TemplateMembership{Template: w.template, Member: aMember(w.stranger, keyserver.Owner)})
 			return err
 		}, fault.NotWritable},
 		"MemberOfNone":  {"no such template", member(keyserver.IDFromUint64(5), keyserver.TemplateMember{Principal: some, Rights: 1, MaxUsage: -1}), fault.NotFound},
@@ -323,23 +323,23 @@ func TestTemplatesRefusedBeforeSending(t *testing.T) {
 		"UnknownRight":  {"a bit without a name", member(keyserver.ID{}, keyserver.TemplateMember{Principal: some, Rights: 0x20, MaxUsage: -1}), fault.BadRequest},
 		"MaxUsageBelow": {"below -1 has no meaning", member(keyserver.ID{}, keyserver.TemplateMember{Principal: some, Rights: 1, MaxUsage: -2}), fault.BadRequest},
 		"LastWriterReduced": {"nobody else writes", func(w *templates) error {
-			_, err := w.PutTemplateMember(ctx, w.admin, w.template, aMember(w.admin, keyserver.Read))
+			_, err := w.PutTemplateMember(ctx, w.admin, keyserver.TemplateMembership{Template: w.template, Member: aMember(w.admin, keyserver.Read)})
 			return err
 		}, fault.LastWriter},
 		"LastWriterEnding": {"nobody else writes then", func(w *templates) error {
-			_, err := w.PutTemplateMember(ctx, w.admin, w.template, ended(aMember(w.admin, keyserver.Owner)))
+			_, err := w.PutTemplateMember(ctx, w.admin, keyserver.TemplateMembership{Template: w.template, Member: ended(aMember(w.admin, keyserver.Owner))})
 			return err
 		}, fault.LastWriter},
 		"LastWriterRemoved": {"nobody else writes", func(w *templates) error {
-			_, err := w.RemoveTemplateMember(ctx, w.admin, w.template, w.admin.Principal)
+			_, err := w.RemoveTemplateMember(ctx, w.admin, keyserver.TemplateMemberRef{Template: w.template, Principal: w.admin.Principal})
 			return err
 		}, fault.LastWriter},
 		"RemoveNobody": {"only a member can leave", func(w *templates) error {
-			_, err := w.RemoveTemplateMember(ctx, w.admin, w.template, w.stranger.Principal)
+			_, err := w.RemoveTemplateMember(ctx, w.admin, keyserver.TemplateMemberRef{Template: w.template, Principal: w.stranger.Principal})
 			return err
 		}, fault.NotFound},
 		"RemoveZero": {"zero names nobody", func(w *templates) error {
-			_, err := w.RemoveTemplateMember(ctx, w.admin, w.template, keyserver.PrincipalRef{System: 1})
+			_, err := w.RemoveTemplateMember(ctx, w.admin, keyserver.TemplateMemberRef{Template: w.template, Principal: keyserver.PrincipalRef{System: 1}})
 			return err
 		}, fault.BadRequest},
 		"PathTaken":      {"one template for a path", directory(keyserver.NewTemplatedDirectory{Path: "/used/"}), fault.AlreadyExists},
@@ -351,7 +351,7 @@ func TestTemplatesRefusedBeforeSending(t *testing.T) {
 		"NegativeFlag":   {"a flag word is not negative", directory(keyserver.NewTemplatedDirectory{Path: "/a", Flag: -1}), fault.BadRequest},
 		"DeleteNoneSuch": {"no such directory", func(w *templates) error { _, err := w.DeleteTemplatedDirectory(ctx, w.admin, w.template); return err }, fault.NotFound},
 		"PathAndTemplate": {"they exclude each other", func(w *templates) error {
-			_, err := w.TemplatedDirectories(ctx, w.admin, []string{"/a"}, []keyserver.ID{w.template})
+			_, err := w.TemplatedDirectories(ctx, w.admin, keyserver.TemplatedDirectoryFilter{Paths: []string{"/a"}, Templates: []keyserver.ID{w.template}})
 			return err
 		}, fault.BadRequest},
 		"MintClimbs": {"a key must not land elsewhere", func(w *templates) error {
@@ -385,17 +385,23 @@ func TestTheKeyServerRefusesByItself(t *testing.T) {
 			code   fault.Code
 			audit  fault.Reason
 		}{
-			"Rename":     {"no member", func() error { return f.RenameACLTemplate(ctx, w.stranger, w.template, "x") }, fault.NotWritable, fault.ReasonACLDenied},
-			"RenameNone": {"no template", func() error { return f.RenameACLTemplate(ctx, w.admin, w.directory, "x") }, fault.NotFound, fault.ReasonObjectNotFound},
-			"Taken":      {"one name, one template", func() error { return f.RenameACLTemplate(ctx, w.admin, w.template, "used") }, fault.AlreadyExists, fault.ReasonInvalidArgument},
+			"Rename": {"no member", func() error {
+				return f.RenameACLTemplate(ctx, w.stranger, keyserver.ACLTemplateChange{ID: w.template, Name: "x"})
+			}, fault.NotWritable, fault.ReasonACLDenied},
+			"RenameNone": {"no template", func() error {
+				return f.RenameACLTemplate(ctx, w.admin, keyserver.ACLTemplateChange{ID: w.directory, Name: "x"})
+			}, fault.NotFound, fault.ReasonObjectNotFound},
+			"Taken": {"one name, one template", func() error {
+				return f.RenameACLTemplate(ctx, w.admin, keyserver.ACLTemplateChange{ID: w.template, Name: "used"})
+			}, fault.AlreadyExists, fault.ReasonInvalidArgument},
 			"Member": {"no member", func() error {
-				return f.PutACLTemplateMember(ctx, w.stranger, w.template, aMember(w.stranger, keyserver.Owner))
+				return f.PutACLTemplateMember(ctx, w.stranger, keyserver.TemplateMembership{Template: w.template, Member: aMember(w.stranger, keyserver.Owner)})
 			}, fault.NotWritable, fault.ReasonACLDenied},
 			"LastWriter": {"nobody would write", func() error {
-				return f.RemoveACLTemplateMember(ctx, w.admin, w.template, w.admin.Principal)
+				return f.RemoveACLTemplateMember(ctx, w.admin, keyserver.TemplateMemberRef{Template: w.template, Principal: w.admin.Principal})
 			}, fault.LastWriter, fault.ReasonInvalidArgument},
 			"Reduced": {"nobody would write", func() error {
-				return f.PutACLTemplateMember(ctx, w.admin, w.template, aMember(w.admin, keyserver.Read))
+				return f.PutACLTemplateMember(ctx, w.admin, keyserver.TemplateMembership{Template: w.template, Member: aMember(w.admin, keyserver.Read)})
 			}, fault.LastWriter, fault.ReasonInvalidArgument},
 			"InUse":    {"a directory needs it", func() error { return f.DeleteACLTemplate(ctx, w.admin, w.used) }, fault.InUse, fault.ReasonInUse},
 			"NoAccess": {"no role", func() error { return f.DeleteACLTemplate(ctx, w.member, w.template) }, fault.AccessDenied, fault.ReasonRoleDenied},

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"slices"
-	"time"
 	"unicode/utf8"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
@@ -114,16 +113,16 @@ func refuseSubject(subject string) error {
 
 // IssueCertificate has a PKCS#10 request signed and verifies that the new
 // certificate is stored with the request and is for the request's key.
-func (s *Service) IssueCertificate(ctx context.Context, by keyserver.Caller, request []byte, validityDays int) (CertificateIssued, error) {
-	req, err := pki.ParseRequest(request)
+func (s *Service) IssueCertificate(ctx context.Context, by keyserver.Caller, n keyserver.CertificateRequest) (CertificateIssued, error) {
+	req, err := pki.ParseRequest(n.Request)
 	switch {
 	case err != nil:
 		return CertificateIssued{}, fault.New(fault.BadRequest, "request: %s", err)
-	case validityDays < 0 || validityDays > maxValidityDays:
+	case n.ValidityDays < 0 || n.ValidityDays > maxValidityDays:
 		return CertificateIssued{}, fault.New(fault.BadRequest, "validityDays must be 1 to %d; leave it out for the key server's own choice", maxValidityDays)
 	}
 	return s.issue(ctx, by, req, nil, func(ctx context.Context) (keyserver.Issued, error) {
-		return s.ks.IssueCertificate(ctx, by, keyserver.CertificateRequest{Request: request, Validity: time.Duration(validityDays) * 24 * time.Hour})
+		return s.ks.IssueCertificate(ctx, by, n)
 	})
 }
 

@@ -99,8 +99,8 @@ func (l *certificateLiar) RevocationIssuer(ctx context.Context, by keyserver.Cal
 	return l.Port.RevocationIssuer(ctx, by, digest)
 }
 
-func (l *certificateLiar) SetRevocationPolicy(ctx context.Context, by keyserver.Caller, digest string, p keyserver.RevocationPolicy) error {
-	return l.send(func() error { return l.Port.SetRevocationPolicy(ctx, by, digest, p) })
+func (l *certificateLiar) SetRevocationPolicy(ctx context.Context, by keyserver.Caller, c keyserver.RevocationPolicyChange) error {
+	return l.send(func() error { return l.Port.SetRevocationPolicy(ctx, by, c) })
 }
 
 func (l *certificateLiar) ImportCRL(ctx context.Context, by keyserver.Caller, der []byte) (digests []string, err error) {
@@ -112,8 +112,8 @@ func (l *certificateLiar) ImportCRL(ctx context.Context, by keyserver.Caller, de
 	return digests, err
 }
 
-func (l *certificateLiar) ExportKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, to keyserver.PrincipalRef) (keyserver.ExportedKey, error) {
-	out, err := l.Port.ExportKey(ctx, by, link, to)
+func (l *certificateLiar) ExportKey(ctx context.Context, by keyserver.Caller, x keyserver.KeyExport) (keyserver.ExportedKey, error) {
+	out, err := l.Port.ExportKey(ctx, by, x)
 	if l.clear {
 		out.JWE = "the key itself"
 	}
@@ -153,7 +153,7 @@ func newCertificateWorld(t *testing.T, f *enginetest.Fixture) *certificateWorld 
 	fatal(t, err)
 	w.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	fatal(t, err)
-	issued, err := honest.IssueCertificate(ctx, w.admin, enginetest.NewRequest(t, "own", w.key), 30)
+	issued, err := honest.IssueCertificate(ctx, w.admin, keyserver.CertificateRequest{Request: enginetest.NewRequest(t, "own", w.key), ValidityDays: 30})
 	fatal(t, err)
 	w.issued = issued.Certificate.DER
 	w.foreign = enginetest.NewAgent(t, w.ca, "agent", w.now, nil).Certificate
@@ -173,7 +173,7 @@ type certificateWrite struct {
 
 var certificateWrites = map[string]certificateWrite{
 	"IssueCertificate": {bad: fault.NotSaved, do: func(t *testing.T, w *certificateWorld) (bool, error) {
-		r, err := w.IssueCertificate(ctx, w.admin, enginetest.NewRequest(t, "next", w.key), 0)
+		r, err := w.IssueCertificate(ctx, w.admin, keyserver.CertificateRequest{Request: enginetest.NewRequest(t, "next", w.key)})
 		return r.Saved || len(r.Chain) > 0, err
 	}},
 	"RenewCertificate": {bad: fault.NotSaved, do: func(_ *testing.T, w *certificateWorld) (bool, error) {
@@ -189,7 +189,7 @@ var certificateWrites = map[string]certificateWrite{
 		return r.Reset, err
 	}},
 	"SetRevocationPolicy": {bad: fault.NotSaved, do: func(_ *testing.T, w *certificateWorld) (bool, error) {
-		r, err := w.SetRevocationPolicy(ctx, w.admin, w.digest, keyserver.RevocationPolicy{Mode: keyserver.RevocationRequired, MaxAge: time.Hour})
+		r, err := w.SetRevocationPolicy(ctx, w.admin, keyserver.RevocationPolicyChange{Digest: w.digest, Policy: keyserver.RevocationPolicy{Mode: keyserver.RevocationRequired, MaxAge: time.Hour}})
 		return r.Saved, err
 	}},
 	"ImportCRL": {bad: fault.NotSaved, do: func(_ *testing.T, w *certificateWorld) (bool, error) {
@@ -270,7 +270,10 @@ func TestCertificatesRefusedBeforeSending(t *testing.T) {
 	broken := append([]byte(nil), request...)
 	broken[len(broken)-1] ^= 1
 	issue := func(der []byte, days int) func() error {
-		return func() error { _, err := w.IssueCertificate(ctx, w.admin, der, days); return err }
+		return func() error {
+			_, err := w.IssueCertificate(ctx, w.admin, keyserver.CertificateRequest{Request: der, ValidityDays: days})
+			return err
+		}
 	}
 	renew := func(der []byte) func() error {
 		return func() error { _, err := w.RenewCertificate(ctx, w.admin, der); return err }
@@ -296,13 +299,13 @@ func TestCertificatesRefusedBeforeSending(t *testing.T) {
 	}
 	policy := func(mode keyserver.RevocationMode, age time.Duration) func() error {
 		return func() error {
-			_, err := w.SetRevocationPolicy(ctx, w.admin, w.digest, keyserver.RevocationPolicy{Mode: mode, MaxAge: age})
+			_, err := w.SetRevocationPolicy(ctx, w.admin, keyserver.RevocationPolicyChange{Digest: w.digest, Policy: keyserver.RevocationPolicy{Mode: mode, MaxAge: age}})
 			return err
 		}
 	}
 	export := func(link keyserver.HiddenLink, id keyserver.ID) func() error {
 		return func() error {
-			_, err := w.ExportKey(ctx, w.admin, link, keyserver.PrincipalRef{System: 1, ID: id})
+			_, err := w.ExportKey(ctx, w.admin, keyserver.KeyExport{Link: link, Recipient: keyserver.PrincipalRef{System: 1, ID: id}})
 			return err
 		}
 	}
@@ -358,12 +361,12 @@ func TestAnExportInClearIsDropped(t *testing.T) {
 			w := newCertificateWorld(t, enginetest.New(t, enginetest.Databases["SQLite"](t)))
 			key, err := w.MintKey(ctx, w.admin, keyserver.NewKey{Algorithm: keyserver.AES256})
 			fatal(t, err)
-			out, err := w.ExportKey(ctx, w.admin, key.Link, w.agent.Ref())
+			out, err := w.ExportKey(ctx, w.admin, keyserver.KeyExport{Link: key.Link, Recipient: w.agent.Ref()})
 			if err != nil || strings.Count(out.JWE, ".") != 4 {
 				t.Fatalf("the honest answer: %v", err)
 			}
 			lie(w.liar)
-			if out, err := w.ExportKey(ctx, w.admin, key.Link, w.agent.Ref()); fault.CodeOf(err) != fault.OpFailed || out.JWE != "" {
+			if out, err := w.ExportKey(ctx, w.admin, keyserver.KeyExport{Link: key.Link, Recipient: w.agent.Ref()}); fault.CodeOf(err) != fault.OpFailed || out.JWE != "" {
 				t.Errorf("got %q, %v", out.JWE, err)
 			}
 		})

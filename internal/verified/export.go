@@ -13,18 +13,18 @@ const jweDots = 4
 // ExportKey has a key encrypted for a transport principal. An answer that is
 // no compact JWE for the principal asked for is not passed on: whatever it is,
 // it could be the key.
-func (s *Service) ExportKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, to keyserver.PrincipalRef) (keyserver.ExportedKey, error) {
-	if err := requireLink("ttag", link); err != nil {
+func (s *Service) ExportKey(ctx context.Context, by keyserver.Caller, x keyserver.KeyExport) (keyserver.ExportedKey, error) {
+	if err := requireLink("ttag", x.Link); err != nil {
 		return keyserver.ExportedKey{}, err
 	}
-	if err := requireID("principalId", to.ID); err != nil {
+	if err := requireID("principalId", x.Recipient.ID); err != nil {
 		return keyserver.ExportedKey{}, err
 	}
-	out, err := s.ks.ExportKey(ctx, by, link, to)
+	out, err := s.ks.ExportKey(ctx, by, x)
 	if err != nil {
 		return keyserver.ExportedKey{}, err
 	}
-	if out.Recipient.Ref() != to || !isCompactJWE(out.JWE) {
+	if out.Recipient.Ref() != x.Recipient || !isCompactJWE(out.JWE) {
 		return keyserver.ExportedKey{}, fault.New(fault.OpFailed, "the key server's answer is not the key encrypted for the principal asked for; it was dropped")
 	}
 	return out, nil

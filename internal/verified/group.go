@@ -19,20 +19,20 @@ type MembershipResult struct {
 }
 
 // GroupMembers reads a window of a group's members, by id.
-func (s *Service) GroupMembers(ctx context.Context, by keyserver.Caller, group keyserver.ID, limit, offset int) ([]keyserver.Principal, error) {
-	if err := requireID("gid", group); err != nil {
+func (s *Service) GroupMembers(ctx context.Context, by keyserver.Caller, f keyserver.GroupFilter) ([]keyserver.Principal, error) {
+	if err := requireID("gid", f.Group); err != nil {
 		return nil, err
 	}
-	if err := requireWindow(limit, offset); err != nil {
+	if err := requireWindow(f.Limit, f.Offset); err != nil {
 		return nil, err
 	}
-	return s.ks.GroupMembers(ctx, by, group, limit, offset)
+	return s.ks.GroupMembers(ctx, by, f)
 }
 
 // AddGroupMember puts a principal into a group and verifies it. One that is in
 // it already stays, and that is no failure.
-func (s *Service) AddGroupMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) (MembershipResult, error) {
-	return s.changeMember(ctx, by, group, member, membershipChange{
+func (s *Service) AddGroupMember(ctx context.Context, by keyserver.Caller, m keyserver.Membership) (MembershipResult, error) {
+	return s.changeMember(ctx, by, m, membershipChange{
 		in: true, write: s.ks.AddGroupMember, bad: fault.NotSaved,
 		refuse: func(p keyserver.Principal) error {
 			if p.Type == keyserver.GroupPrincipal {
@@ -44,11 +44,11 @@ func (s *Service) AddGroupMember(ctx context.Context, by keyserver.Caller, group
 }
 
 // RemoveGroupMember takes a principal out of a group and verifies it.
-func (s *Service) RemoveGroupMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) (MembershipResult, error) {
-	return s.changeMember(ctx, by, group, member, membershipChange{
+func (s *Service) RemoveGroupMember(ctx context.Context, by keyserver.Caller, m keyserver.Membership) (MembershipResult, error) {
+	return s.changeMember(ctx, by, m, membershipChange{
 		in: false, write: s.ks.RemoveGroupMember, bad: fault.NotRemoved,
 		refuse: func(p keyserver.Principal) error {
-			if !slices.Contains(p.Groups, group) {
+			if !slices.Contains(p.Groups, m.Group) {
 				return fault.New(fault.NotFound, "principal %q is no member of the group", p.Name)
 			}
 			return nil
@@ -59,7 +59,7 @@ func (s *Service) RemoveGroupMember(ctx context.Context, by keyserver.Caller, gr
 // membershipChange is in what adding and removing differ.
 type membershipChange struct {
 	in     bool
-	write  func(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) error
+	write  func(ctx context.Context, by keyserver.Caller, m keyserver.Membership) error
 	bad    fault.Code
 	refuse func(member keyserver.Principal) error
 }
@@ -67,38 +67,38 @@ type membershipChange struct {
 // membership is a principal and the group it is about.
 type membership struct{ group, member keyserver.Principal }
 
-func (s *Service) changeMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID, change membershipChange) (MembershipResult, error) {
-	if err := requireID("gid", group); err != nil {
+func (s *Service) changeMember(ctx context.Context, by keyserver.Caller, m keyserver.Membership, change membershipChange) (MembershipResult, error) {
+	if err := requireID("gid", m.Group); err != nil {
 		return MembershipResult{}, err
 	}
-	if err := requireID("pid", member); err != nil {
+	if err := requireID("pid", m.Member); err != nil {
 		return MembershipResult{}, err
 	}
 	return verifiedWrite[membership, MembershipResult]{
-		read: func(ctx context.Context) (membership, error) { return s.membership(ctx, by, group, member) },
+		read: func(ctx context.Context) (membership, error) { return s.membership(ctx, by, m) },
 		refuse: func(before membership) error {
 			if before.group.Type != keyserver.GroupPrincipal {
-				return fault.New(fault.NotFound, "gid: no group has the id %s", group)
+				return fault.New(fault.NotFound, "gid: no group has the id %s", m.Group)
 			}
 			if err := refuseUpdate(by, before.member); err != nil {
 				return err
 			}
 			return change.refuse(before.member)
 		},
-		write: func(ctx context.Context, _ membership) error { return change.write(ctx, by, group, member) },
+		write: func(ctx context.Context, _ membership) error { return change.write(ctx, by, m) },
 		verdict: func(_, after membership) (MembershipResult, error) {
-			return judgeMembership(group, after.member, change)
+			return judgeMembership(m.Group, after.member, change)
 		},
 		unread: fault.ReadbackFailed,
 	}.do(ctx)
 }
 
-func (s *Service) membership(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) (m membership, err error) {
-	if m.group, err = s.ks.Principal(ctx, by, group); err != nil {
-		return m, err
+func (s *Service) membership(ctx context.Context, by keyserver.Caller, m keyserver.Membership) (both membership, err error) {
+	if both.group, err = s.ks.Principal(ctx, by, m.Group); err != nil {
+		return both, err
 	}
-	m.member, err = s.ks.Principal(ctx, by, member)
-	return m, err
+	both.member, err = s.ks.Principal(ctx, by, m.Member)
+	return both, err
 }
 
 func judgeMembership(group keyserver.ID, after keyserver.Principal, change membershipChange) (MembershipResult, error) {

@@ -41,20 +41,20 @@ func (s *Service) Key(ctx context.Context, by keyserver.Caller, link keyserver.H
 }
 
 // AuthorizeKey asks whether the caller may use the key.
-func (s *Service) AuthorizeKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, filename string) (keyserver.Grant, error) {
-	if err := requireLink("ttag", link); err != nil {
+func (s *Service) AuthorizeKey(ctx context.Context, by keyserver.Caller, use keyserver.Use) (keyserver.Grant, error) {
+	if err := requireLink("ttag", use.Link); err != nil {
 		return keyserver.Grant{}, err
 	}
-	if len(filename) > maxFilename || !utf8.ValidString(filename) {
+	if len(use.Filename) > maxFilename || !utf8.ValidString(use.Filename) {
 		return keyserver.Grant{}, fault.New(fault.BadRequest, "filename must be valid UTF-8 of at most %d bytes", maxFilename)
 	}
-	return s.ks.AuthorizeKey(ctx, by, link, filename)
+	return s.ks.AuthorizeKey(ctx, by, use)
 }
 
 // HMAC computes HMAC-SHA384 of the message under the key.
-func (s *Service) HMAC(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, message keyserver.Message) ([keyserver.MACSize]byte, error) {
-	if err := requireLink("hiddenLink", link); err != nil {
+func (s *Service) HMAC(ctx context.Context, by keyserver.Caller, r keyserver.HMACRequest) ([keyserver.MACSize]byte, error) {
+	if err := requireLink("hiddenLink", r.Link); err != nil {
 		return [keyserver.MACSize]byte{}, err
 	}
-	return s.ks.HMAC(ctx, by, link, message)
+	return s.ks.HMAC(ctx, by, r)
 }

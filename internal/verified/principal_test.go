@@ -45,20 +45,20 @@ func (l *principalLiar) CreatePasswordPrincipal(ctx context.Context, by keyserve
 	return id, err
 }
 
-func (l *principalLiar) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, id keyserver.ID, c keyserver.FlagChange) error {
-	return l.send(func() error { return l.Port.UpdatePrincipalFlags(ctx, by, id, c) })
+func (l *principalLiar) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, c keyserver.FlagChange) error {
+	return l.send(func() error { return l.Port.UpdatePrincipalFlags(ctx, by, c) })
 }
 
-func (l *principalLiar) SetPrincipalRoles(ctx context.Context, by keyserver.Caller, id keyserver.ID, roles []keyserver.ID) error {
-	return l.send(func() error { return l.Port.SetPrincipalRoles(ctx, by, id, roles) })
+func (l *principalLiar) SetPrincipalRoles(ctx context.Context, by keyserver.Caller, r keyserver.PrincipalRoles) error {
+	return l.send(func() error { return l.Port.SetPrincipalRoles(ctx, by, r) })
 }
 
-func (l *principalLiar) AddGroupMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) error {
-	return l.send(func() error { return l.Port.AddGroupMember(ctx, by, group, member) })
+func (l *principalLiar) AddGroupMember(ctx context.Context, by keyserver.Caller, m keyserver.Membership) error {
+	return l.send(func() error { return l.Port.AddGroupMember(ctx, by, m) })
 }
 
-func (l *principalLiar) RemoveGroupMember(ctx context.Context, by keyserver.Caller, group, member keyserver.ID) error {
-	return l.send(func() error { return l.Port.RemoveGroupMember(ctx, by, group, member) })
+func (l *principalLiar) RemoveGroupMember(ctx context.Context, by keyserver.Caller, m keyserver.Membership) error {
+	return l.send(func() error { return l.Port.RemoveGroupMember(ctx, by, m) })
 }
 
 // people is a key server with a user, a member of a group, that group, and a
@@ -69,6 +69,12 @@ type people struct {
 	admin                keyserver.Caller
 	user, member, system keyserver.ID
 	team                 keyserver.ID
+}
+
+// forPrincipal is the change as one of a principal's flag word.
+func forPrincipal(id keyserver.ID, change keyserver.FlagChange) keyserver.FlagChange {
+	change.ID = id
+	return change
 }
 
 func newPeople(t testing.TB, f *enginetest.Fixture) *people {
@@ -104,23 +110,23 @@ var (
 			return r.Saved, err
 		}},
 		"Disable": {bad: fault.NotSaved, do: func(p *people) (bool, error) {
-			r, err := p.UpdatePrincipalFlags(ctx, p.admin, p.user, disable)
+			r, err := p.UpdatePrincipalFlags(ctx, p.admin, forPrincipal(p.user, disable))
 			return r.Saved, err
 		}},
 		"Delegate": {bad: fault.NotSaved, do: func(p *people) (bool, error) {
-			r, err := p.UpdatePrincipalFlags(ctx, p.admin, p.user, delegate)
+			r, err := p.UpdatePrincipalFlags(ctx, p.admin, forPrincipal(p.user, delegate))
 			return r.Saved, err
 		}},
 		"SetRoles": {bad: fault.NotSaved, do: func(p *people) (bool, error) {
-			r, err := p.SetPrincipalRoles(ctx, p.admin, p.user, auditors)
+			r, err := p.SetPrincipalRoles(ctx, p.admin, keyserver.PrincipalRoles{ID: p.user, Roles: auditors})
 			return r.Saved, err
 		}},
 		"AddMember": {bad: fault.NotSaved, do: func(p *people) (bool, error) {
-			r, err := p.AddGroupMember(ctx, p.admin, p.team, p.user)
+			r, err := p.AddGroupMember(ctx, p.admin, keyserver.Membership{Group: p.team, Member: p.user})
 			return r.Done, err
 		}},
 		"RemoveMember": {bad: fault.NotRemoved, do: func(p *people) (bool, error) {
-			r, err := p.RemoveGroupMember(ctx, p.admin, p.team, p.member)
+			r, err := p.RemoveGroupMember(ctx, p.admin, keyserver.Membership{Group: p.team, Member: p.member})
 			return r.Done, err
 		}},
 	}
@@ -202,6 +208,7 @@ func TestVerdictOnAnyFlagWord(t *testing.T) {
 	honest := p.liar.Port
 	rapid.Check(t, func(r *rapid.T) {
 		change := keyserver.FlagChange{
+			ID:    p.user,
 			Mask:  rapid.SampledFrom([]keyserver.Flags{keyserver.FlagEnable, keyserver.FlagDelegation, keyserver.FlagEnable | keyserver.FlagDelegation}).Draw(r, "mask"),
 			Value: keyserver.Flags(rapid.Uint32().Draw(r, "value")),
 		}
@@ -214,7 +221,7 @@ func TestVerdictOnAnyFlagWord(t *testing.T) {
 			after ^= keyserver.Flags(1) << rapid.IntRange(0, 31).Draw(r, "bit")
 		}
 		*p.liar = principalLiar{Port: honest, distort: func(p *keyserver.Principal) { p.Flags = after }}
-		got, err := p.UpdatePrincipalFlags(ctx, p.admin, p.user, change)
+		got, err := p.UpdatePrincipalFlags(ctx, p.admin, change)
 		want := after&change.Mask == change.Value&change.Mask && after&^change.Mask == before.Flags&^change.Mask
 		if got.Saved != want || (err == nil) != want || got.Before != before.Flags || got.After != after {
 			r.Fatalf("%#x became %#x by %+v: %+v, %v", before.Flags, after, change, got, err)
@@ -226,16 +233,19 @@ func TestPrincipalsRefusedBeforeSending(t *testing.T) {
 	p := newPeople(t, enginetest.New(t, enginetest.Databases["SQLite"](t)))
 	me, zero, nobody := p.admin.Principal.ID, keyserver.ID{}, keyserver.IDFromUint64(404)
 	flags := func(id keyserver.ID, c keyserver.FlagChange) error {
-		_, err := p.UpdatePrincipalFlags(ctx, p.admin, id, c)
+		_, err := p.UpdatePrincipalFlags(ctx, p.admin, forPrincipal(id, c))
 		return err
 	}
-	roles := func(id keyserver.ID) error { _, err := p.SetPrincipalRoles(ctx, p.admin, id, nil); return err }
+	roles := func(id keyserver.ID) error {
+		_, err := p.SetPrincipalRoles(ctx, p.admin, keyserver.PrincipalRoles{ID: id})
+		return err
+	}
 	add := func(group, member keyserver.ID) error {
-		_, err := p.AddGroupMember(ctx, p.admin, group, member)
+		_, err := p.AddGroupMember(ctx, p.admin, keyserver.Membership{Group: group, Member: member})
 		return err
 	}
 	remove := func(group, member keyserver.ID) error {
-		_, err := p.RemoveGroupMember(ctx, p.admin, group, member)
+		_, err := p.RemoveGroupMember(ctx, p.admin, keyserver.Membership{Group: group, Member: member})
 		return err
 	}
 	list := func(f keyserver.PrincipalFilter) error { _, err := p.ListPrincipals(ctx, p.admin, f); return err }

@@ -13,7 +13,6 @@ const settableFlags = keyserver.FlagEnable | keyserver.FlagDelegation
 
 // FlagsResult is what changing a principal's flags answers.
 type FlagsResult struct {
-	ID     keyserver.ID
 	Asked  keyserver.FlagChange
 	Saved  bool
 	Before keyserver.Flags
@@ -23,8 +22,7 @@ type FlagsResult struct {
 
 // RolesResult is what replacing a principal's roles answers.
 type RolesResult struct {
-	ID        keyserver.ID
-	Requested []keyserver.ID
+	Requested keyserver.PrincipalRoles
 	Saved     bool
 	Principal keyserver.Principal // as read back
 	Detail    string
@@ -32,15 +30,15 @@ type RolesResult struct {
 
 // UpdatePrincipalFlags moves the named bits of a principal's flag word and
 // verifies that they moved and no other did.
-func (s *Service) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, id keyserver.ID, change keyserver.FlagChange) (FlagsResult, error) {
-	if err := requireID("id", id); err != nil {
+func (s *Service) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, change keyserver.FlagChange) (FlagsResult, error) {
+	if err := requireID("id", change.ID); err != nil {
 		return FlagsResult{}, err
 	}
 	if change.Mask == 0 || change.Mask&^settableFlags != 0 {
 		return FlagsResult{}, fault.New(fault.BadRequest, "name delegation, disabled or both; no other flag can be set")
 	}
 	return verifiedWrite[keyserver.Principal, FlagsResult]{
-		read: func(ctx context.Context) (keyserver.Principal, error) { return s.ks.Principal(ctx, by, id) },
+		read: func(ctx context.Context) (keyserver.Principal, error) { return s.ks.Principal(ctx, by, change.ID) },
 		refuse: func(before keyserver.Principal) error {
 			if err := refuseUpdate(by, before); err != nil {
 				return err
@@ -51,10 +49,10 @@ func (s *Service) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller,
 			return nil
 		},
 		write: func(ctx context.Context, _ keyserver.Principal) error {
-			return s.ks.UpdatePrincipalFlags(ctx, by, id, change)
+			return s.ks.UpdatePrincipalFlags(ctx, by, change)
 		},
 		verdict: func(before, after keyserver.Principal) (FlagsResult, error) {
-			return judgeFlags(id, change, before.Flags, after.Flags)
+			return judgeFlags(change, before.Flags, after.Flags)
 		},
 		unread: fault.ReadbackFailed,
 	}.do(ctx)
@@ -63,8 +61,8 @@ func (s *Service) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller,
 // judgeFlags is the verdict on a change of flags. A bit that nobody named and
 // that moved all the same is a disagreement too: a key server whose setter
 // assigns the whole word could have cleared it.
-func judgeFlags(id keyserver.ID, change keyserver.FlagChange, before, after keyserver.Flags) (FlagsResult, error) {
-	r := FlagsResult{ID: id, Asked: change, Before: before, After: after}
+func judgeFlags(change keyserver.FlagChange, before, after keyserver.Flags) (FlagsResult, error) {
+	r := FlagsResult{Asked: change, Before: before, After: after}
 	switch wrong := after ^ change.Apply(before); {
 	case wrong&change.Mask != 0:
 		r.Detail = fmt.Sprintf("the key server did not refuse, but the flag word reads back as %#08x", uint32(after))
@@ -78,21 +76,21 @@ func judgeFlags(id keyserver.ID, change keyserver.FlagChange, before, after keys
 }
 
 // SetPrincipalRoles makes the roles all that a principal holds and verifies it.
-func (s *Service) SetPrincipalRoles(ctx context.Context, by keyserver.Caller, id keyserver.ID, roles []keyserver.ID) (RolesResult, error) {
-	if err := requireID("id", id); err != nil {
+func (s *Service) SetPrincipalRoles(ctx context.Context, by keyserver.Caller, set keyserver.PrincipalRoles) (RolesResult, error) {
+	if err := requireID("id", set.ID); err != nil {
 		return RolesResult{}, err
 	}
-	roles = keyserver.NormalizeIDs(roles)
+	set.Roles = keyserver.NormalizeIDs(set.Roles)
 	return verifiedWrite[keyserver.Principal, RolesResult]{
-		read:   func(ctx context.Context) (keyserver.Principal, error) { return s.ks.Principal(ctx, by, id) },
+		read:   func(ctx context.Context) (keyserver.Principal, error) { return s.ks.Principal(ctx, by, set.ID) },
 		refuse: func(before keyserver.Principal) error { return refuseUpdate(by, before) },
 		write: func(ctx context.Context, _ keyserver.Principal) error {
-			return s.ks.SetPrincipalRoles(ctx, by, id, roles)
+			return s.ks.SetPrincipalRoles(ctx, by, set)
 		},
 		verdict: func(_, after keyserver.Principal) (RolesResult, error) {
-			r := RolesResult{ID: id, Requested: roles, Principal: after}
-			if !sameIDs(after.Roles, roles) {
-				r.Detail = fmt.Sprintf("the principal reads back with %d roles that differ from the %d sent", len(after.Roles), len(roles))
+			r := RolesResult{Requested: set, Principal: after}
+			if !sameIDs(after.Roles, set.Roles) {
+				r.Detail = fmt.Sprintf("the principal reads back with %d roles that differ from the %d sent", len(after.Roles), len(set.Roles))
 				return r, fault.New(fault.NotSaved, "%s", r.Detail)
 			}
 			r.Saved, r.Detail = true, "the roles read back as sent; they are in force from the next request on"

@@ -67,19 +67,19 @@ func (s *Service) CreatePrincipalTrust(ctx context.Context, by keyserver.Caller,
 }
 
 // UpdatePrincipalTrust changes the flag of a row and verifies it.
-func (s *Service) UpdatePrincipalTrust(ctx context.Context, by keyserver.Caller, id keyserver.ID, flag keyserver.TrustFlag) (PrincipalTrustSaved, error) {
-	if err := refuseFlag(flag); err != nil {
+func (s *Service) UpdatePrincipalTrust(ctx context.Context, by keyserver.Caller, change keyserver.PrincipalTrustChange) (PrincipalTrustSaved, error) {
+	if err := refuseFlag(change.Flag); err != nil {
 		return PrincipalTrustSaved{}, err
 	}
 	return verifiedWrite[[]keyserver.PrincipalTrust, PrincipalTrustSaved]{
-		read:   s.trustByID(by, id),
-		refuse: func(before []keyserver.PrincipalTrust) error { return refuseNoTrust(before, id) },
+		read:   s.trustByID(by, change.ID),
+		refuse: func(before []keyserver.PrincipalTrust) error { return refuseNoTrust(before, change.ID) },
 		write: func(ctx context.Context, _ []keyserver.PrincipalTrust) error {
-			return s.ks.UpdatePrincipalTrust(ctx, by, id, flag)
+			return s.ks.UpdatePrincipalTrust(ctx, by, change)
 		},
 		verdict: func(before, after []keyserver.PrincipalTrust) (PrincipalTrustSaved, error) {
-			want, _ := findTrust(before, id)
-			want.Flag = flag
+			want, _ := findTrust(before, change.ID)
+			want.Flag = change.Flag
 			return judgeTrust(want, after)
 		},
 	}.do(ctx)

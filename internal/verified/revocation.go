@@ -41,8 +41,8 @@ func (s *Service) RevocationPolicy(ctx context.Context, by keyserver.Caller, dig
 }
 
 // SetRevocationPolicy sets the policy of one issuer and verifies mode and age.
-func (s *Service) SetRevocationPolicy(ctx context.Context, by keyserver.Caller, digest string, policy keyserver.RevocationPolicy) (PolicySaved, error) {
-	switch {
+func (s *Service) SetRevocationPolicy(ctx context.Context, by keyserver.Caller, change keyserver.RevocationPolicyChange) (PolicySaved, error) {
+	switch policy := change.Policy; {
 	case !slices.Contains(keyserver.RevocationModes, policy.Mode):
 		return PolicySaved{}, fault.New(fault.BadRequest, "mode must be one of off, when-available, required")
 	case policy.MaxAge < 0 || policy.MaxAge > maxCRLAge || policy.MaxAge%time.Second != 0:
@@ -50,14 +50,14 @@ func (s *Service) SetRevocationPolicy(ctx context.Context, by keyserver.Caller, 
 	}
 	return verifiedWrite[keyserver.RevocationPolicy, PolicySaved]{
 		read: func(ctx context.Context) (keyserver.RevocationPolicy, error) {
-			return s.RevocationPolicy(ctx, by, digest)
+			return s.RevocationPolicy(ctx, by, change.Digest)
 		},
 		write: func(ctx context.Context, _ keyserver.RevocationPolicy) error {
-			return s.ks.SetRevocationPolicy(ctx, by, digest, policy)
+			return s.ks.SetRevocationPolicy(ctx, by, change)
 		},
 		unread: fault.ReadbackFailed,
 		verdict: func(_, after keyserver.RevocationPolicy) (PolicySaved, error) {
-			r := PolicySaved{Digest: digest, Policy: after, Saved: after == policy, Detail: "mode and maxAgeSeconds read back; they hold from the next operation on"}
+			r := PolicySaved{Digest: change.Digest, Policy: after, Saved: after == change.Policy, Detail: "mode and maxAgeSeconds read back; they hold from the next operation on"}
 			if !r.Saved {
 				r.Detail = fmt.Sprintf("the policy reads back as %s with a maximum age of %d seconds", after.Mode, after.MaxAge/time.Second)
 				return r, fault.New(fault.NotSaved, "%s", r.Detail)

@@ -11,13 +11,11 @@ import (
 
 // RoleResult is what creating or changing a role answers.
 type RoleResult struct {
-	ID                  keyserver.ID
-	RequestedName       *string        // nil when no name was sent
-	RequestedOperations []keyserver.ID // nil when no operations were sent
-	Saved               bool
-	Missing             bool            // the re-read has no role of that id
-	Role                *keyserver.Role // as read back
-	Detail              string
+	Requested keyserver.RoleChange // what was sent, with the role's id
+	Saved     bool
+	Missing   bool            // the re-read has no role of that id
+	Role      *keyserver.Role // as read back
+	Detail    string
 }
 
 // RoleGone is what deleting a role answers.
@@ -34,33 +32,33 @@ func (s *Service) Roles(ctx context.Context, by keyserver.Caller) ([]keyserver.R
 }
 
 // CreateRole makes a role and verifies name and operations.
-func (s *Service) CreateRole(ctx context.Context, by keyserver.Caller, name string, operations []keyserver.ID) (RoleResult, error) {
-	name, err := cleanName("name", name)
-	if err != nil {
+func (s *Service) CreateRole(ctx context.Context, by keyserver.Caller, n keyserver.NewRole) (RoleResult, error) {
+	var err error
+	if n.Name, err = cleanName("name", n.Name); err != nil {
 		return RoleResult{}, err
 	}
-	operations = keyserver.NormalizeIDs(operations)
-	if err := refuseUnknownOperations(operations); err != nil {
+	n.Operations = keyserver.NormalizeIDs(n.Operations)
+	if err := refuseUnknownOperations(n.Operations); err != nil {
 		return RoleResult{}, err
 	}
 	var id keyserver.ID // known once it is made
 	return verifiedWrite[[]keyserver.Role, RoleResult]{
 		read: func(ctx context.Context) ([]keyserver.Role, error) {
-			return s.ks.FindRoles(ctx, by, keyserver.RoleFilter{ID: id, Name: name})
+			return s.ks.FindRoles(ctx, by, keyserver.RoleFilter{ID: id, Name: n.Name})
 		},
-		refuse: func(before []keyserver.Role) error { return refuseTakenName(before, keyserver.ID{}, name) },
+		refuse: func(before []keyserver.Role) error { return refuseTakenName(before, keyserver.ID{}, n.Name) },
 		write: func(ctx context.Context, _ []keyserver.Role) (err error) {
-			id, err = s.ks.CreateRole(ctx, by, name, operations)
+			id, err = s.ks.CreateRole(ctx, by, n)
 			return err
 		},
 		verdict: func(_, after []keyserver.Role) (RoleResult, error) {
-			return judgeRole(id, &name, operations, after)
+			return judgeRole(keyserver.RoleChange{ID: id, Name: &n.Name, Operations: n.Operations}, after)
 		},
 	}.do(ctx)
 }
 
 // UpdateRole renames a role, replaces its operations, or both.
-func (s *Service) UpdateRole(ctx context.Context, by keyserver.Caller, id keyserver.ID, change keyserver.RoleChange) (RoleResult, error) {
+func (s *Service) UpdateRole(ctx context.Context, by keyserver.Caller, change keyserver.RoleChange) (RoleResult, error) {
 	if change.Name == nil && change.Operations == nil {
 		return RoleResult{}, fault.New(fault.BadRequest, "send name, operations or both; there is nothing to change")
 	}
@@ -77,24 +75,24 @@ func (s *Service) UpdateRole(ctx context.Context, by keyserver.Caller, id keyser
 			return RoleResult{}, err
 		}
 	}
-	about := keyserver.RoleFilter{ID: id}
+	about := keyserver.RoleFilter{ID: change.ID}
 	if change.Name != nil {
 		about.Name = *change.Name
 	}
 	return verifiedWrite[[]keyserver.Role, RoleResult]{
 		read: func(ctx context.Context) ([]keyserver.Role, error) { return s.ks.FindRoles(ctx, by, about) },
 		refuse: func(before []keyserver.Role) error {
-			if err := refuseUnwritableRole(before, id); err != nil {
+			if err := refuseUnwritableRole(before, change.ID); err != nil {
 				return err
 			}
 			if change.Name == nil {
 				return nil
 			}
-			return refuseTakenName(before, id, *change.Name)
+			return refuseTakenName(before, change.ID, *change.Name)
 		},
-		write: func(ctx context.Context, _ []keyserver.Role) error { return s.ks.UpdateRole(ctx, by, id, change) },
+		write: func(ctx context.Context, _ []keyserver.Role) error { return s.ks.UpdateRole(ctx, by, change) },
 		verdict: func(_, after []keyserver.Role) (RoleResult, error) {
-			return judgeRole(id, change.Name, change.Operations, after)
+			return judgeRole(change, after)
 		},
 	}.do(ctx)
 }
@@ -123,17 +121,17 @@ func (s *Service) DeleteRole(ctx context.Context, by keyserver.Caller, id keyser
 
 // judgeRole is the verdict on a created or changed role: each field that was
 // sent must read back, operations compared as a set.
-func judgeRole(id keyserver.ID, name *string, operations []keyserver.ID, after []keyserver.Role) (RoleResult, error) {
-	r := RoleResult{ID: id, RequestedName: name, RequestedOperations: operations}
-	role, ok := findRole(after, id)
+func judgeRole(sent keyserver.RoleChange, after []keyserver.Role) (RoleResult, error) {
+	r := RoleResult{Requested: sent}
+	role, ok := findRole(after, sent.ID)
 	switch {
 	case !ok:
 		r.Missing = true
 		r.Detail = "the key server accepted the change, but the roles read back do not have it"
-	case name != nil && role.Name != *name:
+	case sent.Name != nil && role.Name != *sent.Name:
 		r.Role, r.Detail = &role, fmt.Sprintf("the role reads back with the name %q", role.Name)
-	case operations != nil && !slices.Equal(keyserver.NormalizeIDs(role.Operations), operations):
-		r.Role, r.Detail = &role, fmt.Sprintf("the role reads back with %d operations that differ from the %d sent", len(role.Operations), len(operations))
+	case sent.Operations != nil && !slices.Equal(keyserver.NormalizeIDs(role.Operations), sent.Operations):
+		r.Role, r.Detail = &role, fmt.Sprintf("the role reads back with %d operations that differ from the %d sent", len(role.Operations), len(sent.Operations))
 	default:
 		r.Role, r.Saved, r.Detail = &role, true, "every field sent reads back"
 		return r, nil

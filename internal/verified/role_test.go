@@ -63,12 +63,12 @@ func TestRoleWritesReadNoOtherRoles(t *testing.T) {
 			rows int
 		}{
 			{"create", func() error {
-				r, err := s.CreateRole(ctx, f.Admin, "new", []keyserver.ID{keyserver.OpHMAC.ID})
-				id = r.ID
+				r, err := s.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "new", Operations: []keyserver.ID{keyserver.OpHMAC.ID}})
+				id = r.Requested.ID
 				return err
 			}, 1},
 			{"rename", func() error {
-				_, err := s.UpdateRole(ctx, f.Admin, id, keyserver.RoleChange{Name: ptr("newer")})
+				_, err := s.UpdateRole(ctx, f.Admin, keyserver.RoleChange{ID: id, Name: ptr("newer")})
 				return err
 			}, 2},
 			{"delete", func() error { _, err := s.DeleteRole(ctx, f.Admin, id); return err }, 1},
@@ -94,7 +94,7 @@ func BenchmarkCreateRole(b *testing.B) {
 				withRoles(b, f, n)
 				s := verified.New(f.Engine)
 				for i := 0; b.Loop(); i++ {
-					if _, err := s.CreateRole(ctx, f.Admin, fmt.Sprintf("new %d", i), nil); err != nil {
+					if _, err := s.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: fmt.Sprintf("new %d", i)}); err != nil {
 						b.Fatal(err)
 					}
 				}

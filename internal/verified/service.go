@@ -11,7 +11,6 @@ package verified
 
 import (
 	"context"
-	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -34,9 +33,9 @@ func (s *Service) Audit(ctx context.Context, by keyserver.Caller, filter keyserv
 	return s.ks.Audit(ctx, by, filter)
 }
 
-// Changes reads the change feed, waiting for the next change up to wait.
-func (s *Service) Changes(ctx context.Context, by keyserver.Caller, after int64, wait time.Duration) (keyserver.ChangePage, error) {
-	return s.ks.Changes(ctx, by, after, wait)
+// Changes reads the change feed, waiting for the next change up to the wait of the filter.
+func (s *Service) Changes(ctx context.Context, by keyserver.Caller, f keyserver.ChangeFilter) (keyserver.ChangePage, error) {
+	return s.ks.Changes(ctx, by, f)
 }
 
 // Ready reports each part of the key server.

@@ -97,13 +97,16 @@ func (l *liar) FindRoles(ctx context.Context, by keyserver.Caller, f keyserver.R
 	return l.Port.FindRoles(ctx, by, f)
 }
 
-func (l *liar) CreateRole(ctx context.Context, by keyserver.Caller, name string, ops []keyserver.ID) (id keyserver.ID, err error) {
-	err = l.send(func() error { id, err = l.Port.CreateRole(ctx, by, name, ops); return err })
+func (l *liar) CreateRole(ctx context.Context, by keyserver.Caller, n keyserver.NewRole) (id keyserver.ID, err error) {
+	err = l.send(func() error {
+		id, err = l.Port.CreateRole(ctx, by, n)
+		return err
+	})
 	return id, err
 }
 
-func (l *liar) UpdateRole(ctx context.Context, by keyserver.Caller, id keyserver.ID, c keyserver.RoleChange) error {
-	return l.send(func() error { return l.Port.UpdateRole(ctx, by, id, c) })
+func (l *liar) UpdateRole(ctx context.Context, by keyserver.Caller, c keyserver.RoleChange) error {
+	return l.send(func() error { return l.Port.UpdateRole(ctx, by, c) })
 }
 
 func (l *liar) DeleteRole(ctx context.Context, by keyserver.Caller, id keyserver.ID) error {
@@ -136,16 +139,16 @@ func (l *liar) distort(c keyserver.ACLChange) keyserver.ACLChange {
 	return c
 }
 
-func (l *liar) GrantACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, c keyserver.ACLChange) error {
-	return l.send(func() error { return l.Port.GrantACL(ctx, by, link, l.distort(c)) })
+func (l *liar) GrantACL(ctx context.Context, by keyserver.Caller, c keyserver.ACLChange) error {
+	return l.send(func() error { return l.Port.GrantACL(ctx, by, l.distort(c)) })
 }
 
-func (l *liar) AmendACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, c keyserver.ACLChange) error {
-	return l.send(func() error { return l.Port.AmendACL(ctx, by, link, l.distort(c)) })
+func (l *liar) AmendACL(ctx context.Context, by keyserver.Caller, c keyserver.ACLChange) error {
+	return l.send(func() error { return l.Port.AmendACL(ctx, by, l.distort(c)) })
 }
 
-func (l *liar) RevokeACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, p keyserver.PrincipalRef) error {
-	return l.send(func() error { return l.Port.RevokeACL(ctx, by, link, p) })
+func (l *liar) RevokeACL(ctx context.Context, by keyserver.Caller, r keyserver.ACLRevocation) error {
+	return l.send(func() error { return l.Port.RevokeACL(ctx, by, r) })
 }
 
 // world is a key server with one object of each kind, a liar in front of it,
@@ -170,11 +173,11 @@ func newWorld(t *testing.T, f *enginetest.Fixture) *world {
 	key, err := honest.MintKey(ctx, w.admin, keyserver.NewKey{Algorithm: keyserver.HMACSHA384})
 	fatal(t, err)
 	w.link = key.Link
-	_, err = honest.GrantACL(ctx, w.admin, w.link, keyserver.ACLChange{Principal: w.other.Principal, Rights: keyserver.Read, MaxUsage: 3})
+	_, err = honest.GrantACL(ctx, w.admin, keyserver.ACLChange{Link: w.link, Principal: w.other.Principal, Rights: keyserver.Read, MaxUsage: 3})
 	fatal(t, err)
-	role, err := honest.CreateRole(ctx, w.admin, "role", []keyserver.ID{keyserver.OpHMAC.ID})
+	role, err := honest.CreateRole(ctx, w.admin, keyserver.NewRole{Name: "role", Operations: []keyserver.ID{keyserver.OpHMAC.ID}})
 	fatal(t, err)
-	w.role = role.ID
+	w.role = role.Requested.ID
 	added, err := honest.AddTrustedCA(ctx, w.admin, newCA(t))
 	fatal(t, err)
 	w.ca = *added.TrustedCA
@@ -215,15 +218,15 @@ var writes = map[string]write{
 		return r.Gone, err
 	}},
 	"CreateRole": {bad: fault.NotSaved, do: func(w *world) (bool, error) {
-		r, err := w.CreateRole(ctx, w.admin, "created", []keyserver.ID{keyserver.OpHMAC.ID})
+		r, err := w.CreateRole(ctx, w.admin, keyserver.NewRole{Name: "created", Operations: []keyserver.ID{keyserver.OpHMAC.ID}})
 		return r.Saved, err
 	}},
 	"RenameRole": {bad: fault.NotSaved, do: func(w *world) (bool, error) {
-		r, err := w.UpdateRole(ctx, w.admin, w.role, keyserver.RoleChange{Name: ptr("renamed")})
+		r, err := w.UpdateRole(ctx, w.admin, keyserver.RoleChange{ID: w.role, Name: ptr("renamed")})
 		return r.Saved, err
 	}},
 	"ReplaceOperations": {bad: fault.NotSaved, do: func(w *world) (bool, error) {
-		r, err := w.UpdateRole(ctx, w.admin, w.role, keyserver.RoleChange{Operations: []keyserver.ID{}})
+		r, err := w.UpdateRole(ctx, w.admin, keyserver.RoleChange{ID: w.role, Operations: []keyserver.ID{}})
 		return r.Saved, err
 	}},
 	"DeleteRole": {bad: fault.NotRemoved, do: func(w *world) (bool, error) {
@@ -235,15 +238,15 @@ var writes = map[string]write{
 		return r.Saved, err
 	}},
 	"GrantACL": {bad: fault.NotVerified, unread: fault.ReadbackFailed, do: func(w *world) (bool, error) {
-		r, err := w.GrantACL(ctx, w.admin, w.link, keyserver.ACLChange{Principal: w.other.Principal, Rights: keyserver.Write, MaxUsage: 9})
+		r, err := w.GrantACL(ctx, w.admin, keyserver.ACLChange{Link: w.link, Principal: w.other.Principal, Rights: keyserver.Write, MaxUsage: 9})
 		return r.Verified, err
 	}},
 	"AmendACL": {bad: fault.NotVerified, unread: fault.ReadbackFailed, do: func(w *world) (bool, error) {
-		r, err := w.AmendACL(ctx, w.admin, w.link, keyserver.ACLChange{Principal: w.other.Principal, Rights: keyserver.Write, MaxUsage: 9})
+		r, err := w.AmendACL(ctx, w.admin, keyserver.ACLChange{Link: w.link, Principal: w.other.Principal, Rights: keyserver.Write, MaxUsage: 9})
 		return r.Verified, err
 	}},
 	"RevokeACL": {bad: fault.NotVerified, unread: fault.ReadbackFailed, do: func(w *world) (bool, error) {
-		r, err := w.RevokeACL(ctx, w.admin, w.link, w.other.Principal)
+		r, err := w.RevokeACL(ctx, w.admin, keyserver.ACLRevocation{Link: w.link, Principal: w.other.Principal})
 		return r.Verified, err
 	}},
 }
@@ -371,7 +374,7 @@ func TestRefusedBeforeSending(t *testing.T) {
 		code   fault.Code
 	}{
 		"EmptyLinkHMAC": {"an empty link would mean a new key", func(w *world) error {
-			_, err := w.HMAC(ctx, w.admin, "", nil)
+			_, err := w.HMAC(ctx, w.admin, keyserver.HMACRequest{})
 			return err
 		}, fault.BadRequest},
 		"EmptyLinkGet": {"an empty link is no wildcard", func(w *world) error {
@@ -379,7 +382,7 @@ func TestRefusedBeforeSending(t *testing.T) {
 			return err
 		}, fault.BadRequest},
 		"EmptyLinkAuthorize": {"likewise", func(w *world) error {
-			_, err := w.AuthorizeKey(ctx, w.admin, "", "")
+			_, err := w.AuthorizeKey(ctx, w.admin, keyserver.Use{})
 			return err
 		}, fault.BadRequest},
 		"LongLink": {"a handle is no payload", func(w *world) error {
@@ -387,68 +390,68 @@ func TestRefusedBeforeSending(t *testing.T) {
 			return err
 		}, fault.BadRequest},
 		"ZeroPrincipal": {"zero names nobody", func(w *world) error {
-			_, err := w.GrantACL(ctx, w.admin, w.link, keyserver.ACLChange{Rights: keyserver.Read, MaxUsage: -1})
+			_, err := w.GrantACL(ctx, w.admin, keyserver.ACLChange{Link: w.link, Rights: keyserver.Read, MaxUsage: -1})
 			return err
 		}, fault.BadRequest},
 		"NoRights": {"granting nothing is a mistake", func(w *world) error {
-			_, err := w.GrantACL(ctx, w.admin, w.link, keyserver.ACLChange{Principal: w.other.Principal, MaxUsage: -1})
+			_, err := w.GrantACL(ctx, w.admin, keyserver.ACLChange{Link: w.link, Principal: w.other.Principal, MaxUsage: -1})
 			return err
 		}, fault.BadRequest},
 		"UnknownRight": {"a bit without a name", func(w *world) error {
-			_, err := w.AmendACL(ctx, w.admin, w.link, keyserver.ACLChange{Principal: w.other.Principal, Rights: 0x20, MaxUsage: -1})
+			_, err := w.AmendACL(ctx, w.admin, keyserver.ACLChange{Link: w.link, Principal: w.other.Principal, Rights: 0x20, MaxUsage: -1})
 			return err
 		}, fault.BadRequest},
 		"MaxUsageBelow": {"below -1 has no meaning", func(w *world) error {
-			_, err := w.AmendACL(ctx, w.admin, w.link, keyserver.ACLChange{Principal: w.other.Principal, Rights: 1, MaxUsage: -2})
+			_, err := w.AmendACL(ctx, w.admin, keyserver.ACLChange{Link: w.link, Principal: w.other.Principal, Rights: 1, MaxUsage: -2})
 			return err
 		}, fault.BadRequest},
 		"WindowBackwards": {"an entry that could never be in force", func(w *world) error {
-			_, err := w.AmendACL(ctx, w.admin, w.link, keyserver.ACLChange{
+			_, err := w.AmendACL(ctx, w.admin, keyserver.ACLChange{Link: w.link,
 				Principal: w.other.Principal, Rights: 1, MaxUsage: -1,
 				Start: keyserver.StampOf(time.Unix(2, 0)), End: keyserver.StampOf(time.Unix(1, 0)),
 			})
 			return err
 		}, fault.BadRequest},
 		"AmendWithoutEntry": {"an amendment amends", func(w *world) error {
-			_, err := w.AmendACL(ctx, w.admin, w.link, keyserver.ACLChange{
+			_, err := w.AmendACL(ctx, w.admin, keyserver.ACLChange{Link: w.link,
 				Principal: keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(5)}, Rights: 1, MaxUsage: -1,
 			})
 			return err
 		}, fault.ACLNotFound},
 		"NoSuchACL": {"no key, no list", func(w *world) error {
-			_, err := w.AmendACL(ctx, w.admin, "\x00\x00\x00\x0112345678", keyserver.ACLChange{Principal: w.other.Principal, Rights: 1, MaxUsage: -1})
+			_, err := w.AmendACL(ctx, w.admin, keyserver.ACLChange{Link: "\x00\x00\x00\x0112345678", Principal: w.other.Principal, Rights: 1, MaxUsage: -1})
 			return err
 		}, fault.ACLNotFound},
 		"EmptyRoleName": {"a role without a name", func(w *world) error {
-			_, err := w.CreateRole(ctx, w.admin, " \t", nil)
+			_, err := w.CreateRole(ctx, w.admin, keyserver.NewRole{Name: " \t"})
 			return err
 		}, fault.BadRequest},
 		"UnprintableName": {"a name that a listing cannot show", func(w *world) error {
-			_, err := w.CreateRole(ctx, w.admin, "a\u202eb", nil)
+			_, err := w.CreateRole(ctx, w.admin, keyserver.NewRole{Name: "a\u202eb"})
 			return err
 		}, fault.BadRequest},
 		"LongName": {"a name without bound", func(w *world) error {
-			_, err := w.CreateRole(ctx, w.admin, string(slices.Repeat([]byte("a"), 129)), nil)
+			_, err := w.CreateRole(ctx, w.admin, keyserver.NewRole{Name: string(slices.Repeat([]byte("a"), 129))})
 			return err
 		}, fault.BadRequest},
 		"UnknownOperation": {"an id that grants nothing today", func(w *world) error {
-			_, err := w.CreateRole(ctx, w.admin, "x", []keyserver.ID{keyserver.IDFromUint64(0xffff)})
+			_, err := w.CreateRole(ctx, w.admin, keyserver.NewRole{Name: "x", Operations: []keyserver.ID{keyserver.IDFromUint64(0xffff)}})
 			return err
 		}, fault.BadRequest},
 		"TakenName": {"one name, one role", func(w *world) error {
-			_, err := w.CreateRole(ctx, w.admin, "role", nil)
+			_, err := w.CreateRole(ctx, w.admin, keyserver.NewRole{Name: "role"})
 			return err
 		}, fault.AlreadyExists},
 		"RenameToTaken": {"likewise", func(w *world) error {
-			_, err := w.UpdateRole(ctx, w.admin, w.role, keyserver.RoleChange{Name: ptr("Auditor")})
+			_, err := w.UpdateRole(ctx, w.admin, keyserver.RoleChange{ID: w.role, Name: ptr("Auditor")})
 			return err
 		}, fault.AlreadyExists},
 		"NothingToChange": {"neither field", func(w *world) error {
-			_, err := w.UpdateRole(ctx, w.admin, w.role, keyserver.RoleChange{})
+			_, err := w.UpdateRole(ctx, w.admin, keyserver.RoleChange{ID: w.role})
 			return err
 		}, fault.BadRequest},
 		"BuiltIn": {"system defined", func(w *world) error {
-			_, err := w.UpdateRole(ctx, w.admin, keyserver.RoleAuditor, keyserver.RoleChange{Name: ptr("x")})
+			_, err := w.UpdateRole(ctx, w.admin, keyserver.RoleChange{ID: keyserver.RoleAuditor, Name: ptr("x")})
 			return err
 		}, fault.BuiltIn},
 		"DeleteBuiltIn": {"system defined", func(w *world) error {
@@ -500,7 +503,7 @@ func TestRefusedBeforeSending(t *testing.T) {
 			return err
 		}, fault.BadRequest},
 		"LongFilename": {"a file name without bound", func(w *world) error {
-			_, err := w.AuthorizeKey(ctx, w.admin, w.link, string(slices.Repeat([]byte("f"), 1025)))
+			_, err := w.AuthorizeKey(ctx, w.admin, keyserver.Use{Link: w.link, Filename: string(slices.Repeat([]byte("f"), 1025))})
 			return err
 		}, fault.BadRequest},
 	}

@@ -39,9 +39,9 @@ type DirectoryGone struct {
 // or those that use one of the templates. A read that matches nothing is empty.
 // The templates filter the whole list, because a key server's own read by
 // template finds one directory of each.
-func (s *Service) TemplatedDirectories(ctx context.Context, by keyserver.Caller, paths []string, templates []keyserver.ID) (DirectoryList, error) {
-	paths = slices.DeleteFunc(slices.Clone(paths), func(p string) bool { return p == "" })
-	if len(paths) > 0 && len(templates) > 0 {
+func (s *Service) TemplatedDirectories(ctx context.Context, by keyserver.Caller, f keyserver.TemplatedDirectoryFilter) (DirectoryList, error) {
+	paths := slices.DeleteFunc(slices.Clone(f.Paths), func(p string) bool { return p == "" })
+	if len(paths) > 0 && len(f.Templates) > 0 {
 		return DirectoryList{}, fault.New(fault.BadRequest, "path and aclTemplateId cannot be combined; send one of them")
 	}
 	if len(paths) > 0 {
@@ -51,8 +51,8 @@ func (s *Service) TemplatedDirectories(ctx context.Context, by keyserver.Caller,
 	if err != nil {
 		return DirectoryList{}, err
 	}
-	if len(templates) > 0 {
-		all = slices.DeleteFunc(slices.Clone(all), func(d keyserver.TemplatedDirectory) bool { return !slices.Contains(templates, d.Template) })
+	if len(f.Templates) > 0 {
+		all = slices.DeleteFunc(slices.Clone(all), func(d keyserver.TemplatedDirectory) bool { return !slices.Contains(f.Templates, d.Template) })
 	}
 	return DirectoryList{Directories: all}, nil
 }

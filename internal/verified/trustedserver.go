@@ -104,18 +104,18 @@ func (s *Service) AddTrustedServer(ctx context.Context, by keyserver.Caller, n k
 }
 
 // UpdateTrustedServer changes a peer's friendly name, its description, or both.
-func (s *Service) UpdateTrustedServer(ctx context.Context, by keyserver.Caller, system keyserver.SystemID, change keyserver.TrustedServerChange) (TrustedServerUpdated, error) {
+func (s *Service) UpdateTrustedServer(ctx context.Context, by keyserver.Caller, change keyserver.TrustedServerChange) (TrustedServerUpdated, error) {
 	if err := refusePeerChange(&change); err != nil {
 		return TrustedServerUpdated{}, err
 	}
 	return verifiedWrite[[]keyserver.TrustedServer, TrustedServerUpdated]{
 		read:   func(ctx context.Context) ([]keyserver.TrustedServer, error) { return s.ks.TrustedServers(ctx, by) },
-		refuse: func(before []keyserver.TrustedServer) error { return refuseNoPeer(before, system) },
+		refuse: func(before []keyserver.TrustedServer) error { return refuseNoPeer(before, change.System) },
 		write: func(ctx context.Context, _ []keyserver.TrustedServer) error {
-			return s.ks.UpdateTrustedServer(ctx, by, system, change)
+			return s.ks.UpdateTrustedServer(ctx, by, change)
 		},
 		verdict: func(_, after []keyserver.TrustedServer) (TrustedServerUpdated, error) {
-			return judgeChangedPeer(system, change, after)
+			return judgeChangedPeer(change, after)
 		},
 	}.do(ctx)
 }
@@ -171,9 +171,9 @@ func addedPeerEffect(system keyserver.SystemID, told keyserver.TrustedServerAdde
 	}
 }
 
-func judgeChangedPeer(system keyserver.SystemID, change keyserver.TrustedServerChange, after []keyserver.TrustedServer) (TrustedServerUpdated, error) {
+func judgeChangedPeer(change keyserver.TrustedServerChange, after []keyserver.TrustedServer) (TrustedServerUpdated, error) {
 	var r TrustedServerUpdated
-	p, ok := findPeer(after, system)
+	p, ok := findPeer(after, change.System)
 	if ok {
 		r.Server = &p
 	}

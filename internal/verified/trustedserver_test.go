@@ -39,12 +39,12 @@ func (l *trustLiar) AddTrustedServer(ctx context.Context, by keyserver.Caller, n
 	return added, err
 }
 
-func (l *trustLiar) UpdateTrustedServer(ctx context.Context, by keyserver.Caller, s keyserver.SystemID, c keyserver.TrustedServerChange) error {
+func (l *trustLiar) UpdateTrustedServer(ctx context.Context, by keyserver.Caller, c keyserver.TrustedServerChange) error {
 	if l.another {
 		other := "other words"
 		c.FriendlyName, c.Description = &other, &other
 	}
-	return l.send(func() error { return l.Port.UpdateTrustedServer(ctx, by, s, c) })
+	return l.send(func() error { return l.Port.UpdateTrustedServer(ctx, by, c) })
 }
 
 func (l *trustLiar) RemoveTrustedServer(ctx context.Context, by keyserver.Caller, s keyserver.SystemID) (r keyserver.TrustedServerRemoved, err error) {
@@ -68,11 +68,11 @@ func (l *trustLiar) CreatePrincipalTrust(ctx context.Context, by keyserver.Calle
 	return id, err
 }
 
-func (l *trustLiar) UpdatePrincipalTrust(ctx context.Context, by keyserver.Caller, id keyserver.ID, f keyserver.TrustFlag) error {
+func (l *trustLiar) UpdatePrincipalTrust(ctx context.Context, by keyserver.Caller, c keyserver.PrincipalTrustChange) error {
 	if l.another {
-		f = keyserver.Expose
+		c.Flag = keyserver.Expose
 	}
-	return l.send(func() error { return l.Port.UpdatePrincipalTrust(ctx, by, id, f) })
+	return l.send(func() error { return l.Port.UpdatePrincipalTrust(ctx, by, c) })
 }
 
 func (l *trustLiar) DeletePrincipalTrust(ctx context.Context, by keyserver.Caller, id keyserver.ID) error {
@@ -139,11 +139,11 @@ var trustWrites = map[string]trustWrite{
 		return r.Saved || r.ACLSideEffect != "", err
 	}},
 	"RenameTrustedServer": {bad: fault.NotPersisted, do: func(w *trustWorld) (bool, error) {
-		r, err := w.UpdateTrustedServer(ctx, w.admin, peerSystem, keyserver.TrustedServerChange{FriendlyName: ptr("renamed")})
+		r, err := w.UpdateTrustedServer(ctx, w.admin, keyserver.TrustedServerChange{System: peerSystem, FriendlyName: ptr("renamed")})
 		return r.Saved, err
 	}},
 	"DescribeTrustedServer": {bad: fault.NotPersisted, do: func(w *trustWorld) (bool, error) {
-		r, err := w.UpdateTrustedServer(ctx, w.admin, peerSystem, keyserver.TrustedServerChange{Description: ptr("")})
+		r, err := w.UpdateTrustedServer(ctx, w.admin, keyserver.TrustedServerChange{System: peerSystem, Description: ptr("")})
 		return r.Saved, err
 	}},
 	"RemoveTrustedServer": {bad: fault.NotRemoved, do: func(w *trustWorld) (bool, error) {
@@ -155,7 +155,7 @@ var trustWrites = map[string]trustWrite{
 		return r.Saved, err
 	}},
 	"UpdatePrincipalTrust": {bad: fault.NotPersisted, do: func(w *trustWorld) (bool, error) {
-		r, err := w.UpdatePrincipalTrust(ctx, w.admin, w.row.ID, keyserver.Restrict)
+		r, err := w.UpdatePrincipalTrust(ctx, w.admin, keyserver.PrincipalTrustChange{ID: w.row.ID, Flag: keyserver.Restrict})
 		return r.Saved, err
 	}},
 	"DeletePrincipalTrust": {bad: fault.NotRemoved, do: func(w *trustWorld) (bool, error) {
@@ -209,7 +209,11 @@ func TestTrustRefusedBeforeSending(t *testing.T) {
 		}
 	}
 	update := func(system keyserver.SystemID, c keyserver.TrustedServerChange) func() error {
-		return func() error { _, err := w.UpdateTrustedServer(ctx, w.admin, system, c); return err }
+		return func() error {
+			c.System = system
+			_, err := w.UpdateTrustedServer(ctx, w.admin, c)
+			return err
+		}
 	}
 	trust := func(t keyserver.PrincipalTrust) func() error {
 		return func() error { _, err := w.CreatePrincipalTrust(ctx, w.admin, t); return err }
@@ -238,9 +242,12 @@ func TestTrustRefusedBeforeSending(t *testing.T) {
 		"ZeroPrincipal":   {"zero names nobody", trust(keyserver.PrincipalTrust{Server: peerSystem, Flag: keyserver.Expose}), fault.BadRequest},
 		"NoFlag":          {"a flag word of no meaning", trust(keyserver.PrincipalTrust{Principal: w.other.Principal.ID, Server: peerSystem, Flag: 3}), fault.BadRequest},
 		"SecondRow":       {"one row for a principal and a peer", trust(keyserver.PrincipalTrust{Principal: w.admin.Principal.ID, Server: peerSystem, Flag: keyserver.Restrict}), fault.AlreadyExists},
-		"ChangeToNone":    {"likewise", func() error { _, err := w.UpdatePrincipalTrust(ctx, w.admin, w.row.ID, 0); return err }, fault.BadRequest},
+		"ChangeToNone": {"likewise", func() error {
+			_, err := w.UpdatePrincipalTrust(ctx, w.admin, keyserver.PrincipalTrustChange{ID: w.row.ID})
+			return err
+		}, fault.BadRequest},
 		"ChangeNoRow": {"established by reading", func() error {
-			_, err := w.UpdatePrincipalTrust(ctx, w.admin, keyserver.IDFromUint64(3), keyserver.Expose)
+			_, err := w.UpdatePrincipalTrust(ctx, w.admin, keyserver.PrincipalTrustChange{ID: keyserver.IDFromUint64(3), Flag: keyserver.Expose})
 			return err
 		}, fault.NotFound},
 		"DeleteNoRow":   {"likewise", func() error { _, err := w.DeletePrincipalTrust(ctx, w.admin, keyserver.ID{}); return err }, fault.NotFound},

@@ -82,7 +82,7 @@ func TestVerdictOnAnyRole(t *testing.T) {
 		}
 		role, there := findRole(after, id)
 		truth := there && (name == nil || role.Name == *name) && (ops == nil || slices.Equal(role.Operations, ops))
-		r, err := judgeRole(id, name, ops, after)
+		r, err := judgeRole(keyserver.RoleChange{ID: id, Name: name, Operations: ops}, after)
 		agree(t, r.Saved, err, truth, fault.NotSaved)
 		if r.Missing == there {
 			t.Fatalf("missing is %v, but the role is there: %v", r.Missing, there)

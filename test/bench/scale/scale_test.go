@@ -48,7 +48,7 @@ func newSide(b *testing.B, database string, principals, keys int) *side {
 	for range ownKeys {
 		key, err := s.MintKey(ctx, s.Admin, keyserver.NewKey{Algorithm: keyserver.HMACSHA384})
 		rig.Must(b, err)
-		rig.Must(b, s.GrantACL(ctx, s.Admin, key.Link, keyserver.ACLChange{Principal: s.agent.Principal, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit}))
+		rig.Must(b, s.GrantACL(ctx, s.Admin, keyserver.ACLChange{Link: key.Link, Principal: s.agent.Principal, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit}))
 		s.links = append(s.links, key.Link)
 	}
 	return s
@@ -65,11 +65,11 @@ var work = []struct {
 		return err
 	}},
 	{"authorize", true, func(s *side, n int) error {
-		_, err := s.AuthorizeKey(ctx, s.agent, s.links[n%len(s.links)], "")
+		_, err := s.AuthorizeKey(ctx, s.agent, keyserver.Use{Link: s.links[n%len(s.links)]})
 		return err
 	}},
 	{"hmac", true, func(s *side, n int) error {
-		_, err := s.HMAC(ctx, s.agent, s.links[n%len(s.links)], strings.NewReader("message"))
+		_, err := s.HMAC(ctx, s.agent, keyserver.HMACRequest{Link: s.links[n%len(s.links)], Message: strings.NewReader("message")})
 		return err
 	}},
 	{"principals-page", true, func(s *side, n int) error { return s.page("", 500, 0) }},

@@ -1,0 +1,562 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+)
+
+var (
+	epoch    = time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
+	someID   = keyserver.IDFromUint64(1001)
+	newID    = keyserver.IDFromUint64(4001) // of whatever is created
+	someRef  = keyserver.PrincipalRef{System: 1, ID: someID}
+	otherRef = keyserver.PrincipalRef{ID: keyserver.IDFromUint64(1 << 53)}
+	aLink    = keyserver.NewHiddenLink(1, someID)
+	aRole    = keyserver.Role{ID: someID, Name: "Shop", Operations: []keyserver.ID{keyserver.OpReadAudit.ID}}
+	aGroup   = keyserver.Principal{ID: keyserver.IDFromUint64(3001), System: 1, Type: keyserver.GroupPrincipal, Name: "team"}
+	aUser    = keyserver.Principal{
+		ID: someID, System: 1, Type: keyserver.PasswordPrincipal, Name: "ann", Flags: keyserver.FlagEnable,
+		Roles: []keyserver.ID{someID}, Groups: []keyserver.ID{aGroup.ID},
+	}
+	aTransport = keyserver.Principal{ID: keyserver.IDFromUint64(2001), System: 1, Type: keyserver.CertificatePrincipal, Name: "/CN=agent", Flags: keyserver.FlagEnable}
+	aWorkload  = keyserver.Principal{
+		ID: someID, System: 1, Type: keyserver.XAuthPrincipal, Name: "web", Flags: keyserver.FlagEnable, Roles: []keyserver.ID{}, Groups: []keyserver.ID{someID},
+		Identity: &keyserver.Identity{Issuer: "https://issuer.example", Subject: "system:serviceaccount:shop:web", Audiences: []string{"keyserver"}},
+	}
+	aCA = keyserver.Certificate{
+		ID: someID, Status: keyserver.StatusCA, Subject: "/CN=ca", Issuer: "/CN=ca", KeyType: "EC P-256",
+		Serial: []byte{1}, NotBefore: epoch, NotAfter: epoch.Add(time.Hour), DER: []byte{0x30, 0},
+	}
+	aPeer = keyserver.TrustedServer{
+		System: 7, Name: "peer.example.com", Port: 9443, FriendlyName: "the other one", Transport: someID,
+		Roles: []keyserver.ID{someID}, Certificate: aCA,
+	}
+	anIssuer = keyserver.RevocationIssuer{
+		Digest: strings.Repeat("AB", 32), CA: aCA, Policy: keyserver.RevocationPolicy{Mode: keyserver.RevocationRequired, MaxAge: 90e9},
+		CRL: &keyserver.CRLFacts{Number: []byte{1}, ThisUpdate: epoch, NextUpdate: epoch, ImportedAt: epoch}, State: keyserver.CurrentEvidence,
+	}
+)
+
+// authority is a CA with one certificate that it issued, made once.
+var authority = sync.OnceValue(func() (a struct {
+	ca      pki.Identity
+	request []byte
+	leaf    *x509.Certificate
+	chain   []byte
+},
+) {
+	must := func(err error) {
+		if err != nil {
+			panic(err)
+		}
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(err)
+	a.ca, err = pki.NewCA("authority", epoch, rand.Reader)
+	must(err)
+	a.request, err = x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "agent"}}, key)
+	must(err)
+	a.leaf, err = issue(a.ca, a.request)
+	must(err)
+	a.chain, err = pki.EncodeChain(a.leaf, a.ca.Certificate)
+	must(err)
+	return a
+})
+
+func issue(ca pki.Identity, request []byte) (*x509.Certificate, error) {
+	req, err := pki.ParseRequest(request)
+	if err != nil {
+		return nil, err
+	}
+	return ca.IssueClient(req, 24*time.Hour, epoch, rand.Reader)
+}
+
+func issuedAs(cert *x509.Certificate, request []byte, to keyserver.ID) keyserver.Certificate {
+	return keyserver.Certificate{
+		ID: keyserver.DigestOf(cert.Raw).ID(), Status: keyserver.StatusRegular, Subject: "/CN=agent", Issuer: "/CN=authority", KeyType: "EC P-256",
+		Serial: []byte{1}, NotBefore: epoch, NotAfter: epoch, DER: cert.Raw, Request: request, Principal: to, System: 1,
+	}
+}
+
+// fakePort is a key server with one object or two of each kind, for tests of
+// what the edge makes of it; what a key server does is tested against the real
+// one elsewhere. It records what reached it. What no test asks for is nil.
+type fakePort struct {
+	keyserver.Port
+
+	err error // answers every call, where it is set
+	// bad has writes reported as done that were not done, or done otherwise.
+	bad   bool
+	ready []keyserver.Readiness
+	// during runs inside each call.
+	during func(ctx context.Context)
+
+	mu    sync.Mutex
+	calls []string
+	got   any // the last request of interest
+
+	acl          keyserver.ACL
+	roles        []keyserver.Role
+	cas          []keyserver.Certificate
+	servers      []keyserver.TrustedServer
+	trusts       []keyserver.PrincipalTrust
+	templates    []keyserver.ACLTemplate
+	directories  []keyserver.TemplatedDirectory
+	principals   []keyserver.Principal
+	certificates []keyserver.Certificate
+	issuers      []keyserver.RevocationIssuer
+}
+
+func newFakePort() *fakePort {
+	member := keyserver.TemplateMember{Principal: someRef, Rights: keyserver.Owner.Widen(), MaxUsage: keyserver.NoUsageLimit}
+	writer := member
+	writer.Principal = otherRef
+	entry := keyserver.ACLEntry{ID: someID, ACL: someID, Principal: someRef, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit}
+	another := entry
+	another.ID, another.Principal = otherRef.ID, otherRef
+	here := aPeer
+	here.System, here.Name = 1, "here.example.com"
+	none := keyserver.RevocationIssuer{Digest: strings.Repeat("CD", 48), CA: aCA, Policy: keyserver.RevocationPolicy{Mode: keyserver.RevocationOff}, State: keyserver.NoEvidence}
+	a := authority()
+	return &fakePort{
+		acl:          keyserver.ACL{ID: someID, Link: aLink, Entries: []keyserver.ACLEntry{entry, another}},
+		roles:        []keyserver.Role{aRole, {ID: keyserver.IDFromUint64(255), Name: "other"}, {ID: keyserver.RoleAuditor, Name: "Auditor", BuiltIn: true}},
+		cas:          []keyserver.Certificate{aCA, {ID: otherRef.ID}},
+		servers:      []keyserver.TrustedServer{aPeer, here},
+		trusts:       []keyserver.PrincipalTrust{{ID: someID, Principal: someID, Server: 7, Flag: keyserver.Expose}, {ID: otherRef.ID, Server: 7}},
+		templates:    []keyserver.ACLTemplate{{ID: someID, Name: "template", MemberCount: 2, Writable: true, Members: []keyserver.TemplateMember{member, writer}}},
+		directories:  []keyserver.TemplatedDirectory{{ID: someID, Path: "/a/", Template: someID}},
+		principals:   []keyserver.Principal{aUser, aTransport, aGroup},
+		certificates: []keyserver.Certificate{issuedAs(a.leaf, a.request, aTransport.ID), {ID: someID, Principal: someID}},
+		issuers:      []keyserver.RevocationIssuer{anIssuer, none},
+	}
+}
+
+func (f *fakePort) called(ctx context.Context, name string, got any) error {
+	f.mu.Lock()
+	f.calls = append(f.calls, name)
+	if got != nil {
+		f.got = got
+	}
+	f.mu.Unlock()
+	if f.during != nil {
+		f.during(ctx)
+	}
+	return f.err
+}
+
+func (f *fakePort) seen() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]string(nil), f.calls...)
+}
+
+// write does what was asked for; where the port is bad, what is done instead,
+// which may be nothing.
+func (f *fakePort) write(ctx context.Context, name string, got any, do, instead func()) error {
+	if err := f.called(ctx, name, got); err != nil {
+		return err
+	}
+	if f.bad {
+		do = instead
+	}
+	if do != nil {
+		do()
+	}
+	return nil
+}
+
+func answer[T any](v T, err error) (T, error) {
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return v, nil
+}
+
+// only is the objects that a condition holds for.
+func only[T any](list []T, is func(T) bool) []T {
+	return slices.DeleteFunc(slices.Clone(list), func(v T) bool { return !is(v) })
+}
+
+// drop takes away the objects that a condition holds for.
+func drop[T any](list *[]T, is func(T) bool) func() {
+	return func() { *list = slices.DeleteFunc(slices.Clone(*list), is) }
+}
+
+// alter changes the object that a condition holds for.
+func alter[T any](list *[]T, is func(T) bool, by func(*T)) func() {
+	return func() {
+		*list = slices.Clone(*list)
+		if i := slices.IndexFunc(*list, is); i >= 0 {
+			by(&(*list)[i])
+		}
+	}
+}
+
+// add puts an object beside the others.
+func add[T any](list *[]T, v T) func() { return func() { *list = append(slices.Clone(*list), v) } }
+
+func (f *fakePort) MintKey(ctx context.Context, _ keyserver.Caller, k keyserver.NewKey) (keyserver.KeyMetadata, error) {
+	k.Material = append([]byte(nil), k.Material...)
+	return answer(keyserver.KeyMetadata{Link: aLink, Algorithm: k.Algorithm, KeyBytes: 48}, f.called(ctx, "MintKey", k))
+}
+
+func (f *fakePort) Key(ctx context.Context, _ keyserver.Caller, l keyserver.HiddenLink) (keyserver.KeyMetadata, error) {
+	return answer(keyserver.KeyMetadata{Link: l, Algorithm: keyserver.HMACSHA384, KeyBytes: 48}, f.called(ctx, "Key", l))
+}
+
+func (f *fakePort) AuthorizeKey(ctx context.Context, _ keyserver.Caller, use keyserver.Use) (keyserver.Grant, error) {
+	return answer(keyserver.Grant{System: 1, FilenameAudited: use.Filename != ""}, f.called(ctx, "AuthorizeKey", use))
+}
+
+func (f *fakePort) HMAC(ctx context.Context, _ keyserver.Caller, r keyserver.HMACRequest) (mac [keyserver.MACSize]byte, err error) {
+	if err := f.called(ctx, "HMAC", nil); err != nil {
+		return mac, err
+	}
+	_, err = r.Message.WriteTo(io.Discard)
+	return mac, err
+}
+
+func (f *fakePort) ExportKey(ctx context.Context, _ keyserver.Caller, x keyserver.KeyExport) (keyserver.ExportedKey, error) {
+	return answer(keyserver.ExportedKey{JWE: "a.b.c.d.e", Algorithm: "RSA-OAEP-256", Recipient: aUser, Certificate: f.certificates[0]}, f.called(ctx, "ExportKey", x))
+}
+
+func (f *fakePort) ACL(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink) (keyserver.ACL, error) {
+	return answer(f.acl, f.called(ctx, "ACL", nil))
+}
+
+func (f *fakePort) changeACL(ctx context.Context, name string, c keyserver.ACLChange) error {
+	put := func() {
+		drop(&f.acl.Entries, func(e keyserver.ACLEntry) bool { return e.Principal == c.Principal })()
+		add(&f.acl.Entries, keyserver.ACLEntry{Principal: c.Principal, Rights: c.Rights.Widen(), MaxUsage: c.MaxUsage, Start: c.Start, End: c.End})()
+	}
+	return f.write(ctx, name, c, put, nil)
+}
+
+func (f *fakePort) GrantACL(ctx context.Context, _ keyserver.Caller, c keyserver.ACLChange) error {
+	return f.changeACL(ctx, "GrantACL", c)
+}
+
+func (f *fakePort) AmendACL(ctx context.Context, _ keyserver.Caller, c keyserver.ACLChange) error {
+	return f.changeACL(ctx, "AmendACL", c)
+}
+
+func (f *fakePort) RevokeACL(ctx context.Context, _ keyserver.Caller, r keyserver.ACLRevocation) error {
+	return f.write(ctx, "RevokeACL", r, drop(&f.acl.Entries, func(e keyserver.ACLEntry) bool { return e.Principal == r.Principal }), nil)
+}
+
+func (f *fakePort) Operations(ctx context.Context, _ keyserver.Caller) ([]keyserver.Operation, error) {
+	return answer(keyserver.Operations, f.called(ctx, "Operations", nil))
+}
+
+func (f *fakePort) Roles(ctx context.Context, _ keyserver.Caller) ([]keyserver.Role, error) {
+	return answer(f.roles, f.called(ctx, "Roles", nil))
+}
+
+func (f *fakePort) FindRoles(ctx context.Context, _ keyserver.Caller, l keyserver.RoleFilter) ([]keyserver.Role, error) {
+	return answer(only(f.roles, func(r keyserver.Role) bool { return r.ID == l.ID || r.Name == l.Name }), f.called(ctx, "FindRoles", nil))
+}
+
+func (f *fakePort) CreateRole(ctx context.Context, _ keyserver.Caller, n keyserver.NewRole) (keyserver.ID, error) {
+	return newID, f.write(ctx, "CreateRole", n,
+		add(&f.roles, keyserver.Role{ID: newID, Name: n.Name, Operations: n.Operations}), add(&f.roles, keyserver.Role{ID: newID, Name: "another"}))
+}
+
+func (f *fakePort) UpdateRole(ctx context.Context, _ keyserver.Caller, c keyserver.RoleChange) error {
+	return f.write(ctx, "UpdateRole", c, alter(&f.roles, func(r keyserver.Role) bool { return r.ID == c.ID }, func(r *keyserver.Role) {
+		if c.Name != nil {
+			r.Name = *c.Name
+		}
+		if c.Operations != nil {
+			r.Operations = c.Operations
+		}
+	}), nil)
+}
+
+func (f *fakePort) DeleteRole(ctx context.Context, _ keyserver.Caller, id keyserver.ID) error {
+	return f.write(ctx, "DeleteRole", id, drop(&f.roles, func(r keyserver.Role) bool { return r.ID == id }), nil)
+}
+
+func (f *fakePort) TrustedCAs(ctx context.Context, _ keyserver.Caller) ([]keyserver.Certificate, error) {
+	return answer(f.cas, f.called(ctx, "TrustedCAs", nil))
+}
+
+func (f *fakePort) AddTrustedCA(ctx context.Context, _ keyserver.Caller, der []byte) ([]keyserver.ID, error) {
+	return nil, f.write(ctx, "AddTrustedCA", der, add(&f.cas, keyserver.Certificate{ID: newID, Status: keyserver.StatusCA, DER: der}), nil)
+}
+
+func (f *fakePort) RemoveTrustedCA(ctx context.Context, _ keyserver.Caller, id keyserver.ID) ([]keyserver.ID, error) {
+	return nil, f.write(ctx, "RemoveTrustedCA", id, drop(&f.cas, func(c keyserver.Certificate) bool { return c.ID == id }), nil)
+}
+
+func (f *fakePort) TrustedServers(ctx context.Context, _ keyserver.Caller) ([]keyserver.TrustedServer, error) {
+	return answer(f.servers, f.called(ctx, "TrustedServers", nil))
+}
+
+func (f *fakePort) AddTrustedServer(ctx context.Context, _ keyserver.Caller, n keyserver.NewTrustedServer) (keyserver.TrustedServerAdded, error) {
+	put := func() {
+		drop(&f.servers, func(p keyserver.TrustedServer) bool { return p.System == n.Blob.System })()
+		add(&f.servers, keyserver.TrustedServer{
+			System: n.Blob.System, Name: n.Blob.ServerName, Port: n.Blob.Port, FriendlyName: n.FriendlyName, Description: n.Description, Transport: aPeer.Transport,
+		})()
+	}
+	return keyserver.TrustedServerAdded{Transport: aPeer.Transport, Replaced: n.Replace}, f.write(ctx, "AddTrustedServer", n, put, nil)
+}
+
+func (f *fakePort) UpdateTrustedServer(ctx context.Context, _ keyserver.Caller, c keyserver.TrustedServerChange) error {
+	return f.write(ctx, "UpdateTrustedServer", c, alter(&f.servers, func(p keyserver.TrustedServer) bool { return p.System == c.System }, func(p *keyserver.TrustedServer) {
+		p.FriendlyName, p.Description = *c.FriendlyName, *c.Description
+	}), nil)
+}
+
+func (f *fakePort) RemoveTrustedServer(ctx context.Context, _ keyserver.Caller, system keyserver.SystemID) (keyserver.TrustedServerRemoved, error) {
+	return keyserver.TrustedServerRemoved{Transport: someID, Purged: 1, Orphans: f.trusts[:1], OrphanCount: 1},
+		f.write(ctx, "RemoveTrustedServer", system, drop(&f.servers, func(p keyserver.TrustedServer) bool { return p.System == system }), nil)
+}
+
+func (f *fakePort) TrustInfo(ctx context.Context, _ keyserver.Caller) (keyserver.TrustInfo, error) {
+	return answer(keyserver.TrustInfo{System: 1, ServerName: "here", Port: 9443, Certificate: aCA, Chain: []byte{0x30, 0}}, f.called(ctx, "TrustInfo", nil))
+}
+
+func (f *fakePort) PrincipalTrusts(ctx context.Context, _ keyserver.Caller, l keyserver.PrincipalTrustFilter) ([]keyserver.PrincipalTrust, error) {
+	return answer(only(f.trusts, func(t keyserver.PrincipalTrust) bool {
+		return (l.ID == nil || *l.ID == t.ID) && (l.Principal == nil || *l.Principal == t.Principal || t.Principal.IsZero()) && (l.Server == nil || *l.Server == t.Server)
+	}), f.called(ctx, "PrincipalTrusts", nil))
+}
+
+func (f *fakePort) CreatePrincipalTrust(ctx context.Context, _ keyserver.Caller, t keyserver.PrincipalTrust) (keyserver.ID, error) {
+	t.ID = newID
+	return newID, f.write(ctx, "CreatePrincipalTrust", t, add(&f.trusts, t), nil)
+}
+
+func (f *fakePort) UpdatePrincipalTrust(ctx context.Context, _ keyserver.Caller, c keyserver.PrincipalTrustChange) error {
+	return f.write(ctx, "UpdatePrincipalTrust", c, alter(&f.trusts, func(t keyserver.PrincipalTrust) bool { return t.ID == c.ID }, func(t *keyserver.PrincipalTrust) { t.Flag = c.Flag }), nil)
+}
+
+func (f *fakePort) DeletePrincipalTrust(ctx context.Context, _ keyserver.Caller, id keyserver.ID) error {
+	return f.write(ctx, "DeletePrincipalTrust", id, drop(&f.trusts, func(t keyserver.PrincipalTrust) bool { return t.ID == id }), nil)
+}
+
+func (f *fakePort) ACLTemplates(ctx context.Context, _ keyserver.Caller) ([]keyserver.ACLTemplate, error) {
+	return answer(f.templates, f.called(ctx, "ACLTemplates", nil))
+}
+
+func (f *fakePort) ACLTemplate(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (keyserver.ACLTemplate, error) {
+	return answer(f.templates[0], f.called(ctx, "ACLTemplate", nil))
+}
+
+func (f *fakePort) CreateACLTemplate(ctx context.Context, _ keyserver.Caller, name string) (keyserver.ID, error) {
+	return newID, f.write(ctx, "CreateACLTemplate", name,
+		add(&f.templates, keyserver.ACLTemplate{ID: newID, Name: name, Writable: true}), add(&f.templates, keyserver.ACLTemplate{ID: newID, Name: name}))
+}
+
+// ofTemplate changes the template that there is.
+func (f *fakePort) ofTemplate(by func(*keyserver.ACLTemplate)) func() {
+	return alter(&f.templates, func(keyserver.ACLTemplate) bool { return true }, by)
+}
+
+func (f *fakePort) RenameACLTemplate(ctx context.Context, _ keyserver.Caller, c keyserver.ACLTemplateChange) error {
+	return f.write(ctx, "RenameACLTemplate", c, f.ofTemplate(func(t *keyserver.ACLTemplate) { t.Name = c.Name }), nil)
+}
+
+func (f *fakePort) DeleteACLTemplate(ctx context.Context, _ keyserver.Caller, id keyserver.ID) error {
+	return f.write(ctx, "DeleteACLTemplate", id, drop(&f.templates, func(t keyserver.ACLTemplate) bool { return t.ID == id }), nil)
+}
+
+func (f *fakePort) PutACLTemplateMember(ctx context.Context, _ keyserver.Caller, m keyserver.TemplateMembership) error {
+	m.Member.Rights = m.Member.Rights.Widen()
+	return f.write(ctx, "PutACLTemplateMember", m, f.ofTemplate(func(t *keyserver.ACLTemplate) { t.Members = t.With(m.Member) }), nil)
+}
+
+func (f *fakePort) RemoveACLTemplateMember(ctx context.Context, _ keyserver.Caller, m keyserver.TemplateMemberRef) error {
+	return f.write(ctx, "RemoveACLTemplateMember", m, f.ofTemplate(func(t *keyserver.ACLTemplate) { t.Members = t.Without(m.Principal) }), nil)
+}
+
+func (f *fakePort) TemplatedDirectories(ctx context.Context, _ keyserver.Caller) ([]keyserver.TemplatedDirectory, error) {
+	return answer(f.directories, f.called(ctx, "TemplatedDirectories", nil))
+}
+
+func (f *fakePort) TemplatedDirectoriesAt(ctx context.Context, _ keyserver.Caller, paths []string) ([]keyserver.TemplatedDirectory, error) {
+	return answer(only(f.directories, func(d keyserver.TemplatedDirectory) bool { return slices.Contains(paths, d.Path) }), f.called(ctx, "TemplatedDirectoriesAt", nil))
+}
+
+func (f *fakePort) CreateTemplatedDirectory(ctx context.Context, _ keyserver.Caller, n keyserver.NewTemplatedDirectory) (keyserver.ID, error) {
+	made := keyserver.TemplatedDirectory{ID: newID, Path: n.Path, Alias: n.Alias, HostID: n.HostID, Template: n.Template, Flag: n.Flag}
+	return newID, f.write(ctx, "CreateTemplatedDirectory", n, add(&f.directories, made), add(&f.directories, keyserver.TemplatedDirectory{ID: newID, Path: n.Path}))
+}
+
+func (f *fakePort) DeleteTemplatedDirectory(ctx context.Context, _ keyserver.Caller, id keyserver.ID) error {
+	return f.write(ctx, "DeleteTemplatedDirectory", id, drop(&f.directories, func(d keyserver.TemplatedDirectory) bool { return d.ID == id }), nil)
+}
+
+func (f *fakePort) Configuration(ctx context.Context, _ keyserver.Caller, xpath string) (keyserver.ConfigNode, error) {
+	return answer(keyserver.ConfigNode{Tag: keyserver.ConfigRoot, Children: []keyserver.ConfigNode{
+		{Tag: "Database", Attrs: map[string]string{"kind": "sqlite"}}, {Tag: "Unlisted"},
+	}}, f.called(ctx, "Configuration", xpath))
+}
+
+func (f *fakePort) Principal(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (keyserver.Principal, error) {
+	if err := f.called(ctx, "Principal", nil); err != nil {
+		return keyserver.Principal{}, err
+	}
+	i := slices.IndexFunc(f.principals, func(p keyserver.Principal) bool { return p.ID == id })
+	if i < 0 {
+		return keyserver.Principal{}, fault.New(fault.NotFound, "no such principal")
+	}
+	return f.principals[i], nil
+}
+
+func (f *fakePort) CreatePasswordPrincipal(ctx context.Context, _ keyserver.Caller, n keyserver.NewPasswordPrincipal) (keyserver.ID, error) {
+	return f.createPrincipal(ctx, "CreatePasswordPrincipal", n, keyserver.Principal{Type: keyserver.PasswordPrincipal, Name: n.Name, Roles: n.Roles})
+}
+
+func (f *fakePort) CreatePrincipal(ctx context.Context, _ keyserver.Caller, n keyserver.NewPrincipal) (keyserver.ID, error) {
+	return f.createPrincipal(ctx, "CreatePrincipal", n, keyserver.Principal{Type: n.Type, Name: n.Name, Roles: n.Roles, Identity: n.Identity})
+}
+
+func (f *fakePort) createPrincipal(ctx context.Context, name string, got any, p keyserver.Principal) (keyserver.ID, error) {
+	p.ID, p.System = newID, 1
+	another := p
+	another.Roles = nil
+	return newID, f.write(ctx, name, got, add(&f.principals, p), add(&f.principals, another))
+}
+
+func (f *fakePort) ListPrincipals(ctx context.Context, _ keyserver.Caller, filter keyserver.PrincipalFilter) (keyserver.PrincipalPage, error) {
+	page := keyserver.PrincipalPage{Principals: []keyserver.Principal{aUser, aWorkload}, Pattern: filter.Pattern(), OrderedBy: "name"}
+	return answer(page, f.called(ctx, "ListPrincipals", filter))
+}
+
+func (f *fakePort) LookupPrincipals(ctx context.Context, _ keyserver.Caller, pairs []keyserver.PrincipalRef) ([]keyserver.Principal, error) {
+	return answer([]keyserver.Principal{aUser}, f.called(ctx, "LookupPrincipals", pairs))
+}
+
+func (f *fakePort) ofPrincipal(id keyserver.ID, by func(*keyserver.Principal)) func() {
+	return alter(&f.principals, func(p keyserver.Principal) bool { return p.ID == id }, by)
+}
+
+func (f *fakePort) UpdatePrincipalFlags(ctx context.Context, _ keyserver.Caller, c keyserver.FlagChange) error {
+	return f.write(ctx, "UpdatePrincipalFlags", c, f.ofPrincipal(c.ID, func(p *keyserver.Principal) { p.Flags = c.Apply(p.Flags) }), nil)
+}
+
+func (f *fakePort) SetPrincipalRoles(ctx context.Context, _ keyserver.Caller, r keyserver.PrincipalRoles) error {
+	return f.write(ctx, "SetPrincipalRoles", r,
+		f.ofPrincipal(r.ID, func(p *keyserver.Principal) { p.Roles = r.Roles }), f.ofPrincipal(r.ID, func(p *keyserver.Principal) { p.Roles = nil }))
+}
+
+func (f *fakePort) GroupMembers(ctx context.Context, _ keyserver.Caller, g keyserver.GroupFilter) ([]keyserver.Principal, error) {
+	return answer([]keyserver.Principal{aUser}, f.called(ctx, "GroupMembers", g))
+}
+
+func (f *fakePort) AddGroupMember(ctx context.Context, _ keyserver.Caller, m keyserver.Membership) error {
+	return f.write(ctx, "AddGroupMember", m,
+		f.ofPrincipal(m.Member, func(p *keyserver.Principal) { p.Groups = []keyserver.ID{m.Group} }), f.ofPrincipal(m.Member, func(p *keyserver.Principal) { p.Groups = nil }))
+}
+
+func (f *fakePort) RemoveGroupMember(ctx context.Context, _ keyserver.Caller, m keyserver.Membership) error {
+	return f.write(ctx, "RemoveGroupMember", m, f.ofPrincipal(m.Member, func(p *keyserver.Principal) { p.Groups = nil }), nil)
+}
+
+func (f *fakePort) FindCertificates(ctx context.Context, _ keyserver.Caller, l keyserver.CertificateLookup) ([]keyserver.Certificate, error) {
+	return answer(only(f.certificates, func(c keyserver.Certificate) bool {
+		return (l.Digest == nil || *l.Digest == keyserver.DigestOf(c.DER)) && (l.Principal.IsZero() || l.Principal == c.Principal)
+	}), f.called(ctx, "FindCertificates", nil))
+}
+
+func (f *fakePort) IssueCertificate(ctx context.Context, _ keyserver.Caller, r keyserver.CertificateRequest) (keyserver.Issued, error) {
+	return f.issue(ctx, "IssueCertificate", r, r.Request, nil)
+}
+
+func (f *fakePort) RenewCertificate(ctx context.Context, _ keyserver.Caller, d keyserver.Digest) (keyserver.Issued, error) {
+	return f.issue(ctx, "RenewCertificate", d, authority().request, alter(&f.certificates,
+		func(c keyserver.Certificate) bool { return keyserver.DigestOf(c.DER) == d }, func(c *keyserver.Certificate) { c.Status = keyserver.StatusExpired }))
+}
+
+func (f *fakePort) issue(ctx context.Context, name string, got any, request []byte, besides func()) (keyserver.Issued, error) {
+	cert, err := issue(authority().ca, request)
+	if err != nil {
+		return keyserver.Issued{}, err
+	}
+	c, bare := issuedAs(cert, request, keyserver.ID{}), issuedAs(cert, nil, keyserver.ID{})
+	err = f.write(ctx, name, got, func() {
+		if besides != nil {
+			besides()
+		}
+		add(&f.certificates, c)()
+	}, add(&f.certificates, bare))
+	return answer(keyserver.Issued{Certificate: c, Issuer: authority().ca.Certificate.Raw}, err)
+}
+
+func (f *fakePort) EnrollCertificates(ctx context.Context, _ keyserver.Caller, n keyserver.Enrolment) ([]keyserver.Enrolled, error) {
+	err := f.write(ctx, "EnrollCertificates", n, nil, func() { f.certificates = nil })
+	return answer([]keyserver.Enrolled{{Principal: aTransport.ID}}, err)
+}
+
+func (f *fakePort) ResetTransportPrincipal(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (keyserver.TransportReset, error) {
+	return keyserver.TransportReset{}, f.write(ctx, "ResetTransportPrincipal", id, func() { f.certificates = nil }, nil)
+}
+
+func (f *fakePort) RevocationIssuers(ctx context.Context, _ keyserver.Caller) ([]keyserver.RevocationIssuer, error) {
+	return answer(f.issuers, f.called(ctx, "RevocationIssuers", nil))
+}
+
+func (f *fakePort) RevocationIssuer(ctx context.Context, _ keyserver.Caller, _ string) (keyserver.RevocationIssuer, error) {
+	return answer(f.issuers[0], f.called(ctx, "RevocationIssuer", nil))
+}
+
+func (f *fakePort) SetRevocationPolicy(ctx context.Context, _ keyserver.Caller, c keyserver.RevocationPolicyChange) error {
+	return f.write(ctx, "SetRevocationPolicy", c, alter(&f.issuers,
+		func(i keyserver.RevocationIssuer) bool { return i.Digest == c.Digest }, func(i *keyserver.RevocationIssuer) { i.Policy = c.Policy }), nil)
+}
+
+func (f *fakePort) ImportCRL(ctx context.Context, _ keyserver.Caller, der []byte) ([]string, error) {
+	digests := []string{anIssuer.Digest}
+	put := alter(&f.issuers, func(i keyserver.RevocationIssuer) bool { return i.Digest == anIssuer.Digest }, func(i *keyserver.RevocationIssuer) {
+		facts := *i.CRL
+		facts.Digest = keyserver.DigestOf(der)
+		i.CRL = &facts
+	})
+	err := f.write(ctx, "ImportCRL", der, put, func() { put(); digests = append(digests, f.issuers[1].Digest) })
+	return answer(digests, err)
+}
+
+func (f *fakePort) Version(ctx context.Context, _ keyserver.Caller) (keyserver.Version, error) {
+	return answer(keyserver.Version{Major: 1, Banner: "test"}, f.called(ctx, "Version", nil))
+}
+
+func (f *fakePort) Audit(ctx context.Context, _ keyserver.Caller, filter keyserver.AuditFilter) (keyserver.AuditPage, error) {
+	return answer(keyserver.AuditPage{Next: 7, Entries: []keyserver.AuditEntry{{
+		Seq: 6, Time: epoch, Operation: "hmacData", Outcome: keyserver.Refused, Reason: "aclDenied", Principal: someRef, Kind: keyserver.PasswordSession,
+	}}}, f.called(ctx, "Audit", filter))
+}
+
+func (f *fakePort) Changes(ctx context.Context, _ keyserver.Caller, c keyserver.ChangeFilter) (keyserver.ChangePage, error) {
+	if err := f.called(ctx, "Changes", c); err != nil {
+		return keyserver.ChangePage{}, err
+	}
+	if c.Wait > 0 {
+		<-ctx.Done()
+		return keyserver.ChangePage{}, ctx.Err()
+	}
+	return keyserver.ChangePage{Cursor: c.After + 1, Changes: []keyserver.Change{{Seq: c.After + 1, Kind: keyserver.ChangeRole, ID: someID, Action: keyserver.Created}}}, nil
+}
+
+func (f *fakePort) Ready(context.Context) []keyserver.Readiness {
+	if f.ready != nil {
+		return f.ready
+	}
+	return []keyserver.Readiness{{Part: "database", Ready: true, Detail: "answers"}}
+}
