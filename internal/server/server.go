@@ -152,9 +152,12 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	if external != nil {
 		s.servePeers(external, store, peerRegistry, ks, leaf)
 	}
+	if err := s.recordStart(ctx, rows, prepared.First); err != nil {
+		return s, err
+	}
 	s.serveAPI(s.bound(api, registry), handler, leaf.api, newClientGate(store, prepared.CA.Certificate, cfg.Clock, cfg.Logger, registry))
 	s.onClose(func(context.Context) error { handler.Drain(); return nil })
-	return s, s.recordStart(ctx, rows, prepared.First)
+	return s, nil
 }
 
 // recordStart writes that the process serves, and before it, once in the life of
