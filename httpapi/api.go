@@ -55,6 +55,11 @@ type Config struct {
 	// 128 of them from one address.
 	MaxStrangers           int
 	MaxStrangersPerAddress int
+
+	// Of messages that come before the name of their key; default 1 GiB, and 64
+	// MiB of it in one session.
+	MaxSpoolBytes           int64
+	MaxSpoolBytesPerSession int64
 }
 
 // API is the handler of /api.
@@ -99,6 +104,12 @@ func New(c Config) (*API, error) {
 		if *ceiling.value <= 0 {
 			*ceiling.value = ceiling.def
 		}
+	}
+	if c.MaxSpoolBytes <= 0 {
+		c.MaxSpoolBytes = DefaultMaxSpoolBytes
+	}
+	if c.MaxSpoolBytesPerSession <= 0 {
+		c.MaxSpoolBytesPerSession = DefaultMaxSpoolBytesPerSession
 	}
 	a := &API{Config: c, mux: http.NewServeMux(), places: newPlaces(c)}
 	a.draining, a.drain = context.WithCancel(context.Background())

@@ -3,11 +3,14 @@ package httpapi
 import (
 	"context"
 	"reflect"
+	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/hmacbody"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/quota"
 )
 
 func mintKey(a *API, ctx context.Context, c call, in schema.MintKeyRequest) (schema.KeyMetadata, error) {
@@ -84,7 +87,7 @@ func streamed[In, Out any](r Route, handle func(*exchange) (Out, error)) Route {
 }
 
 func hmac(x *exchange) (schema.HMACResponse, error) {
-	body, err := hmacbody.Read(x.body(), x.api.SpoolDir)
+	body, err := hmacbody.Read(x.body(), x.spool())
 	if err != nil {
 		return schema.HMACResponse{}, err
 	}
@@ -94,6 +97,29 @@ func hmac(x *exchange) (schema.HMACResponse, error) {
 		return schema.HMACResponse{}, err
 	}
 	return schema.HMACResponse{Algorithm: string(keyserver.HMACSHA384), MAC: mac[:], MACBytes: len(mac)}, nil
+}
+
+// spool is room for a message that comes before the name of its key. Whoever has
+// no role for what he asks for gets none.
+func (x *exchange) spool() hmacbody.Spool {
+	by, room := x.call.by, x.api.places.spool
+	return hmacbody.Spool{
+		Dir:   x.api.SpoolDir,
+		Begin: func() error { return x.api.Operations.Entitled(x.ctx, by, keyserver.OpHMAC) },
+		Take: func(n int64) error {
+			switch room.Take(by.Session, n) {
+			case quota.FullEach:
+				return fault.Temporary(fault.RequestLimit, fault.ScopeSession, time.Second,
+					"the session has as many bytes of messages aside as it may (--max-spool-bytes-per-session); send hiddenLink before data, and none have to be put aside")
+			case quota.FullAll:
+				return fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
+					"the service has as many bytes of messages aside as it may (--max-spool-bytes); send hiddenLink before data, and none have to be put aside")
+			case quota.Taken:
+			}
+			return nil
+		},
+		Return: func(n int64) { room.Return(by.Session, n) },
+	}
 }
 
 func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/origin"
 	"github.com/keyserver-operator/keyserver-operator/internal/quota"
 )
@@ -20,6 +21,9 @@ const (
 	DefaultMaxStreams             = 1024
 	DefaultMaxStrangers           = 1024
 	DefaultMaxStrangersPerAddress = 128
+
+	DefaultMaxSpoolBytes           = 1 << 30
+	DefaultMaxSpoolBytesPerSession = 64 << 20
 )
 
 // places are what requests hold while they are under way. One that has shown a
@@ -33,12 +37,15 @@ type places struct {
 	// refused are strangers that are told that they are too many. They have as
 	// many places again; whoever asks beyond those is told nothing.
 	refused *quota.Quota[netip.Prefix]
+
+	spool *quota.Quota[keyserver.ID] // bytes, by session
 }
 
 func newPlaces(c Config) *places {
 	return &places{
 		strangers: quota.New[netip.Prefix](int64(c.MaxStrangers), int64(c.MaxStrangersPerAddress)),
 		refused:   quota.New[netip.Prefix](int64(c.MaxStrangers), int64(c.MaxStrangersPerAddress)),
+		spool:     quota.New[keyserver.ID](c.MaxSpoolBytes, c.MaxSpoolBytesPerSession),
 	}
 }
 
@@ -53,6 +60,7 @@ func (p *places) gauges() []prometheus.Collector {
 		}),
 		gauge("keyserver_http_streams", "Messages that are read while they are worked on.", p.streams.Load),
 		gauge("keyserver_http_strangers", "Requests under way for which no session was shown, or none yet.", p.strangers.Held),
+		gauge("keyserver_http_spooled_bytes", "Bytes of messages that came before the name of their key and wait for it.", p.spool.Held),
 	}
 }
 

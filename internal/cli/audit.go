@@ -90,11 +90,11 @@ func (o *auditOptions) run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return fmt.Errorf("read the audit trail: %w", err)
 	}
-	return show(report, out)
+	return show(report, len(expected) > 0, out)
 }
 
 // show prints what was found of a trail.
-func show(report audit.Report, out io.Writer) error {
+func show(report audit.Report, expected bool, out io.Writer) error {
 	if report.Chains == 0 && report.Intact() {
 		return errors.New("the database has no audit trail: no key server has written to it; a copy of an embedded database " +
 			"needs keyserver.db-wal, too, or must be made while no server runs")
@@ -107,6 +107,11 @@ func show(report audit.Report, out io.Writer) error {
 		fmt.Fprintf(&b, "audit trail intact: %d rows in %d chains\n", report.Rows, report.Chains)
 		for _, h := range report.Heads {
 			fmt.Fprintf(&b, "head %s\n", headText(h))
+		}
+		if !expected {
+			b.WriteString("No head that was noted before was given. So this does not show whether rows were removed from the end,\n" +
+				"or everything was written anew, by somebody who could write to the database: note the heads elsewhere,\n" +
+				"and give them to the next run as --expect-head.\n")
 		}
 	}
 	if _, err := io.WriteString(out, b.String()); err != nil {

@@ -22,6 +22,7 @@ type request struct {
 	object   string               // what the audit row names
 	link     keyserver.HiddenLink // the key that the operation is about, if it is about one
 	filename string
+	counts   bool // being let through may count a use
 }
 
 // check is a further condition, evaluated after the caller's role. It answers
@@ -33,7 +34,13 @@ type check func(ctx context.Context, who subject) error
 // effect. If no row can be written, nothing is let through. A refusal is
 // answered only once its row is durable too.
 func (e *Engine) enter(ctx context.Context, r request, checks ...check) error {
-	if refusal := e.authorise(ctx, r, checks); refusal != nil {
+	refusal := e.authorise(ctx, r, checks)
+	if r.counts {
+		// A use that was counted has a row, even where the caller has gone away. The
+		// writer bounds the wait.
+		ctx = context.WithoutCancel(ctx)
+	}
+	if refusal != nil {
 		return e.refused(ctx, r, refusal)
 	}
 	return e.Auditor.Write(ctx, r.row(keyserver.Allowed, ""))

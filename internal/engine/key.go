@@ -110,7 +110,7 @@ func transportOnly(by keyserver.Caller) check {
 // an entry's usage limit.
 func (e *Engine) AuthorizeKey(ctx context.Context, by keyserver.Caller, use keyserver.Use) (keyserver.Grant, error) {
 	var key *heldKey
-	r := request{by: by, op: keyserver.OpAuthorizeKey, link: use.Link, object: use.Link.Base64(), filename: use.Filename}
+	r := request{by: by, op: keyserver.OpAuthorizeKey, link: use.Link, object: use.Link.Base64(), filename: use.Filename, counts: true}
 	if to, ok := e.foreign(use.Link); ok {
 		return e.forwardAuthorize(ctx, r, to, use)
 	}
@@ -121,10 +121,22 @@ func (e *Engine) AuthorizeKey(ctx context.Context, by keyserver.Caller, use keys
 	return keyserver.Grant{System: e.System, FilenameAudited: use.Filename != ""}, nil
 }
 
+// Entitled implements keyserver.Keys.
+func (e *Engine) Entitled(ctx context.Context, by keyserver.Caller, op keyserver.Operation) error {
+	r := request{by: by, op: op}
+	if len(by.Scope) > 0 {
+		r.link = by.Scope[0] // what it is about is asked later
+	}
+	if refusal := e.authorise(ctx, r, nil); refusal != nil {
+		return e.refused(ctx, r, refusal)
+	}
+	return nil
+}
+
 // HMAC implements keyserver.Keys.
 func (e *Engine) HMAC(ctx context.Context, by keyserver.Caller, in keyserver.HMACRequest) (mac [keyserver.MACSize]byte, err error) {
 	var key *heldKey
-	r := request{by: by, op: keyserver.OpHMAC, link: in.Link, object: in.Link.Base64()}
+	r := request{by: by, op: keyserver.OpHMAC, link: in.Link, object: in.Link.Base64(), counts: true}
 	if to, ok := e.foreign(in.Link); ok {
 		return e.forwardHMAC(ctx, r, to, in)
 	}

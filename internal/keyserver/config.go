@@ -54,7 +54,8 @@ var ConfigAllowList = []AllowedTag{
 	{Tag: "Peers", Attributes: []string{"timeoutSeconds"}},
 	{Tag: "Sessions", Attributes: []string{"idleSeconds", "lifetimeSeconds", "scopedLifetimeSeconds", "most", "mostPerPrincipal", "mostRequests"}},
 	{Tag: "Limits", Attributes: []string{"messageBytes", "unwindowedListing", "aclTemplates", "templateMembers", "templatedDirectories", "trustedServers",
-		"requests", "waiting", "streams", "connections", "connectionsPerAddress", "strangers", "strangersPerAddress", "proofs", "logins"}},
+		"requests", "waiting", "streams", "connections", "connectionsPerAddress", "strangers", "strangersPerAddress", "proofs", "logins",
+		"spoolBytes", "spoolBytesPerSession"}},
 }
 
 func allowedTag(tag string) (AllowedTag, bool) {

@@ -31,6 +31,10 @@ type Keys interface {
 	// AuthorizeKey asks whether the caller may use the key: a grant, or
 	// ACL_DENIED, ACCESS_DENIED, KEY_NOT_FOUND.
 	AuthorizeKey(ctx context.Context, by Caller, use Use) (Grant, error)
+	// Entitled answers nil where a role of the caller grants the operation, and
+	// ACCESS_DENIED otherwise: for work that has to begin before it is known what
+	// the operation is about. It is recorded only where it refuses.
+	Entitled(ctx context.Context, by Caller, op Operation) error
 	// HMAC computes HMAC-SHA384 of the message under the key.
 	HMAC(ctx context.Context, by Caller, r HMACRequest) ([MACSize]byte, error)
 	// ExportKey encrypts the key for a transport principal of this key server.

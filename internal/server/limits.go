@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 )
 
@@ -21,6 +22,9 @@ type Limits struct {
 	// Of requests that nobody has shown a session for, or none yet.
 	MaxStrangers           int
 	MaxStrangersPerAddress int
+	// Of messages that come before the name of their key.
+	MaxSpoolBytes           int64
+	MaxSpoolBytesPerSession int64
 }
 
 // Defaults of Limits that are not another package's.
@@ -40,10 +44,16 @@ func DefaultLimits() Limits {
 		MaxRequests: httpapi.DefaultMaxInFlight, MaxWaiting: httpapi.DefaultMaxWaiting, MaxStreams: httpapi.DefaultMaxStreams,
 		MaxConnections: DefaultMaxConnections, MaxConnectionsPerAddress: DefaultMaxConnectionsPerAddress,
 		MaxStrangers: httpapi.DefaultMaxStrangers, MaxStrangersPerAddress: httpapi.DefaultMaxStrangersPerAddress,
+		MaxSpoolBytes: httpapi.DefaultMaxSpoolBytes, MaxSpoolBytesPerSession: httpapi.DefaultMaxSpoolBytesPerSession,
 	}
 }
 
 func (l Limits) validateLimits() error {
+	for flag, value := range map[string]int64{"--max-spool-bytes": l.MaxSpoolBytes, "--max-spool-bytes-per-session": l.MaxSpoolBytesPerSession} {
+		if value < keyserver.MaxMessage {
+			return fmt.Errorf("%s is %d; it must be at least %d, which is one message", flag, value, keyserver.MaxMessage)
+		}
+	}
 	for _, one := range []struct {
 		flag  string
 		value int

@@ -139,6 +139,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		ExternalURL: cfg.ExternalURL, Proxies: cfg.proxies, Admission: admission, Parts: func() []keyserver.Readiness { return append(leaf.readiness(), care.parts()...) },
 		MaxInFlight: cfg.MaxRequests, MaxWaiting: cfg.MaxWaiting, MaxStreams: cfg.MaxStreams,
 		MaxStrangers: cfg.MaxStrangers, MaxStrangersPerAddress: cfg.MaxStrangersPerAddress,
+		MaxSpoolBytes: cfg.MaxSpoolBytes, MaxSpoolBytesPerSession: cfg.MaxSpoolBytesPerSession,
 	})
 	if err != nil {
 		return s, err
@@ -151,9 +152,12 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	if external != nil {
 		s.servePeers(external, store, peerRegistry, ks, leaf)
 	}
+	if err := s.recordStart(ctx, rows, prepared.First); err != nil {
+		return s, err
+	}
 	s.serveAPI(s.bound(api, registry), handler, leaf.api, newClientGate(store, prepared.CA.Certificate, cfg.Clock, cfg.Logger, registry))
 	s.onClose(func(context.Context) error { handler.Drain(); return nil })
-	return s, s.recordStart(ctx, rows, prepared.First)
+	return s, nil
 }
 
 // recordStart writes that the process serves, and before it, once in the life of

@@ -38,7 +38,8 @@ func settings(c Config, system keyserver.SystemID, on listeners) keyserver.Confi
 			"requests", strconv.Itoa(c.MaxRequests), "waiting", strconv.Itoa(c.MaxWaiting), "streams", strconv.Itoa(c.MaxStreams),
 			"connections", strconv.Itoa(c.MaxConnections), "connectionsPerAddress", strconv.Itoa(c.MaxConnectionsPerAddress),
 			"strangers", strconv.Itoa(c.MaxStrangers), "strangersPerAddress", strconv.Itoa(c.MaxStrangersPerAddress),
-			"proofs", strconv.Itoa(c.MaxProofs), "logins", strconv.Itoa(c.MaxLogins)),
+			"proofs", strconv.Itoa(c.MaxProofs), "logins", strconv.Itoa(c.MaxLogins),
+			"spoolBytes", strconv.FormatInt(c.MaxSpoolBytes, 10), "spoolBytesPerSession", strconv.FormatInt(c.MaxSpoolBytesPerSession, 10)),
 	}}
 }
 

@@ -51,6 +51,11 @@ func (s *Service) AuthorizeKey(ctx context.Context, by keyserver.Caller, use key
 	return s.ks.AuthorizeKey(ctx, by, use)
 }
 
+// Entitled says whether the caller may begin with an operation.
+func (s *Service) Entitled(ctx context.Context, by keyserver.Caller, op keyserver.Operation) error {
+	return s.ks.Entitled(ctx, by, op)
+}
+
 // HMAC computes HMAC-SHA384 of the message under the key.
 func (s *Service) HMAC(ctx context.Context, by keyserver.Caller, r keyserver.HMACRequest) ([keyserver.MACSize]byte, error) {
 	if err := requireLink("hiddenLink", r.Link); err != nil {

@@ -40,8 +40,8 @@ const (
 
 // Body is a request being read. It belongs to one goroutine at a time.
 type Body struct {
-	src io.Reader
-	dir string // of the spool; empty means the system's
+	src   io.Reader
+	where Spool
 
 	window [windowSize]byte
 	r, w   int // what of the window is unread
@@ -57,7 +57,18 @@ type Body struct {
 	link    schema.HiddenLink
 	hasLink bool
 	spool   *os.File
+	spooled int64 // bytes that room was taken for
 	spent   bool
+}
+
+// Spool is where a message goes whose key is not known yet.
+type Spool struct {
+	Dir string // empty: the system's
+	// Begin is asked before the first byte is spooled; nil: nobody.
+	Begin func() error
+	// Take and Return account for the bytes; both or neither are nil.
+	Take   func(n int64) error
+	Return func(n int64)
 }
 
 type dataState int
@@ -72,10 +83,10 @@ var bodies = sync.Pool{New: func() any { return new(Body) }}
 
 // Read reads the body as far as needed to know the hidden link, and the whole
 // of it where the message is short. The caller must Close it. Every refusal is
-// BAD_REQUEST; an error of src is returned as it is.
-func Read(src io.Reader, spoolDir string) (*Body, error) {
+// BAD_REQUEST; an error of src or of the spool is returned as it is.
+func Read(src io.Reader, where Spool) (*Body, error) {
 	b := bodies.Get().(*Body) //nolint:errcheck // the pool holds nothing else
-	b.src, b.dir = src, spoolDir
+	b.src, b.where = src, where
 	err := b.begin()
 	if err == nil {
 		err = b.members(true)
@@ -98,7 +109,10 @@ func (b *Body) Close() {
 	if b.spool != nil {
 		_ = b.spool.Close() // nameless: closing it is deleting it
 	}
-	b.src, b.dir, b.spool, b.link = nil, "", nil, ""
+	if b.spooled > 0 {
+		b.where.Return(b.spooled)
+	}
+	b.src, b.where, b.spool, b.spooled, b.link = nil, Spool{}, nil, 0, ""
 	b.r, b.w, b.high, b.n, b.total = 0, 0, 0, 0, 0
 	b.ended, b.padded, b.hasLink, b.spent = false, false, false, false
 	b.data = dataAbsent

@@ -67,8 +67,19 @@ func (b *Body) decode(text []byte) error {
 
 // spill moves the chunk into the spool.
 func (b *Body) spill() error {
+	if b.where.Take != nil {
+		if err := b.where.Take(int64(b.n)); err != nil {
+			return err
+		}
+		b.spooled += int64(b.n)
+	}
 	if b.spool == nil {
-		f, err := os.CreateTemp(b.dir, "message-*")
+		if b.where.Begin != nil {
+			if err := b.where.Begin(); err != nil {
+				return err
+			}
+		}
+		f, err := os.CreateTemp(b.where.Dir, "message-*")
 		if err != nil {
 			return fmt.Errorf("spool a message: %w", err)
 		}
