@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
-	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 )
 
 // maxCredential bounds what is read of a file that should hold a password or
@@ -37,7 +37,7 @@ type accessOptions struct {
 func (o *accessOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.server, "server", "", "URL of the key server's API, for instance https://keys.example:8443")
 	f.StringVar(&o.caFile, "ca-file", "", "PEM certificates that the API's own is checked against; default: the system's")
-	f.StringVar(&o.username, "username", engine.AdminName, "password principal to log in as")
+	f.StringVar(&o.username, "username", bootstrap.AdminName, "password principal to log in as")
 	f.StringVar(&o.passwordFile, "password-file", "", "file with the password of --username")
 	f.StringVar(&o.officer, "officer-username", "", "security officer, where duties are split; default: --username")
 	f.StringVar(&o.officerFile, "officer-password-file", "", "file with the password of --officer-username")

@@ -9,7 +9,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -28,7 +28,7 @@ func (o *upOptions) printFederationSteps(ctx context.Context, out io.Writer, ser
 	fmt.Fprintln(out)
 	for _, s := range servers {
 		fmt.Fprintf(out, "%-6s system id %d, %s/api (CA certificate: %s; password of %s in %s)\n",
-			s.name, s.SystemID(), s.URL(), s.CAFile(), engine.AdminName, s.FirstPasswordFile())
+			s.name, s.SystemID(), s.URL(), s.CAFile(), bootstrap.AdminName, s.FirstPasswordFile())
 	}
 	_, err = fmt.Fprintf(out, `
 Log in at east and at west:
@@ -53,7 +53,7 @@ Log in at east and at west:
   kc get keyserver -A
 
 Ctrl-C stops everything and keeps the state.
-`, engine.AdminName, east.URL(), shellWord(east.CAFile()), shellWord(filepath.Dir(east.CAFile())),
+`, bootstrap.AdminName, east.URL(), shellWord(east.CAFile()), shellWord(filepath.Dir(east.CAFile())),
 		west.URL(), shellWord(west.CAFile()), shellWord(filepath.Dir(west.CAFile())), link, shellWord(kubectl), shellWord(cluster.kubeconfig))
 	return err
 }
@@ -92,6 +92,6 @@ func (s upServer) connect() (*client.Client, error) {
 	}
 	return client.New(client.Options{
 		BaseURL: s.URL(), RootCAs: roots,
-		Credentials: client.PasswordCredentials(engine.AdminName, func(context.Context) (string, error) { return s.FirstPassword() }),
+		Credentials: client.PasswordCredentials(bootstrap.AdminName, func(context.Context) (string, error) { return s.FirstPassword() }),
 	})
 }

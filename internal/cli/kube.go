@@ -27,7 +27,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/config"
-	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 )
 
@@ -135,7 +135,7 @@ func (k *kube) applyKeyServer(ctx context.Context, name string, srv *server.Serv
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: credentials, Namespace: systemNamespace},
 		Type:       corev1.SecretTypeBasicAuth,
-		StringData: map[string]string{"username": engine.AdminName, "password": strings.TrimRight(string(password), "\n")},
+		StringData: map[string]string{"username": bootstrap.AdminName, "password": strings.TrimRight(string(password), "\n")},
 	}
 	bundle := string(ca)
 	ks := &v1alpha1.KeyServer{

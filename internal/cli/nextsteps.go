@@ -11,7 +11,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 )
 
@@ -40,7 +40,7 @@ Log in, then try:
 
 2. What is declared, and whether it was verified:
   %[6]s --kubeconfig %[7]s get keyserver -A
-`, srv.URL(), srv.CAFile(), engine.AdminName, srv.FirstPasswordFile(), link, shellWord(kubectl),
+`, srv.URL(), srv.CAFile(), bootstrap.AdminName, srv.FirstPasswordFile(), link, shellWord(kubectl),
 		shellWord(cluster.kubeconfig), shellWord(srv.CAFile()), shellWord(srv.FirstPasswordFile()))
 	if name := k.sampleOf("TrustedCA"); name != "" {
 		fmt.Fprintf(out, `

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
@@ -19,7 +20,7 @@ func (e *Engine) ACL(ctx context.Context, by keyserver.Caller, link keyserver.Hi
 	}
 	err := e.perform(ctx, r, func() (err error) {
 		acl, err = e.Store.ACL(ctx, key.id)
-		acl.Expired = expired(acl, e.Clock())
+		acl.Expired = access.Expired(acl, e.Clock())
 		return notFound(err, fault.ACLNotFound, "the key has no access control list")
 	}, e.ownerOr(keyserver.Read, link, &key))
 	acl.Link = link
@@ -101,9 +102,9 @@ func (e *Engine) amend(ctx context.Context, by keyserver.Caller, link keyserver.
 			_, err = e.once(ctx, by, tx, func() (bool, error) { return true, change(tx, acl) })
 			return err
 		})
-	}, func(ctx context.Context, who subject) error {
+	}, func(ctx context.Context, who access.Subject) error {
 		refusal := e.ownerOr(keyserver.Owner, link, &key)(ctx, who)
-		if f := fault.As(refusal); f == nil || f.Code != fault.ACLDenied || !who.is(target) {
+		if f := fault.As(refusal); f == nil || f.Code != fault.ACLDenied || !who.Is(target) {
 			return refusal
 		}
 		// The change was to an entry of his own, and may have taken his right away.
@@ -117,14 +118,14 @@ func (e *Engine) amend(ctx context.Context, by keyserver.Caller, link keyserver.
 // ownerOr is the check for work on the list itself. An owner is not held to
 // mandatory groups here, or he could shut himself out for good.
 func (e *Engine) ownerOr(want keyserver.Rights, link keyserver.HiddenLink, key **heldKey) check {
-	return func(ctx context.Context, who subject) error {
+	return func(ctx context.Context, who access.Subject) error {
 		if err := e.find(ctx, link, fault.ACLNotFound, key); err != nil {
 			return err
 		}
-		if owns((*key).acl, who, e.Clock()) {
+		if access.Owns((*key).acl, who, e.Clock()) {
 			return nil
 		}
-		if verdict := evaluate((*key).acl, who, want, e.Clock()); !verdict.allowed {
+		if verdict := access.Evaluate((*key).acl, who, want, e.Clock()); !verdict.Allowed {
 			return denied(verdict)
 		}
 		return nil

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
@@ -10,7 +11,7 @@ import (
 
 // ACLTemplates implements keyserver.ACLTemplates.
 func (e *Engine) ACLTemplates(ctx context.Context, by keyserver.Caller) (list []keyserver.ACLTemplate, err error) {
-	var who subject
+	var who access.Subject
 	err = e.perform(ctx, request{by: by, op: keyserver.OpListACLTemplates}, func() error {
 		if list, err = e.Store.ACLTemplates(ctx); err != nil {
 			return err
@@ -21,8 +22,8 @@ func (e *Engine) ACLTemplates(ctx context.Context, by keyserver.Caller) (list []
 }
 
 // markWritable says of each template whether the subject may change it.
-func (e *Engine) markWritable(ctx context.Context, who subject, list []keyserver.ACLTemplate) error {
-	for _, p := range append([]keyserver.PrincipalRef{who.principal}, who.groups...) {
+func (e *Engine) markWritable(ctx context.Context, who access.Subject, list []keyserver.ACLTemplate) error {
+	for _, p := range append([]keyserver.PrincipalRef{who.Principal}, who.Groups...) {
 		memberships, err := e.Store.ACLTemplateMemberships(ctx, p)
 		if err != nil {
 			return err
@@ -38,7 +39,7 @@ func (e *Engine) markWritable(ctx context.Context, who subject, list []keyserver
 
 // ACLTemplate implements keyserver.ACLTemplates.
 func (e *Engine) ACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID) (t keyserver.ACLTemplate, err error) {
-	var who subject
+	var who access.Subject
 	err = e.perform(ctx, request{by: by, op: keyserver.OpReadACLTemplateMembers, object: id.Hex()}, func() error {
 		if t, err = e.Store.ACLTemplate(ctx, id); err != nil {
 			return noTemplate(err, id)
@@ -148,7 +149,7 @@ func (e *Engine) changeMembers(ctx context.Context, by keyserver.Caller, id keys
 
 // writesTemplate is the check that the caller is a write-holding member.
 func (e *Engine) writesTemplate(id keyserver.ID) check {
-	return func(ctx context.Context, who subject) error {
+	return func(ctx context.Context, who access.Subject) error {
 		t, err := e.Store.ACLTemplate(ctx, id)
 		if err != nil {
 			return noTemplate(err, id)
@@ -160,10 +161,10 @@ func (e *Engine) writesTemplate(id keyserver.ID) check {
 	}
 }
 
-func (e *Engine) mayWrite(who subject, t keyserver.ACLTemplate) bool {
+func (e *Engine) mayWrite(who access.Subject, t keyserver.ACLTemplate) bool {
 	now := e.Clock()
 	for _, m := range t.Members {
-		if who.is(m.Principal) && m.Writes(now) {
+		if who.Is(m.Principal) && m.Writes(now) {
 			return true
 		}
 	}
@@ -171,8 +172,8 @@ func (e *Engine) mayWrite(who subject, t keyserver.ACLTemplate) bool {
 }
 
 // remember is the check that refuses nobody and tells the effect who calls.
-func remember(into *subject) check {
-	return func(_ context.Context, who subject) error {
+func remember(into *access.Subject) check {
+	return func(_ context.Context, who access.Subject) error {
 		*into = who
 		return nil
 	}

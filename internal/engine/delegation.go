@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
@@ -15,7 +16,7 @@ import (
 // such principal or it may not be acted for: asking must not be a way to find
 // out who there is.
 func (e *Engine) DelegateLogin(ctx context.Context, by keyserver.Caller, delegator keyserver.ID) (p keyserver.Principal, err error) {
-	err = e.enter(ctx, request{by: by, op: keyserver.OpDelegateLogin, object: delegator.Hex()}, func(ctx context.Context, _ subject) error {
+	err = e.enter(ctx, request{by: by, op: keyserver.OpDelegateLogin, object: delegator.Hex()}, func(ctx context.Context, _ access.Subject) error {
 		if !by.Actor.ID.IsZero() {
 			return fault.New(fault.AccessDenied, "a delegated session cannot be the start of another; use a session of your own").
 				Audited(fault.ReasonChained)
@@ -49,13 +50,13 @@ func (e *Engine) Standing(ctx context.Context, by keyserver.Caller) error {
 
 // standing is the part of the gate that looks at the caller alone. It answers
 // who the caller is at this moment, and the roles.
-func (e *Engine) standing(ctx context.Context, by keyserver.Caller) (subject, []keyserver.ID, error) {
+func (e *Engine) standing(ctx context.Context, by keyserver.Caller) (access.Subject, []keyserver.ID, error) {
 	if err := e.delegationInForce(ctx, by); err != nil {
-		return subject{}, nil, err
+		return access.Subject{}, nil, err
 	}
 	who, roles, err := e.subject(ctx, by)
 	if err != nil {
-		return subject{}, nil, err
+		return access.Subject{}, nil, err
 	}
 	return who, roles, e.certificateInForce(ctx, by)
 }

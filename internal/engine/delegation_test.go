@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -183,7 +183,7 @@ func TestBuiltInRolesAreBroughtUpToDate(t *testing.T) {
 		}
 		_, err := f.DelegateLogin(ctx, exchanger, f.Admin.Principal.ID)
 		refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied)
-		must(engine.Bootstrap(context.Background(), engine.BootstrapConfig{
+		must(bootstrap.Run(context.Background(), bootstrap.Config{
 			Store: f.Store, Custodian: f.Custodian, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
 			Clock: f.Clock.Now, Random: f.Random,
 		}))(t)

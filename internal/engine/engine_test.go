@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -458,22 +459,22 @@ func TestChangesWakeTheirReaders(t *testing.T) {
 
 func TestASecondStartFindsTheState(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		again := engine.BootstrapConfig{
+		again := bootstrap.Config{
 			Store: f.Store, Custodian: f.Custodian, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
 			AdminPassword: func() (string, error) { return "", errors.New("a second start must not ask for a password") },
 			Clock:         f.Clock.Now, Random: f.Random,
 		}
 		other := again
 		other.System = f.Prepared.System + 1
-		if _, err := engine.Bootstrap(ctx, other); err == nil || !strings.Contains(err.Error(), "--system-id") {
+		if _, err := bootstrap.Run(ctx, other); err == nil || !strings.Contains(err.Error(), "--system-id") {
 			t.Errorf("another system id: got %v", err)
 		}
-		p := must(engine.Bootstrap(ctx, again))(t)
+		p := must(bootstrap.Run(ctx, again))(t)
 		if p.First || !p.CA.Certificate.Equal(f.Prepared.CA.Certificate) || !p.Server.Certificate.Equal(f.Prepared.Server.Certificate) {
 			t.Error("the second start made something new")
 		}
 		again.Hosts = append(again.Hosts, "keys.example.com")
-		p = must(engine.Bootstrap(ctx, again))(t)
+		p = must(bootstrap.Run(ctx, again))(t)
 		if err := p.Server.Certificate.VerifyHostname("keys.example.com"); err != nil {
 			t.Error(err)
 		}
@@ -481,7 +482,7 @@ func TestASecondStartFindsTheState(t *testing.T) {
 			t.Error("a renewed server certificate has a new key")
 		}
 		again.Deployment = keyserver.Split
-		must(engine.Bootstrap(ctx, again))(t)
+		must(bootstrap.Run(ctx, again))(t)
 		_, err := f.AddTrustedCA(ctx, f.Admin, f.Prepared.CA.Certificate.Raw)
 		refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied)
 	})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
@@ -30,7 +31,7 @@ func (e *Engine) ExportKey(ctx context.Context, by keyserver.Caller, x keyserver
 // receives is the check that a principal can be given a key: it is a transport
 // principal of this key server, enabled, with a certificate in force.
 func (e *Engine) receives(to keyserver.PrincipalRef, out *keyserver.ExportedKey) check {
-	return func(ctx context.Context, _ subject) error {
+	return func(ctx context.Context, _ access.Subject) error {
 		p, err := e.principal(ctx, to.ID)
 		switch {
 		case err == nil && to.System != e.System, errors.Is(err, sqlstore.ErrNotFound):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
@@ -72,7 +73,7 @@ func withheld(lost error) error {
 // really acts where that is somebody else. It answers the peer, and the caller as the peer is told of him. What a peer asks for goes
 // no further: whoever trusts this key server need not trust those it trusts.
 func (e *Engine) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.Code, peer *keyserver.TrustedServer, as *keyserver.Caller) check {
-	return func(ctx context.Context, who subject) (err error) {
+	return func(ctx context.Context, who access.Subject) (err error) {
 		if by.Peer != nil {
 			return fault.New(fault.InvalidArgument, "the object belongs to the system id %d; what a peer asks for is not forwarded again", to).
 				Audited(fault.ReasonNotForwarded)
@@ -107,23 +108,23 @@ func (e *Engine) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.
 
 // mayTell refuses unless a peer may be told about a subject; role is what that
 // is in the session.
-func (e *Engine) mayTell(ctx context.Context, who subject, peer keyserver.SystemID, role string) error {
+func (e *Engine) mayTell(ctx context.Context, who access.Subject, peer keyserver.SystemID, role string) error {
 	rows, err := e.trustsOf(ctx, who, peer)
 	if err != nil {
 		return err
 	}
-	if verdict := exposed(rows, who, peer); !verdict.allowed {
-		return fault.New(fault.AccessDenied, "the object belongs to the peer %d, and %s %s; a Security Officer can expose it with POST /api/principal-trusts", peer, role, verdict.why).
+	if verdict := access.Exposed(rows, who, peer); !verdict.Allowed {
+		return fault.New(fault.AccessDenied, "the object belongs to the peer %d, and %s %s; a Security Officer can expose it with POST /api/principal-trusts", peer, role, verdict.Why).
 			Audited(fault.ReasonNotExposed)
 	}
 	return nil
 }
 
 // introduce is a caller as a peer is told of him, with a key for this one call.
-func (e *Engine) introduce(by keyserver.Caller, who subject) (keyserver.Caller, error) {
+func (e *Engine) introduce(by keyserver.Caller, who access.Subject) (keyserver.Caller, error) {
 	as := keyserver.Caller{
-		Principal: who.principal, Name: by.Name, Type: by.Type, Kind: keyserver.PeerSession, RequestID: by.RequestID, Actor: by.Actor,
-		Peer: &keyserver.PeerCall{System: e.System, Groups: who.groups},
+		Principal: who.Principal, Name: by.Name, Type: by.Type, Kind: keyserver.PeerSession, RequestID: by.RequestID, Actor: by.Actor,
+		Peer: &keyserver.PeerCall{System: e.System, Groups: who.Groups},
 	}
 	err := fill(e.Random, as.Peer.Key[:])
 	return as, err
@@ -142,12 +143,12 @@ type trustKey struct {
 
 // trustsOf reads, through the cache, the rows of a subject and its groups for
 // a peer.
-func (e *Engine) trustsOf(ctx context.Context, who subject, peer keyserver.SystemID) ([]keyserver.PrincipalTrust, error) {
-	rows, err := e.trust(ctx, who.principal.ID, peer)
+func (e *Engine) trustsOf(ctx context.Context, who access.Subject, peer keyserver.SystemID) ([]keyserver.PrincipalTrust, error) {
+	rows, err := e.trust(ctx, who.Principal.ID, peer)
 	if err != nil || len(rows) > 0 { // a row of the principal itself comes first
 		return rows, err
 	}
-	for _, group := range who.groups {
+	for _, group := range who.Groups {
 		more, err := e.trust(ctx, group.ID, peer)
 		if err != nil {
 			return nil, err

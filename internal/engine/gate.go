@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
@@ -27,7 +28,7 @@ type request struct {
 
 // check is a further condition, evaluated after the caller's role. It answers
 // a fault with an audit reason when it refuses.
-type check func(ctx context.Context, who subject) error
+type check func(ctx context.Context, who access.Subject) error
 
 // enter is the gate: it decides whether the caller may do the operation and
 // makes the audit row of that decision durable, in this order, before any
@@ -129,7 +130,7 @@ func (e *Engine) authorise(ctx context.Context, r request, checks []check) error
 // alsoGranted is the check that a role of the caller grants another operation,
 // too: one whose effect is part of what is asked for.
 func (e *Engine) alsoGranted(by keyserver.Caller, op keyserver.Operation) check {
-	return func(ctx context.Context, _ subject) error {
+	return func(ctx context.Context, _ access.Subject) error {
 		_, roles, err := e.subject(ctx, by)
 		if err != nil {
 			return err
@@ -144,28 +145,28 @@ func (e *Engine) alsoGranted(by keyserver.Caller, op keyserver.Operation) check 
 
 // subject reads who the caller is at this moment: its principal, its enabled
 // groups, and the roles of both.
-func (e *Engine) subject(ctx context.Context, by keyserver.Caller) (subject, []keyserver.ID, error) {
+func (e *Engine) subject(ctx context.Context, by keyserver.Caller) (access.Subject, []keyserver.ID, error) {
 	p, err := e.principal(ctx, by.Principal.ID)
 	if errors.Is(err, sqlstore.ErrNotFound) {
-		return subject{}, nil, fault.New(fault.SessionNotFound, "the session's principal no longer exists").Audited(fault.ReasonPrincipalDisabled)
+		return access.Subject{}, nil, fault.New(fault.SessionNotFound, "the session's principal no longer exists").Audited(fault.ReasonPrincipalDisabled)
 	}
 	if err != nil {
-		return subject{}, nil, err
+		return access.Subject{}, nil, err
 	}
 	if p.Flags.Disabled() {
-		return subject{}, nil, fault.New(fault.PrincipalOff, "principal %s is disabled", p.Name).Audited(fault.ReasonPrincipalDisabled)
+		return access.Subject{}, nil, fault.New(fault.PrincipalOff, "principal %s is disabled", p.Name).Audited(fault.ReasonPrincipalDisabled)
 	}
-	who, roles := subject{principal: p.Ref()}, p.Roles
+	who, roles := access.Subject{Principal: p.Ref()}, p.Roles
 	for _, id := range p.Groups {
 		g, err := e.principal(ctx, id)
 		if errors.Is(err, sqlstore.ErrNotFound) {
 			continue
 		}
 		if err != nil {
-			return subject{}, nil, err
+			return access.Subject{}, nil, err
 		}
 		if !g.Flags.Disabled() {
-			who.groups = append(who.groups, g.Ref())
+			who.Groups = append(who.Groups, g.Ref())
 			roles = append(slices.Clip(roles), g.Roles...)
 		}
 	}

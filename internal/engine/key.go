@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
@@ -97,7 +98,7 @@ func (e *Engine) Key(ctx context.Context, by keyserver.Caller, link keyserver.Hi
 }
 
 func transportOnly(by keyserver.Caller) check {
-	return func(context.Context, subject) error {
+	return func(context.Context, access.Subject) error {
 		if by.Type == keyserver.CertificatePrincipal {
 			return nil
 		}
@@ -158,11 +159,11 @@ func (e *Engine) HMAC(ctx context.Context, by keyserver.Caller, in keyserver.HMA
 // holds is the check that the link names a key and that the caller holds want
 // on it. absent is the code where there is no such key.
 func (e *Engine) holds(link keyserver.HiddenLink, absent fault.Code, want keyserver.Rights, key **heldKey) check {
-	return func(ctx context.Context, who subject) error {
+	return func(ctx context.Context, who access.Subject) error {
 		if err := e.find(ctx, link, absent, key); err != nil {
 			return err
 		}
-		if verdict := evaluate((*key).acl, who, want, e.Clock()); !verdict.allowed {
+		if verdict := access.Evaluate((*key).acl, who, want, e.Clock()); !verdict.Allowed {
 			return denied(verdict)
 		}
 		return nil
@@ -172,33 +173,33 @@ func (e *Engine) holds(link keyserver.HiddenLink, absent fault.Code, want keyser
 // uses is the check that the caller may use the key now; a use is counted
 // where only entries with a limit allow it.
 func (e *Engine) uses(by keyserver.Caller, link keyserver.HiddenLink, want keyserver.Rights, key **heldKey) check {
-	return func(ctx context.Context, who subject) error {
+	return func(ctx context.Context, who access.Subject) error {
 		if err := e.find(ctx, link, fault.KeyNotFound, key); err != nil {
 			return err
 		}
-		verdict := evaluate((*key).acl, who, want, e.Clock())
-		if verdict.allowed && len(verdict.limited) > 0 {
-			taken, err := e.takeUse(ctx, by, verdict.limited)
+		verdict := access.Evaluate((*key).acl, who, want, e.Clock())
+		if verdict.Allowed && len(verdict.Limited) > 0 {
+			taken, err := e.takeUse(ctx, by, verdict.Limited)
 			if err != nil {
 				return err
 			}
-			verdict.allowed, verdict.why = taken, "the caller's entry has no uses left"
+			verdict.Allowed, verdict.Why = taken, "the caller's entry has no uses left"
 		}
-		if verdict.spent && !verdict.allowed { // perhaps by this very call
+		if verdict.Spent && !verdict.Allowed { // perhaps by this very call
 			var err error
-			if verdict.allowed, err = e.repeated(ctx, by); err != nil {
+			if verdict.Allowed, err = e.repeated(ctx, by); err != nil {
 				return err
 			}
 		}
-		if !verdict.allowed {
+		if !verdict.Allowed {
 			return denied(verdict)
 		}
 		return nil
 	}
 }
 
-func denied(verdict access) error {
-	return fault.New(fault.ACLDenied, "the key's access control list refuses: %s; ask the key's owner", verdict.why).
+func denied(verdict access.Verdict) error {
+	return fault.New(fault.ACLDenied, "the key's access control list refuses: %s; ask the key's owner", verdict.Why).
 		Audited(fault.ReasonACLDenied)
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
@@ -35,38 +36,38 @@ func (e *Engine) authorisePeer(ctx context.Context, r request, checks []check) e
 
 // peerSubject decides whether this key server listens to a peer, and to that
 // principal of it.
-func (e *Engine) peerSubject(ctx context.Context, r request) (subject, error) {
+func (e *Engine) peerSubject(ctx context.Context, r request) (access.Subject, error) {
 	from := r.by.Peer.System
 	if !slices.ContainsFunc(keyserver.ForwardedOperations, func(op keyserver.Operation) bool { return op.ID == r.op.ID }) {
-		return subject{}, fault.New(fault.AccessDenied, "%s is not done for peers", r.op.Name).Audited(fault.ReasonNotForwarded)
+		return access.Subject{}, fault.New(fault.AccessDenied, "%s is not done for peers", r.op.Name).Audited(fault.ReasonNotForwarded)
 	}
 	peer, err := e.peerInForce(ctx, from)
 	if err != nil {
-		return subject{}, err
+		return access.Subject{}, err
 	}
-	who := subject{principal: r.by.Principal, groups: r.by.Peer.Groups}
-	if who.principal == (keyserver.PrincipalRef{System: e.System, ID: peer.Transport}) { // the peer itself asks
-		if r.op.ID != keyserver.OpLookupPrincipals.ID || len(who.groups) > 0 {
-			return subject{}, fault.New(fault.AccessDenied, "%s is done for a principal of the peer, not for the peer", r.op.Name).
+	who := access.Subject{Principal: r.by.Principal, Groups: r.by.Peer.Groups}
+	if who.Principal == (keyserver.PrincipalRef{System: e.System, ID: peer.Transport}) { // the peer itself asks
+		if r.op.ID != keyserver.OpLookupPrincipals.ID || len(who.Groups) > 0 {
+			return access.Subject{}, fault.New(fault.AccessDenied, "%s is done for a principal of the peer, not for the peer", r.op.Name).
 				Audited(fault.ReasonNotForwarded)
 		}
 		return who, nil
 	}
-	named := []keyserver.PrincipalRef{who.principal} // what a restriction keeps out
+	named := []keyserver.PrincipalRef{who.Principal} // what a restriction keeps out
 	if !r.by.Actor.ID.IsZero() {
 		named = append(named, r.by.Actor)
 	}
-	if slices.ContainsFunc(slices.Concat(named, who.groups), func(p keyserver.PrincipalRef) bool { return p.System != from }) {
-		return subject{}, fault.New(fault.AccessDenied, "the peer %d speaks for the principals of another key server", from).
+	if slices.ContainsFunc(slices.Concat(named, who.Groups), func(p keyserver.PrincipalRef) bool { return p.System != from }) {
+		return access.Subject{}, fault.New(fault.AccessDenied, "the peer %d speaks for the principals of another key server", from).
 			Audited(fault.ReasonNotForwarded)
 	}
 	for _, p := range named {
 		rows, err := e.trust(ctx, p.ID, from)
 		if err != nil {
-			return subject{}, err
+			return access.Subject{}, err
 		}
-		if verdict := admitted(rows, p); !verdict.allowed {
-			return subject{}, fault.New(fault.AccessDenied, "%s", verdict.why).Audited(fault.ReasonRestricted)
+		if verdict := access.Admitted(rows, p); !verdict.Allowed {
+			return access.Subject{}, fault.New(fault.AccessDenied, "%s", verdict.Why).Audited(fault.ReasonRestricted)
 		}
 	}
 	return who, nil

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -125,7 +125,7 @@ func TestPrincipalOperationsAreRefused(t *testing.T) {
 func TestSystemDefinedPrincipalsAreSkipped(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		team := f.Add(t, keyserver.GroupPrincipal, "team", nil, nil).Principal.ID
-		id := f.Caller(t, keyserver.CertificatePrincipal, engine.SystemName).Principal.ID
+		id := f.Caller(t, keyserver.CertificatePrincipal, bootstrap.SystemName).Principal.ID
 		before := must(f.Principal(ctx, f.Admin, id))(t)
 		for name, err := range map[string]error{
 			"Flags":  f.UpdatePrincipalFlags(ctx, f.Admin, forPrincipal(id, disable)),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -106,7 +107,7 @@ func (e *Engine) reduce(ctx context.Context, found map[keyserver.PrincipalRef]ke
 		if err != nil {
 			return err
 		}
-		found[ref] = told(rows, p, peer)
+		found[ref] = access.Told(rows, p, peer)
 	}
 	return nil
 }

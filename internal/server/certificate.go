@@ -15,7 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 )
@@ -200,7 +200,7 @@ type ownCertificate struct {
 	current atomic.Pointer[tls.Certificate]
 }
 
-func newOwnCertificate(p engine.Prepared, keep func(context.Context) (pki.Identity, error), logger *slog.Logger) *ownCertificate {
+func newOwnCertificate(p bootstrap.Prepared, keep func(context.Context) (pki.Identity, error), logger *slog.Logger) *ownCertificate {
 	o := &ownCertificate{keep: keep, ca: p.CA.Certificate.Raw, logger: logger}
 	o.take(p.Server)
 	return o

@@ -19,7 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 )
 
@@ -139,7 +139,7 @@ func TestTheOwnCertificateIsRenewedWhileTheServerRuns(t *testing.T) {
 	second, err := ca.IssueServer("keys", []string{"localhost"}, first.Key, now, rand.Reader)
 	check(t, err)
 	kept, failure := first, error(nil)
-	o := newOwnCertificate(engine.Prepared{CA: ca, Server: first}, func(context.Context) (pki.Identity, error) { return kept, failure }, slog.New(slog.DiscardHandler))
+	o := newOwnCertificate(bootstrap.Prepared{CA: ca, Server: first}, func(context.Context) (pki.Identity, error) { return kept, failure }, slog.New(slog.DiscardHandler))
 	for _, s := range []struct {
 		reason string
 		kept   pki.Identity
@@ -173,7 +173,7 @@ func TestTheOwnCertificateIsThatOfTheDatabaseWhenItIsAskedFor(t *testing.T) {
 	check(t, err)
 	second, err := ca.IssueServer("keys", []string{"localhost"}, first.Key, now, rand.Reader)
 	check(t, err)
-	o := newOwnCertificate(engine.Prepared{CA: ca, Server: first}, func(context.Context) (pki.Identity, error) { return second, nil }, slog.New(slog.DiscardHandler))
+	o := newOwnCertificate(bootstrap.Prepared{CA: ca, Server: first}, func(context.Context) (pki.Identity, error) { return second, nil }, slog.New(slog.DiscardHandler))
 	if told := o.present(t.Context()); !told.Equal(second.Certificate) {
 		t.Errorf("tells of %v", told.SerialNumber)
 	}

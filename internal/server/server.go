@@ -25,6 +25,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
@@ -323,11 +324,11 @@ func makeDataDir(dir string) error {
 	return nil
 }
 
-func (s *Server) prepare(ctx context.Context, store *sqlstore.Store, custodian *custody.Custodian) (engine.Prepared, error) {
+func (s *Server) prepare(ctx context.Context, store *sqlstore.Store, custodian *custody.Custodian) (bootstrap.Prepared, error) {
 	secret := firstPassword{given: s.cfg.BootstrapPasswordFile, dir: s.cfg.DataDir, random: rand.Reader}
 	state := s.bootstrap(store, custodian)
 	state.AdminPassword = secret.read
-	prepared, err := engine.Bootstrap(ctx, state)
+	prepared, err := bootstrap.Run(ctx, state)
 	if err != nil {
 		return prepared, err
 	}
@@ -337,8 +338,8 @@ func (s *Server) prepare(ctx context.Context, store *sqlstore.Store, custodian *
 	return prepared, s.publishCA(prepared.CA.Certificate.Raw)
 }
 
-func (s *Server) bootstrap(store *sqlstore.Store, custodian *custody.Custodian) engine.BootstrapConfig {
-	return engine.BootstrapConfig{
+func (s *Server) bootstrap(store *sqlstore.Store, custodian *custody.Custodian) bootstrap.Config {
+	return bootstrap.Config{
 		Store: store, Custodian: custodian, System: keyserver.SystemID(s.cfg.SystemID),
 		Deployment: keyserver.Deployment(s.cfg.Deployment), ServerName: s.cfg.ServerName, Hosts: s.cfg.hosts(),
 		Clock: s.cfg.Clock, Random: rand.Reader,
@@ -377,8 +378,8 @@ type leaves struct {
 }
 
 // leaf keeps both certificates up to date until Shutdown.
-func (s *Server) leaf(p engine.Prepared, given *certificateFiles, state engine.BootstrapConfig) leaves {
-	own := newOwnCertificate(p, func(ctx context.Context) (pki.Identity, error) { return engine.KeepServer(ctx, state) }, s.cfg.Logger)
+func (s *Server) leaf(p bootstrap.Prepared, given *certificateFiles, state bootstrap.Config) leaves {
+	own := newOwnCertificate(p, func(ctx context.Context) (pki.Identity, error) { return bootstrap.KeepServer(ctx, state) }, s.cfg.Logger)
 	s.background(own.run)
 	l := leaves{own: own.current.Load, present: own.present}
 	switch {

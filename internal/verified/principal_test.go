@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -84,7 +84,7 @@ func newPeople(t testing.TB, f *enginetest.Fixture) *people {
 	p.team = f.Add(t, keyserver.GroupPrincipal, "team", nil, nil).Principal.ID
 	p.user = f.Add(t, keyserver.PasswordPrincipal, "user", nil, nil).Principal.ID
 	p.member = f.Add(t, keyserver.PasswordPrincipal, "member", nil, []keyserver.ID{p.team}).Principal.ID
-	p.system = f.Caller(t, keyserver.CertificatePrincipal, engine.SystemName).Principal.ID
+	p.system = f.Caller(t, keyserver.CertificatePrincipal, bootstrap.SystemName).Principal.ID
 	return p
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -61,9 +61,9 @@ func decimal(t testing.TB, hex string) string {
 // systemDefined is the id of the server's own transport principal.
 func (s *subject) systemDefined(t testing.TB) string {
 	t.Helper()
-	list := s.OK(t, s.AsAdmin(t), "GET", "/api/principals?type=certificate&name="+engine.SystemName, nil).List(t, "principals")
+	list := s.OK(t, s.AsAdmin(t), "GET", "/api/principals?type=certificate&name="+bootstrap.SystemName, nil).List(t, "principals")
 	if len(list) != 1 {
-		t.Fatalf("a fresh server has %d principals named %s", len(list), engine.SystemName)
+		t.Fatalf("a fresh server has %d principals named %s", len(list), bootstrap.SystemName)
 	}
 	return list[0]["id"].(string)
 }

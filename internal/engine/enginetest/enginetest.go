@@ -13,6 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
@@ -61,7 +62,7 @@ type Fixture struct {
 	Store    *sqlstore.Store
 	Rows     *audit.Writer
 	Clock    *Clock
-	Prepared engine.Prepared
+	Prepared bootstrap.Prepared
 	Log      *bytes.Buffer
 	// Hosts are the names that the key server can resolve.
 	Hosts Hosts
@@ -88,7 +89,7 @@ func New(t testing.TB, database sqlstore.Config) *Fixture {
 	t.Cleanup(func() { closing(t, keeper.Close()) })
 	custodian, err := custody.New(ctx, keeper, f.Store)
 	fatal(t, err)
-	f.Prepared, err = engine.Bootstrap(ctx, engine.BootstrapConfig{
+	f.Prepared, err = bootstrap.Run(ctx, bootstrap.Config{
 		Store: f.Store, Custodian: custodian, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
 		AdminPassword: func() (string, error) { return AdminPassword, nil }, Clock: f.Clock.Now, Random: rand.Reader,
 	})
@@ -100,7 +101,7 @@ func New(t testing.TB, database sqlstore.Config) *Fixture {
 		Store: f.Store, Custodian: custodian, Auditor: f.Rows, System: f.Prepared.System, CA: f.Prepared.CA, Self: f.self(),
 		Build: keyserver.Version{Banner: "test"}, Clock: f.Clock.Now, Random: rand.Reader, Logger: logger,
 	})
-	f.Admin = f.Caller(t, keyserver.PasswordPrincipal, engine.AdminName)
+	f.Admin = f.Caller(t, keyserver.PasswordPrincipal, bootstrap.AdminName)
 	return f
 }
 

@@ -1,4 +1,4 @@
-package engine
+package access
 
 import (
 	"testing"
@@ -21,49 +21,49 @@ func TestEvaluate(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		entries entries
-		who     subject
+		who     Subject
 		want    keyserver.Rights
 		allowed bool
 		limited int
 	}{
 		"EmptyList": {
 			reason: "a list without entries lets nobody in",
-			who:    subject{principal: alice}, want: keyserver.Read,
+			who:    Subject{Principal: alice}, want: keyserver.Read,
 		},
 		"SomebodyElse": {
 			reason:  "another principal's entry gives nothing",
 			entries: entries{{Principal: bob, Rights: keyserver.Read, MaxUsage: none}},
-			who:     subject{principal: alice}, want: keyserver.Read,
+			who:     Subject{Principal: alice}, want: keyserver.Read,
 		},
 		"SameIDOtherSystem": {
 			reason:  "a principal is a pair: the same id of another key server is somebody else",
 			entries: entries{{Principal: twin, Rights: keyserver.Read, MaxUsage: none}},
-			who:     subject{principal: alice}, want: keyserver.Read,
+			who:     Subject{Principal: alice}, want: keyserver.Read,
 		},
 		"ReadIsNotWrite": {
 			reason:  "READ does not widen upwards",
 			entries: entries{{Principal: alice, Rights: keyserver.Read, MaxUsage: none}},
-			who:     subject{principal: alice}, want: keyserver.Write,
+			who:     Subject{Principal: alice}, want: keyserver.Write,
 		},
 		"BeforeStart": {
 			reason:  "an entry whose window has not begun is checked out",
 			entries: entries{{Principal: alice, Rights: keyserver.Read, MaxUsage: none, Start: at(time.Millisecond)}},
-			who:     subject{principal: alice}, want: keyserver.Read,
+			who:     Subject{Principal: alice}, want: keyserver.Read,
 		},
 		"AtEnd": {
 			reason:  "the end is exclusive",
 			entries: entries{{Principal: alice, Rights: keyserver.Read, MaxUsage: none, End: at(0)}},
-			who:     subject{principal: alice}, want: keyserver.Read,
+			who:     Subject{Principal: alice}, want: keyserver.Read,
 		},
 		"NoUsesAtAll": {
 			reason:  "maxUsage 0 is a limit, not the absence of one",
 			entries: entries{{Principal: alice, Rights: keyserver.Read, MaxUsage: 0}},
-			who:     subject{principal: alice}, want: keyserver.Read,
+			who:     Subject{Principal: alice}, want: keyserver.Read,
 		},
 		"UsesSpent": {
 			reason:  "an entry whose uses are spent is checked out",
 			entries: entries{{Principal: alice, Rights: keyserver.Owner, MaxUsage: 2, Used: 2}},
-			who:     subject{principal: alice}, want: keyserver.Read,
+			who:     Subject{Principal: alice}, want: keyserver.Read,
 		},
 		"MandatoryGroupNotHeld": {
 			reason: "a mandatory group shuts out even the owner who is not in it",
@@ -71,7 +71,7 @@ func TestEvaluate(t *testing.T) {
 				{Principal: alice, Rights: keyserver.Owner, MaxUsage: none},
 				{Principal: ops, Rights: keyserver.MandatoryGroup, MaxUsage: none},
 			},
-			who: subject{principal: alice}, want: keyserver.Read,
+			who: Subject{Principal: alice}, want: keyserver.Read,
 		},
 		"HostMatrixNotHeld": {
 			reason: "a host matrix shuts out who is not in it",
@@ -79,7 +79,7 @@ func TestEvaluate(t *testing.T) {
 				{Principal: alice, Rights: keyserver.Read, MaxUsage: none},
 				{Principal: ops, Rights: keyserver.HostMatrix, MaxUsage: none},
 			},
-			who: subject{principal: alice}, want: keyserver.Read,
+			who: Subject{Principal: alice}, want: keyserver.Read,
 		},
 		"ExpiredDemandStays": {
 			reason: "a restriction does not lapse with its entry's window",
@@ -87,27 +87,27 @@ func TestEvaluate(t *testing.T) {
 				{Principal: alice, Rights: keyserver.Read, MaxUsage: none},
 				{Principal: ops, Rights: keyserver.MandatoryGroup, MaxUsage: none, End: at(-time.Hour)},
 			},
-			who: subject{principal: alice}, want: keyserver.Read,
+			who: Subject{Principal: alice}, want: keyserver.Read,
 		},
 		"MandatoryGroupGivesNothing": {
 			reason:  "being in the mandatory group is needed, not enough",
 			entries: entries{{Principal: ops, Rights: keyserver.MandatoryGroup, MaxUsage: none}},
-			who:     subject{principal: alice, groups: []keyserver.PrincipalRef{ops}}, want: keyserver.Read,
+			who:     Subject{Principal: alice, Groups: []keyserver.PrincipalRef{ops}}, want: keyserver.Read,
 		},
 		"AtStart": {
 			reason:  "the start is inclusive",
 			entries: entries{{Principal: alice, Rights: keyserver.Read, MaxUsage: none, Start: at(0), End: at(time.Millisecond)}},
-			who:     subject{principal: alice}, want: keyserver.Read, allowed: true,
+			who:     Subject{Principal: alice}, want: keyserver.Read, allowed: true,
 		},
 		"OwnerMayRead": {
 			reason:  "OWNER widens to READ",
 			entries: entries{{Principal: alice, Rights: keyserver.Owner, MaxUsage: none}},
-			who:     subject{principal: alice}, want: keyserver.Read, allowed: true,
+			who:     Subject{Principal: alice}, want: keyserver.Read, allowed: true,
 		},
 		"GroupEntryCounts": {
 			reason:  "a group's entry counts for its members",
 			entries: entries{{Principal: ops, Rights: keyserver.Read, MaxUsage: none}},
-			who:     subject{principal: alice, groups: []keyserver.PrincipalRef{ops}}, want: keyserver.Read, allowed: true,
+			who:     Subject{Principal: alice, Groups: []keyserver.PrincipalRef{ops}}, want: keyserver.Read, allowed: true,
 		},
 		"MandatoryGroupHeld": {
 			reason: "in the mandatory group and with an entry: in",
@@ -115,12 +115,12 @@ func TestEvaluate(t *testing.T) {
 				{Principal: alice, Rights: keyserver.Read, MaxUsage: none},
 				{Principal: ops, Rights: keyserver.MandatoryGroup, MaxUsage: none},
 			},
-			who: subject{principal: alice, groups: []keyserver.PrincipalRef{ops}}, want: keyserver.Read, allowed: true,
+			who: Subject{Principal: alice, Groups: []keyserver.PrincipalRef{ops}}, want: keyserver.Read, allowed: true,
 		},
 		"LimitedEntryIsCounted": {
 			reason:  "where only a limited entry allows it, a use is to be counted",
 			entries: entries{{Principal: alice, Rights: keyserver.Read, MaxUsage: 2, Used: 1}},
-			who:     subject{principal: alice}, want: keyserver.Read, allowed: true, limited: 1,
+			who:     Subject{Principal: alice}, want: keyserver.Read, allowed: true, limited: 1,
 		},
 		"UnlimitedEntrySparesTheLimited": {
 			reason: "an unlimited entry is taken before a use is spent",
@@ -128,16 +128,16 @@ func TestEvaluate(t *testing.T) {
 				{Principal: alice, Rights: keyserver.Read, MaxUsage: 2},
 				{Principal: ops, Rights: keyserver.Read, MaxUsage: none},
 			},
-			who: subject{principal: alice, groups: []keyserver.PrincipalRef{ops}}, want: keyserver.Read, allowed: true,
+			who: Subject{Principal: alice, Groups: []keyserver.PrincipalRef{ops}}, want: keyserver.Read, allowed: true,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := evaluate(keyserver.ACL{Entries: tc.entries}, tc.who, tc.want, now)
-			if got.allowed != tc.allowed || (tc.allowed && len(got.limited) != tc.limited) {
+			got := Evaluate(keyserver.ACL{Entries: tc.entries}, tc.who, tc.want, now)
+			if got.Allowed != tc.allowed || (tc.allowed && len(got.Limited) != tc.limited) {
 				t.Errorf("%s: got %+v, want allowed %v with %d limited entries", tc.reason, got, tc.allowed, tc.limited)
 			}
-			if !got.allowed && got.why == "" {
+			if !got.Allowed && got.Why == "" {
 				t.Errorf("%s: a refusal must say why", tc.reason)
 			}
 		})
@@ -161,8 +161,8 @@ func TestOwns(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			who := subject{principal: alice, groups: []keyserver.PrincipalRef{ops}}
-			if got := owns(keyserver.ACL{Entries: []keyserver.ACLEntry{tc.entry}}, who, now); got != tc.want {
+			who := Subject{Principal: alice, Groups: []keyserver.PrincipalRef{ops}}
+			if got := Owns(keyserver.ACL{Entries: []keyserver.ACLEntry{tc.entry}}, who, now); got != tc.want {
 				t.Errorf("%s: got %v", tc.reason, got)
 			}
 		})
@@ -187,12 +187,12 @@ func TestExpired(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := expired(keyserver.ACL{Entries: []keyserver.ACLEntry{open, tc.second}}, now); got != tc.want {
+			if got := Expired(keyserver.ACL{Entries: []keyserver.ACLEntry{open, tc.second}}, now); got != tc.want {
 				t.Errorf("%s: got %v", tc.reason, got)
 			}
 		})
 	}
-	if expired(keyserver.ACL{}, now) {
+	if Expired(keyserver.ACL{}, now) {
 		t.Error("a list without entries has none that has ended")
 	}
 }

@@ -1,4 +1,4 @@
-package engine
+package access
 
 import (
 	"testing"
@@ -38,11 +38,11 @@ func TestExposed(t *testing.T) {
 		"OwnOverGroup":    {"its own row comes first", []keyserver.PrincipalTrust{trust(team, peer, keyserver.Restrict), trust(me, peer, keyserver.Expose)}, true},
 		"OtherPeerNoMind": {"a restriction for another peer", []keyserver.PrincipalTrust{trust(me, other, keyserver.Restrict), trust(team, peer, keyserver.Expose)}, true},
 	}
-	who := subject{principal: ref(me), groups: []keyserver.PrincipalRef{ref(team), ref(crew)}}
+	who := Subject{Principal: ref(me), Groups: []keyserver.PrincipalRef{ref(team), ref(crew)}}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := exposed(tc.rows, who, peer)
-			if got.allowed != tc.want || (got.why == "") != tc.want {
+			got := Exposed(tc.rows, who, peer)
+			if got.Allowed != tc.want || (got.Why == "") != tc.want {
 				t.Errorf("%s: got %+v, want %v", tc.reason, got, tc.want)
 			}
 		})
@@ -64,8 +64,8 @@ func TestAdmitted(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := admitted(tc.rows, foreign)
-			if got.allowed != tc.want || (got.why == "") != tc.want {
+			got := Admitted(tc.rows, foreign)
+			if got.Allowed != tc.want || (got.Why == "") != tc.want {
 				t.Errorf("%s: got %+v, want %v", tc.reason, got, tc.want)
 			}
 		})
@@ -77,9 +77,9 @@ func TestAdmitted(t *testing.T) {
 func TestExposedNeedsARow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Uint64Range(1, 5)
-		who := subject{principal: keyserver.PrincipalRef{ID: keyserver.IDFromUint64(n.Draw(t, "principal"))}}
+		who := Subject{Principal: keyserver.PrincipalRef{ID: keyserver.IDFromUint64(n.Draw(t, "principal"))}}
 		for _, g := range rapid.SliceOfN(n, 0, 3).Draw(t, "groups") {
-			who.groups = append(who.groups, keyserver.PrincipalRef{ID: keyserver.IDFromUint64(g)})
+			who.Groups = append(who.Groups, keyserver.PrincipalRef{ID: keyserver.IDFromUint64(g)})
 		}
 		seen := map[keyserver.ID]bool{}
 		var rows []keyserver.PrincipalTrust
@@ -92,12 +92,12 @@ func TestExposedNeedsARow(t *testing.T) {
 		}
 		own, byAny := keyserver.TrustFlag(0), false
 		for _, row := range rows {
-			if row.Server == 2 && row.Principal == who.principal.ID {
+			if row.Server == 2 && row.Principal == who.Principal.ID {
 				own = row.Flag
 			}
-			byAny = byAny || (row.Server == 2 && row.Flag == keyserver.Expose && who.is(keyserver.PrincipalRef{ID: row.Principal}))
+			byAny = byAny || (row.Server == 2 && row.Flag == keyserver.Expose && who.Is(keyserver.PrincipalRef{ID: row.Principal}))
 		}
-		got := exposed(rows, who, 2).allowed
+		got := Exposed(rows, who, 2).Allowed
 		if got && (!byAny || own == keyserver.Restrict) || !got && own == keyserver.Expose {
 			t.Fatalf("got %v with %+v for %+v", got, rows, who)
 		}

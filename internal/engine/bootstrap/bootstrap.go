@@ -1,4 +1,6 @@
-package engine
+// Package bootstrap makes the first state of a key server, or finds that of an
+// existing one and brings it up to date, before the engine is made from it.
+package bootstrap
 
 import (
 	"cmp"
@@ -47,8 +49,8 @@ const (
 // errNotFirst ends the transaction of a first start that another was before.
 var errNotFirst = errors.New("another start created the state")
 
-// BootstrapConfig is what a start needs to know.
-type BootstrapConfig struct {
+// Config is what a start needs to know.
+type Config struct {
 	Store     *sqlstore.Store
 	Custodian *custody.Custodian
 	// System is the system id asked for, 0 for whatever the database has, or
@@ -71,10 +73,10 @@ type Prepared struct {
 	First  bool // this call created the state
 }
 
-// Bootstrap makes the state of a new key server, or finds that of an existing
+// Run makes the state of a new key server, or finds that of an existing
 // one and brings it up to date with the catalogue of built-in roles and the
 // hosts of the server certificate. Replicas may call it at the same time.
-func Bootstrap(ctx context.Context, c BootstrapConfig) (Prepared, error) {
+func Run(ctx context.Context, c Config) (Prepared, error) {
 	first, err := c.create(ctx)
 	if err != nil {
 		return Prepared{}, fmt.Errorf("first start: %w", err)
@@ -98,7 +100,7 @@ func Bootstrap(ctx context.Context, c BootstrapConfig) (Prepared, error) {
 // them, renewed where the certificate does not cover the hosts or has less
 // than a third of its life left. A running server asks from time to time:
 // another replica may have renewed.
-func KeepServer(ctx context.Context, c BootstrapConfig) (pki.Identity, error) {
+func KeepServer(ctx context.Context, c Config) (pki.Identity, error) {
 	p, err := c.load(ctx)
 	if err != nil {
 		return pki.Identity{}, err
@@ -106,7 +108,7 @@ func KeepServer(ctx context.Context, c BootstrapConfig) (pki.Identity, error) {
 	return c.keepServer(ctx, p)
 }
 
-func (c BootstrapConfig) keepServer(ctx context.Context, p Prepared) (pki.Identity, error) {
+func (c Config) keepServer(ctx context.Context, p Prepared) (pki.Identity, error) {
 	if pki.Covers(p.Server.Certificate, c.Hosts, c.Clock()) {
 		return p.Server, nil
 	}
@@ -119,7 +121,7 @@ func (c BootstrapConfig) keepServer(ctx context.Context, p Prepared) (pki.Identi
 
 // create makes the whole first state in one transaction, or nothing. It
 // reports false where another start was first.
-func (c BootstrapConfig) create(ctx context.Context) (bool, error) {
+func (c Config) create(ctx context.Context) (bool, error) {
 	_, err := c.Store.Setting(ctx, settingSystem)
 	if !errors.Is(err, sqlstore.ErrNotFound) {
 		return false, err
@@ -172,14 +174,14 @@ func (c BootstrapConfig) create(ctx context.Context) (bool, error) {
 // adminRoles are the roles of the first administrator. Undivided, he can do
 // everything that a newcomer tries; divided, he starts with administration
 // alone and makes a principal for each other duty.
-func (c BootstrapConfig) adminRoles() []keyserver.ID {
+func (c Config) adminRoles() []keyserver.ID {
 	if c.Deployment == keyserver.Split {
 		return []keyserver.ID{keyserver.RoleAdministrator}
 	}
 	return []keyserver.ID{keyserver.RoleAdministrator, keyserver.RoleEncryptor}
 }
 
-func (c BootstrapConfig) putPrincipals(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID, hash string) error {
+func (c Config) putPrincipals(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID, hash string) error {
 	admin, err := keyserver.NewID(c.Random)
 	if err != nil {
 		return err
@@ -188,20 +190,20 @@ func (c BootstrapConfig) putPrincipals(ctx context.Context, tx *sqlstore.Tx, sys
 	if err != nil {
 		return err
 	}
-	err = insertPrincipal(ctx, tx, keyserver.Principal{
+	err = tx.InsertPrincipal(ctx, keyserver.Principal{
 		ID: admin, System: system, Type: keyserver.PasswordPrincipal, Name: AdminName,
 		Flags: keyserver.FlagEnable, Roles: c.adminRoles(),
 	}, hash)
 	if err != nil {
 		return err
 	}
-	return insertPrincipal(ctx, tx, keyserver.Principal{
+	return tx.InsertPrincipal(ctx, keyserver.Principal{
 		ID: own, System: system, Type: keyserver.CertificatePrincipal, Name: SystemName,
 		Flags: keyserver.FlagEnable | keyserver.FlagSystemDefined,
 	}, "")
 }
 
-func (c BootstrapConfig) putRoles(ctx context.Context, tx *sqlstore.Tx) error {
+func (c Config) putRoles(ctx context.Context, tx *sqlstore.Tx) error {
 	for _, b := range keyserver.BuiltInRoles(c.Deployment) {
 		if err := tx.InsertRole(ctx, b.Role()); err != nil {
 			return err
@@ -212,7 +214,7 @@ func (c BootstrapConfig) putRoles(ctx context.Context, tx *sqlstore.Tx) error {
 
 // syncRoles writes the built-in roles of this version and deployment where
 // the stored ones differ.
-func (c BootstrapConfig) syncRoles(ctx context.Context) error {
+func (c Config) syncRoles(ctx context.Context) error {
 	stored, err := c.Store.Roles(ctx)
 	if err != nil {
 		return err
@@ -246,7 +248,7 @@ func (c BootstrapConfig) syncRoles(ctx context.Context) error {
 	})
 }
 
-func (c BootstrapConfig) putIdentity(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID, id pki.Identity, cert, key string, wrapID keyserver.ID) error {
+func (c Config) putIdentity(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID, id pki.Identity, cert, key string, wrapID keyserver.ID) error {
 	plain, err := id.MarshalKey()
 	if err != nil {
 		return err
@@ -262,7 +264,7 @@ func (c BootstrapConfig) putIdentity(ctx context.Context, tx *sqlstore.Tx, syste
 	return tx.PutSetting(ctx, cert, id.Certificate.Raw)
 }
 
-func (c BootstrapConfig) load(ctx context.Context) (Prepared, error) {
+func (c Config) load(ctx context.Context) (Prepared, error) {
 	text, err := c.Store.Setting(ctx, settingSystem)
 	if err != nil {
 		return Prepared{}, err
@@ -281,7 +283,7 @@ func (c BootstrapConfig) load(ctx context.Context) (Prepared, error) {
 	return p, nil
 }
 
-func (c BootstrapConfig) loadIdentity(ctx context.Context, system keyserver.SystemID, cert, key string, wrapID keyserver.ID) (pki.Identity, error) {
+func (c Config) loadIdentity(ctx context.Context, system keyserver.SystemID, cert, key string, wrapID keyserver.ID) (pki.Identity, error) {
 	der, err := c.Store.Setting(ctx, cert)
 	if err != nil {
 		return pki.Identity{}, err
@@ -299,7 +301,7 @@ func (c BootstrapConfig) loadIdentity(ctx context.Context, system keyserver.Syst
 }
 
 // reissue renews the server certificate under its old key, which peers know it by.
-func (c BootstrapConfig) reissue(ctx context.Context, p Prepared) (pki.Identity, error) {
+func (c Config) reissue(ctx context.Context, p Prepared) (pki.Identity, error) {
 	hosts := slices.Concat(c.Hosts, hostsOf(p.Server.Certificate))
 	slices.Sort(hosts)
 	server, err := p.CA.IssueServer(c.ServerName, slices.Compact(hosts), p.Server.Key, c.Clock(), c.Random)

@@ -1,0 +1,95 @@
+// Package access has the rules by which a key server decides whom it lets, as pure
+// functions: what an access control list gives, and whom a peer may be told of. It
+// fetches nothing; the gate of package engine does, and asks here.
+package access
+
+import (
+	"slices"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Subject is a principal as an access control list sees it.
+type Subject struct {
+	Principal keyserver.PrincipalRef
+	Groups    []keyserver.PrincipalRef // enabled groups it is a member of
+}
+
+// Is reports whether the subject is the principal, or is in the group.
+func (s Subject) Is(p keyserver.PrincipalRef) bool {
+	return s.Principal == p || slices.Contains(s.Groups, p)
+}
+
+// Verdict is what a rule says: of a key's access control list, or of what principals and
+// peers may learn of each other.
+type Verdict struct {
+	Allowed bool
+	// Limited lists, when the grant rests on entries with a usage limit alone,
+	// those to count one use of, in order; one of them must take the use.
+	Limited []keyserver.ACLEntry
+	// Spent: the one thing that keeps an entry from allowing it is that its uses
+	// are used up.
+	Spent bool
+	Why   string // for the detail of a refusal
+}
+
+// Evaluate decides whether a subject holds want on a key at a point in time.
+// It is pure. Rules (contract 3.3 to 3.5): a group's entry counts for its
+// members; an entry outside its time window or with its uses spent is checked
+// out and gives nothing; an entry that marks a group as mandatory, or as a
+// host matrix, shuts out everybody who is not in that group. Such a demand
+// stays in force when the entry itself is checked out: a restriction must not
+// lapse by itself.
+func Evaluate(acl keyserver.ACL, who Subject, want keyserver.Rights, now time.Time) Verdict {
+	for _, e := range acl.Entries {
+		if e.Rights&(keyserver.MandatoryGroup|keyserver.HostMatrix) != 0 && !who.Is(e.Principal) {
+			return Verdict{Why: "the list demands membership of a group that the caller is not in"}
+		}
+	}
+	verdict := Verdict{Why: "the list has no entry that gives the caller this right"}
+	for _, e := range acl.Entries {
+		if !who.Is(e.Principal) || !e.Rights.Widen().Has(want) {
+			continue
+		}
+		switch {
+		case !inWindow(e, now):
+			verdict.Why = "the caller's entry is outside its time window"
+		case e.MaxUsage == keyserver.NoUsageLimit:
+			return Verdict{Allowed: true}
+		case e.Used >= e.MaxUsage:
+			verdict.Spent, verdict.Why = true, "the caller's entry has no uses left"
+		default:
+			verdict.Limited = append(verdict.Limited, e)
+		}
+	}
+	verdict.Allowed = len(verdict.Limited) > 0
+	return verdict
+}
+
+// inWindow reports whether now lies in [start, end), unset bounds being open.
+func inWindow(e keyserver.ACLEntry, now time.Time) bool {
+	at := keyserver.StampOf(now).Millis()
+	if !e.Start.IsUnset() && at < e.Start.Millis() {
+		return false
+	}
+	return e.End.IsUnset() || at < e.End.Millis()
+}
+
+// Expired reports whether the time of an entry has ended. It is not the time of
+// every entry: such a list is shown to nobody, so nobody would ever be told.
+// An entry that has yet to begin, or has no uses left, has not ended.
+func Expired(acl keyserver.ACL, now time.Time) bool {
+	at := keyserver.StampOf(now).Millis()
+	return slices.ContainsFunc(acl.Entries, func(e keyserver.ACLEntry) bool {
+		return !e.End.IsUnset() && e.End.Millis() <= at
+	})
+}
+
+// Owns reports whether the subject holds OWNER by an entry that is in force.
+// Usage limits are about using the key, not about its list.
+func Owns(acl keyserver.ACL, who Subject, now time.Time) bool {
+	return slices.ContainsFunc(acl.Entries, func(e keyserver.ACLEntry) bool {
+		return who.Is(e.Principal) && e.Rights.Has(keyserver.Owner) && inWindow(e, now)
+	})
+}
