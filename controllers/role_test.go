@@ -36,6 +36,27 @@ var _ = Describe("Role", func() {
 		return saved.ID.String()
 	}
 
+	It("says in the key server's audit trail for which object it acts", func(ctx context.Context) {
+		obj := shown.role("Accounted For", []string{"HMAC Data"})
+		apply(ctx, obj, beReady("created"))
+		want := "tested/" + obj.Namespace + "/Role/" + obj.Name
+		limit := 1000
+		found := []string{}
+		for cursor := int64(0); ; {
+			page, err := shown.admin().ListAuditEntries(ctx, schema.AuditQuery{Operation: "createRole", Cursor: cursor, Limit: &limit})
+			Expect(err).NotTo(HaveOccurred())
+			for _, row := range page.Entries {
+				found = append(found, row.For)
+			}
+			if page.Next == nil {
+				break
+			}
+			cursor = *page.Next
+		}
+		Expect(found).To(ContainElement(want))
+		remove(ctx, obj)
+	})
+
 	Describe("refusals", func() {
 		It("refuses an operation that the key server does not know, and lists those it does", func(ctx context.Context) {
 			obj := shown.role("Misspelt", []string{"HMAC Data", "HMAC Date"})

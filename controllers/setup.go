@@ -24,6 +24,8 @@ import (
 type Options struct {
 	// Dial makes the API of an endpoint; nil speaks HTTP.
 	Dial link.Dial
+	// ClusterName is what audit trails of key servers call this cluster.
+	ClusterName string
 	// Clock is nil for the system's.
 	Clock clock.Clock
 
@@ -40,7 +42,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		return err
 	}
 	s := o.registry(managed.Cluster{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("keyserver-operator"),
+		Name: o.ClusterName, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("keyserver-operator"),
 	}, mgr.GetFieldIndexer(), mgr.GetLogger())
 	if err := mgr.Add(s.Connections); err != nil {
 		return err

@@ -86,7 +86,7 @@ func startManager(cfg *rest.Config) {
 		Controller: config.Controller{SkipNameValidation: &skip},
 	})
 	Expect(err).NotTo(HaveOccurred())
-	Expect(Setup(mgr, Options{Dial: meddle, timing: &timing})).To(Succeed())
+	Expect(Setup(mgr, Options{ClusterName: "tested", Dial: meddle, timing: &timing})).To(Succeed())
 	controlplane.Run(GinkgoTB(), mgr)
 }
 

@@ -190,6 +190,9 @@ func (c *Client) request(ctx context.Context, k call, token string) (*http.Reque
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", c.userAgent)
+	if purpose := purposeOf(ctx); purpose != "" {
+		req.Header.Set("X-Keyserver-For", purpose)
+	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -35,6 +36,7 @@ type managerOptions struct {
 	kubeconfig    string
 	leader        leaderOptions
 	handover      handoverOptions
+	clusterName   string
 	metricsListen string
 	healthListen  string
 	logLevel      string
@@ -56,6 +58,7 @@ func (o *managerOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; default: the Pod's service account, or $KUBECONFIG")
 	o.leader.bind(f)
 	o.handover.bind(f)
+	f.StringVar(&o.clusterName, "cluster-name", "kubernetes", "what audit trails of key servers call this cluster")
 	f.StringVar(&o.metricsListen, "metrics-listen", "", "address of /metrics over plain HTTP; default: off")
 	f.StringVar(&o.healthListen, "health-listen", "", "address of /healthz and /readyz over plain HTTP; default: off")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -105,6 +108,9 @@ func newManager() *cobra.Command {
 func (o *managerOptions) complete(errOut io.Writer) (err error) {
 	if o.logger, err = newLogger(errOut, o.logLevel); err != nil {
 		return err
+	}
+	if len(validation.IsDNS1123Subdomain(o.clusterName)) > 0 || len(o.clusterName) > validation.DNS1123LabelMaxLength {
+		return usagef("--cluster-name is %q; it must be at most 63 lower-case letters, digits, dots and dashes, for instance production.eu", o.clusterName)
 	}
 	for _, validate := range []func() error{o.leader.validate, o.handover.validate} {
 		if err := validate(); err != nil {
@@ -166,7 +172,7 @@ func (o *managerOptions) run(ctx context.Context) error {
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
 		return err
 	}
-	if err := controllers.Setup(mgr, controllers.Options{}); err != nil {
+	if err := controllers.Setup(mgr, controllers.Options{ClusterName: o.clusterName}); err != nil {
 		return fmt.Errorf("set up the controllers: %w", err)
 	}
 	if err := o.handover.add(mgr, o.logger); err != nil {

@@ -58,6 +58,10 @@ type API interface {
 
 var _ API = (*client.Client)(nil)
 
+// For has calls made with the context say, in the key server's audit trail, what
+// they are made for.
+func For(ctx context.Context, what string) context.Context { return client.For(ctx, what) }
+
 // Endpoint is where and as whom to log in.
 type Endpoint struct {
 	BaseURL  string

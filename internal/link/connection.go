@@ -21,6 +21,7 @@ const progressing = v1alpha1.ReasonProgressing
 type Timing struct {
 	ProbeMin time.Duration // first pause while the service does not answer
 	ProbeMax time.Duration // longest
+	LoginMax time.Duration // longest while the service does not take the credentials
 	FeedWait time.Duration // one long poll, and how often is asked what the feed does not tell
 	PollEach time.Duration // between two probes where there is no feed
 	RetryMin time.Duration // first pause after a failed write of one object
@@ -31,6 +32,7 @@ type Timing struct {
 var DefaultTiming = Timing{
 	ProbeMin: 500 * time.Millisecond,
 	ProbeMax: 15 * time.Second,
+	LoginMax: 5 * time.Minute,
 	FeedWait: 30 * time.Second,
 	PollEach: 10 * time.Second,
 	RetryMin: time.Second,
@@ -88,8 +90,9 @@ type Connection struct {
 	// ids spells an id of the feed as the kind's objects do.
 	ids map[string]func(schema.HexID) string
 
-	stop context.CancelFunc
-	done chan struct{}
+	stop  context.CancelFunc
+	done  chan struct{}
+	asked chan struct{} // somebody wants to know now
 
 	mu       sync.Mutex
 	state    State
@@ -163,6 +166,10 @@ func (c *Connection) Trip(p *Problem) {
 // Refresh forgets every reading and has the service probed.
 func (c *Connection) Refresh() {
 	c.invalidateAll()
+	select {
+	case c.asked <- struct{}{}:
+	default: // somebody has asked already
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.tripped != nil {
@@ -211,8 +218,12 @@ func (c *Connection) run(ctx context.Context) {
 		}
 		failures++
 		c.shut(ctx, err, failures)
-		c.sleep(ctx, pause/2+rand.N(pause/2+1)) //nolint:gosec // jitter, not a secret
-		pause = min(2*pause, c.timing.ProbeMax)
+		c.rest(ctx, pause/2+rand.N(pause/2+1)) //nolint:gosec // jitter, not a secret
+		longest := c.timing.ProbeMax
+		if refusedLogin(err) {
+			longest = max(longest, c.timing.LoginMax)
+		}
+		pause = min(2*pause, longest)
 	}
 }
 
@@ -477,6 +488,24 @@ func onlyKeyServer(failures int) map[string]bool {
 		return map[string]bool{}
 	}
 	return nil
+}
+
+// refusedLogin: trying again does not help before somebody has changed something,
+// and looks like guessing.
+func refusedLogin(err error) bool {
+	code := client.CodeOf(err)
+	return code == "INVALID_CREDENTIALS" || code == "LOGIN_THROTTLED"
+}
+
+// rest sleeps until somebody asks for a probe.
+func (c *Connection) rest(ctx context.Context, d time.Duration) {
+	timer := c.clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-c.asked:
+	case <-ctx.Done():
+	}
 }
 
 func (c *Connection) sleep(ctx context.Context, d time.Duration) {

@@ -110,7 +110,7 @@ func (c *Connections) Ensure(name string, l Login) (*Connection, error) {
 	conn := &Connection{
 		Name: name, version: l.Version, Admin: admin, Officer: officer,
 		clock: c.clock, timing: c.timing, log: c.log.WithValues("keyServer", name),
-		tell: c.Tell, ids: c.ids, stop: stop, done: make(chan struct{}),
+		tell: c.Tell, ids: c.ids, stop: stop, done: make(chan struct{}), asked: make(chan struct{}, 1),
 		listings: map[string]invalidator{}, memos: map[string]forgetter{}, writes: map[chan struct{}]struct{}{},
 	}
 	conn.state.Problem = &Problem{

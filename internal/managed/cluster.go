@@ -20,6 +20,7 @@ import (
 
 // Cluster is what every reconciler needs of the cluster.
 type Cluster struct {
+	Name     string        // in audit trails; empty where nobody named it
 	Client   client.Client // reads from the cache
 	Live     client.Reader // reads from the API server
 	Recorder events.EventRecorder

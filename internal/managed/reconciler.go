@@ -58,6 +58,7 @@ type pass[T Object, D any] struct {
 
 // Reconcile implements reconcile.Reconciler.
 func (r *reconciler[T, D]) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	ctx = link.For(ctx, strings.Join([]string{r.Name, req.Namespace, r.api.Name, req.Name}, "/"))
 	p, d, err := r.consider(ctx, req.NamespacedName)
 	if err != nil || p == nil {
 		return ctrl.Result{}, err
