@@ -23,7 +23,7 @@ func ready(t *testing.T, s *testserver.Server) (status int, out schema.Ready) {
 	t.Helper()
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.Pool(t), MinVersion: tls.VersionTLS13}}}
 	defer c.CloseIdleConnections()
-	resp, err := c.Get(s.URL() + "/api/ready") //nolint:noctx // the test's own end is bound enough
+	resp, err := c.Get(s.URL() + "/api/ready")
 	if err != nil {
 		t.Fatal(err)
 	}

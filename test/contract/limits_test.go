@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -139,12 +140,39 @@ func TestOverloaded(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		session := s.login1(t)
 		release := s.hold(t, half(session))
-		a := s.held(t, session, "GET", where)
-		ceiling(t, a, "OVERLOADED", "process", "most")
-		ceiling(t, s.Send(t, "", "POST", sessions, loginBody), "OVERLOADED", "process", "most")
+		ceiling(t, s.held(t, session, "POST", mac), "OVERLOADED", "process", "most")
+		s.OK(t, session, "GET", where, nil) // a message that does not arrive takes no place from other work
 		s.OK(t, "", "GET", "/api/health", nil)
 		release()
-		s.until(t, session, "GET", where, http.StatusOK, "")
+		s.until(t, session, "POST", mac, http.StatusBadRequest, "BAD_REQUEST")
+
+		// Only work takes place here, which is over soon: enough at once meet.
+		refused := make(chan rig.Answer, 1)
+		var wait sync.WaitGroup
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		for range 8 {
+			wait.Go(func() {
+				for ctx.Err() == nil {
+					a, err := s.Try(ctx, rig.Request{Method: "POST", Path: sessions, Body: loginBody})
+					if err == nil && a.Status == http.StatusServiceUnavailable {
+						select {
+						case refused <- a:
+						default:
+						}
+						stop()
+					}
+				}
+			})
+		}
+		wait.Wait()
+		stop()
+		select {
+		case a := <-refused:
+			ceiling(t, a, "OVERLOADED", "process", "most")
+		default:
+			t.Error("eight at once had one place")
+		}
+		s.until(t, session, "GET", where, http.StatusOK, "") // those that nobody waits for any more end, too
 
 		cursor := rig.Number(s.OK(t, session, "GET", "/api/changes?after=0", nil).Body["cursor"].(float64))
 		release = s.hold(t, poll(session, cursor))
@@ -152,7 +180,7 @@ func TestOverloaded(t *testing.T) {
 		s.OK(t, session, "GET", where, nil) // who waits takes no place from who works
 		release()
 		s.until(t, session, "GET", "/api/changes?wait=0&after="+cursor, http.StatusOK, "")
-	}, func(c *server.Config) { c.MaxRequests, c.MaxWaiting = 1, 1 })
+	}, func(c *server.Config) { c.MaxRequests, c.MaxWaiting, c.MaxStreams = 1, 1, 1 })
 }
 
 // LOGIN_THROTTLED: too many failures for a name from an address.

@@ -2,9 +2,10 @@ package e2e
 
 import (
 	"fmt"
-	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"strings"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 func role(name, roleName string, operations ...string) string {

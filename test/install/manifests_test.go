@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,6 +17,8 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	kustomize "sigs.k8s.io/kustomize/api/types"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 const configDir = "../../config"

@@ -16,12 +16,13 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // pod runs the containers of a Deployment's Pod: the image's program with the

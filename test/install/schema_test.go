@@ -17,8 +17,9 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 
-	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // Every manifest holds what the schemas of this kube-apiserver and of its CRDs

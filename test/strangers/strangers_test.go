@@ -97,7 +97,7 @@ func (s *site) memory(t testing.TB) int64 {
 // gauge reads a metric of the server.
 func gauge(t testing.TB, address, name string) (sum float64) {
 	t.Helper()
-	resp, err := http.Get("http://" + address + "/metrics") //nolint:noctx // the test's own end is bound enough
+	resp, err := http.Get("http://" + address + "/metrics")
 	rig.Must(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)

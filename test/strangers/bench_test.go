@@ -1,0 +1,92 @@
+package strangers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// BenchmarkBeside compares what somebody honest gets beside an attack with what
+// he got just before it: the share of his rate, and how many times longer the
+// slowest hundredth takes. Attackers, server and client share the cores of this
+// machine, so that an attack that goes on also costs what it costs to make.
+func BenchmarkBeside(b *testing.B) {
+	held := func(connections, streams int, window uint32, method, path string, body []byte) func(testing.TB, *site) func() {
+		return func(t testing.TB, s *site) func() {
+			for range connections {
+				a := connect(t, s, window)
+				for range streams {
+					if _, err := a.ask(method, path, body, body == nil); err != nil {
+						break
+					}
+				}
+				a.arrived()
+			}
+			return func() {}
+		}
+	}
+	going := func(method, path string, body []byte, headers ...string) func(testing.TB, *site) func() {
+		return func(t testing.TB, s *site) func() {
+			ctx, stop := context.WithCancel(t.Context())
+			for range 4 {
+				a := connect(t, s, 1<<16)
+				go func() {
+					for ctx.Err() == nil {
+						if _, err := a.ask(method, path, body, true, headers...); err != nil {
+							return
+						}
+						time.Sleep(time.Millisecond) // a thousand a second of each
+					}
+				}()
+			}
+			return stop
+		}
+	}
+	for _, attack := range []struct {
+		name  string
+		begin func(testing.TB, *site) func()
+	}{
+		{"nothing", func(testing.TB, *site) func() { return func() {} }},
+		{"5000 bodies that do not arrive", held(40, 125, 1<<16, "POST", "/api/sessions", []byte("{"))},
+		{"5000 answers that nobody reads", held(40, 125, 0, "GET", "/api/openapi.json", nil)},
+		{"300 headers that do not arrive", func(t testing.TB, s *site) func() {
+			for range 300 {
+				slowly(t, s, "GET /api/health HTTP/1.1\r\nHost: ")
+			}
+			return func() {}
+		}},
+		{"guesses", going("POST", "/api/sessions", []byte(`{"method":"password","name":"honest","password":"a wrong one"}`), "content-type", "application/json")},
+		{"sessions that are none", going("POST", "/api/crypto/hmac", []byte(`{}`), "authorization", "Bearer "+fmt.Sprintf("%043d", 0))},
+	} {
+		b.Run(attack.name, func(b *testing.B) {
+			s := start(b)
+			measure := func(n int) (perSecond float64, p99 time.Duration) {
+				took := make([]time.Duration, n)
+				begin := time.Now()
+				for i := range took {
+					one := time.Now()
+					a := s.Send(b, s.user.Session, "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": s.link, "data": "AAAA"})
+					took[i] = time.Since(one)
+					if a.Status != 200 {
+						b.Fatalf("somebody honest: %s", a.Brief())
+					}
+				}
+				slices.Sort(took)
+				return float64(n) / time.Since(begin).Seconds(), took[n*99/100]
+			}
+			measure(500) // warm
+			quiet, quiet99 := measure(1500)
+			end := attack.begin(b, s)
+			defer end()
+			b.ResetTimer()
+			rate, p99 := measure(max(b.N, 1500))
+			b.ReportMetric(rate/quiet, "of-quiet-rate")
+			b.ReportMetric(float64(p99)/float64(quiet99), "x-quiet-p99")
+			b.ReportMetric(rate, "req/s")
+		})
+	}
+}
