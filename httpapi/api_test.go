@@ -556,8 +556,8 @@ func TestDecodedValues(t *testing.T) {
 		"No material mints":        {http.MethodPost, "/api/keys", `{"algorithm":"AES-256"}`, keyserver.NewKey{Algorithm: keyserver.AES256}},
 		"Audit defaults":           {http.MethodGet, "/api/audit", "", keyserver.AuditFilter{Limit: 100}},
 		"Audit filters": {
-			http.MethodGet, "/api/audit?reason=aclDenied&principalId=1001&operation=hmacData&since=2026-01-31T09:00:00%2B01:00&until=2026-01-31T08:00:01.5Z&cursor=5&limit=1000", "",
-			keyserver.AuditFilter{Reason: "aclDenied", Operation: "hmacData", Principal: &someID, Since: epoch, Until: epoch.Add(1500 * time.Millisecond), After: 5, Limit: 1000},
+			http.MethodGet, "/api/audit?reason=aclDenied&principalId=1001&operation=hmacData&address=2001:db8::7&since=2026-01-31T09:00:00%2B01:00&until=2026-01-31T08:00:01.5Z&cursor=5&limit=1000", "",
+			keyserver.AuditFilter{Reason: "aclDenied", Operation: "hmacData", Address: "2001:db8::7", Principal: &someID, Since: epoch, Until: epoch.Add(1500 * time.Millisecond), After: 5, Limit: 1000},
 		},
 		"Changes wait nothing by default": {http.MethodGet, "/api/changes", "", keyserver.ChangeFilter{}},
 		"A name with escapes":             {http.MethodPost, "/api/keys/authorize", `{"ttag":"` + link + `","filename":"a\u00e4\ud83d\ude00"}`, keyserver.Use{Link: aLink, Filename: "aä😀"}},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/openapi"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
@@ -28,26 +29,26 @@ const (
 
 func newDocumenter(all []Route) *documenter {
 	d := &documenter{schemas: wire.NewSchemas(), uses: map[string]int{}}
-	text := func(description string) *headerObject {
-		return &headerObject{Description: description, Schema: &wire.Schema{Type: "string"}}
+	text := func(description string) *openapi.Header {
+		return &openapi.Header{Description: description, Schema: &wire.Schema{Type: "string"}}
 	}
-	d.components = componentsObject{
-		SecuritySchemes: map[string]schemeObject{
-			schemeSession: {"http", "bearer", "The session id that POST /api/sessions answers."},
-			schemeProof: {"http", "DPoP", "A session whose login had a DPoP proof (RFC 9449) is bound to that key: each request sends Authorization: DPoP with the session id, " +
+	d.components = openapi.Components{
+		SecuritySchemes: map[string]openapi.SecurityScheme{
+			schemeSession: {Type: "http", Scheme: "bearer", Description: "The session id that POST /api/sessions answers."},
+			schemeProof: {Type: "http", Scheme: "DPoP", Description: "A session whose login had a DPoP proof (RFC 9449) is bound to that key: each request sends Authorization: DPoP with the session id, " +
 				"and a proof of its own in the header DPoP. Such a session may be sent as Bearer, too; the proof is needed all the same."},
 		},
-		Parameters: map[string]*parameterObject{proofHeader: {
+		Parameters: map[string]*openapi.Parameter{proofHeader: {
 			Name: proofHeader, In: "header", Schema: &wire.Schema{Type: "string"},
 			Description: "A proof of possession (RFC 9449 section 4.2) for this method and URL, new for each request. " +
 				"A login that has one binds the session to its key; every request of such a session needs one.",
 		}},
-		Headers: map[string]*headerObject{
+		Headers: map[string]*openapi.Header{
 			headerRequestID: text("Finds the request in the log and the audit trail."),
 			headerChallenge: text("RFC 6750 challenge, or that of RFC 9449 section 7.1 where a key is asked for."),
 			headerWait:      {Description: "Seconds to wait.", Schema: &wire.Schema{Type: "integer"}},
 		},
-		Responses: map[string]*responseObject{},
+		Responses: map[string]*openapi.Response{},
 		Schemas:   d.schemas.Named,
 	}
 	for _, r := range all {
@@ -64,7 +65,7 @@ func newDocumenter(all []Route) *documenter {
 
 // parameter returns a parameter, or a reference to it where several routes take
 // the same. Where another one has its name already, it stays with its routes.
-func (d *documenter) parameter(place string, f wire.Field) *parameterObject {
+func (d *documenter) parameter(place string, f wire.Field) *openapi.Parameter {
 	p := d.inlined(place, f)
 	if d.uses[identity(p)] < 2 {
 		return p
@@ -74,17 +75,17 @@ func (d *documenter) parameter(place string, f wire.Field) *parameterObject {
 		return p
 	}
 	d.components.Parameters[name] = p
-	return &parameterObject{Ref: "#/components/parameters/" + name}
+	return &openapi.Parameter{Ref: "#/components/parameters/" + name}
 }
 
-func (d *documenter) inlined(place string, f wire.Field) *parameterObject {
+func (d *documenter) inlined(place string, f wire.Field) *openapi.Parameter {
 	s := d.schemas.Field(f, wire.Asked)
 	s.Description = ""
-	return &parameterObject{Name: f.Name, In: place, Required: f.Required, Description: f.Doc, Schema: s}
+	return &openapi.Parameter{Name: f.Name, In: place, Required: f.Required, Description: f.Doc, Schema: s}
 }
 
 // identity is equal where two parameters are.
-func identity(p *parameterObject) string {
+func identity(p *openapi.Parameter) string {
 	text, err := json.Marshal(p)
 	if err != nil {
 		panic(err) // only of what is not JSON
@@ -115,20 +116,20 @@ func (r Route) failures() []failure {
 // failure returns a reference to the answer that all routes share which fail
 // with the same codes. Only where some of them come with the filled answer of
 // the route it is an answer of the route's own.
-func (d *documenter) failure(r Route, f failure) *responseObject {
+func (d *documenter) failure(r Route, f failure) *openapi.Response {
 	if verdicts := slices.DeleteFunc(slices.Clone(f.codes), func(c fault.Code) bool { return !r.judges(c) }); len(verdicts) > 0 {
 		return d.verdict(r, f, verdicts)
 	}
 	name := f.name()
 	if _, ok := d.components.Responses[name]; !ok {
-		d.components.Responses[name] = &responseObject{Description: meanings(f.codes), Headers: headers(f.status), Content: content(d.errorOf(f.codes))}
+		d.components.Responses[name] = &openapi.Response{Description: meanings(f.codes), Headers: headers(f.status), Content: content(d.errorOf(f.codes))}
 	}
-	return &responseObject{Ref: "#/components/responses/" + name}
+	return &openapi.Response{Ref: "#/components/responses/" + name}
 }
 
 // verdict is the filled answer, which then says by its code what the re-read
 // disagreed about, or the refusal to write at all.
-func (d *documenter) verdict(r Route, f failure, verdicts []fault.Code) *responseObject {
+func (d *documenter) verdict(r Route, f failure, verdicts []fault.Code) *openapi.Response {
 	filled := d.schemas.Ref(r.Response, wire.Answered)
 	for _, member := range d.schemas.Named[r.Response.Name()].Properties {
 		if member.Name == codeMember {
@@ -139,7 +140,7 @@ func (d *documenter) verdict(r Route, f failure, verdicts []fault.Code) *respons
 	if refusals := slices.DeleteFunc(slices.Clone(f.codes), func(c fault.Code) bool { return slices.Contains(verdicts, c) }); len(refusals) > 0 {
 		body = &wire.Schema{AnyOf: []*wire.Schema{filled, d.errorOf(refusals)}}
 	}
-	return &responseObject{Description: meanings(f.codes), Headers: headers(f.status), Content: content(body)}
+	return &openapi.Response{Description: meanings(f.codes), Headers: headers(f.status), Content: content(body)}
 }
 
 // admit adds codes to those that a member can have.
@@ -242,11 +243,11 @@ func meanings(codes []fault.Code) string {
 	return strings.Join(lines, "\n\n")
 }
 
-func headers(status int) wire.Members[*headerObject] {
-	refer := func(header, name string) wire.Member[*headerObject] {
-		return wire.Member[*headerObject]{Name: header, Value: &headerObject{Ref: "#/components/headers/" + name}}
+func headers(status int) wire.Members[*openapi.Header] {
+	refer := func(header, name string) wire.Member[*openapi.Header] {
+		return wire.Member[*openapi.Header]{Name: header, Value: &openapi.Header{Ref: "#/components/headers/" + name}}
 	}
-	h := wire.Members[*headerObject]{refer("X-Request-Id", headerRequestID)}
+	h := wire.Members[*openapi.Header]{refer("X-Request-Id", headerRequestID)}
 	switch status {
 	case http.StatusUnauthorized:
 		h = append(h, refer("WWW-Authenticate", headerChallenge))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/openapi"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 )
 
@@ -346,27 +347,9 @@ func TestDocumentIsSmall(t *testing.T) {
 		if bytes.ContainsRune(line, '\t') {
 			t.Errorf("line %d has a tab", i+1)
 		}
-		if len(line) > lineWidth+2 && bytes.Count(line, []byte(`": `)) > 1 {
+		if len(line) > openapi.LineWidth+2 && bytes.Count(line, []byte(`": `)) > 1 {
 			t.Errorf("line %d has %d bytes and could be broken", i+1, len(line))
 		}
-	}
-}
-
-func TestLayOut(t *testing.T) {
-	long := strings.Repeat("x", lineWidth)
-	for reason, tc := range map[string]struct{ in, want string }{
-		"what fits stands in one line": {`{"a":[1,2],"b":{}}`, "{\"a\": [1, 2], \"b\": {}}\n"},
-		"what does not is broken":      {`{"a":"` + long + `","b":[1]}`, "{\n  \"a\": \"" + long + "\",\n  \"b\": [1]\n}\n"},
-		"also within":                  {`[["` + long + `"]]`, "[\n  [\n    \"" + long + "\"\n  ]\n]\n"},
-		"text stays as it is":          {`"a: b, c"`, "\"a: b, c\"\n"},
-	} {
-		got, err := layOut([]byte(tc.in))
-		if err != nil || string(got) != tc.want {
-			t.Errorf("%s: %q, %v, want %q", reason, got, err, tc.want)
-		}
-	}
-	if _, err := layOut([]byte(`{"a":`)); err == nil {
-		t.Error("half an object passes")
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/openapi"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 )
 
@@ -32,146 +32,50 @@ func OpenAPI() ([]byte, error) { return theDocument() }
 // theDocument is made once: the table of routes does not change.
 var theDocument = sync.OnceValues(func() ([]byte, error) { return document(Routes()) })
 
-// The objects of OpenAPI 3.1, as far as this document has them.
-type (
-	openAPIDocument struct {
-		OpenAPI    string                                       `json:"openapi"`
-		Info       infoObject                                   `json:"info"`
-		Servers    []serverObject                               `json:"servers"`
-		Tags       []tagObject                                  `json:"tags"`
-		Paths      wire.Members[wire.Members[*operationObject]] `json:"paths"`
-		Components componentsObject                             `json:"components"`
-	}
-	infoObject struct {
-		Title       string        `json:"title"`
-		Version     string        `json:"version"`
-		Description string        `json:"description"`
-		Contact     contactObject `json:"contact"`
-		License     licenseObject `json:"license"`
-	}
-	contactObject struct {
-		Name string `json:"name"`
-		URL  string `json:"url"`
-	}
-	licenseObject struct {
-		Name       string `json:"name"`
-		Identifier string `json:"identifier"`
-	}
-	serverObject struct {
-		URL         string                    `json:"url"`
-		Description string                    `json:"description"`
-		Variables   map[string]variableObject `json:"variables,omitzero"`
-	}
-	variableObject struct {
-		Default     string `json:"default"`
-		Description string `json:"description"`
-	}
-	tagObject struct {
-		Name        string `json:"name"`
-		Description string `json:"description"`
-	}
-	operationObject struct {
-		OperationID string                        `json:"operationId"`
-		Summary     string                        `json:"summary"`
-		Description string                        `json:"description"`
-		Tags        []string                      `json:"tags"`
-		Extension   bool                          `json:"x-extension,omitzero"`
-		Operations  []string                      `json:"x-operations,omitzero"`
-		Security    []map[string][]string         `json:"security"`
-		Parameters  []*parameterObject            `json:"parameters,omitzero"`
-		RequestBody *requestObject                `json:"requestBody,omitzero"`
-		Responses   wire.Members[*responseObject] `json:"responses"`
-	}
-	parameterObject struct {
-		Ref         string       `json:"$ref,omitzero"`
-		Name        string       `json:"name,omitzero"`
-		In          string       `json:"in,omitzero"`
-		Required    bool         `json:"required,omitzero"`
-		Description string       `json:"description,omitzero"`
-		Schema      *wire.Schema `json:"schema,omitzero"`
-	}
-	requestObject struct {
-		Required bool          `json:"required"`
-		Content  contentObject `json:"content"`
-	}
-	responseObject struct {
-		Ref         string                      `json:"$ref,omitzero"`
-		Description string                      `json:"description,omitzero"`
-		Headers     wire.Members[*headerObject] `json:"headers,omitzero"`
-		Content     contentObject               `json:"content,omitzero"`
-	}
-	headerObject struct {
-		Ref         string       `json:"$ref,omitzero"`
-		Description string       `json:"description,omitzero"`
-		Schema      *wire.Schema `json:"schema,omitzero"`
-	}
-	contentObject map[string]mediaObject // by media type
-	mediaObject   struct {
-		Schema  *wire.Schema   `json:"schema"`
-		Example jsontext.Value `json:"example,omitzero"`
-	}
-	componentsObject struct {
-		SecuritySchemes map[string]schemeObject     `json:"securitySchemes"`
-		Parameters      map[string]*parameterObject `json:"parameters"`
-		Headers         map[string]*headerObject    `json:"headers"`
-		Responses       map[string]*responseObject  `json:"responses"`
-		Schemas         map[string]*wire.Schema     `json:"schemas"`
-	}
-	schemeObject struct {
-		Type        string `json:"type"`
-		Scheme      string `json:"scheme"`
-		Description string `json:"description"`
-	}
-)
-
 // document makes the document from the table of routes.
 func document(all []Route) ([]byte, error) {
 	d := newDocumenter(all)
-	doc := openAPIDocument{
+	doc := openapi.Document{
 		OpenAPI: "3.1.0",
-		Info: infoObject{
+		Info: openapi.Info{
 			Title: "Key server administration and key operations", Version: documentVersion,
 			Description: "Log in with POST /api/sessions and send the session id that it answers as Authorization: Bearer. " +
 				"Every failure is JSON with code and detail: match on code. Operations marked x-extension are beyond the shown contract.",
-			Contact: contactObject{"keyserver-operator", "https://github.com/keyserver-operator/keyserver-operator"},
-			License: licenseObject{"Apache License 2.0", "Apache-2.0"},
+			Contact: openapi.Contact{Name: "keyserver-operator", URL: "https://github.com/keyserver-operator/keyserver-operator"},
+			License: openapi.License{Name: "Apache License 2.0", Identifier: "Apache-2.0"},
 		},
-		Servers: []serverObject{
+		Servers: []openapi.Server{
 			{URL: "/", Description: "The service that answers this document."},
-			{URL: "https://{address}", Description: "Any other one.", Variables: map[string]variableObject{
-				"address": {"keyserver.keyserver-system.svc", "Host, and port if not 443. The default is that of an installation by config/default."},
+			{URL: "https://{address}", Description: "Any other one.", Variables: map[string]openapi.Variable{
+				"address": {Default: "keyserver.keyserver-system.svc", Description: "Host, and port if not 443. The default is that of an installation by config/default."},
 			}},
 		},
 	}
 	for _, n := range nouns() {
-		doc.Tags = append(doc.Tags, tagObject{n.tag, n.about})
+		doc.Tags = append(doc.Tags, openapi.Tag{Name: n.tag, Description: n.about})
 	}
 	at := map[string]int{}
 	for _, r := range all {
 		if _, ok := at[r.Path]; !ok {
 			at[r.Path] = len(doc.Paths)
-			doc.Paths = append(doc.Paths, wire.Member[wire.Members[*operationObject]]{Name: r.Path})
+			doc.Paths = append(doc.Paths, wire.Member[wire.Members[*openapi.Operation]]{Name: r.Path})
 		}
 		item := &doc.Paths[at[r.Path]].Value
-		*item = append(*item, wire.Member[*operationObject]{Name: strings.ToLower(r.Method), Value: d.operation(r)})
+		*item = append(*item, wire.Member[*openapi.Operation]{Name: strings.ToLower(r.Method), Value: d.operation(r)})
 	}
 	doc.Components = d.components
-	compact, err := json.Marshal(doc, json.Deterministic(true))
-	if err != nil {
-		return nil, err
-	}
-	return layOut(compact)
+	return doc.Text()
 }
 
 // documenter makes the operations, and collects what they share.
 type documenter struct {
 	schemas    wire.Schemas
-	components componentsObject
+	components openapi.Components
 	uses       map[string]int // of each parameter, by what it is
 }
 
-func (d *documenter) operation(r Route) *operationObject {
-	o := &operationObject{
+func (d *documenter) operation(r Route) *openapi.Operation {
+	o := &openapi.Operation{
 		OperationID: r.Name, Summary: r.Summary, Description: conditions(r), Tags: []string{r.Tag},
 		Extension: r.Extension, Operations: operationNames(r), Security: []map[string][]string{},
 	}
@@ -182,7 +86,7 @@ func (d *documenter) operation(r Route) *operationObject {
 		for _, scheme := range []string{schemeSession, schemeProof} {
 			o.Security = append(o.Security, map[string][]string{scheme: {}})
 		}
-		o.Parameters = append(o.Parameters, &parameterObject{Ref: "#/components/parameters/" + proofHeader})
+		o.Parameters = append(o.Parameters, &openapi.Parameter{Ref: "#/components/parameters/" + proofHeader})
 	}
 	table := wire.Of(r.Request)
 	for _, f := range table.Path {
@@ -192,7 +96,7 @@ func (d *documenter) operation(r Route) *operationObject {
 		o.Parameters = append(o.Parameters, d.parameter("query", f))
 	}
 	if len(table.Body) > 0 {
-		o.RequestBody = &requestObject{Required: true, Content: contentObject{mediaJSON: {
+		o.RequestBody = &openapi.Request{Required: true, Content: openapi.Content{mediaJSON: {
 			Schema: d.schemas.Ref(bodyType(r.Request), wire.Asked), Example: jsontext.Value(table.Example()),
 		}}}
 	}
@@ -233,19 +137,19 @@ func bodyType(t reflect.Type) reflect.Type {
 	return t
 }
 
-func (d *documenter) responses(r Route) wire.Members[*responseObject] {
+func (d *documenter) responses(r Route) wire.Members[*openapi.Response] {
 	ok := &wire.Schema{Type: "object"}
 	if r.Response != nil {
 		ok = d.schemas.Ref(r.Response, wire.Answered)
 	}
-	out := wire.Members[*responseObject]{{Name: "200", Value: &responseObject{Description: "Done.", Headers: headers(http.StatusOK), Content: content(ok)}}}
+	out := wire.Members[*openapi.Response]{{Name: "200", Value: &openapi.Response{Description: "Done.", Headers: headers(http.StatusOK), Content: content(ok)}}}
 	for _, f := range r.failures() {
-		out = append(out, wire.Member[*responseObject]{Name: strconv.Itoa(f.status), Value: d.failure(r, f)})
+		out = append(out, wire.Member[*openapi.Response]{Name: strconv.Itoa(f.status), Value: d.failure(r, f)})
 	}
 	return out
 }
 
-func content(s *wire.Schema) contentObject { return contentObject{mediaJSON: {Schema: s}} }
+func content(s *wire.Schema) openapi.Content { return openapi.Content{mediaJSON: {Schema: s}} }
 
 const mediaJSON = "application/json"
 

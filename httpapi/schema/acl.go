@@ -29,23 +29,23 @@ type ACLEntry struct {
 	RightNames     []string  `json:"rightNames" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX" doc:"The bits of rights that are set, by name."`
 	MaxUsage       int64     `json:"maxUsage" doc:"-1 means no limit."`
 	UserRight      int64     `json:"userRight" doc:"A word that is kept with the entry and decides nothing; 0 in entries that this key server made."`
-	StartTime      Stamp     `json:"startTime"`
+	StartTime      Stamp     `json:"startTime" doc:"When the entry begins to give rights."`
 	StartTimeUnset bool      `json:"startTimeUnset" doc:"startTime is all zero."`
-	EndTime        Stamp     `json:"endTime"`
+	EndTime        Stamp     `json:"endTime" doc:"When the entry ceases to give rights."`
 	EndTimeUnset   bool      `json:"endTimeUnset" doc:"endTime is all zero."`
 }
 
 // ACLLink is the hidden link as the list holds it. Do not depend on its shape;
 // use the ttag that was sent.
 type ACLLink struct {
-	SystemID SystemID   `json:"systemId"`
-	TTag     HiddenLink `json:"ttag"`
+	SystemID SystemID   `json:"systemId" doc:"The key server of the key."`
+	TTag     HiddenLink `json:"ttag" doc:"Its hidden link there."`
 }
 
 // ACLInfo is the access control list of one key.
 type ACLInfo struct {
 	ACLID      Base64ID   `json:"aclId"`
-	HiddenLink ACLLink    `json:"hiddenLink"`
+	HiddenLink ACLLink    `json:"hiddenLink" doc:"The key that the list belongs to."`
 	Expired    bool       `json:"expired" doc:"The time of at least one entry has ended; such an entry gives its principal nothing."`
 	EntryCount int        `json:"entryCount"`
 	Entries    []ACLEntry `json:"entries"`

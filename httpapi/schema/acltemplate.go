@@ -83,9 +83,9 @@ type TemplateMember struct {
 	Rights         Rights    `json:"rights" doc:"As held, widened: test with a mask, never for equality."`
 	RightNames     []string  `json:"rightNames" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX" doc:"The bits of rights that are set, by name."`
 	MaxUsage       int64     `json:"maxUsage" doc:"-1 means no limit."`
-	StartTime      Stamp     `json:"startTime"`
+	StartTime      Stamp     `json:"startTime" doc:"When an entry made of it begins to give rights."`
 	StartTimeUnset bool      `json:"startTimeUnset" doc:"startTime is all zero."`
-	EndTime        Stamp     `json:"endTime"`
+	EndTime        Stamp     `json:"endTime" doc:"When an entry made of it ceases to give rights."`
 	EndTimeUnset   bool      `json:"endTimeUnset" doc:"endTime is all zero."`
 }
 
@@ -100,8 +100,8 @@ type TemplateMemberList struct {
 // TemplateMemberSaved is the verdict on a membership that was asked for.
 type TemplateMemberSaved struct {
 	ID                  HexID            `json:"id" doc:"Of the template."`
-	RequestedRights     Rights           `json:"requestedRights"`
-	RequestedRightNames []string         `json:"requestedRightNames" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX"`
+	RequestedRights     Rights           `json:"requestedRights" doc:"The rights that were sent."`
+	RequestedRightNames []string         `json:"requestedRightNames" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX" doc:"The bits of requestedRights that are set, by name."`
 	Saved               bool             `json:"saved" doc:"Rights and limits read back, the rights by mask."`
 	Missing             bool             `json:"missing,omitzero" doc:"The fresh read has no such member."`
 	Member              *TemplateMember  `json:"member" doc:"As read back; null when missing."`

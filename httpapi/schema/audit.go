@@ -7,6 +7,7 @@ type AuditQuery struct {
 	Reason      string     `query:"reason" limit:"1..64" doc:"Coded cause, for instance aclDenied."`
 	PrincipalID *DecimalID `query:"principalId" doc:"Who asked, in decimal."`
 	Operation   string     `query:"operation" limit:"1..64" doc:"For instance hmacData."`
+	Address     string     `query:"address" limit:"1..64" doc:"Where it came from: the client's address, spelt as the entries have it."`
 	Since       time.Time  `query:"since" doc:"Rows at or after this RFC 3339 time."`
 	Until       time.Time  `query:"until" doc:"Rows before this RFC 3339 time."`
 	Cursor      int64      `query:"cursor" limit:"0..9007199254740992" doc:"The next of an earlier page."`
@@ -15,15 +16,15 @@ type AuditQuery struct {
 
 // AuditEntry is one row of the audit trail.
 type AuditEntry struct {
-	Seq              int64      `json:"seq"`
+	Seq              int64      `json:"seq" doc:"Place in the trail, over all chains."`
 	Time             time.Time  `json:"time"`
-	Operation        string     `json:"operation"`
+	Operation        string     `json:"operation" doc:"As GET /api/operations names it for the audit trail; also login and logout."`
 	Outcome          string     `json:"outcome" enum:"allowed,refused,failed"`
 	Reason           string     `json:"reason" doc:"Coded cause; empty where the operation was allowed."`
-	PrincipalID      DecimalID  `json:"principalId"`
-	SystemID         SystemID   `json:"systemId"`
-	Object           string     `json:"object"`
-	SessionKind      string     `json:"sessionKind"`
+	PrincipalID      DecimalID  `json:"principalId" doc:"Who asked; 0 where nobody was recognised."`
+	SystemID         SystemID   `json:"systemId" doc:"The key server of principalId."`
+	Object           string     `json:"object" doc:"What it was done to; empty where the operation has no object."`
+	SessionKind      string     `json:"sessionKind" doc:"Kind of the session, or of what stood in its place."`
 	RequestID        string     `json:"requestId"`
 	Filename         string     `json:"filename,omitzero" doc:"What authorize was told the key is for."`
 	Address          string     `json:"address" doc:"Of the client; empty where the service acted for itself."`
@@ -35,7 +36,7 @@ type AuditEntry struct {
 	ActorSystemID    *SystemID  `json:"actorSystemId,omitzero" doc:"The key server of actorPrincipalId."`
 	Chain            int64      `json:"chain" doc:"The chain that the row belongs to; one per writer."`
 	Hash             Base64     `json:"hash" doc:"Covers the row and previousHash."`
-	PreviousHash     Base64     `json:"previousHash"`
+	PreviousHash     Base64     `json:"previousHash" doc:"Hash of the row before it in its chain; zero in the first."`
 }
 
 // AuditPage is one page of the trail, oldest row first.

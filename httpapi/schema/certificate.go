@@ -6,14 +6,14 @@ import "time"
 // key server does not know are null.
 type Certificate struct {
 	CertificateID  *Base64ID  `json:"certificateId" doc:"Canonical base64 of 8 bytes, the spelling that trust routes take."`
-	ClassName      *string    `json:"className"`
+	ClassName      *string    `json:"className" doc:"The key server's class of the object."`
 	Subject        *string    `json:"subject" doc:"The whole stored name, slash-prefixed and slash-separated."`
 	Issuer         *string    `json:"issuer"`
 	PublicKeyType  *string    `json:"publicKeyType"`
-	SerialNumber   *Base64    `json:"serialNumber"`
+	SerialNumber   *Base64    `json:"serialNumber" doc:"Big-endian."`
 	CertHash       *Base64    `json:"certHash" doc:"SHA-256 of the DER."`
-	EffectiveDate  *time.Time `json:"effectiveDate"`
-	ExpirationDate *time.Time `json:"expirationDate"`
+	EffectiveDate  *time.Time `json:"effectiveDate" doc:"Its notBefore."`
+	ExpirationDate *time.Time `json:"expirationDate" doc:"Its notAfter."`
 	Status         *int       `json:"status" doc:"The status word, which is no error flag: 1 CA, 2 Regular, 3 Saved request, 4 Trusted server, 5 Expired."`
 	StatusLabel    *string    `json:"statusLabel" enum:"CA,Regular,Saved request,Trusted server,Expired" doc:"The same in words."`
 	Certificate    *Base64    `json:"certificate,omitzero" doc:"The DER, where bodies were asked for."`
@@ -28,20 +28,20 @@ type CertificatesRequest struct {
 
 // CertificatesFound answers a lookup.
 type CertificatesFound struct {
-	Lookup         string        `json:"lookup" enum:"by-id,by-subject,by-transport-principal,from-certificate"`
+	Lookup         string        `json:"lookup" enum:"by-id,by-subject,by-transport-principal,from-certificate" doc:"How the certificates were found."`
 	SystemID       *SystemID     `json:"systemId,omitzero" doc:"Of the transport principal whose certificates they all are."`
 	PrincipalID    *DecimalID    `json:"principalId,omitzero" doc:"Likewise."`
 	Subject        string        `json:"subject,omitzero" doc:"As it was sent."`
 	Count          int           `json:"count"`
-	BodiesIncluded bool          `json:"bodiesIncluded"`
+	BodiesIncluded bool          `json:"bodiesIncluded" doc:"The DER of each, and its saved request, were asked for."`
 	Certificates   []Certificate `json:"certificates"`
-	Detail         string        `json:"detail"`
+	Detail         string        `json:"detail" doc:"For people; the wording is not part of the contract."`
 }
 
 // WildcardEquivalent is a broader question. The service does not ask it by
 // itself.
 type WildcardEquivalent struct {
-	Path    string `json:"path"`
+	Path    string `json:"path" doc:"The route of that search."`
 	Subject string `json:"subject" doc:"The subject sent, with the wildcard at its end."`
 }
 
@@ -49,7 +49,7 @@ type WildcardEquivalent struct {
 type TransportCertificates struct {
 	CertificatesFound
 	Matched            string             `json:"matched" doc:"Always: byte-exact, NO WILDCARD."`
-	WildcardEquivalent WildcardEquivalent `json:"wildcardEquivalent"`
+	WildcardEquivalent WildcardEquivalent `json:"wildcardEquivalent" doc:"The search that would have matched by a wildcard."`
 }
 
 // IssueCertificateRequest asks for a certificate.
@@ -121,7 +121,7 @@ type ResetTransportPrincipalRequest struct {
 // TransportPrincipalReset is the verdict on a reset.
 type TransportPrincipalReset struct {
 	Reset               bool      `json:"reset" doc:"No certificate of the principal reads back."`
-	CertificatesRemoved int       `json:"certificatesRemoved"`
+	CertificatesRemoved int       `json:"certificatesRemoved" doc:"How many there were before and are no longer."`
 	Principal           Principal `json:"principal"`
 	Verdict
 }

@@ -18,7 +18,7 @@ func (q ChangesQuery) LongPoll() time.Duration {
 
 // Change is one committed change of state.
 type Change struct {
-	Seq    int64  `json:"seq"`
+	Seq    int64  `json:"seq" doc:"Place in the feed, without gaps."`
 	Kind   string `json:"kind" doc:"The noun: trustedCA, trustedServer, principalTrust, aclTemplate, templatedDirectory, role, principal, key, session, certificate, revocation."`
 	ID     HexID  `json:"id" doc:"Of the object, in hexadecimal whatever spelling its routes take; of a trusted server, its system id. Zero with kind key: more keys than are named, any access control list may be different."`
 	Action string `json:"action" enum:"created,updated,deleted"`

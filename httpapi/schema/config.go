@@ -14,9 +14,9 @@ type AllowList map[string][]string
 
 // ConfigNode is what may leave of an element.
 type ConfigNode struct {
-	Tag   string     `json:"tag"`
+	Tag   string     `json:"tag" doc:"The element's name."`
 	XPath string     `json:"xpath" doc:"It can be asked for."`
-	Attrs Attributes `json:"attrs"`
+	Attrs Attributes `json:"attrs" doc:"The attributes that may leave."`
 }
 
 // Configuration answers POST /api/config/get.
@@ -24,5 +24,5 @@ type Configuration struct {
 	Nodes      []ConfigNode `json:"nodes" doc:"In document order."`
 	Suppressed int          `json:"suppressed" doc:"Elements of the requested part that may not leave; an empty part has none."`
 	AllowList  AllowList    `json:"allowList" doc:"The table of what may leave."`
-	Detail     string       `json:"detail"`
+	Detail     string       `json:"detail" doc:"For people; the wording is not part of the contract."`
 }

@@ -19,15 +19,15 @@ type GroupMembers struct {
 	Count   int         `json:"count" doc:"Of this page. There is no total: a further page may exist only where this one came back full."`
 	Members []Principal `json:"members"`
 	Page    MembersPage `json:"page"`
-	Detail  string      `json:"detail"`
+	Detail  string      `json:"detail" doc:"For people; the wording is not part of the contract."`
 }
 
 // MembersPage says what window of the members was answered.
 type MembersPage struct {
 	Applied   bool   `json:"applied" doc:"False where no window was asked for."`
-	Limit     int    `json:"limit"`
-	Offset    int    `json:"offset"`
-	OrderedBy string `json:"orderedBy,omitzero"`
+	Limit     int    `json:"limit" doc:"As asked for; 0 where no window was."`
+	Offset    int    `json:"offset" doc:"As asked for; 0 where no window was."`
+	OrderedBy string `json:"orderedBy,omitzero" doc:"The column that the window runs along."`
 }
 
 // GroupMemberSaved is the verdict on putting a principal into a group.

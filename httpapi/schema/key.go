@@ -21,7 +21,7 @@ type KeyMetadata struct {
 	Algorithm *string    `json:"algorithm"`
 	KeyBytes  *int       `json:"keyBytes" doc:"Length of the key in bytes."`
 	IVBytes   *int       `json:"ivBytes" doc:"Length of an initialisation vector in bytes."`
-	Detail    string     `json:"detail,omitzero"`
+	Detail    string     `json:"detail,omitzero" doc:"For people; the wording is not part of the contract."`
 }
 
 // AuthorizeKeyRequest asks whether the caller may use a key.
@@ -34,8 +34,8 @@ type AuthorizeKeyRequest struct {
 type KeyGrant struct {
 	Authorized      bool     `json:"authorized" enum:"true"`
 	SystemID        SystemID `json:"systemId" doc:"The key server that owns the key."`
-	FilenameAudited bool     `json:"filenameAudited"`
-	Detail          string   `json:"detail,omitzero"`
+	FilenameAudited bool     `json:"filenameAudited" doc:"A filename was sent and is in the audit row."`
+	Detail          string   `json:"detail,omitzero" doc:"For people; the wording is not part of the contract."`
 }
 
 // HMACRequest asks for an HMAC-SHA384.
@@ -48,5 +48,5 @@ type HMACRequest struct {
 type HMACResponse struct {
 	Algorithm string `json:"algorithm" enum:"HMAC-SHA384"`
 	MAC       Base64 `json:"mac" doc:"48 bytes."`
-	MACBytes  int    `json:"macBytes" enum:"48"`
+	MACBytes  int    `json:"macBytes" enum:"48" doc:"Length of mac in bytes."`
 }

@@ -27,21 +27,21 @@ type PrincipalQuery struct {
 // PrincipalPage is a listing of principals.
 type PrincipalPage struct {
 	Type       string      `json:"type" enum:"password,certificate,ldap,xauth,group"`
-	ClassName  string      `json:"className"`
+	ClassName  string      `json:"className" doc:"The key server's class of that type."`
 	Count      int         `json:"count" doc:"Of this page. There is no total: a further page may exist only where this one came back full."`
 	Principals []Principal `json:"principals"`
 	Page       Page        `json:"page"`
-	Detail     string      `json:"detail"`
+	Detail     string      `json:"detail" doc:"For people; the wording is not part of the contract."`
 }
 
 // Page says what window of a listing was answered.
 type Page struct {
 	Applied   bool   `json:"applied" doc:"False where no window was asked for."`
-	Limit     int    `json:"limit"`
-	Offset    int    `json:"offset"`
+	Limit     int    `json:"limit" doc:"As asked for; 0 where no window was."`
+	Offset    int    `json:"offset" doc:"As asked for; 0 where no window was."`
 	Name      string `json:"name" doc:"The prefix as it was sent."`
 	Pattern   string `json:"pattern" doc:"What the key server matched names against."`
-	OrderedBy string `json:"orderedBy,omitzero"`
+	OrderedBy string `json:"orderedBy,omitzero" doc:"The column that the window runs along."`
 }
 
 // LookupPrincipalsRequest names principals.
@@ -59,7 +59,7 @@ type PrincipalPair struct {
 type PrincipalsFound struct {
 	Principals []Principal `json:"principals" doc:"In the order asked; a pair that cannot be resolved is absent."`
 	Requested  int         `json:"requested" doc:"How many pairs were sent."`
-	Detail     string      `json:"detail"`
+	Detail     string      `json:"detail" doc:"For people; the wording is not part of the contract."`
 }
 
 // CreatePasswordPrincipalRequest asks for a new password principal.
@@ -116,8 +116,8 @@ type PrincipalFlags struct {
 // be sent: it would clear what it does not name.
 type UpdatePrincipalFlagsRequest struct {
 	ID         HexID `path:"id" json:"-" doc:"16 hexadecimal digits."`
-	Delegation *bool `json:"delegation,omitzero"`
-	Disabled   *bool `json:"disabled,omitzero"`
+	Delegation *bool `json:"delegation,omitzero" doc:"True lets the principal be impersonated by a delegated login."`
+	Disabled   *bool `json:"disabled,omitzero" doc:"True disables the principal."`
 }
 
 // PrincipalFlagsSaved is the verdict on a change of flags.
@@ -126,7 +126,7 @@ type PrincipalFlagsSaved struct {
 	Requested UpdatePrincipalFlagsRequest `json:"requested" doc:"Only the flags that were named."`
 	Asked     []string                    `json:"asked" doc:"The names of those flags." enum:"delegation,disabled"`
 	Saved     bool                        `json:"saved" doc:"The named flags read back and no other bit moved."`
-	Before    PrincipalFlags              `json:"before"`
+	Before    PrincipalFlags              `json:"before" doc:"The flags before the write."`
 	After     PrincipalFlags              `json:"after" doc:"As read back."`
 	Verdict
 }
@@ -143,7 +143,7 @@ type UpdatePrincipalRolesRequest struct {
 // PrincipalRolesSaved is the verdict on replacing roles.
 type PrincipalRolesSaved struct {
 	ID               HexID     `json:"id"`
-	RequestedRoleIDs []HexID   `json:"requestedRoleIds"`
+	RequestedRoleIDs []HexID   `json:"requestedRoleIds" doc:"What was asked for, whatever reads back."`
 	Saved            bool      `json:"saved" doc:"The roles read back as the set that was sent."`
 	Principal        Principal `json:"principal" doc:"As read back."`
 	Verdict

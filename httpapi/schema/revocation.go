@@ -6,9 +6,9 @@ import "time"
 type CRL struct {
 	Digest     Base64    `json:"digest" doc:"SHA-256 of the list."`
 	Number     *Base64   `json:"number" doc:"Big-endian CRL number, or null where the list has none."`
-	ThisUpdate time.Time `json:"thisUpdate"`
-	NextUpdate time.Time `json:"nextUpdate"`
-	ImportedAt time.Time `json:"importedAt"`
+	ThisUpdate time.Time `json:"thisUpdate" doc:"When the issuer made the list."`
+	NextUpdate time.Time `json:"nextUpdate" doc:"When the issuer will have made the next one."`
+	ImportedAt time.Time `json:"importedAt" doc:"When this key server took it."`
 	Revoked    int       `json:"revoked" doc:"Certificates that the list names."`
 }
 
@@ -17,8 +17,8 @@ type RevocationIssuer struct {
 	Digest        IssuerDigest `json:"digest" doc:"What the policy routes name it by."`
 	CertificateID Base64ID     `json:"certificateId" doc:"As GET /api/trusted-cas lists it."`
 	Subject       string       `json:"subject"`
-	Mode          string       `json:"mode" enum:"off,when-available,required"`
-	MaxAgeSeconds int64        `json:"maxAgeSeconds"`
+	Mode          string       `json:"mode" enum:"off,when-available,required" doc:"The policy; the request of the route that sets it says what each means."`
+	MaxAgeSeconds int64        `json:"maxAgeSeconds" doc:"How long after its thisUpdate a list counts as current; 0 until its nextUpdate."`
 	Evidence      string       `json:"evidence" enum:"none,current,stale" doc:"How fresh the list is now, by its nextUpdate and the policy's maximum age."`
 	CRL           *CRL         `json:"crl" doc:"Null where none was imported."`
 }
@@ -27,7 +27,7 @@ type RevocationIssuer struct {
 type RevocationIssuerList struct {
 	Count   int                `json:"count"`
 	Issuers []RevocationIssuer `json:"issuers"`
-	Detail  string             `json:"detail"`
+	Detail  string             `json:"detail" doc:"For people; the wording is not part of the contract."`
 }
 
 // ByDigest is a request that names an issuer in the path and nothing else.
@@ -38,9 +38,9 @@ type ByDigest struct {
 // RevocationPolicy answers a read of a policy.
 type RevocationPolicy struct {
 	Digest        IssuerDigest `json:"digest"`
-	Mode          string       `json:"mode" enum:"off,when-available,required"`
-	MaxAgeSeconds int64        `json:"maxAgeSeconds"`
-	Detail        string       `json:"detail"`
+	Mode          string       `json:"mode" enum:"off,when-available,required" doc:"The request of the route that sets it says what each means."`
+	MaxAgeSeconds int64        `json:"maxAgeSeconds" doc:"How long after its thisUpdate a list counts as current; 0 until its nextUpdate."`
+	Detail        string       `json:"detail" doc:"For people; the wording is not part of the contract."`
 }
 
 // SetRevocationPolicyRequest asks for a policy.

@@ -7,9 +7,9 @@ type Health struct {
 
 // Part is the state of one part of the service.
 type Part struct {
-	Part           string `json:"part"`
+	Part           string `json:"part" doc:"The part's name, such as admission or certificate."`
 	Ready          bool   `json:"ready"`
-	Detail         string `json:"detail"`
+	Detail         string `json:"detail" doc:"For people; the wording is not part of the contract."`
 	RetryInSeconds int    `json:"retryInSeconds,omitzero" doc:"When the part is tried again."`
 }
 
@@ -19,9 +19,9 @@ type Ready struct {
 	Ready     bool   `json:"ready"`
 	Parts     []Part `json:"parts"`
 	Code      string `json:"code,omitempty" doc:"Absent when ready."`
-	Detail    string `json:"detail"`
-	Retryable *bool  `json:"retryable,omitzero"`
-	Scope     string `json:"scope,omitzero" enum:"session,process"`
+	Detail    string `json:"detail" doc:"For people; the wording is not part of the contract."`
+	Retryable *bool  `json:"retryable,omitzero" doc:"True while not ready: ask again."`
+	Scope     string `json:"scope,omitzero" enum:"session,process" doc:"Always process: another replica may be ready."`
 }
 
 // Judge records that the service is not ready, which passes.
@@ -33,10 +33,10 @@ func (r *Ready) Judge(code, detail string) {
 // Version is the key server's version record. A field that the key server did
 // not report is absent, never a default.
 type Version struct {
-	Major   *int   `json:"major,omitzero"`
-	Minor   *int   `json:"minor,omitzero"`
-	Build   *int   `json:"build,omitzero"`
+	Major   *int   `json:"major,omitzero" doc:"Absent where the key server did not report it."`
+	Minor   *int   `json:"minor,omitzero" doc:"Likewise."`
+	Build   *int   `json:"build,omitzero" doc:"Likewise."`
 	Edition *int   `json:"edition,omitzero" doc:"Number of the product's variant."`
 	Version string `json:"version" doc:"Free-form banner, not a rendering of the numbers."`
-	Detail  string `json:"detail"`
+	Detail  string `json:"detail" doc:"For people; the wording is not part of the contract."`
 }

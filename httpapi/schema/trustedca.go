@@ -26,9 +26,9 @@ type AddTrustedCARequest struct {
 type TrustedCAAdded struct {
 	Saved             bool         `json:"saved" doc:"A fresh read of the list contains the certificate."`
 	MatchedBy         string       `json:"matchedBy,omitzero" enum:"certificate-body,echoed-id,sole-new-entry" doc:"The evidence, strongest first; absent where there is none."`
-	WasAlreadyPresent bool         `json:"wasAlreadyPresent"`
-	ListCountBefore   int          `json:"listCountBefore"`
-	ListCountAfter    int          `json:"listCountAfter"`
+	WasAlreadyPresent bool         `json:"wasAlreadyPresent" doc:"The list had the certificate before."`
+	ListCountBefore   int          `json:"listCountBefore" doc:"Rows before the write."`
+	ListCountAfter    int          `json:"listCountAfter" doc:"Rows of the fresh read."`
 	AppearedCount     int          `json:"appearedCount" doc:"Rows that the fresh read has and the earlier one had not."`
 	TrustedCA         *Certificate `json:"trustedCA" doc:"The row as read back; null where there is none."`
 	EchoedCount       int          `json:"echoedCount" doc:"Objects that the key server echoed: information, not evidence."`
@@ -49,9 +49,9 @@ type RemoveTrustedCARequest struct {
 type TrustedCARemoved struct {
 	Gone            bool        `json:"gone" doc:"A fresh read no longer lists the CA."`
 	CertificateID   Base64ID    `json:"certificateId"`
-	ListCountBefore int         `json:"listCountBefore"`
-	ListCountAfter  int         `json:"listCountAfter"`
-	EchoedObjects   *int        `json:"echoedObjects"`
+	ListCountBefore int         `json:"listCountBefore" doc:"Rows before the removal."`
+	ListCountAfter  int         `json:"listCountAfter" doc:"Rows of the fresh read."`
+	EchoedObjects   *int        `json:"echoedObjects" doc:"Objects that the key server echoed: information, not evidence."`
 	TrustedCA       Certificate `json:"trustedCA" doc:"The row as it stood before the removal."`
 	Verdict
 }

@@ -116,8 +116,8 @@ type TrustedServerGone struct {
 	TrustedServers               []TrustedServer  `json:"trustedServers" doc:"As listed afresh."`
 	ACLSideEffect                string           `json:"aclSideEffect,omitzero" doc:"What became of the ACL rows of the peer's principals."`
 	OrphanedPrincipalTrusts      []PrincipalTrust `json:"orphanedPrincipalTrusts" doc:"Principal trusts that still name the system id, 1024 at most."`
-	PrincipalTrustSideEffect     string           `json:"principalTrustSideEffect,omitzero"`
-	TransportPrincipalSideEffect string           `json:"transportPrincipalSideEffect,omitzero"`
+	PrincipalTrustSideEffect     string           `json:"principalTrustSideEffect,omitzero" doc:"What became of the principal trusts for the peer."`
+	TransportPrincipalSideEffect string           `json:"transportPrincipalSideEffect,omitzero" doc:"What became of the peer's transport principal."`
 	Verdict
 }
 
@@ -132,5 +132,5 @@ type TrustInfo struct {
 	Port        *int        `json:"port" doc:"Of the external listener; null where there is none."`
 	Chain       Base64      `json:"chain" doc:"PKCS#7 of this server's certificate and the internal CA that issued it."`
 	Certificate Certificate `json:"certificate" doc:"This server's own."`
-	Detail      string      `json:"detail"`
+	Detail      string      `json:"detail" doc:"For people; the wording is not part of the contract."`
 }

@@ -54,6 +54,7 @@ type AuditFilter struct {
 	Reason    string
 	Principal *ID
 	Operation string
+	Address   string
 	Since     time.Time
 	Until     time.Time
 	After     int64 // rows with a greater Seq

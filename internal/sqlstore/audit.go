@@ -184,6 +184,9 @@ func auditQuery(f keyserver.AuditFilter) auditStatement {
 	if f.Operation != "" {
 		where(`operation = $%d`, f.Operation)
 	}
+	if f.Address != "" {
+		where(`address = $%d`, f.Address)
+	}
 	if !f.Since.IsZero() {
 		where(`time >= $%d`, f.Since.UnixMicro())
 	}

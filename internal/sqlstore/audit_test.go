@@ -66,7 +66,9 @@ func testAuditFilters(t *testing.T, make newDatabase) {
 	clock := time.Duration(0)
 	w := openWriter(t, s, audit.Options{Clock: func() time.Time { clock += time.Second; return at(0).Add(clock) }})
 	defer closeWriter(t, w)
-	writeRows(t, w, row("hmacData", "", 1), row("hmacData", "aclDenied", 2), row("login", "badCredentials", 0), row("login", "", 2))
+	elsewhere := row("login", "badCredentials", 0)
+	elsewhere.Address = "2001:db8::7"
+	writeRows(t, w, row("hmacData", "", 1), row("hmacData", "aclDenied", 2), elsewhere, row("login", "", 2))
 	page, err := s.AuditRows(t.Context(), keyserver.AuditFilter{})
 	if err != nil {
 		t.Fatal(err)
@@ -91,6 +93,8 @@ func testAuditFilters(t *testing.T, make newDatabase) {
 		"Reason":    {"by reason", keyserver.AuditFilter{Reason: "aclDenied"}, keyserver.AuditPage{Entries: all[1:2]}},
 		"Principal": {"by principal", keyserver.AuditFilter{Principal: &two}, keyserver.AuditPage{Entries: []keyserver.AuditEntry{all[1], all[3]}}},
 		"Operation": {"by operation", keyserver.AuditFilter{Operation: "login"}, keyserver.AuditPage{Entries: all[2:4]}},
+		"Address":   {"by address", keyserver.AuditFilter{Address: "2001:db8::7"}, keyserver.AuditPage{Entries: all[2:3]}},
+		"Part":      {"an address is one, not the beginning of several", keyserver.AuditFilter{Address: "2001:db8::"}, keyserver.AuditPage{Entries: []keyserver.AuditEntry{}}},
 		"Since":     {"since is inclusive", keyserver.AuditFilter{Since: all[2].Time}, keyserver.AuditPage{Entries: all[2:4]}},
 		"Until":     {"until is exclusive", keyserver.AuditFilter{Until: all[2].Time}, keyserver.AuditPage{Entries: all[:2]}},
 		"Together": {"conditions add up", keyserver.AuditFilter{Operation: "login", Principal: &two, Reason: "badCredentials"},

@@ -8,6 +8,7 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/follow"
 )
 
 // pool is a pool of connections.
@@ -48,7 +49,7 @@ type dialect interface {
 	// announce tells other processes, on commit, that there are changes.
 	announce(ctx context.Context, in statements) error
 	// follow starts to follow the changes of other processes, where there can be any.
-	follow(ctx context.Context, s *Store) (*follower, error)
+	follow(ctx context.Context, s *Store) (*follow.Follower, error)
 	// claimChain claims the lowest free audit chain.
 	claimChain(ctx context.Context, s *Store) (audit.Chain, error)
 

@@ -3,10 +3,10 @@ package sqlstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/datadir"
 )
 
 // What reads and writes answer.
@@ -20,25 +20,16 @@ var (
 
 // Why a database is not opened. Each is wrapped in one sentence for people.
 var (
-	ErrForeign      = errors.New("not a database of this program")
+	ErrForeign      = datadir.ErrForeign
 	ErrNewerVersion = errors.New("database of a newer version")
 	ErrOlderVersion = errors.New("database of an older version")
-	ErrInUse        = errors.New("in use by another process")
-	ErrUnusable     = errors.New("cannot be used")
+	ErrInUse        = datadir.ErrInUse
+	ErrUnusable     = datadir.ErrUnusable
 )
 
-// refusal is one sentence that wraps the kind of refusal without repeating it.
-type refusal struct {
-	sentence string
-	kind     error
-}
-
 func refuse(kind error, format string, args ...any) error {
-	return &refusal{sentence: fmt.Sprintf(format, args...), kind: kind}
+	return datadir.Refuse(kind, format, args...)
 }
-
-func (r *refusal) Error() string { return r.sentence }
-func (r *refusal) Unwrap() error { return r.kind }
 
 // errorClass is what a driver's error means to callers.
 type errorClass int

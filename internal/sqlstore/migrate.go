@@ -98,6 +98,23 @@ func latest(p *goose.Provider) int64 {
 	return sources[len(sources)-1].Version
 }
 
+// latestFile is the highest number among the files; they may leave some out.
+func latestFile(migrations fs.FS) (int64, error) {
+	names, err := fs.Glob(migrations, "*.sql")
+	if err != nil {
+		return 0, err
+	}
+	var latest int64
+	for _, name := range names {
+		number, err := goose.NumericComponent(name)
+		if err != nil {
+			return 0, fmt.Errorf("read the embedded migrations: %w", err)
+		}
+		latest = max(latest, number)
+	}
+	return latest, nil
+}
+
 // schemaVersion answers 0 for an empty database and refuses one that holds
 // tables but not ours.
 func schemaVersion(ctx context.Context, d dialect, db pool) (int64, error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/follow"
 )
 
 // Connections of one process: readers, and for writing one each for Update,
@@ -206,12 +207,12 @@ func (d *postgres) announce(ctx context.Context, in statements) error {
 	return err
 }
 
-func (d *postgres) follow(ctx context.Context, s *Store) (*follower, error) {
+func (d *postgres) follow(ctx context.Context, s *Store) (*follow.Follower, error) {
 	cfg, err := d.config()
 	if err != nil {
 		return nil, err
 	}
-	return startFollower(ctx, s, func(ctx context.Context) (listener, error) {
+	return follow.Start(ctx, s.source(func(ctx context.Context) (follow.Listener, error) {
 		conn, err := pgx.ConnectConfig(ctx, cfg.Copy())
 		if err != nil {
 			return nil, err
@@ -220,14 +221,14 @@ func (d *postgres) follow(ctx context.Context, s *Store) (*follower, error) {
 			return nil, errors.Join(err, conn.Close(ctx))
 		}
 		return postgresListener{conn}, nil
-	})
+	}))
 }
 
 // postgresListener waits on a connection of its own.
 type postgresListener struct{ conn *pgx.Conn }
 
-// wait returns at a notification, and also when nothing comes for the given time.
-func (l postgresListener) wait(ctx context.Context, atMost time.Duration) error {
+// Wait returns at a notification, and also when nothing comes for the given time.
+func (l postgresListener) Wait(ctx context.Context, atMost time.Duration) error {
 	waiting, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
 	_, err := l.conn.WaitForNotification(waiting)
@@ -237,7 +238,8 @@ func (l postgresListener) wait(ctx context.Context, atMost time.Duration) error 
 	return err
 }
 
-func (l postgresListener) close() {
+// Close hangs up.
+func (l postgresListener) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = l.conn.Close(ctx)

@@ -18,6 +18,8 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/datadir"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/follow"
 )
 
 // databaseFile is the name of the database in its directory.
@@ -38,7 +40,7 @@ type sqlite struct {
 func (d *sqlite) path() string { return filepath.Join(d.dir, databaseFile) }
 
 func (d *sqlite) open(ctx context.Context) (pools, error) {
-	lock, err := lockDirectory(d.dir, d.log)
+	lock, err := datadir.Lock(d.dir, d.log)
 	if err != nil {
 		return pools{}, err
 	}
@@ -53,7 +55,7 @@ func (d *sqlite) open(ctx context.Context) (pools, error) {
 
 func (d *sqlite) openReadOnly(context.Context) (pools, error) {
 	if _, err := os.Stat(d.path()); err != nil {
-		return pools{}, refuse(ErrUnusable, "%s holds no database: %s", d.dir, reasonOf(err))
+		return pools{}, refuse(ErrUnusable, "%s holds no database: %s", d.dir, datadir.ReasonOf(err))
 	}
 	if _, err := os.Stat(d.path() + "-wal"); errors.Is(err, fs.ErrNotExist) {
 		// Nobody has it open. SQLite would make the files of a log all the
@@ -73,10 +75,27 @@ func (d *sqlite) prepare(ctx context.Context) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return d.create(ctx)
 	case err != nil:
-		return refuse(ErrUnusable, "%s cannot be read: %s", d.path(), reasonOf(err))
+		return refuse(ErrUnusable, "%s cannot be read: %s", d.path(), datadir.ReasonOf(err))
+	}
+	return d.checkHeader()
+}
+
+// checkHeader refuses a file that is not ours or is from a newer version.
+func (d *sqlite) checkHeader() error {
+	version, err := datadir.UserVersion(d.path())
+	if err != nil {
+		return err
 	}
 	_, files := d.migrations()
-	return checkHeader(d.path(), files)
+	target, err := latestFile(files)
+	if err != nil {
+		return err
+	}
+	// The log may hold a newer version still; migrate looks again.
+	if version > target {
+		return newer(version, target)
+	}
+	return nil
 }
 
 // create makes the database under another name, complete and folded into one
@@ -88,13 +107,13 @@ func (d *sqlite) create(ctx context.Context) error {
 	name := d.path() + ".new"
 	for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
 		if err := os.Remove(name + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return refuse(ErrUnusable, "%s cannot be written: %s", d.dir, reasonOf(err))
+			return refuse(ErrUnusable, "%s cannot be written: %s", d.dir, datadir.ReasonOf(err))
 		}
 	}
 	// The file is made here, because SQLite would leave its mode to the umask;
 	// the files that SQLite puts beside it take over its mode.
-	if err := createPrivate(name); err != nil {
-		return refuse(ErrUnusable, "%s cannot be written: %s", d.dir, reasonOf(err))
+	if err := datadir.CreatePrivate(name); err != nil {
+		return refuse(ErrUnusable, "%s cannot be written: %s", d.dir, datadir.ReasonOf(err))
 	}
 	db := openSQLite(name, "rw", 1)
 	err := migrate(ctx, temporary, db, d.log)
@@ -104,7 +123,7 @@ func (d *sqlite) create(ctx context.Context) error {
 	if err := os.Rename(name, d.path()); err != nil {
 		return fmt.Errorf("create the database: %w", err)
 	}
-	return syncDirectory(d.dir)
+	return datadir.Sync(d.dir)
 }
 
 func (d *sqlite) pool(mode string, size int) pool { return openSQLite(d.path(), mode, size) }
@@ -154,7 +173,7 @@ func (d *sqlite) tables(ctx context.Context, db pool, name string) (all, named i
 	err = db.QueryRowContext(ctx, `SELECT count(*), coalesce(sum(name = $1), 0) FROM sqlite_schema
 		WHERE type = 'table' AND name NOT LIKE 'sqlite_%'`, name).Scan(&all, &named)
 	if codeOf(err)&0xff == sqlite3.SQLITE_NOTADB {
-		return 0, 0, foreignFile(d.path())
+		return 0, 0, datadir.ForeignFile(d.path())
 	}
 	return all, named, err
 }
@@ -187,9 +206,9 @@ func (d *sqlite) placeholders(rows, columns int) string {
 func (d *sqlite) begin() string { return "BEGIN IMMEDIATE" }
 
 // No other process can write, so there is nobody to wait for, to tell, or to follow.
-func (d *sqlite) serialise(context.Context, statements) error       { return nil }
-func (d *sqlite) announce(context.Context, statements) error        { return nil }
-func (d *sqlite) follow(context.Context, *Store) (*follower, error) { return nil, nil }
+func (d *sqlite) serialise(context.Context, statements) error              { return nil }
+func (d *sqlite) announce(context.Context, statements) error               { return nil }
+func (d *sqlite) follow(context.Context, *Store) (*follow.Follower, error) { return nil, nil }
 
 // statementContext cannot end: the driver starts a goroutine for each statement
 // whose context can, and a local file gives nothing worth interrupting.

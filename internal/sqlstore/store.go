@@ -19,11 +19,12 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/follow"
 )
 
 // MaxStaleness is how far behind the database a process may be and still
 // answer (contract 4.5).
-const MaxStaleness = time.Second
+const MaxStaleness = follow.MaxStaleness
 
 // defaultKeptChanges is how many changes a reader may be behind before it has
 // to read the state anew.
@@ -63,7 +64,7 @@ type Store struct {
 	dialect  dialect
 	pools    pools
 	writer   *writer // nil where the store is read-only
-	follower *follower
+	follower *follow.Follower
 	inserts  inserts
 	claimed  atomic.Bool // SQLite: the one chain is taken
 	closing  sync.Once
@@ -136,7 +137,7 @@ func (s *Store) Close() error {
 
 func (s *Store) close() error {
 	if s.follower != nil {
-		s.follower.stop()
+		s.follower.Stop()
 	}
 	var err error
 	if s.writer != nil {
@@ -167,7 +168,15 @@ func (s *Store) Current(ctx context.Context) error {
 	if s.follower == nil {
 		return nil
 	}
-	return s.follower.current(ctx)
+	return s.follower.Current(ctx)
+}
+
+// source is this store as somebody follows it who listens like that.
+func (s *Store) source(listen func(context.Context) (follow.Listener, error)) follow.Source {
+	return follow.Source{
+		Head: s.ChangeHead, Page: s.Changes, PageLimit: maxChangePage, Listen: listen,
+		Notify: s.notify, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
+	}
 }
 
 // OnChange registers a hook that gets the changes of each commit, of this

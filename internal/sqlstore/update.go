@@ -58,7 +58,7 @@ func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
 		return err
 	}
 	if s.follower != nil {
-		s.follower.committed(committed)
+		s.follower.Committed(committed)
 	} else {
 		s.notify(committed)
 	}

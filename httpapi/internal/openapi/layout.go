@@ -1,4 +1,4 @@
-package httpapi
+package openapi
 
 import (
 	"bytes"
@@ -7,8 +7,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// lineWidth is how long a line of the document may be where it can be broken.
-const lineWidth = 140
+// LineWidth is how long a line of the document may be where it can be broken.
+const LineWidth = 140
 
 // layOut breaks JSON into lines indented by spaces. What fits into one line
 // stands in one: a document of one word a line is read by nobody.
@@ -28,7 +28,7 @@ func layOutValue(b *bytes.Buffer, v jsontext.Value, indent string, used int) err
 	if err := flat.Format(jsontext.SpaceAfterColon(true), jsontext.SpaceAfterComma(true)); err != nil {
 		return err
 	}
-	if kind := v.Kind(); kind != '{' && kind != '[' || len(indent)+used+len(flat) < lineWidth {
+	if kind := v.Kind(); kind != '{' && kind != '[' || len(indent)+used+len(flat) < LineWidth {
 		b.Write(flat)
 		return nil
 	}

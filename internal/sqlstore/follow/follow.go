@@ -1,7 +1,10 @@
-package sqlstore
+// Package follow carries the changes that other processes commit to a shared
+// database into this one, and knows how current this process is.
+package follow
 
 import (
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -10,27 +13,47 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
+// MaxStaleness is how far behind the database a process may be and still
+// answer (contract 4.5).
+const MaxStaleness = time.Second
+
 // Pace of the follower. The poll is the net under notifications, which a
 // broken connection loses; a few of them fit into MaxStaleness.
 const (
-	followPoll       = MaxStaleness / 4
-	followTimeout    = 2 * time.Second
-	followMinBackoff = 50 * time.Millisecond
-	followMaxBackoff = 2 * time.Second
+	poll        = MaxStaleness / 4
+	pageTimeout = 2 * time.Second
+	minBackoff  = 50 * time.Millisecond
+	maxBackoff  = 2 * time.Second
 )
 
-// listener wakes the follower when another process announces changes.
-type listener interface {
-	// wait returns when there may be changes, at the latest after atMost.
-	wait(ctx context.Context, atMost time.Duration) error
-	close()
+// retryAfter is when a caller may ask again whether this process is current.
+const retryAfter = time.Second
+
+// Source is what is followed, and who is told.
+type Source struct {
+	// Head answers the number of the last committed change.
+	Head func(ctx context.Context) (int64, error)
+	// Page reads the changes after one, at most PageLimit of them.
+	Page      func(ctx context.Context, after int64, limit int) (keyserver.ChangePage, error)
+	PageLimit int
+	// Listen opens a connection on which other processes announce changes.
+	Listen func(ctx context.Context) (Listener, error)
+	// Notify delivers changes to the hooks; nil says that anything may be different.
+	Notify func([]keyserver.Change)
+	Clock  func() time.Time
+	Logger *slog.Logger
 }
 
-// follower carries the changes that other processes commit to the hooks of
-// this one, and knows how current this process is.
-type follower struct {
-	store  *Store
-	listen func(ctx context.Context) (listener, error)
+// Listener wakes the follower when another process announces changes.
+type Listener interface {
+	// Wait returns when there may be changes, at the latest after atMost.
+	Wait(ctx context.Context, atMost time.Duration) error
+	Close()
+}
+
+// Follower follows a Source until it is stopped.
+type Follower struct {
+	source Source
 	cancel context.CancelFunc
 	done   chan struct{}
 
@@ -43,15 +66,16 @@ type follower struct {
 	confirmed time.Time // when the last look that succeeded began
 }
 
-func startFollower(ctx context.Context, s *Store, listen func(ctx context.Context) (listener, error)) (*follower, error) {
-	began := s.cfg.Clock()
-	head, err := s.ChangeHead(ctx)
+// Start follows what is committed from now on.
+func Start(ctx context.Context, s Source) (*Follower, error) {
+	began := s.Clock()
+	head, err := s.Head(ctx)
 	if err != nil {
 		return nil, err
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	f := &follower{
-		store: s, listen: listen, cancel: cancel, done: make(chan struct{}),
+	f := &Follower{
+		source: s, cancel: cancel, done: make(chan struct{}),
 		looking: make(chan struct{}, 1), cursor: head, confirmed: began,
 	}
 	go func() {
@@ -61,58 +85,60 @@ func startFollower(ctx context.Context, s *Store, listen func(ctx context.Contex
 	return f, nil
 }
 
-func (f *follower) stop() {
+// Stop ends following and waits for that.
+func (f *Follower) Stop() {
 	f.cancel()
 	<-f.done
 }
 
 // run listens until ctx ends, on a new connection after each that fails.
-func (f *follower) run(ctx context.Context) {
-	backoff := followMinBackoff
+func (f *Follower) run(ctx context.Context) {
+	backoff := minBackoff
 	failing := false
 	for ctx.Err() == nil {
 		err := f.listenOnce(ctx, func() {
 			if failing {
-				f.store.cfg.Logger.Info("following the database's changes again")
+				f.source.Logger.Info("following the database's changes again")
 			}
-			backoff, failing = followMinBackoff, false
+			backoff, failing = minBackoff, false
 		})
 		if ctx.Err() != nil {
 			return
 		}
 		if !failing {
 			failing = true
-			f.store.cfg.Logger.Warn("lost the database's changes, trying again", "error", err)
+			f.source.Logger.Warn("lost the database's changes, trying again", "error", err)
 		}
 		pause := backoff/2 + rand.N(backoff) //nolint:gosec // jitter, not a secret
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
-		backoff = min(2*backoff, followMaxBackoff)
+		backoff = min(2*backoff, maxBackoff)
 	}
 }
 
-func (f *follower) listenOnce(ctx context.Context, succeeded func()) error {
-	l, err := f.listen(ctx)
+func (f *Follower) listenOnce(ctx context.Context, succeeded func()) error {
+	l, err := f.source.Listen(ctx)
 	if err != nil {
 		return err
 	}
-	defer l.close()
+	defer l.Close()
 	for {
 		// Looking comes after LISTEN, so that nothing falls in between.
 		if err := f.look(ctx); err != nil {
 			return err
 		}
 		succeeded()
-		if err := l.wait(ctx, followPoll); err != nil {
+		if err := l.Wait(ctx, poll); err != nil {
 			return err
 		}
 	}
 }
 
-// current is Store.Current.
-func (f *follower) current(ctx context.Context) error {
+// Current answers nil if the hooks have had every change up to MaxStaleness ago.
+// Otherwise it looks once, and refuses with NOT_CURRENT if that fails.
+func (f *Follower) Current(ctx context.Context) error {
 	if f.isCurrent() {
 		return nil
 	}
@@ -125,22 +151,22 @@ func (f *follower) current(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return fault.Temporary(fault.NotCurrent, fault.ScopeProcess, retryUnavailable,
+	return fault.Temporary(fault.NotCurrent, fault.ScopeProcess, retryAfter,
 		"this replica cannot confirm that what it knows is current; try again or ask another").Because(err)
 }
 
-func (f *follower) isCurrent() bool {
+func (f *Follower) isCurrent() bool {
 	f.mu.Lock()
 	confirmed := f.confirmed
 	f.mu.Unlock()
-	return f.store.cfg.Clock().Sub(confirmed) < MaxStaleness
+	return f.source.Clock().Sub(confirmed) < MaxStaleness
 }
 
 // look delivers all changes after the cursor. This process is then as current
 // as the database was when the look began. Callers that come together share
 // one look.
-func (f *follower) look(ctx context.Context) error {
-	arrived := f.store.cfg.Clock()
+func (f *Follower) look(ctx context.Context) error {
+	arrived := f.source.Clock()
 	select {
 	case f.looking <- struct{}{}:
 		defer func() { <-f.looking }()
@@ -151,7 +177,7 @@ func (f *follower) look(ctx context.Context) error {
 		return nil
 	}
 	for {
-		began := f.store.cfg.Clock()
+		began := f.source.Clock()
 		f.mu.Lock()
 		cursor := f.cursor
 		f.mu.Unlock()
@@ -161,13 +187,13 @@ func (f *follower) look(ctx context.Context) error {
 		}
 		switch {
 		case page.Reset:
-			f.store.notify(nil)
+			f.source.Notify(nil)
 		case len(page.Changes) > 0:
-			f.store.notify(page.Changes)
+			f.source.Notify(page.Changes)
 		}
 		f.mu.Lock()
 		f.cursor = page.Cursor
-		more := len(page.Changes) == maxChangePage
+		more := len(page.Changes) == f.source.PageLimit
 		if !more {
 			f.confirmed = began
 		}
@@ -180,23 +206,23 @@ func (f *follower) look(ctx context.Context) error {
 
 // page bounds one read, so that a connection that hangs does not hold up
 // everybody who waits for the look.
-func (f *follower) page(ctx context.Context, cursor int64) (keyserver.ChangePage, error) {
-	ctx, cancel := context.WithTimeout(ctx, followTimeout)
+func (f *Follower) page(ctx context.Context, cursor int64) (keyserver.ChangePage, error) {
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
-	return f.store.Changes(ctx, cursor, maxChangePage)
+	return f.source.Page(ctx, cursor, f.source.PageLimit)
 }
 
-func (f *follower) confirmedSince(t time.Time) bool {
+func (f *Follower) confirmedSince(t time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.confirmed.After(t)
 }
 
-// committed delivers the changes of a commit of this process, unless a look
+// Committed delivers the changes of a commit of this process, unless a look
 // was faster. It waits for a look under way, so that hooks get changes in
 // order; only where that takes too long, or changes of another process lie in
 // between, a look delivers them a second time.
-func (f *follower) committed(changes []keyserver.Change) {
+func (f *Follower) Committed(changes []keyserver.Change) {
 	inOrder := false
 	patience := time.NewTimer(MaxStaleness)
 	defer patience.Stop()
@@ -213,7 +239,7 @@ func (f *follower) committed(changes []keyserver.Change) {
 	if last <= cursor {
 		return
 	}
-	f.store.notify(changes)
+	f.source.Notify(changes)
 	if inOrder && first == cursor+1 {
 		f.mu.Lock()
 		f.cursor = last

@@ -1,0 +1,140 @@
+// Package openapi has the objects of OpenAPI 3.1, and how a document of them is
+// laid out for people. What stands in the document is package httpapi's, whose
+// table of routes it is made from.
+package openapi
+
+import (
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+)
+
+// Document is the whole of it.
+type Document struct {
+	OpenAPI    string                                 `json:"openapi"`
+	Info       Info                                   `json:"info"`
+	Servers    []Server                               `json:"servers"`
+	Tags       []Tag                                  `json:"tags"`
+	Paths      wire.Members[wire.Members[*Operation]] `json:"paths"`
+	Components Components                             `json:"components"`
+}
+
+// Info says whose interface it is.
+type Info struct {
+	Title       string  `json:"title"`
+	Version     string  `json:"version"`
+	Description string  `json:"description"`
+	Contact     Contact `json:"contact"`
+	License     License `json:"license"`
+}
+
+// Contact is where to ask.
+type Contact struct {
+	Name string `json:"name"`
+	URL  string `json:"url"`
+}
+
+// License names a license as SPDX does.
+type License struct {
+	Name       string `json:"name"`
+	Identifier string `json:"identifier"`
+}
+
+// Server is where the interface is answered.
+type Server struct {
+	URL         string              `json:"url"`
+	Description string              `json:"description"`
+	Variables   map[string]Variable `json:"variables,omitzero"`
+}
+
+// Variable is a part of a server's URL.
+type Variable struct {
+	Default     string `json:"default"`
+	Description string `json:"description"`
+}
+
+// Tag is a noun that operations stand under.
+type Tag struct {
+	Name        string `json:"name"`
+	Description string `json:"description"`
+}
+
+// Operation is one method of one path.
+type Operation struct {
+	OperationID string                  `json:"operationId"`
+	Summary     string                  `json:"summary"`
+	Description string                  `json:"description"`
+	Tags        []string                `json:"tags"`
+	Extension   bool                    `json:"x-extension,omitzero"`
+	Operations  []string                `json:"x-operations,omitzero"`
+	Security    []map[string][]string   `json:"security"`
+	Parameters  []*Parameter            `json:"parameters,omitzero"`
+	RequestBody *Request                `json:"requestBody,omitzero"`
+	Responses   wire.Members[*Response] `json:"responses"`
+}
+
+// Parameter is a parameter, or refers to one of the components.
+type Parameter struct {
+	Ref         string       `json:"$ref,omitzero"`
+	Name        string       `json:"name,omitzero"`
+	In          string       `json:"in,omitzero"`
+	Required    bool         `json:"required,omitzero"`
+	Description string       `json:"description,omitzero"`
+	Schema      *wire.Schema `json:"schema,omitzero"`
+}
+
+// Request is the body of a request.
+type Request struct {
+	Required bool    `json:"required"`
+	Content  Content `json:"content"`
+}
+
+// Response is an answer, or refers to one of the components.
+type Response struct {
+	Ref         string                `json:"$ref,omitzero"`
+	Description string                `json:"description,omitzero"`
+	Headers     wire.Members[*Header] `json:"headers,omitzero"`
+	Content     Content               `json:"content,omitzero"`
+}
+
+// Header is a header of an answer, or refers to one of the components.
+type Header struct {
+	Ref         string       `json:"$ref,omitzero"`
+	Description string       `json:"description,omitzero"`
+	Schema      *wire.Schema `json:"schema,omitzero"`
+}
+
+// Content is by media type.
+type Content map[string]Media
+
+// Media is what a body of one media type looks like.
+type Media struct {
+	Schema  *wire.Schema   `json:"schema"`
+	Example jsontext.Value `json:"example,omitzero"`
+}
+
+// Components are what operations share.
+type Components struct {
+	SecuritySchemes map[string]SecurityScheme `json:"securitySchemes"`
+	Parameters      map[string]*Parameter     `json:"parameters"`
+	Headers         map[string]*Header        `json:"headers"`
+	Responses       map[string]*Response      `json:"responses"`
+	Schemas         map[string]*wire.Schema   `json:"schemas"`
+}
+
+// SecurityScheme is a way to show who asks.
+type SecurityScheme struct {
+	Type        string `json:"type"`
+	Scheme      string `json:"scheme"`
+	Description string `json:"description"`
+}
+
+// Text spells the document, a line for what fits into one.
+func (d Document) Text() ([]byte, error) {
+	compact, err := json.Marshal(d, json.Deterministic(true))
+	if err != nil {
+		return nil, err
+	}
+	return layOut(compact)
+}

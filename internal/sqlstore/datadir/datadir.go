@@ -1,0 +1,176 @@
+// Package datadir holds the directory in which a process keeps a SQLite database:
+// taken by one process, private, and refused where it holds the file of another
+// program.
+package datadir
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Modes of what holds state: for the service's own user only.
+const (
+	dirMode  = 0o700
+	fileMode = 0o600
+)
+
+// Why a directory is not taken. Each is wrapped in one sentence for people.
+var (
+	ErrForeign  = errors.New("not a database of this program")
+	ErrInUse    = errors.New("in use by another process")
+	ErrUnusable = errors.New("cannot be used")
+)
+
+// refusal is one sentence that wraps the kind of refusal without repeating it.
+type refusal struct {
+	sentence string
+	kind     error
+}
+
+// Refuse returns a sentence that is an error of the kind.
+func Refuse(kind error, format string, args ...any) error {
+	return &refusal{sentence: fmt.Sprintf(format, args...), kind: kind}
+}
+
+func (r *refusal) Error() string { return r.sentence }
+func (r *refusal) Unwrap() error { return r.kind }
+
+// Lock makes the directory where there is none and takes it for this
+// process. The lock is on the directory itself: it leaves no file behind, and
+// the kernel drops it with the process, however that ends.
+func Lock(dir string, log *slog.Logger) (*os.File, error) {
+	if err := makeDirectory(dir); err != nil {
+		return nil, Refuse(ErrUnusable, "the data directory %s cannot be made: %s", dir, ReasonOf(err))
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, Refuse(ErrUnusable, "the data directory %s cannot be read: %s", dir, ReasonOf(err))
+	}
+	err = func() error {
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		if !info.IsDir() {
+			return unix.ENOTDIR
+		}
+		if info.Mode().Perm()&0o077 != 0 {
+			// Perhaps a mounted volume, whose mode is not ours to change.
+			log.Warn("the data directory is open to other users; its files are not", "dir", dir, "mode", info.Mode().Perm().String())
+		}
+		// SQLite would quietly fall back to reading only.
+		return unix.Access(dir, unix.R_OK|unix.W_OK|unix.X_OK)
+	}()
+	if err != nil {
+		return nil, errors.Join(Refuse(ErrUnusable, "the data directory %s cannot be used: %s", dir, ReasonOf(err)), f.Close())
+	}
+	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return nil, errors.Join(Refuse(ErrInUse, "the data directory %s is in use by another process", dir), f.Close())
+	case err != nil:
+		return nil, errors.Join(Refuse(ErrUnusable, "the data directory %s cannot be locked: %s", dir, ReasonOf(err)), f.Close())
+	}
+	return f, nil
+}
+
+// makeDirectory makes only the last element, and makes it private whatever the umask.
+func makeDirectory(dir string) error {
+	err := os.Mkdir(dir, dirMode)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Chmod(dir, dirMode); err != nil {
+		return err
+	}
+	return Sync(filepath.Dir(dir))
+}
+
+// CreatePrivate makes an empty file, which must not exist.
+func CreatePrivate(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Chmod(fileMode), f.Close())
+}
+
+// Sync makes the names in a directory durable.
+func Sync(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// The parts of SQLite's file header (https://www.sqlite.org/fileformat.html)
+// that tell whose file it is.
+const (
+	headerMagic      = "SQLite format 3\x00"
+	headerLen        = 100
+	userVersionAt    = 60
+	applicationIDAt  = 68
+	ourApplicationID = 1263751760 // as in the first migration
+)
+
+// UserVersion answers the version in the header of a database of ours, and refuses
+// any other file, without opening it as a database, which would touch it and its
+// neighbours. It reads the file through a descriptor of its own. To close that
+// while SQLite has the file open would drop SQLite's locks, so this comes before
+// any connection.
+func UserVersion(path string) (int64, error) {
+	header, err := readHeader(path)
+	if err != nil {
+		return 0, err
+	}
+	if string(header[:len(headerMagic)]) != headerMagic ||
+		binary.BigEndian.Uint32(header[applicationIDAt:]) != ourApplicationID {
+		return 0, ForeignFile(path)
+	}
+	return int64(binary.BigEndian.Uint32(header[userVersionAt:])), nil
+}
+
+func readHeader(path string) ([]byte, error) {
+	// O_NONBLOCK, so that a pipe in place of the file cannot hold us up.
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, Refuse(ErrUnusable, "%s cannot be opened for reading and writing: %s", path, ReasonOf(err))
+	}
+	defer f.Close() //nolint:errcheck // nothing was written
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, ForeignFile(path)
+	}
+	header := make([]byte, headerLen)
+	switch _, err := io.ReadFull(f, header); {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, ForeignFile(path)
+	case err != nil:
+		return nil, Refuse(ErrUnusable, "%s cannot be read: %s", path, ReasonOf(err))
+	}
+	return header, nil
+}
+
+// ForeignFile refuses a file that another program made.
+func ForeignFile(path string) error {
+	return Refuse(ErrForeign, "%s is not a database of this program: choose another data directory, or move the file away", path)
+}
+
+// ReasonOf is an error's reason. It leaves out the path, which the sentence around it names.
+func ReasonOf(err error) string {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err.Error()
+	}
+	return err.Error()
+}
