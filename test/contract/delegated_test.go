@@ -148,7 +148,7 @@ func TestDelegatorWithoutCertificate(t *testing.T) {
 // way of the delegation flag, which it may set.
 func TestDelegationKeepsDutiesApart(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		officer := s.principal(t, "officer", keyserver.RoleSecurityOfficer)
+		officer := s.self(t, s.with(t, keyserver.RoleSecurityOfficer))
 		s.flags(t, officer, rig.Object{"delegation": true})
 		s.Refused(t, s.AsAdmin(t), "POST", sessions, delegated(officer), http.StatusForbidden, "ACCESS_DENIED")
 	}, split)
