@@ -100,6 +100,10 @@ func (e *Engine) authorise(ctx context.Context, r request, checks []check) error
 	if err != nil {
 		return err
 	}
+	if !r.by.Actor.ID.IsZero() && !r.op.Lent() {
+		return fault.New(fault.AccessDenied, "%s is not lent: a session that acts for another is good for the use of keys alone; use a session of your own", r.op.Name).
+			Audited(fault.ReasonNotLent)
+	}
 	granted, err := e.grants(ctx, roles, r.op.ID)
 	if err != nil {
 		return err

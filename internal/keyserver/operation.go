@@ -24,7 +24,7 @@ type Operation struct {
 
 // Lent reports whether a session that acts for another principal carries the
 // operation (contract 4.11): duties are not lent.
-func (op Operation) Lent() bool { return op.Duty == KeyUse && op.ID != OpDelegateLogin.ID }
+func (op Operation) Lent() bool { return op.Duty == KeyUse }
 
 // Operations is the whole catalogue, in the order of the ids.
 var Operations []Operation
