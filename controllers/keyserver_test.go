@@ -247,15 +247,10 @@ var _ = Describe("KeyServer", func() {
 	})
 })
 
-// officer makes a security officer and has trust managed as it.
+// officer has trust managed as the security officer of the first start.
 func (s *stage) officer(ctx context.Context) {
 	GinkgoHelper()
-	const name, password = "officer", "a password that is long enough"
-	_, err := s.admin().CreatePasswordPrincipal(ctx, schema.CreatePasswordPrincipalRequest{
-		Name: name, Password: password, RoleIDs: []schema.HexID{s.roles(ctx)["Security Officer"].ID},
-	})
-	Expect(err).NotTo(HaveOccurred())
-	s.secret(ctx, s.name+"-officer", name, password)
+	s.secret(ctx, s.name+"-officer", testserver.OfficerName, testserver.AdminPassword)
 	edit(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, func(ks *v1alpha1.KeyServer) {
 		ks.Spec.Credentials.SecurityOfficer = &v1alpha1.PasswordCredential{
 			SecretRef: v1alpha1.CredentialSecretReference{Namespace: "kube-system", Name: s.name + "-officer"},

@@ -158,9 +158,9 @@ func aclRoutes() []Route {
 }
 
 func principalRoutes() []Route {
-	created := codes(fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument)
+	created := codes(fault.Escalation, fault.DutiesConflict, fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument)
 	create := grants(keyserver.OpReadPrincipal, keyserver.OpCreatePrincipal)
-	updated := codes(fault.NotFound, fault.BuiltInPrincipal, fault.OwnAccount, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument)
+	updated := codes(fault.Escalation, fault.DutiesConflict, fault.NotFound, fault.BuiltInPrincipal, fault.OwnAccount, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument)
 	return []Route{
 		endpoint(Route{
 			Name: "listPrincipals", Method: http.MethodGet, Path: "/api/principals", Session: true,
@@ -214,7 +214,7 @@ func groupRoutes() []Route {
 			Name: "createGroup", Method: http.MethodPost, Path: "/api/principals/groups", Extension: true, Session: true,
 			Summary:    "Creates a group and verifies name, type and roles.",
 			Operations: grants(keyserver.OpReadPrincipal, keyserver.OpCreatePrincipal),
-			Faults:     codes(fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
+			Faults:     codes(fault.Escalation, fault.DutiesConflict, fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
 		}, createGroup),
 		endpoint(Route{
 			Name: "listGroupMembers", Method: http.MethodGet, Path: "/api/principals/groups/{gid}/members", Extension: true, Session: true,
@@ -224,7 +224,7 @@ func groupRoutes() []Route {
 		endpoint(Route{
 			Name: "addGroupMember", Method: http.MethodPut, Path: "/api/principals/groups/{gid}/members/{pid}", Extension: true, Session: true,
 			Summary:    "Puts a principal into a group and verifies it; one that is in it stays.",
-			Operations: change, Faults: append(codes(fault.NotSaved), changed...),
+			Operations: change, Faults: append(codes(fault.Escalation, fault.DutiesConflict, fault.NotSaved), changed...),
 		}, addGroupMember),
 		endpoint(Route{
 			Name: "removeGroupMember", Method: http.MethodDelete, Path: "/api/principals/groups/{gid}/members/{pid}", Extension: true, Session: true,
@@ -245,13 +245,13 @@ func roleRoutes() []Route {
 			Name: "createRole", Method: http.MethodPost, Path: "/api/roles", Extension: true, Session: true,
 			Summary:    "Creates a role and verifies name and operations.",
 			Operations: grants(keyserver.OpListRoles, keyserver.OpCreateRole),
-			Faults:     codes(fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
+			Faults:     codes(fault.Escalation, fault.DutiesConflict, fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
 		}, createRole),
 		endpoint(Route{
 			Name: "updateRole", Method: http.MethodPut, Path: "/api/roles/{id}", Session: true,
 			Summary:    "Renames a role, replaces its operations, or both, and verifies each.",
 			Operations: grants(keyserver.OpListRoles, keyserver.OpUpdateRole),
-			Faults:     codes(fault.NotFound, fault.BuiltIn, fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
+			Faults:     codes(fault.Escalation, fault.DutiesConflict, fault.NotFound, fault.BuiltIn, fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
 		}, updateRole),
 		endpoint(Route{
 			Name: "deleteRole", Method: http.MethodDelete, Path: "/api/roles/{id}", Extension: true, Session: true,
@@ -430,7 +430,7 @@ func certificateRoutes() []Route {
 		endpoint(Route{
 			Name: "enrollCertificates", Method: http.MethodPost, Path: "/api/certificates/enroll", Extension: true, Session: true, BodyLimit: 16 * smallBody,
 			Summary:    "Enrols certificates as transport principals, all or none, and verifies each.",
-			Operations: append(grants(keyserver.OpEnrollCertificate, keyserver.OpReadPrincipal), find...), Faults: append(codes(fault.AlreadyExists), unsaved...),
+			Operations: append(grants(keyserver.OpEnrollCertificate, keyserver.OpReadPrincipal), find...), Faults: append(codes(fault.Escalation, fault.DutiesConflict, fault.AlreadyExists), unsaved...),
 		}, enrollCertificates),
 		endpoint(Route{
 			Name: "findCertificatesBySubject", Method: http.MethodPost, Path: bySubjectPath, Extension: true, Session: true,

@@ -37,7 +37,7 @@ var loginFields = map[string]struct {
 	schema.MethodCertificate: {},
 
 	schema.MethodDelegated: {needs: []string{"principalId"}, fromSession: true},
-	schema.MethodScoped:    {needs: []string{"objects"}, takes: []string{"lifetimeSeconds", "dpopJkt"}, fromSession: true},
+	schema.MethodScoped:    {needs: []string{"objects"}, takes: []string{"operations", "mayGrant", "lifetimeSeconds", "dpopJkt"}, fromSession: true},
 }
 
 // fromSessionFaults are the further codes of a login that is made from a
@@ -86,7 +86,8 @@ func checkLogin(in schema.LoginRequest) error {
 	}{
 		{"name", in.Name != ""}, {"password", in.Password != ""}, {"token", in.Token != ""},
 		{"principalId", in.PrincipalID != nil},
-		{"objects", in.Objects != nil}, {"lifetimeSeconds", in.LifetimeSeconds != nil}, {"dpopJkt", in.DPoPJKT != nil},
+		{"objects", in.Objects != nil}, {"operations", in.Operations != nil}, {"mayGrant", in.MayGrant != nil},
+		{"lifetimeSeconds", in.LifetimeSeconds != nil}, {"dpopJkt", in.DPoPJKT != nil},
 	} {
 		switch {
 		case !field.set && slices.Contains(method.needs, field.name):
@@ -105,6 +106,10 @@ func scopeOf(in schema.LoginRequest, l *session.Login) error {
 	}
 	if in.Objects != nil {
 		l.Objects = convert(in.Objects, func(h schema.HiddenLink) keyserver.HiddenLink { return keyserver.HiddenLink(h) })
+	}
+	l.Operations = in.Operations
+	if in.MayGrant != nil {
+		l.MayGrant = keyserver.Rights(*in.MayGrant)
 	}
 	if in.LifetimeSeconds != nil {
 		l.Lifetime = time.Duration(*in.LifetimeSeconds) * time.Second
@@ -148,6 +153,13 @@ func sessionOf(i session.Info) schema.Session {
 	}
 	if i.Objects != nil {
 		out.Objects = convert(i.Objects, func(h keyserver.HiddenLink) schema.HiddenLink { return schema.HiddenLink(h) })
+	}
+	if i.Operations != nil {
+		out.Operations = convert(i.Operations, func(id keyserver.ID) string { return keyserver.OperationOf(id).Key })
+	}
+	if i.MayGrant != 0 {
+		rights := schema.Rights(i.MayGrant)
+		out.MayGrant = &rights
 	}
 	if !i.Actor.ID.IsZero() {
 		out.Actor = &schema.SessionActor{

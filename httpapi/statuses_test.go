@@ -23,6 +23,8 @@ var statuses = map[fault.Code]int{
 	fault.InvalidCredentials:    401,
 
 	fault.AccessDenied:          403,
+	fault.Escalation:            403,
+	fault.DutiesConflict:        409,
 	fault.ACLDenied:             403,
 	fault.PrincipalOff:          403,
 	fault.DelegatorRefused:      403,

@@ -39,6 +39,11 @@ func (c *Client) Scoped(objects ...schema.HiddenLink) *Client {
 // ScopedCredential says what a credential is to be good for.
 type ScopedCredential struct {
 	Objects []schema.HiddenLink
+	// Operations, by their keys: hmacData, authorizeKey, readKeyMetadata, readACL,
+	// amendACL. None: all of these but amendACL.
+	Operations []string
+	// MayGrant are the rights that it may give and take, with amendACL.
+	MayGrant schema.Rights
 	// Lifetime in whole seconds; 0: as long as the service gives by itself.
 	Lifetime time.Duration
 	// Thumbprint (RFC 7638) of the key that the credential is for; empty: this
@@ -49,7 +54,10 @@ type ScopedCredential struct {
 // NewScopedCredential makes a credential to hand on, to a browser for
 // instance. Its id is a secret: only the answer's SessionID reveals it.
 func (c *Client) NewScopedCredential(ctx context.Context, want ScopedCredential) (schema.LoginResponse, error) {
-	in := schema.LoginRequest{Method: schema.MethodScoped, Objects: want.Objects}
+	in := schema.LoginRequest{Method: schema.MethodScoped, Objects: want.Objects, Operations: want.Operations}
+	if want.MayGrant != 0 {
+		in.MayGrant = &want.MayGrant
+	}
 	if want.Lifetime != 0 {
 		if want.Lifetime%time.Second != 0 {
 			return schema.LoginResponse{}, refuse("Lifetime", errors.New("must be whole seconds"))

@@ -106,22 +106,22 @@ func (c *Client) LookUpPrincipals(ctx context.Context, in schema.LookupPrincipal
 }
 
 // CreatePasswordPrincipal creates a password principal and verifies name, type
-// and roles. Codes of its own: ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED,
-// INVALID_ARGUMENT.
+// and roles. Codes of its own: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS,
+// NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) CreatePasswordPrincipal(ctx context.Context, in schema.CreatePasswordPrincipalRequest) (schema.PrincipalSaved, error) {
 	return ask[schema.PrincipalSaved](ctx, c, route{name: "createPasswordPrincipal", method: http.MethodPost, path: "/api/principals/password"}, in)
 }
 
 // CreateLDAPPrincipal creates an ldap principal and verifies name, type and
-// roles. Codes of its own: ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED,
-// INVALID_ARGUMENT.
+// roles. Codes of its own: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS,
+// NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) CreateLDAPPrincipal(ctx context.Context, in schema.CreateLDAPPrincipalRequest) (schema.PrincipalSaved, error) {
 	return ask[schema.PrincipalSaved](ctx, c, route{name: "createLdapPrincipal", method: http.MethodPost, path: "/api/principals/ldap"}, in)
 }
 
 // CreateXAuthPrincipal creates an xauth principal for one issuer and subject,
-// and verifies all of it. Codes of its own: ALREADY_EXISTS, NOT_SAVED,
-// READBACK_FAILED, INVALID_ARGUMENT.
+// and verifies all of it. Codes of its own: ESCALATION, DUTIES_CONFLICT,
+// ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) CreateXAuthPrincipal(ctx context.Context, in schema.CreateXAuthPrincipalRequest) (schema.PrincipalSaved, error) {
 	return ask[schema.PrincipalSaved](ctx, c, route{name: "createXauthPrincipal", method: http.MethodPost, path: "/api/principals/xauth"}, in)
 }
@@ -132,22 +132,23 @@ func (c *Client) GetPrincipal(ctx context.Context, in schema.ByID) (schema.Princ
 }
 
 // UpdatePrincipalFlags sets the flags that are named, moves no other bit, and
-// verifies the whole word. Codes of its own: NO_FLAG_WORD, NOT_FOUND,
-// BUILT_IN_PRINCIPAL, OWN_ACCOUNT, NOT_SAVED, READBACK_FAILED,
-// INVALID_ARGUMENT.
+// verifies the whole word. Codes of its own: NO_FLAG_WORD, ESCALATION,
+// DUTIES_CONFLICT, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT, NOT_SAVED,
+// READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) UpdatePrincipalFlags(ctx context.Context, in schema.UpdatePrincipalFlagsRequest) (schema.PrincipalFlagsSaved, error) {
 	return ask[schema.PrincipalFlagsSaved](ctx, c, route{name: "updatePrincipalFlags", method: http.MethodPut, path: "/api/principals/{id}/flags", named: true}, in)
 }
 
 // UpdatePrincipalRoles replaces the roles of a principal and verifies them.
-// Codes of its own: NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT, NOT_SAVED,
-// READBACK_FAILED, INVALID_ARGUMENT.
+// Codes of its own: ESCALATION, DUTIES_CONFLICT, NOT_FOUND, BUILT_IN_PRINCIPAL,
+// OWN_ACCOUNT, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) UpdatePrincipalRoles(ctx context.Context, in schema.UpdatePrincipalRolesRequest) (schema.PrincipalRolesSaved, error) {
 	return ask[schema.PrincipalRolesSaved](ctx, c, route{name: "updatePrincipalRoles", method: http.MethodPut, path: "/api/principals/{id}/roles", named: true}, in)
 }
 
 // CreateGroup creates a group and verifies name, type and roles. Codes of its
-// own: ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+// own: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED,
+// INVALID_ARGUMENT.
 func (c *Client) CreateGroup(ctx context.Context, in schema.CreateGroupRequest) (schema.PrincipalSaved, error) {
 	return ask[schema.PrincipalSaved](ctx, c, route{name: "createGroup", method: http.MethodPost, path: "/api/principals/groups"}, in)
 }
@@ -159,8 +160,9 @@ func (c *Client) ListGroupMembers(ctx context.Context, in schema.ListGroupMember
 }
 
 // AddGroupMember puts a principal into a group and verifies it; one that is in
-// it stays. Codes of its own: NOT_SAVED, NOT_FOUND, BUILT_IN_PRINCIPAL,
-// OWN_ACCOUNT, READBACK_FAILED, INVALID_ARGUMENT.
+// it stays. Codes of its own: ESCALATION, DUTIES_CONFLICT, NOT_SAVED,
+// NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT, READBACK_FAILED,
+// INVALID_ARGUMENT.
 func (c *Client) AddGroupMember(ctx context.Context, in schema.GroupMemberRequest) (schema.GroupMemberSaved, error) {
 	return ask[schema.GroupMemberSaved](ctx, c, route{name: "addGroupMember", method: http.MethodPut, path: "/api/principals/groups/{gid}/members/{pid}", named: true}, in)
 }
@@ -178,14 +180,15 @@ func (c *Client) ListRoles(ctx context.Context) (schema.RoleList, error) {
 }
 
 // CreateRole creates a role and verifies name and operations. Codes of its own:
-// ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+// ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED,
+// INVALID_ARGUMENT.
 func (c *Client) CreateRole(ctx context.Context, in schema.CreateRoleRequest) (schema.RoleSaved, error) {
 	return ask[schema.RoleSaved](ctx, c, route{name: "createRole", method: http.MethodPost, path: "/api/roles"}, in)
 }
 
 // UpdateRole renames a role, replaces its operations, or both, and verifies
-// each. Codes of its own: NOT_FOUND, BUILT_IN, ALREADY_EXISTS, NOT_SAVED,
-// READBACK_FAILED, INVALID_ARGUMENT.
+// each. Codes of its own: ESCALATION, DUTIES_CONFLICT, NOT_FOUND, BUILT_IN,
+// ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) UpdateRole(ctx context.Context, in schema.UpdateRoleRequest) (schema.RoleSaved, error) {
 	return ask[schema.RoleSaved](ctx, c, route{name: "updateRole", method: http.MethodPut, path: "/api/roles/{id}", named: true}, in)
 }
@@ -355,8 +358,8 @@ func (c *Client) RenewCertificate(ctx context.Context, in schema.RenewCertificat
 }
 
 // EnrollCertificates enrols certificates as transport principals, all or none,
-// and verifies each. Codes of its own: ALREADY_EXISTS, NOT_SAVED,
-// READBACK_FAILED, INVALID_ARGUMENT.
+// and verifies each. Codes of its own: ESCALATION, DUTIES_CONFLICT,
+// ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) EnrollCertificates(ctx context.Context, in schema.EnrollCertificatesRequest) (schema.CertificatesEnrolled, error) {
 	return ask[schema.CertificatesEnrolled](ctx, c, route{name: "enrollCertificates", method: http.MethodPost, path: "/api/certificates/enroll"}, in)
 }

@@ -42,6 +42,7 @@ func (o *serveOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.ServerName, "server-name", "keyserver", "name of this key server in certificates")
 	f.StringVar(&o.ExternalListen, "external-listen", ":9443", "address of the mutual TLS listener for peers; empty turns it off")
 	f.StringVar(&o.Deployment, "deployment", string(keyserver.Unified), "unified: Administrator also holds the Security Officer's operations; split: it does not")
+	f.StringVar(&o.BootstrapOfficerPasswordFile, "bootstrap-officer-password-file", "", "file with the first password of officer, where duties are split; default: generated into DIR/bootstrap-officer-password")
 	f.StringVar(&o.BootstrapPasswordFile, "bootstrap-password-file", "", "file with the first password of admin; default: generated into DIR/bootstrap-password")
 	f.StringVar(&o.Admission, "admission", server.AdmissionOff, "required: serve only while --release-manifest admits this build; off: always")
 	f.StringVar(&o.ReleaseKey, "release-key", "", "PEM public key (Ed25519, PKIX) that signs release manifests")
@@ -117,6 +118,9 @@ func serve(ctx context.Context, o serveOptions, out io.Writer) error {
 	s, err := server.Start(ctx, o.Config)
 	if err != nil {
 		return err
+	}
+	if s.OfficerPasswordFile() != "" {
+		fmt.Fprintf(out, "first start: the password of %q is in %s\n", "officer", s.OfficerPasswordFile())
 	}
 	if s.PasswordFile() != "" {
 		fmt.Fprintf(out, "first start: the password of %q is in %s\n", "admin", s.PasswordFile())

@@ -42,6 +42,9 @@ func (e *Engine) GrantACL(ctx context.Context, by keyserver.Caller, change keyse
 			}
 			entry = keyserver.ACLEntry{ID: id, ACL: acl.ID, Principal: change.Principal}
 		}
+		if err := coversGrant(by, entry.Rights, change.Rights); err != nil {
+			return err
+		}
 		return putEntry(ctx, tx, entry, entry.Rights|change.Rights, change)
 	})
 }
@@ -54,6 +57,9 @@ func (e *Engine) AmendACL(ctx context.Context, by keyserver.Caller, change keyse
 		if !ok {
 			return noEntry(change.Principal)
 		}
+		if err := coversGrant(by, entry.Rights, change.Rights); err != nil {
+			return err
+		}
 		return putEntry(ctx, tx, entry, change.Rights, change)
 	})
 }
@@ -62,11 +68,25 @@ func (e *Engine) AmendACL(ctx context.Context, by keyserver.Caller, change keyse
 func (e *Engine) RevokeACL(ctx context.Context, by keyserver.Caller, r keyserver.ACLRevocation) error {
 	send := func(at keyserver.Federated, as keyserver.Caller) error { return at.RevokeACL(ctx, as, r) }
 	return e.amend(ctx, by, r.Link, r.Principal, send, func(tx *sqlstore.Tx, acl keyserver.ACL) error {
-		if _, ok := acl.Entry(r.Principal); !ok {
+		entry, ok := acl.Entry(r.Principal)
+		if !ok {
 			return noEntry(r.Principal)
+		}
+		if err := coversGrant(by, entry.Rights, 0); err != nil {
+			return err
 		}
 		return tx.DeleteACLEntry(ctx, acl.ID, r.Principal)
 	})
+}
+
+// coversGrant refuses a change of an entry that is beyond a scoped credential. It
+// is asked about the entry as the transaction sees it.
+func coversGrant(by keyserver.Caller, from, to keyserver.Rights) error {
+	if by.CoversGrant(from, to) {
+		return nil
+	}
+	return fault.New(fault.NotInScope, "the scoped credential may give and take %v alone, and the entry is of others", by.MayGrant.Names()).
+		Audited(fault.ReasonNotInScope)
 }
 
 func noEntry(p keyserver.PrincipalRef) error {
@@ -91,6 +111,11 @@ func (e *Engine) amend(ctx context.Context, by keyserver.Caller, link keyserver.
 	var key *heldKey
 	r := request{by: by, op: keyserver.OpAmendACL, link: link, object: link.Base64() + " for " + target.String()}
 	if to, ok := e.foreign(link); ok {
+		if by.Scope != nil { // what the entry is now, is for its own key server to see
+			return e.enter(ctx, r, func(context.Context, access.Subject) error {
+				return coversGrant(keyserver.Caller{Scope: by.Scope}, 0, keyserver.Read)
+			})
+		}
 		return e.forward(ctx, r, to, fault.ACLNotFound, send)
 	}
 	return e.perform(ctx, r, func() error {

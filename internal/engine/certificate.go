@@ -162,8 +162,12 @@ func (e *Engine) EnrollCertificates(ctx context.Context, by keyserver.Caller, n 
 			if err != nil {
 				return err
 			}
+			from, err := e.giver(ctx, tx, by)
+			if err != nil {
+				return err
+			}
 			for i, leaf := range leaves {
-				if done[i], err = e.enrol(ctx, tx, leaf, issuers, n.Roles); err != nil {
+				if done[i], err = e.enrol(ctx, tx, by, from, leaf, issuers, n.Roles); err != nil {
 					return err
 				}
 			}
@@ -212,8 +216,11 @@ func (e *Engine) clientIssuers(ctx context.Context, in caReader) ([]*x509.Certif
 }
 
 // enrol gives one certificate to the transport principal of its subject. To
-// enrol again what is enrolled already changes nothing.
-func (e *Engine) enrol(ctx context.Context, tx *sqlstore.Tx, leaf *x509.Certificate, issuers []*x509.Certificate, roles []keyserver.ID) (keyserver.Enrolled, error) {
+// enrol again what is enrolled already changes nothing. Whoever has the key of
+// a certificate that is new to the principal gains all that the principal holds.
+func (e *Engine) enrol(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, from giver,
+	leaf *x509.Certificate, issuers []*x509.Certificate, roles []keyserver.ID,
+) (keyserver.Enrolled, error) {
 	var none keyserver.Enrolled
 	subject := pki.SlashName(leaf.Subject)
 	issuer := pki.IssuerOf(leaf, issuers, e.Clock())
@@ -228,12 +235,17 @@ func (e *Engine) enrol(ctx context.Context, tx *sqlstore.Tx, leaf *x509.Certific
 	case known && !stored.Current():
 		return none, invalid("%s cannot be enrolled: this certificate was replaced by a renewal; enrol the new one", subject)
 	}
-	p, created, err := e.transportPrincipal(ctx, tx, subject, roles)
+	p, created, err := e.transportPrincipal(ctx, tx, by, subject, roles)
 	switch {
 	case err != nil:
 		return none, err
 	case known && !stored.Principal.IsZero():
 		return keyserver.Enrolled{Principal: stored.Principal}, nil
+	}
+	if err := mayGiveAll(ctx, tx, from, p); err != nil {
+		return none, err
+	}
+	switch {
 	case known:
 		err = tx.EnrolCertificate(ctx, stored.ID, p)
 	default:
@@ -246,7 +258,7 @@ func (e *Engine) enrol(ctx context.Context, tx *sqlstore.Tx, leaf *x509.Certific
 
 // transportPrincipal finds the principal of a subject or makes it, enabled and
 // without the delegation flag.
-func (e *Engine) transportPrincipal(ctx context.Context, tx *sqlstore.Tx, subject string, roles []keyserver.ID) (keyserver.ID, bool, error) {
+func (e *Engine) transportPrincipal(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, subject string, roles []keyserver.ID) (keyserver.ID, bool, error) {
 	p, err := tx.PrincipalByName(ctx, keyserver.CertificatePrincipal, subject)
 	switch {
 	case err == nil && len(roles) > 0 && !slices.Equal(keyserver.NormalizeIDs(roles), keyserver.NormalizeIDs(p.Roles)):
@@ -262,7 +274,7 @@ func (e *Engine) transportPrincipal(ctx context.Context, tx *sqlstore.Tx, subjec
 	if err != nil {
 		return keyserver.ID{}, false, err
 	}
-	return id, true, insertPrincipal(ctx, tx, keyserver.Principal{
+	return id, true, e.insertPrincipal(ctx, tx, by, keyserver.Principal{
 		ID: id, System: e.System, Type: keyserver.CertificatePrincipal, Name: subject,
 		Flags: keyserver.FlagEnable, Roles: keyserver.NormalizeIDs(roles),
 	}, "")

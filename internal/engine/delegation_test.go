@@ -92,7 +92,13 @@ func TestDelegationIsJudgedEachTime(t *testing.T) {
 		now := f.Clock.Now()
 		cert := enginetest.NewAgent(t, ca, "agent", now, nil).Certificate
 		own := enginetest.NewAgent(t, ca, "own", now, nil).Certificate
-		agent := session(enrol(t, f, []keyserver.ID{keyserver.RoleAuditor}, cert), cert)
+		agent := session(enrol(t, f, []keyserver.ID{keyserver.RoleExchanger}, cert), cert)
+		link := mint(t, f, f.Admin, nil)
+		grant(t, f, link, agent.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		use := func(by keyserver.Caller) error {
+			_, err := f.AuthorizeKey(ctx, by, keyserver.Use{Link: link})
+			return err
+		}
 		actor := session(enrol(t, f, nil, own), own)
 		setFlags(t, f, agent.Principal, delegable)
 		by := actingFor(actor, agent)
@@ -100,7 +106,7 @@ func TestDelegationIsJudgedEachTime(t *testing.T) {
 		scoped.Kind, scoped.Scope = keyserver.ScopedSession, []keyserver.HiddenLink{"none of these"}
 		asks := func(code fault.Code, reason fault.Reason) {
 			t.Helper()
-			_, err := f.Roles(ctx, by)
+			err := use(by)
 			if standing := f.Standing(ctx, by); fault.CodeOf(standing) != code {
 				t.Errorf("the standing is %v", standing)
 			}
@@ -114,7 +120,7 @@ func TestDelegationIsJudgedEachTime(t *testing.T) {
 			if row := f.LastRow(t); row.Principal != agent.Principal || row.Actor != actor.Principal {
 				t.Errorf("the row does not name both: %+v", row)
 			}
-			_, err = f.Roles(ctx, scoped) // what was made from the session falls with it
+			err = use(scoped) // what was made from the session falls with it
 			refused(t, f, err, code, reason)
 		}
 		revoke := func(number int64, revoked ...*x509.Certificate) {
@@ -155,15 +161,41 @@ func TestDelegationIsJudgedEachTime(t *testing.T) {
 		asks(fault.DelegatorRefused, fault.ReasonDelegator)
 		enrol(t, f, nil, enginetest.NewAgent(t, ca, "agent", now, nil).Certificate)
 		must(f.ResetTransportPrincipal(ctx, f.Admin, actor.Principal.ID))(t)
-		_, err := f.Roles(ctx, by)
+		err := use(by)
 		refused(t, f, err, fault.SessionNotFound, fault.ReasonCertificateEnded)
 		ghost := by
 		ghost.Actor.ID = keyserver.IDFromUint64(99)
-		_, err = f.Roles(ctx, ghost)
+		err = use(ghost)
 		refused(t, f, err, fault.SessionNotFound, fault.ReasonPrincipalDisabled)
 		ghost.Actor = keyserver.PrincipalRef{}
-		_, err = f.Roles(ctx, ghost)
+		err = use(ghost)
 		refused(t, f, err, fault.SessionNotFound, fault.ReasonPrincipalDisabled)
+	})
+}
+
+// What a delegated session carries, over every operation: the use of keys, and
+// nothing of administration, trust or audit, though the delegator holds it all.
+func TestDutiesAreNotLent(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		boss := f.Add(t, keyserver.PasswordPrincipal, "boss", []keyserver.ID{role(t, f, "all", keyserver.Operations...)}, nil)
+		setFlags(t, f, boss.Principal, delegable)
+		exchanger := f.Add(t, keyserver.PasswordPrincipal, "exchanger", []keyserver.ID{keyserver.RoleExchanger}, nil)
+		by := actingFor(exchanger, boss)
+		for _, op := range keyserver.Operations {
+			err := f.MayDo(ctx, by, op)
+			if lent := op.Duty == keyserver.KeyUse; lent != (err == nil) {
+				t.Errorf("%s: %v", op.Key, err)
+			}
+			if err != nil {
+				refused(t, f, err, fault.AccessDenied, fault.ReasonNotLent)
+			}
+			if err := f.MayDo(ctx, boss, op); err != nil {
+				t.Errorf("the delegator himself: %s: %v", op.Key, err)
+			}
+		}
+		if _, err := f.Operations(ctx, by); err == nil {
+			t.Error("the operations are listed")
+		}
 	})
 }
 

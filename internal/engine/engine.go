@@ -42,12 +42,14 @@ type Config struct {
 	Custodian *custody.Custodian
 	Auditor   Auditor
 	System    keyserver.SystemID
-	CA        pki.Identity
-	Self      Self
-	Build     keyserver.Version
-	Clock     func() time.Time
-	Random    io.Reader
-	Logger    *slog.Logger
+	// Deployment is how duties are divided; empty is unified.
+	Deployment keyserver.Deployment
+	CA         pki.Identity
+	Self       Self
+	Build      keyserver.Version
+	Clock      func() time.Time
+	Random     io.Reader
+	Logger     *slog.Logger
 	// Settings is the configuration that the service reads, secrets included;
 	// it may be empty.
 	Settings keyserver.ConfigNode

@@ -495,13 +495,16 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 		trust(t, f, ca)
 		recipient := enrol(t, f, nil, enginetest.NewAgent(t, ca, "agent", f.Clock.Now(), nil).Certificate).Ref()
 		member := f.Add(t, keyserver.PasswordPrincipal, "member", nil, nil).Principal
+		reader := f.Add(t, keyserver.PasswordPrincipal, "reader", nil, nil).Principal
 		named, other := mint(t, f, f.Admin, nil), mint(t, f, f.Admin, nil)
 		for _, link := range []keyserver.HiddenLink{named, other} {
 			grant(t, f, link, member, keyserver.Read, keyserver.NoUsageLimit)
+			grant(t, f, link, reader, keyserver.Read, keyserver.NoUsageLimit)
 		}
 		scoped, empty := f.Admin, f.Admin
+		scoped.ScopeOperations, scoped.MayGrant = idsOf(keyserver.OfferedOperations), keyserver.Read
 		scoped.Scope, empty.Scope = []keyserver.HiddenLink{named}, []keyserver.HiddenLink{}
-		change := keyserver.ACLChange{Principal: f.Admin.Principal, Rights: keyserver.Owner, MaxUsage: keyserver.NoUsageLimit}
+		change := keyserver.ACLChange{Principal: reader, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit}
 		checked := map[string]bool{} // operations, as the trail calls them
 		outOfScope := func(t *testing.T, err error) {
 			t.Helper()
@@ -531,11 +534,23 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				outOfScope(t, call(scoped, other))
 				outOfScope(t, call(empty, named))
+				if name == "Export" { // of no key whatever
+					outOfScope(t, call(scoped, named))
+					return
+				}
 				if err := call(scoped, named); err != nil {
 					t.Errorf("a key in the scope: %v", err)
 				}
 			})
 		}
+		for _, beyond := range []keyserver.ACLChange{
+			{Principal: reader, Rights: keyserver.Owner}, {Principal: reader, Rights: keyserver.Write}, {Principal: f.Admin.Principal, Rights: keyserver.Read},
+		} {
+			beyond.MaxUsage = keyserver.NoUsageLimit
+			outOfScope(t, f.GrantACL(ctx, scoped, forKey(named, beyond)))
+			outOfScope(t, f.AmendACL(ctx, scoped, forKey(named, beyond)))
+		}
+		outOfScope(t, f.RevokeACL(ctx, scoped, keyserver.ACLRevocation{Link: named, Principal: f.Admin.Principal}))
 		_, err := f.Key(ctx, scoped, other) // by a password: none in the scope either
 		outOfScope(t, err)
 		_, err = f.Roles(ctx, scoped)

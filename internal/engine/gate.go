@@ -108,12 +108,20 @@ func (e *Engine) authorise(ctx context.Context, r request, checks []check) error
 	if err != nil {
 		return err
 	}
+	if !r.by.Actor.ID.IsZero() && !r.op.Lent() {
+		return fault.New(fault.AccessDenied, "%s is not lent: a session that acts for another is good for the use of keys alone; use a session of your own", r.op.Name).
+			Audited(fault.ReasonNotLent)
+	}
 	granted, err := e.grants(ctx, roles, r.op.ID)
 	if err != nil {
 		return err
 	}
 	if !granted {
 		return fault.New(fault.AccessDenied, "no role of %s grants %s", r.by.Name, r.op.Name).Audited(fault.ReasonRoleDenied)
+	}
+	if !r.by.CoversOperation(r.op) {
+		return fault.New(fault.NotInScope, "the scoped credential is not good for %s; have one made that names the operation, if it may be named", r.op.Name).
+			Audited(fault.ReasonNotInScope)
 	}
 	if r.by.Scope != nil && !slices.Contains(r.by.Scope, r.link) {
 		return fault.New(fault.NotInScope, "the scoped credential does not cover this; it is good for the keys that it names and for nothing else").

@@ -47,7 +47,7 @@ func (e *Engine) AddGroupMember(ctx context.Context, by keyserver.Caller, m keys
 			return fault.New(fault.InvalidArgument, "principal %q is in %d groups, which is the most it may be in", p.Name, len(p.Groups)).
 				Audited(fault.ReasonInvalidArgument)
 		}
-		return tx.AddGroupMember(ctx, m.Group, m.Member)
+		return e.giving(ctx, tx, by, m.Member, func() error { return tx.AddGroupMember(ctx, m.Group, m.Member) })
 	})
 }
 

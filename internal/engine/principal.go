@@ -34,7 +34,7 @@ func (e *Engine) CreatePasswordPrincipal(ctx context.Context, by keyserver.Calle
 			ID: id, System: e.System, Type: keyserver.PasswordPrincipal, Name: n.Name,
 			Flags: keyserver.FlagEnable, Roles: keyserver.NormalizeIDs(n.Roles),
 		}
-		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error { return insertPrincipal(ctx, tx, p, hash) })
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error { return e.insertPrincipal(ctx, tx, by, p, hash) })
 	})
 	if err != nil {
 		return keyserver.ID{}, err
@@ -56,7 +56,7 @@ func (e *Engine) CreatePrincipal(ctx context.Context, by keyserver.Caller, n key
 		if err := refuseType(n); err != nil {
 			return err
 		}
-		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error { return insertPrincipal(ctx, tx, p, "") })
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error { return e.insertPrincipal(ctx, tx, by, p, "") })
 	})
 	if err != nil {
 		return keyserver.ID{}, err
@@ -75,6 +75,11 @@ func refuseType(n keyserver.NewPrincipal) error {
 	default:
 	}
 	return fault.New(fault.InvalidArgument, "a %q principal is not created like this", n.Type).Audited(fault.ReasonInvalidArgument)
+}
+
+// insertPrincipal writes a principal, with roles that the caller may give.
+func (e *Engine) insertPrincipal(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, p keyserver.Principal, hash string) error {
+	return e.giving(ctx, tx, by, p.ID, func() error { return insertPrincipal(ctx, tx, p, hash) })
 }
 
 // insertPrincipal writes a principal and refuses roles that do not exist,
@@ -115,6 +120,11 @@ func (e *Engine) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, 
 		if !p.Type.CarriesFlags() {
 			return fault.New(fault.InvalidArgument, "a %s principal carries no flag word", p.Type).Audited(fault.ReasonInvalidArgument)
 		}
+		if word := change.Apply(p.Flags); word.Delegation() && !p.Flags.Delegation() {
+			if err := e.givingDelegation(ctx, tx, by, change.ID); err != nil {
+				return err
+			}
+		}
 		return tx.SetPrincipalFlags(ctx, change.ID, change.Apply(p.Flags))
 	})
 }
@@ -125,7 +135,7 @@ func (e *Engine) SetPrincipalRoles(ctx context.Context, by keyserver.Caller, r k
 		if err := rolesExist(ctx, tx, r.Roles); err != nil {
 			return err
 		}
-		return tx.SetPrincipalRoles(ctx, r.ID, r.Roles)
+		return e.giving(ctx, tx, by, r.ID, func() error { return tx.SetPrincipalRoles(ctx, r.ID, r.Roles) })
 	})
 }
 

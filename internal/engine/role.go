@@ -44,7 +44,9 @@ func (e *Engine) CreateRole(ctx context.Context, by keyserver.Caller, n keyserve
 	r := request{by: by, op: keyserver.OpCreateRole, object: id.Hex()}
 	err = e.perform(ctx, r, func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			return takenName(tx.InsertRole(ctx, keyserver.Role{ID: id, Name: n.Name, Operations: keyserver.NormalizeIDs(n.Operations)}))
+			return e.givingByRole(ctx, tx, by, id, func() error {
+				return takenName(tx.InsertRole(ctx, keyserver.Role{ID: id, Name: n.Name, Operations: keyserver.NormalizeIDs(n.Operations)}))
+			})
 		})
 	})
 	if err != nil {
@@ -56,7 +58,7 @@ func (e *Engine) CreateRole(ctx context.Context, by keyserver.Caller, n keyserve
 // UpdateRole implements keyserver.Roles.
 func (e *Engine) UpdateRole(ctx context.Context, by keyserver.Caller, change keyserver.RoleChange) error {
 	return e.changeRole(ctx, by, keyserver.OpUpdateRole, change.ID, func(tx *sqlstore.Tx) error {
-		return takenName(tx.UpdateRole(ctx, change))
+		return e.givingByRole(ctx, tx, by, change.ID, func() error { return takenName(tx.UpdateRole(ctx, change)) })
 	})
 }
 

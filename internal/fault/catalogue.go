@@ -58,6 +58,8 @@ var (
 	BuiltInPrincipal      = code("BUILT_IN_PRINCIPAL", "A system-defined principal: the key server would skip the update and report success, so nothing was sent.")
 	OwnAccount            = code("OWN_ACCOUNT", "The target is the caller's own principal; another administrator has to do it. Nothing was sent.")
 	NoFlagWord            = code("NO_FLAG_WORD", "Principals of that type have no flags; nothing was sent.")
+	Escalation            = extension("ESCALATION", "The change gives an operation that the caller does not hold; detail names it. Nothing was changed.")
+	DutiesConflict        = extension("DUTIES_CONFLICT", "A principal would hold two duties that are apart in this deployment; detail names an operation of each. Nothing was changed.")
 	KeyNotFound           = code("KEY_NOT_FOUND", "The hidden link names no key.")
 	NotFound              = code("NOT_FOUND", "No such object, or no such path.")
 	NotTrusted            = code("NOT_TRUSTED", "No trusted CA has that certificate id.")

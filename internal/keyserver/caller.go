@@ -45,6 +45,11 @@ type Caller struct {
 	// Scope lists the keys that a scoped credential covers; nil in every other
 	// session. An empty, non-nil scope covers nothing.
 	Scope []HiddenLink
+	// ScopeOperations are what a scoped credential may do with these keys, and
+	// MayGrant the rights on them that it may give; both are empty in every
+	// other session.
+	ScopeOperations []ID
+	MayGrant        Rights
 	// Peer is set in a call between key servers and nowhere else.
 	Peer *PeerCall
 }

@@ -1,5 +1,7 @@
 package keyserver
 
+import "slices"
+
 // Duty is the kind of work an operation belongs to. Separating duties means
 // giving them to different roles.
 type Duty string
@@ -20,6 +22,10 @@ type Operation struct {
 	Duty Duty
 }
 
+// Lent reports whether a session that acts for another principal carries the
+// operation (contract 4.11): duties are not lent.
+func (op Operation) Lent() bool { return op.Duty == KeyUse }
+
 // Operations is the whole catalogue, in the order of the ids.
 var Operations []Operation
 
@@ -33,11 +39,13 @@ func operation(id uint64, key, name string, duty Duty) Operation {
 // The operations. Ids are permanent: roles in databases and
 // manifests in repositories refer to them.
 var (
-	OpListOperations  = operation(0x0101, "listOperations", "List Operations", Administration)
-	OpListRoles       = operation(0x0102, "listRoles", "List Roles", Administration)
-	OpCreateRole      = operation(0x0103, "createRole", "Create Role", Administration)
-	OpUpdateRole      = operation(0x0104, "updateRole", "Update Role", Administration)
-	OpDeleteRole      = operation(0x0105, "deleteRole", "Delete Role", Administration)
+	OpListOperations = operation(0x0101, "listOperations", "List Operations", Administration)
+	OpListRoles      = operation(0x0102, "listRoles", "List Roles", Administration)
+	OpCreateRole     = operation(0x0103, "createRole", "Create Role", Administration)
+	OpUpdateRole     = operation(0x0104, "updateRole", "Update Role", Administration)
+	OpDeleteRole     = operation(0x0105, "deleteRole", "Delete Role", Administration)
+	// OpGrantAny gives what its holder does not hold (contract 4.9).
+	OpGrantAny        = operation(0x0106, "grantAnyOperation", "Grant Any Operation", Administration)
 	OpReadPrincipal   = operation(0x0111, "readPrincipal", "Read Principal", Administration)
 	OpCreatePrincipal = operation(0x0112, "createPrincipal", "Create Principal", Administration)
 
@@ -101,6 +109,16 @@ var (
 	OpReadAudit = operation(0x0401, "readAudit", "Read Audit", Auditing)
 )
 
+// OperationOf returns the operation of an id. One that the catalogue lacks has
+// the id for its name.
+func OperationOf(id ID) Operation {
+	i := slices.IndexFunc(Operations, func(op Operation) bool { return op.ID == id })
+	if i < 0 {
+		return Operation{ID: id, Key: id.Hex(), Name: id.Hex()}
+	}
+	return Operations[i]
+}
+
 // AuditLogin, AuditLogout and AuditProof are audited without being granted by a role.
 const (
 	AuditLogin  = "login"
@@ -163,11 +181,16 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 		OpReadPrincipal, OpCreatePrincipal, OpWatchChanges, OpListTrustedCAs,
 		OpIssueCertificate, OpRenewCertificate, OpEnrollCertificate, OpFindCertificates, OpResetTransportPrincipal,
 	}
-	if d != Split {
+	if d == Split {
+		// Who holds trust gives it: nobody else may (contract 4.9).
+		officer = append(officer, OpUpdatePrincipalRoles)
+	} else {
 		administrator = append(administrator, officer...)
 		// Where duties are apart, whoever may set the delegation flag must not
 		// become a Security Officer by it.
 		administrator = append(administrator, OpDelegateLogin)
+		// Nor may anybody there give what he does not hold.
+		administrator = append(administrator, OpGrantAny)
 	}
 	use := []Operation{OpReadKey, OpAuthorizeKey, OpHMAC, OpReadACL}
 	exchanger := append([]Operation{OpDelegateLogin}, use...)

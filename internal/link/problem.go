@@ -52,6 +52,7 @@ var meanings = map[string]Problem{
 	"ALREADY_EXISTS":  {Reason: v1alpha1.ReasonConflict, Outdated: true},
 	"NOT_TRUSTED":     {Reason: v1alpha1.ReasonProgressing, Outdated: true},
 	"NOT_FOUND":       {Reason: v1alpha1.ReasonProgressing, Outdated: true},
+	"DUTIES_CONFLICT": {Reason: v1alpha1.ReasonConflict, Again: retryLater},
 	"BUILT_IN":        {Reason: v1alpha1.ReasonConflict, Outdated: true},
 
 	// Others use it.
@@ -66,6 +67,7 @@ var meanings = map[string]Problem{
 	"ACCESS_DENIED":                 {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
 	"ACL_DENIED":                    {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
 	"PRINCIPAL_DISABLED":            {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
+	"ESCALATION":                    {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
 	"NOT_WRITABLE":                  {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
 	"INVALID_CREDENTIALS":           {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
 	"LOGIN_THROTTLED":               {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},

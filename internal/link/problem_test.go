@@ -49,10 +49,11 @@ func TestWhatRefusalsMean(t *testing.T) {
 		}},
 		{"somebody else was faster", Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true}, []string{"ALREADY_TRUSTED", "NOT_TRUSTED", "NOT_FOUND"}},
 		{"somebody else has it", Problem{Reason: v1alpha1.ReasonConflict, Outdated: true}, []string{"ALREADY_EXISTS", "BUILT_IN", "LAST_WRITER"}},
+		{"the roles of others are in the way", Problem{Reason: v1alpha1.ReasonConflict, Again: seldom}, []string{"DUTIES_CONFLICT"}},
 		{"others use it", Problem{Reason: v1alpha1.ReasonInUse, Again: seldom}, []string{"IN_USE"}},
 		{"the declaration cannot be", Problem{Reason: v1alpha1.ReasonInvalidSpec}, []string{"BAD_REQUEST", "INVALID_ARGUMENT"}},
 		{"the manager may not", Problem{Reason: v1alpha1.ReasonAccessDenied, Again: seldom}, []string{
-			"ACCESS_DENIED", "ACL_DENIED", "PRINCIPAL_DISABLED", "NOT_WRITABLE", "INVALID_CREDENTIALS", "LOGIN_THROTTLED",
+			"ACCESS_DENIED", "ACL_DENIED", "PRINCIPAL_DISABLED", "ESCALATION", "NOT_WRITABLE", "INVALID_CREDENTIALS", "LOGIN_THROTTLED",
 			"SESSION_NOT_FOUND", "SESSION_EXPIRED", "REVOCATION_STATUS_UNAVAILABLE", "REVOCATION_EVIDENCE_STALE",
 		}},
 		{"nobody knows what it means", Problem{Reason: v1alpha1.ReasonProgressing, Again: seldom}, []string{"A_CODE_OF_A_LATER_VERSION"}},

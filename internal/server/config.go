@@ -44,6 +44,8 @@ type Config struct {
 	ServerName            string
 	Deployment            string
 	BootstrapPasswordFile string
+	// BootstrapOfficerPasswordFile is of the officer of a split deployment.
+	BootstrapOfficerPasswordFile string
 
 	Admission       string // AdmissionOff or AdmissionRequired
 	ReleaseKey      string

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/rand"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -12,8 +13,9 @@ import (
 
 // Names in the data directory.
 const (
-	passwordFile = "bootstrap-password" // generated at the first start
-	databaseFile = "keyserver.db"       // the embedded database, once it is whole
+	passwordFile        = "bootstrap-password"         // generated at the first start
+	officerPasswordFile = "bootstrap-officer-password" // generated at the first start of a split deployment
+	databaseFile        = "keyserver.db"               // the embedded database, once it is whole
 )
 
 // Bounds of a bootstrap password file.
@@ -23,22 +25,30 @@ const (
 	maxFirstPassword = 1024
 )
 
-// firstPassword finds or makes admin's first password.
+// firstPassword finds or makes the first password of admin, or of the officer.
 type firstPassword struct {
-	given     string // --bootstrap-password-file
+	flag      string
+	given     string // the value of the flag
 	dir       string
+	file      string // name of a generated one
 	random    io.Reader
 	generated string // path, set by read
 }
 
-// read returns the password of --bootstrap-password-file, or a generated one
+// firstPasswords are those of admin and of the officer.
+func (c *Config) firstPasswords() (admin, officer firstPassword) {
+	return firstPassword{flag: "--bootstrap-password-file", given: c.BootstrapPasswordFile, dir: c.DataDir, file: passwordFile, random: rand.Reader},
+		firstPassword{flag: "--bootstrap-officer-password-file", given: c.BootstrapOfficerPasswordFile, dir: c.DataDir, file: officerPasswordFile, random: rand.Reader}
+}
+
+// read returns the password of the file that the flag names, or a generated one
 // from a file of its own, which is durable before the password is used: a
 // start that was cut off in between finds it again.
 func (f *firstPassword) read() (string, error) {
 	if f.given != "" {
-		return readPassword("--bootstrap-password-file", f.given)
+		return readPassword(f.flag, f.given)
 	}
-	f.generated = filepath.Join(f.dir, passwordFile)
+	f.generated = filepath.Join(f.dir, f.file)
 	if _, err := os.Stat(f.generated); err == nil {
 		return readPassword("the generated password file", f.generated)
 	}

@@ -50,6 +50,8 @@ type Server struct {
 	database string
 	started  bool
 	password string // path of the generated password, empty if none was generated now
+	// officerPassword is the same for the officer.
+	officerPassword string
 
 	closers []func(context.Context) error // in the order in which they were opened
 	failed  chan error
@@ -121,7 +123,8 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	peerRegistry := engine.NewPeerRegistry(store, cfg.Clock)
 	peers := s.askPeers(store, peerRegistry, leaf)
 	ks := engine.New(engine.Config{
-		Store: store, Custodian: custodian, Auditor: rows, System: prepared.System, CA: prepared.CA, Self: s.self(leaf, external),
+		Store: store, Custodian: custodian, Auditor: rows, System: prepared.System, Deployment: keyserver.Deployment(cfg.Deployment),
+		CA: prepared.CA, Self: s.self(leaf, external),
 		Build: cfg.Version, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
 		Settings: settings(cfg, prepared.System, listeners{api, external, metrics}), Peers: peers,
 	})
@@ -213,6 +216,10 @@ func (s *Server) CAFile() string { return filepath.Join(s.cfg.DataDir, "ca.crt")
 // wrote none.
 func (s *Server) PasswordFile() string { return s.password }
 
+// OfficerPasswordFile is where this start wrote the officer's first password,
+// empty if it wrote none.
+func (s *Server) OfficerPasswordFile() string { return s.officerPassword }
+
 // Failed delivers the error of a listener that stopped by itself.
 func (s *Server) Failed() <-chan error { return s.failed }
 
@@ -256,9 +263,15 @@ func (s *Server) listen(flag, address string) (net.Listener, error) {
 func (s *Server) givenFiles() (*certificateFiles, error) {
 	// Only the first start needs the password; later ones find a database, and
 	// the file gone, as it should be. What PostgreSQL holds is not known yet.
-	if s.cfg.BootstrapPasswordFile != "" && s.cfg.DatabaseURL == "" {
+	admin, officer := s.cfg.firstPasswords()
+	if s.cfg.Deployment != string(keyserver.Split) {
+		officer.given = ""
+	}
+	for _, first := range []firstPassword{admin, officer} {
+		if first.given == "" || s.cfg.DatabaseURL != "" {
+			continue
+		}
 		if _, err := os.Lstat(filepath.Join(s.cfg.DataDir, databaseFile)); errors.Is(err, os.ErrNotExist) {
-			first := firstPassword{given: s.cfg.BootstrapPasswordFile}
 			if _, err := first.read(); err != nil {
 				return nil, err
 			}
@@ -325,15 +338,20 @@ func makeDataDir(dir string) error {
 }
 
 func (s *Server) prepare(ctx context.Context, store *sqlstore.Store, custodian *custody.Custodian) (bootstrap.Prepared, error) {
-	secret := firstPassword{given: s.cfg.BootstrapPasswordFile, dir: s.cfg.DataDir, random: rand.Reader}
+	admin, officer := s.cfg.firstPasswords()
 	state := s.bootstrap(store, custodian)
-	state.AdminPassword = secret.read
+	state.AdminPassword, state.OfficerPassword = admin.read, officer.read
 	prepared, err := bootstrap.Run(ctx, state)
 	if err != nil {
 		return prepared, err
 	}
 	if prepared.First {
-		s.password = secret.generated
+		s.password, s.officerPassword = admin.generated, officer.generated
+	}
+	if state.Deployment == keyserver.Split {
+		if err := engine.WarnOfDuties(ctx, store, s.cfg.Logger); err != nil {
+			return prepared, err
+		}
 	}
 	return prepared, s.publishCA(prepared.CA.Certificate.Raw)
 }

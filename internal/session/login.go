@@ -21,8 +21,10 @@ type identity struct {
 	certificate keyserver.ID
 	actor       keyserver.PrincipalRef
 	scope       []keyserver.HiddenLink
-	boundKey    string    // where the login's own proof does not say
-	expiresAt   time.Time // zero: after the manager's lifetime
+	operations  []keyserver.ID   // of a scoped credential
+	mayGrant    keyserver.Rights // of one that changes lists
+	boundKey    string           // where the login's own proof does not say
+	expiresAt   time.Time        // zero: after the manager's lifetime
 	parent      keyserver.ID
 }
 
@@ -120,7 +122,7 @@ func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, erro
 		ID: id, Hash: hash, Principal: who.principal.Ref(), Kind: l.Method,
 		CreatedAt: now, ExpiresAt: now.Add(m.Lifetime), LastUsedAt: now,
 		Certificate: who.certificate, Actor: who.actor, Scope: who.scope, BoundKey: who.boundKey,
-		Parent: who.parent,
+		Parent: who.parent, ScopeOperations: who.operations, MayGrant: who.mayGrant,
 	}
 	if !who.expiresAt.IsZero() {
 		record.ExpiresAt = who.expiresAt

@@ -293,6 +293,7 @@ func (m *Manager) keep(record sqlstore.SessionRecord, p keyserver.Principal, bef
 		h = &held{hash: record.Hash, record: record, caller: keyserver.Caller{
 			Principal: record.Principal, Name: p.Name, Type: p.Type, Session: record.ID, Kind: record.Kind,
 			Certificate: record.Certificate, Actor: record.Actor, Scope: record.Scope,
+			ScopeOperations: record.ScopeOperations, MayGrant: record.MayGrant,
 		}}
 		for _, other := range m.byHash {
 			if len(m.byHash) < maxHeld {
@@ -326,6 +327,9 @@ func (m *Manager) describe(ctx context.Context, h *held) (Info, error) {
 	info := Info{
 		ID: h.record.ID, Kind: h.record.Kind, Principal: p, Actor: h.record.Actor, Objects: h.record.Scope, BoundKey: h.record.BoundKey,
 		ExpiresAt: h.record.ExpiresAt, IdleExpiresAt: time.Unix(0, h.lastUsed.Load()).Add(m.Idle).UTC(),
+	}
+	if h.record.Kind == keyserver.ScopedSession {
+		info.Operations, info.MayGrant = h.caller.CredentialOperations(), h.record.MayGrant
 	}
 	if h.fixed() || info.IdleExpiresAt.After(info.ExpiresAt) {
 		info.IdleExpiresAt = info.ExpiresAt

@@ -33,7 +33,7 @@ func (m *Manager) byScope(ctx context.Context, l Login) (identity, error) {
 	}
 	who := m.inherit(l, lifetime)
 	who.principal = keyserver.Principal{ID: l.By.Principal.ID, System: l.By.Principal.System, Name: l.By.Name}
-	who.scope = l.Objects
+	who.scope, who.operations, who.mayGrant = l.Objects, operationsOf(l), l.MayGrant
 	if l.BindTo != "" {
 		who.boundKey = l.BindTo
 	}
@@ -44,6 +44,43 @@ func (m *Manager) byScope(ctx context.Context, l Login) (identity, error) {
 	return who, m.Authorizer.Standing(ctx, *l.By)
 }
 
+// operationsOf are the ids of the operations that a login names, or of those that
+// there are without a name.
+func operationsOf(l Login) []keyserver.ID {
+	ids := []keyserver.ID{}
+	for _, op := range keyserver.OfferedOperations {
+		if slices.Contains(l.Operations, op.Key) {
+			ids = append(ids, op.ID)
+		}
+	}
+	if l.Operations == nil {
+		return keyserver.Caller{}.CredentialOperations()
+	}
+	return ids
+}
+
+// checkOperations refuses what no credential is good for. OWNER is in none: who
+// holds it could give everything, also to himself.
+func checkOperations(l Login) error {
+	amends := slices.Contains(l.Operations, keyserver.OpAmendACL.Key)
+	for i, name := range l.Operations {
+		offered := slices.ContainsFunc(keyserver.OfferedOperations, func(op keyserver.Operation) bool { return op.Key == name })
+		if !offered || slices.Contains(l.Operations[:i], name) {
+			return fault.New(fault.BadRequest, "operations: must each be one of those that a scoped credential can be good for, once: "+
+				"hmacData, authorizeKey, readKeyMetadata, readACL, amendACL")
+		}
+	}
+	switch {
+	case l.Operations != nil && len(l.Operations) == 0:
+		return fault.New(fault.BadRequest, "operations: must name at least one; leave it out for those that use a key")
+	case l.MayGrant.Has(keyserver.Owner):
+		return fault.New(fault.BadRequest, "mayGrant: must not hold OWNER, which no scoped credential gives")
+	case amends != (l.MayGrant != 0):
+		return fault.New(fault.BadRequest, "mayGrant: belongs to the operation amendACL, which needs it; name both or neither")
+	}
+	return nil
+}
+
 // checkScope refuses what is no credential to make, before anything is asked.
 func (m *Manager) checkScope(l Login) error {
 	seen := map[keyserver.HiddenLink]bool{}
@@ -52,6 +89,9 @@ func (m *Manager) checkScope(l Login) error {
 			return fault.New(fault.BadRequest, "objects: names a key twice; name each once")
 		}
 		seen[link] = true
+	}
+	if err := checkOperations(l); err != nil {
+		return err
 	}
 	switch {
 	case len(l.Objects) == 0 || len(l.Objects) > MaxObjects:

@@ -23,8 +23,12 @@ type Login struct {
 	Token     string                // kubernetes
 	Delegator keyserver.ID          // delegated: whose rights the session is to have
 	Objects   []keyserver.HiddenLink
-	Lifetime  time.Duration // scoped; 0 is the default
-	BindTo    string        // scoped: RFC 7638 thumbprint of the key that the credential is for
+	// Operations, by their keys, and MayGrant are of a scoped login; no operations
+	// are those that use a key.
+	Operations []string
+	MayGrant   keyserver.Rights
+	Lifetime   time.Duration // scoped; 0 is the default
+	BindTo     string        // scoped: RFC 7638 thumbprint of the key that the credential is for
 	From
 	Proof Proof // binds the session to its key
 
@@ -58,6 +62,8 @@ type Info struct {
 	Principal     keyserver.Principal
 	Actor         keyserver.PrincipalRef // who really acts, zero but in a delegated session
 	Objects       []keyserver.HiddenLink // that a scoped session is good for, nil in every other
+	Operations    []keyserver.ID         // that a scoped session is good for, nil in every other
+	MayGrant      keyserver.Rights       // that a scoped session may give
 	Roles         []keyserver.Role
 	BoundKey      string // RFC 7638 thumbprint, empty where the session is not bound to a key
 	ExpiresAt     time.Time

@@ -825,6 +825,7 @@ func testDerivedSessions(t *testing.T, make newDatabase) {
 	lent.Principal, lent.Actor = ref(8), ref(9)
 	lentScope.Principal, lentScope.Actor, lentScope.Scope = ref(8), ref(9), []keyserver.HiddenLink{"a", "bc"}
 	scope.Scope = []keyserver.HiddenLink{"d"}
+	lentScope.ScopeOperations, lentScope.MayGrant = []keyserver.ID{keyserver.OpHMAC.ID, keyserver.OpAmendACL.ID}, keyserver.Read|keyserver.Write
 	update(t, s, insertSession(root), insertSession(other), insertSession(lent), insertSession(lentScope), insertSession(scope))
 
 	got, err := s.SessionByID(t.Context(), lentScope.ID)

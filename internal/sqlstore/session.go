@@ -23,8 +23,12 @@ type SessionRecord struct {
 	Certificate keyserver.ID
 	Actor       keyserver.PrincipalRef // who really acts, zero but in a delegated session
 	Scope       []keyserver.HiddenLink // of a scoped session, nil in every other
-	BoundKey    string                 // RFC 7638 thumbprint, empty where the session is bound to no key
-	Parent      keyserver.ID           // the session that it was made from, zero where it came of a login by itself
+	// ScopeOperations are what a scoped session may do, nil in one of before there
+	// was a choice and in every other; MayGrant are the rights that it may give.
+	ScopeOperations []keyserver.ID
+	MayGrant        keyserver.Rights
+	BoundKey        string       // RFC 7638 thumbprint, empty where the session is bound to no key
+	Parent          keyserver.ID // the session that it was made from, zero where it came of a login by itself
 }
 
 // String leaves the hash out.
@@ -53,10 +57,11 @@ func (r reads) SessionByID(ctx context.Context, id keyserver.ID) (SessionRecord,
 
 func (r reads) session(ctx context.Context, where string, key []byte) (s SessionRecord, err error) {
 	err = r.row(ctx, `SELECT id, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
-			actor_system, actor_id, scope, parent_id
+			actor_system, actor_id, scope, parent_id, scope_operations, may_grant
 		FROM sessions WHERE `+where, []any{key}, intoID(&s.ID), &s.Principal.System, intoID(&s.Principal.ID), &s.Kind,
 		intoTime{&s.CreatedAt}, intoTime{&s.ExpiresAt}, intoTime{&s.LastUsedAt}, &s.BoundKey, optionalID{&s.Certificate},
-		&s.Actor.System, optionalID{&s.Actor.ID}, intoScope{&s.Scope}, optionalID{&s.Parent})
+		&s.Actor.System, optionalID{&s.Actor.ID}, intoScope{&s.Scope}, optionalID{&s.Parent},
+		intoIDs{&s.ScopeOperations}, &s.MayGrant)
 	if err != nil {
 		return SessionRecord{}, err
 	}
@@ -79,6 +84,31 @@ func (s intoScope) Scan(src any) error {
 		b = b[n+1:]
 	}
 	return nil
+}
+
+// intoIDs scans what idsColumn made.
+type intoIDs struct{ dest *[]keyserver.ID }
+
+// Scan implements sql.Scanner.
+func (s intoIDs) Scan(src any) error {
+	b, _ := src.([]byte)
+	*s.dest = nil
+	for ; len(b) > 0; b = b[len(keyserver.ID{}):] {
+		if len(b) < len(keyserver.ID{}) {
+			return errors.New("the operations of a session end in the middle of an id")
+		}
+		*s.dest = append(*s.dest, keyserver.ID(b[:len(keyserver.ID{})]))
+	}
+	return nil
+}
+
+// idsColumn writes ids one behind the other; NULL where there is none.
+func idsColumn(ids []keyserver.ID) []byte {
+	var b []byte
+	for _, id := range ids {
+		b = append(b, id[:]...)
+	}
+	return b
 }
 
 // scopeColumn writes each handle behind its length; NULL where there is none.
@@ -118,10 +148,10 @@ func (r reads) SessionCountOf(ctx context.Context, p keyserver.PrincipalRef, now
 // anything of it yet.
 func (tx *Tx) InsertSession(ctx context.Context, s SessionRecord) error {
 	_, err := tx.exec(ctx, `INSERT INTO sessions (id, hash, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
-			actor_system, actor_id, scope, parent_id)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`, s.ID[:], s.Hash[:], int64(s.Principal.System), s.Principal.ID[:], string(s.Kind),
+			actor_system, actor_id, scope, parent_id, scope_operations, may_grant)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`, s.ID[:], s.Hash[:], int64(s.Principal.System), s.Principal.ID[:], string(s.Kind),
 		s.CreatedAt.UnixMicro(), s.ExpiresAt.UnixMicro(), s.LastUsedAt.UnixMicro(), s.BoundKey, orNull(s.Certificate),
-		int64(s.Actor.System), orNull(s.Actor.ID), scopeColumn(s.Scope), orNull(s.Parent))
+		int64(s.Actor.System), orNull(s.Actor.ID), scopeColumn(s.Scope), orNull(s.Parent), idsColumn(s.ScopeOperations), int64(s.MayGrant))
 	return err
 }
 

@@ -20,10 +20,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 )
 
-// The first administrator of every test server.
+// The first administrator of every test server, and the officer of one where
+// duties are apart, who has the same password.
 const (
 	AdminName     = "admin"
 	AdminPassword = "correct horse battery staple"
+	OfficerName   = "officer"
 )
 
 // Server is a running server. Stop and Start it again to restart it on the
@@ -46,7 +48,8 @@ func Start(t testing.TB, options ...Option) *Server {
 	}
 	s := &Server{cfg: server.Config{
 		Listen: "127.0.0.1:0", TLSMinVersion: server.TLS13, DataDir: filepath.Join(dir, "data"), ServerName: "test",
-		Deployment: string(keyserver.Unified), Admission: server.AdmissionOff, BootstrapPasswordFile: password,
+		Deployment: string(keyserver.Unified), Admission: server.AdmissionOff,
+		BootstrapPasswordFile: password, BootstrapOfficerPasswordFile: password,
 		PeerTimeout: peer.DefaultTimeout,
 		SessionIdle: session.DefaultIdle, SessionLifetime: session.DefaultLifetime,
 		ScopedLifetime: session.DefaultScopedLifetime, Limits: server.DefaultLimits(),

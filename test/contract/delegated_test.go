@@ -20,6 +20,16 @@ func (s *subject) flags(t testing.TB, id string, flags rig.Object) {
 	s.OK(t, s.AsAdmin(t), "PUT", "/api/principals/"+id+"/flags", flags)
 }
 
+const authorize = "/api/keys/authorize"
+
+// readable lets a principal use a key of the administrator's.
+func (s *subject) readable(t testing.TB, link, id string) {
+	t.Helper()
+	s.OK(t, s.AsAdmin(t), "POST", "/api/keys/acl/grant", rig.Object{
+		"ttag": link, "systemId": 1, "principalId": decimal(t, id), "rights": []string{"READ"},
+	})
+}
+
 func delegated(id string) rig.Object { return rig.Object{"method": "delegated", "principalId": id} }
 
 // delegate logs in for a delegator, from a session.
@@ -72,15 +82,22 @@ func TestDelegatedSession(t *testing.T) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")
 		session := s.with(t, keyserver.RoleExchanger)
 		actor := s.self(t, session)
-		boss := s.principal(t, "boss", keyserver.RoleAuditor)
+		boss := s.principal(t, "boss", keyserver.RoleExchanger, keyserver.RoleAuditor)
 		s.flags(t, boss, rig.Object{"delegation": true})
 		a := s.OK(t, session, "POST", sessions, delegated(boss))
 		lent := a.Text(t, "sessionId")
 		if a.Body["kind"] != "delegated" || a.Text(t, "principal", "id") != boss || a.Text(t, "actor", "id") != actor || a.Body["boundKey"] != nil {
 			t.Errorf("got %s", a.Raw)
 		}
-		s.OK(t, lent, "GET", "/api/audit", nil) // the delegator's right, not the actor's
-		s.Refused(t, lent, "POST", "/api/keys/authorize", rig.Object{"ttag": link}, http.StatusForbidden, "ACCESS_DENIED")
+		s.readable(t, link, boss)
+		used := rig.Object{"ttag": link}
+		s.OK(t, lent, "POST", authorize, used) // the delegator's right, not the actor's
+		s.Refused(t, session, "POST", authorize, used, http.StatusForbidden, "ACL_DENIED")
+		s.Refused(t, lent, "GET", "/api/audit", nil, http.StatusForbidden, "ACCESS_DENIED") // a duty is not lent
+		s.Refused(t, lent, "POST", "/api/keys", rig.Object{"algorithm": "AES-256"}, http.StatusForbidden, "ACCESS_DENIED")
+		if rows := s.OK(t, admin, "GET", "/api/audit?reason=notLent", nil).List(t, "entries"); len(rows) != 1 || rows[0]["operation"] != "readAudit" {
+			t.Errorf("what is not lent is audited as %v", rows)
+		}
 		rows := s.OK(t, admin, "GET", "/api/audit?reason=roleDenied&principalId="+decimal(t, boss), nil).List(t, "entries")
 		if len(rows) != 1 || rows[0]["actorPrincipalId"] != decimal(t, actor) || rows[0]["sessionKind"] != "delegated" {
 			t.Errorf("the refusal is audited as %v", rows)
@@ -92,21 +109,21 @@ func TestDelegatedSession(t *testing.T) {
 
 		denied := func(code string) {
 			t.Helper()
-			s.Refused(t, lent, "GET", "/api/audit", nil, http.StatusForbidden, code)
+			s.Refused(t, lent, "POST", authorize, used, http.StatusForbidden, code)
 		}
 		s.flags(t, boss, rig.Object{"delegation": false})
 		denied("DELEGATOR_REFUSED")
 		s.flags(t, boss, rig.Object{"delegation": true, "disabled": true})
 		denied("DELEGATOR_REFUSED")
 		s.flags(t, boss, rig.Object{"disabled": false})
-		s.OK(t, lent, "GET", "/api/audit", nil)
+		s.OK(t, lent, "POST", authorize, used)
 		s.flags(t, actor, rig.Object{"disabled": true})
 		denied("PRINCIPAL_DISABLED")
 		s.flags(t, actor, rig.Object{"disabled": false})
-		s.OK(t, lent, "GET", "/api/audit", nil)
+		s.OK(t, lent, "POST", authorize, used)
 
 		s.OK(t, session, "DELETE", where, nil) // ends what was made from it
-		s.Refused(t, lent, "GET", "/api/audit", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+		s.Refused(t, lent, "POST", authorize, used, http.StatusUnauthorized, "SESSION_NOT_FOUND")
 	})
 }
 
@@ -127,18 +144,23 @@ func TestDelegatorWithoutCertificate(t *testing.T) {
 		revoked, revokedID := enrolled("revoked")
 		_, resetID := enrolled("reset")
 		one, other := s.delegate(t, admin, revokedID), s.delegate(t, admin, resetID)
-		s.OK(t, one, "GET", "/api/audit", nil)
+		used := rig.Object{"ttag": s.mint(t, "key")}
+		for _, id := range []string{revokedID, resetID} {
+			s.OK(t, admin, "PUT", "/api/principals/"+id+"/roles", rig.Object{"roleIds": hexes(keyserver.RoleExchanger)})
+			s.readable(t, used["ttag"].(string), id)
+		}
+		s.OK(t, one, "POST", authorize, used)
 		s.OK(t, admin, "PUT", "/api/revocation/issuers/"+digest+"/policy", rig.Object{"mode": "required", "maxAgeSeconds": 3600})
-		s.Refused(t, one, "GET", "/api/audit", nil, http.StatusForbidden, "DELEGATOR_REFUSED") // no evidence
+		s.Refused(t, one, "POST", authorize, used, http.StatusForbidden, "DELEGATOR_REFUSED") // no evidence
 		s.OK(t, admin, "POST", "/api/revocation/crls", rig.Object{"crl": b64(enginetest.NewCRL(t, ca, 1, now, nil, revoked.Certificate))})
-		s.Refused(t, one, "GET", "/api/audit", nil, http.StatusForbidden, "DELEGATOR_REFUSED")
+		s.Refused(t, one, "POST", authorize, used, http.StatusForbidden, "DELEGATOR_REFUSED")
 		s.Refused(t, admin, "POST", sessions, delegated(revokedID), http.StatusForbidden, "DELEGATOR_REFUSED")
-		s.OK(t, other, "GET", "/api/audit", nil)
+		s.OK(t, other, "POST", authorize, used)
 		listed := s.OK(t, admin, "GET", "/api/trusted-cas", nil).List(t, "trustedCAs")[0]["certificateId"]
 		s.OK(t, admin, "POST", "/api/trusted-cas/remove", rig.Object{"certificateId": listed})
-		s.Refused(t, other, "GET", "/api/audit", nil, http.StatusForbidden, "DELEGATOR_REFUSED") // its CA is trusted no more
+		s.Refused(t, other, "POST", authorize, used, http.StatusForbidden, "DELEGATOR_REFUSED") // its CA is trusted no more
 		s.trustIssuer(t, ca)
-		s.OK(t, other, "GET", "/api/audit", nil)
+		s.OK(t, other, "POST", authorize, used)
 		s.OK(t, admin, "POST", "/api/transport-principals/reset", rig.Object{"principalId": resetID})
 		s.Refused(t, admin, "POST", sessions, delegated(resetID), http.StatusForbidden, "DELEGATOR_REFUSED")
 	})
@@ -148,21 +170,22 @@ func TestDelegatorWithoutCertificate(t *testing.T) {
 // way of the delegation flag, which it may set.
 func TestDelegationKeepsDutiesApart(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		officer := s.principal(t, "officer", keyserver.RoleSecurityOfficer)
+		officer := s.self(t, s.with(t, keyserver.RoleSecurityOfficer))
 		s.flags(t, officer, rig.Object{"delegation": true})
 		s.Refused(t, s.AsAdmin(t), "POST", sessions, delegated(officer), http.StatusForbidden, "ACCESS_DENIED")
 	}, split)
 }
 
-// OWN_ACCOUNT: whoever acts for another administrator is still who he is.
-func TestOwnAccountWhileActingForAnother(t *testing.T) {
+// Whoever acts for another administrator administers nothing by it, himself
+// least of all.
+func TestNobodyAdministersWhileActingForAnother(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		other := s.principal(t, "other administrator", keyserver.RoleAdministrator)
 		s.flags(t, other, rig.Object{"delegation": true})
 		lent := s.delegate(t, s.AsAdmin(t), other)
-		for _, id := range []string{other, s.self(t, s.AsAdmin(t))} {
-			s.Refused(t, lent, "PUT", "/api/principals/"+id+"/roles", rig.Object{"roleIds": []string{}}, http.StatusForbidden, "OWN_ACCOUNT")
+		for _, id := range []string{other, s.self(t, s.AsAdmin(t)), s.principal(t, "third")} {
+			s.Refused(t, lent, "PUT", "/api/principals/"+id+"/roles", rig.Object{"roleIds": []string{}}, http.StatusForbidden, "ACCESS_DENIED")
+			s.Refused(t, lent, "PUT", "/api/principals/"+id+"/flags", rig.Object{"disabled": true}, http.StatusForbidden, "ACCESS_DENIED")
 		}
-		s.OK(t, lent, "PUT", "/api/principals/"+s.principal(t, "third")+"/flags", rig.Object{"disabled": true})
 	})
 }

@@ -51,17 +51,24 @@ type subject struct {
 
 func start(t *testing.T, options ...testserver.Option) *subject {
 	t.Helper()
-	server := testserver.Start(t, options...)
-	s := &subject{Server: server, Site: &rig.Site{
-		Base: func() string { return server.URL() },
+	running := testserver.Start(t, options...)
+	var asked server.Config
+	for _, o := range options {
+		o(&asked)
+	}
+	s := &subject{Server: running, Site: &rig.Site{
+		Base: func() string { return running.URL() },
 		HTTP: &http.Client{
 			Timeout:       time.Minute,
-			Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: server.Pool(t), MinVersion: tls.VersionTLS13}},
+			Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: running.Pool(t), MinVersion: tls.VersionTLS13}},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		Administrator: rig.Credentials{Name: testserver.AdminName, Password: testserver.AdminPassword},
 		Inspect:       inspect,
 	}}
+	if asked.Deployment == string(keyserver.Split) {
+		s.Officer = rig.Credentials{Name: testserver.OfficerName, Password: testserver.AdminPassword}
+	}
 	t.Cleanup(s.HTTP.CloseIdleConnections)
 	return s
 }

@@ -47,7 +47,12 @@ func TestScopedLoginRefusals(t *testing.T) {
 			"NoTime": with("lifetimeSeconds", 0), "Negative": with("lifetimeSeconds", -1), "Fraction": with("lifetimeSeconds", 1.5),
 			"PastALifetime": with("lifetimeSeconds", 8*3600+1), "ShortThumbprint": with("dpopJkt", strings.Repeat("A", 42)),
 			"Base64Thumbprint": with("dpopJkt", strings.Repeat("A", 42)+"+"), "StrayBits": with("dpopJkt", strings.Repeat("A", 42)+"B"),
-			"Principal": with("principalId", "0123456789abcdef"), "Password": with("password", "x"),
+			"UnknownOperation": with("operations", []string{"hmacdata"}), "NoOperation": with("operations", []string{}),
+			"Export": with("operations", []string{"hmacData", "exportKey"}), "Session": with("operations", []string{"delegateLogin"}),
+			"OperationTwice": with("operations", []string{"hmacData", "hmacData"}), "GrantsNothing": with("operations", []string{"amendACL"}),
+			"GrantsWithout": with("mayGrant", []string{"READ"}),
+			"GrantsOwner":   join(with("operations", []string{"amendACL"}), rig.Object{"mayGrant": []string{"OWNER"}}),
+			"Principal":     with("principalId", "0123456789abcdef"), "Password": with("password", "x"),
 		} {
 			t.Run(name, func(t *testing.T) { s.Refused(t, admin, "POST", sessions, body, http.StatusBadRequest, "BAD_REQUEST") })
 		}
@@ -115,6 +120,48 @@ func TestScopedCredential(t *testing.T) {
 		}
 		s.OK(t, id, "DELETE", where, nil)
 		s.Refused(t, id, "POST", mac, use(inside), http.StatusUnauthorized, "SESSION_NOT_FOUND")
+	})
+}
+
+// A credential is good for what it names: the one of an owner does not make a
+// thief an owner, and does not export.
+func TestOperationsOfAScopedCredential(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin, link := s.AsAdmin(t), s.mint(t, "key")
+		thief, friend := s.principal(t, "thief"), s.principal(t, "friend")
+		entry := func(of string, rights ...string) rig.Object {
+			return rig.Object{"ttag": link, "systemId": 1, "principalId": decimal(t, of), "rights": rights}
+		}
+		beyond := func(session, path string, body any) {
+			t.Helper()
+			s.Refused(t, session, "POST", path, body, http.StatusForbidden, "OBJECT_NOT_IN_CREDENTIAL_SCOPE")
+		}
+		plain := s.OK(t, admin, "POST", sessions, scoped(link))
+		if got := plain.Body["operations"]; len(got.([]any)) != 4 || plain.Body["mayGrant"] != nil {
+			t.Errorf("got %s", plain.Raw)
+		}
+		id := plain.Text(t, "sessionId")
+		beyond(id, "/api/keys/acl/grant", entry(thief, "OWNER"))
+		beyond(id, "/api/keys/acl/grant", entry(thief, "READ"))
+		beyond(id, "/api/keys/acl/revoke", rig.Object{"ttag": link, "systemId": 1, "principalId": decimal(t, s.self(t, admin))})
+		beyond(id, "/api/keys/export", rig.Object{"ttag": link, "systemId": 1, "principalId": decimal(t, thief)})
+
+		giving := s.OK(t, admin, "POST", sessions, join(scoped(link), rig.Object{"operations": []string{"readACL", "amendACL"}, "mayGrant": []string{"READ"}})).Text(t, "sessionId")
+		beyond(giving, mac, rig.Object{"hiddenLink": link, "data": ""})
+		beyond(giving, "/api/keys/acl/grant", entry(thief, "OWNER"))
+		beyond(giving, "/api/keys/acl/grant", entry(thief, "WRITE"))
+		beyond(giving, "/api/keys/acl/update", entry(s.self(t, admin), "READ")) // an owner's
+		s.OK(t, giving, "POST", "/api/keys/acl/grant", entry(friend, "READ"))
+		s.OK(t, giving, "POST", "/api/keys/acl/revoke", rig.Object{"ttag": link, "systemId": 1, "principalId": decimal(t, friend)})
+
+		s.Stop(t)
+		s.Restart(t) // what the credential is good for is in the database
+		s.Forget()
+		beyond(giving, "/api/keys/acl/grant", entry(thief, "OWNER"))
+		s.OK(t, giving, "POST", "/api/keys/acl/grant", entry(friend, "READ"))
+		if a := s.OK(t, giving, "GET", where, nil); len(a.Body["operations"].([]any)) != 2 || a.Body["mayGrant"] != 1.0 {
+			t.Errorf("got %s", a.Raw)
+		}
 	})
 }
 

@@ -24,6 +24,9 @@ type Site struct {
 	HTTP *http.Client
 	// Administrator is whom AsAdmin logs in.
 	Administrator Credentials
+	// Officer is set where duties are apart: who gives what the administrator may
+	// not.
+	Officer Credentials
 	// Inspect, if it is set, is shown every answer that Send and what stands on it
 	// get.
 	Inspect func(t testing.TB, r *http.Request, a Answer)
@@ -151,7 +154,7 @@ func (s *Site) Forget() {
 
 // Over is the same server through another client.
 func (s *Site) Over(c *http.Client) *Site {
-	return &Site{System: s.System, Base: s.Base, HTTP: c, Administrator: s.Administrator, Inspect: s.Inspect, Log: s.Log}
+	return &Site{System: s.System, Base: s.Base, HTTP: c, Administrator: s.Administrator, Officer: s.Officer, Inspect: s.Inspect, Log: s.Log}
 }
 
 // Rows are those of the audit trail with a request id.

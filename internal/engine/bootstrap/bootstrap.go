@@ -40,10 +40,12 @@ var (
 // DefaultSystem is the system id of a first start that names none.
 const DefaultSystem keyserver.SystemID = 1
 
-// AdminName and SystemName are the principals that the first start creates.
+// AdminName, OfficerName and SystemName are the principals that the first start
+// creates, the second of them where duties are apart.
 const (
-	AdminName  = "admin"
-	SystemName = "system"
+	AdminName   = "admin"
+	OfficerName = "officer"
+	SystemName  = "system"
 )
 
 // errNotFirst ends the transaction of a first start that another was before.
@@ -61,8 +63,10 @@ type Config struct {
 	Hosts      []string // host names and addresses that the server certificate must cover
 	// AdminPassword is called at the first start only.
 	AdminPassword func() (string, error)
-	Clock         func() time.Time
-	Random        io.Reader
+	// OfficerPassword is called at the first start of a split deployment.
+	OfficerPassword func() (string, error)
+	Clock           func() time.Time
+	Random          io.Reader
 }
 
 // Prepared is a key server that may start.
@@ -130,11 +134,7 @@ func (c Config) create(ctx context.Context) (bool, error) {
 	if system == 0 {
 		system = DefaultSystem
 	}
-	secret, err := c.AdminPassword()
-	if err != nil {
-		return false, err
-	}
-	hash, err := password.Hash(ctx, secret, c.Random)
+	people, err := c.people(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -163,7 +163,7 @@ func (c Config) create(ctx context.Context) (bool, error) {
 		if err := c.putRoles(ctx, tx); err != nil {
 			return err
 		}
-		return c.putPrincipals(ctx, tx, system, hash)
+		return c.putPrincipals(ctx, tx, system, people)
 	})
 	if errors.Is(err, errNotFirst) {
 		return false, nil
@@ -171,29 +171,51 @@ func (c Config) create(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
-// adminRoles are the roles of the first administrator. Undivided, he can do
-// everything that a newcomer tries; divided, he starts with administration
-// alone and makes a principal for each other duty.
-func (c Config) adminRoles() []keyserver.ID {
-	if c.Deployment == keyserver.Split {
-		return []keyserver.ID{keyserver.RoleAdministrator}
-	}
-	return []keyserver.ID{keyserver.RoleAdministrator, keyserver.RoleEncryptor}
+// person is somebody who can log in to a new key server.
+type person struct {
+	name, hash string
+	roles      []keyserver.ID
 }
 
-func (c Config) putPrincipals(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID, hash string) error {
-	admin, err := keyserver.NewID(c.Random)
+// people are who a new key server starts with. Undivided, the administrator can
+// do everything that a newcomer tries; divided, he has administration alone, and
+// an officer has trust: neither can make the other.
+func (c Config) people(ctx context.Context) ([]person, error) {
+	admin, err := c.person(ctx, AdminName, c.AdminPassword, keyserver.RoleAdministrator)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	if c.Deployment != keyserver.Split {
+		admin.roles = append(admin.roles, keyserver.RoleEncryptor)
+		return []person{admin}, nil
+	}
+	officer, err := c.person(ctx, OfficerName, c.OfficerPassword, keyserver.RoleSecurityOfficer)
+	return []person{admin, officer}, err
+}
+
+func (c Config) person(ctx context.Context, name string, secret func() (string, error), role keyserver.ID) (person, error) {
+	text, err := secret()
+	if err != nil {
+		return person{}, err
+	}
+	hash, err := password.Hash(ctx, text, c.Random)
+	return person{name, hash, []keyserver.ID{role}}, err
+}
+
+func (c Config) putPrincipals(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID, people []person) error {
+	for _, p := range people {
+		id, err := keyserver.NewID(c.Random)
+		if err != nil {
+			return err
+		}
+		err = tx.InsertPrincipal(ctx, keyserver.Principal{
+			ID: id, System: system, Type: keyserver.PasswordPrincipal, Name: p.name, Flags: keyserver.FlagEnable, Roles: p.roles,
+		}, p.hash)
+		if err != nil {
+			return err
+		}
 	}
 	own, err := keyserver.NewID(c.Random)
-	if err != nil {
-		return err
-	}
-	err = tx.InsertPrincipal(ctx, keyserver.Principal{
-		ID: admin, System: system, Type: keyserver.PasswordPrincipal, Name: AdminName,
-		Flags: keyserver.FlagEnable, Roles: c.adminRoles(),
-	}, hash)
 	if err != nil {
 		return err
 	}

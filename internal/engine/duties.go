@@ -1,0 +1,113 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// dutyReader judges a write by what everybody holds before it and after it.
+type dutyReader struct {
+	ctx  context.Context //nolint:containedctx // of one transaction, and gone with it
+	tx   *sqlstore.Tx
+	off  bool // where duties are not apart there is nothing to judge
+	held map[keyserver.ID][]keyserver.ID
+}
+
+func (d *dutyReader) before(read func() (sqlstore.Holdings, error)) (err error) {
+	if !d.off {
+		d.held, err = operationsOf(d.ctx, d.tx, read)
+	}
+	return err
+}
+
+// after refuses where somebody has come to hold operations of two duties. What
+// he held before stays.
+func (d *dutyReader) after(read func() (sqlstore.Holdings, error)) error {
+	if d.off {
+		return nil
+	}
+	held, err := operationsOf(d.ctx, d.tx, read)
+	if err != nil {
+		return err
+	}
+	for holder, operations := range held {
+		if c, conflict := keyserver.ConflictOf(d.held[holder], operations); conflict {
+			return fault.New(fault.DutiesConflict, "principal %s would hold %s (%s) and %s (%s), and these duties are apart in this deployment",
+				holder, c.One.Name, c.One.Duty, c.Other.Name, c.Other.Duty).Audited(fault.ReasonDutiesConflict)
+		}
+	}
+	return nil
+}
+
+// roleReader is a store, or a transaction on it.
+type roleReader interface {
+	Roles(ctx context.Context) ([]keyserver.Role, error)
+}
+
+// operationsOf are the operations of everybody who is read. Who holds the same
+// roles as another shares one list with him.
+func operationsOf(ctx context.Context, in roleReader, read func() (sqlstore.Holdings, error)) (map[keyserver.ID][]keyserver.ID, error) {
+	holdings, err := read()
+	if err != nil {
+		return nil, err
+	}
+	roles, err := in.Roles(ctx)
+	if err != nil {
+		return nil, err
+	}
+	of := map[keyserver.ID][]keyserver.ID{}
+	for _, r := range roles {
+		of[r.ID] = r.Operations
+	}
+	out, known := map[keyserver.ID][]keyserver.ID{}, map[string][]keyserver.ID{}
+	for holder, held := range holdings {
+		held = keyserver.NormalizeIDs(held)
+		key := fmt.Sprint(held)
+		if _, ok := known[key]; !ok {
+			var operations []keyserver.ID
+			for _, role := range held {
+				operations = append(operations, of[role]...)
+			}
+			known[key] = keyserver.NormalizeIDs(operations)
+		}
+		out[holder] = known[key]
+	}
+	return out, nil
+}
+
+// WarnOfDuties logs who holds operations of two duties that are apart. That was
+// possible once, and is left to people to put right.
+func WarnOfDuties(ctx context.Context, store *sqlstore.Store, logger *slog.Logger) error {
+	held, err := operationsOf(ctx, store, func() (sqlstore.Holdings, error) { return store.AllHoldings(ctx) })
+	if err != nil {
+		return err
+	}
+	for _, holder := range sortedIDs(held) {
+		c, conflict := keyserver.ConflictOf(nil, held[holder])
+		if !conflict {
+			continue
+		}
+		p, err := store.Principal(ctx, holder)
+		if err != nil {
+			return err
+		}
+		logger.WarnContext(ctx, "a principal holds two duties that are apart in this deployment; take one of its roles away",
+			"principal", holder.Hex(), "name", p.Name, "holds", c.One.Name, "and", c.Other.Name)
+	}
+	return nil
+}
+
+func sortedIDs[V any](m map[keyserver.ID]V) []keyserver.ID {
+	ids := make([]keyserver.ID, 0, len(m))
+	for id := range m {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b keyserver.ID) int { return slices.Compare(a[:], b[:]) })
+	return ids
+}

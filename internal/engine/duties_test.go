@@ -1,0 +1,136 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// apart is the engine of a split deployment on the fixture's database, and who
+// works in it. all holds everything but Grant Any Operation, so that it is the
+// duties alone that refuse him.
+func apart(t *testing.T, f *enginetest.Fixture) (e *engine.Engine, admin, officer, all keyserver.Caller) {
+	t.Helper()
+	ctx := context.Background()
+	for _, b := range keyserver.BuiltInRoles(keyserver.Split) {
+		r := b.Role()
+		if err := f.Store.Update(ctx, updateRole(ctx, r)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := f.Config
+	config.Deployment = keyserver.Split
+	e = engine.New(config)
+	admin = f.Add(t, keyserver.PasswordPrincipal, "administrator", []keyserver.ID{keyserver.RoleAdministrator}, nil)
+	officer = f.Add(t, keyserver.PasswordPrincipal, "officer", []keyserver.ID{keyserver.RoleSecurityOfficer}, nil)
+	all = f.Add(t, keyserver.PasswordPrincipal, "all", []keyserver.ID{role(t, f, "all", keyserver.Operations...)}, nil)
+	return e, admin, officer, all
+}
+
+// Where duties are apart, each is given by whoever holds it, and the use of keys
+// by the Administrator.
+func TestWhoGivesWhatWhereDutiesAreApart(t *testing.T) {
+	ctx := context.Background()
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		e, admin, officer, _ := apart(t, f)
+		clerk := f.Add(t, keyserver.PasswordPrincipal, "clerk", []keyserver.ID{role(t, f, "managing", managing...)}, nil)
+		for name, c := range map[string]struct {
+			reason string
+			by     keyserver.Caller
+			role   keyserver.ID
+			ok     bool
+		}{
+			"AdministratorAdministrator": {"holds it", admin, keyserver.RoleAdministrator, true},
+			"AdministratorEncryptor":     {"gives the use of keys without using any", admin, keyserver.RoleEncryptor, true},
+			"AdministratorExchanger":     {"delegation is a use of keys", admin, keyserver.RoleExchanger, true},
+			"AdministratorOfficer":       {"trust is not his", admin, keyserver.RoleSecurityOfficer, false},
+			"AdministratorAuditor":       {"nor is the trail", admin, keyserver.RoleAuditor, false},
+			"OfficerOfficer":             {"holds it", officer, keyserver.RoleSecurityOfficer, true},
+			"OfficerAdministrator":       {"administration is not his", officer, keyserver.RoleAdministrator, false},
+			"OfficerEncryptor":           {"the use of keys is the Administrator's to give", officer, keyserver.RoleEncryptor, false},
+			"OfficerAuditor":             {"the configuration is the Administrator's to give", officer, keyserver.RoleAuditor, false},
+			"ClerkEncryptor":             {"a part of administration is not Administrator", clerk, keyserver.RoleEncryptor, false},
+		} {
+			to := f.Add(t, keyserver.PasswordPrincipal, "to "+name, nil, nil).Principal.ID
+			err := e.SetPrincipalRoles(ctx, c.by, keyserver.PrincipalRoles{ID: to, Roles: []keyserver.ID{c.role}})
+			switch {
+			case c.ok && err != nil:
+				t.Errorf("%s: %s: %v", name, c.reason, err)
+			case !c.ok:
+				refused(t, f, err, fault.Escalation, fault.ReasonEscalation)
+			}
+		}
+		// An officer gives roles, and disarms nobody by that.
+		err := e.SetPrincipalRoles(ctx, officer, keyserver.PrincipalRoles{ID: admin.Principal.ID, Roles: []keyserver.ID{}})
+		refused(t, f, err, fault.Escalation, fault.ReasonEscalation)
+		if err := e.SetPrincipalRoles(ctx, admin, keyserver.PrincipalRoles{ID: officer.Principal.ID, Roles: []keyserver.ID{}}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// No change whatever brings two duties together in one principal, and what was
+// together before stays and is named at the start.
+func TestDutiesStayApart(t *testing.T) {
+	ctx := context.Background()
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		e, admin, _, all := apart(t, f)
+		trust := role(t, f, "trust", keyserver.OpAddTrustedCA)
+		group := f.Add(t, keyserver.GroupPrincipal, "group", nil, nil).Principal.ID
+		officers := f.Add(t, keyserver.GroupPrincipal, "officers", []keyserver.ID{trust}, nil).Principal.ID
+		member := f.Add(t, keyserver.PasswordPrincipal, "member", []keyserver.ID{trust}, []keyserver.ID{group}).Principal.ID
+		for name, change := range map[string]func() error{
+			"Create": func() error {
+				_, err := e.CreatePasswordPrincipal(ctx, all, keyserver.NewPasswordPrincipal{Name: "both", Password: "a password", Roles: []keyserver.ID{trust, keyserver.RoleAdministrator}})
+				return err
+			},
+			"Enrol": func() error {
+				cert := enginetest.NewAgent(t, f.Prepared.CA, "both", f.Clock.Now(), nil).Certificate
+				_, err := e.EnrollCertificates(ctx, all, keyserver.Enrolment{Certificates: [][]byte{cert.Raw}, Roles: []keyserver.ID{trust, keyserver.RoleAdministrator}})
+				return err
+			},
+			"Roles": func() error {
+				return e.SetPrincipalRoles(ctx, all, keyserver.PrincipalRoles{ID: member, Roles: []keyserver.ID{trust, keyserver.RoleAuditor}})
+			},
+			"RolesOfGroup": func() error {
+				return e.SetPrincipalRoles(ctx, all, keyserver.PrincipalRoles{ID: group, Roles: []keyserver.ID{keyserver.RoleAdministrator}})
+			},
+			"Member": func() error {
+				return e.AddGroupMember(ctx, all, keyserver.Membership{Group: officers, Member: admin.Principal.ID})
+			},
+			"Role": func() error {
+				return e.UpdateRole(ctx, all, keyserver.RoleChange{ID: trust, Operations: idsOf([]keyserver.Operation{keyserver.OpAddTrustedCA, keyserver.OpCreateRole})})
+			},
+		} {
+			t.Run(name, func(t *testing.T) { refused(t, f, change(), fault.DutiesConflict, fault.ReasonDutiesConflict) })
+		}
+		for name, roles := range map[string][]keyserver.ID{"Other": {keyserver.RoleAdministrator}, "Beside": {trust, keyserver.RoleEncryptor}} {
+			if err := e.SetPrincipalRoles(ctx, all, keyserver.PrincipalRoles{ID: member, Roles: roles}); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := e.SetPrincipalRoles(ctx, all, keyserver.PrincipalRoles{ID: f.Admin.Principal.ID, Roles: []keyserver.ID{keyserver.RoleAdministrator}}); err != nil {
+			t.Error(err)
+		}
+
+		var log bytes.Buffer
+		if err := engine.WarnOfDuties(ctx, f.Store, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
+			t.Fatal(err)
+		}
+		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "name=all") {
+			t.Errorf("the start names %s", got)
+		}
+		before := must(f.Store.Principal(ctx, all.Principal.ID))(t).Roles
+		if err := e.SetPrincipalRoles(ctx, f.Add(t, keyserver.PasswordPrincipal, "second", []keyserver.ID{keyserver.RoleAdministrator}, nil),
+			keyserver.PrincipalRoles{ID: all.Principal.ID, Roles: append(before, keyserver.RoleEncryptor)}); err != nil {
+			t.Errorf("what was together before is in the way of another change: %v", err)
+		}
+	})
+}

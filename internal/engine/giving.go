@@ -1,0 +1,192 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// giver is who is about to give operations to somebody.
+type giver struct {
+	deployment keyserver.Deployment
+	roles      []keyserver.ID // its own and those of its enabled groups
+	operations []keyserver.ID // that these grant
+}
+
+// withholds answers the first of some operations that the giver may not give,
+// by id. It is pure. Rules (contract 4.9): what it holds it may
+// give, and anything where it holds Grant Any Operation. Where duties are
+// apart, the use of keys is given by the Administrator, who does not use any.
+func (g giver) withholds(gained []keyserver.ID) (keyserver.Operation, bool) {
+	if slices.Contains(g.operations, keyserver.OpGrantAny.ID) {
+		return keyserver.Operation{}, false
+	}
+	for _, id := range keyserver.NormalizeIDs(gained) {
+		op := keyserver.OperationOf(id)
+		administers := g.deployment == keyserver.Split && slices.Contains(g.roles, keyserver.RoleAdministrator)
+		if !slices.Contains(g.operations, id) && (op.Duty != keyserver.KeyUse || !administers) {
+			return op, true
+		}
+	}
+	return keyserver.Operation{}, false
+}
+
+// refuseToGive refuses what the giver withholds.
+func (g giver) refuseToGive(gained []keyserver.ID) error {
+	op, withheld := g.withholds(gained)
+	if !withheld {
+		return nil
+	}
+	return fault.New(fault.Escalation, "this gives %s, which the caller does not hold; have somebody do it who holds it, or %s", op.Name, keyserver.OpGrantAny.Name).
+		Audited(fault.ReasonEscalation)
+}
+
+// refuseToTake refuses what would disarm another duty. Where duties are apart,
+// whoever gives one without being Administrator takes no other away.
+func (g giver) refuseToTake(lost []keyserver.ID) error {
+	if g.deployment != keyserver.Split || slices.Contains(g.roles, keyserver.RoleAdministrator) {
+		return nil
+	}
+	op, withheld := g.withholds(lost)
+	if !withheld {
+		return nil
+	}
+	return fault.New(fault.Escalation, "this takes %s away, which the caller does not hold; have an Administrator do it", op.Name).
+		Audited(fault.ReasonEscalation)
+}
+
+// without returns the ids of a set that are not in another.
+func without(set, other []keyserver.ID) []keyserver.ID {
+	return slices.DeleteFunc(slices.Clone(set), func(id keyserver.ID) bool { return slices.Contains(other, id) })
+}
+
+// target is whom or what a write gives operations to. Both are read in the
+// transaction.
+type target struct {
+	operations func() ([]keyserver.ID, error)    // of the target itself
+	everybody  func() (sqlstore.Holdings, error) // who gains with it
+}
+
+// giving runs a write that may give operations to a principal, and undoes all of
+// it where the caller may not give one, or where duties that are apart would
+// come together. Who gives, what the principal had and what it has are read in
+// the transaction of the write, so that no other change comes between.
+func (e *Engine) giving(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, principal keyserver.ID, write func() error) error {
+	return e.give(ctx, tx, by, target{
+		operations: func() ([]keyserver.ID, error) { return holds(ctx, tx, principal) },
+		everybody:  func() (sqlstore.Holdings, error) { return tx.HoldingsOfMembers(ctx, principal) },
+	}, write)
+}
+
+// givingByRole is giving where the operations of a role are written.
+func (e *Engine) givingByRole(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, role keyserver.ID, write func() error) error {
+	return e.give(ctx, tx, by, target{
+		operations: func() ([]keyserver.ID, error) { return granted(ctx, tx, []keyserver.ID{role}) },
+		everybody:  func() (sqlstore.Holdings, error) { return tx.HoldingsWithRole(ctx, role) },
+	}, write)
+}
+
+func (e *Engine) give(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, to target, write func() error) error {
+	from, err := e.giver(ctx, tx, by) // before the write, by which the caller may gain as well
+	if err != nil {
+		return err
+	}
+	before, err := to.operations()
+	if err != nil {
+		return err
+	}
+	duties := dutyReader{ctx: ctx, tx: tx, off: e.Deployment != keyserver.Split}
+	if err := duties.before(to.everybody); err != nil {
+		return err
+	}
+	if err := write(); err != nil {
+		return err
+	}
+	after, err := to.operations()
+	if err != nil {
+		return err
+	}
+	if err := from.refuseToGive(without(after, before)); err != nil {
+		return err
+	}
+	if err := from.refuseToTake(without(before, after)); err != nil {
+		return err
+	}
+	return duties.after(to.everybody)
+}
+
+// mayGiveAll refuses where somebody is to become a principal, and the giver may
+// not give all that it holds.
+func mayGiveAll(ctx context.Context, tx *sqlstore.Tx, from giver, principal keyserver.ID) error {
+	all, err := holds(ctx, tx, principal)
+	if err != nil {
+		return err
+	}
+	return from.refuseToGive(all)
+}
+
+// givingDelegation refuses the delegation flag to a caller that may not give what
+// is so lent to whoever may act for others: what of a principal's operations
+// a delegated session carries.
+func (e *Engine) givingDelegation(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, delegator keyserver.ID) error {
+	from, err := e.giver(ctx, tx, by)
+	if err != nil {
+		return err
+	}
+	lent, err := holds(ctx, tx, delegator)
+	if err != nil {
+		return err
+	}
+	return from.refuseToGive(slices.DeleteFunc(lent, func(op keyserver.ID) bool { return !keyserver.OperationOf(op).Lent() }))
+}
+
+// giver reads what the caller holds. It is asked of the transaction and not of
+// the caches, which follow the database.
+func (e *Engine) giver(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller) (giver, error) {
+	g := giver{deployment: e.Deployment}
+	p, err := tx.Principal(ctx, by.Principal.ID)
+	if err != nil {
+		return g, notFound(err, fault.SessionNotFound, "the session's principal no longer exists")
+	}
+	g.roles = p.Roles
+	for _, id := range p.Groups {
+		group, err := tx.Principal(ctx, id)
+		if err != nil {
+			return g, err
+		}
+		if !group.Flags.Disabled() {
+			g.roles = append(g.roles, group.Roles...)
+		}
+	}
+	g.operations, err = granted(ctx, tx, g.roles)
+	return g, err
+}
+
+// holds are the operations of a principal, those by its groups included.
+func holds(ctx context.Context, tx *sqlstore.Tx, principal keyserver.ID) ([]keyserver.ID, error) {
+	held, err := tx.HoldingsOf(ctx, principal)
+	if err != nil {
+		return nil, err
+	}
+	return granted(ctx, tx, held[principal])
+}
+
+// granted are the operations of roles. One that is gone grants none.
+func granted(ctx context.Context, tx *sqlstore.Tx, roles []keyserver.ID) ([]keyserver.ID, error) {
+	var operations []keyserver.ID
+	for _, id := range keyserver.NormalizeIDs(roles) {
+		role, err := tx.Role(ctx, id)
+		if errors.Is(err, sqlstore.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		operations = append(operations, role.Operations...)
+	}
+	return keyserver.NormalizeIDs(operations), nil
+}

@@ -1,0 +1,201 @@
+package engine_test
+
+import (
+	"context"
+	"crypto/rand"
+	"slices"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// role stores a role of some operations, past the gate.
+func role(t *testing.T, f *enginetest.Fixture, name string, operations ...keyserver.Operation) keyserver.ID {
+	t.Helper()
+	r := keyserver.Role{ID: must(keyserver.NewID(rand.Reader))(t), Name: name, Operations: keyserver.NormalizeIDs(idsOf(operations))}
+	ctx := context.Background()
+	if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.InsertRole(ctx, r) }); err != nil {
+		t.Fatal(err)
+	}
+	return r.ID
+}
+
+func idsOf(operations []keyserver.Operation) []keyserver.ID {
+	ids := make([]keyserver.ID, len(operations))
+	for i, op := range operations {
+		ids[i] = op.ID
+	}
+	return ids
+}
+
+// managing is what a clerk does all day who manages principals and roles.
+var managing = []keyserver.Operation{
+	keyserver.OpCreateRole, keyserver.OpUpdateRole, keyserver.OpCreatePrincipal, keyserver.OpUpdatePrincipalRoles,
+	keyserver.OpUpdatePrincipalFlags, keyserver.OpChangeGroupMembers, keyserver.OpEnrollCertificate, keyserver.OpListRoles,
+}
+
+// Nobody gives what he does not hold, by whatever change it would be given; and
+// he gives what he holds. Each change is asked for twice: about an operation
+// that the caller lacks, and about one that he holds.
+func TestNobodyGivesWhatHeDoesNotHold(t *testing.T) {
+	ctx := context.Background()
+	type world struct {
+		f     *enginetest.Fixture
+		clerk keyserver.Caller
+		op    keyserver.Operation // that is given
+		role  keyserver.ID        // that has it
+	}
+	anybody := func(t *testing.T, w world) keyserver.ID {
+		return w.f.Add(t, keyserver.PasswordPrincipal, t.Name(), nil, nil).Principal.ID
+	}
+	agent := func(t *testing.T, w world, name string) [][]byte {
+		return [][]byte{enginetest.NewAgent(t, w.f.Prepared.CA, name, w.f.Clock.Now(), nil).Certificate.Raw}
+	}
+	ways := map[string]func(t *testing.T, w world) error{
+		"CreateRole": func(_ *testing.T, w world) error {
+			_, err := w.f.CreateRole(ctx, w.clerk, keyserver.NewRole{Name: "created", Operations: []keyserver.ID{w.op.ID}})
+			return err
+		},
+		"UpdateRole": func(t *testing.T, w world) error {
+			return w.f.UpdateRole(ctx, w.clerk, keyserver.RoleChange{ID: role(t, w.f, "updated"), Operations: []keyserver.ID{w.op.ID}})
+		},
+		"PasswordPrincipal": func(_ *testing.T, w world) error {
+			_, err := w.f.CreatePasswordPrincipal(ctx, w.clerk, keyserver.NewPasswordPrincipal{Name: "p", Password: "a password", Roles: []keyserver.ID{w.role}})
+			return err
+		},
+		"LDAPPrincipal": func(_ *testing.T, w world) error {
+			_, err := w.f.CreatePrincipal(ctx, w.clerk, keyserver.NewPrincipal{Type: keyserver.LDAPPrincipal, Name: "l", Roles: []keyserver.ID{w.role}})
+			return err
+		},
+		"Group": func(_ *testing.T, w world) error {
+			_, err := w.f.CreatePrincipal(ctx, w.clerk, keyserver.NewPrincipal{Type: keyserver.GroupPrincipal, Name: "g", Roles: []keyserver.ID{w.role}})
+			return err
+		},
+		"Roles": func(t *testing.T, w world) error {
+			return w.f.SetPrincipalRoles(ctx, w.clerk, keyserver.PrincipalRoles{ID: anybody(t, w), Roles: []keyserver.ID{w.role}})
+		},
+		"Member": func(t *testing.T, w world) error {
+			group := w.f.Add(t, keyserver.GroupPrincipal, "members", []keyserver.ID{w.role}, nil)
+			return w.f.AddGroupMember(ctx, w.clerk, keyserver.Membership{Group: group.Principal.ID, Member: anybody(t, w)})
+		},
+		"Enrolment": func(t *testing.T, w world) error {
+			_, err := w.f.EnrollCertificates(ctx, w.clerk, keyserver.Enrolment{Certificates: agent(t, w, "new"), Roles: []keyserver.ID{w.role}})
+			return err
+		},
+		"EnrolmentOfAnother": func(t *testing.T, w world) error { // whoever has its key becomes that principal
+			w.f.Add(t, keyserver.CertificatePrincipal, "/CN=another", []keyserver.ID{w.role}, nil)
+			_, err := w.f.EnrollCertificates(ctx, w.clerk, keyserver.Enrolment{Certificates: agent(t, w, "another")})
+			return err
+		},
+	}
+	cases := map[string]struct {
+		reason string
+		clerk  func(t *testing.T, f *enginetest.Fixture) keyserver.Caller
+		op     keyserver.Operation
+		given  bool
+	}{
+		"Held": {"what he holds he may give", func(t *testing.T, f *enginetest.Fixture) keyserver.Caller {
+			return f.Add(t, keyserver.PasswordPrincipal, "clerk", []keyserver.ID{role(t, f, "managing", managing...)}, nil)
+		}, keyserver.OpListRoles, true},
+		"HeldByGroup": {"by a group as well", func(t *testing.T, f *enginetest.Fixture) keyserver.Caller {
+			group := f.Add(t, keyserver.GroupPrincipal, "clerks", []keyserver.ID{role(t, f, "managing", managing...)}, nil).Principal.ID
+			return f.Add(t, keyserver.PasswordPrincipal, "clerk", nil, []keyserver.ID{group})
+		}, keyserver.OpListRoles, true},
+		"NotHeld": {"and nothing else", func(t *testing.T, f *enginetest.Fixture) keyserver.Caller {
+			return f.Add(t, keyserver.PasswordPrincipal, "clerk", []keyserver.ID{role(t, f, "managing", managing...)}, nil)
+		}, keyserver.OpExportKey, false},
+		"Any": {"but with an operation for that", func(_ *testing.T, f *enginetest.Fixture) keyserver.Caller { return f.Admin },
+			keyserver.OpDelegateLogin, true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+				w := world{f, c.clerk(t, f), c.op, role(t, f, "given", c.op)}
+				for name, way := range ways {
+					t.Run(name, func(t *testing.T) {
+						err := way(t, w)
+						if c.given && err != nil {
+							t.Errorf("%s: %v", c.reason, err)
+						}
+						if !c.given {
+							refused(t, f, err, fault.Escalation, fault.ReasonEscalation)
+						}
+					})
+				}
+				if c.given {
+					return
+				}
+				roles := must(f.Store.FindRoles(ctx, keyserver.RoleFilter{Name: "created"}))(t)
+				for holder, held := range must(f.Store.AllHoldings(ctx))(t) {
+					p := must(f.Store.Principal(ctx, holder))(t)
+					if slices.Contains(held, w.role) && p.Name != "members" && p.Name != "/CN=another" || len(roles) > 0 {
+						t.Errorf("%s was given something after all; roles made: %v", p.Name, roles)
+					}
+				}
+			})
+		})
+	}
+}
+
+// The delegation flag lends the use of keys to whoever may act for others, so
+// that it is given by whoever may give that. Other duties are not lent.
+func TestTheDelegationFlagIsAGift(t *testing.T) {
+	ctx := context.Background()
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		clerk := f.Add(t, keyserver.PasswordPrincipal, "clerk", []keyserver.ID{role(t, f, "managing", append(managing, keyserver.OpHMAC)...)}, nil)
+		for name, c := range map[string]struct {
+			op keyserver.Operation
+			ok bool
+		}{"mac": {keyserver.OpHMAC, true}, "exporter": {keyserver.OpExportKey, false}, "officer": {keyserver.OpAddTrustedCA, true}} {
+			boss := f.Add(t, keyserver.PasswordPrincipal, name, []keyserver.ID{role(t, f, name, c.op)}, nil).Principal.ID
+			err := f.UpdatePrincipalFlags(ctx, clerk, keyserver.FlagChange{ID: boss, Mask: keyserver.FlagDelegation, Value: keyserver.FlagDelegation})
+			switch {
+			case c.ok && err != nil:
+				t.Errorf("%s: %v", name, err)
+			case !c.ok:
+				refused(t, f, err, fault.Escalation, fault.ReasonEscalation)
+			}
+		}
+	})
+}
+
+// What a change would give its own caller is not his while it is judged.
+func TestNobodyRaisesHimself(t *testing.T) {
+	ctx := context.Background()
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		own := role(t, f, "own")
+		clerk := f.Add(t, keyserver.PasswordPrincipal, "clerk", []keyserver.ID{own, role(t, f, "managing", managing...)}, nil)
+		for _, op := range []keyserver.Operation{keyserver.OpExportKey, keyserver.OpGrantAny} {
+			err := f.UpdateRole(ctx, clerk, keyserver.RoleChange{ID: own, Operations: []keyserver.ID{op.ID}})
+			refused(t, f, err, fault.Escalation, fault.ReasonEscalation)
+		}
+	})
+}
+
+// Taking away is no giving, and neither is what the target has already.
+func TestTakingIsNoGiving(t *testing.T) {
+	ctx := context.Background()
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		clerk := f.Add(t, keyserver.PasswordPrincipal, "clerk", []keyserver.ID{role(t, f, "managing", managing...)}, nil)
+		one, same := role(t, f, "one", keyserver.OpExportKey, keyserver.OpHMAC), role(t, f, "same", keyserver.OpExportKey)
+		boss := f.Add(t, keyserver.PasswordPrincipal, "boss", []keyserver.ID{one}, nil).Principal.ID
+		for _, roles := range [][]keyserver.ID{{one, same}, {same}, {}} {
+			if err := f.SetPrincipalRoles(ctx, clerk, keyserver.PrincipalRoles{ID: boss, Roles: roles}); err != nil {
+				t.Error(err)
+			}
+		}
+		name := "renamed"
+		if err := f.UpdateRole(ctx, clerk, keyserver.RoleChange{ID: one, Name: &name, Operations: idsOf([]keyserver.Operation{keyserver.OpExportKey})}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func updateRole(ctx context.Context, r keyserver.Role) func(*sqlstore.Tx) error {
+	return func(tx *sqlstore.Tx) error {
+		return tx.UpdateRole(ctx, keyserver.RoleChange{ID: r.ID, Operations: r.Operations})
+	}
+}

@@ -1,0 +1,48 @@
+package keyserver
+
+import "testing"
+
+// What a scoped credential is good for, over every operation: what it names of
+// what is offered. Export is not, and neither is another session.
+func TestOperationsOfACredential(t *testing.T) {
+	all := []ID{}
+	for _, op := range Operations {
+		all = append(all, op.ID)
+	}
+	default4 := map[string]bool{"hmacData": true, "authorizeKey": true, "readKeyMetadata": true, "readACL": true}
+	for _, op := range Operations {
+		plain, old := Caller{}, Caller{Scope: []HiddenLink{"k"}}
+		greedy := Caller{Scope: []HiddenLink{"k"}, ScopeOperations: all, MayGrant: AllRights}
+		none := Caller{Scope: []HiddenLink{"k"}, ScopeOperations: []ID{}}
+		for name, c := range map[string]struct {
+			by   Caller
+			want bool
+		}{
+			"NotScoped": {plain, true}, "Old": {old, default4[op.Key]}, "None": {none, false},
+			"Everything": {greedy, default4[op.Key] || op.Key == "amendACL"},
+		} {
+			if got := c.by.CoversOperation(op); got != c.want {
+				t.Errorf("%s: %s is covered: %v", name, op.Key, got)
+			}
+		}
+	}
+}
+
+// OWNER is neither given nor taken by a scoped credential, whatever it says, and
+// over every pair of rights nothing beyond what it may give is.
+func TestGrantsOfACredential(t *testing.T) {
+	for may := Rights(0); may <= AllRights; may++ {
+		by := Caller{Scope: []HiddenLink{"k"}, MayGrant: may}
+		for from := Rights(0); from <= AllRights; from++ {
+			for to := Rights(0); to <= AllRights; to++ {
+				want := (from|to)&Owner == 0 && (may.Widen()).Has(from.Widen()|to.Widen())
+				if got := by.CoversGrant(from, to); got != want {
+					t.Fatalf("may give %v: from %v to %v is %v", may.Names(), from.Names(), to.Names(), got)
+				}
+			}
+		}
+	}
+	if !(Caller{}).CoversGrant(0, AllRights) {
+		t.Error("a session that is not scoped is held to something")
+	}
+}
