@@ -215,7 +215,10 @@ func (m *Manager) End(ctx context.Context, by keyserver.Caller) error {
 	if err != nil {
 		return err
 	}
-	err = m.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.DeleteSession(ctx, by.Session) })
+	err = m.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		_, err := tx.DeleteSession(ctx, by.Session)
+		return err
+	})
 	if errors.Is(err, sqlstore.ErrNotFound) {
 		return errNoSession
 	}
@@ -325,10 +328,7 @@ func (m *Manager) describe(ctx context.Context, h *held) (Info, error) {
 	}
 	info := Info{
 		ID: h.record.ID, Kind: h.record.Kind, Principal: p, Actor: h.record.Actor, Objects: h.record.Scope, BoundKey: h.record.BoundKey,
-		ExpiresAt: h.record.ExpiresAt, IdleExpiresAt: time.Unix(0, h.lastUsed.Load()).Add(m.Idle).UTC(),
-	}
-	if h.fixed() || info.IdleExpiresAt.After(info.ExpiresAt) {
-		info.IdleExpiresAt = info.ExpiresAt
+		Expiry: m.expiry(h.record, time.Unix(0, h.lastUsed.Load())),
 	}
 	for _, id := range p.Roles {
 		role, err := m.Store.Role(ctx, id)

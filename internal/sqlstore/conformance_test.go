@@ -214,6 +214,13 @@ func insertCA(c keyserver.Certificate) write {
 	return func(ctx context.Context, tx *sqlstore.Tx) error { return tx.InsertTrustedCA(ctx, c) }
 }
 
+func endSession(id keyserver.ID) write {
+	return func(ctx context.Context, tx *sqlstore.Tx) error {
+		_, err := tx.DeleteSession(ctx, id)
+		return err
+	}
+}
+
 func insertSession(s sqlstore.SessionRecord) write {
 	return func(ctx context.Context, tx *sqlstore.Tx) error { return tx.InsertSession(ctx, s) }
 }
@@ -289,7 +296,7 @@ func testRefusals(t *testing.T, make newDatabase) {
 		"SessionID": {"an id names one session", insertSession(sqlstore.SessionRecord{ID: id(60), Hash: [32]byte{9}}), sqlstore.ErrDuplicate},
 		"SessionHash": {"so does a hash", insertSession(sqlstore.SessionRecord{ID: id(61), Hash: session(60).Hash}),
 			sqlstore.ErrDuplicate},
-		"SessionMissing": {"only a session can end", func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteSession(ctx, id(99)) }, sqlstore.ErrNotFound},
+		"SessionMissing": {"only a session can end", endSession(id(99)), sqlstore.ErrNotFound},
 	}
 	before, err := s.ChangeHead(t.Context())
 	if err != nil {
@@ -802,7 +809,7 @@ func testSessions(t *testing.T, make newDatabase) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteSession(ctx, want.ID) })
+	update(t, s, endSession(want.ID))
 	page, err := s.Changes(t.Context(), before, 10)
 	if err != nil {
 		t.Fatal(err)
@@ -842,7 +849,7 @@ func testDerivedSessions(t *testing.T, make newDatabase) {
 	counts(ref(9), 5) // who acts, not who lends
 	counts(ref(8), 0)
 
-	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteSession(ctx, other.ID) })
+	update(t, s, endSession(other.ID))
 	counts(ref(9), 4)
 	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
 		n, err := tx.DeleteExpiredSessions(ctx, at(999), window, 10)
@@ -855,7 +862,7 @@ func testDerivedSessions(t *testing.T, make newDatabase) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteSession(ctx, root.ID) })
+	update(t, s, endSession(root.ID))
 	counts(ref(9), 0)
 	page, err := s.Changes(t.Context(), before, 10)
 	if err != nil || len(page.Changes) != 4 {

@@ -25,6 +25,7 @@ type SessionRecord struct {
 	Scope       []keyserver.HiddenLink // of a scoped session, nil in every other
 	BoundKey    string                 // RFC 7638 thumbprint, empty where the session is bound to no key
 	Parent      keyserver.ID           // the session that it was made from, zero where it came of a login by itself
+	Address     string                 // from where it was opened, empty where that is not known
 }
 
 // String leaves the hash out.
@@ -52,15 +53,24 @@ func (r reads) SessionByID(ctx context.Context, id keyserver.ID) (SessionRecord,
 }
 
 func (r reads) session(ctx context.Context, where string, key []byte) (s SessionRecord, err error) {
-	err = r.row(ctx, `SELECT id, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
-			actor_system, actor_id, scope, parent_id
-		FROM sessions WHERE `+where, []any{key}, intoID(&s.ID), &s.Principal.System, intoID(&s.Principal.ID), &s.Kind,
-		intoTime{&s.CreatedAt}, intoTime{&s.ExpiresAt}, intoTime{&s.LastUsedAt}, &s.BoundKey, optionalID{&s.Certificate},
-		&s.Actor.System, optionalID{&s.Actor.ID}, intoScope{&s.Scope}, optionalID{&s.Parent})
+	err = r.row(ctx, selectSession+`WHERE `+where, []any{key}, s.columns()...)
 	if err != nil {
 		return SessionRecord{}, err
 	}
 	return s, nil
+}
+
+const selectSession = `SELECT id, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
+		actor_system, actor_id, scope, parent_id, address
+	FROM sessions `
+
+// columns are where the columns of selectSession go.
+func (s *SessionRecord) columns() []any {
+	return []any{
+		intoID(&s.ID), &s.Principal.System, intoID(&s.Principal.ID), &s.Kind,
+		intoTime{&s.CreatedAt}, intoTime{&s.ExpiresAt}, intoTime{&s.LastUsedAt}, &s.BoundKey, optionalID{&s.Certificate},
+		&s.Actor.System, optionalID{&s.Actor.ID}, intoScope{&s.Scope}, optionalID{&s.Parent}, &s.Address,
+	}
 }
 
 // intoScope scans what scopeColumn made.
@@ -118,10 +128,10 @@ func (r reads) SessionCountOf(ctx context.Context, p keyserver.PrincipalRef, now
 // anything of it yet.
 func (tx *Tx) InsertSession(ctx context.Context, s SessionRecord) error {
 	_, err := tx.exec(ctx, `INSERT INTO sessions (id, hash, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
-			actor_system, actor_id, scope, parent_id)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`, s.ID[:], s.Hash[:], int64(s.Principal.System), s.Principal.ID[:], string(s.Kind),
+			actor_system, actor_id, scope, parent_id, address)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`, s.ID[:], s.Hash[:], int64(s.Principal.System), s.Principal.ID[:], string(s.Kind),
 		s.CreatedAt.UnixMicro(), s.ExpiresAt.UnixMicro(), s.LastUsedAt.UnixMicro(), s.BoundKey, orNull(s.Certificate),
-		int64(s.Actor.System), orNull(s.Actor.ID), scopeColumn(s.Scope), orNull(s.Parent))
+		int64(s.Actor.System), orNull(s.Actor.ID), scopeColumn(s.Scope), orNull(s.Parent), s.Address)
 	return err
 }
 
@@ -135,26 +145,6 @@ func (tx *Tx) TouchSessions(ctx context.Context, used map[keyserver.ID]time.Time
 		}
 	}
 	return nil
-}
-
-// DeleteSession ends a session with all that were made from it, and from
-// those: ErrNotFound where there is none.
-func (tx *Tx) DeleteSession(ctx context.Context, id keyserver.ID) error {
-	gone, err := tx.deleteSessions(ctx, `WITH RECURSIVE made(id) AS (
-			SELECT id FROM sessions WHERE id = $1
-			UNION SELECT s.id FROM sessions s JOIN made ON s.parent_id = made.id)
-		DELETE FROM sessions WHERE id IN (SELECT id FROM made) RETURNING id`, id[:])
-	if err == nil && gone == 0 {
-		err = ErrNotFound
-	}
-	return err
-}
-
-// DeleteSessionsOf ends every session of a principal, also those in which it
-// acts with another's rights, and answers how many there were.
-func (tx *Tx) DeleteSessionsOf(ctx context.Context, principal keyserver.PrincipalRef) (int, error) {
-	return tx.deleteSessions(ctx, `DELETE FROM sessions
-		WHERE principal_id = $1 AND system_id = $2 OR actor_id = $1 AND actor_system = $2 RETURNING id`, principal.ID[:], int64(principal.System))
 }
 
 func (tx *Tx) deleteSessions(ctx context.Context, query string, args ...any) (int, error) {

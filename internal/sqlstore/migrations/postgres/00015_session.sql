@@ -1,0 +1,4 @@
+-- +goose Up
+
+-- From where a session was opened; empty where that is not known.
+ALTER TABLE sessions ADD COLUMN address TEXT NOT NULL DEFAULT '';
