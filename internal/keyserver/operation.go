@@ -110,6 +110,8 @@ const (
 	AuditLogin  = "login"
 	AuditLogout = "logout"
 	AuditProof  = "proof" // recorded where a proof is refused
+	// AuditSession is recorded where a session is used that ended for a reason.
+	AuditSession = "useSession"
 	// A process that serves writes a row when it is ready and one when it stops;
 	// the very first start also one that says so.
 	AuditMade  = "make"

@@ -31,7 +31,7 @@ type Authorizer interface {
 // the key that the new session is to be bound to.
 func (m *Manager) descend(ctx context.Context, l *Login) error {
 	parent, err := m.Store.SessionByID(ctx, l.By.Session)
-	if errors.Is(err, sqlstore.ErrNotFound) {
+	if errors.Is(err, sqlstore.ErrNotFound) || err == nil && parent.Ended {
 		return errNoSession
 	}
 	if err != nil {
@@ -61,13 +61,16 @@ func (m *Manager) inherit(l Login, lifetime time.Duration) identity {
 // meanwhile: nothing made from it may be left.
 func insert(ctx context.Context, tx *sqlstore.Tx, record sqlstore.SessionRecord) error {
 	if !record.Parent.IsZero() {
-		_, err := tx.SessionByID(ctx, record.Parent)
-		if errors.Is(err, sqlstore.ErrNotFound) {
+		parent, err := tx.SessionByID(ctx, record.Parent)
+		if errors.Is(err, sqlstore.ErrNotFound) || err == nil && parent.Ended {
 			return errNoSession
 		}
 		if err != nil {
 			return err
 		}
+	}
+	if err := mayOpen(ctx, tx, record); err != nil {
+		return err
 	}
 	return tx.InsertSession(ctx, record)
 }

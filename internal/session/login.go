@@ -143,7 +143,7 @@ func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, erro
 		return insert(ctx, tx, record)
 	})
 	if err != nil {
-		return Opened{}, err
+		return Opened{}, m.refuse(ctx, l, who, err)
 	}
 	h, err := m.load(ctx, hash)
 	if err != nil {

@@ -168,13 +168,13 @@ func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, f
 	}
 	h, err := m.find(ctx, hash)
 	if err != nil {
-		return keyserver.Caller{}, nil, err
+		return keyserver.Caller{}, nil, m.whyEnded(ctx, err, from)
 	}
 	now := m.Clock()
 	if m.expired(h, now) {
 		// Another replica may have seen the session more recently.
 		if h, err = m.load(ctx, hash); err != nil {
-			return keyserver.Caller{}, nil, err
+			return keyserver.Caller{}, nil, m.whyEnded(ctx, err, from)
 		}
 		if m.expired(h, now) {
 			return keyserver.Caller{}, nil, h.errExpired()
@@ -277,6 +277,9 @@ func (m *Manager) loadOnce(ctx context.Context, hash [32]byte) (*held, bool, err
 	if err != nil {
 		return nil, false, err
 	}
+	if record.Ended {
+		return nil, false, endedError{callerOf(record, p)}
+	}
 	h, kept := m.keep(record, p, before)
 	return h, kept, nil
 }
@@ -293,10 +296,7 @@ func (m *Manager) keep(record sqlstore.SessionRecord, p keyserver.Principal, bef
 	defer m.mu.Unlock()
 	h, ok := m.byHash[record.Hash]
 	if !ok {
-		h = &held{hash: record.Hash, record: record, caller: keyserver.Caller{
-			Principal: record.Principal, Name: p.Name, Type: p.Type, Session: record.ID, Kind: record.Kind,
-			Certificate: record.Certificate, Actor: record.Actor, Scope: record.Scope,
-		}}
+		h = &held{hash: record.Hash, record: record, caller: callerOf(record, p)}
 		for _, other := range m.byHash {
 			if len(m.byHash) < maxHeld {
 				break

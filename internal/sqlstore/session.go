@@ -26,6 +26,8 @@ type SessionRecord struct {
 	BoundKey    string                 // RFC 7638 thumbprint, empty where the session is bound to no key
 	Parent      keyserver.ID           // the session that it was made from, zero where it came of a login by itself
 	Address     string                 // from where it was opened, empty where that is not known
+	// Ended: a principal of the session was disabled. It opens nothing for good.
+	Ended bool
 }
 
 // String leaves the hash out.
@@ -61,7 +63,7 @@ func (r reads) session(ctx context.Context, where string, key []byte) (s Session
 }
 
 const selectSession = `SELECT id, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
-		actor_system, actor_id, scope, parent_id, address
+		actor_system, actor_id, scope, parent_id, address, ended
 	FROM sessions `
 
 // columns are where the columns of selectSession go.
@@ -69,7 +71,7 @@ func (s *SessionRecord) columns() []any {
 	return []any{
 		intoID(&s.ID), &s.Principal.System, intoID(&s.Principal.ID), &s.Kind,
 		intoTime{&s.CreatedAt}, intoTime{&s.ExpiresAt}, intoTime{&s.LastUsedAt}, &s.BoundKey, optionalID{&s.Certificate},
-		&s.Actor.System, optionalID{&s.Actor.ID}, intoScope{&s.Scope}, optionalID{&s.Parent}, &s.Address,
+		&s.Actor.System, optionalID{&s.Actor.ID}, intoScope{&s.Scope}, optionalID{&s.Parent}, &s.Address, &s.Ended,
 	}
 }
 
@@ -105,7 +107,7 @@ func scopeColumn(scope []keyserver.HiddenLink) []byte {
 // last used within idle. The idle time does not count for a scoped one.
 func (r reads) SessionCount(ctx context.Context, now time.Time, idle time.Duration) (int, error) {
 	var n int
-	err := r.row(ctx, `SELECT count(*) FROM sessions WHERE expires_at > $1 AND (last_used_at > $2 OR scope IS NOT NULL)`,
+	err := r.row(ctx, `SELECT count(*) FROM sessions WHERE ended = 0 AND expires_at > $1 AND (last_used_at > $2 OR scope IS NOT NULL)`,
 		[]any{now.UnixMicro(), now.Add(-idle).UnixMicro()}, &n)
 	return n, err
 }
@@ -114,7 +116,7 @@ func (r reads) SessionCount(ctx context.Context, now time.Time, idle time.Durati
 // acts itself, whoever's rights they have.
 func (r reads) SessionCountOf(ctx context.Context, p keyserver.PrincipalRef, now time.Time, idle time.Duration) (int, error) {
 	var own, lent int
-	alive := `expires_at > $3 AND (last_used_at > $4 OR scope IS NOT NULL)`
+	alive := `ended = 0 AND expires_at > $3 AND (last_used_at > $4 OR scope IS NOT NULL)`
 	args := []any{p.ID[:], int64(p.System), now.UnixMicro(), now.Add(-idle).UnixMicro()}
 	err := r.row(ctx, `SELECT count(*) FROM sessions WHERE principal_id = $1 AND system_id = $2 AND actor_id IS NULL AND `+alive, args, &own)
 	if err != nil {

@@ -20,7 +20,7 @@ type SessionFilter struct {
 
 // Sessions reads sessions by id, without their hashes.
 func (r reads) Sessions(ctx context.Context, f SessionFilter) ([]SessionRecord, error) {
-	where := `WHERE id > $1 AND expires_at > $2 AND (last_used_at > $3 OR scope IS NOT NULL) ORDER BY id LIMIT $4`
+	where := `WHERE id > $1 AND ended = 0 AND expires_at > $2 AND (last_used_at > $3 OR scope IS NOT NULL) ORDER BY id LIMIT $4`
 	args := []any{f.After[:], f.Now.UnixMicro(), f.Now.Add(-f.Idle).UnixMicro(), f.Limit}
 	if !f.Principal.IsZero() {
 		where = `WHERE (principal_id = $5 OR actor_id = $5) AND ` + where[len(`WHERE `):]
@@ -38,18 +38,19 @@ func (r reads) Sessions(ctx context.Context, f SessionFilter) ([]SessionRecord, 
 	return list, err
 }
 
-// withMade are the sessions of a condition, with all that were made from them,
-// and from those.
-func withMade(condition string) string {
+// withMade does something to the live sessions of a condition, with all that were
+// made from them, and from those.
+func withMade(condition, do string) string {
 	return `WITH RECURSIVE made(id) AS (
 			SELECT id FROM sessions WHERE ` + condition + `
 			UNION SELECT s.id FROM sessions s JOIN made ON s.parent_id = made.id)
-		DELETE FROM sessions WHERE id IN (SELECT id FROM made) RETURNING id`
+		` + do + ` WHERE ended = 0 AND id IN (SELECT id FROM made) RETURNING id`
 }
 
 var (
-	deleteSession    = withMade(`id = $1`)
-	deleteSessionsOf = withMade(`principal_id = $1 AND system_id = $2 OR actor_id = $1 AND actor_system = $2`)
+	deleteSession    = withMade(`id = $1`, `DELETE FROM sessions`)
+	deleteSessionsOf = withMade(`principal_id = $1 AND system_id = $2 OR actor_id = $1 AND actor_system = $2`, `DELETE FROM sessions`)
+	closeSessionsOf  = withMade(`principal_id = $1 OR actor_id = $1`, `UPDATE sessions SET ended = 1`)
 )
 
 // DeleteSession ends a session with all that were made from it, and answers how
@@ -67,4 +68,11 @@ func (tx *Tx) DeleteSession(ctx context.Context, id keyserver.ID) (int, error) {
 // how many there were.
 func (tx *Tx) DeleteSessionsOf(ctx context.Context, principal keyserver.PrincipalRef) (int, error) {
 	return tx.deleteSessions(ctx, deleteSessionsOf, principal.ID[:], int64(principal.System))
+}
+
+// closeSessionsOf ends every session of a principal as DeleteSessionsOf does, but
+// keeps what they were.
+func (tx *Tx) closeSessionsOf(ctx context.Context, principal keyserver.ID) error {
+	_, err := tx.deleteSessions(ctx, closeSessionsOf, principal[:])
+	return err
 }

@@ -176,15 +176,17 @@ func TestLoginThrottled(t *testing.T) {
 	})
 }
 
-// PRINCIPAL_DISABLED: live sessions of a principal are refused at once.
+// PRINCIPAL_DISABLED: sessions of a principal are refused at once, and for good.
 func TestPrincipalDisabled(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		session := s.with(t, keyserver.RoleAuditor)
 		s.OK(t, session, "GET", "/api/audit", nil)
-		s.flags(t, s.self(t, session), rig.Object{"disabled": true})
+		self := s.self(t, session)
+		s.flags(t, self, rig.Object{"disabled": true})
 		s.Refused(t, session, "GET", "/api/audit", nil, http.StatusForbidden, "PRINCIPAL_DISABLED")
 		s.Refused(t, session, "POST", sessions, scoped("AAAAAQ=="), http.StatusForbidden, "PRINCIPAL_DISABLED")
-		s.flags(t, s.self(t, session), rig.Object{"disabled": false})
-		s.OK(t, session, "GET", "/api/audit", nil)
+		s.Refused(t, session, "GET", "/api/sessions/current", nil, http.StatusForbidden, "PRINCIPAL_DISABLED")
+		s.flags(t, self, rig.Object{"disabled": false})
+		s.Refused(t, session, "GET", "/api/audit", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
 	})
 }
