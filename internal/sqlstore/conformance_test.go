@@ -846,11 +846,16 @@ func testDerivedSessions(t *testing.T, make newDatabase) {
 			t.Errorf("sessions of %s: got %d, %v, want %d", p, n, err, want)
 		}
 	}
-	counts(ref(9), 5) // who acts, not who lends
+	counts(ref(9), 2) // logins, not what was made from them
 	counts(ref(8), 0)
+	for parent, want := range map[uint64]int{70: 2, 72: 1, 71: 0} {
+		if n, err := s.SessionCountFrom(t.Context(), id(parent), now, window); n != want || err != nil {
+			t.Errorf("made from session %d: got %d, %v, want %d", parent, n, err, want)
+		}
+	}
 
 	update(t, s, endSession(other.ID))
-	counts(ref(9), 4)
+	counts(ref(9), 1)
 	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
 		n, err := tx.DeleteExpiredSessions(ctx, at(999), window, 10)
 		if n != 0 {

@@ -112,19 +112,24 @@ func (r reads) SessionCount(ctx context.Context, now time.Time, idle time.Durati
 	return n, err
 }
 
-// SessionCountOf counts the live sessions of a principal: those in which it
-// acts itself, whoever's rights they have.
+// SessionCountOf counts the live sessions that a principal has logged in to by
+// itself, not those that were made from others.
 func (r reads) SessionCountOf(ctx context.Context, p keyserver.PrincipalRef, now time.Time, idle time.Duration) (int, error) {
-	var own, lent int
-	alive := `ended = 0 AND expires_at > $3 AND (last_used_at > $4 OR scope IS NOT NULL)`
-	args := []any{p.ID[:], int64(p.System), now.UnixMicro(), now.Add(-idle).UnixMicro()}
-	err := r.row(ctx, `SELECT count(*) FROM sessions WHERE principal_id = $1 AND system_id = $2 AND actor_id IS NULL AND `+alive, args, &own)
-	if err != nil {
-		return 0, err
-	}
-	err = r.row(ctx, `SELECT count(*) FROM sessions WHERE actor_id = $1 AND actor_system = $2 AND `+alive, args, &lent)
-	return own + lent, err
+	var n int
+	err := r.row(ctx, `SELECT count(*) FROM sessions WHERE principal_id = $1 AND parent_id IS NULL AND `+alive+` AND system_id = $4`,
+		[]any{p.ID[:], now.UnixMicro(), now.Add(-idle).UnixMicro(), int64(p.System)}, &n)
+	return n, err
 }
+
+// SessionCountFrom counts the live sessions that were made from one.
+func (r reads) SessionCountFrom(ctx context.Context, parent keyserver.ID, now time.Time, idle time.Duration) (int, error) {
+	var n int
+	err := r.row(ctx, `SELECT count(*) FROM sessions WHERE parent_id = $1 AND `+alive,
+		[]any{parent[:], now.UnixMicro(), now.Add(-idle).UnixMicro()}, &n)
+	return n, err
+}
+
+const alive = `ended = 0 AND expires_at > $2 AND (last_used_at > $3 OR scope IS NOT NULL)`
 
 // InsertSession stores a new session. No change is recorded: nobody can know
 // anything of it yet.

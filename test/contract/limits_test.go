@@ -99,9 +99,25 @@ func TestSessionLimit(t *testing.T) {
 	}, func(c *server.Config) { c.MaxSessions = 2 })
 }
 
-// SESSION_LIMIT of a principal, which no other principal feels. Whoever acts
-// for another uses up its own room.
+// SESSION_LIMIT of a principal, which no other principal feels.
 func TestSessionLimitOfAPrincipal(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		first := s.login1(t)
+		s.login1(t)
+		s.principal(t, "boss", keyserver.RoleAuditor)
+		s.login1(t)
+		ceiling(t, s.Send(t, "", "POST", sessions, loginBody), "SESSION_LIMIT", "session", "--max-sessions-per-principal")
+		for range 3 {
+			s.OK(t, "", "POST", sessions, rig.Object{"method": "password", "name": "boss", "password": somePassword})
+		}
+		s.OK(t, first, "DELETE", where, nil)
+		s.login1(t)
+	}, func(c *server.Config) { c.MaxSessionsPerPrincipal = 4 }) // one of them is the rig's
+}
+
+// SESSION_LIMIT of what is made from one session: whoever holds it makes no more,
+// and locks nobody out, its owner neither.
+func TestSessionLimitOfASession(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
 		boss := s.principal(t, "boss", keyserver.RoleAuditor)
@@ -109,15 +125,15 @@ func TestSessionLimitOfAPrincipal(t *testing.T) {
 		s.delegate(t, admin, boss)
 		scope := s.OK(t, admin, "POST", sessions, scoped("AAAAAQ==")).Text(t, "sessionId")
 		for _, body := range []rig.Object{scoped("AAAAAQ=="), delegated(boss)} {
-			ceiling(t, s.Send(t, admin, "POST", sessions, body), "SESSION_LIMIT", "session", "--max-sessions-per-principal")
+			for range 5 {
+				ceiling(t, s.Send(t, admin, "POST", sessions, body), "SESSION_LIMIT", "session", "--max-derived-sessions")
+			}
 		}
-		ceiling(t, s.Send(t, "", "POST", sessions, loginBody), "SESSION_LIMIT", "session", "--max-sessions-per-principal")
-		for range 3 {
-			s.OK(t, "", "POST", sessions, rig.Object{"method": "password", "name": "boss", "password": somePassword})
-		}
+		other := s.login1(t)
+		s.OK(t, other, "POST", sessions, scoped("AAAAAQ=="))
 		s.OK(t, scope, "DELETE", where, nil)
-		s.login1(t)
-	}, func(c *server.Config) { c.MaxSessionsPerPrincipal = 3 })
+		s.OK(t, admin, "POST", sessions, scoped("AAAAAQ=="))
+	}, func(c *server.Config) { c.MaxSessionsPerPrincipal, c.MaxDerivedSessions = 2, 2 })
 }
 
 // REQUEST_LIMIT of a session, which no other session feels.
