@@ -127,7 +127,7 @@ func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, erro
 	}
 	if l.proof != nil {
 		record.BoundKey = l.proof.Key
-		if err := m.proofs.use(ctx, *l.proof, now); err != nil {
+		if err := m.proofs.use(ctx, acting(record.Principal, record.Actor), *l.proof, now); err != nil {
 			return Opened{}, m.refuse(ctx, l, who, err)
 		}
 	}
