@@ -268,7 +268,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	for _, tc := range []struct{ method, target, allow string }{
 		{http.MethodDelete, "/api/roles", "GET, POST"}, {http.MethodPost, "/api/roles/0000000000000001", "DELETE, PUT"},
 		{http.MethodGet, "/api/crypto/hmac", "POST"}, {http.MethodHead, "/api/health", "GET"}, {"INVENTED", "/api/health", "GET"},
-		{http.MethodOptions, "/api/sessions", "POST"},
+		{http.MethodOptions, "/api/sessions", "GET, POST"},
 	} {
 		w := f.do(tc.method, tc.target, "")
 		if e := errorOf(t, w); w.Code != http.StatusMethodNotAllowed || e.Code != "METHOD_NOT_ALLOWED" || w.Header().Get("Allow") != tc.allow || !e.Unsupported {

@@ -22,6 +22,7 @@ const testToken = "the-session-id-of-these-tests"
 // fakeSessions knows one session id.
 type fakeSessions struct {
 	err error
+	ops *fakePort // whose refusals also meet who asks for others' sessions
 
 	mu       sync.Mutex
 	logins   []session.Login
@@ -42,8 +43,24 @@ func (f *fakeSessions) Login(_ context.Context, l session.Login) (session.Opened
 func (f *fakeSessions) info() session.Info {
 	return session.Info{
 		ID: someID, Kind: keyserver.PasswordSession, Principal: aUser, Roles: []keyserver.Role{aRole},
-		ExpiresAt: epoch.Add(8 * time.Hour), IdleExpiresAt: epoch.Add(15 * time.Minute),
+		Expiry: anExpiry,
 	}
+}
+
+var anExpiry = session.Expiry{ExpiresAt: epoch.Add(8 * time.Hour), IdleExpiresAt: epoch.Add(15 * time.Minute)}
+
+func (f *fakeSessions) List(context.Context, keyserver.Caller, session.Filter) (session.Page, error) {
+	return session.Page{Sessions: []session.Listed{{
+		ID: someID, Kind: keyserver.PasswordSession, Principal: aUser, Address: "192.0.2.1", CreatedAt: epoch, LastUsedAt: epoch, Expiry: anExpiry,
+	}}, Next: someID}, f.ops.err
+}
+
+func (f *fakeSessions) EndOne(context.Context, keyserver.Caller, keyserver.ID) (int, error) {
+	return 1, f.ops.err
+}
+
+func (f *fakeSessions) EndAll(context.Context, keyserver.Caller, keyserver.ID) (int, error) {
+	return 2, f.ops.err
 }
 
 func (f *fakeSessions) Authenticate(_ context.Context, token string, _ session.Proof, from session.From) (keyserver.Caller, func(), error) {
@@ -81,7 +98,8 @@ type fixture struct {
 
 func newFixture(t testing.TB, change ...func(*Config)) *fixture {
 	t.Helper()
-	f := &fixture{ops: newFakePort(), sessions: &fakeSessions{}, log: &strings.Builder{}}
+	f := &fixture{ops: newFakePort(), log: &strings.Builder{}}
+	f.sessions = &fakeSessions{ops: f.ops}
 	c := Config{Operations: verified.New(f.ops), Sessions: f.sessions, Logger: slog.New(slog.NewJSONHandler(&lockedWriter{w: f.log}, nil))}
 	for _, fn := range change {
 		fn(&c)

@@ -95,6 +95,21 @@ func sessionRoutes() []Route {
 			Name: "endCurrentSession", Method: http.MethodDelete, Path: "/api/sessions/current", Extension: true, Session: true,
 			Summary: "Ends the calling session.",
 		}, endSession),
+		endpoint(Route{
+			Name: "listSessions", Method: http.MethodGet, Path: "/api/sessions", Extension: true, Session: true,
+			Summary:    "Lists live sessions by id, in pages; those of the caller's own principal without any role.",
+			Operations: grants(keyserver.OpListSessions),
+		}, listSessions),
+		endpoint(Route{
+			Name: "endSession", Method: http.MethodDelete, Path: "/api/sessions/{id}", Extension: true, Session: true,
+			Summary:    "Ends a session and those made from it; one of the caller's own principal without any role.",
+			Operations: grants(keyserver.OpEndSessions), Faults: codes(fault.NotFound),
+		}, endOneSession),
+		endpoint(Route{
+			Name: "endSessionsOfPrincipal", Method: http.MethodDelete, Path: "/api/principals/{id}/sessions", Extension: true, Session: true,
+			Summary:    "Ends every session of a principal and those made from them; the caller's own without any role.",
+			Operations: grants(keyserver.OpEndSessions), Faults: codes(fault.NotFound),
+		}, endSessionsOf),
 	}
 }
 

@@ -21,6 +21,10 @@ type Sessions interface {
 	Authenticate(ctx context.Context, token string, proof session.Proof, from session.From) (keyserver.Caller, func(), error)
 	Current(ctx context.Context, by keyserver.Caller) (session.Info, error)
 	End(ctx context.Context, by keyserver.Caller) error
+	List(ctx context.Context, by keyserver.Caller, f session.Filter) (session.Page, error)
+	// EndOne and EndAll answer how many sessions ended.
+	EndOne(ctx context.Context, by keyserver.Caller, id keyserver.ID) (int, error)
+	EndAll(ctx context.Context, by keyserver.Caller, principal keyserver.ID) (int, error)
 }
 
 // loginFields says what each method needs and may be given besides.
@@ -141,14 +145,11 @@ func endSession(a *API, ctx context.Context, c call, _ nothing) (schema.SessionE
 
 func sessionOf(i session.Info) schema.Session {
 	out := schema.Session{
-		Kind: string(i.Kind),
-		Principal: schema.SessionPrincipal{
-			ID: schema.HexID(i.Principal.ID), PrincipalID: schema.DecimalID(i.Principal.ID),
-			SystemID: schema.SystemID(i.Principal.System), Name: i.Principal.Name, Type: string(i.Principal.Type),
-		},
+		ID: schema.HexID(i.ID), Kind: string(i.Kind), Principal: sessionPrincipalOf(i.Principal),
 		Roles: convert(i.Roles, func(r keyserver.Role) schema.SessionRole {
 			return schema.SessionRole{ID: schema.HexID(r.ID), Name: r.Name}
 		}),
+		Actor:     sessionActorOf(i.Actor),
 		ExpiresAt: i.ExpiresAt.UTC(), IdleExpiresAt: i.IdleExpiresAt.UTC(),
 	}
 	if i.Objects != nil {
@@ -161,15 +162,27 @@ func sessionOf(i session.Info) schema.Session {
 		rights := schema.Rights(i.MayGrant)
 		out.MayGrant = &rights
 	}
-	if !i.Actor.ID.IsZero() {
-		out.Actor = &schema.SessionActor{
-			ID: schema.HexID(i.Actor.ID), PrincipalID: schema.DecimalID(i.Actor.ID), SystemID: schema.SystemID(i.Actor.System),
-		}
-	}
 	if i.BoundKey != "" {
 		out.BoundKey = &i.BoundKey
 	}
 	return out
+}
+
+func sessionPrincipalOf(p keyserver.Principal) schema.SessionPrincipal {
+	return schema.SessionPrincipal{
+		ID: schema.HexID(p.ID), PrincipalID: schema.DecimalID(p.ID),
+		SystemID: schema.SystemID(p.System), Name: p.Name, Type: string(p.Type),
+	}
+}
+
+// sessionActorOf is nil where nobody acts with another's rights.
+func sessionActorOf(actor keyserver.PrincipalRef) *schema.SessionActor {
+	if actor.ID.IsZero() {
+		return nil
+	}
+	return &schema.SessionActor{
+		ID: schema.HexID(actor.ID), PrincipalID: schema.DecimalID(actor.ID), SystemID: schema.SystemID(actor.System),
+	}
 }
 
 // convert maps a list. It is never nil: an empty list is [] on the wire.

@@ -36,6 +36,24 @@ func (c *Client) GetCurrentSession(ctx context.Context) (schema.Session, error) 
 	return ask[schema.Session](ctx, c, route{name: "getCurrentSession", method: http.MethodGet, path: "/api/sessions/current"}, nil)
 }
 
+// ListSessions lists live sessions by id, in pages; those of the caller's own
+// principal without any role.
+func (c *Client) ListSessions(ctx context.Context, in schema.SessionQuery) (schema.SessionListing, error) {
+	return ask[schema.SessionListing](ctx, c, route{name: "listSessions", method: http.MethodGet, path: "/api/sessions"}, in)
+}
+
+// EndSession ends a session and those made from it; one of the caller's own
+// principal without any role. Codes of its own: NOT_FOUND.
+func (c *Client) EndSession(ctx context.Context, in schema.ByID) (schema.SessionsEnded, error) {
+	return ask[schema.SessionsEnded](ctx, c, route{name: "endSession", method: http.MethodDelete, path: "/api/sessions/{id}", named: true}, in)
+}
+
+// EndSessionsOfPrincipal ends every session of a principal and those made from
+// them; the caller's own without any role. Codes of its own: NOT_FOUND.
+func (c *Client) EndSessionsOfPrincipal(ctx context.Context, in schema.ByID) (schema.SessionsEnded, error) {
+	return ask[schema.SessionsEnded](ctx, c, route{name: "endSessionsOfPrincipal", method: http.MethodDelete, path: "/api/principals/{id}/sessions", named: true}, in)
+}
+
 // MintKey mints a key, or imports one. The caller becomes its owner. Codes of
 // its own: INVALID_ARGUMENT.
 func (c *Client) MintKey(ctx context.Context, in schema.MintKeyRequest) (schema.KeyMetadata, error) {

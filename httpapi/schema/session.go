@@ -54,8 +54,9 @@ type SessionActor struct {
 	SystemID    SystemID  `json:"systemId"`
 }
 
-// Session describes a live session, without its id.
+// Session describes a live session, without what opens it.
 type Session struct {
+	ID            HexID            `json:"id" doc:"Names the session and opens nothing: the audit trail and the listing show it."`
 	Kind          string           `json:"kind" doc:"Named after the login method."`
 	Principal     SessionPrincipal `json:"principal"`
 	Roles         []SessionRole    `json:"roles"`
@@ -68,7 +69,7 @@ type Session struct {
 	IdleExpiresAt time.Time        `json:"idleExpiresAt" doc:"End of the idle lifetime if nothing more is asked."`
 }
 
-// LoginResponse is a new session with its id, which is shown this once.
+// LoginResponse is a new session with its session id, which is shown this once.
 type LoginResponse struct {
 	SessionID Secret `json:"sessionId" doc:"Send it as Authorization: Bearer."`
 	Session
@@ -78,4 +79,40 @@ type LoginResponse struct {
 type SessionEnded struct {
 	Ended  bool   `json:"ended" doc:"The session id opens nothing any more."`
 	Detail string `json:"detail" doc:"For people; the wording is not part of the contract."`
+}
+
+// SessionQuery selects live sessions.
+type SessionQuery struct {
+	PrincipalID *HexID `query:"principalId" doc:"Only those that have this principal's rights or in which it acts; 16 hexadecimal digits. One's own need no role."`
+	Limit       *int   `query:"limit" limit:"1..500" doc:"Sessions in a page, 100 when left out."`
+	After       *HexID `query:"after" doc:"The next of an earlier page."`
+}
+
+// ListedSession is what is told of a session, whoever's it is.
+type ListedSession struct {
+	ID            HexID            `json:"id" doc:"Names the session and opens nothing."`
+	Kind          string           `json:"kind" doc:"Named after the login method."`
+	Principal     SessionPrincipal `json:"principal" doc:"Whose rights it has."`
+	Actor         *SessionActor    `json:"actor,omitzero" doc:"Who really acts; in a delegated session and what is made from it."`
+	BoundKey      *string          `json:"boundKey" doc:"RFC 7638 thumbprint of the key that the session is bound to, or null."`
+	Address       string           `json:"address" doc:"Of the client that logged in; empty where it is not known."`
+	CreatedAt     time.Time        `json:"createdAt"`
+	LastUsedAt    time.Time        `json:"lastUsedAt" doc:"What another replica was asked shows within a tenth of the idle time."`
+	ExpiresAt     time.Time        `json:"expiresAt" doc:"End of the absolute lifetime."`
+	IdleExpiresAt time.Time        `json:"idleExpiresAt" doc:"End of the idle lifetime if nothing more is asked; as old as lastUsedAt."`
+	MadeFrom      *HexID           `json:"madeFrom" doc:"The session that it was made from, or null."`
+}
+
+// SessionListing is a page of sessions, by id.
+type SessionListing struct {
+	Count    int             `json:"count" doc:"Of this page."`
+	Sessions []ListedSession `json:"sessions"`
+	Next     *HexID          `json:"next" doc:"What the next page is after, or null where this is the last."`
+	Detail   string          `json:"detail"`
+}
+
+// SessionsEnded answers the end of sessions.
+type SessionsEnded struct {
+	Ended  int    `json:"ended" doc:"How many have ended, those made from them included."`
+	Detail string `json:"detail"`
 }

@@ -56,6 +56,10 @@ var (
 	OpListGroupMembers     = operation(0x0117, "listGroupMembers", "List Group Members", Administration)
 	OpChangeGroupMembers   = operation(0x0118, "changeGroupMembers", "Change Group Members", Administration)
 
+	// 0x0117 and 0x0118 belong to the two above for good.
+	OpEndSessions  = operation(0x0119, "endSessions", "End Sessions", Administration)
+	OpListSessions = operation(0x011A, "listSessions", "List Sessions", Administration)
+
 	OpReadVersion  = operation(0x0121, "readVersion", "Read Version", Administration)
 	OpWatchChanges = operation(0x0122, "watchChanges", "Watch Changes", Administration)
 
@@ -124,6 +128,8 @@ const (
 	AuditLogin  = "login"
 	AuditLogout = "logout"
 	AuditProof  = "proof" // recorded where a proof is refused
+	// AuditSession is recorded where a session is used that ended for a reason.
+	AuditSession = "useSession"
 	// A process that serves writes a row when it is ready and one when it stops;
 	// the very first start also one that says so.
 	AuditMade  = "make"
@@ -178,7 +184,7 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 		OpListTrustedServers, OpReadTrustInfo,
 		OpListPrincipals, OpUpdatePrincipalFlags, OpUpdatePrincipalRoles, OpLookupPrincipals, OpListGroupMembers, OpChangeGroupMembers,
 		OpListRoles, OpCreateRole, OpUpdateRole, OpDeleteRole,
-		OpReadPrincipal, OpCreatePrincipal, OpWatchChanges, OpListTrustedCAs,
+		OpReadPrincipal, OpCreatePrincipal, OpWatchChanges, OpListTrustedCAs, OpListSessions, OpEndSessions,
 		OpIssueCertificate, OpRenewCertificate, OpEnrollCertificate, OpFindCertificates, OpResetTransportPrincipal,
 	}
 	if d == Split {

@@ -38,7 +38,8 @@ func DefaultLimits() Limits {
 	return Limits{
 		Limits: session.Limits{
 			MaxSessions: session.DefaultMaxSessions, MaxSessionsPerPrincipal: session.DefaultMaxSessionsPerPrincipal,
-			MaxInFlight: session.DefaultMaxInFlight, MaxProofs: session.DefaultMaxProofs,
+			MaxDerivedSessions: session.DefaultMaxDerivedSessions,
+			MaxInFlight:        session.DefaultMaxInFlight, MaxProofs: session.DefaultMaxProofs,
 			MaxLogins: session.DefaultMaxLogins(),
 		},
 		MaxRequests: httpapi.DefaultMaxInFlight, MaxWaiting: httpapi.DefaultMaxWaiting, MaxStreams: httpapi.DefaultMaxStreams,
@@ -59,6 +60,7 @@ func (l Limits) validateLimits() error {
 		value int
 	}{
 		{"--max-sessions", l.MaxSessions}, {"--max-sessions-per-principal", l.MaxSessionsPerPrincipal},
+		{"--max-derived-sessions", l.MaxDerivedSessions},
 		{"--max-requests-per-session", l.MaxInFlight}, {"--max-proofs", l.MaxProofs}, {"--max-logins", l.MaxLogins},
 		{"--max-requests", l.MaxRequests}, {"--max-waiting", l.MaxWaiting}, {"--max-streams", l.MaxStreams},
 		{"--max-connections", l.MaxConnections}, {"--max-connections-per-address", l.MaxConnectionsPerAddress},

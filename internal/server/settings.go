@@ -32,7 +32,7 @@ func settings(c Config, system keyserver.SystemID, on listeners) keyserver.Confi
 		node("Cryptography", "fips140", either(fips140.Enabled(), "on", "off"), "module", fips140.Version()),
 		node("Sessions", "idleSeconds", seconds(c.SessionIdle), "lifetimeSeconds", seconds(c.SessionLifetime),
 			"scopedLifetimeSeconds", seconds(c.ScopedLifetime), "most", strconv.Itoa(c.MaxSessions), "mostPerPrincipal", strconv.Itoa(c.MaxSessionsPerPrincipal),
-			"mostRequests", strconv.Itoa(c.MaxInFlight)),
+			"mostDerived", strconv.Itoa(c.MaxDerivedSessions), "mostRequests", strconv.Itoa(c.MaxInFlight)),
 		node("Limits", "messageBytes", strconv.Itoa(keyserver.MaxMessage), "unwindowedListing", strconv.Itoa(keyserver.MaxUnwindowed),
 			"aclTemplates", strconv.Itoa(keyserver.MaxACLTemplates), "templateMembers", strconv.Itoa(keyserver.MaxTemplateMembers),
 			"templatedDirectories", strconv.Itoa(keyserver.MaxTemplatedDirectories), "trustedServers", strconv.Itoa(keyserver.MaxTrustedServers),

@@ -118,7 +118,7 @@ func TestSettings(t *testing.T) {
 		"OwnCA":      {"the default", c, "Certificate", map[string]string{"source": "internal CA"}},
 		"File":       {"not which", planted(), "Certificate", map[string]string{"source": "file"}},
 		"Sessions": {"in seconds", c, "Sessions", map[string]string{
-			"idleSeconds": "60", "lifetimeSeconds": "3600", "scopedLifetimeSeconds": "0", "most": "0", "mostPerPrincipal": "0", "mostRequests": "0",
+			"idleSeconds": "60", "lifetimeSeconds": "3600", "scopedLifetimeSeconds": "0", "most": "0", "mostPerPrincipal": "0", "mostDerived": "0", "mostRequests": "0",
 		}},
 		"Listener": {"one by its name", c, "Listeners.Listener[@name=external]", map[string]string{
 			"name": "external", "address": l.Addr().String(), "tls": "true", "minVersion": "1.3", "clientCertificates": "required",

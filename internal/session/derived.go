@@ -10,8 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
-// Authorizer is the gate of the key server, as far as making one session from
-// another needs it: what a principal may do is decided there and nowhere else.
+// Authorizer is the gate of the key server, as far as sessions need it: what a principal may do is decided there and nowhere else.
 type Authorizer interface {
 	// DelegateLogin decides whether the caller may act with the rights of the
 	// delegator, makes the row of that decision durable, and answers the
@@ -20,6 +19,9 @@ type Authorizer interface {
 	// Standing answers what every operation of the caller would be refused with,
 	// nil for nothing.
 	Standing(ctx context.Context, by keyserver.Caller) error
+	// Guard decides whether the caller may do what the effect does, makes the row
+	// of that decision durable, and runs it.
+	Guard(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, effect func() error) error
 }
 
 // descend prepares a login that is made from a session.
@@ -29,7 +31,7 @@ type Authorizer interface {
 // the key that the new session is to be bound to.
 func (m *Manager) descend(ctx context.Context, l *Login) error {
 	parent, err := m.Store.SessionByID(ctx, l.By.Session)
-	if errors.Is(err, sqlstore.ErrNotFound) {
+	if errors.Is(err, sqlstore.ErrNotFound) || err == nil && parent.Ended {
 		return errNoSession
 	}
 	if err != nil {
@@ -59,13 +61,16 @@ func (m *Manager) inherit(l Login, lifetime time.Duration) identity {
 // meanwhile: nothing made from it may be left.
 func insert(ctx context.Context, tx *sqlstore.Tx, record sqlstore.SessionRecord) error {
 	if !record.Parent.IsZero() {
-		_, err := tx.SessionByID(ctx, record.Parent)
-		if errors.Is(err, sqlstore.ErrNotFound) {
+		parent, err := tx.SessionByID(ctx, record.Parent)
+		if errors.Is(err, sqlstore.ErrNotFound) || err == nil && parent.Ended {
 			return errNoSession
 		}
 		if err != nil {
 			return err
 		}
+	}
+	if err := mayOpen(ctx, tx, record); err != nil {
+		return err
 	}
 	return tx.InsertSession(ctx, record)
 }

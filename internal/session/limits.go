@@ -11,6 +11,7 @@ import (
 type Limits struct {
 	MaxSessions             int // sessions in the store, all replicas together
 	MaxSessionsPerPrincipal int // of them, those in which one principal acts
+	MaxDerivedSessions      int // sessions that are made from one
 	MaxInFlight             int // requests under way in one session
 	MaxProofs               int // used proofs that this process remembers
 	MaxLogins               int // passwords that are hashed at once
@@ -20,6 +21,7 @@ type Limits struct {
 const (
 	DefaultMaxSessions             = 100_000
 	DefaultMaxSessionsPerPrincipal = 1000
+	DefaultMaxDerivedSessions      = 100
 	DefaultMaxInFlight             = 256
 	DefaultMaxProofs               = 500_000 // 7,000 requests a second, in 50 MB
 )
@@ -27,13 +29,15 @@ const (
 func (l *Limits) setDefaults() {
 	setDefault(&l.MaxSessions, DefaultMaxSessions)
 	setDefault(&l.MaxSessionsPerPrincipal, DefaultMaxSessionsPerPrincipal)
+	setDefault(&l.MaxDerivedSessions, DefaultMaxDerivedSessions)
 	setDefault(&l.MaxInFlight, DefaultMaxInFlight)
 	setDefault(&l.MaxProofs, DefaultMaxProofs)
 	setDefault(&l.MaxLogins, DefaultMaxLogins())
 }
 
-// room refuses a session that would be one too many. A delegated session
-// counts for whoever acts in it: no principal can take another's room.
+// room refuses a session that would be one too many. What is made from a session
+// counts there and not for a principal: whoever holds one session can keep nobody
+// from logging in.
 func (m *Manager) room(ctx context.Context, now time.Time, who identity) error {
 	live, err := m.Store.SessionCount(ctx, now, m.Idle)
 	if err != nil {
@@ -42,17 +46,21 @@ func (m *Manager) room(ctx context.Context, now time.Time, who identity) error {
 	if live >= m.MaxSessions {
 		return m.full(fault.ScopeProcess, "the key server holds %d sessions, which is the most it may hold (--max-sessions)", m.MaxSessions)
 	}
-	acts := who.principal.Ref()
-	if !who.actor.ID.IsZero() {
-		acts = who.actor
+	if !who.parent.IsZero() {
+		made, err := m.Store.SessionCountFrom(ctx, who.parent, now, m.Idle)
+		if err == nil && made >= m.MaxDerivedSessions {
+			err = m.full(fault.ScopeSession, "%d sessions were made from this one, which is the most that one may have "+
+				"(--max-derived-sessions); end some with DELETE /api/sessions/{id}", m.MaxDerivedSessions)
+		}
+		return err
 	}
-	own, err := m.Store.SessionCountOf(ctx, acts, now, m.Idle)
+	own, err := m.Store.SessionCountOf(ctx, who.principal.Ref(), now, m.Idle)
 	if err != nil {
 		return err
 	}
 	if own >= m.MaxSessionsPerPrincipal {
 		return m.full(fault.ScopeSession, "the principal has %d sessions, which is the most that one may have "+
-			"(--max-sessions-per-principal); end some with DELETE /api/sessions/current", m.MaxSessionsPerPrincipal)
+			"(--max-sessions-per-principal); end some with DELETE /api/sessions/{id}", m.MaxSessionsPerPrincipal)
 	}
 	return nil
 }

@@ -122,14 +122,14 @@ func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, erro
 		ID: id, Hash: hash, Principal: who.principal.Ref(), Kind: l.Method,
 		CreatedAt: now, ExpiresAt: now.Add(m.Lifetime), LastUsedAt: now,
 		Certificate: who.certificate, Actor: who.actor, Scope: who.scope, BoundKey: who.boundKey,
-		Parent: who.parent, ScopeOperations: who.operations, MayGrant: who.mayGrant,
+		Parent: who.parent, ScopeOperations: who.operations, MayGrant: who.mayGrant, Address: l.Address,
 	}
 	if !who.expiresAt.IsZero() {
 		record.ExpiresAt = who.expiresAt
 	}
 	if l.proof != nil {
 		record.BoundKey = l.proof.Key
-		if err := m.proofs.use(ctx, *l.proof, now); err != nil {
+		if err := m.proofs.use(ctx, acting(record.Principal, record.Actor), *l.proof, now); err != nil {
 			return Opened{}, m.refuse(ctx, l, who, err)
 		}
 	}
@@ -145,7 +145,7 @@ func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, erro
 		return insert(ctx, tx, record)
 	})
 	if err != nil {
-		return Opened{}, err
+		return Opened{}, m.refuse(ctx, l, who, err)
 	}
 	h, err := m.load(ctx, hash)
 	if err != nil {

@@ -168,13 +168,13 @@ func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, f
 	}
 	h, err := m.find(ctx, hash)
 	if err != nil {
-		return keyserver.Caller{}, nil, err
+		return keyserver.Caller{}, nil, m.whyEnded(ctx, err, from)
 	}
 	now := m.Clock()
 	if m.expired(h, now) {
 		// Another replica may have seen the session more recently.
 		if h, err = m.load(ctx, hash); err != nil {
-			return keyserver.Caller{}, nil, err
+			return keyserver.Caller{}, nil, m.whyEnded(ctx, err, from)
 		}
 		if m.expired(h, now) {
 			return keyserver.Caller{}, nil, h.errExpired()
@@ -215,7 +215,10 @@ func (m *Manager) End(ctx context.Context, by keyserver.Caller) error {
 	if err != nil {
 		return err
 	}
-	err = m.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.DeleteSession(ctx, by.Session) })
+	err = m.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		_, err := tx.DeleteSession(ctx, by.Session)
+		return err
+	})
 	if errors.Is(err, sqlstore.ErrNotFound) {
 		return errNoSession
 	}
@@ -274,6 +277,9 @@ func (m *Manager) loadOnce(ctx context.Context, hash [32]byte) (*held, bool, err
 	if err != nil {
 		return nil, false, err
 	}
+	if record.Ended {
+		return nil, false, endedError{callerOf(record, p)}
+	}
 	h, kept := m.keep(record, p, before)
 	return h, kept, nil
 }
@@ -290,11 +296,7 @@ func (m *Manager) keep(record sqlstore.SessionRecord, p keyserver.Principal, bef
 	defer m.mu.Unlock()
 	h, ok := m.byHash[record.Hash]
 	if !ok {
-		h = &held{hash: record.Hash, record: record, caller: keyserver.Caller{
-			Principal: record.Principal, Name: p.Name, Type: p.Type, Session: record.ID, Kind: record.Kind,
-			Certificate: record.Certificate, Actor: record.Actor, Scope: record.Scope,
-			ScopeOperations: record.ScopeOperations, MayGrant: record.MayGrant,
-		}}
+		h = &held{hash: record.Hash, record: record, caller: callerOf(record, p)}
 		for _, other := range m.byHash {
 			if len(m.byHash) < maxHeld {
 				break
@@ -326,13 +328,10 @@ func (m *Manager) describe(ctx context.Context, h *held) (Info, error) {
 	}
 	info := Info{
 		ID: h.record.ID, Kind: h.record.Kind, Principal: p, Actor: h.record.Actor, Objects: h.record.Scope, BoundKey: h.record.BoundKey,
-		ExpiresAt: h.record.ExpiresAt, IdleExpiresAt: time.Unix(0, h.lastUsed.Load()).Add(m.Idle).UTC(),
+		Expiry: m.expiry(h.record, time.Unix(0, h.lastUsed.Load())),
 	}
 	if h.record.Kind == keyserver.ScopedSession {
 		info.Operations, info.MayGrant = h.caller.CredentialOperations(), h.record.MayGrant
-	}
-	if h.fixed() || info.IdleExpiresAt.After(info.ExpiresAt) {
-		info.IdleExpiresAt = info.ExpiresAt
 	}
 	for _, id := range p.Roles {
 		role, err := m.Store.Role(ctx, id)

@@ -51,7 +51,15 @@ func (m *Manager) checkProof(ctx context.Context, h *held, token string, p Proof
 	if err != nil {
 		return err
 	}
-	return m.proofs.use(ctx, proof, m.Clock())
+	return m.proofs.use(ctx, acting(h.record.Principal, h.record.Actor), proof, m.Clock())
+}
+
+// acting is who acts in a session.
+func acting(principal, actor keyserver.PrincipalRef) keyserver.ID {
+	if !actor.ID.IsZero() {
+		return actor.ID
+	}
+	return principal.ID
 }
 
 // loginProof verifies the proof that a login comes with, nil where there is

@@ -7,6 +7,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/dpop"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -43,18 +44,29 @@ type proofMemory struct {
 
 	mu      sync.Mutex
 	used    map[[32]byte]struct{}
-	expiry  map[int64][][32]byte // by the second after which it is forgotten
-	swept   int64                // the last second that was forgotten
-	refuses bool                 // concluded
+	expiry  map[int64][]ownedProof // by the second after which it is forgotten
+	of      map[keyserver.ID]int   // how many are a principal's
+	swept   int64                  // the last second that was forgotten
+	refuses bool                   // concluded
+}
+
+// proofShare is the part of the memory that one principal may fill: so many of
+// them it takes to leave others none.
+const proofShare = 4
+
+// ownedProof is a proof with who used it, zero where that is not known any more.
+type ownedProof struct {
+	digest [32]byte
+	owner  keyserver.ID
 }
 
 func newProofMemory(store *sqlstore.Store, most int, start time.Time) *proofMemory {
-	return &proofMemory{store: store, most: most, start: start, used: map[[32]byte]struct{}{}, expiry: map[int64][][32]byte{}}
+	return &proofMemory{store: store, most: most, start: start, used: map[[32]byte]struct{}{}, expiry: map[int64][]ownedProof{}, of: map[keyserver.ID]int{}}
 }
 
-// use notes the use of a verified proof. It answers PROOF_REPLAYED for one that
-// was used before, here or on another replica.
-func (m *proofMemory) use(ctx context.Context, p dpop.Proof, now time.Time) error {
+// use notes the use of a verified proof by a principal. It answers PROOF_REPLAYED
+// for one that was used before, here or on another replica.
+func (m *proofMemory) use(ctx context.Context, by keyserver.ID, p dpop.Proof, now time.Time) error {
 	if err := m.resume(ctx, now); err != nil {
 		return err
 	}
@@ -63,7 +75,7 @@ func (m *proofMemory) use(ctx context.Context, p dpop.Proof, now time.Time) erro
 			Audited(fault.ReasonProofStale)
 	}
 	u := sqlstore.UsedProof{Digest: p.Digest(), Until: p.IssuedAt.Add(rememberFor)}
-	if err := m.remember(u, now); err != nil {
+	if err := m.remember(by, u, now); err != nil {
 		return err
 	}
 	if !m.store.Shared() && !p.IssuedAt.After(now) {
@@ -79,7 +91,7 @@ func (m *proofMemory) use(ctx context.Context, p dpop.Proof, now time.Time) erro
 var errReplayed = fault.New(fault.ProofReplayed, "the DPoP proof was used before; make a new one for each request").
 	Audited(fault.ReasonProofReplayed)
 
-func (m *proofMemory) remember(u sqlstore.UsedProof, now time.Time) error {
+func (m *proofMemory) remember(by keyserver.ID, u sqlstore.UsedProof, now time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sweep(now)
@@ -93,14 +105,31 @@ func (m *proofMemory) remember(u sqlstore.UsedProof, now time.Time) error {
 		return fault.Temporary(fault.ProofCacheFull, fault.ScopeProcess, m.room(now),
 			"%d proofs are remembered, which is the most; the next is forgotten as Retry-After says", m.most)
 	}
-	m.add(u)
+	if share := max(1, m.most/proofShare); !by.IsZero() && m.of[by] >= share {
+		return fault.Temporary(fault.ProofCacheFull, fault.ScopeSession, m.room(now),
+			"%d proofs of the principal are remembered, which is the most of one; send fewer requests a second", share)
+	}
+	m.add(by, u)
 	return nil
 }
 
-func (m *proofMemory) add(u sqlstore.UsedProof) {
+func (m *proofMemory) add(by keyserver.ID, u sqlstore.UsedProof) {
 	second := u.Until.Unix() + 1
 	m.used[u.Digest] = struct{}{}
-	m.expiry[second] = append(m.expiry[second], u.Digest)
+	m.expiry[second] = append(m.expiry[second], ownedProof{u.Digest, by})
+	if !by.IsZero() {
+		m.of[by]++
+	}
+}
+
+func (m *proofMemory) forget(p ownedProof) {
+	delete(m.used, p.digest)
+	if p.owner.IsZero() {
+		return
+	}
+	if m.of[p.owner]--; m.of[p.owner] == 0 {
+		delete(m.of, p.owner)
+	}
 }
 
 // sweep forgets what can be used no more. Proofs of one second go together, and
@@ -110,12 +139,12 @@ func (m *proofMemory) sweep(now time.Time) {
 		return
 	}
 	m.swept = now.Unix()
-	for second, digests := range m.expiry {
+	for second, proofs := range m.expiry {
 		if second > m.swept {
 			continue
 		}
-		for _, d := range digests {
-			delete(m.used, d)
+		for _, p := range proofs {
+			m.forget(p)
 		}
 		delete(m.expiry, second)
 	}
@@ -149,7 +178,7 @@ func (m *proofMemory) resume(ctx context.Context, now time.Time) error {
 	}
 	m.mu.Lock()
 	for _, u := range used {
-		m.add(u)
+		m.add(keyserver.ID{}, u)
 	}
 	m.mu.Unlock()
 	m.resumed = true
@@ -167,9 +196,9 @@ func (m *proofMemory) conclude(ctx context.Context) error {
 		return nil
 	}
 	var left []sqlstore.UsedProof
-	for second, digests := range m.expiry {
-		for _, d := range digests {
-			left = append(left, sqlstore.UsedProof{Digest: d, Until: time.Unix(second, 0)})
+	for second, proofs := range m.expiry {
+		for _, p := range proofs {
+			left = append(left, sqlstore.UsedProof{Digest: p.digest, Until: time.Unix(second, 0)})
 		}
 	}
 	return m.store.ConcludeProofs(ctx, left)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/dpop"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
@@ -38,7 +39,13 @@ func onEachStore(t *testing.T, test func(t *testing.T, s *sqlstore.Store)) {
 // used makes one use of the proof with that jti and time.
 func (m *proofMemory) try(t *testing.T, id string, issued, now time.Time, want fault.Code) {
 	t.Helper()
-	err := m.use(t.Context(), dpop.Proof{Key: "key", ID: id, IssuedAt: issued}, now)
+	m.tryBy(t, keyserver.ID{}, id, issued, now, want)
+}
+
+// tryBy is try by a principal.
+func (m *proofMemory) tryBy(t *testing.T, by keyserver.ID, id string, issued, now time.Time, want fault.Code) {
+	t.Helper()
+	err := m.use(t.Context(), by, dpop.Proof{Key: "key", ID: id, IssuedAt: issued}, now)
 	if fault.CodeOf(err) != want {
 		t.Errorf("%s: got %v, want %q", id, err, want)
 	}
@@ -69,6 +76,30 @@ func TestProofsAreRememberedAsLongAsTheyPass(t *testing.T) {
 	})
 }
 
+// One principal fills its share of the memory and nobody else's, and gets it back.
+func TestNoPrincipalFillsTheMemory(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *sqlstore.Store) {
+		m := newProofMemory(s, 8, epoch)
+		flood, honest := keyserver.IDFromUint64(1), keyserver.IDFromUint64(2)
+		m.tryBy(t, flood, "a", epoch, epoch, "")
+		m.tryBy(t, flood, "b", epoch, epoch, "")
+		for i := range 10 {
+			m.tryBy(t, flood, fmt.Sprint("more ", i), epoch, epoch, fault.ProofCacheFull)
+		}
+		err := m.use(t.Context(), flood, dpop.Proof{Key: "key", ID: "c", IssuedAt: epoch}, epoch)
+		if f := fault.As(err); f == nil || f.Scope != fault.ScopeSession || f.RetryAfter <= 0 {
+			t.Errorf("got %+v", err)
+		}
+		m.tryBy(t, flood, "a", epoch, epoch, fault.ProofReplayed)
+		m.tryBy(t, honest, "d", epoch, epoch, "")
+		later := epoch.Add(rememberFor + 2*time.Second)
+		m.tryBy(t, flood, "e", later, later, "")
+		if m.of[flood] != 1 || m.of[honest] != 0 {
+			t.Errorf("counted: %v", m.of)
+		}
+	})
+}
+
 // TestAFullMemoryForgetsNothing until something can be used no more.
 func TestAFullMemoryForgetsNothing(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *sqlstore.Store) {
@@ -77,7 +108,7 @@ func TestAFullMemoryForgetsNothing(t *testing.T) {
 			m.try(t, fmt.Sprint(n), epoch.Add(time.Duration(n)*time.Second), epoch, "")
 		}
 		m.try(t, "one more", epoch, epoch, fault.ProofCacheFull)
-		err := m.use(t.Context(), dpop.Proof{Key: "key", ID: "again", IssuedAt: epoch}, epoch)
+		err := m.use(t.Context(), keyserver.ID{}, dpop.Proof{Key: "key", ID: "again", IssuedAt: epoch}, epoch)
 		f := fault.As(err)
 		if f == nil || !f.Retryable || f.Scope != fault.ScopeProcess || f.RetryAfter < rememberFor || f.RetryAfter > rememberFor+2*time.Second {
 			t.Fatalf("got %+v", f)
@@ -148,7 +179,7 @@ func BenchmarkUse(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				n++
-				if err := m.use(context.Background(), dpop.Proof{Key: "key", ID: fmt.Sprint(n), IssuedAt: epoch}, epoch); err != nil {
+				if err := m.use(context.Background(), keyserver.ID{}, dpop.Proof{Key: "key", ID: fmt.Sprint(n), IssuedAt: epoch}, epoch); err != nil {
 					b.Fatal(err)
 				}
 			}

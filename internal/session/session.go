@@ -57,17 +57,16 @@ func (l Login) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, l.String()
 
 // Info describes a session without its secret.
 type Info struct {
-	ID            keyserver.ID
-	Kind          keyserver.SessionKind
-	Principal     keyserver.Principal
-	Actor         keyserver.PrincipalRef // who really acts, zero but in a delegated session
-	Objects       []keyserver.HiddenLink // that a scoped session is good for, nil in every other
-	Operations    []keyserver.ID         // that a scoped session is good for, nil in every other
-	MayGrant      keyserver.Rights       // that a scoped session may give
-	Roles         []keyserver.Role
-	BoundKey      string // RFC 7638 thumbprint, empty where the session is not bound to a key
-	ExpiresAt     time.Time
-	IdleExpiresAt time.Time
+	ID         keyserver.ID
+	Kind       keyserver.SessionKind
+	Principal  keyserver.Principal
+	Actor      keyserver.PrincipalRef // who really acts, zero but in a delegated session
+	Objects    []keyserver.HiddenLink // that a scoped session is good for, nil in every other
+	Operations []keyserver.ID         // that a scoped session is good for, nil in every other
+	MayGrant   keyserver.Rights       // that a scoped session may give
+	Roles      []keyserver.Role
+	BoundKey   string // RFC 7638 thumbprint, empty where the session is not bound to a key
+	Expiry
 }
 
 // Opened is a new session with its secret, which is shown this once.

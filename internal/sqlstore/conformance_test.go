@@ -214,6 +214,13 @@ func insertCA(c keyserver.Certificate) write {
 	return func(ctx context.Context, tx *sqlstore.Tx) error { return tx.InsertTrustedCA(ctx, c) }
 }
 
+func endSession(id keyserver.ID) write {
+	return func(ctx context.Context, tx *sqlstore.Tx) error {
+		_, err := tx.DeleteSession(ctx, id)
+		return err
+	}
+}
+
 func insertSession(s sqlstore.SessionRecord) write {
 	return func(ctx context.Context, tx *sqlstore.Tx) error { return tx.InsertSession(ctx, s) }
 }
@@ -289,7 +296,7 @@ func testRefusals(t *testing.T, make newDatabase) {
 		"SessionID": {"an id names one session", insertSession(sqlstore.SessionRecord{ID: id(60), Hash: [32]byte{9}}), sqlstore.ErrDuplicate},
 		"SessionHash": {"so does a hash", insertSession(sqlstore.SessionRecord{ID: id(61), Hash: session(60).Hash}),
 			sqlstore.ErrDuplicate},
-		"SessionMissing": {"only a session can end", func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteSession(ctx, id(99)) }, sqlstore.ErrNotFound},
+		"SessionMissing": {"only a session can end", endSession(id(99)), sqlstore.ErrNotFound},
 	}
 	before, err := s.ChangeHead(t.Context())
 	if err != nil {
@@ -802,7 +809,7 @@ func testSessions(t *testing.T, make newDatabase) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteSession(ctx, want.ID) })
+	update(t, s, endSession(want.ID))
 	page, err := s.Changes(t.Context(), before, 10)
 	if err != nil {
 		t.Fatal(err)
@@ -840,11 +847,16 @@ func testDerivedSessions(t *testing.T, make newDatabase) {
 			t.Errorf("sessions of %s: got %d, %v, want %d", p, n, err, want)
 		}
 	}
-	counts(ref(9), 5) // who acts, not who lends
+	counts(ref(9), 2) // logins, not what was made from them
 	counts(ref(8), 0)
+	for parent, want := range map[uint64]int{70: 2, 72: 1, 71: 0} {
+		if n, err := s.SessionCountFrom(t.Context(), id(parent), now, window); n != want || err != nil {
+			t.Errorf("made from session %d: got %d, %v, want %d", parent, n, err, want)
+		}
+	}
 
-	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteSession(ctx, other.ID) })
-	counts(ref(9), 4)
+	update(t, s, endSession(other.ID))
+	counts(ref(9), 1)
 	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
 		n, err := tx.DeleteExpiredSessions(ctx, at(999), window, 10)
 		if n != 0 {
@@ -856,7 +868,7 @@ func testDerivedSessions(t *testing.T, make newDatabase) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteSession(ctx, root.ID) })
+	update(t, s, endSession(root.ID))
 	counts(ref(9), 0)
 	page, err := s.Changes(t.Context(), before, 10)
 	if err != nil || len(page.Changes) != 4 {

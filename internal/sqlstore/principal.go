@@ -175,12 +175,16 @@ func (tx *Tx) RenamePrincipal(ctx context.Context, id keyserver.ID, name string)
 	return nil
 }
 
-// SetPrincipalFlags replaces the flag word of a principal.
+// SetPrincipalFlags replaces the flag word of a principal. Disabling it ends its
+// sessions for good.
 func (tx *Tx) SetPrincipalFlags(ctx context.Context, id keyserver.ID, flags keyserver.Flags) error {
 	if err := tx.execOne(ctx, `UPDATE principals SET flags = $1 WHERE id = $2`, int64(flags), id[:]); err != nil {
 		return err
 	}
 	tx.record(keyserver.ChangePrincipal, id, keyserver.Updated)
+	if flags.Disabled() {
+		return tx.closeSessionsOf(ctx, id)
+	}
 	return nil
 }
 

@@ -29,6 +29,9 @@ type SessionRecord struct {
 	MayGrant        keyserver.Rights
 	BoundKey        string       // RFC 7638 thumbprint, empty where the session is bound to no key
 	Parent          keyserver.ID // the session that it was made from, zero where it came of a login by itself
+	Address         string       // from where it was opened, empty where that is not known
+	// Ended: a principal of the session was disabled. It opens nothing for good.
+	Ended bool
 }
 
 // String leaves the hash out.
@@ -56,16 +59,25 @@ func (r reads) SessionByID(ctx context.Context, id keyserver.ID) (SessionRecord,
 }
 
 func (r reads) session(ctx context.Context, where string, key []byte) (s SessionRecord, err error) {
-	err = r.row(ctx, `SELECT id, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
-			actor_system, actor_id, scope, parent_id, scope_operations, may_grant
-		FROM sessions WHERE `+where, []any{key}, intoID(&s.ID), &s.Principal.System, intoID(&s.Principal.ID), &s.Kind,
-		intoTime{&s.CreatedAt}, intoTime{&s.ExpiresAt}, intoTime{&s.LastUsedAt}, &s.BoundKey, optionalID{&s.Certificate},
-		&s.Actor.System, optionalID{&s.Actor.ID}, intoScope{&s.Scope}, optionalID{&s.Parent},
-		intoIDs{&s.ScopeOperations}, &s.MayGrant)
+	err = r.row(ctx, selectSession+`WHERE `+where, []any{key}, s.columns()...)
 	if err != nil {
 		return SessionRecord{}, err
 	}
 	return s, nil
+}
+
+const selectSession = `SELECT id, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
+		actor_system, actor_id, scope, parent_id, scope_operations, may_grant, address, ended
+	FROM sessions `
+
+// columns are where the columns of selectSession go.
+func (s *SessionRecord) columns() []any {
+	return []any{
+		intoID(&s.ID), &s.Principal.System, intoID(&s.Principal.ID), &s.Kind,
+		intoTime{&s.CreatedAt}, intoTime{&s.ExpiresAt}, intoTime{&s.LastUsedAt}, &s.BoundKey, optionalID{&s.Certificate},
+		&s.Actor.System, optionalID{&s.Actor.ID}, intoScope{&s.Scope}, optionalID{&s.Parent},
+		intoIDs{&s.ScopeOperations}, &s.MayGrant, &s.Address, &s.Ended,
+	}
 }
 
 // intoScope scans what scopeColumn made.
@@ -125,33 +137,38 @@ func scopeColumn(scope []keyserver.HiddenLink) []byte {
 // last used within idle. The idle time does not count for a scoped one.
 func (r reads) SessionCount(ctx context.Context, now time.Time, idle time.Duration) (int, error) {
 	var n int
-	err := r.row(ctx, `SELECT count(*) FROM sessions WHERE expires_at > $1 AND (last_used_at > $2 OR scope IS NOT NULL)`,
+	err := r.row(ctx, `SELECT count(*) FROM sessions WHERE ended = 0 AND expires_at > $1 AND (last_used_at > $2 OR scope IS NOT NULL)`,
 		[]any{now.UnixMicro(), now.Add(-idle).UnixMicro()}, &n)
 	return n, err
 }
 
-// SessionCountOf counts the live sessions of a principal: those in which it
-// acts itself, whoever's rights they have.
+// SessionCountOf counts the live sessions that a principal has logged in to by
+// itself, not those that were made from others.
 func (r reads) SessionCountOf(ctx context.Context, p keyserver.PrincipalRef, now time.Time, idle time.Duration) (int, error) {
-	var own, lent int
-	alive := `expires_at > $3 AND (last_used_at > $4 OR scope IS NOT NULL)`
-	args := []any{p.ID[:], int64(p.System), now.UnixMicro(), now.Add(-idle).UnixMicro()}
-	err := r.row(ctx, `SELECT count(*) FROM sessions WHERE principal_id = $1 AND system_id = $2 AND actor_id IS NULL AND `+alive, args, &own)
-	if err != nil {
-		return 0, err
-	}
-	err = r.row(ctx, `SELECT count(*) FROM sessions WHERE actor_id = $1 AND actor_system = $2 AND `+alive, args, &lent)
-	return own + lent, err
+	var n int
+	err := r.row(ctx, `SELECT count(*) FROM sessions WHERE principal_id = $1 AND parent_id IS NULL AND `+alive+` AND system_id = $4`,
+		[]any{p.ID[:], now.UnixMicro(), now.Add(-idle).UnixMicro(), int64(p.System)}, &n)
+	return n, err
 }
+
+// SessionCountFrom counts the live sessions that were made from one.
+func (r reads) SessionCountFrom(ctx context.Context, parent keyserver.ID, now time.Time, idle time.Duration) (int, error) {
+	var n int
+	err := r.row(ctx, `SELECT count(*) FROM sessions WHERE parent_id = $1 AND `+alive,
+		[]any{parent[:], now.UnixMicro(), now.Add(-idle).UnixMicro()}, &n)
+	return n, err
+}
+
+const alive = `ended = 0 AND expires_at > $2 AND (last_used_at > $3 OR scope IS NOT NULL)`
 
 // InsertSession stores a new session. No change is recorded: nobody can know
 // anything of it yet.
 func (tx *Tx) InsertSession(ctx context.Context, s SessionRecord) error {
 	_, err := tx.exec(ctx, `INSERT INTO sessions (id, hash, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
-			actor_system, actor_id, scope, parent_id, scope_operations, may_grant)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`, s.ID[:], s.Hash[:], int64(s.Principal.System), s.Principal.ID[:], string(s.Kind),
+			actor_system, actor_id, scope, parent_id, scope_operations, may_grant, address)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`, s.ID[:], s.Hash[:], int64(s.Principal.System), s.Principal.ID[:], string(s.Kind),
 		s.CreatedAt.UnixMicro(), s.ExpiresAt.UnixMicro(), s.LastUsedAt.UnixMicro(), s.BoundKey, orNull(s.Certificate),
-		int64(s.Actor.System), orNull(s.Actor.ID), scopeColumn(s.Scope), orNull(s.Parent), idsColumn(s.ScopeOperations), int64(s.MayGrant))
+		int64(s.Actor.System), orNull(s.Actor.ID), scopeColumn(s.Scope), orNull(s.Parent), idsColumn(s.ScopeOperations), int64(s.MayGrant), s.Address)
 	return err
 }
 
@@ -165,26 +182,6 @@ func (tx *Tx) TouchSessions(ctx context.Context, used map[keyserver.ID]time.Time
 		}
 	}
 	return nil
-}
-
-// DeleteSession ends a session with all that were made from it, and from
-// those: ErrNotFound where there is none.
-func (tx *Tx) DeleteSession(ctx context.Context, id keyserver.ID) error {
-	gone, err := tx.deleteSessions(ctx, `WITH RECURSIVE made(id) AS (
-			SELECT id FROM sessions WHERE id = $1
-			UNION SELECT s.id FROM sessions s JOIN made ON s.parent_id = made.id)
-		DELETE FROM sessions WHERE id IN (SELECT id FROM made) RETURNING id`, id[:])
-	if err == nil && gone == 0 {
-		err = ErrNotFound
-	}
-	return err
-}
-
-// DeleteSessionsOf ends every session of a principal, also those in which it
-// acts with another's rights, and answers how many there were.
-func (tx *Tx) DeleteSessionsOf(ctx context.Context, principal keyserver.PrincipalRef) (int, error) {
-	return tx.deleteSessions(ctx, `DELETE FROM sessions
-		WHERE principal_id = $1 AND system_id = $2 OR actor_id = $1 AND actor_system = $2 RETURNING id`, principal.ID[:], int64(principal.System))
 }
 
 func (tx *Tx) deleteSessions(ctx context.Context, query string, args ...any) (int, error) {

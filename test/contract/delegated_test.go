@@ -115,11 +115,19 @@ func TestDelegatedSession(t *testing.T) {
 		denied("DELEGATOR_REFUSED")
 		s.flags(t, boss, rig.Object{"delegation": true, "disabled": true})
 		denied("DELEGATOR_REFUSED")
+		gone := func() {
+			t.Helper()
+			s.Refused(t, lent, "POST", authorize, used, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+		}
 		s.flags(t, boss, rig.Object{"disabled": false})
-		s.OK(t, lent, "POST", authorize, used)
+		gone() // disabling either ends it
+		lent = s.delegate(t, session, boss)
 		s.flags(t, actor, rig.Object{"disabled": true})
 		denied("PRINCIPAL_DISABLED")
 		s.flags(t, actor, rig.Object{"disabled": false})
+		gone()
+		session, _ = s.opens(t, "holder of "+keyserver.RoleExchanger.Hex())
+		lent = s.delegate(t, session, boss)
 		s.OK(t, lent, "POST", authorize, used)
 
 		s.OK(t, session, "DELETE", where, nil) // ends what was made from it

@@ -100,9 +100,25 @@ func TestSessionLimit(t *testing.T) {
 	}, func(c *server.Config) { c.MaxSessions = 2 })
 }
 
-// SESSION_LIMIT of a principal, which no other principal feels. Whoever acts
-// for another uses up its own room.
+// SESSION_LIMIT of a principal, which no other principal feels.
 func TestSessionLimitOfAPrincipal(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		first := s.login1(t)
+		s.login1(t)
+		s.principal(t, "boss", keyserver.RoleAuditor)
+		s.login1(t)
+		ceiling(t, s.Send(t, "", "POST", sessions, loginBody), "SESSION_LIMIT", "session", "--max-sessions-per-principal")
+		for range 3 {
+			s.OK(t, "", "POST", sessions, rig.Object{"method": "password", "name": "boss", "password": somePassword})
+		}
+		s.OK(t, first, "DELETE", where, nil)
+		s.login1(t)
+	}, func(c *server.Config) { c.MaxSessionsPerPrincipal = 4 }) // one of them is the rig's
+}
+
+// SESSION_LIMIT of what is made from one session: whoever holds it makes no more,
+// and locks nobody out, its owner neither.
+func TestSessionLimitOfASession(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
 		boss := s.principal(t, "boss", keyserver.RoleAuditor)
@@ -110,15 +126,15 @@ func TestSessionLimitOfAPrincipal(t *testing.T) {
 		s.delegate(t, admin, boss)
 		scope := s.OK(t, admin, "POST", sessions, scoped("AAAAAQ==")).Text(t, "sessionId")
 		for _, body := range []rig.Object{scoped("AAAAAQ=="), delegated(boss)} {
-			ceiling(t, s.Send(t, admin, "POST", sessions, body), "SESSION_LIMIT", "session", "--max-sessions-per-principal")
+			for range 5 {
+				ceiling(t, s.Send(t, admin, "POST", sessions, body), "SESSION_LIMIT", "session", "--max-derived-sessions")
+			}
 		}
-		ceiling(t, s.Send(t, "", "POST", sessions, loginBody), "SESSION_LIMIT", "session", "--max-sessions-per-principal")
-		for range 3 {
-			s.OK(t, "", "POST", sessions, rig.Object{"method": "password", "name": "boss", "password": somePassword})
-		}
+		other := s.login1(t)
+		s.OK(t, other, "POST", sessions, scoped("AAAAAQ=="))
 		s.OK(t, scope, "DELETE", where, nil)
-		s.login1(t)
-	}, func(c *server.Config) { c.MaxSessionsPerPrincipal = 3 })
+		s.OK(t, admin, "POST", sessions, scoped("AAAAAQ=="))
+	}, func(c *server.Config) { c.MaxSessionsPerPrincipal, c.MaxDerivedSessions = 2, 2 })
 }
 
 // REQUEST_LIMIT of a session, which no other session feels.
@@ -204,15 +220,17 @@ func TestLoginThrottled(t *testing.T) {
 	})
 }
 
-// PRINCIPAL_DISABLED: live sessions of a principal are refused at once.
+// PRINCIPAL_DISABLED: sessions of a principal are refused at once, and for good.
 func TestPrincipalDisabled(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		session := s.with(t, keyserver.RoleAuditor)
 		s.OK(t, session, "GET", "/api/audit", nil)
-		s.flags(t, s.self(t, session), rig.Object{"disabled": true})
+		self := s.self(t, session)
+		s.flags(t, self, rig.Object{"disabled": true})
 		s.Refused(t, session, "GET", "/api/audit", nil, http.StatusForbidden, "PRINCIPAL_DISABLED")
 		s.Refused(t, session, "POST", sessions, scoped("AAAAAQ=="), http.StatusForbidden, "PRINCIPAL_DISABLED")
-		s.flags(t, s.self(t, session), rig.Object{"disabled": false})
-		s.OK(t, session, "GET", "/api/audit", nil)
+		s.Refused(t, session, "GET", "/api/sessions/current", nil, http.StatusForbidden, "PRINCIPAL_DISABLED")
+		s.flags(t, self, rig.Object{"disabled": false})
+		s.Refused(t, session, "GET", "/api/audit", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
 	})
 }

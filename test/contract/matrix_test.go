@@ -41,6 +41,10 @@ var allowed = map[string]string{
 	"GET /api/sessions/current":    "AOEXU",
 	"DELETE /api/sessions/current": "AOEXU",
 
+	"GET /api/sessions":                    "A",
+	"DELETE /api/sessions/{id}":            "A",
+	"DELETE /api/principals/{id}/sessions": "A",
+
 	"GET /api/audit":       "OU",
 	"GET /api/changes":     "AOU",
 	"POST /api/config/get": "AU",
@@ -293,6 +297,7 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 	agent := s.enroll(t, enginetest.NewAgent(t, ca, "transport", time.Now(), nil).Certificate.Raw)[0]["id"].(string)
 	fresh := b64(enginetest.NewAgent(t, ca, "fresh", time.Now(), nil).Certificate.Raw)
 	link := rig.Object{"ttag": key}
+	opened := s.OK(t, "", "POST", sessions, rig.Object{"method": "password", "name": "person", "password": somePassword}).Text(t, "id")
 
 	return &matrix{s: s, bodies: map[string]any{
 		"POST /api/config/get":                          rig.Object{"xpath": "ROOT"},
@@ -336,6 +341,8 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 		"GET /api/changes":                                                "/api/changes?after=0&wait=0",
 		"GET /api/principals":                                             "/api/principals?type=password",
 		"GET /api/principals/{id}":                                        "/api/principals/" + person,
+		"DELETE /api/sessions/{id}":                                       sessions + "/" + opened,
+		"DELETE /api/principals/{id}/sessions":                            "/api/principals/" + person + "/sessions",
 		"PUT /api/principals/{id}/flags":                                  "/api/principals/" + person + "/flags",
 		"PUT /api/principals/{id}/roles":                                  "/api/principals/" + person + "/roles",
 		"GET /api/principals/groups/{gid}/members":                        "/api/principals/groups/" + group + "/members",
