@@ -44,7 +44,7 @@ func (e *Engine) CreateRole(ctx context.Context, by keyserver.Caller, n keyserve
 	r := request{by: by, op: keyserver.OpCreateRole, object: id.Hex()}
 	err = e.perform(ctx, r, func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			return takenName(tx.InsertRole(ctx, keyserver.Role{ID: id, Name: n.Name, Operations: keyserver.NormalizeIDs(n.Operations)}))
+			return takenName(tx.InsertRole(ctx, n.Role(id)))
 		})
 	})
 	if err != nil {
