@@ -35,7 +35,7 @@ type CertificatesFound struct {
 	Count          int           `json:"count"`
 	BodiesIncluded bool          `json:"bodiesIncluded" doc:"The DER of each, and its saved request, were asked for."`
 	Certificates   []Certificate `json:"certificates"`
-	Detail         string        `json:"detail" doc:"For people; the wording is not part of the contract."`
+	Detail         string        `json:"detail" doc:"For people; its wording may change."`
 }
 
 // WildcardEquivalent is a broader question. The service does not ask it by

@@ -24,5 +24,5 @@ type Configuration struct {
 	Nodes      []ConfigNode `json:"nodes" doc:"In document order."`
 	Suppressed int          `json:"suppressed" doc:"Elements of the requested part that may not leave; an empty part has none."`
 	AllowList  AllowList    `json:"allowList" doc:"The table of what may leave."`
-	Detail     string       `json:"detail" doc:"For people; the wording is not part of the contract."`
+	Detail     string       `json:"detail" doc:"For people; its wording may change."`
 }

@@ -20,5 +20,5 @@ type ExportedKey struct {
 	JWE       string       `json:"jwe" doc:"Compact JWE (RFC 7516) of the key's bytes, with A256GCM."`
 	Algorithm string       `json:"algorithm" enum:"RSA-OAEP-256,ECDH-ES+A256KW" doc:"How the content key is wrapped."`
 	Recipient KeyRecipient `json:"recipient"`
-	Detail    string       `json:"detail" doc:"For people; the wording is not part of the contract."`
+	Detail    string       `json:"detail" doc:"For people; its wording may change."`
 }

@@ -19,7 +19,7 @@ type GroupMembers struct {
 	Count   int         `json:"count" doc:"Of this page. There is no total: a further page may exist only where this one came back full."`
 	Members []Principal `json:"members"`
 	Page    MembersPage `json:"page"`
-	Detail  string      `json:"detail" doc:"For people; the wording is not part of the contract."`
+	Detail  string      `json:"detail" doc:"For people; its wording may change."`
 }
 
 // MembersPage says what window of the members was answered.

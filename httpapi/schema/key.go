@@ -21,7 +21,7 @@ type KeyMetadata struct {
 	Algorithm *string    `json:"algorithm"`
 	KeyBytes  *int       `json:"keyBytes" doc:"Length of the key in bytes."`
 	IVBytes   *int       `json:"ivBytes" doc:"Length of an initialisation vector in bytes."`
-	Detail    string     `json:"detail,omitzero" doc:"For people; the wording is not part of the contract."`
+	Detail    string     `json:"detail,omitzero" doc:"For people; its wording may change."`
 }
 
 // AuthorizeKeyRequest asks whether the caller may use a key.
@@ -35,7 +35,7 @@ type KeyGrant struct {
 	Authorized      bool     `json:"authorized" enum:"true"`
 	SystemID        SystemID `json:"systemId" doc:"The key server that owns the key."`
 	FilenameAudited bool     `json:"filenameAudited" doc:"A filename was sent and is in the audit row."`
-	Detail          string   `json:"detail,omitzero" doc:"For people; the wording is not part of the contract."`
+	Detail          string   `json:"detail,omitzero" doc:"For people; its wording may change."`
 }
 
 // HMACRequest asks for an HMAC-SHA384.

@@ -31,7 +31,7 @@ type PrincipalPage struct {
 	Count      int         `json:"count" doc:"Of this page. There is no total: a further page may exist only where this one came back full."`
 	Principals []Principal `json:"principals"`
 	Page       Page        `json:"page"`
-	Detail     string      `json:"detail" doc:"For people; the wording is not part of the contract."`
+	Detail     string      `json:"detail" doc:"For people; its wording may change."`
 }
 
 // Page says what window of a listing was answered.
@@ -59,7 +59,7 @@ type PrincipalPair struct {
 type PrincipalsFound struct {
 	Principals []Principal `json:"principals" doc:"In the order asked; a pair that cannot be resolved is absent."`
 	Requested  int         `json:"requested" doc:"How many pairs were sent."`
-	Detail     string      `json:"detail" doc:"For people; the wording is not part of the contract."`
+	Detail     string      `json:"detail" doc:"For people; its wording may change."`
 }
 
 // CreatePasswordPrincipalRequest asks for a new password principal.

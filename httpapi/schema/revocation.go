@@ -27,7 +27,7 @@ type RevocationIssuer struct {
 type RevocationIssuerList struct {
 	Count   int                `json:"count"`
 	Issuers []RevocationIssuer `json:"issuers"`
-	Detail  string             `json:"detail" doc:"For people; the wording is not part of the contract."`
+	Detail  string             `json:"detail" doc:"For people; its wording may change."`
 }
 
 // ByDigest is a request that names an issuer in the path and nothing else.
@@ -40,7 +40,7 @@ type RevocationPolicy struct {
 	Digest        IssuerDigest `json:"digest"`
 	Mode          string       `json:"mode" enum:"off,when-available,required" doc:"The request of the route that sets it says what each means."`
 	MaxAgeSeconds int64        `json:"maxAgeSeconds" doc:"How long after its thisUpdate a list counts as current; 0 until its nextUpdate."`
-	Detail        string       `json:"detail" doc:"For people; the wording is not part of the contract."`
+	Detail        string       `json:"detail" doc:"For people; its wording may change."`
 }
 
 // SetRevocationPolicyRequest asks for a policy.

@@ -12,7 +12,7 @@ type Role struct {
 type RoleList struct {
 	Count  int    `json:"count"`
 	Roles  []Role `json:"roles"`
-	Detail string `json:"detail" doc:"For people; the wording is not part of the contract."`
+	Detail string `json:"detail" doc:"For people; its wording may change."`
 }
 
 // CreateRoleRequest asks for a new role.

@@ -9,7 +9,7 @@ type Health struct {
 type Part struct {
 	Part           string `json:"part" doc:"The part's name, such as admission or certificate."`
 	Ready          bool   `json:"ready"`
-	Detail         string `json:"detail" doc:"For people; the wording is not part of the contract."`
+	Detail         string `json:"detail" doc:"For people; its wording may change."`
 	RetryInSeconds int    `json:"retryInSeconds,omitzero" doc:"When the part is tried again."`
 }
 
@@ -19,7 +19,7 @@ type Ready struct {
 	Ready     bool   `json:"ready"`
 	Parts     []Part `json:"parts"`
 	Code      string `json:"code,omitempty" doc:"Absent when ready."`
-	Detail    string `json:"detail" doc:"For people; the wording is not part of the contract."`
+	Detail    string `json:"detail" doc:"For people; its wording may change."`
 	Retryable *bool  `json:"retryable,omitzero" doc:"True while not ready: ask again."`
 	Scope     string `json:"scope,omitzero" enum:"session,process" doc:"Always process: another replica may be ready."`
 }
@@ -38,5 +38,5 @@ type Version struct {
 	Build   *int   `json:"build,omitzero" doc:"Likewise."`
 	Edition *int   `json:"edition,omitzero" doc:"Number of the product's variant."`
 	Version string `json:"version" doc:"Free-form banner, not a rendering of the numbers."`
-	Detail  string `json:"detail" doc:"For people; the wording is not part of the contract."`
+	Detail  string `json:"detail" doc:"For people; its wording may change."`
 }

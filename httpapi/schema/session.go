@@ -78,7 +78,7 @@ type LoginResponse struct {
 // SessionEnded answers a logout.
 type SessionEnded struct {
 	Ended  bool   `json:"ended" doc:"The session id opens nothing any more."`
-	Detail string `json:"detail" doc:"For people; the wording is not part of the contract."`
+	Detail string `json:"detail" doc:"For people; its wording may change."`
 }
 
 // SessionQuery selects live sessions.

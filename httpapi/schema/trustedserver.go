@@ -132,5 +132,5 @@ type TrustInfo struct {
 	Port        *int        `json:"port" doc:"Of the external listener; null where there is none."`
 	Chain       Base64      `json:"chain" doc:"PKCS#7 of this server's certificate and the internal CA that issued it."`
 	Certificate Certificate `json:"certificate" doc:"This server's own."`
-	Detail      string      `json:"detail" doc:"For people; the wording is not part of the contract."`
+	Detail      string      `json:"detail" doc:"For people; its wording may change."`
 }

@@ -45,7 +45,7 @@ func (e *Engine) CreateRole(ctx context.Context, by keyserver.Caller, n keyserve
 	err = e.perform(ctx, r, func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			return e.givingByRole(ctx, tx, by, id, func() error {
-				return takenName(tx.InsertRole(ctx, keyserver.Role{ID: id, Name: n.Name, Operations: keyserver.NormalizeIDs(n.Operations)}))
+				return takenName(tx.InsertRole(ctx, n.Role(id)))
 			})
 		})
 	})

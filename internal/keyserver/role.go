@@ -23,6 +23,11 @@ type NewRole struct {
 	Operations []ID
 }
 
+// Role is what is asked for, under an id.
+func (n NewRole) Role(id ID) Role {
+	return Role{ID: id, Name: n.Name, Operations: NormalizeIDs(n.Operations)}
+}
+
 // RoleChange names what to change of a role; a nil field stays as it is. An
 // empty, non-nil Operations removes every operation.
 type RoleChange struct {
