@@ -28,7 +28,7 @@ func (op Operation) apart() bool {
 // ConflictOf answers the first pair of operations that a principal has come to
 // hold and is not to hold together (contract 4.10): of two duties among
 // administration, trust and audit, and in no built-in role together. A pair
-// that it held before is not answered. All three take and answer in the order of ids.
+// that it held before is not answered. The pair answered is the first by ids.
 func ConflictOf(before, after []ID) (Conflict, bool) {
 	had := map[ID]bool{}
 	for _, id := range before {
