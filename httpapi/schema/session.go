@@ -96,7 +96,7 @@ type ListedSession struct {
 	Actor         *SessionActor    `json:"actor,omitzero" doc:"Who really acts; in a delegated session and what is made from it."`
 	BoundKey      *string          `json:"boundKey" doc:"RFC 7638 thumbprint of the key that the session is bound to, or null."`
 	Address       string           `json:"address" doc:"Of the client that logged in; empty where it is not known."`
-	CreatedAt     time.Time        `json:"createdAt"`
+	CreatedAt     time.Time        `json:"createdAt" doc:"When it was opened."`
 	LastUsedAt    time.Time        `json:"lastUsedAt" doc:"What another replica was asked shows within a tenth of the idle time."`
 	ExpiresAt     time.Time        `json:"expiresAt" doc:"End of the absolute lifetime."`
 	IdleExpiresAt time.Time        `json:"idleExpiresAt" doc:"End of the idle lifetime if nothing more is asked; as old as lastUsedAt."`
@@ -106,13 +106,13 @@ type ListedSession struct {
 // SessionListing is a page of sessions, by id.
 type SessionListing struct {
 	Count    int             `json:"count" doc:"Of this page."`
-	Sessions []ListedSession `json:"sessions"`
+	Sessions []ListedSession `json:"sessions" doc:"Live ones."`
 	Next     *HexID          `json:"next" doc:"What the next page is after, or null where this is the last."`
-	Detail   string          `json:"detail"`
+	Detail   string          `json:"detail" doc:"For people; its wording may change."`
 }
 
 // SessionsEnded answers the end of sessions.
 type SessionsEnded struct {
 	Ended  int    `json:"ended" doc:"How many have ended, those made from them included."`
-	Detail string `json:"detail"`
+	Detail string `json:"detail" doc:"For people; its wording may change."`
 }

@@ -1,6 +1,9 @@
 package keyserver
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // The built-in roles of a split deployment are no conflict by themselves, with
 // any role that uses keys, and with none of another duty.
@@ -8,7 +11,7 @@ func TestConflicts(t *testing.T) {
 	duties := map[ID]bool{RoleAdministrator: true, RoleSecurityOfficer: true, RoleAuditor: true}
 	for _, a := range BuiltInRoles(Split) {
 		for _, b := range BuiltInRoles(Split) {
-			all := append(a.Role().Operations, b.Role().Operations...)
+			all := slices.Concat(a.Role().Operations, b.Role().Operations)
 			_, got := ConflictOf(nil, all)
 			if want := a.ID != b.ID && duties[a.ID] && duties[b.ID]; got != want {
 				t.Errorf("%s and %s: conflict is %v", a.Name, b.Name, got)
