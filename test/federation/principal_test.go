@@ -100,6 +100,7 @@ func TestForwardedLookup(t *testing.T) {
 			t.Errorf("said again: %s", got)
 		}
 		b.OK(t, b.AsAdmin(t), "PUT", "/api/principals/"+there.ID+"/flags", rig.Object{"disabled": false})
+		there.Session = b.LogIn(t, "there", rig.Password) // what he had has ended with the disabling
 		b.Expose(t, there.ID, a.Site)
 		b.Refused(t, there.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": ttag}, http.StatusForbidden, "ACL_DENIED")
 		asker.Grant(t, ttag, there, "READ")

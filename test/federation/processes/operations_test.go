@@ -29,6 +29,7 @@ func everyOperationEachWay(t *testing.T, on database) {
 			p := share(t, from, to, name, "OWNER")
 			everyOperation(t, p, third, name)
 			lookups(t, p)
+			p.owner.Session = to.LogIn(t, name+" owner", rig.Password) // who was disabled meanwhile
 			metadata(t, p)
 		})
 	}
