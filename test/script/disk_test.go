@@ -67,7 +67,12 @@ func fingerprint(root string) (string, error) {
 			return err
 		}
 		content := ""
-		if info.Mode().IsRegular() {
+		switch {
+		case strings.HasSuffix(name, "-shm"):
+			// Memory that SQLite's processes share: whoever looks whether the database
+			// takes writes leaves a lock's mark there, and nothing in the database.
+			content = "shared memory"
+		case info.Mode().IsRegular():
 			raw, err := os.ReadFile(path)
 			if err != nil {
 				return err
