@@ -42,7 +42,7 @@ func (m *Manager) whyEnded(ctx context.Context, err error, from From) error {
 	if refusal == nil || refusal.Code != fault.PrincipalOff && refusal.Code != fault.DelegatorRefused {
 		return errNoSession
 	}
-	if err := m.record(ctx, from.Address, keyserver.AuditEntry{
+	if err := m.record(ctx, keyserver.AuditEntry{
 		Operation: keyserver.AuditSession, Outcome: keyserver.Refused, Reason: string(refusal.Reason), Principal: by.Principal,
 		Object: by.Name, Kind: by.Kind, RequestID: from.RequestID, Actor: by.Actor,
 		Address: from.Address, Session: by.Session, For: from.For,

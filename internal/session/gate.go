@@ -21,19 +21,25 @@ const (
 
 // loginGate bounds the passwords that are hashed at once, each of which holds
 // its whole memory cost and a core. Those who have logged in from where they are
-// have places of their own.
+// have places and a queue of their own, which strangers cannot fill.
 type loginGate struct {
-	strangers, known chan struct{}
-	queued           *quota.Quota[string]
+	strangers, known turnstile
 	hashed           atomic.Int64
 }
 
+// turnstile lets so many in at once, and so many wait.
+type turnstile struct {
+	places chan struct{}
+	queue  *quota.Quota[string]
+}
+
+func newTurnstile(places int) turnstile {
+	queue := int64(places * waitingPerPlace)
+	return turnstile{make(chan struct{}, places), quota.New[string](queue, max(1, queue/waitingShare))}
+}
+
 func newLoginGate(most int) *loginGate {
-	queue := int64(most * waitingPerPlace)
-	return &loginGate{
-		strangers: make(chan struct{}, most), known: make(chan struct{}, max(1, most/2)),
-		queued: quota.New[string](queue, max(1, queue/waitingShare)),
-	}
+	return &loginGate{strangers: newTurnstile(most), known: newTurnstile(max(1, most/2))}
 }
 
 // DefaultMaxLogins is twice the cores.
@@ -48,25 +54,25 @@ func (g *loginGate) observe(r prometheus.Registerer) {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_logins_hashed", Help: "Passwords that are being hashed."},
 			func() float64 { return float64(g.hashed.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_logins_waiting", Help: "Logins that wait for their turn to be hashed."},
-			func() float64 { return float64(g.queued.Held()) }),
+			func() float64 { return float64(g.strangers.queue.Held() + g.known.queue.Held()) }),
 	)
 }
 
 // enter waits for a place. OVERLOADED where too many wait.
-func (g *loginGate) enter(ctx context.Context, l Login, known bool) (leave func(), err error) {
-	places, from := g.strangers, network(l)
-	if known {
-		places = g.known
+func (g *loginGate) enter(ctx context.Context, l Login) (leave func(), err error) {
+	through, from := g.strangers, network(l.Address)
+	if l.attempt.known {
+		through = g.known
 	}
-	if g.queued.Take(from, 1) != quota.Taken {
+	if through.queue.Take(from, 1) != quota.Taken {
 		return nil, fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
 			"too many logins wait for their turn (--max-logins), in all or from this address; try again")
 	}
-	defer g.queued.Return(from, 1)
+	defer through.queue.Return(from, 1)
 	select {
-	case places <- struct{}{}:
+	case through.places <- struct{}{}:
 		g.hashed.Add(1)
-		return func() { g.hashed.Add(-1); <-places }, nil
+		return func() { g.hashed.Add(-1); <-through.places }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -162,7 +162,7 @@ func (m *Manager) refuse(ctx context.Context, l Login, who identity, answer erro
 	if f == nil || f.Reason == "" {
 		return answer
 	}
-	if err := m.record(ctx, network(l), loginRow(l, who, keyserver.Refused, f.Reason)); err != nil {
+	if err := m.record(ctx, loginRow(l, who, keyserver.Refused, f.Reason)); err != nil {
 		return err
 	}
 	return answer

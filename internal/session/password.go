@@ -29,7 +29,7 @@ func (m *Manager) byPassword(ctx context.Context, l Login) (identity, error) {
 	if len(given) > maxPassword {
 		given, hash = "", ""
 	}
-	leave, err := m.gate.enter(ctx, l, l.attempt.known)
+	leave, err := m.gate.enter(ctx, l)
 	if err != nil {
 		return identity{}, err
 	}

@@ -38,8 +38,8 @@ type tally struct {
 
 // count says whether a row is to be written now, and which rows that were
 // counted are due.
-func (t *tallies) count(now time.Time, from string, row keyserver.AuditEntry) (write bool, due []keyserver.AuditEntry) {
-	of := tallied{row.Operation, row.Reason, row.Object, from, row.Kind, row.Principal}
+func (t *tallies) count(now time.Time, row keyserver.AuditEntry) (write bool, due []keyserver.AuditEntry) {
+	of := tallied{row.Operation, row.Reason, row.Object, network(row.Address), row.Kind, row.Principal}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if held, ok := t.all[of]; ok && now.Sub(held.since) < tallyTime {
@@ -102,8 +102,8 @@ func (t *tallies) takeOldest(due []keyserver.AuditEntry) []keyserver.AuditEntry 
 }
 
 // record makes the row of a refusal durable, or counts it into one.
-func (m *Manager) record(ctx context.Context, from string, row keyserver.AuditEntry) error {
-	write, due := m.tallies.count(m.Clock(), from, row)
+func (m *Manager) record(ctx context.Context, row keyserver.AuditEntry) error {
+	write, due := m.tallies.count(m.Clock(), row)
 	m.writeTallies(ctx, due)
 	if !write {
 		return nil

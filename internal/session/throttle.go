@@ -67,36 +67,52 @@ func newThrottle(clock func() time.Time, store *sqlstore.Store) *throttle {
 }
 
 // take takes the tokens of an attempt, or answers LOGIN_THROTTLED with what was
-// empty.
+// empty. That of the pair comes first: whoever has none left costs no reading.
 func (t *throttle) take(ctx context.Context, l Login) (a attempt, empty string, err error) {
 	now := t.clock()
-	wanted, guess := bucketsOf(l)
+	name, from, guess := cut(l.Name), network(l.Address), guesses(l)
+	if empty, err = t.each(ctx, &a, now, guess, bucket{pairAllowance, "pair", digest("pair", string(l.Method), name, from)}); err != nil {
+		return attempt{}, empty, err
+	}
+	more := []bucket{{addressAllowance, "address", digest("address", from)}}
 	if guess {
-		a.origin = digest("origin", string(l.Method), cut(l.Name), network(l))
+		a.origin = digest("origin", string(l.Method), name, from)
 		until, err := t.store.KnownOrigin(ctx, a.origin)
 		if err != nil {
-			return a, "", err
+			t.giveBack(ctx, a)
+			return attempt{}, "", err
 		}
 		a.known, a.refresh = until.After(now), until.Sub(now) < knownFor-knownAgain
+		// Without a password there is none for the name alone: whoever claims the
+		// subject of a token could keep its owner out, and gain nothing else.
+		more = append(more, bucket{nameAllowance, "name", digest("name", string(l.Method), name)})
 	}
-	for _, b := range wanted {
-		if a.known && b.what != "pair" {
-			continue // what strangers do to the name, or behind the same address, is not his doing
-		}
+	if a.known {
+		return a, "", nil // what strangers do to the name, or behind the same address, is not his doing
+	}
+	if empty, err = t.each(ctx, &a, now, guess, more...); err != nil {
+		return attempt{}, empty, err
+	}
+	return a, "", nil
+}
+
+// each takes a token from every bucket, or gives back what the attempt has.
+func (t *throttle) each(ctx context.Context, a *attempt, now time.Time, guess bool, from ...bucket) (empty string, err error) {
+	for _, b := range from {
 		wait, err := t.one(ctx, b, now, guess)
 		if err == nil && wait == 0 {
 			a.taken = append(a.taken, b)
 			continue
 		}
-		t.giveBack(ctx, a)
+		t.giveBack(ctx, *a)
 		if err != nil {
-			return attempt{}, "", err
+			return "", err
 		}
 		f := fault.New(fault.LoginThrottled, "too many failed logins for this name or address; wait as Retry-After says")
 		f.RetryAfter, f.Retryable = wait, true
-		return attempt{}, b.what, f.Audited(fault.ReasonThrottled)
+		return b.what, f.Audited(fault.ReasonThrottled)
 	}
-	return a, "", nil
+	return "", nil
 }
 
 // one takes a token here, and where other processes work on the same database
@@ -124,26 +140,16 @@ func (t *throttle) giveBack(ctx context.Context, a attempt) {
 	}
 }
 
-// bucketsOf are the buckets of an attempt, and whether a password could be
-// guessed. Only then is there one for the name alone: whoever claims the subject
-// of a token could keep its owner out, and gain nothing else.
-func bucketsOf(l Login) (all []bucket, guess bool) {
-	name, from := cut(l.Name), network(l)
-	all = []bucket{
-		{pairAllowance, "pair", digest("pair", string(l.Method), name, from)},
-		{addressAllowance, "address", digest("address", from)},
-	}
-	if l.Method == keyserver.PasswordSession || l.Method == keyserver.LDAPSession {
-		return append(all, bucket{nameAllowance, "name", digest("name", string(l.Method), name)}), true
-	}
-	return all, false
+// guesses says whether a password could be guessed.
+func guesses(l Login) bool {
+	return l.Method == keyserver.PasswordSession || l.Method == keyserver.LDAPSession
 }
 
 // network is whose attempts are counted together.
-func network(l Login) string {
-	at, err := netip.ParseAddr(l.Address)
+func network(address string) string {
+	at, err := netip.ParseAddr(address)
 	if err != nil {
-		return l.Address
+		return address
 	}
 	return origin.Network(at).String()
 }
