@@ -40,6 +40,7 @@ type health struct {
 	own   func() time.Time // until when the own certificate and its CA are good
 
 	seen     atomic.Pointer[[]keyserver.Readiness]
+	failing  map[string]bool // by part
 	keyAsked time.Time
 	keyError error
 	free     atomic.Uint64
@@ -70,6 +71,7 @@ func (h *health) look(ctx context.Context) {
 
 // part says when a part that fails is looked at again.
 func (h *health) part(name string, err error, fine string) keyserver.Readiness {
+	h.report(name, err)
 	r := keyserver.Readiness{Part: name, Ready: err == nil, Detail: fine}
 	if err == nil {
 		return r
@@ -83,6 +85,18 @@ func (h *health) part(name string, err error, fine string) keyserver.Readiness {
 		r.Detail = string(said)
 	}
 	return r
+}
+
+// report logs when a part begins to fail, and when it is well again.
+func (h *health) report(name string, err error) {
+	failed := h.failing[name]
+	switch {
+	case err != nil && !failed:
+		h.cfg.Logger.Warn("a part of the service fails", "part", name, "error", err)
+	case err == nil && failed:
+		h.cfg.Logger.Info("a part of the service works again", "part", name)
+	}
+	h.failing[name] = err != nil
 }
 
 // saidError may be told to everybody: it names no host, path or user.
@@ -107,11 +121,8 @@ func (h *health) chain() error {
 }
 
 func (h *health) keyAnswers(ctx context.Context) error {
-	if now := h.cfg.Clock(); h.keyAsked.IsZero() || now.Sub(h.keyAsked) >= keyEvery {
+	if now := h.cfg.Clock(); now.Sub(h.keyAsked) >= keyEvery {
 		h.keyAsked, h.keyError = now, h.key.Answers(ctx)
-		if h.keyError != nil {
-			h.cfg.Logger.Warn("the key-encryption key does not answer", "error", h.keyError)
-		}
 	}
 	return h.keyError
 }

@@ -116,7 +116,8 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	s.onClose(func(context.Context) error { return rows.Close() })
 	s.onClose(func(ctx context.Context) error { return s.recordStop(ctx, rows) })
 
-	care := &health{cfg: cfg, store: store, rows: rows, key: keeper, own: leaf.until}
+	care := &health{cfg: cfg, store: store, rows: rows, key: keeper, own: leaf.until, failing: map[string]bool{},
+		keyAsked: cfg.Clock()} // it has just opened the data key
 	care.look(ctx)
 	s.background(care.run)
 
@@ -167,22 +168,14 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 // recordStart writes that the process serves, and before it, once in the life of
 // a key server, that it was made. What cannot be recorded does not start.
 func (s *Server) recordStart(ctx context.Context, rows *audit.Writer, first bool) error {
-	row := keyserver.AuditEntry{
-		Outcome: keyserver.Allowed, Kind: keyserver.InternalSession,
-		Principal: keyserver.PrincipalRef{System: s.system}, Object: s.cfg.Version.Banner,
-	}
 	if first {
-		row.Operation = keyserver.AuditMade
-		if err := rows.Write(ctx, row); err != nil {
+		if err := s.record(ctx, rows, keyserver.AuditMade); err != nil {
 			return err
 		}
 	}
-	row.Operation = keyserver.AuditStart
-	if err := rows.Write(ctx, row); err != nil {
-		return err
-	}
-	s.started = true
-	return nil
+	err := s.record(ctx, rows, keyserver.AuditStart)
+	s.started = err == nil
+	return err
 }
 
 // recordStop writes that the process stops by itself, as the last row of its
@@ -191,8 +184,12 @@ func (s *Server) recordStop(ctx context.Context, rows *audit.Writer) error {
 	if !s.started {
 		return nil
 	}
+	return s.record(ctx, rows, keyserver.AuditStop)
+}
+
+func (s *Server) record(ctx context.Context, rows *audit.Writer, operation string) error {
 	return rows.Write(ctx, keyserver.AuditEntry{
-		Operation: keyserver.AuditStop, Outcome: keyserver.Allowed, Kind: keyserver.InternalSession,
+		Operation: operation, Outcome: keyserver.Allowed, Kind: keyserver.InternalSession,
 		Principal: keyserver.PrincipalRef{System: s.system}, Object: s.cfg.Version.Banner,
 	})
 }
