@@ -85,7 +85,11 @@ func coversGrant(by keyserver.Caller, from, to keyserver.Rights) error {
 	if by.CoversGrant(from, to) {
 		return nil
 	}
-	return fault.New(fault.NotInScope, "the scoped credential may give and take %v alone, and the entry is of others", by.MayGrant.Names()).
+	return beyondCredential(by)
+}
+
+func beyondCredential(by keyserver.Caller) error {
+	return fault.New(fault.NotInScope, "the scoped credential may give and take %v alone, on lists of this key server, and the entry is of others", by.MayGrant.Names()).
 		Audited(fault.ReasonNotInScope)
 }
 
@@ -113,7 +117,7 @@ func (e *Engine) amend(ctx context.Context, by keyserver.Caller, link keyserver.
 	if to, ok := e.foreign(link); ok {
 		if by.Scope != nil { // what the entry is now, is for its own key server to see
 			return e.enter(ctx, r, func(context.Context, access.Subject) error {
-				return coversGrant(keyserver.Caller{Scope: by.Scope}, 0, keyserver.Read)
+				return beyondCredential(by)
 			})
 		}
 		return e.forward(ctx, r, to, fault.ACLNotFound, send)

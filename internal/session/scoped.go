@@ -47,14 +47,14 @@ func (m *Manager) byScope(ctx context.Context, l Login) (identity, error) {
 // operationsOf are the ids of the operations that a login names, or of those that
 // there are without a name.
 func operationsOf(l Login) []keyserver.ID {
+	if l.Operations == nil {
+		return keyserver.Caller{}.CredentialOperations()
+	}
 	ids := []keyserver.ID{}
 	for _, op := range keyserver.OfferedOperations {
 		if slices.Contains(l.Operations, op.Key) {
 			ids = append(ids, op.ID)
 		}
-	}
-	if l.Operations == nil {
-		return keyserver.Caller{}.CredentialOperations()
 	}
 	return ids
 }

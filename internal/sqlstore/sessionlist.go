@@ -20,14 +20,14 @@ type SessionFilter struct {
 
 // Sessions reads sessions by id, without their hashes.
 func (r reads) Sessions(ctx context.Context, f SessionFilter) ([]SessionRecord, error) {
-	where := `WHERE id > $1 AND ended = 0 AND expires_at > $2 AND (last_used_at > $3 OR scope IS NOT NULL) ORDER BY id LIMIT $4`
+	where := `WHERE id > $1 AND ended = 0 AND expires_at > $2 AND (last_used_at > $3 OR scope IS NOT NULL)`
 	args := []any{f.After[:], f.Now.UnixMicro(), f.Now.Add(-f.Idle).UnixMicro(), f.Limit}
 	if !f.Principal.IsZero() {
-		where = `WHERE (principal_id = $5 OR actor_id = $5) AND ` + where[len(`WHERE `):]
+		where += ` AND (principal_id = $5 OR actor_id = $5)`
 		args = append(args, f.Principal[:])
 	}
 	var list []SessionRecord
-	err := r.each(ctx, selectSession+where, args, func(row scanner) error {
+	err := r.each(ctx, selectSession+where+` ORDER BY id LIMIT $4`, args, func(row scanner) error {
 		var s SessionRecord
 		if err := row.Scan(s.columns()...); err != nil {
 			return err
