@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/origin"
+	"github.com/keyserver-operator/keyserver-operator/internal/quota"
 )
 
 // Bounds of connections at the external listener. Anybody can make one and say
@@ -20,76 +21,48 @@ const (
 
 // accepted counts the connections that were accepted.
 type accepted struct {
-	maxPending, maxFrom, maxAll int
-
-	mu      sync.Mutex
-	from    map[netip.Prefix]int // that have not shaken hands
-	pending int                  // sum of from
-	all     int
+	pending *quota.Quota[netip.Prefix] // that have not shaken hands, by where they come from
+	all     *quota.Quota[struct{}]
 }
 
-func newAccepted() *accepted {
-	return &accepted{maxPending: maxPending, maxFrom: maxPendingFrom, maxAll: maxAccepted, from: map[netip.Prefix]int{}}
+func newAccepted(pending, pendingFrom, all int64) *accepted {
+	return &accepted{quota.New[netip.Prefix](pending, pendingFrom), quota.New[struct{}](all, all)}
 }
 
 var errTooMany = errors.New("too many connections")
 
 // accept takes a place for a connection that was accepted.
 func (v *accepted) accept(raw net.Conn) (*acceptedConn, error) {
-	from := origin.Network(origin.OfConn(raw.RemoteAddr()))
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	switch {
-	case v.all >= v.maxAll:
-		return nil, fmt.Errorf("%w: %d, as many as there may be", errTooMany, v.all)
-	case v.pending >= v.maxPending:
-		return nil, fmt.Errorf("%w: %d that have not shaken hands", errTooMany, v.pending)
-	case v.from[from] >= v.maxFrom:
-		return nil, fmt.Errorf("%w: %d from one address that have not shaken hands", errTooMany, v.from[from])
+	if v.all.Take(struct{}{}, 1) != quota.Taken {
+		return nil, fmt.Errorf("%w: %d, as many as there may be", errTooMany, v.all.Held())
 	}
-	v.from[from]++
-	v.pending++
-	v.all++
-	return &acceptedConn{Conn: raw, of: v, from: from, pending: true}, nil
+	from := origin.Network(origin.OfConn(raw.RemoteAddr()))
+	verdict := v.pending.Take(from, 1)
+	if verdict == quota.Taken {
+		return &acceptedConn{
+			Conn:        raw,
+			established: sync.OnceFunc(func() { v.pending.Return(from, 1) }),
+			gone:        sync.OnceFunc(func() { v.all.Return(struct{}{}, 1) }),
+		}, nil
+	}
+	v.all.Return(struct{}{}, 1)
+	if verdict == quota.FullEach {
+		return nil, fmt.Errorf("%w from one address that have not shaken hands", errTooMany)
+	}
+	return nil, fmt.Errorf("%w: %d that have not shaken hands", errTooMany, v.pending.Held())
 }
 
 // acceptedConn is a connection that was accepted.
 type acceptedConn struct {
 	net.Conn
-	of      *accepted
-	from    netip.Prefix
-	pending bool // guarded by of.mu, as is gone
-	gone    bool
-}
-
-// established is for one that has shaken hands.
-func (v *acceptedConn) established() {
-	v.of.mu.Lock()
-	defer v.of.mu.Unlock()
-	v.answered()
-}
-
-// answered ends the pending. The caller holds of.mu.
-func (v *acceptedConn) answered() {
-	if !v.pending {
-		return
-	}
-	v.pending = false
-	v.of.pending--
-	if v.of.from[v.from]--; v.of.from[v.from] == 0 {
-		delete(v.of.from, v.from)
-	}
+	established func() // it has shaken hands
+	gone        func()
 }
 
 // Close implements net.Conn.
 func (v *acceptedConn) Close() error {
-	v.of.mu.Lock()
-	v.answered()
-	if !v.gone {
-		v.gone = true
-		v.of.all--
-	}
-	v.of.mu.Unlock()
+	v.established() // or never will
+	v.gone()
 	return v.Conn.Close()
 }
 

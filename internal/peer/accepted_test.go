@@ -23,8 +23,7 @@ func (s *someone) RemoteAddr() net.Addr {
 func (s *someone) Close() error { s.closed++; return nil }
 
 func TestAcceptedConnections(t *testing.T) {
-	v := newAccepted()
-	v.maxPending, v.maxFrom, v.maxAll = 3, 2, 4
+	v := newAccepted(3, 2, 4)
 	connect := func(reason, at string, want bool) *acceptedConn {
 		t.Helper()
 		in, err := v.accept(&someone{at: at})
@@ -61,9 +60,6 @@ func TestAcceptedConnections(t *testing.T) {
 // do so no longer than they are open. Whoever has shaken hands does not count.
 func TestConnectionsThatSayNothing(t *testing.T) {
 	w := newWorld(t, patience)
-	w.gate.accepted.mu.Lock()
-	w.gate.accepted.maxFrom = 4
-	w.gate.accepted.mu.Unlock()
 	ask := func() error {
 		_, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link})
 		return err
@@ -82,7 +78,7 @@ func TestConnectionsThatSayNothing(t *testing.T) {
 		return conn
 	}
 	var held []net.Conn
-	for range 4 {
+	for range maxPendingFrom {
 		held = append(held, silent())
 	}
 	if n, err := silent().Read(make([]byte, 1)); err == nil || n > 0 { // it would wait for as long as a handshake may take
@@ -95,9 +91,7 @@ func TestConnectionsThatSayNothing(t *testing.T) {
 		_ = conn.Close()
 	}
 	rig.Within(t, patience, "they are forgotten", func() bool {
-		w.gate.accepted.mu.Lock()
-		defer w.gate.accepted.mu.Unlock()
-		return w.gate.accepted.pending == 0 && w.gate.accepted.all == connections && len(w.gate.accepted.from) == 0
+		return w.gate.accepted.pending.Held() == 0 && w.gate.accepted.all.Held() == connections
 	})
 }
 

@@ -25,7 +25,7 @@ var _ credentials.TransportCredentials = (*Gate)(nil)
 
 // NewGate returns a gate that shows its own certificate, asked for at each handshake. Close it.
 func NewGate(r Registry, own func() *tls.Certificate, clock func() time.Time, logger *slog.Logger) *Gate {
-	return &Gate{newEndpoint(r, own, x509.ExtKeyUsageClientAuth, clock, logger, func(trust) {}), newAccepted()}
+	return &Gate{newEndpoint(r, own, x509.ExtKeyUsageClientAuth, clock, logger, func(trust) {}), newAccepted(maxPending, maxPendingFrom, maxAccepted)}
 }
 
 // Close ends the watch over the connections that are open.
