@@ -55,14 +55,14 @@ func (e *Engine) Changes(ctx context.Context, by keyserver.Caller, f keyserver.C
 // Ready implements keyserver.Records.
 func (e *Engine) Ready(ctx context.Context) []keyserver.Readiness {
 	return []keyserver.Readiness{
-		part("database", e.Store.Ping(ctx), "answers"),
-		part("currency", e.Store.Current(ctx), "this process knows every change that is a second old"),
+		Part("database", e.Store.Ping(ctx), "answers"),
+		Part("currency", e.Store.Current(ctx), "this process knows every change that is a second old"),
 	}
 }
 
-// part describes one part. The detail of a failure is the fault's own, never
+// Part describes one part of readiness. The detail of a failure is the fault's own, never
 // the cause, which may name hosts or users.
-func part(name string, err error, fine string) keyserver.Readiness {
+func Part(name string, err error, fine string) keyserver.Readiness {
 	if err == nil {
 		return keyserver.Readiness{Part: name, Ready: true, Detail: fine}
 	}

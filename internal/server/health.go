@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
@@ -72,17 +73,13 @@ func (h *health) look(ctx context.Context) {
 // part says when a part that fails is looked at again.
 func (h *health) part(name string, err error, fine string) keyserver.Readiness {
 	h.report(name, err)
-	r := keyserver.Readiness{Part: name, Ready: err == nil, Detail: fine}
-	if err == nil {
-		return r
-	}
-	r.RetryIn, r.Detail = int(lookEvery/time.Second), "fails; the log of the service tells why"
-	if name == "key" {
+	r := engine.Part(name, err, fine)
+	switch {
+	case r.Ready:
+	case name == "key":
 		r.RetryIn = int(keyEvery / time.Second)
-	}
-	var said saidError
-	if errors.As(err, &said) {
-		r.Detail = string(said)
+	default:
+		r.RetryIn = int(lookEvery / time.Second)
 	}
 	return r
 }
@@ -92,30 +89,25 @@ func (h *health) report(name string, err error) {
 	failed := h.failing[name]
 	switch {
 	case err != nil && !failed:
-		h.cfg.Logger.Warn("a part of the service fails", "part", name, "error", err)
+		h.cfg.Logger.Warn("a part of the service fails", "part", name, "error", err, "cause", errors.Unwrap(err))
 	case err == nil && failed:
 		h.cfg.Logger.Info("a part of the service works again", "part", name)
 	}
 	h.failing[name] = err != nil
 }
 
-// saidError may be told to everybody: it names no host, path or user.
-type saidError string
-
-func (e saidError) Error() string { return string(e) }
-
 // audit goes by how the last commit ended. After a while without one it gives
 // the benefit of the doubt, because without requests there is none.
 func (h *health) audit() error {
 	if at, failing := h.rows.Failing(); failing && h.cfg.Clock().Sub(at) < 2*lookEvery {
-		return saidError("the last audit rows could not be written, so that operations are refused")
+		return fault.New(fault.NotReady, "the last audit rows could not be written, so that operations are refused")
 	}
 	return nil
 }
 
 func (h *health) chain() error {
 	if until := h.own(); h.cfg.Clock().After(until) {
-		return saidError("this server's own certificate or its CA expired on " + until.UTC().Format(time.RFC3339))
+		return fault.New(fault.NotReady, "this server's own certificate or its CA expired on %s", until.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
@@ -141,8 +133,8 @@ func (h *health) volume() error {
 		least = min(size/freeShare, freeMost)
 	}
 	if free < least {
-		return saidError(fmt.Sprintf("the volume of --data-dir has %d MiB free, and %d MiB have to be (--min-free-bytes); make room before audit rows cannot be written",
-			free>>20, least>>20))
+		return fault.New(fault.NotReady, "the volume of --data-dir has %d MiB free, and %d MiB have to be (--min-free-bytes); make room before audit rows cannot be written",
+			free>>20, least>>20)
 	}
 	return nil
 }
