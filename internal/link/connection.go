@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -218,7 +217,7 @@ func (c *Connection) run(ctx context.Context) {
 		}
 		failures++
 		c.shut(ctx, err, failures)
-		c.rest(ctx, pause/2+rand.N(pause/2+1)) //nolint:gosec // jitter, not a secret
+		c.rest(ctx, pause/2+rand.N(pause/2+1), c.asked) //nolint:gosec // jitter, not a secret
 		longest := c.timing.ProbeMax
 		if refusedLogin(err) {
 			longest = max(longest, c.timing.LoginMax)
@@ -289,171 +288,6 @@ func (c *Connection) notReady(ctx context.Context, ready schema.Ready, err error
 	return p
 }
 
-// catchUp moves to the end of the change feed. What happened before does not
-// matter: the listings are read after it.
-func (c *Connection) catchUp(ctx context.Context) (int64, FeedState, error) {
-	const pages = 10000
-	var cursor int64
-	for range pages {
-		page, err := c.Admin.ListChanges(ctx, changesAfter(cursor, 0))
-		if feed, none := noFeed(err); none {
-			return 0, feed, nil
-		}
-		if err != nil {
-			return 0, FeedState{}, err
-		}
-		if page.Cursor == cursor || (len(page.Changes) == 0 && !page.Reset) {
-			return page.Cursor, FeedState{Following: true, Reason: v1alpha1.ReasonFollowing, Message: "outside changes are seen as they happen"}, nil
-		}
-		cursor = page.Cursor
-	}
-	return cursor, FeedState{Following: true, Reason: v1alpha1.ReasonFollowing, Message: "outside changes are seen as they happen"}, nil
-}
-
-// noFeed reports whether the service has no change feed for us.
-func noFeed(err error) (FeedState, bool) {
-	switch {
-	case err == nil:
-		return FeedState{}, false
-	case client.IsUnsupported(err):
-		return FeedState{Reason: v1alpha1.ReasonUnsupported,
-			Message: "the service has no change feed; outside changes are found at each object's resyncInterval"}, true
-	case client.CodeOf(err) == "ACCESS_DENIED":
-		return FeedState{Reason: v1alpha1.ReasonAccessDenied,
-			Message: "no role of the administrator grants reading the change feed; outside changes are found at each object's resyncInterval"}, true
-	default:
-		return FeedState{}, false
-	}
-}
-
-// follow reads the change feed until it fails, or until the gate is tripped.
-func (c *Connection) follow(ctx context.Context) error {
-	if !c.Status().Feed.Following {
-		return c.poll(ctx)
-	}
-	cursor := c.Status().Cursor
-	due := c.clock.Now().Add(c.timing.FeedWait)
-	for {
-		page, err := c.Admin.ListChanges(ctx, changesAfter(cursor, untilDue(c.clock.Now(), due)))
-		if ctx.Err() != nil {
-			return nil //nolint:nilerr // tripped: the probe will tell
-		}
-		if err != nil {
-			return err
-		}
-		c.ownWrites(ctx)
-		quiet := page.Cursor == cursor && !page.Reset
-		// A service that was set up anew starts counting anew.
-		if page.Reset || page.Cursor < cursor {
-			c.invalidateAll()
-			c.tell(ctx, Notice{KeyServer: c.Name})
-		} else {
-			c.apply(ctx, page.Changes)
-		}
-		cursor = page.Cursor
-		c.mu.Lock()
-		c.state.Cursor = cursor
-		c.mu.Unlock()
-		if due, err = c.recheckDue(ctx, due, quiet); err != nil {
-			return err
-		}
-	}
-}
-
-// untilDue is how long a poll may take, in the whole seconds that it is asked
-// for in.
-func untilDue(now, due time.Time) time.Duration {
-	return max(due.Sub(now), 0).Truncate(time.Second) + time.Second
-}
-
-// longestPoll is how long a service can be asked to wait for a change.
-const longestPoll = 60 * time.Second
-
-// changesAfter asks for what changed after a cursor, and waits for that.
-func changesAfter(cursor int64, wait time.Duration) schema.ChangesQuery {
-	seconds := int(min(max(wait, 0), longestPoll) / time.Second)
-	return schema.ChangesQuery{After: &cursor, Wait: &seconds}
-}
-
-// AfterDrain is how long a process that drains is given to be gone.
-const AfterDrain = time.Second
-
-// recheckDue asks again what the feed does not tell, when it is time to, and
-// answers when it is next. A poll that ends early without a change is how a
-// process takes its leave. The next may come so soon that no call ever fails,
-// and say something else. Until then it is not asked without a pause, each
-// time to say that it leaves.
-func (c *Connection) recheckDue(ctx context.Context, due time.Time, quiet bool) (time.Time, error) {
-	if c.clock.Now().Before(due) {
-		if !quiet {
-			return due, nil
-		}
-		c.sleep(ctx, AfterDrain)
-	}
-	return c.clock.Now().Add(c.timing.FeedWait), c.recheck(ctx)
-}
-
-// recheck asks again what the feed does not tell, and tells those that it may
-// concern. Only an answer that does not come is a failure.
-func (c *Connection) recheck(ctx context.Context) error {
-	c.mu.Lock()
-	memos := maps.Clone(c.memos)
-	c.mu.Unlock()
-	for name, m := range memos {
-		changed, err := m.recheck(ctx)
-		if client.IsUnavailable(err) && ctx.Err() == nil {
-			return err
-		}
-		if changed {
-			c.tell(ctx, Notice{KeyServer: c.Name, Kind: name, IDs: map[string]bool{}})
-		}
-	}
-	return nil
-}
-
-// poll stands in for the feed where there is none: it notices when the service
-// goes away; the objects' own resyncs notice changes.
-func (c *Connection) poll(ctx context.Context) error {
-	for {
-		c.sleep(ctx, c.timing.PollEach)
-		if ctx.Err() != nil {
-			return nil //nolint:nilerr // tripped: the probe will tell
-		}
-		if _, err := c.probe(ctx); err != nil {
-			return err
-		}
-	}
-}
-
-// apply notes changes in the listings and tells the objects that each page
-// concerns, once.
-func (c *Connection) apply(ctx context.Context, changes []schema.Change) {
-	news := map[string]map[string]bool{}
-	for _, ch := range changes {
-		spell, known := c.ids[ch.Kind]
-		if !known {
-			continue
-		}
-		id := spell(ch.ID)
-		c.mu.Lock()
-		l := c.listings[ch.Kind]
-		for _, m := range c.memos {
-			m.Changed(ch.Kind, id)
-		}
-		c.mu.Unlock()
-		if l != nil && !l.Changed(id, ch.Action) {
-			continue
-		}
-		if news[ch.Kind] == nil {
-			news[ch.Kind] = map[string]bool{}
-		}
-		news[ch.Kind][id] = true
-	}
-	for kind, ids := range news {
-		c.tell(ctx, Notice{KeyServer: c.Name, Kind: kind, IDs: ids})
-	}
-}
-
 // shut closes the gate. The objects are told at the second failure in a row:
 // a restart that takes a moment is not worth a write to each of them. The
 // message of the first failure stays, so that retries cost no writes.
@@ -497,22 +331,16 @@ func refusedLogin(err error) bool {
 	return code == "INVALID_CREDENTIALS" || code == "LOGIN_THROTTLED"
 }
 
-// rest sleeps until somebody asks for a probe.
-func (c *Connection) rest(ctx context.Context, d time.Duration) {
-	timer := c.clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-	case <-c.asked:
-	case <-ctx.Done():
-	}
-}
+// sleep waits for d.
+func (c *Connection) sleep(ctx context.Context, d time.Duration) { c.rest(ctx, d, nil) }
 
-func (c *Connection) sleep(ctx context.Context, d time.Duration) {
+// rest sleeps, until somebody asks for a probe where that may be.
+func (c *Connection) rest(ctx context.Context, d time.Duration, asked <-chan struct{}) {
 	timer := c.clock.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C():
+	case <-asked:
 	case <-ctx.Done():
 	}
 }
