@@ -193,7 +193,7 @@ func (o *upOptions) startCluster(ctx context.Context, log io.Writer, steps *prog
 
 func (o *upOptions) startManager(ctx context.Context, cfg *rest.Config, logger *slog.Logger) <-chan error {
 	done := make(chan error, 1)
-	m := managerOptions{restConfig: cfg, logger: logger}
+	m := managerOptions{restConfig: cfg, logger: logger, clusterName: "local"}
 	go func() { done <- m.run(ctx) }()
 	return done
 }
