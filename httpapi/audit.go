@@ -12,7 +12,7 @@ const defaultAuditPage = 100
 
 func readAudit(a *API, ctx context.Context, c call, in schema.AuditQuery) (schema.AuditPage, error) {
 	filter := keyserver.AuditFilter{
-		Reason: in.Reason, Operation: in.Operation, Address: in.Address, Since: in.Since, Until: in.Until,
+		Reason: in.Reason, Operation: in.Operation, Address: string(in.Address), Since: in.Since, Until: in.Until,
 		After: in.Cursor, Limit: defaultAuditPage,
 	}
 	if in.PrincipalID != nil {

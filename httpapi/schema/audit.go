@@ -7,7 +7,7 @@ type AuditQuery struct {
 	Reason      string     `query:"reason" limit:"1..64" doc:"Coded cause, for instance aclDenied."`
 	PrincipalID *DecimalID `query:"principalId" doc:"Who asked, in decimal."`
 	Operation   string     `query:"operation" limit:"1..64" doc:"For instance hmacData."`
-	Address     string     `query:"address" limit:"1..64" doc:"Where it came from: the client's address, spelt as the entries have it."`
+	Address     IPAddress  `query:"address" doc:"Where it came from: the client's address, without a port."`
 	Since       time.Time  `query:"since" doc:"Rows at or after this RFC 3339 time."`
 	Until       time.Time  `query:"until" doc:"Rows before this RFC 3339 time."`
 	Cursor      int64      `query:"cursor" limit:"0..9007199254740992" doc:"The next of an earlier page."`

@@ -243,6 +243,11 @@ var scalars = map[reflect.Type]*Scalar{
 			Description: "What the revocation routes name a CA by: SHA-256 of its certificate in hexadecimal, or SHA-384 where its key is EC of 384 bits or more.",
 		},
 	},
+	reflect.TypeFor[schema.IPAddress](): {
+		Kind: Text, Example: `"192.0.2.1"`,
+		Bad:    []string{`"nonsense"`, `"192.0.2.1:80"`, `"192.0.2"`, `"[::1]"`, `"192.0.2.0/24"`},
+		Schema: Schema{Type: "string", Description: "An address of IPv4 or IPv6, without a port."},
+	},
 	reflect.TypeFor[schema.Secret](): {
 		Kind: Text, Secret: true, Example: `"a long passphrase"`,
 		Schema: Schema{Type: "string", Format: "password", Description: "Text that nobody else may see. No log and no message shows it."},
