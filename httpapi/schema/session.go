@@ -84,7 +84,7 @@ type SessionEnded struct {
 // SessionQuery selects live sessions.
 type SessionQuery struct {
 	PrincipalID *HexID `query:"principalId" doc:"Only those that have this principal's rights or in which it acts; 16 hexadecimal digits. One's own need no role."`
-	Limit       *int   `query:"limit" limit:"1..500" doc:"Sessions in a page, 100 when left out."`
+	Limit       *int   `query:"limit" limit:"1..1000" doc:"Sessions in a page, 100 when left out."`
 	After       *HexID `query:"after" doc:"The next of an earlier page."`
 }
 

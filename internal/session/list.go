@@ -10,11 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
-// Bounds of a page of sessions.
-const (
-	DefaultPage = 100
-	MaxPage     = 500
-)
+// defaultPage is how many sessions a page has where nobody says.
+const defaultPage = 100
 
 // Filter selects live sessions.
 type Filter struct {
@@ -69,7 +66,7 @@ func (m *Manager) List(ctx context.Context, by keyserver.Caller, f Filter) (page
 	err = m.Authorizer.Guard(ctx, by, g, func() error {
 		limit := f.Limit
 		if limit == 0 {
-			limit = DefaultPage
+			limit = defaultPage
 		}
 		records, err := m.Store.Sessions(ctx, sqlstore.SessionFilter{
 			Principal: f.Principal, After: f.After, Limit: limit + 1, Now: m.Clock(), Idle: m.Idle + m.Idle/touchPeriods,

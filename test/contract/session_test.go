@@ -35,7 +35,7 @@ func TestSessionsAreListedAndEnded(t *testing.T) {
 		s.Refused(t, session, "DELETE", sessions+"/"+nobody, nil, http.StatusForbidden, "ACCESS_DENIED")
 		s.refusals(t, admin, "GET", map[string]refusal{
 			"NoLimit":    {sessions + "?limit=0", nil, 400, "BAD_REQUEST", "limit"},
-			"TooMany":    {sessions + "?limit=501", nil, 400, "BAD_REQUEST", "limit"},
+			"TooMany":    {sessions + "?limit=1001", nil, 400, "BAD_REQUEST", "limit"},
 			"Decimal":    {sessions + "?principalId=12", nil, 400, "BAD_REQUEST", "principalId"},
 			"After":      {sessions + "?after=x", nil, 400, "BAD_REQUEST", "after"},
 			"SomeOthers": {sessions + "?cursor=1", nil, 400, "BAD_REQUEST", "cursor"},
