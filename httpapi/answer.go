@@ -26,6 +26,7 @@ func (x *exchange) succeed(out any) { x.write(http.StatusOK, out) }
 // fail answers a fault. out is the filled answer of a verified write whose
 // re-read disagreed, and nil otherwise.
 func (x *exchange) fail(out any, err error) {
+	x.hurryBody()
 	f := x.faultOf(err)
 	e := edges[f.Code]
 	x.code = f.Code
@@ -35,6 +36,19 @@ func (x *exchange) fail(out any, err error) {
 		out = errorBody(x, f, e)
 	}
 	x.write(e.status, out)
+}
+
+// refusedTime is how long the rest of a body may take to arrive once it is
+// refused.
+const refusedTime = time.Second
+
+// hurryBody bounds what HTTP/1 does before it sends a refusal: net/http reads
+// the rest of the body, so that the connection can be used again, and the caller
+// would hear why only after the time of the route. HTTP/2 does not wait.
+func (x *exchange) hurryBody() {
+	if x.r.ProtoMajor == 1 && x.r.Body != http.NoBody {
+		_ = http.NewResponseController(x.w).SetReadDeadline(time.Now().Add(refusedTime))
+	}
 }
 
 // faultOf turns any error into a fault. What is not one has no words for a

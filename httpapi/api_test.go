@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -514,6 +515,34 @@ func TestSlowBody(t *testing.T) {
 		case <-time.After(10 * time.Second):
 			t.Fatalf("%s: the handler is still held", target)
 		}
+	}
+}
+
+// TestRefusedBeforeTheBody: why a request is refused is told soon, not when the
+// rest of its body has arrived, which it may never do.
+func TestRefusedBeforeTheBody(t *testing.T) {
+	f := newFixture(t)
+	server := httptest.NewServer(f.api)
+	defer server.Close()
+	for _, target := range []string{"/api/keys/get", "/api/crypto/hmac"} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if err := conn.SetReadDeadline(time.Now().Add(bodyTime / 2)); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer none\r\nContent-Length: 1000\r\n\r\n{", target)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Errorf("%s: %v", target, err)
+			continue
+		}
+		if resp.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%s answered %s", target, resp.Status)
+		}
+		resp.Body.Close()
 	}
 }
 
