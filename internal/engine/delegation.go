@@ -100,7 +100,7 @@ func (e *Engine) delegatorUnfit(ctx context.Context, id keyserver.ID) (why strin
 	case p.Type != keyserver.CertificatePrincipal:
 		return "", nil
 	}
-	enrolled, err := e.enrolled.get(ctx, id, func() ([]keyserver.Certificate, error) {
+	enrolled, err := e.enrolled.Get(ctx, id, func() ([]keyserver.Certificate, error) {
 		return e.currentCertificates(ctx, id)
 	})
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package engine is the key server: it implements the port of package
 // keyserver over a store. Every operation passes one gate, which authorises
 // and audits it before any effect (gate.go); what the rights on a key amount
-// to is decided by pure functions (access.go).
+// to is decided by pure functions (package access).
 package engine
 
 import (
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/cache"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
@@ -60,16 +61,16 @@ type Config struct {
 // Engine is one key server. It is safe for concurrent use.
 type Engine struct {
 	Config
-	caches     caches
-	principals *cacheByID[keyserver.Principal]
-	roles      *cacheByID[keyserver.Role]
-	keys       *cacheByID[*heldKey]
-	standings  *cacheByID[keyserver.Certificate]
-	issuers    *cache[string, evidence]
-	anchors    *cache[keyserver.ID, time.Time]               // until when a trusted CA vouches for a certificate
-	enrolled   *cache[keyserver.ID, []keyserver.Certificate] // of delegators
-	peers      *cacheByID[keyserver.TrustedServer]           // by system id, as the change feed names them
-	trusts     *cache[trustKey, []keyserver.PrincipalTrust]
+	caches     cache.Set
+	principals *cache.ByID[keyserver.Principal]
+	roles      *cache.ByID[keyserver.Role]
+	keys       *cache.ByID[*heldKey]
+	standings  *cache.ByID[keyserver.Certificate]
+	issuers    *cache.Cache[string, evidence]
+	anchors    *cache.Cache[keyserver.ID, time.Time]               // until when a trusted CA vouches for a certificate
+	enrolled   *cache.Cache[keyserver.ID, []keyserver.Certificate] // of delegators
+	peers      *cache.ByID[keyserver.TrustedServer]                // by system id, as the change feed names them
+	trusts     *cache.Cache[trustKey, []keyserver.PrincipalTrust]
 	feed       *feed
 }
 
@@ -78,15 +79,15 @@ var _ keyserver.Port = (*Engine)(nil)
 // New returns an engine on a store that Bootstrap has prepared.
 func New(c Config) *Engine {
 	e := &Engine{Config: c, feed: newFeed()}
-	e.principals = newCacheByID[keyserver.Principal](&e.caches, maxCachedPrincipals, keyserver.ChangePrincipal)
-	e.roles = newCacheByID[keyserver.Role](&e.caches, maxCachedRoles, keyserver.ChangeRole)
-	e.keys = newCacheByID[*heldKey](&e.caches, maxCachedKeys, keyserver.ChangeKey)
-	e.standings = newCacheByID[keyserver.Certificate](&e.caches, maxCachedPrincipals, keyserver.ChangeCertificate)
-	e.issuers = newCache[string, evidence](&e.caches, maxCachedIssuers, keyserver.ChangeRevocation)
-	e.anchors = newCache[keyserver.ID, time.Time](&e.caches, maxCachedPrincipals, keyserver.ChangeTrustedCA)
-	e.enrolled = newCache[keyserver.ID, []keyserver.Certificate](&e.caches, maxCachedDelegators, keyserver.ChangeCertificate)
-	e.peers = newCacheByID[keyserver.TrustedServer](&e.caches, keyserver.MaxTrustedServers, keyserver.ChangeTrustedServer)
-	e.trusts = newCache[trustKey, []keyserver.PrincipalTrust](&e.caches, maxCachedPrincipals, keyserver.ChangePrincipalTrust)
+	e.principals = cache.NewByID[keyserver.Principal](&e.caches, maxCachedPrincipals, keyserver.ChangePrincipal)
+	e.roles = cache.NewByID[keyserver.Role](&e.caches, maxCachedRoles, keyserver.ChangeRole)
+	e.keys = cache.NewByID[*heldKey](&e.caches, maxCachedKeys, keyserver.ChangeKey)
+	e.standings = cache.NewByID[keyserver.Certificate](&e.caches, maxCachedPrincipals, keyserver.ChangeCertificate)
+	e.issuers = cache.New[string, evidence](&e.caches, maxCachedIssuers, keyserver.ChangeRevocation)
+	e.anchors = cache.New[keyserver.ID, time.Time](&e.caches, maxCachedPrincipals, keyserver.ChangeTrustedCA)
+	e.enrolled = cache.New[keyserver.ID, []keyserver.Certificate](&e.caches, maxCachedDelegators, keyserver.ChangeCertificate)
+	e.peers = cache.NewByID[keyserver.TrustedServer](&e.caches, keyserver.MaxTrustedServers, keyserver.ChangeTrustedServer)
+	e.trusts = cache.New[trustKey, []keyserver.PrincipalTrust](&e.caches, maxCachedPrincipals, keyserver.ChangePrincipalTrust)
 	c.Store.OnChange(e.changed)
 	return e
 }
@@ -94,18 +95,18 @@ func New(c Config) *Engine {
 // changed forgets what a committed change made stale and wakes the readers of
 // the change feed.
 func (e *Engine) changed(changes []keyserver.Change) {
-	e.caches.changed(changes)
+	e.caches.Changed(changes)
 	e.feed.wake()
 }
 
 // principal reads a principal through the cache.
 func (e *Engine) principal(ctx context.Context, id keyserver.ID) (keyserver.Principal, error) {
-	return e.principals.get(ctx, id, func() (keyserver.Principal, error) { return e.Store.Principal(ctx, id) })
+	return e.principals.Get(ctx, id, func() (keyserver.Principal, error) { return e.Store.Principal(ctx, id) })
 }
 
 // role reads a role through the cache.
 func (e *Engine) role(ctx context.Context, id keyserver.ID) (keyserver.Role, error) {
-	return e.roles.get(ctx, id, func() (keyserver.Role, error) { return e.Store.Role(ctx, id) })
+	return e.roles.Get(ctx, id, func() (keyserver.Role, error) { return e.Store.Role(ctx, id) })
 }
 
 // notFound turns the store's "no such row" into a fault; every other error

@@ -132,7 +132,7 @@ func (e *Engine) introduce(by keyserver.Caller, who access.Subject) (keyserver.C
 
 // peer reads the record of a registered peer through the cache.
 func (e *Engine) peer(ctx context.Context, system keyserver.SystemID) (keyserver.TrustedServer, error) {
-	return e.peers.get(ctx, keyserver.IDFromUint64(uint64(system)), func() (keyserver.TrustedServer, error) { return e.Store.TrustedServer(ctx, system) })
+	return e.peers.Get(ctx, keyserver.IDFromUint64(uint64(system)), func() (keyserver.TrustedServer, error) { return e.Store.TrustedServer(ctx, system) })
 }
 
 // trustKey names a row of the principal trusts.
@@ -160,7 +160,7 @@ func (e *Engine) trustsOf(ctx context.Context, who access.Subject, peer keyserve
 
 // trust reads the row of one principal for a peer, if there is one.
 func (e *Engine) trust(ctx context.Context, principal keyserver.ID, peer keyserver.SystemID) ([]keyserver.PrincipalTrust, error) {
-	return e.trusts.get(ctx, trustKey{principal, peer}, func() ([]keyserver.PrincipalTrust, error) {
+	return e.trusts.Get(ctx, trustKey{principal, peer}, func() ([]keyserver.PrincipalTrust, error) {
 		return e.Store.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{Principal: &principal, Server: &peer, Limit: 1})
 	})
 }

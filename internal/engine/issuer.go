@@ -19,7 +19,7 @@ var errNoIssuer = errors.New("no trusted CA issued the certificate")
 // a CA takes nothing of its certificates away, and trusting it again restores
 // them; in between they prove nothing, in no session.
 func (e *Engine) issuerTrusted(ctx context.Context, c keyserver.Certificate) error {
-	until, err := e.anchors.get(ctx, c.ID, func() (time.Time, error) { return e.trustedUntil(ctx, c) })
+	until, err := e.anchors.Get(ctx, c.ID, func() (time.Time, error) { return e.trustedUntil(ctx, c) })
 	switch {
 	case errors.Is(err, errNoIssuer), err == nil && e.Clock().After(until):
 		return fault.New(fault.SessionNotFound, "the CA that issued the session's certificate is no longer trusted; log in with a certificate of a trusted one").

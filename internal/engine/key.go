@@ -226,7 +226,7 @@ func (e *Engine) find(ctx context.Context, link keyserver.HiddenLink, absent fau
 	if !ok || system != e.System {
 		return noKey(absent)
 	}
-	held, err := e.keys.get(ctx, id, func() (*heldKey, error) { return e.hold(ctx, id) })
+	held, err := e.keys.Get(ctx, id, func() (*heldKey, error) { return e.hold(ctx, id) })
 	if errors.Is(err, sqlstore.ErrNotFound) {
 		return noKey(absent)
 	}

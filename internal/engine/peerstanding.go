@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/cache"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
@@ -18,16 +19,16 @@ import (
 type PeerRegistry struct {
 	store   *sqlstore.Store
 	clock   func() time.Time
-	issuers *cache[string, evidence]
+	issuers *cache.Cache[string, evidence]
 }
 
 // NewPeerRegistry returns the registry of a store. Make it before whoever looks
 // at it again when the store announces a change: the store announces in that order.
 func NewPeerRegistry(store *sqlstore.Store, clock func() time.Time) *PeerRegistry {
 	r := &PeerRegistry{store: store, clock: clock}
-	var all caches
-	r.issuers = newCache[string, evidence](&all, maxCachedIssuers, keyserver.ChangeRevocation)
-	store.OnChange(all.changed)
+	var all cache.Set
+	r.issuers = cache.New[string, evidence](&all, maxCachedIssuers, keyserver.ChangeRevocation)
+	store.OnChange(all.Changed)
 	return r
 }
 
@@ -46,7 +47,7 @@ func (r *PeerRegistry) TrustedServers(ctx context.Context) ([]keyserver.TrustedS
 // certificate may pass.
 func (r *PeerRegistry) Revoked(ctx context.Context, cert, issuer *x509.Certificate) (why string, err error) {
 	digest := pki.RevocationDigest(issuer.Raw)
-	known, err := r.issuers.get(ctx, digest, func() (evidence, error) {
+	known, err := r.issuers.Get(ctx, digest, func() (evidence, error) {
 		state, serials, err := r.store.Revocation(ctx, digest)
 		if state.Policy.Mode == keyserver.RevocationOff {
 			serials = nil // they may be many, and nobody asks

@@ -72,7 +72,7 @@ func (e *Engine) certificateInForce(ctx context.Context, by keyserver.Caller) er
 	if !by.Actor.ID.IsZero() {
 		holder = by.Actor
 	}
-	c, err := e.standings.get(ctx, by.Certificate, func() (keyserver.Certificate, error) {
+	c, err := e.standings.Get(ctx, by.Certificate, func() (keyserver.Certificate, error) {
 		return e.Store.CertificateByID(ctx, by.Certificate)
 	})
 	if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
@@ -101,7 +101,7 @@ func (e *Engine) certificateInForce(ctx context.Context, by keyserver.Caller) er
 
 // notRevoked judges a stored certificate by what is known about its issuer.
 func (e *Engine) notRevoked(ctx context.Context, c keyserver.Certificate) error {
-	known, err := e.issuers.get(ctx, c.IssuerDigest, func() (evidence, error) {
+	known, err := e.issuers.Get(ctx, c.IssuerDigest, func() (evidence, error) {
 		state, serials, err := e.Store.Revocation(ctx, c.IssuerDigest)
 		return evidence{policy: state.Policy, crl: state.CRL, revoked: serials}, err
 	})

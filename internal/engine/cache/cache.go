@@ -1,4 +1,6 @@
-package engine
+// Package cache keeps what was read from the store until a change of it is
+// announced.
+package cache
 
 import (
 	"context"
@@ -11,18 +13,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// caches are those of one holder. A cache enters itself when it is made, with
+// Set is the caches of one holder. A cache enters itself when it is made, with
 // the kinds of change that make its entries stale: none can be made that the
 // store's announcements pass by.
-type caches []interface {
+type Set []interface {
 	changed(c keyserver.Change)
 	dropAll()
 }
 
-// changed forgets what a committed change made stale. Kinds that no cache names
+// Changed forgets what a committed change made stale. Kinds that no cache names
 // are read from the store each time. No changes at all means that some are no
 // longer known, so that anything may be stale.
-func (all caches) changed(changes []keyserver.Change) {
+func (all Set) Changed(changes []keyserver.Change) {
 	for _, one := range all {
 		if len(changes) == 0 {
 			one.dropAll()
@@ -33,15 +35,14 @@ func (all caches) changed(changes []keyserver.Change) {
 	}
 }
 
-// cache keeps what was read from the store until a change is announced for
-// it. It is bounded: beyond max an arbitrary entry makes room. Who misses the
-// same entry at the same moment shares one read.
+// Cache is bounded: beyond max an arbitrary entry makes room. Who misses the same
+// entry at the same moment shares one read.
 //
 // A read that began before an announcement may carry the state from before
-// it. get therefore remembers how many announcements there had been when it
+// it. Get therefore remembers how many announcements there had been when it
 // started, keeps nothing that an announcement overtook, and joins no read that
 // began with fewer.
-type cache[K comparable, V any] struct {
+type Cache[K comparable, V any] struct {
 	max   int
 	kinds []keyserver.ChangeKind // that make any entry stale
 
@@ -51,29 +52,29 @@ type cache[K comparable, V any] struct {
 	reads     flight.Group[V]
 }
 
-// newCache makes a cache whose entries are all stale after a change of one of
+// New makes a cache whose entries are all stale after a change of one of
 // the kinds.
-func newCache[K comparable, V any](in *caches, max int, kind keyserver.ChangeKind, more ...keyserver.ChangeKind) *cache[K, V] {
-	c := &cache[K, V]{max: max, kinds: append(more, kind), entries: map[K]V{}}
+func New[K comparable, V any](in *Set, max int, kind keyserver.ChangeKind, more ...keyserver.ChangeKind) *Cache[K, V] {
+	c := &Cache[K, V]{max: max, kinds: append(more, kind), entries: map[K]V{}}
 	*in = append(*in, c)
 	return c
 }
 
-// cacheByID is a cache by the id that changes of its kind name: such a change
+// ByID is a cache by the id that changes of its kind name: such a change
 // makes one entry stale, or all where it names none.
-type cacheByID[V any] struct {
-	cache[keyserver.ID, V]
+type ByID[V any] struct {
+	Cache[keyserver.ID, V]
 	kind keyserver.ChangeKind
 }
 
-func newCacheByID[V any](in *caches, max int, kind keyserver.ChangeKind) *cacheByID[V] {
-	c := &cacheByID[V]{kind: kind}
+func NewByID[V any](in *Set, max int, kind keyserver.ChangeKind) *ByID[V] {
+	c := &ByID[V]{kind: kind}
 	c.max, c.entries = max, map[keyserver.ID]V{}
 	*in = append(*in, c)
 	return c
 }
 
-func (c *cacheByID[V]) changed(change keyserver.Change) {
+func (c *ByID[V]) changed(change keyserver.Change) {
 	switch {
 	case change.Kind != c.kind:
 	case change.ID.IsZero(): // more than are named
@@ -83,10 +84,10 @@ func (c *cacheByID[V]) changed(change keyserver.Change) {
 	}
 }
 
-// get returns the cached value, or reads and keeps it. read minds ctx. Who joins
+// Get returns the cached value, or reads and keeps it. read minds ctx. Who joins
 // a read is answered what it finds: that there is nothing, too, which another
 // replica may have changed within the second that an answer may be old.
-func (c *cache[K, V]) get(ctx context.Context, k K, read func() (V, error)) (V, error) {
+func (c *Cache[K, V]) Get(ctx context.Context, k K, read func() (V, error)) (V, error) {
 	if v, ok := c.held(k); ok {
 		return v, nil
 	}
@@ -103,14 +104,21 @@ func (c *cache[K, V]) get(ctx context.Context, k K, read func() (V, error)) (V, 
 	})
 }
 
-func (c *cache[K, V]) held(k K) (V, bool) {
+// Len answers how many entries are kept.
+func (c *Cache[K, V]) Len() int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return len(c.entries)
+}
+
+func (c *Cache[K, V]) held(k K) (V, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	v, ok := c.entries[k]
 	return v, ok
 }
 
-func (c *cache[K, V]) keep(k K, v V, before uint64) {
+func (c *Cache[K, V]) keep(k K, v V, before uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.announced.Load() != before {
@@ -123,14 +131,14 @@ func (c *cache[K, V]) keep(k K, v V, before uint64) {
 }
 
 // changed is called after the change is committed.
-func (c *cache[K, V]) changed(change keyserver.Change) {
+func (c *Cache[K, V]) changed(change keyserver.Change) {
 	if slices.Contains(c.kinds, change.Kind) {
 		c.dropAll()
 	}
 }
 
 // drop forgets k.
-func (c *cache[K, V]) drop(k K) {
+func (c *Cache[K, V]) drop(k K) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.announced.Add(1)
@@ -138,14 +146,14 @@ func (c *cache[K, V]) drop(k K) {
 }
 
 // dropAll forgets everything.
-func (c *cache[K, V]) dropAll() {
+func (c *Cache[K, V]) dropAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.announced.Add(1)
 	clear(c.entries)
 }
 
-func (c *cache[K, V]) dropAny() {
+func (c *Cache[K, V]) dropAny() {
 	for k := range c.entries {
 		delete(c.entries, k)
 		return

@@ -1,0 +1,135 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+func newTestCache(in *Set) *Cache[int, string] {
+	return New[int, string](in, 2, keyserver.ChangeRole)
+}
+
+func TestCache(t *testing.T) {
+	reads := 0
+	reading := func(v string) func() (string, error) {
+		return func() (string, error) { reads++; return v, nil }
+	}
+	c := newTestCache(new(Set))
+	if _, err := c.Get(t.Context(), 1, func() (string, error) { return "", errors.New("no") }); err == nil {
+		t.Error("a failed read must fail")
+	}
+	for range 3 {
+		if v, _ := c.Get(t.Context(), 1, reading("a")); v != "a" {
+			t.Errorf("got %q", v)
+		}
+	}
+	if reads != 1 {
+		t.Errorf("%d reads, want 1: a failure must not be kept, a value must", reads)
+	}
+	c.drop(1)
+	if v, _ := c.Get(t.Context(), 1, reading("b")); v != "b" {
+		t.Errorf("after a change: got %q", v)
+	}
+	c.dropAll()
+	if v, _ := c.Get(t.Context(), 1, reading("c")); v != "c" {
+		t.Errorf("after a reset: got %q", v)
+	}
+	for k := range 100 {
+		if _, err := c.Get(t.Context(), k, reading("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(c.entries) > 2 {
+		t.Errorf("holds %d entries, the bound is 2", len(c.entries))
+	}
+}
+
+// A read that began before a change may carry the state from before it.
+func TestAReadThatAChangeOvertookIsNotKept(t *testing.T) {
+	c := newTestCache(new(Set))
+	v, err := c.Get(t.Context(), 1, func() (string, error) {
+		c.drop(1) // the change is committed and announced while we read
+		return "old", nil
+	})
+	if v != "old" || err != nil {
+		t.Fatalf("got %q, %v", v, err)
+	}
+	if v, _ := c.Get(t.Context(), 1, func() (string, error) { return "new", nil }); v != "new" {
+		t.Errorf("got %q: what a change overtook was kept", v)
+	}
+}
+
+// After a reset everybody misses: the store is asked once for each entry, and
+// not once for each operation that was waiting.
+func TestMissesShareOneRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCache(new(Set))
+		c.max = 10
+		var reads atomic.Int64
+		leave := make(chan struct{})
+		var all sync.WaitGroup
+		for i := range 200 {
+			all.Go(func() {
+				v, err := c.Get(t.Context(), i%4, func() (string, error) {
+					reads.Add(1)
+					<-leave
+					return fmt.Sprint(i % 4), nil
+				})
+				if v != fmt.Sprint(i%4) || err != nil {
+					t.Errorf("got %q, %v for %d", v, err, i%4)
+				}
+			})
+		}
+		synctest.Wait()
+		close(leave)
+		all.Wait()
+		if reads.Load() != 4 || len(c.entries) != 4 {
+			t.Errorf("%d reads and %d entries, want 4", reads.Load(), len(c.entries))
+		}
+	})
+}
+
+// Whoever asks after a change is answered by a read that began after it, though
+// an older one is still under way, and what that brings is not kept.
+func TestAChangeDuringAReadIsNotLost(t *testing.T) {
+	for name, change := range map[string][]keyserver.Change{
+		"OfTheKind": {{Kind: keyserver.ChangeRole}},
+		"Reset":     nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var all Set
+				c := newTestCache(&all)
+				leave := make(chan struct{})
+				var older sync.WaitGroup
+				for range 2 {
+					older.Go(func() {
+						v, err := c.Get(t.Context(), 1, func() (string, error) { <-leave; return "old", nil })
+						if v != "old" || err != nil {
+							t.Errorf("who asked before: %q, %v", v, err)
+						}
+					})
+				}
+				synctest.Wait()
+				all.Changed(change)
+				for range 2 {
+					v, err := c.Get(t.Context(), 1, func() (string, error) { return "new", nil })
+					if v != "new" || err != nil {
+						t.Errorf("who asks after: %q, %v", v, err)
+					}
+				}
+				close(leave)
+				older.Wait()
+				if v, _ := c.held(1); v != "new" {
+					t.Errorf("the older read left %q behind", v)
+				}
+			})
+		})
+	}
+}
