@@ -9,6 +9,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/follow"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/prepared"
 )
 
 // pool is a pool of connections.
@@ -30,7 +31,7 @@ type dialect interface {
 	tables(ctx context.Context, db pool, name string) (all, named int, err error)
 
 	// runnerOn gives statements the place to run on.
-	runnerOn(on preparer) runner
+	runnerOn(on prepared.Place) runner
 	// shared reports whether other processes may work on the database.
 	shared() bool
 	// alone commits one statement and answers how many rows it hit.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/follow"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/prepared"
 )
 
 // Connections of one process: readers, and for writing one each for Update,
@@ -159,7 +160,7 @@ func (d *postgres) tables(ctx context.Context, db pool, name string) (all, named
 
 // runnerOn adds nothing: the driver keeps statements prepared, and prepares
 // them anew when a migration changed a table under them.
-func (d *postgres) runnerOn(on preparer) runner { return on }
+func (d *postgres) runnerOn(on prepared.Place) runner { return on }
 
 func (d *postgres) shared() bool { return true }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/datadir"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/follow"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/prepared"
 )
 
 // databaseFile is the name of the database in its directory.
@@ -179,7 +180,7 @@ func (d *sqlite) tables(ctx context.Context, db pool, name string) (all, named i
 }
 
 // runnerOn keeps statements prepared, because the driver does not.
-func (d *sqlite) runnerOn(on preparer) runner { return &prepared{on: on} }
+func (d *sqlite) runnerOn(on prepared.Place) runner { return prepared.On(on) }
 
 func (d *sqlite) shared() bool { return false }
 

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -16,12 +15,6 @@ import (
 type runner interface {
 	QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
 	ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error)
-}
-
-// preparer is what statements can be prepared on.
-type preparer interface {
-	runner
-	PrepareContext(ctx context.Context, text string) (*sql.Stmt, error)
 }
 
 // statements runs the queries of this package and translates their errors.
@@ -108,77 +101,6 @@ func (s statements) row(ctx context.Context, text string, args []any, dest ...an
 }
 
 type scanner interface{ Scan(dest ...any) error }
-
-// maxPrepared bounds the statements that are kept prepared. The package has
-// far fewer; a text over the bound is prepared anew each time.
-const maxPrepared = 256
-
-// prepared keeps the statements of a pool or a connection prepared, for a
-// driver that does not do it itself.
-type prepared struct {
-	on preparer
-
-	mu    sync.RWMutex
-	stmts map[string]*sql.Stmt
-}
-
-func (p *prepared) QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
-	stmt, err := p.stmt(ctx, text)
-	if err != nil {
-		return nil, err
-	}
-	if stmt == nil {
-		return p.on.QueryContext(ctx, text, args...)
-	}
-	return stmt.QueryContext(ctx, args...)
-}
-
-func (p *prepared) ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error) {
-	stmt, err := p.stmt(ctx, text)
-	if err != nil {
-		return nil, err
-	}
-	if stmt == nil {
-		return p.on.ExecContext(ctx, text, args...)
-	}
-	return stmt.ExecContext(ctx, args...)
-}
-
-// stmt answers nil where no more statements are kept.
-func (p *prepared) stmt(ctx context.Context, text string) (*sql.Stmt, error) {
-	p.mu.RLock()
-	stmt, full := p.stmts[text], len(p.stmts) >= maxPrepared
-	p.mu.RUnlock()
-	if stmt != nil || full {
-		return stmt, nil
-	}
-	stmt, err := p.on.PrepareContext(ctx, text)
-	if err != nil {
-		return nil, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if first := p.stmts[text]; first != nil { // somebody else was faster
-		return first, stmt.Close()
-	}
-	if p.stmts == nil {
-		p.stmts = make(map[string]*sql.Stmt)
-	}
-	p.stmts[text] = stmt
-	return stmt, nil
-}
-
-// close closes what is kept prepared.
-func (p *prepared) close() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var errs []error
-	for text, stmt := range p.stmts {
-		errs = append(errs, stmt.Close())
-		delete(p.stmts, text)
-	}
-	return errors.Join(errs...)
-}
 
 // insert is a statement that inserts rows, in the sizes in which it is used.
 type insert struct {

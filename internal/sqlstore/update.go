@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/prepared"
 )
 
 // endTimeout bounds a commit or rollback, which the caller's context must not
@@ -189,8 +190,8 @@ func (s *session) close() error {
 }
 
 func (s *session) closeStatements() error {
-	if p, ok := s.run.(*prepared); ok {
-		return p.close()
+	if p, ok := s.run.(*prepared.Statements); ok {
+		return p.Close()
 	}
 	return nil
 }
