@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
@@ -51,8 +52,8 @@ func document(all []Route) ([]byte, error) {
 			}},
 		},
 	}
-	for _, n := range nouns() {
-		doc.Tags = append(doc.Tags, openapi.Tag{Name: n.tag, Description: n.about})
+	for _, n := range Nouns() {
+		doc.Tags = append(doc.Tags, openapi.Tag{Name: n.Tag, Description: n.About})
 	}
 	at := map[string]int{}
 	for _, r := range all {
@@ -77,7 +78,7 @@ type documenter struct {
 func (d *documenter) operation(r Route) *openapi.Operation {
 	o := &openapi.Operation{
 		OperationID: r.Name, Summary: r.Summary, Description: conditions(r), Tags: []string{r.Tag},
-		Extension: r.Extension, Operations: operationNames(r), Security: []map[string][]string{},
+		Extension: r.Extension, Operations: r.OperationNames(), Security: []map[string][]string{},
 	}
 	if r.takesProof() {
 		if !r.Session {
@@ -107,7 +108,7 @@ func (d *documenter) operation(r Route) *openapi.Operation {
 // conditions says what a request needs besides its fields.
 func conditions(r Route) string {
 	needs := "Needs no session."
-	switch names := operationNames(r); {
+	switch names := r.OperationNames(); {
 	case len(names) == 1:
 		needs = "Needs a role with the operation " + names[0] + "."
 	case len(names) > 1:
@@ -115,10 +116,11 @@ func conditions(r Route) string {
 	case r.Session:
 		needs = "Needs a session, and no operation of a role."
 	}
-	return needs + " " + bounds(r)
+	return needs + " " + r.Bounds()
 }
 
-func operationNames(r Route) []string {
+// OperationNames are the operations that the route needs, for people.
+func (r Route) OperationNames() []string {
 	var names []string
 	for _, op := range r.Operations {
 		names = append(names, op.Name)
@@ -155,3 +157,8 @@ const mediaJSON = "application/json"
 
 // takesProof reports whether the route looks at a session, and so at a proof.
 func (r Route) takesProof() bool { return r.Session || slices.Contains(r.Faults, proofFaults[0]) }
+
+// Bounds says how much a request of the route may send, and how long it may take.
+func (r Route) Bounds() string {
+	return fmt.Sprintf("Body: at most %d bytes. Time: at most %s.", r.BodyLimit, r.Timeout)
+}

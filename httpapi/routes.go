@@ -13,24 +13,25 @@ import (
 // Routes returns the whole table, in the order of the reference.
 func Routes() []Route {
 	var all []Route
-	for _, n := range nouns() {
-		for _, r := range n.routes {
-			r.Tag = n.tag
+	for _, n := range Nouns() {
+		for _, r := range n.Routes {
+			r.Tag = n.Tag
 			all = append(all, r)
 		}
 	}
 	return all
 }
 
-// noun is what some routes are about.
-type noun struct {
-	tag    string
-	about  string
-	routes []Route
+// Noun is what some routes are about.
+type Noun struct {
+	Tag    string
+	About  string
+	Routes []Route
 }
 
-func nouns() []noun {
-	return []noun{
+// Nouns returns the whole table by what its routes are about.
+func Nouns() []Noun {
+	return []Noun{
 		{"Service", "The service itself: whether it works, what it is, and this document.", serviceRoutes()},
 		{"Sessions", "Logging in and out. The session id of a login is what every other route asks for.", sessionRoutes()},
 		{"Keys", "Symmetric keys, and what can be done with one that never leaves the key server.", keyRoutes()},

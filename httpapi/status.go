@@ -86,3 +86,6 @@ var edges = map[fault.Code]edge{
 // verdicts are the codes of a verified write whose re-read disagreed. They
 // come with the filled answer, which keeps its shape at 409.
 var verdicts = []fault.Code{fault.NotSaved, fault.NotRemoved, fault.NotPersisted, fault.NotVerified}
+
+// Status is the HTTP status of a code.
+func Status(c fault.Code) int { return edges[c].status }

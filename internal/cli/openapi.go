@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/reference"
 )
 
 func newOpenAPI() *cobra.Command {
@@ -30,7 +31,7 @@ func newReference() *cobra.Command {
 		Hidden: true,
 		Args:   noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := cmd.OutOrStdout().Write(httpapi.Reference())
+			_, err := cmd.OutOrStdout().Write(reference.Page())
 			return err
 		},
 	}

@@ -1,0 +1,64 @@
+package reference
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	anchor = regexp.MustCompile(`<a id="([^"]+)"></a>`)
+	link   = regexp.MustCompile(`\]\(#([^)]+)\)`)
+)
+
+// The reference begins with how to log in, and says what each type is where it
+// comes up first.
+func TestReference(t *testing.T) {
+	page := string(Page())
+	login, routes := strings.Index(page, "Authorization: Bearer $SESSION"), strings.Index(page, "## Routes")
+	if login < 0 || routes < login {
+		t.Error("it does not begin with the login")
+	}
+	at := map[string]int{}
+	for _, place := range anchor.FindAllStringSubmatchIndex(page, -1) {
+		name := page[place[2]:place[3]]
+		if _, twice := at[name]; twice {
+			t.Errorf("%s is described twice", name)
+		}
+		at[name] = place[0]
+	}
+	first := map[string]int{}
+	for _, place := range link.FindAllStringSubmatchIndex(page, -1) {
+		name := page[place[2]:place[3]]
+		if _, ok := first[name]; !ok {
+			first[name] = place[0]
+		}
+	}
+	headings := regexp.MustCompile(`(?m)^### `)
+	for name, used := range first {
+		where, ok := at[name]
+		if !ok {
+			t.Errorf("a link to %s leads nowhere", name)
+			continue
+		}
+		if name[0] >= 'a' {
+			continue // a route, in the list of all
+		}
+		if where < used {
+			continue // in its own list
+		}
+		if headings.MatchString(page[used:where]) {
+			t.Errorf("%s is described under a later route than the first that uses it", name)
+		}
+	}
+	for _, raw := range []string{"Rights", "Stamp", "HiddenLink", "DecimalID", "TrustBlob"} {
+		if _, ok := at[raw]; !ok {
+			t.Errorf("%s is described nowhere", raw)
+		}
+	}
+	for _, words := range []string{"0x400", "1 READ, 2 WRITE, 4 OWNER", "1 CA, 2 Regular", "1 restrict, 2 expose", "milliseconds since 1970"} {
+		if !strings.Contains(page, words) {
+			t.Errorf("it does not say %q", words)
+		}
+	}
+}
