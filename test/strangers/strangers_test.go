@@ -41,22 +41,28 @@ type site struct {
 // start runs a server with one user, who holds a key.
 func start(t testing.TB, args ...string) *site {
 	t.Helper()
+	s := serve(t, args...)
+	password, err := s.process.Password()
+	rig.Must(t, err)
+	s.Administrator = rig.Credentials{Name: "admin", Password: password}
+	s.user = s.User(t, "honest", keyserver.RoleEncryptor)
+	s.link = s.user.Mint(t, nil)
+	return s
+}
+
+func serve(t testing.TB, args ...string) *site {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
 	process, err := built.Serve(dir, args...)
 	rig.Must(t, err)
 	t.Cleanup(process.Kill)
 	roots, err := program.Roots(dir)
 	rig.Must(t, err)
-	password, err := process.Password()
-	rig.Must(t, err)
 	s := &site{process: process, address: process.Address, roots: roots}
 	s.Site = &rig.Site{
 		System: 1, Base: func() string { return program.BaseURL }, Log: process.Log,
-		HTTP:          &http.Client{Transport: program.Connect(t, dir, func() string { return process.Address })},
-		Administrator: rig.Credentials{Name: "admin", Password: password},
+		HTTP: &http.Client{Transport: program.Connect(t, dir, func() string { return process.Address })},
 	}
-	s.user = s.User(t, "honest", keyserver.RoleEncryptor)
-	s.link = s.user.Mint(t, nil)
 	return s
 }
 

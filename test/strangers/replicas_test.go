@@ -1,0 +1,101 @@
+package strangers
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// replicas are two processes on one database. What is known to the one is known
+// to the other within a second.
+func replicas(t *testing.T) (first, second *site) {
+	t.Helper()
+	args := []string{"--database-url", pgtest.Database(t), "--kek", "base64key://smGbjm71Nxd1Ig5FS0wj9SlbzAIrnolCz9bQQ6uAhl4="}
+	first = start(t, args...)
+	second = serve(t, args...)
+	second.Administrator, second.user, second.link = first.Administrator, first.user, first.link
+	return first, second
+}
+
+// refused waits until a session's work is refused with the code.
+func (s *site) refused(t *testing.T, session, code string) {
+	t.Helper()
+	rig.Soon(t, "the session's work is "+code, func() bool {
+		return s.Send(t, session, "GET", "/api/sessions/current", nil).Code() == code
+	})
+}
+
+func TestSessionsOfTwoProcesses(t *testing.T) {
+	first, second := replicas(t)
+	guest := first.User(t, "guest", keyserver.RoleEncryptor)
+	admin := second.AsAdmin(t)
+
+	another := second.LogIn(t, "guest", rig.Password)
+	first.OK(t, another, "GET", "/api/sessions/current", nil)
+	list := "/api/sessions?principalId=" + guest.ID
+	for _, s := range []*site{first, second} {
+		if open := s.OK(t, admin, "GET", list, nil).List(t, "sessions"); len(open) != 2 {
+			t.Errorf("%d sessions are listed, want 2: %v", len(open), open)
+		}
+	}
+	id := first.OK(t, another, "GET", "/api/sessions/current", nil).Text(t, "id")
+	second.OK(t, admin, "DELETE", "/api/sessions/"+id, nil)
+	first.refused(t, another, "SESSION_NOT_FOUND")
+	first.OK(t, guest.Session, "GET", "/api/sessions/current", nil)
+
+	flags := "/api/principals/" + guest.ID + "/flags"
+	second.OK(t, admin, "PUT", flags, rig.Object{"disabled": true})
+	first.refused(t, guest.Session, "PRINCIPAL_DISABLED")
+	first.OK(t, admin, "PUT", flags, rig.Object{"disabled": false})
+	for _, s := range []*site{first, second} {
+		s.refused(t, guest.Session, "SESSION_NOT_FOUND")
+	}
+
+	third := first.LogIn(t, "guest", rig.Password)
+	if n := rig.Number(second.OK(t, admin, "DELETE", "/api/principals/"+guest.ID+"/sessions", nil).Body["ended"]); n != "1" {
+		t.Errorf("%s sessions were ended, want the one that is left", n)
+	}
+	first.refused(t, third, "SESSION_NOT_FOUND")
+}
+
+// A guess costs a token wherever it is made.
+func TestGuessesAtTwoProcesses(t *testing.T) {
+	first, second := replicas(t)
+	guess := rig.Object{"method": "password", "name": "honest", "password": "a wrong one"}
+	begun := time.Now()
+	looked := make(chan string, 120)
+	var all sync.WaitGroup
+	for _, s := range []*site{first, second} {
+		for range 6 {
+			all.Go(func() {
+				for range 10 {
+					looked <- s.Send(t, "", "POST", "/api/sessions", guess).Code()
+				}
+			})
+		}
+	}
+	all.Wait()
+	close(looked)
+	codes := map[string]int{}
+	for code := range looked {
+		codes[code]++
+	}
+	t.Log(codes)
+	most := 10 + int(time.Since(begun)/(6*time.Second)) + 1
+	if n := codes["INVALID_CREDENTIALS"]; n == 0 || n > most {
+		t.Errorf("%d guesses were looked at, of which there may be %d: %v", n, most, codes)
+	}
+	if codes["LOGIN_THROTTLED"] == 0 {
+		t.Errorf("nothing was throttled: %v", codes)
+	}
+	for _, s := range []*site{first, second} {
+		if a := s.Send(t, s.user.Session, "GET", "/api/sessions/current", nil); a.Status != http.StatusOK {
+			t.Errorf("who has a session: %s", a.Brief())
+		}
+	}
+}
