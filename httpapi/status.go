@@ -75,6 +75,7 @@ var edges = map[fault.Code]edge{
 	fault.BuildNotAdmitted:      {status: http.StatusServiceUnavailable},
 	fault.AuditUnavailable:      {status: http.StatusServiceUnavailable},
 	fault.StoreUnavailable:      {status: http.StatusServiceUnavailable},
+	fault.StoreTampered:         {status: http.StatusServiceUnavailable},
 	fault.NotCurrent:            {status: http.StatusServiceUnavailable},
 	fault.NotReady:              {status: http.StatusServiceUnavailable},
 	fault.PeerUnavailable:       {status: http.StatusServiceUnavailable},

@@ -69,6 +69,7 @@ var statuses = map[fault.Code]int{
 	fault.BuildNotAdmitted:    503,
 	fault.AuditUnavailable:    503,
 	fault.StoreUnavailable:    503,
+	fault.StoreTampered:       503,
 	fault.NotCurrent:          503,
 	fault.NotReady:            503,
 	fault.PeerUnavailable:     503,

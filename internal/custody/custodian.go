@@ -1,6 +1,7 @@
 package custody
 
 import (
+	"bytes"
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
@@ -11,10 +12,17 @@ import (
 	"gocloud.dev/gcerrors"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 )
 
 // dataKeySetting is where the wrapped data key is kept.
-const dataKeySetting = "dataKey"
+const dataKeySetting = rowmac.DataKeySetting
+
+// rowsSealed begins what is wrapped of a data key whose database has a MAC on
+// each of its rows. It is said there because nobody can take it away who has not
+// the key-encryption key: a database that says it, and has rows without MACs, was
+// tampered with.
+const rowsSealed = 1
 
 // A wrapped key is a version byte, a nonce, and the sealed bytes with their tag.
 const (
@@ -22,6 +30,7 @@ const (
 	nonceLen    = 12
 	tagLen      = 16
 	minWrapped  = 1 + nonceLen + tagLen
+	dataKeyLen  = 32
 )
 
 // ErrWrongKey is wrapped when the key-encryption key is not the one that the
@@ -40,7 +49,13 @@ type Settings interface {
 }
 
 // Custodian wraps and unwraps keys. It is safe for concurrent use.
-type Custodian struct{ aead cipher.AEAD }
+type Custodian struct {
+	aead   cipher.AEAD
+	rows   *rowmac.Key
+	keeper *Keeper
+	stored []byte // what the setting held
+	sealed bool
+}
 
 // New opens the data key of a database, or makes it at the first start.
 // ErrWrongKey where the keeper is not that of the database.
@@ -48,21 +63,45 @@ func New(ctx context.Context, keeper *Keeper, settings Settings) (*Custodian, er
 	wrapped, err := settings.EnsureSetting(ctx, dataKeySetting, func(ctx context.Context) ([]byte, error) {
 		key := newKey()
 		defer clear(key)
-		wrapped, err := keeper.keeper.Encrypt(ctx, key)
-		if err != nil {
-			return nil, fmt.Errorf("wrap a new data key: %w", remote(err))
-		}
-		return wrapped, nil
+		return keeper.wrapDataKey(ctx, key) // there is no row yet
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the data key: %w", err)
 	}
-	key, err := keeper.keeper.Decrypt(ctx, wrapped)
-	defer clear(key)
+	return open(ctx, keeper, wrapped)
+}
+
+// Existing opens the data key of a database that has one, and makes none.
+func Existing(ctx context.Context, keeper *Keeper, setting func(ctx context.Context, name string) ([]byte, error)) (*Custodian, error) {
+	wrapped, err := setting(ctx, dataKeySetting)
+	if err != nil {
+		return nil, fmt.Errorf("read the data key: %w", err)
+	}
+	return open(ctx, keeper, wrapped)
+}
+
+// wrapDataKey wraps the data key of a database whose rows are sealed.
+func (k *Keeper) wrapDataKey(ctx context.Context, key []byte) ([]byte, error) {
+	plain := append([]byte{rowsSealed}, key...)
+	defer clear(plain)
+	wrapped, err := k.keeper.Encrypt(ctx, plain)
+	if err != nil {
+		return nil, fmt.Errorf("wrap the data key: %w", remote(err))
+	}
+	return wrapped, nil
+}
+
+func open(ctx context.Context, keeper *Keeper, wrapped []byte) (*Custodian, error) {
+	plain, err := keeper.keeper.Decrypt(ctx, wrapped)
+	defer clear(plain)
+	key, sealed := plain, len(plain) == 1+dataKeyLen && plain[0] == rowsSealed
+	if sealed {
+		key = plain[1:]
+	}
 	switch {
 	case err != nil && isRemote(err):
 		return nil, fmt.Errorf("unwrap the data key: %w", remote(err))
-	case err != nil, len(key) != kekLen:
+	case err != nil, len(key) != dataKeyLen:
 		return nil, ErrWrongKey
 	}
 	block, err := aes.NewCipher(key)
@@ -74,7 +113,40 @@ func New(ctx context.Context, keeper *Keeper, settings Settings) (*Custodian, er
 	if err != nil {
 		return nil, fmt.Errorf("prepare the data key: %w", err)
 	}
-	return &Custodian{aead}, nil
+	rows, err := rowmac.Derive(key)
+	if err != nil {
+		return nil, err
+	}
+	return &Custodian{aead, rows, keeper, wrapped, sealed}, nil
+}
+
+// RowKey makes and checks the MACs of the database's rows.
+func (c *Custodian) RowKey() *rowmac.Key { return c.rows }
+
+// RowsSealed reports whether every row has its MAC. It has not in a database of
+// before there were any, until SealRows.
+func (c *Custodian) RowsSealed() bool { return c.sealed }
+
+// SealRows says, where the data key is kept, that every row has its MAC. get and
+// put are of the transaction that makes them. It answers false where it was said
+// already, by another process.
+func (c *Custodian) SealRows(ctx context.Context, get func(ctx context.Context, name string) ([]byte, error),
+	put func(ctx context.Context, name string, value []byte) error,
+) (bool, error) {
+	stored, err := get(ctx, dataKeySetting)
+	if err != nil || !bytes.Equal(stored, c.stored) {
+		return false, err
+	}
+	key, err := c.keeper.keeper.Decrypt(ctx, stored)
+	defer clear(key)
+	if err != nil {
+		return false, fmt.Errorf("unwrap the data key: %w", remote(err))
+	}
+	wrapped, err := c.keeper.wrapDataKey(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	return true, put(ctx, dataKeySetting, wrapped)
 }
 
 // Wrap seals the bytes of a key for storage. What it answers opens only for

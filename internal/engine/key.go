@@ -243,11 +243,7 @@ func noKey(code fault.Code) error {
 
 // hold reads a key and its list from the store and keys its states.
 func (e *Engine) hold(ctx context.Context, id keyserver.ID) (*heldKey, error) {
-	record, err := e.Store.Key(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	acl, err := e.Store.ACL(ctx, id)
+	record, acl, err := e.Store.KeyWithACL(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -86,6 +86,7 @@ var (
 	RequestTimeout        = extension("REQUEST_TIMEOUT", "The route's time limit passed before the work was done.")
 	AuditUnavailable      = extension("AUDIT_UNAVAILABLE", "No audit row could be written, so the operation was refused.")
 	StoreUnavailable      = extension("STORE_UNAVAILABLE", "The database does not answer.")
+	StoreTampered         = extension("STORE_TAMPERED", "What the database holds about an object was not written by this key server, so that it is not used; an operator has to look at it.")
 	NotReady              = extension("NOT_READY", "A part of the service is not ready; parts names it and says when it retries.")
 	NotCurrent            = extension("NOT_CURRENT", "This replica cannot confirm that its state is current, so it refuses rather than guess.")
 	ProviderUnavailable   = extension("IDENTITY_PROVIDER_UNAVAILABLE", "The identity provider that the login is for, the issuer, the cluster or the directory, cannot be asked now.")

@@ -60,5 +60,6 @@ var (
 	ReasonEscalation          = reason("escalation", "The change would have given an operation that the caller does not hold.")
 	ReasonDutiesConflict      = reason("dutiesConflict", "The change would have given a principal two duties that are apart.")
 	ReasonNotLent             = reason("notLent", "A delegated session was used for another duty than the use of keys.")
+	ReasonStoreTampered       = reason("storeTampered", "What the database holds about an object was not written by this key server.")
 	ReasonFailed              = reason("failed", "The key server failed; the log has the cause under the request id.")
 )

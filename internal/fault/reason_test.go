@@ -24,7 +24,7 @@ var recorded = []string{
 	"proofTokenMismatch", "proofStale", "proofReplayed",
 	"certificateRevoked", "revocationStatusUnavailable", "revocationEvidenceStale", "certificateNotCurrent",
 	"noCertificate", "notEnrolled", "issuerNotTrusted",
-	"inUse", "invalidArgument", "badMessage", "limit", "escalation", "dutiesConflict", "notLent", "failed",
+	"inUse", "invalidArgument", "badMessage", "limit", "escalation", "dutiesConflict", "notLent", "storeTampered", "failed",
 }
 
 func TestReasons(t *testing.T) {

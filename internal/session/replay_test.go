@@ -10,6 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -26,6 +27,7 @@ func onEachStore(t *testing.T, test func(t *testing.T, s *sqlstore.Store)) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			useRowKey(t, s)
 			t.Cleanup(func() {
 				if err := s.Close(); err != nil {
 					t.Error(err)
@@ -158,6 +160,7 @@ func TestMemoriesShareOneDatabase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	useRowKey(t, s)
 	defer s.Close()
 	a, b := newProofMemory(s, 100, epoch), newProofMemory(s, 100, epoch)
 	a.try(t, "one", epoch, epoch, "")
@@ -174,6 +177,7 @@ func BenchmarkUse(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
+			useRowKey(b, s)
 			defer s.Close()
 			m, n := newProofMemory(s, 1<<30, epoch), 0
 			b.ReportAllocs()
@@ -185,4 +189,14 @@ func BenchmarkUse(b *testing.B) {
 			}
 		})
 	}
+}
+
+// useRowKey gives a store without a data key a key for its rows.
+func useRowKey(t testing.TB, s *sqlstore.Store) {
+	t.Helper()
+	key, err := rowmac.Derive(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.UseRowKey(key)
 }

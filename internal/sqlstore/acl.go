@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -10,35 +11,8 @@ import (
 // Link is left to the caller, who knows the system id. ErrNotFound where there
 // is no such key.
 func (r reads) ACL(ctx context.Context, key keyserver.ID) (keyserver.ACL, error) {
-	acl := keyserver.ACL{Entries: []keyserver.ACLEntry{}}
-	// The key's own row comes first, so that a list without entries differs
-	// from a key that does not exist.
-	err := r.each(ctx, `SELECT 0 AS part, k.acl_id AS id, 0 AS system_id, k.acl_id AS principal_id, 0 AS rights, 0 AS max_usage, 0 AS used,
-			0 AS user_right, k.acl_id AS start_stamp, k.acl_id AS end_stamp FROM stored_keys k WHERE k.id = $1
-		UNION ALL SELECT 1, e.id, e.system_id, e.principal_id, e.rights, e.max_usage, e.used, e.user_right, e.start_stamp, e.end_stamp
-			FROM stored_keys k JOIN acl_entries e ON e.acl_id = k.acl_id WHERE k.id = $1
-		ORDER BY part, system_id, principal_id`, []any{key[:]}, func(row scanner) error {
-		var part int
-		var e keyserver.ACLEntry
-		if err := row.Scan(&part, intoID(&e.ID), &e.Principal.System, intoID(&e.Principal.ID), &e.Rights, &e.MaxUsage, &e.Used,
-			&e.UserRight, intoStamp(&e.Start), intoStamp(&e.End)); err != nil {
-			return err
-		}
-		if part == 0 {
-			acl.ID = e.ID
-			return nil
-		}
-		e.ACL = acl.ID
-		acl.Entries = append(acl.Entries, e)
-		return nil
-	})
-	if err == nil && acl.ID.IsZero() {
-		err = ErrNotFound
-	}
-	if err != nil {
-		return keyserver.ACL{}, err
-	}
-	return acl, nil
+	_, acl, err := r.KeyWithACL(ctx, key)
+	return acl, err
 }
 
 // PutACLEntry stores an entry in the list that e.ACL names. Where the
@@ -47,6 +21,9 @@ func (r reads) ACL(ctx context.Context, key keyserver.ID) (keyserver.ACL, error)
 func (tx *Tx) PutACLEntry(ctx context.Context, e keyserver.ACLEntry) error {
 	key, err := tx.keyOfACL(ctx, e.ACL)
 	if err != nil {
+		return err
+	}
+	if err := tx.changeKey(ctx, key, func(k *storedKey) { k.put(e) }); err != nil {
 		return err
 	}
 	if err := tx.putACLEntry(ctx, e); err != nil {
@@ -69,6 +46,12 @@ func (tx *Tx) putACLEntry(ctx context.Context, e keyserver.ACLEntry) error {
 // DeleteACLEntry removes the entry of a principal.
 func (tx *Tx) DeleteACLEntry(ctx context.Context, acl keyserver.ID, p keyserver.PrincipalRef) error {
 	key, err := tx.keyOfACL(ctx, acl)
+	if err != nil {
+		return err
+	}
+	err = tx.changeKey(ctx, key, func(k *storedKey) {
+		k.entries = slices.DeleteFunc(k.entries, func(e keyserver.ACLEntry) bool { return e.Principal == p })
+	})
 	if err != nil {
 		return err
 	}

@@ -4,9 +4,10 @@ import (
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 )
 
-const aclTemplateQuery = `SELECT t.id, t.name, (SELECT count(*) FROM acl_template_members m WHERE m.template_id = t.id) FROM acl_templates t`
+const aclTemplateQuery = `SELECT t.id, t.name, (SELECT count(*) FROM acl_template_members m WHERE m.template_id = t.id), t.mac FROM acl_templates t`
 
 // ACLTemplates reads every template without its members, by id. Their number
 // is bounded by keyserver.MaxACLTemplates.
@@ -14,11 +15,12 @@ func (r reads) ACLTemplates(ctx context.Context) ([]keyserver.ACLTemplate, error
 	list := []keyserver.ACLTemplate{}
 	err := r.each(ctx, aclTemplateQuery+` ORDER BY t.id`, nil, func(row scanner) error {
 		var t keyserver.ACLTemplate
-		if err := row.Scan(intoID(&t.ID), &t.Name, &t.MemberCount); err != nil {
+		var mac []byte
+		if err := row.Scan(intoID(&t.ID), &t.Name, &t.MemberCount, &mac); err != nil {
 			return err
 		}
 		list = append(list, t)
-		return nil
+		return r.agrees(rowmac.ACLTemplate(t), mac)
 	})
 	return list, err
 }
@@ -35,23 +37,24 @@ func (r reads) ACLTemplate(ctx context.Context, id keyserver.ID) (keyserver.ACLT
 	t := keyserver.ACLTemplate{Members: []keyserver.TemplateMember{}}
 	// The template's own row comes first, so that all of it is of one moment.
 	err := r.each(ctx, `SELECT 0 AS part, t.name AS name, 0 AS system_id, t.id AS principal_id, 0 AS rights, 0 AS max_usage,
-			t.id AS start_stamp, t.id AS end_stamp FROM acl_templates t WHERE t.id = $1
-		UNION ALL SELECT 1, '', m.system_id, m.principal_id, m.rights, m.max_usage, m.start_stamp, m.end_stamp
+			t.id AS start_stamp, t.id AS end_stamp, t.mac AS mac FROM acl_templates t WHERE t.id = $1
+		UNION ALL SELECT 1, '', m.system_id, m.principal_id, m.rights, m.max_usage, m.start_stamp, m.end_stamp, m.mac
 			FROM acl_template_members m WHERE m.template_id = $1
 		ORDER BY part, system_id, principal_id`, []any{id[:]}, func(row scanner) error {
 		var part int
 		var name string
 		var m keyserver.TemplateMember
+		var mac []byte
 		if err := row.Scan(&part, &name, &m.Principal.System, intoID(&m.Principal.ID), &m.Rights, &m.MaxUsage,
-			intoStamp(&m.Start), intoStamp(&m.End)); err != nil {
+			intoStamp(&m.Start), intoStamp(&m.End), &mac); err != nil {
 			return err
 		}
 		if part == 0 {
 			t.ID, t.Name = id, name
-		} else {
-			t.Members = append(t.Members, m)
+			return r.agrees(rowmac.ACLTemplate(t), mac)
 		}
-		return nil
+		t.Members = append(t.Members, m)
+		return r.agrees(rowmac.TemplateMember(id, m), mac)
 	})
 	if err == nil && t.ID.IsZero() {
 		err = ErrNotFound
@@ -67,15 +70,16 @@ func (r reads) ACLTemplate(ctx context.Context, id keyserver.ID) (keyserver.ACLT
 // a member of.
 func (r reads) ACLTemplateMemberships(ctx context.Context, p keyserver.PrincipalRef) (map[keyserver.ID]keyserver.TemplateMember, error) {
 	list := map[keyserver.ID]keyserver.TemplateMember{}
-	err := r.each(ctx, `SELECT template_id, rights, max_usage, start_stamp, end_stamp FROM acl_template_members
+	err := r.each(ctx, `SELECT template_id, rights, max_usage, start_stamp, end_stamp, mac FROM acl_template_members
 		WHERE system_id = $1 AND principal_id = $2`, []any{int64(p.System), p.ID[:]}, func(row scanner) error {
 		var id keyserver.ID
+		var mac []byte
 		m := keyserver.TemplateMember{Principal: p}
-		if err := row.Scan(intoID(&id), &m.Rights, &m.MaxUsage, intoStamp(&m.Start), intoStamp(&m.End)); err != nil {
+		if err := row.Scan(intoID(&id), &m.Rights, &m.MaxUsage, intoStamp(&m.Start), intoStamp(&m.End), &mac); err != nil {
 			return err
 		}
 		list[id] = m
-		return nil
+		return r.agrees(rowmac.TemplateMember(id, m), mac)
 	})
 	return list, err
 }
@@ -83,7 +87,7 @@ func (r reads) ACLTemplateMemberships(ctx context.Context, p keyserver.Principal
 // InsertACLTemplate stores a template with its members: ErrDuplicate where the
 // id or the name is taken.
 func (tx *Tx) InsertACLTemplate(ctx context.Context, t keyserver.ACLTemplate) error {
-	if _, err := tx.exec(ctx, `INSERT INTO acl_templates (id, name) VALUES ($1, $2)`, t.ID[:], t.Name); err != nil {
+	if _, err := tx.exec(ctx, `INSERT INTO acl_templates (id, name, mac) VALUES ($1, $2, $3)`, t.ID[:], t.Name, tx.mac(rowmac.ACLTemplate(t))); err != nil {
 		return err
 	}
 	for _, m := range t.Members {
@@ -98,7 +102,8 @@ func (tx *Tx) InsertACLTemplate(ctx context.Context, t keyserver.ACLTemplate) er
 // RenameACLTemplate answers ErrNotFound where there is no such template,
 // ErrDuplicate where the name is taken.
 func (tx *Tx) RenameACLTemplate(ctx context.Context, change keyserver.ACLTemplateChange) error {
-	if err := tx.execOne(ctx, `UPDATE acl_templates SET name = $1 WHERE id = $2`, change.Name, change.ID[:]); err != nil {
+	if err := tx.execOne(ctx, `UPDATE acl_templates SET name = $1, mac = $2 WHERE id = $3`, change.Name,
+		tx.mac(rowmac.ACLTemplate(keyserver.ACLTemplate{ID: change.ID, Name: change.Name})), change.ID[:]); err != nil {
 		return err
 	}
 	tx.record(keyserver.ChangeACLTemplate, change.ID, keyserver.Updated)
@@ -127,11 +132,12 @@ func (tx *Tx) PutACLTemplateMember(ctx context.Context, m keyserver.TemplateMemb
 
 func (tx *Tx) putTemplateMember(ctx context.Context, id keyserver.ID, m keyserver.TemplateMember) error {
 	_, err := tx.exec(ctx, `INSERT INTO acl_template_members
-			(template_id, system_id, principal_id, rights, max_usage, start_stamp, end_stamp)
-		VALUES ($1, $2, $3, $4, $5, $6, $7)
+			(template_id, system_id, principal_id, rights, max_usage, start_stamp, end_stamp, mac)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 		ON CONFLICT (template_id, system_id, principal_id) DO UPDATE SET rights = excluded.rights, max_usage = excluded.max_usage,
-			start_stamp = excluded.start_stamp, end_stamp = excluded.end_stamp`,
-		id[:], int64(m.Principal.System), m.Principal.ID[:], int64(m.Rights), m.MaxUsage, m.Start[:], m.End[:])
+			start_stamp = excluded.start_stamp, end_stamp = excluded.end_stamp, mac = excluded.mac`,
+		id[:], int64(m.Principal.System), m.Principal.ID[:], int64(m.Rights), m.MaxUsage, m.Start[:], m.End[:],
+		tx.mac(rowmac.TemplateMember(id, m)))
 	return err
 }
 

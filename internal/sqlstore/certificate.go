@@ -4,10 +4,11 @@ import (
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 )
 
 const certificateQuery = `SELECT id, principal_id, status, subject, issuer, issuer_digest, key_type, serial, not_before, not_after,
-	der, request FROM certificates`
+	der, request, fingerprint, subject_key, mac FROM certificates`
 
 // subjectPage is how many rows a search by subject reads at a time.
 const subjectPage = 256
@@ -80,12 +81,13 @@ func (r reads) certificates(ctx context.Context, query string, args ...any) ([]k
 	list := []keyserver.Certificate{}
 	err := r.each(ctx, query, args, func(row scanner) error {
 		var c keyserver.Certificate
+		var fingerprint, subjectKey, mac []byte
 		if err := row.Scan(intoID(&c.ID), optionalID{&c.Principal}, &c.Status, &c.Subject, &c.Issuer, &c.IssuerDigest, &c.KeyType,
-			&c.Serial, intoTime{&c.NotBefore}, intoTime{&c.NotAfter}, &c.DER, &c.Request); err != nil {
+			&c.Serial, intoTime{&c.NotBefore}, intoTime{&c.NotAfter}, &c.DER, &c.Request, &fingerprint, &subjectKey, &mac); err != nil {
 			return err
 		}
 		list = append(list, c)
-		return nil
+		return r.agrees(rowmac.Certificate(c, fingerprint, subjectKey), mac)
 	})
 	return list, err
 }
@@ -95,10 +97,10 @@ func (r reads) certificates(ctx context.Context, query string, args ...any) ([]k
 func (tx *Tx) InsertCertificate(ctx context.Context, c keyserver.Certificate) error {
 	digest := keyserver.DigestOf(c.DER)
 	_, err := tx.exec(ctx, `INSERT INTO certificates (id, fingerprint, principal_id, status, subject, subject_key, issuer, issuer_digest,
-			key_type, serial, not_before, not_after, der, request)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`, c.ID[:], digest[:], orNull(c.Principal), int64(c.Status),
+			key_type, serial, not_before, not_after, der, request, mac)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`, c.ID[:], digest[:], orNull(c.Principal), int64(c.Status),
 		c.Subject, []byte(c.Subject), c.Issuer, c.IssuerDigest, c.KeyType, orEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(),
-		orEmpty(c.DER), c.Request)
+		orEmpty(c.DER), c.Request, tx.mac(certificateRow(c)))
 	if err != nil {
 		return err
 	}
@@ -106,20 +108,31 @@ func (tx *Tx) InsertCertificate(ctx context.Context, c keyserver.Certificate) er
 	return nil
 }
 
+func certificateRow(c keyserver.Certificate) *rowmac.Row {
+	digest := keyserver.DigestOf(c.DER)
+	return rowmac.Certificate(c, digest[:], []byte(c.Subject))
+}
+
 // EnrolCertificate gives a stored certificate to a transport principal:
 // ErrNotFound where either does not exist.
 func (tx *Tx) EnrolCertificate(ctx context.Context, id, principal keyserver.ID) error {
-	return tx.updateCertificate(ctx, id, `UPDATE certificates SET principal_id = $1, status = $2 WHERE id = $3`,
-		principal[:], int64(keyserver.StatusRegular), id[:])
+	return tx.changeCertificate(ctx, id, func(c *keyserver.Certificate) { c.Principal, c.Status = principal, keyserver.StatusRegular })
 }
 
 // ExpireCertificate marks a certificate as replaced.
 func (tx *Tx) ExpireCertificate(ctx context.Context, id keyserver.ID) error {
-	return tx.updateCertificate(ctx, id, `UPDATE certificates SET status = $1 WHERE id = $2`, int64(keyserver.StatusExpired), id[:])
+	return tx.changeCertificate(ctx, id, func(c *keyserver.Certificate) { c.Status = keyserver.StatusExpired })
 }
 
-func (tx *Tx) updateCertificate(ctx context.Context, id keyserver.ID, text string, args ...any) error {
-	if err := tx.execOne(ctx, text, args...); err != nil {
+func (tx *Tx) changeCertificate(ctx context.Context, id keyserver.ID, change func(c *keyserver.Certificate)) error {
+	c, err := tx.CertificateByID(ctx, id)
+	if err != nil {
+		return err
+	}
+	change(&c)
+	err = tx.execOne(ctx, `UPDATE certificates SET principal_id = $1, status = $2, mac = $3 WHERE id = $4`,
+		orNull(c.Principal), int64(c.Status), tx.mac(certificateRow(c)), id[:])
+	if err != nil {
 		return err
 	}
 	tx.record(keyserver.ChangeCertificate, id, keyserver.Updated)

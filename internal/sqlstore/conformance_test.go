@@ -17,6 +17,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -65,7 +66,18 @@ func (d database) open(t testing.TB) *sqlstore.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.UseRowKey(rowKey(t))
 	return s
+}
+
+// rowKey is the key of the rows of every test.
+func rowKey(t testing.TB) *rowmac.Key {
+	t.Helper()
+	key, err := rowmac.Derive(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
 }
 
 func openStore(t testing.TB, make newDatabase) *sqlstore.Store {
@@ -75,8 +87,18 @@ func openStore(t testing.TB, make newDatabase) *sqlstore.Store {
 	return s
 }
 
+// closeStore also sees to it that every row agrees with its MAC, whatever the
+// test has written.
 func closeStore(t testing.TB, s *sqlstore.Store) {
 	t.Helper()
+	if !t.Failed() {
+		if _, err := s.CheckRows(context.Background(), func(f rowmac.Finding) error {
+			t.Errorf("a writer has forgotten the MAC: %v", f)
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
@@ -443,6 +465,10 @@ func testReadOnly(t *testing.T, make newDatabase) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := ro.Role(t.Context(), id(1)); err == nil {
+		t.Error("a row was read that could not be checked")
+	}
+	ro.UseRowKey(rowKey(t))
 	defer closeStore(t, ro)
 	if got, err := ro.Role(t.Context(), id(1)); err != nil || got.Name != "a" {
 		t.Errorf("beside a server: got %v, %v", got, err)

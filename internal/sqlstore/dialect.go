@@ -54,6 +54,9 @@ type dialect interface {
 	// claimChain claims the lowest free audit chain.
 	claimChain(ctx context.Context, s *Store) (audit.Chain, error)
 
+	// chainsHeld counts the audit chains that processes write to just now.
+	chainsHeld(ctx context.Context, in statements) (int, error)
+
 	// classify says what a driver's error means.
 	classify(err error) errorClass
 }

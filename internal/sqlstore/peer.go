@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"time"
@@ -80,15 +81,16 @@ func (r reads) found(ctx context.Context, query string, args ...any) (bool, erro
 // ended before, and answers how many it ended.
 func (tx *Tx) CloseACLEntries(ctx context.Context, p keyserver.PrincipalRef, at keyserver.Stamp) (int, error) {
 	args := []any{int64(p.System), p.ID[:], at[:], make([]byte, len(at))}
-	keys, err := tx.ids(ctx, `SELECT k.id FROM stored_keys k WHERE k.acl_id IN (SELECT e.acl_id`+openEntries+`) LIMIT $5`,
-		append(args, maxKeyChanges+1)...)
+	err := tx.changeKeys(ctx, func(k *storedKey) {
+		for i, e := range k.entries {
+			if e.Principal == p && (e.End.IsUnset() || bytes.Compare(e.End[:], at[:]) > 0) {
+				k.entries[i].End = at
+			}
+		}
+	}, `SELECT k.id FROM stored_keys k WHERE k.acl_id IN (SELECT e.acl_id`+openEntries+`)`, args...)
 	if err != nil {
 		return 0, err
 	}
 	n, err := tx.exec(ctx, `UPDATE acl_entries SET end_stamp = $3 WHERE id IN (SELECT e.id`+openEntries+`)`, args...)
-	if err != nil {
-		return 0, err
-	}
-	tx.recordKeys(keys)
-	return int(n), nil
+	return int(n), err
 }

@@ -285,6 +285,13 @@ func (d *postgres) claimChain(ctx context.Context, s *Store) (audit.Chain, error
 	return nil, fmt.Errorf("each of the %d audit chains has a live writer", maxLiveChains)
 }
 
+func (d *postgres) chainsHeld(ctx context.Context, in statements) (n int, err error) {
+	err = in.row(ctx, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+		AND classid::bigint = $1 AND objid::bigint BETWEEN 1 AND $2`, []any{lockClass, maxLiveChains}, &n)
+	return n, err
+}
+
 // transactWhileHeld refuses once the connection is gone.
 func (s *session) transactWhileHeld(ctx context.Context, fn func(in statements) error) error {
 	if s.lost {

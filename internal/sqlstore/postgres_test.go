@@ -47,6 +47,7 @@ func TestReplicasStartTogether(t *testing.T) {
 				t.Error(err)
 				return
 			}
+			s.UseRowKey(rowKey(t))
 			closeStore(t, s)
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 )
 
 // PrincipalTrusts reads the rows that a filter selects, by id.
@@ -17,16 +18,17 @@ func (r reads) PrincipalTrusts(ctx context.Context, f keyserver.PrincipalTrustFi
 		limit = int64(f.Limit)
 	}
 	n := len(args)
-	query := `SELECT id, principal_id, system_id, flag FROM principal_trusts` + where +
+	query := `SELECT id, principal_id, system_id, flag, mac FROM principal_trusts` + where +
 		` ORDER BY id LIMIT $` + strconv.Itoa(n+1) + ` OFFSET $` + strconv.Itoa(n+2)
 	list := []keyserver.PrincipalTrust{}
 	err := r.each(ctx, query, append(args, limit, f.Offset), func(row scanner) error {
 		var t keyserver.PrincipalTrust
-		if err := row.Scan(intoID(&t.ID), intoID(&t.Principal), &t.Server, &t.Flag); err != nil {
+		var mac []byte
+		if err := row.Scan(intoID(&t.ID), intoID(&t.Principal), &t.Server, &t.Flag, &mac); err != nil {
 			return err
 		}
 		list = append(list, t)
-		return nil
+		return r.agrees(rowmac.PrincipalTrust(t), mac)
 	})
 	return list, err
 }
@@ -67,8 +69,8 @@ func principalTrustWhere(f keyserver.PrincipalTrustFilter) (string, []any) {
 // InsertPrincipalTrust stores a row: ErrDuplicate where the id is taken or the
 // principal has a row for that peer.
 func (tx *Tx) InsertPrincipalTrust(ctx context.Context, t keyserver.PrincipalTrust) error {
-	_, err := tx.exec(ctx, `INSERT INTO principal_trusts (id, principal_id, system_id, flag) VALUES ($1, $2, $3, $4)`,
-		t.ID[:], t.Principal[:], int64(t.Server), int64(t.Flag))
+	_, err := tx.exec(ctx, `INSERT INTO principal_trusts (id, principal_id, system_id, flag, mac) VALUES ($1, $2, $3, $4, $5)`,
+		t.ID[:], t.Principal[:], int64(t.Server), int64(t.Flag), tx.mac(rowmac.PrincipalTrust(t)))
 	if err != nil {
 		return err
 	}
@@ -78,7 +80,17 @@ func (tx *Tx) InsertPrincipalTrust(ctx context.Context, t keyserver.PrincipalTru
 
 // SetPrincipalTrustFlag changes the flag of a row.
 func (tx *Tx) SetPrincipalTrustFlag(ctx context.Context, change keyserver.PrincipalTrustChange) error {
-	if err := tx.execOne(ctx, `UPDATE principal_trusts SET flag = $1 WHERE id = $2`, int64(change.Flag), change.ID[:]); err != nil {
+	rows, err := tx.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{ID: &change.ID})
+	if err != nil {
+		return err
+	}
+	if len(rows) == 0 {
+		return ErrNotFound
+	}
+	t := rows[0]
+	t.Flag = change.Flag
+	err = tx.execOne(ctx, `UPDATE principal_trusts SET flag = $1, mac = $2 WHERE id = $3`, int64(t.Flag), tx.mac(rowmac.PrincipalTrust(t)), t.ID[:])
+	if err != nil {
 		return err
 	}
 	tx.record(keyserver.ChangePrincipalTrust, change.ID, keyserver.Updated)

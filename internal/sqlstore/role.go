@@ -4,9 +4,10 @@ import (
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 )
 
-const rolesQuery = `SELECT r.id, r.name, r.built_in, o.operation_id
+const rolesQuery = `SELECT r.id, r.name, r.built_in, r.mac, o.operation_id
 	FROM roles r LEFT JOIN role_operations o ON o.role_id = r.id`
 
 const findRolesQuery = rolesQuery + ` WHERE r.id = $1 OR r.name = $2 ORDER BY r.id, o.operation_id`
@@ -36,16 +37,17 @@ func (r reads) Role(ctx context.Context, id keyserver.ID) (keyserver.Role, error
 
 func (r reads) roles(ctx context.Context, query string, args ...any) ([]keyserver.Role, error) {
 	roles := []keyserver.Role{}
+	var macs [][]byte
 	err := r.each(ctx, query, args, func(row scanner) error {
 		role := keyserver.Role{Operations: []keyserver.ID{}}
 		var builtIn int
-		var operation []byte // NULL for a role without operations
-		if err := row.Scan(intoID(&role.ID), &role.Name, &builtIn, &operation); err != nil {
+		var mac, operation []byte // NULL for a role without operations
+		if err := row.Scan(intoID(&role.ID), &role.Name, &builtIn, &mac, &operation); err != nil {
 			return err
 		}
 		if n := len(roles); n == 0 || roles[n-1].ID != role.ID {
 			role.BuiltIn = builtIn != 0
-			roles = append(roles, role)
+			roles, macs = append(roles, role), append(macs, mac)
 		}
 		if operation == nil {
 			return nil
@@ -58,12 +60,19 @@ func (r reads) roles(ctx context.Context, query string, args ...any) ([]keyserve
 		last.Operations = append(last.Operations, id)
 		return nil
 	})
-	return roles, err
+	for i := 0; i < len(roles) && err == nil; i++ {
+		err = r.agrees(rowmac.Role(roles[i]), macs[i])
+	}
+	if err != nil {
+		return nil, err
+	}
+	return roles, nil
 }
 
 // InsertRole stores a role: ErrDuplicate where the id or the name is taken.
 func (tx *Tx) InsertRole(ctx context.Context, role keyserver.Role) error {
-	_, err := tx.exec(ctx, `INSERT INTO roles (id, name, built_in) VALUES ($1, $2, $3)`, role.ID[:], role.Name, toInt(role.BuiltIn))
+	_, err := tx.exec(ctx, `INSERT INTO roles (id, name, built_in, mac) VALUES ($1, $2, $3, $4)`, role.ID[:], role.Name, toInt(role.BuiltIn),
+		tx.mac(rowmac.Role(role)))
 	if err != nil {
 		return err
 	}
@@ -77,13 +86,18 @@ func (tx *Tx) InsertRole(ctx context.Context, role keyserver.Role) error {
 // UpdateRole changes what is not nil: ErrNotFound where there is no such role,
 // ErrDuplicate where the new name is taken.
 func (tx *Tx) UpdateRole(ctx context.Context, change keyserver.RoleChange) error {
-	if err := tx.exists(ctx, `SELECT 1 FROM roles WHERE id = $1`, change.ID); err != nil {
+	role, err := tx.Role(ctx, change.ID)
+	if err != nil {
 		return err
 	}
 	if change.Name != nil {
-		if err := tx.execOne(ctx, `UPDATE roles SET name = $1 WHERE id = $2`, *change.Name, change.ID[:]); err != nil {
-			return err
-		}
+		role.Name = *change.Name
+	}
+	if change.Operations != nil {
+		role.Operations = change.Operations
+	}
+	if err := tx.execOne(ctx, `UPDATE roles SET name = $1, mac = $2 WHERE id = $3`, role.Name, tx.mac(rowmac.Role(role)), role.ID[:]); err != nil {
+		return err
 	}
 	if change.Operations != nil {
 		if _, err := tx.exec(ctx, `DELETE FROM role_operations WHERE role_id = $1`, change.ID[:]); err != nil {
@@ -104,14 +118,16 @@ func (tx *Tx) DeleteRole(ctx context.Context, id keyserver.ID) error {
 	if err != nil {
 		return err
 	}
-	if err := tx.execOne(ctx, `DELETE FROM roles WHERE id = $1`, id[:]); err != nil {
+	if err := tx.exists(ctx, `SELECT 1 FROM roles WHERE id = $1`, id); err != nil {
 		return err
 	}
 	tx.record(keyserver.ChangeRole, id, keyserver.Deleted)
 	for _, holder := range holders {
-		tx.record(keyserver.ChangePrincipal, holder, keyserver.Updated)
+		if err := tx.changePrincipal(ctx, holder, func(p *storedPrincipal) { p.Roles = without(p.Roles, id) }); err != nil {
+			return err
+		}
 	}
-	return nil
+	return tx.execOne(ctx, `DELETE FROM roles WHERE id = $1`, id[:])
 }
 
 func (tx *Tx) insertOperations(ctx context.Context, role keyserver.ID, operations []keyserver.ID) error {

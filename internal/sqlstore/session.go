@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 )
 
 // SessionRecord is a session as the store knows it: by the hash of its secret.
@@ -47,19 +48,23 @@ func (s SessionRecord) LogValue() slog.Value { return slog.StringValue(s.String(
 
 // Session reads the session with that hash, whether or not it is still alive.
 func (r reads) Session(ctx context.Context, hash [32]byte) (SessionRecord, error) {
-	s, err := r.session(ctx, `hash = $1`, hash[:])
-	s.Hash = hash
-	return s, err
+	return r.session(ctx, `hash = $1`, hash[:])
 }
 
 // SessionByID reads a session by its record's id, whether or not it is still
 // alive. The answer lacks the hash.
 func (r reads) SessionByID(ctx context.Context, id keyserver.ID) (SessionRecord, error) {
-	return r.session(ctx, `id = $1`, id[:])
+	s, err := r.session(ctx, `id = $1`, id[:])
+	s.Hash = [32]byte{}
+	return s, err
 }
 
 func (r reads) session(ctx context.Context, where string, key []byte) (s SessionRecord, err error) {
-	err = r.row(ctx, selectSession+`WHERE `+where, []any{key}, s.columns()...)
+	var mac []byte
+	err = r.row(ctx, selectSession+`WHERE `+where, []any{key}, s.columns(&mac)...)
+	if err == nil {
+		err = r.sessionAgrees(s, mac)
+	}
 	if err != nil {
 		return SessionRecord{}, err
 	}
@@ -67,17 +72,33 @@ func (r reads) session(ctx context.Context, where string, key []byte) (s Session
 }
 
 const selectSession = `SELECT id, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
-		actor_system, actor_id, scope, parent_id, scope_operations, may_grant, address, ended
+		actor_system, actor_id, scope, parent_id, scope_operations, may_grant, address, ended, hash, mac
 	FROM sessions `
 
 // columns are where the columns of selectSession go.
-func (s *SessionRecord) columns() []any {
+func (s *SessionRecord) columns(mac *[]byte) []any {
 	return []any{
 		intoID(&s.ID), &s.Principal.System, intoID(&s.Principal.ID), &s.Kind,
 		intoTime{&s.CreatedAt}, intoTime{&s.ExpiresAt}, intoTime{&s.LastUsedAt}, &s.BoundKey, optionalID{&s.Certificate},
 		&s.Actor.System, optionalID{&s.Actor.ID}, intoScope{&s.Scope}, optionalID{&s.Parent},
-		intoIDs{&s.ScopeOperations}, &s.MayGrant, &s.Address, &s.Ended,
+		intoIDs{&s.ScopeOperations}, &s.MayGrant, &s.Address, &s.Ended, intoHash(&s.Hash), mac,
 	}
+}
+
+// sessionAgrees passes one that ended: it opens nothing, and has no MAC, so that
+// nobody can open it again.
+func (r reads) sessionAgrees(s SessionRecord, mac []byte) error {
+	if s.Ended {
+		return nil
+	}
+	return r.agrees(s.row(), mac)
+}
+
+func (s *SessionRecord) row() *rowmac.Row {
+	return rowmac.NewRow("sessions", s.ID.Hex(), s.ID[:]).Key(s.ID).Bytes(s.Hash[:]).
+		Int(int64(s.Principal.System)).Key(s.Principal.ID).Text(string(s.Kind)).Time(s.CreatedAt).Time(s.ExpiresAt).
+		Text(s.BoundKey).OptionalKey(s.Certificate).Int(int64(s.Actor.System)).OptionalKey(s.Actor.ID).
+		Bytes(scopeColumn(s.Scope)).OptionalKey(s.Parent).Bytes(idsColumn(s.ScopeOperations)).Int(int64(s.MayGrant)).Text(s.Address)
 }
 
 // intoScope scans what scopeColumn made.
@@ -165,10 +186,10 @@ const alive = `ended = 0 AND expires_at > $2 AND (last_used_at > $3 OR scope IS 
 // anything of it yet.
 func (tx *Tx) InsertSession(ctx context.Context, s SessionRecord) error {
 	_, err := tx.exec(ctx, `INSERT INTO sessions (id, hash, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
-			actor_system, actor_id, scope, parent_id, scope_operations, may_grant, address)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`, s.ID[:], s.Hash[:], int64(s.Principal.System), s.Principal.ID[:], string(s.Kind),
+			actor_system, actor_id, scope, parent_id, scope_operations, may_grant, address, mac)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`, s.ID[:], s.Hash[:], int64(s.Principal.System), s.Principal.ID[:], string(s.Kind),
 		s.CreatedAt.UnixMicro(), s.ExpiresAt.UnixMicro(), s.LastUsedAt.UnixMicro(), s.BoundKey, orNull(s.Certificate),
-		int64(s.Actor.System), orNull(s.Actor.ID), scopeColumn(s.Scope), orNull(s.Parent), idsColumn(s.ScopeOperations), int64(s.MayGrant), s.Address)
+		int64(s.Actor.System), orNull(s.Actor.ID), scopeColumn(s.Scope), orNull(s.Parent), idsColumn(s.ScopeOperations), int64(s.MayGrant), s.Address, tx.mac(s.row()))
 	return err
 }
 

@@ -29,11 +29,14 @@ func (r reads) Sessions(ctx context.Context, f SessionFilter) ([]SessionRecord, 
 	var list []SessionRecord
 	err := r.each(ctx, selectSession+where+` ORDER BY id LIMIT $4`, args, func(row scanner) error {
 		var s SessionRecord
-		if err := row.Scan(s.columns()...); err != nil {
+		var mac []byte
+		if err := row.Scan(s.columns(&mac)...); err != nil {
 			return err
 		}
+		err := r.sessionAgrees(s, mac)
+		s.Hash = [32]byte{}
 		list = append(list, s)
-		return nil
+		return err
 	})
 	return list, err
 }
@@ -50,7 +53,7 @@ func withMade(condition, do string) string {
 var (
 	deleteSession    = withMade(`id = $1`, `DELETE FROM sessions`)
 	deleteSessionsOf = withMade(`principal_id = $1 AND system_id = $2 OR actor_id = $1 AND actor_system = $2`, `DELETE FROM sessions`)
-	closeSessionsOf  = withMade(`principal_id = $1 OR actor_id = $1`, `UPDATE sessions SET ended = 1`)
+	closeSessionsOf  = withMade(`principal_id = $1 OR actor_id = $1`, `UPDATE sessions SET ended = 1, mac = NULL`)
 )
 
 // DeleteSession ends a session with all that were made from it, and answers how

@@ -2,13 +2,19 @@ package sqlstore
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 )
 
 // Setting reads a setting.
 func (r reads) Setting(ctx context.Context, name string) ([]byte, error) {
-	var value []byte
-	err := r.row(ctx, `SELECT value FROM settings WHERE name = $1`, []any{name}, &value)
+	var value, mac []byte
+	err := r.row(ctx, `SELECT value, mac FROM settings WHERE name = $1`, []any{name}, &value, &mac)
+	if err == nil && name != rowmac.DataKeySetting {
+		err = r.agrees(rowmac.Setting(name, value), mac)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -18,8 +24,12 @@ func (r reads) Setting(ctx context.Context, name string) ([]byte, error) {
 // PutSetting stores a setting. No change is recorded: settings are what a
 // process reads once, when it starts.
 func (tx *Tx) PutSetting(ctx context.Context, name string, value []byte) error {
-	_, err := tx.exec(ctx, `INSERT INTO settings (name, value) VALUES ($1, $2)
-		ON CONFLICT (name) DO UPDATE SET value = excluded.value`, name, orEmpty(value))
+	var mac driver.Valuer
+	if name != rowmac.DataKeySetting {
+		mac = tx.mac(rowmac.Setting(name, value))
+	}
+	_, err := tx.exec(ctx, `INSERT INTO settings (name, value, mac) VALUES ($1, $2, $3)
+		ON CONFLICT (name) DO UPDATE SET value = excluded.value, mac = excluded.mac`, name, orEmpty(value), mac)
 	return err
 }
 

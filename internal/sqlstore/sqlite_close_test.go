@@ -15,6 +15,7 @@ func TestACleanStopFoldsTheLogIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.UseRowKey(rowKey(t))
 	if err := s.Update(t.Context(), func(tx *sqlstore.Tx) error { return tx.PutSetting(t.Context(), "name", []byte("value")) }); err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -239,6 +240,11 @@ func beVictim(dir string) error {
 	if err != nil {
 		return err
 	}
+	key, err := rowmac.Derive(make([]byte, 32))
+	if err != nil {
+		return err
+	}
+	s.UseRowKey(key)
 	w, err := audit.NewWriter(ctx, s, audit.Options{})
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 )
 
 // runner runs one statement: a pool, a connection, or one of them with its
@@ -25,6 +26,10 @@ type statements struct {
 	// of one. PostgreSQL gives a transaction up at its first error; so that
 	// both databases behave alike, Update never commits after one.
 	failed *error
+	// macs check the rows that are read; visit is shown them instead, where all
+	// rows are gone through.
+	macs  *macs
+	visit func(row *rowmac.Row, mac []byte) error
 }
 
 // reads are the queries that a Store and a Tx have in common.

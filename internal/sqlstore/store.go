@@ -120,7 +120,7 @@ func OpenReadOnly(ctx context.Context, cfg Config) (*Store, error) {
 
 func newStore(cfg Config, d dialect, p pools) *Store {
 	return &Store{
-		reads:   reads{statements{run: d.runnerOn(p.read), dialect: d}},
+		reads:   reads{statements{run: d.runnerOn(p.read), dialect: d, macs: &macs{}}},
 		cfg:     cfg,
 		dialect: d,
 		pools:   p,

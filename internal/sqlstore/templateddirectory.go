@@ -5,9 +5,10 @@ import (
 	"errors"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 )
 
-const directoryQuery = `SELECT id, path, alias, host_id, template_id, flag FROM templated_directories`
+const directoryQuery = `SELECT id, path, alias, host_id, template_id, flag, mac FROM templated_directories`
 
 // TemplatedDirectories reads every templated directory, by path. Their number
 // is bounded by keyserver.MaxTemplatedDirectories.
@@ -75,13 +76,13 @@ func (r reads) directories(ctx context.Context, query string, args ...any) ([]ke
 	list := []keyserver.TemplatedDirectory{}
 	err := r.each(ctx, query, args, func(row scanner) error {
 		var d keyserver.TemplatedDirectory
-		var path []byte
-		if err := row.Scan(intoID(&d.ID), &path, &d.Alias, &d.HostID, intoID(&d.Template), &d.Flag); err != nil {
+		var path, mac []byte
+		if err := row.Scan(intoID(&d.ID), &path, &d.Alias, &d.HostID, intoID(&d.Template), &d.Flag, &mac); err != nil {
 			return err
 		}
 		d.Path = string(path)
 		list = append(list, d)
-		return nil
+		return r.agrees(rowmac.TemplatedDirectory(d), mac)
 	})
 	return list, err
 }
@@ -89,8 +90,8 @@ func (r reads) directories(ctx context.Context, query string, args ...any) ([]ke
 // InsertTemplatedDirectory stores a directory: ErrDuplicate where the id or
 // the path is taken, ErrNotFound where there is no such template.
 func (tx *Tx) InsertTemplatedDirectory(ctx context.Context, d keyserver.TemplatedDirectory) error {
-	_, err := tx.exec(ctx, `INSERT INTO templated_directories (id, path, alias, host_id, template_id, flag)
-		VALUES ($1, $2, $3, $4, $5, $6)`, d.ID[:], []byte(d.Path), d.Alias, d.HostID, d.Template[:], d.Flag)
+	_, err := tx.exec(ctx, `INSERT INTO templated_directories (id, path, alias, host_id, template_id, flag, mac)
+		VALUES ($1, $2, $3, $4, $5, $6, $7)`, d.ID[:], []byte(d.Path), d.Alias, d.HostID, d.Template[:], d.Flag, tx.mac(rowmac.TemplatedDirectory(d)))
 	if err != nil {
 		return err
 	}

@@ -5,9 +5,10 @@ import (
 	"crypto/sha256"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 )
 
-const trustedCAQuery = `SELECT id, status, subject, issuer, key_type, serial, not_before, not_after, der FROM trusted_cas`
+const trustedCAQuery = `SELECT id, status, subject, issuer, key_type, serial, not_before, not_after, der, mac FROM trusted_cas`
 
 // TrustedCAs reads every trusted CA, by id.
 func (r reads) TrustedCAs(ctx context.Context) ([]keyserver.Certificate, error) {
@@ -30,12 +31,13 @@ func (r reads) trustedCAs(ctx context.Context, query string, args ...any) ([]key
 	cas := []keyserver.Certificate{}
 	err := r.each(ctx, query, args, func(row scanner) error {
 		var c keyserver.Certificate
+		var mac []byte
 		if err := row.Scan(intoID(&c.ID), &c.Status, &c.Subject, &c.Issuer, &c.KeyType, &c.Serial,
-			intoTime{&c.NotBefore}, intoTime{&c.NotAfter}, &c.DER); err != nil {
+			intoTime{&c.NotBefore}, intoTime{&c.NotAfter}, &c.DER, &mac); err != nil {
 			return err
 		}
 		cas = append(cas, c)
-		return nil
+		return r.agrees(rowmac.TrustedCA(c), mac)
 	})
 	return cas, err
 }
@@ -44,9 +46,9 @@ func (r reads) trustedCAs(ctx context.Context, query string, args ...any) ([]key
 // same certificate is trusted already.
 func (tx *Tx) InsertTrustedCA(ctx context.Context, c keyserver.Certificate) error {
 	fingerprint := sha256.Sum256(c.DER)
-	_, err := tx.exec(ctx, `INSERT INTO trusted_cas (id, fingerprint, status, subject, issuer, key_type, serial, not_before, not_after, der)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, c.ID[:], fingerprint[:], int64(c.Status), c.Subject, c.Issuer, c.KeyType,
-		orEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(), orEmpty(c.DER))
+	_, err := tx.exec(ctx, `INSERT INTO trusted_cas (id, fingerprint, status, subject, issuer, key_type, serial, not_before, not_after, der, mac)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`, c.ID[:], fingerprint[:], int64(c.Status), c.Subject, c.Issuer, c.KeyType,
+		orEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(), orEmpty(c.DER), tx.mac(rowmac.TrustedCA(c)))
 	if err != nil {
 		return err
 	}

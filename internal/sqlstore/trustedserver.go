@@ -2,8 +2,10 @@ package sqlstore
 
 import (
 	"context"
+	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 )
 
 // maxKeyChanges is how many keys the purge or the resurrection of a peer's ACL
@@ -13,7 +15,7 @@ import (
 const maxKeyChanges = 1000
 
 const trustedServerQuery = `SELECT s.system_id, s.name, s.port, s.friendly_name, s.description, s.transport_id, s.chain,
-		s.cert_id, s.cert_status, s.subject, s.issuer, s.key_type, s.serial, s.not_before, s.not_after, s.der, r.role_id
+		s.cert_id, s.cert_status, s.subject, s.issuer, s.key_type, s.serial, s.not_before, s.not_after, s.der, s.mac, r.role_id
 	FROM trusted_servers s LEFT JOIN principal_roles r ON r.principal_id = s.transport_id`
 
 // TrustedServers reads every registered peer, by system id. Their number is
@@ -39,14 +41,17 @@ func (r reads) trustedServers(ctx context.Context, query string, args ...any) ([
 	err := r.each(ctx, query, args, func(row scanner) error {
 		s := keyserver.TrustedServer{Roles: []keyserver.ID{}}
 		c := &s.Certificate
-		var role []byte // NULL for a transport principal without roles
+		var mac, role []byte // NULL for a transport principal without roles
 		if err := row.Scan(&s.System, &s.Name, &s.Port, &s.FriendlyName, &s.Description, intoID(&s.Transport), &s.Chain,
 			intoID(&c.ID), &c.Status, &c.Subject, &c.Issuer, &c.KeyType, &c.Serial,
-			intoTime{&c.NotBefore}, intoTime{&c.NotAfter}, &c.DER, &role); err != nil {
+			intoTime{&c.NotBefore}, intoTime{&c.NotAfter}, &c.DER, &mac, &role); err != nil {
 			return err
 		}
 		if n := len(list); n == 0 || list[n-1].System != s.System {
 			list = append(list, s)
+			if err := r.agrees(rowmac.TrustedServer(s), mac); err != nil {
+				return err
+			}
 		}
 		if role == nil {
 			return nil
@@ -75,10 +80,11 @@ func (r reads) IsTrustedServer(ctx context.Context, system keyserver.SystemID) (
 func (tx *Tx) InsertTrustedServer(ctx context.Context, s keyserver.TrustedServer) error {
 	c := s.Certificate
 	_, err := tx.exec(ctx, `INSERT INTO trusted_servers (system_id, name, port, friendly_name, description, transport_id, chain,
-			cert_id, cert_status, subject, issuer, key_type, serial, not_before, not_after, der)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`,
+			cert_id, cert_status, subject, issuer, key_type, serial, not_before, not_after, der, mac)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`,
 		int64(s.System), s.Name, int64(s.Port), s.FriendlyName, s.Description, s.Transport[:], orEmpty(s.Chain),
-		c.ID[:], int64(c.Status), c.Subject, c.Issuer, c.KeyType, orEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(), orEmpty(c.DER))
+		c.ID[:], int64(c.Status), c.Subject, c.Issuer, c.KeyType, orEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(), orEmpty(c.DER),
+		tx.mac(rowmac.TrustedServer(s)))
 	if err != nil {
 		return err
 	}
@@ -89,8 +95,18 @@ func (tx *Tx) InsertTrustedServer(ctx context.Context, s keyserver.TrustedServer
 // UpdateTrustedServer changes what is not nil: ErrNotFound where no peer has
 // the system id.
 func (tx *Tx) UpdateTrustedServer(ctx context.Context, change keyserver.TrustedServerChange) error {
-	err := tx.execOne(ctx, `UPDATE trusted_servers SET friendly_name = coalesce($1, friendly_name), description = coalesce($2, description)
-		WHERE system_id = $3`, change.FriendlyName, change.Description, int64(change.System))
+	s, err := tx.TrustedServer(ctx, change.System)
+	if err != nil {
+		return err
+	}
+	if change.FriendlyName != nil {
+		s.FriendlyName = *change.FriendlyName
+	}
+	if change.Description != nil {
+		s.Description = *change.Description
+	}
+	err = tx.execOne(ctx, `UPDATE trusted_servers SET friendly_name = $1, description = $2, mac = $3 WHERE system_id = $4`,
+		s.FriendlyName, s.Description, tx.mac(rowmac.TrustedServer(s)), int64(s.System))
 	if err != nil {
 		return err
 	}
@@ -102,12 +118,18 @@ func (tx *Tx) UpdateTrustedServer(ctx context.Context, change keyserver.TrustedS
 // goes on with its transport principal: ErrNotFound where no peer has the
 // system id.
 func (tx *Tx) ReplaceTrustedServer(ctx context.Context, s keyserver.TrustedServer) error {
+	before, err := tx.TrustedServer(ctx, s.System)
+	if err != nil {
+		return err
+	}
+	s.Transport = before.Transport
 	c := s.Certificate
-	err := tx.execOne(ctx, `UPDATE trusted_servers SET name = $2, port = $3, friendly_name = $4, description = $5, chain = $6,
-			cert_id = $7, cert_status = $8, subject = $9, issuer = $10, key_type = $11, serial = $12, not_before = $13, not_after = $14, der = $15
+	err = tx.execOne(ctx, `UPDATE trusted_servers SET name = $2, port = $3, friendly_name = $4, description = $5, chain = $6,
+			cert_id = $7, cert_status = $8, subject = $9, issuer = $10, key_type = $11, serial = $12, not_before = $13, not_after = $14, der = $15, mac = $16
 		WHERE system_id = $1`,
 		int64(s.System), s.Name, int64(s.Port), s.FriendlyName, s.Description, orEmpty(s.Chain),
-		c.ID[:], int64(c.Status), c.Subject, c.Issuer, c.KeyType, orEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(), orEmpty(c.DER))
+		c.ID[:], int64(c.Status), c.Subject, c.Issuer, c.KeyType, orEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(), orEmpty(c.DER),
+		tx.mac(rowmac.TrustedServer(s)))
 	if err != nil {
 		return err
 	}
@@ -146,20 +168,34 @@ const aclEntryColumns = `id, acl_id, system_id, principal_id, rights, max_usage,
 // PurgeACLEntries puts aside all entries for principals of a system and
 // answers how many there were.
 func (tx *Tx) PurgeACLEntries(ctx context.Context, system keyserver.SystemID) (int, error) {
-	return tx.moveACLEntries(ctx, "acl_entries", "purged_acl_entries", system)
+	return tx.moveACLEntries(ctx, "acl_entries", "purged_acl_entries", system, func(k *storedKey) { k.purged, k.entries = moved(k.purged, k.entries, system) })
 }
 
 // ResurrectACLEntries puts purged entries back and answers how many there
 // were. Where the principal was given an entry meanwhile, that one stays.
 func (tx *Tx) ResurrectACLEntries(ctx context.Context, system keyserver.SystemID) (int, error) {
-	return tx.moveACLEntries(ctx, "purged_acl_entries", "acl_entries", system)
+	return tx.moveACLEntries(ctx, "purged_acl_entries", "acl_entries", system, func(k *storedKey) { k.entries, k.purged = moved(k.entries, k.purged, system) })
+}
+
+// moved moves the entries of a system between two lists, to where the principal
+// has none.
+func moved(into, from []keyserver.ACLEntry, system keyserver.SystemID) (added, left []keyserver.ACLEntry) {
+	for _, e := range from {
+		switch {
+		case e.Principal.System != system:
+			left = append(left, e)
+		case !slices.ContainsFunc(into, func(other keyserver.ACLEntry) bool { return other.Principal == e.Principal }):
+			into = append(into, e)
+		}
+	}
+	return into, left
 }
 
 // moveACLEntries moves the entries of a system between two tables, whose names
 // are constants of this file.
-func (tx *Tx) moveACLEntries(ctx context.Context, from, into string, system keyserver.SystemID) (int, error) {
-	keys, err := tx.ids(ctx, `SELECT k.id FROM stored_keys k
-		WHERE k.acl_id IN (SELECT DISTINCT acl_id FROM `+from+` WHERE system_id = $1) LIMIT $2`, int64(system), maxKeyChanges+1)
+func (tx *Tx) moveACLEntries(ctx context.Context, from, into string, system keyserver.SystemID, move func(k *storedKey)) (int, error) {
+	err := tx.changeKeys(ctx, move, `SELECT k.id FROM stored_keys k
+		WHERE k.acl_id IN (SELECT DISTINCT acl_id FROM `+from+` WHERE system_id = $1)`, int64(system))
 	if err != nil {
 		return 0, err
 	}
@@ -171,12 +207,10 @@ func (tx *Tx) moveACLEntries(ctx context.Context, from, into string, system keys
 	if _, err := tx.exec(ctx, `DELETE FROM `+from+` WHERE system_id = $1`, int64(system)); err != nil {
 		return 0, err
 	}
-	tx.recordKeys(keys)
 	return int(moved), nil
 }
 
-// recordKeys notes that the lists of keys changed, of which there may be one
-// more than are worth naming.
+// recordKeys notes that the lists of keys changed.
 func (tx *Tx) recordKeys(keys []keyserver.ID) {
 	if len(keys) > maxKeyChanges {
 		keys = []keyserver.ID{{}}

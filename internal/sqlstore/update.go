@@ -44,6 +44,7 @@ func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
 		if err := s.dialect.serialise(ctx, in); err != nil {
 			return err
 		}
+		in.macs = s.macs
 		tx := &Tx{reads: reads{in}, recorded: make(map[keyserver.Change]bool)}
 		if err := fn(tx); err != nil {
 			return err

@@ -75,12 +75,19 @@ type Prepared struct {
 	CA     pki.Identity
 	Server pki.Identity
 	First  bool // this call created the state
+	// Sealed is how many rows of a database from before there were MACs got
+	// theirs now, taken for true.
+	Sealed int
 }
 
 // Run makes the state of a new key server, or finds that of an existing
 // one and brings it up to date with the catalogue of built-in roles and the
 // hosts of the server certificate. Replicas may call it at the same time.
 func Run(ctx context.Context, c Config) (Prepared, error) {
+	sealed, err := c.openRows(ctx)
+	if err != nil {
+		return Prepared{}, fmt.Errorf("seal the rows of the database: %w", err)
+	}
 	first, err := c.create(ctx)
 	if err != nil {
 		return Prepared{}, fmt.Errorf("first start: %w", err)
@@ -89,7 +96,7 @@ func Run(ctx context.Context, c Config) (Prepared, error) {
 	if err != nil {
 		return Prepared{}, err
 	}
-	p.First = first
+	p.First, p.Sealed = first, sealed
 	if c.System != 0 && c.System != p.System {
 		return Prepared{}, fmt.Errorf("--system-id is %d, but this database belongs to system id %d; omit the flag or use another database", c.System, p.System)
 	}
@@ -98,6 +105,18 @@ func Run(ctx context.Context, c Config) (Prepared, error) {
 	}
 	p.Server, err = c.keepServer(ctx, p)
 	return p, err
+}
+
+// openRows lets the store check its rows. Those of a database from before they had
+// MACs get them now, once, and are taken for true.
+func (c Config) openRows(ctx context.Context) (sealed int, err error) {
+	if !c.Custodian.RowsSealed() {
+		sealed, err = c.Store.SealRows(ctx, c.Custodian.RowKey(), func(tx *sqlstore.Tx) (bool, error) {
+			return c.Custodian.SealRows(ctx, tx.Setting, tx.PutSetting)
+		})
+	}
+	c.Store.UseRowKey(c.Custodian.RowKey())
+	return sealed, err
 }
 
 // KeepServer answers the server's certificate and key as the database has

@@ -1,0 +1,53 @@
+package rowmac
+
+// Table says what of a table the MACs cover.
+type Table struct {
+	// Key are the columns that select a row, where the table has the MACs itself.
+	Key []string
+	// In names the table whose rows have the MAC, where it is another one.
+	In string
+	// LeftOut are the columns that no MAC covers, each with the reason.
+	LeftOut map[string]string
+}
+
+// Tables are the tables that the MACs cover. A test walks the schema: a table is
+// here or among Without, and a column that is not left out changes a MAC.
+var Tables = map[string]Table{
+	"principals":            {Key: []string{"id"}},
+	"principal_roles":       {In: "principals"},
+	"group_members":         {In: "principals"},
+	"xauth_identities":      {In: "principals"},
+	"xauth_audiences":       {In: "principals"},
+	"roles":                 {Key: []string{"id"}},
+	"role_operations":       {In: "roles"},
+	"stored_keys":           {Key: []string{"id"}},
+	"acl_entries":           {In: "stored_keys", LeftOut: map[string]string{"used": "changes with each use"}},
+	"purged_acl_entries":    {In: "stored_keys", LeftOut: map[string]string{"used": "changes with each use"}},
+	"trusted_cas":           {Key: []string{"id"}, LeftOut: map[string]string{"fingerprint": "finds a duplicate, and follows from der"}},
+	"trusted_servers":       {Key: []string{"system_id"}},
+	"principal_trusts":      {Key: []string{"id"}},
+	"certificates":          {Key: []string{"id"}},
+	"revocation_policies":   {Key: []string{"issuer_digest"}},
+	"revocation_lists":      {Key: []string{"issuer_digest"}},
+	"acl_templates":         {Key: []string{"id"}},
+	"acl_template_members":  {Key: []string{"template_id", "system_id", "principal_id"}},
+	"templated_directories": {Key: []string{"id"}},
+	"settings":              {Key: []string{"name"}},
+	"sessions": {Key: []string{"id"}, LeftOut: map[string]string{
+		"last_used_at": "changes with each use; expires_at ends a session all the same",
+		"ended":        "a session that ended loses its MAC, so that it cannot be opened again",
+	}},
+}
+
+// Without are the tables that no MAC covers, each with the reason.
+var Without = map[string]string{
+	"audit":            "its rows form a chain",
+	"audit_chains":     "the heads of that chain",
+	"changes":          "says that something was changed, not what it is",
+	"sequences":        "counters",
+	"used_proofs":      "a row fewer lets a proof pass twice within its minutes, and gives nothing else",
+	"peer_calls":       "a row fewer counts a use twice",
+	"login_buckets":    "guesses that may be made",
+	"known_origins":    "from where somebody has logged in",
+	"keyserver_schema": "the version of the schema",
+}
