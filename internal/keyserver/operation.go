@@ -135,6 +135,11 @@ const (
 	AuditMade  = "make"
 	AuditStart = "start"
 	AuditStop  = "stop"
+	// AuditTampered is recorded where a row of the database is refused because it
+	// was not written by this key server, and AuditSealed where the rows of a
+	// database from before that could be known were taken for true.
+	AuditTampered = "storeTampered"
+	AuditSealed   = "sealRows"
 	// AuditClosedEntries is recorded where a peer reports a principal of its own
 	// as disabled or removed, and the principal's entries here are closed.
 	AuditClosedEntries = "closeACLEntries"

@@ -99,6 +99,8 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	if err != nil {
 		return s, err
 	}
+	alarm := newTamperAlarm(cfg)
+	store.OnTampered(alarm.raise)
 	custodian, err := custody.New(ctx, keeper, store)
 	if err != nil {
 		return s, err
@@ -115,6 +117,9 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	}
 	s.onClose(func(context.Context) error { return rows.Close() })
 	s.onClose(func(ctx context.Context) error { return s.recordStop(ctx, rows) })
+	alarm.system = s.system
+	alarm.rows.Store(rows)
+	s.background(alarm.run)
 
 	care := &health{cfg: cfg, store: store, rows: rows, key: keeper, own: leaf.until, failing: map[string]bool{},
 		keyAsked: cfg.Clock()} // it has just opened the data key
@@ -149,6 +154,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	if err != nil {
 		return s, err
 	}
+	alarm.observe(registry)
 	if metrics != nil {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
@@ -157,7 +163,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	if external != nil {
 		s.servePeers(external, store, peerRegistry, ks, leaf)
 	}
-	if err := s.recordStart(ctx, rows, prepared.First); err != nil {
+	if err := s.recordStart(ctx, rows, prepared); err != nil {
 		return s, err
 	}
 	s.serveAPI(s.bound(api, registry), handler, leaf.api, newClientGate(store, prepared.CA.Certificate, cfg.Clock, cfg.Logger, registry))
@@ -167,9 +173,16 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 
 // recordStart writes that the process serves, and before it, once in the life of
 // a key server, that it was made. What cannot be recorded does not start.
-func (s *Server) recordStart(ctx context.Context, rows *audit.Writer, first bool) error {
-	if first {
+func (s *Server) recordStart(ctx context.Context, rows *audit.Writer, prepared bootstrap.Prepared) error {
+	if prepared.First {
 		if err := s.record(ctx, rows, keyserver.AuditMade); err != nil {
+			return err
+		}
+	}
+	if prepared.Sealed > 0 {
+		s.cfg.Logger.Warn("the rows of the database had no MACs and got them now, taken for true; only the first start of a version that makes them does that",
+			"rows", prepared.Sealed)
+		if err := s.record(ctx, rows, keyserver.AuditSealed); err != nil {
 			return err
 		}
 	}
