@@ -47,6 +47,10 @@ func EnsureFileKey(dir string) (string, error) {
 	return readFileKey(dir)
 }
 
+// FileKey answers the URL of the key-encryption key in the data directory, and
+// makes none.
+func FileKey(dir string) (string, error) { return readFileKey(dir) }
+
 func makeDirectory(dir string) error {
 	err := os.Mkdir(dir, 0o700)
 	if errors.Is(err, fs.ErrExist) {

@@ -1,0 +1,103 @@
+// Package doctor looks whether what should hold of a key server does, without
+// changing anything.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// Check is one thing that should hold.
+type Check struct {
+	Name string
+	// Look calls found with a line for each thing that does not hold, and answers
+	// in words what does. An error says that it could not look.
+	Look func(ctx context.Context, found func(line string) error) (holds string, err error)
+}
+
+// ErrFindings is wrapped where something does not hold.
+var ErrFindings = errors.New("something does not hold")
+
+// Run looks at all checks and writes one line for each, behind a line for each
+// finding. What could not be looked at is a finding, too.
+func Run(ctx context.Context, out io.Writer, checks []Check) error {
+	var all, failed int
+	for _, c := range checks {
+		findings := 0
+		holds, err := c.Look(ctx, func(line string) error {
+			findings++
+			_, err := fmt.Fprintf(out, "%s: %s\n", c.Name, line)
+			return err
+		})
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			findings++
+			_, err = fmt.Fprintf(out, "%s: FAILED: %v\n", c.Name, err)
+		case findings > 0:
+			_, err = fmt.Fprintf(out, "%s: FAILED: %d findings; %s\n", c.Name, findings, holds)
+		default:
+			_, err = fmt.Fprintf(out, "%s: ok: %s\n", c.Name, holds)
+		}
+		if err != nil {
+			return err
+		}
+		if all += findings; findings > 0 {
+			failed++
+		}
+	}
+	if all > 0 {
+		return fmt.Errorf("%d findings in %d of %d checks: %w", all, failed, len(checks), ErrFindings)
+	}
+	_, err := fmt.Fprintf(out, "everything that was looked at holds: %d checks\n", len(checks))
+	return err
+}
+
+// Database are the checks of a database that is open for reading, whose
+// key-encryption key the URL names.
+func Database(store *sqlstore.Store, kek func() (url string, err error)) []Check {
+	opened := errors.New("the data key is not open")
+	return []Check{
+		{"schema", func(ctx context.Context, _ func(string) error) (string, error) {
+			return "the database is of this version", store.Ping(ctx) // another one is not opened
+		}},
+		{"key", func(ctx context.Context, found func(string) error) (string, error) {
+			custodian, err := openKey(ctx, store, kek)
+			if err != nil {
+				return "", err
+			}
+			store.UseRowKey(custodian.RowKey())
+			if opened = nil; !custodian.RowsSealed() {
+				err = found("the rows have no MACs yet: start the server once with this version")
+			}
+			return "the key-encryption key opens the data key", err
+		}},
+		{"rows", func(ctx context.Context, found func(string) error) (string, error) {
+			if opened != nil {
+				return "", opened
+			}
+			rows, err := store.CheckRows(ctx, func(f rowmac.Finding) error { return found(f.String()) })
+			return fmt.Sprintf("%d rows were compared with their MACs", rows), err
+		}},
+	}
+}
+
+func openKey(ctx context.Context, store *sqlstore.Store, kek func() (string, error)) (_ *custody.Custodian, err error) {
+	url, err := kek()
+	if err != nil {
+		return nil, err
+	}
+	keeper, err := custody.Open(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, keeper.Close()) }()
+	return custody.Existing(ctx, keeper, store.Setting)
+}
