@@ -139,7 +139,7 @@ func (r Route) every() []fault.Code {
 	if r.Session {
 		codes = append(codes, fault.SessionNotFound, fault.SessionExpired, fault.ScopedExpired, fault.RequestLimit,
 			fault.PrincipalOff, fault.DelegatorRefused,
-			fault.StoreUnavailable, fault.NotCurrent, fault.AuditUnavailable, fault.ProofRequired, fault.ProofKeyMismatch, fault.ProofTokenMismatch)
+			fault.StoreUnavailable, fault.StoreTampered, fault.NotCurrent, fault.AuditUnavailable, fault.ProofRequired, fault.ProofKeyMismatch, fault.ProofTokenMismatch)
 		codes = append(codes, proofFaults...)
 	}
 	if len(r.Operations) > 0 {

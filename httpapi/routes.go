@@ -86,7 +86,7 @@ func sessionRoutes() []Route {
 			Name: "login", Method: http.MethodPost, Path: "/api/sessions", Extension: true,
 			Summary: "Logs in. The session id is shown this once.",
 			Faults: append(codes(fault.InvalidCredentials, fault.LoginThrottled, fault.ProviderUnavailable, fault.SessionLimit,
-				fault.AuditUnavailable, fault.StoreUnavailable, fault.NotCurrent), append(slices.Clone(fromSessionFaults), proofFaults...)...),
+				fault.AuditUnavailable, fault.StoreUnavailable, fault.StoreTampered, fault.NotCurrent), append(slices.Clone(fromSessionFaults), proofFaults...)...),
 		}, login),
 		endpoint(Route{
 			Name: "getCurrentSession", Method: http.MethodGet, Path: "/api/sessions/current", Extension: true, Session: true,

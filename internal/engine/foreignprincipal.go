@@ -85,7 +85,11 @@ func (e *Engine) lookupAt(ctx context.Context, by keyserver.Caller, system keyse
 // audit trail or the database fails, or that the caller is gone.
 func unlessPeers(err error) error {
 	f := fault.As(err)
-	if f == nil || f.Code == fault.AuditUnavailable || f.Code == fault.StoreUnavailable || f.Code == fault.NotCurrent {
+	if f == nil {
+		return err
+	}
+	switch f.Code {
+	case fault.AuditUnavailable, fault.StoreUnavailable, fault.StoreTampered, fault.NotCurrent:
 		return err
 	}
 	return nil
