@@ -26,6 +26,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
@@ -359,7 +360,8 @@ func (s *Server) prepare(ctx context.Context, store *sqlstore.Store, custodian *
 		s.password, s.officerPassword = admin.generated, officer.generated
 	}
 	if state.Deployment == keyserver.Split {
-		if err := engine.WarnOfDuties(ctx, store, s.cfg.Logger); err != nil {
+		// What was tampered with is refused to whoever needs it, and not to all.
+		if err := engine.WarnOfDuties(ctx, store, s.cfg.Logger); err != nil && fault.CodeOf(err) != fault.StoreTampered {
 			return prepared, err
 		}
 	}

@@ -19,10 +19,6 @@ import (
 // key is open.
 var errNoRowKey = errors.New("the rows cannot be checked yet: their key comes with the data key")
 
-// ErrOthersServe is wrapped where rows cannot be sealed, because processes of a
-// version that makes no MACs would go on writing.
-var ErrOthersServe = errors.New("processes of an older version serve from this database")
-
 // macs are what the rows of a store are checked by.
 type macs struct {
 	key   atomic.Pointer[rowmac.Key]
@@ -214,20 +210,12 @@ func (s *Store) CheckRows(ctx context.Context, found func(rowmac.Finding) error)
 
 // SealRows makes the MAC of every row, in one transaction with mark, which says
 // that it is done. It is for a database from before there were MACs, once: what is
-// in it is taken for true. mark answers false where it was done already. It refuses
-// (ErrOthersServe) while a process that makes none could go on writing.
+// in it is taken for true. mark answers false where it was done already.
 func (s *Store) SealRows(ctx context.Context, key *rowmac.Key, mark func(tx *Tx) (bool, error)) (rows int, err error) {
 	err = s.Update(ctx, func(tx *Tx) error {
 		first, err := mark(tx)
 		if err != nil || !first {
 			return err
-		}
-		others, err := s.dialect.chainsHeld(ctx, tx.statements)
-		if err != nil {
-			return err
-		}
-		if others > 0 {
-			return refuse(ErrOthersServe, "%d processes of an older version serve from this database, and what they write would not agree with what this version checks: stop them first", others)
 		}
 		var read []*rowmac.Row
 		visit := func(row *rowmac.Row, _ []byte) error {
@@ -247,6 +235,11 @@ func (s *Store) SealRows(ctx context.Context, key *rowmac.Key, mark func(tx *Tx)
 		return tx.visitRows(ctx, visit, seal, func(_ rowmac.Finding, err error) error { return err })
 	})
 	return rows, err
+}
+
+// ChainsHeld counts the audit chains that processes write to just now.
+func (tx *Tx) ChainsHeld(ctx context.Context) (int, error) {
+	return tx.dialect.chainsHeld(ctx, tx.statements)
 }
 
 func (tx *Tx) setMAC(ctx context.Context, row *rowmac.Row, mac []byte) error {

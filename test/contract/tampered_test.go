@@ -92,7 +92,7 @@ func bytesOf(t *testing.T, hex string) []byte {
 
 const storeTampered = "STORE_TAMPERED"
 
-// Contract 17.5: two inserts made a user Administrator once.
+// Contract 17.7: two inserts made a user Administrator once.
 func TestInsertedRolesGiveNothing(t *testing.T) {
 	intrude(t, func(t *testing.T, s *subject, in intruder) {
 		mallory := s.User(t, "mallory", keyserver.RoleEncryptor)
@@ -107,6 +107,7 @@ func TestInsertedRolesGiveNothing(t *testing.T) {
 		s.alarmed(t, "principals "+mallory.ID)
 		in.doctor(t, 1, "rows: principals "+mallory.ID+": it does not agree with its MAC\n")
 
+		in.run(t, `UPDATE roles SET name = name || '!' WHERE id = $1`, keyserver.RoleAuditor[:])
 		s.Stop(t)
 		s.Restart(t)
 		s.Forget()
@@ -116,13 +117,14 @@ func TestInsertedRolesGiveNothing(t *testing.T) {
 			t.Errorf("one row stops everybody: %s", ready.Raw)
 		}
 
+		in.run(t, `UPDATE roles SET name = replace(name, '!', '') WHERE id = $1`, keyserver.RoleAuditor[:])
 		in.run(t, `DELETE FROM principal_roles WHERE principal_id = $1 AND role_id = $2`, bytesOf(t, mallory.ID), keyserver.RoleAdministrator[:])
 		s.As(t, "mallory", rig.Password)
 		in.doctor(t, 0, "everything that was looked at holds")
 	})
 }
 
-// Contract 17.5: whatever else is changed beside the service, what depends on it
+// Contract 17.7: whatever else is changed beside the service, what depends on it
 // is refused, nothing else is, and undoing it undoes that.
 func TestTamperedRowsAreRefused(t *testing.T) {
 	intrude(t, func(t *testing.T, s *subject, in intruder) {

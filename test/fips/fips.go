@@ -33,6 +33,7 @@ var rows = []row{
 	{"proofs of possession", "internal/dpop", nil},
 	{"certificates, requests, revocation lists, chains", "internal/pki", nil},
 	{"key wrapping and export", "internal/custody", nil},
+	{"the MACs of rows", "internal/rowmac", nil},
 	{"the hash chain of the audit trail", "internal/audit", nil},
 	{"release manifests", "internal/release", nil},
 	{"password hashes", "internal/password", nil},

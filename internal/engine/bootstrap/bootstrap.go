@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/password"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
@@ -112,7 +113,17 @@ func Run(ctx context.Context, c Config) (Prepared, error) {
 func (c Config) openRows(ctx context.Context) (sealed int, err error) {
 	if !c.Custodian.RowsSealed() {
 		sealed, err = c.Store.SealRows(ctx, c.Custodian.RowKey(), func(tx *sqlstore.Tx) (bool, error) {
-			return c.Custodian.SealRows(ctx, tx.Setting, tx.PutSetting)
+			first, err := c.Custodian.SealRows(ctx, tx.Setting, tx.PutSetting)
+			if err != nil || !first {
+				return first, err
+			}
+			// No process of this version serves yet, and what an older one goes on
+			// writing would not agree.
+			others, err := tx.ChainsHeld(ctx)
+			if err == nil && others > 0 {
+				err = fmt.Errorf("%d processes of an older version serve from this database, and rows that they write would be refused: stop them first", others)
+			}
+			return true, err
 		})
 	}
 	c.Store.UseRowKey(c.Custodian.RowKey())
@@ -254,20 +265,20 @@ func (c Config) putRoles(ctx context.Context, tx *sqlstore.Tx) error {
 }
 
 // syncRoles writes the built-in roles of this version and deployment where
-// the stored ones differ.
+// the stored ones differ. One that was tampered with stays as it is and is refused
+// to whoever holds it: it must not keep everybody else from their work.
 func (c Config) syncRoles(ctx context.Context) error {
-	stored, err := c.Store.Roles(ctx)
-	if err != nil {
-		return err
-	}
 	var stale, missing []keyserver.Role
 	for _, b := range keyserver.BuiltInRoles(c.Deployment) {
 		want := b.Role()
-		i := slices.IndexFunc(stored, func(r keyserver.Role) bool { return r.ID == want.ID })
+		stored, err := c.Store.Role(ctx, want.ID)
 		switch {
-		case i < 0:
+		case errors.Is(err, sqlstore.ErrNotFound):
 			missing = append(missing, want)
-		case stored[i].Name != want.Name || !slices.Equal(keyserver.NormalizeIDs(stored[i].Operations), want.Operations):
+		case fault.CodeOf(err) == fault.StoreTampered:
+		case err != nil:
+			return err
+		case stored.Name != want.Name || !slices.Equal(keyserver.NormalizeIDs(stored.Operations), want.Operations):
 			stale = append(stale, want)
 		}
 	}
