@@ -54,6 +54,8 @@ type dialect interface {
 	// claimChain claims the lowest free audit chain.
 	claimChain(ctx context.Context, s *Store) (audit.Chain, error)
 
+	// setKeyMACs writes the MACs of keys.
+	setKeyMACs(ctx context.Context, in statements, ids, macs [][]byte) error
 	// chainsHeld counts the audit chains that processes write to just now.
 	chainsHeld(ctx context.Context, in statements) (int, error)
 

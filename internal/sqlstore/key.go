@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -69,41 +70,63 @@ func (k *storedKey) put(e keyserver.ACLEntry) {
 	k.entries[i] = e
 }
 
-// storedKeyQuery reads all of it in one statement, so that it is of one moment.
-// The key's own row comes first.
-const storedKeyQuery = `SELECT 0 AS part, k.acl_id AS id, k.key_bytes AS system_id, k.id AS principal_id, k.created_at AS rights, 0 AS max_usage, 0 AS used,
-		0 AS user_right, k.id AS start_stamp, k.id AS end_stamp, k.algorithm AS algorithm, k.wrapped AS wrapped, k.mac AS mac
-		FROM stored_keys k WHERE k.id = $1
-	UNION ALL SELECT 1, e.id, e.system_id, e.principal_id, e.rights, e.max_usage, e.used, e.user_right, e.start_stamp, e.end_stamp, '', NULL, NULL
-		FROM stored_keys k JOIN acl_entries e ON e.acl_id = k.acl_id WHERE k.id = $1
-	UNION ALL SELECT 2, e.id, e.system_id, e.principal_id, e.rights, e.max_usage, e.used, e.user_right, e.start_stamp, e.end_stamp, '', NULL, NULL
-		FROM stored_keys k JOIN purged_acl_entries e ON e.acl_id = k.acl_id WHERE k.id = $1
-	ORDER BY part, system_id, principal_id`
+// storedKeyQuery reads all of the keys that where selects in one statement, so
+// that it is of one moment. Their own rows come first.
+func storedKeyQuery(where string) string {
+	entries := func(part, table string) string {
+		return `UNION ALL SELECT ` + part + `, k.id, e.id, e.system_id, e.principal_id, e.rights, e.max_usage, e.used, e.user_right,
+			e.start_stamp, e.end_stamp, '', NULL, NULL FROM stored_keys k JOIN ` + table + ` e ON e.acl_id = k.acl_id WHERE ` + where + ` `
+	}
+	return `SELECT 0 AS part, k.id AS owner, k.acl_id AS id, k.key_bytes AS system_id, k.id AS principal_id, k.created_at AS rights, 0 AS max_usage,
+			0 AS used, 0 AS user_right, k.id AS start_stamp, k.id AS end_stamp, k.algorithm AS algorithm, k.wrapped AS wrapped, k.mac AS mac
+			FROM stored_keys k WHERE ` + where + ` ` +
+		entries(`1`, `acl_entries`) + entries(`2`, `purged_acl_entries`) + `ORDER BY part, owner, system_id, principal_id`
+}
+
+var (
+	storedKeyByID  = storedKeyQuery(`k.id = $1`)
+	storedKeysByID = storedKeyQuery(`k.id IN (` + numbered(lookupSize) + `)`)
+)
 
 func (r reads) storedKey(ctx context.Context, id keyserver.ID) (storedKey, error) {
-	k := storedKey{KeyRecord: KeyRecord{ID: id}, entries: []keyserver.ACLEntry{}}
-	found := false
-	err := r.each(ctx, storedKeyQuery, []any{id[:]}, func(row scanner) error {
+	list, err := r.storedKeys(ctx, storedKeyByID, id[:])
+	if err == nil && len(list) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return storedKey{}, err
+	}
+	return list[0], nil
+}
+
+// storedKeys runs a query that storedKeyQuery made.
+func (r reads) storedKeys(ctx context.Context, query string, args ...any) ([]storedKey, error) {
+	list := []storedKey{}
+	at := map[keyserver.ID]int{}
+	err := r.each(ctx, query, args, func(row scanner) error {
 		var part int
+		var owner keyserver.ID
 		var system, rights int64
 		var start, end, wrapped, mac []byte
 		var algorithm string
 		var e keyserver.ACLEntry
-		if err := row.Scan(&part, intoID(&e.ID), &system, intoID(&e.Principal.ID), &rights, &e.MaxUsage, &e.Used, &e.UserRight,
+		if err := row.Scan(&part, intoID(&owner), intoID(&e.ID), &system, intoID(&e.Principal.ID), &rights, &e.MaxUsage, &e.Used, &e.UserRight,
 			&start, &end, &algorithm, &wrapped, &mac); err != nil {
 			return err
 		}
 		if part == 0 {
-			found = true
-			k.ACL, k.KeyBytes, k.CreatedAt = e.ID, int(system), time.UnixMicro(rights).UTC()
-			k.Algorithm, k.Wrapped, k.mac = keyserver.Algorithm(algorithm), wrapped, mac
+			at[owner] = len(list)
+			list = append(list, storedKey{
+				KeyRecord: KeyRecord{
+					ID: owner, Algorithm: keyserver.Algorithm(algorithm), KeyBytes: int(system), Wrapped: wrapped, ACL: e.ID, CreatedAt: time.UnixMicro(rights).UTC(),
+				},
+				entries: []keyserver.ACLEntry{}, mac: mac,
+			})
 			return nil
 		}
+		k := &list[at[owner]]
 		e.ACL, e.Principal.System, e.Rights = k.ACL, keyserver.SystemID(system), keyserver.Rights(rights) //nolint:gosec // as they were stored
-		if err := intoStamp(&e.Start).Scan(start); err != nil {
-			return err
-		}
-		if err := intoStamp(&e.End).Scan(end); err != nil {
+		if err := errors.Join(intoStamp(&e.Start).Scan(start), intoStamp(&e.End).Scan(end)); err != nil {
 			return err
 		}
 		if part == 1 {
@@ -113,16 +136,13 @@ func (r reads) storedKey(ctx context.Context, id keyserver.ID) (storedKey, error
 		}
 		return nil
 	})
-	if err == nil && !found {
-		err = ErrNotFound
-	}
-	if err == nil {
-		err = r.agrees(k.row(), k.mac)
+	for i := 0; i < len(list) && err == nil; i++ {
+		err = r.agrees(list[i].row(), list[i].mac)
 	}
 	if err != nil {
-		return storedKey{}, err
+		return nil, err
 	}
-	return k, nil
+	return list, nil
 }
 
 // InsertKey stores a key and the first entries of its access control list.
@@ -158,15 +178,28 @@ func (tx *Tx) changeKey(ctx context.Context, id keyserver.ID, change func(k *sto
 	return tx.execOne(ctx, `UPDATE stored_keys SET mac = $1 WHERE id = $2`, tx.mac(k.row()), id[:])
 }
 
-// changeKeys is changeKey for the keys that a query selects, and notes that they
-// changed.
+// changeKeys is changeKey for the keys that a query selects, many at a time, and
+// notes that they changed.
 func (tx *Tx) changeKeys(ctx context.Context, change func(k *storedKey), query string, args ...any) error {
+	key := tx.macs.key.Load()
+	if key == nil {
+		return errNoRowKey
+	}
 	keys, err := tx.ids(ctx, query, args...)
 	if err != nil {
 		return err
 	}
-	for _, id := range keys {
-		if err := tx.changeKey(ctx, id, change); err != nil {
+	for part := range slices.Chunk(keys, lookupSize) {
+		list, err := tx.storedKeys(ctx, storedKeysByID, lookup(part)...)
+		if err != nil {
+			return err
+		}
+		ids, macs := make([][]byte, len(list)), make([][]byte, len(list))
+		for i := range list {
+			change(&list[i])
+			ids[i], macs[i] = list[i].ID[:], key.Sum(list[i].row())
+		}
+		if err := tx.dialect.setKeyMACs(ctx, tx.statements, ids, macs); err != nil {
 			return err
 		}
 	}

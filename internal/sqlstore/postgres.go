@@ -285,6 +285,12 @@ func (d *postgres) claimChain(ctx context.Context, s *Store) (audit.Chain, error
 	return nil, fmt.Errorf("each of the %d audit chains has a live writer", maxLiveChains)
 }
 
+// setKeyMACs takes one way to the server and back for all of them.
+func (d *postgres) setKeyMACs(ctx context.Context, in statements, ids, macs [][]byte) error {
+	_, err := in.exec(ctx, `UPDATE stored_keys k SET mac = v.mac FROM unnest($1::bytea[], $2::bytea[]) AS v(id, mac) WHERE k.id = v.id`, ids, macs)
+	return err
+}
+
 func (d *postgres) chainsHeld(ctx context.Context, in statements) (n int, err error) {
 	err = in.row(ctx, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())

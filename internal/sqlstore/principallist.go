@@ -33,6 +33,16 @@ func numbered(n int) string {
 	return strings.Join(names, ", ")
 }
 
+// lookup are the arguments of such a statement for the first of the ids, of which
+// there is one at least.
+func lookup(ids []keyserver.ID) []any {
+	args := make([]any, lookupSize)
+	for i := range args {
+		args[i] = ids[min(i, len(ids)-1)][:]
+	}
+	return args
+}
+
 // Principals reads the principals that a filter selects, by the bytes of their
 // names. Its Limit must be positive.
 func (r reads) Principals(ctx context.Context, f keyserver.PrincipalFilter) ([]keyserver.Principal, error) {
@@ -65,11 +75,7 @@ func prefixEnd(prefix string) (string, bool) {
 func (r reads) PrincipalsByID(ctx context.Context, ids []keyserver.ID) ([]keyserver.Principal, error) {
 	list := []keyserver.Principal{}
 	for ids := keyserver.NormalizeIDs(ids); len(ids) > 0; ids = ids[min(lookupSize, len(ids)):] {
-		args := make([]any, lookupSize)
-		for i := range args {
-			args[i] = ids[min(i, len(ids)-1)][:]
-		}
-		found, err := r.principals(ctx, principalsByID, args)
+		found, err := r.principals(ctx, principalsByID, lookup(ids))
 		if err != nil {
 			return nil, err
 		}
