@@ -63,6 +63,13 @@ func (f *fakeSessions) EndAll(context.Context, keyserver.Caller, keyserver.ID) (
 	return 2, f.ops.err
 }
 
+func (f *fakeSessions) SetPassword(context.Context, keyserver.Caller, session.NewPassword) (session.PasswordSaved, error) {
+	if f.ops.bad {
+		return session.PasswordSaved{Ended: 2, Detail: "another reads back"}, fault.New(fault.NotSaved, "another reads back")
+	}
+	return session.PasswordSaved{Saved: true, Ended: 2, Detail: "it reads back"}, f.ops.err
+}
+
 func (f *fakeSessions) Authenticate(_ context.Context, token string, _ session.Proof, from session.From) (keyserver.Caller, func(), error) {
 	switch {
 	case f.err != nil:

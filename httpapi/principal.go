@@ -7,6 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
@@ -84,6 +85,13 @@ func updatePrincipalRoles(a *API, ctx context.Context, c call, in schema.UpdateP
 		ID: in.ID, RequestedRoleIDs: hexIDs(r.Requested.Roles), Saved: r.Saved,
 		Principal: principalOf(r.Principal), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err
+}
+
+func setPassword(a *API, ctx context.Context, c call, in schema.SetPasswordRequest) (schema.PasswordSaved, error) {
+	r, err := a.Sessions.SetPassword(ctx, c.by, session.NewPassword{
+		Principal: keyserver.ID(in.ID), Password: in.Password.Reveal(), Current: in.Current.Reveal(),
+	})
+	return schema.PasswordSaved{ID: in.ID, Saved: r.Saved, SessionsEnded: r.Ended, Verdict: schema.Verdict{Detail: r.Detail}}, err
 }
 
 func principalSavedOf(r verified.PrincipalSaved) schema.PrincipalSaved {

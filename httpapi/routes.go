@@ -219,6 +219,13 @@ func principalRoutes() []Route {
 			Summary:    "Replaces the roles of a principal and verifies them.",
 			Operations: grants(keyserver.OpReadPrincipal, keyserver.OpUpdatePrincipalRoles), Faults: updated,
 		}, updatePrincipalRoles),
+		endpoint(Route{
+			Name: "setPassword", Method: http.MethodPut, Path: "/api/principals/{id}/password", Extension: true, Session: true,
+			Summary:    "Gives a password principal another password and ends its sessions; the caller's own without any role, by the present one.",
+			Operations: grants(keyserver.OpSetPassword),
+			Faults: codes(fault.Escalation, fault.NotFound, fault.NoPassword, fault.InvalidCredentials, fault.LoginThrottled,
+				fault.NotSaved, fault.ReadbackFailed),
+		}, setPassword),
 	}
 }
 

@@ -25,6 +25,7 @@ type Sessions interface {
 	// EndOne and EndAll answer how many sessions ended.
 	EndOne(ctx context.Context, by keyserver.Caller, id keyserver.ID) (int, error)
 	EndAll(ctx context.Context, by keyserver.Caller, principal keyserver.ID) (int, error)
+	SetPassword(ctx context.Context, by keyserver.Caller, n session.NewPassword) (session.PasswordSaved, error)
 }
 
 // loginFields says what each method needs and may be given besides.

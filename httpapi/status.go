@@ -57,6 +57,7 @@ var edges = map[fault.Code]edge{
 	fault.DutiesConflict:        {status: http.StatusConflict},
 	fault.NoFlagWord:            {status: http.StatusConflict},
 	fault.InUse:                 {status: http.StatusConflict},
+	fault.NoPassword:            {status: http.StatusConflict},
 	fault.LastWriter:            {status: http.StatusConflict},
 	fault.AlreadyTrusted:        {status: http.StatusConflict},
 	fault.AlreadyExists:         {status: http.StatusConflict},

@@ -164,6 +164,14 @@ func (c *Client) UpdatePrincipalRoles(ctx context.Context, in schema.UpdatePrinc
 	return ask[schema.PrincipalRolesSaved](ctx, c, route{name: "updatePrincipalRoles", method: http.MethodPut, path: "/api/principals/{id}/roles", named: true}, in)
 }
 
+// SetPassword gives a password principal another password and ends its
+// sessions; the caller's own without any role, by the present one. Codes of its
+// own: ESCALATION, NOT_FOUND, NO_PASSWORD, INVALID_CREDENTIALS,
+// LOGIN_THROTTLED, NOT_SAVED, READBACK_FAILED.
+func (c *Client) SetPassword(ctx context.Context, in schema.SetPasswordRequest) (schema.PasswordSaved, error) {
+	return ask[schema.PasswordSaved](ctx, c, route{name: "setPassword", method: http.MethodPut, path: "/api/principals/{id}/password", named: true}, in)
+}
+
 // CreateGroup creates a group and verifies name, type and roles. Codes of its
 // own: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED,
 // INVALID_ARGUMENT.

@@ -134,6 +134,24 @@ type PrincipalFlagsSaved struct {
 // Unproven is empty where the flags read back.
 func (r PrincipalFlagsSaved) Unproven() string { return unshown(r.Saved, "the flags") }
 
+// SetPasswordRequest gives a password principal another password.
+type SetPasswordRequest struct {
+	ID       HexID  `path:"id" json:"-" doc:"16 hexadecimal digits."`
+	Password Secret `json:"password" limit:"8..1024"`
+	Current  Secret `json:"current,omitzero" limit:"1..1024" doc:"The password until now: for the caller's own account, and for no other."`
+}
+
+// PasswordSaved is the verdict on another password.
+type PasswordSaved struct {
+	ID            HexID `json:"id"`
+	Saved         bool  `json:"saved" doc:"What was written reads back: a hash of the password."`
+	SessionsEnded int   `json:"sessionsEnded" doc:"All of the principal, the calling one where the account is the caller's own, and those that were made from them."`
+	Verdict
+}
+
+// Unproven is empty where the password reads back.
+func (r PasswordSaved) Unproven() string { return unshown(r.Saved, "the password") }
+
 // UpdatePrincipalRolesRequest replaces the roles of a principal.
 type UpdatePrincipalRolesRequest struct {
 	ID      HexID   `path:"id" json:"-" doc:"16 hexadecimal digits."`

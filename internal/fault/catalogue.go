@@ -80,6 +80,7 @@ var (
 	InvalidCredentials    = extension("INVALID_CREDENTIALS", "The login failed; the answer is the same whatever the cause.")
 	LoginThrottled        = extension("LOGIN_THROTTLED", "Too many failed logins for this name or address; wait as Retry-After says.")
 	InUse                 = extension("IN_USE", "Another object needs this one; delete that first.")
+	NoPassword            = extension("NO_PASSWORD", "Principals of that type have no password here; nothing was sent.")
 	LastWriter            = extension("LAST_WRITER", "The change would leave nobody who can change the object for good; nothing was sent.")
 	AlreadyExists         = extension("ALREADY_EXISTS", "The name is taken; nothing was sent.")
 	PayloadTooLarge       = extension("PAYLOAD_TOO_LARGE", "The request body is over the route's limit.")

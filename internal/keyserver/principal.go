@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 )
 
 // PrincipalType says how a principal proves who it is.
@@ -100,6 +103,20 @@ func (t PrincipalType) ClassName() string {
 
 // Ref returns the pair that ACL routes name the principal by.
 func (p Principal) Ref() PrincipalRef { return PrincipalRef{System: p.System, ID: p.ID} }
+
+// Bounds of a password in bytes. The upper one bounds the work of hashing it.
+const (
+	MinPassword = 8
+	MaxPassword = 1024
+)
+
+// RefusePassword refuses what is no password. It tells nothing of it.
+func RefusePassword(password string) error {
+	if n := len(password); n < MinPassword || n > MaxPassword || !utf8.ValidString(password) {
+		return fault.New(fault.BadRequest, "password must be %d to %d bytes of valid UTF-8", MinPassword, MaxPassword)
+	}
+	return nil
+}
 
 // NewPasswordPrincipal is a request to create a password principal. Password
 // is wiped by nobody: callers must not keep it.

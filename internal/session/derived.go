@@ -22,6 +22,8 @@ type Authorizer interface {
 	// Guard decides whether the caller may do what the effect does, makes the row
 	// of that decision durable, and runs it.
 	Guard(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, effect func() error) error
+	// SetPassword decides and does, and answers how many sessions ended.
+	SetPassword(ctx context.Context, by keyserver.Caller, c keyserver.PasswordChange) (int, error)
 }
 
 // descend prepares a login that is made from a session.

@@ -19,7 +19,7 @@ func (m *Manager) byLDAP(ctx context.Context, l Login) (identity, error) {
 	if err != nil {
 		return identity{}, err
 	}
-	if !found || l.Password == "" || len(l.Password) > maxPassword {
+	if !found || l.Password == "" || len(l.Password) > keyserver.MaxPassword {
 		err = m.Directory.Decoy(ctx)
 		if err == nil {
 			err = notRecognised(fault.ReasonBadCredentials) // whatever the decoy found

@@ -24,6 +24,7 @@ type identity struct {
 	operations  []keyserver.ID   // of a scoped credential
 	mayGrant    keyserver.Rights // of one that changes lists
 	boundKey    string           // where the login's own proof does not say
+	password    string           // hash of the one that was shown, where one was
 	expiresAt   time.Time        // zero: after the manager's lifetime
 	parent      keyserver.ID
 }
@@ -141,6 +142,9 @@ func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, erro
 			if err := tx.PutKnownOrigin(ctx, l.attempt.origin, now.Add(knownFor)); err != nil {
 				return err
 			}
+		}
+		if err := stillPassword(ctx, tx, who); err != nil {
+			return err
 		}
 		return insert(ctx, tx, record)
 	})

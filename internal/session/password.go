@@ -10,10 +10,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
-// maxPassword is the longest password in bytes that is looked at: hashing more
-// would be work on demand.
-const maxPassword = 1024
-
 // byPassword recognises a password principal. Unknown names and disabled
 // principals take the work of a right password.
 func (m *Manager) byPassword(ctx context.Context, l Login) (identity, error) {
@@ -26,7 +22,7 @@ func (m *Manager) byPassword(ctx context.Context, l Login) (identity, error) {
 		return identity{}, err
 	}
 	given := l.Password
-	if len(given) > maxPassword {
+	if len(given) > keyserver.MaxPassword {
 		given, hash = "", ""
 	}
 	leave, err := m.gate.enter(ctx, l)
@@ -43,5 +39,18 @@ func (m *Manager) byPassword(ctx context.Context, l Login) (identity, error) {
 	case p.Flags.Disabled():
 		return identity{principal: p}, notRecognised(fault.ReasonPrincipalDisabled)
 	}
-	return identity{principal: p}, nil
+	return identity{principal: p, password: hash}, nil
+}
+
+// stillPassword refuses a session by a password that was changed after it was
+// shown: the change has ended all that the old one had opened.
+func stillPassword(ctx context.Context, tx *sqlstore.Tx, who identity) error {
+	if who.password == "" {
+		return nil
+	}
+	now, err := tx.PasswordHash(ctx, who.principal.ID)
+	if errors.Is(err, sqlstore.ErrNotFound) || err == nil && now != who.password {
+		return notRecognised(fault.ReasonBadCredentials)
+	}
+	return err
 }

@@ -141,6 +141,15 @@ func (r reads) storedPrincipal(ctx context.Context, id keyserver.ID) (storedPrin
 	return list[0], nil
 }
 
+// SetPassword replaces the hash of a principal's password.
+func (tx *Tx) SetPassword(ctx context.Context, id keyserver.ID, hash string) error {
+	if err := tx.execOne(ctx, `UPDATE principals SET password_hash = $1 WHERE id = $2`, hash, id[:]); err != nil {
+		return err
+	}
+	tx.record(keyserver.ChangePrincipal, id, keyserver.Updated)
+	return nil
+}
+
 // InsertPrincipal stores a principal with its roles, groups and identity. An
 // empty passwordHash is none. ErrDuplicate where the id, the identity, or the
 // name among principals of the type, is taken; ErrNotFound where a role or

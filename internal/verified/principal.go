@@ -4,16 +4,9 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-)
-
-// Bounds of a password in bytes. The upper one bounds the work of hashing it.
-const (
-	minPassword = 8
-	maxPassword = 1024
 )
 
 // Bounds of an xauth identity: characters of each part, and audiences.
@@ -44,8 +37,8 @@ func (s *Service) CreatePasswordPrincipal(ctx context.Context, by keyserver.Call
 	if err != nil {
 		return PrincipalSaved{}, err
 	}
-	if n := len(p.Password); n < minPassword || n > maxPassword || !utf8.ValidString(p.Password) {
-		return PrincipalSaved{}, fault.New(fault.BadRequest, "password must be %d to %d bytes of valid UTF-8", minPassword, maxPassword)
+	if err := keyserver.RefusePassword(p.Password); err != nil {
+		return PrincipalSaved{}, err
 	}
 	p.Name, p.Roles = name, keyserver.NormalizeIDs(p.Roles)
 	var id keyserver.ID

@@ -67,6 +67,7 @@ var allowed = map[string]string{
 	"GET /api/principals/{id}":                          "AOU",
 	"PUT /api/principals/{id}/flags":                    "A",
 	"PUT /api/principals/{id}/roles":                    "A",
+	"PUT /api/principals/{id}/password":                 "A",
 	"POST /api/principals/groups":                       "A",
 	"GET /api/principals/groups/{gid}/members":          "AOU",
 	"PUT /api/principals/groups/{gid}/members/{pid}":    "A",
@@ -285,6 +286,7 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 	directory := s.OK(t, officer, "POST", "/api/templated-directories", rig.Object{"path": "/a", "aclTemplateId": template}).Text(t, "id")
 	s.registerPeer(t, officer)
 	person, group := s.principal(t, "person"), s.group(t, "group")
+	forgetful := s.principal(t, "forgetful")
 	s.OK(t, admin, "PUT", "/api/principals/groups/"+group+"/members/"+person, nil)
 	row := s.OK(t, officer, "POST", "/api/principal-trusts", rig.Object{"principalId": person, "trustedServerSystemId": otherSystem, "flag": "expose"}).Text(t, "principalTrust", "id")
 	role := s.OK(t, admin, "POST", "/api/roles", rig.Object{"name": "custom", "operations": []string{}}).Text(t, "id")
@@ -317,6 +319,7 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 		"POST /api/principals/groups":                   rig.Object{"name": "g"},
 		"PUT /api/principals/{id}/flags":                rig.Object{"delegation": true},
 		"PUT /api/principals/{id}/roles":                rig.Object{"roleIds": []string{}},
+		"PUT /api/principals/{id}/password":             rig.Object{"password": newPassword},
 		"POST /api/roles":                               rig.Object{"name": "r", "operations": []string{}},
 		"PUT /api/roles/{id}":                           rig.Object{"name": "renamed"},
 		"POST /api/trusted-cas":                         rig.Object{"certificate": b64(another.Certificate.Raw)},
@@ -345,6 +348,7 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 		"DELETE /api/principals/{id}/sessions":                            "/api/principals/" + person + "/sessions",
 		"PUT /api/principals/{id}/flags":                                  "/api/principals/" + person + "/flags",
 		"PUT /api/principals/{id}/roles":                                  "/api/principals/" + person + "/roles",
+		"PUT /api/principals/{id}/password":                               passwordOf(forgetful),
 		"GET /api/principals/groups/{gid}/members":                        "/api/principals/groups/" + group + "/members",
 		"PUT /api/principals/groups/{gid}/members/{pid}":                  "/api/principals/groups/" + group + "/members/" + person,
 		"DELETE /api/principals/groups/{gid}/members/{pid}":               "/api/principals/groups/" + group + "/members/" + person,
