@@ -161,6 +161,7 @@ func TestVerdictsKeepTheShape(t *testing.T) {
 		"AmendACL":                {http.MethodPost, "/api/keys/acl/update", fault.NotVerified, map[string]any{"verified": false}},
 		"RevokeACL":               {http.MethodPost, "/api/keys/acl/revoke", fault.NotVerified, map[string]any{"verified": false}},
 		"CreatePrincipal":         {http.MethodPost, "/api/principals/password", fault.NotSaved, map[string]any{"saved": false}},
+		"DeletePrincipal":         {http.MethodDelete, "/api/principals/{id}", fault.NotRemoved, map[string]any{"gone": false, "sessionsEnded": 2.0}},
 		"IssueCertificate":        {http.MethodPost, "/api/certificates", fault.NotSaved, map[string]any{"saved": false}},
 		"RenewCertificate":        {http.MethodPost, "/api/certificates/renew", fault.NotSaved, map[string]any{"certificateIdBytes": 8.0}},
 		"EnrollCertificates":      {http.MethodPost, "/api/certificates/enroll", fault.NotSaved, map[string]any{"saved": false, "count": 1.0}},

@@ -457,6 +457,11 @@ func (f *fakePort) SetPrincipalRoles(ctx context.Context, _ keyserver.Caller, r 
 		f.ofPrincipal(r.ID, func(p *keyserver.Principal) { p.Roles = r.Roles }), f.ofPrincipal(r.ID, func(p *keyserver.Principal) { p.Roles = nil }))
 }
 
+func (f *fakePort) DeletePrincipal(ctx context.Context, _ keyserver.Caller, d keyserver.Departure) (keyserver.DepartureDone, error) {
+	gone := drop(&f.principals, func(p keyserver.Principal) bool { return p.ID == d.ID })
+	return keyserver.DepartureDone{Sessions: 2, Entries: 3}, f.write(ctx, "DeletePrincipal", d, gone, nil)
+}
+
 func (f *fakePort) GroupMembers(ctx context.Context, _ keyserver.Caller, g keyserver.GroupFilter) ([]keyserver.Principal, error) {
 	return answer([]keyserver.Principal{aUser}, f.called(ctx, "GroupMembers", g))
 }

@@ -94,6 +94,21 @@ func setPassword(a *API, ctx context.Context, c call, in schema.SetPasswordReque
 	return schema.PasswordSaved{ID: in.ID, Saved: r.Saved, SessionsEnded: r.Ended, Verdict: schema.Verdict{Detail: r.Detail}}, err
 }
 
+func deletePrincipal(a *API, ctx context.Context, c call, in schema.DeletePrincipalRequest) (schema.PrincipalGone, error) {
+	d := keyserver.Departure{ID: keyserver.ID(in.ID)}
+	if in.Heir != nil {
+		d.Heir = keyserver.ID(*in.Heir)
+		if d.Heir.IsZero() {
+			return schema.PrincipalGone{}, wire.Refuse("heir", "must not be zero; zero names no object")
+		}
+	}
+	r, err := a.Operations.DeletePrincipal(ctx, c.by, d)
+	return schema.PrincipalGone{
+		ID: in.ID, Gone: r.Gone, Principal: principalOf(r.Principal),
+		SessionsEnded: r.Done.Sessions, EntriesClosed: r.Done.Entries, Verdict: schema.Verdict{Detail: r.Detail},
+	}, err
+}
+
 func principalSavedOf(r verified.PrincipalSaved) schema.PrincipalSaved {
 	out := schema.PrincipalSaved{Saved: r.Saved, Verdict: schema.Verdict{Detail: r.Detail}}
 	if r.Principal != nil {

@@ -226,6 +226,13 @@ func principalRoutes() []Route {
 			Faults: codes(fault.Escalation, fault.NotFound, fault.NoPassword, fault.InvalidCredentials, fault.LoginThrottled,
 				fault.NotSaved, fault.ReadbackFailed),
 		}, setPassword),
+		endpoint(Route{
+			Name: "deletePrincipal", Method: http.MethodDelete, Path: "/api/principals/{id}", Extension: true, Session: true, Timeout: time.Minute,
+			Summary:    "Deletes a principal with its sessions and certificates, closes its entries on keys, and verifies its absence.",
+			Operations: grants(keyserver.OpReadPrincipal, keyserver.OpDeletePrincipal),
+			Faults: codes(fault.NotFound, fault.BuiltInPrincipal, fault.OwnAccount, fault.Escalation, fault.InUse, fault.InvalidArgument,
+				fault.NotRemoved, fault.ReadbackFailed),
+		}, deletePrincipal),
 	}
 }
 

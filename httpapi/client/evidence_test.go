@@ -28,6 +28,8 @@ var claims = map[string][]string{
 	"PrincipalSaved":          {`{"saved":true,"principal":null}`, `{"principal":{}}`},
 	"PrincipalFlagsSaved":     {`{"after":{}}`},
 	"PrincipalRolesSaved":     {`{"principal":{}}`},
+	"PasswordSaved":           {`{"sessionsEnded":1}`},
+	"PrincipalGone":           {`{"principal":{}}`, `{"sessionsEnded":1,"entriesClosed":1}`},
 	"GroupMemberSaved":        {`{"member":{}}`},
 	"GroupMemberGone":         {`{"member":{}}`},
 	"TrustedCAAdded":          {`{"saved":true,"matchedBy":"certificate-body"}`, `{"saved":true,"trustedCA":{}}`, `{"trustedCA":{"certificateId":"AAAAAAAAAAE="}}`},

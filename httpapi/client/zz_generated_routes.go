@@ -172,6 +172,14 @@ func (c *Client) SetPassword(ctx context.Context, in schema.SetPasswordRequest) 
 	return ask[schema.PasswordSaved](ctx, c, route{name: "setPassword", method: http.MethodPut, path: "/api/principals/{id}/password", named: true}, in)
 }
 
+// DeletePrincipal deletes a principal with its sessions and certificates,
+// closes its entries on keys, and verifies its absence. Codes of its own:
+// NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT, ESCALATION, IN_USE,
+// INVALID_ARGUMENT, NOT_REMOVED, READBACK_FAILED.
+func (c *Client) DeletePrincipal(ctx context.Context, in schema.DeletePrincipalRequest) (schema.PrincipalGone, error) {
+	return ask[schema.PrincipalGone](ctx, c, route{name: "deletePrincipal", method: http.MethodDelete, path: "/api/principals/{id}", named: true}, in)
+}
+
 // CreateGroup creates a group and verifies name, type and roles. Codes of its
 // own: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED,
 // INVALID_ARGUMENT.

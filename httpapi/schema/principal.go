@@ -152,6 +152,25 @@ type PasswordSaved struct {
 // Unproven is empty where the password reads back.
 func (r PasswordSaved) Unproven() string { return unshown(r.Saved, "the password") }
 
+// DeletePrincipalRequest ends a principal.
+type DeletePrincipalRequest struct {
+	ID   HexID  `path:"id" json:"-" doc:"16 hexadecimal digits."`
+	Heir *HexID `query:"heir" json:"-" doc:"Who receives OWNER of the keys and the ACL templates that nobody else owns; left out, the deletion is refused where there are any."`
+}
+
+// PrincipalGone is the verdict on the end of a principal.
+type PrincipalGone struct {
+	ID            HexID     `json:"id"`
+	Gone          bool      `json:"gone" doc:"The principal does not read back."`
+	Principal     Principal `json:"principal" doc:"As it stood."`
+	SessionsEnded int       `json:"sessionsEnded" doc:"Those that were made from its sessions included."`
+	EntriesClosed int       `json:"entriesClosed" doc:"Its entries on keys, whose time has ended with it."`
+	Verdict
+}
+
+// Unproven is empty where the principal is gone.
+func (r PrincipalGone) Unproven() string { return unshown(r.Gone, "the deletion of the principal") }
+
 // UpdatePrincipalRolesRequest replaces the roles of a principal.
 type UpdatePrincipalRolesRequest struct {
 	ID      HexID   `path:"id" json:"-" doc:"16 hexadecimal digits."`

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/estate"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
@@ -70,4 +71,73 @@ func (e *Engine) mayBecome(ctx context.Context, tx *sqlstore.Tx, by keyserver.Ca
 		return err
 	}
 	return mayGiveAll(ctx, tx, from, c.Principal)
+}
+
+// DeletePrincipal implements keyserver.Principals. Where an heir is given much, it
+// takes more than one transaction: the principal is gone with the last, and what
+// is done before is that the heir owns keys beside it.
+func (e *Engine) DeletePrincipal(ctx context.Context, by keyserver.Caller, d keyserver.Departure) (done keyserver.DepartureDone, err error) {
+	r := request{by: by, op: keyserver.OpDeletePrincipal, object: d.ID.Hex()}
+	if !d.Heir.IsZero() {
+		r.object += " to " + d.Heir.Hex()
+	}
+	err = e.perform(ctx, r, func() error {
+		for over := false; !over; {
+			err := e.Store.Update(ctx, func(tx *sqlstore.Tx) (err error) {
+				done, over, err = e.deletePrincipal(ctx, tx, by, d)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return done, err
+}
+
+func (e *Engine) deletePrincipal(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, d keyserver.Departure) (keyserver.DepartureDone, bool, error) {
+	var none keyserver.DepartureDone
+	from, err := e.giver(ctx, tx, by)
+	if err != nil {
+		return none, false, err
+	}
+	caller, err := tx.Principal(ctx, by.Principal.ID)
+	if err != nil {
+		return none, false, err
+	}
+	p, err := tx.Principal(ctx, d.ID)
+	if err != nil {
+		return none, false, notFound(err, fault.NotFound, "no principal has the id %s", d.ID)
+	}
+	if err := estate.RefuseToGo(caller, p); err != nil {
+		return none, false, err
+	}
+	lost, err := holds(ctx, tx, d.ID)
+	if err != nil {
+		return none, false, err
+	}
+	if err := from.refuseToTake(lost); err != nil {
+		return none, false, err
+	}
+	left := estate.Estate{Of: p, At: keyserver.StampOf(e.Clock()), Random: e.Random}
+	if !d.Heir.IsZero() {
+		if left.Heir, err = mayInherit(ctx, tx, caller, from, d); err != nil {
+			return none, false, err
+		}
+	}
+	return left.Settle(ctx, tx)
+}
+
+// mayInherit answers the heir. To say who receives what somebody owns takes being
+// able to become him (ADR 36).
+func mayInherit(ctx context.Context, tx *sqlstore.Tx, caller keyserver.Principal, from giver, d keyserver.Departure) (none keyserver.PrincipalRef, err error) {
+	heir, err := tx.Principal(ctx, d.Heir)
+	if err != nil {
+		return none, notFound(err, fault.InvalidArgument, "heir names %s, which is no principal of this key server", d.Heir)
+	}
+	if err := estate.RefuseHeir(caller, heir, d.ID); err != nil {
+		return none, err
+	}
+	return heir.Ref(), mayGiveAll(ctx, tx, from, d.ID)
 }

@@ -29,6 +29,7 @@ var permanent = map[uint64]string{
 	0x0118: "changeGroupMembers",
 	0x0119: "endSessions",
 	0x011A: "listSessions",
+	0x011B: "deletePrincipal",
 	0x011C: "setPassword",
 	0x0121: "readVersion",
 	0x0122: "watchChanges",

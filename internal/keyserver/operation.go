@@ -60,6 +60,8 @@ var (
 	OpEndSessions  = operation(0x0119, "endSessions", "End Sessions", Administration)
 	OpListSessions = operation(0x011A, "listSessions", "List Sessions", Administration)
 
+	OpDeletePrincipal = operation(0x011B, "deletePrincipal", "Delete Principal", Administration)
+
 	OpSetPassword = operation(0x011C, "setPassword", "Set Password", Administration)
 
 	OpReadVersion  = operation(0x0121, "readVersion", "Read Version", Administration)
@@ -191,7 +193,7 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 		OpListTrustedServers, OpReadTrustInfo,
 		OpListPrincipals, OpUpdatePrincipalFlags, OpUpdatePrincipalRoles, OpLookupPrincipals, OpListGroupMembers, OpChangeGroupMembers,
 		OpListRoles, OpCreateRole, OpUpdateRole, OpDeleteRole,
-		OpReadPrincipal, OpCreatePrincipal, OpSetPassword, OpWatchChanges, OpListTrustedCAs, OpListSessions, OpEndSessions,
+		OpReadPrincipal, OpCreatePrincipal, OpDeletePrincipal, OpSetPassword, OpWatchChanges, OpListTrustedCAs, OpListSessions, OpEndSessions,
 		OpIssueCertificate, OpRenewCertificate, OpEnrollCertificate, OpFindCertificates, OpResetTransportPrincipal,
 	}
 	if d == Split {

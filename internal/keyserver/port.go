@@ -160,6 +160,9 @@ type Principals interface {
 	UpdatePrincipalFlags(ctx context.Context, by Caller, change FlagChange) error
 	// SetPrincipalRoles makes the roles all that a principal holds.
 	SetPrincipalRoles(ctx context.Context, by Caller, r PrincipalRoles) error
+	// DeletePrincipal ends a principal for good. IN_USE where it is the only owner
+	// of a key or a template and there is no heir.
+	DeletePrincipal(ctx context.Context, by Caller, d Departure) (DepartureDone, error)
 	// GroupMembers lists by id.
 	GroupMembers(ctx context.Context, by Caller, f GroupFilter) ([]Principal, error)
 	// AddGroupMember does nothing where the principal is a member already.

@@ -147,6 +147,19 @@ type PrincipalRoles struct {
 	Roles []ID
 }
 
+// Departure is the end of a principal. Heir receives OWNER of the keys and the
+// templates that nobody else owns; zero where there is to be nobody.
+type Departure struct {
+	ID   ID
+	Heir ID
+}
+
+// DepartureDone says what ended with a principal.
+type DepartureDone struct {
+	Sessions int // with those that were made from them
+	Entries  int // on keys, that had not ended before
+}
+
 // Membership is a principal in a group.
 type Membership struct {
 	Group  ID

@@ -127,3 +127,100 @@ func TestSetPasswordOnReplicas(t *testing.T) {
 		other.until(t, session, "GET", where, http.StatusUnauthorized, "SESSION_NOT_FOUND") // within a second
 	}
 }
+
+// DELETE /api/principals/{id}, clause 9.14.
+func TestDeletePrincipal(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin := s.AsAdmin(t)
+		of := func(id string) string { return "/api/principals/" + id }
+		ann, heir := s.principal(t, "ann", keyserver.RoleEncryptor), s.principal(t, "heir", keyserver.RoleEncryptor)
+		session, _ := s.opens(t, "ann")
+		s.registerPeer(t, admin)
+		transport := s.OK(t, admin, "GET", "/api/trusted-servers", nil).List(t, "trustedServers")[0]["transportPrincipalId"].(string)
+		number, err := strconv.ParseUint(transport, 10, 64)
+		rig.Must(t, err)
+		key := s.OK(t, session, "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384"}).Text(t, "ttag")
+		s.Refused(t, "", "DELETE", of(ann), nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+		s.Refused(t, s.with(t, keyserver.RoleSecurityOfficer), "DELETE", of(ann), nil, http.StatusForbidden, "ACCESS_DENIED")
+		s.refusals(t, admin, "DELETE", map[string]refusal{
+			"Nobody":     {of(nobody), nil, 404, "NOT_FOUND", nobody},
+			"Own":        {of(s.self(t, admin)), nil, 403, "OWN_ACCOUNT", "your own"},
+			"System":     {of(s.systemDefined(t)), nil, 403, "BUILT_IN_PRINCIPAL", "system"},
+			"SoleOwner":  {of(ann), nil, 409, "IN_USE", "heir"},
+			"Transport":  {of(keyserver.IDFromUint64(number).Hex()), nil, 409, "IN_USE", "/api/trusted-servers/"},
+			"HeirSelf":   {of(ann) + "?heir=" + s.self(t, admin), nil, 403, "OWN_ACCOUNT", "heir"},
+			"HeirNobody": {of(ann) + "?heir=" + nobody, nil, 400, "INVALID_ARGUMENT", nobody},
+			"HeirItself": {of(ann) + "?heir=" + ann, nil, 400, "BAD_REQUEST", "heir"},
+			"HeirZero":   {of(ann) + "?heir=0000000000000000", nil, 400, "BAD_REQUEST", "heir"},
+			"HeirWord":   {of(ann) + "?heir=bob", nil, 400, "BAD_REQUEST", "heir"},
+		})
+		s.OK(t, session, "GET", where, nil)
+
+		a := s.OK(t, admin, "DELETE", of(ann)+"?heir="+heir, nil)
+		if a.Body["gone"] != true || a.Body["sessionsEnded"] != 1.0 || a.Body["entriesClosed"] != 1.0 || a.Text(t, "principal", "name") != "ann" {
+			t.Errorf("answered %s", a.Raw)
+		}
+		s.Refused(t, admin, "GET", of(ann), nil, http.StatusNotFound, "NOT_FOUND")
+		s.Refused(t, admin, "DELETE", of(ann), nil, http.StatusNotFound, "NOT_FOUND")
+		s.Refused(t, session, "GET", where, nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+		s.Refused(t, "", "POST", sessions, byPassword("ann", somePassword), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+		inherited, _ := s.opens(t, "heir")
+		s.OK(t, inherited, "POST", mac, rig.Object{"hiddenLink": key, "data": ""})
+		s.OK(t, inherited, "POST", "/api/keys/acl/grant", rig.Object{"ttag": key, "systemId": 1, "principalId": decimal(t, heir), "rights": []string{"OWNER"}})
+		if again := s.principal(t, "ann"); again == ann {
+			t.Error("the id was given again")
+		}
+		rows := s.OK(t, admin, "GET", "/api/audit?principalId="+decimal(t, ann), nil).List(t, "entries")
+		if len(rows) < 2 {
+			t.Errorf("the trail has forgotten ann: %v", rows)
+		}
+		if rows := s.OK(t, admin, "GET", "/api/audit?operation=deletePrincipal", nil).List(t, "entries"); rows[len(rows)-1]["object"] != ann+" to "+heir {
+			t.Errorf("the trail says %v", rows[len(rows)-1])
+		}
+	})
+}
+
+// A transport principal that was deleted logs in no more, with the same
+// certificate, on any connection.
+func TestDeletedTransportPrincipal(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		ca := peerCA(t, "issuer")
+		s.trustCA(t, s.AsAdmin(t), ca)
+		agent := s.agent(t, ca, "agent", keyserver.RoleExchanger)
+		over := s.showing(t, agent)
+		session := over.login(t)
+		id := over.self(t, session)
+		s.OK(t, s.AsAdmin(t), "DELETE", "/api/principals/"+id, nil)
+		over.Refused(t, session, "GET", where, nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+		over.Refused(t, "", "POST", sessions, rig.Object{"method": "certificate"}, http.StatusUnauthorized, "INVALID_CREDENTIALS")
+	})
+}
+
+// Whoever is deleted at one replica is gone at the other.
+func TestDeletePrincipalOnReplicas(t *testing.T) {
+	one, other := replicas(t)
+	ann := one.principal(t, "ann", keyserver.RoleAuditor)
+	session, _ := other.opens(t, "ann")
+	other.OK(t, session, "GET", "/api/audit", nil)
+	one.OK(t, one.AsAdmin(t), "DELETE", "/api/principals/"+ann, nil)
+	other.Refused(t, "", "POST", sessions, byPassword("ann", somePassword), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+	other.until(t, session, "GET", "/api/audit", http.StatusUnauthorized, "SESSION_NOT_FOUND") // within a second
+}
+
+// Who owns a template alone hands it over and leaves: the heir goes on with it,
+// and the former owner may not even read as one who changes it.
+func TestTemplatesAreHandedOver(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		first, second := s.with(t, keyserver.RoleSecurityOfficer), s.User(t, "second", keyserver.RoleSecurityOfficer).Session
+		members := "/api/acl-templates/" + s.template(t, first, "handed over") + "/members"
+		of := func(session string) string { return members + "/1/" + decimal(t, s.self(t, session)) }
+		s.Refused(t, first, "DELETE", of(first), nil, http.StatusConflict, "LAST_WRITER")
+		s.Refused(t, second, "DELETE", of(first), nil, http.StatusForbidden, "NOT_WRITABLE")
+		s.OK(t, first, "POST", members, rig.Object{"systemId": 1, "principalId": decimal(t, s.self(t, second)), "rights": []string{"OWNER"}})
+		s.OK(t, first, "DELETE", of(first), nil)
+		s.Refused(t, first, "DELETE", of(second), nil, http.StatusForbidden, "NOT_WRITABLE")
+		s.Refused(t, second, "DELETE", of(second), nil, http.StatusConflict, "LAST_WRITER")
+		s.OK(t, second, "PUT", strings.TrimSuffix(members, "/members"), rig.Object{"name": "renamed"})
+		s.OK(t, s.AsAdmin(t), "DELETE", "/api/principals/"+s.self(t, first), nil)
+	})
+}

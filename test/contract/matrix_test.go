@@ -68,6 +68,7 @@ var allowed = map[string]string{
 	"PUT /api/principals/{id}/flags":                    "A",
 	"PUT /api/principals/{id}/roles":                    "A",
 	"PUT /api/principals/{id}/password":                 "A",
+	"DELETE /api/principals/{id}":                       "A",
 	"POST /api/principals/groups":                       "A",
 	"GET /api/principals/groups/{gid}/members":          "AOU",
 	"PUT /api/principals/groups/{gid}/members/{pid}":    "A",
@@ -207,6 +208,7 @@ var again = map[string]string{
 	"POST /api/principal-trusts":      "ALREADY_EXISTS",
 
 	"POST /api/trusted-cas/remove":                                    "NOT_TRUSTED",
+	"DELETE /api/principals/{id}":                                     "NOT_FOUND",
 	"DELETE /api/acl-templates/{id}":                                  "NOT_FOUND",
 	"DELETE /api/acl-templates/{id}/members/{systemId}/{principalId}": "NOT_FOUND",
 	"DELETE /api/templated-directories/{id}":                          "NOT_FOUND",
@@ -349,6 +351,7 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 		"PUT /api/principals/{id}/flags":                                  "/api/principals/" + person + "/flags",
 		"PUT /api/principals/{id}/roles":                                  "/api/principals/" + person + "/roles",
 		"PUT /api/principals/{id}/password":                               passwordOf(forgetful),
+		"DELETE /api/principals/{id}":                                     "/api/principals/" + forgetful,
 		"GET /api/principals/groups/{gid}/members":                        "/api/principals/groups/" + group + "/members",
 		"PUT /api/principals/groups/{gid}/members/{pid}":                  "/api/principals/groups/" + group + "/members/" + person,
 		"DELETE /api/principals/groups/{gid}/members/{pid}":               "/api/principals/groups/" + group + "/members/" + person,

@@ -1,0 +1,245 @@
+package engine_test
+
+import (
+	"context"
+	"crypto/rand"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// keyID is the key that a hidden link names.
+func keyID(t *testing.T, link keyserver.HiddenLink) keyserver.ID {
+	t.Helper()
+	_, id, ok := link.Split()
+	if !ok {
+		t.Fatalf("%v names no key", link)
+	}
+	return id
+}
+
+func entryOf(t *testing.T, f *enginetest.Fixture, link keyserver.HiddenLink, p keyserver.PrincipalRef) (keyserver.ACLEntry, bool) {
+	t.Helper()
+	return must(f.Store.ACL(context.Background(), keyID(t, link)))(t).Entry(p)
+}
+
+func give(t *testing.T, f *enginetest.Fixture, by keyserver.Caller, link keyserver.HiddenLink, to keyserver.Caller, rights keyserver.Rights, change ...func(*keyserver.ACLChange)) {
+	t.Helper()
+	c := keyserver.ACLChange{Link: link, Principal: to.Principal, Rights: rights, MaxUsage: keyserver.NoUsageLimit}
+	for _, fn := range change {
+		fn(&c)
+	}
+	if err := f.GrantACL(context.Background(), by, c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Who may delete whom, and who may be an heir: each refusal leaves the principal
+// as it was.
+func TestWhoDeletesAPrincipal(t *testing.T) {
+	ctx := context.Background()
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		add := func(name string, roles []keyserver.ID, groups ...keyserver.ID) keyserver.Caller {
+			return f.Add(t, keyserver.PasswordPrincipal, name, roles, groups)
+		}
+		team := f.Add(t, keyserver.GroupPrincipal, "team", nil, nil).Principal.ID
+		deleting := role(t, f, "deleting", keyserver.OpDeletePrincipal)
+		clerk := add("clerk", []keyserver.ID{deleting}, team)
+		plain, owner := add("plain", nil), add("owner", []keyserver.ID{keyserver.RoleEncryptor})
+		mint(t, f, owner, nil)
+		writer := add("writer", []keyserver.ID{keyserver.RoleAdministrator})
+		template := must(f.CreateACLTemplate(ctx, writer, "writer's"))(t)
+		demanded := f.Add(t, keyserver.GroupPrincipal, "demanded", nil, nil)
+		if err := f.PutACLTemplateMember(ctx, writer, keyserver.TemplateMembership{Template: template, Member: keyserver.TemplateMember{
+			Principal: demanded.Principal, Rights: keyserver.MandatoryGroup | keyserver.Read, MaxUsage: keyserver.NoUsageLimit,
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		off := add("off", nil)
+		system := f.Caller(t, keyserver.CertificatePrincipal, "system").Principal.ID
+		if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.SetPrincipalFlags(ctx, off.Principal.ID, 0) }); err != nil {
+			t.Fatal(err)
+		}
+		lent := f.Admin
+		lent.Kind, lent.Actor = keyserver.DelegatedSession, plain.Principal
+		none := keyserver.ID{}
+		for name, c := range map[string]struct {
+			by       keyserver.Caller
+			id, heir keyserver.ID
+			code     fault.Code
+			reason   fault.Reason
+		}{
+			"NoRole":        {plain, owner.Principal.ID, none, fault.AccessDenied, fault.ReasonRoleDenied},
+			"Nobody":        {clerk, keyserver.IDFromUint64(99), none, fault.NotFound, fault.ReasonObjectNotFound},
+			"System":        {f.Admin, system, none, fault.BuiltInPrincipal, fault.ReasonBuiltIn},
+			"Own":           {f.Admin, f.Admin.Principal.ID, none, fault.OwnAccount, fault.ReasonInvalidArgument},
+			"OwnGroup":      {clerk, team, none, fault.OwnAccount, fault.ReasonInvalidArgument},
+			"SoleOwner":     {f.Admin, owner.Principal.ID, none, fault.InUse, fault.ReasonInUse},
+			"SoleWriter":    {f.Admin, writer.Principal.ID, none, fault.InUse, fault.ReasonInUse},
+			"Demanded":      {f.Admin, demanded.Principal.ID, plain.Principal.ID, fault.InUse, fault.ReasonInUse},
+			"NoHeir":        {f.Admin, owner.Principal.ID, keyserver.IDFromUint64(99), fault.InvalidArgument, fault.ReasonObjectNotFound},
+			"HeirOfHimself": {f.Admin, owner.Principal.ID, owner.Principal.ID, fault.InvalidArgument, fault.ReasonInvalidArgument},
+			"HeirOff":       {f.Admin, owner.Principal.ID, off.Principal.ID, fault.InvalidArgument, fault.ReasonInvalidArgument},
+			"HeirSystem":    {f.Admin, owner.Principal.ID, system, fault.InvalidArgument, fault.ReasonInvalidArgument},
+			"HeirSelf":      {f.Admin, owner.Principal.ID, f.Admin.Principal.ID, fault.OwnAccount, fault.ReasonInvalidArgument},
+			"HeirOwnGroup":  {clerk, owner.Principal.ID, team, fault.OwnAccount, fault.ReasonInvalidArgument},
+			"HeirNotHis":    {clerk, owner.Principal.ID, plain.Principal.ID, fault.Escalation, fault.ReasonEscalation},
+		} {
+			t.Run(name, func(t *testing.T) {
+				_, err := f.DeletePrincipal(ctx, c.by, keyserver.Departure{ID: c.id, Heir: c.heir})
+				refused(t, f, err, c.code, c.reason)
+				if c.id == keyserver.IDFromUint64(99) {
+					return
+				}
+				if _, err := f.Store.Principal(ctx, c.id); err != nil {
+					t.Errorf("it is gone after all: %v", err)
+				}
+			})
+		}
+		if _, err := f.DeletePrincipal(ctx, lent, keyserver.Departure{ID: owner.Principal.ID}); err == nil {
+			t.Error("a session that acts for an administrator deleted somebody")
+		}
+		if _, err := f.DeletePrincipal(ctx, clerk, keyserver.Departure{ID: plain.Principal.ID}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Where duties are apart, whoever gives one takes no other away; and who inherits
+// what an officer owns is not said by whoever could not become him.
+func TestWhoDeletesWhomWhereDutiesAreApart(t *testing.T) {
+	ctx := context.Background()
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		e, admin, officer, _ := apart(t, f)
+		deleting := role(t, f, "deleting", keyserver.OpDeletePrincipal)
+		clerk := f.Add(t, keyserver.PasswordPrincipal, "clerk", []keyserver.ID{deleting}, nil)
+		heir := f.Add(t, keyserver.PasswordPrincipal, "heir", nil, nil).Principal.ID
+		user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{keyserver.RoleEncryptor}, nil)
+		link := mint(t, f, user, nil)
+		_, err := e.DeletePrincipal(ctx, clerk, keyserver.Departure{ID: admin.Principal.ID})
+		refused(t, f, err, fault.Escalation, fault.ReasonEscalation)
+		_, err = e.DeletePrincipal(ctx, admin, keyserver.Departure{ID: officer.Principal.ID, Heir: heir})
+		refused(t, f, err, fault.Escalation, fault.ReasonEscalation)
+		if _, err := e.DeletePrincipal(ctx, admin, keyserver.Departure{ID: user.Principal.ID, Heir: heir}); err != nil {
+			t.Fatal(err)
+		}
+		if entry, _ := entryOf(t, f, link, keyserver.PrincipalRef{System: f.Prepared.System, ID: heir}); !entry.Rights.Has(keyserver.Owner) {
+			t.Errorf("the heir's entry is %+v", entry)
+		}
+	})
+}
+
+// What a principal leaves: the heir owns what nobody else does, and nothing else;
+// every entry is over, and what it demanded stays demanded; no session and no
+// certificate is left.
+func TestAnEstate(t *testing.T) {
+	ctx := context.Background()
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		both := []keyserver.ID{keyserver.RoleAdministrator, keyserver.RoleEncryptor}
+		group := f.Add(t, keyserver.GroupPrincipal, "group", nil, nil)
+		agent := f.Add(t, keyserver.CertificatePrincipal, "/CN=agent", both, []keyserver.ID{group.Principal.ID})
+		heir := f.Add(t, keyserver.PasswordPrincipal, "heir", both, nil)
+		other := f.Add(t, keyserver.PasswordPrincipal, "other", both, nil)
+		alone, limited, shared, lent, ending := mint(t, f, agent, nil), mint(t, f, agent, nil), mint(t, f, agent, nil), mint(t, f, other, nil), mint(t, f, agent, nil)
+		give(t, f, agent, limited, heir, keyserver.Read, func(c *keyserver.ACLChange) { c.MaxUsage = 3 })
+		give(t, f, agent, shared, other, keyserver.Owner)
+		give(t, f, other, lent, agent, keyserver.Read|keyserver.MandatoryGroup)
+		give(t, f, agent, ending, other, keyserver.Owner, func(c *keyserver.ACLChange) { c.End = keyserver.StampOf(f.Clock.Now().AddDate(1, 0, 0)) })
+		own, with := must(f.CreateACLTemplate(ctx, agent, "own"))(t), must(f.CreateACLTemplate(ctx, other, "with"))(t)
+		if err := f.PutACLTemplateMember(ctx, other, keyserver.TemplateMembership{Template: with, Member: keyserver.TemplateMember{
+			Principal: agent.Principal, Rights: keyserver.Owner, MaxUsage: keyserver.NoUsageLimit,
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			return tx.InsertSession(ctx, sqlstore.SessionRecord{
+				ID: must(keyserver.NewID(rand.Reader))(t), Principal: agent.Principal, Kind: keyserver.CertificateSession,
+				CreatedAt: f.Clock.Now(), ExpiresAt: f.Clock.Now().AddDate(0, 0, 1), LastUsedAt: f.Clock.Now(),
+			})
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Key(ctx, agent, alone); err != nil { // it is in the caches
+			t.Fatal(err)
+		}
+
+		done, err := f.DeletePrincipal(ctx, f.Admin, keyserver.Departure{ID: agent.Principal.ID, Heir: heir.Principal.ID})
+		if err != nil || done.Sessions != 1 || done.Entries != 5 {
+			t.Fatalf("got %+v, %v", done, err)
+		}
+		if row := f.LastRow(t); row.Operation != "deletePrincipal" || row.Object != agent.Principal.ID.Hex()+" to "+heir.Principal.ID.Hex() {
+			t.Errorf("the row is %+v", row)
+		}
+		if _, err := f.Key(ctx, agent, alone); fault.CodeOf(err) != fault.SessionNotFound {
+			t.Errorf("whoever is gone: %v", err)
+		}
+		for name, c := range map[string]struct {
+			link   keyserver.HiddenLink
+			rights keyserver.Rights
+		}{
+			"Alone": {alone, keyserver.Owner.Widen()}, "Limited": {limited, keyserver.Owner.Widen()},
+			"Ending": {ending, keyserver.Owner.Widen()}, "Shared": {shared, 0}, "Lent": {lent, 0},
+		} {
+			entry, ok := entryOf(t, f, c.link, heir.Principal)
+			if ok != (c.rights != 0) || entry.Rights != c.rights || ok && (entry.MaxUsage != keyserver.NoUsageLimit || !entry.End.IsUnset()) {
+				t.Errorf("%s: the heir's entry is %+v", name, entry)
+			}
+			if was, ok := entryOf(t, f, c.link, agent.Principal); !ok || was.End != keyserver.StampOf(f.Clock.Now()) {
+				t.Errorf("%s: the entry that was is %+v", name, was)
+			}
+		}
+		if _, err := f.HMAC(ctx, other, keyserver.HMACRequest{Link: lent, Message: text("message")}); fault.CodeOf(err) != fault.ACLDenied {
+			t.Errorf("what the entry demanded has lapsed: %v", err)
+		}
+		members := must(f.Store.ACLTemplate(ctx, own))(t).Members
+		if len(members) != 1 || members[0].Principal != heir.Principal || members[0].Rights != keyserver.Owner.Widen() {
+			t.Errorf("the template has %+v", members)
+		}
+		if members := must(f.Store.ACLTemplate(ctx, with))(t).Members; len(members) != 1 || members[0].Principal != other.Principal {
+			t.Errorf("the other template has %+v", members)
+		}
+		if list := must(f.Store.CertificatesOf(ctx, agent.Principal.ID, 9))(t); len(list) != 0 {
+			t.Errorf("certificates are left: %v", list)
+		}
+		if list := must(f.Store.GroupMembers(ctx, group.Principal.ID, 9, 0))(t); len(list) != 0 {
+			t.Errorf("memberships are left: %v", list)
+		}
+		if _, err := f.DeletePrincipal(ctx, f.Admin, keyserver.Departure{ID: agent.Principal.ID}); fault.CodeOf(err) != fault.NotFound {
+			t.Errorf("twice: %v", err)
+		}
+	})
+}
+
+// An estate of more keys than one transaction gives is given whole.
+func TestALargeEstate(t *testing.T) {
+	ctx := context.Background()
+	const keys = 401
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		owner, heir := f.Add(t, keyserver.PasswordPrincipal, "owner", nil, nil), f.Add(t, keyserver.PasswordPrincipal, "heir", nil, nil)
+		if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			for i := range keys {
+				id := func(of uint64) keyserver.ID { return keyserver.IDFromUint64(of<<32 + uint64(i)) }
+				entry := keyserver.ACLEntry{ID: id(3), Principal: owner.Principal, Rights: keyserver.Owner.Widen(), MaxUsage: keyserver.NoUsageLimit}
+				key := sqlstore.KeyRecord{ID: id(1), ACL: id(2), Algorithm: keyserver.HMACSHA384, CreatedAt: f.Clock.Now()}
+				if err := tx.InsertKey(ctx, key, entry); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		started := f.Clock.Now()
+		done, err := f.DeletePrincipal(ctx, f.Admin, keyserver.Departure{ID: owner.Principal.ID, Heir: heir.Principal.ID})
+		if err != nil || done.Entries != keys {
+			t.Fatalf("got %+v, %v", done, err)
+		}
+		owned := must(f.Store.KeysOwnedAlone(ctx, heir.Principal, keyserver.StampOf(started), keys+1))(t)
+		if len(owned) != keys {
+			t.Errorf("the heir owns %d keys", len(owned))
+		}
+	})
+}

@@ -1,0 +1,52 @@
+package verified
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// PrincipalGone is what deleting a principal answers.
+type PrincipalGone struct {
+	Gone      bool
+	Principal keyserver.Principal // as it stood
+	Done      keyserver.DepartureDone
+	Detail    string
+}
+
+// DeletePrincipal ends a principal for good and verifies its absence.
+func (s *Service) DeletePrincipal(ctx context.Context, by keyserver.Caller, d keyserver.Departure) (PrincipalGone, error) {
+	if err := requireID("id", d.ID); err != nil {
+		return PrincipalGone{}, err
+	}
+	if d.Heir == d.ID {
+		return PrincipalGone{}, fault.New(fault.BadRequest, "heir names the principal that is to be deleted; name another")
+	}
+	var done keyserver.DepartureDone
+	return verifiedWrite[*keyserver.Principal, PrincipalGone]{
+		read: func(ctx context.Context) (*keyserver.Principal, error) { return s.principalIfAny(ctx, by, d.ID) },
+		refuse: func(before *keyserver.Principal) error {
+			if before == nil {
+				return fault.New(fault.NotFound, "no principal has the id %s", d.ID)
+			}
+			return refuseUpdate(by, *before)
+		},
+		write: func(ctx context.Context, _ *keyserver.Principal) (err error) {
+			done, err = s.ks.DeletePrincipal(ctx, by, d)
+			return err
+		},
+		verdict: func(before, after *keyserver.Principal) (PrincipalGone, error) {
+			r := PrincipalGone{Principal: *before, Done: done}
+			if after != nil {
+				r.Detail = "the key server accepted the removal, but the principal reads back"
+				return r, fault.New(fault.NotRemoved, "%s", r.Detail)
+			}
+			r.Gone = true
+			r.Detail = fmt.Sprintf("%q is gone, and its id is not given again; what the audit trail says of it stays", before.Name)
+			return r, nil
+		},
+		unread: fault.ReadbackFailed,
+	}.do(ctx)
+}
