@@ -44,6 +44,9 @@ type Config struct {
 	ServerName            string
 	Deployment            string
 	BootstrapPasswordFile string
+	// BootstrapServiceAccount, NAMESPACE:NAME, is of the first administrator that
+	// needs no password. With it, admin is made where there is a file with its password.
+	BootstrapServiceAccount string
 	// BootstrapOfficerPasswordFile is of the officer of a split deployment.
 	BootstrapOfficerPasswordFile string
 
@@ -113,7 +116,43 @@ func (c *Config) Validate() error {
 	if err := c.Providers.validate(); err != nil {
 		return err
 	}
+	if err := c.validateServiceAccount(); err != nil {
+		return err
+	}
 	return c.validateURLs()
+}
+
+// serviceAccountPrefix is how Kubernetes begins the subject of a token.
+const serviceAccountPrefix = "system:serviceaccount:"
+
+// validateServiceAccount refuses a name that no token has. The parts of one are
+// what Kubernetes calls labels and subdomains.
+func (c *Config) validateServiceAccount() error {
+	if c.BootstrapServiceAccount == "" {
+		return nil
+	}
+	namespace, name, found := strings.Cut(c.BootstrapServiceAccount, ":")
+	switch {
+	case !found || !isDNSName(namespace) || !isDNSName(name) || strings.Contains(namespace, "."):
+		return fmt.Errorf("--bootstrap-service-account is %q; it must be NAMESPACE:NAME, for instance keyserver-system:keyserver-manager", c.BootstrapServiceAccount)
+	case c.Providers.OIDCIssuer == "":
+		return errors.New("--bootstrap-service-account is known by the issuer of its tokens; give --oidc-issuer and --oidc-audience, too")
+	default:
+		return nil
+	}
+}
+
+func isDNSName(s string) bool {
+	return s != "" && len(s) <= 253 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-.") == "" &&
+		!strings.ContainsAny(s[:1]+s[len(s)-1:], "-.")
+}
+
+// serviceAccount is the identity of --bootstrap-service-account, nil without.
+func (c *Config) serviceAccount() *keyserver.Identity {
+	if c.BootstrapServiceAccount == "" {
+		return nil
+	}
+	return &keyserver.Identity{Issuer: c.Providers.OIDCIssuer, Subject: serviceAccountPrefix + c.BootstrapServiceAccount}
 }
 
 func isHostPort(address string) bool {

@@ -351,7 +351,10 @@ func makeDataDir(dir string) error {
 func (s *Server) prepare(ctx context.Context, store *sqlstore.Store, custodian *custody.Custodian) (bootstrap.Prepared, error) {
 	admin, officer := s.cfg.firstPasswords()
 	state := s.bootstrap(store, custodian)
-	state.AdminPassword, state.OfficerPassword = admin.read, officer.read
+	state.AdminPassword, state.OfficerPassword, state.ServiceAccount = admin.read, officer.read, s.cfg.serviceAccount()
+	if state.ServiceAccount != nil && s.cfg.BootstrapPasswordFile == "" {
+		state.AdminPassword = nil // a password that nobody needs is one that somebody finds
+	}
 	prepared, err := bootstrap.Run(ctx, state)
 	if err != nil {
 		return prepared, err

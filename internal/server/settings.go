@@ -22,7 +22,7 @@ func settings(c Config, system keyserver.SystemID, on listeners) keyserver.Confi
 	return keyserver.ConfigNode{Tag: keyserver.ConfigRoot, Children: []keyserver.ConfigNode{
 		node("KeyServer", "systemId", strconv.FormatUint(uint64(system), 10), "serverName", c.ServerName, "deployment", c.Deployment,
 			"externalUrl", bareURL(c.ExternalURL), "trustedProxies", strings.Join(c.TrustedProxies, ","), "dataDir", c.DataDir, "bootstrapPasswordFile", c.BootstrapPasswordFile,
-			"bootstrapOfficerPasswordFile", c.BootstrapOfficerPasswordFile),
+			"bootstrapOfficerPasswordFile", c.BootstrapOfficerPasswordFile, "bootstrapServiceAccount", c.BootstrapServiceAccount),
 		{Tag: "Listeners", Children: on.nodes(c)},
 		{Tag: "IdentityProviders", Children: c.Providers.nodes()},
 		node("Certificate", "source", either(c.TLSCert == "", "internal CA", "file"), "certFile", c.TLSCert, "keyFile", c.TLSKey, "caFile", c.CAFile),

@@ -3,6 +3,7 @@ package contract
 import (
 	"encoding/base64"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -223,4 +224,39 @@ func TestTemplatesAreHandedOver(t *testing.T) {
 		s.OK(t, second, "PUT", strings.TrimSuffix(members, "/members"), rig.Object{"name": "renamed"})
 		s.OK(t, s.AsAdmin(t), "DELETE", "/api/principals/"+s.self(t, first), nil)
 	})
+}
+
+// serve --bootstrap-service-account: the first start makes an administrator of the
+// tokens of a service account, with the roles of the first administrator.
+func TestBootstrapServiceAccount(t *testing.T) {
+	const subjectOf = "system:serviceaccount:keys:manager"
+	for deployment, roles := range map[string][]any{"Unified": {"Administrator", "Encryptor"}, "Split": {"Administrator"}} {
+		t.Run(deployment, func(t *testing.T) {
+			i := newTokenIssuer(t)
+			on(t, func(t *testing.T, s *subject) {
+				for name, token := range map[string]string{
+					"AnotherAccount":  i.token(t, "system:serviceaccount:keys:default"),
+					"AnotherAudience": i.token(t, subjectOf, func(c rig.Object) { c["aud"] = "https://kubernetes.default.svc" }),
+				} {
+					t.Run(name, func(t *testing.T) {
+						s.Refused(t, "", "POST", sessions, tokenLogin(token), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+					})
+				}
+				a := s.OK(t, "", "POST", sessions, tokenLogin(i.token(t, subjectOf)))
+				var held []any
+				for _, r := range a.List(t, "roles") {
+					held = append(held, r["name"])
+				}
+				if !slices.Equal(held, roles) || a.Text(t, "principal", "type") != "xauth" {
+					t.Errorf("opened %s", a.Raw)
+				}
+				s.OK(t, a.Text(t, "sessionId"), "GET", "/api/roles", nil)
+			}, i.configure, func(c *server.Config) {
+				c.BootstrapServiceAccount = "keys:manager"
+				if deployment == "Split" {
+					split(c)
+				}
+			})
+		})
+	}
 }

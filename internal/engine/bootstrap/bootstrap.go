@@ -42,7 +42,8 @@ var (
 const DefaultSystem keyserver.SystemID = 1
 
 // AdminName, OfficerName and SystemName are the principals that the first start
-// creates, the second of them where duties are apart.
+// creates, the first unless a service account takes its place, the second where
+// duties are apart.
 const (
 	AdminName   = "admin"
 	OfficerName = "officer"
@@ -62,8 +63,11 @@ type Config struct {
 	Deployment keyserver.Deployment
 	ServerName string
 	Hosts      []string // host names and addresses that the server certificate must cover
-	// AdminPassword is called at the first start only.
+	// AdminPassword is called at the first start only. Nil makes no admin.
 	AdminPassword func() (string, error)
+	// ServiceAccount is of an administrator that needs no password, made at the
+	// first start; nil makes none.
+	ServiceAccount *keyserver.Identity
 	// OfficerPassword is called at the first start of a split deployment.
 	OfficerPassword func() (string, error)
 	Clock           func() time.Time
@@ -201,9 +205,11 @@ func (c Config) create(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
-// person is somebody who can log in to a new key server.
+// person is somebody who can log in to a new key server: by a password, or with the
+// tokens of an identity.
 type person struct {
 	name, hash string
+	identity   *keyserver.Identity
 	roles      []keyserver.ID
 }
 
@@ -211,25 +217,35 @@ type person struct {
 // do everything that a newcomer tries; divided, he has administration alone, and
 // an officer has trust: neither can make the other.
 func (c Config) people(ctx context.Context) ([]person, error) {
-	admin, err := c.person(ctx, AdminName, c.AdminPassword, keyserver.RoleAdministrator)
-	if err != nil {
-		return nil, err
+	administrator := []keyserver.ID{keyserver.RoleAdministrator}
+	if c.Deployment != keyserver.Split {
+		administrator = append(administrator, keyserver.RoleEncryptor)
+	}
+	var people []person
+	if c.AdminPassword != nil {
+		admin, err := c.person(ctx, AdminName, c.AdminPassword, administrator)
+		if err != nil {
+			return nil, err
+		}
+		people = append(people, admin)
+	}
+	if c.ServiceAccount != nil {
+		people = append(people, person{name: c.ServiceAccount.Subject, identity: c.ServiceAccount, roles: administrator})
 	}
 	if c.Deployment != keyserver.Split {
-		admin.roles = append(admin.roles, keyserver.RoleEncryptor)
-		return []person{admin}, nil
+		return people, nil
 	}
-	officer, err := c.person(ctx, OfficerName, c.OfficerPassword, keyserver.RoleSecurityOfficer)
-	return []person{admin, officer}, err
+	officer, err := c.person(ctx, OfficerName, c.OfficerPassword, []keyserver.ID{keyserver.RoleSecurityOfficer})
+	return append(people, officer), err
 }
 
-func (c Config) person(ctx context.Context, name string, secret func() (string, error), role keyserver.ID) (person, error) {
+func (c Config) person(ctx context.Context, name string, secret func() (string, error), roles []keyserver.ID) (person, error) {
 	text, err := secret()
 	if err != nil {
 		return person{}, err
 	}
 	hash, err := password.Hash(ctx, text, c.Random)
-	return person{name, hash, []keyserver.ID{role}}, err
+	return person{name: name, hash: hash, roles: roles}, err
 }
 
 func (c Config) putPrincipals(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID, people []person) error {
@@ -238,8 +254,12 @@ func (c Config) putPrincipals(ctx context.Context, tx *sqlstore.Tx, system keyse
 		if err != nil {
 			return err
 		}
+		kind := keyserver.PasswordPrincipal
+		if p.identity != nil {
+			kind = keyserver.XAuthPrincipal
+		}
 		err = tx.InsertPrincipal(ctx, keyserver.Principal{
-			ID: id, System: system, Type: keyserver.PasswordPrincipal, Name: p.name, Flags: keyserver.FlagEnable, Roles: p.roles,
+			ID: id, System: system, Type: kind, Name: p.name, Flags: keyserver.FlagEnable, Roles: p.roles, Identity: p.identity,
 		}, p.hash)
 		if err != nil {
 			return err
