@@ -35,6 +35,7 @@ type keyServerReconciler struct {
 	sources     *managed.Sources
 	population  *managed.Population
 	controllers []managed.Controller // of the objects that refer to KeyServers
+	tokenFiles  map[string]string    // with tokens of the manager's service account, by audience
 	wake        chan event.TypedGenericEvent[managed.Wake]
 }
 
@@ -158,40 +159,23 @@ func (r *keyServerReconciler) connection(ctx context.Context, ks *v1alpha1.KeySe
 // login resolves what the spec refers to. Its version changes with every
 // Secret and ConfigMap that it rests on.
 func (r *keyServerReconciler) login(ctx context.Context, ks *v1alpha1.KeyServer) (link.Login, error) {
-	parts := []string{ks.Spec.URL}
 	roots, pem, err := r.roots(ctx, ks.Spec.CABundle)
 	if err != nil {
 		return link.Login{}, err
 	}
-	parts = append(parts, string(pem))
-	endpoint := func(c v1alpha1.PasswordCredential) (link.Endpoint, error) {
-		src := credentialSource(c)
-		version, err := r.sources.Version(ctx, src)
-		if err != nil {
-			return link.Endpoint{}, err
-		}
-		name, err := r.sources.Secret(ctx, src, c.SecretRef.UsernameKey)
-		if err != nil {
-			return link.Endpoint{}, err
-		}
-		if _, err := r.sources.Secret(ctx, src, c.SecretRef.PasswordKey); err != nil {
-			return link.Endpoint{}, err
-		}
-		parts = append(parts, src.String(), version, c.SecretRef.UsernameKey, c.SecretRef.PasswordKey)
-		return link.Endpoint{
-			BaseURL: ks.Spec.URL, RootCAs: roots, Username: strings.TrimSpace(string(name)),
-			Password: func(ctx context.Context) (string, error) {
-				password, err := r.sources.Secret(ctx, src, c.SecretRef.PasswordKey)
-				return strings.TrimRight(string(password), "\r\n"), err
-			},
-		}, nil
+	parts := []string{ks.Spec.URL, ks.Spec.ExternalURL, string(pem)}
+	endpoint := func(c v1alpha1.AdministratorCredential) (link.Endpoint, error) {
+		e, version, err := r.credential(ctx, c)
+		e.BaseURL, e.ProofURL, e.RootCAs = ks.Spec.URL, ks.Spec.ExternalURL, roots
+		parts = append(parts, version...)
+		return e, err
 	}
 	var l link.Login
 	if l.Administrator, err = endpoint(ks.Spec.Credentials.Administrator); err != nil {
 		return link.Login{}, err
 	}
 	if officer := ks.Spec.Credentials.SecurityOfficer; officer != nil {
-		e, err := endpoint(*officer)
+		e, err := endpoint(v1alpha1.AdministratorCredential{SecretRef: &officer.SecretRef})
 		if err != nil {
 			return link.Login{}, err
 		}
@@ -200,6 +184,35 @@ func (r *keyServerReconciler) login(ctx context.Context, ks *v1alpha1.KeyServer)
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	l.Version = hex.EncodeToString(sum[:])
 	return l, nil
+}
+
+// credential is as whom an endpoint logs in, and what that rests on.
+func (r *keyServerReconciler) credential(ctx context.Context, c v1alpha1.AdministratorCredential) (e link.Endpoint, version []string, err error) {
+	if account := c.ServiceAccount; account != nil {
+		if e.TokenFile = r.tokenFiles[account.Audience]; e.TokenFile == "" {
+			return e, nil, link.NewProblem(v1alpha1.ReasonDependencyNotReady,
+				"there is no token of the manager's service account for the audience %q; mount one and name its file with --token-file of the manager", account.Audience)
+		}
+		return e, []string{"token", account.Audience, e.TokenFile}, nil
+	}
+	src := secretSource(*c.SecretRef)
+	at, err := r.sources.Version(ctx, src)
+	if err != nil {
+		return e, nil, err
+	}
+	name, err := r.sources.Secret(ctx, src, c.SecretRef.UsernameKey)
+	if err != nil {
+		return e, nil, err
+	}
+	if _, err := r.sources.Secret(ctx, src, c.SecretRef.PasswordKey); err != nil {
+		return e, nil, err
+	}
+	e.Username = strings.TrimSpace(string(name))
+	e.Password = func(ctx context.Context) (string, error) {
+		password, err := r.sources.Secret(ctx, src, c.SecretRef.PasswordKey)
+		return strings.TrimRight(string(password), "\r\n"), err
+	}
+	return e, []string{src.String(), at, c.SecretRef.UsernameKey, c.SecretRef.PasswordKey}, nil
 }
 
 func (r *keyServerReconciler) roots(ctx context.Context, from *v1alpha1.CABundle) (*x509.CertPool, []byte, error) {
@@ -290,10 +303,12 @@ func (r *keyServerReconciler) readersOf(sourceKind string) func(context.Context,
 }
 
 // sourcesOf lists what a KeyServer reads.
-func sourcesOf(ks *v1alpha1.KeyServer) []managed.SourceRef {
-	from := []managed.SourceRef{credentialSource(ks.Spec.Credentials.Administrator)}
+func sourcesOf(ks *v1alpha1.KeyServer) (from []managed.SourceRef) {
+	if secret := ks.Spec.Credentials.Administrator.SecretRef; secret != nil {
+		from = append(from, secretSource(*secret))
+	}
 	if officer := ks.Spec.Credentials.SecurityOfficer; officer != nil {
-		from = append(from, credentialSource(*officer))
+		from = append(from, secretSource(officer.SecretRef))
 	}
 	if b := ks.Spec.CABundle; b != nil {
 		from = append(from, managed.SourceAt(b.SecretKeyRef, b.ConfigMapKeyRef).Refs()...)
@@ -301,6 +316,6 @@ func sourcesOf(ks *v1alpha1.KeyServer) []managed.SourceRef {
 	return from
 }
 
-func credentialSource(c v1alpha1.PasswordCredential) managed.SourceRef {
-	return managed.SourceRef{Kind: managed.SecretKind, Namespace: c.SecretRef.Namespace, Name: c.SecretRef.Name}
+func secretSource(s v1alpha1.CredentialSecretReference) managed.SourceRef {
+	return managed.SourceRef{Kind: managed.SecretKind, Namespace: s.Namespace, Name: s.Name}
 }

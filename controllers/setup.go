@@ -26,6 +26,8 @@ type Options struct {
 	Dial link.Dial
 	// ClusterName is what audit trails of key servers call this cluster.
 	ClusterName string
+	// TokenFiles have tokens of the manager's service account, by their audience.
+	TokenFiles map[string]string
 	// Clock is nil for the system's.
 	Clock clock.Clock
 
@@ -55,7 +57,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 			return err
 		}
 	}
-	return controlKeyServers(mgr, s)
+	return controlKeyServers(mgr, s, o.TokenFiles)
 }
 
 // registry makes what the reconcilers share.
@@ -82,8 +84,9 @@ func newKeyServerReconciler(s *managed.Registry) *keyServerReconciler {
 }
 
 // controlKeyServers makes the controller of KeyServers.
-func controlKeyServers(mgr ctrl.Manager, s *managed.Registry) error {
+func controlKeyServers(mgr ctrl.Manager, s *managed.Registry, tokenFiles map[string]string) error {
 	r := newKeyServerReconciler(s)
+	r.tokenFiles = tokenFiles
 	s.Connections.Listen(r.hear)
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("keyserver").

@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -61,6 +62,7 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	SetDefaultConsistentlyDuration(never)
 	ctrl.SetLogger(GinkgoLogr)
 	restConfig, kube = startControlPlane()
+	tokenFile = filepath.Join(GinkgoT().TempDir(), "token")
 	startManager(restConfig)
 	shown = newStage(ctx)
 })
@@ -86,7 +88,7 @@ func startManager(cfg *rest.Config) {
 		Controller: config.Controller{SkipNameValidation: &skip},
 	})
 	Expect(err).NotTo(HaveOccurred())
-	Expect(Setup(mgr, Options{ClusterName: "tested", Dial: meddle, timing: &timing})).To(Succeed())
+	Expect(Setup(mgr, Options{ClusterName: "tested", Dial: meddle, TokenFiles: map[string]string{tokenAudience: tokenFile}, timing: &timing})).To(Succeed())
 	controlplane.Run(GinkgoTB(), mgr)
 }
 
@@ -114,8 +116,8 @@ func newStageOn(ctx context.Context, server *testserver.Server, change ...func(*
 		ObjectMeta: metav1.ObjectMeta{Name: s.name},
 		Spec: v1alpha1.KeyServerSpec{
 			URL: s.server.URL(), CABundle: &v1alpha1.CABundle{Inline: &ca},
-			Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.PasswordCredential{
-				SecretRef: v1alpha1.CredentialSecretReference{Namespace: "kube-system", Name: s.name},
+			Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.AdministratorCredential{
+				SecretRef: &v1alpha1.CredentialSecretReference{Namespace: "kube-system", Name: s.name},
 			}},
 		},
 	}

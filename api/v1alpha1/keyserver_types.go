@@ -12,6 +12,16 @@ type KeyServerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!self.contains('@') && !self.contains('?') && !self.contains('#')",message="must not hold a user, a query or a fragment"
 	URL string `json:"url"`
 
+	// ExternalURL is the URL by which the service knows itself (serve
+	// --external-url), where that is another than url. Proofs of possession are
+	// made for it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() == 'https'",message="must be an https URL such as https://keyserver.example:8443"
+	// +kubebuilder:validation:XValidation:rule="!self.contains('@') && !self.contains('?') && !self.contains('#')",message="must not hold a user, a query or a fragment"
+	// +optional
+	ExternalURL string `json:"externalURL,omitempty"`
+
 	// CABundle holds the PEM certificates that the service's own certificate
 	// is checked against. Without it the system's roots are used.
 	// +optional
@@ -49,11 +59,36 @@ type CABundle struct {
 // KeyServerCredentials are the identities the manager acts as.
 type KeyServerCredentials struct {
 	// Administrator manages roles, and everything else in a unified deployment.
-	Administrator PasswordCredential `json:"administrator"`
+	Administrator AdministratorCredential `json:"administrator"`
 	// SecurityOfficer manages trust where duties are split. Without it the
 	// administrator does.
 	// +optional
 	SecurityOfficer *PasswordCredential `json:"securityOfficer,omitempty"`
+}
+
+// AdministratorCredential is a password principal, or the manager's own service
+// account, which needs no password.
+// +kubebuilder:validation:XValidation:rule="has(self.secretRef) != has(self.serviceAccount)",message="give exactly one of secretRef and serviceAccount"
+type AdministratorCredential struct {
+	// SecretRef names the Secret that holds name and password. A change of the
+	// Secret takes effect at once.
+	// +optional
+	SecretRef *CredentialSecretReference `json:"secretRef,omitempty"`
+	// ServiceAccount has the manager log in with a token of its own service
+	// account. Each session is bound to a key that the manager draws.
+	// +optional
+	ServiceAccount *ServiceAccountCredential `json:"serviceAccount,omitempty"`
+}
+
+// ServiceAccountCredential is the xauth principal of the manager's service account.
+type ServiceAccountCredential struct {
+	// Audience of the token, one of those of serve --oidc-audience. The manager
+	// has a token for it in the file that its --token-file names. Give each key
+	// server an audience of its own: whoever is shown a token can use it wherever
+	// its audience is taken.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Audience string `json:"audience"`
 }
 
 // PasswordCredential is a password principal.

@@ -30,9 +30,11 @@ type Options struct {
 	Credentials Credentials
 	// ProofKey binds each session to itself (DPoP, RFC 9449): whoever gets hold
 	// of the session id can do nothing without the key. ECDSA on P-256 or P-384,
-	// Ed25519 or RSA; nil binds none. BaseURL must then be the name by which the
-	// service knows itself.
-	ProofKey  crypto.Signer
+	// Ed25519 or RSA; nil binds none.
+	ProofKey crypto.Signer
+	// ProofURL is the URL by which the service knows itself (serve --external-url),
+	// for which proofs are made; empty where that is BaseURL.
+	ProofURL  string
 	UserAgent string
 	// MaxRetries is how often a call is tried again, 3 when zero; negative never.
 	MaxRetries int
@@ -48,6 +50,7 @@ type Options struct {
 // Client speaks to one service with one session. It is safe for concurrent use.
 type Client struct {
 	base       string
+	known      string // by which the service knows itself
 	http       *http.Client
 	logins     *http.Client // opens sessions; nil: http does
 	session    *session
@@ -83,8 +86,14 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	known := base
+	if o.ProofURL != "" {
+		if known, err = baseURL(o.ProofURL); err != nil {
+			return nil, fmt.Errorf("for proofs: %w", err)
+		}
+	}
 	c := &Client{
-		base: base, http: hc, logins: logins, prover: p, userAgent: o.UserAgent,
+		base: base, known: known, http: hc, logins: logins, prover: p, userAgent: o.UserAgent,
 		maxRetries: o.MaxRetries, timeout: o.Timeout, observe: o.Observe, now: o.Now,
 	}
 	if c.userAgent == "" {

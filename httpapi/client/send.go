@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -197,7 +198,7 @@ func (c *Client) request(ctx context.Context, k call, token string) (*http.Reque
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	if c.prover != nil && (token != "" || k.bind) {
-		proof, err := c.prover.prove(k.method, req.URL.String(), token, c.now())
+		proof, err := c.prover.prove(k.method, c.known+strings.TrimPrefix(req.URL.String(), c.base), token, c.now())
 		if err != nil {
 			return nil, err
 		}

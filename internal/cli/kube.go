@@ -143,8 +143,8 @@ func (k *kube) applyKeyServer(ctx context.Context, name string, srv *server.Serv
 		Spec: v1alpha1.KeyServerSpec{
 			URL:      srv.URL(),
 			CABundle: &v1alpha1.CABundle{Inline: &bundle},
-			Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.PasswordCredential{
-				SecretRef: v1alpha1.CredentialSecretReference{Namespace: systemNamespace, Name: credentials},
+			Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.AdministratorCredential{
+				SecretRef: &v1alpha1.CredentialSecretReference{Namespace: systemNamespace, Name: credentials},
 			}},
 		},
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -37,6 +38,7 @@ type managerOptions struct {
 	leader        leaderOptions
 	handover      handoverOptions
 	clusterName   string
+	tokenFiles    map[string]string
 	metricsListen string
 	healthListen  string
 	logLevel      string
@@ -58,6 +60,7 @@ func (o *managerOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; default: the Pod's service account, or $KUBECONFIG")
 	o.leader.bind(f)
 	o.handover.bind(f)
+	f.StringToStringVar(&o.tokenFiles, "token-file", nil, "AUDIENCE=FILE of a projected token of the manager's service account, for KeyServers that name the audience; may be given more than once, or with commas")
 	f.StringVar(&o.clusterName, "cluster-name", "kubernetes", "what audit trails of key servers call this cluster")
 	f.StringVar(&o.metricsListen, "metrics-listen", "", "address of /metrics over plain HTTP; default: off")
 	f.StringVar(&o.healthListen, "health-listen", "", "address of /healthz and /readyz over plain HTTP; default: off")
@@ -111,6 +114,11 @@ func (o *managerOptions) complete(errOut io.Writer) (err error) {
 	}
 	if len(validation.IsDNS1123Subdomain(o.clusterName)) > 0 || len(o.clusterName) > validation.DNS1123LabelMaxLength {
 		return usagef("--cluster-name is %q; it must be at most 63 lower-case letters, digits, dots and dashes, for instance production.eu", o.clusterName)
+	}
+	for audience, file := range o.tokenFiles {
+		if audience == "" || !filepath.IsAbs(file) {
+			return usagef("--token-file is %q; it must be AUDIENCE=FILE, with an absolute path", audience+"="+file)
+		}
 	}
 	for _, validate := range []func() error{o.leader.validate, o.handover.validate} {
 		if err := validate(); err != nil {
@@ -172,7 +180,7 @@ func (o *managerOptions) run(ctx context.Context) error {
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
 		return err
 	}
-	if err := controllers.Setup(mgr, controllers.Options{ClusterName: o.clusterName}); err != nil {
+	if err := controllers.Setup(mgr, controllers.Options{ClusterName: o.clusterName, TokenFiles: o.tokenFiles}); err != nil {
 		return fmt.Errorf("set up the controllers: %w", err)
 	}
 	if err := o.handover.add(mgr, o.logger); err != nil {

@@ -2,6 +2,9 @@ package link
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/x509"
 	"time"
 
@@ -65,10 +68,14 @@ func For(ctx context.Context, what string) context.Context { return client.For(c
 // Endpoint is where and as whom to log in.
 type Endpoint struct {
 	BaseURL  string
+	ProofURL string         // by which the service knows itself; empty: BaseURL
 	RootCAs  *x509.CertPool // nil means the system's roots
 	Username string
 	// Password is read at each login and kept nowhere.
 	Password func(context.Context) (string, error)
+	// TokenFile, where there is one, has a service account token to log in with
+	// instead. It is read at each login; the sessions are bound to a key.
+	TokenFile string
 	// Observe is told of each call that has ended (client.Options); the
 	// connections set it.
 	Observe func(route string, err error)
@@ -85,13 +92,25 @@ const (
 
 // DialHTTP is the Dial of the manager.
 func DialHTTP(e Endpoint) (API, error) {
-	return client.New(client.Options{
-		BaseURL:     e.BaseURL,
-		RootCAs:     e.RootCAs,
-		Credentials: client.PasswordCredentials(e.Username, e.Password),
-		UserAgent:   "keyserver-operator-manager",
-		MaxRetries:  CallRetries,
-		Timeout:     CallTimeout,
-		Observe:     e.Observe,
-	})
+	o, err := options(e)
+	if err != nil {
+		return nil, err
+	}
+	o.UserAgent, o.MaxRetries, o.Timeout, o.Observe = "keyserver-operator-manager", CallRetries, CallTimeout, e.Observe
+	return client.New(o)
+}
+
+// options are where and as whom the manager logs in. With a token its sessions are
+// bound to a key that is drawn here and kept nowhere else, so that a session id is
+// worth nothing to whoever finds one.
+func options(e Endpoint) (client.Options, error) {
+	o := client.Options{BaseURL: e.BaseURL, ProofURL: e.ProofURL, RootCAs: e.RootCAs}
+	if e.TokenFile == "" {
+		o.Credentials = client.PasswordCredentials(e.Username, e.Password)
+		return o, nil
+	}
+	o.Credentials = client.KubernetesCredentials(e.TokenFile)
+	var err error
+	o.ProofKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	return o, err
 }

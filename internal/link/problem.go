@@ -71,6 +71,7 @@ var meanings = map[string]Problem{
 	"NOT_WRITABLE":                  {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
 	"INVALID_CREDENTIALS":           {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
 	"LOGIN_THROTTLED":               {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
+	"PROOF_URI_MISMATCH":            {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater}, // spec.externalURL
 	"SESSION_NOT_FOUND":             {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
 	"SESSION_EXPIRED":               {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
 	"REVOCATION_STATUS_UNAVAILABLE": {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},

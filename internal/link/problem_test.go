@@ -53,7 +53,7 @@ func TestWhatRefusalsMean(t *testing.T) {
 		{"others use it", Problem{Reason: v1alpha1.ReasonInUse, Again: seldom}, []string{"IN_USE"}},
 		{"the declaration cannot be", Problem{Reason: v1alpha1.ReasonInvalidSpec}, []string{"BAD_REQUEST", "INVALID_ARGUMENT"}},
 		{"the manager may not", Problem{Reason: v1alpha1.ReasonAccessDenied, Again: seldom}, []string{
-			"ACCESS_DENIED", "ACL_DENIED", "PRINCIPAL_DISABLED", "ESCALATION", "NOT_WRITABLE", "INVALID_CREDENTIALS", "LOGIN_THROTTLED",
+			"ACCESS_DENIED", "ACL_DENIED", "PRINCIPAL_DISABLED", "ESCALATION", "NOT_WRITABLE", "INVALID_CREDENTIALS", "LOGIN_THROTTLED", "PROOF_URI_MISMATCH",
 			"SESSION_NOT_FOUND", "SESSION_EXPIRED", "REVOCATION_STATUS_UNAVAILABLE", "REVOCATION_EVIDENCE_STALE",
 		}},
 		{"nobody knows what it means", Problem{Reason: v1alpha1.ReasonProgressing, Again: seldom}, []string{"A_CODE_OF_A_LATER_VERSION"}},

@@ -58,8 +58,8 @@ func (c *cluster) register(t testing.TB, k *keys) {
 		Data: map[string][]byte{"username": []byte(testserver.AdminName), "password": []byte(testserver.AdminPassword)}}
 	ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1alpha1.KeyServerSpec{
 		URL: k.URL(), CABundle: &v1alpha1.CABundle{Inline: &ca},
-		Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.PasswordCredential{
-			SecretRef: v1alpha1.CredentialSecretReference{Namespace: secret.Namespace, Name: secret.Name},
+		Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.AdministratorCredential{
+			SecretRef: &v1alpha1.CredentialSecretReference{Namespace: secret.Namespace, Name: secret.Name},
 		}},
 	}}
 	for _, o := range []client.Object{secret, ks} {

@@ -165,9 +165,11 @@ func (w *world) override(ctx context.Context, a *Access) error {
 		ks.Spec.CABundle = &v1alpha1.CABundle{Inline: &a.CA}
 	}
 	if a.Administrator != nil {
-		if ks.Spec.Credentials.Administrator, err = w.credential("administrator", a.Administrator); err != nil {
+		administrator, err := w.credential("administrator", a.Administrator)
+		if err != nil {
 			return err
 		}
+		ks.Spec.Credentials.Administrator = v1alpha1.AdministratorCredential{SecretRef: &administrator.SecretRef}
 		ks.Spec.Credentials.SecurityOfficer = nil
 	}
 	if a.Officer != nil {

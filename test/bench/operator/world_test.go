@@ -144,8 +144,8 @@ func (w *world) declareKeyServer(b *testing.B, password string) {
 			ObjectMeta: metav1.ObjectMeta{Name: keyServerName},
 			Spec: v1alpha1.KeyServerSpec{
 				URL: program.BaseURL,
-				Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.PasswordCredential{
-					SecretRef: v1alpha1.CredentialSecretReference{Namespace: "kube-system", Name: "admin"},
+				Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.AdministratorCredential{
+					SecretRef: &v1alpha1.CredentialSecretReference{Namespace: "kube-system", Name: "admin"},
 				}},
 			},
 		},
