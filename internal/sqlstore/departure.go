@@ -34,11 +34,13 @@ func (tx *Tx) DeletePrincipal(ctx context.Context, id keyserver.ID) error {
 	if err != nil {
 		return err
 	}
+	for _, member := range members {
+		if err := tx.RemoveGroupMember(ctx, id, member); err != nil {
+			return err
+		}
+	}
 	if err := tx.execOne(ctx, `DELETE FROM principals WHERE id = $1`, id[:]); err != nil {
 		return err
-	}
-	for _, member := range members {
-		tx.record(keyserver.ChangePrincipal, member, keyserver.Updated)
 	}
 	tx.record(keyserver.ChangePrincipal, id, keyserver.Deleted)
 	return nil

@@ -143,11 +143,7 @@ func (r reads) storedPrincipal(ctx context.Context, id keyserver.ID) (storedPrin
 
 // SetPassword replaces the hash of a principal's password.
 func (tx *Tx) SetPassword(ctx context.Context, id keyserver.ID, hash string) error {
-	if err := tx.execOne(ctx, `UPDATE principals SET password_hash = $1 WHERE id = $2`, hash, id[:]); err != nil {
-		return err
-	}
-	tx.record(keyserver.ChangePrincipal, id, keyserver.Updated)
-	return nil
+	return tx.changePrincipal(ctx, id, func(p *storedPrincipal) { p.hash = hash })
 }
 
 // InsertPrincipal stores a principal with its roles, groups and identity. An
