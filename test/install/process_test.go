@@ -55,7 +55,7 @@ func newPod(t *testing.T, objects []*unstructured.Unstructured, deployment strin
 			own(t, dir, 0, accountID)
 			p.volumes[v.Name] = dir
 			if projectsToken(v) {
-				p.token(d.Spec.Template.Spec.ServiceAccountName, v.Name)
+				p.project(d.Spec.Template.Spec.ServiceAccountName, v)
 			}
 		}
 	}
@@ -231,15 +231,31 @@ func projectsToken(v corev1.Volume) bool {
 	return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil })
 }
 
-// token fills a volume with what the cluster projects for a service account.
-func (p *pod) token(account, volume string) {
+// project fills a volume with what the cluster projects for a service account.
+func (p *pod) project(account string, v corev1.Volume) {
 	p.t.Helper()
+	for _, s := range v.Projected.Sources {
+		switch {
+		case s.ServiceAccountToken != nil:
+			p.put(v.Name, s.ServiceAccountToken.Path, token(p.t, namespace, account, s.ServiceAccountToken.Audience))
+		case s.ConfigMap != nil:
+			p.put(v.Name, "ca.crt", string(restConfig.CAData))
+		case s.DownwardAPI != nil:
+			p.put(v.Name, "namespace", namespace)
+		}
+	}
+}
+
+// token is one that the cluster issues, for itself where no audience is named.
+func token(t *testing.T, namespace, account, audience string) string {
+	t.Helper()
 	owner := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account}}
 	request := &authenticationv1.TokenRequest{}
-	if err := kube.SubResource("token").Create(p.t.Context(), owner, request); err != nil {
-		p.t.Fatal(err)
+	if audience != "" {
+		request.Spec.Audiences = []string{audience}
 	}
-	p.put(volume, "token", request.Status.Token)
-	p.put(volume, "ca.crt", string(restConfig.CAData))
-	p.put(volume, "namespace", namespace)
+	if err := kube.SubResource("token").Create(t.Context(), owner, request); err != nil {
+		t.Fatal(err)
+	}
+	return request.Status.Token
 }

@@ -42,14 +42,12 @@ func TestScaledOutRuns(t *testing.T) {
 	replica := func() (*process, *apiclient.Client, map[string]string) {
 		pod := newPod(t, objects, "keyserver-api")
 		pod.secrets, pod.settings["KEYSERVER_OIDC_ISSUER"] = secrets, real
-		pod.put("admin", "password", password)
 		pod.put("tls", "tls.crt", certificate)
 		pod.put("tls", "tls.key", key)
 		r := pod.start("api")
 		over := program.Transport(roots, func() string { return r.ports["api"] })
-		c := program.Client(t, over, "admin", password, 0)
 		r.awaitReady(t)
-		return r, c, pod.settings
+		return r, administrator(t, over, pod.settings), pod.settings
 	}
 	first, one, settings := replica()
 	second, other, _ := replica()
@@ -71,7 +69,7 @@ func TestScaledOutRuns(t *testing.T) {
 	// Its manager has nothing that it could write to.
 	manager := newPod(t, objects, "keyserver")
 	for _, m := range manager.containers["manager"].VolumeMounts {
-		if m.Name != "kubernetes-token" {
+		if m.Name != "kubernetes-token" && m.Name != "key-server-token" {
 			t.Errorf("the manager mounts %s, too", m.Name)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,7 +15,6 @@ import (
 	"strings"
 	"testing"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
@@ -23,6 +23,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
@@ -46,15 +47,7 @@ func install(t *testing.T) *installation {
 	t.Helper()
 	objects := build(t, monitored)
 	apply(t, objects)
-	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "keyserver-admin"}, Type: corev1.SecretTypeBasicAuth,
-		StringData: map[string]string{"username": "admin", "password": password},
-	}
-	if err := kube.Create(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
 	i := &installation{pod: newPod(t, objects, "keyserver")}
-	i.put("admin", "password", password)
 	i.settings["KEYSERVER_OIDC_ISSUER"] = issuer(t)
 	i.api = i.start("api")
 	i.api.awaitReady(t)
@@ -105,7 +98,7 @@ func (i *installation) connect() {
 	i.url, i.roots = ks.Spec.URL, x509.NewCertPool()
 	i.roots.AppendCertsFromPEM([]byte(ca.Data["ca.crt"]))
 	over := program.Transport(i.roots, func() string { return i.api.ports["api"] })
-	i.keys = program.Client(t, over, "admin", password, 0)
+	i.keys = administrator(t, over, i.settings)
 	list, err := i.keys.ListOperations(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -114,6 +107,26 @@ func (i *installation) connect() {
 	for _, op := range list.Operations {
 		i.operations[op.Name] = op.ID
 	}
+}
+
+// administrator adds a person to a key server whose first administrator is the
+// manager, as docs/install.md does: with a token of the manager's service account.
+func administrator(t *testing.T, over http.RoundTripper, settings map[string]string) *apiclient.Client {
+	t.Helper()
+	first, err := apiclient.New(apiclient.Options{
+		BaseURL: program.BaseURL, HTTPClient: &http.Client{Transport: over},
+		Credentials: serviceAccount(token(t, namespace, "keyserver-manager", settings["KEYSERVER_OIDC_AUDIENCE"])),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = first.CreatePasswordPrincipal(t.Context(), schema.CreatePasswordPrincipalRequest{
+		Name: "admin", Password: password, RoleIDs: []schema.HexID{schema.HexID(keyserver.RoleAdministrator), schema.HexID(keyserver.RoleEncryptor)},
+	})
+	if err != nil && !apiclient.IsCode(err, "ALREADY_EXISTS") {
+		t.Fatal(err)
+	}
+	return program.Client(t, over, "admin", password, 0)
 }
 
 func ready(ctx context.Context, o client.Object) error {
@@ -317,12 +330,7 @@ func enroll(t *testing.T, keys *apiclient.Client, settings map[string]string) {
 func login(t *testing.T, url string, roots *x509.CertPool, settings map[string]string) {
 	t.Helper()
 	ctx := t.Context()
-	owner := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}}
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{settings["KEYSERVER_OIDC_AUDIENCE"]}}}
-	if err := kube.SubResource("token").Create(ctx, owner, request); err != nil {
-		t.Fatal(err)
-	}
-	c, err := apiclient.New(apiclient.Options{BaseURL: url, RootCAs: roots, Credentials: serviceAccount(request.Status.Token)})
+	c, err := apiclient.New(apiclient.Options{BaseURL: url, RootCAs: roots, Credentials: serviceAccount(token(t, "default", "default", settings["KEYSERVER_OIDC_AUDIENCE"]))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,12 +29,12 @@ import (
 func TestRightsFollowFromMounts(t *testing.T) {
 	for name, want := range map[string]map[string][]string{ // container: what it mounts
 		defaults: {
-			"manager": {"issuer-keys", "kubernetes-token", "server-ca read-only"},
-			"api":     {"admin read-only", "data", "issuer-keys read-only", "server-ca", "tmp"},
+			"manager": {"issuer-keys", "key-server-token read-only", "kubernetes-token", "server-ca read-only"},
+			"api":     {"data", "issuer-keys read-only", "server-ca", "tmp"},
 		},
 		postgres: {
-			"manager": {"kubernetes-token"},
-			"api":     {"admin read-only", "data", "kubernetes-token", "tls read-only", "tmp"},
+			"manager": {"key-server-token read-only", "kubernetes-token"},
+			"api":     {"data", "kubernetes-token", "tls read-only", "tmp"},
 		},
 	} {
 		for container, c := range containers(t, build(t, name)) {
