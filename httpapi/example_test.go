@@ -71,6 +71,8 @@ func (s sample) meaningful(r Route) {
 		s.query["path"] = "/a"
 	case "GET /api/trusted-servers":
 		s.query["name"] = aPeer.Name
+	case "DELETE /api/principals/{id}":
+		s.query["heir"] = aGroup.ID.Hex() // another than is to go
 	case "GET /api/principal-trusts":
 		s.query["trustedServerSystemId"] = "7"
 	}
