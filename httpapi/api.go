@@ -17,6 +17,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/origin"
+	"github.com/keyserver-operator/keyserver-operator/internal/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
@@ -25,9 +26,8 @@ type Config struct {
 	Operations *verified.Service
 	Sessions   Sessions
 	Logger     *slog.Logger
-	// ExternalURL is where clients reach the service, without path; empty: the
-	// address that they ask for. Proofs are held against it.
-	ExternalURL string
+	// Site is where clients reach the service. Proofs are held against it.
+	Site session.Site
 	// Clock is time.Now when nil.
 	Clock func() time.Time
 	// Registerer takes the metrics; nil: they are counted and not shown.
@@ -85,8 +85,8 @@ type bound struct {
 
 // New returns the API. It fails where the table of routes is not complete.
 func New(c Config) (*API, error) {
-	if c.Operations == nil || c.Sessions == nil || c.Logger == nil {
-		return nil, errors.New("httpapi: Operations, Sessions and Logger are required")
+	if c.Operations == nil || c.Sessions == nil || c.Logger == nil || c.Site == nil {
+		return nil, errors.New("httpapi: Operations, Sessions, Logger and Site are required")
 	}
 	if c.Clock == nil {
 		c.Clock = time.Now //nolint:forbidigo // the default of the injected clock

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/dpop"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
@@ -107,7 +108,7 @@ func newFixture(t testing.TB, change ...func(*Config)) *fixture {
 	t.Helper()
 	f := &fixture{ops: newFakePort(), log: &strings.Builder{}}
 	f.sessions = &fakeSessions{ops: f.ops}
-	c := Config{Operations: verified.New(f.ops), Sessions: f.sessions, Logger: slog.New(slog.NewJSONHandler(&lockedWriter{w: f.log}, nil))}
+	c := Config{Site: func(dpop.Origin) bool { return true }, Operations: verified.New(f.ops), Sessions: f.sessions, Logger: slog.New(slog.NewJSONHandler(&lockedWriter{w: f.log}, nil))}
 	for _, fn := range change {
 		fn(&c)
 	}

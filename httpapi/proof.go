@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"net/http"
-	"strings"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
@@ -29,15 +28,7 @@ func (a *API) proof(r *http.Request) session.Proof {
 	if len(sent) == 0 {
 		return session.Proof{}
 	}
-	base := strings.TrimSuffix(a.ExternalURL, "/")
-	if base == "" {
-		scheme := "http://"
-		if r.TLS != nil {
-			scheme = "https://"
-		}
-		base = scheme + r.Host
-	}
-	return session.Proof{Sent: sent, Method: r.Method, URL: base + r.URL.EscapedPath()}
+	return session.Proof{Sent: sent, Method: r.Method, Site: a.Site, Path: r.URL.EscapedPath()}
 }
 
 // proofFaults are the codes of every route that takes a proof. A login needs

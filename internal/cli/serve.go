@@ -32,7 +32,7 @@ func (o *serveOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.TLSCert, "tls-cert", "", "PEM certificate chain of the API; default: issued by the internal CA, see DIR/ca.crt")
 	f.StringVar(&o.TLSKey, "tls-key", "", "PEM private key of --tls-cert; both files are read again when they change")
 	f.StringVar(&o.TLSMinVersion, "tls-min-version", server.TLS13, "oldest TLS version of the API: 1.3, or 1.2 with modern cipher suites")
-	f.StringVar(&o.ExternalURL, "external-url", "", "URL by which clients reach the API, if not by --listen")
+	f.StringVar(&o.ExternalURL, "external-url", "", "URL by which clients reach the API, if not by a name of its certificate and the port of --listen; DPoP proofs are for it")
 	f.StringVar(&o.DataDir, "data-dir", "keyserver-data", "directory of the embedded database, the CA certificate and the key-encryption key")
 	f.StringVar(&o.CAFile, "ca-file", "", "write the internal CA's certificate to this file, too, for whoever must not read --data-dir")
 	f.StringVar(&o.DatabaseURL, "database-url", "", "PostgreSQL URL; default: the embedded database in --data-dir")

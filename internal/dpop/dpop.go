@@ -26,8 +26,10 @@ const (
 // Request is what a proof has to be for.
 type Request struct {
 	Method string
-	// URL is the scheme, host and path that the client asked for.
-	URL string
+	// Site is where clients reach the service, Path what the client asked for
+	// there, escaped as it came.
+	Site Site
+	Path string
 	// Token is the session id that the request carries. A login carries none,
 	// and its proof needs no ath.
 	Token string
@@ -77,8 +79,9 @@ func (p *parsed) fits(r Request) error {
 	case p.method != r.Method:
 		return fault.New(fault.ProofMethodMismatch, "htm of the DPoP proof is not the method of the request").
 			Audited(fault.ReasonProofMethod)
-	case !sameResource(p.uri, r.URL):
-		return fault.New(fault.ProofURIMismatch, "htu of the DPoP proof is not the URL of the request: scheme, host, port and path, as clients reach the service").
+	case !reached(p.uri, r.Site, r.Path):
+		return fault.New(fault.ProofURIMismatch, "htu of the DPoP proof is not the URL of the request: scheme, host, port and path, "+
+			"as --external-url has them, or else a name of the server's certificate and the port that it listens on").
 			Audited(fault.ReasonProofURI)
 	case r.Token != "" && p.tokenHash != tokenHash(r.Token):
 		return fault.New(fault.ProofTokenMismatch, "ath of the DPoP proof is not the SHA-256 of the session id in base64url").

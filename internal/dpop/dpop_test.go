@@ -29,7 +29,9 @@ const (
 
 var now = time.Unix(1_800_000_000, 0)
 
-func request() Request { return Request{Method: "POST", URL: target, Token: token, Now: now} }
+func request() Request {
+	return Request{Method: "POST", Site: At(target), Path: "/api/crypto/hmac", Token: token, Now: now}
+}
 
 // draft is a proof before it is signed. Its texts are signed as they stand, so
 // that a test can spell them in any way.
@@ -298,10 +300,10 @@ func TestWhatAProofIsFor(t *testing.T) {
 		"AnotherKey":          {func(_ *draft, r *Request) { r.Key = tokenHash("another key") }, fault.ProofKeyMismatch},
 		"AnotherMethod":       {func(_ *draft, r *Request) { r.Method = "GET" }, fault.ProofMethodMismatch},
 		"MethodInAnotherCase": {func(_ *draft, r *Request) { r.Method = "post" }, fault.ProofMethodMismatch},
-		"AnotherPath":         {func(_ *draft, r *Request) { r.URL += "/" }, fault.ProofURIMismatch},
-		"AnotherHost":         {func(_ *draft, r *Request) { r.URL = "https://other.example:8443/api/crypto/hmac" }, fault.ProofURIMismatch},
-		"AnotherPort":         {func(_ *draft, r *Request) { r.URL = "https://keys.example/api/crypto/hmac" }, fault.ProofURIMismatch},
-		"AnotherScheme":       {func(_ *draft, r *Request) { r.URL = "http://keys.example:8443/api/crypto/hmac" }, fault.ProofURIMismatch},
+		"AnotherPath":         {func(_ *draft, r *Request) { r.Path += "/" }, fault.ProofURIMismatch},
+		"AnotherHost":         {func(_ *draft, r *Request) { r.Site = At("https://other.example:8443") }, fault.ProofURIMismatch},
+		"AnotherPort":         {func(_ *draft, r *Request) { r.Site = At("https://keys.example") }, fault.ProofURIMismatch},
+		"AnotherScheme":       {func(_ *draft, r *Request) { r.Site = At("http://keys.example:8443") }, fault.ProofURIMismatch},
 		"PathOnly":            {func(d *draft, _ *Request) { d.payload = strings.Replace(d.payload, target, "/api/crypto/hmac", 1) }, fault.ProofURIMismatch},
 		"NoURL":               {func(d *draft, _ *Request) { d.payload = strings.Replace(d.payload, target, "::", 1) }, fault.ProofURIMismatch},
 		"AnotherToken":        {func(_ *draft, r *Request) { r.Token += "." }, fault.ProofTokenMismatch},
@@ -312,11 +314,10 @@ func TestWhatAProofIsFor(t *testing.T) {
 		"OldEnough":           {func(_ *draft, r *Request) { r.Now = now.Add(Window) }, ""},
 		"NewEnough":           {func(_ *draft, r *Request) { r.Now = now.Add(-Window) }, ""},
 		"Fraction":            {func(d *draft, _ *Request) { d.payload = strings.Replace(d.payload, "1800000000", "1.8e9", 1) }, ""},
-		"QueryAndFragment": {func(d *draft, r *Request) {
+		"QueryAndFragment": {func(d *draft, _ *Request) {
 			d.payload = strings.Replace(d.payload, target, target+"?a=b#c", 1)
-			r.URL += "?x=y"
 		}, ""},
-		"HostInAnotherCase": {func(_ *draft, r *Request) { r.URL = "HTTPS://Keys.Example:8443/api/crypto/hmac" }, ""},
+		"HostInAnotherCase": {func(_ *draft, r *Request) { r.Site = At("HTTPS://Keys.Example:8443") }, ""},
 		"LoginNeedsNoHash":  {func(d *draft, r *Request) { d.payload = strings.Replace(d.payload, `"ath"`, `"x"`, 1); r.Token = "" }, ""},
 		"OtherClaimsAndHeader": {func(d *draft, _ *Request) {
 			d.payload = strings.Replace(d.payload, `{`, `{"nonce":"n","x":{"HTM":1},`, 1)
@@ -369,6 +370,12 @@ func TestThumbprint(t *testing.T) {
 	}
 }
 
+// sameResource is a proof for one URL where the other is asked for.
+func sameResource(claimed, asked string) bool {
+	_, path, _ := normalise(asked)
+	return reached(claimed, At(asked), path)
+}
+
 func TestSameResource(t *testing.T) {
 	for _, tc := range []struct {
 		a, b string
@@ -379,6 +386,7 @@ func TestSameResource(t *testing.T) {
 		{"https://h:80/p", "https://h/p", false}, {"https://h/a%2Fb", "https://h/a/b", false}, {"https://h/P", "https://h/p", false},
 		{"https://u@h/p", "https://h/p", false}, {"https:h/p", "https://h/p", false}, {"ftp://h/p", "ftp://h/p", false}, {"", "", false},
 		{"https://h/a/../p", "https://h/p", false}, {"//h/p", "https://h/p", false}, {"https://h.evil/p", "https://h/p", false},
+		{"https://h./p", "https://h/p", true}, {"https://./p", "https://./p", false}, {"https://h../p", "https://h/p", false},
 	} {
 		if sameResource(tc.a, tc.b) != tc.same || sameResource(tc.b, tc.a) != tc.same {
 			t.Errorf("%q and %q: want %v", tc.a, tc.b, tc.same)
@@ -389,7 +397,7 @@ func TestSameResource(t *testing.T) {
 // TestNothingIsQuoted: a refusal never repeats what the proof says.
 func TestNothingIsQuoted(t *testing.T) {
 	d := newDraft(t, "ES256")
-	for _, change := range []func(r *Request){func(r *Request) { r.Method = "GET" }, func(r *Request) { r.URL = "https://other.example/" }, func(r *Request) { r.Token = "other" }} {
+	for _, change := range []func(r *Request){func(r *Request) { r.Method = "GET" }, func(r *Request) { r.Site = At("https://other.example/") }, func(r *Request) { r.Token = "other" }} {
 		r := request()
 		change(&r)
 		_, err := Verify(d.sign(t), r)

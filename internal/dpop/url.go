@@ -5,36 +5,40 @@ import (
 	"strings"
 )
 
-// sameResource compares a claimed target with the real one as RFC 9449 section
-// 4.3 asks: normalised, and without regard to query and fragment.
-func sameResource(claimed, real string) bool {
-	a, okA := normalise(claimed)
-	b, okB := normalise(real)
-	return okA && okB && a == b
+// reached compares a claimed target with where the service is reached, and the
+// path that is asked for, as RFC 9449 section 4.3 asks: normalised, and without
+// regard to query and fragment.
+func reached(claimed string, site Site, path string) bool {
+	origin, claimedPath, ok := normalise(claimed)
+	return ok && claimedPath == plainEscapes(path) && site(origin)
 }
+
+// defaultPorts are the ports that a URL need not name, by its scheme.
+var defaultPorts = map[string]string{"https": "443", "http": "80"}
 
 // normalise applies what RFC 3986 sections 6.2.2 and 6.2.3 allow without
 // knowing the server: case of scheme and host, the default port, an empty
-// path, and needless escapes. Dots in paths stay: the API knows no such path.
-func normalise(text string) (string, bool) {
+// path, and needless escapes. The dot that ends a name says that it is whole,
+// and names the same host. Dots in paths stay: the API knows no such path.
+func normalise(text string) (Origin, string, bool) {
 	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.User != nil || u.Opaque != "" {
-		return "", false
+	if err != nil || u.User != nil || u.Opaque != "" {
+		return Origin{}, "", false
 	}
-	scheme, host := strings.ToLower(u.Scheme), strings.ToLower(u.Host)
-	switch scheme {
-	case "https":
-		host = strings.TrimSuffix(host, ":443")
-	case "http":
-		host = strings.TrimSuffix(host, ":80")
-	default:
-		return "", false
+	o := Origin{Scheme: strings.ToLower(u.Scheme), Host: strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), Port: u.Port()}
+	standard := defaultPorts[o.Scheme]
+	// A star is a pattern of a certificate and no host.
+	if o.Host == "" || standard == "" || strings.HasSuffix(o.Host, ".") || strings.Contains(o.Host, "*") {
+		return Origin{}, "", false
+	}
+	if o.Port == "" {
+		o.Port = standard
 	}
 	path := u.EscapedPath()
 	if path == "" {
 		path = "/"
 	}
-	return scheme + "://" + strings.TrimSuffix(host, ":") + plainEscapes(path), true
+	return o, plainEscapes(path), true
 }
 
 // plainEscapes spells escapes in capitals, and unreserved characters without.

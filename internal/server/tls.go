@@ -2,9 +2,13 @@ package server
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/dpop"
+	"github.com/keyserver-operator/keyserver-operator/internal/session"
 )
 
 // Values of --tls-min-version.
@@ -46,6 +50,25 @@ func (s *Server) apiTLS(show shown, gate *clientGate) *tls.Config {
 		// later one, past the question whether it still holds the key.
 		SessionTicketsDisabled: true,
 	}
+}
+
+// site is where clients reach the API, by which proofs are for it: --external-url,
+// or else the names of the certificate that is shown, which is nil for plain HTTP.
+func (s *Server) site(l net.Listener, show shown) session.Site {
+	_, port, _ := net.SplitHostPort(l.Addr().String()) // as the listener spells it
+	switch {
+	case s.cfg.ExternalURL != "":
+		return dpop.At(s.cfg.ExternalURL)
+	case show == nil:
+		return dpop.OnLoopback(port)
+	}
+	return dpop.ByCertificate(port, func() *x509.Certificate {
+		pair, err := show(nil)
+		if err != nil {
+			return &x509.Certificate{} // of no name
+		}
+		return pair.Leaf
+	})
 }
 
 // maxStreams is how many requests one HTTP/2 connection may have under way.

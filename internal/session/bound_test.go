@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/dpop"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
@@ -58,7 +59,7 @@ func (p *prover) proof(t testing.TB, at time.Time, token string) session.Proof {
 	sig := make([]byte, 64)
 	r.FillBytes(sig[:32])
 	s.FillBytes(sig[32:])
-	return session.Proof{Sent: []string{signed + "." + b64(sig)}, Method: "POST", URL: target}
+	return session.Proof{Sent: []string{signed + "." + b64(sig)}, Method: "POST", Site: dpop.At(target), Path: "/api/roles"}
 }
 
 func openBound(t testing.TB, f *enginetest.Fixture, m *session.Manager, p *prover) session.Opened {

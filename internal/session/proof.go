@@ -11,11 +11,15 @@ import (
 // ProofAlgorithms are the algorithms of proofs, as a challenge lists them.
 const ProofAlgorithms = dpop.Algorithms
 
+// Site is where clients reach the service, which proofs are held against.
+type Site = dpop.Site
+
 // Proof is what a request says of the key that its session is bound to.
 type Proof struct {
 	Sent   []string // the values of the DPoP header
 	Method string
-	URL    string // scheme, host and path as the client asked for them
+	Site   Site
+	Path   string // as the client asked for it
 	// ForNew: the proof is of the key that a new session is to be bound to. It
 	// may still be of the key of the session that the new one is made from.
 	ForNew bool
@@ -80,7 +84,7 @@ func (m *Manager) verifyProof(p Proof, token, key string) (dpop.Proof, error) {
 	if len(p.Sent) > 1 {
 		return dpop.Proof{}, fault.New(fault.ProofMalformed, "the request has more than one DPoP header").Audited(fault.ReasonProofMalformed)
 	}
-	return dpop.Verify(p.Sent[0], dpop.Request{Method: p.Method, URL: p.URL, Token: token, Key: key, Now: m.Clock()})
+	return dpop.Verify(p.Sent[0], dpop.Request{Method: p.Method, Site: p.Site, Path: p.Path, Token: token, Key: key, Now: m.Clock()})
 }
 
 // refuseProof makes the refusal durable before it is answered: it may be a
