@@ -106,8 +106,11 @@ func challenge(x *exchange, f *fault.Error, e edge) string {
 	if !e.reauth || len(x.r.Header["Authorization"]) == 0 {
 		return scheme
 	}
-	if f.Code == fault.SessionExpired || f.Code == fault.ScopedExpired {
+	switch f.Code {
+	case fault.SessionExpired, fault.ScopedExpired:
 		return scheme + `, error="invalid_token", error_description="the session has expired"`
+	case fault.CertificateMismatch: // RFC 8705 section 3
+		return scheme + `, error="invalid_token", error_description="the session is bound to another certificate"`
 	}
 	return scheme + `, error="invalid_token", error_description="the session id opens no session"`
 }

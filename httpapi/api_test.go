@@ -111,7 +111,7 @@ func TestFaultsAtTheEdge(t *testing.T) {
 			if (w.Header().Get("WWW-Authenticate") != "") != (w.Code == http.StatusUnauthorized) {
 				t.Errorf("WWW-Authenticate is %q", w.Header().Get("WWW-Authenticate"))
 			}
-			reauth := slices.Contains([]fault.Code{fault.SessionNotFound, fault.SessionExpired, fault.ScopedExpired}, entry.Code)
+			reauth := slices.Contains([]fault.Code{fault.SessionNotFound, fault.SessionExpired, fault.ScopedExpired, fault.CertificateMismatch}, entry.Code)
 			if e.Reauth != reauth {
 				t.Errorf("reauth is %v", e.Reauth)
 			}

@@ -22,13 +22,18 @@ var proofErrors = map[fault.Code]string{
 	fault.ProofReplayed:         "invalid_dpop_proof",
 }
 
-// proof is what the request says of a key, and what a proof has to be for.
+// proof is what the request says of a key, what a proof has to be for, and the
+// certificate of its connection.
 func (a *API) proof(r *http.Request) session.Proof {
+	var certificate []byte
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		certificate = r.TLS.PeerCertificates[0].Raw
+	}
 	sent := r.Header["Dpop"] // as net/http spells it
 	if len(sent) == 0 {
-		return session.Proof{}
+		return session.Proof{Certificate: certificate}
 	}
-	return session.Proof{Sent: sent, Method: r.Method, Site: a.Site, Path: r.URL.EscapedPath()}
+	return session.Proof{Sent: sent, Method: r.Method, Site: a.Site, Path: r.URL.EscapedPath(), Certificate: certificate}
 }
 
 // proofFaults are the codes of every route that takes a proof. A login needs

@@ -139,7 +139,8 @@ func (r Route) every() []fault.Code {
 	if r.Session {
 		codes = append(codes, fault.SessionNotFound, fault.SessionExpired, fault.ScopedExpired, fault.RequestLimit,
 			fault.PrincipalOff, fault.DelegatorRefused,
-			fault.StoreUnavailable, fault.StoreTampered, fault.NotCurrent, fault.AuditUnavailable, fault.ProofRequired, fault.ProofKeyMismatch, fault.ProofTokenMismatch)
+			fault.StoreUnavailable, fault.StoreTampered, fault.NotCurrent, fault.AuditUnavailable, fault.ProofRequired, fault.ProofKeyMismatch, fault.ProofTokenMismatch,
+			fault.CertificateMismatch)
 		codes = append(codes, proofFaults...)
 	}
 	if len(r.Operations) > 0 {

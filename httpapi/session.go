@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/base64"
+	"encoding/hex"
 	"slices"
 	"time"
 
@@ -51,7 +52,7 @@ var fromSessionFaults = []fault.Code{
 	fault.SessionNotFound, fault.SessionExpired, fault.ScopedExpired, fault.RequestLimit,
 	fault.ProofRequired, fault.ProofKeyMismatch, fault.ProofTokenMismatch,
 	fault.AccessDenied, fault.PrincipalOff, fault.DelegatorRefused, fault.NotInScope,
-	fault.CertificateRevoked, fault.RevocationUnavailable, fault.RevocationStale,
+	fault.CertificateRevoked, fault.CertificateMismatch, fault.RevocationUnavailable, fault.RevocationStale,
 }
 
 func login(a *API, ctx context.Context, c call, in schema.LoginRequest) (schema.LoginResponse, error) {
@@ -166,6 +167,7 @@ func sessionOf(i session.Info) schema.Session {
 	if i.BoundKey != "" {
 		out.BoundKey = &i.BoundKey
 	}
+	out.BoundCertificate = hex.EncodeToString(i.BoundCertificate)
 	return out
 }
 

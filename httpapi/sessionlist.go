@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
@@ -34,7 +35,7 @@ func listSessions(a *API, ctx context.Context, c call, in schema.SessionQuery) (
 func listedSessionOf(s session.Listed) schema.ListedSession {
 	out := schema.ListedSession{
 		ID: schema.HexID(s.ID), Kind: string(s.Kind), Principal: sessionPrincipalOf(s.Principal), Actor: sessionActorOf(s.Actor),
-		Address: s.Address, CreatedAt: s.CreatedAt.UTC(), LastUsedAt: s.LastUsedAt.UTC(),
+		BoundCertificate: hex.EncodeToString(s.BoundCertificate), Address: s.Address, CreatedAt: s.CreatedAt.UTC(), LastUsedAt: s.LastUsedAt.UTC(),
 		ExpiresAt: s.ExpiresAt.UTC(), IdleExpiresAt: s.IdleExpiresAt.UTC(),
 	}
 	if s.BoundKey != "" {

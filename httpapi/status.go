@@ -19,13 +19,14 @@ type edge struct {
 // and that a retry may help, while a write that ran out of time may have taken
 // effect. It is not a 408 either, which lets clients repeat the request unasked.
 var edges = map[fault.Code]edge{
-	fault.BadRequest:         {status: http.StatusBadRequest},
-	fault.InvalidArgument:    {status: http.StatusBadRequest},
-	fault.SessionNotFound:    {status: http.StatusUnauthorized, reauth: true},
-	fault.SessionExpired:     {status: http.StatusUnauthorized, reauth: true},
-	fault.ScopedExpired:      {status: http.StatusUnauthorized, reauth: true},
-	fault.CertificateRevoked: {status: http.StatusUnauthorized},
-	fault.ProofMalformed:     {status: http.StatusBadRequest},
+	fault.BadRequest:          {status: http.StatusBadRequest},
+	fault.InvalidArgument:     {status: http.StatusBadRequest},
+	fault.SessionNotFound:     {status: http.StatusUnauthorized, reauth: true},
+	fault.SessionExpired:      {status: http.StatusUnauthorized, reauth: true},
+	fault.ScopedExpired:       {status: http.StatusUnauthorized, reauth: true},
+	fault.CertificateMismatch: {status: http.StatusUnauthorized, reauth: true},
+	fault.CertificateRevoked:  {status: http.StatusUnauthorized},
+	fault.ProofMalformed:      {status: http.StatusBadRequest},
 	// A new proof helps against these, not a new login.
 	fault.ProofRequired:         {status: http.StatusUnauthorized},
 	fault.ProofInvalidSignature: {status: http.StatusUnauthorized},

@@ -12,6 +12,7 @@ var statuses = map[fault.Code]int{
 	fault.SessionExpired:        401,
 	fault.ScopedExpired:         401,
 	fault.CertificateRevoked:    401,
+	fault.CertificateMismatch:   401,
 	fault.ProofRequired:         401,
 	fault.ProofInvalidSignature: 401,
 	fault.ProofKeyMismatch:      401,

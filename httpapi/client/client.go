@@ -50,9 +50,8 @@ type Options struct {
 // Client speaks to one service with one session. It is safe for concurrent use.
 type Client struct {
 	base       string
-	known      string // by which the service knows itself
-	http       *http.Client
-	logins     *http.Client // opens sessions; nil: http does
+	known      string       // by which the service knows itself
+	http       *http.Client // without a session, and for those that are bound to no certificate
 	session    *session
 	prover     *prover // nil where sessions are bound to no key
 	userAgent  string
@@ -78,8 +77,7 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	logins, err := presenting(o, hc)
-	if err != nil {
+	if err := presentable(o); err != nil {
 		return nil, err
 	}
 	p, err := newProver(o.ProofKey)
@@ -93,7 +91,7 @@ func New(o Options) (*Client, error) {
 		}
 	}
 	c := &Client{
-		base: base, known: known, http: hc, logins: logins, prover: p, userAgent: o.UserAgent,
+		base: base, known: known, http: hc, prover: p, userAgent: o.UserAgent,
 		maxRetries: o.MaxRetries, timeout: o.Timeout, observe: o.Observe, now: o.Now,
 	}
 	if c.userAgent == "" {
@@ -117,7 +115,10 @@ func New(o Options) (*Client, error) {
 func (c Client) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "client of "+c.base) }
 
 // CloseIdleConnections closes what is kept open for the next call.
-func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
+func (c *Client) CloseIdleConnections() {
+	c.http.CloseIdleConnections()
+	c.session.closeIdleConnections()
+}
 
 func baseURL(s string) (string, error) {
 	u, err := url.Parse(s)

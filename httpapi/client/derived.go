@@ -81,7 +81,7 @@ func (c *Client) derive(in schema.LoginRequest) *Client {
 		if err != nil {
 			return ticket{}, err
 		}
-		return c.ticketOf(out, header), nil
+		return c.ticketOf(out, header, c.session.carrier()), nil
 	}}
 	return &d
 }

@@ -1,20 +1,24 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
 // CertificateCredentials log in as the transport principal for which the
-// client certificate is enrolled. The function is asked for each connection,
-// so that a renewed certificate is picked up. Nothing between the client and
-// the service may end the TLS connection.
+// client certificate is enrolled. A session is bound to the certificate that it
+// was opened with, so each has connections of its own. The function is asked for
+// each of them; when it answers another certificate, the next call that needs a
+// connection logs in with that one. Nothing between the client and the service may
+// end the TLS connection.
 func CertificateCredentials(certificate func() (*tls.Certificate, error)) Credentials {
 	return certificateCredentials{certificate}
 }
@@ -27,8 +31,30 @@ func (certificateCredentials) Login(context.Context) (schema.LoginRequest, error
 	return schema.LoginRequest{Method: schema.MethodCertificate}, nil
 }
 
-// present is asked in a handshake (tls.Config.GetClientCertificate).
-func (c certificateCredentials) present(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+// errRenewed ends a handshake: there is another certificate than the one that the
+// session is bound to. Nothing was sent.
+var errRenewed = errors.New("the client certificate was replaced")
+
+// over returns what carries one session: connections that all show the certificate
+// there is now.
+func (c certificateCredentials) over(base http.Client) (*http.Client, error) {
+	first, err := c.read()
+	if err != nil {
+		return nil, err
+	}
+	transport := base.Transport.(*http.Transport).Clone() //nolint:errcheck // New has seen to it
+	transport.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		now, err := c.read()
+		if err == nil && !slices.EqualFunc(first.Certificate, now.Certificate, bytes.Equal) {
+			err = errRenewed
+		}
+		return now, err
+	}
+	base.Transport = transport
+	return &base, nil
+}
+
+func (c certificateCredentials) read() (*tls.Certificate, error) {
 	cert, err := c.certificate()
 	if err != nil {
 		return nil, fmt.Errorf("read the client certificate: %w", err)
@@ -41,23 +67,10 @@ func (certificateCredentials) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, "client certificate")
 }
 
-// presenting gives a transport the certificate of the credentials, and returns
-// what opens sessions: a connection of its own for each login, because a kept
-// one goes on with the certificate that it was made with. nil where the
-// credentials are of another kind.
-func presenting(o Options, c *http.Client) (*http.Client, error) {
-	credentials, ok := o.Credentials.(certificateCredentials)
-	if !ok {
-		return nil, nil
+// presentable refuses credentials whose certificate could not be shown.
+func presentable(o Options) error {
+	if _, ok := o.Credentials.(certificateCredentials); ok && o.HTTPClient != nil {
+		return errors.New("set HTTPClient or CertificateCredentials, not both: the certificate belongs to the transport")
 	}
-	transport, ok := c.Transport.(*http.Transport)
-	if !ok || o.HTTPClient != nil {
-		return nil, errors.New("set HTTPClient or CertificateCredentials, not both: the certificate belongs to the transport")
-	}
-	transport.TLSClientConfig.GetClientCertificate = credentials.present
-	alone := transport.Clone()
-	alone.DisableKeepAlives = true
-	logins := *c
-	logins.Transport = alone
-	return &logins, nil
+	return nil
 }

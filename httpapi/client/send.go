@@ -45,6 +45,7 @@ type call struct {
 	stream func(context.Context) (io.Reader, error)
 	bind   bool          // opens a session, which a proof binds to its key
 	token  string        // sent instead of the session's, with open
+	over   *http.Client  // with open: what carries the session; nil: the client's own
 	wait   time.Duration // added to the time of an attempt
 	header *http.Header  // receives the answer's header
 }
@@ -61,19 +62,19 @@ func attempts[Out any](ctx context.Context, c *Client, k call) (Out, error) {
 	renewed, proved := false, false
 	for attempt := 0; ; attempt++ {
 		var out Out
-		token, err := c.authorize(ctx, k)
+		held, err := c.authorize(ctx, k)
 		if err != nil {
 			return out, err
 		}
-		err = c.try(ctx, k, token, &out)
+		err = c.try(ctx, k, held, &out)
 		if errors.Is(err, errSpent) && refused != nil {
 			return out, refused
 		}
 		refused = err
-		if e := asError(err); e != nil && e.Reauth && !k.open && !renewed {
+		if e := asError(err); (e != nil && e.Reauth || errors.Is(err, errRenewed)) && !k.open && !renewed {
 			// The session ended early; a 401 says that nothing was done.
 			renewed = true
-			c.session.drop(token)
+			c.session.drop(held.token)
 			attempt--
 			continue
 		}
@@ -95,9 +96,9 @@ func attempts[Out any](ctx context.Context, c *Client, k call) (Out, error) {
 	}
 }
 
-func (c *Client) authorize(ctx context.Context, k call) (string, error) {
+func (c *Client) authorize(ctx context.Context, k call) (ticket, error) {
 	if k.open {
-		return k.token, nil
+		return ticket{token: k.token, over: k.over}, nil
 	}
 	return c.session.use(ctx)
 }
@@ -132,20 +133,20 @@ func backoff(attempt int) time.Duration {
 }
 
 // try sends the call once.
-func (c *Client) try(ctx context.Context, k call, token string, out any) error {
+func (c *Client) try(ctx context.Context, k call, held ticket, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout+k.wait)
 	defer cancel()
 	var connected bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { connected = true },
 	})
-	req, err := c.request(ctx, k, token)
+	req, err := c.request(ctx, k, held.token)
 	if err != nil {
 		return err
 	}
-	hc := c.http
-	if k.bind && c.logins != nil {
-		hc = c.logins
+	hc := held.over
+	if hc == nil {
+		hc = c.http
 	}
 	resp, err := hc.Do(req)
 	if err != nil {

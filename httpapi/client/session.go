@@ -34,37 +34,38 @@ type ticket struct {
 	until time.Time     // end of the absolute lifetime, less a margin
 	idle  time.Duration // how long it may lie unused, less a margin
 	used  time.Time
+	over  *http.Client // shows the certificate that the session is bound to; nil: it is bound to none
 }
 
 func (t ticket) good(now time.Time) bool {
 	return t.token != "" && now.Before(t.until) && now.Sub(t.used) < t.idle
 }
 
-// use returns a session id that should still be good.
-func (s *session) use(ctx context.Context) (string, error) {
+// use returns a session that should still be good.
+func (s *session) use(ctx context.Context) (ticket, error) {
 	if s.credentials == nil {
-		return "", ErrNoCredentials
+		return ticket{}, ErrNoCredentials
 	}
 	for {
-		if token, ok := s.take(); ok {
-			return token, nil
+		if held, ok := s.take(); ok {
+			return held, nil
 		}
 		if _, err := s.logins.Do(ctx, "", func() (struct{}, error) { return struct{}{}, s.login(ctx) }); err != nil {
-			return "", err
+			return ticket{}, err
 		}
 	}
 }
 
-// take returns the session id that is held, if it is good, and notes its use.
-func (s *session) take() (string, bool) {
+// take returns the session that is held, if it is good, and notes its use.
+func (s *session) take() (ticket, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
 	if !s.held.good(now) {
-		return "", false
+		return ticket{}, false
 	}
 	s.held.used = now
-	return s.held.token, true
+	return s.held, true
 }
 
 // login opens a session, unless a login that ended just now did.
@@ -77,9 +78,27 @@ func (s *session) login(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	before := s.held.over
 	s.held = held
+	s.mu.Unlock()
+	if before != nil && before != held.over {
+		before.CloseIdleConnections() // requests under way end on theirs
+	}
 	return nil
+}
+
+// carrier shows the certificate that the session is bound to, which is the one of
+// sessions made from it as well.
+func (s *session) carrier() *http.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held.over
+}
+
+func (s *session) closeIdleConnections() {
+	if over := s.carrier(); over != nil {
+		over.CloseIdleConnections()
+	}
 }
 
 // drop forgets a session id that the service refused, unless it was replaced
@@ -88,7 +107,7 @@ func (s *session) drop(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.held.token == token {
-		s.held = ticket{}
+		s.held = ticket{over: s.held.over}
 	}
 }
 
@@ -110,16 +129,24 @@ func (c *Client) login(ctx context.Context, credentials Credentials) (ticket, er
 	var header http.Header
 	k := call{route: login, target: login.path, body: in, bind: true, header: &header}
 	k.open = true
+	if shown, ok := credentials.(certificateCredentials); ok {
+		if k.over, err = shown.over(*c.http); err != nil {
+			return ticket{}, err
+		}
+	}
 	out, err := attempts[schema.LoginResponse](ctx, c, k)
 	if err != nil {
+		if k.over != nil {
+			k.over.CloseIdleConnections()
+		}
 		return ticket{}, err
 	}
-	return c.ticketOf(out, header), nil
+	return c.ticketOf(out, header, k.over), nil
 }
 
 // ticketOf turns the service's clock into this machine's by the Date of its
 // answer: the two may be minutes apart.
-func (c *Client) ticketOf(out schema.LoginResponse, header http.Header) ticket {
+func (c *Client) ticketOf(out schema.LoginResponse, header http.Header, over *http.Client) ticket {
 	now := c.now()
 	there, err := http.ParseTime(header.Get("Date"))
 	if err != nil {
@@ -131,6 +158,7 @@ func (c *Client) ticketOf(out schema.LoginResponse, header http.Header) ticket {
 		until: now.Add(life - margin(life)),
 		idle:  idle - margin(idle),
 		used:  now,
+		over:  over,
 	}
 }
 
@@ -140,14 +168,14 @@ func margin(life time.Duration) time.Duration { return min(life/10, maxMargin) }
 // Logout ends the client's session, if it has one. A later call opens another.
 func (c *Client) Logout(ctx context.Context) error {
 	c.session.mu.Lock()
-	token := c.session.held.token
-	c.session.held = ticket{}
+	held := c.session.held
+	c.session.held = ticket{over: held.over}
 	c.session.mu.Unlock()
-	if token == "" {
+	if held.token == "" {
 		return nil
 	}
 	end := route{name: "endCurrentSession", method: http.MethodDelete, path: "/api/sessions/current", open: true, named: true}
-	_, err := send[schema.SessionEnded](ctx, c, call{route: end, target: end.path, token: token})
+	_, err := send[schema.SessionEnded](ctx, c, call{route: end, target: end.path, token: held.token, over: held.over})
 	if e := asError(err); e != nil && e.Reauth {
 		return nil // it had ended by itself
 	}

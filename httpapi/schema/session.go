@@ -56,17 +56,19 @@ type SessionActor struct {
 
 // Session describes a live session, without what opens it.
 type Session struct {
-	ID            HexID            `json:"id" doc:"Names the session and opens nothing: the audit trail and the listing show it."`
-	Kind          string           `json:"kind" doc:"Named after the login method."`
-	Principal     SessionPrincipal `json:"principal"`
-	Roles         []SessionRole    `json:"roles"`
-	Actor         *SessionActor    `json:"actor,omitzero" doc:"Who really acts; in a delegated session and what is made from it."`
-	Objects       []HiddenLink     `json:"objects,omitzero" doc:"The only keys that the session is good for; in a scoped one."`
-	Operations    []string         `json:"operations,omitzero" doc:"The only operations that the session is good for; in a scoped one."`
-	MayGrant      *Rights          `json:"mayGrant,omitzero" doc:"The rights that the session may give and take; in a scoped one that changes lists."`
-	BoundKey      *string          `json:"boundKey" doc:"RFC 7638 thumbprint of the key that the session is bound to, or null."`
-	ExpiresAt     time.Time        `json:"expiresAt" doc:"End of the absolute lifetime."`
-	IdleExpiresAt time.Time        `json:"idleExpiresAt" doc:"End of the idle lifetime if nothing more is asked."`
+	ID         HexID            `json:"id" doc:"Names the session and opens nothing: the audit trail and the listing show it."`
+	Kind       string           `json:"kind" doc:"Named after the login method."`
+	Principal  SessionPrincipal `json:"principal"`
+	Roles      []SessionRole    `json:"roles"`
+	Actor      *SessionActor    `json:"actor,omitzero" doc:"Who really acts; in a delegated session and what is made from it."`
+	Objects    []HiddenLink     `json:"objects,omitzero" doc:"The only keys that the session is good for; in a scoped one."`
+	Operations []string         `json:"operations,omitzero" doc:"The only operations that the session is good for; in a scoped one."`
+	MayGrant   *Rights          `json:"mayGrant,omitzero" doc:"The rights that the session may give and take; in a scoped one that changes lists."`
+	BoundKey   *string          `json:"boundKey" doc:"RFC 7638 thumbprint of the key that the session is bound to, or null."`
+	// An extension, as are the sessions that have it.
+	BoundCertificate string    `json:"boundCertificate,omitzero" doc:"SHA-256 of the client certificate that each request has to come with, in hexadecimal; in a session that is bound to one."`
+	ExpiresAt        time.Time `json:"expiresAt" doc:"End of the absolute lifetime."`
+	IdleExpiresAt    time.Time `json:"idleExpiresAt" doc:"End of the idle lifetime if nothing more is asked."`
 }
 
 // LoginResponse is a new session with its session id, which is shown this once.
@@ -90,17 +92,18 @@ type SessionQuery struct {
 
 // ListedSession is what is told of a session, whoever's it is.
 type ListedSession struct {
-	ID            HexID            `json:"id" doc:"Names the session and opens nothing."`
-	Kind          string           `json:"kind" doc:"Named after the login method."`
-	Principal     SessionPrincipal `json:"principal" doc:"Whose rights it has."`
-	Actor         *SessionActor    `json:"actor,omitzero" doc:"Who really acts; in a delegated session and what is made from it."`
-	BoundKey      *string          `json:"boundKey" doc:"RFC 7638 thumbprint of the key that the session is bound to, or null."`
-	Address       string           `json:"address" doc:"Of the client that logged in; empty where it is not known."`
-	CreatedAt     time.Time        `json:"createdAt" doc:"When it was opened."`
-	LastUsedAt    time.Time        `json:"lastUsedAt" doc:"What another replica was asked shows within a tenth of the idle time."`
-	ExpiresAt     time.Time        `json:"expiresAt" doc:"End of the absolute lifetime."`
-	IdleExpiresAt time.Time        `json:"idleExpiresAt" doc:"End of the idle lifetime if nothing more is asked; as old as lastUsedAt."`
-	MadeFrom      *HexID           `json:"madeFrom" doc:"The session that it was made from, or null."`
+	ID               HexID            `json:"id" doc:"Names the session and opens nothing."`
+	Kind             string           `json:"kind" doc:"Named after the login method."`
+	Principal        SessionPrincipal `json:"principal" doc:"Whose rights it has."`
+	Actor            *SessionActor    `json:"actor,omitzero" doc:"Who really acts; in a delegated session and what is made from it."`
+	BoundKey         *string          `json:"boundKey" doc:"RFC 7638 thumbprint of the key that the session is bound to, or null."`
+	BoundCertificate string           `json:"boundCertificate,omitzero" doc:"SHA-256 of the client certificate that each request has to come with, in hexadecimal; in a session that is bound to one."`
+	Address          string           `json:"address" doc:"Of the client that logged in; empty where it is not known."`
+	CreatedAt        time.Time        `json:"createdAt" doc:"When it was opened."`
+	LastUsedAt       time.Time        `json:"lastUsedAt" doc:"What another replica was asked shows within a tenth of the idle time."`
+	ExpiresAt        time.Time        `json:"expiresAt" doc:"End of the absolute lifetime."`
+	IdleExpiresAt    time.Time        `json:"idleExpiresAt" doc:"End of the idle lifetime if nothing more is asked; as old as lastUsedAt."`
+	MadeFrom         *HexID           `json:"madeFrom" doc:"The session that it was made from, or null."`
 }
 
 // SessionListing is a page of sessions, by id.

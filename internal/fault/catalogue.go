@@ -46,6 +46,7 @@ var (
 	ProofReplayed         = code("PROOF_REPLAYED", "The DPoP proof was used before (jti); make a new one for each request.")
 	ProofCacheFull        = code("PROOF_REPLAY_CACHE_FULL", "The process remembers as many used proofs as it may, and forgets none that could be used again.")
 	CertificateRevoked    = code("CERTIFICATE_REVOKED", "Revocation evidence names the session's certificate; log in with another one.")
+	CertificateMismatch   = extension("CERTIFICATE_MISMATCH", "The session is bound to a client certificate that the connection did not bring; connect with it, or log in with the one that there is now.")
 	RevocationUnavailable = code("REVOCATION_STATUS_UNAVAILABLE", "The issuer's policy requires revocation evidence and there is none; import the issuer's CRL.")
 	RevocationStale       = code("REVOCATION_EVIDENCE_STALE", "The issuer's policy requires current revocation evidence and what there is has aged out; import the issuer's current CRL.")
 	AccessDenied          = code("ACCESS_DENIED", "No role of the caller grants the operation.")

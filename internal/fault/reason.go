@@ -47,6 +47,7 @@ var (
 	ReasonProofStale          = reason("proofStale", "The DPoP proof was made too long ago, or in the future.")
 	ReasonProofReplayed       = reason("proofReplayed", "The DPoP proof was used before.")
 	ReasonRevoked             = reason("certificateRevoked", "Revocation evidence names the session's certificate.")
+	ReasonCertificateMismatch = reason("certificateMismatch", "The connection did not bring the client certificate that the session is bound to: perhaps a stolen session id.")
 	ReasonNoEvidence          = reason("revocationStatusUnavailable", "The issuer's policy requires revocation evidence, and there is none.")
 	ReasonStaleEvidence       = reason("revocationEvidenceStale", "The issuer's policy requires current revocation evidence, and what there is has aged out.")
 	ReasonCertificateEnded    = reason("certificateNotCurrent", "The certificate is not in force, or not enrolled any more.")

@@ -22,7 +22,7 @@ var recorded = []string{
 	"badCredentials", "throttled", "identityProviderUnavailable", "builtIn",
 	"proofMalformed", "proofRequired", "proofInvalidSignature", "proofKeyMismatch", "proofMethodMismatch", "proofUriMismatch",
 	"proofTokenMismatch", "proofStale", "proofReplayed",
-	"certificateRevoked", "revocationStatusUnavailable", "revocationEvidenceStale", "certificateNotCurrent",
+	"certificateRevoked", "certificateMismatch", "revocationStatusUnavailable", "revocationEvidenceStale", "certificateNotCurrent",
 	"noCertificate", "notEnrolled", "issuerNotTrusted",
 	"inUse", "invalidArgument", "badMessage", "limit", "escalation", "dutiesConflict", "notLent", "storeTampered", "failed",
 }

@@ -28,7 +28,8 @@ func (m *Manager) byCertificate(ctx context.Context, l Login) (identity, error) 
 	leaf := l.Certificates[0]
 	// Until a principal is known, the subject names who tried.
 	who := identity{principal: keyserver.Principal{Name: pki.SlashName(leaf.Subject)}}
-	stored, err := m.Store.Certificate(ctx, keyserver.DigestOf(leaf.Raw))
+	digest := keyserver.DigestOf(leaf.Raw)
+	stored, err := m.Store.Certificate(ctx, digest)
 	switch {
 	case errors.Is(err, sqlstore.ErrNotFound), err == nil && stored.Principal.IsZero():
 		return who, notRecognised(fault.ReasonNotEnrolled)
@@ -39,7 +40,7 @@ func (m *Manager) byCertificate(ctx context.Context, l Login) (identity, error) 
 	if err != nil {
 		return identity{}, err
 	}
-	who = identity{principal: p, certificate: stored.ID}
+	who = identity{principal: p, certificate: stored.ID, shown: digest[:]}
 	err = m.Authorizer.Standing(ctx, keyserver.Caller{
 		Principal: p.Ref(), Name: p.Name, Type: p.Type, Kind: keyserver.CertificateSession, Certificate: stored.ID, RequestID: l.RequestID,
 	})

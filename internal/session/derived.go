@@ -50,7 +50,7 @@ func (m *Manager) descend(ctx context.Context, l *Login) error {
 // that one holds this one, and it does not outlive its absolute end.
 func (m *Manager) inherit(l Login, lifetime time.Duration) identity {
 	who := identity{
-		actor: l.parent.Actor, certificate: l.parent.Certificate, boundKey: l.parent.BoundKey, parent: l.parent.ID,
+		actor: l.parent.Actor, certificate: l.parent.Certificate, boundKey: l.parent.BoundKey, shown: l.parent.BoundCertificate, parent: l.parent.ID,
 		expiresAt: m.Clock().Add(lifetime),
 	}
 	if who.expiresAt.After(l.parent.ExpiresAt) {

@@ -30,14 +30,16 @@ type Page struct {
 
 // Listed is what may be told of somebody's session.
 type Listed struct {
-	ID         keyserver.ID
-	Kind       keyserver.SessionKind
-	Principal  keyserver.Principal
-	Actor      keyserver.PrincipalRef // zero but in a delegated session
-	BoundKey   string
-	Address    string // of the login, empty where it is not known
-	CreatedAt  time.Time
-	LastUsedAt time.Time // as far as this process knows; another may lag by the period of flush
+	ID        keyserver.ID
+	Kind      keyserver.SessionKind
+	Principal keyserver.Principal
+	Actor     keyserver.PrincipalRef // zero but in a delegated session
+	BoundKey  string
+	// BoundCertificate as in Info.
+	BoundCertificate []byte
+	Address          string // of the login, empty where it is not known
+	CreatedAt        time.Time
+	LastUsedAt       time.Time // as far as this process knows; another may lag by the period of flush
 	Expiry
 	MadeFrom keyserver.ID // zero where it came of a login by itself
 }
@@ -105,7 +107,7 @@ func (m *Manager) listed(ctx context.Context, records []sqlstore.SessionRecord) 
 		}
 		used := m.lastUse(r)
 		list[i] = Listed{
-			ID: r.ID, Kind: r.Kind, Principal: p, Actor: r.Actor, BoundKey: r.BoundKey, Address: r.Address,
+			ID: r.ID, Kind: r.Kind, Principal: p, Actor: r.Actor, BoundKey: r.BoundKey, BoundCertificate: r.BoundCertificate, Address: r.Address,
 			CreatedAt: r.CreatedAt, LastUsedAt: used, Expiry: m.expiry(r, used), MadeFrom: r.Parent,
 		}
 	}

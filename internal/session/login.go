@@ -25,6 +25,7 @@ type identity struct {
 	mayGrant    keyserver.Rights // of one that changes lists
 	boundKey    string           // where the login's own proof does not say
 	password    string           // hash of the one that was shown, where one was
+	shown       []byte           // SHA-256 of the client certificate that the session is bound to
 	expiresAt   time.Time        // zero: after the manager's lifetime
 	parent      keyserver.ID
 }
@@ -123,7 +124,7 @@ func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, erro
 		ID: id, Hash: hash, Principal: who.principal.Ref(), Kind: l.Method,
 		CreatedAt: now, ExpiresAt: now.Add(m.Lifetime), LastUsedAt: now,
 		Certificate: who.certificate, Actor: who.actor, Scope: who.scope, BoundKey: who.boundKey,
-		Parent: who.parent, ScopeOperations: who.operations, MayGrant: who.mayGrant, Address: l.Address,
+		Parent: who.parent, ScopeOperations: who.operations, MayGrant: who.mayGrant, Address: l.Address, BoundCertificate: who.shown,
 	}
 	if !who.expiresAt.IsZero() {
 		record.ExpiresAt = who.expiresAt

@@ -153,9 +153,9 @@ func (m *Manager) changed(changes []keyserver.Change) {
 	}
 }
 
-// Authenticate finds the session of a token, checks the proof where the session
-// is bound to a key, and returns who calls. The release function must be called
-// when the request is over. It answers SESSION_NOT_FOUND, SESSION_EXPIRED, a
+// Authenticate finds the session of a token, checks what the session is bound
+// to, its key and its client certificate, and returns who calls. The release function must be called
+// when the request is over. It answers SESSION_NOT_FOUND, SESSION_EXPIRED, CERTIFICATE_MISMATCH, a
 // code of the proof, or REQUEST_LIMIT. A request that is refused does not keep
 // its session alive.
 func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, from From) (keyserver.Caller, func(), error) {
@@ -180,7 +180,7 @@ func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, f
 			return keyserver.Caller{}, nil, h.errExpired()
 		}
 	}
-	if err := m.checkProof(ctx, h, token, proof); err != nil {
+	if err := m.checkShown(ctx, h, token, proof); err != nil {
 		return keyserver.Caller{}, nil, m.refuseProof(ctx, h, from, err)
 	}
 	if err := m.takePlace(h); err != nil {
@@ -327,7 +327,7 @@ func (m *Manager) describe(ctx context.Context, h *held) (Info, error) {
 		return Info{}, err
 	}
 	info := Info{
-		ID: h.record.ID, Kind: h.record.Kind, Principal: p, Actor: h.record.Actor, Objects: h.record.Scope, BoundKey: h.record.BoundKey,
+		ID: h.record.ID, Kind: h.record.Kind, Principal: p, Actor: h.record.Actor, Objects: h.record.Scope, BoundKey: h.record.BoundKey, BoundCertificate: h.record.BoundCertificate,
 		Expiry: m.expiry(h.record, time.Unix(0, h.lastUsed.Load())),
 	}
 	if h.record.Kind == keyserver.ScopedSession {

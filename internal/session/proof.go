@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/dpop"
@@ -14,7 +15,8 @@ const ProofAlgorithms = dpop.Algorithms
 // Site is where clients reach the service, which proofs are held against.
 type Site = dpop.Site
 
-// Proof is what a request says of the key that its session is bound to.
+// Proof is what a request says of the key that its session is bound to, and with
+// which client certificate it comes.
 type Proof struct {
 	Sent   []string // the values of the DPoP header
 	Method string
@@ -26,6 +28,8 @@ type Proof struct {
 	// Claimed: the client calls the session bound, by the scheme of its
 	// Authorization header (RFC 9449 section 7.1).
 	Claimed bool
+	// Certificate is the DER of the connection's client certificate, nil without one.
+	Certificate []byte
 }
 
 // String hides the proof.
@@ -57,6 +61,19 @@ func (m *Manager) checkProof(ctx context.Context, h *held, token string, p Proof
 	}
 	return m.proofs.use(ctx, acting(h.record.Principal, h.record.Actor), proof, m.Clock())
 }
+
+// checkShown holds a request against all that its session is bound to.
+func (m *Manager) checkShown(ctx context.Context, h *held, token string, p Proof) error {
+	if bound := h.record.BoundCertificate; len(bound) > 0 {
+		if digest := keyserver.DigestOf(p.Certificate); p.Certificate == nil || !bytes.Equal(bound, digest[:]) {
+			return errCertificateMismatch
+		}
+	}
+	return m.checkProof(ctx, h, token, p)
+}
+
+var errCertificateMismatch = fault.New(fault.CertificateMismatch, "the session is bound to a client certificate that this connection did not bring; "+
+	"send the request over a connection with it, or log in with the one that there is now").Audited(fault.ReasonCertificateMismatch)
 
 // acting is who acts in a session.
 func acting(principal, actor keyserver.PrincipalRef) keyserver.ID {

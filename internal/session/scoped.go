@@ -37,6 +37,9 @@ func (m *Manager) byScope(ctx context.Context, l Login) (identity, error) {
 	if l.BindTo != "" {
 		who.boundKey = l.BindTo
 	}
+	if l.BindTo != "" || l.proof != nil {
+		who.shown = nil // whom it is handed to has a key of his own, and no certificate
+	}
 	if l.By.Scope != nil {
 		return who, fault.New(fault.NotInScope, "a scoped credential is good for its keys and cannot be the start of another session").
 			Audited(fault.ReasonNotInScope)

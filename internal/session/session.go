@@ -66,6 +66,9 @@ type Info struct {
 	MayGrant   keyserver.Rights       // that a scoped session may give
 	Roles      []keyserver.Role
 	BoundKey   string // RFC 7638 thumbprint, empty where the session is not bound to a key
+	// BoundCertificate is the SHA-256 of the client certificate that each request has
+	// to come with, empty where there is none.
+	BoundCertificate []byte
 	Expiry
 }
 

@@ -192,7 +192,7 @@ func ca(n uint64, der string) keyserver.Certificate {
 func session(n uint64) sqlstore.SessionRecord {
 	return sqlstore.SessionRecord{
 		ID: id(n), Hash: [32]byte{byte(n), 31: 1}, Principal: ref(9), Kind: keyserver.PasswordSession,
-		CreatedAt: at(0), LastUsedAt: at(0), ExpiresAt: at(1000), BoundKey: "thumbprint",
+		CreatedAt: at(0), LastUsedAt: at(0), ExpiresAt: at(1000), BoundKey: "thumbprint", BoundCertificate: []byte("of the certificate"),
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -28,9 +29,12 @@ type SessionRecord struct {
 	// was a choice and in every other; MayGrant are the rights that it may give.
 	ScopeOperations []keyserver.ID
 	MayGrant        keyserver.Rights
-	BoundKey        string       // RFC 7638 thumbprint, empty where the session is bound to no key
-	Parent          keyserver.ID // the session that it was made from, zero where it came of a login by itself
-	Address         string       // from where it was opened, empty where that is not known
+	BoundKey        string // RFC 7638 thumbprint, empty where the session is bound to no key
+	// BoundCertificate is the SHA-256 of the client certificate that each request has
+	// to come with, empty where there is none.
+	BoundCertificate []byte
+	Parent           keyserver.ID // the session that it was made from, zero where it came of a login by itself
+	Address          string       // from where it was opened, empty where that is not known
 	// Ended: a principal of the session was disabled. It opens nothing for good.
 	Ended bool
 }
@@ -72,7 +76,7 @@ func (r reads) session(ctx context.Context, where string, key []byte) (s Session
 }
 
 const selectSession = `SELECT id, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
-		actor_system, actor_id, scope, parent_id, scope_operations, may_grant, address, ended, hash, mac
+		actor_system, actor_id, scope, parent_id, scope_operations, may_grant, address, ended, bound_certificate, hash, mac
 	FROM sessions `
 
 // columns are where the columns of selectSession go.
@@ -81,7 +85,7 @@ func (s *SessionRecord) columns(mac *[]byte) []any {
 		intoID(&s.ID), &s.Principal.System, intoID(&s.Principal.ID), &s.Kind,
 		intoTime{&s.CreatedAt}, intoTime{&s.ExpiresAt}, intoTime{&s.LastUsedAt}, &s.BoundKey, optionalID{&s.Certificate},
 		&s.Actor.System, optionalID{&s.Actor.ID}, intoScope{&s.Scope}, optionalID{&s.Parent},
-		intoIDs{&s.ScopeOperations}, &s.MayGrant, &s.Address, &s.Ended, intoHash(&s.Hash), mac,
+		intoIDs{&s.ScopeOperations}, &s.MayGrant, &s.Address, &s.Ended, intoSome{&s.BoundCertificate}, intoHash(&s.Hash), mac,
 	}
 }
 
@@ -98,7 +102,18 @@ func (s *SessionRecord) row() *rowmac.Row {
 	return rowmac.NewRow("sessions", s.ID.Hex(), s.ID[:]).Key(s.ID).Bytes(s.Hash[:]).
 		Int(int64(s.Principal.System)).Key(s.Principal.ID).Text(string(s.Kind)).Time(s.CreatedAt).Time(s.ExpiresAt).
 		Text(s.BoundKey).OptionalKey(s.Certificate).Int(int64(s.Actor.System)).OptionalKey(s.Actor.ID).
-		Bytes(scopeColumn(s.Scope)).OptionalKey(s.Parent).Bytes(idsColumn(s.ScopeOperations)).Int(int64(s.MayGrant)).Text(s.Address)
+		Bytes(scopeColumn(s.Scope)).OptionalKey(s.Parent).Bytes(idsColumn(s.ScopeOperations)).Int(int64(s.MayGrant)).Text(s.Address).
+		Bytes(slices.Clone(s.BoundCertificate)) // none is nil
+}
+
+// intoSome scans bytes, of which none is nil.
+type intoSome struct{ dest *[]byte }
+
+// Scan implements sql.Scanner.
+func (s intoSome) Scan(src any) error {
+	b, _ := src.([]byte)
+	*s.dest = append([]byte(nil), b...)
+	return nil
 }
 
 // intoScope scans what scopeColumn made.
@@ -186,10 +201,11 @@ const alive = `ended = 0 AND expires_at > $2 AND (last_used_at > $3 OR scope IS 
 // anything of it yet.
 func (tx *Tx) InsertSession(ctx context.Context, s SessionRecord) error {
 	_, err := tx.exec(ctx, `INSERT INTO sessions (id, hash, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
-			actor_system, actor_id, scope, parent_id, scope_operations, may_grant, address, mac)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`, s.ID[:], s.Hash[:], int64(s.Principal.System), s.Principal.ID[:], string(s.Kind),
+			actor_system, actor_id, scope, parent_id, scope_operations, may_grant, address, bound_certificate, mac)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`, s.ID[:], s.Hash[:], int64(s.Principal.System), s.Principal.ID[:], string(s.Kind),
 		s.CreatedAt.UnixMicro(), s.ExpiresAt.UnixMicro(), s.LastUsedAt.UnixMicro(), s.BoundKey, orNull(s.Certificate),
-		int64(s.Actor.System), orNull(s.Actor.ID), scopeColumn(s.Scope), orNull(s.Parent), idsColumn(s.ScopeOperations), int64(s.MayGrant), s.Address, tx.mac(s.row()))
+		int64(s.Actor.System), orNull(s.Actor.ID), scopeColumn(s.Scope), orNull(s.Parent), idsColumn(s.ScopeOperations), int64(s.MayGrant), s.Address,
+		orEmpty(s.BoundCertificate), tx.mac(s.row()))
 	return err
 }
 

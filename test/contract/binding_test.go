@@ -1,11 +1,18 @@
 package contract
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -87,4 +94,122 @@ func (s *subject) loginWith(t testing.TB, proof string) *http.Request {
 	rig.Must(t, err)
 	req.Header["DPoP"] = []string{proof}
 	return req
+}
+
+// replicated runs a test against a fresh server per database, and where the database
+// can have several, against two of them: what a session is bound to, each knows.
+func replicated(t *testing.T, test func(t *testing.T, s, other *subject), options ...testserver.Option) {
+	t.Helper()
+	share := func(c *server.Config) { c.KEK = "base64key://" + base64.URLEncoding.EncodeToString(make([]byte, 32)) }
+	for name, database := range databases {
+		t.Run(name, func(t *testing.T) {
+			with := append([]testserver.Option{share, database(t)}, options...)
+			s := start(t, with...)
+			other := s
+			if name == "PostgreSQL" {
+				other = start(t, with...)
+			}
+			test(t, s, other)
+		})
+	}
+}
+
+func mismatched(t testing.TB, a rig.Answer) {
+	t.Helper()
+	is(t, a, http.StatusUnauthorized, "CERTIFICATE_MISMATCH")
+	if a.Body["reauth"] != true || !strings.Contains(a.Header.Get("WWW-Authenticate"), `error="invalid_token"`) {
+		t.Errorf("a new login is what helps, and %s does not say so: %q", a.Raw, a.Header.Get("WWW-Authenticate"))
+	}
+}
+
+// A session that was opened with a certificate is good for its connections alone:
+// the id by itself opens nothing, nor does another certificate of the same principal.
+func TestCertificateSessionsAreBound(t *testing.T) {
+	replicated(t, func(t *testing.T, s, other *subject) {
+		outside := newCA(t, "outside")
+		s.trustIssuer(t, outside)
+		agent := s.agent(t, outside, "agent")
+		renewed := enginetest.NewAgent(t, outside, "agent", time.Now(), nil)
+		s.enroll(t, renewed.Certificate.Raw)
+		stranger := s.agent(t, outside, "stranger")
+		sum := sha256.Sum256(agent.Certificate.Raw)
+
+		opened := s.showing(t, agent).OK(t, "", "POST", "/api/sessions", certificateLogin)
+		session := opened.Text(t, "sessionId")
+		if opened.Body["boundCertificate"] != hex.EncodeToString(sum[:]) {
+			t.Errorf("bound to another certificate: %s", opened.Raw)
+		}
+		for _, at := range []*subject{s, other} {
+			at.showing(t, agent).OK(t, session, "GET", where, nil)
+			mismatched(t, at.Send(t, session, "GET", where, nil))
+			mismatched(t, at.showing(t, renewed).Send(t, session, "GET", where, nil))
+			mismatched(t, at.showing(t, stranger).Send(t, session, "GET", where, nil))
+			at.showing(t, agent).OK(t, session, "GET", where, nil) // it is not ended by them
+		}
+		again := s.showing(t, renewed)
+		again.OK(t, again.login(t), "GET", where, nil)
+		mismatched(t, s.Send(t, session, "DELETE", where, nil))
+
+		rows := s.OK(t, s.AsAdmin(t), "GET", "/api/audit?operation=proof&reason=certificateMismatch&limit=1000", nil).List(t, "entries")
+		if len(rows) != 7 || rows[0]["outcome"] != "refused" || rows[0]["session"] != opened.Text(t, "id") || rows[0]["sessionKind"] != "certificate" {
+			t.Errorf("got %d rows: %v", len(rows), rows)
+		}
+		listed := s.OK(t, s.AsAdmin(t), "GET", "/api/sessions?principalId="+s.principalNamed(t, "/CN=agent"), nil).List(t, "sessions")
+		if len(listed) != 2 || listed[0]["boundCertificate"] == nil || listed[1]["boundCertificate"] == nil {
+			t.Errorf("listed as %v", listed)
+		}
+		if plain := s.OK(t, s.AsAdmin(t), "GET", where, nil); plain.Body["boundCertificate"] != nil {
+			t.Errorf("a session of a password: %s", plain.Raw)
+		}
+	})
+}
+
+// A key and a certificate are both asked for, and neither stands for the other.
+func TestCertificateSessionsWithAKey(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		outside := newCA(t, "outside")
+		s.trustIssuer(t, outside)
+		with, h := s.showing(t, s.agent(t, outside, "agent")), newHolder(t)
+		a := with.prove(t, "", "POST", "/api/sessions", certificateLogin, h.proof(t, "POST", s.URL()+"/api/sessions"))
+		is(t, a, http.StatusOK, "")
+		h.session = a.Text(t, "sessionId")
+		bearer := "Bearer " + h.session
+		is(t, with.prove(t, bearer, "GET", where, nil), http.StatusUnauthorized, "PROOF_REQUIRED")
+		proof := h.proof(t, "GET", s.URL()+where)
+		mismatched(t, s.prove(t, bearer, "GET", where, nil, proof))
+		is(t, with.prove(t, bearer, "GET", where, nil, proof), http.StatusOK, "") // and was not used up
+	})
+}
+
+// What is made from a certificate session needs the certificate, too, unless it is
+// made for a key: a browser has none.
+func TestSessionsFromCertificateSessions(t *testing.T) {
+	replicated(t, func(t *testing.T, s, other *subject) {
+		outside := newCA(t, "outside")
+		s.trustIssuer(t, outside)
+		agent := s.agent(t, outside, "agent", keyserver.RoleExchanger)
+		with := s.showing(t, agent)
+		session := with.login(t)
+		boss := s.principal(t, "boss", keyserver.RoleExchanger)
+		s.flags(t, boss, rig.Object{"delegation": true})
+		link := s.mint(t, "key")
+
+		mismatched(t, s.Send(t, session, "POST", "/api/sessions", delegated(boss)))
+		mismatched(t, s.Send(t, session, "POST", "/api/sessions", scoped(link)))
+		lent := with.OK(t, session, "POST", "/api/sessions", delegated(boss)).Text(t, "sessionId")
+		narrow := with.OK(t, session, "POST", "/api/sessions", scoped(link)).Text(t, "sessionId")
+		for _, made := range []string{lent, narrow} {
+			other.showing(t, agent).OK(t, made, "GET", where, nil)
+			mismatched(t, s.Send(t, made, "GET", where, nil))
+			mismatched(t, other.Send(t, made, "GET", where, nil))
+		}
+		h := newHolder(t)
+		a := with.OK(t, session, "POST", "/api/sessions", join(rig.Object{"dpopJkt": h.thumbprint(t)}, scoped(link)))
+		h.session = a.Text(t, "sessionId")
+		is(t, other.prove(t, "Bearer "+h.session, "GET", where, nil, h.proof(t, "GET", other.URL()+where)), http.StatusOK, "")
+		is(t, s.prove(t, "Bearer "+h.session, "GET", where, nil), http.StatusUnauthorized, "PROOF_REQUIRED")
+		if a.Body["boundCertificate"] != nil {
+			t.Errorf("bound to both: %s", a.Raw)
+		}
+	})
 }

@@ -46,6 +46,7 @@ var unread = map[string][]keyserver.Operation{
 // is a transport principal, so that every route can be asked by it.
 type gate struct {
 	*matrix
+	over    *subject // shows its certificate
 	session string
 	self    string // the caller, 16 hex digits
 	role    string
@@ -58,8 +59,8 @@ func newGate(t *testing.T, s *subject) *gate {
 	ca := peerCA(t, "of the caller")
 	officer := s.with(t, keyserver.RoleSecurityOfficer)
 	s.trustCA(t, officer, ca)
-	agent := s.agent(t, ca, "caller")
-	g := &gate{matrix: m, session: s.showing(t, agent).login(t), self: s.principalNamed(t, "/CN=caller"), want: map[string][]string{}}
+	over := s.showing(t, s.agent(t, ca, "caller"))
+	g := &gate{matrix: m, over: over, session: over.login(t), self: s.principalNamed(t, "/CN=caller"), want: map[string][]string{}}
 	g.role = s.OK(t, s.AsAdmin(t), "POST", "/api/roles", rig.Object{"name": "exactly", "operations": []string{}}).Text(t, "id")
 	s.OK(t, s.AsAdmin(t), "PUT", "/api/principals/"+g.self+"/roles", rig.Object{"roleIds": []string{g.role}})
 	owner := rig.Object{"systemId": 1, "principalId": decimal(t, g.self), "rights": []string{"OWNER"}}
@@ -78,7 +79,7 @@ func (g *gate) ask(t *testing.T, r httpapi.Route, id string, ops []keyserver.Ope
 	if p, ok := g.paths[r.Method+" "+r.Path]; ok {
 		path = p
 	}
-	return g.s.Do(t, rig.Request{ID: id, Session: g.session, Method: r.Method, Path: path, Body: body})
+	return g.over.Do(t, rig.Request{ID: id, Session: g.session, Method: r.Method, Path: path, Body: body})
 }
 
 func (g *gate) succeed(t *testing.T, r httpapi.Route) {

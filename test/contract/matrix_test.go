@@ -441,7 +441,8 @@ func TestMatrixOfTransportPrincipals(t *testing.T) {
 		key := s.mint(t, "key")
 		for r, id := range letters {
 			agent := s.agent(t, ca, "agent "+strconv.QuoteRune(r), id)
-			a := s.Send(t, s.showing(t, agent).login(t), "POST", "/api/keys/get", rig.Object{"ttag": key})
+			with := s.showing(t, agent)
+			a := with.Send(t, with.login(t), "POST", "/api/keys/get", rig.Object{"ttag": key})
 			if refused := a.Code() == "ACCESS_DENIED"; refused == strings.ContainsRune("EX", r) || a.Status == http.StatusUnauthorized {
 				t.Errorf("%c: got %d %s", r, a.Status, a.Raw)
 			}

@@ -66,21 +66,21 @@ func TestForwardingBetweenClocksThatDiffer(t *testing.T) {
 		ttag := owner.Mint(t, material)
 		owner.Grant(t, ttag, caller, "OWNER")
 		ask := rig.Object{"ttag": ttag}
-		granted := a.OK(t, caller.Session, "POST", "/api/keys/authorize", ask)
+		granted := caller.Site.OK(t, caller.Session, "POST", "/api/keys/authorize", ask)
 		for _, length := range []int{64, 300_000} {
 			message := make([]byte, length)
-			if out := a.OK(t, caller.Session, "POST", "/api/crypto/hmac", hmacOf(ttag, message)); out.Field("mac") != macOf(material, message) {
+			if out := caller.Site.OK(t, caller.Session, "POST", "/api/crypto/hmac", hmacOf(ttag, message)); out.Field("mac") != macOf(material, message) {
 				t.Errorf("%d bytes: %s is not the HMAC", length, out.Field("mac"))
 			}
 		}
-		a.OK(t, caller.Session, "POST", "/api/keys/get", ask)
-		a.OK(t, caller.Session, "POST", "/api/keys/acl/get", ask)
+		caller.Site.OK(t, caller.Session, "POST", "/api/keys/get", ask)
+		caller.Site.OK(t, caller.Session, "POST", "/api/keys/acl/get", ask)
 		change := rig.Object{"ttag": ttag, "systemId": a.System, "principalId": guest.Decimal, "rights": []string{"READ"}}
-		a.OK(t, caller.Session, "POST", "/api/keys/acl/grant", change)
-		a.OK(t, caller.Session, "POST", "/api/keys/acl/update", change)
+		caller.Site.OK(t, caller.Session, "POST", "/api/keys/acl/grant", change)
+		caller.Site.OK(t, caller.Session, "POST", "/api/keys/acl/update", change)
 		delete(change, "rights")
-		a.OK(t, caller.Session, "POST", "/api/keys/acl/revoke", change)
-		if found := a.lookup(t, caller.Session, pair(owner)).List(t, "principals"); len(found) != 1 {
+		caller.Site.OK(t, caller.Session, "POST", "/api/keys/acl/revoke", change)
+		if found := caller.Site.OK(t, caller.Session, "POST", "/api/principals/lookup", rig.Object{"principals": []rig.Object{pair(owner)}}).List(t, "principals"); len(found) != 1 {
 			t.Errorf("found %v", found)
 		}
 		// Each writes its rows by its own clock.
@@ -130,7 +130,7 @@ func TestEntriesGoByTheOwnersClock(t *testing.T) {
 				tc.field: base64.StdEncoding.EncodeToString(stamp[:]),
 			})
 			if tc.open {
-				a.OK(t, caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": ttag})
+				caller.Site.OK(t, caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": ttag})
 			} else {
 				a.Refused(t, caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": ttag}, http.StatusForbidden, "ACL_DENIED")
 			}

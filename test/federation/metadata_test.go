@@ -29,7 +29,7 @@ func TestForwardedMetadata(t *testing.T) {
 		if got := rig.Trail(a.Rows(t, refusal.RequestID)); got != `["readKeyMetadata refused notTransportPrincipal"]` {
 			t.Errorf("rows: %s", got)
 		}
-		got := a.OK(t, agent.Session, "POST", "/api/keys/get", rig.Object{"ttag": ttag})
+		got := agent.Site.OK(t, agent.Session, "POST", "/api/keys/get", rig.Object{"ttag": ttag})
 		if got.Body["ttag"] != ttag || got.Body["algorithm"] != "HMAC-SHA384" || got.Body["keyBytes"] != 11.0 || got.Body["algid"] != 1.0 || got.Body["ivBytes"] != 0.0 {
 			t.Errorf("metadata: %s", got.Raw)
 		}

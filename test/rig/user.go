@@ -64,7 +64,8 @@ func (s *Site) withoutTrust(t testing.TB, name string, roles []keyserver.ID) []k
 }
 
 // Agent enrols a certificate that holds roles and logs in with it, over a client
-// that shows it.
+// that shows it. The user's site is the same one by that client, which each of its
+// requests has to come over.
 func (s *Site) Agent(t testing.TB, certificate []byte, over *http.Client, roles ...keyserver.ID) User {
 	t.Helper()
 	enrolled := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/enroll", Object{
@@ -75,8 +76,9 @@ func (s *Site) Agent(t testing.TB, certificate []byte, over *http.Client, roles 
 	if id == "" || decimal == "" {
 		t.Fatalf("the enrolled principal has no id: %+v", enrolled)
 	}
-	session := s.Over(over).OK(t, "", "POST", "/api/sessions", Object{"method": "certificate"}).Text(t, "sessionId")
-	return User{Site: s, Session: session, ID: id, Decimal: decimal}
+	shown := s.Over(over)
+	session := shown.OK(t, "", "POST", "/api/sessions", Object{"method": "certificate"}).Text(t, "sessionId")
+	return User{Site: shown, Session: session, ID: id, Decimal: decimal}
 }
 
 func hex(ids []keyserver.ID) []string {

@@ -133,7 +133,7 @@ func metadata(t *testing.T, p pair) {
 	if got := from.trail(t, refusal.RequestID); got != `["readKeyMetadata refused notTransportPrincipal"]` {
 		t.Errorf("with a password: %s", got)
 	}
-	got := from.OK(t, agent.Session, "POST", "/api/keys/get", rig.Object{"ttag": p.ttag})
+	got := agent.Site.OK(t, agent.Session, "POST", "/api/keys/get", rig.Object{"ttag": p.ttag})
 	if got.Field("ttag") != p.ttag || got.Field("algorithm") != "HMAC-SHA384" || rig.Number(got.Body["keyBytes"]) != rig.Number(float64(len(material))) {
 		t.Errorf("metadata: %v", got.Body)
 	}
