@@ -61,7 +61,8 @@ func (e *Engine) peerSubject(ctx context.Context, r request) (access.Subject, er
 		return access.Subject{}, fault.New(fault.AccessDenied, "the peer %d speaks for the principals of another key server", from).
 			Audited(fault.ReasonNotForwarded)
 	}
-	for _, p := range named {
+	// Who is shut out is so as one of a group, too, as far as the peer says which those are.
+	for _, p := range append(named, who.Groups...) {
 		rows, err := e.trust(ctx, p.ID, from)
 		if err != nil {
 			return access.Subject{}, err

@@ -51,6 +51,29 @@ func TestRestrictedHere(t *testing.T) {
 	})
 }
 
+// A restriction of a peer's group shuts out whoever is in it, as long as he is.
+func TestRestrictedGroup(t *testing.T) {
+	between(t, func(t *testing.T, a, b *site) {
+		owner := b.User(t, "owner", keyserver.RoleEncryptor)
+		caller := a.User(t, "caller", keyserver.RoleExchanger)
+		group := a.OK(t, a.AsAdmin(t), "POST", "/api/principals/groups", rig.Object{"name": "shut out"}).Text(t, "principal", "id")
+		membership := "/api/principals/groups/" + group + "/members/" + caller.ID
+		a.Expose(t, caller.ID, b.Site)
+		ttag := owner.Mint(t, nil)
+		owner.Grant(t, ttag, caller, "READ")
+		ask := rig.Object{"ttag": ttag}
+		b.TrustPrincipal(t, group, a.Site, "restrict")
+		a.OK(t, caller.Session, "POST", "/api/keys/authorize", ask)
+		a.OK(t, a.AsAdmin(t), "PUT", membership, nil)
+		refusal := a.Refused(t, caller.Session, "POST", "/api/keys/authorize", ask, http.StatusForbidden, "ACCESS_DENIED")
+		if got := rig.Trail(b.Rows(t, refusal.RequestID)); got != `["authorizeKey refused restricted"]` {
+			t.Errorf("where the key is: %s", got)
+		}
+		a.OK(t, a.AsAdmin(t), "DELETE", membership, nil)
+		a.OK(t, caller.Session, "POST", "/api/keys/authorize", ask)
+	})
+}
+
 // A transport principal that is disabled shuts its key server out.
 func TestTransportPrincipalDisabled(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {

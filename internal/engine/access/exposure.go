@@ -28,12 +28,13 @@ func Exposed(rows []keyserver.PrincipalTrust, who Subject, peer keyserver.System
 }
 
 // Admitted decides, where a peer asks for one of its principals, or one of them
-// acts for another, whether this key server listens at all. It is pure. A row
+// acts for another, whether this key server listens at all. It is asked of each of
+// them, and of the groups that the peer says they are in. It is pure. A row
 // that restricts that principal for that peer refuses it; otherwise the key's
 // access control list decides.
 func Admitted(rows []keyserver.PrincipalTrust, foreign keyserver.PrincipalRef) Verdict {
 	if row, ok := trustOf(rows, foreign.ID, foreign.System); ok && row.Flag == keyserver.Restrict {
-		return Verdict{Why: "the peer's principal is restricted here"}
+		return Verdict{Why: "the peer's principal, or a group of the peer that it is in, is restricted here"}
 	}
 	return Verdict{Allowed: true}
 }
