@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
@@ -17,8 +18,22 @@ func listRevocationIssuers(a *API, ctx context.Context, c call, _ nothing) (sche
 		return schema.RevocationIssuerList{}, err
 	}
 	return schema.RevocationIssuerList{
-		Count: len(list), Issuers: convert(list, revocationIssuerOf), Detail: "every trusted CA; one without a policy is off",
+		Count: len(list), Issuers: convert(list, revocationIssuerOf), Detail: "every trusted CA; one without a policy is off" + idle(list),
 	}, nil
+}
+
+// idle names the issuers whose list was imported and refuses nobody.
+func idle(list []keyserver.RevocationIssuer) string {
+	var subjects []string
+	for _, r := range list {
+		if r.CRL != nil && r.Policy.Mode == keyserver.RevocationOff {
+			subjects = append(subjects, r.CA.Subject)
+		}
+	}
+	if len(subjects) == 0 {
+		return ""
+	}
+	return "; the list that was imported has no effect, because the policy is off, for " + strings.Join(subjects, ", ")
 }
 
 func getRevocationPolicy(a *API, ctx context.Context, c call, in schema.ByDigest) (schema.RevocationPolicy, error) {

@@ -111,14 +111,7 @@ func (e *Engine) delegatorUnfit(ctx context.Context, id keyserver.ID) (why strin
 		if !c.ValidAt(e.Clock()) {
 			continue
 		}
-		err := e.issuerTrusted(ctx, c)
-		if err == nil {
-			err = e.notRevoked(ctx, c)
-		}
-		switch {
-		case err == nil:
-			return "", nil
-		case fault.As(err) == nil || fault.As(err).Reason == "": // no verdict: the store failed
+		if good, err := e.vouched(ctx, c); good || err != nil {
 			return "", err
 		}
 		why = "has no certificate of a trusted CA that the policy for that CA lets pass"

@@ -51,27 +51,27 @@ func (e *Engine) receives(to keyserver.PrincipalRef, out *keyserver.ExportedKey)
 }
 
 // certificateInForceOf finds the certificate of a transport principal that was
-// made last among those in force.
+// made last among those in force, which a login with it would be asked as well.
 func (e *Engine) certificateInForceOf(ctx context.Context, p keyserver.Principal) (keyserver.Certificate, error) {
 	list, err := e.Store.CertificatesOf(ctx, p.ID, keyserver.MaxCertificates)
 	if err != nil {
 		return keyserver.Certificate{}, err
 	}
 	var best keyserver.Certificate
-	now := e.Clock()
 	for _, c := range list {
-		if !c.Current() || !c.ValidAt(now) || (!best.ID.IsZero() && !c.NotBefore.After(best.NotBefore)) {
+		if !c.Current() || (!best.ID.IsZero() && !c.NotBefore.After(best.NotBefore)) {
 			continue
 		}
-		if err := e.notRevoked(ctx, c); fault.As(err) != nil {
-			continue
-		} else if err != nil {
+		good, err := e.vouched(ctx, c)
+		if err != nil {
 			return keyserver.Certificate{}, err
 		}
-		best = c
+		if good {
+			best = c
+		}
 	}
 	if best.ID.IsZero() {
-		return best, invalid("principal %s cannot receive a key: none of its certificates is in force", p.Ref())
+		return best, invalid("principal %s cannot receive a key: none of its certificates is in force: enrolled, not replaced, within its dates, of a CA that is trusted now, and not revoked", p.Ref())
 	}
 	return best, nil
 }

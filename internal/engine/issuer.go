@@ -29,6 +29,23 @@ func (e *Engine) issuerTrusted(ctx context.Context, c keyserver.Certificate) err
 	}
 }
 
+// vouched reports whether a certificate is one that a login would be let in with: it
+// is within its dates, its CA is trusted now, and no evidence refuses it. An error
+// is no verdict.
+func (e *Engine) vouched(ctx context.Context, c keyserver.Certificate) (bool, error) {
+	if !c.ValidAt(e.Clock()) {
+		return false, nil
+	}
+	err := e.issuerTrusted(ctx, c)
+	if err == nil {
+		err = e.notRevoked(ctx, c)
+	}
+	if f := fault.As(err); f != nil && f.Reason != "" {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // trustedUntil is the end of the CA that vouches for the certificate now.
 func (e *Engine) trustedUntil(ctx context.Context, c keyserver.Certificate) (time.Time, error) {
 	leaf, err := x509.ParseCertificate(c.DER)

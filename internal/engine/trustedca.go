@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"log/slog"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -65,5 +67,25 @@ func describeCA(id keyserver.ID, der []byte) (keyserver.Certificate, error) {
 		return keyserver.Certificate{}, fault.New(fault.InvalidArgument, "the bytes are not one CA certificate").
 			Audited(fault.ReasonInvalidArgument).Because(err)
 	}
+	if err := pki.CheckStrength(cert); err != nil {
+		return keyserver.Certificate{}, invalid("%s cannot be trusted: %s", pki.SlashName(cert.Subject), err)
+	}
 	return storedForm(id, keyserver.StatusCA, cert), nil
+}
+
+// WarnOfWeakCAs logs which trusted CAs would not be taken today. That was possible
+// once, and is left to people to put right: what they signed goes on.
+func WarnOfWeakCAs(ctx context.Context, store *sqlstore.Store, logger *slog.Logger) error {
+	cas, err := store.TrustedCAs(ctx)
+	for _, ca := range cas {
+		cert, err := x509.ParseCertificate(ca.DER)
+		if err == nil {
+			err = pki.CheckStrength(cert)
+		}
+		if err != nil {
+			logger.WarnContext(ctx, "a trusted CA is too weak to be trusted; remove it and add a stronger one",
+				"certificateId", ca.ID.Base64(), "subject", ca.Subject, "cause", err)
+		}
+	}
+	return err
 }

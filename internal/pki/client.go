@@ -113,7 +113,7 @@ func CheckClient(cert *x509.Certificate, now time.Time) error {
 	case !now.Before(cert.NotAfter):
 		return fmt.Errorf("it expired on %s", cert.NotAfter.UTC().Format(time.RFC3339))
 	}
-	if err := checkKey(cert.PublicKey); err != nil {
+	if err := CheckStrength(cert); err != nil {
 		return err
 	}
 	return CheckSubject(SlashName(cert.Subject))
@@ -141,6 +141,19 @@ func IssuerOf(cert *x509.Certificate, cas []*x509.Certificate, now time.Time) *x
 		}
 	}
 	return nil
+}
+
+// broken are the signature algorithms under which somebody else may have what was
+// signed say something else.
+var broken = []x509.SignatureAlgorithm{x509.MD2WithRSA, x509.MD5WithRSA, x509.SHA1WithRSA, x509.DSAWithSHA1, x509.ECDSAWithSHA1}
+
+// CheckStrength refuses a certificate, a CA's or another, whose key can be broken or
+// that is signed over a broken hash. Each refusal is one sentence for people.
+func CheckStrength(cert *x509.Certificate) error {
+	if slices.Contains(broken, cert.SignatureAlgorithm) {
+		return fmt.Errorf("it is signed with %s, which can be forged: have it signed over SHA-256 or longer", cert.SignatureAlgorithm)
+	}
+	return checkKey(cert.PublicKey)
 }
 
 func checkKey(key any) error {

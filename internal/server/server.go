@@ -368,6 +368,9 @@ func (s *Server) prepare(ctx context.Context, store *sqlstore.Store, custodian *
 			return prepared, err
 		}
 	}
+	if err := engine.WarnOfWeakCAs(ctx, store, s.cfg.Logger); err != nil {
+		return prepared, err
+	}
 	return prepared, s.publishCA(prepared.CA.Certificate.Raw)
 }
 

@@ -1,9 +1,17 @@
 package contract
 
 import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/hex"
+	"math/big"
 	"net/http"
 	"strings"
 	"testing"
@@ -210,6 +218,52 @@ func TestSessionsFromCertificateSessions(t *testing.T) {
 		is(t, s.prove(t, "Bearer "+h.session, "GET", where, nil), http.StatusUnauthorized, "PROOF_REQUIRED")
 		if a.Body["boundCertificate"] != nil {
 			t.Errorf("bound to both: %s", a.Raw)
+		}
+	})
+}
+
+// weakCA is a CA certificate with that key, signed by itself over that hash; 0: the
+// usual one.
+func weakCA(t testing.TB, name string, key crypto.Signer, over x509.SignatureAlgorithm) []byte {
+	t.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, SignatureAlgorithm: over,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	rig.Must(t, err)
+	return der
+}
+
+// What can be forged is not trusted, and the refusal says what is weak.
+func TestWeakCAsAreNotTrusted(t *testing.T) {
+	t.Setenv("GODEBUG", "rsa1024min=0") // to make one
+	short, err := rsa.GenerateKey(rand.Reader, 1024)
+	rig.Must(t, err)
+	long, err := rsa.GenerateKey(rand.Reader, 2048)
+	rig.Must(t, err)
+	narrow, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
+	rig.Must(t, err)
+	good, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	rig.Must(t, err)
+	on(t, func(t *testing.T, s *subject) {
+		for name, tc := range map[string]struct {
+			der  []byte
+			says string
+		}{
+			"RSA1024":   {weakCA(t, "RSA1024", short, 0), "1024"},
+			"P224":      {weakCA(t, "P224", narrow, 0), "224"},
+			"SHA1RSA":   {weakCA(t, "SHA1RSA", long, x509.SHA1WithRSA), "SHA1-RSA"},
+			"SHA1ECDSA": {weakCA(t, "SHA1ECDSA", good, x509.ECDSAWithSHA1), "ECDSA-SHA1"},
+		} {
+			a := s.Refused(t, s.AsAdmin(t), "POST", "/api/trusted-cas", rig.Object{"certificate": b64(tc.der)}, http.StatusBadRequest, "INVALID_ARGUMENT")
+			if detail := a.Text(t, "detail"); !strings.Contains(detail, tc.says) || !strings.Contains(detail, "/CN="+name) {
+				t.Errorf("%s: does not say what is weak: %s", name, detail)
+			}
+		}
+		for name, key := range map[string]crypto.Signer{"RSA2048": long, "P256": good} {
+			s.OK(t, s.AsAdmin(t), "POST", "/api/trusted-cas", rig.Object{"certificate": b64(weakCA(t, name, key, 0))})
 		}
 	})
 }

@@ -5,12 +5,52 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-jose/go-jose/v4"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
+
+// A key is sealed only for a certificate with which its holder could log in at that
+// moment.
+func TestExportToWhatIsNotInForce(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		const path = "/api/keys/export"
+		admin, outside := s.AsAdmin(t), newCA(t, "outside")
+		digest := s.trustIssuer(t, outside)
+		listed := s.OK(t, admin, "GET", "/api/trusted-cas", nil).List(t, "trustedCAs")[0]["certificateId"]
+		agent := s.agent(t, outside, "agent")
+		id := s.principalNamed(t, "/CN=agent")
+		export := rig.Object{"ttag": s.mint(t, "key"), "systemId": 1, "principalId": decimal(t, id)}
+		refused := func() {
+			t.Helper()
+			s.Refused(t, admin, "POST", path, export, http.StatusBadRequest, "INVALID_ARGUMENT")
+		}
+		s.OK(t, admin, "POST", path, export)
+		s.OK(t, admin, "POST", "/api/trusted-cas/remove", rig.Object{"certificateId": listed})
+		refused()
+		s.trustIssuer(t, outside)
+		s.OK(t, admin, "POST", path, export)
+
+		s.flags(t, id, rig.Object{"disabled": true})
+		refused()
+		s.flags(t, id, rig.Object{"disabled": false})
+		s.OK(t, admin, "PUT", "/api/revocation/issuers/"+digest+"/policy", rig.Object{"mode": "required"})
+		refused()
+		crl := enginetest.NewCRL(t, outside, 1, time.Now().Add(-time.Hour), nil, agent.Certificate)
+		s.OK(t, admin, "POST", "/api/revocation/crls", rig.Object{"crl": b64(crl)})
+		refused()
+		s.OK(t, admin, "PUT", "/api/revocation/issuers/"+digest+"/policy", rig.Object{"mode": "off"})
+		list := s.OK(t, admin, "GET", "/api/revocation/issuers", nil)
+		if detail := list.Text(t, "detail"); !strings.Contains(detail, "/CN=outside") || !strings.Contains(detail, "no effect") {
+			t.Errorf("does not say that the list has no effect: %s", detail)
+		}
+		s.OK(t, admin, "POST", path, export)
+	})
+}
 
 // POST /api/keys/export: the key encrypted for an enrolled principal, never in
 // clear, only with OWNER, audited.

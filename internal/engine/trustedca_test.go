@@ -1,0 +1,46 @@
+package engine_test
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"log/slog"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// A CA that was trusted before the weak ones were refused stays, and is named.
+func TestWeakCAsOfBeforeAreNamed(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		key, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "weak"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored := keyserver.Certificate{ID: keyserver.DigestOf(der).ID(), Subject: "/CN=weak", DER: der}
+		if err := f.Store.Update(t.Context(), func(tx *sqlstore.Tx) error { return tx.InsertTrustedCA(t.Context(), stored) }); err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		if err := engine.WarnOfWeakCAs(t.Context(), f.Store, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
+			t.Fatal(err)
+		}
+		if out := log.String(); strings.Count(out, "\n") != 1 || !strings.Contains(out, "/CN=weak") || !strings.Contains(out, "224") {
+			t.Errorf("logged: %s", out)
+		}
+	})
+}
