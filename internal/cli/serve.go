@@ -53,6 +53,7 @@ func (o *serveOptions) bind(f *pflag.FlagSet) {
 	f.DurationVar(&o.SessionIdle, "session-idle", session.DefaultIdle, "a session unused for this long ends")
 	f.DurationVar(&o.SessionLifetime, "session-lifetime", session.DefaultLifetime, "a session ends after this long")
 	f.DurationVar(&o.ScopedLifetime, "scoped-lifetime", session.DefaultScopedLifetime, "a scoped credential ends after this long, unless its login asks otherwise")
+	f.StringVar(&o.RequireProof, "require-proof", string(session.DemandNone), "logins that must bind their session, to a key by a DPoP proof or to a client certificate: off, people (password and ldap) or all")
 	f.StringSliceVar(&o.TrustedProxies, "trusted-proxies", nil, "networks (CIDR) of proxies whose X-Forwarded-For says where a request comes from; default: none is believed")
 	o.bindLimits(f)
 	bindProviders(f, &o.Providers)

@@ -36,7 +36,7 @@ var (
 	SessionExpired        = code("SESSION_EXPIRED", "The session reached its idle or absolute lifetime; log in again.")
 	ScopedExpired         = code("SCOPED_CREDENTIAL_EXPIRED", "The scoped credential reached the end of its fixed lifetime; have a new one made.")
 	ProofMalformed        = code("PROOF_MALFORMED", "The DPoP proof is not one as RFC 9449 has it; detail names the part.")
-	ProofRequired         = code("PROOF_REQUIRED", "The session is bound to a key and the request has no DPoP proof.")
+	ProofRequired         = code("PROOF_REQUIRED", "The session is bound to a key and the request has no DPoP proof; or a login has none, and the service opens no session that is bound to nothing.")
 	ProofInvalidSignature = code("PROOF_INVALID_SIGNATURE", "The signature of the DPoP proof is not by the key in its header.")
 	ProofKeyMismatch      = code("PROOF_KEY_MISMATCH", "The DPoP proof is by another key than the session's, or the session is bound to none.")
 	ProofMethodMismatch   = code("PROOF_METHOD_MISMATCH", "The DPoP proof is for another method (htm).")

@@ -38,7 +38,7 @@ var (
 	ReasonProviderUnavailable = reason("identityProviderUnavailable", "Nobody could say whether the login is good.")
 	ReasonBuiltIn             = reason("builtIn", "The object is system-defined and cannot be changed.")
 	ReasonProofMalformed      = reason("proofMalformed", "The DPoP proof is not one as RFC 9449 has it.")
-	ReasonProofRequired       = reason("proofRequired", "The session is bound to a key, and the request had no DPoP proof: perhaps a stolen session id.")
+	ReasonProofRequired       = reason("proofRequired", "The session is bound to a key, and the request had no DPoP proof: perhaps a stolen session id. Of a login: it would have opened a session that is bound to nothing.")
 	ReasonProofSignature      = reason("proofInvalidSignature", "The signature of the DPoP proof is not by the key in its header.")
 	ReasonProofKey            = reason("proofKeyMismatch", "The DPoP proof is by another key than the session's, or the session is bound to none.")
 	ReasonProofMethod         = reason("proofMethodMismatch", "The DPoP proof is for another method.")

@@ -52,7 +52,7 @@ var ConfigAllowList = []AllowedTag{
 	{Tag: "KeyEncryptionKey", Attributes: []string{"scheme"}},
 	{Tag: "Cryptography", Attributes: []string{"fips140", "module"}},
 	{Tag: "Peers", Attributes: []string{"timeoutSeconds"}},
-	{Tag: "Sessions", Attributes: []string{"idleSeconds", "lifetimeSeconds", "scopedLifetimeSeconds", "most", "mostPerPrincipal", "mostDerived", "mostRequests"}},
+	{Tag: "Sessions", Attributes: []string{"idleSeconds", "lifetimeSeconds", "scopedLifetimeSeconds", "most", "mostPerPrincipal", "mostDerived", "mostRequests", "requireProof"}},
 	{Tag: "Limits", Attributes: []string{"messageBytes", "unwindowedListing", "aclTemplates", "templateMembers", "templatedDirectories", "trustedServers",
 		"requests", "waiting", "streams", "connections", "connectionsPerAddress", "strangers", "strangersPerAddress", "proofs", "logins",
 		"spoolBytes", "spoolBytesPerSession"}},

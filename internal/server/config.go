@@ -60,6 +60,7 @@ type Config struct {
 	SessionIdle     time.Duration
 	SessionLifetime time.Duration
 	ScopedLifetime  time.Duration // of a scoped credential that asks for none
+	RequireProof    string        // a session.Demand; empty: none
 	Limits
 
 	Providers Providers

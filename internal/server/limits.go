@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
@@ -81,6 +82,8 @@ func (c *Config) validateSessions() error {
 		return fmt.Errorf("--session-lifetime is %s; it must not be shorter than --session-idle (%s)", c.SessionLifetime, c.SessionIdle)
 	case c.ScopedLifetime < time.Second:
 		return fmt.Errorf("--scoped-lifetime is %s; it must be at least 1s", c.ScopedLifetime)
+	case c.RequireProof != "" && !slices.Contains(session.Demands, session.Demand(c.RequireProof)):
+		return fmt.Errorf("--require-proof is %q; it must be off, people or all", c.RequireProof)
 	}
 	return c.validateLimits()
 }

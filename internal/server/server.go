@@ -139,7 +139,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	sessions := session.NewManager(session.Config{
 		Providers: providers, Store: store, Audit: rows, System: prepared.System, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
-		Registerer: registry, Authorizer: ks, Idle: cfg.SessionIdle, Lifetime: cfg.SessionLifetime, ScopedLifetime: cfg.ScopedLifetime, Limits: cfg.Limits.Limits,
+		Registerer: registry, Authorizer: ks, Idle: cfg.SessionIdle, Lifetime: cfg.SessionLifetime, ScopedLifetime: cfg.ScopedLifetime, RequireProof: session.Demand(cfg.RequireProof), Limits: cfg.Limits.Limits,
 	})
 	s.onClose(func(context.Context) error { sessions.Close(); return nil })
 

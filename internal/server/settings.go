@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/session"
 )
 
 // listeners are what this process listens on; nil is off.
@@ -32,7 +33,8 @@ func settings(c Config, system keyserver.SystemID, on listeners) keyserver.Confi
 		node("Cryptography", "fips140", either(fips140.Enabled(), "on", "off"), "module", fips140.Version()),
 		node("Sessions", "idleSeconds", seconds(c.SessionIdle), "lifetimeSeconds", seconds(c.SessionLifetime),
 			"scopedLifetimeSeconds", seconds(c.ScopedLifetime), "most", strconv.Itoa(c.MaxSessions), "mostPerPrincipal", strconv.Itoa(c.MaxSessionsPerPrincipal),
-			"mostDerived", strconv.Itoa(c.MaxDerivedSessions), "mostRequests", strconv.Itoa(c.MaxInFlight)),
+			"mostDerived", strconv.Itoa(c.MaxDerivedSessions), "mostRequests", strconv.Itoa(c.MaxInFlight),
+			"requireProof", either(c.RequireProof == "", string(session.DemandNone), c.RequireProof)),
 		node("Limits", "messageBytes", strconv.Itoa(keyserver.MaxMessage), "unwindowedListing", strconv.Itoa(keyserver.MaxUnwindowed),
 			"aclTemplates", strconv.Itoa(keyserver.MaxACLTemplates), "templateMembers", strconv.Itoa(keyserver.MaxTemplateMembers),
 			"templatedDirectories", strconv.Itoa(keyserver.MaxTemplatedDirectories), "trustedServers", strconv.Itoa(keyserver.MaxTrustedServers),

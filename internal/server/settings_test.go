@@ -18,13 +18,13 @@ const secret = "hunter2"
 // public are the settings whose value may leave as it is. Every other text of
 // the configuration is taken for a secret by the tests below, so that a new
 // setting is one until it is listed here.
-var public = []string{"ServerName", "Deployment", "Listen", "ExternalListen", "MetricsListen", "TLSMinVersion"}
+var public = []string{"ServerName", "Deployment", "Listen", "ExternalListen", "MetricsListen", "TLSMinVersion", "RequireProof"}
 
 // planted is a configuration with a credential in every setting that can hold one.
 func planted() Config {
 	c := Config{
 		ServerName: "keys", Deployment: "split", Listen: ":1", ExternalListen: ":2", MetricsListen: ":3", TLSMinVersion: TLS12,
-		SessionIdle: time.Minute, SessionLifetime: time.Hour,
+		SessionIdle: time.Minute, SessionLifetime: time.Hour, RequireProof: "people",
 	}
 	v := reflect.ValueOf(&c).Elem()
 	for i := range v.NumField() {
@@ -118,7 +118,7 @@ func TestSettings(t *testing.T) {
 		"OwnCA":      {"the default", c, "Certificate", map[string]string{"source": "internal CA"}},
 		"File":       {"not which", planted(), "Certificate", map[string]string{"source": "file"}},
 		"Sessions": {"in seconds", c, "Sessions", map[string]string{
-			"idleSeconds": "60", "lifetimeSeconds": "3600", "scopedLifetimeSeconds": "0", "most": "0", "mostPerPrincipal": "0", "mostDerived": "0", "mostRequests": "0",
+			"idleSeconds": "60", "lifetimeSeconds": "3600", "scopedLifetimeSeconds": "0", "most": "0", "mostPerPrincipal": "0", "mostDerived": "0", "mostRequests": "0", "requireProof": "people",
 		}},
 		"Listener": {"one by its name", c, "Listeners.Listener[@name=external]", map[string]string{
 			"name": "external", "address": l.Addr().String(), "tls": "true", "minVersion": "1.3", "clientCertificates": "required",

@@ -83,6 +83,9 @@ func (m *Manager) try(ctx context.Context, l Login, recognise method) (Opened, e
 	if l.proof, err = m.loginProof(l.Proof); err != nil {
 		return Opened{}, err
 	}
+	if m.RequireProof.unmet(l) { // before the credentials, of which it says nothing
+		return Opened{}, m.refuse(ctx, l, identity{}, errUnbound)
+	}
 	who, err := recognise(m, ctx, l)
 	if err != nil {
 		return Opened{}, m.refuse(ctx, l, who, err)

@@ -41,6 +41,8 @@ type Config struct {
 	// ScopedLifetime is that of a scoped credential that asks for none; default
 	// 10 min, and never more than Lifetime.
 	ScopedLifetime time.Duration
+	// RequireProof says which logins have to bind their session; empty: none.
+	RequireProof Demand
 	Limits
 }
 

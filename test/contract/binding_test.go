@@ -267,3 +267,66 @@ func TestWeakCAsAreNotTrusted(t *testing.T) {
 		}
 	})
 }
+
+// With --require-proof no session is opened that its id alone would open: "people"
+// is passwords, here and in a directory, "all" is every login.
+func TestRequireProof(t *testing.T) {
+	for demand, refused := range map[string]map[string]bool{
+		"off": {}, "people": {"password": true, "ldap": true}, "all": {"password": true, "ldap": true, "kubernetes": true},
+	} {
+		t.Run(demand, func(t *testing.T) {
+			on(t, func(t *testing.T, s *subject) {
+				for method, body := range map[string]rig.Object{
+					"password": {"method": "password", "name": "nobody", "password": "wrong password"},
+					"ldap":     {"method": "ldap", "name": "nobody", "password": "wrong password"}, "kubernetes": {"method": "kubernetes", "token": "x.y.z"},
+				} {
+					// What the method itself says; no provider is set up here.
+					status, code := http.StatusBadRequest, "BAD_REQUEST"
+					if method == "password" {
+						status, code = http.StatusUnauthorized, "INVALID_CREDENTIALS"
+					}
+					if !refused[method] {
+						s.Refused(t, "", "POST", "/api/sessions", body, status, code)
+						continue
+					}
+					is(t, s.Send(t, "", "POST", "/api/sessions", body), http.StatusUnauthorized, "PROOF_REQUIRED")
+					a := s.prove(t, "", "POST", "/api/sessions", body, newHolder(t).proof(t, "POST", s.URL()+"/api/sessions"))
+					is(t, a, status, code)
+				}
+				h := newHolder(t)
+				s.bind(t, h)
+				if demand == "off" {
+					s.AsAdmin(t)
+					return
+				}
+				is(t, s.Send(t, "", "POST", "/api/sessions", loginBody), http.StatusUnauthorized, "PROOF_REQUIRED") // right, and says nothing of it
+				made := s.prove(t, "Bearer "+h.session, "POST", "/api/sessions", scoped("AAAAAQECAwQFBgcI"), h.proof(t, "POST", s.URL()+"/api/sessions"))
+				is(t, made, http.StatusOK, "") // bound as what it is made from
+				audit := s.prove(t, "Bearer "+h.session, "GET", "/api/audit?operation=login&reason=proofRequired", nil, h.proof(t, "GET", s.URL()+"/api/audit"))
+				is(t, audit, http.StatusOK, "")
+				if rows := audit.List(t, "entries"); len(rows) == 0 || rows[0]["outcome"] != "refused" {
+					t.Errorf("audited as %v", rows)
+				}
+			}, func(c *server.Config) { c.RequireProof = demand })
+		})
+	}
+}
+
+// A certificate binds, whatever is demanded, and so does the key that a credential is
+// made for.
+func TestRequireProofOfCertificates(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		outside := newCA(t, "outside")
+		s.trustIssuer(t, outside)
+		with, link := s.showing(t, s.agent(t, outside, "agent")), s.mint(t, "key")
+		plain := s.AsAdmin(t)
+		s.Stop(t)
+		s.Restart(t, func(c *server.Config) { c.RequireProof = "all" })
+		s.HTTP.CloseIdleConnections()
+		session := with.login(t)
+		with.OK(t, session, "POST", "/api/sessions", scoped(link))
+		s.OK(t, plain, "GET", where, nil) // of before, until it ends
+		is(t, s.Send(t, plain, "POST", "/api/sessions", scoped(link)), http.StatusUnauthorized, "PROOF_REQUIRED")
+		s.OK(t, plain, "POST", "/api/sessions", join(rig.Object{"dpopJkt": newHolder(t).thumbprint(t)}, scoped(link)))
+	})
+}
