@@ -148,11 +148,20 @@ func (a *API) mount(all []Route) error {
 		}
 		slices.Sort(allow)
 		other := a.bind(Route{Path: p, run: notAllowed, Timeout: shortTimeout, Uncounted: true, Unconditional: true}, strings.Join(allow, ", "))
-		a.mux.Handle(p, &resource{api: a, methods: methods, other: other})
+		pattern, word := p, literals[p]
+		if word != "" {
+			pattern = strings.Replace(p, "/"+word+"/", "/{"+word+"}/", 1)
+		}
+		a.mux.Handle(pattern, &resource{api: a, methods: methods, other: other, word: word})
 	}
 	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { a.serve(w, r, a.none) })
 	return nil
 }
+
+// literals are of paths that ServeMux holds to be in conflict with that of another
+// route, because an id could be spelt like a word of the other: it is given this
+// word of them as a wildcard, and resource looks whether it is there.
+var literals = map[string]string{"/api/principals/{id}/delegates/{pid}": "delegates"}
 
 func (a *API) bind(r Route, allow string) *bound {
 	return &bound{Route: r, allow: allow, measured: a.metrics.of(r)}
@@ -175,9 +184,14 @@ type resource struct {
 	api     *API
 	methods []*bound
 	other   *bound
+	word    string // that has to stand where it is a wildcard to the mux; empty: none
 }
 
 func (s *resource) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.word != "" && r.PathValue(s.word) != s.word {
+		s.api.serve(w, r, s.api.none)
+		return
+	}
 	for _, m := range s.methods {
 		if m.Method == r.Method {
 			s.api.serve(w, r, m)

@@ -452,6 +452,17 @@ func (f *fakePort) UpdatePrincipalFlags(ctx context.Context, _ keyserver.Caller,
 	return f.write(ctx, "UpdatePrincipalFlags", c, f.ofPrincipal(c.ID, func(p *keyserver.Principal) { p.Flags = c.Apply(p.Flags) }), nil)
 }
 
+func (f *fakePort) AddDelegate(ctx context.Context, _ keyserver.Caller, d keyserver.Delegate) error {
+	return f.write(ctx, "AddDelegate", d,
+		f.ofPrincipal(d.Principal, func(p *keyserver.Principal) { p.Delegates = []keyserver.ID{d.Delegate} }), f.ofPrincipal(d.Principal, func(p *keyserver.Principal) { p.Delegates = nil }))
+}
+
+func (f *fakePort) RemoveDelegate(ctx context.Context, _ keyserver.Caller, d keyserver.Delegate) error {
+	return f.write(ctx, "RemoveDelegate", d,
+		f.ofPrincipal(d.Principal, func(p *keyserver.Principal) { p.Delegates, p.Flags = nil, p.Flags&^keyserver.FlagDelegation }),
+		f.ofPrincipal(d.Principal, func(p *keyserver.Principal) { p.Delegates = []keyserver.ID{d.Delegate} }))
+}
+
 func (f *fakePort) SetPrincipalRoles(ctx context.Context, _ keyserver.Caller, r keyserver.PrincipalRoles) error {
 	return f.write(ctx, "SetPrincipalRoles", r,
 		f.ofPrincipal(r.ID, func(p *keyserver.Principal) { p.Roles = r.Roles }), f.ofPrincipal(r.ID, func(p *keyserver.Principal) { p.Roles = nil }))

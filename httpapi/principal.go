@@ -124,6 +124,9 @@ func principalOf(p keyserver.Principal) schema.Principal {
 		ClassName: p.Type.ClassName(), Name: p.Name, Disabled: p.Flags.Disabled(),
 		RoleIDs: hexIDs(p.Roles), GroupIDs: hexIDs(p.Groups),
 	}
+	if len(p.Delegates) > 0 {
+		out.Delegates = hexIDs(p.Delegates)
+	}
 	if p.Identity != nil {
 		out.Issuer, out.Subject, out.Audiences = p.Identity.Issuer, p.Identity.Subject, p.Identity.Audiences
 	}

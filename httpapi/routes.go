@@ -215,6 +215,18 @@ func principalRoutes() []Route {
 			Faults:     append(codes(fault.NoFlagWord), updated...),
 		}, updatePrincipalFlags),
 		endpoint(Route{
+			Name: "addDelegate", Method: http.MethodPut, Path: "/api/principals/{id}/delegates/{pid}", Extension: true, Session: true,
+			Summary:    "Names who alone may act with the rights of a principal, beside others that are named, and verifies it; who is named stays.",
+			Operations: grants(keyserver.OpReadPrincipal, keyserver.OpUpdatePrincipalFlags),
+			Faults:     append(codes(fault.NoFlagWord), updated...),
+		}, addDelegate),
+		endpoint(Route{
+			Name: "removeDelegate", Method: http.MethodDelete, Path: "/api/principals/{id}/delegates/{pid}", Extension: true, Session: true,
+			Summary:    "Takes the name of a delegate away, with the last one the delegation flag, and verifies it.",
+			Operations: grants(keyserver.OpReadPrincipal, keyserver.OpUpdatePrincipalFlags),
+			Faults:     codes(fault.NoFlagWord, fault.NotRemoved, fault.NotFound, fault.BuiltInPrincipal, fault.OwnAccount, fault.ReadbackFailed, fault.InvalidArgument),
+		}, removeDelegate),
+		endpoint(Route{
 			Name: "updatePrincipalRoles", Method: http.MethodPut, Path: "/api/principals/{id}/roles", Extension: true, Session: true,
 			Summary:    "Replaces the roles of a principal and verifies them.",
 			Operations: grants(keyserver.OpReadPrincipal, keyserver.OpUpdatePrincipalRoles), Faults: updated,

@@ -157,6 +157,22 @@ func (c *Client) UpdatePrincipalFlags(ctx context.Context, in schema.UpdatePrinc
 	return ask[schema.PrincipalFlagsSaved](ctx, c, route{name: "updatePrincipalFlags", method: http.MethodPut, path: "/api/principals/{id}/flags", named: true}, in)
 }
 
+// AddDelegate names who alone may act with the rights of a principal, beside
+// others that are named, and verifies it; who is named stays. Codes of its own:
+// NO_FLAG_WORD, ESCALATION, DUTIES_CONFLICT, NOT_FOUND, BUILT_IN_PRINCIPAL,
+// OWN_ACCOUNT, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+func (c *Client) AddDelegate(ctx context.Context, in schema.DelegateRequest) (schema.DelegateSaved, error) {
+	return ask[schema.DelegateSaved](ctx, c, route{name: "addDelegate", method: http.MethodPut, path: "/api/principals/{id}/delegates/{pid}", named: true}, in)
+}
+
+// RemoveDelegate takes the name of a delegate away, with the last one the
+// delegation flag, and verifies it. Codes of its own: NO_FLAG_WORD,
+// NOT_REMOVED, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT, READBACK_FAILED,
+// INVALID_ARGUMENT.
+func (c *Client) RemoveDelegate(ctx context.Context, in schema.DelegateRequest) (schema.DelegateGone, error) {
+	return ask[schema.DelegateGone](ctx, c, route{name: "removeDelegate", method: http.MethodDelete, path: "/api/principals/{id}/delegates/{pid}", named: true}, in)
+}
+
 // UpdatePrincipalRoles replaces the roles of a principal and verifies them.
 // Codes of its own: ESCALATION, DUTIES_CONFLICT, NOT_FOUND, BUILT_IN_PRINCIPAL,
 // OWN_ACCOUNT, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.

@@ -13,6 +13,7 @@ type Principal struct {
 	// The identity of an xauth principal; absent on every other.
 	Issuer    string   `json:"issuer,omitzero" doc:"Of an xauth principal: who issues its tokens."`
 	Subject   string   `json:"subject,omitzero" doc:"Of an xauth principal: what its tokens call it."`
+	Delegates []HexID  `json:"delegates,omitzero" doc:"Who alone may act with its rights, where it has the delegation flag; absent where none is named and anybody may that may act for others."`
 	Audiences []string `json:"audiences,omitzero" doc:"Of an xauth principal: of these a token must name one; empty leaves it to the audience of the service."`
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
@@ -21,13 +22,13 @@ func (e *Engine) DelegateLogin(ctx context.Context, by keyserver.Caller, delegat
 			return fault.New(fault.AccessDenied, "a delegated session cannot be the start of another; use a session of your own").
 				Audited(fault.ReasonChained)
 		}
-		why, err := e.delegatorUnfit(ctx, delegator)
+		why, err := e.delegatorUnfit(ctx, delegator, by.Principal.ID)
 		switch {
 		case err != nil:
 			return err
 		case why != "":
 			return fault.New(fault.DelegatorRefused, "principalId names no principal that can be acted for: "+
-				"it must be enabled, have the delegation flag and, if it is a transport principal, a certificate in force").
+				"it must be enabled, have the delegation flag, name the caller if it names delegates, and have a certificate in force if it is a transport principal").
 				Audited(fault.ReasonDelegator)
 		}
 		p, err = e.principal(ctx, delegator)
@@ -77,16 +78,16 @@ func (e *Engine) delegationInForce(ctx context.Context, by keyserver.Caller) err
 	case actor.Flags.Disabled():
 		return fault.New(fault.PrincipalOff, "principal %s, which acts in the session, is disabled", actor.Name).Audited(fault.ReasonPrincipalDisabled)
 	}
-	why, err := e.delegatorUnfit(ctx, by.Principal.ID)
+	why, err := e.delegatorUnfit(ctx, by.Principal.ID, by.Actor.ID)
 	if err != nil || why == "" {
 		return err
 	}
 	return fault.New(fault.DelegatorRefused, "the delegator %s %s; an administrator has to restore it", by.Name, why).Audited(fault.ReasonDelegator)
 }
 
-// delegatorUnfit says why a principal cannot be acted for; empty: it can. The
+// delegatorUnfit says why somebody cannot act for a principal; empty: he can. The
 // error is of the store.
-func (e *Engine) delegatorUnfit(ctx context.Context, id keyserver.ID) (why string, err error) {
+func (e *Engine) delegatorUnfit(ctx context.Context, id, actor keyserver.ID) (why string, err error) {
 	p, err := e.principal(ctx, id)
 	switch {
 	case errors.Is(err, sqlstore.ErrNotFound):
@@ -97,6 +98,8 @@ func (e *Engine) delegatorUnfit(ctx context.Context, id keyserver.ID) (why strin
 		return "is disabled", nil
 	case !p.Flags.Delegation():
 		return "does not have the delegation flag", nil
+	case len(p.Delegates) > 0 && !slices.Contains(p.Delegates, actor):
+		return "names delegates, and whoever acts in the session is none of them", nil
 	case p.Type != keyserver.CertificatePrincipal:
 		return "", nil
 	}

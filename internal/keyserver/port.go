@@ -158,6 +158,10 @@ type Principals interface {
 	// UpdatePrincipalFlags moves the bits that the change names. Like every
 	// update, it skips a system-defined principal and reports success.
 	UpdatePrincipalFlags(ctx context.Context, by Caller, change FlagChange) error
+	// AddDelegate does nothing where it is named already. RemoveDelegate also clears
+	// the delegation flag where it takes the last name away.
+	AddDelegate(ctx context.Context, by Caller, d Delegate) error
+	RemoveDelegate(ctx context.Context, by Caller, d Delegate) error
 	// SetPrincipalRoles makes the roles all that a principal holds.
 	SetPrincipalRoles(ctx context.Context, by Caller, r PrincipalRoles) error
 	// DeletePrincipal ends a principal for good. IN_USE where it is the only owner

@@ -71,6 +71,18 @@ type Principal struct {
 	Roles    []ID
 	Groups   []ID
 	Identity *Identity // of an xauth principal, nil for every other type
+	// Delegates alone may act with its rights, where it has the delegation flag; none
+	// named means whoever may act for others. One may be gone.
+	Delegates []ID
+}
+
+// MaxDelegates is how many delegates a principal may have.
+const MaxDelegates = 64
+
+// Delegate is a principal that may act with the rights of another.
+type Delegate struct {
+	Principal ID
+	Delegate  ID
 }
 
 // Identity is what an identity provider calls an xauth principal. A token of

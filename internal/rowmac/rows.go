@@ -18,9 +18,14 @@ func Principal(p keyserver.Principal, passwordHash string) *Row {
 	r := NewRow("principals", p.ID.Hex(), p.ID[:]).Key(p.ID).Int(int64(p.System)).Text(string(p.Type)).Text(p.Name).Int(int64(p.Flags)).
 		Text(passwordHash).set(p.Roles).set(p.Groups)
 	if p.Identity == nil {
-		return r.List(0)
+		r.List(0)
+	} else {
+		r.List(1).Text(p.Identity.Issuer).Text(p.Identity.Subject).texts(p.Identity.Audiences)
 	}
-	return r.List(1).Text(p.Identity.Issuer).Text(p.Identity.Subject).texts(p.Identity.Audiences)
+	if len(p.Delegates) > 0 { // without any, it is as it was before there were names
+		r.set(p.Delegates)
+	}
+	return r
 }
 
 // Role encodes a role with its operations.

@@ -18,6 +18,7 @@ var Tables = map[string]Table{
 	"group_members":         {In: "principals"},
 	"xauth_identities":      {In: "principals"},
 	"xauth_audiences":       {In: "principals"},
+	"delegates":             {In: "principals"},
 	"roles":                 {Key: []string{"id"}},
 	"role_operations":       {In: "roles"},
 	"stored_keys":           {Key: []string{"id"}},

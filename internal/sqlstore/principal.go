@@ -19,6 +19,7 @@ func principalsQuery(from, order string) string {
 		UNION ALL SELECT 2, g.member_id, g.group_id, 0, '', '', 0, NULL, NULL FROM page JOIN group_members g ON g.member_id = page.id
 		UNION ALL SELECT 3, x.principal_id, x.principal_id, 0, x.issuer, x.subject, 0, NULL, NULL FROM page JOIN xauth_identities x ON x.principal_id = page.id
 		UNION ALL SELECT 4, a.principal_id, a.principal_id, 0, '', a.audience, 0, NULL, NULL FROM page JOIN xauth_audiences a ON a.principal_id = page.id
+		UNION ALL SELECT 5, d.principal_id, d.delegate_id, 0, '', '', 0, NULL, NULL FROM page JOIN delegates d ON d.principal_id = page.id
 		ORDER BY part, ` + order
 }
 
@@ -103,6 +104,8 @@ func (r reads) storedPrincipals(ctx context.Context, query string, args []any) (
 			p.Groups = append(p.Groups, id)
 		case 3:
 			p.Identity = &keyserver.Identity{Issuer: first, Subject: second, Audiences: []string{}}
+		case 5:
+			p.Delegates = append(p.Delegates, id)
 		default:
 			if p.Identity == nil { // somebody has taken it away; the MAC shows it
 				p.Identity = &keyserver.Identity{}

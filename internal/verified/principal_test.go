@@ -53,6 +53,14 @@ func (l *principalLiar) SetPrincipalRoles(ctx context.Context, by keyserver.Call
 	return l.send(func() error { return l.Port.SetPrincipalRoles(ctx, by, r) })
 }
 
+func (l *principalLiar) AddDelegate(ctx context.Context, by keyserver.Caller, d keyserver.Delegate) error {
+	return l.send(func() error { return l.Port.AddDelegate(ctx, by, d) })
+}
+
+func (l *principalLiar) RemoveDelegate(ctx context.Context, by keyserver.Caller, d keyserver.Delegate) error {
+	return l.send(func() error { return l.Port.RemoveDelegate(ctx, by, d) })
+}
+
 func (l *principalLiar) AddGroupMember(ctx context.Context, by keyserver.Caller, m keyserver.Membership) error {
 	return l.send(func() error { return l.Port.AddGroupMember(ctx, by, m) })
 }
@@ -120,6 +128,10 @@ var (
 		"SetRoles": {bad: fault.NotSaved, do: func(p *people) (bool, error) {
 			r, err := p.SetPrincipalRoles(ctx, p.admin, keyserver.PrincipalRoles{ID: p.user, Roles: auditors})
 			return r.Saved, err
+		}},
+		"AddDelegate": {bad: fault.NotSaved, do: func(p *people) (bool, error) {
+			r, err := p.AddDelegate(ctx, p.admin, keyserver.Delegate{Principal: p.user, Delegate: p.member})
+			return r.Done, err
 		}},
 		"AddMember": {bad: fault.NotSaved, do: func(p *people) (bool, error) {
 			r, err := p.AddGroupMember(ctx, p.admin, keyserver.Membership{Group: p.team, Member: p.user})

@@ -5,3 +5,12 @@
 ALTER TABLE sessions ADD COLUMN bound_certificate BYTEA NOT NULL DEFAULT '';
 UPDATE sessions SET bound_certificate = (SELECT fingerprint FROM certificates c WHERE c.id = sessions.certificate_id)
 	WHERE kind IN ('certificate', 'delegated') AND EXISTS (SELECT 1 FROM certificates c WHERE c.id = sessions.certificate_id);
+
+-- Who alone may act with the rights of a principal that has the delegation flag;
+-- without a row whoever may act for others. delegate_id refers to nothing: where the
+-- delegate is removed its row stays, or the last of them would be everybody's.
+CREATE TABLE delegates (
+	principal_id BYTEA NOT NULL REFERENCES principals (id) ON DELETE CASCADE,
+	delegate_id  BYTEA NOT NULL,
+	PRIMARY KEY (principal_id, delegate_id)
+);

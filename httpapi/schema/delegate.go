@@ -1,0 +1,31 @@
+package schema
+
+// DelegateRequest names who is to act with the rights of a principal.
+type DelegateRequest struct {
+	ID       HexID `path:"id" json:"-" doc:"16 hexadecimal digits."`
+	Delegate HexID `path:"pid" json:"-" doc:"The principal, in 16 hexadecimal digits."`
+}
+
+// DelegateSaved is the verdict on naming a delegate.
+type DelegateSaved struct {
+	DelegateID HexID     `json:"delegateId" doc:"Who acts."`
+	Saved      bool      `json:"saved" doc:"The delegate reads back."`
+	Principal  Principal `json:"principal" doc:"As read back."`
+	Delegation bool      `json:"delegation" doc:"Whether the principal has the delegation flag now; without it nobody may act for it."`
+	Verdict
+}
+
+// Unproven is empty where the delegate reads back.
+func (r DelegateSaved) Unproven() string { return unshown(r.Saved, "the delegate") }
+
+// DelegateGone is the verdict on taking a delegate's name away.
+type DelegateGone struct {
+	DelegateID HexID     `json:"delegateId" doc:"Who acts."`
+	Gone       bool      `json:"gone" doc:"The principal reads back without the delegate."`
+	Principal  Principal `json:"principal" doc:"As read back."`
+	Delegation bool      `json:"delegation" doc:"Whether the principal has the delegation flag now. It is cleared with the last delegate."`
+	Verdict
+}
+
+// Unproven is empty where the delegate is gone.
+func (r DelegateGone) Unproven() string { return ungone(r.Gone, "the delegate") }

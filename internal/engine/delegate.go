@@ -1,0 +1,72 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// AddDelegate implements keyserver.Principals. Whoever is named gains what the
+// principal lends, so that whoever names him has to be able to give it.
+func (e *Engine) AddDelegate(ctx context.Context, by keyserver.Caller, d keyserver.Delegate) error {
+	return e.changeDelegate(ctx, by, d, func(tx *sqlstore.Tx, p keyserver.Principal) error {
+		if slices.Contains(p.Delegates, d.Delegate) {
+			return nil
+		}
+		to, err := tx.Principal(ctx, d.Delegate)
+		switch {
+		case err != nil:
+			return notFound(err, fault.NotFound, "pid: no principal has the id %s", d.Delegate)
+		case d.Delegate == d.Principal, to.Type == keyserver.GroupPrincipal:
+			return invalid("pid must name another principal, and no group: whoever acts for somebody logs in")
+		case len(p.Delegates) >= keyserver.MaxDelegates:
+			return invalid("principal %q has %d delegates, which is the most it may have", p.Name, len(p.Delegates))
+		}
+		if err := e.givingDelegation(ctx, tx, by, p.ID); err != nil {
+			return err
+		}
+		return tx.AddDelegate(ctx, p.ID, d.Delegate)
+	})
+}
+
+// RemoveDelegate implements keyserver.Principals. Without a name the flag would
+// mean anybody, so it is cleared with the last one.
+func (e *Engine) RemoveDelegate(ctx context.Context, by keyserver.Caller, d keyserver.Delegate) error {
+	return e.changeDelegate(ctx, by, d, func(tx *sqlstore.Tx, p keyserver.Principal) error {
+		if !slices.Contains(p.Delegates, d.Delegate) {
+			return fault.New(fault.NotFound, "pid: %s is no delegate of the principal %q", d.Delegate, p.Name).Audited(fault.ReasonObjectNotFound)
+		}
+		if err := tx.RemoveDelegate(ctx, p.ID, d.Delegate); err != nil {
+			return err
+		}
+		if len(p.Delegates) > 1 || !p.Flags.Delegation() {
+			return nil
+		}
+		return tx.SetPrincipalFlags(ctx, p.ID, p.Flags&^keyserver.FlagDelegation)
+	})
+}
+
+// changeDelegate runs a change of one delegate of a principal as the transaction
+// sees it. System-defined principals are skipped like in every update.
+func (e *Engine) changeDelegate(ctx context.Context, by keyserver.Caller, d keyserver.Delegate,
+	change func(*sqlstore.Tx, keyserver.Principal) error,
+) error {
+	r := request{by: by, op: keyserver.OpUpdatePrincipalFlags, object: d.Delegate.Hex() + " for " + d.Principal.Hex()}
+	return e.perform(ctx, r, func() error {
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			p, err := tx.Principal(ctx, d.Principal)
+			switch {
+			case err != nil:
+				return notFound(err, fault.NotFound, "id: no principal has the id %s", d.Principal)
+			case p.Flags.SystemDefined():
+				return nil
+			case !p.Type.CarriesFlags():
+				return invalid("a %s principal carries no flag word, so that nobody acts for it", p.Type)
+			}
+			return change(tx, p)
+		})
+	})
+}

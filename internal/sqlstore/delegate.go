@@ -1,0 +1,27 @@
+package sqlstore
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// AddDelegate names who may act with the rights of a principal: ErrDuplicate where
+// it is named already, ErrNotFound where there is no such principal.
+func (tx *Tx) AddDelegate(ctx context.Context, principal, delegate keyserver.ID) error {
+	err := tx.changePrincipal(ctx, principal, func(p *storedPrincipal) { p.Delegates = append(p.Delegates, delegate) })
+	if err != nil {
+		return err
+	}
+	_, err = tx.exec(ctx, `INSERT INTO delegates (principal_id, delegate_id) VALUES ($1, $2)`, principal[:], delegate[:])
+	return err
+}
+
+// RemoveDelegate takes a name away: ErrNotFound where it is none.
+func (tx *Tx) RemoveDelegate(ctx context.Context, principal, delegate keyserver.ID) error {
+	err := tx.changePrincipal(ctx, principal, func(p *storedPrincipal) { p.Delegates = without(p.Delegates, delegate) })
+	if err != nil {
+		return err
+	}
+	return tx.execOne(ctx, `DELETE FROM delegates WHERE principal_id = $1 AND delegate_id = $2`, principal[:], delegate[:])
+}

@@ -1,0 +1,81 @@
+package verified
+
+import (
+	"context"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// DelegateResult is what naming a delegate, or taking the name away, answers.
+type DelegateResult struct {
+	Asked     keyserver.Delegate
+	Done      bool                // the re-read agrees
+	Principal keyserver.Principal // as read back
+	Detail    string
+}
+
+// AddDelegate names who may act with the rights of a principal and verifies it.
+// Who is named already stays, and that is no failure.
+func (s *Service) AddDelegate(ctx context.Context, by keyserver.Caller, d keyserver.Delegate) (DelegateResult, error) {
+	return s.changeDelegate(ctx, by, d, s.ks.AddDelegate, func(_, after keyserver.Principal) (DelegateResult, error) {
+		r := DelegateResult{Asked: d, Principal: after}
+		if !slices.Contains(after.Delegates, d.Delegate) {
+			r.Detail = "the key server did not refuse, but the principal reads back without the delegate"
+			return r, fault.New(fault.NotSaved, "%s", r.Detail)
+		}
+		r.Done, r.Detail = true, "the delegate reads back; nobody but those named may act with the rights of the principal"
+		if !after.Flags.Delegation() {
+			r.Detail += ", and these not either until it has the delegation flag"
+		}
+		return r, nil
+	})
+}
+
+// RemoveDelegate takes a name away and verifies it, and that nobody gained by it.
+func (s *Service) RemoveDelegate(ctx context.Context, by keyserver.Caller, d keyserver.Delegate) (DelegateResult, error) {
+	return s.changeDelegate(ctx, by, d, s.ks.RemoveDelegate, func(before, after keyserver.Principal) (DelegateResult, error) {
+		r := DelegateResult{Asked: d, Principal: after}
+		switch {
+		case slices.Contains(after.Delegates, d.Delegate):
+			r.Detail = "the key server did not refuse, but the principal reads back with the delegate"
+		case len(after.Delegates) == 0 && after.Flags.Delegation():
+			r.Detail = "the delegate is gone, and the principal reads back with the delegation flag and without a name: anybody that may act for others may act for it; clear the flag"
+		default:
+			r.Done, r.Detail = true, "the principal reads back without the delegate"
+			if len(after.Delegates) == 0 && before.Flags.Delegation() {
+				r.Detail += "; it was the last, and without one the delegation flag would mean anybody, so that it was cleared: set it with PUT /api/principals/{id}/flags where that is meant"
+			}
+			return r, nil
+		}
+		return r, fault.New(fault.NotRemoved, "%s", r.Detail)
+	})
+}
+
+func (s *Service) changeDelegate(ctx context.Context, by keyserver.Caller, d keyserver.Delegate,
+	write func(context.Context, keyserver.Caller, keyserver.Delegate) error,
+	verdict func(before, after keyserver.Principal) (DelegateResult, error),
+) (DelegateResult, error) {
+	if err := requireID("id", d.Principal); err != nil {
+		return DelegateResult{}, err
+	}
+	if err := requireID("pid", d.Delegate); err != nil {
+		return DelegateResult{}, err
+	}
+	return verifiedWrite[keyserver.Principal, DelegateResult]{
+		read: func(ctx context.Context) (keyserver.Principal, error) { return s.ks.Principal(ctx, by, d.Principal) },
+		refuse: func(before keyserver.Principal) error {
+			if err := refuseUpdate(by, before); err != nil {
+				return err
+			}
+			if !before.Type.CarriesFlags() {
+				return fault.New(fault.NoFlagWord, "a %s principal carries no flag word, so that nobody acts for it", before.Type)
+			}
+			return nil
+		},
+		write:   func(ctx context.Context, _ keyserver.Principal) error { return write(ctx, by, d) },
+		verdict: verdict,
+		unread:  fault.ReadbackFailed,
+	}.do(ctx)
+}
