@@ -2,7 +2,7 @@
 // padded, without line breaks or stray bits), the only spelling of binary
 // values that contract 1.4 accepts. Every base64 decoder in reach, strict ones
 // included, skips carriage returns and line feeds, so the check on lengths
-// here is not redundant.
+// here is not redundant. It also has the canonical form of JSON.
 package canonical
 
 import (
