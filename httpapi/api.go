@@ -25,6 +25,7 @@ import (
 type Config struct {
 	Operations *verified.Service
 	Sessions   Sessions
+	Approvals  Approvals
 	Logger     *slog.Logger
 	// Site is where clients reach the service. Proofs are held against it.
 	Site session.Site
@@ -66,6 +67,7 @@ type Config struct {
 type API struct {
 	Config
 	mux     *http.ServeMux
+	routes  []Route
 	none    *bound // answers unknown paths
 	metrics *metrics
 	openAPI []byte
@@ -85,8 +87,8 @@ type bound struct {
 
 // New returns the API. It fails where the table of routes is not complete.
 func New(c Config) (*API, error) {
-	if c.Operations == nil || c.Sessions == nil || c.Logger == nil || c.Site == nil {
-		return nil, errors.New("httpapi: Operations, Sessions, Logger and Site are required")
+	if c.Operations == nil || c.Sessions == nil || c.Approvals == nil || c.Logger == nil || c.Site == nil {
+		return nil, errors.New("httpapi: Operations, Sessions, Approvals, Logger and Site are required")
 	}
 	if c.Clock == nil {
 		c.Clock = time.Now //nolint:forbidigo // the default of the injected clock
@@ -117,8 +119,8 @@ func New(c Config) (*API, error) {
 	if a.metrics, err = newMetrics(c.Registerer, a.places); err != nil {
 		return nil, err
 	}
-	all := Routes()
-	if err := a.mount(all); err != nil {
+	a.routes = Routes()
+	if err := a.mount(a.routes); err != nil {
 		return nil, err
 	}
 	if a.openAPI, err = OpenAPI(); err != nil {
@@ -154,7 +156,7 @@ func (a *API) mount(all []Route) error {
 		}
 		a.mux.Handle(pattern, &resource{api: a, methods: methods, other: other, word: word})
 	}
-	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { a.serve(w, r, a.none) })
+	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { a.to(w, r, a.none) })
 	return nil
 }
 
@@ -173,10 +175,19 @@ func (a *API) bind(r Route, allow string) *bound {
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p := r.URL.EscapedPath()
 	if p == "" || p[0] != '/' || (path.Clean(p) != p && path.Clean(p)+"/" != p) {
-		a.serve(w, r, a.none)
+		a.to(w, r, a.none)
 		return
 	}
 	a.mux.ServeHTTP(w, r)
+}
+
+// to serves a request by a route, or tells whoever only asks where it leads.
+func (a *API) to(w http.ResponseWriter, r *http.Request, route *bound) {
+	if asked, ok := w.(*inApproval); ok {
+		asked.route, asked.request = route, r
+		return
+	}
+	a.serve(w, r, route)
 }
 
 // resource is the routes of one path.
@@ -189,14 +200,14 @@ type resource struct {
 
 func (s *resource) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.word != "" && r.PathValue(s.word) != s.word {
-		s.api.serve(w, r, s.api.none)
+		s.api.to(w, r, s.api.none)
 		return
 	}
 	for _, m := range s.methods {
 		if m.Method == r.Method {
-			s.api.serve(w, r, m)
+			s.api.to(w, r, m)
 			return
 		}
 	}
-	s.api.serve(w, r, s.other)
+	s.api.to(w, r, s.other)
 }

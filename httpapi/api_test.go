@@ -217,6 +217,9 @@ func TestEveryVerdictKeepsTheShape(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, code := range r.Faults {
+			if r.executes { // its answers are those of other routes
+				break
+			}
 			if !slices.Contains([]fault.Code{fault.NotSaved, fault.NotRemoved, fault.NotPersisted, fault.NotVerified}, code) {
 				continue
 			}

@@ -120,6 +120,9 @@ func (d *documenter) failure(r Route, f failure) *openapi.Response {
 	if verdicts := slices.DeleteFunc(slices.Clone(f.codes), func(c fault.Code) bool { return !r.judges(c) }); len(verdicts) > 0 {
 		return d.verdict(r, f, verdicts)
 	}
+	if r.executes { // no other route fails like that, and the name would be all codes
+		return &openapi.Response{Description: meanings(f.codes), Headers: headers(f.status), Content: content(d.errorOf(f.codes))}
+	}
 	name := f.name()
 	if _, ok := d.components.Responses[name]; !ok {
 		d.components.Responses[name] = &openapi.Response{Description: meanings(f.codes), Headers: headers(f.status), Content: content(d.errorOf(f.codes))}

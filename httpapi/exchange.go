@@ -31,6 +31,8 @@ type exchange struct {
 	call  call
 	start time.Time
 
+	stored *inApproval // of a request that stands in an approval; nil in every other
+
 	from     netip.Addr // of the client
 	release  func()     // of the session
 	place    *atomic.Int64

@@ -11,12 +11,62 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/approval"
 	"github.com/keyserver-operator/keyserver-operator/internal/dpop"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
+
+// fakeApprovals has one that can be executed.
+type fakeApprovals struct{ ops *fakePort }
+
+func (f fakeApprovals) view() (approval.View, error) {
+	return approval.View{
+		Approval: keyserver.Approval{
+			ID: someID, Method: "GET", Path: "/api/roles", Operations: []string{"listRoles"}, CreatedAt: epoch, ExpiresAt: epoch,
+			Votes: []keyserver.ApprovalVote{{At: epoch}},
+		},
+		State: keyserver.ApprovalApproved, Tallies: []approval.Tally{{Rule: approval.Rule{Operation: "listRoles", Approvers: 1, Duty: keyserver.Trust}}},
+	}, f.ops.err
+}
+
+func (f fakeApprovals) Policy(context.Context, keyserver.Caller) (approval.Policy, error) {
+	return approval.Policy{}, f.ops.err
+}
+
+func (f fakeApprovals) SetPolicy(_ context.Context, _ keyserver.Caller, p approval.Policy, _ func(string) bool) (approval.Policy, error) {
+	if f.ops.bad {
+		return p, fault.New(fault.NotSaved, "reads back as another")
+	}
+	return p, f.ops.err
+}
+
+func (f fakeApprovals) Ask(context.Context, keyserver.Caller, approval.Request) (approval.View, error) {
+	return f.view()
+}
+
+func (f fakeApprovals) List(context.Context, keyserver.Caller, approval.Filter) (approval.Page, error) {
+	v, err := f.view()
+	return approval.Page{Approvals: []approval.View{v}, Next: someID}, err
+}
+
+func (f fakeApprovals) Approval(context.Context, keyserver.Caller, keyserver.ID) (approval.View, error) {
+	return f.view()
+}
+
+func (f fakeApprovals) Approve(context.Context, keyserver.Caller, keyserver.ID, [32]byte) (approval.View, error) {
+	return f.view()
+}
+
+func (f fakeApprovals) Reject(context.Context, keyserver.Caller, keyserver.ID, [32]byte) (approval.View, error) {
+	return f.view()
+}
+
+func (f fakeApprovals) Claim(context.Context, keyserver.Caller, keyserver.Approval) (approval.Execution, error) {
+	return approval.Execution{ID: someID}, f.ops.err
+}
 
 const testToken = "the-session-id-of-these-tests"
 
@@ -108,7 +158,7 @@ func newFixture(t testing.TB, change ...func(*Config)) *fixture {
 	t.Helper()
 	f := &fixture{ops: newFakePort(), log: &strings.Builder{}}
 	f.sessions = &fakeSessions{ops: f.ops}
-	c := Config{Site: func(dpop.Origin) bool { return true }, Operations: verified.New(f.ops), Sessions: f.sessions, Logger: slog.New(slog.NewJSONHandler(&lockedWriter{w: f.log}, nil))}
+	c := Config{Site: func(dpop.Origin) bool { return true }, Operations: verified.New(f.ops), Sessions: f.sessions, Approvals: fakeApprovals{f.ops}, Logger: slog.New(slog.NewJSONHandler(&lockedWriter{w: f.log}, nil))}
 	for _, fn := range change {
 		fn(&c)
 	}

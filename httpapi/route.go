@@ -51,9 +51,10 @@ type Route struct {
 	Request  reflect.Type // a struct of package schema's tags
 	Response reflect.Type
 
-	streams bool         // the body is read during the work
-	judged  []fault.Code // faults that come with the filled answer
-	run     func(*exchange) (any, error)
+	executes bool         // it answers what another route answers
+	streams  bool         // the body is read during the work
+	judged   []fault.Code // faults that come with the filled answer
+	run      func(*exchange) (any, error)
 }
 
 const (
@@ -86,7 +87,7 @@ func endpoint[In, Out any](r Route, handle func(*API, context.Context, call, In)
 		if err := x.decode(table, in); err != nil {
 			return nil, err
 		}
-		if err := x.enter(); err != nil {
+		if err := x.begin(in); err != nil {
 			return nil, err
 		}
 		out := new(Out)
@@ -95,6 +96,15 @@ func endpoint[In, Out any](r Route, handle func(*API, context.Context, call, In)
 		return x.judge(out, err)
 	}
 	return r.withDefaults()
+}
+
+// begin is called between reading a request and doing what it asks. What stands
+// in an approval has the place of the request that is about it.
+func (x *exchange) begin(in any) error {
+	if x.stored != nil {
+		return x.stored.read(in)
+	}
+	return x.enter()
 }
 
 func (r Route) withDefaults() Route {
@@ -145,7 +155,7 @@ func (r Route) every() []fault.Code {
 	}
 	if len(r.Operations) > 0 {
 		codes = append(codes, fault.AccessDenied, fault.PrincipalOff, fault.DelegatorRefused, fault.NotInScope,
-			fault.CertificateRevoked, fault.RevocationUnavailable, fault.RevocationStale)
+			fault.CertificateRevoked, fault.RevocationUnavailable, fault.RevocationStale, fault.ApprovalRequired)
 	}
 	slices.Sort(codes)
 	return slices.Compact(codes)

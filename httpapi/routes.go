@@ -31,7 +31,7 @@ type Noun struct {
 
 // Nouns returns the whole table by what its routes are about.
 func Nouns() []Noun {
-	return []Noun{
+	all := []Noun{
 		{"Service", "The service itself: whether it works, what it is, and this document.", serviceRoutes()},
 		{"Sessions", "Logging in and out. The session id of a login is what every other route asks for.", sessionRoutes()},
 		{"Keys", "Symmetric keys, and what can be done with one that never leaves the key server.", keyRoutes()},
@@ -48,6 +48,7 @@ func Nouns() []Noun {
 		{"Revocation", "Revocation lists of trusted CAs, and how much they count.", revocationRoutes()},
 		{"Records", "What was done and what has changed: operations, the audit trail and the change feed.", recordRoutes()},
 	}
+	return append(all, Noun{"Approvals", "What takes two people: the policy that says so, and the requests that others are asked to approve.", approvalRoutes(all)})
 }
 
 func serviceRoutes() []Route {
@@ -112,6 +113,66 @@ func sessionRoutes() []Route {
 			Operations: grants(keyserver.OpEndSessions), Faults: codes(fault.NotFound),
 		}, endSessionsOf),
 	}
+}
+
+// approvalRoutes also takes the routes that can be asked for: executing an
+// approval answers what they answer.
+func approvalRoutes(others []Noun) []Route {
+	decision := codes(fault.NotFound, fault.ApprovalState, fault.DigestMismatch, fault.SessionNotBound, fault.OwnAccount, fault.AccessDenied, fault.PrincipalOff)
+	policy := []Route{
+		endpoint(Route{
+			Name: "getApprovalPolicy", Method: http.MethodGet, Path: "/api/approvals/policy", Extension: true, Session: true,
+			Summary:    "Reads which operations take an approval.",
+			Operations: grants(keyserver.OpReadApprovals),
+		}, getApprovalPolicy),
+		endpoint(Route{
+			Name: "setApprovalPolicy", Method: http.MethodPut, Path: "/api/approvals/policy", Extension: true, Session: true,
+			Summary:    "Sets which operations take an approval, and verifies it by a fresh read.",
+			Operations: grants(keyserver.OpSetApprovalPolicy), Faults: codes(fault.InvalidArgument, fault.NotSaved),
+		}, setApprovalPolicy),
+		endpoint(Route{
+			Name: "listApprovals", Method: http.MethodGet, Path: "/api/approvals", Extension: true, Session: true,
+			Summary:    "Lists approvals by id, in pages; those that the caller asked for without any role.",
+			Operations: grants(keyserver.OpReadApprovals),
+		}, listApprovals),
+		endpoint(Route{
+			Name: "getApproval", Method: http.MethodGet, Path: "/api/approvals/{id}", Extension: true, Session: true,
+			Summary:    "Reads an approval; one that the caller asked for without any role.",
+			Operations: grants(keyserver.OpReadApprovals), Faults: codes(fault.NotFound),
+		}, getApproval),
+	}
+	executed := codes(fault.NotFound, fault.ApprovalState, fault.AccessDenied)
+	for _, n := range append(others, Noun{Routes: policy}) {
+		for _, r := range n.Routes {
+			if r.askable() {
+				executed = append(executed, r.every()...)
+			}
+		}
+	}
+	slices.Sort(executed)
+	return append(policy,
+		Route{
+			Name: "askApproval", Method: http.MethodPost, Path: "/api/approvals", Extension: true, Session: true,
+			Summary: "Asks others to approve a request, which a rule guards and the caller could make himself.",
+			Faults:  codes(fault.InvalidArgument, fault.ApprovalLimit, fault.AccessDenied, fault.PrincipalOff, fault.NotInScope),
+			Request: typeOf[schema.ApprovalRequest](), Response: typeOf[schema.Approval](), run: askApproval, BodyLimit: 2 * smallBody,
+		}.withDefaults(),
+		endpoint(Route{
+			Name: "approve", Method: http.MethodPost, Path: "/api/approvals/{id}/approve", Extension: true, Session: true,
+			Summary: "Approves exactly the request of that digest. It takes a duty that a rule asks for, a session bound to a key, and somebody else than the asker.",
+			Faults:  decision,
+		}, approve),
+		endpoint(Route{
+			Name: "reject", Method: http.MethodPost, Path: "/api/approvals/{id}/reject", Extension: true, Session: true,
+			Summary: "Rejects a request for good. It takes what approving takes.",
+			Faults:  decision,
+		}, reject),
+		Route{
+			Name: "executeApproval", Method: http.MethodPost, Path: "/api/approvals/{id}/execute", Extension: true, Session: true,
+			Summary: "Carries out an approved request, once, by the rights that its asker has now, and answers what its route answers.",
+			Faults:  slices.Compact(executed), Request: typeOf[schema.ByID](), executes: true, run: executeApproval, Timeout: time.Minute, judged: verdicts,
+		}.withDefaults(),
+	)
 }
 
 func keyRoutes() []Route {

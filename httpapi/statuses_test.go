@@ -25,6 +25,11 @@ var statuses = map[fault.Code]int{
 
 	fault.AccessDenied:          403,
 	fault.Escalation:            403,
+	fault.ApprovalRequired:      403,
+	fault.SessionNotBound:       403,
+	fault.DigestMismatch:        409,
+	fault.ApprovalState:         409,
+	fault.ApprovalLimit:         409,
 	fault.DutiesConflict:        409,
 	fault.ACLDenied:             403,
 	fault.PrincipalOff:          403,

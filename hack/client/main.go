@@ -20,6 +20,7 @@ var byHand = map[string]struct{ method, why string }{
 	"login":              {"NewScopedCredential", "sessions open by themselves"},
 	"endCurrentSession":  {"Logout", "ends the session that is held, and forgets it"},
 	"computeHmac":        {"HMAC", "streams the message"},
+	"executeApproval":    {"ExecuteApproval", "answers what another route answers"},
 	"getOpenApiDocument": {"", "the document is in docs/openapi.json; nobody reads it by a typed call"},
 }
 

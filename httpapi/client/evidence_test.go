@@ -24,6 +24,7 @@ var claims = map[string][]string{
 	"TemplatedDirectorySaved": {`{"saved":true,"directory":null}`, `{"directory":{}}`},
 	"TemplatedDirectoryGone":  {`{"directory":{}}`},
 	"RoleSaved":               {`{"saved":true,"role":null}`, `{"role":{}}`},
+	"ApprovalPolicySaved":     {`{"rules":[]}`},
 	"RoleGone":                {`{"role":{}}`},
 	"PrincipalSaved":          {`{"saved":true,"principal":null}`, `{"principal":{}}`},
 	"PrincipalFlagsSaved":     {`{"after":{}}`},

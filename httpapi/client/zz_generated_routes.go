@@ -476,3 +476,49 @@ func (c *Client) ListAuditEntries(ctx context.Context, in schema.AuditQuery) (sc
 func (c *Client) ListChanges(ctx context.Context, in schema.ChangesQuery) (schema.ChangePage, error) {
 	return ask[schema.ChangePage](ctx, c, route{name: "listChanges", method: http.MethodGet, path: "/api/changes"}, in)
 }
+
+// GetApprovalPolicy reads which operations take an approval.
+func (c *Client) GetApprovalPolicy(ctx context.Context) (schema.ApprovalPolicy, error) {
+	return ask[schema.ApprovalPolicy](ctx, c, route{name: "getApprovalPolicy", method: http.MethodGet, path: "/api/approvals/policy"}, nil)
+}
+
+// SetApprovalPolicy sets which operations take an approval, and verifies it by
+// a fresh read. Codes of its own: INVALID_ARGUMENT, NOT_SAVED.
+func (c *Client) SetApprovalPolicy(ctx context.Context, in schema.ApprovalPolicyRequest) (schema.ApprovalPolicySaved, error) {
+	return ask[schema.ApprovalPolicySaved](ctx, c, route{name: "setApprovalPolicy", method: http.MethodPut, path: "/api/approvals/policy"}, in)
+}
+
+// ListApprovals lists approvals by id, in pages; those that the caller asked
+// for without any role.
+func (c *Client) ListApprovals(ctx context.Context, in schema.ApprovalQuery) (schema.ApprovalListing, error) {
+	return ask[schema.ApprovalListing](ctx, c, route{name: "listApprovals", method: http.MethodGet, path: "/api/approvals"}, in)
+}
+
+// GetApproval reads an approval; one that the caller asked for without any
+// role. Codes of its own: NOT_FOUND.
+func (c *Client) GetApproval(ctx context.Context, in schema.ByID) (schema.Approval, error) {
+	return ask[schema.Approval](ctx, c, route{name: "getApproval", method: http.MethodGet, path: "/api/approvals/{id}", named: true}, in)
+}
+
+// AskApproval asks others to approve a request, which a rule guards and the
+// caller could make himself. Codes of its own: INVALID_ARGUMENT,
+// APPROVAL_LIMIT, ACCESS_DENIED, PRINCIPAL_DISABLED,
+// OBJECT_NOT_IN_CREDENTIAL_SCOPE.
+func (c *Client) AskApproval(ctx context.Context, in schema.ApprovalRequest) (schema.Approval, error) {
+	return ask[schema.Approval](ctx, c, route{name: "askApproval", method: http.MethodPost, path: "/api/approvals"}, in)
+}
+
+// Approve approves exactly the request of that digest. It takes a duty that a
+// rule asks for, a session bound to a key, and somebody else than the asker.
+// Codes of its own: NOT_FOUND, APPROVAL_STATE, DIGEST_MISMATCH,
+// SESSION_NOT_BOUND, OWN_ACCOUNT, ACCESS_DENIED, PRINCIPAL_DISABLED.
+func (c *Client) Approve(ctx context.Context, in schema.ApprovalDecision) (schema.Approval, error) {
+	return ask[schema.Approval](ctx, c, route{name: "approve", method: http.MethodPost, path: "/api/approvals/{id}/approve", named: true}, in)
+}
+
+// Reject rejects a request for good. It takes what approving takes. Codes of
+// its own: NOT_FOUND, APPROVAL_STATE, DIGEST_MISMATCH, SESSION_NOT_BOUND,
+// OWN_ACCOUNT, ACCESS_DENIED, PRINCIPAL_DISABLED.
+func (c *Client) Reject(ctx context.Context, in schema.ApprovalDecision) (schema.Approval, error) {
+	return ask[schema.Approval](ctx, c, route{name: "reject", method: http.MethodPost, path: "/api/approvals/{id}/reject", named: true}, in)
+}

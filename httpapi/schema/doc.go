@@ -15,6 +15,7 @@
 //	enum:"a,b"              the only values
 //	example:"-"             left out of examples: it goes with another choice
 //	                        than the one that they show
+//	secret:"true"           is shown to nobody, as a Secret is
 //	doc:"..."               one sentence for the reference
 //
 // A required pointer may be null, an optional one may not: absent is how a

@@ -5,7 +5,7 @@ type MintKeyRequest struct {
 	Algorithm string `json:"algorithm" enum:"HMAC-SHA384,AES-256"`
 	// Material is nil to mint a key. Empty material is refused, because it
 	// could pass for that.
-	Material *Base64 `json:"material,omitzero" limit:"1..1024" doc:"Key bytes to import: 1 to 1024 for HMAC-SHA384, 32 for AES-256. Left out, the key server draws them."`
+	Material *Base64 `json:"material,omitzero" limit:"1..1024" secret:"true" doc:"Key bytes to import: 1 to 1024 for HMAC-SHA384, 32 for AES-256. Left out, the key server draws them."`
 	Path     *string `json:"path,omitzero" limit:"1..1024" doc:"A place under a templated directory: the members of the nearest one's ACL template get entries besides the creator's."`
 }
 

@@ -45,6 +45,7 @@ func (o *serveOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.BootstrapOfficerPasswordFile, "bootstrap-officer-password-file", "", "file with the first password of officer, where duties are split; default: generated into DIR/bootstrap-officer-password")
 	f.StringVar(&o.BootstrapPasswordFile, "bootstrap-password-file", "", "file with the first password of admin; default: generated into DIR/bootstrap-password, unless there is --bootstrap-service-account")
 	f.StringVar(&o.BootstrapServiceAccount, "bootstrap-service-account", "", "NAMESPACE:NAME of the service account whose tokens, of --oidc-issuer, are the first administrator's; admin is then made with --bootstrap-password-file only")
+	f.BoolVar(&o.BreakGlass, "break-glass", false, "let through without an approval what the approval policy guards, as long as this process runs; each use is logged as an error and has a row in the audit trail")
 	f.StringVar(&o.Admission, "admission", server.AdmissionOff, "required: serve only while --release-manifest admits this build; off: always")
 	f.StringVar(&o.ReleaseKey, "release-key", "", "PEM public key (Ed25519, PKIX) that signs release manifests")
 	f.StringVar(&o.ReleaseManifest, "release-manifest", "", "file of the release manifest, read anew every --admission-retry")

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/approval"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
@@ -34,8 +35,14 @@ func apart(t *testing.T, f *enginetest.Fixture) (e *engine.Engine, admin, office
 	return e, admin, officer, all
 }
 
-// Where duties are apart, each is given by whoever holds it, and the use of keys
-// by the Administrator.
+// approved is a caller under an approval to give duties.
+func approved(by keyserver.Caller) keyserver.Caller {
+	by.Approval, by.Approved = keyserver.IDFromUint64(77), []string{approval.GiveDuties}
+	return by
+}
+
+// Where duties are apart, each is given by whoever holds it, with an approval, and
+// the use of keys by the Administrator, without.
 func TestWhoGivesWhatWhereDutiesAreApart(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -46,20 +53,32 @@ func TestWhoGivesWhatWhereDutiesAreApart(t *testing.T) {
 			by     keyserver.Caller
 			role   keyserver.ID
 			ok     bool
+			asks   bool // for an approval
 		}{
-			"AdministratorAdministrator": {"holds it", admin, keyserver.RoleAdministrator, true},
-			"AdministratorEncryptor":     {"gives the use of keys without using any", admin, keyserver.RoleEncryptor, true},
-			"AdministratorExchanger":     {"delegation is a use of keys", admin, keyserver.RoleExchanger, true},
-			"AdministratorOfficer":       {"trust is not his", admin, keyserver.RoleSecurityOfficer, false},
-			"AdministratorAuditor":       {"nor is the trail", admin, keyserver.RoleAuditor, false},
-			"OfficerOfficer":             {"holds it", officer, keyserver.RoleSecurityOfficer, true},
-			"OfficerAdministrator":       {"administration is not his", officer, keyserver.RoleAdministrator, false},
-			"OfficerEncryptor":           {"the use of keys is the Administrator's to give", officer, keyserver.RoleEncryptor, false},
-			"OfficerAuditor":             {"the configuration is the Administrator's to give", officer, keyserver.RoleAuditor, false},
-			"ClerkEncryptor":             {"a part of administration is not Administrator", clerk, keyserver.RoleEncryptor, false},
+			"AdministratorAdministrator": {"holds it", admin, keyserver.RoleAdministrator, true, true},
+			"AdministratorEncryptor":     {"gives the use of keys without using any", admin, keyserver.RoleEncryptor, true, false},
+			"AdministratorExchanger":     {"delegation is a use of keys", admin, keyserver.RoleExchanger, true, false},
+			"AdministratorOfficer":       {"trust is not his", admin, keyserver.RoleSecurityOfficer, false, false},
+			"AdministratorAuditor":       {"nor is the trail", admin, keyserver.RoleAuditor, false, false},
+			"OfficerOfficer":             {"holds it", officer, keyserver.RoleSecurityOfficer, true, true},
+			"OfficerAdministrator":       {"administration is not his", officer, keyserver.RoleAdministrator, false, false},
+			"OfficerEncryptor":           {"the use of keys is the Administrator's to give", officer, keyserver.RoleEncryptor, false, false},
+			"OfficerAuditor":             {"the configuration is the Administrator's to give", officer, keyserver.RoleAuditor, false, false},
+			"ClerkEncryptor":             {"a part of administration is not Administrator", clerk, keyserver.RoleEncryptor, false, false},
 		} {
 			to := f.Add(t, keyserver.PasswordPrincipal, "to "+name, nil, nil).Principal.ID
-			err := e.SetPrincipalRoles(ctx, c.by, keyserver.PrincipalRoles{ID: to, Roles: []keyserver.ID{c.role}})
+			given := keyserver.PrincipalRoles{ID: to, Roles: []keyserver.ID{c.role}}
+			err := e.SetPrincipalRoles(ctx, c.by, given)
+			if c.asks {
+				refused(t, f, err, fault.ApprovalRequired, fault.ReasonApprovalRequired)
+				if got := must(f.Store.Principal(ctx, to))(t).Roles; len(got) > 0 {
+					t.Errorf("%s: %v was given after all", name, got)
+				}
+				other := c.by
+				other.Approval, other.Approved = keyserver.IDFromUint64(77), []string{keyserver.OpExportKey.Key} // for something else
+				refused(t, f, e.SetPrincipalRoles(ctx, other, given), fault.ApprovalRequired, fault.ReasonApprovalRequired)
+				err = e.SetPrincipalRoles(ctx, approved(c.by), given)
+			}
 			switch {
 			case c.ok && err != nil:
 				t.Errorf("%s: %s: %v", name, c.reason, err)
@@ -82,6 +101,7 @@ func TestDutiesStayApart(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		e, admin, _, all := apart(t, f)
+		all = approved(all)
 		trust := role(t, f, "trust", keyserver.OpAddTrustedCA)
 		group := f.Add(t, keyserver.GroupPrincipal, "group", nil, nil).Principal.ID
 		officers := f.Add(t, keyserver.GroupPrincipal, "officers", []keyserver.ID{trust}, nil).Principal.ID

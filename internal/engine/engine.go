@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/approval"
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/cache"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
@@ -56,6 +57,8 @@ type Config struct {
 	Settings keyserver.ConfigNode
 	// Peers is nil where no other key server can be reached.
 	Peers Peers
+	// BreakGlass lets through without an approval what takes one.
+	BreakGlass bool
 }
 
 // Engine is one key server. It is safe for concurrent use.
@@ -71,6 +74,7 @@ type Engine struct {
 	enrolled   *cache.Cache[keyserver.ID, []keyserver.Certificate] // of delegators
 	peers      *cache.ByID[keyserver.TrustedServer]                // by system id, as the change feed names them
 	trusts     *cache.Cache[trustKey, []keyserver.PrincipalTrust]
+	policies   *cache.Cache[keyserver.Deployment, approval.Policy] // the one that there is
 	feed       *feed
 }
 
@@ -88,6 +92,7 @@ func New(c Config) *Engine {
 	e.enrolled = cache.New[keyserver.ID, []keyserver.Certificate](&e.caches, maxCachedDelegators, keyserver.ChangeCertificate)
 	e.peers = cache.NewByID[keyserver.TrustedServer](&e.caches, keyserver.MaxTrustedServers, keyserver.ChangeTrustedServer)
 	e.trusts = cache.New[trustKey, []keyserver.PrincipalTrust](&e.caches, maxCachedPrincipals, keyserver.ChangePrincipalTrust)
+	e.policies = cache.New[keyserver.Deployment, approval.Policy](&e.caches, 4, keyserver.ChangeApprovalPolicy)
 	c.Store.OnChange(e.changed)
 	return e
 }

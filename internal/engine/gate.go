@@ -96,7 +96,8 @@ func (r request) row(outcome keyserver.Outcome, reason fault.Reason) keyserver.A
 // be acted for, is the caller's principal alive and enabled, is the
 // certificate that it logged in with in force, does a role
 // of it (or of a group it is in) grant the operation, unless it is about what is
-// its own, and do the further checks agree. Rights are read anew for each operation, from caches that every
+// its own, has it the approval that the operation takes, and do the further checks
+// agree. Rights are read anew for each operation, from caches that every
 // committed change clears.
 func (e *Engine) authorise(ctx context.Context, r request, checks []check) error {
 	if err := e.Store.Current(ctx); err != nil {
@@ -130,6 +131,9 @@ func (e *Engine) authorise(ctx context.Context, r request, checks []check) error
 	if r.by.Scope != nil && !slices.Contains(r.by.Scope, r.link) {
 		return fault.New(fault.NotInScope, "the scoped credential does not cover this; it is good for the keys that it names and for nothing else").
 			Audited(fault.ReasonNotInScope)
+	}
+	if err := e.guarded(ctx, r); err != nil {
+		return err
 	}
 	for _, c := range checks {
 		if err := c(ctx, who); err != nil {

@@ -3,8 +3,10 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/approval"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
@@ -15,6 +17,9 @@ type giver struct {
 	deployment keyserver.Deployment
 	roles      []keyserver.ID // its own and those of its enabled groups
 	operations []keyserver.ID // that these grant
+	// mustAsk is the rule by which he gives no duty without an approval; nil where
+	// he may.
+	mustAsk *approval.Rule
 }
 
 // withholds answers the first of some operations that the giver may not give,
@@ -57,6 +62,19 @@ func (g giver) refuseToTake(lost []keyserver.ID) error {
 	}
 	return fault.New(fault.Escalation, "this takes %s away, which the caller does not hold; have an Administrator do it", op.Name).
 		Audited(fault.ReasonEscalation)
+}
+
+// refuseUnapproved refuses to give a duty without the approval that it takes.
+func (g giver) refuseUnapproved(gained []keyserver.ID) error {
+	if g.mustAsk == nil {
+		return nil
+	}
+	for _, id := range keyserver.NormalizeIDs(gained) {
+		if op := keyserver.OperationOf(id); op.GivesDuty() {
+			return approval.Required(*g.mustAsk, fmt.Sprintf("giving %s, of the duty %s,", op.Name, op.Duty))
+		}
+	}
+	return nil
 }
 
 // without returns the ids of a set that are not in another.
@@ -116,7 +134,10 @@ func (e *Engine) give(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller,
 	if err := from.refuseToTake(without(before, after)); err != nil {
 		return err
 	}
-	return duties.after(to.everybody)
+	if err := duties.after(to.everybody); err != nil {
+		return err
+	}
+	return from.refuseUnapproved(without(after, before))
 }
 
 // mayGiveAll refuses where somebody is to become a principal, and the giver may
@@ -126,7 +147,10 @@ func mayGiveAll(ctx context.Context, tx *sqlstore.Tx, from giver, principal keys
 	if err != nil {
 		return err
 	}
-	return from.refuseToGive(all)
+	if err := from.refuseToGive(all); err != nil {
+		return err
+	}
+	return from.refuseUnapproved(all)
 }
 
 // givingDelegation refuses the delegation flag to a caller that may not give what
@@ -161,6 +185,9 @@ func (e *Engine) giver(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller
 		if !group.Flags.Disabled() {
 			g.roles = append(g.roles, group.Roles...)
 		}
+	}
+	if g.mustAsk, err = e.mustAsk(ctx, tx, by); err != nil {
+		return g, err
 	}
 	g.operations, err = granted(ctx, tx, g.roles)
 	return g, err

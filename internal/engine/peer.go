@@ -26,6 +26,13 @@ func (e *Engine) authorisePeer(ctx context.Context, r request, checks []check) e
 	if err != nil {
 		return err
 	}
+	err = e.guarded(ctx, r)
+	if fault.CodeOf(err) == fault.ApprovalRequired { // nobody approves what another key server asks for
+		return fault.New(fault.AccessDenied, "%s takes an approval, and is not done for peers", r.op.Name).Audited(fault.ReasonApprovalRequired)
+	}
+	if err != nil {
+		return err
+	}
 	for _, c := range checks {
 		if err := c(ctx, who); err != nil {
 			return err

@@ -38,7 +38,7 @@ func TestWhatAChangeMakesStale(t *testing.T) {
 	kinds := []keyserver.ChangeKind{
 		keyserver.ChangeTrustedCA, keyserver.ChangeRole, keyserver.ChangePrincipal, keyserver.ChangeKey, keyserver.ChangeSession,
 		keyserver.ChangeTrustedServer, keyserver.ChangePrincipalTrust, keyserver.ChangeCertificate, keyserver.ChangeRevocation,
-		keyserver.ChangeACLTemplate, keyserver.ChangeTemplatedDirectory,
+		keyserver.ChangeACLTemplate, keyserver.ChangeTemplatedDirectory, keyserver.ChangeApprovalPolicy,
 	}
 	e := New(Config{Store: new(sqlstore.Store)})
 	id, other := keyserver.IDFromUint64(1), keyserver.IDFromUint64(2)
@@ -55,6 +55,9 @@ func TestWhatAChangeMakesStale(t *testing.T) {
 		"anchors":    {probeOf(t, e.anchors, id, other), map[keyserver.ChangeKind]int{keyserver.ChangeTrustedCA: all}},
 		"enrolled":   {probeOf(t, e.enrolled, id, other), map[keyserver.ChangeKind]int{keyserver.ChangeCertificate: all}},
 		"peers":      {probeOf(t, &e.peers.Cache, id, other), map[keyserver.ChangeKind]int{keyserver.ChangeTrustedServer: one}},
+		"policies": {
+			probeOf(t, e.policies, keyserver.Unified, keyserver.Split), map[keyserver.ChangeKind]int{keyserver.ChangeApprovalPolicy: all},
+		},
 		"trusts": {
 			probeOf(t, e.trusts, trustKey{principal: id}, trustKey{principal: other}),
 			map[keyserver.ChangeKind]int{keyserver.ChangePrincipalTrust: all},

@@ -62,5 +62,8 @@ var (
 	ReasonDutiesConflict      = reason("dutiesConflict", "The change would have given a principal two duties that are apart.")
 	ReasonNotLent             = reason("notLent", "A delegated session was used for another duty than the use of keys.")
 	ReasonStoreTampered       = reason("storeTampered", "What the database holds about an object was not written by this key server.")
+	ReasonApprovalRequired    = reason("approvalRequired", "The operation takes an approval, and the caller had none for it.")
+	ReasonNotApprovable       = reason("notApprovable", "The approval was asked to do what its state, its digest or its asker rule out.")
+	ReasonNotBound            = reason("sessionNotBound", "Somebody approved or rejected in a session that is bound to no key.")
 	ReasonFailed              = reason("failed", "The key server failed; the log has the cause under the request id.")
 )

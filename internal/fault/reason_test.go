@@ -24,7 +24,8 @@ var recorded = []string{
 	"proofTokenMismatch", "proofStale", "proofReplayed",
 	"certificateRevoked", "certificateMismatch", "revocationStatusUnavailable", "revocationEvidenceStale", "certificateNotCurrent",
 	"noCertificate", "notEnrolled", "issuerNotTrusted",
-	"inUse", "invalidArgument", "badMessage", "limit", "escalation", "dutiesConflict", "notLent", "storeTampered", "failed",
+	"inUse", "invalidArgument", "badMessage", "limit", "escalation", "dutiesConflict", "notLent",
+	"storeTampered", "approvalRequired", "notApprovable", "sessionNotBound", "failed",
 }
 
 func TestReasons(t *testing.T) {

@@ -36,6 +36,11 @@ type Caller struct {
 	Address, For string
 	// Approval is the one under which a request is carried out; zero without.
 	Approval ID
+	// Approved are the rules of the approval policy that it satisfies.
+	Approved []string
+	// Bound: whoever has the session id alone cannot use it, because the session is
+	// bound to a key.
+	Bound bool
 	// Certificate is the one that the session, or the one that it was made
 	// from, was opened with; zero where that was another way to log in.
 	Certificate ID

@@ -39,6 +39,8 @@ var permanent = map[uint64]string{
 	0x0134: "findCertificates",
 	0x0135: "resetTransportPrincipal",
 	0x0141: "readConfiguration",
+	0x0152: "readApprovals",
+	0x0153: "setApprovalPolicy",
 	0x0201: "listTrustedCAs",
 	0x0202: "addTrustedCA",
 	0x0203: "removeTrustedCA",

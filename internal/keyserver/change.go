@@ -22,6 +22,8 @@ const (
 	// ChangeACLTemplate is the template itself or its members.
 	ChangeACLTemplate        ChangeKind = "aclTemplate"
 	ChangeTemplatedDirectory ChangeKind = "templatedDirectory"
+	// ChangeApprovalPolicy has a zero id: there is one policy.
+	ChangeApprovalPolicy ChangeKind = "approvalPolicy"
 )
 
 // ChangeAction is what happened.

@@ -41,7 +41,7 @@ type AllowedTag struct {
 // everything below it, an attribute that is not is dropped by itself.
 var ConfigAllowList = []AllowedTag{
 	{Tag: "ROOT"},
-	{Tag: "KeyServer", Attributes: []string{"systemId", "serverName", "deployment", "externalUrl", "trustedProxies"}},
+	{Tag: "KeyServer", Attributes: []string{"systemId", "serverName", "deployment", "breakGlass", "externalUrl", "trustedProxies"}},
 	{Tag: "Listeners"},
 	{Tag: "Listener", Identity: "name", Attributes: []string{"name", "address", "tls", "minVersion", "clientCertificates"}},
 	{Tag: "IdentityProviders"},

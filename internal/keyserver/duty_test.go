@@ -26,3 +26,27 @@ func TestConflicts(t *testing.T) {
 		t.Errorf("got %v, %v", c, ok)
 	}
 }
+
+// Whoever holds a built-in role has its duty and no other, and the roles that use
+// keys have none. What is held beside keys gives no duty.
+func TestWhoHasADuty(t *testing.T) {
+	held := map[ID]Duty{RoleAdministrator: Administration, RoleSecurityOfficer: Trust, RoleAuditor: Auditing}
+	for _, role := range BuiltInRoles(Split) {
+		for _, d := range ApprovingDuties {
+			want := held[role.ID] == d || d == AnyDuty && held[role.ID] != ""
+			if got := HoldsDuty(role.Role().Operations, d); got != want {
+				t.Errorf("%s has %s: %v", role.Name, d, got)
+			}
+		}
+		gives := slices.ContainsFunc(role.Operations, Operation.GivesDuty)
+		if want := held[role.ID] != ""; gives != want {
+			t.Errorf("%s gives a duty: %v", role.Name, gives)
+		}
+	}
+	all := BuiltInRoles(Unified)[0].Role().Operations
+	for d, want := range map[Duty]bool{Administration: true, Trust: true, Auditing: false, AnyDuty: true, KeyUse: false} {
+		if got := HoldsDuty(all, d); got != want {
+			t.Errorf("who holds everything has %s: %v", d, got)
+		}
+	}
+}

@@ -75,6 +75,9 @@ var (
 
 	OpReadConfiguration = operation(0x0141, "readConfiguration", "Read Configuration", Administration)
 
+	OpReadApprovals     = operation(0x0152, "readApprovals", "Read Approvals", Administration)
+	OpSetApprovalPolicy = operation(0x0153, "setApprovalPolicy", "Set Approval Policy", Administration)
+
 	OpListTrustedCAs  = operation(0x0201, "listTrustedCAs", "List Trusted CAs", Trust)
 	OpAddTrustedCA    = operation(0x0202, "addTrustedCA", "Add Trusted CA", Trust)
 	OpRemoveTrustedCA = operation(0x0203, "removeTrustedCA", "Remove Trusted CA", Trust)
@@ -147,6 +150,15 @@ const (
 	// AuditClosedEntries is recorded where a peer reports a principal of its own
 	// as disabled or removed, and the principal's entries here are closed.
 	AuditClosedEntries = "closeACLEntries"
+	// What is done about approvals needs no operation of a role, but a duty: see
+	// package approval.
+	AuditAskApproval     = "askApproval"
+	AuditApprove         = "approve"
+	AuditReject          = "reject"
+	AuditExecuteApproval = "executeApproval"
+	// AuditBreakGlass is recorded before an operation that takes an approval is let
+	// through without one, by a process that was started for it.
+	AuditBreakGlass = "breakGlass"
 )
 
 // BuiltInRole is a role that the key server defines for itself.
@@ -187,6 +199,7 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 		OpListRoles, OpReadPrincipal, OpWatchChanges,
 		OpListTrustedCAs, OpAddTrustedCA, OpRemoveTrustedCA, OpReadAudit,
 		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy, OpSetRevocationPolicy, OpImportCRL,
+		OpReadApprovals,
 	}
 	administrator := []Operation{
 		OpReadConfiguration,
@@ -195,6 +208,7 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 		OpListRoles, OpCreateRole, OpUpdateRole, OpDeleteRole,
 		OpReadPrincipal, OpCreatePrincipal, OpDeletePrincipal, OpSetPassword, OpWatchChanges, OpListTrustedCAs, OpListSessions, OpEndSessions,
 		OpIssueCertificate, OpRenewCertificate, OpEnrollCertificate, OpFindCertificates, OpResetTransportPrincipal,
+		OpReadApprovals, OpSetApprovalPolicy,
 	}
 	if d == Split {
 		// Who holds trust gives it: nobody else may (contract 4.9).
@@ -212,7 +226,7 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 	encryptor := append([]Operation{OpLookupPrincipals, OpCreateKey, OpAmendACL, OpExportKey}, use...)
 	auditor := []Operation{OpListACLTemplates, OpReadACLTemplateMembers, OpListTemplatedDirectories, OpReadConfiguration,
 		OpListTrustedServers, OpListPrincipalTrusts, OpListRoles, OpReadPrincipal, OpListPrincipals, OpListGroupMembers, OpListTrustedCAs, OpWatchChanges, OpReadAudit,
-		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy}
+		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy, OpReadApprovals}
 	roles := []BuiltInRole{
 		{RoleAdministrator, "Administrator", administrator},
 		{RoleSecurityOfficer, "Security Officer", officer},

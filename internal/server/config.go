@@ -50,6 +50,9 @@ type Config struct {
 	// BootstrapOfficerPasswordFile is of the officer of a split deployment.
 	BootstrapOfficerPasswordFile string
 
+	// BreakGlass lets through without an approval what takes one.
+	BreakGlass bool
+
 	Admission       string // AdmissionOff or AdmissionRequired
 	ReleaseKey      string
 	ReleaseManifest string

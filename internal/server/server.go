@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/internal/approval"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
@@ -133,7 +134,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		Store: store, Custodian: custodian, Auditor: rows, System: prepared.System, Deployment: keyserver.Deployment(cfg.Deployment),
 		CA: prepared.CA, Self: s.self(leaf, external),
 		Build: cfg.Version, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
-		Settings: settings(cfg, prepared.System, listeners{api, external, metrics}), Peers: peers,
+		Settings: settings(cfg, prepared.System, listeners{api, external, metrics}), Peers: peers, BreakGlass: cfg.BreakGlass,
 	})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -143,10 +144,15 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	})
 	s.onClose(func(context.Context) error { sessions.Close(); return nil })
 
+	approvals := approval.New(approval.Config{
+		Store: store, Gate: ks, Deployment: keyserver.Deployment(cfg.Deployment), Clock: cfg.Clock, Random: rand.Reader,
+	})
+
 	leaf.observe(registry)
 	care.observe(registry)
+	s.warnOfBreakGlass(ctx, registry)
 	handler, err := httpapi.New(httpapi.Config{
-		Operations: verified.New(ks), Sessions: sessions, Logger: cfg.Logger, Clock: cfg.Clock, Registerer: registry,
+		Operations: verified.New(ks), Sessions: sessions, Approvals: approvals, Logger: cfg.Logger, Clock: cfg.Clock, Registerer: registry,
 		Site: s.site(api, leaf.api), Proxies: cfg.proxies, Admission: admission, Parts: func() []keyserver.Readiness { return append(leaf.readiness(), care.parts()...) },
 		MaxInFlight: cfg.MaxRequests, MaxWaiting: cfg.MaxWaiting, MaxStreams: cfg.MaxStreams,
 		MaxStrangers: cfg.MaxStrangers, MaxStrangersPerAddress: cfg.MaxStrangersPerAddress,
@@ -170,6 +176,17 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	s.serveAPI(s.bound(api, registry), handler, leaf.api, newClientGate(store, prepared.CA.Certificate, cfg.Clock, cfg.Logger, registry))
 	s.onClose(func(context.Context) error { handler.Drain(); return nil })
 	return s, nil
+}
+
+// warnOfBreakGlass tells whoever looks at the log or the metrics that approvals are
+// not asked for.
+func (s *Server) warnOfBreakGlass(ctx context.Context, registry *prometheus.Registry) {
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "keyserver_break_glass", Help: "1 while the process lets through without an approval what takes one."})
+	registry.MustRegister(gauge)
+	if s.cfg.BreakGlass {
+		gauge.Set(1)
+		s.cfg.Logger.ErrorContext(ctx, "started with --break-glass: operations are done without the approvals that they take; start without it as soon as it is over")
+	}
 }
 
 // recordStart writes that the process serves, and before it, once in the life of

@@ -21,7 +21,7 @@ type listeners struct{ api, external, metrics net.Listener }
 // stays here.
 func settings(c Config, system keyserver.SystemID, on listeners) keyserver.ConfigNode {
 	return keyserver.ConfigNode{Tag: keyserver.ConfigRoot, Children: []keyserver.ConfigNode{
-		node("KeyServer", "systemId", strconv.FormatUint(uint64(system), 10), "serverName", c.ServerName, "deployment", c.Deployment,
+		node("KeyServer", "systemId", strconv.FormatUint(uint64(system), 10), "serverName", c.ServerName, "deployment", c.Deployment, "breakGlass", either(c.BreakGlass, "on", "off"),
 			"externalUrl", bareURL(c.ExternalURL), "trustedProxies", strings.Join(c.TrustedProxies, ","), "dataDir", c.DataDir, "bootstrapPasswordFile", c.BootstrapPasswordFile,
 			"bootstrapOfficerPasswordFile", c.BootstrapOfficerPasswordFile, "bootstrapServiceAccount", c.BootstrapServiceAccount),
 		{Tag: "Listeners", Children: on.nodes(c)},

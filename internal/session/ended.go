@@ -20,6 +20,7 @@ func callerOf(record sqlstore.SessionRecord, p keyserver.Principal) keyserver.Ca
 		Principal: record.Principal, Name: p.Name, Type: p.Type, Session: record.ID, Kind: record.Kind,
 		Certificate: record.Certificate, Actor: record.Actor, Scope: record.Scope,
 		ScopeOperations: record.ScopeOperations, MayGrant: record.MayGrant,
+		Bound: record.BoundKey != "" || record.Kind == keyserver.CertificateSession,
 	}
 }
 

@@ -136,6 +136,11 @@ func (v *Value) decode(dec *jsontext.Decoder, out reflect.Value) *refusal {
 		return v.Members.decode(dec, out)
 	case Either:
 		return v.decodeEither(dec, out)
+	case Any:
+		if dec.PeekKind() != '{' {
+			return v.wrongType(dec)
+		}
+		return v.decodeWhole(dec, out)
 	default:
 		return v.decodeToken(dec, out)
 	}
@@ -177,6 +182,10 @@ func (v *Value) decodeEither(dec *jsontext.Decoder, out reflect.Value) *refusal 
 	default:
 		return v.wrongType(dec)
 	}
+	return v.decodeWhole(dec, out)
+}
+
+func (v *Value) decodeWhole(dec *jsontext.Decoder, out reflect.Value) *refusal {
 	text, err := dec.ReadValue()
 	if err != nil {
 		return malformed(err)
@@ -362,7 +371,7 @@ func (v *Value) what() string {
 		return "an RFC 3339 time such as 2026-01-31T08:00:00Z"
 	case Array:
 		return "an array"
-	case Object:
+	case Object, Any:
 		return "an object"
 	case Either:
 		if v.Scalar.Example[0] == '"' {

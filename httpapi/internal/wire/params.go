@@ -192,3 +192,15 @@ func isZero(v reflect.Value) bool {
 	}
 	return v.IsZero()
 }
+
+// Secrets names the members of the body with a value that nobody else may see.
+func (t *Table) Secrets(in any) []string {
+	var names []string
+	v := reflect.ValueOf(in).Elem()
+	for _, f := range t.Body {
+		if f.Secret && !v.FieldByIndex(f.index).IsZero() {
+			names = append(names, f.Name)
+		}
+	}
+	return names
+}

@@ -26,6 +26,7 @@ const (
 	Object // of Members
 	Either // DecimalID and Rights, which have two JSON types
 	Map    // of Elem, the names being data; in answers only
+	Any    // an object that is passed on as it is
 )
 
 // Value describes what may stand in one place.
@@ -50,6 +51,7 @@ type Field struct {
 	Nullable bool
 	Blank    bool // of a query parameter: empty values are passed over
 	Apart    bool // goes with another choice than examples show
+	Secret   bool // nobody but the caller and the key server may see it
 	Value    Value
 	index    []int
 	pointer  bool
@@ -106,6 +108,7 @@ func (t *Table) add(typ reflect.Type, at []int) {
 		}
 		f := Field{Doc: sf.Tag.Get("doc"), Apart: sf.Tag.Get("example") == "-", index: index, pointer: sf.Type.Kind() == reflect.Pointer}
 		f.Value = valueOf(sf.Type, sf.Tag)
+		f.Secret = f.Value.Scalar != nil && f.Value.Scalar.Secret || sf.Tag.Get("secret") == "true"
 		switch {
 		case sf.Tag.Get("path") != "":
 			f.Name, f.Required = sf.Tag.Get("path"), true
@@ -251,6 +254,22 @@ var scalars = map[reflect.Type]*Scalar{
 	reflect.TypeFor[schema.Secret](): {
 		Kind: Text, Secret: true, Example: `"a long passphrase"`,
 		Schema: Schema{Type: "string", Format: "password", Description: "Text that nobody else may see. No log and no message shows it."},
+	},
+	reflect.TypeFor[schema.JSON](): {
+		Kind: Any, Example: `{}`, Bad: []string{`{"a":1,"a":2}`, `{"a":9007199254740993}`, `{"a":"\ud800"}`},
+		Schema: Schema{
+			Type: "object", Description: "An object of another route. Names are there once, integers lie within 2^53-1; the service answers it in the form of RFC 8785.",
+		},
+	},
+	reflect.TypeFor[schema.SHA256](): {
+		Kind: Text, Example: `"` + strings.Repeat("ab", 32) + `"`,
+		Bad:    []string{`"ab"`, `"` + strings.Repeat("g", 64) + `"`, `"` + strings.Repeat("a", 63) + `"`, `"` + strings.Repeat("ab", 33) + `"`},
+		Schema: Schema{Type: "string", Pattern: `^[0-9a-fA-F]{64}$`, Description: "A SHA-256 digest in 64 hexadecimal digits. A request may use either case, an answer has lower case."},
+	},
+	reflect.TypeFor[schema.RequestPath](): {
+		Kind: Text, Example: `"/api/roles"`,
+		Bad:    []string{`"api/roles"`, `"/"`, `"https://key.example/api/roles"`, `"/api/roles#a"`, `"/api/ro les"`, `"/api/r\u00f6les"`, `"/api/roles\n"`, `"/api/` + strings.Repeat("a", 1024) + `"`},
+		Schema: Schema{Type: "string", Pattern: `^/api/[!-"$-~]*$`, MaxLength: new(int64(1024)), Description: "The path of another route, with its query where it has one."},
 	},
 	reflect.TypeFor[schema.HexID](): {
 		Kind: Text, Example: `"00000000000003e9"`,

@@ -1,0 +1,254 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/approval"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Approvals keep what takes two people.
+type Approvals interface {
+	Policy(ctx context.Context, by keyserver.Caller) (approval.Policy, error)
+	SetPolicy(ctx context.Context, by keyserver.Caller, p approval.Policy, askable func(operation string) bool) (approval.Policy, error)
+	Ask(ctx context.Context, by keyserver.Caller, r approval.Request) (approval.View, error)
+	List(ctx context.Context, by keyserver.Caller, f approval.Filter) (approval.Page, error)
+	Approval(ctx context.Context, by keyserver.Caller, id keyserver.ID) (approval.View, error)
+	Approve(ctx context.Context, by keyserver.Caller, id keyserver.ID, digest [32]byte) (approval.View, error)
+	Reject(ctx context.Context, by keyserver.Caller, id keyserver.ID, digest [32]byte) (approval.View, error)
+	// Claim takes an approved request, once, to be carried out now.
+	Claim(ctx context.Context, by keyserver.Caller, read keyserver.Approval) (approval.Execution, error)
+}
+
+// askable: an approval can ask for the route. What streams or waits cannot be
+// kept, and what needs no operation is guarded by no rule.
+func (r Route) askable() bool {
+	return r.Session && len(r.Operations) > 0 && !r.streams && !r.Waits && !r.Uncounted
+}
+
+// inApproval is a request that stands in an approval: where it leads, and what
+// happens once it has been read.
+type inApproval struct {
+	route   *bound
+	request *http.Request
+	read    func(in any) error
+}
+
+// Header, Write and WriteHeader make it something that the table of routes can
+// be asked with. Nothing is ever written to it.
+func (*inApproval) Header() http.Header         { return http.Header{} }
+func (*inApproval) Write(b []byte) (int, error) { return len(b), nil }
+func (*inApproval) WriteHeader(int)             {}
+
+var errPath = wire.Refuse("path", "must be the path of a route that a role has to grant and that neither streams nor waits, with its query if it has one; GET /api/openapi.json lists all")
+
+// inner returns an exchange of the same caller for a request that stands in an
+// approval. It gives an answer to nobody.
+func (x *exchange) inner(method, path string, body []byte) (*exchange, error) {
+	u, err := url.ParseRequestURI(path)
+	if err != nil {
+		return nil, errPath
+	}
+	r := (&http.Request{Method: method, URL: u, Host: x.r.Host, Header: http.Header{}, Body: http.NoBody}).WithContext(x.ctx)
+	if body != nil {
+		r.Body = faultCloser{bytes.NewReader(body)}
+	}
+	found := &inApproval{}
+	x.api.ServeHTTP(found, r)
+	if found.route == nil || !found.route.askable() {
+		return nil, errPath
+	}
+	return &exchange{api: x.api, w: found, r: found.request, ctx: x.ctx, route: found.route, call: x.call, start: x.start, stored: found}, nil
+}
+
+// faultCloser is a body that there is nothing to close of.
+type faultCloser struct{ *bytes.Reader }
+
+// Close implements io.Closer.
+func (faultCloser) Close() error { return nil }
+
+// errRead ends a request that was only to be read.
+var errRead = errors.New("read, and not carried out")
+
+// askApproval keeps a request that could be carried out as it stands.
+func askApproval(x *exchange) (any, error) {
+	var in schema.ApprovalRequest
+	if err := x.decode(wire.Of(typeOf[schema.ApprovalRequest]()), &in); err != nil {
+		return nil, err
+	}
+	if err := x.enter(); err != nil {
+		return nil, err
+	}
+	if len(in.Body) > approval.MaxBody {
+		return nil, wire.Refuse("body", "has more than 64 KiB in the form of RFC 8785")
+	}
+	inner, err := x.inner(in.Method, string(in.Path), in.Body)
+	if err != nil {
+		return nil, err
+	}
+	var secrets []string
+	inner.stored.read = func(read any) error {
+		secrets = wire.Of(inner.route.Request).Secrets(read)
+		return errRead
+	}
+	switch _, err := inner.route.run(inner); {
+	case fault.CodeOf(err) == fault.BadRequest:
+		return nil, wire.Refuse("body", "is none of "+in.Method+" "+string(in.Path)+": "+fault.As(err).Detail)
+	case !errors.Is(err, errRead):
+		return nil, err
+	case len(secrets) > 0:
+		return nil, wire.Refuse("body."+secrets[0], "is for nobody else to see, and an approval is; what takes an approval has to be asked for without it")
+	}
+	view, err := x.api.Approvals.Ask(x.ctx, x.call.by, approval.Request{
+		Method: in.Method, Path: string(in.Path), Body: in.Body, Reason: in.Reason, Operations: inner.route.Operations,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return approvalOf(view), nil
+}
+
+// executeApproval carries out what was approved, by the session that asks for it
+// and the rights of this moment. It is claimed when it has been read and before
+// anything is done.
+func executeApproval(x *exchange) (any, error) {
+	var in schema.ByID
+	if err := x.decode(wire.Of(typeOf[schema.ByID]()), &in); err != nil {
+		return nil, err
+	}
+	if err := x.enter(); err != nil {
+		return nil, err
+	}
+	view, err := x.api.Approvals.Approval(x.ctx, x.call.by, keyserver.ID(in.ID))
+	if err != nil {
+		return nil, err
+	}
+	inner, err := x.inner(view.Method, view.Path, view.Body)
+	if err != nil {
+		return nil, fault.New(fault.ApprovalState, "this build has no route any more that does %s %s", view.Method, view.Path)
+	}
+	inner.stored.read = func(any) error {
+		claimed, err := x.api.Approvals.Claim(x.ctx, x.call.by, view.Approval)
+		inner.call.by.Approval, inner.call.by.Approved = claimed.ID, claimed.Approved
+		return err
+	}
+	return inner.route.run(inner)
+}
+
+func getApprovalPolicy(a *API, ctx context.Context, c call, _ nothing) (schema.ApprovalPolicy, error) {
+	p, err := a.Approvals.Policy(ctx, c.by)
+	if err != nil {
+		return schema.ApprovalPolicy{}, err
+	}
+	out := schema.ApprovalPolicy{Rules: convert(p, ruleOf), Detail: "what these rules guard is asked for with POST /api/approvals"}
+	if len(p) == 0 {
+		out.Detail = "nothing takes an approval"
+	}
+	return out, nil
+}
+
+func setApprovalPolicy(a *API, ctx context.Context, c call, in schema.ApprovalPolicyRequest) (schema.ApprovalPolicySaved, error) {
+	p := approval.Policy(convert(in.Rules, func(r schema.ApprovalRule) approval.Rule {
+		return approval.Rule{Operation: r.Operation, Approvers: r.Approvers, Duty: keyserver.Duty(r.Duty)}
+	}))
+	saved, err := a.Approvals.SetPolicy(ctx, c.by, p, a.canAsk)
+	return schema.ApprovalPolicySaved{Saved: err == nil, Rules: convert(saved, ruleOf), Verdict: schema.Verdict{Detail: "reads back as it was sent"}}, err
+}
+
+// canAsk reports whether some route that needs the operation can be asked for.
+func (a *API) canAsk(operation string) bool {
+	return slices.ContainsFunc(a.routes, func(r Route) bool {
+		return r.askable() && slices.ContainsFunc(r.Operations, func(op keyserver.Operation) bool { return op.Key == operation })
+	})
+}
+
+func listApprovals(a *API, ctx context.Context, c call, in schema.ApprovalQuery) (schema.ApprovalListing, error) {
+	f := approval.Filter{Open: in.Open != nil && *in.Open}
+	if in.Asker != nil {
+		f.Asker = keyserver.ID(*in.Asker)
+	}
+	if in.After != nil {
+		f.After = keyserver.ID(*in.After)
+	}
+	if in.Limit != nil {
+		f.Limit = *in.Limit
+	}
+	page, err := a.Approvals.List(ctx, c.by, f)
+	if err != nil {
+		return schema.ApprovalListing{}, err
+	}
+	out := schema.ApprovalListing{Count: len(page.Approvals), Approvals: convert(page.Approvals, approvalOf), Detail: "the last page"}
+	if !page.Next.IsZero() {
+		out.Next, out.Detail = (*schema.HexID)(&page.Next), "there are more: ask for those after next"
+	}
+	return out, nil
+}
+
+func getApproval(a *API, ctx context.Context, c call, in schema.ByID) (schema.Approval, error) {
+	return viewed(a.Approvals.Approval(ctx, c.by, keyserver.ID(in.ID)))
+}
+
+func approve(a *API, ctx context.Context, c call, in schema.ApprovalDecision) (schema.Approval, error) {
+	return decided(a.Approvals.Approve, ctx, c, in)
+}
+
+func reject(a *API, ctx context.Context, c call, in schema.ApprovalDecision) (schema.Approval, error) {
+	return decided(a.Approvals.Reject, ctx, c, in)
+}
+
+func decided(decide func(context.Context, keyserver.Caller, keyserver.ID, [32]byte) (approval.View, error),
+	ctx context.Context, c call, in schema.ApprovalDecision,
+) (schema.Approval, error) {
+	return viewed(decide(ctx, c.by, keyserver.ID(in.ID), in.Digest))
+}
+
+func viewed(v approval.View, err error) (schema.Approval, error) {
+	if err != nil {
+		return schema.Approval{}, err
+	}
+	return approvalOf(v), nil
+}
+
+func ruleOf(r approval.Rule) schema.ApprovalRule {
+	return schema.ApprovalRule{Operation: r.Operation, Approvers: r.Approvers, Duty: string(r.Duty)}
+}
+
+func approvalOf(v approval.View) schema.Approval {
+	out := schema.Approval{
+		ApprovalID: schema.HexID(v.ID), State: string(v.State), Digest: v.Digest,
+		Method: v.Method, Path: v.Path, Body: v.Body, Reason: v.Reason, Asker: personOf(v.Asker), AskerName: v.AskerName,
+		Operations: v.Operations, Required: v.Required(),
+		Rules: convert(v.Tallies, func(t approval.Tally) schema.ApprovalTally {
+			return schema.ApprovalTally{ApprovalRule: ruleOf(t.Rule), Approved: t.Approved}
+		}),
+		ApprovedBy: convert(v.Votes, func(o keyserver.ApprovalVote) schema.ApprovalVote {
+			return schema.ApprovalVote{ApprovalPerson: personOf(o.Principal), Name: o.Name, At: o.At}
+		}),
+		CreatedAt: v.CreatedAt, ExpiresAt: v.ExpiresAt, Detail: approvalDetails[v.State],
+	}
+	if v.Decision != "" {
+		by := personOf(v.DecidedBy)
+		out.DecidedAt, out.DecidedBy = &v.DecidedAt, &by
+	}
+	return out
+}
+
+var approvalDetails = map[keyserver.ApprovalState]string{
+	keyserver.ApprovalPending:  "it waits for others to approve it",
+	keyserver.ApprovalApproved: "its asker can execute it, once",
+	keyserver.ApprovalExpired:  "it was not executed in time; ask anew",
+	keyserver.ApprovalRejected: "it was rejected, and stays so",
+	keyserver.ApprovalExecuted: "it was executed; the audit rows with its id say what came of it",
+}
+
+func personOf(p keyserver.PrincipalRef) schema.ApprovalPerson {
+	return schema.ApprovalPerson{ID: schema.HexID(p.ID), PrincipalID: schema.DecimalID(p.ID), SystemID: schema.SystemID(p.System)}
+}

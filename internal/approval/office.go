@@ -1,0 +1,469 @@
+package approval
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// Gate authorises and audits what is done here.
+type Gate interface {
+	Guard(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, effect func() error) error
+	// Entitled answers nil where a role of the caller grants the operation.
+	Entitled(ctx context.Context, by keyserver.Caller, op keyserver.Operation) error
+}
+
+// Config is what an office needs.
+type Config struct {
+	Store      *sqlstore.Store
+	Gate       Gate
+	Deployment keyserver.Deployment
+	Clock      func() time.Time
+	Random     io.Reader
+}
+
+// Office keeps the approvals of a key server.
+type Office struct{ Config }
+
+// New returns an office.
+func New(c Config) *Office { return &Office{c} }
+
+// Request is what somebody asks others to approve. Whoever serves it has looked
+// whether it could be carried out.
+type Request struct {
+	Method, Path string
+	Body         []byte // canonical, nil where there is none
+	Reason       string
+	Operations   []keyserver.Operation // that it needs
+}
+
+// View is an approval as it stands at this moment.
+type View struct {
+	keyserver.Approval
+	State   keyserver.ApprovalState
+	Tallies []Tally
+}
+
+// Required is how many people have to approve.
+func (v View) Required() int {
+	most := 0
+	for _, t := range v.Tallies {
+		most = max(most, t.Approvers)
+	}
+	return most
+}
+
+// Execution is what may be carried out, once.
+type Execution struct {
+	ID       keyserver.ID
+	Approved []string // the rules that it satisfies
+}
+
+// own is something about approvals that takes no operation of a role. A session
+// that was lent or narrowed is refused it.
+func own(by keyserver.Caller, key, name string, id keyserver.ID) (keyserver.Caller, keyserver.Guarded) {
+	by.Approval = id
+	return by, keyserver.Guarded{
+		Operation: keyserver.Operation{Key: key, Name: name}, Object: id.Hex(), Own: by.Actor.ID.IsZero() && by.Scope == nil,
+	}
+}
+
+// Ask keeps a request for others to approve. The asker must hold what it needs.
+func (o *Office) Ask(ctx context.Context, by keyserver.Caller, r Request) (view View, err error) {
+	a := keyserver.Approval{
+		Asker: by.Principal, AskerName: by.Name, Method: r.Method, Path: r.Path, Body: r.Body, Reason: r.Reason,
+	}
+	if a.ID, err = keyserver.NewID(o.Random); err != nil {
+		return View{}, err
+	}
+	if a.Digest, err = Digest(a.Method, a.Path, a.Body); err != nil {
+		return View{}, err
+	}
+	for _, op := range r.Operations {
+		a.Operations = append(a.Operations, op.Key)
+	}
+	entitled := by
+	entitled.Approved = append([]string{GiveDuties}, a.Operations...)
+	for _, op := range r.Operations {
+		if err := o.Gate.Entitled(ctx, entitled, op); err != nil {
+			return View{}, err
+		}
+	}
+	by, g := own(by, keyserver.AuditAskApproval, "asking for approval", a.ID)
+	err = o.Gate.Guard(ctx, by, g, func() error {
+		return o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			now := o.Clock().UTC().Truncate(time.Microsecond)
+			a.CreatedAt, a.ExpiresAt = now, now.Add(Lifetime)
+			policy, err := Read(ctx, tx, o.Deployment)
+			if err != nil {
+				return err
+			}
+			if len(policy.Of(a.Operations)) == 0 {
+				return fault.New(fault.InvalidArgument, "no rule of the approval policy guards this request; make it directly").
+					Audited(fault.ReasonInvalidArgument)
+			}
+			if err := room(ctx, tx, by.Principal.ID, now); err != nil {
+				return err
+			}
+			if err := tx.InsertApproval(ctx, a); err != nil {
+				return err
+			}
+			view, err = o.view(ctx, tx, a, policy)
+			return err
+		})
+	})
+	return view, err
+}
+
+// room makes room of what is kept no longer, and refuses where there is none.
+func room(ctx context.Context, tx *sqlstore.Tx, asker keyserver.ID, now time.Time) error {
+	if err := tx.DeleteApprovals(ctx, now.Add(-Kept), MaxPending); err != nil {
+		return err
+	}
+	all, of, err := tx.PendingApprovals(ctx, asker, now)
+	switch {
+	case err != nil:
+		return err
+	case of >= MaxPendingPerAsker:
+		return fault.New(fault.ApprovalLimit, "the caller waits for %d approvals, which is the most; execute one, or wait until one is rejected or expires", of).
+			Audited(fault.ReasonLimit)
+	case all >= MaxPending:
+		return fault.New(fault.ApprovalLimit, "%d approvals are pending, which is the most; reject some", all).Audited(fault.ReasonLimit)
+	default:
+		return nil
+	}
+}
+
+// Approve records that the caller approves exactly the request of that digest.
+func (o *Office) Approve(ctx context.Context, by keyserver.Caller, id keyserver.ID, digest [32]byte) (View, error) {
+	by, g := own(by, keyserver.AuditApprove, "approving", id)
+	return o.decide(ctx, by, g, id, digest, func(tx *sqlstore.Tx, a *keyserver.Approval, now time.Time) error {
+		a.Votes = append(a.Votes, keyserver.ApprovalVote{Principal: by.Principal, Name: by.Name, At: now})
+		return tx.InsertApprovalVote(ctx, id, a.Votes[len(a.Votes)-1])
+	})
+}
+
+// Reject ends a request. One person suffices.
+func (o *Office) Reject(ctx context.Context, by keyserver.Caller, id keyserver.ID, digest [32]byte) (View, error) {
+	by, g := own(by, keyserver.AuditReject, "rejecting", id)
+	return o.decide(ctx, by, g, id, digest, func(tx *sqlstore.Tx, a *keyserver.Approval, now time.Time) error {
+		a.Decision, a.DecidedAt, a.DecidedBy = keyserver.ApprovalRejected, now, by.Principal
+		return tx.DecideApproval(ctx, *a)
+	})
+}
+
+func (o *Office) decide(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, id keyserver.ID, digest [32]byte,
+	write func(tx *sqlstore.Tx, a *keyserver.Approval, now time.Time) error,
+) (view View, err error) {
+	err = o.Gate.Guard(ctx, by, g, func() error {
+		return o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			a, policy, err := o.read(ctx, tx, id)
+			if err != nil {
+				return err
+			}
+			holds, err := operationsOf(ctx, tx, by.Principal)
+			if err != nil {
+				return err
+			}
+			now := o.Clock().UTC().Truncate(time.Microsecond)
+			if err := mayDecide(a, policy.Of(a.Operations), by, holds, digest, now); err != nil {
+				return err
+			}
+			if err := write(tx, &a, now); err != nil {
+				return err
+			}
+			view, err = o.view(ctx, tx, a, policy)
+			return err
+		})
+	})
+	return view, err
+}
+
+// Claim takes an approved request to be carried out now, by its asker, as it was
+// read. It is executed from then on, whatever comes of it, so that it is never
+// carried out twice.
+func (o *Office) Claim(ctx context.Context, by keyserver.Caller, read keyserver.Approval) (x Execution, err error) {
+	runs, err := Digest(read.Method, read.Path, read.Body)
+	if err != nil {
+		return Execution{}, err
+	}
+	by, g := own(by, keyserver.AuditExecuteApproval, "executing", read.ID)
+	err = o.Gate.Guard(ctx, by, g, func() error {
+		return o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			a, policy, err := o.read(ctx, tx, read.ID)
+			if err != nil {
+				return err
+			}
+			v, err := o.view(ctx, tx, a, policy)
+			if err != nil {
+				return err
+			}
+			now := o.Clock().UTC().Truncate(time.Microsecond)
+			if err := mayExecute(a, v.Tallies, by, runs, now); err != nil {
+				return err
+			}
+			a.Decision, a.DecidedAt, a.DecidedBy = keyserver.ApprovalExecuted, now, by.Principal
+			x = Execution{ID: a.ID}
+			for _, t := range v.Tallies {
+				x.Approved = append(x.Approved, t.Operation)
+			}
+			return tx.DecideApproval(ctx, a)
+		})
+	})
+	return x, err
+}
+
+// Approval reads one. The caller's own needs no role.
+func (o *Office) Approval(ctx context.Context, by keyserver.Caller, id keyserver.ID) (view View, err error) {
+	a, err := o.Store.Approval(ctx, id)
+	if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
+		return View{}, err
+	}
+	g := keyserver.Guarded{Operation: keyserver.OpReadApprovals, Object: id.Hex(), Own: err == nil && isOwn(by, a.Asker.ID)}
+	err = o.Gate.Guard(ctx, by, g, func() error {
+		if a.ID.IsZero() {
+			return missing(sqlstore.ErrNotFound, id)
+		}
+		policy, err := Read(ctx, o.Store, o.Deployment)
+		if err != nil {
+			return err
+		}
+		view, err = o.view(ctx, o.Store, a, policy)
+		return err
+	})
+	return view, err
+}
+
+// Filter selects approvals.
+type Filter struct {
+	Asker keyserver.ID // zero selects everybody's
+	// Open selects those that can still be approved, rejected or executed.
+	Open  bool
+	After keyserver.ID // the last of an earlier page
+	Limit int
+}
+
+// defaultPage is how many approvals a page has where nobody says.
+const defaultPage = 100
+
+// Page is a listing of approvals, by id.
+type Page struct {
+	Approvals []View
+	Next      keyserver.ID // what the next page is after; zero where this is the last
+}
+
+// List reads approvals. The caller's own need no role.
+func (o *Office) List(ctx context.Context, by keyserver.Caller, f Filter) (page Page, err error) {
+	g := keyserver.Guarded{Operation: keyserver.OpReadApprovals, Own: isOwn(by, f.Asker)}
+	if !f.Asker.IsZero() {
+		g.Object = f.Asker.Hex()
+	}
+	err = o.Gate.Guard(ctx, by, g, func() error {
+		limit := f.Limit
+		if limit == 0 {
+			limit = defaultPage
+		}
+		list, err := o.Store.Approvals(ctx, sqlstore.ApprovalFilter{Asker: f.Asker, Open: f.Open, Now: o.Clock(), After: f.After, Limit: limit + 1})
+		if err != nil {
+			return err
+		}
+		if len(list) > limit {
+			list = list[:limit]
+			page.Next = list[limit-1].ID
+		}
+		policy, err := Read(ctx, o.Store, o.Deployment)
+		if err != nil {
+			return err
+		}
+		for _, a := range list {
+			v, err := o.view(ctx, o.Store, a, policy)
+			if err != nil {
+				return err
+			}
+			page.Approvals = append(page.Approvals, v)
+		}
+		return nil
+	})
+	return page, err
+}
+
+// Policy reads the policy.
+func (o *Office) Policy(ctx context.Context, by keyserver.Caller) (p Policy, err error) {
+	err = o.Gate.Guard(ctx, by, keyserver.Guarded{Operation: keyserver.OpReadApprovals, Object: "policy"}, func() error {
+		p, err = Read(ctx, o.Store, o.Deployment)
+		return err
+	})
+	return p, err
+}
+
+// SetPolicy makes rules the whole policy, and reads them back. askable is of
+// Validate.
+func (o *Office) SetPolicy(ctx context.Context, by keyserver.Caller, p Policy, askable func(operation string) bool) (saved Policy, err error) {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	err = o.Gate.Guard(ctx, by, keyserver.Guarded{Operation: keyserver.OpSetApprovalPolicy, Object: string(text)}, func() error {
+		if err := p.Validate(askable); err != nil {
+			return err
+		}
+		err := o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			if err := satisfiable(ctx, tx, p, by.Principal); err != nil {
+				return err
+			}
+			return tx.SetApprovalPolicy(ctx, text)
+		})
+		if err != nil {
+			return err
+		}
+		saved, err = Read(ctx, o.Store, o.Deployment)
+		if err == nil && !slices.Equal(saved, p) {
+			err = fault.New(fault.NotSaved, "the policy was stored, and reads back as another one").Audited(fault.ReasonFailed)
+		}
+		return err
+	})
+	return saved, err
+}
+
+// satisfiable refuses a rule that could not be met at this moment if the caller
+// asked: nobody could change it back but with --break-glass.
+func satisfiable(ctx context.Context, tx *sqlstore.Tx, p Policy, by keyserver.PrincipalRef) error {
+	if len(p) == 0 {
+		return nil
+	}
+	counts := map[keyserver.Duty]int{}
+	roles, err := tx.Roles(ctx)
+	if err != nil {
+		return err
+	}
+	seen := map[keyserver.ID]bool{by.ID: true}
+	for _, r := range roles {
+		if !slices.ContainsFunc(r.Operations, func(id keyserver.ID) bool { return keyserver.OperationOf(id).GivesDuty() }) {
+			continue
+		}
+		holders, err := tx.HoldingsWithRole(ctx, r.ID)
+		if err != nil {
+			return err
+		}
+		for id := range holders {
+			if seen[id] {
+				continue
+			}
+			seen[id] = true
+			if err := countDuties(ctx, tx, id, counts); err != nil {
+				return err
+			}
+		}
+	}
+	for i, r := range p {
+		if counts[r.Duty] < r.Approvers {
+			return refusedRule(i, "duty: of principals with it, besides the caller, %d could approve, and approvers asks for %d; give the duty to more first", counts[r.Duty], r.Approvers)
+		}
+	}
+	return nil
+}
+
+func countDuties(ctx context.Context, tx *sqlstore.Tx, id keyserver.ID, counts map[keyserver.Duty]int) error {
+	p, err := tx.Principal(ctx, id)
+	if err != nil || p.Type == keyserver.GroupPrincipal {
+		return err
+	}
+	operations, err := operationsOf(ctx, tx, p.Ref())
+	if err != nil {
+		return err
+	}
+	for _, d := range keyserver.ApprovingDuties {
+		if keyserver.HoldsDuty(operations, d) {
+			counts[d]++
+		}
+	}
+	return nil
+}
+
+// reader is a store, or a transaction on it.
+type reader interface {
+	Approval(ctx context.Context, id keyserver.ID) (keyserver.Approval, error)
+	ApprovalPolicy(ctx context.Context) ([]byte, error)
+	Principal(ctx context.Context, id keyserver.ID) (keyserver.Principal, error)
+	Role(ctx context.Context, id keyserver.ID) (keyserver.Role, error)
+}
+
+func (o *Office) read(ctx context.Context, in reader, id keyserver.ID) (keyserver.Approval, Policy, error) {
+	a, err := in.Approval(ctx, id)
+	if err != nil {
+		return a, nil, missing(err, id)
+	}
+	policy, err := Read(ctx, in, o.Deployment)
+	return a, policy, err
+}
+
+// view judges an approval by the policy and by who those are who approved, at
+// this moment.
+func (o *Office) view(ctx context.Context, in reader, a keyserver.Approval, policy Policy) (View, error) {
+	standing := Standing{}
+	if a.Decision == "" {
+		for _, v := range a.Votes {
+			operations, err := operationsOf(ctx, in, v.Principal)
+			if err != nil {
+				return View{}, err
+			}
+			standing[v.Principal] = operations
+		}
+	}
+	tallies := Tallied(a, policy.Of(a.Operations), standing)
+	return View{a, State(a, tallies, o.Clock()), tallies}, nil
+}
+
+// operationsOf are what a principal of this key server holds at this moment, by
+// its roles and those of its enabled groups; none where it is disabled or gone.
+func operationsOf(ctx context.Context, in reader, ref keyserver.PrincipalRef) ([]keyserver.ID, error) {
+	p, err := in.Principal(ctx, ref.ID)
+	if errors.Is(err, sqlstore.ErrNotFound) || err == nil && (p.Flags.Disabled() || p.Ref() != ref) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	roles := p.Roles
+	for _, id := range p.Groups {
+		group, err := in.Principal(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if !group.Flags.Disabled() {
+			roles = append(slices.Clip(roles), group.Roles...)
+		}
+	}
+	var operations []keyserver.ID
+	for _, id := range keyserver.NormalizeIDs(roles) {
+		role, err := in.Role(ctx, id)
+		if errors.Is(err, sqlstore.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		operations = append(operations, role.Operations...)
+	}
+	return operations, nil
+}
+
+// isOwn reports whether what a principal asked for is the caller's own.
+func isOwn(by keyserver.Caller, asker keyserver.ID) bool {
+	return by.Actor.ID.IsZero() && by.Scope == nil && !asker.IsZero() && asker == by.Principal.ID
+}
+
+func missing(err error, id keyserver.ID) error {
+	if errors.Is(err, sqlstore.ErrNotFound) {
+		return fault.New(fault.NotFound, "no approval has the id %s", id.Hex()).Audited(fault.ReasonObjectNotFound)
+	}
+	return fmt.Errorf("read an approval: %w", err)
+}

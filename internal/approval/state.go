@@ -1,0 +1,162 @@
+package approval
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/canonical"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Bounds of what can be asked for.
+const (
+	Lifetime           = 24 * time.Hour
+	MaxBody            = 64 << 10 // bytes of the canonical form
+	MaxPath            = 1024
+	MaxReason          = 256 // characters
+	MaxPending         = 1000
+	MaxPendingPerAsker = 20
+	// Kept is how long one is kept that was decided or has expired.
+	Kept = 30 * 24 * time.Hour
+)
+
+// Digest answers the SHA-256 over the RFC 8785 form of method, path and body. A
+// request without body has null there. body is canonical already.
+func Digest(method, path string, body []byte) ([32]byte, error) {
+	if body == nil {
+		body = []byte("null")
+	}
+	text, err := json.Marshal(struct {
+		Method string         `json:"method"`
+		Path   string         `json:"path"`
+		Body   jsontext.Value `json:"body"`
+	}{method, path, body})
+	if err != nil {
+		return [32]byte{}, err
+	}
+	form, err := canonical.JSON(text)
+	return sha256.Sum256(form), err
+}
+
+// Standing is what one who approved holds at this moment; nil where he is
+// disabled or gone.
+type Standing map[keyserver.PrincipalRef][]keyserver.ID
+
+// Tally is how far an approval has come by one rule.
+type Tally struct {
+	Rule
+	Approved int // how many of those who approved count at this moment
+}
+
+// Tallied counts by each rule those who approved, are not the asker, and have
+// the duty at this moment.
+func Tallied(a keyserver.Approval, rules []Rule, now Standing) []Tally {
+	tallies := make([]Tally, len(rules))
+	for i, r := range rules {
+		tallies[i].Rule = r
+		for _, v := range a.Votes {
+			if v.Principal != a.Asker && keyserver.HoldsDuty(now[v.Principal], r.Duty) {
+				tallies[i].Approved++
+			}
+		}
+	}
+	return tallies
+}
+
+func satisfied(tallies []Tally) bool {
+	return !slices.ContainsFunc(tallies, func(t Tally) bool { return t.Approved < t.Approvers })
+}
+
+// State says how far an approval has come.
+func State(a keyserver.Approval, tallies []Tally, now time.Time) keyserver.ApprovalState {
+	switch {
+	case a.Decision != "":
+		return a.Decision
+	case !now.Before(a.ExpiresAt):
+		return keyserver.ApprovalExpired
+	case satisfied(tallies):
+		return keyserver.ApprovalApproved
+	default:
+		return keyserver.ApprovalPending
+	}
+}
+
+// mayDecide refuses an approval or a rejection that may not be. holds are the
+// operations of the caller.
+func mayDecide(a keyserver.Approval, rules []Rule, by keyserver.Caller, holds []keyserver.ID, digest [32]byte, now time.Time) error {
+	has := slices.ContainsFunc(rules, func(r Rule) bool { return keyserver.HoldsDuty(holds, r.Duty) })
+	switch state := State(a, nil, now); {
+	case by.Principal == a.Asker:
+		return fault.New(fault.OwnAccount, "nobody approves or rejects what he asked for himself").Audited(fault.ReasonNotApprovable)
+	case !by.Bound:
+		return fault.New(fault.SessionNotBound, "a session that is bound to a key approves and rejects; log in with a DPoP proof or a client certificate").
+			Audited(fault.ReasonNotBound)
+	case len(rules) == 0:
+		return invalidState("no rule guards it any more; the asker can execute it")
+	case !has:
+		return fault.New(fault.AccessDenied, "%s has not the duty that approving this takes: %s", by.Name, duties(rules)).Audited(fault.ReasonRoleDenied)
+	case digest != a.Digest:
+		return fault.New(fault.DigestMismatch, "digest is not that of the request %s; read the approval again, and what it is about", a.ID.Hex()).
+			Audited(fault.ReasonNotApprovable)
+	case state != keyserver.ApprovalApproved: // without rules there is nothing it could lack
+		return invalidState("it is " + string(state))
+	case slices.ContainsFunc(a.Votes, func(v keyserver.ApprovalVote) bool { return v.Principal == by.Principal }):
+		return invalidState("the caller has approved it already")
+	default:
+		return nil
+	}
+}
+
+func duties(rules []Rule) string {
+	var names []string
+	for _, r := range rules {
+		if !slices.Contains(names, string(r.Duty)) {
+			names = append(names, string(r.Duty))
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// mayExecute refuses an execution that may not be. runs is the digest of what
+// would be carried out.
+func mayExecute(a keyserver.Approval, tallies []Tally, by keyserver.Caller, runs [32]byte, now time.Time) error {
+	if by.Principal != a.Asker {
+		return fault.New(fault.AccessDenied, "whoever asked for it executes it").Audited(fault.ReasonNotApprovable)
+	}
+	if state := State(a, tallies, now); state == keyserver.ApprovalPending {
+		i := slices.IndexFunc(tallies, func(t Tally) bool { return t.Approved < t.Approvers })
+		return invalidState(fmt.Sprintf("rule %s asks for %s, and of those who approved %d count at this moment",
+			tallies[i].Operation, who(tallies[i].Rule), tallies[i].Approved))
+	} else if state != keyserver.ApprovalApproved {
+		return invalidState("it is " + string(state))
+	}
+	if runs != a.Digest {
+		return errors.New("what would be carried out is not what was approved")
+	}
+	return nil
+}
+
+func invalidState(why string) error {
+	return fault.New(fault.ApprovalState, "%s", why).Audited(fault.ReasonNotApprovable)
+}
+
+// Canonical is a body in its one spelling, nil where there is none.
+func Canonical(body []byte) ([]byte, error) {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil, nil
+	}
+	form, err := canonical.JSON(body)
+	if err == nil && len(form) > MaxBody {
+		err = fmt.Errorf("has more than %d bytes", MaxBody)
+	}
+	return form, err
+}

@@ -1,0 +1,64 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/approval"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// guarded is the gate's question to the approval policy: does a rule guard the
+// operation, and has the caller an approval that satisfies it. What gives a duty
+// is asked where it is known what is given (giving.go).
+func (e *Engine) guarded(ctx context.Context, r request) error {
+	policy, err := e.policies.Get(ctx, e.Deployment, func() (approval.Policy, error) { return approval.Read(ctx, e.Store, e.Deployment) })
+	if err != nil {
+		return err
+	}
+	rule, needed := unapproved(policy, r.by, r.op.Key)
+	if !e.BreakGlass {
+		if needed {
+			return approval.Required(rule, r.op.Name)
+		}
+		return nil
+	}
+	if !needed && approval.CanGive([]string{r.op.Key}) {
+		_, needed = unapproved(policy, r.by, approval.GiveDuties)
+	}
+	if !needed {
+		return nil
+	}
+	return e.brokenGlass(ctx, r)
+}
+
+// unapproved answers the rule for an operation that the caller has no approval for.
+func unapproved(policy approval.Policy, by keyserver.Caller, operation string) (approval.Rule, bool) {
+	rule, guards := policy.Guards(operation)
+	return rule, guards && !slices.Contains(by.Approved, operation)
+}
+
+// brokenGlass records that an operation is let through that takes an approval, or
+// that may give a duty without one.
+func (e *Engine) brokenGlass(ctx context.Context, r request) error {
+	e.Logger.ErrorContext(ctx, "an operation is done without the approval that it takes, because of --break-glass; start without the flag as soon as it is over",
+		"operation", r.op.Key, "object", r.object, "principal", r.by.Principal.String(), "requestId", r.by.RequestID)
+	row := r.row(keyserver.Allowed, "")
+	row.Operation, row.Object = keyserver.AuditBreakGlass, r.op.Key+" "+r.object
+	return e.Auditor.Write(ctx, row)
+}
+
+// mustAsk answers the rule by which the caller needs an approval to give a duty,
+// nil where he needs none. The policy is read in the transaction of the write.
+func (e *Engine) mustAsk(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller) (*approval.Rule, error) {
+	policy, err := approval.Read(ctx, tx, e.Deployment)
+	if err != nil || e.BreakGlass {
+		return nil, err
+	}
+	rule, needed := unapproved(policy, by, approval.GiveDuties)
+	if !needed {
+		return nil, nil
+	}
+	return &rule, nil
+}

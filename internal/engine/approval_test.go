@@ -1,0 +1,121 @@
+package engine_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/approval"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+func setPolicy(t *testing.T, f *enginetest.Fixture, policy string) {
+	t.Helper()
+	ctx := context.Background()
+	if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.SetApprovalPolicy(ctx, []byte(policy)) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What a rule guards is refused from the next request on, whoever asks, and done
+// under an approval that satisfies the rule; its rows have the approval.
+func TestWhatARuleGuards(t *testing.T) {
+	ctx := context.Background()
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		if _, err := f.Roles(ctx, f.Admin); err != nil {
+			t.Fatal(err)
+		}
+		setPolicy(t, f, `[{"operation":"listRoles","approvers":1,"duty":"trust"}]`)
+		_, err := f.Roles(ctx, f.Admin)
+		refused(t, f, err, fault.ApprovalRequired, fault.ReasonApprovalRequired)
+		other := approved(f.Admin)
+		_, err = f.Roles(ctx, other)
+		refused(t, f, err, fault.ApprovalRequired, fault.ReasonApprovalRequired)
+		other.Approved = []string{keyserver.OpListRoles.Key}
+		if _, err := f.Roles(ctx, other); err != nil {
+			t.Error(err)
+		}
+		if row := f.LastRow(t); row.Operation != "listRoles" || row.Outcome != keyserver.Allowed || row.Approval != other.Approval {
+			t.Errorf("the row of it is %+v", row)
+		}
+		// Whoever has no right to it is told that, and nothing of rules.
+		nobody := f.Add(t, keyserver.PasswordPrincipal, "nobody", nil, nil)
+		_, err = f.Roles(ctx, nobody)
+		refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied)
+		setPolicy(t, f, `[]`)
+		if _, err := f.Roles(ctx, f.Admin); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A process that was started with --break-glass asks for no approval, and each
+// use of that is in the log and, before it takes effect, in the trail.
+func TestBreakGlass(t *testing.T) {
+	ctx := context.Background()
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		_, admin, _, _ := apart(t, f)
+		config := f.Config
+		config.Deployment, config.BreakGlass = keyserver.Split, true
+		e := engine.New(config)
+		setPolicy(t, f, `[{"operation":"listRoles","approvers":1,"duty":"trust"},{"operation":"giveDuties","approvers":1,"duty":"any"}]`)
+		to := f.Add(t, keyserver.PasswordPrincipal, "to", nil, nil).Principal.ID
+		before := len(f.AllRows(t))
+		if _, err := e.Roles(ctx, admin); err != nil {
+			t.Error(err)
+		}
+		if err := e.SetPrincipalRoles(ctx, admin, keyserver.PrincipalRoles{ID: to, Roles: []keyserver.ID{keyserver.RoleAdministrator}}); err != nil {
+			t.Error(err)
+		}
+		if _, err := e.Principal(ctx, admin, to); err != nil { // guarded by nothing
+			t.Error(err)
+		}
+		// Rights are asked all the same.
+		err := e.SetPrincipalRoles(ctx, admin, keyserver.PrincipalRoles{ID: to, Roles: []keyserver.ID{keyserver.RoleSecurityOfficer}})
+		if fault.CodeOf(err) != fault.Escalation {
+			t.Error(err)
+		}
+		var rows []string
+		for _, r := range f.AllRows(t)[before:] {
+			rows = append(rows, r.Operation+" "+string(r.Outcome))
+		}
+		want := "breakGlass allowed,listRoles allowed,breakGlass allowed,updatePrincipalRoles allowed,readPrincipal allowed," +
+			"breakGlass allowed,updatePrincipalRoles allowed,updatePrincipalRoles failed"
+		if got := strings.Join(rows, ","); got != want {
+			t.Errorf("the trail has %s, want %s", got, want)
+		}
+		if log := f.Log.String(); strings.Count(log, "level=ERROR") != 3 || !strings.Contains(log, "operation=listRoles") {
+			t.Errorf("the log has %s", log)
+		}
+	})
+}
+
+// Whoever is to become a principal by a certificate becomes whoever it is: one
+// with a duty only with an approval.
+func TestBecomingSomebodyWithADuty(t *testing.T) {
+	ctx := context.Background()
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		e, admin, _, _ := apart(t, f)
+		f.Add(t, keyserver.CertificatePrincipal, "/CN=agent", []keyserver.ID{keyserver.RoleAdministrator}, nil)
+		f.Add(t, keyserver.CertificatePrincipal, "/CN=workload", []keyserver.ID{keyserver.RoleExchanger}, nil)
+		enrol := func(by keyserver.Caller, name string) error {
+			cert := enginetest.NewAgent(t, f.Prepared.CA, name, f.Clock.Now(), nil).Certificate
+			_, err := e.EnrollCertificates(ctx, by, keyserver.Enrolment{Certificates: [][]byte{cert.Raw}})
+			return err
+		}
+		refused(t, f, enrol(admin, "agent"), fault.ApprovalRequired, fault.ReasonApprovalRequired)
+		if err := enrol(approved(admin), "agent"); err != nil {
+			t.Error(err)
+		}
+		if err := enrol(admin, "workload"); err != nil {
+			t.Error(err)
+		}
+		if rules := approval.Default(keyserver.Split).Of([]string{keyserver.OpEnrollCertificate.Key}); len(rules) != 1 {
+			t.Errorf("it can be asked for by %v", rules)
+		}
+	})
+}

@@ -1,0 +1,136 @@
+package sqlstore
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// settingApprovalPolicy names the setting that holds the approval policy.
+const settingApprovalPolicy = "approvalPolicy"
+
+// ApprovalPolicy reads the policy: ErrNotFound where none was ever set.
+func (r reads) ApprovalPolicy(ctx context.Context) ([]byte, error) {
+	return r.Setting(ctx, settingApprovalPolicy)
+}
+
+// SetApprovalPolicy stores the policy. Unlike other settings it is read while a
+// process runs, so that the change is recorded.
+func (tx *Tx) SetApprovalPolicy(ctx context.Context, policy []byte) error {
+	tx.record(keyserver.ChangeApprovalPolicy, keyserver.ID{}, keyserver.Updated)
+	return tx.PutSetting(ctx, settingApprovalPolicy, policy)
+}
+
+// ApprovalFilter selects approvals.
+type ApprovalFilter struct {
+	Asker keyserver.ID // zero selects everybody's
+	Open  bool         // neither decided nor, by Now, expired
+	Now   time.Time
+	After keyserver.ID // those behind this id
+	Limit int
+}
+
+// Approvals reads approvals by id.
+func (r reads) Approvals(ctx context.Context, f ApprovalFilter) ([]keyserver.Approval, error) {
+	return r.approvals(ctx, `WHERE a.id > $1 AND ($2 = 0 OR a.asker_id = $3) AND ($4 = 0 OR a.decision = '' AND a.expires_at > $5) ORDER BY a.id LIMIT $6`,
+		f.After[:], flag(!f.Asker.IsZero()), f.Asker[:], flag(f.Open), f.Now.UnixMicro(), f.Limit)
+}
+
+func flag(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Approval reads one.
+func (r reads) Approval(ctx context.Context, id keyserver.ID) (keyserver.Approval, error) {
+	list, err := r.approvals(ctx, `WHERE a.id = $1`, id[:])
+	if err == nil && len(list) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return keyserver.Approval{}, err
+	}
+	return list[0], nil
+}
+
+// approvals reads approvals with their votes in one statement, so that both are
+// of one moment.
+func (r reads) approvals(ctx context.Context, where string, args ...any) ([]keyserver.Approval, error) {
+	var list []keyserver.Approval
+	err := r.each(ctx, `WITH picked AS (SELECT a.* FROM approvals a `+where+`)
+		SELECT p.id, p.asker_system, p.asker_id, p.asker_name, p.method, p.path, p.body, p.reason, p.digest, p.operations,
+			p.created_at, p.expires_at, p.decision, p.decided_at, p.decider_system, p.decider_id,
+			COALESCE(v.system_id, 0), v.principal_id, COALESCE(v.name, ''), COALESCE(v.at, 0)
+		FROM picked p LEFT JOIN approval_votes v ON v.approval_id = p.id ORDER BY p.id, v.at, v.principal_id`, args, func(row scanner) error {
+		var a keyserver.Approval
+		var v keyserver.ApprovalVote
+		var operations string
+		if err := row.Scan(intoID(&a.ID), &a.Asker.System, intoID(&a.Asker.ID), &a.AskerName, &a.Method, &a.Path, &a.Body, &a.Reason, intoHash(&a.Digest), &operations,
+			intoTime{&a.CreatedAt}, intoTime{&a.ExpiresAt}, &a.Decision, intoTime{&a.DecidedAt}, &a.DecidedBy.System, optionalID{&a.DecidedBy.ID},
+			&v.Principal.System, optionalID{&v.Principal.ID}, &v.Name, intoTime{&v.At}); err != nil {
+			return err
+		}
+		if n := len(list); n == 0 || list[n-1].ID != a.ID {
+			a.Operations = strings.Fields(operations)
+			if a.Decision == "" {
+				a.DecidedAt = time.Time{}
+			}
+			list = append(list, a)
+		}
+		if !v.Principal.ID.IsZero() {
+			last := &list[len(list)-1]
+			last.Votes = append(last.Votes, v)
+		}
+		return nil
+	})
+	return list, err
+}
+
+// PendingApprovals counts those that are neither decided nor expired, and of them
+// those of an asker.
+func (r reads) PendingApprovals(ctx context.Context, asker keyserver.ID, now time.Time) (all, of int, err error) {
+	err = r.row(ctx, `SELECT count(*), COALESCE(sum(CASE WHEN asker_id = $1 THEN 1 ELSE 0 END), 0) FROM approvals WHERE decision = '' AND expires_at > $2`,
+		[]any{asker[:], now.UnixMicro()}, &all, &of)
+	return all, of, err
+}
+
+// InsertApproval stores a new one, without votes.
+func (tx *Tx) InsertApproval(ctx context.Context, a keyserver.Approval) error {
+	_, err := tx.exec(ctx, `INSERT INTO approvals (id, asker_system, asker_id, asker_name, method, path, body, reason, digest, operations,
+			created_at, expires_at, decision, decided_at, decider_system) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, '', 0, 0)`,
+		a.ID[:], int64(a.Asker.System), a.Asker.ID[:], a.AskerName, a.Method, a.Path, a.Body, a.Reason, a.Digest[:], strings.Join(a.Operations, " "),
+		a.CreatedAt.UnixMicro(), a.ExpiresAt.UnixMicro())
+	return err
+}
+
+// InsertApprovalVote stores that somebody approved: ErrDuplicate where he has.
+func (tx *Tx) InsertApprovalVote(ctx context.Context, id keyserver.ID, v keyserver.ApprovalVote) error {
+	_, err := tx.exec(ctx, `INSERT INTO approval_votes (approval_id, system_id, principal_id, name, at) VALUES ($1, $2, $3, $4, $5)`,
+		id[:], int64(v.Principal.System), v.Principal.ID[:], v.Name, v.At.UnixMicro())
+	return err
+}
+
+// DecideApproval stores what became of one: ErrNotFound where that is decided.
+func (tx *Tx) DecideApproval(ctx context.Context, a keyserver.Approval) error {
+	return tx.execOne(ctx, `UPDATE approvals SET decision = $2, decided_at = $3, decider_system = $4, decider_id = $5 WHERE id = $1 AND decision = ''`,
+		a.ID[:], string(a.Decision), a.DecidedAt.UnixMicro(), int64(a.DecidedBy.System), a.DecidedBy.ID[:])
+}
+
+// DeleteApprovals removes up to limit that were decided or expired before a time.
+func (tx *Tx) DeleteApprovals(ctx context.Context, before time.Time, limit int) error {
+	gone, err := tx.ids(ctx, `SELECT id FROM approvals WHERE CASE WHEN decision = '' THEN expires_at ELSE decided_at END < $1 LIMIT $2`,
+		before.UnixMicro(), limit)
+	for _, id := range gone {
+		if err == nil {
+			_, err = tx.exec(ctx, `DELETE FROM approval_votes WHERE approval_id = $1`, id[:])
+		}
+		if err == nil {
+			_, err = tx.exec(ctx, `DELETE FROM approvals WHERE id = $1`, id[:])
+		}
+	}
+	return err
+}
