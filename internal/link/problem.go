@@ -37,6 +37,9 @@ func (p *Problem) Error() string { return string(p.Reason) + ": " + p.Message }
 // the end of.
 const retryLater = 30 * time.Second
 
+// retrySeldom is when to look again at what waits for people.
+const retrySeldom = 5 * time.Minute
+
 // meanings says what a service's code means for a resource. A code that is
 // missing here is a failure without further meaning: Progressing, tried again.
 var meanings = map[string]Problem{
@@ -68,6 +71,7 @@ var meanings = map[string]Problem{
 	"ACL_DENIED":                    {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
 	"PRINCIPAL_DISABLED":            {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
 	"ESCALATION":                    {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
+	"APPROVAL_REQUIRED":             {Reason: v1alpha1.ReasonAccessDenied, Again: retrySeldom},
 	"NOT_WRITABLE":                  {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
 	"INVALID_CREDENTIALS":           {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
 	"LOGIN_THROTTLED":               {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},

@@ -56,6 +56,7 @@ func TestWhatRefusalsMean(t *testing.T) {
 			"ACCESS_DENIED", "ACL_DENIED", "PRINCIPAL_DISABLED", "ESCALATION", "NOT_WRITABLE", "INVALID_CREDENTIALS", "LOGIN_THROTTLED", "PROOF_URI_MISMATCH",
 			"SESSION_NOT_FOUND", "SESSION_EXPIRED", "REVOCATION_STATUS_UNAVAILABLE", "REVOCATION_EVIDENCE_STALE",
 		}},
+		{"people have to do it", Problem{Reason: v1alpha1.ReasonAccessDenied, Again: 5 * time.Minute}, []string{"APPROVAL_REQUIRED"}},
 		{"nobody knows what it means", Problem{Reason: v1alpha1.ReasonProgressing, Again: seldom}, []string{"A_CODE_OF_A_LATER_VERSION"}},
 	}
 	said := map[string]bool{}

@@ -29,6 +29,12 @@ var roleLetters = slices.Sorted(maps.Keys(letters))
 // open are the routes that need no session.
 var open = []string{"GET /api/health", "GET /api/ready", "GET /api/openapi.json", "POST /api/sessions"}
 
+// byDuty are the routes of approvals that no operation of a role is needed for:
+// see TestMatrixOfApprovals.
+var byDuty = []string{
+	"POST /api/approvals", "POST /api/approvals/{id}/approve", "POST /api/approvals/{id}/reject", "POST /api/approvals/{id}/execute",
+}
+
 // allowed is who may use each route where duties are apart. It is written from
 // the table of contract 4.4 and the duties of contract 4.1, not from
 // the catalogue of roles: administration is Administrator's, trust and its
@@ -44,6 +50,11 @@ var allowed = map[string]string{
 	"GET /api/sessions":                    "A",
 	"DELETE /api/sessions/{id}":            "A",
 	"DELETE /api/principals/{id}/sessions": "A",
+
+	"GET /api/approvals/policy": "AOU",
+	"PUT /api/approvals/policy": "A",
+	"GET /api/approvals":        "AOU",
+	"GET /api/approvals/{id}":   "AOU",
 
 	"GET /api/audit":       "OU",
 	"GET /api/changes":     "AOU",
@@ -163,7 +174,7 @@ func TestMatrixIsWhole(t *testing.T) {
 	}
 	m := newMatrix(t, one(t))
 	for _, names := range [][]string{
-		open, slices.Collect(maps.Keys(allowed)), slices.Collect(maps.Keys(again)), slices.Collect(maps.Keys(unread)),
+		open, byDuty, slices.Collect(maps.Keys(allowed)), slices.Collect(maps.Keys(again)), slices.Collect(maps.Keys(unread)),
 		slices.Collect(maps.Keys(m.bodies)), slices.Collect(maps.Keys(m.paths)),
 	} {
 		for _, name := range names {
@@ -228,7 +239,7 @@ type matrix struct {
 
 func (m *matrix) route(t *testing.T, name string, unified, deny bool) {
 	t.Helper()
-	if slices.Contains(open, name) {
+	if slices.Contains(open, name) || slices.Contains(byDuty, name) {
 		return
 	}
 	letter, known := allowed[name]
@@ -303,9 +314,21 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 	agent := s.enroll(t, enginetest.NewAgent(t, ca, "transport", time.Now(), nil).Certificate.Raw)[0]["id"].(string)
 	fresh := b64(enginetest.NewAgent(t, ca, "fresh", time.Now(), nil).Certificate.Raw)
 	link := rig.Object{"ttag": key}
+	// What takes an approval is another question: see TestMatrixOfApprovals. There
+	// is one to be read.
+	const policy = "/api/approvals/policy"
+	guarded := rig.Object{"rules": []rig.Object{{"operation": "setApprovalPolicy", "approvers": 1, "duty": "trust"}}}
+	if s.Officer.Name == "" {
+		s.Officer = rig.Credentials{Name: "holder of " + keyserver.RoleSecurityOfficer.Hex(), Password: rig.Password}
+		s.OK(t, admin, "PUT", policy, guarded)
+		defer func() { s.Officer = rig.Credentials{} }()
+	}
+	asked := s.OK(t, admin, "POST", "/api/approvals", rig.Object{"method": "PUT", "path": policy, "body": guarded, "reason": "to be read"}).Text(t, "approvalId")
+	s.Approved(t, admin, s.Officer, "PUT", policy, rig.Object{"rules": []rig.Object{}})
 	opened := s.OK(t, "", "POST", sessions, rig.Object{"method": "password", "name": "person", "password": somePassword}).Text(t, "id")
 
 	return &matrix{s: s, bodies: map[string]any{
+		"PUT /api/approvals/policy":                     rig.Object{"rules": []rig.Object{}},
 		"POST /api/config/get":                          rig.Object{"xpath": "ROOT"},
 		"POST /api/keys":                                rig.Object{"algorithm": "AES-256"},
 		"POST /api/keys/get":                            link,
@@ -345,6 +368,7 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 		"PUT /api/revocation/issuers/{digest}/policy":   rig.Object{"mode": "off", "maxAgeSeconds": 0},
 		"POST /api/revocation/crls":                     rig.Object{"crl": b64(enginetest.NewCRL(t, ca, 1, time.Now(), nil))},
 	}, paths: map[string]string{
+		"GET /api/approvals/{id}":                                         "/api/approvals/" + asked,
 		"GET /api/changes":                                                "/api/changes?after=0&wait=0",
 		"GET /api/principals":                                             "/api/principals?type=password",
 		"GET /api/principals/{id}":                                        "/api/principals/" + person,
@@ -424,14 +448,80 @@ func TestMatrixOfGiving(t *testing.T) {
 				for giver, given := range gives {
 					for r, id := range letters {
 						to := s.principal(t, "to "+string(giver)+string(r))
-						a := s.Send(t, s.with(t, letters[giver]), "PUT", "/api/principals/"+to+"/roles", rig.Object{"roleIds": hexes(id)})
-						if strings.ContainsRune(given, r) {
-							is(t, a, http.StatusOK, "")
-						} else {
+						session, path, body := s.with(t, letters[giver]), "/api/principals/"+to+"/roles", rig.Object{"roleIds": hexes(id)}
+						a := s.Send(t, session, "PUT", path, body)
+						switch {
+						case !strings.ContainsRune(given, r):
 							is(t, a, http.StatusForbidden, "ESCALATION")
+						case deployment == "Split" && strings.ContainsRune(duties, r):
+							is(t, a, http.StatusForbidden, "APPROVAL_REQUIRED")
+							s.Approved(t, session, s.Officer, "PUT", path, body)
+						default:
+							is(t, a, http.StatusOK, "")
 						}
 					}
 				}
+			}, options...)
+		})
+	}
+}
+
+// duties are the roles that have one of those which are kept apart.
+const duties = "AOU"
+
+// Who asks, approves and executes: whoever could make the request, whoever has a
+// duty and a bound session, and the one who asked.
+func TestMatrixOfApprovals(t *testing.T) {
+	for deployment, exports := range map[string]string{"Unified": "E", "Split": "E"} {
+		t.Run(deployment, func(t *testing.T) {
+			var options []testserver.Option
+			if deployment == "Split" {
+				options = append(options, split)
+			}
+			on(t, func(t *testing.T, s *subject) {
+				export := rig.Object{"method": "POST", "path": "/api/keys/export", "reason": "to be asked for", "body": rig.Object{
+					"ttag": "AAAAAQAAAAAAAAPp", "systemId": 1, "principalId": "1",
+				}}
+				set := rig.Object{"rules": []rig.Object{{"operation": "exportKey", "approvers": 1, "duty": "any"}}}
+				for _, id := range letters {
+					s.with(t, id)
+				}
+				if deployment == "Split" {
+					s.Approved(t, s.AsAdmin(t), s.Officer, "PUT", "/api/approvals/policy", set)
+				} else {
+					s.OK(t, s.AsAdmin(t), "PUT", "/api/approvals/policy", set)
+				}
+				for _, r := range roleLetters {
+					a := s.Send(t, s.with(t, letters[r]), "POST", "/api/approvals", export)
+					if !strings.ContainsRune(exports, r) {
+						is(t, a, http.StatusForbidden, "ACCESS_DENIED")
+						continue
+					}
+					is(t, a, http.StatusOK, "")
+				}
+				encryptor := s.with(t, keyserver.RoleEncryptor)
+				for _, r := range roleLetters {
+					asked := s.OK(t, encryptor, "POST", "/api/approvals", export)
+					at := "/api/approvals/" + asked.Text(t, "approvalId")
+					decision := rig.Object{"digest": asked.Text(t, "digest")}
+					for _, what := range []string{"/approve", "/reject"} {
+						s.Refused(t, "", "POST", at+what, decision, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+						if r != 'E' {
+							s.Refused(t, s.with(t, letters[r]), "POST", at+what, decision, http.StatusForbidden, "SESSION_NOT_BOUND")
+						}
+					}
+					s.Refused(t, "", "POST", at+"/execute", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
+					if r != 'E' {
+						s.Refused(t, s.with(t, letters[r]), "POST", at+"/execute", nil, http.StatusForbidden, "ACCESS_DENIED")
+					}
+					s.Refused(t, encryptor, "POST", at+"/execute", nil, http.StatusConflict, "APPROVAL_STATE")
+					if !strings.ContainsRune(duties, r) {
+						continue
+					}
+					s.Approve(t, rig.Credentials{Name: "holder of " + letters[r].Hex(), Password: rig.Password}, asked)
+					s.Refused(t, encryptor, "POST", at+"/execute", nil, http.StatusNotFound, "KEY_NOT_FOUND") // it was done, and there is no such key
+				}
+				s.Refused(t, "", "POST", "/api/approvals", export, http.StatusUnauthorized, "SESSION_NOT_FOUND")
 			}, options...)
 		})
 	}

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 )
 
 // Credentials are what a principal logs in with by password.
@@ -35,6 +37,7 @@ type Site struct {
 
 	mu       sync.Mutex
 	sessions map[string]string
+	clients  map[string]*client.Client // that bind their sessions to a key
 }
 
 // Request is what a client sends.
@@ -161,8 +164,12 @@ func (s *Site) Over(c *http.Client) *Site {
 func (s *Site) Rows(t testing.TB, requestID string) []Object {
 	t.Helper()
 	var found []Object
+	reader := s.Administrator
+	if s.Officer.Name != "" {
+		reader = s.Officer
+	}
 	for query := "?limit=1000"; ; {
-		a := s.OK(t, s.AsAdmin(t), "GET", "/api/audit"+query, nil)
+		a := s.OK(t, s.As(t, reader.Name, reader.Password), "GET", "/api/audit"+query, nil)
 		for _, row := range a.List(t, "entries") {
 			if row["requestId"] == requestID {
 				found = append(found, row)
