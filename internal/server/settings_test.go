@@ -108,9 +108,9 @@ func TestSettings(t *testing.T) {
 		want   map[string]string
 	}{
 		"KeyServer": {"who it is", c, "KeyServer", map[string]string{
-			"systemId": "7", "serverName": "keys", "deployment": "split", "externalUrl": "https://keys.example.com:8443",
+			"systemId": "7", "serverName": "keys", "deployment": "split", "breakGlass": "off", "externalUrl": "https://keys.example.com:8443",
 		}},
-		"Origin":     {"a URL without its credentials", planted(), "KeyServer", map[string]string{"systemId": "7", "serverName": "keys", "deployment": "split", "externalUrl": "scheme://host"}},
+		"Origin":     {"a URL without its credentials", planted(), "KeyServer", map[string]string{"systemId": "7", "serverName": "keys", "deployment": "split", "breakGlass": "off", "externalUrl": "scheme://host"}},
 		"SQLite":     {"the default", c, "Database", map[string]string{"kind": "sqlite"}},
 		"PostgreSQL": {"the kind, not where", planted(), "Database", map[string]string{"kind": "postgresql"}},
 		"FileKey":    {"the default", c, "KeyEncryptionKey", map[string]string{"scheme": "file"}},
