@@ -1,7 +1,6 @@
 package approval
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -21,8 +20,6 @@ import (
 const (
 	Lifetime           = 24 * time.Hour
 	MaxBody            = 64 << 10 // bytes of the canonical form
-	MaxPath            = 1024
-	MaxReason          = 256 // characters
 	MaxPending         = 1000
 	MaxPendingPerAsker = 20
 	// Kept is how long one is kept that was decided or has expired.
@@ -147,16 +144,4 @@ func mayExecute(a keyserver.Approval, tallies []Tally, by keyserver.Caller, runs
 
 func invalidState(why string) error {
 	return fault.New(fault.ApprovalState, "%s", why).Audited(fault.ReasonNotApprovable)
-}
-
-// Canonical is a body in its one spelling, nil where there is none.
-func Canonical(body []byte) ([]byte, error) {
-	if len(bytes.TrimSpace(body)) == 0 {
-		return nil, nil
-	}
-	form, err := canonical.JSON(body)
-	if err == nil && len(form) > MaxBody {
-		err = fmt.Errorf("has more than %d bytes", MaxBody)
-	}
-	return form, err
 }
