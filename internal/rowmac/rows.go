@@ -151,3 +151,22 @@ func Setting(name string, value []byte) *Row {
 	sum := sha256.Sum256(value)
 	return NewRow("settings", name, name).Text(name).Bytes(sum[:])
 }
+
+// Approval encodes a request that others are asked to approve, with those who have.
+func Approval(a keyserver.Approval) *Row {
+	r := NewRow("approvals", a.ID.Hex(), a.ID[:]).Key(a.ID).Int(int64(a.Asker.System)).Key(a.Asker.ID).Text(a.AskerName).
+		Text(a.Method).Text(a.Path).Bytes(slices.Clone(a.Body)).Text(a.Reason).Bytes(a.Digest[:]).List(len(a.Operations))
+	for _, operation := range a.Operations {
+		r.Text(operation)
+	}
+	r.Time(a.CreatedAt).Time(a.ExpiresAt).Text(string(a.Decision))
+	if a.Decision != "" {
+		r.Time(a.DecidedAt).Int(int64(a.DecidedBy.System)).OptionalKey(a.DecidedBy.ID)
+	}
+	votes := slices.SortedFunc(slices.Values(a.Votes), func(x, y keyserver.ApprovalVote) int { return ComparePrincipals(x.Principal, y.Principal) })
+	r.List(len(votes))
+	for _, v := range votes {
+		r.Int(int64(v.Principal.System)).Key(v.Principal.ID).Text(v.Name).Time(v.At)
+	}
+	return r
+}

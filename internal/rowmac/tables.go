@@ -34,6 +34,8 @@ var Tables = map[string]Table{
 	"acl_template_members":  {Key: []string{"template_id", "system_id", "principal_id"}},
 	"templated_directories": {Key: []string{"id"}},
 	"settings":              {Key: []string{"name"}},
+	"approvals":             {Key: []string{"id"}},
+	"approval_votes":        {In: "approvals"},
 	"sessions": {Key: []string{"id"}, LeftOut: map[string]string{
 		"last_used_at": "changes with each use; expires_at ends a session all the same",
 		"ended":        "a session that ended loses its MAC, so that it cannot be opened again",

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 )
 
 // settingApprovalPolicy names the setting that holds the approval policy.
@@ -61,17 +62,19 @@ func (r reads) Approval(ctx context.Context, id keyserver.ID) (keyserver.Approva
 // of one moment.
 func (r reads) approvals(ctx context.Context, where string, args ...any) ([]keyserver.Approval, error) {
 	var list []keyserver.Approval
+	var macs [][]byte
 	err := r.each(ctx, `WITH picked AS (SELECT a.* FROM approvals a `+where+`)
 		SELECT p.id, p.asker_system, p.asker_id, p.asker_name, p.method, p.path, p.body, p.reason, p.digest, p.operations,
 			p.created_at, p.expires_at, p.decision, p.decided_at, p.decider_system, p.decider_id,
-			COALESCE(v.system_id, 0), v.principal_id, COALESCE(v.name, ''), COALESCE(v.at, 0)
+			COALESCE(v.system_id, 0), v.principal_id, COALESCE(v.name, ''), COALESCE(v.at, 0), p.mac
 		FROM picked p LEFT JOIN approval_votes v ON v.approval_id = p.id ORDER BY p.id, v.at, v.principal_id`, args, func(row scanner) error {
 		var a keyserver.Approval
 		var v keyserver.ApprovalVote
 		var operations string
+		var mac []byte
 		if err := row.Scan(intoID(&a.ID), &a.Asker.System, intoID(&a.Asker.ID), &a.AskerName, &a.Method, &a.Path, &a.Body, &a.Reason, intoHash(&a.Digest), &operations,
 			intoTime{&a.CreatedAt}, intoTime{&a.ExpiresAt}, &a.Decision, intoTime{&a.DecidedAt}, &a.DecidedBy.System, optionalID{&a.DecidedBy.ID},
-			&v.Principal.System, optionalID{&v.Principal.ID}, &v.Name, intoTime{&v.At}); err != nil {
+			&v.Principal.System, optionalID{&v.Principal.ID}, &v.Name, intoTime{&v.At}, &mac); err != nil {
 			return err
 		}
 		if n := len(list); n == 0 || list[n-1].ID != a.ID {
@@ -79,7 +82,7 @@ func (r reads) approvals(ctx context.Context, where string, args ...any) ([]keys
 			if a.Decision == "" {
 				a.DecidedAt = time.Time{}
 			}
-			list = append(list, a)
+			list, macs = append(list, a), append(macs, mac)
 		}
 		if !v.Principal.ID.IsZero() {
 			last := &list[len(list)-1]
@@ -87,7 +90,13 @@ func (r reads) approvals(ctx context.Context, where string, args ...any) ([]keys
 		}
 		return nil
 	})
-	return list, err
+	for i := 0; i < len(list) && err == nil; i++ {
+		err = r.agrees(rowmac.Approval(list[i]), macs[i])
+	}
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
 }
 
 // PendingApprovals counts those that are neither decided nor expired, and of them
@@ -100,24 +109,38 @@ func (r reads) PendingApprovals(ctx context.Context, asker keyserver.ID, now tim
 
 // InsertApproval stores a new one, without votes.
 func (tx *Tx) InsertApproval(ctx context.Context, a keyserver.Approval) error {
+	a.Decision, a.Votes = "", nil
 	_, err := tx.exec(ctx, `INSERT INTO approvals (id, asker_system, asker_id, asker_name, method, path, body, reason, digest, operations,
-			created_at, expires_at, decision, decided_at, decider_system) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, '', 0, 0)`,
+			created_at, expires_at, decision, decided_at, decider_system, mac) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, '', 0, 0, $13)`,
 		a.ID[:], int64(a.Asker.System), a.Asker.ID[:], a.AskerName, a.Method, a.Path, a.Body, a.Reason, a.Digest[:], strings.Join(a.Operations, " "),
-		a.CreatedAt.UnixMicro(), a.ExpiresAt.UnixMicro())
+		a.CreatedAt.UnixMicro(), a.ExpiresAt.UnixMicro(), tx.mac(rowmac.Approval(a)))
 	return err
 }
 
 // InsertApprovalVote stores that somebody approved: ErrDuplicate where he has.
 func (tx *Tx) InsertApprovalVote(ctx context.Context, id keyserver.ID, v keyserver.ApprovalVote) error {
-	_, err := tx.exec(ctx, `INSERT INTO approval_votes (approval_id, system_id, principal_id, name, at) VALUES ($1, $2, $3, $4, $5)`,
+	a, err := tx.Approval(ctx, id)
+	if err != nil {
+		return err
+	}
+	_, err = tx.exec(ctx, `INSERT INTO approval_votes (approval_id, system_id, principal_id, name, at) VALUES ($1, $2, $3, $4, $5)`,
 		id[:], int64(v.Principal.System), v.Principal.ID[:], v.Name, v.At.UnixMicro())
-	return err
+	if err != nil {
+		return err
+	}
+	a.Votes = append(a.Votes, v)
+	return tx.execOne(ctx, `UPDATE approvals SET mac = $1 WHERE id = $2`, tx.mac(rowmac.Approval(a)), id[:])
 }
 
 // DecideApproval stores what became of one: ErrNotFound where that is decided.
 func (tx *Tx) DecideApproval(ctx context.Context, a keyserver.Approval) error {
-	return tx.execOne(ctx, `UPDATE approvals SET decision = $2, decided_at = $3, decider_system = $4, decider_id = $5 WHERE id = $1 AND decision = ''`,
-		a.ID[:], string(a.Decision), a.DecidedAt.UnixMicro(), int64(a.DecidedBy.System), a.DecidedBy.ID[:])
+	stored, err := tx.Approval(ctx, a.ID)
+	if err != nil {
+		return err
+	}
+	stored.Decision, stored.DecidedAt, stored.DecidedBy = a.Decision, a.DecidedAt, a.DecidedBy
+	return tx.execOne(ctx, `UPDATE approvals SET decision = $2, decided_at = $3, decider_system = $4, decider_id = $5, mac = $6 WHERE id = $1 AND decision = ''`,
+		a.ID[:], string(a.Decision), a.DecidedAt.UnixMicro(), int64(a.DecidedBy.System), orNull(a.DecidedBy.ID), tx.mac(rowmac.Approval(stored)))
 }
 
 // DeleteApprovals removes up to limit that were decided or expired before a time.

@@ -113,6 +113,7 @@ var coveredTables = []coveredTable{
 	{"templated_directories", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error {
 		return drop(r.TemplatedDirectory(ctx, idOf(key)))
 	}},
+	{"approvals", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Approval(ctx, idOf(key))) }},
 	{"sessions", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.SessionByID(ctx, idOf(key))) }},
 }
 

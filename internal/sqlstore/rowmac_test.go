@@ -68,7 +68,7 @@ func populate(t *testing.T, s *sqlstore.Store) {
 		insertCertificate(certificate("leaf", "/CN=leaf")),
 		insertSession(sqlstore.SessionRecord{
 			ID: id(60), Hash: [32]byte{1}, Principal: ref(20), Kind: keyserver.ScopedSession, CreatedAt: at(0), ExpiresAt: at(9), LastUsedAt: at(1),
-			Certificate: id(61), Actor: ref(62), Scope: []keyserver.HiddenLink{"ab"}, Parent: id(63), ScopeOperations: ids(1), Address: "192.0.2.1",
+			Certificate: id(61), Actor: ref(62), Scope: []keyserver.HiddenLink{"ab"}, Parent: id(63), ScopeOperations: ids(1), Address: "192.0.2.1", BoundCertificate: []byte{1},
 		}),
 		insertPeer(keyserver.TrustedServer{System: 9, Name: "peer.example", Port: 1, Transport: id(22), Chain: []byte("chain"), Certificate: ca(70, "peer")}),
 		insertTrust(80, 20, 9, keyserver.Restrict),
@@ -82,6 +82,19 @@ func populate(t *testing.T, s *sqlstore.Store) {
 		putEntry(30, peer),
 		func(ctx context.Context, tx *sqlstore.Tx) error { _, err := tx.PurgeACLEntries(ctx, 9); return err },
 		func(ctx context.Context, tx *sqlstore.Tx) error { return tx.PutSetting(ctx, "name", []byte("value")) },
+		func(ctx context.Context, tx *sqlstore.Tx) error { return tx.AddDelegate(ctx, id(20), id(21)) },
+		func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.InsertApproval(ctx, keyserver.Approval{
+				ID: id(100), Asker: ref(20), AskerName: "alice", Method: "PUT", Path: "/api/x", Body: []byte("{}"), Reason: "why",
+				Digest: [32]byte{1}, Operations: []string{"exportKey"}, CreatedAt: at(0), ExpiresAt: at(9),
+			})
+		},
+		func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.InsertApprovalVote(ctx, id(100), keyserver.ApprovalVote{Principal: ref(21), Name: "second", At: at(1)})
+		},
+		func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.DecideApproval(ctx, keyserver.Approval{ID: id(100), Decision: keyserver.ApprovalExecuted, DecidedAt: at(2), DecidedBy: ref(20)})
+		},
 		func(ctx context.Context, tx *sqlstore.Tx) error {
 			return tx.PutRevocationPolicy(ctx, oneIssuer, keyserver.RevocationPolicy{Mode: keyserver.RevocationRequired})
 		},
@@ -299,6 +312,8 @@ func testTamperedRowsRefused(t *testing.T, _ database, s *sqlstore.Store, o outs
 		"ACLTemplate":       failure(s.ACLTemplate(ctx, id(90))),
 		"Memberships":       failure(s.ACLTemplateMemberships(ctx, ref(20))),
 		"Directories":       failure(s.TemplatedDirectories(ctx)),
+		"Approval":          failure(s.Approval(ctx, id(100))),
+		"Approvals":         failure(s.Approvals(ctx, sqlstore.ApprovalFilter{Limit: 9})),
 		"Setting":           failure(s.Setting(ctx, "name")),
 		"Session":           failure(s.Session(ctx, [32]byte{1})),
 		"Sessions":          failure(s.Sessions(ctx, sqlstore.SessionFilter{Limit: 9})),

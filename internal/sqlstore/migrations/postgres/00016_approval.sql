@@ -19,7 +19,8 @@ CREATE TABLE approvals (
 	decision       TEXT    NOT NULL,
 	decided_at     BIGINT  NOT NULL,
 	decider_system BIGINT  NOT NULL,
-	decider_id     BYTEA
+	decider_id     BYTEA,
+	mac            BYTEA
 );
 CREATE INDEX approvals_by_end ON approvals (decision, expires_at);
 

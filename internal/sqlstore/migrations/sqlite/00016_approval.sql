@@ -21,7 +21,8 @@ CREATE TABLE approvals (
 	decision       TEXT    NOT NULL,
 	decided_at     INTEGER NOT NULL,
 	decider_system INTEGER NOT NULL,
-	decider_id     BLOB
+	decider_id     BLOB,
+	mac            BLOB
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX approvals_by_end ON approvals (decision, expires_at);
 
