@@ -197,17 +197,11 @@ func getApproval(a *API, ctx context.Context, c call, in schema.ByID) (schema.Ap
 }
 
 func approve(a *API, ctx context.Context, c call, in schema.ApprovalDecision) (schema.Approval, error) {
-	return decided(a.Approvals.Approve, ctx, c, in)
+	return viewed(a.Approvals.Approve(ctx, c.by, keyserver.ID(in.ID), in.Digest))
 }
 
 func reject(a *API, ctx context.Context, c call, in schema.ApprovalDecision) (schema.Approval, error) {
-	return decided(a.Approvals.Reject, ctx, c, in)
-}
-
-func decided(decide func(context.Context, keyserver.Caller, keyserver.ID, [32]byte) (approval.View, error),
-	ctx context.Context, c call, in schema.ApprovalDecision,
-) (schema.Approval, error) {
-	return viewed(decide(ctx, c.by, keyserver.ID(in.ID), in.Digest))
+	return viewed(a.Approvals.Reject(ctx, c.by, keyserver.ID(in.ID), in.Digest))
 }
 
 func viewed(v approval.View, err error) (schema.Approval, error) {

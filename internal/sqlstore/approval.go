@@ -63,11 +63,12 @@ func (r reads) Approval(ctx context.Context, id keyserver.ID) (keyserver.Approva
 func (r reads) approvals(ctx context.Context, where string, args ...any) ([]keyserver.Approval, error) {
 	var list []keyserver.Approval
 	var macs [][]byte
-	err := r.each(ctx, `WITH picked AS (SELECT a.* FROM approvals a `+where+`)
+	err := r.each(ctx, `WITH picked(id) AS (SELECT a.id FROM approvals a `+where+`)
 		SELECT p.id, p.asker_system, p.asker_id, p.asker_name, p.method, p.path, p.body, p.reason, p.digest, p.operations,
 			p.created_at, p.expires_at, p.decision, p.decided_at, p.decider_system, p.decider_id,
 			COALESCE(v.system_id, 0), v.principal_id, COALESCE(v.name, ''), COALESCE(v.at, 0), p.mac
-		FROM picked p LEFT JOIN approval_votes v ON v.approval_id = p.id ORDER BY p.id, v.at, v.principal_id`, args, func(row scanner) error {
+		FROM approvals p LEFT JOIN approval_votes v ON v.approval_id = p.id
+		WHERE p.id IN (SELECT id FROM picked) ORDER BY p.id, v.at, v.principal_id`, args, func(row scanner) error {
 		var a keyserver.Approval
 		var v keyserver.ApprovalVote
 		var operations string
