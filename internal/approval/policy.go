@@ -20,7 +20,7 @@ const GiveDuties = "giveDuties"
 // needs one of them may need the rule.
 var giving = []string{
 	keyserver.OpCreateRole.Key, keyserver.OpUpdateRole.Key, keyserver.OpCreatePrincipal.Key, keyserver.OpUpdatePrincipalRoles.Key,
-	keyserver.OpChangeGroupMembers.Key, keyserver.OpEnrollCertificate.Key,
+	keyserver.OpChangeGroupMembers.Key, keyserver.OpEnrollCertificate.Key, keyserver.OpSetPassword.Key, keyserver.OpDeletePrincipal.Key,
 }
 
 // MaxApprovers is the most that a rule may ask for.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
 	"github.com/keyserver-operator/keyserver-operator/internal/approval"
+	"github.com/keyserver-operator/keyserver-operator/internal/dpop"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
@@ -73,6 +74,7 @@ func newWorld(t testing.TB, f *enginetest.Fixture) *world {
 	var err error
 	w.api, err = httpapi.New(httpapi.Config{
 		Operations: verified.New(e), Sessions: w.known, Approvals: office, Logger: slog.New(slog.DiscardHandler), Clock: time.Now,
+		Site: func(dpop.Origin) bool { return true },
 	})
 	fatal(t, err)
 	return w
