@@ -178,6 +178,23 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	return s, nil
 }
 
+// warn logs what people have to put right. What was tampered with is refused to
+// whoever needs it, and does not keep everybody else from their work.
+func (s *Server) warn(ctx context.Context, store *sqlstore.Store, deployment keyserver.Deployment) error {
+	unlessTampered := func(err error) error {
+		if fault.CodeOf(err) == fault.StoreTampered {
+			return nil
+		}
+		return err
+	}
+	if deployment == keyserver.Split {
+		if err := unlessTampered(engine.WarnOfDuties(ctx, store, s.cfg.Logger)); err != nil {
+			return err
+		}
+	}
+	return unlessTampered(engine.WarnOfWeakCAs(ctx, store, s.cfg.Logger))
+}
+
 // warnOfBreakGlass tells whoever looks at the log or the metrics that approvals are
 // not asked for.
 func (s *Server) warnOfBreakGlass(ctx context.Context, registry *prometheus.Registry) {
@@ -379,13 +396,7 @@ func (s *Server) prepare(ctx context.Context, store *sqlstore.Store, custodian *
 	if prepared.First {
 		s.password, s.officerPassword = admin.generated, officer.generated
 	}
-	if state.Deployment == keyserver.Split {
-		// What was tampered with is refused to whoever needs it, and not to all.
-		if err := engine.WarnOfDuties(ctx, store, s.cfg.Logger); err != nil && fault.CodeOf(err) != fault.StoreTampered {
-			return prepared, err
-		}
-	}
-	if err := engine.WarnOfWeakCAs(ctx, store, s.cfg.Logger); err != nil {
+	if err := s.warn(ctx, store, state.Deployment); err != nil {
 		return prepared, err
 	}
 	return prepared, s.publishCA(prepared.CA.Certificate.Raw)

@@ -96,6 +96,7 @@ const storeTampered = "STORE_TAMPERED"
 func TestInsertedRolesGiveNothing(t *testing.T) {
 	intrude(t, func(t *testing.T, s *subject, in intruder) {
 		mallory := s.User(t, "mallory", keyserver.RoleEncryptor)
+		s.trust(t, newCA(t, "CA"))
 		in.doctor(t, 0, "rows: ok")
 		in.run(t, `INSERT INTO principal_roles (principal_id, role_id) VALUES ($1, $2)`, bytesOf(t, mallory.ID), keyserver.RoleAdministrator[:])
 		in.run(t, `INSERT INTO changes (seq, kind, id, action) SELECT value + 1, 'principal', $1, 'updated' FROM sequences WHERE name = 'changes'`, bytesOf(t, mallory.ID))
@@ -108,6 +109,7 @@ func TestInsertedRolesGiveNothing(t *testing.T) {
 		in.doctor(t, 1, "rows: principals "+mallory.ID+": it does not agree with its MAC\n")
 
 		in.run(t, `UPDATE roles SET name = name || '!' WHERE id = $1`, keyserver.RoleAuditor[:])
+		in.run(t, `UPDATE trusted_cas SET subject = subject || '!'`)
 		s.Stop(t)
 		s.Restart(t)
 		s.Forget()
@@ -118,6 +120,7 @@ func TestInsertedRolesGiveNothing(t *testing.T) {
 		}
 
 		in.run(t, `UPDATE roles SET name = replace(name, '!', '') WHERE id = $1`, keyserver.RoleAuditor[:])
+		in.run(t, `UPDATE trusted_cas SET subject = replace(subject, '!', '')`)
 		in.run(t, `DELETE FROM principal_roles WHERE principal_id = $1 AND role_id = $2`, bytesOf(t, mallory.ID), keyserver.RoleAdministrator[:])
 		s.As(t, "mallory", rig.Password)
 		in.doctor(t, 0, "everything that was looked at holds")
