@@ -31,6 +31,8 @@ var claims = map[string][]string{
 	"PrincipalRolesSaved":     {`{"principal":{}}`},
 	"PasswordSaved":           {`{"sessionsEnded":1}`},
 	"PrincipalGone":           {`{"principal":{}}`, `{"sessionsEnded":1,"entriesClosed":1}`},
+	"DelegateSaved":           {`{"delegateId":"0000000000000001","delegation":true}`},
+	"DelegateGone":            {`{"delegateId":"0000000000000001"}`},
 	"GroupMemberSaved":        {`{"member":{}}`},
 	"GroupMemberGone":         {`{"member":{}}`},
 	"TrustedCAAdded":          {`{"saved":true,"matchedBy":"certificate-body"}`, `{"saved":true,"trustedCA":{}}`, `{"trustedCA":{"certificateId":"AAAAAAAAAAE="}}`},

@@ -27,7 +27,7 @@ type PasswordChange struct {
 	Hash func() (string, error)
 }
 
-// Own: the account is the caller's own.
+// Own reports whether the account is the caller's own.
 func (c PasswordChange) Own() bool { return c.Shown != "" }
 
 // String names the principal and hides the hash.

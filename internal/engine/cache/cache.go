@@ -67,6 +67,7 @@ type ByID[V any] struct {
 	kind keyserver.ChangeKind
 }
 
+// NewByID makes a cache by id for changes of the kind.
 func NewByID[V any](in *Set, max int, kind keyserver.ChangeKind) *ByID[V] {
 	c := &ByID[V]{kind: kind}
 	c.max, c.entries = max, map[keyserver.ID]V{}
