@@ -237,7 +237,7 @@ func aclRoutes() []Route {
 func principalRoutes() []Route {
 	created := codes(fault.Escalation, fault.DutiesConflict, fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument)
 	create := grants(keyserver.OpReadPrincipal, keyserver.OpCreatePrincipal)
-	updated := codes(fault.Escalation, fault.DutiesConflict, fault.NotFound, fault.BuiltInPrincipal, fault.OwnAccount, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument)
+	updated := codes(fault.Escalation, fault.DutiesConflict, fault.InUse, fault.NotFound, fault.BuiltInPrincipal, fault.OwnAccount, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument)
 	return []Route{
 		endpoint(Route{
 			Name: "listPrincipals", Method: http.MethodGet, Path: "/api/principals", Session: true,
@@ -332,7 +332,7 @@ func groupRoutes() []Route {
 		endpoint(Route{
 			Name: "removeGroupMember", Method: http.MethodDelete, Path: "/api/principals/groups/{gid}/members/{pid}", Extension: true, Session: true,
 			Summary:    "Takes a principal out of a group and verifies it.",
-			Operations: change, Faults: append(codes(fault.NotRemoved), changed...),
+			Operations: change, Faults: append(codes(fault.NotRemoved, fault.InUse), changed...),
 		}, removeGroupMember),
 	}
 }
@@ -354,13 +354,13 @@ func roleRoutes() []Route {
 			Name: "updateRole", Method: http.MethodPut, Path: "/api/roles/{id}", Session: true,
 			Summary:    "Renames a role, replaces its operations, or both, and verifies each.",
 			Operations: grants(keyserver.OpListRoles, keyserver.OpUpdateRole),
-			Faults:     codes(fault.Escalation, fault.DutiesConflict, fault.NotFound, fault.BuiltIn, fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
+			Faults:     codes(fault.Escalation, fault.DutiesConflict, fault.InUse, fault.NotFound, fault.BuiltIn, fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
 		}, updateRole),
 		endpoint(Route{
 			Name: "deleteRole", Method: http.MethodDelete, Path: "/api/roles/{id}", Extension: true, Session: true,
 			Summary:    "Deletes a role, also from every principal that holds it, and verifies its absence.",
 			Operations: grants(keyserver.OpListRoles, keyserver.OpDeleteRole),
-			Faults:     codes(fault.NotFound, fault.BuiltIn, fault.NotRemoved, fault.ReadbackFailed, fault.InvalidArgument),
+			Faults:     codes(fault.NotFound, fault.BuiltIn, fault.InUse, fault.NotRemoved, fault.ReadbackFailed, fault.InvalidArgument),
 		}, deleteRole),
 	}
 }

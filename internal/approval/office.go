@@ -339,29 +339,9 @@ func satisfiable(ctx context.Context, tx *sqlstore.Tx, p Policy, by keyserver.Pr
 	if len(p) == 0 {
 		return nil
 	}
-	counts := map[keyserver.Duty]int{}
-	roles, err := tx.Roles(ctx)
+	counts, err := Holders(ctx, tx, by.ID)
 	if err != nil {
 		return err
-	}
-	seen := map[keyserver.ID]bool{by.ID: true}
-	for _, r := range roles {
-		if !slices.ContainsFunc(r.Operations, func(id keyserver.ID) bool { return keyserver.OperationOf(id).GivesDuty() }) {
-			continue
-		}
-		holders, err := tx.HoldingsWithRole(ctx, r.ID)
-		if err != nil {
-			return err
-		}
-		for id := range holders {
-			if seen[id] {
-				continue
-			}
-			seen[id] = true
-			if err := countDuties(ctx, tx, id, counts); err != nil {
-				return err
-			}
-		}
 	}
 	for i, r := range p {
 		if counts[r.Duty] < r.Approvers {
@@ -369,6 +349,35 @@ func satisfiable(ctx context.Context, tx *sqlstore.Tx, p Policy, by keyserver.Pr
 		}
 	}
 	return nil
+}
+
+// Holders counts who is enabled and has each duty at this moment, but for one.
+func Holders(ctx context.Context, tx *sqlstore.Tx, except keyserver.ID) (map[keyserver.Duty]int, error) {
+	counts := map[keyserver.Duty]int{}
+	roles, err := tx.Roles(ctx)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[keyserver.ID]bool{except: true}
+	for _, r := range roles {
+		if !slices.ContainsFunc(r.Operations, func(id keyserver.ID) bool { return keyserver.OperationOf(id).GivesDuty() }) {
+			continue
+		}
+		holders, err := tx.HoldingsWithRole(ctx, r.ID)
+		if err != nil {
+			return nil, err
+		}
+		for id := range holders {
+			if seen[id] {
+				continue
+			}
+			seen[id] = true
+			if err := countDuties(ctx, tx, id, counts); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return counts, nil
 }
 
 func countDuties(ctx context.Context, tx *sqlstore.Tx, id keyserver.ID, counts map[keyserver.Duty]int) error {

@@ -96,7 +96,7 @@ func (e *Engine) DeletePrincipal(ctx context.Context, by keyserver.Caller, d key
 	return done, err
 }
 
-func (e *Engine) deletePrincipal(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, d keyserver.Departure) (keyserver.DepartureDone, bool, error) {
+func (e *Engine) deletePrincipal(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, d keyserver.Departure) (done keyserver.DepartureDone, over bool, err error) {
 	var none keyserver.DepartureDone
 	from, err := e.giver(ctx, tx, by)
 	if err != nil {
@@ -126,7 +126,11 @@ func (e *Engine) deletePrincipal(ctx context.Context, tx *sqlstore.Tx, by keyser
 			return none, false, err
 		}
 	}
-	return left.Settle(ctx, tx)
+	err = e.lasting(ctx, tx, func() (err error) {
+		done, over, err = left.Settle(ctx, tx)
+		return err
+	})
+	return done, over, err
 }
 
 // mayInherit answers the heir. To say who receives what somebody owns takes being

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/approval"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
@@ -79,6 +80,33 @@ func operationsOf(ctx context.Context, in roleReader, read func() (sqlstore.Hold
 		out[holder] = known[key]
 	}
 	return out, nil
+}
+
+// lasting runs a write that may take a duty away, and undoes it where nobody who is
+// enabled would have the duty any more: nobody could give it again, or approve what
+// asks for it.
+func (e *Engine) lasting(ctx context.Context, tx *sqlstore.Tx, write func() error) error {
+	if e.Deployment != keyserver.Split {
+		return write()
+	}
+	before, err := approval.Holders(ctx, tx, keyserver.ID{})
+	if err != nil {
+		return err
+	}
+	if err := write(); err != nil {
+		return err
+	}
+	after, err := approval.Holders(ctx, tx, keyserver.ID{})
+	if err != nil {
+		return err
+	}
+	for _, duty := range []keyserver.Duty{keyserver.Administration, keyserver.Trust} {
+		if before[duty] > 0 && after[duty] == 0 {
+			return fault.New(fault.InUse, "nobody else has the duty %s in this deployment, and nobody could give it again; give it to somebody else first", duty).
+				Audited(fault.ReasonInUse)
+		}
+	}
+	return nil
 }
 
 // WarnOfDuties logs who holds operations of two duties that are apart. That was

@@ -154,3 +154,47 @@ func TestDutiesStayApart(t *testing.T) {
 		}
 	})
 }
+
+// Whoever could give a duty again is not taken away: neither deleted, nor disabled,
+// nor stripped of his roles, nor of his group or the operations of his role.
+func TestADutyIsNotLeftToNobody(t *testing.T) {
+	ctx := context.Background()
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		e, admin, officer, all := apart(t, f)
+		off := func(who keyserver.Caller, yes bool) keyserver.FlagChange {
+			change := keyserver.FlagChange{ID: who.Principal.ID, Mask: keyserver.FlagEnable}
+			if !yes {
+				change.Value = keyserver.FlagEnable
+			}
+			return change
+		}
+		if err := e.UpdatePrincipalFlags(ctx, admin, off(all, true)); err != nil {
+			t.Fatal(err)
+		}
+		last := func(err error) {
+			t.Helper()
+			refused(t, f, err, fault.InUse, fault.ReasonInUse)
+		}
+		id := officer.Principal.ID
+		_, err := e.DeletePrincipal(ctx, admin, keyserver.Departure{ID: id})
+		last(err)
+		last(e.SetPrincipalRoles(ctx, admin, keyserver.PrincipalRoles{ID: id}))
+		last(e.UpdatePrincipalFlags(ctx, admin, off(officer, true)))
+		if p := must(f.Store.Principal(ctx, id))(t); p.Flags.Disabled() || len(p.Roles) != 1 {
+			t.Errorf("it was done after all: %+v", p)
+		}
+		f.Add(t, keyserver.PasswordPrincipal, "second", []keyserver.ID{keyserver.RoleSecurityOfficer}, nil)
+		for _, err := range []error{
+			e.UpdatePrincipalFlags(ctx, admin, off(officer, true)),
+			e.UpdatePrincipalFlags(ctx, admin, off(officer, false)),
+			e.SetPrincipalRoles(ctx, admin, keyserver.PrincipalRoles{ID: id}),
+		} {
+			if err != nil {
+				t.Errorf("beside another one: %v", err)
+			}
+		}
+		if _, err := e.DeletePrincipal(ctx, admin, keyserver.Departure{ID: id}); err != nil {
+			t.Errorf("beside another one: %v", err)
+		}
+	})
+}

@@ -485,6 +485,10 @@ func TestASecondStartFindsTheState(t *testing.T) {
 		must(bootstrap.Run(ctx, again))(t)
 		_, err := f.AddTrustedCA(ctx, f.Admin, f.Prepared.CA.Certificate.Raw)
 		refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied)
+		again.Deployment = keyserver.Unified
+		if _, err := bootstrap.Run(ctx, again); err == nil || !strings.Contains(err.Error(), "--deployment is unified") {
+			t.Errorf("duties that are apart come together by a flag that is forgotten: got %v", err)
+		}
 	})
 }
 

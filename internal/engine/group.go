@@ -57,7 +57,7 @@ func (e *Engine) RemoveGroupMember(ctx context.Context, by keyserver.Caller, m k
 		if !slices.Contains(p.Groups, m.Group) {
 			return fault.New(fault.NotFound, "principal %q is no member of the group", p.Name).Audited(fault.ReasonObjectNotFound)
 		}
-		return tx.RemoveGroupMember(ctx, m.Group, m.Member)
+		return e.lasting(ctx, tx, func() error { return tx.RemoveGroupMember(ctx, m.Group, m.Member) })
 	})
 }
 

@@ -125,7 +125,7 @@ func (e *Engine) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, 
 				return err
 			}
 		}
-		return tx.SetPrincipalFlags(ctx, change.ID, change.Apply(p.Flags))
+		return e.lasting(ctx, tx, func() error { return tx.SetPrincipalFlags(ctx, change.ID, change.Apply(p.Flags)) })
 	})
 }
 
@@ -135,7 +135,9 @@ func (e *Engine) SetPrincipalRoles(ctx context.Context, by keyserver.Caller, r k
 		if err := rolesExist(ctx, tx, r.Roles); err != nil {
 			return err
 		}
-		return e.giving(ctx, tx, by, r.ID, func() error { return tx.SetPrincipalRoles(ctx, r.ID, r.Roles) })
+		return e.lasting(ctx, tx, func() error {
+			return e.giving(ctx, tx, by, r.ID, func() error { return tx.SetPrincipalRoles(ctx, r.ID, r.Roles) })
+		})
 	})
 }
 

@@ -58,14 +58,16 @@ func (e *Engine) CreateRole(ctx context.Context, by keyserver.Caller, n keyserve
 // UpdateRole implements keyserver.Roles.
 func (e *Engine) UpdateRole(ctx context.Context, by keyserver.Caller, change keyserver.RoleChange) error {
 	return e.changeRole(ctx, by, keyserver.OpUpdateRole, change.ID, func(tx *sqlstore.Tx) error {
-		return e.givingByRole(ctx, tx, by, change.ID, func() error { return takenName(tx.UpdateRole(ctx, change)) })
+		return e.lasting(ctx, tx, func() error {
+			return e.givingByRole(ctx, tx, by, change.ID, func() error { return takenName(tx.UpdateRole(ctx, change)) })
+		})
 	})
 }
 
 // DeleteRole implements keyserver.Roles.
 func (e *Engine) DeleteRole(ctx context.Context, by keyserver.Caller, id keyserver.ID) error {
 	return e.changeRole(ctx, by, keyserver.OpDeleteRole, id, func(tx *sqlstore.Tx) error {
-		return tx.DeleteRole(ctx, id)
+		return e.lasting(ctx, tx, func() error { return tx.DeleteRole(ctx, id) })
 	})
 }
 

@@ -105,11 +105,30 @@ func Run(ctx context.Context, c Config) (Prepared, error) {
 	if c.System != 0 && c.System != p.System {
 		return Prepared{}, fmt.Errorf("--system-id is %d, but this database belongs to system id %d; omit the flag or use another database", c.System, p.System)
 	}
+	if err := c.refuseUnited(ctx); err != nil {
+		return Prepared{}, err
+	}
 	if err := c.syncRoles(ctx); err != nil {
 		return Prepared{}, fmt.Errorf("bring the built-in roles up to date: %w", err)
 	}
 	p.Server, err = c.keepServer(ctx, p)
 	return p, err
+}
+
+// refuseUnited refuses to bring duties together that the database keeps apart: a
+// flag that was forgotten would give the Administrator trust, here and at every
+// replica, and take the approvals away that it needs.
+func (c Config) refuseUnited(ctx context.Context) error {
+	stored, err := c.Store.Setting(ctx, settingDeployment)
+	switch {
+	case errors.Is(err, sqlstore.ErrNotFound):
+		return fmt.Errorf("the setting %s is missing from the database, where every key server has it: somebody took it away; restore it from a backup", settingDeployment)
+	case err != nil:
+		return err
+	case keyserver.Deployment(stored) == keyserver.Split && c.Deployment != keyserver.Split:
+		return fmt.Errorf("--deployment is %s, but the duties of this key server are apart; start it with --deployment %s", c.Deployment, keyserver.Split)
+	}
+	return nil
 }
 
 // openRows lets the store check its rows. Those of a database from before they had
