@@ -151,16 +151,17 @@ func (c *Client) GetPrincipal(ctx context.Context, in schema.ByID) (schema.Princ
 
 // UpdatePrincipalFlags sets the flags that are named, moves no other bit, and
 // verifies the whole word. Codes of its own: NO_FLAG_WORD, ESCALATION,
-// DUTIES_CONFLICT, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT, NOT_SAVED,
-// READBACK_FAILED, INVALID_ARGUMENT.
+// DUTIES_CONFLICT, IN_USE, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT,
+// NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) UpdatePrincipalFlags(ctx context.Context, in schema.UpdatePrincipalFlagsRequest) (schema.PrincipalFlagsSaved, error) {
 	return ask[schema.PrincipalFlagsSaved](ctx, c, route{name: "updatePrincipalFlags", method: http.MethodPut, path: "/api/principals/{id}/flags", named: true}, in)
 }
 
 // AddDelegate names who alone may act with the rights of a principal, beside
 // others that are named, and verifies it; who is named stays. Codes of its own:
-// NO_FLAG_WORD, ESCALATION, DUTIES_CONFLICT, NOT_FOUND, BUILT_IN_PRINCIPAL,
-// OWN_ACCOUNT, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+// NO_FLAG_WORD, ESCALATION, DUTIES_CONFLICT, IN_USE, NOT_FOUND,
+// BUILT_IN_PRINCIPAL, OWN_ACCOUNT, NOT_SAVED, READBACK_FAILED,
+// INVALID_ARGUMENT.
 func (c *Client) AddDelegate(ctx context.Context, in schema.DelegateRequest) (schema.DelegateSaved, error) {
 	return ask[schema.DelegateSaved](ctx, c, route{name: "addDelegate", method: http.MethodPut, path: "/api/principals/{id}/delegates/{pid}", named: true}, in)
 }
@@ -174,8 +175,9 @@ func (c *Client) RemoveDelegate(ctx context.Context, in schema.DelegateRequest) 
 }
 
 // UpdatePrincipalRoles replaces the roles of a principal and verifies them.
-// Codes of its own: ESCALATION, DUTIES_CONFLICT, NOT_FOUND, BUILT_IN_PRINCIPAL,
-// OWN_ACCOUNT, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+// Codes of its own: ESCALATION, DUTIES_CONFLICT, IN_USE, NOT_FOUND,
+// BUILT_IN_PRINCIPAL, OWN_ACCOUNT, NOT_SAVED, READBACK_FAILED,
+// INVALID_ARGUMENT.
 func (c *Client) UpdatePrincipalRoles(ctx context.Context, in schema.UpdatePrincipalRolesRequest) (schema.PrincipalRolesSaved, error) {
 	return ask[schema.PrincipalRolesSaved](ctx, c, route{name: "updatePrincipalRoles", method: http.MethodPut, path: "/api/principals/{id}/roles", named: true}, in)
 }
@@ -218,7 +220,7 @@ func (c *Client) AddGroupMember(ctx context.Context, in schema.GroupMemberReques
 }
 
 // RemoveGroupMember takes a principal out of a group and verifies it. Codes of
-// its own: NOT_REMOVED, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT,
+// its own: NOT_REMOVED, IN_USE, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT,
 // READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) RemoveGroupMember(ctx context.Context, in schema.GroupMemberRequest) (schema.GroupMemberGone, error) {
 	return ask[schema.GroupMemberGone](ctx, c, route{name: "removeGroupMember", method: http.MethodDelete, path: "/api/principals/groups/{gid}/members/{pid}", named: true}, in)
@@ -237,15 +239,15 @@ func (c *Client) CreateRole(ctx context.Context, in schema.CreateRoleRequest) (s
 }
 
 // UpdateRole renames a role, replaces its operations, or both, and verifies
-// each. Codes of its own: ESCALATION, DUTIES_CONFLICT, NOT_FOUND, BUILT_IN,
-// ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+// each. Codes of its own: ESCALATION, DUTIES_CONFLICT, IN_USE, NOT_FOUND,
+// BUILT_IN, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) UpdateRole(ctx context.Context, in schema.UpdateRoleRequest) (schema.RoleSaved, error) {
 	return ask[schema.RoleSaved](ctx, c, route{name: "updateRole", method: http.MethodPut, path: "/api/roles/{id}", named: true}, in)
 }
 
 // DeleteRole deletes a role, also from every principal that holds it, and
-// verifies its absence. Codes of its own: NOT_FOUND, BUILT_IN, NOT_REMOVED,
-// READBACK_FAILED, INVALID_ARGUMENT.
+// verifies its absence. Codes of its own: NOT_FOUND, BUILT_IN, IN_USE,
+// NOT_REMOVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) DeleteRole(ctx context.Context, in schema.ByID) (schema.RoleGone, error) {
 	return ask[schema.RoleGone](ctx, c, route{name: "deleteRole", method: http.MethodDelete, path: "/api/roles/{id}", named: true}, in)
 }

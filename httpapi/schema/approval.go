@@ -48,7 +48,7 @@ type ApprovalPerson struct {
 // ApprovalVote is an approval of somebody.
 type ApprovalVote struct {
 	ApprovalPerson
-	Name string    `json:"name" doc:"When it was given."`
+	Name string    `json:"name" doc:"What that one was called then."`
 	At   time.Time `json:"at" doc:"When he approved."`
 }
 
@@ -69,7 +69,7 @@ type Approval struct {
 	Body       JSON            `json:"body,omitzero" doc:"What will be sent, byte for byte; absent where the request has none."`
 	Reason     string          `json:"reason" doc:"As the asker says."`
 	Asker      ApprovalPerson  `json:"asker" doc:"Who asked, and alone executes it."`
-	AskerName  string          `json:"askerName" doc:"When it was asked for."`
+	AskerName  string          `json:"askerName" doc:"What the asker was called then."`
 	Operations []string        `json:"operations" doc:"Keys of the operations that the request needs."`
 	Required   int             `json:"required" doc:"How many have to approve, by the rule that asks for most."`
 	Rules      []ApprovalTally `json:"rules" doc:"Those that guard it by the policy of this moment; each has to be met."`

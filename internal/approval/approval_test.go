@@ -328,6 +328,7 @@ func TestWhoReads(t *testing.T) {
 		is(t, w.ask(t, "encryptor", "GET", at(ids[0]), nil), 403, "ACCESS_DENIED")
 		is(t, w.ask(t, "encryptor", "GET", "/api/approvals", nil), 403, "ACCESS_DENIED")
 		is(t, w.ask(t, "encryptor", "GET", own+c.admin.Principal.ID.Hex(), nil), 403, "ACCESS_DENIED")
+		is(t, w.ask(t, "officer 1", "GET", own+"0000000000000000", nil), 400, "BAD_REQUEST")
 		is(t, w.ask(t, "officer 1", "GET", at("0000000000000001"), nil), 404, "NOT_FOUND")
 		if a := w.ok(t, "encryptor", "GET", own+c.encryptor.Principal.ID.Hex(), nil); a.body["count"] != 0.0 {
 			t.Errorf("%s", a.raw)

@@ -9,6 +9,8 @@ import (
 	"io"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
@@ -78,6 +80,21 @@ func Database(store *sqlstore.Store, kek func() (url string, err error)) []Check
 				err = found("the rows have no MACs yet: start the server once with this version")
 			}
 			return "the key-encryption key opens the data key", err
+		}},
+		{"settings", func(ctx context.Context, found func(string) error) (string, error) {
+			if opened != nil {
+				return "", opened
+			}
+			for _, name := range bootstrap.Settings {
+				_, err := store.Setting(ctx, name)
+				if errors.Is(err, sqlstore.ErrNotFound) {
+					err = found(name + " is missing: somebody took it away, and the server does not start without it; put it back from a backup")
+				}
+				if err != nil && fault.CodeOf(err) != fault.StoreTampered { // which is among the rows
+					return "", err
+				}
+			}
+			return "every setting that a start needs is there", nil
 		}},
 		{"rows", func(ctx context.Context, found func(string) error) (string, error) {
 			if opened != nil {

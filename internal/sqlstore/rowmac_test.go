@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,7 +27,7 @@ func TestRowMACs(t *testing.T) {
 			t.Parallel()
 			for name, test := range map[string]func(*testing.T, database, *sqlstore.Store, outside){
 				"EveryColumn": testEveryColumn, "EveryRow": testEveryRow, "Moved": testMovedMACs, "Refused": testTamperedRowsRefused,
-				"NotLaundered": testNotLaundered, "Sealed": testSealRows, "OthersServe": testSealBesideOthers,
+				"NotLaundered": testNotLaundered, "Sealed": testSealRows, "KeyGone": testDataKeyGone, "OthersServe": testSealBesideOthers,
 			} {
 				t.Run(name, func(t *testing.T) {
 					d := make(t)
@@ -359,6 +360,18 @@ func testNotLaundered(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 		if err := tryUpdate(t, s, write); !tampered(err) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// testDataKeyGone: rows whose data key was taken away get no other one, which would
+// hide that.
+func testDataKeyGone(t *testing.T, _ database, s *sqlstore.Store, _ outside) {
+	_, err := s.EnsureSetting(t.Context(), rowmac.DataKeySetting, func(context.Context) ([]byte, error) { return []byte("another"), nil })
+	if err == nil || !strings.Contains(err.Error(), "dataKey") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := s.Setting(t.Context(), rowmac.DataKeySetting); !errors.Is(err, sqlstore.ErrNotFound) {
+		t.Errorf("and it was stored: %v", err)
 	}
 }
 

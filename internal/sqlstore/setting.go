@@ -50,6 +50,9 @@ func (s *Store) EnsureSetting(ctx context.Context, name string, make func(ctx co
 		if !errors.Is(err, ErrNotFound) {
 			return err
 		}
+		if err := tx.refuseNewKey(ctx, name); err != nil {
+			return err
+		}
 		value = made
 		return tx.PutSetting(ctx, name, made)
 	})
@@ -57,6 +60,23 @@ func (s *Store) EnsureSetting(ctx context.Context, name string, make func(ctx co
 		return nil, err
 	}
 	return value, nil
+}
+
+// refuseNewKey refuses a data key for rows that are there already: they were made
+// under another one, and a new one in its place would hide that it is gone.
+func (tx *Tx) refuseNewKey(ctx context.Context, name string) error {
+	if name != rowmac.DataKeySetting {
+		return nil
+	}
+	err := tx.row(ctx, `SELECT 1 FROM principals LIMIT 1`, nil, new(int))
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	}
+	return errors.New("the database has rows, and no data key that they were made under: somebody took the setting " + name +
+		" away; put it back from a backup, nothing was written")
 }
 
 // orEmpty keeps nil, which means NULL to the drivers, out of the database.

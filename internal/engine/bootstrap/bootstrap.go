@@ -31,6 +31,9 @@ const (
 	settingServerKey  = "serverKey"
 )
 
+// Settings are those that every key server has from its first start on.
+var Settings = []string{settingSystem, settingDeployment, settingCACert, settingCAKey, settingServerCert, settingServerKey}
+
 // The private keys are wrapped like symmetric keys, under ids that no key has:
 // those are random.
 var (
