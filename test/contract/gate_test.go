@@ -91,6 +91,9 @@ func (g *gate) succeed(t *testing.T, r httpapi.Route) {
 	for _, op := range r.Operations {
 		g.want[id] = append(g.want[id], op.Key+" allowed")
 	}
+	if r.Name == "deletePrincipal" { // whose evidence is that it cannot be read any more
+		g.want[id] = append(g.want[id], keyserver.OpReadPrincipal.Key+" failed objectNotFound")
+	}
 }
 
 func (g *gate) miss(t *testing.T, r httpapi.Route, i int) {
