@@ -37,12 +37,18 @@ type tamperAlarm struct {
 }
 
 func newTamperAlarm(cfg Config) *tamperAlarm {
-	return &tamperAlarm{
+	a := &tamperAlarm{
 		cfg: cfg, told: map[string]time.Time{}, waiting: make(chan rowmac.Finding, maxAlarms),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keyserver_store_tampered_total", Help: "Reads of rows that were refused because the key server has not written them.",
 		}, []string{"table"}),
 	}
+	for name, table := range rowmac.Tables {
+		if table.In == "" {
+			a.refused.WithLabelValues(name) // so that an alert finds it before it counts anything
+		}
+	}
+	return a
 }
 
 func (a *tamperAlarm) observe(r prometheus.Registerer) { r.MustRegister(a.refused) }

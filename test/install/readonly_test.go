@@ -33,6 +33,7 @@ func TestEveryCommandWithNothingToWrite(t *testing.T) {
 		"":               {nil, 0, "Available Commands:"},
 		"audit":          {nil, 0, "verify"},
 		"audit verify":   {[]string{"--data-dir", "/data"}, 1, "keyserver-operator: "},
+		"doctor":         {[]string{"--data-dir", "/data"}, 1, "keyserver-operator: "},
 		"export":         {nil, 2, "--"},
 		"help":           {nil, 0, "Available Commands:"},
 		"manager":        {nil, 1, "no cluster to talk to"},

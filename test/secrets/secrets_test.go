@@ -103,7 +103,7 @@ func start(t *testing.T, args []string, databasePassword string) *run {
 		t.Fatal(err)
 	}
 	r.admin, err = client.New(client.Options{
-		BaseURL: program.BaseURL, HTTPClient: r.http, ProofKey: key,
+		BaseURL: program.BaseURL, ProofURL: "https://" + r.server.Address, HTTPClient: r.http, ProofKey: key,
 		Credentials: client.PasswordCredentials("admin", func(context.Context) (string, error) { return admin, nil }),
 	})
 	if err != nil {
