@@ -402,7 +402,8 @@ type reader interface {
 	Approval(ctx context.Context, id keyserver.ID) (keyserver.Approval, error)
 	ApprovalPolicy(ctx context.Context) ([]byte, error)
 	Principal(ctx context.Context, id keyserver.ID) (keyserver.Principal, error)
-	Role(ctx context.Context, id keyserver.ID) (keyserver.Role, error)
+	RolesInForce(ctx context.Context, p keyserver.Principal) ([]keyserver.ID, error)
+	Granted(ctx context.Context, roles []keyserver.ID) ([]keyserver.ID, error)
 }
 
 func (o *Office) read(ctx context.Context, in reader, id keyserver.ID) (keyserver.Approval, Policy, error) {
@@ -441,28 +442,11 @@ func operationsOf(ctx context.Context, in reader, ref keyserver.PrincipalRef) ([
 	if err != nil {
 		return nil, err
 	}
-	roles := p.Roles
-	for _, id := range p.Groups {
-		group, err := in.Principal(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		if !group.Flags.Disabled() {
-			roles = append(slices.Clip(roles), group.Roles...)
-		}
+	roles, err := in.RolesInForce(ctx, p)
+	if err != nil {
+		return nil, err
 	}
-	var operations []keyserver.ID
-	for _, id := range keyserver.NormalizeIDs(roles) {
-		role, err := in.Role(ctx, id)
-		if errors.Is(err, sqlstore.ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		operations = append(operations, role.Operations...)
-	}
-	return operations, nil
+	return in.Granted(ctx, roles)
 }
 
 // isOwn reports whether what a principal asked for is the caller's own.

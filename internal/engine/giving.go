@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -103,7 +102,7 @@ func (e *Engine) giving(ctx context.Context, tx *sqlstore.Tx, by keyserver.Calle
 // givingByRole is giving where the operations of a role are written.
 func (e *Engine) givingByRole(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, role keyserver.ID, write func() error) error {
 	return e.give(ctx, tx, by, target{
-		operations: func() ([]keyserver.ID, error) { return granted(ctx, tx, []keyserver.ID{role}) },
+		operations: func() ([]keyserver.ID, error) { return tx.Granted(ctx, []keyserver.ID{role}) },
 		everybody:  func() (sqlstore.Holdings, error) { return tx.HoldingsWithRole(ctx, role) },
 	}, write)
 }
@@ -176,20 +175,13 @@ func (e *Engine) giver(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller
 	if err != nil {
 		return g, notFound(err, fault.SessionNotFound, "the session's principal no longer exists")
 	}
-	g.roles = p.Roles
-	for _, id := range p.Groups {
-		group, err := tx.Principal(ctx, id)
-		if err != nil {
-			return g, err
-		}
-		if !group.Flags.Disabled() {
-			g.roles = append(g.roles, group.Roles...)
-		}
+	if g.roles, err = tx.RolesInForce(ctx, p); err != nil {
+		return g, err
 	}
 	if g.mustAsk, err = e.mustAsk(ctx, tx, by); err != nil {
 		return g, err
 	}
-	g.operations, err = granted(ctx, tx, g.roles)
+	g.operations, err = tx.Granted(ctx, g.roles)
 	return g, err
 }
 
@@ -199,21 +191,5 @@ func holds(ctx context.Context, tx *sqlstore.Tx, principal keyserver.ID) ([]keys
 	if err != nil {
 		return nil, err
 	}
-	return granted(ctx, tx, held[principal])
-}
-
-// granted are the operations of roles. One that is gone grants none.
-func granted(ctx context.Context, tx *sqlstore.Tx, roles []keyserver.ID) ([]keyserver.ID, error) {
-	var operations []keyserver.ID
-	for _, id := range keyserver.NormalizeIDs(roles) {
-		role, err := tx.Role(ctx, id)
-		if errors.Is(err, sqlstore.ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		operations = append(operations, role.Operations...)
-	}
-	return keyserver.NormalizeIDs(operations), nil
+	return tx.Granted(ctx, held[principal])
 }

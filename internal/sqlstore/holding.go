@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"errors"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -66,4 +67,35 @@ func (r reads) holdings(ctx context.Context, query string, args ...any) (Holding
 		}
 	}
 	return held, nil
+}
+
+// RolesInForce are a principal's own roles and those of its groups that are enabled.
+func (r reads) RolesInForce(ctx context.Context, p keyserver.Principal) ([]keyserver.ID, error) {
+	groups, err := r.PrincipalsByID(ctx, p.Groups)
+	if err != nil {
+		return nil, err
+	}
+	roles := p.Roles
+	for _, g := range groups {
+		if !g.Flags.Disabled() {
+			roles = append(roles, g.Roles...)
+		}
+	}
+	return keyserver.NormalizeIDs(roles), nil
+}
+
+// Granted are the operations of roles. One that is gone grants none.
+func (r reads) Granted(ctx context.Context, roles []keyserver.ID) ([]keyserver.ID, error) {
+	var operations []keyserver.ID
+	for _, id := range keyserver.NormalizeIDs(roles) {
+		role, err := r.Role(ctx, id)
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		operations = append(operations, role.Operations...)
+	}
+	return keyserver.NormalizeIDs(operations), nil
 }
