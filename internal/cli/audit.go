@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
@@ -29,10 +30,19 @@ func newAudit() *cobra.Command {
 	return cmd
 }
 
+// databaseOptions say where a database is that is read beside a server.
+type databaseOptions struct{ dataDir, databaseURL string }
+
+// bind makes the flags; also says what besides is in the directory.
+func (o *databaseOptions) bind(f *pflag.FlagSet, also string) {
+	f.StringVar(&o.dataDir, "data-dir", "keyserver-data", "directory of the embedded database"+also)
+	f.StringVar(&o.databaseURL, "database-url", "", "PostgreSQL URL; default: the embedded database in --data-dir")
+}
+
 // auditOptions are the flags of audit verify.
 type auditOptions struct {
-	dataDir, databaseURL string
-	heads                []string
+	databaseOptions
+	heads []string
 }
 
 func newAuditVerify() *cobra.Command {
@@ -52,14 +62,13 @@ func newAuditVerify() *cobra.Command {
 			return o.run(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&o.dataDir, "data-dir", "keyserver-data", "directory of the embedded database")
-	cmd.Flags().StringVar(&o.databaseURL, "database-url", "", "PostgreSQL URL; default: the embedded database in --data-dir")
+	o.bind(cmd.Flags(), "")
 	cmd.Flags().StringSliceVar(&o.heads, "expect-head", nil, "CHAIN:POSITION:HASH, as an earlier run printed it, that the trail must still lead through; may be given several times")
 	return cmd
 }
 
-// config is where the trail is.
-func (o *auditOptions) config() (sqlstore.Config, error) {
+// config is where the store is.
+func (o *databaseOptions) config() (sqlstore.Config, error) {
 	switch {
 	case o.databaseURL == "" && o.dataDir == "":
 		return sqlstore.Config{}, usagef("--data-dir must not be empty")

@@ -14,8 +14,8 @@ import (
 
 // doctorOptions are the flags of doctor.
 type doctorOptions struct {
-	trail auditOptions // where the database is
-	kek   string
+	databaseOptions
+	kek string
 }
 
 func newDoctor() *cobra.Command {
@@ -37,14 +37,13 @@ func newDoctor() *cobra.Command {
 			return o.run(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&o.trail.dataDir, "data-dir", "keyserver-data", "directory of the embedded database, and of the key-encryption key where --kek names none")
-	cmd.Flags().StringVar(&o.trail.databaseURL, "database-url", "", "PostgreSQL URL; default: the embedded database in --data-dir")
+	o.bind(cmd.Flags(), ", and of the key-encryption key where --kek names none")
 	cmd.Flags().StringVar(&o.kek, "kek", "", "URL of the key-encryption key, as serve has it; default: the file kek in --data-dir")
 	return cmd
 }
 
 func (o *doctorOptions) run(ctx context.Context, out io.Writer) (err error) {
-	cfg, err := o.trail.config()
+	cfg, err := o.config()
 	if err != nil {
 		return err
 	}
@@ -57,6 +56,6 @@ func (o *doctorOptions) run(ctx context.Context, out io.Writer) (err error) {
 		if o.kek != "" {
 			return o.kek, nil
 		}
-		return custody.FileKey(o.trail.dataDir)
+		return custody.FileKey(o.dataDir)
 	}))
 }
