@@ -283,8 +283,9 @@ func (o *Office) List(ctx context.Context, by keyserver.Caller, f Filter) (page 
 		if err != nil {
 			return err
 		}
+		known := Standing{} // of everybody who approved, once
 		for _, a := range list {
-			v, err := o.view(ctx, o.Store, a, policy)
+			v, err := o.viewOf(ctx, o.Store, a, policy, known)
 			if err != nil {
 				return err
 			}
@@ -418,17 +419,24 @@ func (o *Office) read(ctx context.Context, in reader, id keyserver.ID) (keyserve
 // view judges an approval by the policy and by who those are who approved, at
 // this moment.
 func (o *Office) view(ctx context.Context, in reader, a keyserver.Approval, policy Policy) (View, error) {
-	standing := Standing{}
+	return o.viewOf(ctx, in, a, policy, Standing{})
+}
+
+// viewOf is view that reads nobody who is known, and leaves known whom it reads.
+func (o *Office) viewOf(ctx context.Context, in reader, a keyserver.Approval, policy Policy, known Standing) (View, error) {
 	if a.Decision == "" {
 		for _, v := range a.Votes {
+			if _, ok := known[v.Principal]; ok {
+				continue
+			}
 			operations, err := operationsOf(ctx, in, v.Principal)
 			if err != nil {
 				return View{}, err
 			}
-			standing[v.Principal] = operations
+			known[v.Principal] = operations
 		}
 	}
-	tallies := Tallied(a, policy.Of(a.Operations), standing)
+	tallies := Tallied(a, policy.Of(a.Operations), known)
 	return View{a, State(a, tallies, o.Clock()), tallies}, nil
 }
 
