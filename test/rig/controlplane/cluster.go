@@ -3,6 +3,7 @@ package controlplane
 import (
 	"context"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,7 +43,7 @@ func Begin(change ...func(*envtest.Environment)) (*envtest.Environment, error) {
 	if _, err := Dir(); err != nil {
 		return nil, err
 	}
-	ctrl.SetLogger(logr.Discard()) // envtest's and a manager's; they warn where there is none
+	quiet()
 	environment := &envtest.Environment{}
 	for _, c := range change {
 		c(environment)
@@ -50,6 +51,10 @@ func Begin(change ...func(*envtest.Environment)) (*envtest.Environment, error) {
 	_, err := environment.Start()
 	return environment, err
 }
+
+// quiet silences envtest and managers, which warn where no logger is set. Two tests
+// that begin at the same time may not both set it.
+var quiet = sync.OnceFunc(func() { ctrl.SetLogger(logr.Discard()) })
 
 // Scheme has the kinds of Kubernetes, ours, and more.
 func Scheme(more ...func(*runtime.Scheme) error) *runtime.Scheme {
