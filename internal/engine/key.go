@@ -69,7 +69,7 @@ func (e *Engine) storeKey(ctx context.Context, by keyserver.Caller, id keyserver
 		return "", err
 	}
 	record := sqlstore.KeyRecord{
-		ID: id, Algorithm: key.Algorithm, KeyBytes: len(material), Wrapped: wrapped, ACL: acl, CreatedAt: e.Clock(),
+		ID: id, Algorithm: key.Algorithm, KeyBytes: len(material), Wrapped: wrapped, ACL: acl, CreatedAt: e.Clock(), Life: keyserver.FirstLife(id),
 	}
 	err = e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		entries, at, err := e.firstEntries(ctx, tx, by.Principal, key.Path)

@@ -42,8 +42,12 @@ func TestEncodingsStay(t *testing.T) {
 		}, "hash"),
 		"role": rowmac.Role(keyserver.Role{ID: id(1), Name: "a", BuiltIn: true, Operations: []keyserver.ID{id(2)}}),
 		"key": rowmac.StoredKey(rowmac.KeyRow{
-			ID: id(1), Algorithm: "HMAC-SHA384", KeyBytes: 48, Wrapped: []byte{1}, ACL: id(3), CreatedAt: at,
+			ID: id(1), Algorithm: "HMAC-SHA384", KeyBytes: 48, Wrapped: []byte{1}, ACL: id(3), CreatedAt: at, Life: keyserver.FirstLife(id(1)),
 			Entries: []keyserver.ACLEntry{entry}, Purged: []keyserver.ACLEntry{entry},
+		}),
+		"aged key": rowmac.StoredKey(rowmac.KeyRow{
+			ID: id(2), Algorithm: "HMAC-SHA384", KeyBytes: 48, Wrapped: []byte{1}, ACL: id(3), CreatedAt: at,
+			Life: keyserver.KeyLife{State: keyserver.KeyDestroying, Lineage: id(1), Generation: 2, StateAt: at, DestroyAt: at.Add(time.Hour)},
 		}),
 		"trustedCA":     rowmac.TrustedCA(cert),
 		"certificate":   rowmac.Certificate(cert, []byte{1}, []byte("/CN=a")),
@@ -64,6 +68,7 @@ func TestEncodingsStay(t *testing.T) {
 
 // recorded are the first bytes of the MACs.
 var recorded = map[string]string{
+	"aged key":      "ca8321da027bbfbb",
 	"certificate":   "81b13e996765c45b",
 	"directory":     "870ac7a0a10c4f6d",
 	"key":           "13e4e998549400e2",

@@ -49,6 +49,7 @@ type KeyRow struct {
 	Wrapped   []byte
 	ACL       keyserver.ID
 	CreatedAt time.Time
+	Life      keyserver.KeyLife
 	Entries   []keyserver.ACLEntry
 	Purged    []keyserver.ACLEntry
 }
@@ -58,7 +59,12 @@ type KeyRow struct {
 func StoredKey(k KeyRow) *Row {
 	r := NewRow("stored_keys", k.ID.Hex(), k.ID[:]).Key(k.ID).Text(string(k.Algorithm)).Int(int64(k.KeyBytes)).Bytes(k.Wrapped).
 		Key(k.ACL).Time(k.CreatedAt)
-	return r.entries(k.Entries).entries(k.Purged)
+	r.entries(k.Entries).entries(k.Purged)
+	if k.Life != keyserver.FirstLife(k.ID) { // before anything happens to it, it is as it was before keys aged
+		r.Text(string(k.Life.State)).Key(k.Life.Lineage).Int(int64(k.Life.Generation)).Int(number(k.Life.Exportable)).
+			Time(k.Life.StateAt).Time(k.Life.DestroyAt)
+	}
+	return r
 }
 
 func (r *Row) entries(list []keyserver.ACLEntry) *Row {

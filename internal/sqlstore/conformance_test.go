@@ -172,6 +172,7 @@ func role(n uint64, name string, operations ...uint64) keyserver.Role {
 func key(n uint64) sqlstore.KeyRecord {
 	return sqlstore.KeyRecord{
 		ID: id(n), Algorithm: keyserver.HMACSHA384, KeyBytes: 48, Wrapped: []byte{0, 1, 0xff}, ACL: id(n + 1000), CreatedAt: at(7),
+		Life: keyserver.FirstLife(id(n)),
 	}
 }
 

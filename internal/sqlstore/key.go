@@ -19,6 +19,7 @@ type KeyRecord struct {
 	Wrapped   []byte // as package custody wrapped it
 	ACL       keyserver.ID
 	CreatedAt time.Time // to the microsecond
+	Life      keyserver.KeyLife
 }
 
 // String hides the wrapped bytes from every formatting verb.
@@ -51,7 +52,7 @@ type storedKey struct {
 
 func (k *storedKey) row() *rowmac.Row {
 	return rowmac.StoredKey(rowmac.KeyRow{
-		ID: k.ID, Algorithm: k.Algorithm, KeyBytes: k.KeyBytes, Wrapped: orEmpty(k.Wrapped), ACL: k.ACL, CreatedAt: k.CreatedAt,
+		ID: k.ID, Algorithm: k.Algorithm, KeyBytes: k.KeyBytes, Wrapped: orEmpty(k.Wrapped), ACL: k.ACL, CreatedAt: k.CreatedAt, Life: k.Life,
 		Entries: k.entries, Purged: k.purged,
 	})
 }
@@ -75,10 +76,11 @@ func (k *storedKey) put(e keyserver.ACLEntry) {
 func storedKeyQuery(where string) string {
 	entries := func(part, table string) string {
 		return `UNION ALL SELECT ` + part + `, k.id, e.id, e.system_id, e.principal_id, e.rights, e.max_usage, e.used, e.user_right,
-			e.start_stamp, e.end_stamp, '', NULL, NULL FROM stored_keys k JOIN ` + table + ` e ON e.acl_id = k.acl_id WHERE ` + where + ` `
+			e.start_stamp, e.end_stamp, '', NULL, NULL, '', NULL, 0, 0, 0, 0 FROM stored_keys k JOIN ` + table + ` e ON e.acl_id = k.acl_id WHERE ` + where + ` `
 	}
 	return `SELECT 0 AS part, k.id AS owner, k.acl_id AS id, k.key_bytes AS system_id, k.id AS principal_id, k.created_at AS rights, 0 AS max_usage,
-			0 AS used, 0 AS user_right, k.id AS start_stamp, k.id AS end_stamp, k.algorithm AS algorithm, k.wrapped AS wrapped, k.mac AS mac
+			0 AS used, 0 AS user_right, k.id AS start_stamp, k.id AS end_stamp, k.algorithm AS algorithm, k.wrapped AS wrapped, k.mac AS mac,
+			k.state AS state, k.lineage AS lineage, k.generation AS generation, k.exportable AS exportable, k.state_at AS state_at, k.destroy_at AS destroy_at
 			FROM stored_keys k WHERE ` + where + ` ` +
 		entries(`1`, `acl_entries`) + entries(`2`, `purged_acl_entries`) + `ORDER BY part, owner, system_id, principal_id`
 }
@@ -110,8 +112,10 @@ func (r reads) storedKeys(ctx context.Context, query string, args ...any) ([]sto
 		var start, end, wrapped, mac []byte
 		var algorithm string
 		var e keyserver.ACLEntry
+		var life storedLife
 		if err := row.Scan(&part, intoID(&owner), intoID(&e.ID), &system, intoID(&e.Principal.ID), &rights, &e.MaxUsage, &e.Used, &e.UserRight,
-			&start, &end, &algorithm, &wrapped, &mac); err != nil {
+			&start, &end, &algorithm, &wrapped, &mac,
+			&life.state, optionalID{&life.lineage}, &life.generation, &life.exportable, &life.stateAt, &life.destroyAt); err != nil {
 			return err
 		}
 		if part == 0 {
@@ -119,6 +123,7 @@ func (r reads) storedKeys(ctx context.Context, query string, args ...any) ([]sto
 			list = append(list, storedKey{
 				KeyRecord: KeyRecord{
 					ID: owner, Algorithm: keyserver.Algorithm(algorithm), KeyBytes: int(system), Wrapped: wrapped, ACL: e.ID, CreatedAt: time.UnixMicro(rights).UTC(),
+					Life: life.of(owner),
 				},
 				entries: []keyserver.ACLEntry{}, mac: mac,
 			})
@@ -145,16 +150,22 @@ func (r reads) storedKeys(ctx context.Context, query string, args ...any) ([]sto
 	return list, nil
 }
 
-// InsertKey stores a key and the first entries of its access control list.
+// InsertKey stores a key and the first entries of its access control list. Without
+// a life it begins one.
 func (tx *Tx) InsertKey(ctx context.Context, key KeyRecord, entries ...keyserver.ACLEntry) error {
+	if key.Life == (keyserver.KeyLife{}) {
+		key.Life = keyserver.FirstLife(key.ID)
+	}
 	k := storedKey{KeyRecord: key}
 	for _, e := range entries {
 		e.ACL = key.ACL
 		k.put(e)
 	}
-	_, err := tx.exec(ctx, `INSERT INTO stored_keys (id, algorithm, key_bytes, wrapped, acl_id, created_at, mac)
-		VALUES ($1, $2, $3, $4, $5, $6, $7)`, key.ID[:], string(key.Algorithm), key.KeyBytes, orEmpty(key.Wrapped), key.ACL[:], key.CreatedAt.UnixMicro(),
-		tx.mac(k.row()))
+	life := columnsOf(key.ID, key.Life)
+	_, err := tx.exec(ctx, `INSERT INTO stored_keys (id, algorithm, key_bytes, wrapped, acl_id, created_at, mac,
+			state, lineage, generation, exportable, state_at, destroy_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`, key.ID[:], string(key.Algorithm), key.KeyBytes, orEmpty(key.Wrapped), key.ACL[:],
+		key.CreatedAt.UnixMicro(), tx.mac(k.row()), life.state, orNull(life.lineage), life.generation, life.exportable, life.stateAt, life.destroyAt)
 	if err != nil {
 		return err
 	}
