@@ -3,129 +3,190 @@ package custody
 import (
 	"bytes"
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"gocloud.dev/gcerrors"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 )
 
-// dataKeySetting is where the wrapped data key is kept.
+// dataKeySetting is where the wrapped data keys are kept.
 const dataKeySetting = rowmac.DataKeySetting
 
-// rowsSealed begins what is wrapped of a data key whose database has a MAC on
-// each of its rows. It is said there because nobody can take it away who has not
-// the key-encryption key: a database that says it, and has rows without MACs, was
-// tampered with.
-const rowsSealed = 1
-
-// A wrapped key is a version byte, a nonce, and the sealed bytes with their tag.
+// A wrapped key is a version byte, the id of its data key, a nonce, and the sealed
+// bytes with their tag. Version 1 has no id: it is under the first data key of a
+// database from before there was a ring, whose id is zero. That one goes on wrapping
+// so until it is retired, for the sake of replicas that know nothing else.
 const (
-	wrapVersion = 1
-	nonceLen    = 12
-	tagLen      = 16
-	minWrapped  = 1 + nonceLen + tagLen
-	dataKeyLen  = 32
+	wrapVersionAlone = 1
+	wrapVersion      = 2
+	nonceLen         = 12
+	tagLen           = 16
+	idLen            = 8
 )
 
 // ErrWrongKey is wrapped when the key-encryption key is not the one that the
 // database was made with.
-var ErrWrongKey = errors.New("the key-encryption key does not open this database's data key; check --kek")
+var ErrWrongKey = errors.New("the key-encryption key does not open this database's data key; check --kek, " +
+	"and where it is to take the place of another one, give that as --kek-previous")
+
+// ErrWrongKeys is wrapped when neither of two key-encryption keys does.
+var ErrWrongKeys = errors.New("neither --kek nor --kek-previous opens this database's data key; nothing was changed")
 
 // ErrDamaged is wrapped when a wrapped key does not open under the data key:
 // its bytes were changed, or it is kept under the id of another key.
 var ErrDamaged = errors.New("the stored key is damaged")
 
-// Settings is where the wrapped data key is kept.
+// ErrRewrapping is answered to Rotate while keys are still wrapped by the data key
+// before.
+var ErrRewrapping = errors.New("keys are still being wrapped anew")
+
+// Settings is where the wrapped data keys are kept.
 type Settings interface {
 	// EnsureSetting reads a setting, or stores what make answers where there
 	// is none, once and for all replicas.
 	EnsureSetting(ctx context.Context, name string, make func(ctx context.Context) ([]byte, error)) ([]byte, error)
+	// ReplaceSetting stores a setting where it still is what it was, and answers
+	// whether it did.
+	ReplaceSetting(ctx context.Context, name string, was, value []byte) (bool, error)
+	Setting(ctx context.Context, name string) ([]byte, error)
 }
 
 // Custodian wraps and unwraps keys. It is safe for concurrent use.
 type Custodian struct {
-	aead   cipher.AEAD
-	rows   *rowmac.Key
-	keeper *Keeper
-	stored []byte // what the setting held
-	sealed bool
+	keepers  keepers
+	settings Settings // nil where the database is only read
+	setting  func(ctx context.Context, name string) ([]byte, error)
+	clock    func() time.Time
+	rows     *rowmac.Key
+
+	reading sync.Mutex // one look at the setting at a time
+	ring    atomic.Pointer[ring]
 }
 
-// New opens the data key of a database, or makes it at the first start.
+// Options are what a start may say besides.
+type Options struct {
+	// Previous is the key-encryption key of before, where another one takes its place.
+	Previous *Keeper
+	Clock    func() time.Time // default: the system's
+}
+
+// New opens the data keys of a database, or makes the first one at the first start.
 // ErrWrongKey where the keeper is not that of the database.
 func New(ctx context.Context, keeper *Keeper, settings Settings) (*Custodian, error) {
-	wrapped, err := settings.EnsureSetting(ctx, dataKeySetting, func(ctx context.Context) ([]byte, error) {
-		key := newKey()
-		defer clear(key)
-		return keeper.wrapDataKey(ctx, key) // there is no row yet
+	return Start(ctx, keeper, settings, Options{})
+}
+
+// Start is New with options. Where a previous key-encryption key opens data keys, they
+// are wrapped by the other one in one step, for all replicas.
+func Start(ctx context.Context, keeper *Keeper, settings Settings, o Options) (*Custodian, error) {
+	if o.Clock == nil {
+		o.Clock = time.Now //nolint:forbidigo // the default of an injected clock
+	}
+	c := &Custodian{keepers: keepers{keeper, o.Previous}, settings: settings, setting: settings.Setting, clock: o.Clock}
+	stored, err := settings.EnsureSetting(ctx, dataKeySetting, func(ctx context.Context) ([]byte, error) {
+		r, err := newRing(ctx, c.keepers, o.Clock())
+		if err != nil {
+			return nil, err
+		}
+		return r.stored, nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the data key: %w", err)
 	}
-	return open(ctx, keeper, wrapped)
+	for {
+		r, err := openRing(ctx, c.keepers, stored, nil)
+		if err != nil {
+			return nil, err
+		}
+		if r.sealed && (!isRing(stored) || r.foreign) {
+			if r, err = c.wrapAnew(ctx, r); err != nil {
+				return nil, err
+			}
+		}
+		if r != nil {
+			c.begin(r)
+			return c, nil
+		}
+		// Another replica was faster.
+		if stored, err = settings.Setting(ctx, dataKeySetting); err != nil {
+			return nil, fmt.Errorf("read the data key: %w", err)
+		}
+	}
 }
 
-// Existing opens the data key of a database that has one, and makes none.
+// Existing opens the data keys of a database that has some, and makes none.
 func Existing(ctx context.Context, keeper *Keeper, setting func(ctx context.Context, name string) ([]byte, error)) (*Custodian, error) {
-	wrapped, err := setting(ctx, dataKeySetting)
+	c := &Custodian{keepers: keepers{keeper, nil}, setting: setting}
+	stored, err := setting(ctx, dataKeySetting)
 	if err != nil {
 		return nil, fmt.Errorf("read the data key: %w", err)
 	}
-	return open(ctx, keeper, wrapped)
-}
-
-// wrapDataKey wraps the data key of a database whose rows are sealed.
-func (k *Keeper) wrapDataKey(ctx context.Context, key []byte) ([]byte, error) {
-	plain := append([]byte{rowsSealed}, key...)
-	defer clear(plain)
-	wrapped, err := k.keeper.Encrypt(ctx, plain)
-	if err != nil {
-		return nil, fmt.Errorf("wrap the data key: %w", remote(err))
-	}
-	return wrapped, nil
-}
-
-func open(ctx context.Context, keeper *Keeper, wrapped []byte) (*Custodian, error) {
-	plain, err := keeper.keeper.Decrypt(ctx, wrapped)
-	defer clear(plain)
-	key, sealed := plain, len(plain) == 1+dataKeyLen && plain[0] == rowsSealed
-	if sealed {
-		key = plain[1:]
-	}
-	switch {
-	case err != nil && isRemote(err):
-		return nil, fmt.Errorf("unwrap the data key: %w", remote(err))
-	case err != nil, len(key) != dataKeyLen:
-		return nil, ErrWrongKey
-	}
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, fmt.Errorf("prepare the data key: %w", err)
-	}
-	// Nonces are drawn inside the cryptographic module, as FIPS 140-3 wants it.
-	aead, err := cipher.NewGCMWithRandomNonce(block)
-	if err != nil {
-		return nil, fmt.Errorf("prepare the data key: %w", err)
-	}
-	rows, err := rowmac.Derive(key)
+	r, err := openRing(ctx, c.keepers, stored, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &Custodian{aead, rows, keeper, wrapped, sealed}, nil
+	c.begin(r)
+	return c, nil
 }
 
-// RowKey makes and checks the MACs of the database's rows.
+func (c *Custodian) begin(r *ring) {
+	c.ring.Store(r)
+	c.rows = rowmac.Of(c, r.rowKeys()...)
+}
+
+// wrapAnew has the key-encryption key wrap every data key of the ring, also where it
+// was none yet. nil where the setting was another one meanwhile.
+func (c *Custodian) wrapAnew(ctx context.Context, r *ring) (*ring, error) {
+	n, err := c.wrapped(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := c.settings.ReplaceSetting(ctx, dataKeySetting, r.stored, n.stored)
+	if err != nil || !stored {
+		return nil, err
+	}
+	return n, nil
+}
+
+func (c *Custodian) wrapped(ctx context.Context, r *ring) (*ring, error) {
+	n := r.next()
+	n.sealed, n.foreign = true, false
+	if r.label == [labelLen]byte{} {
+		copy(n.label[:], newKey())
+	}
+	for _, k := range n.keys {
+		if k.state == keyserver.DataKeyRetired {
+			continue
+		}
+		key, err := c.keepers.key(ctx, k.wrapped, r.stored)
+		if err != nil {
+			return nil, err
+		}
+		plain := sealedKey(k.id, k.createdAt, n.label, key)
+		clear(key)
+		k.wrapped, err = c.keepers.wrap(ctx, plain)
+		clear(plain)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return n, n.encode()
+}
+
+// RowKey makes and checks the MACs of the database's rows. It follows the ring.
 func (c *Custodian) RowKey() *rowmac.Key { return c.rows }
 
 // RowsSealed reports whether every row has its MAC. It has not in a database of
 // before there were any, until SealRows.
-func (c *Custodian) RowsSealed() bool { return c.sealed }
+func (c *Custodian) RowsSealed() bool { return c.ring.Load().sealed }
 
 // SealRows says, where the data key is kept, that every row has its MAC. get and
 // put are of the transaction that makes them. It answers false where it was said
@@ -133,43 +194,219 @@ func (c *Custodian) RowsSealed() bool { return c.sealed }
 func (c *Custodian) SealRows(ctx context.Context, get func(ctx context.Context, name string) ([]byte, error),
 	put func(ctx context.Context, name string, value []byte) error,
 ) (bool, error) {
+	r := c.ring.Load()
 	stored, err := get(ctx, dataKeySetting)
-	if err != nil || !bytes.Equal(stored, c.stored) {
+	if err != nil || !bytes.Equal(stored, r.stored) {
 		return false, err
 	}
-	key, err := c.keeper.keeper.Decrypt(ctx, stored)
-	defer clear(key)
-	if err != nil {
-		return false, fmt.Errorf("unwrap the data key: %w", remote(err))
-	}
-	wrapped, err := c.keeper.wrapDataKey(ctx, key)
+	n, err := c.wrapped(ctx, r)
 	if err != nil {
 		return false, err
 	}
-	return true, put(ctx, dataKeySetting, wrapped)
+	return true, put(ctx, dataKeySetting, n.stored)
 }
 
-// Wrap seals the bytes of a key for storage. What it answers opens only for
-// the same key id on the same system.
+// Stored implements rowmac.Ring.
+func (c *Custodian) Stored() []byte { return c.ring.Load().stored }
+
+// Again implements rowmac.Ring: it reads the data keys as the database has them now.
+// What cannot be opened changes nothing.
+func (c *Custodian) Again(ctx context.Context) (changed bool, err error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	stored, err := c.setting(ctx, dataKeySetting)
+	if err != nil {
+		return false, fmt.Errorf("read the data keys: %w", err)
+	}
+	held := c.ring.Load()
+	if bytes.Equal(stored, held.stored) {
+		return false, nil
+	}
+	r, err := openRing(ctx, c.keepers, stored, held)
+	switch {
+	case errors.Is(err, errNotOurs), err == nil && r.generation < held.generation:
+		return false, fault.New(fault.StoreTampered, "%s", errNotOurs.Error()).Audited(fault.ReasonStoreTampered).Because(err)
+	case err != nil:
+		return false, fault.Temporary(fault.NotCurrent, fault.ScopeProcess, time.Second,
+			"the newest data key of the database does not open here: the key-encryption key does not answer, or is not that of the other replicas").Because(err)
+	}
+	c.ring.Store(r)
+	c.rows.Use(r.rowKeys()...)
+	return true, nil
+}
+
+// Rotate makes a new data key, which wraps from now on. What is under the one before
+// is to be wrapped anew. ErrRewrapping while that still goes on for an earlier one.
+func (c *Custodian) Rotate(ctx context.Context) (keyserver.DataKey, error) {
+	for {
+		if _, err := c.Again(ctx); err != nil {
+			return keyserver.DataKey{}, err
+		}
+		r := c.ring.Load()
+		if r.retiring() != nil {
+			return keyserver.DataKey{}, ErrRewrapping
+		}
+		n := r.next()
+		k, err := c.keepers.newDataKey(ctx, n.label, c.clock())
+		if err != nil {
+			return keyserver.DataKey{}, err
+		}
+		n.active.state = keyserver.DataKeyRetiring
+		n.keys, n.active = append(n.keys, k), k
+		if err := n.encode(); err != nil {
+			return keyserver.DataKey{}, err
+		}
+		stored, err := c.settings.ReplaceSetting(ctx, dataKeySetting, r.stored, n.stored)
+		if err != nil {
+			return keyserver.DataKey{}, err
+		}
+		if !stored {
+			continue
+		}
+		_, err = c.Again(ctx)
+		return k.describe(), err
+	}
+}
+
+// Settle wraps those data keys by the key-encryption key that only the previous one
+// opens: a replica that still runs with that alone may have made one.
+func (c *Custodian) Settle(ctx context.Context) error {
+	r := c.ring.Load()
+	if !r.foreign {
+		return nil
+	}
+	if _, err := c.wrapAnew(ctx, r); err != nil {
+		return err
+	}
+	_, err := c.Again(ctx)
+	return err
+}
+
+// Retire says, in the transaction that found nothing under it any more, that a data
+// key is retired, and erases it. get and put are of that transaction; Again follows it.
+func (c *Custodian) Retire(ctx context.Context, id keyserver.ID, get func(ctx context.Context, name string) ([]byte, error),
+	put func(ctx context.Context, name string, value []byte) error,
+) error {
+	r := c.ring.Load()
+	stored, err := get(ctx, dataKeySetting)
+	if err != nil {
+		return err
+	}
+	old := r.retiring()
+	if !bytes.Equal(stored, r.stored) || old == nil || old.id != id {
+		return nil // another replica was faster
+	}
+	n := r.next()
+	for i, k := range n.keys {
+		if k.id == id {
+			n.keys[i] = &dataKey{id: k.id, createdAt: k.createdAt, retiredAt: c.clock().UTC().Truncate(time.Microsecond), state: keyserver.DataKeyRetired}
+		}
+	}
+	n.forget()
+	if err := n.encode(); err != nil {
+		return err
+	}
+	return put(ctx, dataKeySetting, n.stored)
+}
+
+// Retiring answers the data key that keys are to be taken away from, if there is one.
+func (c *Custodian) Retiring() (keyserver.ID, bool) {
+	if k := c.ring.Load().retiring(); k != nil {
+		return k.id, true
+	}
+	return keyserver.ID{}, false
+}
+
+// DataKeys are the data keys, oldest first, without what is under them.
+func (c *Custodian) DataKeys() []keyserver.DataKey {
+	var list []keyserver.DataKey
+	for _, k := range c.ring.Load().keys {
+		list = append(list, k.describe())
+	}
+	return list
+}
+
+func (k *dataKey) describe() keyserver.DataKey {
+	return keyserver.DataKey{ID: k.id, CreatedAt: k.createdAt, RetiredAt: k.retiredAt, State: k.state}
+}
+
+// Wrap seals the bytes of a key for storage under the active data key. What it answers
+// opens only for the same key id on the same system. Call it in the transaction that
+// stores the answer: the data key could be retired before.
 func (c *Custodian) Wrap(key keyserver.ID, system keyserver.SystemID, plain []byte) ([]byte, error) {
-	wrapped := make([]byte, 1, minWrapped+len(plain))
-	wrapped[0] = wrapVersion
-	bound := boundTo(key, system)
-	return c.aead.Seal(wrapped, nil, plain, bound[:]), nil //nolint:gosec // the AEAD draws the nonce itself and takes none
+	return c.ring.Load().active.seals(key, system, plain), nil
+}
+
+func (k *dataKey) seals(key keyserver.ID, system keyserver.SystemID, plain []byte) []byte {
+	wrapped := append(make([]byte, 0, 1+idLen+nonceLen+len(plain)+tagLen), Prefix(k.id)...)
+	bound := boundTo(wrapped, key, system)
+	return k.aead.Seal(wrapped, nil, plain, bound) //nolint:gosec // the AEAD draws the nonce itself and takes none
+}
+
+// Prefix begins everything that is wrapped under a data key.
+func Prefix(dataKey keyserver.ID) []byte {
+	if dataKey.IsZero() {
+		return []byte{wrapVersionAlone}
+	}
+	return append([]byte{wrapVersion}, dataKey[:]...)
+}
+
+// split answers the id of the data key of what was wrapped, and how long what names
+// it is.
+func split(wrapped []byte) (id keyserver.ID, prefix int, ok bool) {
+	switch {
+	case len(wrapped) >= 1+nonceLen+tagLen && wrapped[0] == wrapVersionAlone:
+		return id, 1, true
+	case len(wrapped) >= 1+idLen+nonceLen+tagLen && wrapped[0] == wrapVersion:
+		copy(id[:], wrapped[1:])
+		return id, 1 + idLen, true
+	}
+	return id, 0, false
 }
 
 // Unwrap opens a stored key. The caller wipes the answer. ErrDamaged where the
-// bytes are not what Wrap answered for this key.
+// bytes are not what Wrap answered for this key. Where another process has made the
+// data key a moment ago, the data keys are read again first.
 func (c *Custodian) Unwrap(key keyserver.ID, system keyserver.SystemID, wrapped []byte) ([]byte, error) {
-	if len(wrapped) < minWrapped || wrapped[0] != wrapVersion {
+	id, prefix, ok := split(wrapped)
+	if !ok {
 		return nil, fmt.Errorf("key %s: %w", key, ErrDamaged)
 	}
-	bound := boundTo(key, system)
-	plain, err := c.aead.Open(nil, nil, wrapped[1:], bound[:])
+	under := c.ring.Load().find(id)
+	if under == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), againTimeout)
+		defer cancel()
+		if _, err := c.Again(ctx); err != nil {
+			return nil, err
+		}
+		if under = c.ring.Load().find(id); under == nil {
+			return nil, fmt.Errorf("key %s is under the data key %s, which is not there: %w", key, id, ErrDamaged)
+		}
+	}
+	plain, err := under.aead.Open(nil, nil, wrapped[prefix:], boundTo(wrapped[:prefix], key, system))
 	if err != nil {
 		return nil, fmt.Errorf("key %s: %w", key, ErrDamaged)
 	}
 	return plain, nil
+}
+
+// againTimeout bounds one more look at the data keys, when a key is under one that is
+// not known.
+const againTimeout = 5 * time.Second
+
+// Rewrap seals what was wrapped under the active data key. It answers false where it
+// is already.
+func (c *Custodian) Rewrap(key keyserver.ID, system keyserver.SystemID, wrapped []byte) ([]byte, bool, error) {
+	if bytes.HasPrefix(wrapped, Prefix(c.ring.Load().active.id)) || len(wrapped) == 0 {
+		return wrapped, false, nil
+	}
+	plain, err := c.Unwrap(key, system, wrapped)
+	if err != nil {
+		return nil, false, err
+	}
+	defer clear(plain)
+	out, err := c.Wrap(key, system, plain)
+	return out, true, err
 }
 
 // String hides the data key from every formatting verb.
@@ -178,14 +415,12 @@ func (c *Custodian) String() string { return "custodian" }
 // GoString hides the data key from %#v.
 func (c *Custodian) GoString() string { return c.String() }
 
-// boundTo is the associated data: the version, so that none can be passed off
-// as another, and whose bytes these are.
-func boundTo(key keyserver.ID, system keyserver.SystemID) [1 + 4 + 8]byte {
-	var b [1 + 4 + 8]byte
-	b[0] = wrapVersion
-	binary.BigEndian.PutUint32(b[1:], uint32(system))
-	copy(b[5:], key[:])
-	return b
+// boundTo is the associated data: the version and the data key, so that none can be
+// passed off as another, and whose bytes these are.
+func boundTo(prefix []byte, key keyserver.ID, system keyserver.SystemID) []byte {
+	b := append(make([]byte, 0, 1+idLen+4+8), prefix...)
+	b = binary.BigEndian.AppendUint32(b, uint32(system))
+	return append(b, key[:]...)
 }
 
 // isRemote tells a service that could not be asked from one that said no.

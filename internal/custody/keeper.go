@@ -8,6 +8,7 @@ package custody
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -22,7 +23,11 @@ import (
 const kekLen = 32
 
 // Keeper wraps and unwraps with the key-encryption key.
-type Keeper struct{ keeper *secrets.Keeper }
+type Keeper struct {
+	keeper   *secrets.Keeper
+	scheme   string
+	identity []byte // what tells it from another one: its URL, or a hash of the key
+}
 
 // Open opens the key-encryption key that a gocloud.dev/secrets URL names. The
 // URL may hold the key itself, so errors say nothing of it but its scheme.
@@ -38,7 +43,7 @@ func Open(ctx context.Context, url string) (*Keeper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the key-encryption key cannot be opened: check the %s URL and the credentials for it", scheme) // err may repeat the URL
 	}
-	return &Keeper{keeper}, nil
+	return &Keeper{keeper, scheme, []byte(url)}, nil
 }
 
 // openLocal takes a key in either alphabet of base64. The library's own opener
@@ -54,7 +59,8 @@ func openLocal(text string) (*Keeper, error) {
 	var kek [kekLen]byte
 	copy(kek[:], key)
 	defer clear(kek[:])
-	return &Keeper{localsecrets.NewKeeper(kek)}, nil
+	identity := sha256.Sum256(kek[:])
+	return &Keeper{localsecrets.NewKeeper(kek), localsecrets.Scheme, identity[:]}, nil
 }
 
 // Answers says whether the key can be used now.

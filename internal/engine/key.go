@@ -60,16 +60,12 @@ func (e *Engine) MintKey(ctx context.Context, by keyserver.Caller, key keyserver
 // storeKey wraps the material and writes the key with its list. It answers the
 // templated directory that gave the list entries, if one did.
 func (e *Engine) storeKey(ctx context.Context, by keyserver.Caller, id keyserver.ID, key keyserver.NewKey, material []byte) (directory string, err error) {
-	wrapped, err := e.Custodian.Wrap(id, e.System, material)
-	if err != nil {
-		return "", fmt.Errorf("wrap the key: %w", err)
-	}
 	acl, err := keyserver.NewID(e.Random)
 	if err != nil {
 		return "", err
 	}
 	record := sqlstore.KeyRecord{
-		ID: id, Algorithm: key.Algorithm, KeyBytes: len(material), Wrapped: wrapped, ACL: acl, CreatedAt: e.Clock(), Life: keyserver.FirstLife(id),
+		ID: id, Algorithm: key.Algorithm, KeyBytes: len(material), ACL: acl, CreatedAt: e.Clock(), Life: keyserver.FirstLife(id),
 	}
 	err = e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		entries, at, err := e.firstEntries(ctx, tx, by.Principal, key.Path)
@@ -77,6 +73,9 @@ func (e *Engine) storeKey(ctx context.Context, by keyserver.Caller, id keyserver
 			return err
 		}
 		directory = at
+		if record.Wrapped, err = e.Custodian.Wrap(id, e.System, material); err != nil {
+			return fmt.Errorf("wrap the key: %w", err)
+		}
 		return tx.InsertKey(ctx, record, entries...)
 	})
 	return directory, err

@@ -24,6 +24,8 @@ const (
 	ChangeTemplatedDirectory ChangeKind = "templatedDirectory"
 	// ChangeApprovalPolicy has a zero id: there is one policy.
 	ChangeApprovalPolicy ChangeKind = "approvalPolicy"
+	// ChangeDataKey has a zero id: it is about the data keys as a whole.
+	ChangeDataKey ChangeKind = "dataKey"
 )
 
 // ChangeAction is what happened.

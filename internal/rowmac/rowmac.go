@@ -15,13 +15,17 @@
 package rowmac
 
 import (
+	"bytes"
+	"context"
 	"crypto/hkdf"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -31,26 +35,114 @@ import (
 const info = "keyserver-operator row mac v1"
 
 // Key makes and checks MACs, HMAC-SHA-256. It is safe for concurrent use.
-type Key struct{ secret []byte }
+type Key struct {
+	secrets atomic.Pointer[[][]byte] // the first makes MACs, each of them is accepted
+	ring    Ring                     // nil where the data keys never change
+}
 
-// Derive makes the key of the rows from a data key, by HKDF-SHA-256.
-func Derive(dataKey []byte) (*Key, error) {
-	secret, err := hkdf.Key(sha256.New, dataKey, nil, info, sha256.Size)
-	if err != nil {
-		return nil, fmt.Errorf("derive the key of the rows: %w", err)
+// Ring is what the data keys come from, while they change.
+type Ring interface {
+	// Stored is the value of DataKeySetting that the keys in use were read from.
+	Stored() []byte
+	// Again reads it anew and has Use called where it is another one. It answers
+	// whether it was.
+	Again(ctx context.Context) (changed bool, err error)
+}
+
+// Derive makes the key of the rows from data keys, by HKDF-SHA-256. The first makes
+// MACs. Those of the others are accepted, until they have been made anew.
+func Derive(dataKeys ...[]byte) (*Key, error) {
+	secrets := make([][]byte, 0, len(dataKeys))
+	for _, dataKey := range dataKeys {
+		secret, err := hkdf.Key(sha256.New, dataKey, nil, info, sha256.Size)
+		if err != nil {
+			return nil, fmt.Errorf("derive the key of the rows: %w", err)
+		}
+		secrets = append(secrets, secret)
 	}
-	return &Key{secret}, nil
+	k := &Key{}
+	k.secrets.Store(&secrets)
+	return k, nil
+}
+
+// Of is a key that makes the MACs of the first of some keys and accepts those of all,
+// and that follows the ring they come from.
+func Of(ring Ring, keys ...*Key) *Key {
+	k := &Key{ring: ring}
+	k.Use(keys...)
+	return k
+}
+
+// Use takes the place of what the key was made of.
+func (k *Key) Use(keys ...*Key) {
+	var secrets [][]byte
+	for _, other := range keys {
+		secrets = append(secrets, *other.secrets.Load()...)
+	}
+	k.secrets.Store(&secrets)
 }
 
 // Sum returns the MAC of a row.
-func (k *Key) Sum(r *Row) []byte {
-	h := hmac.New(sha256.New, k.secret)
+func (k *Key) Sum(r *Row) []byte { return sum((*k.secrets.Load())[0], r) }
+
+func sum(secret []byte, r *Row) []byte {
+	h := hmac.New(sha256.New, secret)
 	_, _ = h.Write(r.encoded) // never fails
 	return h.Sum(nil)
 }
 
-// Agrees reports in constant time whether a MAC is that of the row.
-func (k *Key) Agrees(r *Row, mac []byte) bool { return hmac.Equal(k.Sum(r), mac) }
+// againTimeout bounds one more look at the data keys, when a row does not agree.
+const againTimeout = 5 * time.Second
+
+// ErrDisagrees is answered for a row that is not by any of the data keys.
+var ErrDisagrees = errors.New("the row does not agree with its MAC")
+
+// Check compares a row with its MAC, in constant time for each key. A row may also be
+// by a data key that another process made a moment ago, so that the ring is read again
+// before one is refused; any other error than ErrDisagrees says that it could not be.
+func (k *Key) Check(r *Row, mac []byte) error {
+	switch {
+	case k.accepts(r, mac):
+		return nil
+	case k.ring == nil || len(mac) == 0:
+		return ErrDisagrees
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), againTimeout)
+	defer cancel()
+	if _, err := k.ring.Again(ctx); err != nil {
+		return err
+	}
+	if !k.accepts(r, mac) { // also where nothing changed: another caller may have been before
+		return ErrDisagrees
+	}
+	return nil
+}
+
+// Agrees reports whether Check finds nothing.
+func (k *Key) Agrees(r *Row, mac []byte) bool { return k.Check(r, mac) == nil }
+
+func (k *Key) accepts(r *Row, mac []byte) bool {
+	for _, secret := range *k.secrets.Load() {
+		if hmac.Equal(sum(secret, r), mac) {
+			return true
+		}
+	}
+	return false
+}
+
+// Newest reports whether a MAC of the row is by the key that makes them now.
+func (k *Key) Newest(r *Row, mac []byte) bool { return hmac.Equal(k.Sum(r), mac) }
+
+// Follows reports whether the key is that of a value of DataKeySetting.
+func (k *Key) Follows(stored []byte) bool {
+	return k.ring == nil || bytes.Equal(k.ring.Stored(), stored)
+}
+
+// Again reads the data keys anew.
+func (k *Key) Again(ctx context.Context) error {
+	_, err := k.ring.Again(ctx)
+	return err
+}
 
 // String hides the key from every formatting verb.
 func (k *Key) String() string { return "key of the rows" }

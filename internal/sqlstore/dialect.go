@@ -56,6 +56,11 @@ type dialect interface {
 
 	// setKeyMACs writes the MACs of keys.
 	setKeyMACs(ctx context.Context, in statements, ids, macs [][]byte) error
+	// setKeyWraps writes how keys are wrapped, and their MACs.
+	setKeyWraps(ctx context.Context, in statements, ids, wrapped, macs [][]byte) error
+	// claimRewrap claims that this process alone wraps keys anew, until release. It
+	// answers nil where another one does.
+	claimRewrap(ctx context.Context, s *Store) (release func(), err error)
 	// chainsHeld counts the audit chains that processes write to just now.
 	chainsHeld(ctx context.Context, in statements) (int, error)
 

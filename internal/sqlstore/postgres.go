@@ -37,6 +37,7 @@ const (
 	lockClass     = 1263751760 // "KSOP"
 	lockMigration = -1
 	lockUpdate    = -2 // numbers from 1 are audit chains
+	lockRewrap    = -3
 )
 
 // changeChannel is where a commit announces its changes.
@@ -98,7 +99,7 @@ func (d *postgres) openReadOnly(ctx context.Context) (pools, error) {
 		return pools{}, err
 	}
 	cfg.RuntimeParams["default_transaction_read_only"] = "on"
-	p := pools{read: d.pool(cfg, 1)}
+	p := pools{read: d.pool(cfg, 2)} // one more, for the data keys while rows are read
 	if err := d.reach(ctx, p.read); err != nil {
 		return pools{}, errors.Join(err, p.close())
 	}
@@ -289,6 +290,29 @@ func (d *postgres) claimChain(ctx context.Context, s *Store) (audit.Chain, error
 func (d *postgres) setKeyMACs(ctx context.Context, in statements, ids, macs [][]byte) error {
 	_, err := in.exec(ctx, `UPDATE stored_keys k SET mac = v.mac FROM unnest($1::bytea[], $2::bytea[]) AS v(id, mac) WHERE k.id = v.id`, ids, macs)
 	return err
+}
+
+// setKeyWraps takes one way to the server and back for all of them.
+func (d *postgres) setKeyWraps(ctx context.Context, in statements, ids, wrapped, macs [][]byte) error {
+	_, err := in.exec(ctx, `UPDATE stored_keys k SET wrapped = v.wrapped, mac = v.mac
+		FROM unnest($1::bytea[], $2::bytea[], $3::bytea[]) AS v(id, wrapped, mac) WHERE k.id = v.id`, ids, wrapped, macs)
+	return err
+}
+
+// claimRewrap claims by a lock that lives as long as its connection. Two that work at
+// the same time, after one was lost, do no harm: each batch is serialised.
+func (d *postgres) claimRewrap(ctx context.Context, s *Store) (func(), error) {
+	session, err := openSession(ctx, d, s.pools.write)
+	if err != nil {
+		return nil, err
+	}
+	var locked bool
+	err = statements{run: session.run, dialect: d}.row(ctx, `SELECT pg_try_advisory_lock($1, $2)`, []any{lockClass, lockRewrap}, &locked)
+	if err != nil || !locked {
+		session.drop()
+		return nil, err
+	}
+	return session.drop, nil // and with it the lock
 }
 
 func (d *postgres) chainsHeld(ctx context.Context, in statements) (n int, err error) {

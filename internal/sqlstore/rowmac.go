@@ -33,17 +33,39 @@ func (s *Store) UseRowKey(key *rowmac.Key) { s.macs.key.Store(key) }
 // block nor use the store.
 func (s *Store) OnTampered(alarm func(rowmac.Finding)) { s.macs.alarm.Store(&alarm) }
 
+// errRingMoved ends a transaction that began under data keys which are not those of
+// the database any more.
+var errRingMoved = errors.New("the data keys have changed")
+
+// followRing refuses to write while the data keys of this process are not those of
+// the database: what it wrapped, or gave a MAC, could be under one that is gone.
+func (s *Store) followRing(ctx context.Context, in statements) error {
+	key := s.macs.key.Load()
+	if key == nil {
+		return nil
+	}
+	var stored []byte
+	err := in.row(ctx, `SELECT value FROM settings WHERE name = $1`, []any{rowmac.DataKeySetting}, &stored)
+	switch {
+	case errors.Is(err, ErrNotFound): // somebody took it away, which the next start and doctor say
+		return nil
+	case err == nil && !key.Follows(stored):
+		return errRingMoved
+	}
+	return err
+}
+
 // agrees refuses a row that does not agree with its MAC.
 func (s statements) agrees(row *rowmac.Row, mac []byte) error {
 	if s.visit != nil {
 		return s.visit(row, mac)
 	}
 	key := s.macs.key.Load()
-	switch {
-	case key == nil:
+	if key == nil {
 		return errNoRowKey
-	case key.Agrees(row, mac):
-		return nil
+	}
+	if err := key.Check(row, mac); !errors.Is(err, rowmac.ErrDisagrees) {
+		return err
 	}
 	finding := findingOf(row, mac)
 	if alarm := s.macs.alarm.Load(); alarm != nil {
@@ -86,35 +108,38 @@ type coveredTable struct {
 	key   string
 	first any // before every key
 	read  func(ctx context.Context, r reads, key any) error
+	// readMany reads up to lookupSize of them together, where there may be so many
+	// that it matters.
+	readMany func(ctx context.Context, r reads, keys []any) error
 }
 
 // coveredTables lead to every row that has a MAC: members come with their template,
 // also with one that is not there, and what is known of an issuer together.
 var coveredTables = []coveredTable{
-	{"settings", "", "name", "", func(ctx context.Context, r reads, key any) error { return drop(r.Setting(ctx, textOf(key))) }},
-	{"roles", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Role(ctx, idOf(key))) }},
-	{"principals", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Principal(ctx, idOf(key))) }},
-	{"stored_keys", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Key(ctx, idOf(key))) }},
-	{"trusted_cas", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.TrustedCA(ctx, idOf(key))) }},
-	{"certificates", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.CertificateByID(ctx, idOf(key))) }},
+	{"settings", "", "name", "", func(ctx context.Context, r reads, key any) error { return drop(r.Setting(ctx, textOf(key))) }, nil},
+	{"roles", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Role(ctx, idOf(key))) }, nil},
+	{"principals", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Principal(ctx, idOf(key))) }, nil},
+	{"stored_keys", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Key(ctx, idOf(key))) }, readKeys},
+	{"trusted_cas", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.TrustedCA(ctx, idOf(key))) }, nil},
+	{"certificates", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.CertificateByID(ctx, idOf(key))) }, nil},
 	{"trusted_servers", "", "system_id", int64(-1), func(ctx context.Context, r reads, key any) error {
 		n, _ := key.(int64)
 		return drop(r.TrustedServer(ctx, keyserver.SystemID(n)))
-	}},
+	}, nil},
 	{"principal_trusts", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error {
 		id := idOf(key)
 		return drop(r.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{ID: &id}))
-	}},
+	}, nil},
 	{"revocation_policies", issuersWithRevocation, "issuer_digest", "", func(ctx context.Context, r reads, key any) error {
 		_, _, err := r.Revocation(ctx, textOf(key))
 		return err
-	}},
-	{"acl_templates", `(SELECT id FROM acl_templates UNION SELECT template_id FROM acl_template_members) t`, "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.ACLTemplate(ctx, idOf(key))) }},
+	}, nil},
+	{"acl_templates", `(SELECT id FROM acl_templates UNION SELECT template_id FROM acl_template_members) t`, "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.ACLTemplate(ctx, idOf(key))) }, nil},
 	{"templated_directories", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error {
 		return drop(r.TemplatedDirectory(ctx, idOf(key)))
-	}},
-	{"approvals", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Approval(ctx, idOf(key))) }},
-	{"sessions", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.SessionByID(ctx, idOf(key))) }},
+	}, nil},
+	{"approvals", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Approval(ctx, idOf(key))) }, nil},
+	{"sessions", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.SessionByID(ctx, idOf(key))) }, nil},
 }
 
 // drop passes the error of a read on and forgets what was read.
@@ -131,6 +156,14 @@ func textOf(key any) string {
 	return s
 }
 
+func readKeys(ctx context.Context, r reads, keys []any) error {
+	ids := make([]keyserver.ID, len(keys))
+	for i, key := range keys {
+		ids[i] = idOf(key)
+	}
+	return drop(r.storedKeys(ctx, storedKeysByID, lookup(ids)...))
+}
+
 // rowPage is how many keys are read at a time.
 const rowPage = 512
 
@@ -140,7 +173,7 @@ func (r reads) visitRows(ctx context.Context, visit func(*rowmac.Row, []byte) er
 	r.visit = visit
 	for _, t := range coveredTables {
 		for after := t.first; ; {
-			keys, err := r.keysAfter(ctx, t, after)
+			keys, err := r.keysAfter(ctx, t, after, rowPage)
 			if err != nil {
 				return err
 			}
@@ -164,9 +197,9 @@ func (r reads) visitRows(ctx context.Context, visit func(*rowmac.Row, []byte) er
 	return nil
 }
 
-func (r reads) keysAfter(ctx context.Context, t coveredTable, after any) ([]any, error) {
+func (r reads) keysAfter(ctx context.Context, t coveredTable, after any, limit int) ([]any, error) {
 	var keys []any
-	err := r.each(ctx, `SELECT `+t.key+` FROM `+cmp.Or(t.from, t.name)+` WHERE `+t.key+` > $1 ORDER BY `+t.key+` LIMIT `+strconv.Itoa(rowPage), []any{after},
+	err := r.each(ctx, `SELECT `+t.key+` FROM `+cmp.Or(t.from, t.name)+` WHERE `+t.key+` > $1 ORDER BY `+t.key+` LIMIT `+strconv.Itoa(limit), []any{after},
 		func(row scanner) error {
 			var key any
 			if err := row.Scan(&key); err != nil {

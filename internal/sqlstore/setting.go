@@ -1,10 +1,12 @@
 package sqlstore
 
 import (
+	"bytes"
 	"context"
 	"database/sql/driver"
 	"errors"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 )
 
@@ -21,11 +23,13 @@ func (r reads) Setting(ctx context.Context, name string) ([]byte, error) {
 	return orEmpty(value), nil // the drivers differ
 }
 
-// PutSetting stores a setting. No change is recorded: settings are what a
-// process reads once, when it starts.
+// PutSetting stores a setting. No change is recorded but of the data keys: the
+// others are what a process reads once, when it starts.
 func (tx *Tx) PutSetting(ctx context.Context, name string, value []byte) error {
 	var mac driver.Valuer
-	if name != rowmac.DataKeySetting {
+	if name == rowmac.DataKeySetting {
+		tx.record(keyserver.ChangeDataKey, keyserver.ID{}, keyserver.Updated)
+	} else {
 		mac = tx.mac(rowmac.Setting(name, value))
 	}
 	_, err := tx.exec(ctx, `INSERT INTO settings (name, value, mac) VALUES ($1, $2, $3)
@@ -60,6 +64,19 @@ func (s *Store) EnsureSetting(ctx context.Context, name string, make func(ctx co
 		return nil, err
 	}
 	return value, nil
+}
+
+// ReplaceSetting stores a setting where it still is what it was, and answers whether
+// it did. Other replicas hear of the data keys.
+func (s *Store) ReplaceSetting(ctx context.Context, name string, was, value []byte) (replaced bool, err error) {
+	err = s.Update(ctx, func(tx *Tx) error {
+		now, err := tx.Setting(ctx, name)
+		if replaced = err == nil && bytes.Equal(now, was); !replaced {
+			return err
+		}
+		return tx.PutSetting(ctx, name, value)
+	})
+	return replaced && err == nil, err
 }
 
 // refuseNewKey refuses a data key for rows that are there already: they were made

@@ -61,9 +61,9 @@ func (d *sqlite) openReadOnly(context.Context) (pools, error) {
 	if _, err := os.Stat(d.path() + "-wal"); errors.Is(err, fs.ErrNotExist) {
 		// Nobody has it open. SQLite would make the files of a log all the
 		// same, and could not where this user may only read.
-		return pools{read: d.pool(immutable, 1)}, nil
+		return pools{read: d.pool(immutable, 2)}, nil // one more, for the data keys while rows are read
 	}
-	return pools{read: d.pool("ro", 1)}, nil
+	return pools{read: d.pool("ro", 2)}, nil
 }
 
 // immutable opens a file that does not change while it is open.
@@ -243,6 +243,18 @@ func (d *sqlite) setKeyMACs(ctx context.Context, in statements, ids, macs [][]by
 	}
 	return nil
 }
+
+func (d *sqlite) setKeyWraps(ctx context.Context, in statements, ids, wrapped, macs [][]byte) error {
+	for i, id := range ids {
+		if err := in.execOne(ctx, `UPDATE stored_keys SET wrapped = $1, mac = $2 WHERE id = $3`, wrapped[i], macs[i], id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// claimRewrap: no other process has the database.
+func (d *sqlite) claimRewrap(context.Context, *Store) (func(), error) { return func() {}, nil }
 
 // chainsHeld: no other process has the database.
 func (d *sqlite) chainsHeld(context.Context, statements) (int, error) { return 0, nil }

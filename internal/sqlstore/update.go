@@ -29,8 +29,24 @@ type Tx struct {
 // the hooks and Update returns. fn must use the Tx alone: an audit row or a
 // second Update would wait for this one to end.
 //
+// It begins under the data keys that the database has: what fn wraps and gives MACs is
+// by the active one.
+//
 // After STORE_UNAVAILABLE from the commit itself the effect is unknown.
 func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
+	for {
+		err := s.update(ctx, fn)
+		if !errors.Is(err, errRingMoved) {
+			return err
+		}
+		// Outside of the transaction, because it may ask a service far away.
+		if err := s.macs.key.Load().Again(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Store) update(ctx context.Context, fn func(tx *Tx) error) error {
 	if s.writer == nil {
 		return errors.New("the database is open for reading only")
 	}
@@ -42,6 +58,9 @@ func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
 	var committed []keyserver.Change
 	err := s.writer.transact(ctx, func(in statements) error {
 		if err := s.dialect.serialise(ctx, in); err != nil {
+			return err
+		}
+		if err := s.followRing(ctx, in); err != nil {
 			return err
 		}
 		in.macs = s.macs

@@ -41,6 +41,10 @@ var (
 	wrapIDServer = keyserver.IDFromUint64(2)
 )
 
+// Wrapped are the settings that hold private keys, each with the id that it is wrapped
+// under.
+var Wrapped = map[string]keyserver.ID{settingCAKey: wrapIDCA, settingServerKey: wrapIDServer}
+
 // DefaultSystem is the system id of a first start that names none.
 const DefaultSystem keyserver.SystemID = 1
 

@@ -78,6 +78,7 @@ func (o old) clearMACs(t *testing.T) {
 
 func (o old) start(t *testing.T) (bootstrap.Prepared, error) {
 	t.Helper()
+	o.store.UseRowKey(nil) // as another process would find it
 	keeper, err := custody.Open(t.Context(), o.kek)
 	must(t, err)
 	defer keeper.Close()

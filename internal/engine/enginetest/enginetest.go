@@ -59,11 +59,12 @@ func (c *Clock) Advance(d time.Duration) {
 // Fixture is a key server after its first start.
 type Fixture struct {
 	*engine.Engine
-	Store    *sqlstore.Store
-	Rows     *audit.Writer
-	Clock    *Clock
-	Prepared bootstrap.Prepared
-	Log      *bytes.Buffer
+	Store     *sqlstore.Store
+	Custodian *custody.Custodian
+	Rows      *audit.Writer
+	Clock     *Clock
+	Prepared  bootstrap.Prepared
+	Log       *bytes.Buffer
 	// Hosts are the names that the key server can resolve.
 	Hosts Hosts
 	// Admin is the first administrator, logged in.
@@ -89,6 +90,7 @@ func New(t testing.TB, database sqlstore.Config) *Fixture {
 	t.Cleanup(func() { closing(t, keeper.Close()) })
 	custodian, err := custody.New(ctx, keeper, f.Store)
 	fatal(t, err)
+	f.Custodian = custodian
 	f.Prepared, err = bootstrap.Run(ctx, bootstrap.Config{
 		Store: f.Store, Custodian: custodian, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
 		AdminPassword: func() (string, error) { return AdminPassword, nil }, Clock: f.Clock.Now, Random: rand.Reader,
