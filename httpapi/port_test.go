@@ -21,6 +21,7 @@ import (
 var (
 	epoch    = time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
 	someID   = keyserver.IDFromUint64(1001)
+	thirdID  = keyserver.IDFromUint64(4002) // of the authority that is prepared
 	newID    = keyserver.IDFromUint64(4001) // of whatever is created
 	someRef  = keyserver.PrincipalRef{System: 1, ID: someID}
 	otherRef = keyserver.PrincipalRef{ID: keyserver.IDFromUint64(1 << 53)}
@@ -118,6 +119,7 @@ type fakePort struct {
 	principals   []keyserver.Principal
 	certificates []keyserver.Certificate
 	issuers      []keyserver.RevocationIssuer
+	authorities  []keyserver.Authority
 }
 
 func newFakePort() *fakePort {
@@ -142,6 +144,11 @@ func newFakePort() *fakePort {
 		principals:   []keyserver.Principal{aUser, aTransport, aGroup},
 		certificates: []keyserver.Certificate{issuedAs(a.leaf, a.request, aTransport.ID), {ID: someID, Principal: someID}},
 		issuers:      []keyserver.RevocationIssuer{anIssuer, none},
+		authorities: []keyserver.Authority{
+			{ID: someID, State: keyserver.AuthorityRetiring, Certificate: a.ca.Certificate.Raw, PreparedAt: epoch, ActivatedAt: epoch, RetiringAt: epoch},
+			{ID: otherRef.ID, State: keyserver.AuthorityActive, PreparedAt: epoch, ActivatedAt: epoch},
+			{ID: thirdID, State: keyserver.AuthorityPrepared, PreparedAt: epoch},
+		},
 	}
 }
 
@@ -289,6 +296,27 @@ func (f *fakePort) UpdateRole(ctx context.Context, _ keyserver.Caller, c keyserv
 
 func (f *fakePort) DeleteRole(ctx context.Context, _ keyserver.Caller, id keyserver.ID) error {
 	return f.write(ctx, "DeleteRole", id, drop(&f.roles, func(r keyserver.Role) bool { return r.ID == id }), nil)
+}
+
+func (f *fakePort) Authorities(ctx context.Context, _ keyserver.Caller) ([]keyserver.Authority, error) {
+	return answer(f.authorities, f.called(ctx, "Authorities", nil))
+}
+
+func (f *fakePort) PrepareAuthority(ctx context.Context, _ keyserver.Caller) (keyserver.ID, error) {
+	made := keyserver.Authority{ID: newID, State: keyserver.AuthorityPrepared, Certificate: authority().ca.Certificate.Raw, PreparedAt: epoch}
+	return newID, f.write(ctx, "PrepareAuthority", nil, add(&f.authorities, made), nil)
+}
+
+func (f *fakePort) ActivateAuthority(ctx context.Context, _ keyserver.Caller, early bool) (keyserver.ID, error) {
+	return thirdID, f.write(ctx, "ActivateAuthority", early, func() {
+		f.authorities = slices.Clone(f.authorities)
+		f.authorities[1].State, f.authorities[2].State = keyserver.AuthorityRetiring, keyserver.AuthorityActive
+	}, nil)
+}
+
+func (f *fakePort) RetireAuthority(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (keyserver.AuthorityRetired, error) {
+	err := f.write(ctx, "RetireAuthority", id, drop(&f.authorities, func(a keyserver.Authority) bool { return a.ID == id }), nil)
+	return answer(keyserver.AuthorityRetired{InForce: 2}, err)
 }
 
 func (f *fakePort) TrustedCAs(ctx context.Context, _ keyserver.Caller) ([]keyserver.Certificate, error) {

@@ -43,6 +43,7 @@ func Nouns() []Noun {
 		{"ACL templates", "Lists of members that become entries on the access control list of each new key.", aclTemplateRoutes()},
 		{"Templated directories", "Which ACL template applies to keys that are minted under a path.", templatedDirectoryRoutes()},
 		{"Trusted servers", "Peer key servers, and how this one is registered with them.", trustedServerRoutes()},
+		{"Authorities", "The CAs of this key server's own: which one issues, which is next, and which is trusted still.", authorityRoutes()},
 		{"Principal trusts", "What a peer is told about a principal.", principalTrustRoutes()},
 		{"Certificates", "Client certificates: issuing, renewing, enrolling and finding them.", certificateRoutes()},
 		{"Revocation", "Revocation lists of trusted CAs, and how much they count.", revocationRoutes()},

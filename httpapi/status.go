@@ -60,6 +60,7 @@ var edges = map[fault.Code]edge{
 	fault.DutiesConflict:        {status: http.StatusConflict},
 	fault.DigestMismatch:        {status: http.StatusConflict},
 	fault.ApprovalState:         {status: http.StatusConflict},
+	fault.AuthorityState:        {status: http.StatusConflict},
 	fault.ApprovalLimit:         {status: http.StatusConflict},
 	fault.NoFlagWord:            {status: http.StatusConflict},
 	fault.InUse:                 {status: http.StatusConflict},

@@ -65,6 +65,32 @@ func trustedServerRoutes() []Route {
 	}
 }
 
+func authorityRoutes() []Route {
+	change := grants(keyserver.OpReadAuthority, keyserver.OpChangeAuthority)
+	return []Route{
+		endpoint(Route{
+			Name: "listAuthorities", Method: http.MethodGet, Path: "/api/authority", Extension: true, Session: true,
+			Summary:    "Lists the CAs of this key server's own, of which one issues.",
+			Operations: grants(keyserver.OpReadAuthority),
+		}, listAuthorities),
+		endpoint(Route{
+			Name: "prepareAuthority", Method: http.MethodPost, Path: "/api/authority/prepare", Extension: true, Session: true,
+			Summary:    "Makes the next CA, which is trusted and published and issues nothing yet, and verifies it.",
+			Operations: change, Faults: codes(fault.AuthorityState, fault.NotSaved, fault.ReadbackFailed),
+		}, prepareAuthority),
+		endpoint(Route{
+			Name: "activateAuthority", Method: http.MethodPost, Path: "/api/authority/activate", Extension: true, Session: true,
+			Summary:    "Has the prepared CA issue, and issues the server's certificate anew by it; the one before it is trusted until it is retired. Verifies the state.",
+			Operations: change, Faults: codes(fault.AuthorityState, fault.NotSaved, fault.ReadbackFailed),
+		}, activateAuthority),
+		endpoint(Route{
+			Name: "retireAuthority", Method: http.MethodPost, Path: "/api/authority/retire", Extension: true, Session: true,
+			Summary:    "Ends the trust in a CA that does not issue, destroys its key, and verifies its absence. What it issued proves nothing any more.",
+			Operations: change, Faults: codes(fault.NotFound, fault.AuthorityState, fault.NotRemoved, fault.ReadbackFailed),
+		}, retireAuthority),
+	}
+}
+
 func principalTrustRoutes() []Route {
 	return []Route{
 		endpoint(Route{

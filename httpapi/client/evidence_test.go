@@ -40,6 +40,8 @@ var claims = map[string][]string{
 	"TrustedServerSaved":      {`{"saved":true,"systemId":7,"trustedServers":[]}`, `{"saved":true,"systemId":7,"trustedServers":[{"systemId":8},{"systemId":null}]}`, `{"systemId":7,"trustedServers":[{"systemId":7}]}`},
 	"TrustedServerUpdated":    {`{"saved":true,"trustedServer":null}`, `{"saved":true,"trustedServer":{}}`, `{"trustedServer":{"systemId":7}}`},
 	"TrustedServerGone":       {`{"removed":null}`},
+	"AuthorityChanged":        {`{"saved":true,"certificateId":"AAAAAAAAAAE=","authorities":[]}`, `{"certificateId":"AAAAAAAAAAE=","authorities":[{"certificateId":"AAAAAAAAAAE="}]}`},
+	"AuthorityGone":           {`{"authorities":[]}`},
 	"PrincipalTrustSaved":     {`{"saved":true,"principalTrust":null}`, `{"principalTrust":{}}`},
 	"PrincipalTrustGone":      {`{"principalTrust":{}}`},
 	"CertificateRenewed":      {`{"chain":"","certificateId":"0000000000000001"}`},

@@ -370,6 +370,33 @@ func (c *Client) GetLocalTrustInfo(ctx context.Context) (schema.TrustInfo, error
 	return ask[schema.TrustInfo](ctx, c, route{name: "getLocalTrustInfo", method: http.MethodGet, path: "/api/trust/local-info"}, nil)
 }
 
+// ListAuthorities lists the CAs of this key server's own, of which one issues.
+func (c *Client) ListAuthorities(ctx context.Context) (schema.AuthorityList, error) {
+	return ask[schema.AuthorityList](ctx, c, route{name: "listAuthorities", method: http.MethodGet, path: "/api/authority"}, nil)
+}
+
+// PrepareAuthority makes the next CA, which is trusted and published and issues
+// nothing yet, and verifies it. Codes of its own: AUTHORITY_STATE, NOT_SAVED,
+// READBACK_FAILED.
+func (c *Client) PrepareAuthority(ctx context.Context) (schema.AuthorityChanged, error) {
+	return ask[schema.AuthorityChanged](ctx, c, route{name: "prepareAuthority", method: http.MethodPost, path: "/api/authority/prepare"}, nil)
+}
+
+// ActivateAuthority has the prepared CA issue, and issues the server's
+// certificate anew by it; the one before it is trusted until it is retired.
+// Verifies the state. Codes of its own: AUTHORITY_STATE, NOT_SAVED,
+// READBACK_FAILED.
+func (c *Client) ActivateAuthority(ctx context.Context, in schema.ActivateAuthorityRequest) (schema.AuthorityChanged, error) {
+	return ask[schema.AuthorityChanged](ctx, c, route{name: "activateAuthority", method: http.MethodPost, path: "/api/authority/activate"}, in)
+}
+
+// RetireAuthority ends the trust in a CA that does not issue, destroys its key,
+// and verifies its absence. What it issued proves nothing any more. Codes of
+// its own: NOT_FOUND, AUTHORITY_STATE, NOT_REMOVED, READBACK_FAILED.
+func (c *Client) RetireAuthority(ctx context.Context, in schema.RetireAuthorityRequest) (schema.AuthorityGone, error) {
+	return ask[schema.AuthorityGone](ctx, c, route{name: "retireAuthority", method: http.MethodPost, path: "/api/authority/retire", named: true}, in)
+}
+
 // ListPrincipalTrusts lists principal trusts: what peers are told about
 // principals. Codes of its own: INVALID_ARGUMENT.
 func (c *Client) ListPrincipalTrusts(ctx context.Context, in schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/authority"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
@@ -65,21 +66,25 @@ func (e *Engine) IssueCertificate(ctx context.Context, by keyserver.Caller, n ke
 		if err != nil {
 			return invalid("%s", err)
 		}
-		cert, err := e.CA.IssueClient(req, time.Duration(n.ValidityDays)*24*time.Hour, e.Clock(), e.Random)
+		line, err := e.Office.Line(ctx)
+		if err != nil {
+			return err
+		}
+		cert, err := line.Issuer.IssueClient(req, time.Duration(n.ValidityDays)*24*time.Hour, e.Clock(), e.Random)
 		if err != nil {
 			return invalid("%s", err)
 		}
-		issued = e.issued(cert, n.Request, keyserver.StatusSavedRequest)
+		issued = issuedBy(line.Issuer.Certificate, cert, n.Request, keyserver.StatusSavedRequest)
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.InsertCertificate(ctx, issued.Certificate) })
 	})
 	return issued, err
 }
 
-// issued is the stored form of a certificate that this key server signed.
-func (e *Engine) issued(cert *x509.Certificate, req []byte, status keyserver.CertificateStatus) keyserver.Issued {
-	c := describe(cert, e.CA.Certificate, status)
+// issuedBy is the stored form of a certificate that this key server signed.
+func issuedBy(ca, cert *x509.Certificate, req []byte, status keyserver.CertificateStatus) keyserver.Issued {
+	c := describe(cert, ca, status)
 	c.Request = req
-	return keyserver.Issued{Certificate: c, Issuer: e.CA.Certificate.Raw}
+	return keyserver.Issued{Certificate: c, Issuer: ca.Raw}
 }
 
 // describe is the stored form of a client certificate.
@@ -113,7 +118,7 @@ func (e *Engine) RenewCertificate(ctx context.Context, by keyserver.Caller, dige
 			if err != nil {
 				return notFound(err, fault.NotFound, "no current certificate has that body")
 			}
-			if issued, err = e.renew(old); err != nil {
+			if issued, err = e.renew(ctx, old); err != nil {
 				return err
 			}
 			if err := tx.ExpireCertificate(ctx, old.ID); err != nil {
@@ -125,7 +130,7 @@ func (e *Engine) RenewCertificate(ctx context.Context, by keyserver.Caller, dige
 	return issued, err
 }
 
-func (e *Engine) renew(old keyserver.Certificate) (keyserver.Issued, error) {
+func (e *Engine) renew(ctx context.Context, old keyserver.Certificate) (keyserver.Issued, error) {
 	if len(old.Request) == 0 {
 		return keyserver.Issued{}, fault.New(fault.NoSavedRequest,
 			"the certificate of %s was not issued here, so no request is saved for it; reset the transport principal and enrol a fresh one", old.Subject).
@@ -135,11 +140,15 @@ func (e *Engine) renew(old keyserver.Certificate) (keyserver.Issued, error) {
 	if err != nil {
 		return keyserver.Issued{}, err
 	}
-	cert, err := e.CA.RenewClient(req, old.NotBefore, old.NotAfter, e.Clock(), e.Random)
+	line, err := e.Office.Line(ctx)
+	if err != nil {
+		return keyserver.Issued{}, err
+	}
+	cert, err := line.Issuer.RenewClient(req, old.NotBefore, old.NotAfter, e.Clock(), e.Random)
 	if err != nil {
 		return keyserver.Issued{}, invalid("%s", err)
 	}
-	issued := e.issued(cert, old.Request, old.Status)
+	issued := issuedBy(line.Issuer.Certificate, cert, old.Request, old.Status)
 	issued.Certificate.Principal = old.Principal
 	return issued, nil
 }
@@ -198,6 +207,7 @@ func (e *Engine) parseClients(ders [][]byte) ([]*x509.Certificate, error) {
 // caReader is a store, or a transaction on it.
 type caReader interface {
 	TrustedCAs(ctx context.Context) ([]keyserver.Certificate, error)
+	Authorities(ctx context.Context) ([]sqlstore.Authority, error)
 }
 
 // clientIssuers are the CAs whose certificates may be enrolled.
@@ -206,7 +216,10 @@ func (e *Engine) clientIssuers(ctx context.Context, in caReader) ([]*x509.Certif
 	if err != nil {
 		return nil, err
 	}
-	cas := []*x509.Certificate{e.CA.Certificate}
+	cas, err := authority.Trusted(ctx, in)
+	if err != nil {
+		return nil, err
+	}
 	for _, t := range trusted {
 		if ca, err := x509.ParseCertificate(t.DER); err == nil {
 			cas = append(cas, ca)

@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/approval"
+	"github.com/keyserver-operator/keyserver-operator/internal/authority"
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/cache"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -46,12 +46,13 @@ type Config struct {
 	System    keyserver.SystemID
 	// Deployment is how duties are divided; empty is unified.
 	Deployment keyserver.Deployment
-	CA         pki.Identity
-	Self       Self
-	Build      keyserver.Version
-	Clock      func() time.Time
-	Random     io.Reader
-	Logger     *slog.Logger
+	// Office keeps the CAs of this key server's own.
+	Office *authority.Office
+	Self   Self
+	Build  keyserver.Version
+	Clock  func() time.Time
+	Random io.Reader
+	Logger *slog.Logger
 	// Settings is the configuration that the service reads, secrets included;
 	// it may be empty.
 	Settings keyserver.ConfigNode
@@ -88,7 +89,7 @@ func New(c Config) *Engine {
 	e.keys = cache.NewByID[*heldKey](&e.caches, maxCachedKeys, keyserver.ChangeKey)
 	e.standings = cache.NewByID[keyserver.Certificate](&e.caches, maxCachedPrincipals, keyserver.ChangeCertificate)
 	e.issuers = cache.New[string, evidence](&e.caches, maxCachedIssuers, keyserver.ChangeRevocation)
-	e.anchors = cache.New[keyserver.ID, time.Time](&e.caches, maxCachedPrincipals, keyserver.ChangeTrustedCA)
+	e.anchors = cache.New[keyserver.ID, time.Time](&e.caches, maxCachedPrincipals, keyserver.ChangeTrustedCA, keyserver.ChangeAuthority)
 	e.enrolled = cache.New[keyserver.ID, []keyserver.Certificate](&e.caches, maxCachedDelegators, keyserver.ChangeCertificate)
 	e.peers = cache.NewByID[keyserver.TrustedServer](&e.caches, keyserver.MaxTrustedServers, keyserver.ChangeTrustedServer)
 	e.trusts = cache.New[trustKey, []keyserver.PrincipalTrust](&e.caches, maxCachedPrincipals, keyserver.ChangePrincipalTrust)

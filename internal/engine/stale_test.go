@@ -38,7 +38,7 @@ func TestWhatAChangeMakesStale(t *testing.T) {
 	kinds := []keyserver.ChangeKind{
 		keyserver.ChangeTrustedCA, keyserver.ChangeRole, keyserver.ChangePrincipal, keyserver.ChangeKey, keyserver.ChangeSession,
 		keyserver.ChangeTrustedServer, keyserver.ChangePrincipalTrust, keyserver.ChangeCertificate, keyserver.ChangeRevocation,
-		keyserver.ChangeACLTemplate, keyserver.ChangeTemplatedDirectory, keyserver.ChangeApprovalPolicy,
+		keyserver.ChangeACLTemplate, keyserver.ChangeTemplatedDirectory, keyserver.ChangeApprovalPolicy, keyserver.ChangeAuthority,
 	}
 	e := New(Config{Store: new(sqlstore.Store)})
 	id, other := keyserver.IDFromUint64(1), keyserver.IDFromUint64(2)
@@ -52,7 +52,7 @@ func TestWhatAChangeMakesStale(t *testing.T) {
 		"keys":       {probeOf(t, &e.keys.Cache, id, other), map[keyserver.ChangeKind]int{keyserver.ChangeKey: one}},
 		"standings":  {probeOf(t, &e.standings.Cache, id, other), map[keyserver.ChangeKind]int{keyserver.ChangeCertificate: one}},
 		"issuers":    {probeOf(t, e.issuers, "a", "b"), map[keyserver.ChangeKind]int{keyserver.ChangeRevocation: all}},
-		"anchors":    {probeOf(t, e.anchors, id, other), map[keyserver.ChangeKind]int{keyserver.ChangeTrustedCA: all}},
+		"anchors":    {probeOf(t, e.anchors, id, other), map[keyserver.ChangeKind]int{keyserver.ChangeTrustedCA: all, keyserver.ChangeAuthority: all}},
 		"enrolled":   {probeOf(t, e.enrolled, id, other), map[keyserver.ChangeKind]int{keyserver.ChangeCertificate: all}},
 		"peers":      {probeOf(t, &e.peers.Cache, id, other), map[keyserver.ChangeKind]int{keyserver.ChangeTrustedServer: one}},
 		"policies": {

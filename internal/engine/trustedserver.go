@@ -101,7 +101,11 @@ func (e *Engine) RemoveTrustedServer(ctx context.Context, by keyserver.Caller, s
 func (e *Engine) TrustInfo(ctx context.Context, by keyserver.Caller) (info keyserver.TrustInfo, err error) {
 	err = e.perform(ctx, request{by: by, op: keyserver.OpReadTrustInfo}, func() error {
 		own := e.Self.Certificate(ctx)
-		chain, err := pki.EncodeChain(own, e.CA.Certificate)
+		line, err := e.Office.Line(ctx)
+		if err != nil {
+			return err
+		}
+		chain, err := pki.EncodeChain(append([]*x509.Certificate{own}, line.Chain(e.Clock())...)...)
 		info = keyserver.TrustInfo{
 			System: e.System, ServerName: e.Self.ServerName, Port: e.Self.Port,
 			Certificate: storedForm(keyserver.ID{}, keyserver.StatusRegular, own), Chain: chain,

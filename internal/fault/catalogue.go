@@ -65,6 +65,7 @@ var (
 	SessionNotBound       = extension("SESSION_NOT_BOUND", "Who approves or rejects needs a session that is bound to a key: log in with a DPoP proof or a client certificate.")
 	DigestMismatch        = extension("DIGEST_MISMATCH", "The digest is not that of the request that is to be approved; read the approval again.")
 	ApprovalState         = extension("APPROVAL_STATE", "The approval is not in a state for this: it lacks approvers, or was rejected, executed or not executed in time, or the caller has approved already.")
+	AuthorityState        = extension("AUTHORITY_STATE", "The authorities of the key server are not in a state for this: one is prepared already, none is, it has not been for long enough, or it is the active one; detail says what to do. Nothing was changed.")
 	ApprovalLimit         = extension("APPROVAL_LIMIT", "As many approvals are pending as may be, of the asker or in all.")
 	KeyNotFound           = code("KEY_NOT_FOUND", "The hidden link names no key.")
 	NotFound              = code("NOT_FOUND", "No such object, or no such path.")

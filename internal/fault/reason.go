@@ -65,5 +65,6 @@ var (
 	ReasonApprovalRequired    = reason("approvalRequired", "The operation takes an approval, and the caller had none for it.")
 	ReasonNotApprovable       = reason("notApprovable", "The approval was asked to do what its state, its digest or its asker rule out.")
 	ReasonNotBound            = reason("sessionNotBound", "Somebody approved or rejected in a session that is bound to no key.")
+	ReasonAuthorityState      = reason("authorityState", "The authorities of the key server were not in a state for the change.")
 	ReasonFailed              = reason("failed", "The key server failed; the log has the cause under the request id.")
 )

@@ -25,7 +25,8 @@ const (
 	// ChangeApprovalPolicy has a zero id: there is one policy.
 	ChangeApprovalPolicy ChangeKind = "approvalPolicy"
 	// ChangeDataKey has a zero id: it is about the data keys as a whole.
-	ChangeDataKey ChangeKind = "dataKey"
+	ChangeDataKey   ChangeKind = "dataKey"
+	ChangeAuthority ChangeKind = "authority" // of this key server's own
 )
 
 // ChangeAction is what happened.

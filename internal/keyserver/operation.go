@@ -67,6 +67,9 @@ var (
 	OpReadVersion  = operation(0x0121, "readVersion", "Read Version", Administration)
 	OpWatchChanges = operation(0x0122, "watchChanges", "Watch Changes", Administration)
 
+	OpReadAuthority   = operation(0x0123, "readAuthority", "Read Authority", Trust)
+	OpChangeAuthority = operation(0x0124, "changeAuthority", "Change Authority", Trust)
+
 	OpIssueCertificate        = operation(0x0131, "issueCertificate", "Issue Certificate", Administration)
 	OpRenewCertificate        = operation(0x0132, "renewCertificate", "Renew Certificate", Administration)
 	OpEnrollCertificate       = operation(0x0133, "enrollCertificate", "Enroll Certificate", Administration)
@@ -199,7 +202,7 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 		OpListRoles, OpReadPrincipal, OpWatchChanges,
 		OpListTrustedCAs, OpAddTrustedCA, OpRemoveTrustedCA, OpReadAudit,
 		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy, OpSetRevocationPolicy, OpImportCRL,
-		OpReadApprovals,
+		OpReadApprovals, OpReadAuthority, OpChangeAuthority,
 	}
 	administrator := []Operation{
 		OpReadConfiguration,
@@ -208,7 +211,7 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 		OpListRoles, OpCreateRole, OpUpdateRole, OpDeleteRole,
 		OpReadPrincipal, OpCreatePrincipal, OpDeletePrincipal, OpSetPassword, OpWatchChanges, OpListTrustedCAs, OpListSessions, OpEndSessions,
 		OpIssueCertificate, OpRenewCertificate, OpEnrollCertificate, OpFindCertificates, OpResetTransportPrincipal,
-		OpReadApprovals, OpSetApprovalPolicy,
+		OpReadApprovals, OpSetApprovalPolicy, OpReadAuthority,
 	}
 	if d == Split {
 		// Who holds trust gives it: nobody else may (contract 4.9).
@@ -226,7 +229,7 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 	encryptor := append([]Operation{OpLookupPrincipals, OpCreateKey, OpAmendACL, OpExportKey}, use...)
 	auditor := []Operation{OpListACLTemplates, OpReadACLTemplateMembers, OpListTemplatedDirectories, OpReadConfiguration,
 		OpListTrustedServers, OpListPrincipalTrusts, OpListRoles, OpReadPrincipal, OpListPrincipals, OpListGroupMembers, OpListTrustedCAs, OpWatchChanges, OpReadAudit,
-		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy, OpReadApprovals}
+		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy, OpReadApprovals, OpReadAuthority}
 	roles := []BuiltInRole{
 		{RoleAdministrator, "Administrator", administrator},
 		{RoleSecurityOfficer, "Security Officer", officer},

@@ -12,6 +12,7 @@ type Port interface {
 	Roles
 	TrustedCAs
 	TrustedServers
+	Authorities
 	PrincipalTrusts
 	ACLTemplates
 	TemplatedDirectories
@@ -92,6 +93,21 @@ type TrustedServers interface {
 	RemoveTrustedServer(ctx context.Context, by Caller, system SystemID) (TrustedServerRemoved, error)
 	// TrustInfo reads what other key servers need to register this one.
 	TrustInfo(ctx context.Context, by Caller) (TrustInfo, error)
+}
+
+// Authorities are the operations on the CAs of this key server's own. A change
+// answers AUTHORITY_STATE where they are in no state for it.
+type Authorities interface {
+	// Authorities lists by generation.
+	Authorities(ctx context.Context, by Caller) ([]Authority, error)
+	// PrepareAuthority makes the next one, which is trusted and issues nothing.
+	PrepareAuthority(ctx context.Context, by Caller) (ID, error)
+	// ActivateAuthority has the one that is prepared issue, and the one before it
+	// retire. early leaves out that it has to have been prepared for a while.
+	ActivateAuthority(ctx context.Context, by Caller, early bool) (ID, error)
+	// RetireAuthority ends the trust in one that does not issue. NOT_FOUND where
+	// there is none.
+	RetireAuthority(ctx context.Context, by Caller, id ID) (AuthorityRetired, error)
 }
 
 // PrincipalTrusts are the operations on what peers are told about principals.

@@ -80,6 +80,19 @@ func (c *Client) Close() error {
 // Changed has to be told of every change of the registry; it never blocks.
 func (c *Client) Changed(changes []keyserver.Change) { c.endpoint.changed(changes) }
 
+// Renew has the next calls go by new connections, with the certificate that there
+// is then. Calls under way end on the connections that they began on.
+func (c *Client) Renew() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	for system := range c.pools {
+		c.retire(system)
+	}
+}
+
 // At returns the peer of a record as a key server.
 func (c *Client) At(peer keyserver.TrustedServer) keyserver.Federated { return remote{c, peer} }
 

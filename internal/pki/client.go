@@ -75,7 +75,7 @@ func (ca Identity) IssueClient(req *x509.CertificateRequest, validity time.Durat
 	case until.After(end):
 		return nil, fmt.Errorf("the certificate would outlive the CA, which ends on %s", end.UTC().Format(time.DateOnly))
 	case !now.Before(end):
-		return nil, errors.New("the CA has expired")
+		return nil, errExpiredCA
 	}
 	serial, err := newSerial(random)
 	if err != nil {
@@ -94,7 +94,7 @@ func (ca Identity) IssueClient(req *x509.CertificateRequest, validity time.Durat
 func (ca Identity) RenewClient(req *x509.CertificateRequest, notBefore, notAfter, now time.Time, random io.Reader) (*x509.Certificate, error) {
 	until := earlier(now.Add(notAfter.Sub(notBefore)-backdate), ca.Certificate.NotAfter)
 	if !until.After(now) {
-		return nil, errors.New("the CA has expired")
+		return nil, errExpiredCA
 	}
 	return ca.IssueClient(req, until.Sub(now), now, random)
 }

@@ -18,6 +18,7 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"slices"
 	"time"
 )
 
@@ -64,9 +65,38 @@ func NewCA(commonName string, now time.Time, random io.Reader) (Identity, error)
 	return Identity{Certificate: cert, Key: key}, err
 }
 
+// Link signs a certificate of another CA's name and key, by which whoever trusts
+// this one gets to that one. It ends with whichever of the two ends first.
+func (id Identity) Link(to *x509.Certificate, now time.Time, random io.Reader) (*x509.Certificate, error) {
+	if !now.Before(id.Certificate.NotAfter) {
+		return nil, errExpiredCA
+	}
+	serial, err := newSerial(random)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		RawSubject:            to.RawSubject,
+		SubjectKeyId:          to.SubjectKeyId,
+		NotBefore:             now.Add(-backdate),
+		NotAfter:              earlier(to.NotAfter, id.Certificate.NotAfter),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              to.KeyUsage,
+	}
+	return sign(template, id.Certificate, to.PublicKey, id.Key, random)
+}
+
+var errExpiredCA = errors.New("the CA has expired")
+
 // IssueServer issues a certificate for both listeners: server authentication
-// towards clients, client authentication towards peers. A nil key draws one.
+// towards clients, client authentication towards peers. A nil key draws one. A CA
+// that has expired issues none.
 func (id Identity) IssueServer(commonName string, hosts []string, key *ecdsa.PrivateKey, now time.Time, random io.Reader) (Identity, error) {
+	if !now.Before(id.Certificate.NotAfter) {
+		return Identity{}, errExpiredCA
+	}
 	if key == nil {
 		var err error
 		if key, err = ecdsa.GenerateKey(elliptic.P256(), random); err != nil {
@@ -90,18 +120,19 @@ func (id Identity) IssueServer(commonName string, hosts []string, key *ecdsa.Pri
 	return Identity{Certificate: cert, Key: key}, err
 }
 
-// Covers reports whether the certificate names all hosts and has more than a
-// third of its life left at now.
-func Covers(cert *x509.Certificate, hosts []string, now time.Time) bool {
-	if now.Before(cert.NotBefore) || cert.NotAfter.Sub(now) < cert.NotAfter.Sub(cert.NotBefore)/3 {
+// Renewal reports whether a server's certificate is to be issued anew by issuer at
+// now: another CA has issued it, it lacks a host, or two thirds of its life are
+// over and there is more to be had. A CA that has expired is asked for nothing.
+func Renewal(cert *x509.Certificate, hosts []string, issuer *x509.Certificate, now time.Time) bool {
+	switch {
+	case !now.Before(issuer.NotAfter):
 		return false
+	case cert.CheckSignatureFrom(issuer) != nil, now.Before(cert.NotBefore):
+		return true
+	case slices.ContainsFunc(hosts, func(h string) bool { return cert.VerifyHostname(h) != nil }):
+		return true
 	}
-	for _, h := range hosts {
-		if cert.VerifyHostname(h) != nil {
-			return false
-		}
-	}
-	return true
+	return cert.NotAfter.Sub(now) < cert.NotAfter.Sub(cert.NotBefore)/3 && cert.NotAfter.Before(issuer.NotAfter)
 }
 
 func sign(template, parent *x509.Certificate, pub crypto.PublicKey, key *ecdsa.PrivateKey, random io.Reader) (*x509.Certificate, error) {

@@ -44,21 +44,68 @@ func TestServerCertificate(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	other := newCA(t)
+	until := ca.Certificate.NotAfter
+	last, err := ca.IssueServer("server", hosts, nil, until.Add(-20*24*time.Hour), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
 	cases := map[string]struct {
-		hosts []string
-		at    time.Time
-		want  bool
+		cert, issuer pki.Identity
+		hosts        []string
+		at           time.Time
+		want         bool
 	}{
-		"OtherHost":     {[]string{"elsewhere"}, now, false},
-		"BeforeItsTime": {hosts, now.Add(-time.Hour), false},
-		"LastThird":     {hosts, now.Add(300 * 24 * time.Hour), false},
-		"Expired":       {hosts, now.Add(500 * 24 * time.Hour), false},
-		"Fresh":         {hosts, now, true},
+		"OtherHost":           {server, ca, []string{"elsewhere"}, now, true},
+		"BeforeItsTime":       {server, ca, hosts, now.Add(-time.Hour), true},
+		"LastThird":           {server, ca, hosts, now.Add(300 * 24 * time.Hour), true},
+		"Expired":             {server, ca, hosts, now.Add(500 * 24 * time.Hour), true},
+		"Fresh":               {server, ca, hosts, now, false},
+		"AnotherIssuer":       {server, other, hosts, now, true},
+		"ExpiredIssuer":       {server, ca, hosts, until, false},
+		"OtherExpiredIssuer":  {server, other, hosts, until, false},
+		"NothingToGain":       {last, ca, hosts, until.Add(-24 * time.Hour), false},
+		"NothingButAnotherCA": {last, other, hosts, until.Add(-24 * time.Hour), true},
 	}
 	for name, tc := range cases {
-		if got := pki.Covers(server.Certificate, tc.hosts, tc.at); got != tc.want {
+		if got := pki.Renewal(tc.cert.Certificate, tc.hosts, tc.issuer.Certificate, tc.at); got != tc.want {
 			t.Errorf("%s: got %v", name, got)
 		}
+	}
+	if _, err := ca.IssueServer("server", hosts, nil, until, rand.Reader); err == nil {
+		t.Error("a CA that has expired issued a certificate")
+	}
+}
+
+// Whoever trusts one CA gets to the next one by its link, until the first ends.
+func TestLink(t *testing.T) {
+	before, next := newCA(t), newCA(t)
+	link, err := before.Link(next.Certificate, now, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := next.IssueServer("server", []string{"localhost"}, nil, now, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots, path := x509.NewCertPool(), x509.NewCertPool()
+	roots.AddCert(before.Certificate)
+	verify := func(at time.Time) error {
+		_, err := server.Certificate.Verify(x509.VerifyOptions{Roots: roots, Intermediates: path, CurrentTime: at})
+		return err
+	}
+	if verify(now) == nil {
+		t.Error("without the link")
+	}
+	path.AddCert(link)
+	if err := verify(now); err != nil {
+		t.Error(err)
+	}
+	if link.NotAfter.After(before.Certificate.NotAfter) {
+		t.Error("the link outlives who signed it")
+	}
+	if _, err := before.Link(next.Certificate, before.Certificate.NotAfter, rand.Reader); err == nil {
+		t.Error("a CA that has expired vouched for another")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 // reader is what a Store and a transaction have in common.
 type reader interface {
 	Setting(ctx context.Context, name string) ([]byte, error)
+	Authorities(ctx context.Context) ([]sqlstore.Authority, error)
 }
 
 // wrapped is something that the data key wraps, and the id that it is bound to.
@@ -31,9 +32,9 @@ type place struct {
 
 // places are all but the stored keys, which are too many for one transaction. What is
 // wrapped anywhere else has to have a line here: its data key is erased otherwise.
-var places = slices.Concat(settings())
+var places = slices.Concat(settings(), []place{authorities})
 
-// settings are the private keys of the internal CA and of this server.
+// settings are the private keys of this server.
 func settings() []place {
 	var list []place
 	for name, id := range bootstrap.Wrapped {
@@ -47,4 +48,18 @@ func settings() []place {
 		})
 	}
 	return list
+}
+
+// authorities are the private keys of the internal CAs.
+var authorities = place{
+	name: "authorities",
+	read: func(ctx context.Context, r reader) ([]wrapped, error) {
+		all, err := r.Authorities(ctx)
+		list := make([]wrapped, len(all))
+		for i, a := range all {
+			list[i] = wrapped{a.ID, a.WrappedKey}
+		}
+		return list, err
+	},
+	write: func(ctx context.Context, tx *sqlstore.Tx, w wrapped) error { return tx.SetAuthorityKey(ctx, w.id, w.bytes) },
 }

@@ -117,6 +117,19 @@ func TrustedServer(s keyserver.TrustedServer) *Row {
 		Text(s.Description).Key(s.Transport).Bytes(present(s.Chain)).certificate(s.Certificate)
 }
 
+// Authority encodes a CA of the key server's own without its key. links are its
+// links as they are stored.
+func Authority(a keyserver.Authority, links []byte) *Row {
+	return NewRow("authorities", a.ID.Hex(), a.ID[:]).Key(a.ID).Int(int64(a.Generation)).Text(string(a.State)).Bytes(present(a.Certificate)).Bytes(present(links)).
+		Time(a.PreparedAt).Time(a.ActivatedAt).Time(a.RetiringAt)
+}
+
+// PeerAuthority encodes a CA that was learned from a peer.
+func PeerAuthority(a keyserver.PeerAuthority, fingerprint, links []byte) *Row {
+	return NewRow("peer_authorities", SystemName(a.System), int64(a.System), fingerprint).Int(int64(a.System)).Bytes(fingerprint).Bytes(present(a.Certificate)).
+		Bytes(present(links)).Bytes(a.Anchor[:]).Time(a.LearnedAt)
+}
+
 // PrincipalTrust encodes what a principal is to a peer.
 func PrincipalTrust(t keyserver.PrincipalTrust) *Row {
 	return NewRow("principal_trusts", t.ID.Hex(), t.ID[:]).Key(t.ID).Key(t.Principal).Int(int64(t.Server)).Int(int64(t.Flag))

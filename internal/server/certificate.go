@@ -4,18 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 )
@@ -152,18 +148,6 @@ func (f *certificateFiles) readiness() keyserver.Readiness {
 	return r
 }
 
-// until is when the certificate by the internal CA, or that CA, expires.
-func (l leaves) until() time.Time {
-	own := l.own()
-	until := own.Leaf.NotAfter
-	for _, der := range own.Certificate[1:] {
-		if ca, err := x509.ParseCertificate(der); err == nil && ca.NotAfter.Before(until) {
-			until = ca.NotAfter
-		}
-	}
-	return until
-}
-
 // readiness are the parts of GET /api/ready that certificates add.
 func (l leaves) readiness() []keyserver.Readiness {
 	if l.files == nil {
@@ -172,8 +156,9 @@ func (l leaves) readiness() []keyserver.Readiness {
 	return []keyserver.Readiness{l.files.readiness()}
 }
 
-// observe registers the metrics of the API's certificate.
+// observe registers the metrics of the certificates.
 func (l leaves) observe(r prometheus.Registerer) {
+	r.MustRegister(l.issued)
 	if l.files != nil {
 		r.MustRegister(l.files.failures)
 	}
@@ -189,63 +174,6 @@ func (l leaves) observe(r prometheus.Registerer) {
 		}
 		return float64(c.Leaf.NotAfter.Unix())
 	}))
-}
-
-// ownCertificate is the certificate by the internal CA, renewed in time.
-type ownCertificate struct {
-	keep    func(context.Context) (pki.Identity, error)
-	ca      []byte // DER
-	logger  *slog.Logger
-	turn    sync.Mutex // of renewals, or two would each issue a certificate
-	current atomic.Pointer[tls.Certificate]
-}
-
-func newOwnCertificate(p bootstrap.Prepared, keep func(context.Context) (pki.Identity, error), logger *slog.Logger) *ownCertificate {
-	o := &ownCertificate{keep: keep, ca: p.CA.Certificate.Raw, logger: logger}
-	o.take(p.Server)
-	return o
-}
-
-func (o *ownCertificate) take(id pki.Identity) {
-	o.current.Store(&tls.Certificate{
-		Certificate: [][]byte{id.Certificate.Raw, o.ca}, PrivateKey: id.Key, Leaf: id.Certificate,
-	})
-}
-
-func (o *ownCertificate) show(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	return o.current.Load(), nil
-}
-
-// run renews the certificate when it is time, until ctx ends.
-func (o *ownCertificate) run(ctx context.Context) {
-	each(ctx, renewEvery, func() { o.renew(ctx) })
-}
-
-// present is the certificate that handshakes show from here on: that of the
-// database, so that whoever asks two replicas is told of one certificate, not of
-// an older and a newer one for as long as run takes. Where the database cannot
-// be asked, it is what is shown so far.
-func (o *ownCertificate) present(ctx context.Context) *x509.Certificate {
-	o.renew(ctx)
-	return o.current.Load().Leaf
-}
-
-// renew takes over what another replica renewed, or renews.
-func (o *ownCertificate) renew(ctx context.Context) {
-	o.turn.Lock()
-	defer o.turn.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
-	defer cancel()
-	id, err := o.keep(ctx)
-	held := o.current.Load().Leaf
-	switch {
-	case err != nil && errors.Is(err, context.Canceled):
-	case err != nil:
-		o.logger.Warn("the server certificate could not be kept up to date; trying again", "error", err, "notAfter", held.NotAfter)
-	case !held.Equal(id.Certificate):
-		o.take(id)
-		o.logger.Info("the server certificate was renewed", "notAfter", id.Certificate.NotAfter)
-	}
 }
 
 // each calls work every period until ctx ends.

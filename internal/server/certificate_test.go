@@ -19,7 +19,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
+	"github.com/keyserver-operator/keyserver-operator/internal/authority"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 )
 
@@ -130,6 +131,20 @@ func TestTheFilesOfTheCertificateAreTakenOverWhenTheyChange(t *testing.T) {
 	}
 }
 
+// newTestCertificate has one CA, and what keep answers for the server's certificate.
+func newTestCertificate(t *testing.T, ca pki.Identity, keep func() (pki.Identity, error)) *ownCertificate {
+	t.Helper()
+	line := authority.Line{Issuer: ca, Members: []authority.Member{{Authority: keyserver.Authority{State: keyserver.AuthorityActive}, Parsed: ca.Certificate}}}
+	o := &ownCertificate{
+		keep:    func(context.Context) (pki.Identity, authority.Line, error) { id, err := keep(); return id, line, err },
+		publish: func([]*x509.Certificate) error { return nil }, clock: func() time.Time { return ca.Certificate.NotBefore },
+		logger: slog.New(slog.DiscardHandler), kick: make(chan struct{}, 1),
+	}
+	o.failing.Store(new(string))
+	check(t, o.renew(t.Context()))
+	return o
+}
+
 func TestTheOwnCertificateIsRenewedWhileTheServerRuns(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	ca, err := pki.NewCA("internal", now, rand.Reader)
@@ -139,7 +154,7 @@ func TestTheOwnCertificateIsRenewedWhileTheServerRuns(t *testing.T) {
 	second, err := ca.IssueServer("keys", []string{"localhost"}, first.Key, now, rand.Reader)
 	check(t, err)
 	kept, failure := first, error(nil)
-	o := newOwnCertificate(bootstrap.Prepared{CA: ca, Server: first}, func(context.Context) (pki.Identity, error) { return kept, failure }, slog.New(slog.DiscardHandler))
+	o := newTestCertificate(t, ca, func() (pki.Identity, error) { return kept, failure })
 	for _, s := range []struct {
 		reason string
 		kept   pki.Identity
@@ -152,7 +167,9 @@ func TestTheOwnCertificateIsRenewedWhileTheServerRuns(t *testing.T) {
 		{"and the database is down again", pki.Identity{}, errors.New("down"), second},
 	} {
 		kept, failure = s.kept, s.err
-		o.renew(t.Context())
+		if err := o.renew(t.Context()); !errors.Is(err, s.err) {
+			t.Errorf("%s: %v", s.reason, err)
+		}
 		cert, err := o.show(&tls.ClientHelloInfo{})
 		if err != nil || !cert.Leaf.Equal(s.want.Certificate) || len(cert.Certificate) != 2 {
 			t.Errorf("%s: shows %v, %v", s.reason, cert.Leaf.SerialNumber, err)
@@ -173,11 +190,13 @@ func TestTheOwnCertificateIsThatOfTheDatabaseWhenItIsAskedFor(t *testing.T) {
 	check(t, err)
 	second, err := ca.IssueServer("keys", []string{"localhost"}, first.Key, now, rand.Reader)
 	check(t, err)
-	o := newOwnCertificate(bootstrap.Prepared{CA: ca, Server: first}, func(context.Context) (pki.Identity, error) { return second, nil }, slog.New(slog.DiscardHandler))
+	kept := first
+	o := newTestCertificate(t, ca, func() (pki.Identity, error) { return kept, nil })
+	kept = second
 	if told := o.present(t.Context()); !told.Equal(second.Certificate) {
 		t.Errorf("tells of %v", told.SerialNumber)
 	}
-	if shown := o.current.Load().Leaf; !shown.Equal(second.Certificate) {
+	if shown := o.current.Load().api.Leaf; !shown.Equal(second.Certificate) {
 		t.Errorf("shows %v", shown.SerialNumber)
 	}
 }

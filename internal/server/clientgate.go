@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/authority"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
@@ -41,7 +42,6 @@ const (
 // connections that a removed CA had let in.
 type clientGate struct {
 	store   *sqlstore.Store
-	own     *x509.Certificate // the internal CA, trusted without being in the list
 	clock   func() time.Time
 	logger  *slog.Logger
 	refused *prometheus.CounterVec
@@ -58,9 +58,9 @@ type visitor struct {
 	active atomic.Bool
 }
 
-func newClientGate(store *sqlstore.Store, own *x509.Certificate, clock func() time.Time, logger *slog.Logger, registry prometheus.Registerer) *clientGate {
+func newClientGate(store *sqlstore.Store, clock func() time.Time, logger *slog.Logger, registry prometheus.Registerer) *clientGate {
 	g := &clientGate{
-		store: store, own: own, clock: clock, logger: logger, kick: make(chan struct{}, 1),
+		store: store, clock: clock, logger: logger, kick: make(chan struct{}, 1),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keyserver_tls_client_certificates_refused_total", Help: "Handshakes of the API listener that ended for the client's certificate.",
 		}, []string{"reason"}),
@@ -109,14 +109,21 @@ func (g *clientGate) verdict(ctx context.Context, chain []*x509.Certificate) (re
 	return "", nil
 }
 
-// roots are the CAs that are trusted at this moment.
+// roots are the CAs that are trusted at this moment: the list, and this key server's
+// own.
 func (g *clientGate) roots(ctx context.Context) (*x509.CertPool, error) {
 	list, err := g.store.TrustedCAs(ctx)
 	if err != nil {
 		return nil, err
 	}
+	own, err := authority.Trusted(ctx, g.store)
+	if err != nil {
+		return nil, err
+	}
 	roots := x509.NewCertPool()
-	roots.AddCert(g.own)
+	for _, ca := range own {
+		roots.AddCert(ca)
+	}
 	for _, ca := range list {
 		if cert, err := x509.ParseCertificate(ca.DER); err == nil {
 			roots.AddCert(cert)
@@ -178,7 +185,7 @@ func (g *clientGate) arrived(conn net.Conn) {
 // list. No changes at all means that some are no longer known.
 func (g *clientGate) changed(changes []keyserver.Change) {
 	if len(changes) == 0 || slices.ContainsFunc(changes, func(c keyserver.Change) bool {
-		return c.Kind == keyserver.ChangeTrustedCA && c.Action == keyserver.Deleted
+		return (c.Kind == keyserver.ChangeTrustedCA || c.Kind == keyserver.ChangeAuthority) && c.Action == keyserver.Deleted
 	}) {
 		g.announced.Add(1)
 		g.ask()

@@ -34,6 +34,7 @@ func (s *Server) askPeers(store *sqlstore.Store, registry peer.Registry, leaf le
 		Registry: registry, Certificate: leaf.own, Timeout: s.cfg.PeerTimeout, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
 	})
 	store.OnChange(client.Changed)
+	leaf.issued.onIssuer = client.Renew
 	s.onClose(func(context.Context) error { return client.Close() })
 	return client
 }

@@ -38,7 +38,7 @@ type health struct {
 	store *sqlstore.Store
 	rows  *audit.Writer
 	key   *custody.Keeper
-	own   func() time.Time // until when the own certificate and its CA are good
+	own   func() error // what is wrong with the own certificate and its CA
 
 	seen     atomic.Pointer[[]keyserver.Readiness]
 	failing  map[string]bool // by part
@@ -62,7 +62,7 @@ func (h *health) look(ctx context.Context) {
 		h.part("audit", h.audit(), "rows are written"),
 		h.part("writes", h.store.Writable(ctx), "the database takes writes"),
 		h.part("key", h.keyAnswers(ctx), "the key-encryption key answers"),
-		h.part("chain", h.chain(), "this server's own certificate is good"),
+		h.part("chain", h.own(), "this server's own certificate is good"),
 	}
 	if h.cfg.DatabaseURL == "" {
 		parts = append(parts, h.part("volume", h.volume(), "has room"))
@@ -101,13 +101,6 @@ func (h *health) report(name string, err error) {
 func (h *health) audit() error {
 	if at, failing := h.rows.Failing(); failing && h.cfg.Clock().Sub(at) < 2*lookEvery {
 		return fault.New(fault.NotReady, "the last audit rows could not be written, so that operations are refused")
-	}
-	return nil
-}
-
-func (h *health) chain() error {
-	if until := h.own(); h.cfg.Clock().After(until) {
-		return fault.New(fault.NotReady, "this server's own certificate or its CA expired on %s", until.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

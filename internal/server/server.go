@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -24,11 +23,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
 	"github.com/keyserver-operator/keyserver-operator/internal/approval"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/authority"
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/verified"
@@ -111,7 +110,13 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		return s, err
 	}
 	s.system = prepared.System
-	leaf := s.leaf(prepared, given, s.bootstrap(store, custodian))
+	office := authority.New(authority.Config{
+		Store: store, Custodian: custodian, System: s.system, ServerName: cfg.ServerName, Clock: cfg.Clock, Random: rand.Reader,
+	})
+	leaf, err := s.leaf(ctx, office, given, s.bootstrap(store, custodian))
+	if err != nil {
+		return s, err
+	}
 	rows, err := audit.NewWriter(ctx, store, audit.Options{Clock: cfg.Clock, Logger: cfg.Logger})
 	if err != nil {
 		return s, err
@@ -122,16 +127,18 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	alarm.rows.Store(rows)
 	s.background(alarm.run)
 
-	care := &health{cfg: cfg, store: store, rows: rows, key: keeper, own: leaf.until, failing: map[string]bool{},
+	care := &health{cfg: cfg, store: store, rows: rows, key: keeper, own: leaf.issued.trouble, failing: map[string]bool{},
 		keyAsked: cfg.Clock()} // it has just opened the data key
 	care.look(ctx)
 	s.background(care.run)
 
 	peerRegistry := engine.NewPeerRegistry(store, cfg.Clock)
 	peers := s.askPeers(store, peerRegistry, leaf)
+	s.background(leaf.issued.follow(store))
+	s.background(authorities{office, rows, s.system, cfg.Logger}.run)
 	ks := engine.New(engine.Config{
 		Store: store, Custodian: custodian, Auditor: rows, System: prepared.System, Deployment: keyserver.Deployment(cfg.Deployment),
-		CA: prepared.CA, Self: s.self(leaf, external),
+		Office: office, Self: s.self(leaf, external),
 		Build: cfg.Version, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
 		Settings: settings(cfg, prepared.System, listeners{api, external, metrics}), Peers: peers, BreakGlass: cfg.BreakGlass,
 	})
@@ -172,7 +179,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	if err := s.recordStart(ctx, rows, prepared); err != nil {
 		return s, err
 	}
-	s.serveAPI(s.bound(api, registry), handler, leaf.api, newClientGate(store, prepared.CA.Certificate, cfg.Clock, cfg.Logger, registry))
+	s.serveAPI(s.bound(api, registry), handler, leaf.api, newClientGate(store, cfg.Clock, cfg.Logger, registry))
 	s.onClose(func(context.Context) error { handler.Drain(); return nil })
 	return s, nil
 }
@@ -334,7 +341,7 @@ func (s *Server) prepare(ctx context.Context, store *sqlstore.Store, custodian *
 	if err := s.warn(ctx, store, state.Deployment); err != nil {
 		return prepared, err
 	}
-	return prepared, s.publishCA(prepared.CA.Certificate.Raw)
+	return prepared, nil
 }
 
 func (s *Server) bootstrap(store *sqlstore.Store, custodian *custody.Custodian) bootstrap.Config {
@@ -343,53 +350,6 @@ func (s *Server) bootstrap(store *sqlstore.Store, custodian *custody.Custodian) 
 		Deployment: keyserver.Deployment(s.cfg.Deployment), ServerName: s.cfg.ServerName, Hosts: s.cfg.hosts(),
 		Clock: s.cfg.Clock, Random: rand.Reader,
 	}
-}
-
-// publishCA writes the internal CA's certificate for clients.
-func (s *Server) publishCA(der []byte) error {
-	if err := writeCA(s.CAFile(), der, privateFile); err != nil {
-		return fmt.Errorf("write the CA certificate: %w", err)
-	}
-	if s.cfg.CAFile == "" {
-		return nil
-	}
-	// Made to be read by others.
-	if err := writeCA(s.cfg.CAFile, der, publicFile); err != nil {
-		return fmt.Errorf("--ca-file cannot be written: %w", err)
-	}
-	return nil
-}
-
-func writeCA(path string, der []byte, mode os.FileMode) error {
-	want := pki.EncodePEM(der)
-	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, want) {
-		return nil
-	}
-	return writeFile(path, want, mode)
-}
-
-// leaves are the certificates of the two listeners.
-type leaves struct {
-	own     func() *tls.Certificate                     // issued by the internal CA, as peers are shown it
-	present func(ctx context.Context) *x509.Certificate // own, once it is what the database has
-	api     shown                                       // the one of --tls-cert, or own; nil for plain HTTP
-	files   *certificateFiles                           // those of --tls-cert, nil where the flag is not given
-}
-
-// leaf keeps both certificates up to date until Shutdown.
-func (s *Server) leaf(p bootstrap.Prepared, given *certificateFiles, state bootstrap.Config) leaves {
-	own := newOwnCertificate(p, func(ctx context.Context) (pki.Identity, error) { return bootstrap.KeepServer(ctx, state) }, s.cfg.Logger)
-	s.background(own.run)
-	l := leaves{own: own.current.Load, present: own.present}
-	switch {
-	case s.cfg.InsecureHTTP:
-	case given != nil:
-		l.api, l.files = given.show, given
-		s.background(given.run)
-	default:
-		l.api = own.show
-	}
-	return l
 }
 
 // background runs a loop until Shutdown.

@@ -139,6 +139,11 @@ var coveredTables = []coveredTable{
 		return drop(r.TemplatedDirectory(ctx, idOf(key)))
 	}, nil},
 	{"approvals", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Approval(ctx, idOf(key))) }, nil},
+	{"authorities", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Authority(ctx, idOf(key))) }, nil},
+	{"peer_authorities", `(SELECT DISTINCT system_id FROM peer_authorities) p`, "system_id", int64(-1), func(ctx context.Context, r reads, key any) error {
+		n, _ := key.(int64)
+		return drop(r.PeerAuthoritiesOf(ctx, keyserver.SystemID(n)))
+	}, nil},
 	{"sessions", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.SessionByID(ctx, idOf(key))) }, nil},
 }
 

@@ -83,6 +83,14 @@ func populate(t *testing.T, s *sqlstore.Store) {
 		putEntry(30, peer),
 		func(ctx context.Context, tx *sqlstore.Tx) error { _, err := tx.PurgeACLEntries(ctx, 9); return err },
 		func(ctx context.Context, tx *sqlstore.Tx) error { return tx.PutSetting(ctx, "name", []byte("value")) },
+		func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.InsertAuthority(ctx, sqlstore.Authority{Authority: keyserver.Authority{
+				ID: id(110), Generation: 1, State: keyserver.AuthorityActive, Certificate: []byte{4, 0}, Links: [][]byte{{4, 0}, {4, 1, 7}}, PreparedAt: at(0), ActivatedAt: at(1),
+			}, WrappedKey: []byte("wrapped")})
+		},
+		func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.InsertPeerAuthority(ctx, keyserver.PeerAuthority{System: 9, Certificate: []byte{4, 0}, Links: [][]byte{{4, 0}}, Anchor: keyserver.Digest{1}, LearnedAt: at(0)})
+		},
 		func(ctx context.Context, tx *sqlstore.Tx) error { return tx.AddDelegate(ctx, id(20), id(21)) },
 		func(ctx context.Context, tx *sqlstore.Tx) error {
 			return tx.InsertApproval(ctx, keyserver.Approval{

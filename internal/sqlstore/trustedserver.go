@@ -151,6 +151,9 @@ func (tx *Tx) DeleteTrustedServer(ctx context.Context, system keyserver.SystemID
 	if err := tx.execOne(ctx, `DELETE FROM principals WHERE id = $1`, transport[:]); err != nil {
 		return err
 	}
+	if err := tx.DeletePeerAuthorities(ctx, system); err != nil {
+		return err
+	}
 	if _, err := tx.exec(ctx, `DELETE FROM peer_calls WHERE system_id = $1`, int64(system)); err != nil {
 		return err
 	}

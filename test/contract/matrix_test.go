@@ -102,6 +102,11 @@ var allowed = map[string]string{
 	"DELETE /api/trusted-servers/{systemId}": "O",
 	"GET /api/trust/local-info":              "AO",
 
+	"GET /api/authority":           "AOU",
+	"POST /api/authority/prepare":  "O",
+	"POST /api/authority/activate": "O",
+	"POST /api/authority/retire":   "O",
+
 	"GET /api/principal-trusts":         "OU",
 	"POST /api/principal-trusts":        "O",
 	"PUT /api/principal-trusts/{id}":    "O",
@@ -196,7 +201,7 @@ func TestMatrixIsWhole(t *testing.T) {
 // that every route finds what it is about.
 func takersLast(routes []httpapi.Route) []httpapi.Route {
 	takes := func(r httpapi.Route) bool {
-		return r.Method == http.MethodDelete || slices.Contains([]string{"remove", "revoke", "reset"}, path.Base(r.Path))
+		return r.Method == http.MethodDelete || slices.Contains([]string{"remove", "revoke", "reset", "retire"}, path.Base(r.Path))
 	}
 	slices.SortStableFunc(routes, func(a, b httpapi.Route) int {
 		switch {
@@ -219,6 +224,9 @@ var again = map[string]string{
 	"POST /api/templated-directories": "ALREADY_EXISTS",
 	"POST /api/trusted-servers":       "ALREADY_EXISTS",
 	"POST /api/principal-trusts":      "ALREADY_EXISTS",
+	"POST /api/authority/prepare":     "AUTHORITY_STATE",
+	"POST /api/authority/activate":    "AUTHORITY_STATE",
+	"POST /api/authority/retire":      "NOT_FOUND",
 
 	"POST /api/trusted-cas/remove":                                    "NOT_TRUSTED",
 	"DELETE /api/principals/{id}":                                     "NOT_FOUND",
@@ -309,6 +317,7 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 	s.trustCA(t, officer, ca)
 	digest := s.digestOf(t, officer)
 	listed := s.OK(t, officer, "GET", "/api/trusted-cas", nil).List(t, "trustedCAs")[0]["certificateId"]
+	first := s.OK(t, officer, "GET", "/api/authority", nil).List(t, "authorities")[0]["certificateId"]
 	request := b64(enginetest.NewRequest(t, "agent", newKey(t)))
 	issued := s.OK(t, admin, "POST", "/api/certificates", rig.Object{"request": request}).Text(t, "certificate")
 	agent := s.enroll(t, enginetest.NewAgent(t, ca, "transport", time.Now(), nil).Certificate.Raw)[0]["id"].(string)
@@ -353,6 +362,8 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 		"POST /api/trusted-cas/remove":                  rig.Object{"certificateId": listed},
 		"POST /api/trusted-servers":                     peerRequest(blob(otherSystem+1, "203.0.113.9", 9443, chainOf(t, ca, "third"))),
 		"PUT /api/trusted-servers/{systemId}":           rig.Object{"description": "changed"},
+		"POST /api/authority/activate":                  rig.Object{"early": true},
+		"POST /api/authority/retire":                    rig.Object{"certificateId": first},
 		"POST /api/principal-trusts":                    rig.Object{"principalId": agent, "trustedServerSystemId": otherSystem, "flag": "expose"},
 		"PUT /api/principal-trusts/{id}":                rig.Object{"flag": "restrict"},
 		"POST /api/acl-templates":                       rig.Object{"name": "new"},

@@ -5,7 +5,6 @@ package bootstrap
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -25,25 +24,20 @@ import (
 const (
 	settingSystem     = "systemId"
 	settingDeployment = "deployment"
-	settingCACert     = "caCertificate"
-	settingCAKey      = "caKey"
 	settingServerCert = "serverCertificate"
 	settingServerKey  = "serverKey"
 )
 
 // Settings are those that every key server has from its first start on.
-var Settings = []string{settingSystem, settingDeployment, settingCACert, settingCAKey, settingServerCert, settingServerKey}
+var Settings = []string{settingSystem, settingDeployment, settingServerCert, settingServerKey}
 
-// The private keys are wrapped like symmetric keys, under ids that no key has:
-// those are random.
-var (
-	wrapIDCA     = keyserver.IDFromUint64(1)
-	wrapIDServer = keyserver.IDFromUint64(2)
-)
+// wrapIDServer is under which the server's private key is wrapped, an id that no
+// key has: those are random.
+var wrapIDServer = keyserver.IDFromUint64(2)
 
 // Wrapped are the settings that hold private keys, each with the id that it is wrapped
 // under.
-var Wrapped = map[string]keyserver.ID{settingCAKey: wrapIDCA, settingServerKey: wrapIDServer}
+var Wrapped = map[string]keyserver.ID{settingServerKey: wrapIDServer}
 
 // DefaultSystem is the system id of a first start that names none.
 const DefaultSystem keyserver.SystemID = 1
@@ -84,7 +78,7 @@ type Config struct {
 // Prepared is a key server that may start.
 type Prepared struct {
 	System keyserver.SystemID
-	CA     pki.Identity
+	CA     pki.Identity // that issues just now
 	Server pki.Identity
 	First  bool // this call created the state
 	// Sealed is how many rows of a database from before there were MACs got
@@ -104,8 +98,11 @@ func Run(ctx context.Context, c Config) (Prepared, error) {
 	if err != nil {
 		return Prepared{}, fmt.Errorf("first start: %w", err)
 	}
-	p, err := c.load(ctx)
-	if err != nil {
+	if err := c.adoptAuthority(ctx); err != nil {
+		return Prepared{}, fmt.Errorf("move the internal CA to its table: %w", err)
+	}
+	var p Prepared
+	if p.System, err = systemOf(ctx, c.Store); err != nil {
 		return Prepared{}, err
 	}
 	p.First, p.Sealed = first, sealed
@@ -118,7 +115,12 @@ func Run(ctx context.Context, c Config) (Prepared, error) {
 	if err := c.syncRoles(ctx); err != nil {
 		return Prepared{}, fmt.Errorf("bring the built-in roles up to date: %w", err)
 	}
-	p.Server, err = c.keepServer(ctx, p)
+	line, err := c.authorities(p.System).Load(ctx, c.Store)
+	if err != nil {
+		return p, fmt.Errorf("read the internal CA: %w", err)
+	}
+	p.CA = line.Issuer
+	p.Server, err = KeepServer(ctx, c)
 	return p, err
 }
 
@@ -160,29 +162,6 @@ func (c Config) openRows(ctx context.Context) (sealed int, err error) {
 	return sealed, err
 }
 
-// KeepServer answers the server's certificate and key as the database has
-// them, renewed where the certificate does not cover the hosts or has less
-// than a third of its life left. A running server asks from time to time:
-// another replica may have renewed.
-func KeepServer(ctx context.Context, c Config) (pki.Identity, error) {
-	p, err := c.load(ctx)
-	if err != nil {
-		return pki.Identity{}, err
-	}
-	return c.keepServer(ctx, p)
-}
-
-func (c Config) keepServer(ctx context.Context, p Prepared) (pki.Identity, error) {
-	if pki.Covers(p.Server.Certificate, c.Hosts, c.Clock()) {
-		return p.Server, nil
-	}
-	server, err := c.reissue(ctx, p)
-	if err != nil {
-		return pki.Identity{}, fmt.Errorf("renew the server certificate: %w", err)
-	}
-	return server, nil
-}
-
 // create makes the whole first state in one transaction, or nothing. It
 // reports false where another start was first.
 func (c Config) create(ctx context.Context) (bool, error) {
@@ -198,14 +177,6 @@ func (c Config) create(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	ca, err := pki.NewCA(fmt.Sprintf("%s internal CA (system %d)", c.ServerName, system), c.Clock(), c.Random)
-	if err != nil {
-		return false, err
-	}
-	server, err := ca.IssueServer(c.ServerName, c.Hosts, nil, c.Clock(), c.Random)
-	if err != nil {
-		return false, err
-	}
 	err = c.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		// Writes are serial over all replicas: whoever comes second sees this.
 		if _, err := tx.Setting(ctx, settingSystem); !errors.Is(err, sqlstore.ErrNotFound) {
@@ -214,10 +185,7 @@ func (c Config) create(ctx context.Context) (bool, error) {
 		if err := tx.PutSetting(ctx, settingSystem, []byte(strconv.FormatUint(uint64(system), 10))); err != nil {
 			return err
 		}
-		if err := c.putIdentity(ctx, tx, system, ca, settingCACert, settingCAKey, wrapIDCA); err != nil {
-			return err
-		}
-		if err := c.putIdentity(ctx, tx, system, server, settingServerCert, settingServerKey, wrapIDServer); err != nil {
+		if err := c.putCertificates(ctx, tx, system); err != nil {
 			return err
 		}
 		if err := c.putRoles(ctx, tx); err != nil {
@@ -344,80 +312,4 @@ func (c Config) syncRoles(ctx context.Context) error {
 		}
 		return tx.PutSetting(ctx, settingDeployment, []byte(c.Deployment))
 	})
-}
-
-func (c Config) putIdentity(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID, id pki.Identity, cert, key string, wrapID keyserver.ID) error {
-	plain, err := id.MarshalKey()
-	if err != nil {
-		return err
-	}
-	defer clear(plain)
-	wrapped, err := c.Custodian.Wrap(wrapID, system, plain)
-	if err != nil {
-		return err
-	}
-	if err := tx.PutSetting(ctx, key, wrapped); err != nil {
-		return err
-	}
-	return tx.PutSetting(ctx, cert, id.Certificate.Raw)
-}
-
-func (c Config) load(ctx context.Context) (Prepared, error) {
-	text, err := c.Store.Setting(ctx, settingSystem)
-	if err != nil {
-		return Prepared{}, err
-	}
-	n, err := strconv.ParseUint(string(text), 10, 32)
-	if err != nil {
-		return Prepared{}, errors.New("the database's system id is not a number; restore the database from a backup")
-	}
-	p := Prepared{System: keyserver.SystemID(n)}
-	if p.CA, err = c.loadIdentity(ctx, p.System, settingCACert, settingCAKey, wrapIDCA); err != nil {
-		return Prepared{}, fmt.Errorf("read the internal CA: %w", err)
-	}
-	if p.Server, err = c.loadIdentity(ctx, p.System, settingServerCert, settingServerKey, wrapIDServer); err != nil {
-		return Prepared{}, fmt.Errorf("read the server certificate: %w", err)
-	}
-	return p, nil
-}
-
-func (c Config) loadIdentity(ctx context.Context, system keyserver.SystemID, cert, key string, wrapID keyserver.ID) (pki.Identity, error) {
-	der, err := c.Store.Setting(ctx, cert)
-	if err != nil {
-		return pki.Identity{}, err
-	}
-	wrapped, err := c.Store.Setting(ctx, key)
-	if err != nil {
-		return pki.Identity{}, err
-	}
-	plain, err := c.Custodian.Unwrap(wrapID, system, wrapped)
-	if err != nil {
-		return pki.Identity{}, err
-	}
-	defer clear(plain)
-	return pki.ParseIdentity(der, plain)
-}
-
-// reissue renews the server certificate under its old key, which peers know it by.
-func (c Config) reissue(ctx context.Context, p Prepared) (pki.Identity, error) {
-	hosts := slices.Concat(c.Hosts, hostsOf(p.Server.Certificate))
-	slices.Sort(hosts)
-	server, err := p.CA.IssueServer(c.ServerName, slices.Compact(hosts), p.Server.Key, c.Clock(), c.Random)
-	if err != nil {
-		return pki.Identity{}, err
-	}
-	err = c.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-		return tx.PutSetting(ctx, settingServerCert, server.Certificate.Raw)
-	})
-	return server, err
-}
-
-// hostsOf returns the names that a certificate covers, so that replicas with
-// different hosts do not take each other's names away.
-func hostsOf(cert *x509.Certificate) []string {
-	hosts := slices.Clone(cert.DNSNames)
-	for _, ip := range cert.IPAddresses {
-		hosts = append(hosts, ip.String())
-	}
-	return hosts
 }

@@ -1,6 +1,7 @@
 package bootstrap_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
 // A server that runs for a year renews its certificate under its old key, and
@@ -37,6 +39,80 @@ func TestTheServerCertificateIsKept(t *testing.T) {
 		}
 		if other := kept(); !other.Certificate.Equal(renewed.Certificate) {
 			t.Error("another replica renewed once more")
+		}
+	})
+}
+
+// The CA of a database from before there could be more than one is among the
+// settings. The next start moves it, once, and it is the same one.
+func TestTheFormerCAIsMoved(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		c := f.Office.Config
+		ctx := t.Context()
+		plain, err := f.Prepared.CA.MarshalKey()
+		must(t, err)
+		wrapped, err := c.Custodian.Wrap(keyserver.IDFromUint64(1), c.System, plain)
+		must(t, err)
+		must(t, f.Store.Update(ctx, func(tx *sqlstore.Tx) error { // as it was
+			list, err := tx.Authorities(ctx)
+			if err != nil {
+				return err
+			}
+			if err := tx.DeleteAuthority(ctx, list[0].ID); err != nil {
+				return err
+			}
+			if err := tx.PutSetting(ctx, "caKey", wrapped); err != nil {
+				return err
+			}
+			return tx.PutSetting(ctx, "caCertificate", f.Prepared.CA.Certificate.Raw)
+		}))
+		again := func() bootstrap.Prepared {
+			t.Helper()
+			p, err := bootstrap.Run(ctx, bootstrap.Config{
+				Store: f.Store, Custodian: c.Custodian, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"}, Clock: f.Clock.Now, Random: f.Random,
+			})
+			must(t, err)
+			return p
+		}
+		for range 2 {
+			if p := again(); !p.CA.Certificate.Equal(f.Prepared.CA.Certificate) || !p.CA.Key.Equal(f.Prepared.CA.Key) || !p.Server.Certificate.Equal(f.Prepared.Server.Certificate) {
+				t.Error("the CA or the server's certificate is another one")
+			}
+		}
+		for _, name := range []string{"caKey", "caCertificate"} {
+			if _, err := f.Store.Setting(ctx, name); !errors.Is(err, sqlstore.ErrNotFound) {
+				t.Errorf("the setting %s: %v", name, err)
+			}
+		}
+		list, err := f.Store.Authorities(ctx)
+		must(t, err)
+		if len(list) != 1 || list[0].State != keyserver.AuthorityActive {
+			t.Errorf("%d authorities", len(list))
+		}
+	})
+}
+
+// An authority that has expired issues nothing, and nobody says that it did.
+func TestAnExpiredAuthorityIssuesNothing(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		state := bootstrap.Config{
+			Store: f.Store, Custodian: f.Custodian, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost", "another"},
+			Clock: f.Clock.Now, Random: f.Random,
+		}
+		f.Clock.Advance(11 * 365 * 24 * time.Hour)
+		server, err := bootstrap.KeepServer(t.Context(), state)
+		if err != nil || !server.Certificate.Equal(f.Prepared.Server.Certificate) {
+			t.Errorf("%v, %v", server.Certificate.NotAfter, err)
+		}
+		// The way out: another one, which nobody knows yet, issues at once.
+		_, err = f.Office.Prepare(t.Context())
+		must(t, err)
+		_, err = f.Office.Activate(t.Context(), false)
+		must(t, err)
+		server, err = bootstrap.KeepServer(t.Context(), state)
+		must(t, err)
+		if !server.Certificate.NotAfter.After(f.Clock.Now()) || !server.Key.Equal(f.Prepared.Server.Key) {
+			t.Error("no certificate of the new authority under the same key")
 		}
 	})
 }

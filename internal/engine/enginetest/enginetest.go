@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/authority"
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
@@ -64,6 +65,7 @@ type Fixture struct {
 	Rows      *audit.Writer
 	Clock     *Clock
 	Prepared  bootstrap.Prepared
+	Office    *authority.Office
 	Log       *bytes.Buffer
 	// Hosts are the names that the key server can resolve.
 	Hosts Hosts
@@ -99,8 +101,11 @@ func New(t testing.TB, database sqlstore.Config) *Fixture {
 	f.Rows, err = audit.NewWriter(ctx, f.Store, audit.Options{Clock: f.Clock.Now, Logger: logger})
 	fatal(t, err)
 	t.Cleanup(func() { closing(t, f.Rows.Close()) })
+	f.Office = authority.New(authority.Config{
+		Store: f.Store, Custodian: custodian, System: f.Prepared.System, ServerName: "test", Clock: f.Clock.Now, Random: rand.Reader,
+	})
 	f.Engine = engine.New(engine.Config{
-		Store: f.Store, Custodian: custodian, Auditor: f.Rows, System: f.Prepared.System, CA: f.Prepared.CA, Self: f.self(),
+		Store: f.Store, Custodian: custodian, Auditor: f.Rows, System: f.Prepared.System, Office: f.Office, Self: f.self(),
 		Build: keyserver.Version{Banner: "test"}, Clock: f.Clock.Now, Random: rand.Reader, Logger: logger,
 	})
 	f.Admin = f.Caller(t, keyserver.PasswordPrincipal, bootstrap.AdminName)

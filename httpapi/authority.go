@@ -1,0 +1,47 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/x509"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+)
+
+func listAuthorities(a *API, ctx context.Context, c call, _ nothing) (schema.AuthorityList, error) {
+	list, err := a.Operations.Authorities(ctx, c.by)
+	return schema.AuthorityList{Authorities: convert(list, authorityOf)}, err
+}
+
+func prepareAuthority(a *API, ctx context.Context, c call, _ nothing) (schema.AuthorityChanged, error) {
+	r, err := a.Operations.PrepareAuthority(ctx, c.by)
+	return schema.AuthorityChanged{
+		Saved: r.Saved, CertificateID: schema.Base64ID(r.ID), Authorities: convert(r.Authorities, authorityOf), Verdict: schema.Verdict{Detail: r.Detail},
+	}, err
+}
+
+func activateAuthority(a *API, ctx context.Context, c call, in schema.ActivateAuthorityRequest) (schema.AuthorityChanged, error) {
+	r, err := a.Operations.ActivateAuthority(ctx, c.by, in.Early)
+	return schema.AuthorityChanged{
+		Saved: r.Saved, CertificateID: schema.Base64ID(r.ID), Authorities: convert(r.Authorities, authorityOf), Verdict: schema.Verdict{Detail: r.Detail},
+	}, err
+}
+
+func retireAuthority(a *API, ctx context.Context, c call, in schema.RetireAuthorityRequest) (schema.AuthorityGone, error) {
+	r, err := a.Operations.RetireAuthority(ctx, c.by, keyserver.ID(in.CertificateID))
+	return schema.AuthorityGone{
+		Gone: r.Gone, CertificateID: schema.Base64ID(r.ID), Authorities: convert(r.Authorities, authorityOf), Verdict: schema.Verdict{Detail: r.Detail},
+	}, err
+}
+
+func authorityOf(a keyserver.Authority) schema.Authority {
+	s := schema.Authority{
+		CertificateID: schema.Base64ID(a.ID), State: string(a.State), Certificate: a.Certificate,
+		PreparedAt: a.PreparedAt, ActivatedAt: a.ActivatedAt, RetiringAt: a.RetiringAt,
+	}
+	if cert, err := x509.ParseCertificate(a.Certificate); err == nil {
+		s.Subject, s.NotBefore, s.NotAfter = pki.SlashName(cert.Subject), cert.NotBefore.UTC(), cert.NotAfter.UTC()
+	}
+	return s
+}

@@ -1,0 +1,55 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/authority"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Authorities implements keyserver.Authorities.
+func (e *Engine) Authorities(ctx context.Context, by keyserver.Caller) (list []keyserver.Authority, err error) {
+	err = e.perform(ctx, request{by: by, op: keyserver.OpReadAuthority}, func() error {
+		line, err := e.Office.Line(ctx)
+		for _, m := range line.Members {
+			list = append(list, m.Authority)
+		}
+		return err
+	})
+	return list, err
+}
+
+// PrepareAuthority implements keyserver.Authorities.
+func (e *Engine) PrepareAuthority(ctx context.Context, by keyserver.Caller) (id keyserver.ID, err error) {
+	err = e.perform(ctx, changeAuthority(by, authority.Prepare, ""), func() (err error) {
+		id, err = e.Office.Prepare(ctx)
+		return err
+	})
+	return id, err
+}
+
+// ActivateAuthority implements keyserver.Authorities.
+func (e *Engine) ActivateAuthority(ctx context.Context, by keyserver.Caller, early bool) (id keyserver.ID, err error) {
+	object := ""
+	if early {
+		object = " early"
+	}
+	err = e.perform(ctx, changeAuthority(by, authority.Activate, object), func() (err error) {
+		id, err = e.Office.Activate(ctx, early)
+		return err
+	})
+	return id, err
+}
+
+// RetireAuthority implements keyserver.Authorities.
+func (e *Engine) RetireAuthority(ctx context.Context, by keyserver.Caller, id keyserver.ID) (done keyserver.AuthorityRetired, err error) {
+	err = e.perform(ctx, changeAuthority(by, authority.Retire, " "+id.Base64()), func() (err error) {
+		done, err = e.Office.Retire(ctx, id)
+		return err
+	})
+	return done, err
+}
+
+func changeAuthority(by keyserver.Caller, action authority.Action, object string) request {
+	return request{by: by, op: keyserver.OpChangeAuthority, object: string(action) + object}
+}

@@ -1,0 +1,129 @@
+package verified
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// AuthorityChanged is what preparing or activating an authority answers.
+type AuthorityChanged struct {
+	Saved       bool
+	ID          keyserver.ID // of the authority that was prepared or activated
+	Authorities []keyserver.Authority
+	Detail      string
+}
+
+// AuthorityGone is what retiring an authority answers.
+type AuthorityGone struct {
+	Gone        bool
+	ID          keyserver.ID
+	Authorities []keyserver.Authority
+	Detail      string
+}
+
+// Authorities lists the CAs of the key server's own.
+func (s *Service) Authorities(ctx context.Context, by keyserver.Caller) ([]keyserver.Authority, error) {
+	return s.ks.Authorities(ctx, by)
+}
+
+// PrepareAuthority makes the next authority and verifies that it is trusted.
+func (s *Service) PrepareAuthority(ctx context.Context, by keyserver.Caller) (AuthorityChanged, error) {
+	var id keyserver.ID
+	return s.authorityWrite(by, func(ctx context.Context) (err error) {
+		id, err = s.ks.PrepareAuthority(ctx, by)
+		return err
+	}, func(before, after []keyserver.Authority) (AuthorityChanged, error) {
+		r := AuthorityChanged{ID: id, Authorities: after}
+		i, known := withID(after, id), withID(before, id) >= 0
+		if i < 0 || known || after[i].State != keyserver.AuthorityPrepared {
+			r.Detail = "the key server accepted the preparation, but a fresh list has no other authority that is prepared"
+			return r, fault.New(fault.NotSaved, "%s", r.Detail)
+		}
+		r.Saved = true
+		r.Detail = "a fresh list has the authority as prepared: it is trusted from now on, and issues nothing until it is activated"
+		return r, nil
+	}).do(ctx)
+}
+
+// ActivateAuthority has the prepared authority issue, and verifies it.
+func (s *Service) ActivateAuthority(ctx context.Context, by keyserver.Caller, early bool) (AuthorityChanged, error) {
+	var id keyserver.ID
+	return s.authorityWrite(by, func(ctx context.Context) (err error) {
+		id, err = s.ks.ActivateAuthority(ctx, by, early)
+		return err
+	}, func(_, after []keyserver.Authority) (AuthorityChanged, error) {
+		r := AuthorityChanged{ID: id, Authorities: after}
+		i := withID(after, id)
+		if i < 0 || after[i].State != keyserver.AuthorityActive || i != inState(after, keyserver.AuthorityActive) {
+			r.Detail = "the key server accepted the activation, but a fresh list does not have the authority as the active one"
+			return r, fault.New(fault.NotSaved, "%s", r.Detail)
+		}
+		r.Saved = true
+		r.Detail = "a fresh list has the authority as the active one: it issues from now on; the one before it is trusted until it is retired"
+		return r, nil
+	}).do(ctx)
+}
+
+// authorityWrite refuses nothing by itself: the key server decides on the
+// authorities as they are when it writes.
+func (s *Service) authorityWrite(by keyserver.Caller, write func(context.Context) error,
+	verdict func(before, after []keyserver.Authority) (AuthorityChanged, error),
+) verifiedWrite[[]keyserver.Authority, AuthorityChanged] {
+	return verifiedWrite[[]keyserver.Authority, AuthorityChanged]{
+		read:    func(ctx context.Context) ([]keyserver.Authority, error) { return s.ks.Authorities(ctx, by) },
+		write:   func(ctx context.Context, _ []keyserver.Authority) error { return write(ctx) },
+		verdict: verdict,
+		unread:  fault.ReadbackFailed,
+	}
+}
+
+// RetireAuthority ends the trust in an authority and verifies that it is gone.
+func (s *Service) RetireAuthority(ctx context.Context, by keyserver.Caller, id keyserver.ID) (AuthorityGone, error) {
+	if err := requireID("certificateId", id); err != nil {
+		return AuthorityGone{}, err
+	}
+	var told keyserver.AuthorityRetired
+	return verifiedWrite[[]keyserver.Authority, AuthorityGone]{
+		read: func(ctx context.Context) ([]keyserver.Authority, error) { return s.ks.Authorities(ctx, by) },
+		refuse: func(before []keyserver.Authority) error {
+			i := withID(before, id)
+			switch {
+			case i < 0:
+				return fault.New(fault.NotFound, "no authority has the certificateId %s; list them with GET /api/authority", id.Base64())
+			case before[i].State == keyserver.AuthorityActive:
+				return fault.New(fault.AuthorityState, "the authority issues; prepare and activate another one before")
+			}
+			return nil
+		},
+		write: func(ctx context.Context, _ []keyserver.Authority) (err error) {
+			told, err = s.ks.RetireAuthority(ctx, by, id)
+			return err
+		},
+		verdict: func(_, after []keyserver.Authority) (AuthorityGone, error) {
+			r := AuthorityGone{ID: id, Authorities: after}
+			if withID(after, id) >= 0 {
+				r.Detail = "the key server accepted the retirement, but a fresh list still has the authority"
+				return r, fault.New(fault.NotRemoved, "%s", r.Detail)
+			}
+			r.Gone, r.Detail = true, "a fresh list no longer has the authority, and it vouches for nothing here any more"
+			if told.InForce > 0 {
+				r.Detail += fmt.Sprintf("; %s of it that had not ended: log-ins with them are refused until they are renewed (POST /api/certificates/renew)",
+					rows(told.InForce, "certificate"))
+			}
+			return r, nil
+		},
+		unread: fault.ReadbackFailed,
+	}.do(ctx)
+}
+
+func inState(list []keyserver.Authority, state keyserver.AuthorityState) int {
+	return slices.IndexFunc(list, func(a keyserver.Authority) bool { return a.State == state })
+}
+
+func withID(list []keyserver.Authority, id keyserver.ID) int {
+	return slices.IndexFunc(list, func(a keyserver.Authority) bool { return a.ID == id })
+}
