@@ -222,7 +222,7 @@ func spoilParameter(f wire.Field) []bad {
 	}
 	switch {
 	case v.Scalar != nil:
-		add("misspelt", "nonsense")
+		add("misspelt", "non sense")
 		add("negative", "-1")
 	case v.Kind == wire.Integer:
 		for _, text := range []string{"x", "1.0", "1e2", "+1", " 1", "01", "99999999999999999999"} {

@@ -42,6 +42,14 @@ func sampleOf(r Route) sample {
 		delete(s.query, "aclTemplateId") // which path excludes
 	}
 	s.meaningful(r)
+	switch r.Path {
+	case "/api/keys/restore":
+		s.body["ttag"] = strconv.Quote(doomedLink.Base64())
+	case "/api/keys/enable":
+		s.body["ttag"] = strconv.Quote(withdrawnLink.Base64())
+	case "/api/keys/rotation":
+		s.body["everyDays"] = "90" // or a rotation that was not set reads back
+	}
 	return s
 }
 

@@ -21,6 +21,7 @@ func mintKey(a *API, ctx context.Context, c call, in schema.MintKeyRequest) (sch
 	if in.Path != nil {
 		key.Path = *in.Path
 	}
+	key.Sealed = in.Exportable != nil && !*in.Exportable
 	m, err := a.Operations.MintKey(ctx, c.by, key)
 	clear(key.Material) // the key server keeps its own, wrapped
 	if err != nil {
@@ -46,11 +47,7 @@ func authorizeKey(a *API, ctx context.Context, c call, in schema.AuthorizeKeyReq
 }
 
 func keyMetadataOf(m keyserver.KeyMetadata) schema.KeyMetadata {
-	out := schema.KeyMetadata{Detail: mintedUnder(m.Directory), TTag: schema.HiddenLink(m.Link), KeyBytes: &m.KeyBytes, Algorithm: known(string(m.Algorithm))}
-	if info, ok := keyserver.Algorithms[m.Algorithm]; ok {
-		out.AlgID, out.IVBytes = &info.Number, &info.IVLength
-	}
-	return out
+	return schema.KeyMetadata{KeyFacts: keyFactsOf(m), Detail: mintedUnder(m.Directory)}
 }
 
 // mintedUnder is the detail of a key that a template gave entries to.

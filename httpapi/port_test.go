@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keylife"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 )
@@ -48,6 +49,16 @@ var (
 	anIssuer = keyserver.RevocationIssuer{
 		Digest: strings.Repeat("AB", 32), CA: aCA, Policy: keyserver.RevocationPolicy{Mode: keyserver.RevocationRequired, MaxAge: 90e9},
 		CRL: &keyserver.CRLFacts{Number: []byte{1}, ThisUpdate: epoch, NextUpdate: epoch, ImportedAt: epoch}, State: keyserver.CurrentEvidence,
+	}
+)
+
+// Links of keys that are not as they were minted.
+var (
+	doomedLink    = keyserver.NewHiddenLink(1, keyserver.IDFromUint64(1002))
+	withdrawnLink = keyserver.NewHiddenLink(1, keyserver.IDFromUint64(1003))
+	aged          = map[keyserver.HiddenLink]keyserver.KeyLife{
+		doomedLink:    {State: keyserver.KeyDestroying, DestroyAt: epoch.Add(time.Hour), Generation: 1},
+		withdrawnLink: {State: keyserver.KeyDisabled, Generation: 1},
 	}
 )
 
@@ -120,6 +131,7 @@ type fakePort struct {
 	certificates []keyserver.Certificate
 	issuers      []keyserver.RevocationIssuer
 	authorities  []keyserver.Authority
+	key          keyserver.KeyMetadata
 }
 
 func newFakePort() *fakePort {
@@ -148,6 +160,9 @@ func newFakePort() *fakePort {
 			{ID: someID, State: keyserver.AuthorityRetiring, Certificate: a.ca.Certificate.Raw, PreparedAt: epoch, ActivatedAt: epoch, RetiringAt: epoch},
 			{ID: otherRef.ID, State: keyserver.AuthorityActive, PreparedAt: epoch, ActivatedAt: epoch},
 			{ID: thirdID, State: keyserver.AuthorityPrepared, PreparedAt: epoch},
+		},
+		key: keyserver.KeyMetadata{
+			Link: aLink, Algorithm: keyserver.HMACSHA384, KeyBytes: 48, Life: keyserver.FirstLife(someID), CreatedAt: epoch, Uses: 3, LastUsedAt: epoch,
 		},
 	}
 }
@@ -224,6 +239,37 @@ func (f *fakePort) MintKey(ctx context.Context, _ keyserver.Caller, k keyserver.
 
 func (f *fakePort) Key(ctx context.Context, _ keyserver.Caller, l keyserver.HiddenLink) (keyserver.KeyMetadata, error) {
 	return answer(keyserver.KeyMetadata{Link: l, Algorithm: keyserver.HMACSHA384, KeyBytes: 48}, f.called(ctx, "Key", l))
+}
+
+func (f *fakePort) ListKeys(ctx context.Context, _ keyserver.Caller, l keyserver.KeyFilter) (keyserver.KeyPage, error) {
+	return answer(keyserver.KeyPage{Keys: []keyserver.KeyMetadata{f.key}, Next: aLink}, f.called(ctx, "ListKeys", l))
+}
+
+func (f *fakePort) KeyState(ctx context.Context, _ keyserver.Caller, l keyserver.HiddenLink) (keyserver.KeyMetadata, error) {
+	if life, ok := aged[l]; ok && f.key.Link != l {
+		f.key.Link, f.key.Life = l, life
+	}
+	return answer(f.key, f.called(ctx, "KeyState", nil))
+}
+
+func (f *fakePort) ChangeKeyState(ctx context.Context, _ keyserver.Caller, c keyserver.KeyStateChange) error {
+	return f.write(ctx, "ChangeKeyState", c, func() { f.key.Life, _ = keylife.Change(f.key.Life, c, epoch) }, nil)
+}
+
+func (f *fakePort) KeyLine(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink) (keyserver.KeyLine, error) {
+	return answer(keyserver.KeyLine{Newest: f.key, Rotation: f.key.Rotation}, f.called(ctx, "KeyLine", nil))
+}
+
+func (f *fakePort) RotateKey(ctx context.Context, _ keyserver.Caller, l keyserver.HiddenLink) (keyserver.HiddenLink, error) {
+	successor := keyserver.NewHiddenLink(1, newID)
+	return successor, f.write(ctx, "RotateKey", l, func() {
+		f.key.Link = successor
+		_, f.key.Life, _ = keylife.Succeed(f.key.Life, f.key.Rotation, epoch)
+	}, nil)
+}
+
+func (f *fakePort) SetKeyRotation(ctx context.Context, _ keyserver.Caller, c keyserver.KeyRotationChange) error {
+	return f.write(ctx, "SetKeyRotation", c, func() { f.key.Rotation = c.Rotation }, nil)
 }
 
 func (f *fakePort) AuthorizeKey(ctx context.Context, _ keyserver.Caller, use keyserver.Use) (keyserver.Grant, error) {

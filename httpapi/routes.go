@@ -35,6 +35,7 @@ func Nouns() []Noun {
 		{"Service", "The service itself: whether it works, what it is, and this document.", serviceRoutes()},
 		{"Sessions", "Logging in and out. The session id of a login is what every other route asks for.", sessionRoutes()},
 		{"Keys", "Symmetric keys, and what can be done with one that never leaves the key server.", keyRoutes()},
+		{"Life of keys", "States of keys, lines of keys that succeed each other, and which keys one may read.", keyLifeRoutes()},
 		{"Access control lists", "Who holds which rights over one key.", aclRoutes()},
 		{"Principals", "Users, groups and transport identities: whoever can hold roles and rights.", principalRoutes()},
 		{"Groups", "Principals whose members hold the group's roles and rights, too.", groupRoutes()},
@@ -191,19 +192,60 @@ func keyRoutes() []Route {
 		endpoint(Route{
 			Name: "authorizeKey", Method: http.MethodPost, Path: "/api/keys/authorize", Session: true, Counts: true,
 			Summary:    "Asks whether the caller may use a key. A yes is 200, a no is 403.",
-			Operations: grants(keyserver.OpAuthorizeKey), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope, fault.PeerUnavailable),
+			Operations: grants(keyserver.OpAuthorizeKey), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.KeyDisabled, fault.NotInScope, fault.PeerUnavailable),
 		}, authorizeKey),
 		endpoint(Route{
 			Name: "exportKey", Method: http.MethodPost, Path: "/api/keys/export", Extension: true, Session: true,
 			Summary:    "Answers a key of the caller's own, encrypted for the certificate of a transport principal.",
-			Operations: grants(keyserver.OpExportKey), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope, fault.NotFound, fault.InvalidArgument),
+			Operations: grants(keyserver.OpExportKey), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.KeyDisabled, fault.KeyNotExportable, fault.NotInScope, fault.NotFound, fault.InvalidArgument),
 		}, exportKey),
 		streamed[schema.HMACRequest, schema.HMACResponse](Route{
 			Name: "computeHmac", Method: http.MethodPost, Path: "/api/crypto/hmac", Session: true, Counts: true,
 			Summary:    "Computes HMAC-SHA384 of a message under a key that never leaves the key server.",
-			Operations: grants(keyserver.OpHMAC), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope, fault.PeerUnavailable),
+			Operations: grants(keyserver.OpHMAC), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.KeyDisabled, fault.NotInScope, fault.PeerUnavailable),
 			BodyLimit: hmacBodyLimit, Timeout: time.Minute,
 		}, hmac),
+	}
+}
+
+func keyLifeRoutes() []Route {
+	change := codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope, fault.InvalidArgument, fault.KeyState, fault.NotSaved, fault.ReadbackFailed)
+	return []Route{
+		endpoint(Route{
+			Name: "listKeys", Method: http.MethodGet, Path: "/api/keys", Extension: true, Session: true,
+			Summary:    "Lists the metadata of keys that the caller, or a group of his, may read.",
+			Operations: grants(keyserver.OpListKeys), Faults: codes(fault.NotInScope, fault.InvalidArgument),
+		}, listKeys),
+		endpoint(Route{
+			Name: "disableKey", Method: http.MethodPost, Path: "/api/keys/disable", Extension: true, Session: true,
+			Summary:    "Rules every use of a key out until it is enabled, and verifies the state.",
+			Operations: grants(keyserver.OpChangeKeyState), Faults: change,
+		}, disableKey),
+		endpoint(Route{
+			Name: "enableKey", Method: http.MethodPost, Path: "/api/keys/enable", Extension: true, Session: true,
+			Summary:    "Lets a key be used again, and verifies the state.",
+			Operations: grants(keyserver.OpChangeKeyState), Faults: change,
+		}, enableKey),
+		endpoint(Route{
+			Name: "destroyKey", Method: http.MethodPost, Path: "/api/keys/destroy", Extension: true, Session: true,
+			Summary:    "Rules every use of a key out and lets its bytes go after some days, and verifies the state.",
+			Operations: grants(keyserver.OpChangeKeyState), Faults: change,
+		}, destroyKey),
+		endpoint(Route{
+			Name: "restoreKey", Method: http.MethodPost, Path: "/api/keys/restore", Extension: true, Session: true,
+			Summary:    "Keeps the bytes of a key that is being destroyed. It is disabled then, and the state is verified.",
+			Operations: grants(keyserver.OpChangeKeyState), Faults: change,
+		}, restoreKey),
+		endpoint(Route{
+			Name: "rotateKey", Method: http.MethodPost, Path: "/api/keys/rotate", Extension: true, Session: true,
+			Summary:    "Mints the successor of the newest key of a line, with the same access control list, and verifies it.",
+			Operations: grants(keyserver.OpRotateKey), Faults: change,
+		}, rotateKey),
+		endpoint(Route{
+			Name: "setKeyRotation", Method: http.MethodPut, Path: "/api/keys/rotation", Extension: true, Session: true,
+			Summary:    "Sets how the keys of a line follow each other by themselves, and verifies it.",
+			Operations: grants(keyserver.OpRotateKey), Faults: change,
+		}, setKeyRotation),
 	}
 }
 

@@ -17,6 +17,9 @@ import (
 // empty object, which claims nothing, is tried with each.
 var claims = map[string][]string{
 	"ACLResponse":             {`{"verified":true,"requestedRights":1,"entry":null}`, `{"entry":{},"acl":{}}`},
+	"KeyStateSaved":           {`{"saved":true,"ttag":"AAAAAQAAAAAAAAPp"}`, `{"saved":true,"state":"disabled"}`, `{"ttag":"AAAAAQAAAAAAAAPp","state":"disabled"}`},
+	"KeyRotated":              {`{"saved":true}`, `{"ttag":"AAAAAQAAAAAAAAPp","generation":2}`},
+	"KeyRotationSaved":        {`{"saved":true}`, `{"ttag":"AAAAAQAAAAAAAAPp"}`},
 	"ACLTemplateSaved":        {`{"saved":true,"template":null}`, `{"template":{}}`},
 	"ACLTemplateGone":         {`{"template":{}}`},
 	"TemplateMemberSaved":     {`{"saved":true,"member":null,"members":[{}]}`, `{"member":{}}`},

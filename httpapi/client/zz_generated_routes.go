@@ -68,7 +68,7 @@ func (c *Client) GetKey(ctx context.Context, in schema.KeyRequest) (schema.KeyMe
 }
 
 // AuthorizeKey asks whether the caller may use a key. A yes is 200, a no is
-// 403. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
+// 403. Codes of its own: KEY_NOT_FOUND, ACL_DENIED, KEY_DISABLED,
 // OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE. It is not tried again after
 // PEER_UNAVAILABLE: a use of the key may have been counted, and another try may
 // count another one.
@@ -78,9 +78,63 @@ func (c *Client) AuthorizeKey(ctx context.Context, in schema.AuthorizeKeyRequest
 
 // ExportKey answers a key of the caller's own, encrypted for the certificate of
 // a transport principal. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
-// OBJECT_NOT_IN_CREDENTIAL_SCOPE, NOT_FOUND, INVALID_ARGUMENT.
+// KEY_DISABLED, KEY_NOT_EXPORTABLE, OBJECT_NOT_IN_CREDENTIAL_SCOPE, NOT_FOUND,
+// INVALID_ARGUMENT.
 func (c *Client) ExportKey(ctx context.Context, in schema.ExportKeyRequest) (schema.ExportedKey, error) {
 	return ask[schema.ExportedKey](ctx, c, route{name: "exportKey", method: http.MethodPost, path: "/api/keys/export", named: true}, in)
+}
+
+// ListKeys lists the metadata of keys that the caller, or a group of his, may
+// read. Codes of its own: OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT.
+func (c *Client) ListKeys(ctx context.Context, in schema.KeyQuery) (schema.KeyListing, error) {
+	return ask[schema.KeyListing](ctx, c, route{name: "listKeys", method: http.MethodGet, path: "/api/keys"}, in)
+}
+
+// DisableKey rules every use of a key out until it is enabled, and verifies the
+// state. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
+// OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT, KEY_STATE, NOT_SAVED,
+// READBACK_FAILED.
+func (c *Client) DisableKey(ctx context.Context, in schema.KeyRequest) (schema.KeyStateSaved, error) {
+	return ask[schema.KeyStateSaved](ctx, c, route{name: "disableKey", method: http.MethodPost, path: "/api/keys/disable", named: true}, in)
+}
+
+// EnableKey lets a key be used again, and verifies the state. Codes of its own:
+// KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT,
+// KEY_STATE, NOT_SAVED, READBACK_FAILED.
+func (c *Client) EnableKey(ctx context.Context, in schema.KeyRequest) (schema.KeyStateSaved, error) {
+	return ask[schema.KeyStateSaved](ctx, c, route{name: "enableKey", method: http.MethodPost, path: "/api/keys/enable", named: true}, in)
+}
+
+// DestroyKey rules every use of a key out and lets its bytes go after some
+// days, and verifies the state. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
+// OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT, KEY_STATE, NOT_SAVED,
+// READBACK_FAILED.
+func (c *Client) DestroyKey(ctx context.Context, in schema.DestroyKeyRequest) (schema.KeyStateSaved, error) {
+	return ask[schema.KeyStateSaved](ctx, c, route{name: "destroyKey", method: http.MethodPost, path: "/api/keys/destroy", named: true}, in)
+}
+
+// RestoreKey keeps the bytes of a key that is being destroyed. It is disabled
+// then, and the state is verified. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
+// OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT, KEY_STATE, NOT_SAVED,
+// READBACK_FAILED.
+func (c *Client) RestoreKey(ctx context.Context, in schema.KeyRequest) (schema.KeyStateSaved, error) {
+	return ask[schema.KeyStateSaved](ctx, c, route{name: "restoreKey", method: http.MethodPost, path: "/api/keys/restore", named: true}, in)
+}
+
+// RotateKey mints the successor of the newest key of a line, with the same
+// access control list, and verifies it. Codes of its own: KEY_NOT_FOUND,
+// ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT, KEY_STATE,
+// NOT_SAVED, READBACK_FAILED.
+func (c *Client) RotateKey(ctx context.Context, in schema.KeyRequest) (schema.KeyRotated, error) {
+	return ask[schema.KeyRotated](ctx, c, route{name: "rotateKey", method: http.MethodPost, path: "/api/keys/rotate", named: true}, in)
+}
+
+// SetKeyRotation sets how the keys of a line follow each other by themselves,
+// and verifies it. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
+// OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT, KEY_STATE, NOT_SAVED,
+// READBACK_FAILED.
+func (c *Client) SetKeyRotation(ctx context.Context, in schema.KeyRotationRequest) (schema.KeyRotationSaved, error) {
+	return ask[schema.KeyRotationSaved](ctx, c, route{name: "setKeyRotation", method: http.MethodPut, path: "/api/keys/rotation", named: true}, in)
 }
 
 // GrantACL adds rights to a principal's entry, which is made where there is

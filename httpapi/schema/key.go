@@ -7,6 +7,8 @@ type MintKeyRequest struct {
 	// could pass for that.
 	Material *Base64 `json:"material,omitzero" limit:"1..1024" secret:"true" doc:"Key bytes to import: 1 to 1024 for HMAC-SHA384, 32 for AES-256. Left out, the key server draws them."`
 	Path     *string `json:"path,omitzero" limit:"1..1024" doc:"A place under a templated directory: the members of the nearest one's ACL template get entries besides the creator's."`
+	// Exportable is a pointer because it is true where it is left out.
+	Exportable *bool `json:"exportable,omitzero" doc:"False keeps the key in the key server for good; true when left out."`
 }
 
 // KeyRequest names a key.
@@ -16,12 +18,8 @@ type KeyRequest struct {
 
 // KeyMetadata is everything about a key but its bytes.
 type KeyMetadata struct {
-	TTag      HiddenLink `json:"ttag" doc:"Hidden link, the only handle of the key."`
-	AlgID     *int       `json:"algid" doc:"The algorithm as a number: 1 HMAC-SHA384, 2 AES-256."`
-	Algorithm *string    `json:"algorithm"`
-	KeyBytes  *int       `json:"keyBytes" doc:"Length of the key in bytes."`
-	IVBytes   *int       `json:"ivBytes" doc:"Length of an initialisation vector in bytes."`
-	Detail    string     `json:"detail,omitzero" doc:"For people; its wording may change."`
+	KeyFacts
+	Detail string `json:"detail,omitzero" doc:"For people; its wording may change."`
 }
 
 // AuthorizeKeyRequest asks whether the caller may use a key.

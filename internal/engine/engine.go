@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/approval"
@@ -77,6 +78,7 @@ type Engine struct {
 	trusts     *cache.Cache[trustKey, []keyserver.PrincipalTrust]
 	policies   *cache.Cache[keyserver.Deployment, approval.Policy] // the one that there is
 	feed       *feed
+	unerased   atomic.Bool // bytes of keys went that may still be in the files
 }
 
 var _ keyserver.Port = (*Engine)(nil)
@@ -94,6 +96,7 @@ func New(c Config) *Engine {
 	e.peers = cache.NewByID[keyserver.TrustedServer](&e.caches, keyserver.MaxTrustedServers, keyserver.ChangeTrustedServer)
 	e.trusts = cache.New[trustKey, []keyserver.PrincipalTrust](&e.caches, maxCachedPrincipals, keyserver.ChangePrincipalTrust)
 	e.policies = cache.New[keyserver.Deployment, approval.Policy](&e.caches, 4, keyserver.ChangeApprovalPolicy)
+	e.unerased.Store(true) // a process before this one may not have come to it
 	c.Store.OnChange(e.changed)
 	return e
 }

@@ -43,6 +43,7 @@ func (e *Engine) consult(ctx context.Context, r request, to keyserver.SystemID, 
 ) error {
 	var peer keyserver.TrustedServer
 	var as keyserver.Caller
+	r.counts = false // the owner counts what its key is used for
 	if refusal := e.authorise(ctx, r, append(checks, e.sends(r.by, to, absent, &peer, &as))); refusal != nil {
 		return e.refused(ctx, r, refusal)
 	}

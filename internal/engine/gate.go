@@ -23,7 +23,7 @@ type request struct {
 	object   string               // what the audit row names
 	link     keyserver.HiddenLink // the key that the operation is about, if it is about one
 	filename string
-	counts   bool // being let through may count a use
+	counts   bool // being let through is a use of the key, and may count one on its list
 	own      bool // about what is the caller's own, which needs no role
 }
 
@@ -84,7 +84,12 @@ func (e *Engine) failed(ctx context.Context, r request, cause error) error {
 }
 
 func (r request) row(outcome keyserver.Outcome, reason fault.Reason) keyserver.AuditEntry {
+	var used keyserver.ID
+	if r.counts && outcome == keyserver.Allowed {
+		_, used, _ = r.link.Split()
+	}
 	return keyserver.AuditEntry{
+		UsedKey:   used,
 		Operation: r.op.Key, Outcome: outcome, Reason: string(reason),
 		Principal: r.by.Principal, Object: r.object, Kind: r.by.Kind,
 		RequestID: r.by.RequestID, Filename: r.filename, Actor: r.by.Actor,

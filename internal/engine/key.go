@@ -19,7 +19,8 @@ type heldKey struct {
 	algorithm keyserver.Algorithm
 	keyBytes  int
 	acl       keyserver.ACL
-	macs      *macs
+	life      keyserver.KeyLife
+	macs      *macs // nil where the state of the key rules every use out
 }
 
 // MintKey implements keyserver.Keys.
@@ -34,7 +35,7 @@ func (e *Engine) MintKey(ctx context.Context, by keyserver.Caller, key keyserver
 	}
 	link := keyserver.NewHiddenLink(e.System, id)
 	r := request{by: by, op: keyserver.OpCreateKey, object: link.Base64()}
-	meta := keyserver.KeyMetadata{Link: link, Algorithm: key.Algorithm}
+	var meta keyserver.KeyMetadata
 	err = e.perform(ctx, r, func() (err error) {
 		material := key.Material
 		if material == nil {
@@ -47,8 +48,7 @@ func (e *Engine) MintKey(ctx context.Context, by keyserver.Caller, key keyserver
 		if len(material) < info.MinLen || len(material) > info.MaxLen {
 			return fault.New(fault.InvalidArgument, "%d bytes are no %s key", len(material), key.Algorithm).Audited(fault.ReasonInvalidArgument)
 		}
-		meta.KeyBytes = len(material)
-		meta.Directory, err = e.storeKey(ctx, by, id, key, material)
+		meta, err = e.storeKey(ctx, by, id, key, material)
 		return err
 	})
 	if err != nil {
@@ -57,28 +57,30 @@ func (e *Engine) MintKey(ctx context.Context, by keyserver.Caller, key keyserver
 	return meta, nil
 }
 
-// storeKey wraps the material and writes the key with its list. It answers the
-// templated directory that gave the list entries, if one did.
-func (e *Engine) storeKey(ctx context.Context, by keyserver.Caller, id keyserver.ID, key keyserver.NewKey, material []byte) (directory string, err error) {
+// storeKey wraps the material and writes the key with its list, whose entries a
+// templated directory may have given.
+func (e *Engine) storeKey(ctx context.Context, by keyserver.Caller, id keyserver.ID, key keyserver.NewKey, material []byte) (keyserver.KeyMetadata, error) {
 	acl, err := keyserver.NewID(e.Random)
 	if err != nil {
-		return "", err
+		return keyserver.KeyMetadata{}, err
 	}
 	record := sqlstore.KeyRecord{
-		ID: id, Algorithm: key.Algorithm, KeyBytes: len(material), ACL: acl, CreatedAt: e.Clock(), Life: keyserver.FirstLife(id),
+		ID: id, Algorithm: key.Algorithm, KeyBytes: len(material), ACL: acl, CreatedAt: e.now(), Life: keyserver.FirstLife(id),
 	}
+	record.Life.Exportable = !key.Sealed
+	meta := e.told(record)
 	err = e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		entries, at, err := e.firstEntries(ctx, tx, by.Principal, key.Path)
 		if err != nil {
 			return err
 		}
-		directory = at
+		meta.Directory = at
 		if record.Wrapped, err = e.Custodian.Wrap(id, e.System, material); err != nil {
 			return fmt.Errorf("wrap the key: %w", err)
 		}
 		return tx.InsertKey(ctx, record, entries...)
 	})
-	return directory, err
+	return meta, err
 }
 
 // Key implements keyserver.Keys. Only a transport principal, one that logged
@@ -93,7 +95,7 @@ func (e *Engine) Key(ctx context.Context, by keyserver.Caller, link keyserver.Hi
 	if err != nil {
 		return keyserver.KeyMetadata{}, err
 	}
-	return keyserver.KeyMetadata{Link: link, Algorithm: key.algorithm, KeyBytes: key.keyBytes}, nil
+	return e.metadata(ctx, key.id)
 }
 
 func transportOnly(by keyserver.Caller) check {
@@ -172,11 +174,22 @@ func (e *Engine) holds(link keyserver.HiddenLink, absent fault.Code, want keyser
 // uses is the check that the caller may use the key now; a use is counted
 // where only entries with a limit allow it.
 func (e *Engine) uses(by keyserver.Caller, link keyserver.HiddenLink, want keyserver.Rights, key **heldKey) check {
+	return e.usesWhile(keyserver.KeyState.Makes, by, link, want, key)
+}
+
+// usesWhile is uses for a use that other states permit. Who has no right is not told
+// of the state, and a use that it rules out is not counted.
+func (e *Engine) usesWhile(permits func(keyserver.KeyState) bool, by keyserver.Caller, link keyserver.HiddenLink, want keyserver.Rights, key **heldKey) check {
 	return func(ctx context.Context, who access.Subject) error {
 		if err := e.find(ctx, link, fault.KeyNotFound, key); err != nil {
 			return err
 		}
 		verdict := access.Evaluate((*key).acl, who, want, e.Clock())
+		if verdict.Allowed || verdict.Spent {
+			if err := (*key).serves(permits); err != nil {
+				return err
+			}
+		}
 		if verdict.Allowed && len(verdict.Limited) > 0 {
 			taken, err := e.takeUse(ctx, by, verdict.Limited)
 			if err != nil {
@@ -247,6 +260,10 @@ func (e *Engine) hold(ctx context.Context, id keyserver.ID) (*heldKey, error) {
 		return nil, err
 	}
 	acl.Link = keyserver.NewHiddenLink(e.System, id)
+	held := &heldKey{id: id, algorithm: record.Algorithm, keyBytes: record.KeyBytes, acl: acl, life: record.Life}
+	if !record.Life.State.Checks() {
+		return held, nil
+	}
 	plain, err := e.Custodian.Unwrap(id, e.System, record.Wrapped)
 	if err != nil {
 		return nil, fmt.Errorf("unwrap key %s: %w", id, err)
@@ -255,5 +272,6 @@ func (e *Engine) hold(ctx context.Context, id keyserver.ID) (*heldKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &heldKey{id: id, algorithm: record.Algorithm, keyBytes: record.KeyBytes, acl: acl, macs: states}, nil
+	held.macs = states
+	return held, nil
 }

@@ -66,5 +66,8 @@ var (
 	ReasonNotApprovable       = reason("notApprovable", "The approval was asked to do what its state, its digest or its asker rule out.")
 	ReasonNotBound            = reason("sessionNotBound", "Somebody approved or rejected in a session that is bound to no key.")
 	ReasonAuthorityState      = reason("authorityState", "The authorities of the key server were not in a state for the change.")
+	ReasonKeyDisabled         = reason("keyDisabled", "The state of the key ruled the use out.")
+	ReasonNotExportable       = reason("notExportable", "The key was minted to stay in the key server.")
+	ReasonKeyState            = reason("keyState", "The state of the key ruled a change of it out.")
 	ReasonFailed              = reason("failed", "The key server failed; the log has the cause under the request id.")
 )

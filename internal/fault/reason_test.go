@@ -25,7 +25,8 @@ var recorded = []string{
 	"certificateRevoked", "certificateMismatch", "revocationStatusUnavailable", "revocationEvidenceStale", "certificateNotCurrent",
 	"noCertificate", "notEnrolled", "issuerNotTrusted",
 	"inUse", "invalidArgument", "badMessage", "limit", "escalation", "dutiesConflict", "notLent",
-	"storeTampered", "approvalRequired", "notApprovable", "sessionNotBound", "authorityState", "failed",
+	"storeTampered", "approvalRequired", "notApprovable", "sessionNotBound", "authorityState",
+	"keyDisabled", "notExportable", "keyState", "failed",
 }
 
 func TestReasons(t *testing.T) {

@@ -38,6 +38,9 @@ type AuditEntry struct {
 	Count int64
 	// Approval is the one under which it was done, zero where none was asked for.
 	Approval ID
+	// UsedKey is the key of this key server whose use the row records, zero where it
+	// records none. It is counted, and no part of the row.
+	UsedKey ID
 	// Chain, Position, Hash and Previous link the row to its predecessor on
 	// the same chain; the first row's Previous is all zero.
 	Chain    int64

@@ -3,6 +3,7 @@ package keyserver
 import (
 	"fmt"
 	"io"
+	"time"
 )
 
 // Algorithm is the cipher a key is for.
@@ -37,6 +38,8 @@ type NewKey struct {
 	// Path, where it is not empty, lies under a templated directory whose
 	// template gives the key its first entries.
 	Path string
+	// Sealed keeps the key from ever being exported.
+	Sealed bool
 }
 
 // String names the algorithm and hides the material.
@@ -52,6 +55,12 @@ type KeyMetadata struct {
 	KeyBytes  int
 	// Directory is the templated directory that a minted key came under.
 	Directory string
+	// Life and what follows is zero of a peer's key where the peer does not tell.
+	Life       KeyLife
+	CreatedAt  time.Time
+	Uses       int64
+	LastUsedAt time.Time // zero for never
+	Rotation   KeyRotation
 }
 
 // Grant is a yes to the question whether a caller may use a key.

@@ -114,9 +114,14 @@ var (
 	OpReadKey      = operation(0x0302, "readKeyMetadata", "Read Key Metadata", KeyUse)
 	OpAuthorizeKey = operation(0x0303, "authorizeKey", "Authorize Key", KeyUse)
 	OpHMAC         = operation(0x0304, "hmacData", "HMAC Data", KeyUse)
-	OpReadACL      = operation(0x0311, "readACL", "Read ACL", KeyUse)
-	OpAmendACL     = operation(0x0312, "amendACL", "Amend ACL", KeyUse)
-	OpExportKey    = operation(0x0321, "exportKey", "Export Key", KeyUse)
+
+	OpListKeys       = operation(0x0305, "listKeys", "List Keys", KeyUse)
+	OpChangeKeyState = operation(0x0306, "changeKeyState", "Change Key State", KeyUse)
+	OpRotateKey      = operation(0x0307, "rotateKey", "Rotate Key", KeyUse)
+
+	OpReadACL   = operation(0x0311, "readACL", "Read ACL", KeyUse)
+	OpAmendACL  = operation(0x0312, "amendACL", "Amend ACL", KeyUse)
+	OpExportKey = operation(0x0321, "exportKey", "Export Key", KeyUse)
 
 	OpDelegateLogin = operation(0x0331, "delegateLogin", "Delegated Login", KeyUse)
 
@@ -224,9 +229,9 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 		// Nor may anybody there give what he does not hold.
 		administrator = append(administrator, OpGrantAny)
 	}
-	use := []Operation{OpReadKey, OpAuthorizeKey, OpHMAC, OpReadACL}
+	use := []Operation{OpReadKey, OpListKeys, OpAuthorizeKey, OpHMAC, OpReadACL}
 	exchanger := append([]Operation{OpDelegateLogin}, use...)
-	encryptor := append([]Operation{OpLookupPrincipals, OpCreateKey, OpAmendACL, OpExportKey}, use...)
+	encryptor := append([]Operation{OpLookupPrincipals, OpCreateKey, OpChangeKeyState, OpRotateKey, OpAmendACL, OpExportKey}, use...)
 	auditor := []Operation{OpListACLTemplates, OpReadACLTemplateMembers, OpListTemplatedDirectories, OpReadConfiguration,
 		OpListTrustedServers, OpListPrincipalTrusts, OpListRoles, OpReadPrincipal, OpListPrincipals, OpListGroupMembers, OpListTrustedCAs, OpWatchChanges, OpReadAudit,
 		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy, OpReadApprovals, OpReadAuthority}

@@ -8,6 +8,7 @@ import "context"
 // is the work of package verified.
 type Port interface {
 	Keys
+	KeyLives
 	ACLs
 	Roles
 	TrustedCAs

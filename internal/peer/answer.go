@@ -102,7 +102,7 @@ func atMost(list []byte, element protowire.Number, most int) error {
 func keyFrom(in *peerpb.KeyResponse, link keyserver.HiddenLink) (keyserver.KeyMetadata, bool) {
 	meta := keyserver.KeyMetadata{Link: link, Algorithm: keyserver.Algorithm(in.GetAlgorithm()), KeyBytes: int(in.GetKeyBytes())}
 	info, ok := keyserver.Algorithms[meta.Algorithm]
-	return meta, ok && meta.KeyBytes >= info.MinLen && meta.KeyBytes <= info.MaxLen
+	return meta, ok && lifeFrom(in.GetLife(), &meta) && meta.KeyBytes >= info.MinLen && meta.KeyBytes <= info.MaxLen
 }
 
 // possible reports whether a list could be one: each entry is one that could

@@ -147,7 +147,7 @@ func (s *Server) ReadKey(ctx context.Context, in *peerpb.KeyRequest) (*peerpb.Ke
 	if err != nil {
 		return nil, err
 	}
-	return &peerpb.KeyResponse{Algorithm: string(meta.Algorithm), KeyBytes: bytesOf(meta.KeyBytes)}, nil
+	return &peerpb.KeyResponse{Algorithm: string(meta.Algorithm), KeyBytes: bytesOf(meta.KeyBytes), Life: lifeTo(meta)}, nil
 }
 
 // ReadACL implements peerpb.KeyServerServer.

@@ -61,6 +61,7 @@ func TestEncodingsStay(t *testing.T) {
 		"setting":        rowmac.Setting("name", []byte("value")),
 		"authority":      rowmac.Authority(keyserver.Authority{ID: id(1), Generation: 2, State: keyserver.AuthorityActive, Certificate: []byte{3}, PreparedAt: at, ActivatedAt: at}, []byte{4}),
 		"peer authority": rowmac.PeerAuthority(keyserver.PeerAuthority{System: 2, Certificate: []byte{3}, Anchor: keyserver.Digest{5}, LearnedAt: at}, []byte{6}, []byte{4}),
+		"rotation":       rowmac.KeyRotation(id(1), keyserver.KeyRotation{Every: 90, VerifyOnly: 30, DestroyAfter: 7}, at),
 	} {
 		if got := hex.EncodeToString(key.Sum(row))[:16]; got != recorded[want] {
 			t.Errorf("%s: %s", want, got)
@@ -86,6 +87,7 @@ var recorded = map[string]string{
 	"trust":          "285da5f68e4d98bc",
 	"trustedCA":      "b3eb8d6a7c167f7c",
 	"trustedServer":  "157b194aab5ce1c6",
+	"rotation":       "35f42872f705ec89",
 }
 
 // TestNoTwoRowsAreAlike: what stands in one column cannot be moved to the next, and

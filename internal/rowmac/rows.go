@@ -67,6 +67,12 @@ func StoredKey(k KeyRow) *Row {
 	return r
 }
 
+// KeyRotation encodes how the keys of a line follow each other, and when the line
+// wants something done.
+func KeyRotation(lineage keyserver.ID, k keyserver.KeyRotation, due time.Time) *Row {
+	return NewRow("key_rotations", lineage.Hex(), lineage[:]).Key(lineage).Int(int64(k.Every)).Int(int64(k.VerifyOnly)).Int(int64(k.DestroyAfter)).Time(due)
+}
+
 func (r *Row) entries(list []keyserver.ACLEntry) *Row {
 	list = slices.SortedFunc(slices.Values(list), func(a, b keyserver.ACLEntry) int { return ComparePrincipals(a.Principal, b.Principal) })
 	r.List(len(list))

@@ -22,6 +22,7 @@ var Tables = map[string]Table{
 	"roles":                 {Key: []string{"id"}},
 	"role_operations":       {In: "roles"},
 	"stored_keys":           {Key: []string{"id"}},
+	"key_rotations":         {Key: []string{"lineage"}},
 	"acl_entries":           {In: "stored_keys", LeftOut: map[string]string{"used": "changes with each use"}},
 	"purged_acl_entries":    {In: "stored_keys", LeftOut: map[string]string{"used": "changes with each use"}},
 	"trusted_cas":           {Key: []string{"id"}, LeftOut: map[string]string{"fingerprint": "finds a duplicate, and follows from der"}},
@@ -53,6 +54,8 @@ var Without = map[string]string{
 	"used_proofs":      "a row fewer lets a proof pass twice within its minutes, and gives nothing else",
 	"peer_calls":       "a row fewer counts a use twice",
 	"login_buckets":    "guesses that may be made",
+	"key_uses":         "change with each use, and nothing is decided by them",
+	"leases":           "a wrong one delays work that each process would do",
 	"known_origins":    "from where somebody has logged in",
 	"keyserver_schema": "the version of the schema",
 }

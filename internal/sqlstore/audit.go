@@ -33,7 +33,8 @@ type auditChain struct {
 	store    *Store
 	transact func(ctx context.Context, fn func(in statements) error) error
 	release  func() error
-	args     []any // reused: a chain has one writer
+	args     []any                  // reused: a chain has one writer
+	uses     map[keyserver.ID]int64 // reused, too
 }
 
 // writeAlone runs a transaction on the connection that Update uses.
@@ -79,6 +80,9 @@ func (c *auditChain) Append(ctx context.Context, after audit.Head, rows []keyser
 			c.args = appendAuditRow(c.args, &rows[i])
 		}
 		if err := c.store.inserts.audit.run(ctx, in, c.args); err != nil {
+			return err
+		}
+		if err := c.countUses(ctx, in, rows); err != nil {
 			return err
 		}
 		hit, err := in.exec(ctx, `UPDATE audit_chains SET position = $1, head = $2

@@ -61,6 +61,9 @@ type dialect interface {
 	// claimRewrap claims that this process alone wraps keys anew, until release. It
 	// answers nil where another one does.
 	claimRewrap(ctx context.Context, s *Store) (release func(), err error)
+	// erase makes what was overwritten vanish from the files. It answers false where
+	// somebody reads what was.
+	erase(ctx context.Context, s *Store) (bool, error)
 	// chainsHeld counts the audit chains that processes write to just now.
 	chainsHeld(ctx context.Context, in statements) (int, error)
 

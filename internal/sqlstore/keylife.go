@@ -1,7 +1,9 @@
 package sqlstore
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -73,4 +75,142 @@ func (r reads) KeyLine(ctx context.Context, first keyserver.ID) ([]KeyRecord, er
 	}
 	slices.SortFunc(line, func(a, b KeyRecord) int { return a.Life.Generation - b.Life.Generation })
 	return line, nil
+}
+
+// newestOfLine finds the last key of a line but for its first, which has no lineage.
+const newestOfLine = `SELECT id FROM stored_keys WHERE lineage = $1 ORDER BY generation DESC LIMIT 1`
+
+// NewestOfLine answers the newest key of the line that begins with a key.
+func (r reads) NewestOfLine(ctx context.Context, first keyserver.ID) (keyserver.ID, error) {
+	newest := first
+	err := r.row(ctx, newestOfLine, []any{first[:]}, intoID(&newest))
+	if errors.Is(err, ErrNotFound) {
+		err = nil
+	}
+	return newest, err
+}
+
+// SetKeyLife stores where a key stands. Its lineage, generation and whether it may be
+// exported are as it was made. A key that is destroyed loses its bytes.
+func (tx *Tx) SetKeyLife(ctx context.Context, id keyserver.ID, life keyserver.KeyLife) error {
+	k, err := tx.storedKey(ctx, id)
+	if err != nil {
+		return err
+	}
+	k.Life.State, k.Life.StateAt, k.Life.DestroyAt = life.State, life.StateAt, life.DestroyAt
+	if life.State == keyserver.KeyDestroyed {
+		k.Wrapped = nil
+	}
+	columns := columnsOf(id, k.Life)
+	tx.record(keyserver.ChangeKey, id, keyserver.Updated)
+	return tx.execOne(ctx, `UPDATE stored_keys SET state = $1, state_at = $2, destroy_at = $3, wrapped = $4, mac = $5 WHERE id = $6`,
+		columns.state, columns.stateAt, columns.destroyAt, orEmpty(k.Wrapped), tx.mac(k.row()), id[:])
+}
+
+// KeysEnding answers keys whose bytes go by a time, those first whose time came
+// first.
+func (r reads) KeysEnding(ctx context.Context, by time.Time, limit int) ([]keyserver.ID, error) {
+	return r.ids(ctx, `SELECT id FROM stored_keys WHERE destroy_at > 0 AND destroy_at <= $1 ORDER BY destroy_at LIMIT $2`, by.UnixMicro(), limit)
+}
+
+// Erase makes what a committed transaction overwrote vanish from the files, as far
+// as the database can. It answers false where somebody reads what was, so that it
+// has to be tried again.
+func (s *Store) Erase(ctx context.Context) (bool, error) { return s.dialect.erase(ctx, s) }
+
+// KeyUse is how often a key was used, and when last.
+type KeyUse struct {
+	Uses   int64
+	LastAt time.Time
+}
+
+var keyUses = `SELECT key_id, uses, last_used_at FROM key_uses WHERE key_id IN (` + numbered(lookupSize) + `)`
+
+// KeyUses reads those of keys; one that was never used is not among them.
+func (r reads) KeyUses(ctx context.Context, keys []keyserver.ID) (map[keyserver.ID]KeyUse, error) {
+	uses := map[keyserver.ID]KeyUse{}
+	for part := range slices.Chunk(keys, lookupSize) {
+		err := r.each(ctx, keyUses, lookup(part), func(row scanner) error {
+			var id keyserver.ID
+			var use KeyUse
+			err := row.Scan(intoID(&id), &use.Uses, intoTime{&use.LastAt})
+			uses[id] = use
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return uses, nil
+}
+
+// countUses adds the uses that rows of the trail record, those of one key at once.
+// Whoever else appends does so before or after: the sequence of the rows is locked.
+func (c *auditChain) countUses(ctx context.Context, in statements, rows []keyserver.AuditEntry) error {
+	c.args = c.args[:0]
+	clear(c.uses)
+	for i := range rows {
+		if key := rows[i].UsedKey; !key.IsZero() {
+			c.uses[key]++
+		}
+	}
+	for key, n := range c.uses {
+		c.args = append(c.args, key[:], n, rows[0].Time.UnixMicro())
+	}
+	return c.store.inserts.uses.run(ctx, in, c.args)
+}
+
+// ListedKey is a key with its list.
+type ListedKey struct {
+	KeyRecord
+	List keyserver.ACL
+}
+
+var storedKeysByACL = storedKeyQuery(`k.acl_id IN (` + numbered(lookupSize) + `)`)
+
+// KeysWithEntries reads keys on whose lists one of some principals has an entry, in
+// the order of the lists' ids, behind the one of the given id.
+func (r reads) KeysWithEntries(ctx context.Context, who []keyserver.PrincipalRef, after keyserver.ID, limit int) ([]ListedKey, error) {
+	var lists []keyserver.ID
+	for _, p := range who {
+		ids, err := r.ids(ctx, `SELECT acl_id FROM acl_entries WHERE system_id = $1 AND principal_id = $2 AND acl_id > $3 ORDER BY acl_id LIMIT $4`,
+			int64(p.System), p.ID[:], after[:], limit)
+		if err != nil {
+			return nil, err
+		}
+		lists = append(lists, ids...)
+	}
+	lists = keyserver.NormalizeIDs(lists) // sorted, each once
+	list, err := r.listedKeys(ctx, storedKeysByACL, lists[:min(limit, len(lists))])
+	slices.SortFunc(list, func(a, b ListedKey) int { return bytes.Compare(a.ACL[:], b.ACL[:]) })
+	return list, err
+}
+
+// KeysOfLine reads keys of a line behind a generation, oldest first.
+func (r reads) KeysOfLine(ctx context.Context, first keyserver.ID, after, limit int) ([]ListedKey, error) {
+	ids, err := r.ids(ctx, `SELECT id FROM stored_keys WHERE lineage = $1 AND generation > $2 ORDER BY generation LIMIT $3`, first[:], after, limit)
+	if err != nil {
+		return nil, err
+	}
+	if after == 0 {
+		ids = append(ids, first)
+	}
+	list, err := r.listedKeys(ctx, storedKeysByID, ids)
+	slices.SortFunc(list, func(a, b ListedKey) int { return a.Life.Generation - b.Life.Generation })
+	list = slices.DeleteFunc(list, func(k ListedKey) bool { return k.Life.Lineage != first })
+	return list[:min(limit, len(list))], err
+}
+
+func (r reads) listedKeys(ctx context.Context, query string, ids []keyserver.ID) ([]ListedKey, error) {
+	var all []ListedKey
+	for part := range slices.Chunk(ids, lookupSize) {
+		list, err := r.storedKeys(ctx, query, lookup(part)...)
+		if err != nil {
+			return nil, err
+		}
+		for _, k := range list {
+			all = append(all, ListedKey{k.KeyRecord, k.acl()})
+		}
+	}
+	return all, nil
 }

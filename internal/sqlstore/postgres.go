@@ -17,6 +17,7 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/follow"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/prepared"
 )
@@ -272,7 +273,7 @@ func (d *postgres) claimChain(ctx context.Context, s *Store) (audit.Chain, error
 		if !locked {
 			continue
 		}
-		c := &auditChain{chain: chain, store: s, transact: session.transactWhileHeld, release: func() error {
+		c := &auditChain{chain: chain, store: s, uses: map[keyserver.ID]int64{}, transact: session.transactWhileHeld, release: func() error {
 			session.drop() // and with it the lock
 			return nil
 		}}
@@ -314,6 +315,10 @@ func (d *postgres) claimRewrap(ctx context.Context, s *Store) (func(), error) {
 	}
 	return session.drop, nil // and with it the lock
 }
+
+// erase has nothing to do: the versions of rows go with VACUUM, which the server
+// runs by itself, and its log and its backups are not ours (docs/operations.md).
+func (d *postgres) erase(context.Context, *Store) (bool, error) { return true, nil }
 
 func (d *postgres) chainsHeld(ctx context.Context, in statements) (n int, err error) {
 	err = in.row(ctx, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2

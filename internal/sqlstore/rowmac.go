@@ -120,6 +120,9 @@ var coveredTables = []coveredTable{
 	{"roles", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Role(ctx, idOf(key))) }, nil},
 	{"principals", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Principal(ctx, idOf(key))) }, nil},
 	{"stored_keys", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Key(ctx, idOf(key))) }, readKeys},
+	{"key_rotations", "", "lineage", []byte{}, func(ctx context.Context, r reads, key any) error {
+		return drop(r.KeyRotation(ctx, idOf(key)))
+	}, nil},
 	{"trusted_cas", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.TrustedCA(ctx, idOf(key))) }, nil},
 	{"certificates", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.CertificateByID(ctx, idOf(key))) }, nil},
 	{"trusted_servers", "", "system_id", int64(-1), func(ctx context.Context, r reads, key any) error {

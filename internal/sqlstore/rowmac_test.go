@@ -65,6 +65,9 @@ func populate(t *testing.T, s *sqlstore.Store) {
 		insertPrincipal(keyserver.Principal{ID: id(21), Type: keyserver.GroupPrincipal, Name: "group"}, ""),
 		insertPrincipal(keyserver.Principal{ID: id(22), Type: keyserver.CertificatePrincipal, Name: "peer"}, ""),
 		insertKey(key(30), entry(40, 20)),
+		func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.PutKeyRotation(ctx, sqlstore.KeyRotation{Lineage: id(30), KeyRotation: keyserver.KeyRotation{Every: 90, VerifyOnly: 30, DestroyAfter: 7}, DueAt: at(5)})
+		},
 		insertCA(ca(50, "der")),
 		insertCertificate(certificate("leaf", "/CN=leaf")),
 		insertSession(sqlstore.SessionRecord{

@@ -18,6 +18,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/datadir"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/follow"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/prepared"
@@ -142,7 +143,7 @@ func openSQLite(path, mode string, size int) pool {
 		"_dqs":          {"0"},
 		// A log of 16 MB before it is folded in: the pages that every commit
 		// touches are then copied, and synced, four times less often.
-		"_pragma": {"trusted_schema(0)", "journal_size_limit(67108864)", "cache_size(-16000)", "wal_autocheckpoint(4096)"},
+		"_pragma": {"trusted_schema(0)", "secure_delete(1)", "journal_size_limit(67108864)", "cache_size(-16000)", "wal_autocheckpoint(4096)"},
 	}
 	if mode == "rw" {
 		settings.Set("_journal_mode", "WAL")
@@ -223,7 +224,7 @@ func (d *sqlite) claimChain(ctx context.Context, s *Store) (audit.Chain, error) 
 	if !s.claimed.CompareAndSwap(false, true) {
 		return nil, errors.New("the audit chain has its writer already")
 	}
-	c := &auditChain{chain: 1, store: s, transact: s.writeAlone, release: func() error {
+	c := &auditChain{chain: 1, store: s, uses: map[keyserver.ID]int64{}, transact: s.writeAlone, release: func() error {
 		s.claimed.Store(false)
 		return nil
 	}}
@@ -255,6 +256,24 @@ func (d *sqlite) setKeyWraps(ctx context.Context, in statements, ids, wrapped, m
 
 // claimRewrap: no other process has the database.
 func (d *sqlite) claimRewrap(context.Context, *Store) (func(), error) { return func() {}, nil }
+
+// erase empties the log, which has the pages as they were; what was overwritten in
+// the database itself is zeros by secure_delete.
+func (d *sqlite) erase(ctx context.Context, s *Store) (done bool, err error) {
+	if err := s.writer.lock(ctx); err != nil {
+		return false, err
+	}
+	defer s.writer.unlock()
+	// Nobody writes meanwhile, so that a reader of long is not waited for.
+	db := d.pool("rw", 1)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if _, err := db.ExecContext(ctx, `PRAGMA busy_timeout = 100`); err != nil {
+		return false, translate(d, err)
+	}
+	var busy, logged, folded int
+	err = db.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &logged, &folded)
+	return err == nil && busy == 0, translate(d, err)
+}
 
 // chainsHeld: no other process has the database.
 func (d *sqlite) chainsHeld(context.Context, statements) (int, error) { return 0, nil }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -118,10 +119,11 @@ type sizedInsert struct {
 	text string
 }
 
-func newInsert(d dialect, into string, columns int) insert {
+// newInsert makes an insert; after says what becomes of a row that is there already.
+func newInsert(d dialect, into string, columns int, after ...string) insert {
 	ins := insert{columns: columns}
 	for _, rows := range []int{32, 16, 8, 4, 2, 1} {
-		ins.sizes = append(ins.sizes, sizedInsert{rows, into + " VALUES " + d.placeholders(rows, columns)})
+		ins.sizes = append(ins.sizes, sizedInsert{rows, strings.Join(append([]string{into, "VALUES", d.placeholders(rows, columns)}, after...), " ")})
 	}
 	return ins
 }
@@ -138,7 +140,7 @@ func (ins insert) run(ctx context.Context, in statements, args []any) error {
 	return nil
 }
 
-type inserts struct{ audit, changes, proofs insert }
+type inserts struct{ audit, changes, proofs, uses insert }
 
 func newInserts(d dialect) inserts {
 	return inserts{
@@ -147,6 +149,8 @@ func newInserts(d dialect) inserts {
 			address, session_id, acting_for, times, approval_id)`, 22),
 		changes: newInsert(d, `INSERT INTO changes (seq, kind, id, action)`, 4),
 		proofs:  newInsert(d, `INSERT INTO used_proofs (digest, expires)`, 2),
+		uses: newInsert(d, `INSERT INTO key_uses (key_id, uses, last_used_at)`, 3,
+			`ON CONFLICT (key_id) DO UPDATE SET uses = key_uses.uses + excluded.uses, last_used_at = excluded.last_used_at`),
 	}
 }
 

@@ -64,6 +64,13 @@ var allowed = map[string]string{
 	"POST /api/keys/get":        "", // a transport principal's alone, whatever the role: see TestMatrixOfTransportPrincipals
 	"POST /api/keys/authorize":  "EX",
 	"POST /api/keys/export":     "E",
+	"GET /api/keys":             "EX",
+	"POST /api/keys/disable":    "E",
+	"POST /api/keys/enable":     "E",
+	"POST /api/keys/destroy":    "E",
+	"POST /api/keys/restore":    "E",
+	"POST /api/keys/rotate":     "E",
+	"PUT /api/keys/rotation":    "E",
 	"POST /api/crypto/hmac":     "EX",
 	"POST /api/keys/acl/get":    "EX",
 	"POST /api/keys/acl/grant":  "E",
@@ -297,6 +304,7 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 
 	// Who may read before it may not write has to be able to read.
 	key := s.OK(t, encryptor, "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384"}).Text(t, "ttag")
+	aged := s.OK(t, encryptor, "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384"}).Text(t, "ttag")
 	entry := join(pair(exchanger), owner, rig.Object{"ttag": key})
 	s.OK(t, encryptor, "POST", "/api/keys/acl/grant", entry)
 	template, spare := s.template(t, officer, "used"), s.template(t, officer, "spare")
@@ -343,6 +351,12 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 		"POST /api/keys/get":                            link,
 		"POST /api/keys/authorize":                      link,
 		"POST /api/keys/export":                         join(pair(agent), link),
+		"POST /api/keys/disable":                        join(rig.Object{"ttag": aged}),
+		"POST /api/keys/enable":                         join(rig.Object{"ttag": aged}),
+		"POST /api/keys/destroy":                        join(rig.Object{"ttag": aged}),
+		"POST /api/keys/restore":                        join(rig.Object{"ttag": aged}),
+		"POST /api/keys/rotate":                         link,
+		"PUT /api/keys/rotation":                        join(link, rig.Object{"everyDays": 0, "verifyOnlyDays": 1, "destroyAfterDays": 1}),
 		"POST /api/crypto/hmac":                         rig.Object{"hiddenLink": key, "data": ""},
 		"POST /api/keys/acl/get":                        link,
 		"POST /api/keys/acl/grant":                      entry,

@@ -75,7 +75,7 @@ func (x ChangeACLRequest_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeACLRequest_Kind.Descriptor instead.
 func (ChangeACLRequest_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{12, 0}
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{13, 0}
 }
 
 // Call is what every request has.
@@ -627,9 +627,12 @@ func (x *KeyRequest) GetLink() []byte {
 }
 
 type KeyResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Algorithm     string                 `protobuf:"bytes,1,opt,name=algorithm,proto3" json:"algorithm,omitempty"`
-	KeyBytes      uint32                 `protobuf:"varint,2,opt,name=key_bytes,json=keyBytes,proto3" json:"key_bytes,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Algorithm string                 `protobuf:"bytes,1,opt,name=algorithm,proto3" json:"algorithm,omitempty"`
+	KeyBytes  uint32                 `protobuf:"varint,2,opt,name=key_bytes,json=keyBytes,proto3" json:"key_bytes,omitempty"`
+	// Where the key stands in its life; absent where the key server is from before
+	// keys aged.
+	Life          *KeyLife `protobuf:"bytes,3,opt,name=life,proto3" json:"life,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -678,6 +681,122 @@ func (x *KeyResponse) GetKeyBytes() uint32 {
 	return 0
 }
 
+func (x *KeyResponse) GetLife() *KeyLife {
+	if x != nil {
+		return x.Life
+	}
+	return nil
+}
+
+// Times are microseconds since 1970 UTC, 0 for none.
+type KeyLife struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	State         string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	Lineage       uint64                 `protobuf:"fixed64,2,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	Generation    uint32                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	Exportable    bool                   `protobuf:"varint,4,opt,name=exportable,proto3" json:"exportable,omitempty"`
+	CreatedAt     int64                  `protobuf:"varint,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	StateAt       int64                  `protobuf:"varint,6,opt,name=state_at,json=stateAt,proto3" json:"state_at,omitempty"`
+	DestroyAt     int64                  `protobuf:"varint,7,opt,name=destroy_at,json=destroyAt,proto3" json:"destroy_at,omitempty"`
+	Uses          int64                  `protobuf:"varint,8,opt,name=uses,proto3" json:"uses,omitempty"`
+	LastUsedAt    int64                  `protobuf:"varint,9,opt,name=last_used_at,json=lastUsedAt,proto3" json:"last_used_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyLife) Reset() {
+	*x = KeyLife{}
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyLife) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyLife) ProtoMessage() {}
+
+func (x *KeyLife) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyLife.ProtoReflect.Descriptor instead.
+func (*KeyLife) Descriptor() ([]byte, []int) {
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *KeyLife) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *KeyLife) GetLineage() uint64 {
+	if x != nil {
+		return x.Lineage
+	}
+	return 0
+}
+
+func (x *KeyLife) GetGeneration() uint32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *KeyLife) GetExportable() bool {
+	if x != nil {
+		return x.Exportable
+	}
+	return false
+}
+
+func (x *KeyLife) GetCreatedAt() int64 {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return 0
+}
+
+func (x *KeyLife) GetStateAt() int64 {
+	if x != nil {
+		return x.StateAt
+	}
+	return 0
+}
+
+func (x *KeyLife) GetDestroyAt() int64 {
+	if x != nil {
+		return x.DestroyAt
+	}
+	return 0
+}
+
+func (x *KeyLife) GetUses() int64 {
+	if x != nil {
+		return x.Uses
+	}
+	return 0
+}
+
+func (x *KeyLife) GetLastUsedAt() int64 {
+	if x != nil {
+		return x.LastUsedAt
+	}
+	return 0
+}
+
 type ACLResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Acl           uint64                 `protobuf:"fixed64,1,opt,name=acl,proto3" json:"acl,omitempty"`
@@ -689,7 +808,7 @@ type ACLResponse struct {
 
 func (x *ACLResponse) Reset() {
 	*x = ACLResponse{}
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[10]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -701,7 +820,7 @@ func (x *ACLResponse) String() string {
 func (*ACLResponse) ProtoMessage() {}
 
 func (x *ACLResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[10]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -714,7 +833,7 @@ func (x *ACLResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ACLResponse.ProtoReflect.Descriptor instead.
 func (*ACLResponse) Descriptor() ([]byte, []int) {
-	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{10}
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ACLResponse) GetAcl() uint64 {
@@ -754,7 +873,7 @@ type ACLEntry struct {
 
 func (x *ACLEntry) Reset() {
 	*x = ACLEntry{}
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[11]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -766,7 +885,7 @@ func (x *ACLEntry) String() string {
 func (*ACLEntry) ProtoMessage() {}
 
 func (x *ACLEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[11]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -779,7 +898,7 @@ func (x *ACLEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ACLEntry.ProtoReflect.Descriptor instead.
 func (*ACLEntry) Descriptor() ([]byte, []int) {
-	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{11}
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ACLEntry) GetId() uint64 {
@@ -855,7 +974,7 @@ type ChangeACLRequest struct {
 
 func (x *ChangeACLRequest) Reset() {
 	*x = ChangeACLRequest{}
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[12]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -867,7 +986,7 @@ func (x *ChangeACLRequest) String() string {
 func (*ChangeACLRequest) ProtoMessage() {}
 
 func (x *ChangeACLRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[12]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -880,7 +999,7 @@ func (x *ChangeACLRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeACLRequest.ProtoReflect.Descriptor instead.
 func (*ChangeACLRequest) Descriptor() ([]byte, []int) {
-	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{12}
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ChangeACLRequest) GetCall() *Call {
@@ -947,7 +1066,7 @@ type ChangeACLResponse struct {
 
 func (x *ChangeACLResponse) Reset() {
 	*x = ChangeACLResponse{}
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[13]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1078,7 @@ func (x *ChangeACLResponse) String() string {
 func (*ChangeACLResponse) ProtoMessage() {}
 
 func (x *ChangeACLResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[13]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1091,7 @@ func (x *ChangeACLResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeACLResponse.ProtoReflect.Descriptor instead.
 func (*ChangeACLResponse) Descriptor() ([]byte, []int) {
-	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{13}
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{14}
 }
 
 type LookupRequest struct {
@@ -985,7 +1104,7 @@ type LookupRequest struct {
 
 func (x *LookupRequest) Reset() {
 	*x = LookupRequest{}
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[14]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -997,7 +1116,7 @@ func (x *LookupRequest) String() string {
 func (*LookupRequest) ProtoMessage() {}
 
 func (x *LookupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[14]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1010,7 +1129,7 @@ func (x *LookupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupRequest.ProtoReflect.Descriptor instead.
 func (*LookupRequest) Descriptor() ([]byte, []int) {
-	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{14}
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LookupRequest) GetCall() *Call {
@@ -1036,7 +1155,7 @@ type LookupResponse struct {
 
 func (x *LookupResponse) Reset() {
 	*x = LookupResponse{}
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[15]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1048,7 +1167,7 @@ func (x *LookupResponse) String() string {
 func (*LookupResponse) ProtoMessage() {}
 
 func (x *LookupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[15]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1061,7 +1180,7 @@ func (x *LookupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupResponse.ProtoReflect.Descriptor instead.
 func (*LookupResponse) Descriptor() ([]byte, []int) {
-	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{15}
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LookupResponse) GetPrincipals() []*Principal {
@@ -1086,7 +1205,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[16]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1098,7 +1217,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[16]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1111,7 +1230,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{16}
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Refusal) GetCode() string {
@@ -1191,10 +1310,28 @@ const file_internal_peer_peerpb_peer_proto_rawDesc = "" +
 	"\n" +
 	"KeyRequest\x12+\n" +
 	"\x04call\x18\x01 \x01(\v2\x17.keyserver.peer.v1.CallR\x04call\x12\x12\n" +
-	"\x04link\x18\x02 \x01(\fR\x04link\"H\n" +
+	"\x04link\x18\x02 \x01(\fR\x04link\"x\n" +
 	"\vKeyResponse\x12\x1c\n" +
 	"\talgorithm\x18\x01 \x01(\tR\talgorithm\x12\x1b\n" +
-	"\tkey_bytes\x18\x02 \x01(\rR\bkeyBytes\"p\n" +
+	"\tkey_bytes\x18\x02 \x01(\rR\bkeyBytes\x12.\n" +
+	"\x04life\x18\x03 \x01(\v2\x1a.keyserver.peer.v1.KeyLifeR\x04life\"\x88\x02\n" +
+	"\aKeyLife\x12\x14\n" +
+	"\x05state\x18\x01 \x01(\tR\x05state\x12\x18\n" +
+	"\alineage\x18\x02 \x01(\x06R\alineage\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\rR\n" +
+	"generation\x12\x1e\n" +
+	"\n" +
+	"exportable\x18\x04 \x01(\bR\n" +
+	"exportable\x12\x1d\n" +
+	"\n" +
+	"created_at\x18\x05 \x01(\x03R\tcreatedAt\x12\x19\n" +
+	"\bstate_at\x18\x06 \x01(\x03R\astateAt\x12\x1d\n" +
+	"\n" +
+	"destroy_at\x18\a \x01(\x03R\tdestroyAt\x12\x12\n" +
+	"\x04uses\x18\b \x01(\x03R\x04uses\x12 \n" +
+	"\flast_used_at\x18\t \x01(\x03R\n" +
+	"lastUsedAt\"p\n" +
 	"\vACLResponse\x12\x10\n" +
 	"\x03acl\x18\x01 \x01(\x06R\x03acl\x12\x18\n" +
 	"\aexpired\x18\x02 \x01(\bR\aexpired\x125\n" +
@@ -1264,7 +1401,7 @@ func file_internal_peer_peerpb_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_internal_peer_peerpb_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_internal_peer_peerpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_internal_peer_peerpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_internal_peer_peerpb_peer_proto_goTypes = []any{
 	(ChangeACLRequest_Kind)(0), // 0: keyserver.peer.v1.ChangeACLRequest.Kind
 	(*Call)(nil),               // 1: keyserver.peer.v1.Call
@@ -1277,13 +1414,14 @@ var file_internal_peer_peerpb_peer_proto_goTypes = []any{
 	(*HMACResponse)(nil),       // 8: keyserver.peer.v1.HMACResponse
 	(*KeyRequest)(nil),         // 9: keyserver.peer.v1.KeyRequest
 	(*KeyResponse)(nil),        // 10: keyserver.peer.v1.KeyResponse
-	(*ACLResponse)(nil),        // 11: keyserver.peer.v1.ACLResponse
-	(*ACLEntry)(nil),           // 12: keyserver.peer.v1.ACLEntry
-	(*ChangeACLRequest)(nil),   // 13: keyserver.peer.v1.ChangeACLRequest
-	(*ChangeACLResponse)(nil),  // 14: keyserver.peer.v1.ChangeACLResponse
-	(*LookupRequest)(nil),      // 15: keyserver.peer.v1.LookupRequest
-	(*LookupResponse)(nil),     // 16: keyserver.peer.v1.LookupResponse
-	(*Refusal)(nil),            // 17: keyserver.peer.v1.Refusal
+	(*KeyLife)(nil),            // 11: keyserver.peer.v1.KeyLife
+	(*ACLResponse)(nil),        // 12: keyserver.peer.v1.ACLResponse
+	(*ACLEntry)(nil),           // 13: keyserver.peer.v1.ACLEntry
+	(*ChangeACLRequest)(nil),   // 14: keyserver.peer.v1.ChangeACLRequest
+	(*ChangeACLResponse)(nil),  // 15: keyserver.peer.v1.ChangeACLResponse
+	(*LookupRequest)(nil),      // 16: keyserver.peer.v1.LookupRequest
+	(*LookupResponse)(nil),     // 17: keyserver.peer.v1.LookupResponse
+	(*Refusal)(nil),            // 18: keyserver.peer.v1.Refusal
 }
 var file_internal_peer_peerpb_peer_proto_depIdxs = []int32{
 	3,  // 0: keyserver.peer.v1.Call.principal:type_name -> keyserver.peer.v1.Principal
@@ -1293,32 +1431,33 @@ var file_internal_peer_peerpb_peer_proto_depIdxs = []int32{
 	1,  // 4: keyserver.peer.v1.HMACRequest.call:type_name -> keyserver.peer.v1.Call
 	1,  // 5: keyserver.peer.v1.HMACPiece.call:type_name -> keyserver.peer.v1.Call
 	1,  // 6: keyserver.peer.v1.KeyRequest.call:type_name -> keyserver.peer.v1.Call
-	12, // 7: keyserver.peer.v1.ACLResponse.entries:type_name -> keyserver.peer.v1.ACLEntry
-	2,  // 8: keyserver.peer.v1.ACLEntry.principal:type_name -> keyserver.peer.v1.Ref
-	1,  // 9: keyserver.peer.v1.ChangeACLRequest.call:type_name -> keyserver.peer.v1.Call
-	0,  // 10: keyserver.peer.v1.ChangeACLRequest.kind:type_name -> keyserver.peer.v1.ChangeACLRequest.Kind
-	2,  // 11: keyserver.peer.v1.ChangeACLRequest.principal:type_name -> keyserver.peer.v1.Ref
-	1,  // 12: keyserver.peer.v1.LookupRequest.call:type_name -> keyserver.peer.v1.Call
-	3,  // 13: keyserver.peer.v1.LookupResponse.principals:type_name -> keyserver.peer.v1.Principal
-	4,  // 14: keyserver.peer.v1.KeyServer.Authorize:input_type -> keyserver.peer.v1.AuthorizeRequest
-	6,  // 15: keyserver.peer.v1.KeyServer.HMAC:input_type -> keyserver.peer.v1.HMACRequest
-	7,  // 16: keyserver.peer.v1.KeyServer.HMACStream:input_type -> keyserver.peer.v1.HMACPiece
-	9,  // 17: keyserver.peer.v1.KeyServer.ReadKey:input_type -> keyserver.peer.v1.KeyRequest
-	9,  // 18: keyserver.peer.v1.KeyServer.ReadACL:input_type -> keyserver.peer.v1.KeyRequest
-	13, // 19: keyserver.peer.v1.KeyServer.ChangeACL:input_type -> keyserver.peer.v1.ChangeACLRequest
-	15, // 20: keyserver.peer.v1.KeyServer.Lookup:input_type -> keyserver.peer.v1.LookupRequest
-	5,  // 21: keyserver.peer.v1.KeyServer.Authorize:output_type -> keyserver.peer.v1.AuthorizeResponse
-	8,  // 22: keyserver.peer.v1.KeyServer.HMAC:output_type -> keyserver.peer.v1.HMACResponse
-	8,  // 23: keyserver.peer.v1.KeyServer.HMACStream:output_type -> keyserver.peer.v1.HMACResponse
-	10, // 24: keyserver.peer.v1.KeyServer.ReadKey:output_type -> keyserver.peer.v1.KeyResponse
-	11, // 25: keyserver.peer.v1.KeyServer.ReadACL:output_type -> keyserver.peer.v1.ACLResponse
-	14, // 26: keyserver.peer.v1.KeyServer.ChangeACL:output_type -> keyserver.peer.v1.ChangeACLResponse
-	16, // 27: keyserver.peer.v1.KeyServer.Lookup:output_type -> keyserver.peer.v1.LookupResponse
-	21, // [21:28] is the sub-list for method output_type
-	14, // [14:21] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	11, // 7: keyserver.peer.v1.KeyResponse.life:type_name -> keyserver.peer.v1.KeyLife
+	13, // 8: keyserver.peer.v1.ACLResponse.entries:type_name -> keyserver.peer.v1.ACLEntry
+	2,  // 9: keyserver.peer.v1.ACLEntry.principal:type_name -> keyserver.peer.v1.Ref
+	1,  // 10: keyserver.peer.v1.ChangeACLRequest.call:type_name -> keyserver.peer.v1.Call
+	0,  // 11: keyserver.peer.v1.ChangeACLRequest.kind:type_name -> keyserver.peer.v1.ChangeACLRequest.Kind
+	2,  // 12: keyserver.peer.v1.ChangeACLRequest.principal:type_name -> keyserver.peer.v1.Ref
+	1,  // 13: keyserver.peer.v1.LookupRequest.call:type_name -> keyserver.peer.v1.Call
+	3,  // 14: keyserver.peer.v1.LookupResponse.principals:type_name -> keyserver.peer.v1.Principal
+	4,  // 15: keyserver.peer.v1.KeyServer.Authorize:input_type -> keyserver.peer.v1.AuthorizeRequest
+	6,  // 16: keyserver.peer.v1.KeyServer.HMAC:input_type -> keyserver.peer.v1.HMACRequest
+	7,  // 17: keyserver.peer.v1.KeyServer.HMACStream:input_type -> keyserver.peer.v1.HMACPiece
+	9,  // 18: keyserver.peer.v1.KeyServer.ReadKey:input_type -> keyserver.peer.v1.KeyRequest
+	9,  // 19: keyserver.peer.v1.KeyServer.ReadACL:input_type -> keyserver.peer.v1.KeyRequest
+	14, // 20: keyserver.peer.v1.KeyServer.ChangeACL:input_type -> keyserver.peer.v1.ChangeACLRequest
+	16, // 21: keyserver.peer.v1.KeyServer.Lookup:input_type -> keyserver.peer.v1.LookupRequest
+	5,  // 22: keyserver.peer.v1.KeyServer.Authorize:output_type -> keyserver.peer.v1.AuthorizeResponse
+	8,  // 23: keyserver.peer.v1.KeyServer.HMAC:output_type -> keyserver.peer.v1.HMACResponse
+	8,  // 24: keyserver.peer.v1.KeyServer.HMACStream:output_type -> keyserver.peer.v1.HMACResponse
+	10, // 25: keyserver.peer.v1.KeyServer.ReadKey:output_type -> keyserver.peer.v1.KeyResponse
+	12, // 26: keyserver.peer.v1.KeyServer.ReadACL:output_type -> keyserver.peer.v1.ACLResponse
+	15, // 27: keyserver.peer.v1.KeyServer.ChangeACL:output_type -> keyserver.peer.v1.ChangeACLResponse
+	17, // 28: keyserver.peer.v1.KeyServer.Lookup:output_type -> keyserver.peer.v1.LookupResponse
+	22, // [22:29] is the sub-list for method output_type
+	15, // [15:22] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_internal_peer_peerpb_peer_proto_init() }
@@ -1332,7 +1471,7 @@ func file_internal_peer_peerpb_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_peer_peerpb_peer_proto_rawDesc), len(file_internal_peer_peerpb_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,117 @@
+package httpapi
+
+import (
+	"context"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keylife"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// defaultKeys is a page of the listing of keys where none is asked for.
+const defaultKeys = 100
+
+func listKeys(a *API, ctx context.Context, c call, in schema.KeyQuery) (schema.KeyListing, error) {
+	f := keyserver.KeyFilter{Limit: defaultKeys}
+	if in.Lineage != nil {
+		f.Lineage = keyserver.HiddenLink(*in.Lineage)
+	}
+	if in.State != nil {
+		f.State = keyserver.KeyState(*in.State)
+	}
+	if in.Limit != nil {
+		f.Limit = *in.Limit
+	}
+	if in.After != nil {
+		f.After = keyserver.HiddenLink(*in.After)
+	}
+	page, err := a.Operations.ListKeys(ctx, c.by, f)
+	if err != nil {
+		return schema.KeyListing{}, err
+	}
+	out := schema.KeyListing{Count: len(page.Keys), Keys: convert(page.Keys, keyFactsOf), Detail: "the last page"}
+	if page.Next != "" {
+		out.Next, out.Detail = (*schema.HiddenLink)(&page.Next), "there may be more: ask for those after next"
+	}
+	return out, nil
+}
+
+func disableKey(a *API, ctx context.Context, c call, in schema.KeyRequest) (schema.KeyStateSaved, error) {
+	return a.changeKeyState(ctx, c, in.TTag, keyserver.DisableKey, 0)
+}
+
+func enableKey(a *API, ctx context.Context, c call, in schema.KeyRequest) (schema.KeyStateSaved, error) {
+	return a.changeKeyState(ctx, c, in.TTag, keyserver.EnableKey, 0)
+}
+
+func restoreKey(a *API, ctx context.Context, c call, in schema.KeyRequest) (schema.KeyStateSaved, error) {
+	return a.changeKeyState(ctx, c, in.TTag, keyserver.RestoreKey, 0)
+}
+
+func destroyKey(a *API, ctx context.Context, c call, in schema.DestroyKeyRequest) (schema.KeyStateSaved, error) {
+	days := keylife.DefaultDestroyDays
+	if in.AfterDays != nil {
+		days = *in.AfterDays
+	}
+	return a.changeKeyState(ctx, c, in.TTag, keyserver.DestroyKey, days)
+}
+
+func (a *API) changeKeyState(ctx context.Context, c call, link schema.HiddenLink, act keyserver.KeyAct, days int) (schema.KeyStateSaved, error) {
+	r, err := a.Operations.ChangeKeyState(ctx, c.by, keyserver.KeyStateChange{Link: keyserver.HiddenLink(link), Act: act, Days: days})
+	return schema.KeyStateSaved{
+		TTag: schema.HiddenLink(r.Key.Link), Saved: r.Saved, State: string(r.Key.Life.State), DestroyAt: endOf(r.Key.Life), Verdict: schema.Verdict{Detail: r.Detail},
+	}, err
+}
+
+func rotateKey(a *API, ctx context.Context, c call, in schema.KeyRequest) (schema.KeyRotated, error) {
+	r, err := a.Operations.RotateKey(ctx, c.by, keyserver.HiddenLink(in.TTag))
+	return schema.KeyRotated{KeyFacts: keyFactsOf(r.Key), Saved: r.Saved, Verdict: schema.Verdict{Detail: r.Detail}}, err
+}
+
+func setKeyRotation(a *API, ctx context.Context, c call, in schema.KeyRotationRequest) (schema.KeyRotationSaved, error) {
+	change := keyserver.KeyRotationChange{Link: keyserver.HiddenLink(in.TTag), Rotation: keyserver.KeyRotation{
+		Every: in.EveryDays, VerifyOnly: in.VerifyOnlyDays, DestroyAfter: in.DestroyAfterDays,
+	}}
+	r, err := a.Operations.SetKeyRotation(ctx, c.by, change)
+	facts := keyFactsOf(r.Key)
+	return schema.KeyRotationSaved{
+		TTag: facts.TTag, Lineage: facts.Lineage, Saved: r.Saved, Rotation: facts.Rotation, Verdict: schema.Verdict{Detail: r.Detail},
+	}, err
+}
+
+func keyFactsOf(m keyserver.KeyMetadata) schema.KeyFacts {
+	out := schema.KeyFacts{TTag: schema.HiddenLink(m.Link), KeyBytes: &m.KeyBytes, Algorithm: known(string(m.Algorithm)), State: known(string(m.Life.State))}
+	if info, ok := keyserver.Algorithms[m.Algorithm]; ok {
+		out.AlgID, out.IVBytes = &info.Number, &info.IVLength
+	}
+	if out.State == nil { // a peer that knows nothing of it
+		return out
+	}
+	if system, _, ok := m.Link.Split(); ok {
+		lineage := schema.HiddenLink(keyserver.NewHiddenLink(system, m.Life.Lineage))
+		out.Lineage = &lineage
+	}
+	out.Generation, out.Exportable, out.Uses = &m.Life.Generation, &m.Life.Exportable, &m.Uses
+	out.CreatedAt, out.LastUsedAt, out.DestroyAt = instant(m.CreatedAt), instant(m.LastUsedAt), endOf(m.Life)
+	if !m.Rotation.IsZero() {
+		out.Rotation = &schema.KeyRotation{EveryDays: m.Rotation.Every, VerifyOnlyDays: m.Rotation.VerifyOnly, DestroyAfterDays: m.Rotation.DestroyAfter}
+	}
+	return out
+}
+
+// endOf is when the bytes of a key go, or went.
+func endOf(life keyserver.KeyLife) *time.Time {
+	if life.State == keyserver.KeyDestroyed {
+		return instant(life.StateAt)
+	}
+	return instant(life.DestroyAt)
+}
+
+func instant(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}

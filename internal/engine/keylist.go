@@ -1,0 +1,109 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// What one call of the listing looks at, however few of it the caller may read.
+const (
+	leastKeyWindow = 64
+	keyWindows     = 8
+)
+
+// ListKeys implements keyserver.KeyLives. It goes through the entries of the caller
+// and his groups, so that what it costs does not grow with the keys that there are.
+func (e *Engine) ListKeys(ctx context.Context, by keyserver.Caller, f keyserver.KeyFilter) (page keyserver.KeyPage, err error) {
+	var who access.Subject
+	r := request{by: by, op: keyserver.OpListKeys, object: f.Lineage.Base64()}
+	err = e.perform(ctx, r, func() (err error) {
+		page, err = e.keysOf(ctx, who, f)
+		return err
+	}, func(_ context.Context, subject access.Subject) error {
+		who = subject
+		return nil
+	})
+	return page, err
+}
+
+func (e *Engine) keysOf(ctx context.Context, who access.Subject, f keyserver.KeyFilter) (keyserver.KeyPage, error) {
+	window, err := e.keyWindow(ctx, who, f)
+	if err != nil {
+		return keyserver.KeyPage{}, err
+	}
+	var found []sqlstore.KeyRecord
+	var page keyserver.KeyPage
+	size := max(f.Limit+1, leastKeyWindow)
+	for more, windows := true, 0; more && windows < keyWindows; windows++ {
+		list, err := window(size)
+		if err != nil {
+			return keyserver.KeyPage{}, err
+		}
+		page.Next, more = "", len(list) == size
+		if more {
+			page.Next = keyserver.NewHiddenLink(e.System, list[size-1].ID)
+		}
+		for _, k := range list {
+			if (f.State != "" && f.State != k.Life.State) || !e.readable(k, who) {
+				continue
+			}
+			if len(found) == f.Limit {
+				page.Next, more = keyserver.NewHiddenLink(e.System, found[f.Limit-1].ID), false
+				break
+			}
+			found = append(found, k.KeyRecord)
+		}
+	}
+	page.Keys, err = e.metadataOf(ctx, found)
+	return page, err
+}
+
+func (e *Engine) readable(k sqlstore.ListedKey, who access.Subject) bool {
+	return access.Owns(k.List, who, e.Clock()) || access.Evaluate(k.List, who, keyserver.Read, e.Clock()).Allowed
+}
+
+// keyWindow answers what reads the next keys that the filter may select, and those
+// behind them at the next call.
+func (e *Engine) keyWindow(ctx context.Context, who access.Subject, f keyserver.KeyFilter) (func(limit int) ([]sqlstore.ListedKey, error), error) {
+	var after sqlstore.KeyRecord
+	if f.After != "" {
+		system, id, ok := f.After.Split()
+		err := sqlstore.ErrNotFound
+		if ok && system == e.System {
+			after, err = e.Store.Key(ctx, id)
+		}
+		if errors.Is(err, sqlstore.ErrNotFound) {
+			return nil, invalid("after names no key of this key server; it is the next of an earlier page, or left out")
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	last := func(list []sqlstore.ListedKey) {
+		if len(list) > 0 {
+			after = list[len(list)-1].KeyRecord
+		}
+	}
+	if f.Lineage != "" {
+		system, first, ok := f.Lineage.Split()
+		if !ok || system != e.System {
+			return nil, fault.New(fault.InvalidArgument, "the lineage is no key of this key server; a line of a peer is listed there").Audited(fault.ReasonInvalidArgument)
+		}
+		return func(limit int) ([]sqlstore.ListedKey, error) {
+			list, err := e.Store.KeysOfLine(ctx, first, after.Life.Generation, limit)
+			last(list)
+			return list, err
+		}, nil
+	}
+	entries := append([]keyserver.PrincipalRef{who.Principal}, who.Groups...)
+	return func(limit int) ([]sqlstore.ListedKey, error) {
+		list, err := e.Store.KeysWithEntries(ctx, entries, after.ACL, limit)
+		last(list)
+		return list, err
+	}, nil
+}
