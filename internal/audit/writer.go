@@ -73,13 +73,16 @@ type Writer struct {
 	failing atomic.Bool  // others read it
 	failed  atomic.Int64 // when the last commit that failed did, in Unix nanoseconds
 	batch   []*waiter
+	extra   int // rows of the batch beyond one each
 	rows    []keyserver.AuditEntry
 	scratch []byte
 }
 
-// waiter is one row and whoever waits for its commit.
+// waiter is one row, or some that belong together, and whoever waits for their
+// commit.
 type waiter struct {
 	entry keyserver.AuditEntry
+	more  []keyserver.AuditEntry // behind it
 	state atomic.Int32
 	done  chan error
 }
@@ -123,6 +126,19 @@ func (w *Writer) Write(ctx context.Context, entry keyserver.AuditEntry) error {
 	return wait.durable(ctx)
 }
 
+// WriteAll is Write for rows that belong together: one commit has all of them, or
+// none.
+func (w *Writer) WriteAll(ctx context.Context, entries []keyserver.AuditEntry) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	wait, err := w.begin(ctx, entries[0], entries[1:]...)
+	if err != nil {
+		return err
+	}
+	return wait.durable(ctx)
+}
+
 // Begin puts a row on its way and answers at once, with a function that waits
 // for it and answers as Write does. It has to be called, once. Where the last
 // commit failed, Begin waits itself, so that what it is asked for does not
@@ -138,13 +154,16 @@ func (w *Writer) Begin(ctx context.Context, entry keyserver.AuditEntry) (durable
 	return func() error { return wait.durable(ctx) }, nil
 }
 
-func (w *Writer) begin(ctx context.Context, entry keyserver.AuditEntry) (*waiter, error) {
+func (w *Writer) begin(ctx context.Context, entry keyserver.AuditEntry, more ...keyserver.AuditEntry) (*waiter, error) {
 	wait, _ := waiters.Get().(*waiter) // the pool makes nothing else
-	wait.entry = entry
+	wait.entry, wait.more = entry, more
 	clean(&wait.entry)
+	for i := range more {
+		clean(&more[i])
+	}
 	wait.state.Store(queued)
 	if err := w.enqueue(ctx, wait); err != nil {
-		waiters.Put(wait)
+		wait.giveBack()
 		return nil, err
 	}
 	return wait, nil
@@ -154,13 +173,18 @@ func (w *Writer) begin(ctx context.Context, entry keyserver.AuditEntry) (*waiter
 func (wait *waiter) durable(ctx context.Context) error {
 	select {
 	case err := <-wait.done:
-		waiters.Put(wait)
+		wait.giveBack()
 		return err
 	case <-ctx.Done():
 		// The writer still holds the waiter, so it cannot be used again.
 		wait.state.CompareAndSwap(queued, abandoned)
 		return ctx.Err()
 	}
+}
+
+func (wait *waiter) giveBack() {
+	wait.more = nil
+	waiters.Put(wait)
 }
 
 func (w *Writer) enqueue(ctx context.Context, wait *waiter) error {
@@ -221,7 +245,7 @@ func (w *Writer) run() {
 }
 
 func (w *Writer) gather() {
-	for len(w.batch) < w.options.Batch {
+	for w.gathered() < w.options.Batch {
 		select {
 		case wait, ok := <-w.queue:
 			if !ok {
@@ -237,15 +261,19 @@ func (w *Writer) gather() {
 func (w *Writer) take(wait *waiter) {
 	if wait.state.CompareAndSwap(queued, taken) {
 		w.batch = append(w.batch, wait)
+		w.extra += len(wait.more)
 	}
 }
+
+// gathered is how many rows the batch has.
+func (w *Writer) gathered() int { return len(w.batch) + w.extra }
 
 func (w *Writer) answer(err error) {
 	for i, wait := range w.batch {
 		wait.done <- err // has room for one
 		w.batch[i] = nil
 	}
-	w.batch = w.batch[:0]
+	w.batch, w.extra = w.batch[:0], 0
 }
 
 // commit writes the batch and answers what its waiters get.
@@ -256,7 +284,7 @@ func (w *Writer) commit() error {
 	if err == nil {
 		w.rows = w.rows[:0]
 		for _, wait := range w.batch {
-			w.rows = append(w.rows, wait.entry)
+			w.rows = append(append(w.rows, wait.entry), wait.more...)
 		}
 		var head Head
 		err = w.chain.Append(ctx, w.head, w.rows, func(first int64) Head {
