@@ -84,7 +84,7 @@ func streamed[In, Out any](r Route, handle func(*exchange) (Out, error)) Route {
 }
 
 func hmac(x *exchange) (schema.HMACResponse, error) {
-	body, err := hmacbody.Read(x.body(), x.spool())
+	body, err := hmacbody.Read(hmacbody.HMAC, x.body(), x.spool(keyserver.OpHMAC))
 	if err != nil {
 		return schema.HMACResponse{}, err
 	}
@@ -98,19 +98,19 @@ func hmac(x *exchange) (schema.HMACResponse, error) {
 
 // spool is room for a message that comes before the name of its key. Whoever has
 // no role for what he asks for gets none.
-func (x *exchange) spool() hmacbody.Spool {
+func (x *exchange) spool(op keyserver.Operation) hmacbody.Spool {
 	by, room := x.call.by, x.api.places.spool
 	return hmacbody.Spool{
 		Dir:   x.api.SpoolDir,
-		Begin: func() error { return x.api.Operations.Entitled(x.ctx, by, keyserver.OpHMAC) },
+		Begin: func() error { return x.api.Operations.Entitled(x.ctx, by, op) },
 		Take: func(n int64) error {
 			switch room.Take(by.Session, n) {
 			case quota.FullEach:
 				return fault.Temporary(fault.RequestLimit, fault.ScopeSession, time.Second,
-					"the session has as many bytes of messages aside as it may (--max-spool-bytes-per-session); send hiddenLink before data, and none have to be put aside")
+					"the session has as many bytes of messages aside as it may (--max-spool-bytes-per-session); name the key before data, and none have to be put aside")
 			case quota.FullAll:
 				return fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
-					"the service has as many bytes of messages aside as it may (--max-spool-bytes); send hiddenLink before data, and none have to be put aside")
+					"the service has as many bytes of messages aside as it may (--max-spool-bytes); name the key before data, and none have to be put aside")
 			case quota.Taken:
 			}
 			return nil

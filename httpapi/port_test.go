@@ -284,6 +284,40 @@ func (f *fakePort) HMAC(ctx context.Context, _ keyserver.Caller, r keyserver.HMA
 	return mac, err
 }
 
+func (f *fakePort) MAC(ctx context.Context, _ keyserver.Caller, r keyserver.MACRequest) (mac keyserver.MAC, err error) {
+	if err := f.called(ctx, "MAC", nil); err != nil {
+		return mac, err
+	}
+	mac.UsedKey = keyserver.UsedKey{Link: r.Line, Generation: 1}
+	_, err = r.Message.WriteTo(io.Discard)
+	return mac, err
+}
+
+func (f *fakePort) VerifyMAC(ctx context.Context, _ keyserver.Caller, r keyserver.MACCheck) (v keyserver.MACVerdict, err error) {
+	if err := f.called(ctx, "VerifyMAC", nil); err != nil {
+		return v, err
+	}
+	v.UsedKey = keyserver.UsedKey{Link: r.Named(), Generation: 1}
+	_, err = r.Message.WriteTo(io.Discard)
+	return v, err
+}
+
+func (f *fakePort) MACBatch(ctx context.Context, _ keyserver.Caller, items []keyserver.MACItem) ([]keyserver.MACAnswer, error) {
+	answers := make([]keyserver.MACAnswer, len(items))
+	for i, item := range items {
+		answers[i].UsedKey = keyserver.UsedKey{Link: item.Line, Generation: 1}
+	}
+	return answer(answers, f.called(ctx, "MACBatch", items))
+}
+
+func (f *fakePort) Encrypt(ctx context.Context, _ keyserver.Caller, r keyserver.Encryption) (keyserver.Ciphertext, error) {
+	return answer(keyserver.Ciphertext{UsedKey: keyserver.UsedKey{Link: r.Named(), Generation: 1}, Sealed: []byte{1}}, f.called(ctx, "Encrypt", nil))
+}
+
+func (f *fakePort) Decrypt(ctx context.Context, _ keyserver.Caller, r keyserver.Decryption) (keyserver.Plaintext, error) {
+	return answer(keyserver.Plaintext{UsedKey: keyserver.UsedKey{Link: r.Named(), Generation: 1}, Plain: []byte{1}}, f.called(ctx, "Decrypt", nil))
+}
+
 func (f *fakePort) ExportKey(ctx context.Context, _ keyserver.Caller, x keyserver.KeyExport) (keyserver.ExportedKey, error) {
 	return answer(keyserver.ExportedKey{JWE: "a.b.c.d.e", Algorithm: "RSA-OAEP-256", Recipient: aUser, Certificate: f.certificates[0]}, f.called(ctx, "ExportKey", x))
 }

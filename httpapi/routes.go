@@ -34,7 +34,7 @@ func Nouns() []Noun {
 	all := []Noun{
 		{"Service", "The service itself: whether it works, what it is, and this document.", serviceRoutes()},
 		{"Sessions", "Logging in and out. The session id of a login is what every other route asks for.", sessionRoutes()},
-		{"Keys", "Symmetric keys, and what can be done with one that never leaves the key server.", keyRoutes()},
+		{"Keys", "Symmetric keys, and what can be done with one that never leaves the key server.", append(keyRoutes(), cryptoRoutes()...)},
 		{"Life of keys", "States of keys, lines of keys that succeed each other, and which keys one may read.", keyLifeRoutes()},
 		{"Access control lists", "Who holds which rights over one key.", aclRoutes()},
 		{"Principals", "Users, groups and transport identities: whoever can hold roles and rights.", principalRoutes()},

@@ -36,6 +36,7 @@ var statuses = map[fault.Code]int{
 	fault.KeyDisabled:           403,
 	fault.KeyNotExportable:      403,
 	fault.KeyState:              409,
+	fault.KeyExhausted:          409,
 	fault.PrincipalOff:          403,
 	fault.DelegatorRefused:      403,
 	fault.RevocationUnavailable: 403,

@@ -20,6 +20,8 @@ var byHand = map[string]struct{ method, why string }{
 	"login":              {"NewScopedCredential", "sessions open by themselves"},
 	"endCurrentSession":  {"Logout", "ends the session that is held, and forgets it"},
 	"computeHmac":        {"HMAC", "streams the message"},
+	"computeMac":         {"MAC", "streams the message"},
+	"verifyMac":          {"VerifyMAC", "streams the message"},
 	"executeApproval":    {"ExecuteApproval", "answers what another route answers"},
 	"getOpenApiDocument": {"", "the document is in docs/openapi.json; nobody reads it by a typed call"},
 }
@@ -77,7 +79,7 @@ func title(method string) string { return method[:1] + strings.ToLower(method[1:
 
 // initialisms are the words that Go spells in capitals.
 var initialisms = map[string]string{
-	"Acl": "ACL", "Api": "API", "Ca": "CA", "Cas": "CAs", "Crl": "CRL", "Hmac": "HMAC", "Ldap": "LDAP", "Xauth": "XAuth",
+	"Acl": "ACL", "Api": "API", "Ca": "CA", "Cas": "CAs", "Crl": "CRL", "Hmac": "HMAC", "Ldap": "LDAP", "Mac": "MAC", "Macs": "MACs", "Xauth": "XAuth",
 }
 
 var word = regexp.MustCompile(`[A-Z]?[a-z0-9]+`)

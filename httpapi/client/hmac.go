@@ -21,11 +21,33 @@ var errSpent = errors.New("the message cannot be sent again: its reader does not
 // counted, and another try may count another one.
 func (c *Client) HMAC(ctx context.Context, link schema.HiddenLink, message io.Reader) (schema.HMACResponse, error) {
 	compute := route{name: "computeHmac", method: http.MethodPost, path: "/api/crypto/hmac", named: true, counts: true}
-	return send[schema.HMACResponse](ctx, c, call{route: compute, target: compute.path, stream: messages(link, message)})
+	return send[schema.HMACResponse](ctx, c, call{route: compute, target: compute.path, stream: messages(`"hiddenLink":"`+link.String()+`"`, message)})
 }
 
-// messages returns what makes the body of each attempt.
-func messages(link schema.HiddenLink, message io.Reader) func(context.Context) (io.Reader, error) {
+// MAC computes HMAC-SHA384 of the message under the newest enabled key of a line,
+// which is named by its first key. It streams and repeats as HMAC does.
+func (c *Client) MAC(ctx context.Context, lineage schema.HiddenLink, message io.Reader) (schema.MACResponse, error) {
+	compute := route{name: "computeMac", method: http.MethodPost, path: "/api/crypto/mac", named: true, counts: true}
+	return send[schema.MACResponse](ctx, c, call{route: compute, target: compute.path, stream: messages(`"lineage":"`+lineage.String()+`"`, message)})
+}
+
+// VerifyMAC says whether a MAC is that of the message, under the key or line that
+// in names; its Data is left alone. It streams and repeats as HMAC does.
+func (c *Client) VerifyMAC(ctx context.Context, in schema.VerifyMACRequest, message io.Reader) (schema.VerifyMACResponse, error) {
+	verify := route{name: "verifyMac", method: http.MethodPost, path: "/api/crypto/mac/verify", named: true, counts: true}
+	members := `"mac":"` + base64.StdEncoding.EncodeToString(in.MAC) + `"`
+	if in.TTag != nil {
+		members += `,"ttag":"` + in.TTag.String() + `"`
+	}
+	if in.Lineage != nil {
+		members += `,"lineage":"` + in.Lineage.String() + `"`
+	}
+	return send[schema.VerifyMACResponse](ctx, c, call{route: verify, target: verify.path, stream: messages(members, message)})
+}
+
+// messages returns what makes the body of each attempt: these members, and the
+// message behind them.
+func messages(members string, message io.Reader) func(context.Context) (io.Reader, error) {
 	var earlier *body
 	var start int64
 	seeker, seeks := message.(io.Seeker)
@@ -49,7 +71,7 @@ func messages(link schema.HiddenLink, message io.Reader) func(context.Context) (
 			}
 		}
 		earlier = &body{closed: make(chan struct{}), Reader: io.MultiReader(
-			strings.NewReader(`{"hiddenLink":"`+link.String()+`","data":"`),
+			strings.NewReader(`{`+members+`,"data":"`),
 			&encoder{from: message},
 			strings.NewReader(`"}`),
 		)}

@@ -84,6 +84,31 @@ func (c *Client) ExportKey(ctx context.Context, in schema.ExportKeyRequest) (sch
 	return ask[schema.ExportedKey](ctx, c, route{name: "exportKey", method: http.MethodPost, path: "/api/keys/export", named: true}, in)
 }
 
+// ComputeMACs computes the MACs of up to 1000 messages. Each item has its own
+// answer or its own code. Codes of its own: OBJECT_NOT_IN_CREDENTIAL_SCOPE. It
+// is not tried again after PEER_UNAVAILABLE: a use of the key may have been
+// counted, and another try may count another one.
+func (c *Client) ComputeMACs(ctx context.Context, in schema.MACBatchRequest) (schema.MACBatchResponse, error) {
+	return ask[schema.MACBatchResponse](ctx, c, route{name: "computeMacs", method: http.MethodPost, path: "/api/crypto/mac/batch", counts: true}, in)
+}
+
+// Encrypt encrypts a text under an AES-256 key, by AES-256-GCM. Codes of its
+// own: KEY_EXHAUSTED, KEY_NOT_FOUND, ACL_DENIED,
+// OBJECT_NOT_IN_CREDENTIAL_SCOPE, KEY_DISABLED, INVALID_ARGUMENT,
+// PEER_UNAVAILABLE. It is not tried again after PEER_UNAVAILABLE: a use of the
+// key may have been counted, and another try may count another one.
+func (c *Client) Encrypt(ctx context.Context, in schema.EncryptRequest) (schema.EncryptResponse, error) {
+	return ask[schema.EncryptResponse](ctx, c, route{name: "encrypt", method: http.MethodPost, path: "/api/crypto/encrypt", named: true, counts: true}, in)
+}
+
+// Decrypt decrypts what encrypting answered. Codes of its own: KEY_NOT_FOUND,
+// ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, KEY_DISABLED, INVALID_ARGUMENT,
+// PEER_UNAVAILABLE. It is not tried again after PEER_UNAVAILABLE: a use of the
+// key may have been counted, and another try may count another one.
+func (c *Client) Decrypt(ctx context.Context, in schema.DecryptRequest) (schema.DecryptResponse, error) {
+	return ask[schema.DecryptResponse](ctx, c, route{name: "decrypt", method: http.MethodPost, path: "/api/crypto/decrypt", named: true, counts: true}, in)
+}
+
 // ListKeys lists the metadata of keys that the caller, or a group of his, may
 // read. Codes of its own: OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT.
 func (c *Client) ListKeys(ctx context.Context, in schema.KeyQuery) (schema.KeyListing, error) {

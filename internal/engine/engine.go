@@ -15,6 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/approval"
 	"github.com/keyserver-operator/keyserver-operator/internal/authority"
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/allowance"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/cache"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -37,6 +38,8 @@ type Auditor interface {
 	// Begin answers once the row is on its way, with a function that waits until
 	// it is durable, and that has to be called.
 	Begin(ctx context.Context, entry keyserver.AuditEntry) (durable func() error, err error)
+	// WriteAll is Write for rows that one commit has to have, or none of them.
+	WriteAll(ctx context.Context, entries []keyserver.AuditEntry) error
 }
 
 // Config is what an engine needs. Every field but Settings and Peers is required.
@@ -70,6 +73,7 @@ type Engine struct {
 	principals *cache.ByID[keyserver.Principal]
 	roles      *cache.ByID[keyserver.Role]
 	keys       *cache.ByID[*heldKey]
+	lines      *cache.ByID[[]keyserver.ID] // the keys of a line, oldest first, by the first
 	standings  *cache.ByID[keyserver.Certificate]
 	issuers    *cache.Cache[string, evidence]
 	anchors    *cache.Cache[keyserver.ID, time.Time]               // until when a trusted CA vouches for a certificate
@@ -79,6 +83,11 @@ type Engine struct {
 	policies   *cache.Cache[keyserver.Deployment, approval.Policy] // the one that there is
 	feed       *feed
 	unerased   atomic.Bool // bytes of keys went that may still be in the files
+
+	encryptions *allowance.Allowances
+	// rotate mints the successor of a key that may encrypt hardly any more, or no
+	// more, unless it has one already. A nil answer says that it has one.
+	rotate func(ctx context.Context, by keyserver.Caller, key keyserver.HiddenLink) error
 }
 
 var _ keyserver.Port = (*Engine)(nil)
@@ -89,6 +98,9 @@ func New(c Config) *Engine {
 	e.principals = cache.NewByID[keyserver.Principal](&e.caches, maxCachedPrincipals, keyserver.ChangePrincipal)
 	e.roles = cache.NewByID[keyserver.Role](&e.caches, maxCachedRoles, keyserver.ChangeRole)
 	e.keys = cache.NewByID[*heldKey](&e.caches, maxCachedKeys, keyserver.ChangeKey)
+	e.lines = cache.NewByID[[]keyserver.ID](&e.caches, maxCachedKeys, keyserver.ChangeKey)
+	e.encryptions = allowance.New(maxCachedKeys, e.reserveEncryptions)
+	e.rotate = e.rotateExhausted
 	e.standings = cache.NewByID[keyserver.Certificate](&e.caches, maxCachedPrincipals, keyserver.ChangeCertificate)
 	e.issuers = cache.New[string, evidence](&e.caches, maxCachedIssuers, keyserver.ChangeRevocation)
 	e.anchors = cache.New[keyserver.ID, time.Time](&e.caches, maxCachedPrincipals, keyserver.ChangeTrustedCA, keyserver.ChangeAuthority)

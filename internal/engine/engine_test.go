@@ -51,6 +51,8 @@ func forKey(link keyserver.HiddenLink, change keyserver.ACLChange) keyserver.ACL
 	return change
 }
 
+func noMAC() (mac [keyserver.MACSize]byte) { return mac }
+
 func mint(t *testing.T, f *enginetest.Fixture, by keyserver.Caller, material []byte) keyserver.HiddenLink {
 	t.Helper()
 	return must(f.MintKey(ctx, by, keyserver.NewKey{Algorithm: keyserver.HMACSHA384, Material: material}))(t).Link
@@ -393,6 +395,10 @@ func (f failingAuditor) Begin(ctx context.Context, entry keyserver.AuditEntry) (
 	return func() error { return nil }, f.Write(ctx, entry)
 }
 
+func (f failingAuditor) WriteAll(ctx context.Context, _ []keyserver.AuditEntry) error {
+	return f.Write(ctx, keyserver.AuditEntry{})
+}
+
 func (failingAuditor) Write(context.Context, keyserver.AuditEntry) error {
 	return fault.Temporary(fault.AuditUnavailable, fault.ScopeProcess, time.Second, "no row could be written")
 }
@@ -400,6 +406,8 @@ func (failingAuditor) Write(context.Context, keyserver.AuditEntry) error {
 func TestNothingHappensWithoutAnAuditRow(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		link := mint(t, f, f.Admin, nil)
+		sealing := must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
+		sealed := must(f.Encrypt(ctx, f.Admin, keyserver.Encryption{KeyChoice: keyserver.KeyChoice{Key: sealing}}))(t)
 		head := must(f.Store.ChangeHead(ctx))(t)
 		cfg := f.Config
 		cfg.Auditor = failingAuditor{}
@@ -410,6 +418,26 @@ func TestNothingHappensWithoutAnAuditRow(t *testing.T) {
 				return err
 			},
 			"Authorize": func() error { _, err := mute.AuthorizeKey(ctx, f.Admin, keyserver.Use{Link: link}); return err },
+			"MAC": func() error {
+				_, err := mute.MAC(ctx, f.Admin, keyserver.MACRequest{Line: link, Message: text("m")})
+				return err
+			},
+			"VerifyMAC": func() error {
+				_, err := mute.VerifyMAC(ctx, f.Admin, keyserver.MACCheck{KeyChoice: keyserver.KeyChoice{Key: link}, Message: text("m"), MAC: func() (m [keyserver.MACSize]byte) { return m }})
+				return err
+			},
+			"MACBatch": func() error {
+				_, err := mute.MACBatch(ctx, f.Admin, []keyserver.MACItem{{Line: link}})
+				return err
+			},
+			"Encrypt": func() error {
+				_, err := mute.Encrypt(ctx, f.Admin, keyserver.Encryption{KeyChoice: keyserver.KeyChoice{Key: sealing}})
+				return err
+			},
+			"Decrypt": func() error {
+				_, err := mute.Decrypt(ctx, f.Admin, keyserver.Decryption{KeyChoice: keyserver.KeyChoice{Key: sealing}, Sealed: sealed.Sealed})
+				return err
+			},
 			"Mint": func() error {
 				_, err := mute.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256})
 				return err
@@ -505,9 +533,13 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 			grant(t, f, link, member, keyserver.Read, keyserver.NoUsageLimit)
 			grant(t, f, link, reader, keyserver.Read, keyserver.NoUsageLimit)
 		}
+		sealing := map[keyserver.HiddenLink]keyserver.HiddenLink{}
+		for _, link := range []keyserver.HiddenLink{named, other} {
+			sealing[link] = must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
+		}
 		scoped, empty := f.Admin, f.Admin
 		scoped.ScopeOperations, scoped.MayGrant = idsOf(keyserver.OfferedOperations), keyserver.Read
-		scoped.Scope, empty.Scope = []keyserver.HiddenLink{named}, []keyserver.HiddenLink{}
+		scoped.Scope, empty.Scope = []keyserver.HiddenLink{named, sealing[named]}, []keyserver.HiddenLink{}
 		change := keyserver.ACLChange{Principal: reader, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit}
 		checked := map[string]bool{} // operations, as the trail calls them
 		outOfScope := func(t *testing.T, err error) {
@@ -526,6 +558,27 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 			},
 			"Export": func(by keyserver.Caller, l keyserver.HiddenLink) error {
 				_, err := f.ExportKey(ctx, by, keyserver.KeyExport{Link: l, Recipient: recipient})
+				return err
+			},
+			"MAC": func(by keyserver.Caller, l keyserver.HiddenLink) error {
+				_, err := f.MAC(ctx, by, keyserver.MACRequest{Line: l, Message: text("m")})
+				return err
+			},
+			"VerifyMAC": func(by keyserver.Caller, l keyserver.HiddenLink) error {
+				_, err := f.VerifyMAC(ctx, by, keyserver.MACCheck{KeyChoice: keyserver.KeyChoice{Key: l}, Message: text("m"), MAC: noMAC})
+				return err
+			},
+			"VerifyMACOfLine": func(by keyserver.Caller, l keyserver.HiddenLink) error {
+				_, err := f.VerifyMAC(ctx, by, keyserver.MACCheck{KeyChoice: keyserver.KeyChoice{Line: l}, Message: text("m"), MAC: noMAC})
+				return err
+			},
+			"Encrypt": func(by keyserver.Caller, l keyserver.HiddenLink) error {
+				_, err := f.Encrypt(ctx, by, keyserver.Encryption{KeyChoice: keyserver.KeyChoice{Line: sealing[l]}})
+				return err
+			},
+			"Decrypt": func(by keyserver.Caller, l keyserver.HiddenLink) error {
+				sealed := must(f.Encrypt(ctx, f.Admin, keyserver.Encryption{KeyChoice: keyserver.KeyChoice{Key: sealing[l]}}))(t)
+				_, err := f.Decrypt(ctx, by, keyserver.Decryption{KeyChoice: keyserver.KeyChoice{Key: sealing[l]}, Sealed: sealed.Sealed})
 				return err
 			},
 			"ReadACL":  func(by keyserver.Caller, l keyserver.HiddenLink) error { _, err := f.ACL(ctx, by, l); return err },

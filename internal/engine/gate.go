@@ -23,8 +23,9 @@ type request struct {
 	object   string               // what the audit row names
 	link     keyserver.HiddenLink // the key that the operation is about, if it is about one
 	filename string
-	counts   bool // being let through is a use of the key, and may count one on its list
-	own      bool // about what is the caller's own, which needs no role
+	key      **heldKey // where a check finds which key that is: the row names that one
+	counts   bool      // being let through is a use of the key, and may count one on its list
+	own      bool      // about what is the caller's own, which needs no role
 }
 
 // check is a further condition, evaluated after the caller's role. It answers
@@ -50,14 +51,17 @@ func (e *Engine) enter(ctx context.Context, r request, checks ...check) error {
 
 // refused records that the gate let nobody through, and returns why.
 func (e *Engine) refused(ctx context.Context, r request, refusal error) error {
-	row := r.row(keyserver.Failed, fault.ReasonFailed) // not a decision: the store failed, or the caller went away
-	if f := fault.As(refusal); f != nil && f.Reason != "" {
-		row = r.row(keyserver.Refused, f.Reason)
-	}
-	if err := e.Auditor.Write(ctx, row); err != nil {
+	if err := e.Auditor.Write(ctx, r.refusedRow(refusal)); err != nil {
 		return err
 	}
 	return refusal
+}
+
+func (r request) refusedRow(refusal error) keyserver.AuditEntry {
+	if f := fault.As(refusal); f != nil && f.Reason != "" {
+		return r.row(keyserver.Refused, f.Reason)
+	}
+	return r.row(keyserver.Failed, fault.ReasonFailed) // not a decision: the store failed, or the caller went away
 }
 
 // perform passes the gate and then runs the effect. A failed effect gets an
@@ -85,6 +89,10 @@ func (e *Engine) failed(ctx context.Context, r request, cause error) error {
 
 func (r request) row(outcome keyserver.Outcome, reason fault.Reason) keyserver.AuditEntry {
 	var used keyserver.ID
+	if r.key != nil && *r.key != nil {
+		r.link = (*r.key).acl.Link
+		r.object = r.link.Base64()
+	}
 	if r.counts && outcome == keyserver.Allowed {
 		_, used, _ = r.link.Split()
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/ciphertext"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
@@ -20,7 +21,13 @@ type heldKey struct {
 	keyBytes  int
 	acl       keyserver.ACL
 	life      keyserver.KeyLife
-	macs      *macs // nil where the state of the key rules every use out
+	macs      *macs            // nil where the state of the key rules every use out
+	aead      *ciphertext.AEAD // of an AES-256 key
+}
+
+// used is the key as answers name it.
+func (k *heldKey) used() keyserver.UsedKey {
+	return keyserver.UsedKey{Link: k.acl.Link, Generation: k.life.Generation}
 }
 
 // MintKey implements keyserver.Keys.
@@ -184,30 +191,36 @@ func (e *Engine) usesWhile(permits func(keyserver.KeyState) bool, by keyserver.C
 		if err := e.find(ctx, link, fault.KeyNotFound, key); err != nil {
 			return err
 		}
-		verdict := access.Evaluate((*key).acl, who, want, e.Clock())
-		if verdict.Allowed || verdict.Spent {
-			if err := (*key).serves(permits); err != nil {
-				return err
-			}
-		}
-		if verdict.Allowed && len(verdict.Limited) > 0 {
-			taken, err := e.takeUse(ctx, by, verdict.Limited)
-			if err != nil {
-				return err
-			}
-			verdict.Allowed, verdict.Why = taken, "the caller's entry has no uses left"
-		}
-		if verdict.Spent && !verdict.Allowed { // perhaps by this very call
-			var err error
-			if verdict.Allowed, err = e.repeated(ctx, by); err != nil {
-				return err
-			}
-		}
-		if !verdict.Allowed {
-			return denied(verdict)
-		}
-		return nil
+		return e.use(ctx, by, who, want, permits, *key)
 	}
+}
+
+// use refuses unless the key's list lets the caller use it now and its state permits
+// it, and counts that.
+func (e *Engine) use(ctx context.Context, by keyserver.Caller, who access.Subject, want keyserver.Rights, permits func(keyserver.KeyState) bool, key *heldKey) error {
+	verdict := access.Evaluate(key.acl, who, want, e.Clock())
+	if verdict.Allowed || verdict.Spent {
+		if err := key.serves(permits); err != nil {
+			return err
+		}
+	}
+	if verdict.Allowed && len(verdict.Limited) > 0 {
+		taken, err := e.takeUse(ctx, by, verdict.Limited)
+		if err != nil {
+			return err
+		}
+		verdict.Allowed, verdict.Why = taken, "the caller's entry has no uses left"
+	}
+	if verdict.Spent && !verdict.Allowed { // perhaps by this very call
+		var err error
+		if verdict.Allowed, err = e.repeated(ctx, by); err != nil {
+			return err
+		}
+	}
+	if !verdict.Allowed {
+		return denied(verdict)
+	}
+	return nil
 }
 
 func denied(verdict access.Verdict) error {
@@ -238,7 +251,7 @@ func (e *Engine) find(ctx context.Context, link keyserver.HiddenLink, absent fau
 	if !ok || system != e.System {
 		return noKey(absent)
 	}
-	held, err := e.keys.Get(ctx, id, func() (*heldKey, error) { return e.hold(ctx, id) })
+	held, err := e.held(ctx, id)
 	if errors.Is(err, sqlstore.ErrNotFound) {
 		return noKey(absent)
 	}
@@ -253,7 +266,13 @@ func noKey(code fault.Code) error {
 	return fault.New(code, "the hidden link names no key of this key server").Audited(fault.ReasonObjectNotFound)
 }
 
-// hold reads a key and its list from the store and keys its states.
+// held reads a key through the cache.
+func (e *Engine) held(ctx context.Context, id keyserver.ID) (*heldKey, error) {
+	return e.keys.Get(ctx, id, func() (*heldKey, error) { return e.hold(ctx, id) })
+}
+
+// hold reads a key and its list from the store and keys its states, where there is
+// something left to key them with.
 func (e *Engine) hold(ctx context.Context, id keyserver.ID) (*heldKey, error) {
 	record, acl, err := e.Store.KeyWithACL(ctx, id)
 	if err != nil {
@@ -268,10 +287,12 @@ func (e *Engine) hold(ctx context.Context, id keyserver.ID) (*heldKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("unwrap key %s: %w", id, err)
 	}
-	states, err := newMACs(plain)
-	if err != nil {
-		return nil, err
+	if record.Algorithm == keyserver.AES256 {
+		if held.aead, err = ciphertext.New(plain); err != nil {
+			clear(plain)
+			return nil, err
+		}
 	}
-	held.macs = states
-	return held, nil
+	held.macs, err = newMACs(plain)
+	return held, err
 }

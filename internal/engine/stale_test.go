@@ -49,6 +49,7 @@ func TestWhatAChangeMakesStale(t *testing.T) {
 	}{
 		"principals": {probeOf(t, &e.principals.Cache, id, other), map[keyserver.ChangeKind]int{keyserver.ChangePrincipal: one}},
 		"roles":      {probeOf(t, &e.roles.Cache, id, other), map[keyserver.ChangeKind]int{keyserver.ChangeRole: one}},
+		"lines":      {probeOf(t, &e.lines.Cache, id, other), map[keyserver.ChangeKind]int{keyserver.ChangeKey: one}},
 		"keys":       {probeOf(t, &e.keys.Cache, id, other), map[keyserver.ChangeKind]int{keyserver.ChangeKey: one}},
 		"standings":  {probeOf(t, &e.standings.Cache, id, other), map[keyserver.ChangeKind]int{keyserver.ChangeCertificate: one}},
 		"issuers":    {probeOf(t, e.issuers, "a", "b"), map[keyserver.ChangeKind]int{keyserver.ChangeRevocation: all}},

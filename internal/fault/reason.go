@@ -23,6 +23,8 @@ func reason(r Reason, meaning string) Reason {
 var (
 	ReasonRoleDenied          = reason("roleDenied", "No role of the caller grants the operation.")
 	ReasonACLDenied           = reason("aclDenied", "The access control list of the key refuses the caller, by its rights, its time or its limit of uses.")
+	ReasonKeyDisabled         = reason("keyDisabled", "The state of the key does not allow the use.")
+	ReasonKeyExhausted        = reason("keyExhausted", "The key has encrypted as much as one key may.")
 	ReasonObjectNotFound      = reason("objectNotFound", "What the operation is about does not exist.")
 	ReasonNotInScope          = reason("notInScope", "A scoped credential was used for something that it does not name.")
 	ReasonPrincipalDisabled   = reason("principalDisabled", "The principal is disabled.")
@@ -66,7 +68,6 @@ var (
 	ReasonNotApprovable       = reason("notApprovable", "The approval was asked to do what its state, its digest or its asker rule out.")
 	ReasonNotBound            = reason("sessionNotBound", "Somebody approved or rejected in a session that is bound to no key.")
 	ReasonAuthorityState      = reason("authorityState", "The authorities of the key server were not in a state for the change.")
-	ReasonKeyDisabled         = reason("keyDisabled", "The state of the key ruled the use out.")
 	ReasonNotExportable       = reason("notExportable", "The key was minted to stay in the key server.")
 	ReasonKeyState            = reason("keyState", "The state of the key ruled a change of it out.")
 	ReasonFailed              = reason("failed", "The key server failed; the log has the cause under the request id.")

@@ -17,7 +17,7 @@ import (
 // recorded are the reasons as trails have them. Rows are added here, and none
 // is changed: alerts and questions to a trail are written in these words.
 var recorded = []string{
-	"roleDenied", "aclDenied", "objectNotFound", "notInScope", "principalDisabled", "delegatorRefused", "chainedDelegation",
+	"roleDenied", "aclDenied", "keyDisabled", "keyExhausted", "objectNotFound", "notInScope", "principalDisabled", "delegatorRefused", "chainedDelegation",
 	"notTransportPrincipal", "notExposed", "restricted", "notForwarded", "peerUnavailable",
 	"badCredentials", "throttled", "identityProviderUnavailable", "builtIn",
 	"proofMalformed", "proofRequired", "proofInvalidSignature", "proofKeyMismatch", "proofMethodMismatch", "proofUriMismatch",
@@ -26,7 +26,7 @@ var recorded = []string{
 	"noCertificate", "notEnrolled", "issuerNotTrusted",
 	"inUse", "invalidArgument", "badMessage", "limit", "escalation", "dutiesConflict", "notLent",
 	"storeTampered", "approvalRequired", "notApprovable", "sessionNotBound", "authorityState",
-	"keyDisabled", "notExportable", "keyState", "failed",
+	"notExportable", "keyState", "failed",
 }
 
 func TestReasons(t *testing.T) {

@@ -6,9 +6,10 @@ import "slices"
 // to use its keys, and to look at them.
 var ScopedOperations = []Operation{OpHMAC, OpAuthorizeKey, OpReadKey, OpReadACL}
 
-// OfferedOperations are what one may name: those, and changing lists within the
-// rights that it may give. Export and further sessions are not to be had.
-var OfferedOperations = append(slices.Clip(ScopedOperations), OpAmendACL)
+// OfferedOperations are what one may name: those, MACs and encryption by line or
+// key, and changing lists within the rights that it may give. Export and further
+// sessions are not to be had.
+var OfferedOperations = append(slices.Clip(ScopedOperations), OpMACData, OpVerifyMAC, OpEncrypt, OpDecrypt, OpAmendACL)
 
 // CoversOperation reports whether a caller's credential is good for an
 // operation. It is, where the caller has no scoped one.

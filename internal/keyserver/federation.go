@@ -12,6 +12,10 @@ type Federated interface {
 	Key(ctx context.Context, by Caller, link HiddenLink) (KeyMetadata, error)
 	AuthorizeKey(ctx context.Context, by Caller, use Use) (Grant, error)
 	HMAC(ctx context.Context, by Caller, r HMACRequest) ([MACSize]byte, error)
+	MAC(ctx context.Context, by Caller, r MACRequest) (MAC, error)
+	VerifyMAC(ctx context.Context, by Caller, r MACCheck) (MACVerdict, error)
+	Encrypt(ctx context.Context, by Caller, r Encryption) (Ciphertext, error)
+	Decrypt(ctx context.Context, by Caller, r Decryption) (Plaintext, error)
 	ACL(ctx context.Context, by Caller, link HiddenLink) (ACL, error)
 	GrantACL(ctx context.Context, by Caller, change ACLChange) error
 	AmendACL(ctx context.Context, by Caller, change ACLChange) error
@@ -50,4 +54,4 @@ type PeerCall struct {
 type CallKey [32]byte
 
 // ForwardedOperations are what a key server does for the principals of others.
-var ForwardedOperations = []Operation{OpReadKey, OpAuthorizeKey, OpHMAC, OpReadACL, OpAmendACL, OpLookupPrincipals}
+var ForwardedOperations = []Operation{OpReadKey, OpAuthorizeKey, OpHMAC, OpMACData, OpVerifyMAC, OpEncrypt, OpDecrypt, OpReadACL, OpAmendACL, OpLookupPrincipals}

@@ -118,6 +118,10 @@ var (
 	OpListKeys       = operation(0x0305, "listKeys", "List Keys", KeyUse)
 	OpChangeKeyState = operation(0x0306, "changeKeyState", "Change Key State", KeyUse)
 	OpRotateKey      = operation(0x0307, "rotateKey", "Rotate Key", KeyUse)
+	OpMACData        = operation(0x0308, "macData", "MAC Data", KeyUse)
+	OpVerifyMAC      = operation(0x0309, "verifyMAC", "Verify MAC", KeyUse)
+	OpEncrypt        = operation(0x030a, "encryptData", "Encrypt Data", KeyUse)
+	OpDecrypt        = operation(0x030b, "decryptData", "Decrypt Data", KeyUse)
 
 	OpReadACL   = operation(0x0311, "readACL", "Read ACL", KeyUse)
 	OpAmendACL  = operation(0x0312, "amendACL", "Amend ACL", KeyUse)
@@ -229,7 +233,7 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 		// Nor may anybody there give what he does not hold.
 		administrator = append(administrator, OpGrantAny)
 	}
-	use := []Operation{OpReadKey, OpListKeys, OpAuthorizeKey, OpHMAC, OpReadACL}
+	use := []Operation{OpReadKey, OpListKeys, OpAuthorizeKey, OpHMAC, OpMACData, OpVerifyMAC, OpEncrypt, OpDecrypt, OpReadACL}
 	exchanger := append([]Operation{OpDelegateLogin}, use...)
 	encryptor := append([]Operation{OpLookupPrincipals, OpCreateKey, OpChangeKeyState, OpRotateKey, OpAmendACL, OpExportKey}, use...)
 	auditor := []Operation{OpListACLTemplates, OpReadACLTemplateMembers, OpListTemplatedDirectories, OpReadConfiguration,

@@ -39,6 +39,21 @@ type Keys interface {
 	Entitled(ctx context.Context, by Caller, op Operation) error
 	// HMAC computes HMAC-SHA384 of the message under the key.
 	HMAC(ctx context.Context, by Caller, r HMACRequest) ([MACSize]byte, error)
+	// MAC is HMAC under the newest key of a line that makes MACs. KEY_DISABLED
+	// where none does.
+	MAC(ctx context.Context, by Caller, r MACRequest) (MAC, error)
+	// VerifyMAC says whether a MAC is that of a message, under a key or under any
+	// of a line that checks. That it is not is no error.
+	VerifyMAC(ctx context.Context, by Caller, r MACCheck) (MACVerdict, error)
+	// MACBatch is MAC for many messages. Each item has its own answer, and its own
+	// row; an error is about all of them.
+	MACBatch(ctx context.Context, by Caller, items []MACItem) ([]MACAnswer, error)
+	// Encrypt encrypts under an AES-256 key, of a line the newest that is enabled.
+	// KEY_EXHAUSTED where it has encrypted as much as one key may.
+	Encrypt(ctx context.Context, by Caller, r Encryption) (Ciphertext, error)
+	// Decrypt decrypts with the key that the ciphertext names, which has to be the
+	// one that is asked for, or of its line.
+	Decrypt(ctx context.Context, by Caller, r Decryption) (Plaintext, error)
 	// ExportKey encrypts the key for a transport principal of this key server.
 	// It needs OWNER, and the recipient a certificate in force.
 	ExportKey(ctx context.Context, by Caller, x KeyExport) (ExportedKey, error)

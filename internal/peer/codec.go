@@ -27,12 +27,14 @@ var protobuf = codec{encoding.GetCodecV2(grpcproto.Name)}
 const (
 	pieceData protowire.Number = 3
 	pieceLast protowire.Number = 4
+	pieceMAC  protowire.Number = 6
 )
 
 // outbound is an HMACPiece that is sent. gRPC frees its data.
 type outbound struct {
 	data mem.Buffer
 	last bool
+	mac  []byte // beside last, where one is to be verified
 }
 
 // inbound is an HMACPiece that arrives. Its data is written to where it is
@@ -41,7 +43,8 @@ type inbound struct {
 	to   io.Writer
 	n    int64 // bytes so far, of all pieces that came by it
 	last bool
-	had  bool // the piece's data
+	had  bool   // the piece's data
+	mac  []byte // that came with a piece
 }
 
 // Marshal implements encoding.CodecV2.
@@ -54,6 +57,10 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if piece.last {
 		head = protowire.AppendTag(head, pieceLast, protowire.VarintType)
 		head = protowire.AppendVarint(head, protowire.EncodeBool(true))
+	}
+	if len(piece.mac) > 0 {
+		head = protowire.AppendTag(head, pieceMAC, protowire.BytesType)
+		head = protowire.AppendBytes(head, piece.mac)
 	}
 	head = protowire.AppendTag(head, pieceData, protowire.BytesType)
 	head = protowire.AppendVarint(head, uint64(piece.data.Len())) //nolint:gosec // a length is never negative
@@ -123,6 +130,10 @@ func (p *inbound) field(r *mem.Reader) error {
 			return io.ErrUnexpectedEOF
 		case number == pieceData:
 			return p.take(r, int(n)) //nolint:gosec // bounded above
+		case number == pieceMAC && n == keyserver.MACSize:
+			p.mac = make([]byte, n)
+			_, err := io.ReadFull(r, p.mac)
+			return err
 		}
 		return skip(r, int(n)) //nolint:gosec // bounded above
 	case protowire.Fixed32Type:

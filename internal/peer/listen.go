@@ -24,8 +24,9 @@ import (
 const (
 	maxStreams = maxPeerCalls // on one connection, which may be the only one left
 	// maxPackage fits the largest request that is legal: a message that needs no
-	// stream, with all that is said about its caller.
-	maxPackage     = pieceLen + 8<<10
+	// stream, or a text with its associated data, with all that is said about its
+	// caller.
+	maxPackage     = pieceLen + 16<<10
 	maxHeaderBytes = 16 << 10
 	// A stream holds up to one window of a message that nobody has read yet. The
 	// window of a connection bounds nothing: gRPC gives it back when something
@@ -75,7 +76,8 @@ func (s *Server) tap(ctx context.Context, info *tap.Info) (context.Context, erro
 		return ctx, nil
 	}
 	within := s.maxCall
-	if info.FullMethodName == peerpb.KeyServer_HMACStream_FullMethodName {
+	switch info.FullMethodName {
+	case peerpb.KeyServer_HMACStream_FullMethodName, peerpb.KeyServer_MACStream_FullMethodName, peerpb.KeyServer_VerifyMACStream_FullMethodName:
 		within = s.maxStream
 	}
 	p, err := s.ceiling.enter(ctx, conn.peer.System)

@@ -25,26 +25,55 @@ const (
 // HMAC implements keyserver.Federated. A message that is malformed ends a
 // stream before its last piece, so that the peer never answers for it.
 func (r remote) HMAC(ctx context.Context, by keyserver.Caller, in keyserver.HMACRequest) (mac [keyserver.MACSize]byte, err error) {
+	call := callOf(by)
+	out, err := deliver(ctx, r, in.Message, delivery[peerpb.HMACResponse]{
+		first: &peerpb.HMACPiece{Call: call, Link: []byte(in.Link)}, stream: peerpb.KeyServerClient.HMACStream,
+		whole: func(ctx context.Context, text []byte) (*peerpb.HMACResponse, error) {
+			return ask(ctx, r, uses, &peerpb.HMACRequest{Call: call, Link: []byte(in.Link), Data: text}, peerpb.KeyServerClient.HMAC)
+		},
+	})
+	if err != nil {
+		return mac, err
+	}
+	return macFrom(r, out.GetMac())
+}
+
+// macFrom is a MAC that a peer answered.
+func macFrom(r remote, sum []byte) (mac [keyserver.MACSize]byte, err error) {
+	if len(sum) != len(mac) {
+		return mac, r.nonsense("an HMAC")
+	}
+	copy(mac[:], sum)
+	return mac, nil
+}
+
+// delivery is how a message gets to a peer, and what comes back.
+type delivery[Out any] struct {
+	// whole is the call for a message that fits one piece.
+	whole func(ctx context.Context, text []byte) (*Out, error)
+	// stream is the call for a longer one, whose first package is first.
+	stream func(peerpb.KeyServerClient, context.Context, ...grpc.CallOption) (grpc.ClientStreamingClient[peerpb.HMACPiece, Out], error)
+	first  *peerpb.HMACPiece
+	// mac answers what goes with the last piece, once the message is written; nil
+	// where nothing does.
+	mac func() []byte
+}
+
+// deliver sends a message and waits for the answer.
+func deliver[Out any](ctx context.Context, r remote, text keyserver.Message, how delivery[Out]) (*Out, error) {
 	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()
-	w := &writer{ctx: ctx, remote: r, call: callOf(by), link: in.Link, rest: pieces.Get(0)}
+	w := &writer[Out]{ctx: ctx, remote: r, how: how, rest: pieces.Get(0)}
 	defer func() { pieces.Put(w.rest) }()
-	_, err = in.Message.WriteTo(w)
+	_, err := text.WriteTo(w)
 	if w.err != nil {
 		err = w.err // the message's own words for it would be about the message
 	}
 	if err != nil {
 		w.abandon()
-		return mac, err
+		return nil, err
 	}
-	out, err := w.conclude()
-	if err != nil {
-		return mac, err
-	}
-	if copy(mac[:], out.GetMac()) != len(mac) || len(out.GetMac()) != len(mac) {
-		return [keyserver.MACSize]byte{}, r.nonsense("an HMAC")
-	}
-	return mac, nil
+	return w.conclude()
 }
 
 // pieces are the buffers of messages on their way. gRPC's own pools clear each
@@ -71,21 +100,20 @@ func (p *piecePool) Put(b *[]byte) { p.free.Put(b) }
 
 // writer sends what is written to it: in one call where it is short, and in
 // pieces where it is not.
-type writer struct {
+type writer[Out any] struct {
 	ctx    context.Context //nolint:containedctx // of the one message that it is for
 	remote remote
-	call   *peerpb.Call
-	link   keyserver.HiddenLink
+	how    delivery[Out]
 
 	rest   *[]byte // what was written and not sent, one of pieces
 	pool   *pool   // once there is a stream
-	stream grpc.ClientStreamingClient[peerpb.HMACPiece, peerpb.HMACResponse]
+	stream grpc.ClientStreamingClient[peerpb.HMACPiece, Out]
 	cancel context.CancelFunc
 	err    error
 }
 
 // Write implements io.Writer.
-func (w *writer) Write(b []byte) (int, error) {
+func (w *writer[Out]) Write(b []byte) (int, error) {
 	written := len(b)
 	for len(*w.rest)+len(b) > pieceLen {
 		n := pieceLen - len(*w.rest)
@@ -99,10 +127,9 @@ func (w *writer) Write(b []byte) (int, error) {
 }
 
 // conclude sends what is left and waits for the answer.
-func (w *writer) conclude() (*peerpb.HMACResponse, error) {
+func (w *writer[Out]) conclude() (*Out, error) {
 	if w.stream == nil {
-		in := &peerpb.HMACRequest{Call: w.call, Link: []byte(w.link), Data: *w.rest}
-		return ask(w.ctx, w.remote, uses, in, peerpb.KeyServerClient.HMAC)
+		return w.how.whole(w.ctx, *w.rest)
 	}
 	if err := w.send(true); err != nil {
 		return nil, err
@@ -118,21 +145,24 @@ func (w *writer) conclude() (*peerpb.HMACResponse, error) {
 }
 
 // send sends a piece. gRPC gives it back to the others.
-func (w *writer) send(last bool) error {
+func (w *writer[Out]) send(last bool) error {
 	if w.stream == nil {
 		if err := w.open(); err != nil {
 			return err
 		}
-		if err := w.push(&peerpb.HMACPiece{Call: w.call, Link: []byte(w.link)}); err != nil {
+		if err := w.push(w.how.first); err != nil {
 			return err
 		}
 	}
 	in := &outbound{data: mem.NewBuffer(w.rest, &pieces), last: last}
+	if last && w.how.mac != nil {
+		in.mac = w.how.mac()
+	}
 	w.rest = pieces.Get(0)
 	return w.push(in)
 }
 
-func (w *writer) open() (err error) {
+func (w *writer[Out]) open() (err error) {
 	r := w.remote
 	p, err := r.client.enter(w.ctx, r.peer)
 	if err != nil {
@@ -141,7 +171,7 @@ func (w *writer) open() (err error) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	w.pool, w.cancel = p, cancel
 	late := w.watchdog()
-	w.stream, err = p.stub().HMACStream(ctx)
+	w.stream, err = w.how.stream(p.stub(), ctx)
 	if slow := !late.Stop(); err != nil {
 		return w.broken(err, slow)
 	}
@@ -149,7 +179,7 @@ func (w *writer) open() (err error) {
 }
 
 // push sends one package. A stream that the peer has ended says why.
-func (w *writer) push(in any) error {
+func (w *writer[Out]) push(in any) error {
 	late := w.watchdog()
 	err := w.stream.SendMsg(in)
 	slow := !late.Stop()
@@ -164,10 +194,12 @@ func (w *writer) push(in any) error {
 
 // watchdog ends the stream where the peer takes longer than a call may. The
 // time in which the caller's own message arrives does not count.
-func (w *writer) watchdog() *time.Timer { return time.AfterFunc(w.remote.client.Timeout, w.cancel) }
+func (w *writer[Out]) watchdog() *time.Timer {
+	return time.AfterFunc(w.remote.client.Timeout, w.cancel)
+}
 
 // broken ends the stream with a fault.
-func (w *writer) broken(err error, slow bool) error {
+func (w *writer[Out]) broken(err error, slow bool) error {
 	if slow && refusalIn(err) == nil && w.ctx.Err() == nil {
 		w.end(failed)
 		return unavailable(w.remote.peer.System, 0, "did not answer in time").Because(err)
@@ -177,10 +209,10 @@ func (w *writer) broken(err error, slow bool) error {
 }
 
 // abandon ends a stream of which the message is of no use.
-func (w *writer) abandon() { w.end(unknown) }
+func (w *writer[Out]) abandon() { w.end(unknown) }
 
 // end gives the place of the stream back, once.
-func (w *writer) end(o outcome) {
+func (w *writer[Out]) end(o outcome) {
 	if w.pool == nil {
 		return
 	}

@@ -52,7 +52,8 @@ func refusalIn(err error) *peerpb.Refusal {
 // are about the peer's own callers, like those of sessions.
 var passedOn = map[fault.Code]bool{
 	fault.InvalidArgument: true, fault.AccessDenied: true, fault.ACLDenied: true, fault.PrincipalOff: true,
-	fault.KeyDisabled: true, fault.KeyNotFound: true, fault.ACLNotFound: true, fault.NotFound: true,
+	fault.KeyDisabled: true, fault.KeyExhausted: true,
+	fault.KeyNotFound: true, fault.ACLNotFound: true, fault.NotFound: true,
 }
 
 // faultOf is a refusal of a peer as a fault here.

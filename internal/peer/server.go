@@ -82,26 +82,41 @@ func (s *Server) HMAC(ctx context.Context, in *peerpb.HMACRequest) (*peerpb.HMAC
 
 // HMACStream implements peerpb.KeyServerServer.
 func (s *Server) HMACStream(stream grpc.ClientStreamingServer[peerpb.HMACPiece, peerpb.HMACResponse]) error {
-	first, err := stream.Recv()
-	if errors.Is(err, io.EOF) {
-		return malformed("the stream has no package")
-	}
+	by, first, err := s.begin(stream, "stream")
 	if err != nil {
 		return err
 	}
-	by, link, err := s.caller(stream.Context(), first.GetCall(), first.GetLink(), "stream")
-	if err != nil {
-		return err
-	}
-	by.Peer.Single = true // its key cannot cover a message that is yet to come
-	if first.GetLast() || len(first.GetData()) > 0 {
-		return malformed("the first package of a message has the call and the link, and no piece of the message")
-	}
-	mac, err := s.keys.HMAC(stream.Context(), by, keyserver.HMACRequest{Link: link, Message: arriving{stream}})
+	mac, err := s.keys.HMAC(stream.Context(), by, keyserver.HMACRequest{Link: keyserver.HiddenLink(first.GetLink()), Message: &arriving{stream: stream}})
 	if err != nil {
 		return err
 	}
 	return stream.SendAndClose(&peerpb.HMACResponse{Mac: mac[:]})
+}
+
+// pieceStream is a stream of the pieces of a message.
+type pieceStream interface {
+	Recv() (*peerpb.HMACPiece, error)
+	grpc.ServerStream
+}
+
+// begin reads the first package of a message.
+func (s *Server) begin(stream pieceStream, method string) (keyserver.Caller, *peerpb.HMACPiece, error) {
+	first, err := stream.Recv()
+	if errors.Is(err, io.EOF) {
+		err = malformed("the stream has no package")
+	}
+	if err != nil {
+		return keyserver.Caller{}, nil, err
+	}
+	by, _, err := s.caller(stream.Context(), first.GetCall(), first.GetLink(), method)
+	if err != nil {
+		return keyserver.Caller{}, nil, err
+	}
+	by.Peer.Single = true // its key cannot cover a message that is yet to come
+	if first.GetLast() || len(first.GetData()) > 0 {
+		return keyserver.Caller{}, nil, malformed("the first package of a message has the call and the link, and no piece of the message")
+	}
+	return by, first, nil
 }
 
 // piece is a message that is all there.
@@ -116,11 +131,14 @@ func (p piece) WriteTo(w io.Writer) (int64, error) {
 // arriving is a message that arrives. It is whole only once the last piece has
 // said so: a peer that goes away must not leave the MAC of half a message.
 type arriving struct {
-	stream grpc.ClientStreamingServer[peerpb.HMACPiece, peerpb.HMACResponse]
+	stream pieceStream
+	// verify is of a message whose MAC comes with the last piece, and is mac then.
+	verify bool
+	mac    [keyserver.MACSize]byte
 }
 
 // WriteTo implements keyserver.Message.
-func (a arriving) WriteTo(w io.Writer) (int64, error) {
+func (a *arriving) WriteTo(w io.Writer) (int64, error) {
 	piece := inbound{to: w}
 	for !piece.last {
 		err := a.stream.RecvMsg(&piece)
@@ -133,6 +151,9 @@ func (a arriving) WriteTo(w io.Writer) (int64, error) {
 		if err != nil {
 			return piece.n, err
 		}
+	}
+	if a.verify && copy(a.mac[:], piece.mac) != len(a.mac) {
+		return piece.n, malformed("the last piece has no MAC of %d bytes", len(a.mac))
 	}
 	return piece.n, nil
 }

@@ -220,6 +220,9 @@ type keys struct {
 	calls  []keyserver.Caller
 	answer func(ctx context.Context, by keyserver.Caller) error
 	heard  []byte // of the last message
+	choice keyserver.KeyChoice
+	mac    [keyserver.MACSize]byte // that was to be verified
+	lie    func(*keyserver.UsedKey)
 	acl    keyserver.ACL
 	found  []keyserver.Principal
 }
@@ -269,6 +272,44 @@ func (k *keys) HMAC(ctx context.Context, by keyserver.Caller, r keyserver.HMACRe
 	k.heard = text
 	mac[0] = 1
 	return mac, nil
+}
+
+// used notes a choice and answers a key for it.
+func (k *keys) used(choice keyserver.KeyChoice) keyserver.UsedKey {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.choice = choice
+	used := keyserver.UsedKey{Link: choice.Named(), Generation: 3}
+	if k.lie != nil {
+		k.lie(&used)
+	}
+	return used
+}
+
+func (k *keys) MAC(ctx context.Context, by keyserver.Caller, r keyserver.MACRequest) (mac keyserver.MAC, err error) {
+	mac.UsedKey = k.used(keyserver.KeyChoice{Line: r.Line})
+	mac.Sum, err = k.HMAC(ctx, by, keyserver.HMACRequest{Link: r.Line, Message: r.Message})
+	return mac, err
+}
+
+func (k *keys) VerifyMAC(ctx context.Context, by keyserver.Caller, r keyserver.MACCheck) (keyserver.MACVerdict, error) {
+	used := k.used(r.KeyChoice)
+	if _, err := k.HMAC(ctx, by, keyserver.HMACRequest{Link: r.Named(), Message: r.Message}); err != nil {
+		return keyserver.MACVerdict{}, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mac = r.MAC()
+	return keyserver.MACVerdict{UsedKey: used, Valid: true}, nil
+}
+
+func (k *keys) Encrypt(ctx context.Context, by keyserver.Caller, r keyserver.Encryption) (keyserver.Ciphertext, error) {
+	sealed := slices.Concat(r.Plain, r.Associated, []byte("sealed"))
+	return keyserver.Ciphertext{UsedKey: k.used(r.KeyChoice), Sealed: sealed}, k.called(ctx, by)
+}
+
+func (k *keys) Decrypt(ctx context.Context, by keyserver.Caller, r keyserver.Decryption) (keyserver.Plaintext, error) {
+	return keyserver.Plaintext{UsedKey: k.used(r.KeyChoice), Plain: slices.Concat(r.Sealed, r.Associated)}, k.called(ctx, by)
 }
 
 func (k *keys) ACL(ctx context.Context, by keyserver.Caller, _ keyserver.HiddenLink) (keyserver.ACL, error) {

@@ -61,5 +61,7 @@ var authorities = place{
 		}
 		return list, err
 	},
-	write: func(ctx context.Context, tx *sqlstore.Tx, w wrapped) error { return tx.SetAuthorityKey(ctx, w.id, w.bytes) },
+	write: func(ctx context.Context, tx *sqlstore.Tx, w wrapped) error {
+		return tx.SetAuthorityKey(ctx, w.id, w.bytes)
+	},
 }

@@ -53,6 +53,7 @@ var Without = map[string]string{
 	"sequences":        "counters",
 	"used_proofs":      "a row fewer lets a proof pass twice within its minutes, and gives nothing else",
 	"peer_calls":       "a row fewer counts a use twice",
+	"key_encryptions":  "a lower number lets a key encrypt more often than it should, and gives no right",
 	"login_buckets":    "guesses that may be made",
 	"key_uses":         "change with each use, and nothing is decided by them",
 	"leases":           "a wrong one delays work that each process would do",

@@ -70,7 +70,7 @@ func checkOperations(l Login) error {
 		offered := slices.ContainsFunc(keyserver.OfferedOperations, func(op keyserver.Operation) bool { return op.Key == name })
 		if !offered || slices.Contains(l.Operations[:i], name) {
 			return fault.New(fault.BadRequest, "operations: must each be one of those that a scoped credential can be good for, once: "+
-				"hmacData, authorizeKey, readKeyMetadata, readACL, amendACL")
+				"hmacData, authorizeKey, readKeyMetadata, readACL, macData, verifyMAC, encryptData, decryptData, amendACL")
 		}
 	}
 	switch {

@@ -52,7 +52,7 @@ func BenchmarkBody(b *testing.B) {
 }
 
 func stream(body []byte, mac hash.Hash) error {
-	m, err := Read(bytes.NewReader(body), Spool{})
+	m, err := Read(HMAC, bytes.NewReader(body), Spool{})
 	if err != nil {
 		return err
 	}

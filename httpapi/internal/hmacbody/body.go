@@ -1,32 +1,36 @@
-// Package hmacbody reads the body of POST /api/crypto/hmac, the flat object
-// {hiddenLink, data}, without ever holding the message whole: the text of data
-// goes through one bounded window into base64 and on into the MAC. No JSON
-// reader in reach can stop inside a string, so the members are scanned here.
+// Package hmacbody reads the bodies of POST /api/crypto/hmac, mac and mac/verify,
+// flat objects like {hiddenLink, data}, without ever holding the message whole: the
+// text of data goes through one bounded window into base64 and on into the MAC. No
+// JSON reader in reach can stop inside a string, so the members are scanned here.
 //
 // A message that fits the buffer is checked to its last byte before anybody is
 // asked for a MAC. A longer one is checked while it flows, and WriteTo fails
-// before its end when something is wrong. When data stands before hiddenLink
-// there is no key yet to compute under: the decoded message is spooled, first
-// in the buffer, then in a temporary file that has no name.
+// before its end when something is wrong. When data stands before the name of the
+// key there is none yet to compute under: the decoded message is spooled, first
+// in the buffer, then in a temporary file that has no name. A MAC that is to be
+// verified may stand before or behind the message.
 package hmacbody
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/canonical"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 const (
-	memberLink = "hiddenLink"
 	memberData = "data"
+	memberMAC  = "mac"
 
 	// windowSize is how much of the body is held at a time.
 	windowSize = 64 << 10
@@ -54,12 +58,30 @@ type Body struct {
 	padded bool  // nothing may follow
 	data   dataState
 
+	form    *Form
+	named   string // the member that names the key; empty until it is read
 	link    schema.HiddenLink
-	hasLink bool
+	hasMAC  bool
+	mac     [keyserver.MACSize]byte
 	spool   *os.File
 	spooled int64 // bytes that room was taken for
 	spent   bool
 }
+
+// Form is which members a body has besides data.
+type Form struct {
+	all   string   // as refusals list them
+	names []string // of which one is sent: it names the key
+	key   string   // what that is
+	mac   bool
+}
+
+// The forms.
+var (
+	HMAC   = &Form{all: "hiddenLink, data", names: []string{"hiddenLink"}, key: "the key's hidden link"}
+	MAC    = &Form{all: "lineage, data", names: []string{"lineage"}, key: "the hidden link of the line's first key"}
+	Verify = &Form{all: "ttag or lineage, mac, data", names: []string{"ttag", "lineage"}, key: "the key's hidden link, or that of the line's first key", mac: true}
+)
 
 // Spool is where a message goes whose key is not known yet.
 type Spool struct {
@@ -84,9 +106,9 @@ var bodies = sync.Pool{New: func() any { return new(Body) }}
 // Read reads the body as far as needed to know the hidden link, and the whole
 // of it where the message is short. The caller must Close it. Every refusal is
 // BAD_REQUEST; an error of src or of the spool is returned as it is.
-func Read(src io.Reader, where Spool) (*Body, error) {
+func Read(form *Form, src io.Reader, where Spool) (*Body, error) {
 	b := bodies.Get().(*Body) //nolint:errcheck // the pool holds nothing else
-	b.src, b.where = src, where
+	b.form, b.src, b.where = form, src, where
 	err := b.begin()
 	if err == nil {
 		err = b.members(true)
@@ -101,6 +123,17 @@ func Read(src io.Reader, where Spool) (*Body, error) {
 // Link returns the key's hidden link.
 func (b *Body) Link() keyserver.HiddenLink { return keyserver.HiddenLink(b.link) }
 
+// Choice returns the hidden link as that of a key or of a line.
+func (b *Body) Choice() keyserver.KeyChoice {
+	if b.named == "lineage" {
+		return keyserver.KeyChoice{Line: b.Link()}
+	}
+	return keyserver.KeyChoice{Key: b.Link()}
+}
+
+// MAC returns the MAC that is to be verified, once the message is written.
+func (b *Body) MAC() [keyserver.MACSize]byte { return b.mac }
+
 // Close gives the buffers back, wiped of the message. The body must not be
 // used any more.
 func (b *Body) Close() {
@@ -112,9 +145,10 @@ func (b *Body) Close() {
 	if b.spooled > 0 {
 		b.where.Return(b.spooled)
 	}
-	b.src, b.where, b.spool, b.spooled, b.link = nil, Spool{}, nil, 0, ""
+	b.form, b.src, b.where, b.spool, b.spooled, b.named, b.link = nil, nil, Spool{}, nil, 0, "", ""
 	b.r, b.w, b.high, b.n, b.total = 0, 0, 0, 0, 0
-	b.ended, b.padded, b.hasLink, b.spent = false, false, false, false
+	b.ended, b.padded, b.hasMAC, b.spent = false, false, false, false
+	b.mac = [keyserver.MACSize]byte{}
 	b.data = dataAbsent
 	bodies.Put(b)
 }
@@ -163,7 +197,7 @@ func (b *Body) begin() error {
 	c, err := b.token()
 	switch {
 	case errors.Is(err, errEnd):
-		return bad("body", "is empty; send a JSON object with hiddenLink, data")
+		return bad("body", "is empty; send a JSON object with "+b.form.all)
 	case err != nil:
 		return err
 	case c != '{':
@@ -183,10 +217,12 @@ func (b *Body) members(first bool) error {
 		switch name {
 		case "":
 			return b.end()
-		case memberLink:
-			err = b.readLink()
 		case memberData:
 			err = b.readData()
+		case memberMAC:
+			err = b.readMAC()
+		default:
+			err = b.readLink(name)
 		}
 		if err != nil {
 			return explain(name, err)
@@ -230,20 +266,29 @@ func (b *Body) name() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	switch string(text) {
-	case memberLink:
-		if b.hasLink {
-			return "", bad(memberLink, "is sent twice; send it once")
-		}
-		return memberLink, nil
-	case memberData:
-		if b.data != dataAbsent {
-			return "", bad(memberData, "is sent twice; send it once")
-		}
-		return memberData, nil
-	default:
-		return "", bad(wire.Quote(string(text)), "is not a member of this request; the members are hiddenLink, data")
+	switch {
+	case string(text) == memberData:
+		return memberData, once(memberData, b.data != dataAbsent)
+	case b.form.mac && string(text) == memberMAC:
+		return memberMAC, once(memberMAC, b.hasMAC)
 	}
+	for _, name := range b.form.names {
+		switch {
+		case string(text) != name:
+		case b.named != "" && b.named != name:
+			return "", bad(name, "is sent beside "+b.named+"; send one of them")
+		default:
+			return name, once(name, b.named == name)
+		}
+	}
+	return "", bad(wire.Quote(string(text)), "is not a member of this request; the members are "+b.form.all)
+}
+
+func once(name string, before bool) error {
+	if before {
+		return bad(name, "is sent twice; send it once")
+	}
+	return nil
 }
 
 func (b *Body) value(name string) error {
@@ -263,15 +308,32 @@ func (b *Body) value(name string) error {
 	return nil
 }
 
-func (b *Body) readLink() error {
+func (b *Body) readLink(name string) error {
 	text, err := b.text()
 	if err != nil {
 		return err
 	}
 	if err := b.link.UnmarshalText(text); err != nil {
-		return bad(memberLink, err.Error())
+		return bad(name, err.Error())
 	}
-	b.hasLink = true
+	b.named = name
+	return nil
+}
+
+func (b *Body) readMAC() error {
+	text, err := b.text()
+	if err != nil {
+		return err
+	}
+	mac, err := canonical.Decode(string(text))
+	switch {
+	case err != nil:
+		return bad(memberMAC, "must be canonical base64 (standard alphabet, padded, no line breaks, no stray bits)")
+	case len(mac) != len(b.mac):
+		return bad(memberMAC, fmt.Sprintf("must stand for %d bytes, not %d; it is never cut short", len(b.mac), len(mac)))
+	}
+	copy(b.mac[:], mac)
+	b.hasMAC = true
 	return nil
 }
 
@@ -281,7 +343,7 @@ func (b *Body) readData() error {
 	b.data = dataOpen
 	for b.data == dataOpen {
 		if b.n+3 > chunkSize {
-			if b.hasLink {
+			if b.named != "" {
 				return nil
 			}
 			if err := b.spill(); err != nil {
@@ -305,8 +367,10 @@ func (b *Body) end() error {
 		return bad("body", "has something after the JSON object; send one object and nothing else")
 	case !errors.Is(err, errEnd):
 		return err
-	case !b.hasLink:
-		return bad(memberLink, "is missing; send the canonical base64 of the key's hidden link")
+	case b.named == "":
+		return bad(strings.Join(b.form.names, " or "), "is missing; send the canonical base64 of "+b.form.key)
+	case b.form.mac && !b.hasMAC:
+		return bad(memberMAC, "is missing; send the canonical base64 of the MAC that is to be verified")
 	case b.data == dataAbsent:
 		return bad(memberData, "is missing; send the canonical base64 of the message, empty for the empty message")
 	}

@@ -22,7 +22,7 @@ const link = "AAAAAQAAAAAAAAPp"
 
 // read is what the edge does: open, then write the message somewhere.
 func read(src io.Reader) (gotLink string, message []byte, err error) {
-	b, err := Read(src, Spool{})
+	b, err := Read(HMAC, src, Spool{})
 	if err != nil {
 		return "", nil, err
 	}
@@ -56,7 +56,7 @@ func reference(body []byte) (gotLink string, message []byte, err error) {
 	got := map[string][]byte{}
 	for err == nil && dec.More() {
 		name, ok := token().(string)
-		if err != nil || !ok || (name != memberLink && name != memberData) || got[name] != nil {
+		if err != nil || !ok || (name != "hiddenLink" && name != memberData) || got[name] != nil {
 			return "", nil, refused
 		}
 		text, ok := token().(string)
@@ -75,7 +75,7 @@ func reference(body []byte) (gotLink string, message []byte, err error) {
 	if _, end := dec.Token(); !errors.Is(end, io.EOF) {
 		return "", nil, refused
 	}
-	l, m := got[memberLink], got[memberData]
+	l, m := got["hiddenLink"], got[memberData]
 	if len(l) == 0 || len(l) > keyserver.MaxHiddenLink || m == nil || len(m) > keyserver.MaxMessage {
 		return "", nil, refused
 	}
@@ -229,7 +229,7 @@ func TestLimit(t *testing.T) {
 	}
 	t.Run("at once", func(t *testing.T) {
 		endless := io.MultiReader(strings.NewReader(`{"hiddenLink":"`+link+`","data":"`), &repeat{left: 1 << 40})
-		b, err := Read(endless, Spool{})
+		b, err := Read(HMAC, endless, Spool{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,7 +258,7 @@ func TestShortMessageIsCheckedBeforeUse(t *testing.T) {
 		`{"hiddenLink":"` + link + `","data":"QUJD"}x`,
 		`{"hiddenLink":"` + link + `","data":"QUJD","more":1}`,
 	} {
-		if b, err := Read(strings.NewReader(body), Spool{}); err == nil {
+		if b, err := Read(HMAC, strings.NewReader(body), Spool{}); err == nil {
 			b.Close()
 			t.Errorf("%s was let through", body)
 		}
@@ -277,7 +277,7 @@ func TestBrokenSource(t *testing.T) {
 }
 
 func TestMessageIsWrittenOnce(t *testing.T) {
-	b, err := Read(strings.NewReader(`{"hiddenLink":"`+link+`","data":"QUJD"}`), Spool{})
+	b, err := Read(HMAC, strings.NewReader(`{"hiddenLink":"`+link+`","data":"QUJD"}`), Spool{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +294,7 @@ func TestMessageIsWrittenOnce(t *testing.T) {
 func TestSpoolIsNameless(t *testing.T) {
 	dir := t.TempDir()
 	body := `{"data":"` + strings.Repeat("QUJD", 50000) + `","hiddenLink":"` + link + `"}`
-	b, err := Read(strings.NewReader(body), Spool{Dir: dir})
+	b, err := Read(HMAC, strings.NewReader(body), Spool{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +306,7 @@ func TestSpoolIsNameless(t *testing.T) {
 		t.Fatalf("the directory holds %v, %v", left, err)
 	}
 	t.Run("an unusable directory is not the caller's fault", func(t *testing.T) {
-		_, err := Read(strings.NewReader(body), Spool{Dir: dir + "/absent"})
+		_, err := Read(HMAC, strings.NewReader(body), Spool{Dir: dir + "/absent"})
 		if err == nil || fault.As(err) != nil {
 			t.Fatalf("got %v", err)
 		}
@@ -315,7 +315,7 @@ func TestSpoolIsNameless(t *testing.T) {
 
 // Closing wipes what the pool would otherwise keep of a message.
 func TestCloseWipes(t *testing.T) {
-	b, err := Read(strings.NewReader(`{"hiddenLink":"`+link+`","data":"`+strings.Repeat("QUJD", 30000)+`"}`), Spool{})
+	b, err := Read(HMAC, strings.NewReader(`{"hiddenLink":"`+link+`","data":"`+strings.Repeat("QUJD", 30000)+`"}`), Spool{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,8 @@ package wire
 import (
 	"strconv"
 	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/canonical"
 )
 
 // Example returns the JSON text of a body that the table accepts, with every
@@ -18,6 +20,9 @@ func (t *Table) Example() string {
 	return "{" + strings.Join(members, ",") + "}"
 }
 
+// exampleBytes is what the example of bytes stands for.
+const exampleBytes = 8
+
 // Example returns a JSON text that the value accepts.
 func (v *Value) Example() string {
 	switch {
@@ -25,6 +30,8 @@ func (v *Value) Example() string {
 		return strconv.Quote(v.Enum[0])
 	case len(v.Enum) > 0:
 		return v.Enum[0]
+	case v.Scalar != nil && v.Scalar.Binary && v.Min != nil && *v.Min > exampleBytes:
+		return strconv.Quote(canonical.Encode(make([]byte, *v.Min)))
 	case v.Scalar != nil:
 		return v.Scalar.Example
 	}

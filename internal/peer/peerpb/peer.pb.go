@@ -75,7 +75,7 @@ func (x ChangeACLRequest_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeACLRequest_Kind.Descriptor instead.
 func (ChangeACLRequest_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{13, 0}
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{21, 0}
 }
 
 // Call is what every request has.
@@ -463,11 +463,15 @@ func (x *HMACRequest) GetData() []byte {
 }
 
 type HMACPiece struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Call          *Call                  `protobuf:"bytes,1,opt,name=call,proto3" json:"call,omitempty"`
-	Link          []byte                 `protobuf:"bytes,2,opt,name=link,proto3" json:"link,omitempty"`
-	Data          []byte                 `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
-	Last          bool                   `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Call  *Call                  `protobuf:"bytes,1,opt,name=call,proto3" json:"call,omitempty"`
+	Link  []byte                 `protobuf:"bytes,2,opt,name=link,proto3" json:"link,omitempty"`
+	Data  []byte                 `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	Last  bool                   `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"`
+	// In the first package: the link names a line, by its first key.
+	Line bool `protobuf:"varint,5,opt,name=line,proto3" json:"line,omitempty"`
+	// In the last package of a message whose MAC is to be verified.
+	Mac           []byte `protobuf:"bytes,6,opt,name=mac,proto3" json:"mac,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -530,6 +534,20 @@ func (x *HMACPiece) GetLast() bool {
 	return false
 }
 
+func (x *HMACPiece) GetLine() bool {
+	if x != nil {
+		return x.Line
+	}
+	return false
+}
+
+func (x *HMACPiece) GetMac() []byte {
+	if x != nil {
+		return x.Mac
+	}
+	return nil
+}
+
 type HMACResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Mac           []byte                 `protobuf:"bytes,1,opt,name=mac,proto3" json:"mac,omitempty"`
@@ -574,6 +592,535 @@ func (x *HMACResponse) GetMac() []byte {
 	return nil
 }
 
+type MACRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Call          *Call                  `protobuf:"bytes,1,opt,name=call,proto3" json:"call,omitempty"`
+	Line          []byte                 `protobuf:"bytes,2,opt,name=line,proto3" json:"line,omitempty"`
+	Data          []byte                 `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MACRequest) Reset() {
+	*x = MACRequest{}
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MACRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MACRequest) ProtoMessage() {}
+
+func (x *MACRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MACRequest.ProtoReflect.Descriptor instead.
+func (*MACRequest) Descriptor() ([]byte, []int) {
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *MACRequest) GetCall() *Call {
+	if x != nil {
+		return x.Call
+	}
+	return nil
+}
+
+func (x *MACRequest) GetLine() []byte {
+	if x != nil {
+		return x.Line
+	}
+	return nil
+}
+
+func (x *MACRequest) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+// MACResponse names the key that was used, as the answers below do.
+type MACResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mac           []byte                 `protobuf:"bytes,1,opt,name=mac,proto3" json:"mac,omitempty"`
+	Link          []byte                 `protobuf:"bytes,2,opt,name=link,proto3" json:"link,omitempty"`
+	Generation    uint32                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MACResponse) Reset() {
+	*x = MACResponse{}
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MACResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MACResponse) ProtoMessage() {}
+
+func (x *MACResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MACResponse.ProtoReflect.Descriptor instead.
+func (*MACResponse) Descriptor() ([]byte, []int) {
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *MACResponse) GetMac() []byte {
+	if x != nil {
+		return x.Mac
+	}
+	return nil
+}
+
+func (x *MACResponse) GetLink() []byte {
+	if x != nil {
+		return x.Link
+	}
+	return nil
+}
+
+func (x *MACResponse) GetGeneration() uint32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+type VerifyMACRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Call          *Call                  `protobuf:"bytes,1,opt,name=call,proto3" json:"call,omitempty"`
+	Link          []byte                 `protobuf:"bytes,2,opt,name=link,proto3" json:"link,omitempty"`
+	Line          bool                   `protobuf:"varint,3,opt,name=line,proto3" json:"line,omitempty"`
+	Mac           []byte                 `protobuf:"bytes,4,opt,name=mac,proto3" json:"mac,omitempty"`
+	Data          []byte                 `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyMACRequest) Reset() {
+	*x = VerifyMACRequest{}
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyMACRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyMACRequest) ProtoMessage() {}
+
+func (x *VerifyMACRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyMACRequest.ProtoReflect.Descriptor instead.
+func (*VerifyMACRequest) Descriptor() ([]byte, []int) {
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *VerifyMACRequest) GetCall() *Call {
+	if x != nil {
+		return x.Call
+	}
+	return nil
+}
+
+func (x *VerifyMACRequest) GetLink() []byte {
+	if x != nil {
+		return x.Link
+	}
+	return nil
+}
+
+func (x *VerifyMACRequest) GetLine() bool {
+	if x != nil {
+		return x.Line
+	}
+	return false
+}
+
+func (x *VerifyMACRequest) GetMac() []byte {
+	if x != nil {
+		return x.Mac
+	}
+	return nil
+}
+
+func (x *VerifyMACRequest) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type VerifyMACResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Valid         bool                   `protobuf:"varint,1,opt,name=valid,proto3" json:"valid,omitempty"`
+	Link          []byte                 `protobuf:"bytes,2,opt,name=link,proto3" json:"link,omitempty"`
+	Generation    uint32                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyMACResponse) Reset() {
+	*x = VerifyMACResponse{}
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyMACResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyMACResponse) ProtoMessage() {}
+
+func (x *VerifyMACResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyMACResponse.ProtoReflect.Descriptor instead.
+func (*VerifyMACResponse) Descriptor() ([]byte, []int) {
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *VerifyMACResponse) GetValid() bool {
+	if x != nil {
+		return x.Valid
+	}
+	return false
+}
+
+func (x *VerifyMACResponse) GetLink() []byte {
+	if x != nil {
+		return x.Link
+	}
+	return nil
+}
+
+func (x *VerifyMACResponse) GetGeneration() uint32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+type EncryptRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Call          *Call                  `protobuf:"bytes,1,opt,name=call,proto3" json:"call,omitempty"`
+	Link          []byte                 `protobuf:"bytes,2,opt,name=link,proto3" json:"link,omitempty"`
+	Line          bool                   `protobuf:"varint,3,opt,name=line,proto3" json:"line,omitempty"`
+	Plain         []byte                 `protobuf:"bytes,4,opt,name=plain,proto3" json:"plain,omitempty"`
+	Associated    []byte                 `protobuf:"bytes,5,opt,name=associated,proto3" json:"associated,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EncryptRequest) Reset() {
+	*x = EncryptRequest{}
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EncryptRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EncryptRequest) ProtoMessage() {}
+
+func (x *EncryptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EncryptRequest.ProtoReflect.Descriptor instead.
+func (*EncryptRequest) Descriptor() ([]byte, []int) {
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *EncryptRequest) GetCall() *Call {
+	if x != nil {
+		return x.Call
+	}
+	return nil
+}
+
+func (x *EncryptRequest) GetLink() []byte {
+	if x != nil {
+		return x.Link
+	}
+	return nil
+}
+
+func (x *EncryptRequest) GetLine() bool {
+	if x != nil {
+		return x.Line
+	}
+	return false
+}
+
+func (x *EncryptRequest) GetPlain() []byte {
+	if x != nil {
+		return x.Plain
+	}
+	return nil
+}
+
+func (x *EncryptRequest) GetAssociated() []byte {
+	if x != nil {
+		return x.Associated
+	}
+	return nil
+}
+
+type EncryptResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sealed        []byte                 `protobuf:"bytes,1,opt,name=sealed,proto3" json:"sealed,omitempty"`
+	Link          []byte                 `protobuf:"bytes,2,opt,name=link,proto3" json:"link,omitempty"`
+	Generation    uint32                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EncryptResponse) Reset() {
+	*x = EncryptResponse{}
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EncryptResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EncryptResponse) ProtoMessage() {}
+
+func (x *EncryptResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EncryptResponse.ProtoReflect.Descriptor instead.
+func (*EncryptResponse) Descriptor() ([]byte, []int) {
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *EncryptResponse) GetSealed() []byte {
+	if x != nil {
+		return x.Sealed
+	}
+	return nil
+}
+
+func (x *EncryptResponse) GetLink() []byte {
+	if x != nil {
+		return x.Link
+	}
+	return nil
+}
+
+func (x *EncryptResponse) GetGeneration() uint32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+type DecryptRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Call          *Call                  `protobuf:"bytes,1,opt,name=call,proto3" json:"call,omitempty"`
+	Link          []byte                 `protobuf:"bytes,2,opt,name=link,proto3" json:"link,omitempty"`
+	Line          bool                   `protobuf:"varint,3,opt,name=line,proto3" json:"line,omitempty"`
+	Sealed        []byte                 `protobuf:"bytes,4,opt,name=sealed,proto3" json:"sealed,omitempty"`
+	Associated    []byte                 `protobuf:"bytes,5,opt,name=associated,proto3" json:"associated,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecryptRequest) Reset() {
+	*x = DecryptRequest{}
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecryptRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecryptRequest) ProtoMessage() {}
+
+func (x *DecryptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecryptRequest.ProtoReflect.Descriptor instead.
+func (*DecryptRequest) Descriptor() ([]byte, []int) {
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *DecryptRequest) GetCall() *Call {
+	if x != nil {
+		return x.Call
+	}
+	return nil
+}
+
+func (x *DecryptRequest) GetLink() []byte {
+	if x != nil {
+		return x.Link
+	}
+	return nil
+}
+
+func (x *DecryptRequest) GetLine() bool {
+	if x != nil {
+		return x.Line
+	}
+	return false
+}
+
+func (x *DecryptRequest) GetSealed() []byte {
+	if x != nil {
+		return x.Sealed
+	}
+	return nil
+}
+
+func (x *DecryptRequest) GetAssociated() []byte {
+	if x != nil {
+		return x.Associated
+	}
+	return nil
+}
+
+type DecryptResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Plain         []byte                 `protobuf:"bytes,1,opt,name=plain,proto3" json:"plain,omitempty"`
+	Link          []byte                 `protobuf:"bytes,2,opt,name=link,proto3" json:"link,omitempty"`
+	Generation    uint32                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecryptResponse) Reset() {
+	*x = DecryptResponse{}
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecryptResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecryptResponse) ProtoMessage() {}
+
+func (x *DecryptResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecryptResponse.ProtoReflect.Descriptor instead.
+func (*DecryptResponse) Descriptor() ([]byte, []int) {
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *DecryptResponse) GetPlain() []byte {
+	if x != nil {
+		return x.Plain
+	}
+	return nil
+}
+
+func (x *DecryptResponse) GetLink() []byte {
+	if x != nil {
+		return x.Link
+	}
+	return nil
+}
+
+func (x *DecryptResponse) GetGeneration() uint32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
 type KeyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Call          *Call                  `protobuf:"bytes,1,opt,name=call,proto3" json:"call,omitempty"`
@@ -584,7 +1131,7 @@ type KeyRequest struct {
 
 func (x *KeyRequest) Reset() {
 	*x = KeyRequest{}
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[8]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -596,7 +1143,7 @@ func (x *KeyRequest) String() string {
 func (*KeyRequest) ProtoMessage() {}
 
 func (x *KeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[8]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -609,7 +1156,7 @@ func (x *KeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRequest.ProtoReflect.Descriptor instead.
 func (*KeyRequest) Descriptor() ([]byte, []int) {
-	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{8}
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *KeyRequest) GetCall() *Call {
@@ -639,7 +1186,7 @@ type KeyResponse struct {
 
 func (x *KeyResponse) Reset() {
 	*x = KeyResponse{}
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[9]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -651,7 +1198,7 @@ func (x *KeyResponse) String() string {
 func (*KeyResponse) ProtoMessage() {}
 
 func (x *KeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[9]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -664,7 +1211,7 @@ func (x *KeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyResponse.ProtoReflect.Descriptor instead.
 func (*KeyResponse) Descriptor() ([]byte, []int) {
-	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{9}
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *KeyResponse) GetAlgorithm() string {
@@ -706,7 +1253,7 @@ type KeyLife struct {
 
 func (x *KeyLife) Reset() {
 	*x = KeyLife{}
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[10]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -718,7 +1265,7 @@ func (x *KeyLife) String() string {
 func (*KeyLife) ProtoMessage() {}
 
 func (x *KeyLife) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[10]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -731,7 +1278,7 @@ func (x *KeyLife) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyLife.ProtoReflect.Descriptor instead.
 func (*KeyLife) Descriptor() ([]byte, []int) {
-	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{10}
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *KeyLife) GetState() string {
@@ -808,7 +1355,7 @@ type ACLResponse struct {
 
 func (x *ACLResponse) Reset() {
 	*x = ACLResponse{}
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[11]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -820,7 +1367,7 @@ func (x *ACLResponse) String() string {
 func (*ACLResponse) ProtoMessage() {}
 
 func (x *ACLResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[11]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -833,7 +1380,7 @@ func (x *ACLResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ACLResponse.ProtoReflect.Descriptor instead.
 func (*ACLResponse) Descriptor() ([]byte, []int) {
-	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{11}
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ACLResponse) GetAcl() uint64 {
@@ -873,7 +1420,7 @@ type ACLEntry struct {
 
 func (x *ACLEntry) Reset() {
 	*x = ACLEntry{}
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[12]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -885,7 +1432,7 @@ func (x *ACLEntry) String() string {
 func (*ACLEntry) ProtoMessage() {}
 
 func (x *ACLEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[12]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -898,7 +1445,7 @@ func (x *ACLEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ACLEntry.ProtoReflect.Descriptor instead.
 func (*ACLEntry) Descriptor() ([]byte, []int) {
-	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{12}
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ACLEntry) GetId() uint64 {
@@ -974,7 +1521,7 @@ type ChangeACLRequest struct {
 
 func (x *ChangeACLRequest) Reset() {
 	*x = ChangeACLRequest{}
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[13]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -986,7 +1533,7 @@ func (x *ChangeACLRequest) String() string {
 func (*ChangeACLRequest) ProtoMessage() {}
 
 func (x *ChangeACLRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[13]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -999,7 +1546,7 @@ func (x *ChangeACLRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeACLRequest.ProtoReflect.Descriptor instead.
 func (*ChangeACLRequest) Descriptor() ([]byte, []int) {
-	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{13}
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ChangeACLRequest) GetCall() *Call {
@@ -1066,7 +1613,7 @@ type ChangeACLResponse struct {
 
 func (x *ChangeACLResponse) Reset() {
 	*x = ChangeACLResponse{}
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[14]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1078,7 +1625,7 @@ func (x *ChangeACLResponse) String() string {
 func (*ChangeACLResponse) ProtoMessage() {}
 
 func (x *ChangeACLResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[14]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1091,7 +1638,7 @@ func (x *ChangeACLResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeACLResponse.ProtoReflect.Descriptor instead.
 func (*ChangeACLResponse) Descriptor() ([]byte, []int) {
-	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{14}
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{22}
 }
 
 type LookupRequest struct {
@@ -1104,7 +1651,7 @@ type LookupRequest struct {
 
 func (x *LookupRequest) Reset() {
 	*x = LookupRequest{}
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[15]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1116,7 +1663,7 @@ func (x *LookupRequest) String() string {
 func (*LookupRequest) ProtoMessage() {}
 
 func (x *LookupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[15]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1129,7 +1676,7 @@ func (x *LookupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupRequest.ProtoReflect.Descriptor instead.
 func (*LookupRequest) Descriptor() ([]byte, []int) {
-	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{15}
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LookupRequest) GetCall() *Call {
@@ -1155,7 +1702,7 @@ type LookupResponse struct {
 
 func (x *LookupResponse) Reset() {
 	*x = LookupResponse{}
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[16]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +1714,7 @@ func (x *LookupResponse) String() string {
 func (*LookupResponse) ProtoMessage() {}
 
 func (x *LookupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[16]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +1727,7 @@ func (x *LookupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupResponse.ProtoReflect.Descriptor instead.
 func (*LookupResponse) Descriptor() ([]byte, []int) {
-	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{16}
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LookupResponse) GetPrincipals() []*Principal {
@@ -1205,7 +1752,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[17]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1764,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[17]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1777,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{17}
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Refusal) GetCode() string {
@@ -1299,14 +1846,67 @@ const file_internal_peer_peerpb_peer_proto_rawDesc = "" +
 	"\vHMACRequest\x12+\n" +
 	"\x04call\x18\x01 \x01(\v2\x17.keyserver.peer.v1.CallR\x04call\x12\x12\n" +
 	"\x04link\x18\x02 \x01(\fR\x04link\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data\"t\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"\x9a\x01\n" +
 	"\tHMACPiece\x12+\n" +
 	"\x04call\x18\x01 \x01(\v2\x17.keyserver.peer.v1.CallR\x04call\x12\x12\n" +
 	"\x04link\x18\x02 \x01(\fR\x04link\x12\x12\n" +
 	"\x04data\x18\x03 \x01(\fR\x04data\x12\x12\n" +
-	"\x04last\x18\x04 \x01(\bR\x04last\" \n" +
+	"\x04last\x18\x04 \x01(\bR\x04last\x12\x12\n" +
+	"\x04line\x18\x05 \x01(\bR\x04line\x12\x10\n" +
+	"\x03mac\x18\x06 \x01(\fR\x03mac\" \n" +
 	"\fHMACResponse\x12\x10\n" +
-	"\x03mac\x18\x01 \x01(\fR\x03mac\"M\n" +
+	"\x03mac\x18\x01 \x01(\fR\x03mac\"a\n" +
+	"\n" +
+	"MACRequest\x12+\n" +
+	"\x04call\x18\x01 \x01(\v2\x17.keyserver.peer.v1.CallR\x04call\x12\x12\n" +
+	"\x04line\x18\x02 \x01(\fR\x04line\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"S\n" +
+	"\vMACResponse\x12\x10\n" +
+	"\x03mac\x18\x01 \x01(\fR\x03mac\x12\x12\n" +
+	"\x04link\x18\x02 \x01(\fR\x04link\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\rR\n" +
+	"generation\"\x8d\x01\n" +
+	"\x10VerifyMACRequest\x12+\n" +
+	"\x04call\x18\x01 \x01(\v2\x17.keyserver.peer.v1.CallR\x04call\x12\x12\n" +
+	"\x04link\x18\x02 \x01(\fR\x04link\x12\x12\n" +
+	"\x04line\x18\x03 \x01(\bR\x04line\x12\x10\n" +
+	"\x03mac\x18\x04 \x01(\fR\x03mac\x12\x12\n" +
+	"\x04data\x18\x05 \x01(\fR\x04data\"]\n" +
+	"\x11VerifyMACResponse\x12\x14\n" +
+	"\x05valid\x18\x01 \x01(\bR\x05valid\x12\x12\n" +
+	"\x04link\x18\x02 \x01(\fR\x04link\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\rR\n" +
+	"generation\"\x9b\x01\n" +
+	"\x0eEncryptRequest\x12+\n" +
+	"\x04call\x18\x01 \x01(\v2\x17.keyserver.peer.v1.CallR\x04call\x12\x12\n" +
+	"\x04link\x18\x02 \x01(\fR\x04link\x12\x12\n" +
+	"\x04line\x18\x03 \x01(\bR\x04line\x12\x14\n" +
+	"\x05plain\x18\x04 \x01(\fR\x05plain\x12\x1e\n" +
+	"\n" +
+	"associated\x18\x05 \x01(\fR\n" +
+	"associated\"]\n" +
+	"\x0fEncryptResponse\x12\x16\n" +
+	"\x06sealed\x18\x01 \x01(\fR\x06sealed\x12\x12\n" +
+	"\x04link\x18\x02 \x01(\fR\x04link\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\rR\n" +
+	"generation\"\x9d\x01\n" +
+	"\x0eDecryptRequest\x12+\n" +
+	"\x04call\x18\x01 \x01(\v2\x17.keyserver.peer.v1.CallR\x04call\x12\x12\n" +
+	"\x04link\x18\x02 \x01(\fR\x04link\x12\x12\n" +
+	"\x04line\x18\x03 \x01(\bR\x04line\x12\x16\n" +
+	"\x06sealed\x18\x04 \x01(\fR\x06sealed\x12\x1e\n" +
+	"\n" +
+	"associated\x18\x05 \x01(\fR\n" +
+	"associated\"[\n" +
+	"\x0fDecryptResponse\x12\x14\n" +
+	"\x05plain\x18\x01 \x01(\fR\x05plain\x12\x12\n" +
+	"\x04link\x18\x02 \x01(\fR\x04link\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\rR\n" +
+	"generation\"M\n" +
 	"\n" +
 	"KeyRequest\x12+\n" +
 	"\x04call\x18\x01 \x01(\v2\x17.keyserver.peer.v1.CallR\x04call\x12\x12\n" +
@@ -1377,12 +1977,18 @@ const file_internal_peer_peerpb_peer_proto_rawDesc = "" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1c\n" +
 	"\tretryable\x18\x04 \x01(\bR\tretryable\x12$\n" +
-	"\x0eretry_after_ms\x18\x05 \x01(\x03R\fretryAfterMs2\xb6\x04\n" +
+	"\x0eretry_after_ms\x18\x05 \x01(\x03R\fretryAfterMs2\x9e\b\n" +
 	"\tKeyServer\x12V\n" +
 	"\tAuthorize\x12#.keyserver.peer.v1.AuthorizeRequest\x1a$.keyserver.peer.v1.AuthorizeResponse\x12G\n" +
 	"\x04HMAC\x12\x1e.keyserver.peer.v1.HMACRequest\x1a\x1f.keyserver.peer.v1.HMACResponse\x12M\n" +
 	"\n" +
-	"HMACStream\x12\x1c.keyserver.peer.v1.HMACPiece\x1a\x1f.keyserver.peer.v1.HMACResponse(\x01\x12H\n" +
+	"HMACStream\x12\x1c.keyserver.peer.v1.HMACPiece\x1a\x1f.keyserver.peer.v1.HMACResponse(\x01\x12D\n" +
+	"\x03MAC\x12\x1d.keyserver.peer.v1.MACRequest\x1a\x1e.keyserver.peer.v1.MACResponse\x12K\n" +
+	"\tMACStream\x12\x1c.keyserver.peer.v1.HMACPiece\x1a\x1e.keyserver.peer.v1.MACResponse(\x01\x12V\n" +
+	"\tVerifyMAC\x12#.keyserver.peer.v1.VerifyMACRequest\x1a$.keyserver.peer.v1.VerifyMACResponse\x12W\n" +
+	"\x0fVerifyMACStream\x12\x1c.keyserver.peer.v1.HMACPiece\x1a$.keyserver.peer.v1.VerifyMACResponse(\x01\x12P\n" +
+	"\aEncrypt\x12!.keyserver.peer.v1.EncryptRequest\x1a\".keyserver.peer.v1.EncryptResponse\x12P\n" +
+	"\aDecrypt\x12!.keyserver.peer.v1.DecryptRequest\x1a\".keyserver.peer.v1.DecryptResponse\x12H\n" +
 	"\aReadKey\x12\x1d.keyserver.peer.v1.KeyRequest\x1a\x1e.keyserver.peer.v1.KeyResponse\x12H\n" +
 	"\aReadACL\x12\x1d.keyserver.peer.v1.KeyRequest\x1a\x1e.keyserver.peer.v1.ACLResponse\x12V\n" +
 	"\tChangeACL\x12#.keyserver.peer.v1.ChangeACLRequest\x1a$.keyserver.peer.v1.ChangeACLResponse\x12M\n" +
@@ -1401,7 +2007,7 @@ func file_internal_peer_peerpb_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_internal_peer_peerpb_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_internal_peer_peerpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_internal_peer_peerpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_internal_peer_peerpb_peer_proto_goTypes = []any{
 	(ChangeACLRequest_Kind)(0), // 0: keyserver.peer.v1.ChangeACLRequest.Kind
 	(*Call)(nil),               // 1: keyserver.peer.v1.Call
@@ -1412,16 +2018,24 @@ var file_internal_peer_peerpb_peer_proto_goTypes = []any{
 	(*HMACRequest)(nil),        // 6: keyserver.peer.v1.HMACRequest
 	(*HMACPiece)(nil),          // 7: keyserver.peer.v1.HMACPiece
 	(*HMACResponse)(nil),       // 8: keyserver.peer.v1.HMACResponse
-	(*KeyRequest)(nil),         // 9: keyserver.peer.v1.KeyRequest
-	(*KeyResponse)(nil),        // 10: keyserver.peer.v1.KeyResponse
-	(*KeyLife)(nil),            // 11: keyserver.peer.v1.KeyLife
-	(*ACLResponse)(nil),        // 12: keyserver.peer.v1.ACLResponse
-	(*ACLEntry)(nil),           // 13: keyserver.peer.v1.ACLEntry
-	(*ChangeACLRequest)(nil),   // 14: keyserver.peer.v1.ChangeACLRequest
-	(*ChangeACLResponse)(nil),  // 15: keyserver.peer.v1.ChangeACLResponse
-	(*LookupRequest)(nil),      // 16: keyserver.peer.v1.LookupRequest
-	(*LookupResponse)(nil),     // 17: keyserver.peer.v1.LookupResponse
-	(*Refusal)(nil),            // 18: keyserver.peer.v1.Refusal
+	(*MACRequest)(nil),         // 9: keyserver.peer.v1.MACRequest
+	(*MACResponse)(nil),        // 10: keyserver.peer.v1.MACResponse
+	(*VerifyMACRequest)(nil),   // 11: keyserver.peer.v1.VerifyMACRequest
+	(*VerifyMACResponse)(nil),  // 12: keyserver.peer.v1.VerifyMACResponse
+	(*EncryptRequest)(nil),     // 13: keyserver.peer.v1.EncryptRequest
+	(*EncryptResponse)(nil),    // 14: keyserver.peer.v1.EncryptResponse
+	(*DecryptRequest)(nil),     // 15: keyserver.peer.v1.DecryptRequest
+	(*DecryptResponse)(nil),    // 16: keyserver.peer.v1.DecryptResponse
+	(*KeyRequest)(nil),         // 17: keyserver.peer.v1.KeyRequest
+	(*KeyResponse)(nil),        // 18: keyserver.peer.v1.KeyResponse
+	(*KeyLife)(nil),            // 19: keyserver.peer.v1.KeyLife
+	(*ACLResponse)(nil),        // 20: keyserver.peer.v1.ACLResponse
+	(*ACLEntry)(nil),           // 21: keyserver.peer.v1.ACLEntry
+	(*ChangeACLRequest)(nil),   // 22: keyserver.peer.v1.ChangeACLRequest
+	(*ChangeACLResponse)(nil),  // 23: keyserver.peer.v1.ChangeACLResponse
+	(*LookupRequest)(nil),      // 24: keyserver.peer.v1.LookupRequest
+	(*LookupResponse)(nil),     // 25: keyserver.peer.v1.LookupResponse
+	(*Refusal)(nil),            // 26: keyserver.peer.v1.Refusal
 }
 var file_internal_peer_peerpb_peer_proto_depIdxs = []int32{
 	3,  // 0: keyserver.peer.v1.Call.principal:type_name -> keyserver.peer.v1.Principal
@@ -1430,34 +2044,50 @@ var file_internal_peer_peerpb_peer_proto_depIdxs = []int32{
 	1,  // 3: keyserver.peer.v1.AuthorizeRequest.call:type_name -> keyserver.peer.v1.Call
 	1,  // 4: keyserver.peer.v1.HMACRequest.call:type_name -> keyserver.peer.v1.Call
 	1,  // 5: keyserver.peer.v1.HMACPiece.call:type_name -> keyserver.peer.v1.Call
-	1,  // 6: keyserver.peer.v1.KeyRequest.call:type_name -> keyserver.peer.v1.Call
-	11, // 7: keyserver.peer.v1.KeyResponse.life:type_name -> keyserver.peer.v1.KeyLife
-	13, // 8: keyserver.peer.v1.ACLResponse.entries:type_name -> keyserver.peer.v1.ACLEntry
-	2,  // 9: keyserver.peer.v1.ACLEntry.principal:type_name -> keyserver.peer.v1.Ref
-	1,  // 10: keyserver.peer.v1.ChangeACLRequest.call:type_name -> keyserver.peer.v1.Call
-	0,  // 11: keyserver.peer.v1.ChangeACLRequest.kind:type_name -> keyserver.peer.v1.ChangeACLRequest.Kind
-	2,  // 12: keyserver.peer.v1.ChangeACLRequest.principal:type_name -> keyserver.peer.v1.Ref
-	1,  // 13: keyserver.peer.v1.LookupRequest.call:type_name -> keyserver.peer.v1.Call
-	3,  // 14: keyserver.peer.v1.LookupResponse.principals:type_name -> keyserver.peer.v1.Principal
-	4,  // 15: keyserver.peer.v1.KeyServer.Authorize:input_type -> keyserver.peer.v1.AuthorizeRequest
-	6,  // 16: keyserver.peer.v1.KeyServer.HMAC:input_type -> keyserver.peer.v1.HMACRequest
-	7,  // 17: keyserver.peer.v1.KeyServer.HMACStream:input_type -> keyserver.peer.v1.HMACPiece
-	9,  // 18: keyserver.peer.v1.KeyServer.ReadKey:input_type -> keyserver.peer.v1.KeyRequest
-	9,  // 19: keyserver.peer.v1.KeyServer.ReadACL:input_type -> keyserver.peer.v1.KeyRequest
-	14, // 20: keyserver.peer.v1.KeyServer.ChangeACL:input_type -> keyserver.peer.v1.ChangeACLRequest
-	16, // 21: keyserver.peer.v1.KeyServer.Lookup:input_type -> keyserver.peer.v1.LookupRequest
-	5,  // 22: keyserver.peer.v1.KeyServer.Authorize:output_type -> keyserver.peer.v1.AuthorizeResponse
-	8,  // 23: keyserver.peer.v1.KeyServer.HMAC:output_type -> keyserver.peer.v1.HMACResponse
-	8,  // 24: keyserver.peer.v1.KeyServer.HMACStream:output_type -> keyserver.peer.v1.HMACResponse
-	10, // 25: keyserver.peer.v1.KeyServer.ReadKey:output_type -> keyserver.peer.v1.KeyResponse
-	12, // 26: keyserver.peer.v1.KeyServer.ReadACL:output_type -> keyserver.peer.v1.ACLResponse
-	15, // 27: keyserver.peer.v1.KeyServer.ChangeACL:output_type -> keyserver.peer.v1.ChangeACLResponse
-	17, // 28: keyserver.peer.v1.KeyServer.Lookup:output_type -> keyserver.peer.v1.LookupResponse
-	22, // [22:29] is the sub-list for method output_type
-	15, // [15:22] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	1,  // 6: keyserver.peer.v1.MACRequest.call:type_name -> keyserver.peer.v1.Call
+	1,  // 7: keyserver.peer.v1.VerifyMACRequest.call:type_name -> keyserver.peer.v1.Call
+	1,  // 8: keyserver.peer.v1.EncryptRequest.call:type_name -> keyserver.peer.v1.Call
+	1,  // 9: keyserver.peer.v1.DecryptRequest.call:type_name -> keyserver.peer.v1.Call
+	1,  // 10: keyserver.peer.v1.KeyRequest.call:type_name -> keyserver.peer.v1.Call
+	19, // 11: keyserver.peer.v1.KeyResponse.life:type_name -> keyserver.peer.v1.KeyLife
+	21, // 12: keyserver.peer.v1.ACLResponse.entries:type_name -> keyserver.peer.v1.ACLEntry
+	2,  // 13: keyserver.peer.v1.ACLEntry.principal:type_name -> keyserver.peer.v1.Ref
+	1,  // 14: keyserver.peer.v1.ChangeACLRequest.call:type_name -> keyserver.peer.v1.Call
+	0,  // 15: keyserver.peer.v1.ChangeACLRequest.kind:type_name -> keyserver.peer.v1.ChangeACLRequest.Kind
+	2,  // 16: keyserver.peer.v1.ChangeACLRequest.principal:type_name -> keyserver.peer.v1.Ref
+	1,  // 17: keyserver.peer.v1.LookupRequest.call:type_name -> keyserver.peer.v1.Call
+	3,  // 18: keyserver.peer.v1.LookupResponse.principals:type_name -> keyserver.peer.v1.Principal
+	4,  // 19: keyserver.peer.v1.KeyServer.Authorize:input_type -> keyserver.peer.v1.AuthorizeRequest
+	6,  // 20: keyserver.peer.v1.KeyServer.HMAC:input_type -> keyserver.peer.v1.HMACRequest
+	7,  // 21: keyserver.peer.v1.KeyServer.HMACStream:input_type -> keyserver.peer.v1.HMACPiece
+	9,  // 22: keyserver.peer.v1.KeyServer.MAC:input_type -> keyserver.peer.v1.MACRequest
+	7,  // 23: keyserver.peer.v1.KeyServer.MACStream:input_type -> keyserver.peer.v1.HMACPiece
+	11, // 24: keyserver.peer.v1.KeyServer.VerifyMAC:input_type -> keyserver.peer.v1.VerifyMACRequest
+	7,  // 25: keyserver.peer.v1.KeyServer.VerifyMACStream:input_type -> keyserver.peer.v1.HMACPiece
+	13, // 26: keyserver.peer.v1.KeyServer.Encrypt:input_type -> keyserver.peer.v1.EncryptRequest
+	15, // 27: keyserver.peer.v1.KeyServer.Decrypt:input_type -> keyserver.peer.v1.DecryptRequest
+	17, // 28: keyserver.peer.v1.KeyServer.ReadKey:input_type -> keyserver.peer.v1.KeyRequest
+	17, // 29: keyserver.peer.v1.KeyServer.ReadACL:input_type -> keyserver.peer.v1.KeyRequest
+	22, // 30: keyserver.peer.v1.KeyServer.ChangeACL:input_type -> keyserver.peer.v1.ChangeACLRequest
+	24, // 31: keyserver.peer.v1.KeyServer.Lookup:input_type -> keyserver.peer.v1.LookupRequest
+	5,  // 32: keyserver.peer.v1.KeyServer.Authorize:output_type -> keyserver.peer.v1.AuthorizeResponse
+	8,  // 33: keyserver.peer.v1.KeyServer.HMAC:output_type -> keyserver.peer.v1.HMACResponse
+	8,  // 34: keyserver.peer.v1.KeyServer.HMACStream:output_type -> keyserver.peer.v1.HMACResponse
+	10, // 35: keyserver.peer.v1.KeyServer.MAC:output_type -> keyserver.peer.v1.MACResponse
+	10, // 36: keyserver.peer.v1.KeyServer.MACStream:output_type -> keyserver.peer.v1.MACResponse
+	12, // 37: keyserver.peer.v1.KeyServer.VerifyMAC:output_type -> keyserver.peer.v1.VerifyMACResponse
+	12, // 38: keyserver.peer.v1.KeyServer.VerifyMACStream:output_type -> keyserver.peer.v1.VerifyMACResponse
+	14, // 39: keyserver.peer.v1.KeyServer.Encrypt:output_type -> keyserver.peer.v1.EncryptResponse
+	16, // 40: keyserver.peer.v1.KeyServer.Decrypt:output_type -> keyserver.peer.v1.DecryptResponse
+	18, // 41: keyserver.peer.v1.KeyServer.ReadKey:output_type -> keyserver.peer.v1.KeyResponse
+	20, // 42: keyserver.peer.v1.KeyServer.ReadACL:output_type -> keyserver.peer.v1.ACLResponse
+	23, // 43: keyserver.peer.v1.KeyServer.ChangeACL:output_type -> keyserver.peer.v1.ChangeACLResponse
+	25, // 44: keyserver.peer.v1.KeyServer.Lookup:output_type -> keyserver.peer.v1.LookupResponse
+	32, // [32:45] is the sub-list for method output_type
+	19, // [19:32] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_internal_peer_peerpb_peer_proto_init() }
@@ -1471,7 +2101,7 @@ func file_internal_peer_peerpb_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_peer_peerpb_peer_proto_rawDesc), len(file_internal_peer_peerpb_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   18,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

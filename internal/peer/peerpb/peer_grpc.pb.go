@@ -24,13 +24,19 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	KeyServer_Authorize_FullMethodName  = "/keyserver.peer.v1.KeyServer/Authorize"
-	KeyServer_HMAC_FullMethodName       = "/keyserver.peer.v1.KeyServer/HMAC"
-	KeyServer_HMACStream_FullMethodName = "/keyserver.peer.v1.KeyServer/HMACStream"
-	KeyServer_ReadKey_FullMethodName    = "/keyserver.peer.v1.KeyServer/ReadKey"
-	KeyServer_ReadACL_FullMethodName    = "/keyserver.peer.v1.KeyServer/ReadACL"
-	KeyServer_ChangeACL_FullMethodName  = "/keyserver.peer.v1.KeyServer/ChangeACL"
-	KeyServer_Lookup_FullMethodName     = "/keyserver.peer.v1.KeyServer/Lookup"
+	KeyServer_Authorize_FullMethodName       = "/keyserver.peer.v1.KeyServer/Authorize"
+	KeyServer_HMAC_FullMethodName            = "/keyserver.peer.v1.KeyServer/HMAC"
+	KeyServer_HMACStream_FullMethodName      = "/keyserver.peer.v1.KeyServer/HMACStream"
+	KeyServer_MAC_FullMethodName             = "/keyserver.peer.v1.KeyServer/MAC"
+	KeyServer_MACStream_FullMethodName       = "/keyserver.peer.v1.KeyServer/MACStream"
+	KeyServer_VerifyMAC_FullMethodName       = "/keyserver.peer.v1.KeyServer/VerifyMAC"
+	KeyServer_VerifyMACStream_FullMethodName = "/keyserver.peer.v1.KeyServer/VerifyMACStream"
+	KeyServer_Encrypt_FullMethodName         = "/keyserver.peer.v1.KeyServer/Encrypt"
+	KeyServer_Decrypt_FullMethodName         = "/keyserver.peer.v1.KeyServer/Decrypt"
+	KeyServer_ReadKey_FullMethodName         = "/keyserver.peer.v1.KeyServer/ReadKey"
+	KeyServer_ReadACL_FullMethodName         = "/keyserver.peer.v1.KeyServer/ReadACL"
+	KeyServer_ChangeACL_FullMethodName       = "/keyserver.peer.v1.KeyServer/ChangeACL"
+	KeyServer_Lookup_FullMethodName          = "/keyserver.peer.v1.KeyServer/Lookup"
 )
 
 // KeyServerClient is the client API for KeyServer service.
@@ -45,6 +51,17 @@ type KeyServerClient interface {
 	// and the link, each of the others a piece of the message. A stream that ends
 	// without a package marked last is no message.
 	HMACStream(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[HMACPiece, HMACResponse], error)
+	// MAC is HMAC under the newest enabled key of a line. Like the others that
+	// follow, it may count a use.
+	MAC(ctx context.Context, in *MACRequest, opts ...grpc.CallOption) (*MACResponse, error)
+	// MACStream is to MAC what HMACStream is to HMAC.
+	MACStream(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[HMACPiece, MACResponse], error)
+	// VerifyMAC says whether a MAC is that of a message.
+	VerifyMAC(ctx context.Context, in *VerifyMACRequest, opts ...grpc.CallOption) (*VerifyMACResponse, error)
+	// VerifyMACStream takes the MAC in the last package.
+	VerifyMACStream(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[HMACPiece, VerifyMACResponse], error)
+	Encrypt(ctx context.Context, in *EncryptRequest, opts ...grpc.CallOption) (*EncryptResponse, error)
+	Decrypt(ctx context.Context, in *DecryptRequest, opts ...grpc.CallOption) (*DecryptResponse, error)
 	ReadKey(ctx context.Context, in *KeyRequest, opts ...grpc.CallOption) (*KeyResponse, error)
 	ReadACL(ctx context.Context, in *KeyRequest, opts ...grpc.CallOption) (*ACLResponse, error)
 	// ChangeACL grants, amends or revokes.
@@ -94,6 +111,72 @@ func (c *keyServerClient) HMACStream(ctx context.Context, opts ...grpc.CallOptio
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type KeyServer_HMACStreamClient = grpc.ClientStreamingClient[HMACPiece, HMACResponse]
+
+func (c *keyServerClient) MAC(ctx context.Context, in *MACRequest, opts ...grpc.CallOption) (*MACResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MACResponse)
+	err := c.cc.Invoke(ctx, KeyServer_MAC_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *keyServerClient) MACStream(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[HMACPiece, MACResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &KeyServer_ServiceDesc.Streams[1], KeyServer_MACStream_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[HMACPiece, MACResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type KeyServer_MACStreamClient = grpc.ClientStreamingClient[HMACPiece, MACResponse]
+
+func (c *keyServerClient) VerifyMAC(ctx context.Context, in *VerifyMACRequest, opts ...grpc.CallOption) (*VerifyMACResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(VerifyMACResponse)
+	err := c.cc.Invoke(ctx, KeyServer_VerifyMAC_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *keyServerClient) VerifyMACStream(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[HMACPiece, VerifyMACResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &KeyServer_ServiceDesc.Streams[2], KeyServer_VerifyMACStream_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[HMACPiece, VerifyMACResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type KeyServer_VerifyMACStreamClient = grpc.ClientStreamingClient[HMACPiece, VerifyMACResponse]
+
+func (c *keyServerClient) Encrypt(ctx context.Context, in *EncryptRequest, opts ...grpc.CallOption) (*EncryptResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EncryptResponse)
+	err := c.cc.Invoke(ctx, KeyServer_Encrypt_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *keyServerClient) Decrypt(ctx context.Context, in *DecryptRequest, opts ...grpc.CallOption) (*DecryptResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DecryptResponse)
+	err := c.cc.Invoke(ctx, KeyServer_Decrypt_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
 
 func (c *keyServerClient) ReadKey(ctx context.Context, in *KeyRequest, opts ...grpc.CallOption) (*KeyResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -147,6 +230,17 @@ type KeyServerServer interface {
 	// and the link, each of the others a piece of the message. A stream that ends
 	// without a package marked last is no message.
 	HMACStream(grpc.ClientStreamingServer[HMACPiece, HMACResponse]) error
+	// MAC is HMAC under the newest enabled key of a line. Like the others that
+	// follow, it may count a use.
+	MAC(context.Context, *MACRequest) (*MACResponse, error)
+	// MACStream is to MAC what HMACStream is to HMAC.
+	MACStream(grpc.ClientStreamingServer[HMACPiece, MACResponse]) error
+	// VerifyMAC says whether a MAC is that of a message.
+	VerifyMAC(context.Context, *VerifyMACRequest) (*VerifyMACResponse, error)
+	// VerifyMACStream takes the MAC in the last package.
+	VerifyMACStream(grpc.ClientStreamingServer[HMACPiece, VerifyMACResponse]) error
+	Encrypt(context.Context, *EncryptRequest) (*EncryptResponse, error)
+	Decrypt(context.Context, *DecryptRequest) (*DecryptResponse, error)
 	ReadKey(context.Context, *KeyRequest) (*KeyResponse, error)
 	ReadACL(context.Context, *KeyRequest) (*ACLResponse, error)
 	// ChangeACL grants, amends or revokes.
@@ -172,6 +266,24 @@ func (UnimplementedKeyServerServer) HMAC(context.Context, *HMACRequest) (*HMACRe
 }
 func (UnimplementedKeyServerServer) HMACStream(grpc.ClientStreamingServer[HMACPiece, HMACResponse]) error {
 	return status.Error(codes.Unimplemented, "method HMACStream not implemented")
+}
+func (UnimplementedKeyServerServer) MAC(context.Context, *MACRequest) (*MACResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method MAC not implemented")
+}
+func (UnimplementedKeyServerServer) MACStream(grpc.ClientStreamingServer[HMACPiece, MACResponse]) error {
+	return status.Error(codes.Unimplemented, "method MACStream not implemented")
+}
+func (UnimplementedKeyServerServer) VerifyMAC(context.Context, *VerifyMACRequest) (*VerifyMACResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method VerifyMAC not implemented")
+}
+func (UnimplementedKeyServerServer) VerifyMACStream(grpc.ClientStreamingServer[HMACPiece, VerifyMACResponse]) error {
+	return status.Error(codes.Unimplemented, "method VerifyMACStream not implemented")
+}
+func (UnimplementedKeyServerServer) Encrypt(context.Context, *EncryptRequest) (*EncryptResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Encrypt not implemented")
+}
+func (UnimplementedKeyServerServer) Decrypt(context.Context, *DecryptRequest) (*DecryptResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Decrypt not implemented")
 }
 func (UnimplementedKeyServerServer) ReadKey(context.Context, *KeyRequest) (*KeyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReadKey not implemented")
@@ -248,6 +360,92 @@ func _KeyServer_HMACStream_Handler(srv interface{}, stream grpc.ServerStream) er
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type KeyServer_HMACStreamServer = grpc.ClientStreamingServer[HMACPiece, HMACResponse]
+
+func _KeyServer_MAC_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MACRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(KeyServerServer).MAC(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: KeyServer_MAC_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(KeyServerServer).MAC(ctx, req.(*MACRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _KeyServer_MACStream_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(KeyServerServer).MACStream(&grpc.GenericServerStream[HMACPiece, MACResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type KeyServer_MACStreamServer = grpc.ClientStreamingServer[HMACPiece, MACResponse]
+
+func _KeyServer_VerifyMAC_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(VerifyMACRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(KeyServerServer).VerifyMAC(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: KeyServer_VerifyMAC_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(KeyServerServer).VerifyMAC(ctx, req.(*VerifyMACRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _KeyServer_VerifyMACStream_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(KeyServerServer).VerifyMACStream(&grpc.GenericServerStream[HMACPiece, VerifyMACResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type KeyServer_VerifyMACStreamServer = grpc.ClientStreamingServer[HMACPiece, VerifyMACResponse]
+
+func _KeyServer_Encrypt_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EncryptRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(KeyServerServer).Encrypt(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: KeyServer_Encrypt_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(KeyServerServer).Encrypt(ctx, req.(*EncryptRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _KeyServer_Decrypt_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DecryptRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(KeyServerServer).Decrypt(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: KeyServer_Decrypt_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(KeyServerServer).Decrypt(ctx, req.(*DecryptRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
 
 func _KeyServer_ReadKey_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(KeyRequest)
@@ -337,6 +535,22 @@ var KeyServer_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _KeyServer_HMAC_Handler,
 		},
 		{
+			MethodName: "MAC",
+			Handler:    _KeyServer_MAC_Handler,
+		},
+		{
+			MethodName: "VerifyMAC",
+			Handler:    _KeyServer_VerifyMAC_Handler,
+		},
+		{
+			MethodName: "Encrypt",
+			Handler:    _KeyServer_Encrypt_Handler,
+		},
+		{
+			MethodName: "Decrypt",
+			Handler:    _KeyServer_Decrypt_Handler,
+		},
+		{
 			MethodName: "ReadKey",
 			Handler:    _KeyServer_ReadKey_Handler,
 		},
@@ -357,6 +571,16 @@ var KeyServer_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "HMACStream",
 			Handler:       _KeyServer_HMACStream_Handler,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "MACStream",
+			Handler:       _KeyServer_MACStream_Handler,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "VerifyMACStream",
+			Handler:       _KeyServer_VerifyMACStream_Handler,
 			ClientStreams: true,
 		},
 	},

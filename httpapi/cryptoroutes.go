@@ -1,0 +1,55 @@
+package httpapi
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+const (
+	// batchBodyLimit bounds the messages of a batch together: they are held whole.
+	batchBodyLimit = 1 << 20
+	// textBodyLimit is room for the longest text and associated data even if every
+	// character of their base64 is spelled as an escape.
+	textBodyLimit = (keyserver.MaxPlain+keyserver.MaxAssociated+64)/3*4*6 + smallBody
+)
+
+// cryptoRoutes are those that use keys which succeed each other.
+func cryptoRoutes() []Route {
+	faults := codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope, fault.KeyDisabled, fault.InvalidArgument, fault.PeerUnavailable)
+	return []Route{
+		streamed[schema.MACRequest, schema.MACResponse](Route{
+			Name: "computeMac", Method: http.MethodPost, Path: "/api/crypto/mac", Extension: true, Session: true, Counts: true,
+			Summary:    "Computes HMAC-SHA384 of a message under the newest enabled key of a line.",
+			Operations: grants(keyserver.OpMACData), Faults: faults,
+			BodyLimit: hmacBodyLimit, Timeout: time.Minute,
+		}, mac),
+		streamed[schema.VerifyMACRequest, schema.VerifyMACResponse](Route{
+			Name: "verifyMac", Method: http.MethodPost, Path: "/api/crypto/mac/verify", Extension: true, Session: true, Counts: true,
+			Summary:    "Says whether a MAC is that of a message, under a key or under any of a line that checks MACs. One that is not is 200, too.",
+			Operations: grants(keyserver.OpVerifyMAC), Faults: faults,
+			BodyLimit: hmacBodyLimit, Timeout: time.Minute,
+		}, verifyMAC),
+		endpoint(Route{
+			Name: "computeMacs", Method: http.MethodPost, Path: "/api/crypto/mac/batch", Extension: true, Session: true, Counts: true,
+			Summary:    "Computes the MACs of up to 1000 messages. Each item has its own answer or its own code.",
+			Operations: grants(keyserver.OpMACData), Faults: codes(fault.NotInScope),
+			BodyLimit: batchBodyLimit,
+		}, macBatch),
+		endpoint(Route{
+			Name: "encrypt", Method: http.MethodPost, Path: "/api/crypto/encrypt", Extension: true, Session: true, Counts: true,
+			Summary:    "Encrypts a text under an AES-256 key, by AES-256-GCM.",
+			Operations: grants(keyserver.OpEncrypt), Faults: append(codes(fault.KeyExhausted), faults...),
+			BodyLimit: textBodyLimit,
+		}, encrypt),
+		endpoint(Route{
+			Name: "decrypt", Method: http.MethodPost, Path: "/api/crypto/decrypt", Extension: true, Session: true, Counts: true,
+			Summary:    "Decrypts what encrypting answered.",
+			Operations: grants(keyserver.OpDecrypt), Faults: faults,
+			BodyLimit: textBodyLimit,
+		}, decrypt),
+	}
+}

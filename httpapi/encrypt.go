@@ -1,0 +1,50 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+func encrypt(a *API, ctx context.Context, c call, in schema.EncryptRequest) (schema.EncryptResponse, error) {
+	sealed, err := a.Operations.Encrypt(ctx, c.by, keyserver.Encryption{
+		KeyChoice: choiceOf(in.TTag, in.Lineage), Plain: in.Data, Associated: bytesOf(in.AssociatedData),
+	})
+	clear(in.Data)
+	if err != nil {
+		return schema.EncryptResponse{}, err
+	}
+	return schema.EncryptResponse{
+		Algorithm: keyserver.EncryptionAlgorithm, Ciphertext: sealed.Sealed, TTag: schema.HiddenLink(sealed.Link), Generation: sealed.Generation,
+	}, nil
+}
+
+func decrypt(a *API, ctx context.Context, c call, in schema.DecryptRequest) (schema.DecryptResponse, error) {
+	plain, err := a.Operations.Decrypt(ctx, c.by, keyserver.Decryption{
+		KeyChoice: choiceOf(in.TTag, in.Lineage), Sealed: in.Ciphertext, Associated: bytesOf(in.AssociatedData),
+	})
+	if err != nil {
+		return schema.DecryptResponse{}, err
+	}
+	return schema.DecryptResponse{Data: append(schema.Base64{}, plain.Plain...), TTag: schema.HiddenLink(plain.Link), Generation: plain.Generation}, nil
+}
+
+// choiceOf is the key or line that a request names; whether it names one of the
+// two is looked at behind it.
+func choiceOf(ttag, lineage *schema.HiddenLink) (choice keyserver.KeyChoice) {
+	if ttag != nil {
+		choice.Key = keyserver.HiddenLink(*ttag)
+	}
+	if lineage != nil {
+		choice.Line = keyserver.HiddenLink(*lineage)
+	}
+	return choice
+}
+
+func bytesOf(b *schema.Base64) []byte {
+	if b == nil {
+		return nil
+	}
+	return *b
+}

@@ -1,0 +1,140 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/allowance"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/ciphertext"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+var (
+	encrypts = purpose{keyserver.AES256, keyserver.KeyState.Makes, "encrypts"}
+	decrypts = purpose{keyserver.AES256, keyserver.KeyState.Checks, "decrypts"}
+)
+
+// few is how many encryptions are left when a line is rotated: enough for what the
+// replicas do in the meantime.
+const few = keyserver.MaxEncryptions / 16
+
+// Encrypt implements keyserver.Keys.
+func (e *Engine) Encrypt(ctx context.Context, by keyserver.Caller, in keyserver.Encryption) (keyserver.Ciphertext, error) {
+	var key *heldKey
+	r := choosing(by, keyserver.OpEncrypt, in.KeyChoice, &key)
+	if to, ok := e.foreign(in.Named()); ok {
+		return e.forwardEncrypt(ctx, r, to, in)
+	}
+	if err := e.enter(ctx, r, e.chooses(by, in.KeyChoice, encrypts, &key), e.mayEncrypt(by, in.KeyChoice, &key)); err != nil {
+		return keyserver.Ciphertext{}, err
+	}
+	return keyserver.Ciphertext{UsedKey: key.used(), Sealed: key.aead.Seal(key.id, in.Plain, in.Associated)}, nil
+}
+
+// mayEncrypt is the check that the key has encryptions left, and takes one. A line
+// is rotated before its newest key has none.
+func (e *Engine) mayEncrypt(by keyserver.Caller, choice keyserver.KeyChoice, key **heldKey) check {
+	return func(ctx context.Context, who access.Subject) error {
+		taken, err := e.encryptions.Take(ctx, (*key).id)
+		none := errors.Is(err, allowance.ErrNone)
+		if err != nil && !none {
+			return err
+		}
+		if choice.Line == "" || !none && !(taken.Fresh && taken.Left < few) {
+			return unlessNone(none)
+		}
+		if err := e.rotate(ctx, by, (*key).acl.Link); err != nil {
+			e.Logger.Warn("a line of keys could not be rotated before its newest has encrypted as often as it may", "key", (*key).id.Hex(), "left", taken.Left, "cause", err)
+			return unlessNone(none)
+		}
+		if !none {
+			return nil
+		}
+		if err := e.chooses(by, choice, encrypts, key)(ctx, who); err != nil {
+			return err
+		}
+		_, err = e.encryptions.Take(ctx, (*key).id)
+		if errors.Is(err, allowance.ErrNone) {
+			return unlessNone(true)
+		}
+		return err
+	}
+}
+
+func unlessNone(none bool) error {
+	if !none {
+		return nil
+	}
+	return fault.New(fault.KeyExhausted, "the key has encrypted %d times, as often as one key may; rotate it, and name its line from then on", int64(keyserver.MaxEncryptions)).
+		Audited(fault.ReasonKeyExhausted)
+}
+
+// rotateExhausted succeeds the newest key of a line because it may not be used more,
+// whoever asked for its last use. Where somebody was faster there is nothing to do.
+func (e *Engine) rotateExhausted(ctx context.Context, _ keyserver.Caller, key keyserver.HiddenLink) error {
+	_, id, _ := key.Split()
+	_, err := e.rotateBySelf(ctx, id)
+	if f := fault.As(err); f != nil && f.Code == fault.KeyState {
+		return nil
+	}
+	return err
+}
+
+func (e *Engine) reserveEncryptions(ctx context.Context, key keyserver.ID, n int64) (got, left int64, err error) {
+	err = e.Store.Update(ctx, func(tx *sqlstore.Tx) (err error) {
+		got, left, err = tx.ReserveEncryptions(ctx, key, n, keyserver.MaxEncryptions)
+		return err
+	})
+	return got, left, err
+}
+
+// Decrypt implements keyserver.Keys.
+func (e *Engine) Decrypt(ctx context.Context, by keyserver.Caller, in keyserver.Decryption) (keyserver.Plaintext, error) {
+	var key *heldKey
+	r := choosing(by, keyserver.OpDecrypt, in.KeyChoice, &key)
+	if to, ok := e.foreign(in.Named()); ok {
+		return e.forwardDecrypt(ctx, r, to, in)
+	}
+	if err := e.enter(ctx, r, e.opens(by, in, &key)); err != nil {
+		return keyserver.Plaintext{}, err
+	}
+	plain, err := key.aead.Open(in.Sealed, in.Associated)
+	if err != nil {
+		return keyserver.Plaintext{}, e.failed(ctx, r, invalid("the ciphertext does not open: it was changed, or was encrypted with other associatedData"))
+	}
+	return keyserver.Plaintext{UsedKey: key.used(), Plain: plain}, nil
+}
+
+// opens is the check that the ciphertext names the key that is asked for, or one of
+// the line, and that the caller may use that one.
+func (e *Engine) opens(by keyserver.Caller, in keyserver.Decryption, key **heldKey) check {
+	return func(ctx context.Context, who access.Subject) error {
+		id, err := ciphertext.KeyOf(in.Sealed)
+		if err != nil {
+			return invalid("ciphertext: %s", err)
+		}
+		named := keyserver.KeyChoice{Key: keyserver.NewHiddenLink(e.System, id)}
+		if in.Line == "" {
+			if err := e.find(ctx, in.Key, fault.KeyNotFound, key); err != nil {
+				return err
+			}
+			if id != (*key).id {
+				return invalid("ciphertext: was not made with the key that ttag names; send the ttag of that key, or the lineage")
+			}
+			return e.chooses(by, named, decrypts, key)(ctx, who)
+		}
+		ids, err := e.line(ctx, in.Line)
+		if err != nil {
+			return err
+		}
+		for _, one := range ids {
+			if one == id {
+				return e.chooses(by, named, decrypts, key)(ctx, who)
+			}
+		}
+		return invalid("ciphertext: was not made with a key of that line")
+	}
+}

@@ -1,0 +1,45 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// consultFor is consult for an operation under a key that answers something.
+func consultFor[T any](ctx context.Context, e *Engine, r request, to keyserver.SystemID,
+	send func(at keyserver.Federated, as keyserver.Caller) (T, error),
+) (answer T, err error) {
+	err = e.consult(ctx, r, to, fault.KeyNotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
+		answer, err = send(at, as)
+		return err
+	})
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return answer, nil
+}
+
+func (e *Engine) forwardMAC(ctx context.Context, r request, to keyserver.SystemID, in keyserver.MACRequest) (keyserver.MAC, error) {
+	return consultFor(ctx, e, r, to, func(at keyserver.Federated, as keyserver.Caller) (keyserver.MAC, error) { return at.MAC(ctx, as, in) })
+}
+
+func (e *Engine) forwardVerifyMAC(ctx context.Context, r request, to keyserver.SystemID, in keyserver.MACCheck) (keyserver.MACVerdict, error) {
+	return consultFor(ctx, e, r, to, func(at keyserver.Federated, as keyserver.Caller) (keyserver.MACVerdict, error) {
+		return at.VerifyMAC(ctx, as, in)
+	})
+}
+
+func (e *Engine) forwardEncrypt(ctx context.Context, r request, to keyserver.SystemID, in keyserver.Encryption) (keyserver.Ciphertext, error) {
+	return consultFor(ctx, e, r, to, func(at keyserver.Federated, as keyserver.Caller) (keyserver.Ciphertext, error) {
+		return at.Encrypt(ctx, as, in)
+	})
+}
+
+func (e *Engine) forwardDecrypt(ctx context.Context, r request, to keyserver.SystemID, in keyserver.Decryption) (keyserver.Plaintext, error) {
+	return consultFor(ctx, e, r, to, func(at keyserver.Federated, as keyserver.Caller) (keyserver.Plaintext, error) {
+		return at.Decrypt(ctx, as, in)
+	})
+}

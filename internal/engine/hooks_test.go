@@ -1,0 +1,12 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// RotateBy lets a test say how a line is rotated.
+func (e *Engine) RotateBy(rotate func(ctx context.Context, by keyserver.Caller, key keyserver.HiddenLink) error) {
+	e.rotate = rotate
+}

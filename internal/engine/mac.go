@@ -1,0 +1,242 @@
+package engine
+
+import (
+	"context"
+	"crypto/subtle"
+	"hash"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// purpose is what a key has to be good for.
+type purpose struct {
+	algorithm keyserver.Algorithm
+	allows    func(keyserver.KeyState) bool
+	does      string // what such a key does
+}
+
+var (
+	makeMACs  = purpose{keyserver.HMACSHA384, keyserver.KeyState.Makes, "makes MACs"}
+	checkMACs = purpose{keyserver.HMACSHA384, keyserver.KeyState.Checks, "checks MACs"}
+)
+
+// MAC implements keyserver.Keys.
+func (e *Engine) MAC(ctx context.Context, by keyserver.Caller, in keyserver.MACRequest) (keyserver.MAC, error) {
+	var key *heldKey
+	choice := keyserver.KeyChoice{Line: in.Line}
+	r := choosing(by, keyserver.OpMACData, choice, &key)
+	if to, ok := e.foreign(in.Line); ok {
+		return e.forwardMAC(ctx, r, to, in)
+	}
+	if err := e.enter(ctx, r, e.chooses(by, choice, makeMACs, &key)); err != nil {
+		return keyserver.MAC{}, err
+	}
+	mac := keyserver.MAC{UsedKey: key.used()}
+	if err := key.mac(in.Message, &mac.Sum); err != nil {
+		return keyserver.MAC{}, e.failed(ctx, r, err)
+	}
+	return mac, nil
+}
+
+// choosing is the request of an operation under a key that a check chooses.
+func choosing(by keyserver.Caller, op keyserver.Operation, choice keyserver.KeyChoice, key **heldKey) request {
+	named := choice.Named()
+	return request{by: by, op: op, link: named, object: named.Base64(), key: key, counts: true}
+}
+
+// mac computes the HMAC of a message.
+func (k *heldKey) mac(message keyserver.Message, sum *[keyserver.MACSize]byte) error {
+	state, err := k.macs.take()
+	if err != nil {
+		return err
+	}
+	defer k.macs.put(state)
+	if _, err := message.WriteTo(state); err != nil {
+		return err
+	}
+	state.Sum(sum[:0])
+	return nil
+}
+
+// VerifyMAC implements keyserver.Keys.
+func (e *Engine) VerifyMAC(ctx context.Context, by keyserver.Caller, in keyserver.MACCheck) (keyserver.MACVerdict, error) {
+	var key *heldKey
+	var others []*heldKey
+	r := choosing(by, keyserver.OpVerifyMAC, in.KeyChoice, &key)
+	if to, ok := e.foreign(in.Named()); ok {
+		return e.forwardVerifyMAC(ctx, r, to, in)
+	}
+	if err := e.enter(ctx, r, e.chooses(by, in.KeyChoice, checkMACs, &key), e.triesToo(in.KeyChoice, &key, &others)); err != nil {
+		return keyserver.MACVerdict{}, err
+	}
+	verdict, err := verify(in, key, others)
+	if err != nil {
+		return keyserver.MACVerdict{}, e.failed(ctx, r, err)
+	}
+	return verdict, nil
+}
+
+// verify compares the MAC of a message with what each of the keys makes of it. It
+// reads the message once, and takes as long whichever of them it was.
+func verify(in keyserver.MACCheck, key *heldKey, others []*heldKey) (keyserver.MACVerdict, error) {
+	keys := append([]*heldKey{key}, others...)
+	states := make(fan, 0, len(keys))
+	defer func() {
+		for i, state := range states {
+			keys[i].macs.put(state)
+		}
+	}()
+	for _, k := range keys {
+		state, err := k.macs.take()
+		if err != nil {
+			return keyserver.MACVerdict{}, err
+		}
+		states = append(states, state)
+	}
+	if _, err := in.Message.WriteTo(states); err != nil {
+		return keyserver.MACVerdict{}, err
+	}
+	mac := in.MAC()
+	made, found := 0, 0
+	var sum [keyserver.MACSize]byte
+	for i, state := range states {
+		same := subtle.ConstantTimeCompare(state.Sum(sum[:0]), mac[:])
+		made = subtle.ConstantTimeSelect(same, i, made)
+		found |= same
+	}
+	return keyserver.MACVerdict{UsedKey: keys[made].used(), Valid: found == 1}, nil
+}
+
+// fan writes to many states.
+type fan []hash.Hash
+
+// Write implements io.Writer. A hash never fails.
+func (f fan) Write(b []byte) (int, error) {
+	for _, state := range f {
+		state.Write(b)
+	}
+	return len(b), nil
+}
+
+// chooses is the check that the caller may use a key for something now: the one
+// that is named, or the newest of the line that is good for it. Whoever its list
+// shuts out is not told what else is wrong with it.
+func (e *Engine) chooses(by keyserver.Caller, choice keyserver.KeyChoice, what purpose, key **heldKey) check {
+	return func(ctx context.Context, who access.Subject) error {
+		chosen, err := e.choose(ctx, choice, what)
+		if err != nil {
+			return err
+		}
+		*key = chosen
+		if unfit := what.unfit(chosen, choice); unfit != nil {
+			if verdict := access.Evaluate(chosen.acl, who, keyserver.Read, e.Clock()); !verdict.Allowed {
+				return denied(verdict)
+			}
+			return unfit
+		}
+		return e.use(ctx, by, who, keyserver.Read, what.allows, chosen)
+	}
+}
+
+// unfit says why a key is not good for the purpose.
+func (p purpose) unfit(key *heldKey, choice keyserver.KeyChoice) error {
+	switch {
+	case key.algorithm != p.algorithm:
+		return fault.New(fault.InvalidArgument, "the key is for %s, and what %s is a key for %s; mint one", key.algorithm, p.does, p.algorithm).
+			Audited(fault.ReasonInvalidArgument)
+	case p.allows(key.life.State):
+		return nil
+	case choice.Line != "":
+		return fault.New(fault.KeyDisabled, "no generation of the line %s: the newest, %d, is %s", p.does, key.life.Generation, key.life.State).
+			Audited(fault.ReasonKeyDisabled)
+	default:
+		return fault.New(fault.KeyDisabled, "the key is %s; only one that is not %s", key.life.State, p.does).Audited(fault.ReasonKeyDisabled)
+	}
+}
+
+// choose finds the key that is named, or of a line the newest that is in a state
+// for the purpose; where none is, the newest.
+func (e *Engine) choose(ctx context.Context, choice keyserver.KeyChoice, what purpose) (newest *heldKey, err error) {
+	if choice.Line == "" {
+		err := e.find(ctx, choice.Key, fault.KeyNotFound, &newest)
+		return newest, err
+	}
+	ids, err := e.line(ctx, choice.Line)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range slices.Backward(ids) {
+		key, err := e.held(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if what.allows(key.life.State) {
+			return key, nil
+		}
+		if newest == nil {
+			newest = key
+		}
+	}
+	return newest, nil
+}
+
+// line reads the keys of a line through the cache, oldest first. A key that
+// succeeds another is announced as a change of the first, too.
+func (e *Engine) line(ctx context.Context, link keyserver.HiddenLink) ([]keyserver.ID, error) {
+	system, first, ok := link.Split()
+	if !ok || system != e.System {
+		return nil, noLine()
+	}
+	ids, err := e.lines.Get(ctx, first, func() ([]keyserver.ID, error) {
+		records, err := e.Store.KeyLine(ctx, first)
+		ids := make([]keyserver.ID, len(records))
+		for i, record := range records {
+			ids[i] = record.ID
+		}
+		if err == nil && len(ids) == 0 {
+			err = noLine()
+		}
+		return ids, err
+	})
+	return ids, err
+}
+
+func noLine() error {
+	return fault.New(fault.KeyNotFound, "the lineage names no line of keys of this key server; a line is named by the hidden link of its first key").
+		Audited(fault.ReasonObjectNotFound)
+}
+
+// triesToo is the check that finds which older keys of a line a MAC is compared
+// with as well: those that check and whose lists let the caller read. It refuses
+// nobody, and one that has a limit of uses counts none: a verification is one use,
+// of the newest.
+func (e *Engine) triesToo(choice keyserver.KeyChoice, newest **heldKey, others *[]*heldKey) check {
+	return func(ctx context.Context, who access.Subject) error {
+		if choice.Line == "" {
+			return nil
+		}
+		ids, err := e.line(ctx, choice.Line)
+		if err != nil {
+			return err
+		}
+		for _, id := range slices.Backward(ids) {
+			if len(*others)+1 == keyserver.MaxTried {
+				return nil
+			}
+			key, err := e.held(ctx, id)
+			if err != nil {
+				return err
+			}
+			if key.life.Generation >= (*newest).life.Generation || checkMACs.unfit(key, choice) != nil {
+				continue
+			}
+			if access.Evaluate(key.acl, who, keyserver.Read, e.Clock()).Allowed {
+				*others = append(*others, key)
+			}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,485 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+func macOf(f *enginetest.Fixture, by keyserver.Caller, line keyserver.HiddenLink, message string) (keyserver.MAC, error) {
+	return f.MAC(ctx, by, keyserver.MACRequest{Line: line, Message: text(message)})
+}
+
+func verifyOf(f *enginetest.Fixture, by keyserver.Caller, choice keyserver.KeyChoice, mac [keyserver.MACSize]byte, message string) (keyserver.MACVerdict, error) {
+	return f.VerifyMAC(ctx, by, keyserver.MACCheck{KeyChoice: choice, Message: text(message), MAC: func() [keyserver.MACSize]byte { return mac }})
+}
+
+// A line is named by its first key, and its newest enabled key makes the MAC.
+func TestMACOfALine(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		line := mint(t, f, f.Admin, nil)
+		stranger := f.Add(t, keyserver.PasswordPrincipal, "stranger", []keyserver.ID{keyserver.RoleExchanger}, nil)
+		nobody := f.Add(t, keyserver.PasswordPrincipal, "nobody", nil, nil)
+		aes := must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
+		mac := func(by keyserver.Caller, line keyserver.HiddenLink) error {
+			_, err := macOf(f, by, line, "m")
+			return err
+		}
+
+		refused(t, f, mac(f.Admin, keyserver.NewHiddenLink(f.Prepared.System, keyserver.IDFromUint64(5))), fault.KeyNotFound, fault.ReasonObjectNotFound)
+		refused(t, f, mac(f.Admin, "odd"), fault.KeyNotFound, fault.ReasonObjectNotFound)
+		refused(t, f, mac(nobody, line), fault.AccessDenied, fault.ReasonRoleDenied)
+		refused(t, f, mac(stranger, line), fault.ACLDenied, fault.ReasonACLDenied)
+		refused(t, f, mac(f.Admin, aes), fault.InvalidArgument, fault.ReasonInvalidArgument)
+		refused(t, f, mac(stranger, aes), fault.ACLDenied, fault.ReasonACLDenied)
+		grant(t, f, line, stranger.Principal, keyserver.Read, keyserver.NoUsageLimit)
+
+		first := must(macOf(f, f.Admin, line, "m"))(t)
+		if first.Link != line || first.Generation != 1 {
+			t.Errorf("the first generation: %+v", first)
+		}
+		if same := must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: line, Message: text("m")}))(t); same != first.Sum {
+			t.Error("mac and hmac differ")
+		}
+		second := f.Succeed(t, line, keyserver.KeyEnabled)
+		refused(t, f, mac(f.Admin, second), fault.KeyNotFound, fault.ReasonObjectNotFound) // a line is named by its first
+		for _, state := range []keyserver.KeyState{keyserver.KeyVerifyOnly, keyserver.KeyDisabled, keyserver.KeyDestroying, keyserver.KeyDestroyed} {
+			f.Succeed(t, line, state)
+		}
+		for _, by := range []keyserver.Caller{f.Admin, stranger} {
+			if got := must(macOf(f, by, line, "m"))(t); got.Link != second || got.Generation != 2 || got.Sum == first.Sum {
+				t.Errorf("the newest enabled: %+v", got)
+			}
+			if row := f.LastRow(t); row.Operation != "macData" || row.Object != second.Base64() {
+				t.Errorf("the row is of %s, %s; want the key that was used, %s", row.Operation, row.Object, second)
+			}
+		}
+	})
+}
+
+// Where none is enabled, whoever may use the line is told so, and nobody else.
+func TestALineWithoutAnEnabledKey(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		stranger := f.Add(t, keyserver.PasswordPrincipal, "stranger", []keyserver.ID{keyserver.RoleExchanger}, nil)
+		limited := f.Add(t, keyserver.PasswordPrincipal, "limited", []keyserver.ID{keyserver.RoleExchanger}, nil)
+		for _, state := range []keyserver.KeyState{keyserver.KeyVerifyOnly, keyserver.KeyDisabled, keyserver.KeyDestroying, keyserver.KeyDestroyed} {
+			line := storeKey(t, f, keyserver.HMACSHA384, state)
+			key := keyserver.KeyChoice{Key: line}
+			_, err := macOf(f, stranger, line, "m")
+			refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+			_, err = macOf(f, f.Admin, line, "m")
+			refused(t, f, err, fault.KeyDisabled, fault.ReasonKeyDisabled)
+			grant(t, f, line, limited.Principal, keyserver.Read, 1)
+			_, err = macOf(f, limited, line, "m")
+			refused(t, f, err, fault.KeyDisabled, fault.ReasonKeyDisabled)
+			if entry, _ := must(f.ACL(ctx, f.Admin, line))(t).Entry(limited.Principal); entry.Used != 0 {
+				t.Errorf("%s: a refused use was counted", state)
+			}
+			for _, choice := range []keyserver.KeyChoice{key, {Line: line}} {
+				_, err = verifyOf(f, f.Admin, choice, noMAC(), "m")
+				if state == keyserver.KeyVerifyOnly {
+					if err != nil {
+						t.Errorf("%s: %v", state, err)
+					}
+					continue
+				}
+				refused(t, f, err, fault.KeyDisabled, fault.ReasonKeyDisabled)
+			}
+		}
+	})
+}
+
+// storeKey stores a key of admin's that has come into a state.
+func storeKey(t *testing.T, f *enginetest.Fixture, algorithm keyserver.Algorithm, state keyserver.KeyState) keyserver.HiddenLink {
+	t.Helper()
+	link := must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: algorithm}))(t).Link
+	_, id, _ := link.Split()
+	record, acl, err := f.Store.KeyWithACL(ctx, id)
+	must(acl, err)(t)
+	if record.ID, err = keyserver.NewID(f.Config.Random); err != nil {
+		t.Fatal(err)
+	}
+	record.ACL = must(keyserver.NewID(f.Config.Random))(t)
+	for i := range acl.Entries {
+		acl.Entries[i].ID = must(keyserver.NewID(f.Config.Random))(t)
+	}
+	record.Life = keyserver.FirstLife(record.ID)
+	record.Life.State = state
+	record.Wrapped = must(f.Config.Custodian.Wrap(record.ID, f.Prepared.System, make([]byte, record.KeyBytes)))(t)
+	if state == keyserver.KeyDestroyed {
+		record.Wrapped = nil
+	}
+	if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.InsertKey(ctx, record, acl.Entries...) }); err != nil {
+		t.Fatal(err)
+	}
+	return keyserver.NewHiddenLink(f.Prepared.System, record.ID)
+}
+
+// A MAC of any generation that checks is found, and which one it was is said.
+func TestVerifyMAC(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		line := mint(t, f, f.Admin, nil)
+		made := []keyserver.MAC{must(macOf(f, f.Admin, line, "m"))(t)}
+		for range 2 {
+			f.Succeed(t, line, keyserver.KeyEnabled)
+			made = append(made, must(macOf(f, f.Admin, line, "m"))(t))
+		}
+		newest := made[2].UsedKey
+		byLine := keyserver.KeyChoice{Line: line}
+		for _, mac := range made {
+			for _, choice := range []keyserver.KeyChoice{byLine, {Key: mac.Link}} {
+				got := must(verifyOf(f, f.Admin, choice, mac.Sum, "m"))(t)
+				if diff := cmp.Diff(keyserver.MACVerdict{UsedKey: mac.UsedKey, Valid: true}, got); diff != "" {
+					t.Errorf("generation %d (-want +got):\n%s", mac.Generation, diff)
+				}
+			}
+		}
+		flipped := made[0].Sum
+		flipped[keyserver.MACSize-1] ^= 1
+		for name, tc := range map[string]struct {
+			choice  keyserver.KeyChoice
+			mac     [keyserver.MACSize]byte
+			message string
+			named   keyserver.UsedKey
+		}{
+			"Flipped":      {byLine, flipped, "m", newest},
+			"Zero":         {byLine, noMAC(), "m", newest},
+			"OtherMessage": {byLine, made[0].Sum, "n", newest},
+			"OtherKey":     {keyserver.KeyChoice{Key: made[1].Link}, made[0].Sum, "m", made[1].UsedKey},
+		} {
+			got := must(verifyOf(f, f.Admin, tc.choice, tc.mac, tc.message))(t)
+			if got.Valid || got.UsedKey != tc.named {
+				t.Errorf("%s: got %+v", name, got)
+			}
+		}
+		// Those that check no more are not tried, and neither is what is older than
+		// the bound says.
+		for range keyserver.MaxTried - 3 {
+			f.Succeed(t, line, keyserver.KeyVerifyOnly)
+		}
+		f.Succeed(t, line, keyserver.KeyDisabled)
+		if !must(verifyOf(f, f.Admin, byLine, made[0].Sum, "m"))(t).Valid {
+			t.Errorf("the oldest of %d is not tried", keyserver.MaxTried)
+		}
+		f.Succeed(t, line, keyserver.KeyEnabled)
+		if must(verifyOf(f, f.Admin, byLine, made[0].Sum, "m"))(t).Valid || !must(verifyOf(f, f.Admin, byLine, made[1].Sum, "m"))(t).Valid {
+			t.Errorf("more or less than %d are tried", keyserver.MaxTried)
+		}
+	})
+}
+
+// A verification by line is one use, of the newest; an older key whose list shuts
+// the caller out is not tried for him.
+func TestVerifyMACMindsEachList(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		line := mint(t, f, f.Admin, nil)
+		old := must(macOf(f, f.Admin, line, "m"))(t)
+		second := f.Succeed(t, line, keyserver.KeyEnabled)
+		user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{keyserver.RoleExchanger}, nil)
+		verify := func() (keyserver.MACVerdict, error) {
+			return verifyOf(f, user, keyserver.KeyChoice{Line: line}, old.Sum, "m")
+		}
+		grant(t, f, line, user.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		_, err := verify()
+		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied) // the newest decides
+		grant(t, f, second, user.Principal, keyserver.Read, 2)
+		if !must(verify())(t).Valid {
+			t.Error("the older key is not tried")
+		}
+		if err := f.RevokeACL(ctx, f.Admin, keyserver.ACLRevocation{Link: line, Principal: user.Principal}); err != nil {
+			t.Fatal(err)
+		}
+		if got := must(verify())(t); got.Valid || got.Link != second {
+			t.Errorf("a key whose list shuts him out was tried: %+v", got)
+		}
+		_, err = verify()
+		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied) // two uses
+	})
+}
+
+// commits counts how rows are written.
+type commits struct {
+	engine.Auditor
+	alone, together atomic.Int32
+}
+
+func (c *commits) Write(ctx context.Context, entry keyserver.AuditEntry) error {
+	c.alone.Add(1)
+	return c.Auditor.Write(ctx, entry)
+}
+
+func (c *commits) WriteAll(ctx context.Context, entries []keyserver.AuditEntry) error {
+	c.together.Add(1)
+	return c.Auditor.WriteAll(ctx, entries)
+}
+
+// Each item of a batch has its own answer or code and its own row, and all rows
+// are one commit.
+func TestMACBatch(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		line, aes := mint(t, f, f.Admin, nil), must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
+		f.Succeed(t, line, keyserver.KeyEnabled)
+		disabled := storeKey(t, f, keyserver.HMACSHA384, keyserver.KeyDisabled)
+		limited := f.Add(t, keyserver.PasswordPrincipal, "limited", []keyserver.ID{keyserver.RoleExchanger}, nil)
+		grant(t, f, line, limited.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		few := mint(t, f, f.Admin, nil)
+		grant(t, f, few, limited.Principal, keyserver.Read, 2)
+		grant(t, f, aes, limited.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		grant(t, f, disabled, limited.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		second := must(macOf(f, f.Admin, line, "m"))(t).Link
+		grant(t, f, second, limited.Principal, keyserver.Read, keyserver.NoUsageLimit)
+
+		nobody := f.Add(t, keyserver.PasswordPrincipal, "nobody", nil, nil)
+		_, err := f.MACBatch(ctx, nobody, []keyserver.MACItem{{Line: line}})
+		refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied)
+
+		foreign := keyserver.NewHiddenLink(9, keyserver.IDFromUint64(1))
+		items := []struct {
+			line   keyserver.HiddenLink
+			code   fault.Code
+			reason fault.Reason
+		}{
+			{line, "", ""}, {"odd", fault.KeyNotFound, fault.ReasonObjectNotFound}, {few, "", ""}, {aes, fault.InvalidArgument, fault.ReasonInvalidArgument},
+			{few, "", ""}, {few, fault.ACLDenied, fault.ReasonACLDenied}, {disabled, fault.KeyDisabled, fault.ReasonKeyDisabled},
+			{foreign, fault.InvalidArgument, fault.ReasonNotForwarded}, {mint(t, f, f.Admin, nil), fault.ACLDenied, fault.ReasonACLDenied}, {line, "", ""},
+		}
+		batch := make([]keyserver.MACItem, len(items))
+		for i, item := range items {
+			batch[i] = keyserver.MACItem{Line: item.line, Data: fmt.Appendf(nil, "message %d", i)}
+		}
+		cfg, count := f.Config, &commits{Auditor: f.Config.Auditor}
+		cfg.Auditor = count
+		before := len(f.AllRows(t))
+		answers := must(engine.New(cfg).MACBatch(ctx, limited, batch))(t)
+		rows := f.AllRows(t)[before:]
+		if count.together.Load() != 1 || count.alone.Load() != 0 || len(rows) != len(items) {
+			t.Fatalf("%d rows in %d commits and %d of one row each", len(rows), count.together.Load(), count.alone.Load())
+		}
+		for i, item := range items {
+			if got := fault.CodeOf(answers[i].Err); got != item.code || rows[i].Reason != string(item.reason) || rows[i].Operation != "macData" {
+				t.Errorf("item %d: %q, row %s %s; want %q and %q", i, got, rows[i].Outcome, rows[i].Reason, item.code, item.reason)
+			}
+			if item.code != "" {
+				continue
+			}
+			check := must(verifyOf(f, f.Admin, keyserver.KeyChoice{Key: answers[i].Link}, answers[i].Sum, string(batch[i].Data)))(t)
+			if !check.Valid || check.Generation != answers[i].Generation {
+				t.Errorf("item %d: the MAC is not that of its message: %+v", i, answers[i].UsedKey)
+			}
+		}
+		if answers[0].Link != second || answers[2].Link != few {
+			t.Errorf("got the keys %s and %s", answers[0].Link, answers[2].Link)
+		}
+	})
+}
+
+// While a line is rotated again and again, no MAC that was ever made fails.
+func TestRotationUnderLoad(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		line := mint(t, f, f.Admin, nil)
+		done, errs := make(chan struct{}), make(chan error, 64)
+		var checked atomic.Int64
+		var workers sync.WaitGroup
+		for n := range 4 {
+			workers.Go(func() {
+				for i := 0; ; i++ {
+					select {
+					case <-done:
+						return
+					default:
+					}
+					message := fmt.Sprintf("%d of %d", i, n)
+					mac, err := macOf(f, f.Admin, line, message)
+					if err == nil {
+						var verdict keyserver.MACVerdict
+						verdict, err = verifyOf(f, f.Admin, keyserver.KeyChoice{Line: line}, mac.Sum, message)
+						if err == nil && (!verdict.Valid || verdict.UsedKey != mac.UsedKey) {
+							err = fmt.Errorf("a MAC of generation %d is %+v", mac.Generation, verdict)
+						}
+					}
+					if err != nil {
+						errs <- err
+						return
+					}
+					checked.Add(1)
+				}
+			})
+		}
+		var rotated error
+		for range keyserver.MaxTried - 1 {
+			before := checked.Load()
+			for checked.Load() < before+20 && len(errs) == 0 { // some of each generation
+				_, err := macOf(f, f.Admin, line, "m")
+				rotated = errors.Join(rotated, err)
+			}
+			_, err := f.TrySucceed(line, keyserver.KeyEnabled)
+			rotated = errors.Join(rotated, err)
+		}
+		newest := must(macOf(f, f.Admin, line, "m"))(t)
+		close(done)
+		workers.Wait()
+		close(errs)
+		for err := range errs {
+			t.Error(err)
+		}
+		if rotated != nil || newest.Generation != keyserver.MaxTried {
+			t.Errorf("ends with generation %d, %v", newest.Generation, rotated)
+		}
+	})
+}
+
+// What is encrypted by any generation is decrypted by the line.
+func TestEncryptAndDecrypt(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		newKey := func() keyserver.HiddenLink {
+			return must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
+		}
+		line, other, hmac := newKey(), newKey(), mint(t, f, f.Admin, nil)
+		stranger := f.Add(t, keyserver.PasswordPrincipal, "stranger", []keyserver.ID{keyserver.RoleExchanger}, nil)
+		byLine, plain, associated := keyserver.KeyChoice{Line: line}, []byte("a text"), []byte("of somebody")
+		encrypt := func(by keyserver.Caller, choice keyserver.KeyChoice) (keyserver.Ciphertext, error) {
+			return f.Encrypt(ctx, by, keyserver.Encryption{KeyChoice: choice, Plain: plain, Associated: associated})
+		}
+		for choice, code := range map[keyserver.KeyChoice]fault.Code{{Key: hmac}: fault.InvalidArgument, {Line: hmac}: fault.InvalidArgument, {Key: "odd"}: fault.KeyNotFound} {
+			if _, err := encrypt(f.Admin, choice); fault.CodeOf(err) != code {
+				t.Errorf("%v: %v, want %s", choice, err, code)
+			}
+		}
+		_, err := encrypt(stranger, byLine)
+		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+		sealed := []keyserver.Ciphertext{must(encrypt(f.Admin, byLine))(t)}
+		for range 2 {
+			f.Succeed(t, line, keyserver.KeyEnabled)
+			sealed = append(sealed, must(encrypt(f.Admin, byLine))(t))
+		}
+		f.Succeed(t, line, keyserver.KeyVerifyOnly)
+		decrypt := func(by keyserver.Caller, choice keyserver.KeyChoice, sealed, associated []byte) (keyserver.Plaintext, error) {
+			return f.Decrypt(ctx, by, keyserver.Decryption{KeyChoice: choice, Sealed: sealed, Associated: associated})
+		}
+		for i, s := range sealed {
+			if s.Generation != i+1 || bytes.Contains(s.Sealed, plain) {
+				t.Errorf("generation %d sealed %+v", i+1, s)
+			}
+			for _, choice := range []keyserver.KeyChoice{byLine, {Key: s.Link}} {
+				if got := must(decrypt(f.Admin, choice, s.Sealed, associated))(t); !bytes.Equal(got.Plain, plain) || got.UsedKey != s.UsedKey {
+					t.Errorf("decrypted %q by %+v", got.Plain, got.UsedKey)
+				}
+			}
+		}
+		_, err = decrypt(stranger, byLine, sealed[0].Sealed, associated)
+		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+		flipped := bytes.Clone(sealed[0].Sealed)
+		flipped[len(flipped)-1] ^= 1
+		relabelled := append(append([]byte{}, sealed[1].Sealed[:9]...), sealed[0].Sealed[9:]...)
+		for name, tc := range map[string]struct {
+			choice             keyserver.KeyChoice
+			sealed, associated []byte
+		}{
+			"Flipped":         {byLine, flipped, associated},
+			"Relabelled":      {byLine, relabelled, associated},
+			"OtherAssociated": {byLine, sealed[0].Sealed, []byte("of another")},
+			"NoAssociated":    {byLine, sealed[0].Sealed, nil},
+			"Short":           {byLine, sealed[0].Sealed[:36], associated},
+			"OtherVersion":    {byLine, append([]byte{2}, sealed[0].Sealed[1:]...), associated},
+			"OtherLine":       {keyserver.KeyChoice{Line: other}, sealed[0].Sealed, associated},
+			"OtherKey":        {keyserver.KeyChoice{Key: sealed[1].Link}, sealed[0].Sealed, associated},
+		} {
+			_, err := decrypt(f.Admin, tc.choice, tc.sealed, tc.associated)
+			if fault.CodeOf(err) != fault.InvalidArgument || f.LastRow(t).Reason != string(fault.ReasonInvalidArgument) {
+				t.Errorf("%s: %v, row %+v", name, err, f.LastRow(t))
+			}
+		}
+		for _, state := range []keyserver.KeyState{keyserver.KeyVerifyOnly, keyserver.KeyDisabled, keyserver.KeyDestroyed} {
+			key := keyserver.KeyChoice{Key: storeKey(t, f, keyserver.AES256, state)}
+			_, err := encrypt(f.Admin, key)
+			refused(t, f, err, fault.KeyDisabled, fault.ReasonKeyDisabled)
+			_, id, _ := key.Key.Split()
+			if state == keyserver.KeyVerifyOnly {
+				continue
+			}
+			_, err = decrypt(f.Admin, key, append(append([]byte{1}, id[:]...), make([]byte, 28)...), nil)
+			refused(t, f, err, fault.KeyDisabled, fault.ReasonKeyDisabled)
+		}
+	})
+}
+
+// Under one key no more is encrypted than it may, by any number of processes and
+// across their ends; a line is rotated before.
+func TestKeysAreExhausted(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		key := must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
+		_, id, _ := key.Split()
+		// All but so many are given out.
+		spend := func(left int64) {
+			if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+				_, before, err := tx.ReserveEncryptions(ctx, id, 1, keyserver.MaxEncryptions)
+				if err == nil {
+					_, _, err = tx.ReserveEncryptions(ctx, id, before-left, keyserver.MaxEncryptions)
+				}
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		spend(300)
+		encrypt := func(e *engine.Engine, choice keyserver.KeyChoice) (keyserver.Ciphertext, error) {
+			return e.Encrypt(ctx, f.Admin, keyserver.Encryption{KeyChoice: choice, Plain: []byte("t")})
+		}
+		byKey, byLine := keyserver.KeyChoice{Key: key}, keyserver.KeyChoice{Line: key}
+		one, two := engine.New(f.Config), engine.New(f.Config)
+		done := 0
+		for _, e := range []*engine.Engine{one, two, one, engine.New(f.Config)} {
+			for {
+				if _, err := encrypt(e, byKey); err != nil {
+					refused(t, f, err, fault.KeyExhausted, fault.ReasonKeyExhausted)
+					break
+				}
+				done++
+			}
+		}
+		if done != 300 {
+			t.Errorf("%d encryptions, want the 300 that were left", done)
+		}
+		_, err := encrypt(one, byLine) // nobody rotates yet
+		refused(t, f, err, fault.KeyExhausted, fault.ReasonKeyExhausted)
+
+		rotations := 0
+		one.RotateBy(func(_ context.Context, _ keyserver.Caller, last keyserver.HiddenLink) error {
+			rotations++
+			if last != key {
+				t.Errorf("%s is rotated, not %s", last, key)
+			}
+			f.Succeed(t, key, keyserver.KeyEnabled)
+			return nil
+		})
+		if got := must(encrypt(one, byLine))(t); got.Generation != 2 || rotations != 1 {
+			t.Errorf("got generation %d after %d rotations", got.Generation, rotations)
+		}
+		_, err = encrypt(one, byKey)
+		refused(t, f, err, fault.KeyExhausted, fault.ReasonKeyExhausted)
+
+		// Before that, a line is rotated while there are still some left.
+		key = must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
+		_, id, _ = key.Split()
+		spend(keyserver.MaxEncryptions / 32)
+		byLine = keyserver.KeyChoice{Line: key}
+		if got := must(encrypt(one, byLine))(t); got.Generation != 1 || rotations != 2 {
+			t.Errorf("got generation %d after %d rotations", got.Generation, rotations)
+		}
+		if got := must(encrypt(one, byLine))(t); got.Generation != 2 || rotations != 2 {
+			t.Errorf("got generation %d after %d rotations", got.Generation, rotations)
+		}
+	})
+}

@@ -1,0 +1,66 @@
+package verified
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// requireChoice refuses unless a key or a line is named, and not both.
+func requireChoice(choice keyserver.KeyChoice) error {
+	switch {
+	case choice.Key != "" && choice.Line != "":
+		return fault.New(fault.BadRequest, "lineage: is sent beside ttag; send one of them")
+	case choice.Key == "" && choice.Line == "":
+		return fault.New(fault.BadRequest, "ttag: is missing; send it, or lineage")
+	default:
+		return nil
+	}
+}
+
+// MAC computes HMAC-SHA384 of the message under the newest key of the line.
+func (s *Service) MAC(ctx context.Context, by keyserver.Caller, r keyserver.MACRequest) (keyserver.MAC, error) {
+	if err := requireLink("lineage", r.Line); err != nil {
+		return keyserver.MAC{}, err
+	}
+	return s.ks.MAC(ctx, by, r)
+}
+
+// VerifyMAC says whether a MAC is that of the message.
+func (s *Service) VerifyMAC(ctx context.Context, by keyserver.Caller, r keyserver.MACCheck) (keyserver.MACVerdict, error) {
+	if err := requireChoice(r.KeyChoice); err != nil {
+		return keyserver.MACVerdict{}, err
+	}
+	return s.ks.VerifyMAC(ctx, by, r)
+}
+
+// MACBatch computes the MACs of many messages, each of which has an answer.
+func (s *Service) MACBatch(ctx context.Context, by keyserver.Caller, items []keyserver.MACItem) ([]keyserver.MACAnswer, error) {
+	for _, item := range items {
+		if err := requireLink("lineage", item.Line); err != nil {
+			return nil, err
+		}
+	}
+	answers, err := s.ks.MACBatch(ctx, by, items)
+	if err == nil && len(answers) != len(items) {
+		return nil, fault.New(fault.OpFailed, "the key server answered %d of %d items", len(answers), len(items))
+	}
+	return answers, err
+}
+
+// Encrypt encrypts under an AES-256 key.
+func (s *Service) Encrypt(ctx context.Context, by keyserver.Caller, r keyserver.Encryption) (keyserver.Ciphertext, error) {
+	if err := requireChoice(r.KeyChoice); err != nil {
+		return keyserver.Ciphertext{}, err
+	}
+	return s.ks.Encrypt(ctx, by, r)
+}
+
+// Decrypt decrypts what Encrypt answered.
+func (s *Service) Decrypt(ctx context.Context, by keyserver.Caller, r keyserver.Decryption) (keyserver.Plaintext, error) {
+	if err := requireChoice(r.KeyChoice); err != nil {
+		return keyserver.Plaintext{}, err
+	}
+	return s.ks.Decrypt(ctx, by, r)
+}
