@@ -213,7 +213,7 @@ func httpStatus(c fault.Code) string {
 // verbs begin the names of operations.
 var verbs = []string{
 	"activate", "add", "approve", "ask", "authorize", "compute", "create", "delete", "end", "enroll", "execute", "export", "find", "get", "grant", "import", "issue", "list", "login",
-	"lookUp", "mint", "prepare", "reject", "remove", "rename", "renew", "reset", "retire", "revoke", "set", "update",
+	"lookUp", "mint", "prepare", "reject", "remove", "rename", "renew", "reset", "retire", "revoke", "rotate", "set", "update",
 }
 
 // An operationId is a verb and a noun in camelCase, from which a generator makes
@@ -334,7 +334,7 @@ func TestPrincipalIDHasOneType(t *testing.T) {
 // A reader can look through it: short, with spaces, no line that could be broken
 // longer than a screen.
 func TestDocumentIsSmall(t *testing.T) {
-	const mostLines = 7200
+	const mostLines = 9000
 	d := readDocument(t)
 	lines := bytes.SplitAfter(d.text, []byte("\n"))
 	if last := lines[len(lines)-1]; len(last) > 0 {

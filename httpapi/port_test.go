@@ -132,6 +132,7 @@ type fakePort struct {
 	issuers      []keyserver.RevocationIssuer
 	authorities  []keyserver.Authority
 	key          keyserver.KeyMetadata
+	custody      keyserver.Custody
 }
 
 func newFakePort() *fakePort {
@@ -163,6 +164,10 @@ func newFakePort() *fakePort {
 		},
 		key: keyserver.KeyMetadata{
 			Link: aLink, Algorithm: keyserver.HMACSHA384, KeyBytes: 48, Life: keyserver.FirstLife(someID), CreatedAt: epoch, Uses: 3, LastUsedAt: epoch,
+		},
+		custody: keyserver.Custody{
+			KEK:      keyserver.KEK{Scheme: "base64key", Fingerprint: "0123456789abcdef"},
+			DataKeys: []keyserver.DataKey{{ID: someID, State: keyserver.DataKeyActive, Wrapped: 2}}, Rewrap: keyserver.Rewrap{Done: 2, Total: 2},
 		},
 	}
 }
@@ -631,6 +636,16 @@ func (f *fakePort) EnrollCertificates(ctx context.Context, _ keyserver.Caller, n
 
 func (f *fakePort) ResetTransportPrincipal(ctx context.Context, _ keyserver.Caller, id keyserver.ID) (keyserver.TransportReset, error) {
 	return keyserver.TransportReset{}, f.write(ctx, "ResetTransportPrincipal", id, func() { f.certificates = nil }, nil)
+}
+
+func (f *fakePort) Custody(ctx context.Context, _ keyserver.Caller) (keyserver.Custody, error) {
+	return answer(f.custody, f.called(ctx, "Custody", nil))
+}
+
+func (f *fakePort) RotateDataKey(ctx context.Context, _ keyserver.Caller) (keyserver.ID, error) {
+	list := append(slices.Clone(f.custody.DataKeys), keyserver.DataKey{ID: newID, CreatedAt: epoch, State: keyserver.DataKeyActive})
+	list[0].State = keyserver.DataKeyRetiring
+	return newID, f.write(ctx, "RotateDataKey", nil, func() { f.custody.DataKeys = list }, nil)
 }
 
 func (f *fakePort) RevocationIssuers(ctx context.Context, _ keyserver.Caller) ([]keyserver.RevocationIssuer, error) {

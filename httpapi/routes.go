@@ -74,6 +74,17 @@ func serviceRoutes() []Route {
 			Summary:    "Reads what may leave of the key server's configuration. Credentials never do.",
 			Operations: grants(keyserver.OpReadConfiguration), Faults: codes(fault.NotFound),
 		}, getConfiguration),
+		endpoint(Route{
+			Name: "getCustody", Method: http.MethodGet, Path: "/api/custody", Extension: true, Session: true,
+			Summary:    "Reads how keys are kept: the key-encryption key without anything secret, the data keys, and how far wrapping under a new one has come.",
+			Operations: grants(keyserver.OpReadCustody),
+		}, getCustody),
+		endpoint(Route{
+			Name: "rotateDataKey", Method: http.MethodPost, Path: "/api/custody/rotate", Extension: true, Session: true,
+			Summary:    "Makes a new data key and verifies that it is the active one. Everything is wrapped under it in the background.",
+			Operations: grants(keyserver.OpReadCustody, keyserver.OpRotateDataKey),
+			Faults:     codes(fault.RewrapRunning, fault.NotSaved, fault.ReadbackFailed, fault.NotReady),
+		}, rotateDataKey),
 		{
 			Name: "getOpenApiDocument", Method: http.MethodGet, Path: "/api/openapi.json", Extension: true, Uncounted: true,
 			Summary:   "This document.",

@@ -62,6 +62,7 @@ var edges = map[fault.Code]edge{
 	fault.ACLNotFound:           {status: http.StatusNotFound},
 	fault.MethodNotAllowed:      {status: http.StatusMethodNotAllowed},
 	fault.DutiesConflict:        {status: http.StatusConflict},
+	fault.RewrapRunning:         {status: http.StatusConflict},
 	fault.DigestMismatch:        {status: http.StatusConflict},
 	fault.ApprovalState:         {status: http.StatusConflict},
 	fault.AuthorityState:        {status: http.StatusConflict},

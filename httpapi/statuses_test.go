@@ -56,6 +56,7 @@ var statuses = map[fault.Code]int{
 
 	fault.NoFlagWord:     409,
 	fault.InUse:          409,
+	fault.RewrapRunning:  409,
 	fault.NoPassword:     409,
 	fault.LastWriter:     409,
 	fault.AlreadyTrusted: 409,

@@ -28,6 +28,7 @@ var claims = map[string][]string{
 	"TemplatedDirectoryGone":  {`{"directory":{}}`},
 	"RoleSaved":               {`{"saved":true,"role":null}`, `{"role":{}}`},
 	"ApprovalPolicySaved":     {`{"rules":[]}`},
+	"DataKeyRotated":          {`{"saved":true,"dataKeyId":"0000000000000001","dataKeys":[]}`, `{"saved":true,"dataKeyId":"0000000000000001","dataKeys":[{"id":"0000000000000001","state":"retired"}]}`, `{"dataKeyId":"0000000000000001","dataKeys":[{"id":"0000000000000001","state":"active"}]}`},
 	"RoleGone":                {`{"role":{}}`},
 	"PrincipalSaved":          {`{"saved":true,"principal":null}`, `{"principal":{}}`},
 	"PrincipalFlagsSaved":     {`{"after":{}}`},
@@ -110,7 +111,8 @@ func methodFor(t *testing.T, c *client.Client, r httpapi.Route) func() error {
 		link.Set(reflect.ValueOf(schema.HiddenLink("k")))
 	}
 	return func() error {
-		out := m.Call([]reflect.Value{reflect.ValueOf(t.Context()), in})
+		args := []reflect.Value{reflect.ValueOf(t.Context()), in}
+		out := m.Call(args[:m.Type().NumIn()]) // some take no request
 		err, _ := out[1].Interface().(error)
 		return err
 	}

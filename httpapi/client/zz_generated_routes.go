@@ -31,6 +31,19 @@ func (c *Client) GetConfiguration(ctx context.Context, in schema.ConfigRequest) 
 	return ask[schema.Configuration](ctx, c, route{name: "getConfiguration", method: http.MethodPost, path: "/api/config/get", named: true}, in)
 }
 
+// GetCustody reads how keys are kept: the key-encryption key without anything
+// secret, the data keys, and how far wrapping under a new one has come.
+func (c *Client) GetCustody(ctx context.Context) (schema.Custody, error) {
+	return ask[schema.Custody](ctx, c, route{name: "getCustody", method: http.MethodGet, path: "/api/custody"}, nil)
+}
+
+// RotateDataKey makes a new data key and verifies that it is the active one.
+// Everything is wrapped under it in the background. Codes of its own:
+// REWRAP_RUNNING, NOT_SAVED, READBACK_FAILED, NOT_READY.
+func (c *Client) RotateDataKey(ctx context.Context) (schema.DataKeyRotated, error) {
+	return ask[schema.DataKeyRotated](ctx, c, route{name: "rotateDataKey", method: http.MethodPost, path: "/api/custody/rotate"}, nil)
+}
+
 // GetCurrentSession describes the calling session.
 func (c *Client) GetCurrentSession(ctx context.Context) (schema.Session, error) {
 	return ask[schema.Session](ctx, c, route{name: "getCurrentSession", method: http.MethodGet, path: "/api/sessions/current"}, nil)

@@ -249,7 +249,8 @@ func (c *Custodian) Rotate(ctx context.Context) (keyserver.DataKey, error) {
 		n := r.next()
 		k, err := c.keepers.newDataKey(ctx, n.label, c.clock())
 		if err != nil {
-			return keyserver.DataKey{}, err
+			return keyserver.DataKey{}, fault.Temporary(fault.NotReady, fault.ScopeProcess, time.Minute,
+				"the key-encryption key does not answer, so that no data key can be made").Because(err)
 		}
 		n.active.state = keyserver.DataKeyRetiring
 		n.keys, n.active = append(n.keys, k), k

@@ -46,6 +46,7 @@ type Auditor interface {
 type Config struct {
 	Store     *sqlstore.Store
 	Custodian *custody.Custodian
+	DataKeys  DataKeys
 	Auditor   Auditor
 	System    keyserver.SystemID
 	// Deployment is how duties are divided; empty is unified.

@@ -91,6 +91,7 @@ var (
 	InvalidCredentials    = extension("INVALID_CREDENTIALS", "The login failed; the answer is the same whatever the cause.")
 	LoginThrottled        = extension("LOGIN_THROTTLED", "Too many failed logins for this name or address; wait as Retry-After says.")
 	InUse                 = extension("IN_USE", "Another object needs this one; delete that first.")
+	RewrapRunning         = extension("REWRAP_RUNNING", "Keys are still being wrapped under the newest data key; another one is made when that has ended. Nothing was changed.")
 	NoPassword            = extension("NO_PASSWORD", "Principals of that type have no password here; nothing was sent.")
 	LastWriter            = extension("LAST_WRITER", "The change would leave nobody who can change the object for good; nothing was sent.")
 	AlreadyExists         = extension("ALREADY_EXISTS", "The name is taken; nothing was sent.")

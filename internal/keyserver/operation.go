@@ -81,6 +81,10 @@ var (
 	OpReadApprovals     = operation(0x0152, "readApprovals", "Read Approvals", Administration)
 	OpSetApprovalPolicy = operation(0x0153, "setApprovalPolicy", "Set Approval Policy", Administration)
 
+	// 0x0121 and 0x0122 belong to reading the version and the changes for good.
+	OpReadCustody   = operation(0x0161, "readCustody", "Read Custody", Administration)
+	OpRotateDataKey = operation(0x0162, "rotateDataKey", "Rotate Data Key", Administration)
+
 	OpListTrustedCAs  = operation(0x0201, "listTrustedCAs", "List Trusted CAs", Trust)
 	OpAddTrustedCA    = operation(0x0202, "addTrustedCA", "Add Trusted CA", Trust)
 	OpRemoveTrustedCA = operation(0x0203, "removeTrustedCA", "Remove Trusted CA", Trust)
@@ -221,6 +225,7 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 		OpReadPrincipal, OpCreatePrincipal, OpDeletePrincipal, OpSetPassword, OpWatchChanges, OpListTrustedCAs, OpListSessions, OpEndSessions,
 		OpIssueCertificate, OpRenewCertificate, OpEnrollCertificate, OpFindCertificates, OpResetTransportPrincipal,
 		OpReadApprovals, OpSetApprovalPolicy, OpReadAuthority,
+		OpReadCustody, OpRotateDataKey,
 	}
 	if d == Split {
 		// Who holds trust gives it: nobody else may (contract 4.9).
@@ -238,7 +243,7 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 	encryptor := append([]Operation{OpLookupPrincipals, OpCreateKey, OpChangeKeyState, OpRotateKey, OpAmendACL, OpExportKey}, use...)
 	auditor := []Operation{OpListACLTemplates, OpReadACLTemplateMembers, OpListTemplatedDirectories, OpReadConfiguration,
 		OpListTrustedServers, OpListPrincipalTrusts, OpListRoles, OpReadPrincipal, OpListPrincipals, OpListGroupMembers, OpListTrustedCAs, OpWatchChanges, OpReadAudit,
-		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy, OpReadApprovals, OpReadAuthority}
+		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy, OpReadApprovals, OpReadAuthority, OpReadCustody}
 	roles := []BuiltInRole{
 		{RoleAdministrator, "Administrator", administrator},
 		{RoleSecurityOfficer, "Security Officer", officer},

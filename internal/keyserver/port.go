@@ -22,6 +22,15 @@ type Port interface {
 	Configurations
 	Certificates
 	Revocation
+	Custodies
+}
+
+// Custodies are the operations on how the keys are kept.
+type Custodies interface {
+	Custody(ctx context.Context, by Caller) (Custody, error)
+	// RotateDataKey makes a new data key, which wraps from then on, and answers its
+	// id. REWRAP_RUNNING while keys are still being taken away from an earlier one.
+	RotateDataKey(ctx context.Context, by Caller) (ID, error)
 }
 
 // Keys are the operations on keys.

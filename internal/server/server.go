@@ -29,6 +29,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keylife"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/rewrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/verified"
@@ -140,8 +141,9 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	peers := s.askPeers(store, peerRegistry, leaf)
 	s.background(leaf.issued.follow(store))
 	s.background(authorities{office, rows, s.system, cfg.Logger}.run)
+	wrapping := rewrap.New(rewrap.Config{Store: store, Custodian: custodian, System: prepared.System, Logger: cfg.Logger})
 	ks := engine.New(engine.Config{
-		Store: store, Custodian: custodian, Auditor: rows, System: prepared.System, Deployment: keyserver.Deployment(cfg.Deployment),
+		Store: store, Custodian: custodian, DataKeys: wrapping, Auditor: rows, System: prepared.System, Deployment: keyserver.Deployment(cfg.Deployment),
 		Office: office, Self: s.self(leaf, external),
 		Build: cfg.Version, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
 		Settings: settings(cfg, prepared.System, listeners{api, external, metrics}), Peers: peers, BreakGlass: cfg.BreakGlass,
@@ -184,6 +186,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	if err := s.recordStart(ctx, rows, prepared); err != nil {
 		return s, err
 	}
+	s.background(wrapping.Run)
 	s.serveAPI(s.bound(api, registry), handler, leaf.api, newClientGate(store, cfg.Clock, cfg.Logger, registry))
 	s.onClose(func(context.Context) error { handler.Drain(); return nil })
 	return s, nil

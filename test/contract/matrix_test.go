@@ -51,6 +51,9 @@ var allowed = map[string]string{
 	"DELETE /api/sessions/{id}":            "A",
 	"DELETE /api/principals/{id}/sessions": "A",
 
+	"GET /api/custody":         "AU",
+	"POST /api/custody/rotate": "A",
+
 	"GET /api/approvals/policy": "AOU",
 	"PUT /api/approvals/policy": "A",
 	"GET /api/approvals":        "AOU",

@@ -17,6 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/rewrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -105,7 +106,7 @@ func New(t testing.TB, database sqlstore.Config) *Fixture {
 		Store: f.Store, Custodian: custodian, System: f.Prepared.System, ServerName: "test", Clock: f.Clock.Now, Random: rand.Reader,
 	})
 	f.Engine = engine.New(engine.Config{
-		Store: f.Store, Custodian: custodian, Auditor: f.Rows, System: f.Prepared.System, Office: f.Office, Self: f.self(),
+		Store: f.Store, Custodian: custodian, DataKeys: rewrap.New(rewrap.Config{Store: f.Store, Custodian: custodian, System: f.Prepared.System}), Auditor: f.Rows, System: f.Prepared.System, Office: f.Office, Self: f.self(),
 		Build: keyserver.Version{Banner: "test"}, Clock: f.Clock.Now, Random: rand.Reader, Logger: logger,
 	})
 	f.Admin = f.Caller(t, keyserver.PasswordPrincipal, bootstrap.AdminName)

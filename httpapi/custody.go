@@ -1,0 +1,61 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+func getCustody(a *API, ctx context.Context, c call, _ nothing) (schema.Custody, error) {
+	custody, err := a.Operations.Custody(ctx, c.by)
+	if err != nil {
+		return schema.Custody{}, err
+	}
+	return schema.Custody{
+		KEK: kekOf(custody.KEK), DataKeys: convert(custody.DataKeys, dataKeyOf), Rewrap: rewrapOf(custody.Rewrap), Detail: custodyDetail(custody),
+	}, nil
+}
+
+func custodyDetail(c keyserver.Custody) string {
+	detail := "everything is under the active data key"
+	for _, k := range c.DataKeys {
+		if k.State == keyserver.DataKeyRetiring {
+			detail = fmt.Sprintf("%d of %d are under the active data key; the one before is retired when nothing is under it and each row's MAC is new", c.Rewrap.Done, c.Rewrap.Total)
+		}
+	}
+	if c.KEK.PreviousNeeded != nil && !*c.KEK.PreviousNeeded {
+		detail += "; this replica needs --kek-previous no more"
+	}
+	return detail
+}
+
+func rotateDataKey(a *API, ctx context.Context, c call, _ nothing) (schema.DataKeyRotated, error) {
+	r, err := a.Operations.RotateDataKey(ctx, c.by)
+	return schema.DataKeyRotated{
+		Saved: r.Saved, DataKeyID: schema.HexID(r.DataKey), KEK: kekOf(r.Custody.KEK), DataKeys: convert(r.Custody.DataKeys, dataKeyOf),
+		Rewrap: rewrapOf(r.Custody.Rewrap), Verdict: schema.Verdict{Detail: r.Detail},
+	}, err
+}
+
+func kekOf(k keyserver.KEK) schema.KEK {
+	return schema.KEK{Scheme: k.Scheme, Fingerprint: k.Fingerprint, PreviousNeeded: k.PreviousNeeded}
+}
+
+func rewrapOf(r keyserver.Rewrap) schema.Rewrap {
+	return schema.Rewrap{Done: r.Done, Total: r.Total, Refused: r.Refused}
+}
+
+func dataKeyOf(k keyserver.DataKey) schema.DataKey {
+	return schema.DataKey{ID: schema.HexID(k.ID), CreatedAt: noted(k.CreatedAt), State: string(k.State), Wrapped: k.Wrapped}
+}
+
+// noted is nil for a time that nobody noted.
+func noted(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}

@@ -1,0 +1,38 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// DataKeys is who keeps the data keys, and wraps keys anew.
+type DataKeys interface {
+	Custody(ctx context.Context) (keyserver.Custody, error)
+	Rotate(ctx context.Context) (keyserver.DataKey, error)
+}
+
+// Custody implements keyserver.Custodies.
+func (e *Engine) Custody(ctx context.Context, by keyserver.Caller) (c keyserver.Custody, err error) {
+	err = e.perform(ctx, request{by: by, op: keyserver.OpReadCustody}, func() error {
+		c, err = e.DataKeys.Custody(ctx)
+		return err
+	})
+	return c, err
+}
+
+// RotateDataKey implements keyserver.Custodies.
+func (e *Engine) RotateDataKey(ctx context.Context, by keyserver.Caller) (made keyserver.ID, err error) {
+	err = e.perform(ctx, request{by: by, op: keyserver.OpRotateDataKey}, func() error {
+		k, err := e.DataKeys.Rotate(ctx)
+		made = k.ID
+		if errors.Is(err, custody.ErrRewrapping) {
+			return fault.New(fault.RewrapRunning, "keys are still being wrapped under the active data key; GET /api/custody says how far it is")
+		}
+		return err
+	})
+	return made, err
+}

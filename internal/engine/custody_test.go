@@ -1,0 +1,27 @@
+package engine_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// TestRotateDataKey: one at a time, and keys of before go on.
+func TestRotateDataKey(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		made, err := f.RotateDataKey(t.Context(), f.Admin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := f.Engine.Custody(t.Context(), f.Admin)
+		if err != nil || len(c.DataKeys) != 2 || c.DataKeys[1].ID != made || c.DataKeys[1].State != keyserver.DataKeyActive || c.Rewrap.Total == 0 {
+			t.Errorf("got %+v, %v", c, err)
+		}
+		if _, err := f.RotateDataKey(t.Context(), f.Admin); !errors.Is(err, fault.New(fault.RewrapRunning, "")) {
+			t.Errorf("while the one before is retiring: %v", err)
+		}
+	})
+}

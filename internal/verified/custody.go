@@ -1,0 +1,47 @@
+package verified
+
+import (
+	"context"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// DataKeyRotated is what making a new data key answers.
+type DataKeyRotated struct {
+	Saved   bool
+	DataKey keyserver.ID
+	Custody keyserver.Custody // as read back
+	Detail  string
+}
+
+// Custody reads how the keys are kept.
+func (s *Service) Custody(ctx context.Context, by keyserver.Caller) (keyserver.Custody, error) {
+	return s.ks.Custody(ctx, by)
+}
+
+// RotateDataKey makes a new data key and verifies that it is the active one. Keys are
+// wrapped under it in the background.
+func (s *Service) RotateDataKey(ctx context.Context, by keyserver.Caller) (DataKeyRotated, error) {
+	var made keyserver.ID
+	return verifiedWrite[keyserver.Custody, DataKeyRotated]{
+		read: func(ctx context.Context) (keyserver.Custody, error) { return s.ks.Custody(ctx, by) },
+		write: func(ctx context.Context, _ keyserver.Custody) (err error) {
+			made, err = s.ks.RotateDataKey(ctx, by)
+			return err
+		},
+		unread: fault.ReadbackFailed,
+		verdict: func(before, after keyserver.Custody) (DataKeyRotated, error) {
+			is := func(k keyserver.DataKey) bool { return k.ID == made }
+			r := DataKeyRotated{DataKey: made, Custody: after, Detail: "the new data key wraps from now on; GET /api/custody says how far the keys of before are"}
+			at := slices.IndexFunc(after.DataKeys, is)
+			r.Saved = at >= 0 && after.DataKeys[at].State == keyserver.DataKeyActive && !slices.ContainsFunc(before.DataKeys, is)
+			if !r.Saved {
+				r.Detail = "the new data key does not read back as the active one"
+				return r, fault.New(fault.NotSaved, "%s", r.Detail)
+			}
+			return r, nil
+		},
+	}.do(ctx)
+}
