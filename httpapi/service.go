@@ -15,7 +15,7 @@ func health(*API, context.Context, call, nothing) (schema.Health, error) {
 // ready asks each part. A service that drains is not ready, whatever its parts
 // say, so that no new work is sent to it.
 func ready(a *API, ctx context.Context, _ call, _ nothing) (schema.Ready, error) {
-	out := schema.Ready{Ready: true, Parts: []schema.Part{}, Detail: "every part is ready"}
+	out := schema.Ready{Ready: true, Parts: []schema.Part{}, Warnings: append([]string{}, a.Warnings...), Detail: "every part is ready"}
 	var failing []string
 	parts := append(a.admission(), a.Operations.Ready(ctx)...)
 	if a.Parts != nil {

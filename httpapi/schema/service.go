@@ -16,12 +16,13 @@ type Part struct {
 // Ready says part by part whether the service can do its work. When it cannot,
 // the status is 503 and code, detail, retryable and scope say so.
 type Ready struct {
-	Ready     bool   `json:"ready"`
-	Parts     []Part `json:"parts"`
-	Code      string `json:"code,omitempty" doc:"Absent when ready."`
-	Detail    string `json:"detail" doc:"For people; its wording may change."`
-	Retryable *bool  `json:"retryable,omitzero" doc:"True while not ready: ask again."`
-	Scope     string `json:"scope,omitzero" enum:"session,process" doc:"Always process: another replica may be ready."`
+	Ready     bool     `json:"ready"`
+	Parts     []Part   `json:"parts"`
+	Warnings  []string `json:"warnings" doc:"What should not stay as it is, though the service can do its work."`
+	Code      string   `json:"code,omitempty" doc:"Absent when ready."`
+	Detail    string   `json:"detail" doc:"For people; its wording may change."`
+	Retryable *bool    `json:"retryable,omitzero" doc:"True while not ready: ask again."`
+	Scope     string   `json:"scope,omitzero" enum:"session,process" doc:"Always process: another replica may be ready."`
 }
 
 // Judge records that the service is not ready, which passes.

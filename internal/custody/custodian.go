@@ -12,6 +12,7 @@ import (
 
 	"gocloud.dev/gcerrors"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/custody/kmsv2"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
@@ -430,10 +431,22 @@ func isRemote(err error) bool {
 	case gcerrors.Canceled, gcerrors.DeadlineExceeded, gcerrors.PermissionDenied, gcerrors.ResourceExhausted, gcerrors.Internal:
 		return true
 	}
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	var said *kmsv2.Error
+	return errors.As(err, &said) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// remote keeps the kind of a service's error; its text might repeat a URL.
+// ErrAway is wrapped where a service that holds a key-encryption key could not be asked.
+var ErrAway = errors.New("the key management service cannot be asked now")
+
+// remote keeps the kind of a service's error; its text might repeat a URL. What a KMS
+// plugin answers nonsense to is said as it is.
 func remote(err error) error {
+	var said *kmsv2.Error
+	switch {
+	case errors.As(err, &said):
+		return fmt.Errorf("%w: %w", ErrAway, said)
+	case isRemote(err):
+		return fmt.Errorf("%w: it answers %s", ErrAway, gcerrors.Code(err))
+	}
 	return fmt.Errorf("the key management service answers %s", gcerrors.Code(err))
 }

@@ -17,6 +17,8 @@ import (
 
 	"gocloud.dev/secrets"
 	"gocloud.dev/secrets/localsecrets"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/custody/kmsv2"
 )
 
 // kekLen is the length of a local key-encryption key in bytes.
@@ -33,11 +35,18 @@ type Keeper struct {
 // URL may hold the key itself, so errors say nothing of it but its scheme.
 func Open(ctx context.Context, url string) (*Keeper, error) {
 	scheme, rest, found := strings.Cut(url, "://")
-	if !found || !secrets.DefaultURLMux().ValidKeeperScheme(scheme) {
+	if !found || scheme != kmsv2.Scheme && !secrets.DefaultURLMux().ValidKeeperScheme(scheme) {
 		return nil, fmt.Errorf("the URL of the key-encryption key has none of the schemes that this program knows: %s", schemes())
 	}
-	if scheme == localsecrets.Scheme {
+	switch scheme {
+	case localsecrets.Scheme:
 		return openLocal(rest)
+	case kmsv2.Scheme:
+		keeper, err := kmsv2.Open(rest)
+		if err != nil {
+			return nil, err
+		}
+		return &Keeper{secrets.NewKeeper(keeper), scheme, []byte(url)}, nil
 	}
 	keeper, err := secrets.OpenKeeper(ctx, url)
 	if err != nil {
@@ -82,7 +91,7 @@ func (k *Keeper) String() string { return "key-encryption key" }
 func (k *Keeper) GoString() string { return k.String() }
 
 func schemes() string {
-	known := secrets.DefaultURLMux().KeeperSchemes()
+	known := append(secrets.DefaultURLMux().KeeperSchemes(), kmsv2.Scheme)
 	slices.Sort(known)
 	for i, s := range known {
 		known[i] = s + "://"

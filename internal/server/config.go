@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/origin"
 )
@@ -36,6 +35,9 @@ type Config struct {
 	CAFile      string // a second place of the CA certificate, besides DataDir
 	DatabaseURL string
 	KEK         string
+	// KEKPrevious is the key-encryption key whose place KEK takes, or "file" for
+	// the one in DataDir; empty: none.
+	KEKPrevious string
 	// MinFreeBytes of the volume of DataDir are to stay free; 0: a tenth of it, and
 	// no more than 5 GiB.
 	MinFreeBytes int64
@@ -181,14 +183,7 @@ func (c *Config) validateURLs() error {
 		// The URL holds a password, so it is not repeated.
 		return errors.New("--database-url must start with postgres:// or postgresql://; leave it out for the embedded database")
 	}
-	if c.KEK == "" {
-		return nil
-	}
-	keeper, err := custody.Open(context.Background(), c.KEK) // speaks to nobody yet
-	if err != nil {
-		return fmt.Errorf("--kek: %w", err)
-	}
-	return keeper.Close()
+	return c.validateKEK()
 }
 
 func isLoopback(host string) bool {

@@ -106,7 +106,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	}
 	alarm := newTamperAlarm(cfg)
 	store.OnTampered(alarm.raise)
-	custodian, err := custody.New(ctx, keeper, store)
+	custodian, err := s.openCustodian(ctx, keeper, store)
 	if err != nil {
 		return s, err
 	}
@@ -164,9 +164,11 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	leaf.observe(registry)
 	care.observe(registry)
 	s.warnOfBreakGlass(ctx, registry)
+	s.observeKey(registry)
 	handler, err := httpapi.New(httpapi.Config{
 		Operations: verified.New(ks), Sessions: sessions, Approvals: approvals, Logger: cfg.Logger, Clock: cfg.Clock, Registerer: registry,
 		Site: s.site(api, leaf.api), Proxies: cfg.proxies, Admission: admission, Parts: func() []keyserver.Readiness { return append(leaf.readiness(), care.parts()...) },
+		Warnings:    cfg.warnings(),
 		MaxInFlight: cfg.MaxRequests, MaxWaiting: cfg.MaxWaiting, MaxStreams: cfg.MaxStreams,
 		MaxStrangers: cfg.MaxStrangers, MaxStrangersPerAddress: cfg.MaxStrangersPerAddress,
 		MaxSpoolBytes: cfg.MaxSpoolBytes, MaxSpoolBytesPerSession: cfg.MaxSpoolBytesPerSession,
@@ -276,27 +278,6 @@ func (s *Server) givenFiles() (*certificateFiles, error) {
 		return nil, nil
 	}
 	return newCertificateFiles(s.cfg)
-}
-
-// openKeeper opens the key-encryption key. It comes before the database: a new
-// key is made only where there is no database yet.
-func (s *Server) openKeeper(ctx context.Context) (*custody.Keeper, error) {
-	url := s.cfg.KEK
-	if url == "" {
-		if err := makeDataDir(s.cfg.DataDir); err != nil {
-			return nil, err
-		}
-		var err error
-		if url, err = custody.EnsureFileKey(s.cfg.DataDir); err != nil {
-			return nil, err
-		}
-	}
-	keeper, err := custody.Open(ctx, url)
-	if err != nil {
-		return nil, fmt.Errorf("--kek: %w", err)
-	}
-	s.onClose(func(context.Context) error { return keeper.Close() })
-	return keeper, makeDataDir(s.cfg.DataDir)
 }
 
 func (s *Server) openStore(ctx context.Context) (*sqlstore.Store, error) {

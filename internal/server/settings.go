@@ -28,7 +28,7 @@ func settings(c Config, system keyserver.SystemID, on listeners) keyserver.Confi
 		{Tag: "IdentityProviders", Children: c.Providers.nodes()},
 		node("Certificate", "source", either(c.TLSCert == "", "internal CA", "file"), "certFile", c.TLSCert, "keyFile", c.TLSKey, "caFile", c.CAFile),
 		node("Database", "kind", either(c.DatabaseURL == "", "sqlite", "postgresql"), "url", c.DatabaseURL),
-		node("KeyEncryptionKey", "scheme", scheme(c.KEK), "url", c.KEK),
+		node("KeyEncryptionKey", "scheme", scheme(c.KEK), "url", c.KEK, "previousUrl", c.KEKPrevious),
 		node("Peers", "timeoutSeconds", seconds(c.PeerTimeout)),
 		node("Cryptography", "fips140", either(fips140.Enabled(), "on", "off"), "module", fips140.Version()),
 		node("Sessions", "idleSeconds", seconds(c.SessionIdle), "lifetimeSeconds", seconds(c.SessionLifetime),

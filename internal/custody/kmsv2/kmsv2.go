@@ -1,0 +1,211 @@
+// Package kmsv2 has a plugin of the Kubernetes KMS v2 protocol hold the key-encryption
+// key, in a process of its own behind a Unix socket: whatever HSM, TPM or cloud that
+// ecosystem has a plugin for.
+package kmsv2
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"gocloud.dev/gcerrors"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	api "k8s.io/kms/apis/v2"
+)
+
+// Scheme begins the URL of a key-encryption key that a plugin holds.
+const Scheme = "kmsv2"
+
+const (
+	// callTimeout bounds one call to the plugin.
+	callTimeout = 5 * time.Second
+	// The protocol bounds what a plugin answers.
+	maxCiphertext  = 1 << 10
+	maxKeyID       = 1 << 10
+	maxAnnotations = 32 << 10
+	maxMessage     = 64 << 10
+)
+
+// envelope begins what a plugin wrapped, so that it is told from what was not.
+const envelope = "kmsv2:"
+
+// wrapped is what has to be kept to have the plugin unwrap.
+type wrapped struct {
+	KeyID       string            `json:"keyId"`
+	Ciphertext  []byte            `json:"ciphertext"`
+	Annotations map[string][]byte `json:"annotations,omitempty"`
+}
+
+// Error is what a plugin did wrong, or that it is not there. It says nothing secret.
+type Error struct{ Sentence string }
+
+// Error implements error.
+func (e *Error) Error() string { return e.Sentence }
+
+// errNotIts is answered for what the plugin did not wrap, as far as it says.
+var errNotIts = errors.New("the KMS plugin does not open it")
+
+// Keeper is the client of one plugin. It implements the driver of gocloud.dev/secrets.
+type Keeper struct {
+	socket string
+	conn   *grpc.ClientConn
+	client api.KeyManagementServiceClient
+}
+
+// Open prepares the client of the plugin at a socket. It speaks to nobody yet.
+func Open(socket string) (*Keeper, error) {
+	if !path.IsAbs(socket) || path.Clean(socket) != socket || strings.ContainsAny(socket, "?#\x00") {
+		return nil, errors.New("the URL of a KMS plugin is kmsv2:// and the absolute path of its socket, for instance kmsv2:///run/kms/plugin.sock")
+	}
+	conn, err := grpc.NewClient("unix://"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // a socket of this machine, whose rights are the file's
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 2 * time.Second}}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)), grpc.WithDisableServiceConfig())
+	if err != nil {
+		return nil, fmt.Errorf("prepare the client of the KMS plugin: %w", err)
+	}
+	return &Keeper{socket, conn, api.NewKeyManagementServiceClient(conn)}, nil
+}
+
+// Encrypt has the plugin wrap, and unwrap again: what it could not open is not kept.
+func (k *Keeper) Encrypt(ctx context.Context, plain []byte) ([]byte, error) {
+	if err := k.healthy(ctx); err != nil {
+		return nil, err
+	}
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer, err := k.client.Encrypt(call, &api.EncryptRequest{Plaintext: plain, Uid: newUID()})
+	if err != nil {
+		return nil, k.failed("wrapping", err)
+	}
+	w := wrapped{answer.GetKeyId(), answer.GetCiphertext(), answer.GetAnnotations()}
+	annotations := 0
+	for name, value := range w.Annotations {
+		annotations += len(name) + len(value)
+	}
+	switch {
+	case w.KeyID == "" || len(w.KeyID) > maxKeyID:
+		return nil, k.said("wraps under no key id, or one of more than %d bytes", maxKeyID)
+	case len(w.Ciphertext) == 0 || len(w.Ciphertext) > maxCiphertext:
+		return nil, k.said("answers %d bytes of ciphertext, where 1 to %d are", len(w.Ciphertext), maxCiphertext)
+	case annotations > maxAnnotations:
+		return nil, k.said("answers %d bytes of annotations, where at most %d are", annotations, maxAnnotations)
+	case bytes.Contains(w.Ciphertext, plain):
+		return nil, k.said("answers what it was to wrap")
+	}
+	again, err := k.decrypt(ctx, w)
+	defer clear(again)
+	if errors.Is(err, errNotIts) || err == nil && !bytes.Equal(again, plain) {
+		return nil, k.said("does not open what it has just wrapped")
+	}
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(w)
+	return slices.Concat([]byte(envelope), text), err
+}
+
+// Decrypt has the plugin unwrap.
+func (k *Keeper) Decrypt(ctx context.Context, ciphertext []byte) ([]byte, error) {
+	text, found := bytes.CutPrefix(ciphertext, []byte(envelope))
+	var w wrapped
+	if !found || json.Unmarshal(text, &w) != nil {
+		return nil, errNotIts
+	}
+	return k.decrypt(ctx, w)
+}
+
+func (k *Keeper) decrypt(ctx context.Context, w wrapped) ([]byte, error) {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer, err := k.client.Decrypt(call, &api.DecryptRequest{Ciphertext: w.Ciphertext, Uid: newUID(), KeyId: w.KeyID, Annotations: w.Annotations})
+	switch {
+	case err == nil:
+		return answer.GetPlaintext(), nil
+	case away[status.Code(err)]:
+		return nil, k.failed("unwrapping", err)
+	}
+	// It says no. A plugin that is well means it.
+	if err := k.healthy(ctx); err != nil {
+		return nil, err
+	}
+	return nil, errNotIts
+}
+
+// healthy asks the plugin for its status.
+func (k *Keeper) healthy(ctx context.Context) error {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	s, err := k.client.Status(call, &api.StatusRequest{})
+	switch {
+	case err != nil:
+		return k.failed("its status", err)
+	case s.GetVersion() != "v2" && s.GetVersion() != "v2beta1":
+		return k.said("speaks version %.20q of the protocol, and this program speaks v2", s.GetVersion())
+	case s.GetHealthz() != "ok":
+		return k.said("says that it is not well: %.100q", s.GetHealthz())
+	case s.GetKeyId() == "" || len(s.GetKeyId()) > maxKeyID:
+		return k.said("has no key id, or one of more than %d bytes", maxKeyID)
+	}
+	return nil
+}
+
+// away are the codes by which a plugin, or what is in its place, could not be asked.
+var away = map[codes.Code]bool{
+	codes.Unavailable: true, codes.DeadlineExceeded: true, codes.Canceled: true, codes.ResourceExhausted: true,
+	codes.PermissionDenied: true, codes.Unauthenticated: true, codes.Unimplemented: true,
+}
+
+func (k *Keeper) failed(what string, err error) error {
+	switch code := status.Code(err); code {
+	case codes.Unavailable:
+		return k.said("is not there, or hung up")
+	case codes.DeadlineExceeded:
+		return k.said("does not answer (%s)", what)
+	case codes.Canceled:
+		return context.Canceled
+	default:
+		return k.said("fails (%s): %s", what, code)
+	}
+}
+
+func (k *Keeper) said(format string, args ...any) error {
+	return &Error{"the KMS plugin at " + k.socket + " " + fmt.Sprintf(format, args...)}
+}
+
+// newUID names a call in the logs of the plugin.
+func newUID() string {
+	var uid [16]byte
+	_, _ = rand.Read(uid[:]) // never fails
+	return hex.EncodeToString(uid[:])
+}
+
+// Close hangs up.
+func (k *Keeper) Close() error { return k.conn.Close() }
+
+// ErrorAs implements the driver.
+func (k *Keeper) ErrorAs(err error, target any) bool { return errors.As(err, target) }
+
+// ErrorCode implements the driver.
+func (k *Keeper) ErrorCode(err error) gcerrors.ErrorCode {
+	var said *Error
+	switch {
+	case errors.As(err, &said):
+		return gcerrors.Internal
+	case errors.Is(err, context.Canceled):
+		return gcerrors.Canceled
+	}
+	return gcerrors.InvalidArgument
+}

@@ -1,0 +1,129 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+const (
+	// keyPatience is how long a start waits for the service that holds the
+	// key-encryption key, and keyPause how long it rests in between.
+	keyPatience = 2 * time.Minute
+	keyPause    = 2 * time.Second
+
+	// previousFile is --kek-previous where the key was the file of the data directory.
+	previousFile = "file"
+)
+
+func (c *Config) validateKEK() error {
+	for flag, url := range map[string]string{"--kek": c.KEK, "--kek-previous": c.KEKPrevious} {
+		if url == "" || flag == "--kek-previous" && url == previousFile {
+			continue
+		}
+		keeper, err := custody.Open(context.Background(), url) // speaks to nobody yet
+		if err != nil {
+			return fmt.Errorf("%s: %w", flag, err)
+		}
+		if err := keeper.Close(); err != nil {
+			return err
+		}
+	}
+	if c.KEKPrevious == previousFile && c.KEK == "" {
+		return errors.New("--kek-previous file is the key that is used without --kek; name the new one by --kek")
+	}
+	return nil
+}
+
+// openKeeper opens the key-encryption key. It comes before the database: a new
+// key is made only where there is no database yet.
+func (s *Server) openKeeper(ctx context.Context) (*custody.Keeper, error) {
+	url := s.cfg.KEK
+	if url == "" {
+		if err := makeDataDir(s.cfg.DataDir); err != nil {
+			return nil, err
+		}
+		var err error
+		if url, err = custody.EnsureFileKey(s.cfg.DataDir); err != nil {
+			return nil, err
+		}
+	}
+	keeper, err := s.keep(ctx, "--kek", url)
+	if err != nil {
+		return nil, err
+	}
+	return keeper, makeDataDir(s.cfg.DataDir)
+}
+
+func (s *Server) keep(ctx context.Context, flag, url string) (*custody.Keeper, error) {
+	keeper, err := custody.Open(ctx, url)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	s.onClose(func(context.Context) error { return keeper.Close() })
+	return keeper, nil
+}
+
+// openCustodian opens the data keys. It waits for a service that is away, within
+// bounds: whoever restarts everything at once must not have to do it in order.
+func (s *Server) openCustodian(ctx context.Context, keeper *custody.Keeper, store *sqlstore.Store) (*custody.Custodian, error) {
+	o := custody.Options{Clock: s.cfg.Clock}
+	if url := s.cfg.KEKPrevious; url != "" {
+		var err error
+		if url == previousFile {
+			if url, err = custody.FileKey(s.cfg.DataDir); err != nil {
+				return nil, fmt.Errorf("--kek-previous: %w", err)
+			}
+		}
+		if o.Previous, err = s.keep(ctx, "--kek-previous", url); err != nil {
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, keyPatience)
+	defer cancel()
+	for waiting := false; ; waiting = true {
+		custodian, err := custody.Start(ctx, keeper, store, o)
+		switch {
+		case err == nil:
+			if needed := custodian.KEK().PreviousNeeded; needed != nil && !*needed {
+				s.cfg.Logger.Warn("--kek opens every data key of the database: --kek-previous is not needed any more; leave it out at the next start")
+			}
+			return custodian, nil
+		case !errors.Is(err, custody.ErrAway) || ctx.Err() != nil:
+			return nil, err
+		case !waiting:
+			s.cfg.Logger.Warn("waiting for the key-encryption key", "error", err, "atMost", keyPatience.String())
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(keyPause):
+		}
+	}
+}
+
+// warnings are what GET /api/ready says beside its parts: the service works, and should
+// not stay like this.
+func (c *Config) warnings() []string {
+	if !c.keyBesideDatabase() {
+		return nil
+	}
+	return []string{"the key-encryption key and the database are in one directory (--data-dir): whoever copies it has every key; see --kek"}
+}
+
+func (c *Config) keyBesideDatabase() bool { return c.KEK == "" && c.DatabaseURL == "" }
+
+// observeKey shows the same to whoever looks at metrics.
+func (s *Server) observeKey(registry *prometheus.Registry) {
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "keyserver_kek_beside_database", Help: "1 where the key-encryption key and the database are in one directory."})
+	registry.MustRegister(gauge)
+	if s.cfg.keyBesideDatabase() {
+		gauge.Set(1)
+	}
+}
