@@ -20,7 +20,12 @@ type PeerRegistry struct {
 	store   *sqlstore.Store
 	clock   func() time.Time
 	issuers *cache.Cache[string, evidence]
+	rows    Auditor // nil where nothing is recorded
+	system  keyserver.SystemID
 }
+
+// RecordTo has what is learned from peers recorded.
+func (r *PeerRegistry) RecordTo(rows Auditor, own keyserver.SystemID) { r.rows, r.system = rows, own }
 
 // NewPeerRegistry returns the registry of a store. Make it before whoever looks
 // at it again when the store announces a change: the store announces in that order.

@@ -207,8 +207,21 @@ func (e *Engine) register(ctx context.Context, tx *sqlstore.Tx, peer keyserver.T
 	if err != nil {
 		return none, err
 	}
+	same := registered && sameKey(peers[at].Certificate.DER, chain.Leaf.Raw)
+	if same {
+		learned, err := learnedOf(ctx, tx, peer.System, trusted)
+		if err != nil {
+			return none, err
+		}
+		trusted = append(trusted, learned...)
+	}
 	if err := chain.Verify(trusted, e.Clock()); err != nil {
 		return none, invalidPeer("the peer's chain is refused: %s", err)
+	}
+	if registered && !same { // what the former key said of its authorities is over
+		if err := tx.DeletePeerAuthorities(ctx, peer.System); err != nil {
+			return none, err
+		}
 	}
 	if registered {
 		return replacePeer(ctx, tx, peers[at], peer)

@@ -166,6 +166,9 @@ const (
 	// AuditClosedEntries is recorded where a peer reports a principal of its own
 	// as disabled or removed, and the principal's entries here are closed.
 	AuditClosedEntries = "closeACLEntries"
+	// AuditLearnedAuthority is recorded before the next authority of a peer is
+	// remembered, for which one that is trusted here vouches.
+	AuditLearnedAuthority = "learnAuthority"
 	// What is done about approvals needs no operation of a role, but a duty: see
 	// package approval.
 	AuditAskApproval     = "askApproval"

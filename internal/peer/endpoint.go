@@ -64,6 +64,8 @@ type endpoint struct {
 	announced, settled atomic.Uint64
 	settling           sync.Mutex
 
+	lessons chan toldBy
+
 	kick chan struct{}
 	stop context.CancelFunc
 	done chan struct{}
@@ -73,7 +75,7 @@ func newEndpoint(r Registry, own func() *tls.Certificate, usage x509.ExtKeyUsage
 	ctx, stop := context.WithCancel(context.Background())
 	d := &endpoint{
 		registry: r, certificate: own, usage: usage, clock: clock, logger: logger, complaints: rate.NewLimiter(rate.Every(complainEvery), complaintsAtOnce), told: told,
-		open: map[*conn]struct{}{}, kick: make(chan struct{}, 1), stop: stop, done: make(chan struct{}),
+		open: map[*conn]struct{}{}, lessons: make(chan toldBy, waitingLessons), kick: make(chan struct{}, 1), stop: stop, done: make(chan struct{}),
 	}
 	d.version.Store(1)
 	go d.watch(ctx)
@@ -143,6 +145,9 @@ func (d *endpoint) watch(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case told := <-d.lessons:
+			d.learn(ctx, told)
+			continue
 		case <-d.kick:
 		case <-again.C:
 			d.version.Add(1) // whatever was announced, it is read anew
@@ -243,6 +248,7 @@ func (d *endpoint) handshake(ctx context.Context, raw net.Conn, side func(net.Co
 		_ = raw.Close()
 		return nil, nil, err
 	}
+	d.hear(c)
 	return c, authInfo{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, conn: c}, nil
 }
 

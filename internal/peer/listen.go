@@ -50,7 +50,7 @@ func (s *Server) GRPC(g *Gate) *grpc.Server {
 		grpc.MaxRecvMsgSize(maxPackage), grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.WriteBufferSize(socketBuffer), grpc.ReadBufferSize(socketBuffer),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout, MaxConnectionAge: maxAge}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingAfter / 2}),
 		grpc.InTapHandle(s.tap), grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream),
 	)

@@ -27,6 +27,9 @@ const (
 	firstRedial = 100 * time.Millisecond
 	lastRedial  = time.Second
 	idleTimeout = 5 * time.Minute // without a call
+	// maxAge is when a connection is asked to be made anew, which no call notices:
+	// both sides then show the certificates and the authorities that they have now.
+	maxAge = 5 * time.Minute
 )
 
 // pool is what a client holds for one peer.

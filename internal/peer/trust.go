@@ -22,6 +22,10 @@ import (
 type Registry interface {
 	TrustedCAs(ctx context.Context) ([]keyserver.Certificate, error)
 	TrustedServers(ctx context.Context) ([]keyserver.TrustedServer, error)
+	// PeerAuthorities are what was learned of the authorities of peers.
+	PeerAuthorities(ctx context.Context) ([]keyserver.PeerAuthority, error)
+	// LearnAuthorities remembers authorities of the peer of a record.
+	LearnAuthorities(ctx context.Context, of keyserver.TrustedServer, learned []keyserver.PeerAuthority) error
 	// Revoked says why a certificate that a trusted CA signed is refused, by the
 	// revocation policy and evidence of this moment; nothing where it may pass.
 	Revoked(ctx context.Context, cert, issuer *x509.Certificate) (why string, err error)
@@ -33,6 +37,8 @@ type trust struct {
 	cas     []*x509.Certificate // those of roots
 	servers []keyserver.TrustedServer
 	byKey   map[string][]keyserver.TrustedServer // by the public key of the recorded certificate
+	// successors are the authorities that were learned from each peer.
+	successors map[keyserver.SystemID][]successor
 }
 
 func load(ctx context.Context, r Registry) (trust, error) {
@@ -50,6 +56,11 @@ func load(ctx context.Context, r Registry) (trust, error) {
 	if t.servers, err = r.TrustedServers(ctx); err != nil {
 		return trust{}, err
 	}
+	learned, err := r.PeerAuthorities(ctx)
+	if err != nil {
+		return trust{}, err
+	}
+	t.successors = successors(learned, t.cas)
 	for _, s := range t.servers {
 		if recorded, err := x509.ParseCertificate(s.Certificate.DER); err == nil { // what does not parse is nobody's
 			key := string(recorded.RawSubjectPublicKeyInfo)
@@ -65,7 +76,8 @@ var errNoCertificate = errors.New("the other side sent no certificate")
 // registered peer whose record has the same public key. The key server issues
 // its certificate anew under the same key, so a later certificate is the
 // peer's as well; the chain has to lead to a trusted CA in any case. It also
-// answers the ways in which it does.
+// answers the ways in which it does. An authority that was learned from the peer
+// counts like one of the list.
 func (t trust) identify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) (who keyserver.TrustedServer, ways [][]*x509.Certificate, err error) {
 	if len(chain) == 0 {
 		return who, nil, errNoCertificate
@@ -78,13 +90,9 @@ func (t trust) identify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now t
 	default:
 		return who, nil, fmt.Errorf("%d registered peers have the key of the certificate of %s", len(found), chain[0].Subject)
 	}
-	intermediates := x509.NewCertPool()
-	for _, c := range chain[1:] {
-		intermediates.AddCert(c)
+	if ways, err = t.ways(found[0], chain[0], chain[1:], usage, now); err != nil {
+		err = shutOut(found[0], chain[0], err)
 	}
-	ways, err = chain[0].Verify(x509.VerifyOptions{
-		Roots: t.roots, Intermediates: intermediates, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage},
-	})
 	return found[0], ways, err
 }
 

@@ -29,6 +29,7 @@ type registry struct {
 	mu      sync.Mutex
 	cas     []keyserver.Certificate
 	servers []keyserver.TrustedServer
+	learned []keyserver.PeerAuthority
 	reads   int               // of servers
 	revoked map[string]string // why, by what the certificate says of itself
 	failing error             // of questions about revocation
@@ -38,6 +39,19 @@ func (r *registry) Revoked(_ context.Context, cert, issuer *x509.Certificate) (s
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.revoked[named(cert, issuer)], r.failing
+}
+
+func (r *registry) PeerAuthorities(context.Context) ([]keyserver.PeerAuthority, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.learned), nil
+}
+
+func (r *registry) LearnAuthorities(_ context.Context, _ keyserver.TrustedServer, learned []keyserver.PeerAuthority) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.learned = append(r.learned, learned...)
+	return nil
 }
 
 func (r *registry) TrustedCAs(context.Context) ([]keyserver.Certificate, error) {

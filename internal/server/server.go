@@ -138,6 +138,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	s.background(care.run)
 
 	peerRegistry := engine.NewPeerRegistry(store, cfg.Clock)
+	peerRegistry.RecordTo(rows, s.system)
 	peers := s.askPeers(store, peerRegistry, leaf)
 	s.background(leaf.issued.follow(store))
 	s.background(authorities{office, rows, s.system, cfg.Logger}.run)

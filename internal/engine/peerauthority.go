@@ -1,0 +1,122 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+const (
+	// maxPeerAuthorities are remembered of one peer, the latest. A peer has two or
+	// three in all at a time, of which one is trusted from its registration on.
+	maxPeerAuthorities = 4
+	// learnEvery is how often something is learned from one peer, which decides what
+	// it shows.
+	learnEvery = time.Minute
+)
+
+// PeerAuthorities reads what was learned of the authorities of peers.
+func (r *PeerRegistry) PeerAuthorities(ctx context.Context) ([]keyserver.PeerAuthority, error) {
+	return r.store.PeerAuthorities(ctx)
+}
+
+// LearnAuthorities remembers authorities of the peer of a record, unless the record
+// has gone meanwhile or became that of another key. Each has a row of the audit
+// trail before.
+func (r *PeerRegistry) LearnAuthorities(ctx context.Context, of keyserver.TrustedServer, learned []keyserver.PeerAuthority) error {
+	known, err := r.store.PeerAuthoritiesOf(ctx, of.System)
+	if err != nil {
+		return err
+	}
+	learned = slices.DeleteFunc(slices.Clone(learned), func(a keyserver.PeerAuthority) bool { return isKnown(known, a) })
+	if len(learned) == 0 || len(known) > 0 && r.clock().Sub(known[len(known)-1].LearnedAt) < learnEvery {
+		return nil
+	}
+	for _, a := range learned {
+		if err := r.recordLesson(ctx, a); err != nil {
+			return err
+		}
+	}
+	return r.store.Update(ctx, func(tx *sqlstore.Tx) error {
+		now, err := tx.TrustedServer(ctx, of.System)
+		if errors.Is(err, sqlstore.ErrNotFound) || err == nil && !sameKey(now.Certificate.DER, of.Certificate.DER) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		known, err := tx.PeerAuthoritiesOf(ctx, of.System)
+		if err != nil {
+			return err
+		}
+		for _, a := range learned {
+			if isKnown(known, a) { // by another replica
+				continue
+			}
+			if err := tx.InsertPeerAuthority(ctx, a); err != nil {
+				return err
+			}
+			known = append(known, a)
+		}
+		for len(known) > maxPeerAuthorities {
+			if err := tx.DeletePeerAuthority(ctx, known[0]); err != nil {
+				return err
+			}
+			known = known[1:]
+		}
+		return nil
+	})
+}
+
+func (r *PeerRegistry) recordLesson(ctx context.Context, a keyserver.PeerAuthority) error {
+	if r.rows == nil {
+		return nil
+	}
+	cert, err := x509.ParseCertificate(a.Certificate)
+	if err != nil {
+		return err
+	}
+	return r.rows.Write(ctx, keyserver.AuditEntry{
+		Operation: keyserver.AuditLearnedAuthority, Outcome: keyserver.Allowed, Kind: keyserver.InternalSession,
+		Principal: keyserver.PrincipalRef{System: r.system}, Object: strconv.FormatUint(uint64(a.System), 10) + " " + pki.SlashName(cert.Subject),
+	})
+}
+
+func isKnown(list []keyserver.PeerAuthority, a keyserver.PeerAuthority) bool {
+	return slices.ContainsFunc(list, func(k keyserver.PeerAuthority) bool { return bytes.Equal(k.Certificate, a.Certificate) })
+}
+
+// sameKey reports whether two certificates are for one key, by which a peer is known.
+func sameKey(a, b []byte) bool {
+	one, err := x509.ParseCertificate(a)
+	if err != nil {
+		return false
+	}
+	other, err := x509.ParseCertificate(b)
+	return err == nil && bytes.Equal(one.RawSubjectPublicKeyInfo, other.RawSubjectPublicKeyInfo)
+}
+
+// learnedOf are the authorities of a peer that count beside the trusted list when it
+// is registered anew with the same key.
+func learnedOf(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID, trusted []*x509.Certificate) ([]*x509.Certificate, error) {
+	list, err := tx.PeerAuthoritiesOf(ctx, system)
+	if err != nil {
+		return nil, err
+	}
+	var learned []*x509.Certificate
+	for _, a := range list {
+		anchored := slices.ContainsFunc(trusted, func(ca *x509.Certificate) bool { return keyserver.DigestOf(ca.Raw) == a.Anchor })
+		if cert, err := x509.ParseCertificate(a.Certificate); err == nil && anchored {
+			learned = append(learned, cert)
+		}
+	}
+	return learned, nil
+}
