@@ -90,12 +90,8 @@ func (s *Service) RetireAuthority(ctx context.Context, by keyserver.Caller, id k
 	return verifiedWrite[[]keyserver.Authority, AuthorityGone]{
 		read: func(ctx context.Context) ([]keyserver.Authority, error) { return s.ks.Authorities(ctx, by) },
 		refuse: func(before []keyserver.Authority) error {
-			i := withID(before, id)
-			switch {
-			case i < 0:
+			if withID(before, id) < 0 {
 				return fault.New(fault.NotFound, "no authority has the certificateId %s; list them with GET /api/authority", id.Base64())
-			case before[i].State == keyserver.AuthorityActive:
-				return fault.New(fault.AuthorityState, "the authority issues; prepare and activate another one before")
 			}
 			return nil
 		},
