@@ -55,6 +55,26 @@ func TestAuthorityRefuses(t *testing.T) {
 	}
 }
 
+// Where the key server has several CAs, all are published as the file has them.
+func TestPublishesAll(t *testing.T) {
+	where := types.NamespacedName{Namespace: "keyserver-system", Name: "keyserver-ca"}
+	client := fake.NewClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: where.Namespace, Name: where.Name}})
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	a := Authority{ConfigMaps: client.CoreV1(), ConfigMap: where, File: file, Each: time.Minute, Logger: slog.New(slog.DiscardHandler)}
+	for _, content := range []string{certificate, certificate + certificate, certificate} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Publish(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		have, err := client.CoreV1().ConfigMaps(where.Namespace).Get(t.Context(), where.Name, metav1.GetOptions{})
+		if err != nil || have.Data[AuthorityKey] != content {
+			t.Errorf("%d bytes are published, want %d: %v", len(have.Data[AuthorityKey]), len(content), err)
+		}
+	}
+}
+
 // certificate is one of the samples' CAs, whose key was thrown away.
 const certificate = `-----BEGIN CERTIFICATE-----
 MIIB6TCCAZCgAwIBAgIQANcJ8D0eeXPJkoYXKY5mtzAKBggqhkjOPQQDAjBUMTMw
