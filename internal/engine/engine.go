@@ -83,7 +83,7 @@ type Engine struct {
 	trusts     *cache.Cache[trustKey, []keyserver.PrincipalTrust]
 	policies   *cache.Cache[keyserver.Deployment, approval.Policy] // the one that there is
 	feed       *feed
-	unerased   atomic.Bool // bytes of keys went that may still be in the files
+	unerased   atomic.Bool // bytes of keys may have gone that are still in the files
 
 	encryptions *allowance.Allowances
 	// rotate mints the successor of a key that may encrypt hardly any more, or no

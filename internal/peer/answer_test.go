@@ -130,6 +130,13 @@ func TestLyingPeers(t *testing.T) {
 		"Algorithm":      {func() { l.key = &peerpb.KeyResponse{Algorithm: "ROT-13", KeyBytes: 32} }, key, false},
 		"ShortKey":       {func() { l.key = &peerpb.KeyResponse{Algorithm: "AES-256", KeyBytes: 16} }, key, false},
 		"HugeKey":        {func() { l.key = &peerpb.KeyResponse{Algorithm: "HMAC-SHA384", KeyBytes: 1<<32 - 1} }, key, false},
+		"Life":           {func() { l.key = aged(func(*peerpb.KeyLife) {}) }, key, true},
+		"LifeOfOld":      {func() { l.key = aged(func(k *peerpb.KeyLife) { k.Reset() }) }, key, false},
+		"LifeState":      {func() { l.key = aged(func(k *peerpb.KeyLife) { k.State = "fine" }) }, key, false},
+		"LifeLineage":    {func() { l.key = aged(func(k *peerpb.KeyLife) { k.Lineage = 0 }) }, key, false},
+		"LifeGeneration": {func() { l.key = aged(func(k *peerpb.KeyLife) { k.Generation = 0 }) }, key, false},
+		"LifeTime":       {func() { l.key = aged(func(k *peerpb.KeyLife) { k.LastUsedAt = 1 << 62 }) }, key, false},
+		"LifeUses":       {func() { l.key = aged(func(k *peerpb.KeyLife) { k.Uses = -1 }) }, key, false},
 		"MAC":            {func() { l.mac = make([]byte, keyserver.MACSize) }, hmac(1), true},
 		"StreamedMAC":    {func() { l.mac = make([]byte, keyserver.MACSize) }, hmac(3 * pieceLen), true},
 		"ShortMAC":       {func() { l.mac = make([]byte, keyserver.MACSize-1) }, hmac(1), false},
@@ -263,4 +270,11 @@ func TestListsAreBounded(t *testing.T) {
 	if p := w.held(); len(p.places) > 0 || len(p.lists) > 0 {
 		t.Error("its places are taken")
 	}
+}
+
+// aged is metadata of a key with a life that is spoilt.
+func aged(spoil func(*peerpb.KeyLife)) *peerpb.KeyResponse {
+	life := &peerpb.KeyLife{State: "verifyOnly", Lineage: 7, Generation: 2, CreatedAt: 1, StateAt: 2, Uses: 3, LastUsedAt: 4}
+	spoil(life)
+	return &peerpb.KeyResponse{Algorithm: "AES-256", KeyBytes: 32, Life: life}
 }

@@ -100,6 +100,9 @@ func (tx *Tx) SetKeyLife(ctx context.Context, id keyserver.ID, life keyserver.Ke
 	k.Life.State, k.Life.StateAt, k.Life.DestroyAt = life.State, life.StateAt, life.DestroyAt
 	if life.State == keyserver.KeyDestroyed {
 		k.Wrapped = nil
+		if err := tx.execOne(ctx, `UPDATE leases SET until = 1 WHERE name = 'keyErase'`); err != nil {
+			return err
+		}
 	}
 	columns := columnsOf(id, k.Life)
 	tx.record(keyserver.ChangeKey, id, keyserver.Updated)
@@ -116,7 +119,17 @@ func (r reads) KeysEnding(ctx context.Context, by time.Time, limit int) ([]keyse
 // Erase makes what a committed transaction overwrote vanish from the files, as far
 // as the database can. It answers false where somebody reads what was, so that it
 // has to be tried again.
-func (s *Store) Erase(ctx context.Context) (bool, error) { return s.dialect.erase(ctx, s) }
+func (s *Store) Erase(ctx context.Context) (done bool, err error) {
+	var owed int64
+	if err := s.row(ctx, `SELECT until FROM leases WHERE name = 'keyErase'`, nil, &owed); err != nil || owed == 0 {
+		return err == nil, err
+	}
+	if done, err = s.dialect.erase(ctx, s); err != nil || !done {
+		return false, err
+	}
+	_, err = s.dialect.alone(ctx, s, `UPDATE leases SET until = 0 WHERE name = 'keyErase'`)
+	return err == nil, err
+}
 
 // KeyUse is how often a key was used, and when last.
 type KeyUse struct {

@@ -257,18 +257,32 @@ func (d *sqlite) setKeyWraps(ctx context.Context, in statements, ids, wrapped, m
 // claimRewrap: no other process has the database.
 func (d *sqlite) claimRewrap(context.Context, *Store) (func(), error) { return func() {}, nil }
 
-// erase empties the log, which has the pages as they were; what was overwritten in
-// the database itself is zeros by secure_delete.
+// vacuumedSize is up to how many bytes of database are written anew to erase. It
+// takes about a second, in memory, and all that writes waits.
+const vacuumedSize = 64 << 20
+
+// erase writes the database anew and empties the log. What was overwritten is zeros
+// by secure_delete, but a row that was moved may have left a copy where its page has
+// no row now, and the log has the pages as they were.
 func (d *sqlite) erase(ctx context.Context, s *Store) (done bool, err error) {
 	if err := s.writer.lock(ctx); err != nil {
 		return false, err
 	}
 	defer s.writer.unlock()
-	// Nobody writes meanwhile, so that a reader of long is not waited for.
 	db := d.pool("rw", 1)
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if _, err := db.ExecContext(ctx, `PRAGMA busy_timeout = 100`); err != nil {
+	var size int64
+	if err := db.QueryRowContext(ctx, `SELECT page_count * page_size FROM pragma_page_count, pragma_page_size`).Scan(&size); err != nil {
 		return false, translate(d, err)
+	}
+	settings := []string{`PRAGMA busy_timeout = 100`, `PRAGMA temp_store = MEMORY`} // a reader of long is not waited for
+	if size <= vacuumedSize {
+		settings = append(settings, `VACUUM`)
+	}
+	for _, text := range settings {
+		if _, err := db.ExecContext(ctx, text); err != nil {
+			return false, translate(d, err)
+		}
 	}
 	var busy, logged, folded int
 	err = db.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &logged, &folded)

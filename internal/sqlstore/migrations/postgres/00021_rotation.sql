@@ -12,12 +12,13 @@ CREATE TABLE key_rotations (
 );
 CREATE INDEX key_rotations_by_due ON key_rotations (due_at) WHERE due_at > 0;
 
--- Work that one process does at a time: whoever has it has it until then.
+-- Work that one process does at a time: whoever has it has it until then. keyErase
+-- is not 0 while bytes went that may still be in the files.
 CREATE TABLE leases (
 	name  TEXT   NOT NULL PRIMARY KEY,
 	until BIGINT NOT NULL
 );
-INSERT INTO leases (name, until) VALUES ('keyLife', 0);
+INSERT INTO leases (name, until) VALUES ('keyLife', 0), ('keyErase', 0);
 
 -- A listing reads the entries of a principal in the order of the lists.
 DROP INDEX acl_entries_by_principal;
