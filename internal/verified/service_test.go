@@ -151,6 +151,33 @@ func (l *liar) distort(c keyserver.ACLChange) keyserver.ACLChange {
 	return c
 }
 
+func (l *liar) KeyState(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.KeyMetadata, error) {
+	if err := l.reading(); err != nil {
+		return keyserver.KeyMetadata{}, err
+	}
+	return l.Port.KeyState(ctx, by, link)
+}
+
+func (l *liar) ChangeKeyState(ctx context.Context, by keyserver.Caller, c keyserver.KeyStateChange) error {
+	return l.send(func() error { return l.Port.ChangeKeyState(ctx, by, c) })
+}
+
+func (l *liar) KeyLine(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.KeyLine, error) {
+	if err := l.reading(); err != nil {
+		return keyserver.KeyLine{}, err
+	}
+	return l.Port.KeyLine(ctx, by, link)
+}
+
+func (l *liar) RotateKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (successor keyserver.HiddenLink, err error) {
+	err = l.send(func() error { successor, err = l.Port.RotateKey(ctx, by, link); return err })
+	return successor, err
+}
+
+func (l *liar) SetKeyRotation(ctx context.Context, by keyserver.Caller, c keyserver.KeyRotationChange) error {
+	return l.send(func() error { return l.Port.SetKeyRotation(ctx, by, c) })
+}
+
 func (l *liar) GrantACL(ctx context.Context, by keyserver.Caller, c keyserver.ACLChange) error {
 	return l.send(func() error { return l.Port.GrantACL(ctx, by, l.distort(c)) })
 }
@@ -252,6 +279,18 @@ var writes = map[string]write{
 	"DeletePrincipal": {bad: fault.NotRemoved, unread: fault.ReadbackFailed, do: func(w *world) (bool, error) {
 		r, err := w.DeletePrincipal(ctx, w.admin, keyserver.Departure{ID: w.other.Principal.ID})
 		return r.Gone, err
+	}},
+	"ChangeKeyState": {bad: fault.NotSaved, unread: fault.ReadbackFailed, do: func(w *world) (bool, error) {
+		r, err := w.ChangeKeyState(ctx, w.admin, keyserver.KeyStateChange{Link: w.link, Act: keyserver.DestroyKey, Days: 7})
+		return r.Saved, err
+	}},
+	"RotateKey": {bad: fault.NotSaved, unread: fault.ReadbackFailed, do: func(w *world) (bool, error) {
+		r, err := w.RotateKey(ctx, w.admin, w.link)
+		return r.Saved, err
+	}},
+	"SetKeyRotation": {bad: fault.NotSaved, unread: fault.ReadbackFailed, do: func(w *world) (bool, error) {
+		r, err := w.SetKeyRotation(ctx, w.admin, keyserver.KeyRotationChange{Link: w.link, Rotation: keyserver.KeyRotation{Every: 90}})
+		return r.Saved, err
 	}},
 	"GrantACL": {bad: fault.NotVerified, unread: fault.ReadbackFailed, do: func(w *world) (bool, error) {
 		r, err := w.GrantACL(ctx, w.admin, keyserver.ACLChange{Link: w.link, Principal: w.other.Principal, Rights: keyserver.Write, MaxUsage: 9})

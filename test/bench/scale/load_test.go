@@ -23,6 +23,7 @@ const (
 	aclID
 	entryID
 	principalID
+	groupEntryID
 )
 
 func spread(kind, n int) keyserver.ID {
@@ -92,6 +93,8 @@ func load(b *testing.B, config sqlstore.Config, group keyserver.ID, principals, 
 		at(keyID, "i"), `'HMAC-SHA384'`, `48`, d.bytes, at(aclID, "i"), `0`)
 	fill(`acl_entries (id, acl_id, system_id, principal_id, rights, max_usage, used, user_right, start_stamp, end_stamp)`, keys,
 		at(entryID, "i"), at(aclID, "i"), `1`, at(principalID, "1 + i % "+strconv.Itoa(principals)), `7`, `-1`, `0`, `0`, stamp, stamp)
+	fill(`acl_entries (id, acl_id, system_id, principal_id, rights, max_usage, used, user_right, start_stamp, end_stamp)`, keys,
+		at(groupEntryID, "i"), at(aclID, "i"), `1`, fixed(group), `1`, `-1`, `0`, `0`, stamp, stamp)
 	for _, s := range d.after {
 		_, err := db.ExecContext(ctx, s)
 		rig.Must(b, err)

@@ -75,6 +75,11 @@ var work = []struct {
 		_, err := s.HMAC(ctx, s.agent, keyserver.HMACRequest{Link: s.links[n%len(s.links)], Message: strings.NewReader("message")})
 		return err
 	}},
+	// The agent reads every key, by its group.
+	{"keys-first-page", true, func(s *side, _ int) error { return s.keysPage("") }},
+	{"keys-page", true, func(s *side, n int) error {
+		return s.keysPage(keyserver.NewHiddenLink(1, spread(keyID, s.keys/2+n)))
+	}},
 	{"principals-page", true, func(s *side, n int) error { return s.page("", 500, 0) }},
 	{"principals-by-name", true, func(s *side, n int) error { return s.page("user-0000", 50, n%40) }},
 	// Told and not judged: contract 9.1 pages by offset, and rows that are
@@ -96,6 +101,14 @@ var work = []struct {
 		_, err := s.Store.ACL(ctx, id)
 		return err
 	}},
+}
+
+func (s *side) keysPage(after keyserver.HiddenLink) error {
+	page, err := s.ListKeys(ctx, s.agent, keyserver.KeyFilter{After: after, Limit: 100})
+	if err == nil && (len(page.Keys) != 100 || page.Next == "") {
+		err = fmt.Errorf("a page of 100 keys came back with %d", len(page.Keys))
+	}
+	return err
 }
 
 func (s *side) page(prefix string, limit, offset int) error {
