@@ -581,6 +581,10 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 				_, err := f.Decrypt(ctx, by, keyserver.Decryption{KeyChoice: keyserver.KeyChoice{Key: sealing[l]}, Sealed: sealed.Sealed})
 				return err
 			},
+			"Disable": func(by keyserver.Caller, l keyserver.HiddenLink) error {
+				return f.ChangeKeyState(ctx, by, keyserver.KeyStateChange{Link: l, Act: keyserver.DisableKey})
+			},
+			"Rotate":   func(by keyserver.Caller, l keyserver.HiddenLink) error { _, err := f.RotateKey(ctx, by, l); return err },
 			"ReadACL":  func(by keyserver.Caller, l keyserver.HiddenLink) error { _, err := f.ACL(ctx, by, l); return err },
 			"GrantACL": func(by keyserver.Caller, l keyserver.HiddenLink) error { return f.GrantACL(ctx, by, forKey(l, change)) },
 			"AmendACL": func(by keyserver.Caller, l keyserver.HiddenLink) error { return f.AmendACL(ctx, by, forKey(l, change)) },
@@ -591,7 +595,7 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				outOfScope(t, call(scoped, other))
 				outOfScope(t, call(empty, named))
-				if name == "Export" { // of no key whatever
+				if name == "Export" || name == "Disable" || name == "Rotate" { // of no key whatever
 					outOfScope(t, call(scoped, named))
 					return
 				}
@@ -609,6 +613,8 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 		}
 		outOfScope(t, f.RevokeACL(ctx, scoped, keyserver.ACLRevocation{Link: named, Principal: f.Admin.Principal}))
 		_, err := f.Key(ctx, scoped, other) // by a password: none in the scope either
+		outOfScope(t, err)
+		_, err = f.ListKeys(ctx, scoped, keyserver.KeyFilter{Limit: 1})
 		outOfScope(t, err)
 		_, err = f.Roles(ctx, scoped)
 		outOfScope(t, err)
