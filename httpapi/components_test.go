@@ -212,9 +212,9 @@ func httpStatus(c fault.Code) string {
 
 // verbs begin the names of operations.
 var verbs = []string{
-	"activate", "add", "approve", "ask", "authorize", "compute", "create", "delete", "destroy", "disable", "enable", "end", "enroll", "execute",
-	"export", "find", "get", "grant", "import", "issue", "list", "login", "lookUp", "mint", "prepare", "reject", "remove", "rename", "renew", "reset",
-	"restore", "retire", "revoke", "rotate", "set", "update",
+	"activate", "add", "approve", "ask", "authorize", "compute", "create", "decrypt", "delete", "destroy", "disable", "enable", "encrypt", "end",
+	"enroll", "execute", "export", "find", "get", "grant", "import", "issue", "list", "login", "lookUp", "mint", "prepare", "reject", "remove",
+	"rename", "renew", "reset", "restore", "retire", "revoke", "rotate", "set", "update", "verify",
 }
 
 // An operationId is a verb and a noun in camelCase, from which a generator makes

@@ -90,9 +90,15 @@ func (s sample) meaningful(r Route) {
 }
 
 // having returns a sample that has the field: of a login by the method that
-// knows it, where the usual sample is of one that does not.
+// knows it, where the usual sample is of one that does not, and of a key by its
+// line.
 func (s sample) having(field string) sample {
 	if slices.Contains(s.order, field) {
+		return s
+	}
+	if i := slices.Index(s.order, "ttag"); field == "lineage" && i >= 0 { // which excludes each other
+		s.order = slices.Clone(s.order)
+		s.order[i] = field
 		return s
 	}
 	for method, fields := range loginFields {

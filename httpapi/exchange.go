@@ -208,10 +208,10 @@ const maxKept = 256 << 10
 
 // recycle wipes a buffer: a request may have held a password or a key.
 func recycle(buf *bytes.Buffer) {
+	clear(buf.Bytes())
 	if buf.Cap() > maxKept {
 		return
 	}
-	clear(buf.Bytes())
 	buf.Reset()
 	buffers.Put(buf)
 }

@@ -25,7 +25,7 @@ type VerifyMACRequest struct {
 
 // VerifyMACResponse says whether it is.
 type VerifyMACResponse struct {
-	Valid      bool       `json:"valid"`
+	Valid      bool       `json:"valid" doc:"The MAC is that of the message under a key that was tried."`
 	TTag       HiddenLink `json:"ttag" doc:"Hidden link of the key that made the MAC; of a MAC that is not valid, of the newest that was tried."`
 	Generation int        `json:"generation" doc:"Which key of its line that is, from 1."`
 }

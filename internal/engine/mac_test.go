@@ -3,8 +3,11 @@ package engine_test
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -482,4 +485,60 @@ func TestKeysAreExhausted(t *testing.T) {
 			t.Errorf("got generation %d after %d rotations", got.Generation, rotations)
 		}
 	})
+}
+
+// MACs of others are told apart as others do it (RFC 4231, Wycheproof), under keys
+// that are imported.
+func TestMACVectors(t *testing.T) {
+	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
+	file := must(os.ReadFile("testdata/wycheproof_hmac_sha384.txt"))(t)
+	vectors := append(strings.Split(strings.TrimSpace(string(file)), "\n"), rfc4231...)
+	links, tried := map[string]keyserver.HiddenLink{}, map[string]int{}
+	bin := func(text string) []byte { return must(hex.DecodeString(strings.TrimPrefix(text, "-")))(t) }
+	for _, vector := range vectors {
+		v := strings.Fields(vector)
+		if v[0] == "#" {
+			continue
+		}
+		id, message, tag, want := v[0], bin(v[2]), bin(v[3]), v[4]
+		if links[v[1]] == "" {
+			links[v[1]] = mint(t, f, f.Admin, bin(v[1]))
+		}
+		key := keyserver.KeyChoice{Key: links[v[1]]}
+		// One that is cut short is refused where it is read; padded to its length it
+		// is another MAC.
+		var mac [keyserver.MACSize]byte
+		if copy(mac[:], tag) < len(mac) {
+			want = "invalid"
+		}
+		got := must(verifyOf(f, f.Admin, key, mac, string(message)))(t)
+		if got.Valid != (want == "valid") {
+			t.Errorf("%s: valid is %v, but it is %s", id, got.Valid, want)
+		}
+		tried[want]++
+		if want == "valid" {
+			if made := must(macOf(f, f.Admin, links[v[1]], string(message)))(t); made.Sum != mac {
+				t.Errorf("%s: the MAC is %x", id, made.Sum)
+			}
+		}
+	}
+	if tried["valid"] < 30 || tried["invalid"] < 40 {
+		t.Errorf("tried %v", tried)
+	}
+}
+
+// rfc4231 are the cases of RFC 4231 for HMAC-SHA-384, but the fifth, which is cut.
+var rfc4231 = []string{
+	"rfc4231-1 " + strings.Repeat("0b", 20) + " " + hex.EncodeToString([]byte("Hi There")) +
+		" afd03944d84895626b0825f4ab46907f15f9dadbe4101ec682aa034c7cebc59cfaea9ea9076ede7f4af152e8b2fa9cb6 valid",
+	"rfc4231-2 " + hex.EncodeToString([]byte("Jefe")) + " " + hex.EncodeToString([]byte("what do ya want for nothing?")) +
+		" af45d2e376484031617f78d2b58a6b1b9c7ef464f5a01b47e42ec3736322445e8e2240ca5e69e2c78b3239ecfab21649 valid",
+	"rfc4231-3 " + strings.Repeat("aa", 20) + " " + strings.Repeat("dd", 50) +
+		" 88062608d3e6ad8a0aa2ace014c8a86f0aa635d947ac9febe83ef4e55966144b2a5ab39dc13814b94e3ab6e101a34f27 valid",
+	"rfc4231-4 0102030405060708090a0b0c0d0e0f10111213141516171819 " + strings.Repeat("cd", 50) +
+		" 3e8a69b7783c25851933ab6290af6ca77a9981480850009cc5577c6e1f573b4e6801dd23c4a7d679ccf8a386c674cffb valid",
+	"rfc4231-6 " + strings.Repeat("aa", 131) + " " + hex.EncodeToString([]byte("Test Using Larger Than Block-Size Key - Hash Key First")) +
+		" 4ece084485813e9088d2c63a041bc5b44f9ef1012a2b588f3cd11f05033ac4c60c2ef6ab4030fe8296248df163f44952 valid",
+	"rfc4231-7 " + strings.Repeat("aa", 131) + " " + hex.EncodeToString([]byte("This is a test using a larger than block-size key and a larger than block-size data. The key needs to be hashed before being used by the HMAC algorithm.")) +
+		" 6617178e941f020d351e2f254e8fd32c602420feb0b8fb9adccebb82461e99c5a678cc31e799176d3860e6110c46523e valid",
 }
