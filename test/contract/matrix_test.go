@@ -63,22 +63,27 @@ var allowed = map[string]string{
 	"GET /api/changes":     "AOU",
 	"POST /api/config/get": "AU",
 
-	"POST /api/keys":            "E",
-	"POST /api/keys/get":        "", // a transport principal's alone, whatever the role: see TestMatrixOfTransportPrincipals
-	"POST /api/keys/authorize":  "EX",
-	"POST /api/keys/export":     "E",
-	"GET /api/keys":             "EX",
-	"POST /api/keys/disable":    "E",
-	"POST /api/keys/enable":     "E",
-	"POST /api/keys/destroy":    "E",
-	"POST /api/keys/restore":    "E",
-	"POST /api/keys/rotate":     "E",
-	"PUT /api/keys/rotation":    "E",
-	"POST /api/crypto/hmac":     "EX",
-	"POST /api/keys/acl/get":    "EX",
-	"POST /api/keys/acl/grant":  "E",
-	"POST /api/keys/acl/update": "E",
-	"POST /api/keys/acl/revoke": "E",
+	"POST /api/keys":              "E",
+	"POST /api/keys/get":          "", // a transport principal's alone, whatever the role: see TestMatrixOfTransportPrincipals
+	"POST /api/keys/authorize":    "EX",
+	"POST /api/keys/export":       "E",
+	"GET /api/keys":               "EX",
+	"POST /api/keys/disable":      "E",
+	"POST /api/keys/enable":       "E",
+	"POST /api/keys/destroy":      "E",
+	"POST /api/keys/restore":      "E",
+	"POST /api/keys/rotate":       "E",
+	"PUT /api/keys/rotation":      "E",
+	"POST /api/crypto/hmac":       "EX",
+	"POST /api/crypto/mac":        "EX",
+	"POST /api/crypto/mac/verify": "EX",
+	"POST /api/crypto/mac/batch":  "EX",
+	"POST /api/crypto/encrypt":    "EX",
+	"POST /api/crypto/decrypt":    "EX",
+	"POST /api/keys/acl/get":      "EX",
+	"POST /api/keys/acl/grant":    "E",
+	"POST /api/keys/acl/update":   "E",
+	"POST /api/keys/acl/revoke":   "E",
 
 	"GET /api/principals":                               "AOU",
 	"POST /api/principals/lookup":                       "AOE",
@@ -310,6 +315,9 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 	aged := s.OK(t, encryptor, "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384"}).Text(t, "ttag")
 	entry := join(pair(exchanger), owner, rig.Object{"ttag": key})
 	s.OK(t, encryptor, "POST", "/api/keys/acl/grant", entry)
+	sealing := s.OK(t, encryptor, "POST", "/api/keys", rig.Object{"algorithm": "AES-256"}).Text(t, "ttag")
+	s.OK(t, encryptor, "POST", "/api/keys/acl/grant", join(pair(exchanger), owner, rig.Object{"ttag": sealing}))
+	sealed := s.OK(t, encryptor, "POST", "/api/crypto/encrypt", rig.Object{"ttag": sealing, "data": ""}).Text(t, "ciphertext")
 	template, spare := s.template(t, officer, "used"), s.template(t, officer, "spare")
 	for _, id := range []string{template, spare} {
 		for _, member := range []string{auditor, self(keyserver.RoleAdministrator)} {
@@ -360,6 +368,11 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 		"POST /api/keys/restore":                        join(rig.Object{"ttag": aged}),
 		"POST /api/keys/rotate":                         link,
 		"PUT /api/keys/rotation":                        join(link, rig.Object{"everyDays": 0, "verifyOnlyDays": 1, "destroyAfterDays": 1}),
+		"POST /api/crypto/mac":                          rig.Object{"lineage": key, "data": ""},
+		"POST /api/crypto/mac/verify":                   rig.Object{"ttag": key, "mac": b64(make([]byte, 48)), "data": ""},
+		"POST /api/crypto/mac/batch":                    rig.Object{"items": []rig.Object{{"lineage": key, "data": ""}}},
+		"POST /api/crypto/encrypt":                      rig.Object{"ttag": sealing, "data": ""},
+		"POST /api/crypto/decrypt":                      rig.Object{"ttag": sealing, "ciphertext": sealed},
 		"POST /api/crypto/hmac":                         rig.Object{"hiddenLink": key, "data": ""},
 		"POST /api/keys/acl/get":                        link,
 		"POST /api/keys/acl/grant":                      entry,

@@ -1,0 +1,58 @@
+package contract
+
+import (
+	"crypto/rand"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// succeed stores the next key of a line, in a state, with the list of its newest.
+func (in intruder) succeed(t *testing.T, s *subject, line string, state keyserver.KeyState) (link string) {
+	t.Helper()
+	ctx := t.Context()
+	where := sqlstore.Config{URL: in.where.DatabaseURL, Clock: time.Now}
+	if where.URL == "" { // whose directory is one process's
+		where.Dir = in.where.DataDir
+		s.Stop(t)
+		defer s.Restart(t)
+	}
+	store, err := sqlstore.Open(ctx, where)
+	rig.Must(t, err)
+	defer func() { rig.Must(t, store.Close()) }()
+	kek, err := custody.EnsureFileKey(in.where.DataDir)
+	rig.Must(t, err)
+	keeper, err := custody.Open(ctx, kek)
+	rig.Must(t, err)
+	defer func() { rig.Must(t, keeper.Close()) }()
+	custodian, err := custody.Existing(ctx, keeper, store.Setting)
+	rig.Must(t, err)
+	store.UseRowKey(custodian.RowKey())
+
+	system, first, _ := keyserver.HiddenLink(unb64(t, line)).Split()
+	keys, err := store.KeyLine(ctx, first)
+	rig.Must(t, err)
+	next := keys[len(keys)-1]
+	_, acl, err := store.KeyWithACL(ctx, next.ID)
+	rig.Must(t, err)
+	draw := func() keyserver.ID {
+		id, err := keyserver.NewID(rand.Reader)
+		rig.Must(t, err)
+		return id
+	}
+	next.ID, next.ACL = draw(), draw()
+	for i := range acl.Entries {
+		acl.Entries[i].ID = draw()
+	}
+	next.Life = keyserver.KeyLife{State: state, Lineage: first, Generation: next.Life.Generation + 1}
+	material := make([]byte, next.KeyBytes)
+	_, _ = rand.Read(material) // never fails
+	next.Wrapped, err = custodian.Wrap(next.ID, system, material)
+	rig.Must(t, err)
+	rig.Must(t, store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.InsertKey(ctx, next, acl.Entries...) }))
+	return keyserver.NewHiddenLink(system, next.ID).Base64()
+}
