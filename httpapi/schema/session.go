@@ -26,7 +26,7 @@ type LoginRequest struct {
 
 	PrincipalID     *HexID       `json:"principalId,omitzero" example:"-" doc:"Whose rights the session is to have, as its id (delegated)."`
 	Objects         []HiddenLink `json:"objects,omitzero" items:"1..64" example:"-" doc:"Hidden links of the keys that the credential is good for, each once (scoped)."`
-	Operations      []string     `json:"operations,omitzero" items:"1..5" example:"-" doc:"What the credential is good for, each once (scoped): hmacData, authorizeKey, readKeyMetadata, readACL, amendACL. Left out: all of these but amendACL."`
+	Operations      []string     `json:"operations,omitzero" items:"1..9" example:"-" doc:"What the credential is good for, each once (scoped): hmacData, authorizeKey, readKeyMetadata, readACL, macData, verifyMAC, encryptData, decryptData, amendACL. Left out: the first four."`
 	MayGrant        *Rights      `json:"mayGrant,omitzero" example:"-" doc:"Rights that the credential may give and take where it names amendACL (scoped); OWNER is in none."`
 	LifetimeSeconds *int         `json:"lifetimeSeconds,omitzero" limit:"1..31536000" example:"-" doc:"How long the credential is good for (scoped); at most the lifetime of sessions, and never past the end of the calling one. Left out: the service's setting."`
 	DPoPJKT         *string      `json:"dpopJkt,omitzero" limit:"43..43" example:"-" doc:"RFC 7638 thumbprint of the key that the credential is for (scoped); left out: that of the request's proof, if there is one."`

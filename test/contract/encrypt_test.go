@@ -96,15 +96,9 @@ func TestEncryptAndDecrypt(t *testing.T) {
 func TestEncryptionKeysEnd(t *testing.T) {
 	intrude(t, func(t *testing.T, s *subject, in intruder) {
 		line := s.aes(t)
-		encrypt := func() rig.Answer {
-			return s.OK(t, s.AsAdmin(t), "POST", encryptPath, rig.Object{"lineage": line, "data": b64([]byte("a text"))})
-		}
-		first := encrypt()
+		first := s.uses(t, encryptPath, line, 1)
 		in.succeed(t, s, line, keyserver.KeyEnabled)
-		second := encrypt()
-		if first.Body["generation"] != 1.0 || second.Body["generation"] != 2.0 {
-			t.Errorf("got %s, %s", first.Raw, second.Raw)
-		}
+		second := s.uses(t, encryptPath, line, 2)
 		for _, a := range []rig.Answer{first, second} {
 			got := s.OK(t, s.AsAdmin(t), "POST", decryptPath, rig.Object{"lineage": line, "ciphertext": a.Text(t, "ciphertext")})
 			if got.Text(t, "data") != b64([]byte("a text")) || got.Body["generation"] != a.Body["generation"] {

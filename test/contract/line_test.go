@@ -11,6 +11,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
+// uses waits until a line is used by a generation: what was written beside a
+// replica reaches it within a second.
+func (s *subject) uses(t *testing.T, path, line string, generation float64) rig.Answer {
+	t.Helper()
+	var a rig.Answer
+	rig.Soon(t, "the successor is known", func() bool {
+		a = s.OK(t, s.AsAdmin(t), "POST", path, rig.Object{"lineage": line, "data": b64([]byte("a text"))})
+		return a.Body["generation"] == generation
+	})
+	return a
+}
+
 // succeed stores the next key of a line, in a state, with the list of its newest.
 func (in intruder) succeed(t *testing.T, s *subject, line string, state keyserver.KeyState) (link string) {
 	t.Helper()

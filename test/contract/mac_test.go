@@ -187,6 +187,7 @@ func TestLines(t *testing.T) {
 		line := s.mint(t, "key")
 		old := hmacOf("key", "m")
 		second := in.succeed(t, s, line, keyserver.KeyEnabled)
+		s.uses(t, macPath, line, 2)
 		admin := s.AsAdmin(t)
 		made := s.OK(t, admin, "POST", macPath, rig.Object{"lineage": line, "data": b64([]byte("m"))})
 		if made.Text(t, "ttag") != second || made.Body["generation"] != 2.0 || made.Text(t, "mac") == old {
