@@ -391,3 +391,43 @@ func closeOf(t *testing.T, w *audit.Writer) {
 		t.Fatal("Close does not end")
 	}
 }
+
+// Rows that belong together are in one commit, all of them or none, however many
+// they are; who waits with them shares it.
+func TestWriteAll(t *testing.T) {
+	rows := func(operation string, n int) []keyserver.AuditEntry {
+		list := make([]keyserver.AuditEntry, n)
+		for i := range list {
+			list[i] = named(operation)
+		}
+		return list
+	}
+	l := &liar{failing: func(n int) error {
+		if n == 3 {
+			return errors.New("the disk is full")
+		}
+		return nil
+	}}
+	w := newWriter(t, l, audit.Options{Batch: 4})
+	for i, step := range []struct {
+		rows    int
+		fails   bool
+		appends int
+	}{{0, false, 0}, {10, false, 1}, {1, false, 2}, {10, true, 3}, {2, false, 4}} {
+		err := w.WriteAll(t.Context(), rows("many", step.rows))
+		if (err != nil) != step.fails || l.appends != step.appends {
+			t.Errorf("step %d: %v after %d commits", i, err, l.appends)
+		}
+	}
+	if err := w.Write(t.Context(), named("one")); err != nil { // its waiter had others
+		t.Error(err)
+	}
+	if got := len(l.operations()); got != 10+1+2+1 {
+		t.Errorf("%d rows", got)
+	}
+	intact(t, l)
+	closeOf(t, w)
+	if err := w.WriteAll(t.Context(), rows("late", 2)); fault.CodeOf(err) != fault.AuditUnavailable {
+		t.Errorf("after the end: %v", err)
+	}
+}

@@ -89,8 +89,10 @@ func (e *Engine) failed(ctx context.Context, r request, cause error) error {
 
 func (r request) row(outcome keyserver.Outcome, reason fault.Reason) keyserver.AuditEntry {
 	var used keyserver.ID
-	if r.key != nil && *r.key != nil {
-		r.link = (*r.key).acl.Link
+	if r.key != nil {
+		if *r.key != nil { // until then it is as it was named
+			r.link = (*r.key).acl.Link
+		}
 		r.object = r.link.Base64()
 	}
 	if r.counts && outcome == keyserver.Allowed {

@@ -43,8 +43,7 @@ func (e *Engine) MAC(ctx context.Context, by keyserver.Caller, in keyserver.MACR
 
 // choosing is the request of an operation under a key that a check chooses.
 func choosing(by keyserver.Caller, op keyserver.Operation, choice keyserver.KeyChoice, key **heldKey) request {
-	named := choice.Named()
-	return request{by: by, op: op, link: named, object: named.Base64(), key: key, counts: true}
+	return request{by: by, op: op, link: choice.Named(), key: key, counts: true}
 }
 
 // mac computes the HMAC of a message.

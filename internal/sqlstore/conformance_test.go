@@ -119,6 +119,8 @@ func TestConformance(t *testing.T) {
 				"Principals":         testPrincipals,
 				"Roles":              testRoles,
 				"Keys":               testKeys,
+				"Encryptions":        testEncryptions,
+				"Successors":         testSuccessors,
 				"ACLs":               testACLs,
 				"UsageLimit":         testUsageLimit,
 				"TrustedCAs":         testTrustedCAs,

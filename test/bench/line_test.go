@@ -51,6 +51,9 @@ func BenchmarkLines(b *testing.B) {
 					targets[i].work(b, max(n/parts/way.each, 1))
 				}
 			}
+			if b.N == 1 { // too little to tell anything
+				return
+			}
 			base := float64(targets[0].cpuPer())
 			for i, way := range ways {
 				ratio := float64(targets[i].cpuPer()) / float64(way.each) / base
