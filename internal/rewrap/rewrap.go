@@ -19,9 +19,9 @@ import (
 const (
 	// batch is how many keys are wrapped anew in one transaction. Everybody who writes
 	// waits for it: some milliseconds.
-	batch = 256
+	batch = 128
 	// defaultShare is the part of the time that is worked. The rest is for everybody else.
-	defaultShare = 0.1
+	defaultShare = 0.05
 	// again is when a process looks whether there is something to do, besides when it is
 	// told: another one may have stopped.
 	again = 5 * time.Second
@@ -35,7 +35,7 @@ type Config struct {
 	Custodian *custody.Custodian
 	System    keyserver.SystemID
 	Logger    *slog.Logger
-	// Share is the part of the time that is worked, of one core; 0: a tenth, 1: all.
+	// Share is the part of the time that is worked, of one core; 0: a twentieth, 1: all.
 	Share float64
 }
 

@@ -131,7 +131,7 @@ func (r replica) work(t testing.TB, done func(keyserver.Custody) bool) keyserver
 		w.Run(ctx)
 	}()
 	defer func() { cancel(); <-ended }()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		c, err := w.Custody(t.Context())
 		must(t, err)
 		if done(c) {
