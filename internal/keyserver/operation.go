@@ -246,7 +246,7 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 	encryptor := append([]Operation{OpLookupPrincipals, OpCreateKey, OpChangeKeyState, OpRotateKey, OpAmendACL, OpExportKey}, use...)
 	auditor := []Operation{OpListACLTemplates, OpReadACLTemplateMembers, OpListTemplatedDirectories, OpReadConfiguration,
 		OpListTrustedServers, OpListPrincipalTrusts, OpListRoles, OpReadPrincipal, OpListPrincipals, OpListGroupMembers, OpListTrustedCAs, OpWatchChanges, OpReadAudit,
-		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy, OpReadApprovals, OpReadAuthority, OpReadCustody}
+		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy, OpReadApprovals, OpReadAuthority}
 	roles := []BuiltInRole{
 		{RoleAdministrator, "Administrator", administrator},
 		{RoleSecurityOfficer, "Security Officer", officer},

@@ -51,7 +51,7 @@ var allowed = map[string]string{
 	"DELETE /api/sessions/{id}":            "A",
 	"DELETE /api/principals/{id}/sessions": "A",
 
-	"GET /api/custody":         "AU",
+	"GET /api/custody":         "A",
 	"POST /api/custody/rotate": "A",
 
 	"GET /api/approvals/policy": "AOU",
