@@ -143,6 +143,9 @@ func (a *API) mount(all []Route) error {
 		if r.BodyLimit <= 0 || r.Timeout <= 0 || r.run == nil {
 			return fmt.Errorf("httpapi: %s %s has no body limit, timeout or handler", r.Method, r.Path)
 		}
+		if unsaid := r.unsaid(); len(unsaid) > 0 {
+			return fmt.Errorf("httpapi: %s %s does not say what %s names; give it a tag names", r.Method, r.Path, strings.Join(unsaid, ", "))
+		}
 		paths[r.Path] = append(paths[r.Path], a.bind(r, ""))
 	}
 	for p, methods := range paths {

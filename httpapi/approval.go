@@ -95,8 +95,10 @@ func askApproval(x *exchange) (any, error) {
 		return nil, err
 	}
 	var secrets []string
+	var names []keyserver.Subject
 	inner.stored.read = func(read any) error {
-		secrets = wire.Of(inner.route.Request).Secrets(read)
+		table := wire.Of(inner.route.Request)
+		secrets, names = table.Secrets(read), inner.route.subjects(table.Names(read))
 		return errRead
 	}
 	switch _, err := inner.route.run(inner); {
@@ -108,7 +110,7 @@ func askApproval(x *exchange) (any, error) {
 		return nil, wire.Refuse("body."+secrets[0], "is for nobody else to see, and an approval is; what takes an approval has to be asked for without it")
 	}
 	view, err := x.api.Approvals.Ask(x.ctx, x.call.by, approval.Request{
-		Method: in.Method, Path: string(in.Path), Body: in.Body, Reason: in.Reason, Operations: inner.route.Operations,
+		Method: in.Method, Path: string(in.Path), Body: in.Body, Reason: in.Reason, Operations: inner.route.Operations, Names: names,
 	})
 	if err != nil {
 		return nil, err
@@ -230,6 +232,12 @@ func approvalOf(v approval.View) schema.Approval {
 			return schema.ApprovalVote{ApprovalPerson: personOf(o.Principal), Name: o.Name, At: o.At}
 		}),
 		CreatedAt: v.CreatedAt, ExpiresAt: v.ExpiresAt, Detail: approvalDetails[v.State],
+	}
+	if v.Subjects != nil {
+		out.Subjects = convert(v.Subjects, subjectOf)
+	}
+	if slices.ContainsFunc(v.Subjects, func(l approval.Likeness) bool { return l.Changed }) {
+		out.Detail = "what it names was changed since it was asked for, so that it can be neither approved nor executed; ask again"
 	}
 	if v.Decision != "" {
 		by := personOf(v.DecidedBy)

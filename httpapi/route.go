@@ -32,6 +32,9 @@ type Route struct {
 	Session bool
 	// Operations of the key server that the route needs; a role must grant each.
 	Operations []keyserver.Operation
+	// Names is what the id in the path of a schema.ByID names, for approvals;
+	// unnamed where that cannot become something else.
+	Names keyserver.SubjectKind
 	// BodyLimit is the most bytes of a request body, as they are sent.
 	BodyLimit int64
 	// Timeout bounds reading the body and doing the work, together.

@@ -116,12 +116,12 @@ func sessionRoutes() []Route {
 			Operations: grants(keyserver.OpListSessions),
 		}, listSessions),
 		endpoint(Route{
-			Name: "endSession", Method: http.MethodDelete, Path: "/api/sessions/{id}", Extension: true, Session: true,
+			Name: "endSession", Method: http.MethodDelete, Path: "/api/sessions/{id}", Names: unnamed, Extension: true, Session: true,
 			Summary:    "Ends a session and those made from it; one of the caller's own principal without any role.",
 			Operations: grants(keyserver.OpEndSessions), Faults: codes(fault.NotFound),
 		}, endOneSession),
 		endpoint(Route{
-			Name: "endSessionsOfPrincipal", Method: http.MethodDelete, Path: "/api/principals/{id}/sessions", Extension: true, Session: true,
+			Name: "endSessionsOfPrincipal", Method: http.MethodDelete, Path: "/api/principals/{id}/sessions", Names: keyserver.PrincipalSubject, Extension: true, Session: true,
 			Summary:    "Ends every session of a principal and those made from them; the caller's own without any role.",
 			Operations: grants(keyserver.OpEndSessions), Faults: codes(fault.NotFound),
 		}, endSessionsOf),
@@ -149,7 +149,7 @@ func approvalRoutes(others []Noun) []Route {
 			Operations: grants(keyserver.OpReadApprovals),
 		}, listApprovals),
 		endpoint(Route{
-			Name: "getApproval", Method: http.MethodGet, Path: "/api/approvals/{id}", Extension: true, Session: true,
+			Name: "getApproval", Method: http.MethodGet, Path: "/api/approvals/{id}", Names: unnamed, Extension: true, Session: true,
 			Summary:    "Reads an approval; one that the caller asked for without any role.",
 			Operations: grants(keyserver.OpReadApprovals), Faults: codes(fault.NotFound),
 		}, getApproval),
@@ -319,7 +319,7 @@ func principalRoutes() []Route {
 			Operations: create, Faults: created,
 		}, createXAuthPrincipal),
 		endpoint(Route{
-			Name: "getPrincipal", Method: http.MethodGet, Path: "/api/principals/{id}", Extension: true, Session: true,
+			Name: "getPrincipal", Method: http.MethodGet, Path: "/api/principals/{id}", Names: keyserver.PrincipalSubject, Extension: true, Session: true,
 			Summary:    "Reads one principal.",
 			Operations: grants(keyserver.OpReadPrincipal), Faults: codes(fault.NotFound),
 		}, getPrincipal),
@@ -411,7 +411,7 @@ func roleRoutes() []Route {
 			Faults:     codes(fault.Escalation, fault.DutiesConflict, fault.InUse, fault.NotFound, fault.BuiltIn, fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
 		}, updateRole),
 		endpoint(Route{
-			Name: "deleteRole", Method: http.MethodDelete, Path: "/api/roles/{id}", Extension: true, Session: true,
+			Name: "deleteRole", Method: http.MethodDelete, Path: "/api/roles/{id}", Names: keyserver.RoleSubject, Extension: true, Session: true,
 			Summary:    "Deletes a role, also from every principal that holds it, and verifies its absence.",
 			Operations: grants(keyserver.OpListRoles, keyserver.OpDeleteRole),
 			Faults:     codes(fault.NotFound, fault.BuiltIn, fault.InUse, fault.NotRemoved, fault.ReadbackFailed, fault.InvalidArgument),

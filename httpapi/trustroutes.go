@@ -111,7 +111,7 @@ func principalTrustRoutes() []Route {
 			Faults:     codes(fault.NotFound, fault.NotPersisted, fault.InvalidArgument),
 		}, updatePrincipalTrust),
 		endpoint(Route{
-			Name: "deletePrincipalTrust", Method: http.MethodDelete, Path: "/api/principal-trusts/{id}", Extension: true, Session: true,
+			Name: "deletePrincipalTrust", Method: http.MethodDelete, Path: "/api/principal-trusts/{id}", Names: keyserver.TrustSubject, Extension: true, Session: true,
 			Summary:    "Deletes a principal trust and verifies its absence.",
 			Operations: grants(keyserver.OpListPrincipalTrusts, keyserver.OpDeletePrincipalTrust),
 			Faults:     codes(fault.NotFound, fault.NotRemoved, fault.InvalidArgument),
@@ -140,13 +140,13 @@ func aclTemplateRoutes() []Route {
 			Faults:     codes(fault.NotFound, fault.NotWritable, fault.AlreadyExists, fault.NotSaved),
 		}, renameACLTemplate),
 		endpoint(Route{
-			Name: "deleteAclTemplate", Method: http.MethodDelete, Path: "/api/acl-templates/{id}", Extension: true, Session: true,
+			Name: "deleteAclTemplate", Method: http.MethodDelete, Path: "/api/acl-templates/{id}", Names: keyserver.TemplateSubject, Extension: true, Session: true,
 			Summary:    "Deletes an ACL template that no templated directory uses, and verifies its absence. Keys keep the entries that they got from it.",
 			Operations: grants(keyserver.OpListACLTemplates, keyserver.OpDeleteACLTemplate),
 			Faults:     codes(fault.NotFound, fault.InUse, fault.NotRemoved),
 		}, deleteACLTemplate),
 		endpoint(Route{
-			Name: "listAclTemplateMembers", Method: http.MethodGet, Path: "/api/acl-templates/{id}/members", Extension: true, Session: true,
+			Name: "listAclTemplateMembers", Method: http.MethodGet, Path: "/api/acl-templates/{id}/members", Names: keyserver.TemplateSubject, Extension: true, Session: true,
 			Summary:    "Lists the members of an ACL template.",
 			Operations: grants(keyserver.OpReadACLTemplateMembers), Faults: codes(fault.NotFound),
 		}, listTemplateMembers),
@@ -179,7 +179,7 @@ func templatedDirectoryRoutes() []Route {
 			Faults:     codes(fault.AlreadyExists, fault.NotSaved, fault.InvalidArgument),
 		}, createTemplatedDirectory),
 		endpoint(Route{
-			Name: "deleteTemplatedDirectory", Method: http.MethodDelete, Path: "/api/templated-directories/{id}", Extension: true, Session: true,
+			Name: "deleteTemplatedDirectory", Method: http.MethodDelete, Path: "/api/templated-directories/{id}", Names: keyserver.DirectorySubject, Extension: true, Session: true,
 			Summary:    "Deletes a templated directory and verifies its absence. Keys that were minted under it keep their entries.",
 			Operations: grants(keyserver.OpListTemplatedDirectories, keyserver.OpDeleteTemplatedDirectory),
 			Faults:     codes(fault.NotFound, fault.NotRemoved),

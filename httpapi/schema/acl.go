@@ -2,9 +2,9 @@ package schema
 
 // ACLChangeRequest asks for rights over a key.
 type ACLChangeRequest struct {
-	TTag        HiddenLink `json:"ttag" doc:"Hidden link of the key."`
-	SystemID    SystemID   `json:"systemId" doc:"The key server that owns the principal; a wrong one names a principal that does not exist."`
-	PrincipalID DecimalID  `json:"principalId" doc:"In decimal."`
+	TTag        HiddenLink `json:"ttag" names:"key" doc:"Hidden link of the key."`
+	SystemID    SystemID   `json:"systemId" names:"home" doc:"The key server that owns the principal; a wrong one names a principal that does not exist."`
+	PrincipalID DecimalID  `json:"principalId" names:"principal" doc:"In decimal."`
 	Rights      Rights     `json:"rights" doc:"Bitmask or names. The key server widens it: WRITE adds READ, OWNER adds both."`
 	// MaxUsage is a pointer because 0 is a limit.
 	MaxUsage  *int64 `json:"maxUsage,omitzero" limit:"-1..9007199254740992" doc:"How many grants the entry is good for; left out or -1, any number."`
@@ -14,9 +14,9 @@ type ACLChangeRequest struct {
 
 // ACLRevokeRequest names an entry.
 type ACLRevokeRequest struct {
-	TTag        HiddenLink `json:"ttag" doc:"Hidden link of the key."`
-	SystemID    SystemID   `json:"systemId"`
-	PrincipalID DecimalID  `json:"principalId" doc:"In decimal."`
+	TTag        HiddenLink `json:"ttag" names:"key" doc:"Hidden link of the key."`
+	SystemID    SystemID   `json:"systemId" names:"home"`
+	PrincipalID DecimalID  `json:"principalId" names:"principal" doc:"In decimal."`
 }
 
 // ACLEntry is one principal's rights over one key.

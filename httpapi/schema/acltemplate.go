@@ -22,7 +22,7 @@ type ACLTemplateRequest struct {
 
 // RenameACLTemplateRequest renames a template.
 type RenameACLTemplateRequest struct {
-	ID HexID `path:"id" json:"-" doc:"16 hexadecimal digits."`
+	ID HexID `path:"id" json:"-" names:"template" doc:"16 hexadecimal digits."`
 	ACLTemplateRequest
 }
 
@@ -54,8 +54,8 @@ func (r ACLTemplateGone) Unproven() string { return ungone(r.Gone, "the template
 
 // TemplateMemberRequest asks for a membership.
 type TemplateMemberRequest struct {
-	SystemID    SystemID  `json:"systemId" doc:"The key server that owns the principal."`
-	PrincipalID DecimalID `json:"principalId" doc:"In decimal."`
+	SystemID    SystemID  `json:"systemId" names:"home" doc:"The key server that owns the principal."`
+	PrincipalID DecimalID `json:"principalId" names:"principal" doc:"In decimal."`
 	Rights      Rights    `json:"rights" doc:"Bitmask or names. The key server widens it: WRITE adds READ, OWNER adds both."`
 	// MaxUsage is a pointer because 0 is a limit.
 	MaxUsage  *int64 `json:"maxUsage,omitzero" limit:"-1..9007199254740992" doc:"How many grants an entry made of it is good for; left out or -1, any number."`
@@ -65,15 +65,15 @@ type TemplateMemberRequest struct {
 
 // SetACLTemplateMemberRequest asks for a membership of a template.
 type SetACLTemplateMemberRequest struct {
-	ID HexID `path:"id" json:"-" doc:"16 hexadecimal digits."`
+	ID HexID `path:"id" json:"-" names:"template" doc:"16 hexadecimal digits."`
 	TemplateMemberRequest
 }
 
 // RemoveACLTemplateMemberRequest names a member of a template.
 type RemoveACLTemplateMemberRequest struct {
-	ID          HexID     `path:"id" json:"-" doc:"16 hexadecimal digits."`
-	SystemID    SystemID  `path:"systemId" json:"-" doc:"In decimal."`
-	PrincipalID DecimalID `path:"principalId" json:"-" doc:"In decimal."`
+	ID          HexID     `path:"id" json:"-" names:"template" doc:"16 hexadecimal digits."`
+	SystemID    SystemID  `path:"systemId" json:"-" names:"home" doc:"In decimal."`
+	PrincipalID DecimalID `path:"principalId" json:"-" names:"principal" doc:"In decimal."`
 }
 
 // TemplateMember is one principal's rights in a template.

@@ -58,35 +58,45 @@ type ApprovalTally struct {
 	Approved int `json:"approved" doc:"How many of those who approved count at this moment: they are enabled and have the duty."`
 }
 
+// ApprovalSubject is what something in the request stands for.
+type ApprovalSubject struct {
+	Kind    string  `json:"kind" enum:"asker,principal,group,role,holders,key,peer,trustedCa,certificate,transport,template,directory,principalTrust" doc:"What it is: asker is what the asker logs in by, principal whoever can become it as well, holders a role with whoever holds it, transport the transport principal of a certificate."`
+	ID      string  `json:"id" doc:"How it is named: 16 hexadecimal digits, behind the key server's number and a slash where the request says that; a hidden link, a number, a digest or a subject."`
+	Name    *string `json:"name" doc:"What it is called, or null where the key server has nothing of that name; the request then is about whatever will have it."`
+	People  int     `json:"people,omitzero" doc:"Members of a group, or holders of a role, that it stands for."`
+	Changed bool    `json:"changed" doc:"It is not what it was when the request was asked for, so that nobody can approve or execute that any more."`
+}
+
 // Approval is a request that others are asked to approve, as it stands at this
 // moment.
 type Approval struct {
-	ApprovalID HexID           `json:"approvalId" doc:"16 hexadecimal digits; the audit rows of what is carried out have it."`
-	State      string          `json:"state" enum:"pending,approved,expired,rejected,executed" doc:"approved: its asker can execute it. Rejected, executed and expired ones stay so."`
-	Digest     SHA256          `json:"digest" doc:"SHA-256 of the RFC 8785 form of an object of method, path and body, null without one."`
-	Method     string          `json:"method" doc:"Of the request that is to be carried out."`
-	Path       string          `json:"path" doc:"Its path and query."`
-	Body       JSON            `json:"body,omitzero" doc:"What will be sent, byte for byte; absent where the request has none."`
-	Reason     string          `json:"reason" doc:"As the asker says."`
-	Asker      ApprovalPerson  `json:"asker" doc:"Who asked, and alone executes it."`
-	AskerName  string          `json:"askerName" doc:"What the asker was called then."`
-	Operations []string        `json:"operations" doc:"Keys of the operations that the request needs."`
-	Required   int             `json:"required" doc:"How many have to approve, by the rule that asks for most."`
-	Rules      []ApprovalTally `json:"rules" doc:"Those that guard it by the policy of this moment; each has to be met."`
-	ApprovedBy []ApprovalVote  `json:"approvedBy" doc:"Who approved, in that order, whether or not it counts now."`
-	CreatedAt  time.Time       `json:"createdAt" doc:"When it was asked for."`
-	ExpiresAt  time.Time       `json:"expiresAt" doc:"Until then it can be approved, rejected and executed."`
-	DecidedAt  *time.Time      `json:"decidedAt" doc:"When it was rejected or executed, or null."`
-	DecidedBy  *ApprovalPerson `json:"decidedBy" doc:"By whom, or null."`
-	Detail     string          `json:"detail" doc:"For people; its wording may change."`
+	ApprovalID HexID             `json:"approvalId" doc:"16 hexadecimal digits; the audit rows of what is carried out have it."`
+	State      string            `json:"state" enum:"pending,approved,expired,rejected,executed" doc:"approved: its asker can execute it. Rejected, executed and expired ones stay so."`
+	Digest     SHA256            `json:"digest" doc:"SHA-256 of the RFC 8785 form of an object of method, path and body, null without one."`
+	Method     string            `json:"method" doc:"Of the request that is to be carried out."`
+	Path       string            `json:"path" doc:"Its path and query."`
+	Body       JSON              `json:"body,omitzero" doc:"What will be sent, byte for byte; absent where the request has none."`
+	Reason     string            `json:"reason" doc:"As the asker says."`
+	Asker      ApprovalPerson    `json:"asker" doc:"Who asked, and alone executes it."`
+	AskerName  string            `json:"askerName" doc:"What the asker was called then."`
+	Operations []string          `json:"operations" doc:"Keys of the operations that the request needs."`
+	Required   int               `json:"required" doc:"How many have to approve, by the rule that asks for most."`
+	Rules      []ApprovalTally   `json:"rules" doc:"Those that guard it by the policy of this moment; each has to be met."`
+	ApprovedBy []ApprovalVote    `json:"approvedBy" doc:"Who approved, in that order, whether or not it counts now."`
+	Subjects   []ApprovalSubject `json:"subjects,omitzero" doc:"What the request names, and its asker; where one approval is asked for or read that can still be executed."`
+	CreatedAt  time.Time         `json:"createdAt" doc:"When it was asked for."`
+	ExpiresAt  time.Time         `json:"expiresAt" doc:"Until then it can be approved, rejected and executed."`
+	DecidedAt  *time.Time        `json:"decidedAt" doc:"When it was rejected or executed, or null."`
+	DecidedBy  *ApprovalPerson   `json:"decidedBy" doc:"By whom, or null."`
+	Detail     string            `json:"detail" doc:"For people; its wording may change."`
 }
 
 // ApprovalQuery selects approvals.
 type ApprovalQuery struct {
-	Asker *HexID `query:"asker" doc:"Only those that this principal asked for; 16 hexadecimal digits. One's own need no role."`
+	Asker *HexID `query:"asker" names:"principal" doc:"Only those that this principal asked for; 16 hexadecimal digits. One's own need no role."`
 	Open  *bool  `query:"open" doc:"true: only those that can still be approved, rejected or executed."`
 	Limit *int   `query:"limit" limit:"1..1000" doc:"Approvals in a page, 100 when left out."`
-	After *HexID `query:"after" doc:"The next of an earlier page."`
+	After *HexID `query:"after" names:"-" doc:"The next of an earlier page."`
 }
 
 // ApprovalListing is a page of approvals, by id.

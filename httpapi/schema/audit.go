@@ -5,7 +5,7 @@ import "time"
 // AuditQuery selects audit rows. What is left out selects everything.
 type AuditQuery struct {
 	Reason      string     `query:"reason" limit:"1..64" doc:"Coded cause, for instance aclDenied."`
-	PrincipalID *DecimalID `query:"principalId" doc:"Who asked, in decimal."`
+	PrincipalID *DecimalID `query:"principalId" names:"principal" doc:"Who asked, in decimal."`
 	Operation   string     `query:"operation" limit:"1..64" doc:"For instance hmacData."`
 	Address     IPAddress  `query:"address" doc:"Where it came from: the client's address, without a port."`
 	Since       time.Time  `query:"since" doc:"Rows at or after this RFC 3339 time."`

@@ -54,14 +54,14 @@ type TransportCertificates struct {
 
 // IssueCertificateRequest asks for a certificate.
 type IssueCertificateRequest struct {
-	Request DER `json:"request" limit:"1..65536" doc:"One PKCS#10 request. Its subject and its key count, nothing else."`
+	Request DER `json:"request" names:"-" limit:"1..65536" doc:"One PKCS#10 request. Its subject and its key count, nothing else."`
 	// ValidityDays is nil for the key server's own choice.
 	ValidityDays *int `json:"validityDays,omitzero" limit:"1..3650" doc:"Left out, a year."`
 }
 
 // RenewCertificateRequest names a certificate by its body.
 type RenewCertificateRequest struct {
-	Certificate DER `json:"certificate" limit:"1..65536" doc:"The certificate to replace."`
+	Certificate DER `json:"certificate" names:"certificate" limit:"1..65536" doc:"The certificate to replace."`
 }
 
 // CertificateRenewed is the verdict on issuing a certificate.
@@ -89,8 +89,8 @@ func (r CertificateIssued) Unproven() string {
 
 // EnrollCertificatesRequest asks for certificates to be enrolled.
 type EnrollCertificatesRequest struct {
-	Certificates []DER   `json:"certificates" items:"1..64" limit:"1..65536" doc:"All are enrolled, or none."`
-	RoleIDs      []HexID `json:"roleIds,omitzero" items:"0..256" doc:"Roles of the principals that this makes; left out, none."`
+	Certificates []DER   `json:"certificates" names:"certificate" items:"1..64" limit:"1..65536" doc:"All are enrolled, or none."`
+	RoleIDs      []HexID `json:"roleIds,omitzero" names:"role" items:"0..256" doc:"Roles of the principals that this makes; left out, none."`
 }
 
 // EnrolledPrincipal is a transport principal with its certificates.
@@ -115,7 +115,7 @@ func (r CertificatesEnrolled) Unproven() string {
 
 // ResetTransportPrincipalRequest names a transport principal.
 type ResetTransportPrincipalRequest struct {
-	PrincipalID HexID `json:"principalId" doc:"16 hexadecimal digits, the id of the principal."`
+	PrincipalID HexID `json:"principalId" names:"principal" doc:"16 hexadecimal digits, the id of the principal."`
 }
 
 // TransportPrincipalReset is the verdict on a reset.

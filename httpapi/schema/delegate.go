@@ -2,8 +2,8 @@ package schema
 
 // DelegateRequest names who is to act with the rights of a principal.
 type DelegateRequest struct {
-	ID       HexID `path:"id" json:"-" doc:"16 hexadecimal digits."`
-	Delegate HexID `path:"pid" json:"-" doc:"The principal, in 16 hexadecimal digits."`
+	ID       HexID `path:"id" json:"-" names:"principal" doc:"16 hexadecimal digits."`
+	Delegate HexID `path:"pid" json:"-" names:"principal" doc:"The principal, in 16 hexadecimal digits."`
 }
 
 // DelegateSaved is the verdict on naming a delegate.

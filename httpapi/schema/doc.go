@@ -16,6 +16,10 @@
 //	example:"-"             left out of examples: it goes with another choice
 //	                        than the one that they show
 //	secret:"true"           is shown to nobody, as a Secret is
+//	names:"principal"       of a request: what a value names, a kind that an
+//	                        approval keeps; "home" is the key server of the
+//	                        principal beside it, "route" what the route says,
+//	                        "-" nothing that can become something else
 //	doc:"..."               one sentence for the reference
 //
 // A required pointer may be null, an optional one may not: absent is how a

@@ -2,9 +2,9 @@ package schema
 
 // ExportKeyRequest asks for a key, encrypted for a transport principal.
 type ExportKeyRequest struct {
-	TTag        HiddenLink `json:"ttag" doc:"Hidden link of the key."`
-	SystemID    SystemID   `json:"systemId" doc:"The key server that owns the recipient; its own."`
-	PrincipalID DecimalID  `json:"principalId" doc:"The recipient, in decimal."`
+	TTag        HiddenLink `json:"ttag" names:"key" doc:"Hidden link of the key."`
+	SystemID    SystemID   `json:"systemId" names:"home" doc:"The key server that owns the recipient; its own."`
+	PrincipalID DecimalID  `json:"principalId" names:"principal" doc:"The recipient, in decimal."`
 }
 
 // KeyRecipient is who can read an exported key.

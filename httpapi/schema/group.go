@@ -2,13 +2,13 @@ package schema
 
 // GroupMemberRequest names a principal in a group.
 type GroupMemberRequest struct {
-	Group  HexID `path:"gid" json:"-" doc:"The group, in 16 hexadecimal digits."`
-	Member HexID `path:"pid" json:"-" doc:"The principal, in 16 hexadecimal digits."`
+	Group  HexID `path:"gid" json:"-" names:"group" doc:"The group, in 16 hexadecimal digits."`
+	Member HexID `path:"pid" json:"-" names:"principal" doc:"The principal, in 16 hexadecimal digits."`
 }
 
 // ListGroupMembersRequest asks for a window of a group's members.
 type ListGroupMembersRequest struct {
-	Group  HexID `path:"gid" json:"-" doc:"The group, in 16 hexadecimal digits."`
+	Group  HexID `path:"gid" json:"-" names:"group" doc:"The group, in 16 hexadecimal digits."`
 	Limit  *int  `query:"limit" limit:"1..500" doc:"Members in a page. Left out, all are answered, unless there are more than 1024."`
 	Offset *int  `query:"offset" limit:"0..9007199254740992" doc:"Members to skip; needs limit."`
 }

@@ -50,7 +50,7 @@ func (id HexID) String() string { return keyserver.ID(id).Hex() }
 
 // ByID is a request that names its object in the path and nothing else.
 type ByID struct {
-	ID HexID `path:"id" json:"-" doc:"16 hexadecimal digits."`
+	ID HexID `path:"id" json:"-" names:"route" doc:"16 hexadecimal digits."`
 }
 
 // DecimalID is an 8-byte identifier as a decimal number: the spelling of

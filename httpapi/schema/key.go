@@ -13,7 +13,7 @@ type MintKeyRequest struct {
 
 // KeyRequest names a key.
 type KeyRequest struct {
-	TTag HiddenLink `json:"ttag" doc:"Hidden link of the key."`
+	TTag HiddenLink `json:"ttag" names:"key" doc:"Hidden link of the key."`
 }
 
 // KeyMetadata is everything about a key but its bytes.
@@ -24,7 +24,7 @@ type KeyMetadata struct {
 
 // AuthorizeKeyRequest asks whether the caller may use a key.
 type AuthorizeKeyRequest struct {
-	TTag     HiddenLink `json:"ttag" doc:"Hidden link of the key."`
+	TTag     HiddenLink `json:"ttag" names:"key" doc:"Hidden link of the key."`
 	Filename string     `json:"filename,omitzero" limit:"1..1024" doc:"What the key is for; recorded in the audit row."`
 }
 
@@ -38,7 +38,7 @@ type KeyGrant struct {
 
 // HMACRequest asks for an HMAC-SHA384.
 type HMACRequest struct {
-	HiddenLink HiddenLink `json:"hiddenLink" doc:"Hidden link of the key."`
+	HiddenLink HiddenLink `json:"hiddenLink" names:"key" doc:"Hidden link of the key."`
 	Data       Base64     `json:"data" limit:"0..16777216" doc:"The message; the empty string is the empty message."`
 }
 

@@ -52,8 +52,8 @@ type LookupPrincipalsRequest struct {
 
 // PrincipalPair names a principal anywhere.
 type PrincipalPair struct {
-	SystemID    SystemID  `json:"systemId" doc:"The key server that owns the principal, and resolves it."`
-	PrincipalID DecimalID `json:"principalId" doc:"In decimal."`
+	SystemID    SystemID  `json:"systemId" names:"home" doc:"The key server that owns the principal, and resolves it."`
+	PrincipalID DecimalID `json:"principalId" names:"principal" doc:"In decimal."`
 }
 
 // PrincipalsFound answers a lookup.
@@ -67,13 +67,13 @@ type PrincipalsFound struct {
 type CreatePasswordPrincipalRequest struct {
 	Name     string  `json:"name" limit:"1..128"`
 	Password Secret  `json:"password" limit:"8..1024"`
-	RoleIDs  []HexID `json:"roleIds" items:"0..256" doc:"As GET /api/roles lists them."`
+	RoleIDs  []HexID `json:"roleIds" names:"role" items:"0..256" doc:"As GET /api/roles lists them."`
 }
 
 // CreateLDAPPrincipalRequest asks for a new ldap principal.
 type CreateLDAPPrincipalRequest struct {
 	Name    string  `json:"name" limit:"1..128" doc:"As the directory knows it."`
-	RoleIDs []HexID `json:"roleIds" items:"0..256" doc:"As GET /api/roles lists them."`
+	RoleIDs []HexID `json:"roleIds" names:"role" items:"0..256" doc:"As GET /api/roles lists them."`
 }
 
 // CreateXAuthPrincipalRequest asks for a new xauth principal, unique by issuer
@@ -82,14 +82,14 @@ type CreateXAuthPrincipalRequest struct {
 	Name      string   `json:"name" limit:"1..128"`
 	Issuer    string   `json:"issuer" limit:"1..512" doc:"Printable ASCII, compared byte by byte with the iss of a token."`
 	Subject   string   `json:"subject" limit:"1..512" doc:"Printable ASCII, compared byte by byte with the sub of a token."`
-	RoleIDs   []HexID  `json:"roleIds" items:"0..256" doc:"As GET /api/roles lists them."`
+	RoleIDs   []HexID  `json:"roleIds" names:"role" items:"0..256" doc:"As GET /api/roles lists them."`
 	Audiences []string `json:"audiences,omitzero" items:"0..16" limit:"1..512" doc:"Of these a token must name one; left out or empty, the audience of the service."`
 }
 
 // CreateGroupRequest asks for a new group.
 type CreateGroupRequest struct {
 	Name    string  `json:"name" limit:"1..128"`
-	RoleIDs []HexID `json:"roleIds,omitzero" items:"0..256" doc:"What every member holds too."`
+	RoleIDs []HexID `json:"roleIds,omitzero" names:"role" items:"0..256" doc:"What every member holds too."`
 }
 
 // PrincipalSaved is the verdict on creating a principal.
@@ -116,7 +116,7 @@ type PrincipalFlags struct {
 // UpdatePrincipalFlagsRequest names the flags to move. The word itself cannot
 // be sent: it would clear what it does not name.
 type UpdatePrincipalFlagsRequest struct {
-	ID         HexID `path:"id" json:"-" doc:"16 hexadecimal digits."`
+	ID         HexID `path:"id" json:"-" names:"principal" doc:"16 hexadecimal digits."`
 	Delegation *bool `json:"delegation,omitzero" doc:"True lets the principal be impersonated by a delegated login."`
 	Disabled   *bool `json:"disabled,omitzero" doc:"True disables the principal."`
 }
@@ -137,7 +137,7 @@ func (r PrincipalFlagsSaved) Unproven() string { return unshown(r.Saved, "the fl
 
 // SetPasswordRequest gives a password principal another password.
 type SetPasswordRequest struct {
-	ID       HexID  `path:"id" json:"-" doc:"16 hexadecimal digits."`
+	ID       HexID  `path:"id" json:"-" names:"principal" doc:"16 hexadecimal digits."`
 	Password Secret `json:"password" limit:"8..1024"`
 	Current  Secret `json:"current,omitzero" limit:"1..1024" doc:"The password until now: for the caller's own account, and for no other."`
 }
@@ -155,8 +155,8 @@ func (r PasswordSaved) Unproven() string { return unshown(r.Saved, "the password
 
 // DeletePrincipalRequest ends a principal.
 type DeletePrincipalRequest struct {
-	ID   HexID  `path:"id" json:"-" doc:"16 hexadecimal digits."`
-	Heir *HexID `query:"heir" json:"-" doc:"Who receives OWNER of the keys and the ACL templates that nobody else owns; left out, the deletion is refused where there are any."`
+	ID   HexID  `path:"id" json:"-" names:"principal" doc:"16 hexadecimal digits."`
+	Heir *HexID `query:"heir" json:"-" names:"principal" doc:"Who receives OWNER of the keys and the ACL templates that nobody else owns; left out, the deletion is refused where there are any."`
 }
 
 // PrincipalGone is the verdict on the end of a principal.
@@ -174,8 +174,8 @@ func (r PrincipalGone) Unproven() string { return unshown(r.Gone, "the deletion 
 
 // UpdatePrincipalRolesRequest replaces the roles of a principal.
 type UpdatePrincipalRolesRequest struct {
-	ID      HexID   `path:"id" json:"-" doc:"16 hexadecimal digits."`
-	RoleIDs []HexID `json:"roleIds" items:"0..256" doc:"The complete new set; empty takes every role away."`
+	ID      HexID   `path:"id" json:"-" names:"principal" doc:"16 hexadecimal digits."`
+	RoleIDs []HexID `json:"roleIds" names:"role" items:"0..256" doc:"The complete new set; empty takes every role away."`
 }
 
 // PrincipalRolesSaved is the verdict on replacing roles.

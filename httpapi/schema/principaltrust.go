@@ -12,8 +12,8 @@ type PrincipalTrust struct {
 
 // PrincipalTrustsQuery selects principal trusts.
 type PrincipalTrustsQuery struct {
-	PrincipalID           *HexID    `query:"principalId" doc:"Only those of this principal; 16 hexadecimal digits."`
-	TrustedServerSystemID *SystemID `query:"trustedServerSystemId" doc:"Only those for this peer, registered or not."`
+	PrincipalID           *HexID    `query:"principalId" names:"principal" doc:"Only those of this principal; 16 hexadecimal digits."`
+	TrustedServerSystemID *SystemID `query:"trustedServerSystemId" names:"peer" doc:"Only those for this peer, registered or not."`
 	Limit                 *int      `query:"limit" limit:"1..500" doc:"Longest page; left out, everything is answered, which is refused above 1024 rows."`
 	Offset                *int      `query:"offset" limit:"0..2147483647" doc:"Rows to skip; needs limit."`
 }
@@ -26,14 +26,14 @@ type PrincipalTrustList struct {
 
 // CreatePrincipalTrustRequest asks for the row of a principal and a peer.
 type CreatePrincipalTrustRequest struct {
-	PrincipalID           HexID    `json:"principalId" doc:"16 hexadecimal digits."`
-	TrustedServerSystemID SystemID `json:"trustedServerSystemId" doc:"Of a registered peer."`
+	PrincipalID           HexID    `json:"principalId" names:"principal" doc:"16 hexadecimal digits."`
+	TrustedServerSystemID SystemID `json:"trustedServerSystemId" names:"peer" doc:"Of a registered peer."`
 	Flag                  string   `json:"flag" enum:"restrict,expose"`
 }
 
 // UpdatePrincipalTrustRequest changes the flag of a row.
 type UpdatePrincipalTrustRequest struct {
-	ID   HexID  `path:"id" json:"-" doc:"16 hexadecimal digits."`
+	ID   HexID  `path:"id" json:"-" names:"principalTrust" doc:"16 hexadecimal digits."`
 	Flag string `json:"flag" enum:"restrict,expose"`
 }
 

@@ -32,7 +32,7 @@ type RevocationIssuerList struct {
 
 // ByDigest is a request that names an issuer in the path and nothing else.
 type ByDigest struct {
-	Digest IssuerDigest `path:"digest" json:"-" doc:"As revocationDigest of GET /api/trusted-cas shows it."`
+	Digest IssuerDigest `path:"digest" json:"-" names:"-" doc:"As revocationDigest of GET /api/trusted-cas shows it."`
 }
 
 // RevocationPolicy answers a read of a policy.
@@ -45,7 +45,7 @@ type RevocationPolicy struct {
 
 // SetRevocationPolicyRequest asks for a policy.
 type SetRevocationPolicyRequest struct {
-	Digest        IssuerDigest `path:"digest" json:"-" doc:"As revocationDigest of GET /api/trusted-cas shows it."`
+	Digest        IssuerDigest `path:"digest" json:"-" names:"-" doc:"As revocationDigest of GET /api/trusted-cas shows it."`
 	Mode          string       `json:"mode" enum:"off,when-available,required" doc:"off looks at no evidence; when-available refuses what a list names; required also refuses where there is no current list."`
 	MaxAgeSeconds int64        `json:"maxAgeSeconds,omitzero" limit:"0..31622400" doc:"How long after its thisUpdate a list counts as current; 0 or left out, until its nextUpdate."`
 }
@@ -64,7 +64,7 @@ func (r RevocationPolicySaved) Unproven() string { return unshown(r.Saved, "the 
 
 // ImportCRLRequest sends a revocation list.
 type ImportCRLRequest struct {
-	CRL DER `json:"crl" limit:"1..4194304" doc:"One complete certificate revocation list, signed by a trusted CA and not older than the one held."`
+	CRL DER `json:"crl" names:"-" limit:"1..4194304" doc:"One complete certificate revocation list, signed by a trusted CA and not older than the one held."`
 }
 
 // CRLImported is the verdict on an import.

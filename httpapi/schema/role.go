@@ -18,16 +18,16 @@ type RoleList struct {
 // CreateRoleRequest asks for a new role.
 type CreateRoleRequest struct {
 	Name       string  `json:"name" limit:"1..128"`
-	Operations []HexID `json:"operations" items:"0..1024" doc:"The complete set."`
+	Operations []HexID `json:"operations" names:"-" items:"0..1024" doc:"The complete set."`
 }
 
 // UpdateRoleRequest renames a role, replaces its operations, or both.
 type UpdateRoleRequest struct {
-	ID   HexID   `path:"id" json:"-" doc:"16 hexadecimal digits."`
+	ID   HexID   `path:"id" json:"-" names:"holders" doc:"16 hexadecimal digits."`
 	Name *string `json:"name,omitzero" limit:"1..128"`
 	// Operations is nil when the set stays as it is; empty, not nil, removes
 	// every operation.
-	Operations []HexID `json:"operations,omitzero" items:"0..1024" doc:"The complete new set; empty removes every operation."`
+	Operations []HexID `json:"operations,omitzero" names:"-" items:"0..1024" doc:"The complete new set; empty removes every operation."`
 }
 
 // RoleSaved is the verdict on creating or changing a role.

@@ -85,9 +85,9 @@ type SessionEnded struct {
 
 // SessionQuery selects live sessions.
 type SessionQuery struct {
-	PrincipalID *HexID `query:"principalId" doc:"Only those that have this principal's rights or in which it acts; 16 hexadecimal digits. One's own need no role."`
+	PrincipalID *HexID `query:"principalId" names:"principal" doc:"Only those that have this principal's rights or in which it acts; 16 hexadecimal digits. One's own need no role."`
 	Limit       *int   `query:"limit" limit:"1..1000" doc:"Sessions in a page, 100 when left out."`
-	After       *HexID `query:"after" doc:"The next of an earlier page."`
+	After       *HexID `query:"after" names:"-" doc:"The next of an earlier page."`
 }
 
 // ListedSession is what is told of a session, whoever's it is.

@@ -13,7 +13,7 @@ type TemplatedDirectory struct {
 // TemplatedDirectoryQuery selects directories.
 type TemplatedDirectoryQuery struct {
 	Path          []string `query:"path,blank" items:"0..256" limit:"1..1024" doc:"A path to look up exactly, after its trailing slash is put right; repeat it for several. Empty values are ignored."`
-	ACLTemplateID []HexID  `query:"aclTemplateId" items:"0..256" doc:"A template that the directories use; repeat it for several. It cannot be combined with path."`
+	ACLTemplateID []HexID  `query:"aclTemplateId" names:"template" items:"0..256" doc:"A template that the directories use; repeat it for several. It cannot be combined with path."`
 }
 
 // TemplatedDirectoryList answers GET /api/templated-directories.
@@ -26,7 +26,7 @@ type TemplatedDirectoryList struct {
 // CreateTemplatedDirectoryRequest asks for a templated directory.
 type CreateTemplatedDirectoryRequest struct {
 	Path          string `json:"path" limit:"1..1024" doc:"The trailing slash may be left out. No segment is empty, . or .."`
-	ACLTemplateID HexID  `json:"aclTemplateId"`
+	ACLTemplateID HexID  `json:"aclTemplateId" names:"template"`
 	Alias         string `json:"alias,omitzero" limit:"0..128"`
 	HostID        string `json:"hostId,omitzero" limit:"0..128"`
 	Flag          int64  `json:"flag,omitzero" limit:"0..2147483647"`

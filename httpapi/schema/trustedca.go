@@ -42,7 +42,7 @@ func (r TrustedCAAdded) Unproven() string {
 
 // RemoveTrustedCARequest names a row of the trusted list.
 type RemoveTrustedCARequest struct {
-	CertificateID Base64ID `json:"certificateId" doc:"As GET /api/trusted-cas lists it."`
+	CertificateID Base64ID `json:"certificateId" names:"trustedCa" doc:"As GET /api/trusted-cas lists it."`
 }
 
 // TrustedCARemoved is the verdict on a removal.

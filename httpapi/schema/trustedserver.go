@@ -63,7 +63,7 @@ type TrustedServerList struct {
 
 // AddTrustedServerRequest registers a peer.
 type AddTrustedServerRequest struct {
-	TrustBlob    TrustBlob `json:"trustBlob" doc:"Verbatim, as the peer's GET /api/trust/local-info answers it."`
+	TrustBlob    TrustBlob `json:"trustBlob" names:"peer" doc:"Verbatim, as the peer's GET /api/trust/local-info answers it."`
 	FriendlyName string    `json:"friendlyName" limit:"1..128"`
 	Description  string    `json:"description" limit:"0..1024"`
 	Replace      bool      `json:"replace,omitzero" doc:"An extension: if the system id is registered, replace its record in one step, after the same checks, instead of refusing with ALREADY_EXISTS. Its transport principal stays with id, flags and roles, and so do ACL rows and principal trusts. Needs the right to remove a peer as well."`
@@ -88,7 +88,7 @@ func (r TrustedServerSaved) Unproven() string {
 // UpdateTrustedServerRequest changes a peer's record. A field that is left out
 // stays as it is.
 type UpdateTrustedServerRequest struct {
-	SystemID     SystemID `path:"systemId" json:"-" doc:"Decimal, neither hexadecimal nor the transport principal's id."`
+	SystemID     SystemID `path:"systemId" json:"-" names:"peer" doc:"Decimal, neither hexadecimal nor the transport principal's id."`
 	FriendlyName *string  `json:"friendlyName,omitzero" limit:"1..128"`
 	Description  *string  `json:"description,omitzero" limit:"0..1024"`
 }
@@ -107,7 +107,7 @@ func (r TrustedServerUpdated) Unproven() string {
 
 // BySystemID is a request that names a peer in the path and nothing else.
 type BySystemID struct {
-	SystemID SystemID `path:"systemId" json:"-" doc:"Decimal, neither hexadecimal nor the transport principal's id."`
+	SystemID SystemID `path:"systemId" json:"-" names:"peer" doc:"Decimal, neither hexadecimal nor the transport principal's id."`
 }
 
 // TrustedServerGone is the verdict on a removal.

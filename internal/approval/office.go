@@ -43,6 +43,7 @@ type Request struct {
 	Body         []byte // canonical, nil where there is none
 	Reason       string
 	Operations   []keyserver.Operation // that it needs
+	Names        []keyserver.Subject   // what stands in it
 }
 
 // View is an approval as it stands at this moment.
@@ -50,6 +51,9 @@ type View struct {
 	keyserver.Approval
 	State   keyserver.ApprovalState
 	Tallies []Tally
+	// Subjects are what its names stand for, where it was read alone and something
+	// can still become of it.
+	Subjects []Likeness
 }
 
 // Required is how many people have to approve.
@@ -113,10 +117,16 @@ func (o *Office) Ask(ctx context.Context, by keyserver.Caller, r Request) (view 
 			if err := room(ctx, tx, by.Principal.ID, now); err != nil {
 				return err
 			}
+			kept, subjects, err := firstLook(ctx, tx, by.Principal.ID, r.Names)
+			if err != nil {
+				return err
+			}
+			a.Subjects = kept
 			if err := tx.InsertApproval(ctx, a); err != nil {
 				return err
 			}
 			view, err = o.view(ctx, tx, a, policy)
+			view.Subjects = subjects
 			return err
 		})
 	})
@@ -146,6 +156,13 @@ func room(ctx context.Context, tx *sqlstore.Tx, asker keyserver.ID, now time.Tim
 func (o *Office) Approve(ctx context.Context, by keyserver.Caller, id keyserver.ID, digest [32]byte) (View, error) {
 	by, g := own(by, keyserver.AuditApprove, "approving", id)
 	return o.decide(ctx, by, g, id, digest, func(tx *sqlstore.Tx, a *keyserver.Approval, now time.Time) error {
+		subjects, err := lookAgain(ctx, tx, *a)
+		if err != nil {
+			return err
+		}
+		if err := unchanged(*a, subjects); err != nil {
+			return err
+		}
 		a.Votes = append(a.Votes, keyserver.ApprovalVote{Principal: by.Principal, Name: by.Name, At: now})
 		return tx.InsertApprovalVote(ctx, id, a.Votes[len(a.Votes)-1])
 	})
@@ -210,6 +227,13 @@ func (o *Office) Claim(ctx context.Context, by keyserver.Caller, read keyserver.
 			if err := mayExecute(a, v.Tallies, by, runs, now); err != nil {
 				return err
 			}
+			subjects, err := lookAgain(ctx, tx, a)
+			if err != nil {
+				return err
+			}
+			if err := unchanged(a, subjects); err != nil {
+				return err
+			}
 			a.Decision, a.DecidedAt, a.DecidedBy = keyserver.ApprovalExecuted, now, by.Principal
 			x = Execution{ID: a.ID}
 			for _, t := range v.Tallies {
@@ -237,6 +261,10 @@ func (o *Office) Approval(ctx context.Context, by keyserver.Caller, id keyserver
 			return err
 		}
 		view, err = o.view(ctx, o.Store, a, policy)
+		if err != nil || view.State != keyserver.ApprovalPending && view.State != keyserver.ApprovalApproved {
+			return err
+		}
+		view.Subjects, err = lookAgain(ctx, o.Store, a)
 		return err
 	})
 	return view, err
@@ -437,7 +465,7 @@ func (o *Office) viewOf(ctx context.Context, in reader, a keyserver.Approval, po
 		}
 	}
 	tallies := Tallied(a, policy.Of(a.Operations), known)
-	return View{a, State(a, tallies, o.Clock()), tallies}, nil
+	return View{Approval: a, State: State(a, tallies, o.Clock()), Tallies: tallies}, nil
 }
 
 // operationsOf are what a principal of this key server holds at this moment, by

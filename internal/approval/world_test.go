@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -171,8 +172,31 @@ func at(id string, more ...string) string {
 func (w *world) rolesOf(t rapid.TB, who keyserver.Caller) string {
 	t.Helper()
 	p, err := w.Store.Principal(context.Background(), who.Principal.ID)
+	if errors.Is(err, sqlstore.ErrNotFound) {
+		return "[]"
+	}
 	fatal(t, err)
 	return fmt.Sprint(p.Roles)
+}
+
+// callerOf is somebody who is not there.
+func (w *world) callerOf(t rapid.TB, name string) keyserver.Caller {
+	t.Helper()
+	id, err := keyserver.NewID(rand.Reader)
+	fatal(t, err)
+	return keyserver.Caller{Principal: keyserver.PrincipalRef{System: w.System, ID: id}, Name: name, Type: keyserver.PasswordPrincipal}
+}
+
+// addRole makes a role that any Administrator may give.
+func (w *world) addRole(t rapid.TB, name string) keyserver.ID {
+	t.Helper()
+	id, err := keyserver.NewID(rand.Reader)
+	fatal(t, err)
+	ctx := context.Background()
+	fatal(t, w.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		return tx.InsertRole(ctx, keyserver.Role{ID: id, Name: name, Operations: roleOperations(false)})
+	}))
+	return id
 }
 
 // setRoles writes the roles of a principal past the gate.

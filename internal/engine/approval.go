@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/approval"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
@@ -47,6 +48,17 @@ func (e *Engine) brokenGlass(ctx context.Context, r request) error {
 	row := r.row(keyserver.Allowed, "")
 	row.Operation, row.Object = keyserver.AuditBreakGlass, r.op.Key+" "+r.object
 	return e.Auditor.Write(ctx, row)
+}
+
+// unchanged is the check that an approval is about what the checks before it have
+// read.
+func (e *Engine) unchanged(by keyserver.Caller) check {
+	return func(ctx context.Context, _ access.Subject) error {
+		if by.Approval.IsZero() {
+			return nil
+		}
+		return approval.Unchanged(ctx, e.Store, by.Approval)
+	}
 }
 
 // mustAsk answers the rule by which the caller needs an approval to give a duty,

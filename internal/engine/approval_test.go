@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"crypto/rand"
 	"strings"
 	"testing"
 
@@ -116,6 +117,50 @@ func TestBecomingSomebodyWithADuty(t *testing.T) {
 		}
 		if rules := approval.Default(keyserver.Split).Of([]string{keyserver.OpEnrollCertificate.Key}); len(rules) != 1 {
 			t.Errorf("it can be asked for by %v", rules)
+		}
+	})
+}
+
+// What an approval names is what it was in the very transaction that gives a duty,
+// and when the certificate of a recipient is read.
+func TestWhatChangedSinceTheClaim(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		setPolicy(t, f, `[{"operation":"giveDuties","approvers":1,"duty":"any"},{"operation":"exportKey","approvers":1,"duty":"any"}]`)
+		office := approval.New(approval.Config{Store: f.Store, Gate: f.Engine, Deployment: keyserver.Unified, Clock: f.Clock.Now, Random: rand.Reader})
+		to := f.Add(t, keyserver.PasswordPrincipal, "to", nil, nil).Principal
+		agent := f.Add(t, keyserver.CertificatePrincipal, "/CN=agent", nil, nil).Principal
+		link := must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
+		under := func(rule string, name keyserver.PrincipalRef, op keyserver.Operation) keyserver.Caller {
+			v := must(office.Ask(ctx, f.Admin, approval.Request{
+				Method: "PUT", Path: "/api/roles", Reason: "why", Operations: []keyserver.Operation{op}, Names: []keyserver.Subject{approval.ByID(keyserver.PrincipalSubject, name.ID)},
+			}))(t)
+			by := f.Admin
+			by.Approval, by.Approved = v.ID, []string{rule}
+			return by
+		}
+		give := func(by keyserver.Caller) error {
+			return f.SetPrincipalRoles(ctx, by, keyserver.PrincipalRoles{ID: to.ID, Roles: []keyserver.ID{keyserver.RoleAdministrator}})
+		}
+		export := func(by keyserver.Caller) error {
+			_, err := f.ExportKey(ctx, by, keyserver.KeyExport{Link: link, Recipient: agent})
+			return err
+		}
+		giving, exporting := under(approval.GiveDuties, to, keyserver.OpUpdatePrincipalRoles), under(keyserver.OpExportKey.Key, agent, keyserver.OpExportKey)
+		for _, id := range []keyserver.ID{to.ID, agent.ID} {
+			if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.SetPassword(ctx, id, "another") }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		refused(t, f, give(giving), fault.ApprovalState, fault.ReasonNotApprovable)
+		refused(t, f, export(exporting), fault.ApprovalState, fault.ReasonNotApprovable)
+		if p := must(f.Store.Principal(ctx, to.ID))(t); len(p.Roles) > 0 {
+			t.Errorf("it has the roles %v", p.Roles)
+		}
+		if err := give(under(approval.GiveDuties, to, keyserver.OpUpdatePrincipalRoles)); err != nil {
+			t.Error(err)
+		}
+		if err := export(under(keyserver.OpExportKey.Key, agent, keyserver.OpExportKey)); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
 // apart is the engine of a split deployment on the fixture's database, and who
@@ -29,15 +31,24 @@ func apart(t *testing.T, f *enginetest.Fixture) (e *engine.Engine, admin, office
 	config := f.Config
 	config.Deployment = keyserver.Split
 	e = engine.New(config)
+	nothing := keyserver.ApprovalSubject{Subject: approval.ByID(keyserver.RoleSubject, keyserver.ID{}), Digest: rowmac.Digest(nil)}
+	if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		return tx.InsertApproval(ctx, keyserver.Approval{ID: claimed, Subjects: []keyserver.ApprovalSubject{nothing}})
+	}); err != nil {
+		t.Fatal(err)
+	}
 	admin = f.Add(t, keyserver.PasswordPrincipal, "administrator", []keyserver.ID{keyserver.RoleAdministrator}, nil)
 	officer = f.Add(t, keyserver.PasswordPrincipal, "officer", []keyserver.ID{keyserver.RoleSecurityOfficer}, nil)
 	all = f.Add(t, keyserver.PasswordPrincipal, "all", []keyserver.ID{role(t, f, "all", keyserver.Operations...)}, nil)
 	return e, admin, officer, all
 }
 
+// claimed is an approval that apart makes.
+var claimed = keyserver.IDFromUint64(77)
+
 // approved is a caller under an approval to give duties.
 func approved(by keyserver.Caller) keyserver.Caller {
-	by.Approval, by.Approved = keyserver.IDFromUint64(77), []string{approval.GiveDuties}
+	by.Approval, by.Approved = claimed, []string{approval.GiveDuties}
 	return by
 }
 

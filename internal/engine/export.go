@@ -21,7 +21,7 @@ func (e *Engine) ExportKey(ctx context.Context, by keyserver.Caller, x keyserver
 	r := request{by: by, op: keyserver.OpExportKey, link: x.Link, object: x.Link.Base64() + " for " + x.Recipient.String(), counts: true}
 	err := e.perform(ctx, r, func() error {
 		return e.seal(ctx, key.id, &recipient)
-	}, e.uses(by, x.Link, keyserver.Owner, &key), leaves(&key), e.receives(x.Recipient, &recipient))
+	}, e.uses(by, x.Link, keyserver.Owner, &key), leaves(&key), e.receives(x.Recipient, &recipient), e.unchanged(by))
 	if err != nil {
 		return keyserver.ExportedKey{}, err
 	}

@@ -171,6 +171,11 @@ func (e *Engine) givingDelegation(ctx context.Context, tx *sqlstore.Tx, by keyse
 // the caches, which follow the database.
 func (e *Engine) giver(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller) (giver, error) {
 	g := giver{deployment: e.Deployment}
+	if !by.Approval.IsZero() && tx.Untouched() { // what was approved is still what is there
+		if err := approval.Unchanged(ctx, tx, by.Approval); err != nil {
+			return g, err
+		}
+	}
 	p, err := tx.Principal(ctx, by.Principal.ID)
 	if err != nil {
 		return g, notFound(err, fault.SessionNotFound, "the session's principal no longer exists")

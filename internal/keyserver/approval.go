@@ -33,8 +33,52 @@ type Approval struct {
 	Decision  ApprovalState
 	DecidedAt time.Time
 	DecidedBy PrincipalRef
+	// Subjects are what the request names, and its asker, as they were when it was
+	// asked for. Without any, it was asked for before they were kept.
+	Subjects []ApprovalSubject
 	// Votes are those who have approved, in the order in which they did.
 	Votes []ApprovalVote
+}
+
+// SubjectKind says what a name in a request stands for.
+type SubjectKind string
+
+// The kinds. What a name stands for is more than its own row: a principal comes
+// with its certificates and, where it is a group, with what its members log in by.
+const (
+	AskerSubject       SubjectKind = "asker"       // what the asker logs in by
+	PrincipalSubject   SubjectKind = "principal"   // whoever can become it included
+	GroupSubject       SubjectKind = "group"       // without its members
+	RoleSubject        SubjectKind = "role"        // without its holders
+	HoldersSubject     SubjectKind = "holders"     // a role with whoever holds it
+	KeySubject         SubjectKind = "key"         // with its access control list
+	PeerSubject        SubjectKind = "peer"        // with its transport principal
+	TrustedCASubject   SubjectKind = "trustedCa"   //
+	CertificateSubject SubjectKind = "certificate" // by its digest
+	TransportSubject   SubjectKind = "transport"   // a transport principal, by its subject
+	TemplateSubject    SubjectKind = "template"    // with its members
+	DirectorySubject   SubjectKind = "directory"   // with its template
+	TrustSubject       SubjectKind = "principalTrust"
+)
+
+// SubjectKinds are all of them.
+var SubjectKinds = []SubjectKind{
+	AskerSubject, PrincipalSubject, GroupSubject, RoleSubject, HoldersSubject, KeySubject, PeerSubject, TrustedCASubject,
+	CertificateSubject, TransportSubject, TemplateSubject, DirectorySubject, TrustSubject,
+}
+
+// Subject is a name in a request.
+type Subject struct {
+	Kind SubjectKind
+	// Key is the name: mostly an id in hexadecimal digits, behind its system and a
+	// slash where that is said; see package approval.
+	Key string
+}
+
+// ApprovalSubject is what a name stood for.
+type ApprovalSubject struct {
+	Subject
+	Digest [32]byte
 }
 
 // ApprovalVote is somebody's approval.

@@ -144,6 +144,20 @@ func (k *Key) Again(ctx context.Context) error {
 	return err
 }
 
+// Digest is SHA-256 over rows, whatever their order.
+func Digest(rows []*Row) [sha256.Size]byte {
+	encoded := make([][]byte, len(rows))
+	for i, r := range rows {
+		encoded[i] = r.encoded
+	}
+	slices.SortFunc(encoded, bytes.Compare)
+	all := NewRow("", "").List(len(encoded))
+	for _, row := range encoded {
+		all.Bytes(row)
+	}
+	return sha256.Sum256(all.encoded)
+}
+
 // String hides the key from every formatting verb.
 func (k *Key) String() string { return "key of the rows" }
 

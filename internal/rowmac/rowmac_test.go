@@ -31,6 +31,15 @@ var (
 	entry = keyserver.ACLEntry{ID: id(4), ACL: id(3), Principal: keyserver.PrincipalRef{System: 1, ID: id(5)}, Rights: 7, MaxUsage: -1, Used: 9, UserRight: 2}
 )
 
+// asked is an approval of before there were subjects.
+var asked = keyserver.Approval{
+	ID: id(1), Asker: entry.Principal, AskerName: "a", Method: "PUT", Path: "/api/roles", Body: []byte("{}"), Reason: "r", Digest: [32]byte{7},
+	Operations: []string{"b", "a"}, CreatedAt: at, ExpiresAt: at.Add(time.Hour), Decision: "rejected", DecidedAt: at, DecidedBy: entry.Principal,
+	Votes: []keyserver.ApprovalVote{{Principal: entry.Principal, Name: "v", At: at}},
+}
+
+var withSubjects = keyserver.Approval{Subjects: []keyserver.ApprovalSubject{{Subject: keyserver.Subject{Kind: "role", Key: "k"}, Digest: [32]byte{8}}}}
+
 // TestEncodingsStay: a database holds MACs for years. Where one of these is another
 // one, every row of the kind would be refused: add a version instead.
 func TestEncodingsStay(t *testing.T) {
@@ -62,6 +71,8 @@ func TestEncodingsStay(t *testing.T) {
 		"authority":      rowmac.Authority(keyserver.Authority{ID: id(1), Generation: 2, State: keyserver.AuthorityActive, Certificate: []byte{3}, PreparedAt: at, ActivatedAt: at}, []byte{4}),
 		"peer authority": rowmac.PeerAuthority(keyserver.PeerAuthority{System: 2, Certificate: []byte{3}, Anchor: keyserver.Digest{5}, LearnedAt: at}, []byte{6}, []byte{4}),
 		"rotation":       rowmac.KeyRotation(id(1), keyserver.KeyRotation{Every: 90, VerifyOnly: 30, DestroyAfter: 7}, at),
+		"approval":       rowmac.Approval(asked),
+		"subjects":       rowmac.Approval(withSubjects),
 	} {
 		if got := hex.EncodeToString(key.Sum(row))[:16]; got != recorded[want] {
 			t.Errorf("%s: %s", want, got)
@@ -88,6 +99,8 @@ var recorded = map[string]string{
 	"trustedCA":      "b3eb8d6a7c167f7c",
 	"trustedServer":  "157b194aab5ce1c6",
 	"rotation":       "35f42872f705ec89",
+	"approval":       "c399df4732f78aca",
+	"subjects":       "724a38069bf332b6",
 }
 
 // TestNoTwoRowsAreAlike: what stands in one column cannot be moved to the next, and

@@ -193,5 +193,20 @@ func Approval(a keyserver.Approval) *Row {
 	for _, v := range votes {
 		r.Int(int64(v.Principal.System)).Key(v.Principal.ID).Text(v.Name).Time(v.At)
 	}
+	if len(a.Subjects) > 0 { // without any, it is as it was before they were kept
+		r.Text("subjects").List(len(a.Subjects))
+		for _, s := range a.Subjects {
+			r.Text(string(s.Kind)).Text(s.Key).Bytes(s.Digest[:])
+		}
+	}
+	return r
+}
+
+// Credentials encodes what of a principal says who can become it. No row has it.
+func Credentials(p keyserver.Principal, passwordHash string) *Row {
+	r := NewRow("credentials", p.ID.Hex(), p.ID[:]).Key(p.ID).Text(string(p.Type)).Text(p.Name).Text(passwordHash)
+	if p.Identity != nil {
+		r.Text(p.Identity.Issuer).Text(p.Identity.Subject).texts(p.Identity.Audiences)
+	}
 	return r
 }

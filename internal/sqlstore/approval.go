@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"time"
 
@@ -66,20 +67,20 @@ func (r reads) approvals(ctx context.Context, where string, args ...any) ([]keys
 	err := r.each(ctx, `WITH picked(id) AS (SELECT a.id FROM approvals a `+where+`)
 		SELECT p.id, p.asker_system, p.asker_id, p.asker_name, p.method, p.path, p.body, p.reason, p.digest, p.operations,
 			p.created_at, p.expires_at, p.decision, p.decided_at, p.decider_system, p.decider_id,
-			COALESCE(v.system_id, 0), v.principal_id, COALESCE(v.name, ''), COALESCE(v.at, 0), p.mac
+			COALESCE(v.system_id, 0), v.principal_id, COALESCE(v.name, ''), COALESCE(v.at, 0), p.subjects, p.mac
 		FROM approvals p LEFT JOIN approval_votes v ON v.approval_id = p.id
 		WHERE p.id IN (SELECT id FROM picked) ORDER BY p.id, v.at, v.principal_id`, args, func(row scanner) error {
 		var a keyserver.Approval
 		var v keyserver.ApprovalVote
-		var operations string
+		var operations, subjects string
 		var mac []byte
 		if err := row.Scan(intoID(&a.ID), &a.Asker.System, intoID(&a.Asker.ID), &a.AskerName, &a.Method, &a.Path, &a.Body, &a.Reason, intoHash(&a.Digest), &operations,
 			intoTime{&a.CreatedAt}, intoTime{&a.ExpiresAt}, &a.Decision, intoTime{&a.DecidedAt}, &a.DecidedBy.System, optionalID{&a.DecidedBy.ID},
-			&v.Principal.System, optionalID{&v.Principal.ID}, &v.Name, intoTime{&v.At}, &mac); err != nil {
+			&v.Principal.System, optionalID{&v.Principal.ID}, &v.Name, intoTime{&v.At}, &subjects, &mac); err != nil {
 			return err
 		}
 		if n := len(list); n == 0 || list[n-1].ID != a.ID {
-			a.Operations = strings.Fields(operations)
+			a.Operations, a.Subjects = strings.Fields(operations), subjectsIn(subjects)
 			if a.Decision == "" {
 				a.DecidedAt = time.Time{}
 			}
@@ -112,10 +113,47 @@ func (r reads) PendingApprovals(ctx context.Context, asker keyserver.ID, now tim
 func (tx *Tx) InsertApproval(ctx context.Context, a keyserver.Approval) error {
 	a.Decision, a.Votes = "", nil
 	_, err := tx.exec(ctx, `INSERT INTO approvals (id, asker_system, asker_id, asker_name, method, path, body, reason, digest, operations,
-			created_at, expires_at, decision, decided_at, decider_system, mac) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, '', 0, 0, $13)`,
+			created_at, expires_at, decision, decided_at, decider_system, subjects, mac) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, '', 0, 0, $13, $14)`,
 		a.ID[:], int64(a.Asker.System), a.Asker.ID[:], a.AskerName, a.Method, a.Path, a.Body, a.Reason, a.Digest[:], strings.Join(a.Operations, " "),
-		a.CreatedAt.UnixMicro(), a.ExpiresAt.UnixMicro(), tx.mac(rowmac.Approval(a)))
+		a.CreatedAt.UnixMicro(), a.ExpiresAt.UnixMicro(), subjectsText(a.Subjects), tx.mac(rowmac.Approval(a)))
 	return err
+}
+
+// storedSubject is one element of the column subjects.
+type storedSubject struct {
+	Kind   keyserver.SubjectKind `json:"kind"`
+	Key    string                `json:"key"`
+	Digest []byte                `json:"digest"`
+}
+
+// subjectsText is empty where there are none, as it is in rows of before.
+func subjectsText(list []keyserver.ApprovalSubject) string {
+	if len(list) == 0 {
+		return ""
+	}
+	stored := make([]storedSubject, len(list))
+	for i, s := range list {
+		stored[i] = storedSubject{s.Kind, s.Key, s.Digest[:]}
+	}
+	text, _ := json.Marshal(stored) //nolint:errchkjson // texts and bytes always have a form
+	return string(text)
+}
+
+// subjectsIn is the inverse. What it cannot read somebody else has written, and it
+// becomes a subject that no MAC agrees with.
+func subjectsIn(text string) []keyserver.ApprovalSubject {
+	var stored []storedSubject
+	_ = json.Unmarshal([]byte(text), &stored) // what is not read is not spelt again
+	var list []keyserver.ApprovalSubject
+	for _, s := range stored {
+		subject := keyserver.ApprovalSubject{Subject: keyserver.Subject{Kind: s.Kind, Key: s.Key}}
+		copy(subject.Digest[:], s.Digest)
+		list = append(list, subject)
+	}
+	if subjectsText(list) != text {
+		return []keyserver.ApprovalSubject{{Subject: keyserver.Subject{Kind: "unreadable", Key: text}}}
+	}
+	return list
 }
 
 // InsertApprovalVote stores that somebody approved: ErrDuplicate where he has.

@@ -75,6 +75,25 @@ func (s statements) agrees(row *rowmac.Row, mac []byte) error {
 		Audited(fault.ReasonStoreTampered)
 }
 
+// Seen are reads that keep the encoding of each covered row that they read.
+type Seen struct {
+	reads
+	Rows []*rowmac.Row
+}
+
+// Seeing are the same reads, and keep what they see.
+func (r reads) Seeing() *Seen {
+	seen := &Seen{reads: r}
+	seen.visit = func(row *rowmac.Row, mac []byte) error {
+		if err := r.agrees(row, mac); err != nil {
+			return err
+		}
+		seen.Rows = append(seen.Rows, row)
+		return nil
+	}
+	return seen
+}
+
 func findingOf(row *rowmac.Row, mac []byte) rowmac.Finding {
 	problem := "it does not agree with its MAC"
 	if len(mac) == 0 {

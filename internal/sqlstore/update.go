@@ -95,6 +95,9 @@ func (tx *Tx) record(kind keyserver.ChangeKind, id keyserver.ID, action keyserve
 	}
 }
 
+// Untouched reports whether the transaction has changed nothing yet.
+func (tx *Tx) Untouched() bool { return len(tx.changes) == 0 }
+
 // writer hands out the one connection on which this process writes.
 type writer struct {
 	db      pool

@@ -18,6 +18,14 @@ import (
 // bound to a key.
 func (s *Site) Approve(t testing.TB, by Credentials, asked Answer) {
 	t.Helper()
+	if err := s.TryToApprove(t, by, asked); err != nil {
+		t.Fatalf("%s approves %s: %v", by.Name, asked.Raw, err)
+	}
+}
+
+// TryToApprove is Approve that may be refused.
+func (s *Site) TryToApprove(t testing.TB, by Credentials, asked Answer) error {
+	t.Helper()
 	id, err := schema.ParseHexID(asked.Text(t, "approvalId"))
 	if err != nil {
 		t.Fatal(err)
@@ -26,9 +34,8 @@ func (s *Site) Approve(t testing.TB, by Credentials, asked Answer) {
 	if err := decision.Digest.UnmarshalText([]byte(asked.Text(t, "digest"))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.bound(t, by).Approve(context.WithoutCancel(t.Context()), decision); err != nil {
-		t.Fatalf("%s approves %s: %v", by.Name, asked.Raw, err)
-	}
+	_, err = s.bound(t, by).Approve(context.WithoutCancel(t.Context()), decision)
+	return err
 }
 
 // Approved has a request that takes an approval carried out: it is asked for with

@@ -49,9 +49,10 @@ type Field struct {
 	Doc      string
 	Required bool
 	Nullable bool
-	Blank    bool // of a query parameter: empty values are passed over
-	Apart    bool // goes with another choice than examples show
-	Secret   bool // nobody but the caller and the key server may see it
+	Blank    bool   // of a query parameter: empty values are passed over
+	Apart    bool   // goes with another choice than examples show
+	Names    string // what a value of a request names, as the tag of package schema has it
+	Secret   bool   // nobody but the caller and the key server may see it
 	Value    Value
 	index    []int
 	pointer  bool
@@ -106,7 +107,7 @@ func (t *Table) add(typ reflect.Type, at []int) {
 			t.add(sf.Type, index)
 			continue
 		}
-		f := Field{Doc: sf.Tag.Get("doc"), Apart: sf.Tag.Get("example") == "-", index: index, pointer: sf.Type.Kind() == reflect.Pointer}
+		f := Field{Doc: sf.Tag.Get("doc"), Apart: sf.Tag.Get("example") == "-", Names: sf.Tag.Get("names"), index: index, pointer: sf.Type.Kind() == reflect.Pointer}
 		f.Value = valueOf(sf.Type, sf.Tag)
 		f.Secret = f.Value.Scalar != nil && f.Value.Scalar.Secret || sf.Tag.Get("secret") == "true"
 		switch {

@@ -1,0 +1,99 @@
+package httpapi
+
+import (
+	"crypto/x509"
+	"encoding/hex"
+	"reflect"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/approval"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+)
+
+// unnamed is of an id that cannot become something else: sessions and approvals
+// are made under one that was never used before.
+const unnamed = wire.Unnamed
+
+// naming are the types by which requests name objects.
+var naming = []reflect.Type{
+	typeOf[schema.HexID](), typeOf[schema.DecimalID](), typeOf[schema.Base64ID](), typeOf[schema.HiddenLink](), typeOf[schema.SystemID](),
+	typeOf[schema.IssuerDigest](), typeOf[schema.TrustBlob](), typeOf[schema.DER](),
+}
+
+// unsaid lists the names in requests of a route that an approval can be asked for,
+// of which nobody said what they name.
+func (r Route) unsaid() []string {
+	if !r.askable() {
+		return nil
+	}
+	kinds := []string{unnamed, wire.Home, wire.ByRoute}
+	for _, k := range keyserver.SubjectKinds {
+		kinds = append(kinds, string(k))
+	}
+	unsaid := wire.Of(r.Request).Unmarked(naming, kinds)
+	if r.Request == typeOf[schema.ByID]() && (r.Names == wire.ByRoute || !slices.Contains(kinds, string(r.Names))) {
+		unsaid = append(unsaid, "the id of the path (Route.Names)")
+	}
+	return unsaid
+}
+
+// subjects are what values of a request of the route name.
+func (r Route) subjects(values []wire.Named) []keyserver.Subject {
+	var list []keyserver.Subject
+	for _, v := range values {
+		kind := keyserver.SubjectKind(v.Kind)
+		if kind == wire.ByRoute {
+			kind = r.Names
+		}
+		if kind != unnamed {
+			list = append(list, subjectsIn(kind, v)...)
+		}
+	}
+	return list
+}
+
+func subjectsIn(kind keyserver.SubjectKind, v wire.Named) []keyserver.Subject {
+	switch value := v.Value.(type) {
+	case schema.HexID:
+		return []keyserver.Subject{approval.ByID(kind, keyserver.ID(value))}
+	case schema.Base64ID:
+		return []keyserver.Subject{approval.ByID(kind, keyserver.ID(value))}
+	case schema.DecimalID:
+		if v.Home == nil {
+			return []keyserver.Subject{approval.ByID(kind, keyserver.ID(value))}
+		}
+		return []keyserver.Subject{approval.At(kind, keyserver.SystemID(*v.Home), keyserver.ID(value))}
+	case schema.SystemID:
+		return []keyserver.Subject{approval.OfPeer(keyserver.SystemID(value))}
+	case schema.TrustBlob:
+		return []keyserver.Subject{approval.OfPeer(value.System)}
+	case schema.HiddenLink:
+		return []keyserver.Subject{{Kind: kind, Key: value.String()}}
+	case schema.DER:
+		return ofCertificate(value)
+	default:
+		panic("httpapi: a " + reflect.TypeOf(v.Value).String() + " names nothing")
+	}
+}
+
+// ofCertificate names what is stored of a certificate, and the transport principal
+// that whoever has the certificate's key becomes by it.
+func ofCertificate(der []byte) []keyserver.Subject {
+	digest := keyserver.DigestOf(der)
+	list := []keyserver.Subject{{Kind: keyserver.CertificateSubject, Key: hex.EncodeToString(digest[:])}}
+	if cert, err := x509.ParseCertificate(der); err == nil {
+		list = append(list, keyserver.Subject{Kind: keyserver.TransportSubject, Key: pki.SlashName(cert.Subject)})
+	}
+	return list
+}
+
+func subjectOf(l approval.Likeness) schema.ApprovalSubject {
+	out := schema.ApprovalSubject{Kind: string(l.Kind), ID: l.Key, People: l.People, Changed: l.Changed}
+	if l.Found {
+		out.Name = &l.Name
+	}
+	return out
+}

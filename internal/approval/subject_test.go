@@ -1,0 +1,22 @@
+package approval
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Whatever a request may name can be read and told to people.
+func TestEveryKindOfSubject(t *testing.T) {
+	for _, kind := range keyserver.SubjectKinds {
+		if portraits[kind] == nil || descriptions[kind] == "" {
+			t.Errorf("%s cannot be looked at, or has no description", kind)
+		}
+	}
+	for kind := range portraits {
+		if !slices.Contains(keyserver.SubjectKinds, kind) {
+			t.Errorf("%s is no kind", kind)
+		}
+	}
+}

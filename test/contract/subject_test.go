@@ -1,0 +1,177 @@
+package contract
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// wish is what is asked for and approved, and what an administrator does alone
+// before it is executed.
+type wish struct {
+	asker  string // a session
+	method string
+	path   string
+	body   rig.Object
+	names  string                // what the refusal names
+	attack func() (asker string) // answers another session for the asker, or none
+}
+
+// duty asks for a duty for a principal.
+func (s *subject) duty(t *testing.T, id string) wish {
+	return wish{
+		asker: s.AsAdmin(t), method: "PUT", path: "/api/principals/" + id + "/roles", names: id,
+		body: rig.Object{"roleIds": hexes(keyserver.RoleAdministrator)},
+	}
+}
+
+// export asks for a key to be exported to somebody of that name, whose id it
+// answers.
+func (s *subject) export(t *testing.T, to string) (wish, string) {
+	agent := s.enroll(t, s.issue(t, to, newKey(t)))[0]
+	owner := s.User(t, "owner of "+to, keyserver.RoleEncryptor)
+	ttag := s.OK(t, owner.Session, "POST", "/api/keys", rig.Object{"algorithm": "AES-256"}).Text(t, "ttag")
+	id, _ := agent["id"].(string)
+	return wish{
+		asker: owner.Session, method: "POST", path: "/api/keys/export", names: "1/" + id,
+		body: rig.Object{"ttag": ttag, "systemId": 1, "principalId": agent["principalId"]},
+	}, id
+}
+
+// byPasswordOf is the attack that gives somebody a password.
+func (s *subject) byPasswordOf(t *testing.T, id string) func() string {
+	return func() string {
+		s.OK(t, s.AsAdmin(t), "PUT", passwordOf(id), rig.Object{"password": newPassword})
+		return ""
+	}
+}
+
+func (s *subject) join(t *testing.T, group, member string) {
+	t.Helper()
+	s.OK(t, s.AsAdmin(t), "PUT", "/api/principals/groups/"+group+"/members/"+member, nil)
+}
+
+func (s *subject) role(t *testing.T, name string) string {
+	t.Helper()
+	return s.OK(t, s.AsAdmin(t), "POST", "/api/roles", rig.Object{"name": name, "operations": hexes(keyserver.OpHMAC.ID)}).Text(t, "id")
+}
+
+// Contract 4.17: what is carried out is about what the names in it stood for when
+// it was asked for. Nothing that an administrator can do alone changes that, and a
+// request whose names nobody touched is carried out.
+func TestWhatAnApprovalNamesStays(t *testing.T) {
+	attacks := map[string]func(t *testing.T, s *subject) wish{
+		"PasswordOfWhoGetsADuty": func(t *testing.T, s *subject) wish {
+			id := s.principal(t, t.Name())
+			w := s.duty(t, id)
+			w.attack = s.byPasswordOf(t, id)
+			return w
+		},
+		"CertificateOfARecipient": func(t *testing.T, s *subject) wish {
+			w, _ := s.export(t, "second key")
+			w.attack = func() string { s.enroll(t, s.issue(t, "second key", newKey(t))); return "" }
+			return w
+		},
+		"RecipientReset": func(t *testing.T, s *subject) wish {
+			w, id := s.export(t, "other key")
+			w.attack = func() string {
+				s.OK(t, s.AsAdmin(t), "POST", "/api/transport-principals/reset", rig.Object{"principalId": id})
+				s.enroll(t, s.issue(t, "other key", newKey(t)))
+				return ""
+			}
+			return w
+		},
+		"PasswordOfTheAsker": func(t *testing.T, s *subject) wish {
+			w, _ := s.export(t, "same key")
+			w.names = s.self(t, w.asker)
+			set := s.byPasswordOf(t, w.names)
+			w.attack = func() string { set(); return s.LogIn(t, "owner of same key", newPassword) }
+			return w
+		},
+		"AFriendInTheGroup": func(t *testing.T, s *subject) wish {
+			group, friend := s.group(t, t.Name()), s.principal(t, t.Name())
+			w := s.duty(t, group)
+			w.attack = func() string { s.join(t, group, friend); return "" }
+			return w
+		},
+		"PasswordOfAMember": func(t *testing.T, s *subject) wish {
+			group, friend := s.group(t, t.Name()), s.principal(t, t.Name())
+			s.join(t, group, friend)
+			w := s.duty(t, group)
+			w.attack = s.byPasswordOf(t, friend)
+			return w
+		},
+		"AFriendHoldsTheRole": func(t *testing.T, s *subject) wish {
+			role, friend := s.role(t, t.Name()), s.principal(t, t.Name())
+			return wish{
+				asker: s.AsAdmin(t), method: "PUT", path: "/api/roles/" + role, body: rig.Object{"operations": hexes(keyserver.OpSetPassword.ID)}, names: role,
+				attack: func() string {
+					s.OK(t, s.AsAdmin(t), "PUT", "/api/principals/"+friend+"/roles", rig.Object{"roleIds": []string{role}})
+					return ""
+				},
+			}
+		},
+		"WhatTheRoleGrants": func(t *testing.T, s *subject) wish {
+			role, to := s.role(t, t.Name()), s.principal(t, t.Name())
+			w := s.duty(t, to)
+			w.body, w.names = rig.Object{"roleIds": append(hexes(keyserver.RoleAdministrator), role)}, role
+			w.attack = func() string {
+				s.OK(t, s.AsAdmin(t), "PUT", "/api/roles/"+role, rig.Object{"operations": hexes(keyserver.OpHMAC.ID, keyserver.OpReadKey.ID)})
+				return ""
+			}
+			return w
+		},
+	}
+	on(t, func(t *testing.T, s *subject) {
+		for name, prepare := range attacks {
+			t.Run(name, func(t *testing.T) { s.withstands(t, prepare(t, s)) })
+		}
+	}, split)
+}
+
+// withstands has an attack done between the vote and the execution of one
+// approval, and before any vote for another one.
+func (s *subject) withstands(t *testing.T, w wish) {
+	t.Helper()
+	ask := func() rig.Answer {
+		return s.OK(t, w.asker, "POST", "/api/approvals", rig.Object{"method": w.method, "path": w.path, "body": w.body, "reason": "for a test"})
+	}
+	at := func(a rig.Answer, what string) string { return "/api/approvals/" + a.Text(t, "approvalId") + what }
+	approved, pending := ask(), ask()
+	s.Approve(t, s.Officer, approved)
+	if seen := s.OK(t, w.asker, "GET", at(approved, ""), nil); !names(t, seen, w.names, false) {
+		t.Errorf("before, it is about %s", seen.Raw)
+	}
+	if as := w.attack(); as != "" {
+		w.asker = as
+	}
+	refused := s.Refused(t, w.asker, "POST", at(approved, "/execute"), nil, http.StatusConflict, "APPROVAL_STATE")
+	if !strings.Contains(refused.Text(t, "detail"), w.names+" is not what it was") {
+		t.Errorf("the refusal does not name %s: %s", w.names, refused.Raw)
+	}
+	if seen := s.OK(t, w.asker, "GET", at(approved, ""), nil); !names(t, seen, w.names, true) || seen.Text(t, "state") != "approved" {
+		t.Errorf("after, it is %s", seen.Raw)
+	}
+	if err := s.TryToApprove(t, s.Officer, pending); err == nil || !strings.Contains(err.Error(), "is not what it was") {
+		t.Errorf("approving what changed: %v", err)
+	}
+	again := ask()
+	s.Approve(t, s.Officer, again)
+	s.LogIn(t, s.Administrator.Name, s.Administrator.Password) // changes nothing that is named
+	s.OK(t, w.asker, "POST", at(again, "/execute"), nil)
+}
+
+// names reports whether an approval says that it is about something, what that is
+// called, and whether it was changed.
+func names(t testing.TB, a rig.Answer, id string, changed bool) bool {
+	t.Helper()
+	for _, s := range a.List(t, "subjects") {
+		if s["id"] == id {
+			return s["name"] != nil && s["changed"] == changed
+		}
+	}
+	return false
+}
