@@ -14,7 +14,7 @@ type KeyServerSpec struct {
 
 	// ExternalURL is the URL by which the service knows itself (serve
 	// --external-url), where that is another than url. Proofs of possession are
-	// made for it.
+	// made for it; sessions of a password are bound to a key only where it is set.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() == 'https'",message="must be an https URL such as https://keyserver.example:8443"

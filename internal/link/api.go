@@ -74,7 +74,7 @@ type Endpoint struct {
 	// Password is read at each login and kept nowhere.
 	Password func(context.Context) (string, error)
 	// TokenFile, where there is one, has a service account token to log in with
-	// instead. It is read at each login; the sessions are bound to a key.
+	// instead. It is read at each login.
 	TokenFile string
 	// Observe is told of each call that has ended (client.Options); the
 	// connections set it.
@@ -100,16 +100,21 @@ func DialHTTP(e Endpoint) (API, error) {
 	return client.New(o)
 }
 
-// options are where and as whom the manager logs in. With a token its sessions are
-// bound to a key that is drawn here and kept nowhere else, so that a session id is
-// worth nothing to whoever finds one.
+// options are where and as whom the manager logs in. Its sessions are bound to a
+// key that is drawn here and kept nowhere else, so that a session id is worth
+// nothing to whoever finds one. Only those of a password are not where nobody says
+// by which URL the service knows itself: proofs for another one would shut out who
+// has logged in without until now.
 func options(e Endpoint) (client.Options, error) {
 	o := client.Options{BaseURL: e.BaseURL, ProofURL: e.ProofURL, RootCAs: e.RootCAs}
-	if e.TokenFile == "" {
+	if e.TokenFile != "" {
+		o.Credentials = client.KubernetesCredentials(e.TokenFile)
+	} else {
 		o.Credentials = client.PasswordCredentials(e.Username, e.Password)
-		return o, nil
+		if e.ProofURL == "" {
+			return o, nil
+		}
 	}
-	o.Credentials = client.KubernetesCredentials(e.TokenFile)
 	var err error
 	o.ProofKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	return o, err
