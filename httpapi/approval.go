@@ -24,6 +24,7 @@ type Approvals interface {
 	Approval(ctx context.Context, by keyserver.Caller, id keyserver.ID) (approval.View, error)
 	Approve(ctx context.Context, by keyserver.Caller, id keyserver.ID, digest [32]byte) (approval.View, error)
 	Reject(ctx context.Context, by keyserver.Caller, id keyserver.ID, digest [32]byte) (approval.View, error)
+	Withdraw(ctx context.Context, by keyserver.Caller, id keyserver.ID) (approval.View, error)
 	// Claim takes an approved request, once, to be carried out now.
 	Claim(ctx context.Context, by keyserver.Caller, read keyserver.Approval) (approval.Execution, error)
 }
@@ -209,6 +210,10 @@ func reject(a *API, ctx context.Context, c call, in schema.ApprovalDecision) (sc
 	return viewed(a.Approvals.Reject(ctx, c.by, keyserver.ID(in.ID), in.Digest))
 }
 
+func withdrawApproval(a *API, ctx context.Context, c call, in schema.ByID) (schema.Approval, error) {
+	return viewed(a.Approvals.Withdraw(ctx, c.by, keyserver.ID(in.ID)))
+}
+
 func viewed(v approval.View, err error) (schema.Approval, error) {
 	if err != nil {
 		return schema.Approval{}, err
@@ -247,11 +252,12 @@ func approvalOf(v approval.View) schema.Approval {
 }
 
 var approvalDetails = map[keyserver.ApprovalState]string{
-	keyserver.ApprovalPending:  "it waits for others to approve it",
-	keyserver.ApprovalApproved: "its asker can execute it, once",
-	keyserver.ApprovalExpired:  "it was not executed in time; ask anew",
-	keyserver.ApprovalRejected: "it was rejected, and stays so",
-	keyserver.ApprovalExecuted: "it was executed; the audit rows with its id say what came of it",
+	keyserver.ApprovalPending:   "it waits for others to approve it",
+	keyserver.ApprovalApproved:  "its asker can execute it, once",
+	keyserver.ApprovalExpired:   "it was not executed in time; ask anew",
+	keyserver.ApprovalRejected:  "it was rejected, and stays so",
+	keyserver.ApprovalWithdrawn: "its asker withdrew it",
+	keyserver.ApprovalExecuted:  "it was executed; the audit rows with its id say what came of it",
 }
 
 func personOf(p keyserver.PrincipalRef) schema.ApprovalPerson {

@@ -64,6 +64,10 @@ func (f fakeApprovals) Reject(context.Context, keyserver.Caller, keyserver.ID, [
 	return f.view()
 }
 
+func (f fakeApprovals) Withdraw(context.Context, keyserver.Caller, keyserver.ID) (approval.View, error) {
+	return f.view()
+}
+
 func (f fakeApprovals) Claim(context.Context, keyserver.Caller, keyserver.Approval) (approval.Execution, error) {
 	return approval.Execution{ID: someID}, f.ops.err
 }

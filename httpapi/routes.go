@@ -180,6 +180,11 @@ func approvalRoutes(others []Noun) []Route {
 			Summary: "Rejects a request for good. It takes what approving takes.",
 			Faults:  decision,
 		}, reject),
+		endpoint(Route{
+			Name: "withdrawApproval", Method: http.MethodPost, Path: "/api/approvals/{id}/withdraw", Extension: true, Session: true,
+			Summary: "Takes back a request that the caller asked for.",
+			Faults:  codes(fault.NotFound, fault.ApprovalState, fault.AccessDenied, fault.PrincipalOff),
+		}, withdrawApproval),
 		Route{
 			Name: "executeApproval", Method: http.MethodPost, Path: "/api/approvals/{id}/execute", Extension: true, Session: true,
 			Summary: "Carries out an approved request, once, by the rights that its asker has now, and answers what its route answers.",

@@ -643,3 +643,9 @@ func (c *Client) Approve(ctx context.Context, in schema.ApprovalDecision) (schem
 func (c *Client) Reject(ctx context.Context, in schema.ApprovalDecision) (schema.Approval, error) {
 	return ask[schema.Approval](ctx, c, route{name: "reject", method: http.MethodPost, path: "/api/approvals/{id}/reject", named: true}, in)
 }
+
+// WithdrawApproval takes back a request that the caller asked for. Codes of its
+// own: NOT_FOUND, APPROVAL_STATE, ACCESS_DENIED, PRINCIPAL_DISABLED.
+func (c *Client) WithdrawApproval(ctx context.Context, in schema.ByID) (schema.Approval, error) {
+	return ask[schema.Approval](ctx, c, route{name: "withdrawApproval", method: http.MethodPost, path: "/api/approvals/{id}/withdraw", named: true}, in)
+}

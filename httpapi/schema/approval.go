@@ -71,7 +71,7 @@ type ApprovalSubject struct {
 // moment.
 type Approval struct {
 	ApprovalID HexID             `json:"approvalId" doc:"16 hexadecimal digits; the audit rows of what is carried out have it."`
-	State      string            `json:"state" enum:"pending,approved,expired,rejected,executed" doc:"approved: its asker can execute it. Rejected, executed and expired ones stay so."`
+	State      string            `json:"state" enum:"pending,approved,expired,rejected,executed,withdrawn" doc:"approved: its asker can execute it. Rejected, executed, withdrawn and expired ones stay so."`
 	Digest     SHA256            `json:"digest" doc:"SHA-256 of the RFC 8785 form of an object of method, path and body, null without one."`
 	Method     string            `json:"method" doc:"Of the request that is to be carried out."`
 	Path       string            `json:"path" doc:"Its path and query."`
@@ -86,7 +86,7 @@ type Approval struct {
 	Subjects   []ApprovalSubject `json:"subjects,omitzero" doc:"What the request names, and its asker; where one approval is asked for or read that can still be executed."`
 	CreatedAt  time.Time         `json:"createdAt" doc:"When it was asked for."`
 	ExpiresAt  time.Time         `json:"expiresAt" doc:"Until then it can be approved, rejected and executed."`
-	DecidedAt  *time.Time        `json:"decidedAt" doc:"When it was rejected or executed, or null."`
+	DecidedAt  *time.Time        `json:"decidedAt" doc:"When it was rejected, executed or withdrawn, or null."`
 	DecidedBy  *ApprovalPerson   `json:"decidedBy" doc:"By whom, or null."`
 	Detail     string            `json:"detail" doc:"For people; its wording may change."`
 }

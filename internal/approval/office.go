@@ -177,6 +177,30 @@ func (o *Office) Reject(ctx context.Context, by keyserver.Caller, id keyserver.I
 	})
 }
 
+// Withdraw ends a request that the caller asked for himself.
+func (o *Office) Withdraw(ctx context.Context, by keyserver.Caller, id keyserver.ID) (view View, err error) {
+	by, g := own(by, keyserver.AuditWithdraw, "withdrawing", id)
+	err = o.Gate.Guard(ctx, by, g, func() error {
+		return o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			a, policy, err := o.read(ctx, tx, id)
+			if err != nil {
+				return err
+			}
+			now := o.Clock().UTC().Truncate(time.Microsecond)
+			if err := mayWithdraw(a, by, now); err != nil {
+				return err
+			}
+			a.Decision, a.DecidedAt, a.DecidedBy = keyserver.ApprovalWithdrawn, now, by.Principal
+			if err := tx.DecideApproval(ctx, a); err != nil {
+				return err
+			}
+			view, err = o.view(ctx, tx, a, policy)
+			return err
+		})
+	})
+	return view, err
+}
+
 func (o *Office) decide(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, id keyserver.ID, digest [32]byte,
 	write func(tx *sqlstore.Tx, a *keyserver.Approval, now time.Time) error,
 ) (view View, err error) {

@@ -113,6 +113,17 @@ func mayDecide(a keyserver.Approval, rules []Rule, by keyserver.Caller, holds []
 	}
 }
 
+// mayWithdraw refuses a withdrawal that may not be.
+func mayWithdraw(a keyserver.Approval, by keyserver.Caller, now time.Time) error {
+	if by.Principal != a.Asker {
+		return fault.New(fault.AccessDenied, "whoever asked for it withdraws it; others reject it").Audited(fault.ReasonNotApprovable)
+	}
+	if state := State(a, nil, now); state != keyserver.ApprovalApproved { // without rules there is nothing it could lack
+		return invalidState("it is " + string(state))
+	}
+	return nil
+}
+
 func duties(rules []Rule) string {
 	var names []string
 	for _, r := range rules {

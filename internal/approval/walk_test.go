@@ -142,15 +142,16 @@ func TestWalk(t *testing.T) {
 		w.role = w.addRole(t, fmt.Sprintf("round %d", round))
 		w.policy(r, 1)
 		r.Repeat(map[string]func(*rapid.T){
-			"":        w.check,
-			"ask":     w.asks,
-			"approve": func(r *rapid.T) { w.decides(r, "approve") },
-			"reject":  func(r *rapid.T) { w.decides(r, "reject") },
-			"execute": w.executes,
-			"expire":  func(r *rapid.T) { w.Clock.Advance(time.Duration(rapid.IntRange(1, 13).Draw(r, "hours")) * time.Hour) },
-			"roles":   w.changes,
-			"becomes": w.becomes,
-			"policy":  func(r *rapid.T) { w.policy(r, rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(r, "approvers")) },
+			"":         w.check,
+			"ask":      w.asks,
+			"approve":  func(r *rapid.T) { w.decides(r, "approve") },
+			"reject":   func(r *rapid.T) { w.decides(r, "reject") },
+			"withdraw": w.withdraws,
+			"execute":  w.executes,
+			"expire":   func(r *rapid.T) { w.Clock.Advance(time.Duration(rapid.IntRange(1, 13).Draw(r, "hours")) * time.Hour) },
+			"roles":    w.changes,
+			"becomes":  w.becomes,
+			"policy":   func(r *rapid.T) { w.policy(r, rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(r, "approvers")) },
 			// Few walks would come to an end by one step of each kind alone.
 			"approved": func(r *rapid.T) { w.decides(r, "approve") },
 			"executed": w.executes,
@@ -161,7 +162,7 @@ func TestWalk(t *testing.T) {
 		})
 	})
 	t.Log(reached)
-	for _, what := range []string{"approve", "execute", "approve what changed", "execute what changed"} {
+	for _, what := range []string{"approve", "execute", "withdraw", "approve what changed", "execute what changed"} {
 		if reached[what] == 0 {
 			t.Errorf("no walk came to %s", what)
 		}
@@ -335,6 +336,30 @@ func (w *walk) decides(r *rapid.T, what string) {
 	default:
 		is(r, got, http.StatusOK, "")
 		a.decision = "rejected"
+	}
+}
+
+func (w *walk) withdraws(r *rapid.T) {
+	a, p := w.approval(r), w.person(r)
+	if rapid.IntRange(0, 3).Draw(r, "takes it back") > 0 {
+		return // few, so that something is left
+	}
+	if rapid.Bool().Draw(r, "asker") {
+		p = a.by
+	}
+	state := a.state(w)
+	got := w.ask(r, p.name, "POST", at(a.id, "withdraw"), nil)
+	switch {
+	case p.disabled:
+		is(r, got, http.StatusForbidden, "PRINCIPAL_DISABLED")
+	case p != a.by:
+		is(r, got, http.StatusForbidden, "ACCESS_DENIED")
+	case state != "pending" && state != "approved":
+		is(r, got, http.StatusConflict, "APPROVAL_STATE")
+	default:
+		is(r, got, http.StatusOK, "")
+		a.decision = "withdrawn"
+		w.reached["withdraw"]++
 	}
 }
 

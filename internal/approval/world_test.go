@@ -228,7 +228,7 @@ func (w *world) under(t testing.TB, id string) []string {
 	t.Helper()
 	var rows []string
 	for _, r := range w.AllRows(t) {
-		about := map[string]bool{keyserver.AuditAskApproval: true, keyserver.AuditApprove: true, keyserver.AuditReject: true, keyserver.AuditExecuteApproval: true}
+		about := map[string]bool{keyserver.AuditAskApproval: true, keyserver.AuditApprove: true, keyserver.AuditReject: true, keyserver.AuditWithdraw: true, keyserver.AuditExecuteApproval: true}
 		if r.Approval.Hex() == id && !about[r.Operation] {
 			rows = append(rows, r.Operation+" "+string(r.Outcome))
 		}

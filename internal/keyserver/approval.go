@@ -5,7 +5,7 @@ import "time"
 // ApprovalState is how far an approval has come.
 type ApprovalState string
 
-// The states. Rejected and Executed are decisions, and stay. The others follow
+// The states. Rejected, Executed and Withdrawn are decisions, and stay. The others follow
 // from the policy, the time and the standing of who approved at that moment.
 const (
 	ApprovalPending  ApprovalState = "pending"
@@ -13,6 +13,8 @@ const (
 	ApprovalExpired  ApprovalState = "expired"
 	ApprovalRejected ApprovalState = "rejected"
 	ApprovalExecuted ApprovalState = "executed"
+	// ApprovalWithdrawn is a decision of the asker.
+	ApprovalWithdrawn ApprovalState = "withdrawn"
 )
 
 // Approval is a request that somebody asked others to approve.
@@ -29,7 +31,7 @@ type Approval struct {
 	Operations []string
 	CreatedAt  time.Time // times to the microsecond
 	ExpiresAt  time.Time
-	// Decision is empty until the request is rejected or executed.
+	// Decision is empty until the request is rejected, executed or withdrawn.
 	Decision  ApprovalState
 	DecidedAt time.Time
 	DecidedBy PrincipalRef

@@ -174,6 +174,7 @@ const (
 	AuditAskApproval     = "askApproval"
 	AuditApprove         = "approve"
 	AuditReject          = "reject"
+	AuditWithdraw        = "withdrawApproval"
 	AuditExecuteApproval = "executeApproval"
 	// AuditBreakGlass is recorded before an operation that takes an approval is let
 	// through without one, by a process that was started for it.

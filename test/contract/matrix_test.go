@@ -32,7 +32,7 @@ var open = []string{"GET /api/health", "GET /api/ready", "GET /api/openapi.json"
 // byDuty are the routes of approvals that no operation of a role is needed for:
 // see TestMatrixOfApprovals.
 var byDuty = []string{
-	"POST /api/approvals", "POST /api/approvals/{id}/approve", "POST /api/approvals/{id}/reject", "POST /api/approvals/{id}/execute",
+	"POST /api/approvals", "POST /api/approvals/{id}/approve", "POST /api/approvals/{id}/reject", "POST /api/approvals/{id}/execute", "POST /api/approvals/{id}/withdraw",
 }
 
 // allowed is who may use each route where duties are apart. It is written from
