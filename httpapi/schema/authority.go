@@ -30,7 +30,7 @@ type ActivateAuthorityRequest struct {
 
 // RetireAuthorityRequest names an authority that does not issue.
 type RetireAuthorityRequest struct {
-	CertificateID Base64ID `json:"certificateId" doc:"As GET /api/authority lists it."`
+	CertificateID Base64ID `json:"certificateId" names:"-" doc:"As GET /api/authority lists it."`
 }
 
 // AuthorityChanged is the verdict on preparing or activating an authority.

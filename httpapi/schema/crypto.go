@@ -2,7 +2,7 @@ package schema
 
 // MACRequest asks for an HMAC-SHA384 under the newest key of a line.
 type MACRequest struct {
-	Lineage HiddenLink `json:"lineage" doc:"Hidden link of the first key of the line. The newest enabled one is used."`
+	Lineage HiddenLink `json:"lineage" names:"key" doc:"Hidden link of the first key of the line. The newest enabled one is used."`
 	Data    Base64     `json:"data" limit:"0..16777216" doc:"The message; the empty string is the empty message."`
 }
 
@@ -17,8 +17,8 @@ type MACResponse struct {
 
 // VerifyMACRequest asks whether a MAC is that of a message.
 type VerifyMACRequest struct {
-	TTag    *HiddenLink `json:"ttag,omitzero" doc:"Hidden link of the key. Send this or lineage."`
-	Lineage *HiddenLink `json:"lineage,omitzero" example:"-" doc:"Hidden link of the first key of a line: the 16 newest keys of it that check MACs are tried."`
+	TTag    *HiddenLink `json:"ttag,omitzero" names:"key" doc:"Hidden link of the key. Send this or lineage."`
+	Lineage *HiddenLink `json:"lineage,omitzero" example:"-" names:"key" doc:"Hidden link of the first key of a line: the 16 newest keys of it that check MACs are tried."`
 	MAC     Base64      `json:"mac" limit:"48..48" doc:"48 bytes; a MAC that was cut short is refused."`
 	Data    Base64      `json:"data" limit:"0..16777216" doc:"The message; the empty string is the empty message."`
 }
@@ -37,7 +37,7 @@ type MACBatchRequest struct {
 
 // MACItem is one of them.
 type MACItem struct {
-	Lineage HiddenLink `json:"lineage" doc:"Hidden link of the first key of the line. Batches are not forwarded to peers."`
+	Lineage HiddenLink `json:"lineage" names:"key" doc:"Hidden link of the first key of the line. Batches are not forwarded to peers."`
 	Data    Base64     `json:"data" limit:"0..65536" doc:"The message; the empty string is the empty message."`
 }
 
@@ -59,8 +59,8 @@ type MACItemResponse struct {
 
 // EncryptRequest asks for a text to be encrypted.
 type EncryptRequest struct {
-	TTag           *HiddenLink `json:"ttag,omitzero" doc:"Hidden link of an AES-256 key. Send this or lineage."`
-	Lineage        *HiddenLink `json:"lineage,omitzero" example:"-" doc:"Hidden link of the first key of a line. The newest enabled one is used."`
+	TTag           *HiddenLink `json:"ttag,omitzero" names:"key" doc:"Hidden link of an AES-256 key. Send this or lineage."`
+	Lineage        *HiddenLink `json:"lineage,omitzero" example:"-" names:"key" doc:"Hidden link of the first key of a line. The newest enabled one is used."`
 	Data           Base64      `json:"data" limit:"0..65536" secret:"true" doc:"The text."`
 	AssociatedData *Base64     `json:"associatedData,omitzero" limit:"0..4096" doc:"What the ciphertext is bound to besides; it is not in the ciphertext, and decrypting takes the same again."`
 }
@@ -75,8 +75,8 @@ type EncryptResponse struct {
 
 // DecryptRequest asks for the text of a ciphertext.
 type DecryptRequest struct {
-	TTag           *HiddenLink `json:"ttag,omitzero" doc:"Hidden link of the key that made the ciphertext. Send this or lineage."`
-	Lineage        *HiddenLink `json:"lineage,omitzero" example:"-" doc:"Hidden link of the first key of the line of that key."`
+	TTag           *HiddenLink `json:"ttag,omitzero" names:"key" doc:"Hidden link of the key that made the ciphertext. Send this or lineage."`
+	Lineage        *HiddenLink `json:"lineage,omitzero" example:"-" names:"key" doc:"Hidden link of the first key of the line of that key."`
 	Ciphertext     Base64      `json:"ciphertext" limit:"1..65573" doc:"As encrypting answered it."`
 	AssociatedData *Base64     `json:"associatedData,omitzero" limit:"0..4096" doc:"The same as when it was encrypted."`
 }

@@ -30,7 +30,7 @@ type KeyRotation struct {
 
 // DestroyKeyRequest names a key and how long it can be restored.
 type DestroyKeyRequest struct {
-	TTag      HiddenLink `json:"ttag" doc:"Hidden link of the key."`
+	TTag      HiddenLink `json:"ttag" names:"key" doc:"Hidden link of the key."`
 	AfterDays *int       `json:"afterDays,omitzero" limit:"1..365" doc:"Days until its bytes go, 30 when left out."`
 }
 
@@ -62,7 +62,7 @@ func (r KeyRotated) Unproven() string {
 
 // KeyRotationRequest says how the keys of a line follow each other.
 type KeyRotationRequest struct {
-	TTag             HiddenLink `json:"ttag" doc:"Hidden link of any key of the line."`
+	TTag             HiddenLink `json:"ttag" names:"key" doc:"Hidden link of any key of the line."`
 	EveryDays        int        `json:"everyDays" limit:"0..3650" doc:"The newest key is succeeded at this age; 0 is never."`
 	VerifyOnlyDays   int        `json:"verifyOnlyDays" limit:"0..3650" doc:"For how long a former key checks; then it is being destroyed. 0 is for ever."`
 	DestroyAfterDays int        `json:"destroyAfterDays" limit:"0..365" doc:"How long after that its bytes go; 0 is never, and it goes on checking."`
@@ -82,10 +82,10 @@ func (r KeyRotationSaved) Unproven() string { return unshown(r.Saved && r.TTag !
 
 // KeyQuery selects keys that the caller may read.
 type KeyQuery struct {
-	Lineage *HiddenLink `query:"lineage" doc:"Only the line that begins with this key, oldest first."`
+	Lineage *HiddenLink `query:"lineage" names:"key" doc:"Only the line that begins with this key, oldest first."`
 	State   *string     `query:"state" enum:"enabled,verifyOnly,disabled,destroying,destroyed" doc:"Only keys in this state."`
 	Limit   *int        `query:"limit" limit:"1..500" doc:"Keys in a page, 100 when left out."`
-	After   *HiddenLink `query:"after" doc:"The next of an earlier page."`
+	After   *HiddenLink `query:"after" names:"-" doc:"The next of an earlier page."`
 }
 
 // KeyListing is a page of keys, in an order that stays.
