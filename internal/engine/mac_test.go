@@ -455,21 +455,21 @@ func TestKeysAreExhausted(t *testing.T) {
 		if done != 300 {
 			t.Errorf("%d encryptions, want the 300 that were left", done)
 		}
-		_, err := encrypt(one, byLine) // nobody rotates yet
+		two.RotateBy(func(context.Context, keyserver.Caller, keyserver.HiddenLink) error { return errors.New("no successor") })
+		_, err := encrypt(two, byLine)
 		refused(t, f, err, fault.KeyExhausted, fault.ReasonKeyExhausted)
 
-		rotations := 0
-		one.RotateBy(func(_ context.Context, _ keyserver.Caller, last keyserver.HiddenLink) error {
-			rotations++
-			if last != key {
-				t.Errorf("%s is rotated, not %s", last, key)
+		successors := func(n int) {
+			t.Helper()
+			if line := must(f.Store.KeyLine(ctx, id))(t); len(line) != n+1 {
+				t.Errorf("the line has %d keys, want the first and %d successors", len(line), n)
 			}
-			f.Succeed(t, key, keyserver.KeyEnabled)
-			return nil
-		})
-		if got := must(encrypt(one, byLine))(t); got.Generation != 2 || rotations != 1 {
-			t.Errorf("got generation %d after %d rotations", got.Generation, rotations)
 		}
+		successors(0)
+		if got := must(encrypt(one, byLine))(t); got.Generation != 2 {
+			t.Errorf("got generation %d of a line whose first key may encrypt no more", got.Generation)
+		}
+		successors(1)
 		_, err = encrypt(one, byKey)
 		refused(t, f, err, fault.KeyExhausted, fault.ReasonKeyExhausted)
 
@@ -478,11 +478,11 @@ func TestKeysAreExhausted(t *testing.T) {
 		_, id, _ = key.Split()
 		spend(keyserver.MaxEncryptions / 32)
 		byLine = keyserver.KeyChoice{Line: key}
-		if got := must(encrypt(one, byLine))(t); got.Generation != 1 || rotations != 2 {
-			t.Errorf("got generation %d after %d rotations", got.Generation, rotations)
-		}
-		if got := must(encrypt(one, byLine))(t); got.Generation != 2 || rotations != 2 {
-			t.Errorf("got generation %d after %d rotations", got.Generation, rotations)
+		for generation := 1; generation <= 2; generation++ {
+			if got := must(encrypt(one, byLine))(t); got.Generation != generation {
+				t.Errorf("got generation %d, want %d", got.Generation, generation)
+			}
+			successors(1)
 		}
 	})
 }
