@@ -122,7 +122,7 @@ func (w *Worker) once(ctx context.Context) error {
 	if !retiring {
 		return nil
 	}
-	w.Logger.Info("wrapping keys under a new data key", "retiring", old)
+	w.Logger.Info("wrapping keys under a new data key", "retiring", old.Hex())
 	refused := sqlstore.Refused{}
 	err = w.all(ctx, old, refused)
 	w.refused.Store(int64(len(refused)))
@@ -131,7 +131,7 @@ func (w *Worker) once(ctx context.Context) error {
 		return err
 	case len(refused) > 0:
 		w.Logger.Error("a data key cannot be retired: rows do not agree with their MACs, and may be under it; run doctor",
-			"dataKey", old, "rows", len(refused))
+			"dataKey", old.Hex(), "rows", len(refused))
 		return nil
 	}
 	return w.retire(ctx, old)
@@ -227,14 +227,14 @@ func (w *Worker) retire(ctx context.Context, old keyserver.ID) error {
 		return err
 	}
 	if left > 0 {
-		w.Logger.Warn("keys are still under a data key that was to be retired; they are wrapped anew", "dataKey", old, "keys", left)
+		w.Logger.Warn("keys are still under a data key that was to be retired; they are wrapped anew", "dataKey", old.Hex(), "keys", left)
 		w.poke()
 		return nil
 	}
 	if _, err := w.Custodian.Again(ctx); err != nil {
 		return err
 	}
-	w.Logger.Info("nothing is under the data key any more: it is retired, and erased", "dataKey", old)
+	w.Logger.Info("nothing is under the data key any more: it is retired, and erased", "dataKey", old.Hex())
 	return nil
 }
 
