@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/keylife"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -50,7 +49,7 @@ func restoreKey(a *API, ctx context.Context, c call, in schema.KeyRequest) (sche
 }
 
 func destroyKey(a *API, ctx context.Context, c call, in schema.DestroyKeyRequest) (schema.KeyStateSaved, error) {
-	days := keylife.DefaultDestroyDays
+	days := keyserver.DefaultDestroyDays
 	if in.AfterDays != nil {
 		days = *in.AfterDays
 	}

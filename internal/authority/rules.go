@@ -137,6 +137,7 @@ func expired(m Member, now time.Time) bool { return !now.Before(m.Parsed.NotAfte
 func dwelt(m Member, now time.Time) bool   { return !now.Before(m.PreparedAt.Add(Dwell)) }
 
 // share is when n of the d parts of a life are over.
-func share(m Member, n, d time.Duration) time.Time {
-	return m.Parsed.NotBefore.Add(m.Parsed.NotAfter.Sub(m.Parsed.NotBefore) / d * n)
+func share(m Member, n, d int64) time.Time {
+	life := int64(m.Parsed.NotAfter.Sub(m.Parsed.NotBefore))
+	return m.Parsed.NotBefore.Add(time.Duration(life / d * n))
 }

@@ -89,7 +89,7 @@ func New(ctx context.Context, keeper *Keeper, settings Settings) (*Custodian, er
 // are wrapped by the other one in one step, for all replicas.
 func Start(ctx context.Context, keeper *Keeper, settings Settings, o Options) (*Custodian, error) {
 	if o.Clock == nil {
-		o.Clock = time.Now //nolint:forbidigo // the default of an injected clock
+		o.Clock = time.Now
 	}
 	c := &Custodian{keepers: keepers{keeper, o.Previous}, settings: settings, setting: settings.Setting, clock: o.Clock}
 	stored, err := settings.EnsureSetting(ctx, dataKeySetting, func(ctx context.Context) ([]byte, error) {

@@ -16,7 +16,7 @@ func TestRotateDataKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := f.Engine.Custody(t.Context(), f.Admin)
+		c, err := f.Custody(t.Context(), f.Admin)
 		if err != nil || len(c.DataKeys) != 2 || c.DataKeys[1].ID != made || c.DataKeys[1].State != keyserver.DataKeyActive || c.Rewrap.Total == 0 {
 			t.Errorf("got %+v, %v", c, err)
 		}

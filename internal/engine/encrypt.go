@@ -43,7 +43,7 @@ func (e *Engine) mayEncrypt(by keyserver.Caller, choice keyserver.KeyChoice, key
 		if err != nil && !none {
 			return err
 		}
-		if choice.Line == "" || !none && !(taken.Fresh && taken.Left < few) {
+		if choice.Line == "" || !none && (!taken.Fresh || taken.Left >= few) {
 			return unlessNone(none)
 		}
 		if err := e.rotate(ctx, by, (*key).acl.Link); err != nil {
@@ -76,7 +76,7 @@ func unlessNone(none bool) error {
 // whoever asked for its last use. Where somebody was faster there is nothing to do.
 func (e *Engine) rotateExhausted(ctx context.Context, _ keyserver.Caller, key keyserver.HiddenLink) error {
 	_, id, _ := key.Split()
-	_, err := e.rotateBySelf(ctx, id)
+	err := e.rotateBySelf(ctx, id)
 	if f := fault.As(err); f != nil && f.Code == fault.KeyState {
 		return nil
 	}

@@ -75,8 +75,7 @@ func (e *Engine) ageLine(ctx context.Context, line keyserver.ID) error {
 		}
 	}
 	if due.Rotate {
-		_, err := e.rotateBySelf(ctx, keys[len(keys)-1].ID)
-		return err
+		return e.rotateBySelf(ctx, keys[len(keys)-1].ID)
 	}
 	return e.Store.Update(ctx, func(tx *sqlstore.Tx) error { return e.replan(ctx, tx, line) })
 }
@@ -93,14 +92,14 @@ func (e *Engine) retire(ctx context.Context, former keylife.Generation) error {
 	})
 }
 
-// rotateBySelf succeeds the newest key of a line at nobody's word, and answers the
-// successor: because a rotation wants it, or because the key may not be used more.
-func (e *Engine) rotateBySelf(ctx context.Context, newest keyserver.ID) (keyserver.ID, error) {
+// rotateBySelf succeeds the newest key of a line at nobody's word: because a rotation
+// wants it, or because the key may not be used more.
+func (e *Engine) rotateBySelf(ctx context.Context, newest keyserver.ID) error {
 	successor, err := keyserver.NewID(e.Random)
 	if err != nil {
-		return keyserver.ID{}, err
+		return err
 	}
-	return successor, e.bySelf(ctx, keyserver.OpRotateKey, e.link(newest)+" to "+e.link(successor), func() error {
+	return e.bySelf(ctx, keyserver.OpRotateKey, e.link(newest)+" to "+e.link(successor), func() error {
 		return e.succeed(ctx, newest, successor)
 	})
 }

@@ -111,12 +111,12 @@ func storeKey(t *testing.T, f *enginetest.Fixture, algorithm keyserver.Algorithm
 	_, id, _ := link.Split()
 	record, acl, err := f.Store.KeyWithACL(ctx, id)
 	must(acl, err)(t)
-	if record.ID, err = keyserver.NewID(f.Config.Random); err != nil {
+	if record.ID, err = keyserver.NewID(f.Random); err != nil {
 		t.Fatal(err)
 	}
-	record.ACL = must(keyserver.NewID(f.Config.Random))(t)
+	record.ACL = must(keyserver.NewID(f.Random))(t)
 	for i := range acl.Entries {
-		acl.Entries[i].ID = must(keyserver.NewID(f.Config.Random))(t)
+		acl.Entries[i].ID = must(keyserver.NewID(f.Random))(t)
 	}
 	record.Life = keyserver.FirstLife(record.ID)
 	record.Life.State = state
@@ -262,7 +262,7 @@ func TestMACBatch(t *testing.T) {
 		for i, item := range items {
 			batch[i] = keyserver.MACItem{Line: item.line, Data: fmt.Appendf(nil, "message %d", i)}
 		}
-		cfg, count := f.Config, &commits{Auditor: f.Config.Auditor}
+		cfg, count := f.Config, &commits{Auditor: f.Auditor}
 		cfg.Auditor = count
 		before := len(f.AllRows(t))
 		answers := must(engine.New(cfg).MACBatch(ctx, limited, batch))(t)

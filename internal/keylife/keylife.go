@@ -13,9 +13,8 @@ import (
 
 // Bounds of days (contract 7.13, 7.16).
 const (
-	DefaultDestroyDays = 30
-	MaxDestroyDays     = 365
-	MaxRotationDays    = 3650
+	MaxDestroyDays  = 365
+	MaxRotationDays = 3650
 )
 
 const day = 24 * time.Hour

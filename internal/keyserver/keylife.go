@@ -37,6 +37,10 @@ type KeyLife struct {
 	DestroyAt  time.Time // when its bytes go; zero for never
 }
 
+// DefaultDestroyDays is how long a key that is being destroyed can be restored, where
+// nobody says.
+const DefaultDestroyDays = 30
+
 // FirstLife is the life of a key that succeeds none.
 func FirstLife(key ID) KeyLife {
 	return KeyLife{State: KeyEnabled, Lineage: key, Generation: 1, Exportable: true}

@@ -41,9 +41,9 @@ func TestMACsAndTextsArrive(t *testing.T) {
 		if err != nil || p.UsedKey != used || len(p.Plain) != keyserver.MaxPlain-50 {
 			t.Errorf("decrypted %d bytes, %v", len(p.Plain), err)
 		}
-		_, err = w.ask().Encrypt(t.Context(), caller(t), keyserver.Encryption{KeyChoice: choice, Plain: append(plain, 0)})
+		_, err = w.ask().Encrypt(t.Context(), caller(t), keyserver.Encryption{KeyChoice: choice, Plain: make([]byte, len(plain)+1)})
 		code(t, err, fault.InvalidArgument)
-		_, err = w.ask().Decrypt(t.Context(), caller(t), keyserver.Decryption{KeyChoice: choice, Sealed: plain, Associated: append(associated, 0)})
+		_, err = w.ask().Decrypt(t.Context(), caller(t), keyserver.Decryption{KeyChoice: choice, Sealed: plain, Associated: make([]byte, len(associated)+1)})
 		code(t, err, fault.InvalidArgument)
 	}
 }

@@ -168,7 +168,7 @@ func (w *writer[Out]) open() (err error) {
 	if err != nil {
 		return r.unreached(err)
 	}
-	ctx, cancel := context.WithCancel(w.ctx)
+	ctx, cancel := context.WithCancel(w.ctx) //nolint:gosec // whoever ends the stream calls it
 	w.pool, w.cancel = p, cancel
 	late := w.watchdog()
 	w.stream, err = w.how.stream(p.stub(), ctx)

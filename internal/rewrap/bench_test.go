@@ -23,7 +23,7 @@ func fill(b *testing.B, r replica, n int) {
 	for from := 0; from < n; from += 1000 {
 		must(b, r.store.Update(b.Context(), func(tx *sqlstore.Tx) error {
 			for i := range 1000 {
-				if err := r.mint(b.Context(), tx, uint64(1_000_000+from+i)); err != nil { //nolint:gosec // small
+				if err := r.mint(b.Context(), tx, uint64(1_000_000+from+i)); err != nil {
 					return err
 				}
 			}

@@ -196,11 +196,11 @@ func (w *Worker) place(ctx context.Context, p place) error {
 
 // paced works, and rests in proportion.
 func (w *Worker) paced(ctx context.Context, work func() error) error {
-	began := time.Now() //nolint:forbidigo // measures, and decides nothing of what is stored
+	began := time.Now()
 	if err := work(); err != nil {
 		return err
 	}
-	rest := time.Duration(float64(time.Since(began)) * (1/w.Share - 1)) //nolint:forbidigo // as above
+	rest := time.Duration(float64(time.Since(began)) * (1/w.Share - 1))
 	if rest <= 0 {
 		return ctx.Err()
 	}

@@ -79,7 +79,7 @@ func newWorld(t testing.TB, config sqlstore.Config, dataKey []byte) *world {
 	t.Cleanup(func() { must(t, w.outside.Close()) })
 	must(t, store.Update(t.Context(), func(tx *sqlstore.Tx) error {
 		for i := range keys {
-			if err := w.replica.mint(t.Context(), tx, uint64(1000+i)); err != nil { //nolint:gosec // small
+			if err := w.replica.mint(t.Context(), tx, uint64(1000+i)); err != nil {
 				return err
 			}
 		}
@@ -151,11 +151,11 @@ func retired(c keyserver.Custody) bool {
 func (r replica) whole(t testing.TB, n int) {
 	t.Helper()
 	for i := range n {
-		id := keyserver.IDFromUint64(uint64(1000 + i)) //nolint:gosec // small
+		id := keyserver.IDFromUint64(uint64(1000 + i))
 		record, err := r.store.Key(t.Context(), id)
 		must(t, err)
 		plain, err := r.custodian.Unwrap(id, r.system, record.Wrapped)
-		if err != nil || !bytes.Equal(plain, material(uint64(1000+i))) { //nolint:gosec // small
+		if err != nil || !bytes.Equal(plain, material(uint64(1000+i))) {
 			t.Fatalf("key %d: %x, %v", i, plain, err)
 		}
 	}
@@ -214,7 +214,7 @@ func TestRewrapGoesOn(t *testing.T) {
 			w.replica.worker().Run(ctx)
 			cancel()
 			must(t, w.replica.store.Update(t.Context(), func(tx *sqlstore.Tx) error {
-				return w.replica.mint(t.Context(), tx, uint64(1000+n)) //nolint:gosec // small
+				return w.replica.mint(t.Context(), tx, uint64(1000+n))
 			}))
 			n++
 		}
@@ -238,7 +238,7 @@ func TestReplicas(t *testing.T) {
 		}
 		w.replica.work(t, func(c keyserver.Custody) bool {
 			must(t, other.store.Update(t.Context(), func(tx *sqlstore.Tx) error {
-				return other.mint(t.Context(), tx, uint64(1000+n)) //nolint:gosec // small
+				return other.mint(t.Context(), tx, uint64(1000+n))
 			}))
 			n++
 			return retired(c)

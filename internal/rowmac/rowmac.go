@@ -247,13 +247,12 @@ func (r *Row) set(ids []keyserver.ID) *Row {
 }
 
 // texts is set for text.
-func (r *Row) texts(list []string) *Row {
+func (r *Row) texts(list []string) {
 	list = slices.Compact(slices.Sorted(slices.Values(list)))
 	r.List(len(list))
 	for _, s := range list {
 		r.Text(s)
 	}
-	return r
 }
 
 // SystemName is how a row that is known by a system id is named.

@@ -36,12 +36,12 @@ func TestAStartWaitsForItsKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close() //nolint:errcheck // of a test
+	defer store.Close()
 	keeper, err := custody.Open(t.Context(), "kmsv2://"+filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer keeper.Close() //nolint:errcheck // of a test
+	defer keeper.Close()
 	var log bytes.Buffer
 	s := &Server{cfg: Config{Clock: time.Now, Logger: slog.New(slog.NewTextHandler(&log, nil))}}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)

@@ -7,7 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 )
 
-var certificatesOfThese = certificateQuery + ` WHERE principal_id IN (` + numbered(lookupSize) + `) ORDER BY id LIMIT 1025`
+var certificatesOfThese = certificateQuery + ` WHERE principal_id IN (` + numbered() + `) ORDER BY id LIMIT 1025`
 
 // CredentialsOf reads by what those of some principals that exist are recognised:
 // of each what says who it is, and its certificates, 1025 of 64 principals at most.

@@ -87,7 +87,7 @@ func storedKeyQuery(where string) string {
 
 var (
 	storedKeyByID  = storedKeyQuery(`k.id = $1`)
-	storedKeysByID = storedKeyQuery(`k.id IN (` + numbered(lookupSize) + `)`)
+	storedKeysByID = storedKeyQuery(`k.id IN (` + numbered() + `)`)
 )
 
 func (r reads) storedKey(ctx context.Context, id keyserver.ID) (storedKey, error) {

@@ -137,7 +137,7 @@ type KeyUse struct {
 	LastAt time.Time
 }
 
-var keyUses = `SELECT key_id, uses, last_used_at FROM key_uses WHERE key_id IN (` + numbered(lookupSize) + `)`
+var keyUses = `SELECT key_id, uses, last_used_at FROM key_uses WHERE key_id IN (` + numbered() + `)`
 
 // KeyUses reads those of keys; one that was never used is not among them.
 func (r reads) KeyUses(ctx context.Context, keys []keyserver.ID) (map[keyserver.ID]KeyUse, error) {
@@ -179,7 +179,7 @@ type ListedKey struct {
 	List keyserver.ACL
 }
 
-var storedKeysByACL = storedKeyQuery(`k.acl_id IN (` + numbered(lookupSize) + `)`)
+var storedKeysByACL = storedKeyQuery(`k.acl_id IN (` + numbered() + `)`)
 
 // KeysWithEntries reads keys on whose lists one of some principals has an entry, in
 // the order of the lists' ids, behind the one of the given id.

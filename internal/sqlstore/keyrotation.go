@@ -20,7 +20,7 @@ func (k KeyRotation) row() *rowmac.Row { return rowmac.KeyRotation(k.Lineage, k.
 
 const selectKeyRotation = `SELECT lineage, every_days, verify_days, destroy_days, due_at, mac FROM key_rotations `
 
-var keyRotationsOf = selectKeyRotation + `WHERE lineage IN (` + numbered(lookupSize) + `)`
+var keyRotationsOf = selectKeyRotation + `WHERE lineage IN (` + numbered() + `)`
 
 func (r reads) keyRotations(ctx context.Context, query string, args ...any) ([]KeyRotation, error) {
 	var list []KeyRotation

@@ -16,7 +16,7 @@ var (
 		ORDER BY p.name LIMIT $3 OFFSET $4`, `name, id`)
 	principalsBetween = principalsQuery(`principals p WHERE p.type = $1 AND p.name >= $2 AND p.name < $5
 		ORDER BY p.name LIMIT $3 OFFSET $4`, `name, id`)
-	principalsByID = principalsQuery(`principals p WHERE p.id IN (`+numbered(lookupSize)+`)`, `id, name`)
+	principalsByID = principalsQuery(`principals p WHERE p.id IN (`+numbered()+`)`, `id, name`)
 	groupMembers   = principalsQuery(`group_members m JOIN principals p ON p.id = m.member_id WHERE m.group_id = $1
 		ORDER BY m.member_id LIMIT $2 OFFSET $3`, `id, name`)
 )
@@ -25,8 +25,8 @@ var (
 // it repeats an id.
 const lookupSize = 64
 
-func numbered(n int) string {
-	names := make([]string, n)
+func numbered() string {
+	names := make([]string, lookupSize)
 	for i := range names {
 		names[i] = "$" + strconv.Itoa(i+1)
 	}

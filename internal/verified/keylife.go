@@ -23,7 +23,7 @@ func (s *Service) ChangeKeyState(ctx context.Context, by keyserver.Caller, chang
 		return KeyStateResult{}, err
 	}
 	if change.Act == keyserver.DestroyKey && (change.Days < 1 || change.Days > keylife.MaxDestroyDays) {
-		return KeyStateResult{}, fault.New(fault.BadRequest, "afterDays must be from 1 to %d; left out it is %d", keylife.MaxDestroyDays, keylife.DefaultDestroyDays)
+		return KeyStateResult{}, fault.New(fault.BadRequest, "afterDays must be from 1 to %d; left out it is %d", keylife.MaxDestroyDays, keyserver.DefaultDestroyDays)
 	}
 	var target keyserver.KeyState
 	return verifiedWrite[keyserver.KeyMetadata, KeyStateResult]{

@@ -32,7 +32,7 @@ func rewrapMaterial(n int) []byte {
 	return bytes.Repeat(id[:], 4)
 }
 
-func rewrapID(n int) keyserver.ID { return keyserver.IDFromUint64(uint64(n) + 1<<50) } //nolint:gosec // small
+func rewrapID(n int) keyserver.ID { return keyserver.IDFromUint64(uint64(n) + 1<<50) }
 
 // inside opens the database of a server that is stopped.
 func (s site) inside(t *testing.T) (*sqlstore.Store, *custody.Custodian) {

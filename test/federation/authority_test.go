@@ -29,8 +29,8 @@ type traffic struct {
 
 func newTraffic(t *testing.T, from, to *site) *traffic {
 	t.Helper()
-	name := "to " + to.Server.URL()
-	owner := to.User(t, "owner for "+from.Server.URL(), keyserver.RoleEncryptor)
+	name := "to " + to.URL()
+	owner := to.User(t, "owner for "+from.URL(), keyserver.RoleEncryptor)
 	w := &traffic{from: from, to: to, name: name, caller: from.User(t, name, keyserver.RoleExchanger), ttag: owner.Mint(t, []byte("the key that stays at home"))}
 	from.Expose(t, w.caller.ID, to.Site)
 	owner.Grant(t, w.ttag, w.caller, "READ")
@@ -183,7 +183,7 @@ func TestOffUntilTheAuthorityHasEnded(t *testing.T) {
 				ticking.turn(by)
 				a.Restart(t)
 				a.Forget()
-				a.Site.HTTP = a.client(t) // who came for the CAs as they are now
+				a.HTTP = a.client(t) // who came for the CAs as they are now
 			}
 			pass(5*year - time.Hour)
 			b := open(t, 3, on, database(t))

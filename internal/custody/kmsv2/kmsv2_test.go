@@ -142,7 +142,7 @@ func TestPluginHoldsTheKey(t *testing.T) {
 	}
 
 	// From this one to the other, and to a key of our own.
-	moved, err := custody.Start(t.Context(), open(t, filepath.Join(dir, "other")), store, custody.Options{Previous: open(t, filepath.Join(dir, "one"))})
+	_, err = custody.Start(t.Context(), open(t, filepath.Join(dir, "other")), store, custody.Options{Previous: open(t, filepath.Join(dir, "one"))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,8 @@ func TestPluginHoldsTheKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if moved, err = custody.Start(t.Context(), local, store, custody.Options{Previous: open(t, filepath.Join(dir, "other"))}); err != nil {
+	moved, err := custody.Start(t.Context(), local, store, custody.Options{Previous: open(t, filepath.Join(dir, "other"))})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if plain, err := moved.Unwrap([8]byte{1}, 1, wrapped); err != nil || string(plain) != "key" {
