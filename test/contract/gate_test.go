@@ -64,7 +64,10 @@ func newGate(t *testing.T, s *subject) *gate {
 	g.role = s.OK(t, s.AsAdmin(t), "POST", "/api/roles", rig.Object{"name": "exactly", "operations": []string{}}).Text(t, "id")
 	s.OK(t, s.AsAdmin(t), "PUT", "/api/principals/"+g.self+"/roles", rig.Object{"roleIds": []string{g.role}})
 	owner := rig.Object{"systemId": 1, "principalId": decimal(t, g.self), "rights": []string{"OWNER"}}
-	s.OK(t, s.with(t, keyserver.RoleEncryptor), "POST", "/api/keys/acl/grant", join(owner, m.bodies["POST /api/keys/authorize"].(rig.Object)))
+	for _, route := range []string{"POST /api/keys/authorize", "POST /api/keys/disable", "POST /api/crypto/encrypt"} {
+		key := rig.Object{"ttag": m.bodies[route].(rig.Object)["ttag"]}
+		s.OK(t, s.with(t, keyserver.RoleEncryptor), "POST", "/api/keys/acl/grant", join(owner, key))
+	}
 	for _, template := range []string{"PUT /api/acl-templates/{id}", "DELETE /api/acl-templates/{id}"} {
 		s.OK(t, officer, "POST", m.paths[template]+"/members", owner)
 	}
