@@ -58,7 +58,7 @@ func (w *walk) mark(a *asked) string {
 	t := w.targets[a.target]
 	in := slices.Clone(t.in)
 	slices.SortFunc(in, func(a, b *account) int { return strings.Compare(a.caller.Name, b.caller.Name) })
-	return fmt.Sprint(a.by.String(), t.account.String(), t.exists, t.roles, in, a.role == w.role && w.wide)
+	return fmt.Sprint(a.by.String(), t.String(), t.exists, t.roles, in, a.role == w.role && w.wide)
 }
 
 // hasDuty: Administrator, Security Officer and Auditor have one, Encryptor none.
