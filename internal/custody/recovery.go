@@ -96,7 +96,7 @@ func Recover(ctx context.Context, file, identity io.Reader, keeper *Keeper, sett
 	r := &ring{stored: stored, generation: in.Generation, sealed: true}
 	copy(r.label[:], held.Label)
 	for _, entry := range in.Keys {
-		k := &dataKey{createdAt: someTime(entry.CreatedAt), retiredAt: someTime(entry.RetiredAt), state: entry.State}
+		k := &dataKey{createdAt: keyserver.Moment(entry.CreatedAt), retiredAt: keyserver.Moment(entry.RetiredAt), state: entry.State}
 		id, err := hex.DecodeString(entry.ID)
 		if err != nil || copy(k.id[:], id) != len(k.id) {
 			return errNotOurs

@@ -104,23 +104,9 @@ func sealedKey(id keyserver.ID, createdAt time.Time, label [labelLen]byte, key [
 	plain := make([]byte, 0, sealedLen)
 	plain = append(plain, ringSealed)
 	plain = append(plain, id[:]...)
-	plain = binary.BigEndian.AppendUint64(plain, uint64(micros(createdAt))) //nolint:gosec // its bits
+	plain = binary.BigEndian.AppendUint64(plain, uint64(keyserver.Micros(createdAt))) //nolint:gosec // its bits
 	plain = append(plain, label[:]...)
 	return append(plain, key...)
-}
-
-func micros(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixMicro()
-}
-
-func someTime(us int64) time.Time {
-	if us == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(us).UTC()
 }
 
 // find answers the data key of that id which is still there.
@@ -157,7 +143,7 @@ func (r *ring) rowKeys() []*rowmac.Key {
 func (r *ring) encode() error {
 	out := storedRing{Version: ringVersion, Generation: r.generation}
 	for _, k := range r.keys {
-		out.Keys = append(out.Keys, storedKey{k.id.Hex(), micros(k.createdAt), k.state, micros(k.retiredAt), k.wrapped})
+		out.Keys = append(out.Keys, storedKey{k.id.Hex(), keyserver.Micros(k.createdAt), k.state, keyserver.Micros(k.retiredAt), k.wrapped})
 	}
 	mac, err := out.sum(r.active.seal)
 	if err != nil {
@@ -257,7 +243,7 @@ func openRing(ctx context.Context, keepers keepers, stored []byte, known *ring) 
 }
 
 func (r *ring) openKey(ctx context.Context, keepers keepers, entry storedKey, known *ring) (*dataKey, error) {
-	k := &dataKey{createdAt: someTime(entry.CreatedAt), retiredAt: someTime(entry.RetiredAt), state: entry.State, wrapped: entry.Wrapped}
+	k := &dataKey{createdAt: keyserver.Moment(entry.CreatedAt), retiredAt: keyserver.Moment(entry.RetiredAt), state: entry.State, wrapped: entry.Wrapped}
 	id, err := hex.DecodeString(entry.ID)
 	if err != nil || copy(k.id[:], id) != len(k.id) {
 		return nil, errNotOurs

@@ -2,7 +2,6 @@ package peer
 
 import (
 	"slices"
-	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/peer/peerpb"
@@ -16,8 +15,8 @@ const lastMicros = 253_402_300_799_999_999
 func lifeTo(m keyserver.KeyMetadata) *peerpb.KeyLife {
 	return &peerpb.KeyLife{
 		State: string(m.Life.State), Lineage: m.Life.Lineage.Uint64(), Generation: bytesOf(m.Life.Generation), Exportable: m.Life.Exportable,
-		CreatedAt: microsOf(m.CreatedAt), StateAt: microsOf(m.Life.StateAt), DestroyAt: microsOf(m.Life.DestroyAt),
-		Uses: m.Uses, LastUsedAt: microsOf(m.LastUsedAt),
+		CreatedAt: keyserver.Micros(m.CreatedAt), StateAt: keyserver.Micros(m.Life.StateAt), DestroyAt: keyserver.Micros(m.Life.DestroyAt),
+		Uses: m.Uses, LastUsedAt: keyserver.Micros(m.LastUsedAt),
 	}
 }
 
@@ -29,27 +28,13 @@ func lifeFrom(in *peerpb.KeyLife, m *keyserver.KeyMetadata) bool {
 	}
 	m.Life = keyserver.KeyLife{
 		State: keyserver.KeyState(in.GetState()), Lineage: keyserver.IDFromUint64(in.GetLineage()), Generation: int(in.GetGeneration()),
-		Exportable: in.GetExportable(), StateAt: timeOf(in.GetStateAt()), DestroyAt: timeOf(in.GetDestroyAt()),
+		Exportable: in.GetExportable(), StateAt: keyserver.Moment(in.GetStateAt()), DestroyAt: keyserver.Moment(in.GetDestroyAt()),
 	}
-	m.CreatedAt, m.Uses, m.LastUsedAt = timeOf(in.GetCreatedAt()), in.GetUses(), timeOf(in.GetLastUsedAt())
+	m.CreatedAt, m.Uses, m.LastUsedAt = keyserver.Moment(in.GetCreatedAt()), in.GetUses(), keyserver.Moment(in.GetLastUsedAt())
 	for _, micros := range []int64{in.GetCreatedAt(), in.GetStateAt(), in.GetDestroyAt(), in.GetLastUsedAt()} {
 		if micros < 0 || micros > lastMicros {
 			return false
 		}
 	}
 	return in.GetUses() >= 0 && slices.Contains(keyserver.KeyStates, m.Life.State) && !m.Life.Lineage.IsZero() && m.Life.Generation >= 1 && in.GetCreatedAt() > 0
-}
-
-func microsOf(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixMicro()
-}
-
-func timeOf(micros int64) time.Time {
-	if micros == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(micros).UTC()
 }

@@ -45,7 +45,7 @@ func (r reads) authorities(ctx context.Context, query string, args ...any) ([]Au
 			&prepared, &activated, &retiring, &mac); err != nil {
 			return err
 		}
-		a.PreparedAt, a.ActivatedAt, a.RetiringAt = someTime(prepared), someTime(activated), someTime(retiring)
+		a.PreparedAt, a.ActivatedAt, a.RetiringAt = keyserver.Moment(prepared), keyserver.Moment(activated), keyserver.Moment(retiring)
 		a.Links = split(links)
 		list = append(list, a)
 		return r.agrees(rowmac.Authority(a.Authority, links), mac)
@@ -58,7 +58,7 @@ func (tx *Tx) InsertAuthority(ctx context.Context, a Authority) error {
 	links := slices.Concat(a.Links...)
 	_, err := tx.exec(ctx, `INSERT INTO authorities (id, generation, state, certificate, links, wrapped_key, prepared_at, activated_at, retiring_at, mac)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, a.ID[:], int64(a.Generation), string(a.State), orEmpty(a.Certificate), orEmpty(links), orEmpty(a.WrappedKey),
-		micros(a.PreparedAt), micros(a.ActivatedAt), micros(a.RetiringAt), tx.mac(rowmac.Authority(a.Authority, links)))
+		keyserver.Micros(a.PreparedAt), keyserver.Micros(a.ActivatedAt), keyserver.Micros(a.RetiringAt), tx.mac(rowmac.Authority(a.Authority, links)))
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (tx *Tx) InsertAuthority(ctx context.Context, a Authority) error {
 // no such authority.
 func (tx *Tx) ChangeAuthority(ctx context.Context, a keyserver.Authority) error {
 	err := tx.execOne(ctx, `UPDATE authorities SET state = $1, activated_at = $2, retiring_at = $3, mac = $4 WHERE id = $5`,
-		string(a.State), micros(a.ActivatedAt), micros(a.RetiringAt), tx.mac(rowmac.Authority(a, slices.Concat(a.Links...))), a.ID[:])
+		string(a.State), keyserver.Micros(a.ActivatedAt), keyserver.Micros(a.RetiringAt), tx.mac(rowmac.Authority(a, slices.Concat(a.Links...))), a.ID[:])
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ type storedLife struct {
 func (l storedLife) of(key keyserver.ID) keyserver.KeyLife {
 	life := keyserver.KeyLife{
 		State: keyserver.KeyState(l.state), Lineage: l.lineage, Generation: l.generation, Exportable: l.exportable != 0,
-		StateAt: someTime(l.stateAt), DestroyAt: someTime(l.destroyAt),
+		StateAt: keyserver.Moment(l.stateAt), DestroyAt: keyserver.Moment(l.destroyAt),
 	}
 	if life.Lineage.IsZero() {
 		life.Lineage = key
@@ -34,27 +34,12 @@ func (l storedLife) of(key keyserver.ID) keyserver.KeyLife {
 func columnsOf(key keyserver.ID, life keyserver.KeyLife) storedLife {
 	columns := storedLife{
 		state: string(life.State), lineage: life.Lineage, generation: life.Generation, exportable: flag(life.Exportable),
-		stateAt: micros(life.StateAt), destroyAt: micros(life.DestroyAt),
+		stateAt: keyserver.Micros(life.StateAt), destroyAt: keyserver.Micros(life.DestroyAt),
 	}
 	if life.Lineage == key {
 		columns.lineage = keyserver.ID{}
 	}
 	return columns
-}
-
-// someTime is a time of a column in which 0 is none.
-func someTime(micro int64) time.Time {
-	if micro == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(micro).UTC()
-}
-
-func micros(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixMicro()
 }
 
 // keysOfLine reads the keys of a line, oldest first.

@@ -31,7 +31,7 @@ func (r reads) keyRotations(ctx context.Context, query string, args ...any) ([]K
 		if err := row.Scan(intoID(&k.Lineage), &k.Every, &k.VerifyOnly, &k.DestroyAfter, &due, &mac); err != nil {
 			return err
 		}
-		k.DueAt = someTime(due)
+		k.DueAt = keyserver.Moment(due)
 		list = append(list, k)
 		return r.agrees(k.row(), mac)
 	})
@@ -76,7 +76,7 @@ func (tx *Tx) PutKeyRotation(ctx context.Context, k KeyRotation) error {
 	_, err := tx.exec(ctx, `INSERT INTO key_rotations (lineage, every_days, verify_days, destroy_days, due_at, mac) VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT (lineage) DO UPDATE SET every_days = excluded.every_days, verify_days = excluded.verify_days, destroy_days = excluded.destroy_days,
 			due_at = excluded.due_at, mac = excluded.mac`,
-		k.Lineage[:], k.Every, k.VerifyOnly, k.DestroyAfter, micros(k.DueAt), tx.mac(k.row()))
+		k.Lineage[:], k.Every, k.VerifyOnly, k.DestroyAfter, keyserver.Micros(k.DueAt), tx.mac(k.row()))
 	return err
 }
 
