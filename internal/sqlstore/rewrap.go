@@ -185,8 +185,8 @@ func (tx *Tx) remakeMACs(ctx context.Context, t coveredTable, keys []any, key *r
 // readPage reads what is under keys. What cannot be read was tampered with, as it is
 // to doctor.
 func (t coveredTable) readPage(ctx context.Context, r reads, keys []any, refused Refused) error {
-	if t.readMany != nil {
-		err := t.readMany(ctx, r, keys)
+	if together, ok := readTogether[t.name]; ok {
+		err := together(ctx, r, keys)
 		if err == nil || ctx.Err() != nil || fault.CodeOf(err) == fault.StoreUnavailable {
 			return err
 		}

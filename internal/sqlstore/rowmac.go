@@ -127,46 +127,47 @@ type coveredTable struct {
 	key   string
 	first any // before every key
 	read  func(ctx context.Context, r reads, key any) error
-	// readMany reads up to lookupSize of them together, where there may be so many
-	// that it matters.
-	readMany func(ctx context.Context, r reads, keys []any) error
 }
+
+// readTogether reads up to lookupSize of a covered table's keys in one statement, where
+// there may be so many that it matters.
+var readTogether = map[string]func(ctx context.Context, r reads, keys []any) error{"stored_keys": readKeys}
 
 // coveredTables lead to every row that has a MAC: members come with their template,
 // also with one that is not there, and what is known of an issuer together.
 var coveredTables = []coveredTable{
-	{"settings", "", "name", "", func(ctx context.Context, r reads, key any) error { return drop(r.Setting(ctx, textOf(key))) }, nil},
-	{"roles", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Role(ctx, idOf(key))) }, nil},
-	{"principals", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Principal(ctx, idOf(key))) }, nil},
-	{"stored_keys", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Key(ctx, idOf(key))) }, readKeys},
+	{"settings", "", "name", "", func(ctx context.Context, r reads, key any) error { return drop(r.Setting(ctx, textOf(key))) }},
+	{"roles", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Role(ctx, idOf(key))) }},
+	{"principals", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Principal(ctx, idOf(key))) }},
+	{"stored_keys", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Key(ctx, idOf(key))) }},
 	{"key_rotations", "", "lineage", []byte{}, func(ctx context.Context, r reads, key any) error {
 		return drop(r.KeyRotation(ctx, idOf(key)))
-	}, nil},
-	{"trusted_cas", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.TrustedCA(ctx, idOf(key))) }, nil},
-	{"certificates", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.CertificateByID(ctx, idOf(key))) }, nil},
+	}},
+	{"trusted_cas", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.TrustedCA(ctx, idOf(key))) }},
+	{"certificates", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.CertificateByID(ctx, idOf(key))) }},
 	{"trusted_servers", "", "system_id", int64(-1), func(ctx context.Context, r reads, key any) error {
 		n, _ := key.(int64)
 		return drop(r.TrustedServer(ctx, keyserver.SystemID(n)))
-	}, nil},
+	}},
 	{"principal_trusts", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error {
 		id := idOf(key)
 		return drop(r.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{ID: &id}))
-	}, nil},
+	}},
 	{"revocation_policies", issuersWithRevocation, "issuer_digest", "", func(ctx context.Context, r reads, key any) error {
 		_, _, err := r.Revocation(ctx, textOf(key))
 		return err
-	}, nil},
-	{"acl_templates", `(SELECT id FROM acl_templates UNION SELECT template_id FROM acl_template_members) t`, "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.ACLTemplate(ctx, idOf(key))) }, nil},
+	}},
+	{"acl_templates", `(SELECT id FROM acl_templates UNION SELECT template_id FROM acl_template_members) t`, "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.ACLTemplate(ctx, idOf(key))) }},
 	{"templated_directories", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error {
 		return drop(r.TemplatedDirectory(ctx, idOf(key)))
-	}, nil},
-	{"approvals", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Approval(ctx, idOf(key))) }, nil},
-	{"authorities", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Authority(ctx, idOf(key))) }, nil},
+	}},
+	{"approvals", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Approval(ctx, idOf(key))) }},
+	{"authorities", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Authority(ctx, idOf(key))) }},
 	{"peer_authorities", `(SELECT DISTINCT system_id FROM peer_authorities) p`, "system_id", int64(-1), func(ctx context.Context, r reads, key any) error {
 		n, _ := key.(int64)
 		return drop(r.PeerAuthoritiesOf(ctx, keyserver.SystemID(n)))
-	}, nil},
-	{"sessions", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.SessionByID(ctx, idOf(key))) }, nil},
+	}},
+	{"sessions", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.SessionByID(ctx, idOf(key))) }},
 }
 
 // drop passes the error of a read on and forgets what was read.
