@@ -15,19 +15,7 @@ import (
 )
 
 func newAudit() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "audit",
-		Short: "Work on the audit trail",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usagef("unknown command %q; audit has verify", args[0])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newAuditVerify())
-	return cmd
+	return commands("audit", "Work on the audit trail", newAuditVerify())
 }
 
 // databaseOptions say where a database is that is read beside a server.
@@ -55,12 +43,7 @@ func newAuditVerify() *cobra.Command {
 			"intact trail it prints the heads. Note them elsewhere and give them to a later\n" +
 			"run as --expect-head: whoever rewrites the whole database cannot bring them back.",
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnvironment(cmd.Flags()); err != nil {
-				return err
-			}
-			return o.run(cmd.Context(), cmd.OutOrStdout())
-		},
+		RunE: ran(func(cmd *cobra.Command) error { return o.run(cmd.Context(), cmd.OutOrStdout()) }),
 	}
 	o.bind(cmd.Flags(), "")
 	cmd.Flags().StringSliceVar(&o.heads, "expect-head", nil, "CHAIN:POSITION:HASH, as an earlier run printed it, that the trail must still lead through; may be given several times")

@@ -126,6 +126,37 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// commands is a command that has others, and does nothing by itself.
+func commands(use, short string, list ...*cobra.Command) *cobra.Command {
+	names := make([]string, len(list))
+	for i, one := range list {
+		names[i] = one.Name()
+	}
+	cmd := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("unknown command %q; %s has %s", args[0], use, strings.Join(names, ", "))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(list...)
+	return cmd
+}
+
+// ran is a command that is run once its flags are complete.
+func ran(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		if err := fromEnvironment(cmd.Flags()); err != nil {
+			return err
+		}
+		return run(cmd)
+	}
+}
+
 // fromEnvironment sets every flag that was not given from its environment
 // variable: --data-dir from KEYSERVER_DATA_DIR.
 func fromEnvironment(flags *pflag.FlagSet) error {

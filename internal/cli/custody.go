@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -14,25 +15,13 @@ import (
 )
 
 func newCustody() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "custody",
-		Short: "Recover a database whose key-encryption key is lost",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usagef("unknown command %q; custody has recovery and restore", args[0])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newCustodyRecovery(), newCustodyRestore())
-	return cmd
+	return commands("custody", "Recover a database whose key-encryption key is lost", newCustodyRecovery(), newCustodyRestore())
 }
 
 // recoveryOptions are the flags of custody recovery.
 type recoveryOptions struct {
-	databaseOptions
-	kek, recipient, out string
+	keyOptions
+	recipient, out string
 }
 
 func newCustodyRecovery() *cobra.Command {
@@ -45,15 +34,9 @@ func newCustodyRecovery() *cobra.Command {
 			"keep it where no server is. It reads only, and may run beside a server. Write a new\n" +
 			"file after each new data key: an older one does not open what is under it.",
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnvironment(cmd.Flags()); err != nil {
-				return err
-			}
-			return o.run(cmd.Context(), cmd.OutOrStdout())
-		},
+		RunE: ran(func(cmd *cobra.Command) error { return o.run(cmd.Context(), cmd.OutOrStdout()) }),
 	}
-	o.bind(cmd.Flags(), ", and of the key-encryption key where --kek names none")
-	cmd.Flags().StringVar(&o.kek, "kek", "", "URL of the key-encryption key, as serve has it; default: the file kek in --data-dir")
+	o.bind(cmd.Flags())
 	cmd.Flags().StringVar(&o.recipient, "recipient", "", "recipient of age, age1...")
 	cmd.Flags().StringVar(&o.out, "out", "", "file to write, which must not exist")
 	return cmd
@@ -67,11 +50,9 @@ func (o *recoveryOptions) run(ctx context.Context, out io.Writer) (err error) {
 	case o.recipient == "" || o.out == "":
 		return usagef("--recipient and --out are needed")
 	}
-	url := o.kek
-	if url == "" {
-		if url, err = custody.FileKey(o.dataDir); err != nil {
-			return err
-		}
+	url, err := o.keyURL()
+	if err != nil {
+		return err
 	}
 	keeper, err := custody.Open(ctx, url)
 	if err != nil {
@@ -112,12 +93,7 @@ func newCustodyRestore() *cobra.Command {
 			"recovery has them. No server may run. A file that lacks a data key, or is of another\n" +
 			"database, is refused, and nothing is changed.",
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnvironment(cmd.Flags()); err != nil {
-				return err
-			}
-			return o.run(cmd.Context(), cmd.OutOrStdout())
-		},
+		RunE: ran(func(cmd *cobra.Command) error { return o.run(cmd.Context(), cmd.OutOrStdout()) }),
 	}
 	o.bind(cmd.Flags(), "")
 	cmd.Flags().StringVar(&o.kek, "kek", "", "URL of the key-encryption key from now on")
@@ -150,7 +126,7 @@ func (o *restoreOptions) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	defer identity.Close() //nolint:errcheck // only read
 	if o.databaseURL == "" {
-		if _, err := os.Stat(o.dataDir + "/keyserver.db"); err != nil {
+		if _, err := os.Stat(filepath.Join(o.dataDir, sqlstore.DatabaseFile)); err != nil {
 			return fmt.Errorf("--data-dir: %w", err) // none is made
 		}
 	}

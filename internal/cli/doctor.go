@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/doctor"
@@ -13,9 +14,25 @@ import (
 )
 
 // doctorOptions are the flags of doctor.
-type doctorOptions struct {
+type doctorOptions struct{ keyOptions }
+
+// keyOptions are the flags of what looks at a database with its key-encryption key.
+type keyOptions struct {
 	databaseOptions
 	kek string
+}
+
+func (o *keyOptions) bind(f *pflag.FlagSet) {
+	o.databaseOptions.bind(f, ", and of the key-encryption key where --kek names none")
+	f.StringVar(&o.kek, "kek", "", "URL of the key-encryption key, as serve has it; default: the file kek in --data-dir")
+}
+
+// keyURL is the key-encryption key that is there; none is made.
+func (o *keyOptions) keyURL() (string, error) {
+	if o.kek != "" {
+		return o.kek, nil
+	}
+	return custody.FileKey(o.dataDir)
 }
 
 func newDoctor() *cobra.Command {
@@ -30,15 +47,9 @@ func newDoctor() *cobra.Command {
 			"docs/security.md says what to do. It reads only, and may run beside a server.\n" +
 			"Exit code 1 says that something does not hold.",
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnvironment(cmd.Flags()); err != nil {
-				return err
-			}
-			return o.run(cmd.Context(), cmd.OutOrStdout())
-		},
+		RunE: ran(func(cmd *cobra.Command) error { return o.run(cmd.Context(), cmd.OutOrStdout()) }),
 	}
-	o.bind(cmd.Flags(), ", and of the key-encryption key where --kek names none")
-	cmd.Flags().StringVar(&o.kek, "kek", "", "URL of the key-encryption key, as serve has it; default: the file kek in --data-dir")
+	o.bind(cmd.Flags())
 	return cmd
 }
 
@@ -52,10 +63,5 @@ func (o *doctorOptions) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	return doctor.Run(ctx, out, doctor.Database(store, func() (string, error) {
-		if o.kek != "" {
-			return o.kek, nil
-		}
-		return custody.FileKey(o.dataDir)
-	}))
+	return doctor.Run(ctx, out, doctor.Database(store, o.keyURL))
 }

@@ -38,12 +38,7 @@ func newExport() *cobra.Command {
 			"there without a change. Nothing is written. What no manifest can declare is left\n" +
 			"out, and a line on standard error says why.",
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnvironment(cmd.Flags()); err != nil {
-				return err
-			}
-			return o.run(cmd)
-		},
+		RunE: ran(o.run),
 	}
 	o.bind(cmd.Flags())
 	return cmd

@@ -94,15 +94,12 @@ func newManager() *cobra.Command {
 		Use:   "manager",
 		Short: "Run the operator: the controllers that reconcile trust.keyserver.dev objects",
 		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnvironment(cmd.Flags()); err != nil {
-				return err
-			}
+		RunE: ran(func(cmd *cobra.Command) error {
 			if err := o.complete(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
 			return o.run(cmd.Context())
-		},
+		}),
 	}
 	o.bind(cmd.Flags())
 	return cmd

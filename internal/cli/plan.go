@@ -51,7 +51,7 @@ func newPlan() *cobra.Command {
 			"nor to the cluster. Exit code 0: the key server agrees with the files; 2: it does\n" +
 			"not, or something stands in the way; 1: there is no plan, and a sentence says why.",
 		Args: func(cmd *cobra.Command, args []string) error { return notUsage(noArgs(cmd, args)) },
-		RunE: func(cmd *cobra.Command, _ []string) error { return notUsage(o.run(cmd)) },
+		RunE: func(cmd *cobra.Command, args []string) error { return notUsage(ran(o.run)(cmd, args)) },
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
@@ -70,9 +70,6 @@ func notUsage(err error) error {
 }
 
 func (o *planOptions) run(cmd *cobra.Command) error {
-	if err := fromEnvironment(cmd.Flags()); err != nil {
-		return err
-	}
 	print, ok := map[string]func(*plan.Report, io.Writer) error{
 		"text": (*plan.Report).Text, "json": (*plan.Report).JSON,
 	}[o.output]

@@ -17,19 +17,8 @@ import (
 )
 
 func newRelease() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "release",
-		Short: "Say which builds may serve: keys and manifests for --admission required",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usagef("unknown command %q; release has keygen, sign and verify", args[0])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newReleaseKeygen(), newReleaseSign(), newReleaseVerify())
-	return cmd
+	return commands("release", "Say which builds may serve: keys and manifests for --admission required",
+		newReleaseKeygen(), newReleaseSign(), newReleaseVerify())
 }
 
 func newReleaseKeygen() *cobra.Command {

@@ -104,15 +104,12 @@ func newServe() *cobra.Command {
 			"on an embedded database or on PostgreSQL. Each flag can also be given as an\n" +
 			"environment variable: --data-dir as KEYSERVER_DATA_DIR.",
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnvironment(cmd.Flags()); err != nil {
-				return err
-			}
+		RunE: ran(func(cmd *cobra.Command) error {
 			if err := o.complete(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
 			return serve(cmd.Context(), o, cmd.OutOrStdout())
-		},
+		}),
 	}
 	o.bind(cmd.Flags())
 	return cmd

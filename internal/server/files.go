@@ -15,7 +15,6 @@ import (
 const (
 	passwordFile        = "bootstrap-password"         // generated at the first start
 	officerPasswordFile = "bootstrap-officer-password" // generated at the first start of a split deployment
-	databaseFile        = "keyserver.db"               // the embedded database, once it is whole
 )
 
 // Bounds of a bootstrap password file.

@@ -269,7 +269,7 @@ func (s *Server) givenFiles() (*certificateFiles, error) {
 		if first.given == "" || s.cfg.DatabaseURL != "" {
 			continue
 		}
-		if _, err := os.Lstat(filepath.Join(s.cfg.DataDir, databaseFile)); errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Lstat(filepath.Join(s.cfg.DataDir, sqlstore.DatabaseFile)); errors.Is(err, os.ErrNotExist) {
 			if _, err := first.read(); err != nil {
 				return nil, err
 			}

@@ -24,8 +24,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/prepared"
 )
 
-// databaseFile is the name of the database in its directory.
-const databaseFile = "keyserver.db"
+// DatabaseFile is the name of the database in its directory.
+const DatabaseFile = "keyserver.db"
 
 // sqliteReaders is the size of the read pool. SQLite readers neither block the
 // writer nor each other.
@@ -39,7 +39,7 @@ type sqlite struct {
 	log *slog.Logger
 }
 
-func (d *sqlite) path() string { return filepath.Join(d.dir, databaseFile) }
+func (d *sqlite) path() string { return filepath.Join(d.dir, DatabaseFile) }
 
 func (d *sqlite) open(ctx context.Context) (pools, error) {
 	lock, err := datadir.Lock(d.dir, d.log)
