@@ -46,7 +46,7 @@ func (e *Engine) mayEncrypt(by keyserver.Caller, choice keyserver.KeyChoice, key
 		if choice.Line == "" || !none && (!taken.Fresh || taken.Left >= few) {
 			return unlessNone(none)
 		}
-		if err := e.rotate(ctx, by, (*key).acl.Link); err != nil {
+		if err := e.rotate(ctx, (*key).id); err != nil {
 			e.Logger.Warn("a line of keys could not be rotated before its newest has encrypted as often as it may", "key", (*key).id.Hex(), "left", taken.Left, "cause", err)
 			return unlessNone(none)
 		}
@@ -74,9 +74,8 @@ func unlessNone(none bool) error {
 
 // rotateExhausted succeeds the newest key of a line because it may not be used more,
 // whoever asked for its last use. Where somebody was faster there is nothing to do.
-func (e *Engine) rotateExhausted(ctx context.Context, _ keyserver.Caller, key keyserver.HiddenLink) error {
-	_, id, _ := key.Split()
-	err := e.rotateBySelf(ctx, id)
+func (e *Engine) rotateExhausted(ctx context.Context, key keyserver.ID) error {
+	err := e.rotateBySelf(ctx, key)
 	if f := fault.As(err); f != nil && f.Code == fault.KeyState {
 		return nil
 	}

@@ -88,7 +88,7 @@ type Engine struct {
 	encryptions *allowance.Allowances
 	// rotate mints the successor of a key that may encrypt hardly any more, or no
 	// more, unless it has one already. A nil answer says that it has one.
-	rotate func(ctx context.Context, by keyserver.Caller, key keyserver.HiddenLink) error
+	rotate func(ctx context.Context, key keyserver.ID) error
 }
 
 var _ keyserver.Port = (*Engine)(nil)

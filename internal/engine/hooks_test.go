@@ -7,6 +7,6 @@ import (
 )
 
 // RotateBy lets a test say how a line is rotated.
-func (e *Engine) RotateBy(rotate func(ctx context.Context, by keyserver.Caller, key keyserver.HiddenLink) error) {
+func (e *Engine) RotateBy(rotate func(ctx context.Context, key keyserver.ID) error) {
 	e.rotate = rotate
 }

@@ -455,7 +455,7 @@ func TestKeysAreExhausted(t *testing.T) {
 		if done != 300 {
 			t.Errorf("%d encryptions, want the 300 that were left", done)
 		}
-		two.RotateBy(func(context.Context, keyserver.Caller, keyserver.HiddenLink) error { return errors.New("no successor") })
+		two.RotateBy(func(context.Context, keyserver.ID) error { return errors.New("no successor") })
 		_, err := encrypt(two, byLine)
 		refused(t, f, err, fault.KeyExhausted, fault.ReasonKeyExhausted)
 
