@@ -82,16 +82,44 @@ var errNone = errors.New("the database has no active authority, as every key ser
 // Trusted reads the certificates of all authorities, and none of their keys.
 func Trusted(ctx context.Context, in reader) ([]*x509.Certificate, error) {
 	list, err := in.Authorities(ctx)
+	return parsed(list, func(a sqlstore.Authority) []byte { return a.Certificate }), err
+}
+
+// trustReader is a store, or a transaction on it.
+type trustReader interface {
+	TrustedCAs(ctx context.Context) ([]keyserver.Certificate, error)
+}
+
+// TrustedCAs reads the certificates of the list of trusted CAs.
+func TrustedCAs(ctx context.Context, in trustReader) ([]*x509.Certificate, error) {
+	list, err := in.TrustedCAs(ctx)
+	return parsed(list, func(c keyserver.Certificate) []byte { return c.DER }), err
+}
+
+// Issuers reads the CAs whose client certificates are let in: this key server's own,
+// and those of the list.
+func Issuers(ctx context.Context, in interface {
+	reader
+	trustReader
+},
+) ([]*x509.Certificate, error) {
+	own, err := Trusted(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	var trusted []*x509.Certificate
-	for _, a := range list {
-		if cert, err := x509.ParseCertificate(a.Certificate); err == nil { // what does not parse vouches for nobody
-			trusted = append(trusted, cert)
+	trusted, err := TrustedCAs(ctx, in)
+	return append(own, trusted...), err
+}
+
+// parsed are certificates; what does not parse vouches for nobody.
+func parsed[T any](list []T, der func(T) []byte) []*x509.Certificate {
+	var certs []*x509.Certificate
+	for _, one := range list {
+		if cert, err := x509.ParseCertificate(der(one)); err == nil {
+			certs = append(certs, cert)
 		}
 	}
-	return trusted, nil
+	return certs
 }
 
 func read(a keyserver.Authority) (Member, error) {

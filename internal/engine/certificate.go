@@ -167,7 +167,7 @@ func (e *Engine) EnrollCertificates(ctx context.Context, by keyserver.Caller, n 
 		}
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			done = make([]keyserver.Enrolled, len(leaves))
-			issuers, err := e.clientIssuers(ctx, tx)
+			issuers, err := authority.Issuers(ctx, tx)
 			if err != nil {
 				return err
 			}
@@ -202,30 +202,6 @@ func (e *Engine) parseClients(ders [][]byte) ([]*x509.Certificate, error) {
 		leaves[i] = cert
 	}
 	return leaves, nil
-}
-
-// caReader is a store, or a transaction on it.
-type caReader interface {
-	TrustedCAs(ctx context.Context) ([]keyserver.Certificate, error)
-	Authorities(ctx context.Context) ([]sqlstore.Authority, error)
-}
-
-// clientIssuers are the CAs whose certificates may be enrolled.
-func (e *Engine) clientIssuers(ctx context.Context, in caReader) ([]*x509.Certificate, error) {
-	trusted, err := in.TrustedCAs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	cas, err := authority.Trusted(ctx, in)
-	if err != nil {
-		return nil, err
-	}
-	for _, t := range trusted {
-		if ca, err := x509.ParseCertificate(t.DER); err == nil {
-			cas = append(cas, ca)
-		}
-	}
-	return cas, nil
 }
 
 // enrol gives one certificate to the transport principal of its subject. To

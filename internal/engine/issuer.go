@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/authority"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
@@ -52,7 +53,7 @@ func (e *Engine) trustedUntil(ctx context.Context, c keyserver.Certificate) (tim
 	if err != nil {
 		return time.Time{}, errNoIssuer
 	}
-	cas, err := e.clientIssuers(ctx, e.Store)
+	cas, err := authority.Issuers(ctx, e.Store)
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/authority"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
@@ -203,7 +204,7 @@ func (e *Engine) register(ctx context.Context, tx *sqlstore.Tx, peer keyserver.T
 	if err := refuseKeyOfAnother(peers, peer.System, chain.Leaf); err != nil {
 		return none, err
 	}
-	trusted, err := trustedCertificates(ctx, tx)
+	trusted, err := authority.TrustedCAs(ctx, tx)
 	if err != nil {
 		return none, err
 	}
@@ -285,20 +286,6 @@ func nameTaken(err error, name string) error {
 			Audited(fault.ReasonInvalidArgument)
 	}
 	return err
-}
-
-func trustedCertificates(ctx context.Context, tx *sqlstore.Tx) ([]*x509.Certificate, error) {
-	list, err := tx.TrustedCAs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var certs []*x509.Certificate
-	for _, ca := range list {
-		if cert, err := x509.ParseCertificate(ca.DER); err == nil { // what does not parse vouches for nobody
-			certs = append(certs, cert)
-		}
-	}
-	return certs, nil
 }
 
 // unregister removes a peer and what exists for it alone. Principal trusts

@@ -1,6 +1,9 @@
 package keyserver
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // ChangeKind is the noun of a change.
 type ChangeKind string
@@ -46,6 +49,12 @@ type Change struct {
 	Kind   ChangeKind
 	ID     ID
 	Action ChangeAction
+}
+
+// Concerned reports whether one of the changes that committed is wanted. None at all
+// say that some are no longer known, which concerns everybody.
+func Concerned(changes []Change, wanted func(Change) bool) bool {
+	return len(changes) == 0 || slices.ContainsFunc(changes, wanted)
 }
 
 // ChangeFilter reads the feed behind a cursor. Where nothing is there, the

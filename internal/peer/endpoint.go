@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -106,7 +105,7 @@ func (d *endpoint) changed(changes []keyserver.Change) {
 
 // ofRegistry reports whether the registry may say something else.
 func ofRegistry(changes []keyserver.Change) bool {
-	return len(changes) == 0 || slices.ContainsFunc(changes, func(c keyserver.Change) bool {
+	return keyserver.Concerned(changes, func(c keyserver.Change) bool {
 		return c.Kind == keyserver.ChangeTrustedServer || c.Kind == keyserver.ChangeTrustedCA
 	})
 }
@@ -128,10 +127,9 @@ func (d *endpoint) trust(ctx context.Context) (trust, error) {
 }
 
 // mayShutOut reports whether a peer or a CA may be gone or revoked. A peer that
-// is new may have the key of another one, which then is nobody's. No changes at
-// all means that some are no longer known.
+// is new may have the key of another one, which then is nobody's.
 func mayShutOut(changes []keyserver.Change) bool {
-	return len(changes) == 0 || slices.ContainsFunc(changes, func(c keyserver.Change) bool {
+	return keyserver.Concerned(changes, func(c keyserver.Change) bool {
 		return c.Kind == keyserver.ChangeTrustedServer || c.Kind == keyserver.ChangeRevocation ||
 			c.Kind == keyserver.ChangeTrustedCA && c.Action != keyserver.Created
 	})

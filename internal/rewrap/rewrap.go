@@ -57,13 +57,7 @@ func New(c Config) *Worker {
 	}
 	w := &Worker{Config: c, wake: make(chan struct{}, 1)}
 	c.Store.OnChange(func(changes []keyserver.Change) {
-		for _, change := range changes {
-			if change.Kind == keyserver.ChangeDataKey {
-				w.poke()
-				return
-			}
-		}
-		if changes == nil {
+		if keyserver.Concerned(changes, func(c keyserver.Change) bool { return c.Kind == keyserver.ChangeDataKey }) {
 			w.poke()
 		}
 	})

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -158,10 +157,9 @@ func (o *ownCertificate) follow(store *sqlstore.Store) func(context.Context) {
 	}
 }
 
-// changed wakes the loop where an authority has changed. No changes at all means
-// that some are no longer known.
+// changed wakes the loop where an authority has changed.
 func (o *ownCertificate) changed(changes []keyserver.Change) {
-	if len(changes) == 0 || slices.ContainsFunc(changes, func(c keyserver.Change) bool { return c.Kind == keyserver.ChangeAuthority }) {
+	if keyserver.Concerned(changes, func(c keyserver.Change) bool { return c.Kind == keyserver.ChangeAuthority }) {
 		select {
 		case o.kick <- struct{}{}:
 		default: // somebody has asked already

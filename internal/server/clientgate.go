@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -112,22 +111,13 @@ func (g *clientGate) verdict(ctx context.Context, chain []*x509.Certificate) (re
 // roots are the CAs that are trusted at this moment: the list, and this key server's
 // own.
 func (g *clientGate) roots(ctx context.Context) (*x509.CertPool, error) {
-	list, err := g.store.TrustedCAs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	own, err := authority.Trusted(ctx, g.store)
+	issuers, err := authority.Issuers(ctx, g.store)
 	if err != nil {
 		return nil, err
 	}
 	roots := x509.NewCertPool()
-	for _, ca := range own {
+	for _, ca := range issuers {
 		roots.AddCert(ca)
-	}
-	for _, ca := range list {
-		if cert, err := x509.ParseCertificate(ca.DER); err == nil {
-			roots.AddCert(cert)
-		}
 	}
 	return roots, nil
 }
@@ -184,7 +174,7 @@ func (g *clientGate) arrived(conn net.Conn) {
 // changed has the open connections looked at where a CA may have left the
 // list. No changes at all means that some are no longer known.
 func (g *clientGate) changed(changes []keyserver.Change) {
-	if len(changes) == 0 || slices.ContainsFunc(changes, func(c keyserver.Change) bool {
+	if keyserver.Concerned(changes, func(c keyserver.Change) bool {
 		return (c.Kind == keyserver.ChangeTrustedCA || c.Kind == keyserver.ChangeAuthority) && c.Action == keyserver.Deleted
 	}) {
 		g.announced.Add(1)
