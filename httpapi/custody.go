@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -49,13 +48,5 @@ func rewrapOf(r keyserver.Rewrap) schema.Rewrap {
 }
 
 func dataKeyOf(k keyserver.DataKey) schema.DataKey {
-	return schema.DataKey{ID: schema.HexID(k.ID), CreatedAt: noted(k.CreatedAt), State: string(k.State), Wrapped: k.Wrapped}
-}
-
-// noted is nil for a time that nobody noted.
-func noted(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
+	return schema.DataKey{ID: schema.HexID(k.ID), CreatedAt: instant(k.CreatedAt), State: string(k.State), Wrapped: k.Wrapped}
 }

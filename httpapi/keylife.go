@@ -107,6 +107,7 @@ func endOf(life keyserver.KeyLife) *time.Time {
 	return instant(life.DestroyAt)
 }
 
+// instant is nil where there is no time.
 func instant(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

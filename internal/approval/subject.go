@@ -113,18 +113,8 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 		g.Rows = nil // whoever has the id here is somebody else
 		return g.peer(ctx, system)
 	},
-	keyserver.GroupSubject: func(ctx context.Context, g *glance, key string) error {
-		id, _, _ := idOf(key)
-		p, err := g.Principal(ctx, id)
-		g.name = p.Name
-		return err
-	},
-	keyserver.RoleSubject: func(ctx context.Context, g *glance, key string) error {
-		id, _, _ := idOf(key)
-		r, err := g.Role(ctx, id)
-		g.name = r.Name
-		return err
-	},
+	keyserver.GroupSubject: alone((*sqlstore.Seen).Principal, func(p keyserver.Principal) string { return p.Name }),
+	keyserver.RoleSubject: alone((*sqlstore.Seen).Role, func(r keyserver.Role) string { return r.Name }),
 	keyserver.HoldersSubject: func(ctx context.Context, g *glance, key string) error {
 		id, _, _ := idOf(key)
 		r, err := g.Role(ctx, id)
@@ -145,22 +135,20 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 		if !ok {
 			return sqlstore.ErrNotFound
 		}
-		k, err := g.Key(ctx, id)
+		k, acl, err := g.KeyWithACL(ctx, id)
 		if errors.Is(err, sqlstore.ErrNotFound) {
 			return g.peer(ctx, system)
 		}
 		g.name = string(k.Algorithm)
+		g.Rows = []*rowmac.Row{rowmac.StoredKey(rowmac.KeyRow{ // wrapped anew it is no other key
+			ID: k.ID, Algorithm: k.Algorithm, KeyBytes: k.KeyBytes, ACL: k.ACL, CreatedAt: k.CreatedAt, Life: k.Life, Entries: acl.Entries,
+		})}
 		return err
 	},
 	keyserver.PeerSubject: func(ctx context.Context, g *glance, key string) error {
 		return g.peer(ctx, systemOf(key))
 	},
-	keyserver.TrustedCASubject: func(ctx context.Context, g *glance, key string) error {
-		id, _, _ := idOf(key)
-		c, err := g.TrustedCA(ctx, id)
-		g.name = c.Subject
-		return err
-	},
+	keyserver.TrustedCASubject: alone((*sqlstore.Seen).TrustedCA, func(c keyserver.Certificate) string { return c.Subject }),
 	keyserver.CertificateSubject: func(ctx context.Context, g *glance, key string) error {
 		var digest keyserver.Digest
 		_, _ = hex.Decode(digest[:], []byte(key))
@@ -175,12 +163,7 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 		}
 		return g.principal(ctx, p)
 	},
-	keyserver.TemplateSubject: func(ctx context.Context, g *glance, key string) error {
-		id, _, _ := idOf(key)
-		t, err := g.ACLTemplate(ctx, id)
-		g.name = t.Name
-		return err
-	},
+	keyserver.TemplateSubject: alone((*sqlstore.Seen).ACLTemplate, func(t keyserver.ACLTemplate) string { return t.Name }),
 	keyserver.DirectorySubject: func(ctx context.Context, g *glance, key string) error {
 		id, _, _ := idOf(key)
 		d, err := g.TemplatedDirectory(ctx, id)
@@ -199,6 +182,16 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 		}
 		return err
 	},
+}
+
+// alone reads what one row stands for.
+func alone[T any](read func(*sqlstore.Seen, context.Context, keyserver.ID) (T, error), name func(T) string) func(context.Context, *glance, string) error {
+	return func(ctx context.Context, g *glance, key string) error {
+		id, _, _ := idOf(key)
+		one, err := read(g.Seen, ctx, id)
+		g.name = name(one)
+		return err
+	}
 }
 
 // principal is a principal with its certificates and, where it is a group, what

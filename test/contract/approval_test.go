@@ -2,11 +2,14 @@ package contract
 
 import (
 	"encoding/base64"
+	"errors"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
@@ -76,6 +79,33 @@ func TestApprovalsOverTwoReplicas(t *testing.T) {
 			here.Until(t, rig.Request{Session: admin, Method: "GET", Path: "/api/roles"}, http.StatusOK, "")
 		})
 	}
+}
+
+// Contract 4.12 and 4.13: whoever votes says what he read, and an asker has so many
+// requests waiting at most.
+func TestApprovalsAreReadAndFew(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		body := rig.Object{
+			"method": "PUT", "path": "/api/principals/" + s.principal(t, "to") + "/roles", "reason": "for a test",
+			"body": rig.Object{"roleIds": hexes(keyserver.RoleAdministrator)},
+		}
+		asked := s.OK(t, s.AsAdmin(t), "POST", "/api/approvals", body)
+		misread := rig.Answer{Body: maps.Clone(asked.Body)}
+		misread.Body["digest"] = strings.Repeat("0", 64)
+		var refused *client.Error
+		if err := s.TryToApprove(t, s.Officer, misread); !errors.As(err, &refused) || refused.Status != http.StatusConflict || refused.Code != "DIGEST_MISMATCH" {
+			t.Errorf("what was not read was approved: %v", err)
+		} else {
+			seen.add(refused.Code)
+		}
+		for range 19 {
+			s.OK(t, s.AsAdmin(t), "POST", "/api/approvals", body)
+		}
+		s.Refused(t, s.AsAdmin(t), "POST", "/api/approvals", body, http.StatusConflict, "APPROVAL_LIMIT")
+		s.Approve(t, s.Officer, asked)
+		s.OK(t, s.AsAdmin(t), "POST", "/api/approvals/"+asked.Text(t, "approvalId")+"/execute", nil)
+		s.OK(t, s.AsAdmin(t), "POST", "/api/approvals", body)
+	}, split)
 }
 
 // Contract 4.16: what takes an approval is done without, as long as the process

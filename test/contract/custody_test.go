@@ -57,5 +57,15 @@ func TestCustody(t *testing.T) {
 		if len(rows) != 1 { // who may not read is refused before
 			t.Errorf("rows of the audit trail: %v", rows)
 		}
+
+		// Another one waits until the former is retired, which takes longer than asking.
+		for refused, tries := false, 0; !refused; tries++ {
+			a := s.Send(t, s.AsAdmin(t), "POST", rotate, nil)
+			if refused = a.Status != http.StatusOK; refused {
+				is(t, a, http.StatusConflict, "REWRAP_RUNNING")
+			} else if tries == 100 {
+				t.Fatal("data keys are made however many are in use")
+			}
+		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
@@ -129,6 +130,20 @@ func TestWhatAnApprovalNamesStays(t *testing.T) {
 		for name, prepare := range attacks {
 			t.Run(name, func(t *testing.T) { s.withstands(t, prepare(t, s)) })
 		}
+	}, split)
+}
+
+// A key that is wrapped anew is no other key.
+func TestANewDataKeyVoidsNoApproval(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		w, _ := s.export(t, "data key")
+		asked := s.OK(t, w.asker, "POST", "/api/approvals", rig.Object{"method": w.method, "path": w.path, "body": w.body, "reason": "for a test"})
+		s.Approve(t, s.Officer, asked)
+		s.OK(t, s.AsAdmin(t), "POST", "/api/custody/rotate", nil)
+		rig.Within(t, 30*time.Second, "the first data key is retired", func() bool {
+			return s.OK(t, s.AsAdmin(t), "GET", "/api/custody", nil).List(t, "dataKeys")[0]["state"] == "retired"
+		})
+		s.OK(t, w.asker, "POST", "/api/approvals/"+asked.Text(t, "approvalId")+"/execute", nil)
 	}, split)
 }
 
