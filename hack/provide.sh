@@ -27,6 +27,15 @@ for need in $needs; do
 		command -v curl >/dev/null ||
 			need_debian_packages "a test runs the example of docs/api.md, and this machine has no curl" curl
 		;;
+	hsm)
+		"$root/hack/compiler.sh"
+		path=$("$root/hack/softhsm.sh")
+		tell KEYSERVER_SOFTHSM "$path"
+		path=$root/bin/test/kms-pkcs11
+		CGO_ENABLED=1 go build -C "$root/hack/kms-pkcs11" -trimpath -buildvcs=false -o "$path" . >&2 ||
+			fail "could not build the plugin of hack/kms-pkcs11"
+		tell KEYSERVER_KMS_PKCS11 "$path"
+		;;
 	program) # linked once, for all suites that start it
 		path=$root/bin/test/keyserver-operator
 		(cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$path" .) >&2 ||

@@ -74,11 +74,7 @@ func (h *health) look(ctx context.Context) {
 func (h *health) part(name string, err error, fine string) keyserver.Readiness {
 	h.report(name, err)
 	r := engine.Part(name, err, fine)
-	switch {
-	case r.Ready:
-	case name == "key":
-		r.RetryIn = int(keyEvery / time.Second)
-	default:
+	if !r.Ready {
 		r.RetryIn = int(lookEvery / time.Second)
 	}
 	return r
@@ -106,7 +102,7 @@ func (h *health) audit() error {
 }
 
 func (h *health) keyAnswers(ctx context.Context) error {
-	if now := h.cfg.Clock(); now.Sub(h.keyAsked) >= keyEvery {
+	if now := h.cfg.Clock(); h.keyError != nil || now.Sub(h.keyAsked) >= keyEvery {
 		h.keyAsked, h.keyError = now, h.key.Answers(ctx)
 	}
 	return h.keyError

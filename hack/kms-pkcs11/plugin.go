@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	kms "k8s.io/kms/apis/v2"
+	"k8s.io/kms/pkg/service"
+)
+
+const (
+	version = "v2"
+	// A data key has 32 bytes.
+	maxPlain   = 4 << 10
+	maxMessage = 64 << 10
+	// watchEvery is how often the key is tried.
+	watchEvery = 5 * time.Second
+	// patience is for how long a token may be away before the process ends, so that the
+	// next one opens it anew: a session does not outlive its device.
+	patience = 30 * time.Second
+)
+
+// plugin implements the Kubernetes KMS v2 protocol by a token.
+type plugin struct{ token *token }
+
+// Status implements service.Service: it is well if the key does what it is for.
+func (p plugin) Status(ctx context.Context) (*service.StatusResponse, error) {
+	health := "ok"
+	if err := p.try(ctx); err != nil {
+		health = err.Error()
+	}
+	return &service.StatusResponse{Version: version, Healthz: health, KeyID: hex.EncodeToString(p.token.keyID)}, nil
+}
+
+// try has the key wrap and unwrap something.
+func (p plugin) try(ctx context.Context) error {
+	sample := []byte("sample")
+	wrapped, err := p.token.wrap(ctx, sample)
+	if err != nil {
+		return err
+	}
+	again, err := p.token.unwrap(ctx, p.token.keyID, wrapped)
+	if err == nil && !bytes.Equal(again, sample) {
+		err = errors.New("the key does not open what it has just wrapped")
+	}
+	return err
+}
+
+// Encrypt implements service.Service.
+func (p plugin) Encrypt(ctx context.Context, _ string, plain []byte) (*service.EncryptResponse, error) {
+	if len(plain) == 0 || len(plain) > maxPlain {
+		return nil, status.Errorf(codes.InvalidArgument, "plaintext has %d bytes; 1 to %d are wrapped", len(plain), maxPlain)
+	}
+	wrapped, err := p.token.wrap(ctx, plain)
+	if err != nil {
+		return nil, coded(err)
+	}
+	return &service.EncryptResponse{Ciphertext: wrapped, KeyID: hex.EncodeToString(p.token.keyID)}, nil
+}
+
+// Decrypt implements service.Service.
+func (p plugin) Decrypt(ctx context.Context, _ string, r *service.DecryptRequest) ([]byte, error) {
+	id, err := hex.DecodeString(r.KeyID)
+	if err != nil {
+		return nil, coded(errNotIts)
+	}
+	plain, err := p.token.unwrap(ctx, id, r.Ciphertext)
+	if err != nil {
+		return nil, coded(err)
+	}
+	return plain, nil
+}
+
+// coded tells what is not ours from a token that could not be asked.
+func coded(err error) error {
+	switch {
+	case errors.Is(err, errNotIts):
+		return status.Error(codes.InvalidArgument, errNotIts.Error())
+	case errors.Is(err, errHangs):
+		return status.Error(codes.DeadlineExceeded, err.Error())
+	default:
+		return status.Error(codes.Unavailable, err.Error())
+	}
+}
+
+// listen takes a socket that is for this user alone.
+func listen(socket string) (net.Listener, error) {
+	if err := vacate(socket); err != nil {
+		return nil, err
+	}
+	defer syscall.Umask(syscall.Umask(0o177))
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, fmt.Errorf("--listen: %w", err)
+	}
+	return listener, nil
+}
+
+// serve answers until ctx ends or the token has been away for too long.
+func (p plugin) serve(ctx context.Context, listener net.Listener) error {
+	server := grpc.NewServer(grpc.ConnectionTimeout(callTimeout), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(2*places))
+	kms.RegisterKeyManagementServiceServer(server, service.NewGRPCService("", callTimeout, p))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	err := p.watch(ctx)
+	if err != nil {
+		server.Stop() // a call that hangs would not let it end
+	} else {
+		server.GracefulStop()
+	}
+	return errors.Join(err, <-ended)
+}
+
+// watch ends with ctx, or with the reason when the key has not worked for patience.
+func (p plugin) watch(ctx context.Context) error {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for well := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		err := p.try(ctx)
+		switch {
+		case err == nil:
+			well = time.Now()
+		case ctx.Err() == nil && time.Since(well) > patience:
+			return fmt.Errorf("the key has not worked for %s, so this process ends and the next one opens the token anew: %w", patience, err)
+		}
+	}
+}
+
+// vacate takes away the socket of a process that is gone.
+func vacate(socket string) error {
+	info, err := os.Lstat(socket)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("--listen: %w", err)
+	case info.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("--listen %s is there and is no socket: name another path", socket)
+	}
+	if conn, err := net.DialTimeout("unix", socket, time.Second); err == nil {
+		_ = conn.Close()
+		return fmt.Errorf("--listen %s: another process answers there", socket)
+	}
+	return os.Remove(socket)
+}

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Usage: KEYSERVER_SOFTHSM=$(hack/softhsm.sh)
+#
+# Prints the path of SoftHSM's PKCS#11 library, with which the tests make a token of
+# their own. The first of these that applies: KEYSERVER_SOFTHSM, where Debian puts it;
+# if there is none, Debian's package is installed where this script may do that.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+find_softhsm() {
+	local path
+	command -v softhsm2-util >/dev/null || return 1
+	for path in /usr/lib/softhsm/libsofthsm2.so /usr/lib/*/softhsm/libsofthsm2.so; do
+		if [[ -f $path ]]; then echo "$path"; return; fi
+	done
+	return 1
+}
+
+if [[ -n ${KEYSERVER_SOFTHSM:-} ]]; then
+	[[ -f $KEYSERVER_SOFTHSM ]] || fail "KEYSERVER_SOFTHSM is $KEYSERVER_SOFTHSM, which is no file: correct it, or unset it"
+	echo "$KEYSERVER_SOFTHSM"
+	exit 0
+fi
+
+find_softhsm && exit 0
+need_debian_packages "the tests also keep a key on a PKCS#11 token, and this machine has no SoftHSM" softhsm2
+find_softhsm || fail "Debian's softhsm2 package is installed, but its library is not where Debian puts it"

@@ -1,0 +1,143 @@
+// Package hsm has tokens of SoftHSM for tests, and runs the plugin of hack/kms-pkcs11 by
+// them. Whoever imports it needs both, which is how make knows (hack/needs.sh).
+package hsm
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// PIN is the user's of every token here.
+const PIN = "1234 of a test"
+
+// patience only tells a slow machine from a plugin that hangs.
+const patience = time.Minute
+
+// Token is a token of SoftHSM, in a directory of its own.
+type Token struct {
+	Label   string
+	Library string
+	PINFile string
+	Dir     string // where SoftHSM keeps what is on it
+	program string
+	conf    string
+}
+
+// New makes a token.
+func New(t testing.TB, label string) *Token {
+	t.Helper()
+	k := &Token{Label: label, Library: needed(t, "KEYSERVER_SOFTHSM"), program: needed(t, "KEYSERVER_KMS_PKCS11")}
+	dependOnSources(t)
+	dir := t.TempDir()
+	k.Dir, k.PINFile, k.conf = filepath.Join(dir, "tokens"), filepath.Join(dir, "pin"), filepath.Join(dir, "softhsm2.conf")
+	rig.Must(t, os.Mkdir(k.Dir, 0o700))
+	rig.Must(t, os.WriteFile(k.PINFile, []byte(PIN+"\n"), 0o600))
+	rig.Must(t, os.WriteFile(k.conf, []byte("directories.tokendir = "+k.Dir+"\nobjectstore.backend = file\nlog.level = ERROR\n"), 0o600))
+	cmd := exec.Command("softhsm2-util", "--module", k.Library, "--init-token", "--free", "--label", label, "--pin", PIN, "--so-pin", "5678 of a test")
+	cmd.Env = k.env()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make a token: %v\n%s", err, out)
+	}
+	return k
+}
+
+func needed(t testing.TB, variable string) string {
+	t.Helper()
+	path := os.Getenv(variable)
+	if path == "" {
+		t.Fatalf("%s is not set: run the suite by make test PKG=..., which provides SoftHSM and builds the plugin", variable)
+	}
+	return path
+}
+
+func (k *Token) env() []string { return append(os.Environ(), "SOFTHSM2_CONF="+k.conf) }
+
+// Command is the plugin's program with the flags that name this token, and others
+// after them, of which the last counts.
+func (k *Token) Command(args ...string) *exec.Cmd {
+	cmd := exec.Command(k.program, append([]string{args[0], "--library", k.Library, "--token", k.Label, "--pin-file", k.PINFile}, args[1:]...)...)
+	cmd.Env = k.env()
+	return cmd
+}
+
+// Key makes a key, and answers its id.
+func (k *Token) Key(t testing.TB, label string) (id string) {
+	t.Helper()
+	out, err := k.Command("create-key", "--key", label).Output()
+	var failed *exec.ExitError
+	if errors.As(err, &failed) {
+		t.Fatalf("make the key %q: %s", label, failed.Stderr)
+	}
+	rig.Must(t, err)
+	return strings.TrimSpace(string(out))
+}
+
+// Plugin is a process that wraps by a key of a token.
+type Plugin struct {
+	Socket string
+
+	log    *rig.Output
+	cmd    *exec.Cmd
+	exited chan struct{}
+}
+
+// Serve starts a plugin that ends with the test, and waits for its socket.
+func (k *Token) Serve(t testing.TB, socket, label string, args ...string) *Plugin {
+	t.Helper()
+	p := &Plugin{Socket: socket, log: &rig.Output{}, exited: make(chan struct{})}
+	p.cmd = k.Command(append([]string{"serve", "--key", label, "--listen", socket}, args...)...)
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	rig.Must(t, p.cmd.Start())
+	go func() {
+		_ = p.cmd.Wait() // what it said is in the log
+		close(p.exited)
+	}()
+	t.Cleanup(p.Kill)
+	rig.Within(t, patience, "the plugin answers", func() bool {
+		select {
+		case <-p.exited:
+			t.Fatalf("the plugin ended: %s", p.log)
+		default:
+		}
+		info, err := os.Stat(socket)
+		return err == nil && info.Mode().Type() == fs.ModeSocket && strings.Contains(p.log.String(), "wrapping by key")
+	})
+	return p
+}
+
+// Log is what it has said.
+func (p *Plugin) Log() string { return p.log.String() }
+
+// Exited is closed when it has ended.
+func (p *Plugin) Exited() <-chan struct{} { return p.exited }
+
+// Signal sends a signal, for instance one to hold it.
+func (p *Plugin) Signal(t testing.TB, signal syscall.Signal) {
+	t.Helper()
+	rig.Must(t, p.cmd.Process.Signal(signal))
+}
+
+// Kill ends it as kill -9 does.
+func (p *Plugin) Kill() {
+	_ = p.cmd.Process.Kill() // it fails only for a process that has ended
+	<-p.exited
+}
+
+// dependOnSources makes the result of the running test depend on the sources of the
+// plugin (see test/program).
+func dependOnSources(t testing.TB) {
+	t.Helper()
+	root, err := rig.Root()
+	rig.Must(t, err)
+	rig.Must(t, filepath.WalkDir(filepath.Join(root, "hack", "kms-pkcs11"), func(_ string, _ fs.DirEntry, err error) error { return err }))
+}
