@@ -114,7 +114,7 @@ fmt: bin/golangci-lint ## Format the code and sort its imports
 # time takes a fifth of a suite's work.
 .PHONY: check
 check: .go ## Run what needs no cluster, PostgreSQL, directory, Node or process of the program: the proof between two edits
-	@packages=$$(hack/needs.sh -packages ./test/... ./... | awk '!/ (cluster|node|hsm|program)/ { print $$1 }'); \
+	@packages=$$(hack/needs.sh -packages ./test/... ./... | awk '!/ (cluster|node|hsm|shell|program)/ { print $$1 }'); \
 	GOGC=400 $(plain) go test -short -p $$((2 * $$(nproc))) -parallel 8 $(TEST_FLAGS) $$packages
 
 # Vetting is the linters' part. At its end a program with the race detector sleeps

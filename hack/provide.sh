@@ -27,6 +27,14 @@ for need in $needs; do
 		command -v curl >/dev/null ||
 			need_debian_packages "a test runs the example of docs/api.md, and this machine has no curl" curl
 		;;
+	shell)
+		missing=()
+		for program in curl:curl jq:jq age-keygen:age; do
+			command -v "${program%:*}" >/dev/null || missing+=("${program#*:}")
+		done
+		((${#missing[@]} == 0)) ||
+			need_debian_packages "a test runs the commands of docs/operations.md, and this machine lacks some of them" "${missing[@]}"
+		;;
 	hsm)
 		"$root/hack/compiler.sh"
 		path=$("$root/hack/softhsm.sh")

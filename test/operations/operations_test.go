@@ -1,0 +1,261 @@
+// Package operations runs the commands of docs/operations.md one after the other, as
+// somebody who copies them, while others go on using keys.
+package operations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/hsm"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/shell"
+)
+
+var built program.Program
+
+func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
+
+// elsewhere are headings whose commands need more than one key server or another year,
+// each with what covers them.
+var elsewhere = map[string]string{
+	"A peer says that the certificate leads to no CA that is trusted": "test/federation",
+	"When the CA has expired": "test/contract TestAnExpiredAuthority",
+}
+
+// after is what a person sees to, or waits for, once the commands of a heading are done.
+var after = map[string]string{
+	"Replace the data key":           `until_ "retired"`,
+	"Replace the key-encryption key": `[[ $1 == 3 ]] || until_ "not_needed"`,
+	"Have an HSM or a KMS hold it":   `until_ "retired"`,
+	"Rotate a key":                   `sleep 2`, // so that nobody holds a MAC that the former key has just made
+}
+
+// hurried is what is said differently, so as not to wait for an hour.
+var hurried = strings.NewReplacer(`/api/authority/activate '{}'`, `/api/authority/activate '{"early":true}'`)
+
+const preamble = `set -euo pipefail
+set -o monitor
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+retired() { [[ $(ask GET /api/custody | jq '[.dataKeys[] | select(.state != "retired")] | length') == 1 ]]; }
+not_needed() { [[ $(ask GET /api/custody | jq .kek.previousNeeded) == false ]]; }
+until_() { for _ in {1..600}; do if "$1"; then return; fi; sleep 0.2; done; echo "never: $1" >&2; exit 1; }
+`
+
+// runner stands for the program: "serve" goes on beside the shell, in the place of the
+// one before, as under a supervisor.
+const runner = `#!/usr/bin/env bash
+set -euo pipefail
+[[ ${1:-} == serve ]] || exec "$PROGRAM" "$@"
+stop-server
+"$PROGRAM" "$@" >>serve.log 2>&1 & echo $! >serve.pid
+for _ in {1..600}; do
+	if curl -sf --cacert keyserver-data/ca.crt "$SERVER_UNDER_TEST/api/health" >/dev/null; then exit; fi
+	sleep 0.2
+done
+cat serve.log >&2
+exit 1
+`
+
+const stopper = `#!/usr/bin/env bash
+[[ -f serve.pid ]] || exit 0
+kill "$(cat serve.pid)" 2>/dev/null
+tail --pid="$(cat serve.pid)" -f /dev/null
+rm serve.pid
+`
+
+func TestOperationsByTheirCommands(t *testing.T) {
+	shell.Need(t)
+	rig.Must(t, program.DependOnSources())
+	root, err := rig.Root()
+	rig.Must(t, err)
+	text, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
+	rig.Must(t, err)
+	w := newWorkplace(t)
+	bash := func(script string) error {
+		cmd := exec.Command("bash", "-c", script)
+		out := &rig.Output{}
+		cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = w.dir, w.env, out, out
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		cmd.WaitDelay = 10 * time.Second // for what goes on beside it
+		err := cmd.Run()
+		t.Logf("%s", out.Tail())
+		return err
+	}
+	rig.Must(t, bash("keyserver-operator serve --data-dir keyserver-data"))
+	c := w.client(t)
+	former, err := c.MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
+	rig.Must(t, err)
+
+	script := strings.Builder{}
+	script.WriteString(preamble)
+	fmt.Fprintf(&script, "TTAG=%q\n", former.TTag)
+	seen := map[string]int{}
+	last := ""
+	settle := func() {
+		if wait := after[last]; wait != "" {
+			fmt.Fprintf(&script, "after() { %s; }; after %d\n", wait, seen[last])
+		}
+	}
+	for _, b := range shell.Blocks(string(text)) {
+		if _, skip := elsewhere[b.Heading]; skip {
+			seen[b.Heading]++
+			continue
+		}
+		settle()
+		last = b.Heading
+		seen[last]++
+		fmt.Fprintf(&script, "echo %q\n", "=== "+last)
+		if strings.Contains(b.Text, "custody restore") {
+			script.WriteString("stop-server\n")
+		}
+		script.WriteString(hurried.Replace(w.replace.Replace(b.Text)))
+	}
+	settle()
+	for heading := range elsewhere {
+		if seen[heading] == 0 {
+			t.Errorf("the document has no commands under %q", heading)
+		}
+	}
+	for heading := range after {
+		if seen[heading] == 0 {
+			t.Errorf("the document has no commands under %q", heading)
+		}
+	}
+
+	users := w.use(t, c, former)
+	if err := bash(script.String()); err != nil {
+		t.Errorf("the commands: %v", err)
+	}
+	users.end(t)
+	var refused *client.Error
+	if _, err := c.HMAC(t.Context(), former.TTag, strings.NewReader("message")); !errors.As(err, &refused) || refused.Code != "KEY_DISABLED" {
+		t.Errorf("the key that was withdrawn: %v", err)
+	}
+}
+
+// workplace is where somebody works: a directory with programs, and the addresses that
+// stand for those of the document.
+type workplace struct {
+	dir, address string
+	env          []string
+	replace      *strings.Replacer
+}
+
+func newWorkplace(t *testing.T) *workplace {
+	t.Helper()
+	token := hsm.New(t, "house")
+	w := &workplace{dir: t.TempDir(), address: rig.FreeAddress(t, "127.0.0.1")}
+	bin := filepath.Join(w.dir, "bin")
+	rig.Must(t, os.Mkdir(bin, 0o700))
+	for name, text := range map[string]string{"keyserver-operator": runner, "stop-server": stopper} {
+		rig.Must(t, os.WriteFile(filepath.Join(bin, name), []byte(text), 0o700)) //nolint:gosec // it is run
+	}
+	plugin := token.Command("")
+	rig.Must(t, os.Symlink(plugin.Path, filepath.Join(bin, "kms-pkcs11")))
+	pin, err := os.ReadFile(token.PINFile)
+	rig.Must(t, err)
+	rig.Must(t, os.WriteFile(filepath.Join(w.dir, "pin"), pin, 0o600))
+	rig.Must(t, os.Mkdir(filepath.Join(w.dir, "run"), 0o700))
+	w.env = append(plugin.Env,
+		"PATH="+bin+":"+os.Getenv("PATH"), "PROGRAM="+built.Path, "SERVER_UNDER_TEST=https://"+w.address,
+		"KEYSERVER_LISTEN="+w.address, "KEYSERVER_EXTERNAL_LISTEN=")
+	w.replace = strings.NewReplacer("https://localhost:8443", "https://"+w.address,
+		"/run/kms/", filepath.Join(w.dir, "run")+"/", "/usr/lib/softhsm/libsofthsm2.so", token.Library)
+	t.Cleanup(func() {
+		stop := exec.Command(filepath.Join(bin, "stop-server"))
+		stop.Dir = w.dir
+		if out, err := stop.CombinedOutput(); err != nil {
+			t.Errorf("stop the server: %v\n%s", err, out)
+		}
+	})
+	return w
+}
+
+// client trusts the CA of the beginning, whatever comes.
+func (w *workplace) client(t *testing.T) *client.Client {
+	t.Helper()
+	data := filepath.Join(w.dir, "keyserver-data")
+	password, err := os.ReadFile(filepath.Join(data, "bootstrap-password"))
+	rig.Must(t, err)
+	over := program.Connect(t, data, func() string { return w.address })
+	return program.Client(t, over, "admin", strings.TrimSpace(string(password)), program.Never)
+}
+
+// users compute by a key and check by a line, again and again.
+type users struct {
+	stop   context.CancelFunc
+	ended  chan struct{}
+	done   atomic.Int64
+	absent atomic.Int64 // connections that were not there, while one server took another's place
+}
+
+func (w *workplace) use(t *testing.T, c *client.Client, line schema.KeyMetadata) *users {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	u := &users{stop: cancel, ended: make(chan struct{})}
+	key, err := c.MintKey(ctx, schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
+	rig.Must(t, err)
+	first := ""
+	once := func() error {
+		h, err := c.HMAC(ctx, key.TTag, strings.NewReader("message"))
+		if err != nil {
+			return fmt.Errorf("hmac: %w", err)
+		}
+		if first == "" {
+			first = string(h.MAC)
+		}
+		if string(h.MAC) != first {
+			t.Error("another MAC of the same key")
+		}
+		made, err := c.MAC(ctx, line.TTag, strings.NewReader("message"))
+		if err != nil {
+			return fmt.Errorf("mac: %w", err)
+		}
+		checked, err := c.VerifyMAC(ctx, schema.VerifyMACRequest{Lineage: &line.TTag, MAC: made.MAC}, strings.NewReader("message"))
+		if err != nil {
+			return fmt.Errorf("verify: %w", err)
+		}
+		if !checked.Valid {
+			t.Error("a MAC of this moment is not valid")
+		}
+		return nil
+	}
+	go func() {
+		defer close(u.ended)
+		for ctx.Err() == nil {
+			var away *client.NetworkError
+			switch err := once(); {
+			case err == nil:
+				u.done.Add(1)
+			case errors.As(err, &away):
+				u.absent.Add(1)
+				time.Sleep(20 * time.Millisecond)
+			case ctx.Err() == nil:
+				t.Errorf("beside the commands: %v", err)
+			}
+		}
+	}()
+	return u
+}
+
+func (u *users) end(t *testing.T) {
+	t.Helper()
+	u.stop()
+	<-u.ended
+	t.Logf("%d times used, %d times while no server listened", u.done.Load(), u.absent.Load())
+	if u.done.Load() < 50 {
+		t.Errorf("used %d times only", u.done.Load())
+	}
+}
