@@ -4,11 +4,10 @@ import (
 	"encoding/hex"
 	"io"
 	"net/http"
-	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 const maxRequestID = 64
@@ -35,8 +34,7 @@ func purpose(sent []string) (string, error) {
 		return "", nil
 	}
 	s := sent[0]
-	if len(sent) > 1 || !utf8.ValidString(s) || utf8.RuneCountInString(s) > maxPurpose ||
-		strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if len(sent) > 1 || utf8.RuneCountInString(s) > maxPurpose || !keyserver.Printable(s) {
 		return "", fault.New(fault.BadRequest, "the header X-Keyserver-For must be one line of at most %d printable characters", maxPurpose)
 	}
 	return s, nil

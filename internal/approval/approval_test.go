@@ -71,6 +71,15 @@ func TestWhatCannotBeAskedFor(t *testing.T) {
 				}
 			})
 		}
+		for name, reason := range map[string]string{
+			"a line break": "one\ntwo", "a terminal's color": "\x1b[31mred", "another direction": "for \u202enimda", "no width": "ad\u200bmin", "deleted": "a\u007f", "no character": "a\ufffd",
+		} {
+			asked := giving(c.to)
+			asked["reason"] = reason
+			if a := is(t, w.ask(t, "admin 1", "POST", "/api/approvals", asked), 400, "BAD_REQUEST"); !strings.Contains(a.text("detail"), "reason") {
+				t.Errorf("%s: %s", name, a.raw)
+			}
+		}
 		if list := w.ok(t, "auditor", "GET", "/api/approvals", nil); list.body["count"] != 0.0 {
 			t.Errorf("something was kept: %s", list.raw)
 		}

@@ -2,11 +2,9 @@ package approval
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
@@ -82,6 +80,9 @@ func own(by keyserver.Caller, key, name string, id keyserver.ID) (keyserver.Call
 
 // Ask keeps a request for others to approve. The asker must hold what it needs.
 func (o *Office) Ask(ctx context.Context, by keyserver.Caller, r Request) (view View, err error) {
+	if !keyserver.Printable(r.Reason) {
+		return View{}, fault.New(fault.BadRequest, "reason contains a character that cannot be printed; it is one line for those who are to approve")
+	}
 	a := keyserver.Approval{
 		Asker: by.Principal, AskerName: by.Name, Method: r.Method, Path: r.Path, Body: r.Body, Reason: r.Reason,
 	}
@@ -131,6 +132,12 @@ func (o *Office) Ask(ctx context.Context, by keyserver.Caller, r Request) (view 
 		})
 	})
 	return view, err
+}
+
+// Pending is how many approvals wait.
+func (o *Office) Pending(ctx context.Context) (int, error) {
+	all, _, err := o.Store.PendingApprovals(ctx, keyserver.ID{}, o.Clock())
+	return all, err
 }
 
 // room makes room of what is kept no longer, and refuses where there is none.
@@ -346,108 +353,6 @@ func (o *Office) List(ctx context.Context, by keyserver.Caller, f Filter) (page 
 		return nil
 	})
 	return page, err
-}
-
-// Policy reads the policy.
-func (o *Office) Policy(ctx context.Context, by keyserver.Caller) (p Policy, err error) {
-	err = o.Gate.Guard(ctx, by, keyserver.Guarded{Operation: keyserver.OpReadApprovals, Object: "policy"}, func() error {
-		p, err = Read(ctx, o.Store, o.Deployment)
-		return err
-	})
-	return p, err
-}
-
-// SetPolicy makes rules the whole policy, and reads them back. askable is of
-// Validate.
-func (o *Office) SetPolicy(ctx context.Context, by keyserver.Caller, p Policy, askable func(operation string) bool) (saved Policy, err error) {
-	text, err := json.Marshal(p)
-	if err != nil {
-		return nil, err
-	}
-	err = o.Gate.Guard(ctx, by, keyserver.Guarded{Operation: keyserver.OpSetApprovalPolicy, Object: string(text)}, func() error {
-		if err := p.Validate(askable); err != nil {
-			return err
-		}
-		err := o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			if err := satisfiable(ctx, tx, p, by.Principal); err != nil {
-				return err
-			}
-			return tx.SetApprovalPolicy(ctx, text)
-		})
-		if err != nil {
-			return err
-		}
-		saved, err = Read(ctx, o.Store, o.Deployment)
-		if err == nil && !slices.Equal(saved, p) {
-			err = fault.New(fault.NotSaved, "the policy was stored, and reads back as another one").Audited(fault.ReasonFailed)
-		}
-		return err
-	})
-	return saved, err
-}
-
-// satisfiable refuses a rule that could not be met at this moment if the caller
-// asked: nobody could change it back but with --break-glass.
-func satisfiable(ctx context.Context, tx *sqlstore.Tx, p Policy, by keyserver.PrincipalRef) error {
-	if len(p) == 0 {
-		return nil
-	}
-	counts, err := Holders(ctx, tx, by.ID)
-	if err != nil {
-		return err
-	}
-	for i, r := range p {
-		if counts[r.Duty] < r.Approvers {
-			return refusedRule(i, "duty: of principals with it, besides the caller, %d could approve, and approvers asks for %d; give the duty to more first", counts[r.Duty], r.Approvers)
-		}
-	}
-	return nil
-}
-
-// Holders counts who is enabled and has each duty at this moment, but for one.
-func Holders(ctx context.Context, tx *sqlstore.Tx, except keyserver.ID) (map[keyserver.Duty]int, error) {
-	counts := map[keyserver.Duty]int{}
-	roles, err := tx.Roles(ctx)
-	if err != nil {
-		return nil, err
-	}
-	seen := map[keyserver.ID]bool{except: true}
-	for _, r := range roles {
-		if !slices.ContainsFunc(r.Operations, func(id keyserver.ID) bool { return keyserver.OperationOf(id).GivesDuty() }) {
-			continue
-		}
-		holders, err := tx.HoldingsWithRole(ctx, r.ID)
-		if err != nil {
-			return nil, err
-		}
-		for id := range holders {
-			if seen[id] {
-				continue
-			}
-			seen[id] = true
-			if err := countDuties(ctx, tx, id, counts); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return counts, nil
-}
-
-func countDuties(ctx context.Context, tx *sqlstore.Tx, id keyserver.ID, counts map[keyserver.Duty]int) error {
-	p, err := tx.Principal(ctx, id)
-	if err != nil || p.Type == keyserver.GroupPrincipal {
-		return err
-	}
-	operations, err := operationsOf(ctx, tx, p.Ref())
-	if err != nil {
-		return err
-	}
-	for _, d := range keyserver.ApprovingDuties {
-		if keyserver.HoldsDuty(operations, d) {
-			counts[d]++
-		}
-	}
-	return nil
 }
 
 // reader is a store, or a transaction on it.

@@ -114,7 +114,7 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 		return g.peer(ctx, system)
 	},
 	keyserver.GroupSubject: alone((*sqlstore.Seen).Principal, func(p keyserver.Principal) string { return p.Name }),
-	keyserver.RoleSubject: alone((*sqlstore.Seen).Role, func(r keyserver.Role) string { return r.Name }),
+	keyserver.RoleSubject:  alone((*sqlstore.Seen).Role, func(r keyserver.Role) string { return r.Name }),
 	keyserver.HoldersSubject: func(ctx context.Context, g *glance, key string) error {
 		id, _, _ := idOf(key)
 		r, err := g.Role(ctx, id)

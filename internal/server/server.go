@@ -166,6 +166,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	care.observe(registry)
 	s.warnOfBreakGlass(ctx, registry)
 	s.observeKey(registry)
+	observeApprovals(registry, approvals)
 	handler, err := httpapi.New(httpapi.Config{
 		Operations: verified.New(ks), Sessions: sessions, Approvals: approvals, Logger: cfg.Logger, Clock: cfg.Clock, Registerer: registry,
 		Site: s.site(api, leaf.api), Proxies: cfg.proxies, Admission: admission, Parts: func() []keyserver.Readiness { return append(leaf.readiness(), care.parts()...) },

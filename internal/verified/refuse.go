@@ -2,7 +2,6 @@ package verified
 
 import (
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
@@ -32,13 +31,11 @@ func cleanName(field, name string) (string, error) {
 		return "", fault.New(fault.BadRequest, "%s must not be empty", field)
 	case utf8.RuneCountInString(name) > maxName:
 		return "", fault.New(fault.BadRequest, "%s is longer than %d characters", field, maxName)
-	case strings.IndexFunc(name, unprintable) >= 0:
+	case !keyserver.Printable(name):
 		return "", fault.New(fault.BadRequest, "%s contains a character that cannot be printed", field)
 	}
 	return name, nil
 }
-
-func unprintable(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }
 
 // requireID refuses the zero id: it names nothing, and a key server may take
 // it for a wildcard.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
@@ -254,7 +253,7 @@ func refuseDescription(text string) error {
 	switch {
 	case utf8.RuneCountInString(text) > maxDescription:
 		return fault.New(fault.BadRequest, "description is longer than %d characters", maxDescription)
-	case strings.IndexFunc(text, unprintable) >= 0:
+	case !keyserver.Printable(text):
 		return fault.New(fault.BadRequest, "description contains a character that cannot be printed")
 	}
 	return nil

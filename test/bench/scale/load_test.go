@@ -54,8 +54,10 @@ func dialectOf(c sqlstore.Config) dialect {
 	return dialect{
 		driver: "pgx", source: c.URL,
 		series: `generate_series(1::bigint, $1::bigint) n(i)`,
-		id:     func(expr string) string { return `int8send(((` + expr + `)::numeric - 9223372036854775808)::bigint # (-9223372036854775808)::bigint)` },
-		bytes:  `decode(repeat(md5(i::text), 6), 'hex')`, name: `'user-' || lpad(i::text, 6, '0')`,
+		id: func(expr string) string {
+			return `int8send(((` + expr + `)::numeric - 9223372036854775808)::bigint # (-9223372036854775808)::bigint)`
+		},
+		bytes: `decode(repeat(md5(i::text), 6), 'hex')`, name: `'user-' || lpad(i::text, 6, '0')`,
 		before: []string{`SET session_replication_role = replica`, `SET synchronous_commit = off`}, // foreign keys hold by construction
 		after:  []string{`VACUUM ANALYZE`},
 	}

@@ -1,0 +1,30 @@
+package server
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/approval"
+)
+
+// countTimeout bounds what a scrape waits for the database.
+const countTimeout = time.Second
+
+// observeApprovals shows how many approvals wait. Every replica counts the same ones.
+func observeApprovals(r prometheus.Registerer, office *approval.Office) {
+	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "keyserver_approvals_pending",
+		Help: "Requests that wait for approval, in the whole key server; NaN where the database does not say.",
+	}, func() float64 {
+		ctx, cancel := context.WithTimeout(context.Background(), countTimeout) // a scrape brings none
+		defer cancel()
+		n, err := office.Pending(ctx)
+		if err != nil {
+			return math.NaN()
+		}
+		return float64(n)
+	}))
+}

@@ -1,0 +1,50 @@
+package server
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/approval"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// The gauge has what waits, and no number once nobody can tell.
+func TestPendingApprovalsAreShown(t *testing.T) {
+	store, err := sqlstore.Open(t.Context(), sqlstore.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := rowmac.Derive(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.UseRowKey(key)
+	now := time.Now()
+	if err := store.Update(t.Context(), func(tx *sqlstore.Tx) error {
+		for i, ends := range []time.Duration{time.Hour, time.Hour, -time.Hour} { // the last has expired
+			a := keyserver.Approval{ID: keyserver.IDFromUint64(uint64(i + 1)), CreatedAt: now, ExpiresAt: now.Add(ends)}
+			if err := tx.InsertApproval(t.Context(), a); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewPedanticRegistry()
+	observeApprovals(registry, approval.New(approval.Config{Store: store, Clock: time.Now}))
+	if families, err := registry.Gather(); err != nil || len(families) != 1 || families[0].GetName() != "keyserver_approvals_pending" || families[0].GetMetric()[0].GetGauge().GetValue() != 2 {
+		t.Errorf("%v, %v", families, err)
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if families, err := registry.Gather(); err != nil || !math.IsNaN(families[0].GetMetric()[0].GetGauge().GetValue()) {
+		t.Errorf("without a database: %v, %v", families, err)
+	}
+}
