@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
@@ -49,6 +50,10 @@ func (*inApproval) Header() http.Header         { return http.Header{} }
 func (*inApproval) Write(b []byte) (int, error) { return len(b), nil }
 func (*inApproval) WriteHeader(int)             {}
 
+// needlessEscape finds what RFC 3986 (6.2.2.2) has spelt without an escape: letters,
+// digits, and - . _ ~.
+var needlessEscape = regexp.MustCompile(`(?i)%(2[de]|3[0-9]|4[1-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9ae])`)
+
 var errPath = wire.Refuse("path", "must be the path of a route that a role has to grant and that neither streams nor waits, with its query if it has one; GET /api/openapi.json lists all")
 
 // inner returns an exchange of the same caller for a request that stands in an
@@ -57,6 +62,9 @@ func (x *exchange) inner(method, path string, body []byte) (*exchange, error) {
 	u, err := url.ParseRequestURI(path)
 	if err != nil {
 		return nil, errPath
+	}
+	if e := needlessEscape.FindString(path); e != "" {
+		return nil, wire.Refuse("path", "spells a character as "+e+" that stands for itself: those who are to approve read it as it is written")
 	}
 	r := (&http.Request{Method: method, URL: u, Host: x.r.Host, Header: http.Header{}, Body: http.NoBody}).WithContext(x.ctx)
 	if body != nil {
@@ -166,10 +174,11 @@ func setApprovalPolicy(a *API, ctx context.Context, c call, in schema.ApprovalPo
 	return schema.ApprovalPolicySaved{Saved: err == nil, Rules: convert(saved, ruleOf), Verdict: schema.Verdict{Detail: "reads back as it was sent"}}, err
 }
 
-// canAsk reports whether some route that needs the operation can be asked for.
+// canAsk reports whether some route that needs the operation can be asked for, which one
+// cannot that takes a secret in any case.
 func (a *API) canAsk(operation string) bool {
 	return slices.ContainsFunc(a.routes, func(r Route) bool {
-		return r.askable() && slices.ContainsFunc(r.Operations, func(op keyserver.Operation) bool { return op.Key == operation })
+		return r.askable() && !wire.Of(r.Request).NeedsSecret() && slices.ContainsFunc(r.Operations, func(op keyserver.Operation) bool { return op.Key == operation })
 	})
 }
 

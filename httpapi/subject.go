@@ -91,7 +91,10 @@ func ofCertificate(der []byte) []keyserver.Subject {
 }
 
 func subjectOf(l approval.Likeness) schema.ApprovalSubject {
-	out := schema.ApprovalSubject{Kind: string(l.Kind), ID: l.Key, People: l.People, Changed: l.Changed}
+	out := schema.ApprovalSubject{Kind: string(l.Kind), ID: l.Key, Type: string(l.Type), People: l.People}
+	if !l.Withheld {
+		out.Changed = &l.Changed
+	}
 	if l.Found {
 		out.Name = &l.Name
 	}

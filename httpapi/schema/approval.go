@@ -62,9 +62,10 @@ type ApprovalTally struct {
 type ApprovalSubject struct {
 	Kind    string  `json:"kind" enum:"asker,principal,group,role,holders,key,peer,trustedCa,certificate,transport,template,directory,principalTrust" doc:"What it is: asker is what the asker logs in by, principal whoever can become it as well, holders a role with whoever holds it, transport the transport principal of a certificate."`
 	ID      string  `json:"id" doc:"How it is named: 16 hexadecimal digits, behind the key server's number and a slash where the request says that; a hidden link, a number, a digest or a subject."`
-	Name    *string `json:"name" doc:"What it is called, or null where the key server has nothing of that name; the request then is about whatever will have it."`
+	Name    *string `json:"name" doc:"What it is called, or null where the key server has nothing of that name; the request then is about whatever will have it. Null, too, for an asker who may not read approvals."`
+	Type    string  `json:"type,omitzero" enum:"password,certificate,ldap,xauth,group" doc:"Of a principal: a name is taken once per type."`
 	People  int     `json:"people,omitzero" doc:"Members of a group, or holders of a role, that it stands for."`
-	Changed bool    `json:"changed" doc:"It is not what it was when the request was asked for, so that nobody can approve or execute that any more."`
+	Changed *bool   `json:"changed,omitzero" doc:"Absent for an asker who may not read approvals. It is not what it was when the request was asked for, so that nobody can approve or execute that any more."`
 }
 
 // Approval is a request that others are asked to approve, as it stands at this

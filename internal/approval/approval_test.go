@@ -1,8 +1,11 @@
 package approval_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/asn1"
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"net/http"
@@ -26,6 +29,9 @@ func (w *world) cast(t testing.TB) cast {
 		w.add(t, "encryptor", keyserver.RoleEncryptor), w.add(t, "to"),
 	}
 }
+
+// someLink is the hidden link of no key.
+var someLink = base64.StdEncoding.EncodeToString([]byte(keyserver.NewHiddenLink(1, keyserver.IDFromUint64(7))))
 
 // What cannot be asked for is refused before anybody has to look at it.
 func TestWhatCannotBeAskedFor(t *testing.T) {
@@ -73,12 +79,22 @@ func TestWhatCannotBeAskedFor(t *testing.T) {
 		}
 		for name, reason := range map[string]string{
 			"a line break": "one\ntwo", "a terminal's color": "\x1b[31mred", "another direction": "for \u202enimda", "no width": "ad\u200bmin", "deleted": "a\u007f", "no character": "a\ufffd",
+			"a filler": "admin\u3164", "a joiner": "ad\u034fmin", "a blank": "\u2800", "a selector": "a\ufe0f", "blanks": "   ", "another line": "a\u2028b",
 		} {
 			asked := giving(c.to)
 			asked["reason"] = reason
 			if a := is(t, w.ask(t, "admin 1", "POST", "/api/approvals", asked), 400, "BAD_REQUEST"); !strings.Contains(a.text("detail"), "reason") {
 				t.Errorf("%s: %s", name, a.raw)
 			}
+		}
+		hidden := object{"method": "POST", "path": "/api/roles", "reason": "for the test", "body": object{"name": "\u202ex", "operations": []string{}}}
+		if a := is(t, w.ask(t, "admin 1", "POST", "/api/approvals", hidden), 400, "BAD_REQUEST"); !strings.Contains(a.text("detail"), "body") {
+			t.Errorf("a body that cannot be read: %s", a.raw)
+		}
+		for _, path := range []string{strings.Replace(roles, "/api", "/%61pi", 1), strings.Replace(roles, "-", "%2D", 1) + "?%61=1", "/api/approvals/policy%3f%7e"} {
+			asked := giving(c.to)
+			asked["path"] = path
+			is(t, w.ask(t, "admin 1", "POST", "/api/approvals", asked), 400, "BAD_REQUEST")
 		}
 		if list := w.ok(t, "auditor", "GET", "/api/approvals", nil); list.body["count"] != 0.0 {
 			t.Errorf("something was kept: %s", list.raw)
@@ -305,6 +321,7 @@ func TestPolicy(t *testing.T) {
 			"two for one":       {policy(rule("exportKey", 1, "any"), rule("exportKey", 2, "any")), "rules[1].operation"},
 			"what streams":      {policy(rule("hmacData", 1, "any")), "rules[0].operation"},
 			"what waits":        {policy(rule("watchChanges", 1, "any")), "rules[0].operation"},
+			"what is secret":    {policy(rule("setPassword", 1, "any")), "rules[0].operation"},
 			"too few of a duty": {policy(rule("exportKey", 3, "trust")), "rules[0].duty"},
 			"himself left out":  {policy(rule("exportKey", 2, "administration")), "rules[0].duty"}, // the first administrator is another one
 		} {
@@ -379,21 +396,95 @@ func TestHowManyWait(t *testing.T) {
 		is(t, w.ask(t, "admin 1", "POST", "/api/approvals", giving(c.to)), 409, "APPROVAL_LIMIT")
 		a := w.ok(t, "admin 2", "POST", "/api/approvals", giving(c.to))
 		w.ok(t, "officer 1", "POST", at(a.text("approvalId"), "reject"), object{"digest": a.text("digest")})
-		ctx := context.Background()
-		fatal(t, w.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			for i := range 980 {
-				now := w.Clock.Now()
-				if err := tx.InsertApproval(ctx, keyserver.Approval{ID: keyserver.IDFromUint64(uint64(i + 1)), CreatedAt: now, ExpiresAt: now.Add(time.Hour)}); err != nil {
-					return err
+		ctx, first := context.Background(), c.admin
+		stored := 0
+		fill := func(n int) {
+			fatal(t, w.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+				for range n {
+					now := w.Clock.Now()
+					stored++
+					if err := tx.InsertApproval(ctx, keyserver.Approval{ID: keyserver.IDFromUint64(uint64(stored)), Asker: first.Principal, CreatedAt: now, ExpiresAt: now.Add(time.Hour)}); err != nil {
+						return err
+					}
 				}
-			}
-			return nil
-		}))
+				return nil
+			}))
+		}
+		fill(780)
+		export := object{"method": "POST", "path": "/api/keys/export", "reason": "for the test", "body": object{"ttag": someLink, "systemId": 1, "principalId": c.to.Principal.ID.Decimal()}}
+		if a := is(t, w.ask(t, "encryptor", "POST", "/api/approvals", export), 409, "APPROVAL_LIMIT"); !strings.Contains(a.text("detail"), "duty") {
+			t.Errorf("the last places: %s", a.raw)
+		}
+		w.ok(t, "admin 2", "POST", "/api/approvals", giving(c.to))
+		fill(199)
 		is(t, w.ask(t, "admin 2", "POST", "/api/approvals", giving(c.to)), 409, "APPROVAL_LIMIT")
+
+		// What nobody can execute any more takes no place.
+		w.enable(t, first, false)
+		w.ok(t, "admin 2", "POST", "/api/approvals", giving(c.to))
+		w.ok(t, "encryptor", "POST", "/api/approvals", export)
+		w.enable(t, first, true)
 		w.Clock.Advance(31 * 24 * time.Hour)
 		last := w.ok(t, "admin 1", "POST", "/api/approvals", giving(c.to))
 		if list := w.ok(t, "auditor", "GET", "/api/approvals?limit=1000", nil); list.body["count"] == 0.0 || list.body["count"].(float64) > 30 || !strings.Contains(list.raw, last.text("approvalId")) {
 			t.Errorf("%v are left", list.body["count"])
+		}
+	})
+}
+
+// Bodies are large: a page ends before it has more than a mebibyte of them, and what an
+// asker took back stays for a while only.
+func TestPagesOfApprovalsAreBounded(t *testing.T) {
+	onEach(t, func(t *testing.T, w *world) {
+		w.cast(t)
+		large, err := asn1.Marshal(struct{ Filler []byte }{bytes.Repeat([]byte{'A'}, 47_000)})
+		fatal(t, err)
+		asked := object{"method": "POST", "path": "/api/certificates/enroll", "reason": "for the test", "body": object{
+			"certificates": []string{base64.StdEncoding.EncodeToString(large)},
+		}}
+		for range 40 {
+			a := w.ok(t, "admin 1", "POST", "/api/approvals", asked)
+			w.ok(t, "admin 1", "POST", at(a.text("approvalId"), "withdraw"), nil)
+		}
+		for range 20 {
+			w.ok(t, "admin 1", "POST", "/api/approvals", asked)
+		}
+		seen, pages := map[string]bool{}, 0
+		for after := ""; ; pages++ {
+			page := w.ok(t, "auditor", "GET", "/api/approvals?limit=1000"+after, nil)
+			if len(page.raw) > 2<<20 {
+				t.Errorf("a page has %d bytes", len(page.raw))
+			}
+			for _, a := range page.body["approvals"].([]any) {
+				seen[a.(object)["approvalId"].(string)] = true
+			}
+			if page.body["next"] == nil {
+				break
+			}
+			after = "&after=" + page.text("next")
+		}
+		if pages == 0 || len(seen) != 40 {
+			t.Errorf("%d approvals on %d pages", len(seen), pages+1)
+		}
+	})
+}
+
+// Whoever names something learns nothing about it by asking for approval.
+func TestAskingTellsNothing(t *testing.T) {
+	onEach(t, func(t *testing.T, w *world) {
+		c := w.cast(t)
+		asked := w.ok(t, "encryptor", "POST", "/api/approvals", object{"method": "POST", "path": "/api/keys/export", "reason": "for the test",
+			"body": object{"ttag": someLink, "systemId": 1, "principalId": c.to.Principal.ID.Decimal()}})
+		path := at(asked.text("approvalId"))
+		for what, a := range map[string]answer{"asking": asked, "reading": w.ok(t, "encryptor", "GET", path, nil)} {
+			for _, s := range a.body["subjects"].([]any) {
+				if s := s.(object); s["name"] != nil || s["changed"] != nil || s["type"] != nil || s["people"] != nil {
+					t.Errorf("%s tells %v", what, s)
+				}
+			}
+		}
+		if a := w.ok(t, "auditor", "GET", path, nil); !strings.Contains(a.raw, c.to.Name) || !strings.Contains(a.raw, `"type":"password"`) {
+			t.Errorf("who reads approvals is told %s", a.raw)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
@@ -80,8 +81,11 @@ func own(by keyserver.Caller, key, name string, id keyserver.ID) (keyserver.Call
 
 // Ask keeps a request for others to approve. The asker must hold what it needs.
 func (o *Office) Ask(ctx context.Context, by keyserver.Caller, r Request) (view View, err error) {
-	if !keyserver.Printable(r.Reason) {
-		return View{}, fault.New(fault.BadRequest, "reason contains a character that cannot be printed; it is one line for those who are to approve")
+	switch {
+	case !keyserver.Printable(r.Reason), strings.TrimSpace(r.Reason) == "":
+		return View{}, fault.New(fault.BadRequest, "reason has to be one line that can be printed, for those who are to approve")
+	case !keyserver.Readable(string(r.Body)):
+		return View{}, fault.New(fault.BadRequest, "body has a character that those who are to approve could not see; none is turned, hidden or without ink")
 	}
 	a := keyserver.Approval{
 		Asker: by.Principal, AskerName: by.Name, Method: r.Method, Path: r.Path, Body: r.Body, Reason: r.Reason,
@@ -102,6 +106,7 @@ func (o *Office) Ask(ctx context.Context, by keyserver.Caller, r Request) (view 
 			return View{}, err
 		}
 	}
+	mayRead := o.mayRead(ctx, by)
 	by, g := own(by, keyserver.AuditAskApproval, "asking for approval", a.ID)
 	err = o.Gate.Guard(ctx, by, g, func() error {
 		return o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
@@ -115,7 +120,7 @@ func (o *Office) Ask(ctx context.Context, by keyserver.Caller, r Request) (view 
 				return fault.New(fault.InvalidArgument, "no rule of the approval policy guards this request; make it directly").
 					Audited(fault.ReasonInvalidArgument)
 			}
-			if err := room(ctx, tx, by.Principal.ID, now); err != nil {
+			if err := room(ctx, tx, by.Principal, now); err != nil {
 				return err
 			}
 			kept, subjects, err := firstLook(ctx, tx, by.Principal.ID, r.Names)
@@ -127,7 +132,9 @@ func (o *Office) Ask(ctx context.Context, by keyserver.Caller, r Request) (view 
 				return err
 			}
 			view, err = o.view(ctx, tx, a, policy)
-			view.Subjects = subjects
+			if view.Subjects = subjects; !mayRead {
+				view.Subjects = withheld(subjects)
+			}
 			return err
 		})
 	})
@@ -141,14 +148,28 @@ func (o *Office) Pending(ctx context.Context) (int, error) {
 }
 
 // room makes room of what is kept no longer, and refuses where there is none.
-func room(ctx context.Context, tx *sqlstore.Tx, asker keyserver.ID, now time.Time) error {
+func room(ctx context.Context, tx *sqlstore.Tx, asker keyserver.PrincipalRef, now time.Time) error {
 	if err := tx.DeleteApprovals(ctx, now.Add(-Kept), MaxPending); err != nil {
 		return err
 	}
-	all, of, err := tx.PendingApprovals(ctx, asker, now)
-	switch {
-	case err != nil:
+	if err := tx.DeleteWithdrawnApprovals(ctx, asker.ID, KeptWithdrawn); err != nil {
 		return err
+	}
+	all, of, err := tx.PendingApprovals(ctx, asker.ID, now)
+	if err != nil {
+		return err
+	}
+	if all >= MaxPending-Reserved {
+		operations, err := operationsOf(ctx, tx, asker)
+		if err != nil {
+			return err
+		}
+		if !keyserver.HoldsDuty(operations, keyserver.AnyDuty) {
+			return fault.New(fault.ApprovalLimit, "%d approvals are pending, and the last %d places are for those who hold a duty; ask again once some are decided", all, Reserved).
+				Audited(fault.ReasonLimit)
+		}
+	}
+	switch {
 	case of >= MaxPendingPerAsker:
 		return fault.New(fault.ApprovalLimit, "the caller waits for %d approvals, which is the most; execute one, or wait until one is rejected or expires", of).
 			Audited(fault.ReasonLimit)
@@ -295,10 +316,18 @@ func (o *Office) Approval(ctx context.Context, by keyserver.Caller, id keyserver
 		if err != nil || view.State != keyserver.ApprovalPending && view.State != keyserver.ApprovalApproved {
 			return err
 		}
-		view.Subjects, err = lookAgain(ctx, o.Store, a)
+		if view.Subjects, err = lookAgain(ctx, o.Store, a); err == nil && !o.mayRead(ctx, by) {
+			view.Subjects = withheld(view.Subjects)
+		}
 		return err
 	})
 	return view, err
+}
+
+// mayRead reports whether the caller reads everybody's approvals, and so what their names
+// stand for. To ask about something needs no right on it.
+func (o *Office) mayRead(ctx context.Context, by keyserver.Caller) bool {
+	return o.Gate.Entitled(ctx, by, keyserver.OpReadApprovals) == nil
 }
 
 // Filter selects approvals.
@@ -310,8 +339,15 @@ type Filter struct {
 	Limit int
 }
 
-// defaultPage is how many approvals a page has where nobody says.
-const defaultPage = 100
+const (
+	// defaultPage is how many approvals a page has where nobody says.
+	defaultPage = 100
+	// pageBytes is what bodies and names of a page may have, but for its last approval,
+	// and chunk how many are read at once: a body has up to MaxBody.
+	pageBytes    = 1 << 20
+	subjectBytes = 128
+	chunk        = 16
+)
 
 // Page is a listing of approvals, by id.
 type Page struct {
@@ -330,13 +366,12 @@ func (o *Office) List(ctx context.Context, by keyserver.Caller, f Filter) (page 
 		if limit == 0 {
 			limit = defaultPage
 		}
-		list, err := o.Store.Approvals(ctx, sqlstore.ApprovalFilter{Asker: f.Asker, Open: f.Open, Now: o.Clock(), After: f.After, Limit: limit + 1})
+		list, more, err := o.some(ctx, f, limit)
 		if err != nil {
 			return err
 		}
-		if len(list) > limit {
-			list = list[:limit]
-			page.Next = list[limit-1].ID
+		if more {
+			page.Next = list[len(list)-1].ID
 		}
 		policy, err := Read(ctx, o.Store, o.Deployment)
 		if err != nil {
@@ -353,6 +388,28 @@ func (o *Office) List(ctx context.Context, by keyserver.Caller, f Filter) (page 
 		return nil
 	})
 	return page, err
+}
+
+// some reads up to limit approvals, at least one, and no more once they have pageBytes. It
+// says whether there are others behind them.
+func (o *Office) some(ctx context.Context, f Filter, limit int) (list []keyserver.Approval, more bool, err error) {
+	filter := sqlstore.ApprovalFilter{Asker: f.Asker, Open: f.Open, Now: o.Clock(), After: f.After}
+	for room := pageBytes; ; {
+		filter.Limit = min(limit-len(list)+1, chunk)
+		part, err := o.Store.Approvals(ctx, filter)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, a := range part {
+			if len(list) == limit || room <= 0 {
+				return list, true, nil
+			}
+			list, filter.After, room = append(list, a), a.ID, room-len(a.Body)-subjectBytes*len(a.Subjects)
+		}
+		if len(part) < filter.Limit {
+			return list, false, nil
+		}
+	}
 }
 
 // reader is a store, or a transaction on it.

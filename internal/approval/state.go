@@ -21,9 +21,12 @@ const (
 	Lifetime           = 24 * time.Hour
 	MaxBody            = 64 << 10 // bytes of the canonical form
 	MaxPending         = 1000
+	Reserved           = 200 // of them, for those who hold a duty
 	MaxPendingPerAsker = 20
 	// Kept is how long one is kept that was decided or has expired.
 	Kept = 30 * 24 * time.Hour
+	// KeptWithdrawn is how many of those that an asker withdrew are kept besides that.
+	KeptWithdrawn = 20
 )
 
 // Digest answers the SHA-256 over the RFC 8785 form of method, path and body. A

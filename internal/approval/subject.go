@@ -29,11 +29,14 @@ const (
 type Likeness struct {
 	keyserver.Subject
 	Found  bool
-	Name   string // for people; empty where there is none
-	People int    // members of a group, holders of a role
+	Name   string                  // for people; empty where there is none
+	Type   keyserver.PrincipalType // of a principal; names are taken once per type
+	People int                     // members of a group, holders of a role
 	Digest [32]byte
 	// Changed: it is not what it was when the request was asked for.
 	Changed bool
+	// Withheld: the asker named it, and may not learn here what it is.
+	Withheld bool
 }
 
 // ByID names what has an id.
@@ -74,7 +77,7 @@ func look(ctx context.Context, in looker, names []keyserver.Subject) ([]Likeness
 		if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
 			return nil, false, err
 		}
-		list[i] = Likeness{Subject: name, Found: err == nil, Name: g.name, People: g.people, Digest: rowmac.Digest(append(g.Rows, g.more...))}
+		list[i] = Likeness{Subject: name, Found: err == nil, Name: g.name, Type: g.class, People: g.people, Digest: rowmac.Digest(append(g.Rows, g.more...))}
 	}
 	return list, true, nil
 }
@@ -86,6 +89,7 @@ type glance struct {
 	more   []*rowmac.Row
 	room   int // rows to read at most
 	name   string
+	class  keyserver.PrincipalType // of a principal
 	people int
 }
 
@@ -98,7 +102,7 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 		if g.Rows = nil; err != nil { // its roles are asked for when it matters
 			return err
 		}
-		g.name = p.Name
+		g.name, g.class = p.Name, p.Type
 		return g.recognise(ctx, []keyserver.ID{id})
 	},
 	keyserver.PrincipalSubject: func(ctx context.Context, g *glance, key string) error {
@@ -113,8 +117,16 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 		g.Rows = nil // whoever has the id here is somebody else
 		return g.peer(ctx, system)
 	},
-	keyserver.GroupSubject: alone((*sqlstore.Seen).Principal, func(p keyserver.Principal) string { return p.Name }),
-	keyserver.RoleSubject:  alone((*sqlstore.Seen).Role, func(r keyserver.Role) string { return r.Name }),
+	keyserver.GroupSubject: func(ctx context.Context, g *glance, key string) error {
+		id, _, _ := idOf(key)
+		p, err := g.Principal(ctx, id)
+		if err != nil {
+			return err
+		}
+		g.name, g.class = p.Name, p.Type
+		return g.rights(ctx, p)
+	},
+	keyserver.RoleSubject: alone((*sqlstore.Seen).Role, func(r keyserver.Role) string { return r.Name }),
 	keyserver.HoldersSubject: func(ctx context.Context, g *glance, key string) error {
 		id, _, _ := idOf(key)
 		r, err := g.Role(ctx, id)
@@ -194,10 +206,28 @@ func alone[T any](read func(*sqlstore.Seen, context.Context, keyserver.ID) (T, e
 	}
 }
 
-// principal is a principal with its certificates and, where it is a group, what
-// its members log in by. Its own row is read.
+// rights are what a principal may do: the roles that it and its groups hold, with their
+// operations. To come into a group, or to become somebody, is to be given them.
+func (g *glance) rights(ctx context.Context, p keyserver.Principal) error {
+	roles, err := g.RolesInForce(ctx, p)
+	for _, id := range roles {
+		if err == nil {
+			_, err = g.Role(ctx, id)
+		}
+		if errors.Is(err, sqlstore.ErrNotFound) {
+			err = nil // a role that is gone grants nothing
+		}
+	}
+	return err
+}
+
+// principal is a principal with what it may do, its certificates and, where it is a
+// group, what its members log in by. Its own row is read.
 func (g *glance) principal(ctx context.Context, p keyserver.Principal) error {
-	g.name = p.Name
+	g.name, g.class = p.Name, p.Type
+	if err := g.rights(ctx, p); err != nil {
+		return err
+	}
 	if _, err := g.CertificatesOf(ctx, p.ID, g.room); err != nil || p.Type != keyserver.GroupPrincipal {
 		return err
 	}
@@ -242,6 +272,15 @@ func idOf(key string) (id keyserver.ID, system keyserver.SystemID, elsewhere boo
 func systemOf(text string) keyserver.SystemID {
 	n, _ := strconv.ParseUint(text, 10, 32)
 	return keyserver.SystemID(n)
+}
+
+// withheld is what an asker who may not read approvals is shown: what he named himself,
+// and nothing of what the key server has by that name.
+func withheld(list []Likeness) []Likeness {
+	for i, l := range list {
+		list[i] = Likeness{Subject: l.Subject, Withheld: true}
+	}
+	return list
 }
 
 // firstLook reads what a request and its asker are, to be kept.

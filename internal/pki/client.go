@@ -10,10 +10,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -183,7 +180,7 @@ func CheckSubject(slash string) error {
 		return errors.New("the subject is empty and names nobody")
 	case len(slash) > maxSubject:
 		return fmt.Errorf("the subject is longer than %d bytes", maxSubject)
-	case !utf8.ValidString(slash), strings.ContainsFunc(slash, unicode.IsControl):
+	case !keyserver.Printable(slash):
 		return errors.New("the subject has a character that cannot be shown")
 	}
 	return nil

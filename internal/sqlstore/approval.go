@@ -102,9 +102,11 @@ func (r reads) approvals(ctx context.Context, where string, args ...any) ([]keys
 }
 
 // PendingApprovals counts those that are neither decided nor expired, and of them
-// those of an asker.
+// those of an asker. One whose asker is gone or disabled nobody can execute, and it does
+// not count.
 func (r reads) PendingApprovals(ctx context.Context, asker keyserver.ID, now time.Time) (all, of int, err error) {
-	err = r.row(ctx, `SELECT count(*), COALESCE(sum(CASE WHEN asker_id = $1 THEN 1 ELSE 0 END), 0) FROM approvals WHERE decision = '' AND expires_at > $2`,
+	err = r.row(ctx, `SELECT count(*), COALESCE(sum(CASE WHEN a.asker_id = $1 THEN 1 ELSE 0 END), 0) FROM approvals a
+		WHERE a.decision = '' AND a.expires_at > $2 AND EXISTS (SELECT 1 FROM principals p WHERE p.id = a.asker_id AND p.flags & 1 = 1)`,
 		[]any{asker[:], now.UnixMicro()}, &all, &of)
 	return all, of, err
 }
@@ -186,6 +188,17 @@ func (tx *Tx) DecideApproval(ctx context.Context, a keyserver.Approval) error {
 func (tx *Tx) DeleteApprovals(ctx context.Context, before time.Time, limit int) error {
 	gone, err := tx.ids(ctx, `SELECT id FROM approvals WHERE CASE WHEN decision = '' THEN expires_at ELSE decided_at END < $1 LIMIT $2`,
 		before.UnixMicro(), limit)
+	return tx.deleteApprovals(ctx, gone, err)
+}
+
+// DeleteWithdrawnApprovals removes those that an asker withdrew, but for the newest.
+func (tx *Tx) DeleteWithdrawnApprovals(ctx context.Context, asker keyserver.ID, newest int) error {
+	gone, err := tx.ids(ctx, `SELECT id FROM approvals WHERE asker_id = $1 AND decision = $2 ORDER BY decided_at DESC, id LIMIT 1000 OFFSET $3`,
+		asker[:], string(keyserver.ApprovalWithdrawn), newest)
+	return tx.deleteApprovals(ctx, gone, err)
+}
+
+func (tx *Tx) deleteApprovals(ctx context.Context, gone []keyserver.ID, err error) error {
 	for _, id := range gone {
 		if err == nil {
 			_, err = tx.exec(ctx, `DELETE FROM approval_votes WHERE approval_id = $1`, id[:])

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -191,6 +192,12 @@ func isZero(v reflect.Value) bool {
 		return z.IsZero()
 	}
 	return v.IsZero()
+}
+
+// NeedsSecret reports whether no request can be without a member that nobody but the
+// caller and the key server may see.
+func (t *Table) NeedsSecret() bool {
+	return slices.ContainsFunc(t.Body, func(f Field) bool { return f.Secret && f.Required })
 }
 
 // Secrets names the members of the body with a value that nobody else may see.
