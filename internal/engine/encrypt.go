@@ -12,10 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
-var (
-	encrypts = purpose{keyserver.AES256, keyserver.KeyState.Makes, "encrypts"}
-	decrypts = purpose{keyserver.AES256, keyserver.KeyState.Checks, "decrypts"}
-)
+var decrypts = purpose{algorithm: keyserver.AES256, allows: keyserver.KeyState.Checks, does: "decrypts"}
 
 // few is how many encryptions are left when a line is rotated: enough for what the
 // replicas do in the meantime.
@@ -28,48 +25,47 @@ func (e *Engine) Encrypt(ctx context.Context, by keyserver.Caller, in keyserver.
 	if to, ok := e.foreign(in.Named()); ok {
 		return e.forwardEncrypt(ctx, r, to, in)
 	}
-	if err := e.enter(ctx, r, e.chooses(by, in.KeyChoice, encrypts, &key), e.mayEncrypt(by, in.KeyChoice, &key)); err != nil {
+	if err := e.enter(ctx, r, e.encrypts(by, in.KeyChoice, &key)); err != nil {
 		return keyserver.Ciphertext{}, err
 	}
 	return keyserver.Ciphertext{UsedKey: key.used(), Sealed: key.aead.Seal(key.id, in.Plain, in.Associated)}, nil
 }
 
-// mayEncrypt is the check that the key has encryptions left, and takes one. A line
-// is rotated before its newest key has none.
-func (e *Engine) mayEncrypt(by keyserver.Caller, choice keyserver.KeyChoice, key **heldKey) check {
+// encrypts is the check that the caller may encrypt under a key that has encryptions
+// left, and takes one. A line is rotated before its newest key has none.
+func (e *Engine) encrypts(by keyserver.Caller, choice keyserver.KeyChoice, key **heldKey) check {
 	return func(ctx context.Context, who access.Subject) error {
-		taken, err := e.encryptions.Take(ctx, (*key).id)
-		none := errors.Is(err, allowance.ErrNone)
-		if err != nil && !none {
+		var taken allowance.Taken
+		what := purpose{algorithm: keyserver.AES256, allows: keyserver.KeyState.Makes, does: "encrypts"}
+		what.takes = func(ctx context.Context, id keyserver.ID) (err error) {
+			taken, err = e.takeEncryption(ctx, id)
 			return err
 		}
-		if choice.Line == "" || !none && (!taken.Fresh || taken.Left >= few) {
-			return unlessNone(none)
+		choose := e.chooses(by, choice, what, key)
+		err := choose(ctx, who)
+		none := fault.CodeOf(err) == fault.KeyExhausted
+		if choice.Line == "" || !none && (err != nil || !taken.Fresh || taken.Left >= few) {
+			return err
 		}
-		if err := e.rotate(ctx, (*key).id); err != nil {
-			e.Logger.Warn("a line of keys could not be rotated before its newest has encrypted as often as it may", "key", (*key).id.Hex(), "left", taken.Left, "cause", err)
-			return unlessNone(none)
+		if cause := e.rotate(ctx, (*key).id); cause != nil {
+			e.Logger.Warn("a line of keys could not be rotated before its newest has encrypted as often as it may", "key", (*key).id.Hex(), "left", taken.Left, "cause", cause)
+			return err
 		}
 		if !none {
 			return nil
 		}
-		if err := e.chooses(by, choice, encrypts, key)(ctx, who); err != nil {
-			return err
-		}
-		_, err = e.encryptions.Take(ctx, (*key).id)
-		if errors.Is(err, allowance.ErrNone) {
-			return unlessNone(true)
-		}
-		return err
+		return choose(ctx, who)
 	}
 }
 
-func unlessNone(none bool) error {
-	if !none {
-		return nil
+// takeEncryption takes one of the encryptions that a key has left.
+func (e *Engine) takeEncryption(ctx context.Context, key keyserver.ID) (allowance.Taken, error) {
+	taken, err := e.encryptions.Take(ctx, key)
+	if errors.Is(err, allowance.ErrNone) {
+		err = fault.New(fault.KeyExhausted, "the key has encrypted %d times, as often as one key may; rotate it, and name its line from then on", int64(keyserver.MaxEncryptions)).
+			Audited(fault.ReasonKeyExhausted)
 	}
-	return fault.New(fault.KeyExhausted, "the key has encrypted %d times, as often as one key may; rotate it, and name its line from then on", int64(keyserver.MaxEncryptions)).
-		Audited(fault.ReasonKeyExhausted)
+	return taken, err
 }
 
 // rotateExhausted succeeds the newest key of a line because it may not be used more,

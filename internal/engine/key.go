@@ -198,29 +198,45 @@ func (e *Engine) usesWhile(permits func(keyserver.KeyState) bool, by keyserver.C
 // use refuses unless the key's list lets the caller use it now and its state permits
 // it, and counts that.
 func (e *Engine) use(ctx context.Context, by keyserver.Caller, who access.Subject, want keyserver.Rights, permits func(keyserver.KeyState) bool, key *heldKey) error {
+	verdict, err := e.mayUse(ctx, by, who, want, permits, key)
+	if err != nil {
+		return err
+	}
+	return e.countUse(ctx, by, verdict)
+}
+
+// mayUse refuses unless the key's list lets the caller use it now and its state permits
+// it. The use is yet to be counted.
+func (e *Engine) mayUse(ctx context.Context, by keyserver.Caller, who access.Subject, want keyserver.Rights, permits func(keyserver.KeyState) bool, key *heldKey) (access.Verdict, error) {
 	verdict := access.Evaluate(key.acl, who, want, e.Clock())
 	if verdict.Allowed || verdict.Spent {
 		if err := key.serves(permits); err != nil {
-			return err
+			return verdict, err
 		}
-	}
-	if verdict.Allowed && len(verdict.Limited) > 0 {
-		taken, err := e.takeUse(ctx, by, verdict.Limited)
-		if err != nil {
-			return err
-		}
-		verdict.Allowed, verdict.Why = taken, "the caller's entry has no uses left"
 	}
 	if verdict.Spent && !verdict.Allowed { // perhaps by this very call
 		var err error
 		if verdict.Allowed, err = e.repeated(ctx, by); err != nil {
-			return err
+			return verdict, err
 		}
 	}
 	if !verdict.Allowed {
-		return denied(verdict)
+		return verdict, denied(verdict)
 	}
-	return nil
+	return verdict, nil
+}
+
+// countUse counts a use that mayUse permits, where only entries with a limit do.
+func (e *Engine) countUse(ctx context.Context, by keyserver.Caller, verdict access.Verdict) error {
+	if len(verdict.Limited) == 0 {
+		return nil
+	}
+	taken, err := e.takeUse(ctx, by, verdict.Limited)
+	if err == nil && !taken {
+		verdict.Why = "the caller's entry has no uses left"
+		err = denied(verdict)
+	}
+	return err
 }
 
 func denied(verdict access.Verdict) error {

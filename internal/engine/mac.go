@@ -16,11 +16,14 @@ type purpose struct {
 	algorithm keyserver.Algorithm
 	allows    func(keyserver.KeyState) bool
 	does      string // what such a key does
+	// takes is what a key has only so much of, taken before a use of its list is
+	// counted; nil where there is no such thing.
+	takes func(ctx context.Context, key keyserver.ID) error
 }
 
 var (
-	makeMACs  = purpose{keyserver.HMACSHA384, keyserver.KeyState.Makes, "makes MACs"}
-	checkMACs = purpose{keyserver.HMACSHA384, keyserver.KeyState.Checks, "checks MACs"}
+	makeMACs  = purpose{algorithm: keyserver.HMACSHA384, allows: keyserver.KeyState.Makes, does: "makes MACs"}
+	checkMACs = purpose{algorithm: keyserver.HMACSHA384, allows: keyserver.KeyState.Checks, does: "checks MACs"}
 )
 
 // MAC implements keyserver.Keys.
@@ -136,7 +139,14 @@ func (e *Engine) chooses(by keyserver.Caller, choice keyserver.KeyChoice, what p
 			}
 			return unfit
 		}
-		return e.use(ctx, by, who, keyserver.Read, what.allows, chosen)
+		verdict, err := e.mayUse(ctx, by, who, keyserver.Read, what.allows, chosen)
+		if err == nil && what.takes != nil {
+			err = what.takes(ctx, chosen.id)
+		}
+		if err != nil {
+			return err
+		}
+		return e.countUse(ctx, by, verdict)
 	}
 }
 

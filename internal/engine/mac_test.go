@@ -487,6 +487,80 @@ func TestKeysAreExhausted(t *testing.T) {
 	})
 }
 
+// A refusal because a key is used up spends no use of a limit, so that its
+// ciphertext can be decrypted as often as before; an encryption by a line whose
+// newest key is used up is one use, of the successor. Whoever the list refuses is
+// told that alone, and costs the key no encryption.
+func TestExhaustionSpendsNoUse(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		key := must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
+		_, id, _ := key.Split()
+		user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{keyserver.RoleExchanger}, nil)
+		spent := f.Add(t, keyserver.PasswordPrincipal, "spent", []keyserver.ID{keyserver.RoleExchanger}, nil)
+		stranger := f.Add(t, keyserver.PasswordPrincipal, "stranger", []keyserver.ID{keyserver.RoleExchanger}, nil)
+		grant(t, f, key, user.Principal, keyserver.Read, 3)
+		grant(t, f, key, spent.Principal, keyserver.Read, 0)
+		if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			_, _, err := tx.ReserveEncryptions(ctx, id, keyserver.MaxEncryptions-1, keyserver.MaxEncryptions)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		encrypt := func(by keyserver.Caller, choice keyserver.KeyChoice) (keyserver.Ciphertext, error) {
+			return f.Encrypt(ctx, by, keyserver.Encryption{KeyChoice: choice, Plain: []byte("t")})
+		}
+		byKey, byLine := keyserver.KeyChoice{Key: key}, keyserver.KeyChoice{Line: key}
+		shutOut := func() {
+			t.Helper()
+			for _, by := range []keyserver.Caller{stranger, spent} {
+				for _, choice := range []keyserver.KeyChoice{byKey, byLine} {
+					_, err := encrypt(by, choice)
+					refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+				}
+			}
+		}
+		left := func(link keyserver.HiddenLink, want int64) {
+			t.Helper()
+			for _, entry := range must(f.ACL(ctx, f.Admin, link))(t).Entries {
+				if entry.Principal == user.Principal && entry.MaxUsage-entry.Used != want {
+					t.Errorf("%d uses are left, want %d", entry.MaxUsage-entry.Used, want)
+				}
+			}
+		}
+		shutOut()
+		sealed := must(encrypt(f.Admin, byKey))(t).Sealed // the last
+		shutOut()
+		f.RotateBy(func(context.Context, keyserver.ID) error { return errors.New("no successor") })
+		for range 4 {
+			for _, choice := range []keyserver.KeyChoice{byKey, byLine} {
+				_, err := encrypt(user, choice)
+				refused(t, f, err, fault.KeyExhausted, fault.ReasonKeyExhausted)
+			}
+		}
+		left(key, 3)
+
+		successor := must(engine.New(f.Config).Encrypt(ctx, user, keyserver.Encryption{KeyChoice: byLine, Plain: []byte("t")}))(t)
+		left(key, 3)
+		left(successor.Link, 2)
+		decrypt := func(sealed []byte) error {
+			_, err := f.Decrypt(ctx, user, keyserver.Decryption{KeyChoice: byKey, Sealed: sealed})
+			return err
+		}
+		changed := bytes.Clone(sealed)
+		changed[len(changed)-1] ^= 1
+		if err := decrypt(changed); fault.CodeOf(err) != fault.InvalidArgument {
+			t.Errorf("a ciphertext that was changed: %v", err)
+		}
+		left(key, 2) // a ciphertext that does not open is a use
+		for range 2 {
+			if err := decrypt(sealed); err != nil {
+				t.Error(err)
+			}
+		}
+		refused(t, f, decrypt(sealed), fault.ACLDenied, fault.ReasonACLDenied)
+	})
+}
+
 // MACs of others are told apart as others do it (RFC 4231, Wycheproof), under keys
 // that are imported.
 func TestMACVectors(t *testing.T) {
