@@ -183,9 +183,14 @@ func (c Config) First(ctx context.Context, tx *sqlstore.Tx) (pki.Identity, error
 }
 
 // nextName is a name of its own for each authority: two of one name with different
-// keys confuse libraries that look for an issuer by its name.
-func (c Config) nextName(now time.Time) string {
-	return fmt.Sprintf("%s internal CA of %s (system %d)", c.ServerName, now.UTC().Format(time.DateTime), c.System)
+// keys confuse libraries that look for an issuer by its name. The digits are drawn,
+// because several may be made at one time.
+func (c Config) nextName(now time.Time) (string, error) {
+	var digits [4]byte
+	if _, err := io.ReadFull(c.Random, digits[:]); err != nil {
+		return "", fmt.Errorf("draw the name of an authority: %w", err)
+	}
+	return fmt.Sprintf("%s internal CA of %s %x (system %d)", c.ServerName, now.UTC().Format(time.DateOnly), digits, c.System), nil
 }
 
 // Prepare makes the next authority.
@@ -207,7 +212,11 @@ func (o *Office) Prepare(ctx context.Context) (id keyserver.ID, err error) {
 func (o *Office) prepare(ctx context.Context, tx *sqlstore.Tx, l Line) (keyserver.ID, error) {
 	now := o.Clock()
 	a := keyserver.Authority{State: keyserver.AuthorityPrepared, PreparedAt: now, Generation: 1 + l.Members[len(l.Members)-1].Generation}
-	next, err := pki.NewCA(o.nextName(now), now, o.Random)
+	name, err := o.nextName(now)
+	if err != nil {
+		return a.ID, err
+	}
+	next, err := pki.NewCA(name, now, o.Random)
 	if err != nil {
 		return a.ID, err
 	}

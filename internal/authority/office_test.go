@@ -128,6 +128,28 @@ func TestOfficeUnderTwo(t *testing.T) {
 	})
 }
 
+// Authorities that are made in one moment have names of their own: OpenSSL takes the
+// first issuer of a name, and refuses what another one of that name has signed.
+func TestNamesDifferWithinASecond(t *testing.T) {
+	f := enginetest.New(t, sqlstore.Config{Dir: t.TempDir()})
+	const replaced = 4
+	for range replaced {
+		if _, err := f.Office.Prepare(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Office.Activate(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names := map[string]bool{}
+	for _, ca := range line(t, f).Trusted() {
+		names[string(ca.RawSubject)] = true
+	}
+	if len(names) != 1+replaced {
+		t.Errorf("%d authorities have %d names", 1+replaced, len(names))
+	}
+}
+
 // A wrapped key that is not that of the certificate is refused, though the custodian
 // opens it.
 func TestAnotherKey(t *testing.T) {
