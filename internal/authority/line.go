@@ -28,6 +28,9 @@ func (l Line) Trusted() []*x509.Certificate {
 	return list
 }
 
+// Begin is when the active authority begins.
+func (l Line) Begin() time.Time { return l.Issuer.Certificate.NotBefore }
+
 // End is when the active authority ends.
 func (l Line) End() time.Time { return l.Issuer.Certificate.NotAfter }
 

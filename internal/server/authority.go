@@ -221,6 +221,14 @@ func (o *ownCertificate) trouble() error {
 	if end := held.api.Leaf.NotAfter; !now.Before(end) {
 		return fault.New(fault.NotReady, "this server's own certificate expired on %s and could not be renewed; the log says why", end.UTC().Format(time.RFC3339))
 	}
+	if begin := held.line.Begin(); now.Before(begin) {
+		return fault.New(fault.NotReady, "this key server's own CA begins on %s, which is yet to come by this server's clock, and nobody trusts what it issued: set the clock right, or where it is right have another CA made and hand it out, as docs/operations.md says under \"When the CA has yet to begin\"",
+			begin.UTC().Format(time.RFC3339))
+	}
+	if begin := held.api.Leaf.NotBefore; now.Before(begin) {
+		return fault.New(fault.NotReady, "this server's own certificate begins on %s, which is yet to come by this server's clock: set the clock right; where it is right, the certificate is issued anew within an hour, or by a restart",
+			begin.UTC().Format(time.RFC3339))
+	}
 	return nil
 }
 

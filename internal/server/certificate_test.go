@@ -200,3 +200,33 @@ func TestTheOwnCertificateIsThatOfTheDatabaseWhenItIsAskedFor(t *testing.T) {
 		t.Errorf("shows %v", shown.SerialNumber)
 	}
 }
+
+// What is wrong with the own certificate is told apart from what is wrong with its
+// CA: people have to do something about the second alone.
+func TestTroubleWithTheOwnCertificate(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	later := now.Add(time.Hour)
+	ca, err := pki.NewCA("internal", now, rand.Reader)
+	check(t, err)
+	leaf, err := ca.IssueServer("keys", []string{"localhost"}, nil, later, rand.Reader)
+	check(t, err)
+	o := newTestCertificate(t, ca, func() (pki.Identity, error) { return leaf, nil })
+	for _, s := range []struct {
+		at     time.Time
+		detail string // part of it; empty where all is well
+	}{
+		{ca.Certificate.NotBefore.Add(-time.Second), "own CA begins"},
+		{ca.Certificate.NotBefore, "own certificate begins"},
+		{leaf.Certificate.NotBefore.Add(-time.Second), "own certificate begins"},
+		{leaf.Certificate.NotBefore, ""},
+		{leaf.Certificate.NotAfter.Add(-time.Second), ""},
+		{leaf.Certificate.NotAfter, "own certificate expired"},
+		{ca.Certificate.NotAfter, "own CA expired"},
+	} {
+		o.clock = func() time.Time { return s.at }
+		switch err := o.trouble(); {
+		case s.detail == "" && err != nil, s.detail != "" && (err == nil || !strings.Contains(err.Error(), s.detail)):
+			t.Errorf("at %s: %v, want %q", s.at, err, s.detail)
+		}
+	}
+}

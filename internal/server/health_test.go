@@ -72,6 +72,31 @@ func TestReadyWithAnExpiredChain(t *testing.T) {
 	rig.Soon(t, "it is ready again by itself", func() bool { status, _ := ready(t, s); return status == http.StatusOK })
 }
 
+// TestReadyWithAChainThatHasYetToBegin: a clock that ran ahead while the CA was made
+// is set right.
+func TestReadyWithAChainThatHasYetToBegin(t *testing.T) {
+	var ahead atomic.Int64
+	ahead.Store(int64(48 * time.Hour))
+	s := testserver.Start(t, func(c *server.Config) {
+		c.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		c.InsecureHTTP = true
+	})
+	if p, fails := failing(t, s, "chain"); fails {
+		t.Fatalf("from the start: %+v", p)
+	}
+	ahead.Store(0)
+	rig.Soon(t, "the part fails", func() bool {
+		p, fails := failing(t, s, "chain")
+		return fails && strings.Contains(p.Detail, "clock")
+	})
+	admin := s.Admin(t)
+	_, err := admin.PrepareAuthority(t.Context())
+	rig.Must(t, err)
+	_, err = admin.ActivateAuthority(t.Context(), schema.ActivateAuthorityRequest{Early: true})
+	rig.Must(t, err)
+	rig.Soon(t, "another CA helps", func() bool { status, _ := ready(t, s); return status == http.StatusOK })
+}
+
 // TestReadyWhileTheDatabaseRefusesWrites: what every operation would be refused
 // for is known to whoever decides where requests go, and so is its end.
 func TestReadyWhileTheDatabaseRefusesWrites(t *testing.T) {
