@@ -39,8 +39,8 @@ type Config struct {
 	Admission func() error
 	// Parts are further parts of GET /api/ready; nil: none.
 	Parts func() []keyserver.Readiness
-	// Warnings are what GET /api/ready says beside its parts.
-	Warnings []string
+	// Warnings are what GET /api/ready says beside its parts; nil: nothing.
+	Warnings func() []string
 	// Random draws request ids; nil: the system's source.
 	Random io.Reader
 	// SpoolDir takes messages that come before the name of their key; empty:

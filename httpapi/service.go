@@ -15,7 +15,10 @@ func health(*API, context.Context, call, nothing) (schema.Health, error) {
 // ready asks each part. A service that drains is not ready, whatever its parts
 // say, so that no new work is sent to it.
 func ready(a *API, ctx context.Context, _ call, _ nothing) (schema.Ready, error) {
-	out := schema.Ready{Ready: true, Parts: []schema.Part{}, Warnings: append([]string{}, a.Warnings...), Detail: "every part is ready"}
+	out := schema.Ready{Ready: true, Parts: []schema.Part{}, Warnings: []string{}, Detail: "every part is ready"}
+	if a.Warnings != nil {
+		out.Warnings = append(out.Warnings, a.Warnings()...)
+	}
 	var failing []string
 	parts := append(a.admission(), a.Operations.Ready(ctx)...)
 	if a.Parts != nil {

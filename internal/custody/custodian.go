@@ -36,7 +36,7 @@ const (
 // ErrWrongKey is wrapped when the key-encryption key is not the one that the
 // database was made with.
 var ErrWrongKey = errors.New("the key-encryption key does not open this database's data key; check --kek, " +
-	"and where it is to take the place of another one, give that as --kek-previous")
+	"and where it is to take the place of another one, give that as --kek-previous; a KMS plugin may have come back with another key")
 
 // ErrWrongKeys is wrapped when neither of two key-encryption keys does.
 var ErrWrongKeys = errors.New("neither --kek nor --kek-previous opens this database's data key; nothing was changed")
@@ -70,6 +70,8 @@ type Custodian struct {
 
 	reading sync.Mutex // one look at the setting at a time
 	ring    atomic.Pointer[ring]
+	behind  atomic.Pointer[fault.Error] // why the newest ring does not open
+	doubted atomic.Bool                 // the key-encryption key has just failed
 }
 
 // Options are what a start may say besides.
@@ -159,7 +161,7 @@ func (c *Custodian) wrapAnew(ctx context.Context, r *ring) (*ring, error) {
 
 func (c *Custodian) wrapped(ctx context.Context, r *ring) (*ring, error) {
 	n := r.next()
-	n.sealed, n.foreign = true, false
+	n.sealed, n.foreign, n.own = true, false, true
 	if r.label == [labelLen]byte{} {
 		copy(n.label[:], newKey())
 	}
@@ -221,6 +223,7 @@ func (c *Custodian) Again(ctx context.Context) (changed bool, err error) {
 	}
 	held := c.ring.Load()
 	if bytes.Equal(stored, held.stored) {
+		c.behind.Store(nil)
 		return false, nil
 	}
 	r, err := openRing(ctx, c.keepers, stored, held)
@@ -228,9 +231,13 @@ func (c *Custodian) Again(ctx context.Context) (changed bool, err error) {
 	case errors.Is(err, errNotOurs), err == nil && r.generation < held.generation:
 		return false, fault.New(fault.StoreTampered, "%s", errNotOurs.Error()).Audited(fault.ReasonStoreTampered).Because(err)
 	case err != nil:
-		return false, fault.Temporary(fault.NotCurrent, fault.ScopeProcess, time.Second,
+		behind := fault.Temporary(fault.NotCurrent, fault.ScopeProcess, time.Second,
 			"the newest data key of the database does not open here: the key-encryption key does not answer, or is not that of the other replicas").Because(err)
+		c.behind.Store(behind)
+		c.doubted.Store(true)
+		return false, behind
 	}
+	c.behind.Store(nil)
 	c.ring.Store(r)
 	c.rows.Use(r.rowKeys()...)
 	return true, nil
@@ -249,9 +256,13 @@ func (c *Custodian) Rotate(ctx context.Context) (keyserver.DataKey, error) {
 		}
 		n := r.next()
 		k, err := c.keepers.newDataKey(ctx, n.label, c.clock())
+		if err == nil {
+			// Asked last, so that what has just wrapped is what opens the others.
+			_, err = c.keepers.alone().all(ctx, r)
+		}
 		if err != nil {
-			return keyserver.DataKey{}, fault.Temporary(fault.NotReady, fault.ScopeProcess, time.Minute,
-				"the key-encryption key does not answer, so that no data key can be made").Because(err)
+			c.doubted.Store(true)
+			return keyserver.DataKey{}, refused(err)
 		}
 		n.active.state = keyserver.DataKeyRetiring
 		n.keys, n.active = append(n.keys, k), k
@@ -270,18 +281,54 @@ func (c *Custodian) Rotate(ctx context.Context) (keyserver.DataKey, error) {
 	}
 }
 
+func refused(err error) error {
+	detail := "the key-encryption key does not answer, so that no data key can be made"
+	if saysNo(err) {
+		detail = anotherKey + "; nothing was changed"
+	}
+	return fault.Temporary(fault.NotReady, fault.ScopeProcess, time.Minute, "%s", detail).Because(err)
+}
+
 // Settle wraps those data keys by the key-encryption key that only the previous one
-// opens: a replica that still runs with that alone may have made one.
+// opens: a replica of an earlier version that still runs with that alone may have made
+// one. Where the previous one opens them all, another replica meant it so.
 func (c *Custodian) Settle(ctx context.Context) error {
 	r := c.ring.Load()
 	if !r.foreign {
 		return nil
 	}
-	if _, err := c.wrapAnew(ctx, r); err != nil {
+	mixed, err := c.mixed(ctx, r)
+	if err != nil {
 		return err
 	}
-	_, err := c.Again(ctx)
+	if !mixed {
+		meant := *r
+		meant.foreign = false
+		c.ring.CompareAndSwap(r, &meant)
+		return nil
+	}
+	n, err := c.wrapAnew(ctx, r)
+	if err != nil {
+		return err
+	}
+	if n != nil {
+		c.ring.CompareAndSwap(r, n)
+	}
+	_, err = c.Again(ctx)
 	return err
+}
+
+// mixed says whether the key-encryption key alone opens some data key of the ring.
+func (c *Custodian) mixed(ctx context.Context, r *ring) (bool, error) {
+	for _, k := range r.keys {
+		if k.state == keyserver.DataKeyRetired {
+			continue
+		}
+		if _, err := c.keepers.alone().open(ctx, r, k); !saysNo(err) {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // Retire says, in the transaction that found nothing under it any more, that a data

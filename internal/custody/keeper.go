@@ -72,15 +72,6 @@ func openLocal(text string) (*Keeper, error) {
 	return &Keeper{localsecrets.NewKeeper(kek), localsecrets.Scheme, identity[:]}, nil
 }
 
-// Answers says whether the key can be used now.
-func (k *Keeper) Answers(ctx context.Context) error {
-	wrapped, err := k.keeper.Encrypt(ctx, []byte("does it answer"))
-	if err == nil {
-		_, err = k.keeper.Decrypt(ctx, wrapped)
-	}
-	return err
-}
-
 // Close gives up what the keeper holds.
 func (k *Keeper) Close() error { return k.keeper.Close() }
 

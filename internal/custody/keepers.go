@@ -5,8 +5,10 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -59,16 +61,90 @@ func (k keepers) key(ctx context.Context, wrapped, alone []byte) ([]byte, error)
 	return plain[len(plain)-dataKeyLen:], nil
 }
 
+// open has a data key opened as it is stored, and says whether it was the previous key
+// that did it. ErrWrongKey, or ErrWrongKeys, where none does.
+func (k keepers) open(ctx context.Context, r *ring, d *dataKey) (previous bool, err error) {
+	wrapped := d.wrapped
+	if wrapped == nil {
+		wrapped = r.stored
+	}
+	plain, previous, err := k.unwrap(ctx, wrapped)
+	defer clear(plain)
+	if err == nil && d.wrapped != nil && !isSealed(plain, d.id) {
+		return false, ErrWrongKey
+	}
+	return previous, err
+}
+
+// all is open for each data key of a ring that is still there.
+func (k keepers) all(ctx context.Context, r *ring) (previous bool, err error) {
+	for _, d := range r.keys {
+		if d.state == keyserver.DataKeyRetired {
+			continue
+		}
+		by, err := k.open(ctx, r, d)
+		if err != nil {
+			return false, err
+		}
+		previous = previous || by
+	}
+	return previous, nil
+}
+
+// alone are the key-encryption key without the previous one.
+func (k keepers) alone() keepers { return keepers{current: k.current} }
+
+// Behind is why the newest data key of the database does not open here, if it does not.
+func (c *Custodian) Behind() error {
+	if f := c.behind.Load(); f != nil {
+		return f
+	}
+	return nil
+}
+
+// Doubted reports, once, whether the key-encryption key has failed since it was asked last.
+func (c *Custodian) Doubted() bool { return c.doubted.Swap(false) }
+
+// Answers says whether the key-encryption key opens the data keys as they are stored now.
+// The warning is for a replica that was left behind: the data keys that it holds are
+// wrapped by another key-encryption key since, which others have.
+func (c *Custodian) Answers(ctx context.Context) (warning string, err error) {
+	r := c.ring.Load()
+	previous, err := c.keepers.all(ctx, r)
+	switch {
+	case err == nil && !previous && !r.own:
+		known := *r
+		known.own = true
+		c.ring.CompareAndSwap(r, &known)
+		return "", nil
+	case err == nil:
+		return "", nil
+	case !saysNo(err):
+		return "", fault.New(fault.NotReady, "the key-encryption key does not answer").Because(err)
+	case r.own:
+		return "", fault.New(fault.NotReady, anotherKey).Because(err)
+	}
+	return "another replica has wrapped the data keys by another key-encryption key, which this one has not got: it goes on until the next data key and cannot start again; give it the same --kek", nil
+}
+
+// anotherKey is said where the key-encryption key is well and does not open what it should.
+const anotherKey = "the key-encryption key is another one than the one that wraps the data keys: " +
+	"check what --kek names, and whether a KMS plugin came back with another key"
+
+func saysNo(err error) bool { return errors.Is(err, ErrWrongKey) || errors.Is(err, ErrWrongKeys) }
+
 // KEK says of the key-encryption key what may be known. The fingerprint is a MAC under
 // a secret that is wrapped with the data keys, so that nobody can try keys against it
-// who could not open the database with the right one.
-func (c *Custodian) KEK() keyserver.KEK {
-	label := c.ring.Load().label
-	h := hmac.New(sha256.New, label[:])
+// who could not open the database with the right one. Whether the previous one is needed
+// is asked each time, because others wrap the data keys, too.
+func (c *Custodian) KEK(ctx context.Context) keyserver.KEK {
+	r := c.ring.Load()
+	h := hmac.New(sha256.New, r.label[:])
 	_, _ = h.Write(c.keepers.current.identity) // never fails
 	out := keyserver.KEK{Scheme: c.keepers.current.scheme, Fingerprint: hex.EncodeToString(h.Sum(nil)[:8])}
 	if c.keepers.previous != nil {
-		needed := c.ring.Load().foreign
+		_, err := c.keepers.alone().all(ctx, r)
+		needed := err != nil
 		out.PreviousNeeded = &needed
 	}
 	return out

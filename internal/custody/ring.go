@@ -68,6 +68,7 @@ type ring struct {
 	keys       []*dataKey     // oldest first
 	active     *dataKey
 	foreign    bool // a key was opened by the previous key-encryption key
+	own        bool // the key-encryption key itself has opened each of them as it is stored
 }
 
 // dataKey is one of them; of a retired one there is what the ring says of it alone.
@@ -107,6 +108,11 @@ func sealedKey(id keyserver.ID, createdAt time.Time, label [labelLen]byte, key [
 	plain = binary.BigEndian.AppendUint64(plain, uint64(keyserver.Micros(createdAt))) //nolint:gosec // its bits
 	plain = append(plain, label[:]...)
 	return append(plain, key...)
+}
+
+// isSealed tells what was wrapped of that data key.
+func isSealed(plain []byte, id keyserver.ID) bool {
+	return len(plain) == sealedLen && plain[0] == ringSealed && bytes.Equal(plain[1:1+idLen], id[:])
 }
 
 // find answers the data key of that id which is still there.
@@ -216,7 +222,7 @@ func openRing(ctx context.Context, keepers keepers, stored []byte, known *ring) 
 	if again, err := json.Marshal(in); err != nil || !bytes.Equal(again, stored) {
 		return nil, errNotOurs
 	}
-	r := &ring{stored: stored, generation: in.Generation, sealed: true}
+	r := &ring{stored: stored, generation: in.Generation, sealed: true, own: true}
 	if known != nil {
 		r.label = known.label
 	}
@@ -258,6 +264,7 @@ func (r *ring) openKey(ctx context.Context, keepers keepers, entry storedKey, kn
 	if known != nil && known.label != [labelLen]byte{} {
 		if held := known.find(k.id); held != nil {
 			k.aead, k.rows, k.seal = held.aead, held.rows, held.seal
+			r.own = r.own && known.own && bytes.Equal(held.wrapped, entry.Wrapped)
 			return k, nil
 		}
 	}
@@ -266,10 +273,10 @@ func (r *ring) openKey(ctx context.Context, keepers keepers, entry storedKey, kn
 	if err != nil {
 		return nil, err
 	}
-	if len(plain) != sealedLen || plain[0] != ringSealed || !bytes.Equal(plain[1:9], k.id[:]) {
+	if !isSealed(plain, k.id) {
 		return nil, ErrWrongKey
 	}
-	r.foreign = r.foreign || foreign
+	r.foreign, r.own = r.foreign || foreign, r.own && !foreign
 	copy(r.label[:], plain[17:])
 	return k, k.prepare(plain[17+labelLen:])
 }
@@ -290,7 +297,7 @@ func openAlone(ctx context.Context, keepers keepers, stored []byte) (*ring, erro
 		return nil, ErrWrongKey
 	}
 	first := &dataKey{state: keyserver.DataKeyActive}
-	r := &ring{stored: stored, sealed: sealed, keys: []*dataKey{first}, active: first, foreign: foreign}
+	r := &ring{stored: stored, sealed: sealed, keys: []*dataKey{first}, active: first, foreign: foreign, own: !foreign}
 	return r, first.prepare(key)
 }
 

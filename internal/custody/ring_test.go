@@ -251,7 +251,7 @@ func TestKEKChanges(t *testing.T) {
 		must(t, err)
 		opens(t, "before", c, before)
 		opens(t, "after", c, after)
-		if needed := c.KEK().PreviousNeeded; needed == nil || *needed {
+		if needed := c.KEK(t.Context()).PreviousNeeded; needed == nil || *needed {
 			t.Error("it is said that the previous one is still needed")
 		}
 	}
@@ -264,36 +264,81 @@ func TestKEKChanges(t *testing.T) {
 	if _, err := old.Again(t.Context()); err != nil {
 		t.Errorf("a replica of before: %v", err)
 	}
-	if c.KEK().Fingerprint == old.KEK().Fingerprint || c.KEK().PreviousNeeded != nil {
-		t.Errorf("got %+v", c.KEK())
+	if c.KEK(t.Context()).Fingerprint == old.KEK(t.Context()).Fingerprint || c.KEK(t.Context()).PreviousNeeded != nil {
+		t.Errorf("got %+v", c.KEK(t.Context()))
 	}
 }
 
-// TestPreviousMakesADataKey: a replica that runs with the previous key-encryption key
-// alone makes a data key, which the others wrap by the new one.
-func TestPreviousMakesADataKey(t *testing.T) {
-	store := openStore(t)
-	behind := start(t, store, kekURL(secret))
-	other := bytes.Repeat([]byte{7}, 32)
+// TestKEKChangesElsewhere: what a replica says of its key-encryption keys is about the
+// data keys as they are stored now, whoever wrapped them.
+func TestKEKChangesElsewhere(t *testing.T) {
+	store, other := openStore(t), bytes.Repeat([]byte{7}, 32)
+	with := func(kek, previous []byte) *custody.Custodian {
+		c, err := custody.Start(t.Context(), open(t, kekURL(kek)), store, custody.Options{Previous: open(t, kekURL(previous))})
+		must(t, err)
+		return c
+	}
+	answers := func(c *custody.Custodian, warns bool) {
+		t.Helper()
+		_, err := c.Again(t.Context())
+		must(t, err)
+		if warning, err := c.Answers(t.Context()); err != nil || warns != (warning != "") {
+			t.Errorf("%q, %v", warning, err)
+		}
+	}
+	alone := start(t, store, kekURL(secret))
+	both := with(other, secret)
+	answers(alone, true)
+	answers(both, false)
+	stored := setting(t, store)
+	if _, err := alone.Rotate(t.Context()); fault.CodeOf(err) != fault.NotReady || !strings.Contains(err.Error(), "another one") || !bytes.Equal(stored, setting(t, store)) {
+		t.Errorf("a data key by the former key-encryption key: %v", err)
+	}
+	if *both.KEK(t.Context()).PreviousNeeded {
+		t.Error("it is said that the previous one is needed")
+	}
+
+	back := with(secret, other)
+	answers(alone, false)
+	answers(both, false)
+	if !*both.KEK(t.Context()).PreviousNeeded || *back.KEK(t.Context()).PreviousNeeded {
+		t.Error("what is said of the previous one is not what is stored")
+	}
+	if _, err := back.Rotate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	answers(both, false)
+	stored = setting(t, store)
+	must(t, both.Settle(t.Context()))
+	if !bytes.Equal(stored, setting(t, store)) {
+		t.Error("two replicas wrap by turns")
+	}
+}
+
+// TestLeftBehind: a replica that cannot open the newest data key says so until it can.
+func TestLeftBehind(t *testing.T) {
+	store, other := openStore(t), bytes.Repeat([]byte{7}, 32)
+	alone := start(t, store, kekURL(secret))
 	c, err := custody.Start(t.Context(), open(t, kekURL(other)), store, custody.Options{Previous: open(t, kekURL(secret))})
 	must(t, err)
-	_, err = behind.Rotate(t.Context())
+	stored := setting(t, store)
+	_, err = c.Rotate(t.Context())
 	must(t, err)
-	opens(t, "the new data key", c, wrap(t, behind))
-	if !*c.KEK().PreviousNeeded {
-		t.Error("it is said that the previous one is not needed")
+	if _, err := alone.Again(t.Context()); fault.CodeOf(err) != fault.NotCurrent || !errors.Is(alone.Behind(), err) || !alone.Doubted() {
+		t.Errorf("%v, and it says %v", err, alone.Behind())
 	}
-	must(t, c.Settle(t.Context()))
-	if *c.KEK().PreviousNeeded {
-		t.Error("it is said that the previous one is still needed")
+	putSetting(t, store, stored)
+	_, err = alone.Again(t.Context())
+	must(t, err)
+	if alone.Behind() != nil || c.Behind() != nil || alone.Doubted() {
+		t.Errorf("%v, %v", alone.Behind(), c.Behind())
 	}
-	start(t, store, kekURL(other))
 }
 
 // TestFingerprint: nobody tries keys against it without the database's own secret.
 func TestFingerprint(t *testing.T) {
 	one, other := openStore(t), openStore(t)
-	a, b := start(t, one, kekURL(secret)).KEK(), start(t, other, kekURL(secret)).KEK()
+	a, b := start(t, one, kekURL(secret)).KEK(t.Context()), start(t, other, kekURL(secret)).KEK(t.Context())
 	if a.Fingerprint == b.Fingerprint || len(a.Fingerprint) != 16 || a.Scheme != "base64key" {
 		t.Errorf("%+v and %+v", a, b)
 	}
@@ -301,7 +346,7 @@ func TestFingerprint(t *testing.T) {
 	_, err := c.Rotate(t.Context())
 	must(t, err)
 	retire(t, c, one)
-	if again := start(t, one, kekURL(secret)).KEK(); again != a {
+	if again := start(t, one, kekURL(secret)).KEK(t.Context()); again != a {
 		t.Errorf("another data key: %+v", again)
 	}
 }

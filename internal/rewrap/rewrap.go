@@ -263,7 +263,7 @@ func (w *Worker) Custody(ctx context.Context) (keyserver.Custody, error) {
 	if _, err := w.Custodian.Again(ctx); err != nil {
 		return keyserver.Custody{}, err
 	}
-	out := keyserver.Custody{KEK: w.Custodian.KEK(), DataKeys: w.Custodian.DataKeys(), Rewrap: keyserver.Rewrap{Refused: w.refused.Load()}}
+	out := keyserver.Custody{KEK: w.Custodian.KEK(ctx), DataKeys: w.Custodian.DataKeys(), Rewrap: keyserver.Rewrap{Refused: w.refused.Load()}}
 	for i := range out.DataKeys {
 		k := &out.DataKeys[i]
 		if k.State == keyserver.DataKeyRetired {

@@ -91,7 +91,7 @@ func (s *Server) openCustodian(ctx context.Context, keeper *custody.Keeper, stor
 		custodian, err := custody.Start(ctx, keeper, store, o)
 		switch {
 		case err == nil:
-			if needed := custodian.KEK().PreviousNeeded; needed != nil && !*needed {
+			if needed := custodian.KEK(ctx).PreviousNeeded; needed != nil && !*needed {
 				s.cfg.Logger.Warn("--kek opens every data key of the database: --kek-previous is not needed any more; leave it out at the next start")
 			}
 			return custodian, nil
@@ -108,8 +108,6 @@ func (s *Server) openCustodian(ctx context.Context, keeper *custody.Keeper, stor
 	}
 }
 
-// warnings are what GET /api/ready says beside its parts: the service works, and should
-// not stay like this.
 func (c *Config) warnings() []string {
 	if !c.keyBesideDatabase() {
 		return nil

@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"log/slog"
 	"path/filepath"
@@ -55,4 +56,52 @@ func TestAStartWaitsForItsKey(t *testing.T) {
 	if n := strings.Count(log.String(), "waiting for the key-encryption key"); n != 1 {
 		t.Errorf("it is said %d times: %s", n, log.String())
 	}
+}
+
+// TestReadinessNamesTheKey: a replica that was left behind warns, and fails as soon as it
+// cannot follow.
+func TestReadinessNamesTheKey(t *testing.T) {
+	store, err := sqlstore.Open(t.Context(), sqlstore.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	begin := func(kek byte, previous *custody.Keeper) (*custody.Custodian, *custody.Keeper) {
+		t.Helper()
+		keeper, err := custody.Open(t.Context(), "base64key://"+base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{kek}, 32)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := custody.Start(t.Context(), keeper, store, custody.Options{Previous: previous})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, keeper
+	}
+	behind, former := begin(1, nil)
+	var log bytes.Buffer
+	now := time.Now()
+	h := &health{cfg: Config{DatabaseURL: "postgres://db", Clock: func() time.Time { return now }, Logger: slog.New(slog.NewTextHandler(&log, nil))}, key: behind}
+	look := func(reason string, warnings int, want string) {
+		t.Helper()
+		now = now.Add(keyEvery)
+		if _, err := behind.Again(t.Context()); (err == nil) != (want == "") {
+			t.Errorf("%s: %v", reason, err)
+		}
+		err := h.keyAnswers(t.Context())
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) || len(h.warnings()) != warnings {
+			t.Errorf("%s: %v, %q", reason, err, h.warnings())
+		}
+	}
+	look("at the start", 0, "")
+	newer, _ := begin(2, former)
+	look("wrapped by another one", 1, "")
+	look("a minute later", 1, "")
+	if n := strings.Count(log.String(), "another replica"); n != 1 {
+		t.Errorf("it is logged %d times", n)
+	}
+	if _, err := newer.Rotate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	look("a data key that does not open", 1, "newest data key")
 }

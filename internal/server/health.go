@@ -37,13 +37,14 @@ type health struct {
 	cfg   Config
 	store *sqlstore.Store
 	rows  *audit.Writer
-	key   *custody.Keeper
+	key   *custody.Custodian
 	own   func() error // what is wrong with the own certificate and its CA
 
 	seen     atomic.Pointer[[]keyserver.Readiness]
 	failing  map[string]bool // by part
 	keyAsked time.Time
 	keyError error
+	warning  atomic.Pointer[string] // of the key
 	free     atomic.Uint64
 	size     atomic.Uint64
 }
@@ -61,7 +62,7 @@ func (h *health) look(ctx context.Context) {
 	parts := []keyserver.Readiness{
 		h.part("audit", h.audit(), "rows are written"),
 		h.part("writes", h.store.Writable(ctx), "the database takes writes"),
-		h.part("key", h.keyAnswers(ctx), "the key-encryption key answers"),
+		h.part("key", h.keyAnswers(ctx), "the key-encryption key opens the data keys"),
 		h.part("chain", h.own(), "this server's own certificate is good"),
 	}
 	if h.cfg.DatabaseURL == "" {
@@ -102,10 +103,28 @@ func (h *health) audit() error {
 }
 
 func (h *health) keyAnswers(ctx context.Context) error {
-	if now := h.cfg.Clock(); h.keyError != nil || now.Sub(h.keyAsked) >= keyEvery {
-		h.keyAsked, h.keyError = now, h.key.Answers(ctx)
+	now, doubted := h.cfg.Clock(), h.key.Doubted()
+	if doubted || h.keyError != nil || now.Sub(h.keyAsked) >= keyEvery {
+		warning, err := h.key.Answers(ctx)
+		h.keyAsked, h.keyError = now, err
+		if was := h.warning.Swap(&warning); warning != "" && (was == nil || *was == "") {
+			h.cfg.Logger.Warn(warning)
+		}
+	}
+	if err := h.key.Behind(); err != nil {
+		return err
 	}
 	return h.keyError
+}
+
+// warnings are what GET /api/ready says beside its parts: the service works, and should
+// not stay like this.
+func (h *health) warnings() []string {
+	all := h.cfg.warnings()
+	if w := h.warning.Load(); w != nil && *w != "" {
+		all = append(all, *w)
+	}
+	return all
 }
 
 func (h *health) volume() error {

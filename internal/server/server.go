@@ -132,7 +132,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	alarm.rows.Store(rows)
 	s.background(alarm.run)
 
-	care := &health{cfg: cfg, store: store, rows: rows, key: keeper, own: leaf.issued.trouble, failing: map[string]bool{},
+	care := &health{cfg: cfg, store: store, rows: rows, key: custodian, own: leaf.issued.trouble, failing: map[string]bool{},
 		keyAsked: cfg.Clock()} // it has just opened the data key
 	care.look(ctx)
 	s.background(care.run)
@@ -170,7 +170,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	handler, err := httpapi.New(httpapi.Config{
 		Operations: verified.New(ks), Sessions: sessions, Approvals: approvals, Logger: cfg.Logger, Clock: cfg.Clock, Registerer: registry,
 		Site: s.site(api, leaf.api), Proxies: cfg.proxies, Admission: admission, Parts: func() []keyserver.Readiness { return append(leaf.readiness(), care.parts()...) },
-		Warnings:    cfg.warnings(),
+		Warnings:    care.warnings,
 		MaxInFlight: cfg.MaxRequests, MaxWaiting: cfg.MaxWaiting, MaxStreams: cfg.MaxStreams,
 		MaxStrangers: cfg.MaxStrangers, MaxStrangersPerAddress: cfg.MaxStrangersPerAddress,
 		MaxSpoolBytes: cfg.MaxSpoolBytes, MaxSpoolBytesPerSession: cfg.MaxSpoolBytesPerSession,

@@ -18,6 +18,7 @@ import (
 	api "k8s.io/kms/apis/v2"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -25,6 +26,7 @@ import (
 type plugin struct {
 	api.UnimplementedKeyManagementServiceServer
 	key     byte
+	former  byte // opens as well, where it is not zero
 	status  func() (*api.StatusResponse, error)
 	encrypt func(*api.EncryptResponse) (*api.EncryptResponse, error)
 	decrypt func([]byte) ([]byte, error)
@@ -37,16 +39,16 @@ func (p *plugin) Status(context.Context, *api.StatusRequest) (*api.StatusRespons
 	return &api.StatusResponse{Version: "v2", Healthz: "ok", KeyId: "one"}, nil
 }
 
-func (p *plugin) turn(b []byte) []byte {
+func turn(b []byte, key byte) []byte {
 	b = slices.Clone(b)
 	for i := range b {
-		b[i] ^= p.key
+		b[i] ^= key
 	}
 	return b
 }
 
 func (p *plugin) Encrypt(_ context.Context, r *api.EncryptRequest) (*api.EncryptResponse, error) {
-	answer := &api.EncryptResponse{KeyId: "one", Ciphertext: append([]byte{p.key}, p.turn(r.GetPlaintext())...), Annotations: map[string][]byte{"a.example": []byte("b")}}
+	answer := &api.EncryptResponse{KeyId: "one", Ciphertext: append([]byte{p.key}, turn(r.GetPlaintext(), p.key)...), Annotations: map[string][]byte{"a.example": []byte("b")}}
 	if p.encrypt != nil {
 		return p.encrypt(answer)
 	}
@@ -54,10 +56,10 @@ func (p *plugin) Encrypt(_ context.Context, r *api.EncryptRequest) (*api.Encrypt
 }
 
 func (p *plugin) Decrypt(_ context.Context, r *api.DecryptRequest) (*api.DecryptResponse, error) {
-	if c := r.GetCiphertext(); len(c) == 0 || c[0] != p.key || r.GetKeyId() != "one" || string(r.GetAnnotations()["a.example"]) != "b" {
+	if c := r.GetCiphertext(); len(c) == 0 || c[0] != p.key && (p.former == 0 || c[0] != p.former) || r.GetKeyId() != "one" || string(r.GetAnnotations()["a.example"]) != "b" {
 		return nil, errors.New("not mine")
 	}
-	plain := p.turn(r.GetCiphertext()[1:])
+	plain := turn(r.GetCiphertext()[1:], r.GetCiphertext()[0])
 	if p.decrypt != nil {
 		var err error
 		if plain, err = p.decrypt(plain); err != nil {
@@ -119,7 +121,7 @@ func TestPluginHoldsTheKey(t *testing.T) {
 	if _, err := custody.New(t.Context(), open(t, filepath.Join(dir, "other")), store); !errors.Is(err, custody.ErrWrongKey) {
 		t.Errorf("by another plugin: %v", err)
 	}
-	if k := first.KEK(); k.Scheme != "kmsv2" {
+	if k := first.KEK(t.Context()); k.Scheme != "kmsv2" {
 		t.Errorf("got %+v", k)
 	}
 	stop()
@@ -156,6 +158,89 @@ func TestPluginHoldsTheKey(t *testing.T) {
 	}
 	if plain, err := moved.Unwrap([8]byte{1}, 1, wrapped); err != nil || string(plain) != "key" {
 		t.Errorf("under another key-encryption key: %q, %v", plain, err)
+	}
+}
+
+// TestAnotherKeyComesBack: nothing is wrapped by a plugin that does not open what it
+// wrapped before, and readiness says so; one that has the former key besides goes on.
+func TestAnotherKeyComesBack(t *testing.T) {
+	socket, store := filepath.Join(t.TempDir(), "s"), openStore(t)
+	keeper := open(t, socket)
+	stop := serve(t, socket, &plugin{key: 1})
+	c, err := custody.New(t.Context(), keeper, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := func() []byte {
+		b, err := store.Setting(t.Context(), "dataKey")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	before := stored()
+	// back has another plugin at the socket, and waits until the client knows.
+	back := func(p *plugin) error {
+		t.Helper()
+		stop()
+		if _, err := c.Answers(t.Context()); err == nil || !strings.Contains(err.Error(), "does not answer") {
+			t.Errorf("without a plugin: %v", err)
+		}
+		if _, err := c.Rotate(t.Context()); err == nil || !c.Doubted() || c.Doubted() {
+			t.Errorf("it is not asked again at once: %v", err)
+		}
+		stop = serve(t, socket, p)
+		for range 100 {
+			if _, err = c.Answers(t.Context()); err == nil || !strings.Contains(err.Error(), "does not answer") {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		return err
+	}
+	if err := back(&plugin{key: 2}); fault.CodeOf(err) != fault.NotReady || !strings.Contains(err.Error(), "another key") {
+		t.Errorf("with another key: %v", err)
+	}
+	if _, err := c.Rotate(t.Context()); fault.CodeOf(err) != fault.NotReady || !strings.Contains(err.Error(), "another key") || !bytes.Equal(before, stored()) {
+		t.Errorf("a data key by another key: %v", err)
+	}
+	if _, err := custody.New(t.Context(), keeper, store); !errors.Is(err, custody.ErrWrongKey) || !strings.Contains(err.Error(), "KMS plugin") {
+		t.Errorf("a start with another key: %v", err)
+	}
+	if err := back(&plugin{key: 2, former: 1}); err != nil {
+		t.Errorf("with the former key besides: %v", err)
+	}
+	if _, err := c.Rotate(t.Context()); err != nil || bytes.Equal(before, stored()) {
+		t.Errorf("a data key by the newer key of a token: %v", err)
+	}
+}
+
+// TestSettle: data keys of two key-encryption keys come under the newer one.
+func TestSettle(t *testing.T) {
+	dir, store := t.TempDir(), openStore(t)
+	for name, p := range map[string]*plugin{"old": {key: 1}, "new": {key: 2}, "between": {key: 1, former: 2}} {
+		serve(t, filepath.Join(dir, name), p)
+	}
+	keeper := func(name string) *custody.Keeper { return open(t, filepath.Join(dir, name)) }
+	c, err := custody.Start(t.Context(), keeper("new"), store, custody.Options{Previous: keeper("old")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	between, err := custody.New(t.Context(), keeper("between"), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := between.Rotate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Again(t.Context()); err != nil || !*c.KEK(t.Context()).PreviousNeeded {
+		t.Errorf("it is said that the previous one is not needed: %v", err)
+	}
+	if err := c.Settle(t.Context()); err != nil || *c.KEK(t.Context()).PreviousNeeded {
+		t.Errorf("it is said that the previous one is still needed: %v", err)
+	}
+	if _, err := custody.New(t.Context(), keeper("new"), store); err != nil {
+		t.Errorf("the newer one alone: %v", err)
 	}
 }
 
