@@ -24,12 +24,12 @@ type keyOptions struct {
 
 func (o *keyOptions) bind(f *pflag.FlagSet) {
 	o.databaseOptions.bind(f, ", and of the key-encryption key where --kek names none")
-	f.StringVar(&o.kek, "kek", "", "URL of the key-encryption key, as serve has it; default: the file kek in --data-dir")
+	f.StringVar(&o.kek, "kek", "", "URL of the key-encryption key, as serve has it; default, or file: the file kek in --data-dir")
 }
 
 // keyURL is the key-encryption key that is there; none is made.
 func (o *keyOptions) keyURL() (string, error) {
-	if o.kek != "" {
+	if o.kek != "" && o.kek != "file" {
 		return o.kek, nil
 	}
 	return custody.FileKey(o.dataDir)

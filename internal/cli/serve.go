@@ -36,7 +36,7 @@ func (o *serveOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.DataDir, "data-dir", "keyserver-data", "directory of the embedded database, the CA certificate and the key-encryption key")
 	f.StringVar(&o.CAFile, "ca-file", "", "write the internal CA's certificate to this file, too, for whoever must not read --data-dir")
 	f.StringVar(&o.DatabaseURL, "database-url", "", "PostgreSQL URL; default: the embedded database in --data-dir")
-	f.StringVar(&o.KEK, "kek", "", "URL of the key-encryption key, for instance base64key://... or kmsv2:///path.sock; default: DIR/kek, made at the first start")
+	f.StringVar(&o.KEK, "kek", "", "URL of the key-encryption key, for instance base64key://... or kmsv2:///path.sock; default, or file: DIR/kek, made at the first start")
 	f.StringVar(&o.KEKPrevious, "kek-previous", "", "URL of the key-encryption key whose place --kek takes, or file for DIR/kek; needed until GET /api/custody says otherwise")
 	f.Int64Var(&o.MinFreeBytes, "min-free-bytes", 0, "the service is not ready while the volume of --data-dir has less than this free; default: a tenth of it, at most 5 GiB")
 	f.Uint32Var(&o.SystemID, "system-id", 0, "system id of this key server; fixed at the first start, where the default is 1")

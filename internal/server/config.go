@@ -34,7 +34,7 @@ type Config struct {
 	DataDir     string
 	CAFile      string // a second place of the CA certificate, besides DataDir
 	DatabaseURL string
-	KEK         string
+	KEK         string // a URL; empty or "file": the one in DataDir
 	// KEKPrevious is the key-encryption key whose place KEK takes, or "file" for
 	// the one in DataDir; empty: none.
 	KEKPrevious string

@@ -18,13 +18,13 @@ const (
 	keyPatience = 2 * time.Minute
 	keyPause    = 2 * time.Second
 
-	// previousFile is --kek-previous where the key was the file of the data directory.
-	previousFile = "file"
+	// fileKey is --kek, or --kek-previous, for the file of the data directory.
+	fileKey = "file"
 )
 
 func (c *Config) validateKEK() error {
 	for flag, url := range map[string]string{"--kek": c.KEK, "--kek-previous": c.KEKPrevious} {
-		if url == "" || flag == "--kek-previous" && url == previousFile {
+		if url == "" || url == fileKey {
 			continue
 		}
 		keeper, err := custody.Open(context.Background(), url) // speaks to nobody yet
@@ -35,17 +35,20 @@ func (c *Config) validateKEK() error {
 			return err
 		}
 	}
-	if c.KEKPrevious == previousFile && c.KEK == "" {
+	switch {
+	case c.KEK != "" || c.KEKPrevious == "":
+		return nil
+	case c.KEKPrevious == fileKey:
 		return errors.New("--kek-previous file is the key that is used without --kek; name the new one by --kek")
 	}
-	return nil
+	return errors.New("--kek-previous is given and --kek is empty: name by --kek the key that takes its place; --kek file is the one in --data-dir")
 }
 
 // openKeeper opens the key-encryption key. It comes before the database: a new
 // key is made only where there is no database yet.
 func (s *Server) openKeeper(ctx context.Context) (*custody.Keeper, error) {
 	url := s.cfg.KEK
-	if url == "" {
+	if s.cfg.keyInFile() {
 		if err := makeDataDir(s.cfg.DataDir); err != nil {
 			return nil, err
 		}
@@ -76,7 +79,7 @@ func (s *Server) openCustodian(ctx context.Context, keeper *custody.Keeper, stor
 	o := custody.Options{Clock: s.cfg.Clock}
 	if url := s.cfg.KEKPrevious; url != "" {
 		var err error
-		if url == previousFile {
+		if url == fileKey {
 			if url, err = custody.FileKey(s.cfg.DataDir); err != nil {
 				return nil, fmt.Errorf("--kek-previous: %w", err)
 			}
@@ -115,7 +118,9 @@ func (c *Config) warnings() []string {
 	return []string{"the key-encryption key and the database are in one directory (--data-dir): whoever copies it has every key; see --kek"}
 }
 
-func (c *Config) keyBesideDatabase() bool { return c.KEK == "" && c.DatabaseURL == "" }
+func (c *Config) keyInFile() bool { return c.KEK == "" || c.KEK == fileKey }
+
+func (c *Config) keyBesideDatabase() bool { return c.keyInFile() && c.DatabaseURL == "" }
 
 // observeKey shows the same to whoever looks at metrics.
 func (s *Server) observeKey(registry *prometheus.Registry) {

@@ -21,11 +21,31 @@ func TestWarnsOfAKeyBesideTheDatabase(t *testing.T) {
 		want int
 	}{
 		"both in the directory": {Config{DataDir: "d"}, 1},
+		"the file, by its name": {Config{DataDir: "d", KEK: "file"}, 1},
 		"a key elsewhere":       {Config{DataDir: "d", KEK: "kmsv2:///run/s"}, 0},
 		"a database elsewhere":  {Config{DataDir: "d", DatabaseURL: "postgres://db"}, 0},
 	} {
 		if got := tc.cfg.warnings(); len(got) != tc.want {
 			t.Errorf("%s: %q", reason, got)
+		}
+	}
+}
+
+func TestPreviousKeyNeedsOneInItsPlace(t *testing.T) {
+	other := "base64key://" + base64.StdEncoding.EncodeToString(make([]byte, 32))
+	for reason, tc := range map[string]struct {
+		kek, previous, want string
+	}{
+		"none":              {"", other, "--kek file"},
+		"the file, twice":   {"", "file", "--kek-previous file"},
+		"the file":          {"file", other, ""},
+		"from the file":     {other, "file", ""},
+		"the file, as ever": {"", "", ""},
+		"no URL":            {"files", other, "--kek:"},
+	} {
+		c := Config{KEK: tc.kek, KEKPrevious: tc.previous}
+		if err := c.validateKEK(); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v", reason, err)
 		}
 	}
 }
