@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -160,7 +161,7 @@ func newWorkplace(t *testing.T) *workplace {
 	bin := filepath.Join(w.dir, "bin")
 	rig.Must(t, os.Mkdir(bin, 0o700))
 	for name, text := range map[string]string{"keyserver-operator": runner, "stop-server": stopper} {
-		rig.Must(t, os.WriteFile(filepath.Join(bin, name), []byte(text), 0o700)) //nolint:gosec // it is run
+		rig.Must(t, os.WriteFile(filepath.Join(bin, name), []byte(text), 0o700))
 	}
 	plugin := token.Command("")
 	rig.Must(t, os.Symlink(plugin.Path, filepath.Join(bin, "kms-pkcs11")))
@@ -168,9 +169,10 @@ func newWorkplace(t *testing.T) *workplace {
 	rig.Must(t, err)
 	rig.Must(t, os.WriteFile(filepath.Join(w.dir, "pin"), pin, 0o600))
 	rig.Must(t, os.Mkdir(filepath.Join(w.dir, "run"), 0o700))
-	w.env = append(plugin.Env,
-		"PATH="+bin+":"+os.Getenv("PATH"), "PROGRAM="+built.Path, "SERVER_UNDER_TEST=https://"+w.address,
-		"KEYSERVER_LISTEN="+w.address, "KEYSERVER_EXTERNAL_LISTEN=")
+	w.env = slices.Concat(plugin.Env, []string{
+		"PATH=" + bin + ":" + os.Getenv("PATH"), "PROGRAM=" + built.Path, "SERVER_UNDER_TEST=https://" + w.address,
+		"KEYSERVER_LISTEN=" + w.address, "KEYSERVER_EXTERNAL_LISTEN=",
+	})
 	w.replace = strings.NewReplacer("https://localhost:8443", "https://"+w.address,
 		"/run/kms/", filepath.Join(w.dir, "run")+"/", "/usr/lib/softhsm/libsofthsm2.so", token.Library)
 	t.Cleanup(func() {
