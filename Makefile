@@ -99,6 +99,8 @@ verify: bin/actionlint bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-gr
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters; .golangci.yml also holds the direction of imports
 	$(plain) bin/golangci-lint run
+	@hack/compiler.sh # for cgo
+	cd hack/kms-pkcs11 && CGO_ENABLED=1 "$(CURDIR)/bin/golangci-lint" run --config "$(CURDIR)/.golangci.yml"
 
 .PHONY: vulncheck
 vulncheck: bin/govulncheck ## Look for known vulnerabilities that the code reaches (VULNDB=URL of a mirror, file:// too)

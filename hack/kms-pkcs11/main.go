@@ -50,7 +50,7 @@ func command() *cobra.Command {
 			if err := p.try(cmd.Context()); err != nil {
 				return fmt.Errorf("the key %q does not wrap by AES-GCM: %w", at.label, err)
 			}
-			listener, err := listen(socket)
+			listener, err := listen(cmd.Context(), socket)
 			if err != nil {
 				return err
 			}

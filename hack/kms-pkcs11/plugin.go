@@ -95,12 +95,12 @@ func coded(err error) error {
 }
 
 // listen takes a socket that is for this user alone.
-func listen(socket string) (net.Listener, error) {
-	if err := vacate(socket); err != nil {
+func listen(ctx context.Context, socket string) (net.Listener, error) {
+	if err := vacate(ctx, socket); err != nil {
 		return nil, err
 	}
 	defer syscall.Umask(syscall.Umask(0o177))
-	listener, err := net.Listen("unix", socket)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
 	if err != nil {
 		return nil, fmt.Errorf("--listen: %w", err)
 	}
@@ -143,7 +143,7 @@ func (p plugin) watch(ctx context.Context) error {
 }
 
 // vacate takes away the socket of a process that is gone.
-func vacate(socket string) error {
+func vacate(ctx context.Context, socket string) error {
 	info, err := os.Lstat(socket)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -153,7 +153,7 @@ func vacate(socket string) error {
 	case info.Mode().Type() != fs.ModeSocket:
 		return fmt.Errorf("--listen %s is there and is no socket: name another path", socket)
 	}
-	if conn, err := net.DialTimeout("unix", socket, time.Second); err == nil {
+	if conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", socket); err == nil {
 		_ = conn.Close()
 		return fmt.Errorf("--listen %s: another process answers there", socket)
 	}
