@@ -38,17 +38,17 @@ type place struct {
 // token is an open PKCS#11 token and the key on it that wraps.
 type token struct {
 	place
-	context *crypto11.Context
+	session *crypto11.Context // logged in
 	key     *crypto11.SecretKey
 	keyID   []byte
-	free    chan struct{}
+	free    chan struct{} // has room for calls
 }
 
 // open logs in at the token.
 func open(p place) (*token, error) {
-	for flag, value := range map[string]string{"--library": p.library, "--token": p.token, "--pin-file": p.pinFile, "--key": p.label} {
-		if value == "" {
-			return nil, fmt.Errorf("%s is needed", flag)
+	for _, flag := range []struct{ name, value string }{{"--library", p.library}, {"--token", p.token}, {"--pin-file", p.pinFile}, {"--key", p.label}} {
+		if flag.value == "" {
+			return nil, fmt.Errorf("%s is needed", flag.name)
 		}
 	}
 	pin, err := os.ReadFile(p.pinFile)
@@ -58,13 +58,13 @@ func open(p place) (*token, error) {
 	if _, err := os.Stat(p.library); err != nil {
 		return nil, fmt.Errorf("--library: %w", err)
 	}
-	context, err := crypto11.Configure(&crypto11.Config{
+	session, err := crypto11.Configure(&crypto11.Config{
 		Path: p.library, TokenLabel: p.token, Pin: strings.TrimRight(string(pin), "\r\n"), GCMIVLength: nonceSize, MaxSessions: places + 1,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the token %q of %s: %w", p.token, p.library, err)
 	}
-	return &token{place: p, context: context, free: make(chan struct{}, places)}, nil
+	return &token{place: p, session: session, free: make(chan struct{}, places)}, nil
 }
 
 // openKey logs in and finds the key that wraps.
@@ -73,7 +73,7 @@ func openKey(p place) (*token, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys, err := t.context.FindKeys(nil, []byte(p.label))
+	keys, err := t.session.FindKeys(nil, []byte(p.label))
 	switch {
 	case err != nil:
 		err = fmt.Errorf("look for the key %q: %w", p.label, err)
@@ -83,16 +83,16 @@ func openKey(p place) (*token, error) {
 		err = fmt.Errorf("the token %q has %d secret keys with the label %q: label them apart", p.token, len(keys), p.label)
 	default:
 		t.key = keys[0]
-		t.keyID, err = idOf(t.context, t.key)
+		t.keyID, err = idOf(t.session, t.key)
 	}
 	if err != nil {
-		return nil, errors.Join(err, t.context.Close())
+		return nil, errors.Join(err, t.session.Close())
 	}
 	return t, nil
 }
 
-func idOf(context *crypto11.Context, key *crypto11.SecretKey) ([]byte, error) {
-	attribute, err := context.GetAttribute(key, crypto11.CkaId)
+func idOf(session *crypto11.Context, key *crypto11.SecretKey) ([]byte, error) {
+	attribute, err := session.GetAttribute(key, crypto11.CkaId)
 	if err != nil {
 		return nil, fmt.Errorf("read the id of the key: %w", err)
 	}
@@ -108,8 +108,8 @@ func createKey(p place) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = t.context.Close() }() // what was made is kept by the token
-	there, err := t.context.FindKeys(nil, []byte(p.label))
+	defer func() { _ = t.session.Close() }() // what was made is kept by the token
+	there, err := t.session.FindKeys(nil, []byte(p.label))
 	if err != nil {
 		return "", fmt.Errorf("look for the key %q: %w", p.label, err)
 	}
@@ -118,7 +118,7 @@ func createKey(p place) (string, error) {
 	}
 	id := make([]byte, idSize)
 	_, _ = rand.Read(id) // never fails
-	if _, err := t.context.GenerateSecretKeyWithLabel(id, []byte(p.label), keyBits, crypto11.CipherAES); err != nil {
+	if _, err := t.session.GenerateSecretKeyWithLabel(id, []byte(p.label), keyBits, crypto11.CipherAES); err != nil {
 		return "", fmt.Errorf("make the key: %w", err)
 	}
 	return hex.EncodeToString(id), nil
@@ -146,7 +146,7 @@ func (t *token) unwrap(ctx context.Context, keyID, wrapped []byte) (plain []byte
 		return nil, errNotIts
 	}
 	err = t.do(ctx, func() error {
-		keys, err := t.context.FindKeys(keyID, nil)
+		keys, err := t.session.FindKeys(keyID, nil)
 		if err != nil {
 			return err
 		}
