@@ -28,11 +28,12 @@ var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
-// elsewhere are headings whose commands need more than one key server or another year,
-// each with what covers them.
+// elsewhere are headings whose commands need more than one key server, a cluster or
+// another year, each with what covers what they set off.
 var elsewhere = map[string]string{
 	"A peer says that the certificate leads to no CA that is trusted": "test/federation",
 	"When the CA has expired": "test/contract TestAnExpiredAuthority",
+	"In Kubernetes":           "internal/custody TestKEKChangesElsewhere",
 }
 
 // after is what a person sees to, or waits for, once the commands of a heading are done.
