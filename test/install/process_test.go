@@ -109,7 +109,11 @@ func (p *pod) start(name string, extra ...string) *process {
 		value := here.Replace(e.Value)
 		if e.ValueFrom != nil {
 			from := e.ValueFrom.SecretKeyRef
-			if value, ok = p.secrets[from.Name][from.Key]; !ok {
+			value, ok = p.secrets[from.Name][from.Key]
+			if !ok && from.Optional != nil && *from.Optional {
+				continue
+			}
+			if !ok {
 				p.t.Fatalf("%s of %s comes from key %q of Secret %s", e.Name, name, from.Key, from.Name)
 			}
 		}
