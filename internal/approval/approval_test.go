@@ -483,6 +483,9 @@ func TestAskingTellsNothing(t *testing.T) {
 				}
 			}
 		}
+		if a := w.ok(t, "auditor", "GET", "/api/audit?operation=readApprovals", nil); strings.Contains(a.raw, `"refused"`) {
+			t.Errorf("nothing was refused, and the trail has %s", a.raw)
+		}
 		if a := w.ok(t, "auditor", "GET", path, nil); !strings.Contains(a.raw, c.to.Name) || !strings.Contains(a.raw, `"type":"password"`) {
 			t.Errorf("who reads approvals is told %s", a.raw)
 		}

@@ -106,7 +106,6 @@ func (o *Office) Ask(ctx context.Context, by keyserver.Caller, r Request) (view 
 			return View{}, err
 		}
 	}
-	mayRead := o.mayRead(ctx, by)
 	by, g := own(by, keyserver.AuditAskApproval, "asking for approval", a.ID)
 	err = o.Gate.Guard(ctx, by, g, func() error {
 		return o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
@@ -132,9 +131,10 @@ func (o *Office) Ask(ctx context.Context, by keyserver.Caller, r Request) (view 
 				return err
 			}
 			view, err = o.view(ctx, tx, a, policy)
-			if view.Subjects = subjects; !mayRead {
-				view.Subjects = withheld(subjects)
+			if err != nil {
+				return err
 			}
+			view.Subjects, err = shown(ctx, tx, by, subjects)
 			return err
 		})
 	})
@@ -316,18 +316,14 @@ func (o *Office) Approval(ctx context.Context, by keyserver.Caller, id keyserver
 		if err != nil || view.State != keyserver.ApprovalPending && view.State != keyserver.ApprovalApproved {
 			return err
 		}
-		if view.Subjects, err = lookAgain(ctx, o.Store, a); err == nil && !o.mayRead(ctx, by) {
-			view.Subjects = withheld(view.Subjects)
+		subjects, err := lookAgain(ctx, o.Store, a)
+		if err != nil {
+			return err
 		}
+		view.Subjects, err = shown(ctx, o.Store, by, subjects)
 		return err
 	})
 	return view, err
-}
-
-// mayRead reports whether the caller reads everybody's approvals, and so what their names
-// stand for. To ask about something needs no right on it.
-func (o *Office) mayRead(ctx context.Context, by keyserver.Caller) bool {
-	return o.Gate.Entitled(ctx, by, keyserver.OpReadApprovals) == nil
 }
 
 // Filter selects approvals.
