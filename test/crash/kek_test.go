@@ -35,7 +35,7 @@ func TestNoKeyIsLostWhenTheKEKIsReplaced(t *testing.T) {
 				server.Kill()
 
 				server = s.serve(t)
-				admin := rewrapAdmin(t, server)
+				admin := server.Admin(t, 5)
 				if custodyOf(t, admin).KEK.PreviousNeeded == nil || *custodyOf(t, admin).KEK.PreviousNeeded {
 					t.Errorf("round %d: the former key is needed after a start", kill)
 				}

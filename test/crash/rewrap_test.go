@@ -16,7 +16,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
-	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -131,7 +130,7 @@ func TestNoKeyIsLostWhenItIsWrappedAnew(t *testing.T) {
 			began, rotations, working := time.Now(), 0, 0
 			for kill := range *rewrapKills {
 				server = s.serve(t)
-				admin := rewrapAdmin(t, server)
+				admin := server.Admin(t, 5)
 				if retiring(t, admin) {
 					working++
 				} else {
@@ -142,7 +141,7 @@ func TestNoKeyIsLostWhenItIsWrappedAnew(t *testing.T) {
 				server.Kill()
 			}
 			server = s.serve(t)
-			admin := rewrapAdmin(t, server)
+			admin := server.Admin(t, 5)
 			var end schema.Custody
 			rig.Within(t, 10*time.Minute, "everything is under the last data key", func() bool {
 				end = custodyOf(t, admin)
@@ -156,15 +155,6 @@ func TestNoKeyIsLostWhenItIsWrappedAnew(t *testing.T) {
 			s.verifyTrail(t)
 		})
 	}
-}
-
-func rewrapAdmin(t *testing.T, server *program.Server) *client.Client {
-	t.Helper()
-	password, err := server.Password()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return program.Client(t, program.Connect(t, server.DataDir, func() string { return server.Address }), "admin", password, 5)
 }
 
 func custodyOf(t *testing.T, admin *client.Client) schema.Custody {

@@ -40,6 +40,16 @@ func Client(t testing.TB, over http.RoundTripper, name, password string, retries
 	return c
 }
 
+// Admin is a client of the first administrator, whose password was drawn.
+func (s *Server) Admin(t testing.TB, retries int) *client.Client {
+	t.Helper()
+	password, err := s.Password()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Client(t, Connect(t, s.DataDir, func() string { return s.Address }), "admin", password, retries)
+}
+
 // Trust makes one key server a peer of another, each as its administrator sees it:
 // its CA is trusted, then its trust blob registered.
 func Trust(t testing.TB, at, peer *client.Client) {
