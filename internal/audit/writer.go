@@ -37,6 +37,9 @@ type Options struct {
 	Batch  int // rows in one commit: 512
 	Clock  func() time.Time
 	Logger *slog.Logger
+	// Written is told of rows once they are durable, in their order. It must not
+	// block, nor keep the slice.
+	Written func(rows []keyserver.AuditEntry)
 }
 
 func (o Options) complete() Options {
@@ -51,6 +54,9 @@ func (o Options) complete() Options {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Written == nil {
+		o.Written = func([]keyserver.AuditEntry) {}
 	}
 	return o
 }
@@ -295,6 +301,9 @@ func (w *Writer) commit() error {
 		// Without an answer to the commit nobody but the database knows where
 		// the chain ends.
 		w.known = err == nil
+	}
+	if err == nil {
+		w.options.Written(w.rows)
 	}
 	w.report(err)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/peer"
 	"github.com/keyserver-operator/keyserver-operator/internal/release"
@@ -41,6 +42,7 @@ func (o *serveOptions) bind(f *pflag.FlagSet) {
 	f.Int64Var(&o.MinFreeBytes, "min-free-bytes", 0, "the service is not ready while the volume of --data-dir has less than this free; default: a tenth of it, at most 5 GiB")
 	f.Uint32Var(&o.SystemID, "system-id", 0, "system id of this key server; fixed at the first start, where the default is 1")
 	f.StringVar(&o.ServerName, "server-name", "keyserver", "name of this key server in certificates")
+	f.DurationVar(&o.CheckpointInterval, "checkpoint-interval", tree.DefaultInterval, "how far the signed tree over the audit trail may be behind its rows")
 	f.StringVar(&o.ExternalListen, "external-listen", ":9443", "address of the mutual TLS listener for peers; empty turns it off")
 	f.StringVar(&o.Deployment, "deployment", string(keyserver.Unified), "unified: Administrator also holds the Security Officer's operations; split: it does not")
 	f.StringVar(&o.BootstrapOfficerPasswordFile, "bootstrap-officer-password-file", "", "file with the first password of officer, where duties are split; default: generated into DIR/bootstrap-officer-password")

@@ -48,6 +48,7 @@ type Config struct {
 	Custodian *custody.Custodian
 	DataKeys  DataKeys
 	Auditor   Auditor
+	AuditTree AuditTree
 	System    keyserver.SystemID
 	// Deployment is how duties are divided; empty is unified.
 	Deployment keyserver.Deployment

@@ -28,6 +28,44 @@ func (e *Engine) Audit(ctx context.Context, by keyserver.Caller, filter keyserve
 	return page, err
 }
 
+// AuditTree proves what is in the trail; package tree implements it.
+type AuditTree interface {
+	Key() keyserver.AuditKey
+	Checkpoint(ctx context.Context) ([]byte, error)
+	Receipt(ctx context.Context, seq int64) ([]byte, error)
+	Tile(ctx context.Context, level int, index int64, width int) ([]byte, error)
+	Entries(ctx context.Context, index int64, width int) ([]byte, error)
+}
+
+// AuditReceipt implements keyserver.Records.
+func (e *Engine) AuditReceipt(ctx context.Context, by keyserver.Caller, seq int64) (receipt []byte, err error) {
+	err = e.perform(ctx, request{by: by, op: keyserver.OpReadAudit}, func() (err error) {
+		receipt, err = e.AuditTree.Receipt(ctx, seq)
+		return err
+	})
+	return receipt, err
+}
+
+// AuditCheckpoint implements keyserver.Records.
+func (e *Engine) AuditCheckpoint(ctx context.Context) ([]byte, error) {
+	return e.AuditTree.Checkpoint(ctx)
+}
+
+// AuditKey implements keyserver.Records.
+func (e *Engine) AuditKey(context.Context) (keyserver.AuditKey, error) { return e.AuditTree.Key(), nil }
+
+// AuditTile implements keyserver.Records.
+func (e *Engine) AuditTile(ctx context.Context, by keyserver.Caller, t keyserver.AuditTile) (tile []byte, err error) {
+	if !t.Entries {
+		return e.AuditTree.Tile(ctx, t.Level, t.Index, t.Width)
+	}
+	err = e.perform(ctx, request{by: by, op: keyserver.OpReadAudit}, func() (err error) {
+		tile, err = e.AuditTree.Entries(ctx, t.Index, t.Width)
+		return err
+	})
+	return tile, err
+}
+
 // Changes implements keyserver.Records. The wait is for any commit of this
 // process or, on PostgreSQL, of another one.
 func (e *Engine) Changes(ctx context.Context, by keyserver.Caller, f keyserver.ChangeFilter) (page keyserver.ChangePage, err error) {

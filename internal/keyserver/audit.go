@@ -69,3 +69,17 @@ type AuditPage struct {
 	Entries []AuditEntry
 	Next    int64 // After of the next page, 0 when this one is the last
 }
+
+// AuditKey is what verifies the checkpoints of the audit tree.
+type AuditKey struct {
+	Origin string
+	Key    string // as C2SP signed-note spells a public key
+}
+
+// AuditTile names a tile of the audit tree (C2SP tlog-tiles).
+type AuditTile struct {
+	Entries bool // the rows of a tile of level 0, not the hashes
+	Level   int
+	Index   int64
+	Width   int // 1 to 256
+}

@@ -219,6 +219,17 @@ type Principals interface {
 type Records interface {
 	Version(ctx context.Context, by Caller) (Version, error)
 	Audit(ctx context.Context, by Caller, filter AuditFilter) (AuditPage, error)
+	// AuditReceipt proves that a row is in the audit tree (C2SP tlog-proof). NOT_FOUND
+	// where there is no such row, NOT_READY where the tree does not come to it.
+	AuditReceipt(ctx context.Context, by Caller, seq int64) ([]byte, error)
+	// AuditCheckpoint answers how far the audit tree has grown (C2SP tlog-checkpoint).
+	// As with AuditKey and the tiles of hashes, there is nothing to hide in it: it is
+	// not audited, or the tree would grow by being read.
+	AuditCheckpoint(ctx context.Context) ([]byte, error)
+	AuditKey(ctx context.Context) (AuditKey, error)
+	// AuditTile answers hashes of the tree, or the rows of a tile (C2SP tlog-tiles),
+	// which take the right to read the trail. NOT_FOUND where the tree has not so many.
+	AuditTile(ctx context.Context, by Caller, t AuditTile) ([]byte, error)
 	// Changes reads the feed of changes.
 	Changes(ctx context.Context, by Caller, f ChangeFilter) (ChangePage, error)
 	// Ready reports each part. It needs no caller and is not audited.

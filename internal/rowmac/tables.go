@@ -49,6 +49,8 @@ var Tables = map[string]Table{
 var Without = map[string]string{
 	"audit":            "its rows form a chain",
 	"audit_chains":     "the heads of that chain",
+	"audit_tree":       "signed",
+	"audit_tiles":      "lead to the root that is signed",
 	"changes":          "says that something was changed, not what it is",
 	"sequences":        "counters",
 	"used_proofs":      "a row fewer lets a proof pass twice within its minutes, and gives nothing else",

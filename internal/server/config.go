@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/origin"
 )
@@ -44,6 +45,7 @@ type Config struct {
 
 	SystemID              uint32
 	ServerName            string
+	CheckpointInterval    time.Duration
 	Deployment            string
 	BootstrapPasswordFile string
 	// BootstrapServiceAccount, NAMESPACE:NAME, is of the first administrator that
@@ -94,6 +96,8 @@ func (c *Config) Validate() error {
 		return errors.New("--data-dir must not be empty")
 	case c.MinFreeBytes < 0:
 		return fmt.Errorf("--min-free-bytes is %d; it must not be negative, and 0 is a tenth of the volume, at most 5 GiB", c.MinFreeBytes)
+	case c.CheckpointInterval < 0 || c.CheckpointInterval > time.Hour:
+		return fmt.Errorf("--checkpoint-interval is %s; it must be at most 1h, and 0 is the default of %s", c.CheckpointInterval, tree.DefaultInterval)
 	case c.ServerName == "":
 		return errors.New("--server-name must not be empty")
 	case c.Deployment != string(keyserver.Unified) && c.Deployment != string(keyserver.Split):

@@ -122,7 +122,11 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	if err != nil {
 		return s, err
 	}
-	rows, err := audit.NewWriter(ctx, store, audit.Options{Clock: cfg.Clock, Logger: cfg.Logger})
+	auditTree, recent, err := s.auditTree(ctx, store, custodian, alarm)
+	if err != nil {
+		return s, err
+	}
+	rows, err := audit.NewWriter(ctx, store, audit.Options{Clock: cfg.Clock, Logger: cfg.Logger, Written: recent.Written})
 	if err != nil {
 		return s, err
 	}
@@ -144,7 +148,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	s.background(authorities{office, rows, s.system, cfg.Logger}.run)
 	wrapping := rewrap.New(rewrap.Config{Store: store, Custodian: custodian, System: prepared.System, Logger: cfg.Logger})
 	ks := engine.New(engine.Config{
-		Store: store, Custodian: custodian, DataKeys: wrapping, Auditor: rows, System: prepared.System, Deployment: keyserver.Deployment(cfg.Deployment),
+		Store: store, Custodian: custodian, DataKeys: wrapping, Auditor: rows, AuditTree: auditTree, System: prepared.System, Deployment: keyserver.Deployment(cfg.Deployment),
 		Office: office, Self: s.self(leaf, external),
 		Build: cfg.Version, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
 		Settings: settings(cfg, prepared.System, listeners{api, external, metrics}), Peers: peers, BreakGlass: cfg.BreakGlass,

@@ -29,7 +29,7 @@ const (
 )
 
 // Settings are those that every key server has from its first start on.
-var Settings = []string{settingSystem, settingDeployment, settingServerCert, settingServerKey}
+var Settings = []string{settingSystem, settingDeployment, settingServerCert, settingServerKey, settingAuditKey}
 
 // wrapIDServer is under which the server's private key is wrapped, an id that no
 // key has: those are random.
@@ -37,7 +37,7 @@ var wrapIDServer = keyserver.IDFromUint64(2)
 
 // Wrapped are the settings that hold private keys, each with the id that it is wrapped
 // under.
-var Wrapped = map[string]keyserver.ID{settingServerKey: wrapIDServer}
+var Wrapped = map[string]keyserver.ID{settingServerKey: wrapIDServer, settingAuditKey: wrapIDAudit}
 
 // DefaultSystem is the system id of a first start that names none.
 const DefaultSystem keyserver.SystemID = 1
@@ -111,6 +111,9 @@ func Run(ctx context.Context, c Config) (Prepared, error) {
 	}
 	if err := c.refuseUnited(ctx); err != nil {
 		return Prepared{}, err
+	}
+	if err := c.keepAuditKey(ctx, p.System); err != nil {
+		return Prepared{}, fmt.Errorf("make the key of the audit tree: %w", err)
 	}
 	if err := c.syncRoles(ctx); err != nil {
 		return Prepared{}, fmt.Errorf("bring the built-in roles up to date: %w", err)

@@ -1,0 +1,146 @@
+package tree
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+)
+
+// Tiles have 256 hashes, each the root of a tile of the level below.
+const (
+	height    = 8
+	tileWidth = 1 << height
+	tileSize  = tileWidth * tlog.HashSize
+)
+
+// growth adds leaves to a tree of which it knows the tiles that are not full.
+type growth struct {
+	open []audit.Tile // the last of each level, by level
+	full []audit.Tile // that were filled
+	size int64
+}
+
+// newGrowth reads where a tree of a size goes on.
+func newGrowth(ctx context.Context, store Store, size int64) (*growth, error) {
+	g := &growth{size: size}
+	for level, left := 0, size; left > 0; level, left = level+1, left>>height {
+		t := audit.Tile{Level: level, Index: left >> height}
+		if width := int(left % tileWidth); width > 0 {
+			hashes, err := readTile(ctx, store, tlog.Tile{H: height, L: level, N: t.Index, W: width})
+			if err != nil {
+				return nil, err
+			}
+			t.Hashes = hashes
+		}
+		g.open = append(g.open, t)
+	}
+	return g, nil
+}
+
+// add appends a leaf. The hash of a tile that is full goes one level up.
+func (g *growth) add(leaf tlog.Hash) error {
+	g.size++
+	for level := 0; ; level++ {
+		if level == len(g.open) {
+			g.open = append(g.open, audit.Tile{Level: level})
+		}
+		t := &g.open[level]
+		if t.Hashes == nil {
+			t.Hashes = make([]byte, 0, tileSize)
+		}
+		t.Hashes = append(t.Hashes, leaf[:]...)
+		if len(t.Hashes) < tileSize {
+			return nil
+		}
+		var err error
+		if leaf, err = tileRoot(*t); err != nil {
+			return err
+		}
+		g.full = append(g.full, *t)
+		g.open[level] = audit.Tile{Level: level, Index: t.Index + 1}
+	}
+}
+
+// tileRoot is the hash of a full tile in the level above.
+func tileRoot(t audit.Tile) (tlog.Hash, error) {
+	whole := tlog.Tile{H: height, L: t.Level, N: t.Index, W: tileWidth}
+	var halves [2]tlog.Hash
+	for i := range halves {
+		var err error
+		index := tlog.StoredHashIndex(height*t.Level+height-1, 2*t.Index+int64(i))
+		if halves[i], err = tlog.HashFromTile(whole, t.Hashes, index); err != nil {
+			return tlog.Hash{}, err
+		}
+	}
+	return tlog.NodeHash(halves[0], halves[1]), nil
+}
+
+// tiles are those that are new or wider than they were.
+func (g *growth) tiles() []audit.Tile {
+	all := g.full
+	for _, t := range g.open {
+		if len(t.Hashes) > 0 {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// root is that of the tree as it is now.
+func (g *growth) root(ctx context.Context, store Store) (tlog.Hash, error) {
+	fresh := make(map[place][]byte)
+	for _, t := range g.tiles() {
+		fresh[place{t.Level, t.Index}] = t.Hashes
+	}
+	return tlog.TreeHash(g.size, hashes(ctx, store, fresh))
+}
+
+// place is where a tile is in a tree.
+type place struct {
+	level int
+	index int64
+}
+
+// hashes reads single hashes of a tree from its tiles: those at hand, or else those
+// that are stored.
+func hashes(ctx context.Context, store Store, at map[place][]byte) tlog.HashReader {
+	if at == nil {
+		at = map[place][]byte{}
+	}
+	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
+		out := make([]tlog.Hash, len(indexes))
+		for i, index := range indexes {
+			t := tlog.TileForIndex(height, index)
+			data := at[place{t.L, t.N}]
+			if len(data) < t.W*tlog.HashSize {
+				var err error
+				if data, err = readTile(ctx, store, t); err != nil {
+					return nil, err
+				}
+				at[place{t.L, t.N}] = data
+			}
+			t.W = len(data) / tlog.HashSize
+			hash, err := tlog.HashFromTile(t, data, index)
+			if err != nil {
+				return nil, err
+			}
+			out[i] = hash
+		}
+		return out, nil
+	})
+}
+
+// readTile reads the first hashes of a tile, as many as it is wide.
+func readTile(ctx context.Context, store Store, t tlog.Tile) ([]byte, error) {
+	data, err := store.AuditTile(ctx, t.L, t.N)
+	if err != nil {
+		return nil, fmt.Errorf("read tile %d of level %d of the audit tree: %w", t.N, t.L, err)
+	}
+	if len(data) < t.W*tlog.HashSize {
+		return nil, fmt.Errorf("%w: tile %d of level %d has %d bytes where %d are needed", ErrInconsistent, t.N, t.L, len(data), t.W*tlog.HashSize)
+	}
+	return data[:t.W*tlog.HashSize], nil
+}

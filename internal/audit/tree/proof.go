@@ -1,0 +1,159 @@
+package tree
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/transparency-dev/formats/proof"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// coverWait is how long beyond the interval somebody waits for the tree to have a row.
+const coverWait = 2 * time.Second
+
+// Checkpoint answers the newest one, empty before the first.
+func (t *Tree) Checkpoint(ctx context.Context) ([]byte, error) {
+	head, err := t.cover(ctx, 1)
+	return head.Checkpoint, err
+}
+
+// Receipt proves that a row is in the tree, and waits until it is where it is new.
+// NOT_FOUND where there is no such row.
+func (t *Tree) Receipt(ctx context.Context, seq int64) ([]byte, error) {
+	head, err := t.Store.AuditTree(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if seq > head.Size {
+		end, err := t.Store.AuditEnd(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if seq > end {
+			return nil, fault.New(fault.NotFound, "the audit trail has no row %d; the last one is %d", seq, end)
+		}
+		if head, err = t.cover(ctx, seq); err != nil {
+			return nil, err
+		}
+	}
+	hashed, err := tlog.ProveRecord(head.Size, seq-1, hashes(ctx, t.Store, nil))
+	if err != nil {
+		return nil, err
+	}
+	receipt := proof.TLogProof{Index: uint64(seq - 1), Checkpoint: head.Checkpoint} //nolint:gosec // a row's number is positive
+	for _, h := range hashed {
+		receipt.Hashes = append(receipt.Hashes, h)
+	}
+	return receipt.Marshal(), nil
+}
+
+// cover answers a head that has a row, and makes the tree grow where it has not.
+func (t *Tree) cover(ctx context.Context, seq int64) (audit.TreeHead, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.Interval+coverWait)
+	defer cancel()
+	for {
+		t.mu.Lock()
+		grown, failed := t.grown, t.err
+		t.mu.Unlock()
+		head, err := t.Store.AuditTree(ctx)
+		if err != nil || head.Size >= seq {
+			return head, err
+		}
+		if failed != nil {
+			return head, fault.Temporary(fault.NotReady, fault.ScopeProcess, t.Interval, "the audit tree does not grow, so that newer rows have no receipt; the log says why")
+		}
+		select {
+		case t.asked <- struct{}{}:
+		default:
+		}
+		select {
+		case <-grown:
+		case <-time.After(askedEvery): // another replica may have made it grow
+		case <-ctx.Done():
+			return head, fault.Temporary(fault.NotReady, fault.ScopeProcess, t.Interval, "the audit tree has not come to row %d yet; try again", seq)
+		}
+	}
+}
+
+// Tile answers the hashes of a tile: all 256, or the first so many. NOT_FOUND where
+// the tree has not as many.
+func (t *Tree) Tile(ctx context.Context, level int, index int64, width int) ([]byte, error) {
+	head, err := t.Store.AuditTree(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !has(head.Size, level, index, width) {
+		return nil, noTile
+	}
+	return readTile(ctx, t.Store, tlog.Tile{H: height, L: level, N: index, W: width})
+}
+
+// Entries answers the bundle of the rows of a tile of the lowest level: of each its
+// length in two bytes, then its bytes.
+func (t *Tree) Entries(ctx context.Context, index int64, width int) ([]byte, error) {
+	head, err := t.Store.AuditTree(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !has(head.Size, 0, index, width) {
+		return nil, noTile
+	}
+	first := index * tileWidth
+	rows, err := t.Store.AuditRange(ctx, first, first+int64(width), width)
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) != width {
+		return nil, fmt.Errorf("%w: of the rows %d to %d there are %d", ErrInconsistent, first+1, first+int64(width), len(rows))
+	}
+	return Bundle(rows), nil
+}
+
+// Bundle puts rows one behind the other as C2SP tlog-tiles has entries.
+func Bundle(rows []keyserver.AuditEntry) []byte {
+	var out, row []byte
+	for i := range rows {
+		row = audit.AppendEncoding(row[:0], &rows[i])
+		out = binary.BigEndian.AppendUint16(out, uint16(len(row))) //nolint:gosec // seven texts of 4 KiB at most
+		out = append(out, row...)
+	}
+	return out
+}
+
+var noTile = fault.New(fault.NotFound, "the audit tree has no such tile, or not as many hashes in it")
+
+func has(size int64, level int, index int64, width int) bool {
+	return level*height < 63 && index>>(63-height) == 0 && index<<height+int64(width) <= size>>(height*level)
+}
+
+// VerifyReceipt establishes that a row is in the log of a key. It asks nobody.
+func VerifyReceipt(receipt []byte, row *keyserver.AuditEntry, key note.Verifier) error {
+	var p proof.TLogProof
+	if err := p.Unmarshal(receipt); err != nil {
+		return fmt.Errorf("the receipt is not a C2SP tlog-proof: %w", err)
+	}
+	head, err := Open(p.Checkpoint, key)
+	if err != nil {
+		return err
+	}
+	if p.Index != uint64(row.Seq-1) || row.Seq < 1 { //nolint:gosec // looked at beside it
+		return fmt.Errorf("the receipt is of row %d, and the row is %d", p.Index+1, row.Seq)
+	}
+	hashed := make(tlog.RecordProof, len(p.Hashes))
+	for i, h := range p.Hashes {
+		hashed[i] = h
+	}
+	leaf, _ := audit.Leaf(nil, row)
+	if row.Seq > head.Size || tlog.CheckRecord(hashed, head.Size, head.Root, row.Seq-1, leaf) != nil {
+		return errors.New("the row is not the one that the receipt proves, or the receipt was changed")
+	}
+	return nil
+}

@@ -1,0 +1,30 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
+	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// auditTree starts the tree over the audit trail, before there are rows to write: it
+// stops after the last one.
+func (s *Server) auditTree(ctx context.Context, store *sqlstore.Store, custodian *custody.Custodian, alarm *tamperAlarm) (*tree.Tree, *tree.Recent, error) {
+	signer, err := bootstrap.AuditSigner(ctx, s.bootstrap(store, custodian))
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the key of the audit tree: %w", err)
+	}
+	recent := tree.NewRecent()
+	t := tree.New(tree.Config{
+		Store: store, Signer: signer, Recent: recent, Interval: s.cfg.CheckpointInterval, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
+		Alarm: func(problem string) {
+			alarm.raise(rowmac.Finding{Table: tableAuditTree, Problem: problem})
+		},
+	})
+	s.background(t.Run)
+	return t, recent, nil
+}

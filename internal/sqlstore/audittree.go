@@ -1,0 +1,61 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+)
+
+// newestTree is the name of the head that the tree has.
+const newestTree = "newest"
+
+// AuditTree answers how far the tree over the audit trail has grown, a zero head
+// before it has.
+func (r reads) AuditTree(ctx context.Context) (audit.TreeHead, error) {
+	var head audit.TreeHead
+	err := r.row(ctx, `SELECT size, root, at, checkpoint FROM audit_tree WHERE name = $1`, []any{newestTree},
+		&head.Size, untrusted{head.Root[:]}, intoTime{&head.At}, &head.Checkpoint)
+	if errors.Is(err, ErrNotFound) {
+		err = nil
+	}
+	return head, err
+}
+
+// AuditTile reads the hashes of a tile of the tree, as many as there are.
+func (r reads) AuditTile(ctx context.Context, level int, index int64) ([]byte, error) {
+	var hashes []byte
+	err := r.row(ctx, `SELECT hashes FROM audit_tiles WHERE level = $1 AND place = $2`, []any{level, index}, &hashes)
+	return hashes, err
+}
+
+// AuditEnd answers the greatest sequence number among the rows of the audit trail, 0
+// where there are none.
+func (r reads) AuditEnd(ctx context.Context) (int64, error) {
+	var end int64
+	err := r.row(ctx, `SELECT coalesce(max(seq), 0) FROM audit`, nil, &end)
+	return end, err
+}
+
+// GrowAuditTree stores tiles and a head where the tree still has a size, and answers
+// whether it had.
+func (s *Store) GrowAuditTree(ctx context.Context, size int64, tiles []audit.Tile, head audit.TreeHead) (done bool, err error) {
+	err = s.Update(ctx, func(tx *Tx) error {
+		now, err := tx.AuditTree(ctx)
+		if done = err == nil && now.Size == size; !done {
+			return err
+		}
+		for _, t := range tiles {
+			_, err := tx.exec(ctx, `INSERT INTO audit_tiles (level, place, hashes) VALUES ($1, $2, $3)
+				ON CONFLICT (level, place) DO UPDATE SET hashes = excluded.hashes`, t.Level, t.Index, t.Hashes)
+			if err != nil {
+				return err
+			}
+		}
+		_, err = tx.exec(ctx, `INSERT INTO audit_tree (name, size, root, at, checkpoint) VALUES ($1, $2, $3, $4, $5)
+			ON CONFLICT (name) DO UPDATE SET size = excluded.size, root = excluded.root, at = excluded.at, checkpoint = excluded.checkpoint`,
+			newestTree, head.Size, head.Root[:], head.At.UnixMicro(), head.Checkpoint)
+		return err
+	})
+	return done && err == nil, err
+}
