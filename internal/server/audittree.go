@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
@@ -27,4 +29,20 @@ func (s *Server) auditTree(ctx context.Context, store *sqlstore.Store, custodian
 	})
 	s.background(t.Run)
 	return t, recent, nil
+}
+
+func observeAuditTree(r prometheus.Registerer, t *tree.Tree) {
+	r.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "keyserver_audit_tree_rows", Help: "Rows of the audit trail that are under a signed checkpoint, as far as this process knows.",
+		}, func() float64 { return float64(t.Size()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "keyserver_audit_tree_grows", Help: "1 while the signed tree follows the audit trail, 0 while it cannot.",
+		}, func() float64 {
+			if t.Failing() != nil {
+				return 0
+			}
+			return 1
+		}),
+	)
 }

@@ -183,6 +183,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		return s, err
 	}
 	alarm.observe(registry)
+	observeAuditTree(registry, auditTree)
 	if metrics != nil {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
