@@ -120,6 +120,11 @@ func (x *exchange) write(status int, out any) {
 		x.send(status, ready)
 		return
 	}
+	if plain, ok := out.(schema.Plain); ok {
+		x.w.Header()["Content-Type"] = []string{plain.MediaType()}
+		x.send(status, *plain.Bytes())
+		return
+	}
 	buf := buffers.Get().(*bytes.Buffer) //nolint:errcheck // the pool holds nothing else
 	defer recycle(buf)
 	if err := json.MarshalWrite(buf, out); err != nil {

@@ -39,7 +39,7 @@ func TestAnswersSayWhatTheirMembersMean(t *testing.T) {
 		}
 	}
 	for _, r := range Routes() {
-		if r.Response != nil {
+		if r.Response != nil && r.MediaType() == mediaJSON {
 			walk(wire.Of(r.Response))
 		}
 	}

@@ -157,18 +157,25 @@ func (a *API) mount(all []Route) error {
 		other := a.bind(Route{Path: p, run: notAllowed, Timeout: shortTimeout, Uncounted: true, Unconditional: true}, strings.Join(allow, ", "))
 		pattern, word := p, literals[p]
 		if word != "" {
-			pattern = strings.Replace(p, "/"+word+"/", "/{"+word+"}/", 1)
+			pattern = strings.Replace(p, "/"+word, "/{"+word+"}", 1)
+		}
+		if rest := methods[0].rest(); rest != "" {
+			stem := strings.TrimSuffix(pattern, "/{"+rest+"}")
+			pattern = stem + "/{" + rest + "...}"
+			a.mux.HandleFunc(stem, a.unknown) // or ServeMux redirects it to the stem and a slash
 		}
 		a.mux.Handle(pattern, &resource{api: a, methods: methods, other: other, word: word})
 	}
-	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { a.to(w, r, a.none) })
+	a.mux.HandleFunc("/", a.unknown)
 	return nil
 }
+
+func (a *API) unknown(w http.ResponseWriter, r *http.Request) { a.to(w, r, a.none) }
 
 // literals are of paths that ServeMux holds to be in conflict with that of another
 // route, because an id could be spelt like a word of the other: it is given this
 // word of them as a wildcard, and resource looks whether it is there.
-var literals = map[string]string{"/api/principals/{id}/delegates/{pid}": "delegates"}
+var literals = map[string]string{"/api/principals/{id}/delegates/{pid}": "delegates", "/api/audit/{seq}/receipt": "receipt"}
 
 func (a *API) bind(r Route, allow string) *bound {
 	return &bound{Route: r, allow: allow, measured: a.metrics.of(r)}
@@ -180,7 +187,7 @@ func (a *API) bind(r Route, allow string) *bound {
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p := r.URL.EscapedPath()
 	if p == "" || p[0] != '/' || (path.Clean(p) != p && path.Clean(p)+"/" != p) {
-		a.to(w, r, a.none)
+		a.unknown(w, r)
 		return
 	}
 	a.mux.ServeHTTP(w, r)

@@ -39,7 +39,7 @@ func auditEntryOf(e keyserver.AuditEntry) schema.AuditEntry {
 		PrincipalID: schema.DecimalID(e.Principal.ID), SystemID: schema.SystemID(e.Principal.System),
 		Object: e.Object, SessionKind: string(e.Kind), RequestID: e.RequestID, Filename: e.Filename,
 		Address: e.Address, For: e.For, Count: e.Times(),
-		Chain: e.Chain, Hash: e.Hash[:], PreviousHash: e.Previous[:],
+		Chain: e.Chain, Position: e.Position, Hash: e.Hash[:], PreviousHash: e.Previous[:],
 	}
 	if !e.Session.IsZero() {
 		id := schema.HexID(e.Session)

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/base64"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +25,9 @@ func sampleOf(r Route) sample {
 	t := wire.Of(r.Request)
 	s := sample{path: map[string]string{}, query: map[string]string{}, body: map[string]string{}}
 	for _, f := range t.Path {
-		s.path[f.Name] = strings.Trim(f.Value.Example(), `"`)
+		if s.path[f.Name] = strings.Trim(f.Value.Example(), `"`); f.Rest {
+			s.path[f.Name] = url.PathEscape(s.path[f.Name]) // a document knows no other slashes
+		}
 	}
 	for _, f := range t.Query {
 		s.query[f.Name] = parameterExample(&f.Value)

@@ -140,15 +140,25 @@ func bodyType(t reflect.Type) reflect.Type {
 }
 
 func (d *documenter) responses(r Route) wire.Members[*openapi.Response] {
-	ok := &wire.Schema{Type: "object"}
-	if r.Response != nil {
-		ok = d.schemas.Ref(r.Response, wire.Answered)
-	}
-	out := wire.Members[*openapi.Response]{{Name: "200", Value: &openapi.Response{Description: "Done.", Headers: headers(http.StatusOK), Content: content(ok)}}}
+	out := wire.Members[*openapi.Response]{{Name: "200", Value: &openapi.Response{Description: "Done.", Headers: headers(http.StatusOK), Content: d.success(r)}}}
 	for _, f := range r.failures() {
 		out = append(out, wire.Member[*openapi.Response]{Name: strconv.Itoa(f.status), Value: d.failure(r, f)})
 	}
 	return out
+}
+
+func (d *documenter) success(r Route) openapi.Content {
+	media, _, _ := strings.Cut(r.MediaType(), ";")
+	switch {
+	case r.Response == nil:
+		return content(&wire.Schema{Type: "object"})
+	case strings.HasPrefix(media, "text/"):
+		return openapi.Content{media: {Schema: &wire.Schema{Type: "string"}}}
+	case media != mediaJSON:
+		return openapi.Content{media: {Schema: &wire.Schema{}}} // of bytes there is nothing to say
+	default:
+		return content(d.schemas.Ref(r.Response, wire.Answered))
+	}
 }
 
 func content(s *wire.Schema) openapi.Content { return openapi.Content{mediaJSON: {Schema: s}} }

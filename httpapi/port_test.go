@@ -699,3 +699,19 @@ func (f *fakePort) Ready(context.Context) []keyserver.Readiness {
 	}
 	return []keyserver.Readiness{{Part: "database", Ready: true, Detail: "answers"}}
 }
+
+func (f *fakePort) AuditReceipt(ctx context.Context, _ keyserver.Caller, seq int64) ([]byte, error) {
+	return answer([]byte("c2sp.org/tlog-proof@v1\n"), f.called(ctx, "AuditReceipt", seq))
+}
+
+func (f *fakePort) AuditCheckpoint(ctx context.Context) ([]byte, error) {
+	return answer([]byte("keys/audit/1\n"), f.called(ctx, "AuditCheckpoint", nil))
+}
+
+func (f *fakePort) AuditKey(ctx context.Context) (keyserver.AuditKey, error) {
+	return answer(keyserver.AuditKey{Origin: "keys/audit/1", Key: "keys/audit/1+00000000+AQ=="}, f.called(ctx, "AuditKey", nil))
+}
+
+func (f *fakePort) AuditTile(ctx context.Context, _ keyserver.Caller, t keyserver.AuditTile) ([]byte, error) {
+	return answer(make([]byte, 32*t.Width), f.called(ctx, "AuditTile", t))
+}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
@@ -138,6 +139,27 @@ func (x *exchange) judge(out any, err error) (any, error) {
 // other route a 404 can only mean that the service does not have it.
 func (r Route) Named() bool {
 	return slices.ContainsFunc(r.Faults, func(c fault.Code) bool { return edges[c].status == http.StatusNotFound })
+}
+
+// MediaType is that of an answer which is no failure.
+func (r Route) MediaType() string {
+	if r.Response != nil {
+		if plain, ok := reflect.New(r.Response).Interface().(schema.Plain); ok {
+			return plain.MediaType()
+		}
+	}
+	return mediaJSON
+}
+
+// rest is the parameter at the end of the path that may have slashes, empty where
+// there is none.
+func (r Route) rest() string {
+	for _, f := range wire.Of(r.Request).Path {
+		if f.Rest {
+			return f.Name
+		}
+	}
+	return ""
 }
 
 // every returns all codes that the route can answer, for the reference.

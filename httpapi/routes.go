@@ -437,6 +437,30 @@ func recordRoutes() []Route {
 			Operations: grants(keyserver.OpReadAudit),
 		}, readAudit),
 		endpoint(Route{
+			Name: "getAuditCheckpoint", Method: http.MethodGet, Path: "/api/audit/checkpoint", Extension: true, Session: true,
+			Summary: "Answers how far the audit tree has grown, signed (C2SP tlog-checkpoint).",
+			Faults:  codes(fault.NotReady),
+		}, auditCheckpoint),
+		endpoint(Route{
+			Name: "getAuditKey", Method: http.MethodGet, Path: "/api/audit/key", Extension: true, Session: true,
+			Summary: "Answers the name of the audit tree and the key that verifies its checkpoints.",
+		}, auditKey),
+		endpoint(Route{
+			Name: "getAuditReceipt", Method: http.MethodGet, Path: "/api/audit/{seq}/receipt", Extension: true, Session: true,
+			Summary:    "Proves that a row is in the audit tree (C2SP tlog-proof), and waits until it is where it is new.",
+			Operations: grants(keyserver.OpReadAudit), Faults: codes(fault.NotFound, fault.NotReady),
+		}, auditReceipt),
+		endpoint(Route{
+			Name: "getAuditHashes", Method: http.MethodGet, Path: "/api/audit/tile/{level}/{tile}", Extension: true, Session: true,
+			Summary: "Answers hashes of the audit tree (C2SP tlog-tiles).",
+			Faults:  codes(fault.NotFound),
+		}, auditHashes),
+		endpoint(Route{
+			Name: "getAuditEntries", Method: http.MethodGet, Path: "/api/audit/tile/entries/{tile}", Extension: true, Session: true,
+			Summary:    "Answers rows in the form that the audit tree hashes (C2SP tlog-tiles).",
+			Operations: grants(keyserver.OpReadAudit), Faults: codes(fault.NotFound),
+		}, auditEntries),
+		endpoint(Route{
 			Name: "listChanges", Method: http.MethodGet, Path: "/api/changes", Extension: true, Session: true, Waits: true,
 			Summary:    "Reads the change feed after a cursor, and waits for a change where there is none yet.",
 			Operations: grants(keyserver.OpWatchChanges), Timeout: maxWait + shortTimeout,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"mime"
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
@@ -214,7 +215,7 @@ func (c *Client) read(k call, resp *http.Response, out any) error {
 		if err != nil {
 			return &NetworkError{Sent: true, Err: err}
 		}
-		if err := json.Unmarshal(b, out); err != nil {
+		if !understood(resp, b, out) {
 			// The decoder's words may quote the answer, which may hold a secret. What it
 			// should have been is in docs/contract.md.
 			return &Error{
@@ -229,6 +230,17 @@ func (c *Client) read(k call, resp *http.Response, out any) error {
 		b = nil // the status says enough
 	}
 	return c.failure(k, resp, b, out)
+}
+
+// understood reads an answer, where it is what the contract says.
+func understood(resp *http.Response, b []byte, out any) bool {
+	if plain, ok := out.(schema.Plain); ok {
+		*plain.Bytes() = b
+		got, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+		want, _, _ := mime.ParseMediaType(plain.MediaType())
+		return err == nil && got == want // a proxy may answer a page of its own
+	}
+	return json.Unmarshal(b, out) == nil
 }
 
 // unproven is a success that does not show what it rests on, nil where it does.

@@ -592,6 +592,36 @@ func (c *Client) ListAuditEntries(ctx context.Context, in schema.AuditQuery) (sc
 	return ask[schema.AuditPage](ctx, c, route{name: "listAuditEntries", method: http.MethodGet, path: "/api/audit"}, in)
 }
 
+// GetAuditCheckpoint answers how far the audit tree has grown, signed (C2SP
+// tlog-checkpoint). Codes of its own: NOT_READY.
+func (c *Client) GetAuditCheckpoint(ctx context.Context) (schema.Text, error) {
+	return ask[schema.Text](ctx, c, route{name: "getAuditCheckpoint", method: http.MethodGet, path: "/api/audit/checkpoint"}, nil)
+}
+
+// GetAuditKey answers the name of the audit tree and the key that verifies its
+// checkpoints.
+func (c *Client) GetAuditKey(ctx context.Context) (schema.AuditKey, error) {
+	return ask[schema.AuditKey](ctx, c, route{name: "getAuditKey", method: http.MethodGet, path: "/api/audit/key"}, nil)
+}
+
+// GetAuditReceipt proves that a row is in the audit tree (C2SP tlog-proof), and
+// waits until it is where it is new. Codes of its own: NOT_FOUND, NOT_READY.
+func (c *Client) GetAuditReceipt(ctx context.Context, in schema.ByRow) (schema.Text, error) {
+	return ask[schema.Text](ctx, c, route{name: "getAuditReceipt", method: http.MethodGet, path: "/api/audit/{seq}/receipt", named: true}, in)
+}
+
+// GetAuditHashes answers hashes of the audit tree (C2SP tlog-tiles). Codes of
+// its own: NOT_FOUND.
+func (c *Client) GetAuditHashes(ctx context.Context, in schema.AuditHashesRequest) (schema.Octets, error) {
+	return ask[schema.Octets](ctx, c, route{name: "getAuditHashes", method: http.MethodGet, path: "/api/audit/tile/{level}/{tile}", named: true}, in)
+}
+
+// GetAuditEntries answers rows in the form that the audit tree hashes (C2SP
+// tlog-tiles). Codes of its own: NOT_FOUND.
+func (c *Client) GetAuditEntries(ctx context.Context, in schema.AuditEntriesRequest) (schema.Octets, error) {
+	return ask[schema.Octets](ctx, c, route{name: "getAuditEntries", method: http.MethodGet, path: "/api/audit/tile/entries/{tile}", named: true}, in)
+}
+
 // ListChanges reads the change feed after a cursor, and waits for a change
 // where there is none yet.
 func (c *Client) ListChanges(ctx context.Context, in schema.ChangesQuery) (schema.ChangePage, error) {

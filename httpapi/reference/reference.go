@@ -140,7 +140,11 @@ func (b types) route(r httpapi.Route) {
 		b.WriteByte('\n')
 		b.describe(fields)
 	}
-	if r.Response != nil {
+	switch {
+	case r.Response == nil:
+	case r.MediaType() != "application/json":
+		fmt.Fprintf(b, "Answers `%s`.\n\n", r.MediaType())
+	default:
 		fmt.Fprintf(b, "Answers %s.\n\n", typeLink(r.Response.Name()))
 		b.object(r.Response)
 	}

@@ -1,6 +1,11 @@
 package schema
 
-import "time"
+import (
+	"errors"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
 
 // AuditQuery selects audit rows. What is left out selects everything.
 type AuditQuery struct {
@@ -35,8 +40,37 @@ type AuditEntry struct {
 	ActorPrincipalID *DecimalID `json:"actorPrincipalId,omitzero" doc:"Who really acted, where principalId is a delegator."`
 	ActorSystemID    *SystemID  `json:"actorSystemId,omitzero" doc:"The key server of actorPrincipalId."`
 	Chain            int64      `json:"chain" doc:"The chain that the row belongs to; one per writer."`
+	Position         int64      `json:"position" doc:"The row's place in its chain, from 1 on."`
 	Hash             Base64     `json:"hash" doc:"Covers the row and previousHash."`
 	PreviousHash     Base64     `json:"previousHash" doc:"Hash of the row before it in its chain; zero in the first."`
+}
+
+var errRow = errors.New("hash and previousHash must have 32 bytes each, and outcome be allowed, refused or failed")
+
+// Row is the row that the entry is the answer of, for whoever computes its hash.
+func (e *AuditEntry) Row() (keyserver.AuditEntry, error) {
+	row := keyserver.AuditEntry{
+		Seq: e.Seq, Time: e.Time, Operation: e.Operation, Outcome: keyserver.Outcome(e.Outcome), Reason: e.Reason,
+		Principal: keyserver.PrincipalRef{System: keyserver.SystemID(e.SystemID), ID: keyserver.ID(e.PrincipalID)},
+		Object:    e.Object, Kind: keyserver.SessionKind(e.SessionKind), RequestID: e.RequestID, Filename: e.Filename,
+		Address: e.Address, For: e.For, Count: e.Count, Chain: e.Chain, Position: e.Position,
+	}
+	if e.Session != nil {
+		row.Session = keyserver.ID(*e.Session)
+	}
+	if e.Approval != nil {
+		row.Approval = keyserver.ID(*e.Approval)
+	}
+	if e.ActorPrincipalID != nil && e.ActorSystemID != nil {
+		row.Actor = keyserver.PrincipalRef{System: keyserver.SystemID(*e.ActorSystemID), ID: keyserver.ID(*e.ActorPrincipalID)}
+	}
+	known := row.Outcome == keyserver.Allowed || row.Outcome == keyserver.Refused || row.Outcome == keyserver.Failed
+	if !known || len(e.Hash) != len(row.Hash) || len(e.PreviousHash) != len(row.Previous) {
+		return keyserver.AuditEntry{}, errRow
+	}
+	copy(row.Hash[:], e.Hash)
+	copy(row.Previous[:], e.PreviousHash)
+	return row, nil
 }
 
 // AuditPage is one page of the trail, oldest row first.

@@ -33,6 +33,26 @@ func (s *Service) Audit(ctx context.Context, by keyserver.Caller, filter keyserv
 	return s.ks.Audit(ctx, by, filter)
 }
 
+// AuditReceipt proves that a row is in the audit tree.
+func (s *Service) AuditReceipt(ctx context.Context, by keyserver.Caller, seq int64) ([]byte, error) {
+	return s.ks.AuditReceipt(ctx, by, seq)
+}
+
+// AuditCheckpoint reads how far the audit tree has grown.
+func (s *Service) AuditCheckpoint(ctx context.Context) ([]byte, error) {
+	return s.ks.AuditCheckpoint(ctx)
+}
+
+// AuditKey reads what verifies the checkpoints of the audit tree.
+func (s *Service) AuditKey(ctx context.Context) (keyserver.AuditKey, error) {
+	return s.ks.AuditKey(ctx)
+}
+
+// AuditTile reads hashes of the audit tree, or the rows of a tile.
+func (s *Service) AuditTile(ctx context.Context, by keyserver.Caller, t keyserver.AuditTile) ([]byte, error) {
+	return s.ks.AuditTile(ctx, by, t)
+}
+
 // Changes reads the change feed, waiting for the next change up to the wait of the filter.
 func (s *Service) Changes(ctx context.Context, by keyserver.Caller, f keyserver.ChangeFilter) (keyserver.ChangePage, error) {
 	return s.ks.Changes(ctx, by, f)

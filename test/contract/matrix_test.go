@@ -59,9 +59,14 @@ var allowed = map[string]string{
 	"GET /api/approvals":        "AOU",
 	"GET /api/approvals/{id}":   "AOU",
 
-	"GET /api/audit":       "OU",
-	"GET /api/changes":     "AOU",
-	"POST /api/config/get": "AU",
+	"GET /api/audit":                     "OU",
+	"GET /api/audit/{seq}/receipt":       "OU",
+	"GET /api/audit/tile/entries/{tile}": "OU",
+	"GET /api/audit/tile/{level}/{tile}": "AOEXU",
+	"GET /api/audit/checkpoint":          "AOEXU",
+	"GET /api/audit/key":                 "AOEXU",
+	"GET /api/changes":                   "AOU",
+	"POST /api/config/get":               "AU",
 
 	"POST /api/keys":              "E",
 	"POST /api/keys/get":          "", // a transport principal's alone, whatever the role: see TestMatrixOfTransportPrincipals
@@ -410,6 +415,9 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 		"POST /api/revocation/crls":                     rig.Object{"crl": b64(enginetest.NewCRL(t, ca, 1, time.Now(), nil))},
 	}, paths: map[string]string{
 		"GET /api/approvals/{id}":                                         "/api/approvals/" + asked,
+		"GET /api/audit/{seq}/receipt":                                    "/api/audit/1/receipt",
+		"GET /api/audit/tile/{level}/{tile}":                              "/api/audit/tile/0/000.p%2F1",
+		"GET /api/audit/tile/entries/{tile}":                              "/api/audit/tile/entries/000.p%2F1",
 		"GET /api/changes":                                                "/api/changes?after=0&wait=0",
 		"GET /api/principals":                                             "/api/principals?type=password",
 		"GET /api/principals/{id}":                                        "/api/principals/" + person,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -233,12 +234,18 @@ func (s *Site) Carry(req *http.Request) (Answer, error) {
 	return Read(resp)
 }
 
+// plain are the media types of answers that are no JSON.
+var plain = []string{"text/plain; charset=utf-8", "application/octet-stream"}
+
 // Read takes an answer off a response. An error says that it is no JSON object.
 func Read(resp *http.Response) (Answer, error) {
 	a := Answer{Status: resp.StatusCode, Header: resp.Header, RequestID: resp.Header.Get("X-Request-Id")}
 	var err error
 	if a.Raw, err = io.ReadAll(resp.Body); err != nil {
 		return a, err
+	}
+	if a.Status == http.StatusOK && slices.Contains(plain, a.Header.Get("Content-Type")) {
+		return a, nil
 	}
 	if err := json.Unmarshal(a.Raw, &a.Body); err != nil {
 		return a, fmt.Errorf("answered %s with something else than a JSON object: %s", strconv.Itoa(a.Status), a.Raw)

@@ -157,7 +157,11 @@ func (t *Table) EncodePath(path string, in any) (string, error) {
 		if r := f.Value.segment(text); r != nil {
 			return "", errors.New(f.Name + ": " + r.problem)
 		}
-		path = strings.ReplaceAll(path, "{"+f.Name+"}", url.PathEscape(text))
+		escaped := url.PathEscape(text)
+		if f.Rest {
+			escaped = strings.ReplaceAll(escaped, "%2F", "/")
+		}
+		path = strings.ReplaceAll(path, "{"+f.Name+"}", escaped)
 	}
 	return path, nil
 }

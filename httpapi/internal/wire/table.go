@@ -50,6 +50,7 @@ type Field struct {
 	Required bool
 	Nullable bool
 	Blank    bool   // of a query parameter: empty values are passed over
+	Rest     bool   // of a path segment: it is the rest of the path, and may have slashes
 	Apart    bool   // goes with another choice than examples show
 	Names    string // what a value of a request names, as the tag of package schema has it
 	Secret   bool   // nobody but the caller and the key server may see it
@@ -112,7 +113,8 @@ func (t *Table) add(typ reflect.Type, at []int) {
 		f.Secret = f.Value.Scalar != nil && f.Value.Scalar.Secret || sf.Tag.Get("secret") == "true"
 		switch {
 		case sf.Tag.Get("path") != "":
-			f.Name, f.Required = sf.Tag.Get("path"), true
+			name, options, _ := strings.Cut(sf.Tag.Get("path"), ",")
+			f.Name, f.Required, f.Rest = name, true, options == "rest"
 			t.Path = append(t.Path, f)
 		case sf.Tag.Get("query") != "":
 			name, options, _ := strings.Cut(sf.Tag.Get("query"), ",")
@@ -266,6 +268,25 @@ var scalars = map[reflect.Type]*Scalar{
 		Kind: Text, Example: `"` + strings.Repeat("ab", 32) + `"`,
 		Bad:    []string{`"ab"`, `"` + strings.Repeat("g", 64) + `"`, `"` + strings.Repeat("a", 63) + `"`, `"` + strings.Repeat("ab", 33) + `"`},
 		Schema: Schema{Type: "string", Pattern: `^[0-9a-fA-F]{64}$`, Description: "A SHA-256 digest in 64 hexadecimal digits. A request may use either case, an answer has lower case."},
+	},
+	reflect.TypeFor[schema.RowNumber](): {
+		Kind: Integer, Example: `1`, Bad: []string{`0`, `-1`, `01`, `+1`, `1.0`, `1e0`, `9007199254740993`},
+		Schema: Schema{Type: "integer", Minimum: new(int64(1)), Maximum: new(int64(schema.MaxExactInteger)), Description: "The place of a row in the audit trail, over all chains."},
+	},
+	reflect.TypeFor[schema.TreeLevel](): {
+		Kind: Integer, Example: `0`, Bad: []string{`-1`, `64`, `+1`, `1.0`, `data`},
+		Schema: Schema{Type: "integer", Minimum: new(int64(0)), Maximum: new(int64(63)), Description: "A level of tiles; each is of the roots of those below it."},
+	},
+	reflect.TypeFor[schema.TilePlace](): {
+		Kind: Text, Example: `"000.p/1"`,
+		Bad: []string{
+			`"67"`, `"1067"`, `"x001"`, `"x001/67"`, `"001/067"`, `"x000/067"`, `"x001//067"`, `"x001/067/"`, `"/067"`, `"067.p"`, `"067.p/"`, `"067.p/0"`,
+			`"067.p/08"`, `"067.p/256"`, `"067.p/+8"`, `"x999/x999/x999/x999/x999/x999/x999/999"`, `"0/067"`, `"-01"`,
+		},
+		Schema: Schema{
+			Type: "string", Pattern: `^(?:x[0-9]{3}/)*[0-9]{3}(?:\.p/[1-9][0-9]{0,2})?$`, MaxLength: new(int64(64)),
+			Description: "A tile in its level as C2SP tlog-tiles spells it: x001/067 is the tile 1067, 067.p/8 the first 8 of tile 67.",
+		},
 	},
 	reflect.TypeFor[schema.RequestPath](): {
 		Kind: Text, Example: `"/api/roles"`,
