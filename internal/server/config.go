@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/sink"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/origin"
@@ -46,6 +48,8 @@ type Config struct {
 	SystemID              uint32
 	ServerName            string
 	CheckpointInterval    time.Duration
+	AuditSinks            []string // URLs of receivers of the audit trail
+	Stdout                io.Writer
 	Deployment            string
 	BootstrapPasswordFile string
 	// BootstrapServiceAccount, NAMESPACE:NAME, is of the first administrator that
@@ -77,6 +81,7 @@ type Config struct {
 	Clock   func() time.Time
 
 	proxies origin.Proxies // TrustedProxies, as Validate read them
+	sinks   []sink.Target  // AuditSinks, likewise
 }
 
 // Validate refuses what no start could make sense of. It touches nothing.
@@ -113,6 +118,9 @@ func (c *Config) Validate() error {
 	}
 	if c.proxies, err = origin.ParseProxies(c.TrustedProxies); err != nil {
 		return fmt.Errorf("--trusted-proxies: %w", err)
+	}
+	if c.sinks, err = sink.Parse(c.AuditSinks); err != nil {
+		return fmt.Errorf("--audit-sink: %w", err)
 	}
 	if err := c.validatePeers(); err != nil {
 		return err

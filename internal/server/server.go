@@ -184,6 +184,9 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	}
 	alarm.observe(registry)
 	observeAuditTree(registry, auditTree)
+	if err := s.auditSinks(store, auditTree, registry); err != nil {
+		return s, err
+	}
 	if metrics != nil {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
@@ -280,6 +283,9 @@ func (s *Server) givenFiles() (*certificateFiles, error) {
 				return nil, err
 			}
 		}
+	}
+	if err := s.cfg.checkSinks(); err != nil {
+		return nil, err
 	}
 	if s.cfg.TLSCert == "" {
 		return nil, nil

@@ -1,0 +1,86 @@
+package sink
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/textproto"
+	"os"
+)
+
+const (
+	maxFile       = 1 << 20
+	maxHeaderFile = 16 << 10
+)
+
+// files name what proves who the receiver is, and to it who we are. All are read with
+// each connection.
+type files struct{ ca, cert, key, header string }
+
+func (f files) tls() (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if f.ca != "" {
+		pem, err := readFile("ca", f.ca, maxFile)
+		if err != nil {
+			return nil, err
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, errors.New("the file of ca holds no PEM certificate")
+		}
+	}
+	if f.cert != "" {
+		cert, err := readFile("cert", f.cert, maxFile)
+		if err != nil {
+			return nil, err
+		}
+		key, err := readFile("key", f.key, maxFile)
+		if err != nil {
+			return nil, err
+		}
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
+			return nil, errors.New("the files of cert and key are not a PEM certificate and its key")
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// headers are the lines of the header file, for instance Authorization: Bearer ...
+func (f files) headers() (http.Header, error) {
+	if f.header == "" {
+		return http.Header{}, nil
+	}
+	text, err := readFile("header-file", f.header, maxHeaderFile)
+	if err != nil {
+		return nil, err
+	}
+	text = append(bytes.TrimSpace(text), "\n\n"...)
+	fields, err := textproto.NewReader(bufio.NewReader(bytes.NewReader(text))).ReadMIMEHeader()
+	if err != nil || len(fields) == 0 {
+		return nil, errors.New("the file of header-file has lines that are not NAME: VALUE") // which are secret
+	}
+	return http.Header(fields), nil
+}
+
+func readFile(what, path string, most int64) ([]byte, error) {
+	f, err := os.Open(path) //nolint:gosec // whoever starts the process names it
+	if err != nil {
+		return nil, fmt.Errorf("the file of %s cannot be read: %w", what, err)
+	}
+	defer f.Close() //nolint:errcheck // it is only read
+	content, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err != nil {
+		return nil, fmt.Errorf("the file of %s cannot be read: %w", what, err)
+	}
+	if int64(len(content)) > most {
+		return nil, fmt.Errorf("the file of %s has more than %d bytes", what, most)
+	}
+	return content, nil
+}

@@ -1,0 +1,274 @@
+// Package sink takes the rows of the audit trail out of the house, each to every
+// receiver at least once, in their order, and with what proves that none lacks
+// (ADR 46). Only rows under a signed checkpoint leave. A receiver that is away, slow or
+// lying delays its own rows and nothing else.
+package sink
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+)
+
+const (
+	// sendTime bounds the delivery of one batch, from the first byte to the
+	// acknowledgement, and holdTime how long a process that was killed has a sink.
+	sendTime = 20 * time.Second
+	holdTime = 30 * time.Second
+	// lookEvery is how often somebody looks for rows, and claimEvery how often at who
+	// has the sink.
+	lookEvery  = 250 * time.Millisecond
+	claimEvery = 5 * time.Second
+	// What failed is tried again after the first pause, then after twice as long.
+	firstPause = time.Second
+	lastPause  = time.Minute
+	storeTime  = 10 * time.Second
+)
+
+// Store is what sinks need of a database.
+type Store interface {
+	tree.Store
+	// AuditStart answers the least sequence number among the rows, 0 without rows.
+	AuditStart(ctx context.Context) (int64, error)
+	// ClaimAuditSink lets a holder deliver to a sink, and answers up to which row that
+	// is done. It answers false where another one does. A new sink begins at first.
+	ClaimAuditSink(ctx context.Context, name string, holder []byte, first int64, now time.Time, lasts time.Duration) (sent int64, held bool, err error)
+	MoveAuditSink(ctx context.Context, name string, holder []byte, from, to int64) (bool, error)
+	ReleaseAuditSink(ctx context.Context, name string, holder []byte) error
+}
+
+// receiver takes batches. It is used by one goroutine.
+type receiver interface {
+	// send returns nil once the other side has acknowledged the whole batch. Its
+	// errors hold nothing that is secret, and nothing that the other side has said.
+	send(ctx context.Context, b *batch) error
+	close()
+}
+
+// Config of the sinks of a process. Every field is needed.
+type Config struct {
+	Store Store
+	Key   note.Verifier // of the audit tree
+	// Size is how many rows the tree has, as far as this process knows.
+	Size func() int64
+	// Holder tells this process from others on the same database.
+	Holder  []byte
+	Source  Source
+	Out     *Stdout
+	Clock   func() time.Time
+	Logger  *slog.Logger
+	Metrics *Metrics
+}
+
+// Runner delivers to one receiver.
+type Runner struct {
+	Config
+	target Target
+	meter  meter
+
+	open    receiver // nil where there is none
+	most    int      // rows of the next batch
+	pause   time.Duration
+	failing bool
+
+	held    bool
+	claimed time.Time // when this process last asked for the sink
+	sent    int64     // known while it is held
+}
+
+// New makes a runner for a target. Run delivers.
+func New(c Config, t Target) *Runner {
+	return &Runner{Config: c, target: t, meter: c.Metrics.of(t.Name, c), most: maxRows}
+}
+
+// Run delivers until ctx ends.
+func (r *Runner) Run(ctx context.Context) {
+	defer r.end(context.WithoutCancel(ctx))
+	for ctx.Err() == nil {
+		wait := lookEvery
+		more, err := r.pass(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			wait = r.fail(err)
+		case more:
+			wait = 0
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+// end gives back what the runner has.
+func (r *Runner) end(ctx context.Context) {
+	r.hangUp()
+	if !r.held {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	if err := r.Store.ReleaseAuditSink(ctx, r.target.Name, r.Holder); err != nil {
+		r.Logger.Warn("an audit sink is given back only after a while", "sink", r.target.Name, "error", err)
+	}
+}
+
+// pass delivers one batch where there are rows and no other process does, and answers
+// whether there are more.
+func (r *Runner) pass(ctx context.Context) (more bool, err error) {
+	now := r.Clock()
+	known := r.Size()
+	if waits := now.Sub(r.claimed); waits >= 0 && waits < claimEvery && (!r.held || r.sent >= known) {
+		return false, nil
+	}
+	if err := r.claim(ctx, now); err != nil || !r.held {
+		return false, err
+	}
+	b, size, err := r.next(ctx)
+	if err != nil || b == nil {
+		return false, err
+	}
+	if err := r.deliver(ctx, b); err != nil {
+		return false, err
+	}
+	if err := r.move(ctx, b.Last); err != nil || !r.held {
+		return false, err
+	}
+	r.took(b)
+	return r.sent < size, nil
+}
+
+// next is the batch that is due, nil where none is, and the size of the tree.
+func (r *Runner) next(ctx context.Context) (*batch, int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	head, err := r.Store.AuditTree(ctx)
+	if err != nil || head.Size <= r.sent {
+		return nil, head.Size, err
+	}
+	b, err := r.collect(ctx, head)
+	if err != nil {
+		return nil, 0, err
+	}
+	r.meter.waits(b.rows[0].Time)
+	return b, head.Size, nil
+}
+
+// move notes what was acknowledged, also where the process is about to end.
+func (r *Runner) move(ctx context.Context, to int64) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
+	defer cancel()
+	moved, err := r.Store.MoveAuditSink(ctx, r.target.Name, r.Holder, r.sent, to)
+	if err != nil || !moved {
+		// Whether it was moved is read anew, or another process has the sink by now and
+		// delivers these rows once more.
+		r.hold(0, false)
+		return err
+	}
+	r.hold(to, true)
+	return nil
+}
+
+func (r *Runner) hold(sent int64, held bool) {
+	r.sent, r.held = sent, held
+	r.meter.moved(sent, held)
+}
+
+// claim asks for the sink, or keeps it.
+func (r *Runner) claim(ctx context.Context, now time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	r.claimed = now
+	first, err := r.Store.AuditStart(ctx)
+	if err != nil {
+		return err
+	}
+	sent, held, err := r.Store.ClaimAuditSink(ctx, r.target.Name, r.Holder, max(first, 1), now, holdTime)
+	if err != nil {
+		return err
+	}
+	r.hold(sent, held)
+	return nil
+}
+
+// deliver sends a batch on a connection that is there, or on a new one.
+func (r *Runner) deliver(ctx context.Context, b *batch) error {
+	ctx, cancel := context.WithTimeout(ctx, sendTime)
+	defer cancel()
+	if r.open == nil {
+		var err error
+		if r.open, err = r.target.open(r.Config); err != nil {
+			return err
+		}
+	}
+	return r.open.send(ctx, b)
+}
+
+func (r *Runner) hangUp() {
+	if r.open != nil {
+		r.open.close()
+		r.open = nil
+	}
+}
+
+// fail says so once, and answers how long to wait. Files of certificates and headers
+// are read anew with the next connection.
+func (r *Runner) fail(err error) time.Duration {
+	r.hangUp()
+	r.meter.failures.Inc()
+	if !r.failing {
+		r.failing = true
+		r.Logger.Error("an audit sink takes no rows; they wait for it", "sink", r.target.Name, "after", r.sent, "error", err)
+	}
+	r.most = max(r.most/2, 1) // what was too much, or too slow, may pass in pieces
+	r.pause = min(max(2*r.pause, firstPause), lastPause)
+	return r.pause/2 + rand.N(r.pause/2) //nolint:gosec // so that processes do not come all at once
+}
+
+func (r *Runner) took(b *batch) {
+	r.meter.sent.Add(float64(len(b.rows)))
+	r.pause = 0
+	r.most = min(2*r.most, maxRows)
+	if r.failing {
+		r.failing = false
+		r.Logger.Info("an audit sink takes rows again", "sink", r.target.Name, "upTo", b.Last)
+	}
+}
+
+// plain takes out of an error what the receiver may have said, and the URL.
+func plain(err error) error {
+	var outer *url.Error
+	var alert tls.AlertError
+	var record tls.RecordHeaderError
+	var verify *tls.CertificateVerificationError
+	var network *net.OpError
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return errSlow
+	case errors.As(err, &alert):
+		return fmt.Errorf("it refuses TLS: %w", alert)
+	case errors.As(err, &record):
+		return errors.New("it does not speak TLS")
+	case errors.As(err, &verify):
+		return errors.New("its certificate is not trusted, or not for its name")
+	case errors.As(err, &network):
+		return network
+	case errors.As(err, &outer):
+		return errors.New("it does not speak HTTP, or ends the connection")
+	}
+	return errors.New("it ends the connection")
+}
+
+var errSlow = errors.New("it has not acknowledged in time")

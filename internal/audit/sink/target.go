@@ -1,0 +1,126 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// MaxTargets bounds the sinks of a process.
+const MaxTargets = 8
+
+// Target is where rows go, as a URL says it.
+type Target struct {
+	// Name is the URL without what it says of files. It tells sinks apart in the
+	// database, in metrics and in the log, and is nothing secret.
+	Name string
+
+	scheme, address string // host and port
+	files
+	plaintext bool
+}
+
+// The schemes, and what a URL of each may say behind its question mark.
+var schemes = map[string][]string{
+	"stdout":     nil,
+	"https":      {"ca", "cert", "key", "header-file"},
+	"syslog+tls": {"ca", "cert", "key"},
+	"otlp":       {"ca", "cert", "key", "header-file", "plaintext"},
+}
+
+// Parse reads URLs. Its errors do not repeat them, for they may hold by mistake what is
+// secret.
+func Parse(list []string) ([]Target, error) {
+	if len(list) > MaxTargets {
+		return nil, fmt.Errorf("there are %d; %d are the most", len(list), MaxTargets)
+	}
+	var targets []Target
+	for _, text := range list {
+		t, err := parse(text)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(targets, func(other Target) bool { return other.Name == t.Name }) {
+			return nil, fmt.Errorf("%s is given twice; drop one", t.Name)
+		}
+		targets = append(targets, t)
+	}
+	return targets, nil
+}
+
+func parse(text string) (Target, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return Target{}, errors.New("a URL cannot be read; give stdout:, https://HOST/PATH, syslog+tls://HOST:PORT or otlp://HOST:PORT")
+	}
+	allowed, known := schemes[u.Scheme]
+	switch {
+	case !known:
+		return Target{}, errors.New("the scheme of a URL is not known; give stdout:, https://HOST/PATH, syslog+tls://HOST:PORT or otlp://HOST:PORT")
+	case u.User != nil || strings.Contains(u.Opaque, "@"):
+		return Target{}, fmt.Errorf("a URL of %s names a user or a password; put what authenticates into a file and name it by header-file or key", u.Scheme)
+	case u.Fragment != "":
+		return Target{}, fmt.Errorf("a URL of %s has a part behind #; drop it", u.Scheme)
+	case u.Scheme == "stdout":
+		if text != "stdout:" {
+			return Target{}, errors.New("standard output is given as stdout: and nothing more")
+		}
+		return Target{Name: "stdout", scheme: "stdout"}, nil
+	case u.Hostname() == "" || u.Opaque != "":
+		return Target{}, fmt.Errorf("a URL of %s names no host", u.Scheme)
+	case u.Scheme != "https" && (u.Port() == "" || u.Path != ""):
+		return Target{}, fmt.Errorf("a URL of %s is %s://HOST:PORT, without a path", u.Scheme, u.Scheme)
+	}
+	name := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
+	t := Target{Name: name.String(), scheme: u.Scheme, address: u.Host}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return Target{}, fmt.Errorf("%s: what is behind the question mark cannot be read", t.Name)
+	}
+	for key, values := range query {
+		if !slices.Contains(allowed, key) || len(values) != 1 || values[0] == "" {
+			return Target{}, fmt.Errorf("%s: behind the question mark may be, each once: %s", t.Name, strings.Join(allowed, ", "))
+		}
+	}
+	t.files = files{ca: query.Get("ca"), cert: query.Get("cert"), key: query.Get("key"), header: query.Get("header-file")}
+	if (t.cert == "") != (t.key == "") {
+		return Target{}, fmt.Errorf("%s: cert and key belong together; give both or neither", t.Name)
+	}
+	if plaintext := query.Get("plaintext"); plaintext != "" {
+		ip := net.ParseIP(u.Hostname())
+		switch {
+		case plaintext != "true":
+			return Target{}, fmt.Errorf("%s: plaintext may be true, or left out", t.Name)
+		case u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()):
+			return Target{}, fmt.Errorf("%s: plaintext=true is refused, because the host is not a loopback address", t.Name)
+		case t.ca != "" || t.cert != "":
+			return Target{}, fmt.Errorf("%s: plaintext=true and certificates contradict each other; drop one", t.Name)
+		}
+		t.plaintext = true
+	}
+	return t, nil
+}
+
+// Check reads the files that a target names, so that a wrong path is told at the start.
+func (t Target) Check() error {
+	_, err := t.tls()
+	if err == nil {
+		_, err = t.headers()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", t.Name, err)
+	}
+	return nil
+}
+
+func (t Target) open(c Config) (receiver, error) {
+	switch t.scheme {
+	case "stdout":
+		return c.Out, nil
+	default:
+		return openCloudEvents(t)
+	}
+}

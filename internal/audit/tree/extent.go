@@ -1,0 +1,124 @@
+package tree
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/transparency-dev/merkle/compact"
+	"github.com/transparency-dev/merkle/rfc6962"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Extent proves to somebody who has the rows First to Last that they are all that the
+// log has there, and that they continue the rows before them. All hashes are of
+// RFC 6962.
+type Extent struct {
+	First int64 `json:"first"`
+	Last  int64 `json:"last"`
+	Count int64 `json:"count"`
+	// Before is the root of the tree of the rows before First, and After that of the
+	// rows up to Last: the After of one extent is the Before of the next.
+	Before tlog.Hash `json:"before"`
+	After  tlog.Hash `json:"after"`
+	// Frontier are the roots of the full subtrees that the rows before First make, from
+	// left to right; with the rows they make After.
+	Frontier []tlog.Hash `json:"frontier"`
+	// Checkpoint is the newest one, which covers Last, and Proof that its tree
+	// continues the one whose root is After.
+	Checkpoint string      `json:"checkpoint"`
+	Proof      []tlog.Hash `json:"proof"`
+}
+
+// Extend answers what proves the rows first to last under a head.
+func Extend(ctx context.Context, store Store, head audit.TreeHead, first, last int64) (Extent, error) {
+	if first < 1 || last < first || last > head.Size {
+		return Extent{}, fmt.Errorf("the tree of %d rows has no rows %d to %d", head.Size, first, last)
+	}
+	e := Extent{First: first, Last: last, Count: last - first + 1, Checkpoint: string(head.Checkpoint)}
+	reader := hashes(ctx, store, nil)
+	var err error
+	if e.Frontier, err = reader.ReadHashes(frontier(first - 1)); err != nil {
+		return Extent{}, err
+	}
+	if e.Before, err = grow(first-1, e.Frontier, nil); err != nil {
+		return Extent{}, err
+	}
+	if e.After, err = tlog.TreeHash(last, reader); err != nil {
+		return Extent{}, err
+	}
+	e.Proof, err = tlog.ProveTree(head.Size, last, reader)
+	return e, err
+}
+
+// frontier are the places of the full subtrees that a tree of a size consists of, from
+// left to right.
+func frontier(size int64) []int64 {
+	places := []int64{}
+	for _, node := range compact.RangeNodes(0, uint64(size), nil) { //nolint:gosec // a size is not negative
+		places = append(places, tlog.StoredHashIndex(int(node.Level), int64(node.Index))) //nolint:gosec // below the size
+	}
+	return places
+}
+
+var subtrees = compact.RangeFactory{Hash: rfc6962.DefaultHasher.HashChildren}
+
+// grow is the root of a tree, given by its full subtrees, once it has leaves, too.
+func grow(size int64, full, leaves []tlog.Hash) (tlog.Hash, error) {
+	if size == 0 && len(leaves) == 0 {
+		return tlog.TreeHash(0, nil)
+	}
+	hashes := make([][]byte, len(full))
+	for i := range full {
+		hashes[i] = full[i][:]
+	}
+	at, err := subtrees.NewRange(0, uint64(size), hashes) //nolint:gosec // a size is not negative
+	if err != nil {
+		return tlog.Hash{}, err
+	}
+	for i := range leaves {
+		if err := at.Append(leaves[i][:], nil); err != nil {
+			return tlog.Hash{}, err
+		}
+	}
+	root, err := at.GetRootHash(nil)
+	if err != nil {
+		return tlog.Hash{}, err
+	}
+	return tlog.Hash(root), nil
+}
+
+// Verify establishes that the rows are those that the log of a key has from First to
+// Last, none more and none less. It asks nobody.
+func (e *Extent) Verify(rows []keyserver.AuditEntry, key note.Verifier) error {
+	leaves := make([]tlog.Hash, len(rows))
+	var scratch []byte
+	for i := range rows {
+		leaves[i], scratch = audit.Leaf(scratch, &rows[i])
+	}
+	return e.VerifyLeaves(leaves, key)
+}
+
+// VerifyLeaves is Verify for who has the hashes of the rows.
+func (e *Extent) VerifyLeaves(leaves []tlog.Hash, key note.Verifier) error {
+	head, err := Open([]byte(e.Checkpoint), key)
+	if err != nil {
+		return err
+	}
+	if e.First < 1 || e.Last > head.Size || e.Count != e.Last-e.First+1 || int64(len(leaves)) != e.Count {
+		return fmt.Errorf("%w: %d rows were given for the rows %d to %d, under a checkpoint of %d", ErrInconsistent, len(leaves), e.First, e.Last, head.Size)
+	}
+	if before, err := grow(e.First-1, e.Frontier, nil); err != nil || before != e.Before {
+		return fmt.Errorf("%w: what is told of the rows before %d is not of one tree", ErrInconsistent, e.First)
+	}
+	if after, err := grow(e.First-1, e.Frontier, leaves); err != nil || after != e.After {
+		return fmt.Errorf("%w: the rows %d to %d are not those of the log", ErrInconsistent, e.First, e.Last)
+	}
+	if tlog.CheckTree(e.Proof, head.Size, head.Root, e.Last, e.After) != nil {
+		return fmt.Errorf("%w: the rows %d to %d are not under the checkpoint of %d", ErrInconsistent, e.First, e.Last, head.Size)
+	}
+	return nil
+}
