@@ -92,3 +92,14 @@ need_debian_packages() {
 		'apt-get update && apt-get install -y --no-install-recommends "$@"' - "$@" ||
 		fail "apt-get could not install $*; its last lines are above"
 }
+
+# keep_services_stopped: Debian starts what it installs unless this file says
+# otherwise. One that is there already, in most containers, stays as it is.
+keep_services_stopped() {
+	local policy=/usr/sbin/policy-rc.d
+	if [[ $(id -u) == 0 && -d /usr/sbin && ! -e $policy ]]; then
+		printf '#!/bin/sh\nexit 101\n' >"$policy"
+		chmod 755 "$policy"
+		trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+	fi
+}

@@ -22,6 +22,10 @@ for need in $needs; do
 		path=$("$root/hack/slapd.sh")
 		tell KEYSERVER_SLAPD "$path"
 		;;
+	syslog)
+		path=$("$root/hack/rsyslog.sh")
+		tell KEYSERVER_RSYSLOGD "$path"
+		;;
 	node) "$root/hack/node.sh" >&2 ;;
 	curl)
 		command -v curl >/dev/null ||

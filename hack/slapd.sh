@@ -23,13 +23,6 @@ fi
 
 find_slapd && exit 0
 
-# Debian starts what it installs unless this file says otherwise. One that is
-# there already, in most containers, stays as it is.
-policy=/usr/sbin/policy-rc.d
-if [[ $(id -u) == 0 && -d /usr/sbin && ! -e $policy ]]; then
-	printf '#!/bin/sh\nexit 101\n' >"$policy"
-	chmod 755 "$policy"
-	trap 'rm -f "$policy"' EXIT
-fi
+keep_services_stopped
 need_debian_packages "the tests also log in by a directory, and this machine has no OpenLDAP server" slapd
 find_slapd || fail "Debian's slapd package is installed, but its server is not where Debian puts it"

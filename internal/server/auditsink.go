@@ -12,6 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/sink"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/version"
 )
 
 // auditSinks starts a delivery for each --audit-sink.
@@ -31,7 +32,7 @@ func (s *Server) auditSinks(store *sqlstore.Store, trail *tree.Tree, registry *p
 	}
 	config := sink.Config{
 		Store: store, Key: trail.Signer.Verifier, Size: trail.Size, Holder: holder,
-		Source: sink.Source{ServerName: s.cfg.ServerName, Version: s.cfg.Version.Banner},
+		Source: sink.Source{ServerName: s.cfg.ServerName, Version: version.String()},
 		Out:    sink.NewStdout(out), Clock: s.cfg.Clock, Logger: s.cfg.Logger, Metrics: sink.NewMetrics(registry),
 	}
 	for _, target := range s.cfg.sinks {

@@ -12,7 +12,7 @@ import (
 
 // What a test file names, and what that says of its package's needs.
 var signs = map[string]string{
-	`"KUBEBUILDER_ASSETS"`: "cluster", `envtest.`: "cluster", `"KEYSERVER_PG_BIN"`: "postgres", `"KEYSERVER_SLAPD"`: "directory",
+	`"KUBEBUILDER_ASSETS"`: "cluster", `envtest.`: "cluster", `"KEYSERVER_PG_BIN"`: "postgres", `"KEYSERVER_SLAPD"`: "directory", `"KEYSERVER_RSYSLOGD"`: "syslog",
 	`"KEYSERVER_PROGRAM"`: "program", `LookPath("curl")`: "curl", `Command("npm"`: "node", `Command("node"`: "node", `Command("go", "build"`: "program",
 }
 

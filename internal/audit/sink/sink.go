@@ -8,7 +8,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -250,15 +249,12 @@ func (r *Runner) took(b *batch) {
 // plain takes out of an error what the receiver may have said, and the URL.
 func plain(err error) error {
 	var outer *url.Error
-	var alert tls.AlertError
 	var record tls.RecordHeaderError
 	var verify *tls.CertificateVerificationError
 	var network *net.OpError
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return errSlow
-	case errors.As(err, &alert):
-		return fmt.Errorf("it refuses TLS: %w", alert)
 	case errors.As(err, &record):
 		return errors.New("it does not speak TLS")
 	case errors.As(err, &verify):

@@ -120,6 +120,8 @@ func (t Target) open(c Config) (receiver, error) {
 	switch t.scheme {
 	case "stdout":
 		return c.Out, nil
+	case "syslog+tls":
+		return openSyslog(t, c.Source)
 	default:
 		return openCloudEvents(t)
 	}

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Usage: KEYSERVER_RSYSLOGD=$(hack/rsyslog.sh)
+#
+# Prints the path of rsyslogd, which the tests start for themselves on a loopback port.
+# The first of these that applies: KEYSERVER_RSYSLOGD, PATH, where Debian puts it; if
+# there is none, or not its drivers for TLS, Debian's packages are installed where this
+# script may do that. The service of the package is not started.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+find_rsyslog() {
+	local path
+	compgen -G '/usr/lib/*/rsyslog/lmnsd_ossl.so' >/dev/null && compgen -G '/usr/lib/*/rsyslog/lmnsd_gtls.so' >/dev/null || return 1
+	for path in "$(command -v rsyslogd || true)" /usr/sbin/rsyslogd; do
+		if [[ -x $path ]]; then echo "$path"; return; fi
+	done
+	return 1
+}
+
+if [[ -n ${KEYSERVER_RSYSLOGD:-} ]]; then
+	[[ -x $KEYSERVER_RSYSLOGD ]] || fail "KEYSERVER_RSYSLOGD is $KEYSERVER_RSYSLOGD, which is no program: correct it, or unset it"
+	echo "$KEYSERVER_RSYSLOGD"
+	exit 0
+fi
+
+find_rsyslog && exit 0
+
+keep_services_stopped
+need_debian_packages "the tests also send the audit trail to a syslog server, and this machine has no rsyslog with TLS" rsyslog rsyslog-openssl rsyslog-gnutls
+find_rsyslog || fail "Debian's rsyslog packages are installed, but not where Debian puts them"
