@@ -29,6 +29,7 @@ require (
 	github.com/transparency-dev/formats v0.1.1
 	github.com/transparency-dev/merkle v0.0.2
 	github.com/yannh/kubeconform v0.7.0
+	go.opentelemetry.io/proto/slim/otlp v1.11.1
 	go.yaml.in/yaml/v2 v2.4.4
 	gocloud.dev v0.47.0
 	gocloud.dev/secrets/hashivault v0.45.0

@@ -32,26 +32,26 @@ const (
 
 // event is a row, or what proves a batch, in the terms of OCSF.
 type event struct {
-	ActivityID   int        `json:"activity_id"`
-	ActivityName string     `json:"activity_name,omitempty"` // where the id says other
-	CategoryUID  int        `json:"category_uid"`
-	ClassUID     int        `json:"class_uid"`
-	TypeUID      int        `json:"type_uid"`
-	SeverityID   int        `json:"severity_id"`
-	Time         int64      `json:"time"` // milliseconds
-	Count        int64      `json:"count,omitempty"`
-	StatusID     int        `json:"status_id,omitempty"`
-	StatusCode   string     `json:"status_code,omitempty"`
-	Status       string     `json:"status,omitempty"`
-	Message      string     `json:"message,omitempty"`
-	Actor        *actor     `json:"actor,omitempty"`
-	User         *user      `json:"user,omitempty"`
-	Service      *named     `json:"service,omitempty"`
-	Session      *identity  `json:"session,omitempty"`
-	API          *api       `json:"api,omitempty"`
-	SrcEndpoint  *endpoint  `json:"src_endpoint,omitempty"`
-	Resources    []identity `json:"resources,omitempty"`
-	Metadata     metadata   `json:"metadata"`
+	ActivityID   int           `json:"activity_id"`
+	ActivityName string        `json:"activity_name,omitempty"` // where the id says other
+	CategoryUID  int           `json:"category_uid"`
+	ClassUID     int           `json:"class_uid"`
+	TypeUID      int           `json:"type_uid"`
+	SeverityID   int           `json:"severity_id"`
+	Time         int64         `json:"time"` // milliseconds
+	Count        int64         `json:"count,omitempty"`
+	StatusID     int           `json:"status_id,omitempty"`
+	StatusCode   string        `json:"status_code,omitempty"`
+	Status       string        `json:"status,omitempty"`
+	Message      string        `json:"message,omitempty"`
+	Actor        *actor        `json:"actor,omitempty"`
+	User         *user         `json:"user,omitempty"`
+	Service      *named        `json:"service,omitempty"`
+	Session      *identity     `json:"session,omitempty"`
+	API          *api          `json:"api,omitempty"`
+	SrcEndpoint  *endpoint     `json:"src_endpoint,omitempty"`
+	Resources    []identity    `json:"resources,omitempty"`
+	Metadata     eventMetadata `json:"metadata"`
 	// RawData is the documented byte form of the row, in base64: SHA-256 over a zero
 	// byte and it is the leaf of the tree.
 	RawData  string `json:"raw_data,omitempty"`
@@ -82,7 +82,7 @@ type (
 		IP   string `json:"ip,omitempty"`
 		Name string `json:"name,omitempty"` // where there is no address
 	}
-	metadata struct {
+	eventMetadata struct {
 		Version  string  `json:"version"`
 		Product  product `json:"product"`
 		LogName  string  `json:"log_name"`           // the origin of the checkpoint
@@ -203,8 +203,8 @@ func (e *event) class(category, class, activity int) {
 	e.CategoryUID, e.ClassUID, e.ActivityID, e.TypeUID = category, class, activity, class*100+activity
 }
 
-func (b *batch) metadata(id string) metadata {
-	return metadata{
+func (b *batch) metadata(id string) eventMetadata {
+	return eventMetadata{
 		Version: SchemaVersion, Product: product{Name: "keyserver-operator", VendorName: "keyserver-operator", Version: b.source.Version},
 		LogName: b.Log, UID: b.Log + "/" + id,
 	}

@@ -122,6 +122,8 @@ func (t Target) open(c Config) (receiver, error) {
 		return c.Out, nil
 	case "syslog+tls":
 		return openSyslog(t, c.Source)
+	case "otlp":
+		return openOTLP(t, c.Source)
 	default:
 		return openCloudEvents(t)
 	}
