@@ -52,6 +52,7 @@ var Without = map[string]string{
 	"audit_tree":       "signed",
 	"audit_tiles":      "lead to the root that is signed",
 	"audit_sinks":      "who receives sees by what is signed whether rows lack, and a row too often is one that it has",
+	"audit_journal":    "a wrong one is refused at the start, because no row of a journal follows from it",
 	"changes":          "says that something was changed, not what it is",
 	"sequences":        "counters",
 	"used_proofs":      "a row fewer lets a proof pass twice within its minutes, and gives nothing else",

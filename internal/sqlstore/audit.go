@@ -82,7 +82,7 @@ func (c *auditChain) Append(ctx context.Context, after audit.Head, rows []keyser
 		if err := c.store.inserts.audit.run(ctx, in, c.args); err != nil {
 			return err
 		}
-		if err := c.countUses(ctx, in, rows); err != nil {
+		if c.args, err = c.store.countUses(ctx, in, rows, c.args[:0], c.uses); err != nil {
 			return err
 		}
 		hit, err := in.exec(ctx, `UPDATE audit_chains SET position = $1, head = $2

@@ -8,6 +8,7 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/follow"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/prepared"
 )
@@ -53,6 +54,11 @@ type dialect interface {
 	follow(ctx context.Context, s *Store) (*follow.Follower, error)
 	// claimChain claims the lowest free audit chain.
 	claimChain(ctx context.Context, s *Store) (audit.Chain, error)
+	// recoverTrail brings rows of the trail that a process left elsewhere to their tables.
+	recoverTrail(ctx context.Context, s *Store) error
+	// unfilled reads rows of the trail that are in no table yet, where this process
+	// does not write it, and where the tables end.
+	unfilled(ctx context.Context, s *Store) (audit.Snapshot, []keyserver.AuditEntry, error)
 
 	// setKeyMACs writes the MACs of keys.
 	setKeyMACs(ctx context.Context, in statements, ids, macs [][]byte) error

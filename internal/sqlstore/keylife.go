@@ -143,19 +143,19 @@ func (r reads) KeyUses(ctx context.Context, keys []keyserver.ID) (map[keyserver.
 }
 
 // countUses adds the uses that rows of the trail record, those of one key at once.
-// Whoever else appends does so before or after: the sequence of the rows is locked.
-func (c *auditChain) countUses(ctx context.Context, in statements, rows []keyserver.AuditEntry) error {
-	c.args = c.args[:0]
-	clear(c.uses)
+// Whoever else appends does so before or after. It works in args and uses, and
+// answers args.
+func (s *Store) countUses(ctx context.Context, in statements, rows []keyserver.AuditEntry, args []any, uses map[keyserver.ID]int64) ([]any, error) {
+	clear(uses)
 	for i := range rows {
 		if key := rows[i].UsedKey; !key.IsZero() {
-			c.uses[key]++
+			uses[key]++
 		}
 	}
-	for key, n := range c.uses {
-		c.args = append(c.args, key[:], n, rows[0].Time.UnixMicro())
+	for key, n := range uses {
+		args = append(args, key[:], n, rows[len(rows)-1].Time.UnixMicro())
 	}
-	return c.store.inserts.uses.run(ctx, in, c.args)
+	return args, s.inserts.uses.run(ctx, in, args)
 }
 
 // ListedKey is a key with its list.

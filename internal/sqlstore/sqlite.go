@@ -18,7 +18,6 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
-	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/datadir"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/follow"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/prepared"
@@ -224,15 +223,13 @@ func (d *sqlite) claimChain(ctx context.Context, s *Store) (audit.Chain, error) 
 	if !s.claimed.CompareAndSwap(false, true) {
 		return nil, errors.New("the audit chain has its writer already")
 	}
-	c := &auditChain{chain: 1, store: s, uses: map[keyserver.ID]int64{}, transact: s.writeAlone, release: func() error {
-		s.claimed.Store(false)
-		return nil
-	}}
-	if err := c.create(ctx); err != nil {
+	j, err := openJournal(ctx, s, d.dir)
+	if err != nil {
 		s.claimed.Store(false)
 		return nil, err
 	}
-	return c, nil
+	s.journal.Store(j)
+	return j, nil
 }
 
 // setKeyMACs: a statement costs microseconds, and nothing is to be won.

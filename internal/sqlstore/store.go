@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/journal"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/follow"
 )
@@ -38,6 +39,8 @@ type Config struct {
 	Clock       func() time.Time // default: the system's
 	Logger      *slog.Logger     // default: discards
 	KeptChanges int64            // default: 100,000
+
+	journal journal.Options // SQLite: other than the defaults only in tests
 }
 
 func (c Config) complete() (Config, error) {
@@ -66,7 +69,9 @@ type Store struct {
 	writer   *writer // nil where the store is read-only
 	follower *follow.Follower
 	inserts  inserts
-	claimed  atomic.Bool // SQLite: the one chain is taken
+	claimed  atomic.Bool                            // SQLite: the one chain is taken
+	journal  atomic.Pointer[journaled]              // SQLite: where that chain is written
+	tail     atomic.Pointer[[]keyserver.AuditEntry] // read-only: rows that were only in a journal
 	closing  sync.Once
 	closed   error
 
@@ -94,6 +99,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s := newStore(cfg, d, p)
 	s.writer = newWriter(d, p.write)
+	if err := d.recoverTrail(ctx, s); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	if s.follower, err = d.follow(ctx, s); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -140,8 +148,11 @@ func (s *Store) close() error {
 		s.follower.Stop()
 	}
 	var err error
+	if j := s.journal.Load(); j != nil {
+		err = j.Release()
+	}
 	if s.writer != nil {
-		err = s.writer.close()
+		err = errors.Join(err, s.writer.close())
 	}
 	return errors.Join(err, s.pools.close())
 }

@@ -1,0 +1,309 @@
+// Package journal makes groups of bytes durable by one synchronous write each, in a file whose space is taken beforehand and used again and again. It
+// knows neither rows nor SQL: what has gone elsewhere is said by Filled, and what
+// has not is read back by Read.
+//
+// The file is a header and two segments. A segment is filled from its beginning
+// in lives: life 1 in the first segment, life 2 in the second, life 3 in the first
+// again, over what life 1 left. Everything is in blocks of 512 bytes, which a disk
+// writes whole or not at all, and each of which says for itself what it is: its
+// place, its life, its group, its part of the group, under a CRC that begins with
+// the id of the file. Also a block that was never used says so. So after a crash
+// each block is either what it was before the last write or what that write made
+// of it, and whatever is neither was damaged.
+package journal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// File is the name of a journal in its directory.
+const File = "audit.journal"
+
+const (
+	// segmentSize bounds how far what is filled from the journal may be behind.
+	segmentSize = 4 << 20
+	segments    = 2
+	fileMode    = 0o600
+)
+
+// ID tells a journal from every other one.
+type ID [16]byte
+
+// Position is behind a group: a life, and how many blocks of its segment.
+type Position struct {
+	Life  int64
+	Block int64
+}
+
+// Start is the position of an empty journal.
+var Start = Position{Life: 1}
+
+// before reports whether p comes before q.
+func (p Position) before(q Position) bool {
+	return p.Life < q.Life || p.Life == q.Life && p.Block < q.Block
+}
+
+// Errors of Append.
+var (
+	// ErrFull says that nothing can be appended until more was filled.
+	ErrFull = errors.New("the journal is full")
+	// ErrTooLarge says that the group would not fit into an empty journal.
+	ErrTooLarge = errors.New("too large for the journal")
+)
+
+// Journal is a journal that one process writes. It is not safe for concurrent use.
+type Journal struct {
+	file   *os.File
+	layout layout
+	seed   uint32
+	write  func(f *os.File, b []byte, at int64) error
+	end    Position
+	group  uint32 // the number of the last one; numbers rise within a life
+	failed uint32 // writes, so that no two groups of a life have one number
+	filled Position
+	buffer []byte
+}
+
+// Options differ from the defaults only in tests.
+type Options struct {
+	SegmentBytes int64 // a multiple of 4096; 4 MiB
+	// Write writes durably.
+	Write func(f *os.File, b []byte, at int64) error
+}
+
+func (o Options) complete() Options {
+	if o.SegmentBytes == 0 {
+		o.SegmentBytes = segmentSize
+	}
+	if o.Write == nil {
+		o.Write = writeDurably
+	}
+	return o
+}
+
+// Create makes an empty journal in a directory, in the place of one that is there.
+// All its space is taken and written once, so that no append can fail for want of
+// it, or has to change anything but its blocks.
+func Create(dir string, id ID, o Options) (*Journal, error) {
+	o = o.complete()
+	l := layout{blocks: o.SegmentBytes / blockSize}
+	name := filepath.Join(dir, File)
+	f, err := os.OpenFile(name+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, fileMode)
+	if err != nil {
+		return nil, fmt.Errorf("make the audit journal: %w", err)
+	}
+	j := &Journal{file: f, layout: l, seed: seedOf(id), write: o.Write, end: Start, filled: Start}
+	if err := j.fill(id); err != nil {
+		return nil, errors.Join(fmt.Errorf("make the audit journal: %w", err), f.Close(), os.Remove(name+".new"))
+	}
+	err = os.Rename(name+".new", name)
+	if err == nil {
+		err = syncDirectory(dir)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make the audit journal: %w", err), f.Close())
+	}
+	return j, nil
+}
+
+// writeDurably is a write and an fdatasync in one system call, where the system has it.
+func writeDurably(f *os.File, b []byte, at int64) error {
+	for len(b) > 0 {
+		n, err := unix.Pwritev2(int(f.Fd()), [][]byte{b}, at, unix.RWF_DSYNC)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS):
+			if _, err := f.WriteAt(b, at); err != nil {
+				return err
+			}
+			return unix.Fdatasync(int(f.Fd()))
+		case err != nil:
+			return err
+		}
+		b, at = b[n:], at+int64(n)
+	}
+	return nil
+}
+
+func (j *Journal) fill(id ID) error {
+	if err := j.file.Chmod(fileMode); err != nil {
+		return err
+	}
+	if err := unix.Fallocate(int(j.file.Fd()), 0, 0, j.layout.size()); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+		return err
+	}
+	if _, err := j.file.WriteAt(fileHeader(id, j.layout), 0); err != nil {
+		return err
+	}
+	const step = 1 << 11 // blocks
+	blank := make([]byte, 0, step*blockSize)
+	for n := int64(0); n < segments*j.layout.blocks; n += step {
+		blank = blank[:0]
+		for i := n; i < min(n+step, segments*j.layout.blocks); i++ {
+			blank = appendBlock(blank, block{number: i}, nil, j.seed)
+		}
+		if _, err := j.file.WriteAt(blank, headerSize+n*blockSize); err != nil {
+			return err
+		}
+	}
+	return j.file.Sync()
+}
+
+// Append makes a group durable and answers where it ends. After an error it may
+// or may not be there after a crash, and the next group takes its place.
+func (j *Journal) Append(group []byte) (Position, error) {
+	parts := partsOf(len(group))
+	if parts > min(j.layout.blocks, maxParts) {
+		return Position{}, ErrTooLarge
+	}
+	at, number, behind := j.end, j.group+1, int64(0)
+	if at.Block+parts > j.layout.blocks {
+		// What was filled says where to go on reading, so that its life stays.
+		if j.filled.Life < at.Life {
+			return Position{}, ErrFull
+		}
+		at, number, behind = Position{Life: at.Life + 1}, j.failed+1, at.Block
+	}
+	first := j.layout.first(at.Life) + at.Block
+	j.buffer = appendGroup(j.buffer[:0], block{number: first, life: at.Life, group: number, parts: parts}, behind, group, j.seed)
+	if err := j.write(j.file, j.buffer, headerSize+first*blockSize); err != nil {
+		j.failed++
+		j.group++
+		return Position{}, fmt.Errorf("write to the audit journal: %w", err)
+	}
+	j.end, j.group = Position{at.Life, at.Block + parts}, number
+	return j.end, nil
+}
+
+// Filled says that all groups up to a position are elsewhere, durably, and so is
+// the position.
+func (j *Journal) Filled(to Position) { j.filled = to }
+
+// End is where the last group ends.
+func (j *Journal) End() Position { return j.end }
+
+// Close closes the file and leaves it there.
+func (j *Journal) Close() error { return j.file.Close() }
+
+// Remove removes the journal of a directory, if there is one. Nothing in it may be
+// of use any more.
+func Remove(dir string) error {
+	for _, name := range []string{File, File + ".new"} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove the audit journal: %w", err)
+		}
+	}
+	return syncDirectory(dir)
+}
+
+func syncDirectory(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func seedOf(id ID) uint32 { return crc32.Checksum(id[:], castagnoli) }
+
+// layout says where in the file a block is.
+type layout struct {
+	blocks int64 // of a segment
+}
+
+func (l layout) size() int64 { return headerSize + segments*l.blocks*blockSize }
+
+// first is the number of the first block of a life.
+func (l layout) first(life int64) int64 { return (life - 1) % segments * l.blocks }
+
+const (
+	blockSize = 512
+	// headerSize keeps the segments on pages of their own.
+	headerSize  = 4096
+	blockHeader = 24
+	payloadSize = blockSize - blockHeader
+	// groupHeader is the length of the group, and where the life before ended if
+	// it is the first of its life.
+	groupHeader = 8
+	maxParts    = 1<<16 - 1
+)
+
+var magic = [8]byte{'K', 'S', 'J', 'O', 'U', 'R', 'N', '1'}
+
+// fileHeader is the header of the file: magic, id, blocks of a segment, CRC.
+func fileHeader(id ID, l layout) []byte {
+	b := make([]byte, 0, headerSize)
+	b = append(b, magic[:]...)
+	b = append(b, id[:]...)
+	b = binary.LittleEndian.AppendUint32(b, uint32(l.blocks)) //nolint:gosec // a segment is far below 2 TiB
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	return b[:headerSize]
+}
+
+func partsOf(length int) int64 {
+	return int64(groupHeader+length+payloadSize-1) / payloadSize
+}
+
+// block is what a block says of itself.
+type block struct {
+	number int64 // in the file
+	life   int64 // 0: never used
+	group  uint32
+	part   int64
+	parts  int64
+}
+
+func appendGroup(b []byte, first block, behind int64, group []byte, seed uint32) []byte {
+	var head [payloadSize]byte
+	binary.LittleEndian.PutUint32(head[:], uint32(len(group))) //nolint:gosec // bounded by maxParts
+	binary.LittleEndian.PutUint32(head[4:], uint32(behind))    //nolint:gosec // as the blocks of a segment
+	rest := group[copy(head[groupHeader:], group):]
+	b = appendBlock(b, first, head[:min(payloadSize, groupHeader+len(group))], seed)
+	for part := int64(1); part < first.parts; part++ {
+		next := first
+		next.number, next.part = first.number+part, part
+		n := min(len(rest), payloadSize)
+		b = appendBlock(b, next, rest[:n], seed)
+		rest = rest[n:]
+	}
+	return b
+}
+
+var zeros [payloadSize]byte
+
+func appendBlock(b []byte, k block, payload []byte, seed uint32) []byte {
+	at := len(b)
+	b = append(b, 0, 0, 0, 0)
+	b = binary.LittleEndian.AppendUint32(b, uint32(k.number)) //nolint:gosec // bounded by the file
+	b = binary.LittleEndian.AppendUint64(b, uint64(k.life))   //nolint:gosec // never negative
+	b = binary.LittleEndian.AppendUint32(b, k.group)
+	b = binary.LittleEndian.AppendUint16(b, uint16(k.part))  //nolint:gosec // at most maxParts
+	b = binary.LittleEndian.AppendUint16(b, uint16(k.parts)) //nolint:gosec // at most maxParts
+	b = append(b, payload...)
+	b = append(b, zeros[len(payload):]...)
+	binary.LittleEndian.PutUint32(b[at:], crc32.Update(seed, castagnoli, b[at+4:]))
+	return b
+}
+
+// parseBlock answers false for a block that does not say what it is.
+func parseBlock(b []byte, seed uint32) (block, bool) {
+	k := block{
+		number: int64(binary.LittleEndian.Uint32(b[4:])),
+		life:   int64(binary.LittleEndian.Uint64(b[8:])), //nolint:gosec // checked below
+		group:  binary.LittleEndian.Uint32(b[16:]),
+		part:   int64(binary.LittleEndian.Uint16(b[20:])),
+		parts:  int64(binary.LittleEndian.Uint16(b[22:])),
+	}
+	return k, k.life >= 0 && crc32.Update(seed, castagnoli, b[4:]) == binary.LittleEndian.Uint32(b)
+}

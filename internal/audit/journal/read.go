@@ -1,0 +1,240 @@
+package journal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Refusals of Read. Each is wrapped in a sentence that names the file and says
+// what is wrong with it.
+var (
+	// ErrMissing says that there is no journal.
+	ErrMissing = errors.New("no journal")
+	// ErrOther says that it is another journal, or this one at another time.
+	ErrOther = errors.New("another journal")
+	// ErrDamaged says that bytes are neither what was written nor what was there
+	// before.
+	ErrDamaged = errors.New("damaged journal")
+)
+
+// refusal is a sentence that wraps its kind without repeating it.
+type refusal struct {
+	sentence string
+	kind     error
+}
+
+func (r *refusal) Error() string { return r.sentence }
+func (r *refusal) Unwrap() error { return r.kind }
+
+// Group is what was appended at once.
+type Group struct {
+	Bytes []byte
+	End   Position
+}
+
+// IDOf answers the id of the journal in a directory.
+func IDOf(dir string) (ID, error) {
+	content, err := load(dir)
+	if err != nil {
+		return ID{}, err
+	}
+	return content.id, nil
+}
+
+// Read answers the groups behind a position of the journal with an id. The last
+// group may have been cut off by a crash: then its caller was not told that it is
+// durable, and it is left out. Everything else that is not as it was written is
+// refused.
+func Read(dir string, id ID, from Position) ([]Group, error) {
+	content, err := load(dir)
+	if err != nil {
+		return nil, err
+	}
+	if content.id != id {
+		return nil, content.refuse(ErrOther, "belongs to another database than the one beside it")
+	}
+	return content.groups(from)
+}
+
+// content is a journal as it was read.
+type content struct {
+	path   string
+	id     ID
+	layout layout
+	raw    []byte // the segments
+	seed   uint32
+}
+
+func (c *content) refuse(kind error, format string, args ...any) error {
+	return &refusal{"the audit journal " + c.path + " " + fmt.Sprintf(format, args...), kind}
+}
+
+func (c *content) damaged(number int64, what string) error {
+	return c.refuse(ErrDamaged, "is damaged at byte %d: %s", headerSize+number*blockSize, what)
+}
+
+// maxFile bounds what is read: far more than any journal has.
+const maxFile = 2 << 30
+
+func load(dir string) (*content, error) {
+	c := &content{path: filepath.Join(dir, File)}
+	info, err := os.Lstat(c.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, c.refuse(ErrMissing, "is missing")
+	case err != nil:
+		return nil, fmt.Errorf("read the audit journal: %w", err)
+	case !info.Mode().IsRegular() || info.Size() > maxFile:
+		return nil, c.refuse(ErrOther, "is no file that this program made")
+	}
+	f, err := os.OpenFile(c.path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("read the audit journal: %w", err)
+	}
+	defer f.Close() //nolint:errcheck // nothing was written
+	all := make([]byte, info.Size())
+	if n, err := f.ReadAt(all, 0); err != nil {
+		return nil, fmt.Errorf("read the audit journal behind byte %d: %w", n, err)
+	}
+	const used = len(magic) + len(c.id) + 4
+	if len(all) < headerSize || [8]byte(all[:8]) != magic ||
+		crc32.Checksum(all[:used], castagnoli) != binary.LittleEndian.Uint32(all[used:]) {
+		return nil, c.refuse(ErrDamaged, "is damaged at byte 0: its header is not one")
+	}
+	c.id = ID(all[len(magic):])
+	c.seed = seedOf(c.id)
+	c.layout.blocks = int64(binary.LittleEndian.Uint32(all[used-4:]))
+	if want := c.layout.size(); int64(len(all)) != want {
+		return nil, c.refuse(ErrDamaged, "is damaged: it has %d bytes and was made with %d", len(all), want)
+	}
+	c.raw = all[headerSize:]
+	return c, nil
+}
+
+// at is what a block says of itself.
+func (c *content) at(number int64) (block, error) {
+	k, ok := parseBlock(c.raw[number*blockSize:][:blockSize], c.seed)
+	switch {
+	case !ok:
+		return k, c.damaged(number, "the bytes are not what was written there")
+	case k.number != number:
+		return k, c.damaged(number, fmt.Sprintf("it holds what belongs to byte %d", headerSize+k.number*blockSize))
+	case k.life > 0 && c.layout.first(k.life) != number/c.layout.blocks*c.layout.blocks:
+		return k, c.damaged(number, "it holds what belongs to the other segment")
+	}
+	return k, nil
+}
+
+func (c *content) groups(from Position) ([]Group, error) {
+	for number := range segments * c.layout.blocks { // whatever else is to be said, damage is
+		if _, err := c.at(number); err != nil {
+			return nil, err
+		}
+	}
+	last, err := c.reaches(from)
+	if err != nil {
+		return nil, err
+	}
+	var all []Group
+	end := from
+	for {
+		group, number, _, whole := c.group(end, last)
+		if whole {
+			end.Block, last = end.Block+partsOf(len(group)), number
+			all = append(all, Group{group, end})
+			continue
+		}
+		next := Position{Life: end.Life + 1}
+		group, number, behind, whole := c.group(next, 0)
+		if !whole {
+			break
+		}
+		// What the next life does not know of was never durable.
+		for len(all) > 0 && all[len(all)-1].End.Life == end.Life && all[len(all)-1].End.Block > behind {
+			all = all[:len(all)-1]
+			end.Block = from.Block
+			if n := len(all); n > 0 {
+				end = all[n-1].End
+			}
+		}
+		if end.Life == next.Life-1 && end.Block != behind {
+			return nil, c.damaged(c.layout.first(end.Life)+end.Block, "a group that was written there is not there")
+		}
+		next.Block, last = partsOf(len(group)), number
+		all = append(all, Group{group, next})
+		end = next
+	}
+	return all, c.nothingBehind(end, last)
+}
+
+// reaches refuses a journal that never was at a position, or has left it behind,
+// and answers the number of the group that ends there.
+func (c *content) reaches(from Position) (uint32, error) {
+	if from.Life < 1 || from.Block < 0 || from.Block > c.layout.blocks || from.Block == 0 && from != Start {
+		return 0, c.refuse(ErrOther, "is not of the time of the database beside it: that names a place that no journal has")
+	}
+	k, _ := c.at(c.layout.first(from.Life) + max(from.Block-1, 0))
+	switch {
+	case k.life > from.Life:
+		return 0, c.refuse(ErrOther, "is newer than the database beside it")
+	case from == Start:
+		return 0, nil
+	case k.life < from.Life || k.part != k.parts-1:
+		return 0, c.refuse(ErrOther, "is older than the database beside it")
+	}
+	return k.group, nil
+}
+
+// group reads the group at a position, which follows the group of a number, 0 at
+// the beginning of a life.
+func (c *content) group(at Position, last uint32) (group []byte, number uint32, behind int64, whole bool) {
+	if at.Block >= c.layout.blocks {
+		return nil, 0, 0, false
+	}
+	first := c.layout.first(at.Life) + at.Block
+	k, _ := c.at(first)
+	want := block{number: first, life: at.Life, group: k.group, parts: k.parts}
+	if k != want || k.group <= last || k.parts < 1 || at.Block+k.parts > c.layout.blocks {
+		return nil, 0, 0, false
+	}
+	raw := make([]byte, 0, k.parts*payloadSize)
+	for part := range k.parts {
+		want.number, want.part = first+part, part
+		if k, _ := c.at(first + part); k != want {
+			return nil, 0, 0, false
+		}
+		raw = append(raw, c.raw[(first+part)*blockSize+blockHeader:][:payloadSize]...)
+	}
+	length := int64(binary.LittleEndian.Uint32(raw))
+	if partsOf(int(length)) != k.parts {
+		return nil, 0, 0, false
+	}
+	return raw[groupHeader:][:length], k.group, int64(binary.LittleEndian.Uint32(raw[4:])), true
+}
+
+// nothingBehind makes sure that behind the last whole group there is at most a
+// part of one group, which would have come next, and what was there before.
+func (c *content) nothingBehind(end Position, last uint32) error {
+	for number := range segments * c.layout.blocks {
+		k, _ := c.at(number)
+		place := Position{k.life, number - c.layout.first(max(k.life, 1))}
+		switch {
+		case k.life == 0, place.before(end), k.life < end.Life:
+		case k.life == end.Life && k.group < last:
+			// What is left of a group that could not be written, and was followed by one
+			// in its place.
+		case k.life == end.Life && k.group > last && place.Block == end.Block+k.part:
+		case k.life == end.Life+1 && place.Block == k.part:
+		default:
+			return c.damaged(c.layout.first(end.Life)+end.Block, "a group that was written there is not there, and later ones are")
+		}
+	}
+	return nil
+}

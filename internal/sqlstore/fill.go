@@ -1,0 +1,187 @@
+package sqlstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/journal"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// onlyChain is the chain of an embedded database.
+const onlyChain = 1
+
+// filler fills the tables of the trail from one journal. Rows, sequence, head, uses
+// and the position in the journal move together.
+type filler struct {
+	store *Store
+	id    journal.ID
+	args  []any                  // reused
+	uses  map[keyserver.ID]int64 // reused, too
+}
+
+func newFiller(s *Store, id journal.ID) filler {
+	return filler{store: s, id: id, uses: map[keyserver.ID]int64{}}
+}
+
+// begin notes a new journal, and answers where the trail ends.
+func (f *filler) begin(ctx context.Context) (reached, error) {
+	var end reached
+	err := f.store.writeAlone(ctx, func(in statements) error {
+		if _, err := in.exec(ctx, `INSERT INTO audit_chains (chain, position, head) VALUES ($1, 0, $2) ON CONFLICT (chain) DO NOTHING`,
+			onlyChain, make([]byte, 32)); err != nil {
+			return err
+		}
+		hit, err := in.exec(ctx, `UPDATE audit_journal SET id = $1, life = $2, block = $3, open = 1 WHERE open = 0`,
+			f.id[:], journal.Start.Life, journal.Start.Block)
+		if err == nil && hit != 1 {
+			err = errors.New("the database has its journal already")
+		}
+		if err != nil {
+			return err
+		}
+		_, _, end, err = in.journal(ctx)
+		return err
+	})
+	return end, err
+}
+
+// commit fills the tables with rows that follow from and end at to. Where it is not
+// known whether an earlier commit came through, this one finds out.
+func (f *filler) commit(ctx context.Context, from, to reached, rows []keyserver.AuditEntry) error {
+	ctx = f.store.dialect.statementContext(ctx)
+	return f.store.writeAlone(ctx, func(in statements) error {
+		_, id, now, err := in.journal(ctx)
+		if err != nil || now == to && id == f.id && from.at != to.at {
+			return err
+		}
+		if now != from || id != f.id {
+			return fmt.Errorf("the trail in the database ends at row %d, and in the memory of this process at %d: somebody else wrote to it", now.seq, from.seq)
+		}
+		for part := range slices.Chunk(rows, f.store.inserts.audit.sizes[0].rows) {
+			f.args = f.args[:0]
+			for i := range part {
+				f.args = appendAuditRow(f.args, &part[i])
+			}
+			if err := f.store.inserts.audit.run(ctx, in, f.args); err != nil {
+				return err
+			}
+		}
+		if f.args, err = f.store.countUses(ctx, in, rows, f.args[:0], f.uses); err != nil {
+			return err
+		}
+		return errors.Join(
+			in.execOne(ctx, `UPDATE sequences SET value = $1 WHERE name = 'audit'`, to.seq),
+			in.execOne(ctx, `UPDATE audit_chains SET position = $1, head = $2 WHERE chain = $3`, to.head.Position, to.head.Hash[:], onlyChain),
+			in.execOne(ctx, `UPDATE audit_journal SET life = $1, block = $2`, to.at.Life, to.at.Block),
+		)
+	})
+}
+
+// end notes that the journal is not needed any more, and removes it.
+func (f *filler) end(ctx context.Context, at reached) error {
+	if err := f.store.writeAlone(ctx, func(in statements) error {
+		return in.execOne(ctx, `UPDATE audit_journal SET open = 0 WHERE id = $1 AND life = $2 AND block = $3`, f.id[:], at.at.Life, at.at.Block)
+	}); err != nil {
+		return err
+	}
+	return journal.Remove(f.store.cfg.Dir)
+}
+
+// journal reads where the tables of the trail end, and in which journal.
+func (s statements) journal(ctx context.Context) (open bool, id journal.ID, end reached, err error) {
+	var head []byte
+	var opened int64
+	err = s.row(ctx, `SELECT j.open, j.id, j.life, j.block, s.value, coalesce(c.position, 0), c.head
+		FROM audit_journal j JOIN sequences s ON s.name = 'audit' LEFT JOIN audit_chains c ON c.chain = $1`, []any{onlyChain},
+		&opened, fixed{id[:]}, &end.at.Life, &end.at.Block, &end.seq, &end.head.Position, &head)
+	end.head.Chain = onlyChain
+	copy(end.head.Hash[:], head)
+	return opened != 0, id, end, err
+}
+
+// follows reads groups of a journal, and makes sure that each row follows the one
+// before it.
+func follows(end reached, groups []journal.Group) ([]keyserver.AuditEntry, reached, error) {
+	var rows []keyserver.AuditEntry
+	var err error
+	for _, g := range groups {
+		n := len(rows)
+		if rows, err = audit.ReadRecords(rows, g.Bytes); err != nil {
+			return nil, end, err
+		}
+		for i := n; i < len(rows); i++ {
+			row := &rows[i]
+			if row.Chain != end.head.Chain || row.Position != end.head.Position+1 || row.Seq != end.seq+1 || !bytes.Equal(row.Previous[:], end.head.Hash[:]) {
+				return nil, end, fmt.Errorf("row %d does not follow row %d", row.Seq, end.seq)
+			}
+			end.seq, end.head.Position, end.head.Hash = row.Seq, row.Position, row.Hash
+		}
+		end.at = g.End
+	}
+	return rows, end, nil
+}
+
+// wayOut is what to do about a journal that cannot be used.
+const wayOut = "; put both back as they were beside each other, or give up the rows that only the journal had: keyserver-operator audit discard-journal"
+
+// recoverTrail fills the tables from the journal of a process that ended without a
+// word.
+func (d *sqlite) recoverTrail(ctx context.Context, s *Store) error {
+	open, id, end, err := s.reads.journal(ctx)
+	if err != nil {
+		return err
+	}
+	there, err := journal.IDOf(d.dir)
+	missing := errors.Is(err, journal.ErrMissing)
+	switch {
+	case missing && !open:
+		return nil
+	case err != nil:
+		return refuse(ErrUnusable, "%s%s", err, wayOut)
+	case !open:
+		return d.unneeded(id, there, end)
+	}
+	groups, err := journal.Read(d.dir, id, end.at)
+	if err != nil {
+		return refuse(ErrUnusable, "%s%s", err, wayOut)
+	}
+	f := newFiller(s, id)
+	all := 0
+	for len(groups) > 0 {
+		n := min(len(groups), fillRows)
+		rows, to, err := follows(end, groups[:n])
+		if err != nil {
+			return refuse(ErrUnusable, "the audit journal beside the database is not of it: %s%s", err, wayOut)
+		}
+		if err := f.commit(ctx, end, to, rows); err != nil {
+			return err
+		}
+		end, groups, all = to, groups[n:], all+len(rows)
+	}
+	if all > 0 {
+		d.log.Info("audit rows were taken from the journal of a process that was not stopped", "rows", all)
+	}
+	return f.end(ctx, end)
+}
+
+// unneeded removes a journal that a process left between its last rows and its end,
+// or its beginning and its first row. Rows that are in no table are not removed.
+func (d *sqlite) unneeded(id, there journal.ID, end reached) error {
+	from := journal.Start
+	if id == there {
+		from = end.at
+	}
+	groups, err := journal.Read(d.dir, there, from)
+	if err == nil && len(groups) > 0 {
+		err = fmt.Errorf("the audit journal in %s has rows that are not of the database beside it", d.dir)
+	}
+	if err != nil {
+		return refuse(ErrUnusable, "%s%s", err, wayOut)
+	}
+	return journal.Remove(d.dir)
+}

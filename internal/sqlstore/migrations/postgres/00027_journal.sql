@@ -1,0 +1,4 @@
+-- +goose Up
+
+-- A journal is beside an embedded database only.
+SELECT 1;

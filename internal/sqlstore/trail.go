@@ -1,0 +1,116 @@
+package sqlstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/journal"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// settled waits until every row that this process was told is durable is in the
+// tables. A Tx does not: it holds the connection that fills them.
+func (s *Store) settled(ctx context.Context) error {
+	if j := s.journal.Load(); j != nil {
+		return j.flush(ctx)
+	}
+	return nil
+}
+
+// AuditRows reads the rows that a filter selects, oldest first, 100 of them
+// unless the filter says otherwise, at most 1000. It looks at a bounded number
+// of rows: a page may be short, even empty, and still have a Next.
+func (s *Store) AuditRows(ctx context.Context, filter keyserver.AuditFilter) (keyserver.AuditPage, error) {
+	if err := s.settled(ctx); err != nil {
+		return keyserver.AuditPage{}, err
+	}
+	return s.reads.AuditRows(ctx, filter)
+}
+
+// KeyUses reads those of keys; one that was never used is not among them.
+func (s *Store) KeyUses(ctx context.Context, keys []keyserver.ID) (map[keyserver.ID]KeyUse, error) {
+	if err := s.settled(ctx); err != nil {
+		return nil, err
+	}
+	return s.reads.KeyUses(ctx, keys)
+}
+
+// AuditSnapshot implements audit.Trail. Beside a process that writes, and after one
+// that was not stopped, it also has the rows that are only in the journal.
+func (s *Store) AuditSnapshot(ctx context.Context) (audit.Snapshot, error) {
+	if s.writer != nil {
+		if err := s.settled(ctx); err != nil {
+			return audit.Snapshot{}, err
+		}
+		return s.reads.AuditSnapshot(ctx)
+	}
+	snapshot, rows, err := s.dialect.unfilled(ctx, s)
+	s.tail.Store(&rows)
+	return snapshot, err
+}
+
+// AuditRange implements audit.Trail.
+func (s *Store) AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error) {
+	if err := s.settled(ctx); err != nil {
+		return nil, err
+	}
+	rows, err := s.reads.AuditRange(ctx, after, last, limit)
+	if tail := s.tail.Load(); err == nil && tail != nil {
+		if n := len(rows); n > 0 {
+			after = rows[n-1].Seq
+		}
+		for _, row := range *tail {
+			if len(rows) < limit && row.Seq > after && row.Seq <= last {
+				rows = append(rows, row)
+			}
+		}
+	}
+	return rows, err
+}
+
+// Somebody who writes may fill the tables, and use the journal again, while both are
+// read.
+const (
+	unfilledTries = 50
+	unfilledPause = 10 * time.Millisecond
+)
+
+func (d *sqlite) unfilled(ctx context.Context, s *Store) (snapshot audit.Snapshot, rows []keyserver.AuditEntry, err error) {
+	for range unfilledTries {
+		if snapshot, rows, err = d.unfilledNow(ctx, s); err == nil || ctx.Err() != nil {
+			break
+		}
+		time.Sleep(unfilledPause)
+	}
+	return snapshot, rows, err
+}
+
+func (d *sqlite) unfilledNow(ctx context.Context, s *Store) (audit.Snapshot, []keyserver.AuditEntry, error) {
+	open, id, end, err := s.reads.journal(ctx)
+	if err != nil {
+		return audit.Snapshot{}, nil, err
+	}
+	var rows []keyserver.AuditEntry
+	if open {
+		groups, err := journal.Read(d.dir, id, end.at)
+		if err != nil {
+			return audit.Snapshot{}, nil, err
+		}
+		if rows, end, err = follows(end, groups); err != nil {
+			return audit.Snapshot{}, nil, fmt.Errorf("the audit journal beside the database is not of it: %w", err)
+		}
+	}
+	snapshot, err := s.reads.AuditSnapshot(ctx)
+	if err != nil || len(rows) == 0 || snapshot.LastSeq >= end.seq {
+		return snapshot, nil, err
+	}
+	snapshot.LastSeq, snapshot.MaxSeq = end.seq, max(snapshot.MaxSeq, end.seq)
+	for i := range snapshot.Heads {
+		if snapshot.Heads[i].Chain == end.head.Chain {
+			snapshot.Heads[i] = end.head
+		}
+	}
+	return snapshot, rows, nil
+}
