@@ -47,18 +47,37 @@ func BenchmarkHMAC(b *testing.B) {
 	s := startService(b, false)
 	p := startPeerFor(b)
 	for _, z := range sizes {
-		for _, conns := range connections {
-			var m *measurement
-			b.Run(fmt.Sprintf("%s/conns=%d", z.name, conns), func(b *testing.B) {
-				if m == nil {
-					m = newMeasurement(b, s, p, z, conns)
-				}
-				m.run(b)
-			})
-			if m != nil {
-				m.close()
-				results = append(results, m.result)
+		measureAt(b, s, p.address, p.cmd.Process.Pid, z)
+	}
+}
+
+// BenchmarkPlainHMAC is of the smallest message over plain HTTP, where what the
+// program does itself weighs most. The disk is a floor of its own.
+func BenchmarkPlainHMAC(b *testing.B) {
+	s := startService(b, false)
+	p := startPeerFor(b)
+	s.restart(b, "--insecure-http")
+	s.server.Address = plainPrefix + s.server.Address
+	measureAt(b, s, p.plain, p.cmd.Process.Pid, size{"64B plain", 64})
+	var err error
+	if disk, err = measureDisk(b.TempDir()); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func measureAt(b *testing.B, s *service, peer string, pid int, z size) {
+	b.Helper()
+	for _, conns := range connections {
+		var m *measurement
+		b.Run(fmt.Sprintf("%s/conns=%d", z.name, conns), func(b *testing.B) {
+			if m == nil {
+				m = newMeasurement(b, s, peer, pid, z, conns)
 			}
+			m.run(b)
+		})
+		if m != nil {
+			m.close()
+			results = append(results, m.result)
 		}
 	}
 }
@@ -127,7 +146,7 @@ type measurement struct {
 	result        result
 }
 
-func newMeasurement(b *testing.B, s *service, p *peer, z size, conns int) *measurement {
+func newMeasurement(b *testing.B, s *service, peer string, pid int, z size, conns int) *measurement {
 	b.Helper()
 	x, err := s.hmac(z)
 	if err != nil {
@@ -136,9 +155,9 @@ func newMeasurement(b *testing.B, s *service, p *peer, z size, conns int) *measu
 	body := s.body(z)
 	m := &measurement{size: z, result: result{size: z, conns: conns}}
 	m.server = newTarget(b, s.server.Address, s.server.PID(), conns, x)
-	m.floor = newTarget(b, p.address, p.cmd.Process.Pid, conns, exchange{request: post("/discard", s.token, body)})
+	m.floor = newTarget(b, peer, pid, conns, exchange{request: post("/discard", s.token, body)})
 	if z.bytes <= maxEcho {
-		m.echo = newTarget(b, p.address, p.cmd.Process.Pid, conns, exchange{post("/echo", s.token, body), body})
+		m.echo = newTarget(b, peer, pid, conns, exchange{post("/echo", s.token, body), body})
 	}
 	return m
 }
@@ -238,7 +257,7 @@ func inFlight(address string, conns int, x exchange) error {
 	halfway.Add(conns)
 	for i, c := range l.conns {
 		group.Go(func() {
-			_, err := c.tls.Write(x.request[:half])
+			_, err := c.net.Write(x.request[:half])
 			halfway.Done()
 			halfway.Wait()
 			if err == nil {

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -27,6 +28,7 @@ const peerVariable = "KEYSERVER_BENCH_PEER"
 // the program. It shows what the machine can do at this moment.
 type peer struct {
 	address string
+	plain   string // without TLS
 	cmd     *exec.Cmd
 	in      io.Closer
 }
@@ -51,14 +53,14 @@ func startPeer() (*peer, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("the peer says nothing: %w", err), p.close())
 	}
-	p.address = strings.TrimSpace(line)
+	p.address, p.plain, _ = strings.Cut(strings.TrimSpace(line), " ")
 	return p, nil
 }
 
 // close ends the peer, which waits for the end of its input.
 func (p *peer) close() error { return errors.Join(p.in.Close(), p.cmd.Wait()) }
 
-// servePeer is the peer's main function.
+// servePeer is the peer's main function. It serves the same with and without TLS.
 func servePeer() error {
 	certificate, err := ownCertificate()
 	if err != nil {
@@ -68,12 +70,18 @@ func servePeer() error {
 	if err != nil {
 		return err
 	}
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /echo", echo)
 	mux.HandleFunc("POST /discard", discard)
-	fmt.Println(l.Addr())
+	fmt.Println(l.Addr(), plainPrefix+plain.Addr().String())
 	failed := make(chan error, 1)
-	go func() { failed <- (&http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}).Serve(l) }()
+	for _, l := range []net.Listener{l, plain} {
+		go func() { failed <- (&http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}).Serve(l) }()
+	}
 	go func() {
 		_, err := io.Copy(io.Discard, os.Stdin)
 		failed <- err

@@ -62,13 +62,13 @@ func startProcess(tb testing.TB, binary program.Program, args ...string) *servic
 
 // restart leaves a process that has done nothing but start: no login has made
 // it claim the memory that hashing a password takes.
-func (s *service) restart(tb testing.TB) {
+func (s *service) restart(tb testing.TB, args ...string) {
 	tb.Helper()
 	err := s.server.Stop()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if s.server, err = s.binary.Serve(s.server.DataDir); err != nil {
+	if s.server, err = s.binary.Serve(s.server.DataDir, args...); err != nil {
 		tb.Fatal(err)
 	}
 }

@@ -34,7 +34,7 @@ type Server struct {
 	err    error // of the process, once exited is closed
 }
 
-var readyLine = regexp.MustCompile(`(?m)^ready: https://(\S+) `)
+var readyLine = regexp.MustCompile(`(?m)^ready: https?://(\S+) `)
 
 // Serve starts "serve" on a free port of the loopback interface and waits for
 // the line that says it is ready. It does not end by itself: call Stop or Kill.
