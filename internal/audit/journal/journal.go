@@ -66,10 +66,14 @@ type Journal struct {
 	seed   uint32
 	write  func(f *os.File, b []byte, at int64) error
 	end    Position
-	group  uint32 // the number of the last one; numbers rise within a life
-	failed uint32 // writes, so that no two groups of a life have one number
-	filled Position
-	buffer []byte
+	// Numbers of groups rise within a life. One that could not be written keeps its
+	// own, so that no block of it can be taken for one of the next.
+	group   uint32 // the number of the last one
+	attempt uint32 // the number that was used last
+	failed  uint32 // writes
+	turned  bool   // something was written to the next life, so that this one gets nothing more
+	filled  Position
+	buffer  []byte
 }
 
 // Options differ from the defaults only in tests.
@@ -165,22 +169,22 @@ func (j *Journal) Append(group []byte) (Position, error) {
 	if parts > min(j.layout.blocks, maxParts) {
 		return Position{}, ErrTooLarge
 	}
-	at, number, behind := j.end, j.group+1, int64(0)
-	if at.Block+parts > j.layout.blocks {
+	at, number := j.end, j.attempt+1
+	if j.turned || at.Block+parts > j.layout.blocks {
 		// What was filled says where to go on reading, so that its life stays.
 		if j.filled.Life < at.Life {
 			return Position{}, ErrFull
 		}
-		at, number, behind = Position{Life: at.Life + 1}, j.failed+1, at.Block
+		at, number, j.turned = Position{Life: at.Life + 1}, j.failed+1, true
 	}
 	first := j.layout.first(at.Life) + at.Block
-	j.buffer = appendGroup(j.buffer[:0], block{number: first, life: at.Life, group: number, parts: parts}, behind, group, j.seed)
+	j.buffer = appendGroup(j.buffer[:0], block{number: first, life: at.Life, group: number, parts: parts}, link{j.group, j.end.Block}, group, j.seed)
 	if err := j.write(j.file, j.buffer, headerSize+first*blockSize); err != nil {
 		j.failed++
-		j.group++
+		j.attempt++
 		return Position{}, fmt.Errorf("write to the audit journal: %w", err)
 	}
-	j.end, j.group = Position{at.Life, at.Block + parts}, number
+	j.end, j.group, j.attempt, j.turned = Position{at.Life, at.Block + parts}, number, number, false
 	return j.end, nil
 }
 
@@ -233,9 +237,9 @@ const (
 	headerSize  = 4096
 	blockHeader = 24
 	payloadSize = blockSize - blockHeader
-	// groupHeader is the length of the group, and where the life before ended if
-	// it is the first of its life.
-	groupHeader = 8
+	// groupHeader is the length of the group, and the number of the one before it and
+	// the block where that ended.
+	groupHeader = 12
 	maxParts    = 1<<16 - 1
 )
 
@@ -264,10 +268,17 @@ type block struct {
 	parts  int64
 }
 
-func appendGroup(b []byte, first block, behind int64, group []byte, seed uint32) []byte {
+// link is what a group says of the one before it.
+type link struct {
+	group uint32 // its number
+	block int64  // where it ended, in its segment
+}
+
+func appendGroup(b []byte, first block, behind link, group []byte, seed uint32) []byte {
 	var head [payloadSize]byte
 	binary.LittleEndian.PutUint32(head[:], uint32(len(group))) //nolint:gosec // bounded by maxParts
-	binary.LittleEndian.PutUint32(head[4:], uint32(behind))    //nolint:gosec // as the blocks of a segment
+	binary.LittleEndian.PutUint32(head[4:], behind.group)
+	binary.LittleEndian.PutUint32(head[8:], uint32(behind.block)) //nolint:gosec // as the blocks of a segment
 	rest := group[copy(head[groupHeader:], group):]
 	b = appendBlock(b, first, head[:min(payloadSize, groupHeader+len(group))], seed)
 	for part := int64(1); part < first.parts; part++ {

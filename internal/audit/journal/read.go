@@ -143,36 +143,41 @@ func (c *content) groups(from Position) ([]Group, error) {
 		return nil, err
 	}
 	var all []Group
-	end := from
+	at := cursor{end: from, begin: from, group: last}
 	for {
-		group, number, _, whole := c.group(end, last)
+		group, next, behind, whole := c.group(at, at.end)
+		if whole && behind != (link{at.group, at.end.Block}) {
+			return nil, c.damaged(c.layout.first(at.begin.Life)+at.begin.Block, "the group that was written there is not there")
+		}
 		if whole {
-			end.Block, last = end.Block+partsOf(len(group)), number
-			all = append(all, Group{group, end})
+			all, at = append(all, Group{group, next.end}), next
 			continue
 		}
-		next := Position{Life: end.Life + 1}
-		group, number, behind, whole := c.group(next, 0)
+		group, next, behind, whole = c.group(cursor{}, Position{Life: at.end.Life + 1})
 		if !whole {
-			break
+			return all, c.nothingBehind(at)
 		}
-		// What the next life does not know of was never durable.
-		for len(all) > 0 && all[len(all)-1].End.Life == end.Life && all[len(all)-1].End.Block > behind {
-			all = all[:len(all)-1]
-			end.Block = from.Block
-			if n := len(all); n > 0 {
-				end = all[n-1].End
-			}
+		// A last group that the next life does not know of was never durable.
+		if n := len(all); n > 0 && at.group != behind.group {
+			all, at = all[:n-1], at.before()
 		}
-		if end.Life == next.Life-1 && end.Block != behind {
-			return nil, c.damaged(c.layout.first(end.Life)+end.Block, "a group that was written there is not there")
+		if behind != (link{at.group, at.end.Block}) {
+			return nil, c.damaged(c.layout.first(at.end.Life)+at.end.Block, "the group that was written there is not there")
 		}
-		next.Block, last = partsOf(len(group)), number
-		all = append(all, Group{group, next})
-		end = next
+		all, at = append(all, Group{group, next.end}), next
 	}
-	return all, c.nothingBehind(end, last)
 }
+
+// cursor is how far groups were read: the last one, and the number of the one
+// before that.
+type cursor struct {
+	begin, end Position
+	group      uint32
+	former     uint32
+}
+
+// before is the cursor without its last group.
+func (c cursor) before() cursor { return cursor{begin: c.begin, end: c.begin, group: c.former} }
 
 // reaches refuses a journal that never was at a position, or has left it behind,
 // and answers the number of the group that ends there.
@@ -192,48 +197,52 @@ func (c *content) reaches(from Position) (uint32, error) {
 	return k.group, nil
 }
 
-// group reads the group at a position, which follows the group of a number, 0 at
-// the beginning of a life.
-func (c *content) group(at Position, last uint32) (group []byte, number uint32, behind int64, whole bool) {
+// group reads the group at a position, behind another one of the same life.
+func (c *content) group(behind cursor, at Position) (group []byte, next cursor, before link, whole bool) {
 	if at.Block >= c.layout.blocks {
-		return nil, 0, 0, false
+		return nil, cursor{}, link{}, false
 	}
 	first := c.layout.first(at.Life) + at.Block
 	k, _ := c.at(first)
 	want := block{number: first, life: at.Life, group: k.group, parts: k.parts}
-	if k != want || k.group <= last || k.parts < 1 || at.Block+k.parts > c.layout.blocks {
-		return nil, 0, 0, false
+	if k != want || k.group <= behind.group || k.parts < 1 || at.Block+k.parts > c.layout.blocks {
+		return nil, cursor{}, link{}, false
 	}
 	raw := make([]byte, 0, k.parts*payloadSize)
 	for part := range k.parts {
 		want.number, want.part = first+part, part
 		if k, _ := c.at(first + part); k != want {
-			return nil, 0, 0, false
+			return nil, cursor{}, link{}, false
 		}
 		raw = append(raw, c.raw[(first+part)*blockSize+blockHeader:][:payloadSize]...)
 	}
 	length := int64(binary.LittleEndian.Uint32(raw))
-	if partsOf(int(length)) != k.parts {
-		return nil, 0, 0, false
+	if length > maxFile || partsOf(int(length)) != k.parts {
+		return nil, cursor{}, link{}, false
 	}
-	return raw[groupHeader:][:length], k.group, int64(binary.LittleEndian.Uint32(raw[4:])), true
+	before = link{binary.LittleEndian.Uint32(raw[4:]), int64(binary.LittleEndian.Uint32(raw[8:]))}
+	next = cursor{begin: at, end: Position{at.Life, at.Block + k.parts}, group: k.group, former: before.group}
+	return raw[groupHeader:][:length], next, before, true
 }
 
 // nothingBehind makes sure that behind the last whole group there is at most a
 // part of one group, which would have come next, and what was there before.
-func (c *content) nothingBehind(end Position, last uint32) error {
+func (c *content) nothingBehind(at cursor) error {
+	end := at.end
 	for number := range segments * c.layout.blocks {
 		k, _ := c.at(number)
 		place := Position{k.life, number - c.layout.first(max(k.life, 1))}
 		switch {
 		case k.life == 0, place.before(end), k.life < end.Life:
-		case k.life == end.Life && k.group < last:
+		case k.life == end.Life && k.group < at.group:
 			// What is left of a group that could not be written, and was followed by one
 			// in its place.
-		case k.life == end.Life && k.group > last && place.Block == end.Block+k.part:
+		case k.life == end.Life && k.group > at.group && (place.Block == end.Block+k.part || place.Block == at.begin.Block+k.part):
+			// The last group may itself be one that could not be written, and what follows
+			// a part of the next try.
 		case k.life == end.Life+1 && place.Block == k.part:
 		default:
-			return c.damaged(c.layout.first(end.Life)+end.Block, "a group that was written there is not there, and later ones are")
+			return c.damaged(c.layout.first(end.Life)+end.Block, "the group that was written there is not there, and later ones are")
 		}
 	}
 	return nil
