@@ -15,7 +15,7 @@ import (
 )
 
 func newAudit() *cobra.Command {
-	return commands("audit", "Work on the audit trail", newAuditVerify())
+	return commands("audit", "Work on the audit trail", newAuditVerify(), newDiscardJournal())
 }
 
 // databaseOptions say where a database is that is read beside a server.

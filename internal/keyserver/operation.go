@@ -163,6 +163,8 @@ const (
 	// database from before that could be known were taken for true.
 	AuditTampered = "storeTampered"
 	AuditSealed   = "sealRows"
+	// AuditDiscarded is recorded where rows that only a journal had were given up.
+	AuditDiscarded = "discardJournal"
 	// AuditClosedEntries is recorded where a peer reports a principal of its own
 	// as disabled or removed, and the principal's entries here are closed.
 	AuditClosedEntries = "closeACLEntries"

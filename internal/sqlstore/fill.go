@@ -132,7 +132,18 @@ const wayOut = "; put both back as they were beside each other, or give up the r
 // recoverTrail fills the tables from the journal of a process that ended without a
 // word.
 func (d *sqlite) recoverTrail(ctx context.Context, s *Store) error {
+	err := d.replay(ctx, s)
+	if errors.Is(err, ErrUnusable) && s.cfg.discard != nil {
+		return d.discard(ctx, s)
+	}
+	return err
+}
+
+func (d *sqlite) replay(ctx context.Context, s *Store) error {
 	open, id, end, err := s.reads.journal(ctx)
+	if errors.Is(err, ErrNotFound) {
+		return refuse(ErrUnusable, "the database does not say which audit journal is its own: somebody took that out of the table audit_journal; put the database back from a backup")
+	}
 	if err != nil {
 		return err
 	}

@@ -6,8 +6,10 @@ import (
 	"database/sql"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -226,7 +228,11 @@ const victimDir = "SQLSTORE_TEST_VICTIM"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(victimDir); dir != "" {
-		fmt.Fprintln(os.Stderr, beVictim(dir))
+		victim := beVictim
+		if death := os.Getenv(victimDeath); death != "" {
+			victim = func(dir string) error { return die(death, dir) }
+		}
+		fmt.Fprintln(os.Stderr, victim(dir))
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
@@ -257,7 +263,7 @@ func beVictim(dir string) error {
 	var rows atomic.Int64
 	for range 8 {
 		go func() {
-			for w.Write(ctx, row("hmacData", "", 1)) == nil {
+			for w.Write(ctx, usedRow()) == nil {
 				out.Lock()
 				fmt.Println("audit", rows.Add(1))
 				out.Unlock()
@@ -274,12 +280,14 @@ func beVictim(dir string) error {
 	}
 }
 
+var kills = flag.Int("kills", 4, "how often TestKilled kills a process")
+
 // TestKilled kills a process that writes, again and again, and finds every
 // write that it had acknowledged.
 func TestKilled(t *testing.T) {
 	d := inDirectory(t)
 	audited := int64(0)
-	for round := range 4 {
+	for round := range *kills {
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Env = append(os.Environ(), victimDir+"="+d.config.Dir)
 		cmd.Stderr = os.Stderr
@@ -292,6 +300,7 @@ func TestKilled(t *testing.T) {
 		}
 		acknowledged := map[string]int64{}
 		scanner := bufio.NewScanner(out)
+		killed := false
 		for scanner.Scan() {
 			what, number, _ := strings.Cut(scanner.Text(), " ")
 			n, err := strconv.ParseInt(number, 10, 64)
@@ -299,8 +308,9 @@ func TestKilled(t *testing.T) {
 				break // the line it died over
 			}
 			acknowledged[what] = max(acknowledged[what], n)
-			if acknowledged["role"] > 0 && acknowledged["audit"] == int64(50+100*round) {
-				time.AfterFunc(time.Duration(round)*time.Millisecond, func() { _ = cmd.Process.Kill() })
+			if !killed && acknowledged["role"] > 0 && acknowledged["audit"] >= int64(50+100*(round%4)) {
+				killed = true
+				time.AfterFunc(rand.N(20*time.Millisecond), func() { _ = cmd.Process.Kill() })
 			}
 		}
 		_ = cmd.Wait()
@@ -313,10 +323,21 @@ func TestKilled(t *testing.T) {
 		if head, err := s.ChangeHead(t.Context()); err != nil || head < acknowledged["role"] {
 			t.Errorf("round %d: role %d was acknowledged, %d are there, %v", round, acknowledged["role"], head, err)
 		}
-		report := verify(t, s)
-		if !report.Intact() || report.Rows < audited {
-			t.Errorf("round %d: %d rows were acknowledged: %+v", round, audited, report)
+		snapshot, err := s.AuditSnapshot(t.Context())
+		if err != nil || snapshot.LastSeq < audited {
+			t.Errorf("round %d: %d rows were acknowledged: %+v, %v", round, audited, snapshot, err)
 		}
-		closeStore(t, s)
+		if round%50 == 0 || round == *kills-1 {
+			if report := verify(t, s); !report.Intact() || report.Rows < audited {
+				t.Errorf("round %d: %d rows were acknowledged: %+v", round, audited, report)
+			}
+		}
+		uses, err := s.KeyUses(t.Context(), ids(1))
+		if err != nil || uses[id(1)].Uses != snapshot.LastSeq {
+			t.Errorf("round %d: of %d uses: %+v, %v", round, snapshot.LastSeq, uses, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -41,6 +41,7 @@ type Config struct {
 	KeptChanges int64            // default: 100,000
 
 	journal journal.Options // SQLite: other than the defaults only in tests
+	discard func()          // SQLite: gives up a journal that is refused, and is told so
 }
 
 func (c Config) complete() (Config, error) {
