@@ -70,6 +70,18 @@ func (s *Store) AuditRange(ctx context.Context, after, last int64, limit int) ([
 	return rows, err
 }
 
+// AuditEnd answers the greatest sequence number among the rows, 0 where there are none.
+func (s *Store) AuditEnd(ctx context.Context) (int64, error) {
+	if err := s.settled(ctx); err != nil {
+		return 0, err
+	}
+	end, err := s.reads.AuditEnd(ctx)
+	if tail := s.tail.Load(); err == nil && tail != nil && len(*tail) > 0 {
+		end = max(end, (*tail)[len(*tail)-1].Seq)
+	}
+	return end, err
+}
+
 // Somebody who writes may fill the tables, and use the journal again, while both are
 // read.
 const (
