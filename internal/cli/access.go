@@ -35,12 +35,17 @@ type accessOptions struct {
 }
 
 func (o *accessOptions) bind(f *pflag.FlagSet) {
+	o.bindOne(f)
+	f.StringVar(&o.officer, "officer-username", "", "security officer, where duties are split; default: --username")
+	f.StringVar(&o.officerFile, "officer-password-file", "", "file with the password of --officer-username")
+}
+
+// bindOne makes the flags of a command that one principal is enough for.
+func (o *accessOptions) bindOne(f *pflag.FlagSet) {
 	f.StringVar(&o.server, "server", "", "URL of the key server's API, for instance https://keys.example:8443")
 	f.StringVar(&o.caFile, "ca-file", "", "PEM certificates that the API's own is checked against; default: the system's")
 	f.StringVar(&o.username, "username", bootstrap.AdminName, "password principal to log in as")
 	f.StringVar(&o.passwordFile, "password-file", "", "file with the password of --username")
-	f.StringVar(&o.officer, "officer-username", "", "security officer, where duties are split; default: --username")
-	f.StringVar(&o.officerFile, "officer-password-file", "", "file with the password of --officer-username")
 }
 
 // access is what the flags come to. Parts that were not given are empty.

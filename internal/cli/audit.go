@@ -4,18 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
 func newAudit() *cobra.Command {
-	return commands("audit", "Work on the audit trail", newAuditVerify(), newDiscardJournal())
+	return commands("audit", "Work on the audit trail", newAuditVerify(), newDiscardJournal(),
+		commands("receipt", "Work on receipts of audit rows", newReceiptVerify()))
 }
 
 // databaseOptions say where a database is that is read beside a server.
@@ -25,29 +26,6 @@ type databaseOptions struct{ dataDir, databaseURL string }
 func (o *databaseOptions) bind(f *pflag.FlagSet, also string) {
 	f.StringVar(&o.dataDir, "data-dir", "keyserver-data", "directory of the embedded database"+also)
 	f.StringVar(&o.databaseURL, "database-url", "", "PostgreSQL URL; default: the embedded database in --data-dir")
-}
-
-// auditOptions are the flags of audit verify.
-type auditOptions struct {
-	databaseOptions
-	heads []string
-}
-
-func newAuditVerify() *cobra.Command {
-	var o auditOptions
-	cmd := &cobra.Command{
-		Use:   "verify",
-		Short: "Check every row of the audit trail against its hash chain",
-		Long: "Check every row of the audit trail against its hash chain and report what was\n" +
-			"changed, removed or inserted. It reads only, and may run beside a server. Of an\n" +
-			"intact trail it prints the heads. Note them elsewhere and give them to a later\n" +
-			"run as --expect-head: whoever rewrites the whole database cannot bring them back.",
-		Args: noArgs,
-		RunE: ran(func(cmd *cobra.Command) error { return o.run(cmd.Context(), cmd.OutOrStdout()) }),
-	}
-	o.bind(cmd.Flags(), "")
-	cmd.Flags().StringSliceVar(&o.heads, "expect-head", nil, "CHAIN:POSITION:HASH, as an earlier run printed it, that the trail must still lead through; may be given several times")
-	return cmd
 }
 
 // config is where the store is.
@@ -64,53 +42,114 @@ func (o *databaseOptions) config() (sqlstore.Config, error) {
 	return sqlstore.Config{URL: o.databaseURL}, nil
 }
 
-func (o *auditOptions) run(ctx context.Context, out io.Writer) (err error) {
-	cfg, err := o.config()
-	if err != nil {
-		return err
+// auditOptions are the flags of audit verify.
+type auditOptions struct {
+	databaseOptions
+	accessOptions
+	heads       []string
+	key         string
+	checkpoints []string
+}
+
+func newAuditVerify() *cobra.Command {
+	var o auditOptions
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Check every row of the audit trail against its hash chain and the audit tree",
+		Long: "Check every row of the audit trail against its hash chain and the audit tree, and\n" +
+			"report what was changed, removed or inserted. It reads only, and may run beside a\n" +
+			"server, or read one by --server. With --key, which GET /api/audit/key answers, the\n" +
+			"newest checkpoint has to be signed by it; with --checkpoint, which was noted\n" +
+			"earlier, the trail has to lead through it. Both together find whatever was done to\n" +
+			"the database since, rows cut from the end included.",
+		Args: noArgs,
+		RunE: ran(o.run),
 	}
+	o.databaseOptions.bind(cmd.Flags(), "")
+	o.bindOne(cmd.Flags())
+	cmd.Flags().StringVar(&o.key, "key", "", "key that signs the checkpoints, as GET /api/audit/key answers it, or a file that holds it")
+	cmd.Flags().StringArrayVar(&o.checkpoints, "checkpoint", nil, "file with a checkpoint that was noted earlier; may be given several times")
+	cmd.Flags().StringSliceVar(&o.heads, "expect-head", nil, "CHAIN:POSITION:HASH, as an earlier run printed it, that the trail must still lead through; may be given several times")
+	return cmd
+}
+
+func (o *auditOptions) run(cmd *cobra.Command) error {
 	expected, err := readHeads(o.heads)
 	if err != nil {
 		return err
 	}
+	options, err := o.treeOptions()
+	if err != nil {
+		return err
+	}
+	found := verification{expected: len(expected) > 0, options: options}
+	if o.server == "" {
+		err = o.verifyDatabase(cmd, &found, expected)
+	} else {
+		err = o.verifyServer(cmd, &found)
+	}
+	if err != nil {
+		return err
+	}
+	return found.show(cmd.OutOrStdout())
+}
+
+// verifyDatabase reads each row once, for its chain and for the tree.
+func (o *auditOptions) verifyDatabase(cmd *cobra.Command, found *verification, expected []audit.Head) (err error) {
+	for _, flag := range []string{"ca-file", "username", "password-file"} {
+		if cmd.Flags().Changed(flag) {
+			return usagef("--%s says how to reach a key server; give --server, too, or leave it out", flag)
+		}
+	}
+	cfg, err := o.config()
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
 	store, err := sqlstore.OpenReadOnly(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	report, err := audit.Verify(ctx, store, expected...)
+	v, err := tree.NewVerifier(ctx, store, found.options)
 	if err != nil {
-		return fmt.Errorf("read the audit trail: %w", err)
-	}
-	return show(report, len(expected) > 0, out)
-}
-
-// show prints what was found of a trail.
-func show(report audit.Report, expected bool, out io.Writer) error {
-	if report.Chains == 0 && report.Intact() {
-		return errors.New("the database has no audit trail: no key server has written to it; a copy of an embedded database " +
-			"needs keyserver.db-wal, too, or must be made while no server runs")
-	}
-	var b strings.Builder
-	for _, f := range report.Findings {
-		fmt.Fprintf(&b, "chain %d, position %d, seq %d: %s\n", f.Chain, f.Position, f.Seq, f.Problem)
-	}
-	if report.Intact() {
-		fmt.Fprintf(&b, "audit trail intact: %d rows in %d chains\n", report.Rows, report.Chains)
-		for _, h := range report.Heads {
-			fmt.Fprintf(&b, "head %s\n", headText(h))
-		}
-		if !expected {
-			b.WriteString("No head that was noted before was given. So this does not show whether rows were removed from the end,\n" +
-				"or everything was written anew, by somebody who could write to the database: note the heads elsewhere,\n" +
-				"and give them to the next run as --expect-head.\n")
-		}
-	}
-	if _, err := io.WriteString(out, b.String()); err != nil {
 		return err
 	}
-	if !report.Intact() {
-		return fmt.Errorf("the audit trail is not intact: %d findings in %d rows", report.Total, report.Rows)
+	if found.chains, err = audit.Verify(ctx, v.Along(store), expected...); err != nil {
+		return fmt.Errorf("read the audit trail: %w", err)
 	}
-	return nil
+	found.tree, err = v.End(ctx)
+	return err
+}
+
+// verifyServer reads what a key server answers, which shows no heads of chains.
+func (o *auditOptions) verifyServer(cmd *cobra.Command, found *verification) error {
+	for _, flag := range []string{"data-dir", "database-url", "expect-head"} {
+		if cmd.Flags().Changed(flag) {
+			return usagef("--%s says something about a database, and --server reads none; leave one of them out", flag)
+		}
+	}
+	if err := needed(cmd, "server", "password-file"); err != nil {
+		return err
+	}
+	a, err := o.read(cmd)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	c, err := a.client(a.admin, "keyserver-operator-audit")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Logout(context.WithoutCancel(ctx)) }()
+	v, err := tree.NewVerifier(ctx, &remoteTrail{client: c}, found.options)
+	if err != nil {
+		return a.explained(err)
+	}
+	if err := v.Read(ctx); err != nil {
+		return a.explained(err)
+	}
+	found.remote = true
+	found.tree, err = v.End(ctx)
+	return a.explained(err)
 }

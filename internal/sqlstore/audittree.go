@@ -26,6 +26,9 @@ func (r reads) AuditTree(ctx context.Context) (audit.TreeHead, error) {
 func (r reads) AuditTile(ctx context.Context, level int, index int64) ([]byte, error) {
 	var hashes []byte
 	err := r.row(ctx, `SELECT hashes FROM audit_tiles WHERE level = $1 AND place = $2`, []any{level, index}, &hashes)
+	if errors.Is(err, ErrNotFound) {
+		err = nil
+	}
 	return hashes, err
 }
 

@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -98,6 +99,30 @@ func (g *growth) root(ctx context.Context, store Store) (tlog.Hash, error) {
 	return tlog.TreeHash(g.size, hashes(ctx, store, fresh))
 }
 
+// edge is the root of the tree as it is now, which follows from the tiles that are
+// not full: of each full one they have the hash.
+func (g *growth) edge() (tlog.Hash, error) {
+	fresh := make(map[place][]byte)
+	for _, t := range g.open {
+		fresh[place{t.Level, t.Index}] = t.Hashes
+	}
+	return tlog.TreeHash(g.size, hashes(context.Background(), nothing{}, fresh))
+}
+
+// nothing is a reader of a tree that has no tiles.
+type nothing struct{ Reader }
+
+// AuditTile implements Reader.
+func (nothing) AuditTile(context.Context, int, int64) ([]byte, error) { return nil, nil }
+
+func (g *growth) clone() *growth {
+	c := &growth{size: g.size}
+	for _, t := range g.open {
+		c.open = append(c.open, audit.Tile{Level: t.Level, Index: t.Index, Hashes: bytes.Clone(t.Hashes)})
+	}
+	return c
+}
+
 // place is where a tile is in a tree.
 type place struct {
 	level int
@@ -106,7 +131,7 @@ type place struct {
 
 // hashes reads single hashes of a tree from its tiles: those at hand, or else those
 // that are stored.
-func hashes(ctx context.Context, store Store, at map[place][]byte) tlog.HashReader {
+func hashes(ctx context.Context, store Reader, at map[place][]byte) tlog.HashReader {
 	if at == nil {
 		at = map[place][]byte{}
 	}
@@ -134,7 +159,7 @@ func hashes(ctx context.Context, store Store, at map[place][]byte) tlog.HashRead
 }
 
 // readTile reads the first hashes of a tile, as many as it is wide.
-func readTile(ctx context.Context, store Store, t tlog.Tile) ([]byte, error) {
+func readTile(ctx context.Context, store Reader, t tlog.Tile) ([]byte, error) {
 	data, err := store.AuditTile(ctx, t.L, t.N)
 	if err != nil {
 		return nil, fmt.Errorf("read tile %d of level %d of the audit tree: %w", t.N, t.L, err)

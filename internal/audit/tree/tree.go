@@ -40,13 +40,9 @@ const (
 
 // Store is what a tree needs of a database.
 type Store interface {
-	// AuditTree answers how far the tree has grown, a zero head before it has.
-	AuditTree(ctx context.Context) (audit.TreeHead, error)
-	// AuditTile reads the hashes of a tile, as many as there are.
-	AuditTile(ctx context.Context, level int, index int64) ([]byte, error)
+	Reader
 	// AuditEnd answers the greatest sequence number among the rows.
 	AuditEnd(ctx context.Context) (int64, error)
-	AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error)
 	// GrowAuditTree stores tiles and a head where the tree still has a size, and
 	// answers whether it had.
 	GrowAuditTree(ctx context.Context, size int64, tiles []audit.Tile, head audit.TreeHead) (bool, error)

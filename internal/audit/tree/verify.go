@@ -1,0 +1,360 @@
+package tree
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/transparency-dev/formats/log"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Reader is where a tree and its rows are read: a database, or a key server.
+type Reader interface {
+	// AuditTree answers how far the tree has grown, a zero head before it has.
+	AuditTree(ctx context.Context) (audit.TreeHead, error)
+	// AuditTile reads the hashes of a tile, as many as there are.
+	AuditTile(ctx context.Context, level int, index int64) ([]byte, error)
+	// AuditRange reads rows with after < seq <= last in the order of seq, at most limit.
+	AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error)
+}
+
+// Noted is a checkpoint that somebody noted earlier.
+type Noted struct {
+	Name string // for people: the file it is in
+	Head audit.TreeHead
+}
+
+// Options of a verification.
+type Options struct {
+	Key   note.Verifier // nil: nobody says which it is, and no signature is looked at
+	Noted []Noted
+	// First is the row that rows begin with. The leaves of those below it, which
+	// were archived, are taken from the tiles, which the root proves. 0 and 1: all.
+	First int64
+}
+
+// Report is what a Verifier found.
+type Report struct {
+	Head     audit.TreeHead // as its checkpoint has it
+	Signers  []string       // of the checkpoint, by what they say, without a key
+	Newer    int64          // rows that were read and are not in the tree yet
+	Total    int            // findings, counted
+	Findings []audit.Finding
+}
+
+// maxFindings bounds those that are kept.
+const maxFindings = 100
+
+// Verifier holds rows, which it is given in their order, against the tree that was
+// signed. It holds one tile of each level, however many rows there are.
+type Verifier struct {
+	source Reader
+	o      Options
+	report Report
+
+	rows   *growth // of the rows as they are
+	stored *growth // of the leaves in the tiles; nil as long as they are the same
+	tile   []byte  // of level 0, that the next leaf is in
+	// What is not as the tiles have it. Which of the two is wrong, the root says.
+	differ      []int64 // the first rows of them
+	differences int
+}
+
+// NewVerifier reads how far the tree has grown.
+func NewVerifier(ctx context.Context, source Reader, o Options) (*Verifier, error) {
+	head, err := source.AuditTree(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the checkpoint of the audit tree: %w", err)
+	}
+	v := &Verifier{source: source, o: o, rows: &growth{}}
+	v.checkpoint(head)
+	return v, nil
+}
+
+// checkpoint looks at the one that is stored, which says how far the tree goes.
+func (v *Verifier) checkpoint(head audit.TreeHead) {
+	if head.Size == 0 && len(head.Checkpoint) == 0 {
+		return
+	}
+	said, signers, err := Parse(head.Checkpoint)
+	if err != nil {
+		v.found(0, "changed: the newest checkpoint cannot be read: %v", err)
+		said = head
+	}
+	v.report.Head, v.report.Signers = said, signers
+	if err == nil && v.o.Key != nil {
+		if _, err := Open(head.Checkpoint, v.o.Key); err != nil {
+			v.found(0, "forged: %v", err)
+		}
+	}
+	if said.Size != head.Size || said.Root != head.Root {
+		v.found(0, "changed: the tree is said to have %d rows, and its checkpoint is of %d, or of another root", head.Size, said.Size)
+	}
+}
+
+// Parse reads a checkpoint without looking at its signatures, and who they say has
+// made them.
+func Parse(checkpoint []byte) (audit.TreeHead, []string, error) {
+	_, err := note.Open(checkpoint, note.VerifierList())
+	var unverified *note.UnverifiedNoteError
+	if !errors.As(err, &unverified) {
+		return audit.TreeHead{}, nil, errors.New("it is no C2SP signed-note")
+	}
+	var c log.Checkpoint
+	if _, err := c.Unmarshal([]byte(unverified.Note.Text)); err != nil || c.Size > maxSize || len(c.Hash) != tlog.HashSize {
+		return audit.TreeHead{}, nil, errors.New("it is no C2SP tlog-checkpoint of a tree")
+	}
+	signers := make([]string, len(unverified.Note.UnverifiedSigs))
+	for i, s := range unverified.Note.UnverifiedSigs {
+		signers[i] = fmt.Sprintf("%s+%08x", s.Name, s.Hash)
+	}
+	return audit.TreeHead{Size: int64(c.Size), Root: tlog.Hash(c.Hash), Checkpoint: checkpoint}, signers, nil //nolint:gosec // bounded above
+}
+
+// Read gives the verifier every row that the tree has.
+func (v *Verifier) Read(ctx context.Context) error {
+	size := v.report.Head.Size
+	for after := max(v.o.First-1, 0); after < size; {
+		rows, err := v.source.AuditRange(ctx, after, size, readPage)
+		if err != nil {
+			return fmt.Errorf("read the audit rows after %d: %w", after, err)
+		}
+		if len(rows) == 0 {
+			break
+		}
+		if err := v.Rows(ctx, rows); err != nil {
+			return err
+		}
+		after = rows[len(rows)-1].Seq
+	}
+	return nil
+}
+
+// Along is a trail of which every row that somebody reads, in their order, is given to
+// the verifier.
+func (v *Verifier) Along(trail audit.Trail) audit.Trail { return along{trail, v} }
+
+type along struct {
+	audit.Trail
+	v *Verifier
+}
+
+// AuditRange implements audit.Trail.
+func (a along) AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error) {
+	rows, err := a.Trail.AuditRange(ctx, after, last, limit)
+	if err == nil {
+		err = a.v.Rows(ctx, rows)
+	}
+	return rows, err
+}
+
+// Rows takes rows that follow those before.
+func (v *Verifier) Rows(ctx context.Context, rows []keyserver.AuditEntry) error {
+	var scratch []byte
+	for i := range rows {
+		seq := rows[i].Seq
+		if seq > v.report.Head.Size {
+			v.report.Newer++
+			continue
+		}
+		if err := v.missing(ctx, seq-1); err != nil {
+			return err
+		}
+		if seq <= v.rows.size {
+			v.found(seq, "inserted: there is such a row already")
+			continue
+		}
+		var leaf tlog.Hash
+		leaf, scratch = audit.Leaf(scratch, &rows[i])
+		if err := v.leaf(ctx, &leaf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// missing goes on to a row that is there.
+func (v *Verifier) missing(ctx context.Context, last int64) error {
+	from := max(v.rows.size+1, v.o.First)
+	for v.rows.size < last {
+		if err := v.leaf(ctx, nil); err != nil {
+			return err
+		}
+	}
+	switch {
+	case from == last:
+		v.found(from, "missing: the tree has the row")
+	case from < last:
+		v.found(from, "missing: the tree has the rows up to %d", last)
+	}
+	return nil
+}
+
+// leaf adds the leaf of the next row, nil where there is none.
+func (v *Verifier) leaf(ctx context.Context, row *tlog.Hash) error {
+	seq := v.rows.size + 1
+	at := (seq - 1) % tileWidth
+	if at == 0 {
+		if err := v.read(ctx, (seq-1)/tileWidth); err != nil {
+			return err
+		}
+	}
+	var stored tlog.Hash
+	copy(stored[:], v.tile[at*tlog.HashSize:])
+	if row == nil {
+		row = &stored
+	}
+	if *row != stored {
+		v.differs(seq)
+	}
+	if err := v.rows.add(*row); err != nil {
+		return err
+	}
+	if v.stored != nil {
+		if err := v.stored.add(stored); err != nil {
+			return err
+		}
+	}
+	if err := v.above(ctx); err != nil {
+		return err
+	}
+	return v.noted()
+}
+
+// read reads a tile of leaves. What is missing of it is zero, so that no row agrees.
+func (v *Verifier) read(ctx context.Context, index int64) error {
+	data, err := v.source.AuditTile(ctx, 0, index)
+	if err != nil {
+		return fmt.Errorf("read tile %d of level 0 of the audit tree: %w", index, err)
+	}
+	v.tile = make([]byte, tileSize)
+	copy(v.tile, data)
+	if want := min(v.report.Head.Size-index*tileWidth, tileWidth) * tlog.HashSize; int64(len(data)) < want {
+		v.found(index*tileWidth+1, "changed: tile %d of level 0 has %d of %d bytes", index, len(data), want)
+	}
+	return nil
+}
+
+// differs notes a row that is not the one in the tiles.
+func (v *Verifier) differs(seq int64) {
+	if v.stored == nil {
+		v.stored = v.rows.clone()
+	}
+	v.differences++
+	if len(v.differ) < maxFindings {
+		v.differ = append(v.differ, seq)
+	}
+}
+
+// above holds tiles of higher levels that have become full against those that are
+// stored.
+func (v *Verifier) above(ctx context.Context) error {
+	err := v.compare(ctx, v.rows.full, func(g *growth) []audit.Tile { return g.full })
+	v.rows.full = v.rows.full[:0]
+	if v.stored != nil {
+		v.stored.full = v.stored.full[:0]
+	}
+	return err
+}
+
+// compare looks whether tiles that are stored follow from those below them, or from
+// the rows, where those below them do not.
+func (v *Verifier) compare(ctx context.Context, tiles []audit.Tile, of func(*growth) []audit.Tile) error {
+	for i, t := range tiles {
+		if t.Level == 0 || len(t.Hashes) == 0 {
+			continue
+		}
+		data, err := v.source.AuditTile(ctx, t.Level, t.Index)
+		if err != nil {
+			return fmt.Errorf("read tile %d of level %d of the audit tree: %w", t.Index, t.Level, err)
+		}
+		data = data[:min(len(data), len(t.Hashes))]
+		if !bytes.Equal(data, t.Hashes) && (v.stored == nil || !bytes.Equal(data, of(v.stored)[i].Hashes)) {
+			v.found(t.Index<<(height*(t.Level+1))+1, "changed: tile %d of level %d does not follow from the tiles below it", t.Index, t.Level)
+		}
+	}
+	return nil
+}
+
+// noted holds the tree, where it has grown to the size of a checkpoint that was noted,
+// against its root.
+func (v *Verifier) noted() error {
+	for _, n := range v.o.Noted {
+		if n.Head.Size != v.rows.size {
+			continue
+		}
+		root, err := v.rows.edge()
+		if err != nil {
+			return err
+		}
+		if root != n.Head.Root {
+			v.found(0, "changed: the rows 1 to %d are not those of the checkpoint in %s; one of them was changed, removed or inserted since", n.Head.Size, n.Name)
+		}
+	}
+	return nil
+}
+
+// End says what was found, once all rows were given.
+func (v *Verifier) End(ctx context.Context) (Report, error) {
+	head := v.report.Head
+	if err := v.missing(ctx, head.Size); err != nil {
+		return Report{}, err
+	}
+	for _, n := range v.o.Noted {
+		if n.Head.Size > head.Size {
+			v.found(head.Size+1, "removed: the checkpoint in %s has %d rows, and the tree has %d", n.Name, n.Head.Size, head.Size)
+		}
+	}
+	if head.Size > 0 {
+		if err := v.root(ctx); err != nil {
+			return Report{}, err
+		}
+	}
+	slices.SortStableFunc(v.report.Findings, func(a, b audit.Finding) int { return cmp.Compare(a.Seq, b.Seq) })
+	return v.report, nil
+}
+
+// root compares with the root that was signed.
+func (v *Verifier) root(ctx context.Context) error {
+	root, err := v.rows.edge()
+	if err != nil {
+		return err
+	}
+	stored := root
+	if v.stored != nil {
+		if stored, err = v.stored.edge(); err != nil {
+			return err
+		}
+	}
+	if err := v.compare(ctx, v.rows.open, func(g *growth) []audit.Tile { return g.open }); err != nil {
+		return err
+	}
+	problem := "changed: it is not the row that the tree has"
+	switch v.report.Head.Root {
+	case stored:
+	case root:
+		problem = "changed: the tree has another hash for it, and the checkpoint says that the row is right"
+	default:
+		v.found(0, "changed: neither the rows nor the hashes of the tree lead to the root of the newest checkpoint")
+	}
+	for _, seq := range v.differ {
+		v.found(seq, "%s", problem)
+	}
+	v.report.Total += v.differences - len(v.differ)
+	return nil
+}
+
+func (v *Verifier) found(seq int64, format string, args ...any) {
+	v.report.Total++
+	if len(v.report.Findings) < maxFindings {
+		v.report.Findings = append(v.report.Findings, audit.Finding{Seq: seq, Problem: fmt.Sprintf(format, args...)})
+	}
+}

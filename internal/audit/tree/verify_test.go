@@ -1,0 +1,351 @@
+package tree_test
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// trail is one in a real database, of 600 rows, whose checkpoints of 300, 500 and 600
+// rows were noted.
+type trail struct {
+	*testing.T
+	config         sqlstore.Config
+	driver, source string
+	signer         *tree.Signer
+	noted          map[int64]audit.TreeHead
+}
+
+func newTrail(t *testing.T, config sqlstore.Config, driver, source string) *trail {
+	w := &trail{T: t, config: config, driver: driver, source: source, signer: newSigner(t), noted: map[int64]audit.TreeHead{}}
+	store := w.open()
+	defer store.Close()
+	for _, n := range []int{300, 200, 100} {
+		writer, err := audit.NewWriter(t.Context(), store, audit.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := make([]keyserver.AuditEntry, n)
+		for i := range rows {
+			rows[i] = keyserver.AuditEntry{Operation: "hmacData", Outcome: keyserver.Allowed, Object: fmt.Sprint(i), Address: "192.0.2.1"}
+		}
+		if err := writer.WriteAll(t.Context(), rows); err != nil {
+			t.Fatal(err)
+		}
+		if err := writer.Close(); err != nil {
+			t.Fatal(err)
+		}
+		head := w.grow(store, w.signer)
+		w.noted[head.Size] = head
+	}
+	for _, table := range tables {
+		w.sql(fmt.Sprintf(`CREATE TABLE kept_%s AS SELECT * FROM %s`, table, table))
+	}
+	return w
+}
+
+var tables = []string{"audit", "audit_chains", "audit_tiles", "audit_tree", "sequences"}
+
+func (w *trail) restore() {
+	for _, table := range tables {
+		w.sql(`DELETE FROM `+table, fmt.Sprintf(`INSERT INTO %s SELECT * FROM kept_%s`, table, table))
+	}
+}
+
+func newSigner(t *testing.T) *tree.Signer {
+	t.Helper()
+	pair, err := tree.NewKey(rand.Reader, tree.Origin("keys", 7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := tree.ReadKey(pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signer
+}
+
+func (w *trail) open() *sqlstore.Store {
+	w.Helper()
+	store, err := sqlstore.Open(w.Context(), w.config)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return store
+}
+
+// grow makes the tree grow as a process does when it stops.
+func (w *trail) grow(store *sqlstore.Store, signer *tree.Signer) audit.TreeHead {
+	w.Helper()
+	t := tree.New(tree.Config{Store: store, Signer: signer, Recent: tree.NewRecent(), Clock: time.Now, Logger: slog.New(slog.DiscardHandler), Alarm: func(p string) { w.Error(p) }})
+	ended, cancel := context.WithCancel(w.Context())
+	cancel()
+	t.Run(ended)
+	head, err := store.AuditTree(w.Context())
+	if err != nil || t.Failing() != nil {
+		w.Fatal(err, t.Failing())
+	}
+	return head
+}
+
+func (w *trail) sql(statements ...string) {
+	w.with(func(db *sql.DB) error {
+		for _, s := range statements {
+			if _, err := db.ExecContext(w.Context(), s); err != nil {
+				return fmt.Errorf("%s: %w", s, err)
+			}
+		}
+		return nil
+	})
+}
+
+func (w *trail) with(do func(*sql.DB) error) {
+	w.Helper()
+	db, err := sql.Open(w.driver, w.source)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer db.Close()
+	if err := do(db); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// rewrite changes a row and makes every hash of its chain anew, as somebody does who
+// can write to the database and knows how the chain is made.
+func (w *trail) rewrite(seq int64) {
+	w.Helper()
+	store := w.open()
+	defer store.Close()
+	rows, err := store.AuditRange(w.Context(), 0, 1000, 1000)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.with(func(db *sql.DB) error {
+		var previous [32]byte
+		for i := range rows {
+			r := &rows[i]
+			if r.Seq == seq {
+				r.Object = "another"
+			}
+			r.Previous = previous
+			r.Hash, _ = audit.Sum(nil, r)
+			previous = r.Hash
+			if r.Seq < seq {
+				continue
+			}
+			if _, err := db.ExecContext(w.Context(), `UPDATE audit SET object = $1, previous = $2, hash = $3 WHERE seq = $4`, r.Object, r.Previous[:], r.Hash[:], r.Seq); err != nil {
+				return err
+			}
+		}
+		_, err := db.ExecContext(w.Context(), `UPDATE audit_chains SET head = $1`, previous[:])
+		return err
+	})
+}
+
+// resign makes the tree anew over the rows that there are.
+func (w *trail) resign(signer *tree.Signer) {
+	w.Helper()
+	w.sql(`DELETE FROM audit_tree`, `DELETE FROM audit_tiles`)
+	store := w.open()
+	defer store.Close()
+	w.grow(store, signer)
+}
+
+// cut takes the rows behind 500 away, and the tree back to what was signed for it.
+func (w *trail) cut() {
+	w.Helper()
+	const last = 500
+	head := w.noted[last]
+	w.sql(`DELETE FROM audit WHERE seq > 500`, `UPDATE sequences SET value = 500 WHERE name = 'audit'`,
+		`UPDATE audit_chains SET position = 500, head = (SELECT hash FROM audit WHERE seq = 500)`)
+	w.with(func(db *sql.DB) error {
+		if _, err := db.ExecContext(w.Context(), `UPDATE audit_tree SET size = $1, root = $2, checkpoint = $3`, head.Size, head.Root[:], head.Checkpoint); err != nil {
+			return err
+		}
+		for _, level := range []string{`level = 0 AND place = 2`, `level = 0 AND place > 1`} {
+			if _, err := db.ExecContext(w.Context(), `DELETE FROM audit_tiles WHERE `+level); err != nil {
+				return err
+			}
+		}
+		var hashes []byte
+		if err := db.QueryRowContext(w.Context(), `SELECT hashes FROM audit_tiles WHERE level = 0 AND place = 1`).Scan(&hashes); err != nil {
+			return err
+		}
+		_, err := db.ExecContext(w.Context(), `UPDATE audit_tiles SET hashes = $1 WHERE level = 0 AND place = 1`, hashes[:(last-256)*32])
+		if err == nil {
+			_, err = db.ExecContext(w.Context(), `UPDATE audit_tiles SET hashes = (SELECT hashes FROM audit_tiles WHERE level = 1) WHERE level = 1`)
+		}
+		return err
+	})
+}
+
+func (w *trail) flip(level, place int) {
+	w.Helper()
+	w.with(func(db *sql.DB) error {
+		var hashes []byte
+		if err := db.QueryRowContext(w.Context(), `SELECT hashes FROM audit_tiles WHERE level = $1 AND place = $2`, level, place).Scan(&hashes); err != nil {
+			return err
+		}
+		hashes[32*10%len(hashes)] ^= 1
+		_, err := db.ExecContext(w.Context(), `UPDATE audit_tiles SET hashes = $1 WHERE level = $2 AND place = $3`, hashes, level, place)
+		return err
+	})
+}
+
+// verify answers what audit verify finds in the tree, and of the chains how much.
+func (w *trail) verify(o tree.Options) (found []string, chains int) {
+	w.Helper()
+	store, err := sqlstore.OpenReadOnly(w.Context(), w.config)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer store.Close()
+	v, err := tree.NewVerifier(w.Context(), store, o)
+	if err != nil {
+		w.Fatal(err)
+	}
+	report, err := audit.Verify(w.Context(), v.Along(store))
+	if err != nil {
+		w.Fatal(err)
+	}
+	in, err := v.End(w.Context())
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, f := range in.Findings {
+		found = append(found, fmt.Sprintf("seq %d: %s", f.Seq, f.Problem))
+	}
+	if len(found) != in.Total && len(found) != 100 {
+		w.Errorf("%d of %d findings are there", len(found), in.Total)
+	}
+	return found, report.Total
+}
+
+// TestEveryTamperingIsNamed: by the key alone, and by checkpoints that were noted
+// without one. What says "intact" is what the other of the two is there for.
+func TestEveryTamperingIsNamed(t *testing.T) {
+	const intact = "intact"
+	const copied = `time, operation, outcome, reason, system_id, principal_id, object, kind, request_id, filename, chain, position, hash, previous, actor_system, actor_id,
+		address, session_id, acting_for, times, approval_id`
+	cases := map[string]struct {
+		tamper      func(w *trail)
+		key, noted  string // of the first finding
+		chainsAgree bool   // the hash chain alone does not find it
+	}{
+		"nothing": {func(*trail) {}, intact, intact, true},
+		"a row changed": {func(w *trail) { w.sql(`UPDATE audit SET object = 'x' WHERE seq = 41`) },
+			"seq 41: changed: it is not the row", "seq 0: changed: the rows 1 to 300 are not those of the checkpoint in 300", false},
+		"a row changed, and its chain": {func(w *trail) { w.rewrite(41) },
+			"seq 41: changed: it is not the row", "seq 0: changed: the rows 1 to 300", true},
+		"a row dropped": {func(w *trail) { w.sql(`DELETE FROM audit WHERE seq = 41`) },
+			"seq 41: missing: the tree has the row", "seq 41: missing", false},
+		"rows dropped": {func(w *trail) { w.sql(`DELETE FROM audit WHERE seq BETWEEN 41 AND 300`) },
+			"seq 41: missing: the tree has the rows up to 300", "seq 41: missing", false},
+		"rows swapped": {func(w *trail) {
+			w.sql(`UPDATE audit SET seq = 1000 WHERE seq = 41`, `UPDATE audit SET seq = 41 WHERE seq = 42`, `UPDATE audit SET seq = 42 WHERE seq = 1000`)
+		}, "seq 41: changed", "seq 0: changed: the rows 1 to 300", false},
+		"a row inserted, the others moved": {func(w *trail) {
+			w.sql(`UPDATE audit SET seq = -seq WHERE seq > 40`, `UPDATE audit SET seq = 1 - seq WHERE seq < 0`,
+				`INSERT INTO audit SELECT 41, `+copied+` FROM audit WHERE seq = 40`, `UPDATE sequences SET value = 601 WHERE name = 'audit'`)
+		}, "seq 41: changed", "seq 0: changed: the rows 1 to 300", false},
+		"the last rows, without the tree": {func(w *trail) {
+			w.sql(`DELETE FROM audit WHERE seq > 500`, `UPDATE sequences SET value = 500 WHERE name = 'audit'`,
+				`UPDATE audit_chains SET position = 500, head = (SELECT hash FROM audit WHERE seq = 500)`)
+		}, "seq 501: missing: the tree has the rows up to 600", "seq 501: missing", true},
+		"the last rows, the tree too": {(*trail).cut, intact, "seq 501: removed: the checkpoint in 600 has 600 rows, and the tree has 500", true},
+		"all rows and the tree": {func(w *trail) {
+			w.sql(`DELETE FROM audit`, `DELETE FROM audit_chains`, `DELETE FROM audit_tree`, `DELETE FROM audit_tiles`, `UPDATE sequences SET value = 0 WHERE name = 'audit'`)
+		}, intact, "seq 1: removed: the checkpoint in 300 has 300 rows, and the tree has 0", true},
+		"a hash": {func(w *trail) { w.flip(0, 1) },
+			"seq 267: changed: the tree has another hash for it, and the checkpoint says that the row is right", "seq 267: changed", true},
+		"a hash above": {func(w *trail) { w.flip(1, 0) },
+			"seq 1: changed: tile 0 of level 1 does not follow", "seq 1: changed: tile 0 of level 1", true},
+		"a tile": {func(w *trail) { w.sql(`DELETE FROM audit_tiles WHERE level = 0 AND place = 1`) },
+			"seq 257: changed: tile 1 of level 0 has 0 of 8192 bytes", "seq 257: changed: tile 1", true},
+		"a row and its hash": {func(w *trail) { w.rewrite(41); w.flip(0, 0) },
+			"seq 0: changed: neither the rows nor the hashes", "seq 0: changed: the rows 1 to 300", true},
+		"the root": {func(w *trail) { w.sql(`UPDATE audit_tree SET size = 599`) },
+			"seq 0: changed: the tree is said to have 599 rows", "seq 0: changed: the tree is said", true},
+		"no checkpoint": {func(w *trail) {
+			w.with(func(db *sql.DB) error {
+				_, err := db.Exec(`UPDATE audit_tree SET checkpoint = $1`, []byte("x"))
+				return err
+			})
+		}, //nolint:noctx // a test
+			"seq 0: changed: the newest checkpoint cannot be read", "seq 0: changed: the newest checkpoint", true},
+		"another key": {func(w *trail) { w.resign(newSigner(w.T)) },
+			"seq 0: forged: the checkpoint is not one of keys/audit/7, or was not signed by its key", intact, true},
+		"everything, by another key": {func(w *trail) { w.rewrite(41); w.resign(newSigner(w.T)) },
+			"seq 0: forged", "seq 0: changed: the rows 1 to 300 are not those", true},
+		"everything, by a key that was stolen": {func(w *trail) { w.rewrite(41); w.resign(w.signer) },
+			intact, "seq 0: changed: the rows 1 to 300 are not those", true},
+		"what came last, by a key that was stolen": {func(w *trail) { w.rewrite(541); w.resign(w.signer) },
+			intact, "seq 0: changed: the rows 1 to 600 are not those of the checkpoint in 600", true},
+	}
+	for name, make := range map[string]func(t *testing.T) *trail{
+		"SQLite": func(t *testing.T) *trail {
+			dir := t.TempDir()
+			file := url.URL{Scheme: "file", OmitHost: true, Path: filepath.Join(dir, "keyserver.db"), RawQuery: "_busy_timeout=10000"}
+			return newTrail(t, sqlstore.Config{Dir: dir}, "sqlite", file.String())
+		},
+		"PostgreSQL": func(t *testing.T) *trail {
+			u := pgtest.Database(t)
+			return newTrail(t, sqlstore.Config{URL: u}, "pgx", u)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := make(t)
+			noted := []tree.Noted{{Name: "300", Head: w.noted[300]}, {Name: "600", Head: w.noted[600]}}
+			for name, c := range cases {
+				c.tamper(w)
+				for i, o := range []tree.Options{{Key: w.signer.Verifier}, {Noted: noted}} {
+					by := []string{c.key, c.noted}[i]
+					found, chains := w.verify(o)
+					if (chains == 0) != c.chainsAgree {
+						t.Errorf("%s: the chains have %d findings", name, chains)
+					}
+					switch {
+					case by == intact && len(found) > 0, by != intact && (len(found) == 0 || !strings.HasPrefix(found[0], by)):
+						t.Errorf("%s, key %v: want %q, got %q", name, o.Key != nil, by, found[:min(3, len(found))])
+					}
+				}
+				w.restore()
+			}
+		})
+	}
+}
+
+// TestRowsThatAreElsewhere: what was archived is proven by the hashes that stay.
+func TestRowsThatAreElsewhere(t *testing.T) {
+	dir := t.TempDir()
+	file := url.URL{Scheme: "file", OmitHost: true, Path: filepath.Join(dir, "keyserver.db"), RawQuery: "_busy_timeout=10000"}
+	w := newTrail(t, sqlstore.Config{Dir: dir}, "sqlite", file.String())
+	w.sql(`DELETE FROM audit WHERE seq <= 290`)
+	o := tree.Options{Key: w.signer.Verifier, Noted: []tree.Noted{{Name: "300", Head: w.noted[300]}}, First: 291}
+	if found, _ := w.verify(o); len(found) > 0 {
+		t.Errorf("rows that were archived: %q", found)
+	}
+	o.First = 290
+	if found, _ := w.verify(o); len(found) != 1 || !strings.HasPrefix(found[0], "seq 290: missing: the tree has the row") {
+		t.Errorf("one row more is gone: %q", found)
+	}
+	o.First = 291
+	w.flip(0, 0)
+	if found, _ := w.verify(o); len(found) == 0 {
+		t.Error("a hash of a row that was archived may be changed")
+	}
+}
