@@ -1,0 +1,94 @@
+package sink
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// TestTargetsThatAreRefused: before anything is sent, and without a word of the URL
+// that may be secret.
+func TestTargetsThatAreRefused(t *testing.T) {
+	for text, says := range map[string]string{
+		"":                                           "scheme",
+		"hunter2":                                    "scheme",
+		"http://siem.example":                        "scheme",
+		"file:///hunter2":                            "scheme",
+		"ht tp://hunter2":                            "cannot be read",
+		"stdout://":                                  "stdout:",
+		"stdout:hunter2":                             "stdout:",
+		"https://":                                   "no host",
+		"https:hunter2":                              "no host",
+		"https://user@siem.example":                  "header-file",
+		"https://:hunter2@siem":                      "header-file",
+		"otlp://u:hunter2@siem:4317":                 "header-file",
+		"stdout:u:hunter2@":                          "header-file",
+		"https://siem/#hunter2":                      "#",
+		"https://siem?token=hunter2":                 "ca, cert, key, header-file",
+		"https://siem?ca=":                           "ca, cert, key, header-file",
+		"https://siem?ca=a&ca=b":                     "each once",
+		"https://siem?ca=%zz":                        "question mark",
+		"https://siem?plaintext=true":                "ca, cert, key, header-file",
+		"https://siem?cert=hunter2":                  "together",
+		"https://siem?key=hunter2":                   "together",
+		"syslog+tls://siem":                          "HOST:PORT",
+		"syslog+tls://siem:6514/x":                   "HOST:PORT",
+		"syslog+tls://siem:6514?header-file=hunter2": "ca, cert, key",
+		"otlp://siem":                                "HOST:PORT",
+		"otlp://siem:4317?plaintext=true":            "loopback",
+		"otlp://127.0.0.1.siem:4317?plaintext=true":  "loopback",
+		"otlp://127.0.0.1:4317?plaintext=yes":        "true",
+		"otlp://127.0.0.1:4317?plaintext=true&ca=a":  "contradict",
+	} {
+		if _, err := Parse([]string{text}); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	var many []string
+	for i := range MaxTargets + 1 {
+		many = append(many, fmt.Sprintf("https://siem%d", i))
+	}
+	if _, err := Parse(many); err == nil {
+		t.Error("too many are let through")
+	}
+	if list, err := Parse(many[1:]); err != nil || len(list) != MaxTargets {
+		t.Error(err)
+	}
+	if _, err := Parse([]string{"https://siem/a?ca=x", "https://siem/a?ca=y"}); err == nil || !strings.Contains(err.Error(), "twice") {
+		t.Error(err)
+	}
+	if list, err := Parse([]string{"https://siem/a?ca=x&header-file=y", "https://siem/b"}); err != nil || list[0].Name != "https://siem/a" {
+		t.Error(list, err)
+	}
+}
+
+// TestFilesThatAreRefused, again without a word of what is in them.
+func TestFilesThatAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		rig.Must(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	for query, says := range map[string]string{
+		"ca=" + dir + "/none":         "ca cannot be read",
+		"ca=" + dir:                   "ca cannot be read",
+		"ca=" + file("ca", "hunter2"): "no PEM",
+		"ca=" + file("big", strings.Repeat("x", 1<<20+1)):                "more than",
+		"cert=" + file("c", "hunter2") + "&key=" + file("k", "hunter2"):  "not a PEM",
+		"header-file=" + dir + "/none":                                   "header-file cannot be read",
+		"header-file=" + file("empty", ""):                               "NAME: VALUE",
+		"header-file=" + file("bare", "hunter2\n"):                       "NAME: VALUE",
+		"header-file=" + file("long", "A: "+strings.Repeat("x", 16<<10)): "more than",
+	} {
+		list, err := Parse([]string{"https://siem?" + query})
+		rig.Must(t, err)
+		if err := list[0].Check(); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "https://siem:") {
+			t.Errorf("%s: %v", query, err)
+		}
+	}
+}
