@@ -27,16 +27,6 @@ func (s *Store) ClaimChain(ctx context.Context) (audit.Chain, error) {
 	return s.dialect.claimChain(ctx, s)
 }
 
-// auditChain is a claimed chain.
-type auditChain struct {
-	chain    int64
-	store    *Store
-	transact func(ctx context.Context, fn func(in statements) error) error
-	release  func() error
-	args     []any                  // reused: a chain has one writer
-	uses     map[keyserver.ID]int64 // reused, too
-}
-
 // writeAlone runs a transaction on the connection that Update uses.
 func (s *Store) writeAlone(ctx context.Context, fn func(in statements) error) error {
 	if err := s.writer.lock(ctx); err != nil {
@@ -45,58 +35,6 @@ func (s *Store) writeAlone(ctx context.Context, fn func(in statements) error) er
 	defer s.writer.unlock()
 	return s.writer.transact(ctx, fn)
 }
-
-// create makes the chain's row if this is its first claim ever.
-func (c *auditChain) create(ctx context.Context) error {
-	return c.transact(ctx, func(in statements) error {
-		_, err := in.exec(ctx, `INSERT INTO audit_chains (chain, position, head) VALUES ($1, 0, $2)
-			ON CONFLICT (chain) DO NOTHING`, c.chain, make([]byte, 32))
-		return err
-	})
-}
-
-// Head implements audit.Chain.
-func (c *auditChain) Head(ctx context.Context) (audit.Head, error) {
-	head := audit.Head{Chain: c.chain}
-	err := c.transact(ctx, func(in statements) error {
-		return in.row(ctx, `SELECT position, head FROM audit_chains WHERE chain = $1`, []any{c.chain},
-			&head.Position, intoHash(&head.Hash))
-	})
-	return head, err
-}
-
-// Append implements audit.Chain.
-func (c *auditChain) Append(ctx context.Context, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) error {
-	return c.transact(ctx, func(in statements) error {
-		ctx := c.store.dialect.statementContext(ctx)
-		n := int64(len(rows))
-		last, err := nextInSequence(ctx, in, "audit", n)
-		if err != nil {
-			return err
-		}
-		head := seal(last - n + 1)
-		c.args = c.args[:0]
-		for i := range rows {
-			c.args = appendAuditRow(c.args, &rows[i])
-		}
-		if err := c.store.inserts.audit.run(ctx, in, c.args); err != nil {
-			return err
-		}
-		if c.args, err = c.store.countUses(ctx, in, rows, c.args[:0], c.uses); err != nil {
-			return err
-		}
-		hit, err := in.exec(ctx, `UPDATE audit_chains SET position = $1, head = $2
-			WHERE chain = $3 AND position = $4 AND head = $5`,
-			head.Position, head.Hash[:], c.chain, after.Position, after.Hash[:])
-		if err == nil && hit != 1 {
-			err = fmt.Errorf("audit chain %d does not end at position %d any more", c.chain, after.Position)
-		}
-		return err
-	})
-}
-
-// Release implements audit.Chain.
-func (c *auditChain) Release() error { return c.release() }
 
 func appendAuditRow(args []any, e *keyserver.AuditEntry) []any {
 	return append(args, e.Seq, e.Time.UnixMicro(), e.Operation, string(e.Outcome), e.Reason,

@@ -146,16 +146,21 @@ func (r reads) KeyUses(ctx context.Context, keys []keyserver.ID) (map[keyserver.
 // Whoever else appends does so before or after. It works in args and uses, and
 // answers args.
 func (s *Store) countUses(ctx context.Context, in statements, rows []keyserver.AuditEntry, args []any, uses map[keyserver.ID]int64) ([]any, error) {
+	tally(uses, rows)
+	for key, n := range uses {
+		args = append(args, key[:], n, rows[len(rows)-1].Time.UnixMicro())
+	}
+	return args, s.inserts.uses.run(ctx, in, args)
+}
+
+// tally counts the uses of each key that rows record.
+func tally(uses map[keyserver.ID]int64, rows []keyserver.AuditEntry) {
 	clear(uses)
 	for i := range rows {
 		if key := rows[i].UsedKey; !key.IsZero() {
 			uses[key]++
 		}
 	}
-	for key, n := range uses {
-		args = append(args, key[:], n, rows[len(rows)-1].Time.UnixMicro())
-	}
-	return args, s.inserts.uses.run(ctx, in, args)
 }
 
 // ListedKey is a key with its list.

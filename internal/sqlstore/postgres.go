@@ -273,10 +273,7 @@ func (d *postgres) claimChain(ctx context.Context, s *Store) (audit.Chain, error
 		if !locked {
 			continue
 		}
-		c := &auditChain{chain: chain, store: s, uses: map[keyserver.ID]int64{}, transact: session.transactWhileHeld, release: func() error {
-			session.drop() // and with it the lock
-			return nil
-		}}
+		c := &sharedChain{chain: chain, store: s, session: session, uses: map[keyserver.ID]int64{}}
 		if err := c.create(ctx); err != nil {
 			session.drop()
 			return nil, err
@@ -334,19 +331,12 @@ func (d *postgres) chainsHeld(ctx context.Context, in statements) (n int, err er
 	return n, err
 }
 
-// transactWhileHeld refuses once the connection is gone.
-func (s *session) transactWhileHeld(ctx context.Context, fn func(in statements) error) error {
-	if s.lost {
-		return unavailable(errors.New("the connection that holds the audit chain is lost"))
-	}
-	return s.transact(ctx, fn)
-}
-
 // Classes and codes of PostgreSQL's errors
 // (https://www.postgresql.org/docs/current/errcodes-appendix.html).
 const (
 	pgUniqueViolation     = "23505"
 	pgForeignKeyViolation = "23503"
+	pgDivisionByZero      = "22012"
 )
 
 // pgUnavailable are the classes after which the same statement may succeed:

@@ -1,0 +1,200 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// sharedChain is a chain in a PostgreSQL database, where others write theirs. What
+// orders the rows of all is the row of their sequence, which is locked from the
+// number to the commit. So as little as can be lies in between: one way to the
+// server and back, and none where the number was guessed.
+type sharedChain struct {
+	chain   int64
+	store   *Store
+	session *session
+
+	// next is the sequence number that comes next, unless somebody else writes.
+	// After a wrong guess nothing is guessed for a while.
+	next    int64
+	patient int
+
+	uses map[keyserver.ID]int64 // reused
+}
+
+// guessAgain is how many groups are not guessed after a wrong guess. While others
+// write, most guesses are wrong, and cost a way to the server each.
+const guessAgain = 64
+
+// held refuses once the connection is gone.
+func (c *sharedChain) held() error {
+	if c.session.lost {
+		return unavailable(errors.New("the connection that holds the audit chain is lost"))
+	}
+	return nil
+}
+
+// create makes the chain's row if this is its first claim ever.
+func (c *sharedChain) create(ctx context.Context) error {
+	return c.session.transact(ctx, func(in statements) error {
+		_, err := in.exec(ctx, `INSERT INTO audit_chains (chain, position, head) VALUES ($1, 0, $2)
+			ON CONFLICT (chain) DO NOTHING`, c.chain, make([]byte, 32))
+		return err
+	})
+}
+
+// Head implements audit.Chain.
+func (c *sharedChain) Head(ctx context.Context) (audit.Head, error) {
+	head := audit.Head{Chain: c.chain}
+	if err := c.held(); err != nil {
+		return head, err
+	}
+	err := statements{run: c.session.run, dialect: c.store.dialect}.row(ctx, `SELECT position, head FROM audit_chains WHERE chain = $1`,
+		[]any{c.chain}, &head.Position, intoHash(&head.Hash))
+	return head, err
+}
+
+// Release implements audit.Chain.
+func (c *sharedChain) Release() error {
+	c.session.drop() // and with it the lock
+	return nil
+}
+
+const (
+	takeNumbers = `UPDATE sequences SET value = value + $1 WHERE name = 'audit' RETURNING value`
+	// What hits nothing divides by zero, so that nothing behind it in the batch is done.
+	takeGuessed = `WITH taken AS (UPDATE sequences SET value = value + $1 WHERE name = 'audit' AND value = $2 RETURNING 1)
+		SELECT 1 / count(*) FROM taken`
+	moveHead = `WITH moved AS (UPDATE audit_chains SET position = $1, head = $2 WHERE chain = $3 AND position = $4 AND head = $5 RETURNING 1)
+		SELECT 1 / count(*) FROM moved`
+	addUses = `INSERT INTO key_uses (key_id, uses, last_used_at) SELECT key, uses, $3 FROM unnest($1::bytea[], $2::bigint[]) AS u(key, uses) ORDER BY key
+		ON CONFLICT (key_id) DO UPDATE SET uses = key_uses.uses + excluded.uses, last_used_at = excluded.last_used_at`
+)
+
+// Append implements audit.Chain.
+func (c *sharedChain) Append(ctx context.Context, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) error {
+	if err := c.held(); err != nil {
+		return err
+	}
+	err := c.session.conn.Raw(func(driver any) error {
+		conn := driver.(*stdlib.Conn).Conn() //nolint:errcheck,forcetypeassert // no other driver is behind this dialect
+		done, err := c.guess(ctx, conn, after, rows, seal)
+		if done || err != nil {
+			return err
+		}
+		return c.ask(ctx, conn, after, rows, seal)
+	})
+	if err == nil {
+		return nil
+	}
+	c.next = 0
+	c.session.rollback(ctx) // and drops the connection if it is of no more use
+	if hitNothing(err) {
+		return fmt.Errorf("audit chain %d does not end at position %d any more", c.chain, after.Position)
+	}
+	return c.store.fail(ctx, err)
+}
+
+// guess appends in one batch, which is a transaction of its own, and answers false
+// where somebody else had taken the numbers.
+func (c *sharedChain) guess(ctx context.Context, conn *pgx.Conn, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) (bool, error) {
+	if c.next == 0 || c.patient > 0 {
+		c.patient = max(c.patient-1, 0)
+		return false, nil
+	}
+	var batch pgx.Batch
+	batch.Queue(takeGuessed, len(rows), c.next-1)
+	c.queue(&batch, after, seal(c.next), rows)
+	err := send(ctx, conn, &batch)
+	if errors.Is(err, errFirst) && hitNothing(err) {
+		c.patient = guessAgain
+		return false, nil
+	}
+	if err == nil {
+		c.next += int64(len(rows))
+	}
+	return true, err
+}
+
+// ask takes the numbers that come next, and then appends.
+func (c *sharedChain) ask(ctx context.Context, conn *pgx.Conn, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) error {
+	var last int64
+	var batch pgx.Batch
+	batch.Queue(c.store.dialect.begin())
+	batch.Queue(takeNumbers, len(rows)).QueryRow(func(row pgx.Row) error { return row.Scan(&last) })
+	if err := send(ctx, conn, &batch); err != nil {
+		return err
+	}
+	batch = pgx.Batch{}
+	c.queue(&batch, after, seal(last-int64(len(rows))+1), rows)
+	batch.Queue("COMMIT")
+	if err := send(ctx, conn, &batch); err != nil {
+		return err
+	}
+	c.next = last + 1
+	return nil
+}
+
+// queue adds what follows the numbers.
+func (c *sharedChain) queue(batch *pgx.Batch, after, head audit.Head, rows []keyserver.AuditEntry) {
+	for part := rows; len(part) > 0; {
+		n := len(part)
+		for _, size := range c.store.inserts.audit.sizes {
+			if n >= size.rows {
+				args := make([]any, 0, size.rows*c.store.inserts.audit.columns)
+				for i := range size.rows {
+					args = appendAuditRow(args, &part[i])
+				}
+				batch.Queue(size.text, args...)
+				part = part[size.rows:]
+				break
+			}
+		}
+	}
+	tally(c.uses, rows)
+	if len(c.uses) > 0 {
+		keys, uses := make([][]byte, 0, len(c.uses)), make([]int64, 0, len(c.uses))
+		for key, n := range c.uses {
+			keys, uses = append(keys, key[:]), append(uses, n)
+		}
+		batch.Queue(addUses, keys, uses, rows[0].Time.UnixMicro())
+	}
+	batch.Queue(moveHead, head.Position, head.Hash[:], c.chain, after.Position, after.Hash[:])
+}
+
+// errFirst is wrapped where the first statement of a batch fails.
+var errFirst = errors.New("the first statement")
+
+// send sends a batch at once and waits for all of its answers.
+func send(ctx context.Context, conn *pgx.Conn, batch *pgx.Batch) (err error) {
+	results := conn.SendBatch(ctx, batch)
+	for i, q := range batch.QueuedQueries {
+		if q.Fn != nil {
+			err = q.Fn(results)
+		} else {
+			_, err = results.Exec()
+		}
+		if err != nil {
+			_ = results.Close() // says the same
+			if i == 0 {
+				return errors.Join(err, errFirst)
+			}
+			return err
+		}
+	}
+	return results.Close()
+}
+
+// hitNothing reports whether a statement found that it is not as it was thought to be.
+func hitNothing(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.Code == pgDivisionByZero
+}
