@@ -34,6 +34,7 @@ type journaled struct {
 	wanted  int64         // the goroutine fills at least up to this row
 	moved   chan struct{} // closed after each try to fill
 	failing error         // of the last try
+	unsure  error         // whether rows that went to the tables at once are there
 
 	wake    chan struct{}
 	stop    chan struct{}
@@ -74,18 +75,21 @@ func openJournal(ctx context.Context, s *Store, dir string) (*journaled, error) 
 	return j, nil
 }
 
-// Head implements audit.Chain.
+// Head implements audit.Chain. Where it fails, the next claim asks the tables.
 func (j *journaled) Head(context.Context) (audit.Head, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.end.head, nil
+	return j.end.head, j.unsure
 }
 
 // Append implements audit.Chain.
 func (j *journaled) Append(ctx context.Context, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) error {
 	j.mu.Lock()
-	end := j.end
+	end, err := j.end, j.unsure
 	j.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	if after != end.head {
 		return fmt.Errorf("audit chain %d does not end at position %d any more", end.head.Chain, after.Position)
 	}
@@ -95,7 +99,6 @@ func (j *journaled) Append(ctx context.Context, after audit.Head, rows []keyserv
 	for i := range rows {
 		j.record = audit.AppendRecord(j.record, &rows[i])
 	}
-	var err error
 	end.at, err = j.append(ctx)
 	if errors.Is(err, journal.ErrTooLarge) {
 		return j.appendAtOnce(ctx, end, rows)
@@ -139,11 +142,11 @@ func (j *journaled) appendAtOnce(ctx context.Context, end reached, rows []keyser
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	end.at = j.filled.at
-	err := j.fill.commit(ctx, j.filled, end, rows)
-	if err == nil {
-		j.filled, j.end = end, end
+	if j.unsure = j.fill.commit(ctx, j.filled, end, rows); j.unsure != nil {
+		return j.unsure
 	}
-	return err
+	j.filled, j.end = end, end
+	return nil
 }
 
 // flush returns when every row that was appended before is in the tables.

@@ -223,6 +223,12 @@ func (d *sqlite) claimChain(ctx context.Context, s *Store) (audit.Chain, error) 
 	if !s.claimed.CompareAndSwap(false, true) {
 		return nil, errors.New("the audit chain has its writer already")
 	}
+	// A claim that could not be given up in order has left its journal.
+	err := d.replay(ctx, s)
+	if err != nil {
+		s.claimed.Store(false)
+		return nil, err
+	}
 	j, err := openJournal(ctx, s, d.dir)
 	if err != nil {
 		s.claimed.Store(false)
