@@ -4,6 +4,8 @@
 // A kill ends the process, not the machine: what the process had handed to the
 // operating system survives. That a commit reaches the disk is SQLite's and
 // PostgreSQL's own promise, for which this program has to ask (synchronous=FULL).
+// What a machine that stops leaves of the audit journal, internal/audit/journal
+// makes up in every order.
 package crash
 
 import (
