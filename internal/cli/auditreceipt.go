@@ -54,11 +54,11 @@ func (o *receiptOptions) run(cmd *cobra.Command) error {
 	if sum, _ := audit.Sum(nil, &row); sum != row.Hash {
 		return fmt.Errorf("--row: the row %d was changed: its hash is not that of its content", row.Seq)
 	}
-	receipt, err := readCredential("--receipt", o.receipt)
+	receipt, err := readLines("--receipt", o.receipt)
 	if err != nil {
 		return err
 	}
-	if err := tree.VerifyReceipt([]byte(receipt), &row, key); err != nil {
+	if err := tree.VerifyReceipt(receipt, &row, key); err != nil {
 		return fmt.Errorf("--receipt: %w", err)
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "row %d is in the trail of %s\n", row.Seq, key.Name())

@@ -21,13 +21,13 @@ func (o *auditOptions) treeOptions() (options tree.Options, err error) {
 		}
 	}
 	for _, file := range o.checkpoints {
-		text, err := readCredential("--checkpoint", file)
+		text, err := readLines("--checkpoint", file)
 		if err != nil {
 			return options, err
 		}
-		head, _, err := tree.Parse([]byte(text))
+		head, _, err := tree.Parse(text)
 		if err == nil && options.Key != nil {
-			_, err = tree.Open([]byte(text), options.Key)
+			_, err = tree.Open(text, options.Key)
 		}
 		if err != nil {
 			return options, fmt.Errorf("--checkpoint %s: %w", file, err)
@@ -35,6 +35,12 @@ func (o *auditOptions) treeOptions() (options tree.Options, err error) {
 		options.Noted = append(options.Noted, tree.Noted{Name: file, Head: head})
 	}
 	return options, nil
+}
+
+// readLines reads a text that ends with one line break, however it was copied.
+func readLines(flag, file string) ([]byte, error) {
+	text, err := readCredential(flag, file)
+	return []byte(strings.TrimRight(text, "\r\n") + "\n"), err
 }
 
 // readVerifier reads a key, or the file that holds it.

@@ -34,6 +34,8 @@ func TestEveryCommandWithNothingToWrite(t *testing.T) {
 		"audit":                 {nil, 0, "verify"},
 		"audit discard-journal": {[]string{"--data-dir", "/data"}, 1, "keyserver-operator: "},
 		"audit verify":          {[]string{"--data-dir", "/data"}, 1, "keyserver-operator: "},
+		"audit receipt":         {nil, 0, "verify"},
+		"audit receipt verify":  {nil, 2, "--key is missing"},
 		"custody":               {nil, 0, "recovery"},
 		"custody recovery":      {[]string{"--data-dir", "/data", "--recipient", "age1", "--out", "/data/o"}, 1, "keyserver-operator: "},
 		"custody restore":       {[]string{"--data-dir", "/data", "--kek", "base64key://AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=", "--recovery", "/nowhere", "--identity", "/nowhere"}, 1, "/nowhere"},
