@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
@@ -142,14 +143,16 @@ func (o *auditOptions) verifyServer(cmd *cobra.Command, found *verification) err
 		return err
 	}
 	defer func() { _ = c.Logout(context.WithoutCancel(ctx)) }()
-	v, err := tree.NewVerifier(ctx, &remoteTrail{client: c}, found.options)
-	if err != nil {
-		return a.explained(err)
-	}
-	if err := v.Read(ctx); err != nil {
-		return a.explained(err)
-	}
 	found.remote = true
-	found.tree, err = v.End(ctx)
+	v, err := tree.NewVerifier(ctx, &remoteTrail{client: c}, found.options)
+	if err == nil {
+		err = v.Read(ctx)
+	}
+	if err == nil {
+		found.tree, err = v.End(ctx)
+	}
+	if client.IsCode(err, "ACCESS_DENIED") {
+		return fmt.Errorf("%w; give --username and --password-file of somebody who may read the audit trail", err)
+	}
 	return a.explained(err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"encoding/base64"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/mod/sumdb/note"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
@@ -193,6 +196,21 @@ func (w *trail) cut() {
 	})
 }
 
+// forge puts a checkpoint of a size in the place of the newest one.
+func (w *trail) forge(size int64) {
+	w.Helper()
+	root := w.noted[600].Root
+	text := fmt.Sprintf("%s\n%d\n%s\n", tree.Origin("keys", 7), size, base64.StdEncoding.EncodeToString(root[:]))
+	checkpoint, err := note.Sign(&note.Note{Text: text}, newSigner(w.T).Signer)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.with(func(db *sql.DB) error {
+		_, err := db.ExecContext(w.Context(), `UPDATE audit_tree SET size = $1, checkpoint = $2`, size, checkpoint)
+		return err
+	})
+}
+
 func (w *trail) flip(level, place int) {
 	w.Helper()
 	w.with(func(db *sql.DB) error {
@@ -269,7 +287,13 @@ func TestEveryTamperingIsNamed(t *testing.T) {
 		"the last rows, the tree too": {(*trail).cut, intact, "seq 501: removed: the checkpoint in 600 has 600 rows, and the tree has 500", true},
 		"all rows and the tree": {func(w *trail) {
 			w.sql(`DELETE FROM audit`, `DELETE FROM audit_chains`, `DELETE FROM audit_tree`, `DELETE FROM audit_tiles`, `UPDATE sequences SET value = 0 WHERE name = 'audit'`)
-		}, intact, "seq 1: removed: the checkpoint in 300 has 300 rows, and the tree has 0", true},
+		}, "seq 0: missing: there is no checkpoint", "seq 1: removed: the checkpoint in 300 has 300 rows, and the tree has 0", true},
+		"a row and its chain, and no tree any more": {func(w *trail) {
+			w.rewrite(41)
+			w.sql(`DELETE FROM audit_tree`, `DELETE FROM audit_tiles`)
+		}, "seq 0: missing: there is no checkpoint", "seq 1: removed: the checkpoint in 300", true},
+		"a checkpoint of a tree without end": {func(w *trail) { w.forge(1 << 50) },
+			"seq 0: forged", "seq 513: changed: tile 2 of level 0 has 2816 of 8192 bytes", true},
 		"a hash": {func(w *trail) { w.flip(0, 1) },
 			"seq 267: changed: the tree has another hash for it, and the checkpoint says that the row is right", "seq 267: changed", true},
 		"a hash above": {func(w *trail) { w.flip(1, 0) },
