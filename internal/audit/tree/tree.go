@@ -325,7 +325,7 @@ func Open(checkpoint []byte, key note.Verifier) (audit.TreeHead, error) {
 	if c.Size > maxSize || len(c.Hash) != tlog.HashSize {
 		return audit.TreeHead{}, errors.New("the checkpoint has a size or a hash that no tree has")
 	}
-	return audit.TreeHead{Size: int64(c.Size), Root: tlog.Hash(c.Hash), Checkpoint: bytes.Clone(checkpoint)}, nil //nolint:gosec // bounded above
+	return audit.TreeHead{Size: int64(c.Size), Root: tlog.Hash(c.Hash), Checkpoint: bytes.Clone(checkpoint)}, nil
 }
 
 // maxSize bounds what is taken for the size of a tree.

@@ -121,7 +121,7 @@ func Parse(checkpoint []byte) (audit.TreeHead, []string, error) {
 	for i, s := range unverified.Note.UnverifiedSigs {
 		signers[i] = fmt.Sprintf("%s+%08x", s.Name, s.Hash)
 	}
-	return audit.TreeHead{Size: int64(c.Size), Root: tlog.Hash(c.Hash), Checkpoint: checkpoint}, signers, nil //nolint:gosec // bounded above
+	return audit.TreeHead{Size: int64(c.Size), Root: tlog.Hash(c.Hash), Checkpoint: checkpoint}, signers, nil
 }
 
 // Read gives the verifier every row that the tree has.

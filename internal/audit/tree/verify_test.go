@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
 	"path/filepath"
@@ -35,7 +36,7 @@ type trail struct {
 func newTrail(t *testing.T, config sqlstore.Config, driver, source string) *trail {
 	w := &trail{T: t, config: config, driver: driver, source: source, signer: newSigner(t), noted: map[int64]audit.TreeHead{}}
 	store := w.open()
-	defer store.Close()
+	defer w.shut(store)
 	for _, n := range []int{300, 200, 100} {
 		writer, err := audit.NewWriter(t.Context(), store, audit.Options{})
 		if err != nil {
@@ -55,7 +56,7 @@ func newTrail(t *testing.T, config sqlstore.Config, driver, source string) *trai
 		w.noted[head.Size] = head
 	}
 	for _, table := range tables {
-		w.sql(fmt.Sprintf(`CREATE TABLE kept_%s AS SELECT * FROM %s`, table, table))
+		w.sql(fmt.Sprintf(`CREATE TABLE kept_%s AS SELECT * FROM %s`, table, table)) //nolint:unqueryvet // a copy of all of it
 	}
 	return w
 }
@@ -64,7 +65,7 @@ var tables = []string{"audit", "audit_chains", "audit_tiles", "audit_tree", "seq
 
 func (w *trail) restore() {
 	for _, table := range tables {
-		w.sql(`DELETE FROM `+table, fmt.Sprintf(`INSERT INTO %s SELECT * FROM kept_%s`, table, table))
+		w.sql(`DELETE FROM `+table, fmt.Sprintf(`INSERT INTO %s SELECT * FROM kept_%s`, table, table)) //nolint:unqueryvet // a copy of all of it
 	}
 }
 
@@ -88,6 +89,13 @@ func (w *trail) open() *sqlstore.Store {
 		w.Fatal(err)
 	}
 	return store
+}
+
+func (w *trail) shut(c io.Closer) {
+	w.Helper()
+	if err := c.Close(); err != nil {
+		w.Error(err)
+	}
 }
 
 // grow makes the tree grow as a process does when it stops.
@@ -121,7 +129,7 @@ func (w *trail) with(do func(*sql.DB) error) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	defer db.Close()
+	defer w.shut(db)
 	if err := do(db); err != nil {
 		w.Fatal(err)
 	}
@@ -132,7 +140,7 @@ func (w *trail) with(do func(*sql.DB) error) {
 func (w *trail) rewrite(seq int64) {
 	w.Helper()
 	store := w.open()
-	defer store.Close()
+	defer w.shut(store)
 	rows, err := store.AuditRange(w.Context(), 0, 1000, 1000)
 	if err != nil {
 		w.Fatal(err)
@@ -164,7 +172,7 @@ func (w *trail) resign(signer *tree.Signer) {
 	w.Helper()
 	w.sql(`DELETE FROM audit_tree`, `DELETE FROM audit_tiles`)
 	store := w.open()
-	defer store.Close()
+	defer w.shut(store)
 	w.grow(store, signer)
 }
 
@@ -231,7 +239,7 @@ func (w *trail) verify(o tree.Options) (found []string, chains int) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	defer store.Close()
+	defer w.shut(store)
 	v, err := tree.NewVerifier(w.Context(), store, o)
 	if err != nil {
 		w.Fatal(err)
@@ -309,7 +317,7 @@ func TestEveryTamperingIsNamed(t *testing.T) {
 				_, err := db.Exec(`UPDATE audit_tree SET checkpoint = $1`, []byte("x"))
 				return err
 			})
-		}, //nolint:noctx // a test
+		},
 			"seq 0: changed: the newest checkpoint cannot be read", "seq 0: changed: the newest checkpoint", true},
 		"another key": {func(w *trail) { w.resign(newSigner(w.T)) },
 			"seq 0: forged: the checkpoint is not one of keys/audit/7, or was not signed by its key", intact, true},
