@@ -43,7 +43,7 @@ func (o *serveOptions) bind(f *pflag.FlagSet) {
 	f.Uint32Var(&o.SystemID, "system-id", 0, "system id of this key server; fixed at the first start, where the default is 1")
 	f.StringVar(&o.ServerName, "server-name", "keyserver", "name of this key server in certificates")
 	f.DurationVar(&o.CheckpointInterval, "checkpoint-interval", tree.DefaultInterval, "how far the signed tree over the audit trail may be behind its rows")
-	f.StringArrayVar(&o.AuditSinks, "audit-sink", nil, "URL that the rows of the audit trail are sent to: stdout:, https://..., syslog+tls://HOST:PORT or otlp://HOST:PORT; may be given 8 times")
+	f.StringSliceVar(&o.AuditSinks, "audit-sink", nil, "URL that the rows of the audit trail are sent to: stdout:, https://HOST/PATH, syslog+tls://HOST:PORT or otlp://HOST:PORT; up to 8 of them, see docs/operations.md")
 	f.StringVar(&o.ExternalListen, "external-listen", ":9443", "address of the mutual TLS listener for peers; empty turns it off")
 	f.StringVar(&o.Deployment, "deployment", string(keyserver.Unified), "unified: Administrator also holds the Security Officer's operations; split: it does not")
 	f.StringVar(&o.BootstrapOfficerPasswordFile, "bootstrap-officer-password-file", "", "file with the first password of officer, where duties are split; default: generated into DIR/bootstrap-officer-password")

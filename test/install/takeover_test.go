@@ -382,7 +382,8 @@ func (i *installation) measures(active *process) {
 		t.Fatal(err)
 	}
 	for _, name := range used.FindAllString(string(rules), -1) {
-		if !strings.Contains(manager+api, "\n"+name) {
+		// An audit sink has metrics where there is one (internal/audit/sink TestMetrics).
+		if !strings.HasPrefix(name, "keyserver_audit_sink_") && !strings.Contains(manager+api, "\n"+name) {
 			t.Errorf("the rules rest on %s, which nobody has", name)
 		}
 	}

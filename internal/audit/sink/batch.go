@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"golang.org/x/mod/sumdb/tlog"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -36,20 +38,21 @@ func (r *Runner) collect(ctx context.Context, head audit.TreeHead) (*batch, erro
 		return nil, err
 	}
 	b := &batch{Log: r.Key.Name(), source: r.Source}
+	var leaves []tlog.Hash
 	size := 0
 	for i := range rows {
 		raw := audit.AppendEncoding(nil, &rows[i])
 		if size += len(raw); size > maxBytes && i > 0 {
 			break
 		}
-		b.raw = append(b.raw, raw)
+		b.raw, leaves = append(b.raw, raw), append(leaves, tlog.RecordHash(raw))
 	}
 	b.rows = rows[:len(b.raw)]
 	first, last := b.rows[0].Seq, b.rows[len(b.rows)-1].Seq
 	if b.Extent, err = tree.Extend(ctx, r.Store, head, first, last); err != nil {
 		return nil, err
 	}
-	return b, b.Verify(b.rows, r.Key)
+	return b, b.VerifyLeaves(leaves, r.Key)
 }
 
 // overGap goes on behind rows that are no longer kept: the range of the batch says so.

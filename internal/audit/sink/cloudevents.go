@@ -59,7 +59,7 @@ func openCloudEvents(t Target) (*cloudEvents, error) {
 	}
 	headers.Set("Content-Type", batchType)
 	headers.Set("User-Agent", "keyserver-operator")
-	return &cloudEvents{url: t.Name, headers: headers, client: &http.Client{
+	return &cloudEvents{url: t.address, headers: headers, client: &http.Client{
 		Transport: &http.Transport{
 			TLSClientConfig: config, TLSHandshakeTimeout: dialTime, ForceAttemptHTTP2: true,
 			MaxConnsPerHost: 1, MaxResponseHeaderBytes: maxAnswer, DisableCompression: true,

@@ -36,7 +36,7 @@ type web struct {
 
 const secret = "Bearer the secret of the receiver"
 
-func newWeb(t *testing.T) *web {
+func newWeb(t testing.TB) *web {
 	t.Helper()
 	w := &web{}
 	w.Server = httptest.NewTLSServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {

@@ -35,7 +35,7 @@ type collector struct {
 	asked atomic.Int64
 }
 
-func newCollector(t *testing.T, plaintext bool) *collector {
+func newCollector(t testing.TB, plaintext bool) *collector {
 	t.Helper()
 	c := &collector{}
 	certificate := newWeb(t)

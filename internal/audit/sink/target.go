@@ -18,7 +18,8 @@ type Target struct {
 	// database, in metrics and in the log, and is nothing secret.
 	Name string
 
-	scheme, address string // host and port
+	scheme  string
+	address string // host and port; of https the whole Name
 	files
 	plaintext bool
 }
@@ -76,6 +77,9 @@ func parse(text string) (Target, error) {
 	}
 	name := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
 	t := Target{Name: name.String(), scheme: u.Scheme, address: u.Host}
+	if t.scheme == "https" {
+		t.address = t.Name
+	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return Target{}, fmt.Errorf("%s: what is behind the question mark cannot be read", t.Name)

@@ -29,7 +29,7 @@ type trail struct {
 	logger *slog.Logger
 }
 
-func newTrail(t *testing.T, database sqlstore.Config, signer *tree.Signer) *trail {
+func newTrail(t testing.TB, database sqlstore.Config, signer *tree.Signer) *trail {
 	t.Helper()
 	database.Clock, database.Logger = time.Now, slog.New(slog.DiscardHandler)
 	w := &trail{}
@@ -49,7 +49,7 @@ func newTrail(t *testing.T, database sqlstore.Config, signer *tree.Signer) *trai
 	return w
 }
 
-func newSigner(t *testing.T) *tree.Signer {
+func newSigner(t testing.TB) *tree.Signer {
 	t.Helper()
 	pair, err := tree.NewKey(rand.Reader, tree.Origin("keys of all", 7))
 	rig.Must(t, err)
@@ -59,7 +59,7 @@ func newSigner(t *testing.T) *tree.Signer {
 }
 
 // background runs until the test ends, or until it is stopped before.
-func background(t *testing.T, run func(context.Context)) (stop func()) {
+func background(t testing.TB, run func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); run(ctx) }()
@@ -69,7 +69,7 @@ func background(t *testing.T, run func(context.Context)) (stop func()) {
 }
 
 // write adds so many rows and waits until the tree has them.
-func (w *trail) write(t *testing.T, n int) {
+func (w *trail) write(t testing.TB, n int) {
 	t.Helper()
 	list := make([]keyserver.AuditEntry, n)
 	for i := range list {
@@ -88,7 +88,7 @@ func (w *trail) write(t *testing.T, n int) {
 	rig.Soon(t, "the tree has all rows", func() bool { return w.tree.Size() >= end })
 }
 
-func (w *trail) config(t *testing.T) Config {
+func (w *trail) config(t testing.TB) Config {
 	holder := make([]byte, 16)
 	_, _ = rand.Read(holder)
 	return Config{
@@ -98,7 +98,7 @@ func (w *trail) config(t *testing.T) Config {
 }
 
 // batch is the next one of a sink that has had no row.
-func (w *trail) batch(t *testing.T) *batch {
+func (w *trail) batch(t testing.TB) *batch {
 	t.Helper()
 	r := New(w.config(t), Target{Name: t.Name()})
 	head, err := w.store.AuditTree(t.Context())
@@ -108,7 +108,7 @@ func (w *trail) batch(t *testing.T) *batch {
 	return b
 }
 
-func target(t *testing.T, url string) Target {
+func target(t testing.TB, url string) Target {
 	t.Helper()
 	list, err := Parse([]string{url})
 	rig.Must(t, err)
