@@ -82,7 +82,7 @@ func (c *cloudEvents) send(ctx context.Context, b *batch) error {
 	if err != nil {
 		return plain(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // what counts has been read
+	defer answer.Body.Close() // what counts has been read
 	if answer.StatusCode < 200 || answer.StatusCode > 299 {
 		return fmt.Errorf("it answers with status %d", answer.StatusCode)
 	}

@@ -52,7 +52,7 @@ func (s *syslog) send(ctx context.Context, b *batch) error {
 	if err != nil {
 		return plain(err)
 	}
-	defer raw.Close() //nolint:errcheck // what counts has been answered
+	defer raw.Close() // what counts has been answered
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	tcp, _ := raw.(*net.TCPConn)
