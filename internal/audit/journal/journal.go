@@ -198,15 +198,18 @@ func (j *Journal) End() Position { return j.end }
 // Close closes the file and leaves it there.
 func (j *Journal) Close() error { return j.file.Close() }
 
-// Remove removes the journal of a directory, if there is one. Nothing in it may be
-// of use any more.
+// Remove removes the journal of a directory, if there is one, or a directory. Nothing in
+// it may be of use any more.
 func Remove(dir string) error {
 	for _, name := range []string{File, File + ".new"} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove the audit journal: %w", err)
 		}
 	}
-	return syncDirectory(dir)
+	if err := syncDirectory(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 func syncDirectory(dir string) error {

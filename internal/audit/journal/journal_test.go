@@ -329,3 +329,11 @@ func link(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 }
+
+// TestRemove: a service may be stopped whose directory somebody has removed.
+func TestRemove(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	if err := journal.Remove(dir); err != nil {
+		t.Errorf("where there is no directory: %v", err)
+	}
+}

@@ -100,10 +100,10 @@ func TestWhatIsNoAcknowledgement(t *testing.T) {
 		answer http.HandlerFunc
 		says   string
 	}{
-		"refused":        {func(out http.ResponseWriter, _ *http.Request) { http.Error(out, "their words", 403) }, "status 403"},
-		"failed":         {func(out http.ResponseWriter, _ *http.Request) { http.Error(out, "their words", 503) }, "status 503"},
-		"a redirection":  {func(out http.ResponseWriter, r *http.Request) { http.Redirect(out, r, "/elsewhere", 307) }, "status 307"},
-		"information":    {func(out http.ResponseWriter, _ *http.Request) { out.WriteHeader(304) }, "status 304"},
+		"refused":        {func(out http.ResponseWriter, _ *http.Request) { http.Error(out, "their words", http.StatusForbidden) }, "status 403"},
+		"failed":         {func(out http.ResponseWriter, _ *http.Request) { http.Error(out, "their words", http.StatusServiceUnavailable) }, "status 503"},
+		"a redirection":  {func(out http.ResponseWriter, r *http.Request) { http.Redirect(out, r, "/elsewhere", http.StatusTemporaryRedirect) }, "status 307"},
+		"information":    {func(out http.ResponseWriter, _ *http.Request) { out.WriteHeader(http.StatusNotModified) }, "status 304"},
 		"a giant answer": {func(out http.ResponseWriter, _ *http.Request) { _, _ = out.Write(make([]byte, 1<<20)) }, "more than"},
 		"an answer cut":  {cut, "cut"},
 		"no answer":      {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "ends the connection"},
