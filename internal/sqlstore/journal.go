@@ -40,6 +40,9 @@ type journaled struct {
 	stop    chan struct{}
 	stopped chan struct{}
 	record  []byte // reused by Append
+
+	releasing sync.Once
+	released  error
 }
 
 // reached is a place in the trail, and where the journal has it.
@@ -254,8 +257,14 @@ func (j *journaled) report(err error) {
 }
 
 // Release implements audit.Chain. It leaves no journal, unless the tables could not
-// be filled from it: then the next start does.
+// be filled from it: then the next start does. Whoever closes the store before its
+// writer has released it, too.
 func (j *journaled) Release() error {
+	j.releasing.Do(func() { j.released = j.release() })
+	return j.released
+}
+
+func (j *journaled) release() error {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
 	err := j.flush(ctx)
