@@ -100,9 +100,13 @@ func TestWhatIsNoAcknowledgement(t *testing.T) {
 		answer http.HandlerFunc
 		says   string
 	}{
-		"refused":        {func(out http.ResponseWriter, _ *http.Request) { http.Error(out, "their words", http.StatusForbidden) }, "status 403"},
-		"failed":         {func(out http.ResponseWriter, _ *http.Request) { http.Error(out, "their words", http.StatusServiceUnavailable) }, "status 503"},
-		"a redirection":  {func(out http.ResponseWriter, r *http.Request) { http.Redirect(out, r, "/elsewhere", http.StatusTemporaryRedirect) }, "status 307"},
+		"refused": {func(out http.ResponseWriter, _ *http.Request) { http.Error(out, "their words", http.StatusForbidden) }, "status 403"},
+		"failed": {func(out http.ResponseWriter, _ *http.Request) {
+			http.Error(out, "their words", http.StatusServiceUnavailable)
+		}, "status 503"},
+		"a redirection": {func(out http.ResponseWriter, r *http.Request) {
+			http.Redirect(out, r, "/elsewhere", http.StatusTemporaryRedirect)
+		}, "status 307"},
 		"information":    {func(out http.ResponseWriter, _ *http.Request) { out.WriteHeader(http.StatusNotModified) }, "status 304"},
 		"a giant answer": {func(out http.ResponseWriter, _ *http.Request) { _, _ = out.Write(make([]byte, 1<<20)) }, "more than"},
 		"an answer cut":  {cut, "cut"},
