@@ -37,8 +37,9 @@ func (r *Recent) Written(rows []keyserver.AuditEntry) {
 	}
 }
 
-// take moves the leaves of consecutive rows from one on out of here, at most so many.
-func (r *Recent) take(seq int64, most int) []tlog.Hash {
+// from answers the leaves of consecutive rows from one on, at most so many. They stay
+// until the tree has them: a growth may fail.
+func (r *Recent) from(seq int64, most int) []tlog.Hash {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []tlog.Hash
@@ -48,7 +49,6 @@ func (r *Recent) take(seq int64, most int) []tlog.Hash {
 			break
 		}
 		out = append(out, leaf)
-		delete(r.leaves, seq)
 	}
 	return out
 }

@@ -268,7 +268,7 @@ func (t *Tree) checkRoot(ctx context.Context, head audit.TreeHead, g *growth) er
 // written as it wrote them, the others from the database.
 func (t *Tree) addRows(ctx context.Context, g *growth, last int64) error {
 	for g.size < last {
-		for _, leaf := range t.Recent.take(g.size+1, int(last-g.size)) {
+		for _, leaf := range t.Recent.from(g.size+1, int(last-g.size)) {
 			if err := g.add(leaf); err != nil {
 				return err
 			}
@@ -302,9 +302,7 @@ func addStored(g *growth, rows []keyserver.AuditEntry) error {
 		if sum, scratch = audit.Sum(scratch, row); sum != row.Hash {
 			return fmt.Errorf("%w: the row %d is not as it was written", ErrInconsistent, row.Seq)
 		}
-		var leaf tlog.Hash
-		leaf, scratch = audit.Leaf(scratch, row)
-		if err := g.add(leaf); err != nil {
+		if err := g.add(tlog.RecordHash(scratch)); err != nil { // the bytes that Sum has hashed
 			return err
 		}
 	}

@@ -253,3 +253,39 @@ func TestTiles(t *testing.T) {
 		t.Error("the first entry of the bundle is not row 513")
 	}
 }
+
+// TestRowsStayThroughAGrowthThatFails: the rows of this process are not read from the
+// database only because a growth has failed.
+func TestRowsStayThroughAGrowthThatFails(t *testing.T) {
+	b := newBench(t)
+	tree := b.tree()
+	rows := b.write(10)
+	tree.Recent.Written(rows)
+	b.rows[4].Operation = "login"
+	b.rows[4].Hash, _ = audit.Sum(nil, &b.rows[4])
+	away := errors.New("away")
+	tree.Store = failing{b.memory, away}
+	tree.catchUp(t.Context())
+	if !errors.Is(tree.Failing(), away) {
+		t.Fatalf("the growth did not fail: %v", tree.Failing())
+	}
+	tree.Store = b.memory
+	tree.catchUp(t.Context())
+	receipt, err := tree.Receipt(t.Context(), 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := VerifyReceipt(receipt, &rows[4], b.signer.Verifier); err != nil {
+		t.Error(err)
+	}
+}
+
+// failing is a database that stores no tree.
+type failing struct {
+	*memory
+	err error
+}
+
+func (f failing) GrowAuditTree(context.Context, int64, []audit.Tile, audit.TreeHead) (bool, error) {
+	return false, f.err
+}
