@@ -88,7 +88,7 @@ func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	if changed {
 		r.connections.Tell(ctx, link.Notice{KeyServer: ks.Name}) // who may use it may have changed
 	}
-	return ctrl.Result{}, nil
+	return ctrl.Result{RequeueAfter: trailEvery}, nil
 }
 
 // deletion applies the rules that need no key server.
@@ -136,6 +136,9 @@ func (r *keyServerReconciler) connect(ctx context.Context, ks *v1alpha1.KeyServe
 	}
 	ks.Status.Version = s.Version
 	r.recordFeed(ks, s.Feed)
+	if err := r.recordTrail(ctx, ks, conn); err != nil {
+		return managed.Conclusion{}, err
+	}
 	// The cursor moves all the time; it is written when something else is.
 	if ks.Status.ObservedGeneration != ks.Generation || !meta.IsStatusConditionTrue(ks.Status.Conditions, v1alpha1.ConditionReady) {
 		ks.Status.Cursor = s.Cursor

@@ -196,13 +196,14 @@ func (s *stage) operation(ctx context.Context, name string) schema.HexID {
 // meddler stands between the controllers and one service. Left alone it only
 // counts.
 type meddler struct {
-	adds, removes, lists, writes, replaces atomic.Int32
+	adds, removes, lists, writes, replaces, checkpoints atomic.Int32
 
 	mu      sync.Mutex
 	add     func(ctx context.Context, real link.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error)
 	changes func(ctx context.Context, real link.API, in schema.ChangesQuery) (schema.ChangePage, error)
 	put     func(ctx context.Context) error // fails SetACLTemplateMember
 	says    func(schema.TrustInfo) schema.TrustInfo
+	witness func(ctx context.Context) (schema.Witness, error)
 }
 
 var meddlers sync.Map
@@ -241,6 +242,13 @@ func (m *meddler) onTrustInfo(f func(schema.TrustInfo) schema.TrustInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.says = f
+}
+
+// onWitness has the service have witnessed something else.
+func (m *meddler) onWitness(f func(context.Context) (schema.Witness, error)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.witness = f
 }
 
 type meddled struct {
@@ -287,6 +295,21 @@ func (m *meddled) GetLocalTrustInfo(ctx context.Context) (schema.TrustInfo, erro
 	return info, err
 }
 
+func (m *meddled) GetWitness(ctx context.Context) (schema.Witness, error) {
+	m.mu.Lock()
+	f := m.witness
+	m.mu.Unlock()
+	if f != nil {
+		return f(ctx)
+	}
+	return m.API.GetWitness(ctx)
+}
+
+func (m *meddled) GetAuditCheckpoint(ctx context.Context) (schema.Text, error) {
+	m.checkpoints.Add(1)
+	return m.API.GetAuditCheckpoint(ctx)
+}
+
 func (m *meddled) ListRoles(ctx context.Context) (schema.RoleList, error) {
 	m.lists.Add(1)
 	return m.API.ListRoles(ctx)
@@ -331,7 +354,12 @@ type testCA struct {
 
 func newCA() testCA {
 	GinkgoHelper()
-	ca := rig.NewCA(GinkgoTB(), fmt.Sprintf("Test CA %d", objects.Add(1)))
+	return newCAUntil(time.Now().AddDate(1, 0, 0))
+}
+
+func newCAUntil(notAfter time.Time) testCA {
+	GinkgoHelper()
+	ca := rig.NewCAUntil(GinkgoTB(), fmt.Sprintf("Test CA %d", objects.Add(1)), notAfter)
 	return testCA{pem: ca.PEM, der: ca.DER, fingerprint: ca.Fingerprint}
 }
 

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/link"
@@ -230,6 +232,19 @@ func (trustedCAAdapter) Record(obj *v1alpha1.TrustedCA, want *declaredCA, seen m
 	}
 	notAfter := managed.Stamp(want.notAfter)
 	s.Fingerprint, s.Subject, s.NotAfter = want.fingerprint, want.subject, &notAfter
+}
+
+// Expiry implements managed.Expirer.
+func (trustedCAAdapter) Expiry(obj *v1alpha1.TrustedCA) (*metav1.Time, time.Duration) {
+	return obj.Status.NotAfter, warnBefore(obj.Spec.WarnBefore)
+}
+
+// warnBefore is what the schema has as the default, for objects from before it had one.
+func warnBefore(given *metav1.Duration) time.Duration {
+	if given == nil {
+		return 30 * 24 * time.Hour
+	}
+	return given.Duration
 }
 
 // Superseded implements managed.Rotator.

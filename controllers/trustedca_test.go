@@ -193,6 +193,30 @@ var _ = Describe("TrustedCA", func() {
 		Expect(isTrusted(ctx, ca)()).To(BeTrue())
 	})
 
+	It("is not ready once its certificate has expired, however the key server holds it", func(ctx context.Context) {
+		obj := shown.trustedCA(newCAUntil(time.Now().Add(-time.Minute)))
+		apply(ctx, obj, beUnready(v1alpha1.ReasonExpired, "the certificate is valid until "))
+		Expect(has(obj, v1alpha1.ConditionVerified)).To(BeTrue())
+		Expect(has(obj, v1alpha1.ConditionExpiring)).To(BeFalse())
+		Eventually(eventsAbout(ctx, obj)).Should(ContainElement("Expired"))
+	})
+
+	It("says that its certificate is about to expire, once, and as early as is asked for", func(ctx context.Context) {
+		ca := newCAUntil(time.Now().Add(29 * 24 * time.Hour))
+		obj := shown.trustedCA(ca)
+		apply(ctx, obj, beReady(""))
+		Expect(has(obj, v1alpha1.ConditionExpiring)).To(BeTrue())
+		Eventually(eventsAbout(ctx, obj)).Should(ContainElement("Expiring"))
+		edit(ctx, obj, func(obj *v1alpha1.TrustedCA) { obj.Spec.WarnBefore = &metav1.Duration{Duration: 24 * time.Hour} })
+		Eventually(func() bool { _ = readiness(ctx, obj)(); return has(obj, v1alpha1.ConditionExpiring) }).Should(BeFalse())
+	})
+
+	It("is no longer ready at the moment at which its certificate expires", func(ctx context.Context) {
+		obj := shown.trustedCA(newCAUntil(time.Now().Add(6 * time.Second)))
+		apply(ctx, obj, beReady(""))
+		Eventually(readiness(ctx, obj)).WithTimeout(time.Minute).Should(beUnready(v1alpha1.ReasonExpired, ""))
+	})
+
 	It("rests while paused, and says so", func(ctx context.Context) {
 		ca := newCA()
 		obj := shown.trustedCA(ca)
@@ -205,6 +229,7 @@ var _ = Describe("TrustedCA", func() {
 		_, err := shown.admin().RemoveTrustedCA(ctx, schema.RemoveTrustedCARequest{CertificateID: read(schema.ParseBase64ID, obj.Status.CertificateID)})
 		Expect(err).NotTo(HaveOccurred())
 		Consistently(isTrusted(ctx, ca)).Should(BeFalse())
+		Expect(readiness(ctx, obj)()).To(And(HaveField("Status", metav1.ConditionUnknown), HaveField("Reason", v1alpha1.ReasonPaused)))
 		annotate(ctx, obj, v1alpha1.AnnotationPaused, "")
 		Eventually(isTrusted(ctx, ca)).Should(BeTrue())
 		Eventually(func() bool { _ = readiness(ctx, obj)(); return has(obj, v1alpha1.ConditionPaused) }).Should(BeFalse())

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
@@ -42,6 +44,7 @@ type declaredPeer struct {
 	chain        peerChain
 	friendlyName string
 	description  *string // nil where it is left as it is
+	witness      *bool   // nil where it is left as it is
 	// follows names the KeyServer whose word this is: the record is replaced
 	// when it says something else.
 	follows string
@@ -142,7 +145,7 @@ func (a trustedServerAdapter) Declared(ctx context.Context, in managed.Input, ob
 	}
 	want := declaredPeer{
 		system: schema.SystemID(blob.System), blob: blob, serverName: blob.ServerName, port: int(blob.Port), chain: chain,
-		friendlyName: obj.Spec.FriendlyName, description: obj.Spec.Description,
+		friendlyName: obj.Spec.FriendlyName, description: obj.Spec.Description, witness: obj.Spec.Witness,
 	}
 	if peer := a.Peer(obj); peer != nil {
 		want.follows = peer.Name
@@ -318,6 +321,9 @@ func (d *declaredPeer) compare(row schema.TrustedServer) (drift, fixed []v1alpha
 	if d.description != nil {
 		differs("description", *d.description, deref(row.Description))
 	}
+	if d.witness != nil {
+		differs("witness", strconv.FormatBool(*d.witness), strconv.FormatBool(deref(row.Witness)))
+	}
 	return drift, fixed
 }
 
@@ -369,7 +375,7 @@ func (trustedServerAdapter) Create(ctx context.Context, c *link.Connection, want
 
 // request is a registration of the peer.
 func (d *declaredPeer) request() schema.AddTrustedServerRequest {
-	return schema.AddTrustedServerRequest{TrustBlob: d.blob, FriendlyName: d.friendlyName, Description: deref(d.description)}
+	return schema.AddTrustedServerRequest{TrustBlob: d.blob, FriendlyName: d.friendlyName, Description: deref(d.description), Witness: deref(d.witness)}
 }
 
 // refused says what a refusal of a registration means for the object. What a
@@ -422,6 +428,8 @@ func (a trustedServerAdapter) Update(ctx context.Context, c *link.Connection, wa
 			change.FriendlyName = &want.friendlyName
 		case "description":
 			change.Description = want.description
+		case "witness":
+			change.Witness = want.witness
 		}
 	}
 	saved, err := c.Officer.UpdateTrustedServer(ctx, change)
@@ -489,6 +497,11 @@ func (trustedServerAdapter) Record(obj *v1alpha1.TrustedServer, want *declaredPe
 	port, notAfter := int32(want.port), managed.Stamp(want.chain.leaf.NotAfter) //nolint:gosec // a port
 	s.ServerName, s.Port, s.NotAfter = want.serverName, &port, &notAfter
 	s.Fingerprint, s.Issuer, s.IssuerFingerprint = fingerprint(want.chain.leaf), want.chain.issuer(), noted.vouched
+}
+
+// Expiry implements managed.Expirer.
+func (trustedServerAdapter) Expiry(obj *v1alpha1.TrustedServer) (*metav1.Time, time.Duration) {
+	return obj.Status.NotAfter, warnBefore(obj.Spec.WarnBefore)
 }
 
 func deref[V any](p *V) (v V) {

@@ -3,8 +3,8 @@
 #        hack/needs.sh -packages PACKAGE...
 #
 # Prints what the tests of the packages need of this machine, one word a line:
-# cluster, postgres, directory, syslog, node, curl, shell, hsm, program. With -packages, each package that
-# has tests and what it needs.
+# cluster, postgres, directory, syslog, witness, node, curl, shell, hsm, program. With
+# -packages, each package that has tests and what it needs.
 #
 # Nobody keeps a list of packages. What starts such a program is a package of its
 # own, and whoever imports it needs the program.
@@ -26,12 +26,13 @@ awk -v module="$module" -v by_package="$by_package" '
 		means[module "/internal/pgtest"] = "postgres"
 		means[module "/internal/ldaptest"] = "directory"
 		means[module "/test/rig/rsyslog"] = "syslog"
+		means[module "/test/rig/c2spwitness"] = "witness"
 		means[module "/test/rig/node"] = "node"
 		means[module "/test/rig/curl"] = "curl"
 		means[module "/test/rig/shell"] = "shell"
 		means[module "/test/rig/hsm"] = "hsm"
 		means[module "/test/program"] = "program"
-		order = split("cluster postgres directory syslog node curl shell hsm program", words, " ")
+		order = split("cluster postgres directory syslog witness node curl shell hsm program", words, " ")
 	}
 	NF {
 		if (!($1 in seen)) { seen[$1] = ""; packages[++count] = $1 }

@@ -26,6 +26,11 @@ for need in $needs; do
 		path=$("$root/hack/rsyslog.sh")
 		tell KEYSERVER_RSYSLOGD "$path"
 		;;
+	witness)
+		path=$root/bin/test/c2sp-witness
+		"$root/hack/c2sp-witness/build.sh" "$path"
+		tell KEYSERVER_C2SP_WITNESS "$path"
+		;;
 	node) "$root/hack/node.sh" >&2 ;;
 	curl)
 		command -v curl >/dev/null ||

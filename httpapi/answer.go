@@ -116,6 +116,11 @@ func challenge(x *exchange, f *fault.Error, e edge) string {
 }
 
 func (x *exchange) write(status int, out any) {
+	if plain, ok := out.(plainText); ok {
+		x.w.Header()["Content-Type"] = []string{plain.mediaType}
+		x.send(plain.status, plain.body)
+		return
+	}
 	if ready, ok := out.(raw); ok {
 		x.send(status, ready)
 		return

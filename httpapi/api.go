@@ -27,6 +27,8 @@ type Config struct {
 	Sessions   Sessions
 	Approvals  Approvals
 	Logger     *slog.Logger
+	// Witness cosigns checkpoints of logs.
+	Witness Witness
 	// Site is where clients reach the service. Proofs are held against it.
 	Site session.Site
 	// Clock is time.Now when nil.
@@ -166,6 +168,10 @@ func (a *API) mount(all []Route) error {
 		}
 		a.mux.Handle(pattern, &resource{api: a, methods: methods, other: other, word: word})
 	}
+	a.mux.Handle(witnessPath, &resource{
+		api: a, methods: []*bound{a.bind(addCheckpointRoute, "")},
+		other: a.bind(Route{Path: witnessPath, run: notAllowed, Timeout: shortTimeout, Uncounted: true, Unconditional: true}, http.MethodPost),
+	})
 	a.mux.HandleFunc("/", a.unknown)
 	return nil
 }

@@ -10,10 +10,20 @@ import (
 // defaultAuditPage is how many rows a page has where no limit is sent.
 const defaultAuditPage = 100
 
+// newestFirst is the order that is not the one of the trail.
+const newestFirst = "desc"
+
 func readAudit(a *API, ctx context.Context, c call, in schema.AuditQuery) (schema.AuditPage, error) {
 	filter := keyserver.AuditFilter{
-		Reason: in.Reason, Operation: in.Operation, Address: string(in.Address), Since: in.Since, Until: in.Until,
-		After: in.Cursor, Limit: defaultAuditPage,
+		Reason: in.Reason, Operation: in.Operation, Object: in.Object, Address: string(in.Address), Since: in.Since, Until: in.Until,
+		Newest: in.Order != nil && *in.Order == newestFirst, After: in.Cursor, Limit: defaultAuditPage,
+	}
+	if in.Outcome != nil {
+		filter.Outcome = keyserver.Outcome(*in.Outcome)
+	}
+	if in.Session != nil {
+		id := keyserver.ID(*in.Session)
+		filter.Session = &id
 	}
 	if in.PrincipalID != nil {
 		id := keyserver.ID(*in.PrincipalID)
@@ -26,14 +36,18 @@ func readAudit(a *API, ctx context.Context, c call, in schema.AuditQuery) (schem
 	if err != nil {
 		return schema.AuditPage{}, err
 	}
-	out := schema.AuditPage{Entries: convert(page.Entries, auditEntryOf)}
+	out := schema.AuditPage{Entries: convert(page.Entries, AuditEntryOf)}
 	if page.Next != 0 {
 		out.Next = &page.Next
+	}
+	if page.ArchivedBefore != 0 {
+		out.ArchivedBefore = &page.ArchivedBefore
 	}
 	return out, nil
 }
 
-func auditEntryOf(e keyserver.AuditEntry) schema.AuditEntry {
+// AuditEntryOf is a row as GET /api/audit answers it.
+func AuditEntryOf(e keyserver.AuditEntry) schema.AuditEntry {
 	out := schema.AuditEntry{
 		Seq: e.Seq, Time: e.Time.UTC(), Operation: e.Operation, Outcome: string(e.Outcome), Reason: e.Reason,
 		PrincipalID: schema.DecimalID(e.Principal.ID), SystemID: schema.SystemID(e.Principal.System),

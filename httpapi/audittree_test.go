@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -59,13 +60,13 @@ func TestAnswersThatAreNoJSON(t *testing.T) {
 // TestAnEntryIsItsRow: nothing that the hash covers is lost on the way out.
 func TestAnEntryIsItsRow(t *testing.T) {
 	plain := keyserver.AuditEntry{
-		Seq: 6, Time: epoch.Add(1), Operation: "hmacData", Outcome: keyserver.Refused, Reason: "aclDenied", Principal: someRef, Object: "o",
+		Seq: 6, Time: epoch.Add(time.Microsecond), Operation: "hmacData", Outcome: keyserver.Refused, Reason: "aclDenied", Principal: someRef, Object: "o",
 		Kind: keyserver.PasswordSession, RequestID: "r", Count: 1, Chain: 2, Position: 3, Hash: [32]byte{1}, Previous: [32]byte{31: 2},
 	}
 	full := plain
 	full.Actor, full.Address, full.Session, full.For, full.Count, full.Approval, full.Filename = otherRef, "192.0.2.1", someID, "f", 7, newID, "n"
 	for _, want := range []keyserver.AuditEntry{plain, full} {
-		entry := auditEntryOf(want)
+		entry := AuditEntryOf(want)
 		got, err := entry.Row()
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%v\n%s", err, diff)
@@ -73,6 +74,11 @@ func TestAnEntryIsItsRow(t *testing.T) {
 		entry.Hash = entry.Hash[1:]
 		if _, err := entry.Row(); err == nil {
 			t.Error("a hash of 31 bytes is taken")
+		}
+		entry = AuditEntryOf(want)
+		entry.Time = entry.Time.Add(1)
+		if _, err := entry.Row(); err == nil {
+			t.Error("a time is taken of which no hash has the last digits")
 		}
 	}
 }

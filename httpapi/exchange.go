@@ -120,13 +120,13 @@ const (
 // read from a client that sends one byte a minute, and net/http reads on after
 // a refusal. A writer that knows no deadlines, as in tests, has none to set.
 func (x *exchange) setDeadlines() {
-	limit := x.start.Add(x.route.Timeout)
-	rc := http.NewResponseController(x.w)
-	_ = rc.SetReadDeadline(limit)
+	reading := x.route.Timeout
 	if x.awaitsSmallBody() {
-		_ = rc.SetReadDeadline(x.start.Add(min(bodyTime, x.route.Timeout)))
+		reading = min(bodyTime, reading)
 	}
-	_ = rc.SetWriteDeadline(limit.Add(answerTime))
+	rc := http.NewResponseController(x.w)
+	_ = rc.SetReadDeadline(x.start.Add(reading))
+	_ = rc.SetWriteDeadline(x.start.Add(x.route.Timeout + answerTime))
 }
 
 func (x *exchange) awaitsSmallBody() bool {

@@ -424,7 +424,7 @@ func (f *fakePort) AddTrustedServer(ctx context.Context, _ keyserver.Caller, n k
 	put := func() {
 		drop(&f.servers, func(p keyserver.TrustedServer) bool { return p.System == n.Blob.System })()
 		add(&f.servers, keyserver.TrustedServer{
-			System: n.Blob.System, Name: n.Blob.ServerName, Port: n.Blob.Port, FriendlyName: n.FriendlyName, Description: n.Description, Transport: aPeer.Transport,
+			System: n.Blob.System, Name: n.Blob.ServerName, Port: n.Blob.Port, FriendlyName: n.FriendlyName, Description: n.Description, Witness: n.Witness, Transport: aPeer.Transport,
 		})()
 	}
 	return keyserver.TrustedServerAdded{Transport: aPeer.Transport, Replaced: n.Replace}, f.write(ctx, "AddTrustedServer", n, put, nil)
@@ -433,6 +433,9 @@ func (f *fakePort) AddTrustedServer(ctx context.Context, _ keyserver.Caller, n k
 func (f *fakePort) UpdateTrustedServer(ctx context.Context, _ keyserver.Caller, c keyserver.TrustedServerChange) error {
 	return f.write(ctx, "UpdateTrustedServer", c, alter(&f.servers, func(p keyserver.TrustedServer) bool { return p.System == c.System }, func(p *keyserver.TrustedServer) {
 		p.FriendlyName, p.Description = *c.FriendlyName, *c.Description
+		if c.Witness != nil {
+			p.Witness = *c.Witness
+		}
 	}), nil)
 }
 
@@ -710,6 +713,12 @@ func (f *fakePort) AuditCheckpoint(ctx context.Context) ([]byte, error) {
 
 func (f *fakePort) AuditKey(ctx context.Context) (keyserver.AuditKey, error) {
 	return answer(keyserver.AuditKey{Origin: "keys/audit/1", Key: "keys/audit/1+00000000+AQ=="}, f.called(ctx, "AuditKey", nil))
+}
+
+func (f *fakePort) Witness(ctx context.Context, _ keyserver.Caller) (keyserver.Witness, error) {
+	return answer(keyserver.Witness{Key: "keys/witness/1+00000000+BA==", Logs: []keyserver.WitnessedLog{{
+		Origin: "peer/audit/2", Key: "peer/audit/2+00000000+AQ==", System: 2, Size: 1, SeenAt: epoch, Conflict: keyserver.LogForked, ConflictAt: epoch,
+	}}}, f.called(ctx, "Witness", nil))
 }
 
 func (f *fakePort) AuditTile(ctx context.Context, _ keyserver.Caller, t keyserver.AuditTile) ([]byte, error) {

@@ -433,8 +433,8 @@ func recordRoutes() []Route {
 		}, listOperations),
 		endpoint(Route{
 			Name: "listAuditEntries", Method: http.MethodGet, Path: "/api/audit", Extension: true, Session: true,
-			Summary:    "Reads the audit trail page by page, oldest row first.",
-			Operations: grants(keyserver.OpReadAudit),
+			Summary:    "Reads the audit trail page by page, oldest or newest row first.",
+			Operations: grants(keyserver.OpReadAudit), Faults: codes(fault.Archived),
 		}, readAudit),
 		endpoint(Route{
 			Name: "getAuditCheckpoint", Method: http.MethodGet, Path: "/api/audit/checkpoint", Extension: true, Session: true,
@@ -458,8 +458,13 @@ func recordRoutes() []Route {
 		endpoint(Route{
 			Name: "getAuditEntries", Method: http.MethodGet, Path: "/api/audit/tile/entries/{tile}", Extension: true, Session: true,
 			Summary:    "Answers rows in the form that the audit tree hashes (C2SP tlog-tiles).",
-			Operations: grants(keyserver.OpReadAudit), Faults: codes(fault.NotFound),
+			Operations: grants(keyserver.OpReadAudit), Faults: codes(fault.Archived, fault.NotFound),
 		}, auditEntries),
+		endpoint(Route{
+			Name: "getWitness", Method: http.MethodGet, Path: "/api/witness", Extension: true, Session: true,
+			Summary:    "Answers what this key server, as a witness, has seen of the logs of others, and the key of its cosignatures.",
+			Operations: grants(keyserver.OpReadAudit),
+		}, getWitness),
 		endpoint(Route{
 			Name: "listChanges", Method: http.MethodGet, Path: "/api/changes", Extension: true, Session: true, Waits: true,
 			Summary:    "Reads the change feed after a cursor, and waits for a change where there is none yet.",

@@ -24,7 +24,7 @@ func listTrustedServers(a *API, ctx context.Context, c call, in schema.TrustedSe
 
 func addTrustedServer(a *API, ctx context.Context, c call, in schema.AddTrustedServerRequest) (schema.TrustedServerSaved, error) {
 	r, err := a.Operations.AddTrustedServer(ctx, c.by, keyserver.NewTrustedServer{
-		Blob: keyserver.TrustBlob(in.TrustBlob), FriendlyName: in.FriendlyName, Description: in.Description, Replace: in.Replace,
+		Blob: keyserver.TrustBlob(in.TrustBlob), FriendlyName: in.FriendlyName, Description: in.Description, Witness: in.Witness, Replace: in.Replace,
 	})
 	return schema.TrustedServerSaved{
 		TrustedServers: convert(r.Servers, trustedServerOf), SystemID: schema.SystemID(r.System), Saved: r.Saved,
@@ -33,12 +33,12 @@ func addTrustedServer(a *API, ctx context.Context, c call, in schema.AddTrustedS
 }
 
 func updateTrustedServer(a *API, ctx context.Context, c call, in schema.UpdateTrustedServerRequest) (schema.TrustedServerUpdated, error) {
-	if in.FriendlyName == nil && in.Description == nil {
-		return schema.TrustedServerUpdated{}, wire.Refuse("friendlyName", "is missing, and so is description; send at least one of them")
+	if in.FriendlyName == nil && in.Description == nil && in.Witness == nil {
+		return schema.TrustedServerUpdated{}, wire.Refuse("friendlyName", "is missing, and so are description and witness; send at least one of them")
 	}
 	r, err := a.Operations.UpdateTrustedServer(ctx, c.by, keyserver.TrustedServerChange{
 		System:       keyserver.SystemID(in.SystemID),
-		FriendlyName: in.FriendlyName, Description: in.Description,
+		FriendlyName: in.FriendlyName, Description: in.Description, Witness: in.Witness,
 	})
 	out := schema.TrustedServerUpdated{Saved: r.Saved, Verdict: schema.Verdict{Detail: r.Detail}}
 	if r.Server != nil {
@@ -97,6 +97,6 @@ func trustedServerOf(p keyserver.TrustedServer) schema.TrustedServer {
 	certificate := certificateOf(p.Certificate)
 	return schema.TrustedServer{
 		SystemID: &system, ServerName: &p.Name, Port: &port, FriendlyName: &p.FriendlyName, Description: &p.Description,
-		TransportPrincipalID: &transport, RoleIDs: hexIDs(p.Roles), Certificate: &certificate,
+		TransportPrincipalID: &transport, RoleIDs: hexIDs(p.Roles), Certificate: &certificate, Witness: &p.Witness,
 	}
 }

@@ -3,7 +3,8 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // Condition types. Ready, Reconciling and Stalled mean what kstatus takes them
-// to mean; Reconciling, Stalled and Paused are present only while true.
+// to mean; Reconciling, Stalled, Paused and Expiring are present only while
+// true.
 const (
 	// ConditionReady: what the object declares was read back and agrees.
 	ConditionReady = "Ready"
@@ -15,9 +16,15 @@ const (
 	ConditionStalled = "Stalled"
 	// ConditionPaused: the paused annotation holds all work on the object.
 	ConditionPaused = "Paused"
+	// ConditionExpiring: a certificate that the object declares is about to expire.
+	ConditionExpiring = "Expiring"
 	// ConditionChangeFeed, on a KeyServer: whether outside changes are seen as
 	// they happen or only at the resync interval.
 	ConditionChangeFeed = "ChangeFeed"
+	// ConditionTrailConsistent, on a KeyServer: whether the audit trails that it
+	// witnesses, those of its peers above all, only ever grew. Unknown where the
+	// service does not say.
+	ConditionTrailConsistent = "TrailConsistent"
 )
 
 // Reason is the coded cause in a condition. It says what to do next.
@@ -38,6 +45,8 @@ const (
 	ReasonInUse                Reason = "InUse"
 	ReasonPaused               Reason = "Paused"
 	ReasonFollowing            Reason = "Following"
+	ReasonExpired              Reason = "Expired"
+	ReasonExpiring             Reason = "Expiring"
 )
 
 // Outlook says whether an unready object gets better by itself.
@@ -89,6 +98,10 @@ var Reasons = []ReasonEntry{
 		"Remove the objects that the message names; the deletion then finishes."},
 	{ReasonPaused, metav1.ConditionUnknown, metav1.ConditionUnknown, NeedsHelp,
 		"Remove the annotation trust.keyserver.dev/paused."},
+	{ReasonExpired, metav1.ConditionFalse, metav1.ConditionTrue, NeedsHelp,
+		"Declare a certificate that is valid: nobody is trusted by one that has expired."},
+	{ReasonExpiring, metav1.ConditionTrue, metav1.ConditionTrue, Settled,
+		"Declare the next certificate before the time in the message; the reason of the condition Expiring only."},
 	{ReasonFollowing, metav1.ConditionTrue, metav1.ConditionTrue, Settled,
 		"Nothing to do: outside changes are seen as they happen."},
 }

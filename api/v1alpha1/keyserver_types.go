@@ -10,6 +10,7 @@ type KeyServerSpec struct {
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && (url(self).getScheme() == 'https' || (url(self).getScheme() == 'http' && url(self).getHostname() in ['localhost', '127.0.0.1', '::1', '[::1]']))",message="must be an https URL such as https://keyserver.example:8443; plain http is accepted for loopback addresses only"
 	// +kubebuilder:validation:XValidation:rule="!self.contains('@') && !self.contains('?') && !self.contains('#')",message="must not hold a user, a query or a fragment"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('/api/*$')",message="must not end in /api: give the URL that is before it"
 	URL string `json:"url"`
 
 	// ExternalURL is the URL by which the service knows itself (serve
@@ -19,6 +20,7 @@ type KeyServerSpec struct {
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() == 'https'",message="must be an https URL such as https://keyserver.example:8443"
 	// +kubebuilder:validation:XValidation:rule="!self.contains('@') && !self.contains('?') && !self.contains('#')",message="must not hold a user, a query or a fragment"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('/api/*$')",message="must not end in /api: give the URL that is before it"
 	// +optional
 	ExternalURL string `json:"externalURL,omitempty"`
 
@@ -144,7 +146,7 @@ type KeyServerStatus struct {
 	// ObservedGeneration is the generation of the spec that the conditions are about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions are Ready, ChangeFeed and, while they hold, Reconciling and Stalled.
+	// Conditions are Ready, ChangeFeed, TrailConsistent and, while they hold, Reconciling and Stalled.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
@@ -157,10 +159,26 @@ type KeyServerStatus struct {
 	// last written. It is not written for its own sake.
 	// +optional
 	Cursor int64 `json:"cursor,omitempty"`
+	// AuditKey verifies the checkpoints of the audit trail, as C2SP signed-note spells a
+	// public key. It does not change; note it where nobody can change it.
+	// +optional
+	AuditKey string `json:"auditKey,omitempty"`
+	// AuditCheckpoint is a checkpoint of the audit trail (C2SP tlog-checkpoint), the
+	// newest one when it was written, which is at most once an hour.
+	// +optional
+	AuditCheckpoint *AuditCheckpoint `json:"auditCheckpoint,omitempty"`
 	// LastHandledReconcileAt is the last value of the annotation
 	// trust.keyserver.dev/reconcile-requested-at that was acted upon.
 	// +optional
 	LastHandledReconcileAt string `json:"lastHandledReconcileAt,omitempty"`
+}
+
+// AuditCheckpoint is how far an audit trail had grown at a time.
+type AuditCheckpoint struct {
+	// Note is the checkpoint with its signatures.
+	Note string `json:"note"`
+	// ReadAt is when it was read.
+	ReadAt metav1.Time `json:"readAt"`
 }
 
 // KeyServer is one service that honours the /api contract. All other kinds
@@ -168,7 +186,7 @@ type KeyServerStatus struct {
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:scope=Cluster,shortName=ks,categories=keyserver
+// +kubebuilder:resource:scope=Cluster,shortName=ks,categories=trust
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="URL",type=string,JSONPath=`.spec.url`

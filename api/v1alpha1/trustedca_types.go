@@ -17,6 +17,15 @@ type TrustedCASpec struct {
 	// +kubebuilder:default={overlap: "24h"}
 	// +optional
 	Rotation Rotation `json:"rotation,omitzero"`
+
+	// WarnBefore is how long before its end the condition Expiring says that the
+	// certificate is about to expire. From 0s to 8760h.
+	// +kubebuilder:default="720h"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,9}([.][0-9]{1,9})?(ms|s|m|h))+$') && duration(self) <= duration('8760h')",message="must be a duration from 0s to 8760h, such as 720h"
+	// +optional
+	WarnBefore *metav1.Duration `json:"warnBefore,omitempty"`
 }
 
 // CertificateSource is where a certificate comes from.
@@ -97,11 +106,12 @@ type SupersededCA struct {
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:scope=Namespaced,path=trustedcas,shortName=tca,categories=keyserver
+// +kubebuilder:resource:scope=Namespaced,path=trustedcas,shortName=tca,categories=trust
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Verified",type=string,JSONPath=`.status.conditions[?(@.type=="Verified")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Certificate",type=string,JSONPath=`.status.certificateId`
+// +kubebuilder:printcolumn:name="NotAfter",type=string,JSONPath=`.status.notAfter`
 // +kubebuilder:printcolumn:name="Subject",type=string,JSONPath=`.status.subject`,priority=1
 // +kubebuilder:printcolumn:name="KeyServer",type=string,JSONPath=`.spec.keyServerRef.name`,priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1

@@ -24,6 +24,20 @@ type TrustedServerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!self.matches('[[:cntrl:]]')",message="must not hold control characters"
 	// +optional
 	Description *string `json:"description,omitempty"`
+
+	// Witness has the peer and the key server cosign each other's checkpoints of the
+	// audit trail, once both say so. Left out, it is left as it is.
+	// +optional
+	Witness *bool `json:"witness,omitempty"`
+
+	// WarnBefore is how long before its end the condition Expiring says that the
+	// certificate is about to expire. From 0s to 8760h.
+	// +kubebuilder:default="720h"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,9}([.][0-9]{1,9})?(ms|s|m|h))+$') && duration(self) <= duration('8760h')",message="must be a duration from 0s to 8760h, such as 720h"
+	// +optional
+	WarnBefore *metav1.Duration `json:"warnBefore,omitempty"`
 }
 
 // TrustBlobSource is where a trust blob comes from. A line end after it is
@@ -105,12 +119,13 @@ type PeerRemoval struct {
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:scope=Namespaced,path=trustedservers,shortName=tserver,categories=keyserver
+// +kubebuilder:resource:scope=Namespaced,path=trustedservers,shortName=tserver,categories=trust
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Verified",type=string,JSONPath=`.status.conditions[?(@.type=="Verified")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="System",type=integer,JSONPath=`.status.systemId`
 // +kubebuilder:printcolumn:name="Server",type=string,JSONPath=`.status.serverName`
+// +kubebuilder:printcolumn:name="NotAfter",type=string,JSONPath=`.status.notAfter`
 // +kubebuilder:printcolumn:name="Issuer",type=string,JSONPath=`.status.issuer`,priority=1
 // +kubebuilder:printcolumn:name="KeyServer",type=string,JSONPath=`.spec.keyServerRef.name`,priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1

@@ -169,7 +169,7 @@ func TestSession(t *testing.T) {
 			typed++
 			out, err := c.shell(t, home, b.text)
 			if err != nil {
-				state, _ := c.shell(t, home, "kubectl get keyserver -A -o wide")
+				state, _ := c.shell(t, home, "kubectl get trust -A -o wide")
 				t.Fatalf("%v\n%s\n%s\n%s", err, b.text, out, state)
 			}
 			t.Logf("%s%s", indent(b.text), out)

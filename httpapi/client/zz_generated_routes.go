@@ -587,7 +587,8 @@ func (c *Client) ListOperations(ctx context.Context) (schema.OperationList, erro
 	return ask[schema.OperationList](ctx, c, route{name: "listOperations", method: http.MethodGet, path: "/api/operations"}, nil)
 }
 
-// ListAuditEntries reads the audit trail page by page, oldest row first.
+// ListAuditEntries reads the audit trail page by page, oldest or newest row
+// first. Codes of its own: ARCHIVED.
 func (c *Client) ListAuditEntries(ctx context.Context, in schema.AuditQuery) (schema.AuditPage, error) {
 	return ask[schema.AuditPage](ctx, c, route{name: "listAuditEntries", method: http.MethodGet, path: "/api/audit"}, in)
 }
@@ -617,9 +618,15 @@ func (c *Client) GetAuditHashes(ctx context.Context, in schema.AuditHashesReques
 }
 
 // GetAuditEntries answers rows in the form that the audit tree hashes (C2SP
-// tlog-tiles). Codes of its own: NOT_FOUND.
+// tlog-tiles). Codes of its own: ARCHIVED, NOT_FOUND.
 func (c *Client) GetAuditEntries(ctx context.Context, in schema.AuditEntriesRequest) (schema.Octets, error) {
 	return ask[schema.Octets](ctx, c, route{name: "getAuditEntries", method: http.MethodGet, path: "/api/audit/tile/entries/{tile}", named: true}, in)
+}
+
+// GetWitness answers what this key server, as a witness, has seen of the logs
+// of others, and the key of its cosignatures.
+func (c *Client) GetWitness(ctx context.Context) (schema.Witness, error) {
+	return ask[schema.Witness](ctx, c, route{name: "getWitness", method: http.MethodGet, path: "/api/witness"}, nil)
 }
 
 // ListChanges reads the change feed after a cursor, and waits for a change

@@ -12,10 +12,14 @@ type AuditQuery struct {
 	Reason      string     `query:"reason" limit:"1..64" doc:"Coded cause, for instance aclDenied."`
 	PrincipalID *DecimalID `query:"principalId" names:"principal" doc:"Who asked, in decimal."`
 	Operation   string     `query:"operation" limit:"1..64" doc:"For instance hmacData."`
+	Outcome     *string    `query:"outcome" enum:"allowed,refused,failed" doc:"How it ended."`
+	Object      string     `query:"object" limit:"1..4096" doc:"What it was done to, as the entries have it, compared exactly."`
 	Address     IPAddress  `query:"address" doc:"Where it came from: the client's address, without a port."`
+	Session     *HexID     `query:"session" names:"-" doc:"Public id of the caller's session, as the entries have it; 16 hexadecimal digits."`
 	Since       time.Time  `query:"since" doc:"Rows at or after this RFC 3339 time."`
 	Until       time.Time  `query:"until" doc:"Rows before this RFC 3339 time."`
-	Cursor      int64      `query:"cursor" limit:"0..9007199254740992" doc:"The next of an earlier page."`
+	Order       *string    `query:"order" enum:"asc,desc" doc:"asc: oldest row first, as when left out; desc: newest first."`
+	Cursor      int64      `query:"cursor" limit:"0..9007199254740992" doc:"The next of an earlier page in the same order."`
 	Limit       *int       `query:"limit" limit:"1..1000" doc:"Rows in a page, 100 when left out."`
 }
 
@@ -45,7 +49,11 @@ type AuditEntry struct {
 	PreviousHash     Base64     `json:"previousHash" doc:"Hash of the row before it in its chain; zero in the first."`
 }
 
-var errRow = errors.New("hash and previousHash must have 32 bytes each, and outcome be allowed, refused or failed")
+var (
+	errRow = errors.New("hash and previousHash must have 32 bytes each, and outcome be allowed, refused or failed")
+	// Finer digits are in no hash: whoever added some would go unnoticed.
+	errRowTime = errors.New("time must have at most six digits of a second")
+)
 
 // Row is the row that the entry is the answer of, for whoever computes its hash.
 func (e *AuditEntry) Row() (keyserver.AuditEntry, error) {
@@ -68,13 +76,18 @@ func (e *AuditEntry) Row() (keyserver.AuditEntry, error) {
 	if !known || len(e.Hash) != len(row.Hash) || len(e.PreviousHash) != len(row.Previous) {
 		return keyserver.AuditEntry{}, errRow
 	}
+	if !row.Time.Equal(row.Time.Truncate(time.Microsecond)) {
+		return keyserver.AuditEntry{}, errRowTime
+	}
 	copy(row.Hash[:], e.Hash)
 	copy(row.Previous[:], e.PreviousHash)
 	return row, nil
 }
 
-// AuditPage is one page of the trail, oldest row first.
+// AuditPage is one page of the trail, in the order that was asked for.
 type AuditPage struct {
 	Entries []AuditEntry `json:"entries"`
 	Next    *int64       `json:"next" doc:"The cursor of the next page, or null when this is the last."`
+	// ArchivedBefore keeps a page from being taken for all that there ever was.
+	ArchivedBefore *int64 `json:"archivedBefore" doc:"The first row that the database has: those before it are in the audit archive only, and are not looked at. Null where it has all."`
 }

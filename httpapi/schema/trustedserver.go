@@ -42,6 +42,7 @@ type TrustedServer struct {
 	Port                 *int         `json:"port" doc:"Of the peer's external listener."`
 	FriendlyName         *string      `json:"friendlyName"`
 	Description          *string      `json:"description"`
+	Witness              *bool        `json:"witness,omitzero" doc:"Whether the peer and this key server cosign each other's checkpoints, once both say so."`
 	TransportPrincipalID *DecimalID   `json:"transportPrincipalId" doc:"The principal as which the peer connects here, in decimal; it does not name the peer."`
 	RoleIDs              []HexID      `json:"roleIds" doc:"Roles of the transport principal."`
 	Certificate          *Certificate `json:"certificate" doc:"The peer's own certificate, without its body unless bodies were asked for."`
@@ -66,6 +67,7 @@ type AddTrustedServerRequest struct {
 	TrustBlob    TrustBlob `json:"trustBlob" names:"peer" doc:"Verbatim, as the peer's GET /api/trust/local-info answers it."`
 	FriendlyName string    `json:"friendlyName" limit:"1..128"`
 	Description  string    `json:"description" limit:"0..1024"`
+	Witness      bool      `json:"witness,omitzero" doc:"An extension: the peer and this key server cosign each other's checkpoints, once both say so."`
 	Replace      bool      `json:"replace,omitzero" doc:"An extension: if the system id is registered, replace its record in one step, after the same checks, instead of refusing with ALREADY_EXISTS. Its transport principal stays with id, flags and roles, and so do ACL rows and principal trusts. Needs the right to remove a peer as well."`
 }
 
@@ -91,6 +93,7 @@ type UpdateTrustedServerRequest struct {
 	SystemID     SystemID `path:"systemId" json:"-" names:"peer" doc:"Decimal, neither hexadecimal nor the transport principal's id."`
 	FriendlyName *string  `json:"friendlyName,omitzero" limit:"1..128"`
 	Description  *string  `json:"description,omitzero" limit:"0..1024"`
+	Witness      *bool    `json:"witness,omitzero" doc:"An extension, as in the registration."`
 }
 
 // TrustedServerUpdated is the verdict on a change.

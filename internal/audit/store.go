@@ -39,6 +39,8 @@ type Snapshot struct {
 	LastSeq int64  // the last sequence number that was given out
 	MaxSeq  int64  // the greatest sequence number among the rows
 	Heads   []Head // by chain
+	First   int64  // the first row that is here; those before it are archived
+	Cuts    []Head // where chains stood before that row
 }
 
 // Trail is what Verify needs of a database.

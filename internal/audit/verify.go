@@ -27,6 +27,7 @@ type Finding struct {
 type Report struct {
 	Chains   int
 	Heads    []Head // of the chains that have rows
+	First    int64  // the first row; those before it are archived
 	Rows     int64
 	Total    int       // findings, counted
 	Findings []Finding // the first 100 of them
@@ -49,7 +50,7 @@ func Verify(ctx context.Context, trail Trail, expected ...Head) (Report, error) 
 	}
 	v := newVerifier(snapshot, expected)
 	end := max(snapshot.LastSeq, snapshot.MaxSeq)
-	for after := int64(0); after < end; {
+	for after := v.lastSeq; after < end; {
 		rows, err := trail.AuditRange(ctx, after, end, verifyPage)
 		if err != nil {
 			return Report{}, fmt.Errorf("read the audit rows after %d: %w", after, err)
@@ -90,14 +91,19 @@ type walked struct {
 }
 
 func newVerifier(s Snapshot, expected []Head) *verifier {
-	v := &verifier{snapshot: s, chains: make(map[int64]*walked, len(s.Heads)), expected: expected, passed: make(map[Head]bool, len(expected))}
+	v := &verifier{lastSeq: max(s.First-1, 0), snapshot: s, chains: make(map[int64]*walked, len(s.Heads)), expected: expected, passed: make(map[Head]bool, len(expected))}
 	for _, h := range s.Heads {
 		v.chains[h.Chain] = &walked{end: h, at: Head{Chain: h.Chain}}
 		if h.Position > 0 {
 			v.report.Heads = append(v.report.Heads, h)
 		}
 	}
-	v.report.Chains = len(s.Heads)
+	for _, h := range s.Cuts {
+		if c := v.chains[h.Chain]; c != nil {
+			c.at = h
+		}
+	}
+	v.report.Chains, v.report.First = len(s.Heads), v.lastSeq+1
 	return v
 }
 
@@ -151,6 +157,16 @@ func (v *verifier) row(e *keyserver.AuditEntry) {
 	c.at.Position, c.at.Hash, c.last = e.Position, e.Hash, e.Seq
 }
 
+// cut is where a chain stood before the first row.
+func (v *verifier) cut(chain int64) Head {
+	for _, h := range v.snapshot.Cuts {
+		if h.Chain == chain {
+			return h
+		}
+	}
+	return Head{Chain: chain}
+}
+
 func (v *verifier) missing(chain, from, to int64) {
 	v.missingRows += to - from + 1
 	if from == to {
@@ -171,7 +187,12 @@ func (v *verifier) end() {
 		}
 	}
 	for _, h := range v.expected {
-		if !v.passed[h] {
+		cut := v.cut(h.Chain)
+		switch {
+		case v.passed[h] || h == cut:
+		case h.Position < cut.Position:
+			v.found(h.Chain, h.Position, 0, "archived: the row that was noted is in the audit archive only; verify that")
+		default:
 			v.found(h.Chain, h.Position, 0, "changed: the row there is not the one that was noted, or there is none")
 		}
 	}

@@ -62,24 +62,28 @@ func (o Options) complete() Options {
 }
 
 // Writer appends rows to one chain. It is safe for concurrent use; rows that
-// wait at the same time share one commit.
+// wait at the same time share one commit. It has no goroutine: one of those who
+// wait commits for all.
 type Writer struct {
 	store   Store
 	options Options
 	queue   chan *waiter
-	stopped chan struct{} // closed when the goroutine has ended
+	leading chan struct{} // has room for the one who commits
 
 	closing sync.RWMutex // held for reading while something is put into queue
 	closed  bool
+	end     sync.Once
 
-	// The rest belongs to the goroutine.
+	failing atomic.Bool  // whether the last commit did
+	failed  atomic.Int64 // when the last commit that failed did, in Unix nanoseconds
+
+	// The rest belongs to the one who commits.
 	chain   Chain // nil while none is claimed
 	head    Head
-	known   bool         // head is what the database has
-	failing atomic.Bool  // others read it
-	failed  atomic.Int64 // when the last commit that failed did, in Unix nanoseconds
+	known   bool // head is what the database has
 	batch   []*waiter
-	extra   int // rows of the batch beyond one each
+	extra   int  // rows of the batch beyond one each
+	shared  bool // the last batch had rows of more than one caller
 	rows    []keyserver.AuditEntry
 	scratch []byte
 }
@@ -96,7 +100,7 @@ type waiter struct {
 // The states of a waiter. Whoever moves it away from queued decides.
 const (
 	queued    int32 = iota
-	taken           // the writer put the row into a batch
+	taken           // the row is in a batch
 	abandoned       // nobody waits any more, and the row must not be written
 )
 
@@ -108,14 +112,13 @@ func NewWriter(ctx context.Context, store Store, options Options) (*Writer, erro
 	w := &Writer{
 		store: store, options: options,
 		queue:   make(chan *waiter, options.Queue),
-		stopped: make(chan struct{}),
+		leading: make(chan struct{}, 1),
 		batch:   make([]*waiter, 0, options.Batch),
 		rows:    make([]keyserver.AuditEntry, 0, options.Batch),
 	}
 	if err := w.ready(ctx); err != nil {
 		return nil, fmt.Errorf("open the audit trail: %w", err)
 	}
-	go w.run()
 	return w, nil
 }
 
@@ -123,13 +126,14 @@ func NewWriter(ctx context.Context, store Store, options Options) (*Writer, erro
 // place in the chain are set here. Otherwise the operation it records must not
 // happen: OVERLOADED where too many rows wait, AUDIT_UNAVAILABLE where the
 // commit failed, or the error of ctx. After the last two the row may
-// nevertheless be in the trail.
+// nevertheless be in the trail. Who commits for others does not heed ctx
+// meanwhile.
 func (w *Writer) Write(ctx context.Context, entry keyserver.AuditEntry) error {
 	wait, err := w.begin(ctx, entry)
 	if err != nil {
 		return err
 	}
-	return wait.durable(ctx)
+	return w.durable(ctx, wait)
 }
 
 // WriteAll is Write for rows that belong together: one commit has all of them, or
@@ -142,13 +146,12 @@ func (w *Writer) WriteAll(ctx context.Context, entries []keyserver.AuditEntry) e
 	if err != nil {
 		return err
 	}
-	return wait.durable(ctx)
+	return w.durable(ctx, wait)
 }
 
 // Begin puts a row on its way and answers at once, with a function that waits
-// for it and answers as Write does. It has to be called, once. Where the last
-// commit failed, Begin waits itself, so that what it is asked for does not
-// begin either.
+// for it and answers as Write does. Where the last commit failed, Begin waits
+// itself, so that what it is asked for does not begin either.
 func (w *Writer) Begin(ctx context.Context, entry keyserver.AuditEntry) (durable func() error, err error) {
 	if w.failing.Load() {
 		return func() error { return nil }, w.Write(ctx, entry)
@@ -157,7 +160,9 @@ func (w *Writer) Begin(ctx context.Context, entry keyserver.AuditEntry) (durable
 	if err != nil {
 		return nil, err
 	}
-	return func() error { return wait.durable(ctx) }, nil
+	done := make(chan error, 1)
+	go func() { done <- w.durable(ctx, wait) }()
+	return func() error { return <-done }, nil
 }
 
 func (w *Writer) begin(ctx context.Context, entry keyserver.AuditEntry, more ...keyserver.AuditEntry) (*waiter, error) {
@@ -175,16 +180,28 @@ func (w *Writer) begin(ctx context.Context, entry keyserver.AuditEntry, more ...
 	return wait, nil
 }
 
-// durable waits for the commit of the row. Nobody may use the waiter later.
-func (wait *waiter) durable(ctx context.Context) error {
-	select {
-	case err := <-wait.done:
-		wait.giveBack()
-		return err
-	case <-ctx.Done():
-		// The writer still holds the waiter, so it cannot be used again.
-		wait.state.CompareAndSwap(queued, abandoned)
-		return ctx.Err()
+// durable waits for the commit of the row, and commits what is queued where
+// nobody else does. Nobody may use the waiter later.
+func (w *Writer) durable(ctx context.Context, wait *waiter) error {
+	for {
+		select {
+		case err := <-wait.done:
+			wait.giveBack()
+			return err
+		case w.leading <- struct{}{}:
+			if len(wait.done) > 0 {
+				<-w.leading // another one who waits leads
+				continue
+			}
+			w.lead()
+		case <-ctx.Done():
+			if len(wait.done) > 0 {
+				continue // what became of the row is known
+			}
+			// Somebody still holds the waiter, so it cannot be used again.
+			wait.state.CompareAndSwap(queued, abandoned)
+			return ctx.Err()
+		}
 	}
 }
 
@@ -209,54 +226,66 @@ func (w *Writer) enqueue(ctx context.Context, wait *waiter) error {
 	}
 	room := time.NewTimer(queueWait)
 	defer room.Stop()
-	select {
-	case w.queue <- wait:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-room.C:
-		return fault.Temporary(fault.Overloaded, fault.ScopeProcess, retryAfter,
-			"too many operations wait for their audit row; try again")
+	for {
+		select {
+		case w.queue <- wait:
+			return nil
+		case w.leading <- struct{}{}: // all that are queued may have been given up
+			w.lead()
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-room.C:
+			return fault.Temporary(fault.Overloaded, fault.ScopeProcess, retryAfter,
+				"too many operations wait for their audit row; try again")
+		}
 	}
 }
 
 // Close writes what is queued, refuses what comes later, and gives the chain up.
-func (w *Writer) Close() error {
+func (w *Writer) Close() (err error) {
 	w.closing.Lock()
-	first := !w.closed
 	w.closed = true
 	w.closing.Unlock()
-	if first {
-		close(w.queue)
-	}
-	<-w.stopped
-	if !first || w.chain == nil {
-		return nil
-	}
-	return w.chain.Release()
+	w.end.Do(func() {
+		for len(w.queue) > 0 {
+			w.leading <- struct{}{}
+			w.lead()
+		}
+		w.leading <- struct{}{} // nobody leads any more
+		if w.chain != nil {
+			err = w.chain.Release()
+		}
+	})
+	return err
 }
 
-func (w *Writer) run() {
-	defer close(w.stopped)
-	for first := range w.queue {
-		w.take(first)
+// errLeft is what the others hear where a commit ended in a panic.
+var errLeft = unavailable(errors.New("the commit was left"))
+
+// lead commits a batch of what is queued. The caller has taken the place in
+// leading; the next who waits takes it then.
+func (w *Writer) lead() {
+	err := errLeft
+	defer func() {
+		w.answer(err)
+		<-w.leading
+	}()
+	if w.shared {
 		// Callers that the last commit woke up have not come back yet. Letting
 		// them run first is what fills a batch.
 		runtime.Gosched()
-		w.gather()
-		if len(w.batch) > 0 {
-			w.answer(w.commit())
-		}
+	}
+	w.gather()
+	w.shared = len(w.batch) > 1
+	if len(w.batch) > 0 {
+		err = w.commit()
 	}
 }
 
 func (w *Writer) gather() {
 	for w.gathered() < w.options.Batch {
 		select {
-		case wait, ok := <-w.queue:
-			if !ok {
-				return
-			}
+		case wait := <-w.queue:
 			w.take(wait)
 		default:
 			return
@@ -292,6 +321,7 @@ func (w *Writer) commit() error {
 		for _, wait := range w.batch {
 			w.rows = append(append(w.rows, wait.entry), wait.more...)
 		}
+		w.known = false
 		var head Head
 		err = w.chain.Append(ctx, w.head, w.rows, func(first int64) Head {
 			head = w.seal(first)

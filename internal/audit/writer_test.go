@@ -240,7 +240,7 @@ func TestFullQueue(t *testing.T) {
 
 func TestContextEnds(t *testing.T) {
 	store := &liar{entered: make(chan struct{}, 16), pass: make(chan struct{})}
-	w := newWriter(t, store, audit.Options{Batch: 1})
+	w := newWriter(t, store, audit.Options{})
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := w.Write(ended, named("before")); !errors.Is(err, context.Canceled) {
@@ -255,20 +255,33 @@ func TestContextEnds(t *testing.T) {
 		t.Errorf("while it is queued: %v", err)
 	}
 	committing, cancel := context.WithCancel(t.Context())
-	second := make(chan error, 1)
-	go func() { second <- w.Write(committing, named("in the commit")) }()
+	others := make(chan error, 2)
+	for range 2 {
+		go func() { others <- w.Write(committing, named("in the commit")) }()
+	}
+	for w.Queued() < 3 { // the one that was given up is among them
+		time.Sleep(time.Millisecond)
+	}
 	store.pass <- struct{}{}
 	if err := <-first; err != nil {
 		t.Error(err)
 	}
 	<-store.entered
 	cancel()
-	if err := <-second; !errors.Is(err, context.Canceled) {
+	if err := <-others; !errors.Is(err, context.Canceled) {
 		t.Errorf("during the commit nobody knows: %v", err)
 	}
+	select {
+	case err := <-others:
+		t.Errorf("who commits for others goes away: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
 	close(store.pass)
+	if err := <-others; err != nil {
+		t.Errorf("who commits knows what became of it: %v", err)
+	}
 	closeOf(t, w)
-	if diff := cmp.Diff([]string{"first", "in the commit"}, store.operations()); diff != "" {
+	if diff := cmp.Diff([]string{"first", "in the commit", "in the commit"}, store.operations()); diff != "" {
 		t.Errorf("nobody waited for the row in the queue, so it must not say that something was allowed: %s", diff)
 	}
 }
@@ -313,6 +326,64 @@ func TestBegin(t *testing.T) {
 		t.Errorf("a closed writer: %v", err)
 	}
 	if diff := cmp.Diff([]string{"first", "begun again"}, store.operations()); diff != "" {
+		t.Error(diff)
+	}
+	intact(t, store)
+}
+
+// Rows that nobody waits for any more do not fill the queue for ever.
+func TestGivenUp(t *testing.T) {
+	store := &liar{entered: make(chan struct{}, 16), pass: make(chan struct{})}
+	w := newWriter(t, store, audit.Options{Queue: 2, Batch: 1})
+	first := make(chan error, 1)
+	go func() { first <- w.Write(t.Context(), named("first")) }()
+	<-store.entered
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	var given sync.WaitGroup
+	for range 2 {
+		given.Go(func() {
+			if err := w.Write(ctx, named("given up")); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+		})
+	}
+	given.Wait()
+	close(store.pass)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	if err := w.Write(t.Context(), named("next")); err != nil {
+		t.Errorf("nobody waits: %v", err)
+	}
+	closeOf(t, w)
+	if diff := cmp.Diff([]string{"first", "next"}, store.operations()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A commit that panics takes down the one who makes it, and nobody else.
+func TestPanic(t *testing.T) {
+	store := &liar{failing: func(n int) error {
+		if n == 1 {
+			panic("the first")
+		}
+		return nil
+	}}
+	w := newWriter(t, store, audit.Options{})
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic is gone")
+			}
+		}()
+		_ = w.Write(t.Context(), named("first")) // it panics
+	}()
+	if err := w.Write(t.Context(), named("second")); err != nil {
+		t.Error(err)
+	}
+	closeOf(t, w)
+	if diff := cmp.Diff([]string{"second"}, store.operations()); diff != "" {
 		t.Error(diff)
 	}
 	intact(t, store)

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"crypto"
+	"crypto/ed25519"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -163,15 +165,33 @@ func readCredential(flag, file string) (string, error) {
 	return string(content), nil
 }
 
-// client makes a client that logs in as one of the two.
-func (a access) client(l *login, userAgent string) (*client.Client, error) {
+// client makes a client that is logged in as one of the two. Where the key server opens no
+// session that is bound to nothing (serve --require-proof), it is bound to a key of this
+// process. Elsewhere it is not: a key server that knows itself by another URL, behind a
+// port that is forwarded, would take no proof.
+func (a access) client(ctx context.Context, l *login, userAgent string) (*client.Client, error) {
+	c, err := a.connect(l, userAgent, nil)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = c.GetCurrentSession(ctx); !client.IsCode(err, "PROOF_REQUIRED") {
+		return c, a.explained(err)
+	}
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return nil, err
+	}
+	return a.connect(l, userAgent, key)
+}
+
+func (a access) connect(l *login, userAgent string, proof crypto.Signer) (*client.Client, error) {
 	var roots *x509.CertPool
 	if a.ca != "" {
 		roots = x509.NewCertPool()
 		roots.AppendCertsFromPEM([]byte(a.ca))
 	}
 	c, err := client.New(client.Options{
-		BaseURL: a.url, RootCAs: roots, UserAgent: userAgent,
+		BaseURL: a.url, RootCAs: roots, UserAgent: userAgent, ProofKey: proof,
 		Credentials: client.PasswordCredentials(l.name, func(context.Context) (string, error) { return l.password, nil }),
 	})
 	if err != nil {

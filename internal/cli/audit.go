@@ -16,7 +16,7 @@ import (
 )
 
 func newAudit() *cobra.Command {
-	return commands("audit", "Work on the audit trail", newAuditVerify(), newDiscardJournal(),
+	return commands("audit", "Work on the audit trail", newAuditVerify(), newAuditShow(), newDiscardJournal(),
 		commands("receipt", "Work on receipts of audit rows", newReceiptVerify()))
 }
 
@@ -50,6 +50,7 @@ type auditOptions struct {
 	heads       []string
 	key         string
 	checkpoints []string
+	archive     string
 }
 
 func newAuditVerify() *cobra.Command {
@@ -59,15 +60,17 @@ func newAuditVerify() *cobra.Command {
 		Short: "Check every row of the audit trail against its hash chain and the audit tree",
 		Long: "Check every row of the audit trail against its hash chain and the audit tree, and\n" +
 			"report what was changed, removed or inserted. It reads only, and may run beside a\n" +
-			"server, or read one by --server. With --key, which GET /api/audit/key answers, the\n" +
+			"server, or read one by --server, or an archive by --archive. With --key, which GET /api/audit/key answers, the\n" +
 			"newest checkpoint has to be signed by it; with --checkpoint, which was noted\n" +
 			"earlier, the trail has to lead through it. Both together find whatever was done to\n" +
-			"the database since, rows cut from the end included.",
+			"the database since, rows cut from the end included. Of a database it also finds out\n" +
+			"whether the filters of GET /api/audit find every row.",
 		Args: noArgs,
 		RunE: ran(o.run),
 	}
 	o.databaseOptions.bind(cmd.Flags(), "")
 	o.bindOne(cmd.Flags())
+	cmd.Flags().StringVar(&o.archive, "archive", "", "URL of an audit archive, as --audit-archive of serve has it: verify that, and no database")
 	cmd.Flags().StringVar(&o.key, "key", "", "key that signs the checkpoints, as GET /api/audit/key answers it, or a file that holds it")
 	cmd.Flags().StringArrayVar(&o.checkpoints, "checkpoint", nil, "file with a checkpoint that was noted earlier; may be given several times")
 	cmd.Flags().StringSliceVar(&o.heads, "expect-head", nil, "CHAIN:POSITION:HASH, as an earlier run printed it, that the trail must still lead through; may be given several times")
@@ -84,9 +87,12 @@ func (o *auditOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	found := verification{expected: len(expected) > 0, options: options}
-	if o.server == "" {
+	switch {
+	case cmd.Flags().Changed("archive"):
+		return o.verifyArchive(cmd, options)
+	case o.server == "":
 		err = o.verifyDatabase(cmd, &found, expected)
-	} else {
+	default:
 		err = o.verifyServer(cmd, &found)
 	}
 	if err != nil {
@@ -95,12 +101,20 @@ func (o *auditOptions) run(cmd *cobra.Command) error {
 	return found.show(cmd.OutOrStdout())
 }
 
+// without refuses flags that have no meaning beside the others, for a reason.
+func without(cmd *cobra.Command, why string, flags ...string) error {
+	for _, flag := range flags {
+		if cmd.Flags().Changed(flag) {
+			return usagef("--%s %s", flag, why)
+		}
+	}
+	return nil
+}
+
 // verifyDatabase reads each row once, for its chain and for the tree.
 func (o *auditOptions) verifyDatabase(cmd *cobra.Command, found *verification, expected []audit.Head) (err error) {
-	for _, flag := range []string{"ca-file", "username", "password-file"} {
-		if cmd.Flags().Changed(flag) {
-			return usagef("--%s says how to reach a key server; give --server, too, or leave it out", flag)
-		}
+	if err := without(cmd, "says how to reach a key server; give --server, too, or leave it out", "ca-file", "username", "password-file"); err != nil {
+		return err
 	}
 	cfg, err := o.config()
 	if err != nil {
@@ -112,6 +126,11 @@ func (o *auditOptions) verifyDatabase(cmd *cobra.Command, found *verification, e
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	extent, err := store.AuditExtent(ctx)
+	if err != nil {
+		return fmt.Errorf("read where the audit trail begins: %w", err)
+	}
+	found.options.First = extent.First
 	v, err := tree.NewVerifier(ctx, store, found.options)
 	if err != nil {
 		return err
@@ -119,16 +138,60 @@ func (o *auditOptions) verifyDatabase(cmd *cobra.Command, found *verification, e
 	if found.chains, err = audit.Verify(ctx, v.Along(store), expected...); err != nil {
 		return fmt.Errorf("read the audit trail: %w", err)
 	}
-	found.tree, err = v.End(ctx)
+	if found.tree, err = v.End(ctx); err == nil {
+		found.begin(extent)
+		found.filters = checkBlocks(ctx, store)
+	}
 	return err
+}
+
+// begin finds out whether rows before the first one were taken away, and not archived.
+func (f *verification) begin(e audit.Extent) {
+	if problem := checkExtent(e, f.tree.Pruned); problem != "" {
+		f.tree.Total++
+		f.tree.Findings = append(f.tree.Findings, audit.Finding{Seq: e.First, Problem: problem})
+	}
+}
+
+// checkExtent says what is wrong with where a trail begins. pruned: a row under the signed
+// tree says that the rows before it were removed. That is written before each segment goes.
+func checkExtent(e audit.Extent, pruned bool) string {
+	switch {
+	case e.First == 1:
+		return ""
+	case e.First < 1 || e.First > e.Archived+1:
+		return fmt.Sprintf("removed: row %d is said to be the first one, and the archive to end with row %d: somebody changed the table audit_extent, "+
+			"and the rows in between may be in the database still", e.First, e.Archived)
+	case e.First%audit.SegmentRows != 1:
+		return fmt.Sprintf("removed: row %d is said to be the first one, and no segment of an archive begins there: "+
+			"somebody took rows away, or changed the table audit_extent", e.First)
+	case !pruned:
+		return fmt.Sprintf("removed: row %d is said to be the first one, and no row pruneAudit under the checkpoint says that the rows %s were removed: "+
+			"somebody took rows away, or changed the table audit_extent", e.First, audit.SegmentText(e.First-1))
+	}
+	return ""
+}
+
+// maxBlocksNamed is how many blocks are named; there may be more.
+const maxBlocksNamed = 10
+
+// checkBlocks finds out whether filters find the rows of the trail.
+func checkBlocks(ctx context.Context, store *sqlstore.Store) error {
+	wrong, err := store.DisagreeingAuditBlocks(ctx, maxBlocksNamed)
+	if err != nil {
+		return fmt.Errorf("read what finds the rows of the audit trail: %w", err)
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	return fmt.Errorf("filters may hide rows of the audit trail: what audit_blocks and audit_block_keys say of blocks %d is not what is in their rows; "+
+		"empty both tables, and the server writes them anew", wrong)
 }
 
 // verifyServer reads what a key server answers, which shows no heads of chains.
 func (o *auditOptions) verifyServer(cmd *cobra.Command, found *verification) error {
-	for _, flag := range []string{"data-dir", "database-url", "expect-head"} {
-		if cmd.Flags().Changed(flag) {
-			return usagef("--%s says something about a database, and --server reads none; leave one of them out", flag)
-		}
+	if err := without(cmd, "says something about a database, and --server reads none; leave one of them out", "data-dir", "database-url", "expect-head"); err != nil {
+		return err
 	}
 	if err := needed(cmd, "server", "password-file"); err != nil {
 		return err
@@ -138,21 +201,33 @@ func (o *auditOptions) verifyServer(cmd *cobra.Command, found *verification) err
 		return err
 	}
 	ctx := cmd.Context()
-	c, err := a.client(a.admin, "keyserver-operator-audit")
+	c, err := a.client(ctx, a.admin, "keyserver-operator-audit")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = c.Logout(context.WithoutCancel(ctx)) }()
 	found.remote = true
-	v, err := tree.NewVerifier(ctx, &remoteTrail{client: c}, found.options)
-	if err == nil {
-		err = v.Read(ctx)
-	}
-	if err == nil {
-		found.tree, err = v.End(ctx)
+	if found.tree, err = verifyRemote(ctx, &remoteTrail{client: c}, &found.options); err == nil {
+		// Nobody is told there how far the archive goes.
+		found.begin(audit.Extent{First: found.options.First, Archived: found.options.First - 1})
 	}
 	if client.IsCode(err, "ACCESS_DENIED") {
 		return fmt.Errorf("%w; give --username and --password-file of somebody who may read the audit trail", err)
 	}
 	return a.explained(err)
+}
+
+func verifyRemote(ctx context.Context, trail *remoteTrail, options *tree.Options) (tree.Report, error) {
+	var err error
+	if options.First, err = trail.first(ctx); err != nil {
+		return tree.Report{}, err
+	}
+	v, err := tree.NewVerifier(ctx, trail, *options)
+	if err != nil {
+		return tree.Report{}, err
+	}
+	if err := v.Read(ctx); err != nil {
+		return tree.Report{}, err
+	}
+	return v.End(ctx)
 }

@@ -17,6 +17,16 @@ type remoteTrail struct {
 	size   int64 // of the tree
 }
 
+// first is the first row that the key server has.
+func (r *remoteTrail) first(ctx context.Context) (int64, error) {
+	limit := 1
+	page, err := r.client.ListAuditEntries(ctx, schema.AuditQuery{Limit: &limit})
+	if err != nil || page.ArchivedBefore == nil {
+		return 1, err
+	}
+	return *page.ArchivedBefore, nil
+}
+
 // AuditTree implements tree.Reader.
 func (r *remoteTrail) AuditTree(ctx context.Context) (audit.TreeHead, error) {
 	text, err := r.client.GetAuditCheckpoint(ctx)

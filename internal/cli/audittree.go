@@ -7,8 +7,10 @@ import (
 	"io"
 	"strings"
 
+	"github.com/go-json-experiment/json"
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 )
@@ -43,20 +45,29 @@ func readLines(flag, file string) ([]byte, error) {
 	return []byte(strings.TrimRight(text, "\r\n") + "\n"), err
 }
 
-// readVerifier reads a key, or the file that holds it.
+// readVerifier reads a key, what GET /api/audit/key answers, or the file that holds one of
+// the two.
 func readVerifier(text string) (note.Verifier, error) {
-	if key, err := note.NewVerifier(text); err == nil {
+	if key, err := parseVerifier(text); err == nil {
 		return key, nil
 	}
 	content, err := readCredential("--key", text)
 	if err != nil {
 		return nil, usagef("--key is neither a key as GET /api/audit/key answers it nor a file that can be read: %w", err)
 	}
-	key, err := note.NewVerifier(strings.TrimSpace(content))
+	key, err := parseVerifier(content)
 	if err != nil {
 		return nil, fmt.Errorf("--key: %s holds no key as GET /api/audit/key answers it", text)
 	}
 	return key, nil
+}
+
+func parseVerifier(text string) (note.Verifier, error) {
+	var answer schema.AuditKey
+	if json.Unmarshal([]byte(text), &answer, json.RejectUnknownMembers(true)) == nil {
+		text = answer.Key
+	}
+	return note.NewVerifier(strings.TrimSpace(text))
 }
 
 // verification is what was found of a trail.
@@ -66,6 +77,7 @@ type verification struct {
 	options  tree.Options
 	chains   audit.Report
 	tree     tree.Report
+	filters  error // why filters may hide rows of the trail
 }
 
 // show prints it.
@@ -93,16 +105,22 @@ func (f *verification) show(out io.Writer) error {
 		return err
 	}
 	if total > 0 {
-		return fmt.Errorf("the audit trail is not intact: %d findings in %d rows", total, rows)
+		return errors.Join(fmt.Errorf("the audit trail is not intact: %d findings in %d rows", total, rows), f.filters)
 	}
-	return nil
+	return f.filters
 }
 
 func (f *verification) intact(b *strings.Builder, rows int64) {
-	if f.remote {
+	switch {
+	case f.remote:
 		fmt.Fprintf(b, "audit trail intact: %d rows\n", rows)
-	} else {
+	case f.filters != nil:
+		fmt.Fprintf(b, "the rows of the audit trail are intact, and what finds them is not: %d rows in %d chains\n", rows, f.chains.Chains)
+	default:
 		fmt.Fprintf(b, "audit trail intact: %d rows in %d chains\n", rows, f.chains.Chains)
+	}
+	if f.options.First > 1 {
+		fmt.Fprintf(b, "It begins at row %d. The rows before it are in the audit archive: give that as --archive.\n", f.options.First)
 	}
 	for _, h := range f.chains.Heads {
 		fmt.Fprintf(b, "head %s\n", headText(h))

@@ -74,14 +74,14 @@ func (o *exportOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	ctx := cmd.Context()
-	admin, err := a.client(a.admin, "keyserver-operator-export")
+	admin, err := a.client(ctx, a.admin, "keyserver-operator-export")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = admin.Logout(context.WithoutCancel(ctx)) }()
 	officer := admin
 	if a.officer != nil {
-		if officer, err = a.client(a.officer, "keyserver-operator-export"); err != nil {
+		if officer, err = a.client(ctx, a.officer, "keyserver-operator-export"); err != nil {
 			return err
 		}
 		defer func() { _ = officer.Logout(context.WithoutCancel(ctx)) }()

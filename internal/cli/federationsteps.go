@@ -50,7 +50,7 @@ Log in at east and at west:
   kc patch principaltrust admin-of-east-at-west --type merge -p '{"spec":{"flag":"expose"}}'
 
 4. What is declared, and whether it was verified:
-  kc get keyserver -A
+  kc get trust -A
 
 Ctrl-C stops everything and keeps the state.
 `, bootstrap.AdminName, east.URL(), shellWord(east.CAFile()), shellWord(filepath.Dir(east.CAFile())),

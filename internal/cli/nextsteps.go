@@ -39,7 +39,7 @@ Log in, then try:
   curl -s --cacert "$CA" -H "Authorization: Bearer $SESSION" $API/crypto/hmac -d '{"hiddenLink":"%[5]s","data":"aGVsbG8="}'
 
 2. What is declared, and whether it was verified:
-  %[6]s --kubeconfig %[7]s get keyserver -A
+  %[6]s --kubeconfig %[7]s get trust -A
 `, srv.URL(), srv.CAFile(), bootstrap.AdminName, srv.FirstPasswordFile(), link, shellWord(kubectl),
 		shellWord(cluster.kubeconfig), shellWord(srv.CAFile()), shellWord(srv.FirstPasswordFile()))
 	if name := k.sampleOf("TrustedCA"); name != "" {

@@ -36,7 +36,7 @@ func TestNextStepsInAnyDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s\n%s", err, script.String(), ran)
 	}
-	for _, want := range []string{`"mac":"`, "<--kubeconfig><" + cluster.kubeconfig + "><get><keyserver><-A>"} {
+	for _, want := range []string{`"mac":"`, "<--kubeconfig><" + cluster.kubeconfig + "><get><trust><-A>"} {
 		if !strings.Contains(string(ran), want) {
 			t.Errorf("%s does not come out of\n%s\n%s", want, script.String(), ran)
 		}

@@ -49,7 +49,9 @@ type Config struct {
 	DataKeys  DataKeys
 	Auditor   Auditor
 	AuditTree AuditTree
-	System    keyserver.SystemID
+	// Witnessing is what is done for the logs of others.
+	Witnessing Witnessing
+	System     keyserver.SystemID
 	// Deployment is how duties are divided; empty is unified.
 	Deployment keyserver.Deployment
 	// Office keeps the CAs of this key server's own.

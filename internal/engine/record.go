@@ -37,6 +37,22 @@ type AuditTree interface {
 	Entries(ctx context.Context, index int64, width int) ([]byte, error)
 }
 
+// Witnessing is what is done for the logs of others; package witness implements it.
+type Witnessing interface {
+	AuditKeys() keyserver.AuditKeys
+	Logs(ctx context.Context) ([]keyserver.WitnessedLog, error)
+}
+
+// Witness implements keyserver.Records.
+func (e *Engine) Witness(ctx context.Context, by keyserver.Caller) (w keyserver.Witness, err error) {
+	err = e.perform(ctx, request{by: by, op: keyserver.OpReadAudit}, func() (err error) {
+		w.Key = e.Witnessing.AuditKeys().Witness
+		w.Logs, err = e.Witnessing.Logs(ctx)
+		return err
+	})
+	return w, err
+}
+
 // AuditReceipt implements keyserver.Records.
 func (e *Engine) AuditReceipt(ctx context.Context, by keyserver.Caller, seq int64) (receipt []byte, err error) {
 	err = e.perform(ctx, request{by: by, op: keyserver.OpReadAudit}, func() (err error) {

@@ -149,7 +149,7 @@ func (e *Engine) describePeer(n keyserver.NewTrustedServer) (peer keyserver.Trus
 	}
 	return keyserver.TrustedServer{
 		System: n.Blob.System, Name: n.Blob.ServerName, Port: n.Blob.Port,
-		FriendlyName: n.FriendlyName, Description: n.Description, Transport: transport,
+		FriendlyName: n.FriendlyName, Description: n.Description, Witness: n.Witness, Transport: transport,
 		Certificate: storedForm(certificate, keyserver.StatusTrustedServer, chain.Leaf), Chain: n.Blob.Chain,
 	}, chain, nil
 }

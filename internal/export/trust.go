@@ -93,6 +93,9 @@ func (e *exporter) candidatePeer(peer schema.TrustedServer) candidate {
 		// It is then left as it is.
 		c.spares = append(c.spares, once("spec.description", "its description", func() { obj.Spec.Description = nil }))
 	}
+	if peer.Witness != nil && *peer.Witness {
+		obj.Spec.Witness = peer.Witness
+	}
 	c.title, c.object = *peer.FriendlyName, obj
 	c.named = func(name string) { e.peers[system] = name }
 	return c

@@ -26,7 +26,7 @@ var recorded = []string{
 	"noCertificate", "notEnrolled", "issuerNotTrusted",
 	"inUse", "invalidArgument", "badMessage", "limit", "escalation", "dutiesConflict", "notLent",
 	"storeTampered", "approvalRequired", "notApprovable", "sessionNotBound", "authorityState",
-	"notExportable", "keyState", "failed",
+	"notExportable", "keyState", "logForked", "logRolledBack", "logForged", "logKeyChanged", "failed",
 }
 
 func TestReasons(t *testing.T) {

@@ -57,17 +57,24 @@ type AuditFilter struct {
 	Reason    string
 	Principal *ID
 	Operation string
+	Outcome   Outcome
+	Object    string
 	Address   string
+	Session   *ID // public
 	Since     time.Time
 	Until     time.Time
-	After     int64 // rows with a greater Seq
+	Newest    bool  // first, else the oldest
+	After     int64 // where the page starts: behind the row with this Seq in that order; 0 is the beginning
 	Limit     int
 }
 
-// AuditPage is one page of the trail, oldest row first.
+// AuditPage is one page of the trail, in the order that was asked for.
 type AuditPage struct {
 	Entries []AuditEntry
 	Next    int64 // After of the next page, 0 when this one is the last
+	// ArchivedBefore is the first row that there is, where those before it are in the
+	// archive, and 0 where there are all.
+	ArchivedBefore int64
 }
 
 // AuditKey is what verifies the checkpoints of the audit tree.

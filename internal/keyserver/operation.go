@@ -165,6 +165,11 @@ const (
 	AuditSealed   = "sealRows"
 	// AuditDiscarded is recorded where rows that only a journal had were given up.
 	AuditDiscarded = "discardJournal"
+	// AuditPruned is recorded before rows of the trail that are archived are removed
+	// from the database.
+	AuditPruned = "pruneAudit"
+	// AuditWitness is recorded where a log that is witnessed did what no log may.
+	AuditWitness = "witness"
 	// AuditClosedEntries is recorded where a peer reports a principal of its own
 	// as disabled or removed, and the principal's entries here are closed.
 	AuditClosedEntries = "closeACLEntries"

@@ -227,6 +227,8 @@ type Records interface {
 	// not audited, or the tree would grow by being read.
 	AuditCheckpoint(ctx context.Context) ([]byte, error)
 	AuditKey(ctx context.Context) (AuditKey, error)
+	// Witness answers what this key server has seen of the logs of others.
+	Witness(ctx context.Context, by Caller) (Witness, error)
 	// AuditTile answers hashes of the tree, or the rows of a tile (C2SP tlog-tiles),
 	// which take the right to read the trail. NOT_FOUND where the tree has not so many.
 	AuditTile(ctx context.Context, by Caller, t AuditTile) ([]byte, error)

@@ -16,6 +16,8 @@ type TrustedServer struct {
 	Roles       []ID        // of the transport principal
 	Certificate Certificate // the peer's own, the leaf of the chain
 	Chain       []byte      // PKCS#7, as it was sent
+	// Witness says that the peer and this key server witness each other's trails.
+	Witness bool
 }
 
 // NewTrustedServer is a request to register a peer.
@@ -23,6 +25,7 @@ type NewTrustedServer struct {
 	Blob         TrustBlob
 	FriendlyName string
 	Description  string
+	Witness      bool
 	// Replace allows the system id to be registered already: its record is
 	// replaced then, and what else there is of the peer stays.
 	Replace bool
@@ -34,6 +37,7 @@ type TrustedServerChange struct {
 	System       SystemID
 	FriendlyName *string
 	Description  *string
+	Witness      *bool
 }
 
 // TrustedServerAdded is what the key server says that a registration did

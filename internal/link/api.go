@@ -44,6 +44,10 @@ type API interface {
 
 	ListPrincipals(ctx context.Context, in schema.PrincipalQuery) (schema.PrincipalPage, error)
 
+	GetWitness(ctx context.Context) (schema.Witness, error)
+	GetAuditKey(ctx context.Context) (schema.AuditKey, error)
+	GetAuditCheckpoint(ctx context.Context) (schema.Text, error)
+
 	GetCurrentSession(ctx context.Context) (schema.Session, error)
 
 	ListACLTemplates(ctx context.Context) (schema.ACLTemplateList, error)

@@ -64,6 +64,11 @@ func removingEvent(message string) Event {
 	return Event{Warning: true, Reason: "Removing", Action: "Delete", Note: message}
 }
 
+// expiringEvent says that what an object declares is about to expire.
+func expiringEvent(message string) Event {
+	return Event{Warning: true, Reason: "Expiring", Action: "Observe", Note: message}
+}
+
 func releasedEvent(message string) Event {
 	return Event{Reason: "Released", Action: "Release", Note: message}
 }

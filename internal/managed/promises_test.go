@@ -27,6 +27,8 @@ func TestWhatReasonsPromise(t *testing.T) {
 		v1alpha1.ReasonUnsupported:          "Ready=False Verified=Unknown, NeedsHelp, event Warning",
 		v1alpha1.ReasonConflict:             "Ready=False Verified=False, NeedsHelp, event Warning",
 		v1alpha1.ReasonDrifted:              "Ready=False Verified=False, NeedsHelp, event Warning",
+		v1alpha1.ReasonExpired:              "Ready=False Verified=True, NeedsHelp, event Warning",
+		v1alpha1.ReasonExpiring:             "Ready=True Verified=True, Settled, event Normal",
 		v1alpha1.ReasonPaused:               "Ready=Unknown Verified=Unknown, NeedsHelp, event Warning",
 	}
 	got := map[v1alpha1.Reason]string{}
@@ -53,13 +55,14 @@ func TestNamesOfEvents(t *testing.T) {
 		{false, "SupersededLeft", "Forget", "m"},
 		{false, "Deleted", "Delete", "deleted w: e"},
 		{true, "Removing", "Delete", "m"},
+		{true, "Expiring", "Observe", "m"},
 		{false, "Released", "Release", "m"},
 		{true, "Conflict", "Reconcile", "m"},
 		{true, "DeletionHeld", "Delete", "m"},
 	}
 	got := []Event{
 		createdEvent("w", "e"), adoptedEvent("w", "e"), updatedEvent("w", "f", "e"), driftFoundEvent("w", "f"), retiredEvent("w", "e"),
-		forgottenEvent("m"), deletedEvent("w", "e"), removingEvent("m"), releasedEvent("m"),
+		forgottenEvent("m"), deletedEvent("w", "e"), removingEvent("m"), expiringEvent("m"), releasedEvent("m"),
 		ReasonEvent(v1alpha1.ReasonConflict, false, "m"), ReasonEvent(v1alpha1.ReasonConflict, true, "m"),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

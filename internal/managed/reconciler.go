@@ -103,6 +103,7 @@ func (r *reconciler[T, D]) fetch(ctx context.Context, at types.NamespacedName) (
 	if apierrors.IsNotFound(err) {
 		r.failures.forget(at)
 		r.population.Move(at, "")
+		expiry{}.observe(r.kind.Name, at)
 		return obj, false, nil
 	}
 	if err != nil {
@@ -174,7 +175,7 @@ func (r *reconciler[T, D]) finish(ctx context.Context, p *pass[T, D], res result
 		return ctrl.Result{RequeueAfter: lookAgain}, nil
 	}
 	if !res.done {
-		return again(res.Again, p.facts.Resync), nil
+		return again(r.soonest(p, res.Again), p.facts.Resync), nil
 	}
 	if p.facts.Deleting {
 		return ctrl.Result{RequeueAfter: time.Millisecond}, nil // more to delete
@@ -185,7 +186,15 @@ func (r *reconciler[T, D]) finish(ctx context.Context, p *pass[T, D], res result
 			p.facts.Superseded = append(p.facts.Superseded, s.Superseded)
 		}
 	}
-	return again(p.facts.settle(Decision{}).Again, p.facts.Resync), nil
+	return again(r.soonest(p, p.facts.settle(Decision{}).Again), p.facts.Resync), nil
+}
+
+// soonest is when to come back, so that an expiry is said in time.
+func (r *reconciler[T, D]) soonest(p *pass[T, D], after time.Duration) time.Duration {
+	if next := r.expiry(p.obj).next(p.facts.Now); next > 0 && after > 0 {
+		return min(after, next)
+	}
+	return after
 }
 
 // lookAgain is when an object that begins to wait looks for what it waits for

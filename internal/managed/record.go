@@ -53,7 +53,18 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 	} else if res.Reason == v1alpha1.ReasonVerified {
 		p.status.LastVerifiedTime = &now
 	}
+	life := r.expiry(p.obj)
+	if !life.notAfter.IsZero() {
+		life.observe(r.kind.Name, client.ObjectKeyFromObject(p.obj))
+	}
+	res = life.heed(res, now.Time)
 	r.announce(p, res, before)
+	if life.warning(&p.status.Conditions, p.obj.GetGeneration(), now) {
+		r.say(p, expiringEvent(life.message()))
+	}
+	if res.Reason == v1alpha1.ReasonExpired && (before == nil || before.Reason != string(res.Reason)) {
+		r.say(p, ReasonEvent(res.Reason, false, res.Message))
+	}
 	p.status.ObservedGeneration = p.obj.GetGeneration()
 	Conclude(&p.status.Conditions, p.obj.GetGeneration(), now, Conclusion{
 		Reason: res.Reason, Message: res.Message, Exhausted: r.failures.exhausted(p.obj),
@@ -155,7 +166,7 @@ func (r *reconciler[T, D]) foundDrift(p *pass[T, D], res result) bool {
 // server is down is said once, on the KeyServer, unless it holds a deletion.
 func notable(reason v1alpha1.Reason, deleting bool) bool {
 	switch reason {
-	case v1alpha1.ReasonVerified, v1alpha1.ReasonProgressing:
+	case v1alpha1.ReasonVerified, v1alpha1.ReasonProgressing, v1alpha1.ReasonExpired: // which has its own
 		return false
 	case v1alpha1.ReasonKeyServerUnavailable:
 		return deleting

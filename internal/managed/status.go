@@ -59,11 +59,14 @@ func SetCondition(conditions *[]metav1.Condition, kind string, status metav1.Con
 	})
 }
 
-// Pause adds the Paused condition and otherwise leaves what was known.
+// Pause says that nobody looks: whether the object is as declared is not known, and
+// what was known of it stays.
 func Pause(conditions *[]metav1.Condition, generation int64, now metav1.Time, message string) {
 	c := Conclusion{Reason: v1alpha1.ReasonPaused, Message: message}
-	if meta.FindStatusCondition(*conditions, v1alpha1.ConditionReady) == nil {
-		SetCondition(conditions, v1alpha1.ConditionReady, metav1.ConditionUnknown, generation, now, c)
+	for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionVerified} {
+		if kind == v1alpha1.ConditionReady || meta.FindStatusCondition(*conditions, kind) != nil {
+			SetCondition(conditions, kind, metav1.ConditionUnknown, generation, now, c)
+		}
 	}
 	SetCondition(conditions, v1alpha1.ConditionPaused, metav1.ConditionTrue, generation, now, c)
 }

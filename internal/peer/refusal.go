@@ -54,6 +54,7 @@ var passedOn = map[fault.Code]bool{
 	fault.InvalidArgument: true, fault.AccessDenied: true, fault.ACLDenied: true, fault.PrincipalOff: true,
 	fault.KeyDisabled: true, fault.KeyExhausted: true,
 	fault.KeyNotFound: true, fault.ACLNotFound: true, fault.NotFound: true,
+	fault.CheckpointUnsigned: true, fault.CheckpointInconsistent: true,
 }
 
 // faultOf is a refusal of a peer as a fault here.

@@ -33,6 +33,7 @@ const (
 type Server struct {
 	peerpb.UnimplementedKeyServerServer
 	keys       keyserver.Federated
+	witness    Witness
 	system     keyserver.SystemID
 	clock      func() time.Time
 	logger     *slog.Logger
@@ -43,9 +44,9 @@ type Server struct {
 }
 
 // NewServer returns a server for one key server.
-func NewServer(keys keyserver.Federated, system keyserver.SystemID, clock func() time.Time, logger *slog.Logger) *Server {
+func NewServer(keys keyserver.Federated, witness Witness, system keyserver.SystemID, clock func() time.Time, logger *slog.Logger) *Server {
 	return &Server{
-		keys: keys, system: system, clock: clock, logger: logger, ceiling: newCeiling(),
+		keys: keys, witness: witness, system: system, clock: clock, logger: logger, ceiling: newCeiling(),
 		complaints: rate.NewLimiter(rate.Every(complainEvery), complaintsAtOnce),
 		maxCall:    maxCall, maxStream: maxStream,
 	}

@@ -183,7 +183,7 @@ func (w *world) listen(t testing.TB, as identity) {
 	w.at = at
 	gate := NewGate(w.knows, as.certificate, time.Now, slog.New(slog.NewJSONHandler(&w.refused, nil)))
 	w.gate = gate
-	w.server = NewServer(w.keys, 2, time.Now, slog.New(slog.NewJSONHandler(&w.log, nil)))
+	w.server = NewServer(w.keys, nil, 2, time.Now, slog.New(slog.NewJSONHandler(&w.log, nil)))
 	srv := w.server.GRPC(gate)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(gate.Listen(at)) }()

@@ -119,8 +119,12 @@ func Certificate(c keyserver.Certificate, fingerprint, subjectKey []byte) *Row {
 
 // TrustedServer encodes a peer. The roles of its transport principal are that one's.
 func TrustedServer(s keyserver.TrustedServer) *Row {
-	return NewRow("trusted_servers", SystemName(s.System), int64(s.System)).Int(int64(s.System)).Text(s.Name).Int(int64(s.Port)).Text(s.FriendlyName).
+	r := NewRow("trusted_servers", SystemName(s.System), int64(s.System)).Int(int64(s.System)).Text(s.Name).Int(int64(s.Port)).Text(s.FriendlyName).
 		Text(s.Description).Key(s.Transport).Bytes(present(s.Chain)).certificate(s.Certificate)
+	if s.Witness { // without, it is as it was before there were witnesses
+		r.Int(1)
+	}
+	return r
 }
 
 // Authority encodes a CA of the key server's own without its key. links are its
@@ -134,6 +138,12 @@ func Authority(a keyserver.Authority, links []byte) *Row {
 func PeerAuthority(a keyserver.PeerAuthority, fingerprint, links []byte) *Row {
 	return NewRow("peer_authorities", SystemName(a.System), int64(a.System), fingerprint).Int(int64(a.System)).Bytes(fingerprint).Bytes(present(a.Certificate)).
 		Bytes(present(links)).Bytes(a.Anchor[:]).Time(a.LearnedAt)
+}
+
+// WitnessedLog encodes what was seen of a log.
+func WitnessedLog(l keyserver.WitnessedLog) *Row {
+	return NewRow("witnessed_logs", l.Origin, l.Origin).Text(l.Origin).Text(l.Key).Int(int64(l.System)).Text(l.WitnessKey).Int(l.Size).Bytes(l.Root[:]).
+		Time(l.SeenAt).Text(string(l.Conflict)).Time(l.ConflictAt)
 }
 
 // PrincipalTrust encodes what a principal is to a peer.

@@ -38,6 +38,7 @@ var Tables = map[string]Table{
 	"approvals":             {Key: []string{"id"}},
 	"approval_votes":        {In: "approvals"},
 	"authorities":           {Key: []string{"id"}, LeftOut: map[string]string{"wrapped_key": "opens under the data key for this id alone, and has to be the key of the certificate"}},
+	"witnessed_logs":        {Key: []string{"origin"}},
 	"peer_authorities":      {Key: []string{"system_id", "fingerprint"}},
 	"sessions": {Key: []string{"id"}, LeftOut: map[string]string{
 		"last_used_at": "changes with each use; expires_at ends a session all the same",
@@ -49,10 +50,14 @@ var Tables = map[string]Table{
 var Without = map[string]string{
 	"audit":            "its rows form a chain",
 	"audit_chains":     "the heads of that chain",
+	"audit_blocks":     "lead to rows of the trail: one that is wrong hides rows from a filter, which audit verify finds",
+	"audit_block_keys": "like audit_blocks",
 	"audit_tree":       "signed",
 	"audit_tiles":      "lead to the root that is signed",
 	"audit_sinks":      "who receives sees by what is signed whether rows lack, and a row too often is one that it has",
 	"audit_journal":    "a wrong one is refused at the start, because no row of a journal follows from it",
+	"audit_extent":     "whoever moves it hides rows that the tree and the archive still show",
+	"audit_cuts":       "where the chain goes on, which the archive leads to",
 	"changes":          "says that something was changed, not what it is",
 	"sequences":        "counters",
 	"used_proofs":      "a row fewer lets a proof pass twice within its minutes, and gives nothing else",

@@ -22,9 +22,16 @@ func (s *Server) auditTree(ctx context.Context, store *sqlstore.Store, custodian
 	}
 	recent := tree.NewRecent()
 	t := tree.New(tree.Config{
-		Store: store, Signer: signer, Recent: recent, Interval: s.cfg.CheckpointInterval, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
+		Store: store, Signer: signer, Recent: recent, Alone: s.cfg.DatabaseURL == "", Interval: s.cfg.CheckpointInterval, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
+		Pruned: func(ctx context.Context) (int64, error) {
+			extent, err := store.AuditExtent(ctx)
+			return extent.First - 1, err
+		},
 		Alarm: func(problem string) {
 			alarm.raise(rowmac.Finding{Table: tableAuditTree, Problem: problem})
+		},
+		RowAlarm: func(seq int64, problem string) {
+			alarm.raise(rowmac.Finding{Table: tableAuditTree, ID: fmt.Sprintf("row %d", seq), Problem: problem})
 		},
 	})
 	s.background(t.Run)

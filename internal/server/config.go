@@ -45,11 +45,14 @@ type Config struct {
 	// no more than 5 GiB.
 	MinFreeBytes int64
 
-	SystemID              uint32
-	ServerName            string
-	CheckpointInterval    time.Duration
-	AuditSinks            []string // URLs of receivers of the audit trail
-	Stdout                io.Writer
+	SystemID           uint32
+	ServerName         string
+	CheckpointInterval time.Duration
+	AuditSinks         []string // URLs of receivers of the audit trail
+	Stdout             io.Writer
+	AuditArchive       string        // a URL; empty: rows stay where they are
+	AuditRetention     time.Duration // 0: rows are kept for ever
+	Witnessing
 	Deployment            string
 	BootstrapPasswordFile string
 	// BootstrapServiceAccount, NAMESPACE:NAME, is of the first administrator that
@@ -121,6 +124,12 @@ func (c *Config) Validate() error {
 	}
 	if c.sinks, err = sink.Parse(c.AuditSinks); err != nil {
 		return fmt.Errorf("--audit-sink: %w", err)
+	}
+	if err := c.validateArchive(); err != nil {
+		return err
+	}
+	if err := c.validateWitnesses(); err != nil {
+		return err
 	}
 	if err := c.validatePeers(); err != nil {
 		return err

@@ -40,10 +40,10 @@ func (s *Server) askPeers(store *sqlstore.Store, registry peer.Registry, leaf le
 }
 
 // servePeers lets registered peers ask the key server, until Shutdown.
-func (s *Server) servePeers(l net.Listener, store *sqlstore.Store, registry peer.Registry, keys keyserver.Federated, leaf leaves) {
+func (s *Server) servePeers(l net.Listener, store *sqlstore.Store, registry peer.Registry, keys keyserver.Federated, w peer.Witness, leaf leaves) {
 	gate := peer.NewGate(registry, leaf.own, s.cfg.Clock, s.cfg.Logger)
 	store.OnChange(gate.Changed)
-	srv := peer.NewServer(keys, s.system, s.cfg.Clock, s.cfg.Logger).GRPC(gate)
+	srv := peer.NewServer(keys, w, s.system, s.cfg.Clock, s.cfg.Logger).GRPC(gate)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

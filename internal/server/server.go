@@ -58,6 +58,9 @@ type Server struct {
 	// officerPassword is the same for the officer.
 	officerPassword string
 
+	auditKey   keyserver.AuditKey
+	witnessKey string
+
 	closers []func(context.Context) error // in the order in which they were opened
 	failed  chan error
 }
@@ -136,6 +139,14 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	alarm.rows.Store(rows)
 	s.background(alarm.run)
 
+	conflicts := newConflictAlarm(cfg, rows, auditTree.Interval)
+	s.background(conflicts.run)
+	cosigner, err := s.witness(ctx, store, custodian, auditTree.Key(), conflicts)
+	if err != nil {
+		return s, err
+	}
+	s.auditKey, s.witnessKey = auditTree.Key(), cosigner.Signer.Key
+
 	care := &health{cfg: cfg, store: store, rows: rows, key: custodian, own: leaf.issued.trouble, failing: map[string]bool{},
 		keyAsked: cfg.Clock()} // it has just opened the data key
 	care.look(ctx)
@@ -144,15 +155,20 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	peerRegistry := engine.NewPeerRegistry(store, cfg.Clock)
 	peerRegistry.RecordTo(rows, s.system)
 	peers := s.askPeers(store, peerRegistry, leaf)
+	feed, err := s.feed(store, auditTree, cosigner, peers, alarm)
+	if err != nil {
+		return s, err
+	}
 	s.background(leaf.issued.follow(store))
 	s.background(authorities{office, rows, s.system, cfg.Logger}.run)
 	wrapping := rewrap.New(rewrap.Config{Store: store, Custodian: custodian, System: prepared.System, Logger: cfg.Logger})
 	ks := engine.New(engine.Config{
-		Store: store, Custodian: custodian, DataKeys: wrapping, Auditor: rows, AuditTree: auditTree, System: prepared.System, Deployment: keyserver.Deployment(cfg.Deployment),
+		Store: store, Custodian: custodian, DataKeys: wrapping, Auditor: rows, AuditTree: auditTree, Witnessing: cosigner, System: prepared.System, Deployment: keyserver.Deployment(cfg.Deployment),
 		Office: office, Self: s.self(leaf, external),
 		Build: cfg.Version, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
 		Settings: settings(cfg, prepared.System, listeners{api, external, metrics}), Peers: peers, BreakGlass: cfg.BreakGlass,
 	})
+	s.background(s.noteBlocks(store.FillAuditBlock))
 	s.background(keylife.Loop{Keys: ks, Every: keyPasses, Logger: cfg.Logger}.Run)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -175,6 +191,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		Operations: verified.New(ks), Sessions: sessions, Approvals: approvals, Logger: cfg.Logger, Clock: cfg.Clock, Registerer: registry,
 		Site: s.site(api, leaf.api), Proxies: cfg.proxies, Admission: admission, Parts: func() []keyserver.Readiness { return append(leaf.readiness(), care.parts()...) },
 		Warnings:    care.warnings,
+		Witness:     cosigner,
 		MaxInFlight: cfg.MaxRequests, MaxWaiting: cfg.MaxWaiting, MaxStreams: cfg.MaxStreams,
 		MaxStrangers: cfg.MaxStrangers, MaxStrangersPerAddress: cfg.MaxStrangersPerAddress,
 		MaxSpoolBytes: cfg.MaxSpoolBytes, MaxSpoolBytesPerSession: cfg.MaxSpoolBytesPerSession,
@@ -187,13 +204,15 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	if err := s.auditSinks(store, auditTree, registry); err != nil {
 		return s, err
 	}
+	s.archiveAudit(registry, store, auditTree, feed, rows, alarm)
+	registry.MustRegister(conflicts.found)
 	if metrics != nil {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 		s.serve(metrics, &http.Server{Handler: mux})
 	}
 	if external != nil {
-		s.servePeers(external, store, peerRegistry, ks, leaf)
+		s.servePeers(external, store, peerRegistry, ks, cosigner, leaf)
 	}
 	if err := s.recordStart(ctx, rows, prepared); err != nil {
 		return s, err
@@ -212,6 +231,12 @@ func (s *Server) URL() string { return s.url }
 
 // SystemID is the key server's system id.
 func (s *Server) SystemID() keyserver.SystemID { return s.system }
+
+// AuditKey is what verifies the checkpoints of the audit tree.
+func (s *Server) AuditKey() keyserver.AuditKey { return s.auditKey }
+
+// WitnessKey is what verifies the cosignatures of this key server.
+func (s *Server) WitnessKey() string { return s.witnessKey }
 
 // Database says in a few words where the state is.
 func (s *Server) Database() string { return s.database }

@@ -22,8 +22,11 @@ const (
 	maxAlarms = 256
 )
 
-// tableAuditTree is what an alarm names that no MAC is about.
-const tableAuditTree = "audit_tree"
+// What an alarm names that no MAC is about.
+const (
+	tableAuditTree    = "audit_tree"
+	tableAuditArchive = "audit_archive"
+)
 
 // tamperAlarm tells of rows of the database that were refused: in the log, in a
 // metric, and in a row of the audit trail, once a minute for each. It has its own
@@ -33,20 +36,20 @@ type tamperAlarm struct {
 	system keyserver.SystemID           // known once there are rows
 	rows   atomic.Pointer[audit.Writer] // nil until the trail is open
 
-	mu      sync.Mutex
-	told    map[string]time.Time // by row
+	quiet   *quiet // by row
 	waiting chan rowmac.Finding
 	refused *prometheus.CounterVec
 }
 
 func newTamperAlarm(cfg Config) *tamperAlarm {
 	a := &tamperAlarm{
-		cfg: cfg, told: map[string]time.Time{}, waiting: make(chan rowmac.Finding, maxAlarms),
+		cfg: cfg, quiet: newQuiet(alarmEvery), waiting: make(chan rowmac.Finding, maxAlarms),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keyserver_store_tampered_total", Help: "Reads of rows that were refused because the key server has not written them.",
 		}, []string{"table"}),
 	}
 	a.refused.WithLabelValues(tableAuditTree)
+	a.refused.WithLabelValues(tableAuditArchive)
 	for name, table := range rowmac.Tables {
 		if table.In == "" {
 			a.refused.WithLabelValues(name) // so that an alert finds it before it counts anything
@@ -60,7 +63,7 @@ func (a *tamperAlarm) observe(r prometheus.Registerer) { r.MustRegister(a.refuse
 // raise is told of each row that is refused. It neither waits nor uses the store.
 func (a *tamperAlarm) raise(f rowmac.Finding) {
 	a.refused.WithLabelValues(f.Table).Inc()
-	if !a.due(f, a.cfg.Clock()) {
+	if !a.quiet.due(f.Table+" "+f.ID, a.cfg.Clock()) {
 		return
 	}
 	a.cfg.Logger.Error("a row of the database was not written by this key server and is refused; run doctor, and see docs/security.md",
@@ -71,24 +74,33 @@ func (a *tamperAlarm) raise(f rowmac.Finding) {
 	}
 }
 
-func (a *tamperAlarm) due(f rowmac.Finding, now time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	row := f.Table + " " + f.ID
-	if last, ok := a.told[row]; ok && now.Sub(last) < alarmEvery {
+// quiet remembers what was told of late.
+type quiet struct {
+	every time.Duration
+	mu    sync.Mutex
+	told  map[string]time.Time
+}
+
+func newQuiet(every time.Duration) *quiet { return &quiet{every: every, told: map[string]time.Time{}} }
+
+// due reports whether something is to be told, which it then has been.
+func (q *quiet) due(what string, now time.Time) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if last, ok := q.told[what]; ok && now.Sub(last) < q.every {
 		return false
 	}
-	if len(a.told) >= maxAlarms {
-		for row, last := range a.told {
-			if now.Sub(last) >= alarmEvery {
-				delete(a.told, row)
+	if len(q.told) >= maxAlarms {
+		for what, last := range q.told {
+			if now.Sub(last) >= q.every {
+				delete(q.told, what)
 			}
 		}
 	}
-	if len(a.told) >= maxAlarms {
+	if len(q.told) >= maxAlarms {
 		return false
 	}
-	a.told[row] = now
+	q.told[what] = now
 	return true
 }
 

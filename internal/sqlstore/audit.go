@@ -9,22 +9,40 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Bounds of reading the trail.
-const (
-	defaultAuditPage = 100
-	maxAuditPage     = 1000
-	// auditWindow is how many rows one statement may look at, and auditWindows
-	// how many windows one call may go through, when a filter selects few of them.
-	auditWindow  = 50_000
-	auditWindows = 20
-)
-
 // ClaimChain implements audit.Store.
 func (s *Store) ClaimChain(ctx context.Context) (audit.Chain, error) {
 	if s.writer == nil {
 		return nil, errors.New("the database is open for reading only")
 	}
+	if err := s.checkTrail(ctx); err != nil {
+		return nil, err
+	}
 	return s.dialect.claimChain(ctx, s)
+}
+
+// maxSeq is far more than rows that there will ever be.
+const maxSeq = 1 << 53
+
+// checkTrail refuses a trail to which nobody could write: what the tables say of it
+// does not fit together.
+func (r reads) checkTrail(ctx context.Context) error {
+	var counter, last, chains, extents int64
+	err := r.row(ctx, `SELECT coalesce((SELECT value FROM sequences WHERE name = 'audit'), -1), (SELECT coalesce(max(seq), 0) FROM audit),
+		(SELECT count(*) FROM audit_chains), (SELECT count(*) FROM audit_extent WHERE first > 0)`, nil, &counter, &last, &chains, &extents)
+	var what string
+	switch {
+	case err != nil:
+		return err
+	case counter < last || counter > maxSeq:
+		what = fmt.Sprintf("its last row is %d, and the table sequences says %d", last, counter)
+	case last > 0 && chains == 0:
+		what = "the table audit_chains has no chain"
+	case extents != 1:
+		what = "the table audit_extent does not say where it begins"
+	default:
+		return nil
+	}
+	return refuse(ErrUnusable, "the audit trail in the database is not as this key server left it: %s; put the database back from a backup", what)
 }
 
 // writeAlone runs a transaction on the connection that Update uses.
@@ -60,86 +78,6 @@ func (s statements) auditEntries(ctx context.Context, text string, args ...any) 
 	return entries, err
 }
 
-// AuditRows reads the rows that a filter selects, oldest first, 100 of them
-// unless the filter says otherwise, at most 1000. It looks at a bounded number
-// of rows: a page may be short, even empty, and still have a Next.
-func (r reads) AuditRows(ctx context.Context, filter keyserver.AuditFilter) (keyserver.AuditPage, error) {
-	limit := filter.Limit
-	if limit <= 0 {
-		limit = defaultAuditPage
-	}
-	limit = min(limit, maxAuditPage)
-	var end int64
-	if err := r.row(ctx, `SELECT coalesce(max(seq), 0) FROM audit`, nil, &end); err != nil {
-		return keyserver.AuditPage{}, err
-	}
-	q := auditQuery(filter)
-	page := keyserver.AuditPage{Entries: []keyserver.AuditEntry{}}
-	after := max(filter.After, 0)
-	for range auditWindows {
-		if after >= end {
-			return page, nil
-		}
-		window := end
-		if !q.indexed {
-			window = min(end, after+auditWindow)
-		}
-		rows, err := r.auditEntries(ctx, q.text, append([]any{after, window, limit - len(page.Entries) + 1}, q.args...)...)
-		if err != nil {
-			return keyserver.AuditPage{}, err
-		}
-		page.Entries = append(page.Entries, rows...)
-		if len(page.Entries) > limit {
-			page.Entries = page.Entries[:limit]
-			page.Next = page.Entries[limit-1].Seq
-			return page, nil
-		}
-		after = window
-	}
-	if after < end {
-		page.Next = after
-	}
-	return page, nil
-}
-
-// auditStatement is the query of a filter: $1 < seq <= $2, limit $3.
-type auditStatement struct {
-	text    string
-	args    []any // from $4 on
-	indexed bool  // an index finds the rows, however rare they are
-}
-
-func auditQuery(f keyserver.AuditFilter) auditStatement {
-	q := auditStatement{text: `SELECT ` + auditColumns + ` FROM audit WHERE seq > $1 AND seq <= $2`}
-	where := func(condition string, arg any) {
-		q.args = append(q.args, arg)
-		q.text += fmt.Sprintf(" AND "+condition, 3+len(q.args))
-	}
-	if f.Reason != "" {
-		where(`reason <> '' AND reason = $%d`, f.Reason)
-	}
-	if f.Principal != nil {
-		where(`principal_id = $%d`, f.Principal[:])
-	}
-	// A second condition may again select few of the rows that an index finds.
-	q.indexed = len(q.args) == 1
-	if f.Operation != "" {
-		where(`operation = $%d`, f.Operation)
-	}
-	if f.Address != "" {
-		where(`address = $%d`, f.Address)
-	}
-	if !f.Since.IsZero() {
-		where(`time >= $%d`, f.Since.UnixMicro())
-	}
-	if !f.Until.IsZero() {
-		where(`time < $%d`, f.Until.UnixMicro())
-	}
-	q.indexed = q.indexed && len(q.args) == 1
-	q.text += ` ORDER BY seq LIMIT $3`
-	return q
-}
-
 // maxChains bounds the heads that a snapshot holds. Chains are as many as
 // there were ever writers at the same time.
 const maxChains = 4096
@@ -149,17 +87,25 @@ const maxChains = 4096
 func (r reads) AuditSnapshot(ctx context.Context) (audit.Snapshot, error) {
 	var snapshot audit.Snapshot
 	err := r.each(ctx, `SELECT s.value, (SELECT coalesce(max(seq), 0) FROM audit),
-			coalesce(c.chain, 0), coalesce(c.position, 0), c.head
-		FROM sequences s LEFT JOIN audit_chains c ON 1 = 1
+			coalesce(c.chain, 0), coalesce(c.position, 0), c.head,
+			(SELECT first FROM audit_extent), coalesce(k.position, 0), k.head
+		FROM sequences s LEFT JOIN audit_chains c ON 1 = 1 LEFT JOIN audit_cuts k ON k.chain = c.chain
 		WHERE s.name = 'audit' ORDER BY c.chain LIMIT $1`, []any{maxChains}, func(row scanner) error {
 		var head audit.Head
-		var hash []byte
-		if err := row.Scan(&snapshot.LastSeq, &snapshot.MaxSeq, &head.Chain, &head.Position, &hash); err != nil {
+		var hash, cutHash []byte
+		var cut audit.Head
+		err := row.Scan(&snapshot.LastSeq, &snapshot.MaxSeq, &head.Chain, &head.Position, &hash, &snapshot.First, &cut.Position, &cutHash)
+		if err != nil {
 			return err
 		}
 		if hash != nil {
 			copy(head.Hash[:], hash)
 			snapshot.Heads = append(snapshot.Heads, head)
+		}
+		if cutHash != nil {
+			cut.Chain = head.Chain
+			copy(cut.Hash[:], cutHash)
+			snapshot.Cuts = append(snapshot.Cuts, cut)
 		}
 		return nil
 	})
@@ -168,6 +114,9 @@ func (r reads) AuditSnapshot(ctx context.Context) (audit.Snapshot, error) {
 
 // AuditRange implements audit.Trail.
 func (r reads) AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error) {
+	if err := r.isHere(ctx, after+1); err != nil {
+		return nil, err
+	}
 	return r.auditEntries(ctx, `SELECT `+auditColumns+` FROM audit WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT $3`,
 		after, last, limit)
 }

@@ -3,6 +3,7 @@ package sqlstore_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -84,7 +85,9 @@ func testAuditFilters(t *testing.T, make newDatabase) {
 	if diff := cmp.Diff(row("hmacData", "aclDenied", 2), got); diff != "" {
 		t.Errorf("a row comes back as it was written: %s", diff)
 	}
-	two := id(2)
+	newest := slices.Clone(all)
+	slices.Reverse(newest)
+	two, session, nobody := id(2), id(77), id(79)
 	cases := map[string]struct {
 		reason string
 		filter keyserver.AuditFilter
@@ -99,10 +102,26 @@ func testAuditFilters(t *testing.T, make newDatabase) {
 		"Until":     {"until is exclusive", keyserver.AuditFilter{Until: all[2].Time}, keyserver.AuditPage{Entries: all[:2]}},
 		"Together": {"conditions add up", keyserver.AuditFilter{Operation: "login", Principal: &two, Reason: "badCredentials"},
 			keyserver.AuditPage{Entries: []keyserver.AuditEntry{}}},
-		"Limit": {"a full page names the next", keyserver.AuditFilter{Limit: 3}, keyserver.AuditPage{Entries: all[:3], Next: 3}},
-		"After": {"which starts behind it", keyserver.AuditFilter{Limit: 3, After: 3}, keyserver.AuditPage{Entries: all[3:]}},
-		"Exact": {"a page that is just full may be the last", keyserver.AuditFilter{Limit: 4}, keyserver.AuditPage{Entries: all}},
-		"Quote": {"a filter is data", keyserver.AuditFilter{Reason: "' OR 1=1 --"}, keyserver.AuditPage{Entries: []keyserver.AuditEntry{}}},
+		"Outcome": {"by outcome", keyserver.AuditFilter{Outcome: keyserver.Allowed}, keyserver.AuditPage{Entries: []keyserver.AuditEntry{all[0], all[3]}}},
+		"Refused": {"by outcome, newest first", keyserver.AuditFilter{Outcome: keyserver.Refused, Newest: true}, keyserver.AuditPage{Entries: newest[1:3]}},
+		"Object":  {"by object", keyserver.AuditFilter{Object: "object ü"}, keyserver.AuditPage{Entries: all}},
+		"Long":    {"a long one, whose beginning the index has", keyserver.AuditFilter{Object: longObject}, keyserver.AuditPage{Entries: []keyserver.AuditEntry{}}},
+		"Session": {"by session", keyserver.AuditFilter{Session: &session, Address: "2001:db8::7"}, keyserver.AuditPage{Entries: all[2:3]}},
+		"Other session": {"of a session and a principal that never met", keyserver.AuditFilter{Principal: &two, Session: &nobody},
+			keyserver.AuditPage{Entries: []keyserver.AuditEntry{}}},
+		"No session": {"of a session that did nothing", keyserver.AuditFilter{Session: &nobody},
+			keyserver.AuditPage{Entries: []keyserver.AuditEntry{}}},
+		"Newest":       {"newest first", keyserver.AuditFilter{Newest: true}, keyserver.AuditPage{Entries: newest}},
+		"Newest page":  {"a full page names the next", keyserver.AuditFilter{Newest: true, Limit: 3}, keyserver.AuditPage{Entries: newest[:3], Next: 2}},
+		"Newest after": {"which ends with the first row", keyserver.AuditFilter{Newest: true, Limit: 3, After: 2}, keyserver.AuditPage{Entries: newest[3:]}},
+		"Newest end":   {"behind which there is none", keyserver.AuditFilter{Newest: true, After: 1}, keyserver.AuditPage{Entries: []keyserver.AuditEntry{}}},
+		"Newest high":  {"a cursor above the trail is its end", keyserver.AuditFilter{Newest: true, After: 1 << 53}, keyserver.AuditPage{Entries: newest}},
+		"Newest since": {"with a time", keyserver.AuditFilter{Newest: true, Since: all[2].Time}, keyserver.AuditPage{Entries: newest[:2]}},
+		"Newest until": {"with a time", keyserver.AuditFilter{Newest: true, Until: all[2].Time, Principal: &two}, keyserver.AuditPage{Entries: newest[2:3]}},
+		"Limit":        {"a full page names the next", keyserver.AuditFilter{Limit: 3}, keyserver.AuditPage{Entries: all[:3], Next: 3}},
+		"After":        {"which starts behind it", keyserver.AuditFilter{Limit: 3, After: 3}, keyserver.AuditPage{Entries: all[3:]}},
+		"Exact":        {"a page that is just full may be the last", keyserver.AuditFilter{Limit: 4}, keyserver.AuditPage{Entries: all}},
+		"Quote":        {"a filter is data", keyserver.AuditFilter{Reason: "' OR 1=1 --"}, keyserver.AuditPage{Entries: []keyserver.AuditEntry{}}},
 	}
 	for name, tc := range cases {
 		got, err := s.AuditRows(t.Context(), tc.filter)
@@ -111,6 +130,60 @@ func testAuditFilters(t *testing.T, make newDatabase) {
 		}
 		if diff := cmp.Diff(tc.want, got); diff != "" {
 			t.Errorf("%s: %s: %s", name, tc.reason, diff)
+		}
+	}
+}
+
+// longObject is longer than what an index has of it.
+const longObject = "object ü and much more"
+
+// testAuditPaging: a reader who goes down meets each row once, whatever is appended
+// meanwhile; one who goes up meets those as well.
+func testAuditPaging(t *testing.T, make newDatabase) {
+	s := openStore(t, make)
+	w := openWriter(t, s, audit.Options{})
+	defer closeWriter(t, w)
+	for range 7 {
+		writeRows(t, w, row("hmacData", "", 1))
+	}
+	session := id(77)
+	for name, filter := range map[string]keyserver.AuditFilter{"All": {}, "Session": {Session: &session}, "Two": {Session: &session, Address: "192.0.2.1"}} {
+		filter.Limit = 3
+		for _, newest := range []bool{true, false} {
+			filter.Newest, filter.After = newest, 0
+			var got, want []int64
+			end := int64(0)
+			for page := 0; ; page++ {
+				rows, err := s.AuditRows(t.Context(), filter)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range rows.Entries {
+					got = append(got, e.Seq)
+				}
+				if page == 0 {
+					snapshot, err := s.AuditSnapshot(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					end = snapshot.MaxSeq
+				}
+				if page < 2 {
+					writeRows(t, w, row("hmacData", "", 1))
+				}
+				if filter.After = rows.Next; rows.Next == 0 {
+					break
+				}
+			}
+			for seq := end; newest && seq > 0; seq-- {
+				want = append(want, seq)
+			}
+			for seq := int64(1); !newest && seq <= end+2; seq++ {
+				want = append(want, seq)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s, newest first %v: %s", name, newest, diff)
+			}
 		}
 	}
 }

@@ -6,12 +6,11 @@ import (
 	"time"
 )
 
-// AuditStart answers the least sequence number among the rows of the audit trail, 0
-// where there are none.
-func (r reads) AuditStart(ctx context.Context) (int64, error) {
-	var start int64
-	err := r.row(ctx, `SELECT coalesce(min(seq), 0) FROM audit`, nil, &start)
-	return start, err
+// AuditSinkSent answers up to which row a sink has them, 0 for one that has none.
+func (r reads) AuditSinkSent(ctx context.Context, name string) (int64, error) {
+	var sent int64
+	err := r.row(ctx, `SELECT coalesce(max(sent), 0) FROM audit_sinks WHERE name = $1`, []any{name}, &sent)
+	return sent, err
 }
 
 // ClaimAuditSink lets a holder deliver to a sink for as long as given, and answers up to

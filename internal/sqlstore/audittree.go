@@ -13,8 +13,12 @@ const newestTree = "newest"
 // AuditTree answers how far the tree over the audit trail has grown, a zero head
 // before it has.
 func (r reads) AuditTree(ctx context.Context) (audit.TreeHead, error) {
+	return r.treeHead(ctx, newestTree)
+}
+
+func (r reads) treeHead(ctx context.Context, name string) (audit.TreeHead, error) {
 	var head audit.TreeHead
-	err := r.row(ctx, `SELECT size, root, at, checkpoint FROM audit_tree WHERE name = $1`, []any{newestTree},
+	err := r.row(ctx, `SELECT size, root, at, checkpoint FROM audit_tree WHERE name = $1`, []any{name},
 		&head.Size, untrusted{head.Root[:]}, intoTime{&head.At}, &head.Checkpoint)
 	if errors.Is(err, ErrNotFound) {
 		err = nil
@@ -55,10 +59,19 @@ func (s *Store) GrowAuditTree(ctx context.Context, size int64, tiles []audit.Til
 				return err
 			}
 		}
-		_, err = tx.exec(ctx, `INSERT INTO audit_tree (name, size, root, at, checkpoint) VALUES ($1, $2, $3, $4, $5)
-			ON CONFLICT (name) DO UPDATE SET size = excluded.size, root = excluded.root, at = excluded.at, checkpoint = excluded.checkpoint`,
-			newestTree, head.Size, head.Root[:], head.At.UnixMicro(), head.Checkpoint)
-		return err
+		return tx.putTreeHead(ctx, newestTree, head)
 	})
 	return done && err == nil, err
+}
+
+// BeginAuditTree stores the head of a tree that has no rows yet.
+func (tx *Tx) BeginAuditTree(ctx context.Context, head audit.TreeHead) error {
+	return tx.putTreeHead(ctx, newestTree, head)
+}
+
+func (tx *Tx) putTreeHead(ctx context.Context, name string, head audit.TreeHead) error {
+	_, err := tx.exec(ctx, `INSERT INTO audit_tree (name, size, root, at, checkpoint) VALUES ($1, $2, $3, $4, $5)
+		ON CONFLICT (name) DO UPDATE SET size = excluded.size, root = excluded.root, at = excluded.at, checkpoint = excluded.checkpoint`,
+		name, head.Size, head.Root[:], head.At.UnixMicro(), head.Checkpoint)
+	return err
 }

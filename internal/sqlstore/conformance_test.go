@@ -130,6 +130,7 @@ func TestConformance(t *testing.T) {
 				"ChangesInOrder":     testChangesInOrder,
 				"ChangesPruned":      testChangesPruned,
 				"AuditFilters":       testAuditFilters,
+				"AuditPaging":        testAuditPaging,
 				"AuditTampering":     testAuditTampering,
 				"AuditWhileServing":  testAuditWhileServing,
 				"AuditOneOwner":      testAuditChains,

@@ -67,6 +67,12 @@ type dialect interface {
 	// claimRewrap claims that this process alone wraps keys anew, until release. It
 	// answers nil where another one does.
 	claimRewrap(ctx context.Context, s *Store) (release func(), err error)
+	// sweepAudit removes some of the audit rows before the first, and answers whether
+	// there are more; it makes room ahead where rows need it.
+	sweepAudit(ctx context.Context, s *Store, first int64) (more bool, err error)
+	// noteBlock notes what is in a block of audit rows, which is there as a whole or
+	// not at all.
+	noteBlock(ctx context.Context, s *Store, block int64, keys []keyInBlock, content blockContent) error
 	// erase makes what was overwritten vanish from the files. It answers false where
 	// somebody reads what was.
 	erase(ctx context.Context, s *Store) (bool, error)

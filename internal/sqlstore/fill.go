@@ -104,10 +104,9 @@ func (s statements) journal(ctx context.Context) (open bool, id journal.ID, end 
 	return opened != 0, id, end, err
 }
 
-// follows reads groups of a journal, and makes sure that each row follows the one
-// before it.
-func follows(end reached, groups []journal.Group) ([]keyserver.AuditEntry, reached, error) {
-	var rows []keyserver.AuditEntry
+// follows reads groups of a journal, makes sure that each row follows the one
+// before it, and appends them to rows.
+func follows(rows []keyserver.AuditEntry, end reached, groups []journal.Group) ([]keyserver.AuditEntry, reached, error) {
 	var err error
 	for _, g := range groups {
 		n := len(rows)
@@ -129,6 +128,9 @@ func follows(end reached, groups []journal.Group) ([]keyserver.AuditEntry, reach
 // wayOut is what to do about a journal that cannot be used.
 const wayOut = "; put both back as they were beside each other, or give up the rows that only the journal had: keyserver-operator audit discard-journal"
 
+var errNoJournal = refuse(ErrUnusable,
+	"the database does not say which audit journal is its own: somebody took that out of the table audit_journal; put the database back from a backup")
+
 // recoverTrail fills the tables from the journal of a process that ended without a
 // word.
 func (d *sqlite) recoverTrail(ctx context.Context, s *Store) error {
@@ -142,12 +144,12 @@ func (d *sqlite) recoverTrail(ctx context.Context, s *Store) error {
 func (d *sqlite) replay(ctx context.Context, s *Store) error {
 	open, id, end, err := s.reads.journal(ctx)
 	if errors.Is(err, ErrNotFound) {
-		return refuse(ErrUnusable, "the database does not say which audit journal is its own: somebody took that out of the table audit_journal; put the database back from a backup")
+		return errNoJournal
 	}
 	if err != nil {
 		return err
 	}
-	there, err := journal.IDOf(d.dir)
+	there, err := journal.Load(d.dir)
 	missing := errors.Is(err, journal.ErrMissing)
 	switch {
 	case missing && !open:
@@ -157,15 +159,17 @@ func (d *sqlite) replay(ctx context.Context, s *Store) error {
 	case !open:
 		return d.unneeded(id, there, end)
 	}
-	groups, err := journal.Read(d.dir, id, end.at)
+	groups, err := there.Groups(id, end.at)
 	if err != nil {
 		return refuse(ErrUnusable, "%s%s", err, wayOut)
 	}
 	f := newFiller(s, id)
 	all := 0
+	var rows []keyserver.AuditEntry // reused
 	for len(groups) > 0 {
 		n := min(len(groups), fillRows)
-		rows, to, err := follows(end, groups[:n])
+		var to reached
+		rows, to, err = follows(rows[:0], end, groups[:n])
 		if err != nil {
 			return refuse(ErrUnusable, "the audit journal beside the database is not of it: %s%s", err, wayOut)
 		}
@@ -182,17 +186,22 @@ func (d *sqlite) replay(ctx context.Context, s *Store) error {
 
 // unneeded removes a journal that a process left between its last rows and its end,
 // or its beginning and its first row. Rows that are in no table are not removed.
-func (d *sqlite) unneeded(id, there journal.ID, end reached) error {
-	from := journal.Start
-	if id == there {
-		from = end.at
-	}
-	groups, err := journal.Read(d.dir, there, from)
-	if err == nil && len(groups) > 0 {
-		err = fmt.Errorf("the audit journal in %s has rows that are not of the database beside it", d.dir)
-	}
-	if err != nil {
+func (d *sqlite) unneeded(id journal.ID, there *journal.Content, end reached) error {
+	if err := d.needsNone(id, there, end); err != nil {
 		return refuse(ErrUnusable, "%s%s", err, wayOut)
 	}
 	return journal.Remove(d.dir)
+}
+
+// needsNone refuses a journal that has rows, where the database needs none.
+func (d *sqlite) needsNone(id journal.ID, there *journal.Content, end reached) error {
+	from := journal.Start
+	if id == there.ID {
+		from = end.at
+	}
+	groups, err := there.Groups(there.ID, from)
+	if err == nil && len(groups) > 0 {
+		err = fmt.Errorf("the audit journal in %s has rows that are not of the database beside it", d.dir)
+	}
+	return err
 }

@@ -210,6 +210,9 @@ func TestAJournalThatDoesNotBelongIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			cfg := sqlstore.Config{Dir: dir}
+			if err := verifyOnly(t, cfg); !errors.Is(err, sqlstore.ErrUnusable) || !strings.Contains(err.Error(), tc.says) || !strings.Contains(err.Error(), "keyserver.db-wal") {
+				t.Errorf("%s, where it is only read: got %v", tc.reason, err)
+			}
 			_, err := sqlstore.Open(t.Context(), cfg)
 			if !errors.Is(err, sqlstore.ErrUnusable) || !strings.Contains(err.Error(), tc.says) || !strings.Contains(err.Error(), "discard-journal") || strings.Contains(err.Error(), "\n") {
 				t.Fatalf("%s: got %v", tc.reason, err)
@@ -229,6 +232,44 @@ func TestAJournalThatDoesNotBelongIsRefused(t *testing.T) {
 				t.Errorf("the trail says so: %+v, %v", page, err)
 			}
 		})
+	}
+}
+
+// verifyOnly verifies a trail, and changes nothing beside it.
+func verifyOnly(t *testing.T, cfg sqlstore.Config) error {
+	t.Helper()
+	s, err := sqlstore.OpenReadOnly(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	_, err = audit.Verify(t.Context(), s)
+	return err
+}
+
+// TestWhatServeRefusesIsNotIntact: beside a database that was stopped, which has no journal
+// of its own.
+func TestWhatServeRefusesIsNotIntact(t *testing.T) {
+	cfg := sqlstore.Config{Dir: t.TempDir()}
+	s, w, err := begin(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(writeUsed(w, 5), w.Close(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := verifyOnly(t, cfg); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(cfg.Dir, journal.File)
+	if err := copyFile(filepath.Join(dies(t, "rows"), journal.File), name); err != nil {
+		t.Fatal(err)
+	}
+	if err := verifyOnly(t, cfg); !errors.Is(err, sqlstore.ErrUnusable) || !strings.Contains(err.Error(), "has rows that are not of the database beside it") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(name); err != nil {
+		t.Errorf("reading removed it: %v", err)
 	}
 }
 

@@ -356,7 +356,7 @@ func (d *postgres) classify(err error) errorClass {
 		return classDuplicate
 	case e.Code == pgForeignKeyViolation:
 		return classReference
-	case len(e.Code) == 5 && pgUnavailable[e.Code[:2]], e.Code == "25P03": // idle in transaction for too long
+	case len(e.Code) == 5 && pgUnavailable[e.Code[:2]], e.Code == "25P03", e.Code == "55P03": // idle in transaction, or waiting for a lock, for too long
 		return classUnavailable
 	default:
 		return classOther

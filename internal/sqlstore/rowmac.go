@@ -167,6 +167,7 @@ var coveredTables = []coveredTable{
 		n, _ := key.(int64)
 		return drop(r.PeerAuthoritiesOf(ctx, keyserver.SystemID(n)))
 	}},
+	{"witnessed_logs", "", "origin", "", func(ctx context.Context, r reads, key any) error { return drop(r.WitnessedLog(ctx, textOf(key))) }},
 	{"sessions", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.SessionByID(ctx, idOf(key))) }},
 }
 

@@ -94,6 +94,9 @@ func populate(t *testing.T, s *sqlstore.Store) {
 		func(ctx context.Context, tx *sqlstore.Tx) error {
 			return tx.InsertPeerAuthority(ctx, keyserver.PeerAuthority{System: 9, Certificate: []byte{4, 0}, Links: [][]byte{{4, 0}}, Anchor: keyserver.Digest{1}, LearnedAt: at(0)})
 		},
+		func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.PutWitnessedLog(ctx, keyserver.WitnessedLog{Origin: "peer/audit/9", Key: "key", System: 9, WitnessKey: "witness", Size: 1, SeenAt: at(0), ConflictAt: at(0)})
+		},
 		func(ctx context.Context, tx *sqlstore.Tx) error { return tx.AddDelegate(ctx, id(20), id(21)) },
 		func(ctx context.Context, tx *sqlstore.Tx) error {
 			return tx.InsertApproval(ctx, keyserver.Approval{
@@ -165,7 +168,8 @@ func (o outside) columns(t *testing.T) map[string][]string {
 	t.Helper()
 	query := `SELECT m.name, c.name FROM sqlite_schema m, pragma_table_info(m.name) c WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite_%'`
 	if o.driver == "pgx" {
-		query = `SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = current_schema()`
+		query = `SELECT table_name, column_name FROM information_schema.columns JOIN pg_class ON oid = table_name::regclass
+			WHERE table_schema = current_schema() AND NOT relispartition`
 	}
 	rows, err := o.QueryContext(t.Context(), query)
 	if err != nil {

@@ -260,6 +260,20 @@ func (d *sqlite) setKeyWraps(ctx context.Context, in statements, ids, wrapped, m
 // claimRewrap: no other process has the database.
 func (d *sqlite) claimRewrap(context.Context, *Store) (func(), error) { return func() {}, nil }
 
+// sweepPage is how many audit rows are removed in one transaction, for which writers
+// wait some milliseconds. Their pages are used again; the file does not shrink.
+const sweepPage = 1024
+
+func (d *sqlite) sweepAudit(ctx context.Context, s *Store, first int64) (bool, error) {
+	var oldest int64
+	err := s.row(ctx, `SELECT coalesce(min(seq), 0) FROM audit WHERE seq < $1`, []any{first}, &oldest)
+	if err != nil || oldest == 0 {
+		return false, err
+	}
+	n, err := d.alone(ctx, s, `DELETE FROM audit WHERE seq >= $1 AND seq < $2`, oldest, min(oldest+sweepPage, first))
+	return n > 0, err
+}
+
 // vacuumedSize is up to how many bytes of database are written anew to erase. It
 // takes about a second, in memory, and all that writes waits.
 const vacuumedSize = 64 << 20

@@ -140,15 +140,16 @@ func (ins insert) run(ctx context.Context, in statements, args []any) error {
 	return nil
 }
 
-type inserts struct{ audit, changes, proofs, uses insert }
+type inserts struct{ audit, blockKeys, changes, proofs, uses insert }
 
 func newInserts(d dialect) inserts {
 	return inserts{
 		audit: newInsert(d, `INSERT INTO audit (seq, time, operation, outcome, reason, system_id, principal_id,
 			object, kind, request_id, filename, chain, position, hash, previous, actor_system, actor_id,
 			address, session_id, acting_for, times, approval_id)`, 22),
-		changes: newInsert(d, `INSERT INTO changes (seq, kind, id, action)`, 4),
-		proofs:  newInsert(d, `INSERT INTO used_proofs (digest, expires)`, 2),
+		blockKeys: newInsert(d, `INSERT INTO audit_block_keys (block, kind, key, first_row, last_row)`, 5),
+		changes:   newInsert(d, `INSERT INTO changes (seq, kind, id, action)`, 4),
+		proofs:    newInsert(d, `INSERT INTO used_proofs (digest, expires)`, 2),
 		uses: newInsert(d, `INSERT INTO key_uses (key_id, uses, last_used_at)`, 3,
 			`ON CONFLICT (key_id) DO UPDATE SET uses = key_uses.uses + excluded.uses, last_used_at = excluded.last_used_at`),
 	}

@@ -2,7 +2,7 @@ package sqlstore
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
@@ -19,9 +19,9 @@ func (s *Store) settled(ctx context.Context) error {
 	return nil
 }
 
-// AuditRows reads the rows that a filter selects, oldest first, 100 of them
-// unless the filter says otherwise, at most 1000. It looks at a bounded number
-// of rows: a page may be short, even empty, and still have a Next.
+// AuditRows reads the rows that a filter selects, 100 of them unless the filter
+// says otherwise, at most 1000. It looks at a bounded number of rows: a page may
+// be short, even empty, and still have a Next.
 func (s *Store) AuditRows(ctx context.Context, filter keyserver.AuditFilter) (keyserver.AuditPage, error) {
 	if err := s.settled(ctx); err != nil {
 		return keyserver.AuditPage{}, err
@@ -100,19 +100,9 @@ func (d *sqlite) unfilled(ctx context.Context, s *Store) (snapshot audit.Snapsho
 }
 
 func (d *sqlite) unfilledNow(ctx context.Context, s *Store) (audit.Snapshot, []keyserver.AuditEntry, error) {
-	open, id, end, err := s.reads.journal(ctx)
+	rows, end, err := d.unfilledRows(ctx, s)
 	if err != nil {
 		return audit.Snapshot{}, nil, err
-	}
-	var rows []keyserver.AuditEntry
-	if open {
-		groups, err := journal.Read(d.dir, id, end.at)
-		if err != nil {
-			return audit.Snapshot{}, nil, err
-		}
-		if rows, end, err = follows(end, groups); err != nil {
-			return audit.Snapshot{}, nil, fmt.Errorf("the audit journal beside the database is not of it: %w", err)
-		}
 	}
 	snapshot, err := s.reads.AuditSnapshot(ctx)
 	if err != nil || len(rows) == 0 || snapshot.LastSeq >= end.seq {
@@ -125,4 +115,39 @@ func (d *sqlite) unfilledNow(ctx context.Context, s *Store) (audit.Snapshot, []k
 		}
 	}
 	return snapshot, rows, nil
+}
+
+// copyOf is what to look at where a journal does not fit.
+const copyOf = "; serve refuses that, too. A copy of an embedded database is keyserver.db, and keyserver.db-wal and audit.journal where they are there"
+
+// unfilledRows reads the rows that are only in the journal, and where the trail ends with
+// them. It refuses what replay refuses.
+func (d *sqlite) unfilledRows(ctx context.Context, s *Store) ([]keyserver.AuditEntry, reached, error) {
+	open, id, end, err := s.reads.journal(ctx)
+	if errors.Is(err, ErrNotFound) {
+		return nil, end, errNoJournal
+	}
+	if err != nil {
+		return nil, end, err
+	}
+	there, err := journal.Load(d.dir)
+	if errors.Is(err, journal.ErrMissing) && !open {
+		return nil, end, nil
+	}
+	var groups []journal.Group
+	switch {
+	case err != nil:
+	case open:
+		groups, err = there.Groups(id, end.at)
+	default:
+		err = d.needsNone(id, there, end)
+	}
+	if err != nil {
+		return nil, end, refuse(ErrUnusable, "%s%s", err, copyOf)
+	}
+	rows, end, err := follows(nil, end, groups)
+	if err != nil {
+		err = refuse(ErrUnusable, "the audit journal beside the database is not of it: %s%s", err, copyOf)
+	}
+	return rows, end, err
 }

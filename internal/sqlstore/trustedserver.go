@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -15,7 +16,7 @@ import (
 const maxKeyChanges = 1000
 
 const trustedServerQuery = `SELECT s.system_id, s.name, s.port, s.friendly_name, s.description, s.transport_id, s.chain,
-		s.cert_id, s.cert_status, s.subject, s.issuer, s.key_type, s.serial, s.not_before, s.not_after, s.der, s.mac, r.role_id
+		s.cert_id, s.cert_status, s.subject, s.issuer, s.key_type, s.serial, s.not_before, s.not_after, s.der, s.witness, s.mac, r.role_id
 	FROM trusted_servers s LEFT JOIN principal_roles r ON r.principal_id = s.transport_id`
 
 // TrustedServers reads every registered peer, by system id. Their number is
@@ -41,12 +42,14 @@ func (r reads) trustedServers(ctx context.Context, query string, args ...any) ([
 	err := r.each(ctx, query, args, func(row scanner) error {
 		s := keyserver.TrustedServer{Roles: []keyserver.ID{}}
 		c := &s.Certificate
+		var witness int64
 		var mac, role []byte // NULL for a transport principal without roles
 		if err := row.Scan(&s.System, &s.Name, &s.Port, &s.FriendlyName, &s.Description, intoID(&s.Transport), &s.Chain,
 			intoID(&c.ID), &c.Status, &c.Subject, &c.Issuer, &c.KeyType, &c.Serial,
-			intoTime{&c.NotBefore}, intoTime{&c.NotAfter}, &c.DER, &mac, &role); err != nil {
+			intoTime{&c.NotBefore}, intoTime{&c.NotAfter}, &c.DER, &witness, &mac, &role); err != nil {
 			return err
 		}
+		s.Witness = witness != 0
 		if n := len(list); n == 0 || list[n-1].System != s.System {
 			list = append(list, s)
 			if err := r.agrees(rowmac.TrustedServer(s), mac); err != nil {
@@ -80,11 +83,11 @@ func (r reads) IsTrustedServer(ctx context.Context, system keyserver.SystemID) (
 func (tx *Tx) InsertTrustedServer(ctx context.Context, s keyserver.TrustedServer) error {
 	c := s.Certificate
 	_, err := tx.exec(ctx, `INSERT INTO trusted_servers (system_id, name, port, friendly_name, description, transport_id, chain,
-			cert_id, cert_status, subject, issuer, key_type, serial, not_before, not_after, der, mac)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`,
+			cert_id, cert_status, subject, issuer, key_type, serial, not_before, not_after, der, witness, mac)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`,
 		int64(s.System), s.Name, int64(s.Port), s.FriendlyName, s.Description, s.Transport[:], orEmpty(s.Chain),
 		c.ID[:], int64(c.Status), c.Subject, c.Issuer, c.KeyType, orEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(), orEmpty(c.DER),
-		tx.mac(rowmac.TrustedServer(s)))
+		flag(s.Witness), tx.mac(rowmac.TrustedServer(s)))
 	if err != nil {
 		return err
 	}
@@ -105,8 +108,11 @@ func (tx *Tx) UpdateTrustedServer(ctx context.Context, change keyserver.TrustedS
 	if change.Description != nil {
 		s.Description = *change.Description
 	}
-	err = tx.execOne(ctx, `UPDATE trusted_servers SET friendly_name = $1, description = $2, mac = $3 WHERE system_id = $4`,
-		s.FriendlyName, s.Description, tx.mac(rowmac.TrustedServer(s)), int64(s.System))
+	if change.Witness != nil {
+		s.Witness = *change.Witness
+	}
+	err = tx.execOne(ctx, `UPDATE trusted_servers SET friendly_name = $1, description = $2, witness = $3, mac = $4 WHERE system_id = $5`,
+		s.FriendlyName, s.Description, flag(s.Witness), tx.mac(rowmac.TrustedServer(s)), int64(s.System))
 	if err != nil {
 		return err
 	}
@@ -125,11 +131,11 @@ func (tx *Tx) ReplaceTrustedServer(ctx context.Context, s keyserver.TrustedServe
 	s.Transport = before.Transport
 	c := s.Certificate
 	err = tx.execOne(ctx, `UPDATE trusted_servers SET name = $2, port = $3, friendly_name = $4, description = $5, chain = $6,
-			cert_id = $7, cert_status = $8, subject = $9, issuer = $10, key_type = $11, serial = $12, not_before = $13, not_after = $14, der = $15, mac = $16
+			cert_id = $7, cert_status = $8, subject = $9, issuer = $10, key_type = $11, serial = $12, not_before = $13, not_after = $14, der = $15, witness = $16, mac = $17
 		WHERE system_id = $1`,
 		int64(s.System), s.Name, int64(s.Port), s.FriendlyName, s.Description, orEmpty(s.Chain),
 		c.ID[:], int64(c.Status), c.Subject, c.Issuer, c.KeyType, orEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(), orEmpty(c.DER),
-		tx.mac(rowmac.TrustedServer(s)))
+		flag(s.Witness), tx.mac(rowmac.TrustedServer(s)))
 	if err != nil {
 		return err
 	}
@@ -151,7 +157,7 @@ func (tx *Tx) DeleteTrustedServer(ctx context.Context, system keyserver.SystemID
 	if err := tx.execOne(ctx, `DELETE FROM principals WHERE id = $1`, transport[:]); err != nil {
 		return err
 	}
-	if err := tx.DeletePeerAuthorities(ctx, system); err != nil {
+	if err := errors.Join(tx.DeletePeerAuthorities(ctx, system), tx.forgetWitnessedLogs(ctx, system)); err != nil {
 		return err
 	}
 	if _, err := tx.exec(ctx, `DELETE FROM peer_calls WHERE system_id = $1`, int64(system)); err != nil {

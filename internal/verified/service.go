@@ -48,6 +48,11 @@ func (s *Service) AuditKey(ctx context.Context) (keyserver.AuditKey, error) {
 	return s.ks.AuditKey(ctx)
 }
 
+// Witness reads what the key server has seen of the logs of others.
+func (s *Service) Witness(ctx context.Context, by keyserver.Caller) (keyserver.Witness, error) {
+	return s.ks.Witness(ctx, by)
+}
+
 // AuditTile reads hashes of the audit tree, or the rows of a tile.
 func (s *Service) AuditTile(ctx context.Context, by keyserver.Caller, t keyserver.AuditTile) ([]byte, error) {
 	return s.ks.AuditTile(ctx, by, t)

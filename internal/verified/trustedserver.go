@@ -145,8 +145,8 @@ func judgeAddedPeer(n keyserver.NewTrustedServer, leaf []byte, told keyserver.Tr
 	switch {
 	case !ok:
 		r.Detail = fmt.Sprintf("the key server accepted the peer, but a fresh list of %d peers does not have its system id", len(after))
-	case p.Name != n.Blob.ServerName || p.Port != n.Blob.Port || p.FriendlyName != n.FriendlyName || p.Description != n.Description:
-		r.Detail = "the system id reads back with another server name, port, friendly name or description"
+	case p.Name != n.Blob.ServerName || p.Port != n.Blob.Port || p.FriendlyName != n.FriendlyName || p.Description != n.Description || p.Witness != n.Witness:
+		r.Detail = "the system id reads back with another server name, port, friendly name, description or witness"
 	case len(p.Certificate.DER) > 0 && !bytes.Equal(p.Certificate.DER, leaf):
 		r.Detail = "the system id reads back with another certificate"
 	case known && told.Replaced && p.Transport != old.Transport:
@@ -183,6 +183,8 @@ func judgeChangedPeer(change keyserver.TrustedServerChange, after []keyserver.Tr
 		r.Detail = fmt.Sprintf("friendlyName reads back as %q", p.FriendlyName)
 	case change.Description != nil && p.Description != *change.Description:
 		r.Detail = fmt.Sprintf("description reads back as %q", p.Description)
+	case change.Witness != nil && p.Witness != *change.Witness:
+		r.Detail = fmt.Sprintf("witness reads back as %t", p.Witness)
 	default:
 		r.Saved, r.Detail = true, "every field sent reads back"
 		return r, nil
@@ -233,8 +235,8 @@ func refuseNewPeer(n *keyserver.NewTrustedServer) (leaf []byte, err error) {
 }
 
 func refusePeerChange(change *keyserver.TrustedServerChange) error {
-	if change.FriendlyName == nil && change.Description == nil {
-		return fault.New(fault.BadRequest, "send friendlyName, description or both; there is nothing to change")
+	if change.FriendlyName == nil && change.Description == nil && change.Witness == nil {
+		return fault.New(fault.BadRequest, "send friendlyName, description or witness; there is nothing to change")
 	}
 	if change.FriendlyName != nil {
 		name, err := cleanName("friendlyName", *change.FriendlyName)

@@ -86,7 +86,7 @@ const largest = 1 << 20
 // not in it.
 func validate(t testing.TB, r *http.Request, a rig.Answer) {
 	t.Helper()
-	if a.Body["unsupported"] == true || len(a.Raw) > largest {
+	if a.Body["unsupported"] == true || len(a.Raw) > largest || r.URL.Path == addCheckpoint {
 		return
 	}
 	v, err := document()

@@ -65,6 +65,7 @@ var allowed = map[string]string{
 	"GET /api/audit/tile/{level}/{tile}": "AOEXU",
 	"GET /api/audit/checkpoint":          "AOEXU",
 	"GET /api/audit/key":                 "AOEXU",
+	"GET /api/witness":                   "OU",
 	"GET /api/changes":                   "AOU",
 	"POST /api/config/get":               "AU",
 

@@ -57,7 +57,7 @@ func (w *world) agree(t *testing.T) {
 	t.Helper()
 	var list unstructured.UnstructuredList
 	rig.Soon(t, "every object is ready", func() bool {
-		out := w.kubectl(t, "", "get", "keyserver", "-A", "-o", "json")
+		out := w.kubectl(t, "", "get", "trust", "-A", "-o", "json")
 		if err := list.UnmarshalJSON([]byte(out)); err != nil {
 			t.Fatal(err)
 		}

@@ -265,7 +265,7 @@ type condition struct{ status, reason, message, since string }
 func (f *federation) objects(t *testing.T) map[string]condition {
 	t.Helper()
 	var list unstructured.UnstructuredList
-	if err := list.UnmarshalJSON([]byte(f.kubectl(t, "", "get", "keyserver", "-A", "-o", "json"))); err != nil {
+	if err := list.UnmarshalJSON([]byte(f.kubectl(t, "", "get", "trust", "-A", "-o", "json"))); err != nil {
 		t.Fatal(err)
 	}
 	all := map[string]condition{}

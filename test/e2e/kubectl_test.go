@@ -63,7 +63,7 @@ func (w *world) life(t *testing.T) {
 		{[]string{"get", "ks"}, []string{"NAME", "READY", "REASON", "URL", "AGE", "default", "True", "Verified"}},
 		{[]string{"get", "tca"}, []string{"NAME", "READY", "VERIFIED", "REASON", "CERTIFICATE", "partners", "True"}},
 		{[]string{"get", "ksrole", "-o", "wide"}, []string{"KEYSERVER", "MESSAGE", "signer", "created: "}},
-		{[]string{"get", "keyserver", "-A"}, []string{"role.trust.keyserver.dev/signer", "trustedca.trust.keyserver.dev/partners"}},
+		{[]string{"get", "trust", "-A"}, []string{"role.trust.keyserver.dev/signer", "trustedca.trust.keyserver.dev/partners"}},
 		{[]string{"get", "events"}, []string{"Created", "created role"}},
 		{[]string{"explain", "trustedserver.spec.trustBlob"}, []string{"peerRef", "inline", "secretKeyRef"}},
 	} {

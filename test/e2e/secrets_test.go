@@ -26,7 +26,7 @@ func (w *world) secrets(t *testing.T) {
 	seen := map[string]string{
 		"the manager's log": string(log),
 		"the events":        w.kubectl(t, "", "get", "events", "-A", "-o", "yaml"),
-		"the objects":       w.kubectl(t, "", "get", "keyserver,keyservers,leases,configmaps", "-A", "-o", "yaml"),
+		"the objects":       w.kubectl(t, "", "get", "trust,leases,configmaps", "-A", "-o", "yaml"),
 	}
 	for where, text := range seen {
 		for _, secret := range []string{w.password, wrong.password} {

@@ -33,6 +33,7 @@ func TestEveryCommandWithNothingToWrite(t *testing.T) {
 		"":                      {nil, 0, "Available Commands:"},
 		"audit":                 {nil, 0, "verify"},
 		"audit discard-journal": {[]string{"--data-dir", "/data"}, 1, "keyserver-operator: "},
+		"audit show":            {[]string{"--archive", "file:///nowhere"}, 1, "/nowhere"},
 		"audit verify":          {[]string{"--data-dir", "/data"}, 1, "keyserver-operator: "},
 		"audit receipt":         {nil, 0, "verify"},
 		"audit receipt verify":  {nil, 2, "--key is missing"},

@@ -24,14 +24,20 @@ type CA struct {
 
 var serials atomic.Int64
 
-// NewCA makes one that is valid now, and unlike every other.
+// NewCA makes one that is valid for a year, and unlike every other.
 func NewCA(t testing.TB, name string) CA {
+	t.Helper()
+	return NewCAUntil(t, name, time.Now().AddDate(1, 0, 0))
+}
+
+// NewCAUntil makes one that is valid for as long as is said.
+func NewCAUntil(t testing.TB, name string, notAfter time.Time) CA {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	Must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(serials.Add(1)), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		NotBefore: notAfter.AddDate(-2, 0, 0), NotAfter: notAfter,
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)

@@ -73,7 +73,15 @@ func (b *book) from() journal.Position {
 	return b.groups[b.filled-1].End
 }
 
-func (b *book) read() ([]journal.Group, error) { return journal.Read(b.dir, ours, b.from()) }
+func (b *book) read() ([]journal.Group, error) { return b.readAs(ours) }
+
+func (b *book) readAs(id journal.ID) ([]journal.Group, error) {
+	there, err := journal.Load(b.dir)
+	if err != nil {
+		return nil, err
+	}
+	return there.Groups(id, b.from())
+}
 
 func same(got, want []journal.Group) bool {
 	return slices.EqualFunc(got, want, func(a, b journal.Group) bool { return a.End == b.End && bytes.Equal(a.Bytes, b.Bytes) })
@@ -270,7 +278,7 @@ func TestRefusals(t *testing.T) {
 				t.Fatal(err)
 			}
 			tc.spoil(t, b)
-			_, err := journal.Read(b.dir, tc.id, b.from())
+			_, err := b.readAs(tc.id)
 			if !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.text) || !strings.Contains(err.Error(), b.path()) {
 				t.Errorf("%s: got %v", tc.reason, err)
 			}

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Refusals of Read. Each is wrapped in a sentence that names the file and says
+// Refusals of what is read. Each is wrapped in a sentence that names the file and says
 // what is wrong with it.
 var (
 	// ErrMissing says that there is no journal.
@@ -39,52 +39,40 @@ type Group struct {
 	End   Position
 }
 
-// IDOf answers the id of the journal in a directory.
-func IDOf(dir string) (ID, error) {
-	content, err := load(dir)
-	if err != nil {
-		return ID{}, err
-	}
-	return content.id, nil
-}
-
-// Read answers the groups behind a position of the journal with an id. The last
-// group may have been cut off by a crash: then its caller was not told that it is
-// durable, and it is left out. Everything else that is not as it was written is
-// refused.
-func Read(dir string, id ID, from Position) ([]Group, error) {
-	content, err := load(dir)
-	if err != nil {
-		return nil, err
-	}
-	if content.id != id {
-		return nil, content.refuse(ErrOther, "belongs to another database than the one beside it")
-	}
-	return content.groups(from)
-}
-
-// content is a journal as it was read.
-type content struct {
+// Content is a journal as it was read.
+type Content struct {
+	ID     ID
 	path   string
-	id     ID
 	layout layout
 	raw    []byte // the segments
 	seed   uint32
 }
 
-func (c *content) refuse(kind error, format string, args ...any) error {
+// Groups answers the groups behind a position of the journal with an id. The last
+// group may have been cut off by a crash: then its caller was not told that it is
+// durable, and it is left out. Everything else that is not as it was written is
+// refused.
+func (c *Content) Groups(id ID, from Position) ([]Group, error) {
+	if c.ID != id {
+		return nil, c.refuse(ErrOther, "belongs to another database than the one beside it")
+	}
+	return c.groups(from)
+}
+
+func (c *Content) refuse(kind error, format string, args ...any) error {
 	return &refusal{"the audit journal " + c.path + " " + fmt.Sprintf(format, args...), kind}
 }
 
-func (c *content) damaged(number int64, what string) error {
+func (c *Content) damaged(number int64, what string) error {
 	return c.refuse(ErrDamaged, "is damaged at byte %d: %s", headerSize+number*blockSize, what)
 }
 
 // maxFile bounds what is read: far more than any journal has.
 const maxFile = 2 << 30
 
-func load(dir string) (*content, error) {
-	c := &content{path: filepath.Join(dir, File)}
+// Load reads the journal in a directory.
+func Load(dir string) (*Content, error) {
+	c := &Content{path: filepath.Join(dir, File)}
 	info, err := os.Lstat(c.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -103,13 +91,13 @@ func load(dir string) (*content, error) {
 	if n, err := f.ReadAt(all, 0); err != nil {
 		return nil, fmt.Errorf("read the audit journal behind byte %d: %w", n, err)
 	}
-	const used = len(magic) + len(c.id) + 4
+	const used = len(magic) + len(c.ID) + 4
 	if len(all) < headerSize || [8]byte(all[:8]) != magic ||
 		crc32.Checksum(all[:used], castagnoli) != binary.LittleEndian.Uint32(all[used:]) {
 		return nil, c.refuse(ErrDamaged, "is damaged at byte 0: its header is not one")
 	}
-	c.id = ID(all[len(magic):])
-	c.seed = seedOf(c.id)
+	c.ID = ID(all[len(magic):])
+	c.seed = seedOf(c.ID)
 	c.layout.blocks = int64(binary.LittleEndian.Uint32(all[used-4:]))
 	if want := c.layout.size(); int64(len(all)) != want {
 		return nil, c.refuse(ErrDamaged, "is damaged: it has %d bytes and was made with %d", len(all), want)
@@ -119,7 +107,7 @@ func load(dir string) (*content, error) {
 }
 
 // at is what a block says of itself.
-func (c *content) at(number int64) (block, error) {
+func (c *Content) at(number int64) (block, error) {
 	k, ok := parseBlock(c.raw[number*blockSize:][:blockSize], c.seed)
 	switch {
 	case !ok:
@@ -132,7 +120,7 @@ func (c *content) at(number int64) (block, error) {
 	return k, nil
 }
 
-func (c *content) groups(from Position) ([]Group, error) {
+func (c *Content) groups(from Position) ([]Group, error) {
 	for number := range segments * c.layout.blocks { // whatever else is to be said, damage is
 		if _, err := c.at(number); err != nil {
 			return nil, err
@@ -181,7 +169,7 @@ func (c cursor) before() cursor { return cursor{begin: c.begin, end: c.begin, gr
 
 // reaches refuses a journal that never was at a position, or has left it behind,
 // and answers the number of the group that ends there.
-func (c *content) reaches(from Position) (uint32, error) {
+func (c *Content) reaches(from Position) (uint32, error) {
 	if from.Life < 1 || from.Block < 0 || from.Block > c.layout.blocks || from.Block == 0 && from != Start {
 		return 0, c.refuse(ErrOther, "is not of the time of the database beside it: that names a place that no journal has")
 	}
@@ -198,7 +186,7 @@ func (c *content) reaches(from Position) (uint32, error) {
 }
 
 // group reads the group at a position, behind another one of the same life.
-func (c *content) group(behind cursor, at Position) (group []byte, next cursor, before link, whole bool) {
+func (c *Content) group(behind cursor, at Position) (group []byte, next cursor, before link, whole bool) {
 	if at.Block >= c.layout.blocks {
 		return nil, cursor{}, link{}, false
 	}
@@ -227,7 +215,7 @@ func (c *content) group(behind cursor, at Position) (group []byte, next cursor, 
 
 // nothingBehind makes sure that behind the last whole group there is at most a
 // part of one group, which would have come next, and what was there before.
-func (c *content) nothingBehind(at cursor) error {
+func (c *Content) nothingBehind(at cursor) error {
 	end := at.end
 	for number := range segments * c.layout.blocks {
 		k, _ := c.at(number)

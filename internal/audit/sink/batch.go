@@ -30,12 +30,16 @@ type batch struct {
 
 // collect makes the next batch. What the tree does not prove does not leave.
 func (r *Runner) collect(ctx context.Context, head audit.TreeHead) (*batch, error) {
-	rows, err := r.Store.AuditRange(ctx, r.sent, min(head.Size, r.sent+int64(r.most)), r.most)
+	after, err := r.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if rows, err = r.overGap(ctx, head, rows); err != nil {
+	rows, err := r.Store.AuditRange(ctx, after, min(head.Size, after+int64(r.most)), r.most)
+	if err != nil {
 		return nil, err
+	}
+	if len(rows) == 0 || rows[0].Seq != after+1 {
+		return nil, fmt.Errorf("%w: the row %d is missing", tree.ErrInconsistent, after+1)
 	}
 	b := &batch{Log: r.Key.Name(), source: r.Source}
 	var leaves []tlog.Hash
@@ -55,23 +59,13 @@ func (r *Runner) collect(ctx context.Context, head audit.TreeHead) (*batch, erro
 	return b, b.VerifyLeaves(leaves, r.Key)
 }
 
-// overGap goes on behind rows that are no longer kept: the range of the batch says so.
-// Rows that lack anywhere else are not passed over.
-func (r *Runner) overGap(ctx context.Context, head audit.TreeHead, rows []keyserver.AuditEntry) ([]keyserver.AuditEntry, error) {
-	if len(rows) > 0 && rows[0].Seq == r.sent+1 {
-		return rows, nil
+// begin is the row that the next batch begins behind. Rows that only the archive has are
+// passed over: the range of the batch says so. Those that lack anywhere else are not.
+func (r *Runner) begin(ctx context.Context) (int64, error) {
+	extent, err := r.Store.AuditExtent(ctx)
+	if err != nil || extent.First <= r.sent+1 {
+		return r.sent, err
 	}
-	start, err := r.Store.AuditStart(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if start <= r.sent+1 || start > head.Size {
-		return nil, fmt.Errorf("%w: the row %d is missing", tree.ErrInconsistent, r.sent+1)
-	}
-	r.Logger.Warn("rows of the audit trail were removed before an audit sink had them; the archive has them", "sink", r.target.Name, "first", r.sent+1, "last", start-1)
-	rows, err = r.Store.AuditRange(ctx, start-1, min(head.Size, start-1+int64(r.most)), r.most)
-	if err == nil && len(rows) == 0 {
-		err = fmt.Errorf("%w: the row %d is missing", tree.ErrInconsistent, start)
-	}
-	return rows, err
+	r.Logger.Warn("rows of the audit trail were removed before an audit sink had them; the archive has them", "sink", r.target.Name, "first", r.sent+1, "last", extent.First-1)
+	return extent.First - 1, nil
 }

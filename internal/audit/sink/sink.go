@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -16,6 +17,7 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 )
 
@@ -37,8 +39,8 @@ const (
 // Store is what sinks need of a database.
 type Store interface {
 	tree.Store
-	// AuditStart answers the least sequence number among the rows, 0 without rows.
-	AuditStart(ctx context.Context) (int64, error)
+	// AuditExtent answers what of the trail is where.
+	AuditExtent(ctx context.Context) (audit.Extent, error)
 	// ClaimAuditSink lets a holder deliver to a sink, and answers up to which row that
 	// is done. It answers false where another one does. A new sink begins at first.
 	ClaimAuditSink(ctx context.Context, name string, holder []byte, first int64, now time.Time, lasts time.Duration) (sent int64, held bool, err error)
@@ -154,8 +156,13 @@ func (r *Runner) next(ctx context.Context) (*batch, int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	head, err := r.Store.AuditTree(ctx)
-	if err != nil || head.Size <= r.sent {
-		return nil, head.Size, err
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case r.sent > head.Size || r.sent < 0:
+		return nil, 0, fmt.Errorf("%w: the database says that the sink has the rows up to %d, and the tree has %d; delete the sink's row in audit_sinks, and it begins anew", tree.ErrInconsistent, r.sent, head.Size)
+	case head.Size == r.sent:
+		return nil, head.Size, nil
 	}
 	b, err := r.collect(ctx, head)
 	if err != nil {
@@ -190,11 +197,11 @@ func (r *Runner) claim(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	r.claimed = now
-	first, err := r.Store.AuditStart(ctx)
+	extent, err := r.Store.AuditExtent(ctx)
 	if err != nil {
 		return err
 	}
-	sent, held, err := r.Store.ClaimAuditSink(ctx, r.target.Name, r.Holder, max(first, 1), now, holdTime)
+	sent, held, err := r.Store.ClaimAuditSink(ctx, r.target.Name, r.Holder, extent.First, now, holdTime)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package sink
 import (
 	"bufio"
 	"database/sql"
+	"fmt"
 	"io"
 	"path/filepath"
 	"strings"
@@ -69,7 +70,7 @@ func TestRowsThatAreNoLongerKept(t *testing.T) {
 	defer db.Close()
 	r := New(w.config(t), Target{Name: "old", scheme: "stdout"})
 	rig.Must(t, r.claim(t.Context(), time.Now()))
-	_, err = db.Exec(`DELETE FROM audit WHERE seq <= 12`)
+	_, err = db.Exec(`DELETE FROM audit WHERE seq <= 12; UPDATE audit_extent SET first = 13`)
 	rig.Must(t, err)
 	fresh := New(w.config(t), Target{Name: "new", scheme: "stdout"})
 	rig.Must(t, fresh.claim(t.Context(), time.Now()))
@@ -183,4 +184,25 @@ func TestMetrics(t *testing.T) {
 	rig.Must(t, reader.CloseWithError(io.ErrClosedPipe))
 	w.write(t, 1)
 	rig.Soon(t, "a failure is counted", func() bool { return value("failures_total") > 0 && value("lag_rows") == 1 })
+}
+
+// TestACursorThatNobodyCanHave: a sink of which the database says that it has more than
+// there is is not taken for one that has everything.
+func TestACursorThatNobodyCanHave(t *testing.T) {
+	for _, sent := range []int64{21, 1<<63 - 1, -5} {
+		dir := t.TempDir()
+		w := newTrail(t, sqlstore.Config{Dir: dir}, newSigner(t))
+		w.write(t, 20)
+		r := New(w.config(t), Target{Name: "sink", scheme: "stdout"})
+		rig.Must(t, r.claim(t.Context(), time.Now()))
+		db, err := sql.Open("sqlite", filepath.Join(dir, sqlstore.DatabaseFile))
+		rig.Must(t, err)
+		_, err = db.Exec(`UPDATE audit_sinks SET sent = ?`, sent)
+		rig.Must(t, err)
+		rig.Must(t, db.Close())
+		rig.Must(t, r.claim(t.Context(), time.Now()))
+		if _, _, err := r.next(t.Context()); err == nil || !strings.Contains(err.Error(), fmt.Sprint("up to ", sent)) {
+			t.Errorf("%d: %v", sent, err)
+		}
+	}
 }

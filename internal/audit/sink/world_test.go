@@ -41,6 +41,10 @@ func newTrail(t testing.TB, database sqlstore.Config, signer *tree.Signer) *trai
 	w.rows, err = audit.NewWriter(t.Context(), w.store, audit.Options{Clock: time.Now, Logger: database.Logger})
 	rig.Must(t, err)
 	t.Cleanup(func() { rig.Must(t, w.rows.Close()) })
+	begin, err := tree.Begin(signer, time.Now())
+	rig.Must(t, err)
+	_, err = w.store.GrowAuditTree(t.Context(), 0, nil, begin) // unless it has begun
+	rig.Must(t, err)
 	w.tree = tree.New(tree.Config{
 		Store: w.store, Signer: signer, Recent: tree.NewRecent(), Interval: 50 * time.Millisecond, Clock: time.Now,
 		Logger: w.logger, Alarm: func(string) {},

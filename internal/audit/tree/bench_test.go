@@ -36,7 +36,11 @@ func BenchmarkTree(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			store := &memory{tiles: map[place][]byte{}}
+			begin, err := Begin(signer, time.Now())
+			if err != nil {
+				b.Fatal(err)
+			}
+			store := &memory{tiles: map[place][]byte{}, head: begin}
 			t := New(Config{
 				Store: store, Signer: signer, Recent: NewRecent(), Interval: time.Hour, Clock: time.Now,
 				Logger: slog.New(slog.DiscardHandler), Alarm: func(p string) { b.Error(p) },

@@ -123,6 +123,9 @@ func (g *growth) clone() *growth {
 	return c
 }
 
+// Hashes reads single hashes of the tree of a store.
+func Hashes(ctx context.Context, store Store) tlog.HashReader { return hashes(ctx, store, nil) }
+
 // place is where a tile is in a tree.
 type place struct {
 	level int

@@ -13,15 +13,19 @@ import (
 )
 
 // Origin is the name of the log of a key server (C2SP tlog-checkpoint), and of the key
-// that signs it. A name of a key has neither spaces nor plus signs.
+// that signs it.
 func Origin(serverName string, system keyserver.SystemID) string {
-	name := strings.Map(func(r rune) rune {
+	return fmt.Sprintf("%s/audit/%d", KeyName(serverName), system)
+}
+
+// KeyName is a name as that of a key may have it, with neither spaces nor plus signs.
+func KeyName(name string) string {
+	return strings.Map(func(r rune) rune {
 		if r == '+' || unicode.IsSpace(r) || !unicode.IsPrint(r) {
 			return '-'
 		}
 		return r
-	}, serverName)
-	return fmt.Sprintf("%s/audit/%d", name, system)
+	}, name)
 }
 
 // NewKey makes the key of a log: private and public, each a line as C2SP signed-note

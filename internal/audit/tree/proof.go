@@ -25,6 +25,11 @@ func (t *Tree) Checkpoint(ctx context.Context) ([]byte, error) {
 	return head.Checkpoint, err
 }
 
+// Prove proves that the tree of a size continues an earlier one, which is not empty.
+func (t *Tree) Prove(ctx context.Context, size, old int64) (tlog.TreeProof, error) {
+	return tlog.ProveTree(size, old, hashes(ctx, t.Store, nil))
+}
+
 // Receipt proves that a row is in the tree, and waits until it is where it is new.
 // NOT_FOUND where there is no such row.
 func (t *Tree) Receipt(ctx context.Context, seq int64) ([]byte, error) {
@@ -44,6 +49,9 @@ func (t *Tree) Receipt(ctx context.Context, seq int64) ([]byte, error) {
 			return nil, err
 		}
 	}
+	if head, err = t.cosigned(ctx, head, seq); err != nil {
+		return nil, err
+	}
 	hashed, err := tlog.ProveRecord(head.Size, seq-1, hashes(ctx, t.Store, nil))
 	if err != nil {
 		return nil, err
@@ -53,6 +61,16 @@ func (t *Tree) Receipt(ctx context.Context, seq int64) ([]byte, error) {
 		receipt.Hashes = append(receipt.Hashes, h)
 	}
 	return receipt.Marshal(), nil
+}
+
+// cosigned answers the newest head with cosignatures instead of one, where that has the
+// row, too.
+func (t *Tree) cosigned(ctx context.Context, head audit.TreeHead, seq int64) (audit.TreeHead, error) {
+	other, err := t.Store.CosignedAuditTree(ctx)
+	if err == nil && other.Size >= seq {
+		return other, nil
+	}
+	return head, err
 }
 
 // cover answers a head that has a row, and makes the tree grow where it has not.

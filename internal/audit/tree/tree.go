@@ -41,6 +41,8 @@ const (
 // Store is what a tree needs of a database.
 type Store interface {
 	Reader
+	// CosignedAuditTree answers the newest head that witnesses have cosigned.
+	CosignedAuditTree(ctx context.Context) (audit.TreeHead, error)
 	// AuditEnd answers the greatest sequence number among the rows.
 	AuditEnd(ctx context.Context) (int64, error)
 	// GrowAuditTree stores tiles and a head where the tree still has a size, and
@@ -51,7 +53,7 @@ type Store interface {
 // DefaultInterval is how far behind a checkpoint may be.
 const DefaultInterval = 5 * time.Second
 
-// Config of a Tree. Every field but Interval is needed.
+// Config of a Tree. Every field but Interval, Alone and Pruned is needed.
 type Config struct {
 	Store    Store
 	Signer   *Signer
@@ -61,6 +63,13 @@ type Config struct {
 	Logger   *slog.Logger
 	// Alarm is told why the tree does not grow any more.
 	Alarm func(problem string)
+	// RowAlarm is told of a row that the tree has and the database has not, or has as
+	// another one.
+	RowAlarm func(seq int64, problem string)
+	// Alone says that no other process writes rows.
+	Alone bool
+	// Pruned answers up to which row the database may have none any more; nil: it has all.
+	Pruned func(ctx context.Context) (int64, error)
 }
 
 // Tree grows behind the rows. It is safe for concurrent use.
@@ -68,6 +77,7 @@ type Tree struct {
 	Config
 
 	asked chan struct{} // holds a token where somebody waits
+	scrub scrub         // of Run alone
 
 	mu    sync.Mutex
 	last  audit.TreeHead // that this process knows to be good
@@ -103,6 +113,7 @@ func (t *Tree) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+			t.look(ctx)
 		case <-t.asked:
 		}
 		rest := time.NewTimer(askedEvery)
@@ -164,6 +175,13 @@ func (t *Tree) Size() int64 {
 	return t.last.Size
 }
 
+// Grown is closed once the tree grows, or fails to.
+func (t *Tree) Grown() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.grown
+}
+
 // grow takes the rows that the tree has not, and answers whether there may be more.
 func (t *Tree) grow(ctx context.Context) (more bool, err error) {
 	head, err := t.Store.AuditTree(ctx)
@@ -181,14 +199,19 @@ func (t *Tree) grow(ctx context.Context) (more bool, err error) {
 	if err := t.check(ctx, head, g); err != nil {
 		return false, err
 	}
-	if end <= head.Size {
+	if end < head.Size {
+		return false, fmt.Errorf("%w: the rows from %d on are missing, up to %d", ErrInconsistent, end+1, head.Size)
+	}
+	if end == head.Size {
 		t.settle(head)
 		return false, nil
 	}
 	last := min(end, head.Size+maxStep)
-	if err := t.addRows(ctx, g, last); err != nil {
+	stored, err := t.addRows(ctx, g, last)
+	if err != nil {
 		return false, err
 	}
+	t.tell(head.Size, stored)
 	next := audit.TreeHead{Size: g.size, At: t.Clock().UTC().Truncate(time.Microsecond)}
 	if next.Root, err = g.root(ctx, t.Store); err != nil {
 		return false, err
@@ -202,6 +225,17 @@ func (t *Tree) grow(ctx context.Context) (more bool, err error) {
 	}
 	t.settle(next)
 	return last < end, nil
+}
+
+// tell says which rows the first growth of a process takes as the database has them:
+// after a stop in order there is none.
+func (t *Tree) tell(size, stored int64) {
+	t.mu.Lock()
+	first := t.last.Size == 0
+	t.mu.Unlock()
+	if t.Alone && first && size > 0 && stored > 0 {
+		t.Logger.Warn("rows of the audit trail from before this start were in no checkpoint, as after a process that was killed; they are signed as the database has them", "rows", stored, "after", size)
+	}
 }
 
 // settle remembers a head that is good.
@@ -224,14 +258,14 @@ func (t *Tree) check(ctx context.Context, head audit.TreeHead, g *growth) error 
 	t.mu.Lock()
 	last := t.last
 	t.mu.Unlock()
-	if head.Size == last.Size && head.Root == last.Root {
+	if head.Size == last.Size && head.Root == last.Root && head.Size > 0 {
 		return t.checkRoot(ctx, head, g)
 	}
 	if head.Size < last.Size {
 		return fmt.Errorf("%w: it has %d rows, and had %d", ErrInconsistent, head.Size, last.Size)
 	}
-	if head.Size == 0 {
-		return nil
+	if len(head.Checkpoint) == 0 { // there was one, of no rows at least (Begin)
+		return fmt.Errorf("%w: its checkpoint was taken out of the database", ErrInconsistent)
 	}
 	signed, err := Open(head.Checkpoint, t.Signer.Verifier)
 	if err != nil || signed.Size != head.Size || signed.Root != head.Root {
@@ -265,26 +299,27 @@ func (t *Tree) checkRoot(ctx context.Context, head audit.TreeHead, g *growth) er
 }
 
 // addRows adds the rows up to one, in their order: those that this process has
-// written as it wrote them, the others from the database.
-func (t *Tree) addRows(ctx context.Context, g *growth, last int64) error {
+// written as it wrote them, the others, which it counts, from the database.
+func (t *Tree) addRows(ctx context.Context, g *growth, last int64) (stored int64, err error) {
 	for g.size < last {
 		for _, leaf := range t.Recent.from(g.size+1, int(last-g.size)) {
 			if err := g.add(leaf); err != nil {
-				return err
+				return stored, err
 			}
 		}
 		if g.size == last {
-			return nil
+			return stored, nil
 		}
 		rows, err := t.Store.AuditRange(ctx, g.size, last, readPage)
 		if err != nil {
-			return err
+			return stored, err
 		}
 		if err := addStored(g, rows); err != nil {
-			return err
+			return stored, err
 		}
+		stored += int64(len(rows))
 	}
-	return nil
+	return stored, nil
 }
 
 // addStored adds rows that the database has, which have to be whole.
@@ -307,6 +342,16 @@ func addStored(g *growth, rows []keyserver.AuditEntry) error {
 		}
 	}
 	return nil
+}
+
+// Begin is the head of a tree without rows. Whoever makes the key of a log stores it.
+func Begin(s *Signer, now time.Time) (head audit.TreeHead, err error) {
+	head.At = now.UTC().Truncate(time.Microsecond)
+	if head.Root, err = tlog.TreeHash(0, nil); err != nil {
+		return head, err
+	}
+	head.Checkpoint, err = sign(s, head)
+	return head, err
 }
 
 func sign(s *Signer, head audit.TreeHead) ([]byte, error) {

@@ -34,6 +34,10 @@ func (m *memory) AuditTree(context.Context) (audit.TreeHead, error) {
 	return m.head, nil
 }
 
+func (m *memory) CosignedAuditTree(context.Context) (audit.TreeHead, error) {
+	return audit.TreeHead{}, nil
+}
+
 func (m *memory) AuditTile(_ context.Context, level int, index int64) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -101,13 +105,18 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &bench{memory: &memory{tiles: map[place][]byte{}}, signer: signer}
+	begin, err := Begin(signer, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &bench{memory: &memory{tiles: map[place][]byte{}, head: begin}, signer: signer}
 }
 
 func (b *bench) tree() *Tree {
 	return New(Config{
 		Store: b.memory, Signer: b.signer, Recent: NewRecent(), Interval: time.Hour, Clock: time.Now,
 		Logger: slog.New(slog.DiscardHandler), Alarm: func(p string) { b.alarms = append(b.alarms, p) },
+		RowAlarm: func(_ int64, p string) { b.alarms = append(b.alarms, p) },
 	})
 }
 
@@ -288,4 +297,77 @@ type failing struct {
 
 func (f failing) GrowAuditTree(context.Context, int64, []audit.Tile, audit.TreeHead) (bool, error) {
 	return false, f.err
+}
+
+// TestRowsAreLookedAtAgain: what is changed once the tree has it is found by name, of
+// new rows at the next look, of old ones once the looks come to them.
+func TestRowsAreLookedAtAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		tamper func(m *memory)
+		looks  int
+		says   string
+	}{
+		"a new row": {func(m *memory) { m.rows[8999].Operation = "login" }, 1, "row 9000 of the audit trail is not the one"},
+		"dropped":   {func(m *memory) { m.rows[8998] = m.rows[8999]; m.rows[8998].Seq = 9000 }, 1, "row 8999 of the audit trail is missing"},
+		"swapped": {func(m *memory) {
+			m.rows[8996].Seq, m.rows[8997].Seq = 8998, 8997
+			m.rows[8996], m.rows[8997] = m.rows[8997], m.rows[8996]
+		}, 1, "row 8997 of the audit trail is not the one"},
+		"an old row": {func(m *memory) { m.rows[3000].Operation = "login" }, 3, "row 3001 of the audit trail is not the one"},
+		"with its hash": {func(m *memory) {
+			m.rows[3000].Operation = "login"
+			leaf, _ := audit.Leaf(nil, &m.rows[3000])
+			copy(m.tiles[place{0, 3000 / 256}][3000%256*32:], leaf[:])
+		}, 3, "do not lead to the root"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			tree := b.tree()
+			for i := range b.write(9000) {
+				b.rows[i].Object = string(rune('a' + i%26))
+				b.rows[i].Hash, _ = audit.Sum(nil, &b.rows[i])
+			}
+			tree.catchUp(t.Context())
+			c.tamper(b.memory)
+			for n := 1; n <= c.looks; n++ {
+				if len(b.alarms) > 0 {
+					t.Fatalf("before the look %d: %v", n, b.alarms)
+				}
+				tree.look(t.Context())
+			}
+			if len(b.alarms) != 1 || !strings.Contains(b.alarms[0], c.says) {
+				t.Errorf("alarms %v instead of %q", b.alarms, c.says)
+			}
+		})
+	}
+}
+
+// TestACheckpointThatIsGone: a database that has had a checkpoint, and has none or says
+// that it is of no rows, makes no process sign anew what lies in it.
+func TestACheckpointThatIsGone(t *testing.T) {
+	for name, tamper := range map[string]func(m *memory){
+		"gone":       func(m *memory) { m.head = audit.TreeHead{} },
+		"of no rows": func(m *memory) { m.head.Size, m.head.Root = 0, [32]byte{} },
+		"of no rows, with the root of such": func(m *memory) {
+			m.head.Size = 0
+			m.head.Root, _ = tlog.TreeHash(0, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			first := b.tree()
+			b.write(10)
+			first.catchUp(t.Context())
+			if first.Size() != 10 || len(b.alarms) > 0 {
+				t.Fatalf("%d rows, %v", first.Size(), b.alarms)
+			}
+			tamper(b.memory)
+			b.tiles = map[place][]byte{}
+			next := b.tree()
+			next.catchUp(t.Context())
+			if len(b.alarms) != 1 || next.Size() != 0 || b.head.Size != 0 {
+				t.Errorf("the tree has %d rows, alarms %v", next.Size(), b.alarms)
+			}
+		})
+	}
 }

@@ -46,6 +46,7 @@ type Report struct {
 	Head     audit.TreeHead // as its checkpoint has it
 	Signers  []string       // of the checkpoint, by what they say, without a key
 	Newer    int64          // rows that were read and are not in the tree yet
+	Pruned   bool           // a row of the tree says that those before Options.First were removed
 	Total    int            // findings, counted
 	Findings []audit.Finding
 }
@@ -185,8 +186,17 @@ func (v *Verifier) Rows(ctx context.Context, rows []keyserver.AuditEntry) error 
 		if err := v.leaf(ctx, &leaf); err != nil {
 			return err
 		}
+		v.report.Pruned = v.report.Pruned || v.prunes(&rows[i])
 	}
 	return nil
+}
+
+// prunes reports whether a row says that those before the first one were removed, of
+// which they are the last segment.
+func (v *Verifier) prunes(row *keyserver.AuditEntry) bool {
+	last := v.o.First - 1
+	return row.Operation == keyserver.AuditPruned && row.Outcome == keyserver.Allowed && row.Kind == keyserver.InternalSession &&
+		last > 0 && row.Object == audit.SegmentText(last)
 }
 
 // missing goes on to a row that is there.

@@ -101,6 +101,13 @@ func (w *trail) shut(c io.Closer) {
 // grow makes the tree grow as a process does when it stops.
 func (w *trail) grow(store *sqlstore.Store, signer *tree.Signer) audit.TreeHead {
 	w.Helper()
+	begin, err := tree.Begin(signer, time.Now())
+	if err != nil {
+		w.Fatal(err)
+	}
+	if _, err := store.GrowAuditTree(w.Context(), 0, nil, begin); err != nil { // unless it has begun
+		w.Fatal(err)
+	}
 	t := tree.New(tree.Config{Store: store, Signer: signer, Recent: tree.NewRecent(), Clock: time.Now, Logger: slog.New(slog.DiscardHandler), Alarm: func(p string) { w.Error(p) }})
 	ended, cancel := context.WithCancel(w.Context())
 	cancel()
@@ -379,5 +386,65 @@ func TestRowsThatAreElsewhere(t *testing.T) {
 	w.flip(0, 0)
 	if found, _ := w.verify(o); len(found) == 0 {
 		t.Error("a hash of a row that was archived may be changed")
+	}
+}
+
+// TestWhoSaysThatRowsWereRemoved: a row of the key server's own, that the tree has, about
+// just the segment that ends before the first row.
+func TestWhoSaysThatRowsWereRemoved(t *testing.T) {
+	const first = 2*audit.SegmentRows + 1
+	right := keyserver.AuditEntry{
+		Operation: keyserver.AuditPruned, Outcome: keyserver.Allowed, Kind: keyserver.InternalSession, Object: "65537-131072",
+	}
+	for name, tc := range map[string]struct {
+		change func(e *keyserver.AuditEntry)
+		newer  bool
+		pruned bool
+	}{
+		"so":                 {change: func(*keyserver.AuditEntry) {}, pruned: true},
+		"not in the tree":    {change: func(*keyserver.AuditEntry) {}, newer: true},
+		"the segment before": {change: func(e *keyserver.AuditEntry) { e.Object = "1-65536" }},
+		"the segment after":  {change: func(e *keyserver.AuditEntry) { e.Object = "131073-196608" }},
+		"another begin":      {change: func(e *keyserver.AuditEntry) { e.Object = "1-131072" }},
+		"refused":            {change: func(e *keyserver.AuditEntry) { e.Outcome = keyserver.Refused }},
+		"somebody":           {change: func(e *keyserver.AuditEntry) { e.Kind = "password" }},
+		"something":          {change: func(e *keyserver.AuditEntry) { e.Operation = "listAudit" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &trail{T: t, config: sqlstore.Config{Dir: t.TempDir()}, signer: newSigner(t)}
+			store := w.open()
+			defer w.shut(store)
+			writer, err := audit.NewWriter(t.Context(), store, audit.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			row := right
+			tc.change(&row)
+			if err := writer.Write(t.Context(), keyserver.AuditEntry{Operation: "hmacData", Outcome: keyserver.Allowed}); err != nil {
+				t.Fatal(err)
+			}
+			if tc.newer {
+				w.grow(store, w.signer)
+			}
+			if err := writer.Write(t.Context(), row); err != nil {
+				t.Fatal(err)
+			}
+			if err := writer.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if !tc.newer {
+				w.grow(store, w.signer)
+			}
+			v, err := tree.NewVerifier(t.Context(), store, tree.Options{Key: w.signer.Verifier, First: first})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := audit.Verify(t.Context(), v.Along(store)); err != nil {
+				t.Fatal(err)
+			}
+			if report, err := v.End(t.Context()); err != nil || report.Pruned != tc.pruned {
+				t.Errorf("%+v, %v", report, err)
+			}
+		})
 	}
 }

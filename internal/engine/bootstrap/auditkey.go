@@ -5,59 +5,117 @@ import (
 	"errors"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/witness"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
-// settingAuditKey is the key that signs the checkpoints of the audit tree.
-const settingAuditKey = "auditKey"
+// settingAuditKey is the key that signs the checkpoints of the audit tree, and
+// settingWitnessKey the one that cosigns those of others.
+const (
+	settingAuditKey   = "auditKey"
+	settingWitnessKey = "witnessKey"
+)
 
-// wrapIDAudit is under which that key is wrapped.
-var wrapIDAudit = keyserver.IDFromUint64(3)
+// Under which these keys are wrapped.
+var (
+	wrapIDAudit   = keyserver.IDFromUint64(3)
+	wrapIDWitness = keyserver.IDFromUint64(4)
+)
 
-// keepAuditKey makes the key of the audit tree where there is none yet: at the first
-// start, and at the first on a database of before there was a tree.
-func (c Config) keepAuditKey(ctx context.Context, system keyserver.SystemID) error {
-	_, err := c.Store.Setting(ctx, settingAuditKey)
+// keepAuditKeys makes the keys of the audit tree and of the witness where there are
+// none yet: at the first start, and at the first on a database from before them.
+func (c Config) keepAuditKeys(ctx context.Context, system keyserver.SystemID) error {
+	return errors.Join(
+		c.keepAuditKey(ctx, system, settingAuditKey, func(ctx context.Context, tx *sqlstore.Tx) error {
+			if head, err := tx.AuditTree(ctx); err != nil || head.Size > 0 || len(head.Checkpoint) > 0 {
+				return errors.Join(err, errors.New("the database has a tree over its audit trail, and not the key that signed it: somebody took the setting "+
+					settingAuditKey+" away; put it back from a backup, nothing was written"))
+			}
+			return nil
+		}, func(ctx context.Context, tx *sqlstore.Tx) ([]byte, error) { return c.beginTree(ctx, tx, system) }),
+		c.keepAuditKey(ctx, system, settingWitnessKey, func(ctx context.Context, tx *sqlstore.Tx) error {
+			if logs, err := tx.WitnessedLogs(ctx); err != nil || len(logs) > 0 {
+				return errors.Join(err, errors.New("the database knows logs that were cosigned, and not the key that did: somebody took the setting "+
+					settingWitnessKey+" away; put it back from a backup, nothing was written"))
+			}
+			return nil
+		}, func(context.Context, *sqlstore.Tx) ([]byte, error) {
+			return witness.NewKey(c.Random, witness.Name(c.ServerName, system))
+		}),
+	)
+}
+
+// beginTree makes the key of the tree, and the checkpoint of no rows: whoever finds
+// none later knows that it was taken away.
+func (c Config) beginTree(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID) ([]byte, error) {
+	pair, err := tree.NewKey(c.Random, tree.Origin(c.ServerName, system))
+	if err != nil {
+		return nil, err
+	}
+	signer, err := tree.ReadKey(pair)
+	if err != nil {
+		return nil, err
+	}
+	head, err := tree.Begin(signer, c.Clock())
+	if err != nil {
+		return nil, err
+	}
+	return pair, tx.BeginAuditTree(ctx, head)
+}
+
+// keepAuditKey makes one of them. gone refuses to where it was there before.
+func (c Config) keepAuditKey(ctx context.Context, system keyserver.SystemID, name string,
+	gone func(context.Context, *sqlstore.Tx) error, make func(context.Context, *sqlstore.Tx) ([]byte, error),
+) error {
+	_, err := c.Store.Setting(ctx, name)
 	if !errors.Is(err, sqlstore.ErrNotFound) {
 		return err
 	}
 	return c.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-		_, err := tx.Setting(ctx, settingAuditKey)
+		_, err := tx.Setting(ctx, name)
 		if !errors.Is(err, sqlstore.ErrNotFound) { // another replica was faster
 			return err
 		}
-		if head, err := tx.AuditTree(ctx); err != nil || head.Size > 0 {
-			return errors.Join(err, errors.New("the database has a tree over its audit trail, and not the key that signed it: somebody took the setting "+
-				settingAuditKey+" away; put it back from a backup, nothing was written"))
+		if err := gone(ctx, tx); err != nil {
+			return err
 		}
-		plain, err := tree.NewKey(c.Random, tree.Origin(c.ServerName, system))
+		plain, err := make(ctx, tx)
 		if err != nil {
 			return err
 		}
 		defer clear(plain)
-		wrapped, err := c.Custodian.Wrap(wrapIDAudit, system, plain)
+		wrapped, err := c.Custodian.Wrap(Wrapped[name], system, plain)
 		if err != nil {
 			return err
 		}
-		return tx.PutSetting(ctx, settingAuditKey, wrapped)
+		return tx.PutSetting(ctx, name, wrapped)
 	})
 }
 
 // AuditSigner reads the key that signs the checkpoints of the audit tree.
 func AuditSigner(ctx context.Context, c Config) (*tree.Signer, error) {
+	return auditKey(ctx, c, settingAuditKey, tree.ReadKey)
+}
+
+// WitnessSigner reads the key that cosigns the checkpoints of others.
+func WitnessSigner(ctx context.Context, c Config) (*witness.Signer, error) {
+	return auditKey(ctx, c, settingWitnessKey, witness.ReadKey)
+}
+
+func auditKey[T any](ctx context.Context, c Config, name string, read func([]byte) (*T, error)) (*T, error) {
 	system, err := systemOf(ctx, c.Store)
 	if err != nil {
 		return nil, err
 	}
-	wrapped, err := c.Store.Setting(ctx, settingAuditKey)
+	wrapped, err := c.Store.Setting(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	plain, err := c.Custodian.Unwrap(wrapIDAudit, system, wrapped)
+	plain, err := c.Custodian.Unwrap(Wrapped[name], system, wrapped)
 	if err != nil {
 		return nil, err
 	}
 	defer clear(plain)
-	return tree.ReadKey(plain)
+	return read(plain)
 }

@@ -37,7 +37,7 @@ var wrapIDServer = keyserver.IDFromUint64(2)
 
 // Wrapped are the settings that hold private keys, each with the id that it is wrapped
 // under.
-var Wrapped = map[string]keyserver.ID{settingServerKey: wrapIDServer, settingAuditKey: wrapIDAudit}
+var Wrapped = map[string]keyserver.ID{settingServerKey: wrapIDServer, settingAuditKey: wrapIDAudit, settingWitnessKey: wrapIDWitness}
 
 // DefaultSystem is the system id of a first start that names none.
 const DefaultSystem keyserver.SystemID = 1
@@ -112,8 +112,8 @@ func Run(ctx context.Context, c Config) (Prepared, error) {
 	if err := c.refuseUnited(ctx); err != nil {
 		return Prepared{}, err
 	}
-	if err := c.keepAuditKey(ctx, p.System); err != nil {
-		return Prepared{}, fmt.Errorf("make the key of the audit tree: %w", err)
+	if err := c.keepAuditKeys(ctx, p.System); err != nil {
+		return Prepared{}, fmt.Errorf("make the keys of the audit tree: %w", err)
 	}
 	if err := c.syncRoles(ctx); err != nil {
 		return Prepared{}, fmt.Errorf("bring the built-in roles up to date: %w", err)

@@ -1737,6 +1737,217 @@ func (x *LookupResponse) GetPrincipals() []*Principal {
 	return nil
 }
 
+type AuditKeysRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditKeysRequest) Reset() {
+	*x = AuditKeysRequest{}
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditKeysRequest) ProtoMessage() {}
+
+func (x *AuditKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditKeysRequest.ProtoReflect.Descriptor instead.
+func (*AuditKeysRequest) Descriptor() ([]byte, []int) {
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{25}
+}
+
+// Keys are spelt as C2SP signed-note has it.
+type AuditKeysResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Origin        string                 `protobuf:"bytes,1,opt,name=origin,proto3" json:"origin,omitempty"`
+	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	WitnessKey    string                 `protobuf:"bytes,3,opt,name=witness_key,json=witnessKey,proto3" json:"witness_key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditKeysResponse) Reset() {
+	*x = AuditKeysResponse{}
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditKeysResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditKeysResponse) ProtoMessage() {}
+
+func (x *AuditKeysResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditKeysResponse.ProtoReflect.Descriptor instead.
+func (*AuditKeysResponse) Descriptor() ([]byte, []int) {
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *AuditKeysResponse) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
+func (x *AuditKeysResponse) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *AuditKeysResponse) GetWitnessKey() string {
+	if x != nil {
+		return x.WitnessKey
+	}
+	return ""
+}
+
+type AddCheckpointRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The size that was cosigned last, as the asking key server believes.
+	Old           int64    `protobuf:"varint,1,opt,name=old,proto3" json:"old,omitempty"`
+	Proof         [][]byte `protobuf:"bytes,2,rep,name=proof,proto3" json:"proof,omitempty"`
+	Checkpoint    []byte   `protobuf:"bytes,3,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddCheckpointRequest) Reset() {
+	*x = AddCheckpointRequest{}
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddCheckpointRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddCheckpointRequest) ProtoMessage() {}
+
+func (x *AddCheckpointRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddCheckpointRequest.ProtoReflect.Descriptor instead.
+func (*AddCheckpointRequest) Descriptor() ([]byte, []int) {
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *AddCheckpointRequest) GetOld() int64 {
+	if x != nil {
+		return x.Old
+	}
+	return 0
+}
+
+func (x *AddCheckpointRequest) GetProof() [][]byte {
+	if x != nil {
+		return x.Proof
+	}
+	return nil
+}
+
+func (x *AddCheckpointRequest) GetCheckpoint() []byte {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return nil
+}
+
+type AddCheckpointResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The lines of the cosignature; empty where another size was cosigned last.
+	Cosignature   []byte `protobuf:"bytes,1,opt,name=cosignature,proto3" json:"cosignature,omitempty"`
+	Cosigned      int64  `protobuf:"varint,2,opt,name=cosigned,proto3" json:"cosigned,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddCheckpointResponse) Reset() {
+	*x = AddCheckpointResponse{}
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddCheckpointResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddCheckpointResponse) ProtoMessage() {}
+
+func (x *AddCheckpointResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddCheckpointResponse.ProtoReflect.Descriptor instead.
+func (*AddCheckpointResponse) Descriptor() ([]byte, []int) {
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *AddCheckpointResponse) GetCosignature() []byte {
+	if x != nil {
+		return x.Cosignature
+	}
+	return nil
+}
+
+func (x *AddCheckpointResponse) GetCosigned() int64 {
+	if x != nil {
+		return x.Cosigned
+	}
+	return 0
+}
+
 // Refusal is a coded failure as the answering key server would tell its own
 // callers.
 type Refusal struct {
@@ -1752,7 +1963,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[25]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1764,7 +1975,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[25]
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1777,7 +1988,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{25}
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Refusal) GetCode() string {
@@ -1971,13 +2182,28 @@ const file_internal_peer_peerpb_peer_proto_rawDesc = "" +
 	"\x0eLookupResponse\x12<\n" +
 	"\n" +
 	"principals\x18\x01 \x03(\v2\x1c.keyserver.peer.v1.PrincipalR\n" +
-	"principals\"\x91\x01\n" +
+	"principals\"\x12\n" +
+	"\x10AuditKeysRequest\"^\n" +
+	"\x11AuditKeysResponse\x12\x16\n" +
+	"\x06origin\x18\x01 \x01(\tR\x06origin\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12\x1f\n" +
+	"\vwitness_key\x18\x03 \x01(\tR\n" +
+	"witnessKey\"^\n" +
+	"\x14AddCheckpointRequest\x12\x10\n" +
+	"\x03old\x18\x01 \x01(\x03R\x03old\x12\x14\n" +
+	"\x05proof\x18\x02 \x03(\fR\x05proof\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x03 \x01(\fR\n" +
+	"checkpoint\"U\n" +
+	"\x15AddCheckpointResponse\x12 \n" +
+	"\vcosignature\x18\x01 \x01(\fR\vcosignature\x12\x1a\n" +
+	"\bcosigned\x18\x02 \x01(\x03R\bcosigned\"\x91\x01\n" +
 	"\aRefusal\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1c\n" +
 	"\tretryable\x18\x04 \x01(\bR\tretryable\x12$\n" +
-	"\x0eretry_after_ms\x18\x05 \x01(\x03R\fretryAfterMs2\x9e\b\n" +
+	"\x0eretry_after_ms\x18\x05 \x01(\x03R\fretryAfterMs2\xde\t\n" +
 	"\tKeyServer\x12V\n" +
 	"\tAuthorize\x12#.keyserver.peer.v1.AuthorizeRequest\x1a$.keyserver.peer.v1.AuthorizeResponse\x12G\n" +
 	"\x04HMAC\x12\x1e.keyserver.peer.v1.HMACRequest\x1a\x1f.keyserver.peer.v1.HMACResponse\x12M\n" +
@@ -1992,7 +2218,9 @@ const file_internal_peer_peerpb_peer_proto_rawDesc = "" +
 	"\aReadKey\x12\x1d.keyserver.peer.v1.KeyRequest\x1a\x1e.keyserver.peer.v1.KeyResponse\x12H\n" +
 	"\aReadACL\x12\x1d.keyserver.peer.v1.KeyRequest\x1a\x1e.keyserver.peer.v1.ACLResponse\x12V\n" +
 	"\tChangeACL\x12#.keyserver.peer.v1.ChangeACLRequest\x1a$.keyserver.peer.v1.ChangeACLResponse\x12M\n" +
-	"\x06Lookup\x12 .keyserver.peer.v1.LookupRequest\x1a!.keyserver.peer.v1.LookupResponseBGZEgithub.com/keyserver-operator/keyserver-operator/internal/peer/peerpbb\x06proto3"
+	"\x06Lookup\x12 .keyserver.peer.v1.LookupRequest\x1a!.keyserver.peer.v1.LookupResponse\x12Z\n" +
+	"\rReadAuditKeys\x12#.keyserver.peer.v1.AuditKeysRequest\x1a$.keyserver.peer.v1.AuditKeysResponse\x12b\n" +
+	"\rAddCheckpoint\x12'.keyserver.peer.v1.AddCheckpointRequest\x1a(.keyserver.peer.v1.AddCheckpointResponseBGZEgithub.com/keyserver-operator/keyserver-operator/internal/peer/peerpbb\x06proto3"
 
 var (
 	file_internal_peer_peerpb_peer_proto_rawDescOnce sync.Once
@@ -2007,35 +2235,39 @@ func file_internal_peer_peerpb_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_internal_peer_peerpb_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_internal_peer_peerpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_internal_peer_peerpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_internal_peer_peerpb_peer_proto_goTypes = []any{
-	(ChangeACLRequest_Kind)(0), // 0: keyserver.peer.v1.ChangeACLRequest.Kind
-	(*Call)(nil),               // 1: keyserver.peer.v1.Call
-	(*Ref)(nil),                // 2: keyserver.peer.v1.Ref
-	(*Principal)(nil),          // 3: keyserver.peer.v1.Principal
-	(*AuthorizeRequest)(nil),   // 4: keyserver.peer.v1.AuthorizeRequest
-	(*AuthorizeResponse)(nil),  // 5: keyserver.peer.v1.AuthorizeResponse
-	(*HMACRequest)(nil),        // 6: keyserver.peer.v1.HMACRequest
-	(*HMACPiece)(nil),          // 7: keyserver.peer.v1.HMACPiece
-	(*HMACResponse)(nil),       // 8: keyserver.peer.v1.HMACResponse
-	(*MACRequest)(nil),         // 9: keyserver.peer.v1.MACRequest
-	(*MACResponse)(nil),        // 10: keyserver.peer.v1.MACResponse
-	(*VerifyMACRequest)(nil),   // 11: keyserver.peer.v1.VerifyMACRequest
-	(*VerifyMACResponse)(nil),  // 12: keyserver.peer.v1.VerifyMACResponse
-	(*EncryptRequest)(nil),     // 13: keyserver.peer.v1.EncryptRequest
-	(*EncryptResponse)(nil),    // 14: keyserver.peer.v1.EncryptResponse
-	(*DecryptRequest)(nil),     // 15: keyserver.peer.v1.DecryptRequest
-	(*DecryptResponse)(nil),    // 16: keyserver.peer.v1.DecryptResponse
-	(*KeyRequest)(nil),         // 17: keyserver.peer.v1.KeyRequest
-	(*KeyResponse)(nil),        // 18: keyserver.peer.v1.KeyResponse
-	(*KeyLife)(nil),            // 19: keyserver.peer.v1.KeyLife
-	(*ACLResponse)(nil),        // 20: keyserver.peer.v1.ACLResponse
-	(*ACLEntry)(nil),           // 21: keyserver.peer.v1.ACLEntry
-	(*ChangeACLRequest)(nil),   // 22: keyserver.peer.v1.ChangeACLRequest
-	(*ChangeACLResponse)(nil),  // 23: keyserver.peer.v1.ChangeACLResponse
-	(*LookupRequest)(nil),      // 24: keyserver.peer.v1.LookupRequest
-	(*LookupResponse)(nil),     // 25: keyserver.peer.v1.LookupResponse
-	(*Refusal)(nil),            // 26: keyserver.peer.v1.Refusal
+	(ChangeACLRequest_Kind)(0),    // 0: keyserver.peer.v1.ChangeACLRequest.Kind
+	(*Call)(nil),                  // 1: keyserver.peer.v1.Call
+	(*Ref)(nil),                   // 2: keyserver.peer.v1.Ref
+	(*Principal)(nil),             // 3: keyserver.peer.v1.Principal
+	(*AuthorizeRequest)(nil),      // 4: keyserver.peer.v1.AuthorizeRequest
+	(*AuthorizeResponse)(nil),     // 5: keyserver.peer.v1.AuthorizeResponse
+	(*HMACRequest)(nil),           // 6: keyserver.peer.v1.HMACRequest
+	(*HMACPiece)(nil),             // 7: keyserver.peer.v1.HMACPiece
+	(*HMACResponse)(nil),          // 8: keyserver.peer.v1.HMACResponse
+	(*MACRequest)(nil),            // 9: keyserver.peer.v1.MACRequest
+	(*MACResponse)(nil),           // 10: keyserver.peer.v1.MACResponse
+	(*VerifyMACRequest)(nil),      // 11: keyserver.peer.v1.VerifyMACRequest
+	(*VerifyMACResponse)(nil),     // 12: keyserver.peer.v1.VerifyMACResponse
+	(*EncryptRequest)(nil),        // 13: keyserver.peer.v1.EncryptRequest
+	(*EncryptResponse)(nil),       // 14: keyserver.peer.v1.EncryptResponse
+	(*DecryptRequest)(nil),        // 15: keyserver.peer.v1.DecryptRequest
+	(*DecryptResponse)(nil),       // 16: keyserver.peer.v1.DecryptResponse
+	(*KeyRequest)(nil),            // 17: keyserver.peer.v1.KeyRequest
+	(*KeyResponse)(nil),           // 18: keyserver.peer.v1.KeyResponse
+	(*KeyLife)(nil),               // 19: keyserver.peer.v1.KeyLife
+	(*ACLResponse)(nil),           // 20: keyserver.peer.v1.ACLResponse
+	(*ACLEntry)(nil),              // 21: keyserver.peer.v1.ACLEntry
+	(*ChangeACLRequest)(nil),      // 22: keyserver.peer.v1.ChangeACLRequest
+	(*ChangeACLResponse)(nil),     // 23: keyserver.peer.v1.ChangeACLResponse
+	(*LookupRequest)(nil),         // 24: keyserver.peer.v1.LookupRequest
+	(*LookupResponse)(nil),        // 25: keyserver.peer.v1.LookupResponse
+	(*AuditKeysRequest)(nil),      // 26: keyserver.peer.v1.AuditKeysRequest
+	(*AuditKeysResponse)(nil),     // 27: keyserver.peer.v1.AuditKeysResponse
+	(*AddCheckpointRequest)(nil),  // 28: keyserver.peer.v1.AddCheckpointRequest
+	(*AddCheckpointResponse)(nil), // 29: keyserver.peer.v1.AddCheckpointResponse
+	(*Refusal)(nil),               // 30: keyserver.peer.v1.Refusal
 }
 var file_internal_peer_peerpb_peer_proto_depIdxs = []int32{
 	3,  // 0: keyserver.peer.v1.Call.principal:type_name -> keyserver.peer.v1.Principal
@@ -2070,21 +2302,25 @@ var file_internal_peer_peerpb_peer_proto_depIdxs = []int32{
 	17, // 29: keyserver.peer.v1.KeyServer.ReadACL:input_type -> keyserver.peer.v1.KeyRequest
 	22, // 30: keyserver.peer.v1.KeyServer.ChangeACL:input_type -> keyserver.peer.v1.ChangeACLRequest
 	24, // 31: keyserver.peer.v1.KeyServer.Lookup:input_type -> keyserver.peer.v1.LookupRequest
-	5,  // 32: keyserver.peer.v1.KeyServer.Authorize:output_type -> keyserver.peer.v1.AuthorizeResponse
-	8,  // 33: keyserver.peer.v1.KeyServer.HMAC:output_type -> keyserver.peer.v1.HMACResponse
-	8,  // 34: keyserver.peer.v1.KeyServer.HMACStream:output_type -> keyserver.peer.v1.HMACResponse
-	10, // 35: keyserver.peer.v1.KeyServer.MAC:output_type -> keyserver.peer.v1.MACResponse
-	10, // 36: keyserver.peer.v1.KeyServer.MACStream:output_type -> keyserver.peer.v1.MACResponse
-	12, // 37: keyserver.peer.v1.KeyServer.VerifyMAC:output_type -> keyserver.peer.v1.VerifyMACResponse
-	12, // 38: keyserver.peer.v1.KeyServer.VerifyMACStream:output_type -> keyserver.peer.v1.VerifyMACResponse
-	14, // 39: keyserver.peer.v1.KeyServer.Encrypt:output_type -> keyserver.peer.v1.EncryptResponse
-	16, // 40: keyserver.peer.v1.KeyServer.Decrypt:output_type -> keyserver.peer.v1.DecryptResponse
-	18, // 41: keyserver.peer.v1.KeyServer.ReadKey:output_type -> keyserver.peer.v1.KeyResponse
-	20, // 42: keyserver.peer.v1.KeyServer.ReadACL:output_type -> keyserver.peer.v1.ACLResponse
-	23, // 43: keyserver.peer.v1.KeyServer.ChangeACL:output_type -> keyserver.peer.v1.ChangeACLResponse
-	25, // 44: keyserver.peer.v1.KeyServer.Lookup:output_type -> keyserver.peer.v1.LookupResponse
-	32, // [32:45] is the sub-list for method output_type
-	19, // [19:32] is the sub-list for method input_type
+	26, // 32: keyserver.peer.v1.KeyServer.ReadAuditKeys:input_type -> keyserver.peer.v1.AuditKeysRequest
+	28, // 33: keyserver.peer.v1.KeyServer.AddCheckpoint:input_type -> keyserver.peer.v1.AddCheckpointRequest
+	5,  // 34: keyserver.peer.v1.KeyServer.Authorize:output_type -> keyserver.peer.v1.AuthorizeResponse
+	8,  // 35: keyserver.peer.v1.KeyServer.HMAC:output_type -> keyserver.peer.v1.HMACResponse
+	8,  // 36: keyserver.peer.v1.KeyServer.HMACStream:output_type -> keyserver.peer.v1.HMACResponse
+	10, // 37: keyserver.peer.v1.KeyServer.MAC:output_type -> keyserver.peer.v1.MACResponse
+	10, // 38: keyserver.peer.v1.KeyServer.MACStream:output_type -> keyserver.peer.v1.MACResponse
+	12, // 39: keyserver.peer.v1.KeyServer.VerifyMAC:output_type -> keyserver.peer.v1.VerifyMACResponse
+	12, // 40: keyserver.peer.v1.KeyServer.VerifyMACStream:output_type -> keyserver.peer.v1.VerifyMACResponse
+	14, // 41: keyserver.peer.v1.KeyServer.Encrypt:output_type -> keyserver.peer.v1.EncryptResponse
+	16, // 42: keyserver.peer.v1.KeyServer.Decrypt:output_type -> keyserver.peer.v1.DecryptResponse
+	18, // 43: keyserver.peer.v1.KeyServer.ReadKey:output_type -> keyserver.peer.v1.KeyResponse
+	20, // 44: keyserver.peer.v1.KeyServer.ReadACL:output_type -> keyserver.peer.v1.ACLResponse
+	23, // 45: keyserver.peer.v1.KeyServer.ChangeACL:output_type -> keyserver.peer.v1.ChangeACLResponse
+	25, // 46: keyserver.peer.v1.KeyServer.Lookup:output_type -> keyserver.peer.v1.LookupResponse
+	27, // 47: keyserver.peer.v1.KeyServer.ReadAuditKeys:output_type -> keyserver.peer.v1.AuditKeysResponse
+	29, // 48: keyserver.peer.v1.KeyServer.AddCheckpoint:output_type -> keyserver.peer.v1.AddCheckpointResponse
+	34, // [34:49] is the sub-list for method output_type
+	19, // [19:34] is the sub-list for method input_type
 	19, // [19:19] is the sub-list for extension type_name
 	19, // [19:19] is the sub-list for extension extendee
 	0,  // [0:19] is the sub-list for field type_name
@@ -2101,7 +2337,7 @@ func file_internal_peer_peerpb_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_peer_peerpb_peer_proto_rawDesc), len(file_internal_peer_peerpb_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   26,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

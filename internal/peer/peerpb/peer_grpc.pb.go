@@ -37,6 +37,8 @@ const (
 	KeyServer_ReadACL_FullMethodName         = "/keyserver.peer.v1.KeyServer/ReadACL"
 	KeyServer_ChangeACL_FullMethodName       = "/keyserver.peer.v1.KeyServer/ChangeACL"
 	KeyServer_Lookup_FullMethodName          = "/keyserver.peer.v1.KeyServer/Lookup"
+	KeyServer_ReadAuditKeys_FullMethodName   = "/keyserver.peer.v1.KeyServer/ReadAuditKeys"
+	KeyServer_AddCheckpoint_FullMethodName   = "/keyserver.peer.v1.KeyServer/AddCheckpoint"
 )
 
 // KeyServerClient is the client API for KeyServer service.
@@ -69,6 +71,12 @@ type KeyServerClient interface {
 	// Lookup reads principals of the answering key server. One that it does not
 	// have is left out.
 	Lookup(ctx context.Context, in *LookupRequest, opts ...grpc.CallOption) (*LookupResponse, error)
+	// ReadAuditKeys answers what verifies the audit tree of the answering key server,
+	// and what it cosigns. Like AddCheckpoint, it is asked by a key server for itself.
+	ReadAuditKeys(ctx context.Context, in *AuditKeysRequest, opts ...grpc.CallOption) (*AuditKeysResponse, error)
+	// AddCheckpoint asks the answering key server to cosign a checkpoint of the asking
+	// one, as C2SP tlog-witness has it.
+	AddCheckpoint(ctx context.Context, in *AddCheckpointRequest, opts ...grpc.CallOption) (*AddCheckpointResponse, error)
 }
 
 type keyServerClient struct {
@@ -218,6 +226,26 @@ func (c *keyServerClient) Lookup(ctx context.Context, in *LookupRequest, opts ..
 	return out, nil
 }
 
+func (c *keyServerClient) ReadAuditKeys(ctx context.Context, in *AuditKeysRequest, opts ...grpc.CallOption) (*AuditKeysResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AuditKeysResponse)
+	err := c.cc.Invoke(ctx, KeyServer_ReadAuditKeys_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *keyServerClient) AddCheckpoint(ctx context.Context, in *AddCheckpointRequest, opts ...grpc.CallOption) (*AddCheckpointResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AddCheckpointResponse)
+	err := c.cc.Invoke(ctx, KeyServer_AddCheckpoint_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // KeyServerServer is the server API for KeyServer service.
 // All implementations must embed UnimplementedKeyServerServer
 // for forward compatibility.
@@ -248,6 +276,12 @@ type KeyServerServer interface {
 	// Lookup reads principals of the answering key server. One that it does not
 	// have is left out.
 	Lookup(context.Context, *LookupRequest) (*LookupResponse, error)
+	// ReadAuditKeys answers what verifies the audit tree of the answering key server,
+	// and what it cosigns. Like AddCheckpoint, it is asked by a key server for itself.
+	ReadAuditKeys(context.Context, *AuditKeysRequest) (*AuditKeysResponse, error)
+	// AddCheckpoint asks the answering key server to cosign a checkpoint of the asking
+	// one, as C2SP tlog-witness has it.
+	AddCheckpoint(context.Context, *AddCheckpointRequest) (*AddCheckpointResponse, error)
 	mustEmbedUnimplementedKeyServerServer()
 }
 
@@ -296,6 +330,12 @@ func (UnimplementedKeyServerServer) ChangeACL(context.Context, *ChangeACLRequest
 }
 func (UnimplementedKeyServerServer) Lookup(context.Context, *LookupRequest) (*LookupResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Lookup not implemented")
+}
+func (UnimplementedKeyServerServer) ReadAuditKeys(context.Context, *AuditKeysRequest) (*AuditKeysResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReadAuditKeys not implemented")
+}
+func (UnimplementedKeyServerServer) AddCheckpoint(context.Context, *AddCheckpointRequest) (*AddCheckpointResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AddCheckpoint not implemented")
 }
 func (UnimplementedKeyServerServer) mustEmbedUnimplementedKeyServerServer() {}
 func (UnimplementedKeyServerServer) testEmbeddedByValue()                   {}
@@ -519,6 +559,42 @@ func _KeyServer_Lookup_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _KeyServer_ReadAuditKeys_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AuditKeysRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(KeyServerServer).ReadAuditKeys(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: KeyServer_ReadAuditKeys_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(KeyServerServer).ReadAuditKeys(ctx, req.(*AuditKeysRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _KeyServer_AddCheckpoint_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AddCheckpointRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(KeyServerServer).AddCheckpoint(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: KeyServer_AddCheckpoint_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(KeyServerServer).AddCheckpoint(ctx, req.(*AddCheckpointRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // KeyServer_ServiceDesc is the grpc.ServiceDesc for KeyServer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -565,6 +641,14 @@ var KeyServer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Lookup",
 			Handler:    _KeyServer_Lookup_Handler,
+		},
+		{
+			MethodName: "ReadAuditKeys",
+			Handler:    _KeyServer_ReadAuditKeys_Handler,
+		},
+		{
+			MethodName: "AddCheckpoint",
+			Handler:    _KeyServer_AddCheckpoint_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

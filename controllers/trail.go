@@ -1,0 +1,97 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+)
+
+const (
+	// trailEvery is how often is asked what a key server has seen as a witness.
+	trailEvery = time.Minute
+	// checkpointEvery is how often the newest checkpoint is written at most.
+	checkpointEvery = time.Hour
+	// maxLiars bounds the logs that a message names.
+	maxLiars = 8
+)
+
+// recordTrail says what the key server has seen of the logs of others, and notes what
+// verifies its own trail.
+func (r *keyServerReconciler) recordTrail(ctx context.Context, ks *v1alpha1.KeyServer, conn *link.Connection) error {
+	status, say, err := consistency(ctx, conn)
+	if err != nil {
+		return err
+	}
+	managed.SetCondition(&ks.Status.Conditions, v1alpha1.ConditionTrailConsistent, status, ks.Generation, managed.Stamp(r.Clock.Now()), say)
+	if say.Reason == v1alpha1.ReasonUnsupported {
+		return nil
+	}
+	now := r.Clock.Now()
+	if last := ks.Status.AuditCheckpoint; last != nil && now.Sub(last.ReadAt.Time) < checkpointEvery {
+		return nil
+	}
+	key, err := conn.Admin.GetAuditKey(ctx)
+	if err != nil {
+		return ignoreAnswer(ctx, err)
+	}
+	checkpoint, err := conn.Admin.GetAuditCheckpoint(ctx)
+	if err != nil {
+		return ignoreAnswer(ctx, err)
+	}
+	ks.Status.AuditKey = key.Key
+	ks.Status.AuditCheckpoint = &v1alpha1.AuditCheckpoint{Note: string(checkpoint), ReadAt: metav1.NewTime(now).Rfc3339Copy()}
+	return nil
+}
+
+// ignoreAnswer is nil for what the service says: the next look may find more.
+func ignoreAnswer(ctx context.Context, err error) error {
+	_, other := link.AsProblem(ctx, err)
+	return other
+}
+
+// consistency is the condition TrailConsistent.
+func consistency(ctx context.Context, conn *link.Connection) (metav1.ConditionStatus, managed.Conclusion, error) {
+	w, err := conn.Admin.GetWitness(ctx)
+	if why, other := link.AsProblem(ctx, err); why != nil || other != nil {
+		if other != nil {
+			return "", managed.Conclusion{}, other
+		}
+		return metav1.ConditionUnknown, managed.Conclusion{Reason: why.Reason, Message: "what the service has witnessed cannot be read: " + why.Message}, nil
+	}
+	var liars []string
+	for _, l := range w.Logs {
+		if l.Conflict != "" {
+			liars = append(liars, liar(l))
+		}
+	}
+	if len(liars) == 0 {
+		message := "no audit trail of another key server is witnessed"
+		if len(w.Logs) > 0 {
+			message = plural(len(w.Logs), "audit trail") + " witnessed, none of which was changed, cut or put back"
+		}
+		return metav1.ConditionTrue, managed.Conclusion{Reason: v1alpha1.ReasonVerified, Message: message}, nil
+	}
+	more := ""
+	if n := len(liars) - maxLiars; n > 0 {
+		more = fmt.Sprintf(", and %d more", n)
+	}
+	return metav1.ConditionFalse, managed.Conclusion{
+		Reason: v1alpha1.ReasonConflict, Message: strings.Join(liars[:min(len(liars), maxLiars)], ", ") + more,
+	}, nil
+}
+
+func liar(l schema.WitnessedLog) string {
+	who := "the log " + l.Origin
+	if l.SystemID != nil {
+		who = fmt.Sprintf("the audit trail %s of the peer %d", l.Origin, *l.SystemID)
+	}
+	return fmt.Sprintf("%s: %s at %s", who, l.Conflict, l.ConflictAt.UTC().Format(time.RFC3339))
+}

@@ -1,0 +1,71 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Witness cosigns checkpoints of logs (C2SP tlog-witness).
+type Witness interface {
+	// Answer takes the body of a request and answers the lines of a cosignature.
+	Answer(ctx context.Context, body []byte) ([]byte, error)
+}
+
+// witnessPath is not in the table of routes: what goes over it is C2SP tlog-witness,
+// and no JSON but where it is refused.
+const witnessPath = "/api/witness/add-checkpoint"
+
+var addCheckpointRoute = Route{
+	Name: "addCheckpoint", Method: http.MethodPost, Path: witnessPath, Extension: true, run: addCheckpoint,
+	BodyLimit: 16 << 10, Timeout: shortTimeout,
+}
+
+// plainText is an answer that is no JSON.
+type plainText struct {
+	status    int
+	mediaType string
+	body      []byte
+}
+
+// addCheckpoint asks for no session: what counts is the signature of the log.
+func addCheckpoint(x *exchange) (any, error) {
+	body, err := io.ReadAll(x.body())
+	if err != nil {
+		return nil, err
+	}
+	x.bodyArrived()
+	if err := x.enter(); err != nil {
+		return nil, err
+	}
+	lines, err := x.api.Witness.Answer(x.ctx, body)
+	var stale keyserver.StaleCheckpointError
+	if errors.As(err, &stale) {
+		return plainText{http.StatusConflict, "text/x.tlog.size", append(strconv.AppendInt(nil, stale.Size, 10), '\n')}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return plainText{http.StatusOK, "text/plain; charset=utf-8", lines}, nil
+}
+
+func getWitness(a *API, ctx context.Context, c call, _ nothing) (schema.Witness, error) {
+	w, err := a.Operations.Witness(ctx, c.by)
+	return schema.Witness{Key: w.Key, Logs: convert(w.Logs, witnessedLogOf)}, err
+}
+
+func witnessedLogOf(l keyserver.WitnessedLog) schema.WitnessedLog {
+	out := schema.WitnessedLog{
+		Origin: l.Origin, Key: l.Key, Size: l.Size, SeenAt: l.SeenAt, Conflict: string(l.Conflict), ConflictAt: l.ConflictAt,
+	}
+	if l.System != 0 {
+		system := schema.SystemID(l.System)
+		out.SystemID = &system
+	}
+	return out
+}

@@ -1,0 +1,184 @@
+package archive
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Seal writes the segment that begins with a row, and reads it back. What is there
+// already stays: it has to be of the same rows.
+func (a *Archive) Seal(ctx context.Context, store tree.Store, key note.Verifier, first int64) error {
+	done, err := a.manifest(ctx, first)
+	if err != nil {
+		return err
+	}
+	if done == nil {
+		if err := a.write(ctx, store, key, first); err != nil {
+			return err
+		}
+	}
+	_, err = a.Check(ctx, store, key, first)
+	return err
+}
+
+// write writes the objects of a segment, the manifest last. A process that was stopped
+// in between leaves objects without one: they are taken if they are of these rows.
+func (a *Archive) write(ctx context.Context, store tree.Store, key note.Verifier, first int64) error {
+	m := &Manifest{Origin: key.Name(), First: first, Last: first + Rows - 1, Object: audit.Segment(first) + rowsSuffix, Checkpoint: audit.Segment(first) + checkpointSuffix}
+	head, err := store.AuditTree(ctx)
+	if err != nil {
+		return err
+	}
+	if err := m.prove(ctx, store, head); err != nil {
+		return err
+	}
+	if err := a.writeRows(ctx, store, m, &head); err != nil {
+		return err
+	}
+	done, err := a.put(ctx, m.Checkpoint, func(w io.Writer) error {
+		_, err := w.Write(head.Checkpoint)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if !done {
+		there, err := a.checkpoint(ctx, first, key)
+		if err != nil || there == nil {
+			return fmt.Errorf("read %s again: %w", m.Checkpoint, err)
+		}
+		if there.Size > head.Size {
+			return damaged("%s is of %d rows, and there are %d", m.Checkpoint, there.Size, head.Size)
+		}
+		if err := m.prove(ctx, store, *there); err != nil {
+			return err
+		}
+	}
+	content, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = a.put(ctx, audit.Segment(first)+manifestSuffix, func(w io.Writer) error {
+		_, err := w.Write(append(content, '\n'))
+		return err
+	})
+	return err
+}
+
+// prove finds the proofs of a segment for a checkpoint.
+func (m *Manifest) prove(ctx context.Context, store tree.Store, head audit.TreeHead) error {
+	hashes := tree.Hashes(ctx, store)
+	path, err := tlog.ProveRecord(head.Size, m.First-1, hashes)
+	if err != nil {
+		return err
+	}
+	m.Inclusion = path[segmentHeight:]
+	m.Consistency, err = tlog.ProveTree(head.Size, m.Last, hashes)
+	return err
+}
+
+// writeRows writes the rows, if they are those of the tree. It fills in what the
+// manifest says of the object.
+func (a *Archive) writeRows(ctx context.Context, store tree.Store, m *Manifest, head *audit.TreeHead) error {
+	out := &measured{sum: sha256.New()}
+	fill := func(to io.Writer) error {
+		out.to = to
+		rows, err := encode(out, m.First, func(after, last int64) ([]keyserver.AuditEntry, error) {
+			return store.AuditRange(ctx, after, last, readPage)
+		})
+		if err != nil {
+			return err
+		}
+		if rows.included(m, head) != nil {
+			return fmt.Errorf("%w: the rows %d to %d are not as they were written", tree.ErrInconsistent, m.First, m.Last)
+		}
+		return nil
+	}
+	done, err := a.put(ctx, m.Object, fill)
+	if err != nil {
+		return err
+	}
+	if done {
+		m.Size, m.SHA256 = out.size, hex.EncodeToString(out.sum.Sum(nil))
+		return nil
+	}
+	return a.adopt(ctx, m)
+}
+
+// adopt takes an object that is there without a manifest. Check says whether its rows
+// are the right ones.
+func (a *Archive) adopt(ctx context.Context, m *Manifest) error {
+	r, _, err := a.object(ctx, m.Object)
+	if err == nil && r == nil {
+		err = damaged("%s is missing", m.Object)
+	}
+	if err != nil {
+		return err
+	}
+	sum := sha256.New()
+	m.Size, err = io.Copy(sum, r)
+	m.SHA256 = hex.EncodeToString(sum.Sum(nil))
+	if err := errors.Join(err, r.Close()); err != nil {
+		return err
+	}
+	_, err = a.read(ctx, m, func(*keyserver.AuditEntry) error { return nil })
+	return err
+}
+
+// Check reads a segment back, establishes that its rows are those that the tree has in
+// the database, and that its proofs hold. It answers where the chains stand behind it.
+func (a *Archive) Check(ctx context.Context, store tree.Store, key note.Verifier, first int64) ([]audit.Head, error) {
+	m, err := a.manifest(ctx, first)
+	if err != nil {
+		return nil, err
+	}
+	there, err := a.checkpoint(ctx, first, key)
+	if err != nil {
+		return nil, err
+	}
+	if m == nil || there == nil {
+		return nil, damaged("the segment of the rows %d to %d is not in the archive", first, first+Rows-1)
+	}
+	if m.Origin != key.Name() {
+		return nil, damaged("the segment of the rows %d to %d is of the log %q", m.First, m.Last, m.Origin)
+	}
+	last := map[int64]audit.Head{}
+	rows, err := a.read(ctx, m, func(e *keyserver.AuditEntry) error {
+		last[e.Chain] = audit.Head{Chain: e.Chain, Position: e.Position, Hash: e.Hash}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := rows.included(m, there); err != nil {
+		return nil, err
+	}
+	head, err := store.AuditTree(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ours := *m
+	if err := ours.prove(ctx, store, head); err != nil {
+		return nil, err
+	}
+	if rows.included(&ours, &head) != nil {
+		return nil, damaged("the segment of the rows %d to %d has other rows than the database", m.First, m.Last)
+	}
+	heads := make([]audit.Head, 0, len(last))
+	for _, h := range last {
+		heads = append(heads, h)
+	}
+	return heads, nil
+}

@@ -1,0 +1,167 @@
+package archive
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// maxChains bounds the chains that are followed.
+const maxChains = 4096
+
+// Verified is what Verify has established, up to the first thing that is wrong.
+type Verified struct {
+	Segments int
+	Rows     int64          // from the first row of the log on
+	Newest   audit.TreeHead // of the checkpoint of the last segment
+}
+
+// Verify reads every segment and establishes that its rows are those that the log of a
+// key has signed, one behind the other from the first on, and that they are the rows of
+// each checkpoint that was noted before and has not more of them. Its error names the
+// first segment and, where it can be known, the row that is not.
+func Verify(ctx context.Context, a *Archive, key note.Verifier, noted ...tree.Noted) (Verified, error) {
+	v := verifier{archive: a, key: key, noted: noted, chains: map[int64]audit.Head{}}
+	next := int64(1)
+	err := a.each(ctx, func(first int64) error {
+		if first != next {
+			return damaged("the segment of the rows %d to %d is missing", next, next+Rows-1)
+		}
+		if err := v.segment(ctx, first); err != nil {
+			return err
+		}
+		next += Rows
+		return nil
+	})
+	if err == nil && next == 1 {
+		err = errors.New("the archive has no segment")
+	}
+	return v.done, err
+}
+
+type verifier struct {
+	archive  *Archive
+	key      note.Verifier
+	noted    []tree.Noted
+	segments subtree // whose leaves are the roots of the segments
+	chains   map[int64]audit.Head
+	done     Verified
+}
+
+func (v *verifier) segment(ctx context.Context, first int64) error {
+	m, err := v.archive.manifest(ctx, first)
+	if err != nil {
+		return err
+	}
+	head, err := v.archive.checkpoint(ctx, first, v.key)
+	switch {
+	case err != nil:
+		return err
+	case m == nil || head == nil:
+		return damaged("the segment of the rows %d to %d has no manifest or no checkpoint", first, first+Rows-1)
+	case m.Origin != v.key.Name():
+		return damaged("%s is of the log %q, and the key is that of %q", audit.Segment(first)+manifestSuffix, m.Origin, v.key.Name())
+	}
+	rows, err := v.archive.read(ctx, m, v.row)
+	if err != nil {
+		return err
+	}
+	if err := rows.included(m, head); err != nil {
+		return err
+	}
+	root, err := tlog.TreeHash(rows.size, rows)
+	if err != nil {
+		return err
+	}
+	if err := v.isNoted(first, m.Last-1, &partial{&v.segments, rows, first}); err != nil {
+		return err
+	}
+	if err := v.segments.add(root); err != nil {
+		return err
+	}
+	if err := v.follows(m, head); err != nil {
+		return err
+	}
+	if err := v.isNoted(m.Last, m.Last, &partial{segments: &v.segments}); err != nil {
+		return err
+	}
+	v.done.Segments++
+	v.done.Rows, v.done.Newest = m.Last, *head
+	return nil
+}
+
+// follows establishes that all rows so far are the beginning of a checkpoint's tree, so
+// that no two segments are of different histories.
+func (v *verifier) follows(m *Manifest, head *audit.TreeHead) error {
+	root, err := tlog.TreeHash(v.segments.size, &v.segments)
+	if err != nil {
+		return err
+	}
+	if tlog.CheckTree(m.Consistency, head.Size, head.Root, m.Last, root) != nil {
+		return damaged("the checkpoint of the segment of the rows %d to %d does not continue the segments before it", m.First, m.Last)
+	}
+	return nil
+}
+
+// isNoted holds the rows against the checkpoints that end somewhere.
+func (v *verifier) isNoted(from, to int64, rows tlog.HashReader) error {
+	for _, n := range v.noted {
+		if n.Head.Size < from || n.Head.Size > to {
+			continue
+		}
+		root, err := tlog.TreeHash(n.Head.Size, rows)
+		if err != nil {
+			return err
+		}
+		if root != n.Head.Root {
+			return damaged("the %d rows of the checkpoint in %s are other ones: the log has signed two histories", n.Head.Size, n.Name)
+		}
+	}
+	return nil
+}
+
+// row follows the chains. The tree proves more, and cannot name a row.
+func (v *verifier) row(e *keyserver.AuditEntry) error {
+	last, known := v.chains[e.Chain]
+	if !known && len(v.chains) >= maxChains {
+		return damaged("row %d is of a chain beyond the %d that there can be", e.Seq, maxChains)
+	}
+	if e.Position != last.Position+1 || e.Previous != last.Hash {
+		return damaged("row %d does not continue position %d of chain %d: it, or the row there, was changed", e.Seq, last.Position, e.Chain)
+	}
+	v.chains[e.Chain] = audit.Head{Chain: e.Chain, Position: e.Position, Hash: e.Hash}
+	return nil
+}
+
+// partial reads the hashes of the tree over whole segments and a last one.
+type partial struct {
+	segments *subtree
+	rows     *subtree
+	first    int64
+}
+
+// ReadHashes implements tlog.HashReader.
+func (p *partial) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
+	out := make([]tlog.Hash, 0, len(indexes))
+	for _, index := range indexes {
+		level, n := tlog.SplitStoredHashIndex(index)
+		from := p.segments
+		if level < segmentHeight {
+			from, n = p.rows, n-(p.first-1)>>level
+		} else {
+			level -= segmentHeight
+		}
+		hash, err := from.ReadHashes([]int64{tlog.StoredHashIndex(level, n)})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, hash...)
+	}
+	return out, nil
+}

@@ -1,0 +1,286 @@
+package witness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// FeedStore is what a feed needs of a database.
+type FeedStore interface {
+	AuditTree(ctx context.Context) (audit.TreeHead, error)
+	CosignedAuditTree(ctx context.Context) (audit.TreeHead, error)
+	// CosignAuditTree adds cosignatures to a head. add answers a checkpoint with those
+	// of another one of the same head, too, and whether they are a quorum.
+	CosignAuditTree(ctx context.Context, head audit.TreeHead, add func(stored []byte) (checkpoint []byte, quorum bool, err error)) error
+}
+
+// Grower is the tree of this key server.
+type Grower interface {
+	// Grown is closed once the tree grows.
+	Grown() <-chan struct{}
+	// Prove proves that the tree of a size continues an earlier one.
+	Prove(ctx context.Context, size, old int64) (tlog.TreeProof, error)
+}
+
+// FeedConfig is of a Feed. Every field but Peers is needed.
+type FeedConfig struct {
+	Store    FeedStore
+	Tree     Grower
+	Key      note.Verifier // of the tree's own checkpoints
+	Remotes  []Remote      // that are always asked
+	Quorum   int           // so many make a quorum
+	Interval time.Duration // of checkpoints
+	Clock    func() time.Time
+	Logger   *slog.Logger
+	// Alarm is told where a witness knows better of this tree than the database.
+	Alarm func(problem string)
+	// Peers answers those that are witnesses at the moment; nil: none.
+	Peers func(ctx context.Context) ([]Remote, error)
+}
+
+// Feed sends the tree's checkpoints to witnesses, each on its own, and keeps what they
+// cosign.
+type Feed struct {
+	FeedConfig
+
+	mu    sync.Mutex
+	noted time.Time        // when a checkpoint was last written to the log
+	heads []audit.TreeHead // the latest, with the cosignatures that they have
+	all   map[string]note.Verifier
+}
+
+// maxHeads are as many as wait for the cosignatures of witnesses that take long.
+const maxHeads = 16
+
+// NewFeed makes a feed. Run sends.
+func NewFeed(c FeedConfig) *Feed {
+	return &Feed{FeedConfig: c, all: map[string]note.Verifier{}}
+}
+
+// Run sends until ctx ends.
+func (f *Feed) Run(ctx context.Context) {
+	var senders sync.WaitGroup
+	defer senders.Wait()
+	running := map[string]context.CancelFunc{}
+	defer func() {
+		for _, stop := range running {
+			stop()
+		}
+	}()
+	for {
+		f.note(ctx)
+		wanted := f.Remotes
+		if f.Peers != nil {
+			peers, err := f.Peers(ctx)
+			if err != nil && ctx.Err() == nil {
+				f.Logger.Warn("the peers that are witnesses could not be read", "error", err)
+			}
+			wanted = append(wanted[:len(wanted):len(wanted)], peers...)
+		}
+		now := map[string]bool{}
+		for _, r := range wanted[:min(len(wanted), MaxWitnesses)] {
+			name := id(r.Verifier())
+			now[name] = true
+			if running[name] != nil {
+				continue
+			}
+			one, stop := context.WithCancel(ctx)
+			running[name] = stop
+			f.take(name, r.Verifier())
+			senders.Go(func() { f.send(one, r) })
+		}
+		for name, stop := range running {
+			if !now[name] {
+				stop()
+				delete(running, name)
+				f.take(name, nil)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(f.Interval):
+		}
+	}
+}
+
+// noteEvery is how often the newest checkpoint is written to the log, which may be kept
+// where nobody can change it.
+const noteEvery = time.Hour
+
+func (f *Feed) note(ctx context.Context) {
+	if f.Clock().Sub(f.noted) < noteEvery {
+		return
+	}
+	if head, err := f.Store.AuditTree(ctx); err == nil && head.Size > 0 {
+		f.noted = f.Clock()
+		f.Logger.Info("the newest checkpoint of the audit trail", "checkpoint", string(head.Checkpoint))
+	}
+}
+
+func id(v note.Verifier) string { return fmt.Sprintf("%s+%08x", v.Name(), v.KeyHash()) }
+
+func (f *Feed) take(name string, v note.Verifier) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if v == nil {
+		delete(f.all, name)
+		return
+	}
+	f.all[name] = v
+}
+
+// maxPause is how long at most a witness that does not cosign is left alone.
+const maxPause = time.Minute
+
+// send sends each head to one witness. A witness that is away is asked ever more
+// seldom, up to once a minute.
+func (f *Feed) send(ctx context.Context, to Remote) {
+	var known int64 // that the witness has, as far as it said
+	pause := time.Duration(0)
+	logger := f.Logger.With("witness", to.Verifier().Name())
+	failing := false
+	for {
+		grown := f.Tree.Grown()
+		var err error
+		if known, err = f.one(ctx, to, known); err != nil && ctx.Err() == nil {
+			pause = min(max(2*pause, f.Interval), maxPause)
+			if !failing {
+				logger.Warn("a witness does not cosign the audit tree; trying again", "error", err)
+			}
+			failing = true
+		} else if err == nil {
+			if pause = 0; failing {
+				logger.Info("the witness cosigns the audit tree again")
+			}
+			failing = false
+		}
+		wait := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return
+		case <-wait.C:
+		}
+		if pause > 0 {
+			continue
+		}
+		look := time.NewTimer(f.Interval)
+		select {
+		case <-ctx.Done():
+		case <-grown:
+		case <-look.C: // another replica may have made it grow
+		}
+		look.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// one sends the newest head, unless the witness has cosigned it, and answers what the
+// witness has.
+func (f *Feed) one(ctx context.Context, to Remote, known int64) (int64, error) {
+	head, err := f.Store.AuditTree(ctx)
+	if err != nil || head.Size == 0 || signedBy(head.Checkpoint, to.Verifier()) {
+		return known, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	if !signedBy(head.Checkpoint, f.Key) { // the tree raises the alarm here, the witness there
+		to.Confess(ctx, Request{Old: known, Checkpoint: head.Checkpoint})
+		return known, errors.New("the newest checkpoint in the database was not signed by this key server")
+	}
+	for range 2 {
+		var lines []byte
+		if known > head.Size {
+			if err := f.behind(ctx, to, known); err != nil {
+				return 0, err // it is asked again what it has: the peer may be registered anew meanwhile
+			}
+			return known, nil
+		}
+		request := Request{Old: known, Checkpoint: head.Checkpoint}
+		if known > 0 && known < head.Size {
+			if request.Proof, err = f.Tree.Prove(ctx, head.Size, known); err != nil {
+				return known, err
+			}
+		}
+		lines, err = to.AddCheckpoint(ctx, request)
+		var stale keyserver.StaleCheckpointError
+		switch {
+		case errors.As(err, &stale):
+			known = stale.Size
+			continue
+		case fault.CodeOf(err) == fault.CheckpointInconsistent:
+			f.Alarm(fmt.Sprintf("the witness %s has cosigned a tree of %d rows that this one does not continue: rows were changed, or the database was copied or put back", to.Verifier().Name(), known))
+			return known, err
+		case err != nil:
+			return known, err
+		}
+		return head.Size, f.keep(ctx, head, lines, to.Verifier())
+	}
+	return known, err
+}
+
+// behind is where a witness has cosigned more than the newest head has.
+func (f *Feed) behind(ctx context.Context, to Remote, known int64) error {
+	head, err := f.Store.AuditTree(ctx)
+	if err != nil || head.Size >= known { // another replica made it grow
+		return err
+	}
+	f.Alarm(fmt.Sprintf("the witness %s has cosigned %d rows, and the audit tree has %d: the database was put back, or rows were cut off", to.Verifier().Name(), known, head.Size))
+	to.Confess(ctx, Request{Old: known, Checkpoint: head.Checkpoint})
+	return fmt.Errorf("it has cosigned %d rows, and the audit tree has %d", known, head.Size)
+}
+
+// keep adds a cosignature to a head, once it is one.
+func (f *Feed) keep(ctx context.Context, head audit.TreeHead, lines []byte, by note.Verifier) error {
+	line, err := cosignatureOf(head.Checkpoint, lines, by)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	at := -1
+	for i := range f.heads {
+		if f.heads[i].Size == head.Size && f.heads[i].Root == head.Root {
+			at = i
+		}
+	}
+	if at < 0 {
+		f.heads = append(f.heads, head)
+		f.heads = f.heads[max(0, len(f.heads)-maxHeads):]
+		at = len(f.heads) - 1
+	}
+	f.heads[at].Checkpoint = merge(f.heads[at].Checkpoint, line)
+	head = f.heads[at]
+	verifiers := make([]note.Verifier, 0, len(f.all))
+	for _, v := range f.all {
+		verifiers = append(verifiers, v)
+	}
+	f.mu.Unlock()
+	return f.Store.CosignAuditTree(ctx, head, func(stored []byte) ([]byte, bool, error) {
+		all := merge(stored, signatures(head.Checkpoint))
+		return all, countSigned(all, verifiers) >= max(f.Quorum, 1), nil
+	})
+}
+
+// Cosigned answers how many rows a quorum of witnesses has cosigned. Where no quorum
+// is asked for, that is as many as there may be.
+func (f *Feed) Cosigned(ctx context.Context) (int64, error) {
+	if f.Quorum == 0 {
+		return 1<<63 - 1, nil
+	}
+	head, err := f.Store.CosignedAuditTree(ctx)
+	return head.Size, err
+}

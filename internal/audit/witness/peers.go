@@ -1,0 +1,117 @@
+package witness
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	cosignature "github.com/transparency-dev/formats/note"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Learn remembers the keys that a peer has named, at first sight. Other ones later are
+// refused, and told of: until somebody registers the peer anew, it has the first.
+func (w *Witness) Learn(ctx context.Context, peer keyserver.SystemID, keys keyserver.AuditKeys) error {
+	if err := plausible(peer, keys); err != nil {
+		return err
+	}
+	logs, err := w.Store.WitnessedLogs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range logs {
+		if l.System != peer {
+			continue
+		}
+		if l.Origin == keys.Origin && l.Key == keys.Key && l.WitnessKey == keys.Witness {
+			return nil
+		}
+		refusal := fault.New(fault.NotTrusted, "the peer %d names another key of its audit tree than at first; where that is meant, remove it and register it again", peer)
+		if err := w.conflict(ctx, l, peer, keyserver.LogKeyChanged); err != nil {
+			return err
+		}
+		return refusal
+	}
+	return w.Store.UpdateWitnessedLog(ctx, keys.Origin, func(l *keyserver.WitnessedLog) error {
+		if l.Key != "" {
+			return fmt.Errorf("the log %s of the peer %d is known already", keys.Origin, peer)
+		}
+		l.System, l.Key, l.WitnessKey = peer, keys.Key, keys.Witness
+		return nil
+	})
+}
+
+// maxKey bounds the keys of peers, and with them the names of their logs.
+const maxKey = 1024
+
+// plausible refuses keys that could not be a peer's, above all those of another one.
+func plausible(peer keyserver.SystemID, keys keyserver.AuditKeys) error {
+	bad := func(what string) error {
+		return fmt.Errorf("the peer %d names %s", peer, what)
+	}
+	if len(keys.Key) > maxKey || len(keys.Witness) > maxKey {
+		return bad("a key that is too long")
+	}
+	v, err := note.NewVerifier(keys.Key)
+	if err != nil || v.Name() != keys.Origin {
+		return bad("a key that is not that of its audit tree")
+	}
+	if !strings.HasSuffix(keys.Origin, fmt.Sprintf("/audit/%d", peer)) {
+		return bad("an audit tree that is not its own")
+	}
+	c, err := cosignature.NewVerifierForCosignatureV1(keys.Witness)
+	if err != nil || !strings.HasSuffix(c.Name(), fmt.Sprintf("/witness/%d", peer)) {
+		return bad("a key of its witness that is none, or not its own")
+	}
+	return nil
+}
+
+// PeerLink asks peers.
+type PeerLink interface {
+	AddCheckpoint(ctx context.Context, peer keyserver.TrustedServer, r Request) ([]byte, error)
+}
+
+// Peers answers the peers that are witnesses: those whose records say so and whose
+// keys are known.
+func (w *Witness) Peers(ctx context.Context, link PeerLink) ([]Remote, error) {
+	logs, err := w.Store.WitnessedLogs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	peers, err := w.Store.TrustedServers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []Remote
+	for _, p := range peers {
+		for _, l := range logs {
+			if !p.Witness || l.System != p.System {
+				continue
+			}
+			if v, err := cosignature.NewVerifierForCosignatureV1(l.WitnessKey); err == nil {
+				list = append(list, &colleague{p, v, link})
+			}
+		}
+	}
+	return list, nil
+}
+
+// colleague is a peer that is a witness.
+type colleague struct {
+	peer     keyserver.TrustedServer
+	verifier note.Verifier
+	link     PeerLink
+}
+
+func (c *colleague) Verifier() note.Verifier { return c.verifier }
+
+func (c *colleague) AddCheckpoint(ctx context.Context, r Request) ([]byte, error) {
+	return c.link.AddCheckpoint(ctx, c.peer, r)
+}
+
+func (c *colleague) Confess(ctx context.Context, r Request) {
+	_, _ = c.link.AddCheckpoint(ctx, c.peer, r) // it is refused
+}

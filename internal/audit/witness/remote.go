@@ -1,0 +1,109 @@
+package witness
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	cosignature "github.com/transparency-dev/formats/note"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Remote is a witness of this key server's tree.
+type Remote interface {
+	// Verifier is of its cosignatures; its name is how the witness is called.
+	Verifier() note.Verifier
+	// AddCheckpoint answers the lines of a cosignature, a keyserver.StaleCheckpointError
+	// where the witness has cosigned another size than the request says, or the fault
+	// CHECKPOINT_INCONSISTENT.
+	AddCheckpoint(ctx context.Context, r Request) ([]byte, error)
+	// Confess shows a checkpoint that cannot be cosigned: the tree is smaller than what the
+	// witness has cosigned, or the checkpoint is not its own.
+	Confess(ctx context.Context, r Request)
+}
+
+// Bounds of asking witnesses.
+const (
+	askTime   = 10 * time.Second
+	maxAnswer = 4 << 10
+	// MaxWitnesses are as many as are asked; further ones of --witness are refused,
+	// and further peers are left out.
+	MaxWitnesses = 32
+)
+
+// site is a witness that is asked over HTTP.
+type site struct {
+	url      string
+	verifier note.Verifier
+	client   *http.Client
+}
+
+// ParseRemote reads URL=VKEY.
+func ParseRemote(spec string, client *http.Client) (Remote, error) {
+	// A key has equals signs, too, and behind them no URL goes on; in it comes a name,
+	// eight digits and a base64 text, between plus signs.
+	at, key, found := strings.Cut(spec, "=")
+	u, err := url.Parse(at)
+	if !found || err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, errors.New("it must be URL=VKEY: a URL without user, query and fragment, and the key of the witness as C2SP signed-note spells it, for instance https://witness.example=witness.example+1a2b3c4d+BASE64")
+	}
+	verifier, err := cosignature.NewVerifierForCosignatureV1(key)
+	if err != nil {
+		return nil, fmt.Errorf("the key of the witness at %s is not one as C2SP signed-note spells it: %w", at, err)
+	}
+	return &site{url: strings.TrimSuffix(at, "/") + "/add-checkpoint", verifier: verifier, client: client}, nil
+}
+
+// Client returns what asks witnesses over HTTP. It follows nobody elsewhere.
+func Client() *http.Client {
+	return &http.Client{
+		Timeout:       askTime,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+func (s *site) Verifier() note.Verifier { return s.verifier }
+
+// Confess does nothing: C2SP has no word for it.
+func (s *site) Confess(context.Context, Request) {}
+
+func (s *site) AddCheckpoint(ctx context.Context, r Request) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(r.Marshal()))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "text/plain; charset=utf-8")
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case len(body) > maxAnswer && resp.StatusCode == http.StatusOK:
+		return nil, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
+	case resp.StatusCode == http.StatusOK:
+		return body, nil
+	case resp.StatusCode == http.StatusConflict && resp.Header.Get("Content-Type") == "text/x.tlog.size":
+		size, err := parseSize(strings.TrimSuffix(string(body), "\n"))
+		if err != nil {
+			return nil, err
+		}
+		return nil, keyserver.StaleCheckpointError{Size: size}
+	case resp.StatusCode == http.StatusUnprocessableEntity, resp.StatusCode == http.StatusConflict:
+		return nil, fault.New(fault.CheckpointInconsistent, "the witness says that the tree does not continue what it has cosigned")
+	}
+	return nil, fmt.Errorf("it answers %s", resp.Status)
+}

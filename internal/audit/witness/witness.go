@@ -1,0 +1,262 @@
+// Package witness watches that logs only ever grow, and has others watch the audit
+// tree of this key server.
+//
+// As a witness (C2SP tlog-witness) it cosigns a checkpoint of a log that continues
+// what it cosigned last, and remembers that before the cosignature leaves. As a log
+// it sends each new checkpoint to its witnesses and keeps what they cosign.
+package witness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Store is what a witness needs of a database.
+type Store interface {
+	WitnessedLogs(ctx context.Context) ([]keyserver.WitnessedLog, error)
+	// UpdateWitnessedLog changes what is known of a log, which is its origin alone where
+	// it is new. No two changes overlap, on any replica.
+	UpdateWitnessedLog(ctx context.Context, origin string, change func(l *keyserver.WitnessedLog) error) error
+	TrustedServers(ctx context.Context) ([]keyserver.TrustedServer, error)
+}
+
+// Config of a Witness. Every field but Clients is needed.
+type Config struct {
+	Store  Store
+	Signer *Signer
+	// Own is what verifies the audit tree of this key server.
+	Own keyserver.AuditKey
+	// Clients are logs that are no peers', by the keys that verify their checkpoints.
+	Clients []string
+	Clock   func() time.Time
+	// Alarm is told of each attempt that shows a conflict, and has to bound what it does.
+	Alarm func(keyserver.WitnessedLog)
+}
+
+// Witness cosigns the checkpoints of logs. It is safe for concurrent use.
+type Witness struct {
+	Config
+	clients map[string]client // by origin
+}
+
+type client struct {
+	verifier note.Verifier
+	key      string
+}
+
+// New makes a witness. It fails where a key of Clients is none.
+func New(c Config) (*Witness, error) {
+	w := &Witness{Config: c, clients: map[string]client{}}
+	for _, key := range c.Clients {
+		v, err := note.NewVerifier(key)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a key as C2SP signed-note spells one: %w", key, err)
+		}
+		if _, ok := w.clients[v.Name()]; ok {
+			return nil, fmt.Errorf("there are two keys of the log %s", v.Name())
+		}
+		w.clients[v.Name()] = client{v, key}
+	}
+	return w, nil
+}
+
+// Nobody is who sends a checkpoint that nothing but its signature vouches for.
+const Nobody keyserver.SystemID = 0
+
+// AddCheckpoint cosigns a checkpoint and answers the lines of the cosignature. from is
+// the peer that sends it, or Nobody.
+//
+// BAD_REQUEST where the old size is greater than the checkpoint's, NOT_FOUND where the
+// log is not known, CHECKPOINT_UNSIGNED, a keyserver.StaleCheckpointError,
+// CHECKPOINT_INCONSISTENT.
+func (w *Witness) AddCheckpoint(ctx context.Context, from keyserver.SystemID, r Request) (lines []byte, err error) {
+	origin, _, _ := strings.Cut(string(r.Checkpoint), "\n")
+	log, verifier, err := w.known(ctx, origin)
+	if err != nil {
+		return nil, err
+	}
+	if from != Nobody && log.System != from {
+		return nil, unknown(origin)
+	}
+	head, err := tree.Open(r.Checkpoint, verifier)
+	if err != nil {
+		refusal := fault.New(fault.CheckpointUnsigned, "the checkpoint of %s is not signed by its key, or is not a checkpoint", origin)
+		return nil, errors.Join(refusal, w.conflict(ctx, log, from, keyserver.LogForged))
+	}
+	var refusal error
+	var after keyserver.WitnessedLog
+	err = w.Store.UpdateWitnessedLog(ctx, origin, func(l *keyserver.WitnessedLog) error {
+		if l.Key != log.Key { // a client's key was changed by whoever runs this witness
+			*l = log
+		}
+		var found keyserver.LogConflict
+		if found, refusal = judge(*l, r, head.Size, head.Root, from); found != "" {
+			l.Conflict, l.ConflictAt = found, w.now()
+		}
+		if refusal == nil {
+			l.Size, l.Root, l.SeenAt = head.Size, head.Root, w.now()
+		}
+		after = *l
+		after.Conflict = found
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if after.Conflict != "" {
+		w.Alarm(after)
+	}
+	if refusal != nil {
+		return nil, refusal
+	}
+	text, _, _ := strings.Cut(string(r.Checkpoint), "\n\n")
+	return w.Signer.cosign(text + "\n")
+}
+
+// Answer is AddCheckpoint for a request as C2SP tlog-witness spells it, from nobody.
+func (w *Witness) Answer(ctx context.Context, body []byte) ([]byte, error) {
+	r, err := ParseRequest(body)
+	if err != nil {
+		return nil, err
+	}
+	return w.AddCheckpoint(ctx, Nobody, r)
+}
+
+// AuditKeys are what peers are told.
+func (w *Witness) AuditKeys() keyserver.AuditKeys {
+	return keyserver.AuditKeys{AuditKey: w.Own, Witness: w.Signer.Key}
+}
+
+func (w *Witness) now() time.Time { return w.Clock().UTC().Truncate(time.Microsecond) }
+
+// known answers a log that may ask for cosignatures, and what verifies it.
+func (w *Witness) known(ctx context.Context, origin string) (keyserver.WitnessedLog, note.Verifier, error) {
+	if c, ok := w.clients[origin]; ok {
+		return keyserver.WitnessedLog{Origin: origin, Key: c.key}, c.verifier, nil
+	}
+	logs, err := w.Store.WitnessedLogs(ctx)
+	if err != nil {
+		return keyserver.WitnessedLog{}, nil, err
+	}
+	named := func(l keyserver.WitnessedLog) bool { return l.Origin == origin }
+	if !slices.ContainsFunc(logs, named) { // most strangers get no further
+		return keyserver.WitnessedLog{}, nil, unknown(origin)
+	}
+	if logs, err = w.peerLogs(ctx, logs); err != nil {
+		return keyserver.WitnessedLog{}, nil, err
+	}
+	if i := slices.IndexFunc(logs, named); i >= 0 {
+		v, err := note.NewVerifier(logs[i].Key)
+		return logs[i], v, err
+	}
+	return keyserver.WitnessedLog{}, nil, unknown(origin)
+}
+
+// peerLogs are those of peers that are witnessed.
+func (w *Witness) peerLogs(ctx context.Context, logs []keyserver.WitnessedLog) ([]keyserver.WitnessedLog, error) {
+	peers, err := w.Store.TrustedServers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []keyserver.WitnessedLog
+	for _, l := range logs {
+		for _, p := range peers {
+			if p.Witness && p.System == l.System {
+				list = append(list, l)
+			}
+		}
+	}
+	return list, nil
+}
+
+func unknown(origin string) error {
+	return fault.New(fault.NotFound, "this key server does not witness a log %q; a peer's is witnessed with witness in its record on both sides, another one with --witness-client", bounded(origin))
+}
+
+// bounded is what a stranger sent, short enough to be said.
+func bounded(s string) string { return strings.ToValidUTF8(s[:min(len(s), 100)], "") }
+
+// judge decides about a checkpoint that the log has signed. A conflict is what the
+// log has signed or, as a peer, says itself: anybody can send an old checkpoint, or a
+// proof that is none.
+func judge(l keyserver.WitnessedLog, r Request, size int64, root tlog.Hash, from keyserver.SystemID) (keyserver.LogConflict, error) {
+	inconsistent := fault.New(fault.CheckpointInconsistent, "the checkpoint of %d rows does not continue that of %d", size, l.Size)
+	switch {
+	case size == l.Size && root != tlog.Hash(l.Root) && l.Size > 0:
+		return keyserver.LogForked, inconsistent
+	case r.Old > size:
+		refusal := fault.New(fault.BadRequest, "the old size %d is greater than that of the checkpoint, %d", r.Old, size)
+		if from != Nobody && r.Old == l.Size {
+			return keyserver.LogRolledBack, refusal
+		}
+		return "", refusal
+	case r.Old != l.Size:
+		return "", keyserver.StaleCheckpointError{Size: l.Size}
+	case r.Old == 0 && len(r.Proof) > 0, size == 0 && root != emptyRoot:
+		return "", inconsistent
+	case r.Old == 0:
+		return "", nil
+	case tlog.CheckTree(r.Proof, size, root, l.Size, l.Root) != nil:
+		if from != Nobody {
+			return keyserver.LogForked, inconsistent
+		}
+		return "", inconsistent
+	}
+	return "", nil
+}
+
+// emptyRoot is the root of a tree without leaves.
+var emptyRoot, _ = tlog.TreeHash(0, nil)
+
+// conflict remembers what a peer's log did, and tells of it.
+func (w *Witness) conflict(ctx context.Context, log keyserver.WitnessedLog, from keyserver.SystemID, found keyserver.LogConflict) error {
+	if from == Nobody {
+		return nil
+	}
+	var after keyserver.WitnessedLog
+	err := w.Store.UpdateWitnessedLog(ctx, log.Origin, func(l *keyserver.WitnessedLog) error {
+		if l.Key == log.Key {
+			l.Conflict, l.ConflictAt = found, w.now()
+		}
+		after = *l
+		return nil
+	})
+	if err == nil {
+		w.Alarm(after)
+	}
+	return err
+}
+
+// Logs answers the logs that are witnessed, and what was seen of them.
+func (w *Witness) Logs(ctx context.Context) ([]keyserver.WitnessedLog, error) {
+	all, err := w.Store.WitnessedLogs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, err := w.peerLogs(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	for origin, c := range w.clients {
+		l := keyserver.WitnessedLog{Origin: origin, Key: c.key}
+		for _, seen := range all {
+			if seen.Origin == origin && seen.Key == c.key {
+				l = seen
+			}
+		}
+		list = append(list, l)
+	}
+	sortLogs(list)
+	return list, nil
+}

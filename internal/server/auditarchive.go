@@ -1,0 +1,76 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/archive"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/witness"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// minRetention is what somebody needs at least to look into what happened.
+const minRetention = time.Hour
+
+func (c *Config) validateArchive() error {
+	switch {
+	case c.AuditRetention != 0 && c.AuditArchive == "":
+		return errors.New("--audit-retention needs --audit-archive: rows that are nowhere else are not removed")
+	case c.AuditRetention != 0 && c.AuditRetention < minRetention:
+		return fmt.Errorf("--audit-retention is %s; it must be at least %s, or 0 to keep every row", c.AuditRetention, minRetention)
+	case c.AuditArchive == "":
+		return nil
+	}
+	if err := archive.CheckURL(c.AuditArchive); err != nil {
+		return fmt.Errorf("--audit-archive: %w", err)
+	}
+	return nil
+}
+
+// archiveAudit starts to move audit rows into the archive, and to make room in the
+// database for those to come.
+func (s *Server) archiveAudit(registry *prometheus.Registry, store *sqlstore.Store, t *tree.Tree, feed *witness.Feed, rows *audit.Writer, alarm *tamperAlarm) {
+	a := archive.New(archive.Config{
+		Store: store, URL: s.cfg.AuditArchive, Retention: s.cfg.AuditRetention,
+		Key: t.Signer.Verifier, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
+		MayPrune: func(ctx context.Context, last int64) (bool, error) { return s.mayPrune(ctx, store, feed, last) },
+		Record: func(ctx context.Context, pruned string) error {
+			return rows.Write(ctx, keyserver.AuditEntry{
+				Operation: keyserver.AuditPruned, Outcome: keyserver.Allowed, Kind: keyserver.InternalSession,
+				Principal: keyserver.PrincipalRef{System: s.system}, Object: pruned,
+			})
+		},
+		Alarm: func(problem string) { alarm.raise(rowmac.Finding{Table: tableAuditArchive, Problem: problem}) },
+	})
+	a.Observe(registry)
+	s.background(a.Run)
+}
+
+// mayPrune reports whether a quorum of witnesses has cosigned the rows up to one, and
+// every sink of this process has them. Others stay in the database, however old they are.
+func (s *Server) mayPrune(ctx context.Context, store *sqlstore.Store, feed *witness.Feed, last int64) (bool, error) {
+	cosigned, err := feed.Cosigned(ctx)
+	if err != nil || cosigned < last {
+		return false, err
+	}
+	head, err := store.AuditTree(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, target := range s.cfg.sinks {
+		// One beyond the tree is not of a sink that has anything.
+		sent, err := store.AuditSinkSent(ctx, target.Name)
+		if err != nil || sent < last || sent > head.Size {
+			return false, err
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,57 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestBlocksAreNoted: one behind the other where there are many, with a rest for others,
+// and seldom where there is none; what fails is said once, tried again, and no reason to
+// hurry.
+func TestBlocksAreNoted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full, away := errors.New("the disk is full"), errors.New("the database is away")
+		answers := []struct {
+			more bool
+			err  error
+			rest time.Duration
+		}{
+			{true, nil, blockPause}, {true, nil, blockPause}, {false, nil, blockPasses},
+			{true, full, blockPasses}, {true, full, blockPasses}, {false, away, blockPasses},
+			{true, nil, blockPause}, {false, nil, blockPasses},
+		}
+		var log bytes.Buffer
+		s := &Server{cfg: Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+		ctx, cancel := context.WithCancel(t.Context())
+		var rests, want []time.Duration
+		last := time.Now()
+		n := 0
+		s.noteBlocks(func(context.Context) (bool, error) {
+			if n > 0 {
+				rests, want = append(rests, time.Since(last)), append(want, answers[n-1].rest)
+			}
+			last = time.Now()
+			if n == len(answers) {
+				cancel()
+				return false, context.Canceled // as a store says it, and nobody is told
+			}
+			n++
+			return answers[n-1].more, answers[n-1].err
+		})(ctx)
+		if !slices.Equal(rests, want) {
+			t.Errorf("the rests were %s, want %s", rests, want)
+		}
+		for text, times := range map[string]int{full.Error(): 1, away.Error(): 1, "is written again": 1, "level=ERROR": 2} {
+			if got := strings.Count(log.String(), text); got != times {
+				t.Errorf("%q is said %d times, want %d:\n%s", text, got, times, log.String())
+			}
+		}
+	})
+}

@@ -1,0 +1,217 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/witness"
+	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/peer"
+	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// Witnessing is what the flags say of witnesses and of logs to be witnessed.
+type Witnessing struct {
+	Witnesses      []string // URL=VKEY
+	WitnessQuorum  int
+	WitnessClients []string // VKEY
+}
+
+func (w *Witnessing) validateWitnesses() error {
+	seen := map[string]bool{}
+	for _, spec := range w.Witnesses {
+		r, err := witness.ParseRemote(spec, nil)
+		if err != nil {
+			return fmt.Errorf("--witness: %w", err)
+		}
+		at, _, _ := strings.Cut(spec, "=")
+		if u, err := url.Parse(at); err != nil || u.Scheme != "https" && !isLoopback(u.Hostname()) {
+			return fmt.Errorf("--witness: %s is plain http, by which somebody on the way could answer in the witness's place; it must be an https URL, or one of a loopback address", at)
+		}
+		if seen[r.Verifier().Name()] {
+			return fmt.Errorf("--witness: two witnesses are called %s; give each once", r.Verifier().Name())
+		}
+		seen[r.Verifier().Name()] = true
+	}
+	switch {
+	case len(w.Witnesses) > witness.MaxWitnesses:
+		return fmt.Errorf("--witness is given %d times; at most %d witnesses are asked", len(w.Witnesses), witness.MaxWitnesses)
+	case w.WitnessQuorum < 0 || w.WitnessQuorum > witness.MaxWitnesses:
+		return fmt.Errorf("--witness-quorum is %d; it must be from 0 to %d", w.WitnessQuorum, witness.MaxWitnesses)
+	case len(w.WitnessClients) > maxWitnessClients:
+		return fmt.Errorf("--witness-client is given %d times; at most %d logs are witnessed besides those of peers", len(w.WitnessClients), maxWitnessClients)
+	}
+	if _, err := witness.New(witness.Config{Clients: w.WitnessClients}); err != nil {
+		return fmt.Errorf("--witness-client: %w", err)
+	}
+	return nil
+}
+
+const maxWitnessClients = 64
+
+// witness makes what cosigns the checkpoints of others.
+func (s *Server) witness(ctx context.Context, store *sqlstore.Store, custodian *custody.Custodian, own keyserver.AuditKey, alarm *conflictAlarm) (*witness.Witness, error) {
+	signer, err := bootstrap.WitnessSigner(ctx, s.bootstrap(store, custodian))
+	if err != nil {
+		return nil, fmt.Errorf("read the key of the witness: %w", err)
+	}
+	return witness.New(witness.Config{Store: store, Signer: signer, Own: own, Clients: s.cfg.WitnessClients, Clock: s.cfg.Clock, Alarm: alarm.raise})
+}
+
+// feed sends the tree's checkpoints to witnesses, and learns the keys of those that are
+// peers.
+func (s *Server) feed(store *sqlstore.Store, t *tree.Tree, w *witness.Witness, peers *peer.Client, alarm *tamperAlarm) (*witness.Feed, error) {
+	var remotes []witness.Remote
+	client := witness.Client()
+	for _, spec := range s.cfg.Witnesses {
+		r, err := witness.ParseRemote(spec, client)
+		if err != nil {
+			return nil, err
+		}
+		remotes = append(remotes, r)
+	}
+	f := witness.NewFeed(witness.FeedConfig{
+		Store: store, Tree: t, Key: t.Signer.Verifier, Remotes: remotes, Quorum: s.cfg.WitnessQuorum, Interval: t.Interval, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
+		Peers: func(ctx context.Context) ([]witness.Remote, error) { return w.Peers(ctx, peers) },
+		Alarm: func(problem string) { alarm.raise(rowmac.Finding{Table: tableAuditTree, Problem: problem}) },
+	})
+	s.background(f.Run)
+	s.background((&introductions{w, store, peers, t.Interval, s.cfg.Logger, map[keyserver.SystemID]time.Time{}}).run)
+	return f, nil
+}
+
+// introductions ask peers that are witnesses for their keys.
+type introductions struct {
+	witness *witness.Witness
+	store   *sqlstore.Store
+	peers   *peer.Client
+	every   time.Duration
+	logger  *slog.Logger
+	asked   map[keyserver.SystemID]time.Time // that have answered what was expected
+}
+
+// askKeysAgain is how often a peer whose keys are known is asked for them again.
+const askKeysAgain = time.Minute
+
+func (i *introductions) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		list, err := i.store.TrustedServers(ctx)
+		logs, failed := i.store.WitnessedLogs(ctx)
+		if err = errors.Join(err, failed); err != nil && ctx.Err() == nil {
+			i.logger.Warn("the peers that are witnesses could not be read", "error", err)
+		}
+		known := map[keyserver.SystemID]bool{}
+		for _, l := range logs {
+			known[l.System] = true
+		}
+		i.ask(ctx, list, known)
+		wait := time.NewTimer(i.every)
+		select {
+		case <-ctx.Done():
+		case <-wait.C:
+		}
+		wait.Stop()
+	}
+}
+
+// ask asks all at once, because one that is away takes its time. known are those whose keys
+// are: not those of a peer that was registered anew since it was asked.
+func (i *introductions) ask(ctx context.Context, list []keyserver.TrustedServer, known map[keyserver.SystemID]bool) {
+	var all errgroup.Group
+	all.SetLimit(witness.MaxWitnesses)
+	answered := make([]bool, len(list))
+	now := time.Now()
+	for n, p := range list {
+		if !p.Witness || known[p.System] && now.Sub(i.asked[p.System]) < askKeysAgain {
+			continue
+		}
+		all.Go(func() error {
+			keys, err := i.peers.AuditKeys(ctx, p)
+			if err == nil {
+				err = i.witness.Learn(ctx, p.System, keys)
+			}
+			if err != nil && ctx.Err() == nil {
+				i.logger.Debug("a peer that is a witness did not say its keys, or others than before", "peer", p.System, "error", err)
+			}
+			answered[n] = err == nil
+			return nil
+		})
+	}
+	_ = all.Wait() // none fails
+	for n, p := range list {
+		if answered[n] {
+			i.asked[p.System] = now
+		}
+		if !p.Witness {
+			delete(i.asked, p.System)
+		}
+	}
+}
+
+// conflictAlarm tells of logs that did what no log may: in the log, in a metric and in
+// a row of the audit trail, once an interval for each.
+type conflictAlarm struct {
+	cfg     Config
+	rows    *audit.Writer
+	quiet   *quiet
+	waiting chan keyserver.WitnessedLog
+	found   *prometheus.CounterVec
+}
+
+func newConflictAlarm(cfg Config, rows *audit.Writer, every time.Duration) *conflictAlarm {
+	a := &conflictAlarm{
+		cfg: cfg, rows: rows, quiet: newQuiet(every), waiting: make(chan keyserver.WitnessedLog, maxAlarms),
+		found: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "keyserver_witness_conflicts_total", Help: "Attempts of logs to have cosigned what does not continue what was cosigned.",
+		}, []string{"conflict"}),
+	}
+	for _, c := range keyserver.LogConflicts {
+		a.found.WithLabelValues(string(c)) // so that an alert finds it before it counts anything
+	}
+	return a
+}
+
+// raise neither waits nor uses the store.
+func (a *conflictAlarm) raise(l keyserver.WitnessedLog) {
+	a.found.WithLabelValues(string(l.Conflict)).Inc()
+	if !a.quiet.due(l.Origin+" "+string(l.Conflict), a.cfg.Clock()) {
+		return
+	}
+	a.cfg.Logger.Error("a log that this key server witnesses is not what was cosigned; see docs/operations.md",
+		"log", l.Origin, "peer", l.System, "conflict", string(l.Conflict), "cosigned", l.Size)
+	select {
+	case a.waiting <- l:
+	default:
+	}
+}
+
+// run writes what waits until ctx ends.
+func (a *conflictAlarm) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case l := <-a.waiting:
+			err := a.rows.Write(ctx, keyserver.AuditEntry{
+				Operation: keyserver.AuditWitness, Outcome: keyserver.Refused, Reason: string(l.Conflict),
+				Kind: keyserver.InternalSession, Principal: keyserver.PrincipalRef{System: l.System}, Object: l.Origin,
+			})
+			if err != nil {
+				a.cfg.Logger.Error("the audit row of a log in conflict could not be written", "log", l.Origin, "error", err)
+			}
+		}
+	}
+}

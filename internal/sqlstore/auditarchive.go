@@ -1,0 +1,68 @@
+package sqlstore
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+)
+
+const auditExtent = `SELECT first, archived FROM audit_extent`
+
+// AuditExtent answers what of the audit trail is where.
+func (r reads) AuditExtent(ctx context.Context) (e audit.Extent, err error) {
+	err = r.row(ctx, auditExtent, nil, &e.First, &e.Archived)
+	return e, err
+}
+
+// Archived notes that the archive has the rows up to one.
+func (s *Store) Archived(ctx context.Context, last int64) error {
+	_, err := s.dialect.alone(ctx, s, `UPDATE audit_extent SET archived = $1 WHERE archived < $1`, last)
+	return err
+}
+
+// PruneAudit says that the trail begins behind a row that is archived, and where chains
+// stand there. SweepAudit removes the rows.
+func (s *Store) PruneAudit(ctx context.Context, last int64, heads []audit.Head) error {
+	return s.writeAlone(ctx, func(in statements) error {
+		n, err := in.exec(ctx, `UPDATE audit_extent SET first = $1 WHERE first < $1 AND archived >= $2`, last+1, last)
+		if err != nil || n == 0 { // another replica was first
+			return err
+		}
+		for _, h := range heads {
+			_, err := in.exec(ctx, `INSERT INTO audit_cuts (chain, position, head) VALUES ($1, $2, $3)
+				ON CONFLICT (chain) DO UPDATE SET position = excluded.position, head = excluded.head`, h.Chain, h.Position, h.Hash[:])
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// SweepAudit removes some of the rows before the first one, and answers whether there
+// are more. On PostgreSQL it makes partitions ahead.
+func (s *Store) SweepAudit(ctx context.Context) (more bool, err error) {
+	extent, err := s.AuditExtent(ctx)
+	if err != nil {
+		return false, err
+	}
+	if more, err = s.dialect.sweepAudit(ctx, s, extent.First); err != nil || more {
+		return more, err
+	}
+	return s.PruneAuditBlocks(ctx, extent.First)
+}
+
+// isHere refuses a row that is before the first one, whether it is removed yet or not.
+func (r reads) isHere(ctx context.Context, seq int64) error {
+	extent, err := r.AuditExtent(ctx)
+	if err == nil && seq < extent.First {
+		err = archived(seq, extent.First)
+	}
+	return err
+}
+
+func archived(seq, first int64) error {
+	return fault.New(fault.Archived, "row %d is not in the database any more, whose first row is %d: it is in the segment %s of the audit archive; read it with keyserver-operator audit show --archive",
+		seq, first, audit.Segment(seq))
+}

@@ -1,0 +1,119 @@
+package crash
+
+import (
+	"crypto/sha256"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/archive"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// TestReplicasArchiveTogether: two replicas archive the same segments into one directory
+// at the same time, as where a lease has ended early, and one is killed in each object
+// and in the removal, while clients work at a third. No object changes once it is there,
+// and the archive and the database together are the whole trail.
+func TestReplicasArchiveTogether(t *testing.T) {
+	const segments = 4
+	s := onPostgreSQL(t)
+	rig.Must(t, s.serve(t).Stop())
+	rows := s.longTrail(t, segments*archive.Rows)
+	grown := s.serve(t)
+	s.await(t, grown, func(store *sqlstore.Store) bool {
+		head, err := store.AuditTree(t.Context())
+		return err == nil && head.Size >= rows
+	})
+	w := newWorld(t, dice(t), grown)
+	// Whoever asks has the lease.
+	s.exec(t, `CREATE FUNCTION give() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.until := 0; RETURN NEW; END $$`)
+	s.exec(t, `CREATE TRIGGER give BEFORE UPDATE ON leases FOR EACH ROW WHEN (NEW.name = 'auditArchive') EXECUTE FUNCTION give()`)
+
+	dir := t.TempDir()
+	archiving := s
+	archiving.args = append(slices.Clone(s.args), "--audit-archive", "file://"+dir, "--audit-retention", "1h")
+	seen := objects{dir: dir, sums: map[string][sha256.Size]byte{}}
+	for round, moment := range []string{".rows.zst.*.new", ".rows.zst", ".checkpoint", ".json", "the removal"} {
+		there := len(seen.matching(t, moment))
+		one, other := archiving.serve(t), archiving.serve(t)
+		w.load(t, round, func() {
+			s.await(t, other, func(store *sqlstore.Store) bool {
+				e, err := store.AuditExtent(t.Context())
+				return err == nil && e.First > 1 || len(seen.matching(t, moment)) > there
+			})
+			other.Kill()
+		})
+		rig.Must(t, one.Stop())
+		seen.unchanged(t)
+		if log := one.Log() + other.Log(); strings.Contains(log, `"level":"ERROR"`) {
+			t.Errorf("%s: %s", moment, log)
+		}
+	}
+	last := archiving.serve(t)
+	s.await(t, last, func(store *sqlstore.Store) bool {
+		e, err := store.AuditExtent(t.Context())
+		return err == nil && e.First == segments*archive.Rows+1
+	})
+	rig.Must(t, last.Stop())
+	seen.unchanged(t)
+	if n := len(seen.sums); n != 3*segments {
+		t.Errorf("there are %d objects, want %d", n, 3*segments)
+	}
+	w.check(t, 0, true)
+
+	head, err := grown.Admin(t, program.Never).GetAuditCheckpoint(t.Context())
+	rig.Must(t, err)
+	rig.Must(t, grown.Stop())
+	noted := filepath.Join(t.TempDir(), "checkpoint")
+	rig.Must(t, os.WriteFile(noted, []byte(head), 0o600))
+	sealed := filepath.Join(dir, "00000000000000000001.checkpoint")
+	key := s.auditKey(t)
+	out, err := binary.Run("audit", "verify", "--archive", "file://"+dir, "--key", key, "--checkpoint", noted, "--checkpoint", sealed)
+	if err != nil || !strings.HasPrefix(out, "audit archive intact: rows 1 to 262144 in 4 segments") || strings.Count(out, "more than the archive has") != 2 {
+		t.Errorf("%v\n%s", err, out)
+	}
+	out, err = binary.Run("audit", "verify", "--database-url", s.state[1], "--key", key, "--checkpoint", noted)
+	if err != nil || !strings.HasPrefix(out, "audit trail intact") || !strings.Contains(out, "It begins at row 262145.") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// objects are what an archive in a directory was seen to have.
+type objects struct {
+	dir  string
+	sums map[string][sha256.Size]byte
+}
+
+func (o objects) matching(t *testing.T, suffix string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(o.dir, "*"+suffix))
+	rig.Must(t, err)
+	return found
+}
+
+// unchanged fails where an object is not there any more or has other bytes.
+func (o objects) unchanged(t *testing.T) {
+	t.Helper()
+	files, err := os.ReadDir(o.dir)
+	rig.Must(t, err)
+	now := map[string][sha256.Size]byte{}
+	for _, f := range files {
+		if strings.HasSuffix(f.Name(), ".new") { // what a process that was killed has not finished
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join(o.dir, f.Name()))
+		rig.Must(t, err)
+		now[f.Name()] = sha256.Sum256(content)
+	}
+	for name, sum := range o.sums {
+		if now[name] != sum {
+			t.Errorf("%s is not as it was", name)
+		}
+	}
+	maps.Copy(o.sums, now)
+}

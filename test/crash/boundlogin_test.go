@@ -1,0 +1,65 @@
+package crash
+
+import (
+	"io"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// TestCommandsWhereSessionsAreBound: audit verify reads a key server whose people have to
+// bind their sessions, and one behind a forwarded port, where no proof would be taken.
+func TestCommandsWhereSessionsAreBound(t *testing.T) {
+	s := onSQLite(t)
+	for name, tc := range map[string]struct {
+		args  []string
+		reach func(t *testing.T, address string) string
+	}{
+		"bound":     {[]string{"--require-proof", "people"}, func(_ *testing.T, address string) string { return address }},
+		"forwarded": {nil, forwarded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := s
+			at.args = append(slices.Clone(s.args), tc.args...)
+			server := at.serve(t)
+			out, err := binary.Run("audit", "verify", "--server", "https://"+tc.reach(t, server.Address), "--ca-file", filepath.Join(s.dir, "ca.crt"),
+				"--password-file", filepath.Join(s.dir, "bootstrap-password"))
+			if err != nil || !strings.HasPrefix(out, "audit trail intact") {
+				t.Errorf("%v\n%s", err, out)
+			}
+			rig.Must(t, server.Stop())
+		})
+	}
+}
+
+// forwarded reaches an address by another port.
+func forwarded(t *testing.T, address string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	rig.Must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("tcp", address)
+			if err != nil {
+				_ = from.Close()
+				continue
+			}
+			for a, b := range map[net.Conn]net.Conn{from: to, to: from} {
+				go func() {
+					_, _ = io.Copy(a, b) // until one of the two ends
+					_ = a.Close()
+				}()
+			}
+		}
+	}()
+	return l.Addr().String()
+}

@@ -1,0 +1,99 @@
+// Package witness checks what whole key servers make of each other's audit trees, and
+// plants in a running federation what no log may do.
+package witness
+
+import (
+	"bytes"
+	"database/sql"
+	"net/url"
+	"path/filepath"
+	"testing"
+	"time"
+
+	cosignature "github.com/transparency-dev/formats/note"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// interval of the checkpoints of every server here.
+const interval = 500 * time.Millisecond
+
+// databases are what the main clauses are checked on.
+var databases = map[string]func(testing.TB) testserver.Option{
+	"SQLite": func(testing.TB) testserver.Option { return func(*server.Config) {} },
+	"PostgreSQL": func(t testing.TB) testserver.Option {
+		url := pgtest.Database(t)
+		return func(c *server.Config) { c.DatabaseURL = url }
+	},
+}
+
+// site is a key server and its database, which is open to somebody else.
+type site struct {
+	*testserver.Server
+	at server.Config
+}
+
+func open(t testing.TB, options ...testserver.Option) *site {
+	t.Helper()
+	s := &site{}
+	s.Server = testserver.Start(t, append(options, func(c *server.Config) { c.CheckpointInterval = interval }, func(c *server.Config) { s.at = *c })...)
+	return s
+}
+
+// database opens the database beside the server.
+func (s *site) database(t testing.TB) *sql.DB {
+	t.Helper()
+	file := url.URL{Scheme: "file", OmitHost: true, Path: filepath.Join(s.at.DataDir, "keyserver.db"), RawQuery: "_busy_timeout=10000"}
+	driver, source := "sqlite", file.String()
+	if s.at.DatabaseURL != "" {
+		driver, source = "pgx", s.at.DatabaseURL
+	}
+	db, err := sql.Open(driver, source)
+	rig.Must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// head is what the database has of the tree.
+func head(t testing.TB, db *sql.DB, name string) (size int64, checkpoint []byte) {
+	t.Helper()
+	err := db.QueryRowContext(t.Context(), `SELECT size, checkpoint FROM audit_tree WHERE name = '`+name+`'`).Scan(&size, &checkpoint)
+	if err != nil && err != sql.ErrNoRows {
+		t.Fatal(err)
+	}
+	return size, checkpoint
+}
+
+// write makes rows of the trail.
+func (s *site) write(t testing.TB, n int) {
+	t.Helper()
+	admin := s.Admin(t)
+	for range n {
+		if _, err := admin.ListRoles(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// until waits for something that has to come about. A witness may be asked for ten seconds.
+func until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: it does not come about", what)
+		}
+	}
+}
+
+// signed reports whether a checkpoint has a cosignature by a key.
+func signed(t testing.TB, checkpoint []byte, key string) bool {
+	t.Helper()
+	v, err := cosignature.NewVerifierForCosignatureV1(key)
+	rig.Must(t, err)
+	_, err = note.Open(bytes.Clone(checkpoint), note.VerifierList(v))
+	return err == nil
+}
