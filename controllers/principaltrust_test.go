@@ -110,7 +110,7 @@ var _ = Describe("PrincipalTrust", func() {
 			Expect(obj.Status.Drift).To(ConsistOf(v1alpha1.FieldDrift{Field: "flag", Declared: "expose", Observed: "restrict"}))
 			Expect(flag(ctx, p, group.ID)()).To(Equal("restrict"))
 			edit(ctx, obj, func(o *v1alpha1.PrincipalTrust) { o.Spec.AdoptionPolicy = v1alpha1.AdoptAlways })
-			Eventually(readiness(ctx, obj)).Should(beReady("corrected"))
+			Eventually(readiness(ctx, obj)).Should(beCorrected())
 			Expect(flag(ctx, p, group.ID)()).To(Equal("expose"))
 
 			younger := shown.principalTrust(p.system, byTypeAndName("group", group.Name), func(o *v1alpha1.PrincipalTrust) {
@@ -164,7 +164,7 @@ var _ = Describe("PrincipalTrust", func() {
 		By("changing the flag")
 		edit(ctx, obj, func(o *v1alpha1.PrincipalTrust) { o.Spec.Flag = v1alpha1.Restrict })
 		Eventually(flag(ctx, p, group.ID)).Should(Equal("restrict"))
-		Eventually(readiness(ctx, obj)).Should(beReady("corrected"))
+		Eventually(readiness(ctx, obj)).Should(beCorrected())
 
 		By("repairing an outside change")
 		_, err := shown.admin().UpdatePrincipalTrust(ctx, schema.UpdatePrincipalTrustRequest{ID: read(schema.ParseHexID, obj.Status.PrincipalTrustID), Flag: "expose"})

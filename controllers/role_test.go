@@ -75,7 +75,7 @@ var _ = Describe("Role", func() {
 			Expect(grants(ctx, "Differing")()).To(ConsistOf(ops(ctx, "HMAC Data")))
 
 			edit(ctx, obj, func(o *v1alpha1.Role) { o.Spec.AdoptionPolicy = v1alpha1.AdoptAlways })
-			Eventually(readiness(ctx, obj)).Should(beReady("corrected"))
+			Eventually(readiness(ctx, obj)).Should(beCorrected())
 			Expect(obj.Status.RoleID).To(Equal(id))
 			Expect(obj.Status.Provenance).To(Equal(v1alpha1.Adopted))
 			Expect(obj.Status.Drift).To(BeEmpty())
@@ -102,13 +102,13 @@ var _ = Describe("Role", func() {
 			Expect(grants(ctx, "Name Given")()).NotTo(BeNil())
 			_, err := shown.admin().DeleteRole(ctx, schema.ByID{ID: read(schema.ParseHexID, outside)})
 			Expect(err).NotTo(HaveOccurred())
-			Eventually(readiness(ctx, obj)).Should(beReady("corrected"))
+			Eventually(readiness(ctx, obj)).Should(beCorrected())
 
 			By("another Role giving it up")
 			rename(obj, "Name Held")
 			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, ""))
 			rename(holder, "Name Free")
-			Eventually(readiness(ctx, obj)).Should(beReady("corrected"))
+			Eventually(readiness(ctx, obj)).Should(beCorrected())
 			Expect(grants(ctx, "Name Free")()).NotTo(BeNil())
 			remove(ctx, obj)
 			remove(ctx, holder)
@@ -151,7 +151,7 @@ var _ = Describe("Role", func() {
 
 		By("editing the operations")
 		edit(ctx, obj, func(o *v1alpha1.Role) { o.Spec.Operations = []string{"HMAC Data"} })
-		Eventually(readiness(ctx, obj)).Should(beReady("corrected"))
+		Eventually(readiness(ctx, obj)).Should(beCorrected())
 		Expect(grants(ctx, "Signer")()).To(ConsistOf(ops(ctx, "HMAC Data")))
 
 		By("renaming: principals keep the role")

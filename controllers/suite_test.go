@@ -419,6 +419,11 @@ func beReady(says string) OmegaMatcher {
 		HaveField("Current", true), HaveField("Message", ContainSubstring(says)))
 }
 
+// beCorrected matches a Ready object after a difference was corrected. A pass that
+// began before the cache had the latest status corrects, cannot say so in the status,
+// and is repeated: then the message tells of the second pass, which found it correct.
+func beCorrected() OmegaMatcher { return Or(beReady("corrected"), beReady("re-read")) }
+
 // beUnready matches an object that is not ready for a reason.
 func beUnready(reason v1alpha1.Reason, says string) OmegaMatcher {
 	return And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", reason),

@@ -171,7 +171,7 @@ var _ = Describe("TrustedServer", func() {
 		By("renaming")
 		edit(ctx, obj, func(o *v1alpha1.TrustedServer) { o.Spec.FriendlyName = "Renamed" })
 		Eventually(registered(ctx, p)).Should(Equal("Renamed"))
-		Eventually(readiness(ctx, obj)).Should(beReady("corrected"))
+		Eventually(readiness(ctx, obj)).Should(beCorrected())
 
 		By("repairing an outside change")
 		name := "Changed outside"
@@ -218,7 +218,7 @@ var _ = Describe("TrustedServer", func() {
 		obj := shown.trustedServer(p)
 		apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "differs in friendlyName"))
 		edit(ctx, obj, func(o *v1alpha1.TrustedServer) { o.Spec.AdoptionPolicy = v1alpha1.AdoptAlways })
-		Eventually(readiness(ctx, obj)).Should(beReady("corrected"))
+		Eventually(readiness(ctx, obj)).Should(beCorrected())
 		Expect(obj.Status.Provenance).To(Equal(v1alpha1.Adopted))
 
 		younger := shown.trustedServer(p, func(o *v1alpha1.TrustedServer) { o.Name = "z" + o.Name })
