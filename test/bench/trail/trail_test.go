@@ -3,6 +3,7 @@ package trail
 
 import (
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -82,8 +83,11 @@ func (b *bench) after(rows int64) {
 		return e.Archived >= sealed*archive.Rows
 	}), "--audit-archive", url+"?create_dir=true")
 	b.command("verify of the archive", "audit", "verify", "--archive", url, "--key", b.key())
-	// Nothing is removed before all is archived, so that it is said to be.
-	b.exec(fmt.Sprintf(`UPDATE audit_extent SET archived = %d`, rows/archive.Rows*archive.Rows))
+	// Nothing is removed before all is archived, so that it is said to be, by the
+	// archive too.
+	last := rows / archive.Rows * archive.Rows
+	b.pretend(last - archive.Rows + 1)
+	b.exec(fmt.Sprintf(`UPDATE audit_extent SET archived = %d`, last))
 	b.serve("nothing is removed", func(s *program.Server) {
 		end := time.Now().Add(10 * time.Second)
 		b.held(s, func() bool { return time.Now().After(end) })
@@ -96,6 +100,25 @@ func (b *bench) after(rows int64) {
 		b.held(s, func() bool { return b.oldest() > until })
 	}, "--audit-archive", url, "--audit-retention", "1h")
 	b.command("verify", append([]string{"audit", "verify"}, b.where()...)...)
+}
+
+// pretend has the archive name a segment that it does not have.
+func (b *bench) pretend(first int64) {
+	b.Helper()
+	name := audit.Segment(first)
+	content, err := json.Marshal(archive.Manifest{
+		First: first, Last: first + archive.Rows - 1, Object: name + ".rows.zst", Checkpoint: name + ".checkpoint",
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	file := filepath.Join(b.dir, "archive", filepath.FromSlash(name)+".json")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		b.Fatal(err)
+	}
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		b.Fatal(err)
+	}
 }
 
 // held works on a server until something is over, and says how long it
