@@ -1,7 +1,7 @@
 // Package e2e drives the program as its users do: serve and manager are
 // processes of their own, the cluster is a real kube-apiserver, and whoever
 // declares something is the real kubectl. Whether an object is healthy is
-// judged by the library that Flux and others judge it by.
+// judged by the library that Flux and others judge it by, and by our scripts for Argo CD.
 package e2e
 
 import (
