@@ -31,6 +31,7 @@ require (
 	github.com/transparency-dev/merkle v0.0.2
 	github.com/transparency-dev/tessera v1.0.4
 	github.com/yannh/kubeconform v0.7.0
+	github.com/yuin/gopher-lua v1.1.2
 	go.opentelemetry.io/proto/slim/otlp v1.11.1
 	go.yaml.in/yaml/v2 v2.4.4
 	gocloud.dev v0.47.0

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
+	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -196,6 +197,7 @@ func (r *keyServerReconciler) credential(ctx context.Context, c v1alpha1.Adminis
 			return e, nil, link.NewProblem(v1alpha1.ReasonDependencyNotReady,
 				"there is no token of the manager's service account for the audience %q; mount one and name its file with --token-file of the manager", account.Audience)
 		}
+		e.Credential = fmt.Sprintf("the manager's service account, by a token for the audience %q", account.Audience)
 		return e, []string{"token", account.Audience, e.TokenFile}, nil
 	}
 	src := secretSource(*c.SecretRef)
@@ -210,6 +212,7 @@ func (r *keyServerReconciler) credential(ctx context.Context, c v1alpha1.Adminis
 	if _, err := r.sources.Secret(ctx, src, c.SecretRef.PasswordKey); err != nil {
 		return e, nil, err
 	}
+	e.Credential = fmt.Sprintf("the credentials of %s (keys %q and %q)", src, c.SecretRef.UsernameKey, c.SecretRef.PasswordKey)
 	e.Username = strings.TrimSpace(string(name))
 	e.Password = func(ctx context.Context) (string, error) {
 		password, err := r.sources.Secret(ctx, src, c.SecretRef.PasswordKey)

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
@@ -92,7 +94,7 @@ var _ = Describe("KeyServer", func() {
 
 		s.secret(ctx, s.name, testserver.AdminName, "wrong")
 		edit(ctx, ks, func(o *v1alpha1.KeyServer) { o.Spec.Credentials.Administrator.SecretRef.PasswordKey = "password" })
-		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonAccessDenied, "INVALID_CREDENTIALS"))
+		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonAccessDenied, `Secret kube-system/`+s.name+` (keys "username" and "password"): INVALID_CREDENTIALS`))
 		Expect(readiness(ctx, ks)().Message).NotTo(ContainSubstring("wrong"))
 
 		s.secret(ctx, s.name, testserver.AdminName, testserver.AdminPassword)
@@ -100,6 +102,60 @@ var _ = Describe("KeyServer", func() {
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
 		Expect(ks.Status.Version).NotTo(BeEmpty())
 		Expect(meta.IsStatusConditionTrue(ks.Status.Conditions, v1alpha1.ConditionChangeFeed)).To(BeTrue())
+	})
+
+	It("tries a password that was changed rarely, whatever the number of objects, and names its Secret", func(ctx context.Context) {
+		s := newStage(ctx, func(ks *v1alpha1.KeyServer) {
+			ks.Spec.Credentials.Administrator.SecretRef.UsernameKey = "user" // not there yet
+		})
+		// The feed does not notice that the session has ended, as behind a proxy that holds it.
+		s.onChanges(func(ctx context.Context, real link.API, in schema.ChangesQuery) (schema.ChangePage, error) {
+			if in.Wait != nil && *in.Wait > 0 {
+				<-ctx.Done()
+				return schema.ChangePage{}, ctx.Err()
+			}
+			return real.ListChanges(ctx, in)
+		})
+		admin := s.admin()
+		manager, err := admin.CreatePasswordPrincipal(ctx, schema.CreatePasswordPrincipalRequest{
+			Name: "manager", Password: "the first password", RoleIDs: []schema.HexID{s.roles(ctx)["Administrator"].ID},
+		})
+		Expect(err).NotTo(HaveOccurred())
+		s.secret(ctx, s.name, "manager", "the first password")
+		ks := keyServer(s)
+		edit(ctx, ks, func(o *v1alpha1.KeyServer) { o.Spec.Credentials.Administrator.SecretRef.UsernameKey = "username" })
+		var roles []*v1alpha1.Role
+		for i := range 40 {
+			roles = append(roles, s.role(fmt.Sprintf("Of Many %d", i), []string{"HMAC Data"}))
+			Expect(kube.Create(ctx, roles[i])).To(Succeed())
+		}
+		for _, obj := range roles {
+			Eventually(readiness(ctx, obj)).Should(beReady(""))
+		}
+
+		By("not logging in for each of them")
+		_, err = admin.SetPassword(ctx, schema.SetPasswordRequest{ID: manager.Principal.ID, Password: "the second password"})
+		Expect(err).NotTo(HaveOccurred())
+		for _, obj := range roles { // something to do for each
+			edit(ctx, obj, func(o *v1alpha1.Role) { o.Spec.Operations = []string{"List Roles"} })
+		}
+		says := beUnready(v1alpha1.ReasonAccessDenied, "the key server does not take the credentials of Secret kube-system/"+s.name+` (keys "username" and "password"): INVALID_CREDENTIALS`)
+		Eventually(readiness(ctx, ks)).Should(says)
+		for _, obj := range roles {
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, "Secret kube-system/"+s.name))
+		}
+		refused := "refused"
+		logins, err := admin.ListAuditEntries(ctx, schema.AuditQuery{Operation: "login", Outcome: &refused})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(logins.Entries).NotTo(BeEmpty())
+		Expect(len(logins.Entries)).To(BeNumerically("<", len(roles)/2), "each try is a failed login in the trail")
+
+		By("going on at once when the Secret has the new one")
+		s.secret(ctx, s.name, "manager", "the second password")
+		Eventually(readiness(ctx, ks)).Should(beReady(""))
+		for _, obj := range roles {
+			Eventually(readiness(ctx, obj)).Should(beReady(""))
+		}
 	})
 
 	It("manages trust as the security officer where duties are split", func(ctx context.Context) {

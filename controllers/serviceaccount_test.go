@@ -84,7 +84,7 @@ var _ = Describe("The manager's service account", func() {
 		edit(ctx, ks, func(o *v1alpha1.KeyServer) { o.Spec.ExternalURL = external })
 
 		By("not being somebody else's account, nor one for another audience")
-		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonAccessDenied, "INVALID_CREDENTIALS"))
+		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonAccessDenied, `by a token for the audience "`+tokenAudience+`": INVALID_CREDENTIALS`))
 		writeToken(ctx, cluster, "manager", "https://nobody.example")
 		refresh()
 		Consistently(readiness(ctx, ks), "1s").Should(beUnready(v1alpha1.ReasonAccessDenied, "INVALID_CREDENTIALS"))

@@ -34,7 +34,7 @@ import (
 
 // timing is that of the manager under test: quick.
 var timing = link.Timing{
-	ProbeMin: 100 * time.Millisecond, ProbeMax: 500 * time.Millisecond,
+	ProbeMin: 100 * time.Millisecond, ProbeMax: 500 * time.Millisecond, LoginMax: time.Minute,
 	FeedWait: 30 * time.Second, PollEach: 300 * time.Millisecond,
 	RetryMin: 200 * time.Millisecond, RetryMax: 2 * time.Second,
 }

@@ -71,10 +71,13 @@ func For(ctx context.Context, what string) context.Context { return client.For(c
 
 // Endpoint is where and as whom to log in.
 type Endpoint struct {
-	BaseURL  string
-	ProofURL string         // by which the service knows itself; empty: BaseURL
-	RootCAs  *x509.CertPool // nil means the system's roots
-	Username string
+	// Credential names what the password or the token comes from, for people: where it
+	// lies, not what it holds.
+	Credential string
+	BaseURL    string
+	ProofURL   string         // by which the service knows itself; empty: BaseURL
+	RootCAs    *x509.CertPool // nil means the system's roots
+	Username   string
 	// Password is read at each login and kept nowhere.
 	Password func(context.Context) (string, error)
 	// TokenFile, where there is one, has a service account token to log in with

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -82,6 +83,7 @@ type Connection struct {
 	version string // of the configuration it was made from
 	Admin   API
 	Officer API // trust is managed as this identity
+	as      credentials
 	clock   clock.Clock
 	timing  Timing
 	log     logr.Logger
@@ -267,7 +269,7 @@ func (c *Connection) probe(ctx context.Context) (string, error) {
 	}
 	if c.Officer != c.Admin {
 		if _, err := c.Officer.GetVersion(ctx); err != nil {
-			return "", err
+			return "", refused(err, c.as.officer)
 		}
 	}
 	return v.Version, nil
@@ -292,7 +294,7 @@ func (c *Connection) notReady(ctx context.Context, ready schema.Ready, err error
 // a restart that takes a moment is not worth a write to each of them. The
 // message of the first failure stays, so that retries cost no writes.
 func (c *Connection) shut(ctx context.Context, err error, failures int) {
-	p, other := AsProblem(ctx, err)
+	p, other := AsProblem(ctx, refused(err, c.as.administrator))
 	if p == nil {
 		p = NewProblem(v1alpha1.ReasonKeyServerUnavailable, "%s", other)
 	}
@@ -324,11 +326,39 @@ func onlyKeyServer(failures int) map[string]bool {
 	return nil
 }
 
+// credentials name where those of the identities come from.
+type credentials struct{ administrator, officer string }
+
 // refusedLogin: trying again does not help before somebody has changed something,
 // and looks like guessing.
 func refusedLogin(err error) bool {
 	code := client.CodeOf(err)
+	var p *Problem
+	if errors.As(err, &p) {
+		code = p.Code
+	}
 	return code == "INVALID_CREDENTIALS" || code == "LOGIN_THROTTLED"
+}
+
+// refused says which credential it was that a login was refused with. Any other error
+// stays as it is, and so does one that has been named.
+func refused(err error, credential string) error {
+	var p *Problem
+	if !refusedLogin(err) || errors.As(err, &p) || credential == "" {
+		return err
+	}
+	m := meanings[client.CodeOf(err)]
+	m.Code, m.Message = client.CodeOf(err), "the key server does not take "+credential+": "+Plain(err)
+	return &m
+}
+
+// heed shuts the gate where a call of anybody could not log in: each further one would
+// be one more failed login, and a thousand objects would be a thousand.
+func (c *Connection) heed(err error, credential string) {
+	var p *Problem
+	if refusedLogin(err) && errors.As(refused(err, credential), &p) {
+		c.Trip(p)
+	}
 }
 
 // sleep waits for d.

@@ -94,25 +94,27 @@ func (c *Connections) Ensure(name string, l Login) (*Connection, error) {
 	if c.ctx.Err() != nil {
 		return nil, c.ctx.Err()
 	}
-	admin, err := c.dialCounted(name, l.Administrator)
-	if err != nil {
+	conn := &Connection{
+		Name: name, version: l.Version, as: credentials{administrator: l.Administrator.Credential},
+		clock: c.clock, timing: c.timing, log: c.log.WithValues("keyServer", name),
+		tell: c.Tell, ids: c.ids, done: make(chan struct{}), asked: make(chan struct{}, 1),
+		listings: map[string]invalidator{}, memos: map[string]forgetter{}, writes: map[chan struct{}]struct{}{},
+	}
+	var err error
+	if conn.Admin, err = c.dialObserved(conn, l.Administrator); err != nil {
 		return nil, err
 	}
-	officer := admin
+	conn.Officer = conn.Admin
 	if l.SecurityOfficer != nil {
-		if officer, err = c.dialCounted(name, *l.SecurityOfficer); err != nil {
+		conn.as.officer = l.SecurityOfficer.Credential
+		if conn.Officer, err = c.dialObserved(conn, *l.SecurityOfficer); err != nil {
 			return nil, err
 		}
 	}
 	c.end(name)
 	delete(c.blocked, name)
 	ctx, stop := context.WithCancel(c.ctx)
-	conn := &Connection{
-		Name: name, version: l.Version, Admin: admin, Officer: officer,
-		clock: c.clock, timing: c.timing, log: c.log.WithValues("keyServer", name),
-		tell: c.Tell, ids: c.ids, stop: stop, done: make(chan struct{}), asked: make(chan struct{}, 1),
-		listings: map[string]invalidator{}, memos: map[string]forgetter{}, writes: map[chan struct{}]struct{}{},
-	}
+	conn.stop = stop
 	conn.state.Problem = &Problem{
 		Reason: v1alpha1.ReasonProgressing, Passing: true,
 		Message: fmt.Sprintf("connecting to KeyServer %q", name),
@@ -122,8 +124,13 @@ func (c *Connections) Ensure(name string, l Login) (*Connection, error) {
 	return conn, nil
 }
 
-func (c *Connections) dialCounted(name string, e Endpoint) (API, error) {
-	e.Observe = counting(name)
+// dialObserved has the calls of everybody counted, and logins that are refused heeded.
+func (c *Connections) dialObserved(conn *Connection, e Endpoint) (API, error) {
+	count := counting(conn.Name)
+	e.Observe = func(route string, err error) {
+		count(route, err)
+		conn.heed(err, e.Credential)
+	}
 	return c.dial(e)
 }
 

@@ -32,7 +32,7 @@ func TestEveryIdentityIsObserved(t *testing.T) {
 		return nil, nil
 	}}
 	for _, name := range []string{"admin", "officer"} {
-		if _, err := c.dialCounted("observed", Endpoint{Username: name}); err != nil {
+		if _, err := c.dialObserved(&Connection{Name: "observed"}, Endpoint{Username: name}); err != nil {
 			t.Fatal(err)
 		}
 	}

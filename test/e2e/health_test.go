@@ -1,21 +1,33 @@
 package e2e
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/argocd"
 )
 
-// judge says what Flux says of an object. Argo CD's rules for resources that
-// it does not know are the same conditions.
+// judge says what Flux says of an object, and fails where Argo CD says otherwise.
 func (c *cluster) judge(t *testing.T, object string) status.Status {
 	t.Helper()
-	result, err := status.Compute(c.get(t, object))
+	obj := c.get(t, object)
+	result, err := status.Compute(obj)
 	if err != nil {
 		t.Fatal(err)
+	}
+	same := map[status.Status][]string{
+		status.CurrentStatus:     {argocd.Healthy},
+		status.FailedStatus:      {argocd.Degraded},
+		status.TerminatingStatus: {argocd.Progressing},
+		// What is paused waits for somebody, for which kstatus has no word.
+		status.InProgressStatus: {argocd.Progressing, argocd.Suspended},
+	}[result.Status]
+	if health := argocd.Judge(t, argocd.ConfigMap(t), obj); !slices.Contains(same, health.Status) {
+		t.Errorf("%s is %s to Flux and %s to Argo CD: %s", object, result.Status, health.Status, health.Message)
 	}
 	return result.Status
 }

@@ -1,7 +1,7 @@
 // Package e2e drives the program as its users do: serve and manager are
 // processes of their own, the cluster is a real kube-apiserver, and whoever
 // declares something is the real kubectl. Whether an object is healthy is
-// judged by the library that Flux and others judge it by.
+// judged by the library that Flux and others judge it by, and by our scripts for Argo CD.
 package e2e
 
 import (
@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -43,8 +44,9 @@ func run(m *testing.M) int {
 type world struct {
 	*cluster
 	*installation
-	manager *exec.Cmd
-	log     *os.File // of the manager
+	manager     *exec.Cmd
+	stopManager func()
+	log         *os.File // of the manager
 }
 
 // newWorld starts everything and waits until the KeyServer "default" is Ready.
@@ -76,7 +78,7 @@ func (w *world) startManager(t *testing.T) {
 		failed = w.manager.Wait()
 		close(ended)
 	}()
-	t.Cleanup(func() {
+	w.stopManager = sync.OnceFunc(func() {
 		if err := w.manager.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Errorf("the manager has ended by itself: %v", err)
 		}
@@ -95,6 +97,7 @@ func (w *world) startManager(t *testing.T) {
 			t.Logf("the manager's log ends with\n%s", text[max(0, len(text)-16<<10):])
 		}
 	})
+	t.Cleanup(w.stopManager)
 }
 
 // installation is a key server that is declared as a KeyServer.

@@ -66,6 +66,7 @@ func TestKubectlApplies(t *testing.T) {
 			t.Errorf("kubectl %s: %v\n%s", strings.Join(arguments, " "), err, out)
 		}
 	}
+	kubectl("apply", "-k", filepath.Join(configDir, volume))
 	kubectl("apply", "-k", filepath.Join(configDir, defaults))
 	applied := versions(t, build(t, defaults))
 	kubectl("apply", "-k", filepath.Join(configDir, defaults))

@@ -9,9 +9,11 @@ package install
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
 
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
@@ -75,7 +78,7 @@ func run(m *testing.M) int {
 		}
 	}()
 	if kube, err = client.New(restConfig, client.Options{Scheme: controlplane.Scheme(apiextensionsv1.AddToScheme)}); err == nil {
-		err = likeACluster()
+		err = errors.Join(likeACluster(), beforehand())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -89,4 +92,25 @@ func likeACluster() error {
 	account := &corev1.ServiceAccount{}
 	account.Name, account.Namespace = "default", "default"
 	return client.IgnoreAlreadyExists(kube.Create(context.Background(), account))
+}
+
+// beforehand makes what docs/install.md has one apply before anything else.
+func beforehand() error {
+	at, claim := &corev1.Namespace{}, &corev1.PersistentVolumeClaim{}
+	for _, first := range []struct {
+		file string
+		into client.Object
+	}{{"namespace/namespace.yaml", at}, {"volume/volume_claim.yaml", claim}} {
+		text, err := os.ReadFile(filepath.Join(configDir, first.file))
+		if err != nil {
+			return err
+		}
+		if err := yaml.UnmarshalStrict(text, first.into); err != nil {
+			return err
+		}
+		if err := kube.Create(context.Background(), first.into); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -25,6 +25,8 @@ const configDir = "../../config"
 
 // Kustomizations as they stand, and with the component that only others name.
 const (
+	namespaceAlone     = "namespace"
+	volume             = "volume" // and the namespace
 	defaults           = "default"
 	defaultsKeyServer  = "keyserver"
 	postgres           = "overlays/postgres"

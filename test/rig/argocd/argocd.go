@@ -1,0 +1,113 @@
+// Package argocd judges objects as Argo CD does by the scripts of config/argocd: with
+// the interpreter that it has, and no more of Lua's libraries than it opens.
+package argocd
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	lua "github.com/yuin/gopher-lua"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// Health is what a script answers.
+type Health struct{ Status, Message string }
+
+// The states of Argo CD that a script may answer.
+const (
+	Healthy     = "Healthy"
+	Progressing = "Progressing"
+	Degraded    = "Degraded"
+	Suspended   = "Suspended"
+)
+
+// Key is where Argo CD looks for the script of a kind.
+func Key(group, kind string) string { return "resource.customizations.health." + group + "_" + kind }
+
+// ConfigMap is what config/argocd has of Argo CD's own.
+func ConfigMap(t testing.TB) *corev1.ConfigMap {
+	t.Helper()
+	root, err := rig.Root()
+	rig.Must(t, err)
+	text, err := os.ReadFile(filepath.Join(root, "config", "argocd", "argocd-cm.yaml"))
+	rig.Must(t, err)
+	m := &corev1.ConfigMap{}
+	rig.Must(t, yaml.UnmarshalStrict(text, m))
+	return m
+}
+
+// Judge runs the script of the object's kind.
+func Judge(t testing.TB, m *corev1.ConfigMap, object *unstructured.Unstructured) Health {
+	t.Helper()
+	kind := object.GroupVersionKind()
+	script, ok := m.Data[Key(kind.Group, kind.Kind)]
+	if !ok {
+		t.Fatalf("config/argocd has no script of %s", kind.Kind)
+	}
+	h, err := run(script, object.Object)
+	if err != nil {
+		t.Fatalf("%s %s: %v", kind.Kind, object.GetName(), err)
+	}
+	return h
+}
+
+func run(script string, object map[string]any) (Health, error) {
+	l := lua.NewState(lua.Options{SkipOpenLibs: true})
+	defer l.Close()
+	for _, library := range []struct {
+		name string
+		open lua.LGFunction
+	}{{lua.LoadLibName, lua.OpenPackage}, {lua.BaseLibName, lua.OpenBase}, {lua.TabLibName, lua.OpenTable}} {
+		if err := l.CallByParam(lua.P{Fn: l.NewFunction(library.open), Protect: true}, lua.LString(library.name)); err != nil {
+			return Health{}, err
+		}
+	}
+	l.SetGlobal("obj", value(l, object))
+	if err := l.DoString(script); err != nil {
+		return Health{}, err
+	}
+	answer, ok := l.Get(-1).(*lua.LTable)
+	if !ok {
+		return Health{}, fmt.Errorf("the script answers %s", l.Get(-1).Type())
+	}
+	h := Health{Status: lua.LVAsString(answer.RawGetString("status")), Message: lua.LVAsString(answer.RawGetString("message"))}
+	if !slices.Contains([]string{Healthy, Progressing, Degraded, Suspended}, h.Status) {
+		return h, fmt.Errorf("the script answers the status %q", h.Status)
+	}
+	return h, nil
+}
+
+// value is what a script sees of a part of an object.
+func value(l *lua.LState, of any) lua.LValue {
+	switch of := of.(type) {
+	case bool:
+		return lua.LBool(of)
+	case int64:
+		return lua.LNumber(of)
+	case float64:
+		return lua.LNumber(of)
+	case string:
+		return lua.LString(of)
+	case []any:
+		table := l.CreateTable(len(of), 0)
+		for _, item := range of {
+			table.Append(value(l, item))
+		}
+		return table
+	case map[string]any:
+		table := l.CreateTable(0, len(of))
+		for key, item := range of {
+			table.RawSetString(key, value(l, item))
+		}
+		return table
+	default:
+		return lua.LNil
+	}
+}
