@@ -204,7 +204,7 @@ func TestSavedManifest(t *testing.T) {
 // A KeyServer, its Secret and a ConfigMap may stand in the files themselves.
 func TestEverythingFromFiles(t *testing.T) {
 	k, p := start(t), newPeer(t, 7)
-	all := object("KeyServer", "default", fmt.Sprintf("{url: %q, caBundle: {inline: %q}, credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}, allowedNamespaces: {selector: {matchLabels: {trust: ok}}}}",
+	all := object("KeyServer", "default", fmt.Sprintf("{url: %q, caBundle: {inline: %q}, credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}, grants: [{name: labelled, namespaces: {selector: {matchLabels: {trust: ok}}}, kinds: [TrustedCA], names: ['*']}]}",
 		k.URL(), string(k.CA(t)))) +
 		"---\n{apiVersion: v1, kind: Secret, metadata: {name: admin, namespace: ns}, stringData: {username: admin, password: correct horse battery staple}}\n" +
 		fmt.Sprintf("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: cas}, data: {ca.crt: %q}}\n", p.pem()) +
@@ -213,7 +213,7 @@ func TestEverythingFromFiles(t *testing.T) {
 	files := func(o *plan.Options) { o.Access = nil }
 
 	r := k.mustPlan(t, all, files)
-	if o := find(t, r, "TrustedCA ca"); o.Reason != v1alpha1.ReasonInvalidSpec || !strings.Contains(o.Message, "may not use KeyServer") {
+	if o := find(t, r, "TrustedCA ca"); o.Reason != v1alpha1.ReasonAccessDenied || !strings.Contains(o.Message, `grants nothing to namespace "default"`) {
 		t.Errorf("a namespace without the label: %+v", o)
 	}
 	r = k.mustPlan(t, all+"---\n{apiVersion: v1, kind: Namespace, metadata: {name: default, labels: {trust: ok}}}\n", files)
