@@ -87,7 +87,7 @@ func (roleAdapter) Reach(ctx context.Context, in managed.Input, obj *v1alpha1.Ro
 	if obj.Spec.RoleName != nil {
 		reach.Names = []managed.Name{{*obj.Spec.RoleName}}
 	}
-	if in.Conn == nil {
+	if in.Conn == nil || !obj.DeletionTimestamp.IsZero() { // one that goes needs no catalogue
 		return reach, nil
 	}
 	for _, asked := range obj.Spec.Operations {
