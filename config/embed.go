@@ -13,3 +13,8 @@ var CRDs embed.FS
 //
 //go:embed samples/*.yaml samples/federation/*.yaml
 var Samples embed.FS
+
+// KeyServer is the KeyServer of the installation in config/default.
+//
+//go:embed keyserver/keyserver.yaml
+var KeyServer []byte

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 // What is written by hand for each kind, here and elsewhere, has all of
@@ -186,5 +188,61 @@ func TestEveryKindIsInTheProjectFile(t *testing.T) {
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("PROJECT (-Kinds +file):\n%s", diff)
+	}
+}
+
+// What may be granted is written by hand, too: every kind that declares something,
+// and every duty of the key server.
+func TestEveryKindAndDutyCanBeGranted(t *testing.T) {
+	type node struct {
+		Properties map[string]json.RawMessage
+		Items      *struct{ Enum []string }
+	}
+	var at node
+	crd := document[struct {
+		Spec struct {
+			Versions []struct {
+				Schema struct{ OpenAPIV3Schema node }
+			}
+		}
+	}](t, 0, "crd", "bases", "trust.keyserver.dev_keyservers.yaml")
+	at = crd.Spec.Versions[0].Schema.OpenAPIV3Schema
+	for _, field := range []string{"spec", "grants", "kinds"} {
+		raw := at.Properties[field]
+		if field == "grants" {
+			var list struct{ Items json.RawMessage }
+			if err := json.Unmarshal(raw, &list); err != nil {
+				t.Fatal(err)
+			}
+			raw = list.Items
+		}
+		at = node{}
+		if err := json.Unmarshal(raw, &at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := v1alpha1.GrantAll("all", v1alpha1.GrantedNamespaces{})
+	var want, given []string
+	for _, k := range all.Kinds {
+		want = append(want, string(k))
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, at.Items.Enum); diff != "" {
+		t.Errorf("kinds of a grant (-Kinds +file):\n%s", diff)
+	}
+	text, err := CRDs.ReadFile("crd/bases/trust.keyserver.dev_keyservers.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, op := range keyserver.Operations {
+		given = append(given, "duty:"+string(op.Duty))
+		if !strings.Contains(string(text), "'duty:"+string(op.Duty)+"'") {
+			t.Errorf("the definition refuses the duty %q", op.Duty)
+		}
+	}
+	slices.Sort(given)
+	slices.Sort(all.Operations)
+	if diff := cmp.Diff(slices.Compact(given), all.Operations); diff != "" {
+		t.Errorf("a grant of everything (-duties +given):\n%s", diff)
 	}
 }

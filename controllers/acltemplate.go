@@ -76,6 +76,16 @@ func (aclTemplateAdapter) Claims(obj *v1alpha1.ACLTemplate, _ *declaredTemplate)
 	return claims
 }
 
+// Reach implements managed.Adapter: a template reaches the keys under its directories. The
+// name that it has now is found out by observing it.
+func (aclTemplateAdapter) Reach(_ context.Context, _ managed.Input, obj *v1alpha1.ACLTemplate, _ *declaredTemplate) (managed.Reach, error) {
+	reach := managed.Reach{Names: []managed.Name{{obj.Spec.TemplateName}}}
+	for _, p := range obj.Spec.Directories {
+		reach.Names = append(reach.Names, managed.Name{directoryPath(p)})
+	}
+	return reach, nil
+}
+
 // Declared implements managed.Adapter.
 func (a aclTemplateAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.ACLTemplate) (declaredTemplate, error) {
 	want := declaredTemplate{name: obj.Spec.TemplateName, members: map[memberKey]declaredMember{}}
@@ -129,7 +139,7 @@ func (a aclTemplateAdapter) Observe(ctx context.Context, in managed.Input, obj *
 		}
 		return seen, err
 	}
-	seen.Exists, seen.ID = true, template.ID.String()
+	seen.Exists, seen.ID, seen.Names = true, template.ID.String(), []managed.Name{{template.Name}}
 	seen.What = fmt.Sprintf("ACL template %q (id %s)", template.Name, seen.ID)
 	if want == nil {
 		return seen, nil

@@ -35,11 +35,11 @@ var _ = Describe("KeyServer", func() {
 		remove(ctx, obj)
 	})
 
-	It("serves only the namespaces that it allows", func(ctx context.Context) {
+	It("serves only the namespaces that it has a grant for", func(ctx context.Context) {
 		Expect(kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "stranger"}})).To(Succeed())
 		ca := newCA()
 		stranger := shown.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Namespace = "stranger" })
-		apply(ctx, stranger, beUnready(v1alpha1.ReasonInvalidSpec, `namespace "stranger" may not use KeyServer`))
+		apply(ctx, stranger, beUnready(v1alpha1.ReasonAccessDenied, `KeyServer "`+shown.name+`" grants nothing to namespace "stranger"`))
 
 		By("not letting who is not allowed stand in anybody's way")
 		obj := shown.trustedCA(ca)
@@ -48,7 +48,7 @@ var _ = Describe("KeyServer", func() {
 
 		By("letting in whom the selector picks")
 		edit(ctx, keyServer(shown), func(ks *v1alpha1.KeyServer) {
-			ks.Spec.AllowedNamespaces.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": "stranger"}}
+			ks.Spec.Grants = append(ks.Spec.Grants, v1alpha1.GrantAll("strangers", labelled("kubernetes.io/metadata.name", "stranger")))
 		})
 		Eventually(readiness(ctx, stranger)).Should(beReady(""))
 		remove(ctx, stranger)
@@ -58,13 +58,11 @@ var _ = Describe("KeyServer", func() {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "admitted"}}
 		Expect(kube.Create(ctx, namespace)).To(Succeed())
 		s := newStage(ctx, func(ks *v1alpha1.KeyServer) {
-			ks.Spec.AllowedNamespaces = &v1alpha1.AllowedNamespaces{
-				Names: []string{"default"}, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"trust": "yes"}},
-			}
+			ks.Spec.Grants = append(ks.Spec.Grants, v1alpha1.GrantAll("trusted", labelled("trust", "yes")))
 		})
 		ca := newCA()
 		obj := s.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Namespace = "admitted" })
-		apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, `namespace "admitted" may not use KeyServer`))
+		apply(ctx, obj, beUnready(v1alpha1.ReasonAccessDenied, `grants nothing to namespace "admitted"`))
 
 		edit(ctx, namespace, func(n *corev1.Namespace) { n.Labels["trust"] = "yes" })
 		Eventually(readiness(ctx, obj)).Should(beReady("created"))
@@ -73,10 +71,10 @@ var _ = Describe("KeyServer", func() {
 		younger := s.trustedCA(ca)
 		apply(ctx, younger, beUnready(v1alpha1.ReasonConflict, "is claimed by TrustedCA admitted/"+obj.Name))
 		edit(ctx, namespace, func(n *corev1.Namespace) { delete(n.Labels, "trust") })
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInvalidSpec, "may not use KeyServer"))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonAccessDenied, "grants nothing to namespace"))
 		Eventually(readiness(ctx, younger)).Should(beReady("took over"), "who is not let in stands in nobody's way")
 		Expect(kube.Delete(ctx, obj)).To(Succeed())
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInvalidSpec, "deletion waits"))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonAccessDenied, "deletion waits"))
 		Expect(s.trusted(ctx)).To(HaveKey(ca.fingerprint))
 		annotate(ctx, obj, v1alpha1.AnnotationAbandon, "true")
 		Eventually(gone(ctx, obj)).Should(BeTrue())

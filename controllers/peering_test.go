@@ -57,11 +57,11 @@ var _ = Describe("peerRef", func() {
 
 			By("a peer that serves another namespace")
 			elsewhere, _ := newPeeringStage(ctx, func(ks *v1alpha1.KeyServer) {
-				ks.Spec.AllowedNamespaces = &v1alpha1.AllowedNamespaces{Names: []string{"kube-system"}}
+				ks.Spec.Grants[0].Namespaces.Names = []string{"kube-system"}
 			})
 			ca, peer = shown.federates(elsewhere)
-			apply(ctx, ca, beUnready(v1alpha1.ReasonInvalidSpec, `namespace "default" may not use KeyServer "`+elsewhere.name))
-			apply(ctx, peer, beUnready(v1alpha1.ReasonInvalidSpec, `namespace "default" may not use KeyServer "`+elsewhere.name))
+			apply(ctx, ca, beUnready(v1alpha1.ReasonAccessDenied, `KeyServer "`+elsewhere.name+`" grants nothing to namespace "default"`))
+			apply(ctx, peer, beUnready(v1alpha1.ReasonAccessDenied, `KeyServer "`+elsewhere.name+`" grants nothing to namespace "default"`))
 			remove(ctx, ca)
 			remove(ctx, peer)
 		})

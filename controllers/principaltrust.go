@@ -95,6 +95,17 @@ func (principalTrustAdapter) Claims(obj *v1alpha1.PrincipalTrust, want *declared
 	return []string{pairKey(id, schema.SystemID(*obj.Status.SystemID))} //nolint:gosec // the schema bounds it
 }
 
+// Reach implements managed.Adapter: a PrincipalTrust is known by its principal, as the
+// object names it.
+func (principalTrustAdapter) Reach(_ context.Context, _ managed.Input, obj *v1alpha1.PrincipalTrust, _ *declaredTrust) (managed.Reach, error) {
+	ref := obj.Spec.Principal
+	name := fmt.Sprintf("%s/%s", deref(ref.Type), deref(ref.Name))
+	if ref.ID != nil {
+		name = "id/" + strings.ToLower(*ref.ID)
+	}
+	return managed.Reach{Names: []managed.Name{{name}}}, nil
+}
+
 // Needs implements managed.Consumer.
 func (principalTrustAdapter) Needs(obj *v1alpha1.PrincipalTrust) []managed.Need {
 	if ref := obj.Spec.TrustedServerRef; ref != nil {

@@ -80,7 +80,39 @@ func (roleAdapter) Claims(obj *v1alpha1.Role, _ *declaredRole) []string {
 	return claims
 }
 
+// Reach implements managed.Adapter. The name that the role has now is found out by
+// observing it. An operation that the key server does not know has no duty.
+func (roleAdapter) Reach(ctx context.Context, in managed.Input, obj *v1alpha1.Role, _ *declaredRole) (managed.Reach, error) {
+	var reach managed.Reach
+	if obj.Spec.RoleName != nil {
+		reach.Names = []managed.Name{{*obj.Spec.RoleName}}
+	}
+	if in.Conn == nil || !obj.DeletionTimestamp.IsZero() { // one that goes needs no catalogue
+		return reach, nil
+	}
+	for _, asked := range obj.Spec.Operations {
+		op, ok, err := operations.Of(in.Conn).Find(ctx, time.Time{}, operationKey(asked))
+		if err != nil {
+			return reach, err
+		}
+		if !ok {
+			reach.Operations = append(reach.Operations, managed.Operation{ID: asked, Name: asked})
+			continue
+		}
+		reach.Operations = append(reach.Operations, managed.Operation{ID: op.ID.String(), Name: op.Name, Duty: op.Duty})
+	}
+	return reach, nil
+}
+
 var hexID = regexp.MustCompile(`^[0-9a-fA-F]{16}$`)
+
+// operationKey is what the catalogue finds an operation by that a spec names.
+func operationKey(asked string) string {
+	if hexID.MatchString(asked) {
+		return strings.ToLower(asked)
+	}
+	return byName(asked)
+}
 
 // Declared implements managed.Adapter.
 func (roleAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.Role) (declaredRole, error) {
@@ -94,11 +126,7 @@ func (roleAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1
 	catalogue := operations.Of(in.Conn)
 	var unknown []string
 	for _, asked := range obj.Spec.Operations {
-		key := byName(asked)
-		if hexID.MatchString(asked) {
-			key = strings.ToLower(asked)
-		}
-		op, ok, err := catalogue.Find(ctx, time.Time{}, key)
+		op, ok, err := catalogue.Find(ctx, time.Time{}, operationKey(asked))
 		if err != nil {
 			return want, err
 		}
@@ -136,7 +164,7 @@ func (roleAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.
 	if err != nil || !ok {
 		return seen, err
 	}
-	seen.Exists, seen.ID = true, role.ID.String()
+	seen.Exists, seen.ID, seen.Names = true, role.ID.String(), []managed.Name{{role.Name}}
 	seen.What = fmt.Sprintf("role %q (id %s)", role.Name, seen.ID)
 	if role.BuiltIn != nil && *role.BuiltIn {
 		seen.Hindrances = append(seen.Hindrances, managed.BuiltIn(seen.What))

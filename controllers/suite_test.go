@@ -119,6 +119,7 @@ func newStageOn(ctx context.Context, server *testserver.Server, change ...func(*
 			Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.AdministratorCredential{
 				SecretRef: &v1alpha1.CredentialSecretReference{Namespace: "kube-system", Name: s.name},
 			}},
+			Grants: []v1alpha1.Grant{v1alpha1.GrantAll("default", v1alpha1.GrantedNamespaces{Names: []string{"default"}})},
 		},
 	}
 	for _, c := range change {

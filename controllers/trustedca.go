@@ -84,6 +84,28 @@ func (trustedCAAdapter) Claims(obj *v1alpha1.TrustedCA, want *declaredCA) []stri
 	return nil
 }
 
+// Reach implements managed.Adapter: whoever makes a certificate chooses its subject, so
+// that a grant may name the certificate by its fingerprint.
+func (trustedCAAdapter) Reach(_ context.Context, in managed.Input, obj *v1alpha1.TrustedCA, want *declaredCA) (managed.Reach, error) {
+	named := func(subject, fingerprint string) (managed.Reach, error) {
+		return managed.Reach{Names: []managed.Name{{subject, "sha256:" + fingerprint}}}, nil
+	}
+	s := obj.Status
+	switch {
+	case s.CertificateID != "" && !obj.DeletionTimestamp.IsZero():
+		return named(s.Subject, s.Fingerprint)
+	case want != nil:
+		return named(want.subject, want.fingerprint)
+	case obj.Spec.Certificate.Inline != nil:
+		if ca, err := parseCA([]byte(*obj.Spec.Certificate.Inline)); err == nil {
+			return named(ca.subject, ca.fingerprint)
+		}
+	case s.Fingerprint != "" && in.Conn != nil:
+		return named(s.Subject, s.Fingerprint)
+	}
+	return managed.Reach{}, nil
+}
+
 // Provides implements managed.Provider: a CA is needed by its subject as long as
 // nobody knows which certificate it will be, then by its fingerprint.
 func (trustedCAAdapter) Provides(obj *v1alpha1.TrustedCA) []string {

@@ -97,6 +97,28 @@ func (a trustedServerAdapter) Claims(obj *v1alpha1.TrustedServer, want *declared
 	}
 }
 
+// Reach implements managed.Adapter: a peer is known by its server name, or by its system
+// id, which it does not choose by its name.
+func (a trustedServerAdapter) Reach(_ context.Context, in managed.Input, obj *v1alpha1.TrustedServer, want *declaredPeer) (managed.Reach, error) {
+	named := func(server, system string) (managed.Reach, error) {
+		return managed.Reach{Names: []managed.Name{peerName(server, system)}}, nil
+	}
+	switch {
+	case want != nil:
+		return named(want.serverName, systemKey(want.system))
+	case obj.Spec.TrustBlob.Inline != nil:
+		if blob, err := schema.ParseTrustBlob(strings.TrimSpace(*obj.Spec.TrustBlob.Inline)); err == nil {
+			return named(blob.ServerName, systemKey(schema.SystemID(blob.System)))
+		}
+	case obj.Status.SystemID != nil && in.Conn != nil:
+		return named(obj.Status.ServerName, a.Owned(obj))
+	}
+	return managed.Reach{}, nil
+}
+
+// peerName is what a grant may call a peer.
+func peerName(server, system string) managed.Name { return managed.Name{server, "id/" + system} }
+
 // Needs implements managed.Consumer: the CA that vouches for the peer. It is not held
 // until it is known to.
 func (trustedServerAdapter) Needs(obj *v1alpha1.TrustedServer) []managed.Need {
@@ -209,7 +231,7 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in managed.Input, obj
 		}
 		return seen, nil
 	}
-	seen.Exists, seen.ID = true, id
+	seen.Exists, seen.ID, seen.Names = true, id, []managed.Name{peerName(deref(row.ServerName), id)}
 	seen.Evidence = "the list of peers has the system id " + id + " with the declared server name, port, public key and friendly name"
 	if want != nil {
 		want.settle(row)

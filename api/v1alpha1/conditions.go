@@ -81,7 +81,7 @@ var Reasons = []ReasonEntry{
 	{ReasonKeyServerUnavailable, metav1.ConditionFalse, metav1.ConditionUnknown, Retrying,
 		"Look at the KeyServer: it does not answer. Work goes on by itself when it does."},
 	{ReasonAccessDenied, metav1.ConditionFalse, metav1.ConditionUnknown, NeedsHelp,
-		"Give the KeyServer's credentials a role that grants the operation named in the message."},
+		"Give the KeyServer's credentials a role that grants the operation named in the message, or the object a grant in spec.grants of the KeyServer; the message says which."},
 	{ReasonNotVerified, metav1.ConditionFalse, metav1.ConditionFalse, Retrying,
 		"The key server accepted a write that does not show when read back. It is retried; if it persists, look at the key server."},
 	{ReasonInvalidSpec, metav1.ConditionFalse, metav1.ConditionUnknown, NeedsHelp,

@@ -32,13 +32,14 @@ type KeyServerSpec struct {
 	// Credentials the manager logs in with.
 	Credentials KeyServerCredentials `json:"credentials"`
 
-	// AllowedNamespaces says whose objects may use this KeyServer. Unless it
-	// is given, only those of the namespace "default": an object in an allowed
-	// namespace acts with the credentials above, so that nobody is let in by
-	// omission. An empty selector admits every namespace.
-	// +kubebuilder:default={names: {"default"}}
+	// Grants say whose objects may declare what about this key server. An object
+	// acts with the credentials above, so that nothing is allowed by omission: what
+	// no grant covers is AccessDenied, and nothing is sent to the key server for it.
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
 	// +optional
-	AllowedNamespaces *AllowedNamespaces `json:"allowedNamespaces,omitempty"`
+	Grants []Grant `json:"grants,omitempty"`
 }
 
 // CABundle is where the certificates of the service's CA come from.
@@ -124,21 +125,6 @@ type CredentialSecretReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	PasswordKey string `json:"passwordKey,omitempty"`
-}
-
-// AllowedNamespaces admits a namespace if it is listed or selected.
-type AllowedNamespaces struct {
-	// Names of namespaces.
-	// +listType=set
-	// +kubebuilder:validation:MaxItems=256
-	// +kubebuilder:validation:items:MinLength=1
-	// +kubebuilder:validation:items:MaxLength=63
-	// +kubebuilder:validation:items:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="must be the name of a namespace; to admit all, give an empty selector"
-	// +optional
-	Names []string `json:"names,omitempty"`
-	// Selector picks namespaces by label. An empty selector picks all.
-	// +optional
-	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
 // KeyServerStatus is what the manager knows of the service.

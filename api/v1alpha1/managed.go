@@ -169,9 +169,9 @@ type NamespacedKeyReference struct {
 	Key string `json:"key"`
 }
 
-// PeerReference names a KeyServer as the peer of another one. The object's
-// namespace must be among those that this KeyServer allows, too: it is asked
-// with its own credentials.
+// PeerReference names a KeyServer as the peer of another one. That KeyServer must
+// have a grant for the object's namespace, too, whatever it gives: it is asked with
+// its own credentials.
 type PeerReference struct {
 	// Name of the KeyServer.
 	// +kubebuilder:validation:MinLength=1

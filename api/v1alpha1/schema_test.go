@@ -55,6 +55,11 @@ func blob(fields ...string) string {
 
 const credentials = "credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}\n"
 
+// granting is a KeyServer with grants.
+func granting(grants string) string {
+	return credentials + "url: https://a\ngrants: [" + grants + "]\n"
+}
+
 var _ = DescribeTable("refuses at admission", func(ctx context.Context, kind, spec, says string) {
 	err := cluster.Create(ctx, object(kind, spec))
 	Expect(err).To(MatchError(ContainSubstring(says)))
@@ -80,8 +85,25 @@ var _ = DescribeTable("refuses at admission", func(ctx context.Context, kind, sp
 		"give exactly one of inline, secretKeyRef and configMapKeyRef"),
 	Entry("a CA bundle without a certificate", "KeyServer", credentials+"url: https://a\ncaBundle: {inline: hello}", "must hold at least one PEM block of type CERTIFICATE"),
 	Entry("a CA bundle with a private key", "KeyServer", credentials+"url: https://a\ncaBundle:\n  inline: |\n      "+indent(onePEM+keyPEM), "must not hold a private key"),
-	Entry("a namespace that is a wildcard", "KeyServer", credentials+"url: https://a\nallowedNamespaces: {names: ['*']}", "to admit all, give an empty selector"),
-	Entry("a namespace listed twice", "KeyServer", credentials+"url: https://a\nallowedNamespaces: {names: [a, a]}", "Duplicate value"),
+	Entry("a grant without a name", "KeyServer", granting("{namespaces: {names: [a]}, kinds: [Role], names: [b]}"), "grants[0].name"),
+	Entry("a grant by a name that is none", "KeyServer", granting("{name: A b, namespaces: {names: [a]}, kinds: [Role], names: [b]}"), "must be lower-case letters, digits and '-'"),
+	Entry("a grant to nobody", "KeyServer", granting("{name: g, kinds: [Role], names: [b]}"), "grants[0].namespaces"),
+	Entry("a grant to no namespace", "KeyServer", granting("{name: g, namespaces: {}, kinds: [Role], names: [b]}"), "give names, selector, or both"),
+	Entry("a grant to an empty list of namespaces", "KeyServer", granting("{name: g, namespaces: {names: []}, kinds: [Role], names: [b]}"), "give names, selector, or both"),
+	Entry("a namespace that is a wildcard", "KeyServer", granting("{name: g, namespaces: {names: ['*']}, kinds: [Role], names: [b]}"), "for all of them, give an empty selector"),
+	Entry("a namespace listed twice", "KeyServer", granting("{name: g, namespaces: {names: [a, a]}, kinds: [Role], names: [b]}"), "Duplicate value"),
+	Entry("a grant of no kind", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [], names: [b]}"), "grants[0].kinds"),
+	Entry("a grant that says no kind", "KeyServer", granting("{name: g, namespaces: {names: [a]}, names: [b]}"), "grants[0].kinds"),
+	Entry("a grant of every kind at once", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: ['*'], names: [b]}"), `supported values: "ACLTemplate", "PrincipalTrust", "Role", "TrustedCA", "TrustedServer"`),
+	Entry("a grant of KeyServers", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [KeyServer], names: [b]}"), "supported values"),
+	Entry("a grant of no name", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [Role], names: []}"), "grants[0].names"),
+	Entry("a grant that says no name", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [Role]}"), "grants[0].names"),
+	Entry("a grant of an empty name", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [Role], names: ['']}"), "grants[0].names[0]"),
+	Entry("a grant of every operation at once", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [Role], names: [b], operations: ['*']}"), "must be an operation or a duty; to give all, list"),
+	Entry("a grant of a duty that is none", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [Role], names: [b], operations: [duty:keyUse]}"), "must be duty:administration, duty:trust, duty:key use or duty:audit"),
+	Entry("a grant of an empty operation", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [Role], names: [b], operations: ['']}"), "grants[0].operations[0]"),
+	Entry("two grants of one name", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [Role], names: [b]}, {name: g, namespaces: {names: [c]}, kinds: [Role], names: [d]}"), "Duplicate value"),
+	Entry("more grants than fit", "KeyServer", granting(strings.Repeat("{}, ", 33)), "must have at most 32 items"),
 
 	// What all kinds share.
 	Entry("an unknown management policy", "TrustedCA", inlineCA(onePEM)+"managementPolicy: Sometimes", `supported values: "Manage", "Observe"`),
@@ -204,7 +226,8 @@ var _ = DescribeTable("accepts", func(ctx context.Context, kind, spec string) {
 	Entry("plain http to this machine", "KeyServer", credentials+"url: http://127.0.0.1:8443"),
 	Entry("plain http to this machine, IPv6", "KeyServer", credentials+"url: 'http://[::1]:8443'"),
 	Entry("a path before /api", "KeyServer", credentials+"url: https://gateway.example/keys"),
-	Entry("every namespace", "KeyServer", credentials+"url: https://a\nallowedNamespaces: {selector: {}}"),
+	Entry("a KeyServer without grants", "KeyServer", credentials+"url: https://a\ngrants: []"),
+	Entry("a grant to every namespace", "KeyServer", granting("{name: g, namespaces: {selector: {}}, kinds: [Role], names: ['*'], operations: [HMAC Data, '0000000000000304', 'duty:key use'], adopt: true}")),
 	Entry("a role without operations", "Role", "{roleName: a, operations: []}"),
 	Entry("a role of which nothing is said but its name", "Role", "roleName: a"),
 	Entry("a role by id in capitals", "Role", `{roleId: "00000000000001AB", operations: []}`),
@@ -245,13 +268,12 @@ var _ = Describe("defaults", func() {
 		Expect(role.Status.ObservedGeneration).To(BeEquivalentTo(-1))
 	})
 
-	It("let the namespace default use a KeyServer, and no other", func(ctx context.Context) {
+	It("grant nothing, not even to the namespace default", func(ctx context.Context) {
 		u := object("KeyServer", credentials+"url: https://a")
 		Expect(cluster.Create(ctx, u)).To(Succeed())
 		ks := &v1alpha1.KeyServer{}
 		Expect(cluster.Get(ctx, client.ObjectKeyFromObject(u), ks)).To(Succeed())
-		Expect(ks.Spec.AllowedNamespaces.Names).To(Equal([]string{"default"}))
-		Expect(ks.Spec.AllowedNamespaces.Selector).To(BeNil())
+		Expect(ks.Spec.Grants).To(BeEmpty())
 		Expect(ks.Spec.Credentials.Administrator.SecretRef.UsernameKey).To(Equal("username"))
 		Expect(ks.Spec.Credentials.Administrator.SecretRef.PasswordKey).To(Equal("password"))
 	})

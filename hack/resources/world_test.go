@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,7 +15,10 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/yaml"
 
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	manifests "github.com/keyserver-operator/keyserver-operator/config"
 	"github.com/keyserver-operator/keyserver-operator/controllers"
 	wire "github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
@@ -77,6 +81,15 @@ func (c *cluster) declareKeyServer(t *testing.T, name string, system uint32) {
 	if _, err := s.Admin(t).CreateGroup(t.Context(), wire.CreateGroupRequest{Name: "Archivists"}); err != nil {
 		t.Fatal(err)
 	}
+	// The page is read by those who have the grants of the installation.
+	shipped := &v1alpha1.KeyServer{}
+	if err := yaml.UnmarshalStrict(manifests.KeyServer, shipped); err != nil {
+		t.Fatal(err)
+	}
+	grants, err := json.Marshal(shipped.Spec.Grants)
+	if err != nil {
+		t.Fatal(err)
+	}
 	out, err := c.shell(t, t.TempDir(), fmt.Sprintf(`kubectl apply -f - <<'END'
 apiVersion: v1
 kind: Secret
@@ -90,7 +103,8 @@ spec:
   url: %[4]s
   caBundle: {inline: %[5]q}
   credentials: {administrator: {secretRef: {namespace: kube-system, name: %[1]s-admin}}}
-END`, name, testserver.AdminName, testserver.AdminPassword, s.URL(), s.CA(t)))
+  grants: %[6]s
+END`, name, testserver.AdminName, testserver.AdminPassword, s.URL(), s.CA(t), grants))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

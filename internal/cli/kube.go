@@ -137,6 +137,10 @@ func (k *kube) applyKeyServer(ctx context.Context, name string, srv *server.Serv
 		Type:       corev1.SecretTypeBasicAuth,
 		StringData: map[string]string{"username": bootstrap.AdminName, "password": strings.TrimRight(string(password), "\n")},
 	}
+	grants, err := grantsOfUp()
+	if err != nil {
+		return err
+	}
 	bundle := string(ca)
 	ks := &v1alpha1.KeyServer{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -146,6 +150,7 @@ func (k *kube) applyKeyServer(ctx context.Context, name string, srv *server.Serv
 			Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.AdministratorCredential{
 				SecretRef: &v1alpha1.CredentialSecretReference{Namespace: systemNamespace, Name: credentials},
 			}},
+			Grants: grants,
 		},
 	}
 	for _, o := range []client.Object{namespace, secret, ks} {
@@ -155,6 +160,19 @@ func (k *kube) applyKeyServer(ctx context.Context, name string, srv *server.Serv
 	}
 	k.watch(ks)
 	return nil
+}
+
+// grantsOfUp are those of an installation, but that what a run before this one has
+// left on the key server is taken over.
+func grantsOfUp() ([]v1alpha1.Grant, error) {
+	shipped := &v1alpha1.KeyServer{}
+	if err := k8syaml.UnmarshalStrict(config.KeyServer, shipped); err != nil {
+		return nil, fmt.Errorf("read config/keyserver: %w", err)
+	}
+	for i := range shipped.Spec.Grants {
+		shipped.Spec.Grants[i].Adopt = true
+	}
+	return shipped.Spec.Grants, nil
 }
 
 // applySamples applies the sample objects of a directory. Where somebody else has edited a

@@ -34,6 +34,11 @@ type Adapter[T Object, D any] interface {
 	// another object's exactly if both mean the same external object. want is
 	// nil where the declaration was not resolved.
 	Claims(obj T, want *D) []string
+	// Reach returns what the object would touch on the key server. in.Conn is nil,
+	// and want too, as long as the key server must not be asked: then it is what the
+	// object says by itself. The external object of one that is being deleted is
+	// what its status records.
+	Reach(ctx context.Context, in Input, obj T, want *D) (Reach, error)
 	// Declared resolves what the object declares.
 	Declared(ctx context.Context, in Input, obj T) (D, error)
 	// Observe finds the external object in the connection's listings, read no

@@ -63,7 +63,10 @@ type External struct {
 	What   string // for people: `CA "CN=..." (certificateId ...)`
 	Exists bool
 	ID     string
-	Drift  []v1alpha1.FieldDrift
+	// Names are what the key server calls it, where that need not be what is
+	// declared. A grant has to cover them, too.
+	Names []Name
+	Drift []v1alpha1.FieldDrift
 	// Evidence says how the reading was matched with the declaration.
 	Evidence string
 	// Renewed: the declaration has changed since the status was written, so

@@ -30,7 +30,7 @@ func (r *reconciler[T, D]) gatherDeletion(ctx context.Context, p *pass[T, D]) (e
 // gather asks the key server, one step after the other. The first obstacle
 // ends it and becomes a fact itself.
 func (r *reconciler[T, D]) gather(ctx context.Context, p *pass[T, D]) error {
-	for _, step := range []func(context.Context, *pass[T, D]) error{r.connect, r.declare, r.observe, r.weigh} {
+	for _, step := range []func(context.Context, *pass[T, D]) error{r.connect, r.declare, r.observe, r.stay, r.weigh} {
 		obstacle, err := link.AsProblem(ctx, step(ctx, p))
 		if err != nil {
 			return err
@@ -56,7 +56,7 @@ func (r *reconciler[T, D]) connect(ctx context.Context, p *pass[T, D]) error {
 		return fmt.Errorf("read KeyServer %q: %w", name, err)
 	}
 	p.keyServer = ks
-	if err := r.admitted(ctx, ks, p.obj.GetNamespace()); err != nil {
+	if err := r.enter(ctx, p); err != nil {
 		return err
 	}
 	conn, shut := r.connections.Get(name)
@@ -95,12 +95,12 @@ func (r *reconciler[T, D]) weigh(ctx context.Context, p *pass[T, D]) error {
 		return err
 	}
 	for _, o := range others {
-		spec, _ := o.Managed()
-		if p.facts.Rival == "" && older(o, p.obj) {
-			p.facts.Rival = r.name(o)
+		spec, _ := o.object.Managed()
+		if p.facts.Rival == "" && older(o.object, p.obj) {
+			p.facts.Rival = r.name(o.object)
 		}
-		if p.facts.Heir == "" && o.GetDeletionTimestamp().IsZero() && spec.AdoptionPolicy != v1alpha1.AdoptNever {
-			p.facts.Heir = r.name(o)
+		if p.facts.Heir == "" && o.object.GetDeletionTimestamp().IsZero() && spec.AdoptionPolicy != v1alpha1.AdoptNever && o.adopts {
+			p.facts.Heir = r.name(o.object)
 		}
 	}
 	rot, ok := any(r.adapter).(Rotator[T])
@@ -113,16 +113,22 @@ func (r *reconciler[T, D]) weigh(ctx context.Context, p *pass[T, D]) error {
 			return err
 		}
 		if len(others) > 0 {
-			p.facts.Superseded[i].ClaimedBy = r.name(others[0])
+			p.facts.Superseded[i].ClaimedBy = r.name(others[0].object)
 		}
 	}
 	return nil
 }
 
-// claimants returns the other objects that make one of the claims and are
-// allowed to.
-func (r *reconciler[T, D]) claimants(ctx context.Context, p *pass[T, D], claims []string) ([]T, error) {
-	var others []T
+// claimant is another object that makes one of the claims.
+type claimant[T Object] struct {
+	object T
+	adopts bool // it may take over what exists
+}
+
+// claimants returns the other objects that make one of the claims and that a
+// grant covers.
+func (r *reconciler[T, D]) claimants(ctx context.Context, p *pass[T, D], claims []string) ([]claimant[T], error) {
+	var others []claimant[T]
 	for _, c := range claims {
 		found, err := r.list(ctx, client.MatchingFields{claimIndex: IndexKey(p.spec.KeyServerRef.Name, c)})
 		if err != nil {
@@ -132,12 +138,12 @@ func (r *reconciler[T, D]) claimants(ctx context.Context, p *pass[T, D], claims 
 			if o.GetUID() == p.obj.GetUID() {
 				continue
 			}
-			allowed, err := r.allowed(ctx, p.keyServer, o.GetNamespace())
+			is, adopts, err := r.covered(ctx, p, o)
 			if err != nil {
 				return nil, err
 			}
-			if allowed {
-				others = append(others, o)
+			if is {
+				others = append(others, claimant[T]{o, adopts})
 			}
 		}
 	}

@@ -136,7 +136,7 @@ func (r *reconciler[T, D]) succession(ctx context.Context, p *pass[T, D], i *Int
 	}
 	replaced := Superseded{ID: p.facts.Owned, Provenance: p.facts.Provenance}
 	if len(others) > 0 {
-		replaced.ClaimedBy = r.name(others[0])
+		replaced.ClaimedBy = r.name(others[0].object)
 	}
 	i.Message += "; it replaces " + replaced.ID
 	if p.facts.dispose(replaced).Action == actForget {

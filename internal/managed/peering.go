@@ -60,7 +60,8 @@ func (p Peering) Info(ctx context.Context, in Input, namespace, name string) (sc
 	return p.last(name, why)
 }
 
-// admit reports why an object must not, or cannot, ask a KeyServer.
+// admit reports why an object must not, or cannot, ask a KeyServer. Any grant for
+// its namespace will do: what is asked is told to every peer.
 func (p Peering) admit(ctx context.Context, namespace, name string) error {
 	ks := &v1alpha1.KeyServer{}
 	err := p.Client.Get(ctx, types.NamespacedName{Name: name}, ks)
@@ -70,7 +71,11 @@ func (p Peering) admit(ctx context.Context, namespace, name string) error {
 	if err != nil {
 		return fmt.Errorf("read KeyServer %q: %w", name, err)
 	}
-	return p.admitted(ctx, ks, namespace)
+	v, err := p.judge(ctx, ks, namespace, "", Reach{})
+	if err != nil || v.refusal == nil {
+		return err
+	}
+	return v.refusal
 }
 
 // last returns what a KeyServer said last, or why it says nothing. The reason

@@ -130,8 +130,11 @@ func (r *reconciler[T, D]) begin(ctx context.Context, obj T) *pass[T, D] {
 		Paused:     Annotated(obj, v1alpha1.AnnotationPaused),
 		Abandoned:  Annotated(obj, v1alpha1.AnnotationAbandon),
 		Deleting:   !obj.GetDeletionTimestamp().IsZero(),
-		Owned:      r.adapter.Owned(obj),
 		Provenance: p.status.Provenance,
+	}
+	// What was only observed has an id in the status, and belongs to nobody.
+	if p.facts.Provenance != "" {
+		p.facts.Owned = r.adapter.Owned(obj)
 	}
 	if ready := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionReady); ready != nil {
 		p.facts.Said = ready.Message

@@ -37,6 +37,9 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 		res.Reason, res.Message = v1alpha1.ReasonVerified, res.sentence()
 	}
 	owner := seen.Exists && (res.done || res.begun || p.facts.Management == v1alpha1.Observe || seen.ID == p.facts.Owned)
+	if p.facts.Management == v1alpha1.Observe && seen.Exists && seen.ID != p.facts.Owned {
+		p.status.Provenance = "" // it looks at another one than it has made
+	}
 	if p.facts.Obstacle == nil {
 		r.adapter.Record(p.obj, p.want, seen, owner, now.Time)
 		p.status.Drift = seen.Drift[:min(len(seen.Drift), maxDrift)]

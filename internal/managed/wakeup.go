@@ -205,16 +205,15 @@ func (r *reconciler[T, D]) readersOf(sourceKind string) handler.MapFunc {
 	}
 }
 
-// residentsOf maps a namespace to its objects, if any KeyServer chooses whom it
-// serves by the labels of namespaces.
+// residentsOf maps a namespace to its objects, if any KeyServer has a grant for
+// namespaces by their labels.
 func (r *reconciler[T, D]) residentsOf(ctx context.Context, namespace client.Object) []ctrl.Request {
 	all := &v1alpha1.KeyServerList{}
 	if err := r.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
 		return nil // the resync is the net
 	}
 	if !slices.ContainsFunc(all.Items, func(ks v1alpha1.KeyServer) bool {
-		who := ks.Spec.AllowedNamespaces
-		return who != nil && who.Selector != nil
+		return slices.ContainsFunc(ks.Spec.Grants, func(g v1alpha1.Grant) bool { return g.Namespaces.Selector != nil })
 	}) {
 		return nil
 	}

@@ -61,6 +61,7 @@ func (c *cluster) register(t testing.TB, k *keys) {
 		Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.AdministratorCredential{
 			SecretRef: &v1alpha1.CredentialSecretReference{Namespace: secret.Namespace, Name: secret.Name},
 		}},
+		Grants: []v1alpha1.Grant{v1alpha1.GrantAll("default", v1alpha1.GrantedNamespaces{Names: []string{"default"}})},
 	}}
 	for _, o := range []client.Object{secret, ks} {
 		if err := c.Create(t.Context(), o); err != nil {

@@ -154,7 +154,7 @@ func (w *world) override(ctx context.Context, a *Access) error {
 		}
 		// Nobody has said who may use it.
 		ks.Name, ks.UID = a.KeyServer, w.uid()
-		ks.Spec.AllowedNamespaces = &v1alpha1.AllowedNamespaces{Selector: &metav1.LabelSelector{}}
+		ks.Spec.Grants = []v1alpha1.Grant{v1alpha1.GrantAll("flags", v1alpha1.GrantedNamespaces{Selector: &metav1.LabelSelector{}})}
 	case err != nil:
 		return err
 	}

@@ -204,7 +204,7 @@ func TestSavedManifest(t *testing.T) {
 // A KeyServer, its Secret and a ConfigMap may stand in the files themselves.
 func TestEverythingFromFiles(t *testing.T) {
 	k, p := start(t), newPeer(t, 7)
-	all := object("KeyServer", "default", fmt.Sprintf("{url: %q, caBundle: {inline: %q}, credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}, allowedNamespaces: {selector: {matchLabels: {trust: ok}}}}",
+	manifests := object("KeyServer", "default", fmt.Sprintf("{url: %q, caBundle: {inline: %q}, credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}, grants: [{name: labelled, namespaces: {selector: {matchLabels: {trust: ok}}}, kinds: [TrustedCA], names: ['*']}]}",
 		k.URL(), string(k.CA(t)))) +
 		"---\n{apiVersion: v1, kind: Secret, metadata: {name: admin, namespace: ns}, stringData: {username: admin, password: correct horse battery staple}}\n" +
 		fmt.Sprintf("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: cas}, data: {ca.crt: %q}}\n", p.pem()) +
@@ -212,11 +212,11 @@ func TestEverythingFromFiles(t *testing.T) {
 		object("TrustedCA", "absent", "{certificate: {secretKeyRef: {name: none, key: ca.crt}}}")
 	files := func(o *plan.Options) { o.Access = nil }
 
-	r := k.mustPlan(t, all, files)
-	if o := find(t, r, "TrustedCA ca"); o.Reason != v1alpha1.ReasonInvalidSpec || !strings.Contains(o.Message, "may not use KeyServer") {
+	r := k.mustPlan(t, manifests, files)
+	if o := find(t, r, "TrustedCA ca"); o.Reason != v1alpha1.ReasonAccessDenied || !strings.Contains(o.Message, `grants nothing to namespace "default"`) {
 		t.Errorf("a namespace without the label: %+v", o)
 	}
-	r = k.mustPlan(t, all+"---\n{apiVersion: v1, kind: Namespace, metadata: {name: default, labels: {trust: ok}}}\n", files)
+	r = k.mustPlan(t, manifests+"---\n{apiVersion: v1, kind: Namespace, metadata: {name: default, labels: {trust: ok}}}\n", files)
 	if o := find(t, r, "TrustedCA ca"); o.Action != managed.PlanCreate {
 		t.Errorf("all is there: %+v", o)
 	}
@@ -230,7 +230,7 @@ func TestEverythingFromFiles(t *testing.T) {
 	if err := r.JSON(&json); err != nil {
 		t.Fatal(err)
 	}
-	if all := text.String() + json.String(); strings.Contains(all, "battery staple") {
+	if both := text.String() + json.String(); strings.Contains(both, "battery staple") {
 		t.Error("the password is in the output")
 	}
 }
@@ -256,11 +256,39 @@ func TestPrintedNamesAreHarmless(t *testing.T) {
 	}
 }
 
+// all grants trust to every namespace.
+const all = "[{name: all, namespaces: {selector: {}}, kinds: [TrustedCA, TrustedServer], names: ['*']}]"
+
+// What a grant forbids is said before anything is applied, and a KeyServer of the
+// files keeps its grants where flags say how to reach it.
+func TestGrantsForbid(t *testing.T) {
+	k, p := start(t), newPeer(t, 7)
+	r := k.mustPlan(t, object("KeyServer", "default", fmt.Sprintf("{url: %q, credentials: {administrator: {secretRef: {namespace: ns, name: none}}}, grants: [%s]}", k.URL(),
+		"{name: team, namespaces: {names: [default]}, kinds: [Role], names: ['Team *'], operations: ['duty:key use']}"))+
+		object("Role", "mine", "{roleName: Team Signers, operations: [HMAC Data]}")+
+		object("Role", "root", "{roleName: Team Root, operations: [Grant Any Operation]}")+
+		object("Role", "other", "{roleName: Signers, operations: [HMAC Data]}")+
+		caManifest("ca", p))
+	if o := find(t, r, "Role mine"); o.Action != managed.PlanCreate {
+		t.Errorf("what is granted: %+v", o)
+	}
+	for name, lacks := range map[string]string{
+		"Role root":    `the operation "Grant Any Operation" (duty administration)`,
+		"Role other":   `the name "Signers"`,
+		"TrustedCA ca": `the kind TrustedCA`,
+	} {
+		o := find(t, r, name)
+		if o.Action != managed.PlanBlocked || o.Reason != v1alpha1.ReasonAccessDenied || !strings.Contains(o.Message, `grant "team", the nearest, lacks `+lacks) {
+			t.Errorf("%s: %+v", name, o)
+		}
+	}
+}
+
 // The flags about the security officer are what trust is managed with; without
 // them, those about the administrator are, whatever a KeyServer declares.
 func TestOfficerFlags(t *testing.T) {
 	k, p := start(t), newPeer(t, 7)
-	manifests := object("KeyServer", "default", fmt.Sprintf("{url: %q, credentials: {administrator: {secretRef: {namespace: ns, name: none}}, securityOfficer: {secretRef: {namespace: ns, name: none}}}}", k.URL())) +
+	manifests := object("KeyServer", "default", fmt.Sprintf("{url: %q, credentials: {administrator: {secretRef: {namespace: ns, name: none}}, securityOfficer: {secretRef: {namespace: ns, name: none}}}, grants: %s}", k.URL(), all)) +
 		caManifest("ca", p)
 	r := k.mustPlan(t, manifests)
 	if o := find(t, r, "TrustedCA ca"); o.Action != managed.PlanCreate {
@@ -289,7 +317,7 @@ func TestPlanOfAPeerReference(t *testing.T) {
 		c.SystemID, c.ServerName, c.ExternalListen = 7, "192.0.2.7", rig.FreeAddress(t, "127.0.0.1")
 	})
 	manifests := func(url string) string {
-		return object("KeyServer", "partner", fmt.Sprintf("{url: %q, caBundle: {inline: %q}, credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}}", url, string(p.CA(t)))) +
+		return object("KeyServer", "partner", fmt.Sprintf("{url: %q, caBundle: {inline: %q}, credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}, grants: %s}", url, string(p.CA(t)), all)) +
 			"---\n{apiVersion: v1, kind: Secret, metadata: {name: admin, namespace: ns}, stringData: {username: admin, password: correct horse battery staple}}\n" +
 			object("TrustedCA", "partner", "{certificate: {peerRef: {name: partner}}}") +
 			object("TrustedServer", "partner", "{friendlyName: Partner, trustBlob: {peerRef: {name: partner}}}")

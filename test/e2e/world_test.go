@@ -161,6 +161,13 @@ spec:
   url: %[3]s
   caBundle: {inline: %[4]q}
   credentials: {administrator: {secretRef: {namespace: kube-system, name: %[1]s-admin}}}
+  grants:
+    - name: all
+      namespaces: {selector: {}}
+      kinds: [ACLTemplate, PrincipalTrust, Role, TrustedCA, TrustedServer]
+      names: ["*"]
+      operations: ["duty:administration", "duty:trust", "duty:key use", "duty:audit"]
+      adopt: true
 `, in.name, in.password, url, bundle))
 }
 

@@ -197,8 +197,8 @@ func TestAggregatedRoles(t *testing.T) {
 		write, notWrite []string
 	}{
 		{"view", allKinds, nil, allKinds},
-		{"edit", allKinds, namespacedKinds, []string{"keyservers"}},
-		{"admin", allKinds, allKinds, nil},
+		{"edit", allKinds, nil, allKinds},
+		{"admin", allKinds, nil, allKinds},
 	} {
 		rules := selected(c.role)
 		expect := func(want bool, verbs, resources []string) {

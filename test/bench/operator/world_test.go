@@ -147,6 +147,7 @@ func (w *world) declareKeyServer(b *testing.B, password string) {
 				Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.AdministratorCredential{
 					SecretRef: &v1alpha1.CredentialSecretReference{Namespace: "kube-system", Name: "admin"},
 				}},
+				Grants: []v1alpha1.Grant{v1alpha1.GrantAll("default", v1alpha1.GrantedNamespaces{Names: []string{"default"}})},
 			},
 		},
 	} {
