@@ -119,6 +119,34 @@ func principalTrustRoutes() []Route {
 	}
 }
 
+func ownerRoutes() []Route {
+	change := grants(keyserver.OpReadOwners, keyserver.OpSetOwner)
+	return []Route{
+		endpoint(Route{
+			Name: "listOwners", Method: http.MethodGet, Path: "/api/owners", Extension: true, Session: true,
+			Summary:    "Lists the owner marks of objects of one kind by id, in pages.",
+			Operations: grants(keyserver.OpReadOwners),
+		}, listOwners),
+		endpoint(Route{
+			Name: "getOwner", Method: http.MethodGet, Path: "/api/owners/{kind}/{id}", Extension: true, Session: true,
+			Summary:    "Reads the owner mark of an object.",
+			Operations: grants(keyserver.OpReadOwners), Faults: codes(fault.NotFound),
+		}, getOwner),
+		endpoint(Route{
+			Name: "setOwner", Method: http.MethodPut, Path: "/api/owners/{kind}/{id}", Extension: true, Session: true,
+			Summary:    "Marks an object that nobody holds, or that whom expect names holds, and verifies it; the owner's own mark stays.",
+			Operations: change, Faults: codes(fault.NotFound, fault.Owned, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
+			judged: codes(fault.Owned),
+		}, setOwner),
+		endpoint(Route{
+			Name: "releaseOwner", Method: http.MethodDelete, Path: "/api/owners/{kind}/{id}", Extension: true, Session: true,
+			Summary:    "Takes away a mark that whom expect names holds, and verifies its absence. The object stays.",
+			Operations: change, Faults: codes(fault.NotFound, fault.Owned, fault.NotRemoved, fault.ReadbackFailed, fault.InvalidArgument),
+			judged: codes(fault.Owned),
+		}, releaseOwner),
+	}
+}
+
 func aclTemplateRoutes() []Route {
 	change := grants(keyserver.OpReadACLTemplateMembers, keyserver.OpChangeACLTemplateMembers)
 	return []Route{
