@@ -1,6 +1,7 @@
 package keyserver
 
 import (
+	"context"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -59,6 +60,24 @@ func (c OwnerChange) Allows(holder string) bool { return holder == c.Expect || h
 type OwnerRelease struct {
 	Object Object
 	Expect string // who holds it
+}
+
+// Owner is the kind of the changes of a kind's owner marks: what follows the objects
+// need not follow their marks.
+func (k ChangeKind) Owner() ChangeKind { return k + "Owner" }
+
+type markKey struct{}
+
+// Marking has objects of a kind that are made under the context made with a mark, in
+// the same transaction. The mark's object is the kind alone.
+func Marking(ctx context.Context, m OwnerMark) context.Context {
+	return context.WithValue(ctx, markKey{}, m)
+}
+
+// MarkOf is what the context says of marks.
+func MarkOf(ctx context.Context) (m OwnerMark, marked bool) {
+	m, marked = ctx.Value(markKey{}).(OwnerMark)
+	return m, marked
 }
 
 // ValidOwner reports whether a text can name an owner.

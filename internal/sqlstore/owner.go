@@ -2,8 +2,10 @@ package sqlstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
@@ -90,13 +92,21 @@ func (r reads) OwnedObject(ctx context.Context, o keyserver.Object) error {
 
 // PutOwner stores the mark of an object in place of an earlier one.
 func (tx *Tx) PutOwner(ctx context.Context, m keyserver.OwnerMark) error {
-	_, err := tx.exec(ctx, `INSERT INTO owners (kind, id, owner, since, mac) VALUES ($1, $2, $3, $4, $5)
+	_, err := tx.Owner(ctx, m.Object)
+	action := keyserver.Updated
+	if errors.Is(err, ErrNotFound) {
+		action, err = keyserver.Created, nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = tx.exec(ctx, `INSERT INTO owners (kind, id, owner, since, mac) VALUES ($1, $2, $3, $4, $5)
 		ON CONFLICT (kind, id) DO UPDATE SET owner = excluded.owner, since = excluded.since, mac = excluded.mac`,
 		string(m.Object.Kind), m.Object.ID[:], m.Owner, m.Since.UnixMicro(), tx.mac(rowmac.Owner(m)))
 	if err != nil {
 		return err
 	}
-	tx.record(m.Object.Kind, m.Object.ID, keyserver.Updated)
+	tx.record(m.Object.Kind.Owner(), m.Object.ID, action)
 	return nil
 }
 
@@ -105,16 +115,24 @@ func (tx *Tx) DeleteOwner(ctx context.Context, o keyserver.Object) error {
 	if err := tx.execOne(ctx, `DELETE FROM owners WHERE kind = $1 AND id = $2`, string(o.Kind), o.ID[:]); err != nil {
 		return err
 	}
-	tx.record(o.Kind, o.ID, keyserver.Updated)
+	tx.record(o.Kind.Owner(), o.ID, keyserver.Deleted)
 	return nil
 }
 
-// dropOwners removes the marks of what the transaction deleted. The changes are
-// the one place that every deletion of every kind comes by.
-func (tx *Tx) dropOwners(ctx context.Context) error {
-	for _, c := range tx.changes {
-		if o := (keyserver.Object{Kind: c.Kind, ID: c.ID}); c.Action == keyserver.Deleted && o.Owned() {
-			if _, err := tx.exec(ctx, `DELETE FROM owners WHERE kind = $1 AND id = $2`, string(o.Kind), o.ID[:]); err != nil {
+// settleOwners removes the marks of what the transaction deleted, and sets the one
+// that the context has on what it made. The changes are the one place that every
+// object of every kind comes by.
+func (tx *Tx) settleOwners(ctx context.Context) error {
+	mark, marks := keyserver.MarkOf(ctx)
+	for _, c := range slices.Clone(tx.changes) {
+		o := keyserver.Object{Kind: c.Kind, ID: c.ID}
+		switch {
+		case c.Action == keyserver.Deleted && o.Owned():
+			if err := tx.DeleteOwner(ctx, o); err != nil && !errors.Is(err, ErrNotFound) {
+				return err
+			}
+		case c.Action == keyserver.Created && marks && c.Kind == mark.Object.Kind:
+			if err := tx.PutOwner(ctx, keyserver.OwnerMark{Object: o, Owner: mark.Owner, Since: mark.Since}); err != nil {
 				return err
 			}
 		}

@@ -68,7 +68,7 @@ func (s *Store) update(ctx context.Context, fn func(tx *Tx) error) error {
 		if err := fn(tx); err != nil {
 			return err
 		}
-		if err := tx.dropOwners(ctx); err != nil {
+		if err := tx.settleOwners(ctx); err != nil {
 			return err
 		}
 		if err := in.failure(); err != nil {
