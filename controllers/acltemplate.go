@@ -55,6 +55,7 @@ func (aclTemplateAdapter) Kind() managed.Kind {
 	return managed.Kind{
 		Name: "ACLTemplate", Feed: aclTemplates.Name,
 		Spell:  schema.HexID.String,
+		Parse:  schema.ParseHexID,
 		Awaits: []string{principals.Feed, trustedServers.Name},
 		Uses:   []string{directories.Name},
 	}

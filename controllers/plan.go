@@ -21,6 +21,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/link"
 	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 )
@@ -224,7 +225,22 @@ func (p *Planner) dial(e link.Endpoint) (link.API, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.clients = append(p.clients, c)
-	return c, nil
+	return unmarking{c}, nil
+}
+
+// unmarking is a service on which a plan sets no owner marks. They change nothing of
+// what is planned, and so are no part of it: only one that stands in the way is,
+// which is seen before.
+type unmarking struct{ *apiclient.Client }
+
+// SetOwner implements link.API.
+func (unmarking) SetOwner(_ context.Context, in schema.SetOwnerRequest) (schema.OwnerSaved, error) {
+	return schema.OwnerSaved{OwnerMark: schema.OwnerMark{Kind: in.Kind, ID: in.ID, Owner: in.Owner}, Saved: true}, nil
+}
+
+// ReleaseOwner implements link.API.
+func (unmarking) ReleaseOwner(context.Context, schema.ReleaseOwnerRequest) (schema.OwnerReleased, error) {
+	return schema.OwnerReleased{Gone: true}, nil
 }
 
 func (p *Planner) refused(call string) {

@@ -70,6 +70,7 @@ func (principalTrustAdapter) Kind() managed.Kind {
 	return managed.Kind{
 		Name: "PrincipalTrust", Feed: principalTrusts.Name,
 		Spell:  schema.HexID.String,
+		Parse:  schema.ParseHexID,
 		Awaits: []string{trustedServers.Name, principals.Feed},
 	}
 }

@@ -57,6 +57,7 @@ func (roleAdapter) Kind() managed.Kind {
 	return managed.Kind{
 		Name: "Role", Feed: roles.Name,
 		Spell: schema.HexID.String,
+		Parse: schema.ParseHexID,
 	}
 }
 

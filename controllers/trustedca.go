@@ -51,6 +51,10 @@ func (trustedCAAdapter) Kind() managed.Kind {
 	return managed.Kind{
 		Name: "TrustedCA", Feed: trustedCAs.Name,
 		Spell: func(id schema.HexID) string { return schema.Base64ID(id).String() },
+		Parse: func(text string) (schema.HexID, error) {
+			id, err := schema.ParseBase64ID(text)
+			return schema.HexID(id), err
+		},
 	}
 }
 

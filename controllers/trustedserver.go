@@ -58,7 +58,11 @@ func init() { adapted(trustedServerAdapter{}) }
 func (trustedServerAdapter) Kind() managed.Kind {
 	return managed.Kind{
 		Name: "TrustedServer", Feed: trustedServers.Name,
-		Spell:  func(id schema.HexID) string { return schema.DecimalID(id).String() },
+		Spell: func(id schema.HexID) string { return schema.DecimalID(id).String() },
+		Parse: func(text string) (schema.HexID, error) {
+			id, err := schema.ParseDecimalID(text)
+			return schema.HexID(id), err
+		},
 		Awaits: []string{trustedCAs.Name},
 	}
 }

@@ -157,6 +157,8 @@ func TestVerdictsKeepTheShape(t *testing.T) {
 		"PrepareAuthority":        {http.MethodPost, "/api/authority/prepare", fault.NotSaved, map[string]any{"saved": false}},
 		"ActivateAuthority":       {http.MethodPost, "/api/authority/activate", fault.NotSaved, map[string]any{"saved": false}},
 		"RetireAuthority":         {http.MethodPost, "/api/authority/retire", fault.NotRemoved, map[string]any{"gone": false}},
+		"SetOwner":                {http.MethodPut, "/api/owners/{kind}/{id}", fault.NotSaved, map[string]any{"saved": false, "owner": "another"}},
+		"ReleaseOwner":            {http.MethodDelete, "/api/owners/{kind}/{id}", fault.NotRemoved, map[string]any{"gone": false, "owner": "some text"}},
 		"CreateRole":              {http.MethodPost, "/api/roles", fault.NotSaved, map[string]any{"saved": false, "requested": "some text"}},
 		"UpdateRole":              {http.MethodPut, "/api/roles/{id}", fault.NotSaved, map[string]any{"saved": false}},
 		"DeleteRole":              {http.MethodDelete, "/api/roles/{id}", fault.NotRemoved, map[string]any{"gone": false}},

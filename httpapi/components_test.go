@@ -214,7 +214,7 @@ func httpStatus(c fault.Code) string {
 var verbs = []string{
 	"activate", "add", "approve", "ask", "authorize", "compute", "create", "decrypt", "delete", "destroy", "disable", "enable", "encrypt", "end",
 	"enroll", "execute", "export", "find", "get", "grant", "import", "issue", "list", "login", "lookUp", "mint", "prepare", "reject", "remove",
-	"rename", "renew", "reset", "restore", "retire", "revoke", "rotate", "set", "update", "verify", "withdraw",
+	"release", "rename", "renew", "reset", "restore", "retire", "revoke", "rotate", "set", "update", "verify", "withdraw",
 }
 
 // An operationId is a verb and a noun in camelCase, from which a generator makes

@@ -76,6 +76,9 @@ func (x *exchange) handle() (any, error) {
 	if refused == nil {
 		x.call.For, refused = purpose(x.r.Header["X-Keyserver-For"])
 	}
+	if refused == nil {
+		x.ctx, refused = x.owned(x.ctx)
+	}
 	if refused != nil || !x.route.Session {
 		if err := x.stranger(); err != nil {
 			return nil, err

@@ -131,6 +131,7 @@ type fakePort struct {
 	certificates []keyserver.Certificate
 	issuers      []keyserver.RevocationIssuer
 	authorities  []keyserver.Authority
+	owners       []keyserver.OwnerMark
 	key          keyserver.KeyMetadata
 	custody      keyserver.Custody
 }
@@ -162,6 +163,7 @@ func newFakePort() *fakePort {
 			{ID: otherRef.ID, State: keyserver.AuthorityActive, PreparedAt: epoch, ActivatedAt: epoch},
 			{ID: thirdID, State: keyserver.AuthorityPrepared, PreparedAt: epoch},
 		},
+		owners: []keyserver.OwnerMark{{Object: keyserver.Object{Kind: keyserver.ChangeRole, ID: someID}, Owner: "some text", Since: epoch}},
 		key: keyserver.KeyMetadata{
 			Link: aLink, Algorithm: keyserver.HMACSHA384, KeyBytes: 48, Life: keyserver.FirstLife(someID), CreatedAt: epoch, Uses: 3, LastUsedAt: epoch,
 		},
@@ -649,6 +651,26 @@ func (f *fakePort) RotateDataKey(ctx context.Context, _ keyserver.Caller) (keyse
 	list := append(slices.Clone(f.custody.DataKeys), keyserver.DataKey{ID: newID, CreatedAt: epoch, State: keyserver.DataKeyActive})
 	list[0].State = keyserver.DataKeyRetiring
 	return newID, f.write(ctx, "RotateDataKey", nil, func() { f.custody.DataKeys = list }, nil)
+}
+
+func (f *fakePort) OwnerMarks(ctx context.Context, _ keyserver.Caller, l keyserver.OwnerFilter) ([]keyserver.OwnerMark, error) {
+	return answer(only(f.owners, func(m keyserver.OwnerMark) bool {
+		return m.Object.Kind == l.Kind && (l.ID == nil || m.Object.ID == *l.ID)
+	}), f.called(ctx, "OwnerMarks", nil))
+}
+
+// SetOwner changes the mark that there is.
+func (f *fakePort) SetOwner(ctx context.Context, _ keyserver.Caller, c keyserver.OwnerChange) (keyserver.OwnerMark, error) {
+	to := func(owner string) func() {
+		return alter(&f.owners, func(keyserver.OwnerMark) bool { return true }, func(m *keyserver.OwnerMark) { m.Owner = owner })
+	}
+	before := f.owners[0]
+	return before, f.write(ctx, "SetOwner", c, to(c.Owner), to("another"))
+}
+
+func (f *fakePort) ReleaseOwner(ctx context.Context, _ keyserver.Caller, r keyserver.OwnerRelease) (keyserver.OwnerMark, error) {
+	before := f.owners[0]
+	return before, f.write(ctx, "ReleaseOwner", r, drop(&f.owners, func(m keyserver.OwnerMark) bool { return m.Owner == r.Expect }), nil)
 }
 
 func (f *fakePort) RevocationIssuers(ctx context.Context, _ keyserver.Caller) ([]keyserver.RevocationIssuer, error) {

@@ -1,9 +1,11 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/hex"
 	"io"
 	"net/http"
+	"time"
 	"unicode/utf8"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
@@ -38,6 +40,23 @@ func purpose(sent []string) (string, error) {
 		return "", fault.New(fault.BadRequest, "the header X-Keyserver-For must be one line of at most %d printable characters", maxPurpose)
 	}
 	return s, nil
+}
+
+// owned is the request's context with the mark that what it makes is to bear (header
+// X-Keyserver-Owner).
+func (x *exchange) owned(ctx context.Context) (context.Context, error) {
+	sent := x.r.Header["X-Keyserver-Owner"]
+	switch {
+	case len(sent) == 0:
+		return ctx, nil
+	case x.route.Makes == "":
+		return ctx, fault.New(fault.BadRequest, "the header X-Keyserver-Owner goes with calls that make something which can have an owner, and %s makes nothing of the kind", x.route.Name)
+	case len(sent) > 1 || !keyserver.ValidOwner(sent[0]):
+		return ctx, fault.New(fault.BadRequest, "the header X-Keyserver-Owner must be one line of at most %d printable characters", keyserver.MaxOwner)
+	}
+	return keyserver.Marking(ctx, keyserver.OwnerMark{
+		Object: keyserver.Object{Kind: x.route.Makes}, Owner: sent[0], Since: x.start.UTC().Truncate(time.Microsecond),
+	}), nil
 }
 
 func plainID(s string) bool {

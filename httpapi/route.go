@@ -36,6 +36,9 @@ type Route struct {
 	// Names is what the id in the path of a schema.ByID names, for approvals;
 	// unnamed where that cannot become something else.
 	Names keyserver.SubjectKind
+	// Makes is the kind of what the route makes, which may be made with an owner's
+	// mark on it; empty where nothing is made, or nothing that has an owner.
+	Makes keyserver.ChangeKind
 	// BodyLimit is the most bytes of a request body, as they are sent.
 	BodyLimit int64
 	// Timeout bounds reading the body and doing the work, together.

@@ -48,6 +48,7 @@ func Nouns() []Noun {
 		{"Principal trusts", "What a peer is told about a principal.", principalTrustRoutes()},
 		{"Certificates", "Client certificates: issuing, renewing, enrolling and finding them.", certificateRoutes()},
 		{"Revocation", "Revocation lists of trusted CAs, and how much they count.", revocationRoutes()},
+		{"Owners", "Marks that say who manages an object, so that no two managers change it by turns.", ownerRoutes()},
 		{"Records", "What was done and what has changed: operations, the audit trail and the change feed.", recordRoutes()},
 	}
 	return append(all, Noun{"Approvals", "What takes two people: the policy that says so, and the requests that others are asked to approve.", approvalRoutes(all)})
@@ -196,7 +197,7 @@ func approvalRoutes(others []Noun) []Route {
 func keyRoutes() []Route {
 	return []Route{
 		endpoint(Route{
-			Name: "mintKey", Method: http.MethodPost, Path: "/api/keys", Extension: true, Session: true,
+			Name: "mintKey", Method: http.MethodPost, Path: "/api/keys", Makes: keyserver.ChangeKey, Extension: true, Session: true,
 			Summary:    "Mints a key, or imports one. The caller becomes its owner.",
 			Operations: grants(keyserver.OpCreateKey), Faults: codes(fault.InvalidArgument),
 		}, mintKey),
@@ -309,17 +310,17 @@ func principalRoutes() []Route {
 			Operations: grants(keyserver.OpLookupPrincipals), Faults: codes(fault.InvalidArgument),
 		}, lookupPrincipals),
 		endpoint(Route{
-			Name: "createPasswordPrincipal", Method: http.MethodPost, Path: "/api/principals/password", Extension: true, Session: true,
+			Name: "createPasswordPrincipal", Method: http.MethodPost, Path: "/api/principals/password", Makes: keyserver.ChangePrincipal, Extension: true, Session: true,
 			Summary:    "Creates a password principal and verifies name, type and roles.",
 			Operations: create, Faults: created,
 		}, createPasswordPrincipal),
 		endpoint(Route{
-			Name: "createLdapPrincipal", Method: http.MethodPost, Path: "/api/principals/ldap", Extension: true, Session: true,
+			Name: "createLdapPrincipal", Method: http.MethodPost, Path: "/api/principals/ldap", Makes: keyserver.ChangePrincipal, Extension: true, Session: true,
 			Summary:    "Creates an ldap principal and verifies name, type and roles.",
 			Operations: create, Faults: created,
 		}, createLDAPPrincipal),
 		endpoint(Route{
-			Name: "createXauthPrincipal", Method: http.MethodPost, Path: "/api/principals/xauth", Extension: true, Session: true,
+			Name: "createXauthPrincipal", Method: http.MethodPost, Path: "/api/principals/xauth", Makes: keyserver.ChangePrincipal, Extension: true, Session: true,
 			Summary:    "Creates an xauth principal for one issuer and subject, and verifies all of it.",
 			Operations: create, Faults: created,
 		}, createXAuthPrincipal),
@@ -373,7 +374,7 @@ func groupRoutes() []Route {
 	changed := codes(fault.NotFound, fault.BuiltInPrincipal, fault.OwnAccount, fault.ReadbackFailed, fault.InvalidArgument)
 	return []Route{
 		endpoint(Route{
-			Name: "createGroup", Method: http.MethodPost, Path: "/api/principals/groups", Extension: true, Session: true,
+			Name: "createGroup", Method: http.MethodPost, Path: "/api/principals/groups", Makes: keyserver.ChangePrincipal, Extension: true, Session: true,
 			Summary:    "Creates a group and verifies name, type and roles.",
 			Operations: grants(keyserver.OpReadPrincipal, keyserver.OpCreatePrincipal),
 			Faults:     codes(fault.Escalation, fault.DutiesConflict, fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
@@ -404,7 +405,7 @@ func roleRoutes() []Route {
 			Operations: grants(keyserver.OpListRoles),
 		}, listRoles),
 		endpoint(Route{
-			Name: "createRole", Method: http.MethodPost, Path: "/api/roles", Extension: true, Session: true,
+			Name: "createRole", Method: http.MethodPost, Path: "/api/roles", Makes: keyserver.ChangeRole, Extension: true, Session: true,
 			Summary:    "Creates a role and verifies name and operations.",
 			Operations: grants(keyserver.OpListRoles, keyserver.OpCreateRole),
 			Faults:     codes(fault.Escalation, fault.DutiesConflict, fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),

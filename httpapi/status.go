@@ -71,6 +71,7 @@ var edges = map[fault.Code]edge{
 	fault.AuthorityState:         {status: http.StatusConflict},
 	fault.ApprovalLimit:          {status: http.StatusConflict},
 	fault.NoFlagWord:             {status: http.StatusConflict},
+	fault.Owned:                  {status: http.StatusConflict},
 	fault.InUse:                  {status: http.StatusConflict},
 	fault.NoPassword:             {status: http.StatusConflict},
 	fault.LastWriter:             {status: http.StatusConflict},

@@ -32,6 +32,7 @@ var statuses = map[fault.Code]int{
 	fault.DigestMismatch:         409,
 	fault.ApprovalState:          409,
 	fault.AuthorityState:         409,
+	fault.Owned:                  409,
 	fault.ApprovalLimit:          409,
 	fault.DutiesConflict:         409,
 	fault.ACLDenied:              403,

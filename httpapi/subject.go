@@ -58,6 +58,9 @@ func (r Route) subjects(values []wire.Named) []keyserver.Subject {
 func subjectsIn(kind keyserver.SubjectKind, v wire.Named) []keyserver.Subject {
 	switch value := v.Value.(type) {
 	case schema.HexID:
+		if kind == keyserver.OwnerSubject {
+			return []keyserver.Subject{approval.OfOwner(keyserver.Object{Kind: keyserver.ChangeKind(v.Of), ID: keyserver.ID(value)})}
+		}
 		return []keyserver.Subject{approval.ByID(kind, keyserver.ID(value))}
 	case schema.Base64ID:
 		return []keyserver.Subject{approval.ByID(kind, keyserver.ID(value))}

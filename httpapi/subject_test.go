@@ -50,6 +50,8 @@ func TestSubjectsOfRequests(t *testing.T) {
 		want string
 	}{
 		"deletePrincipal":      {&schema.DeletePrincipalRequest{ID: id, Heir: &heir}, "principal 0000000000000005, principal 0000000000000006"},
+		"setOwner":             {&schema.SetOwnerRequest{OwnedObject: schema.OwnedObject{Kind: "trustedCA", ID: id}}, "owner trustedCA 0000000000000005"},
+		"releaseOwner":         {&schema.ReleaseOwnerRequest{OwnedObject: schema.OwnedObject{Kind: "key", ID: id}}, "owner key 0000000000000005"},
 		"deleteRole":           {&schema.ByID{ID: id}, "role 0000000000000005"},
 		"updateRole":           {&schema.UpdateRoleRequest{ID: id, Operations: []schema.HexID{heir}}, "holders 0000000000000005"},
 		"updatePrincipalRoles": {&schema.UpdatePrincipalRolesRequest{ID: id, RoleIDs: []schema.HexID{heir, id}}, "principal 0000000000000005, role 0000000000000006, role 0000000000000005"},

@@ -18,7 +18,7 @@ func trustedCARoutes() []Route {
 			Operations: grants(keyserver.OpListTrustedCAs),
 		}, listTrustedCAs),
 		endpoint(Route{
-			Name: "addTrustedCa", Method: http.MethodPost, Path: "/api/trusted-cas", Session: true, BodyLimit: 2 * smallBody,
+			Name: "addTrustedCa", Method: http.MethodPost, Path: "/api/trusted-cas", Makes: keyserver.ChangeTrustedCA, Session: true, BodyLimit: 2 * smallBody,
 			Summary:    "Adds one CA certificate to the trusted list and verifies it by a fresh read.",
 			Operations: grants(keyserver.OpListTrustedCAs, keyserver.OpAddTrustedCA),
 			Faults:     codes(fault.AlreadyTrusted, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
@@ -40,7 +40,7 @@ func trustedServerRoutes() []Route {
 			Operations: grants(keyserver.OpListTrustedServers), Faults: codes(fault.NotFound),
 		}, listTrustedServers),
 		endpoint(Route{
-			Name: "addTrustedServer", Method: http.MethodPost, Path: "/api/trusted-servers", Session: true, BodyLimit: 2 * smallBody,
+			Name: "addTrustedServer", Method: http.MethodPost, Path: "/api/trusted-servers", Makes: keyserver.ChangeTrustedServer, Session: true, BodyLimit: 2 * smallBody,
 			Summary:    "Registers a peer from its trust blob and verifies it by a fresh list. ACL rows that its last removal purged come back. With replace, an extension, the record of a registered peer is replaced instead.",
 			Operations: grants(keyserver.OpListTrustedServers, keyserver.OpAddTrustedServer),
 			Faults:     codes(fault.AlreadyExists, fault.NotPersisted, fault.InvalidArgument),
@@ -99,7 +99,7 @@ func principalTrustRoutes() []Route {
 			Operations: grants(keyserver.OpListPrincipalTrusts), Faults: codes(fault.InvalidArgument),
 		}, listPrincipalTrusts),
 		endpoint(Route{
-			Name: "createPrincipalTrust", Method: http.MethodPost, Path: "/api/principal-trusts", Extension: true, Session: true,
+			Name: "createPrincipalTrust", Method: http.MethodPost, Path: "/api/principal-trusts", Makes: keyserver.ChangePrincipalTrust, Extension: true, Session: true,
 			Summary:    "Makes the row of a principal for a registered peer and verifies it.",
 			Operations: grants(keyserver.OpListPrincipalTrusts, keyserver.OpCreatePrincipalTrust),
 			Faults:     codes(fault.NotFound, fault.AlreadyExists, fault.NotPersisted, fault.InvalidArgument),
@@ -119,6 +119,34 @@ func principalTrustRoutes() []Route {
 	}
 }
 
+func ownerRoutes() []Route {
+	change := grants(keyserver.OpReadOwners, keyserver.OpSetOwner)
+	return []Route{
+		endpoint(Route{
+			Name: "listOwners", Method: http.MethodGet, Path: "/api/owners", Extension: true, Session: true,
+			Summary:    "Lists the owner marks of objects of one kind by id, in pages.",
+			Operations: grants(keyserver.OpReadOwners),
+		}, listOwners),
+		endpoint(Route{
+			Name: "getOwner", Method: http.MethodGet, Path: "/api/owners/{kind}/{id}", Extension: true, Session: true,
+			Summary:    "Reads the owner mark of an object.",
+			Operations: grants(keyserver.OpReadOwners), Faults: codes(fault.NotFound),
+		}, getOwner),
+		endpoint(Route{
+			Name: "setOwner", Method: http.MethodPut, Path: "/api/owners/{kind}/{id}", Extension: true, Session: true,
+			Summary:    "Marks an object that nobody holds, or that whom expect names holds, and verifies it; the owner's own mark stays.",
+			Operations: change, Faults: codes(fault.NotFound, fault.Owned, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
+			judged: codes(fault.Owned),
+		}, setOwner),
+		endpoint(Route{
+			Name: "releaseOwner", Method: http.MethodDelete, Path: "/api/owners/{kind}/{id}", Extension: true, Session: true,
+			Summary:    "Takes away a mark that whom expect names holds, and verifies its absence. The object stays.",
+			Operations: change, Faults: codes(fault.NotFound, fault.Owned, fault.NotRemoved, fault.ReadbackFailed, fault.InvalidArgument),
+			judged: codes(fault.Owned),
+		}, releaseOwner),
+	}
+}
+
 func aclTemplateRoutes() []Route {
 	change := grants(keyserver.OpReadACLTemplateMembers, keyserver.OpChangeACLTemplateMembers)
 	return []Route{
@@ -128,7 +156,7 @@ func aclTemplateRoutes() []Route {
 			Operations: grants(keyserver.OpListACLTemplates),
 		}, listACLTemplates),
 		endpoint(Route{
-			Name: "createAclTemplate", Method: http.MethodPost, Path: "/api/acl-templates", Extension: true, Session: true,
+			Name: "createAclTemplate", Method: http.MethodPost, Path: "/api/acl-templates", Makes: keyserver.ChangeACLTemplate, Extension: true, Session: true,
 			Summary:    "Creates an ACL template with the caller as its first member, holding OWNER, and verifies both.",
 			Operations: grants(keyserver.OpListACLTemplates, keyserver.OpCreateACLTemplate),
 			Faults:     codes(fault.AlreadyExists, fault.NotSaved, fault.InvalidArgument),
@@ -173,7 +201,7 @@ func templatedDirectoryRoutes() []Route {
 			Operations: grants(keyserver.OpListTemplatedDirectories),
 		}, listTemplatedDirectories),
 		endpoint(Route{
-			Name: "createTemplatedDirectory", Method: http.MethodPost, Path: "/api/templated-directories", Extension: true, Session: true,
+			Name: "createTemplatedDirectory", Method: http.MethodPost, Path: "/api/templated-directories", Makes: keyserver.ChangeTemplatedDirectory, Extension: true, Session: true,
 			Summary:    "Applies an ACL template to keys that are minted under a path, and verifies every field.",
 			Operations: grants(keyserver.OpListTemplatedDirectories, keyserver.OpCreateTemplatedDirectory),
 			Faults:     codes(fault.AlreadyExists, fault.NotSaved, fault.InvalidArgument),

@@ -40,6 +40,10 @@ type KeyServerSpec struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +optional
 	Grants []Grant `json:"grants,omitempty"`
+
+	// Ownership says whose marks on the key server this cluster takes over.
+	// +optional
+	Ownership *Ownership `json:"ownership,omitempty"`
 }
 
 // CABundle is where the certificates of the service's CA come from.
@@ -125,6 +129,20 @@ type CredentialSecretReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	PasswordKey string `json:"passwordKey,omitempty"`
+}
+
+// Ownership says whose marks on the key server this cluster takes over. A mark names
+// who owns an object there: the UID of a cluster's namespace kube-system, and the
+// namespace, kind and name of the object that declares it.
+type Ownership struct {
+	// Succeeds are UIDs of clusters that are gone, and in whose place this one
+	// declares the same: what an object of the same namespace, kind and name owned
+	// there, the one here owns.
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=64
+	// +listType=set
+	Succeeds []string `json:"succeeds"`
 }
 
 // KeyServerStatus is what the manager knows of the service.

@@ -21,3 +21,16 @@ func purposeOf(ctx context.Context) string {
 	purpose, _ := ctx.Value(purposeKey{}).(string)
 	return purpose
 }
+
+type ownerKey struct{}
+
+// OwnedBy has what the calls made with the context create marked as the owner's
+// (header X-Keyserver-Owner), in the transaction that creates it.
+func OwnedBy(ctx context.Context, owner string) context.Context {
+	return context.WithValue(ctx, ownerKey{}, owner)
+}
+
+func ownerOf(ctx context.Context) string {
+	owner, _ := ctx.Value(ownerKey{}).(string)
+	return owner
+}

@@ -196,6 +196,9 @@ func (c *Client) request(ctx context.Context, k call, token string) (*http.Reque
 	if purpose := purposeOf(ctx); purpose != "" {
 		req.Header.Set("X-Keyserver-For", purpose)
 	}
+	if owner := ownerOf(ctx); owner != "" {
+		req.Header.Set("X-Keyserver-Owner", owner)
+	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}

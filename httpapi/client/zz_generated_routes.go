@@ -582,6 +582,30 @@ func (c *Client) ImportCRL(ctx context.Context, in schema.ImportCRLRequest) (sch
 	return ask[schema.CRLImported](ctx, c, route{name: "importCrl", method: http.MethodPost, path: "/api/revocation/crls"}, in)
 }
 
+// ListOwners lists the owner marks of objects of one kind by id, in pages.
+func (c *Client) ListOwners(ctx context.Context, in schema.OwnerQuery) (schema.OwnerList, error) {
+	return ask[schema.OwnerList](ctx, c, route{name: "listOwners", method: http.MethodGet, path: "/api/owners"}, in)
+}
+
+// GetOwner reads the owner mark of an object. Codes of its own: NOT_FOUND.
+func (c *Client) GetOwner(ctx context.Context, in schema.OwnedObject) (schema.OwnerMark, error) {
+	return ask[schema.OwnerMark](ctx, c, route{name: "getOwner", method: http.MethodGet, path: "/api/owners/{kind}/{id}", named: true}, in)
+}
+
+// SetOwner marks an object that nobody holds, or that whom expect names holds,
+// and verifies it; the owner's own mark stays. Codes of its own: NOT_FOUND,
+// OWNED, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+func (c *Client) SetOwner(ctx context.Context, in schema.SetOwnerRequest) (schema.OwnerSaved, error) {
+	return ask[schema.OwnerSaved](ctx, c, route{name: "setOwner", method: http.MethodPut, path: "/api/owners/{kind}/{id}", named: true}, in)
+}
+
+// ReleaseOwner takes away a mark that whom expect names holds, and verifies its
+// absence. The object stays. Codes of its own: NOT_FOUND, OWNED, NOT_REMOVED,
+// READBACK_FAILED, INVALID_ARGUMENT.
+func (c *Client) ReleaseOwner(ctx context.Context, in schema.ReleaseOwnerRequest) (schema.OwnerReleased, error) {
+	return ask[schema.OwnerReleased](ctx, c, route{name: "releaseOwner", method: http.MethodDelete, path: "/api/owners/{kind}/{id}", named: true}, in)
+}
+
 // ListOperations lists the catalogue of operations.
 func (c *Client) ListOperations(ctx context.Context) (schema.OperationList, error) {
 	return ask[schema.OperationList](ctx, c, route{name: "listOperations", method: http.MethodGet, path: "/api/operations"}, nil)

@@ -60,7 +60,7 @@ type ApprovalTally struct {
 
 // ApprovalSubject is what something in the request stands for.
 type ApprovalSubject struct {
-	Kind    string  `json:"kind" enum:"asker,principal,group,role,holders,key,peer,trustedCa,certificate,transport,template,directory,principalTrust" doc:"What it is: asker is what the asker logs in by, principal whoever can become it as well, holders a role with whoever holds it, transport the transport principal of a certificate."`
+	Kind    string  `json:"kind" enum:"asker,principal,group,role,holders,key,peer,trustedCa,certificate,transport,template,directory,principalTrust,owner" doc:"What it is: asker is what the asker logs in by, principal whoever can become it as well, holders a role with whoever holds it, transport the transport principal of a certificate, owner the owner mark of an object, its id being the kind and the id of that."`
 	ID      string  `json:"id" doc:"How it is named: 16 hexadecimal digits, behind the key server's number and a slash where the request says that; a hidden link, a number, a digest or a subject."`
 	Name    *string `json:"name" doc:"What it is called, or null where the key server has nothing of that name; the request then is about whatever will have it. Null, too, for an asker who may not read approvals."`
 	Type    string  `json:"type,omitzero" enum:"password,certificate,ldap,xauth,group" doc:"Of a principal: a name is taken once per type."`

@@ -54,6 +54,11 @@ func OfPeer(system keyserver.SystemID) keyserver.Subject {
 	return keyserver.Subject{Kind: keyserver.PeerSubject, Key: rowmac.SystemName(system)}
 }
 
+// OfOwner names the owner mark of an object.
+func OfOwner(o keyserver.Object) keyserver.Subject {
+	return keyserver.Subject{Kind: keyserver.OwnerSubject, Key: o.String()}
+}
+
 // looker is a store, or a transaction on it.
 type looker interface {
 	Seeing() *sqlstore.Seen
@@ -192,6 +197,13 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 		if err == nil && len(rows) == 0 {
 			err = sqlstore.ErrNotFound
 		}
+		return err
+	},
+	keyserver.OwnerSubject: func(ctx context.Context, g *glance, key string) error {
+		kind, text, _ := strings.Cut(key, " ")
+		id, _ := keyserver.ParseHexID(text)
+		mark, err := g.Owner(ctx, keyserver.Object{Kind: keyserver.ChangeKind(kind), ID: id})
+		g.name = mark.Owner
 		return err
 	},
 }
@@ -365,6 +377,7 @@ var descriptions = map[keyserver.SubjectKind]string{
 	keyserver.TemplateSubject:    "ACL template ",
 	keyserver.DirectorySubject:   "templated directory ",
 	keyserver.TrustSubject:       "principal trust ",
+	keyserver.OwnerSubject:       "owner mark of ",
 }
 
 // Unchanged refuses to go on under an approval whose names stand for something

@@ -150,6 +150,9 @@ func (e *Engine) authorise(ctx context.Context, r request, checks []check) error
 	if err := e.guarded(ctx, r); err != nil {
 		return err
 	}
+	if _, marks := keyserver.MarkOf(ctx); marks {
+		checks = append(slices.Clip(checks), e.alsoGranted(r.by, keyserver.OpSetOwner))
+	}
 	for _, c := range checks {
 		if err := c(ctx, who); err != nil {
 			return err

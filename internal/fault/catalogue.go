@@ -91,6 +91,7 @@ var (
 	MethodNotAllowed       = extension("METHOD_NOT_ALLOWED", "The path exists, the method does not; Allow lists those that do.")
 	InvalidCredentials     = extension("INVALID_CREDENTIALS", "The login failed; the answer is the same whatever the cause.")
 	LoginThrottled         = extension("LOGIN_THROTTLED", "Too many failed logins for this name or address; wait as Retry-After says.")
+	Owned                  = extension("OWNED", "Somebody else holds the owner mark of the object, or nobody does where somebody was expected to; owner says who. Nothing was changed.")
 	InUse                  = extension("IN_USE", "Another object needs this one; delete that first.")
 	RewrapRunning          = extension("REWRAP_RUNNING", "Keys are still being wrapped under the newest data key; another one is made when that has ended. Nothing was changed.")
 	NoPassword             = extension("NO_PASSWORD", "Principals of that type have no password here; nothing was sent.")

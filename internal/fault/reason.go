@@ -68,6 +68,7 @@ var (
 	ReasonNotApprovable       = reason("notApprovable", "The approval was asked to do what its state, its digest or its asker rule out.")
 	ReasonNotBound            = reason("sessionNotBound", "Somebody approved or rejected in a session that is bound to no key.")
 	ReasonAuthorityState      = reason("authorityState", "The authorities of the key server were not in a state for the change.")
+	ReasonOwned               = reason("owned", "The owner mark of the object is not held by whom the change of it expects.")
 	ReasonNotExportable       = reason("notExportable", "The key was minted to stay in the key server.")
 	ReasonKeyState            = reason("keyState", "The state of the key ruled a change of it out.")
 	ReasonLogForked           = reason("logForked", "A log that is witnessed does not continue what was cosigned: it was changed, or there are two of it.")

@@ -25,7 +25,7 @@ var recorded = []string{
 	"certificateRevoked", "certificateMismatch", "revocationStatusUnavailable", "revocationEvidenceStale", "certificateNotCurrent",
 	"noCertificate", "notEnrolled", "issuerNotTrusted",
 	"inUse", "invalidArgument", "badMessage", "limit", "escalation", "dutiesConflict", "notLent",
-	"storeTampered", "approvalRequired", "notApprovable", "sessionNotBound", "authorityState",
+	"storeTampered", "approvalRequired", "notApprovable", "sessionNotBound", "authorityState", "owned",
 	"notExportable", "keyState", "logForked", "logRolledBack", "logForged", "logKeyChanged", "failed",
 }
 

@@ -61,12 +61,14 @@ const (
 	TemplateSubject    SubjectKind = "template"    // with its members
 	DirectorySubject   SubjectKind = "directory"   // with its template
 	TrustSubject       SubjectKind = "principalTrust"
+	OwnerSubject       SubjectKind = "owner" // the owner mark of an object, without the object
 )
 
 // SubjectKinds are all of them.
 var SubjectKinds = []SubjectKind{
 	AskerSubject, PrincipalSubject, GroupSubject, RoleSubject, HoldersSubject, KeySubject, PeerSubject, TrustedCASubject,
 	CertificateSubject, TransportSubject, TemplateSubject, DirectorySubject, TrustSubject,
+	OwnerSubject,
 }
 
 // Subject is a name in a request.

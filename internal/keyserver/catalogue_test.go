@@ -35,6 +35,8 @@ var permanent = map[uint64]string{
 	0x0122: "watchChanges",
 	0x0123: "readAuthority",
 	0x0124: "changeAuthority",
+	0x0125: "readOwners",
+	0x0126: "setOwner",
 	0x0131: "issueCertificate",
 	0x0132: "renewCertificate",
 	0x0133: "enrollCertificate",

@@ -70,6 +70,9 @@ var (
 	OpReadAuthority   = operation(0x0123, "readAuthority", "Read Authority", Trust)
 	OpChangeAuthority = operation(0x0124, "changeAuthority", "Change Authority", Trust)
 
+	OpReadOwners = operation(0x0125, "readOwners", "Read Owners", Administration)
+	OpSetOwner   = operation(0x0126, "setOwner", "Set Owner", Administration)
+
 	OpIssueCertificate        = operation(0x0131, "issueCertificate", "Issue Certificate", Administration)
 	OpRenewCertificate        = operation(0x0132, "renewCertificate", "Renew Certificate", Administration)
 	OpEnrollCertificate       = operation(0x0133, "enrollCertificate", "Enroll Certificate", Administration)
@@ -226,7 +229,7 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 		OpListRoles, OpReadPrincipal, OpWatchChanges,
 		OpListTrustedCAs, OpAddTrustedCA, OpRemoveTrustedCA, OpReadAudit,
 		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy, OpSetRevocationPolicy, OpImportCRL,
-		OpReadApprovals, OpReadAuthority, OpChangeAuthority,
+		OpReadApprovals, OpReadAuthority, OpChangeAuthority, OpReadOwners, OpSetOwner,
 	}
 	administrator := []Operation{
 		OpReadConfiguration,
@@ -235,7 +238,7 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 		OpListRoles, OpCreateRole, OpUpdateRole, OpDeleteRole,
 		OpReadPrincipal, OpCreatePrincipal, OpDeletePrincipal, OpSetPassword, OpWatchChanges, OpListTrustedCAs, OpListSessions, OpEndSessions,
 		OpIssueCertificate, OpRenewCertificate, OpEnrollCertificate, OpFindCertificates, OpResetTransportPrincipal,
-		OpReadApprovals, OpSetApprovalPolicy, OpReadAuthority,
+		OpReadApprovals, OpSetApprovalPolicy, OpReadAuthority, OpReadOwners, OpSetOwner,
 		OpReadCustody, OpRotateDataKey,
 	}
 	if d == Split {
@@ -254,7 +257,7 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 	encryptor := append([]Operation{OpLookupPrincipals, OpCreateKey, OpChangeKeyState, OpRotateKey, OpAmendACL, OpExportKey}, use...)
 	auditor := []Operation{OpListACLTemplates, OpReadACLTemplateMembers, OpListTemplatedDirectories, OpReadConfiguration,
 		OpListTrustedServers, OpListPrincipalTrusts, OpListRoles, OpReadPrincipal, OpListPrincipals, OpListGroupMembers, OpListTrustedCAs, OpWatchChanges, OpReadAudit,
-		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy, OpReadApprovals, OpReadAuthority}
+		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy, OpReadApprovals, OpReadAuthority, OpReadOwners}
 	roles := []BuiltInRole{
 		{RoleAdministrator, "Administrator", administrator},
 		{RoleSecurityOfficer, "Security Officer", officer},

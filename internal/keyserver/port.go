@@ -23,6 +23,21 @@ type Port interface {
 	Certificates
 	Revocation
 	Custodies
+	Owners
+}
+
+// Owners are the operations on owner marks.
+type Owners interface {
+	// OwnerMarks reads the marks that a filter selects, by id.
+	OwnerMarks(ctx context.Context, by Caller, f OwnerFilter) ([]OwnerMark, error)
+	// SetOwner marks an object, and answers the mark that there is then: NOT_FOUND
+	// where there is no such object; OWNED, with the mark that stays, where the
+	// change does not allow for who holds it.
+	SetOwner(ctx context.Context, by Caller, change OwnerChange) (OwnerMark, error)
+	// ReleaseOwner takes away a mark that the owner of the change holds, and
+	// answers it: NOT_FOUND where there is none, OWNED, with the mark that stays,
+	// where somebody else holds it.
+	ReleaseOwner(ctx context.Context, by Caller, release OwnerRelease) (OwnerMark, error)
 }
 
 // Custodies are the operations on how the keys are kept.

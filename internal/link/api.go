@@ -44,6 +44,10 @@ type API interface {
 
 	ListPrincipals(ctx context.Context, in schema.PrincipalQuery) (schema.PrincipalPage, error)
 
+	ListOwners(ctx context.Context, in schema.OwnerQuery) (schema.OwnerList, error)
+	SetOwner(ctx context.Context, in schema.SetOwnerRequest) (schema.OwnerSaved, error)
+	ReleaseOwner(ctx context.Context, in schema.ReleaseOwnerRequest) (schema.OwnerReleased, error)
+
 	GetWitness(ctx context.Context) (schema.Witness, error)
 	GetAuditKey(ctx context.Context) (schema.AuditKey, error)
 	GetAuditCheckpoint(ctx context.Context) (schema.Text, error)
@@ -68,6 +72,10 @@ var _ API = (*client.Client)(nil)
 // For has calls made with the context say, in the key server's audit trail, what
 // they are made for.
 func For(ctx context.Context, what string) context.Context { return client.For(ctx, what) }
+
+// OwnedBy has what calls made with the context create marked as the owner's, in the
+// same transaction.
+func OwnedBy(ctx context.Context, owner string) context.Context { return client.OwnedBy(ctx, owner) }
 
 // Endpoint is where and as whom to log in.
 type Endpoint struct {

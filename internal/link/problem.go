@@ -55,6 +55,7 @@ var meanings = map[string]Problem{
 	"ALREADY_EXISTS":  {Reason: v1alpha1.ReasonConflict, Outdated: true},
 	"NOT_TRUSTED":     {Reason: v1alpha1.ReasonProgressing, Outdated: true},
 	"NOT_FOUND":       {Reason: v1alpha1.ReasonProgressing, Outdated: true},
+	"OWNED":           {Reason: v1alpha1.ReasonConflict, Outdated: true},
 	"DUTIES_CONFLICT": {Reason: v1alpha1.ReasonConflict, Again: retryLater},
 	"BUILT_IN":        {Reason: v1alpha1.ReasonConflict, Outdated: true},
 

@@ -30,17 +30,40 @@ func (r *reconciler[T, D]) act(ctx context.Context, p *pass[T, D], d Decision) (
 	conn := p.in.Conn
 	switch d.Action {
 	case actCreate:
-		return r.write(ctx, p, d, func() (Outcome, error) { return r.adapter.Create(ctx, conn, *p.want) })
+		return r.write(ctx, p, d, func() (Outcome, error) { return r.create(ctx, p) })
 	case actUpdate:
-		return r.write(ctx, p, d, func() (Outcome, error) { return r.adapter.Update(ctx, conn, *p.want, p.facts.External) })
+		return r.write(ctx, p, d, func() (Outcome, error) {
+			if err := r.claim(ctx, p, d); err != nil {
+				return Outcome{}, err
+			}
+			return r.adapter.Update(ctx, conn, *p.want, p.facts.External)
+		})
 	case actDelete, actRetire:
-		return r.write(ctx, p, d, func() (Outcome, error) { return r.adapter.Delete(ctx, conn, p.obj, d.Target) })
-	case actAdopt:
-		held, err := r.hold(ctx, p, false)
-		return result{Decision: d, done: held, refused: !held, outcome: Outcome{ID: p.facts.External.ID, Evidence: p.facts.External.Evidence}}, err
-	case actForget, ActRelease:
+		return r.write(ctx, p, d, func() (Outcome, error) {
+			out, err := r.adapter.Delete(ctx, conn, p.obj, d.Target)
+			if err == nil {
+				r.marks.Of(conn).Drop(d.Target) // gone with it
+			}
+			return out, err
+		})
+	case actAdopt, actClaim:
+		res, err := r.write(ctx, p, d, func() (Outcome, error) {
+			return Outcome{ID: p.facts.External.ID, Evidence: p.facts.External.Evidence}, r.claim(ctx, p, d)
+		})
+		res.done = res.done && d.Action == actAdopt // nothing else has changed by a claim
+		return res, err
+	case actForget:
+		d.Message += r.letGo(ctx, p, d.Target)
+		return result{Decision: d, done: true}, nil
+	case ActRelease:
+		if !p.facts.KindRemoved { // or the kind could not know its own again
+			d.Message += r.letGo(ctx, p, p.leaves()...)
+		}
 		return result{Decision: d, done: true}, nil
 	default:
+		if p.facts.Management == v1alpha1.Observe && p.facts.mine() {
+			d.Message += r.letGo(ctx, p, p.facts.External.ID)
+		}
 		return result{Decision: d}, nil
 	}
 }
@@ -63,7 +86,7 @@ func (r *reconciler[T, D]) write(ctx context.Context, p *pass[T, D], d Decision,
 		r.failures.forget(client.ObjectKeyFromObject(p.obj))
 		if err != nil {
 			out.Evidence = "the key server no longer had it"
-			p.in.Conn.Outdated(r.kind.Feed)
+			r.outdated(p)
 		}
 		return result{Decision: d, done: true, outcome: out}, nil
 	}
@@ -74,9 +97,9 @@ func (r *reconciler[T, D]) write(ctx context.Context, p *pass[T, D], d Decision,
 	p.log.Info("a write failed", "action", d.Action, "cause", err.Error())
 	p.tripIfUnavailable(failed)
 	if failed.Outdated {
-		p.in.Conn.Outdated(r.kind.Feed)
+		r.outdated(p)
 		// What is there was not made by this attempt.
-		if err := r.unmark(ctx, p); err != nil {
+		if _, err := r.unmark(ctx, p); err != nil {
 			return result{}, err
 		}
 	}
@@ -106,6 +129,9 @@ func (r *reconciler[T, D]) unfinished(ctx context.Context, p *pass[T, D], d Deci
 // the object has changed meanwhile.
 func (r *reconciler[T, D]) hold(ctx context.Context, p *pass[T, D], creating bool) (bool, error) {
 	controllerutil.AddFinalizer(p.obj, v1alpha1.FinalizerExternal)
+	if p.facts.Kept { // and tells by its mark who has made what
+		return r.unmark(ctx, p)
+	}
 	if creating {
 		annotations := p.obj.GetAnnotations()
 		if annotations == nil {
@@ -118,15 +144,17 @@ func (r *reconciler[T, D]) hold(ctx context.Context, p *pass[T, D], creating boo
 }
 
 // unmark takes the mark of an attempted creation off again.
-func (r *reconciler[T, D]) unmark(ctx context.Context, p *pass[T, D]) error {
+func (r *reconciler[T, D]) unmark(ctx context.Context, p *pass[T, D]) (bool, error) {
 	annotations := p.obj.GetAnnotations()
-	if _, marked := annotations[v1alpha1.AnnotationCreatePending]; !marked {
-		return nil
-	}
 	delete(annotations, v1alpha1.AnnotationCreatePending)
 	p.obj.SetAnnotations(annotations)
-	_, err := r.rewrite(ctx, p)
-	return err
+	return r.rewrite(ctx, p)
+}
+
+// outdated has the kind's listings read anew.
+func (r *reconciler[T, D]) outdated(p *pass[T, D]) {
+	p.in.Conn.Outdated(r.kind.Feed)
+	p.in.Conn.Outdated(link.MarksFeed(r.kind.Feed))
 }
 
 func (r *reconciler[T, D]) rewrite(ctx context.Context, p *pass[T, D]) (bool, error) {

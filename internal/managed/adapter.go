@@ -87,6 +87,8 @@ type Kind struct {
 	Feed string // kind of its changes in the change feed
 	// Spell turns an id of the feed into the spelling that status uses.
 	Spell func(schema.HexID) string
+	// Parse turns it back.
+	Parse func(string) (schema.HexID, error)
 	// Awaits are the feed's kinds that objects which are not ready may be
 	// waiting for. A change of a kind that it Uses may concern any of them.
 	Awaits []string

@@ -20,6 +20,7 @@ type Cluster struct {
 	Live     client.Reader // reads from the API server
 	Recorder events.EventRecorder
 	Clock    clock.Clock
+	Identity *Identity
 }
 
 // KindRemoved reports whether a custom resource definition is being deleted,

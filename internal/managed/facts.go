@@ -45,6 +45,9 @@ type Facts struct {
 	// creation leaves it that was cut short.
 	Begun bool
 
+	// Ownership is whose that is.
+	Ownership
+
 	// Rival is the older object that claims the same; Heir is one that goes
 	// on claiming it when this one is deleted.
 	Rival string
@@ -105,13 +108,33 @@ func (f Facts) removable(p v1alpha1.Provenance) bool {
 
 // ours reports whether the external object belongs to this one.
 func (f Facts) ours() bool {
-	return f.External.ID == f.Owned || f.resumes()
+	return f.External.ID == f.Owned || f.resumes() || f.mine()
 }
 
 // resumes reports whether the external object is what an attempt at a creation
 // has made, all of it or its beginning.
 func (f Facts) resumes() bool {
 	return f.Attempted && (len(f.External.Drift) == 0 || f.Begun)
+}
+
+// comes is how the external object comes to this one by an action.
+func (f Facts) comes(a Action) v1alpha1.Provenance {
+	switch {
+	case a == actCreate:
+		return v1alpha1.Created
+	case f.External.ID == f.Owned:
+		return f.Provenance
+	case f.resumes():
+		return v1alpha1.Created
+	case f.mine():
+		return f.provenance()
+	}
+	for _, s := range f.Superseded {
+		if s.ID == f.External.ID {
+			return s.Provenance
+		}
+	}
+	return v1alpha1.Adopted
 }
 
 func (f Facts) supersedes(id string) bool {

@@ -82,10 +82,19 @@ func (r *reconciler[T, D]) declare(ctx context.Context, p *pass[T, D]) error {
 
 func (r *reconciler[T, D]) observe(ctx context.Context, p *pass[T, D]) (err error) {
 	p.facts.External, err = r.adapter.Observe(ctx, p.in, p.obj, p.want)
+	if err != nil {
+		return err
+	}
 	if by, stepwise := any(r.adapter).(Stepwise); stepwise {
 		p.facts.Begun = by.Begun(p.facts.External)
 	}
-	return err
+	if p.facts.Ownership, err = r.owns(ctx, p, p.facts.External); err != nil {
+		return err
+	}
+	if p.facts.Owned == "" {
+		p.facts.Provenance = p.facts.provenance()
+	}
+	return nil
 }
 
 // weigh compares the object's claims with those of others.
@@ -96,7 +105,8 @@ func (r *reconciler[T, D]) weigh(ctx context.Context, p *pass[T, D]) error {
 	}
 	for _, o := range others {
 		spec, _ := o.object.Managed()
-		if p.facts.Rival == "" && older(o.object, p.obj) {
+		// Whoever holds the mark keeps it, however old the others are.
+		if p.facts.Rival == "" && p.facts.Ownership.Holder == "" && older(o.object, p.obj) {
 			p.facts.Rival = r.name(o.object)
 		}
 		if p.facts.Heir == "" && o.object.GetDeletionTimestamp().IsZero() && spec.AdoptionPolicy != v1alpha1.AdoptNever && o.adopts {
@@ -114,6 +124,14 @@ func (r *reconciler[T, D]) weigh(ctx context.Context, p *pass[T, D]) error {
 		}
 		if len(others) > 0 {
 			p.facts.Superseded[i].ClaimedBy = r.name(others[0].object)
+			continue
+		}
+		o, err := r.owns(ctx, p, External{Exists: true, ID: s.ID})
+		if err != nil {
+			return err
+		}
+		if o.others() {
+			p.facts.Superseded[i].ClaimedBy = o.Holder
 		}
 	}
 	return nil

@@ -104,7 +104,7 @@ func intentOf(kind string, obj client.Object, d Decision, f Facts) *Intent {
 		i.Action, i.Message = PlanAdopt, "taking over as it is: "+f.External.Evidence
 	case actDelete, actRetire:
 		i.Action = PlanDelete
-	case actForget, ActRelease:
+	case actForget, ActRelease, actClaim:
 		i.Action = PlanNone
 	case actReport:
 		switch {

@@ -37,6 +37,7 @@ type reconciler[T Object, D any] struct {
 	dependencies *dependencies
 	needs        *side
 	provides     *side
+	marks        *link.Marks
 	wake         chan event.TypedGenericEvent[Wake]
 }
 
@@ -141,7 +142,8 @@ func (r *reconciler[T, D]) begin(ctx context.Context, obj T) *pass[T, D] {
 	}
 	// Before the declaration is resolved, an attempt at anything counts: it
 	// only keeps the object from being let go too early.
-	p.facts.Attempted = strings.HasPrefix(obj.GetAnnotations()[v1alpha1.AnnotationCreatePending], p.attempt(nil))
+	p.facts.Attempted = strings.HasPrefix(obj.GetAnnotations()[v1alpha1.AnnotationCreatePending], p.attempt(nil)) ||
+		p.facts.Owned == "" && controllerutil.ContainsFinalizer(obj, v1alpha1.FinalizerExternal)
 	if rot, ok := any(r.adapter).(Rotator[T]); ok {
 		for _, s := range rot.Superseded(obj) {
 			p.facts.Superseded = append(p.facts.Superseded, s.Superseded)

@@ -85,21 +85,8 @@ func (r *reconciler[T, D]) recordDone(p *pass[T, D], res result, seen External) 
 		}, p.facts.Now)
 	}
 	switch res.Action {
-	case actCreate:
-		p.status.Provenance = v1alpha1.Created
-	case actAdopt, actUpdate:
-		switch {
-		case p.facts.External.ID == p.facts.Owned:
-		case p.facts.resumes():
-			p.status.Provenance = v1alpha1.Created
-		default:
-			p.status.Provenance = v1alpha1.Adopted
-			for _, s := range p.facts.Superseded {
-				if s.ID == p.facts.External.ID {
-					p.status.Provenance = s.Provenance
-				}
-			}
-		}
+	case actCreate, actAdopt, actUpdate:
+		p.status.Provenance = p.facts.comes(res.Action)
 	default: // Retire, Forget: about another external object
 		if rotates {
 			rot.Struck(p.obj, res.Target)

@@ -76,7 +76,8 @@ func Register[T Object, D any](s *Registry, a Adapter[T, D]) error {
 		Cluster: s.Cluster, adapter: a, kind: k, api: api,
 		connections: s.Connections, sources: s.Sources, timing: s.timing, dependencies: s.dependencies,
 		population: NewPopulation(k.Name), failures: newFailures(),
-		wake: make(chan event.TypedGenericEvent[Wake]),
+		wake:  make(chan event.TypedGenericEvent[Wake]),
+		marks: link.NewMarks(k.Feed, k.Spell, k.Parse),
 	}
 	for field, index := range r.indexes() {
 		if err := s.indexer.IndexField(context.Background(), api.New(), field, index); err != nil {
@@ -87,6 +88,7 @@ func Register[T Object, D any](s *Registry, a Adapter[T, D]) error {
 		return err
 	}
 	s.Connections.Spell(k.Feed, k.Spell)
+	s.Connections.Spell(link.MarksFeed(k.Feed), k.Spell)
 	for _, awaited := range slices.Concat(k.Awaits, k.Uses) {
 		if !s.Connections.Spelt(awaited) { // no kind of ours, or not yet
 			s.Connections.Spell(awaited, schema.HexID.String)

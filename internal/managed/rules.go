@@ -18,6 +18,7 @@ const (
 	actCreate  Action = "Create"  // make the external object
 	actAdopt   Action = "Adopt"   // take it over as it is
 	actUpdate  Action = "Update"  // correct it, taking it over if need be
+	actClaim   Action = "Claim"   // mark as one's own what is so already
 	actRetire  Action = "Retire"  // delete one that a rotation has replaced
 	actForget  Action = "Forget"  // strike a replaced one off without deleting it
 	actDelete  Action = "Delete"  // delete it, because the object is being deleted
@@ -59,16 +60,19 @@ var serverRules = []rule{
 	{"backoff", backoff},
 	{"deleteSuperseded", deleteSuperseded},
 	{"deletedAlready", deletedAlready},
+	{"passedOn", passedOn},
 	{"inherited", inherited},
 	{"consequence", consequence},
 	{"delete", deleteExternal},
 	{"rival", rival},
 	{"observe", observe},
+	{"ownedByOther", ownedByOther},
 	{"hindered", hindered},
 	{"create", create},
 	{"resume", resume},
 	{"adoption", adoption},
 	{"drift", drift},
+	{"claim", claim},
 	{"retire", retire},
 	{"verified", verified},
 }
@@ -193,6 +197,14 @@ func deletedAlready(f Facts) (Decision, bool) {
 	return release("the key server no longer has it"), true
 }
 
+// passedOn leaves alone what has come to belong to somebody else.
+func passedOn(f Facts) (Decision, bool) {
+	if !f.Deleting || !f.others() {
+		return Decision{}, false
+	}
+	return release(f.External.What + " is owned by " + f.Holder + " now; it stays on the key server"), true
+}
+
 func inherited(f Facts) (Decision, bool) {
 	if !f.Deleting || f.Heir == "" {
 		return Decision{}, false
@@ -245,6 +257,17 @@ func observe(f Facts) (Decision, bool) {
 	}
 }
 
+// ownedByOther writes nothing about what belongs to somebody else, who would
+// only write it back.
+func ownedByOther(f Facts) (Decision, bool) {
+	if !f.others() {
+		return Decision{}, false
+	}
+	return f.settle(report(v1alpha1.ReasonConflict,
+		"%s is owned by %s, and this object is %s; nothing is written until the owner lets go of it: "+
+			"delete it there with deletionPolicy Retain, or set its managementPolicy to Observe", f.External.What, f.Holder, f.Me)), true
+}
+
 // hindered says what the kind has found in the way of its external object.
 func hindered(f Facts) (Decision, bool) {
 	occasion := Absent
@@ -267,13 +290,13 @@ func create(f Facts) (Decision, bool) {
 	return Decision{Action: actCreate, Reason: v1alpha1.ReasonProgressing, Message: "creating " + f.External.What}, true
 }
 
-// resume takes back what is the object's own already: a creation whose outcome
-// was never recorded, or a certificate that a rotation returns to.
+// resume takes back what is the object's own already: by its mark, a creation whose
+// outcome was never recorded, or a certificate that a rotation returns to.
 func resume(f Facts) (Decision, bool) {
 	if f.External.ID == f.Owned {
 		return Decision{}, false
 	}
-	if !f.resumes() && !f.supersedes(f.External.ID) {
+	if !f.resumes() && !f.supersedes(f.External.ID) && !f.mine() {
 		return Decision{}, false
 	}
 	if len(f.External.Drift) > 0 {
@@ -306,6 +329,15 @@ func drift(f Facts) (Decision, bool) {
 		return Decision{}, false
 	}
 	return f.correct(), true
+}
+
+// claim marks what the object owns and has no mark, as it was made before there
+// were any, or lost it.
+func claim(f Facts) (Decision, bool) {
+	if !f.unmarked() {
+		return Decision{}, false
+	}
+	return f.settle(Decision{Action: actClaim, Reason: v1alpha1.ReasonVerified, Message: "re-read: " + f.External.Evidence}), true
 }
 
 func retire(f Facts) (Decision, bool) {

@@ -23,6 +23,11 @@ func settledFacts() Facts {
 	}
 }
 
+// held is the ownership of something that somebody holds.
+func held(by string) Ownership {
+	return Ownership{Kept: true, Me: "here/ns/Thing/a", Holder: by}
+}
+
 func hinder(f *Facts, by ...Hindrance) { f.External.Hindrances = append(f.External.Hindrances, by...) }
 
 func differing() []v1alpha1.FieldDrift {
@@ -466,6 +471,57 @@ func TestDecide(t *testing.T) {
 			want: want{"resume", actAdopt, v1alpha1.ReasonVerified, "", 0},
 		},
 
+		// Owner marks.
+		"ownedByOther": {
+			reason: "what somebody else owns is not written, whatever the policy says",
+			given: func(f *Facts) {
+				f.Owned, f.Provenance, f.External.Drift, f.Adoption = "", "", differing(), v1alpha1.AdoptAlways
+				f.Ownership = held("other/ns/Thing/a")
+			},
+			want: want{"ownedByOther", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
+			says: "owned by other/ns/Thing/a, and this object is here/ns/Thing/a",
+		},
+		"ownedByOtherSince": {
+			reason: "what came to belong to somebody else is not corrected",
+			given:  func(f *Facts) { f.External.Drift, f.Ownership = differing(), held("other/ns/Thing/a") },
+			want:   want{"ownedByOther", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
+		},
+		"passedOn": {
+			reason: "what came to belong to somebody else is not deleted",
+			given:  func(f *Facts) { f.Deleting, f.Ownership = true, held("other/ns/Thing/a") },
+			want:   want{"passedOn", ActRelease, v1alpha1.ReasonProgressing, "", 0},
+		},
+		"knownAgain": {
+			reason: "what the mark says this object has made needs no adoption, and is corrected",
+			given: func(f *Facts) {
+				f.Owned, f.Provenance, f.External.Drift, f.Adoption = "", "", differing(), v1alpha1.AdoptNever
+				f.Ownership = held("here/ns/Thing/a")
+			},
+			want: want{"resume", actUpdate, v1alpha1.ReasonProgressing, "", 0},
+		},
+		"knownAgainAdopted": {
+			reason: "what the mark says was adopted is taken over again",
+			given: func(f *Facts) {
+				f.Owned, f.Provenance, f.Adoption, f.Ownership = "", "", v1alpha1.AdoptNever, held("here/ns/Thing/a/Adopted")
+			},
+			want: want{"resume", actAdopt, v1alpha1.ReasonVerified, "", 0},
+		},
+		"claim": {
+			reason: "what the object owned before there were marks is marked",
+			given:  func(f *Facts) { f.Ownership = held("") },
+			want:   want{"claim", actClaim, v1alpha1.ReasonVerified, "", 10 * time.Minute},
+		},
+		"noMarks": {
+			reason: "a key server without owner marks is asked for none",
+			given:  func(f *Facts) { f.Ownership = Ownership{} },
+			want:   want{"verified", actReport, v1alpha1.ReasonVerified, "", 10 * time.Minute},
+		},
+		"observed": {
+			reason: "what somebody else owns may be observed",
+			given:  func(f *Facts) { f.Management, f.Ownership = v1alpha1.Observe, held("other/ns/Thing/a") },
+			want:   want{"observe", actReport, v1alpha1.ReasonVerified, "", 10 * time.Minute},
+		},
+
 		// Drift and rotation.
 		"drift": {
 			reason: "an outside change is corrected",
@@ -534,11 +590,44 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// What an object is to have made again after its status is gone is what it made.
+func TestMarksTellHowSomethingCame(t *testing.T) {
+	for owner, want := range map[string]v1alpha1.Provenance{
+		"here/ns/Thing/a": v1alpha1.Created, "here/ns/Thing/a/Adopted": v1alpha1.Adopted, "": v1alpha1.Adopted,
+	} {
+		f := settledFacts()
+		f.Owned, f.Provenance, f.Ownership = "", "", held(owner)
+		if got := f.comes(actAdopt); got != want {
+			t.Errorf("marked as %q it comes as %q, want %q", owner, got, want)
+		}
+		if again := held(f.as(f.comes(actAdopt))); again.provenance() != want {
+			t.Errorf("marked as %q, and again as %q", owner, again.Holder)
+		}
+	}
+}
+
+// Key servers take 256 characters, and objects may have longer names.
+func TestOwnersFit(t *testing.T) {
+	seen := map[string]bool{}
+	for _, length := range []int{1, 100, 140, 141, 150, 253} {
+		for _, end := range []string{"a", "b"} {
+			owner := ownerOf("0b5d2b1c-3a53-4f0e-b1a5-6d7c7f6f3c11", "PrincipalTrust", strings.Repeat("n", 63), strings.Repeat("x", length-1)+end)
+			if n := len(owner + asAdopted); n > maxOwner {
+				t.Errorf("a name of %d characters makes an owner of %d", length, n)
+			}
+			if seen[owner] {
+				t.Errorf("two objects are one owner: %s", owner)
+			}
+			seen[owner] = true
+		}
+	}
+}
+
 // Whatever the facts, an object under Observe or one that is paused causes no write.
 func TestNoWriteWithoutPermission(t *testing.T) {
-	writes := map[Action]bool{actCreate: true, actAdopt: true, actUpdate: true, actRetire: true, actDelete: true}
+	writes := map[Action]bool{actClaim: true, actCreate: true, actAdopt: true, actUpdate: true, actRetire: true, actDelete: true}
 	for _, observe := range []bool{true, false} {
-		for bits := range 1 << 8 {
+		for bits := range 1 << 9 {
 			f := settledFacts()
 			f.Deletion, f.Adoption = v1alpha1.DeleteExternal, v1alpha1.AdoptAlways
 			if observe {
@@ -563,6 +652,9 @@ func TestNoWriteWithoutPermission(t *testing.T) {
 			}
 			if bits&128 != 0 {
 				hinder(&f, BuiltIn("thing"))
+			}
+			if bits&256 != 0 {
+				f.Ownership = held("")
 			}
 			if d := both(f); writes[d.Action] {
 				t.Fatalf("facts %+v led to %s by the rule %s", f, d.Action, d.Rule)

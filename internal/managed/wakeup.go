@@ -115,7 +115,8 @@ func (r *reconciler[T, D]) list(ctx context.Context, by client.ListOption) ([]T,
 // own what has changed, and those that are waiting for something to.
 func (r *reconciler[T, D]) hear(ctx context.Context, n link.Notice) {
 	awaited, used, peers := slices.Contains(r.kind.Awaits, n.Kind), slices.Contains(r.kind.Uses, n.Kind), n.Kind == trustInfo.Name
-	if n.Kind != "" && n.Kind != r.kind.Feed && !awaited && !used && !peers {
+	own := n.Kind == r.kind.Feed || n.Kind == link.MarksFeed(r.kind.Feed)
+	if n.Kind != "" && !own && !awaited && !used && !peers {
 		return
 	}
 	if n.Kind == "" && n.IDs != nil {
@@ -153,7 +154,7 @@ func (r *reconciler[T, D]) hear(ctx context.Context, n link.Notice) {
 		return
 	}
 	for id := range n.IDs {
-		if n.Kind != r.kind.Feed {
+		if !own {
 			break // about objects of another kind
 		}
 		enqueue(ownedIndex, IndexKey(n.KeyServer, id), all)

@@ -151,6 +151,11 @@ func PrincipalTrust(t keyserver.PrincipalTrust) *Row {
 	return NewRow("principal_trusts", t.ID.Hex(), t.ID[:]).Key(t.ID).Key(t.Principal).Int(int64(t.Server)).Int(int64(t.Flag))
 }
 
+// Owner encodes who manages an object.
+func Owner(m keyserver.OwnerMark) *Row {
+	return NewRow("owners", m.Object.String(), string(m.Object.Kind), m.Object.ID[:]).Text(string(m.Object.Kind)).Key(m.Object.ID).Text(m.Owner).Time(m.Since)
+}
+
 // ACLTemplate encodes a template without its members.
 func ACLTemplate(t keyserver.ACLTemplate) *Row {
 	return NewRow("acl_templates", t.ID.Hex(), t.ID[:]).Key(t.ID).Text(t.Name)

@@ -40,6 +40,7 @@ var Tables = map[string]Table{
 	"authorities":           {Key: []string{"id"}, LeftOut: map[string]string{"wrapped_key": "opens under the data key for this id alone, and has to be the key of the certificate"}},
 	"witnessed_logs":        {Key: []string{"origin"}},
 	"peer_authorities":      {Key: []string{"system_id", "fingerprint"}},
+	"owners":                {Key: []string{"kind", "id"}},
 	"sessions": {Key: []string{"id"}, LeftOut: map[string]string{
 		"last_used_at": "changes with each use; expires_at ends a session all the same",
 		"ended":        "a session that ended loses its MAC, so that it cannot be opened again",

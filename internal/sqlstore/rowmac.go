@@ -168,6 +168,9 @@ var coveredTables = []coveredTable{
 		return drop(r.PeerAuthoritiesOf(ctx, keyserver.SystemID(n)))
 	}},
 	{"witnessed_logs", "", "origin", "", func(ctx context.Context, r reads, key any) error { return drop(r.WitnessedLog(ctx, textOf(key))) }},
+	{"owners", `(SELECT DISTINCT kind FROM owners) o`, "kind", "", func(ctx context.Context, r reads, key any) error {
+		return r.ownersOfKind(ctx, keyserver.ChangeKind(textOf(key)))
+	}},
 	{"sessions", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.SessionByID(ctx, idOf(key))) }},
 }
 

@@ -98,6 +98,7 @@ func populate(t *testing.T, s *sqlstore.Store) {
 			return tx.PutWitnessedLog(ctx, keyserver.WitnessedLog{Origin: "peer/audit/9", Key: "key", System: 9, WitnessKey: "witness", Size: 1, SeenAt: at(0), ConflictAt: at(0)})
 		},
 		func(ctx context.Context, tx *sqlstore.Tx) error { return tx.AddDelegate(ctx, id(20), id(21)) },
+		putOwner(keyserver.ChangeRole, 10, "owner"),
 		func(ctx context.Context, tx *sqlstore.Tx) error {
 			return tx.InsertApproval(ctx, keyserver.Approval{
 				ID: id(100), Asker: ref(20), AskerName: "alice", Method: "PUT", Path: "/api/x", Body: []byte("{}"), Reason: "why",
@@ -330,6 +331,8 @@ func testTamperedRowsRefused(t *testing.T, _ database, s *sqlstore.Store, o outs
 		"Directories":       failure(s.TemplatedDirectories(ctx)),
 		"Approval":          failure(s.Approval(ctx, id(100))),
 		"Approvals":         failure(s.Approvals(ctx, sqlstore.ApprovalFilter{Limit: 9})),
+		"Owner":             failure(s.Owner(ctx, keyserver.Object{Kind: keyserver.ChangeRole, ID: id(10)})),
+		"Owners":            failure(s.Owners(ctx, keyserver.OwnerFilter{Kind: keyserver.ChangeRole, Limit: 9})),
 		"Setting":           failure(s.Setting(ctx, "name")),
 		"Session":           failure(s.Session(ctx, [32]byte{1})),
 		"Sessions":          failure(s.Sessions(ctx, sqlstore.SessionFilter{Limit: 9})),

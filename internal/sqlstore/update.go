@@ -68,6 +68,9 @@ func (s *Store) update(ctx context.Context, fn func(tx *Tx) error) error {
 		if err := fn(tx); err != nil {
 			return err
 		}
+		if err := tx.settleOwners(ctx); err != nil {
+			return err
+		}
 		if err := in.failure(); err != nil {
 			return err
 		}

@@ -133,6 +133,11 @@ var allowed = map[string]string{
 	"PUT /api/principal-trusts/{id}":    "O",
 	"DELETE /api/principal-trusts/{id}": "O",
 
+	"GET /api/owners":                "AOU",
+	"GET /api/owners/{kind}/{id}":    "AOU",
+	"PUT /api/owners/{kind}/{id}":    "AO",
+	"DELETE /api/owners/{kind}/{id}": "AO",
+
 	"GET /api/acl-templates":                                          "OU",
 	"POST /api/acl-templates":                                         "O",
 	"PUT /api/acl-templates/{id}":                                     "O",
@@ -256,6 +261,7 @@ var again = map[string]string{
 	"DELETE /api/templated-directories/{id}":                          "NOT_FOUND",
 	"DELETE /api/trusted-servers/{systemId}":                          "NOT_FOUND",
 	"DELETE /api/principal-trusts/{id}":                               "NOT_FOUND",
+	"DELETE /api/owners/{kind}/{id}":                                  "NOT_FOUND",
 }
 
 // matrix is a server with an object of every kind, so that no route ends in
@@ -338,6 +344,7 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 	s.OK(t, admin, "PUT", "/api/principals/groups/"+group+"/members/"+person, nil)
 	row := s.OK(t, officer, "POST", "/api/principal-trusts", rig.Object{"principalId": person, "trustedServerSystemId": otherSystem, "flag": "expose"}).Text(t, "principalTrust", "id")
 	role := s.OK(t, admin, "POST", "/api/roles", rig.Object{"name": "custom", "operations": []string{}}).Text(t, "id")
+	s.OK(t, officer, "PUT", "/api/owners/aclTemplate/"+template, rig.Object{"owner": "one"})
 	ca, another := peerCA(t, "issuer"), peerCA(t, "another")
 	s.trustCA(t, officer, ca)
 	digest := s.digestOf(t, officer)
@@ -402,6 +409,7 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 		"POST /api/authority/retire":                    rig.Object{"certificateId": first},
 		"POST /api/principal-trusts":                    rig.Object{"principalId": agent, "trustedServerSystemId": otherSystem, "flag": "expose"},
 		"PUT /api/principal-trusts/{id}":                rig.Object{"flag": "restrict"},
+		"PUT /api/owners/{kind}/{id}":                   rig.Object{"owner": "one"},
 		"POST /api/acl-templates":                       rig.Object{"name": "new"},
 		"PUT /api/acl-templates/{id}":                   rig.Object{"name": "renamed"},
 		"POST /api/acl-templates/{id}/members":          join(pair(exchanger), owner),
@@ -439,6 +447,10 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 		"DELETE /api/trusted-servers/{systemId}":                          peerPath(otherSystem),
 		"PUT /api/principal-trusts/{id}":                                  "/api/principal-trusts/" + row,
 		"DELETE /api/principal-trusts/{id}":                               "/api/principal-trusts/" + row,
+		"GET /api/owners":                                                 "/api/owners?kind=role",
+		"GET /api/owners/{kind}/{id}":                                     "/api/owners/aclTemplate/" + template,
+		"PUT /api/owners/{kind}/{id}":                                     "/api/owners/aclTemplate/" + template,
+		"DELETE /api/owners/{kind}/{id}":                                  "/api/owners/aclTemplate/" + template + "?expect=one",
 		"PUT /api/acl-templates/{id}":                                     "/api/acl-templates/" + template,
 		"DELETE /api/acl-templates/{id}":                                  "/api/acl-templates/" + spare,
 		"GET /api/acl-templates/{id}/members":                             "/api/acl-templates/" + template + "/members",

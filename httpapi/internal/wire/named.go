@@ -7,12 +7,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// Unnamed, Home and ByRoute are the values of the tag names that are no kind of
-// object: a value that stands for itself, the key server of the principal beside
-// it, and what the route says.
+// Unnamed, Home, OfKind and ByRoute are the values of the tag names that are no
+// kind of object: a value that stands for itself, the key server of the principal
+// beside it, the kind of the object beside it, and what the route says.
 const (
 	Unnamed = "-"
 	Home    = "home"
+	OfKind  = "ofKind"
 	ByRoute = "route"
 )
 
@@ -21,6 +22,7 @@ type Named struct {
 	Kind  string
 	Value any              // of a type of package schema
 	Home  *schema.SystemID // where it says of which key server; nil elsewhere
+	Of    string           // where it says of which kind; empty elsewhere
 }
 
 // Names lists what a request names: its path, its query and its body.
@@ -29,6 +31,7 @@ func (t *Table) Names(in any) []Named { return t.names(reflect.ValueOf(in).Elem(
 func (t *Table) names(in reflect.Value) []Named {
 	var list []Named
 	var home *schema.SystemID
+	var of string
 	for _, fields := range [][]Field{t.Path, t.Query, t.Body} {
 		for i := range fields {
 			f := &fields[i]
@@ -41,6 +44,8 @@ func (t *Table) names(in reflect.Value) []Named {
 				case f.Names == Home:
 					id, _ := v.Interface().(schema.SystemID)
 					home = &id
+				case f.Names == OfKind:
+					of = v.String()
 				case f.Names != "" && f.Names != Unnamed:
 					list = append(list, Named{Kind: f.Names, Value: v.Interface()})
 				}
@@ -50,6 +55,9 @@ func (t *Table) names(in reflect.Value) []Named {
 	for i := range list {
 		if list[i].Home == nil {
 			list[i].Home = home
+		}
+		if list[i].Of == "" {
+			list[i].Of = of
 		}
 	}
 	return list

@@ -1,0 +1,58 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// ownerPage is how many marks a page has where nobody says.
+const ownerPage = 100
+
+func listOwners(a *API, ctx context.Context, c call, in schema.OwnerQuery) (schema.OwnerList, error) {
+	f := keyserver.OwnerFilter{Kind: keyserver.ChangeKind(in.Kind), Limit: ownerPage}
+	if in.After != nil {
+		f.After = keyserver.ID(*in.After)
+	}
+	if in.Limit != nil {
+		f.Limit = *in.Limit
+	}
+	page, err := a.Operations.Owners(ctx, c.by, f)
+	if err != nil {
+		return schema.OwnerList{}, err
+	}
+	out := schema.OwnerList{Count: len(page.Marks), Owners: convert(page.Marks, ownerOf), Detail: "the last page"}
+	if !page.Next.IsZero() {
+		out.Next, out.Detail = (*schema.HexID)(&page.Next), "there are more: ask for those after next"
+	}
+	return out, nil
+}
+
+func getOwner(a *API, ctx context.Context, c call, in schema.OwnedObject) (schema.OwnerMark, error) {
+	mark, err := a.Operations.Owner(ctx, c.by, objectOf(in.Kind, in.ID))
+	return ownerOf(mark), err
+}
+
+func setOwner(a *API, ctx context.Context, c call, in schema.SetOwnerRequest) (schema.OwnerSaved, error) {
+	r, err := a.Operations.SetOwner(ctx, c.by, keyserver.OwnerChange{Object: objectOf(in.Kind, in.ID), Owner: in.Owner, Expect: in.Expect})
+	return schema.OwnerSaved{OwnerMark: ownerOf(r.Mark), Saved: r.Saved, Verdict: schema.Verdict{Detail: r.Detail}}, err
+}
+
+func releaseOwner(a *API, ctx context.Context, c call, in schema.ReleaseOwnerRequest) (schema.OwnerReleased, error) {
+	r, err := a.Operations.ReleaseOwner(ctx, c.by, keyserver.OwnerRelease{Object: objectOf(in.Kind, in.ID), Expect: in.Expect})
+	return schema.OwnerReleased{OwnerMark: ownerOf(r.Mark), Gone: r.Gone, Verdict: schema.Verdict{Detail: r.Detail}}, err
+}
+
+func objectOf(kind string, id schema.HexID) keyserver.Object {
+	return keyserver.Object{Kind: keyserver.ChangeKind(kind), ID: keyserver.ID(id)}
+}
+
+func ownerOf(m keyserver.OwnerMark) schema.OwnerMark {
+	out := schema.OwnerMark{Kind: string(m.Object.Kind), ID: schema.HexID(m.Object.ID), Owner: m.Owner}
+	if m.Owner != "" {
+		since := m.Since.UTC()
+		out.Since = &since
+	}
+	return out
+}

@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// OwnerMarks implements keyserver.Owners.
+func (e *Engine) OwnerMarks(ctx context.Context, by keyserver.Caller, f keyserver.OwnerFilter) (list []keyserver.OwnerMark, err error) {
+	object := string(f.Kind)
+	if f.ID != nil {
+		object = keyserver.Object{Kind: f.Kind, ID: *f.ID}.String()
+	}
+	err = e.perform(ctx, request{by: by, op: keyserver.OpReadOwners, object: object}, func() (err error) {
+		list, err = e.Store.Owners(ctx, f)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// SetOwner implements keyserver.Owners. A mark is set for an object that is
+// there: nobody reserves one.
+func (e *Engine) SetOwner(ctx context.Context, by keyserver.Caller, change keyserver.OwnerChange) (keyserver.OwnerMark, error) {
+	return e.changeOwner(ctx, by, change.Object, func(tx *sqlstore.Tx, held keyserver.OwnerMark) (keyserver.OwnerMark, error) {
+		if err := tx.OwnedObject(ctx, change.Object); err != nil {
+			return held, notFound(err, fault.NotFound, "no %s has the id %s", change.Object.Kind, change.Object.ID)
+		}
+		switch {
+		case !change.Allows(held.Owner):
+			return held, ownedBy(held, change.Expect)
+		case held.Owner == change.Owner:
+			return held, nil
+		}
+		held.Owner, held.Since = change.Owner, e.Clock().UTC().Truncate(time.Microsecond)
+		return held, tx.PutOwner(ctx, held)
+	})
+}
+
+// ReleaseOwner implements keyserver.Owners.
+func (e *Engine) ReleaseOwner(ctx context.Context, by keyserver.Caller, release keyserver.OwnerRelease) (keyserver.OwnerMark, error) {
+	return e.changeOwner(ctx, by, release.Object, func(tx *sqlstore.Tx, held keyserver.OwnerMark) (keyserver.OwnerMark, error) {
+		switch held.Owner {
+		case "":
+			return held, fault.New(fault.NotFound, "%s has no owner mark", release.Object).Audited(fault.ReasonObjectNotFound)
+		case release.Expect:
+			return held, tx.DeleteOwner(ctx, release.Object)
+		default:
+			return held, ownedBy(held, release.Expect)
+		}
+	})
+}
+
+// changeOwner decides and writes in one transaction, of which no two overlap: of
+// many that ask for the same mark at once one gets it. It answers the mark that
+// there is with every refusal; one without an owner is none.
+func (e *Engine) changeOwner(ctx context.Context, by keyserver.Caller, o keyserver.Object,
+	change func(tx *sqlstore.Tx, held keyserver.OwnerMark) (keyserver.OwnerMark, error),
+) (mark keyserver.OwnerMark, err error) {
+	err = e.perform(ctx, request{by: by, op: keyserver.OpSetOwner, object: o.String()}, func() error {
+		if !o.Owned() {
+			return fault.New(fault.InvalidArgument, "kind: objects of the kind %q have no owner marks", o.Kind).Audited(fault.ReasonInvalidArgument)
+		}
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			held, err := tx.Owner(ctx, o)
+			if errors.Is(err, sqlstore.ErrNotFound) {
+				held, err = keyserver.OwnerMark{Object: o}, nil
+			}
+			if err != nil {
+				return err
+			}
+			mark, err = change(tx, held)
+			return err
+		})
+	})
+	return mark, err
+}
+
+func ownedBy(held keyserver.OwnerMark, expected string) error {
+	f := fault.New(fault.Owned, "%s is marked as owned by %q; who holds it has to release it, or name it in expect", held.Object, held.Owner)
+	switch {
+	case held.Owner == "":
+		f = fault.New(fault.Owned, "%s has no owner mark, and expect says that %q holds it; leave expect out to mark it", held.Object, expected)
+	case expected != "":
+		f = fault.New(fault.Owned, "%s is marked as owned by %q, and not by %q as expect says", held.Object, held.Owner, expected)
+	}
+	return f.Audited(fault.ReasonOwned)
+}

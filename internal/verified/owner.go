@@ -1,0 +1,150 @@
+package verified
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// MaxOwnerPage is the longest page of owner marks.
+const MaxOwnerPage = 1000
+
+// OwnerSaved is what marking an object answers.
+type OwnerSaved struct {
+	Saved bool
+	// Mark is as read back, or where the write was refused the one that there is.
+	// Without an owner there is none.
+	Mark   keyserver.OwnerMark
+	Detail string
+}
+
+// OwnerReleased is what taking a mark away answers.
+type OwnerReleased struct {
+	Gone   bool
+	Mark   keyserver.OwnerMark // as it stood before, or where that was refused as it stays
+	Detail string
+}
+
+// OwnerPage is a page of owner marks.
+type OwnerPage struct {
+	Marks []keyserver.OwnerMark
+	Next  keyserver.ID // zero at the end
+}
+
+// Owners reads a page of the marks of a kind, by id.
+func (s *Service) Owners(ctx context.Context, by keyserver.Caller, f keyserver.OwnerFilter) (OwnerPage, error) {
+	if f.Limit < 1 || f.Limit > MaxOwnerPage {
+		return OwnerPage{}, fault.New(fault.BadRequest, "limit must be from 1 to %d", MaxOwnerPage)
+	}
+	limit := f.Limit
+	f.Limit++ // one more says whether there are more
+	marks, err := s.ks.OwnerMarks(ctx, by, f)
+	if err != nil {
+		return OwnerPage{}, err
+	}
+	page := OwnerPage{Marks: marks}
+	if len(marks) > limit {
+		page.Marks, page.Next = marks[:limit], marks[limit-1].Object.ID
+	}
+	return page, nil
+}
+
+// Owner reads the mark of an object.
+func (s *Service) Owner(ctx context.Context, by keyserver.Caller, o keyserver.Object) (keyserver.OwnerMark, error) {
+	mark, err := s.owner(ctx, by, o)
+	if err == nil && mark.Owner == "" {
+		err = fault.New(fault.NotFound, "%s has no owner mark", o)
+	}
+	return mark, err
+}
+
+// owner answers a mark without an owner where there is none.
+func (s *Service) owner(ctx context.Context, by keyserver.Caller, o keyserver.Object) (keyserver.OwnerMark, error) {
+	marks, err := s.ks.OwnerMarks(ctx, by, keyserver.OwnerFilter{Kind: o.Kind, ID: &o.ID})
+	if err != nil || len(marks) == 0 {
+		return keyserver.OwnerMark{Object: o}, err
+	}
+	return marks[0], nil
+}
+
+// SetOwner marks an object and verifies it. Whether the mark may change hands the
+// key server decides, on the mark as it is when it writes; where it refuses, the
+// answer says who holds it.
+func (s *Service) SetOwner(ctx context.Context, by keyserver.Caller, change keyserver.OwnerChange) (OwnerSaved, error) {
+	if err := requireOwner("owner", change.Owner); err != nil {
+		return OwnerSaved{}, err
+	}
+	if change.Expect != "" {
+		if err := requireOwner("expect", change.Expect); err != nil {
+			return OwnerSaved{}, err
+		}
+	}
+	held := keyserver.OwnerMark{Object: change.Object}
+	saved, err := verifiedWrite[keyserver.OwnerMark, OwnerSaved]{
+		read: func(ctx context.Context) (keyserver.OwnerMark, error) { return s.owner(ctx, by, change.Object) },
+		write: func(ctx context.Context, _ keyserver.OwnerMark) (err error) {
+			held, err = s.ks.SetOwner(ctx, by, change)
+			return err
+		},
+		verdict: func(before, after keyserver.OwnerMark) (OwnerSaved, error) {
+			r := OwnerSaved{Mark: after, Saved: after.Owner == change.Owner}
+			switch {
+			case !r.Saved:
+				r.Detail = fmt.Sprintf("the key server accepted the owner mark, but it reads back as held by %q", after.Owner)
+				return r, fault.New(fault.NotSaved, "%s", r.Detail)
+			case before.Owner == change.Owner:
+				r.Detail = "the owner held the mark before"
+			default:
+				r.Detail = "the mark reads back"
+			}
+			return r, nil
+		},
+		unread: fault.ReadbackFailed,
+	}.do(ctx)
+	if fault.CodeOf(err) == fault.Owned {
+		saved.Mark = held
+	}
+	return saved, err
+}
+
+// ReleaseOwner takes a mark away and verifies its absence.
+func (s *Service) ReleaseOwner(ctx context.Context, by keyserver.Caller, release keyserver.OwnerRelease) (OwnerReleased, error) {
+	if err := requireOwner("expect", release.Expect); err != nil {
+		return OwnerReleased{}, err
+	}
+	held := keyserver.OwnerMark{Object: release.Object}
+	released, err := verifiedWrite[keyserver.OwnerMark, OwnerReleased]{
+		read: func(ctx context.Context) (keyserver.OwnerMark, error) { return s.owner(ctx, by, release.Object) },
+		write: func(ctx context.Context, _ keyserver.OwnerMark) (err error) {
+			held, err = s.ks.ReleaseOwner(ctx, by, release)
+			return err
+		},
+		verdict: func(_, after keyserver.OwnerMark) (OwnerReleased, error) {
+			r := OwnerReleased{Mark: held, Gone: after.Owner != release.Expect, Detail: "a fresh read no longer has the mark"}
+			switch {
+			case !r.Gone:
+				r.Detail = "the key server accepted the release, but the mark can still be read"
+				return r, fault.New(fault.NotRemoved, "%s", r.Detail)
+			case after.Owner != "":
+				r.Detail = fmt.Sprintf("the mark was released, and is held by %q since", after.Owner)
+			}
+			return r, nil
+		},
+		unread: fault.ReadbackFailed,
+	}.do(ctx)
+	if fault.CodeOf(err) == fault.Owned {
+		released.Mark = held
+	}
+	return released, err
+}
+
+// requireOwner refuses what no listing could show plainly. Owners are compared as
+// they are, so that nothing of one is trimmed.
+func requireOwner(field, name string) error {
+	if !keyserver.ValidOwner(name) {
+		return fault.New(fault.BadRequest, "%s must have from 1 to %d characters that can be printed", field, keyserver.MaxOwner)
+	}
+	return nil
+}

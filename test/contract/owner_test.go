@@ -1,0 +1,310 @@
+package contract
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+const (
+	ownersPath  = "/api/owners"
+	firstOwner  = "cluster-1/team/Role/shop"
+	secondOwner = "cluster-2/team/Role/shop"
+)
+
+func ownerOf(kind, id string) string { return ownersPath + "/" + kind + "/" + id }
+
+// hexOf spells a certificateId as the change feed has it.
+func hexOf(t testing.TB, certificateID any) string {
+	t.Helper()
+	text, _ := certificateID.(string)
+	id, err := keyserver.ParseBase64ID(text)
+	rig.Must(t, err)
+	return id.Hex()
+}
+
+// Clauses 18.14 to 18.17: marks say who manages an object.
+func TestOwners(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin, id := s.AsAdmin(t), s.role(t, "shop")
+		path := ownerOf("role", id)
+		owner := func(name string) rig.Object { return rig.Object{"owner": name} }
+		put := func(change rig.Object) map[string]refusal {
+			return map[string]refusal{"Put": {path, change, 400, "BAD_REQUEST", "owner"}}
+		}
+		for _, name := range []any{"", strings.Repeat("ü", 257), "a\nb", "a\u200bb", "\u202eabc", 7, nil} {
+			s.refusals(t, admin, "PUT", put(rig.Object{"owner": name}))
+		}
+		s.refusals(t, admin, "PUT", map[string]refusal{
+			"Kind":      {ownerOf("session", id), owner(firstOwner), 400, "BAD_REQUEST", "kind"},
+			"KindCase":  {ownerOf("Role", id), owner(firstOwner), 400, "BAD_REQUEST", "kind"},
+			"ID":        {ownerOf("role", "shop"), owner(firstOwner), 400, "BAD_REQUEST", "id"},
+			"DecimalID": {ownerOf("role", "12345"), owner(firstOwner), 400, "BAD_REQUEST", "id"},
+			"Nothing":   {path, rig.Object{}, 400, "BAD_REQUEST", "owner"},
+			"Expect":    {path, rig.Object{"owner": firstOwner, "expect": ""}, 400, "BAD_REQUEST", "expect"},
+			"Unseen":    {path, rig.Object{"owner": firstOwner, "expect": "a\u200bb"}, 400, "BAD_REQUEST", "expect"},
+			"NoObject":  {ownerOf("role", noID), owner(firstOwner), 404, "NOT_FOUND", noID},
+			"OtherKind": {ownerOf("aclTemplate", id), owner(firstOwner), 404, "NOT_FOUND", id},
+			"Zero":      {ownerOf("key", "0000000000000000"), owner(firstOwner), 404, "NOT_FOUND", ""},
+			"NotHeld":   {path, rig.Object{"owner": firstOwner, "expect": secondOwner}, 409, "OWNED", "no owner mark"},
+		})
+		s.refusals(t, admin, "GET", map[string]refusal{
+			"NoMark": {path, nil, 404, "NOT_FOUND", id}, "NoObject": {ownerOf("role", noID), nil, 404, "NOT_FOUND", noID},
+			"NoKind": {ownersPath, nil, 400, "BAD_REQUEST", "kind"}, "Kind": {ownersPath + "?kind=dataKey", nil, 400, "BAD_REQUEST", "kind"},
+			"Limit": {ownersPath + "?kind=role&limit=1001", nil, 400, "BAD_REQUEST", "limit"}, "After": {ownersPath + "?kind=role&after=shop", nil, 400, "BAD_REQUEST", "after"},
+		})
+		s.refusals(t, admin, "DELETE", map[string]refusal{
+			"NoExpect": {path, nil, 400, "BAD_REQUEST", "expect"}, "NoMark": {path + "?expect=" + firstOwner, nil, 404, "NOT_FOUND", id},
+		})
+		s.Refused(t, s.with(t, keyserver.RoleAuditor), "PUT", path, owner(firstOwner), http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, s.with(t, keyserver.RoleEncryptor), "GET", path, nil, http.StatusForbidden, "ACCESS_DENIED")
+
+		before, cursor := time.Now().Add(-time.Second), s.cursor(t, admin)
+		a := s.OK(t, admin, "PUT", path, owner(firstOwner))
+		since, err := time.Parse(time.RFC3339Nano, a.Text(t, "since"))
+		if a.Body["saved"] != true || a.Text(t, "owner") != firstOwner || a.Text(t, "kind") != "role" || a.Text(t, "id") != id || err != nil || since.Before(before) {
+			t.Errorf("marked: %s", a.Raw)
+		}
+		// Again: it is his already, whether he expects so or somebody else.
+		for _, change := range []rig.Object{owner(firstOwner), {"owner": firstOwner, "expect": firstOwner}, {"owner": firstOwner, "expect": secondOwner}} {
+			if again := s.OK(t, admin, "PUT", path, change); again.Text(t, "since") != a.Text(t, "since") {
+				t.Errorf("%v: it is another mark: %s", change, again.Raw)
+			}
+		}
+		for _, change := range []rig.Object{owner(secondOwner), {"owner": secondOwner, "expect": "nobody"}, {"owner": secondOwner, "expect": secondOwner[1:]}} {
+			held(t, s.Refused(t, admin, "PUT", path, change, http.StatusConflict, "OWNED"), firstOwner)
+		}
+		held(t, s.Refused(t, admin, "DELETE", path+"?expect="+secondOwner, nil, http.StatusConflict, "OWNED"), firstOwner)
+		if got := s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", path, nil); got.Text(t, "owner") != firstOwner {
+			t.Errorf("after refusals: %s", got.Raw)
+		}
+
+		s.OK(t, admin, "PUT", path, rig.Object{"owner": secondOwner, "expect": firstOwner})
+		a = s.OK(t, admin, "DELETE", path+"?expect="+secondOwner, nil)
+		if a.Body["gone"] != true || a.Text(t, "owner") != secondOwner {
+			t.Errorf("released: %s", a.Raw)
+		}
+		s.Refused(t, admin, "GET", path, nil, http.StatusNotFound, "NOT_FOUND")
+		s.OK(t, admin, "PUT", path, owner(strings.Repeat("ü", 256)))
+		if got, want := s.changedSince(t, admin, cursor), []string{"role updated", "role updated", "role updated", "role updated"}; !slices.Equal(got, want) {
+			t.Errorf("the feed has %v, want %v", got, want)
+		}
+		var trail []string
+		for _, row := range s.OK(t, admin, "GET", "/api/audit?operation=setOwner&limit=1000", nil).List(t, "entries") {
+			if row["object"] == "role "+id {
+				trail = append(trail, fmt.Sprintf("%v %v", row["outcome"], row["reason"]))
+			}
+		}
+		for _, want := range []string{"failed owned", "failed objectNotFound", "refused roleDenied", "allowed "} {
+			if !slices.Contains(trail, want) {
+				t.Errorf("the trail does not say %q: %q", want, trail)
+			}
+		}
+	})
+}
+
+// held is a refusal that says who holds the mark.
+func held(t *testing.T, a rig.Answer, owner string) {
+	t.Helper()
+	if a.Text(t, "owner") != owner || !strings.Contains(a.Text(t, "detail"), owner) || a.Body["since"] == nil {
+		t.Errorf("it does not say that %s holds it: %s", owner, a.Raw)
+	}
+}
+
+// Clause 18.14: pages by id, of one kind.
+func TestListOwners(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin := s.AsAdmin(t)
+		if a := s.OK(t, admin, "GET", ownersPath+"?kind=key", nil); a.Body["count"] != 0.0 || a.Body["next"] != nil {
+			t.Errorf("of none: %s", a.Raw)
+		}
+		var want []string
+		for i := range 5 {
+			id := s.role(t, fmt.Sprint("role ", i))
+			s.OK(t, admin, "PUT", ownerOf("role", id), rig.Object{"owner": "owner of " + id})
+			want = append(want, id)
+		}
+		slices.Sort(want)
+		s.role(t, "of nobody")
+		s.OK(t, admin, "PUT", ownerOf("aclTemplate", s.template(t, admin, "template")), rig.Object{"owner": firstOwner})
+		for _, limit := range []string{"", "&limit=1", "&limit=2", "&limit=5", "&limit=1000"} {
+			var got []string
+			for after := ""; ; {
+				a := s.OK(t, admin, "GET", ownersPath+"?kind=role"+limit+after, nil)
+				for _, mark := range a.List(t, "owners") {
+					id, _ := mark["id"].(string)
+					got = append(got, id)
+					if mark["kind"] != "role" || mark["owner"] != "owner of "+id {
+						t.Errorf("%v", mark)
+					}
+				}
+				if a.Body["next"] == nil {
+					break
+				}
+				after = "&after=" + a.Text(t, "next")
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%q lists %v, want %v", limit, got, want)
+			}
+		}
+	})
+}
+
+// Of many that ask for one mark at once, without expecting anybody or each expecting
+// the one before, exactly one gets it, and all others are told who.
+func TestOwnersRace(t *testing.T) {
+	replicated(t, func(t *testing.T, s, other *subject) {
+		admin, id := s.AsAdmin(t), s.role(t, "shop")
+		path, expected := ownerOf("role", id), rig.Object{}
+		for round := range 5 {
+			var all sync.WaitGroup
+			answers := make([]rig.Answer, 8)
+			for i := range answers {
+				at := []*subject{s, other}[i%2]
+				all.Go(func() {
+					answers[i] = at.Send(t, admin, "PUT", path, join(expected, rig.Object{"owner": fmt.Sprintf("%d/%d", round, i)}))
+				})
+			}
+			all.Wait()
+			winner, _ := s.OK(t, admin, "GET", path, nil).Body["owner"].(string)
+			won := 0
+			for i, a := range answers {
+				switch {
+				case a.Status == http.StatusOK && winner == fmt.Sprintf("%d/%d", round, i):
+					won++
+				case a.Status != http.StatusConflict || a.Code() != "OWNED" || a.Text(t, "owner") != winner:
+					t.Errorf("round %d: %d was answered %d %s, and %s has it", round, i, a.Status, a.Raw, winner)
+				}
+			}
+			if won != 1 {
+				t.Errorf("round %d: %d have got the mark", round, won)
+			}
+			expected = rig.Object{"expect": winner}
+		}
+	})
+}
+
+// Clause 18.16: the mark goes with the object, whatever kind it is of. A peer that
+// is registered again under its system id is not owned by who owned the first.
+func TestOwnersGoWithTheirObjects(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin := s.AsAdmin(t)
+		s.registerPeer(t, admin)
+		person := s.principal(t, "person")
+		template := s.template(t, admin, "template")
+		row := s.OK(t, admin, "POST", "/api/principal-trusts", rig.Object{"principalId": person, "trustedServerSystemId": otherSystem, "flag": "expose"}).Text(t, "principalTrust", "id")
+		directory := s.OK(t, admin, "POST", "/api/templated-directories", rig.Object{"path": "/a", "aclTemplateId": template}).Text(t, "id")
+		role := s.role(t, "role")
+		ca := s.OK(t, admin, "GET", "/api/trusted-cas", nil).List(t, "trustedCAs")[0]
+		ends := []struct {
+			kind, id, method, path string
+			body                   any
+		}{
+			{"principalTrust", row, "DELETE", "/api/principal-trusts/" + row, nil},
+			{"trustedServer", keyserver.IDFromUint64(otherSystem).Hex(), "DELETE", peerPath(otherSystem), nil},
+			{"templatedDirectory", directory, "DELETE", "/api/templated-directories/" + directory, nil},
+			{"aclTemplate", template, "DELETE", "/api/acl-templates/" + template, nil},
+			{"principal", person, "DELETE", "/api/principals/" + person, nil},
+			{"role", role, "DELETE", "/api/roles/" + role, nil},
+			{"trustedCA", hexOf(t, ca["certificateId"]), "POST", "/api/trusted-cas/remove", rig.Object{"certificateId": ca["certificateId"]}},
+		}
+		for _, e := range ends {
+			s.OK(t, admin, "PUT", ownerOf(e.kind, e.id), rig.Object{"owner": firstOwner})
+		}
+		for _, e := range ends {
+			s.OK(t, admin, e.method, e.path, e.body)
+			s.Refused(t, admin, "GET", ownerOf(e.kind, e.id), nil, http.StatusNotFound, "NOT_FOUND")
+			s.Refused(t, admin, "PUT", ownerOf(e.kind, e.id), rig.Object{"owner": firstOwner}, http.StatusNotFound, "NOT_FOUND")
+		}
+		s.registerPeer(t, admin)
+		s.OK(t, admin, "PUT", ownerOf("trustedServer", keyserver.IDFromUint64(otherSystem).Hex()), rig.Object{"owner": secondOwner})
+	})
+}
+
+// Clause 18.17: a mark does not keep anybody from the object.
+func TestOwnersGrantNothing(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin, id := s.AsAdmin(t), s.role(t, "shop")
+		s.OK(t, admin, "PUT", ownerOf("role", id), rig.Object{"owner": firstOwner})
+		s.OK(t, admin, "PUT", "/api/roles/"+id, rig.Object{"name": "renamed"})
+		// Neither a scoped credential nor a delegated session carries the operations.
+		key := s.OK(t, admin, "POST", "/api/keys", rig.Object{"algorithm": "AES-256"}).Text(t, "ttag")
+		scoped := s.OK(t, admin, "POST", sessions, rig.Object{"method": "scoped", "objects": []string{key}, "lifetimeSeconds": 60}).Text(t, "sessionId")
+		s.Refused(t, scoped, "GET", ownerOf("role", id), nil, http.StatusForbidden, "OBJECT_NOT_IN_CREDENTIAL_SCOPE")
+		s.Refused(t, scoped, "PUT", ownerOf("role", id), rig.Object{"owner": firstOwner}, http.StatusForbidden, "OBJECT_NOT_IN_CREDENTIAL_SCOPE")
+		boss := s.principal(t, "boss", keyserver.RoleAdministrator)
+		s.flags(t, boss, rig.Object{"delegation": true})
+		lent := s.OK(t, s.with(t, keyserver.RoleExchanger), "POST", sessions, delegated(boss)).Text(t, "sessionId")
+		s.Refused(t, lent, "GET", ownerOf("role", id), nil, http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, lent, "PUT", ownerOf("role", id), rig.Object{"owner": firstOwner}, http.StatusForbidden, "ACCESS_DENIED")
+	})
+}
+
+// Marks last over a restart. One that was put into the database beside the key
+// server is believed by nobody, and goes with its object all the same.
+func TestOwnersLastAndAreNotForged(t *testing.T) {
+	intrude(t, func(t *testing.T, s *subject, in intruder) {
+		id := s.role(t, "shop")
+		path := ownerOf("role", id)
+		s.OK(t, s.AsAdmin(t), "PUT", path, rig.Object{"owner": firstOwner})
+		s.Stop(t)
+		s.Restart(t)
+		s.Forget()
+		if a := s.OK(t, s.AsAdmin(t), "GET", path, nil); a.Text(t, "owner") != firstOwner {
+			t.Errorf("after a restart: %s", a.Raw)
+		}
+		in.run(t, `UPDATE owners SET owner = $1 WHERE id = $2`, secondOwner, bytesOf(t, id))
+		for _, c := range []struct {
+			method, path string
+			body         any
+		}{
+			{"GET", path, nil}, {"GET", ownersPath + "?kind=role", nil}, {"PUT", path, rig.Object{"owner": firstOwner, "expect": secondOwner}}, {"DELETE", path + "?expect=" + secondOwner, nil},
+		} {
+			s.Refused(t, s.AsAdmin(t), c.method, c.path, c.body, http.StatusServiceUnavailable, storeTampered)
+		}
+		s.alarmed(t, "owners role "+id)
+		in.doctor(t, 1, "rows: owners role "+id+": it does not agree with its MAC\n")
+		s.OK(t, s.AsAdmin(t), "DELETE", "/api/roles/"+id, nil)
+		in.doctor(t, 0, "rows: ok")
+	})
+}
+
+// A change of hands can take an approval, which is about the mark as it was shown.
+func TestOwnersUnderApproval(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin, id := s.AsAdmin(t), s.role(t, "shop")
+		path := ownerOf("role", id)
+		s.OK(t, admin, "PUT", path, rig.Object{"owner": firstOwner})
+		s.principal(t, "second", keyserver.RoleSecurityOfficer)
+		second := rig.Credentials{Name: "second", Password: somePassword}
+		s.OK(t, admin, "PUT", "/api/approvals/policy", rig.Object{"rules": []rig.Object{{"operation": "setOwner", "approvers": 1, "duty": "any"}}})
+		change := rig.Object{"owner": secondOwner, "expect": firstOwner}
+		s.Refused(t, admin, "PUT", path, change, http.StatusForbidden, "APPROVAL_REQUIRED")
+		asked := s.OK(t, admin, "POST", "/api/approvals", rig.Object{"method": "PUT", "path": path, "body": change, "reason": "moved to the other cluster"})
+		var about rig.Object
+		for _, one := range asked.List(t, "subjects") {
+			if one["kind"] == "owner" {
+				about = one
+			}
+		}
+		if about["id"] != "role "+id || about["name"] != firstOwner {
+			t.Errorf("the approval is about %v: %s", about, asked.Raw)
+		}
+		a := s.Approved(t, admin, second, "PUT", path, change)
+		if a.Status != http.StatusOK || a.Text(t, "owner") != secondOwner {
+			t.Errorf("executed: %s", a.Raw)
+		}
+		// The first was asked for while somebody else held the mark.
+		if err := s.TryToApprove(t, second, asked); !client.IsCode(err, "APPROVAL_STATE") || !strings.Contains(err.Error(), "owner mark of role "+id) {
+			t.Errorf("approved: %v", err)
+		}
+	})
+}
