@@ -2,6 +2,8 @@ package controllers
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -173,6 +175,28 @@ var _ = Describe("Owner marks", func() {
 		Expect(holder(ctx, s, "Unmarked")).To(Equal(me))
 		remove(ctx, obj)
 		Expect(s.roles(ctx)).NotTo(HaveKey("Unmarked"))
+	})
+
+	It("believes no annotation that says who has made something", func(ctx context.Context) {
+		s := newStage(ctx)
+		_, err := s.admin().CreateRole(ctx, schema.CreateRoleRequest{Name: "Somebody's", Operations: []schema.HexID{s.operation(ctx, "HMAC Data")}})
+		Expect(err).NotTo(HaveOccurred())
+		obj := s.role("Somebody's", []string{"HMAC Data"}, func(o *v1alpha1.Role) { o.Spec.AdoptionPolicy = v1alpha1.AdoptNever })
+		apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "adoptionPolicy is Never"))
+		claims := sha256.Sum256([]byte(byName("Somebody's")))
+		edit(ctx, obj, func(o *v1alpha1.Role) {
+			o.Annotations = map[string]string{
+				v1alpha1.AnnotationCreatePending:        string(o.UID) + "//" + hex.EncodeToString(claims[:8]),
+				v1alpha1.AnnotationReconcileRequestedAt: "now",
+			}
+		})
+		Eventually(func() string {
+			Expect(kube.Get(ctx, client.ObjectKeyFromObject(obj), obj)).To(Succeed())
+			return obj.Status.LastHandledReconcileAt
+		}).Should(Equal("now"))
+		Expect(readiness(ctx, obj)()).To(beUnready(v1alpha1.ReasonConflict, "adoptionPolicy is Never"))
+		remove(ctx, obj)
+		Expect(s.roles(ctx)).To(HaveKey("Somebody's"))
 	})
 
 	It("leaves to its new owner what it is deleted with", func(ctx context.Context) {

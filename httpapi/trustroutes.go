@@ -201,7 +201,7 @@ func templatedDirectoryRoutes() []Route {
 			Operations: grants(keyserver.OpListTemplatedDirectories),
 		}, listTemplatedDirectories),
 		endpoint(Route{
-			Name: "createTemplatedDirectory", Method: http.MethodPost, Path: "/api/templated-directories", Makes: keyserver.ChangeTemplatedDirectory, Extension: true, Session: true,
+			Name: "createTemplatedDirectory", Method: http.MethodPost, Path: "/api/templated-directories", Extension: true, Session: true,
 			Summary:    "Applies an ACL template to keys that are minted under a path, and verifies every field.",
 			Operations: grants(keyserver.OpListTemplatedDirectories, keyserver.OpCreateTemplatedDirectory),
 			Faults:     codes(fault.AlreadyExists, fault.NotSaved, fault.InvalidArgument),

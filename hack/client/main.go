@@ -70,6 +70,9 @@ func method(b *bytes.Buffer, r httpapi.Route) {
 	if r.Counts {
 		b.WriteString(", counts: true")
 	}
+	if r.Makes != "" {
+		b.WriteString(", makes: true")
+	}
 	fmt.Fprintf(b, "}, %s)\n}\n", in)
 }
 

@@ -24,8 +24,9 @@ func purposeOf(ctx context.Context) string {
 
 type ownerKey struct{}
 
-// OwnedBy has what the calls made with the context create marked as the owner's
-// (header X-Keyserver-Owner), in the transaction that creates it.
+// OwnedBy has what the calls made with the context make marked as the owner's
+// (header X-Keyserver-Owner), in the transaction that makes it. Calls that make
+// nothing which can have an owner are as they are.
 func OwnedBy(ctx context.Context, owner string) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner)
 }

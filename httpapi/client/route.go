@@ -20,6 +20,8 @@ type route struct {
 	named bool
 	// counts: the call may count a use of a key.
 	counts bool
+	// makes: the call makes something that can have an owner.
+	makes bool
 }
 
 // ask sends a request of the route: its fields go where their tags say. What

@@ -196,7 +196,7 @@ func (c *Client) request(ctx context.Context, k call, token string) (*http.Reque
 	if purpose := purposeOf(ctx); purpose != "" {
 		req.Header.Set("X-Keyserver-For", purpose)
 	}
-	if owner := ownerOf(ctx); owner != "" {
+	if owner := ownerOf(ctx); owner != "" && k.makes {
 		req.Header.Set("X-Keyserver-Owner", owner)
 	}
 	if token != "" {

@@ -70,7 +70,7 @@ func (c *Client) EndSessionsOfPrincipal(ctx context.Context, in schema.ByID) (sc
 // MintKey mints a key, or imports one. The caller becomes its owner. Codes of
 // its own: INVALID_ARGUMENT.
 func (c *Client) MintKey(ctx context.Context, in schema.MintKeyRequest) (schema.KeyMetadata, error) {
-	return ask[schema.KeyMetadata](ctx, c, route{name: "mintKey", method: http.MethodPost, path: "/api/keys"}, in)
+	return ask[schema.KeyMetadata](ctx, c, route{name: "mintKey", method: http.MethodPost, path: "/api/keys", makes: true}, in)
 }
 
 // GetKey reads key metadata by hidden link. Key material is never answered.
@@ -219,21 +219,21 @@ func (c *Client) LookUpPrincipals(ctx context.Context, in schema.LookupPrincipal
 // and roles. Codes of its own: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS,
 // NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) CreatePasswordPrincipal(ctx context.Context, in schema.CreatePasswordPrincipalRequest) (schema.PrincipalSaved, error) {
-	return ask[schema.PrincipalSaved](ctx, c, route{name: "createPasswordPrincipal", method: http.MethodPost, path: "/api/principals/password"}, in)
+	return ask[schema.PrincipalSaved](ctx, c, route{name: "createPasswordPrincipal", method: http.MethodPost, path: "/api/principals/password", makes: true}, in)
 }
 
 // CreateLDAPPrincipal creates an ldap principal and verifies name, type and
 // roles. Codes of its own: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS,
 // NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) CreateLDAPPrincipal(ctx context.Context, in schema.CreateLDAPPrincipalRequest) (schema.PrincipalSaved, error) {
-	return ask[schema.PrincipalSaved](ctx, c, route{name: "createLdapPrincipal", method: http.MethodPost, path: "/api/principals/ldap"}, in)
+	return ask[schema.PrincipalSaved](ctx, c, route{name: "createLdapPrincipal", method: http.MethodPost, path: "/api/principals/ldap", makes: true}, in)
 }
 
 // CreateXAuthPrincipal creates an xauth principal for one issuer and subject,
 // and verifies all of it. Codes of its own: ESCALATION, DUTIES_CONFLICT,
 // ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) CreateXAuthPrincipal(ctx context.Context, in schema.CreateXAuthPrincipalRequest) (schema.PrincipalSaved, error) {
-	return ask[schema.PrincipalSaved](ctx, c, route{name: "createXauthPrincipal", method: http.MethodPost, path: "/api/principals/xauth"}, in)
+	return ask[schema.PrincipalSaved](ctx, c, route{name: "createXauthPrincipal", method: http.MethodPost, path: "/api/principals/xauth", makes: true}, in)
 }
 
 // GetPrincipal reads one principal. Codes of its own: NOT_FOUND.
@@ -294,7 +294,7 @@ func (c *Client) DeletePrincipal(ctx context.Context, in schema.DeletePrincipalR
 // own: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED,
 // INVALID_ARGUMENT.
 func (c *Client) CreateGroup(ctx context.Context, in schema.CreateGroupRequest) (schema.PrincipalSaved, error) {
-	return ask[schema.PrincipalSaved](ctx, c, route{name: "createGroup", method: http.MethodPost, path: "/api/principals/groups"}, in)
+	return ask[schema.PrincipalSaved](ctx, c, route{name: "createGroup", method: http.MethodPost, path: "/api/principals/groups", makes: true}, in)
 }
 
 // ListGroupMembers lists the members of a group by id, whole or in pages. Codes
@@ -327,7 +327,7 @@ func (c *Client) ListRoles(ctx context.Context) (schema.RoleList, error) {
 // ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED,
 // INVALID_ARGUMENT.
 func (c *Client) CreateRole(ctx context.Context, in schema.CreateRoleRequest) (schema.RoleSaved, error) {
-	return ask[schema.RoleSaved](ctx, c, route{name: "createRole", method: http.MethodPost, path: "/api/roles"}, in)
+	return ask[schema.RoleSaved](ctx, c, route{name: "createRole", method: http.MethodPost, path: "/api/roles", makes: true}, in)
 }
 
 // UpdateRole renames a role, replaces its operations, or both, and verifies
@@ -353,7 +353,7 @@ func (c *Client) ListTrustedCAs(ctx context.Context, in schema.TrustedCAsQuery) 
 // fresh read. Codes of its own: ALREADY_TRUSTED, NOT_SAVED, READBACK_FAILED,
 // INVALID_ARGUMENT.
 func (c *Client) AddTrustedCA(ctx context.Context, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
-	return ask[schema.TrustedCAAdded](ctx, c, route{name: "addTrustedCa", method: http.MethodPost, path: "/api/trusted-cas"}, in)
+	return ask[schema.TrustedCAAdded](ctx, c, route{name: "addTrustedCa", method: http.MethodPost, path: "/api/trusted-cas", makes: true}, in)
 }
 
 // RemoveTrustedCA removes a CA from the trusted list and verifies its absence.
@@ -372,7 +372,7 @@ func (c *Client) ListACLTemplates(ctx context.Context) (schema.ACLTemplateList, 
 // member, holding OWNER, and verifies both. Codes of its own: ALREADY_EXISTS,
 // NOT_SAVED, INVALID_ARGUMENT.
 func (c *Client) CreateACLTemplate(ctx context.Context, in schema.ACLTemplateRequest) (schema.ACLTemplateSaved, error) {
-	return ask[schema.ACLTemplateSaved](ctx, c, route{name: "createAclTemplate", method: http.MethodPost, path: "/api/acl-templates"}, in)
+	return ask[schema.ACLTemplateSaved](ctx, c, route{name: "createAclTemplate", method: http.MethodPost, path: "/api/acl-templates", makes: true}, in)
 }
 
 // RenameACLTemplate renames an ACL template for a member that holds WRITE, and
@@ -440,7 +440,7 @@ func (c *Client) ListTrustedServers(ctx context.Context, in schema.TrustedServer
 // extension, the record of a registered peer is replaced instead. Codes of its
 // own: ALREADY_EXISTS, NOT_PERSISTED, INVALID_ARGUMENT.
 func (c *Client) AddTrustedServer(ctx context.Context, in schema.AddTrustedServerRequest) (schema.TrustedServerSaved, error) {
-	return ask[schema.TrustedServerSaved](ctx, c, route{name: "addTrustedServer", method: http.MethodPost, path: "/api/trusted-servers"}, in)
+	return ask[schema.TrustedServerSaved](ctx, c, route{name: "addTrustedServer", method: http.MethodPost, path: "/api/trusted-servers", makes: true}, in)
 }
 
 // UpdateTrustedServer changes a peer's friendly name, its description, or both,
@@ -499,7 +499,7 @@ func (c *Client) ListPrincipalTrusts(ctx context.Context, in schema.PrincipalTru
 // verifies it. Codes of its own: NOT_FOUND, ALREADY_EXISTS, NOT_PERSISTED,
 // INVALID_ARGUMENT.
 func (c *Client) CreatePrincipalTrust(ctx context.Context, in schema.CreatePrincipalTrustRequest) (schema.PrincipalTrustSaved, error) {
-	return ask[schema.PrincipalTrustSaved](ctx, c, route{name: "createPrincipalTrust", method: http.MethodPost, path: "/api/principal-trusts", named: true}, in)
+	return ask[schema.PrincipalTrustSaved](ctx, c, route{name: "createPrincipalTrust", method: http.MethodPost, path: "/api/principal-trusts", named: true, makes: true}, in)
 }
 
 // UpdatePrincipalTrust changes the flag of a principal trust and verifies it.

@@ -91,6 +91,9 @@ func (r *reconciler[T, D]) observe(ctx context.Context, p *pass[T, D]) (err erro
 	if p.facts.Ownership, err = r.owns(ctx, p, p.facts.External); err != nil {
 		return err
 	}
+	if p.facts.Kept { // the mark tells who has made it; the annotation, whoever edits the object
+		p.facts.Attempted = false
+	}
 	if p.facts.Owned == "" {
 		p.facts.Provenance = p.facts.provenance()
 	}

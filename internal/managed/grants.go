@@ -254,7 +254,7 @@ func (r *reconciler[T, D]) stay(ctx context.Context, p *pass[T, D]) error {
 // withhold keeps what the object has neither made nor taken over from it, where
 // the grant lets nothing be taken over.
 func (f *Facts) withhold(g *v1alpha1.Grant) {
-	has := f.External.ID == f.Owned || f.resumes() || f.supersedes(f.External.ID)
+	has := f.External.ID == f.Owned || f.resumes() || f.supersedes(f.External.ID) || f.mine()
 	if g.Adopt || has || f.Adoption == v1alpha1.AdoptNever {
 		return
 	}
