@@ -134,13 +134,13 @@ func ownerRoutes() []Route {
 		}, getOwner),
 		endpoint(Route{
 			Name: "setOwner", Method: http.MethodPut, Path: "/api/owners/{kind}/{id}", Extension: true, Session: true,
-			Summary:    "Marks an object that nobody holds, or that whom expect names holds, and verifies it; the owner's own mark stays.",
+			Summary:    "Marks an object whose mark nobody holds, or the owner in expect does, and verifies it; what is the owner's already stays his.",
 			Operations: change, Faults: codes(fault.NotFound, fault.Owned, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
 			judged: codes(fault.Owned),
 		}, setOwner),
 		endpoint(Route{
 			Name: "releaseOwner", Method: http.MethodDelete, Path: "/api/owners/{kind}/{id}", Extension: true, Session: true,
-			Summary:    "Takes away a mark that whom expect names holds, and verifies its absence. The object stays.",
+			Summary:    "Takes away the mark that the owner in expect holds, and verifies its absence. The object stays.",
 			Operations: change, Faults: codes(fault.NotFound, fault.Owned, fault.NotRemoved, fault.ReadbackFailed, fault.InvalidArgument),
 			judged: codes(fault.Owned),
 		}, releaseOwner),

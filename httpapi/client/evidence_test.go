@@ -48,6 +48,8 @@ var claims = map[string][]string{
 	"AuthorityGone":           {`{"authorities":[]}`},
 	"PrincipalTrustSaved":     {`{"saved":true,"principalTrust":null}`, `{"principalTrust":{}}`},
 	"PrincipalTrustGone":      {`{"principalTrust":{}}`},
+	"OwnerSaved":              {`{"saved":true,"owner":""}`, `{"owner":"somebody"}`},
+	"OwnerReleased":           {`{"owner":"somebody"}`},
 	"CertificateRenewed":      {`{"chain":"","certificateId":"0000000000000001"}`},
 	"CertificateIssued":       {`{"saved":true}`, `{"saved":true,"chain":"AAAA"}`, `{"saved":true,"certificate":"AAAA"}`, `{"chain":"AAAA","certificate":"AAAA"}`},
 	"CertificatesEnrolled":    {`{"saved":true,"principals":[]}`, `{"principals":[{}]}`},
@@ -109,6 +111,9 @@ func methodFor(t *testing.T, c *client.Client, r httpapi.Route) func() error {
 	}
 	if link := in.FieldByName("TTag"); link.IsValid() {
 		link.Set(reflect.ValueOf(schema.HiddenLink("k")))
+	}
+	if kind := in.FieldByName("Kind"); kind.IsValid() {
+		kind.SetString("role")
 	}
 	return func() error {
 		args := []reflect.Value{reflect.ValueOf(t.Context()), in}

@@ -592,16 +592,16 @@ func (c *Client) GetOwner(ctx context.Context, in schema.OwnedObject) (schema.Ow
 	return ask[schema.OwnerMark](ctx, c, route{name: "getOwner", method: http.MethodGet, path: "/api/owners/{kind}/{id}", named: true}, in)
 }
 
-// SetOwner marks an object that nobody holds, or that whom expect names holds,
-// and verifies it; the owner's own mark stays. Codes of its own: NOT_FOUND,
-// OWNED, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+// SetOwner marks an object whose mark nobody holds, or the owner in expect
+// does, and verifies it; what is the owner's already stays his. Codes of its
+// own: NOT_FOUND, OWNED, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) SetOwner(ctx context.Context, in schema.SetOwnerRequest) (schema.OwnerSaved, error) {
 	return ask[schema.OwnerSaved](ctx, c, route{name: "setOwner", method: http.MethodPut, path: "/api/owners/{kind}/{id}", named: true}, in)
 }
 
-// ReleaseOwner takes away a mark that whom expect names holds, and verifies its
-// absence. The object stays. Codes of its own: NOT_FOUND, OWNED, NOT_REMOVED,
-// READBACK_FAILED, INVALID_ARGUMENT.
+// ReleaseOwner takes away the mark that the owner in expect holds, and verifies
+// its absence. The object stays. Codes of its own: NOT_FOUND, OWNED,
+// NOT_REMOVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) ReleaseOwner(ctx context.Context, in schema.ReleaseOwnerRequest) (schema.OwnerReleased, error) {
 	return ask[schema.OwnerReleased](ctx, c, route{name: "releaseOwner", method: http.MethodDelete, path: "/api/owners/{kind}/{id}", named: true}, in)
 }
