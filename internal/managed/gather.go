@@ -3,6 +3,7 @@ package managed
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -102,14 +103,16 @@ func (r *reconciler[T, D]) observe(ctx context.Context, p *pass[T, D]) (err erro
 
 // weigh compares the object's claims with those of others.
 func (r *reconciler[T, D]) weigh(ctx context.Context, p *pass[T, D]) error {
-	others, err := r.claimants(ctx, p, r.adapter.Claims(p.obj, p.want))
+	claims := r.adapter.Claims(p.obj, p.want)
+	others, err := r.claimants(ctx, p, claims)
 	if err != nil {
 		return err
 	}
 	for _, o := range others {
 		spec, _ := o.object.Managed()
-		// Whoever holds the mark keeps it, however old the others are.
-		if p.facts.Rival == "" && p.facts.Ownership.Holder == "" && older(o.object, p.obj) {
+		// Of those that mean the same and nothing else, whoever holds the mark keeps it.
+		keeps := p.facts.mine() && !slices.ContainsFunc(r.adapter.Claims(o.object, nil), func(c string) bool { return !slices.Contains(claims, c) })
+		if p.facts.Rival == "" && !keeps && older(o.object, p.obj) {
 			p.facts.Rival = r.name(o.object)
 		}
 		if p.facts.Heir == "" && o.object.GetDeletionTimestamp().IsZero() && spec.AdoptionPolicy != v1alpha1.AdoptNever && o.adopts {

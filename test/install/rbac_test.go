@@ -13,20 +13,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// kinds are the resources of the operator. KeyServers are the cluster's.
-var (
-	namespacedKinds = kinds(v1alpha1.Kind.Managed)
-	allKinds        = kinds(func(v1alpha1.Kind) bool { return true })
-)
-
-func kinds(of func(v1alpha1.Kind) bool) (resources []string) {
+// allKinds are the resources of the operator.
+var allKinds = func() (resources []string) {
 	for _, k := range v1alpha1.Kinds {
-		if of(k) {
-			resources = append(resources, k.Resource)
-		}
+		resources = append(resources, k.Resource)
 	}
 	return resources
-}
+}()
 
 const ourGroup = "trust.keyserver.dev"
 
