@@ -94,7 +94,9 @@ func testOwners(t *testing.T, make newDatabase) {
 	for _, c := range page.Changes {
 		seen = append(seen, string(c.Kind)+" "+string(c.Action))
 	}
-	if want := []string{"role updated", "role updated", "role updated", "key updated", "role updated", "role updated"}; !slices.Equal(seen, want) {
+	if want := []string{
+		"roleOwner created", "roleOwner created", "roleOwner created", "keyOwner created", "roleOwner updated", "roleOwner deleted",
+	}; !slices.Equal(seen, want) {
 		t.Errorf("the feed has %v, want %v", seen, want)
 	}
 }

@@ -94,7 +94,7 @@ func TestOwners(t *testing.T) {
 		}
 		s.Refused(t, admin, "GET", path, nil, http.StatusNotFound, "NOT_FOUND")
 		s.OK(t, admin, "PUT", path, owner(strings.Repeat("ü", 256)))
-		if got, want := s.changedSince(t, admin, cursor), []string{"role updated", "role updated", "role updated", "role updated"}; !slices.Equal(got, want) {
+		if got, want := s.changedSince(t, admin, cursor), []string{"roleOwner created", "roleOwner created", "roleOwner deleted", "roleOwner updated"}; !slices.Equal(got, want) {
 			t.Errorf("the feed has %v, want %v", got, want)
 		}
 		var trail []string
@@ -107,6 +107,54 @@ func TestOwners(t *testing.T) {
 			if !slices.Contains(trail, want) {
 				t.Errorf("the trail does not say %q: %q", want, trail)
 			}
+		}
+	})
+}
+
+// Clause 18.16: what is made with an owner has the mark from the first moment on.
+func TestMadeWithAnOwner(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin := s.AsAdmin(t)
+		shop := s.role(t, "shop")
+		makes, err := keyserver.ParseHexID(s.OK(t, admin, "POST", "/api/roles", rig.Object{
+			"name": "role maker", "operations": hexes(keyserver.OpListRoles.ID, keyserver.OpCreateRole.ID, keyserver.OpReadOwners.ID, keyserver.OpHMAC.ID),
+		}).Text(t, "id"))
+		rig.Must(t, err)
+		maker := s.with(t, makes)
+		ask := func(session, owner, method, path string, body rig.Object) rig.Answer {
+			t.Helper()
+			return s.Do(t, rig.Request{Session: session, Owner: owner, Method: method, Path: path, Body: body})
+		}
+		made := rig.Object{"name": "made", "operations": hexes(keyserver.OpHMAC.ID)}
+		for name, a := range map[string]struct {
+			rig.Answer
+			status     int
+			code, says string
+		}{
+			"MakesNothing": {ask(admin, firstOwner, "PUT", "/api/roles/"+shop, rig.Object{"name": "store"}), 400, "BAD_REQUEST", "X-Keyserver-Owner"},
+			"Reads":        {ask(admin, firstOwner, "GET", "/api/roles", nil), 400, "BAD_REQUEST", "X-Keyserver-Owner"},
+			"TooLong":      {ask(admin, strings.Repeat("o", 257), "POST", "/api/roles", made), 400, "BAD_REQUEST", "256"},
+			"Unseen":       {ask(admin, "a\u200bb", "POST", "/api/roles", made), 400, "BAD_REQUEST", "printable"},
+			"MayNotMark":   {ask(maker, firstOwner, "POST", "/api/roles", made), 403, "ACCESS_DENIED", "Set Owner"},
+			"ThereAlready": {ask(admin, firstOwner, "POST", "/api/roles", rig.Object{"name": "shop", "operations": hexes()}), 409, "ALREADY_EXISTS", ""},
+		} {
+			if a.Status != a.status || a.Body["code"] != a.code || !strings.Contains(a.Text(t, "detail"), a.says) {
+				t.Errorf("%s: %s", name, a.Raw)
+			}
+		}
+		if a := s.OK(t, admin, "GET", ownersPath+"?kind=role", nil); a.Body["count"] != 0.0 {
+			t.Errorf("after refusals: %s", a.Raw)
+		}
+
+		cursor := s.cursor(t, admin)
+		id := ask(admin, firstOwner, "POST", "/api/roles", made).Text(t, "id") // where one of the refusals had made it this fails
+		if a := s.OK(t, maker, "GET", ownerOf("role", id), nil); a.Text(t, "owner") != firstOwner {
+			t.Errorf("made: %s", a.Raw)
+		}
+		s.OK(t, admin, "DELETE", "/api/roles/"+id, nil)
+		s.Refused(t, admin, "GET", ownerOf("role", id), nil, http.StatusNotFound, "NOT_FOUND")
+		if got, want := s.changedSince(t, admin, cursor), []string{"role created", "role deleted", "roleOwner created", "roleOwner deleted"}; !slices.Equal(got, want) {
+			t.Errorf("the feed has %v, want %v", got, want)
 		}
 	})
 }

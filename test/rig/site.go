@@ -47,7 +47,8 @@ type Request struct {
 	Session string // none where it is empty
 	Method  string
 	Path    string
-	Body    any // nil, a string that is sent as it is, or anything that becomes JSON
+	Body    any    // nil, a string that is sent as it is, or anything that becomes JSON
+	Owner   string // of what the request makes
 }
 
 // Try makes a request of a server that may not be up.
@@ -219,6 +220,9 @@ func (s *Site) exchange(ctx context.Context, r Request) (*http.Request, Answer, 
 	}
 	if r.ID != "" {
 		req.Header.Set("X-Request-Id", r.ID)
+	}
+	if r.Owner != "" {
+		req.Header.Set("X-Keyserver-Owner", r.Owner)
 	}
 	a, err := s.Carry(req)
 	return req, a, err
