@@ -17,7 +17,8 @@ const (
 // AnnotationCreatePending is set by the manager together with the finalizer,
 // before it creates something outside. Its value binds the attempt to this
 // object and to what it declared, so that a manager killed between the creation
-// and the status knows afterwards that the creation was its own.
+// and the status knows afterwards that the creation was its own. Where the key
+// server keeps owner marks these tell, and the annotation is taken off.
 const AnnotationCreatePending = "trust.keyserver.dev/create-pending"
 
 // Finalizers.
