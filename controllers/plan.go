@@ -53,7 +53,7 @@ type Planner struct {
 // NewPlanner makes a planner. Close ends its connections.
 func NewPlanner(o PlanOptions) (*Planner, error) {
 	p := &Planner{log: o.Log.WithName("connection"), settled: make(chan struct{}, 1)}
-	c := managed.Cluster{Client: o.Client, Live: o.Client, Recorder: silent{}}
+	c := managed.Cluster{Client: o.Client, Live: o.Client, Recorder: silent{}, Identity: &managed.Identity{Planned: true}}
 	p.registry = Options{Dial: p.dial, Clock: o.Clock}.registry(c, o.Indexer, o.Log)
 	if err := registerKinds(p.registry); err != nil {
 		return nil, err

@@ -71,7 +71,10 @@ func (o Options) registry(c managed.Cluster, indexer client.FieldIndexer, log lo
 	if o.timing == nil {
 		o.timing = &link.DefaultTiming
 	}
-	c.Clock, c.Identity = o.Clock, &managed.Identity{}
+	c.Clock = o.Clock
+	if c.Identity == nil {
+		c.Identity = &managed.Identity{}
+	}
 	return managed.NewRegistry(c, indexer, link.NewConnections(o.Dial, o.Clock, *o.timing, log.WithName("connection")), *o.timing)
 }
 

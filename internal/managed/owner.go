@@ -23,8 +23,10 @@ import (
 
 // Identity is the UID of the namespace kube-system, which lives as long as the
 // cluster: by it key servers tell clusters apart. Where a plan is made without a
-// cluster it is empty.
+// cluster, or by somebody who may not read the namespace, it is empty.
 type Identity struct {
+	Planned bool
+
 	mu  sync.Mutex
 	uid types.UID
 }
@@ -38,7 +40,7 @@ func (i *Identity) of(ctx context.Context, live client.Reader) (types.UID, error
 	m := &metav1.PartialObjectMetadata{}
 	m.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
 	err := live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, m)
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) || i.Planned && apierrors.IsForbidden(err) {
 		return "", nil
 	}
 	if err != nil {

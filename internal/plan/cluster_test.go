@@ -192,6 +192,9 @@ func TestExportApplyPlan(t *testing.T) {
 			t.Errorf("%s is %s", name, status.Provenance)
 		}
 	}
+	for range r.Objects { // what is adopted is marked, and otherwise as it was
+		before = append(before, "setOwner")
+	}
 	inCluster := func(o *plan.Options) { o.Cluster, o.Access = c.Client, nil }
 	r = k.mustPlan(t, exported, inCluster)
 	if s := r.Summary; s.None != len(r.Objects) || len(r.Objects) != 13 || !s.Agrees {

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
@@ -334,5 +335,34 @@ func TestPlanOfAPeerReference(t *testing.T) {
 	}
 	if w := k.writes(t); len(w) > 0 {
 		t.Errorf("the key server was written to: %v", w)
+	}
+}
+
+// What somebody else owns is said before anything is applied, and a plan marks nothing.
+func TestOwnersForbid(t *testing.T) {
+	k := start(t)
+	for name, owner := range map[string]string{"Theirs": "elsewhere/ns/Role/theirs", "Ours": "some-cluster/default/Role/ours", "Nobody's": ""} {
+		saved := must[schema.RoleSaved](t)(k.admin.CreateRole(client.OwnedBy(t.Context(), owner), schema.CreateRoleRequest{Name: name}))
+		if marks := must[schema.OwnerList](t)(k.admin.ListOwners(t.Context(), schema.OwnerQuery{Kind: "role"})); owner != "" &&
+			!slices.ContainsFunc(marks.Owners, func(m schema.OwnerMark) bool { return m.ID == saved.Role.ID && m.Owner == owner }) {
+			t.Fatalf("%s: %+v", name, marks)
+		}
+	}
+	before := k.writes(t)
+	r := k.mustPlan(t, object("Role", "theirs", "{roleName: Theirs, operations: [HMAC Data], adoptionPolicy: Always}")+
+		object("Role", "ours", "{roleName: Ours, operations: [HMAC Data], adoptionPolicy: Never}")+
+		object("Role", "nobody", "{roleName: Nobody's, operations: []}"))
+	if o := find(t, r, "Role theirs"); o.Action != managed.PlanBlocked || o.Reason != v1alpha1.ReasonConflict || !strings.Contains(o.Message, "is owned by elsewhere/ns/Role/theirs") {
+		t.Errorf("somebody else's: %+v", o)
+	}
+	// Without a cluster the plan is for the one whose object this is.
+	if o := find(t, r, "Role ours"); o.Action != managed.PlanUpdate {
+		t.Errorf("one's own: %+v", o)
+	}
+	if o := find(t, r, "Role nobody"); o.Action != managed.PlanAdopt {
+		t.Errorf("nobody's: %+v", o)
+	}
+	if after := k.writes(t); !slices.Equal(before, after) {
+		t.Errorf("the key server was written to: %v", after[len(before):])
 	}
 }
