@@ -133,7 +133,8 @@ func (r *reconciler[T, D]) owns(ctx context.Context, p *pass[T, D], seen Externa
 }
 
 // succeed has the object take the place of an owner that is gone: of itself in a
-// cluster that this one succeeds, or of an object that this cluster had.
+// cluster that this one succeeds, or of an object that this cluster had, or that no
+// grant of the KeyServer covers any more.
 func (r *reconciler[T, D]) succeed(ctx context.Context, p *pass[T, D], o Ownership, cluster types.UID) (Ownership, error) {
 	before, rest, _ := strings.Cut(o.Holder, "/")
 	parts := strings.Split(rest, "/")
@@ -152,9 +153,16 @@ func (r *reconciler[T, D]) succeed(ctx context.Context, p *pass[T, D], o Ownersh
 	}
 	holder, _ := r.New().(T)
 	err := r.Live.Get(ctx, types.NamespacedName{Namespace: parts[0], Name: parts[2]}, holder)
-	if apierrors.IsNotFound(err) {
+	out := apierrors.IsNotFound(err)
+	if err == nil {
+		if spec, _ := holder.Managed(); spec.KeyServerRef.Name == p.spec.KeyServerRef.Name {
+			var covered bool
+			covered, _, err = r.covered(ctx, p, holder)
+			out = err == nil && !covered
+		}
+	}
+	if out {
 		o.Marked, o.Holder = o.Holder, ""
-		return o, nil
 	}
 	return o, client.IgnoreNotFound(err)
 }
