@@ -146,9 +146,6 @@ func (a trustedServerAdapter) Provides(obj *v1alpha1.TrustedServer) []string {
 	return keys
 }
 
-func objectKey(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }
-func peerKey(system string) string                  { return "peer " + system }
-
 // Peer implements managed.Peered.
 func (trustedServerAdapter) Peer(obj *v1alpha1.TrustedServer) *v1alpha1.PeerReference {
 	return obj.Spec.TrustBlob.PeerRef
