@@ -171,6 +171,18 @@ func (l *HiddenLink) UnmarshalText(text []byte) error {
 // String returns canonical base64.
 func (l HiddenLink) String() string { return keyserver.HiddenLink(l).Base64() }
 
+// LinkOf is the hidden link of a key of a key server.
+func LinkOf(system SystemID, key HexID) HiddenLink {
+	return HiddenLink(keyserver.NewHiddenLink(keyserver.SystemID(system), keyserver.ID(key)))
+}
+
+// Split answers the key server and the id of the key, by which the change feed and
+// owner marks know it. ok is false where the link is of another shape.
+func (l HiddenLink) Split() (system SystemID, key HexID, ok bool) {
+	s, id, ok := keyserver.HiddenLink(l).Split()
+	return SystemID(s), HexID(id), ok
+}
+
 // parseInteger reads a JSON integer from 0 to limit, without fraction or exponent.
 func parseInteger(value []byte, limit uint64) (uint64, error) {
 	n, err := strconv.ParseUint(string(value), 10, 64)

@@ -303,7 +303,7 @@ func (e *Engine) replan(ctx context.Context, tx *sqlstore.Tx, line keyserver.ID)
 	if rotation.DueAt = due.Next; due.Rotate || len(due.Retire) > 0 {
 		rotation.DueAt = e.now()
 	}
-	return tx.PutKeyRotation(ctx, rotation)
+	return tx.PlanKeyRotation(ctx, rotation)
 }
 
 func generations(keys []sqlstore.KeyRecord) []keylife.Generation {

@@ -62,6 +62,15 @@ type API interface {
 	SetACLTemplateMember(ctx context.Context, in schema.SetACLTemplateMemberRequest) (schema.TemplateMemberSaved, error)
 	RemoveACLTemplateMember(ctx context.Context, in schema.RemoveACLTemplateMemberRequest) (schema.TemplateMemberGone, error)
 
+	MintKey(ctx context.Context, in schema.MintKeyRequest) (schema.KeyMetadata, error)
+	ListKeys(ctx context.Context, in schema.KeyQuery) (schema.KeyListing, error)
+	SetKeyRotation(ctx context.Context, in schema.KeyRotationRequest) (schema.KeyRotationSaved, error)
+	DestroyKey(ctx context.Context, in schema.DestroyKeyRequest) (schema.KeyStateSaved, error)
+	GetACL(ctx context.Context, in schema.KeyRequest) (schema.ACLResponse, error)
+	GrantACL(ctx context.Context, in schema.ACLChangeRequest) (schema.ACLResponse, error)
+	UpdateACL(ctx context.Context, in schema.ACLChangeRequest) (schema.ACLResponse, error)
+	RevokeACL(ctx context.Context, in schema.ACLRevokeRequest) (schema.ACLResponse, error)
+
 	ListTemplatedDirectories(ctx context.Context, in schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error)
 	CreateTemplatedDirectory(ctx context.Context, in schema.CreateTemplatedDirectoryRequest) (schema.TemplatedDirectorySaved, error)
 	DeleteTemplatedDirectory(ctx context.Context, in schema.ByID) (schema.TemplatedDirectoryGone, error)

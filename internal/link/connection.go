@@ -72,7 +72,8 @@ type invalidator interface {
 // forgetter is a memo of any answer.
 type forgetter interface {
 	invalidate()
-	Changed(kind, id string)
+	Changed(kind, id string) (whole string)
+	anyChanged(kind string)
 	recheck(ctx context.Context) (changed bool, err error)
 }
 

@@ -149,17 +149,25 @@ func (c *Connection) poll(ctx context.Context) error {
 // apply notes changes in the listings and tells the objects that each page
 // concerns, once.
 func (c *Connection) apply(ctx context.Context, changes []schema.Change) {
-	news := map[string]map[string]bool{}
+	news, every := map[string]map[string]bool{}, map[string]bool{}
 	for _, ch := range changes {
 		spell, known := c.ids[ch.Kind]
 		if !known {
 			continue
 		}
+		if ch.Kind == keyFeed && ch.ID == (schema.HexID{}) {
+			c.anyKeyChanged()
+			every[ch.Kind] = true
+			continue
+		}
 		id := spell(ch.ID)
 		c.mu.Lock()
 		l := c.listings[ch.Kind]
+		about := map[string]bool{id: true}
 		for _, m := range c.memos {
-			m.Changed(ch.Kind, id)
+			if whole := m.Changed(ch.Kind, id); whole != "" {
+				about[whole] = true
+			}
 		}
 		c.mu.Unlock()
 		if l != nil && !l.Changed(id, ch.Action) {
@@ -168,9 +176,24 @@ func (c *Connection) apply(ctx context.Context, changes []schema.Change) {
 		if news[ch.Kind] == nil {
 			news[ch.Kind] = map[string]bool{}
 		}
-		news[ch.Kind][id] = true
+		maps.Copy(news[ch.Kind], about)
+	}
+	for kind := range every {
+		news[kind] = nil
 	}
 	for kind, ids := range news {
 		c.tell(ctx, Notice{KeyServer: c.Name, Kind: kind, IDs: ids})
+	}
+}
+
+// keyFeed is the kind of changes of keys and of their lists. The id zero stands for
+// more of them than are worth naming.
+const keyFeed = "key"
+
+func (c *Connection) anyKeyChanged() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.memos {
+		m.anyChanged(keyFeed)
 	}
 }

@@ -10,6 +10,7 @@ import (
 // Marks are the owner marks of the objects of one kind.
 type Marks struct {
 	kind  string
+	spell func(schema.HexID) string
 	parse func(id string) (schema.HexID, error)
 	list  List[schema.OwnerMark]
 }
@@ -23,9 +24,16 @@ func NewMarks(kind string, spell func(schema.HexID) string, parse func(string) (
 	return &Marks{kind: kind, parse: parse, list: List[schema.OwnerMark]{
 		Name: MarksFeed(kind),
 		Read: func(ctx context.Context, c *Connection) ([]schema.OwnerMark, error) { return readMarks(ctx, c, kind) },
-		Keys: func(m schema.OwnerMark) []string { return []string{spell(m.ID)} },
-	}}
+		Keys: func(m schema.OwnerMark) []string { return []string{spell(m.ID), ByOwner(m.Owner)} },
+	}, spell: spell}
 }
+
+// ByOwner is the key by which the listing has what somebody owns, the first of it
+// where that is more than one.
+func ByOwner(owner string) string { return "owner:" + owner }
+
+// ID spells the id of what is marked.
+func (m *Marks) ID(mark schema.OwnerMark) string { return m.spell(mark.ID) }
 
 // Of returns the connection's listing.
 func (m *Marks) Of(c *Connection) *Listing[schema.OwnerMark] { return m.list.Of(c) }

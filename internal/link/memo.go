@@ -20,6 +20,10 @@ type Answers[V any] struct {
 	Read func(ctx context.Context, c *Connection, key string) (V, error)
 	// ID returns the id of the object that an answer is about.
 	ID func(V) string
+	// Parts returns the ids of further objects that an answer is about, as which
+	// parts of its object are known to the change feed: a change of one is a change
+	// of the object. Nil where there are none.
+	Parts func(V) []string
 }
 
 // Of returns the connection's memo.
@@ -30,7 +34,7 @@ func (a *Answers[V]) Of(c *Connection) *Memo[V] {
 		return have
 	}
 	m := &Memo[V]{
-		clock: c.clock, feed: a.Feed, id: a.ID, by: map[string]remembered[V]{},
+		clock: c.clock, feed: a.Feed, id: a.ID, parts: a.Parts, by: map[string]remembered[V]{}, whole: map[string]string{},
 		read: func(ctx context.Context, key string) (V, error) { return a.Read(ctx, c, key) },
 	}
 	c.memos[a.Name] = m
@@ -43,10 +47,14 @@ type Memo[V any] struct {
 	feed  string
 	read  func(context.Context, string) (V, error)
 	id    func(V) string
+	parts func(V) []string // nil for none
 
 	mu    sync.Mutex
 	by    map[string]remembered[V]
 	stale int // counts changes: a reading during which one happened is not kept
+	// whole are the ids of objects by those of their parts. They outlive the answers
+	// that told them: whoever waits for one has to be woken between two answers, too.
+	whole map[string]string
 }
 
 type remembered[V any] struct {
@@ -68,8 +76,21 @@ func (m *Memo[V]) Get(ctx context.Context, notBefore time.Time, key string) (V, 
 	value, err := m.read(ctx, key)
 	if err == nil {
 		m.keep(key, remembered[V]{value: value, readAt: begun}, stale)
+		m.learn(value)
 	}
 	return value, err
+}
+
+// learn notes the parts that an answer tells, whether it is kept or not.
+func (m *Memo[V]) learn(value V) {
+	if m.parts == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, part := range m.parts(value) {
+		m.whole[part] = m.id(value)
+	}
 }
 
 // keep remembers a reading, unless a change has come since.
@@ -110,18 +131,28 @@ func (m *Memo[V]) Last(key string) (V, bool) {
 	return have.value, ok
 }
 
-// Changed forgets the answers about one object.
-func (m *Memo[V]) Changed(kind, id string) {
+// Changed forgets the answers about one object. Where it is a part of another one,
+// it forgets those about that, too, and returns its id.
+func (m *Memo[V]) Changed(kind, id string) (whole string) {
 	if kind != m.feed {
-		return
+		return ""
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stale++
+	whole = m.whole[id]
 	for key, have := range m.by {
-		if m.id(have.value) == id {
+		if about := m.id(have.value); about == id || about == whole && whole != "" {
 			delete(m.by, key)
 		}
+	}
+	return whole
+}
+
+// anyChanged forgets all answers of a kind.
+func (m *Memo[V]) anyChanged(kind string) {
+	if kind == m.feed {
+		m.invalidate()
 	}
 }
 

@@ -146,3 +146,28 @@ func TestVoidAnswerLastsOnlyWhereThereIsNoOther(t *testing.T) {
 		t.Errorf("asked %d times, want each time anew; the last answer is %q", s.asked, last)
 	}
 }
+
+func TestMemoKnowsTheWholeByItsParts(t *testing.T) {
+	s := &teller{}
+	m, _ := memoOf(s)
+	m.whole, m.parts = map[string]string{}, func(string) []string { return []string{"part"} }
+	if whole := m.Changed("principal", "part"); whole != "" {
+		t.Errorf("%q is known before anybody asked", whole)
+	}
+	// The first answer is too old to be kept, and yet tells what belongs together.
+	s.during = func() { m.Changed("principal", "another"); s.during = nil }
+	for range 2 { // the second time there is no answer any more
+		if _, err := m.Get(context.Background(), time.Time{}, "a"); err != nil {
+			t.Fatal(err)
+		}
+		if whole := m.Changed("principal", "part"); whole != "id of a" {
+			t.Errorf("the part belongs to %q", whole)
+		}
+	}
+	if whole := m.Changed("role", "part"); whole != "" {
+		t.Errorf("another kind's part belongs to %q", whole)
+	}
+	if s.asked != 2 {
+		t.Errorf("asked %d times: a change of the part left the answer", s.asked)
+	}
+}

@@ -47,7 +47,7 @@ func TestWhatRefusalsMean(t *testing.T) {
 		{"the write was accepted and does not show", Problem{Reason: v1alpha1.ReasonNotVerified}, []string{
 			"NOT_SAVED", "NOT_REMOVED", "NOT_PERSISTED", "NOT_VERIFIED", "READBACK_FAILED",
 		}},
-		{"somebody else was faster", Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true}, []string{"ALREADY_TRUSTED", "NOT_TRUSTED", "NOT_FOUND"}},
+		{"somebody else was faster", Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true}, []string{"ALREADY_TRUSTED", "NOT_TRUSTED", "NOT_FOUND", "KEY_NOT_FOUND", "ACL_NOT_FOUND", "KEY_STATE"}},
 		{"somebody else has it", Problem{Reason: v1alpha1.ReasonConflict, Outdated: true}, []string{"ALREADY_EXISTS", "BUILT_IN", "LAST_WRITER", "OWNED"}},
 		{"the roles of others are in the way", Problem{Reason: v1alpha1.ReasonConflict, Again: seldom}, []string{"DUTIES_CONFLICT"}},
 		{"others use it", Problem{Reason: v1alpha1.ReasonInUse, Again: seldom}, []string{"IN_USE"}},

@@ -41,6 +41,9 @@ func (r *reconciler[T, D]) act(ctx context.Context, p *pass[T, D], d Decision) (
 	case actDelete, actRetire:
 		return r.write(ctx, p, d, func() (Outcome, error) {
 			out, err := r.adapter.Delete(ctx, conn, p.obj, d.Target)
+			if _, lasts := any(r.adapter).(Lasting); lasts && err == nil {
+				return out, r.disown(ctx, p, d.Target)
+			}
 			if err == nil {
 				r.marks.Of(conn).Drop(d.Target) // gone with it
 			}

@@ -75,6 +75,15 @@ type Stepwise interface {
 	Begun(seen External) bool
 }
 
+// Lasting is implemented by adapters whose external objects stay on the key server
+// when they have been deleted, and their owner marks with them: keys, which are
+// destroyed in time, and are known for ever. A mark that stayed would have the next
+// object of the name take what is gone for its own.
+type Lasting interface {
+	// Lasts does nothing.
+	Lasts()
+}
+
 // SupersededClaim is a replaced external object and the claim on it.
 type SupersededClaim struct {
 	Superseded
@@ -103,7 +112,15 @@ type Input struct {
 	Peers     Peering
 	NotBefore time.Time
 	Deleting  bool
+
+	marked func(context.Context) (string, bool, error)
 }
+
+// Marked returns the id of an external object that bears the mark of this object: of
+// a kind whose external objects have no name, nothing else finds again what was made
+// and never recorded, or was recorded in a cluster that is lost. It fails as
+// unsupported (link.IsUnsupported) where the key server keeps no marks.
+func (in Input) Marked(ctx context.Context) (id string, marked bool, err error) { return in.marked(ctx) }
 
 // Outcome is what a verified write has read back.
 type Outcome struct {
@@ -112,6 +129,9 @@ type Outcome struct {
 	// Unfinished is what kept a creation of more than one write from its end:
 	// the object has its identity, and the rest is drift.
 	Unfinished error
+	// Noted takes the place of what was noted of the external object before, where
+	// Record has to know what the write has read back.
+	Noted any
 }
 
 // Stamp returns a status time, cut to what the API keeps.

@@ -82,6 +82,7 @@ func (r *reconciler[T, D]) declare(ctx context.Context, p *pass[T, D]) error {
 }
 
 func (r *reconciler[T, D]) observe(ctx context.Context, p *pass[T, D]) (err error) {
+	p.in.marked = func(ctx context.Context) (string, bool, error) { return r.markedFor(ctx, p) }
 	p.facts.External, err = r.adapter.Observe(ctx, p.in, p.obj, p.want)
 	if err != nil {
 		return err

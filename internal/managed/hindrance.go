@@ -30,6 +30,9 @@ const (
 	Absent
 	// Present: it is neither taken over nor corrected, where it is there.
 	Present
+	// Agreed: nothing is kept from being done about it. Where it is as declared, that
+	// is not all that there is to say.
+	Agreed
 	// Removed: it is not deleted before the status has said the message, which
 	// goes on after "removing ...: ".
 	Removed

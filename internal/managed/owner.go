@@ -12,12 +12,13 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	k8sschema "k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/link"
 )
 
@@ -38,7 +39,7 @@ func (i *Identity) of(ctx context.Context, live client.Reader) (types.UID, error
 		return i.uid, nil
 	}
 	m := &metav1.PartialObjectMetadata{}
-	m.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
+	m.SetGroupVersionKind(k8sschema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
 	err := live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, m)
 	if apierrors.IsNotFound(err) || i.Planned && apierrors.IsForbidden(err) {
 		return "", nil
@@ -172,6 +173,41 @@ func (p *pass[T, D]) succeeds(cluster string) bool {
 	return o != nil && slices.Contains(o.Succeeds, cluster)
 }
 
+// markedFor finds what bears the mark of an object: that of this cluster, or of one
+// that it succeeds. Where a plan does not know the cluster, any will do.
+func (r *reconciler[T, D]) markedFor(ctx context.Context, p *pass[T, D]) (id string, marked bool, err error) {
+	cluster, err := r.Identity.of(ctx, r.Live)
+	if err != nil {
+		return "", false, err
+	}
+	marks := r.marks.Of(p.in.Conn)
+	if err := marks.Refresh(ctx, p.in.NotBefore); err != nil {
+		return "", false, err
+	}
+	me := func(cluster string) string {
+		return ownerOf(types.UID(cluster), r.kind.Name, p.obj.GetNamespace(), p.obj.GetName())
+	}
+	if cluster == "" {
+		marks.Each(func(m schema.OwnerMark) {
+			before, _, _ := strings.Cut(m.Owner, "/")
+			if owner := strings.TrimSuffix(m.Owner, asAdopted); owner == me(before) {
+				id, marked = r.marks.ID(m), true
+			}
+		})
+		return id, marked, nil
+	}
+	var keys []string
+	clusters := []string{string(cluster)}
+	if o := p.keyServer.Spec.Ownership; o != nil {
+		clusters = append(clusters, o.Succeeds...)
+	}
+	for _, c := range clusters {
+		keys = append(keys, link.ByOwner(me(c)), link.ByOwner(me(c)+asAdopted))
+	}
+	mark, marked, err := marks.Find(ctx, p.in.NotBefore, keys...)
+	return r.marks.ID(mark), marked, err
+}
+
 // claim marks the external object as this object's, before anything is changed
 // about it. Whoever is second is refused.
 func (r *reconciler[T, D]) claim(ctx context.Context, p *pass[T, D], d Decision) error {
@@ -189,10 +225,13 @@ func (r *reconciler[T, D]) create(ctx context.Context, p *pass[T, D]) (Outcome, 
 		return r.adapter.Create(ctx, p.in.Conn, *p.want)
 	}
 	out, err := r.adapter.Create(link.OwnedBy(ctx, o.Me), p.in.Conn, *p.want)
-	if err == nil {
-		r.marks.Made(p.in.Conn, out.ID, o.Me)
+	if err != nil {
+		// It may have been made all the same.
+		p.in.Conn.Outdated(link.MarksFeed(r.kind.Feed))
+		return out, err
 	}
-	return out, err
+	r.marks.Made(p.in.Conn, out.ID, o.Me)
+	return out, nil
 }
 
 // disown takes the object's mark off what it lets go. The object goes whatever

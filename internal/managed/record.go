@@ -35,6 +35,9 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 	if res.done {
 		seen = r.recordDone(p, res, seen)
 		res.Reason, res.Message = v1alpha1.ReasonVerified, res.sentence()
+		if h, hinders := seen.hindrance(Agreed); hinders {
+			res.Reason, res.Message = h.Reason, h.Message
+		}
 	}
 	owner := seen.Exists && (res.done || res.begun || p.facts.Management == v1alpha1.Observe || seen.ID == p.facts.Owned)
 	if p.facts.Management == v1alpha1.Observe && seen.Exists && seen.ID != p.facts.Owned {
@@ -94,6 +97,9 @@ func (r *reconciler[T, D]) recordDone(p *pass[T, D], res result, seen External) 
 		return seen
 	}
 	seen.Exists, seen.ID, seen.Drift = true, res.outcome.ID, nil
+	if res.outcome.Noted != nil {
+		seen.Noted = res.outcome.Noted
+	}
 	return seen
 }
 

@@ -194,7 +194,7 @@ func deletedAlready(f Facts) (Decision, bool) {
 	if f.External.Exists {
 		return release(f.External.What + " was never taken over; it stays on the key server"), true
 	}
-	return release("the key server no longer has it"), true
+	return release(cmp.Or(f.External.Evidence, "the key server no longer has it")), true
 }
 
 // passedOn leaves alone what has come to belong to somebody else.
@@ -350,6 +350,11 @@ func retire(f Facts) (Decision, bool) {
 }
 
 func verified(f Facts) (Decision, bool) {
+	if h, hinders := f.External.hindrance(Agreed); hinders {
+		d := f.settle(report(h.Reason, "%s", h.Message))
+		d.Rule = h.Rule
+		return d, true
+	}
 	return f.settle(report(v1alpha1.ReasonVerified, "re-read: %s", f.External.Evidence)), true
 }
 

@@ -71,8 +71,14 @@ func (r reads) LinesDue(ctx context.Context, by time.Time, limit int) ([]keyserv
 }
 
 // PutKeyRotation stores the rotation of a line, and DeleteKeyRotation takes it
-// away. Neither is a change of a key.
+// away. Each is a change of the line's first key: its metadata tell it.
 func (tx *Tx) PutKeyRotation(ctx context.Context, k KeyRotation) error {
+	tx.record(keyserver.ChangeKey, k.Lineage, keyserver.Updated)
+	return tx.PlanKeyRotation(ctx, k)
+}
+
+// PlanKeyRotation stores when a line wants something done, which nobody is told.
+func (tx *Tx) PlanKeyRotation(ctx context.Context, k KeyRotation) error {
 	_, err := tx.exec(ctx, `INSERT INTO key_rotations (lineage, every_days, verify_days, destroy_days, due_at, mac) VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT (lineage) DO UPDATE SET every_days = excluded.every_days, verify_days = excluded.verify_days, destroy_days = excluded.destroy_days,
 			due_at = excluded.due_at, mac = excluded.mac`,
@@ -82,6 +88,7 @@ func (tx *Tx) PutKeyRotation(ctx context.Context, k KeyRotation) error {
 
 // DeleteKeyRotation takes the rotation of a line away, if it has one.
 func (tx *Tx) DeleteKeyRotation(ctx context.Context, lineage keyserver.ID) error {
+	tx.record(keyserver.ChangeKey, lineage, keyserver.Updated)
 	_, err := tx.exec(ctx, `DELETE FROM key_rotations WHERE lineage = $1`, lineage[:])
 	return err
 }
