@@ -38,9 +38,8 @@ var identity = link.Answers[schema.SessionPrincipal]{
 
 // declaredTemplate is what an ACLTemplate declares, its references resolved.
 type declaredTemplate struct {
-	name    string
-	members map[memberKey]declaredMember
-	own     memberKey
+	membership
+	name string
 	// paths that use it, each with its trailing slash; nil where they are left
 	// as they are.
 	paths map[string]bool
@@ -87,29 +86,30 @@ func (aclTemplateAdapter) Reach(_ context.Context, _ managed.Input, obj *v1alpha
 	return reach, nil
 }
 
+// Provides implements managed.Provider.
+func (aclTemplateAdapter) Provides(obj *v1alpha1.ACLTemplate) []string {
+	var keys []string
+	for _, p := range obj.Spec.Directories {
+		keys = append(keys, managed.IndexKey(obj.Spec.KeyServerRef.Name, directoryKey(directoryPath(p))))
+	}
+	return keys
+}
+
 // Declared implements managed.Adapter.
 func (a aclTemplateAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.ACLTemplate) (declaredTemplate, error) {
-	want := declaredTemplate{name: obj.Spec.TemplateName, members: map[memberKey]declaredMember{}}
+	want := declaredTemplate{name: obj.Spec.TemplateName}
 	own, err := identity.Of(in.Conn).Get(ctx, time.Time{}, "")
 	if err != nil {
 		return want, err
 	}
-	want.own = memberKey{own.SystemID, own.PrincipalID}
-	for _, m := range obj.Spec.Members {
-		key, err := resolveMember(ctx, in, m.Principal)
-		if err != nil {
-			return want, err
-		}
-		if twin, twice := want.members[key]; twice {
-			return want, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.members names one principal as %q and as %q; keep one of them", twin.spelled, m.Principal)
-		}
-		member := memberOf(key, m)
-		if key == want.own && locksOut(member) {
-			return want, link.NewProblem(v1alpha1.ReasonInvalidSpec,
-				"spec.members gives %q, as which the manager logs in, less than WRITE without a start and an end, so that it could no longer change the template; "+
-					"raise that, or leave it out: it then keeps what it has", m.Principal)
-		}
-		want.members[key] = declaredMember{member, m.Principal}
+	want.membership, err = declareMembers(ctx, in, obj.Spec.Members, memberKey{own.SystemID, own.PrincipalID})
+	if err != nil {
+		return want, err
+	}
+	if self, is := want.members[want.own]; is && locksOut(self.TemplateMemberRequest) {
+		return want, link.NewProblem(v1alpha1.ReasonInvalidSpec,
+			"spec.members gives %q, as which the manager logs in, less than WRITE without a start and an end, so that it could no longer change the template; "+
+				"raise that, or leave it out: it then keeps what it has", self.spelled)
 	}
 	if obj.Spec.Directories != nil {
 		want.paths = map[string]bool{}
@@ -149,7 +149,7 @@ func (a aclTemplateAdapter) Observe(ctx context.Context, in managed.Input, obj *
 	if err != nil {
 		return seen, err
 	}
-	drift, begun := compareMembers(want, held.Members)
+	drift, begun := compareMembers(want.membership, held.Members)
 	var named string
 	if template.Name != want.name {
 		begun = false

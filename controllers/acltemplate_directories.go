@@ -28,6 +28,17 @@ func byPath(path string) string { return "path:" + path }
 // directoryPath is a path as the key server stores it: with one trailing slash.
 func directoryPath(path string) string { return strings.TrimRight(path, "/") + "/" }
 
+// directoriesAbove lists the directories that a path lies under.
+func directoriesAbove(path string) (above []string) {
+	path = directoryPath(path)
+	for i := range path {
+		if path[i] == '/' {
+			above = append(above, path[:i+1])
+		}
+	}
+	return above
+}
+
 // compareDirectories lists where the directories that use the template differ
 // from the declaration. added reports that none has to be taken away; taken
 // says which belongs to another template.

@@ -51,6 +51,28 @@ type declaredMember struct {
 	spelled string // as the spec names the principal
 }
 
+// membership is who is to have which rights.
+type membership struct {
+	members map[memberKey]declaredMember
+	own     memberKey // as whom the manager logs in
+}
+
+// declareMembers resolves a list of members.
+func declareMembers(ctx context.Context, in managed.Input, list []v1alpha1.ACLTemplateMember, own memberKey) (membership, error) {
+	want := membership{members: map[memberKey]declaredMember{}, own: own}
+	for _, m := range list {
+		key, err := resolveMember(ctx, in, m.Principal)
+		if err != nil {
+			return want, err
+		}
+		if twin, twice := want.members[key]; twice {
+			return want, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.members names one principal as %q and as %q; keep one of them", twin.spelled, m.Principal)
+		}
+		want.members[key] = declaredMember{memberOf(key, m), m.Principal}
+	}
+	return want, nil
+}
+
 // resolveMember finds the principal that "TYPE/NAME" or "id/SYSTEM/PRINCIPAL"
 // names.
 func resolveMember(ctx context.Context, in managed.Input, spelled string) (memberKey, error) {
@@ -106,7 +128,7 @@ func locksOut(m schema.TemplateMemberRequest) bool {
 // compareMembers lists where the members differ from the declaration. begun
 // reports that nothing but members is missing. The manager's own principal is
 // a member whether it is declared or not.
-func compareMembers(want *declaredTemplate, held []schema.TemplateMember) (drift []v1alpha1.FieldDrift, begun bool) {
+func compareMembers(want membership, held []schema.TemplateMember) (drift []v1alpha1.FieldDrift, begun bool) {
 	begun = true
 	seen := map[memberKey]bool{}
 	for _, h := range held {
@@ -192,7 +214,7 @@ func enroll(ctx context.Context, c *link.Connection, want declaredTemplate, id s
 		}
 		members = gone.Members
 	}
-	for _, m := range lacking(want, held.Members) {
+	for _, m := range lacking(want.membership, held.Members) {
 		saved, err := c.Officer.SetACLTemplateMember(ctx, schema.SetACLTemplateMemberRequest{ID: id, TemplateMemberRequest: m})
 		if err != nil {
 			return err
@@ -200,7 +222,7 @@ func enroll(ctx context.Context, c *link.Connection, want declaredTemplate, id s
 		members = saved.Members
 	}
 	// Each write was verified; what differs now is the doing of somebody else.
-	if drift, _ := compareMembers(&want, members); len(drift) > 0 {
+	if drift, _ := compareMembers(want.membership, members); len(drift) > 0 {
 		return &link.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true, Message: managed.FieldsOf(drift) + " changed outside while the members were written"}
 	}
 	return nil
@@ -208,7 +230,7 @@ func enroll(ctx context.Context, c *link.Connection, want declaredTemplate, id s
 
 // lacking returns the declared members that are not there or differ, always in
 // the same order.
-func lacking(want declaredTemplate, held []schema.TemplateMember) []schema.TemplateMemberRequest {
+func lacking(want membership, held []schema.TemplateMember) []schema.TemplateMemberRequest {
 	var out []schema.TemplateMemberRequest
 	for _, key := range slices.SortedFunc(maps.Keys(want.members), memberKey.compare) {
 		declared := want.members[key].TemplateMemberRequest

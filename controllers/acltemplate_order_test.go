@@ -57,7 +57,7 @@ func TestTemplatesAreFilledInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := declaredTemplate{name: "keys", members: map[memberKey]declaredMember{}, paths: map[string]bool{}}
+	want := declaredTemplate{name: "keys", membership: membership{members: map[memberKey]declaredMember{}}, paths: map[string]bool{}}
 	var members, directories []string
 	for system := range schema.SystemID(2) {
 		for n := range byte(5) {

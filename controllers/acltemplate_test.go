@@ -309,7 +309,7 @@ func TestCompareMembers(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			want := &declaredTemplate{own: id(own), members: map[memberKey]declaredMember{}}
+			want := membership{own: id(own), members: map[memberKey]declaredMember{}}
 			for n, rights := range tc.rights {
 				want.members[id(n)] = declaredMember{schema.TemplateMemberRequest{SystemID: 1, PrincipalID: schema.DecimalID{7: n}, Rights: rights}, fmt.Sprintf("#%d", n)}
 			}

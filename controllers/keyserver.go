@@ -26,7 +26,7 @@ import (
 // +kubebuilder:rbac:groups="",resources=secrets;configmaps,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
-// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get,resourceNames=keyservers.trust.keyserver.dev;trustedcas.trust.keyserver.dev;roles.trust.keyserver.dev;trustedservers.trust.keyserver.dev;principaltrusts.trust.keyserver.dev;acltemplates.trust.keyserver.dev
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get,resourceNames=keyservers.trust.keyserver.dev;trustedcas.trust.keyserver.dev;roles.trust.keyserver.dev;trustedservers.trust.keyserver.dev;principaltrusts.trust.keyserver.dev;acltemplates.trust.keyserver.dev;keys.trust.keyserver.dev
 
 // keyServerReconciler keeps the connection of each KeyServer as its spec and
 // its Secrets say, and reports what the connection finds.
@@ -222,28 +222,32 @@ func (r *keyServerReconciler) credential(ctx context.Context, c v1alpha1.Adminis
 }
 
 func (r *keyServerReconciler) roots(ctx context.Context, from *v1alpha1.CABundle) (*x509.CertPool, []byte, error) {
-	var pem []byte
-	var err error
-	where := "spec.caBundle.inline"
-	switch {
-	case from == nil:
+	if from == nil {
 		return nil, nil, nil
-	case from.Inline != nil:
-		pem = []byte(*from.Inline)
-	default:
-		if key := managed.SourceAt(from.SecretKeyRef, from.ConfigMapKeyRef); key != nil {
-			where = key.String()
-			pem, err = r.sources.Public(ctx, *key)
-		}
 	}
+	pem, err := bundle(ctx, r.sources, from)
 	if err != nil {
 		return nil, nil, err
 	}
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s holds no PEM certificate", where)
-	}
+	pool.AppendCertsFromPEM(pem)
 	return pool, pem, nil
+}
+
+// bundle reads the certificates by which a service is trusted.
+func bundle(ctx context.Context, sources *managed.Sources, from *v1alpha1.CABundle) ([]byte, error) {
+	where, pem := "spec.caBundle.inline", []byte(deref(from.Inline))
+	if key := managed.SourceAt(from.SecretKeyRef, from.ConfigMapKeyRef); from.Inline == nil && key != nil {
+		var err error
+		where = key.String()
+		if pem, err = sources.Public(ctx, *key); err != nil {
+			return nil, err
+		}
+	}
+	if !x509.NewCertPool().AppendCertsFromPEM(pem) {
+		return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s holds no PEM certificate", where)
+	}
+	return pem, nil
 }
 
 // record writes status and events.

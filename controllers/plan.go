@@ -265,6 +265,7 @@ var reads = []string{
 	"DELETE /api/sessions/current",
 	"POST /api/server/version",
 	"POST /api/principals/lookup",
+	"POST /api/keys/acl/get",
 }
 
 // RoundTrip implements http.RoundTripper.

@@ -197,12 +197,14 @@ func (s *stage) operation(ctx context.Context, name string) schema.HexID {
 // meddler stands between the controllers and one service. Left alone it only
 // counts.
 type meddler struct {
-	adds, removes, lists, writes, replaces, checkpoints atomic.Int32
+	adds, removes, lists, writes, replaces, checkpoints, mints atomic.Int32
 
 	mu      sync.Mutex
 	add     func(ctx context.Context, real link.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error)
 	changes func(ctx context.Context, real link.API, in schema.ChangesQuery) (schema.ChangePage, error)
 	put     func(ctx context.Context) error // fails SetACLTemplateMember
+	give    func(ctx context.Context) error // fails GrantACL, where it says so
+	minted  func(schema.KeyMetadata) error  // loses the answer, where it says so
 	says    func(schema.TrustInfo) schema.TrustInfo
 	witness func(ctx context.Context) (schema.Witness, error)
 }
@@ -236,6 +238,18 @@ func (m *meddler) onPut(f func(context.Context) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.put = f
+}
+
+func (m *meddler) onGive(f func(context.Context) error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.give = f
+}
+
+func (m *meddler) onMinted(f func(schema.KeyMetadata) error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.minted = f
 }
 
 // onTrustInfo has the service say something else of itself.
@@ -334,6 +348,30 @@ func (m *meddled) SetACLTemplateMember(ctx context.Context, in schema.SetACLTemp
 		return schema.TemplateMemberSaved{}, f(ctx)
 	}
 	return m.API.SetACLTemplateMember(ctx, in)
+}
+
+func (m *meddled) MintKey(ctx context.Context, in schema.MintKeyRequest) (schema.KeyMetadata, error) {
+	m.mints.Add(1)
+	m.mu.Lock()
+	f := m.minted
+	m.mu.Unlock()
+	key, err := m.API.MintKey(ctx, in)
+	if f != nil && err == nil {
+		err = f(key)
+	}
+	return key, err
+}
+
+func (m *meddled) GrantACL(ctx context.Context, in schema.ACLChangeRequest) (schema.ACLResponse, error) {
+	m.mu.Lock()
+	f := m.give
+	m.mu.Unlock()
+	if f != nil {
+		if err := f(ctx); err != nil {
+			return schema.ACLResponse{}, err
+		}
+	}
+	return m.API.GrantACL(ctx, in)
 }
 
 func (m *meddled) ListChanges(ctx context.Context, in schema.ChangesQuery) (schema.ChangePage, error) {

@@ -27,7 +27,9 @@ type Grant struct {
 	// the name of an ACLTemplate and each of its directories, with a '/' at the
 	// end; the subject of a TrustedCA or "sha256:" and its fingerprint; the server
 	// name of a TrustedServer or "id/" and its system id; the principal of a
-	// PrincipalTrust, as TYPE/NAME, or "id/" and its id where it is given by that.
+	// PrincipalTrust, as TYPE/NAME, or "id/" and its id where it is given by that;
+	// the path of a Key, or "key/NAMESPACE/NAME" where it has none, and "lineage/"
+	// and the hidden link where it takes over a line.
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
@@ -54,7 +56,7 @@ type Grant struct {
 }
 
 // GrantedKind is a kind whose objects declare something about a key server.
-// +kubebuilder:validation:Enum=ACLTemplate;PrincipalTrust;Role;TrustedCA;TrustedServer
+// +kubebuilder:validation:Enum=ACLTemplate;Key;PrincipalTrust;Role;TrustedCA;TrustedServer
 type GrantedKind string
 
 // GrantedNamespaces are namespaces that are listed or selected.

@@ -41,6 +41,7 @@ var Kinds = []Kind{
 	kind[PrincipalTrust, PrincipalTrustList]("PrincipalTrust", "principaltrusts"),
 	kind[Role, RoleList]("Role", "roles"),
 	kind[ACLTemplate, ACLTemplateList]("ACLTemplate", "acltemplates"),
+	kind[Key, KeyList]("Key", "keys"),
 }
 
 func kind[T, L any, O interface {

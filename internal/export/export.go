@@ -33,6 +33,8 @@ type API interface {
 	ListACLTemplates(ctx context.Context) (schema.ACLTemplateList, error)
 	ListACLTemplateMembers(ctx context.Context, in schema.ByID) (schema.TemplateMemberList, error)
 	ListTemplatedDirectories(ctx context.Context, in schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error)
+	ListKeys(ctx context.Context, in schema.KeyQuery) (schema.KeyListing, error)
+	GetACL(ctx context.Context, in schema.KeyRequest) (schema.ACLResponse, error)
 	GetCurrentSession(ctx context.Context) (schema.Session, error)
 	ListPrincipals(ctx context.Context, in schema.PrincipalQuery) (schema.PrincipalPage, error)
 	LookUpPrincipals(ctx context.Context, in schema.LookupPrincipalsRequest) (schema.PrincipalsFound, error)

@@ -110,6 +110,7 @@ type Input struct {
 	Sources   *Sources
 	Cluster   client.Reader // the cache
 	Peers     Peering
+	Now       time.Time
 	NotBefore time.Time
 	Deleting  bool
 

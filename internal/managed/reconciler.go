@@ -159,6 +159,7 @@ func (r *reconciler[T, D]) begin(ctx context.Context, obj T) *pass[T, D] {
 	p.repairs = r.failures.repairing(obj)
 	p.in = Input{
 		Sources: r.sources, Cluster: r.Client, Peers: Peering{r.Cluster, r.connections},
+		Now: now,
 		NotBefore: now.Add(-p.facts.Resync), Deleting: p.facts.Deleting,
 	}
 	if p.token != "" {

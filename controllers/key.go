@@ -1,0 +1,415 @@
+package controllers
+
+import (
+	"context"
+	"encoding/pem"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+)
+
+// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=keys,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=keys/status,verbs=patch
+
+// declaredKey is what a Key declares, its references resolved.
+type declaredKey struct {
+	mint schema.MintKeyRequest
+	// membership has the manager's own principal, too, as the owner that it is.
+	membership
+	left     bool // the lists are left as they are
+	rotation schema.KeyRotation
+}
+
+type keyAdapter struct{}
+
+func init() { adapted(keyAdapter{}) }
+
+// Kind implements managed.Adapter. What the feed and owner marks call a line is the id
+// of its first key.
+func (keyAdapter) Kind() managed.Kind {
+	return managed.Kind{
+		Name: "Key", Feed: keyLines.Feed,
+		Spell:  schema.HexID.String,
+		Parse:  schema.ParseHexID,
+		Awaits: []string{principals.Feed, trustedServers.Name, directories.Name},
+	}
+}
+
+// Sources implements managed.Adapter.
+func (keyAdapter) Sources(*v1alpha1.Key) []managed.SourceRef { return nil }
+
+// Owned implements managed.Adapter.
+func (keyAdapter) Owned(obj *v1alpha1.Key) string { return idOfLink(obj.Status.Lineage) }
+
+// Claims implements managed.Adapter: a Key claims the line that it names, or has made.
+func (keyAdapter) Claims(obj *v1alpha1.Key, _ *declaredKey) []string {
+	claims := []string{}
+	if obj.Spec.Lineage != nil {
+		claims = append(claims, *obj.Spec.Lineage)
+	} else if obj.Status.Lineage != "" && obj.Status.Provenance != "" {
+		claims = append(claims, obj.Status.Lineage)
+	}
+	return claims
+}
+
+// Reach implements managed.Adapter. Keys have no names, so that one without a path
+// stands for itself.
+func (keyAdapter) Reach(_ context.Context, _ managed.Input, obj *v1alpha1.Key, _ *declaredKey) (managed.Reach, error) {
+	name := "key/" + obj.Namespace + "/" + obj.Name
+	if obj.Spec.Path != nil {
+		name = *obj.Spec.Path
+	}
+	reach := managed.Reach{Names: []managed.Name{{name}}}
+	if obj.Spec.Lineage != nil {
+		reach.Names = append(reach.Names, managed.Name{"lineage/" + *obj.Spec.Lineage})
+	}
+	return reach, nil
+}
+
+// Needs implements managed.Consumer. Members by id are nobody's objects. A directory
+// is needed for minting alone, and any above the path will do.
+func (keyAdapter) Needs(obj *v1alpha1.Key) []managed.Need {
+	var needs []managed.Need
+	for _, m := range obj.Spec.Members {
+		if !strings.HasPrefix(m.Principal, "id/") {
+			needs = append(needs, managed.Need{Key: managed.IndexKey(obj.Spec.KeyServerRef.Name, principalKey(m.Principal)), Holds: true})
+		}
+	}
+	if obj.Spec.Path != nil {
+		for _, directory := range directoriesAbove(*obj.Spec.Path) {
+			needs = append(needs, managed.Need{Key: managed.IndexKey(obj.Spec.KeyServerRef.Name, directoryKey(directory))})
+		}
+	}
+	return needs
+}
+
+// Lasts implements managed.Lasting: a key that is destroyed is known for ever.
+func (keyAdapter) Lasts() {}
+
+// Declared implements managed.Adapter.
+func (keyAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.Key) (declaredKey, error) {
+	spec := &obj.Spec
+	want := declaredKey{
+		mint: schema.MintKeyRequest{Algorithm: string(spec.Algorithm), Path: spec.Path, Exportable: &spec.Exportable},
+		left: spec.Members == nil && (spec.Path != nil || spec.Lineage != nil),
+	}
+	if r := spec.Rotation; r != nil {
+		want.rotation = schema.KeyRotation{EveryDays: int(r.EveryDays), VerifyOnlyDays: int(r.VerifyOnlyDays), DestroyAfterDays: int(r.DestroyAfterDays)}
+	}
+	self, err := administrator.Of(in.Conn).Get(ctx, time.Time{}, "")
+	if err != nil {
+		return want, err
+	}
+	own := memberKey{self.SystemID, self.PrincipalID}
+	want.membership, err = declareMembers(ctx, in, spec.Members, own)
+	if err != nil {
+		return want, err
+	}
+	member, is := want.members[own]
+	if is && disowns(member.TemplateMemberRequest) {
+		return want, link.NewProblem(v1alpha1.ReasonInvalidSpec,
+			"spec.members gives %q, as which the manager logs in, less than OWNER without a limit, a start and an end, so that it could no longer change the keys; "+
+				"raise that, or leave it out: it then is OWNER", member.spelled)
+	}
+	if !is {
+		want.members[own] = declaredMember{
+			schema.TemplateMemberRequest{SystemID: own.system, PrincipalID: own.principal, Rights: schema.RightNamed("OWNER")}, own.String(),
+		}
+	}
+	return want, nil
+}
+
+func disowns(m schema.TemplateMemberRequest) bool {
+	return !m.Rights.Has(schema.RightNamed("OWNER")) || m.MaxUsage != nil || m.StartTime != nil || m.EndTime != nil
+}
+
+// keyNotes is what is to be known later of a line that was read.
+type keyNotes struct {
+	first schema.HiddenLink
+	keys  []schema.KeyFacts
+}
+
+func (n keyNotes) newest() schema.KeyFacts { return n.keys[len(n.keys)-1] }
+
+// Observe implements managed.Adapter. The line is found by the link that the object
+// declares or has recorded, and then by the mark that it was made with.
+func (a keyAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.Key, want *declaredKey) (managed.External, error) {
+	seen := managed.External{What: "a line of " + string(obj.Spec.Algorithm) + " keys"}
+	first, found, err := a.first(ctx, in, obj)
+	if err != nil {
+		return seen, err
+	}
+	if !found {
+		seen.Hindrances, err = a.unmintable(ctx, in, obj)
+		return seen, err
+	}
+	seen.ID, seen.What = idOfLink(first.String()), "the line of keys "+first.String()
+	line, err := keyLines.Of(in.Conn).Get(ctx, in.NotBefore, first.String())
+	if err != nil {
+		return seen, err
+	}
+	if err := a.readable(ctx, in, obj, line); err != nil {
+		return seen, err
+	}
+	if len(line.keys) == 0 {
+		seen.Hindrances, err = a.unmintable(ctx, in, obj)
+		return seen, err
+	}
+	seen.Exists, seen.Noted = true, keyNotes(line)
+	if in.Deleting {
+		a.observeGoing(in, obj, &seen)
+	}
+	if want == nil {
+		return seen, nil
+	}
+	return seen, a.compare(ctx, in, obj, want, &seen)
+}
+
+// first finds the hidden link by which the line is known.
+func (keyAdapter) first(ctx context.Context, in managed.Input, obj *v1alpha1.Key) (first schema.HiddenLink, found bool, err error) {
+	known := obj.Status.Lineage
+	if obj.Spec.Lineage != nil {
+		known = *obj.Spec.Lineage
+	}
+	if known != "" {
+		first, err = spelt(parseLink, known)
+		return first, err == nil, err
+	}
+	id, marked, err := in.Marked(ctx)
+	if err != nil || !marked {
+		if link.IsUnsupported(err) {
+			if in.Deleting { // what could have been made was not
+				return "", false, nil
+			}
+			err = link.NewProblem(v1alpha1.ReasonUnsupported, "this key server keeps no owner marks, without which a key that was minted is not found again")
+		}
+		return "", false, err
+	}
+	key, err := spelt(schema.ParseHexID, id)
+	if err != nil {
+		return "", false, err
+	}
+	self, err := administrator.Of(in.Conn).Get(ctx, time.Time{}, "")
+	return schema.LinkOf(self.SystemID, key), err == nil, err
+}
+
+// unmintable says what is in the way of a new key. A path under no directory is
+// refused, and waits for one. Who may not list directories asks by minting.
+func (keyAdapter) unmintable(ctx context.Context, in managed.Input, obj *v1alpha1.Key) ([]managed.Hindrance, error) {
+	switch {
+	case in.Deleting:
+		return nil, nil
+	case obj.Spec.Lineage != nil:
+		return []managed.Hindrance{managed.Uncreatable("no line of keys begins with " + *obj.Spec.Lineage +
+			", and spec.lineage takes over an existing one, by the hidden link of its first key; delete this object, or declare a key without lineage")}, nil
+	case obj.Spec.Path == nil:
+		return nil, nil
+	}
+	listed := directories.Of(in.Conn)
+	if why, err := link.AsProblem(ctx, listed.Refresh(ctx, in.NotBefore)); err != nil || why != nil {
+		if why != nil && why.Reason != v1alpha1.ReasonAccessDenied {
+			err = why
+		}
+		return nil, err
+	}
+	for _, directory := range directoriesAbove(*obj.Spec.Path) {
+		if _, templated, err := listed.Find(ctx, in.NotBefore, byPath(directory)); err != nil || templated {
+			return nil, err
+		}
+	}
+	return []managed.Hindrance{managed.Dependency(managed.Absent, fmt.Sprintf(
+		"spec.path %q lies under no templated directory of KeyServer %q; declare one in an ACLTemplate", *obj.Spec.Path, in.Conn.Name))}, nil
+}
+
+// observeGoing says what a deletion comes to. It is done when every key is being
+// destroyed.
+func (keyAdapter) observeGoing(in managed.Input, obj *v1alpha1.Key, seen *managed.External) {
+	noted, _ := seen.Noted.(keyNotes)
+	living := 0
+	for _, k := range noted.keys {
+		if !ending(k) {
+			living++
+		}
+	}
+	if living == 0 {
+		seen.Exists, seen.Evidence = false, destroyed(noted.keys)
+		return
+	}
+	last := in.Now.AddDate(0, 0, int(obj.Spec.DestroyAfterDays))
+	seen.Hindrances = append(seen.Hindrances, managed.Consequence(fmt.Sprintf(
+		"schedules the destruction of %s for %s; nothing uses them from now on, and until then POST /api/keys/restore brings them back", plural(living, "key"), day(last))))
+}
+
+// Create implements managed.Adapter. The line is there as soon as its first key is
+// minted; whatever of the rest fails is taken up by the next pass.
+func (a keyAdapter) Create(ctx context.Context, c *link.Connection, want declaredKey) (managed.Outcome, error) {
+	minted, err := c.Admin.MintKey(ctx, want.mint)
+	if err != nil {
+		return managed.Outcome{}, err
+	}
+	keyLines.Of(c).Changed(keyLines.Feed, idOfLink(minted.TTag.String()))
+	out, err := a.fill(ctx, c, want, keyNotes{minted.TTag, []schema.KeyFacts{minted.KeyFacts}})
+	out.Unfinished = err
+	return out, nil
+}
+
+// Update implements managed.Adapter.
+func (a keyAdapter) Update(ctx context.Context, c *link.Connection, want declaredKey, seen managed.External) (managed.Outcome, error) {
+	noted, _ := seen.Noted.(keyNotes)
+	line, err := readLine(ctx, c, noted.first.String())
+	if err != nil {
+		return managed.Outcome{}, err
+	}
+	if len(line.keys) == 0 {
+		return managed.Outcome{}, changedMeanwhile("the line")
+	}
+	return a.fill(ctx, c, want, keyNotes(line))
+}
+
+// fill makes the lists and the rotation what is declared, the newest key's first: it
+// is the one that a successor takes its list from.
+func (keyAdapter) fill(ctx context.Context, c *link.Connection, want declaredKey, line keyNotes) (managed.Outcome, error) {
+	// Whatever becomes of it, what was remembered is out of date.
+	defer keyLines.Of(c).Changed(keyLines.Feed, idOfLink(line.first.String()))
+	newest := &line.keys[len(line.keys)-1]
+	out := managed.Outcome{ID: idOfLink(line.first.String()), Noted: line}
+	for i := len(line.keys) - 1; i >= 0 && !want.left; i-- {
+		if stateOf(line.keys[i]) == stateDestroyed {
+			continue
+		}
+		if err := admit(ctx, c, want.membership, line.keys[i].TTag); err != nil {
+			return out, err
+		}
+	}
+	if !ending(*newest) && rotationOf(*newest) != want.rotation {
+		r := want.rotation
+		saved, err := c.Admin.SetKeyRotation(ctx, schema.KeyRotationRequest{
+			TTag: newest.TTag, EveryDays: r.EveryDays, VerifyOnlyDays: r.VerifyOnlyDays, DestroyAfterDays: r.DestroyAfterDays,
+		})
+		if err != nil {
+			return out, err
+		}
+		newest.Rotation = saved.Rotation
+	}
+	out.Evidence = "reads back: " + evidence(want, line)
+	return out, nil
+}
+
+// Delete implements managed.Adapter: it has every key destroyed in time. The newest
+// comes first, so that none succeeds it.
+func (keyAdapter) Delete(ctx context.Context, c *link.Connection, obj *v1alpha1.Key, id string) (managed.Outcome, error) {
+	key, err := spelt(schema.ParseHexID, id)
+	if err != nil {
+		return managed.Outcome{}, err
+	}
+	self, err := administrator.Of(c).Get(ctx, time.Time{}, "")
+	if err != nil {
+		return managed.Outcome{}, err
+	}
+	first := schema.LinkOf(self.SystemID, key).String()
+	defer keyLines.Of(c).Changed(keyLines.Feed, id)
+	line, err := readLine(ctx, c, first)
+	if err != nil {
+		return managed.Outcome{}, err
+	}
+	after := int(obj.Spec.DestroyAfterDays)
+	for i := len(line.keys) - 1; i >= 0; i-- {
+		if k := line.keys[i]; !ending(k) {
+			if _, err := c.Admin.DestroyKey(ctx, schema.DestroyKeyRequest{TTag: k.TTag, AfterDays: &after}); err != nil {
+				return managed.Outcome{}, err
+			}
+		}
+	}
+	if line, err = readLine(ctx, c, first); err != nil {
+		return managed.Outcome{}, err
+	}
+	for _, k := range line.keys {
+		if !ending(k) {
+			return managed.Outcome{}, changedMeanwhile("the line")
+		}
+	}
+	return managed.Outcome{ID: id, Evidence: destroyed(line.keys)}, nil
+}
+
+// Record implements managed.Adapter.
+func (keyAdapter) Record(obj *v1alpha1.Key, want *declaredKey, seen managed.External, owner bool, _ time.Time) {
+	noted, read := seen.Noted.(keyNotes)
+	if !owner || !read {
+		return
+	}
+	s, newest := &obj.Status, noted.newest()
+	generation := generationOf(newest)
+	s.Lineage, s.HiddenLink, s.Generation, s.State = noted.first.String(), newest.TTag.String(), &generation, stateOf(newest)
+	s.NextRotationTime = nil
+	if r := rotationOf(newest); r.EveryDays > 0 && s.State == stateEnabled && newest.CreatedAt != nil {
+		at := metav1.NewTime(newest.CreatedAt.AddDate(0, 0, r.EveryDays).Truncate(time.Second))
+		s.NextRotationTime = &at
+	}
+	if want == nil || len(seen.Drift) > 0 {
+		return
+	}
+	s.MemberCount = nil
+	if !want.left {
+		members := int32(len(want.members)) //nolint:gosec // the schema bounds it
+		s.MemberCount = &members
+	}
+}
+
+// Publishes implements managed.Publisher.
+func (keyAdapter) Publishes(obj *v1alpha1.Key) []v1alpha1.PublishedReference {
+	if obj.Spec.Publish == nil {
+		return nil
+	}
+	return []v1alpha1.PublishedReference{{APIVersion: "v1", Kind: managed.ConfigMapKind, Namespace: obj.Namespace, Name: obj.Spec.Publish.ConfigMap.Name}}
+}
+
+// Published implements managed.Publisher: with it, a Pod that has nothing but a token
+// finds the key server, trusts it, and names the key.
+func (keyAdapter) Published(ctx context.Context, in managed.Input, obj *v1alpha1.Key) ([]managed.Publication, error) {
+	if obj.Spec.Publish == nil {
+		return nil, nil
+	}
+	ks := &v1alpha1.KeyServer{}
+	if err := in.Cluster.Get(ctx, types.NamespacedName{Name: obj.Spec.KeyServerRef.Name}, ks); err != nil {
+		return nil, err
+	}
+	data := map[string]string{
+		"hiddenLink": obj.Status.HiddenLink, "lineage": obj.Status.Lineage,
+		"generation": strconv.Itoa(int(deref(obj.Status.Generation))), "algorithm": string(obj.Spec.Algorithm), "url": ks.Spec.URL,
+	}
+	if ks.Spec.ExternalURL != "" {
+		data["url"] = ks.Spec.ExternalURL
+	}
+	if from := ks.Spec.CABundle; from != nil {
+		ca, err := bundle(ctx, in.Sources, from)
+		if err != nil {
+			return nil, err
+		}
+		data["ca.crt"] = string(certificatesIn(ca))
+	}
+	return []managed.Publication{managed.ConfigMap(obj.Namespace, obj.Spec.Publish.ConfigMap.Name, data)}, nil
+}
+
+// certificatesIn leaves out whatever else a bundle holds, a private key above all.
+func certificatesIn(bundle []byte) (certificates []byte) {
+	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type == "CERTIFICATE" {
+			certificates = append(certificates, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})...)
+		}
+	}
+	return certificates
+}
+
+// Publications implements managed.Publisher.
+func (keyAdapter) Publications(obj *v1alpha1.Key) *[]v1alpha1.PublishedReference {
+	return &obj.Status.Published
+}

@@ -1,0 +1,340 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+)
+
+// administrator answers whom the manager mints and gives keys as.
+var administrator = link.Answers[schema.SessionPrincipal]{
+	Name: "own identity as administrator", // for as long as the connection is the same
+	Read: func(ctx context.Context, c *link.Connection, _ string) (schema.SessionPrincipal, error) {
+		s, err := c.Admin.GetCurrentSession(ctx)
+		return s.Principal, err
+	},
+	ID: func(schema.SessionPrincipal) string { return "" },
+}
+
+// keyLines answers which keys a line has, by the hidden link of its first. There are
+// too many keys to list them all.
+var keyLines = link.Answers[keyLine]{
+	Feed: "key", Name: "keys of a line",
+	Read: readLine,
+	ID:   func(l keyLine) string { return idOfLink(l.first.String()) },
+	Parts: func(l keyLine) (ids []string) {
+		for _, k := range l.keys[min(1, len(l.keys)):] {
+			ids = append(ids, idOfLink(k.TTag.String()))
+		}
+		return ids
+	},
+}
+
+// keyLine is a line of keys, oldest first: none where no key that may be read is the
+// first of a line.
+type keyLine struct {
+	first schema.HiddenLink
+	keys  []schema.KeyFacts
+}
+
+// Bounds of reading one line: ten thousand keys, a new one each day for 27 years.
+const (
+	linePage  = 500
+	linePages = 20
+)
+
+func readLine(ctx context.Context, c *link.Connection, first string) (keyLine, error) {
+	lineage, err := spelt(parseLink, first)
+	line := keyLine{first: lineage}
+	if err != nil {
+		return line, err
+	}
+	limit := linePage
+	in := schema.KeyQuery{Lineage: &lineage, Limit: &limit}
+	for range linePages {
+		page, err := c.Admin.ListKeys(ctx, in)
+		if err != nil {
+			return line, err
+		}
+		line.keys = append(line.keys, page.Keys...)
+		if page.Next == nil {
+			return line, nil
+		}
+		in.After = page.Next
+	}
+	return line, link.NewProblem(v1alpha1.ReasonConflict, "the line of keys %s has more than %d keys, which nobody reads; declare a new key", first, linePage*linePages)
+}
+
+// keyLists answers who has which rights on one key, by its hidden link.
+var keyLists = link.Answers[keyList]{
+	Feed: "key", Name: "list of a key",
+	Read: func(ctx context.Context, c *link.Connection, key string) (keyList, error) {
+		ttag, err := spelt(parseLink, key)
+		if err != nil {
+			return keyList{}, err
+		}
+		got, err := c.Admin.GetACL(ctx, schema.KeyRequest{TTag: ttag})
+		return keyList{ttag, membersOf(got.ACL)}, err
+	},
+	ID: func(l keyList) string { return idOfLink(l.ttag.String()) },
+}
+
+type keyList struct {
+	ttag    schema.HiddenLink
+	members []schema.TemplateMember
+}
+
+// membersOf reads the entries of a list as members of a template, which they are made
+// from.
+func membersOf(list schema.ACLInfo) []schema.TemplateMember {
+	members := make([]schema.TemplateMember, len(list.Entries))
+	for i, e := range list.Entries {
+		members[i] = schema.TemplateMember{
+			SystemID: e.SystemID, PrincipalID: e.PrincipalID, Rights: e.Rights, MaxUsage: e.MaxUsage, StartTime: e.StartTime, EndTime: e.EndTime,
+		}
+	}
+	return members
+}
+
+// readable reports why not all keys of a line can be read, where there are any. One
+// that is left out was kept from the manager: to take the next one for the newest, or
+// to mint another line, would be wrong.
+func (keyAdapter) readable(ctx context.Context, in managed.Input, obj *v1alpha1.Key, line keyLine) error {
+	const help = "the list of the key does not let the principal read that the manager logs in as; an owner of the key makes it OWNER again (POST /api/keys/acl/grant)"
+	if len(line.keys) == 0 {
+		_, err := keyLists.Of(in.Conn).Get(ctx, in.NotBefore, line.first.String())
+		switch client.CodeOf(err) {
+		case "ACL_NOT_FOUND", "KEY_NOT_FOUND":
+			return nil
+		case "ACL_DENIED":
+			return link.NewProblem(v1alpha1.ReasonAccessDenied, "the line of keys %s: %s", line.first, help)
+		}
+		return err // that the key is there, and is no first one, is none
+	}
+	last := deref(obj.Status.Generation)
+	for i, k := range line.keys {
+		if generationOf(k) != int32(i+1) { //nolint:gosec // readLine bounds it
+			return link.NewProblem(v1alpha1.ReasonAccessDenied, "generation %d of the line of keys %s: %s", i+1, line.first, help)
+		}
+	}
+	if newest := int32(len(line.keys)); newest < last && obj.Status.Lineage == line.first.String() { //nolint:gosec // as above
+		return link.NewProblem(v1alpha1.ReasonAccessDenied, "generation %d of the line of keys %s: %s", last, line.first, help)
+	}
+	return nil
+}
+
+// compare says where a line differs from the declaration.
+func (keyAdapter) compare(ctx context.Context, in managed.Input, obj *v1alpha1.Key, want *declaredKey, seen *managed.External) error {
+	noted, _ := seen.Noted.(keyNotes)
+	newest := noted.newest()
+	fixed := func(field, declared, observed string) {
+		if declared == observed {
+			return
+		}
+		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: field, Declared: declared, Observed: observed})
+		seen.Hindrances = append(seen.Hindrances, managed.Fixed(fmt.Sprintf(
+			"spec.%s is %s, and of %s it is %s, which is said when a key is minted and never changes; declare it as it is in another object", field, declared, seen.What, observed)))
+	}
+	fixed("algorithm", want.mint.Algorithm, deref(newest.Algorithm))
+	fixed("exportable", fmt.Sprint(deref(want.mint.Exportable)), fmt.Sprint(deref(newest.Exportable)))
+	for i := len(noted.keys) - 1; i >= 0 && !want.left; i-- {
+		key := noted.keys[i]
+		if stateOf(key) == stateDestroyed {
+			continue
+		}
+		list, err := keyLists.Of(in.Conn).Get(ctx, in.NotBefore, key.TTag.String())
+		if err != nil {
+			return err
+		}
+		drift, _ := compareMembers(want.membership, list.members)
+		for _, d := range drift {
+			if i != len(noted.keys)-1 {
+				d.Field += fmt.Sprintf(" of generation %d", i+1)
+			}
+			seen.Drift = append(seen.Drift, d)
+		}
+	}
+	if have := rotationOf(newest); !ending(newest) && have != want.rotation {
+		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: "rotation", Declared: spellRotation(want.rotation), Observed: spellRotation(have)})
+	}
+	if state := stateOf(newest); state != stateEnabled {
+		if obj.Spec.ManagementPolicy == v1alpha1.Observe {
+			seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: "state", Declared: stateEnabled, Observed: state})
+		} else {
+			seen.Hindrances = append(seen.Hindrances, withdrawn(seen.What, newest))
+		}
+	}
+	seen.Evidence = evidence(*want, noted)
+	return nil
+}
+
+// withdrawn says that somebody has taken the newest key out of use, perhaps in an
+// emergency. Nobody takes that back behind his back.
+func withdrawn(line string, newest schema.KeyFacts) managed.Hindrance {
+	says := fmt.Sprintf("generation %d, the newest of %s, is %s", generationOf(newest), line, stateOf(newest))
+	switch stateOf(newest) {
+	case stateDestroying:
+		says += ", its bytes go " + on(newest.DestroyAt) + "; to keep it, restore each key (POST /api/keys/restore) and enable it (POST /api/keys/enable); " +
+			"to have a new line, delete this object and create it anew"
+	case stateDestroyed:
+		says += ", and nothing brings it back; to have a new line, delete this object and create it anew"
+	default:
+		says += ", which somebody has made it; where that is over, enable it (POST /api/keys/enable), or have it succeeded (POST /api/keys/rotate)"
+	}
+	return managed.Hindrance{Rule: "withdrawn", When: managed.Agreed, Reason: v1alpha1.ReasonConflict, Message: says}
+}
+
+// admit makes the list of a key what is declared. Those who lose rights lose them
+// first, but for the manager, who has to be an owner before anything else.
+func admit(ctx context.Context, c *link.Connection, want membership, ttag schema.HiddenLink) error {
+	got, err := c.Admin.GetACL(ctx, schema.KeyRequest{TTag: ttag})
+	if err != nil {
+		return err
+	}
+	defer keyLists.Of(c).Changed(keyLists.Feed, idOfLink(ttag.String()))
+	held := membersOf(got.ACL)
+	list := held
+	missing := lacking(want, held)
+	isOwn := func(m schema.TemplateMemberRequest) bool { return memberKey{m.SystemID, m.PrincipalID} == want.own }
+	slices.SortStableFunc(missing, func(a, b schema.TemplateMemberRequest) int {
+		switch {
+		case isOwn(a) && !isOwn(b):
+			return -1
+		case isOwn(b) && !isOwn(a):
+			return 1
+		}
+		return 0
+	})
+	give := func(m schema.TemplateMemberRequest) error {
+		change := schema.ACLChangeRequest{
+			TTag: ttag, SystemID: m.SystemID, PrincipalID: m.PrincipalID, Rights: m.Rights, MaxUsage: m.MaxUsage, StartTime: m.StartTime, EndTime: m.EndTime,
+		}
+		send := c.Admin.GrantACL
+		if slices.ContainsFunc(held, func(h schema.TemplateMember) bool {
+			return h.SystemID == m.SystemID && h.PrincipalID == m.PrincipalID
+		}) {
+			send = c.Admin.UpdateACL // which takes rights away, too
+		}
+		saved, err := send(ctx, change)
+		if err == nil {
+			list = membersOf(saved.ACL)
+		}
+		return err
+	}
+	if len(missing) > 0 && isOwn(missing[0]) {
+		if err := give(missing[0]); err != nil {
+			return err
+		}
+		missing = missing[1:]
+	}
+	for _, h := range held {
+		if _, is := want.members[memberKey{h.SystemID, h.PrincipalID}]; is {
+			continue
+		}
+		gone, err := c.Admin.RevokeACL(ctx, schema.ACLRevokeRequest{TTag: ttag, SystemID: h.SystemID, PrincipalID: h.PrincipalID})
+		if err != nil {
+			return err
+		}
+		list = membersOf(gone.ACL)
+	}
+	for _, m := range missing {
+		if err := give(m); err != nil {
+			return err
+		}
+	}
+	// Each write was verified; what differs now is the doing of somebody else.
+	if drift, _ := compareMembers(want, list); len(drift) > 0 {
+		return changedMeanwhile(managed.FieldsOf(drift))
+	}
+	return nil
+}
+
+func changedMeanwhile(what string) error {
+	return &link.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true, Message: what + " changed outside while the keys were written"}
+}
+
+// The states of a key that are told apart here.
+const (
+	stateEnabled    = "enabled"
+	stateDestroying = "destroying"
+	stateDestroyed  = "destroyed"
+)
+
+func stateOf(k schema.KeyFacts) string { return deref(k.State) }
+
+// ending reports whether the bytes of a key go, or went.
+func ending(k schema.KeyFacts) bool {
+	return stateOf(k) == stateDestroying || stateOf(k) == stateDestroyed
+}
+
+func generationOf(k schema.KeyFacts) int32 {
+	return int32(deref(k.Generation)) //nolint:gosec // readLine bounds it
+}
+
+func rotationOf(k schema.KeyFacts) schema.KeyRotation { return deref(k.Rotation) }
+
+func spellRotation(r schema.KeyRotation) string {
+	if r == (schema.KeyRotation{}) {
+		return "none"
+	}
+	return fmt.Sprintf("everyDays %d, verifyOnlyDays %d, destroyAfterDays %d", r.EveryDays, r.VerifyOnlyDays, r.DestroyAfterDays)
+}
+
+// evidence says how a line was matched with the declaration.
+func evidence(want declaredKey, line keyNotes) string {
+	says := fmt.Sprintf("the line of keys %s is at generation %d", line.first, generationOf(line.newest()))
+	if want.left {
+		return says
+	}
+	return says + fmt.Sprintf("; each list has exactly the declared %s", plural(len(want.members), "member"))
+}
+
+// destroyed says until when keys can be restored.
+func destroyed(line []schema.KeyFacts) string {
+	var last *time.Time
+	for _, k := range line {
+		if stateOf(k) == stateDestroying && k.DestroyAt != nil && (last == nil || k.DestroyAt.After(*last)) {
+			last = k.DestroyAt
+		}
+	}
+	if last == nil {
+		return "every key of the line is destroyed"
+	}
+	return fmt.Sprintf("every key of the line (%d) is destroyed or going to be, the last one %s; until then POST /api/keys/restore brings it back", len(line), on(last))
+}
+
+func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
+
+func on(t *time.Time) string {
+	if t == nil {
+		return "in time"
+	}
+	return "on " + day(*t)
+}
+
+// parseLink reads the hidden link of a key.
+func parseLink(text string) (l schema.HiddenLink, err error) {
+	err = l.UnmarshalText([]byte(text))
+	return l, err
+}
+
+// idOfLink is the id by which the change feed and owner marks know a key, empty where
+// the text is no hidden link.
+func idOfLink(text string) string {
+	l, err := parseLink(text)
+	if err != nil {
+		return ""
+	}
+	_, id, ok := l.Split()
+	if !ok {
+		return ""
+	}
+	return id.String()
+}
