@@ -36,6 +36,7 @@ type API interface {
 	ListTemplatedDirectories(ctx context.Context, in schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error)
 	GetCurrentSession(ctx context.Context) (schema.Session, error)
 	ListPrincipals(ctx context.Context, in schema.PrincipalQuery) (schema.PrincipalPage, error)
+	FindCertificatesByTransportPrincipal(ctx context.Context, in schema.CertificatesRequest) (schema.TransportCertificates, error)
 	LookUpPrincipals(ctx context.Context, in schema.LookupPrincipalsRequest) (schema.PrincipalsFound, error)
 	ListOwners(ctx context.Context, in schema.OwnerQuery) (schema.OwnerList, error)
 }

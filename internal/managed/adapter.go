@@ -101,6 +101,8 @@ type Input struct {
 	Sources   *Sources
 	Cluster   client.Reader // the cache
 	Peers     Peering
+	Issuer    *Issuer
+	Now       time.Time
 	NotBefore time.Time
 	Deleting  bool
 }
