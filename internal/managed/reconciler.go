@@ -153,7 +153,7 @@ func (r *reconciler[T, D]) begin(ctx context.Context, obj T) *pass[T, D] {
 	p.repairs = r.failures.repairing(obj)
 	p.in = Input{
 		Sources: r.sources, Cluster: r.Client, Peers: Peering{r.Cluster, r.connections},
-		NotBefore: now.Add(-p.facts.Resync), Deleting: p.facts.Deleting,
+		Now: now, NotBefore: now.Add(-p.facts.Resync), Deleting: p.facts.Deleting,
 	}
 	if p.token != "" {
 		p.in.NotBefore = now
@@ -196,8 +196,10 @@ func (r *reconciler[T, D]) finish(ctx context.Context, p *pass[T, D], res result
 
 // soonest is when to come back, so that an expiry is said in time.
 func (r *reconciler[T, D]) soonest(p *pass[T, D], after time.Duration) time.Duration {
-	if next := r.expiry(p.obj).next(p.facts.Now); next > 0 && after > 0 {
-		return min(after, next)
+	for _, e := range r.expiries(p.obj) {
+		if next := e.next(p.facts.Now); next > 0 && after > 0 {
+			after = min(after, next)
+		}
 	}
 	return after
 }

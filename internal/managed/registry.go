@@ -89,7 +89,7 @@ func Register[T Object, D any](s *Registry, a Adapter[T, D]) error {
 	}
 	s.Connections.Spell(k.Feed, k.Spell)
 	s.Connections.Spell(link.MarksFeed(k.Feed), k.Spell)
-	for _, awaited := range slices.Concat(k.Awaits, k.Uses) {
+	for _, awaited := range slices.Concat(k.Awaits, k.Uses, k.Follows) {
 		if !s.Connections.Spelt(awaited) { // no kind of ours, or not yet
 			s.Connections.Spell(awaited, schema.HexID.String)
 		}
