@@ -10,7 +10,10 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/handover"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 )
 
@@ -84,6 +87,7 @@ func (o *upOptions) serverConfig(p place) (server.Config, error) {
 	cfg.bind(pflag.NewFlagSet("serve", pflag.ContinueOnError))
 	cfg.Listen, cfg.ExternalListen, cfg.DataDir = o.listen, "", filepath.Join(o.dir, p.dir)
 	cfg.Version, cfg.Clock = buildVersion(), time.Now
+	cfg.Providers = o.tokens
 	if p.host != "" {
 		_, port, err := net.SplitHostPort(o.listen)
 		if err != nil {
@@ -100,6 +104,26 @@ func (o *upOptions) serverConfig(p place) (server.Config, error) {
 		return server.Config{}, usageError{err}
 	}
 	return cfg.Config, nil
+}
+
+// workloadAudience is what a workload asks for when it projects a token, as the
+// manifests have it, so that the same samples do here and there.
+const workloadAudience = "https://keyserver.keyserver-system.svc"
+
+// trustTokens has the key servers take the tokens of the cluster's service accounts.
+func (o *upOptions) trustTokens(ctx context.Context, cluster *rest.Config, logger *slog.Logger) error {
+	c, err := discovery.NewDiscoveryClientForConfig(cluster)
+	if err != nil {
+		return fmt.Errorf("connect to the cluster: %w", err)
+	}
+	from := handover.FromCluster(c.RESTClient())
+	file := filepath.Join(o.dir, "issuer-keys.json")
+	if err := (handover.IssuerKeys{Fetch: from, File: file, Logger: logger}).Refresh(ctx); err != nil {
+		return err
+	}
+	issuer, err := from.Issuer(ctx)
+	o.tokens = server.Providers{OIDCIssuer: issuer, OIDCAudiences: []string{workloadAudience}, OIDCKeysFile: file}
+	return err
 }
 
 // stopServers stops them together, in the time that one has.
