@@ -256,7 +256,7 @@ func (a keyAdapter) Create(ctx context.Context, c *link.Connection, want declare
 	if err != nil {
 		return managed.Outcome{}, err
 	}
-	keyLines.Of(c).Changed(keyLines.Feed, idOfLink(minted.TTag.String()))
+	keyLines.Of(c).Changed(keyLines.Feed, idOfLink(minted.TTag.String()), "updated")
 	out, err := a.fill(ctx, c, want, keyNotes{minted.TTag, []schema.KeyFacts{minted.KeyFacts}})
 	out.Unfinished = err
 	return out, nil
@@ -279,7 +279,7 @@ func (a keyAdapter) Update(ctx context.Context, c *link.Connection, want declare
 // is the one that a successor takes its list from.
 func (keyAdapter) fill(ctx context.Context, c *link.Connection, want declaredKey, line keyNotes) (managed.Outcome, error) {
 	// Whatever becomes of it, what was remembered is out of date.
-	defer keyLines.Of(c).Changed(keyLines.Feed, idOfLink(line.first.String()))
+	defer keyLines.Of(c).Changed(keyLines.Feed, idOfLink(line.first.String()), "updated")
 	newest := &line.keys[len(line.keys)-1]
 	out := managed.Outcome{ID: idOfLink(line.first.String()), Noted: line}
 	for i := len(line.keys) - 1; i >= 0 && !want.left; i-- {
@@ -316,7 +316,7 @@ func (keyAdapter) Delete(ctx context.Context, c *link.Connection, obj *v1alpha1.
 		return managed.Outcome{}, err
 	}
 	first := schema.LinkOf(self.SystemID, key).String()
-	defer keyLines.Of(c).Changed(keyLines.Feed, id)
+	defer keyLines.Of(c).Changed(keyLines.Feed, id, "updated")
 	line, err := readLine(ctx, c, first)
 	if err != nil {
 		return managed.Outcome{}, err

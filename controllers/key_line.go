@@ -13,16 +13,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 )
 
-// administrator answers whom the manager mints and gives keys as.
-var administrator = link.Answers[schema.SessionPrincipal]{
-	Name: "own identity as administrator", // for as long as the connection is the same
-	Read: func(ctx context.Context, c *link.Connection, _ string) (schema.SessionPrincipal, error) {
-		s, err := c.Admin.GetCurrentSession(ctx)
-		return s.Principal, err
-	},
-	ID: func(schema.SessionPrincipal) string { return "" },
-}
-
 // keyLines answers which keys a line has, by the hidden link of its first. There are
 // too many keys to list them all.
 var keyLines = link.Answers[keyLine]{
@@ -198,7 +188,7 @@ func admit(ctx context.Context, c *link.Connection, want membership, ttag schema
 	if err != nil {
 		return err
 	}
-	defer keyLists.Of(c).Changed(keyLists.Feed, idOfLink(ttag.String()))
+	defer keyLists.Of(c).Changed(keyLists.Feed, idOfLink(ttag.String()), "updated")
 	held := membersOf(got.ACL)
 	list := held
 	missing := lacking(want, held)

@@ -77,8 +77,8 @@ func (s *stage) keys(ctx context.Context) int {
 	return page.Count
 }
 
-// held are the rights on a key by the ids of the principals.
-func (s *stage) held(ctx context.Context, key schema.HiddenLink) func() map[string]string {
+// rightsOn are the rights on a key by the ids of the principals.
+func (s *stage) rightsOn(ctx context.Context, key schema.HiddenLink) func() map[string]string {
 	return func() map[string]string {
 		got, err := s.admin().GetACL(ctx, schema.KeyRequest{TTag: key})
 		if err != nil {
@@ -198,12 +198,12 @@ var _ = Describe("Key", func() {
 			group := s.group(ctx)
 			apply(ctx, s.aclTemplate("Workloads", members(member("group/"+group.Name, "READ")), func(o *v1alpha1.ACLTemplate) { o.Spec.Directories = []string{"/workloads/"} }), beReady("created"))
 			Eventually(readiness(ctx, obj)).Should(beReady("created"))
-			Expect(s.held(ctx, read(parseLink, obj.Status.HiddenLink))()).To(Equal(map[string]string{s.self(ctx): owner, idOf(group): "READ"}), "who is left out of a spec without members stays")
+			Expect(s.rightsOn(ctx, read(parseLink, obj.Status.HiddenLink))()).To(Equal(map[string]string{s.self(ctx): owner, idOf(group): "READ"}), "who is left out of a spec without members stays")
 			Expect(obj.Status.MemberCount).To(BeNil())
 
 			By("being complete as soon as there are members")
 			edit(ctx, obj, func(o *v1alpha1.Key) { o.Spec.Members = members(member("password/admin", "OWNER")) })
-			Eventually(s.held(ctx, read(parseLink, obj.Status.HiddenLink))).Should(Equal(map[string]string{s.self(ctx): owner}))
+			Eventually(s.rightsOn(ctx, read(parseLink, obj.Status.HiddenLink))).Should(Equal(map[string]string{s.self(ctx): owner}))
 			remove(ctx, obj)
 		})
 
@@ -284,7 +284,7 @@ var _ = Describe("Key", func() {
 		Expect(obj.Status.MemberCount).To(HaveValue(BeEquivalentTo(3)))
 		Expect(obj.Status.NextRotationTime.Time).To(BeTemporally("~", time.Now().AddDate(0, 0, 30), time.Minute))
 		whole := map[string]string{s.self(ctx): owner, idOf(readers): "READ; maxUsage 5", idOf(others): "READ, WRITE"}
-		Expect(s.held(ctx, first)()).To(Equal(whole))
+		Expect(s.rightsOn(ctx, first)()).To(Equal(whole))
 		Expect(s.line(ctx, first.String())[0].Exportable).To(HaveValue(BeFalse()))
 		Eventually(published(ctx, obj.Name)).Should(Equal(map[string]string{
 			"hiddenLink": first.String(), "lineage": first.String(), "generation": "1", "algorithm": "HMAC-SHA384",
@@ -302,11 +302,11 @@ var _ = Describe("Key", func() {
 		By("repairing the lists of both generations, and the rotation")
 		_, err = s.admin().RevokeACL(ctx, schema.ACLRevokeRequest{TTag: second, SystemID: others.SystemID, PrincipalID: others.PrincipalID})
 		Expect(err).NotTo(HaveOccurred())
-		Eventually(s.held(ctx, second)).Should(Equal(whole))
+		Eventually(s.rightsOn(ctx, second)).Should(Equal(whole))
 		intruder := s.group(ctx)
 		_, err = s.admin().GrantACL(ctx, schema.ACLChangeRequest{TTag: first, SystemID: intruder.SystemID, PrincipalID: intruder.PrincipalID, Rights: schema.RightNamed("OWNER")})
 		Expect(err).NotTo(HaveOccurred())
-		Eventually(s.held(ctx, first)).Should(Equal(whole))
+		Eventually(s.rightsOn(ctx, first)).Should(Equal(whole))
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElements("Created", "DriftFound", "Updated"))
 		_, err = s.admin().SetKeyRotation(ctx, schema.KeyRotationRequest{TTag: first})
 		Expect(err).NotTo(HaveOccurred())
@@ -315,7 +315,7 @@ var _ = Describe("Key", func() {
 		By("taking rights on old generations with the member")
 		edit(ctx, obj, func(o *v1alpha1.Key) { o.Spec.Members = members(member(idOf(others), "READ")); o.Spec.Rotation = nil })
 		for _, k := range []schema.HiddenLink{first, second} {
-			Eventually(s.held(ctx, k)).Should(Equal(map[string]string{s.self(ctx): owner, idOf(others): "READ"}))
+			Eventually(s.rightsOn(ctx, k)).Should(Equal(map[string]string{s.self(ctx): owner, idOf(others): "READ"}))
 		}
 		Eventually(func() *schema.KeyRotation { return s.line(ctx, first.String())[1].Rotation }).Should(BeNil())
 		Eventually(readiness(ctx, obj)).Should(beCorrected())
@@ -406,7 +406,7 @@ var _ = Describe("Key", func() {
 
 		By("still taking rights away")
 		edit(ctx, obj, func(o *v1alpha1.Key) { o.Spec.Members = members() })
-		Eventually(s.held(ctx, key)).Should(Equal(map[string]string{s.self(ctx): owner}))
+		Eventually(s.rightsOn(ctx, key)).Should(Equal(map[string]string{s.self(ctx): owner}))
 		Eventually(readiness(ctx, obj)).Should(And(beUnready(v1alpha1.ReasonConflict, "is disabled"), HaveField("Current", true)))
 		Expect(s.states(ctx, key.String())()).To(Equal([]string{"disabled"}))
 

@@ -197,7 +197,8 @@ func (s *stage) operation(ctx context.Context, name string) schema.HexID {
 // meddler stands between the controllers and one service. Left alone it only
 // counts.
 type meddler struct {
-	adds, removes, lists, writes, replaces, checkpoints, mints atomic.Int32
+	adds, removes, lists, writes, replaces, checkpoints, people, mints atomic.Int32
+	revocation                                                         revocationCalls
 
 	mu      sync.Mutex
 	add     func(ctx context.Context, real link.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error)
@@ -205,6 +206,7 @@ type meddler struct {
 	put     func(ctx context.Context) error // fails SetACLTemplateMember
 	give    func(ctx context.Context) error // fails GrantACL, where it says so
 	minted  func(schema.KeyMetadata) error  // loses the answer, where it says so
+	join    func() error                    // fails AddGroupMember
 	says    func(schema.TrustInfo) schema.TrustInfo
 	witness func(ctx context.Context) (schema.Witness, error)
 }
@@ -250,6 +252,12 @@ func (m *meddler) onMinted(f func(schema.KeyMetadata) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.minted = f
+}
+
+func (m *meddler) onJoin(f func() error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.join = f
 }
 
 // onTrustInfo has the service say something else of itself.
@@ -372,6 +380,26 @@ func (m *meddled) GrantACL(ctx context.Context, in schema.ACLChangeRequest) (sch
 		}
 	}
 	return m.API.GrantACL(ctx, in)
+}
+
+func (m *meddled) ListPrincipals(ctx context.Context, in schema.PrincipalQuery) (schema.PrincipalPage, error) {
+	m.people.Add(1)
+	return m.API.ListPrincipals(ctx, in)
+}
+
+func (m *meddled) GetPrincipal(ctx context.Context, in schema.ByID) (schema.Principal, error) {
+	m.people.Add(1)
+	return m.API.GetPrincipal(ctx, in)
+}
+
+func (m *meddled) AddGroupMember(ctx context.Context, in schema.GroupMemberRequest) (schema.GroupMemberSaved, error) {
+	m.mu.Lock()
+	f := m.join
+	m.mu.Unlock()
+	if f != nil {
+		return schema.GroupMemberSaved{}, f()
+	}
+	return m.API.AddGroupMember(ctx, in)
 }
 
 func (m *meddled) ListChanges(ctx context.Context, in schema.ChangesQuery) (schema.ChangePage, error) {

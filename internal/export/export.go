@@ -5,6 +5,7 @@ package export
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ import (
 // API is what is asked of a key server: reading, and nothing else.
 type API interface {
 	ListTrustedCAs(ctx context.Context, in schema.TrustedCAsQuery) (schema.TrustedCAList, error)
+	ListRevocationIssuers(ctx context.Context) (schema.RevocationIssuerList, error)
 	ListTrustedServers(ctx context.Context, in schema.TrustedServersQuery) (schema.TrustedServerList, error)
 	ListPrincipalTrusts(ctx context.Context, in schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error)
 	ListOperations(ctx context.Context) (schema.OperationList, error)
@@ -37,7 +39,9 @@ type API interface {
 	GetACL(ctx context.Context, in schema.KeyRequest) (schema.ACLResponse, error)
 	GetCurrentSession(ctx context.Context) (schema.Session, error)
 	ListPrincipals(ctx context.Context, in schema.PrincipalQuery) (schema.PrincipalPage, error)
+	FindCertificatesByTransportPrincipal(ctx context.Context, in schema.CertificatesRequest) (schema.TransportCertificates, error)
 	LookUpPrincipals(ctx context.Context, in schema.LookupPrincipalsRequest) (schema.PrincipalsFound, error)
+	ListOwners(ctx context.Context, in schema.OwnerQuery) (schema.OwnerList, error)
 }
 
 var _ API = (*apiclient.Client)(nil)
@@ -86,6 +90,9 @@ func (l LeftOut) String() string {
 // Export is what a key server holds, as manifests.
 type Export struct {
 	Objects []*unstructured.Unstructured
+	// Owners say who manages what an object stands for, for people; empty where the
+	// key server keeps no marks.
+	Owners  map[*unstructured.Unstructured]string
 	LeftOut []LeftOut
 }
 
@@ -107,6 +114,7 @@ func Collect(ctx context.Context, o Options) (*Export, error) {
 		return nil, err
 	}
 	e := &exporter{Options: o, schemas: schemas, people: &people{api: o.Admin}, peers: map[schema.SystemID]string{}}
+	e.out.Owners = map[*unstructured.Unstructured]string{}
 	for _, kind := range Kinds {
 		if len(o.Kinds) > 0 && !slices.Contains(o.Kinds, kind) {
 			continue
@@ -128,9 +136,10 @@ func Collect(ctx context.Context, o Options) (*Export, error) {
 
 // candidate is one object to be, not named yet.
 type candidate struct {
-	what   string // for people
-	title  string // what its name is made from
-	id     string // tells it from others of the same title
+	what   string       // for people
+	title  string       // what its name is made from
+	id     string       // tells it from others of the same title
+	marked schema.HexID // by which its owner mark names it
 	object client.Object
 	// spares are what can be said otherwise, or not at all.
 	spares []spare
@@ -166,6 +175,10 @@ func once(field, part string, without func()) spare {
 // add names the candidates of one kind and takes over those that admission
 // would let pass.
 func (e *exporter) add(ctx context.Context, kind string, found []candidate) error {
+	owners, err := e.owners(ctx, kind, len(found))
+	if err != nil {
+		return err
+	}
 	names := unique(kind, found)
 	made := map[string]*unstructured.Unstructured{}
 	for i, c := range found {
@@ -185,6 +198,9 @@ func (e *exporter) add(ctx context.Context, kind string, found []candidate) erro
 		}
 		e.leaveOut(lost...)
 		made[names[i]] = u
+		if owners != nil {
+			e.out.Owners[u] = owners[c.marked]
+		}
 		if c.named != nil {
 			c.named(names[i])
 		}
@@ -254,6 +270,9 @@ func (x *Export) YAML(out io.Writer) error {
 			return err
 		}
 		b.WriteString("---\n")
+		if owner, kept := x.Owners[u]; kept {
+			b.WriteString("# " + cmp.Or(owner, "no owner mark") + "\n")
+		}
 		b.Write(text)
 	}
 	_, err := out.Write(b.Bytes())

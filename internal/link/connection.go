@@ -72,7 +72,7 @@ type invalidator interface {
 // forgetter is a memo of any answer.
 type forgetter interface {
 	invalidate()
-	Changed(kind, id string) (whole string)
+	Changed(kind, id, action string) (whole string, news bool)
 	anyChanged(kind string)
 	recheck(ctx context.Context) (changed bool, err error)
 }

@@ -162,15 +162,17 @@ func (c *Connection) apply(ctx context.Context, changes []schema.Change) {
 		}
 		id := spell(ch.ID)
 		c.mu.Lock()
-		l := c.listings[ch.Kind]
+		l, own := c.listings[ch.Kind], false
 		about := map[string]bool{id: true}
 		for _, m := range c.memos {
-			if whole := m.Changed(ch.Kind, id); whole != "" {
+			whole, news := m.Changed(ch.Kind, id, ch.Action)
+			own = own || !news
+			if whole != "" {
 				about[whole] = true
 			}
 		}
 		c.mu.Unlock()
-		if l != nil && !l.Changed(id, ch.Action) {
+		if own || l != nil && !l.Changed(id, ch.Action) {
 			continue
 		}
 		if news[ch.Kind] == nil {

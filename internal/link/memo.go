@@ -61,6 +61,7 @@ type remembered[V any] struct {
 	value  V
 	readAt time.Time
 	void   bool // kept for comparison, and for as long as there is no other
+	own    bool // what a write of the manager's own has made
 }
 
 // Get returns the answer for a key, read no earlier than notBefore. Failures
@@ -91,6 +92,15 @@ func (m *Memo[V]) learn(value V) {
 	for _, part := range m.parts(value) {
 		m.whole[part] = m.id(value)
 	}
+}
+
+// Put records what a verified write has read back. made says that the write has
+// made it, which the change feed then reports as no news.
+func (m *Memo[V]) Put(key string, value V, made bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stale++ // a reading under way may not have it
+	m.by[key] = remembered[V]{value: value, readAt: m.clock.Now(), own: made}
 }
 
 // keep remembers a reading, unless a change has come since.
@@ -132,21 +142,26 @@ func (m *Memo[V]) Last(key string) (V, bool) {
 }
 
 // Changed forgets the answers about one object. Where it is a part of another one,
-// it forgets those about that, too, and returns its id.
-func (m *Memo[V]) Changed(kind, id string) (whole string) {
+// it forgets those about that, too, and returns its id. It answers false where the
+// change is that the manager itself has made the object, which is known here already.
+func (m *Memo[V]) Changed(kind, id, action string) (whole string, news bool) {
 	if kind != m.feed {
-		return ""
+		return "", true
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stale++
-	whole = m.whole[id]
+	whole, news = m.whole[id], true
 	for key, have := range m.by {
-		if about := m.id(have.value); about == id || about == whole && whole != "" {
+		switch about := m.id(have.value); {
+		case about != id && (whole == "" || about != whole):
+		case about == id && have.own && action == "created":
+			news = false
+		default:
 			delete(m.by, key)
 		}
 	}
-	return whole
+	return whole, news
 }
 
 // anyChanged forgets all answers of a kind.

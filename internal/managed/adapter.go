@@ -84,6 +84,20 @@ type Lasting interface {
 	Lasts()
 }
 
+// Follower is implemented by adapters whose external objects have parts that the
+// change feed tells of as another kind, by other ids. Without it a change of a part
+// would wake every object of the key server.
+type Follower[T Object] interface {
+	// Follows returns the parts of the object's external object.
+	Follows(obj T) []Followed
+}
+
+// Followed is a part of an external object as the change feed names it.
+type Followed struct {
+	Feed string // the feed's kind, one of those that Kind.Follows lists
+	ID   string // 16 hexadecimal digits
+}
+
 // SupersededClaim is a replaced external object and the claim on it.
 type SupersededClaim struct {
 	Superseded
@@ -102,6 +116,9 @@ type Kind struct {
 	// waiting for. A change of a kind that it Uses may concern any of them.
 	Awaits []string
 	Uses   []string
+	// Follows are the feed's kinds that tell of its objects by other ids than
+	// their own (Follower).
+	Follows []string
 }
 
 // Input is what an adapter may use to resolve and to observe.
@@ -110,9 +127,12 @@ type Input struct {
 	Sources   *Sources
 	Cluster   client.Reader // the cache
 	Peers     Peering
+	Issuer    *Issuer
 	Now       time.Time
 	NotBefore time.Time
 	Deleting  bool
+	// Superseded are what a rotation has replaced and not removed yet.
+	Superseded []Superseded
 
 	marked func(context.Context) (string, bool, error)
 }
@@ -121,7 +141,9 @@ type Input struct {
 // a kind whose external objects have no name, nothing else finds again what was made
 // and never recorded, or was recorded in a cluster that is lost. It fails as
 // unsupported (link.IsUnsupported) where the key server keeps no marks.
-func (in Input) Marked(ctx context.Context) (id string, marked bool, err error) { return in.marked(ctx) }
+func (in Input) Marked(ctx context.Context) (id string, marked bool, err error) {
+	return in.marked(ctx)
+}
 
 // Outcome is what a verified write has read back.
 type Outcome struct {
@@ -130,8 +152,8 @@ type Outcome struct {
 	// Unfinished is what kept a creation of more than one write from its end:
 	// the object has its identity, and the rest is drift.
 	Unfinished error
-	// Noted takes the place of what was noted of the external object before, where
-	// Record has to know what the write has read back.
+	// Noted takes the place of what was noted in the observation before, where it
+	// is not nil.
 	Noted any
 }
 
