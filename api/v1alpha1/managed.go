@@ -153,6 +153,27 @@ type FieldDrift struct {
 	Observed string `json:"observed"`
 }
 
+// PublishedReference names an object of the cluster that the manager has written.
+type PublishedReference struct {
+	// APIVersion of the object.
+	APIVersion string `json:"apiVersion"`
+	// Kind of the object.
+	Kind string `json:"kind"`
+	// Namespace of the object, empty where its kind has none.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// Name of the object.
+	Name string `json:"name"`
+}
+
+// String names the object, for people.
+func (r PublishedReference) String() string {
+	if r.Namespace == "" {
+		return r.Kind + " " + r.Name
+	}
+	return r.Kind + " " + r.Namespace + "/" + r.Name
+}
+
 // NamespacedKeyReference names one key of a Secret or ConfigMap in any namespace.
 type NamespacedKeyReference struct {
 	// Namespace of the Secret or ConfigMap.

@@ -21,6 +21,10 @@ const (
 // server keeps owner marks these tell, and the annotation is taken off.
 const AnnotationCreatePending = "trust.keyserver.dev/create-pending"
 
+// AnnotationPublishedBy names, on what the manager publishes in the cluster, the object
+// that it does so for: KIND/NAMESPACE/NAME. Nothing without it is written or deleted.
+const AnnotationPublishedBy = "trust.keyserver.dev/published-by"
+
 // Finalizers.
 const (
 	// FinalizerExternal holds an object until what it made outside is dealt

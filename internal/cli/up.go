@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/localcluster"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
 )
 
 // upOptions are the flags of up.
@@ -27,6 +28,7 @@ type upOptions struct {
 	timeout    time.Duration
 	federation bool
 	given      *rest.Config // of --kubeconfig, once it was checked
+	tokens     server.Providers
 }
 
 func newUp() *cobra.Command {
@@ -107,17 +109,20 @@ func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, logFile.Close()) }()
 	logger := slog.New(slog.NewJSONHandler(logFile, nil))
 
-	servers, err := o.startServers(ctx, logger, steps)
-	defer func() { err = errors.Join(err, stopServers(ctx, servers)) }()
-	if err != nil {
-		return err
-	}
-
 	cluster, stop, err := o.startCluster(ctx, logFile, steps)
 	if err != nil {
 		return fmt.Errorf("%w; the log is %s", err, logFile.Name())
 	}
 	defer func() { err = errors.Join(err, stop()) }()
+	if err := o.trustTokens(ctx, cluster.config, logger); err != nil {
+		return err
+	}
+
+	servers, err := o.startServers(ctx, logger, steps)
+	defer func() { err = errors.Join(err, stopServers(ctx, servers)) }()
+	if err != nil {
+		return err
+	}
 
 	kube, err := newKube(cluster.config)
 	if err != nil {

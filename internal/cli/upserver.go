@@ -5,12 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/handover"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 )
 
@@ -84,11 +89,14 @@ func (o *upOptions) serverConfig(p place) (server.Config, error) {
 	cfg.bind(pflag.NewFlagSet("serve", pflag.ContinueOnError))
 	cfg.Listen, cfg.ExternalListen, cfg.DataDir = o.listen, "", filepath.Join(o.dir, p.dir)
 	cfg.Version, cfg.Clock = buildVersion(), time.Now
-	if p.host != "" {
-		_, port, err := net.SplitHostPort(o.listen)
-		if err != nil {
-			return server.Config{}, usagef("--listen %q is not host:port; for instance 127.0.0.1:8443", o.listen)
-		}
+	cfg.Providers = o.tokens
+	_, port, err := net.SplitHostPort(o.listen)
+	if err != nil {
+		return server.Config{}, usagef("--listen %q is not host:port; for instance 127.0.0.1:8443", o.listen)
+	}
+	if p.host == "" {
+		cfg.ExternalListen, cfg.ServerName = net.JoinHostPort("127.0.0.1", besides(port)), "127.0.0.1"
+	} else {
 		peers := peersPort
 		if port == "0" { // any, for both
 			peers = port
@@ -100,6 +108,36 @@ func (o *upOptions) serverConfig(p place) (server.Config, error) {
 		return server.Config{}, usageError{err}
 	}
 	return cfg.Config, nil
+}
+
+// workloadAudience is what a workload asks for when it projects a token, as the
+// manifests have it, so that the same samples do here and there.
+const workloadAudience = "https://keyserver.keyserver-system.svc"
+
+// trustTokens has the key servers take the tokens of the cluster's service accounts.
+func (o *upOptions) trustTokens(ctx context.Context, cluster *rest.Config, logger *slog.Logger) error {
+	c, err := discovery.NewDiscoveryClientForConfig(cluster)
+	if err != nil {
+		return fmt.Errorf("connect to the cluster: %w", err)
+	}
+	from := handover.FromCluster(c.RESTClient())
+	file := filepath.Join(o.dir, "issuer-keys.json")
+	if err := (handover.IssuerKeys{Fetch: from, File: file, Logger: logger}).Refresh(ctx); err != nil {
+		return err
+	}
+	issuer, err := from.Issuer(ctx)
+	o.tokens = server.Providers{OIDCIssuer: issuer, OIDCAudiences: []string{workloadAudience}, OIDCKeysFile: file}
+	return err
+}
+
+// besides is the port for peers that goes with one for clients, as 9443 does with
+// 8443: the same in each run, so that peers find the key server again.
+func besides(port string) string {
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 || n > math.MaxUint16-1000 {
+		return "0"
+	}
+	return strconv.FormatUint(n+1000, 10)
 }
 
 // stopServers stops them together, in the time that one has.

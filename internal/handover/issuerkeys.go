@@ -80,20 +80,29 @@ func (k IssuerKeys) checkIssuer(ctx context.Context) error {
 	if k.Issuer == "" {
 		return nil
 	}
-	answer, err := k.Fetch(ctx, discoveryPath)
+	issuer, err := k.Fetch.Issuer(ctx)
 	if err != nil {
-		return fmt.Errorf("fetch %s of the cluster: %w", discoveryPath, err)
+		return err
+	}
+	if issuer != k.Issuer {
+		return fmt.Errorf("the cluster's issuer is %q, but --oidc-issuer is %q: service accounts cannot log in until both containers are given the former", issuer, k.Issuer)
+	}
+	return nil
+}
+
+// Issuer is who the cluster says signs the tokens of its service accounts.
+func (d Document) Issuer(ctx context.Context) (string, error) {
+	answer, err := d(ctx, discoveryPath)
+	if err != nil {
+		return "", fmt.Errorf("fetch %s of the cluster: %w", discoveryPath, err)
 	}
 	var about struct {
 		Issuer string `json:"issuer"`
 	}
 	if err := json.Unmarshal(answer, &about); err != nil {
-		return fmt.Errorf("%s of the cluster is not JSON: %w", discoveryPath, err)
+		return "", fmt.Errorf("%s of the cluster is not JSON: %w", discoveryPath, err)
 	}
-	if about.Issuer != k.Issuer {
-		return fmt.Errorf("the cluster's issuer is %q, but --oidc-issuer is %q: service accounts cannot log in until both containers are given the former", about.Issuer, k.Issuer)
-	}
-	return nil
+	return about.Issuer, nil
 }
 
 // publicKeys takes over what is a public key and nothing else. A set without

@@ -31,6 +31,10 @@ const (
 	user, group = "local-admin", "system:masters"
 )
 
+// Issuer is who signs the tokens of service accounts, in every run, so that the
+// principals of an earlier one are those of this one.
+const Issuer = "https://kubernetes.default.svc.cluster.local"
+
 // Cluster is a running control plane.
 type Cluster struct {
 	Config     *rest.Config
@@ -164,7 +168,7 @@ func (c *Cluster) startAPIServer(ctx context.Context, o Options, keys keyPair, e
 		"--etcd-servers="+etcdURL, "--etcd-cafile="+keys.ca, "--etcd-certfile="+keys.certificate, "--etcd-keyfile="+keys.key, "--cert-dir="+dir, "--bind-address="+host, "--secure-port="+port,
 		"--tls-cert-file="+keys.certificate, "--tls-private-key-file="+keys.key,
 		"--token-auth-file="+tokens, "--authorization-mode=RBAC",
-		"--service-account-issuer=https://"+address+"/", "--service-account-key-file="+accounts, "--service-account-signing-key-file="+accounts,
+		"--service-account-issuer="+Issuer, "--service-account-key-file="+accounts, "--service-account-signing-key-file="+accounts,
 		"--service-cluster-ip-range=10.0.0.0/24",
 		// Nothing here makes the service account "default" of a namespace.
 		"--disable-admission-plugins=ServiceAccount")

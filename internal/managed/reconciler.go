@@ -38,6 +38,7 @@ type reconciler[T Object, D any] struct {
 	needs        *side
 	provides     *side
 	marks        *link.Marks
+	published    *published
 	wake         chan event.TypedGenericEvent[Wake]
 }
 
@@ -95,6 +96,11 @@ func (r *reconciler[T, D]) carryOut(ctx context.Context, p *pass[T, D], d Decisi
 		return ctrl.Result{}, err
 	}
 	r.record(p, done)
+	if !r.Identity.Planned {
+		if err := r.publish(ctx, p, &done); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
 	return r.finish(ctx, p, done)
 }
 
@@ -237,6 +243,9 @@ func (r *reconciler[T, D]) release(ctx context.Context, p *pass[T, D], res resul
 		r.say(p, deletedEvent(p.facts.External.What, res.outcome.Evidence))
 	} else {
 		r.say(p, releasedEvent(res.Message))
+	}
+	if err := r.withdraw(ctx, p); err != nil {
+		return ctrl.Result{}, err
 	}
 	controllerutil.RemoveFinalizer(p.obj, v1alpha1.FinalizerExternal)
 	written, err := PatchMetadata(ctx, r.Client, p.read, p.obj)

@@ -77,7 +77,7 @@ func Register[T Object, D any](s *Registry, a Adapter[T, D]) error {
 		connections: s.Connections, sources: s.Sources, timing: s.timing, dependencies: s.dependencies,
 		population: NewPopulation(k.Name), failures: newFailures(),
 		wake:  make(chan event.TypedGenericEvent[Wake]),
-		marks: link.NewMarks(k.Feed, k.Spell, k.Parse),
+		marks: link.NewMarks(k.Feed, k.Spell, k.Parse), published: newPublished(),
 	}
 	for field, index := range r.indexes() {
 		if err := s.indexer.IndexField(context.Background(), api.New(), field, index); err != nil {

@@ -75,10 +75,16 @@ func (r *reconciler[T, D]) indexes() map[string]client.IndexerFunc {
 			}
 			return prefixed(obj, r.adapter.Claims(obj, nil))
 		}),
+		// What it reads, and what it writes: whoever changes that wakes it.
 		sourceIndex: by(func(obj T) []string {
 			var keys []string
 			for _, s := range r.adapter.Sources(obj) {
 				keys = append(keys, s.String())
+			}
+			if pub, ok := any(r.adapter).(Publisher[T]); ok {
+				for _, ref := range pub.Publishes(obj) {
+					keys = append(keys, SourceRef{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}.String())
+				}
 			}
 			return keys
 		}),
