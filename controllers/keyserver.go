@@ -23,7 +23,7 @@ import (
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=keyservers,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=keyservers/status,verbs=patch
-// +kubebuilder:rbac:groups="",resources=secrets;configmaps,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get,resourceNames=keyservers.trust.keyserver.dev;trustedcas.trust.keyserver.dev;roles.trust.keyserver.dev;trustedservers.trust.keyserver.dev;principaltrusts.trust.keyserver.dev;principals.trust.keyserver.dev;acltemplates.trust.keyserver.dev
@@ -49,10 +49,12 @@ func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	if err := r.Client.Get(ctx, req.NamespacedName, ks); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			r.connections.Remove(ctx, req.Name)
+			r.sources.Refer(keyServerKind.Name, req.NamespacedName, nil)
 			r.population.Move(req.NamespacedName, "")
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	r.sources.Refer(keyServerKind.Name, req.NamespacedName, sourcesOf(ks))
 	read := ks.DeepCopy()
 	if ks.DeletionTimestamp.IsZero() {
 		controllerutil.AddFinalizer(ks, v1alpha1.FinalizerInUse)

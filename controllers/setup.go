@@ -6,6 +6,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -47,11 +48,18 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
+	secrets, err := metadata.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return err
+	}
 	s := o.registry(managed.Cluster{
-		Name: o.ClusterName, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("keyserver-operator"),
+		Name: o.ClusterName, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Secrets: secrets, Recorder: mgr.GetEventRecorder("keyserver-operator"),
 		Issuer: issuer,
 	}, mgr.GetFieldIndexer(), mgr.GetLogger())
 	if err := mgr.Add(s.Connections); err != nil {
+		return err
+	}
+	if err := mgr.Add(s.Sources); err != nil {
 		return err
 	}
 	if err := registerKinds(s); err != nil {
@@ -99,7 +107,7 @@ func controlKeyServers(mgr ctrl.Manager, s *managed.Registry, tokenFiles map[str
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("keyserver").
 		For(&v1alpha1.KeyServer{}, builder.WithPredicates(managed.DeclarationChanged())).
-		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(managed.SecretKind))).
+		WatchesRawSource(s.Sources.SecretChanges(r.readersOf(managed.SecretKind))).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(managed.ConfigMapKind))).
 		WatchesRawSource(source.TypedChannel(r.wake, managed.Enqueue()))
 	// A KeyServer whose deletion waits goes with its last dependant.

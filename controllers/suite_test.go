@@ -198,6 +198,7 @@ func (s *stage) operation(ctx context.Context, name string) schema.HexID {
 // counts.
 type meddler struct {
 	adds, removes, lists, writes, replaces, checkpoints, people atomic.Int32
+	revocation                                                  revocationCalls
 
 	mu      sync.Mutex
 	add     func(ctx context.Context, real link.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error)

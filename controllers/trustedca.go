@@ -40,6 +40,8 @@ type declaredCA struct {
 	fingerprint string // lower-case hexadecimal SHA-256
 	subject     string
 	notAfter    time.Time
+	cert        *x509.Certificate
+	revocation  *declaredRevocation // nil where it is left as it is
 }
 
 type trustedCAAdapter struct{}
@@ -55,12 +57,13 @@ func (trustedCAAdapter) Kind() managed.Kind {
 			id, err := schema.ParseBase64ID(text)
 			return schema.HexID(id), err
 		},
+		Follows: []string{revocationIssuers.Name},
 	}
 }
 
 // Sources implements managed.Adapter.
 func (trustedCAAdapter) Sources(obj *v1alpha1.TrustedCA) []managed.SourceRef {
-	return certificateSource(obj).Refs()
+	return append(certificateSource(obj).Refs(), crlSource(obj).Refs()...)
 }
 
 // certificateSource is where the certificate is read, nil where it comes from no source.
@@ -125,6 +128,15 @@ func caFingerprint(sum string) string { return "CA " + sum }
 
 // Declared implements managed.Adapter.
 func (a trustedCAAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA) (declaredCA, error) {
+	ca, err := a.certificate(ctx, in, obj)
+	if err != nil {
+		return ca, err
+	}
+	ca.revocation, err = declareRevocation(ctx, in, obj, ca.cert)
+	return ca, err
+}
+
+func (a trustedCAAdapter) certificate(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA) (declaredCA, error) {
 	if peer := a.Peer(obj); peer != nil {
 		return a.issuerOf(ctx, in, obj, peer.Name)
 	}
@@ -173,7 +185,7 @@ func (a trustedCAAdapter) text(ctx context.Context, in managed.Input, obj *v1alp
 }
 
 // Observe implements managed.Adapter. A certificate never changes, so that there is no
-// drift but absence.
+// drift but absence and what is declared about its revocation.
 func (trustedCAAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA, want *declaredCA) (managed.External, error) {
 	var keys []string
 	seen := managed.External{What: "CA " + quoted(obj.Status.Subject)}
@@ -201,6 +213,16 @@ func (trustedCAAdapter) Observe(ctx context.Context, in managed.Input, obj *v1al
 	seen.Exists, seen.ID = true, certificateID(row.Certificate)
 	seen.What += " (certificateId " + seen.ID + ")"
 	seen.Evidence = "the trusted list holds a certificate with the same SHA-256, certificateId " + seen.ID
+	if want == nil || want.revocation == nil || in.Deleting {
+		return seen, nil
+	}
+	noted, drift, err := observeRevocation(ctx, in, want.revocation)
+	if err != nil {
+		return seen, err
+	}
+	seen.Renewed = seen.Renewed || noted.list // by whoever keeps the ConfigMap
+	seen.Noted, seen.Drift = noted, drift
+	seen.Evidence += "; " + noted.evidence()
 	return seen, nil
 }
 
@@ -219,16 +241,29 @@ func (trustedCAAdapter) Create(ctx context.Context, c *link.Connection, want dec
 		row.CertHash = &hash
 	}
 	trustedCAs.Of(c).Put(row)
-	return managed.Outcome{
+	out := managed.Outcome{
 		ID: certificateID(row.Certificate),
 		Evidence: fmt.Sprintf("matched by %s; %s listed before, %d after",
 			added.MatchedBy, plural(added.ListCountBefore, "CA"), added.ListCountAfter),
-	}, nil
+	}
+	if r := want.revocation; r != nil {
+		var noted revocationNotes
+		noted, out.Unfinished = r.begin(ctx, c)
+		out.Noted = noted
+		out.Evidence += "; " + noted.evidence()
+	}
+	return out, nil
 }
 
-// Update implements managed.Adapter. It is never called: a certificate does not drift.
-func (trustedCAAdapter) Update(context.Context, *link.Connection, declaredCA, managed.External) (managed.Outcome, error) {
-	return managed.Outcome{}, errors.New("a certificate cannot be updated")
+// Update implements managed.Adapter. Nothing of a certificate drifts but what is declared
+// about its revocation.
+func (trustedCAAdapter) Update(ctx context.Context, c *link.Connection, want declaredCA, seen managed.External) (managed.Outcome, error) {
+	todo, is := seen.Noted.(revocationNotes)
+	if !is || want.revocation == nil {
+		return managed.Outcome{}, errors.New("a certificate cannot be updated")
+	}
+	done, err := want.revocation.enforce(ctx, c, todo)
+	return managed.Outcome{ID: seen.ID, Evidence: done.evidence() + " read back", Noted: done}, err
 }
 
 // Delete implements managed.Adapter.
@@ -258,6 +293,11 @@ func (trustedCAAdapter) Record(obj *v1alpha1.TrustedCA, want *declaredCA, seen m
 	}
 	notAfter := managed.Stamp(want.notAfter)
 	s.Fingerprint, s.Subject, s.NotAfter = want.fingerprint, want.subject, &notAfter
+	if noted, is := seen.Noted.(revocationNotes); is && owner {
+		s.Revocation = noted.record(now)
+	} else if want.revocation == nil || !owner {
+		s.Revocation = nil
+	}
 }
 
 // Expiry implements managed.Expirer.
@@ -291,9 +331,13 @@ const maxSuperseded = 32
 // Supersede implements managed.Rotator.
 func (trustedCAAdapter) Supersede(obj *v1alpha1.TrustedCA, old managed.SupersededClaim, now time.Time) {
 	s := &obj.Status
+	issuer := ""
+	if s.Revocation != nil { // still that of the old one
+		issuer = s.Revocation.Issuer
+	}
 	s.Superseded = append(s.Superseded, v1alpha1.SupersededCA{
 		CertificateID: old.ID, Fingerprint: old.Claim, Provenance: old.Provenance,
-		RemoveAfter: managed.Stamp(now.Add(overlapOf(obj))),
+		RemoveAfter: managed.Stamp(now.Add(overlapOf(obj))), RevocationIssuer: issuer,
 	})
 	if len(s.Superseded) > maxSuperseded {
 		s.Superseded[0].RemoveAfter = managed.Stamp(now)
@@ -338,7 +382,7 @@ func parseCA(text []byte) (declaredCA, error) {
 func declareCA(cert *x509.Certificate) declaredCA {
 	return declaredCA{
 		der: cert.Raw, fingerprint: fingerprint(cert),
-		subject: cert.Subject.String(), notAfter: cert.NotAfter,
+		subject: cert.Subject.String(), notAfter: cert.NotAfter, cert: cert,
 	}
 }
 

@@ -16,7 +16,7 @@ const (
 	ConditionStalled = "Stalled"
 	// ConditionPaused: the paused annotation holds all work on the object.
 	ConditionPaused = "Paused"
-	// ConditionExpiring: a certificate that the object declares is about to expire.
+	// ConditionExpiring: a certificate or a revocation list of the object is about to expire.
 	ConditionExpiring = "Expiring"
 	// ConditionChangeFeed, on a KeyServer: whether outside changes are seen as
 	// they happen or only at the resync interval.
@@ -99,9 +99,9 @@ var Reasons = []ReasonEntry{
 	{ReasonPaused, metav1.ConditionUnknown, metav1.ConditionUnknown, NeedsHelp,
 		"Remove the annotation trust.keyserver.dev/paused."},
 	{ReasonExpired, metav1.ConditionFalse, metav1.ConditionTrue, NeedsHelp,
-		"Declare a certificate that is valid: nobody is trusted by one that has expired."},
+		"Declare what is valid, a certificate or a revocation list as the message says: nobody is trusted by one that has expired."},
 	{ReasonExpiring, metav1.ConditionTrue, metav1.ConditionTrue, Settled,
-		"Declare the next certificate before the time in the message; the reason of the condition Expiring only."},
+		"Declare the next certificate or revocation list before the time in the message; the reason of the condition Expiring only."},
 	{ReasonFollowing, metav1.ConditionTrue, metav1.ConditionTrue, Settled,
 		"Nothing to do: outside changes are seen as they happen."},
 }

@@ -127,6 +127,14 @@ var _ = DescribeTable("refuses at admission", func(ctx context.Context, kind, sp
 	Entry("a certificate with its private key", "TrustedCA", inlineCA(onePEM+keyPEM), "must not hold a private key"),
 	Entry("a reference without a key", "TrustedCA", "certificate: {secretKeyRef: {name: a}}", "spec.certificate.secretKeyRef.key"),
 	Entry("a negative overlap", "TrustedCA", inlineCA(onePEM)+"rotation: {overlap: -1h}", "must be a duration from 0s to 8760h"),
+	Entry("a revocation without a mode", "TrustedCA", inlineCA(onePEM)+"revocation: {}", "spec.revocation.mode"),
+	Entry("an unknown revocation mode", "TrustedCA", inlineCA(onePEM)+"revocation: {mode: Required}", `supported values: "off", "when-available", "required"`),
+	Entry("a revocation mode that YAML takes for false", "TrustedCA", inlineCA(onePEM)+"revocation: {mode: off}", "spec.revocation.mode"),
+	Entry("a maximum age that is no duration", "TrustedCA", inlineCA(onePEM)+"revocation: {mode: required, maxAge: 1d}", "must be a duration of whole seconds from 0s to 8784h"),
+	Entry("a maximum age of less than a second", "TrustedCA", inlineCA(onePEM)+"revocation: {mode: required, maxAge: 1500ms}", "must be a duration of whole seconds from 0s to 8784h"),
+	Entry("a maximum age of more than a year", "TrustedCA", inlineCA(onePEM)+"revocation: {mode: required, maxAge: 8785h}", "must be a duration of whole seconds from 0s to 8784h"),
+	Entry("a revocation list from nowhere", "TrustedCA", inlineCA(onePEM)+"revocation: {mode: required, crl: {}}", "spec.revocation.crl.configMapKeyRef"),
+	Entry("a revocation list without a key", "TrustedCA", inlineCA(onePEM)+"revocation: {mode: required, crl: {configMapKeyRef: {name: a}}}", "spec.revocation.crl.configMapKeyRef.key"),
 	Entry("an overlap without end", "TrustedCA", inlineCA(onePEM)+"rotation: {overlap: 9000h}", "must be a duration from 0s to 8760h"),
 
 	// Role.
@@ -276,6 +284,8 @@ var _ = DescribeTable("accepts", func(ctx context.Context, kind, spec string) {
 	Entry("a role of which nothing is said but its name", "Role", "roleName: a"),
 	Entry("a role by id in capitals", "Role", `{roleId: "00000000000001AB", operations: []}`),
 	Entry("the shortest overlap", "TrustedCA", inlineCA(onePEM)+"rotation: {overlap: 0s}"),
+	Entry("revocation that is off", "TrustedCA", inlineCA(onePEM)+`revocation: {mode: "off", maxAge: 0s}`),
+	Entry("revocation with a list", "TrustedCA", inlineCA(onePEM)+"revocation: {mode: when-available, maxAge: 26h30m, crl: {configMapKeyRef: {name: a, key: b}}}"),
 	Entry("a trust blob", "TrustedServer", blob()),
 	Entry("a trust blob of another KeyServer", "TrustedServer", "{friendlyName: a, trustBlob: {peerRef: {name: b.example}}}"),
 	Entry("a certificate of another KeyServer's issuer", "TrustedCA", "{certificate: {peerRef: {name: b}}}"),

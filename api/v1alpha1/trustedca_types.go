@@ -26,6 +26,52 @@ type TrustedCASpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,9}([.][0-9]{1,9})?(ms|s|m|h))+$') && duration(self) <= duration('8760h')",message="must be a duration from 0s to 8760h, such as 720h"
 	// +optional
 	WarnBefore *metav1.Duration `json:"warnBefore,omitempty"`
+
+	// Revocation says what revocation lists of the CA mean to the key server. Left
+	// out, its policy and its list stay as they are, whoever has set them.
+	// +optional
+	Revocation *Revocation `json:"revocation,omitempty"`
+}
+
+// Revocation is the revocation policy of a CA, and its list. While a rotation keeps
+// the CA that it replaces, the policy is set for both.
+type Revocation struct {
+	// Mode is "off" to look at no list, when-available to refuse the certificates
+	// that the list names, or required to refuse all of them, too, where there is no
+	// current list. Quote "off": YAML takes it for false.
+	Mode RevocationMode `json:"mode"`
+	// MaxAge is how long after its thisUpdate a list counts as current, in whole
+	// seconds, from 0s to 8784h. 0s, or left out, is until its nextUpdate.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,9}(s|m|h))+$') && duration(self) <= duration('8784h')",message="must be a duration of whole seconds from 0s to 8784h, such as 24h"
+	// +optional
+	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
+	// CRL is where the CA's revocation list comes from. It is imported when it is
+	// newer than the one that the key server holds. Left out, lists are imported by
+	// somebody else.
+	// +optional
+	CRL *CRLSource `json:"crl,omitempty"`
+}
+
+// RevocationMode says how revocation lists count. As the other words of the key server
+// in this group, a TrustFlag for instance, it is spelled as there; what is the
+// manager's own is in CamelCase.
+// +kubebuilder:validation:Enum="off";when-available;required
+type RevocationMode string
+
+// The modes.
+const (
+	RevocationOff           RevocationMode = "off"
+	RevocationWhenAvailable RevocationMode = "when-available"
+	RevocationRequired      RevocationMode = "required"
+)
+
+// CRLSource is where a certificate revocation list comes from.
+type CRLSource struct {
+	// ConfigMapKeyRef names the key of a ConfigMap in this namespace that holds one
+	// complete list, in PEM (X509 CRL) or DER.
+	ConfigMapKeyRef LocalKeyReference `json:"configMapKeyRef"`
 }
 
 // CertificateSource is where a certificate comes from.
@@ -87,6 +133,49 @@ type TrustedCAStatus struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Superseded []SupersededCA `json:"superseded,omitempty"`
+	// Revocation is what the key server holds of the CA's revocation policy and
+	// list, where the spec declares any.
+	// +optional
+	Revocation *RevocationStatus `json:"revocation,omitempty"`
+}
+
+// EvidenceState says what a revocation list is worth now. It is spelled as the key
+// server does.
+// +kubebuilder:validation:Enum=none;current;stale
+type EvidenceState string
+
+// The states.
+const (
+	NoEvidence      EvidenceState = "none"
+	CurrentEvidence EvidenceState = "current"
+	StaleEvidence   EvidenceState = "stale" // past its nextUpdate or the policy's maxAge
+)
+
+// RevocationStatus is what the key server holds about the revocation of one CA.
+type RevocationStatus struct {
+	// Issuer is what the key server's changes name the CA by: 16 hexadecimal digits.
+	Issuer string `json:"issuer"`
+	// Mode of the policy.
+	Mode RevocationMode `json:"mode"`
+	// Evidence is none without a list, current, or stale when the list is past its
+	// nextUpdate or older than maxAge.
+	Evidence EvidenceState `json:"evidence"`
+	// CurrentUntil is when the list becomes stale.
+	// +optional
+	CurrentUntil *metav1.Time `json:"currentUntil,omitempty"`
+	// ThisUpdate is when the CA made the list.
+	// +optional
+	ThisUpdate *metav1.Time `json:"thisUpdate,omitempty"`
+	// Number of the list, where it has one.
+	// +optional
+	Number string `json:"number,omitempty"`
+	// Revoked is how many certificates the list names.
+	// +optional
+	Revoked int64 `json:"revoked,omitempty"`
+	// NotImported says why the list in spec.revocation.crl is not the one that the
+	// key server holds, and is not sent: it is older, or it was due for replacement.
+	// +optional
+	NotImported string `json:"notImported,omitempty"`
 }
 
 // SupersededCA is a CA that a rotation has replaced.
@@ -100,6 +189,10 @@ type SupersededCA struct {
 	Provenance Provenance `json:"provenance,omitempty"`
 	// RemoveAfter is when its overlap ends.
 	RemoveAfter metav1.Time `json:"removeAfter"`
+	// RevocationIssuer is what the key server's changes of its revocation policy name
+	// it by, where the spec declares one.
+	// +optional
+	RevocationIssuer string `json:"revocationIssuer,omitempty"`
 }
 
 // TrustedCA declares that a key server trusts one CA.
@@ -112,6 +205,7 @@ type SupersededCA struct {
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Certificate",type=string,JSONPath=`.status.certificateId`
 // +kubebuilder:printcolumn:name="NotAfter",type=string,JSONPath=`.status.notAfter`
+// +kubebuilder:printcolumn:name="Revocation",type=string,JSONPath=`.status.revocation.evidence`,priority=1
 // +kubebuilder:printcolumn:name="Subject",type=string,JSONPath=`.status.subject`,priority=1
 // +kubebuilder:printcolumn:name="KeyServer",type=string,JSONPath=`.spec.keyServerRef.name`,priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1

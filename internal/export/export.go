@@ -27,6 +27,7 @@ import (
 // API is what is asked of a key server: reading, and nothing else.
 type API interface {
 	ListTrustedCAs(ctx context.Context, in schema.TrustedCAsQuery) (schema.TrustedCAList, error)
+	ListRevocationIssuers(ctx context.Context) (schema.RevocationIssuerList, error)
 	ListTrustedServers(ctx context.Context, in schema.TrustedServersQuery) (schema.TrustedServerList, error)
 	ListPrincipalTrusts(ctx context.Context, in schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error)
 	ListOperations(ctx context.Context) (schema.OperationList, error)

@@ -39,6 +39,10 @@ func (s *stranger) ListTrustedCAs(context.Context, schema.TrustedCAsQuery) (sche
 	return schema.TrustedCAList{TrustedCAs: s.cas}, nil
 }
 
+func (s *stranger) ListRevocationIssuers(context.Context) (schema.RevocationIssuerList, error) {
+	return schema.RevocationIssuerList{}, nil
+}
+
 func (s *stranger) ListTrustedServers(context.Context, schema.TrustedServersQuery) (schema.TrustedServerList, error) {
 	return schema.TrustedServerList{TrustedServers: s.peers}, nil
 }

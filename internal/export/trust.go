@@ -9,8 +9,12 @@ import (
 	"encoding/pem"
 	"fmt"
 	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
@@ -24,11 +28,45 @@ func (e *exporter) trustedCAs(ctx context.Context) ([]candidate, error) {
 	if err != nil {
 		return nil, err
 	}
+	revoking, err := e.Officer.ListRevocationIssuers(ctx)
+	if err != nil && !apiclient.IsUnsupported(err) {
+		return nil, err
+	}
+	issuers := map[schema.Base64ID]schema.RevocationIssuer{}
+	for _, r := range revoking.Issuers {
+		issuers[r.CertificateID] = r
+	}
 	found := make([]candidate, len(list.TrustedCAs))
 	for i, ca := range list.TrustedCAs {
 		found[i] = candidateCA(ca)
+		if issuer, has := issuers[idOf(ca)]; has && found[i].cannot == "" {
+			e.revoke(found[i], issuer)
+		}
 	}
 	return found, nil
+}
+
+func idOf(ca schema.TrustedCA) schema.Base64ID {
+	if ca.CertificateID == nil {
+		return schema.Base64ID{}
+	}
+	return *ca.CertificateID
+}
+
+// revoke has a candidate declare the policy that was set for its CA. What nobody has
+// set stays undeclared.
+func (e *exporter) revoke(c candidate, issuer schema.RevocationIssuer) {
+	if issuer.CRL != nil {
+		e.leaveOut(LeftOut{What: c.what, Part: "its revocation list", Why: "lists change; put it into a ConfigMap and name that in spec.revocation.crl"})
+	}
+	obj, is := c.object.(*v1alpha1.TrustedCA)
+	if !is || (issuer.Mode == string(v1alpha1.RevocationOff) && issuer.MaxAgeSeconds == 0) {
+		return
+	}
+	obj.Spec.Revocation = &v1alpha1.Revocation{Mode: v1alpha1.RevocationMode(issuer.Mode)}
+	if issuer.MaxAgeSeconds > 0 {
+		obj.Spec.Revocation.MaxAge = &metav1.Duration{Duration: time.Duration(issuer.MaxAgeSeconds) * time.Second}
+	}
 }
 
 func candidateCA(ca schema.TrustedCA) candidate {

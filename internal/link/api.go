@@ -25,6 +25,10 @@ type API interface {
 	AddTrustedCA(ctx context.Context, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error)
 	RemoveTrustedCA(ctx context.Context, in schema.RemoveTrustedCARequest) (schema.TrustedCARemoved, error)
 
+	ListRevocationIssuers(ctx context.Context) (schema.RevocationIssuerList, error)
+	SetRevocationPolicy(ctx context.Context, in schema.SetRevocationPolicyRequest) (schema.RevocationPolicySaved, error)
+	ImportCRL(ctx context.Context, in schema.ImportCRLRequest) (schema.CRLImported, error)
+
 	ListOperations(ctx context.Context) (schema.OperationList, error)
 	ListRoles(ctx context.Context) (schema.RoleList, error)
 	CreateRole(ctx context.Context, in schema.CreateRoleRequest) (schema.RoleSaved, error)

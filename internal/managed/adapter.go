@@ -75,6 +75,20 @@ type Stepwise interface {
 	Begun(seen External) bool
 }
 
+// Follower is implemented by adapters whose external objects have parts that the
+// change feed tells of as another kind, by other ids. Without it a change of a part
+// would wake every object of the key server.
+type Follower[T Object] interface {
+	// Follows returns the parts of the object's external object.
+	Follows(obj T) []Followed
+}
+
+// Followed is a part of an external object as the change feed names it.
+type Followed struct {
+	Feed string // the feed's kind, one of those that Kind.Follows lists
+	ID   string // 16 hexadecimal digits
+}
+
 // SupersededClaim is a replaced external object and the claim on it.
 type SupersededClaim struct {
 	Superseded
@@ -93,6 +107,9 @@ type Kind struct {
 	// waiting for. A change of a kind that it Uses may concern any of them.
 	Awaits []string
 	Uses   []string
+	// Follows are the feed's kinds that tell of its objects by other ids than
+	// their own (Follower).
+	Follows []string
 }
 
 // Input is what an adapter may use to resolve and to observe.
@@ -105,6 +122,8 @@ type Input struct {
 	Now       time.Time
 	NotBefore time.Time
 	Deleting  bool
+	// Superseded are what a rotation has replaced and not removed yet.
+	Superseded []Superseded
 }
 
 // Outcome is what a verified write has read back.
@@ -114,6 +133,9 @@ type Outcome struct {
 	// Unfinished is what kept a creation of more than one write from its end:
 	// the object has its identity, and the rest is drift.
 	Unfinished error
+	// Noted takes the place of what was noted in the observation before, where it
+	// is not nil.
+	Noted any
 }
 
 // Stamp returns a status time, cut to what the API keeps.

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,9 +16,11 @@ import (
 
 // Cluster is what every reconciler needs of the cluster.
 type Cluster struct {
-	Name     string        // in audit trails; empty where nobody named it
-	Client   client.Client // reads from the cache
-	Live     client.Reader // reads from the API server
+	Name   string        // in audit trails; empty where nobody named it
+	Client client.Client // reads from the cache
+	Live   client.Reader // reads from the API server
+	// Secrets has the metadata of Secrets watched; nil where nothing is watched.
+	Secrets  metadata.Interface
 	Recorder events.EventRecorder
 	Clock    clock.Clock
 	Identity *Identity

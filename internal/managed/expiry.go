@@ -1,7 +1,6 @@
 package managed
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,12 +40,32 @@ func (r *reconciler[T, D]) renewal(obj T, now time.Time) time.Duration {
 	return max(at.Sub(now), 0)
 }
 
-// expiry is until when an object's certificate is valid. Its zero value never ends.
+// Aging is implemented by adapters of objects that are of no use without something
+// else that ends, whatever the key server holds of them.
+type Aging[T Object] interface {
+	// Terms are what has to be in force, as the status records it.
+	Terms(obj T) []Term
+}
+
+// Term is until when something is in force.
+type Term struct {
+	Until   time.Time // from then on it is not; the zero time is past
+	Warn    time.Duration
+	Reason  v1alpha1.Reason // why the object is not Ready then
+	Message string          // what ends, and when
+}
+
+// expiry is until when something of an object is of use. Its zero value never ends.
 type expiry struct {
 	notAfter time.Time
 	warn     time.Duration
+	term     *Term // nil for the certificate
 }
 
+// expiries are all of an object.
+type expiries []expiry
+
+// expiry returns that of the object's certificate.
 func (r *reconciler[T, D]) expiry(obj T) expiry {
 	x, ok := any(r.adapter).(Expirer[T])
 	if !ok {
@@ -56,19 +75,31 @@ func (r *reconciler[T, D]) expiry(obj T) expiry {
 	if at == nil {
 		return expiry{}
 	}
-	return expiry{at.Time, warn}
+	return expiry{notAfter: at.Time, warn: warn}
 }
 
-func (e expiry) expired(now time.Time) bool { return !e.notAfter.IsZero() && !now.Before(e.notAfter) }
+func (r *reconciler[T, D]) expiries(obj T) expiries {
+	all := expiries{r.expiry(obj)}
+	if x, ok := any(r.adapter).(Aging[T]); ok {
+		for _, t := range x.Terms(obj) {
+			all = append(all, expiry{notAfter: t.Until, warn: t.Warn, term: &t})
+		}
+	}
+	return all
+}
+
+func (e expiry) ends() bool { return !e.notAfter.IsZero() || e.term != nil }
+
+func (e expiry) expired(now time.Time) bool { return e.ends() && !now.Before(e.notAfter) }
 
 func (e expiry) expiring(now time.Time) bool {
-	return !e.notAfter.IsZero() && !e.expired(now) && !now.Before(e.notAfter.Add(-e.warn))
+	return e.ends() && !e.expired(now) && !now.Before(e.notAfter.Add(-e.warn))
 }
 
 // next is how long it takes until something is to be said, 0 where nothing is.
 func (e expiry) next(now time.Time) time.Duration {
 	switch {
-	case e.notAfter.IsZero() || e.expired(now):
+	case !e.ends() || e.expired(now):
 		return 0
 	case e.expiring(now):
 		return e.notAfter.Sub(now)
@@ -78,27 +109,51 @@ func (e expiry) next(now time.Time) time.Duration {
 }
 
 func (e expiry) message() string {
+	if e.term != nil {
+		return e.term.Message
+	}
 	return "the certificate is valid until " + e.notAfter.UTC().Format(time.RFC3339)
 }
 
-// heed says of an object that is as declared that what it declares has expired.
-func (e expiry) heed(res result, now time.Time) result {
-	if res.Reason == v1alpha1.ReasonVerified && e.expired(now) {
-		res.Reason, res.Message = v1alpha1.ReasonExpired, fmt.Sprintf("%s; the key server holds it as declared", e.message())
+func (e expiry) reason() v1alpha1.Reason {
+	if e.term != nil {
+		return e.term.Reason
+	}
+	return v1alpha1.ReasonExpired
+}
+
+// heed says of an object that is as declared that something of it has expired.
+func (all expiries) heed(res result, now time.Time) result {
+	for _, e := range all {
+		if res.Reason == v1alpha1.ReasonVerified && e.expired(now) {
+			res.Reason, res.Message = e.reason(), e.message()
+			if e.term == nil {
+				res.Message += "; the key server holds it as declared"
+			}
+		}
 	}
 	return res
 }
 
-// warning keeps the condition Expiring. It answers whether that has just begun.
-func (e expiry) warning(conditions *[]metav1.Condition, generation int64, now metav1.Time) bool {
-	if !e.expiring(now.Time) {
-		meta.RemoveStatusCondition(conditions, v1alpha1.ConditionExpiring)
-		return false
+// warning keeps the condition Expiring, about what ends first. It answers whether there
+// is something new to say.
+func (all expiries) warning(conditions *[]metav1.Condition, generation int64, now metav1.Time) (message string, begins bool) {
+	first := -1
+	for i, e := range all {
+		if e.expiring(now.Time) && (first < 0 || e.notAfter.Before(all[first].notAfter)) {
+			first = i
+		}
 	}
-	begins := !meta.IsStatusConditionTrue(*conditions, v1alpha1.ConditionExpiring)
+	if first < 0 {
+		meta.RemoveStatusCondition(conditions, v1alpha1.ConditionExpiring)
+		return "", false
+	}
+	message = all[first].message()
+	said := meta.FindStatusCondition(*conditions, v1alpha1.ConditionExpiring)
+	begins = said == nil || said.Message != message
 	SetCondition(conditions, v1alpha1.ConditionExpiring, metav1.ConditionTrue, generation, now,
-		Conclusion{Reason: v1alpha1.ReasonExpiring, Message: e.message()})
-	return begins
+		Conclusion{Reason: v1alpha1.ReasonExpiring, Message: message})
+	return message, begins
 }
 
 var notAfterOf = prometheus.NewGaugeVec(prometheus.GaugeOpts{

@@ -31,7 +31,7 @@ func (r *reconciler[T, D]) gatherDeletion(ctx context.Context, p *pass[T, D]) (e
 // gather asks the key server, one step after the other. The first obstacle
 // ends it and becomes a fact itself.
 func (r *reconciler[T, D]) gather(ctx context.Context, p *pass[T, D]) error {
-	for _, step := range []func(context.Context, *pass[T, D]) error{r.connect, r.declare, r.observe, r.stay, r.weigh} {
+	for _, step := range []func(context.Context, *pass[T, D]) error{r.connect, r.declare, r.trace, r.observe, r.stay, r.weigh} {
 		obstacle, err := link.AsProblem(ctx, step(ctx, p))
 		if err != nil {
 			return err
@@ -81,6 +81,33 @@ func (r *reconciler[T, D]) declare(ctx context.Context, p *pass[T, D]) error {
 	return nil
 }
 
+// trace finds out who else has what a rotation has replaced.
+func (r *reconciler[T, D]) trace(ctx context.Context, p *pass[T, D]) error {
+	rot, ok := any(r.adapter).(Rotator[T])
+	if !ok {
+		return nil
+	}
+	for i, s := range rot.Superseded(p.obj) {
+		others, err := r.claimants(ctx, p, []string{s.Claim})
+		if err != nil {
+			return err
+		}
+		if len(others) > 0 {
+			p.facts.Superseded[i].ClaimedBy = r.name(others[0].object)
+			continue
+		}
+		o, err := r.owns(ctx, p, External{Exists: true, ID: s.ID})
+		if err != nil {
+			return err
+		}
+		if o.others() {
+			p.facts.Superseded[i].ClaimedBy = o.Holder
+		}
+	}
+	p.in.Superseded = p.facts.Superseded
+	return nil
+}
+
 func (r *reconciler[T, D]) observe(ctx context.Context, p *pass[T, D]) (err error) {
 	p.facts.External, err = r.adapter.Observe(ctx, p.in, p.obj, p.want)
 	if err != nil {
@@ -117,27 +144,6 @@ func (r *reconciler[T, D]) weigh(ctx context.Context, p *pass[T, D]) error {
 		}
 		if p.facts.Heir == "" && o.object.GetDeletionTimestamp().IsZero() && spec.AdoptionPolicy != v1alpha1.AdoptNever && o.adopts {
 			p.facts.Heir = r.name(o.object)
-		}
-	}
-	rot, ok := any(r.adapter).(Rotator[T])
-	if !ok {
-		return nil
-	}
-	for i, s := range rot.Superseded(p.obj) {
-		others, err := r.claimants(ctx, p, []string{s.Claim})
-		if err != nil {
-			return err
-		}
-		if len(others) > 0 {
-			p.facts.Superseded[i].ClaimedBy = r.name(others[0].object)
-			continue
-		}
-		o, err := r.owns(ctx, p, External{Exists: true, ID: s.ID})
-		if err != nil {
-			return err
-		}
-		if o.others() {
-			p.facts.Superseded[i].ClaimedBy = o.Holder
 		}
 	}
 	return nil

@@ -109,6 +109,7 @@ func (r *reconciler[T, D]) fetch(ctx context.Context, at types.NamespacedName) (
 	err = r.Client.Get(ctx, at, obj)
 	if apierrors.IsNotFound(err) {
 		r.failures.forget(at)
+		r.sources.Refer(r.kind.Name, at, nil)
 		r.population.Move(at, "")
 		expiry{}.observe(r.kind.Name, at)
 		return obj, false, nil
@@ -126,6 +127,7 @@ func (r *reconciler[T, D]) fetch(ctx context.Context, at types.NamespacedName) (
 func (r *reconciler[T, D]) begin(ctx context.Context, obj T) *pass[T, D] {
 	p := &pass[T, D]{log: ctrl.LoggerFrom(ctx), obj: obj}
 	p.read = copyOf(obj)
+	r.sources.Refer(r.kind.Name, client.ObjectKeyFromObject(obj), r.adapter.Sources(obj))
 	p.spec, p.status = obj.Managed()
 	if token := obj.GetAnnotations()[v1alpha1.AnnotationReconcileRequestedAt]; token != p.status.LastHandledReconcileAt {
 		p.token = token
@@ -202,7 +204,11 @@ func (r *reconciler[T, D]) finish(ctx context.Context, p *pass[T, D], res result
 
 // soonest is when to come back, so that an expiry is said, and prevented, in time.
 func (r *reconciler[T, D]) soonest(p *pass[T, D], after time.Duration) time.Duration {
-	for _, next := range []time.Duration{r.expiry(p.obj).next(p.facts.Now), r.renewal(p.obj, p.facts.Now)} {
+	times := []time.Duration{r.renewal(p.obj, p.facts.Now)}
+	for _, e := range r.expiries(p.obj) {
+		times = append(times, e.next(p.facts.Now))
+	}
+	for _, next := range times {
 		if next > 0 && after > 0 {
 			after = min(after, next)
 		}

@@ -56,14 +56,14 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 	} else if res.Reason == v1alpha1.ReasonVerified {
 		p.status.LastVerifiedTime = &now
 	}
-	life := r.expiry(p.obj)
-	if !life.notAfter.IsZero() {
+	lives := r.expiries(p.obj)
+	if life := r.expiry(p.obj); !life.notAfter.IsZero() {
 		life.observe(r.kind.Name, client.ObjectKeyFromObject(p.obj))
 	}
-	res = life.heed(res, now.Time)
+	res = lives.heed(res, now.Time)
 	r.announce(p, res, before)
-	if life.warning(&p.status.Conditions, p.obj.GetGeneration(), now) {
-		r.say(p, expiringEvent(life.message()))
+	if message, begins := lives.warning(&p.status.Conditions, p.obj.GetGeneration(), now); begins {
+		r.say(p, expiringEvent(message))
 	}
 	if res.Reason == v1alpha1.ReasonExpired && (before == nil || before.Reason != string(res.Reason)) {
 		r.say(p, ReasonEvent(res.Reason, false, res.Message))
@@ -94,6 +94,9 @@ func (r *reconciler[T, D]) recordDone(p *pass[T, D], res result, seen External) 
 		return seen
 	}
 	seen.Exists, seen.ID, seen.Drift = true, res.outcome.ID, nil
+	if res.outcome.Noted != nil {
+		seen.Noted = res.outcome.Noted
+	}
 	return seen
 }
 

@@ -60,7 +60,8 @@ type Registry struct {
 // NewRegistry has no reconciler yet.
 func NewRegistry(c Cluster, indexer client.FieldIndexer, connections *link.Connections, t link.Timing) *Registry {
 	return &Registry{
-		Cluster: c, indexer: indexer, Connections: connections, Sources: newSources(c.Client, c.Live), timing: t,
+		Cluster: c, indexer: indexer, Connections: connections, timing: t,
+		Sources:      newSources(c.Client, c.Live, newSecretWatch(c.Secrets, ctrl.Log.WithName("secrets"))),
 		dependencies: &dependencies{},
 	}
 }
@@ -89,7 +90,7 @@ func Register[T Object, D any](s *Registry, a Adapter[T, D]) error {
 	}
 	s.Connections.Spell(k.Feed, k.Spell)
 	s.Connections.Spell(link.MarksFeed(k.Feed), k.Spell)
-	for _, awaited := range slices.Concat(k.Awaits, k.Uses) {
+	for _, awaited := range slices.Concat(k.Awaits, k.Uses, k.Follows) {
 		if !s.Connections.Spelt(awaited) { // no kind of ours, or not yet
 			s.Connections.Spell(awaited, schema.HexID.String)
 		}
@@ -105,7 +106,7 @@ func (r *reconciler[T, D]) Control(mgr ctrl.Manager) error {
 		Named(strings.ToLower(r.kind.Name)).
 		For(r.New(), builder.WithPredicates(DeclarationChanged())).
 		Watches(r.New(), handler.EnqueueRequestsFromMapFunc(r.claimantsOf)).
-		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(SecretKind))).
+		WatchesRawSource(r.sources.SecretChanges(r.readersOf(SecretKind))).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(ConfigMapKind))).
 		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.residentsOf), builder.WithPredicates(relabelled())).
 		WatchesRawSource(source.TypedChannel(r.wake, Enqueue())).

@@ -4,12 +4,16 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/internal/link"
@@ -76,14 +80,15 @@ func SourceAt(secret, configMap *v1alpha1.NamespacedKeyReference) *SourceKey {
 	}
 }
 
-// Sources reads values from Secrets and ConfigMaps. Only their metadata is
-// cached and watched, so that the manager does not hold every Secret of the
-// cluster; a value is read when its version is a new one.
+// Sources reads values from Secrets and ConfigMaps. Only their metadata is cached and
+// watched, that of Secrets in the namespaces alone in which objects refer to any; a value
+// is read when its version is a new one.
 type Sources struct {
-	cached client.Reader // serves metadata
-	live   client.Reader
-	mu     sync.Mutex
-	seen   map[SourceRef]reading
+	cached  client.Reader // serves metadata
+	live    client.Reader
+	secrets *secretWatch // nil where nothing is watched
+	mu      sync.Mutex
+	seen    map[SourceRef]reading
 }
 
 // reading is what was asked for of one version of a source.
@@ -92,24 +97,71 @@ type reading struct {
 	values  map[string][]byte
 }
 
-func newSources(cached, live client.Reader) *Sources {
-	return &Sources{cached: cached, live: live, seen: map[SourceRef]reading{}}
+func newSources(cached, live client.Reader, secrets *secretWatch) *Sources {
+	return &Sources{cached: cached, live: live, secrets: secrets, seen: map[SourceRef]reading{}}
+}
+
+// Start implements manager.Runnable: Sources owns the watches of Secrets.
+func (s *Sources) Start(ctx context.Context) error {
+	<-ctx.Done()
+	s.secrets.close()
+	return nil
+}
+
+// Refer notes which sources an object refers to; none for one that is gone.
+func (s *Sources) Refer(kind string, at types.NamespacedName, to []SourceRef) {
+	s.secrets.refer(reader{kind, at}, to)
+}
+
+// SecretChanges wakes the objects that read a Secret which has changed.
+func (s *Sources) SecretChanges(readersOf handler.MapFunc) source.Source {
+	return s.secrets.changes(readersOf)
 }
 
 // Version returns what changes whenever the source's content does.
 func (s *Sources) Version(ctx context.Context, src SourceRef) (string, error) {
+	from := s.cached
+	if src.Kind == SecretKind && s.secrets != nil {
+		switch version, known := s.secrets.version(src); {
+		case known && version != "":
+			return version, nil
+		case known:
+			s.forget(src)
+			return "", missing(src)
+		}
+		from = s.live // not watched, not yet, or not allowed
+	}
 	m := &metav1.PartialObjectMetadata{}
 	m.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: src.Kind})
-	err := s.cached.Get(ctx, client.ObjectKey{Namespace: src.Namespace, Name: src.Name}, m)
+	err := from.Get(ctx, client.ObjectKey{Namespace: src.Namespace, Name: src.Name}, m)
 	if apierrors.IsNotFound(err) {
 		s.forget(src)
 		return "", missing(src)
 	}
 	if err != nil {
-		return "", fmt.Errorf("look up %s: %w", src, err)
+		return "", s.unread(src, err)
 	}
-	return string(m.UID) + "/" + m.ResourceVersion, nil
+	return versionOf(m), nil
 }
+
+func versionOf(o metav1.Object) string { return string(o.GetUID()) + "/" + o.GetResourceVersion() }
+
+// unread says why a source cannot be read.
+func (s *Sources) unread(src SourceRef, err error) error {
+	if src.Kind != SecretKind || s.secrets == nil || !apierrors.IsForbidden(err) {
+		return fmt.Errorf("read %s: %w", src, err)
+	}
+	s.forget(src)
+	p := link.NewProblem(v1alpha1.ReasonDependencyNotReady,
+		"%s cannot be read: the manager has no right to read Secrets in namespace %q; there an administrator binds the ClusterRole keyserver-manager-namespace "+
+			"to the manager's service account with a RoleBinding, as docs/install.md says under \"Namespaces\"", src, src.Namespace)
+	p.Again = retryForbidden
+	return p
+}
+
+// retryForbidden is when to look again at a Secret that the manager may not read. It is
+// tried again to watch it, too, but that tells nobody of one that does not exist.
+const retryForbidden = 30 * time.Second
 
 // Public returns a value that is no secret, a certificate for instance. It is
 // remembered for as long as the source stays as it is.
@@ -153,7 +205,7 @@ func (s *Sources) read(ctx context.Context, src SourceRef, key string) (value []
 		o := &corev1.Secret{}
 		err = s.live.Get(ctx, at, o)
 		value, ok = o.Data[key]
-		version = string(o.UID) + "/" + o.ResourceVersion
+		version = versionOf(o)
 	default:
 		o := &corev1.ConfigMap{}
 		err = s.live.Get(ctx, at, o)
@@ -162,13 +214,13 @@ func (s *Sources) read(ctx context.Context, src SourceRef, key string) (value []
 			text, ok = o.Data[key]
 			value = []byte(text)
 		}
-		version = string(o.UID) + "/" + o.ResourceVersion
+		version = versionOf(o)
 	}
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, "", missing(src)
 	case err != nil:
-		return nil, "", fmt.Errorf("read %s: %w", src, err)
+		return nil, "", s.unread(src, err)
 	case !ok:
 		return nil, "", link.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s has no key %q", src, key)
 	}

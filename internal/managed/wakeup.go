@@ -28,6 +28,7 @@ const (
 	claimIndex     = "claim"
 	sourceIndex    = "source"
 	peerIndex      = "peer" // of kinds that are peered
+	followIndex    = "followed"
 )
 
 // IndexKey keeps the ids and claims of different key servers apart.
@@ -89,6 +90,19 @@ func (r *reconciler[T, D]) indexes() map[string]client.IndexerFunc {
 			return keys
 		}),
 	}
+	if by, ok := any(r.adapter).(Follower[T]); ok {
+		indexes[followIndex] = func(o client.Object) []string {
+			obj, ok := o.(T)
+			if !ok {
+				return nil
+			}
+			var ids []string
+			for _, f := range by.Follows(obj) {
+				ids = append(ids, followKey(f.Feed, f.ID))
+			}
+			return prefixed(obj, ids)
+		}
+	}
 	if at, ok := any(r.adapter).(Peered[T]); ok {
 		indexes[peerIndex] = by(func(obj T) []string {
 			if ref := at.Peer(obj); ref != nil {
@@ -99,6 +113,8 @@ func (r *reconciler[T, D]) indexes() map[string]client.IndexerFunc {
 	}
 	return indexes
 }
+
+func followKey(feed, id string) string { return feed + " " + id }
 
 // list reads objects from the cache without copying them: they must not be
 // changed.
@@ -122,7 +138,8 @@ func (r *reconciler[T, D]) list(ctx context.Context, by client.ListOption) ([]T,
 func (r *reconciler[T, D]) hear(ctx context.Context, n link.Notice) {
 	awaited, used, peers := slices.Contains(r.kind.Awaits, n.Kind), slices.Contains(r.kind.Uses, n.Kind), n.Kind == trustInfo.Name
 	own := n.Kind == r.kind.Feed || n.Kind == link.MarksFeed(r.kind.Feed)
-	if n.Kind != "" && !own && !awaited && !used && !peers {
+	followed := slices.Contains(r.kind.Follows, n.Kind)
+	if n.Kind != "" && !own && !awaited && !used && !peers && !followed {
 		return
 	}
 	if n.Kind == "" && n.IDs != nil {
@@ -160,10 +177,12 @@ func (r *reconciler[T, D]) hear(ctx context.Context, n link.Notice) {
 		return
 	}
 	for id := range n.IDs {
-		if !own {
-			break // about objects of another kind
+		if followed {
+			enqueue(followIndex, IndexKey(n.KeyServer, followKey(n.Kind, id)), all)
 		}
-		enqueue(ownedIndex, IndexKey(n.KeyServer, id), all)
+		if own { // and not about objects of another kind
+			enqueue(ownedIndex, IndexKey(n.KeyServer, id), all)
+		}
 	}
 	enqueue(keyServerIndex, n.KeyServer, unready[T])
 }

@@ -29,6 +29,7 @@ const (
 	volume             = "volume" // and the namespace
 	defaults           = "default"
 	defaultsKeyServer  = "keyserver"
+	access             = "access"
 	postgres           = "overlays/postgres"
 	postgresKeyServer  = "overlays/postgres/keyserver"
 	monitored          = "default and prometheus"

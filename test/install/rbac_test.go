@@ -102,16 +102,54 @@ func TestManagerRights(t *testing.T) {
 		}
 		refused = append(refused, ask{verb: "update", group: ourGroup, resource: kind + "/status", namespace: "any"})
 	}
-	for _, kind := range []string{"secrets", "configmaps"} {
-		for _, verb := range []string{"get", "list", "watch"} {
-			allowed = append(allowed, ask{verb: verb, resource: kind, namespace: "any"})
+	for _, verb := range []string{"get", "list", "watch"} {
+		allowed = append(allowed, ask{verb: verb, resource: "configmaps", namespace: "any"})
+		for _, in := range []string{"any", namespace, ""} {
+			refused = append(refused, ask{verb: verb, resource: "secrets", namespace: in})
 		}
-		for _, verb := range []string{"create", "update", "patch", "delete"} {
+	}
+	for _, verb := range []string{"create", "update", "patch", "delete"} {
+		for _, kind := range []string{"secrets", "configmaps"} {
 			refused = append(refused, ask{verb: verb, resource: kind, namespace: "any"})
 		}
 	}
 	check(t, manager, true, allowed)
 	check(t, manager, false, refused)
+}
+
+// In a namespace that an administrator has bound it in, and in no other, the manager
+// reads Secrets and publishes.
+func TestManagerRightsInANamespace(t *testing.T) {
+	apply(t, build(t, defaults))
+	apply(t, build(t, access))
+	const manager = "keyserver-manager"
+	var allowed, refused []ask
+	for _, verb := range []string{"get", "list", "watch"} {
+		allowed = append(allowed, ask{verb: verb, resource: "secrets", namespace: "default"})
+		refused = append(refused, ask{verb: verb, resource: "secrets", namespace: "any"}, ask{verb: verb, resource: "secrets"})
+	}
+	for _, verb := range []string{"get", "create", "patch", "delete"} {
+		allowed = append(allowed, ask{verb: verb, resource: "configmaps", namespace: "default"})
+	}
+	for _, verb := range []string{"create", "patch", "delete"} {
+		refused = append(refused, ask{verb: verb, resource: "configmaps", namespace: "any"}, ask{verb: verb, resource: "secrets", namespace: "default"})
+	}
+	check(t, manager, true, allowed)
+	check(t, manager, false, refused)
+}
+
+// Scaled out, the manager reads the Secret with the CA, and not the one beside it with the
+// key-encryption key.
+func TestManagerRightsScaledOut(t *testing.T) {
+	apply(t, build(t, postgres))
+	const manager = "keyserver-manager"
+	check(t, manager, true, []ask{{verb: "get", resource: "secrets", namespace: namespace, name: "keyserver-tls"}})
+	check(t, manager, false, []ask{
+		{verb: "get", resource: "secrets", namespace: namespace, name: "keyserver-kek"},
+		{verb: "get", resource: "secrets", namespace: namespace, name: "keyserver-database"},
+		{verb: "list", resource: "secrets", namespace: namespace},
+		{verb: "patch", resource: "secrets", namespace: namespace, name: "keyserver-tls"},
+	})
 }
 
 // Where the key server has an account of its own, it may check tokens and

@@ -1,0 +1,432 @@
+package controllers
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/sha256"
+	"crypto/sha512"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"strings"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+)
+
+// revocationIssuers is the list of trusted CAs with their revocation policy and list,
+// found by the id that the change feed has for them and by the certificate's.
+var revocationIssuers = link.List[schema.RevocationIssuer]{
+	Name: "revocation",
+	Read: func(ctx context.Context, c *link.Connection) ([]schema.RevocationIssuer, error) {
+		l, err := c.Officer.ListRevocationIssuers(ctx)
+		return l.Issuers, err
+	},
+	Keys: func(r schema.RevocationIssuer) []string {
+		return []string{issuerID(r.Digest), byCertificate(r.CertificateID.String())}
+	},
+}
+
+func byCertificate(id string) string { return "certificate " + id }
+
+// issuerID is what the change feed names an issuer by.
+func issuerID(digest schema.IssuerDigest) string { return strings.ToLower(string(digest[:16])) }
+
+// issuerDigest is what the revocation routes name a CA by (contract 2.9).
+func issuerDigest(cert *x509.Certificate) schema.IssuerDigest {
+	if key, ok := cert.PublicKey.(*ecdsa.PublicKey); ok && key.Params().BitSize >= 384 {
+		sum := sha512.Sum384(cert.Raw)
+		return schema.IssuerDigest(strings.ToUpper(hex.EncodeToString(sum[:])))
+	}
+	sum := sha256.Sum256(cert.Raw)
+	return schema.IssuerDigest(strings.ToUpper(hex.EncodeToString(sum[:])))
+}
+
+// declaredRevocation is what a TrustedCA declares about the revocation of its CA.
+type declaredRevocation struct {
+	issuer schema.IssuerDigest
+	mode   v1alpha1.RevocationMode
+	maxAge time.Duration
+	crl    *declaredCRL // nil where lists are imported by somebody else
+}
+
+// declaredCRL is a revocation list that the CA has signed.
+type declaredCRL struct {
+	list  *x509.RevocationList
+	where string // it was read, for people
+	// overdue says that a newer list is due, and that the key server would not take
+	// this one; empty where it would.
+	overdue string
+}
+
+// revocationNotes is what an observation has found of a CA's revocation.
+type revocationNotes struct {
+	issuer schema.RevocationIssuer
+	// policy and list are to be sent; superseded are issuers whose policy is.
+	policy, list bool
+	superseded   []schema.IssuerDigest
+	// notImported says why the declared list is not the one that is held.
+	notImported string
+}
+
+// declareRevocation resolves spec.revocation, nil where there is none. A list that the
+// key server would refuse for what it is, is refused here.
+func declareRevocation(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA, ca *x509.Certificate) (*declaredRevocation, error) {
+	spec := obj.Spec.Revocation
+	if spec == nil {
+		return nil, nil //nolint:nilnil // nothing is declared, and that is no mistake
+	}
+	want := &declaredRevocation{issuer: issuerDigest(ca), mode: spec.Mode}
+	if spec.MaxAge != nil {
+		want.maxAge = spec.MaxAge.Duration
+	}
+	from := crlSource(obj)
+	if from == nil {
+		return want, nil
+	}
+	text, err := in.Sources.Public(ctx, *from)
+	if err != nil {
+		return nil, err
+	}
+	list, err := parseCRL(text)
+	if err == nil {
+		err = signedBy(list, ca, in.Now)
+	}
+	if err != nil {
+		return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.revocation.crl: %s %s", from, err)
+	}
+	want.crl = &declaredCRL{list: list, where: from.String()}
+	if !in.Now.Before(list.NextUpdate) {
+		want.crl.overdue = fmt.Sprintf("the revocation list in %s (%s) was due for replacement on %s, and is not imported; put the CA's current one there", from, want.crl, date(list.NextUpdate))
+	}
+	return want, nil
+}
+
+// crlSource is where the list is read, nil where none is.
+func crlSource(obj *v1alpha1.TrustedCA) *managed.SourceKey {
+	if r := obj.Spec.Revocation; r != nil && r.CRL != nil {
+		return managed.SourceIn(obj.Namespace, nil, &r.CRL.ConfigMapKeyRef)
+	}
+	return nil
+}
+
+// Bounds on a list: how long it may be, and how far in the future it may have been
+// made. They are the key server's.
+const (
+	maxCRL    = 4 << 20
+	clockSkew = 5 * time.Minute
+)
+
+// parseCRL reads exactly one complete list, in PEM or DER. Its errors complete a
+// sentence that begins with where the text comes from, and quote none of it.
+func parseCRL(text []byte) (*x509.RevocationList, error) {
+	if len(text) > maxCRL {
+		return nil, errors.New("is longer than 4 MiB")
+	}
+	der := text
+	if trimmed := bytes.TrimSpace(text); bytes.HasPrefix(trimmed, []byte("-----BEGIN ")) {
+		block, rest := pem.Decode(trimmed)
+		if block == nil || block.Type != "X509 CRL" {
+			return nil, errors.New("is not a PEM block of type X509 CRL")
+		}
+		if len(bytes.TrimSpace(rest)) > 0 {
+			return nil, errors.New("holds more than one revocation list; give the complete list of the one CA")
+		}
+		der = block.Bytes
+	}
+	list, err := x509.ParseRevocationList(der)
+	if err != nil || len(list.Raw) != len(der) {
+		return nil, errors.New("is not one certificate revocation list in PEM or DER")
+	}
+	if critical(list.Extensions) {
+		return nil, errors.New("has a critical extension that is not understood: a delta or a partial list; give the complete one")
+	}
+	for _, e := range list.RevokedCertificateEntries {
+		if critical(e.Extensions) {
+			return nil, errors.New("has an entry with a critical extension that is not understood: an indirect list; give the CA's own")
+		}
+	}
+	if list.NextUpdate.IsZero() {
+		return nil, errors.New("has no nextUpdate, so that nobody could tell when it is stale")
+	}
+	return list, nil
+}
+
+func critical(extensions []pkix.Extension) bool {
+	for _, e := range extensions {
+		if e.Critical {
+			return true
+		}
+	}
+	return false
+}
+
+// signedBy reports why a list is not one of the CA. Its errors are as parseCRL's.
+func signedBy(list *x509.RevocationList, ca *x509.Certificate, now time.Time) error {
+	switch {
+	case !bytes.Equal(list.RawIssuer, ca.RawSubject):
+		return fmt.Errorf("is a revocation list of %q, and not of the declared CA %q", list.Issuer.String(), ca.Subject.String())
+	case ca.KeyUsage != 0 && ca.KeyUsage&x509.KeyUsageCRLSign == 0:
+		return fmt.Errorf("is a revocation list of the declared CA %q, whose certificate does not let it sign any: its key usage lacks CRL Sign", ca.Subject.String())
+	case list.CheckSignatureFrom(ca) != nil:
+		return fmt.Errorf("names the declared CA %q as its issuer, but is not signed with that CA's key", ca.Subject.String())
+	case list.ThisUpdate.After(now.Add(clockSkew)):
+		return fmt.Errorf("is a revocation list of the future: its thisUpdate is %s", date(list.ThisUpdate))
+	}
+	return nil
+}
+
+func date(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// String names the list, for people.
+func (d declaredCRL) String() string {
+	var number []byte
+	if d.list.Number != nil {
+		number = d.list.Number.Bytes()
+	}
+	return listName(number, d.list.ThisUpdate)
+}
+
+func listName(number []byte, thisUpdate time.Time) string {
+	if n := listNumber(number); n != "" {
+		return "list " + n + " of " + date(thisUpdate)
+	}
+	return "list of " + date(thisUpdate)
+}
+
+// listNumber is a CRL number in decimal digits, empty where there is none.
+func listNumber(number []byte) string {
+	if len(number) == 0 {
+		return ""
+	}
+	return new(big.Int).SetBytes(number).String()
+}
+
+func heldList(held *schema.CRL) string {
+	if held == nil {
+		return "none"
+	}
+	return listName(heldNumber(held), held.ThisUpdate)
+}
+
+func heldNumber(held *schema.CRL) []byte {
+	if held.Number == nil {
+		return nil
+	}
+	return *held.Number
+}
+
+// follows reports whether the list is newer than the one held. One that is as new is
+// not: of two sources with lists of one number, each would take the other's place
+// again and again.
+func (d declaredCRL) follows(held *schema.CRL) bool {
+	if held == nil {
+		return true
+	}
+	if number := heldNumber(held); len(number) > 0 {
+		if d.list.Number == nil {
+			return false
+		}
+		if by := d.list.Number.Cmp(new(big.Int).SetBytes(number)); by != 0 {
+			return by > 0 && !d.list.ThisUpdate.Before(held.ThisUpdate)
+		}
+	}
+	return d.list.ThisUpdate.After(held.ThisUpdate)
+}
+
+// observeRevocation compares what the key server holds about the revocation of a CA,
+// and of those that it has replaced, with what is declared.
+func observeRevocation(ctx context.Context, in managed.Input, want *declaredRevocation) (revocationNotes, []v1alpha1.FieldDrift, error) {
+	var noted revocationNotes
+	listed := revocationIssuers.Of(in.Conn)
+	issuer, ok, err := listed.Find(ctx, in.NotBefore, issuerID(want.issuer))
+	if err == nil && !ok { // no change tells that a CA is new among them
+		issuer, ok, err = listed.Find(ctx, in.Now, issuerID(want.issuer))
+	}
+	if err != nil {
+		return noted, nil, err
+	}
+	if !ok {
+		return noted, nil, &link.Problem{Reason: v1alpha1.ReasonProgressing, Again: time.Second, Message: "the key server trusts the CA, but does not list it among those that have a revocation policy"}
+	}
+	noted.issuer = issuer
+	drift := want.policyDrift("", issuer)
+	noted.policy = len(drift) > 0
+	if crl := want.crl; crl != nil && (issuer.CRL == nil || !bytes.Equal(issuer.CRL.Digest, digestOf(crl.list.Raw))) {
+		switch {
+		case !crl.follows(issuer.CRL):
+			noted.notImported = fmt.Sprintf("the revocation list in %s (%s) is not newer than the one that the key server holds (%s), and is not imported", crl.where, crl, heldList(issuer.CRL))
+		case crl.overdue != "":
+			noted.notImported = crl.overdue
+		default:
+			noted.list = true
+			drift = append(drift, v1alpha1.FieldDrift{Field: "revocation.crl", Declared: crl.String(), Observed: heldList(issuer.CRL)})
+		}
+	}
+	for _, s := range in.Superseded {
+		old, ok, err := listed.Find(ctx, in.NotBefore, byCertificate(s.ID))
+		if err != nil {
+			return noted, nil, err
+		}
+		if !ok || s.ClaimedBy != "" {
+			continue
+		}
+		if differs := want.policyDrift("superseded["+s.ID+"].", old); len(differs) > 0 {
+			noted.superseded = append(noted.superseded, old.Digest)
+			drift = append(drift, differs...)
+		}
+	}
+	return noted, drift, nil
+}
+
+func digestOf(der []byte) []byte {
+	sum := sha256.Sum256(der)
+	return sum[:]
+}
+
+func (d *declaredRevocation) policyDrift(at string, held schema.RevocationIssuer) (drift []v1alpha1.FieldDrift) {
+	if string(d.mode) != held.Mode {
+		drift = append(drift, v1alpha1.FieldDrift{Field: at + "revocation.mode", Declared: string(d.mode), Observed: held.Mode})
+	}
+	if age := time.Duration(held.MaxAgeSeconds) * time.Second; d.maxAge != age {
+		drift = append(drift, v1alpha1.FieldDrift{Field: at + "revocation.maxAge", Declared: d.maxAge.String(), Observed: age.String()})
+	}
+	return drift
+}
+
+// enforce sends what differs, and returns what was read back of it. The policy is set
+// although the list was refused: until then the CA's certificates pass unseen.
+func (d *declaredRevocation) enforce(ctx context.Context, c *link.Connection, todo revocationNotes) (revocationNotes, error) {
+	done := revocationNotes{issuer: todo.issuer, notImported: todo.notImported}
+	var failed error
+	if todo.list {
+		imported, err := c.Officer.ImportCRL(ctx, schema.ImportCRLRequest{CRL: d.crl.list.Raw})
+		failed = err
+		for _, issuer := range imported.Issuers {
+			if issuer.Digest == d.issuer {
+				done.issuer.CRL = issuer.CRL
+			}
+		}
+	}
+	issuers := todo.superseded
+	if todo.policy {
+		issuers = append([]schema.IssuerDigest{d.issuer}, issuers...)
+	}
+	for _, issuer := range issuers {
+		set, err := c.Officer.SetRevocationPolicy(ctx, schema.SetRevocationPolicyRequest{Digest: issuer, Mode: string(d.mode), MaxAgeSeconds: int64(d.maxAge / time.Second)})
+		if failed == nil {
+			failed = err
+		}
+		if err == nil && issuer == d.issuer {
+			done.issuer.Mode, done.issuer.MaxAgeSeconds = set.Mode, set.MaxAgeSeconds
+		}
+	}
+	return done, failed
+}
+
+// begin sends everything for a CA that has just been trusted.
+func (d *declaredRevocation) begin(ctx context.Context, c *link.Connection) (revocationNotes, error) {
+	todo := revocationNotes{issuer: schema.RevocationIssuer{Digest: d.issuer}, policy: true}
+	if d.crl != nil {
+		todo.notImported = d.crl.overdue
+		todo.list = todo.notImported == ""
+	}
+	return d.enforce(ctx, c, todo)
+}
+
+// evidence names what was read back, for people.
+func (n revocationNotes) evidence() string {
+	text := "revocation policy " + n.issuer.Mode
+	if n.issuer.CRL != nil {
+		text += ", " + heldList(n.issuer.CRL)
+	}
+	return text
+}
+
+// record is what the status says of it.
+func (n revocationNotes) record(now time.Time) *v1alpha1.RevocationStatus {
+	s := &v1alpha1.RevocationStatus{
+		Issuer: issuerID(n.issuer.Digest), Mode: v1alpha1.RevocationMode(n.issuer.Mode),
+		Evidence: v1alpha1.NoEvidence, NotImported: n.notImported,
+	}
+	held := n.issuer.CRL
+	if held == nil {
+		return s
+	}
+	until := held.NextUpdate
+	if age := time.Duration(n.issuer.MaxAgeSeconds) * time.Second; age > 0 && held.ThisUpdate.Add(age).Before(until) {
+		until = held.ThisUpdate.Add(age)
+	}
+	s.Evidence = v1alpha1.CurrentEvidence
+	if !now.Before(until) {
+		s.Evidence = v1alpha1.StaleEvidence
+	}
+	currentUntil, thisUpdate := managed.Stamp(until), managed.Stamp(held.ThisUpdate)
+	s.CurrentUntil, s.ThisUpdate = &currentUntil, &thisUpdate
+	s.Number, s.Revoked = listNumber(heldNumber(held)), int64(held.Revoked)
+	return s
+}
+
+// Terms implements managed.Aging: a list counts where its policy refuses every
+// certificate without it, or where the object says which one it is to be.
+func (trustedCAAdapter) Terms(obj *v1alpha1.TrustedCA) []managed.Term {
+	spec, s := obj.Spec.Revocation, obj.Status.Revocation
+	if spec == nil || s == nil || s.Mode == v1alpha1.RevocationOff || (s.Mode == v1alpha1.RevocationWhenAvailable && spec.CRL == nil) {
+		return nil
+	}
+	says := func(text string) string {
+		if s.Mode == v1alpha1.RevocationRequired && s.Evidence != v1alpha1.CurrentEvidence {
+			text += "; the key server refuses every certificate of this CA"
+		}
+		if s.NotImported != "" {
+			text += "; " + s.NotImported
+		}
+		return text
+	}
+	if s.CurrentUntil == nil || s.ThisUpdate == nil {
+		reason := v1alpha1.ReasonDependencyNotReady
+		if spec.CRL != nil {
+			reason = v1alpha1.ReasonExpired
+		}
+		return []managed.Term{{Reason: reason, Message: says("the key server has no revocation list of this CA")}}
+	}
+	return []managed.Term{{
+		Until: s.CurrentUntil.Time, Warn: min(warnBefore(obj.Spec.WarnBefore), s.CurrentUntil.Sub(s.ThisUpdate.Time)/4),
+		Reason: v1alpha1.ReasonExpired, Message: says("the revocation list is current until " + date(s.CurrentUntil.Time)),
+	}}
+}
+
+// Follows implements managed.Follower.
+func (trustedCAAdapter) Follows(obj *v1alpha1.TrustedCA) []managed.Followed {
+	if obj.Spec.Revocation == nil {
+		return nil
+	}
+	var ids []managed.Followed
+	follow := func(id string) {
+		if id != "" {
+			ids = append(ids, managed.Followed{Feed: revocationIssuers.Name, ID: id})
+		}
+	}
+	if s := obj.Status.Revocation; s != nil {
+		follow(s.Issuer)
+	}
+	for _, s := range obj.Status.Superseded {
+		follow(s.RevocationIssuer)
+	}
+	return ids
+}
+
+// Begun implements managed.Stepwise: a CA is trusted first, its policy and its list
+// come then.
+func (trustedCAAdapter) Begun(seen managed.External) bool {
+	noted, is := seen.Noted.(revocationNotes)
+	return is && noted.issuer.Mode == string(v1alpha1.RevocationOff) && noted.issuer.MaxAgeSeconds == 0 && noted.issuer.CRL == nil && len(noted.superseded) == 0
+}
