@@ -87,6 +87,15 @@ func (aclTemplateAdapter) Reach(_ context.Context, _ managed.Input, obj *v1alpha
 	return reach, nil
 }
 
+// Needs implements managed.Consumer: who is a member stays, where an object declares him.
+func (aclTemplateAdapter) Needs(obj *v1alpha1.ACLTemplate) []managed.Need {
+	needs := make([]managed.Need, len(obj.Spec.Members))
+	for i, m := range obj.Spec.Members {
+		needs[i] = managed.Need{Key: managed.IndexKey(obj.Spec.KeyServerRef.Name, principalKey(m.Principal)), Holds: true}
+	}
+	return needs
+}
+
 // Declared implements managed.Adapter.
 func (a aclTemplateAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.ACLTemplate) (declaredTemplate, error) {
 	want := declaredTemplate{name: obj.Spec.TemplateName, members: map[memberKey]declaredMember{}}

@@ -175,7 +175,7 @@ func terms(rights schema.Rights, limit int64, start, end schema.Stamp) string {
 // them first.
 func enroll(ctx context.Context, c *link.Connection, want declaredTemplate, id schema.HexID) error {
 	// Whatever becomes of it, what was remembered is out of date.
-	defer templateMembers.Of(c).Changed(aclTemplates.Name, id.String())
+	defer templateMembers.Of(c).Changed(aclTemplates.Name, id.String(), "updated")
 	held, err := c.Officer.ListACLTemplateMembers(ctx, schema.ByID{ID: id})
 	if err != nil {
 		return err

@@ -332,7 +332,8 @@ var _ = Describe("removing the custom resource definitions", Serial, func() {
 		trust := s.principalTrust(0, byTypeAndName("password", testserver.AdminName), of(peer))
 		role := s.role("Kept", []string{"HMAC Data"})
 		template := s.aclTemplate("Kept", members(), func(o *v1alpha1.ACLTemplate) { o.Spec.Directories = []string{"/kept/"} })
-		for _, obj := range []client.Object{ca, peer, trust, role, template} {
+		person := s.principalOf(ofLDAP("kept"), func(o *v1alpha1.Principal) { o.Spec.DeletionPolicy = v1alpha1.DeleteExternal })
+		for _, obj := range []client.Object{ca, peer, trust, role, template, person} {
 			apply(ctx, obj, beReady("created"))
 		}
 
@@ -340,7 +341,7 @@ var _ = Describe("removing the custom resource definitions", Serial, func() {
 		Expect(err).NotTo(HaveOccurred())
 		all := &apiextensionsv1.CustomResourceDefinitionList{}
 		Expect(crds.List(ctx, all)).To(Succeed())
-		Expect(all.Items).To(HaveLen(6))
+		Expect(all.Items).To(HaveLen(len(v1alpha1.Kinds)))
 		for i := range all.Items {
 			Expect(crds.Delete(ctx, &all.Items[i])).To(Succeed())
 		}
@@ -356,6 +357,7 @@ var _ = Describe("removing the custom resource definitions", Serial, func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(trusts.PrincipalTrusts).To(HaveLen(1))
 		Expect(s.roles(ctx)).To(HaveKey("Kept"))
+		Expect(s.held(ctx, "ldap", "kept")).NotTo(BeNil())
 		Expect(s.template(ctx, "Kept")).NotTo(BeEmpty())
 		Expect(s.paths(ctx, "Kept")()).To(ConsistOf("/kept/"))
 	})

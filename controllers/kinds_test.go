@@ -21,7 +21,7 @@ func TestKindsAreRegisteredInTheOrderOfTheirNeeds(t *testing.T) {
 		}
 	}
 	var got []string
-	want := []string{"TrustedCA", "Role", "TrustedServer", "PrincipalTrust", "ACLTemplate"}
+	want := []string{"TrustedCA", "Role", "TrustedServer", "Principal", "PrincipalTrust", "ACLTemplate"}
 	for _, k := range inOrder(kinds) {
 		if slices.Contains(want, k.Name) { // a kind that comes later finds its place
 			got = append(got, k.Name)

@@ -33,6 +33,8 @@ type PlanOptions struct {
 	Client  client.Client
 	Indexer client.FieldIndexer
 	Log     logr.Logger
+	// Issuer is that of the cluster; nil where there is none.
+	Issuer *managed.Issuer
 	// Clock is nil for the system's.
 	Clock clock.Clock
 }
@@ -53,7 +55,7 @@ type Planner struct {
 // NewPlanner makes a planner. Close ends its connections.
 func NewPlanner(o PlanOptions) (*Planner, error) {
 	p := &Planner{log: o.Log.WithName("connection"), settled: make(chan struct{}, 1)}
-	c := managed.Cluster{Client: o.Client, Live: o.Client, Recorder: silent{}, Identity: &managed.Identity{Planned: true}}
+	c := managed.Cluster{Client: o.Client, Live: o.Client, Recorder: silent{}, Identity: &managed.Identity{Planned: true}, Issuer: o.Issuer}
 	p.registry = Options{Dial: p.dial, Clock: o.Clock}.registry(c, o.Indexer, o.Log)
 	if err := registerKinds(p.registry); err != nil {
 		return nil, err
@@ -265,6 +267,8 @@ var reads = []string{
 	"DELETE /api/sessions/current",
 	"POST /api/server/version",
 	"POST /api/principals/lookup",
+	"POST /api/certificates/by-subject",
+	"POST /api/certificates/by-transport-principal",
 }
 
 // RoundTrip implements http.RoundTripper.

@@ -2,53 +2,486 @@ package controllers
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/link"
 	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 )
 
-// principals answers who has a type and a name. There may be too many of them
-// to list.
-var principals = link.Answers[schema.Principal]{
-	Feed: "principal", Name: "principal by name",
-	Read: func(ctx context.Context, c *link.Connection, key string) (schema.Principal, error) {
-		kind, name, _ := strings.Cut(key, "/")
-		return findPrincipal(ctx, c, kind, name)
-	},
-	ID: func(p schema.Principal) string { return p.ID.String() },
+// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=principals,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=principals/status,verbs=patch
+
+// The types of principals that an object can declare, as the key server calls them.
+const (
+	xauthType       = "xauth"
+	ldapType        = "ldap"
+	groupType       = "group"
+	certificateType = "certificate"
+)
+
+// declaredPrincipal is what a Principal declares, its references resolved.
+type declaredPrincipal struct {
+	kind     string
+	name     string
+	identity *tokenIdentity // of an xauth principal
+	leaf     *declaredLeaf  // of a certificate principal
+
+	roles     []schema.HexID // sorted
+	groups    []schema.HexID // sorted
+	disabled  bool
+	anybody   bool           // that may act for others may act for it
+	delegates []schema.HexID // who alone may, sorted
 }
 
-// principalPage is the longest page of principals that a service answers.
-const principalPage = 500
+// tokenIdentity is what tokens call an xauth principal.
+type tokenIdentity struct {
+	issuer, subject string
+	audiences       []string // sorted
+}
 
-// findPrincipal pages through the names that begin with name, which it would
-// be the first of if they were sorted by their bytes. They need not be.
-func findPrincipal(ctx context.Context, c *link.Connection, kind, name string) (schema.Principal, error) {
-	const pages = 200 // 100,000 names that begin alike
-	limit := principalPage
-	for i := range pages {
-		offset := i * limit
-		page, err := c.Admin.ListPrincipals(ctx, schema.PrincipalQuery{Type: kind, Name: name, Limit: &limit, Offset: &offset})
-		if err != nil {
-			return schema.Principal{}, err
-		}
-		for _, p := range page.Principals {
-			if p.Name == name {
-				return p, nil
-			}
-		}
-		if len(page.Principals) < limit {
-			break
+func (i tokenIdentity) String() string { return fmt.Sprintf("%q of issuer %q", i.subject, i.issuer) }
+
+type principalAdapter struct{}
+
+func init() { adapted(principalAdapter{}) }
+
+// Kind implements managed.Adapter.
+func (principalAdapter) Kind() managed.Kind {
+	return managed.Kind{
+		Name: "Principal", Feed: principals.Feed,
+		Spell:  schema.HexID.String,
+		Parse:  schema.ParseHexID,
+		Awaits: []string{roles.Name, principals.Feed},
+	}
+}
+
+// Sources implements managed.Adapter.
+func (principalAdapter) Sources(obj *v1alpha1.Principal) []managed.SourceRef {
+	return leafSource(obj).Refs()
+}
+
+// Owned implements managed.Adapter.
+func (principalAdapter) Owned(obj *v1alpha1.Principal) string { return obj.Status.PrincipalID }
+
+// Claims implements managed.Adapter: a Principal claims a type and a name.
+func (principalAdapter) Claims(obj *v1alpha1.Principal, want *declaredPrincipal) []string {
+	name := nameSaid(obj)
+	if want != nil {
+		name = want.name
+	}
+	if name == "" {
+		return nil
+	}
+	return []string{typeSaid(obj) + "/" + name}
+}
+
+// typeSaid is the type of principal that the object says.
+func typeSaid(obj *v1alpha1.Principal) string {
+	switch s := obj.Spec; {
+	case s.ServiceAccount != nil:
+		return xauthType
+	case s.LDAP != nil:
+		return ldapType
+	case s.Group != nil:
+		return groupType
+	default:
+		return certificateType
+	}
+}
+
+// nameSaid is the name of the principal, as far as the object says it by itself.
+// Where a certificate comes from a source, the status knows which name it was.
+func nameSaid(obj *v1alpha1.Principal) string {
+	switch s := obj.Spec; {
+	case s.PrincipalName != nil:
+		return *s.PrincipalName
+	case s.ServiceAccount != nil:
+		return subjectSaid(obj)
+	case s.LDAP != nil:
+		return s.LDAP.Name
+	}
+	if inline := inlineLeaf(obj); inline != nil {
+		if leaf, err := parseLeaf([]byte(*inline), obj); err == nil {
+			return leaf.name
 		}
 	}
-	return schema.Principal{}, link.NewProblem(v1alpha1.ReasonDependencyNotReady,
-		"KeyServer %q has no principal of type %s with the name %q", c.Name, kind, name)
+	return obj.Status.Name
 }
 
-// resolvePrincipal finds a principal by its type and its exact name.
-func resolvePrincipal(ctx context.Context, in managed.Input, kind, name string) (schema.Principal, error) {
-	return principals.Of(in.Conn).Get(ctx, in.NotBefore, kind+"/"+name)
+// subjectSaid is what tokens of the service account call it.
+func subjectSaid(obj *v1alpha1.Principal) string {
+	account := obj.Spec.ServiceAccount
+	namespace := obj.Namespace
+	if account.Namespace != nil {
+		namespace = *account.Namespace
+	}
+	return "system:serviceaccount:" + namespace + ":" + account.Name
+}
+
+// Reach implements managed.Adapter. A service account gets in by its subject, whatever
+// its principal is called, so that both are names of it. What it hands out is all that
+// its roles and those of its groups grant.
+func (a principalAdapter) Reach(ctx context.Context, in managed.Input, obj *v1alpha1.Principal, want *declaredPrincipal) (managed.Reach, error) {
+	var reach managed.Reach
+	for _, claim := range a.Claims(obj, want) {
+		reach.Names = append(reach.Names, managed.Name{claim})
+	}
+	if account := obj.Spec.ServiceAccount; account != nil {
+		if subject := subjectSaid(obj); subject != nameSaid(obj) {
+			reach.Names = append(reach.Names, managed.Name{xauthType + "/" + subject})
+		}
+		if account.Issuer != nil {
+			reach.Names = append(reach.Names, managed.Name{"issuer/" + *account.Issuer})
+		}
+	}
+	if in.Conn == nil || !obj.DeletionTimestamp.IsZero() {
+		return reach, nil
+	}
+	var err error
+	reach.Operations, err = handedOut(ctx, in, obj, want)
+	return reach, err
+}
+
+// Needs implements managed.Consumer. A delegate is not held: two that act for each
+// other could never be deleted.
+func (principalAdapter) Needs(obj *v1alpha1.Principal) []managed.Need {
+	var needs []managed.Need
+	for _, r := range obj.Spec.Roles {
+		if r.RoleRef != nil {
+			needs = append(needs, managed.Need{Key: objectKey("Role", obj.Namespace, r.RoleRef.Name), Holds: true})
+		} else {
+			needs = append(needs, managed.Need{Key: managed.IndexKey(obj.Spec.KeyServerRef.Name, roleKey(deref(r.Name))), Holds: true})
+		}
+	}
+	for _, g := range obj.Spec.Groups {
+		needs = append(needs, managed.Need{Key: objectKey("Principal", obj.Namespace, g.PrincipalRef.Name), Holds: true})
+	}
+	for _, d := range deref(obj.Spec.Delegation).Delegates {
+		needs = append(needs, managed.Need{Key: objectKey("Principal", obj.Namespace, d.PrincipalRef.Name)})
+	}
+	return needs
+}
+
+// Provides implements managed.Provider.
+func (principalAdapter) Provides(obj *v1alpha1.Principal) []string {
+	keys := []string{objectKey("Principal", obj.Namespace, obj.Name)}
+	if s := obj.Status; s.PrincipalID != "" {
+		keys = append(keys, managed.IndexKey(obj.Spec.KeyServerRef.Name, principalKey(string(s.Type)+"/"+s.Name)))
+	}
+	return keys
+}
+
+// Declared implements managed.Adapter.
+func (a principalAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.Principal) (declaredPrincipal, error) {
+	want := declaredPrincipal{kind: typeSaid(obj), name: nameSaid(obj), disabled: obj.Spec.Disabled}
+	var err error
+	switch {
+	case obj.Spec.ServiceAccount != nil:
+		want.identity, err = identityDeclared(ctx, in, obj)
+	case obj.Spec.Certificate != nil:
+		if want.leaf, err = leafDeclared(ctx, in, obj); err == nil {
+			want.name = want.leaf.name
+		}
+	}
+	if err != nil || in.Deleting { // one that goes needs no roles
+		return want, err
+	}
+	if want.roles, err = rolesDeclared(ctx, in, obj); err != nil {
+		return want, err
+	}
+	if want.groups, err = groupsDeclared(ctx, in, obj); err != nil {
+		return want, err
+	}
+	if d := obj.Spec.Delegation; d != nil {
+		want.anybody = d.Anybody
+		want.delegates, err = delegatesDeclared(ctx, in, obj)
+	}
+	return want, err
+}
+
+// identityDeclared is whom tokens of the service account are of.
+func identityDeclared(ctx context.Context, in managed.Input, obj *v1alpha1.Principal) (*tokenIdentity, error) {
+	account := obj.Spec.ServiceAccount
+	if n := len(nameSaid(obj)); n > maxPrincipalName {
+		return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec,
+			"%q has %d characters, and the name of a principal at most %d; give spec.principalName", nameSaid(obj), n, maxPrincipalName)
+	}
+	is := &tokenIdentity{subject: subjectSaid(obj), issuer: deref(account.Issuer), audiences: slices.Sorted(slices.Values(account.Audiences))}
+	var err error
+	if account.Issuer == nil {
+		is.issuer, err = in.Issuer.URL(ctx)
+	}
+	return is, err
+}
+
+// maxPrincipalName is the longest name that the key server takes.
+const maxPrincipalName = 128
+
+// principalNotes is what is to be known later of a principal that was read.
+type principalNotes struct {
+	held  schema.Principal
+	begun bool // something is missing, and nothing else differs
+}
+
+// Observe implements managed.Adapter. The principal is found by the id that the object
+// owns, and only then by type and name.
+func (a principalAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.Principal, want *declaredPrincipal) (managed.External, error) {
+	name := obj.Status.Name
+	if want != nil {
+		name = want.name
+	}
+	seen := managed.External{What: fmt.Sprintf("%s principal %q", typeSaid(obj), name)}
+	held, ok, err := a.find(ctx, in, obj, want)
+	if err != nil || !ok {
+		return seen, err
+	}
+	seen.Exists, seen.ID, seen.Names = true, held.ID.String(), []managed.Name{{typeSaid(obj) + "/" + held.Name}}
+	seen.What = fmt.Sprintf("%s principal %q (id %s)", typeSaid(obj), held.Name, seen.ID)
+	if held.SystemDefined {
+		seen.Hindrances = append(seen.Hindrances, managed.BuiltIn(seen.What))
+	}
+	notes := principalNotes{held: held}
+	if want != nil && !in.Deleting {
+		notes.begun, err = a.compare(ctx, in, obj, want, held, &seen)
+	}
+	seen.Noted = notes
+	return seen, err
+}
+
+func (principalAdapter) find(ctx context.Context, in managed.Input, obj *v1alpha1.Principal, want *declaredPrincipal) (schema.Principal, bool, error) {
+	if id := obj.Status.PrincipalID; id != "" {
+		held, err := principalsByID.Of(in.Conn).Get(ctx, in.NotBefore, id)
+		if !link.IsGone(err) {
+			return held, err == nil, err
+		}
+		if in.Deleting {
+			return held, false, nil
+		}
+	}
+	if want == nil {
+		return schema.Principal{}, false, nil
+	}
+	held, err := resolvePrincipal(ctx, in, want.kind, want.name)
+	var p *link.Problem
+	if errors.As(err, &p) && p.Code == codeNoPrincipal {
+		return held, false, nil
+	}
+	return held, err == nil, err
+}
+
+// compare lists where the principal differs from the declaration, and what of that
+// cannot be corrected.
+func (a principalAdapter) compare(ctx context.Context, in managed.Input, obj *v1alpha1.Principal, want *declaredPrincipal, held schema.Principal, seen *managed.External) (begun bool, err error) {
+	own, err := selves(ctx, in.Conn)
+	if err != nil {
+		return false, err
+	}
+	somebodyElse := differsAsWhole(want, held, seen)
+	begun = !somebodyElse && differsInAccess(ctx, in, want, held, seen)
+	if want.leaf != nil && !somebodyElse {
+		if err := differsInLeaf(ctx, in, obj, want.leaf, held, seen); err != nil {
+			return false, err
+		}
+	}
+	if len(seen.Drift) > 0 && slices.Contains(own, held.ID) {
+		seen.Hindrances = append(seen.Hindrances, managed.Hindrance{
+			Rule: "ownAccount", When: managed.Present, Reason: v1alpha1.ReasonConflict,
+			Message: seen.What + " is whom the manager logs in as, which it does not change, or it could lock itself out; it differs in " +
+				managed.FieldsOf(seen.Drift) + ": declare it as it is, or have somebody else change it on the key server",
+		})
+	}
+	seen.Evidence = fmt.Sprintf("principal %s has exactly the declared %s and %s", seen.ID, plural(len(want.roles), "role"), plural(len(want.groups), "group"))
+	return begun, nil
+}
+
+// differsAsWhole reports that the principal is somebody else than is declared, which
+// cannot be corrected, nor what its tokens have to name.
+func differsAsWhole(want *declaredPrincipal, held schema.Principal, seen *managed.External) bool {
+	fixed := func(field, declared, observed, why string) {
+		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: field, Declared: declared, Observed: observed})
+		seen.Hindrances = append(seen.Hindrances, managed.Fixed(why))
+	}
+	if held.Name != want.name {
+		fixed("certificate", want.name, held.Name, fmt.Sprintf(
+			"the certificate is of %q now, and this object stands for %s; a principal never becomes somebody else: declare another one for that", want.name, seen.What))
+		return true
+	}
+	if want.identity == nil {
+		return false
+	}
+	is := tokenIdentity{held.Issuer, held.Subject, slices.Sorted(slices.Values(held.Audiences))}
+	if is.issuer != want.identity.issuer || is.subject != want.identity.subject {
+		fixed("serviceAccount", want.identity.String(), is.String(), fmt.Sprintf(
+			"%s is %s, and this object declares %s; a principal never becomes somebody else: give another spec.principalName, or delete that one on the key server",
+			seen.What, is, want.identity))
+		return true
+	}
+	if !slices.Equal(is.audiences, want.identity.audiences) {
+		fixed("serviceAccount.audiences", listed(want.identity.audiences), listed(is.audiences), fmt.Sprintf(
+			"%s takes tokens for the audiences %s, and this object declares %s; the key server has no way to change them: delete the principal there, or declare what it has",
+			seen.What, listed(is.audiences), listed(want.identity.audiences)))
+	}
+	return false
+}
+
+// Begun implements managed.Stepwise: a principal is made with its roles first, groups
+// and flags follow.
+func (principalAdapter) Begun(seen managed.External) bool {
+	noted, _ := seen.Noted.(principalNotes)
+	return noted.begun
+}
+
+// Create implements managed.Adapter. One that is declared as disabled has no role
+// before it is.
+func (a principalAdapter) Create(ctx context.Context, c *link.Connection, want declaredPrincipal) (managed.Outcome, error) {
+	with := want.roles
+	if want.disabled {
+		with = []schema.HexID{}
+	}
+	made, err := a.make(ctx, c, want, with)
+	if err != nil {
+		return managed.Outcome{}, err
+	}
+	notePrincipal(c, want.kind, made, true)
+	out := managed.Outcome{ID: made.ID.String()}
+	made, out.Unfinished = grantAccess(ctx, c, want, made)
+	if out.Unfinished == nil {
+		notePrincipal(c, want.kind, made, true)
+	}
+	out.Evidence = evidenceOf(want, made)
+	return out, nil
+}
+
+// make sends the one call that makes a principal.
+func (principalAdapter) make(ctx context.Context, c *link.Connection, want declaredPrincipal, with []schema.HexID) (schema.Principal, error) {
+	var saved schema.PrincipalSaved
+	var err error
+	switch want.kind {
+	case xauthType:
+		saved, err = c.Admin.CreateXAuthPrincipal(ctx, schema.CreateXAuthPrincipalRequest{
+			Name: want.name, Issuer: want.identity.issuer, Subject: want.identity.subject, Audiences: want.identity.audiences, RoleIDs: with,
+		})
+		if client.CodeOf(err) == "ALREADY_EXISTS" {
+			return schema.Principal{}, &link.Problem{Reason: v1alpha1.ReasonConflict, Outdated: true, Code: client.CodeOf(err), Message: fmt.Sprintf(
+				"%s; tokens of %s may belong to a principal of another name: give that in spec.principalName to take it over, or delete it on the key server",
+				link.Plain(err), want.identity)}
+		}
+	case ldapType:
+		saved, err = c.Admin.CreateLDAPPrincipal(ctx, schema.CreateLDAPPrincipalRequest{Name: want.name, RoleIDs: with})
+	case groupType:
+		saved, err = c.Admin.CreateGroup(ctx, schema.CreateGroupRequest{Name: want.name, RoleIDs: with})
+	default:
+		return enrol(ctx, c, want.leaf, with, true)
+	}
+	if err != nil {
+		return schema.Principal{}, err
+	}
+	return *saved.Principal, nil
+}
+
+// Update implements managed.Adapter.
+func (principalAdapter) Update(ctx context.Context, c *link.Connection, want declaredPrincipal, seen managed.External) (managed.Outcome, error) {
+	noted, _ := seen.Noted.(principalNotes)
+	held := noted.held
+	// Whatever becomes of it, what was remembered is out of date.
+	defer forgetPrincipal(c, seen.ID)
+	if slices.ContainsFunc(seen.Drift, func(d v1alpha1.FieldDrift) bool { return d.Field == "certificate" }) {
+		var err error
+		if held, err = enrol(ctx, c, want.leaf, nil, false); err != nil {
+			return managed.Outcome{}, err
+		}
+	}
+	held, err := grantAccess(ctx, c, want, held)
+	return managed.Outcome{ID: seen.ID, Evidence: evidenceOf(want, held)}, err
+}
+
+func evidenceOf(want declaredPrincipal, held schema.Principal) string {
+	says := fmt.Sprintf("reads back as %q with %s and %s", held.Name, plural(len(held.RoleIDs), "role"), plural(len(held.GroupIDs), "group"))
+	if want.leaf != nil && want.leaf.cert != nil {
+		says += "; its certificate is good until " + want.leaf.cert.NotAfter.UTC().Format(time.RFC3339)
+	}
+	return says
+}
+
+// Delete implements managed.Adapter.
+func (principalAdapter) Delete(ctx context.Context, c *link.Connection, obj *v1alpha1.Principal, id string) (managed.Outcome, error) {
+	principal, err := spelt(schema.ParseHexID, id)
+	if err != nil {
+		return managed.Outcome{}, err
+	}
+	own, err := selves(ctx, c)
+	if err != nil {
+		return managed.Outcome{}, err
+	}
+	if slices.Contains(own, principal) {
+		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonInUse,
+			"deletion waits: %s principal %q (id %s) is whom the manager logs in as; have it log in as somebody else first, or set deletionPolicy to Retain", typeSaid(obj), obj.Status.Name, id)
+	}
+	gone, err := c.Admin.DeletePrincipal(ctx, schema.DeletePrincipalRequest{ID: principal})
+	if client.CodeOf(err) == "IN_USE" {
+		return managed.Outcome{}, &link.Problem{Reason: v1alpha1.ReasonInUse, Again: inUseAgain, Code: client.CodeOf(err),
+			Message: "deletion waits: " + strings.TrimPrefix(link.Plain(err), "IN_USE: ")}
+	}
+	if err != nil {
+		return managed.Outcome{}, err
+	}
+	forgetPrincipal(c, id)
+	return managed.Outcome{ID: id, Evidence: fmt.Sprintf("%s; %s ended", gone.Detail, plural(gone.SessionsEnded, "session"))}, nil
+}
+
+// inUseAgain is when to look again whether something is in use: no event tells.
+const inUseAgain = 30 * time.Second
+
+// Record implements managed.Adapter.
+func (principalAdapter) Record(obj *v1alpha1.Principal, want *declaredPrincipal, seen managed.External, owner bool, _ time.Time) {
+	if !owner {
+		return
+	}
+	s := &obj.Status
+	s.PrincipalID, s.Type = seen.ID, v1alpha1.PrincipalType(typeSaid(obj))
+	if noted, read := seen.Noted.(principalNotes); read {
+		s.Name = noted.held.Name
+	} else if want != nil {
+		s.Name = want.name
+	}
+	if want == nil || len(seen.Drift) > 0 {
+		return
+	}
+	n := int32(len(want.roles)) //nolint:gosec // the schema bounds it to 64
+	s.RoleCount = &n
+	if want.leaf != nil {
+		want.leaf.record(s)
+	}
+}
+
+// Expiry implements managed.Expirer. A certificate that is renewed by itself is about
+// to expire only where that fails.
+func (principalAdapter) Expiry(obj *v1alpha1.Principal) (*metav1.Time, time.Duration) {
+	warn := warnBefore(obj.Spec.WarnBefore)
+	if s := obj.Status; s.NotAfter != nil && s.RenewAfter != nil {
+		warn = min(warn, s.NotAfter.Sub(s.RenewAfter.Time)/2)
+	}
+	return obj.Status.NotAfter, warn
+}
+
+// RenewAfter implements managed.Renewer.
+func (principalAdapter) RenewAfter(obj *v1alpha1.Principal) *metav1.Time {
+	return obj.Status.RenewAfter
+}
+
+// listed names what is listed, for people.
+func listed(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
 }

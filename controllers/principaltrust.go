@@ -109,13 +109,17 @@ func (principalTrustAdapter) Reach(_ context.Context, _ managed.Input, obj *v1al
 
 // Needs implements managed.Consumer.
 func (principalTrustAdapter) Needs(obj *v1alpha1.PrincipalTrust) []managed.Need {
+	var needs []managed.Need
+	if ref := obj.Spec.Principal; ref.ID == nil {
+		needs = append(needs, managed.Need{Key: managed.IndexKey(obj.Spec.KeyServerRef.Name, principalKey(string(deref(ref.Type))+"/"+deref(ref.Name)))})
+	}
 	if ref := obj.Spec.TrustedServerRef; ref != nil {
-		return []managed.Need{{Key: objectKey("TrustedServer", obj.Namespace, ref.Name), Holds: true}}
+		return append(needs, managed.Need{Key: objectKey("TrustedServer", obj.Namespace, ref.Name), Holds: true})
 	}
 	if obj.Spec.SystemID == nil {
-		return nil
+		return needs
 	}
-	return []managed.Need{{Key: managed.IndexKey(obj.Spec.KeyServerRef.Name, peerKey(fmt.Sprint(*obj.Spec.SystemID))), Holds: true}}
+	return append(needs, managed.Need{Key: managed.IndexKey(obj.Spec.KeyServerRef.Name, peerKey(fmt.Sprint(*obj.Spec.SystemID))), Holds: true})
 }
 
 // Declared implements managed.Adapter.

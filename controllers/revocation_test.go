@@ -99,8 +99,8 @@ func crlPEM(der ...[]byte) (text string) {
 	return text
 }
 
-// held is what the key server has about the revocation of a CA.
-func (s *stage) held(ctx context.Context, i issuer) func() schema.RevocationIssuer {
+// revoking is what the key server has about the revocation of a CA.
+func (s *stage) revoking(ctx context.Context, i issuer) func() schema.RevocationIssuer {
 	return func() schema.RevocationIssuer {
 		list, err := s.admin().ListRevocationIssuers(ctx)
 		if err != nil {
@@ -188,7 +188,7 @@ var _ = Describe("TrustedCA revocation", func() {
 		ca := newIssuer()
 		obj := s.trustedCA(ca.testCA, withRevocation(v1alpha1.RevocationRequired, lists(ctx, crlPEM(ca.crl(1, now())))))
 		apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, "the list is not to its taste"))
-		Expect(s.held(ctx, ca)()).To(bePolicy(v1alpha1.RevocationRequired, 0))
+		Expect(s.revoking(ctx, ca)()).To(bePolicy(v1alpha1.RevocationRequired, 0))
 		Expect(obj.Status.CertificateID).NotTo(BeEmpty())
 		s.revocation.refuses.Store(false)
 		Eventually(readiness(ctx, obj)).Should(beReady("list 1 of "))
@@ -201,7 +201,7 @@ var _ = Describe("TrustedCA revocation", func() {
 		obj := shown.trustedCA(ca.testCA, withRevocation(v1alpha1.RevocationWhenAvailable, name))
 		apply(ctx, obj, beUnready(v1alpha1.ReasonExpired, "was due for replacement on "))
 		Expect(obj.Status.Revocation.Evidence).To(Equal(v1alpha1.NoEvidence))
-		Expect(shown.held(ctx, ca)()).To(bePolicy(v1alpha1.RevocationWhenAvailable, 0))
+		Expect(shown.revoking(ctx, ca)()).To(bePolicy(v1alpha1.RevocationWhenAvailable, 0))
 		Expect(shown.revocation.imports.Load()).To(Equal(imports))
 		edit(ctx, configMap(name, "", ""), func(m *corev1.ConfigMap) { m.Data["crl"] = crlPEM(ca.crl(2, now())) })
 		Eventually(readiness(ctx, obj)).Should(beReady("list 2 of "))
@@ -225,7 +225,7 @@ var _ = Describe("TrustedCA revocation", func() {
 		Eventually(func() string { _ = readiness(ctx, obj)(); return obj.Status.LastHandledReconcileAt }).Should(Equal("again"))
 		Expect(readiness(ctx, obj)()).To(beReady(""))
 		Expect(shown.revocation.imports.Load()).To(Equal(imports))
-		Expect(shown.held(ctx, ca)().CRL).To(HaveField("Revoked", 1))
+		Expect(shown.revoking(ctx, ca)().CRL).To(HaveField("Revoked", 1))
 	},
 		Entry("by number", int64(8), time.Duration(0)),
 		Entry("by date", int64(10), time.Hour),
@@ -236,7 +236,7 @@ var _ = Describe("TrustedCA revocation", func() {
 		ca := newIssuer()
 		obj := shown.trustedCA(ca.testCA, withRevocation(v1alpha1.RevocationRequired, ""))
 		apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, "the key server has no revocation list of this CA; the key server refuses every certificate of this CA"))
-		Expect(shown.held(ctx, ca)()).To(bePolicy(v1alpha1.RevocationRequired, 0))
+		Expect(shown.revoking(ctx, ca)()).To(bePolicy(v1alpha1.RevocationRequired, 0))
 		_, err := shown.admin().ImportCRL(ctx, schema.ImportCRLRequest{CRL: ca.crl(1, now())})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(readiness(ctx, obj), 10*time.Second).Should(beReady(""))
@@ -249,7 +249,7 @@ var _ = Describe("TrustedCA revocation", func() {
 		obj := shown.trustedCA(ca.testCA)
 		apply(ctx, obj, beReady(""))
 		shown.setPolicy(ctx, ca, v1alpha1.RevocationRequired)
-		Consistently(shown.held(ctx, ca)).Should(bePolicy(v1alpha1.RevocationRequired, 0))
+		Consistently(shown.revoking(ctx, ca)).Should(bePolicy(v1alpha1.RevocationRequired, 0))
 		Expect(readiness(ctx, obj)()).To(beReady(""))
 		Expect(obj.Status.Revocation).To(BeNil())
 		Expect(shown.revocation.policies.Load()).To(Equal(policies))
@@ -262,7 +262,7 @@ var _ = Describe("TrustedCA revocation", func() {
 		obj := shown.trustedCA(ca.testCA, withRevocation(v1alpha1.RevocationRequired, lists(ctx, crlPEM(ca.crl(1, now())))),
 			func(o *v1alpha1.TrustedCA) { o.Spec.ManagementPolicy = v1alpha1.Observe })
 		apply(ctx, obj, beUnready(v1alpha1.ReasonDrifted, "revocation.mode and revocation.crl"))
-		Expect(shown.held(ctx, ca)()).To(bePolicy(v1alpha1.RevocationOff, 0))
+		Expect(shown.revoking(ctx, ca)()).To(bePolicy(v1alpha1.RevocationOff, 0))
 	})
 
 	It("takes over what exists only as it is, unless it is told to correct it", func(ctx context.Context) {
@@ -273,7 +273,7 @@ var _ = Describe("TrustedCA revocation", func() {
 		apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "differs in revocation.mode"))
 		edit(ctx, obj, func(o *v1alpha1.TrustedCA) { o.Spec.AdoptionPolicy = v1alpha1.AdoptAlways })
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
-		Expect(shown.held(ctx, ca)()).To(bePolicy(v1alpha1.RevocationWhenAvailable, 0))
+		Expect(shown.revoking(ctx, ca)()).To(bePolicy(v1alpha1.RevocationWhenAvailable, 0))
 	})
 
 	It("is set with the CA, corrected when somebody changes it, and imported anew when the ConfigMap has a newer list", func(ctx context.Context) {
@@ -286,7 +286,7 @@ var _ = Describe("TrustedCA revocation", func() {
 			o.Spec.Revocation.MaxAge = &metav1.Duration{Duration: 24 * time.Hour}
 		})
 		apply(ctx, obj, beReady("revocation policy required, list 1 of "))
-		Expect(shown.held(ctx, ca)()).To(And(bePolicy(v1alpha1.RevocationRequired, 24*time.Hour), HaveField("Evidence", "current")))
+		Expect(shown.revoking(ctx, ca)()).To(And(bePolicy(v1alpha1.RevocationRequired, 24*time.Hour), HaveField("Evidence", "current")))
 		Expect(obj.Status.Revocation).To(And(HaveField("Mode", v1alpha1.RevocationRequired), HaveField("Evidence", v1alpha1.CurrentEvidence),
 			HaveField("CurrentUntil.Time", BeTemporally("==", now().Add(24*time.Hour-time.Minute).Truncate(time.Second), time.Minute))))
 		Expect(shown.revocation.imports.Load()).To(Equal(imports + 1))
@@ -299,7 +299,7 @@ var _ = Describe("TrustedCA revocation", func() {
 
 		By("correcting an outside change")
 		shown.setPolicy(ctx, ca, v1alpha1.RevocationOff)
-		Eventually(shown.held(ctx, ca), 5*time.Second).Should(bePolicy(v1alpha1.RevocationRequired, 24*time.Hour))
+		Eventually(shown.revoking(ctx, ca), 5*time.Second).Should(bePolicy(v1alpha1.RevocationRequired, 24*time.Hour))
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElement("DriftFound"))
 		Eventually(readiness(ctx, obj)).Should(beCorrected())
 
@@ -313,7 +313,7 @@ var _ = Describe("TrustedCA revocation", func() {
 		By("leaving it when it is declared no more")
 		edit(ctx, obj, func(o *v1alpha1.TrustedCA) { o.Spec.Revocation = nil })
 		Eventually(func() *v1alpha1.RevocationStatus { _ = readiness(ctx, obj)(); return obj.Status.Revocation }).Should(BeNil())
-		Expect(shown.held(ctx, ca)()).To(bePolicy(v1alpha1.RevocationRequired, 24*time.Hour))
+		Expect(shown.revoking(ctx, ca)()).To(bePolicy(v1alpha1.RevocationRequired, 24*time.Hour))
 	})
 
 	It("warns of a list that is about to be stale, and is not ready once it is", func(ctx context.Context) {
@@ -335,27 +335,27 @@ var _ = Describe("TrustedCA revocation", func() {
 		apply(ctx, obj, beReady(""))
 		edit(ctx, obj, func(o *v1alpha1.TrustedCA) { o.Spec.Certificate.Inline = &fresh.pem })
 		Eventually(readiness(ctx, obj)).Should(beReady("created"))
-		Expect(shown.held(ctx, old)()).To(bePolicy(v1alpha1.RevocationWhenAvailable, 0))
-		Expect(shown.held(ctx, fresh)()).To(bePolicy(v1alpha1.RevocationWhenAvailable, 0))
+		Expect(shown.revoking(ctx, old)()).To(bePolicy(v1alpha1.RevocationWhenAvailable, 0))
+		Expect(shown.revoking(ctx, fresh)()).To(bePolicy(v1alpha1.RevocationWhenAvailable, 0))
 
 		By("changing it for both")
 		edit(ctx, obj, func(o *v1alpha1.TrustedCA) {
 			o.Spec.Revocation.MaxAge = &metav1.Duration{Duration: time.Hour}
 		})
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
-		Expect(shown.held(ctx, old)()).To(bePolicy(v1alpha1.RevocationWhenAvailable, time.Hour))
-		Expect(shown.held(ctx, fresh)()).To(bePolicy(v1alpha1.RevocationWhenAvailable, time.Hour))
+		Expect(shown.revoking(ctx, old)()).To(bePolicy(v1alpha1.RevocationWhenAvailable, time.Hour))
+		Expect(shown.revoking(ctx, fresh)()).To(bePolicy(v1alpha1.RevocationWhenAvailable, time.Hour))
 
 		By("correcting it for both")
 		shown.setPolicy(ctx, old, v1alpha1.RevocationOff)
-		Eventually(shown.held(ctx, old), 5*time.Second).Should(bePolicy(v1alpha1.RevocationWhenAvailable, time.Hour))
+		Eventually(shown.revoking(ctx, old), 5*time.Second).Should(bePolicy(v1alpha1.RevocationWhenAvailable, time.Hour))
 
 		By("leaving the old one to another object that declares it")
 		other := shown.trustedCA(old.testCA, withRevocation(v1alpha1.RevocationOff, ""), func(o *v1alpha1.TrustedCA) { o.Spec.AdoptionPolicy = v1alpha1.AdoptAlways })
 		Expect(kube.Create(ctx, other)).To(Succeed())
 		shown.setPolicy(ctx, old, v1alpha1.RevocationOff)
 		policies := shown.revocation.policies.Load()
-		Consistently(shown.held(ctx, old)).Should(bePolicy(v1alpha1.RevocationOff, 0))
+		Consistently(shown.revoking(ctx, old)).Should(bePolicy(v1alpha1.RevocationOff, 0))
 		Expect(shown.revocation.policies.Load()).To(Equal(policies))
 		Expect(client.IgnoreNotFound(kube.Delete(ctx, other))).To(Succeed())
 	})

@@ -115,6 +115,16 @@ func operationKey(asked string) string {
 	return byName(asked)
 }
 
+// Provides implements managed.Provider: a role is needed by its name on the key server,
+// or by the object.
+func (roleAdapter) Provides(obj *v1alpha1.Role) []string {
+	keys := []string{objectKey("Role", obj.Namespace, obj.Name)}
+	if obj.Spec.RoleName != nil && obj.Status.RoleID != "" {
+		keys = append(keys, managed.IndexKey(obj.Spec.KeyServerRef.Name, roleKey(*obj.Spec.RoleName)))
+	}
+	return keys
+}
+
 // Declared implements managed.Adapter.
 func (roleAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.Role) (declaredRole, error) {
 	want := declaredRole{operations: []schema.HexID{}}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -125,5 +126,29 @@ var _ = Describe("The manager's service account", func() {
 		refresh()
 		Eventually(readiness(ctx, ks)).Should(beReady(""))
 		Expect(sessions()).To(HaveLen(1))
+
+		By("neither changing nor deleting the principal that it logs in as")
+		var held []string
+		found, err := admin.ListPrincipals(ctx, schema.PrincipalQuery{Type: "xauth", Name: open[0].Principal.Name})
+		Expect(err).NotTo(HaveOccurred())
+		list, err := admin.ListRoles(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		for _, r := range list.Roles {
+			if slices.Contains(found.Principals[0].RoleIDs, r.ID) {
+				held = append(held, r.Name)
+			}
+		}
+		self := s.principalOf(ofAccount("manager"), func(o *v1alpha1.Principal) {
+			namespace := "kube-system"
+			o.Spec.ServiceAccount.Namespace, o.Spec.ServiceAccount.Issuer = &namespace, nil
+			o.Spec.AdoptionPolicy, o.Spec.DeletionPolicy = v1alpha1.AdoptAlways, v1alpha1.DeleteExternal
+		})
+		apply(ctx, self, beUnready(v1alpha1.ReasonConflict, "is whom the manager logs in as, which it does not change, or it could lock itself out; it differs in roles"))
+		edit(ctx, self, holding(held...))
+		Eventually(readiness(ctx, self)).Should(beReady("took over"))
+		Expect(kube.Delete(ctx, self)).To(Succeed())
+		Eventually(readiness(ctx, self)).Should(beUnready(v1alpha1.ReasonInUse, "is whom the manager logs in as; have it log in as somebody else first"))
+		annotate(ctx, self, v1alpha1.AnnotationAbandon, "true")
+		Eventually(gone(ctx, self)).Should(BeTrue())
 	})
 })

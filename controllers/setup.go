@@ -48,8 +48,13 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
+	issuer, err := IssuerOf(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return err
+	}
 	s := o.registry(managed.Cluster{
 		Name: o.ClusterName, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Secrets: secrets, Recorder: mgr.GetEventRecorder("keyserver-operator"),
+		Issuer: issuer,
 	}, mgr.GetFieldIndexer(), mgr.GetLogger())
 	if err := mgr.Add(s.Connections); err != nil {
 		return err

@@ -197,13 +197,14 @@ func (s *stage) operation(ctx context.Context, name string) schema.HexID {
 // meddler stands between the controllers and one service. Left alone it only
 // counts.
 type meddler struct {
-	adds, removes, lists, writes, replaces, checkpoints atomic.Int32
-	revocation                                          revocationCalls
+	adds, removes, lists, writes, replaces, checkpoints, people atomic.Int32
+	revocation                                                  revocationCalls
 
 	mu      sync.Mutex
 	add     func(ctx context.Context, real link.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error)
 	changes func(ctx context.Context, real link.API, in schema.ChangesQuery) (schema.ChangePage, error)
 	put     func(ctx context.Context) error // fails SetACLTemplateMember
+	join    func() error                    // fails AddGroupMember
 	says    func(schema.TrustInfo) schema.TrustInfo
 	witness func(ctx context.Context) (schema.Witness, error)
 }
@@ -237,6 +238,12 @@ func (m *meddler) onPut(f func(context.Context) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.put = f
+}
+
+func (m *meddler) onJoin(f func() error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.join = f
 }
 
 // onTrustInfo has the service say something else of itself.
@@ -335,6 +342,26 @@ func (m *meddled) SetACLTemplateMember(ctx context.Context, in schema.SetACLTemp
 		return schema.TemplateMemberSaved{}, f(ctx)
 	}
 	return m.API.SetACLTemplateMember(ctx, in)
+}
+
+func (m *meddled) ListPrincipals(ctx context.Context, in schema.PrincipalQuery) (schema.PrincipalPage, error) {
+	m.people.Add(1)
+	return m.API.ListPrincipals(ctx, in)
+}
+
+func (m *meddled) GetPrincipal(ctx context.Context, in schema.ByID) (schema.Principal, error) {
+	m.people.Add(1)
+	return m.API.GetPrincipal(ctx, in)
+}
+
+func (m *meddled) AddGroupMember(ctx context.Context, in schema.GroupMemberRequest) (schema.GroupMemberSaved, error) {
+	m.mu.Lock()
+	f := m.join
+	m.mu.Unlock()
+	if f != nil {
+		return schema.GroupMemberSaved{}, f()
+	}
+	return m.API.AddGroupMember(ctx, in)
 }
 
 func (m *meddled) ListChanges(ctx context.Context, in schema.ChangesQuery) (schema.ChangePage, error) {

@@ -123,6 +123,7 @@ func principalOf(p keyserver.Principal) schema.Principal {
 		ID: schema.HexID(p.ID), PrincipalID: schema.DecimalID(p.ID), SystemID: schema.SystemID(p.System),
 		ClassName: p.Type.ClassName(), Name: p.Name, Disabled: p.Flags.Disabled(),
 		RoleIDs: hexIDs(p.Roles), GroupIDs: hexIDs(p.Groups),
+		Delegation: p.Flags.Delegation(), SystemDefined: p.Flags.SystemDefined(),
 	}
 	if len(p.Delegates) > 0 {
 		out.Delegates = hexIDs(p.Delegates)

@@ -27,7 +27,10 @@ type Grant struct {
 	// the name of an ACLTemplate and each of its directories, with a '/' at the
 	// end; the subject of a TrustedCA or "sha256:" and its fingerprint; the server
 	// name of a TrustedServer or "id/" and its system id; the principal of a
-	// PrincipalTrust, as TYPE/NAME, or "id/" and its id where it is given by that.
+	// PrincipalTrust, as TYPE/NAME, or "id/" and its id where it is given by that; the
+	// principal of a Principal as TYPE/NAME, of a service account both by its name and
+	// by "xauth/system:serviceaccount:NAMESPACE:NAME", and "issuer/" and the issuer
+	// where that is given.
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
@@ -35,9 +38,10 @@ type Grant struct {
 	// +kubebuilder:validation:items:MaxLength=512
 	Names []string `json:"names"`
 
-	// Operations that the objects may hand out: those of a Role. Each by its name
+	// Operations that the objects may hand out: those of a Role, and of a Principal all
+	// that its roles and the roles of its groups grant. Each by its name
 	// ("HMAC Data") or its id, or all of a duty by "duty:" and the duty, as GET
-	// /api/operations lists them: "duty:key use". Left out, a Role may have none.
+	// /api/operations lists them: "duty:key use". Left out, they may hand out none.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MinLength=1
@@ -54,7 +58,7 @@ type Grant struct {
 }
 
 // GrantedKind is a kind whose objects declare something about a key server.
-// +kubebuilder:validation:Enum=ACLTemplate;PrincipalTrust;Role;TrustedCA;TrustedServer
+// +kubebuilder:validation:Enum=ACLTemplate;Principal;PrincipalTrust;Role;TrustedCA;TrustedServer
 type GrantedKind string
 
 // GrantedNamespaces are namespaces that are listed or selected.

@@ -40,6 +40,7 @@ var Kinds = []Kind{
 	kind[TrustedServer, TrustedServerList]("TrustedServer", "trustedservers"),
 	kind[PrincipalTrust, PrincipalTrustList]("PrincipalTrust", "principaltrusts"),
 	kind[Role, RoleList]("Role", "roles"),
+	kind[Principal, PrincipalList]("Principal", "principals"),
 	kind[ACLTemplate, ACLTemplateList]("ACLTemplate", "acltemplates"),
 }
 

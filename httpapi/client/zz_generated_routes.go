@@ -532,7 +532,7 @@ func (c *Client) RenewCertificate(ctx context.Context, in schema.RenewCertificat
 // and verifies each. Codes of its own: ESCALATION, DUTIES_CONFLICT,
 // ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) EnrollCertificates(ctx context.Context, in schema.EnrollCertificatesRequest) (schema.CertificatesEnrolled, error) {
-	return ask[schema.CertificatesEnrolled](ctx, c, route{name: "enrollCertificates", method: http.MethodPost, path: "/api/certificates/enroll"}, in)
+	return ask[schema.CertificatesEnrolled](ctx, c, route{name: "enrollCertificates", method: http.MethodPost, path: "/api/certificates/enroll", makes: true}, in)
 }
 
 // FindCertificatesBySubject finds certificates by subject, in which % stands

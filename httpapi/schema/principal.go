@@ -15,6 +15,9 @@ type Principal struct {
 	Subject   string   `json:"subject,omitzero" doc:"Of an xauth principal: what its tokens call it."`
 	Delegates []HexID  `json:"delegates,omitzero" doc:"Who alone may act with its rights, where it has the delegation flag; absent where none is named and anybody may that may act for others."`
 	Audiences []string `json:"audiences,omitzero" doc:"Of an xauth principal: of these a token must name one; empty leaves it to the audience of the service."`
+	// Two flags of the word besides disabled, of a principal that has them.
+	Delegation    bool `json:"delegation,omitzero" doc:"True where a delegated login may act for the principal; absent otherwise."`
+	SystemDefined bool `json:"systemDefined,omitzero" doc:"True where the key server skips updates of the principal; absent otherwise."`
 }
 
 // PrincipalQuery selects principals of one type.

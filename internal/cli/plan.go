@@ -9,9 +9,12 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/keyserver-operator/keyserver-operator/controllers"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 	"github.com/keyserver-operator/keyserver-operator/internal/plan"
 )
 
@@ -119,7 +122,7 @@ func (o *planOptions) options(cmd *cobra.Command, a access) (plan.Options, error
 	if a.given() {
 		out.Access = &plan.Access{KeyServer: o.keyServer, URL: a.url, CA: a.ca, Administrator: planLogin(a.admin), Officer: planLogin(a.officer)}
 	}
-	out.Cluster, err = o.cluster()
+	out.Cluster, out.Issuer, err = o.cluster()
 	return out, err
 }
 
@@ -132,22 +135,27 @@ func planLogin(l *login) *plan.Login {
 
 // cluster returns a client of the cluster, nil where none was named. Nobody
 // should plan against a cluster by accident, so that there is no other default.
-func (o *planOptions) cluster() (client.Reader, error) {
+func (o *planOptions) cluster() (client.Reader, *managed.Issuer, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
 	if o.kubeconfig == "" && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
-		return nil, nil //nolint:nilnil // none was named, and that is no mistake
+		return nil, nil, nil // none was named, and that is no mistake
 	}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
-		return nil, errors.New("the kubeconfig file that --kubeconfig or $KUBECONFIG names does not exist or names no cluster")
+		return nil, nil, errors.New("the kubeconfig file that --kubeconfig or $KUBECONFIG names does not exist or names no cluster")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig cannot be used: %w", err)
+		return nil, nil, fmt.Errorf("--kubeconfig cannot be used: %w", err)
 	}
-	c, err := client.New(config, client.Options{Scheme: newScheme()})
+	http, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("connect to the cluster: %w", err)
+		return nil, nil, fmt.Errorf("connect to the cluster: %w", err)
 	}
-	return c, nil
+	c, err := client.New(config, client.Options{Scheme: newScheme(), HTTPClient: http})
+	if err != nil {
+		return nil, nil, fmt.Errorf("connect to the cluster: %w", err)
+	}
+	issuer, err := controllers.IssuerOf(config, http)
+	return c, issuer, err
 }

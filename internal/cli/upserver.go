@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -88,11 +90,13 @@ func (o *upOptions) serverConfig(p place) (server.Config, error) {
 	cfg.Listen, cfg.ExternalListen, cfg.DataDir = o.listen, "", filepath.Join(o.dir, p.dir)
 	cfg.Version, cfg.Clock = buildVersion(), time.Now
 	cfg.Providers = o.tokens
-	if p.host != "" {
-		_, port, err := net.SplitHostPort(o.listen)
-		if err != nil {
-			return server.Config{}, usagef("--listen %q is not host:port; for instance 127.0.0.1:8443", o.listen)
-		}
+	_, port, err := net.SplitHostPort(o.listen)
+	if err != nil {
+		return server.Config{}, usagef("--listen %q is not host:port; for instance 127.0.0.1:8443", o.listen)
+	}
+	if p.host == "" {
+		cfg.ExternalListen, cfg.ServerName = net.JoinHostPort("127.0.0.1", besides(port)), "127.0.0.1"
+	} else {
 		peers := peersPort
 		if port == "0" { // any, for both
 			peers = port
@@ -124,6 +128,16 @@ func (o *upOptions) trustTokens(ctx context.Context, cluster *rest.Config, logge
 	issuer, err := from.Issuer(ctx)
 	o.tokens = server.Providers{OIDCIssuer: issuer, OIDCAudiences: []string{workloadAudience}, OIDCKeysFile: file}
 	return err
+}
+
+// besides is the port for peers that goes with one for clients, as 9443 does with
+// 8443: the same in each run, so that peers find the key server again.
+func besides(port string) string {
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 || n > math.MaxUint16-1000 {
+		return "0"
+	}
+	return strconv.FormatUint(n+1000, 10)
 }
 
 // stopServers stops them together, in the time that one has.

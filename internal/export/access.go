@@ -51,7 +51,7 @@ func candidateRole(r schema.Role, names map[schema.HexID]string) candidate {
 	id := r.ID.String()
 	obj := &v1alpha1.Role{Spec: v1alpha1.RoleSpec{RoleName: &r.Name, Operations: operations}}
 	return candidate{
-		what: fmt.Sprintf("role %q (id %s)", r.Name, id), title: r.Name, id: id, object: obj,
+		what: fmt.Sprintf("role %q (id %s)", r.Name, id), title: r.Name, id: id, marked: r.ID, object: obj,
 		spares: []spare{once("spec.roleName", "its name", func() { obj.Spec.RoleName, obj.Spec.RoleID = nil, &id })},
 	}
 }
@@ -93,7 +93,7 @@ func (e *exporter) aclTemplates(ctx context.Context) ([]candidate, error) {
 }
 
 func (e *exporter) candidateTemplate(ctx context.Context, t schema.ACLTemplate, own schema.SessionPrincipal) (candidate, error) {
-	c := candidate{what: fmt.Sprintf("ACL template %q (id %s)", t.Name, t.ID), title: t.Name, id: t.ID.String()}
+	c := candidate{what: fmt.Sprintf("ACL template %q (id %s)", t.Name, t.ID), title: t.Name, id: t.ID.String(), marked: t.ID}
 	held, err := e.Officer.ListACLTemplateMembers(ctx, schema.ByID{ID: t.ID})
 	if err != nil {
 		return c, err

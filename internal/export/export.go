@@ -5,6 +5,7 @@ package export
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,9 @@ type API interface {
 	ListTemplatedDirectories(ctx context.Context, in schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error)
 	GetCurrentSession(ctx context.Context) (schema.Session, error)
 	ListPrincipals(ctx context.Context, in schema.PrincipalQuery) (schema.PrincipalPage, error)
+	FindCertificatesByTransportPrincipal(ctx context.Context, in schema.CertificatesRequest) (schema.TransportCertificates, error)
 	LookUpPrincipals(ctx context.Context, in schema.LookupPrincipalsRequest) (schema.PrincipalsFound, error)
+	ListOwners(ctx context.Context, in schema.OwnerQuery) (schema.OwnerList, error)
 }
 
 var _ API = (*apiclient.Client)(nil)
@@ -85,6 +88,9 @@ func (l LeftOut) String() string {
 // Export is what a key server holds, as manifests.
 type Export struct {
 	Objects []*unstructured.Unstructured
+	// Owners say who manages what an object stands for, for people; empty where the
+	// key server keeps no marks.
+	Owners  map[*unstructured.Unstructured]string
 	LeftOut []LeftOut
 }
 
@@ -106,6 +112,7 @@ func Collect(ctx context.Context, o Options) (*Export, error) {
 		return nil, err
 	}
 	e := &exporter{Options: o, schemas: schemas, people: &people{api: o.Admin}, peers: map[schema.SystemID]string{}}
+	e.out.Owners = map[*unstructured.Unstructured]string{}
 	for _, kind := range Kinds {
 		if len(o.Kinds) > 0 && !slices.Contains(o.Kinds, kind) {
 			continue
@@ -127,9 +134,10 @@ func Collect(ctx context.Context, o Options) (*Export, error) {
 
 // candidate is one object to be, not named yet.
 type candidate struct {
-	what   string // for people
-	title  string // what its name is made from
-	id     string // tells it from others of the same title
+	what   string       // for people
+	title  string       // what its name is made from
+	id     string       // tells it from others of the same title
+	marked schema.HexID // by which its owner mark names it
 	object client.Object
 	// spares are what can be said otherwise, or not at all.
 	spares []spare
@@ -165,6 +173,10 @@ func once(field, part string, without func()) spare {
 // add names the candidates of one kind and takes over those that admission
 // would let pass.
 func (e *exporter) add(ctx context.Context, kind string, found []candidate) error {
+	owners, err := e.owners(ctx, kind, len(found))
+	if err != nil {
+		return err
+	}
 	names := unique(kind, found)
 	made := map[string]*unstructured.Unstructured{}
 	for i, c := range found {
@@ -184,6 +196,9 @@ func (e *exporter) add(ctx context.Context, kind string, found []candidate) erro
 		}
 		e.leaveOut(lost...)
 		made[names[i]] = u
+		if owners != nil {
+			e.out.Owners[u] = owners[c.marked]
+		}
 		if c.named != nil {
 			c.named(names[i])
 		}
@@ -253,6 +268,9 @@ func (x *Export) YAML(out io.Writer) error {
 			return err
 		}
 		b.WriteString("---\n")
+		if owner, kept := x.Owners[u]; kept {
+			b.WriteString("# " + cmp.Or(owner, "no owner mark") + "\n")
+		}
 		b.Write(text)
 	}
 	_, err := out.Write(b.Bytes())

@@ -30,6 +30,7 @@ type stranger struct {
 	called    string // the principal 1
 	class     string // of every principal, where they share one
 	refusal   error  // of looking principals up
+	owners    []schema.OwnerMark
 }
 
 var one = schema.HexID{0, 0, 0, 0, 0, 0, 0, 1}
@@ -49,6 +50,10 @@ func (s *stranger) ListTrustedServers(context.Context, schema.TrustedServersQuer
 func (s *stranger) ListPrincipalTrusts(_ context.Context, q schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error) {
 	rest := s.trusts[min(*q.Offset, len(s.trusts)):]
 	return schema.PrincipalTrustList{PrincipalTrusts: rest[:min(*q.Limit, len(rest))]}, nil
+}
+
+func (s *stranger) ListOwners(context.Context, schema.OwnerQuery) (schema.OwnerList, error) {
+	return schema.OwnerList{Owners: s.owners}, nil
 }
 
 func (s *stranger) ListOperations(context.Context) (schema.OperationList, error) {
@@ -199,6 +204,32 @@ func TestLeftOut(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Who manages an object stands above it, in one line whatever the mark holds.
+func TestOwners(t *testing.T) {
+	for owner, want := range map[string]string{
+		"c/default/Role/a":         `# owned by "c/default/Role/a", which made it`,
+		"c/default/Role/a/Adopted": `# owned by "c/default/Role/a", which took it over`,
+		"somebody\nkind: Role":     `# owned by "somebody\nkind: Role"`,
+		"":                         "# no owner mark",
+	} {
+		from := &stranger{roles: []schema.Role{{ID: one, Name: "a"}}}
+		if owner != "" {
+			from.owners = []schema.OwnerMark{{Kind: "role", ID: one, Owner: owner}}
+		}
+		made, err := Collect(t.Context(), Options{Admin: from, Officer: from, Namespace: "default", KeyServer: "default"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if err := made.YAML(&b); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(b.String(), "---\n"+want+"\napiVersion: ") {
+			t.Errorf("of %q:\n%s", owner, b.String())
+		}
 	}
 }
 

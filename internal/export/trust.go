@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/pem"
 	"fmt"
@@ -74,6 +75,9 @@ func candidateCA(ca schema.TrustedCA) candidate {
 		id = schema.HexID(*ca.CertificateID).String()
 	}
 	c := candidate{what: "trusted CA " + id, id: id}
+	if ca.CertificateID != nil {
+		c.marked = schema.HexID(*ca.CertificateID)
+	}
 	if ca.Certificate.Certificate == nil {
 		c.cannot = "the service does not answer its certificate"
 		return c
@@ -114,6 +118,7 @@ func (e *exporter) candidatePeer(peer schema.TrustedServer) candidate {
 	}
 	system := *peer.SystemID
 	c := candidate{what: fmt.Sprintf("peer with the system id %d", system), id: strconv.FormatUint(uint64(system), 10)}
+	binary.BigEndian.PutUint64(c.marked[:], uint64(system))
 	switch {
 	case peer.TrustBlob == nil:
 		c.cannot = "the service does not answer its trust blob"
@@ -180,7 +185,7 @@ func (e *exporter) trustRows(ctx context.Context) ([]schema.PrincipalTrust, erro
 // candidateTrust names the principal as people do where that is known, and the
 // peer by its TrustedServer where that is exported, too.
 func (e *exporter) candidateTrust(t schema.PrincipalTrust) candidate {
-	c := candidate{what: "principal trust " + t.ID.String(), id: t.ID.String()}
+	c := candidate{what: "principal trust " + t.ID.String(), id: t.ID.String(), marked: t.ID}
 	if t.PrincipalID == nil || t.TrustedServerSystemID == nil || t.FlagLabel == nil {
 		c.cannot = "the service does not answer its principal, its peer or its flag"
 		return c

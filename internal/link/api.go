@@ -47,6 +47,22 @@ type API interface {
 	DeletePrincipalTrust(ctx context.Context, in schema.ByID) (schema.PrincipalTrustGone, error)
 
 	ListPrincipals(ctx context.Context, in schema.PrincipalQuery) (schema.PrincipalPage, error)
+	GetPrincipal(ctx context.Context, in schema.ByID) (schema.Principal, error)
+	CreateXAuthPrincipal(ctx context.Context, in schema.CreateXAuthPrincipalRequest) (schema.PrincipalSaved, error)
+	CreateLDAPPrincipal(ctx context.Context, in schema.CreateLDAPPrincipalRequest) (schema.PrincipalSaved, error)
+	CreateGroup(ctx context.Context, in schema.CreateGroupRequest) (schema.PrincipalSaved, error)
+	UpdatePrincipalRoles(ctx context.Context, in schema.UpdatePrincipalRolesRequest) (schema.PrincipalRolesSaved, error)
+	UpdatePrincipalFlags(ctx context.Context, in schema.UpdatePrincipalFlagsRequest) (schema.PrincipalFlagsSaved, error)
+	AddDelegate(ctx context.Context, in schema.DelegateRequest) (schema.DelegateSaved, error)
+	RemoveDelegate(ctx context.Context, in schema.DelegateRequest) (schema.DelegateGone, error)
+	AddGroupMember(ctx context.Context, in schema.GroupMemberRequest) (schema.GroupMemberSaved, error)
+	RemoveGroupMember(ctx context.Context, in schema.GroupMemberRequest) (schema.GroupMemberGone, error)
+	DeletePrincipal(ctx context.Context, in schema.DeletePrincipalRequest) (schema.PrincipalGone, error)
+
+	IssueCertificate(ctx context.Context, in schema.IssueCertificateRequest) (schema.CertificateIssued, error)
+	EnrollCertificates(ctx context.Context, in schema.EnrollCertificatesRequest) (schema.CertificatesEnrolled, error)
+	FindCertificatesBySubject(ctx context.Context, in schema.CertificatesRequest) (schema.CertificatesFound, error)
+	FindCertificatesByTransportPrincipal(ctx context.Context, in schema.CertificatesRequest) (schema.TransportCertificates, error)
 
 	ListOwners(ctx context.Context, in schema.OwnerQuery) (schema.OwnerList, error)
 	SetOwner(ctx context.Context, in schema.SetOwnerRequest) (schema.OwnerSaved, error)

@@ -72,7 +72,7 @@ type invalidator interface {
 // forgetter is a memo of any answer.
 type forgetter interface {
 	invalidate()
-	Changed(kind, id string)
+	Changed(kind, id, action string) (news bool)
 	recheck(ctx context.Context) (changed bool, err error)
 }
 

@@ -157,12 +157,12 @@ func (c *Connection) apply(ctx context.Context, changes []schema.Change) {
 		}
 		id := spell(ch.ID)
 		c.mu.Lock()
-		l := c.listings[ch.Kind]
+		l, own := c.listings[ch.Kind], false
 		for _, m := range c.memos {
-			m.Changed(ch.Kind, id)
+			own = !m.Changed(ch.Kind, id, ch.Action) || own
 		}
 		c.mu.Unlock()
-		if l != nil && !l.Changed(id, ch.Action) {
+		if own || l != nil && !l.Changed(id, ch.Action) {
 			continue
 		}
 		if news[ch.Kind] == nil {

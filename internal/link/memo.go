@@ -53,6 +53,7 @@ type remembered[V any] struct {
 	value  V
 	readAt time.Time
 	void   bool // kept for comparison, and for as long as there is no other
+	own    bool // what a write of the manager's own has made
 }
 
 // Get returns the answer for a key, read no earlier than notBefore. Failures
@@ -70,6 +71,15 @@ func (m *Memo[V]) Get(ctx context.Context, notBefore time.Time, key string) (V, 
 		m.keep(key, remembered[V]{value: value, readAt: begun}, stale)
 	}
 	return value, err
+}
+
+// Put records what a verified write has read back. made says that the write has
+// made it, which the change feed then reports as no news.
+func (m *Memo[V]) Put(key string, value V, made bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stale++ // a reading under way may not have it
+	m.by[key] = remembered[V]{value: value, readAt: m.clock.Now(), own: made}
 }
 
 // keep remembers a reading, unless a change has come since.
@@ -110,19 +120,26 @@ func (m *Memo[V]) Last(key string) (V, bool) {
 	return have.value, ok
 }
 
-// Changed forgets the answers about one object.
-func (m *Memo[V]) Changed(kind, id string) {
+// Changed forgets the answers about one object. It answers false where the change
+// is that the manager itself has made the object, which is known here already.
+func (m *Memo[V]) Changed(kind, id, action string) (news bool) {
 	if kind != m.feed {
-		return
+		return true
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stale++
+	news = true
 	for key, have := range m.by {
-		if m.id(have.value) == id {
+		switch {
+		case m.id(have.value) != id:
+		case have.own && action == "created":
+			news = false
+		default:
 			delete(m.by, key)
 		}
 	}
+	return news
 }
 
 // invalidate makes the next reader ask. What the change feed does not tell is

@@ -45,9 +45,9 @@ func TestMemoAsksOnceUntilSomethingChanges(t *testing.T) {
 		want   int       // times asked in all
 	}{
 		"nothing":       {"an answer is kept", func(*Memo[string]) {}, time.Time{}, 1},
-		"another kind":  {"a change of another kind concerns nobody here", func(m *Memo[string]) { m.Changed("role", "id of a") }, time.Time{}, 1},
-		"another one":   {"a change of another object leaves the answer", func(m *Memo[string]) { m.Changed("principal", "id of b") }, time.Time{}, 1},
-		"the same":      {"a change of the object voids the answer", func(m *Memo[string]) { m.Changed("principal", "id of a") }, time.Time{}, 2},
+		"another kind":  {"a change of another kind concerns nobody here", func(m *Memo[string]) { m.Changed("role", "id of a", "updated") }, time.Time{}, 1},
+		"another one":   {"a change of another object leaves the answer", func(m *Memo[string]) { m.Changed("principal", "id of b", "updated") }, time.Time{}, 1},
+		"the same":      {"a change of the object voids the answer", func(m *Memo[string]) { m.Changed("principal", "id of a", "updated") }, time.Time{}, 2},
 		"invalidated":   {"a connection that was lost voids everything", (*Memo[string]).invalidate, time.Time{}, 2},
 		"asked for new": {"a requested reconcile gets a fresh answer", func(*Memo[string]) {}, start.Add(time.Second), 2},
 	}
@@ -73,7 +73,7 @@ func TestMemoAsksOnceUntilSomethingChanges(t *testing.T) {
 func TestMemoKeepsNoAnswerThatChangedWhileItWasRead(t *testing.T) {
 	s := &teller{}
 	m, _ := memoOf(s)
-	s.during = func() { m.Changed("principal", "id of a") }
+	s.during = func() { m.Changed("principal", "id of a", "updated") }
 	for range 2 {
 		if _, err := m.Get(context.Background(), time.Time{}, "a"); err != nil {
 			t.Fatal(err)
@@ -144,5 +144,47 @@ func TestVoidAnswerLastsOnlyWhereThereIsNoOther(t *testing.T) {
 	}
 	if last, known := m.Last("a"); s.asked != 2 || !known || last != "id of a" {
 		t.Errorf("asked %d times, want each time anew; the last answer is %q", s.asked, last)
+	}
+}
+
+// What the manager itself has made is no news to it, once; what becomes of it then is.
+func TestMemoKnowsWhatItsOwnWritesHaveMade(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		made   bool
+		action string
+		news   bool
+		asked  int
+	}{
+		"made":            {"the feed tells what is known", true, "created", false, 0},
+		"made, changed":   {"what somebody does to it afterwards is asked for", true, "updated", true, 1},
+		"made, deleted":   {"and that it is gone", true, "deleted", true, 1},
+		"written":         {"a write of what was there is no creation", false, "updated", true, 1},
+		"made by another": {"others wait for it, who have not asked", false, "created", true, 1},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := &teller{}
+			m, _ := memoOf(s)
+			m.Put("a", "id of a", tc.made)
+			if news := m.Changed("principal", "id of a", tc.action); news != tc.news {
+				t.Errorf("%s: news is %t", tc.reason, news)
+			}
+			if _, err := m.Get(t.Context(), time.Time{}, "a"); err != nil || s.asked != tc.asked {
+				t.Errorf("%s: asked %d times, want %d, %v", tc.reason, s.asked, tc.asked, err)
+			}
+		})
+	}
+}
+
+func TestMemoKeepsNoReadingThatAWriteOvertook(t *testing.T) {
+	s := &teller{says: "old"}
+	m, _ := memoOf(s)
+	s.during = func() { m.Put("a", "new of a", true) }
+	if _, err := m.Get(t.Context(), time.Time{}, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := m.Get(t.Context(), time.Time{}, "a"); err != nil || got != "new of a" {
+		t.Errorf("answers %q, %v", got, err)
 	}
 }

@@ -58,6 +58,9 @@ var meanings = map[string]Problem{
 	"OWNED":           {Reason: v1alpha1.ReasonConflict, Outdated: true},
 	"DUTIES_CONFLICT": {Reason: v1alpha1.ReasonConflict, Again: retryLater},
 	"BUILT_IN":        {Reason: v1alpha1.ReasonConflict, Outdated: true},
+	// A principal that is not the manager's to change.
+	"BUILT_IN_PRINCIPAL": {Reason: v1alpha1.ReasonConflict, Outdated: true},
+	"OWN_ACCOUNT":        {Reason: v1alpha1.ReasonConflict, Again: retryLater},
 
 	// Others use it.
 	"IN_USE":      {Reason: v1alpha1.ReasonInUse, Again: retryLater},

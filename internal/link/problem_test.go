@@ -48,8 +48,9 @@ func TestWhatRefusalsMean(t *testing.T) {
 			"NOT_SAVED", "NOT_REMOVED", "NOT_PERSISTED", "NOT_VERIFIED", "READBACK_FAILED",
 		}},
 		{"somebody else was faster", Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true}, []string{"ALREADY_TRUSTED", "NOT_TRUSTED", "NOT_FOUND"}},
-		{"somebody else has it", Problem{Reason: v1alpha1.ReasonConflict, Outdated: true}, []string{"ALREADY_EXISTS", "BUILT_IN", "LAST_WRITER", "OWNED"}},
+		{"somebody else has it", Problem{Reason: v1alpha1.ReasonConflict, Outdated: true}, []string{"ALREADY_EXISTS", "BUILT_IN", "BUILT_IN_PRINCIPAL", "LAST_WRITER", "OWNED"}},
 		{"the roles of others are in the way", Problem{Reason: v1alpha1.ReasonConflict, Again: seldom}, []string{"DUTIES_CONFLICT"}},
+		{"the manager changes nobody it logs in as", Problem{Reason: v1alpha1.ReasonConflict, Again: seldom}, []string{"OWN_ACCOUNT"}},
 		{"others use it", Problem{Reason: v1alpha1.ReasonInUse, Again: seldom}, []string{"IN_USE"}},
 		{"the declaration cannot be", Problem{Reason: v1alpha1.ReasonInvalidSpec}, []string{"BAD_REQUEST", "INVALID_ARGUMENT"}},
 		{"the manager may not", Problem{Reason: v1alpha1.ReasonAccessDenied, Again: seldom}, []string{

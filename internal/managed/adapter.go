@@ -118,6 +118,7 @@ type Input struct {
 	Sources   *Sources
 	Cluster   client.Reader // the cache
 	Peers     Peering
+	Issuer    *Issuer
 	Now       time.Time
 	NotBefore time.Time
 	Deleting  bool

@@ -24,6 +24,7 @@ type Cluster struct {
 	Recorder events.EventRecorder
 	Clock    clock.Clock
 	Identity *Identity
+	Issuer   *Issuer // nil where nobody can be asked
 }
 
 // KindRemoved reports whether a custom resource definition is being deleted,

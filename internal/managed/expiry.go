@@ -34,6 +34,27 @@ type Term struct {
 	Message string          // what ends, and when
 }
 
+// Renewer is implemented by adapters of objects whose certificate the key server
+// issues anew.
+type Renewer[T Object] interface {
+	// RenewAfter answers when, nil where that is not known or never.
+	RenewAfter(obj T) *metav1.Time
+}
+
+// renewal is how long it takes until the object's certificate is to be issued anew, 0
+// where it is not. What is due is up to Observe, and to the retries of what failed.
+func (r *reconciler[T, D]) renewal(obj T, now time.Time) time.Duration {
+	x, ok := any(r.adapter).(Renewer[T])
+	if !ok {
+		return 0
+	}
+	at := x.RenewAfter(obj)
+	if at == nil {
+		return 0
+	}
+	return max(at.Sub(now), 0)
+}
+
 // expiry is until when something of an object is of use. Its zero value never ends.
 type expiry struct {
 	notAfter time.Time

@@ -161,7 +161,7 @@ func (r *reconciler[T, D]) begin(ctx context.Context, obj T) *pass[T, D] {
 	p.repairs = r.failures.repairing(obj)
 	p.in = Input{
 		Sources: r.sources, Cluster: r.Client, Peers: Peering{r.Cluster, r.connections},
-		Now: now, NotBefore: now.Add(-p.facts.Resync), Deleting: p.facts.Deleting,
+		Issuer: r.Issuer, Now: now, NotBefore: now.Add(-p.facts.Resync), Deleting: p.facts.Deleting,
 	}
 	if p.token != "" {
 		p.in.NotBefore = now
@@ -202,10 +202,14 @@ func (r *reconciler[T, D]) finish(ctx context.Context, p *pass[T, D], res result
 	return again(r.soonest(p, p.facts.settle(Decision{}).Again), p.facts.Resync), nil
 }
 
-// soonest is when to come back, so that an expiry is said in time.
+// soonest is when to come back, so that an expiry is said, and prevented, in time.
 func (r *reconciler[T, D]) soonest(p *pass[T, D], after time.Duration) time.Duration {
+	due := []time.Duration{r.renewal(p.obj, p.facts.Now)}
 	for _, e := range r.expiries(p.obj) {
-		if next := e.next(p.facts.Now); next > 0 && after > 0 {
+		due = append(due, e.next(p.facts.Now))
+	}
+	for _, next := range due {
+		if next > 0 && after > 0 {
 			after = min(after, next)
 		}
 	}

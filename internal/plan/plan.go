@@ -17,6 +17,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/controllers"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
 )
 
 // Options say what is planned, and with what.
@@ -27,6 +28,8 @@ type Options struct {
 	Namespace string
 	// Cluster answers for what the files do not have; nil where there is none.
 	Cluster client.Reader
+	// Issuer is that of the cluster's service accounts; nil where there is none.
+	Issuer *managed.Issuer
 	// Access overrides how one KeyServer is reached; nil leaves all as declared.
 	Access *Access
 	// Clock is nil for the system's.
@@ -46,7 +49,7 @@ func Make(ctx context.Context, o Options) (*Report, error) {
 	if err := w.load(ctx); err != nil {
 		return nil, err
 	}
-	planner, err := controllers.NewPlanner(controllers.PlanOptions{Client: w.snapshot, Indexer: w.snapshot, Log: o.Log, Clock: o.Clock})
+	planner, err := controllers.NewPlanner(controllers.PlanOptions{Client: w.snapshot, Indexer: w.snapshot, Issuer: o.Issuer, Log: o.Log, Clock: o.Clock})
 	if err != nil {
 		return nil, err
 	}

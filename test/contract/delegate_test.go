@@ -35,7 +35,7 @@ func TestNamedDelegates(t *testing.T) {
 			at.Refused(t, one.Session, "POST", sessions, delegated(boss), http.StatusForbidden, "DELEGATOR_REFUSED")
 			at.OK(t, at.delegate(t, two.Session, boss), "POST", authorize, used)
 		}
-		if p := s.OK(t, admin, "GET", "/api/principals/"+boss, nil); fmt.Sprint(p.Body["delegates"]) != "["+two.ID+"]" {
+		if p := s.OK(t, admin, "GET", "/api/principals/"+boss, nil); fmt.Sprint(p.Body["delegates"]) != "["+two.ID+"]" || p.Body["delegation"] != true || p.Body["systemDefined"] != nil {
 			t.Errorf("reads back as %s", p.Raw)
 		}
 		named := other.delegate(t, two.Session, boss)

@@ -156,6 +156,16 @@ func TestMadeWithAnOwner(t *testing.T) {
 		if got, want := s.changedSince(t, admin, cursor), []string{"role created", "role deleted", "roleOwner created", "roleOwner deleted"}; !slices.Equal(got, want) {
 			t.Errorf("the feed has %v, want %v", got, want)
 		}
+
+		// Enrolment makes principals; one that is there already is not marked.
+		enrol := rig.Object{"certificates": []string{b64(s.issue(t, "agent", newKey(t)))}}
+		agent := ask(admin, firstOwner, "POST", "/api/certificates/enroll", enrol).List(t, "principals")[0]["id"].(string)
+		if a := s.OK(t, admin, "GET", ownerOf("principal", agent), nil); a.Text(t, "owner") != firstOwner {
+			t.Errorf("enrolled: %s", a.Raw)
+		}
+		s.OK(t, admin, "DELETE", ownerOf("principal", agent)+"?expect="+firstOwner, nil)
+		ask(admin, secondOwner, "POST", "/api/certificates/enroll", enrol)
+		s.Refused(t, admin, "GET", ownerOf("principal", agent), nil, http.StatusNotFound, "NOT_FOUND")
 	})
 }
 

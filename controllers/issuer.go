@@ -1,0 +1,43 @@
+package controllers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+)
+
+// issuerTimeout bounds one question. Objects that wait for the answer wait for each
+// other.
+const issuerTimeout = 10 * time.Second
+
+// IssuerOf asks a cluster who issues the tokens of its service accounts, as it tells
+// whoever has the role system:service-account-issuer-discovery.
+func IssuerOf(config *rest.Config, c *http.Client) (*managed.Issuer, error) {
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(config, c)
+	if err != nil {
+		return nil, fmt.Errorf("ask the cluster for its issuer: %w", err)
+	}
+	return managed.NewIssuer(func(ctx context.Context) (string, error) {
+		ctx, cancel := context.WithTimeout(ctx, issuerTimeout)
+		defer cancel()
+		raw, err := d.RESTClient().Get().AbsPath("/.well-known/openid-configuration").DoRaw(ctx)
+		if err != nil {
+			return "", err
+		}
+		var document struct {
+			Issuer string `json:"issuer"`
+		}
+		if err := json.Unmarshal(raw, &document); err != nil || document.Issuer == "" {
+			return "", errors.New("its /.well-known/openid-configuration names no issuer")
+		}
+		return document.Issuer, nil
+	}), nil
+}

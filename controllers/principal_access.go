@@ -1,0 +1,389 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+)
+
+// rolesDeclared resolves the roles.
+func rolesDeclared(ctx context.Context, in managed.Input, obj *v1alpha1.Principal) ([]schema.HexID, error) {
+	ids := []schema.HexID{}
+	for _, r := range obj.Spec.Roles {
+		key, what, err := roleNamed(ctx, in, obj, r)
+		if err != nil {
+			return nil, err
+		}
+		role, ok, err := roles.Of(in.Conn).Find(ctx, in.NotBefore, key)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, link.NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q has no %s, which spec.roles names", in.Conn.Name, what)
+		}
+		ids = append(ids, role.ID)
+	}
+	return asSet(ids), nil
+}
+
+// roleNamed answers what a role is found by on the key server, and what it is, for
+// people.
+func roleNamed(ctx context.Context, in managed.Input, obj *v1alpha1.Principal, r v1alpha1.PrincipalRole) (key, what string, err error) {
+	if r.RoleRef == nil {
+		return byName(deref(r.Name)), fmt.Sprintf("role %q", deref(r.Name)), nil
+	}
+	at := types.NamespacedName{Namespace: obj.Namespace, Name: r.RoleRef.Name}
+	role := &v1alpha1.Role{}
+	if err := in.Cluster.Get(ctx, at, role); err != nil {
+		return "", "", absent(err, "Role", at)
+	}
+	if err := sameKeyServer("Role", role, obj); err != nil {
+		return "", "", err
+	}
+	if role.Status.RoleID == "" {
+		return "", "", notThereYet("Role", at)
+	}
+	return role.Status.RoleID, "role of Role " + at.String(), nil
+}
+
+// groupsDeclared resolves the groups.
+func groupsDeclared(ctx context.Context, in managed.Input, obj *v1alpha1.Principal) ([]schema.HexID, error) {
+	ids := []schema.HexID{}
+	for _, g := range obj.Spec.Groups {
+		other, held, err := principalNamed(ctx, in, obj, g.PrincipalRef.Name)
+		if err != nil {
+			return nil, err
+		}
+		if other.Spec.Group == nil {
+			return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.groups names Principal %s/%s, which is no group", obj.Namespace, other.Name)
+		}
+		ids = append(ids, held.ID)
+	}
+	return asSet(ids), nil
+}
+
+// delegatesDeclared resolves who may act for the principal.
+func delegatesDeclared(ctx context.Context, in managed.Input, obj *v1alpha1.Principal) ([]schema.HexID, error) {
+	ids := []schema.HexID{}
+	for _, d := range obj.Spec.Delegation.Delegates {
+		if d.PrincipalRef.Name == obj.Name {
+			return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.delegation.delegates names this object; nobody acts for himself")
+		}
+		other, held, err := principalNamed(ctx, in, obj, d.PrincipalRef.Name)
+		if err != nil {
+			return nil, err
+		}
+		if other.Spec.Group != nil {
+			return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.delegation.delegates names Principal %s/%s, which is a group; whoever acts for somebody logs in", obj.Namespace, other.Name)
+		}
+		ids = append(ids, held.ID)
+	}
+	return asSet(ids), nil
+}
+
+// principalNamed resolves a Principal of the same namespace to what it is on the key
+// server.
+func principalNamed(ctx context.Context, in managed.Input, obj *v1alpha1.Principal, name string) (*v1alpha1.Principal, schema.Principal, error) {
+	at := types.NamespacedName{Namespace: obj.Namespace, Name: name}
+	other := &v1alpha1.Principal{}
+	if err := in.Cluster.Get(ctx, at, other); err != nil {
+		return nil, schema.Principal{}, absent(err, "Principal", at)
+	}
+	if err := sameKeyServer("Principal", other, obj); err != nil {
+		return nil, schema.Principal{}, err
+	}
+	if other.Status.PrincipalID == "" {
+		return nil, schema.Principal{}, notThereYet("Principal", at)
+	}
+	held, err := principalsByID.Of(in.Conn).Get(ctx, in.NotBefore, other.Status.PrincipalID)
+	if link.IsGone(err) {
+		err = notThereYet("Principal", at)
+	}
+	return other, held, err
+}
+
+// absent says that an object is not there; any other failure is the cluster's.
+func absent(err error, kind string, at types.NamespacedName) error {
+	if apierrors.IsNotFound(err) {
+		return link.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s %s does not exist", kind, at)
+	}
+	return fmt.Errorf("read %s %s: %w", kind, at, err)
+}
+
+func notThereYet(kind string, at types.NamespacedName) error {
+	return link.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s %s is not on the key server yet; its own conditions say why", kind, at)
+}
+
+// sameKeyServer refuses an object that is about another KeyServer.
+func sameKeyServer(kind string, other, obj managed.Object) error {
+	its, _ := other.Managed()
+	mine, _ := obj.Managed()
+	if its.KeyServerRef == mine.KeyServerRef {
+		return nil
+	}
+	return link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s is about KeyServer %q, this object about %q",
+		managed.NameOf(kind, other), its.KeyServerRef.Name, mine.KeyServerRef.Name)
+}
+
+// handedOut are the operations that the roles of the principal grant, and those of its
+// groups. What cannot be resolved is not handed out.
+func handedOut(ctx context.Context, in managed.Input, obj *v1alpha1.Principal, want *declaredPrincipal) ([]managed.Operation, error) {
+	if want == nil {
+		want = &declaredPrincipal{}
+		var err error
+		if want.roles, err = rolesDeclared(ctx, in, obj); unsolvable(err) {
+			return nil, err
+		}
+		if want.groups, err = groupsDeclared(ctx, in, obj); unsolvable(err) {
+			return nil, err
+		}
+	}
+	all := slices.Clone(want.roles)
+	for _, group := range want.groups {
+		held, err := principalsByID.Of(in.Conn).Get(ctx, in.NotBefore, group.String())
+		if err != nil && !link.IsGone(err) {
+			return nil, err
+		}
+		all = append(all, held.RoleIDs...)
+	}
+	var granted []schema.HexID
+	for _, id := range asSet(all) {
+		role, _, err := roles.Of(in.Conn).Find(ctx, in.NotBefore, id.String())
+		if err != nil {
+			return nil, err
+		}
+		granted = append(granted, role.Operations...)
+	}
+	var out []managed.Operation
+	for _, id := range asSet(granted) {
+		op, ok, err := operations.Of(in.Conn).Find(ctx, time.Time{}, id.String())
+		if err != nil {
+			return nil, err
+		}
+		if !ok { // one without a duty
+			op.Name = id.String()
+		}
+		out = append(out, managed.Operation{ID: id.String(), Name: op.Name, Duty: op.Duty})
+	}
+	return out, nil
+}
+
+// unsolvable reports a failure that is not about what the object names.
+func unsolvable(err error) bool {
+	var p *link.Problem
+	return err != nil && !errors.As(err, &p)
+}
+
+// differsInAccess lists where roles, groups, flags and delegates differ. begun reports
+// that there is nothing to take away.
+func differsInAccess(ctx context.Context, in managed.Input, want *declaredPrincipal, held schema.Principal, seen *managed.External) (begun bool) {
+	begun = true
+	differs := func(field, declared, observed string, less bool) {
+		begun = begun && less
+		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: field, Declared: declared, Observed: observed})
+	}
+	if has := asSet(held.RoleIDs); !slices.Equal(has, want.roles) {
+		differs("roles", roleNames(ctx, in, want.roles), roleNames(ctx, in, has), within(has, want.roles))
+	}
+	if has := asSet(held.GroupIDs); !slices.Equal(has, want.groups) {
+		differs("groups", principalNames(ctx, in, want.groups), principalNames(ctx, in, has), within(has, want.groups))
+	}
+	if held.Disabled != want.disabled {
+		differs("disabled", fmt.Sprint(want.disabled), fmt.Sprint(held.Disabled), want.disabled)
+	}
+	declared, has := want.lends(), lends(held)
+	if declared.on != has.on || !slices.Equal(declared.to, has.to) {
+		differs("delegation", declared.names(ctx, in), has.names(ctx, in), !has.on)
+	}
+	return begun
+}
+
+func within(some, all []schema.HexID) bool {
+	return !slices.ContainsFunc(some, func(id schema.HexID) bool { return !slices.Contains(all, id) })
+}
+
+// lending says whether others may act with the rights of a principal, and who alone.
+type lending struct {
+	on bool
+	to []schema.HexID // sorted; nobody is anybody
+}
+
+func (d *declaredPrincipal) lends() lending {
+	return lending{on: d.anybody || len(d.delegates) > 0, to: d.delegates}
+}
+
+// lends is what a principal has. Names without the flag let nobody act.
+func lends(p schema.Principal) lending {
+	if !p.Delegation {
+		return lending{}
+	}
+	return lending{on: true, to: asSet(p.Delegates)}
+}
+
+func (l lending) names(ctx context.Context, in managed.Input) string {
+	switch {
+	case !l.on:
+		return "nobody"
+	case len(l.to) == 0:
+		return "anybody"
+	default:
+		return principalNames(ctx, in, l.to)
+	}
+}
+
+func roleNames(ctx context.Context, in managed.Input, ids []schema.HexID) string {
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = id.String()
+		if r, ok, err := roles.Of(in.Conn).Find(ctx, time.Time{}, names[i]); err == nil && ok {
+			names[i] = r.Name
+		}
+	}
+	slices.Sort(names)
+	return listed(names)
+}
+
+func principalNames(ctx context.Context, in managed.Input, ids []schema.HexID) string {
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = id.String()
+		if p, err := principalsByID.Of(in.Conn).Get(ctx, time.Time{}, names[i]); err == nil {
+			names[i] = p.Name
+		}
+	}
+	slices.Sort(names)
+	return listed(names)
+}
+
+// grantAccess makes roles, groups, flags and delegates what is declared. What is taken
+// away goes first, and a principal is disabled before everything else and enabled after.
+func grantAccess(ctx context.Context, c *link.Connection, want declaredPrincipal, held schema.Principal) (schema.Principal, error) {
+	w := accessWriter{c: c, want: want, held: held}
+	for _, step := range []func(context.Context) error{w.disable, w.setRoles, w.setGroups, w.setDelegation, w.enable} {
+		if err := step(ctx); err != nil {
+			forgetPrincipal(c, held.ID.String())
+			return w.held, err
+		}
+	}
+	// Each write was verified; what differs now is the doing of somebody else.
+	seen := managed.External{}
+	if differsInAccess(ctx, managed.Input{Conn: c}, &want, w.held, &seen); len(seen.Drift) > 0 {
+		return w.held, &link.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true,
+			Message: managed.FieldsOf(seen.Drift) + " changed outside while the principal was written"}
+	}
+	return w.held, nil
+}
+
+// accessWriter brings one principal to what is declared. held is as last read back.
+type accessWriter struct {
+	c    *link.Connection
+	want declaredPrincipal
+	held schema.Principal
+}
+
+func (w *accessWriter) disable(ctx context.Context) error {
+	if !w.want.disabled || w.held.Disabled {
+		return nil
+	}
+	return w.flags(ctx, schema.UpdatePrincipalFlagsRequest{Disabled: &w.want.disabled})
+}
+
+func (w *accessWriter) enable(ctx context.Context) error {
+	if w.want.disabled || !w.held.Disabled {
+		return nil
+	}
+	return w.flags(ctx, schema.UpdatePrincipalFlagsRequest{Disabled: &w.want.disabled})
+}
+
+func (w *accessWriter) flags(ctx context.Context, change schema.UpdatePrincipalFlagsRequest) error {
+	change.ID = w.held.ID
+	saved, err := w.c.Admin.UpdatePrincipalFlags(ctx, change)
+	if err == nil {
+		w.held.Disabled, w.held.Delegation = saved.After.Disabled, saved.After.Delegation
+	}
+	return err
+}
+
+func (w *accessWriter) setRoles(ctx context.Context) error {
+	if slices.Equal(asSet(w.held.RoleIDs), w.want.roles) {
+		return nil
+	}
+	saved, err := w.c.Admin.UpdatePrincipalRoles(ctx, schema.UpdatePrincipalRolesRequest{ID: w.held.ID, RoleIDs: w.want.roles})
+	if err == nil {
+		w.held = saved.Principal
+	}
+	return err
+}
+
+func (w *accessWriter) setGroups(ctx context.Context) error {
+	for _, group := range slices.Clone(w.held.GroupIDs) {
+		if slices.Contains(w.want.groups, group) {
+			continue
+		}
+		gone, err := w.c.Admin.RemoveGroupMember(ctx, schema.GroupMemberRequest{Group: group, Member: w.held.ID})
+		if err != nil {
+			return err
+		}
+		w.held = gone.Member
+	}
+	for _, group := range w.want.groups {
+		if slices.Contains(w.held.GroupIDs, group) {
+			continue
+		}
+		saved, err := w.c.Admin.AddGroupMember(ctx, schema.GroupMemberRequest{Group: group, Member: w.held.ID})
+		if err != nil {
+			return err
+		}
+		w.held = saved.Member
+	}
+	return nil
+}
+
+// setDelegation adds names before it takes others away: without a name the flag would
+// mean anybody, and the key server clears it with the last one.
+func (w *accessWriter) setDelegation(ctx context.Context) error {
+	on := w.want.lends().on
+	if !on && w.held.Delegation {
+		if err := w.delegation(ctx, false); err != nil {
+			return err
+		}
+	}
+	for _, id := range w.want.delegates {
+		if slices.Contains(w.held.Delegates, id) {
+			continue
+		}
+		saved, err := w.c.Admin.AddDelegate(ctx, schema.DelegateRequest{ID: w.held.ID, Delegate: id})
+		if err != nil {
+			return err
+		}
+		w.held = saved.Principal
+	}
+	for _, id := range slices.Clone(w.held.Delegates) {
+		if slices.Contains(w.want.delegates, id) {
+			continue
+		}
+		gone, err := w.c.Admin.RemoveDelegate(ctx, schema.DelegateRequest{ID: w.held.ID, Delegate: id})
+		if err != nil {
+			return err
+		}
+		w.held = gone.Principal
+	}
+	if on && !w.held.Delegation {
+		return w.delegation(ctx, true)
+	}
+	return nil
+}
+
+func (w *accessWriter) delegation(ctx context.Context, on bool) error {
+	return w.flags(ctx, schema.UpdatePrincipalFlagsRequest{Delegation: &on})
+}

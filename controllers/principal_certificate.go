@@ -1,0 +1,275 @@
+package controllers
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/slash"
+)
+
+// declaredLeaf is the client certificate that a Principal declares.
+type declaredLeaf struct {
+	name string // its subject, by which the principal is called
+	now  time.Time
+	// request is what the key server issues it from, nil where it is declared itself.
+	request      *x509.CertificateRequest
+	validityDays *int
+	// cert is the certificate: the one declared, or the one that was issued last, nil
+	// before that.
+	cert *x509.Certificate
+}
+
+// enrolledLeaves are the current certificates of one principal.
+type enrolledLeaves struct {
+	principal string
+	certs     []*x509.Certificate
+}
+
+// leaves answers which certificates a principal gets in with. Its key is the id of the
+// principal and its name. The change feed tells of the principal only, so that what
+// becomes of a certificate is found at the resync.
+var leaves = link.Answers[enrolledLeaves]{
+	Feed: principals.Feed, Name: "certificates of a principal",
+	Read: func(ctx context.Context, c *link.Connection, key string) (enrolledLeaves, error) {
+		const id = 16
+		out := enrolledLeaves{principal: key[:id]}
+		found, err := c.Admin.FindCertificatesByTransportPrincipal(ctx, schema.CertificatesRequest{Subject: key[id:], IncludeBodies: true})
+		if err != nil {
+			return out, err
+		}
+		for _, f := range found.Certificates {
+			if cert := currentCertificate(f); cert != nil {
+				out.certs = append(out.certs, cert)
+			}
+		}
+		return out, nil
+	},
+	ID: func(l enrolledLeaves) string { return l.principal },
+}
+
+// currentCertificate is the body of a certificate, nil where it was replaced by a
+// renewal or is not answered.
+func currentCertificate(c schema.Certificate) *x509.Certificate {
+	if c.Certificate == nil || deref(c.StatusLabel) == "Expired" {
+		return nil
+	}
+	cert, err := x509.ParseCertificate(*c.Certificate)
+	if err != nil {
+		return nil
+	}
+	return cert
+}
+
+// leafSource is where the certificate, or the request, is read; nil where it comes
+// from no source.
+func leafSource(obj *v1alpha1.Principal) *managed.SourceKey {
+	from := deref(obj.Spec.Certificate)
+	if from.Request != nil {
+		return managed.SourceIn(obj.Namespace, nil, from.Request.ConfigMapKeyRef)
+	}
+	return managed.SourceIn(obj.Namespace, deref(from.Certificate).SecretKeyRef, deref(from.Certificate).ConfigMapKeyRef)
+}
+
+// inlineLeaf is the certificate, or the request, that the object holds itself.
+func inlineLeaf(obj *v1alpha1.Principal) *string {
+	from := deref(obj.Spec.Certificate)
+	if from.Request != nil {
+		return from.Request.Inline
+	}
+	return deref(from.Certificate).Inline
+}
+
+// leafDeclared reads the certificate, or the request for one.
+func leafDeclared(ctx context.Context, in managed.Input, obj *v1alpha1.Principal) (*declaredLeaf, error) {
+	var text []byte
+	var where string
+	if inline := inlineLeaf(obj); inline != nil {
+		text, where = []byte(*inline), "spec.certificate.certificate.inline"
+		if obj.Spec.Certificate.Request != nil {
+			where = "spec.certificate.request.inline"
+		}
+	} else {
+		from := leafSource(obj)
+		var err error
+		if text, err = in.Sources.Public(ctx, *from); err != nil {
+			return nil, err
+		}
+		where = from.String()
+	}
+	leaf, err := parseLeaf(text, obj)
+	if err != nil {
+		return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
+	}
+	leaf.now = in.Now
+	return leaf, nil
+}
+
+// parseLeaf reads a client certificate, of a chain the first, or one request. Its
+// errors complete a sentence that begins with where the text comes from, and quote
+// none of it: a reference may name a private key by mistake.
+func parseLeaf(text []byte, obj *v1alpha1.Principal) (*declaredLeaf, error) {
+	from := obj.Spec.Certificate
+	block, rest := pem.Decode(text)
+	if from.Request == nil {
+		if block == nil || block.Type != "CERTIFICATE" {
+			return nil, errors.New("is not a PEM block of type CERTIFICATE")
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, errors.New("is a PEM block, but not an X.509 certificate")
+		}
+		if cert.BasicConstraintsValid && cert.IsCA {
+			return nil, errors.New("is the certificate of a CA, which is nobody; declare a client certificate")
+		}
+		return &declaredLeaf{name: slash.Name(cert.Subject), cert: cert}, nil
+	}
+	if block == nil || block.Type != "CERTIFICATE REQUEST" {
+		return nil, errors.New("is not a PEM block of type CERTIFICATE REQUEST")
+	}
+	if next, _ := pem.Decode(rest); next != nil {
+		return nil, errors.New("holds more than one PEM block; declare each request in an object of its own")
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, errors.New("is a PEM block, but not a PKCS#10 certificate request")
+	}
+	leaf := &declaredLeaf{name: slash.Name(request.Subject), request: request}
+	if from.ValidityDays != nil {
+		days := int(*from.ValidityDays)
+		leaf.validityDays = &days
+	}
+	return leaf, nil
+}
+
+// renewalOf is when two thirds of a certificate's life are over, to the second, as the
+// status has it.
+func renewalOf(cert *x509.Certificate) time.Time {
+	life := cert.NotAfter.Sub(cert.NotBefore)
+	return managed.Stamp(cert.NotBefore.Add(life * 2 / 3)).Time
+}
+
+// newest is the certificate for the key of the request that lasts longest, nil for
+// none.
+func (l *declaredLeaf) newest(certs []*x509.Certificate) *x509.Certificate {
+	var best *x509.Certificate
+	for _, c := range certs {
+		if bytes.Equal(c.RawSubjectPublicKeyInfo, l.request.RawSubjectPublicKeyInfo) && (best == nil || c.NotAfter.After(best.NotAfter)) {
+			best = c
+		}
+	}
+	return best
+}
+
+// due reports whether a certificate is to be replaced.
+func (l *declaredLeaf) due(cert *x509.Certificate) bool { return !l.now.Before(renewalOf(cert)) }
+
+// differsInLeaf lists that the certificate does not get in, or is to be renewed. Other
+// certificates of the principal are not declared.
+func differsInLeaf(ctx context.Context, in managed.Input, obj *v1alpha1.Principal, leaf *declaredLeaf, held schema.Principal, seen *managed.External) error {
+	enrolled, err := leaves.Of(in.Conn).Get(ctx, in.NotBefore, held.ID.String()+held.Name)
+	if err != nil {
+		return err
+	}
+	differs := func(declared, observed string) {
+		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: "certificate", Declared: declared, Observed: observed})
+	}
+	if leaf.request == nil {
+		if !slices.ContainsFunc(enrolled.certs, leaf.cert.Equal) {
+			differs("sha256:"+fingerprint(leaf.cert), "not enrolled")
+			seen.Renewed = obj.Status.NotAfter == nil || !obj.Status.NotAfter.Time.Equal(leaf.cert.NotAfter)
+		}
+		return nil
+	}
+	leaf.cert = leaf.newest(enrolled.certs)
+	switch {
+	case leaf.cert == nil:
+		differs("one for the key of the request", "none")
+		seen.Renewed = !leaf.issued(obj.Status.Certificate)
+	case leaf.due(leaf.cert):
+		differs("renewed after "+renewalOf(leaf.cert).UTC().Format(time.RFC3339), "good until "+leaf.cert.NotAfter.UTC().Format(time.RFC3339))
+		seen.Renewed = true
+	}
+	return nil
+}
+
+// issued reports whether a certificate of the status is for the request.
+func (l *declaredLeaf) issued(text string) bool {
+	block, _ := pem.Decode([]byte(text))
+	if block == nil {
+		return false
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	return err == nil && l.newest([]*x509.Certificate{cert}) != nil
+}
+
+// enrol has the certificate get in, issued first where there is a request. making says
+// that it makes the principal, with some roles.
+func enrol(ctx context.Context, c *link.Connection, leaf *declaredLeaf, with []schema.HexID, making bool) (schema.Principal, error) {
+	if leaf.request != nil {
+		cert, err := issue(ctx, c, leaf)
+		if err != nil {
+			return schema.Principal{}, err
+		}
+		leaf.cert = cert
+	}
+	done, err := c.Admin.EnrollCertificates(ctx, schema.EnrollCertificatesRequest{Certificates: []schema.DER{leaf.cert.Raw}, RoleIDs: with})
+	if err != nil {
+		return schema.Principal{}, err
+	}
+	as := done.Principals[0]
+	forgetPrincipal(c, as.ID.String())
+	if making && !as.Created {
+		return as.Principal, &link.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true,
+			Message: fmt.Sprintf("certificate principal %q was made by somebody else meanwhile", as.Name)}
+	}
+	return as.Principal, nil
+}
+
+// issue has the key server issue a certificate. One that was issued for the same
+// request and never enrolled does as well: what keeps failing afterwards leaves no row
+// for each try.
+func issue(ctx context.Context, c *link.Connection, leaf *declaredLeaf) (*x509.Certificate, error) {
+	found, err := c.Admin.FindCertificatesBySubject(ctx, schema.CertificatesRequest{Subject: leaf.name, IncludeBodies: true})
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range found.Certificates {
+		cert := currentCertificate(f)
+		if cert != nil && f.Request != nil && bytes.Equal(*f.Request, leaf.request.Raw) && !leaf.due(cert) {
+			return cert, nil
+		}
+	}
+	issued, err := c.Admin.IssueCertificate(ctx, schema.IssueCertificateRequest{Request: leaf.request.Raw, ValidityDays: leaf.validityDays})
+	if err != nil {
+		return nil, err
+	}
+	cert, err := x509.ParseCertificate(issued.Certificate)
+	if err != nil {
+		return nil, link.NewProblem(v1alpha1.ReasonNotVerified, "what the key server has issued is no X.509 certificate")
+	}
+	return cert, nil
+}
+
+// record writes what is known of the certificate into the status.
+func (l *declaredLeaf) record(s *v1alpha1.PrincipalStatus) {
+	if l.cert == nil {
+		return
+	}
+	until := managed.Stamp(l.cert.NotAfter)
+	s.NotAfter = &until
+	if l.request != nil {
+		renew := managed.Stamp(renewalOf(l.cert))
+		s.RenewAfter = &renew
+		s.Certificate = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: l.cert.Raw}))
+	}
+}

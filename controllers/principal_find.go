@@ -1,0 +1,113 @@
+package controllers
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+)
+
+// principals answers who has a type and a name. There may be too many of them
+// to list.
+var principals = link.Answers[schema.Principal]{
+	Feed: "principal", Name: "principal by name",
+	Read: func(ctx context.Context, c *link.Connection, key string) (schema.Principal, error) {
+		kind, name, _ := strings.Cut(key, "/")
+		return findPrincipal(ctx, c, kind, name)
+	},
+	ID: func(p schema.Principal) string { return p.ID.String() },
+}
+
+// principalsByID answers who has an id.
+var principalsByID = link.Answers[schema.Principal]{
+	Feed: principals.Feed, Name: "principal by id",
+	Read: func(ctx context.Context, c *link.Connection, key string) (schema.Principal, error) {
+		id, err := spelt(schema.ParseHexID, key)
+		if err != nil {
+			return schema.Principal{}, err
+		}
+		return c.Admin.GetPrincipal(ctx, schema.ByID{ID: id})
+	},
+	ID: func(p schema.Principal) string { return p.ID.String() },
+}
+
+// administrator answers whom the manager changes principals as.
+var administrator = link.Answers[schema.SessionPrincipal]{
+	Name: "own identity as administrator", // for as long as the connection is the same
+	Read: func(ctx context.Context, c *link.Connection, _ string) (schema.SessionPrincipal, error) {
+		s, err := c.Admin.GetCurrentSession(ctx)
+		return s.Principal, err
+	},
+	ID: func(schema.SessionPrincipal) string { return "" },
+}
+
+// selves are the ids of whom the manager logs in as.
+func selves(ctx context.Context, c *link.Connection) ([]schema.HexID, error) {
+	who := []*link.Answers[schema.SessionPrincipal]{&administrator}
+	if c.Officer != c.Admin {
+		who = append(who, &identity)
+	}
+	var ids []schema.HexID
+	for _, as := range who {
+		self, err := as.Of(c).Get(ctx, time.Time{}, "")
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, schema.HexID(self.PrincipalID))
+	}
+	return ids, nil
+}
+
+// notePrincipal records what a write has read back. made says that it has made the
+// principal.
+func notePrincipal(c *link.Connection, kind string, p schema.Principal, made bool) {
+	principals.Of(c).Put(kind+"/"+p.Name, p, made)
+	principalsByID.Of(c).Put(p.ID.String(), p, made)
+}
+
+// forgetPrincipal has the next reader ask.
+func forgetPrincipal(c *link.Connection, id string) {
+	principals.Of(c).Changed(principals.Feed, id, "updated")
+	principalsByID.Of(c).Changed(principals.Feed, id, "updated")
+	leaves.Of(c).Changed(principals.Feed, id, "updated")
+}
+
+// principalPage is the longest page of principals that a service answers.
+const principalPage = 500
+
+// findPrincipal pages through the names that begin with name, which it would
+// be the first of if they were sorted by their bytes. They need not be.
+func findPrincipal(ctx context.Context, c *link.Connection, kind, name string) (schema.Principal, error) {
+	const pages = 200 // 100,000 names that begin alike
+	limit := principalPage
+	for i := range pages {
+		offset := i * limit
+		page, err := c.Admin.ListPrincipals(ctx, schema.PrincipalQuery{Type: kind, Name: name, Limit: &limit, Offset: &offset})
+		if err != nil {
+			return schema.Principal{}, err
+		}
+		if at := slices.IndexFunc(page.Principals, func(p schema.Principal) bool { return p.Name == name }); at >= 0 {
+			return page.Principals[at], nil
+		}
+		if len(page.Principals) < limit {
+			break
+		}
+	}
+	nobody := link.NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q has no principal of type %s with the name %q", c.Name, kind, name)
+	nobody.Code = codeNoPrincipal
+	return schema.Principal{}, nobody
+}
+
+// codeNoPrincipal tells that nobody has a name from other failures. No service
+// answers it.
+const codeNoPrincipal = "NO_PRINCIPAL"
+
+// resolvePrincipal finds a principal by its type and its exact name.
+func resolvePrincipal(ctx context.Context, in managed.Input, kind, name string) (schema.Principal, error) {
+	return principals.Of(in.Conn).Get(ctx, in.NotBefore, kind+"/"+name)
+}
