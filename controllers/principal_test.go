@@ -326,7 +326,9 @@ var _ = Describe("Principal", func() {
 		Expect(shown.access(ctx, "ldap", name)()).To(Equal("role " + *role.Spec.RoleName + ", LDAPPrincipal " + other.Status.Name + ", disabled, lent"))
 
 		By("being lent to anybody, and to nobody")
-		edit(ctx, obj, func(o *v1alpha1.Principal) { o.Spec.Disabled, o.Spec.Delegation = false, &v1alpha1.PrincipalDelegation{Anybody: true} })
+		edit(ctx, obj, func(o *v1alpha1.Principal) {
+			o.Spec.Disabled, o.Spec.Delegation = false, &v1alpha1.PrincipalDelegation{Anybody: true}
+		})
 		Eventually(readiness(ctx, obj)).Should(beCorrected())
 		Expect(shown.access(ctx, "ldap", name)()).To(Equal("role " + *role.Spec.RoleName + ", lent"))
 		edit(ctx, obj, func(o *v1alpha1.Principal) { o.Spec.Delegation = nil })

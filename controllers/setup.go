@@ -44,11 +44,11 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err := corev1.AddToScheme(mgr.GetScheme()); err != nil {
 		return err
 	}
-	secrets, err := metadata.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	issuer, err := IssuerOf(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return err
 	}
-	issuer, err := IssuerOf(mgr.GetConfig(), mgr.GetHTTPClient())
+	secrets, err := metadata.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return err
 	}

@@ -19,21 +19,6 @@ type Expirer[T Object] interface {
 	Expiry(obj T) (notAfter *metav1.Time, warn time.Duration)
 }
 
-// Aging is implemented by adapters of objects that are of no use without something
-// else that ends, whatever the key server holds of them.
-type Aging[T Object] interface {
-	// Terms are what has to be in force, as the status records it.
-	Terms(obj T) []Term
-}
-
-// Term is until when something is in force.
-type Term struct {
-	Until   time.Time // from then on it is not; the zero time is past
-	Warn    time.Duration
-	Reason  v1alpha1.Reason // why the object is not Ready then
-	Message string          // what ends, and when
-}
-
 // Renewer is implemented by adapters of objects whose certificate the key server
 // issues anew.
 type Renewer[T Object] interface {
@@ -53,6 +38,21 @@ func (r *reconciler[T, D]) renewal(obj T, now time.Time) time.Duration {
 		return 0
 	}
 	return max(at.Sub(now), 0)
+}
+
+// Aging is implemented by adapters of objects that are of no use without something
+// else that ends, whatever the key server holds of them.
+type Aging[T Object] interface {
+	// Terms are what has to be in force, as the status records it.
+	Terms(obj T) []Term
+}
+
+// Term is until when something is in force.
+type Term struct {
+	Until   time.Time // from then on it is not; the zero time is past
+	Warn    time.Duration
+	Reason  v1alpha1.Reason // why the object is not Ready then
+	Message string          // what ends, and when
 }
 
 // expiry is until when something of an object is of use. Its zero value never ends.

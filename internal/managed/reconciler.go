@@ -204,11 +204,11 @@ func (r *reconciler[T, D]) finish(ctx context.Context, p *pass[T, D], res result
 
 // soonest is when to come back, so that an expiry is said, and prevented, in time.
 func (r *reconciler[T, D]) soonest(p *pass[T, D], after time.Duration) time.Duration {
-	due := []time.Duration{r.renewal(p.obj, p.facts.Now)}
+	times := []time.Duration{r.renewal(p.obj, p.facts.Now)}
 	for _, e := range r.expiries(p.obj) {
-		due = append(due, e.next(p.facts.Now))
+		times = append(times, e.next(p.facts.Now))
 	}
-	for _, next := range due {
+	for _, next := range times {
 		if next > 0 && after > 0 {
 			after = min(after, next)
 		}
