@@ -152,7 +152,7 @@ func notes(ctx context.Context, obj client.Object, reason string) func() []strin
 	}
 }
 
-func published(ctx context.Context, name string) func() map[string]string {
+func toldIn(ctx context.Context, name string) func() map[string]string {
 	return func() map[string]string {
 		m := &corev1.ConfigMap{}
 		if err := kube.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, m); err != nil {
@@ -286,7 +286,7 @@ var _ = Describe("Key", func() {
 		whole := map[string]string{s.self(ctx): owner, idOf(readers): "READ; maxUsage 5", idOf(others): "READ, WRITE"}
 		Expect(s.rightsOn(ctx, first)()).To(Equal(whole))
 		Expect(s.line(ctx, first.String())[0].Exportable).To(HaveValue(BeFalse()))
-		Eventually(published(ctx, obj.Name)).Should(Equal(map[string]string{
+		Eventually(toldIn(ctx, obj.Name)).Should(Equal(map[string]string{
 			"hiddenLink": first.String(), "lineage": first.String(), "generation": "1", "algorithm": "HMAC-SHA384",
 			"url": s.server.URL(), "ca.crt": string(s.server.CA(GinkgoTB())),
 		}))
@@ -295,7 +295,7 @@ var _ = Describe("Key", func() {
 		rotated, err := s.admin().RotateKey(ctx, schema.KeyRequest{TTag: first})
 		Expect(err).NotTo(HaveOccurred())
 		second := rotated.TTag
-		Eventually(published(ctx, obj.Name)).Should(And(HaveKeyWithValue("hiddenLink", second.String()), HaveKeyWithValue("generation", "2"), HaveKeyWithValue("lineage", first.String())))
+		Eventually(toldIn(ctx, obj.Name)).Should(And(HaveKeyWithValue("hiddenLink", second.String()), HaveKeyWithValue("generation", "2"), HaveKeyWithValue("lineage", first.String())))
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
 		Expect(obj.Status.Generation).To(HaveValue(BeEquivalentTo(2)))
 
@@ -330,7 +330,7 @@ var _ = Describe("Key", func() {
 		Eventually(notes(ctx, copied, "Removing")).Should(ContainElement(ContainSubstring("schedules the destruction of 2 keys for " + day(goes))))
 		Eventually(notes(ctx, copied, "Deleted")).Should(ContainElement(ContainSubstring("the last one on " + day(goes))))
 		Expect(s.keyMark(ctx, first.String())()).To(BeEmpty())
-		Eventually(published(ctx, copied.Name)).Should(HaveKey("error"))
+		Eventually(toldIn(ctx, copied.Name)).Should(HaveKey("error"))
 
 		By("being declared anew")
 		again := s.key(func(o *v1alpha1.Key) { o.Name = copied.Name })
@@ -466,8 +466,8 @@ var _ = Describe("Key", func() {
 		}()
 		for generation := 2; generation <= 3; generation++ {
 			ahead.Add(int64(25 * time.Hour))
-			Eventually(published(ctx, obj.Name)).Should(HaveKeyWithValue("generation", fmt.Sprint(generation)))
-			now := read(parseLink, published(ctx, obj.Name)()["hiddenLink"])
+			Eventually(toldIn(ctx, obj.Name)).Should(HaveKeyWithValue("generation", fmt.Sprint(generation)))
+			now := read(parseLink, toldIn(ctx, obj.Name)()["hiddenLink"])
 			again, err := canary.MAC(ctx, line, bytes.NewReader([]byte("a message")))
 			Expect(err).NotTo(HaveOccurred())
 			Expect(again.TTag).To(Equal(now))

@@ -209,15 +209,15 @@ var _ = Describe("TrustedCA revocation", func() {
 	})
 
 	DescribeTable("never sends a list that is not newer than the one held", func(ctx context.Context, number int64, age time.Duration) {
-		ca := newIssuer()
-		name := lists(ctx, crlPEM(ca.crl(5, now().Add(-time.Hour))))
+		ca, at := newIssuer(), now()
+		name := lists(ctx, crlPEM(ca.crl(5, at.Add(-time.Hour))))
 		obj := shown.trustedCA(ca.testCA, withRevocation(v1alpha1.RevocationWhenAvailable, name))
 		apply(ctx, obj, beReady("list 5 of "))
-		_, err := shown.admin().ImportCRL(ctx, schema.ImportCRLRequest{CRL: ca.crl(9, now().Add(-time.Minute))})
+		_, err := shown.admin().ImportCRL(ctx, schema.ImportCRLRequest{CRL: ca.crl(9, at.Add(-time.Minute))})
 		Expect(err).NotTo(HaveOccurred())
 		imports := shown.revocation.imports.Load()
 		edit(ctx, configMap(name, "", ""), func(m *corev1.ConfigMap) {
-			m.Data["crl"] = crlPEM(ca.crl(number, now().Add(-age), func(l *x509.RevocationList) { l.RevokedCertificateEntries = nil }))
+			m.Data["crl"] = crlPEM(ca.crl(number, at.Add(-age), func(l *x509.RevocationList) { l.RevokedCertificateEntries = nil }))
 		})
 		Eventually(func() *v1alpha1.RevocationStatus { _ = readiness(ctx, obj)(); return obj.Status.Revocation }).
 			Should(And(HaveField("Number", "9"), HaveField("NotImported", ContainSubstring("is not newer than the one that the key server holds (list 9 of "))))

@@ -93,9 +93,13 @@ func (trustedCAAdapter) Claims(obj *v1alpha1.TrustedCA, want *declaredCA) []stri
 
 // Reach implements managed.Adapter: whoever makes a certificate chooses its subject, so
 // that a grant may name the certificate by its fingerprint.
-func (trustedCAAdapter) Reach(_ context.Context, in managed.Input, obj *v1alpha1.TrustedCA, want *declaredCA) (managed.Reach, error) {
+func (trustedCAAdapter) Reach(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA, want *declaredCA) (managed.Reach, error) {
+	published, err := publishedNames(ctx, in, obj)
+	if err != nil {
+		return managed.Reach{}, err
+	}
 	named := func(subject, fingerprint string) (managed.Reach, error) {
-		return managed.Reach{Names: []managed.Name{{subject, "sha256:" + fingerprint}}}, nil
+		return managed.Reach{Names: append([]managed.Name{{subject, "sha256:" + fingerprint}}, published...)}, nil
 	}
 	s := obj.Status
 	switch {
@@ -110,7 +114,7 @@ func (trustedCAAdapter) Reach(_ context.Context, in managed.Input, obj *v1alpha1
 	case s.Fingerprint != "" && in.Conn != nil:
 		return named(s.Subject, s.Fingerprint)
 	}
-	return managed.Reach{}, nil
+	return managed.Reach{Names: published}, nil
 }
 
 // Provides implements managed.Provider: a CA is needed by its subject as long as

@@ -25,7 +25,9 @@ type Grant struct {
 	// Names that the objects may stand for on the key server; '*' stands for any
 	// characters, or none, and "*" alone for every name. It is the name of a Role;
 	// the name of an ACLTemplate and each of its directories, with a '/' at the
-	// end; the subject of a TrustedCA or "sha256:" and its fingerprint; the server
+	// end; the subject of a TrustedCA or "sha256:" and its fingerprint, and where it
+	// publishes outside of its namespace "publish/NAMESPACE/NAME" of the ConfigMap or
+	// "publish/clusterTrustBundle/NAME"; the server
 	// name of a TrustedServer or "id/" and its system id; the principal of a
 	// PrincipalTrust, as TYPE/NAME, or "id/" and its id where it is given by that; the
 	// principal of a Principal as TYPE/NAME, of a service account both by its name and

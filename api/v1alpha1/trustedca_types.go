@@ -31,6 +31,54 @@ type TrustedCASpec struct {
 	// out, its policy and its list stay as they are, whoever has set them.
 	// +optional
 	Revocation *Revocation `json:"revocation,omitempty"`
+
+	// Publish tells the cluster what is trusted: once the key server was re-read, the
+	// certificate, and during a rotation also those that it replaces, for as long as
+	// they are trusted.
+	// +optional
+	Publish *TrustPublication `json:"publish,omitempty"`
+}
+
+// TrustPublication is where the certificates are published, as PEM.
+// +kubebuilder:validation:XValidation:rule="has(self.clusterTrustBundle) != has(self.configMap)",message="give exactly one of clusterTrustBundle and configMap"
+type TrustPublication struct {
+	// ClusterTrustBundle of certificates.k8s.io, which every Pod of the cluster can
+	// mount, where the API server serves them.
+	// +optional
+	ClusterTrustBundle *PublishedBundle `json:"clusterTrustBundle,omitempty"`
+	// ConfigMap of one or more namespaces.
+	// +optional
+	ConfigMap *PublishedConfigMap `json:"configMap,omitempty"`
+}
+
+// PublishedBundle names a ClusterTrustBundle without a signer.
+type PublishedBundle struct {
+	// Name of the ClusterTrustBundle. Left out, it is the namespace and the name of
+	// this object with a '.' in between.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be lower-case letters, digits, '-' and '.'; bundles of a signer, with a ':' in their name, are not published"
+	// +optional
+	Name string `json:"name,omitempty"`
+}
+
+// PublishedConfigMap names a ConfigMap that holds certificates.
+type PublishedConfigMap struct {
+	// Name of the ConfigMap. One that the manager did not make is left alone.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be the name of a ConfigMap: lower-case letters, digits, '-' and '.'"
+	Name string `json:"name"`
+	// Key that holds the certificates.
+	// +kubebuilder:default=ca.crt
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$')",message="must be letters, digits, '-', '_' and '.'"
+	// +optional
+	Key string `json:"key,omitempty"`
+	// Namespaces to publish in, at most 256. Left out, it is that of this object.
+	// +optional
+	Namespaces *GrantedNamespaces `json:"namespaces,omitempty"`
 }
 
 // Revocation is the revocation policy of a CA, and its list. While a rotation keeps
@@ -137,6 +185,11 @@ type TrustedCAStatus struct {
 	// list, where the spec declares any.
 	// +optional
 	Revocation *RevocationStatus `json:"revocation,omitempty"`
+	// Published lists what the manager has written because of spec.publish.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=512
+	// +optional
+	Published []PublishedReference `json:"published,omitempty"`
 }
 
 // EvidenceState says what a revocation list is worth now. It is spelled as the key

@@ -9,7 +9,15 @@ import (
 	"testing/fstest"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
+
+// built is the program of the page's commands.
+var built program.Program
+
+func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
 const root = "../.."
 
@@ -147,13 +155,12 @@ func TestExamplesAreAccepted(t *testing.T) {
 	}
 }
 
-// TestSession does what a reader does: keeps each example under its path, and
-// types each command, against two key servers and a manager that are real.
+// TestSession does what a reader does on what "make run" has left: keeps each example
+// under its path, and types each command, from top to bottom.
 func TestSession(t *testing.T) {
-	c := startCluster(t)
-	c.startManager(t)
-	c.declareKeyServer(t, "default", 1)
-	c.declareKeyServer(t, "partner", 2)
+	controlplane.Need(t)
+	up := built.Up(t, t.TempDir())
+	c := &cluster{kubeconfig: filepath.Join(up.Dir, "kubeconfig")}
 	home, typed := t.TempDir(), 0
 	for _, b := range blocks(t) {
 		switch b.language {

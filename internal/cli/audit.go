@@ -101,10 +101,11 @@ func (o *auditOptions) run(cmd *cobra.Command) error {
 	return found.show(cmd.OutOrStdout())
 }
 
-// without refuses flags that have no meaning beside the others, for a reason.
+// without refuses flags that have no meaning beside the others, for a reason. Variables
+// are there for whatever runs in the same container, and have none where no flag would.
 func without(cmd *cobra.Command, why string, flags ...string) error {
 	for _, flag := range flags {
-		if cmd.Flags().Changed(flag) {
+		if f := cmd.Flags().Lookup(flag); f != nil && f.Changed && f.Annotations[ofEnvironment] == nil {
 			return usagef("--%s %s", flag, why)
 		}
 	}

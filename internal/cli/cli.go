@@ -157,6 +157,9 @@ func ran(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) erro
 	}
 }
 
+// ofEnvironment marks a flag that nobody has given.
+const ofEnvironment = "environment"
+
 // fromEnvironment sets every flag that was not given from its environment
 // variable: --data-dir from KEYSERVER_DATA_DIR.
 func fromEnvironment(flags *pflag.FlagSet) error {
@@ -169,7 +172,12 @@ func fromEnvironment(flags *pflag.FlagSet) error {
 		}
 		if err := flags.Set(f.Name, value); err != nil {
 			first = usagef("environment variable %s: %w", name, err)
+			return
 		}
+		if f.Annotations == nil {
+			f.Annotations = map[string][]string{}
+		}
+		f.Annotations[ofEnvironment] = []string{name}
 	})
 	return first
 }

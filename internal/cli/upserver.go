@@ -35,6 +35,10 @@ type place struct {
 // peersPort is where key servers listen for each other, as serve does.
 const peersPort = "9443"
 
+// peersHost is where the only one listens for peers: another key server on this machine
+// would take 127.0.0.1 for itself.
+const peersHost = "127.0.0.5"
+
 // places are of one key server, or of three that trust each other: each has an
 // address of its own, because a key server refuses to be its own peer.
 func (o *upOptions) places() []place {
@@ -95,7 +99,7 @@ func (o *upOptions) serverConfig(p place) (server.Config, error) {
 		return server.Config{}, usagef("--listen %q is not host:port; for instance 127.0.0.1:8443", o.listen)
 	}
 	if p.host == "" {
-		cfg.ExternalListen, cfg.ServerName = net.JoinHostPort("127.0.0.1", besides(port)), "127.0.0.1"
+		cfg.ExternalListen, cfg.ServerName = net.JoinHostPort(peersHost, besides(port)), peersHost
 	} else {
 		peers := peersPort
 		if port == "0" { // any, for both

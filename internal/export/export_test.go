@@ -56,6 +56,10 @@ func (s *stranger) ListOwners(context.Context, schema.OwnerQuery) (schema.OwnerL
 	return schema.OwnerList{Owners: s.owners}, nil
 }
 
+func (s *stranger) ListKeys(context.Context, schema.KeyQuery) (schema.KeyListing, error) {
+	return schema.KeyListing{}, nil
+}
+
 func (s *stranger) ListOperations(context.Context) (schema.OperationList, error) {
 	return schema.OperationList{}, nil
 }

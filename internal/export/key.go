@@ -98,7 +98,7 @@ func (e *exporter) candidateKey(ctx context.Context, line []schema.KeyFacts, own
 		first = *newest.Lineage
 	}
 	_, id, _ := first.Split()
-	c := candidate{what: "the line of keys " + first.String(), title: "key " + id.String(), id: id.String()}
+	c := candidate{what: "the line of keys " + first.String(), title: "key " + id.String(), id: id.String(), marked: id}
 	switch {
 	case generation(newest) != len(line):
 		c.cannot = "not all of its keys can be read"

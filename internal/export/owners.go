@@ -11,7 +11,8 @@ import (
 
 // markKinds are the kinds of the change feed, which marks go by.
 var markKinds = map[string]string{
-	"TrustedCA": "trustedCA", "TrustedServer": "trustedServer", "PrincipalTrust": "principalTrust", "Role": "role", "ACLTemplate": "aclTemplate",
+	"TrustedCA": "trustedCA", "TrustedServer": "trustedServer", "PrincipalTrust": "principalTrust", "Role": "role", "Principal": "principal", "ACLTemplate": "aclTemplate",
+	"Key": "key",
 }
 
 // Bounds of what is read of marks: a million objects of a kind.

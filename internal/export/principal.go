@@ -95,7 +95,7 @@ func (r *registry) list(ctx context.Context, kind string) error {
 
 // candidate declares a principal without those that it refers to.
 func (r *registry) candidate(ctx context.Context, kind string, p schema.Principal) (candidate, error) {
-	c := candidate{what: fmt.Sprintf("%s principal %q (id %s)", kind, p.Name, p.ID), title: p.Name, id: p.ID.String()}
+	c := candidate{what: fmt.Sprintf("%s principal %q (id %s)", kind, p.Name, p.ID), title: p.Name, id: p.ID.String(), marked: p.ID}
 	obj := &v1alpha1.Principal{Spec: v1alpha1.PrincipalSpec{Disabled: p.Disabled}}
 	var err error
 	switch kind {

@@ -32,8 +32,15 @@ type Publisher[T Object] interface {
 	Publications(obj T) *[]v1alpha1.PublishedReference
 }
 
+// NamespaceSelector is implemented by adapters whose objects publish in namespaces that
+// are picked by their labels: they are woken when those change.
+type NamespaceSelector[T Object] interface {
+	SelectsNamespaces(obj T) bool
+}
+
 // Publication is an object of the cluster that the manager writes, whole.
 type Publication struct {
+	// Kind of the object. Without a version it is the one that the API server prefers.
 	Kind            schema.GroupVersionKind
 	Namespace, Name string
 	// Content are its fields besides the metadata, as JSON has them.
@@ -87,6 +94,11 @@ func (r *reconciler[T, D]) republish(ctx context.Context, p *pass[T, D], pub Pub
 	if err != nil {
 		return err
 	}
+	for i, w := range wanted {
+		if wanted[i].Kind, err = r.served(w); err != nil {
+			return err
+		}
+	}
 	there := pub.Publications(p.obj)
 	for _, w := range wanted {
 		if err := r.show(ctx, p.obj, w); err != nil {
@@ -106,6 +118,21 @@ func (r *reconciler[T, D]) republish(ctx context.Context, p *pass[T, D], pub Pub
 		*there = slices.DeleteFunc(*there, func(ref v1alpha1.PublishedReference) bool { return ref == old })
 	}
 	return nil
+}
+
+// served is the kind of a publication in a version that the API server serves.
+func (r *reconciler[T, D]) served(w Publication) (schema.GroupVersionKind, error) {
+	if w.Kind.Version != "" {
+		return w.Kind, nil
+	}
+	mapping, err := r.Client.RESTMapper().RESTMapping(w.Kind.GroupKind())
+	if meta.IsNoMatchError(err) {
+		return w.Kind, link.NewProblem(v1alpha1.ReasonUnsupported, "%s is not published: this API server does not serve %s", w.ref(), w.Kind.GroupKind())
+	}
+	if err != nil {
+		return w.Kind, fmt.Errorf("find out how %s is served: %w", w.Kind.GroupKind(), err)
+	}
+	return mapping.GroupVersionKind, nil
 }
 
 // withdraw takes away what a deleted object has published. Where the manager may not,

@@ -109,6 +109,7 @@ func (r *reconciler[T, D]) Control(mgr ctrl.Manager) error {
 		WatchesRawSource(r.sources.SecretChanges(r.readersOf(SecretKind))).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(ConfigMapKind))).
 		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.residentsOf), builder.WithPredicates(relabelled())).
+		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.selectorsOf), builder.WithPredicates(selectable())).
 		WatchesRawSource(source.TypedChannel(r.wake, Enqueue())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers})
 	return r.dependencies.watch(b, r.needs, r.provides).Complete(r)

@@ -29,6 +29,7 @@ const (
 	sourceIndex    = "source"
 	peerIndex      = "peer" // of kinds that are peered
 	followIndex    = "followed"
+	selectIndex    = "selects namespaces"
 )
 
 // IndexKey keeps the ids and claims of different key servers apart.
@@ -89,6 +90,14 @@ func (r *reconciler[T, D]) indexes() map[string]client.IndexerFunc {
 			}
 			return keys
 		}),
+	}
+	if sel, ok := any(r.adapter).(NamespaceSelector[T]); ok {
+		indexes[selectIndex] = by(func(obj T) []string {
+			if sel.SelectsNamespaces(obj) {
+				return []string{"yes"}
+			}
+			return nil
+		})
 	}
 	if by, ok := any(r.adapter).(Follower[T]); ok {
 		indexes[followIndex] = func(o client.Object) []string {
@@ -252,6 +261,32 @@ func (r *reconciler[T, D]) residentsOf(ctx context.Context, namespace client.Obj
 		requests[i].NamespacedName = client.ObjectKeyFromObject(obj)
 	}
 	return requests
+}
+
+// selectorsOf are the objects that publish in namespaces which they select.
+func (r *reconciler[T, D]) selectorsOf(ctx context.Context, _ client.Object) []ctrl.Request {
+	if _, selects := any(r.adapter).(NamespaceSelector[T]); !selects {
+		return nil
+	}
+	found, err := r.list(ctx, client.MatchingFields{selectIndex: "yes"})
+	if err != nil {
+		return nil // the resync is the net
+	}
+	requests := make([]ctrl.Request, len(found))
+	for i, obj := range found {
+		requests[i].NamespacedName = client.ObjectKeyFromObject(obj)
+	}
+	return requests
+}
+
+// selectable lets through namespaces that come, go or are relabelled.
+func selectable() predicate.Predicate {
+	return predicate.Funcs{
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels())
+		},
+	}
 }
 
 // relabelled lets through namespaces whose labels have changed.

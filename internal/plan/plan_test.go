@@ -86,8 +86,13 @@ func TestPlanOfAFreshKeyServer(t *testing.T) {
 	r := k.mustPlan(t, object("PrincipalTrust", "trust", "{trustedServerRef: {name: peer}, principal: {id: 00000000000000aa}, flag: expose}")+
 		object("PrincipalTrust", "by-number", "{systemId: 7, principal: {id: 00000000000000ab}, flag: expose}")+
 		peerManifest("peer", p)+caManifest("ca", p)+object("Role", "signers", signers)+
-		object("ACLTemplate", "template", "{templateName: Keys, members: [{principal: password/admin, rights: [OWNER]}], directories: [/a]}"))
-	want := plan.Summary{Create: 3, Blocked: 3}
+		object("ACLTemplate", "template", "{templateName: Keys, members: [{principal: password/admin, rights: [OWNER]}], directories: [/a]}")+
+		object("Principal", "till", "{serviceAccount: {name: till}}")+
+		object("Principal", "till-abroad", "{serviceAccount: {name: till, issuer: https://issuer.example}, principalName: Abroad}")+
+		object("Principal", "team", "{group: {}, principalName: Team, roles: [{roleRef: {name: signers}}]}")+
+		object("Principal", "crew", "{group: {}, principalName: Crew}")+
+		object("Principal", "ann", "{ldap: {name: ann}, groups: [{principalRef: {name: crew}}]}"))
+	want := plan.Summary{Create: 5, Blocked: 6}
 	if d := cmp.Diff(want, r.Summary); d != "" {
 		t.Error(d)
 	}
@@ -100,6 +105,11 @@ func TestPlanOfAFreshKeyServer(t *testing.T) {
 		"TrustedCA ca":             {managed.PlanCreate, v1alpha1.ReasonProgressing, []string{}, []string{"POST /api/trusted-cas"}},
 		"Role signers":             {managed.PlanCreate, v1alpha1.ReasonProgressing, []string{}, []string{"POST /api/roles"}},
 		"ACLTemplate template":     {managed.PlanCreate, v1alpha1.ReasonProgressing, []string{}, []string{"POST /api/acl-templates"}},
+		"Principal till-abroad":    {managed.PlanCreate, v1alpha1.ReasonProgressing, []string{}, []string{"POST /api/principals/xauth"}},
+		"Principal crew":           {managed.PlanCreate, v1alpha1.ReasonProgressing, []string{}, []string{"POST /api/principals/groups"}},
+		"Principal till":           {managed.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{}, []string{}}, // nobody says which cluster
+		"Principal team":           {managed.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{"Role default/signers"}, []string{}},
+		"Principal ann":            {managed.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{"Principal default/crew"}, []string{}},
 		"TrustedServer peer":       {managed.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{"TrustedCA default/ca"}, []string{}},
 		"PrincipalTrust trust":     {managed.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{"TrustedServer default/peer"}, []string{}},
 		"PrincipalTrust by-number": {managed.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{"TrustedServer default/peer"}, []string{}},
@@ -108,6 +118,9 @@ func TestPlanOfAFreshKeyServer(t *testing.T) {
 		if o.Action != c.action || o.Reason != c.reason || !slices.Equal(o.WaitsFor, c.waits) || !slices.Equal(o.Calls, c.calls) {
 			t.Errorf("%s: got %s %s, waits for %v, calls %v; want %+v", name, o.Action, o.Reason, o.WaitsFor, o.Calls, c)
 		}
+	}
+	if o := find(t, r, "Principal till"); !strings.Contains(o.Message, "give it in spec.serviceAccount.issuer") {
+		t.Errorf("without a cluster it says %q", o.Message)
 	}
 	if w := k.writes(t); len(w) > 0 {
 		t.Errorf("the key server was written to: %v", w)

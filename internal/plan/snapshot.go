@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -170,9 +171,12 @@ func copyInto(stored, obj client.Object) error {
 
 // List implements client.Reader. Selecting is by one index or not at all, which
 // is all that the reconcilers do.
-func (s *snapshot) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
+func (s *snapshot) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	var o client.ListOptions
 	o.ApplyOptions(opts)
+	if m, partial := list.(*metav1.PartialObjectMetadataList); partial {
+		return s.listMetadata(ctx, m, o, opts...)
+	}
 	kind, err := s.GroupVersionKindFor(list)
 	if err != nil {
 		return err
@@ -189,6 +193,32 @@ func (s *snapshot) List(_ context.Context, list client.ObjectList, opts ...clien
 		items[i] = s.shelf(kind).objects[key].DeepCopyObject()
 	}
 	return meta.SetList(list, items)
+}
+
+// listMetadata lists what the files and the cluster have of a kind that is not ours, by
+// label.
+func (s *snapshot) listMetadata(ctx context.Context, list *metav1.PartialObjectMetadataList, o client.ListOptions, opts ...client.ListOption) error {
+	kind := list.GroupVersionKind()
+	kind.Kind = strings.TrimSuffix(kind.Kind, "List")
+	if s.behind != nil {
+		if err := s.behind.List(ctx, list, opts...); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, obj := range s.shelf(kind).objects {
+		list.Items = slices.DeleteFunc(list.Items, func(m metav1.PartialObjectMetadata) bool { return client.ObjectKeyFromObject(&m) == key })
+		if o.LabelSelector != nil && !o.LabelSelector.Matches(labels.Set(obj.GetLabels())) {
+			continue
+		}
+		var m metav1.PartialObjectMetadata
+		if err := copyInto(obj, &m); err != nil {
+			return err
+		}
+		list.Items = append(list.Items, m)
+	}
+	return nil
 }
 
 func (h *shelf) selected(by fields.Selector) ([]client.ObjectKey, error) {

@@ -113,6 +113,9 @@ func TestManagerRights(t *testing.T) {
 			refused = append(refused, ask{verb: verb, resource: kind, namespace: "any"})
 		}
 	}
+	for _, verb := range []string{"get", "create", "patch", "delete"} { // which an administrator binds
+		refused = append(refused, ask{verb: verb, group: "certificates.k8s.io", resource: "clustertrustbundles", name: "any"})
+	}
 	check(t, manager, true, allowed)
 	check(t, manager, false, refused)
 }

@@ -3,13 +3,10 @@ package processes
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
@@ -22,7 +19,8 @@ func TestUpFederation(t *testing.T) {
 	controlplane.Need(t)
 	dir := filepath.Join(t.TempDir(), "a b") // which the commands have to quote
 	for range 2 {                            // the second run continues on the first one's state
-		out, running, ended := up(t, dir)
+		running := built.Up(t, dir, "--federation")
+		out := running.Shown
 		_, table, _ := strings.Cut(out, "\nKIND ")
 		for _, kind := range []string{"KeyServer", "TrustedCA", "TrustedServer", "PrincipalTrust"} {
 			want := 6
@@ -44,37 +42,8 @@ func TestUpFederation(t *testing.T) {
 		if !strings.Contains(got, "ACCESS_DENIED") {
 			t.Errorf("the restriction does nothing:\n%s", got)
 		}
-		if err := running.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-ended; err != nil {
-			t.Errorf("the end: %v", err)
-		}
+		running.Stop(t)
 	}
-}
-
-// up starts it and answers, once everything is Ready, what it printed, the
-// process, and how it ends.
-func up(t *testing.T, dir string) (string, *os.Process, <-chan error) {
-	t.Helper()
-	cmd := exec.Command(built.Path, "up", "--federation", "--dir", dir, "--listen", "127.0.0.1:0")
-	out := &rig.Output{}
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	t.Cleanup(func() { _ = cmd.Process.Signal(syscall.SIGTERM) }) // it fails only for a process that has ended
-	for !strings.Contains(out.String(), "Ctrl-C stops") {
-		select {
-		case err := <-ended:
-			log, _ := os.ReadFile(filepath.Join(dir, "federation", "up.log"))
-			t.Fatalf("not ready: %v\n%s\n%.4000s", err, out, log)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-	return out.String(), cmd.Process, ended
 }
 
 // section is the commands between two headings: the lines after the first one.

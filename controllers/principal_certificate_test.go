@@ -1,0 +1,200 @@
+package controllers
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// A reference may name a private key by mistake: what is refused is never quoted.
+func TestParseLeafRefuses(t *testing.T) {
+	block := func(kind, body string) string {
+		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: []byte(body)}))
+	}
+	requested := &v1alpha1.PrincipalCertificate{Request: &v1alpha1.CertificateRequestSource{}}
+	declared := &v1alpha1.PrincipalCertificate{Certificate: &v1alpha1.ClientCertificateSource{}}
+	for name, tc := range map[string]struct {
+		from *v1alpha1.PrincipalCertificate
+		text string
+		says string
+	}{
+		"Nothing":            {declared, "", "is not a PEM block of type CERTIFICATE"},
+		"Key":                {declared, block("PRIVATE KEY", "planted"), "is not a PEM block of type CERTIFICATE"},
+		"NoCertificate":      {declared, block("CERTIFICATE", "planted"), "not an X.509 certificate"},
+		"CA":                 {declared, rig.NewCA(t, "A CA").PEM, "is the certificate of a CA"},
+		"RequestNothing":     {requested, "planted", "is not a PEM block of type CERTIFICATE REQUEST"},
+		"RequestCertificate": {requested, rig.NewCA(t, "A CA").PEM, "is not a PEM block of type CERTIFICATE REQUEST"},
+		"NoRequest":          {requested, block("CERTIFICATE REQUEST", "planted"), "not a PKCS#10 certificate request"},
+		"TwoRequests":        {requested, block("CERTIFICATE REQUEST", "planted") + block("CERTIFICATE REQUEST", "planted"), "more than one PEM block"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parseLeaf([]byte(tc.text), &v1alpha1.Principal{Spec: v1alpha1.PrincipalSpec{Certificate: tc.from}})
+			if err == nil || !strings.Contains(err.Error(), tc.says) || strings.Contains(err.Error(), "planted") {
+				t.Errorf("answers %v, want %q", err, tc.says)
+			}
+		})
+	}
+}
+
+// A certificate is replaced when two thirds of its life are over, to the second that
+// the status says: the object is woken then, and must find it due.
+func TestRenewal(t *testing.T) {
+	from := time.Date(2026, 1, 1, 0, 0, 0, 700_000_000, time.UTC)
+	cert := &x509.Certificate{NotBefore: from, NotAfter: from.Add(30 * time.Hour)}
+	renew := time.Date(2026, 1, 1, 20, 0, 0, 0, time.UTC)
+	if got := renewalOf(cert); !got.Equal(renew) {
+		t.Errorf("renewed after %s, want %s", got, renew)
+	}
+	for after, due := range map[time.Duration]bool{-time.Second: false, 0: true, time.Hour: true, 24 * time.Hour: true} {
+		if l := (&declaredLeaf{now: renew.Add(after)}); l.due(cert) != due {
+			t.Errorf("%s after it, due is %t", after, !due)
+		}
+	}
+}
+
+// What renews itself is not about to expire before that has failed for a while.
+func TestExpiryOfPrincipals(t *testing.T) {
+	at := func(day int) *metav1.Time {
+		s := metav1.NewTime(time.Date(2026, 1, day, 0, 0, 0, 0, time.UTC))
+		return &s
+	}
+	warn := &metav1.Duration{Duration: 24 * 30 * time.Hour}
+	for name, tc := range map[string]struct {
+		status v1alpha1.PrincipalStatus
+		want   time.Duration
+	}{
+		"Declared": {v1alpha1.PrincipalStatus{NotAfter: at(30)}, warn.Duration},
+		"Issued":   {v1alpha1.PrincipalStatus{NotAfter: at(31), RenewAfter: at(21)}, 5 * 24 * time.Hour},
+	} {
+		until, got := principalAdapter{}.Expiry(&v1alpha1.Principal{Spec: v1alpha1.PrincipalSpec{WarnBefore: warn}, Status: tc.status})
+		if got != tc.want || !until.Equal(tc.status.NotAfter) {
+			t.Errorf("%s: warned %s before %s, want %s", name, got, until, tc.want)
+		}
+	}
+	if until, _ := (principalAdapter{}).Expiry(&v1alpha1.Principal{}); until != nil {
+		t.Errorf("one without a certificate ends at %s", until)
+	}
+}
+
+// connected is a connection to a key server of its own.
+func connected(t *testing.T) *link.Connection {
+	t.Helper()
+	s := testserver.Start(t)
+	told := make(chan struct{}, 1)
+	all := link.NewConnections(link.DialHTTP, clock.RealClock{}, timing, logr.Discard())
+	all.Listen(func(context.Context, link.Notice) {
+		select {
+		case told <- struct{}{}:
+		default:
+		}
+	})
+	t.Cleanup(all.Close)
+	c, err := all.Ensure("tested", link.Login{Version: "1", Administrator: link.Endpoint{
+		BaseURL: s.URL(), RootCAs: s.Pool(t), Username: testserver.AdminName,
+		Password: func(context.Context) (string, error) { return testserver.AdminPassword, nil },
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for !c.Status().Open {
+		<-told
+	}
+	return c
+}
+
+// requesting declares a certificate that is to be issued for three days.
+func requesting(t *testing.T, name string) *v1alpha1.Principal {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	rig.Must(t, err)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: name}}, key)
+	rig.Must(t, err)
+	text, days := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})), int32(3)
+	return &v1alpha1.Principal{Spec: v1alpha1.PrincipalSpec{Certificate: &v1alpha1.PrincipalCertificate{
+		Request: &v1alpha1.CertificateRequestSource{Inline: &text}, ValidityDays: &days,
+	}}}
+}
+
+// A certificate whose time has come is followed by another, and goes on being good.
+func TestRenewalLeavesTheOldOne(t *testing.T) {
+	c, a, obj := connected(t), principalAdapter{}, requesting(t, "renewed")
+	in := managed.Input{Conn: c, Now: time.Now()}
+	look := func() (declaredPrincipal, managed.External) {
+		t.Helper()
+		want, err := a.Declared(t.Context(), in, obj)
+		rig.Must(t, err)
+		seen, err := a.Observe(t.Context(), in, obj, &want)
+		rig.Must(t, err)
+		return want, seen
+	}
+	want, seen := look()
+	if seen.Exists {
+		t.Fatalf("there is %s", seen.What)
+	}
+	made, err := a.Create(t.Context(), c, want)
+	rig.Must(t, err)
+	obj.Status.PrincipalID = made.ID
+	first := want.leaf.cert
+	if want, seen := look(); len(seen.Drift) > 0 || !want.leaf.cert.Equal(first) {
+		t.Fatalf("when it is new it differs: %+v", seen.Drift)
+	}
+
+	in.Now = renewalOf(first)
+	want, seen = look()
+	if len(seen.Drift) != 1 || seen.Drift[0].Field != "certificate" || !seen.Renewed || len(seen.Hindrances) > 0 {
+		t.Fatalf("when it is due: %+v", seen)
+	}
+	if _, err := a.Update(t.Context(), c, want, seen); err != nil {
+		t.Fatal(err)
+	}
+	in.Now = time.Now()
+	want, seen = look()
+	if len(seen.Drift) > 0 || want.leaf.cert.Equal(first) {
+		t.Errorf("afterwards: %+v", seen.Drift)
+	}
+	found, err := c.Admin.FindCertificatesByTransportPrincipal(t.Context(), schema.CertificatesRequest{Subject: "/CN=renewed", IncludeBodies: true})
+	rig.Must(t, err)
+	if len(found.Certificates) != 2 || currentCertificate(found.Certificates[0]) == nil || currentCertificate(found.Certificates[1]) == nil {
+		t.Errorf("the principal gets in with %d certificates", len(found.Certificates))
+	}
+}
+
+// What is issued and cannot be enrolled is not issued for each try.
+func TestFailedEnrolmentsIssueOnce(t *testing.T) {
+	c, a, obj := connected(t), principalAdapter{}, requesting(t, "tried")
+	in := managed.Input{Conn: c, Now: time.Now()}
+	issued := func() int {
+		found, err := c.Admin.FindCertificatesBySubject(t.Context(), schema.CertificatesRequest{Subject: "/CN=tried"})
+		rig.Must(t, err)
+		return len(found.Certificates)
+	}
+	for range 3 {
+		want, err := a.Declared(t.Context(), in, obj)
+		rig.Must(t, err)
+		want.roles = []schema.HexID{{7: 0xff}} // which nobody has
+		if out, err := a.Create(t.Context(), c, want); err == nil {
+			t.Fatalf("made %+v", out)
+		}
+		if n := issued(); n != 1 {
+			t.Fatalf("%d certificates were issued", n)
+		}
+	}
+}

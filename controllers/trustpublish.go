@@ -1,0 +1,190 @@
+package controllers
+
+import (
+	"bytes"
+	"context"
+	"encoding/pem"
+	"fmt"
+	"slices"
+	"time"
+
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	apischema "github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+)
+
+// trustBundle is the kind of ClusterTrustBundles, in whichever version is served.
+var trustBundle = schema.GroupVersionKind{Group: certificatesv1beta1.GroupName, Kind: "ClusterTrustBundle"}
+
+// maxPublished bounds the namespaces that one object publishes in.
+const maxPublished = 256
+
+// Publishes implements managed.Publisher.
+func (trustedCAAdapter) Publishes(obj *v1alpha1.TrustedCA) []v1alpha1.PublishedReference {
+	refs := slices.Clone(obj.Status.Published)
+	p := obj.Spec.Publish
+	if p == nil || p.ConfigMap == nil {
+		return refs
+	}
+	named := []string{obj.Namespace}
+	if in := p.ConfigMap.Namespaces; in != nil {
+		named = in.Names
+	}
+	for _, namespace := range named {
+		ref := v1alpha1.PublishedReference{APIVersion: "v1", Kind: managed.ConfigMapKind, Namespace: namespace, Name: p.ConfigMap.Name}
+		if !slices.Contains(refs, ref) {
+			refs = append(refs, ref)
+		}
+	}
+	return refs
+}
+
+// Publications implements managed.Publisher.
+func (trustedCAAdapter) Publications(obj *v1alpha1.TrustedCA) *[]v1alpha1.PublishedReference {
+	return &obj.Status.Published
+}
+
+// SelectsNamespaces implements managed.NamespaceSelector.
+func (trustedCAAdapter) SelectsNamespaces(obj *v1alpha1.TrustedCA) bool {
+	p := obj.Spec.Publish
+	return p != nil && p.ConfigMap != nil && p.ConfigMap.Namespaces != nil && p.ConfigMap.Namespaces.Selector != nil
+}
+
+// Published implements managed.Publisher.
+func (a trustedCAAdapter) Published(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA) ([]managed.Publication, error) {
+	p := obj.Spec.Publish
+	if p == nil {
+		return nil, nil
+	}
+	text, err := a.bundle(ctx, in, obj)
+	if err != nil {
+		return nil, err
+	}
+	if p.ClusterTrustBundle != nil {
+		return []managed.Publication{{
+			Kind: trustBundle, Name: bundleName(obj), Content: map[string]any{"spec": map[string]any{"trustBundle": text}},
+		}}, nil
+	}
+	namespaces, err := publishedIn(ctx, in, obj)
+	if err != nil {
+		return nil, err
+	}
+	key := p.ConfigMap.Key
+	if key == "" {
+		key = "ca.crt"
+	}
+	wanted := make([]managed.Publication, len(namespaces))
+	for i, namespace := range namespaces {
+		wanted[i] = managed.ConfigMap(namespace, p.ConfigMap.Name, map[string]string{key: text})
+	}
+	return wanted, nil
+}
+
+func bundleName(obj *v1alpha1.TrustedCA) string {
+	if name := obj.Spec.Publish.ClusterTrustBundle.Name; name != "" {
+		return name
+	}
+	return obj.Namespace + "." + obj.Name
+}
+
+// bundle is the certificate and those that it replaces and that are still trusted.
+func (a trustedCAAdapter) bundle(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA) (string, error) {
+	ca, err := a.certificate(ctx, in, obj)
+	if err != nil {
+		return "", err
+	}
+	if ca.fingerprint != obj.Status.Fingerprint {
+		return "", &link.Problem{Reason: v1alpha1.ReasonProgressing, Again: time.Second, Message: "the declared certificate changes; what is published stays until the new one was read back"}
+	}
+	var b bytes.Buffer
+	write := func(der []byte) { _ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: der}) } // to memory
+	write(ca.der)
+	for _, s := range obj.Status.Superseded {
+		old, err := trustedBodies.Of(in.Conn).Get(ctx, in.NotBefore, s.CertificateID)
+		if err != nil {
+			return "", err
+		}
+		if len(old.der) > 0 {
+			write(old.der)
+		}
+	}
+	return b.String(), nil
+}
+
+// trustedBody is a certificate that the key server trusts, empty where it does not.
+type trustedBody struct {
+	id  string
+	der []byte
+}
+
+// trustedBodies answers certificates by their ids. They are read during a rotation only:
+// the list that everybody reads has no bodies.
+var trustedBodies = link.Answers[trustedBody]{
+	Feed: trustedCAs.Name, Name: "trusted CA by id",
+	Read: func(ctx context.Context, c *link.Connection, id string) (trustedBody, error) {
+		list, err := c.Officer.ListTrustedCAs(ctx, apischema.TrustedCAsQuery{IncludeBodies: true})
+		for _, ca := range list.TrustedCAs {
+			if certificateID(ca.Certificate) == id && ca.Certificate.Certificate != nil {
+				return trustedBody{id, *ca.Certificate.Certificate}, err
+			}
+		}
+		return trustedBody{id: id}, err
+	},
+	ID: func(b trustedBody) string { return b.id },
+}
+
+// publishedIn are the namespaces of the ConfigMaps, those that are named first.
+func publishedIn(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA) ([]string, error) {
+	where := obj.Spec.Publish.ConfigMap.Namespaces
+	if where == nil {
+		return []string{obj.Namespace}, nil
+	}
+	namespaces := slices.Clone(where.Names)
+	if where.Selector != nil {
+		selector, err := metav1.LabelSelectorAsSelector(where.Selector)
+		if err != nil {
+			return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.publish.configMap.namespaces.selector is not a label selector: %s", err)
+		}
+		all := &metav1.PartialObjectMetadataList{}
+		all.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "NamespaceList"})
+		if err := in.Cluster.List(ctx, all, client.MatchingLabelsSelector{Selector: selector}); err != nil {
+			return nil, fmt.Errorf("list the namespaces that spec.publish selects: %w", err)
+		}
+		for _, n := range all.Items {
+			if n.DeletionTimestamp.IsZero() && !slices.Contains(namespaces, n.Name) {
+				namespaces = append(namespaces, n.Name)
+			}
+		}
+	}
+	if len(namespaces) > maxPublished {
+		return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec,
+			"spec.publish.configMap.namespaces stands for %d namespaces, and an object publishes in %d at most; select fewer, or use a clusterTrustBundle", len(namespaces), maxPublished)
+	}
+	slices.Sort(namespaces)
+	return namespaces, nil
+}
+
+// publishedNames are what a grant has to cover of what an object publishes: everything
+// outside of its own namespace.
+func publishedNames(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA) (names []managed.Name, err error) {
+	p := obj.Spec.Publish
+	if p == nil || !obj.DeletionTimestamp.IsZero() {
+		return nil, nil
+	}
+	if p.ClusterTrustBundle != nil {
+		return []managed.Name{{"publish/clusterTrustBundle/" + bundleName(obj)}}, nil
+	}
+	namespaces, err := publishedIn(ctx, in, obj)
+	for _, namespace := range namespaces {
+		if namespace != obj.Namespace {
+			names = append(names, managed.Name{"publish/" + namespace + "/" + p.ConfigMap.Name})
+		}
+	}
+	return names, err
+}
