@@ -166,8 +166,7 @@ func TestRenewalLeavesTheOldOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	in.Now = time.Now()
-	want, seen = look()
-	if len(seen.Drift) > 0 || want.leaf.cert.Equal(first) {
+	if _, seen = look(); len(seen.Drift) > 0 {
 		t.Errorf("afterwards: %+v", seen.Drift)
 	}
 	found, err := c.Admin.FindCertificatesByTransportPrincipal(t.Context(), schema.CertificatesRequest{Subject: "/CN=renewed", IncludeBodies: true})
