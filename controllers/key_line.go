@@ -110,11 +110,11 @@ func (keyAdapter) readable(ctx context.Context, in managed.Input, obj *v1alpha1.
 	}
 	last := deref(obj.Status.Generation)
 	for i, k := range line.keys {
-		if generationOf(k) != int32(i+1) { //nolint:gosec // readLine bounds it
+		if generationOf(k) != int32(i+1) {
 			return link.NewProblem(v1alpha1.ReasonAccessDenied, "generation %d of the line of keys %s: %s", i+1, line.first, help)
 		}
 	}
-	if newest := int32(len(line.keys)); newest < last && obj.Status.Lineage == line.first.String() { //nolint:gosec // as above
+	if newest := int32(len(line.keys)); newest < last && obj.Status.Lineage == line.first.String() { //nolint:gosec // readLine bounds it
 		return link.NewProblem(v1alpha1.ReasonAccessDenied, "generation %d of the line of keys %s: %s", last, line.first, help)
 	}
 	return nil
