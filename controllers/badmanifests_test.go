@@ -96,6 +96,27 @@ var badManifests = []badManifest{
 	{"a trust of no peer", "PrincipalTrust", `{principal: {type: password, name: admin}, flag: expose}`, "", []string{"spec"}},
 	{"a trust of a peer that is not there", "PrincipalTrust", `{principal: {type: password, name: admin}, flag: expose, trustedServerRef: {name: nowhere}}`, v1alpha1.ReasonDependencyNotReady, []string{"TrustedServer", "nowhere"}},
 
+	{"a principal of two kinds", "Principal", `{ldap: {name: a}, group: {}, principalName: a}`, "", []string{"spec", "exactly one of serviceAccount, ldap, group and certificate"}},
+	{"a group without a name", "Principal", `{group: {}}`, "", []string{"give principalName"}},
+	{"a group in a group", "Principal", `{group: {}, principalName: a, groups: [{principalRef: {name: b}}]}`, "", []string{"a group cannot be a member of a group"}},
+	{"a service account by its subject", "Principal", `{serviceAccount: {name: "system:serviceaccount:a:b"}}`, "", []string{"spec.serviceAccount.name", "lower-case letters"}},
+	{"a role by a name and a reference", "Principal", `{ldap: {name: a}, roles: [{name: a, roleRef: {name: b}}]}`, "", []string{"spec.roles[0]", "exactly one of name and roleRef"}},
+	{"delegation to nobody", "Principal", `{ldap: {name: a}, delegation: {}}`, "", []string{"spec.delegation", "anybody: true"}},
+	{"a role that there is not", "Principal", `{ldap: {name: bad-1}, roles: [{name: Nobody's}]}`, v1alpha1.ReasonDependencyNotReady, []string{"spec.roles", `"Nobody's"`}},
+	{"a Role that there is not", "Principal", `{ldap: {name: bad-2}, roles: [{roleRef: {name: nowhere}}]}`, v1alpha1.ReasonDependencyNotReady, []string{"Role default/nowhere", "does not exist"}},
+	{"a group that there is not", "Principal", `{ldap: {name: bad-3}, groups: [{principalRef: {name: nowhere}}]}`, v1alpha1.ReasonDependencyNotReady, []string{"Principal default/nowhere", "does not exist"}},
+	{"a certificate that is no certificate", "Principal", `{certificate: {certificate: {configMapKeyRef: {name: bad-manifests, key: text}}}}`, v1alpha1.ReasonInvalidSpec, []string{"ConfigMap default/bad-manifests"}},
+
+	{"a key of no algorithm", "Key", `{}`, "", []string{"spec.algorithm", "Required"}},
+	{"a key of another algorithm", "Key", `{algorithm: RSA}`, "", []string{"spec.algorithm", `"HMAC-SHA384", "AES-256"`}},
+	{"a key under two dots", "Key", `{algorithm: AES-256, path: /a/../b}`, "", []string{"spec.path"}},
+	{"a key that is destroyed at once", "Key", `{algorithm: AES-256, destroyAfterDays: 0}`, "", []string{"spec.destroyAfterDays", "1"}},
+	{"a member who is not there, of a key", "Key", `{algorithm: AES-256, members: [{principal: password/nobody, rights: [READ]}]}`, v1alpha1.ReasonDependencyNotReady, []string{"password", `"nobody"`}},
+	{"a manager that gives its key away", "Key", `{algorithm: AES-256, members: [{principal: password/admin, rights: [READ]}]}`, v1alpha1.ReasonInvalidSpec, []string{"spec.members", `"password/admin"`, "OWNER"}},
+	{"a line that there is not", "Key", `{algorithm: AES-256, lineage: AAAAAQAAAAAAAAPp}`, v1alpha1.ReasonInvalidSpec, []string{"AAAAAQAAAAAAAAPp", "spec.lineage"}},
+
+	{"a policy of revocation that YAML reads as false", "TrustedCA", `{certificate: {configMapKeyRef: {name: a, key: b}}, revocation: {mode: off}}`, "", []string{"spec.revocation.mode"}},
+
 	{"a template without a name", "ACLTemplate", `{members: []}`, "", []string{"spec.templateName", "Required"}},
 	{"a member without rights", "ACLTemplate", `{templateName: a, members: [{principal: password/admin, rights: []}]}`, "", []string{"spec.members[0].rights"}},
 	{"a right that there is not", "ACLTemplate", `{templateName: a, members: [{principal: password/admin, rights: [USE]}]}`, "", []string{"spec.members[0].rights[0]", `"READ"`}},
