@@ -75,6 +75,7 @@ func measure(t *testing.T, rows int64, cfg sqlstore.Config, dir string, args ...
 func (b *bench) after(rows int64) {
 	b.serve("start", nil)
 	b.serve("pages", b.pages)
+	b.command("verify", append([]string{"audit", "verify"}, b.where()...)...)
 	if rows <= sealed*archive.Rows {
 		b.Fatalf("%d rows are too few to archive %d segments", rows, sealed)
 	}
@@ -99,7 +100,6 @@ func (b *bench) after(rows int64) {
 	b.serve(fmt.Sprintf("removing %d rows", until), func(s *program.Server) {
 		b.held(s, func() bool { return b.oldest() > until })
 	}, "--audit-archive", url, "--audit-retention", "1h")
-	b.command("verify", append([]string{"audit", "verify"}, b.where()...)...)
 }
 
 // pretend has the archive name a segment that it does not have.
