@@ -64,7 +64,7 @@ func setting(b *testing.B, name string, otherwise int) int {
 
 // share is how many objects there are of each kind: mostly roles.
 func share(n int) map[string]int {
-	return map[string]int{"Role": n - 2*(n/10), "ACLTemplate": n / 10, "TrustedCA": n / 10}
+	return map[string]int{"Role": n - 4*(n/10), "ACLTemplate": n / 10, "TrustedCA": n / 10, "Principal": n / 10, "Key": n / 10}
 }
 
 // measureCreation declares all objects and counts what the manager writes until
@@ -87,7 +87,7 @@ func (w *world) measureCreation(b *testing.B, n int, resync time.Duration) {
 	spent := w.writes.now().since(writes)
 	asked := w.calls.now().since(calls)
 	done := w.effects(b).since(effects)
-	objects := spent.sum("roles", "acltemplates", "trustedcas")
+	objects := spent.sum("roles", "acltemplates", "trustedcas", "principals", "keys")
 	b.ReportMetric(float64(objects)/float64(n), "cluster-writes/object")
 	b.ReportMetric(float64(spent.sum("events"))/float64(n), "events/object")
 	b.ReportMetric(float64(done.sum(""))/float64(n), "keyserver-writes/object")
@@ -276,6 +276,12 @@ func (w *world) declare(b *testing.B, n int, resync time.Duration) {
 	for i := range counts["TrustedCA"] {
 		todo <- newCA(b, i, resync)
 	}
+	for i := range counts["Principal"] {
+		todo <- newPrincipal(i, resync)
+	}
+	for i := range counts["Key"] {
+		todo <- newKey(i, resync)
+	}
 	close(todo)
 	group.Wait()
 	if err := context.Cause(ctx); err != nil {
@@ -306,6 +312,30 @@ func newTemplate(i int, resync time.Duration) *v1alpha1.ACLTemplate {
 		Spec: v1alpha1.ACLTemplateSpec{
 			ManagedSpec: shared(resync), TemplateName: fmt.Sprintf("Template %05d", i),
 			Members: []v1alpha1.ACLTemplateMember{{Principal: "password/admin", Rights: []v1alpha1.Right{"OWNER"}}},
+		},
+	}
+}
+
+// newPrincipal is a workload that holds a role.
+func newPrincipal(i int, resync time.Duration) *v1alpha1.Principal {
+	issuer, role := "https://issuer.example", "Encryptor"
+	return &v1alpha1.Principal{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("workload-%05d", i)},
+		Spec: v1alpha1.PrincipalSpec{
+			ManagedSpec:    shared(resync),
+			ServiceAccount: &v1alpha1.PrincipalServiceAccount{Name: fmt.Sprintf("workload-%05d", i), Issuer: &issuer},
+			Roles:          []v1alpha1.PrincipalRole{{Name: &role}},
+		},
+	}
+}
+
+// newKey is a key of the workload of the same number, which may be declared later.
+func newKey(i int, resync time.Duration) *v1alpha1.Key {
+	return &v1alpha1.Key{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("key-%05d", i)},
+		Spec: v1alpha1.KeySpec{
+			ManagedSpec: shared(resync), Algorithm: "HMAC-SHA384", DestroyAfterDays: 30,
+			Members: []v1alpha1.ACLTemplateMember{{Principal: fmt.Sprintf("xauth/system:serviceaccount:default:workload-%05d", i), Rights: []v1alpha1.Right{"READ"}}},
 		},
 	}
 }

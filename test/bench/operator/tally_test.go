@@ -108,6 +108,7 @@ func keyServerCall(r *http.Request) string {
 var effects = []string{
 	"createRole", "updateRole", "deleteRole", "addTrustedCA", "removeTrustedCA",
 	"createACLTemplate", "updateACLTemplate", "deleteACLTemplate", "changeACLTemplateMembers",
+	"createPrincipal", "updatePrincipalRoles", "updatePrincipalFlags", "createKey", "amendACL", "rotateKey",
 }
 
 // effects counts the rows of the audit trail that had an effect.
