@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/link"
 	"github.com/keyserver-operator/keyserver-operator/internal/managed"
@@ -168,7 +169,7 @@ func (a keyAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1
 	if in.Deleting {
 		a.observeGoing(in, obj, &seen)
 	}
-	if want == nil {
+	if want == nil || !seen.Exists { // or going, with all that can be said of it
 		return seen, nil
 	}
 	return seen, a.compare(ctx, in, obj, want, &seen)
@@ -324,7 +325,12 @@ func (keyAdapter) Delete(ctx context.Context, c *link.Connection, obj *v1alpha1.
 	after := int(obj.Spec.DestroyAfterDays)
 	for i := len(line.keys) - 1; i >= 0; i-- {
 		if k := line.keys[i]; !ending(k) {
-			if _, err := c.Admin.DestroyKey(ctx, schema.DestroyKeyRequest{TTag: k.TTag, AfterDays: &after}); err != nil {
+			_, err := c.Admin.DestroyKey(ctx, schema.DestroyKeyRequest{TTag: k.TTag, AfterDays: &after})
+			if client.CodeOf(err) == "ACL_DENIED" {
+				return managed.Outcome{}, &link.Problem{Reason: v1alpha1.ReasonAccessDenied, Again: inUseAgain, Code: client.CodeOf(err),
+					Message: fmt.Sprintf("generation %d of the line of keys %s: %s", generationOf(k), first, makeOwner)}
+			}
+			if err != nil {
 				return managed.Outcome{}, err
 			}
 		}

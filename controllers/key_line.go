@@ -93,29 +93,31 @@ func membersOf(list schema.ACLInfo) []schema.TemplateMember {
 	return members
 }
 
+// makeOwner says what to do where a list shuts the manager out.
+const makeOwner = "the list of the key no longer gives the principal that the manager logs in as what it needs; an owner of the key makes it OWNER again (POST /api/keys/acl/grant)"
+
 // readable reports why not all keys of a line can be read, where there are any. One
 // that is left out was kept from the manager: to take the next one for the newest, or
 // to mint another line, would be wrong.
 func (keyAdapter) readable(ctx context.Context, in managed.Input, obj *v1alpha1.Key, line keyLine) error {
-	const help = "the list of the key does not let the principal read that the manager logs in as; an owner of the key makes it OWNER again (POST /api/keys/acl/grant)"
 	if len(line.keys) == 0 {
 		_, err := keyLists.Of(in.Conn).Get(ctx, in.NotBefore, line.first.String())
 		switch client.CodeOf(err) {
 		case "ACL_NOT_FOUND", "KEY_NOT_FOUND":
 			return nil
 		case "ACL_DENIED":
-			return link.NewProblem(v1alpha1.ReasonAccessDenied, "the line of keys %s: %s", line.first, help)
+			return link.NewProblem(v1alpha1.ReasonAccessDenied, "the line of keys %s: %s", line.first, makeOwner)
 		}
 		return err // that the key is there, and is no first one, is none
 	}
 	last := deref(obj.Status.Generation)
 	for i, k := range line.keys {
 		if generationOf(k) != int32(i+1) {
-			return link.NewProblem(v1alpha1.ReasonAccessDenied, "generation %d of the line of keys %s: %s", i+1, line.first, help)
+			return link.NewProblem(v1alpha1.ReasonAccessDenied, "generation %d of the line of keys %s: %s", i+1, line.first, makeOwner)
 		}
 	}
 	if newest := int32(len(line.keys)); newest < last && obj.Status.Lineage == line.first.String() { //nolint:gosec // readLine bounds it
-		return link.NewProblem(v1alpha1.ReasonAccessDenied, "generation %d of the line of keys %s: %s", last, line.first, help)
+		return link.NewProblem(v1alpha1.ReasonAccessDenied, "generation %d of the line of keys %s: %s", last, line.first, makeOwner)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
@@ -27,6 +28,11 @@ const (
 	groupType       = "group"
 	certificateType = "certificate"
 )
+
+// classNames are what the key server calls their classes.
+var classNames = map[string]string{
+	xauthType: "XAuthPrincipal", ldapType: "LDAPPrincipal", groupType: "GroupPrincipal", certificateType: "CertificatePrincipal",
+}
 
 // declaredPrincipal is what a Principal declares, its references resolved.
 type declaredPrincipal struct {
@@ -58,9 +64,10 @@ func init() { adapted(principalAdapter{}) }
 func (principalAdapter) Kind() managed.Kind {
 	return managed.Kind{
 		Name: "Principal", Feed: principals.Feed,
-		Spell:  schema.HexID.String,
-		Parse:  schema.ParseHexID,
-		Awaits: []string{roles.Name, principals.Feed},
+		Spell:   schema.HexID.String,
+		Parse:   schema.ParseHexID,
+		Awaits:  []string{roles.Name, principals.Feed},
+		Follows: []string{principals.Feed},
 	}
 }
 
@@ -143,12 +150,39 @@ func (a principalAdapter) Reach(ctx context.Context, in managed.Input, obj *v1al
 			reach.Names = append(reach.Names, managed.Name{"issuer/" + *account.Issuer})
 		}
 	}
+	reach.Names = append(reach.Names, entered(ctx, in, obj)...)
 	if in.Conn == nil || !obj.DeletionTimestamp.IsZero() {
 		return reach, nil
 	}
 	var err error
 	reach.Operations, err = handedOut(ctx, in, obj, want)
 	return reach, err
+}
+
+// entered are the groups that the principal is to be in. Whoever is in a group has what
+// the lists of keys give it, which no operation tells. One that is not there has no name
+// yet, and nobody is in it.
+func entered(ctx context.Context, in managed.Input, obj *v1alpha1.Principal) (names []managed.Name) {
+	if in.Cluster == nil || !obj.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	for _, g := range obj.Spec.Groups {
+		group := &v1alpha1.Principal{}
+		err := in.Cluster.Get(ctx, types.NamespacedName{Namespace: obj.Namespace, Name: g.PrincipalRef.Name}, group)
+		if err == nil && group.Spec.Group != nil {
+			names = append(names, managed.Name{groupType + "/" + nameSaid(group)})
+		}
+	}
+	return names
+}
+
+// Follows implements managed.Follower: what a group is given, its members have.
+func (principalAdapter) Follows(obj *v1alpha1.Principal) []managed.Followed {
+	ids := make([]managed.Followed, len(obj.Status.GroupIDs))
+	for i, id := range obj.Status.GroupIDs {
+		ids[i] = managed.Followed{Feed: principals.Feed, ID: id}
+	}
+	return ids
 }
 
 // Needs implements managed.Consumer. A delegate is not held: two that act for each
@@ -260,7 +294,8 @@ func (a principalAdapter) Observe(ctx context.Context, in managed.Input, obj *v1
 func (principalAdapter) find(ctx context.Context, in managed.Input, obj *v1alpha1.Principal, want *declaredPrincipal) (schema.Principal, bool, error) {
 	if id := obj.Status.PrincipalID; id != "" {
 		held, err := principalsByID.Of(in.Conn).Get(ctx, in.NotBefore, id)
-		if !link.IsGone(err) {
+		// An id that stands for somebody of another type was never this object's.
+		if err != nil && !link.IsGone(err) || err == nil && held.ClassName == classNames[typeSaid(obj)] {
 			return held, err == nil, err
 		}
 		if in.Deleting {
@@ -428,14 +463,35 @@ func (principalAdapter) Delete(ctx context.Context, c *link.Connection, obj *v1a
 	}
 	gone, err := c.Admin.DeletePrincipal(ctx, schema.DeletePrincipalRequest{ID: principal})
 	if client.CodeOf(err) == "IN_USE" {
-		return managed.Outcome{}, &link.Problem{Reason: v1alpha1.ReasonInUse, Again: inUseAgain, Code: client.CodeOf(err),
-			Message: "deletion waits: " + strings.TrimPrefix(link.Plain(err), "IN_USE: ")}
+		why := &link.Problem{Reason: v1alpha1.ReasonInUse, Again: inUseAgain, Code: client.CodeOf(err), Message: strings.TrimPrefix(link.Plain(err), "IN_USE: ") +
+			" (DELETE /api/principals/" + id + "?heir=ID)"}
+		return managed.Outcome{}, shutOut(ctx, c, obj, principal, why)
 	}
 	if err != nil {
 		return managed.Outcome{}, err
 	}
 	forgetPrincipal(c, id)
 	return managed.Outcome{ID: id, Evidence: fmt.Sprintf("%s; %s ended", gone.Detail, plural(gone.SessionsEnded, "session"))}, nil
+}
+
+// shutOut disables a principal whose deletion has to wait: what has left Git is revoked,
+// whatever it owns by then. A group logs nobody in.
+func shutOut(ctx context.Context, c *link.Connection, obj *v1alpha1.Principal, id schema.HexID, why *link.Problem) error {
+	held, err := principalsByID.Of(c).Get(ctx, time.Time{}, id.String())
+	if err != nil {
+		return err
+	}
+	if obj.Spec.Group == nil && !held.Disabled {
+		yes := true
+		if _, err := c.Admin.UpdatePrincipalFlags(ctx, schema.UpdatePrincipalFlagsRequest{ID: id, Disabled: &yes}); err != nil {
+			return err
+		}
+		forgetPrincipal(c, id.String())
+	}
+	if obj.Spec.Group == nil {
+		why.Message += "; until then it is disabled, and nobody logs in as it"
+	}
+	return why
 }
 
 // inUseAgain is when to look again whether something is in use: no event tells.
@@ -458,6 +514,10 @@ func (principalAdapter) Record(obj *v1alpha1.Principal, want *declaredPrincipal,
 	}
 	n := int32(len(want.roles)) //nolint:gosec // the schema bounds it to 64
 	s.RoleCount = &n
+	s.GroupIDs = nil
+	for _, id := range want.groups {
+		s.GroupIDs = append(s.GroupIDs, id.String())
+	}
 	if want.leaf != nil {
 		want.leaf.record(s)
 	}

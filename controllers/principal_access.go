@@ -67,6 +67,10 @@ func groupsDeclared(ctx context.Context, in managed.Input, obj *v1alpha1.Princip
 		if other.Spec.Group == nil {
 			return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.groups names Principal %s/%s, which is no group", obj.Namespace, other.Name)
 		}
+		if other.Status.Provenance == "" { // to look at a group is not to say who is in it
+			return nil, link.NewProblem(v1alpha1.ReasonDependencyNotReady,
+				"spec.groups names Principal %s/%s, which has neither made its group nor taken it over; let it manage the group, or have whoever owns the group put this principal into it", obj.Namespace, other.Name)
+		}
 		ids = append(ids, held.ID)
 	}
 	return asSet(ids), nil

@@ -51,8 +51,8 @@ type KeyServerSpec struct {
 type CABundle struct {
 	// Inline holds one or more PEM certificates.
 	// +kubebuilder:validation:MaxLength=262144
-	// +kubebuilder:validation:XValidation:rule="self.contains('-----BEGIN CERTIFICATE-----')",message="must hold at least one PEM block of type CERTIFICATE"
-	// +kubebuilder:validation:XValidation:rule="!self.contains('PRIVATE KEY')",message="must not hold a private key"
+	// +kubebuilder:validation:XValidation:reason=FieldValueForbidden,rule="self.contains('-----BEGIN CERTIFICATE-----')",message="must hold at least one PEM block of type CERTIFICATE"
+	// +kubebuilder:validation:XValidation:reason=FieldValueForbidden,rule="!self.contains('PRIVATE KEY')",message="must not hold a private key"
 	// +optional
 	Inline *string `json:"inline,omitempty"`
 	// SecretKeyRef names the key of a Secret, for instance ca.crt.

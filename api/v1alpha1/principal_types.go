@@ -153,8 +153,8 @@ type PrincipalCertificate struct {
 type CertificateRequestSource struct {
 	// Inline holds the request as PEM.
 	// +kubebuilder:validation:MaxLength=32768
-	// +kubebuilder:validation:XValidation:rule="self.contains('-----BEGIN CERTIFICATE REQUEST-----') && self.contains('-----END CERTIFICATE REQUEST-----')",message="must hold a PEM block of type CERTIFICATE REQUEST"
-	// +kubebuilder:validation:XValidation:rule="!self.contains('PRIVATE KEY')",message="must not hold a private key"
+	// +kubebuilder:validation:XValidation:reason=FieldValueForbidden,rule="self.contains('-----BEGIN CERTIFICATE REQUEST-----') && self.contains('-----END CERTIFICATE REQUEST-----')",message="must hold a PEM block of type CERTIFICATE REQUEST"
+	// +kubebuilder:validation:XValidation:reason=FieldValueForbidden,rule="!self.contains('PRIVATE KEY')",message="must not hold a private key"
 	// +optional
 	Inline *string `json:"inline,omitempty"`
 	// ConfigMapKeyRef names the key of a ConfigMap in this namespace.
@@ -167,8 +167,8 @@ type CertificateRequestSource struct {
 type ClientCertificateSource struct {
 	// Inline holds the certificate as PEM.
 	// +kubebuilder:validation:MaxLength=32768
-	// +kubebuilder:validation:XValidation:rule="self.split('-----BEGIN CERTIFICATE-----').size() == 2 && self.contains('-----END CERTIFICATE-----')",message="must hold exactly one PEM block of type CERTIFICATE"
-	// +kubebuilder:validation:XValidation:rule="!self.contains('PRIVATE KEY')",message="must not hold a private key"
+	// +kubebuilder:validation:XValidation:reason=FieldValueForbidden,rule="self.split('-----BEGIN CERTIFICATE-----').size() == 2 && self.contains('-----END CERTIFICATE-----')",message="must hold exactly one PEM block of type CERTIFICATE"
+	// +kubebuilder:validation:XValidation:reason=FieldValueForbidden,rule="!self.contains('PRIVATE KEY')",message="must not hold a private key"
 	// +optional
 	Inline *string `json:"inline,omitempty"`
 	// SecretKeyRef names the key of a Secret in this namespace, for instance tls.crt
@@ -252,6 +252,11 @@ type PrincipalStatus struct {
 	// RoleCount is the number of roles that the principal holds by itself.
 	// +optional
 	RoleCount *int32 `json:"roleCount,omitempty"`
+	// GroupIDs are the ids of the groups that the principal is in.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	GroupIDs []string `json:"groupIds,omitempty"`
 	// Certificate is the one that the key server has issued from the request last,
 	// as PEM.
 	// +optional

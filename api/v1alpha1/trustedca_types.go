@@ -127,8 +127,8 @@ type CRLSource struct {
 type CertificateSource struct {
 	// Inline holds the certificate as PEM.
 	// +kubebuilder:validation:MaxLength=32768
-	// +kubebuilder:validation:XValidation:rule="self.split('-----BEGIN CERTIFICATE-----').size() == 2 && self.contains('-----END CERTIFICATE-----')",message="must hold exactly one PEM block of type CERTIFICATE; declare each CA in an object of its own"
-	// +kubebuilder:validation:XValidation:rule="!self.contains('PRIVATE KEY')",message="must not hold a private key"
+	// +kubebuilder:validation:XValidation:reason=FieldValueForbidden,rule="self.split('-----BEGIN CERTIFICATE-----').size() == 2 && self.contains('-----END CERTIFICATE-----')",message="must hold exactly one PEM block of type CERTIFICATE; declare each CA in an object of its own"
+	// +kubebuilder:validation:XValidation:reason=FieldValueForbidden,rule="!self.contains('PRIVATE KEY')",message="must not hold a private key"
 	// +optional
 	Inline *string `json:"inline,omitempty"`
 	// SecretKeyRef names the key of a Secret in this namespace, for instance

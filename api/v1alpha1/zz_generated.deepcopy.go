@@ -1254,6 +1254,11 @@ func (in *PrincipalStatus) DeepCopyInto(out *PrincipalStatus) {
 		*out = new(int32)
 		**out = **in
 	}
+	if in.GroupIDs != nil {
+		in, out := &in.GroupIDs, &out.GroupIDs
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.NotAfter != nil {
 		in, out := &in.NotAfter, &out.NotAfter
 		*out = (*in).DeepCopy()

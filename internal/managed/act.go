@@ -109,6 +109,9 @@ func (r *reconciler[T, D]) write(ctx context.Context, p *pass[T, D], d Decision,
 	tried := d.Action
 	retryIn := r.failures.add(p.obj, p.token, p.drifted(tried), r.Clock.Now(), r.timing)
 	d = report(failed.Reason, "%s", failed.Message)
+	if p.facts.Deleting {
+		d.Message = waits(failed.Message)
+	}
 	d.Again = retryIn
 	return result{Decision: d, tried: tried}, nil
 }

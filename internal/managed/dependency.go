@@ -55,7 +55,10 @@ type side struct {
 	keys   func(client.Object) []string
 	find   func(context.Context, string) ([]client.Object, error)
 	holds  func(client.Object, string) bool // of a consumer
-	name   func(client.Object) string
+	// covered reports whether a grant covers one of the kind: who may declare nothing
+	// stands in nobody's way.
+	covered func(context.Context, client.Object) (bool, error)
+	name    func(client.Object) string
 }
 
 // join notes what the kind needs and provides, and has the cache index it.
@@ -82,6 +85,13 @@ func join[T Object, D any](s *Registry, r *reconciler[T, D]) error {
 				return out, err
 			},
 			name: func(o client.Object) string { return NameOf(r.kind.Name, o) },
+			covered: func(ctx context.Context, o client.Object) (bool, error) {
+				obj, ok := o.(T)
+				if !ok {
+					return false, nil
+				}
+				return r.granted(ctx, obj)
+			},
 		}, nil
 	}
 	if c, ok := any(r.adapter).(Consumer[T]); ok {
@@ -179,7 +189,15 @@ func (d *dependencies) dependants(ctx context.Context, keys []string) ([]string,
 				return nil, err
 			}
 			for _, o := range found {
-				if name := c.name(o); c.holds(o, key) && !slices.Contains(names, name) {
+				name := c.name(o)
+				if !c.holds(o, key) || slices.Contains(names, name) {
+					continue
+				}
+				covered, err := c.covered(ctx, o)
+				if err != nil {
+					return nil, err
+				}
+				if covered {
 					names = append(names, name)
 				}
 			}

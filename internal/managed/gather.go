@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -143,11 +145,21 @@ func (r *reconciler[T, D]) weigh(ctx context.Context, p *pass[T, D]) error {
 		if p.facts.Rival == "" && !keeps && older(o.object, p.obj) {
 			p.facts.Rival = r.name(o.object)
 		}
-		if p.facts.Heir == "" && o.object.GetDeletionTimestamp().IsZero() && spec.AdoptionPolicy != v1alpha1.AdoptNever && o.adopts {
+		if p.facts.Heir == "" && o.object.GetDeletionTimestamp().IsZero() && spec.AdoptionPolicy != v1alpha1.AdoptNever && o.adopts && couldInherit(o.object) {
 			p.facts.Heir = r.name(o.object)
 		}
 	}
 	return nil
+}
+
+// couldInherit reports whether nothing but its rival keeps an object from taking over.
+// What one that is paused, or waits for something else, were to inherit would be left
+// to nobody.
+func couldInherit(obj Object) bool {
+	_, status := obj.Managed()
+	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+	return !Annotated(obj, v1alpha1.AnnotationPaused) &&
+		(ready == nil || ready.Status == metav1.ConditionTrue || ready.Reason == string(v1alpha1.ReasonConflict))
 }
 
 // claimant is another object that makes one of the claims.

@@ -240,6 +240,9 @@ func (r *reconciler[T, D]) stay(ctx context.Context, p *pass[T, D]) error {
 		return err
 	}
 	reach.Names = slices.Concat(reach.Names, p.facts.External.Names)
+	if len(reach.Names) == 0 && p.want != nil {
+		return link.NewProblem(v1alpha1.ReasonInvalidSpec, "the object stands for nothing that has a name, which a grant could cover; give it one")
+	}
 	v, err := r.judge(ctx, p.keyServer, p.obj.GetNamespace(), r.kind.Name, reach)
 	if err != nil {
 		return err
@@ -263,6 +266,22 @@ func (f *Facts) withhold(g *v1alpha1.Grant) {
 		Message: fmt.Sprintf("%s exists already, and grant %q of the KeyServer lets no object take over what exists; "+
 			"an administrator of the KeyServer sets adopt in it, or observe it with managementPolicy Observe", f.External.What, g.Name),
 	})
+}
+
+// granted reports whether a grant of its KeyServer covers an object, as far as it says
+// by itself what it touches. Without the KeyServer nothing does.
+func (r *reconciler[T, D]) granted(ctx context.Context, obj T) (bool, error) {
+	spec, _ := obj.Managed()
+	ks := &v1alpha1.KeyServer{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: spec.KeyServerRef.Name}, ks); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	reach, err := r.reach(ctx, Input{Cluster: r.Client, Sources: r.sources, Issuer: r.Issuer, Now: r.Clock.Now()}, obj, nil)
+	if err != nil {
+		return true, nil //nolint:nilerr // what it would touch is not known: it holds
+	}
+	v, err := r.judge(ctx, ks, obj.GetNamespace(), r.kind.Name, reach)
+	return v.grant != nil, err
 }
 
 // covered reports whether a grant covers another object as far as it says by

@@ -2,9 +2,11 @@ package managed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -100,9 +102,11 @@ func (r *reconciler[T, D]) republish(ctx context.Context, p *pass[T, D], pub Pub
 		}
 	}
 	there := pub.Publications(p.obj)
-	for _, w := range wanted {
+	var failed []error
+	for _, w := range wanted { // one that cannot be written keeps no other from it
 		if err := r.show(ctx, p.obj, w); err != nil {
-			return err
+			failed = append(failed, err)
+			continue
 		}
 		if !slices.Contains(*there, w.ref()) {
 			*there = append(*there, w.ref())
@@ -117,7 +121,31 @@ func (r *reconciler[T, D]) republish(ctx context.Context, p *pass[T, D], pub Pub
 		}
 		*there = slices.DeleteFunc(*there, func(ref v1alpha1.PublishedReference) bool { return ref == old })
 	}
-	return nil
+	return firstOf(failed)
+}
+
+// firstOf says the first failure, and how many others there are.
+func firstOf(failed []error) error {
+	var p *link.Problem
+	switch {
+	case len(failed) == 0:
+		return nil
+	case len(failed) == 1 || !errors.As(failed[0], &p):
+		return failed[0]
+	}
+	more := *p
+	more.Message = fmt.Sprintf("%s; and %d more like it", p.Message, len(failed)-1)
+	return &more
+}
+
+// republished reports why what is published is not what it should be by now, so that
+// nothing is retired that somebody may still have to find there.
+func (r *reconciler[T, D]) republished(ctx context.Context, p *pass[T, D]) (*link.Problem, error) {
+	pub, is := any(r.adapter).(Publisher[T])
+	if !is || r.Identity.Planned {
+		return nil, nil //nolint:nilnil // nothing is published, and that is no mistake
+	}
+	return link.AsProblem(ctx, r.republish(ctx, p, pub))
 }
 
 // served is the kind of a publication in a version that the API server serves.
@@ -142,7 +170,13 @@ func (r *reconciler[T, D]) withdraw(ctx context.Context, p *pass[T, D]) error {
 	if !is || p.facts.KindRemoved || r.Identity.Planned { // the next installation finds its own again
 		return nil
 	}
-	for _, old := range *pub.Publications(p.obj) {
+	all := slices.Clone(*pub.Publications(p.obj))
+	for _, ref := range pub.Publishes(p.obj) { // of a status that was lost, too
+		if !slices.Contains(all, ref) {
+			all = append(all, ref)
+		}
+	}
+	for _, old := range all {
 		err := r.hide(ctx, p.obj, old)
 		problem, other := link.AsProblem(ctx, err)
 		if other != nil {
@@ -179,18 +213,42 @@ func (r *reconciler[T, D]) show(ctx context.Context, obj T, w Publication) error
 	case err != nil:
 		return unpublished(ref, err)
 	}
-	if by := have.GetAnnotations()[v1alpha1.AnnotationPublishedBy]; by != me {
+	if by := have.GetAnnotations()[v1alpha1.AnnotationPublishedBy]; by != me && !r.vanished(ctx, by) {
 		return taken(ref, by)
 	}
 	now := have.DeepCopy()
 	w.onto(now, me)
 	if !equality.Semantic.DeepEqual(have, now) {
-		if err := r.Client.Patch(ctx, now, client.MergeFromWithOptions(have, client.MergeFromWithOptimisticLock{})); err != nil {
+		err := r.Client.Patch(ctx, now, client.MergeFromWithOptions(have, client.MergeFromWithOptimisticLock{}))
+		if frozen, _, _ := unstructured.NestedBool(have.Object, "immutable"); frozen && apierrors.IsInvalid(err) {
+			return r.thaw(ctx, w.ref(), have)
+		}
+		if err != nil {
 			return unpublished(ref, err)
 		}
 	}
 	r.published.keep(w, now.GetResourceVersion())
 	return nil
+}
+
+// thaw deletes a publication that somebody has made immutable. The next pass makes it
+// anew.
+func (r *reconciler[T, D]) thaw(ctx context.Context, ref v1alpha1.PublishedReference, have client.Object) error {
+	version := have.GetResourceVersion()
+	if err := r.Client.Delete(ctx, have, client.Preconditions{ResourceVersion: &version}); client.IgnoreNotFound(err) != nil {
+		return unpublished(ref, err)
+	}
+	return &link.Problem{Reason: v1alpha1.ReasonProgressing, Again: time.Second, Message: ref.String() + " was immutable, and is made anew"}
+}
+
+// vanished reports whether whoever has published something is an object of this kind
+// that is no longer there.
+func (r *reconciler[T, D]) vanished(ctx context.Context, by string) bool {
+	parts := strings.Split(by, "/")
+	if len(parts) != 3 || parts[0] != r.kind.Name {
+		return false
+	}
+	return apierrors.IsNotFound(r.Live.Get(ctx, client.ObjectKey{Namespace: parts[1], Name: parts[2]}, r.New()))
 }
 
 // hide deletes one publication, if it is still the object's.
@@ -244,6 +302,8 @@ func unpublished(ref v1alpha1.PublishedReference, err error) error {
 		return nil
 	case meta.IsNoMatchError(err):
 		return link.NewProblem(v1alpha1.ReasonUnsupported, "%s is not published: this API server does not serve %s %s", ref, ref.APIVersion, ref.Kind)
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return link.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s is not published: its namespace is being deleted", ref)
 	case apierrors.IsForbidden(err):
 		return link.NewProblem(v1alpha1.ReasonDependencyNotReady,
 			"%s is not published: the manager's service account may not write it; let it, as docs/install.md says under \"Namespaces\": %s", ref, err)

@@ -91,6 +91,16 @@ func (r *reconciler[T, D]) consider(ctx context.Context, at types.NamespacedName
 
 // carryOut acts, and records what has become of it.
 func (r *reconciler[T, D]) carryOut(ctx context.Context, p *pass[T, D], d Decision) (ctrl.Result, error) {
+	if d.Action == actRetire {
+		problem, err := r.republished(ctx, p)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if problem != nil {
+			d = report(problem.Reason, "nothing is retired: %s", problem.Message)
+			d.Again = retryPublication
+		}
+	}
 	done, err := r.act(ctx, p, d)
 	if err != nil {
 		return ctrl.Result{}, err

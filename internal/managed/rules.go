@@ -3,6 +3,7 @@ package managed
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
@@ -160,10 +161,15 @@ func obstacle(f Facts) (Decision, bool) {
 		d.Action = actWait
 	}
 	if f.Deleting {
-		d.Message = "deletion waits: " + d.Message +
-			"; the annotation " + v1alpha1.AnnotationAbandon + " releases it and leaves what is on the key server"
+		d.Message = waits(d.Message)
 	}
 	return d, true
+}
+
+// waits says of a deletion why it is not done, and what ends the waiting.
+func waits(why string) string {
+	return "deletion waits: " + strings.TrimPrefix(why, "deletion waits: ") +
+		"; the annotation " + v1alpha1.AnnotationAbandon + " releases it and leaves what is on the key server"
 }
 
 // backoff bounds the writes to a key server that does not keep them: however
