@@ -107,6 +107,8 @@ var badManifests = []badManifest{
 	{"a group that there is not", "Principal", `{ldap: {name: bad-3}, groups: [{principalRef: {name: nowhere}}]}`, v1alpha1.ReasonDependencyNotReady, []string{"Principal default/nowhere", "does not exist"}},
 	{"a certificate that is no certificate", "Principal", `{certificate: {certificate: {configMapKeyRef: {name: bad-manifests, key: text}}}}`, v1alpha1.ReasonInvalidSpec, []string{"ConfigMap default/bad-manifests"}},
 
+	{"a certificate request of nobody", "Principal", `{certificate: {request: {configMapKeyRef: {name: bad-manifests, key: nobody.csr}}}}`, v1alpha1.ReasonInvalidSpec, []string{"ConfigMap default/bad-manifests", "empty subject"}},
+
 	{"a key of no algorithm", "Key", `{}`, "", []string{"spec.algorithm", "Required"}},
 	{"a key of another algorithm", "Key", `{algorithm: RSA}`, "", []string{"spec.algorithm", `"HMAC-SHA384", "AES-256"`}},
 	{"a key under two dots", "Key", `{algorithm: AES-256, path: /a/../b}`, "", []string{"spec.path"}},
@@ -139,7 +141,7 @@ var _ = Describe("Bad manifests", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(client.IgnoreAlreadyExists(kube.Create(ctx, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "bad-manifests"},
-			Data:       map[string]string{"text": "hello", "leaf.crt": newLeaf()},
+			Data:       map[string]string{"text": "hello", "leaf.crt": newLeaf(), "nobody.csr": nobody()},
 		}))).To(Succeed())
 
 		before, err := s.admin().ListChanges(ctx, schema.ChangesQuery{})
@@ -217,4 +219,14 @@ func newLeaf() string {
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	Expect(err).NotTo(HaveOccurred())
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+// nobody is a certificate request without a subject.
+func nobody() string {
+	GinkgoHelper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	Expect(err).NotTo(HaveOccurred())
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	Expect(err).NotTo(HaveOccurred())
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
 }

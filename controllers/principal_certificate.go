@@ -110,6 +110,9 @@ func leafDeclared(ctx context.Context, in managed.Input, obj *v1alpha1.Principal
 	if err != nil {
 		return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
 	}
+	if leaf.name == "" { // by which a grant covers it, and the key server knows it
+		return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s has an empty subject, which is the name of the principal; give it one", where)
+	}
 	leaf.now = in.Now
 	return leaf, nil
 }

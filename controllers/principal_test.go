@@ -269,7 +269,7 @@ var _ = Describe("Principal", func() {
 			apply(ctx, observed, beReady("re-read"))
 			Expect(observed.Status.PrincipalID).To(Equal(group.Principal.ID.String()))
 			member := s.principalOf(ofLDAP("emil"), inGroup(observed.Name))
-			apply(ctx, member, beUnready(v1alpha1.ReasonAccessDenied, "lacks the operation"))
+			apply(ctx, member, beUnready(v1alpha1.ReasonDependencyNotReady, "has neither made its group nor taken it over"))
 			Expect(s.held(ctx, "ldap", "emil")).To(BeNil())
 			remove(ctx, member)
 			remove(ctx, observed)

@@ -240,9 +240,6 @@ func (r *reconciler[T, D]) stay(ctx context.Context, p *pass[T, D]) error {
 		return err
 	}
 	reach.Names = slices.Concat(reach.Names, p.facts.External.Names)
-	if len(reach.Names) == 0 && p.want != nil {
-		return link.NewProblem(v1alpha1.ReasonInvalidSpec, "the object stands for nothing that has a name, which a grant could cover; give it one")
-	}
 	v, err := r.judge(ctx, p.keyServer, p.obj.GetNamespace(), r.kind.Name, reach)
 	if err != nil {
 		return err
