@@ -91,7 +91,7 @@ func (r *reconciler[T, D]) consider(ctx context.Context, at types.NamespacedName
 
 // carryOut acts, and records what has become of it.
 func (r *reconciler[T, D]) carryOut(ctx context.Context, p *pass[T, D], d Decision) (ctrl.Result, error) {
-	if d.Action == actRetire {
+	if d.Action == actRetire && !p.facts.Deleting {
 		problem, err := r.republished(ctx, p)
 		if err != nil {
 			return ctrl.Result{}, err
