@@ -141,7 +141,7 @@ var _ = Describe("Bad manifests", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(client.IgnoreAlreadyExists(kube.Create(ctx, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "bad-manifests"},
-			Data:       map[string]string{"text": "hello", "leaf.crt": newLeaf(), "nobody.csr": nobody()},
+			Data:       map[string]string{"text": "hello", "leaf.crt": newLeaf(), "nobody.csr": request("")},
 		}))).To(Succeed())
 
 		before, err := s.admin().ListChanges(ctx, schema.ChangesQuery{})
@@ -219,14 +219,4 @@ func newLeaf() string {
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	Expect(err).NotTo(HaveOccurred())
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-}
-
-// nobody is a certificate request without a subject.
-func nobody() string {
-	GinkgoHelper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	Expect(err).NotTo(HaveOccurred())
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
-	Expect(err).NotTo(HaveOccurred())
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
 }

@@ -118,21 +118,10 @@ func (s *stage) keyMark(ctx context.Context, first string) func() string {
 	}
 }
 
-// lose takes an object away without the manager, as the loss of a cluster's storage
-// does, and leaves what is to be applied again.
+// lose takes a Key away as vanish does.
 func lose(ctx context.Context, obj *v1alpha1.Key) {
 	GinkgoHelper()
-	annotate(ctx, obj, v1alpha1.AnnotationPaused, "true")
-	Eventually(readiness(ctx, obj)).Should(HaveField("Reason", v1alpha1.ReasonPaused))
-	Expect(kube.Delete(ctx, obj)).To(Succeed())
-	Eventually(func() error {
-		if err := kube.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
-			return client.IgnoreNotFound(err)
-		}
-		obj.Finalizers = nil
-		return client.IgnoreNotFound(kube.Update(ctx, obj))
-	}).Should(Succeed())
-	obj.ObjectMeta = metav1.ObjectMeta{Namespace: obj.Namespace, Name: obj.Name}
+	vanish(ctx, obj)
 	obj.Status = v1alpha1.KeyStatus{}
 }
 

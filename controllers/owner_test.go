@@ -44,25 +44,6 @@ var _ = Describe("Owner marks", func() {
 		GinkgoHelper()
 		return here(ctx) + "/default/Role/" + obj.Name
 	}
-	// vanish takes an object away without the manager, as the loss of a cluster's
-	// storage does.
-	vanish := func(ctx context.Context, obj *v1alpha1.Role) {
-		GinkgoHelper()
-		edit(ctx, obj, func(o *v1alpha1.Role) {
-			o.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true"}
-		})
-		Eventually(readiness(ctx, obj)).Should(HaveField("Reason", v1alpha1.ReasonPaused))
-		Expect(kube.Delete(ctx, obj)).To(Succeed())
-		Eventually(func() error {
-			if err := kube.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
-				return client.IgnoreNotFound(err)
-			}
-			obj.Finalizers = nil
-			return client.IgnoreNotFound(kube.Update(ctx, obj))
-		}).Should(Succeed())
-		obj.ObjectMeta = metav1.ObjectMeta{Namespace: obj.Namespace, Name: obj.Name}
-		obj.Status = v1alpha1.RoleStatus{}
-	}
 	always := func(o *v1alpha1.Role) { o.Spec.AdoptionPolicy = v1alpha1.AdoptAlways }
 
 	It("has two KeyServers of one service not fight", func(ctx context.Context) {

@@ -559,3 +559,28 @@ func eventsAbout(ctx context.Context, obj client.Object) func() []string {
 		return reasons
 	}
 }
+
+// vanish takes an object away without the manager, as the loss of a cluster's storage
+// does, and leaves what is to be applied again.
+func vanish(ctx context.Context, obj client.Object) {
+	GinkgoHelper()
+	annotate(ctx, obj, v1alpha1.AnnotationPaused, "true")
+	Eventually(readiness(ctx, obj)).Should(HaveField("Reason", v1alpha1.ReasonPaused))
+	Expect(kube.Delete(ctx, obj)).To(Succeed())
+	Eventually(func() error {
+		if err := kube.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		obj.SetFinalizers(nil)
+		return client.IgnoreNotFound(kube.Update(ctx, obj))
+	}).Should(Succeed())
+	obj.SetResourceVersion("")
+	obj.SetUID("")
+	obj.SetGeneration(0)
+	obj.SetAnnotations(nil)
+	obj.SetFinalizers(nil)
+	obj.SetDeletionTimestamp(nil)
+	obj.SetDeletionGracePeriodSeconds(nil)
+	obj.SetCreationTimestamp(metav1.Time{})
+	obj.SetManagedFields(nil)
+}
