@@ -20,7 +20,7 @@ import (
 var aclTemplates = link.List[schema.ACLTemplate]{
 	Name: "aclTemplate",
 	Read: func(ctx context.Context, c *link.Connection) ([]schema.ACLTemplate, error) {
-		l, err := c.Officer.ListACLTemplates(ctx)
+		l, err := c.Officer.ListACLTemplates(ctx, schema.ACLTemplateQuery{IncludeDigests: true})
 		return l.Templates, err
 	},
 	Keys: func(t schema.ACLTemplate) []string { return []string{t.ID.String(), byName(t.Name)} },
@@ -154,7 +154,7 @@ func (a aclTemplateAdapter) Observe(ctx context.Context, in managed.Input, obj *
 	if want == nil {
 		return seen, nil
 	}
-	held, err := templateMembers.Of(in.Conn).Get(ctx, in.NotBefore, seen.ID)
+	held, err := readMembers(ctx, in, template)
 	if err != nil {
 		return seen, err
 	}

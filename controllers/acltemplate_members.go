@@ -32,6 +32,16 @@ var templateMembers = link.Answers[schema.TemplateMemberList]{
 	ID: func(l schema.TemplateMemberList) string { return l.ID.String() },
 }
 
+// readMembers reads the members of a template, unless those read before have the digest
+// that the list of templates shows: so a resync of all templates costs one request.
+func readMembers(ctx context.Context, in managed.Input, t schema.ACLTemplate) (schema.TemplateMemberList, error) {
+	memo := templateMembers.Of(in.Conn)
+	if t.MembersDigest != "" { // a service of before has none
+		memo.Confirm(t.ID.String(), in.NotBefore, func(l schema.TemplateMemberList) bool { return l.Digest == t.MembersDigest })
+	}
+	return memo.Get(ctx, in.NotBefore, t.ID.String())
+}
+
 // memberKey names a principal among the members of a template.
 type memberKey struct {
 	system    schema.SystemID

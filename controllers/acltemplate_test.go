@@ -44,7 +44,7 @@ func members(all ...v1alpha1.ACLTemplateMember) []v1alpha1.ACLTemplateMember {
 // template returns the id of a template, empty where there is none.
 func (s *stage) template(ctx context.Context, name string) string {
 	GinkgoHelper()
-	list, err := s.admin().ListACLTemplates(ctx)
+	list, err := s.admin().ListACLTemplates(ctx, schema.ACLTemplateQuery{})
 	Expect(err).NotTo(HaveOccurred())
 	for _, t := range list.Templates {
 		if t.Name == name {
@@ -93,6 +93,34 @@ func (s *stage) paths(ctx context.Context, name string) func() []string {
 const owner = "OWNER, READ, WRITE"
 
 var _ = Describe("ACLTemplate", func() {
+	It("asks for no members at a resync that finds the same", func(ctx context.Context) {
+		often := func(o *v1alpha1.ACLTemplate) { o.Spec.ResyncInterval = &metav1.Duration{Duration: 5 * time.Second} }
+		objs := []*v1alpha1.ACLTemplate{shown.aclTemplate("Rested 1", members(), often), shown.aclTemplate("Rested 2", members(), often)}
+		for _, obj := range objs {
+			apply(ctx, obj, beReady("created"))
+		}
+		come := func() { // each of them, twice
+			GinkgoHelper()
+			lists := shown.templates.Load()
+			Eventually(func() int32 { return shown.templates.Load() - lists }).WithTimeout(time.Minute).Should(BeNumerically(">=", 3))
+		}
+		come() // they remember what a reading has said
+		rolls := shown.rolls.Load()
+		come()
+		Expect(shown.rolls.Load()).To(Equal(rolls))
+
+		id := read(schema.ParseHexID, shown.template(ctx, "Rested 1"))
+		group := shown.group(ctx)
+		_, err := shown.admin().SetACLTemplateMember(ctx, schema.SetACLTemplateMemberRequest{ID: id, TemplateMemberRequest: schema.TemplateMemberRequest{
+			SystemID: group.SystemID, PrincipalID: group.PrincipalID, Rights: 1,
+		}})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(shown.memberships(ctx, "Rested 1")).Should(HaveLen(1))
+		for _, obj := range objs {
+			remove(ctx, obj)
+		}
+	})
+
 	Describe("refusals", func() {
 		It("does not let the manager lock itself out", func(ctx context.Context) {
 			obj := shown.aclTemplate("Locked Out", members(member("password/admin", "READ")))

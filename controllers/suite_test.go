@@ -198,6 +198,7 @@ func (s *stage) operation(ctx context.Context, name string) schema.HexID {
 // counts.
 type meddler struct {
 	adds, removes, lists, writes, replaces, checkpoints, people, mints atomic.Int32
+	templates, rolls                                                   atomic.Int32 // lists of templates, and of the members of one
 	revocation                                                         revocationCalls
 
 	mu      sync.Mutex
@@ -346,6 +347,16 @@ func (m *meddled) CreateRole(ctx context.Context, in schema.CreateRoleRequest) (
 func (m *meddled) UpdateRole(ctx context.Context, in schema.UpdateRoleRequest) (schema.RoleSaved, error) {
 	m.writes.Add(1)
 	return m.API.UpdateRole(ctx, in)
+}
+
+func (m *meddled) ListACLTemplates(ctx context.Context, in schema.ACLTemplateQuery) (schema.ACLTemplateList, error) {
+	m.templates.Add(1)
+	return m.API.ListACLTemplates(ctx, in)
+}
+
+func (m *meddled) ListACLTemplateMembers(ctx context.Context, in schema.ByID) (schema.TemplateMemberList, error) {
+	m.rolls.Add(1)
+	return m.API.ListACLTemplateMembers(ctx, in)
 }
 
 func (m *meddled) SetACLTemplateMember(ctx context.Context, in schema.SetACLTemplateMemberRequest) (schema.TemplateMemberSaved, error) {

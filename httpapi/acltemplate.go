@@ -2,14 +2,15 @@ package httpapi
 
 import (
 	"context"
+	"encoding/hex"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
-func listACLTemplates(a *API, ctx context.Context, c call, _ nothing) (schema.ACLTemplateList, error) {
-	list, err := a.Operations.ACLTemplates(ctx, c.by)
+func listACLTemplates(a *API, ctx context.Context, c call, in schema.ACLTemplateQuery) (schema.ACLTemplateList, error) {
+	list, err := a.Operations.ACLTemplates(ctx, c.by, keyserver.ACLTemplateQuery{Digests: in.IncludeDigests})
 	if err != nil {
 		return schema.ACLTemplateList{}, err
 	}
@@ -40,6 +41,7 @@ func listTemplateMembers(a *API, ctx context.Context, c call, in schema.ByID) (s
 	}
 	return schema.TemplateMemberList{
 		ID: schema.HexID(t.ID), Count: len(t.Members), Members: convert(t.Members, templateMemberOf), Writable: t.Writable,
+		Digest: hex.EncodeToString(t.MembersDigest),
 	}, nil
 }
 
@@ -68,7 +70,7 @@ func removeTemplateMember(a *API, ctx context.Context, c call, in schema.RemoveA
 }
 
 func aclTemplateOf(t keyserver.ACLTemplate) schema.ACLTemplate {
-	return schema.ACLTemplate{ID: schema.HexID(t.ID), Name: t.Name, MemberCount: t.MemberCount, Writable: t.Writable}
+	return schema.ACLTemplate{ID: schema.HexID(t.ID), Name: t.Name, MemberCount: t.MemberCount, Writable: t.Writable, MembersDigest: hex.EncodeToString(t.MembersDigest)}
 }
 
 func aclTemplateSavedOf(r verified.ACLTemplateResult) schema.ACLTemplateSaved {

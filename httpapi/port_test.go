@@ -469,7 +469,7 @@ func (f *fakePort) DeletePrincipalTrust(ctx context.Context, _ keyserver.Caller,
 	return f.write(ctx, "DeletePrincipalTrust", id, drop(&f.trusts, func(t keyserver.PrincipalTrust) bool { return t.ID == id }), nil)
 }
 
-func (f *fakePort) ACLTemplates(ctx context.Context, _ keyserver.Caller) ([]keyserver.ACLTemplate, error) {
+func (f *fakePort) ACLTemplates(ctx context.Context, _ keyserver.Caller, _ keyserver.ACLTemplateQuery) ([]keyserver.ACLTemplate, error) {
 	return answer(f.templates, f.called(ctx, "ACLTemplates", nil))
 }
 

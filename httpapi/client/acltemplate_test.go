@@ -30,7 +30,7 @@ func TestTemplatesAgainstTheRealService(t *testing.T) {
 	if r, err := admin.RenameACLTemplate(ctx, schema.RenameACLTemplateRequest{ID: id, ACLTemplateRequest: schema.ACLTemplateRequest{Name: "renamed"}}); err != nil || !r.Saved || r.Template.Name != "renamed" {
 		t.Errorf("rename: %+v, %v", r, err)
 	}
-	if list, err := admin.ListACLTemplates(ctx); err != nil || list.Count != 1 || !list.Templates[0].Writable {
+	if list, err := admin.ListACLTemplates(ctx, schema.ACLTemplateQuery{}); err != nil || list.Count != 1 || !list.Templates[0].Writable {
 		t.Errorf("list: %+v, %v", list, err)
 	}
 	if list, err := admin.ListACLTemplateMembers(ctx, schema.ByID{ID: id}); err != nil || list.Count != 1 || list.Members[0].PrincipalID != me.PrincipalID {

@@ -364,8 +364,8 @@ func (c *Client) RemoveTrustedCA(ctx context.Context, in schema.RemoveTrustedCAR
 }
 
 // ListACLTemplates lists the ACL templates.
-func (c *Client) ListACLTemplates(ctx context.Context) (schema.ACLTemplateList, error) {
-	return ask[schema.ACLTemplateList](ctx, c, route{name: "listAclTemplates", method: http.MethodGet, path: "/api/acl-templates"}, nil)
+func (c *Client) ListACLTemplates(ctx context.Context, in schema.ACLTemplateQuery) (schema.ACLTemplateList, error) {
+	return ask[schema.ACLTemplateList](ctx, c, route{name: "listAclTemplates", method: http.MethodGet, path: "/api/acl-templates"}, in)
 }
 
 // CreateACLTemplate creates an ACL template with the caller as its first

@@ -3,10 +3,16 @@ package schema
 // ACLTemplate is a named list of members that become entries of each key
 // minted under a templated directory that uses it.
 type ACLTemplate struct {
-	ID          HexID  `json:"id"`
-	Name        string `json:"name"`
-	MemberCount int    `json:"memberCount"`
-	Writable    bool   `json:"writable" doc:"The caller is a member that holds WRITE, and may change the template."`
+	ID            HexID  `json:"id"`
+	Name          string `json:"name"`
+	MemberCount   int    `json:"memberCount"`
+	Writable      bool   `json:"writable" doc:"The caller is a member that holds WRITE, and may change the template."`
+	MembersDigest string `json:"membersDigest,omitzero" doc:"With includeDigests: another value once the members are others. It compares with digest of GET /api/acl-templates/{id}/members, and means nothing else."`
+}
+
+// ACLTemplateQuery says what a list of templates has of each.
+type ACLTemplateQuery struct {
+	IncludeDigests bool `query:"includeDigests" doc:"Also answer each template's membersDigest."`
 }
 
 // ACLTemplateList answers GET /api/acl-templates.
@@ -95,6 +101,7 @@ type TemplateMemberList struct {
 	Count    int              `json:"count"`
 	Members  []TemplateMember `json:"members"`
 	Writable bool             `json:"writable" doc:"The caller is a member that holds WRITE, and may change the list."`
+	Digest   string           `json:"digest" doc:"The membersDigest of GET /api/acl-templates, by which whoever has the members knows that they are still the same."`
 }
 
 // TemplateMemberSaved is the verdict on a membership that was asked for.

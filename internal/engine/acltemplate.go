@@ -10,10 +10,10 @@ import (
 )
 
 // ACLTemplates implements keyserver.ACLTemplates.
-func (e *Engine) ACLTemplates(ctx context.Context, by keyserver.Caller) (list []keyserver.ACLTemplate, err error) {
+func (e *Engine) ACLTemplates(ctx context.Context, by keyserver.Caller, q keyserver.ACLTemplateQuery) (list []keyserver.ACLTemplate, err error) {
 	var who access.Subject
 	err = e.perform(ctx, request{by: by, op: keyserver.OpListACLTemplates}, func() error {
-		if list, err = e.Store.ACLTemplates(ctx); err != nil {
+		if list, err = e.Store.ACLTemplates(ctx, q); err != nil {
 			return err
 		}
 		return e.markWritable(ctx, who, list)

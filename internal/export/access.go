@@ -59,7 +59,7 @@ func candidateRole(r schema.Role, names map[schema.HexID]string) candidate {
 func init() { collectors["ACLTemplate"] = (*exporter).aclTemplates }
 
 func (e *exporter) aclTemplates(ctx context.Context) ([]candidate, error) {
-	list, err := e.Officer.ListACLTemplates(ctx)
+	list, err := e.Officer.ListACLTemplates(ctx, schema.ACLTemplateQuery{})
 	if err != nil {
 		return nil, err
 	}

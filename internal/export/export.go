@@ -32,7 +32,7 @@ type API interface {
 	ListPrincipalTrusts(ctx context.Context, in schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error)
 	ListOperations(ctx context.Context) (schema.OperationList, error)
 	ListRoles(ctx context.Context) (schema.RoleList, error)
-	ListACLTemplates(ctx context.Context) (schema.ACLTemplateList, error)
+	ListACLTemplates(ctx context.Context, in schema.ACLTemplateQuery) (schema.ACLTemplateList, error)
 	ListACLTemplateMembers(ctx context.Context, in schema.ByID) (schema.TemplateMemberList, error)
 	ListTemplatedDirectories(ctx context.Context, in schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error)
 	ListKeys(ctx context.Context, in schema.KeyQuery) (schema.KeyListing, error)

@@ -68,7 +68,7 @@ func (s *stranger) ListRoles(context.Context) (schema.RoleList, error) {
 	return schema.RoleList{Roles: s.roles}, nil
 }
 
-func (s *stranger) ListACLTemplates(context.Context) (schema.ACLTemplateList, error) {
+func (s *stranger) ListACLTemplates(context.Context, schema.ACLTemplateQuery) (schema.ACLTemplateList, error) {
 	return schema.ACLTemplateList{Templates: s.templates}, nil
 }
 

@@ -20,6 +20,15 @@ type ACLTemplate struct {
 	Writable bool
 	// Members is filled where one template is read, sorted by principal.
 	Members []TemplateMember
+	// MembersDigest is the same for two readings that find the same members, and says
+	// nothing else about them. It is filled where one template is read, and in a list
+	// that was asked for it.
+	MembersDigest []byte
+}
+
+// ACLTemplateQuery says what a list of templates has of each.
+type ACLTemplateQuery struct {
+	Digests bool // of the members, for whom every membership has to be read
 }
 
 // TemplateMember is one principal's rights in a template. The limits are those

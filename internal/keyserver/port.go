@@ -168,7 +168,7 @@ type PrincipalTrusts interface {
 // answers NOT_FOUND where there is none, and each change but a deletion
 // NOT_WRITABLE where the caller is no write-holding member.
 type ACLTemplates interface {
-	ACLTemplates(ctx context.Context, by Caller) ([]ACLTemplate, error)
+	ACLTemplates(ctx context.Context, by Caller, q ACLTemplateQuery) ([]ACLTemplate, error)
 	// ACLTemplate reads a template with its members.
 	ACLTemplate(ctx context.Context, by Caller, id ID) (ACLTemplate, error)
 	// CreateACLTemplate makes a template with the caller as its owner.

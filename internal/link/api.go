@@ -74,7 +74,7 @@ type API interface {
 
 	GetCurrentSession(ctx context.Context) (schema.Session, error)
 
-	ListACLTemplates(ctx context.Context) (schema.ACLTemplateList, error)
+	ListACLTemplates(ctx context.Context, in schema.ACLTemplateQuery) (schema.ACLTemplateList, error)
 	CreateACLTemplate(ctx context.Context, in schema.ACLTemplateRequest) (schema.ACLTemplateSaved, error)
 	RenameACLTemplate(ctx context.Context, in schema.RenameACLTemplateRequest) (schema.ACLTemplateSaved, error)
 	DeleteACLTemplate(ctx context.Context, in schema.ByID) (schema.ACLTemplateGone, error)

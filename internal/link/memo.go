@@ -34,7 +34,8 @@ func (a *Answers[V]) Of(c *Connection) *Memo[V] {
 		return have
 	}
 	m := &Memo[V]{
-		clock: c.clock, feed: a.Feed, id: a.ID, parts: a.Parts, by: map[string]remembered[V]{}, whole: map[string]string{},
+		clock: c.clock, feed: a.Feed, id: a.ID, parts: a.Parts,
+		by: map[string]remembered[V]{}, about: map[string]map[string]bool{}, whole: map[string]string{},
 		read: func(ctx context.Context, key string) (V, error) { return a.Read(ctx, c, key) },
 	}
 	c.memos[a.Name] = m
@@ -51,7 +52,8 @@ type Memo[V any] struct {
 
 	mu    sync.Mutex
 	by    map[string]remembered[V]
-	stale int // counts changes: a reading during which one happened is not kept
+	about map[string]map[string]bool // the keys of by, by the id of what their answers are about
+	stale int                        // counts changes: a reading during which one happened is not kept
 	// whole are the ids of objects by those of their parts. They outlive the answers
 	// that told them: whoever waits for one has to be woken between two answers, too.
 	whole map[string]string
@@ -100,7 +102,30 @@ func (m *Memo[V]) Put(key string, value V, made bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stale++ // a reading under way may not have it
-	m.by[key] = remembered[V]{value: value, readAt: m.clock.Now(), own: made}
+	m.set(key, remembered[V]{value: value, readAt: m.clock.Now(), own: made})
+}
+
+// set has to be told of each answer. Nobody looks through all of them at a change.
+func (m *Memo[V]) set(key string, is remembered[V]) {
+	m.forget(key)
+	id := m.id(is.value)
+	if m.about[id] == nil {
+		m.about[id] = map[string]bool{}
+	}
+	m.about[id][key], m.by[key] = true, is
+}
+
+func (m *Memo[V]) forget(key string) {
+	was, ok := m.by[key]
+	if !ok {
+		return
+	}
+	id := m.id(was.value)
+	delete(m.by, key)
+	delete(m.about[id], key)
+	if len(m.about[id]) == 0 {
+		delete(m.about, id)
+	}
 }
 
 // keep remembers a reading, unless a change has come since.
@@ -108,7 +133,7 @@ func (m *Memo[V]) keep(key string, is remembered[V], stale int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.stale == stale {
-		m.by[key] = is
+		m.set(key, is)
 	}
 }
 
@@ -133,6 +158,17 @@ func (m *Memo[V]) recheck(ctx context.Context) (changed bool, err error) {
 	return changed, nil
 }
 
+// Confirm counts the answer for a key as read no earlier than a time, where another
+// answer of that time says that it would still be the same.
+func (m *Memo[V]) Confirm(key string, readAt time.Time, same func(V) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if have, ok := m.by[key]; ok && !have.void && have.readAt.Before(readAt) && same(have.value) {
+		have.readAt = readAt
+		m.by[key] = have
+	}
+}
+
 // Last returns the answer for a key however old it is.
 func (m *Memo[V]) Last(key string) (V, bool) {
 	m.mu.Lock()
@@ -152,13 +188,16 @@ func (m *Memo[V]) Changed(kind, id, action string) (whole string, news bool) {
 	defer m.mu.Unlock()
 	m.stale++
 	whole, news = m.whole[id], true
-	for key, have := range m.by {
-		switch about := m.id(have.value); {
-		case about != id && (whole == "" || about != whole):
-		case about == id && have.own && action == "created":
+	for key := range m.about[id] {
+		if m.by[key].own && action == "created" {
 			news = false
-		default:
-			delete(m.by, key)
+			continue
+		}
+		m.forget(key)
+	}
+	if whole != "" && whole != id {
+		for key := range m.about[whole] {
+			m.forget(key)
 		}
 	}
 	return whole, news
@@ -179,6 +218,7 @@ func (m *Memo[V]) invalidate() {
 	m.stale++
 	if m.feed != "" {
 		clear(m.by)
+		clear(m.about)
 	}
 	for key, have := range m.by {
 		have.void = true

@@ -32,7 +32,7 @@ func (s *teller) read(_ context.Context, key string) (string, error) {
 func memoOf(s *teller) (*Memo[string], *testclock.FakeClock) {
 	c := testclock.NewFakeClock(start)
 	return &Memo[string]{
-		clock: c, feed: "principal", read: s.read, by: map[string]remembered[string]{},
+		clock: c, feed: "principal", read: s.read, by: map[string]remembered[string]{}, about: map[string]map[string]bool{},
 		id: func(v string) string { return v },
 	}, c
 }
@@ -65,6 +65,38 @@ func TestMemoAsksOnceUntilSomethingChanges(t *testing.T) {
 			}
 			if s.asked != tc.want {
 				t.Errorf("%s: asked %d times, want %d", tc.reason, s.asked, tc.want)
+			}
+		})
+	}
+}
+
+// TestMemoIsConfirmed by what another answer says of the same moment.
+func TestMemoIsConfirmed(t *testing.T) {
+	same, other := func(v string) bool { return v == "id of a" }, func(string) bool { return false }
+	cases := map[string]struct {
+		reason string
+		before func(*Memo[string])
+		same   func(string) bool
+		want   int // times asked in all
+	}{
+		"other":   {"another answer is read", func(*Memo[string]) {}, other, 2},
+		"changed": {"what the feed has voided stays void", func(m *Memo[string]) { m.Changed("principal", "id of a", "updated") }, same, 2},
+		"void":    {"so does what a lost connection has", func(m *Memo[string]) { m.feed = ""; m.invalidate() }, same, 2},
+		"same":    {"nobody is asked", func(*Memo[string]) {}, same, 1},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := &teller{}
+			m, _ := memoOf(s)
+			later := start.Add(time.Hour)
+			m.Confirm("a", later, same) // there is nothing yet
+			if _, err := m.Get(t.Context(), time.Time{}, "a"); err != nil {
+				t.Fatal(err)
+			}
+			tc.before(m)
+			m.Confirm("a", later, tc.same)
+			if got, err := m.Get(t.Context(), later, "a"); err != nil || got != "id of a" || s.asked != tc.want {
+				t.Errorf("%s: %q, %v, asked %d times, want %d", tc.reason, got, err, s.asked, tc.want)
 			}
 		})
 	}

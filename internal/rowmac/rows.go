@@ -168,6 +168,12 @@ func TemplateMember(template keyserver.ID, m keyserver.TemplateMember) *Row {
 		Key(m.Principal.ID).Int(int64(m.Rights)).Int(m.MaxUsage).Bytes(m.Start[:]).Bytes(m.End[:])
 }
 
+// TemplateMembers encodes all members of a template, which is no row of its own.
+func TemplateMembers(template keyserver.ID, members []*Row) *Row {
+	all := Digest(members)
+	return NewRow("members of an acl template", template.Hex()).Key(template).Bytes(all[:])
+}
+
 // TemplatedDirectory encodes a templated directory.
 func TemplatedDirectory(d keyserver.TemplatedDirectory) *Row {
 	return NewRow("templated_directories", d.ID.Hex(), d.ID[:]).Key(d.ID).Text(d.Path).Text(d.Alias).Text(d.HostID).Key(d.Template).Int(d.Flag)

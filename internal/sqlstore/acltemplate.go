@@ -11,7 +11,7 @@ const aclTemplateQuery = `SELECT t.id, t.name, (SELECT count(*) FROM acl_templat
 
 // ACLTemplates reads every template without its members, by id. Their number
 // is bounded by keyserver.MaxACLTemplates.
-func (r reads) ACLTemplates(ctx context.Context) ([]keyserver.ACLTemplate, error) {
+func (r reads) ACLTemplates(ctx context.Context, q keyserver.ACLTemplateQuery) ([]keyserver.ACLTemplate, error) {
 	list := []keyserver.ACLTemplate{}
 	err := r.each(ctx, aclTemplateQuery+` ORDER BY t.id`, nil, func(row scanner) error {
 		var t keyserver.ACLTemplate
@@ -22,7 +22,44 @@ func (r reads) ACLTemplates(ctx context.Context) ([]keyserver.ACLTemplate, error
 		list = append(list, t)
 		return r.agrees(rowmac.ACLTemplate(t), mac)
 	})
+	if err != nil || !q.Digests {
+		return list, err
+	}
+	members, err := r.templateMembers(ctx)
+	for i := range list {
+		list[i].MembersDigest = r.membersDigest(list[i].ID, members[list[i].ID])
+	}
 	return list, err
+}
+
+// templateMembers reads the rows of every membership, by template.
+func (r reads) templateMembers(ctx context.Context) (map[keyserver.ID][]*rowmac.Row, error) {
+	members := map[keyserver.ID][]*rowmac.Row{}
+	err := r.each(ctx, `SELECT template_id, system_id, principal_id, rights, max_usage, start_stamp, end_stamp, mac
+		FROM acl_template_members`, nil, func(row scanner) error {
+		var id keyserver.ID
+		var m keyserver.TemplateMember
+		var mac []byte
+		if err := row.Scan(intoID(&id), &m.Principal.System, intoID(&m.Principal.ID), &m.Rights, &m.MaxUsage,
+			intoStamp(&m.Start), intoStamp(&m.End), &mac); err != nil {
+			return err
+		}
+		covered := rowmac.TemplateMember(id, m)
+		members[id] = append(members[id], covered)
+		return r.agrees(covered, mac)
+	})
+	return members, err
+}
+
+// membersDigest is made with the key of the rows, so that nobody finds out by guessing
+// who is a member. It is another one after the data key was replaced, which costs those
+// who compare a reading.
+func (r reads) membersDigest(template keyserver.ID, members []*rowmac.Row) []byte {
+	key := r.macs.key.Load()
+	if key == nil {
+		return nil // whoever visits the rows to find what is wrong with them has none
+	}
+	return key.Sum(rowmac.TemplateMembers(template, members))
 }
 
 // ACLTemplateCount counts the templates.
@@ -35,6 +72,7 @@ func (r reads) ACLTemplateCount(ctx context.Context) (int, error) {
 // ACLTemplate reads a template with its members, sorted by principal.
 func (r reads) ACLTemplate(ctx context.Context, id keyserver.ID) (keyserver.ACLTemplate, error) {
 	t := keyserver.ACLTemplate{Members: []keyserver.TemplateMember{}}
+	var members []*rowmac.Row
 	// The template's own row comes first, so that all of it is of one moment.
 	err := r.each(ctx, `SELECT 0 AS part, t.name AS name, 0 AS system_id, t.id AS principal_id, 0 AS rights, 0 AS max_usage,
 			t.id AS start_stamp, t.id AS end_stamp, t.mac AS mac FROM acl_templates t WHERE t.id = $1
@@ -53,8 +91,9 @@ func (r reads) ACLTemplate(ctx context.Context, id keyserver.ID) (keyserver.ACLT
 			t.ID, t.Name = id, name
 			return r.agrees(rowmac.ACLTemplate(t), mac)
 		}
-		t.Members = append(t.Members, m)
-		return r.agrees(rowmac.TemplateMember(id, m), mac)
+		covered := rowmac.TemplateMember(id, m)
+		t.Members, members = append(t.Members, m), append(members, covered)
+		return r.agrees(covered, mac)
 	})
 	if err == nil && t.ID.IsZero() {
 		err = ErrNotFound
@@ -62,7 +101,7 @@ func (r reads) ACLTemplate(ctx context.Context, id keyserver.ID) (keyserver.ACLT
 	if err != nil {
 		return keyserver.ACLTemplate{}, err
 	}
-	t.MemberCount = len(t.Members)
+	t.MemberCount, t.MembersDigest = len(t.Members), r.membersDigest(id, members)
 	return t, nil
 }
 

@@ -1,11 +1,14 @@
 package sqlstore_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
@@ -18,9 +21,10 @@ func TestTemplateConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for name, test := range map[string]func(*testing.T, newDatabase){
-				"Refusals":    testTemplateRefusals,
-				"Templates":   testTemplates,
-				"Directories": testDirectories,
+				"Refusals":      testTemplateRefusals,
+				"Templates":     testTemplates,
+				"MembersDigest": testMembersDigest,
+				"Directories":   testDirectories,
 			} {
 				t.Run(name, func(t *testing.T) { test(t, make) })
 			}
@@ -107,14 +111,14 @@ func testTemplates(t *testing.T, make newDatabase) {
 	}
 	want := template(7, "ü", member(1, 8, keyserver.Read), member(2, 1, keyserver.Write), limited)
 	update(t, s, insertTemplate(want), insertTemplate(template(3, "empty")))
-	if got, err := s.ACLTemplate(ctx, id(7)); err != nil || !cmp.Equal(got, want) {
-		t.Errorf("%v: %s", err, cmp.Diff(want, got))
+	if got, err := s.ACLTemplate(ctx, id(7)); err != nil || !cmp.Equal(got, want, butDigest) {
+		t.Errorf("%v: %s", err, cmp.Diff(want, got, butDigest))
 	}
 	if _, err := s.ACLTemplate(ctx, id(8)); !errors.Is(err, sqlstore.ErrNotFound) {
 		t.Errorf("a template that is not there answers %v", err)
 	}
 	list := []keyserver.ACLTemplate{{ID: id(3), Name: "empty"}, {ID: id(7), Name: "ü", MemberCount: 3}}
-	if got, err := s.ACLTemplates(ctx); err != nil || !cmp.Equal(got, list) {
+	if got, err := s.ACLTemplates(ctx, keyserver.ACLTemplateQuery{}); err != nil || !cmp.Equal(got, list) {
 		t.Errorf("%v: %s", err, cmp.Diff(list, got))
 	}
 	if n, err := s.ACLTemplateCount(ctx); err != nil || n != 2 {
@@ -132,8 +136,8 @@ func testTemplates(t *testing.T, make newDatabase) {
 			tx.DeleteACLTemplateMember(ctx, keyserver.TemplateMemberRef{Template: id(7), Principal: limited.Principal}), tx.RenameACLTemplate(ctx, keyserver.ACLTemplateChange{ID: id(7), Name: "renamed"}))
 	})
 	want = template(7, "renamed", member(1, 8, keyserver.Read), replaced)
-	if got, err := s.ACLTemplate(ctx, id(7)); err != nil || !cmp.Equal(got, want) {
-		t.Errorf("%v: %s", err, cmp.Diff(want, got))
+	if got, err := s.ACLTemplate(ctx, id(7)); err != nil || !cmp.Equal(got, want, butDigest) {
+		t.Errorf("%v: %s", err, cmp.Diff(want, got, butDigest))
 	}
 	both := map[keyserver.ID]keyserver.TemplateMember{id(7): replaced, id(3): replaced}
 	if got, err := s.ACLTemplateMemberships(ctx, replaced.Principal); err != nil || !cmp.Equal(got, both) {
@@ -151,6 +155,67 @@ func testTemplates(t *testing.T, make newDatabase) {
 	}
 	if err != nil || !cmp.Equal(page.Changes, changes) {
 		t.Errorf("%v: %s", err, cmp.Diff(changes, page.Changes))
+	}
+}
+
+var butDigest = cmpopts.IgnoreFields(keyserver.ACLTemplate{}, "MembersDigest")
+
+// testMembersDigest: another one for each change of the members, the same for the same
+// members, and the same in a list as alone.
+func testMembersDigest(t *testing.T, make newDatabase) {
+	s := openStore(t, make)
+	ctx := t.Context()
+	digest := func(template uint64) string {
+		t.Helper()
+		one, err := s.ACLTemplate(ctx, id(template))
+		if err != nil || len(one.MembersDigest) == 0 {
+			t.Fatalf("%x, %v", one.MembersDigest, err)
+		}
+		list, err := s.ACLTemplates(ctx, keyserver.ACLTemplateQuery{Digests: true})
+		i := slices.IndexFunc(list, func(l keyserver.ACLTemplate) bool { return l.ID == id(template) })
+		if err != nil || i < 0 || !bytes.Equal(list[i].MembersDigest, one.MembersDigest) {
+			t.Errorf("template %d alone has %x, and the list %+v, %v", template, one.MembersDigest, list, err)
+		}
+		return string(one.MembersDigest)
+	}
+	put := func(m keyserver.TemplateMember) func(context.Context, *sqlstore.Tx) error {
+		return func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.PutACLTemplateMember(ctx, keyserver.TemplateMembership{Template: id(7), Member: m})
+		}
+	}
+	update(t, s, insertTemplate(template(7, "a")), insertTemplate(template(8, "b")))
+	if digest(7) == digest(8) {
+		t.Error("templates without members have one digest, by which they are known to have none")
+	}
+	limited := member(1, 9, keyserver.Read)
+	limited.MaxUsage = 3
+	seen := map[string]string{digest(7): "nobody"}
+	for _, change := range []struct {
+		what  string
+		write func(context.Context, *sqlstore.Tx) error
+	}{
+		{"a member", put(member(1, 8, keyserver.Read))},
+		{"more rights", put(member(1, 8, keyserver.Write))},
+		{"another member", put(member(1, 9, keyserver.Read))},
+		{"a limit", put(limited)},
+		{"of another system", put(member(2, 8, keyserver.Write))},
+		{"one less", func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.DeleteACLTemplateMember(ctx, keyserver.TemplateMemberRef{Template: id(7), Principal: limited.Principal})
+		}},
+	} {
+		update(t, s, change.write)
+		now := digest(7)
+		if before, again := seen[now]; again {
+			t.Errorf("%s: the digest is that of %s", change.what, before)
+		}
+		seen[now] = change.what
+	}
+	before := digest(7)
+	update(t, s, put(limited), func(ctx context.Context, tx *sqlstore.Tx) error {
+		return tx.RenameACLTemplate(ctx, keyserver.ACLTemplateChange{ID: id(7), Name: "renamed"})
+	})
+	if digest(7) == before || seen[digest(7)] != "of another system" {
+		t.Error("the same members, under another name, have another digest")
 	}
 }
 

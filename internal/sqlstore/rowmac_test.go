@@ -325,7 +325,7 @@ func testTamperedRowsRefused(t *testing.T, _ database, s *sqlstore.Store, o outs
 		"TrustedServers":    failure(s.TrustedServers(ctx)),
 		"PrincipalTrusts":   failure(s.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{})),
 		"RevocationStates":  failure(s.RevocationStates(ctx)),
-		"ACLTemplates":      failure(s.ACLTemplates(ctx)),
+		"ACLTemplates":      failure(s.ACLTemplates(ctx, keyserver.ACLTemplateQuery{Digests: true})),
 		"ACLTemplate":       failure(s.ACLTemplate(ctx, id(90))),
 		"Memberships":       failure(s.ACLTemplateMemberships(ctx, ref(20))),
 		"Directories":       failure(s.TemplatedDirectories(ctx)),

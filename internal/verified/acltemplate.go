@@ -40,8 +40,13 @@ type TemplateMemberResult struct {
 }
 
 // ACLTemplates lists the templates.
-func (s *Service) ACLTemplates(ctx context.Context, by keyserver.Caller) ([]keyserver.ACLTemplate, error) {
-	return s.ks.ACLTemplates(ctx, by)
+func (s *Service) ACLTemplates(ctx context.Context, by keyserver.Caller, q keyserver.ACLTemplateQuery) ([]keyserver.ACLTemplate, error) {
+	return s.ks.ACLTemplates(ctx, by, q)
+}
+
+// aclTemplates is the list that a change of a template is decided and judged by.
+func (s *Service) aclTemplates(ctx context.Context, by keyserver.Caller) ([]keyserver.ACLTemplate, error) {
+	return s.ks.ACLTemplates(ctx, by, keyserver.ACLTemplateQuery{})
 }
 
 // ACLTemplate reads a template with its members.
@@ -61,7 +66,7 @@ func (s *Service) CreateACLTemplate(ctx context.Context, by keyserver.Caller, na
 	}
 	var id keyserver.ID
 	return verifiedWrite[[]keyserver.ACLTemplate, ACLTemplateResult]{
-		read: func(ctx context.Context) ([]keyserver.ACLTemplate, error) { return s.ks.ACLTemplates(ctx, by) },
+		read: func(ctx context.Context) ([]keyserver.ACLTemplate, error) { return s.aclTemplates(ctx, by) },
 		refuse: func(before []keyserver.ACLTemplate) error {
 			return refuseTakenTemplateName(before, keyserver.ID{}, name)
 		},
@@ -87,7 +92,7 @@ func (s *Service) RenameACLTemplate(ctx context.Context, by keyserver.Caller, ch
 		return ACLTemplateResult{}, err
 	}
 	return verifiedWrite[[]keyserver.ACLTemplate, ACLTemplateResult]{
-		read: func(ctx context.Context) ([]keyserver.ACLTemplate, error) { return s.ks.ACLTemplates(ctx, by) },
+		read: func(ctx context.Context) ([]keyserver.ACLTemplate, error) { return s.aclTemplates(ctx, by) },
 		refuse: func(before []keyserver.ACLTemplate) error {
 			t, ok := findTemplate(before, change.ID)
 			if !ok {
@@ -110,7 +115,7 @@ func (s *Service) RenameACLTemplate(ctx context.Context, by keyserver.Caller, ch
 // DeleteACLTemplate removes a template and verifies its absence.
 func (s *Service) DeleteACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID) (ACLTemplateGone, error) {
 	return verifiedWrite[[]keyserver.ACLTemplate, ACLTemplateGone]{
-		read: func(ctx context.Context) ([]keyserver.ACLTemplate, error) { return s.ks.ACLTemplates(ctx, by) },
+		read: func(ctx context.Context) ([]keyserver.ACLTemplate, error) { return s.aclTemplates(ctx, by) },
 		refuse: func(before []keyserver.ACLTemplate) error {
 			if _, ok := findTemplate(before, id); !ok {
 				return noTemplate(id)

@@ -29,11 +29,11 @@ func (l *templateLiar) twist(m *keyserver.TemplateMember, d *keyserver.NewTempla
 	}
 }
 
-func (l *templateLiar) ACLTemplates(ctx context.Context, by keyserver.Caller) ([]keyserver.ACLTemplate, error) {
+func (l *templateLiar) ACLTemplates(ctx context.Context, by keyserver.Caller, q keyserver.ACLTemplateQuery) ([]keyserver.ACLTemplate, error) {
 	if err := l.reading(); err != nil {
 		return nil, err
 	}
-	list, err := l.Port.ACLTemplates(ctx, by)
+	list, err := l.Port.ACLTemplates(ctx, by, q)
 	for i := range list {
 		list[i].Writable = list[i].Writable && (!l.denies || l.writes == 0)
 	}

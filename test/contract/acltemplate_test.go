@@ -156,6 +156,23 @@ func TestACLTemplates(t *testing.T) {
 			t.Errorf("somebody who is no member sees %v", list)
 		}
 
+		digest := func() any {
+			t.Helper()
+			listed := s.OK(t, officer, "GET", "/api/acl-templates?includeDigests=true", nil).List(t, "templates")[0]["membersDigest"]
+			if alone := s.OK(t, admin, "GET", path+"/members", nil).Body["digest"]; listed == "" || listed != alone {
+				t.Errorf("the digest is %v in the list, and %v alone", listed, alone)
+			}
+			return listed
+		}
+		before := digest()
+		s.OK(t, admin, "POST", path+"/members", join(rig.Object{"systemId": members[0]["systemId"], "principalId": members[0]["principalId"]}, rig.Object{"rights": []string{"OWNER"}, "maxUsage": 5}))
+		if digest() == before {
+			t.Error("other members, and the same digest")
+		}
+		if _, there := s.OK(t, officer, "GET", "/api/acl-templates", nil).List(t, "templates")[0]["membersDigest"]; there {
+			t.Error("a digest that nobody asked for")
+		}
+
 		directory := s.OK(t, admin, "POST", "/api/templated-directories", rig.Object{"path": "/a", "aclTemplateId": id}).Text(t, "id")
 		s.Refused(t, admin, "DELETE", "/api/acl-templates/"+noID, nil, http.StatusNotFound, "NOT_FOUND")
 		s.Refused(t, admin, "DELETE", path, nil, http.StatusConflict, "IN_USE")

@@ -138,7 +138,7 @@ func (w *world) held(t *testing.T) map[string]string {
 		}
 		all["CA "+hex.EncodeToString(*ca.CertHash)] = ""
 	}
-	templates, err := w.admin.ListACLTemplates(t.Context())
+	templates, err := w.admin.ListACLTemplates(t.Context(), schema.ACLTemplateQuery{})
 	if err != nil {
 		t.Fatal(err)
 	}

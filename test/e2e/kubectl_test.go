@@ -124,7 +124,7 @@ func (w *world) serverSideApply(t *testing.T) {
 		}
 	}
 	members := func() (n int) {
-		list, err := w.admin.ListACLTemplates(t.Context())
+		list, err := w.admin.ListACLTemplates(t.Context(), schema.ACLTemplateQuery{})
 		if err != nil || len(list.Templates) != 1 {
 			return -1
 		}
