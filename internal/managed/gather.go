@@ -58,6 +58,9 @@ func (r *reconciler[T, D]) connect(ctx context.Context, p *pass[T, D]) error {
 	if err != nil {
 		return fmt.Errorf("read KeyServer %q: %w", name, err)
 	}
+	if !ks.DeletionTimestamp.IsZero() && !p.facts.Deleting && p.facts.Owned == "" {
+		return link.NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q is being deleted; nothing new is made through it", name)
+	}
 	p.keyServer = ks
 	if err := r.enter(ctx, p); err != nil {
 		return err
