@@ -65,6 +65,21 @@ contract. [openapi.json](openapi.json) has the same as schemas.
 A request may name each member once, and only members that the route knows; anything else is
 400 ` + "`BAD_REQUEST`" + ` with the member's name, before anything reaches the key server.
 
+What cannot be read as HTTP is answered before any route is known, by Go's HTTP library: a
+line of ` + "`text/plain`" + ` (` + "`400 Bad Request`" + `, with or without a colon and a reason), no
+` + "`code`" + `, no ` + "`X-Request-Id`" + `, and the connection is closed. These are
+
+| status | what was sent |
+|---|---|
+| 400 | a request line that is none, or whose path has a wrong escape (` + "`%zz`" + `); a header line without a colon; no ` + "`Host`" + ` in HTTP/1.1, or a malformed one; several lengths |
+| 417 | ` + "`Expect`" + ` with anything but ` + "`100-continue`" + `; the body is empty |
+| 431 | a request line and headers of more than about 20 KiB together |
+| 501 | a ` + "`Transfer-Encoding`" + ` other than ` + "`chunked`" + ` |
+| 505 | another version of HTTP than 1.0, 1.1 and 2 |
+
+Over HTTP/2 they end the stream or the connection with an error of HTTP/2 instead; there 431 is a
+line of HTML.
+
 Each type is described under the first route that takes or answers it, and linked from the others.
 
 `

@@ -23,7 +23,7 @@ type ACLTemplateList struct {
 
 // ACLTemplateRequest names a template, new or to be renamed.
 type ACLTemplateRequest struct {
-	Name string `json:"name" limit:"1..128" doc:"Trimmed before use."`
+	Name string `json:"name" limit:"1..128" trim:"true" doc:"Trimmed before use."`
 }
 
 // RenameACLTemplateRequest renames a template.

@@ -11,6 +11,7 @@
 //	                        also json:"-"
 //	limit:"1..128"          characters of a string, decoded bytes of a Base64,
 //	                        value of a number; either side may be left out
+//	trim:"true"             white space around the string is no part of it
 //	items:"0..64"           length of an array
 //	enum:"a,b"              the only values
 //	example:"-"             left out of examples: it goes with another choice

@@ -68,7 +68,11 @@ func Database(store *sqlstore.Store, kek func() (url string, err error)) []Check
 	opened := errors.New("the data key is not open")
 	return []Check{
 		{"schema", func(ctx context.Context, _ func(string) error) (string, error) {
-			return "the database is of this version", store.Ping(ctx) // another one is not opened
+			holds := "the database is of this version" // an older one is not opened
+			if newer := store.Ahead(); newer != "" {
+				holds = newer
+			}
+			return holds, store.Ping(ctx)
 		}},
 		{"key", func(ctx context.Context, found func(string) error) (string, error) {
 			custodian, err := openKey(ctx, store, kek)

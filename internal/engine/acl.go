@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
@@ -23,6 +24,27 @@ func (e *Engine) ACL(ctx context.Context, by keyserver.Caller, link keyserver.Hi
 		acl.Expired = access.Expired(acl, e.Clock())
 		return notFound(err, fault.ACLNotFound, "the key has no access control list")
 	}, e.ownerOr(keyserver.Read, link, &key))
+	acl.Link = link
+	return acl, err
+}
+
+// OwnACL implements keyserver.ACLs. It tells the caller no more than to use the key
+// would. What a peer's list has is the peer's to tell, which has no question for this.
+func (e *Engine) OwnACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, own keyserver.PrincipalRef) (keyserver.ACL, error) {
+	var key *heldKey
+	var acl keyserver.ACL
+	r := request{by: by, op: keyserver.OpReadACL, link: link, object: link.Base64() + " for " + own.String()}
+	err := e.perform(ctx, r, func() (err error) {
+		acl, err = e.Store.ACL(ctx, key.id)
+		acl.Entries = slices.DeleteFunc(acl.Entries, func(entry keyserver.ACLEntry) bool { return entry.Principal != own })
+		acl.Expired = access.Expired(acl, e.Clock())
+		return notFound(err, fault.ACLNotFound, "the key has no access control list")
+	}, func(ctx context.Context, who access.Subject) error {
+		if _, foreign := e.foreign(link); foreign || !who.Is(own) {
+			return fault.New(fault.ACLDenied, "without READ on the key, the entry of %s is for that principal alone to read", own).Audited(fault.ReasonACLDenied)
+		}
+		return e.find(ctx, link, fault.ACLNotFound, &key)
+	})
 	acl.Link = link
 	return acl, err
 }

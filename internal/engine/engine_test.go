@@ -303,6 +303,19 @@ func TestACLBelongsToItsOwner(t *testing.T) {
 		_, err = f.ACL(ctx, f.Admin, "\x01")
 		refused(t, f, err, fault.ACLNotFound, fault.ReasonObjectNotFound)
 
+		_, err = f.OwnACL(ctx, other, link, reader.Principal)
+		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+		_, err = f.OwnACL(ctx, f.Admin, "\x09\x00\x00\x0012345678", f.Admin.Principal)
+		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+		_, err = f.OwnACL(ctx, other, "\x01", other.Principal)
+		refused(t, f, err, fault.ACLNotFound, fault.ReasonObjectNotFound)
+		if own := must(f.OwnACL(ctx, other, link, other.Principal))(t); len(own.Entries) != 0 {
+			t.Errorf("who has no entry is shown %+v", own.Entries)
+		}
+		if own := must(f.OwnACL(ctx, reader, link, reader.Principal))(t); len(own.Entries) != 1 || own.Entries[0].Principal != reader.Principal {
+			t.Errorf("the own entry is shown as %+v", own.Entries)
+		}
+
 		acl := must(f.ACL(ctx, reader, link))(t)
 		if e, _ := acl.Entry(reader.Principal); e.Rights != keyserver.Write|keyserver.Read {
 			t.Errorf("WRITE is held as %v, want it widened by READ", e.Rights.Names())

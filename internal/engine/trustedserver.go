@@ -24,6 +24,7 @@ const resolveTimeout = 3 * time.Second
 type Self struct {
 	ServerName string
 	Port       uint16 // of the external listener; 0 where there is none
+	Everywhere bool   // that listener takes any address of this machine
 	// Certificate is its own, issued by the internal CA, as peers are shown it at
 	// this moment. Replicas answer the same.
 	Certificate func(context.Context) *x509.Certificate
@@ -61,7 +62,7 @@ func (e *Engine) AddTrustedServer(ctx context.Context, by keyserver.Caller, n ke
 		if err != nil {
 			return err
 		}
-		if err := e.refuseOwnAddress(ctx, peer.Name); err != nil {
+		if err := e.refuseOwnAddress(ctx, peer.Name, peer.Port); err != nil {
 			return err
 		}
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) (err error) {
@@ -157,7 +158,7 @@ func (e *Engine) describePeer(n keyserver.NewTrustedServer) (peer keyserver.Trus
 // refuseOwnAddress refuses a server name that leads back to this machine. Why
 // a name did not resolve is nobody's business but the log's: all such refusals
 // read the same (contract 13.2).
-func (e *Engine) refuseOwnAddress(ctx context.Context, name string) error {
+func (e *Engine) refuseOwnAddress(ctx context.Context, name string, port uint16) error {
 	resolving, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
 	found, err := e.Self.Resolver.LookupNetIP(resolving, "ip", name)
@@ -172,7 +173,7 @@ func (e *Engine) refuseOwnAddress(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if leadsTo(found, own) {
+	if leadsTo(found, own) || e.Self.Everywhere && port == e.Self.Port && slices.ContainsFunc(found, netip.Addr.IsLoopback) {
 		return invalidPeer("the peer's server name resolves to an address of this key server")
 	}
 	return nil

@@ -87,6 +87,9 @@ type Keys interface {
 // where the link names no key, and AmendACL also where the principal has no entry.
 type ACLs interface {
 	ACL(ctx context.Context, by Caller, link HiddenLink) (ACL, error)
+	// OwnACL reads, of the list of a key of this key server, the entry of the caller, or
+	// of a group of the caller's, alone. It takes no right on the list.
+	OwnACL(ctx context.Context, by Caller, link HiddenLink, own PrincipalRef) (ACL, error)
 	// GrantACL adds rights to the principal's entry, which it makes where
 	// there is none; limits are replaced.
 	GrantACL(ctx context.Context, by Caller, change ACLChange) error

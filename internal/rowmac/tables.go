@@ -69,4 +69,5 @@ var Without = map[string]string{
 	"leases":           "a wrong one delays work that each process would do",
 	"known_origins":    "from where somebody has logged in",
 	"keyserver_schema": "the version of the schema",
+	"schema_floor":     "a wrong one keeps programs from starting, or lets one start that does not know the schema",
 }

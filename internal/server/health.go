@@ -124,6 +124,9 @@ func (h *health) warnings() []string {
 	if w := h.warning.Load(); w != nil && *w != "" {
 		all = append(all, *w)
 	}
+	if w := h.store.Ahead(); w != "" {
+		all = append(all, w)
+	}
 	return all
 }
 

@@ -12,31 +12,37 @@ import (
 func (s *Server) self(leaf leaves, external net.Listener) engine.Self {
 	self := engine.Self{
 		ServerName: s.cfg.ServerName, Certificate: leaf.present,
-		Resolver: net.DefaultResolver, Addresses: ownAddresses,
+		Resolver: net.DefaultResolver,
 	}
-	if external != nil {
-		self.Port = listenerPort(external)
-	}
+	at := listensAt(external)
+	self.Port, self.Everywhere = at.Port(), at.IsValid() && at.Addr().IsUnspecified()
+	self.Addresses = func() ([]netip.Addr, error) { return ownAddresses(at.Addr()) }
 	return self
 }
 
-// listenerPort is the port that was bound, which the flag may have left open.
-func listenerPort(l net.Listener) uint16 {
-	if at, err := netip.ParseAddrPort(l.Addr().String()); err == nil {
-		return at.Port()
+// listensAt is the address of a listener, with the port that the flag may have left
+// open; none where there is no listener.
+func listensAt(l net.Listener) netip.AddrPort {
+	if l == nil {
+		return netip.AddrPort{}
 	}
-	return 0
+	at, _ := netip.ParseAddrPort(l.Addr().String()) // which a listener of TCP has
+	return at
 }
 
 // ownAddresses are the addresses of all interfaces, as each of them is
-// configured. The rest of a network does not belong to the machine, not even
-// of 127.0.0.0/8: two key servers on one machine can tell each other apart.
-func ownAddresses() ([]netip.Addr, error) {
+// configured, and where the listener for peers is. The rest of a network does not
+// belong to the machine, not even of 127.0.0.0/8: two key servers on one machine
+// can tell each other apart.
+func ownAddresses(listener netip.Addr) ([]netip.Addr, error) {
 	networks, err := net.InterfaceAddrs()
 	if err != nil {
 		return nil, err
 	}
 	var own []netip.Addr
+	if listener.IsValid() && !listener.IsUnspecified() {
+		own = append(own, listener)
+	}
 	for _, n := range networks {
 		if prefix, err := netip.ParsePrefix(n.String()); err == nil {
 			own = append(own, prefix.Addr())

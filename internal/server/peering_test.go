@@ -7,15 +7,17 @@ import (
 	"testing"
 )
 
-// The loopback address is this machine's own, its neighbours are not: two key
-// servers on one machine can be peers.
+// The loopback address is this machine's own, and the one that is listened at; their
+// neighbours are not: two key servers on one machine can be peers.
 func TestOwnAddresses(t *testing.T) {
-	own, err := ownAddresses()
+	own, err := ownAddresses(netip.MustParseAddr("127.0.0.3"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Contains(own, netip.MustParseAddr("127.0.0.1")) {
-		t.Errorf("127.0.0.1 is missing in %v", own)
+	for _, address := range []string{"127.0.0.1", "127.0.0.3"} {
+		if !slices.Contains(own, netip.MustParseAddr(address)) {
+			t.Errorf("%s is missing in %v", address, own)
+		}
 	}
 	if slices.Contains(own, netip.MustParseAddr("127.0.0.2")) {
 		t.Errorf("127.0.0.2 is in %v", own)
@@ -29,7 +31,7 @@ func TestListenerPort(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		if got := listenerPort(l); got == 0 {
+		if got := listensAt(l).Port(); got == 0 {
 			t.Errorf("%s: no port", l.Addr())
 		}
 	}

@@ -397,6 +397,7 @@ func (s *Server) background(loop func(context.Context)) {
 // serve runs one HTTP server until Shutdown.
 func (s *Server) serve(l net.Listener, srv *http.Server) {
 	srv.ReadHeaderTimeout, srv.IdleTimeout, srv.MaxHeaderBytes = headerTimeout, idleTimeout, maxHeaderBytes
+	srv.DisableGeneralOptionsHandler = true // OPTIONS * is an unknown path like any other, and is answered so
 	srv.ErrorLog = log.New(logWriter{s.cfg.Logger}, "", 0)
 	done := make(chan struct{})
 	go func() {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/version"
 )
 
 // deadline is far longer than anything here takes.
@@ -412,32 +414,65 @@ func testFailedTransaction(t *testing.T, make newDatabase) {
 	update(t, s, insertRole(role(1, "a"))) // and the store still works
 }
 
+// What is newer is refused where it is below the floor, or says nothing of one; what is
+// above it is opened, and said to be newer.
 func testOtherVersions(t *testing.T, make newDatabase) {
+	const newer = `INSERT INTO keyserver_schema (version_id, is_applied) VALUES (999, true)`
+	const signed = `UPDATE schema_floor SET version = 999, release = '9.9.0'`
 	cases := map[string]struct {
 		reason string
-		tamper string
+		tamper []string
 		want   error
 		ro     error
+		says   string // of the refusal, or what Ahead says
 	}{
-		"Newer": {"a newer version may mean anything", `INSERT INTO keyserver_schema (version_id, is_applied) VALUES (999, true)`, sqlstore.ErrNewerVersion, sqlstore.ErrNewerVersion},
-		"Older": {"reading alone does not migrate", `DELETE FROM keyserver_schema WHERE version_id = (SELECT max(version_id) FROM keyserver_schema)`, nil, sqlstore.ErrOlderVersion},
+		"TooNew": {
+			"it says that this program is too old", []string{newer, signed + `, floor = 998, floor_release = '9.8.0'`},
+			sqlstore.ErrNewerVersion, sqlstore.ErrNewerVersion, "has schema 999, of release 9.9.0, and this program, release " + version.String() + ", knows schemas up to",
+		},
+		"NotSigned": {
+			"the newer program died before it said who it is", []string{newer, `UPDATE schema_floor SET floor = 998`},
+			sqlstore.ErrNewerVersion, sqlstore.ErrNewerVersion, "use the program that wrote it",
+		},
+		"WithinTheFloor": {"what was added is no concern of an older program", []string{newer, signed}, nil, nil, "of release 9.9.0"},
+		"Older": {
+			"reading alone does not migrate", []string{`DROP TABLE schema_floor`, `DELETE FROM keyserver_schema WHERE version_id >= 37`},
+			nil, sqlstore.ErrOlderVersion, "",
+		},
 	}
 	for name, tc := range cases {
 		d := make(t)
 		closeStore(t, d.open(t))
-		d.tamper(t, tc.tamper)
-		if s, err := sqlstore.OpenReadOnly(t.Context(), d.config); !errors.Is(err, tc.ro) {
-			t.Errorf("%s: %s: reading only: got %v, want %v", name, tc.reason, err, tc.ro)
-			if s != nil {
+		d.tamper(t, tc.tamper...)
+		for how, open := range map[string]struct {
+			do   func(context.Context, sqlstore.Config) (*sqlstore.Store, error)
+			want error
+		}{"reading only": {sqlstore.OpenReadOnly, tc.ro}, "to serve": {sqlstore.Open, tc.want}} {
+			if name == "Older" && open.want == nil {
+				continue // it would be migrated before it is read
+			}
+			s, err := open.do(t.Context(), d.config)
+			if !errors.Is(err, open.want) {
+				t.Errorf("%s: %s: %s: got %v, want %v", name, tc.reason, how, err, open.want)
+			}
+			said := fmt.Sprint(err)
+			if err == nil {
+				said = s.Ahead()
+				s.UseRowKey(rowKey(t))
 				closeStore(t, s)
 			}
+			if !strings.Contains(said, tc.says) || strings.Contains(said, "\n") {
+				t.Errorf("%s: %s: %q does not say %q", name, how, said, tc.says)
+			}
 		}
-		if tc.want == nil {
-			continue
+	}
+	d := make(t)
+	for range 2 {
+		s := d.open(t)
+		if s.Ahead() != "" {
+			t.Errorf("a database of this version is said to be newer: %s", s.Ahead())
 		}
-		if _, err := sqlstore.Open(t.Context(), d.config); !errors.Is(err, tc.want) {
-			t.Errorf("%s: %s: got %v, want %v", name, tc.reason, err, tc.want)
-		}
+		closeStore(t, s)
 	}
 }
 

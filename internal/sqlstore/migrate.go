@@ -26,61 +26,60 @@ func migrationDir(name string) fs.FS {
 	return dir
 }
 
-// migrate brings the database to the version of this program. Having looked at
-// it under the lock, it refuses what it does not know before it changes anything.
-func migrate(ctx context.Context, d dialect, db pool, log *slog.Logger) (err error) {
+// migrate brings the database to the version of this program, or leaves a newer one
+// that this program can work with as it is. Having looked at it under the lock, it
+// refuses what it does not know before it changes anything. It answers how the database
+// stands then, and the version of this program.
+func migrate(ctx context.Context, d dialect, db pool, log *slog.Logger) (is standing, target int64, err error) {
 	unlock, err := d.lockMigrations(ctx, db)
 	if err != nil {
-		return fmt.Errorf("lock the database for its migration: %w", translate(d, err))
+		return is, 0, fmt.Errorf("lock the database for its migration: %w", translate(d, err))
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 
 	provider, err := newProvider(d, db)
 	if err != nil {
-		return err
+		return is, 0, err
 	}
-	version, err := schemaVersion(ctx, d, db)
-	if err != nil {
-		return err
+	target = latest(provider)
+	if is, err = readStanding(ctx, d, db); err != nil {
+		return is, target, err
 	}
-	target := latest(provider)
-	switch {
-	case version > target:
-		return newer(version, target)
-	case version == target:
-		return nil
+	if err := is.refusal(target); err != nil {
+		return is, target, err
 	}
-	if _, err := provider.Up(ctx); err != nil {
-		return fmt.Errorf("migrate the database from version %d to %d: %w", version, target, translate(d, err))
+	if text := is.ahead(target); text != "" {
+		log.Warn(text)
+		return is, target, nil
 	}
-	log.Info("database migrated", "from", version, "to", target)
-	return nil
+	if from := is.version; from < target {
+		if _, err := provider.Up(ctx); err != nil {
+			return is, target, fmt.Errorf("migrate the database from version %d to %d: %w", from, target, translate(d, err))
+		}
+		log.Info("database migrated", "from", from, "to", target)
+		if is, err = readStanding(ctx, d, db); err != nil {
+			return is, target, err
+		}
+	}
+	return is, target, is.sign(ctx, d, db, target)
 }
 
-// checkVersion accepts only the version of this program.
-func checkVersion(ctx context.Context, d dialect, db pool) error {
+// checkVersion accepts the version of this program, and a newer one that it can work
+// with.
+func checkVersion(ctx context.Context, d dialect, db pool) (is standing, target int64, err error) {
 	provider, err := newProvider(d, db)
 	if err != nil {
-		return err
+		return is, 0, err
 	}
-	version, err := schemaVersion(ctx, d, db)
-	if err != nil {
-		return err
+	target = latest(provider)
+	if is, err = readStanding(ctx, d, db); err != nil {
+		return is, target, err
 	}
-	switch target := latest(provider); {
-	case version > target:
-		return newer(version, target)
-	case version < target:
-		return refuse(ErrOlderVersion,
-			"the database has version %d and this program works on %d: start the server once to bring it up to date", version, target)
-	default:
-		return nil
+	if is.version < target {
+		return is, target, refuse(ErrOlderVersion,
+			"the database has version %d and this program works on %d: start the server once to bring it up to date", is.version, target)
 	}
-}
-
-func newer(version, target int64) error {
-	return refuse(ErrNewerVersion,
-		"the database has version %d, and this program knows versions up to %d: use the program that wrote it, or a later one", version, target)
+	return is, target, is.refusal(target)
 }
 
 func newProvider(d dialect, db pool) (*goose.Provider, error) {

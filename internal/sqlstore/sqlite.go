@@ -78,11 +78,11 @@ func (d *sqlite) prepare(ctx context.Context) error {
 	case err != nil:
 		return refuse(ErrUnusable, "%s cannot be read: %s", d.path(), datadir.ReasonOf(err))
 	}
-	return d.checkHeader()
+	return d.checkHeader(ctx)
 }
 
-// checkHeader refuses a file that is not ours or is from a newer version.
-func (d *sqlite) checkHeader() error {
+// checkHeader refuses a file that is not ours or is from a version that is too new.
+func (d *sqlite) checkHeader(ctx context.Context) (err error) {
 	version, err := datadir.UserVersion(d.path())
 	if err != nil {
 		return err
@@ -92,11 +92,17 @@ func (d *sqlite) checkHeader() error {
 	if err != nil {
 		return err
 	}
-	// The log may hold a newer version still; migrate looks again.
-	if version > target {
-		return newer(version, target)
+	if version <= target {
+		return nil // the log may hold a newer version still; migrate looks again
 	}
-	return nil
+	db := d.pool(immutable, 1)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	is, err := readStanding(ctx, d, db)
+	if err != nil {
+		return err
+	}
+	is.version = max(is.version, version)
+	return is.refusal(target)
 }
 
 // create makes the database under another name, complete and folded into one
@@ -117,7 +123,7 @@ func (d *sqlite) create(ctx context.Context) error {
 		return refuse(ErrUnusable, "%s cannot be written: %s", d.dir, datadir.ReasonOf(err))
 	}
 	db := openSQLite(name, "rw", 1)
-	err := migrate(ctx, temporary, db, d.log)
+	_, _, err := migrate(ctx, temporary, db, d.log)
 	if err := errors.Join(err, db.Close()); err != nil {
 		return fmt.Errorf("create the database: %w", err)
 	}

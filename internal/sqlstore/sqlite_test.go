@@ -62,8 +62,9 @@ func TestDirectoryRefused(t *testing.T) {
 			}
 		}, sqlstore.ErrUnusable},
 		"Newer": {"a newer version, told from the file alone", func(t *testing.T, dir string) {
-			d := database{config: sqlstore.Config{Dir: dir}}
+			d := database{config: sqlstore.Config{Dir: dir}, driver: "sqlite", source: filepath.Join(dir, "keyserver.db")}
 			closeStore(t, d.open(t))
+			d.tamper(t, `UPDATE schema_floor SET floor = 998`)
 			f, err := os.OpenFile(filepath.Join(dir, "keyserver.db"), os.O_WRONLY, 0)
 			if err != nil {
 				t.Fatal(err)

@@ -73,6 +73,8 @@ type Store struct {
 	claimed  atomic.Bool                            // SQLite: the one chain is taken
 	journal  atomic.Pointer[journaled]              // SQLite: where that chain is written
 	tail     atomic.Pointer[[]keyserver.AuditEntry] // read-only: rows that were only in a journal
+	target   int64                                  // the version of the schema that this program is of
+	ahead    atomic.Pointer[string]                 // that the database is newer; empty where it is not
 	closing  sync.Once
 	closed   error
 
@@ -81,9 +83,10 @@ type Store struct {
 }
 
 // Open opens the database for this process, makes it where there is none and
-// brings an older one up to date. It refuses with one sentence, having changed
-// nothing, a database of something else (ErrForeign), one from a newer version
-// (ErrNewerVersion), and a directory that another process uses (ErrInUse) or
+// brings an older one up to date. One of a newer version stays as it is, where that
+// lets this program work with it (Ahead). It refuses with one sentence, having changed
+// nothing, a database of something else (ErrForeign), one from a version that is too
+// new (ErrNewerVersion), and a directory that another process uses (ErrInUse) or
 // that cannot be used (ErrUnusable).
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	cfg, err := cfg.complete()
@@ -95,10 +98,13 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := migrate(ctx, d, p.write, cfg.Logger); err != nil {
+	is, target, err := migrate(ctx, d, p.write, cfg.Logger)
+	if err != nil {
 		return nil, errors.Join(err, p.close())
 	}
 	s := newStore(cfg, d, p)
+	s.target = target
+	s.stands(is)
 	s.writer = newWriter(d, p.write)
 	if err := d.recoverTrail(ctx, s); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -110,7 +116,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 }
 
 // OpenReadOnly opens the database beside a process that may be serving from
-// it. It migrates nothing and refuses a database of any other version.
+// it. It migrates nothing and refuses a database of an older version, and of a newer one
+// that this program cannot work with.
 func OpenReadOnly(ctx context.Context, cfg Config) (*Store, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -121,10 +128,14 @@ func OpenReadOnly(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkVersion(ctx, d, p.read); err != nil {
+	is, target, err := checkVersion(ctx, d, p.read)
+	if err != nil {
 		return nil, errors.Join(err, p.close())
 	}
-	return newStore(cfg, d, p), nil
+	s := newStore(cfg, d, p)
+	s.target = target
+	s.stands(is)
+	return s, nil
 }
 
 func newStore(cfg Config, d dialect, p pools) *Store {
@@ -164,12 +175,15 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.row(ctx, `SELECT 1`, nil, &one)
 }
 
-// Writable answers nil if the database takes writes. It writes nothing.
+// Writable answers nil if the database takes writes, of this program. It writes nothing.
 func (s *Store) Writable(ctx context.Context) error {
 	if s.writer == nil {
 		return errors.New("the database is open for reading only")
 	}
-	return s.dialect.writable(ctx, s)
+	if err := s.dialect.writable(ctx, s); err != nil || !s.dialect.shared() {
+		return err
+	}
+	return s.look(ctx)
 }
 
 // Current answers nil if this process knows the database as it was at most

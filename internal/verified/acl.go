@@ -55,16 +55,41 @@ func (s *Service) writeACL(ctx context.Context, by keyserver.Caller, change keys
 	if err := refuseACLChange(change); err != nil {
 		return ACLResult{}, err
 	}
-	exact := operation == "amendACL"
+	exact, own := operation == "amendACL", false
 	return verifiedWrite[keyserver.ACL, ACLResult]{
 		read:   func(ctx context.Context) (keyserver.ACL, error) { return s.ks.ACL(ctx, by, change.Link) },
 		refuse: refuse,
 		write:  func(ctx context.Context, _ keyserver.ACL) error { return send(ctx, by, change) },
+		reread: s.rereadACL(by, change.Link, change.Principal, &own),
 		unread: fault.ReadbackFailed,
 		verdict: func(_, after keyserver.ACL) (ACLResult, error) {
-			return judgeACL(operation, change, exact, after)
+			r, err := judgeACL(operation, change, exact, after)
+			return r.toOwner(own), err
 		},
 	}.do(ctx)
+}
+
+// rereadACL reads the list after a change of it. Whom the change kept from reading the
+// list is still told of the entry that was changed, which is his own or his group's;
+// own says so.
+func (s *Service) rereadACL(by keyserver.Caller, link keyserver.HiddenLink, changed keyserver.PrincipalRef, own *bool) func(context.Context) (keyserver.ACL, error) {
+	return func(ctx context.Context) (keyserver.ACL, error) {
+		acl, err := s.ks.ACL(ctx, by, link)
+		if fault.CodeOf(err) != fault.ACLDenied {
+			return acl, err
+		}
+		acl, err = s.ks.OwnACL(ctx, by, link, changed)
+		*own = err == nil
+		return acl, err
+	}
+}
+
+// toOwner says that the list shows no more than the own entry, where it does.
+func (r ACLResult) toOwner(own bool) ACLResult {
+	if own {
+		r.Detail += "; the list is no longer yours to read, so that it shows that entry alone"
+	}
+	return r
 }
 
 // judgeACL is the verdict on a grant or an amendment.
@@ -99,6 +124,7 @@ func (s *Service) RevokeACL(ctx context.Context, by keyserver.Caller, r keyserve
 	if err := requireID("principalId", r.Principal.ID); err != nil {
 		return ACLResult{}, err
 	}
+	var own bool
 	return verifiedWrite[keyserver.ACL, ACLResult]{
 		read: func(ctx context.Context) (keyserver.ACL, error) { return s.ks.ACL(ctx, by, r.Link) },
 		refuse: func(before keyserver.ACL) error {
@@ -108,15 +134,16 @@ func (s *Service) RevokeACL(ctx context.Context, by keyserver.Caller, r keyserve
 			return nil
 		},
 		write:  func(ctx context.Context, _ keyserver.ACL) error { return s.ks.RevokeACL(ctx, by, r) },
+		reread: s.rereadACL(by, r.Link, r.Principal, &own),
 		unread: fault.ReadbackFailed,
 		verdict: func(_, after keyserver.ACL) (ACLResult, error) {
 			done := ACLResult{Operation: "revokeACL", ACL: after}
 			if entry, still := after.Entry(r.Principal); still {
 				done.Entry, done.Detail = &entry, "the key server accepted the revocation, but the list read back still has the entry"
-				return done, fault.New(fault.NotVerified, "%s", done.Detail)
+				return done.toOwner(own), fault.New(fault.NotVerified, "%s", done.Detail)
 			}
 			done.Verified, done.Detail = true, "the list read back has no entry for the principal"
-			return done, nil
+			return done.toOwner(own), nil
 		},
 	}.do(ctx)
 }

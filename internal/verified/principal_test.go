@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -20,6 +21,8 @@ type principalLiar struct {
 	keyserver.Port
 	deceit
 	distort func(*keyserver.Principal) // of what is read back once a write was sent
+	// meanwhile is what another one does between the read and the write.
+	meanwhile func()
 }
 
 func (l *principalLiar) Principal(ctx context.Context, by keyserver.Caller, id keyserver.ID) (keyserver.Principal, error) {
@@ -46,6 +49,9 @@ func (l *principalLiar) CreatePasswordPrincipal(ctx context.Context, by keyserve
 }
 
 func (l *principalLiar) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, c keyserver.FlagChange) error {
+	if l.meanwhile != nil {
+		l.meanwhile()
+	}
 	return l.send(func() error { return l.Port.UpdatePrincipalFlags(ctx, by, c) })
 }
 
@@ -198,9 +204,8 @@ func TestPrincipalsThatReadBackOtherwise(t *testing.T) {
 		"Subject":   {"CreateXAuth", func(p *keyserver.Principal) { p.Identity.Subject = "S" }},
 		"Audience":  {"CreateXAuth", func(p *keyserver.Principal) { p.Identity.Audiences = nil }},
 		"Identity":  {"CreateGroup", func(p *keyserver.Principal) { p.Identity = &keyserver.Identity{} }},
-		// A setter that assigns the whole word clears what nobody named.
-		"WholeWord": {"Delegate", func(p *keyserver.Principal) { p.Flags = keyserver.FlagDelegation }},
-		"OtherBit":  {"Disable", func(p *keyserver.Principal) { p.Flags |= 0x80 }},
+		// A setter that assigns the whole word changes what nobody can set.
+		"OtherBit": {"Disable", func(p *keyserver.Principal) { p.Flags |= 0x80 }},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -213,8 +218,25 @@ func TestPrincipalsThatReadBackOtherwise(t *testing.T) {
 	}
 }
 
+// Two who each set another flag at the same time have both set theirs, and are told
+// of what else moved.
+func TestFlagsOfTwoWriters(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		p := newPeople(t, f)
+		*p.liar = principalLiar{Port: f.Engine, meanwhile: func() {
+			if err := f.UpdatePrincipalFlags(ctx, p.admin, forPrincipal(p.user, disable)); err != nil {
+				t.Fatal(err)
+			}
+		}}
+		r, err := p.UpdatePrincipalFlags(ctx, p.admin, forPrincipal(p.user, delegate))
+		if err != nil || !r.Saved || r.Before != keyserver.FlagEnable || r.After != keyserver.FlagDelegation || !strings.Contains(r.Detail, "disabled is true now") {
+			t.Errorf("got %+v, %v", r, err)
+		}
+	})
+}
+
 // Whatever the word was and however the key server moves its bits: saved is
-// claimed exactly where the named bits are as asked and no other moved.
+// claimed exactly where the named bits are as asked and none moved that nobody can move.
 func TestVerdictOnAnyFlagWord(t *testing.T) {
 	p := newPeople(t, enginetest.New(t, enginetest.Databases["SQLite"](t)))
 	honest := p.liar.Port
@@ -234,7 +256,7 @@ func TestVerdictOnAnyFlagWord(t *testing.T) {
 		}
 		*p.liar = principalLiar{Port: honest, distort: func(p *keyserver.Principal) { p.Flags = after }}
 		got, err := p.UpdatePrincipalFlags(ctx, p.admin, change)
-		want := after&change.Mask == change.Value&change.Mask && after&^change.Mask == before.Flags&^change.Mask
+		want := after&change.Mask == change.Value&change.Mask && (after^before.Flags)&^change.Mask&^(keyserver.FlagEnable|keyserver.FlagDelegation) == 0
 		if got.Saved != want || (err == nil) != want || got.Before != before.Flags || got.After != after {
 			r.Fatalf("%#x became %#x by %+v: %+v, %v", before.Flags, after, change, got, err)
 		}

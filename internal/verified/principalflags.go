@@ -29,7 +29,7 @@ type RolesResult struct {
 }
 
 // UpdatePrincipalFlags moves the named bits of a principal's flag word and
-// verifies that they moved and no other did.
+// verifies that they moved.
 func (s *Service) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, change keyserver.FlagChange) (FlagsResult, error) {
 	if err := requireID("id", change.ID); err != nil {
 		return FlagsResult{}, err
@@ -58,21 +58,34 @@ func (s *Service) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller,
 	}.do(ctx)
 }
 
-// judgeFlags is the verdict on a change of flags. A bit that nobody named and
-// that moved all the same is a disagreement too: a key server whose setter
-// assigns the whole word could have cleared it.
+// judgeFlags is the verdict on a change of flags. Of the other bits, those that
+// callers may move can have been moved by another one meanwhile: the answer says so.
+// A bit that no caller can move is a disagreement: a key server whose setter assigns
+// the whole word could have changed it.
 func judgeFlags(change keyserver.FlagChange, before, after keyserver.Flags) (FlagsResult, error) {
 	r := FlagsResult{Asked: change, Before: before, After: after}
-	switch wrong := after ^ change.Apply(before); {
+	wrong := after ^ change.Apply(before)
+	switch {
 	case wrong&change.Mask != 0:
 		r.Detail = fmt.Sprintf("the key server did not refuse, but the flag word reads back as %#08x", uint32(after))
+	case wrong&^settableFlags != 0:
+		r.Detail = fmt.Sprintf("bits that were not named and that nobody can set, %#x, moved as well; compare before and after", uint32(wrong&^settableFlags))
 	case wrong != 0:
-		r.Detail = fmt.Sprintf("bits that were not named, %#x, moved as well; compare before and after", uint32(wrong))
+		r.Saved, r.Detail = true, "the flags that were named read back; another one moved meanwhile: "+flagNow(wrong, after)
+		return r, nil
 	default:
 		r.Saved, r.Detail = true, "the flags that were named read back, and no other bit moved"
 		return r, nil
 	}
 	return r, fault.New(fault.NotSaved, "%s", r.Detail)
+}
+
+// flagNow says what one of the flags that callers may move is in a word.
+func flagNow(flag, word keyserver.Flags) string {
+	if flag == keyserver.FlagDelegation {
+		return fmt.Sprintf("delegation is %t now", word.Delegation())
+	}
+	return fmt.Sprintf("disabled is %t now", word.Disabled())
 }
 
 // SetPrincipalRoles makes the roles all that a principal holds and verifies it.

@@ -324,6 +324,30 @@ func TestASwallowedWriteIsNeverASuccess(t *testing.T) {
 	}
 }
 
+// A list that is refused once it was changed proves nothing: the entry does, which its
+// holder may read all the same.
+func TestARefusedReadBackIsNoSuccess(t *testing.T) {
+	denied := fault.New(fault.ACLDenied, "no")
+	for name, tc := range map[string]struct {
+		of   func(w *world) keyserver.PrincipalRef
+		want fault.Code
+	}{
+		"Own":      {func(w *world) keyserver.PrincipalRef { return w.admin.Principal }, fault.NotVerified},
+		"AnOthers": {func(w *world) keyserver.PrincipalRef { return w.other.Principal }, fault.ReadbackFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+				w := newWorld(t, f)
+				w.liar.swallow, w.liar.readFails = true, denied
+				r, err := w.RevokeACL(ctx, w.admin, keyserver.ACLRevocation{Link: w.link, Principal: tc.of(w)})
+				if r.Verified || fault.CodeOf(err) != tc.want {
+					t.Errorf("got %+v, %v, want %s", r, err, tc.want)
+				}
+			})
+		})
+	}
+}
+
 func TestALostConnectionAfterTheWriteIsNoSuccess(t *testing.T) {
 	for name, tc := range writes {
 		t.Run(name, func(t *testing.T) {

@@ -15,6 +15,9 @@ type verifiedWrite[S, R any] struct {
 	// refuse decides on the state before whether to send anything. Nil never refuses.
 	refuse func(before S) error
 	write  func(ctx context.Context, before S) error
+	// reread, when set, takes the place of the second read, for a write after which
+	// the caller may no longer read all that it could before.
+	reread func(ctx context.Context) (S, error)
 	// verdict describes the re-read state, never what was sent. A verdict that
 	// is bad comes as the filled result together with a fault.
 	verdict func(before, after S) (R, error)
@@ -37,11 +40,18 @@ func (w verifiedWrite[S, R]) do(ctx context.Context) (R, error) {
 	if err := w.write(ctx, before); err != nil {
 		return none, err
 	}
-	after, err := w.read(ctx)
+	after, err := w.readAgain(ctx)
 	if err != nil {
 		return none, w.readbackFault(err)
 	}
 	return w.verdict(before, after)
+}
+
+func (w verifiedWrite[S, R]) readAgain(ctx context.Context) (S, error) {
+	if w.reread != nil {
+		return w.reread(ctx)
+	}
+	return w.read(ctx)
 }
 
 func (w verifiedWrite[S, R]) readbackFault(err error) error {

@@ -81,6 +81,38 @@ func TestAmendACLFields(t *testing.T) {
 	})
 }
 
+// Who gives up an entry of his own, or makes it too little to read the list with, is
+// told of that entry, and of no other.
+func TestOwnACLEntry(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin, link := s.AsAdmin(t), s.mint(t, "key")
+		user, pair := s.holder(t, keyserver.RoleEncryptor)
+		entry := join(pair, rig.Object{"ttag": link})
+		owns := func() {
+			t.Helper()
+			s.OK(t, admin, "POST", "/api/keys/acl/grant", join(entry, rig.Object{"rights": []string{"OWNER"}}))
+		}
+		shut := func() {
+			t.Helper()
+			s.Refused(t, user, "POST", "/api/keys/acl/get", rig.Object{"ttag": link}, http.StatusForbidden, "ACL_DENIED")
+		}
+
+		owns()
+		a := s.OK(t, user, "POST", "/api/keys/acl/revoke", entry)
+		if a.Body["verified"] != true || a.Body["entry"] != nil || a.At(t, "acl", "entryCount") != 0.0 {
+			t.Errorf("its own entry was revoked: %s", a.Raw)
+		}
+		shut()
+
+		owns()
+		a = s.OK(t, user, "POST", "/api/keys/acl/update", join(entry, rig.Object{"rights": []string{"OWNER"}, "endTime": stamp(time.Now().Add(-time.Hour))}))
+		if a.Body["verified"] != true || a.At(t, "entry", "endTimeUnset") != false || a.At(t, "acl", "entryCount") != 1.0 || a.At(t, "acl", "expired") != true {
+			t.Errorf("its own entry has ended: %s", a.Raw)
+		}
+		shut()
+	})
+}
+
 // The life of an entry: grant, amend down, revoke, each read back.
 func TestACLEntryLife(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {

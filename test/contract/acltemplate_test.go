@@ -80,7 +80,8 @@ func TestRenameACLTemplate(t *testing.T) {
 			"Unknown":     {"/api/acl-templates/" + noID, rig.Object{"name": "x"}, 404, "NOT_FOUND", ""},
 			"NoName":      {path, rig.Object{}, 400, "BAD_REQUEST", "name"},
 			"EmptyName":   {path, rig.Object{"name": ""}, 400, "BAD_REQUEST", "name"},
-			"BlankName":   {path, rig.Object{"name": "  "}, 400, "BAD_REQUEST", "name"},
+			"BlankName":   {path, rig.Object{"name": " \t\n"}, 400, "BAD_REQUEST", "name"},
+			"TwoLines":    {path, rig.Object{"name": "a\nb"}, 400, "BAD_REQUEST", "name"},
 			"NameOnly":    {path, rig.Object{"name": "x", "members": []any{}}, 400, "BAD_REQUEST", "members"},
 			"Taken":       {path, rig.Object{"name": "taken"}, 409, "ALREADY_EXISTS", ""},
 		}
@@ -103,7 +104,7 @@ func TestRenameACLTemplate(t *testing.T) {
 		s.Refused(t, officer, "PUT", path, rig.Object{"name": "x"}, http.StatusForbidden, "NOT_WRITABLE")
 		s.OK(t, admin, "POST", path+"/members", join(pair, rig.Object{"rights": []string{"WRITE"}}))
 
-		a := s.OK(t, officer, "PUT", path, rig.Object{"name": "  after "})
+		a := s.OK(t, officer, "PUT", path, rig.Object{"name": "\r\n\t after\n" + strings.Repeat(" ", 128)})
 		if a.Body["saved"] != true || a.Body["id"] != id || a.Body["requested"] != "after" || a.Text(t, "template", "name") != "after" {
 			t.Errorf("renamed: %s", a.Raw)
 		}

@@ -500,6 +500,29 @@ func TestPeersOnASplitDeployment(t *testing.T) {
 	}, split)
 }
 
+// A server name leads back to this machine where the listener for peers is at
+// its address, on whatever loopback address that is. Another port there, or
+// another loopback address, is somebody else's.
+func TestRegisterOwnListener(t *testing.T) {
+	for listen, tc := range map[string]struct {
+		refused, taken string // server names, with the port of the listener
+	}{
+		"127.0.0.2": {"127.0.0.2", "127.0.0.3"},
+		"0.0.0.0":   {"127.0.0.2", otherName},
+	} {
+		t.Run(listen, func(t *testing.T) {
+			s := start(t, func(c *server.Config) { c.ExternalListen = listen + ":0" })
+			admin := s.AsAdmin(t)
+			ca := peerCA(t, "CA of the other system")
+			s.trustCA(t, admin, ca)
+			info := s.OK(t, admin, "GET", "/api/trust/local-info", nil)
+			port, chain := info.Body["port"], chainOf(t, ca, "other")
+			s.Refused(t, admin, "POST", "/api/trusted-servers", peerRequest(blob(otherSystem, tc.refused, port, chain)), http.StatusBadRequest, "INVALID_ARGUMENT")
+			s.OK(t, admin, "POST", "/api/trusted-servers", peerRequest(blob(otherSystem, tc.taken, port, chain)))
+		})
+	}
+}
+
 // GET /api/trust/local-info: what this server answers is what another takes.
 func TestLocalTrustInfo(t *testing.T) {
 	other := start(t, func(c *server.Config) {

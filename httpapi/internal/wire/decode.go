@@ -308,6 +308,9 @@ func (v *Value) setText(out reflect.Value, text string) *refusal {
 	if !utf8.ValidString(text) {
 		return &refusal{problem: "must be valid UTF-8"}
 	}
+	if v.Trim {
+		text = strings.TrimSpace(text)
+	}
 	if len(v.Enum) == 0 && v.Scalar == nil && strings.ContainsFunc(text, control) {
 		// A database, a log or a terminal could each take it for something else.
 		return &refusal{problem: "must not contain control characters"}

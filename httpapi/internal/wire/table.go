@@ -39,6 +39,7 @@ type Value struct {
 	MinLen  int // of an array
 	MaxLen  int // -1 is unlimited
 	Enum    []string
+	Trim    bool // of a text: white space around it is no part of it
 	Elem    *Value
 	Members *Table
 }
@@ -136,7 +137,7 @@ func valueOf(t reflect.Type, tag reflect.StructTag) Value {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	v := Value{Type: t, MaxLen: -1}
+	v := Value{Type: t, MaxLen: -1, Trim: tag.Get("trim") == "true"}
 	if enum := tag.Get("enum"); enum != "" {
 		v.Enum = strings.Split(enum, ",")
 	}

@@ -1,0 +1,16 @@
+-- +goose Up
+
+PRAGMA user_version = 37;
+
+-- Which programs can work with the database: those that know the schema floor, which a
+-- migration raises that takes away what older ones need (docs/adr/0056). floor_release
+-- is the first release of those; version and release are of the newest program that was
+-- here. There is one row.
+CREATE TABLE schema_floor (
+	name          TEXT    NOT NULL PRIMARY KEY,
+	floor         INTEGER NOT NULL,
+	floor_release TEXT    NOT NULL,
+	version       INTEGER NOT NULL,
+	release       TEXT    NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO schema_floor (name, floor, floor_release, version, release) VALUES ('program', 37, '', 0, '');
