@@ -207,7 +207,8 @@ func (d *sqlite) placeholders(rows, columns int) string {
 func (d *sqlite) begin() string { return "BEGIN IMMEDIATE" }
 
 // No other process can write, so there is nobody to wait for, to tell, or to follow.
-func (d *sqlite) serialise(context.Context, statements) error              { return nil }
+func (d *sqlite) serialise(context.Context, statements) (string, error)    { return "", nil }
+func (d *sqlite) evict(context.Context, *Store)                            {}
 func (d *sqlite) announce(context.Context, statements) error               { return nil }
 func (d *sqlite) follow(context.Context, *Store) (*follow.Follower, error) { return nil, nil }
 

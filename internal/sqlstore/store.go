@@ -40,6 +40,9 @@ type Config struct {
 	Logger      *slog.Logger     // default: discards
 	KeptChanges int64            // default: 100,000
 
+	// MaxConnections are those to PostgreSQL, all in all; default: DefaultConnections.
+	MaxConnections int
+
 	journal journal.Options // SQLite: other than the defaults only in tests
 	discard func()          // SQLite: gives up a journal that is refused, and is told so
 }
@@ -57,6 +60,12 @@ func (c Config) complete() (Config, error) {
 	if c.KeptChanges <= 0 {
 		c.KeptChanges = defaultKeptChanges
 	}
+	if c.MaxConnections == 0 {
+		c.MaxConnections = DefaultConnections
+	}
+	if c.MaxConnections < MinConnections {
+		return c, fmt.Errorf("%d connections to the database are too few; it takes %d", c.MaxConnections, MinConnections)
+	}
 	return c, nil
 }
 
@@ -73,6 +82,7 @@ type Store struct {
 	claimed  atomic.Bool                            // SQLite: the one chain is taken
 	journal  atomic.Pointer[journaled]              // SQLite: where that chain is written
 	tail     atomic.Pointer[[]keyserver.AuditEntry] // read-only: rows that were only in a journal
+	lost     atomic.Int64                           // how often the database had gone back
 	closing  sync.Once
 	closed   error
 
@@ -181,14 +191,6 @@ func (s *Store) Current(ctx context.Context) error {
 		return nil
 	}
 	return s.follower.Current(ctx)
-}
-
-// source is this store as somebody follows it who listens like that.
-func (s *Store) source(listen func(context.Context) (follow.Listener, error)) follow.Source {
-	return follow.Source{
-		Head: s.ChangeHead, Page: s.Changes, PageLimit: maxChangePage, Listen: listen,
-		Notify: s.notify, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
-	}
 }
 
 // OnChange registers a hook that gets the changes of each commit, of this
