@@ -193,6 +193,10 @@ func (s *Store) Current(ctx context.Context) error {
 	return s.follower.Current(ctx)
 }
 
+// Lost answers how often this process has found that the database had gone back: that
+// changes or audit rows which it had seen were gone.
+func (s *Store) Lost() int64 { return s.lost.Load() }
+
 // OnChange registers a hook that gets the changes of each commit, of this
 // process before Update returns, and of others as soon as they are seen. A nil
 // slice says that changes were missed and anything may be different. A change
