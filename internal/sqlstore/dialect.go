@@ -46,6 +46,8 @@ type dialect interface {
 	statementContext(ctx context.Context) context.Context
 	// begin starts a write transaction.
 	begin() string
+	// inPlace refuses a commit that would not be found again.
+	inPlace() error
 	// serialise makes the transaction wait until no other process has one, and names
 	// what the database is now, where that can become another one. It answers
 	// errLockHeld where it has waited long enough to look who has the lock (evict).

@@ -111,6 +111,8 @@ func (d *postgres) placeholders(rows, columns int) string {
 	return b.String() + ")"
 }
 
+func (d *postgres) inPlace() error { return nil }
+
 func (d *postgres) begin() string { return strings.Join(d.beginning(), "; ") }
 
 // beginning is what begins a transaction. A pooler may give each another session,

@@ -201,6 +201,9 @@ func (s *session) transact(ctx context.Context, fn func(in statements) error) er
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if err := s.dialect.inPlace(); err != nil {
+		return err
+	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	if _, err := s.run.ExecContext(s.dialect.statementContext(end), "COMMIT"); err != nil {
