@@ -86,6 +86,24 @@ func skipShort(t testing.TB) {
 }
 
 func start() (*Cluster, error) {
+	c, err := prepare()
+	if err != nil {
+		return nil, err
+	}
+	if out, err := c.command("initdb", "--pgdata", c.data(), "--username", superuser, "--auth", "trust",
+		"--encoding", "UTF8", "--no-locale", "--no-sync", "--no-instructions").CombinedOutput(); err != nil {
+		c.close()
+		return nil, fmt.Errorf("pgtest: initdb: %w\n%s", err, out)
+	}
+	if err := c.run(); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// prepare makes the directory of a server that has no data yet.
+func prepare() (*Cluster, error) {
 	bin, err := binaries()
 	if err != nil {
 		return nil, err
@@ -103,19 +121,7 @@ func start() (*Cluster, error) {
 			return nil, fmt.Errorf("pgtest: %w", err)
 		}
 	}
-	if err := c.employJanitor(); err != nil {
-		return nil, err
-	}
-	if out, err := c.command("initdb", "--pgdata", c.data(), "--username", superuser, "--auth", "trust",
-		"--encoding", "UTF8", "--no-locale", "--no-sync", "--no-instructions").CombinedOutput(); err != nil {
-		c.close()
-		return nil, fmt.Errorf("pgtest: initdb: %w\n%s", err, out)
-	}
-	if err := c.run(); err != nil {
-		c.close()
-		return nil, err
-	}
-	return c, nil
+	return c, c.employJanitor()
 }
 
 // Database makes an empty database that goes with the test, and answers its URL.
@@ -125,6 +131,7 @@ func (c *Cluster) Database(t testing.TB) string {
 	if err := c.sql("CREATE DATABASE " + name); err != nil {
 		t.Fatalf("pgtest: make a database: %v", err)
 	}
+
 	t.Cleanup(func() {
 		if c.postmaster == nil {
 			return

@@ -38,3 +38,15 @@ func exec(t *testing.T, url, statement string) {
 		t.Fatal(err)
 	}
 }
+
+func TestAStandbyTakesOver(t *testing.T) {
+	primary := pgtest.Start(t)
+	url := primary.Database(t)
+	exec(t, url, `CREATE TABLE mine (n INTEGER)`)
+	standby := primary.Standby(t, "second")
+	either := pgtest.On(url, standby, primary) // the first one refuses writes
+	exec(t, either, `INSERT INTO mine VALUES (1)`)
+	primary.Kill(t)
+	standby.Promote(t)
+	exec(t, either, `INSERT INTO mine VALUES (2)`)
+}

@@ -64,7 +64,7 @@ func TestRowsWaitForSinksAndWitnesses(t *testing.T) {
 	may("no sink has any, and none has begun", both, unasked, 1, false)
 	holder, now := []byte("this process"), time.Now()
 	newest := audit.TreeHead{Size: 100, At: now, Checkpoint: []byte("a checkpoint")}
-	if grown, err := store.GrowAuditTree(t.Context(), 0, nil, newest); err != nil || !grown {
+	if grown, err := store.GrowAuditTree(t.Context(), 0, nil, newest, nil); err != nil || !grown {
 		t.Fatal(grown, err)
 	}
 	send := func(name string, from, to int64) {

@@ -9,6 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
@@ -21,6 +22,11 @@ func (s *Server) auditTree(ctx context.Context, store *sqlstore.Store, custodian
 		return nil, nil, fmt.Errorf("read the key of the audit tree: %w", err)
 	}
 	recent := tree.NewRecent()
+	store.OnChange(func(changes []keyserver.Change) {
+		if changes == nil { // the database may be another one
+			recent.Lose()
+		}
+	})
 	t := tree.New(tree.Config{
 		Store: store, Signer: signer, Recent: recent, Alone: s.cfg.DatabaseURL == "", Interval: s.cfg.CheckpointInterval, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
 		Pruned: func(ctx context.Context) (int64, error) {

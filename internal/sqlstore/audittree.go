@@ -45,11 +45,12 @@ func (r reads) AuditEnd(ctx context.Context) (int64, error) {
 }
 
 // GrowAuditTree stores tiles and a head where the tree still has a size, and answers
-// whether it had.
-func (s *Store) GrowAuditTree(ctx context.Context, size int64, tiles []audit.Tile, head audit.TreeHead) (done bool, err error) {
+// whether it had. still, which may be nil, is asked in the transaction: by then this
+// process has been told (OnChange) where the database is another one.
+func (s *Store) GrowAuditTree(ctx context.Context, size int64, tiles []audit.Tile, head audit.TreeHead, still func() bool) (done bool, err error) {
 	err = s.Update(ctx, func(tx *Tx) error {
 		now, err := tx.AuditTree(ctx)
-		if done = err == nil && now.Size == size; !done {
+		if done = err == nil && now.Size == size && (still == nil || still()); !done {
 			return err
 		}
 		for _, t := range tiles {

@@ -46,8 +46,14 @@ type dialect interface {
 	statementContext(ctx context.Context) context.Context
 	// begin starts a write transaction.
 	begin() string
-	// serialise makes the transaction wait until no other process has one.
-	serialise(ctx context.Context, in statements) error
+	// inPlace refuses a commit that would not be found again.
+	inPlace() error
+	// serialise makes the transaction wait until no other process has one, and names
+	// what the database is now, where that can become another one. It answers
+	// errLockHeld where it has waited long enough to look who has the lock (evict).
+	serialise(ctx context.Context, in statements) (incarnation string, err error)
+	// evict ends transactions of processes that sleep in them while others wait.
+	evict(ctx context.Context, s *Store)
 	// announce tells other processes, on commit, that there are changes.
 	announce(ctx context.Context, in statements) error
 	// follow starts to follow the changes of other processes, where there can be any.
@@ -87,5 +93,5 @@ func dialectOf(cfg Config) dialect {
 	if cfg.Dir != "" {
 		return &sqlite{dir: cfg.Dir, log: cfg.Logger}
 	}
-	return &postgres{url: cfg.URL, log: cfg.Logger}
+	return &postgres{url: cfg.URL, connections: cfg.MaxConnections, log: cfg.Logger}
 }

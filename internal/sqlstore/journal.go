@@ -5,12 +5,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/journal"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/datadir"
 )
 
 // How far the tables of the trail are behind the journal.
@@ -22,9 +24,10 @@ const (
 // journaled is the one chain of an embedded database. A row is durable in the
 // journal; a goroutine fills the tables from there, and who reads them waits for it.
 type journaled struct {
-	store *Store
-	log   *journal.Journal
-	fill  filler // belongs to the goroutine
+	store  *Store
+	log    *journal.Journal
+	closed func() // that its file is not to be looked for any more
+	fill   filler // belongs to the goroutine
 
 	mu      sync.Mutex
 	end     reached // of what was appended
@@ -59,18 +62,23 @@ type group struct {
 }
 
 // openJournal claims the chain. What an earlier journal held is in the tables.
-func openJournal(ctx context.Context, s *Store, dir string) (*journaled, error) {
+func openJournal(ctx context.Context, s *Store, dir string, place *datadir.Place) (*journaled, error) {
 	var id journal.ID
 	_, _ = rand.Read(id[:]) // never fails
 	log, err := journal.Create(dir, id, s.cfg.journal)
 	if err != nil {
 		return nil, err
 	}
+	path := filepath.Join(dir, journal.File)
+	if err := place.Opened(path); err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
 	j := &journaled{
-		store: s, log: log, fill: newFiller(s, id),
+		store: s, log: log, closed: func() { place.Closed(path) }, fill: newFiller(s, id),
 		moved: make(chan struct{}), wake: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	if j.filled, err = j.fill.begin(ctx); err != nil {
+		j.closed()
 		return nil, errors.Join(err, log.Close())
 	}
 	j.end = j.filled
@@ -95,6 +103,9 @@ func (j *journaled) Append(ctx context.Context, after audit.Head, rows []keyserv
 	}
 	if after != end.head {
 		return fmt.Errorf("audit chain %d does not end at position %d any more", end.head.Chain, after.Position)
+	}
+	if err := j.store.dialect.inPlace(); err != nil {
+		return err
 	}
 	end.head = seal(end.seq + 1)
 	end.seq += int64(len(rows))
@@ -270,6 +281,7 @@ func (j *journaled) release() error {
 	err := j.flush(ctx)
 	close(j.stop)
 	<-j.stopped
+	j.closed()
 	err = errors.Join(err, j.log.Close())
 	if err == nil {
 		err = j.fill.end(ctx, j.filled)

@@ -9,28 +9,26 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/follow"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/prepared"
 )
 
-// Connections of one process: readers, and for writing one each for Update,
-// the audit chain and a migration.
+// Connections of one process. Those that do not read are one each for Update, the
+// audit chain and a migration or the wrapping of keys, and one that listens or,
+// behind a pooler, holds the claim of the chain.
 const (
-	postgresReaders = 16
 	postgresWriters = 3
+	postgresWaiters = 1
+	// MinConnections are as few as a process can work with.
+	MinConnections = postgresWriters + postgresWaiters + 2
+	// DefaultConnections are those of a process that nobody asked for others.
+	DefaultConnections = 20
 )
-
-// connectTimeout bounds a connection attempt where the URL does not.
-const connectTimeout = 5 * time.Second
 
 // Keys of the advisory locks. All are of the two-number form, whose first
 // number keeps them apart from another program's in the same database.
@@ -46,90 +44,13 @@ const changeChannel = "keyserver_changes"
 
 // postgres keeps the state in a PostgreSQL database that replicas may share.
 type postgres struct {
-	url string
-	log *slog.Logger
-}
+	url         string
+	connections int // that one process may have
+	log         *slog.Logger
 
-// config reads the URL. The parser's own error may repeat the URL, and with it
-// a password.
-func (d *postgres) config() (*pgx.ConnConfig, error) {
-	cfg, err := pgx.ParseConfig(d.url)
-	if err != nil || !strings.HasPrefix(d.url, "postgres") {
-		return nil, refuse(ErrUnusable, "the database URL cannot be read: want postgres://USER:PASSWORD@HOST:PORT/DATABASE")
-	}
-	if cfg.ConnectTimeout == 0 {
-		cfg.ConnectTimeout = connectTimeout
-	}
-	for name, value := range map[string]string{
-		"application_name":              "keyserver-operator",
-		"default_transaction_isolation": "read committed", // Update serialises by a lock
-		// Every statement here reads a bounded number of rows by an index. For
-		// a window of some hundred principals the planner would rather read
-		// the whole of their roles and groups, which costs more the more
-		// principals there are (test/bench/scale).
-		"enable_hashjoin":  "off",
-		"enable_mergejoin": "off",
-		// A replica that is gone or stopped must not keep its locks for long.
-		"tcp_keepalives_idle":                 "10",
-		"tcp_keepalives_interval":             "5",
-		"tcp_keepalives_count":                "3",
-		"idle_in_transaction_session_timeout": "30000",
-	} {
-		if cfg.RuntimeParams[name] == "" {
-			cfg.RuntimeParams[name] = value
-		}
-	}
-	return cfg, nil
-}
-
-func (d *postgres) open(ctx context.Context) (pools, error) {
-	cfg, err := d.config()
-	if err != nil {
-		return pools{}, err
-	}
-	p := pools{write: d.pool(cfg, postgresWriters), read: d.pool(cfg, postgresReaders)}
-	if err := d.reach(ctx, p.read); err != nil {
-		return pools{}, errors.Join(err, p.close())
-	}
-	return p, nil
-}
-
-func (d *postgres) openReadOnly(ctx context.Context) (pools, error) {
-	cfg, err := d.config()
-	if err != nil {
-		return pools{}, err
-	}
-	cfg.RuntimeParams["default_transaction_read_only"] = "on"
-	p := pools{read: d.pool(cfg, 2)} // one more, for the data keys while rows are read
-	if err := d.reach(ctx, p.read); err != nil {
-		return pools{}, errors.Join(err, p.close())
-	}
-	return p, nil
-}
-
-func (d *postgres) pool(cfg *pgx.ConnConfig, size int) pool {
-	db := stdlib.OpenDB(*cfg, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
-		// A commit has to be on disk before it is acknowledged. Stricter
-		// settings, which wait for standbys too, stay.
-		_, err := conn.Exec(ctx, `SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'`)
-		return err
-	}))
-	db.SetMaxOpenConns(size)
-	db.SetMaxIdleConns(size)
-	return db
-}
-
-// reach connects once, so that a wrong URL is one sentence at start. The
-// driver's errors name host, user and database, never the password.
-func (d *postgres) reach(ctx context.Context, db pool) error {
-	var syncs string
-	if err := db.QueryRowContext(ctx, `SELECT current_setting('fsync')`).Scan(&syncs); err != nil {
-		return refuse(ErrUnusable, "the database cannot be reached: %s", err)
-	}
-	if syncs != "on" {
-		d.log.Warn("PostgreSQL runs with fsync off: acknowledged writes and audit rows may be lost when its machine stops")
-	}
-	return nil
+	// What reach finds out.
+	pooled      bool   // a pooler stands between: no session outlives a transaction
+	incarnation string // the expression that names what runs there (incarnations)
 }
 
 func (d *postgres) migrations() (goose.Dialect, fs.FS) {
@@ -139,19 +60,11 @@ func (d *postgres) migrations() (goose.Dialect, fs.FS) {
 // lockMigrations lets replicas start at the same time: all but one wait here
 // and then find nothing to do.
 func (d *postgres) lockMigrations(ctx context.Context, db pool) (func() error, error) {
-	conn, err := db.Conn(ctx)
+	c, err := d.claim(ctx, db, lockMigration, true)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.ExecContext(ctx, `SELECT pg_advisory_lock($1, $2)`, lockClass, lockMigration); err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	return func() error {
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-		defer cancel()
-		_, err := conn.ExecContext(end, `SELECT pg_advisory_unlock($1, $2)`, lockClass, lockMigration)
-		return errors.Join(err, conn.Close())
-	}, nil
+	return func() error { c.release(); return nil }, nil
 }
 
 func (d *postgres) tables(ctx context.Context, db pool, name string) (all, named int, err error) {
@@ -198,54 +111,48 @@ func (d *postgres) placeholders(rows, columns int) string {
 	return b.String() + ")"
 }
 
-func (d *postgres) begin() string { return "BEGIN" }
+func (d *postgres) inPlace() error { return nil }
 
-func (d *postgres) serialise(ctx context.Context, in statements) error {
-	_, err := in.exec(ctx, `SELECT pg_advisory_xact_lock($1, $2)`, lockClass, lockUpdate)
-	return err
+func (d *postgres) begin() string { return strings.Join(d.beginning(), "; ") }
+
+// beginning is what begins a transaction. A pooler may give each another session,
+// whose settings are not ours.
+func (d *postgres) beginning() []string {
+	if d.pooled {
+		return []string{"BEGIN", "SET LOCAL " + idleSetting + " = " + idleBound}
+	}
+	return []string{"BEGIN"}
+}
+
+// serialise waits for a bounded time, so that who sleeps with the lock can be found.
+// The columns are evaluated in their order.
+func (d *postgres) serialise(ctx context.Context, in statements) (incarnation string, err error) {
+	var set string
+	rows, err := in.run.QueryContext(ctx, `SELECT set_config('lock_timeout', $1, true) || pg_advisory_xact_lock($2, $3)::text || set_config('lock_timeout', '0', true), `+d.incarnation,
+		lockPatience, lockClass, lockUpdate)
+	if err != nil {
+		return "", d.waited(ctx, in, err)
+	}
+	defer rows.Close() //nolint:errcheck // Err says it
+	for rows.Next() {
+		if err := rows.Scan(&set, &incarnation); err != nil {
+			return "", in.fail(ctx, err)
+		}
+	}
+	return incarnation, d.waited(ctx, in, rows.Err())
+}
+
+// waited translates the error of a statement that may have waited in vain.
+func (d *postgres) waited(ctx context.Context, in statements, err error) error {
+	if lockTimedOut(err) {
+		return errLockHeld
+	}
+	return in.fail(ctx, err)
 }
 
 func (d *postgres) announce(ctx context.Context, in statements) error {
 	_, err := in.exec(ctx, `SELECT pg_notify($1, '')`, changeChannel)
 	return err
-}
-
-func (d *postgres) follow(ctx context.Context, s *Store) (*follow.Follower, error) {
-	cfg, err := d.config()
-	if err != nil {
-		return nil, err
-	}
-	return follow.Start(ctx, s.source(func(ctx context.Context) (follow.Listener, error) {
-		conn, err := pgx.ConnectConfig(ctx, cfg.Copy())
-		if err != nil {
-			return nil, err
-		}
-		if _, err := conn.Exec(ctx, "LISTEN "+changeChannel); err != nil {
-			return nil, errors.Join(err, conn.Close(ctx))
-		}
-		return postgresListener{conn}, nil
-	}))
-}
-
-// postgresListener waits on a connection of its own.
-type postgresListener struct{ conn *pgx.Conn }
-
-// Wait returns at a notification, and also when nothing comes for the given time.
-func (l postgresListener) Wait(ctx context.Context, atMost time.Duration) error {
-	waiting, cancel := context.WithTimeout(ctx, atMost)
-	defer cancel()
-	_, err := l.conn.WaitForNotification(waiting)
-	if err != nil && waiting.Err() != nil && ctx.Err() == nil && !l.conn.IsClosed() {
-		return nil // only the time is over
-	}
-	return err
-}
-
-// Close hangs up.
-func (l postgresListener) Close() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = l.conn.Close(ctx)
 }
 
 // maxLiveChains bounds the search for a free chain. It is far over the number
@@ -257,30 +164,31 @@ func (d *postgres) statementContext(ctx context.Context) context.Context { retur
 
 // claimChain claims by a lock that lives as long as its connection, and lets
 // the chain be written on that connection only: whoever lost the lock has also
-// lost the means to write.
+// lost the means to write. Behind a pooler nothing says who has a connection for how
+// long. There the lock keeps replicas apart as long as it is held, and that nobody
+// else has moved the head of the chain is what lets a row be written.
 func (d *postgres) claimChain(ctx context.Context, s *Store) (audit.Chain, error) {
-	session, err := openSession(ctx, d, s.pools.write)
-	if err != nil {
-		return nil, err
-	}
-	held := statements{run: session.run, dialect: d}
 	for chain := int64(1); chain <= maxLiveChains; chain++ {
-		var locked bool
-		if err := held.row(ctx, `SELECT pg_try_advisory_lock($1, $2)`, []any{lockClass, chain}, &locked); err != nil {
-			session.drop()
-			return nil, err
+		held, err := d.claim(ctx, s.pools.write, chain, false)
+		if err != nil {
+			return nil, translate(d, err)
 		}
-		if !locked {
+		if held == nil {
 			continue
 		}
-		c := &sharedChain{chain: chain, store: s, session: session, uses: map[keyserver.ID]int64{}}
+		c := &sharedChain{chain: chain, store: s, dialect: d, claim: held, session: held.session, uses: map[keyserver.ID]int64{}}
+		if d.pooled {
+			if c.session, err = openSession(ctx, d, s.pools.write); err != nil {
+				held.release()
+				return nil, err
+			}
+		}
 		if err := c.create(ctx); err != nil {
-			session.drop()
+			_ = c.Release()
 			return nil, err
 		}
 		return c, nil
 	}
-	session.drop()
 	return nil, fmt.Errorf("each of the %d audit chains has a live writer", maxLiveChains)
 }
 
@@ -307,17 +215,11 @@ func (d *postgres) setKeyWraps(ctx context.Context, in statements, ids, wrapped,
 // claimRewrap claims by a lock that lives as long as its connection. Two that work at
 // the same time, after one was lost, do no harm: each batch is serialised.
 func (d *postgres) claimRewrap(ctx context.Context, s *Store) (func(), error) {
-	session, err := openSession(ctx, d, s.pools.write)
-	if err != nil {
-		return nil, err
+	c, err := d.claim(ctx, s.pools.write, lockRewrap, false)
+	if err != nil || c == nil {
+		return nil, translate(d, err)
 	}
-	var locked bool
-	err = statements{run: session.run, dialect: d}.row(ctx, `SELECT pg_try_advisory_lock($1, $2)`, []any{lockClass, lockRewrap}, &locked)
-	if err != nil || !locked {
-		session.drop()
-		return nil, err
-	}
-	return session.drop, nil // and with it the lock
+	return c.release, nil
 }
 
 // erase has nothing to do: the versions of rows go with VACUUM, which the server
@@ -337,6 +239,9 @@ const (
 	pgUniqueViolation     = "23505"
 	pgForeignKeyViolation = "23503"
 	pgDivisionByZero      = "22012"
+	pgReadOnly            = "25006"
+	pgIdleInTransaction   = "25P03"
+	pgLockNotAvailable    = "55P03"
 )
 
 // pgUnavailable are the classes after which the same statement may succeed:
@@ -356,7 +261,7 @@ func (d *postgres) classify(err error) errorClass {
 		return classDuplicate
 	case e.Code == pgForeignKeyViolation:
 		return classReference
-	case len(e.Code) == 5 && pgUnavailable[e.Code[:2]], e.Code == "25P03", e.Code == "55P03": // idle in transaction, or waiting for a lock, for too long
+	case len(e.Code) == 5 && pgUnavailable[e.Code[:2]], e.Code == pgReadOnly, e.Code == pgIdleInTransaction, e.Code == pgLockNotAvailable:
 		return classUnavailable
 	default:
 		return classOther

@@ -20,7 +20,9 @@ import (
 type sharedChain struct {
 	chain   int64
 	store   *Store
-	session *session
+	dialect *postgres
+	claim   *claim
+	session *session // that of the claim, where no pooler stands between
 
 	// next is the sequence number that comes next, unless somebody else writes.
 	// After a wrong guess nothing is guessed for a while.
@@ -36,14 +38,20 @@ const guessAgain = 64
 
 // held refuses once the connection is gone.
 func (c *sharedChain) held() error {
-	if c.session.lost {
+	if c.session.lost || c.claim.session.lost {
 		return unavailable(errors.New("the connection that holds the audit chain is lost"))
 	}
 	return nil
 }
 
-// create makes the chain's row if this is its first claim ever.
+// create makes the chain's row if this is its first claim ever, and has the session
+// wait no longer than it should.
 func (c *sharedChain) create(ctx context.Context) error {
+	if !c.dialect.pooled {
+		if _, err := c.session.run.ExecContext(ctx, "SET lock_timeout = "+lockPatience); err != nil {
+			return translate(c.dialect, err)
+		}
+	}
 	return c.session.transact(ctx, func(in statements) error {
 		_, err := in.exec(ctx, `INSERT INTO audit_chains (chain, position, head) VALUES ($1, 0, $2)
 			ON CONFLICT (chain) DO NOTHING`, c.chain, make([]byte, 32))
@@ -57,18 +65,25 @@ func (c *sharedChain) Head(ctx context.Context) (audit.Head, error) {
 	if err := c.held(); err != nil {
 		return head, err
 	}
-	err := statements{run: c.session.run, dialect: c.store.dialect}.row(ctx, `SELECT position, head FROM audit_chains WHERE chain = $1`,
+	if !c.claim.held(ctx) {
+		return head, c.held()
+	}
+	err := statements{run: c.session.run, dialect: c.dialect}.row(ctx, `SELECT position, head FROM audit_chains WHERE chain = $1`,
 		[]any{c.chain}, &head.Position, intoHash(&head.Hash))
 	return head, err
 }
 
 // Release implements audit.Chain.
 func (c *sharedChain) Release() error {
-	c.session.drop() // and with it the lock
+	c.claim.release()
+	if c.session != c.claim.session && !c.session.lost {
+		return c.session.close()
+	}
 	return nil
 }
 
 const (
+	waitForLock = `SELECT set_config('lock_timeout', $1, true)`
 	takeNumbers = `UPDATE sequences SET value = value + $1 WHERE name = 'audit' RETURNING value`
 	// What hits nothing divides by zero, so that nothing behind it in the batch is done.
 	takeGuessed = `WITH taken AS (UPDATE sequences SET value = value + $1 WHERE name = 'audit' AND value = $2 RETURNING 1)
@@ -79,8 +94,21 @@ const (
 		ON CONFLICT (key_id) DO UPDATE SET uses = key_uses.uses + excluded.uses, last_used_at = excluded.last_used_at`
 )
 
-// Append implements audit.Chain.
+// Append implements audit.Chain. It waits as long as it may for its turn.
 func (c *sharedChain) Append(ctx context.Context, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) error {
+	for {
+		err := c.append(ctx, after, rows, seal)
+		if !errors.Is(err, errLockHeld) {
+			return err
+		}
+		c.dialect.evict(ctx, c.store)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *sharedChain) append(ctx context.Context, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) error {
 	if err := c.held(); err != nil {
 		return err
 	}
@@ -97,6 +125,9 @@ func (c *sharedChain) Append(ctx context.Context, after audit.Head, rows []keyse
 	}
 	c.next = 0
 	c.session.rollback(ctx) // and drops the connection if it is of no more use
+	if lockTimedOut(err) && !c.session.lost {
+		return errLockHeld
+	}
 	if hitNothing(err) {
 		return fmt.Errorf("audit chain %d does not end at position %d any more", c.chain, after.Position)
 	}
@@ -106,7 +137,7 @@ func (c *sharedChain) Append(ctx context.Context, after audit.Head, rows []keyse
 // guess appends in one batch, which is a transaction of its own, and answers false
 // where somebody else had taken the numbers.
 func (c *sharedChain) guess(ctx context.Context, conn *pgx.Conn, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) (bool, error) {
-	if c.next == 0 || c.patient > 0 {
+	if c.next == 0 || c.patient > 0 || c.dialect.pooled { // settings need a transaction of several statements there
 		c.patient = max(c.patient-1, 0)
 		return false, nil
 	}
@@ -128,7 +159,12 @@ func (c *sharedChain) guess(ctx context.Context, conn *pgx.Conn, after audit.Hea
 func (c *sharedChain) ask(ctx context.Context, conn *pgx.Conn, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) error {
 	var last int64
 	var batch pgx.Batch
-	batch.Queue(c.store.dialect.begin())
+	for _, text := range c.dialect.beginning() {
+		batch.Queue(text)
+	}
+	if c.dialect.pooled {
+		batch.Queue(waitForLock, lockPatience)
+	}
 	batch.Queue(takeNumbers, len(rows)).QueryRow(func(row pgx.Row) error { return row.Scan(&last) })
 	if err := send(ctx, conn, &batch); err != nil {
 		return err

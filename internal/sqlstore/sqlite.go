@@ -12,12 +12,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	"github.com/pressly/goose/v3"
 	driver "modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/datadir"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/follow"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/prepared"
@@ -36,6 +38,9 @@ const sqliteReaders = 8
 type sqlite struct {
 	dir string
 	log *slog.Logger
+
+	place datadir.Place // of what is open
+	away  atomic.Bool   // it was told that it is not in its place
 }
 
 func (d *sqlite) path() string { return filepath.Join(d.dir, DatabaseFile) }
@@ -49,6 +54,10 @@ func (d *sqlite) open(ctx context.Context) (pools, error) {
 	if err := d.prepare(ctx); err != nil {
 		return pools{}, errors.Join(err, p.close())
 	}
+	if err := d.place.Opened(d.path()); err != nil {
+		return pools{}, errors.Join(err, p.close())
+	}
+	d.place.Needed(d.path() + "-wal")
 	p.write = d.pool("rw", 1)
 	p.read = d.pool("rw", sqliteReaders)
 	return p, nil
@@ -213,7 +222,8 @@ func (d *sqlite) placeholders(rows, columns int) string {
 func (d *sqlite) begin() string { return "BEGIN IMMEDIATE" }
 
 // No other process can write, so there is nobody to wait for, to tell, or to follow.
-func (d *sqlite) serialise(context.Context, statements) error              { return nil }
+func (d *sqlite) serialise(context.Context, statements) (string, error)    { return "", nil }
+func (d *sqlite) evict(context.Context, *Store)                            {}
 func (d *sqlite) announce(context.Context, statements) error               { return nil }
 func (d *sqlite) follow(context.Context, *Store) (*follow.Follower, error) { return nil, nil }
 
@@ -235,13 +245,31 @@ func (d *sqlite) claimChain(ctx context.Context, s *Store) (audit.Chain, error) 
 		s.claimed.Store(false)
 		return nil, err
 	}
-	j, err := openJournal(ctx, s, d.dir)
+	j, err := openJournal(ctx, s, d.dir, &d.place)
 	if err != nil {
 		s.claimed.Store(false)
 		return nil, err
 	}
 	s.journal.Store(j)
 	return j, nil
+}
+
+// inPlace looks before each commit whether the files that are open are still those of
+// the directory. What is written to others would be gone at the next start.
+func (d *sqlite) inPlace() error {
+	err := d.place.Check()
+	if away := err != nil; d.away.Swap(away) != away {
+		if away {
+			d.log.Error("the data directory was removed or replaced under the running service, and nothing is written any more; stop it, put the directory back, from a backup if need be, and start it again", "error", err)
+		} else {
+			d.log.Info("the data directory is in its place again")
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	return fault.Temporary(fault.StoreUnavailable, fault.ScopeProcess, retryUnavailable,
+		"the data directory was removed or replaced under the running service, so that nothing is written; the service has to be stopped and the directory put back").Because(err)
 }
 
 // setKeyMACs: a statement costs microseconds, and nothing is to be won.
@@ -292,6 +320,9 @@ func (d *sqlite) erase(ctx context.Context, s *Store) (done bool, err error) {
 		return false, err
 	}
 	defer s.writer.unlock()
+	if err := d.inPlace(); err != nil {
+		return false, err
+	}
 	db := d.pool("rw", 1)
 	defer func() { err = errors.Join(err, db.Close()) }()
 	var size int64
@@ -324,7 +355,7 @@ func (d *sqlite) classify(err error) errorClass {
 		return classReference
 	}
 	switch code & 0xff {
-	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM:
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY:
 		return classUnavailable
 	}
 	if errors.Is(err, sql.ErrConnDone) {

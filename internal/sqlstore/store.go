@@ -40,6 +40,9 @@ type Config struct {
 	Logger      *slog.Logger     // default: discards
 	KeptChanges int64            // default: 100,000
 
+	// MaxConnections are those to PostgreSQL, all in all; default: DefaultConnections.
+	MaxConnections int
+
 	journal journal.Options // SQLite: other than the defaults only in tests
 	discard func()          // SQLite: gives up a journal that is refused, and is told so
 }
@@ -56,6 +59,12 @@ func (c Config) complete() (Config, error) {
 	}
 	if c.KeptChanges <= 0 {
 		c.KeptChanges = defaultKeptChanges
+	}
+	if c.MaxConnections == 0 {
+		c.MaxConnections = DefaultConnections
+	}
+	if c.MaxConnections < MinConnections {
+		return c, fmt.Errorf("%d connections to the database are too few; it takes %d", c.MaxConnections, MinConnections)
 	}
 	return c, nil
 }
@@ -75,6 +84,7 @@ type Store struct {
 	tail     atomic.Pointer[[]keyserver.AuditEntry] // read-only: rows that were only in a journal
 	target   int64                                  // the version of the schema that this program is of
 	ahead    atomic.Pointer[string]                 // that the database is newer; empty where it is not
+	lost     atomic.Int64                           // how often the database had gone back
 	closing  sync.Once
 	closed   error
 
@@ -197,13 +207,9 @@ func (s *Store) Current(ctx context.Context) error {
 	return s.follower.Current(ctx)
 }
 
-// source is this store as somebody follows it who listens like that.
-func (s *Store) source(listen func(context.Context) (follow.Listener, error)) follow.Source {
-	return follow.Source{
-		Head: s.ChangeHead, Page: s.Changes, PageLimit: maxChangePage, Listen: listen,
-		Notify: s.notify, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
-	}
-}
+// Lost answers how often this process has found that the database had gone back: that
+// changes or audit rows which it had seen were gone.
+func (s *Store) Lost() int64 { return s.lost.Load() }
 
 // OnChange registers a hook that gets the changes of each commit, of this
 // process before Update returns, and of others as soon as they are seen. A nil

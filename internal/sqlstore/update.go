@@ -36,11 +36,17 @@ type Tx struct {
 func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
 	for {
 		err := s.update(ctx, fn)
-		if !errors.Is(err, errRingMoved) {
+		switch {
+		case errors.Is(err, errRingMoved):
+			// Outside of the transaction, because it may ask a service far away.
+			err = s.macs.key.Load().Again(ctx)
+		case errors.Is(err, errLockHeld):
+			s.dialect.evict(ctx, s)
+			err = ctx.Err()
+		default:
 			return err
 		}
-		// Outside of the transaction, because it may ask a service far away.
-		if err := s.macs.key.Load().Again(ctx); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -57,7 +63,12 @@ func (s *Store) update(ctx context.Context, fn func(tx *Tx) error) error {
 
 	var committed []keyserver.Change
 	err := s.writer.transact(ctx, func(in statements) error {
-		if err := s.dialect.serialise(ctx, in); err != nil {
+		incarnation, err := s.dialect.serialise(ctx, in)
+		if err == nil && s.follower != nil && !s.follower.Knows(incarnation) {
+			// What led here may have been read from another database.
+			err = s.follower.Moved()
+		}
+		if err != nil {
 			return err
 		}
 		if err := s.followRing(ctx, in); err != nil {
@@ -74,7 +85,6 @@ func (s *Store) update(ctx context.Context, fn func(tx *Tx) error) error {
 		if err := in.failure(); err != nil {
 			return err
 		}
-		var err error
 		committed, err = s.storeChanges(ctx, in, tx.changes)
 		return err
 	})
@@ -189,6 +199,9 @@ func (s *session) transact(ctx context.Context, fn func(in statements) error) er
 		return err
 	}
 	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.dialect.inPlace(); err != nil {
 		return err
 	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)

@@ -95,7 +95,7 @@ func (h *house) grow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.GrowAuditTree(t.Context(), 0, nil, begin); err != nil { // unless it has begun
+	if _, err := h.GrowAuditTree(t.Context(), 0, nil, begin, nil); err != nil { // unless it has begun
 		t.Fatal(err)
 	}
 	grown := tree.New(tree.Config{

@@ -43,7 +43,7 @@ func newTrail(t testing.TB, database sqlstore.Config, signer *tree.Signer) *trai
 	t.Cleanup(func() { rig.Must(t, w.rows.Close()) })
 	begin, err := tree.Begin(signer, time.Now())
 	rig.Must(t, err)
-	_, err = w.store.GrowAuditTree(t.Context(), 0, nil, begin) // unless it has begun
+	_, err = w.store.GrowAuditTree(t.Context(), 0, nil, begin, nil) // unless it has begun
 	rig.Must(t, err)
 	w.tree = tree.New(tree.Config{
 		Store: w.store, Signer: signer, Recent: tree.NewRecent(), Interval: 50 * time.Millisecond, Clock: time.Now,

@@ -19,6 +19,7 @@ const maxRecent = 1 << 17
 type Recent struct {
 	mu      sync.Mutex
 	leaves  map[int64]tlog.Hash
+	losses  int
 	scratch []byte
 }
 
@@ -35,6 +36,22 @@ func (r *Recent) Written(rows []keyserver.AuditEntry) {
 		}
 		r.leaves[rows[i].Seq], r.scratch = audit.Leaf(r.scratch, &rows[i])
 	}
+}
+
+// Lose forgets all of them: the database has gone back, and rows that it had may be
+// gone, and their numbers given to others.
+func (r *Recent) Lose() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.losses++
+	clear(r.leaves)
+}
+
+// lost is how often they were.
+func (r *Recent) lost() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.losses
 }
 
 // from answers the leaves of consecutive rows from one on, at most so many. They stay

@@ -46,8 +46,9 @@ type Store interface {
 	// AuditEnd answers the greatest sequence number among the rows.
 	AuditEnd(ctx context.Context) (int64, error)
 	// GrowAuditTree stores tiles and a head where the tree still has a size, and
-	// answers whether it had.
-	GrowAuditTree(ctx context.Context, size int64, tiles []audit.Tile, head audit.TreeHead) (bool, error)
+	// answers whether it had. still, which may be nil, is asked once nobody else can
+	// write, and a database that is another one has been told of.
+	GrowAuditTree(ctx context.Context, size int64, tiles []audit.Tile, head audit.TreeHead, still func() bool) (bool, error)
 }
 
 // DefaultInterval is how far behind a checkpoint may be.
@@ -207,6 +208,7 @@ func (t *Tree) grow(ctx context.Context) (more bool, err error) {
 		return false, nil
 	}
 	last := min(end, head.Size+maxStep)
+	lost := t.Recent.lost()
 	stored, err := t.addRows(ctx, g, last)
 	if err != nil {
 		return false, err
@@ -219,9 +221,9 @@ func (t *Tree) grow(ctx context.Context) (more bool, err error) {
 	if next.Checkpoint, err = sign(t.Signer, next); err != nil {
 		return false, err
 	}
-	done, err := t.Store.GrowAuditTree(ctx, head.Size, g.tiles(), next)
+	done, err := t.Store.GrowAuditTree(ctx, head.Size, g.tiles(), next, func() bool { return t.Recent.lost() == lost })
 	if err != nil || !done {
-		return true, err // another replica was first
+		return true, err // another replica was first, or the leaves are of rows that are gone
 	}
 	t.settle(next)
 	return last < end, nil

@@ -22,10 +22,11 @@ import (
 
 // memory is a database that tests may tamper with.
 type memory struct {
-	mu    sync.Mutex
-	rows  []keyserver.AuditEntry
-	tiles map[place][]byte
-	head  audit.TreeHead
+	mu      sync.Mutex
+	rows    []keyserver.AuditEntry
+	tiles   map[place][]byte
+	head    audit.TreeHead
+	growing func() // called before a growth is stored
 }
 
 func (m *memory) AuditTree(context.Context) (audit.TreeHead, error) {
@@ -60,10 +61,13 @@ func (m *memory) AuditRange(_ context.Context, after, last int64, limit int) ([]
 	return slices.Clone(m.rows[after:last]), nil
 }
 
-func (m *memory) GrowAuditTree(_ context.Context, size int64, tiles []audit.Tile, head audit.TreeHead) (bool, error) {
+func (m *memory) GrowAuditTree(_ context.Context, size int64, tiles []audit.Tile, head audit.TreeHead, still func() bool) (bool, error) {
+	if m.growing != nil {
+		m.growing()
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.head.Size != size {
+	if m.head.Size != size || !still() {
 		return false, nil
 	}
 	for _, t := range tiles {
@@ -289,13 +293,50 @@ func TestRowsStayThroughAGrowthThatFails(t *testing.T) {
 	}
 }
 
+// TestLeavesOfRowsThatAreGone: a database that has gone back gives the numbers of rows
+// that are gone to others. The tree has those, also where it was about to grow.
+func TestLeavesOfRowsThatAreGone(t *testing.T) {
+	for name, growing := range map[string]bool{"before a growth": false, "during one": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			tree := b.tree()
+			tree.Recent.Written(b.write(10))
+			goBack := func() {
+				b.growing = nil
+				b.mu.Lock()
+				b.rows = b.rows[:4]
+				b.mu.Unlock()
+				b.write(6)
+				for i := 4; i < 10; i++ {
+					b.rows[i].Object = "another"
+					b.rows[i].Hash, _ = audit.Sum(nil, &b.rows[i])
+				}
+				tree.Recent.Lose()
+			}
+			if growing {
+				b.growing = goBack
+			} else {
+				goBack()
+			}
+			tree.catchUp(t.Context())
+			receipt, err := tree.Receipt(t.Context(), 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := VerifyReceipt(receipt, &b.rows[6], b.signer.Verifier); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // failing is a database that stores no tree.
 type failing struct {
 	*memory
 	err error
 }
 
-func (f failing) GrowAuditTree(context.Context, int64, []audit.Tile, audit.TreeHead) (bool, error) {
+func (f failing) GrowAuditTree(context.Context, int64, []audit.Tile, audit.TreeHead, func() bool) (bool, error) {
 	return false, f.err
 }
 

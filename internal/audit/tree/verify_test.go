@@ -105,7 +105,7 @@ func (w *trail) grow(store *sqlstore.Store, signer *tree.Signer) audit.TreeHead 
 	if err != nil {
 		w.Fatal(err)
 	}
-	if _, err := store.GrowAuditTree(w.Context(), 0, nil, begin); err != nil { // unless it has begun
+	if _, err := store.GrowAuditTree(w.Context(), 0, nil, begin, nil); err != nil { // unless it has begun
 		w.Fatal(err)
 	}
 	t := tree.New(tree.Config{Store: store, Signer: signer, Recent: tree.NewRecent(), Clock: time.Now, Logger: slog.New(slog.DiscardHandler), Alarm: func(p string) { w.Error(p) }})

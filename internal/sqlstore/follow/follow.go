@@ -4,6 +4,7 @@ package follow
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -29,10 +30,25 @@ const (
 // retryAfter is when a caller may ask again whether this process is current.
 const retryAfter = time.Second
 
+// State is where a database stands.
+type State struct {
+	// Incarnation names what runs there: it is another one after each start, and
+	// after a standby has taken over.
+	Incarnation string
+	Changes     int64 // number of the last committed change
+	Audit       int64 // and of the last audit row
+}
+
+// isBehind reports whether something is not there that was.
+func (s State) isBehind(was State) bool { return s.Changes < was.Changes || s.Audit < was.Audit }
+
 // Source is what is followed, and who is told.
 type Source struct {
-	// Head answers the number of the last committed change.
-	Head func(ctx context.Context) (int64, error)
+	// State answers where the database stands, as one statement sees it.
+	State func(ctx context.Context) (State, error)
+	// Reset is told that the database is not the one that was followed, or has gone
+	// back, before Notify is.
+	Reset func(was, now State)
 	// Page reads the changes after one, at most PageLimit of them.
 	Page      func(ctx context.Context, after int64, limit int) (keyserver.ChangePage, error)
 	PageLimit int
@@ -62,6 +78,7 @@ type Follower struct {
 	looking chan struct{}
 
 	mu        sync.Mutex
+	known     State     // as the last look saw it
 	cursor    int64     // all changes up to here went to the hooks
 	confirmed time.Time // when the last look that succeeded began
 }
@@ -69,14 +86,14 @@ type Follower struct {
 // Start follows what is committed from now on.
 func Start(ctx context.Context, s Source) (*Follower, error) {
 	began := s.Clock()
-	head, err := s.Head(ctx)
+	state, err := s.State(ctx)
 	if err != nil {
 		return nil, err
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	f := &Follower{
 		source: s, cancel: cancel, done: make(chan struct{}),
-		looking: make(chan struct{}, 1), cursor: head, confirmed: began,
+		looking: make(chan struct{}, 1), known: state, cursor: state.Changes, confirmed: began,
 	}
 	go func() {
 		defer close(f.done)
@@ -151,8 +168,12 @@ func (f *Follower) Current(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	return notCurrent(err)
+}
+
+func notCurrent(cause error) error {
 	return fault.Temporary(fault.NotCurrent, fault.ScopeProcess, retryAfter,
-		"this replica cannot confirm that what it knows is current; try again or ask another").Because(err)
+		"this replica cannot confirm that what it knows is current; try again or ask another").Because(cause)
 }
 
 func (f *Follower) isCurrent() bool {
@@ -177,31 +198,98 @@ func (f *Follower) look(ctx context.Context) error {
 		return nil
 	}
 	for {
-		began := f.source.Clock()
-		f.mu.Lock()
-		cursor := f.cursor
-		f.mu.Unlock()
-		page, err := f.page(ctx, cursor)
-		if err != nil {
+		more, err := f.step(ctx)
+		if err != nil || !more {
 			return err
 		}
-		switch {
-		case page.Reset:
-			f.source.Notify(nil)
-		case len(page.Changes) > 0:
-			f.source.Notify(page.Changes)
-		}
-		f.mu.Lock()
-		f.cursor = page.Cursor
-		more := len(page.Changes) == f.source.PageLimit
-		if !more {
-			f.confirmed = began
-		}
-		f.mu.Unlock()
-		if !more {
-			return nil
-		}
 	}
+}
+
+// step delivers a page of changes, and answers whether there may be more. The database
+// may become another one, or go back, at any moment, so that its state is looked at
+// after what was read, too.
+func (f *Follower) step(ctx context.Context) (more bool, err error) {
+	began := f.source.Clock()
+	now, reset, err := f.state(ctx)
+	if err != nil || reset {
+		return reset, err
+	}
+	f.mu.Lock()
+	cursor := f.cursor
+	f.mu.Unlock()
+	if now.Changes == cursor {
+		f.reached(cursor, began)
+		return false, nil
+	}
+	page, err := f.page(ctx, cursor)
+	if err != nil {
+		return false, err
+	}
+	if _, reset, err = f.state(ctx); err != nil || reset {
+		return reset, err
+	}
+	switch {
+	case page.Reset:
+		f.source.Notify(nil)
+	case len(page.Changes) > 0:
+		f.source.Notify(page.Changes)
+	}
+	if more = len(page.Changes) == f.source.PageLimit; more {
+		began = time.Time{}
+	}
+	f.reached(page.Cursor, began)
+	return more, nil
+}
+
+// state looks where the database stands. If it is not the one that was followed,
+// everything is to be read anew from there.
+func (f *Follower) state(ctx context.Context) (now State, reset bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	if now, err = f.source.State(ctx); err != nil {
+		return now, false, err
+	}
+	f.mu.Lock()
+	was := f.known
+	was.Changes = max(was.Changes, f.cursor)
+	f.mu.Unlock()
+	if reset = now.Incarnation != was.Incarnation || now.isBehind(was); reset {
+		f.source.Reset(was, now)
+		f.source.Notify(nil)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.known = now
+	if reset {
+		f.cursor = now.Changes
+	}
+	return now, reset, nil
+}
+
+// reached notes how far the hooks know the changes, and since when, if there are no more.
+func (f *Follower) reached(cursor int64, confirmed time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cursor = cursor
+	if !confirmed.IsZero() {
+		f.confirmed = confirmed
+	}
+}
+
+// Knows reports whether the database is the one that was last looked at.
+func (f *Follower) Knows(incarnation string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.known.Incarnation == incarnation
+}
+
+// Moved is for who finds that it is not, and must not go by what is known of it: this
+// process is not current until it has looked. It answers what to refuse with.
+func (f *Follower) Moved() error {
+	f.mu.Lock()
+	f.confirmed = time.Time{}
+	f.mu.Unlock()
+	return notCurrent(errors.New("the database was started anew, or another one has taken over"))
 }
 
 // page bounds one read, so that a connection that hangs does not hold up
@@ -218,10 +306,10 @@ func (f *Follower) confirmedSince(t time.Time) bool {
 	return f.confirmed.After(t)
 }
 
-// Committed delivers the changes of a commit of this process, unless a look
-// was faster. It waits for a look under way, so that hooks get changes in
-// order; only where that takes too long, or changes of another process lie in
-// between, a look delivers them a second time.
+// Committed delivers the changes of a commit of this process. It waits for a look
+// under way, so that hooks get changes in order; where a look was faster, where that
+// takes too long, or changes of another process lie in between, they are delivered a
+// second time.
 func (f *Follower) Committed(changes []keyserver.Change) {
 	inOrder := false
 	patience := time.NewTimer(MaxStaleness)
@@ -236,9 +324,7 @@ func (f *Follower) Committed(changes []keyserver.Change) {
 	f.mu.Lock()
 	cursor := f.cursor
 	f.mu.Unlock()
-	if last <= cursor {
-		return
-	}
+	// Numbers that were known may come again where the database has gone back.
 	f.source.Notify(changes)
 	if inOrder && first == cursor+1 {
 		f.mu.Lock()

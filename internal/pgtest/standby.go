@@ -1,0 +1,52 @@
+package pgtest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Standby starts a server that follows this one, of its own data. Its name is what the
+// primary may list in synchronous_standby_names.
+func (c *Cluster) Standby(t testing.TB, name string) *Cluster {
+	t.Helper()
+	s, err := prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.close)
+	// The connection string may name itself in what the standby is told to use.
+	source := fmt.Sprintf("host=%s user=%s application_name=%s", c.dir, superuser, name)
+	out, err := s.command("pg_basebackup", "--pgdata", s.data(), "--dbname", source, "--write-recovery-conf", "--checkpoint=fast", "--no-sync").CombinedOutput()
+	if err != nil {
+		t.Fatalf("pgtest: pg_basebackup: %v\n%s", err, out)
+	}
+	if err := s.run(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Promote makes a standby the primary.
+func (c *Cluster) Promote(t testing.TB) {
+	t.Helper()
+	c.SQL(t, "SELECT pg_promote()")
+}
+
+// SQL runs a statement as the superuser, in no database of a test.
+func (c *Cluster) SQL(t testing.TB, statement string) {
+	t.Helper()
+	if err := c.sql(statement); err != nil {
+		t.Fatalf("pgtest: %s: %v", statement, err)
+	}
+}
+
+// On is the URL of a database of the first of some servers that takes writes.
+func On(url string, servers ...*Cluster) string {
+	base, _, _ := strings.Cut(url, "?")
+	dirs := make([]string, len(servers))
+	for i, s := range servers {
+		dirs[i] = s.dir
+	}
+	return base + "?host=" + strings.Join(dirs, ",") + "&target_session_attrs=read-write"
+}

@@ -1,0 +1,166 @@
+package sqlstore_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// sleeper holds what orders the replicas, in the middle of a series of statements of
+// which the end never comes: nothing that the server itself would end.
+func sleeper(t *testing.T, url string, statements ...string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	rig.Must(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	p := conn.PgConn().StartPipeline(t.Context())
+	for _, text := range statements {
+		p.SendQueryParams(text, nil, nil, nil, nil)
+	}
+	p.SendFlushRequest()
+	rig.Must(t, p.Flush())
+	for range statements {
+		results, err := p.GetResults()
+		rig.Must(t, err)
+		if r, ok := results.(interface{ Close() }); ok {
+			r.Close()
+		}
+	}
+	return conn
+}
+
+// TestASleeperLosesWhatOthersWaitFor: a process that was stopped within a series of
+// statements keeps its locks for as long as nobody ends its session.
+func TestASleeperLosesWhatOthersWaitFor(t *testing.T) {
+	d := onServer(t)
+	s := d.open(t)
+	defer closeStore(t, s)
+	w := openWriter(t, s, audit.Options{})
+	defer closeWriter(t, w)
+	for name, what := range map[string]struct {
+		holds string
+		try   func() error
+	}{
+		"TheTrail": {`UPDATE sequences SET value = value WHERE name = 'audit'`, func() error { return w.Write(t.Context(), row("hmacData", "", 1)) }},
+		"Updates":  {`SELECT pg_advisory_xact_lock(1263751760, -2)`, func() error { return tryUpdate(t, s, insertRole(role(1, "one"))) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn := sleeper(t, d.source, what.holds)
+			if err := what.try(); err != nil {
+				t.Errorf("who waited: %v", err)
+			}
+			if _, err := conn.Exec(t.Context(), `SELECT 1`); err == nil {
+				t.Error("it still has its transaction")
+			}
+		})
+	}
+}
+
+// TestAnIdleTransactionIsLost: between two statements the server itself ends it, and
+// who had it is told, and goes on.
+func TestAnIdleTransactionIsLost(t *testing.T) {
+	d := onServer(t)
+	one, two := d.open(t), d.open(t)
+	defer closeStore(t, one)
+	defer closeStore(t, two)
+	began, others := make(chan struct{}), make(chan error, 1)
+	go func() {
+		<-began
+		others <- tryUpdate(t, two, insertRole(role(2, "two")))
+	}()
+	err := tryUpdate(t, one, func(ctx context.Context, tx *sqlstore.Tx) error {
+		close(began)
+		if err := <-others; err != nil {
+			t.Errorf("who waited: %v", err)
+		}
+		return insertRole(role(1, "one"))(ctx, tx)
+	})
+	if fault.CodeOf(err) != fault.StoreUnavailable {
+		t.Errorf("who slept: %v", err)
+	}
+	if _, err := two.Role(t.Context(), id(1)); err == nil {
+		t.Error("what was not acknowledged is there")
+	}
+	update(t, one, insertRole(role(1, "one")))
+}
+
+// TestADatabaseThatWentBack: a standby takes over that has not had the newest changes.
+// Nobody may go by them any more, and nobody writes before he has forgotten them.
+func TestADatabaseThatWentBack(t *testing.T) {
+	primary := pgtest.Start(t)
+	url := primary.Database(t)
+	standby := primary.Standby(t, "second")
+	var log rig.Output
+	d := database{config: sqlstore.Config{URL: pgtest.On(url, primary, standby), Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+	one, two := d.open(t), d.open(t)
+	defer closeStore(t, one)
+	defer closeStore(t, two)
+	w := openWriter(t, one, audit.Options{})
+	defer closeWriter(t, w)
+	update(t, one, insertRole(role(1, "before")))
+	rig.Must(t, w.Write(t.Context(), row("hmacData", "", 1)))
+	rig.Soon(t, "the standby has the first change", func() bool {
+		conn, err := pgx.Connect(t.Context(), strings.Replace(pgtest.On(url, standby), "read-write", "any", 1))
+		if err != nil {
+			return false
+		}
+		defer func() { _ = conn.Close(t.Context()) }()
+		var changes, rows int64
+		err = conn.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM roles WHERE name = 'before'), (SELECT count(*) FROM audit)`).Scan(&changes, &rows)
+		return err == nil && changes == 1 && rows == 1
+	})
+	standby.Kill(t)
+	for n := range uint64(5) {
+		update(t, one, insertRole(role(n+2, fmt.Sprint("lost ", n))))
+		rig.Must(t, w.Write(t.Context(), row("hmacData", "", 1)))
+	}
+	rig.Must(t, two.Current(t.Context()))
+	var forgot [2]atomic.Bool
+	for i, s := range []*sqlstore.Store{one, two} {
+		s.OnChange(func(changes []keyserver.Change) {
+			if changes == nil {
+				forgot[i].Store(true)
+			}
+		})
+	}
+	primary.Kill(t)
+	standby.Restart(t)
+	standby.Promote(t)
+	n := uint64(100)
+	rig.Soon(t, "writes go on", func() bool {
+		n++
+		err := tryUpdate(t, one, insertRole(role(n, fmt.Sprint("after ", n))))
+		if err == nil && !forgot[0].Load() {
+			t.Fatal("something was written by a process that had not forgotten what is gone")
+		}
+		return err == nil
+	})
+	for range 20 { // the numbers of what is gone are given to others, and more
+		n++
+		update(t, one, insertRole(role(n, fmt.Sprint("after ", n))))
+	}
+	rig.Soon(t, "the other one is current", func() bool { return two.Current(t.Context()) == nil })
+	if !forgot[1].Load() {
+		t.Error("the other one is current and has forgotten nothing")
+	}
+	rig.Soon(t, "rows are written", func() bool { return w.Write(t.Context(), row("hmacData", "", 1)) == nil })
+	if report := verify(t, one); !report.Intact() {
+		t.Errorf("the trail: %+v", report)
+	}
+	if one.Lost()+two.Lost() < 1 || !bytes.Contains([]byte(log.String()), []byte("gone back")) {
+		t.Errorf("%d and %d losses are counted, and logged was\n%s", one.Lost(), two.Lost(), log.String())
+	}
+}

@@ -1,0 +1,102 @@
+// Package faults runs replicas as processes of their own on a real PostgreSQL, lets
+// something fail under load, and looks at what the others do meanwhile.
+package faults
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+)
+
+var built program.Program
+
+func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
+
+// replica is a process, and its administrator.
+type replica struct {
+	*program.Server
+	admin *client.Client
+	done  atomic.Int64 // requests that were answered
+}
+
+// replicas start so many processes on a database.
+func replicas(t *testing.T, n int, args ...string) (all []*replica) {
+	t.Helper()
+	dirs := t.TempDir()
+	// They have the key-encryption key in common, as replicas must.
+	args = append(args, "--kek", "base64key://smGbjm71Nxd1Ig5FS0wj9SlbzAIrnolCz9bQQ6uAhl4=")
+	for i := range n {
+		s, err := built.Serve(filepath.Join(dirs, strconv.Itoa(i)), args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Kill)
+		all = append(all, &replica{Server: s})
+	}
+	password, err := all[0].Password()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		over := program.Connect(t, r.DataDir, func() string { return r.Address })
+		r.admin = program.Client(t, over, "admin", password, program.Never)
+	}
+	return all
+}
+
+// load lets clients of every replica use a key until the test ends or stop is called.
+func load(t *testing.T, all []*replica, each int) (key schema.HiddenLink, stop func()) {
+	t.Helper()
+	made, err := all[0].admin.MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var working sync.WaitGroup
+	for _, r := range all {
+		for range each {
+			working.Go(func() {
+				for ctx.Err() == nil {
+					if _, err := r.admin.HMAC(ctx, made.TTag, strings.NewReader("message")); err == nil {
+						r.done.Add(1)
+					} else {
+						pause(ctx, 10*time.Millisecond)
+					}
+				}
+			})
+		}
+	}
+	stop = sync.OnceFunc(func() { cancel(); working.Wait() })
+	t.Cleanup(stop)
+	return made.TTag, stop
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// connect opens a connection of the test's own.
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}

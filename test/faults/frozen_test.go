@@ -1,0 +1,74 @@
+package faults
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// TestOthersGoOnWhileOneIsFrozen stops a replica while it holds the row of the audit
+// trail's sequence, for which the others wait. They have to go on while it is still
+// stopped, and it has to go on when it is let.
+func TestOthersGoOnWhileOneIsFrozen(t *testing.T) {
+	url := pgtest.Database(t)
+	all := replicas(t, 3, "--database-url", url)
+	_, stop := load(t, all, 4)
+	frozen, others := all[0], all[1:]
+	signal := func(s syscall.Signal) {
+		t.Helper()
+		if err := syscall.Kill(frozen.PID(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { _ = syscall.Kill(frozen.PID(), syscall.SIGCONT) })
+	look := connect(t, url)
+	// asleep counts transactions that hold the row, and whose client says nothing.
+	asleep := func() (n int) {
+		t.Helper()
+		err := look.QueryRow(t.Context(), `SELECT count(DISTINCT a.pid) FROM pg_stat_activity a JOIN pg_locks l ON l.pid = a.pid
+			WHERE a.datname = current_database() AND a.wait_event = 'ClientRead' AND l.relation = 'sequences'::regclass AND l.mode = 'RowExclusiveLock'
+			AND clock_timestamp() - a.state_change > interval '80 ms'`).Scan(&n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	const rounds = 3
+	for range rounds {
+		var since time.Time
+		rig.Soon(t, "it is stopped in the middle of a transaction", func() bool {
+			since = time.Now()
+			signal(syscall.SIGSTOP)
+			time.Sleep(100 * time.Millisecond)
+			if asleep() > 0 {
+				return true
+			}
+			signal(syscall.SIGCONT)
+			time.Sleep(20 * time.Millisecond)
+			return false
+		})
+		before := []int64{others[0].done.Load(), others[1].done.Load()}
+		rig.Within(t, 15*time.Second, "the others go on", func() bool {
+			return others[0].done.Load() > before[0] && others[1].done.Load() > before[1]
+		})
+		t.Logf("the others went on after %v", time.Since(since).Round(time.Millisecond))
+		if asleep() > 0 {
+			t.Error("it still holds the row")
+		}
+		signal(syscall.SIGCONT)
+		mine := frozen.done.Load()
+		rig.Soon(t, "it goes on itself", func() bool { return frozen.done.Load() > mine })
+	}
+	stop()
+	for _, r := range all {
+		if err := r.Stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	if out, err := built.Run("audit", "verify", "--database-url", url); err != nil {
+		t.Errorf("the trail: %v\n%s", err, out)
+	}
+}
