@@ -171,6 +171,9 @@ const (
 	// AuditPruned is recorded before rows of the trail that are archived are removed
 	// from the database.
 	AuditPruned = "pruneAudit"
+	// AuditRestored is recorded as the last thing that a restore does, before anybody
+	// serves from what it made.
+	AuditRestored = "restore"
 	// AuditWitness is recorded where a log that is witnessed did what no log may.
 	AuditWitness = "witness"
 	// AuditClosedEntries is recorded where a peer reports a principal of its own

@@ -39,6 +39,7 @@ const (
 	lockMigration = -1
 	lockUpdate    = -2 // numbers from 1 are audit chains
 	lockRewrap    = -3
+	lockCopy      = -4
 )
 
 // changeChannel is where a commit announces its changes.
@@ -48,6 +49,8 @@ const changeChannel = "keyserver_changes"
 type postgres struct {
 	url string
 	log *slog.Logger
+	// restore says that what is made has not got the name of a whole database yet.
+	restore bool
 }
 
 // config reads the URL. The parser's own error may repeat the URL, and with it
@@ -78,6 +81,9 @@ func (d *postgres) config() (*pgx.ConnConfig, error) {
 		if cfg.RuntimeParams[name] == "" {
 			cfg.RuntimeParams[name] = value
 		}
+	}
+	if d.restore { // the rows come from elsewhere, at the pace of that
+		cfg.RuntimeParams["idle_in_transaction_session_timeout"], cfg.RuntimeParams["statement_timeout"] = "0", "0"
 	}
 	return cfg, nil
 }
