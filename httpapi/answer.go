@@ -121,6 +121,9 @@ func (x *exchange) write(status int, out any) {
 		x.send(plain.status, plain.body)
 		return
 	}
+	if _, sent := out.(*pieces); sent {
+		return
+	}
 	if ready, ok := out.(raw); ok {
 		x.send(status, ready)
 		return

@@ -653,6 +653,14 @@ func (f *fakePort) RotateDataKey(ctx context.Context, _ keyserver.Caller) (keyse
 	return newID, f.write(ctx, "RotateDataKey", nil, func() { f.custody.DataKeys = list }, nil)
 }
 
+func (f *fakePort) MakeBackup(ctx context.Context, _ keyserver.Caller, recipient string, to io.Writer) error {
+	if err := f.called(ctx, "MakeBackup", recipient); err != nil {
+		return err
+	}
+	_, err := io.WriteString(to, "a backup")
+	return err
+}
+
 func (f *fakePort) OwnerMarks(ctx context.Context, _ keyserver.Caller, l keyserver.OwnerFilter) ([]keyserver.OwnerMark, error) {
 	return answer(only(f.owners, func(m keyserver.OwnerMark) bool {
 		return m.Object.Kind == l.Kind && (l.ID == nil || m.Object.ID == *l.ID)

@@ -32,7 +32,7 @@ type Noun struct {
 // Nouns returns the whole table by what its routes are about.
 func Nouns() []Noun {
 	all := []Noun{
-		{"Service", "The service itself: whether it works, what it is, and this document.", serviceRoutes()},
+		{"Service", "The service itself: whether it works, what it is, its backups, and this document.", append(serviceRoutes(), backupRoutes()...)},
 		{"Sessions", "Logging in and out. The session id of a login is what every other route asks for.", sessionRoutes()},
 		{"Keys", "Symmetric keys, and what can be done with one that never leaves the key server.", append(keyRoutes(), cryptoRoutes()...)},
 		{"Life of keys", "States of keys, lines of keys that succeed each other, and which keys one may read.", keyLifeRoutes()},

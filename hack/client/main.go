@@ -22,6 +22,7 @@ var byHand = map[string]struct{ method, why string }{
 	"computeHmac":        {"HMAC", "streams the message"},
 	"computeMac":         {"MAC", "streams the message"},
 	"verifyMac":          {"VerifyMAC", "streams the message"},
+	"createBackup":       {"CreateBackup", "hands the answer on as it comes"},
 	"executeApproval":    {"ExecuteApproval", "answers what another route answers"},
 	"getOpenApiDocument": {"", "the document is in docs/openapi.json; nobody reads it by a typed call"},
 }

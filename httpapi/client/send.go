@@ -49,6 +49,7 @@ type call struct {
 	over   *http.Client  // with open: what carries the session; nil: the client's own
 	wait   time.Duration // added to the time of an attempt
 	header *http.Header  // receives the answer's header
+	to     io.Writer     // receives the answer, where it is no JSON and may be of any length
 }
 
 // send tries the call until it is answered for good. The answer is filled also
@@ -213,6 +214,9 @@ func (c *Client) request(ctx context.Context, k call, token string) (*http.Reque
 }
 
 func (c *Client) read(k call, resp *http.Response, out any) error {
+	if resp.StatusCode == http.StatusOK && k.to != nil {
+		return handOn(k, resp)
+	}
 	if resp.StatusCode == http.StatusOK {
 		b, err := readAll(resp.Body, maxAnswer)
 		if err != nil {

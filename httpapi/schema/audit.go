@@ -35,7 +35,7 @@ type AuditEntry struct {
 	Object           string     `json:"object" doc:"What it was done to; empty where the operation has no object."`
 	SessionKind      string     `json:"sessionKind" doc:"Kind of the session, or of what stood in its place."`
 	RequestID        string     `json:"requestId"`
-	Filename         string     `json:"filename,omitzero" doc:"What authorize was told the key is for."`
+	Filename         string     `json:"filename,omitzero" doc:"What authorize was told the key is for; of a backup, its name."`
 	Address          string     `json:"address" doc:"Of the client; empty where the service acted for itself."`
 	Session          *HexID     `json:"session" doc:"Public id of the caller's session; null where there is none."`
 	For              string     `json:"for" doc:"What the caller says that it acted for (header X-Keyserver-For); nobody checks it."`

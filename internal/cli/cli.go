@@ -95,7 +95,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(newServe(), newManager(), newUp(), newPlan(), newExport(), newAudit(), newDoctor(), newCustody(), newRelease(), newOpenAPI(), newReference(), newVersion())
+	root.AddCommand(newServe(), newManager(), newUp(), newPlan(), newExport(), newAudit(), newDoctor(), newBackup(), newRestore(), newCustody(), newRelease(), newOpenAPI(), newReference(), newVersion())
 	refuseUnknownHelp(root)
 	return root
 }

@@ -52,6 +52,8 @@ type Config struct {
 	// Witnessing is what is done for the logs of others.
 	Witnessing Witnessing
 	System     keyserver.SystemID
+	// Backups copies what there is.
+	Backups Backups
 	// Deployment is how duties are divided; empty is unified.
 	Deployment keyserver.Deployment
 	// Office keeps the CAs of this key server's own.

@@ -47,6 +47,7 @@ var permanent = map[uint64]string{
 	0x0153: "setApprovalPolicy",
 	0x0161: "readCustody",
 	0x0162: "rotateDataKey",
+	0x0127: "makeBackup",
 	0x0201: "listTrustedCAs",
 	0x0202: "addTrustedCA",
 	0x0203: "removeTrustedCA",

@@ -73,6 +73,8 @@ var (
 	OpReadOwners = operation(0x0125, "readOwners", "Read Owners", Administration)
 	OpSetOwner   = operation(0x0126, "setOwner", "Set Owner", Administration)
 
+	OpMakeBackup = operation(0x0127, "makeBackup", "Make Backup", Administration)
+
 	OpIssueCertificate        = operation(0x0131, "issueCertificate", "Issue Certificate", Administration)
 	OpRenewCertificate        = operation(0x0132, "renewCertificate", "Renew Certificate", Administration)
 	OpEnrollCertificate       = operation(0x0133, "enrollCertificate", "Enroll Certificate", Administration)
@@ -171,6 +173,9 @@ const (
 	// AuditPruned is recorded before rows of the trail that are archived are removed
 	// from the database.
 	AuditPruned = "pruneAudit"
+	// AuditRestored is recorded as the last thing that a restore does, before anybody
+	// serves from what it made.
+	AuditRestored = "restore"
 	// AuditWitness is recorded where a log that is witnessed did what no log may.
 	AuditWitness = "witness"
 	// AuditClosedEntries is recorded where a peer reports a principal of its own
@@ -239,7 +244,7 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 		OpReadPrincipal, OpCreatePrincipal, OpDeletePrincipal, OpSetPassword, OpWatchChanges, OpListTrustedCAs, OpListSessions, OpEndSessions,
 		OpIssueCertificate, OpRenewCertificate, OpEnrollCertificate, OpFindCertificates, OpResetTransportPrincipal,
 		OpReadApprovals, OpSetApprovalPolicy, OpReadAuthority, OpReadOwners, OpSetOwner,
-		OpReadCustody, OpRotateDataKey,
+		OpReadCustody, OpRotateDataKey, OpMakeBackup,
 	}
 	if d == Split {
 		// Who holds trust gives it: nobody else may (contract 4.9).

@@ -1,6 +1,9 @@
 package keyserver
 
-import "context"
+import (
+	"context"
+	"io"
+)
 
 // Port is everything a key server can be asked. Each method is one operation
 // of the catalogue: the key server authorises and audits it before any effect
@@ -24,6 +27,15 @@ type Port interface {
 	Revocation
 	Custodies
 	Owners
+	Backups
+}
+
+// Backups are the operations on copies of all that there is.
+type Backups interface {
+	// MakeBackup writes a copy of the database, as it is at one moment, encrypted for a
+	// recipient of age. What was written where it fails is of no use. OVERLOADED while
+	// another one is made.
+	MakeBackup(ctx context.Context, by Caller, recipient string, to io.Writer) error
 }
 
 // Owners are the operations on owner marks.

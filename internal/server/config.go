@@ -53,6 +53,7 @@ type Config struct {
 	AuditArchive       string        // a URL; empty: rows stay where they are
 	AuditRetention     time.Duration // 0: rows are kept for ever
 	Witnessing
+	Backups
 	Deployment            string
 	BootstrapPasswordFile string
 	// BootstrapServiceAccount, NAMESPACE:NAME, is of the first administrator that
@@ -126,6 +127,9 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--audit-sink: %w", err)
 	}
 	if err := c.validateArchive(); err != nil {
+		return err
+	}
+	if err := c.validateBackups(); err != nil {
 		return err
 	}
 	if err := c.validateWitnesses(); err != nil {

@@ -39,6 +39,8 @@ type health struct {
 	rows  *audit.Writer
 	key   *custody.Custodian
 	own   func() error // what is wrong with the own certificate and its CA
+	// backups is what is wrong with them, empty while they are made.
+	backups func() string
 
 	seen     atomic.Pointer[[]keyserver.Readiness]
 	failing  map[string]bool // by part
@@ -125,6 +127,9 @@ func (h *health) warnings() []string {
 		all = append(all, *w)
 	}
 	if w := h.store.Ahead(); w != "" {
+		all = append(all, w)
+	}
+	if w := h.backups(); w != "" {
 		all = append(all, w)
 	}
 	return all

@@ -161,10 +161,11 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	}
 	s.background(leaf.issued.follow(store))
 	s.background(authorities{office, rows, s.system, cfg.Logger}.run)
+	backups := s.backups(store, custodian)
 	wrapping := rewrap.New(rewrap.Config{Store: store, Custodian: custodian, System: prepared.System, Logger: cfg.Logger})
 	ks := engine.New(engine.Config{
 		Store: store, Custodian: custodian, DataKeys: wrapping, Auditor: rows, AuditTree: auditTree, Witnessing: cosigner, System: prepared.System, Deployment: keyserver.Deployment(cfg.Deployment),
-		Office: office, Self: s.self(leaf, external),
+		Office: office, Self: s.self(leaf, external), Backups: backups,
 		Build: cfg.Version, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
 		Settings: settings(cfg, prepared.System, listeners{api, external, metrics}), Peers: peers, BreakGlass: cfg.BreakGlass,
 	})
@@ -184,6 +185,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 
 	leaf.observe(registry)
 	care.observe(registry)
+	care.backups = s.scheduleBackups(backups, rows, registry)
 	s.warnOfBreakGlass(ctx, registry)
 	s.observeKey(registry)
 	observeApprovals(registry, approvals)

@@ -11,6 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/follow"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/prepared"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/tuple"
 )
 
 // pool is a pool of connections.
@@ -82,6 +83,20 @@ type dialect interface {
 	// erase makes what was overwritten vanish from the files. It answers false where
 	// somebody reads what was.
 	erase(ctx context.Context, s *Store) (bool, error)
+	// view opens a connection that sees the database as it is at this moment.
+	view(ctx context.Context, s *Store) (view, error)
+	// raise makes the empty database that is restored to, and takes it for this process.
+	raise(ctx context.Context) (pools, error)
+	// columns lists the tables and what columns they have.
+	columns(ctx context.Context, in reads) ([]Table, error)
+	// ready makes room for audit rows up to one, which are about to be loaded.
+	ready(ctx context.Context, in statements, last int64) error
+	// load inserts the rows of a table, in the transaction of a connection.
+	load(ctx context.Context, on *sql.Conn, t Table, rows *tuple.Reader) error
+	// finish closes a database that was restored, and gives it the name of a whole one.
+	finish(ctx context.Context, s *Store) error
+	// raze closes it, and removes what raise has made.
+	raze(ctx context.Context, s *Store) error
 	// chainsHeld counts the audit chains that processes write to just now.
 	chainsHeld(ctx context.Context, in statements) (int, error)
 
@@ -91,7 +106,7 @@ type dialect interface {
 
 func dialectOf(cfg Config) dialect {
 	if cfg.Dir != "" {
-		return &sqlite{dir: cfg.Dir, log: cfg.Logger}
+		return &sqlite{dir: cfg.Dir, log: cfg.Logger, restore: cfg.restore}
 	}
-	return &postgres{url: cfg.URL, connections: cfg.MaxConnections, log: cfg.Logger}
+	return &postgres{url: cfg.URL, connections: cfg.MaxConnections, log: cfg.Logger, restore: cfg.restore}
 }

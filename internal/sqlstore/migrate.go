@@ -83,9 +83,9 @@ func checkVersion(ctx context.Context, d dialect, db pool) (is standing, target 
 }
 
 func newProvider(d dialect, db pool) (*goose.Provider, error) {
-	dialect, files := d.migrations()
-	p, err := goose.NewProvider(dialect, db, files,
-		goose.WithTableName(versionTable), goose.WithLogger(goose.NopLogger()), goose.WithDisableGlobalRegistry(true))
+	kind, files := d.migrations()
+	p, err := goose.NewProvider(kind, db, files,
+		goose.WithTableName(versionsOf(d)), goose.WithLogger(goose.NopLogger()), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded migrations: %w", err)
 	}

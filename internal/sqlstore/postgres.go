@@ -37,6 +37,7 @@ const (
 	lockMigration = -1
 	lockUpdate    = -2 // numbers from 1 are audit chains
 	lockRewrap    = -3
+	lockCopy      = -4
 )
 
 // changeChannel is where a commit announces its changes.
@@ -51,6 +52,9 @@ type postgres struct {
 	// What reach finds out.
 	pooled      bool   // a pooler stands between: no session outlives a transaction
 	incarnation string // the expression that names what runs there (incarnations)
+
+	// restore says that what is made has not got the name of a whole database yet.
+	restore bool
 }
 
 func (d *postgres) migrations() (goose.Dialect, fs.FS) {

@@ -127,6 +127,9 @@ func (d *postgres) settings(cfg *pgx.ConnConfig, more string) string {
 			all = append(all, "SET "+s.name+" = '"+s.value+"'")
 		}
 	}
+	if d.restore { // the rows come from elsewhere, at the pace of that
+		all = append(all, "SET "+idleSetting+" = 0", "SET statement_timeout = 0")
+	}
 	return strings.Join(append(all, more), "; ")
 }
 

@@ -41,9 +41,16 @@ type sqlite struct {
 
 	place datadir.Place // of what is open
 	away  atomic.Bool   // it was told that it is not in its place
+	// restore says that what is made has not got the name of a whole database yet.
+	restore bool
 }
 
-func (d *sqlite) path() string { return filepath.Join(d.dir, DatabaseFile) }
+func (d *sqlite) path() string {
+	if d.restore {
+		return filepath.Join(d.dir, RestoringFile)
+	}
+	return filepath.Join(d.dir, DatabaseFile)
+}
 
 func (d *sqlite) open(ctx context.Context) (pools, error) {
 	lock, err := datadir.Lock(d.dir, d.log)
@@ -75,14 +82,22 @@ func (d *sqlite) openReadOnly(context.Context) (pools, error) {
 	return pools{read: d.pool("ro", 2)}, nil
 }
 
-// immutable opens a file that does not change while it is open.
-const immutable = "immutable"
+const (
+	// immutable opens a file that does not change while it is open.
+	immutable = "immutable"
+	// hasty opens a file that is thrown away unless all goes well. Nothing written to it
+	// is durable before it is closed and synced.
+	hasty = "hasty"
+)
 
 // prepare makes sure that the database file is there and ours.
 func (d *sqlite) prepare(ctx context.Context) error {
 	_, err := os.Lstat(d.path())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		if err := d.interrupted(); err != nil {
+			return err
+		}
 		return d.create(ctx)
 	case err != nil:
 		return refuse(ErrUnusable, "%s cannot be read: %s", d.path(), datadir.ReasonOf(err))
@@ -161,6 +176,11 @@ func openSQLite(path, mode string, size int) pool {
 	}
 	if mode == "rw" {
 		settings.Set("_journal_mode", "WAL")
+	}
+	if mode == hasty {
+		settings.Set("mode", "rw")
+		settings.Set("_journal_mode", "MEMORY")
+		settings.Set("_synchronous", "OFF")
 	}
 	if mode == immutable {
 		settings.Set("mode", "ro")

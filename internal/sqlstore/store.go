@@ -45,6 +45,7 @@ type Config struct {
 
 	journal journal.Options // SQLite: other than the defaults only in tests
 	discard func()          // SQLite: gives up a journal that is refused, and is told so
+	restore bool            // the database has the names of one that is not whole yet
 }
 
 func (c Config) complete() (Config, error) {
@@ -80,6 +81,7 @@ type Store struct {
 	follower *follow.Follower
 	inserts  inserts
 	claimed  atomic.Bool                            // SQLite: the one chain is taken
+	copying  atomic.Bool                            // SQLite: a Snapshot is open
 	journal  atomic.Pointer[journaled]              // SQLite: where that chain is written
 	tail     atomic.Pointer[[]keyserver.AuditEntry] // read-only: rows that were only in a journal
 	target   int64                                  // the version of the schema that this program is of

@@ -53,6 +53,7 @@ var allowed = map[string]string{
 
 	"GET /api/custody":         "A",
 	"POST /api/custody/rotate": "A",
+	"POST /api/backups":        "A",
 
 	"GET /api/approvals/policy": "AOU",
 	"PUT /api/approvals/policy": "A",

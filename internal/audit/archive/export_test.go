@@ -5,10 +5,12 @@ import (
 	"time"
 
 	"gocloud.dev/blob"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/objects"
 )
 
 // In is an archive in a bucket that is open.
-func In(bucket *blob.Bucket) *Archive { return &Archive{bucket: bucket} }
+func In(bucket *blob.Bucket) *Archive { return &Archive{objects.In(bucket)} }
 
 // Pass is what Run does again and again.
 func Pass(ctx context.Context, a *Archiver) (more bool, err error) { return a.pass(ctx) }

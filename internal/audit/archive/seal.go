@@ -47,7 +47,7 @@ func (a *Archive) write(ctx context.Context, store tree.Store, key note.Verifier
 	if err := a.writeRows(ctx, store, m, &head); err != nil {
 		return err
 	}
-	done, err := a.put(ctx, m.Checkpoint, func(w io.Writer) error {
+	done, err := a.Put(ctx, m.Checkpoint, func(w io.Writer) error {
 		_, err := w.Write(head.Checkpoint)
 		return err
 	})
@@ -70,7 +70,7 @@ func (a *Archive) write(ctx context.Context, store tree.Store, key note.Verifier
 	if err != nil {
 		return err
 	}
-	_, err = a.put(ctx, audit.Segment(first)+manifestSuffix, func(w io.Writer) error {
+	_, err = a.Put(ctx, audit.Segment(first)+manifestSuffix, func(w io.Writer) error {
 		_, err := w.Write(append(content, '\n'))
 		return err
 	})
@@ -106,7 +106,7 @@ func (a *Archive) writeRows(ctx context.Context, store tree.Store, m *Manifest, 
 		}
 		return nil
 	}
-	done, err := a.put(ctx, m.Object, fill)
+	done, err := a.Put(ctx, m.Object, fill)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,33 @@
+package schema
+
+import (
+	"errors"
+	"strings"
+)
+
+// Recipient is a recipient of age (C2SP age), in the spelling that age-keygen -y shows.
+type Recipient string
+
+// maxRecipient is longer than one of any kind that there is.
+const maxRecipient = 4096
+
+var errRecipient = errors.New("must be a recipient of age: it begins with age1, and age-keygen -y shows it")
+
+// MarshalText spells the recipient.
+func (r Recipient) MarshalText() ([]byte, error) { return []byte(r), nil }
+
+// UnmarshalText accepts what has the form of one. Whether it is one is seen when
+// something is encrypted for it.
+func (r *Recipient) UnmarshalText(text []byte) error {
+	s := string(text)
+	if len(s) > maxRecipient || len(s) < 10 || !strings.HasPrefix(s, "age1") || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
+		return errRecipient
+	}
+	*r = Recipient(s)
+	return nil
+}
+
+// BackupRequest asks for a backup.
+type BackupRequest struct {
+	Recipient Recipient `json:"recipient" doc:"Whose identity opens the backup. It is in the audit row."`
+}

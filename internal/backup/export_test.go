@@ -1,0 +1,83 @@
+package backup
+
+import (
+	"archive/tar"
+	"context"
+	"io"
+
+	"filippo.io/age"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/objects"
+)
+
+// Keep gives a schedule a place that is open, for which there is no URL.
+func (s *Schedule) KeepIn(place *objects.Store) { s.place = Place{place} }
+
+// Turn is a pass, and what Run does behind it.
+func (s *Schedule) Turn(ctx context.Context) { s.pause(ctx, s.Pass(ctx)) }
+
+// Begin is what Run does first.
+func (s *Schedule) Begin() { s.begun = s.Clock() }
+
+// Member is one of the tar.
+type Member struct {
+	Name    string
+	Content []byte
+}
+
+// Members takes a backup apart.
+func Members(from io.Reader, identity age.Identity) ([]Member, error) {
+	opened, err := age.Decrypt(from, identity)
+	if err != nil {
+		return nil, err
+	}
+	z, err := zstd.NewReader(opened)
+	if err != nil {
+		return nil, err
+	}
+	defer z.Close()
+	var all []Member
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		content, err := io.ReadAll(r)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, Member{h.Name, content})
+	}
+}
+
+// Assemble makes a backup of members.
+func Assemble(to io.Writer, recipient age.Recipient, all []Member) error {
+	encrypted, err := age.Encrypt(to, recipient)
+	if err != nil {
+		return err
+	}
+	z, err := zstd.NewWriter(encrypted, zstd.WithWindowSize(windowSize))
+	if err != nil {
+		return err
+	}
+	w := tar.NewWriter(z)
+	for _, m := range all {
+		if err := w.WriteHeader(&tar.Header{Name: m.Name, Mode: 0o600, Size: int64(len(m.Content)), Format: tar.FormatUSTAR}); err != nil {
+			return err
+		}
+		if _, err := w.Write(m.Content); err != nil {
+			return err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	if err := z.Close(); err != nil {
+		return err
+	}
+	return encrypted.Close()
+}

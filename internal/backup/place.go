@@ -1,0 +1,199 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/objects"
+)
+
+// Names sort as backups were made.
+const (
+	nameTime = "20060102T150405Z"
+	// keySuffix is behind the name of a backup in that of the key-encryption key beside it.
+	keySuffix = ".kek"
+)
+
+var nameForm = regexp.MustCompile(`^keyserver-([0-9]{1,10})-([0-9]{8}T[0-9]{6}Z)\.age$`)
+
+// Name is that of a backup of a key server that is begun at a time.
+func Name(system keyserver.SystemID, at time.Time) string {
+	return fmt.Sprintf("keyserver-%d-%s.age", system, at.UTC().Format(nameTime))
+}
+
+// KeyName is that of the key-encryption key beside a backup.
+func KeyName(name string) string { return name + keySuffix }
+
+// Kept is a backup that is somewhere.
+type Kept struct {
+	Name   string
+	System keyserver.SystemID
+	Begun  time.Time
+	Size   int64
+}
+
+// Place is a directory or a bucket with backups.
+type Place struct{ *objects.Store }
+
+// CheckPlace refuses what names none. A path is a directory.
+func CheckPlace(text string) error {
+	if !isURL(text) {
+		if text == "" {
+			return errors.New("name a directory, or file:///DIRECTORY, s3://BUCKET, gs://BUCKET or azblob://CONTAINER")
+		}
+		return nil
+	}
+	return objects.CheckURL(text)
+}
+
+func isURL(text string) bool { return strings.Contains(text, "://") }
+
+// OpenPlace opens a directory, which make says to make where there is none, or a bucket.
+func OpenPlace(ctx context.Context, text string, create bool) (Place, error) {
+	if err := CheckPlace(text); err != nil {
+		return Place{}, err
+	}
+	if !isURL(text) {
+		dir, err := filepath.Abs(text)
+		if err != nil {
+			return Place{}, err
+		}
+		u := url.URL{Scheme: "file", Path: dir}
+		if create {
+			u.RawQuery = "create_dir=true"
+		}
+		text = u.String()
+	}
+	s, err := objects.Open(ctx, text)
+	if err != nil {
+		return Place{}, fmt.Errorf("open the place of backups: %w", err)
+	}
+	return Place{s}, nil
+}
+
+// Kept lists the backups that there are, oldest first; of one key server, or of all
+// where system is zero. Everything else there is passed over.
+func (p Place) Kept(ctx context.Context, system keyserver.SystemID) ([]Kept, error) {
+	var all []Kept
+	err := p.Each(ctx, func(o objects.Object) error {
+		parts := nameForm.FindStringSubmatch(o.Name)
+		if parts == nil {
+			return nil
+		}
+		n, err := strconv.ParseUint(parts[1], 10, 32)
+		at, wrong := time.Parse(nameTime, parts[2])
+		if err != nil || wrong != nil || system != 0 && keyserver.SystemID(n) != system {
+			return nil //nolint:nilerr // not a name of ours
+		}
+		all = append(all, Kept{o.Name, keyserver.SystemID(n), at, o.Size})
+		return nil
+	})
+	slices.SortFunc(all, func(a, b Kept) int { return a.Begun.Compare(b.Begun) })
+	return all, err
+}
+
+// Save writes a backup under a name that nothing has yet.
+func (p Place) Save(ctx context.Context, name string, fill func(io.Writer) error) (size int64, err error) {
+	done, err := p.Put(ctx, name, func(w io.Writer) error {
+		counted := &counter{to: w}
+		defer func() { size = counted.n }()
+		return fill(counted)
+	})
+	if err == nil && !done {
+		err = fmt.Errorf("there is a %s already", name)
+	}
+	return size, err
+}
+
+type counter struct {
+	to io.Writer
+	n  int64
+}
+
+// Write implements io.Writer.
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.to.Write(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// Found is a backup to restore.
+type Found struct {
+	Name string
+	From io.ReadCloser
+	// Key opens the key-encryption key beside it; it answers nil where there is none.
+	Key func(ctx context.Context) (io.ReadCloser, error)
+}
+
+// Find opens a backup: a file, or the one of a name in a directory or a bucket, there the
+// newest where name is empty.
+func Find(ctx context.Context, from, name string) (Found, error) {
+	if !isURL(from) {
+		info, err := os.Stat(from)
+		if err != nil {
+			return Found{}, err
+		}
+		if !info.IsDir() {
+			if name != "" && name != filepath.Base(from) {
+				return Found{}, fmt.Errorf("%s is one backup, and not a place that has %s", from, name)
+			}
+			from, name = filepath.Dir(from), filepath.Base(from)
+		}
+	}
+	place, err := OpenPlace(ctx, from, false)
+	if err != nil {
+		return Found{}, err
+	}
+	if name == "" {
+		if name, err = place.newest(ctx); err != nil {
+			return Found{}, errors.Join(err, place.Close())
+		}
+	}
+	r, _, err := place.Get(ctx, name)
+	if err == nil && r == nil {
+		err = fmt.Errorf("there is no %s", name)
+	}
+	if err != nil {
+		return Found{}, errors.Join(err, place.Close())
+	}
+	return Found{Name: name, From: both{r, place}, Key: func(ctx context.Context) (io.ReadCloser, error) {
+		key, _, err := place.Get(ctx, KeyName(name))
+		return key, err
+	}}, nil
+}
+
+func (p Place) newest(ctx context.Context) (string, error) {
+	all, err := p.Kept(ctx, 0)
+	if err != nil {
+		return "", err
+	}
+	if len(all) == 0 {
+		return "", errors.New("there is no backup")
+	}
+	last := all[len(all)-1]
+	for _, k := range all {
+		if k.System != last.System {
+			return "", fmt.Errorf("there are backups of the key servers %d and %d; say which one: --backup NAME, for instance %s", k.System, last.System, last.Name)
+		}
+	}
+	return last.Name, nil
+}
+
+type both struct {
+	io.ReadCloser
+	place Place
+}
+
+// Close implements io.Closer.
+func (b both) Close() error { return errors.Join(b.ReadCloser.Close(), b.place.Close()) }

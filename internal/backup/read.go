@@ -1,0 +1,219 @@
+package backup
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"filippo.io/age"
+	"github.com/klauspost/compress/zstd"
+)
+
+// maxIdentity bounds a file with identities.
+const maxIdentity = 1 << 20
+
+// Reader reads a backup.
+type Reader struct {
+	Head Head
+
+	zstd *zstd.Decoder
+	tar  *tar.Reader
+	next string // the name of the member that is next, empty at the end
+	read []Part
+}
+
+// Open reads what a backup is of. identity is a file of age with what opens it.
+func Open(from, identity io.Reader) (_ *Reader, err error) {
+	identities, err := parseIdentities(identity)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := age.Decrypt(from, identities...)
+	var other *age.NoIdentityMatchError
+	switch {
+	case errors.As(err, &other):
+		return nil, errors.New("the backup is for another recipient: it does not open with that identity")
+	case err != nil:
+		return nil, errors.New("it is no backup of this program, or its beginning is damaged: it does not open as a file of age")
+	}
+	r := &Reader{}
+	if r.zstd, err = zstd.NewReader(opened, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(windowSize), zstd.WithDecoderLowmem(true)); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			r.Close()
+		}
+	}()
+	r.tar = tar.NewReader(r.zstd)
+	if err := r.advance(); err != nil {
+		return nil, err
+	}
+	if r.next != headMember {
+		return nil, errors.New("it is no backup of this program: it does not begin with what it is of")
+	}
+	// What a later program adds must not look like damage.
+	text, err := r.description()
+	if err != nil {
+		return nil, err
+	}
+	var version struct {
+		Format int `json:"format"`
+	}
+	if err := decodeLoosely(text, &version); err != nil {
+		return nil, damaged("what it is of cannot be read")
+	}
+	if version.Format > format {
+		return nil, fmt.Errorf("the backup has form %d, and this program knows forms up to %d: restore it with the program that made it, or a later one", version.Format, format)
+	}
+	if err := decode(text, &r.Head); err != nil || r.Head.Format != format {
+		return nil, damaged("what it is of cannot be read")
+	}
+	return r, nil
+}
+
+func parseIdentities(from io.Reader) ([]age.Identity, error) {
+	identities, err := age.ParseIdentities(io.LimitReader(from, maxIdentity))
+	if err != nil {
+		return nil, errors.New("--identity is not a file with an identity of age: a line of it begins with AGE-SECRET-KEY-") // err may repeat it
+	}
+	return identities, nil
+}
+
+// Close gives up what the reader holds.
+func (r *Reader) Close() { r.zstd.Close() }
+
+// advance goes to the next member.
+func (r *Reader) advance() error {
+	h, err := r.tar.Next()
+	if errors.Is(err, io.EOF) {
+		r.next = ""
+		return nil
+	}
+	if err != nil {
+		return damage(err)
+	}
+	r.next = h.Name
+	return nil
+}
+
+// damage tells what was done to the file from what it could not be read for.
+func damage(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return damaged("it ends too early, as one does whose making was interrupted")
+	}
+	return damaged("%v", err)
+}
+
+func (r *Reader) description() ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(r.tar, maxDescription+1))
+	if err != nil {
+		return nil, damage(err)
+	}
+	if len(text) > maxDescription {
+		return nil, damaged("%s is larger than any", r.next)
+	}
+	return text, r.advance()
+}
+
+// Part calls with the next part, as long as it is of the name.
+func (r *Reader) Part(name string, load func(io.Reader) (rows int64, err error)) error {
+	p := &part{reader: r, name: name, hash: sha256.New()}
+	rows, err := load(p)
+	if p.failed != nil {
+		return p.failed
+	}
+	if err == nil {
+		_, err = io.Copy(io.Discard, p)
+	}
+	if err != nil {
+		return err
+	}
+	if p.number == 0 {
+		return damaged("%s is missing", name)
+	}
+	r.read = append(r.read, Part{name, rows, p.size, p.hash.Sum(nil)})
+	return nil
+}
+
+// End compares what was read with what was written.
+func (r *Reader) End() error {
+	if r.next != manifestMember {
+		return damaged("it does not end with what was written")
+	}
+	text, err := r.description()
+	if err != nil {
+		return err
+	}
+	var m manifest
+	if err := decode(text, &m); err != nil {
+		return damaged("what was written cannot be read")
+	}
+	if len(m.Parts) != len(r.read) || r.next != "" {
+		return damaged("it has %d parts, and %d were written", len(r.read), len(m.Parts))
+	}
+	for i, is := range r.read {
+		was := m.Parts[i]
+		if is.Name != was.Name || is.Rows != was.Rows || is.Bytes != was.Bytes || !bytes.Equal(is.SHA256, was.SHA256) {
+			return damaged("%s has %d rows with another hash than the %d rows of %s that were written", is.Name, is.Rows, was.Rows, was.Name)
+		}
+	}
+	// What age has behind the tar is what shows that nothing was cut off.
+	if n, err := io.Copy(io.Discard, io.LimitReader(r.zstd, maxDescription)); err != nil || n == maxDescription {
+		return damage(errors.Join(err, io.ErrUnexpectedEOF))
+	}
+	return nil
+}
+
+// part reads the members of one part one behind the other.
+type part struct {
+	reader *Reader
+	name   string
+	number int
+	open   bool
+	hash   interface {
+		io.Writer
+		Sum(b []byte) []byte
+	}
+	size   int64
+	failed error
+}
+
+// Read implements io.Reader.
+func (p *part) Read(b []byte) (int, error) {
+	for {
+		if !p.open {
+			if p.reader.next != fmt.Sprintf("%s/%08d", p.name, p.number+1) {
+				if strings.HasPrefix(p.reader.next, p.name+"/") {
+					p.failed = damaged("a piece of %s is missing", p.name)
+					return 0, p.failed
+				}
+				return 0, io.EOF
+			}
+			p.open = true
+			p.number++
+		}
+		n, err := p.reader.tar.Read(b)
+		_, _ = p.hash.Write(b[:n]) // never fails
+		p.size += int64(n)
+		switch {
+		case errors.Is(err, io.EOF):
+			p.open = false
+			if p.failed = p.reader.advance(); p.failed != nil {
+				return n, p.failed
+			}
+			if n == 0 {
+				continue
+			}
+			return n, nil
+		case err != nil:
+			p.failed = damage(err)
+			return n, p.failed
+		}
+		return n, nil
+	}
+}

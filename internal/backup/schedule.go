@@ -1,0 +1,213 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+const (
+	// lookEvery is how often it is looked at most whether a backup is due.
+	lookEvery = time.Minute
+	// maxBackoff bounds how long nothing is tried after failures.
+	maxBackoff = 15 * time.Minute
+	// makeTime bounds the making of one backup.
+	makeTime = 6 * time.Hour
+	// lateAfter is how many times Every may pass without a backup.
+	lateAfter = 2
+)
+
+// Schedule makes backups from time to time, and keeps the newest of them. Every field is
+// needed but Keep, where 0 keeps all.
+type Schedule struct {
+	Maker     *Maker
+	Every     time.Duration
+	Place     string
+	Keep      int
+	Recipient string
+	Clock     func() time.Time
+	Logger    *slog.Logger
+	// Record writes the row of the audit trail that says what becomes of a backup.
+	Record func(ctx context.Context, outcome keyserver.Outcome, name string) error
+
+	place   Place // without a Store until it could be opened
+	begun   time.Time
+	waits   time.Duration // after a failure
+	failing error
+
+	failures   atomic.Int64
+	last, size atomic.Int64  // of the newest backup, whoever made it
+	took       atomic.Uint64 // seconds, as bits of a float64
+	late       atomic.Pointer[string]
+}
+
+// Run works until ctx ends. On PostgreSQL each replica runs it, and one makes the backup:
+// the others see that it is there.
+func (s *Schedule) Run(ctx context.Context) {
+	s.begun = s.Clock()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			if s.place.Store != nil {
+				_ = s.place.Close() // nothing is open in it
+			}
+			return
+		case <-timer.C:
+		}
+		timer.Reset(s.pause(ctx, s.Pass(ctx)))
+	}
+}
+
+// pause says what became of a pass, once, and how long to wait for the next.
+func (s *Schedule) pause(ctx context.Context, err error) time.Duration {
+	every := min(lookEvery, s.Every/10)
+	switch {
+	case ctx.Err() != nil:
+	case err == nil:
+		if s.failing != nil {
+			s.Logger.Info("backups are made again")
+		}
+		s.failing, s.waits = nil, 0
+	default:
+		if s.failing == nil {
+			s.Logger.Error("no backup can be made", "error", err)
+		}
+		s.failures.Add(1)
+		s.failing, s.waits = err, min(max(2*s.waits, every), maxBackoff)
+	}
+	s.judge()
+	return max(s.waits, every)
+}
+
+// judge says whether the newest backup is too old.
+func (s *Schedule) judge() {
+	since := s.begun
+	if at := s.last.Load(); at > 0 {
+		since = time.Unix(at, 0)
+	}
+	if s.Clock().Sub(since) <= lateAfter*s.Every {
+		s.late.Store(nil)
+		return
+	}
+	text := fmt.Sprintf("the newest backup in --backup-to is of %s, and one is to be made every %s; the log says why none is", since.UTC().Format(time.RFC3339), s.Every)
+	if s.last.Load() == 0 {
+		text = fmt.Sprintf("no backup is known of in --backup-to, and one is to be made every %s; the log says why none is", s.Every)
+	}
+	s.late.Store(&text)
+}
+
+// Late says that backups have not been made for long, empty while they are.
+func (s *Schedule) Late() string {
+	if text := s.late.Load(); text != nil {
+		return *text
+	}
+	return ""
+}
+
+// Pass makes a backup where one is due, and removes those that are not to be kept.
+func (s *Schedule) Pass(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, makeTime)
+	defer cancel()
+	if s.place.Store == nil {
+		if s.place, err = OpenPlace(ctx, s.Place, true); err != nil {
+			return err
+		}
+	}
+	due, err := s.due(ctx)
+	if err != nil || !due {
+		return err
+	}
+	name, began := Name(s.Maker.System, s.Clock()), s.Clock()
+	recorded := false
+	_, err = s.place.Save(ctx, name, func(w io.Writer) error {
+		return s.Maker.write(ctx, s.Recipient, w, func() error {
+			err := s.Record(ctx, keyserver.Allowed, name)
+			recorded = err == nil
+			return err
+		})
+	})
+	if fault.CodeOf(err) == fault.Overloaded && !recorded {
+		return nil // another replica, or somebody who asked for one, is at it
+	}
+	if err != nil {
+		if recorded {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			err = errors.Join(err, s.Record(ctx, keyserver.Failed, name))
+		}
+		return err
+	}
+	took := s.Clock().Sub(began)
+	s.took.Store(math.Float64bits(took.Seconds()))
+	s.Logger.Info("backup made", "name", name, "took", took.String())
+	return s.prune(ctx)
+}
+
+// due looks at what there is, which other replicas may have made.
+func (s *Schedule) due(ctx context.Context) (bool, error) {
+	all, err := s.place.Kept(ctx, s.Maker.System)
+	if err != nil {
+		return false, err
+	}
+	s.note(all)
+	if len(all) == 0 {
+		return true, nil
+	}
+	age := s.Clock().Sub(all[len(all)-1].Begun)
+	return age >= s.Every || age < 0, nil // a clock that ran ahead does not end backups
+}
+
+func (s *Schedule) note(all []Kept) {
+	if len(all) > 0 {
+		newest := all[len(all)-1]
+		s.last.Store(newest.Begun.Unix())
+		s.size.Store(newest.Size)
+	}
+}
+
+// prune removes the oldest of the backups of this key server.
+func (s *Schedule) prune(ctx context.Context) error {
+	all, err := s.place.Kept(ctx, s.Maker.System)
+	if err != nil {
+		return err
+	}
+	s.note(all)
+	if s.Keep == 0 {
+		return nil
+	}
+	for ; len(all) > s.Keep; all = all[1:] {
+		for _, name := range []string{all[0].Name, KeyName(all[0].Name)} {
+			if err := s.place.Delete(ctx, name); err != nil {
+				return fmt.Errorf("remove the backup %s: %w", name, err)
+			}
+		}
+		s.Logger.Info("backup removed", "name", all[0].Name, "keep", s.Keep)
+	}
+	return nil
+}
+
+// Observe says when the newest backup was made, and what it took.
+func (s *Schedule) Observe(r prometheus.Registerer) {
+	gauge := func(name, help string, value func() float64) {
+		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
+	}
+	gauge("keyserver_backup_last_success_timestamp_seconds", "When the newest backup in --backup-to was begun, 0 where there is none.", func() float64 { return float64(s.last.Load()) })
+	gauge("keyserver_backup_last_size_bytes", "Size of the newest backup in --backup-to.", func() float64 { return float64(s.size.Load()) })
+	gauge("keyserver_backup_last_duration_seconds", "How long the last backup took that this process made for --backup-every.", func() float64 { return math.Float64frombits(s.took.Load()) })
+	gauge("keyserver_backup_interval_seconds", "How often a backup is to be made (--backup-every).", s.Every.Seconds)
+	r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "keyserver_backup_failures_total", Help: "How often this process could not make a backup for --backup-every.",
+	}, func() float64 { return float64(s.failures.Load()) }))
+}

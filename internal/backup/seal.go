@@ -1,0 +1,41 @@
+package backup
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"filippo.io/age"
+)
+
+// maxSealed bounds what is beside a backup.
+const maxSealed = 1 << 16
+
+// Seal encrypts something small for a recipient.
+func Seal(to io.Writer, recipient age.Recipient, plain []byte) error {
+	w, err := age.Encrypt(to, recipient)
+	if err != nil {
+		return fmt.Errorf("encrypt: %w", err)
+	}
+	if _, err := w.Write(plain); err != nil {
+		return err
+	}
+	return w.Close()
+}
+
+// Unseal decrypts it. The caller wipes what it answers.
+func Unseal(from, identity io.Reader) ([]byte, error) {
+	identities, err := parseIdentities(identity)
+	if err != nil {
+		return nil, err
+	}
+	r, err := age.Decrypt(from, identities...)
+	if err != nil {
+		return nil, errors.New("the key-encryption key beside the backup does not open with that identity")
+	}
+	plain, err := io.ReadAll(io.LimitReader(r, maxSealed))
+	if err != nil {
+		return nil, damaged("the key-encryption key beside it cannot be read")
+	}
+	return plain, nil
+}

@@ -1,0 +1,21 @@
+package engine
+
+import (
+	"context"
+	"io"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Backups makes copies of all that there is; package backup implements it.
+type Backups interface {
+	Write(ctx context.Context, recipient string, to io.Writer) error
+}
+
+// MakeBackup implements keyserver.Backups. The row is durable before the copy begins, so
+// that it is in it.
+func (e *Engine) MakeBackup(ctx context.Context, by keyserver.Caller, recipient string, to io.Writer) error {
+	return e.perform(ctx, request{by: by, op: keyserver.OpMakeBackup, object: keyserver.ShortRecipient(recipient)}, func() error {
+		return e.Backups.Write(ctx, recipient, to)
+	})
+}

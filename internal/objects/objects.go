@@ -1,0 +1,280 @@
+// Package objects keeps objects outside the database: files of a directory, or what
+// buckets of clouds have. An object is written durably and as a whole, or is not there.
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"gocloud.dev/blob"
+	_ "gocloud.dev/blob/azureblob" // azblob:
+	"gocloud.dev/blob/fileblob"
+	_ "gocloud.dev/blob/gcsblob" // gs:
+	_ "gocloud.dev/blob/s3blob"  // s3:
+	"gocloud.dev/gcerrors"
+	"golang.org/x/sys/unix"
+)
+
+// ErrNoFile is wrapped where a name is that of a pipe, a link or a directory.
+var ErrNoFile = errors.New("is no file")
+
+// Store is where objects are. It is safe for concurrent use.
+type Store struct {
+	bucket *blob.Bucket
+	dir    string // of file://, else empty
+}
+
+// Object is one of them.
+type Object struct {
+	Name    string
+	Size    int64
+	Written time.Time
+}
+
+// CheckURL refuses a URL that can be none of a Store. Its errors do not repeat it,
+// because it may hold what is secret.
+func CheckURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil {
+		return errURL
+	}
+	switch u.Scheme {
+	case "s3", "gs", "azblob":
+		if u.Host != "" {
+			return nil
+		}
+	case fileblob.Scheme:
+		query := u.Query()
+		query.Del("create_dir")
+		switch {
+		case u.Host == "" && filepath.IsAbs(u.Path) && len(query) == 0:
+			return nil
+		default:
+			return errors.New("the URL of a directory must be file:///DIRECTORY, with ?create_dir=true where it is to be made")
+		}
+	}
+	return errURL
+}
+
+var errURL = errors.New("the URL must be file:///DIRECTORY, s3://BUCKET, gs://BUCKET or azblob://CONTAINER")
+
+// Open opens a Store.
+func Open(ctx context.Context, text string) (*Store, error) {
+	if err := CheckURL(text); err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, errURL
+	}
+	if u.Scheme != fileblob.Scheme {
+		bucket, err := blob.OpenBucket(ctx, text)
+		if err != nil {
+			return nil, err
+		}
+		return &Store{bucket: bucket}, nil
+	}
+	bucket, err := fileblob.OpenBucket(u.Path, &fileblob.Options{
+		CreateDir: u.Query().Get("create_dir") != "", DirFileMode: 0o700, Metadata: fileblob.MetadataDontWrite,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Store{bucket: bucket, dir: u.Path}, nil
+}
+
+// Close gives up what Open took.
+func (s *Store) Close() error { return s.bucket.Close() }
+
+// In is a bucket that is open.
+func In(bucket *blob.Bucket) *Store { return &Store{bucket: bucket} }
+
+// Put writes an object that is not there yet, durably and as a whole, and answers false
+// where there is one.
+func (s *Store) Put(ctx context.Context, name string, fill func(io.Writer) error) (bool, error) {
+	if s.dir != "" {
+		if _, err := os.Lstat(filepath.Join(s.dir, name)); !errors.Is(err, os.ErrNotExist) {
+			return false, err
+		}
+		return s.putFile(name, fill)
+	}
+	if there, err := s.bucket.Exists(ctx, name); err != nil || there {
+		return false, err
+	}
+	// Ending the context is how a write is given up.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w, err := s.bucket.NewWriter(ctx, name, &blob.WriterOptions{IfNotExist: true, ContentType: "application/octet-stream"})
+	if err != nil {
+		return false, err
+	}
+	if err := fill(w); err != nil {
+		cancel()
+		_ = w.Close() // says that it was cancelled
+		return false, err
+	}
+	err = w.Close()
+	if gcerrors.Code(err) == gcerrors.FailedPrecondition {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// putFile is Put in a directory. fileblob neither syncs nor keeps an object from being
+// replaced by one that is written at the same time.
+func (s *Store) putFile(name string, fill func(io.Writer) error) (done bool, err error) {
+	f, err := os.CreateTemp(s.dir, name+".*"+unfinished) // 0600
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, remove(f.Name())) }()
+	err = fill(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return false, err
+	}
+	object := filepath.Join(s.dir, name)
+	err = os.Link(f.Name(), object)
+	if errors.Is(err, os.ErrNotExist) { // another process was first, and has removed it
+		_, err = os.Stat(object)
+		return false, err
+	}
+	if errors.Is(err, os.ErrExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := s.forget(name); err != nil {
+		return false, err
+	}
+	dir, err := os.Open(s.dir)
+	if err != nil {
+		return false, err
+	}
+	err = errors.Join(dir.Sync(), dir.Close())
+	return err == nil, err
+}
+
+// unfinished is how names end of files that have no name of an object yet.
+const unfinished = ".new"
+
+// forget removes what a process that was killed has left of an object, once it is there:
+// another process may be at the same one.
+func (s *Store) forget(name string) error {
+	left, err := filepath.Glob(filepath.Join(s.dir, name+".*"+unfinished))
+	for _, path := range left {
+		err = errors.Join(err, remove(path))
+	}
+	return err
+}
+
+// remove removes a file, if it is still there.
+func remove(path string) error {
+	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Get opens an object and says how large it is. It answers nil where there is none.
+func (s *Store) Get(ctx context.Context, name string) (io.ReadCloser, int64, error) {
+	if s.dir != "" {
+		return s.file(name)
+	}
+	r, err := s.bucket.NewReader(ctx, name, nil)
+	if gcerrors.Code(err) == gcerrors.NotFound {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return r, r.Size(), nil
+}
+
+// file is Get in a directory. Whoever can write there may have put a pipe, which
+// would be waited for, or a link.
+func (s *Store) file(name string) (io.ReadCloser, int64, error) {
+	f, err := os.OpenFile(filepath.Join(s.dir, name), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, 0, nil
+	}
+	if errors.Is(err, unix.ELOOP) {
+		return nil, 0, fmt.Errorf("%s %w", name, ErrNoFile)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s %w", name, ErrNoFile)
+	}
+	if err != nil {
+		return nil, 0, errors.Join(err, f.Close())
+	}
+	return f, info.Size(), nil
+}
+
+// Each calls with each object, by name.
+func (s *Store) Each(ctx context.Context, found func(Object) error) error {
+	if s.dir != "" {
+		return s.eachFile(found)
+	}
+	list := s.bucket.List(&blob.ListOptions{Delimiter: "/"})
+	for {
+		object, err := list.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("list the objects: %w", err)
+		}
+		if object.IsDir {
+			continue
+		}
+		if err := found(Object{Name: object.Key, Size: object.Size, Written: object.ModTime}); err != nil {
+			return err
+		}
+	}
+}
+
+// eachFile is Each in a directory. fileblob would open what it lists.
+func (s *Store) eachFile(found func(Object) error) error {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return fmt.Errorf("list the objects: %w", err)
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if errors.Is(err, os.ErrNotExist) || e.IsDir() || strings.HasSuffix(e.Name(), unfinished) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := found(Object{Name: e.Name(), Size: info.Size(), Written: info.ModTime()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Delete removes an object, if it is still there.
+func (s *Store) Delete(ctx context.Context, name string) error {
+	if s.dir != "" {
+		return remove(filepath.Join(s.dir, name))
+	}
+	if err := s.bucket.Delete(ctx, name); gcerrors.Code(err) != gcerrors.NotFound {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/backup"
+	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/version"
+)
+
+// leastBackupEvery bounds how often backups are made: each reads all of the database.
+const leastBackupEvery = time.Minute
+
+// DefaultBackupKeep is a week of one a day.
+const DefaultBackupKeep = 7
+
+// Backups are made by the process itself.
+type Backups struct {
+	BackupEvery     time.Duration // 0: none
+	BackupTo        string        // a directory, or a URL
+	BackupKeep      int           // 0: all
+	BackupRecipient string        // of age
+}
+
+func (c *Config) validateBackups() error {
+	if c.BackupEvery == 0 {
+		if c.BackupTo != "" || c.BackupRecipient != "" {
+			return errors.New("--backup-to and --backup-recipient need --backup-every; give it, for instance 24h, or leave them out")
+		}
+		return nil
+	}
+	switch {
+	case c.BackupEvery < leastBackupEvery:
+		return fmt.Errorf("--backup-every is %s; it must be at least %s, or 0 for no backups", c.BackupEvery, leastBackupEvery)
+	case c.BackupTo == "" || c.BackupRecipient == "":
+		return errors.New("--backup-every needs --backup-to and --backup-recipient")
+	case c.BackupKeep < 0:
+		return fmt.Errorf("--backup-keep is %d; it must not be negative, and 0 keeps every backup", c.BackupKeep)
+	}
+	if err := backup.CheckPlace(c.BackupTo); err != nil {
+		return fmt.Errorf("--backup-to: %w", err)
+	}
+	if _, err := backup.ParseRecipient(c.BackupRecipient); err != nil {
+		return fmt.Errorf("--backup-%w", err)
+	}
+	return nil
+}
+
+func (s *Server) backups(store *sqlstore.Store, custodian *custody.Custodian) *backup.Maker {
+	return &backup.Maker{
+		Store: store, System: s.system, ServerName: s.cfg.ServerName, Version: version.String(), KEK: custodian.KEK, Clock: s.cfg.Clock,
+	}
+}
+
+// scheduleBackups starts to make backups from time to time, and answers what is to be
+// said of them, empty where all is well.
+func (s *Server) scheduleBackups(maker *backup.Maker, rows *audit.Writer, registry *prometheus.Registry) func() string {
+	if s.cfg.BackupEvery == 0 {
+		return func() string { return "" }
+	}
+	schedule := &backup.Schedule{
+		Maker: maker, Every: s.cfg.BackupEvery, Place: s.cfg.BackupTo, Keep: s.cfg.BackupKeep, Recipient: s.cfg.BackupRecipient,
+		Clock: s.cfg.Clock, Logger: s.cfg.Logger,
+		Record: func(ctx context.Context, outcome keyserver.Outcome, name string) error {
+			return rows.Write(ctx, keyserver.AuditEntry{
+				Operation: keyserver.OpMakeBackup.Key, Outcome: outcome, Kind: keyserver.InternalSession,
+				Principal: keyserver.PrincipalRef{System: s.system}, Object: keyserver.ShortRecipient(s.cfg.BackupRecipient), Filename: name,
+			})
+		},
+	}
+	schedule.Observe(registry)
+	s.background(schedule.Run)
+	return schedule.Late
+}

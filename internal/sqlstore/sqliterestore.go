@@ -1,0 +1,108 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/journal"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/datadir"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/prepared"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/tuple"
+)
+
+// RestoringFile is the name that a database has in its directory until it is whole.
+const RestoringFile = DatabaseFile + "." + restoringSuffix
+
+// interrupted refuses a directory in which a database was being restored.
+func (d *sqlite) interrupted() error {
+	if _, err := os.Lstat(filepath.Join(d.dir, RestoringFile)); err == nil {
+		return refuse(ErrUnusable, "the restore of a database into %s was interrupted: run it again, or give another directory", d.dir)
+	}
+	return nil
+}
+
+// raise builds the database under another name. Nothing has to be durable before it is
+// whole.
+func (d *sqlite) raise(ctx context.Context) (pools, error) {
+	lock, err := datadir.Lock(d.dir, d.log)
+	if err != nil {
+		return pools{}, err
+	}
+	p := pools{held: []io.Closer{lock}}
+	if err = d.clear(); err == nil {
+		err = datadir.CreatePrivate(d.path())
+	}
+	if err != nil {
+		return pools{}, errors.Join(err, p.close())
+	}
+	p.write, p.read = d.pool(hasty, 1), d.pool(hasty, 2)
+	return p, nil
+}
+
+// clear refuses a directory that holds anything but what an interrupted restore left,
+// which it removes.
+func (d *sqlite) clear() error {
+	entries, err := os.ReadDir(d.dir)
+	if err != nil {
+		return refuse(ErrUnusable, "%s cannot be read: %s", d.dir, datadir.ReasonOf(err))
+	}
+	left := d.interrupted() != nil
+	for _, e := range entries {
+		switch name := e.Name(); {
+		case name == "lost+found", left && (strings.HasPrefix(name, RestoringFile) || name == journal.File):
+		default:
+			return refuse(ErrUnusable, "%s is not empty: it holds %s; a backup is restored into a new directory, and replaces nothing", d.dir, name)
+		}
+	}
+	return d.sweep()
+}
+
+// sweep removes what is not whole.
+func (d *sqlite) sweep() error {
+	var err error
+	left, _ := filepath.Glob(filepath.Join(d.dir, RestoringFile+"-*")) // no pattern is wrong
+	for _, path := range append(left, filepath.Join(d.dir, journal.File), filepath.Join(d.dir, RestoringFile)) {
+		if failed := os.Remove(path); failed != nil && !errors.Is(failed, fs.ErrNotExist) {
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
+}
+
+func (d *sqlite) columns(ctx context.Context, in reads) ([]Table, error) {
+	return sqliteTables(ctx, in)
+}
+
+func (d *sqlite) ready(context.Context, statements, int64) error { return nil }
+
+func (d *sqlite) load(ctx context.Context, on *sql.Conn, t Table, rows *tuple.Reader) error {
+	kept := prepared.On(on)
+	err := loadRows(ctx, d, statements{run: kept, dialect: d}, t, rows)
+	return errors.Join(err, kept.Close())
+}
+
+// finish closes the database, makes it durable and gives it its name.
+func (d *sqlite) finish(_ context.Context, s *Store) error {
+	if err := s.Close(); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(d.path(), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(d.path(), filepath.Join(d.dir, DatabaseFile)); err != nil {
+		return err
+	}
+	return datadir.Sync(d.dir)
+}
+
+func (d *sqlite) raze(_ context.Context, s *Store) error { return errors.Join(s.Close(), d.sweep()) }
