@@ -164,6 +164,9 @@ func (keyAdapter) compare(ctx context.Context, in managed.Input, obj *v1alpha1.K
 		}
 	}
 	seen.Evidence = evidence(*want, noted)
+	if was, is := obj.Status.Generation, generationOf(newest); was != nil && obj.Status.Lineage == noted.first.String() && is > *was {
+		seen.News = fmt.Sprintf("generation %d has succeeded generation %d", is, *was)
+	}
 	return nil
 }
 

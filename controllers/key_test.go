@@ -285,8 +285,9 @@ var _ = Describe("Key", func() {
 		Expect(err).NotTo(HaveOccurred())
 		second := rotated.TTag
 		Eventually(toldIn(ctx, obj.Name)).Should(And(HaveKeyWithValue("hiddenLink", second.String()), HaveKeyWithValue("generation", "2"), HaveKeyWithValue("lineage", first.String())))
-		Eventually(readiness(ctx, obj)).Should(beReady(""))
+		Eventually(readiness(ctx, obj)).Should(beReady("is at generation 2"))
 		Expect(obj.Status.Generation).To(HaveValue(BeEquivalentTo(2)))
+		Eventually(eventsAbout(ctx, obj)).Should(ContainElement("Rotated"))
 
 		By("repairing the lists of both generations, and the rotation")
 		_, err = s.admin().RevokeACL(ctx, schema.ACLRevokeRequest{TTag: second, SystemID: others.SystemID, PrincipalID: others.PrincipalID})

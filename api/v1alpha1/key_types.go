@@ -168,7 +168,7 @@ type KeyStatus struct {
 // +kubebuilder:printcolumn:name="Generation",type=integer,JSONPath=`.status.generation`
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
 // +kubebuilder:printcolumn:name="Lineage",type=string,JSONPath=`.status.lineage`,priority=1
-// +kubebuilder:printcolumn:name="Rotates",type=date,JSONPath=`.status.nextRotationTime`,priority=1
+// +kubebuilder:printcolumn:name="Rotates",type=string,JSONPath=`.status.nextRotationTime`,priority=1
 // +kubebuilder:printcolumn:name="KeyServer",type=string,JSONPath=`.spec.keyServerRef.name`,priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

@@ -55,6 +55,11 @@ func forgottenEvent(message string) Event {
 	return Event{Reason: "SupersededLeft", Action: "Forget", Note: message}
 }
 
+// rotatedEvent says what has come about by itself, as it was declared.
+func rotatedEvent(what, news string) Event {
+	return Event{Reason: "Rotated", Action: "Observe", Note: fmt.Sprintf("%s: %s", what, news)}
+}
+
 func deletedEvent(what, evidence string) Event {
 	return Event{Reason: "Deleted", Action: "Delete", Note: fmt.Sprintf("deleted %s: %s", what, evidence)}
 }

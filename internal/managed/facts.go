@@ -72,6 +72,9 @@ type External struct {
 	Drift []v1alpha1.FieldDrift
 	// Evidence says how the reading was matched with the declaration.
 	Evidence string
+	// News is what has come about since the status was written, as it was meant to: no
+	// drift, and yet what the message says is out of date.
+	News string
 	// Renewed: the declaration has changed since the status was written, so
 	// that a difference is not the doing of somebody outside.
 	Renewed bool

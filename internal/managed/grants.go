@@ -229,6 +229,9 @@ func (r *reconciler[T, D]) enter(ctx context.Context, p *pass[T, D]) error {
 	if err != nil || v.refusal == nil {
 		return err
 	}
+	if p.facts.Owned != "" && !p.facts.Deleting {
+		return link.NewProblem(v.refusal.Reason, "%s; until then nothing is corrected, and what is on the key server stays and can be used", v.refusal.Message)
+	}
 	return v.refusal
 }
 

@@ -53,6 +53,7 @@ func TestNamesOfEvents(t *testing.T) {
 		{true, "DriftFound", "Observe", "w was changed outside: f"},
 		{false, "SupersededRemoved", "Retire", "removed the superseded w: e"},
 		{false, "SupersededLeft", "Forget", "m"},
+		{false, "Rotated", "Observe", "w: n"},
 		{false, "Deleted", "Delete", "deleted w: e"},
 		{true, "Removing", "Delete", "m"},
 		{true, "Expiring", "Observe", "m"},
@@ -62,7 +63,7 @@ func TestNamesOfEvents(t *testing.T) {
 	}
 	got := []Event{
 		createdEvent("w", "e"), adoptedEvent("w", "e"), updatedEvent("w", "f", "e"), driftFoundEvent("w", "f"), retiredEvent("w", "e"),
-		forgottenEvent("m"), deletedEvent("w", "e"), removingEvent("m"), expiringEvent("m"), releasedEvent("m"),
+		forgottenEvent("m"), rotatedEvent("w", "n"), deletedEvent("w", "e"), removingEvent("m"), expiringEvent("m"), releasedEvent("m"),
 		ReasonEvent(v1alpha1.ReasonConflict, false, "m"), ReasonEvent(v1alpha1.ReasonConflict, true, "m"),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -54,10 +54,13 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 		}
 	}
 	// What the last write has shown stays in the message while it holds.
-	if res.Reason == v1alpha1.ReasonVerified && !res.done && wasVerified && p.token == "" {
+	if res.Reason == v1alpha1.ReasonVerified && !res.done && wasVerified && p.token == "" && seen.News == "" {
 		res.Message = before.Message
 	} else if res.Reason == v1alpha1.ReasonVerified {
 		p.status.LastVerifiedTime = &now
+	}
+	if seen.News != "" && owner {
+		r.say(p, rotatedEvent(seen.What, seen.News))
 	}
 	lives := r.expiries(p.obj)
 	if life := r.expiry(p.obj); !life.notAfter.IsZero() {

@@ -53,7 +53,7 @@ func MigrateTo(ctx context.Context, cfg Config, version int64) (err error) {
 		if err != nil {
 			return err
 		}
-		db = d.pool(of, 1)
+		db = d.pool(of, 1, "")
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	p, err := newProvider(d, db)

@@ -30,10 +30,13 @@ func TestWorkload(t *testing.T) {
 	if out, err := w.mac(t, "before"); err == nil {
 		t.Errorf("there is no principal yet, and the script computes %s", out)
 	}
-	if said := w.readme(t); !strings.Contains(said, `"generation":1}`) {
+	if said := w.readme(t); !strings.Contains(said, `"generation":1}`) || !strings.Contains(said, `"valid":true`) {
 		t.Errorf("the commands of the README answer\n%s", said)
 	}
 	w.wait(t, "ksrole/message-authenticator", "Ready")
+	if keys := w.kubectl(t, "", "-n", "billing", "get", "configmap", "message-key", "-o", "jsonpath={.data.generation}"); keys != "1" {
+		t.Errorf("the key of the namespace that was granted is at generation %q", keys)
+	}
 
 	first := w.mustMAC(t, "a message")
 	if first.Generation != 1 || first.MACBytes != 48 {
@@ -90,7 +93,7 @@ func (w *local) readme(t *testing.T) string {
 		}
 	}
 	var commands strings.Builder
-	for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(section, 2) {
+	for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(section, 4) {
 		commands.WriteString(block[1])
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
