@@ -7,8 +7,10 @@ import (
 	"context"
 	"database/sql"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -25,6 +27,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/version"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/shell"
 )
 
 // present is this release, next the one behind it.
@@ -252,6 +255,66 @@ func (s *site) whole(t *testing.T, by program.Program) {
 		}
 	}
 	t.Logf("%d keys were made and used", len(s.ledger.made))
+}
+
+// The commands of docs/upgrade.md, as they stand there: all is well before and after, and
+// what is said of a database that is newer fails the check of ready.
+func TestTheCommandsOfTheDocument(t *testing.T) {
+	shell.Need(t)
+	root, err := rig.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := os.ReadFile(filepath.Join(root, "docs", "upgrade.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSite(t, 1, "--database-url", pgtest.Database(t))
+	r := s.replicas[0]
+	commands := t.TempDir()
+	use := func(p program.Program) {
+		t.Helper()
+		name := filepath.Join(commands, "keyserver-operator")
+		if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(p.Path, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ran := 0
+	run := func(heading string) error {
+		for _, block := range shell.Blocks(string(document)) {
+			if block.Heading != heading {
+				continue
+			}
+			ran++
+			cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", block.Text)
+			cmd.Env = append(os.Environ(), "PATH="+commands+":"+os.Getenv("PATH"), "SERVER=https://"+r.server.Address, "CA="+filepath.Join(r.dir, "ca.crt"),
+				"WHERE="+strings.Join(s.state[:2], " "), "KEK="+s.state[len(s.state)-1])
+			if out, err := cmd.CombinedOutput(); err != nil {
+				return fmt.Errorf("%s: %w\n%s", block.Text, err, out)
+			}
+		}
+		return nil
+	}
+	use(present)
+	if err := errors.Join(run("Before"), run("What to check")); err != nil {
+		t.Error(err)
+	}
+	r.run(t, next)
+	use(next)
+	if err := run("What to check"); err != nil {
+		t.Error(err)
+	}
+	r.run(t, present)
+	use(present)
+	if err := run("What to check"); err == nil || !strings.Contains(err.Error(), "jq") {
+		t.Errorf("back on the release before, the check says %v", err)
+	}
+	if ran != 4 {
+		t.Errorf("%d blocks were run", ran)
+	}
 }
 
 const newer = "of release " + nextRelease
