@@ -151,7 +151,7 @@ func TestWhatBreaksOlderPrograms(t *testing.T) {
 	}
 }
 
-// A migration adds. One that contracts says what it is the contract of, a release has
+// A migration adds. One that contracts says so, a release has
 // had both shapes, and the floor is raised so that no program of before the
 // expand works with what is left (ADR 56).
 func TestMigrationsExpand(t *testing.T) {
