@@ -151,8 +151,8 @@ func TestWhatBreaksOlderPrograms(t *testing.T) {
 	}
 }
 
-// A migration adds. One that takes away says of which expand it is the contract, a
-// release has had both shapes, and the floor is raised so that no program of before the
+// A migration adds. One that contracts says so, a release has
+// had both shapes, and the floor is raised so that no program of before the
 // expand works with what is left (ADR 56).
 func TestMigrationsExpand(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -200,13 +200,13 @@ func TestMigrationsExpand(t *testing.T) {
 						t.Fatal(err)
 					}
 					if !slices.ContainsFunc(sqlstore.Releases(), func(r sqlstore.Release) bool { return least <= r.Schema && r.Schema < version }) {
-						t.Errorf("migration %d is the contract of %d, and no release had the one without the other", version, least)
+						t.Errorf("migration %d says that it is a contract of %d, and no release had the one without the other", version, least)
 					}
 				} else if found := breaks(before, after); len(found) > 0 {
 					t.Errorf("migration %d breaks programs of the release before, and has no line \"-- contract of NNNNN\": %s", version, strings.Join(found, "; "))
 				}
 				if _, there := after.columns["schema_floor"]; there && floor() < least {
-					t.Errorf("migration %d is the contract of %d, and leaves the floor at %d", version, least, floor())
+					t.Errorf("migration %d says that it is a contract of %d, and leaves the floor at %d", version, least, floor())
 				}
 				before = after
 			}

@@ -2,11 +2,18 @@ package sqlstore
 
 import (
 	"context"
+	sqldriver "database/sql/driver"
 	"errors"
 	"io/fs"
 	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing/fstest"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/pressly/goose/v3"
+	driver "modernc.org/sqlite"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/journal"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/datadir"
@@ -36,8 +43,79 @@ func Versions() (all []int64) {
 
 // MigrateTo brings a database up to a version of the schema, and makes it where there is
 // none.
-func MigrateTo(ctx context.Context, cfg Config, version int64) (err error) {
+func MigrateTo(ctx context.Context, cfg Config, version int64) error {
+	return migrateAlone(ctx, cfg, version, func(files fs.FS) (fs.FS, error) { return files, nil })
+}
+
+// DieMigrating is MigrateTo that ends the process by kill -9 within the migration to that
+// version, behind so many of its statements, or behind the last.
+func DieMigrating(ctx context.Context, cfg Config, version int64, behind int) error {
+	return migrateAlone(ctx, cfg, version, func(files fs.FS) (fs.FS, error) {
+		deadly, death := fstest.MapFS{}, "SELECT die_now();\n"
+		if cfg.URL != "" {
+			death = "-- +goose StatementBegin\nDO $$ BEGIN RAISE NOTICE 'die now'; END $$;\n-- +goose StatementEnd\n"
+		}
+		names, err := fs.Glob(files, "*.sql")
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			text, err := fs.ReadFile(files, name)
+			if err != nil {
+				return nil, err
+			}
+			if number, err := goose.NumericComponent(name); err == nil && number == version {
+				text = []byte(within(string(text), behind, death))
+			}
+			deadly[name] = &fstest.MapFile{Data: text}
+		}
+		return deadly, nil
+	})
+}
+
+// within puts a statement behind so many others. A statement ends with its line, and one
+// of several parts is left whole.
+func within(text string, behind int, statement string) string {
+	var b strings.Builder
+	whole, put := false, false
+	for line := range strings.Lines(text) {
+		b.WriteString(line)
+		switch {
+		case strings.Contains(line, "+goose StatementBegin"):
+			whole = true
+		case strings.Contains(line, "+goose StatementEnd"):
+			whole = false
+		}
+		if strings.HasSuffix(strings.TrimSpace(line), ";") && !whole {
+			if behind--; behind == 0 {
+				b.WriteString(statement)
+				put = true
+			}
+		}
+	}
+	if !put {
+		b.WriteString("\n" + statement)
+	}
+	return b.String()
+}
+
+func die() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
+}
+
+var dieNow = sync.OnceValue(func() error {
+	return driver.RegisterScalarFunction("die_now", 0, func(*driver.FunctionContext, []sqldriver.Value) (sqldriver.Value, error) {
+		die()
+		return nil, nil
+	})
+})
+
+func migrateAlone(ctx context.Context, cfg Config, version int64, change func(fs.FS) (fs.FS, error)) (err error) {
 	if cfg, err = cfg.complete(); err != nil {
+		return err
+	}
+	if err := dieNow(); err != nil {
 		return err
 	}
 	var db pool
@@ -53,10 +131,20 @@ func MigrateTo(ctx context.Context, cfg Config, version int64) (err error) {
 		if err != nil {
 			return err
 		}
+		of.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+			if n.Message == "die now" {
+				die()
+			}
+		}
 		db = d.pool(of, 1, "")
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	p, err := newProvider(d, db)
+	dialect, files := d.migrations()
+	if files, err = change(files); err != nil {
+		return err
+	}
+	p, err := goose.NewProvider(dialect, db, files,
+		goose.WithTableName(versionTable), goose.WithLogger(goose.NopLogger()), goose.WithDisableGlobalRegistry(true))
 	if err == nil {
 		_, err = p.UpTo(ctx, version)
 	}

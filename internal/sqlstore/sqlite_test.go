@@ -230,6 +230,9 @@ const victimDir = "SQLSTORE_TEST_VICTIM"
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(victimDir); dir != "" {
 		victim := beVictim
+		if at := os.Getenv(victimMigration); at != "" {
+			victim = func(place string) error { return dieMigrating(place, at) }
+		}
 		if death := os.Getenv(victimDeath); death != "" {
 			victim = func(dir string) error { return die(death, dir) }
 		}

@@ -3,13 +3,17 @@
 package program
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // module is the package of main.go.
@@ -35,15 +39,54 @@ func Build(symbols bool) (Program, error) {
 		_, err := os.Stat(path)
 		return At(path), err
 	}
+	if symbols {
+		return build()
+	}
+	return build(stripped...)
+}
+
+// stripped leaves out the names of functions.
+var stripped = []string{"-ldflags", "-s -w"}
+
+// BuildChanged compiles the program as it would be with other files: what each path, from
+// the root of the module on, would hold. Remove it when the tests are done.
+func BuildChanged(files map[string]string) (_ Program, err error) {
+	root, err := rig.Root()
+	if err != nil {
+		return Program{}, err
+	}
+	dir, err := os.MkdirTemp("", "keyserver-operator-")
+	if err != nil {
+		return Program{}, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	var overlay struct{ Replace map[string]string }
+	overlay.Replace = map[string]string{}
+	for path, text := range files {
+		in := filepath.Join(dir, strconv.Itoa(len(overlay.Replace)))
+		if err := os.WriteFile(in, []byte(text), 0o600); err != nil {
+			return Program{}, err
+		}
+		overlay.Replace[filepath.Join(root, path)] = in
+	}
+	list, err := json.Marshal(overlay)
+	if err != nil {
+		return Program{}, err
+	}
+	in := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(in, list, 0o600); err != nil {
+		return Program{}, err
+	}
+	return build(append([]string{"-overlay", in}, stripped...)...)
+}
+
+func build(flags ...string) (Program, error) {
 	dir, err := os.MkdirTemp("", "keyserver-operator-")
 	if err != nil {
 		return Program{}, err
 	}
 	p := Program{filepath.Join(dir, "keyserver-operator"), dir}
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-o", p.Path}
-	if !symbols {
-		args = append(args, "-ldflags", "-s -w")
-	}
+	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-o", p.Path}, flags...)
 	cmd := exec.Command("go", append(args, module)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -77,6 +77,15 @@ type Fixture struct {
 // New starts a key server on a fresh database. The test's end closes it.
 func New(t testing.TB, database sqlstore.Config) *Fixture {
 	t.Helper()
+	kek, err := custody.EnsureFileKey(t.TempDir())
+	fatal(t, err)
+	return NewUnder(t, database, kek)
+}
+
+// NewUnder is New under a key-encryption key that is given, also on a database that is
+// there already.
+func NewUnder(t testing.TB, database sqlstore.Config, kek string) *Fixture {
+	t.Helper()
 	ctx := context.Background()
 	f := &Fixture{Clock: &Clock{now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}, Log: &bytes.Buffer{}}
 	logger := slog.New(slog.NewTextHandler(&lockedWriter{w: f.Log}, nil))
@@ -86,8 +95,6 @@ func New(t testing.TB, database sqlstore.Config) *Fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { closing(t, f.Store.Close()) })
-	kek, err := custody.EnsureFileKey(t.TempDir())
-	fatal(t, err)
 	keeper, err := custody.Open(ctx, kek)
 	fatal(t, err)
 	t.Cleanup(func() { closing(t, keeper.Close()) })
