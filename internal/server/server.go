@@ -184,6 +184,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 
 	leaf.observe(registry)
 	care.observe(registry)
+	observeDatabase(registry, store)
 	s.warnOfBreakGlass(ctx, registry)
 	s.observeKey(registry)
 	observeApprovals(registry, approvals)
@@ -322,7 +323,7 @@ func (s *Server) openStore(ctx context.Context) (*sqlstore.Store, error) {
 	cfg := sqlstore.Config{Dir: s.cfg.DataDir, Clock: s.cfg.Clock, Logger: s.cfg.Logger}
 	s.database = "embedded database in " + s.cfg.DataDir
 	if s.cfg.DatabaseURL != "" {
-		cfg.Dir, cfg.URL = "", s.cfg.DatabaseURL
+		cfg.Dir, cfg.URL, cfg.MaxConnections = "", s.cfg.DatabaseURL, s.cfg.DatabaseMaxConnections
 		s.database = "PostgreSQL"
 	}
 	store, err := sqlstore.Open(ctx, cfg)
