@@ -1,7 +1,9 @@
 package sqlstore_test
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -97,4 +99,25 @@ func TestAPoolerThatIsCutOff(t *testing.T) {
 	if report := verify(t, one); !report.Intact() || report.Chains > 4 {
 		t.Errorf("the trail: %+v", report)
 	}
+}
+
+// TestAPoolerWithoutTransactions is refused by one sentence that says what to set.
+func TestAPoolerWithoutTransactions(t *testing.T) {
+	through := pgbouncer.Start(t, pgtest.Database(t), pgbouncer.Statement, 4)
+	_, err := sqlstore.Open(t.Context(), sqlstore.Config{URL: through})
+	if !errors.Is(err, sqlstore.ErrUnusable) || !strings.Contains(err.Error(), "pool mode") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestSynchronousCommitThroughAPooler: a setting of the session does not hold there, so
+// that the one of the role has to be right.
+func TestSynchronousCommitThroughAPooler(t *testing.T) {
+	d := onServer(t)
+	d.tamper(t, `DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET synchronous_commit = off'; END $$`)
+	_, err := sqlstore.Open(t.Context(), sqlstore.Config{URL: pgbouncer.Start(t, d.source, pgbouncer.Transaction, 4)})
+	if !errors.Is(err, sqlstore.ErrUnusable) || !strings.Contains(err.Error(), "synchronous_commit") {
+		t.Errorf("got %v", err)
+	}
+	closeStore(t, d.open(t)) // without a pooler it is set
 }

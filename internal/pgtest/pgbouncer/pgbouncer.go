@@ -23,6 +23,7 @@ const variable = "KEYSERVER_PGBOUNCER"
 const (
 	Session     = "session"
 	Transaction = "transaction"
+	Statement   = "statement"
 )
 
 // Start starts a pooler until the test ends, with so many connections to the server at
