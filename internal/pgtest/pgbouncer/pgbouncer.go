@@ -37,8 +37,7 @@ func Start(t testing.TB, database, mode string, most int) string {
 	u, err := url.Parse(database)
 	rig.Must(t, err)
 	server := u.Query().Get("host")
-	// Not t.TempDir: a socket's path must be short.
-	dir, err := os.MkdirTemp("", "pgbouncer-")
+	dir, err := os.MkdirTemp("", "pgbouncer-") //nolint:usetesting // a socket's path must be short
 	rig.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	config := filepath.Join(dir, "pgbouncer.ini")
