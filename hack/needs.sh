@@ -3,7 +3,7 @@
 #        hack/needs.sh -packages PACKAGE...
 #
 # Prints what the tests of the packages need of this machine, one word a line:
-# cluster, postgres, directory, syslog, witness, node, curl, shell, hsm, program. With
+# cluster, postgres, pooler, directory, syslog, witness, node, curl, shell, hsm, program. With
 # -packages, each package that has tests and what it needs.
 #
 # Nobody keeps a list of packages. What starts such a program is a package of its
@@ -24,6 +24,7 @@ awk -v module="$module" -v by_package="$by_package" '
 		means["sigs.k8s.io/controller-runtime/pkg/envtest"] = "cluster"
 		means[module "/test/rig/controlplane"] = "cluster"
 		means[module "/internal/pgtest"] = "postgres"
+		means[module "/internal/pgtest/pgbouncer"] = "pooler"
 		means[module "/internal/ldaptest"] = "directory"
 		means[module "/test/rig/rsyslog"] = "syslog"
 		means[module "/test/rig/c2spwitness"] = "witness"
@@ -32,7 +33,7 @@ awk -v module="$module" -v by_package="$by_package" '
 		means[module "/test/rig/shell"] = "shell"
 		means[module "/test/rig/hsm"] = "hsm"
 		means[module "/test/program"] = "program"
-		order = split("cluster postgres directory syslog witness node curl shell hsm program", words, " ")
+		order = split("cluster postgres pooler directory syslog witness node curl shell hsm program", words, " ")
 	}
 	NF {
 		if (!($1 in seen)) { seen[$1] = ""; packages[++count] = $1 }

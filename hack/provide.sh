@@ -18,6 +18,10 @@ for need in $needs; do
 		path=$("$root/hack/postgres.sh")
 		tell KEYSERVER_PG_BIN "$path"
 		;;
+	pooler)
+		path=$("$root/hack/pgbouncer.sh")
+		tell KEYSERVER_PGBOUNCER "$path"
+		;;
 	directory)
 		path=$("$root/hack/slapd.sh")
 		tell KEYSERVER_SLAPD "$path"

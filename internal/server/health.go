@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
@@ -138,7 +139,10 @@ func (h *health) warnings() []string {
 func (h *health) volume() error {
 	var v syscall.Statfs_t
 	if err := syscall.Statfs(h.cfg.DataDir, &v); err != nil {
-		return err
+		return fault.New(fault.NotReady, "the directory of --data-dir cannot be looked at").Because(err)
+	}
+	if v.Flags&unix.ST_RDONLY != 0 {
+		return fault.New(fault.NotReady, "the volume of --data-dir is read-only")
 	}
 	block := uint64(v.Bsize) //nolint:gosec // a size
 	free, size := v.Bavail*block, v.Blocks*block

@@ -3,7 +3,9 @@ package server_test
 import (
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
@@ -21,7 +24,11 @@ import (
 // ready asks GET /api/ready as a load balancer does.
 func ready(t *testing.T, s *testserver.Server) (status int, out schema.Ready) {
 	t.Helper()
-	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.Pool(t), MinVersion: tls.VersionTLS13}}}
+	transport := &http.Transport{}
+	if strings.HasPrefix(s.URL(), "https:") {
+		transport.TLSClientConfig = &tls.Config{RootCAs: s.Pool(t), MinVersion: tls.VersionTLS13}
+	}
+	c := &http.Client{Transport: transport}
 	defer c.CloseIdleConnections()
 	resp, err := c.Get(s.URL() + "/api/ready")
 	if err != nil {
@@ -121,4 +128,30 @@ func TestReadyWhileTheDatabaseRefusesWrites(t *testing.T) {
 	rig.Soon(t, "the part fails", func() bool { _, fails := failing(t, s, "writes"); return fails })
 	set(`ALTER SYSTEM RESET default_transaction_read_only`)
 	rig.Soon(t, "it is ready again by itself", func() bool { status, _ := ready(t, s); return status == http.StatusOK })
+}
+
+// TestReadyWithoutItsDirectory: the data directory is moved away under the running
+// service. Nothing is acknowledged, the part says what to do, and all is well again
+// once it is back.
+func TestReadyWithoutItsDirectory(t *testing.T) {
+	var dir string
+	s := testserver.Start(t, func(c *server.Config) {
+		dir = c.DataDir
+		c.InsecureHTTP = true // the test reads the CA from there otherwise
+	})
+	admin := s.Admin(t)
+	rig.Must(t, os.Rename(dir, dir+".away"))
+	_, err := admin.MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
+	var refused *client.Error
+	if !errors.As(err, &refused) || refused.Status != http.StatusServiceUnavailable {
+		t.Errorf("a write: %v", err)
+	}
+	rig.Soon(t, "the part fails", func() bool {
+		p, fails := failing(t, s, "writes")
+		return fails && strings.Contains(p.Detail, "data directory was removed or replaced")
+	})
+	rig.Must(t, os.Rename(dir+".away", dir))
+	rig.Soon(t, "it is ready again by itself", func() bool { status, _ := ready(t, s); return status == http.StatusOK })
+	_, err = admin.MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
+	rig.Must(t, err)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
 // Limits are the ceilings of one process. Whoever meets one is answered 503
@@ -20,6 +21,7 @@ type Limits struct {
 
 	MaxConnections           int // to the API
 	MaxConnectionsPerAddress int
+	DatabaseMaxConnections   int // to PostgreSQL
 	// Of requests that nobody has shown a session for, or none yet.
 	MaxStrangers           int
 	MaxStrangersPerAddress int
@@ -45,7 +47,8 @@ func DefaultLimits() Limits {
 		},
 		MaxRequests: httpapi.DefaultMaxInFlight, MaxWaiting: httpapi.DefaultMaxWaiting, MaxStreams: httpapi.DefaultMaxStreams,
 		MaxConnections: DefaultMaxConnections, MaxConnectionsPerAddress: DefaultMaxConnectionsPerAddress,
-		MaxStrangers: httpapi.DefaultMaxStrangers, MaxStrangersPerAddress: httpapi.DefaultMaxStrangersPerAddress,
+		DatabaseMaxConnections: sqlstore.DefaultConnections,
+		MaxStrangers:           httpapi.DefaultMaxStrangers, MaxStrangersPerAddress: httpapi.DefaultMaxStrangersPerAddress,
 		MaxSpoolBytes: httpapi.DefaultMaxSpoolBytes, MaxSpoolBytesPerSession: httpapi.DefaultMaxSpoolBytesPerSession,
 	}
 }
@@ -70,6 +73,9 @@ func (l Limits) validateLimits() error {
 		if one.value < 1 {
 			return fmt.Errorf("%s is %d; it must be at least 1: there is no value for no limit", one.flag, one.value)
 		}
+	}
+	if n := l.DatabaseMaxConnections; n < sqlstore.MinConnections {
+		return fmt.Errorf("--database-max-connections is %d; it must be at least %d: for writing, for the audit trail, for one migration or rotation, for the changes of other replicas, and two to read", n, sqlstore.MinConnections)
 	}
 	return nil
 }

@@ -186,6 +186,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	leaf.observe(registry)
 	care.observe(registry)
 	care.backups = s.scheduleBackups(backups, rows, registry)
+	observeDatabase(registry, store)
 	s.warnOfBreakGlass(ctx, registry)
 	s.observeKey(registry)
 	observeApprovals(registry, approvals)
@@ -324,7 +325,7 @@ func (s *Server) openStore(ctx context.Context) (*sqlstore.Store, error) {
 	cfg := sqlstore.Config{Dir: s.cfg.DataDir, Clock: s.cfg.Clock, Logger: s.cfg.Logger}
 	s.database = "embedded database in " + s.cfg.DataDir
 	if s.cfg.DatabaseURL != "" {
-		cfg.Dir, cfg.URL = "", s.cfg.DatabaseURL
+		cfg.Dir, cfg.URL, cfg.MaxConnections = "", s.cfg.DatabaseURL, s.cfg.DatabaseMaxConnections
 		s.database = "PostgreSQL"
 	}
 	store, err := sqlstore.Open(ctx, cfg)

@@ -259,6 +259,13 @@ func (j *journaled) fillSome() (more bool) {
 	return err == nil && j.filled.seq < min(j.wanted, j.end.seq)
 }
 
+// trouble is why the tables could not be filled at the last try.
+func (j *journaled) trouble() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.failing
+}
+
 func (j *journaled) report(err error) {
 	if err != nil {
 		j.store.cfg.Logger.Error("the database cannot be written; audit rows stay in their journal, until it is full", "error", err, "cause", errors.Unwrap(err))

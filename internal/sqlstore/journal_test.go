@@ -344,7 +344,7 @@ func TestMoreThanTheJournalHolds(t *testing.T) {
 // fillDisk writes until the files of the database may not grow, in a process of its
 // own, and goes on when they may again.
 func fillDisk(dir string) error {
-	_, w, err := begin(sqlstore.Config{Dir: dir}.WithJournal(journal.Options{SegmentBytes: 64 << 10}))
+	s, w, err := begin(sqlstore.Config{Dir: dir}.WithJournal(journal.Options{SegmentBytes: 64 << 10}))
 	if err != nil {
 		return err
 	}
@@ -368,6 +368,9 @@ func fillDisk(dir string) error {
 	if again := w.Write(context.Background(), usedRow()); fault.CodeOf(again) != fault.AuditUnavailable {
 		return fmt.Errorf("still full: %w", again)
 	}
+	if fault.CodeOf(s.Writable(context.Background())) != fault.StoreUnavailable {
+		return errors.New("a database that cannot be written says that it takes writes")
+	}
 	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &was); err != nil {
 		return err
 	}
@@ -379,6 +382,9 @@ func fillDisk(dir string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("there is room again: %w", err)
+	}
+	if err := s.Writable(context.Background()); err != nil {
+		return fmt.Errorf("it takes writes again: %w", err)
 	}
 	return os.WriteFile(filepath.Join(dir, "rows"), fmt.Append(nil, rows+1), 0o600)
 }

@@ -137,7 +137,7 @@ func (d *postgres) serialise(ctx context.Context, in statements) (incarnation st
 	if err != nil {
 		return "", d.waited(ctx, in, err)
 	}
-	defer rows.Close() //nolint:errcheck // Err says it
+	defer rows.Close()
 	for rows.Next() {
 		if err := rows.Scan(&set, &incarnation); err != nil {
 			return "", in.fail(ctx, err)

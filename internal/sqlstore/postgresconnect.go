@@ -158,6 +158,13 @@ func (d *postgres) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
 	if d.pooled = conn.PgConn().PID() != backend; d.pooled && commits == "off" {
 		return refuse(ErrUnusable, "a pooler stands before the database, and synchronous_commit is off, so that acknowledged writes could be lost: ALTER ROLE ... SET synchronous_commit = on")
 	}
+	if d.pooled {
+		for _, text := range []string{"BEGIN", "ROLLBACK"} {
+			if _, err := conn.Exec(ctx, text); err != nil {
+				return refuse(ErrUnusable, "the pooler before the database lets no transaction through: set its pool mode to transaction or session: %s", err)
+			}
+		}
+	}
 	d.incarnation = incarnationOf(ctx, conn)
 	return nil
 }

@@ -3,9 +3,11 @@ package sqlstore_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -162,5 +164,59 @@ func TestADatabaseThatWentBack(t *testing.T) {
 	}
 	if one.Lost()+two.Lost() < 1 || !bytes.Contains([]byte(log.String()), []byte("gone back")) {
 		t.Errorf("%d and %d losses are counted, and logged was\n%s", one.Lost(), two.Lost(), log.String())
+	}
+}
+
+// TestAStandbyByMistake is refused by one sentence, whichever way the URL asks.
+func TestAStandbyByMistake(t *testing.T) {
+	primary := pgtest.Start(t)
+	url := primary.Database(t)
+	standby := primary.Standby(t, "second")
+	readWrite := pgtest.On(url, standby)
+	for _, url := range []string{readWrite, strings.Replace(readWrite, "read-write", "any", 1)} {
+		_, err := sqlstore.Open(t.Context(), sqlstore.Config{URL: url})
+		if !errors.Is(err, sqlstore.ErrUnusable) || !strings.Contains(err.Error(), "is a standby") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+	closeStore(t, database{config: sqlstore.Config{URL: pgtest.On(url, standby, primary)}}.open(t)) // the second one is it
+}
+
+// TestConnectionsAreBounded: a process has as many connections as it was allowed, and no
+// fewer than it needs.
+func TestConnectionsAreBounded(t *testing.T) {
+	d := onServer(t)
+	d.config.MaxConnections = sqlstore.MinConnections - 1
+	if _, err := sqlstore.Open(t.Context(), d.config); err == nil {
+		t.Fatal("too few are taken")
+	}
+	d.config.MaxConnections++
+	s := d.open(t)
+	defer closeStore(t, s)
+	w := openWriter(t, s, audit.Options{})
+	defer closeWriter(t, w)
+	var wg sync.WaitGroup
+	for n := range uint64(16) {
+		wg.Go(func() {
+			for range 10 {
+				if _, err := s.Roles(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			update(t, s, insertRole(role(n+1, fmt.Sprint("role ", n))))
+			rig.Must(t, w.Write(t.Context(), row("hmacData", "", 1)))
+		})
+	}
+	wg.Wait()
+	n := d.query(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+	if len(n) != 1 || n[0] == "0" || len(n[0]) > 1 || n[0] > fmt.Sprint(sqlstore.MinConnections) {
+		t.Errorf("%v connections, and %d are allowed", n, sqlstore.MinConnections)
+	}
+	waits := int64(0)
+	for _, c := range s.Connections() {
+		waits += c.Waits
+	}
+	if waits == 0 {
+		t.Error("nobody has waited for a connection")
 	}
 }

@@ -228,9 +228,19 @@ func (d *sqlite) alone(ctx context.Context, s *Store, text string, args ...any) 
 	return n, err
 }
 
-// writable takes the lock that a write takes, which files that cannot be written refuse.
+// writable takes the lock that a write takes, and goes by how the tables were last
+// filled: a volume that is full or read-only is only found by writing to it.
 func (d *sqlite) writable(ctx context.Context, s *Store) error {
-	return s.writeAlone(ctx, func(statements) error { return nil })
+	if err := s.writeAlone(ctx, func(statements) error { return nil }); err != nil {
+		return err
+	}
+	if j := s.journal.Load(); j != nil {
+		if err := j.trouble(); err != nil {
+			return fault.Temporary(fault.StoreUnavailable, fault.ScopeProcess, retryUnavailable,
+				"the database cannot be written; audit rows stay in their journal, until it is full: look for room on the volume, and whether it is read-only").Because(err)
+		}
+	}
+	return nil
 }
 
 // placeholders are "?": for a numbered parameter the driver looks its name up.

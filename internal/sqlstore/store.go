@@ -209,6 +209,27 @@ func (s *Store) Current(ctx context.Context) error {
 	return s.follower.Current(ctx)
 }
 
+// Connections are those to the database for one use, and how often and for how long
+// somebody has waited for one.
+type Connections struct {
+	Use         string // "read" or "write"
+	Most, InUse int
+	Waits       int64
+	Waited      time.Duration
+}
+
+// Connections answers how the connections are used.
+func (s *Store) Connections() []Connections {
+	var all []Connections
+	for use, db := range map[string]pool{"read": s.pools.read, "write": s.pools.write} {
+		if db != nil {
+			now := db.Stats()
+			all = append(all, Connections{use, now.MaxOpenConnections, now.InUse, now.WaitCount, now.WaitDuration})
+		}
+	}
+	return all
+}
+
 // Lost answers how often this process has found that the database had gone back: that
 // changes or audit rows which it had seen were gone.
 func (s *Store) Lost() int64 { return s.lost.Load() }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/pgbouncer"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -13,8 +14,18 @@ import (
 // trail's sequence, for which the others wait. They have to go on while it is still
 // stopped, and it has to go on when it is let.
 func TestOthersGoOnWhileOneIsFrozen(t *testing.T) {
-	url := pgtest.Database(t)
-	all := replicas(t, 3, "--database-url", url)
+	t.Run("Direct", func(t *testing.T) {
+		url := pgtest.Database(t)
+		othersGoOn(t, url, url)
+	})
+	t.Run("ThroughAPooler", func(t *testing.T) {
+		url := pgtest.Database(t)
+		othersGoOn(t, url, pgbouncer.Start(t, url, pgbouncer.Transaction, 20))
+	})
+}
+
+func othersGoOn(t *testing.T, url, through string) {
+	all := replicas(t, 3, "--database-url", through)
 	_, stop := load(t, all, 4)
 	frozen, others := all[0], all[1:]
 	signal := func(s syscall.Signal) {

@@ -39,7 +39,7 @@
 //
 // This package needs nothing but Go. What needs a program of the machine is a
 // package of its own, and who imports it says with that what he needs
-// (hack/needs.sh): internal/pgtest a PostgreSQL server, internal/ldaptest a
-// directory, test/rig/rsyslog a syslog server, test/rig/controlplane a cluster, test/rig/node Node.js, test/rig/curl
+// (hack/needs.sh): internal/pgtest a PostgreSQL server,
+// internal/pgtest/pgbouncer a pooler, internal/ldaptest a directory, test/rig/rsyslog a syslog server, test/rig/controlplane a cluster, test/rig/node Node.js, test/rig/curl
 // curl, and test/program the program itself.
 package rig

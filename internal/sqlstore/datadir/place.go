@@ -1,6 +1,7 @@
 package datadir
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -68,7 +69,7 @@ func look(path string) (file, error) {
 	for {
 		var s unix.Stat_t
 		err := unix.Lstat(path, &s)
-		if err == unix.EINTR { //nolint:errorlint // a number, as the system says it
+		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		return file{s.Dev, s.Ino}, err

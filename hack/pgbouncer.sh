@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Usage: KEYSERVER_PGBOUNCER=$(hack/pgbouncer.sh)
+#
+# Prints the path of PgBouncer, which the tests start for themselves before a private
+# PostgreSQL. The first of these that applies: KEYSERVER_PGBOUNCER, PATH, where Debian
+# puts it; if there is none, Debian's package is installed where this script may do
+# that. The service of the package is not started.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+find_pgbouncer() {
+	local path
+	for path in "$(command -v pgbouncer || true)" /usr/sbin/pgbouncer; do
+		if [[ -x $path ]]; then echo "$path"; return; fi
+	done
+	return 1
+}
+
+if [[ -n ${KEYSERVER_PGBOUNCER:-} ]]; then
+	[[ -x $KEYSERVER_PGBOUNCER ]] || fail "KEYSERVER_PGBOUNCER is $KEYSERVER_PGBOUNCER, which is no program: correct it, or unset it"
+	echo "$KEYSERVER_PGBOUNCER"
+	exit 0
+fi
+
+find_pgbouncer && exit 0
+
+keep_services_stopped
+need_debian_packages "the tests also reach PostgreSQL through a pooler, and this machine has no PgBouncer" pgbouncer
+find_pgbouncer || fail "Debian's pgbouncer package is installed, but its program is not where Debian puts it"
