@@ -45,7 +45,10 @@ func BenchmarkBackup(b *testing.B) {
 	}
 	rows := backupRows(b)
 	fillTrail(b, s.server.DataDir, rows)
-	s.restart(b, "--log-level", "error")
+	var err error
+	if s.server, err = s.binary.Serve(s.server.DataDir, "--log-level", "error"); err != nil {
+		b.Fatal(err)
+	}
 	info, err := os.Stat(filepath.Join(s.server.DataDir, sqlstore.DatabaseFile))
 	if err != nil {
 		b.Fatal(err)
