@@ -23,7 +23,7 @@ func (c *Client) CreateBackup(ctx context.Context, in schema.BackupRequest, to i
 	return err
 }
 
-// handOn gives an answer to whoever takes it.
+// handOn gives an answer to whoever takes it, where it is one of docs/contract.md.
 func handOn(k call, resp *http.Response) error {
 	got, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || got != schema.Octets(nil).MediaType() { // a proxy may answer a page of its own

@@ -4,7 +4,7 @@
 //
 // A backup is a tar that is compressed by zstd and encrypted by age. Its first member
 // says of what it is; then come the tables one behind the other, each in members of at
-// most a mebibyte; the last member says what all of them were.
+// most 128 KiB; the last member says what all of them were.
 package backup
 
 import (
@@ -34,7 +34,7 @@ const (
 
 const (
 	// memberSize is the most that a member has: what is held while its size is not known.
-	memberSize = 1 << 20
+	memberSize = 1 << 17
 	// maxDescription bounds a head, and a manifest.
 	maxDescription = 4 << 20
 	// maxJournal bounds the rows of a journal, which has 8 MiB.

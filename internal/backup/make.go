@@ -36,6 +36,9 @@ type Maker struct {
 	Version    string
 	KEK        func(ctx context.Context) keyserver.KEK
 	Clock      func() time.Time
+	// Rest is how many times as long as it works it rests, so that those whom the key
+	// server serves meanwhile notice little of it. 0: it goes as fast as it can.
+	Rest int
 }
 
 // Write writes a backup for a recipient of age. What is written is of no use before it
@@ -66,12 +69,32 @@ func (m *Maker) write(ctx context.Context, recipient string, to io.Writer, begun
 	if err != nil {
 		return err
 	}
-	w := &writer{tar: tar.NewWriter(compressed), at: m.Clock()}
+	w := &writer{tar: tar.NewWriter(compressed), at: m.Clock(), rest: m.rest(ctx)}
 	if err := m.copy(ctx, snapshot, w); err != nil {
 		_ = compressed.Close() // what is there is given up
 		return err
 	}
 	return errors.Join(w.tar.Close(), compressed.Close(), encrypted.Close())
+}
+
+// maxRest bounds one rest: nobody waits for the next piece for long.
+const maxRest = 2 * time.Second
+
+// rest answers what is called behind each member.
+func (m *Maker) rest(ctx context.Context) func() error {
+	since := m.Clock()
+	return func() error {
+		pause := min(time.Duration(m.Rest)*m.Clock().Sub(since), maxRest)
+		if pause > 0 {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(pause):
+			}
+		}
+		since = m.Clock()
+		return nil
+	}
 }
 
 func (m *Maker) copy(ctx context.Context, s *sqlstore.Snapshot, w *writer) error {
@@ -108,6 +131,7 @@ type writer struct {
 	at       time.Time
 	manifest manifest
 
+	rest   func() error
 	name   string
 	number int
 	hash   hash.Hash
@@ -168,7 +192,10 @@ func (w *writer) flush() error {
 	w.number++
 	err := w.member(fmt.Sprintf("%s/%08d", w.name, w.number), w.held)
 	w.held = w.held[:0]
-	return err
+	if err != nil {
+		return err
+	}
+	return w.rest()
 }
 
 // decode reads a description that has to be nothing else.

@@ -19,6 +19,9 @@ import (
 // leastBackupEvery bounds how often backups are made: each reads all of the database.
 const leastBackupEvery = time.Minute
 
+// backupRest leaves to a backup a fifth of one core, which is a tenth of two.
+const backupRest = 4
+
 // DefaultBackupKeep is a week of one a day.
 const DefaultBackupKeep = 7
 
@@ -57,6 +60,7 @@ func (c *Config) validateBackups() error {
 func (s *Server) backups(store *sqlstore.Store, custodian *custody.Custodian) *backup.Maker {
 	return &backup.Maker{
 		Store: store, System: s.system, ServerName: s.cfg.ServerName, Version: version.String(), KEK: custodian.KEK, Clock: s.cfg.Clock,
+		Rest: backupRest,
 	}
 }
 

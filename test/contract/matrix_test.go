@@ -372,6 +372,7 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 	return &matrix{s: s, bodies: map[string]any{
 		"PUT /api/approvals/policy":                     rig.Object{"rules": []rig.Object{}},
 		"POST /api/config/get":                          rig.Object{"xpath": "ROOT"},
+		"POST /api/backups":                             rig.Object{"recipient": "age19f7s6zn4nl49zxcfgxkd8j5f08uxrrxkshk6zfq740h0mj427essu9kra6"},
 		"POST /api/keys":                                rig.Object{"algorithm": "AES-256"},
 		"POST /api/keys/get":                            link,
 		"POST /api/keys/authorize":                      link,

@@ -1,0 +1,499 @@
+// Package backup is the drill: key servers under load are backed up and lost, and what
+// is restored is held against everything that was ever acknowledged.
+package backup
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/backup"
+	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/doctor"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+var built program.Program
+
+func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
+
+// workers write at the same time.
+const workers = 6
+
+// write is one that was acknowledged.
+type write struct {
+	request string // the id of the request, which its rows have
+	role    string // the name of a role that it made, or
+	key     schema.HiddenLink
+	mac     string // of a message under a key
+	at      time.Time
+}
+
+// house is a key server under load, and what it has acknowledged.
+type house struct {
+	server *program.Server
+	url    string // of its PostgreSQL, if it has one
+	over   http.RoundTripper
+	// password is of admin.
+	password string
+
+	mu    sync.Mutex
+	acked []write
+	noted []byte // the newest checkpoint
+
+	stop   context.CancelFunc
+	ended  sync.WaitGroup
+	failed atomic.Pointer[error]
+}
+
+// named gives each request an id, and remembers it.
+type named struct {
+	over http.RoundTripper
+	last string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (n *named) RoundTrip(r *http.Request) (*http.Response, error) {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails
+	n.last = hex.EncodeToString(id[:])
+	r = r.Clone(r.Context())
+	r.Header.Set("X-Request-Id", n.last)
+	return n.over.RoundTrip(r)
+}
+
+func newHouse(t *testing.T, url string) *house {
+	t.Helper()
+	args := []string{"--checkpoint-interval", "200ms", "--log-level", "error"}
+	if url != "" {
+		args = append(args, "--database-url", url)
+	}
+	server, err := built.Serve(filepath.Join(t.TempDir(), "data"), args...)
+	rig.Must(t, err)
+	t.Cleanup(server.Kill)
+	h := &house{server: server, url: url, over: program.Connect(t, server.DataDir, func() string { return server.Address })}
+	h.password, err = server.Password()
+	rig.Must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	h.stop = cancel
+	for i := range workers {
+		n := &named{over: h.over}
+		c := h.client(t, n)
+		h.ended.Go(func() { h.work(ctx, i, c, n) })
+	}
+	h.ended.Go(func() { h.note(ctx, h.client(t, h.over)) })
+	t.Cleanup(h.rest)
+	return h
+}
+
+func (h *house) client(t *testing.T, over http.RoundTripper) *client.Client {
+	t.Helper()
+	return program.Client(t, over, "admin", h.password, program.Never)
+}
+
+// work makes roles and keys, gives rights, and computes, until there is no answer.
+func (h *house) work(ctx context.Context, worker int, c *client.Client, n *named) {
+	r := mathrand.New(mathrand.NewPCG(uint64(worker), 1)) //nolint:gosec // a mix
+	var keys []schema.HiddenLink
+	for i := 0; ctx.Err() == nil; i++ {
+		var w write
+		var err error
+		switch {
+		case len(keys) == 0 || r.IntN(10) == 0:
+			var made schema.KeyMetadata
+			made, err = c.MintKey(ctx, schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
+			w.key, keys = made.TTag, append(keys, made.TTag)
+		case r.IntN(3) == 0:
+			w.role = fmt.Sprintf("role %d of %d", i, worker)
+			// The write is the second of its three operations.
+			_, err = c.CreateRole(ctx, schema.CreateRoleRequest{Name: w.role, Operations: []schema.HexID{{6: 3, 7: 4}}})
+		default:
+			w.key = keys[r.IntN(len(keys))]
+			var mac schema.HMACResponse
+			mac, err = c.HMAC(ctx, w.key, strings.NewReader("message"))
+			w.mac = hex.EncodeToString(mac.MAC)
+		}
+		if err != nil {
+			if ctx.Err() == nil && !client.IsUnavailable(err) {
+				h.failed.Store(&err)
+			}
+			return
+		}
+		w.request, w.at = n.last, time.Now()
+		h.mu.Lock()
+		h.acked = append(h.acked, w)
+		h.mu.Unlock()
+		time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond) // not for the load, but for what the trail comes to
+	}
+}
+
+// note keeps the newest checkpoint, as somebody does elsewhere.
+func (h *house) note(ctx context.Context, c *client.Client) {
+	for ctx.Err() == nil {
+		if text, err := c.GetAuditCheckpoint(ctx); err == nil {
+			h.mu.Lock()
+			h.noted = text
+			h.mu.Unlock()
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func (h *house) rest() {
+	h.stop()
+	h.ended.Wait()
+}
+
+func (h *house) after(t *testing.T, n int) {
+	t.Helper()
+	rig.Within(t, 2*time.Minute, "enough is written", func() bool {
+		if err := h.failed.Load(); err != nil {
+			t.Fatal(*err)
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return len(h.acked) >= n
+	})
+}
+
+func (h *house) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.acked)
+}
+
+// config is where the database of the house is.
+func (h *house) config() sqlstore.Config {
+	if h.url != "" {
+		return sqlstore.Config{URL: h.url}
+	}
+	return sqlstore.Config{Dir: h.server.DataDir}
+}
+
+// seqs reads the row of each acknowledged write in what the house has left, which nobody
+// has who restores: of several rows of a request the last.
+func seqs(t *testing.T, cfg sqlstore.Config) map[string]int64 {
+	t.Helper()
+	store, err := sqlstore.OpenReadOnly(t.Context(), cfg)
+	rig.Must(t, err)
+	defer store.Close() //nolint:errcheck // only read
+	snapshot, err := store.AuditSnapshot(t.Context())
+	rig.Must(t, err)
+	all := map[string]int64{}
+	for after := int64(0); after < snapshot.LastSeq; {
+		rows, err := store.AuditRange(t.Context(), after, snapshot.LastSeq, 1000)
+		rig.Must(t, err)
+		if len(rows) == 0 {
+			break
+		}
+		for _, row := range rows {
+			if row.Operation == "createRole" || row.Operation == "createKey" || row.Operation == "hmacData" {
+				all[row.RequestID] = row.Seq
+			}
+			after = row.Seq
+		}
+	}
+	return all
+}
+
+// keep is where the identity of the backups is, far from the key servers.
+type keep struct {
+	*age.X25519Identity
+	file string
+}
+
+func newKeep(t *testing.T) keep {
+	t.Helper()
+	identity, err := age.GenerateX25519Identity()
+	rig.Must(t, err)
+	k := keep{identity, filepath.Join(t.TempDir(), "identity.txt")}
+	rig.Must(t, os.WriteFile(k.file, []byte(identity.String()+"\n"), 0o600))
+	return k
+}
+
+func run(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), built.Path, args...).CombinedOutput()
+	return string(out), err
+}
+
+var databases = map[string]func(t *testing.T) string{
+	"SQLite":     func(*testing.T) string { return "" },
+	"PostgreSQL": func(t *testing.T) string { return pgtest.Database(t) },
+}
+
+// The drill: under load a backup is made, then everything is lost. What is restored
+// elsewhere has each acknowledged write, or the restore has named it as missing.
+func TestDrill(t *testing.T) {
+	rig.Must(t, program.DependOnSources())
+	for kind, database := range databases {
+		t.Run(kind, func(t *testing.T) { drill(t, newHouse(t, database(t)), database(t)) })
+	}
+}
+
+var missing = regexp.MustCompile(`missing: the rows? (\d+)(?: to (\d+))? of`)
+
+func drill(t *testing.T, h *house, elsewhere string) {
+	k := newKeep(t)
+	place := filepath.Join(t.TempDir(), "backups")
+	h.after(t, 200)
+	begun := time.Now()
+	out, err := run(t, "backup", "--server", "https://"+h.server.Address, "--ca-file", filepath.Join(h.server.DataDir, "ca.crt"),
+		"--password-file", filepath.Join(h.server.DataDir, "bootstrap-password"), "--recipient", k.Recipient().String(), "--to", place)
+	if err != nil {
+		t.Fatal(err, out)
+	}
+	h.after(t, h.count()+200)
+	h.server.Kill()
+	h.rest()
+	checkpoint := filepath.Join(t.TempDir(), "checkpoint")
+	rig.Must(t, os.WriteFile(checkpoint, h.noted, 0o600))
+	were := seqs(t, h.config())
+	kek, err := os.ReadFile(filepath.Join(h.server.DataDir, "kek"))
+	rig.Must(t, err)
+	rig.Must(t, os.RemoveAll(h.server.DataDir))
+
+	r := restored{dir: filepath.Join(t.TempDir(), "new"), begun: begun}
+	args := []string{"restore", "--from", place, "--identity", k.file, "--checkpoint", checkpoint, "--data-dir", r.dir}
+	r.config = sqlstore.Config{Dir: r.dir}
+	if elsewhere != "" {
+		r.config, args = sqlstore.Config{URL: elsewhere}, append(args, "--database-url", elsewhere)
+	}
+	if out, err = run(t, args...); err == nil || !strings.Contains(out, "--accept-loss") {
+		t.Fatalf("restored without a word about what is missing: %v\n%s", err, out)
+	}
+	if out, err = run(t, append(args, "--accept-loss")...); err != nil {
+		t.Fatal(err, out)
+	}
+	m := missing.FindStringSubmatch(out)
+	if m == nil {
+		t.Fatalf("what is missing is not named:\n%s", out)
+	}
+	r.first, _ = strconv.ParseInt(m[1], 10, 64)
+	r.last, _ = strconv.ParseInt(m[2], 10, 64)
+	rig.Must(t, os.MkdirAll(r.dir, 0o700))
+	rig.Must(t, os.WriteFile(filepath.Join(r.dir, "kek"), kek, 0o600))
+
+	there, named, later := r.account(t, r.open(t), h.acked, seqs(t, r.config), were)
+	t.Logf("%d writes acknowledged: %d are there, %d are named as missing, %d came after the checkpoint that was noted last", len(h.acked), there, named, later)
+	if there < 150 || named == 0 {
+		t.Error("too few to say anything")
+	}
+	r.serves(t, h)
+}
+
+// restored is what a restore has made.
+type restored struct {
+	config      sqlstore.Config
+	dir         string    // of the key-encryption key
+	begun       time.Time // when the backup was asked for
+	first, last int64     // rows that are named as missing
+}
+
+// open opens it with its key.
+func (r restored) open(t *testing.T) *sqlstore.Store {
+	t.Helper()
+	store, err := sqlstore.OpenReadOnly(t.Context(), r.config)
+	rig.Must(t, err)
+	t.Cleanup(func() { _ = store.Close() })
+	var said bytes.Buffer
+	if err := doctor.Run(t.Context(), &said, doctor.Database(store, func() (string, error) { return custody.FileKey(r.dir) })); err != nil {
+		t.Errorf("doctor: %v\n%s", err, said.String())
+	}
+	return store // doctor has given it the key of its rows
+}
+
+// account holds each acknowledged write against what was restored.
+func (r restored) account(t *testing.T, store *sqlstore.Store, acked []write, is, were map[string]int64) (there, named, later int) {
+	t.Helper()
+	roles, keys := map[string]bool{}, map[string]bool{}
+	all, err := store.Roles(t.Context())
+	rig.Must(t, err)
+	for _, role := range all {
+		roles[role.Name] = true
+	}
+	for _, w := range acked {
+		effect := w.role != "" && roles[w.role]
+		if w.role == "" {
+			name := w.key.String()
+			if _, asked := keys[name]; !asked {
+				_, id, _ := keyserver.HiddenLink(w.key).Split()
+				_, err := store.Key(t.Context(), id)
+				if keys[name] = err == nil; err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
+					t.Error(err)
+				}
+			}
+			effect = keys[name]
+		}
+		seq, known := were[w.request]
+		switch {
+		case !known:
+			t.Errorf("an acknowledged write has no row: %+v", w)
+		case seq < r.first:
+			there++
+			if is[w.request] != seq {
+				t.Errorf("row %d is not in what was restored, and not among what is missing", seq)
+			}
+			// A row is durable before its effect, and the moment of the backup may lie between.
+			if !effect && w.at.Before(r.begun) {
+				t.Errorf("row %d is there, and what it let through is not: %+v", seq, w)
+			}
+		case w.at.Before(r.begun):
+			t.Errorf("row %d was acknowledged before the backup was begun, and is not in it", seq)
+		case w.mac == "" && effect:
+			t.Errorf("what row %d let through is there, and the row is not: %+v", seq, w)
+		case seq <= max(r.first, r.last):
+			named++
+		default:
+			later++
+		}
+	}
+	return there, named, later
+}
+
+// serves starts a server on what was restored: the keys that are there compute what they
+// did before.
+func (r restored) serves(t *testing.T, h *house) {
+	t.Helper()
+	args := []string{"--log-level", "error"}
+	if r.config.URL != "" {
+		args = append(args, "--database-url", r.config.URL)
+	}
+	server, err := built.Serve(r.dir, args...)
+	rig.Must(t, err)
+	t.Cleanup(server.Kill)
+	c := program.Client(t, program.Connect(t, r.dir, func() string { return server.Address }), "admin", h.password, program.Never)
+	compared := map[string]bool{}
+	for _, w := range h.acked {
+		if w.mac == "" || compared[w.key.String()] {
+			continue
+		}
+		mac, err := c.HMAC(t.Context(), w.key, strings.NewReader("message"))
+		if client.IsCode(err, "KEY_NOT_FOUND") {
+			continue // account has looked at it
+		}
+		rig.Must(t, err)
+		if compared[w.key.String()] = true; hex.EncodeToString(mac.MAC) != w.mac {
+			t.Errorf("another MAC under %s", w.key)
+		}
+	}
+	if len(compared) == 0 {
+		t.Error("no key to compare by")
+	}
+	if err := server.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// moments is how many backups are made at random moments, and restored.
+func moments(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("KEYSERVER_RESTORES")
+	if text == "" {
+		return 8
+	}
+	n, err := strconv.Atoi(text)
+	rig.Must(t, err)
+	return n
+}
+
+// fromOne is how many backups are made of one key server at most, whose trail grows
+// meanwhile, and with it what a restore takes.
+const fromOne = 20
+
+// Whatever the moment, a backup under load has all that was acknowledged before, each
+// effect with its row, and is intact. KEYSERVER_RESTORES=500 takes its time.
+func TestRestoresFromRandomMoments(t *testing.T) {
+	rig.Must(t, program.DependOnSources())
+	k := newKeep(t)
+	r := mathrand.New(mathrand.NewPCG(mathrand.Uint64(), 1)) //nolint:gosec // moments
+	left, rows := moments(t), int64(0)
+	each := min(fromOne, (left+1)/2)
+	for n := 0; left > 0; n++ {
+		kind := "SQLite"
+		if n%4 == 1 {
+			kind = "PostgreSQL"
+		}
+		t.Run(fmt.Sprintf("%d of %s", n, kind), func(t *testing.T) {
+			h := newHouse(t, databases[kind](t))
+			h.after(t, 20)
+			over := h.client(t, h.over)
+			for range min(each, left) {
+				left--
+				time.Sleep(time.Duration(r.IntN(200)) * time.Millisecond)
+				other := databases[[]string{"SQLite", "SQLite", "SQLite", "PostgreSQL"}[r.IntN(4)]](t)
+				rows += h.moment(t, over, k, other)
+			}
+			if err := h.failed.Load(); err != nil {
+				t.Error(*err)
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d rows of the trail in all", rows)
+}
+
+// moment makes a backup now and restores it.
+func (h *house) moment(t *testing.T, c *client.Client, k keep, url string) (rows int64) {
+	t.Helper()
+	h.mu.Lock()
+	acked := slices.Clone(h.acked)
+	h.mu.Unlock()
+	r := restored{dir: h.server.DataDir, begun: time.Now()}
+	var b bytes.Buffer
+	rig.Must(t, c.CreateBackup(t.Context(), schema.BackupRequest{Recipient: schema.Recipient(k.Recipient().String())}, &b))
+	from, err := backup.Open(&b, strings.NewReader(k.String()))
+	rig.Must(t, err)
+	defer from.Close()
+	if r.config = (sqlstore.Config{URL: url}); url == "" {
+		r.config.Dir = filepath.Join(t.TempDir(), "new")
+		defer os.RemoveAll(r.config.Dir) //nolint:errcheck // so that hundreds do not fill the disk
+	}
+	done, err := backup.Restore(t.Context(), from, backup.Options{Target: r.config, Clock: time.Now})
+	rig.Must(t, err)
+	r.first = done.Head.Last + 1
+	store, is := r.open(t), seqs(t, r.config)
+	r.account(t, store, acked, is, is)
+	roles, err := store.Roles(t.Context())
+	rig.Must(t, err)
+	made := 0
+	page, err := store.AuditRows(t.Context(), keyserver.AuditFilter{Operation: "createRole", Limit: 1000})
+	for ; err == nil; page, err = store.AuditRows(t.Context(), keyserver.AuditFilter{Operation: "createRole", Limit: 1000, After: page.Next}) {
+		made += len(page.Entries)
+		if page.Next == 0 {
+			break
+		}
+	}
+	rig.Must(t, err)
+	if len(roles) > made+len(keyserver.BuiltInRoles(keyserver.Unified)) {
+		t.Errorf("%d roles, and %d rows that made one", len(roles), made)
+	}
+	rig.Must(t, store.Close())
+	return done.Head.Last
+}
