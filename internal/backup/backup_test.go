@@ -101,7 +101,7 @@ func (h *house) looks(t *testing.T, cfg sqlstore.Config) error {
 	if err != nil {
 		return err
 	}
-	defer store.Close() //nolint:errcheck // only read
+	defer store.Close()
 	return doctor.Run(t.Context(), io.Discard, doctor.Database(store, func() (string, error) { return custody.FileKey(h.dir) }))
 }
 
@@ -268,7 +268,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	}
 	store, err := sqlstore.OpenReadOnly(t.Context(), sqlstore.Config{Dir: dir})
 	rig.Must(t, err)
-	defer store.Close() //nolint:errcheck // only read
+	defer store.Close()
 	page, err := store.AuditRows(t.Context(), keyserver.AuditFilter{Operation: keyserver.AuditRestored})
 	rig.Must(t, err)
 	if len(page.Entries) != 1 || !strings.Contains(page.Entries[0].Object, done.Lost.String()) {

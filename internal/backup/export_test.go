@@ -3,6 +3,7 @@ package backup
 import (
 	"archive/tar"
 	"context"
+	"errors"
 	"io"
 
 	"filippo.io/age"
@@ -40,7 +41,7 @@ func Members(from io.Reader, identity age.Identity) ([]Member, error) {
 	var all []Member
 	for r := tar.NewReader(z); ; {
 		h, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return all, nil
 		}
 		if err != nil {

@@ -436,7 +436,7 @@ func testOtherVersions(t *testing.T, make newDatabase) {
 		},
 		"WithinTheFloor": {"what was added is no concern of an older program", []string{newer, signed}, nil, nil, "of release 9.9.0"},
 		"Older": {
-			"reading alone does not migrate", []string{`DROP TABLE schema_floor`, `DELETE FROM keyserver_schema WHERE version_id >= 37`},
+			"reading alone does not migrate", []string{`DROP TABLE schema_floor`, `DELETE FROM keyserver_schema WHERE version_id >= 34`},
 			nil, sqlstore.ErrOlderVersion, "",
 		},
 	}

@@ -144,6 +144,7 @@ func (f *former) fill(t *testing.T, d database, version int64) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer names.Close()
 		for names.Next() {
 			var name string
 			if err := names.Scan(&name); err != nil {
@@ -168,31 +169,12 @@ func (f *former) fill(t *testing.T, d database, version int64) {
 		if len(both) == 0 {
 			continue
 		}
-		rows, err := source.QueryContext(ctx, `SELECT `+strings.Join(both, ", ")+` FROM `+table)
-		if err != nil {
-			t.Fatal(err)
-		}
 		places := make([]string, len(both))
 		for i := range both {
 			places[i] = "$" + strconv.Itoa(i+1)
 		}
-		for rows.Next() {
-			values, into := make([]any, len(both)), make([]any, len(both))
-			for i := range values {
-				into[i] = &values[i]
-			}
-			if err := rows.Scan(into...); err != nil {
-				t.Fatal(err)
-			}
-			for i, value := range values {
-				if b, ok := value.([]byte); ok && b == nil { // as SQLite's driver reads an empty one, which it would write as NULL
-					values[i] = []byte{}
-				}
-			}
+		for _, values := range allRows(t, source, `SELECT `+strings.Join(both, ", ")+` FROM `+table, len(both)) {
 			run(`INSERT INTO `+table+` (`+strings.Join(both, ", ")+`) VALUES (`+strings.Join(places, ", ")+`)`, values...)
-		}
-		if err := rows.Err(); err != nil {
-			t.Fatal(err)
 		}
 	}
 	for _, name := range []string{"changes", "audit"} {
@@ -280,4 +262,33 @@ func (f *former) holds(t *testing.T, d database, version int64) {
 	if now := shapeOf(t, d); !maps.EqualFunc(now.columns, shapeOf(t, f.database).columns, maps.Equal[map[string]column, map[string]column]) {
 		t.Error("its tables are not those of a new database")
 	}
+}
+
+// allRows are those of a query, each of n columns.
+func allRows(t *testing.T, db *sql.DB, query string, n int) (all [][]any) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), query)
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		values, into := make([]any, n), make([]any, n)
+		for i := range values {
+			into[i] = &values[i]
+		}
+		if err := rows.Scan(into...); err != nil {
+			t.Fatal(err)
+		}
+		for i, value := range values {
+			if b, ok := value.([]byte); ok && b == nil { // as SQLite's driver reads an empty one, which it would write as NULL
+				values[i] = []byte{}
+			}
+		}
+		all = append(all, values)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
 }

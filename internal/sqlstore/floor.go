@@ -19,7 +19,7 @@ var releases = []release{{"0.1.0", 11}}
 
 // floorSince is the first version of the schema that says which programs can work with
 // it. Of an older one no newer program was there.
-const floorSince = 37
+const floorSince = 34
 
 // standing is what a database says of itself.
 type standing struct {

@@ -57,19 +57,8 @@ func dumped(t *testing.T, d database) []string {
 	defer db.Close()
 	var all []string
 	for _, query := range queries {
-		rows, err := db.QueryContext(t.Context(), query)
-		if err != nil {
-			t.Fatalf("%s: %v", query, err)
-		}
-		for rows.Next() {
-			var line string
-			if err := rows.Scan(&line); err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, line)
-		}
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-			t.Fatal(err)
+		for _, row := range allRows(t, db, query, 1) {
+			all = append(all, fmt.Sprint(row[0]))
 		}
 	}
 	slices.Sort(all)

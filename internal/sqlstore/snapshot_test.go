@@ -114,13 +114,13 @@ func eachWay(t *testing.T, test func(t *testing.T, from, to newDatabase)) {
 func TestSnapshotIsRestoredIntoEitherKind(t *testing.T) {
 	eachWay(t, func(t *testing.T, from, to newDatabase) {
 		s := from(t).open(t)
-		defer s.Close() //nolint:errcheck // compared already
+		defer s.Close()
 		populate(t, s)
 		w, err := audit.NewWriter(t.Context(), s, audit.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer w.Close() //nolint:errcheck // compared already
+		defer w.Close()
 		for range 50 {
 			if err := w.Write(t.Context(), usedRow()); err != nil {
 				t.Fatal(err)
@@ -134,7 +134,7 @@ func TestSnapshotIsRestoredIntoEitherKind(t *testing.T) {
 		before.restore(t, target.config)
 
 		restored := target.open(t)
-		defer restored.Close() //nolint:errcheck // looked at only
+		defer restored.Close()
 		if found := findings(t, restored); len(found) > 0 {
 			t.Errorf("rows that do not agree with their MACs: %v", found)
 		}
@@ -164,12 +164,12 @@ func TestSnapshotIsRestoredIntoEitherKind(t *testing.T) {
 // Rows that only the journal has come with what they count.
 func TestSnapshotHasWhatOnlyTheJournalHas(t *testing.T) {
 	s := inDirectory(t).open(t)
-	defer s.Close() //nolint:errcheck // looked at only
+	defer s.Close()
 	w, err := audit.NewWriter(t.Context(), s, audit.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Close() //nolint:errcheck // looked at only
+	defer w.Close()
 	stop, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		for {
@@ -217,11 +217,12 @@ func TestSnapshotsAreOneAtATime(t *testing.T) {
 	for kind, make := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			d := make(t)
-			s, beside := d.open(t), (*sqlstore.Store)(nil)
-			defer s.Close() //nolint:errcheck // looked at only
-			if beside = s; s.Shared() {
+			s := d.open(t)
+			defer s.Close()
+			beside := s
+			if s.Shared() {
 				beside = d.open(t)
-				defer beside.Close() //nolint:errcheck // looked at only
+				defer beside.Close()
 			}
 			first, err := s.Snapshot(t.Context())
 			if err != nil {
@@ -289,7 +290,7 @@ func TestAnInterruptedRestoreLooksLikeNothing(t *testing.T) {
 	for kind, make := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			s := make(t).open(t)
-			defer s.Close() //nolint:errcheck // looked at only
+			defer s.Close()
 			populate(t, s)
 			c := copyOf(t, s)
 			d := make(t)

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -68,7 +69,7 @@ func (w *Writer) Row(types []Type, values []any) error {
 			w.row, fits = append(w.row, v...), types[i] == Bytes
 		}
 		if size := len(w.row) - at - 4; fits && size <= MaxField {
-			binary.BigEndian.PutUint32(w.row[at:], uint32(size))
+			binary.BigEndian.PutUint32(w.row[at:], uint32(size)) //nolint:gosec // at most MaxField
 			continue
 		}
 		return fmt.Errorf("column %d holds what is no %s", i+1, types[i])
@@ -171,14 +172,15 @@ func (r *Reader) field(t Type) (any, error) {
 const firstRead = 1 << 20
 
 func (r *Reader) read(n int) ([]byte, error) {
-	b := make([]byte, min(n, firstRead))
-	_, err := io.ReadFull(r.from, b)
-	for err == nil && len(b) < n {
-		more := make([]byte, min(n-len(b), len(b)))
-		_, err = io.ReadFull(r.from, more)
-		b = append(b, more...)
+	b := []byte{} // nil would be NULL
+	for len(b) < n {
+		had := len(b)
+		b = slices.Grow(b, min(n-had, max(had, firstRead)))[:had+min(n-had, max(had, firstRead))]
+		if _, err := io.ReadFull(r.from, b[had:]); err != nil {
+			return nil, err
+		}
 	}
-	return b, err
+	return b, nil
 }
 
 // damaged passes on why the source could not be read, and calls everything else damage.

@@ -1,6 +1,6 @@
 -- +goose Up
 
-PRAGMA user_version = 37;
+PRAGMA user_version = 34;
 
 -- Which programs can work with the database: those that know the schema floor, which a
 -- migration raises that takes away what older ones need (docs/adr/0056). floor_release
@@ -13,4 +13,4 @@ CREATE TABLE schema_floor (
 	version       INTEGER NOT NULL,
 	release       TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;
-INSERT INTO schema_floor (name, floor, floor_release, version, release) VALUES ('program', 37, '', 0, '');
+INSERT INTO schema_floor (name, floor, floor_release, version, release) VALUES ('program', 34, '', 0, '');

@@ -11,4 +11,4 @@ CREATE TABLE schema_floor (
 	version       bigint NOT NULL,
 	release       text   NOT NULL
 );
-INSERT INTO schema_floor (name, floor, floor_release, version, release) VALUES ('program', 37, '', 0, '');
+INSERT INTO schema_floor (name, floor, floor_release, version, release) VALUES ('program', 34, '', 0, '');
