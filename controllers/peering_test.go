@@ -154,7 +154,7 @@ var _ = Describe("peerRef", func() {
 		old := ca.Status.Fingerprint
 
 		b.server.Stop(GinkgoTB())
-		b.server.Restart(GinkgoTB(), func(c *server.Config) { c.DataDir = GinkgoT().TempDir() + "/data" })
+		b.server.Restart(GinkgoTB(), func(c *server.Config) { c.DataDir += "-anew" })
 		bundle := string(b.server.CA(GinkgoTB()))
 		edit(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: b.name}}, func(ks *v1alpha1.KeyServer) { ks.Spec.CABundle.Inline = &bundle })
 
@@ -233,7 +233,7 @@ var _ = Describe("a followed peer", func() {
 
 		By("a CA that is not trusted")
 		b.server.Stop(GinkgoTB())
-		b.server.Restart(GinkgoTB(), func(c *server.Config) { c.DataDir = GinkgoT().TempDir() + "/data" })
+		b.server.Restart(GinkgoTB(), func(c *server.Config) { c.DataDir += "-anew" })
 		bundle := string(b.server.CA(GinkgoTB()))
 		edit(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: b.name}}, func(ks *v1alpha1.KeyServer) { ks.Spec.CABundle.Inline = &bundle })
 		Eventually(readiness(ctx, peer)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, "does not trust; declare that CA as a TrustedCA; until then the peer stays registered as it was"))
