@@ -37,9 +37,9 @@ func newBackup() *cobra.Command {
 			"key-encryption key is not in it: keep that elsewhere. With --include-kek it is put\n" +
 			"beside the backup, for the same recipient, where it is the file of --data-dir.",
 		Args: noArgs,
-		RunE: ran(func(cmd *cobra.Command) error { return o.run(cmd) }),
+		RunE: ran(o.run),
 	}
-	o.accessOptions.bindOne(cmd.Flags())
+	o.bindOne(cmd.Flags())
 	cmd.Flags().StringVar(&o.to, "to", "", "directory, which is made where there is none, or file:///DIRECTORY, s3://BUCKET, gs://BUCKET or azblob://CONTAINER")
 	cmd.Flags().StringVar(&o.recipient, "recipient", "", "recipient of age, age1...; whoever has its identity opens the backup")
 	cmd.Flags().BoolVar(&o.includeKEK, "include-kek", false, "put the key-encryption key beside the backup, encrypted like it, where it is the file kek in --data-dir")

@@ -37,7 +37,7 @@ func newRestore() *cobra.Command {
 			"before it was lost (GET /api/audit/checkpoint), it names what is missing; without one\n" +
 			"nobody knows. All sessions have ended. The trail says that it was restored.",
 		Args: noArgs,
-		RunE: ran(func(cmd *cobra.Command) error { return o.run(cmd) }),
+		RunE: ran(o.run),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "", "backup: a file, or a directory or bucket (file:///DIRECTORY, s3://BUCKET, gs://BUCKET, azblob://CONTAINER) with backups")

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -40,7 +41,7 @@ func TestAnswersToWhatIsHardlyHTTP(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		body, err := io.ReadAll(resp.Body)
-		if _, reset := err.(*net.OpError); err != nil && !reset {
+		if reset := (*net.OpError)(nil); err != nil && !errors.As(err, &reset) {
 			t.Fatal(err)
 		}
 		conn.Close()

@@ -117,7 +117,7 @@ func (h *house) client(t *testing.T, over http.RoundTripper) *client.Client {
 
 // work makes roles and keys, gives rights, and computes, until there is no answer.
 func (h *house) work(ctx context.Context, worker int, c *client.Client, n *named) {
-	r := mathrand.New(mathrand.NewPCG(uint64(worker), 1)) //nolint:gosec // a mix
+	r := mathrand.New(mathrand.NewPCG(uint64(worker), 1))
 	var keys []schema.HiddenLink
 	for i := 0; ctx.Err() == nil; i++ {
 		var w write
@@ -200,7 +200,7 @@ func seqs(t *testing.T, cfg sqlstore.Config) map[string]int64 {
 	t.Helper()
 	store, err := sqlstore.OpenReadOnly(t.Context(), cfg)
 	rig.Must(t, err)
-	defer store.Close() //nolint:errcheck // only read
+	defer store.Close()
 	snapshot, err := store.AuditSnapshot(t.Context())
 	rig.Must(t, err)
 	all := map[string]int64{}
@@ -430,7 +430,7 @@ const fromOne = 20
 func TestRestoresFromRandomMoments(t *testing.T) {
 	rig.Must(t, program.DependOnSources())
 	k := newKeep(t)
-	r := mathrand.New(mathrand.NewPCG(mathrand.Uint64(), 1)) //nolint:gosec // moments
+	r := mathrand.New(mathrand.NewPCG(mathrand.Uint64(), 1))
 	left, rows := moments(t), int64(0)
 	each := min(fromOne, (left+1)/2)
 	for n := 0; left > 0; n++ {

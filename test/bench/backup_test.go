@@ -150,7 +150,7 @@ func fillTrail(b *testing.B, dir string, rows int) {
 		for i := range entries {
 			entries[i] = keyserver.AuditEntry{
 				Operation: "hmacData", Outcome: keyserver.Allowed, Kind: keyserver.PasswordSession, Object: "AAAAAQAAAAAAAAAB", RequestID: fmt.Sprintf("%016x", left-i),
-				Principal: keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(uint64(i % 50))}, Address: "192.0.2.1", //nolint:gosec // small
+				Principal: keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(uint64(i % 50))}, Address: "192.0.2.1",
 			}
 		}
 		if err := w.WriteAll(b.Context(), entries); err != nil {

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -246,9 +247,9 @@ func (s *site) whole(t *testing.T, by program.Program) {
 		}
 	}
 	for _, command := range [][]string{{"doctor"}, {"audit", "verify"}} {
-		args := append(command, s.state...)
+		args := slices.Concat(command, s.state)
 		if command[0] == "audit" {
-			args = append(command, s.state[:len(s.state)-2]...)
+			args = slices.Concat(command, s.state[:len(s.state)-2])
 		}
 		if out, err := by.Run(args...); err != nil {
 			t.Errorf("%v: %v\n%s", command, err, out)
