@@ -101,7 +101,10 @@ func TestReadinessNamesTheKey(t *testing.T) {
 	behind, former := begin(1, nil)
 	var log bytes.Buffer
 	now := time.Now()
-	h := &health{cfg: Config{DatabaseURL: "postgres://db", Clock: func() time.Time { return now }, Logger: slog.New(slog.NewTextHandler(&log, nil))}, key: behind}
+	h := &health{
+		cfg:   Config{DatabaseURL: "postgres://db", Clock: func() time.Time { return now }, Logger: slog.New(slog.NewTextHandler(&log, nil))},
+		store: store, key: behind, backups: func() string { return "" },
+	}
 	look := func(reason string, warnings int, want string) {
 		t.Helper()
 		now = now.Add(keyEvery)
