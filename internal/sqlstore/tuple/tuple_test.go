@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"reflect"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/tuple"
 )
@@ -93,8 +92,8 @@ func TestRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(rows, got); diff != "" {
-		t.Error(diff)
+	if !reflect.DeepEqual(rows, got) { // megabytes, of which nobody reads a difference
+		t.Errorf("%d rows were written, and %d others were read", len(rows), len(got))
 	}
 }
 
