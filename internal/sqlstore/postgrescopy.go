@@ -61,38 +61,17 @@ func (v *postgresView) tables(ctx context.Context) ([]Table, error) {
 
 // postgresTables are the tables but those that are parts of another one.
 func postgresTables(ctx context.Context, in reads) ([]Table, error) {
-	found := map[string]Table{}
-	err := in.each(ctx, `SELECT t.relname::text, a.attname::text, a.atttypid::regtype::text
-		FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace JOIN pg_attribute a ON a.attrelid = t.oid
-		WHERE n.nspname = current_schema() AND t.relkind IN ('r', 'p') AND NOT t.relispartition AND a.attnum > 0 AND NOT a.attisdropped
-		ORDER BY t.relname, a.attnum`, nil, func(row scanner) error {
-		var table, column, declared string
-		if err := row.Scan(&table, &column, &declared); err != nil {
-			return err
-		}
-		t := found[table]
-		t.Name, t.Columns = table, append(t.Columns, Column{column, postgresTypes[declared]})
-		found[table] = t
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	refers := map[string][]string{}
-	err = in.each(ctx, `SELECT t.relname::text, f.relname::text FROM pg_constraint c JOIN pg_class t ON t.oid = c.conrelid JOIN pg_class f ON f.oid = c.confrelid
-		JOIN pg_namespace n ON n.oid = t.relnamespace WHERE c.contype = 'f' AND n.nspname = current_schema()`, nil, func(row scanner) error {
-		var from, to string
-		if err := row.Scan(&from, &to); err != nil {
-			return err
-		}
-		refers[from] = append(refers[from], to)
-		return nil
-	})
-	return sorted(found, refers), err
-}
-
-var postgresTypes = map[string]tuple.Type{
-	"bigint": tuple.Int, "integer": tuple.Int, "smallint": tuple.Int, "text": tuple.Text, "bytea": tuple.Bytes,
+	return catalogue{
+		columns: `SELECT t.relname::text, a.attname::text, a.atttypid::regtype::text
+			FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace JOIN pg_attribute a ON a.attrelid = t.oid
+			WHERE n.nspname = current_schema() AND t.relkind IN ('r', 'p') AND NOT t.relispartition AND a.attnum > 0 AND NOT a.attisdropped
+			ORDER BY t.relname, a.attnum`,
+		refers: `SELECT t.relname::text, f.relname::text FROM pg_constraint c JOIN pg_class t ON t.oid = c.conrelid JOIN pg_class f ON f.oid = c.confrelid
+			JOIN pg_namespace n ON n.oid = t.relnamespace WHERE c.contype = 'f' AND n.nspname = current_schema()`,
+		types: map[string]tuple.Type{
+			"bigint": tuple.Int, "integer": tuple.Int, "smallint": tuple.Int, "text": tuple.Text, "bytea": tuple.Bytes,
+		},
+	}.read(ctx, in)
 }
 
 // copy has the server spell the rows.

@@ -164,6 +164,40 @@ func (c *Snapshot) Copy(ctx context.Context, t Table, to io.Writer) (int64, erro
 // Close gives the snapshot up.
 func (c *Snapshot) Close() error { return c.view.close() }
 
+// catalogue asks a database which tables it has.
+type catalogue struct {
+	columns string // table, column and declared type, in the order of the columns
+	refers  string // table, and another one that it refers to
+	types   map[string]tuple.Type
+}
+
+func (c catalogue) read(ctx context.Context, in reads) ([]Table, error) {
+	found := map[string]Table{}
+	err := in.each(ctx, c.columns, nil, func(row scanner) error {
+		var table, column, declared string
+		if err := row.Scan(&table, &column, &declared); err != nil {
+			return err
+		}
+		t := found[table]
+		t.Name, t.Columns = table, append(t.Columns, Column{column, c.types[declared]})
+		found[table] = t
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	refers := map[string][]string{}
+	err = in.each(ctx, c.refers, nil, func(row scanner) error {
+		var from, to string
+		if err := row.Scan(&from, &to); err != nil {
+			return err
+		}
+		refers[from] = append(refers[from], to)
+		return nil
+	})
+	return sorted(found, refers), err
+}
+
 // sorted orders tables so that each stands behind those that it refers to, and otherwise
 // by name.
 func sorted(tables map[string]Table, refers map[string][]string) []Table {

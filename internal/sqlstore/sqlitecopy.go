@@ -50,35 +50,13 @@ func (v *sqliteView) tables(ctx context.Context) ([]Table, error) {
 }
 
 func sqliteTables(ctx context.Context, in reads) ([]Table, error) {
-	found := map[string]Table{}
-	err := in.each(ctx, `SELECT t.name, c.name, c.type FROM sqlite_schema t, pragma_table_info(t.name) c
-		WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%' ORDER BY t.name, c.cid`, nil, func(row scanner) error {
-		var table, column, declared string
-		if err := row.Scan(&table, &column, &declared); err != nil {
-			return err
-		}
-		t := found[table]
-		t.Name, t.Columns = table, append(t.Columns, Column{column, sqliteTypes[declared]})
-		found[table] = t
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	refers := map[string][]string{}
-	err = in.each(ctx, `SELECT t.name, f."table" FROM sqlite_schema t, pragma_foreign_key_list(t.name) f WHERE t.type = 'table'`, nil, func(row scanner) error {
-		var from, to string
-		if err := row.Scan(&from, &to); err != nil {
-			return err
-		}
-		refers[from] = append(refers[from], to)
-		return nil
-	})
-	return sorted(found, refers), err
+	return catalogue{
+		columns: `SELECT t.name, c.name, c.type FROM sqlite_schema t, pragma_table_info(t.name) c
+			WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%' ORDER BY t.name, c.cid`,
+		refers: `SELECT t.name, f."table" FROM sqlite_schema t, pragma_foreign_key_list(t.name) f WHERE t.type = 'table'`,
+		types:  map[string]tuple.Type{"INTEGER": tuple.Int, "TEXT": tuple.Text, "BLOB": tuple.Bytes}, // those of STRICT tables that there are
+	}.read(ctx, in)
 }
-
-// sqliteTypes are those of STRICT tables that there are.
-var sqliteTypes = map[string]tuple.Type{"INTEGER": tuple.Int, "TEXT": tuple.Text, "BLOB": tuple.Bytes}
 
 // copy asks the driver itself: what database/sql does for each field takes longer than
 // what SQLite does.
