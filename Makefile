@@ -122,8 +122,7 @@ check: .go ## Run what needs no cluster, PostgreSQL, directory, Node or process 
 # Vetting is the linters' part. At its end a program with the race detector sleeps
 # for a second, which here would only add up. SQLite is C that was translated: what it
 # does to its own memory is nobody's race here, and watching it costs a suite of the
-# database two fifths of its time. Its driver is watched, as whatever is Go. Garbage is
-# collected more seldom, which saves a fifth of the work, up to a bound for small machines.
+# database two fifths of its time. Its driver is watched, as whatever is Go.
 translated = modernc.org/sqlite/lib modernc.org/libc
 
 .PHONY: test
@@ -131,7 +130,7 @@ test: ## Run every test with the race detector, a real control plane, SQLite and
 	@hack/compiler.sh; \
 	environment=$$(hack/provide.sh $(or $(PKG),./...)); eval "$$environment"; \
 	set -x; \
-	GOGC=400 GOMEMLIMIT=2GiB GORACE="atexit_sleep_ms=0 $${GORACE:-}" CGO_ENABLED=1 \
+	GORACE="atexit_sleep_ms=0 $${GORACE:-}" CGO_ENABLED=1 \
 		go test -p $$(($$(nproc) + 1)) -race -vet=off $(foreach package,$(translated),-gcflags=$(package)=-race=false) -timeout 40m $(TEST_FLAGS) $(or $(PKG),./...)
 
 .PHONY: bench
