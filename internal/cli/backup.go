@@ -135,8 +135,5 @@ func (o *backupOptions) fileKEK(ctx context.Context, c *client.Client) (_ []byte
 	if used.KEK.Fingerprint != custodian.KEK(ctx).Fingerprint {
 		return nil, fmt.Errorf("the file kek in %s is not the key-encryption key that the key server uses (scheme %s)", o.dataDir, used.KEK.Scheme)
 	}
-	return os.ReadFile(filepath.Join(o.dataDir, kekFile))
+	return os.ReadFile(filepath.Join(o.dataDir, custody.KeyFile))
 }
-
-// kekFile is the key-encryption key in a data directory.
-const kekFile = "kek"

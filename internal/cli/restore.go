@@ -16,6 +16,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/backup"
+	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 )
 
 // restoreBackupOptions are the flags of restore.
@@ -159,7 +160,7 @@ func kekFileOf(dir string, kek []byte) *kekPlace {
 	if dir == "" {
 		return &kekPlace{}
 	}
-	return &kekPlace{path: filepath.Join(dir, kekFile), kek: kek}
+	return &kekPlace{path: filepath.Join(dir, custody.KeyFile), kek: kek}
 }
 
 // write writes it where nothing has the name yet.

@@ -15,7 +15,7 @@ import (
 
 // Names in the data directory (ADR 24).
 const (
-	kekFile      = "kek"
+	KeyFile      = "kek" // the key-encryption key
 	databaseFile = "keyserver.db"
 )
 
@@ -34,7 +34,7 @@ func EnsureFileKey(dir string) (string, error) {
 	}
 	switch _, err := os.Lstat(filepath.Join(dir, databaseFile)); {
 	case err == nil:
-		return "", fmt.Errorf("%s holds a database but not its key-encryption key: put the file %s back, or name the key by --kek", dir, kekFile)
+		return "", fmt.Errorf("%s holds a database but not its key-encryption key: put the file %s back, or name the key by --kek", dir, KeyFile)
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("look for a database: %w", err)
 	}
@@ -60,7 +60,7 @@ func makeDirectory(dir string) error {
 }
 
 func readFileKey(dir string) (string, error) {
-	path := filepath.Join(dir, kekFile)
+	path := filepath.Join(dir, KeyFile)
 	f, err := os.Open(path)
 	if err != nil {
 		return "", fmt.Errorf("read the key-encryption key: %w", err)
@@ -81,7 +81,7 @@ func readFileKey(dir string) (string, error) {
 // makeFileKey writes the key in full under another name before it gives it its
 // own by a link, which never takes the place of a file that is there.
 func makeFileKey(dir string) (err error) {
-	f, err := os.CreateTemp(dir, kekFile+".*") // 0600, and a name that no other process has
+	f, err := os.CreateTemp(dir, KeyFile+".*") // 0600, and a name that no other process has
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func makeFileKey(dir string) (err error) {
 	if err := errors.Join(err, f.Chmod(0o600), f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := os.Link(f.Name(), filepath.Join(dir, kekFile)); err != nil {
+	if err := os.Link(f.Name(), filepath.Join(dir, KeyFile)); err != nil {
 		return err
 	}
 	return syncDirectory(dir)
