@@ -44,6 +44,7 @@ func prunedTrail(t *testing.T, s site) {
 	noted(begin % 100) // before the first row
 	rig.Must(t, server.Stop())
 	end := s.longTrail(t, archive.Rows)
+	sweeps := s.noSweep(t) // a server would remove what is said here to be archived
 	server = s.serve(t)
 	noted(end + 40)
 
@@ -66,6 +67,7 @@ func prunedTrail(t *testing.T, s site) {
 		s.exec(t, `DELETE FROM audit_cuts`)
 	}
 	rig.Must(t, server.Stop())
+	sweeps()
 
 	kept := s.args
 	s.args = append(slices.Clone(kept), "--audit-archive", "file://"+t.TempDir(), "--audit-retention", "1h")
@@ -78,6 +80,7 @@ func prunedTrail(t *testing.T, s site) {
 	rig.Must(t, server.Stop())
 	intact(t, here)
 	s.args = kept
+	s.noSweep(t)
 	server = s.serve(t)
 	defer server.Kill()
 	there = append(there, "--server", "https://"+server.Address)
@@ -169,6 +172,25 @@ func (s site) exec(t *testing.T, text string) {
 	defer db.Close()
 	_, err := db.ExecContext(t.Context(), text)
 	rig.Must(t, err)
+}
+
+// noSweep lets no server remove rows of the trail, until what it answers is called.
+func (s site) noSweep(t *testing.T) (again func()) {
+	t.Helper()
+	if s.state != nil {
+		s.exec(t, `CREATE FUNCTION pass_over() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$`)
+		s.exec(t, `CREATE TRIGGER nobody BEFORE UPDATE ON leases FOR EACH ROW WHEN (NEW.name = 'auditArchive') EXECUTE FUNCTION pass_over()`)
+		return func() { s.exec(t, `DROP FUNCTION pass_over CASCADE`) }
+	}
+	tables := []string{"audit", "audit_blocks", "audit_block_keys"}
+	for _, table := range tables {
+		s.exec(t, fmt.Sprintf(`CREATE TRIGGER keep_%[1]s BEFORE DELETE ON %[1]s BEGIN SELECT RAISE(IGNORE); END`, table))
+	}
+	return func() {
+		for _, table := range tables {
+			s.exec(t, `DROP TRIGGER keep_`+table)
+		}
+	}
 }
 
 // newestFirst reads the trail backwards: it ends with the first row there is, and says
