@@ -47,7 +47,7 @@ const refusedTime = time.Second
 // would hear why only after the time of the route. HTTP/2 does not wait.
 func (x *exchange) hurryBody() {
 	if x.r.ProtoMajor == 1 && x.r.Body != http.NoBody {
-		_ = http.NewResponseController(x.w).SetReadDeadline(x.api.Clock().Add(refusedTime))
+		_ = http.NewResponseController(x.w).SetReadDeadline(in(refusedTime))
 	}
 }
 

@@ -71,6 +71,6 @@ func (p *pieces) Write(b []byte) (int, error) {
 		p.x.w.Header()["Content-Type"] = []string{schema.Octets(nil).MediaType()}
 		p.x.w.WriteHeader(http.StatusOK)
 	}
-	_ = http.NewResponseController(p.x.w).SetWriteDeadline(p.x.api.Clock().Add(takeTime))
+	_ = http.NewResponseController(p.x.w).SetWriteDeadline(in(takeTime))
 	return p.x.w.Write(b)
 }

@@ -128,8 +128,13 @@ func (x *exchange) setDeadlines() {
 		reading = min(bodyTime, reading)
 	}
 	rc := http.NewResponseController(x.w)
-	_ = rc.SetReadDeadline(x.start.Add(reading))
-	_ = rc.SetWriteDeadline(x.start.Add(x.route.Timeout + answerTime))
+	_ = rc.SetReadDeadline(in(reading))
+	_ = rc.SetWriteDeadline(in(x.route.Timeout + answerTime))
+}
+
+// in is a deadline of a connection. The machine keeps those, by its own clock.
+func in(d time.Duration) time.Time {
+	return time.Now().Add(d) //nolint:forbidigo // no decision depends on it but when to hang up
 }
 
 func (x *exchange) awaitsSmallBody() bool {
@@ -140,7 +145,7 @@ func (x *exchange) awaitsSmallBody() bool {
 // ends the request, whether or not it reads.
 func (x *exchange) bodyArrived() {
 	if x.awaitsSmallBody() {
-		_ = http.NewResponseController(x.w).SetReadDeadline(x.start.Add(x.route.Timeout))
+		_ = http.NewResponseController(x.w).SetReadDeadline(in(x.route.Timeout - x.api.Clock().Sub(x.start)))
 	}
 }
 

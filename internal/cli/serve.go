@@ -16,6 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/release"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
+	"github.com/keyserver-operator/keyserver-operator/internal/steady"
 )
 
 // drainTime bounds how long a stop waits for requests under way.
@@ -101,7 +102,8 @@ func (o *serveOptions) complete(errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	o.Logger, o.Version, o.Clock = logger, buildVersion(), time.Now
+	o.Logger, o.Version, o.Steady = logger, buildVersion(), steady.New()
+	o.Clock = o.Steady.Now
 	if err := o.Validate(); err != nil {
 		return usageError{err}
 	}

@@ -176,6 +176,9 @@ const (
 	// AuditRestored is recorded as the last thing that a restore does, before anybody
 	// serves from what it made.
 	AuditRestored = "restore"
+	// AuditClock is recorded where the machine's clock was set while a process ran, or
+	// disagreed with the database at its start.
+	AuditClock = "clockStep"
 	// AuditWitness is recorded where a log that is witnessed did what no log may.
 	AuditWitness = "witness"
 	// AuditClosedEntries is recorded where a peer reports a principal of its own

@@ -19,6 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/origin"
+	"github.com/keyserver-operator/keyserver-operator/internal/steady"
 )
 
 // Config is what the flags of serve say (ADR 24). Errors name the
@@ -83,6 +84,9 @@ type Config struct {
 	Version keyserver.Version
 	Logger  *slog.Logger
 	Clock   func() time.Time
+	// Steady is what Clock tells the time of, where the machine's clock may be set; nil:
+	// nobody looks.
+	Steady *steady.Clock
 
 	proxies origin.Proxies // TrustedProxies, as Validate read them
 	sinks   []sink.Target  // AuditSinks, likewise

@@ -107,6 +107,10 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	if err != nil {
 		return s, err
 	}
+	clock, err := s.watchClock(ctx, store)
+	if err != nil {
+		return s, err
+	}
 	alarm := newTamperAlarm(cfg)
 	store.OnTampered(alarm.raise)
 	custodian, err := s.openCustodian(ctx, keeper, store)
@@ -187,6 +191,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	care.observe(registry)
 	care.backups = s.scheduleBackups(backups, rows, registry)
 	observeDatabase(registry, store)
+	clock.begin(ctx, s, rows, registry)
 	s.warnOfBreakGlass(ctx, registry)
 	s.observeKey(registry)
 	observeApprovals(registry, approvals)

@@ -1,0 +1,112 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/steady"
+)
+
+// maxUnsaid bounds the steps of the clock whose rows could not be written yet.
+const maxUnsaid = 100
+
+// clockWatch tells of steps of the machine's clock, which the process does not follow.
+type clockWatch struct {
+	clock  *steady.Clock
+	store  *sqlstore.Store
+	system keyserver.SystemID
+	rows   *audit.Writer
+	logger *slog.Logger
+	steps  prometheus.Counter
+	unsaid []string // the objects of rows that are to be written
+}
+
+// watchClock lets the process begin with the time that the database knows: replicas of one
+// database go by its clock, and one that is alone is never from before its newest row, or
+// what has ended since would live again. It answers nil where the clock is not steady.
+func (s *Server) watchClock(ctx context.Context, store *sqlstore.Store) (*clockWatch, error) {
+	if s.cfg.Steady == nil {
+		return nil, nil
+	}
+	w := &clockWatch{clock: s.cfg.Steady, store: store, logger: s.cfg.Logger, steps: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "keyserver_clock_steps_total", Help: "How often the machine's clock was set while this process ran, or was found wrong at its start.",
+	})}
+	at, err := store.Time(ctx)
+	if err != nil || at.IsZero() {
+		return w, err
+	}
+	if step, moved := w.clock.Begin(at, !store.Shared()); moved {
+		w.logger.Warn("the machine's clock does not agree with the database; this process goes by the database: see docs/operations.md",
+			"ahead", step.Away.String(), "database", at)
+		w.note(step)
+	}
+	return w, nil
+}
+
+// begin writes what was found at the start, and starts to look.
+func (w *clockWatch) begin(ctx context.Context, s *Server, rows *audit.Writer, r prometheus.Registerer) {
+	if w == nil {
+		return
+	}
+	w.rows, w.system = rows, s.system
+	r.MustRegister(w.steps, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "keyserver_clock_away_seconds", Help: "How far the machine's clock is ahead of the time that this process goes by; 0 but after a step that was not followed.",
+	}, func() float64 { return w.clock.Away().Seconds() }))
+	w.writeAll(ctx)
+	s.background(func(ctx context.Context) { each(ctx, steady.Every, func() { w.look(ctx) }) })
+}
+
+func (w *clockWatch) look(ctx context.Context) {
+	if step, stepped := w.clock.Look(); stepped {
+		if step.Away > 0 && w.agrees(ctx) {
+			w.clock.Follow()
+			step.Away = w.clock.Away()
+		}
+		w.logger.Warn("the machine's clock was set; see docs/operations.md", "by", step.By.String(), "followed", step.Away == 0, "ahead", step.Away.String())
+		w.note(step)
+	}
+	w.writeAll(ctx)
+}
+
+// writeAll writes what is to be written, in its order, as far as that goes now.
+func (w *clockWatch) writeAll(ctx context.Context) {
+	for len(w.unsaid) > 0 && w.write(ctx, w.unsaid[0]) == nil {
+		w.unsaid = w.unsaid[1:]
+	}
+}
+
+// agrees reports whether a database with a clock of its own says the same as the
+// machine's. Without one nobody can say which of both is right.
+func (w *clockWatch) agrees(ctx context.Context) bool {
+	if !w.store.Shared() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	at, err := w.store.Time(ctx)
+	return err == nil && at.Sub(w.clock.Now().Add(w.clock.Away())).Abs() <= steady.Tolerance
+}
+
+func (w *clockWatch) note(step steady.Step) {
+	w.steps.Inc()
+	object := step.By.Round(time.Millisecond).String()
+	if step.By > 0 {
+		object = "+" + object
+	}
+	if len(w.unsaid) < maxUnsaid { // each is in the log, and counted
+		w.unsaid = append(w.unsaid, object)
+	}
+}
+
+func (w *clockWatch) write(ctx context.Context, object string) error {
+	return w.rows.Write(ctx, keyserver.AuditEntry{
+		Operation: keyserver.AuditClock, Outcome: keyserver.Allowed, Kind: keyserver.InternalSession,
+		Principal: keyserver.PrincipalRef{System: w.system}, Object: object,
+	})
+}

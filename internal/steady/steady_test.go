@@ -1,0 +1,154 @@
+package steady_test
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/steady"
+)
+
+var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+
+// machine has clocks that a test moves.
+type machine struct {
+	wall           time.Time
+	uptime, asleep time.Duration
+}
+
+func (m *machine) pass(d time.Duration) { m.wall, m.uptime = m.wall.Add(d), m.uptime+d }
+
+func (m *machine) clock() *steady.Clock {
+	return steady.On(steady.Machine{
+		Wall: func() time.Time { return m.wall }, Uptime: func() time.Duration { return m.uptime }, Asleep: func() time.Duration { return m.asleep },
+	})
+}
+
+// A step of an hour, either way, is said once and not followed, nor is the way back.
+func TestStep(t *testing.T) {
+	for _, by := range []time.Duration{time.Hour, -time.Hour, steady.Tolerance + time.Second, -365 * 24 * time.Hour} {
+		m := &machine{wall: noon, uptime: time.Hour}
+		c := m.clock()
+		m.pass(time.Minute)
+		m.wall = m.wall.Add(by)
+		if got := c.Now(); !got.Equal(noon.Add(time.Minute)) {
+			t.Errorf("%s: unseen, the time is %s", by, got)
+		}
+		if s, stepped := c.Look(); !stepped || s != (steady.Step{By: by, Away: by}) {
+			t.Errorf("%s: seen as %v, %v", by, s, stepped)
+		}
+		m.pass(time.Second)
+		if s, stepped := c.Look(); stepped || c.Away() != by {
+			t.Errorf("%s: seen again as %v; %s", by, s, c.Away())
+		}
+		if got := c.Now(); !got.Equal(noon.Add(61 * time.Second)) {
+			t.Errorf("%s: the time is %s", by, got)
+		}
+		m.wall = m.wall.Add(-by)
+		if s, stepped := c.Look(); !stepped || s != (steady.Step{By: -by}) || c.Away() != 0 {
+			t.Errorf("%s: the way back is seen as %v, %v", by, s, stepped)
+		}
+		if got := c.Now(); !got.Equal(noon.Add(61 * time.Second)) {
+			t.Errorf("%s: after the way back the time is %s", by, got)
+		}
+	}
+}
+
+// A machine that sleeps, or is set by little, takes the time with it. It waits where the
+// clock is set back.
+func TestFollowed(t *testing.T) {
+	m := &machine{wall: noon}
+	c := m.clock()
+	m.wall, m.asleep = m.wall.Add(8*time.Hour), 8*time.Hour
+	if s, stepped := c.Look(); stepped || !c.Now().Equal(noon.Add(8*time.Hour)) {
+		t.Errorf("after sleep: %v, %s", s, c.Now())
+	}
+	m.wall = m.wall.Add(3 * time.Second)
+	if s, stepped := c.Look(); stepped || !c.Now().Equal(m.wall) {
+		t.Errorf("a little ahead: %v, %s", s, c.Now())
+	}
+	was := c.Now()
+	m.wall = m.wall.Add(-3 * time.Second)
+	if s, stepped := c.Look(); stepped || !c.Now().Equal(was) {
+		t.Errorf("a little back: %v, %s", s, c.Now())
+	}
+	m.pass(4 * time.Second)
+	if !c.Now().Equal(m.wall) {
+		t.Errorf("later: %s", c.Now())
+	}
+	m.wall = m.wall.Add(time.Hour)
+	c.Look()
+	if c.Follow(); !c.Now().Equal(m.wall) || c.Away() != 0 {
+		t.Errorf("followed: %s", c.Now())
+	}
+	m.wall = m.wall.Add(-time.Hour)
+	c.Look()
+	if c.Follow(); !c.Now().Equal(m.wall.Add(time.Hour)) || c.Away() != -time.Hour {
+		t.Errorf("back is not followed: %s", c.Now())
+	}
+}
+
+// What else knows the time decides where a process begins.
+func TestBegin(t *testing.T) {
+	for _, c := range []struct {
+		at    time.Duration // from the machine's clock
+		least bool
+		moved bool
+	}{
+		{0, true, false},
+		{-time.Hour, true, false}, // rows are old, usually
+		{time.Second, true, false},
+		{time.Hour, true, true},
+		{25 * time.Hour, true, false},
+		{time.Hour, false, true},
+		{-time.Hour, false, true},
+		{steady.Tolerance, false, false},
+		{-1000 * time.Hour, false, true},
+	} {
+		m := &machine{wall: noon, uptime: time.Minute}
+		clock := m.clock()
+		clock.Now()
+		s, moved := clock.Begin(noon.Add(c.at), c.least)
+		want := noon
+		if c.moved {
+			want = noon.Add(c.at)
+		}
+		if moved != c.moved || !clock.Now().Equal(want) || c.moved && (s.Away != -c.at || clock.Away() != -c.at) {
+			t.Errorf("%+v: %v %v, %s", c, s, moved, clock.Now())
+		}
+		if s, stepped := clock.Look(); stepped || !clock.Now().Equal(want) {
+			t.Errorf("%+v: looked at: %v, %s", c, s, clock.Now())
+		}
+	}
+}
+
+// Whatever happens to the machine's clock, time goes on, never back, and as fast as the
+// machine works, but for what Tolerance lets it follow.
+func TestTimeGoesOn(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &machine{wall: noon}
+		c := m.clock()
+		last, steps := c.Now(), time.Duration(0)
+		for range rapid.IntRange(1, 50).Draw(t, "moments") {
+			m.pass(time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "passes")))
+			by := time.Duration(rapid.Int64Range(-int64(2*time.Hour), int64(2*time.Hour)).Draw(t, "step"))
+			if rapid.Bool().Draw(t, "little") {
+				by /= 3600
+			}
+			if rapid.Bool().Draw(t, "set") {
+				m.wall = m.wall.Add(by)
+				steps += steady.Tolerance
+			}
+			c.Look()
+			now := c.Now()
+			if now.Before(last) {
+				t.Fatalf("%s is behind %s", now, last)
+			}
+			last = now
+			if away := now.Sub(noon.Add(m.uptime)).Abs(); away > steps {
+				t.Fatalf("%s away from the uptime", away)
+			}
+		}
+	})
+}
