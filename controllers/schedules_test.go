@@ -1,0 +1,828 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8sschema "k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	keyclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+)
+
+// The loop of the manager in simulated time: the reconciler of Roles, its connection with
+// listings and change feed, and a key server and an API server whose answers come late,
+// get lost, take effect later or twice, and overtake each other, while people change what
+// is declared and what is there. What becomes of a call is drawn from the seed, the method
+// and how many calls of it there were, so that a seed is a schedule.
+//
+// Never may a status say Ready of what the key server has not had within upToDate. When
+// the faults end, everything becomes Ready, and is so.
+const (
+	faultsLast = 90 * time.Second // simulated
+	upToDate   = 30 * time.Second // how old what Ready says may be
+	settleTime = 15 * time.Minute // a resync, and the longest pause between two tries
+	simulated  = 2                // objects
+	cluster    = "11111111-simulated"
+)
+
+// TestSchedules runs SCHEDULES of them, from SCHEDULES_FROM on.
+func TestSchedules(t *testing.T) {
+	n, first := number(t, "SCHEDULES", 3000), number(t, "SCHEDULES_FROM", 1)
+	var ready, failed atomic.Uint64
+	var workers sync.WaitGroup
+	next := make(chan uint64)
+	for range 2 {
+		workers.Go(func() {
+			for seed := range next {
+				found := schedule(t, seed, false)
+				ready.Add(uint64(found.readies))
+				if len(found.wrong) > 0 && failed.Add(1) <= 3 {
+					t.Error(found.asTest(seed))
+				}
+			}
+		})
+	}
+	for seed := first; seed < first+n; seed++ {
+		next <- seed
+	}
+	close(next)
+	workers.Wait()
+	t.Logf("%d schedules, %d times Ready, %d schedules went wrong", n, ready.Load(), failed.Load())
+	if ready.Load() < n {
+		t.Errorf("in %d schedules something became Ready %d times only", n, ready.Load())
+	}
+}
+
+// A key server that acknowledges what it does not do is found in most schedules, so that
+// the check can fail.
+func TestSchedulesFindALiar(t *testing.T) {
+	const n = 50
+	found := 0
+	for seed := range uint64(n) {
+		if slices.ContainsFunc(schedule(t, seed, true).wrong, func(s string) bool { return strings.Contains(s, "says Ready") }) {
+			found++
+		}
+	}
+	if found < n*3/4 {
+		t.Errorf("it was found in %d of %d schedules", found, n)
+	}
+}
+
+func number(t *testing.T, variable string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", variable, err)
+	}
+	return n
+}
+
+// outcome is what a schedule has shown.
+type outcome struct {
+	readies int
+	wrong   []string
+	trace   []string
+}
+
+// asTest prints a schedule that went wrong as a test that shows it again.
+func (o outcome) asTest(seed uint64) string {
+	return fmt.Sprintf("%s\n\nfunc TestSchedule%[2]d(t *testing.T) {\n\tif found := schedule(t, %[2]d, false); len(found.wrong) > 0 {\n\t\tt.Error(found.asTest(%[2]d))\n\t}\n}\n\n%s",
+		strings.Join(o.wrong, "\n"), seed, strings.Join(o.trace, "\n"))
+}
+
+func schedule(t *testing.T, seed uint64, lies bool) (o outcome) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(seed, lies)
+		w.run(t)
+		o = outcome{w.readies, w.wrong, w.trace}
+	})
+	return o
+}
+
+// simWorld is a cluster, a key server and people.
+type simWorld struct {
+	seed   uint64
+	lies   bool
+	begin  time.Time
+	faulty atomic.Bool
+	all    sync.WaitGroup
+
+	mu      sync.Mutex
+	calls   map[string]uint64
+	readies int
+	wrong   []string
+	trace   []string
+
+	// The key server.
+	roles   map[schema.HexID]schema.Role
+	marks   map[schema.HexID]string
+	past    map[schema.HexID][]heldAt
+	changes []schema.Change
+	changed chan struct{} // closed at the next change
+	ids     uint64
+
+	// The API server.
+	versions map[types.NamespacedName][]version
+	specs    map[types.NamespacedName]map[int64]*v1alpha1.Role // by generation
+	indexes  map[string]client.IndexerFunc
+	number   int
+	wake     map[types.NamespacedName]chan struct{}
+}
+
+// heldAt is a role from a moment on, nil where there is none.
+type heldAt struct {
+	at   time.Time
+	role *schema.Role
+}
+
+// version is an object as it was stored, and when the cache of the manager has it.
+type version struct {
+	object *v1alpha1.Role
+	seen   time.Time
+}
+
+func newWorld(seed uint64, lies bool) *simWorld {
+	w := &simWorld{
+		seed: seed, lies: lies, begin: time.Now(), calls: map[string]uint64{},
+		roles: map[schema.HexID]schema.Role{}, marks: map[schema.HexID]string{}, past: map[schema.HexID][]heldAt{}, changed: make(chan struct{}),
+		versions: map[types.NamespacedName][]version{}, specs: map[types.NamespacedName]map[int64]*v1alpha1.Role{},
+		indexes: map[string]client.IndexerFunc{}, wake: map[types.NamespacedName]chan struct{}{},
+	}
+	w.faulty.Store(true)
+	return w
+}
+
+// dice are those of the n-th time that something happens.
+func (w *simWorld) dice(what string) *rand.Rand {
+	w.mu.Lock()
+	w.calls[what]++
+	n := w.calls[what]
+	w.mu.Unlock()
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(what))
+	return rand.New(rand.NewPCG(w.seed, h.Sum64()^n)) //nolint:gosec // a seed is what is wanted
+}
+
+func (w *simWorld) say(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trace = append(w.trace, fmt.Sprintf("%9.3fs ", time.Since(w.begin).Seconds())+fmt.Sprintf(format, args...))
+}
+
+// run plays the schedule and looks at the end.
+func (w *simWorld) run(t *testing.T) {
+	ctx, stop := context.WithCancel(ctrl.LoggerInto(t.Context(), logr.Discard()))
+	kube := &simCluster{w: w}
+	registry := Options{Dial: func(link.Endpoint) (link.API, error) { return &simServer{w: w}, nil }}.registry(
+		managed.Cluster{Client: kube, Live: kube, Recorder: &events.FakeRecorder{}}, kube, logr.Discard())
+	if err := managed.Register(registry, roleAdapter{}); err != nil {
+		t.Fatal(err)
+	}
+	loop := registry.Controllers[0]
+	registry.Connections.Listen(w.hear)
+	for n := range simulated {
+		at := types.NamespacedName{Namespace: "default", Name: fmt.Sprintf("role-%d", n)}
+		w.wake[at] = make(chan struct{}, 1)
+		obj := &v1alpha1.Role{}
+		obj.Namespace, obj.Name, obj.UID = at.Namespace, at.Name, types.UID(at.Name)
+		obj.Spec.KeyServerRef.Name, obj.Spec.ManagementPolicy, obj.Spec.AdoptionPolicy = "ks", v1alpha1.Manage, v1alpha1.AdoptAlways
+		obj.Spec.RoleName = new("Role " + strconv.Itoa(n))
+		w.declare(obj)
+	}
+	if _, err := registry.Connections.Ensure("ks", link.Login{Version: "1"}); err != nil {
+		t.Fatal(err)
+	}
+	for at := range w.wake {
+		w.all.Go(func() { w.work(ctx, loop, at) })
+		w.all.Go(func() { w.people(ctx, at) })
+	}
+	time.Sleep(faultsLast)
+	w.faulty.Store(false)
+	w.say("the faults are over")
+	deadline := time.Now().Add(settleTime)
+	for !w.settled() && time.Now().Before(deadline) {
+		time.Sleep(time.Second)
+	}
+	if !w.settled() {
+		w.mu.Lock()
+		for at := range w.wake {
+			obj := w.newest(at)
+			ready := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.ConditionReady)
+			w.wrong = append(w.wrong, fmt.Sprintf("%s after the faults, %s does not come to hold %v: %+v; the key server has %+v",
+				settleTime, at.Name, obj.Spec.Operations, ready, w.roles))
+		}
+		w.mu.Unlock()
+	}
+	stop()
+	registry.Connections.Close()
+	w.all.Wait()
+}
+
+// settled reports whether everything is declared, there, and said to be.
+func (w *simWorld) settled() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for at := range w.wake {
+		obj := w.newest(at)
+		ready := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.ConditionReady)
+		if ready == nil || ready.Status != metav1.ConditionTrue || ready.ObservedGeneration != obj.Generation {
+			return false
+		}
+		id, err := schema.ParseHexID(obj.Status.RoleID)
+		role, there := w.roles[id]
+		if err != nil || !there || !holds(&role, obj) {
+			return false
+		}
+	}
+	return true
+}
+
+// holds reports whether a role is as an object declares it.
+func holds(role *schema.Role, obj *v1alpha1.Role) bool {
+	var want []schema.HexID
+	for _, name := range obj.Spec.Operations {
+		want = append(want, operationID(name))
+	}
+	return role != nil && role.Name == *obj.Spec.RoleName && slices.Equal(asSet(role.Operations), asSet(want))
+}
+
+// work is the queue of one object: one pass at a time, again after a failure, or when
+// asked for.
+func (w *simWorld) work(ctx context.Context, loop managed.Controller, at types.NamespacedName) {
+	pause := 5 * time.Millisecond
+	var later <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.wake[at]:
+		case <-later:
+		}
+		later = nil
+		result, err := loop.Reconcile(ctx, ctrl.Request{NamespacedName: at})
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			later, pause = time.After(pause), min(2*pause, 15*time.Second)
+		case result.RequeueAfter > 0:
+			later, pause = time.After(result.RequeueAfter), 5*time.Millisecond
+		default:
+			pause = 5 * time.Millisecond
+		}
+	}
+}
+
+func (w *simWorld) enqueue(at types.NamespacedName) {
+	select {
+	case w.wake[at] <- struct{}{}:
+	default:
+	}
+}
+
+// hear wakes whom a notice concerns.
+func (w *simWorld) hear(_ context.Context, n link.Notice) {
+	if n.Kind == "" && n.IDs != nil {
+		return
+	}
+	var concerned []types.NamespacedName
+	w.mu.Lock()
+	for at := range w.wake {
+		obj := w.cached(at)
+		if obj == nil {
+			continue
+		}
+		if n.IDs == nil || n.IDs[obj.Status.RoleID] || !meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.ConditionReady) {
+			concerned = append(concerned, at)
+		}
+	}
+	w.mu.Unlock()
+	for _, at := range concerned {
+		w.enqueue(at)
+	}
+}
+
+// people change what is declared, and the key server behind the manager's back.
+func (w *simWorld) people(ctx context.Context, at types.NamespacedName) {
+	for {
+		d := w.dice("people " + at.Name)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Duration(d.Int64N(int64(40 * time.Second)))):
+		}
+		if !w.faulty.Load() {
+			return
+		}
+		w.mu.Lock()
+		obj := w.newest(at).DeepCopy()
+		w.mu.Unlock()
+		switch d.IntN(4) {
+		case 0, 1:
+			obj.Spec.Operations = nil
+			for _, name := range operationNames {
+				if d.IntN(2) == 0 {
+					obj.Spec.Operations = append(obj.Spec.Operations, name)
+				}
+			}
+			w.declare(obj)
+		default:
+			if id, err := schema.ParseHexID(obj.Status.RoleID); err == nil {
+				w.outside(id, d)
+			}
+		}
+	}
+}
+
+// outside changes a role on the key server, or removes it.
+func (w *simWorld) outside(id schema.HexID, d *rand.Rand) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	role, there := w.roles[id]
+	switch {
+	case !there:
+	case d.IntN(3) == 0:
+		w.put(id, nil, "deleted")
+	default:
+		role.Operations = []schema.HexID{operationID(operationNames[d.IntN(len(operationNames))])}
+		w.put(id, &role, "updated")
+	}
+}
+
+// put stores a role; the caller holds mu.
+func (w *simWorld) put(id schema.HexID, role *schema.Role, action string) {
+	if role == nil {
+		delete(w.roles, id)
+		if _, marked := w.marks[id]; marked {
+			delete(w.marks, id)
+			w.tell(link.MarksFeed(roles.Name), id, "deleted")
+		}
+	} else {
+		copied := *role
+		copied.Operations = slices.Clone(role.Operations)
+		role = &copied
+		w.roles[id] = copied
+	}
+	w.past[id] = append(w.past[id], heldAt{time.Now(), role})
+	w.tell(roles.Name, id, action)
+}
+
+func (w *simWorld) tell(kind string, id schema.HexID, action string) {
+	w.changes = append(w.changes, schema.Change{Seq: int64(len(w.changes) + 1), Kind: kind, ID: id, Action: action})
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// judge looks at a status as it is written; the caller holds mu.
+func (w *simWorld) judge(obj *v1alpha1.Role) {
+	ready := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.ConditionReady)
+	if ready == nil || ready.Status != metav1.ConditionTrue {
+		return
+	}
+	w.readies++
+	said := w.specs[client.ObjectKeyFromObject(obj)][ready.ObservedGeneration]
+	id, err := schema.ParseHexID(obj.Status.RoleID)
+	if err == nil && said != nil {
+		past := w.past[id]
+		for i := len(past) - 1; i >= 0; i-- { // what was there within the time, the newest first
+			if holds(past[i].role, said) {
+				return
+			}
+			if time.Since(past[i].at) > upToDate {
+				break
+			}
+		}
+	}
+	w.wrong = append(w.wrong, fmt.Sprintf("%.3fs: %s says Ready of generation %d (%q), which role %q was not in the %s before",
+		time.Since(w.begin).Seconds(), obj.Name, ready.ObservedGeneration, ready.Message, obj.Status.RoleID, upToDate))
+}
+
+// fate is what becomes of a call.
+type fate struct {
+	name          string
+	before, after time.Duration // until it takes effect, and until the answer is there
+	lost          bool          // the answer
+	never         bool          // it does not take effect
+	later         time.Duration // it takes effect after the caller was told that it failed
+	again         time.Duration // it takes effect once more
+}
+
+func (w *simWorld) fate(method string, writes bool) fate {
+	d := w.dice(method)
+	short := func(most time.Duration) time.Duration { return time.Duration(d.Int64N(int64(most))) }
+	f := fate{name: "on time", before: short(10 * time.Millisecond), after: short(10 * time.Millisecond)}
+	if !w.faulty.Load() {
+		return f
+	}
+	switch n := d.IntN(20); {
+	case n < 9:
+	case n < 12:
+		f.name, f.before, f.after = "late", short(7*time.Second), short(7*time.Second)
+	case n < 14:
+		f.name, f.never, f.lost = "lost", true, true
+	case n < 16:
+		f.name, f.lost = "answer lost", true
+	case n < 18 && writes:
+		f.name, f.never, f.lost, f.later = "overtaken", true, true, short(20*time.Second)
+	case n < 20 && writes:
+		f.name, f.again = "twice", short(20*time.Second)
+	}
+	return f
+}
+
+var errLost = &keyclient.NetworkError{Sent: true, Err: errors.New("the connection was lost")}
+
+// ask makes a call of the key server: effect is what it does, under mu.
+func ask[T any](ctx context.Context, w *simWorld, method string, writes bool, effect func() (T, error)) (answer T, err error) {
+	f := w.fate(method, writes)
+	take := func() (T, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return effect()
+	}
+	eventually := func(after time.Duration) {
+		w.all.Go(func() {
+			time.Sleep(after)
+			_, err := take()
+			w.say("key server: %s takes effect late: %v", method, err)
+		})
+	}
+	if !wait(ctx, f.before) {
+		return answer, ctx.Err()
+	}
+	if f.later > 0 {
+		eventually(f.later)
+	}
+	if f.again > 0 {
+		eventually(f.again)
+	}
+	if !f.never {
+		answer, err = take()
+	}
+	if writes || f.lost {
+		w.say("key server: %s %s: %v", method, f.name, err)
+	}
+	if !wait(ctx, f.after) {
+		var none T
+		return none, ctx.Err()
+	}
+	if f.lost {
+		var none T
+		return none, errLost
+	}
+	return answer, err
+}
+
+func wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+var operationNames = []string{"HMAC Data", "Create Key", "Read Audit"}
+
+func operationID(name string) schema.HexID {
+	return schema.HexID{7: byte(1 + slices.Index(operationNames, name))}
+}
+
+// simServer is the key server.
+type simServer struct {
+	link.API
+	w *simWorld
+}
+
+func refusal(status int, code string) error {
+	return &keyclient.Error{Status: status, Code: code, Detail: "simulated"}
+}
+
+func (s *simServer) GetReadiness(ctx context.Context) (schema.Ready, error) {
+	return ask(ctx, s.w, "GetReadiness", false, func() (schema.Ready, error) { return schema.Ready{Ready: true}, nil })
+}
+
+func (s *simServer) GetVersion(ctx context.Context) (schema.Version, error) {
+	return ask(ctx, s.w, "GetVersion", false, func() (schema.Version, error) { return schema.Version{Version: "simulated"}, nil })
+}
+
+func (s *simServer) ListOperations(ctx context.Context) (schema.OperationList, error) {
+	return ask(ctx, s.w, "ListOperations", false, func() (l schema.OperationList, err error) {
+		for _, name := range operationNames {
+			l.Operations = append(l.Operations, schema.Operation{ID: operationID(name), Name: name})
+		}
+		return l, nil
+	})
+}
+
+func (s *simServer) ListRoles(ctx context.Context) (schema.RoleList, error) {
+	return ask(ctx, s.w, "ListRoles", false, func() (l schema.RoleList, err error) {
+		for _, r := range s.w.roles {
+			l.Roles = append(l.Roles, r)
+		}
+		return l, nil
+	})
+}
+
+func (s *simServer) ListOwners(ctx context.Context, _ schema.OwnerQuery) (schema.OwnerList, error) {
+	return ask(ctx, s.w, "ListOwners", false, func() (l schema.OwnerList, err error) {
+		for id, owner := range s.w.marks {
+			l.Owners = append(l.Owners, schema.OwnerMark{Kind: roles.Name, ID: id, Owner: owner})
+		}
+		return l, nil
+	})
+}
+
+// named finds a role by its name; the caller holds mu.
+func (w *simWorld) named(name string) (id schema.HexID, there bool) {
+	for id, r := range w.roles {
+		if r.Name == name {
+			return id, true
+		}
+	}
+	return id, false
+}
+
+func (s *simServer) CreateRole(ctx context.Context, in schema.CreateRoleRequest) (schema.RoleSaved, error) {
+	return ask(ctx, s.w, "CreateRole", true, func() (saved schema.RoleSaved, err error) {
+		if _, there := s.w.named(in.Name); there {
+			return saved, refusal(409, "ALREADY_EXISTS")
+		}
+		s.w.ids++
+		id := schema.HexID{0: 1, 7: byte(s.w.ids)}
+		role := schema.Role{ID: id, Name: in.Name, Operations: in.Operations}
+		if !s.w.lies {
+			s.w.marks[id] = cluster + "/default/Role/role-" + strings.TrimPrefix(in.Name, "Role ")
+			s.w.put(id, &role, "created")
+			s.w.tell(link.MarksFeed(roles.Name), id, "created")
+		}
+		return schema.RoleSaved{ID: id, Saved: true, Role: &role}, nil
+	})
+}
+
+func (s *simServer) UpdateRole(ctx context.Context, in schema.UpdateRoleRequest) (schema.RoleSaved, error) {
+	return ask(ctx, s.w, "UpdateRole", true, func() (saved schema.RoleSaved, err error) {
+		role, there := s.w.roles[in.ID]
+		if !there {
+			return saved, refusal(404, "NOT_FOUND")
+		}
+		if in.Operations != nil {
+			role.Operations = in.Operations
+		}
+		if !s.w.lies {
+			s.w.put(in.ID, &role, "updated")
+		}
+		return schema.RoleSaved{ID: in.ID, Saved: true, Role: &role}, nil
+	})
+}
+
+func (s *simServer) SetOwner(ctx context.Context, in schema.SetOwnerRequest) (schema.OwnerSaved, error) {
+	return ask(ctx, s.w, "SetOwner", true, func() (saved schema.OwnerSaved, err error) {
+		if _, there := s.w.roles[in.ID]; !there {
+			return saved, refusal(404, "NOT_FOUND")
+		}
+		if have := s.w.marks[in.ID]; have != in.Expect && have != in.Owner {
+			return saved, refusal(409, "OWNED")
+		}
+		s.w.marks[in.ID] = in.Owner
+		s.w.tell(link.MarksFeed(roles.Name), in.ID, "updated")
+		return schema.OwnerSaved{OwnerMark: schema.OwnerMark{Kind: in.Kind, ID: in.ID, Owner: in.Owner}, Saved: true}, nil
+	})
+}
+
+// ListChanges waits, as a long poll does.
+func (s *simServer) ListChanges(ctx context.Context, in schema.ChangesQuery) (schema.ChangePage, error) {
+	return ask(ctx, s.w, "ListChanges", false, func() (schema.ChangePage, error) {
+		deadline := time.Now().Add(in.LongPoll())
+		for {
+			if have := int64(len(s.w.changes)); have > *in.After {
+				return schema.ChangePage{Cursor: have, Changes: slices.Clone(s.w.changes[*in.After:])}, nil
+			}
+			changed := s.w.changed
+			s.w.mu.Unlock()
+			timer := time.NewTimer(time.Until(deadline))
+			select {
+			case <-changed:
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+			timer.Stop()
+			s.w.mu.Lock()
+			if ctx.Err() != nil || !time.Now().Before(deadline) && int64(len(s.w.changes)) <= *in.After {
+				return schema.ChangePage{Cursor: *in.After}, ctx.Err()
+			}
+		}
+	})
+}
+
+// simCluster is the API server, behind a cache that lags.
+type simCluster struct {
+	client.Client
+	w *simWorld
+}
+
+// IndexField implements client.FieldIndexer.
+func (c *simCluster) IndexField(_ context.Context, _ client.Object, field string, extract client.IndexerFunc) error {
+	c.w.indexes[field] = extract
+	return nil
+}
+
+// declare stores a spec as people do.
+func (w *simWorld) declare(obj *v1alpha1.Role) {
+	lag := w.lag()
+	w.say("people: %s declares %q", obj.Name, obj.Spec.Operations)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at := client.ObjectKeyFromObject(obj)
+	if have := w.newest(at); have != nil {
+		next := have.DeepCopy()
+		next.Spec = obj.Spec
+		obj = next
+	}
+	obj.Generation++
+	if w.specs[at] == nil {
+		w.specs[at] = map[int64]*v1alpha1.Role{}
+	}
+	w.specs[at][obj.Generation] = obj.DeepCopy()
+	seen := w.store(obj, lag)
+	w.all.Go(func() {
+		time.Sleep(time.Until(seen))
+		w.enqueue(at)
+	})
+}
+
+// lag is how long the cache takes.
+func (w *simWorld) lag() time.Duration {
+	if !w.faulty.Load() {
+		return 5 * time.Millisecond
+	}
+	return time.Duration(w.dice("cache").Int64N(int64(time.Second)))
+}
+
+// store makes a version, which the cache has a little later; the caller holds mu.
+func (w *simWorld) store(obj *v1alpha1.Role, lag time.Duration) (seen time.Time) {
+	at := client.ObjectKeyFromObject(obj)
+	w.number++
+	obj = obj.DeepCopy()
+	obj.ResourceVersion = strconv.Itoa(w.number)
+	seen = time.Now().Add(lag)
+	have := w.versions[at]
+	if len(have) > 0 && have[len(have)-1].seen.After(seen) {
+		seen = have[len(have)-1].seen
+	}
+	w.versions[at] = append(have, version{obj, seen})
+	return seen
+}
+
+// newest is an object as the API server has it; the caller holds mu.
+func (w *simWorld) newest(at types.NamespacedName) *v1alpha1.Role {
+	have := w.versions[at]
+	if len(have) == 0 {
+		return nil
+	}
+	return have[len(have)-1].object
+}
+
+// cached is an object as the cache has it; the caller holds mu.
+func (w *simWorld) cached(at types.NamespacedName) *v1alpha1.Role {
+	have := w.versions[at]
+	for i := len(have) - 1; i >= 0; i-- {
+		if !have[i].seen.After(time.Now()) {
+			return have[i].object
+		}
+	}
+	return nil
+}
+
+var keyServerGrant = v1alpha1.Grant{
+	Name: "all", Namespaces: v1alpha1.GrantedNamespaces{Names: []string{"default"}}, Kinds: []v1alpha1.GrantedKind{"Role"},
+	Names: []string{"*"}, Operations: operationNames, Adopt: true,
+}
+
+// Get implements client.Reader.
+func (c *simCluster) Get(_ context.Context, at client.ObjectKey, to client.Object, _ ...client.GetOption) error {
+	switch obj := to.(type) {
+	case *v1alpha1.KeyServer:
+		obj.Name, obj.Spec.Grants = at.Name, []v1alpha1.Grant{keyServerGrant}
+		return nil
+	case *metav1.PartialObjectMetadata:
+		obj.UID = cluster
+		return nil
+	case *v1alpha1.Role:
+		c.w.mu.Lock()
+		defer c.w.mu.Unlock()
+		if have := c.w.cached(at); have != nil {
+			have.DeepCopyInto(obj)
+			return nil
+		}
+	}
+	return apierrors.NewNotFound(k8sschema.GroupResource{Resource: "roles"}, at.Name)
+}
+
+// List implements client.Reader for indexes.
+func (c *simCluster) List(_ context.Context, to client.ObjectList, options ...client.ListOption) error {
+	list, is := to.(*v1alpha1.RoleList)
+	if !is {
+		return fmt.Errorf("%T is not simulated", to)
+	}
+	var o client.ListOptions
+	o.ApplyOptions(options)
+	by := o.FieldSelector.Requirements()[0]
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	for at := range c.w.wake {
+		if obj := c.w.cached(at); obj != nil && slices.Contains(c.w.indexes[by.Field](obj), by.Value) {
+			list.Items = append(list.Items, *obj)
+		}
+	}
+	return nil
+}
+
+// Patch implements client.Writer.
+func (c *simCluster) Patch(_ context.Context, obj client.Object, _ client.Patch, _ ...client.PatchOption) error {
+	return c.patch(obj, func(next, sent *v1alpha1.Role) {
+		next.Annotations, next.Finalizers = sent.Annotations, sent.Finalizers
+	})
+}
+
+// Status implements client.StatusClient.
+func (c *simCluster) Status() client.SubResourceWriter { return simStatus{cluster: c} }
+
+type simStatus struct {
+	client.SubResourceWriter
+	cluster *simCluster
+}
+
+// Patch implements client.SubResourceWriter.
+func (s simStatus) Patch(_ context.Context, obj client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
+	return s.cluster.patch(obj, func(next, sent *v1alpha1.Role) {
+		next.Status = sent.Status
+		s.cluster.w.judge(next)
+	})
+}
+
+// patch is bound to the version that was read, as all of the manager's are. Its answer may
+// come late or be lost.
+func (c *simCluster) patch(sent client.Object, change func(next, sent *v1alpha1.Role)) error {
+	obj, is := sent.(*v1alpha1.Role)
+	if !is {
+		return fmt.Errorf("%T is not simulated", sent)
+	}
+	f, lag := c.w.fate("patch", false), c.w.lag()
+	time.Sleep(f.before / 10)
+	if f.never {
+		return errors.New("the API server does not answer")
+	}
+	if err := c.apply(obj, lag, change); err != nil {
+		return err
+	}
+	time.Sleep(f.after / 10)
+	if f.lost {
+		return errors.New("the API server's answer was lost")
+	}
+	return nil
+}
+
+func (c *simCluster) apply(obj *v1alpha1.Role, lag time.Duration, change func(next, sent *v1alpha1.Role)) error {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	at := client.ObjectKeyFromObject(obj)
+	have := c.w.newest(at)
+	if have.ResourceVersion != obj.ResourceVersion {
+		return apierrors.NewConflict(k8sschema.GroupResource{Resource: "roles"}, obj.Name, errors.New("simulated"))
+	}
+	next := have.DeepCopy()
+	change(next, obj.DeepCopy())
+	c.w.store(next, lag)
+	c.w.newest(at).DeepCopyInto(obj)
+	return nil
+}
