@@ -69,6 +69,7 @@ type Writer struct {
 	options Options
 	queue   chan *waiter
 	leading chan struct{} // has room for the one who commits
+	waiters sync.Pool
 
 	closing sync.RWMutex // held for reading while something is put into queue
 	closed  bool
@@ -104,8 +105,6 @@ const (
 	abandoned       // nobody waits any more, and the row must not be written
 )
 
-var waiters = sync.Pool{New: func() any { return &waiter{done: make(chan error, 1)} }}
-
 // NewWriter claims a chain and starts to write to it. Close ends it.
 func NewWriter(ctx context.Context, store Store, options Options) (*Writer, error) {
 	options = options.complete()
@@ -113,6 +112,7 @@ func NewWriter(ctx context.Context, store Store, options Options) (*Writer, erro
 		store: store, options: options,
 		queue:   make(chan *waiter, options.Queue),
 		leading: make(chan struct{}, 1),
+		waiters: sync.Pool{New: func() any { return &waiter{done: make(chan error, 1)} }},
 		batch:   make([]*waiter, 0, options.Batch),
 		rows:    make([]keyserver.AuditEntry, 0, options.Batch),
 	}
@@ -166,7 +166,7 @@ func (w *Writer) Begin(ctx context.Context, entry keyserver.AuditEntry) (durable
 }
 
 func (w *Writer) begin(ctx context.Context, entry keyserver.AuditEntry, more ...keyserver.AuditEntry) (*waiter, error) {
-	wait, _ := waiters.Get().(*waiter) // the pool makes nothing else
+	wait, _ := w.waiters.Get().(*waiter) // the pool makes nothing else
 	wait.entry, wait.more = entry, more
 	clean(&wait.entry)
 	for i := range more {
@@ -174,7 +174,7 @@ func (w *Writer) begin(ctx context.Context, entry keyserver.AuditEntry, more ...
 	}
 	wait.state.Store(queued)
 	if err := w.enqueue(ctx, wait); err != nil {
-		wait.giveBack()
+		w.giveBack(wait)
 		return nil, err
 	}
 	return wait, nil
@@ -186,7 +186,7 @@ func (w *Writer) durable(ctx context.Context, wait *waiter) error {
 	for {
 		select {
 		case err := <-wait.done:
-			wait.giveBack()
+			w.giveBack(wait)
 			return err
 		case w.leading <- struct{}{}:
 			if len(wait.done) > 0 {
@@ -205,9 +205,9 @@ func (w *Writer) durable(ctx context.Context, wait *waiter) error {
 	}
 }
 
-func (wait *waiter) giveBack() {
+func (w *Writer) giveBack(wait *waiter) {
 	wait.more = nil
-	waiters.Put(wait)
+	w.waiters.Put(wait)
 }
 
 func (w *Writer) enqueue(ctx context.Context, wait *waiter) error {

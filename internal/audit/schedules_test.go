@@ -1,0 +1,380 @@
+package audit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// The writer in simulated time, on a database whose answers come late or get lost, whose
+// commits take effect after they were said to have failed, and which loses claims. What
+// becomes of a call is drawn from the seed and how many calls of its kind there were, so
+// that a seed is a schedule.
+//
+// What was acknowledged is there, once, before it was acknowledged; what was refused for
+// want of room is not; what belongs together is together; each caller's rows are in its
+// order; and the chains hold.
+const (
+	simCallers = 6
+	simWrites  = 8
+)
+
+// TestSchedules runs SCHEDULES of them, from SCHEDULES_FROM on.
+func TestSchedules(t *testing.T) {
+	n, first := number(t, "SCHEDULES", 3000), number(t, "SCHEDULES_FROM", 1)
+	acknowledged, refused, wrong := 0, 0, 0
+	for seed := first; seed < first+n; seed++ {
+		d := schedule(t, seed)
+		acknowledged, refused = acknowledged+d.acknowledged, refused+d.refused
+		if len(d.wrong) > 0 {
+			if wrong++; wrong <= 3 {
+				t.Error(d.asTest())
+			}
+		}
+	}
+	t.Logf("%d schedules: %d writes acknowledged, %d refused; %d schedules went wrong", n, acknowledged, refused, wrong)
+	if acknowledged < int(n) || refused < int(n) {
+		t.Errorf("in %d schedules %d writes were acknowledged and %d refused", n, acknowledged, refused)
+	}
+}
+
+// A database that acknowledges what it does not keep is found, so that the check can fail.
+func TestSchedulesFindALostCommit(t *testing.T) {
+	found := 0
+	for seed := range uint64(20) {
+		if len(scheduleOn(t, &simTrail{seed: seed, forgets: true}).wrong) > 0 {
+			found++
+		}
+	}
+	if found < 15 {
+		t.Errorf("it was found in %d of 20 schedules", found)
+	}
+}
+
+func number(t *testing.T, variable string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", variable, err)
+	}
+	return n
+}
+
+func schedule(t *testing.T, seed uint64) *simTrail {
+	t.Helper()
+	return scheduleOn(t, &simTrail{seed: seed})
+}
+
+func scheduleOn(t *testing.T, d *simTrail) *simTrail {
+	t.Helper()
+	synctest.Test(t, d.run)
+	return d
+}
+
+// simTrail is a database with a trail.
+type simTrail struct {
+	seed    uint64
+	forgets bool
+	begin   time.Time
+	ghosts  sync.WaitGroup
+
+	mu     sync.Mutex
+	calls  map[string]uint64
+	rows   []keyserver.AuditEntry
+	heads  []audit.Head
+	held   *simChain
+	over   bool // no faults any more
+	trace  []string
+	wrong  []string
+	writes []simWrite
+
+	acknowledged, refused int
+}
+
+// simWrite is what somebody wrote, and what he was told.
+type simWrite struct {
+	caller int
+	names  []string
+	err    error
+}
+
+// asTest prints a schedule that went wrong as a test that shows it again.
+func (d *simTrail) asTest() string {
+	return fmt.Sprintf("%s\n\nfunc TestSchedule%[2]d(t *testing.T) {\n\tif d := schedule(t, %[2]d); len(d.wrong) > 0 {\n\t\tt.Error(d.asTest())\n\t}\n}\n\n%s",
+		strings.Join(d.wrong, "\n"), d.seed, strings.Join(d.trace, "\n"))
+}
+
+// dice are those of the n-th time that something happens.
+func (d *simTrail) dice(what string) *rand.Rand {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls[what]++
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(what))
+	return rand.New(rand.NewPCG(d.seed, h.Sum64()^d.calls[what])) //nolint:gosec // a seed is what is wanted
+}
+
+func (d *simTrail) say(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.trace = append(d.trace, fmt.Sprintf("%8.3fs ", time.Since(d.begin).Seconds())+fmt.Sprintf(format, args...))
+}
+
+func (d *simTrail) run(t *testing.T) {
+	d.calls, d.begin = map[string]uint64{}, time.Now()
+	d.over = true // until the writer is there
+	w, err := audit.NewWriter(t.Context(), d, audit.Options{Queue: 2, Batch: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.over = false
+	var callers sync.WaitGroup
+	for n := range simCallers {
+		callers.Go(func() { d.call(t.Context(), w, n) })
+	}
+	callers.Wait()
+	d.mu.Lock()
+	d.over = true
+	d.mu.Unlock()
+	d.ghosts.Wait()
+	for tries := 0; ; tries++ { // it goes on by itself
+		if err = w.Write(t.Context(), named("last")); err == nil || tries == 3 {
+			break
+		}
+	}
+	if err != nil {
+		d.fail("after the faults nothing is written: %v", err)
+	}
+	if err := w.Close(); err != nil {
+		d.fail("close: %v", err)
+	}
+	d.check(t)
+}
+
+func (d *simTrail) fail(format string, args ...any) {
+	d.wrong = append(d.wrong, fmt.Sprintf(format, args...))
+}
+
+// call writes one after the other, in each of the ways that there are.
+func (d *simTrail) call(ctx context.Context, w *audit.Writer, caller int) {
+	for n := range simWrites {
+		dice := d.dice("caller " + strconv.Itoa(caller))
+		time.Sleep(time.Duration(dice.Int64N(int64(2 * time.Second))))
+		write := simWrite{caller: caller, names: []string{fmt.Sprintf("%d.%d", caller, n)}}
+		ctx, cancel := context.WithCancel(ctx)
+		if dice.IntN(5) == 0 {
+			ctx, cancel = context.WithTimeout(ctx, time.Duration(dice.Int64N(int64(3*time.Second))))
+		}
+		switch dice.IntN(3) {
+		case 0:
+			write.err = w.Write(ctx, named(write.names[0]))
+		case 1:
+			durable, err := w.Begin(ctx, named(write.names[0]))
+			if write.err = err; err == nil {
+				write.err = durable()
+			}
+		default:
+			rows := []keyserver.AuditEntry{named(write.names[0])}
+			for _, more := range []string{"b", "c"} {
+				write.names = append(write.names, write.names[0]+more)
+				rows = append(rows, named(write.names[0]+more))
+			}
+			write.err = w.WriteAll(ctx, rows)
+		}
+		cancel()
+		d.say("%d: %s: %v", caller, write.names[0], write.err)
+		d.mu.Lock()
+		d.writes = append(d.writes, write)
+		if write.err == nil && d.at(write.names[0]) < 0 {
+			d.fail("%s was acknowledged before it was there", write.names[0])
+		}
+		d.mu.Unlock()
+	}
+}
+
+// at is where a row is, -1 where it is not; the caller holds mu.
+func (d *simTrail) at(name string) int {
+	return slices.IndexFunc(d.rows, func(e keyserver.AuditEntry) bool { return e.Operation == name })
+}
+
+// check looks at the trail when all is over.
+func (d *simTrail) check(t *testing.T) {
+	last := make([]int, simCallers)
+	for _, write := range d.writes {
+		at := d.at(write.names[0])
+		switch {
+		case write.err == nil:
+			d.acknowledged++
+			if at < 0 {
+				d.fail("%s was acknowledged and is not there", write.names[0])
+			}
+		case fault.CodeOf(write.err) == fault.Overloaded:
+			d.refused++
+			if at >= 0 {
+				d.fail("%s was refused as too much and is there", write.names[0])
+			}
+		default: // it may be there
+			d.refused++
+		}
+		for i, name := range write.names {
+			if have := d.at(name); have >= 0 != (at >= 0) || have >= 0 && have != at+i {
+				d.fail("%q belong together, and %s is at %d", write.names, name, have)
+			}
+		}
+		if write.err == nil {
+			if at < last[write.caller] {
+				d.fail("%s is at %d, before one that %d had written earlier", write.names[0], at, write.caller)
+			}
+			last[write.caller] = at
+		}
+	}
+	seen := map[string]bool{}
+	for _, row := range d.rows {
+		if seen[row.Operation] {
+			d.fail("%s is there twice", row.Operation)
+		}
+		seen[row.Operation] = true
+	}
+	report, err := audit.Verify(t.Context(), d)
+	if err != nil || !report.Intact() {
+		d.fail("the chains do not hold: %+v, %v", report, err)
+	}
+}
+
+// AuditSnapshot implements audit.Trail.
+func (d *simTrail) AuditSnapshot(context.Context) (audit.Snapshot, error) {
+	n := int64(len(d.rows))
+	return audit.Snapshot{LastSeq: n, MaxSeq: n, Heads: slices.DeleteFunc(slices.Clone(d.heads), func(h audit.Head) bool { return h.Position == 0 })}, nil
+}
+
+// AuditRange implements audit.Trail.
+func (d *simTrail) AuditRange(_ context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error) {
+	return d.rows[after:min(last, after+int64(limit))], nil
+}
+
+var errSimulated = errors.New("simulated")
+
+// arrive is how a call gets to the database: it may be late, or not get there.
+func (d *simTrail) arrive(ctx context.Context, dice *rand.Rand) error {
+	d.mu.Lock()
+	over := d.over
+	d.mu.Unlock()
+	if over {
+		return nil
+	}
+	took := time.Duration(dice.Int64N(int64(20 * time.Millisecond)))
+	switch dice.IntN(8) {
+	case 0:
+		took = time.Duration(dice.Int64N(int64(15 * time.Second))) // longer than a commit may take
+	case 1:
+		return errSimulated
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(took):
+		return nil
+	}
+}
+
+// ClaimChain implements audit.Store: a chain whose claim was lost is not given again as long
+// as something that was sent to it may take effect.
+func (d *simTrail) ClaimChain(ctx context.Context) (audit.Chain, error) {
+	if err := d.arrive(ctx, d.dice("claim")); err != nil {
+		d.say("claim: %v", err)
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.heads = append(d.heads, audit.Head{Chain: int64(len(d.heads) + 1)})
+	d.held = &simChain{d: d, index: len(d.heads) - 1}
+	return d.held, nil
+}
+
+type simChain struct {
+	d     *simTrail
+	index int
+}
+
+// Head implements audit.Chain.
+func (c *simChain) Head(ctx context.Context) (audit.Head, error) {
+	dice := c.d.dice("head")
+	if err := c.d.arrive(ctx, dice); err != nil {
+		c.d.say("head: %v", err)
+		return audit.Head{}, err
+	}
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	if !c.d.over && dice.IntN(6) == 0 || c.d.held != c {
+		c.d.held = nil
+		return audit.Head{}, errors.New("the claim is lost")
+	}
+	return c.d.heads[c.index], nil
+}
+
+// Append implements audit.Chain.
+func (c *simChain) Append(ctx context.Context, after audit.Head, rows []keyserver.AuditEntry, seal func(int64) audit.Head) error {
+	d := c.d
+	dice := d.dice("append")
+	what := 0
+	d.mu.Lock()
+	if !d.over {
+		what = dice.IntN(10)
+	}
+	d.mu.Unlock()
+	if err := d.arrive(ctx, dice); err != nil {
+		d.say("append: %v", err)
+		return err
+	}
+	d.mu.Lock()
+	first := int64(len(d.rows) + 1)
+	head := seal(first)
+	sent := slices.Clone(rows) // the rows are the writer's again when this has returned
+	d.mu.Unlock()
+	commit := func() error {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if after != d.heads[c.index] || int64(len(d.rows)+1) != first {
+			return errors.New("the chain does not end there")
+		}
+		d.heads[c.index] = head
+		d.rows = append(d.rows, sent...)
+		return nil
+	}
+	switch {
+	case what == 9:
+		later := time.Duration(dice.Int64N(int64(20 * time.Second)))
+		d.ghosts.Go(func() {
+			time.Sleep(later)
+			d.say("append takes effect late: %v", commit())
+		})
+		return errSimulated
+	case what == 8:
+		d.say("append, answer lost: %v", commit())
+		return errSimulated
+	case d.forgets:
+		return nil
+	}
+	return commit()
+}
+
+// Release implements audit.Chain.
+func (c *simChain) Release() error { return nil }
