@@ -189,7 +189,7 @@ func (w *simWorld) dice(what string) *rand.Rand {
 	w.mu.Unlock()
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(what))
-	return rand.New(rand.NewPCG(w.seed, h.Sum64()^n)) //nolint:gosec // a seed is what is wanted
+	return rand.New(rand.NewPCG(w.seed, h.Sum64()^n))
 }
 
 func (w *simWorld) say(format string, args ...any) {

@@ -129,7 +129,7 @@ func (d *simTrail) dice(what string) *rand.Rand {
 	d.calls[what]++
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(what))
-	return rand.New(rand.NewPCG(d.seed, h.Sum64()^d.calls[what])) //nolint:gosec // a seed is what is wanted
+	return rand.New(rand.NewPCG(d.seed, h.Sum64()^d.calls[what]))
 }
 
 func (d *simTrail) say(format string, args ...any) {

@@ -170,7 +170,7 @@ func rows(t *testing.T, admin *client.Client) (objects []string) {
 		page, err := admin.ListAuditEntries(t.Context(), query)
 		rig.Must(t, err)
 		for _, e := range page.Entries {
-			at := time.Time(e.Time)
+			at := e.Time
 			if at.Before(last) {
 				t.Errorf("row %d is of %s, behind one of %s", e.Seq, at, last)
 			}
