@@ -27,7 +27,10 @@ func (w *world) faults() (all []fault) {
 	}
 	for _, s := range w.sites {
 		for _, m := range s.members {
-			add("kill "+m.name, m.killed, m.name)
+			// A site is killed as often as any other, however many processes it has.
+			for range 3 / len(s.members) {
+				add("kill "+m.name, m.killed, m.name)
+			}
 			add("freeze "+m.name, m.frozen, m.name)
 			if m.wire != nil {
 				add("cut "+m.name+" off its database", m.wire.cutOff, m.name)

@@ -93,7 +93,7 @@ const (
 )
 
 // begin lets clients work until it is over, through every process.
-func (o *order) begin(t *testing.T, ctx context.Context, group *sync.WaitGroup, over *atomic.Bool, r *rand.Rand) {
+func (o *order) begin(t *testing.T, ctx context.Context, group *sync.WaitGroup, over *atomic.Bool, r *rand.Rand, tell func(error)) {
 	t.Helper()
 	for n := range shared {
 		rig.Succeeds(t, func() error { return o.add(ctx, o.site.admin, n%2 == 0) })
@@ -104,7 +104,7 @@ func (o *order) begin(t *testing.T, ctx context.Context, group *sync.WaitGroup, 
 		id++
 		group.Go(func() {
 			for !over.Load() && ctx.Err() == nil {
-				o.write(ctx, c, chance, me)
+				o.write(ctx, c, chance, me, tell)
 				time.Sleep(betweenDeeds)
 			}
 		})
@@ -115,7 +115,7 @@ func (o *order) begin(t *testing.T, ctx context.Context, group *sync.WaitGroup, 
 		id++
 		group.Go(func() {
 			for !over.Load() && ctx.Err() == nil {
-				o.look(ctx, user, admin, chance, me)
+				o.look(ctx, user, admin, chance, me, tell)
 				time.Sleep(betweenLooks)
 			}
 		})
@@ -166,7 +166,7 @@ func (o *order) note(who int, in deed, out any, call, end int64) {
 
 func (o *order) now() int64 { return int64(time.Since(o.start)) }
 
-func (o *order) write(ctx context.Context, c *client.Client, r *rand.Rand, me int) {
+func (o *order) write(ctx context.Context, c *client.Client, r *rand.Rand, me int, tell func(error)) {
 	one := o.one(r)
 	if one.unsure.Load() {
 		// Each change without an answer makes more orders possible: go on elsewhere.
@@ -200,10 +200,19 @@ func (o *order) write(ctx context.Context, c *client.Client, r *rand.Rand, me in
 	default:
 		one.unsure.Store(true)
 		o.note(me, in, nil, call, never)
+		o.unexpected(ctx, "change", err, tell)
 	}
 }
 
-func (o *order) look(ctx context.Context, user, admin *client.Client, r *rand.Rand, me int) {
+// unexpected tells of an answer that is neither one of those that a list may give nor
+// that there is none.
+func (o *order) unexpected(ctx context.Context, what string, err error, tell func(error)) {
+	if err != nil && ctx.Err() == nil && !client.IsUnavailable(err) {
+		tell(fmt.Errorf("%s a list at %s: %w", what, o.site.name, err))
+	}
+}
+
+func (o *order) look(ctx context.Context, user, admin *client.Client, r *rand.Rand, me int, tell func(error)) {
 	one := o.one(r)
 	call := o.now()
 	there := false
@@ -211,12 +220,14 @@ func (o *order) look(ctx context.Context, user, admin *client.Client, r *rand.Ra
 		_, err := user.AuthorizeKey(as(ctx, unaudited), schema.AuthorizeKeyRequest{TTag: one.key})
 		var e *client.Error
 		if err != nil && !(errors.As(err, &e) && e.Code == "ACL_DENIED") {
+			o.unexpected(ctx, "look at", err, tell)
 			return // no decision
 		}
 		there = err == nil
 	} else {
 		members, err := admin.ListACLTemplateMembers(as(ctx, "readACLTemplateMembers"), schema.ByID{ID: one.template})
 		if err != nil {
+			o.unexpected(ctx, "look at", err, tell)
 			return
 		}
 		for _, m := range members.Members {

@@ -60,7 +60,7 @@ func (w *world) round(t *testing.T, round int, plan []event) {
 	for _, s := range w.sites {
 		o := newOrder(s)
 		orders = append(orders, o)
-		o.begin(t, ctx, &group, &over, w.of(round, 1000+int(s.system)))
+		o.begin(t, ctx, &group, &over, w.of(round, 1000+int(s.system)), tell)
 	}
 	w.cluster.begin(t, ctx, &group, &over, w.of(round, 2000), tell)
 
