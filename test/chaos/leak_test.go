@@ -59,12 +59,12 @@ func (w *world) rest() {
 
 func (k *kept) check(t *testing.T) {
 	t.Helper()
+	within := time.Now().Add(rig.Patience / 2)
 	for m, before := range k.by {
 		if before.life != m.life.Load() {
 			continue
 		}
 		var now held
-		within := time.Now().Add(rig.Patience / 2)
 		for {
 			k.w.rest()
 			var err error
