@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -195,7 +196,7 @@ func (o *order) write(ctx context.Context, c *client.Client, r *rand.Rand, me in
 	case err == nil:
 		o.note(me, in, nil, call, end)
 	case errors.As(err, &e) && (e.Status == 404 || e.Code == "ACL_NOT_FOUND"): // nothing was sent
-	case errors.As(err, &e) && e.Code == "NOT_VERIFIED": // somebody undid it before the re-read
+	case errors.As(err, &e) && slices.Contains(undone, e.Code):
 		o.note(me, in, nil, call, end)
 	default:
 		one.unsure.Store(true)
@@ -203,6 +204,9 @@ func (o *order) write(ctx context.Context, c *client.Client, r *rand.Rand, me in
 		o.unexpected(ctx, "change", err, tell)
 	}
 }
+
+// undone are the verdicts on a change that somebody else undid before the re-read.
+var undone = []string{"NOT_VERIFIED", "NOT_SAVED", "NOT_REMOVED"}
 
 // unexpected tells of an answer that is neither one of those that a list may give nor
 // that there is none.
