@@ -278,15 +278,15 @@ func (c *cluster) look(ctx context.Context) error {
 	defer cancel()
 	before, _, err := c.said(short)
 	if err != nil {
-		return nil //nolint:nilerr // nothing is said
+		return nil // nothing is said
 	}
 	there, err := c.has(short)
 	if err != nil {
-		return nil //nolint:nilerr // nothing is known
+		return nil // nothing is known
 	}
 	after, _, err := c.said(short)
 	if err != nil {
-		return nil //nolint:nilerr // nothing is said
+		return nil // nothing is said
 	}
 	c.looks.Add(1)
 	for object, content := range before {

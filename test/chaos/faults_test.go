@@ -110,8 +110,8 @@ func (w *wire) swallowed(*testing.T, *rand.Rand) (heal func()) {
 const (
 	perRound = 6
 	begins   = 1500 * time.Millisecond
-	lastsMin = 200 * time.Millisecond
-	lastsMax = 2500 * time.Millisecond
+	shortest = 200 * time.Millisecond
+	longest = 2500 * time.Millisecond
 )
 
 // plan draws the faults of a round. Two never break the same at the same time, but
@@ -121,7 +121,7 @@ func (w *world) plan(r *run) (plan []event) {
 	busy := map[string]time.Duration{} // by target, until when
 	for range perRound {
 		f := all[r.IntN(len(all))]
-		e := event{fault: f, at: upTo(r.Rand, begins), lasts: lastsMin + upTo(r.Rand, lastsMax-lastsMin), draw: r.Uint64()}
+		e := event{fault: f, at: upTo(r.Rand, begins), lasts: shortest + upTo(r.Rand, longest-shortest), draw: r.Uint64()}
 		for _, target := range f.targets {
 			e.at = max(e.at, busy[target])
 		}
@@ -177,7 +177,7 @@ func TestPlans(t *testing.T) {
 		}
 		return text
 	}
-	if draw(1) != draw(1) || draw(1) == draw(2) {
+	if first, again := draw(1), draw(1); first != again || first == draw(2) {
 		t.Error("a plan does not follow from its seed alone")
 	}
 }

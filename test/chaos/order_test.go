@@ -223,7 +223,7 @@ func (o *order) look(ctx context.Context, user, admin *client.Client, r *rand.Ra
 	if one.ofKey() {
 		_, err := user.AuthorizeKey(as(ctx, unaudited), schema.AuthorizeKeyRequest{TTag: one.key})
 		var e *client.Error
-		if err != nil && !(errors.As(err, &e) && e.Code == "ACL_DENIED") {
+		if err != nil && (!errors.As(err, &e) || e.Code != "ACL_DENIED") {
 			o.unexpected(ctx, "look at", err, tell)
 			return // no decision
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -106,8 +107,8 @@ func (s *site) add(t *testing.T, dir string, args ...string) *member {
 		site: s, name: fmt.Sprintf("%s %d", s.name, len(s.members)), dir: dir,
 		listen: rig.FreeAddress(t, network+"1."+fmt.Sprint(s.system)), peers: rig.FreeAddress(t, host), metrics: rig.FreeAddress(t, network+"2."+fmt.Sprint(s.system)),
 	}
-	m.args = append(args, "--listen", m.listen, "--system-id", fmt.Sprint(s.system), "--server-name", host,
-		"--external-listen", m.peers, "--metrics-listen", m.metrics, "--session-idle", "24h", "--session-lifetime", "24h")
+	m.args = slices.Concat(args, []string{"--listen", m.listen, "--system-id", fmt.Sprint(s.system), "--server-name", host,
+		"--external-listen", m.peers, "--metrics-listen", m.metrics, "--session-idle", "24h", "--session-lifetime", "24h"})
 	s.members = append(s.members, m)
 	return m
 }
@@ -243,9 +244,6 @@ func (s *site) verify(t *testing.T) {
 		t.Errorf("audit verify of %s: %v\n%s", s.name, err, out)
 	}
 }
-
-// pick is a member that is drawn.
-func (s *site) pick(n int) *member { return s.members[n%len(s.members)] }
 
 func hexOf(id schema.DecimalID) schema.HexID { return schema.HexID(id) }
 
