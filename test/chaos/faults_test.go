@@ -111,7 +111,7 @@ const (
 	perRound = 6
 	begins   = 1500 * time.Millisecond
 	shortest = 200 * time.Millisecond
-	longest = 2500 * time.Millisecond
+	longest  = 2500 * time.Millisecond
 )
 
 // plan draws the faults of a round. Two never break the same at the same time, but
