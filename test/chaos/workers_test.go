@@ -437,7 +437,8 @@ func (s *site) send(ctx context.Context, at *member, method, path, token string,
 	if err != nil {
 		return 0, nil, &client.NetworkError{Sent: true, Err: err}
 	}
-	if resp.StatusCode == http.StatusServiceUnavailable {
+	switch resp.StatusCode {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return resp.StatusCode, answer, &client.Error{Status: resp.StatusCode, Detail: string(answer)}
 	}
 	return resp.StatusCode, answer, nil
