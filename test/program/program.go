@@ -19,9 +19,9 @@ import (
 // module is the package of main.go.
 const module = "github.com/keyserver-operator/keyserver-operator"
 
-// variable names a binary that is built already: "make test" links the program
+// Variable names a binary that is built already: "make test" links the program
 // once for all suites. Who runs a suite without it gets one of its own.
-const variable = "KEYSERVER_PROGRAM"
+const Variable = "KEYSERVER_PROGRAM"
 
 // Program is a built binary. Remove it when the tests are done.
 type Program struct {
@@ -35,7 +35,7 @@ func At(path string) Program { return Program{Path: path} }
 // Build compiles the program once, with the flags of "make build", or takes the
 // one that is there. symbols keeps the names of functions, which a profiler needs.
 func Build(symbols bool) (Program, error) {
-	if path := os.Getenv(variable); path != "" {
+	if path := os.Getenv(Variable); path != "" {
 		_, err := os.Stat(path)
 		return At(path), err
 	}

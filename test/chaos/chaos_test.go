@@ -1,0 +1,95 @@
+// Package chaos runs key servers, their databases and peers, a cluster and its manager
+// as processes of their own, lets clients work on them without a pause, breaks something
+// at random, again and again, and holds everything to what it had acknowledged
+// (docs/adr/0057-chaos.md).
+//
+// A run is rounds. In each, faults are drawn, injected and healed under load; then the
+// load ends, and everything is read back and compared. What is drawn follows from
+// CHAOS_SEED, which is printed; how processes meet each other does not, so that a replay
+// is another try of the same plan. CHAOS_TIME is for how long rounds begin.
+package chaos
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// built is the program that is broken.
+var built program.Program
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(program.Main(m, &built, false))
+}
+
+// The variables that set a run.
+const (
+	seedVariable = "CHAOS_SEED"
+	timeVariable = "CHAOS_TIME"
+)
+
+// defaultTime is for how long rounds begin where nobody says it.
+const defaultTime = time.Minute
+
+// run is one run of the suite: what it draws from, and how long it breaks things.
+type run struct {
+	*rand.Rand
+	seed uint64
+	time time.Duration
+}
+
+// begin reads the variables, and prints how this very plan is tried again: now, and
+// below each failure.
+func begin(t *testing.T) *run {
+	t.Helper()
+	seed, lasts := uint64(time.Now().UnixNano()), defaultTime
+	var err error
+	if text := os.Getenv(seedVariable); text != "" {
+		seed, err = strconv.ParseUint(text, 10, 64)
+		rig.Must(t, err)
+	}
+	if text := os.Getenv(timeVariable); text != "" {
+		lasts, err = time.ParseDuration(text)
+		rig.Must(t, err)
+	}
+	again := fmt.Sprintf("replay with: %s=%d %s=%s make test PKG=./test/chaos TEST_FLAGS='-v -run ^%s$'", seedVariable, seed, timeVariable, lasts, t.Name())
+	t.Log(again)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(again)
+		}
+	})
+	return &run{rand.New(rand.NewPCG(seed, 0)), seed, lasts}
+}
+
+// of is a source of chance of its own, so that who draws from it draws the same
+// however often others have drawn.
+func (r *run) of(round, who int) *rand.Rand {
+	return rand.New(rand.NewPCG(r.seed, uint64(round)<<16|uint64(who)))
+}
+
+func upTo(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
+
+// TestChaos is the suite.
+func TestChaos(t *testing.T) {
+	r := begin(t)
+	w := newWorld(t, r)
+	rounds, end := 0, time.Now().Add(r.time)
+	for ; rounds == 0 || time.Now().Before(end) && !t.Failed(); rounds++ {
+		w.round(t, rounds, w.plan(r))
+	}
+	if !t.Failed() {
+		w.round(t, rounds, nil) // undisturbed: what the processes keep of it is a leak
+	}
+	w.finish(t)
+	t.Logf("%d rounds; faults: %s", rounds, strings.Join(w.done, ", "))
+}

@@ -1,0 +1,364 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
+)
+
+// cluster is a kube-apiserver and a manager, in front of a site that it reaches through
+// somebody who may lie.
+type cluster struct {
+	site       *site
+	liar       *liar
+	config     *rest.Config
+	kubeconfig string
+	kube       kube.Client
+	reader     *client.Client // of the site, past the liar
+	manager    *exec.Cmd
+	ended      chan struct{}
+	log        *rig.Output
+	n          int // of what was declared, so that nothing is declared twice
+	looks      atomic.Int64
+}
+
+// namespace is where everything is declared.
+const namespace = "default"
+
+func newCluster(t *testing.T, s *site) *cluster {
+	t.Helper()
+	environment := controlplane.Start(t, controlplane.Lasting(t))
+	c := &cluster{site: s, config: environment.Config, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), log: &rig.Output{}}
+	rig.Must(t, os.WriteFile(c.kubeconfig, environment.KubeConfig, 0o600))
+	c.config.QPS, c.config.Burst, c.config.Timeout = 200, 400, rig.Patience
+	var err error
+	c.kube, err = kube.New(c.config, kube.Options{Scheme: controlplane.Scheme()})
+	rig.Must(t, err)
+	c.liar = newLiar(t, s)
+	c.reader = s.client(t, 0, program.Never)
+	for _, o := range c.installation() {
+		rig.Must(t, c.kube.Create(t.Context(), o))
+	}
+	t.Cleanup(func() { c.stop(t) })
+	c.start(t)
+	for i := range declared {
+		rig.Must(t, c.kube.Create(t.Context(), c.role(i)))
+		rig.Must(t, c.kube.Create(t.Context(), c.template(i)))
+	}
+	return c
+}
+
+// installation is the KeyServer, and what the manager logs in with.
+func (c *cluster) installation() []kube.Object {
+	ca := c.liar.bundle()
+	return []kube.Object{
+		&corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: "admin", Namespace: "kube-system"},
+			StringData: map[string]string{"username": "admin", "password": c.site.password},
+		},
+		&v1alpha1.KeyServer{
+			ObjectMeta: metav1.ObjectMeta{Name: "default"},
+			Spec: v1alpha1.KeyServerSpec{
+				URL:      c.liar.URL,
+				CABundle: &v1alpha1.CABundle{Inline: &ca},
+				Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.AdministratorCredential{
+					SecretRef: &v1alpha1.CredentialSecretReference{Namespace: "kube-system", Name: "admin"},
+				}},
+				Grants: []v1alpha1.Grant{{
+					Name: "all", Namespaces: v1alpha1.GrantedNamespaces{Selector: &metav1.LabelSelector{}},
+					Kinds: []v1alpha1.GrantedKind{"ACLTemplate", "Role", "TrustedCA"}, Names: []string{"*"},
+					Operations: []string{"duty:administration", "duty:trust", "duty:key use", "duty:audit"}, Adopt: true,
+				}},
+			},
+		},
+	}
+}
+
+func (c *cluster) start(t *testing.T) {
+	t.Helper()
+	c.manager = exec.Command(built.Path, "manager", "--kubeconfig", c.kubeconfig)
+	c.manager.Stdout, c.manager.Stderr = c.log, c.log
+	c.manager.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	rig.Must(t, c.manager.Start())
+	cmd, ended := c.manager, make(chan struct{})
+	c.ended = ended
+	go func() {
+		_ = cmd.Wait() // how it ended is seen where that matters
+		close(ended)
+	}()
+}
+
+func (c *cluster) kill() {
+	_ = c.manager.Process.Kill() // it fails only for a process that has ended
+	<-c.ended
+}
+
+func (c *cluster) stop(t *testing.T) {
+	t.Helper()
+	c.kill()
+	if t.Failed() {
+		t.Logf("the manager's log ends with\n%s", c.log.Tail()[max(0, len(c.log.Tail())-3000):])
+	}
+}
+
+// running starts the manager again where it has ended by itself, as a cluster would:
+// one that has lost its API server may.
+func (c *cluster) running(t *testing.T) {
+	t.Helper()
+	select {
+	case <-c.ended:
+		c.start(t)
+	default:
+	}
+}
+
+// declared is how many objects of a kind there are.
+const declared = 4
+
+func nameOf(kind string, i int) string { return fmt.Sprint(kind, "-", i) }
+
+// operations are a set that no other generation of the role has had.
+func (c *cluster) operations() []string {
+	c.n++
+	set := []string{}
+	for bit := range 12 {
+		if c.n>>bit&1 == 1 {
+			set = append(set, keyserver.Operations[bit].Name)
+		}
+	}
+	return set
+}
+
+func (c *cluster) role(i int) *v1alpha1.Role {
+	name := nameOf("declared", i)
+	return &v1alpha1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		Spec:       v1alpha1.RoleSpec{RoleName: &name, Operations: c.operations()},
+	}
+}
+
+func (c *cluster) template(i int) *v1alpha1.ACLTemplate {
+	c.n++
+	return &v1alpha1.ACLTemplate{
+		ObjectMeta: metav1.ObjectMeta{Name: nameOf("declared", i), Namespace: namespace},
+		Spec: v1alpha1.ACLTemplateSpec{
+			TemplateName: fmt.Sprintf("declared %d %d", i, c.n),
+			Members:      []v1alpha1.ACLTemplateMember{{Principal: "password/admin", Rights: []v1alpha1.Right{"OWNER"}}},
+		},
+	}
+}
+
+// betweenEdits is how often something that is declared changes.
+const betweenEdits = 150 * time.Millisecond
+
+// begin changes what is declared until it is over, while somebody beside reads what the
+// objects say and what the key server has.
+func (c *cluster) begin(t *testing.T, ctx context.Context, group *sync.WaitGroup, over *atomic.Bool, r *rand.Rand, tell func(error)) {
+	t.Helper()
+	group.Go(func() {
+		for !over.Load() && ctx.Err() == nil {
+			c.edit(ctx, r) // an API server that is away takes none
+			time.Sleep(betweenEdits)
+		}
+	})
+	group.Go(func() {
+		for !over.Load() && ctx.Err() == nil {
+			if err := c.look(ctx); err != nil {
+				tell(err)
+				return
+			}
+			time.Sleep(betweenEdits / 2)
+		}
+	})
+}
+
+// edit changes one object.
+func (c *cluster) edit(ctx context.Context, r *rand.Rand) {
+	short, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	key := kube.ObjectKey{Namespace: namespace, Name: nameOf("declared", r.IntN(declared))}
+	if r.IntN(2) == 0 {
+		o := &v1alpha1.Role{}
+		if c.kube.Get(short, key, o) == nil {
+			o.Spec.Operations = c.operations()
+			_ = c.kube.Update(short, o) // the next one may
+		}
+		return
+	}
+	o := &v1alpha1.ACLTemplate{}
+	if c.kube.Get(short, key, o) == nil {
+		c.n++
+		o.Spec.TemplateName = fmt.Sprintf("declared %s %d", key.Name, c.n)
+		_ = c.kube.Update(short, o) // the next one may
+	}
+}
+
+// said is what objects that say that they are Ready declare, by kind, name and generation.
+func (c *cluster) said(ctx context.Context) (ready map[string]string, all int, err error) {
+	ready = map[string]string{}
+	note := func(kind string, o kube.Object, status v1alpha1.ManagedStatus, id, content string) {
+		all++
+		cond := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+		if cond != nil && cond.Status == metav1.ConditionTrue && cond.ObservedGeneration == o.GetGeneration() && status.ObservedGeneration == o.GetGeneration() {
+			ready[fmt.Sprintf("%s %s of generation %d", kind, o.GetName(), o.GetGeneration())] = id + ": " + content
+		}
+	}
+	var roles v1alpha1.RoleList
+	if err := c.kube.List(ctx, &roles); err != nil {
+		return nil, 0, err
+	}
+	for i := range roles.Items {
+		o := &roles.Items[i]
+		ids := []schema.HexID{}
+		for _, name := range o.Spec.Operations {
+			at := slices.IndexFunc(keyserver.Operations, func(op keyserver.Operation) bool { return op.Name == name })
+			ids = append(ids, schema.HexID(keyserver.Operations[at].ID))
+		}
+		note("Role", o, o.Status.ManagedStatus, "role "+o.Status.RoleID, *o.Spec.RoleName+" "+idsOf(ids))
+	}
+	var templates v1alpha1.ACLTemplateList
+	if err := c.kube.List(ctx, &templates); err != nil {
+		return nil, 0, err
+	}
+	for i := range templates.Items {
+		o := &templates.Items[i]
+		note("ACLTemplate", o, o.Status.ManagedStatus, "template "+o.Status.TemplateID, o.Spec.TemplateName)
+	}
+	return ready, all, nil
+}
+
+// has is what the key server has.
+func (c *cluster) has(ctx context.Context) (map[string]bool, error) {
+	there := map[string]bool{}
+	roles, err := c.reader.ListRoles(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range roles.Roles {
+		there["role "+r.ID.String()+": "+r.Name+" "+idsOf(r.Operations)] = true
+	}
+	templates, err := c.reader.ListACLTemplates(ctx, schema.ACLTemplateQuery{})
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range templates.Templates {
+		there["template "+l.ID.String()+": "+l.Name] = true
+	}
+	return there, nil
+}
+
+// look compares what was said before the key server was read, and is said after it still,
+// with what the key server had. It answers a Ready that was false.
+func (c *cluster) look(ctx context.Context) error {
+	short, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	before, _, err := c.said(short)
+	if err != nil {
+		return nil // nothing is said
+	}
+	there, err := c.has(short)
+	if err != nil {
+		return nil // nothing is known
+	}
+	after, _, err := c.said(short)
+	if err != nil {
+		return nil // nothing is said
+	}
+	c.looks.Add(1)
+	for object, content := range before {
+		if after[object] == content && !there[content] {
+			return fmt.Errorf("a false Ready: %s says so, and the key server does not have %s; it has %s", object, content, near(there, content))
+		}
+	}
+	return nil
+}
+
+// near is what is there of the same id.
+func near(there map[string]bool, content string) string {
+	id, _, _ := strings.Cut(content, ":")
+	for one := range there {
+		if strings.HasPrefix(one, id+":") {
+			return one
+		}
+	}
+	return "nothing of that id"
+}
+
+// check waits until every object is Ready, and holds the key server to all of them.
+func (c *cluster) check(t *testing.T) {
+	t.Helper()
+	if c.looks.Swap(0) == 0 {
+		t.Log("nobody has seen what the objects said, so nothing was shown of it")
+	}
+	c.running(t)
+	waiting := ""
+	ok := func() bool {
+		c.running(t)
+		ready, all, err := c.said(t.Context())
+		waiting = fmt.Sprintf("%d of %d are Ready (%v)", len(ready), all, err)
+		return err == nil && all == 2*declared && len(ready) == all
+	}
+	for end := time.Now().Add(rig.Patience); !ok(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Errorf("what is declared does not come to rest: %s", waiting)
+			return
+		}
+	}
+	if err := c.look(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func (c *cluster) faults() []fault {
+	return []fault{
+		{"kill the API server", []string{"API server"}, func(t *testing.T, _ *rand.Rand) func() {
+			return controlplane.KillAPIServer(t, controlplane.Port(c.config.Host))
+		}},
+		{"kill the manager", []string{"manager"}, func(t *testing.T, _ *rand.Rand) func() {
+			c.kill()
+			return func() { c.start(t) }
+		}},
+		{"freeze the manager", []string{"manager"}, func(t *testing.T, _ *rand.Rand) func() {
+			pid := c.manager.Process.Pid
+			_ = syscall.Kill(pid, syscall.SIGSTOP)                   // it fails only for a process that has ended
+			return func() { _ = syscall.Kill(pid, syscall.SIGCONT) } // likewise
+		}},
+		{"take writes well and drop them", []string{"liar"}, func(*testing.T, *rand.Rand) func() {
+			c.liar.drops.Store(true)
+			return func() { c.liar.drops.Store(false) }
+		}},
+		{"answer with what was read before", []string{"liar"}, func(*testing.T, *rand.Rand) func() {
+			c.liar.repeats.Store(true)
+			return func() { c.liar.repeats.Store(false) }
+		}},
+		{"part the manager from its key server", []string{"liar"}, func(*testing.T, *rand.Rand) func() {
+			c.liar.parted.Store(true)
+			c.liar.CloseClientConnections()
+			return func() { c.liar.parted.Store(false) }
+		}},
+	}
+}

@@ -1,0 +1,62 @@
+package chaos
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// disk is a small volume that can be filled.
+type disk struct{ dir string }
+
+// diskBytes is room for a run of ten minutes.
+const diskBytes = "768m"
+
+// newDisk mounts one, where the machine lets this process; nil where it does not.
+func newDisk(t *testing.T) *disk {
+	t.Helper()
+	dir := t.TempDir()
+	if err := syscall.Mount("chaos", dir, "tmpfs", 0, "mode=0700,size="+diskBytes); err != nil {
+		t.Logf("no disk is filled in this run: this machine mounts none for tests: %v", err)
+		return nil
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	return &disk{dir}
+}
+
+// path is a directory on it, or any where there is none.
+func (d *disk) path(t *testing.T) string {
+	t.Helper()
+	if d == nil {
+		return t.TempDir()
+	}
+	return d.dir
+}
+
+func (d *disk) ballast() string { return filepath.Join(d.dir, "ballast") }
+
+// fill leaves not a byte.
+func (d *disk) fill(t *testing.T) {
+	t.Helper()
+	f, err := os.Create(d.ballast())
+	rig.Must(t, err)
+	defer f.Close()
+	for piece := make([]byte, 1<<20); len(piece) > 0; {
+		n, err := f.Write(piece)
+		switch {
+		case errors.Is(err, syscall.ENOSPC):
+			piece = piece[:n/2]
+		case err != nil:
+			t.Fatal(err)
+		}
+	}
+}
+
+func (d *disk) free(t *testing.T) {
+	t.Helper()
+	rig.Must(t, os.Remove(d.ballast()))
+}

@@ -1,0 +1,183 @@
+package chaos
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// fault is something that breaks. Clock jumps have their place here, too, once a build
+// of the program lets a test shift its clock.
+type fault struct {
+	name string
+	// targets are what it holds while it lasts: nothing else is broken there meanwhile.
+	targets []string
+	// inject breaks it, and answers what heals it.
+	inject func(t *testing.T, r *rand.Rand) (heal func())
+}
+
+// faults are what there is to break.
+func (w *world) faults() (all []fault) {
+	add := func(name string, inject func(t *testing.T, r *rand.Rand) func(), targets ...string) {
+		all = append(all, fault{name, targets, inject})
+	}
+	for _, s := range w.sites {
+		for _, m := range s.members {
+			// A site is killed as often as any other, however many processes it has.
+			for range 3 / len(s.members) {
+				add("kill "+m.name, m.killed, m.name)
+			}
+			add("freeze "+m.name, m.frozen, m.name)
+			if m.wire != nil {
+				add("cut "+m.name+" off its database", m.wire.cutOff, m.name)
+				add("swallow what "+m.name+" and its database say", m.wire.swallowed, m.name)
+			}
+		}
+		var everybody []string
+		for _, m := range s.members {
+			everybody = append(everybody, m.name)
+		}
+		if s.disk != nil {
+			add("fill the disk of "+s.name, func(t *testing.T, _ *rand.Rand) func() {
+				s.disk.fill(t)
+				return func() { s.disk.free(t) }
+			}, everybody...)
+		}
+		if s.database != nil {
+			add("kill the database of "+s.name, func(t *testing.T, _ *rand.Rand) func() {
+				s.database.Kill(t)
+				return func() { s.database.Restart(t) }
+			}, everybody...)
+			add("slow the database of "+s.name, func(*testing.T, *rand.Rand) func() {
+				for _, m := range s.members {
+					m.wire.delay.Store(int64(20 * time.Millisecond))
+				}
+				return func() {
+					for _, m := range s.members {
+						m.wire.delay.Store(0)
+					}
+				}
+			}, everybody...)
+		}
+		if s.peers != nil {
+			add("part "+s.name+" from its peer", s.peers.cutOff, "peers of "+s.name)
+			add("swallow what "+s.name+" and its peer say", s.peers.swallowed, "peers of "+s.name)
+		}
+	}
+	if w.cluster != nil {
+		all = append(all, w.cluster.faults()...)
+	}
+	return all
+}
+
+// killed ends the process as kill -9 does. Its recovery may be cut off, too.
+func (m *member) killed(t *testing.T, r *rand.Rand) (heal func()) {
+	m.server.Kill()
+	return func() {
+		for r.IntN(3) == 0 {
+			again, err := built.Begin(m.dir, m.args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(upTo(r, 200*time.Millisecond))
+			again.Kill()
+		}
+		m.start(t)
+	}
+}
+
+func (m *member) frozen(t *testing.T, _ *rand.Rand) (heal func()) {
+	m.signal(t, syscall.SIGSTOP)
+	return func() { m.signal(t, syscall.SIGCONT) }
+}
+
+func (w *wire) cutOff(*testing.T, *rand.Rand) (heal func()) {
+	w.cut.Store(true)
+	w.throwOff()
+	return func() { w.cut.Store(false) }
+}
+
+func (w *wire) swallowed(*testing.T, *rand.Rand) (heal func()) {
+	w.silent.Store(true)
+	return func() { w.silent.Store(false) }
+}
+
+// The shape of a plan: how many faults a round has, when they begin and how long they stay.
+const (
+	perRound = 6
+	begins   = 1500 * time.Millisecond
+	shortest = 200 * time.Millisecond
+	longest  = 2500 * time.Millisecond
+)
+
+// plan draws the faults of a round. Two never break the same at the same time, but
+// different ones overlap.
+func (w *world) plan(r *run) (plan []event) {
+	all := w.faults()
+	busy := map[string]time.Duration{} // by target, until when
+	for range perRound {
+		f := all[r.IntN(len(all))]
+		e := event{fault: f, at: upTo(r.Rand, begins), lasts: shortest + upTo(r.Rand, longest-shortest), draw: r.Uint64()}
+		for _, target := range f.targets {
+			e.at = max(e.at, busy[target])
+		}
+		for _, target := range f.targets {
+			busy[target] = e.at + e.lasts + 50*time.Millisecond
+		}
+		plan = append(plan, e)
+	}
+	return plan
+}
+
+// inject goes through a plan: all in one line, so that it can be followed.
+func (w *world) inject(t *testing.T, plan []event) {
+	t.Helper()
+	type act struct {
+		at time.Duration
+		do func()
+	}
+	var acts []act
+	for _, e := range plan {
+		var heal func()
+		r := rand.New(rand.NewPCG(e.draw, 0))
+		acts = append(acts, act{e.at, func() {
+			w.done = append(w.done, e.fault.name)
+			t.Logf("%s, for %v", e.fault.name, e.lasts.Round(time.Millisecond))
+			heal = e.fault.inject(t, r)
+		}}, act{e.at + e.lasts, func() { heal() }})
+	}
+	slices.SortStableFunc(acts, func(a, b act) int { return cmp.Compare(a.at, b.at) })
+	start := time.Now()
+	for _, a := range acts {
+		time.Sleep(time.Until(start.Add(a.at)))
+		a.do()
+	}
+}
+
+// A plan breaks nothing twice at once, and the same seed draws the same.
+func TestPlans(t *testing.T) {
+	draw := func(seed uint64) string {
+		w := &world{sites: []*site{{name: "a", members: []*member{{name: "a 0"}}}, {name: "b", members: []*member{{name: "b 0"}, {name: "b 1"}}}}}
+		r := &run{Rand: rand.New(rand.NewPCG(seed, 0))}
+		text := ""
+		for range 100 {
+			plan := w.plan(r)
+			for i, e := range plan {
+				text += fmt.Sprint(e.fault.name, e.at, e.lasts, e.draw, "\n")
+				for _, other := range plan[:i] {
+					if e.fault.targets[0] == other.fault.targets[0] && e.at < other.at+other.lasts && other.at < e.at+e.lasts {
+						t.Errorf("%s and %s at once", e.fault.name, other.fault.name)
+					}
+				}
+			}
+		}
+		return text
+	}
+	if first, again := draw(1), draw(1); first != again || first == draw(2) {
+		t.Error("a plan does not follow from its seed alone")
+	}
+}

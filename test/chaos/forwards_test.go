@@ -1,0 +1,103 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+
+	"errors"
+)
+
+// forwards is what a site's user asks of keys that its peer owns: both have a row for
+// each answer.
+type forwards struct {
+	owner     *site
+	link      schema.HiddenLink
+	withdrawn schema.HiddenLink // which the user may not use
+	material  []byte
+	clients   []*client.Client // by process
+
+	mu   sync.Mutex
+	sent []*call // that were answered
+}
+
+func newForwards(t *testing.T, asked, owner *site) *forwards {
+	t.Helper()
+	_, err := asked.admin.CreatePrincipalTrust(t.Context(), schema.CreatePrincipalTrustRequest{
+		PrincipalID: hexOf(asked.user.PrincipalID), TrustedServerSystemID: owner.system, Flag: "expose",
+	})
+	rig.Must(t, err)
+	f := &forwards{owner: owner, material: []byte("the material of a key of " + owner.name)}
+	made, err := owner.admin.MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384", Material: (*schema.Base64)(&f.material)})
+	rig.Must(t, err)
+	f.link = made.TTag
+	_, err = owner.admin.GrantACL(t.Context(), schema.ACLChangeRequest{TTag: f.link, SystemID: asked.system, PrincipalID: asked.user.PrincipalID, Rights: 1})
+	rig.Must(t, err)
+	made, err = owner.admin.MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
+	rig.Must(t, err)
+	f.withdrawn = made.TTag
+	for _, m := range asked.members {
+		f.clients = append(f.clients, program.Client(t, m.over, "user", userPassword, program.Never))
+	}
+	return f
+}
+
+// forwarded uses a key of the peer, and now and then asks for one that it may not use.
+func (w *worker) forwarded(ctx context.Context, r *rand.Rand) error {
+	f := w.forwards
+	if f == nil {
+		return errUnsettled
+	}
+	c := f.clients[0]
+	for i, m := range w.site.members {
+		if m == w.at {
+			c = f.clients[i]
+		}
+	}
+	if r.IntN(4) == 0 {
+		_, err := c.AuthorizeKey(as(ctx, unaudited), schema.AuthorizeKeyRequest{TTag: f.withdrawn})
+		var e *client.Error
+		switch {
+		case err == nil:
+			return fmt.Errorf("a peer let somebody use the key %s, on whose list he is not", f.withdrawn)
+		case errors.As(err, &e) && e.Status == http.StatusForbidden:
+			return nil
+		default:
+			return err
+		}
+	}
+	sent := &call{operation: "hmacData"}
+	answer, err := c.HMAC(sent.in(ctx), f.link, messageOf("forwarded"))
+	if err != nil {
+		return err
+	}
+	if string(answer.MAC) != string(macOf(f.material, "forwarded")) {
+		return errors.New("a peer's HMAC is not that of its key")
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sent = append(f.sent, sent)
+	return nil
+}
+
+// check looks for the rows of what was forwarded at the owner, whose trail was just read.
+func (f *forwards) check(tr *trail) (wrong []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.sent {
+		ids := c.ids()
+		if id := ids[len(ids)-1]; tr.count(id, "hmacData", "allowed") != 1 {
+			wrong = append(wrong, fmt.Sprintf("the forwarded request %s was answered, and its owner's rows are %v", id, brief(tr.rows[id])))
+		}
+	}
+	f.sent = nil
+	return wrong
+}

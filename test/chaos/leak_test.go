@@ -1,0 +1,103 @@
+package chaos
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// kept is what processes held at rest, before a round: who was not killed in it has to
+// come back to that.
+type kept struct {
+	w  *world
+	by map[*member]held
+}
+
+// held is what one process holds.
+type held struct {
+	life                  int64
+	goroutines, files, mb float64
+}
+
+// How much more a process may hold than at rest before, for connections that are kept
+// and caches that fill. A leak for each request is more than that after a round.
+const (
+	moreGoroutines = 120
+	moreFiles      = 60
+	moreMemory     = 96 // MB that are live
+)
+
+// measure looks at what every process holds at rest.
+func (w *world) measure(t *testing.T) *kept {
+	t.Helper()
+	w.rest()
+	k := &kept{w, map[*member]held{}}
+	for _, s := range w.sites {
+		for _, m := range s.members {
+			if now, err := m.holds(t.Context()); err == nil {
+				k.by[m] = now
+			}
+		}
+	}
+	return k
+}
+
+// rest closes connections that nobody uses.
+func (w *world) rest() {
+	for _, one := range w.workers {
+		for _, c := range one.members {
+			c.CloseIdleConnections()
+		}
+	}
+}
+
+func (k *kept) check(t *testing.T) {
+	t.Helper()
+	within := time.Now().Add(rig.Patience / 2)
+	for m, before := range k.by {
+		if before.life != m.life.Load() {
+			continue
+		}
+		var now held
+		for {
+			k.w.rest()
+			var err error
+			now, err = m.holds(t.Context())
+			if err == nil && now.goroutines <= before.goroutines+moreGoroutines && now.files <= before.files+moreFiles && now.mb <= before.mb+moreMemory {
+				break
+			}
+			if time.Now().After(within) {
+				t.Errorf("%s does not come back to what it held: %+v, and before the round %+v", m.name, now, before)
+				break
+			}
+			time.Sleep(time.Second)
+		}
+	}
+}
+
+// holds asks the process. What is live is half of where the collector begins.
+func (m *member) holds(ctx context.Context) (held, error) {
+	values := map[string]float64{}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.metrics+"/metrics", http.NoBody)
+	if err != nil {
+		return held{}, err
+	}
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}).Do(req)
+	if err != nil {
+		return held{}, err
+	}
+	defer resp.Body.Close()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		if v, err := strconv.ParseFloat(value, 64); err == nil {
+			values[name] = v
+		}
+	}
+	return held{m.life.Load(), values["go_goroutines"], values["process_open_fds"], values["go_memstats_next_gc_bytes"] / 2 / 1e6}, nil
+}

@@ -1,0 +1,250 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// site is one key server: a process on an embedded database, or replicas on one
+// PostgreSQL.
+type site struct {
+	name     string
+	system   schema.SystemID
+	members  []*member
+	state    []string        // flags that say where the database is
+	database *pgtest.Cluster // nil for an embedded one
+	disk     *disk           // of an embedded database; nil where there is none that can be filled
+	peers    *wire           // which its peer goes through
+	password string          // of admin
+	witness  *witness
+	ledger   *ledger
+	macs     macs
+	trail    trail
+	admin    *client.Client // for reading back: it tries again
+	user     schema.ACLRevokeRequest
+	stranger schema.ACLRevokeRequest
+	trusted  schema.SystemID // its peer
+	forwards *forwards       // nil without a peer
+}
+
+// member is one process of a site. It comes back where it was.
+type member struct {
+	site    *site
+	name    string
+	dir     string
+	args    []string
+	listen  string
+	peers   string // its listener for peers
+	metrics string
+	wire    *wire // to the database; nil for an embedded one
+	server  *program.Server
+	life    atomic.Int64 // how often it was started
+	over    http.RoundTripper
+}
+
+// network is where everything listens: connections that are made take their own ports
+// at another address.
+const network = "127.77."
+
+// embedded starts a key server on an embedded database.
+func embedded(t *testing.T, system schema.SystemID) *site {
+	t.Helper()
+	s := newSite("embedded", system)
+	s.disk = newDisk(t)
+	dir := filepath.Join(s.disk.path(t), "data")
+	s.state = []string{"--data-dir", dir}
+	s.add(t, dir)
+	s.open(t)
+	return s
+}
+
+// replicated starts some on one PostgreSQL, each over a wire of its own.
+func replicated(t *testing.T, system schema.SystemID, n int) *site {
+	t.Helper()
+	s := newSite("replicated", system)
+	s.database = pgtest.Start(t)
+	url := s.database.Database(t)
+	base, socket, _ := strings.Cut(url, "?host=")
+	s.state = []string{"--database-url", url}
+	for range n {
+		w := unixWire(t, socket)
+		// They have the key-encryption key in common, as replicas must.
+		m := s.add(t, filepath.Join(t.TempDir(), "data"), "--database-url", base+"?host="+w.dir, "--kek", "base64key://smGbjm71Nxd1Ig5FS0wj9SlbzAIrnolCz9bQQ6uAhl4=")
+		m.wire = w
+	}
+	s.open(t)
+	return s
+}
+
+func newSite(name string, system schema.SystemID) *site {
+	return &site{
+		name: name, system: system, ledger: newLedger(), trail: trail{rows: map[string][]schema.AuditEntry{}},
+		witness: newWitness(fmt.Sprintf("chaos-%s-%x", name, time.Now().UnixNano())),
+	}
+}
+
+// add adds a process, which is not started yet.
+func (s *site) add(t *testing.T, dir string, args ...string) *member {
+	t.Helper()
+	host := network + fmt.Sprint("0.", s.system)
+	m := &member{
+		site: s, name: fmt.Sprintf("%s %d", s.name, len(s.members)), dir: dir,
+		listen: rig.FreeAddress(t, network+"1."+fmt.Sprint(s.system)), peers: rig.FreeAddress(t, host), metrics: rig.FreeAddress(t, network+"2."+fmt.Sprint(s.system)),
+	}
+	m.args = slices.Concat(args, []string{"--listen", m.listen, "--system-id", fmt.Sprint(s.system), "--server-name", host,
+		"--external-listen", m.peers, "--metrics-listen", m.metrics, "--session-idle", "24h", "--session-lifetime", "24h"})
+	s.members = append(s.members, m)
+	return m
+}
+
+// open starts all processes, and makes who is talked about.
+func (s *site) open(t *testing.T) {
+	t.Helper()
+	for _, m := range s.members {
+		m.start(t)
+		t.Cleanup(func() {
+			_ = syscall.Kill(m.server.PID(), syscall.SIGCONT) // it fails only for a process that has ended
+			m.server.Kill()
+			if t.Failed() {
+				text := m.server.Log()
+				t.Logf("the log of %s ends with\n%s", m.name, text[max(0, len(text)-1500):])
+			}
+		})
+	}
+	var err error
+	s.password, err = s.members[0].server.Password()
+	rig.Must(t, err)
+	for _, m := range s.members {
+		m.over = s.witness.over(program.Connect(t, m.dir, func() string { return m.listen }))
+	}
+	s.admin = s.client(t, 0, 5)
+	s.user = s.principal(t, "user", exchanger)
+	s.stranger = s.principal(t, "stranger")
+}
+
+// exchanger is the id of the built-in role of that name.
+var exchanger = schema.HexID{7: 4}
+
+// userPassword is that of every principal that is made here.
+const userPassword = "a password of a user"
+
+func (s *site) principal(t *testing.T, name string, roles ...schema.HexID) schema.ACLRevokeRequest {
+	t.Helper()
+	p, err := s.admin.CreatePasswordPrincipal(t.Context(), schema.CreatePasswordPrincipalRequest{Name: name, Password: userPassword, RoleIDs: roles})
+	rig.Must(t, err)
+	return schema.ACLRevokeRequest{SystemID: p.Principal.SystemID, PrincipalID: p.Principal.PrincipalID}
+}
+
+// client is the administrator, at one of the processes.
+func (s *site) client(t *testing.T, at, retries int) *client.Client {
+	t.Helper()
+	return program.Client(t, s.members[at].over, "admin", s.password, retries)
+}
+
+func (m *member) start(t *testing.T) {
+	t.Helper()
+	server, err := built.Serve(m.dir, m.args...)
+	rig.Must(t, err)
+	m.server = server
+	m.life.Add(1)
+}
+
+// signal sends one to the process.
+func (m *member) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	rig.Must(t, syscall.Kill(m.server.PID(), s))
+}
+
+// ready asks the process itself.
+func (m *member) ready(ctx context.Context) bool {
+	c, err := client.New(client.Options{BaseURL: program.BaseURL, HTTPClient: &http.Client{Transport: m.over}, MaxRetries: program.Never, Timeout: 5 * time.Second})
+	if err != nil {
+		return false
+	}
+	ready, err := c.GetReadiness(ctx)
+	return err == nil && ready.Ready
+}
+
+// awaitReady waits until all processes are, once nothing disturbs them any more.
+func (s *site) awaitReady(t *testing.T) {
+	t.Helper()
+	for _, m := range s.members {
+		rig.Soon(t, m.name+" is ready again", func() bool {
+			select {
+			case <-m.server.Exited():
+				t.Fatalf("%s has ended by itself\n%s", m.name, m.server.Log())
+			default:
+			}
+			return m.ready(t.Context())
+		})
+	}
+}
+
+// federate makes two sites peers of each other, each reached through a wire.
+func federate(t *testing.T, a, b *site) {
+	t.Helper()
+	for _, s := range []*site{a, b} {
+		s.peers = tcpWire(t, network+fmt.Sprint("0.", s.system), func() []string {
+			var at []string
+			for _, m := range s.members {
+				at = append(at, m.peers)
+			}
+			return at
+		})
+	}
+	for _, pair := range [][2]*site{{a, b}, {b, a}} {
+		at, peer := pair[0], pair[1]
+		info, err := peer.admin.GetLocalTrustInfo(t.Context())
+		rig.Must(t, err)
+		chain, err := pki.ParseChain(info.Chain)
+		rig.Must(t, err)
+		_, err = at.admin.AddTrustedCA(t.Context(), schema.AddTrustedCARequest{Certificate: chain.Intermediates[0].Raw})
+		rig.Must(t, err)
+		blob := *info.TrustBlob
+		blob.Port = peer.peers.port()
+		_, err = at.admin.AddTrustedServer(t.Context(), schema.AddTrustedServerRequest{TrustBlob: blob, FriendlyName: "peer"})
+		rig.Must(t, err)
+		at.trusted = peer.system
+	}
+	a.forwards = newForwards(t, a, b)
+	b.forwards = newForwards(t, b, a)
+}
+
+// verify asks the program itself, once no process is left.
+func (s *site) verify(t *testing.T) {
+	t.Helper()
+	for _, m := range s.members {
+		if err := m.server.Stop(); err != nil {
+			t.Errorf("the end of %s: %v", m.name, err)
+		}
+		for _, sign := range []string{"panic: ", "fatal error: ", "http: panic"} {
+			if strings.Contains(m.server.Log(), sign) {
+				t.Errorf("%s says %q in its log", m.name, sign)
+			}
+		}
+	}
+	out, err := built.Run(append([]string{"audit", "verify"}, s.state...)...)
+	if err != nil || !strings.HasPrefix(out, "audit trail intact") {
+		t.Errorf("audit verify of %s: %v\n%s", s.name, err, out)
+	}
+}
+
+func hexOf(id schema.DecimalID) schema.HexID { return schema.HexID(id) }
+
+func itoa(n int) string { return strconv.Itoa(n) }

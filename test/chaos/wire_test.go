@@ -1,0 +1,141 @@
+package chaos
+
+import (
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// wire carries bytes from whoever connects to whoever serves, or does not.
+type wire struct {
+	dir      string // of the socket, where it is one
+	listener net.Listener
+	dial     func() (net.Conn, error)
+
+	cut     atomic.Bool  // nobody gets through, and who had is thrown off
+	silent  atomic.Bool  // nothing gets through, and nobody is told
+	delay   atomic.Int64 // of each piece, in nanoseconds
+	mu      sync.Mutex
+	carried map[net.Conn]bool
+}
+
+// unixWire leads to a PostgreSQL's socket.
+func unixWire(t *testing.T, dir string) *wire {
+	t.Helper()
+	const name = ".s.PGSQL.5432"
+	at, err := os.MkdirTemp("", "wire-") //nolint:usetesting // a socket's path must be short
+	rig.Must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(at) })
+	l, err := net.Listen("unix", filepath.Join(at, name))
+	rig.Must(t, err)
+	w := &wire{dir: at, listener: l, dial: func() (net.Conn, error) { return net.Dial("unix", filepath.Join(dir, name)) }}
+	w.begin(t)
+	return w
+}
+
+// tcpWire leads to the first of some addresses that answers.
+func tcpWire(t *testing.T, host string, to func() []string) *wire {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	rig.Must(t, err)
+	w := &wire{listener: l, dial: func() (c net.Conn, err error) {
+		for _, at := range to() {
+			if c, err = net.DialTimeout("tcp", at, time.Second); err == nil {
+				break
+			}
+		}
+		return c, err
+	}}
+	w.begin(t)
+	return w
+}
+
+func (w *wire) port() uint16 {
+	at, _ := w.listener.Addr().(*net.TCPAddr)
+	return uint16(at.Port)
+}
+
+func (w *wire) begin(t *testing.T) {
+	w.carried = map[net.Conn]bool{}
+	go func() {
+		for {
+			c, err := w.listener.Accept()
+			if err != nil {
+				return
+			}
+			go w.carry(c)
+		}
+	}()
+	t.Cleanup(func() {
+		_ = w.listener.Close()
+		w.throwOff()
+	})
+}
+
+// keep notes a connection that throwOff closes.
+func (w *wire) keep(c net.Conn, is bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if is {
+		w.carried[c] = true
+	} else {
+		delete(w.carried, c)
+	}
+}
+
+func (w *wire) carry(from net.Conn) {
+	defer from.Close()
+	if w.cut.Load() {
+		return
+	}
+	to, err := w.dial()
+	if err != nil {
+		return
+	}
+	defer to.Close()
+	for _, c := range []net.Conn{from, to} {
+		w.keep(c, true)
+		defer w.keep(c, false)
+	}
+	ended := make(chan struct{}, 2)
+	for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
+		go func() {
+			_, _ = io.Copy(hindered{way[1], w}, way[0])
+			ended <- struct{}{}
+		}()
+	}
+	<-ended
+}
+
+// hindered writes as the wire is at that moment.
+type hindered struct {
+	net.Conn
+	w *wire
+}
+
+func (h hindered) Write(b []byte) (int, error) {
+	for h.w.silent.Load() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	time.Sleep(time.Duration(h.w.delay.Load()))
+	if h.w.cut.Load() {
+		return 0, net.ErrClosed
+	}
+	return h.Conn.Write(b)
+}
+
+// throwOff closes every connection.
+func (w *wire) throwOff() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.carried {
+		_ = c.Close()
+	}
+}

@@ -1,0 +1,127 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// world is everything that runs.
+type world struct {
+	*run
+	sites   []*site
+	workers []*worker
+	cluster *cluster
+	done    []string // faults that were injected
+}
+
+func newWorld(t *testing.T, r *run) *world {
+	t.Helper()
+	w := &world{run: r}
+	w.sites = []*site{embedded(t, 2), replicated(t, 3, 3)}
+	federate(t, w.sites[0], w.sites[1])
+	for _, s := range w.sites {
+		w.workers = append(w.workers, s.workers(t)...)
+	}
+	w.cluster = newCluster(t, w.sites[0])
+	return w
+}
+
+// minAnswers is how many requests of a site are answered before a round's faults, and
+// how many behind them: what is broken has to be at work, and to go on by itself.
+const minAnswers = 30
+
+// round disturbs everything under load, heals it, and checks.
+func (w *world) round(t *testing.T, round int, plan []event) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*rig.Patience)
+	defer cancel()
+	kept := w.measure(t)
+	var over atomic.Bool
+	var mu sync.Mutex
+	var wrong []string
+	tell := func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		wrong = append(wrong, err.Error())
+	}
+	var group sync.WaitGroup
+	for i, one := range w.workers {
+		at := (i + round) % len(one.site.members)
+		one.at, one.client = one.site.members[at], one.members[at]
+		group.Go(func() { one.work(ctx, w.of(round, i), &over, tell) })
+	}
+	var orders []*order
+	for _, s := range w.sites {
+		o := newOrder(s)
+		orders = append(orders, o)
+		o.begin(t, ctx, &group, &over, w.of(round, 1000+int(s.system)), tell)
+	}
+	w.cluster.begin(t, ctx, &group, &over, w.of(round, 2000), tell)
+
+	start := time.Now()
+	spent := ""
+	phase := func(name string) {
+		spent += fmt.Sprintf(" %s %v", name, time.Since(start).Round(10*time.Millisecond))
+		start = time.Now()
+	}
+	w.goOn(t)
+	phase("begun")
+	w.inject(t, plan)
+	phase("broken")
+	for _, s := range w.sites {
+		s.awaitReady(t)
+	}
+	w.goOn(t)
+	phase("healed")
+	over.Store(true)
+	group.Wait()
+	phase("ended")
+	report(t, wrong)
+
+	time.Sleep(staleness) // for what one replica has been told, and is read through another
+	for _, s := range w.sites {
+		s.check(t, round)
+	}
+	w.compare(t)
+	for _, o := range orders {
+		o.check(t, round)
+	}
+	phase("read back")
+	w.cluster.check(t)
+	phase("compared")
+	kept.check(t)
+	phase("at rest")
+	t.Logf("round %d:%s", round, spent)
+}
+
+// goOn waits until each site has answered more, which shows that it works.
+func (w *world) goOn(t *testing.T) {
+	t.Helper()
+	for _, s := range w.sites {
+		before := s.witness.done.Load()
+		rig.Soon(t, s.name+" goes on", func() bool { return s.witness.done.Load() >= before+minAnswers })
+	}
+}
+
+// finish stops everything in order.
+func (w *world) finish(t *testing.T) {
+	t.Helper()
+	w.cluster.stop(t)
+	for _, s := range w.sites {
+		s.verify(t)
+		t.Logf("%s: %d requests answered, %d objects, %d audit rows", s.name, s.witness.done.Load(), len(s.ledger.names(true)), s.trail.last)
+	}
+}
+
+// event is a fault, when it comes and how long it stays.
+type event struct {
+	fault     fault
+	at, lasts time.Duration
+	draw      uint64 // of what the fault is left to choose
+}

@@ -1,0 +1,89 @@
+package controlplane
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// Lasting has the certificates of the API server outlive its process, so that it can be
+// killed and started again.
+func Lasting(t testing.TB) func(*envtest.Environment) {
+	t.Helper()
+	return func(e *envtest.Environment) { e.ControlPlane.GetAPIServer().CertDir = t.TempDir() }
+}
+
+// KillAPIServer ends the API server on a port as kill -9 does, and returns what starts it
+// again with the command line that it had. The test ends what was started.
+func KillAPIServer(t testing.TB, port string) (start func()) {
+	t.Helper()
+	pid, err := childNamed("kube-apiserver", port)
+	rig.Must(t, err)
+	line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	rig.Must(t, err)
+	args := strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")
+	rig.Must(t, syscall.Kill(pid, syscall.SIGKILL))
+	return func() {
+		t.Helper()
+		again := exec.Command(args[0], args[1:]...) // the command line that ran before
+		again.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		says := &rig.Output{}
+		again.Stdout, again.Stderr = says, says
+		rig.Must(t, again.Start())
+		ended := make(chan struct{})
+		go func() {
+			_ = again.Wait() // says that it was killed
+			close(ended)
+		}()
+		t.Cleanup(func() {
+			_ = again.Process.Kill() // it fails only for a process that has ended
+			<-ended
+			if t.Failed() {
+				t.Logf("the log of an API server that was started again ends with\n%s", says.Tail())
+			}
+		})
+	}
+}
+
+// Port is that of an address.
+func Port(host string) string { return host[strings.LastIndex(host, ":")+1:] }
+
+// childNamed finds the process that this one has started, by the name of its
+// program and something that its command line holds.
+func childNamed(name, holds string) (int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
+		if err != nil {
+			continue
+		}
+		line, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if err != nil {
+			continue
+		}
+		_, fields, _ := bytes.Cut(stat, []byte(") "))
+		parent := strings.Fields(string(fields))
+		if len(parent) > 1 && parent[1] == strconv.Itoa(os.Getpid()) &&
+			bytes.Contains(stat, []byte("("+name)) && bytes.Contains(line, []byte(holds)) {
+			return pid, nil
+		}
+	}
+	return 0, fmt.Errorf("no child of this process is named %s", name)
+}
