@@ -109,6 +109,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	}
 	alarm := newTamperAlarm(cfg)
 	store.OnTampered(alarm.raise)
+	replicator := s.replicator(store)
 	custodian, err := s.openCustodian(ctx, keeper, store)
 	if err != nil {
 		return s, err
@@ -186,6 +187,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	leaf.observe(registry)
 	care.observe(registry)
 	care.backups = s.scheduleBackups(backups, rows, registry)
+	care.replica = replicator.start(backups, rows, registry)
 	observeDatabase(registry, store)
 	s.warnOfBreakGlass(ctx, registry)
 	s.observeKey(registry)
@@ -322,7 +324,7 @@ func (s *Server) givenFiles() (*certificateFiles, error) {
 }
 
 func (s *Server) openStore(ctx context.Context) (*sqlstore.Store, error) {
-	cfg := sqlstore.Config{Dir: s.cfg.DataDir, Clock: s.cfg.Clock, Logger: s.cfg.Logger}
+	cfg := sqlstore.Config{Dir: s.cfg.DataDir, Clock: s.cfg.Clock, Logger: s.cfg.Logger, Shipped: s.cfg.ReplicateTo != ""}
 	s.database = "embedded database in " + s.cfg.DataDir
 	if s.cfg.DatabaseURL != "" {
 		cfg.Dir, cfg.URL, cfg.MaxConnections = "", s.cfg.DatabaseURL, s.cfg.DatabaseMaxConnections
