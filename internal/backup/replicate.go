@@ -66,6 +66,8 @@ type Replicator struct {
 	pending *sqlstore.Committed // of current, which could not be written yet
 	tried   time.Time           // when a base was begun last
 	discard int64               // the log is discarded when it is larger
+	foldAt  int64               // pages
+	folds   int64
 	ended   sync.WaitGroup
 	waits   time.Duration // after a failure
 	failing error
@@ -100,10 +102,7 @@ type making struct {
 
 // Run works until ctx ends, and then ships what is left.
 func (r *Replicator) Run(ctx context.Context) {
-	if r.MaxLogBytes == 0 {
-		r.MaxLogBytes = maxLogBytes
-	}
-	r.begun, r.discard = r.Maker.Clock(), foldBytes
+	r.start()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -115,6 +114,13 @@ func (r *Replicator) Run(ctx context.Context) {
 		}
 		timer.Reset(r.pause(ctx, r.Pass(ctx)))
 	}
+}
+
+func (r *Replicator) start() {
+	if r.MaxLogBytes == 0 {
+		r.MaxLogBytes = maxLogBytes
+	}
+	r.begun, r.discard, r.foldAt = r.Maker.Clock(), foldBytes, sqlstore.FoldAt
 }
 
 // end ships the last of it, where that goes at once.
@@ -143,6 +149,7 @@ func (r *Replicator) end() {
 func (r *Replicator) pause(ctx context.Context, err error) time.Duration {
 	switch {
 	case ctx.Err() != nil:
+	case err == nil && r.current == nil: // a base is being made
 	case err == nil:
 		if r.failing != nil {
 			r.Logger.Info("the database is replicated again")
@@ -209,7 +216,7 @@ func (r *Replicator) Pass(ctx context.Context) (err error) {
 // follow ships what was committed behind the base.
 func (r *Replicator) follow(ctx context.Context) error {
 	err := r.ship(ctx)
-	if err == nil && r.making == nil && r.current.at.Frames >= sqlstore.FoldAt {
+	if err == nil && r.making == nil && r.current.at.Frames >= r.foldAt {
 		err = r.fold(ctx)
 	}
 	if errors.Is(err, sqlstore.ErrLogMoved) {
@@ -387,6 +394,7 @@ func (r *Replicator) fold(ctx context.Context) error {
 	if !done {
 		return err
 	}
+	r.folds++
 	r.pending = &c
 	return errors.Join(err, r.write(ctx))
 }
