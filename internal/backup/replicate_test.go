@@ -22,6 +22,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/bucket"
 )
 
 // replica is a database that is replicated by hand, and what was written to it.
@@ -262,6 +263,29 @@ func TestALogThatIsFoldedByOthers(t *testing.T) {
 		t.Errorf("bases: %q", r.records)
 	}
 	r.holds(t)
+}
+
+// Backups and replicas go into a bucket, and come from there.
+func TestInABucket(t *testing.T) {
+	place, _ := bucket.New(t)
+	d := newDiary(t, sqlstore.Config{Dir: t.TempDir()}, place)
+	for range 5 {
+		d.passes(t, 2*time.Hour)
+	}
+	r := newReplica(t, 7, place)
+	r.passes(t)
+	for range 3 {
+		r.write(t, 20)
+		r.passes(t)
+	}
+	r.holds(t)
+	p, err := backup.OpenPlace(t.Context(), place, false)
+	rig.Must(t, err)
+	kept, err := p.Kept(t.Context(), 7)
+	rig.Must(t, errors.Join(err, p.Close()))
+	if len(kept) != 3 {
+		t.Errorf("backups that were kept: %+v", kept)
+	}
 }
 
 // Generations that are too old go, when there is one of before the bound behind them.

@@ -52,7 +52,7 @@ func (c *Config) validateBackups() error {
 		return fmt.Errorf("--backup-to: %w", err)
 	}
 	if _, err := backup.ParseRecipient(c.BackupRecipient); err != nil {
-		return fmt.Errorf("--backup-%w", err)
+		return errors.New("--backup-recipient is not a recipient of age: it begins with age1, and age-keygen -y shows it")
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func (c *Config) validateReplication() error {
 		return fmt.Errorf("--replicate-to: %w", err)
 	}
 	if _, err := backup.ParseRecipient(c.ReplicateRecipient); err != nil {
-		return fmt.Errorf("--replicate-%w", err)
+		return errors.New("--replicate-recipient is not a recipient of age: it begins with age1, and age-keygen -y shows it")
 	}
 	return nil
 }
