@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"filippo.io/age"
 	"github.com/klauspost/compress/zstd"
@@ -81,4 +82,40 @@ func Assemble(to io.Writer, recipient age.Recipient, all []Member) error {
 		return err
 	}
 	return encrypted.Close()
+}
+
+// Start is what Run does first, and End what it does last.
+func (r *Replicator) Start() {
+	r.start()
+}
+
+// FoldAt has the log folded sooner.
+func (r *Replicator) FoldAt(pages int64) { r.foldAt = pages }
+
+// End is what Run does at last.
+func (r *Replicator) End() { r.end() }
+
+// Turn is a pass, and what Run does behind it.
+func (r *Replicator) Turn(ctx context.Context) error {
+	err := r.Pass(ctx)
+	r.pause(ctx, err)
+	return err
+}
+
+// Making reports whether a base is being made.
+func (r *Replicator) Making() bool { return r.making != nil }
+
+// Current reports whether there is a base to follow.
+func (r *Replicator) Current() bool { return r.current != nil }
+
+// Folds counts how often the log was folded.
+func (r *Replicator) Folds() int64 { return r.folds }
+
+// Until is the newest moment that can be restored, as its name says it.
+func (r *Replicator) Until() time.Time { return r.current.until }
+
+// Pruned waits for what goes on beside.
+func (r *Replicator) Pruned() {
+	r.ended.Wait()
+	r.pruned = time.Time{}
 }

@@ -61,16 +61,21 @@ func (m *Maker) write(ctx context.Context, recipient string, to io.Writer, begun
 	if err := begun(); err != nil {
 		return err
 	}
+	return pack(to, reader, m.Clock(), resting(ctx, m.Clock, m.Rest), func(w *writer) error { return m.copy(ctx, snapshot, w) })
+}
+
+// pack writes members as a tar, compressed and encrypted. The end is what makes it whole.
+func pack(to io.Writer, reader age.Recipient, at time.Time, rest func() error, fill func(*writer) error) error {
 	encrypted, err := age.Encrypt(to, reader)
 	if err != nil {
-		return fmt.Errorf("encrypt the backup: %w", err)
+		return fmt.Errorf("encrypt: %w", err)
 	}
 	compressed, err := zstd.NewWriter(encrypted, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(windowSize))
 	if err != nil {
 		return err
 	}
-	w := &writer{tar: tar.NewWriter(compressed), at: m.Clock(), rest: m.rest(ctx)}
-	if err := m.copy(ctx, snapshot, w); err != nil {
+	w := &writer{tar: tar.NewWriter(compressed), at: at, rest: rest, said: sha256.New()}
+	if err := fill(w); err != nil {
 		_ = compressed.Close() // what is there is given up
 		return err
 	}
@@ -80,11 +85,12 @@ func (m *Maker) write(ctx context.Context, recipient string, to io.Writer, begun
 // maxRest bounds one rest: nobody waits for the next piece for long.
 const maxRest = 2 * time.Second
 
-// rest answers what is called behind each member.
-func (m *Maker) rest(ctx context.Context) func() error {
-	since := m.Clock()
+// resting answers what is called behind each member, and rests so many times as long as
+// was worked.
+func resting(ctx context.Context, clock func() time.Time, times int) func() error {
+	since := clock()
 	return func() error {
-		pause := min(time.Duration(m.Rest)*m.Clock().Sub(since), maxRest)
+		pause := min(time.Duration(times)*clock().Sub(since), maxRest)
 		if pause > 0 {
 			select {
 			case <-ctx.Done():
@@ -92,7 +98,7 @@ func (m *Maker) rest(ctx context.Context) func() error {
 			case <-time.After(pause):
 			}
 		}
-		since = m.Clock()
+		since = clock()
 		return nil
 	}
 }
@@ -110,16 +116,7 @@ func (m *Maker) copy(ctx context.Context, s *sqlstore.Snapshot, w *writer) error
 			return err
 		}
 	}
-	if err := w.part(journalPart, func(to io.Writer) (int64, error) {
-		var record []byte
-		for i := range s.Tail {
-			record = audit.AppendRecord(record[:0], &s.Tail[i])
-			if _, err := to.Write(record); err != nil {
-				return 0, err
-			}
-		}
-		return int64(len(s.Tail)), nil
-	}); err != nil {
+	if err := w.journal(s.Tail); err != nil {
 		return err
 	}
 	return w.describe(manifestMember, w.manifest)
@@ -130,6 +127,7 @@ type writer struct {
 	tar      *tar.Writer
 	at       time.Time
 	manifest manifest
+	said     hash.Hash // of what it says of itself, and so of all there is
 
 	rest   func() error
 	name   string
@@ -153,7 +151,23 @@ func (w *writer) describe(name string, what any) error {
 	if err != nil {
 		return err
 	}
-	return w.member(name, append(text, '\n'))
+	text = append(text, '\n')
+	_, _ = w.said.Write(text) // never fails
+	return w.member(name, text)
+}
+
+// journal writes rows of the audit trail that may be in no table.
+func (w *writer) journal(rows []keyserver.AuditEntry) error {
+	return w.part(journalPart, func(to io.Writer) (int64, error) {
+		var record []byte
+		for i := range rows {
+			record = audit.AppendRecord(record[:0], &rows[i])
+			if _, err := to.Write(record); err != nil {
+				return 0, err
+			}
+		}
+		return int64(len(rows)), nil
+	})
 }
 
 // part writes what fill writes, and notes what it was.

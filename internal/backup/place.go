@@ -173,6 +173,17 @@ func Find(ctx context.Context, from, name string) (Found, error) {
 	}}, nil
 }
 
+// NewerThan reports whether a place has a backup that was begun after a time.
+func NewerThan(ctx context.Context, from string, at time.Time) (newer bool, err error) {
+	place, err := OpenPlace(ctx, from, false)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, place.Close()) }()
+	all, err := place.Kept(ctx, 0)
+	return len(all) > 0 && all[len(all)-1].Begun.After(at), err
+}
+
 func (p Place) newest(ctx context.Context) (string, error) {
 	all, err := p.Kept(ctx, 0)
 	if err != nil {

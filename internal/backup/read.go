@@ -6,11 +6,15 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"strings"
 
 	"filippo.io/age"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 // maxIdentity bounds a file with identities.
@@ -24,6 +28,7 @@ type Reader struct {
 	tar  *tar.Reader
 	next string // the name of the member that is next, empty at the end
 	read []Part
+	said hash.Hash // of what it says of itself
 }
 
 // Open reads what a backup is of. identity is a file of age with what opens it.
@@ -32,6 +37,26 @@ func Open(from, identity io.Reader) (_ *Reader, err error) {
 	if err != nil {
 		return nil, err
 	}
+	r, err := unpack(from, identities)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			r.Close()
+		}
+	}()
+	if err := r.begin(headMember, &r.Head); err != nil {
+		return nil, err
+	}
+	if r.Head.Format != format {
+		return nil, damaged("what it is of cannot be read")
+	}
+	return r, nil
+}
+
+// unpack opens what pack has written.
+func unpack(from io.Reader, identities []age.Identity) (*Reader, error) {
 	opened, err := age.Decrypt(from, identities...)
 	var other *age.NoIdentityMatchError
 	switch {
@@ -40,40 +65,53 @@ func Open(from, identity io.Reader) (_ *Reader, err error) {
 	case err != nil:
 		return nil, errors.New("it is no backup of this program, or its beginning is damaged: it does not open as a file of age")
 	}
-	r := &Reader{}
+	r := &Reader{said: sha256.New()}
 	if r.zstd, err = zstd.NewReader(opened, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(windowSize), zstd.WithDecoderLowmem(true)); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			r.Close()
-		}
-	}()
 	r.tar = tar.NewReader(r.zstd)
 	if err := r.advance(); err != nil {
+		r.Close()
 		return nil, err
 	}
-	if r.next != headMember {
-		return nil, errors.New("it is no backup of this program: it does not begin with what it is of")
+	return r, nil
+}
+
+// begin reads the member that says of what it is.
+func (r *Reader) begin(member string, head any) error {
+	if r.next != member {
+		return errors.New("it is no backup of this program: it does not begin with what it is of")
 	}
 	// What a later program adds must not look like damage.
 	text, err := r.description()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var version struct {
 		Format int `json:"format"`
 	}
 	if err := decodeLoosely(text, &version); err != nil {
-		return nil, damaged("what it is of cannot be read")
+		return damaged("what it is of cannot be read")
 	}
 	if version.Format > format {
-		return nil, fmt.Errorf("the backup has form %d, and this program knows forms up to %d: restore it with the program that made it, or a later one", version.Format, format)
+		return fmt.Errorf("the backup has form %d, and this program knows forms up to %d: restore it with the program that made it, or a later one", version.Format, format)
 	}
-	if err := decode(text, &r.Head); err != nil || r.Head.Format != format {
-		return nil, damaged("what it is of cannot be read")
+	if err := decode(text, head); err != nil {
+		return damaged("what it is of cannot be read")
 	}
-	return r, nil
+	return nil
+}
+
+// journal reads rows of the audit trail that may be in no table.
+func (r *Reader) journal() (rows []keyserver.AuditEntry, err error) {
+	err = r.Part(journalPart, func(part io.Reader) (int64, error) {
+		text, err := io.ReadAll(io.LimitReader(part, maxJournal))
+		if err == nil {
+			rows, err = audit.ReadRecords(nil, text)
+		}
+		return int64(len(rows)), err
+	})
+	return rows, err
 }
 
 func parseIdentities(from io.Reader) ([]age.Identity, error) {
@@ -117,6 +155,7 @@ func (r *Reader) description() ([]byte, error) {
 	if len(text) > maxDescription {
 		return nil, damaged("%s is larger than any", r.next)
 	}
+	_, _ = r.said.Write(text) // never fails
 	return text, r.advance()
 }
 

@@ -128,14 +128,8 @@ func load(ctx context.Context, from *Reader, r *sqlstore.Restore) (rows int64, e
 			return rows, asDamage(err)
 		}
 	}
-	var tail []keyserver.AuditEntry
-	if err := from.Part(journalPart, func(part io.Reader) (int64, error) {
-		text, err := io.ReadAll(io.LimitReader(part, maxJournal))
-		if err == nil {
-			tail, err = audit.ReadRecords(nil, text)
-		}
-		return int64(len(tail)), err
-	}); err != nil {
+	tail, err := from.journal()
+	if err != nil {
 		return rows, err
 	}
 	if err := from.End(); err != nil {

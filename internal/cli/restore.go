@@ -23,6 +23,7 @@ import (
 type restoreBackupOptions struct {
 	databaseOptions
 	from, name, identity string
+	at                   string
 	checkpoints          []string
 	acceptLoss           bool
 }
@@ -31,10 +32,12 @@ func newRestore() *cobra.Command {
 	var o restoreBackupOptions
 	cmd := &cobra.Command{
 		Use:   "restore",
-		Short: "Make a database of a backup",
-		Long: "Make a database of a backup, in a new directory or in an empty PostgreSQL database,\n" +
-			"whichever of them the backup was made of. It replaces nothing, and what is not whole\n" +
-			"or not intact is not restored. With --checkpoint, which was noted of the key server\n" +
+		Short: "Make a database of a backup, or of a replica as it was at some time",
+		Long: "Make a database of a backup, or of what serve --replicate-to has written, in a new\n" +
+			"directory or in an empty PostgreSQL database, whichever of them it was made of. Without\n" +
+			"--at and --backup it is the newest in --from, be it a backup or a replica. A replica is\n" +
+			"put together in the directory of temporary files (TMPDIR), which needs room for the\n" +
+			"database. Restore replaces nothing, and what is not whole or not intact is not restored. With --checkpoint, which was noted of the key server\n" +
 			"before it was lost (GET /api/audit/checkpoint), it names what is missing; without one\n" +
 			"nobody knows. All sessions have ended. The trail says that it was restored.",
 		Args: noArgs,
@@ -42,7 +45,8 @@ func newRestore() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "", "backup: a file, or a directory or bucket (file:///DIRECTORY, s3://BUCKET, gs://BUCKET, azblob://CONTAINER) with backups")
-	f.StringVar(&o.name, "backup", "", "name of the backup in --from; default: the newest one there")
+	f.StringVar(&o.name, "backup", "", "name of the backup in --from, or of a replica without its number (replica-...); default: the newest there")
+	f.StringVar(&o.at, "at", "", "time (RFC 3339) up to which a replica is restored: nothing that was acknowledged later is in it")
 	f.StringVar(&o.identity, "identity", "", "file with the identity of age that opens the backup")
 	f.StringVar(&o.dataDir, "data-dir", "", "directory of the embedded database to make, which must be empty or not there")
 	f.StringVar(&o.databaseURL, "database-url", "", "URL of the PostgreSQL database to restore into, which must be empty; with --data-dir, only the key-encryption key goes there")
@@ -71,6 +75,61 @@ func (o *restoreBackupOptions) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	ctx := cmd.Context()
+	moment, err := o.moment(ctx)
+	if err != nil {
+		return err
+	}
+	options := backup.Options{
+		Target: target, Noted: noted, AcceptLoss: o.acceptLoss, Clock: time.Now, Logger: slog.New(slog.DiscardHandler),
+	}
+	if moment == nil {
+		return o.backup(ctx, cmd.OutOrStdout(), identity, options)
+	}
+	defer func() { err = errors.Join(err, moment.Close()) }()
+	options.Name = moment.Name
+	done, err := moment.Restore(ctx, identity, options)
+	if err != nil {
+		return err
+	}
+	return o.report(cmd.OutOrStdout(), moment.Name, done, false)
+}
+
+// moment looks for the replica that is to be restored, nil where it is a backup.
+func (o *restoreBackupOptions) moment(ctx context.Context) (*backup.Moment, error) {
+	var at time.Time
+	if o.at != "" {
+		var err error
+		if at, err = time.Parse(time.RFC3339, o.at); err != nil {
+			return nil, usagef("--at must be a time as in RFC 3339, for instance 2026-01-31T15:04:05Z")
+		}
+		if o.name != "" && !backup.IsGeneration(o.name) {
+			return nil, usagef("--at is for a replica (--backup replica-...), and --backup names a backup, which is of one time")
+		}
+	}
+	if o.name != "" && !backup.IsGeneration(o.name) {
+		return nil, nil //nolint:nilnil // there is nothing to look for
+	}
+	moment, err := backup.FindMoment(ctx, o.from, o.name, at)
+	if err != nil {
+		return nil, fmt.Errorf("--from: %w", err)
+	}
+	if moment == nil {
+		if o.at != "" || o.name != "" {
+			return nil, errors.New("--from: there is no replica, which serve --replicate-to writes; leave out --at to restore a backup")
+		}
+		return nil, nil //nolint:nilnil // there is no replica
+	}
+	if o.at == "" && o.name == "" {
+		newer, err := backup.NewerThan(ctx, o.from, moment.Until)
+		if err != nil || newer {
+			return nil, errors.Join(err, moment.Close())
+		}
+	}
+	return moment, nil
+}
+
+// backup restores a backup.
+func (o *restoreBackupOptions) backup(ctx context.Context, out io.Writer, identity string, options backup.Options) (err error) {
 	found, err := backup.Find(ctx, o.from, o.name)
 	if err != nil {
 		return fmt.Errorf("--from: %w", err)
@@ -87,13 +146,12 @@ func (o *restoreBackupOptions) run(cmd *cobra.Command) (err error) {
 	}
 	defer from.Close()
 	put := kekFileOf(o.dataDir, kek)
-	done, err := backup.Restore(ctx, from, backup.Options{
-		Target: target, Name: found.Name, Noted: noted, AcceptLoss: o.acceptLoss, Before: put.write, Clock: time.Now, Logger: slog.New(slog.DiscardHandler),
-	})
+	options.Name, options.Before = found.Name, put.write
+	done, err := backup.Restore(ctx, from, options)
 	if err != nil {
 		return errors.Join(fmt.Errorf("%s: %w", found.Name, err), put.remove())
 	}
-	return o.report(cmd.OutOrStdout(), found.Name, done, put.written)
+	return o.report(out, found.Name, done, put.written)
 }
 
 // report says what there is now, and what is still to do.

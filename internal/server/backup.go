@@ -52,7 +52,7 @@ func (c *Config) validateBackups() error {
 		return fmt.Errorf("--backup-to: %w", err)
 	}
 	if _, err := backup.ParseRecipient(c.BackupRecipient); err != nil {
-		return fmt.Errorf("--backup-%w", err)
+		return errors.New("--backup-recipient is not a recipient of age: it begins with age1, and age-keygen -y shows it")
 	}
 	return nil
 }
@@ -74,13 +74,18 @@ func (s *Server) scheduleBackups(maker *backup.Maker, rows *audit.Writer, regist
 		Maker: maker, Every: s.cfg.BackupEvery, Place: s.cfg.BackupTo, Keep: s.cfg.BackupKeep, Recipient: s.cfg.BackupRecipient,
 		Clock: s.cfg.Clock, Logger: s.cfg.Logger,
 		Record: func(ctx context.Context, outcome keyserver.Outcome, name string) error {
-			return rows.Write(ctx, keyserver.AuditEntry{
-				Operation: keyserver.OpMakeBackup.Key, Outcome: outcome, Kind: keyserver.InternalSession,
-				Principal: keyserver.PrincipalRef{System: s.system}, Object: keyserver.ShortRecipient(s.cfg.BackupRecipient), Filename: name,
-			})
+			return rows.Write(ctx, s.copied(outcome, s.cfg.BackupRecipient, name))
 		},
 	}
 	schedule.Observe(registry)
 	s.background(schedule.Run)
 	return schedule.Late
+}
+
+// copied is the row that says that everything was copied for a recipient.
+func (s *Server) copied(outcome keyserver.Outcome, recipient, name string) keyserver.AuditEntry {
+	return keyserver.AuditEntry{
+		Operation: keyserver.OpMakeBackup.Key, Outcome: outcome, Kind: keyserver.InternalSession,
+		Principal: keyserver.PrincipalRef{System: s.system}, Object: keyserver.ShortRecipient(recipient), Filename: name,
+	}
 }

@@ -55,6 +55,7 @@ type Config struct {
 	AuditRetention     time.Duration // 0: rows are kept for ever
 	Witnessing
 	Backups
+	Replication
 	Deployment            string
 	BootstrapPasswordFile string
 	// BootstrapServiceAccount, NAMESPACE:NAME, is of the first administrator that
@@ -134,6 +135,9 @@ func (c *Config) Validate() error {
 		return err
 	}
 	if err := c.validateBackups(); err != nil {
+		return err
+	}
+	if err := c.validateReplication(); err != nil {
 		return err
 	}
 	if err := c.validateWitnesses(); err != nil {

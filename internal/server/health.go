@@ -42,6 +42,8 @@ type health struct {
 	own   func() error // what is wrong with the own certificate and its CA
 	// backups is what is wrong with them, empty while they are made.
 	backups func() string
+	// replica is what is not replicated, empty where all is.
+	replica func() string
 
 	seen     atomic.Pointer[[]keyserver.Readiness]
 	failing  map[string]bool // by part
@@ -130,8 +132,10 @@ func (h *health) warnings() []string {
 	if w := h.store.Ahead(); w != "" {
 		all = append(all, w)
 	}
-	if w := h.backups(); w != "" {
-		all = append(all, w)
+	for _, late := range []func() string{h.backups, h.replica} {
+		if w := late(); w != "" {
+			all = append(all, w)
+		}
 	}
 	return all
 }

@@ -113,6 +113,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	}
 	alarm := newTamperAlarm(cfg)
 	store.OnTampered(alarm.raise)
+	replicator := s.replicator(store)
 	custodian, err := s.openCustodian(ctx, keeper, store)
 	if err != nil {
 		return s, err
@@ -190,6 +191,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	leaf.observe(registry)
 	care.observe(registry)
 	care.backups = s.scheduleBackups(backups, rows, registry)
+	care.replica = replicator.start(backups, rows, registry)
 	observeDatabase(registry, store)
 	clock.begin(ctx, s, rows, registry)
 	s.warnOfBreakGlass(ctx, registry)
@@ -327,7 +329,7 @@ func (s *Server) givenFiles() (*certificateFiles, error) {
 }
 
 func (s *Server) openStore(ctx context.Context) (*sqlstore.Store, error) {
-	cfg := sqlstore.Config{Dir: s.cfg.DataDir, Clock: s.cfg.Clock, Logger: s.cfg.Logger}
+	cfg := sqlstore.Config{Dir: s.cfg.DataDir, Clock: s.cfg.Clock, Logger: s.cfg.Logger, Shipped: s.cfg.ReplicateTo != ""}
 	s.database = "embedded database in " + s.cfg.DataDir
 	if s.cfg.DatabaseURL != "" {
 		cfg.Dir, cfg.URL, cfg.MaxConnections = "", s.cfg.DatabaseURL, s.cfg.DatabaseMaxConnections

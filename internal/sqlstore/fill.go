@@ -134,6 +134,10 @@ var errNoJournal = refuse(ErrUnusable,
 // recoverTrail fills the tables from the journal of a process that ended without a
 // word.
 func (d *sqlite) recoverTrail(ctx context.Context, s *Store) error {
+	if s.cfg.copied != nil {
+		_, err := d.alone(ctx, s, `UPDATE audit_journal SET open = 0`)
+		return err
+	}
 	err := d.replay(ctx, s)
 	if errors.Is(err, ErrUnusable) && s.cfg.discard != nil {
 		return d.discard(ctx, s)

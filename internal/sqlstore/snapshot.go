@@ -130,6 +130,13 @@ func (s *Store) snapshot(ctx context.Context) (_ *Snapshot, err error) {
 		}
 		c.Last += int64(len(c.Tail))
 	}
+	if s.cfg.copied != nil {
+		rows := *s.cfg.copied
+		if at := slices.IndexFunc(rows, func(row keyserver.AuditEntry) bool { return row.Seq > c.Last }); at >= 0 {
+			c.Tail = rows[at:]
+		}
+		c.Last += int64(len(c.Tail))
+	}
 	if c.Tables, err = v.tables(ctx); err != nil {
 		return nil, err
 	}

@@ -43,6 +43,11 @@ type sqlite struct {
 	away  atomic.Bool   // it was told that it is not in its place
 	// restore says that what is made has not got the name of a whole database yet.
 	restore bool
+
+	// shipped says that the log is read before it is folded into the database (Log).
+	shipped   bool
+	file      *os.File     // of the database, where that is so
+	unshipped atomic.Int64 // how often it was folded without being read
 }
 
 func (d *sqlite) path() string {
@@ -65,6 +70,13 @@ func (d *sqlite) open(ctx context.Context) (pools, error) {
 		return pools{}, errors.Join(err, p.close())
 	}
 	d.place.Needed(d.path() + "-wal")
+	if d.shipped {
+		// It stays open for as long as SQLite has the file open, whose locks would go with it.
+		if d.file, err = os.Open(d.path()); err != nil {
+			return pools{}, errors.Join(err, p.close())
+		}
+		p.held = append(p.held, d.file)
+	}
 	p.write = d.pool("rw", 1)
 	p.read = d.pool("rw", sqliteReaders)
 	return p, nil
@@ -146,7 +158,7 @@ func (d *sqlite) create(ctx context.Context) error {
 	if err := datadir.CreatePrivate(name); err != nil {
 		return refuse(ErrUnusable, "%s cannot be written: %s", d.dir, datadir.ReasonOf(err))
 	}
-	db := openSQLite(name, "rw", 1)
+	db := openSQLite(name, "rw", 1, FoldAt)
 	_, _, err := migrate(ctx, temporary, db, d.log)
 	if err := errors.Join(err, db.Close()); err != nil {
 		return fmt.Errorf("create the database: %w", err)
@@ -157,9 +169,15 @@ func (d *sqlite) create(ctx context.Context) error {
 	return datadir.Sync(d.dir)
 }
 
-func (d *sqlite) pool(mode string, size int) pool { return openSQLite(d.path(), mode, size) }
+func (d *sqlite) pool(mode string, size int) pool {
+	if d.shipped {
+		return openSQLite(d.path(), mode, size, 0)
+	}
+	return openSQLite(d.path(), mode, size, FoldAt)
+}
 
-func openSQLite(path, mode string, size int) pool {
+// openSQLite opens a file, whose log is folded into it at so many pages; 0: it is not.
+func openSQLite(path, mode string, size, foldAt int) pool {
 	settings := url.Values{
 		"mode": {mode}, // never creates
 		// Every commit reaches the disk before it returns. With WAL and NORMAL
@@ -172,7 +190,7 @@ func openSQLite(path, mode string, size int) pool {
 		"_dqs":          {"0"},
 		// A log of 16 MB before it is folded in: the pages that every commit
 		// touches are then copied, and synced, four times less often.
-		"_pragma": {"trusted_schema(0)", "secure_delete(1)", "journal_size_limit(67108864)", "cache_size(-16000)", "wal_autocheckpoint(4096)"},
+		"_pragma": {"trusted_schema(0)", "secure_delete(1)", "journal_size_limit(67108864)", "cache_size(-16000)", fmt.Sprintf("wal_autocheckpoint(%d)", foldAt)},
 	}
 	if mode == "rw" {
 		settings.Set("_journal_mode", "WAL")
@@ -353,6 +371,7 @@ func (d *sqlite) erase(ctx context.Context, s *Store) (done bool, err error) {
 	if err := d.inPlace(); err != nil {
 		return false, err
 	}
+	d.unshipped.Add(1)
 	db := d.pool("rw", 1)
 	defer func() { err = errors.Join(err, db.Close()) }()
 	var size int64

@@ -43,9 +43,14 @@ type Config struct {
 	// MaxConnections are those to PostgreSQL, all in all; default: DefaultConnections.
 	MaxConnections int
 
-	journal journal.Options // SQLite: other than the defaults only in tests
-	discard func()          // SQLite: gives up a journal that is refused, and is told so
-	restore bool            // the database has the names of one that is not whole yet
+	// Shipped, of SQLite, says that nothing but a Log folds the log into the database.
+	// Whoever sets it has to use one.
+	Shipped bool
+
+	journal journal.Options         // SQLite: other than the defaults only in tests
+	discard func()                  // SQLite: gives up a journal that is refused, and is told so
+	restore bool                    // the database has the names of one that is not whole yet
+	copied  *[]keyserver.AuditEntry // SQLite: the database is a copy, whose journal had these rows
 }
 
 func (c Config) complete() (Config, error) {
@@ -125,6 +130,12 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// OpenCopy opens the copy of an embedded database, to make a Snapshot of it. rows are
+// those that were durable in the journal beside it, of which it may have some already.
+func OpenCopy(ctx context.Context, dir string, rows []keyserver.AuditEntry) (*Store, error) {
+	return Open(ctx, Config{Dir: dir, copied: &rows})
 }
 
 // OpenReadOnly opens the database beside a process that may be serving from

@@ -86,9 +86,9 @@ func (n *named) RoundTrip(r *http.Request) (*http.Response, error) {
 	return n.over.RoundTrip(r)
 }
 
-func newHouse(t *testing.T, url string) *house {
+func newHouse(t *testing.T, url string, args ...string) *house {
 	t.Helper()
-	args := []string{"--checkpoint-interval", "200ms", "--log-level", "error"}
+	args = append([]string{"--checkpoint-interval", "200ms", "--log-level", "error"}, args...)
 	if url != "" {
 		args = append(args, "--database-url", url)
 	}

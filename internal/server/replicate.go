@@ -1,0 +1,96 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/backup"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// DefaultReplicateKeep is a day.
+const DefaultReplicateKeep = 24 * time.Hour
+
+// leastReplicateKeep bounds how often bases are made, each of which is all of the database.
+const leastReplicateKeep = time.Hour
+
+// Replication ships the log of the embedded database.
+type Replication struct {
+	ReplicateTo        string // a directory, or a URL; empty: none
+	ReplicateRecipient string // of age
+	ReplicateKeep      time.Duration
+}
+
+func (c *Config) validateReplication() error {
+	if c.ReplicateTo == "" {
+		if c.ReplicateRecipient != "" {
+			return errors.New("--replicate-recipient needs --replicate-to; give it, or leave both out")
+		}
+		return nil
+	}
+	switch {
+	case c.DatabaseURL != "":
+		return errors.New("--replicate-to is for the embedded database; PostgreSQL archives its own log (archive_mode, or what CloudNativePG, pgBackRest or Barman make of it): " +
+			"leave it out, and see docs/operations.md")
+	case c.ReplicateRecipient == "":
+		return errors.New("--replicate-to needs --replicate-recipient, a recipient of age, whose identity opens the replica")
+	case c.ReplicateKeep != 0 && c.ReplicateKeep < leastReplicateKeep:
+		return fmt.Errorf("--replicate-keep is %s; it must be at least %s, or 0 to keep everything", c.ReplicateKeep, leastReplicateKeep)
+	}
+	if err := backup.CheckPlace(c.ReplicateTo); err != nil {
+		return fmt.Errorf("--replicate-to: %w", err)
+	}
+	if _, err := backup.ParseRecipient(c.ReplicateRecipient); err != nil {
+		return errors.New("--replicate-recipient is not a recipient of age: it begins with age1, and age-keygen -y shows it")
+	}
+	return nil
+}
+
+// replicating is what ends before the database is closed and after all else has ended
+// that writes, so that it ships what was written last.
+type replicating struct {
+	server *Server
+	store  *sqlstore.Store
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+func (s *Server) replicator(store *sqlstore.Store) *replicating {
+	r := &replicating{server: s, store: store}
+	s.onClose(func(context.Context) error {
+		if r.cancel != nil {
+			r.cancel()
+			<-r.done
+		}
+		return nil
+	})
+	return r
+}
+
+// start answers what is to be said of it, empty where all is well.
+func (r *replicating) start(maker *backup.Maker, rows *audit.Writer, registry *prometheus.Registry) func() string {
+	s := r.server
+	if s.cfg.ReplicateTo == "" {
+		return func() string { return "" }
+	}
+	replicator := &backup.Replicator{
+		Store: r.store, Maker: maker, Place: s.cfg.ReplicateTo, Keep: s.cfg.ReplicateKeep, Recipient: s.cfg.ReplicateRecipient, Logger: s.cfg.Logger,
+		Record: func(ctx context.Context, outcome keyserver.Outcome, name string) error {
+			return rows.Write(ctx, s.copied(outcome, s.cfg.ReplicateRecipient, name))
+		},
+	}
+	replicator.Observe(registry)
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel, r.done = cancel, make(chan struct{})
+	go func() {
+		defer close(r.done)
+		replicator.Run(ctx)
+	}()
+	return replicator.Late
+}

@@ -1,0 +1,27 @@
+// Package bucket is an S3 server in the process of a test.
+package bucket
+
+import (
+	"net/http/httptest"
+	"net/url"
+	"testing"
+
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// New answers the URL of an empty bucket, with what opens it in the environment, also for
+// processes that the test starts; and what takes the server away.
+func New(t *testing.T) (address string, away func()) {
+	t.Helper()
+	backend := s3mem.New()
+	rig.Must(t, backend.CreateBucket("keys"))
+	server := httptest.NewServer(gofakes3.New(backend).Server())
+	t.Cleanup(server.Close)
+	t.Setenv("AWS_ACCESS_KEY_ID", "id")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	query := url.Values{"region": {"us-east-1"}, "endpoint": {server.URL}, "use_path_style": {"true"}}
+	return "s3://keys?" + query.Encode(), server.Close
+}
