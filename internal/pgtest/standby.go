@@ -3,6 +3,7 @@ package pgtest
 import (
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -31,6 +32,33 @@ func (c *Cluster) Standby(t testing.TB, name string) *Cluster {
 func (c *Cluster) Promote(t testing.TB) {
 	t.Helper()
 	c.SQL(t, "SELECT pg_promote()")
+}
+
+// Freeze stops every process of the server, as a machine does that is gone without a
+// word: connections stay, new ones are accepted, and nothing is answered.
+// It is killed when the test ends.
+func (c *Cluster) Freeze(t testing.TB) {
+	t.Helper()
+	t.Cleanup(func() {
+		if c.postmaster != nil {
+			c.Kill(t)
+		}
+	})
+	c.signal(t, syscall.SIGSTOP)
+}
+
+// Thaw lets it go on.
+func (c *Cluster) Thaw(t testing.TB) { c.signal(t, syscall.SIGCONT) }
+
+func (c *Cluster) signal(t testing.TB, s syscall.Signal) {
+	t.Helper()
+	if c.postmaster == nil {
+		t.Fatal("pgtest: the server does not run")
+	}
+	postmaster := c.postmaster.Process.Pid
+	for _, pid := range append([]int{postmaster}, children(postmaster)...) {
+		_ = syscall.Kill(pid, s) // a backend may just have ended
+	}
 }
 
 // SQL runs a statement as the superuser, in no database of a test.

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,21 +16,26 @@ func (d *postgres) follow(ctx context.Context, s *Store) (*follow.Follower, erro
 	if err != nil {
 		return nil, err
 	}
+	var silent atomic.Int64 // since when nothing is heard of the database
 	source := follow.Source{
 		State: func(ctx context.Context) (state follow.State, err error) {
-			err = s.row(ctx, `SELECT (SELECT value FROM sequences WHERE name = 'changes'), (SELECT value FROM sequences WHERE name = 'audit'), `+d.incarnation,
+			moment := d.lines.next()
+			defer func() { d.listenAgain(ctx, err, moment, &silent) }()
+			err = s.looks.row(ctx, `SELECT (SELECT value FROM sequences WHERE name = 'changes'), (SELECT value FROM sequences WHERE name = 'audit'), `+d.incarnation,
 				nil, &state.Changes, &state.Audit, &state.Incarnation)
 			return state, err
 		},
 		Reset: func(was, now follow.State) { d.moved(s, was, now) },
-		Page:  s.Changes, PageLimit: maxChangePage,
+		Page:  s.looks.Changes, PageLimit: maxChangePage,
 		Notify: s.notify, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
 	}
 	source.Listen = func(ctx context.Context) (follow.Listener, error) {
 		if d.pooled { // a transaction cannot listen
 			return poller{}, nil
 		}
-		conn, err := pgx.ConnectConfig(ctx, cfg.Copy())
+		ctx, cancel := context.WithTimeout(ctx, cfg.ConnectTimeout)
+		defer cancel()
+		conn, err := d.hosts.connect(ctx, cfg)
 		if err != nil {
 			return nil, err
 		}
@@ -39,6 +45,25 @@ func (d *postgres) follow(ctx context.Context, s *Store) (*follow.Follower, erro
 		return postgresListener{conn}, nil
 	}
 	return follow.Start(ctx, source)
+}
+
+// listenAgain is told how a look ended that began at a moment. One to which nothing came
+// has its connection closed, so that the next look has another one. Once that is answered,
+// whoever still waits on a connection from before waits in vain: the host is gone without
+// a word, or what lies between has forgotten its connections.
+func (d *postgres) listenAgain(ctx context.Context, err error, moment int64, silent *atomic.Int64) {
+	switch {
+	case err == nil:
+		since := silent.Swap(0)
+		if since == 0 {
+			return
+		}
+		if n := d.lines.cut(since); n > 0 {
+			d.log.Warn("the database answers again, and nothing comes on connections from before; they are cut", "connections", n)
+		}
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		silent.CompareAndSwap(0, moment)
+	}
 }
 
 // moved is told that the database is another one, or has gone back. Connections to what
