@@ -135,4 +135,3 @@ func (l *Line) passable(way int) bool {
 	}
 	return !l.closed
 }
-

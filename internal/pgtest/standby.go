@@ -2,6 +2,8 @@ package pgtest
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -77,4 +79,37 @@ func On(url string, servers ...*Cluster) string {
 		dirs[i] = s.dir
 	}
 	return base + "?host=" + strings.Join(dirs, ",") + "&target_session_attrs=read-write"
+}
+
+// URL is that of a database that belongs to no test.
+func (c *Cluster) URL() string { return c.url("postgres") }
+
+// Disk is a small volume of the server's own. A test is skipped where nothing can be
+// mounted: no other way fills a disk and harms nobody else.
+func (c *Cluster) Disk(t testing.TB, size int) (dir string) {
+	t.Helper()
+	dir = filepath.Join(c.dir, "disk")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	options := fmt.Sprintf("size=%d,mode=0700", size)
+	if c.as != nil {
+		options += fmt.Sprintf(",uid=%d,gid=%d", c.as.Uid, c.as.Gid)
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
+		t.Skipf("this machine does not let a test mount a small volume: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	return dir
+}
+
+// DatabaseOn makes an empty database on a volume, and answers its URL.
+func (c *Cluster) DatabaseOn(t testing.TB, disk string) string {
+	t.Helper()
+	c.SQL(t, "CREATE TABLESPACE own LOCATION '"+disk+"'")
+	url := c.Database(t)
+	_, rest, _ := strings.Cut(url, "@/")
+	name, _, _ := strings.Cut(rest, "?")
+	c.SQL(t, "ALTER DATABASE "+name+" SET TABLESPACE own")
+	return url
 }

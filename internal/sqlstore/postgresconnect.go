@@ -98,7 +98,9 @@ func (d *postgres) openReadOnly(ctx context.Context) (pools, error) {
 	return pools{read: d.pool(cfg, 2, setting)}, nil // one more, for the data keys while rows are read
 }
 
-func (d *postgres) readers() int { return d.connections - postgresWriters - postgresWaiters - postgresLookers }
+func (d *postgres) readers() int {
+	return d.connections - postgresWriters - postgresWaiters - postgresLookers
+}
 
 // pool has so many connections. Behind a pooler statements are described and not
 // prepared, and nothing is set: the next transaction may be in another session.

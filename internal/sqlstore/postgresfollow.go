@@ -20,7 +20,7 @@ func (d *postgres) follow(ctx context.Context, s *Store) (*follow.Follower, erro
 	source := follow.Source{
 		State: func(ctx context.Context) (state follow.State, err error) {
 			moment := d.lines.next()
-			defer func() { d.listenAgain(ctx, err, moment, &silent) }()
+			defer func() { d.listenAgain(ctx, s, err, moment, &silent) }()
 			err = s.looks.row(ctx, `SELECT (SELECT value FROM sequences WHERE name = 'changes'), (SELECT value FROM sequences WHERE name = 'audit'), `+d.incarnation,
 				nil, &state.Changes, &state.Audit, &state.Incarnation)
 			return state, err
@@ -51,7 +51,7 @@ func (d *postgres) follow(ctx context.Context, s *Store) (*follow.Follower, erro
 // has its connection closed, so that the next look has another one. Once that is answered,
 // whoever still waits on a connection from before waits in vain: the host is gone without
 // a word, or what lies between has forgotten its connections.
-func (d *postgres) listenAgain(ctx context.Context, err error, moment int64, silent *atomic.Int64) {
+func (d *postgres) listenAgain(ctx context.Context, s *Store, err error, moment int64, silent *atomic.Int64) {
 	switch {
 	case err == nil:
 		since := silent.Swap(0)
@@ -59,6 +59,7 @@ func (d *postgres) listenAgain(ctx context.Context, err error, moment int64, sil
 			return
 		}
 		if n := d.lines.cut(since); n > 0 {
+			d.dropIdle(s)
 			d.log.Warn("the database answers again, and nothing comes on connections from before; they are cut", "connections", n)
 		}
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -69,8 +70,7 @@ func (d *postgres) listenAgain(ctx context.Context, err error, moment int64, sil
 // moved is told that the database is another one, or has gone back. Connections to what
 // was there before are not to be used again, if that still answers.
 func (d *postgres) moved(s *Store, was, now follow.State) {
-	s.pools.read.SetMaxIdleConns(-1)
-	s.pools.read.SetMaxIdleConns(d.readers())
+	d.dropIdle(s)
 	if was.Changes <= now.Changes && was.Audit <= now.Audit {
 		d.log.Info("the database was started anew, or another one has taken over; everything is read anew", "was", was.Incarnation, "now", now.Incarnation)
 		return
@@ -78,6 +78,12 @@ func (d *postgres) moved(s *Store, was, now follow.State) {
 	s.lost.Add(1)
 	d.log.Error("the database has gone back: changes or audit rows that this process had seen are gone, acknowledged ones among them; see docs/operations.md",
 		"changes", now.Changes, "changesSeen", was.Changes, "auditRows", now.Audit, "auditRowsSeen", was.Audit, "was", was.Incarnation, "now", now.Incarnation)
+}
+
+// dropIdle closes the connections that nobody uses.
+func (d *postgres) dropIdle(s *Store) {
+	s.pools.read.SetMaxIdleConns(-1)
+	s.pools.read.SetMaxIdleConns(d.readers())
 }
 
 // postgresListener waits on a connection of its own.

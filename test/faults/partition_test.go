@@ -102,7 +102,9 @@ func (w writer) stop(t *testing.T, at *replica) {
 	close(w.end)
 	names := <-w.names
 	roles, err := at.admin.ListRoles(t.Context())
-	rig.Must(t, err)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, at.Log())
+	}
 	there := map[string]bool{}
 	for _, r := range roles.Roles {
 		there[r.Name] = true
