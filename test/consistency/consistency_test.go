@@ -256,7 +256,7 @@ func (w *world) write(ctx context.Context, h *history, id int, c *client.Client)
 			h.wrote(id, in, call, end)
 		default:
 			h.wrote(id, in, call, never)
-			sleep(ctx, betweenOld) // of what may or may not have been, the search is longest
+			sleep(ctx, 5*betweenOld) // what may or may not have been makes the search long
 		}
 		sleep(ctx, betweenOps)
 	}
