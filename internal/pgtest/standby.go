@@ -2,7 +2,10 @@ package pgtest
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -33,6 +36,33 @@ func (c *Cluster) Promote(t testing.TB) {
 	c.SQL(t, "SELECT pg_promote()")
 }
 
+// Freeze stops every process of the server, as a machine does that is gone without a
+// word: connections stay, new ones are accepted, and nothing is answered.
+// It is killed when the test ends.
+func (c *Cluster) Freeze(t testing.TB) {
+	t.Helper()
+	t.Cleanup(func() {
+		if c.postmaster != nil {
+			c.Kill(t)
+		}
+	})
+	c.signal(t, syscall.SIGSTOP)
+}
+
+// Thaw lets it go on.
+func (c *Cluster) Thaw(t testing.TB) { c.signal(t, syscall.SIGCONT) }
+
+func (c *Cluster) signal(t testing.TB, s syscall.Signal) {
+	t.Helper()
+	if c.postmaster == nil {
+		t.Fatal("pgtest: the server does not run")
+	}
+	postmaster := c.postmaster.Process.Pid
+	for _, pid := range append([]int{postmaster}, children(postmaster)...) {
+		_ = syscall.Kill(pid, s) // a backend may just have ended
+	}
+}
+
 // SQL runs a statement as the superuser, in no database of a test.
 func (c *Cluster) SQL(t testing.TB, statement string) {
 	t.Helper()
@@ -49,4 +79,37 @@ func On(url string, servers ...*Cluster) string {
 		dirs[i] = s.dir
 	}
 	return base + "?host=" + strings.Join(dirs, ",") + "&target_session_attrs=read-write"
+}
+
+// URL is that of a database that belongs to no test.
+func (c *Cluster) URL() string { return c.url("postgres") }
+
+// Disk is a small volume of the server's own. A test is skipped where nothing can be
+// mounted: no other way fills a disk and harms nobody else.
+func (c *Cluster) Disk(t testing.TB, size int) (dir string) {
+	t.Helper()
+	dir = filepath.Join(c.dir, "disk")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	options := fmt.Sprintf("size=%d,mode=0700", size)
+	if c.as != nil {
+		options += fmt.Sprintf(",uid=%d,gid=%d", c.as.Uid, c.as.Gid)
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
+		t.Skipf("this machine does not let a test mount a small volume: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	return dir
+}
+
+// DatabaseOn makes an empty database on a volume, and answers its URL.
+func (c *Cluster) DatabaseOn(t testing.TB, disk string) string {
+	t.Helper()
+	c.SQL(t, "CREATE TABLESPACE own LOCATION '"+disk+"'")
+	url := c.Database(t)
+	_, rest, _ := strings.Cut(url, "@/")
+	name, _, _ := strings.Cut(rest, "?")
+	c.SQL(t, "ALTER DATABASE "+name+" SET TABLESPACE own")
+	return url
 }

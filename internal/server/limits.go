@@ -75,7 +75,7 @@ func (l Limits) validateLimits() error {
 		}
 	}
 	if n := l.DatabaseMaxConnections; n < sqlstore.MinConnections {
-		return fmt.Errorf("--database-max-connections is %d; it must be at least %d: for writing, for the audit trail, for one migration or rotation, for the changes of other replicas, and two to read", n, sqlstore.MinConnections)
+		return fmt.Errorf("--database-max-connections is %d; it must be at least %d: for writing, for the audit trail, for one migration or rotation, two for the changes of other replicas, and two to read", n, sqlstore.MinConnections)
 	}
 	return nil
 }

@@ -114,7 +114,7 @@ func (s *Store) stands(is standing) {
 // needs.
 func (s *Store) look(ctx context.Context) error {
 	var is standing
-	err := s.row(ctx, `SELECT version, release, floor, floor_release FROM schema_floor`, nil, &is.version, &is.newest, &is.floor, &is.oldest)
+	err := s.looks.row(ctx, `SELECT version, release, floor, floor_release FROM schema_floor`, nil, &is.version, &is.newest, &is.floor, &is.oldest)
 	if err != nil {
 		return err
 	}

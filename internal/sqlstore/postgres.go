@@ -19,13 +19,15 @@ import (
 )
 
 // Connections of one process. Those that do not read are one each for Update, the
-// audit chain and a migration or the wrapping of keys, and one that listens or,
-// behind a pooler, holds the claim of the chain.
+// audit chain and a migration or the wrapping of keys, one that looks whether this
+// process is current, and one that listens or, behind a pooler, holds the claim of the
+// chain.
 const (
 	postgresWriters = 3
 	postgresWaiters = 1
+	postgresLookers = 1
 	// MinConnections are as few as a process can work with.
-	MinConnections = postgresWriters + postgresWaiters + 2
+	MinConnections = postgresWriters + postgresWaiters + postgresLookers + 2
 	// DefaultConnections are those of a process that nobody asked for others.
 	DefaultConnections = 20
 )
@@ -52,6 +54,9 @@ type postgres struct {
 	// What reach finds out.
 	pooled      bool   // a pooler stands between: no session outlives a transaction
 	incarnation string // the expression that names what runs there (incarnations)
+
+	hosts hosts
+	lines lines
 
 	// restore says that what is made has not got the name of a whole database yet.
 	restore bool
@@ -92,7 +97,7 @@ func (d *postgres) alone(ctx context.Context, s *Store, text string, args ...any
 // writable: a standby, and a server that was set so, refuse writes.
 func (d *postgres) writable(ctx context.Context, s *Store) error {
 	var refuses bool
-	err := s.row(ctx, `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean`, nil, &refuses)
+	err := s.looks.row(ctx, `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean`, nil, &refuses)
 	if err == nil && refuses {
 		return errors.New("the database is read-only")
 	}

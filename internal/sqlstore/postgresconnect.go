@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"strings"
 	"time"
@@ -55,6 +56,7 @@ func (d *postgres) config() (*pgx.ConnConfig, error) {
 	if cfg.RuntimeParams["application_name"] == "" {
 		cfg.RuntimeParams["application_name"] = "keyserver-operator"
 	}
+	cfg.DialFunc = d.lines.through(cfg.DialFunc)
 	return cfg, nil
 }
 
@@ -77,6 +79,7 @@ func (d *postgres) open(ctx context.Context) (pools, error) {
 	return pools{
 		write: d.pool(cfg, writers, ""),
 		read:  d.pool(cfg, d.readers(), ""),
+		look:  d.pool(cfg, postgresLookers, ""),
 	}, nil
 }
 
@@ -95,7 +98,9 @@ func (d *postgres) openReadOnly(ctx context.Context) (pools, error) {
 	return pools{read: d.pool(cfg, 2, setting)}, nil // one more, for the data keys while rows are read
 }
 
-func (d *postgres) readers() int { return d.connections - postgresWriters - postgresWaiters }
+func (d *postgres) readers() int {
+	return d.connections - postgresWriters - postgresWaiters - postgresLookers
+}
 
 // pool has so many connections. Behind a pooler statements are described and not
 // prepared, and nothing is set: the next transaction may be in another session.
@@ -105,10 +110,10 @@ func (d *postgres) pool(cfg *pgx.ConnConfig, size int, setting string) pool {
 		cfg.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
 	settings := d.settings(cfg, setting)
-	db := stdlib.OpenDB(*cfg, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+	db := sql.OpenDB(d.hosts.connector(cfg, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, settings)
 		return err
-	}))
+	})))
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	return db
@@ -136,7 +141,7 @@ func (d *postgres) settings(cfg *pgx.ConnConfig, more string) string {
 // reach connects once, so that a wrong URL is one sentence at start. The
 // driver's errors name host, user and database, never the password.
 func (d *postgres) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
-	conn, err := pgx.ConnectConfig(ctx, cfg.Copy())
+	conn, err := d.hosts.connect(ctx, cfg)
 	switch {
 	case errors.Is(err, pgconn.ErrStandbyConnection), errors.Is(err, pgconn.ErrReadOnlyConnection):
 		return refuse(ErrUnusable, "the database is a standby, or read-only, and takes no writes: name the primary, or all hosts: postgres://USER:PASSWORD@HOST1,HOST2/DATABASE?target_session_attrs=read-write")

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,21 +16,26 @@ func (d *postgres) follow(ctx context.Context, s *Store) (*follow.Follower, erro
 	if err != nil {
 		return nil, err
 	}
+	var silent atomic.Int64 // since when nothing is heard of the database
 	source := follow.Source{
 		State: func(ctx context.Context) (state follow.State, err error) {
-			err = s.row(ctx, `SELECT (SELECT value FROM sequences WHERE name = 'changes'), (SELECT value FROM sequences WHERE name = 'audit'), `+d.incarnation,
+			moment := d.lines.next()
+			defer func() { d.listenAgain(ctx, s, err, moment, &silent) }()
+			err = s.looks.row(ctx, `SELECT (SELECT value FROM sequences WHERE name = 'changes'), (SELECT value FROM sequences WHERE name = 'audit'), `+d.incarnation,
 				nil, &state.Changes, &state.Audit, &state.Incarnation)
 			return state, err
 		},
 		Reset: func(was, now follow.State) { d.moved(s, was, now) },
-		Page:  s.Changes, PageLimit: maxChangePage,
+		Page:  s.looks.Changes, PageLimit: maxChangePage,
 		Notify: s.notify, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
 	}
 	source.Listen = func(ctx context.Context) (follow.Listener, error) {
 		if d.pooled { // a transaction cannot listen
 			return poller{}, nil
 		}
-		conn, err := pgx.ConnectConfig(ctx, cfg.Copy())
+		ctx, cancel := context.WithTimeout(ctx, cfg.ConnectTimeout)
+		defer cancel()
+		conn, err := d.hosts.connect(ctx, cfg)
 		if err != nil {
 			return nil, err
 		}
@@ -41,11 +47,30 @@ func (d *postgres) follow(ctx context.Context, s *Store) (*follow.Follower, erro
 	return follow.Start(ctx, source)
 }
 
+// listenAgain is told how a look ended that began at a moment. One to which nothing came
+// has its connection closed, so that the next look has another one. Once that is answered,
+// whoever still waits on a connection from before waits in vain: the host is gone without
+// a word, or what lies between has forgotten its connections.
+func (d *postgres) listenAgain(ctx context.Context, s *Store, err error, moment int64, silent *atomic.Int64) {
+	switch {
+	case err == nil:
+		since := silent.Swap(0)
+		if since == 0 {
+			return
+		}
+		if n := d.lines.cut(since); n > 0 {
+			d.dropIdle(s)
+			d.log.Warn("the database answers again, and nothing comes on connections from before; they are cut", "connections", n)
+		}
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		silent.CompareAndSwap(0, moment)
+	}
+}
+
 // moved is told that the database is another one, or has gone back. Connections to what
 // was there before are not to be used again, if that still answers.
 func (d *postgres) moved(s *Store, was, now follow.State) {
-	s.pools.read.SetMaxIdleConns(-1)
-	s.pools.read.SetMaxIdleConns(d.readers())
+	d.dropIdle(s)
 	if was.Changes <= now.Changes && was.Audit <= now.Audit {
 		d.log.Info("the database was started anew, or another one has taken over; everything is read anew", "was", was.Incarnation, "now", now.Incarnation)
 		return
@@ -53,6 +78,12 @@ func (d *postgres) moved(s *Store, was, now follow.State) {
 	s.lost.Add(1)
 	d.log.Error("the database has gone back: changes or audit rows that this process had seen are gone, acknowledged ones among them; see docs/operations.md",
 		"changes", now.Changes, "changesSeen", was.Changes, "auditRows", now.Audit, "auditRowsSeen", was.Audit, "was", was.Incarnation, "now", now.Incarnation)
+}
+
+// dropIdle closes the connections that nobody uses.
+func (d *postgres) dropIdle(s *Store) {
+	s.pools.read.SetMaxIdleConns(-1)
+	s.pools.read.SetMaxIdleConns(d.readers())
 }
 
 // postgresListener waits on a connection of its own.

@@ -28,7 +28,7 @@ func (d *postgres) raise(ctx context.Context) (pools, error) {
 	}
 	p.held = append(p.held, closer(unlock))
 	if err := d.clear(ctx, p.write); err != nil {
-		return pools{}, errors.Join(err, unlock(), pools{read: p.read, write: p.write}.close())
+		return pools{}, errors.Join(err, unlock(), pools{look: p.look, read: p.read, write: p.write}.close())
 	}
 	return p, nil
 }

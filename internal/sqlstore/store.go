@@ -78,6 +78,7 @@ func (c Config) complete() (Config, error) {
 // Store is an open database. It is safe for concurrent use.
 type Store struct {
 	reads
+	looks reads // what must not wait for those who read
 
 	cfg      Config
 	dialect  dialect
@@ -162,8 +163,14 @@ func OpenReadOnly(ctx context.Context, cfg Config) (*Store, error) {
 }
 
 func newStore(cfg Config, d dialect, p pools) *Store {
+	onRead := statements{run: d.runnerOn(p.read), dialect: d, macs: &macs{}}
+	onLook := onRead
+	if p.look != nil {
+		onLook.run = d.runnerOn(p.look)
+	}
 	return &Store{
-		reads:   reads{statements{run: d.runnerOn(p.read), dialect: d, macs: &macs{}}},
+		reads:   reads{onRead},
+		looks:   reads{onLook},
 		cfg:     cfg,
 		dialect: d,
 		pools:   p,
@@ -192,8 +199,15 @@ func (s *Store) close() error {
 	return errors.Join(err, s.pools.close())
 }
 
-// Ping reports whether the database answers.
+// Ping reports whether the database answers. Where it is looked at all the time, it is not
+// asked again: strangers ask here.
 func (s *Store) Ping(ctx context.Context) error {
+	if s.follower != nil {
+		if err := s.follower.Current(ctx); err != nil {
+			return unavailable(err)
+		}
+		return nil
+	}
 	var one int
 	return s.row(ctx, `SELECT 1`, nil, &one)
 }
@@ -202,6 +216,11 @@ func (s *Store) Ping(ctx context.Context) error {
 func (s *Store) Writable(ctx context.Context) error {
 	if s.writer == nil {
 		return errors.New("the database is open for reading only")
+	}
+	if s.dialect.shared() { // others wait for the same connection
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, MaxStaleness)
+		defer cancel()
 	}
 	if err := s.dialect.writable(ctx, s); err != nil || !s.dialect.shared() {
 		return err
@@ -223,7 +242,7 @@ func (s *Store) Current(ctx context.Context) error {
 // Connections are those to the database for one use, and how often and for how long
 // somebody has waited for one.
 type Connections struct {
-	Use         string // "read" or "write"
+	Use         string // "read", "write", or "look"
 	Most, InUse int
 	Waits       int64
 	Waited      time.Duration
@@ -232,7 +251,7 @@ type Connections struct {
 // Connections answers how the connections are used.
 func (s *Store) Connections() []Connections {
 	var all []Connections
-	for use, db := range map[string]pool{"read": s.pools.read, "write": s.pools.write} {
+	for use, db := range map[string]pool{"read": s.pools.read, "write": s.pools.write, "look": s.pools.look} {
 		if db != nil {
 			now := db.Stats()
 			all = append(all, Connections{use, now.MaxOpenConnections, now.InUse, now.WaitCount, now.WaitDuration})
@@ -268,12 +287,13 @@ func (s *Store) notify(changes []keyserver.Change) {
 // they are closed.
 type pools struct {
 	write, read pool
+	look        pool // to see whether this process is current; nil where nobody else writes
 	held        []io.Closer
 }
 
 func (p pools) close() error {
 	var errs []error
-	for _, db := range []pool{p.read, p.write} { // SQLite folds its log into the database when the last writer closes
+	for _, db := range []pool{p.look, p.read, p.write} { // SQLite folds its log into the database when the last writer closes
 		if db != nil {
 			errs = append(errs, db.Close())
 		}

@@ -135,8 +135,19 @@ func (w *writer) lock(ctx context.Context) error {
 
 func (w *writer) unlock() { <-w.turn }
 
-// transact needs the lock.
+// transact needs the lock. A connection that was kept may be dead by now: what it did not
+// even begin is done on a new one.
 func (w *writer) transact(ctx context.Context, fn func(in statements) error) error {
+	kept := w.session != nil
+	err := w.attempt(ctx, fn)
+	var begin notBegunError
+	if kept && w.session == nil && errors.As(err, &begin) && ctx.Err() == nil {
+		return w.attempt(ctx, fn)
+	}
+	return err
+}
+
+func (w *writer) attempt(ctx context.Context, fn func(in statements) error) error {
 	if w.session == nil {
 		var err error
 		if w.session, err = openSession(ctx, w.dialect, w.db); err != nil {
@@ -178,13 +189,19 @@ func openSession(ctx context.Context, d dialect, db pool) (*session, error) {
 	return &session{conn: conn, dialect: d, run: d.runnerOn(conn)}, nil
 }
 
+// notBegunError says that nothing of a transaction was done.
+type notBegunError struct{ cause error }
+
+func (e notBegunError) Error() string { return e.cause.Error() }
+func (e notBegunError) Unwrap() error { return e.cause }
+
 // transact commits what fn does, or undoes it where fn, or any statement of
 // it, fails or panics.
 func (s *session) transact(ctx context.Context, fn func(in statements) error) error {
 	in := statements{run: s.run, dialect: s.dialect, failed: new(error)}
 	if _, err := in.exec(s.dialect.statementContext(ctx), s.dialect.begin()); err != nil {
 		s.rollback(ctx) // a cancelled BEGIN may have begun
-		return err
+		return notBegunError{err}
 	}
 	done := false
 	defer func() {

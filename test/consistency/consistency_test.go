@@ -38,6 +38,7 @@ type world struct {
 	owners  []*client.Client
 	users   []user
 	entries []schema.ACLRevokeRequest
+	hold    chan struct{} // the owners go on until it is closed; nil for none
 }
 
 // user asks whether he may use the keys on which he has the entries.
@@ -88,7 +89,7 @@ func TestAReplicaThatWasFrozen(t *testing.T) {
 }
 
 // replicas are two processes on one PostgreSQL; the second is shown.
-func replicas(t *testing.T, show ...func(*program.Server)) *world {
+func replicas(t testing.TB, show ...func(*program.Server)) *world {
 	t.Helper()
 	args := []string{"--database-url", pgtest.Database(t)}
 	dirs := t.TempDir()
@@ -102,7 +103,7 @@ func replicas(t *testing.T, show ...func(*program.Server)) *world {
 	return newWorld(t, first, second)
 }
 
-func serve(t *testing.T, args []string, dir string) *program.Server {
+func serve(t testing.TB, args []string, dir string) *program.Server {
 	t.Helper()
 	s, err := built.Serve(dir, args...)
 	if err != nil {
@@ -113,7 +114,7 @@ func serve(t *testing.T, args []string, dir string) *program.Server {
 }
 
 // newWorld makes the principal and the keys on the first server.
-func newWorld(t *testing.T, servers ...*program.Server) *world {
+func newWorld(t testing.TB, servers ...*program.Server) *world {
 	t.Helper()
 	w := &world{}
 	for _, s := range servers {
@@ -129,7 +130,7 @@ func newWorld(t *testing.T, servers ...*program.Server) *world {
 }
 
 // makeUser makes the principal whose entries come and go.
-func makeUser(t *testing.T, admin *client.Client) schema.ACLRevokeRequest {
+func makeUser(t testing.TB, admin *client.Client) schema.ACLRevokeRequest {
 	t.Helper()
 	p, err := admin.CreatePasswordPrincipal(t.Context(), schema.CreatePasswordPrincipalRequest{
 		Name: "user", Password: "user's password", RoleIDs: []schema.HexID{exchanger},
@@ -140,7 +141,7 @@ func makeUser(t *testing.T, admin *client.Client) schema.ACLRevokeRequest {
 	return schema.ACLRevokeRequest{SystemID: p.Principal.SystemID, PrincipalID: p.Principal.PrincipalID}
 }
 
-func mint(t *testing.T, owner *client.Client) (made []schema.HiddenLink) {
+func mint(t testing.TB, owner *client.Client) (made []schema.HiddenLink) {
 	t.Helper()
 	for range keys {
 		key, err := owner.MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
@@ -163,7 +164,7 @@ func (w *world) addEntries(who schema.ACLRevokeRequest, on []schema.HiddenLink) 
 }
 
 // addUsers lets the principal with the entries ask through a server.
-func (w *world) addUsers(t *testing.T, s *program.Server, entries []int) {
+func (w *world) addUsers(t testing.TB, s *program.Server, entries []int) {
 	t.Helper()
 	for range readers {
 		w.users = append(w.users, user{connect(t, s, "user", "user's password"), entries})
@@ -172,7 +173,7 @@ func (w *world) addUsers(t *testing.T, s *program.Server, entries []int) {
 
 // connectAdmin speaks to a server as admin, whose password the first server on
 // the database has made.
-func connectAdmin(t *testing.T, s, first *program.Server) *client.Client {
+func connectAdmin(t testing.TB, s, first *program.Server) *client.Client {
 	t.Helper()
 	password, err := first.Password()
 	if err != nil {
@@ -184,13 +185,13 @@ func connectAdmin(t *testing.T, s, first *program.Server) *client.Client {
 // exchanger is the id of the built-in role of that name.
 var exchanger = schema.HexID{7: 4}
 
-func connect(t *testing.T, s *program.Server, name, password string) *client.Client {
+func connect(t testing.TB, s *program.Server, name, password string) *client.Client {
 	t.Helper()
 	return program.Client(t, program.Connect(t, s.DataDir, func() string { return s.Address }), name, password, program.Never)
 }
 
 // check lets everybody work at once, a disturbance too, and looks for the order.
-func check(t *testing.T, w *world, staleness time.Duration, disturb func(context.Context)) {
+func check(t testing.TB, w *world, staleness time.Duration, disturb func(context.Context)) {
 	t.Helper()
 	h := newHistory(staleness)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -210,6 +211,12 @@ func check(t *testing.T, w *world, staleness time.Duration, disturb func(context
 	cancel()
 	others.Wait()
 
+	w.judge(t, h)
+}
+
+// judge looks for the order in what everybody was told.
+func (w *world) judge(t testing.TB, h *history) {
+	t.Helper()
 	t.Logf("%d operations; by client %+v", len(h.ops), h.tally)
 	if err := h.missing(len(w.owners), len(w.users)); err != nil {
 		t.Fatal("too few answers to show anything: ", err)
@@ -230,7 +237,7 @@ func check(t *testing.T, w *world, staleness time.Duration, disturb func(context
 
 // write grants and revokes at random, until there was enough to read for all.
 func (w *world) write(ctx context.Context, h *history, id int, c *client.Client) {
-	for n := 0; n < writes || h.missing(len(w.owners), len(w.users)) != nil && time.Since(h.start) < longest; n++ {
+	for n := 0; n < writes || w.held() || h.missing(len(w.owners), len(w.users)) != nil && time.Since(h.start) < longest; n++ {
 		in := input{operation(rand.IntN(2)), rand.IntN(len(w.entries))}
 		who := w.entries[in.entry]
 		call := h.now()
@@ -249,8 +256,18 @@ func (w *world) write(ctx context.Context, h *history, id int, c *client.Client)
 			h.wrote(id, in, call, end)
 		default:
 			h.wrote(id, in, call, never)
+			sleep(ctx, 5*betweenOld) // what may or may not have been makes the search long
 		}
 		sleep(ctx, betweenOps)
+	}
+}
+
+func (w *world) held() bool {
+	select {
+	case <-w.hold:
+		return false
+	default:
+		return w.hold != nil
 	}
 }
 

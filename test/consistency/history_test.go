@@ -2,6 +2,7 @@ package consistency
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -128,6 +129,21 @@ func (h *history) missing(owners, users int) error {
 		}
 	}
 	return nil
+}
+
+// heardSince answers when the first of some clients was told something after a moment,
+// and whether all of them were.
+func (h *history) heardSince(moment int64, clients ...int) (first int64, all bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	heard := map[int]bool{}
+	first = never
+	for _, op := range h.ops {
+		if op.Return > moment && op.Return != never && slices.Contains(clients, op.ClientId) {
+			heard[op.ClientId], first = true, min(first, op.Return)
+		}
+	}
+	return first, len(heard) == len(clients)
 }
 
 // verdict is bounded: the search in a right history is over fast.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,11 +35,17 @@ type replica struct {
 // replicas start so many processes on a database.
 func replicas(t *testing.T, n int, args ...string) (all []*replica) {
 	t.Helper()
+	return replicasEach(t, make([][]string, n), args...)
+}
+
+// replicasEach start a process for each list of arguments, with others that all have.
+func replicasEach(t *testing.T, each [][]string, args ...string) (all []*replica) {
+	t.Helper()
 	dirs := t.TempDir()
 	// They have the key-encryption key in common, as replicas must.
 	args = append(args, "--kek", "base64key://smGbjm71Nxd1Ig5FS0wj9SlbzAIrnolCz9bQQ6uAhl4=")
-	for i := range n {
-		s, err := built.Serve(filepath.Join(dirs, strconv.Itoa(i)), args...)
+	for i, own := range each {
+		s, err := built.Serve(filepath.Join(dirs, strconv.Itoa(i)), slices.Concat(args, own)...)
 		if err != nil {
 			t.Fatal(err)
 		}

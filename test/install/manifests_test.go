@@ -31,11 +31,13 @@ const (
 	defaultsKeyServer  = "keyserver"
 	access             = "access"
 	postgres           = "overlays/postgres"
+	postgresHA         = "overlays/postgres-ha"
 	postgresKeyServer  = "overlays/postgres/keyserver"
 	monitored          = "default and prometheus"
 	postgresMonitored  = "overlays/postgres and prometheus"
 	documented         = "the example of docs/install.md"
 	monitoringAPIGroup = "monitoring.coreos.com"
+	databaseAPIGroup   = "postgresql.cnpg.io"
 )
 
 // composed are kustomizations of a user's own.

@@ -36,6 +36,10 @@ func TestRightsFollowFromMounts(t *testing.T) {
 			"manager": {"key-server-token read-only", "kubernetes-token"},
 			"api":     {"data", "kubernetes-token", "tls read-only", "tmp"},
 		},
+		postgresHA: {
+			"manager": {"key-server-token read-only", "kubernetes-token"},
+			"api":     {"data", "database-ca read-only", "kubernetes-token", "tls read-only", "tmp"},
+		},
 	} {
 		for container, c := range containers(t, build(t, name)) {
 			var got []string

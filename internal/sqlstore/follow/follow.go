@@ -21,10 +21,11 @@ const MaxStaleness = time.Second
 // Pace of the follower. The poll is the net under notifications, which a
 // broken connection loses; a few of them fit into MaxStaleness.
 const (
-	poll        = MaxStaleness / 4
-	pageTimeout = 2 * time.Second
-	minBackoff  = 50 * time.Millisecond
-	maxBackoff  = 2 * time.Second
+	poll         = MaxStaleness / 4
+	pageTimeout  = 2 * time.Second
+	stateTimeout = MaxStaleness // what is older says nothing
+	minBackoff   = 50 * time.Millisecond
+	maxBackoff   = 2 * time.Second
 )
 
 // retryAfter is when a caller may ask again whether this process is current.
@@ -244,7 +245,8 @@ func (f *Follower) step(ctx context.Context) (more bool, err error) {
 // state looks where the database stands. If it is not the one that was followed,
 // everything is to be read anew from there.
 func (f *Follower) state(ctx context.Context) (now State, reset bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	// Whoever asked may go away; the connection must not go with him.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stateTimeout)
 	defer cancel()
 	if now, err = f.source.State(ctx); err != nil {
 		return now, false, err
@@ -295,7 +297,7 @@ func (f *Follower) Moved() error {
 // page bounds one read, so that a connection that hangs does not hold up
 // everybody who waits for the look.
 func (f *Follower) page(ctx context.Context, cursor int64) (keyserver.ChangePage, error) {
-	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pageTimeout)
 	defer cancel()
 	return f.source.Page(ctx, cursor, f.source.PageLimit)
 }

@@ -1,0 +1,137 @@
+package pgtest
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Line is a way to a server that a test may cut.
+type Line struct {
+	listener net.Listener
+	socket   string
+
+	mu     sync.Mutex
+	change *sync.Cond
+	holds  [2]bool // what goes to the server, what comes from it
+	open   map[net.Conn]struct{}
+	closed bool
+	ways   sync.WaitGroup
+}
+
+// Line answers a way to the server, and the URL of a database over it.
+func (c *Cluster) Line(t testing.TB, url string) (*Line, string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &Line{listener: listener, socket: filepath.Join(c.dir, ".s.PGSQL.5432"), open: map[net.Conn]struct{}{}}
+	l.change = sync.NewCond(&l.mu)
+	l.ways.Go(l.accept)
+	t.Cleanup(l.close)
+	base, _, _ := strings.Cut(url, "?")
+	_, database, _ := strings.Cut(base, "@/")
+	return l, fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", superuser, listener.Addr(), database)
+}
+
+// Hold swallows what goes to the server, what comes from it, or both: nobody is told that
+// a connection has ended, and new ones hear nothing. What is swallowed is sent again, as
+// TCP does, once Hold(false, false) heals the line.
+func (l *Line) Hold(questions, answers bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.holds = [2]bool{questions, answers}
+	l.change.Broadcast()
+}
+
+func (l *Line) close() {
+	l.mu.Lock()
+	l.closed = true
+	_ = l.listener.Close()
+	for c := range l.open {
+		_ = c.Close()
+	}
+	l.change.Broadcast()
+	l.mu.Unlock()
+	l.ways.Wait()
+}
+
+func (l *Line) accept() {
+	for {
+		near, err := l.listener.Accept()
+		if err != nil {
+			return
+		}
+		l.ways.Go(func() { l.join(near) })
+	}
+}
+
+// join carries one connection. It is opened to the server once a question may pass.
+func (l *Line) join(near net.Conn) {
+	defer l.forget(near)
+	if !l.keep(near) || !l.passable(0) {
+		return
+	}
+	far, err := net.DialTimeout("unix", l.socket, 10*time.Second)
+	if err != nil {
+		return
+	}
+	defer l.forget(far)
+	if !l.keep(far) {
+		return
+	}
+	var both sync.WaitGroup
+	both.Go(func() { l.carry(far, near, 0) })
+	both.Go(func() { l.carry(near, far, 1) })
+	both.Wait()
+}
+
+func (l *Line) keep(c net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open[c] = struct{}{}
+	return !l.closed
+}
+
+func (l *Line) forget(c net.Conn) {
+	_ = c.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.open, c)
+}
+
+// carry takes one way, to its end.
+func (l *Line) carry(to, from net.Conn, way int) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if !l.passable(way) {
+			return
+		}
+		if n > 0 {
+			if _, writeErr := to.Write(buffer[:n]); writeErr != nil {
+				err = writeErr
+			}
+		}
+		if err != nil { // io.EOF among them
+			_ = to.Close()
+			_ = from.Close()
+			return
+		}
+	}
+}
+
+// passable waits until something may pass, and answers false at the end.
+func (l *Line) passable(way int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.holds[way] && !l.closed {
+		l.change.Wait()
+	}
+	return !l.closed
+}

@@ -1,0 +1,203 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// metric is the line of a metric that begins so, without that.
+func metric(t *testing.T, address, begin string) string {
+	t.Helper()
+	response, err := http.Get("http://" + address + "/metrics")
+	rig.Must(t, err)
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	rig.Must(t, err)
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, begin+" "); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// TestReadersThatWait: all connections for reading wait for the database. What needs none
+// goes on, the replica stays ready, and the metric says who waits.
+func TestReadersThatWait(t *testing.T) {
+	url := pgtest.Database(t)
+	metrics := rig.FreeAddress(t, "127.0.0.1")
+	one := replicas(t, 1, "--database-url", url, "--database-max-connections", "7", "--metrics-listen", metrics)[0]
+	_, _ = load(t, []*replica{one}, 2)
+	rig.Soon(t, "a key is used", func() bool { return one.done.Load() > 0 })
+	holder := connect(t, url)
+	_, err := holder.Exec(t.Context(), `BEGIN; LOCK TABLE roles IN ACCESS EXCLUSIVE MODE`)
+	rig.Must(t, err)
+	const readers = 6 // two connections are for them
+	answered := make(chan error, readers)
+	for range readers {
+		go func() {
+			_, err := one.admin.ListRoles(t.Context())
+			answered <- err
+		}()
+	}
+	look := connect(t, url)
+	rig.Soon(t, "the connections for reading wait", func() bool {
+		var n int
+		rig.Must(t, look.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'relation' AND datname = current_database()`).Scan(&n))
+		return n >= 2
+	})
+	before := one.done.Load()
+	rig.Soon(t, "keys are used", func() bool { return one.done.Load() > before+20 })
+	if detail := notReady(t, one); detail != "" {
+		t.Errorf("ready: %s", detail)
+	}
+	if value := metric(t, metrics, `keyserver_database_connection_waits_total{use="read"}`); value == "" || value == "0" {
+		t.Errorf("the metric of those who wait is %q", value)
+	}
+	_, err = holder.Exec(t.Context(), `ROLLBACK`)
+	rig.Must(t, err)
+	for range readers {
+		if err := <-answered; err != nil && !client.IsUnavailable(err) {
+			t.Errorf("who has waited: %v", err)
+		}
+	}
+}
+
+// refusals are what a database does that lets nobody in, until it is ended.
+var refusals = map[string]func(t *testing.T, server *pgtest.Cluster, url string) (end func()){
+	"TheServerIsDown": func(t *testing.T, server *pgtest.Cluster, _ string) func() {
+		server.Kill(t)
+		return func() { server.Restart(t) }
+	},
+	"NoConnectionIsLeft": func(t *testing.T, server *pgtest.Cluster, url string) func() {
+		look := connect(t, server.URL())
+		var taken []*pgx.Conn
+		full := func() bool {
+			conn, err := pgx.Connect(t.Context(), server.URL())
+			if err == nil {
+				taken = append(taken, conn)
+				return false
+			}
+			var e *pgconn.PgError
+			if !errors.As(err, &e) || e.Code != "53300" {
+				t.Fatal(err)
+			}
+			return true
+		}
+		rig.Soon(t, "the replica has no connection, and there is none", func() bool {
+			for !full() {
+			}
+			var n int
+			rig.Must(t, look.QueryRow(t.Context(), `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = $1`,
+				strings.TrimPrefix(url[strings.Index(url, "@/"):strings.Index(url, "?")], "@/")).Scan(&n))
+			return n == 0
+		})
+		return func() {
+			for _, conn := range taken {
+				_ = conn.Close(context.Background())
+			}
+		}
+	},
+}
+
+// TestConnectionsAreRefused: nothing is acknowledged meanwhile, ready and the metric say
+// why, and it goes on by itself.
+func TestConnectionsAreRefused(t *testing.T) {
+	for name, refuse := range refusals {
+		t.Run(name, func(t *testing.T) {
+			server := pgtest.Start(t)
+			url := server.Database(t)
+			metrics := rig.FreeAddress(t, "127.0.0.1")
+			all := replicasEach(t, [][]string{{"--metrics-listen", metrics}, nil}, "--database-url", url)
+			one := all[0]
+			a := newAsker(t, all)
+			w := write(t, all[0], "role")
+			pause(t.Context(), time.Second)
+			end := refuse(t, server, url)
+			time.Sleep(1200 * time.Millisecond) // longer than an answer may be old
+			if allowed, decided := a.ask(t); allowed || decided {
+				t.Error("it decides without a database")
+			}
+			for _, part := range []string{"database", "currency", "writes"} {
+				rig.Soon(t, "it is not ready: "+part, func() bool { return strings.Contains(notReady(t, one), part) })
+			}
+			rig.Soon(t, "the metric says so", func() bool { return metric(t, metrics, `keyserver_ready{part="writes"}`) == "0" })
+			end()
+			ended := time.Now()
+			rig.Soon(t, "it decides", func() bool { _, decided := a.ask(t); return decided })
+			t.Logf("it decides %v after the end of it", time.Since(ended).Round(time.Millisecond))
+			for _, r := range all {
+				rig.Soon(t, "it is ready", func() bool { return notReady(t, r) == "" })
+			}
+			rig.Soon(t, "the metric says so", func() bool { return metric(t, metrics, `keyserver_ready{part="writes"}`) == "1" })
+			w.stop(t, all[1])
+			stopped(t, url, all...)
+		})
+	}
+}
+
+// TestAFullDiskOfTheDatabase: what is not on disk is not acknowledged, and it goes on by
+// itself when there is room.
+func TestAFullDiskOfTheDatabase(t *testing.T) {
+	server := pgtest.Start(t)
+	disk := server.Disk(t, 64<<20)
+	url := server.DatabaseOn(t, disk)
+	metrics := rig.FreeAddress(t, "127.0.0.1")
+	one := replicas(t, 1, "--database-url", url, "--metrics-listen", metrics)[0]
+	_, stopLoad := load(t, []*replica{one}, 4)
+	w := write(t, one, "role")
+	rig.Soon(t, "a key is used", func() bool { return one.done.Load() > 0 })
+	filler := filepath.Join(disk, "filler")
+	fill(t, filler)
+	rig.Soon(t, "it is not ready", func() bool { return strings.Contains(notReady(t, one), "audit") })
+	rig.Soon(t, "the metric says so", func() bool { return metric(t, metrics, `keyserver_ready{part="audit"}`) == "0" })
+	_, err := one.admin.CreateRole(t.Context(), schema.CreateRoleRequest{Name: "without room"})
+	var e *client.Error
+	if err != nil && (!errors.As(err, &e) || e.Status != http.StatusServiceUnavailable) {
+		t.Errorf("a write without room: %v", err)
+	}
+	rig.Must(t, os.Remove(filler))
+	done := one.done.Load()
+	rig.Soon(t, "keys are used again", func() bool { return one.done.Load() > done+20 })
+	rig.Soon(t, "it is ready", func() bool { return notReady(t, one) == "" })
+	stopLoad()
+	w.stop(t, one)
+	stopped(t, url, one)
+}
+
+// fill leaves no room on the disk of a file.
+func fill(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	rig.Must(t, err)
+	defer func() { _ = f.Close() }()
+	for size := 1 << 20; size > 0; {
+		_, err := f.Write(make([]byte, size))
+		switch {
+		case errors.Is(err, syscall.ENOSPC):
+			size /= 2
+		case err != nil:
+			t.Fatal(err)
+		}
+	}
+	if info, err := f.Stat(); err != nil || info.Size() == 0 {
+		t.Fatal(fmt.Sprint("nothing was filled: ", info, err))
+	}
+}
