@@ -133,6 +133,12 @@ test: ## Run every test with the race detector, a real control plane, SQLite and
 	GORACE="atexit_sleep_ms=0 $${GORACE:-}" CGO_ENABLED=1 \
 		go test -p $$(($$(nproc) + 1)) -race -vet=off $(foreach package,$(translated),-gcflags=$(package)=-race=false) -timeout 40m $(TEST_FLAGS) $(or $(PKG),./...)
 
+.PHONY: chaos
+chaos: .go ## Break a whole system at random under load, for CHAOS_TIME (60s), as CHAOS_SEED says
+	@environment=$$(hack/provide.sh ./test/chaos); eval "$$environment"; \
+	set -x; \
+	CHAOS_TIME=$${CHAOS_TIME:-60s} $(plain) go test -count=1 -v -timeout 170m -run '^TestChaos$$' ./test/chaos
+
 .PHONY: bench
 bench: .go ## Run the benchmarks, one package at a time (PKG=./..., BENCH=regexp, BENCH_FLAGS=...)
 	@environment=$$(hack/provide.sh $(or $(PKG),./...)); eval "$$environment"; \

@@ -37,9 +37,6 @@ const (
 	timeVariable = "CHAOS_TIME"
 )
 
-// defaultTime is for how long rounds begin where nobody says it.
-const defaultTime = time.Minute
-
 // run is one run of the suite: what it draws from, and how long it breaks things.
 type run struct {
 	*rand.Rand
@@ -51,17 +48,18 @@ type run struct {
 // below each failure.
 func begin(t *testing.T) *run {
 	t.Helper()
-	seed, lasts := uint64(time.Now().UnixNano()), defaultTime
-	var err error
+	text := os.Getenv(timeVariable)
+	if text == "" {
+		t.Skipf("%s is not set: make chaos runs it, with nothing beside it that takes the machine's time", timeVariable)
+	}
+	lasts, err := time.ParseDuration(text)
+	rig.Must(t, err)
+	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv(seedVariable); text != "" {
 		seed, err = strconv.ParseUint(text, 10, 64)
 		rig.Must(t, err)
 	}
-	if text := os.Getenv(timeVariable); text != "" {
-		lasts, err = time.ParseDuration(text)
-		rig.Must(t, err)
-	}
-	again := fmt.Sprintf("replay with: %s=%d %s=%s make test PKG=./test/chaos TEST_FLAGS='-v -run ^%s$'", seedVariable, seed, timeVariable, lasts, t.Name())
+	again := fmt.Sprintf("replay with: %s=%d %s=%s make chaos", seedVariable, seed, timeVariable, lasts)
 	t.Log(again)
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +18,9 @@ import (
 
 // mutantsVariable has the mutants run, which takes the better part of an hour.
 const mutantsVariable = "CHAOS_MUTANTS"
+
+// mutantTime is for how long one is looked for where nobody says it.
+const mutantTime = "2m"
 
 // mutant is a mistake that is planted in the program. The suite has to find it.
 type mutant struct {
@@ -260,7 +264,7 @@ func TestMutants(t *testing.T) {
 			rig.Must(t, err)
 			defer func() { _ = bad.Remove() }() // a leftover in the temporary directory fails no test
 			cmd := exec.CommandContext(t.Context(), suite, "-test.run", "^TestChaos$", "-test.v", "-test.timeout", "15m")
-			cmd.Env = append(os.Environ(), program.Variable+"="+bad.Path)
+			cmd.Env = append(os.Environ(), program.Variable+"="+bad.Path, timeVariable+"="+cmp.Or(os.Getenv(timeVariable), mutantTime))
 			start := time.Now()
 			said, err := cmd.CombinedOutput()
 			var failed *exec.ExitError
