@@ -35,7 +35,7 @@ import (
 // timing is that of the manager under test: quick.
 var timing = link.Timing{
 	ProbeMin: 100 * time.Millisecond, ProbeMax: 500 * time.Millisecond, LoginMax: time.Minute,
-	FeedWait: 30 * time.Second, PollEach: 300 * time.Millisecond,
+	FeedWait: 30 * time.Second, PollEach: 300 * time.Millisecond, LookEach: 200 * time.Millisecond,
 	RetryMin: 200 * time.Millisecond, RetryMax: 2 * time.Second,
 }
 

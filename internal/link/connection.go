@@ -24,6 +24,7 @@ type Timing struct {
 	LoginMax time.Duration // longest while the service does not take the credentials
 	FeedWait time.Duration // one long poll, and how often is asked what the feed does not tell
 	PollEach time.Duration // between two probes where there is no feed
+	LookEach time.Duration // between two looks whether the service is ready, while the gate is open
 	RetryMin time.Duration // first pause after a failed write of one object
 	RetryMax time.Duration // longest
 }
@@ -35,6 +36,7 @@ var DefaultTiming = Timing{
 	LoginMax: 5 * time.Minute,
 	FeedWait: 30 * time.Second,
 	PollEach: 10 * time.Second,
+	LookEach: 500 * time.Millisecond,
 	RetryMin: time.Second,
 	RetryMax: 5 * time.Minute,
 }
@@ -210,7 +212,7 @@ func (c *Connection) run(ctx context.Context) {
 		opened, err := c.open(ctx)
 		if err == nil {
 			pause, failures = c.timing.ProbeMin, 0
-			err = c.follow(opened)
+			err = c.attend(opened)
 		}
 		if ctx.Err() != nil {
 			return
@@ -258,11 +260,59 @@ func (c *Connection) open(ctx context.Context) (context.Context, error) {
 	return following, nil
 }
 
+// lookPatience is how long a service that is up may take to say whether it is ready.
+// One that was stopped, or that nobody reaches any more, says nothing at all.
+const lookPatience = 5 * time.Second
+
+// attend follows the changes of the service for as long as it says that it is ready: one
+// that cannot do its work any more may still hold a long poll open.
+func (c *Connection) attend(opened context.Context) error {
+	ctx, leave := context.WithCancelCause(opened)
+	looked := make(chan struct{})
+	go func() {
+		defer close(looked)
+		c.look(ctx, leave)
+	}()
+	err := c.follow(ctx)
+	leave(nil)
+	<-looked
+	if why := context.Cause(ctx); opened.Err() == nil && !errors.Is(why, context.Canceled) {
+		return why
+	}
+	return err
+}
+
+// look leaves with what is wrong, as soon as the service is not ready.
+func (c *Connection) look(ctx context.Context, leave context.CancelCauseFunc) {
+	for c.timing.LookEach > 0 && ctx.Err() == nil {
+		c.sleep(ctx, c.timing.LookEach)
+		if err := c.unready(ctx); err != nil {
+			leave(err)
+			return
+		}
+	}
+}
+
+// unready asks whether the service is ready, and answers why it is not. One that has no
+// such question is.
+func (c *Connection) unready(ctx context.Context) error {
+	within, cancel := context.WithTimeout(ctx, lookPatience)
+	defer cancel()
+	ready, err := c.Admin.GetReadiness(within)
+	switch {
+	case err == nil, client.IsUnsupported(err):
+		return nil
+	case ctx.Err() == nil && within.Err() != nil:
+		return NewProblem(v1alpha1.ReasonKeyServerUnavailable, "the key server has not said within %s whether it is ready", lookPatience)
+	default:
+		return c.notReady(ctx, ready, err)
+	}
+}
+
 // probe is the one thing that is sent while the gate is shut.
 func (c *Connection) probe(ctx context.Context) (string, error) {
-	ready, err := c.Admin.GetReadiness(ctx)
-	if err != nil && !client.IsUnsupported(err) {
-		return "", c.notReady(ctx, ready, err)
+	if err := c.unready(ctx); err != nil {
+		return "", err
 	}
 	v, err := c.Admin.GetVersion(ctx)
 	if err != nil {
