@@ -202,7 +202,9 @@ func (w *simWorld) say(format string, args ...any) {
 func (w *simWorld) run(t *testing.T) {
 	ctx, stop := context.WithCancel(ctrl.LoggerInto(t.Context(), logr.Discard()))
 	kube := &simCluster{w: w}
-	registry := Options{Dial: func(link.Endpoint) (link.API, error) { return &simServer{w: w}, nil }}.registry(
+	timing := link.DefaultTiming
+	timing.LookEach = 10 * time.Second
+	registry := Options{timing: &timing, Dial: func(link.Endpoint) (link.API, error) { return &simServer{w: w}, nil }}.registry(
 		managed.Cluster{Client: kube, Live: kube, Recorder: &events.FakeRecorder{}}, kube, logr.Discard())
 	if err := managed.Register(registry, roleAdapter{}); err != nil {
 		t.Fatal(err)
