@@ -345,7 +345,7 @@ func (r *Replicator) stopBase() {
 		return
 	}
 	r.making.cancel()
-	<-r.making.done
+	_ = <-r.making.done // it was given up
 	r.making = nil
 }
 

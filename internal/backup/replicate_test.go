@@ -385,7 +385,7 @@ func TestWhatIsRefusedOfAReplica(t *testing.T) {
 		"Unknown":  {"a replica that is not there", func(string) error { return nil }, []string{errNoReplica.Error()}, time.Time{}, "replica-7-20260101T000000Z-00000000"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			spoiled := *r //nolint:govet // it is only read
+			spoiled := *r
 			spoiled.place = t.TempDir()
 			rig.Must(t, os.CopyFS(spoiled.place, os.DirFS(r.place)))
 			rig.Must(t, tc.spoil(spoiled.place))

@@ -59,7 +59,7 @@ type Committed struct {
 	// Until is when this was: everything that was acknowledged before is there.
 	Until time.Time
 
-	file io.Closer
+	file *os.File
 }
 
 // Close gives up what Frames is read from.
@@ -181,7 +181,7 @@ func (l *Log) Read(ctx context.Context, after wal.Position) (Committed, error) {
 			c.From = c.Header.Start
 		}
 		if c.file != nil {
-			c.Frames = c.Header.Frames(c.file.(*os.File), c.From, c.To) //nolint:forcetypeassert // scan opened it
+			c.Frames = c.Header.Frames(c.file, c.From, c.To)
 		}
 		return c, nil
 	}
@@ -286,7 +286,7 @@ func (l *Log) Fold(ctx context.Context, after wal.Position) (c Committed, done b
 	if c.file == nil || size > maxRest {
 		return Committed{}, false, c.Close()
 	}
-	rest, err := io.ReadAll(c.Header.Frames(c.file.(*os.File), c.From, c.To)) //nolint:forcetypeassert // scan opened it
+	rest, err := io.ReadAll(c.Header.Frames(c.file, c.From, c.To))
 	if err := errors.Join(err, c.Close()); err != nil {
 		return c, false, err
 	}

@@ -8,10 +8,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
-// fault is something that breaks. Clock jumps have their place here, too, once a build
-// of the program lets a test shift its clock.
+// fault is something that breaks.
 type fault struct {
 	name string
 	// targets are what it holds while it lasts: nothing else is broken there meanwhile.
@@ -32,6 +33,7 @@ func (w *world) faults() (all []fault) {
 				add("kill "+m.name, m.killed, m.name)
 			}
 			add("freeze "+m.name, m.frozen, m.name)
+			add("set the clock of "+m.name, m.clockSet, m.name)
 			if m.wire != nil {
 				add("cut "+m.name+" off its database", m.wire.cutOff, m.name)
 				add("swallow what "+m.name+" and its database say", m.wire.swallowed, m.name)
@@ -93,6 +95,17 @@ func (m *member) killed(t *testing.T, r *rand.Rand) (heal func()) {
 func (m *member) frozen(t *testing.T, _ *rand.Rand) (heal func()) {
 	m.signal(t, syscall.SIGSTOP)
 	return func() { m.signal(t, syscall.SIGCONT) }
+}
+
+// clockSet has the machine's clock jump by as much as an hour, either way, and back.
+func (m *member) clockSet(t *testing.T, r *rand.Rand) (heal func()) {
+	set := func(ahead time.Duration) {
+		if err := program.SetClock(m.dir, ahead); err != nil {
+			t.Error(err)
+		}
+	}
+	set(upTo(r, 2*time.Hour) - time.Hour)
+	return func() { set(0) }
 }
 
 func (w *wire) cutOff(*testing.T, *rand.Rand) (heal func()) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -260,11 +261,13 @@ func TestMutants(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			text, err := m.planted()
 			rig.Must(t, err)
-			bad, err := program.BuildChanged(map[string]string{m.file: text})
+			files := maps.Clone(program.SettableClock)
+			files[m.file] = text
+			bad, err := program.BuildChanged(files)
 			rig.Must(t, err)
 			defer func() { _ = bad.Remove() }() // a leftover in the temporary directory fails no test
 			cmd := exec.CommandContext(t.Context(), suite, "-test.run", "^TestChaos$", "-test.v", "-test.timeout", "15m")
-			cmd.Env = append(os.Environ(), program.Variable+"="+bad.Path, timeVariable+"="+cmp.Or(os.Getenv(timeVariable), mutantTime))
+			cmd.Env = append(os.Environ(), programVariable+"="+bad.Path, timeVariable+"="+cmp.Or(os.Getenv(timeVariable), mutantTime))
 			start := time.Now()
 			said, err := cmd.CombinedOutput()
 			var failed *exec.ExitError

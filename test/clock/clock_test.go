@@ -27,42 +27,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// there is the program on a machine whose clock is as far ahead as a file says.
+// there is the program on a machine whose clock is as far ahead as the test says.
 var there program.Program
-
-// variable names the file.
-const variable = "CLOCK_TEST_AHEAD"
-
-const source = `package steady
-
-import (
-	"os"
-	"strings"
-	"time"
-)
-
-var began = time.Now()
-
-func wall() time.Time {
-	text, err := os.ReadFile(os.Getenv("` + variable + `"))
-	if err != nil {
-		panic(err)
-	}
-	ahead, err := time.ParseDuration(strings.TrimSpace(string(text)))
-	if err != nil {
-		panic(err)
-	}
-	return time.Now().Round(0).Add(ahead)
-}
-
-func uptime() time.Duration { return time.Since(began) }
-`
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	var err error
-	if there, err = program.BuildChanged(map[string]string{"internal/steady/machine.go": source}); err != nil {
+	if there, err = program.BuildChanged(program.SettableClock); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -72,16 +44,14 @@ func run(m *testing.M) int {
 
 // machine is a server on it.
 type machine struct {
-	dir, file string
-	args      []string
-	server    *program.Server
-	http      *http.Client
+	dir    string
+	args   []string
+	server *program.Server
+	http   *http.Client
 }
 
 func newMachine(t *testing.T, args ...string) *machine {
-	m := &machine{dir: filepath.Join(t.TempDir(), "data"), file: filepath.Join(t.TempDir(), "ahead"), args: args}
-	m.set(t, 0)
-	t.Setenv(variable, m.file)
+	m := &machine{dir: filepath.Join(t.TempDir(), "data"), args: args}
 	m.start(t)
 	t.Cleanup(func() { m.server.Kill() })
 	m.http = &http.Client{Transport: program.Connect(t, m.dir, func() string { return m.server.Address })}
@@ -95,11 +65,10 @@ func (m *machine) start(t *testing.T) {
 	m.server = server
 }
 
-// set sets the clock. It is in one piece at each moment.
+// set sets the clock.
 func (m *machine) set(t *testing.T, ahead time.Duration) {
 	t.Helper()
-	rig.Must(t, os.WriteFile(m.file+".new", []byte(ahead.String()), 0o600))
-	rig.Must(t, os.Rename(m.file+".new", m.file))
+	rig.Must(t, program.SetClock(m.dir, ahead))
 }
 
 // send answers the code and the body of an answer.
