@@ -131,7 +131,9 @@ func failover(t testing.TB, fail func(*pgtest.Cluster, testing.TB)) (took times)
 	cancel()
 	others.Wait()
 	t.Logf("after the promotion: %+v; %d roles were acknowledged", took, len(roles.acknowledged))
-	w.judge(t, h)
+	if !w.judge(t, h) { // of writes without an answer nobody knows when they took effect, or whether
+		t.Log("no order was found in time, and none excluded: this run shows nothing of the lists")
+	}
 	roles.check(t, w.owners[2])
 
 	for _, s := range servers {
