@@ -35,7 +35,7 @@ const (
 
 // TestSchedules runs SCHEDULES of them, from SCHEDULES_FROM on.
 func TestSchedules(t *testing.T) {
-	n, first := number(t, "SCHEDULES", 3000), number(t, "SCHEDULES_FROM", 1)
+	n, first := number(t, "SCHEDULES", 1000), number(t, "SCHEDULES_FROM", 1)
 	acknowledged, refused, wrong := 0, 0, 0
 	for seed := first; seed < first+n; seed++ {
 		d := schedule(t, seed)
