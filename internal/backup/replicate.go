@@ -345,7 +345,9 @@ func (r *Replicator) stopBase() {
 		return
 	}
 	r.making.cancel()
-	_ = <-r.making.done // it was given up
+	if err := <-r.making.done; err != nil {
+		r.Logger.Debug("a base was given up", "error", err)
+	}
 	r.making = nil
 }
 
