@@ -108,6 +108,7 @@ func TestChartRefuses(t *testing.T) {
 		"a setting of somebody else": {"settings: {LOG_LEVEL: debug}", "at '/settings': additional properties 'LOG_LEVEL' not allowed"},
 		"a password in the values":   {"settings: {KEYSERVER_DATABASE_URL: 'postgres://a:b@c/d'}", "settings.KEYSERVER_DATABASE_URL: a secret is no value"},
 		"a key in the values":        {"settings: {KEYSERVER_KEK: 'base64key://AAAA'}", "settings.KEYSERVER_KEK: a secret is no value"},
+		"a key in a variable":        {"api: {extraEnv: [{name: KEYSERVER_KEK, value: 'base64key://AAAA'}]}", "api.extraEnv: a secret is no value"},
 		"a duration of nothing":      {"backups: {every: daily}", "at '/backups/every': 'daily' does not match"},
 		"a sink of no kind":          {"sinks: ['http://siem.example/']", "at '/sinks/0'"},
 		"nine sinks":                 {"sinks: [" + strings.Repeat("'stdout:', ", 9) + "]", "at '/sinks': maxItems: got 9, want 8"},

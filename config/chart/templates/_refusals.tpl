@@ -6,6 +6,13 @@
 {{- fail (printf "settings.%s: a secret is no value; put it into a Secret, and name that in secrets, or in api.extraEnv with valueFrom" $name) -}}
 {{- end -}}
 {{- end -}}
+{{- range $container := list "manager" "api" -}}
+{{- range (get $.Values $container).extraEnv -}}
+{{- if and (has .name (list "KEYSERVER_DATABASE_URL" "KEYSERVER_KEK" "KEYSERVER_KEK_PREVIOUS")) (hasKey . "value") -}}
+{{- fail (printf "%s.extraEnv: a secret is no value; put %s into a Secret, and name that with valueFrom" $container .name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if and .Values.networkPolicies.create (has .Release.Namespace (list "default" "kube-system")) -}}
 {{- fail (printf "the namespace is %s, and the network policies close all of it: give --namespace keyserver-system, or another of its own" .Release.Namespace) -}}
 {{- end -}}
