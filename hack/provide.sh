@@ -35,6 +35,12 @@ for need in $needs; do
 		"$root/hack/c2sp-witness/build.sh" "$path"
 		tell KEYSERVER_C2SP_WITNESS "$path"
 		;;
+	helm)
+		path=$root/bin/test/helm
+		CGO_ENABLED=0 go build -C "$root/hack/helm" -trimpath -buildvcs=false -ldflags "-s -w" -o "$path" helm.sh/helm/v4/cmd/helm >&2 ||
+			fail "could not build the Helm of hack/helm"
+		tell KEYSERVER_HELM "$path"
+		;;
 	node) "$root/hack/node.sh" >&2 ;;
 	curl)
 		command -v curl >/dev/null ||

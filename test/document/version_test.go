@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	kustomize "sigs.k8s.io/kustomize/api/types"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/version"
 )
@@ -41,6 +42,17 @@ func TestManifestsRunThisVersion(t *testing.T) {
 				t.Errorf("%s runs %s, want %s: the tag is in config/image", installation, i[1], want)
 			}
 		}
+	}
+}
+
+// The Helm chart is part of this release, and has no number of its own.
+func TestChartIsThisVersion(t *testing.T) {
+	var chart struct{ Version, AppVersion string }
+	if err := yaml.Unmarshal([]byte(textOf(t, "config/chart/Chart.yaml")), &chart); err != nil {
+		t.Fatal(err)
+	}
+	if chart.Version != version.String() || chart.AppVersion != version.String() {
+		t.Errorf("config/chart/Chart.yaml has %+v, want %s twice", chart, version.String())
 	}
 }
 

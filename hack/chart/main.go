@@ -1,0 +1,51 @@
+// Command chart makes what of the Helm chart in config/chart is not written by hand: the
+// manifests that its templates start from, which are what kustomize builds of config, and
+// the README with the table of its values.
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+const chart = "config/chart"
+
+func main() {
+	if err := generate("."); err != nil {
+		fmt.Fprintln(os.Stderr, "chart:", err)
+		os.Exit(1)
+	}
+}
+
+// generate writes the files into a checkout.
+func generate(checkout string) error {
+	manifests, err := build(filepath.Join(checkout, "config"))
+	if err != nil {
+		return err
+	}
+	directory := filepath.Join(checkout, chart)
+	page, err := readme(directory)
+	if err != nil {
+		return err
+	}
+	into := filepath.Join(directory, "manifests")
+	// With those whose source is gone.
+	if err := errors.Join(os.RemoveAll(into), os.MkdirAll(into, 0o750)); err != nil {
+		return err
+	}
+	for name, documents := range manifests {
+		text := append([]byte("# Made from config by \"make generate\". Change it there.\n"), bytes.Join(documents, []byte("---\n"))...)
+		if err := write(filepath.Join(into, name+".yaml"), text); err != nil {
+			return err
+		}
+	}
+	return write(filepath.Join(directory, "README.md"), page)
+}
+
+// write makes a file that everybody may read, as git has them.
+func write(path string, text []byte) error {
+	return os.WriteFile(path, text, 0o644) //nolint:gosec // nothing in it is secret
+}

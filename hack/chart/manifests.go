@@ -1,0 +1,97 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/api/resource"
+	kustomize "sigs.k8s.io/kustomize/api/types"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+)
+
+// A source is a kustomization, and which of its objects go into a file of the chart.
+type source struct {
+	kustomization string
+	wanted        func(*resource.Resource) bool
+}
+
+// forms are the installations, by the name that the value "form" has for each. What they
+// share is in crds.
+var forms = map[string]string{"embedded": "default", "postgres": "overlays/postgres", "postgres-ha": "overlays/postgres-ha"}
+
+// monitored is an installation with the component that only others name.
+const monitored = "composed/monitored"
+
+// build answers the documents of each file.
+func build(config string) (map[string][][]byte, error) {
+	copied, err := os.MkdirTemp("", "chart-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(copied) }() // the system's to clear
+	// In a copy, because a kustomization only refers to what is near it.
+	if err := errors.Join(
+		os.CopyFS(copied, os.DirFS(config)),
+		os.MkdirAll(filepath.Join(copied, monitored), 0o700),
+		os.WriteFile(filepath.Join(copied, monitored, "kustomization.yaml"), []byte("resources: [../../default]\ncomponents: [../../prometheus]\n"), 0o600),
+	); err != nil {
+		return nil, err
+	}
+	plain, err := run(copied, "default")
+	if err != nil {
+		return nil, err
+	}
+	var known []string
+	for _, r := range plain {
+		known = append(known, r.CurId().String())
+	}
+	definition := func(r *resource.Resource) bool { return r.GetKind() == "CustomResourceDefinition" }
+	all := func(*resource.Resource) bool { return true }
+	sources := map[string]source{
+		"crds":               {"default", definition},
+		"volume":             {"volume", func(r *resource.Resource) bool { return r.GetKind() == "PersistentVolumeClaim" }},
+		"access":             {"access", all},
+		"monitoring":         {monitored, func(r *resource.Resource) bool { return !slices.Contains(known, r.CurId().String()) }},
+		"keyserver-embedded": {"keyserver", all},
+		"keyserver-postgres": {"overlays/postgres/keyserver", all},
+	}
+	for form, kustomization := range forms {
+		sources[form] = source{kustomization, func(r *resource.Resource) bool { return !definition(r) }}
+	}
+	manifests := map[string][][]byte{}
+	for name, from := range sources {
+		resources, err := run(copied, from.kustomization)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range resources {
+			if !from.wanted(r) {
+				continue
+			}
+			text, err := r.AsYAML()
+			if err != nil {
+				return nil, err
+			}
+			manifests[name] = append(manifests[name], text)
+		}
+		if len(manifests[name]) == 0 {
+			return nil, fmt.Errorf("config/%s has nothing for manifests/%s.yaml", from.kustomization, name)
+		}
+	}
+	return manifests, nil
+}
+
+// run is "kustomize build".
+func run(config, name string) ([]*resource.Resource, error) {
+	options := krusty.MakeDefaultOptions()
+	options.PluginConfig = kustomize.DisabledPluginConfig()
+	built, err := krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), filepath.Join(config, name))
+	if err != nil {
+		return nil, fmt.Errorf("build config/%s: %w", name, err)
+	}
+	return built.Resources(), nil
+}

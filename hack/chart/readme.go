@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/template"
+
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed README.md.tmpl
+var layout string
+
+// A value is a line of the README's table.
+type value struct {
+	Name, Default, Description string
+}
+
+// node is as much of a schema as the table needs.
+type node struct {
+	Description string
+	Properties  map[string]node
+}
+
+// readme is the chart's README, with the values of its schema and their defaults. A value
+// that only one of the two files knows is refused.
+func readme(directory string) ([]byte, error) {
+	var schema node
+	text, err := os.ReadFile(filepath.Join(directory, "values.schema.json"))
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, &schema); err != nil {
+		return nil, fmt.Errorf("values.schema.json: %w", err)
+	}
+	var defaults map[string]any
+	if text, err = os.ReadFile(filepath.Join(directory, "values.yaml")); err != nil {
+		return nil, err
+	}
+	if err := yaml.UnmarshalStrict(text, &defaults); err != nil {
+		return nil, fmt.Errorf("values.yaml: %w", err)
+	}
+	delete(schema.Properties, "global") // Helm's, and nothing of ours
+	values, err := table(nil, schema, defaults)
+	if err != nil {
+		return nil, err
+	}
+	t, err := template.New("README.md").Parse(layout)
+	if err != nil {
+		return nil, err
+	}
+	var page bytes.Buffer
+	err = t.Execute(&page, values)
+	return page.Bytes(), err
+}
+
+// table lists the values below a place of both files.
+func table(at []string, schema node, defaults map[string]any) ([]value, error) {
+	var values []value
+	for _, name := range slices.Sorted(maps.Keys(defaults)) {
+		if _, known := schema.Properties[name]; !known {
+			return nil, fmt.Errorf("values.yaml has %s, which values.schema.json does not know", strings.Join(append(at, name), "."))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
+		path := append(slices.Clone(at), name)
+		of := schema.Properties[name]
+		given, there := defaults[name]
+		switch below, isMap := given.(map[string]any); {
+		case !there:
+			return nil, fmt.Errorf("values.schema.json has %s, which values.yaml does not name", strings.Join(path, "."))
+		case len(of.Properties) > 0 && isMap:
+			more, err := table(path, of, below)
+			if err != nil {
+				return nil, err
+			}
+			values = append(values, more...)
+		case of.Description == "":
+			return nil, fmt.Errorf("values.schema.json does not describe %s", strings.Join(path, "."))
+		default:
+			shown, err := json.Marshal(given)
+			if err != nil {
+				return nil, err
+			}
+			values = append(values, value{strings.Join(path, "."), string(shown), of.Description})
+		}
+	}
+	return values, nil
+}

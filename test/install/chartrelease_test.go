@@ -1,0 +1,218 @@
+package install
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/helm"
+)
+
+// A release is the chart in a cluster of its own, where nothing of ours was before.
+type release struct {
+	t          *testing.T
+	kubeconfig string
+	kube       client.Client
+}
+
+func newRelease(t *testing.T) *release {
+	t.Helper()
+	cluster, err := controlplane.Begin()
+	rig.Must(t, err)
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	r := &release{t: t, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	rig.Must(t, os.WriteFile(r.kubeconfig, cluster.KubeConfig, 0o600))
+	r.kube, err = client.New(cluster.Config, client.Options{Scheme: controlplane.Scheme(apiextensionsv1.AddToScheme)})
+	rig.Must(t, err)
+	return r
+}
+
+func (r *release) helm(arguments ...string) error {
+	_, errOut, err := helm.Run(r.t, append(arguments, "--kubeconfig", r.kubeconfig, "--namespace", namespace)...)
+	if err != nil {
+		r.t.Logf("helm %s: %s", strings.Join(arguments, " "), errOut)
+		return &refusal{errOut}
+	}
+	return nil
+}
+
+// refusal is what Helm says.
+type refusal struct{ text string }
+
+func (r *refusal) Error() string { return r.text }
+
+func (r *release) kubectl(arguments ...string) {
+	r.t.Helper()
+	cmd := exec.Command(controlplane.Kubectl(r.t), append([]string{"--kubeconfig", r.kubeconfig}, arguments...)...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		r.t.Fatalf("kubectl %s: %v\n%s", strings.Join(arguments, " "), err, out)
+	}
+}
+
+// has fails unless each object is in the cluster, or is not.
+func (r *release) has(want bool, objects []*unstructured.Unstructured) {
+	r.t.Helper()
+	for _, o := range objects {
+		err := r.kube.Get(r.t.Context(), client.ObjectKeyFromObject(o), o.DeepCopy())
+		if err != nil && !apierrors.IsNotFound(err) {
+			r.t.Fatalf("%s: %v", describe(o), err)
+		}
+		if there := err == nil; there != want {
+			r.t.Errorf("%s: there %t, want %t", describe(o), there, want)
+		}
+	}
+}
+
+// without are the objects that others do not have.
+func without(objects, others []*unstructured.Unstructured) []*unstructured.Unstructured {
+	known := map[string]bool{}
+	for _, o := range others {
+		known[describe(o)] = true
+	}
+	var left []*unstructured.Unstructured
+	for _, o := range objects {
+		if !known[describe(o)] {
+			left = append(left, o)
+		}
+	}
+	return left
+}
+
+// ofKind are the objects of a kind.
+func ofKind(objects []*unstructured.Unstructured, kind string) []*unstructured.Unstructured {
+	var found []*unstructured.Unstructured
+	for _, o := range objects {
+		if o.GetKind() == kind {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+// The life of a release: installed, given its KeyServer, upgraded with its definitions,
+// switched from one form to the other and back, and uninstalled, which leaves what holds keys.
+func TestChartIsReleased(t *testing.T) {
+	r := newRelease(t)
+	r.kubectl("apply", "-k", filepath.Join(configDir, volume))
+	embedded, scaledOut, keyServer := build(t, defaults), build(t, postgres), build(t, defaultsKeyServer)
+	definitions := ofKind(embedded, "CustomResourceDefinition")
+
+	if err := r.helm("install", "keyserver", chartDir, "--set", "keyServer.create=true"); err == nil || !strings.Contains(err.Error(), `no matches for kind "KeyServer"`) {
+		t.Fatalf("a KeyServer before its kind: %v", err)
+	}
+	r.has(false, embedded)
+
+	rig.Must(t, r.helm("upgrade", "--install", "keyserver", earlierChart(t)))
+	r.has(true, embedded)
+	r.has(false, keyServer)
+	rig.Succeeds(t, func() error { // a kind takes a moment to be served
+		return r.helm("upgrade", "keyserver", earlierChart(t), "--reuse-values", "--set", "keyServer.create=true")
+	})
+	r.has(true, keyServer)
+
+	// What the manager has published stays, and definitions are those of the new release.
+	published := &corev1.ConfigMap{}
+	published.Namespace, published.Name = namespace, "keyserver-ca"
+	rig.Must(t, r.kube.Patch(t.Context(), published, client.RawPatch("application/merge-patch+json", []byte(`{"data":{"ca.crt":"a certificate"}}`))))
+	if got := shortNames(t, r); got != "earlier" {
+		t.Fatalf("the definition of the earlier release has the short name %q", got)
+	}
+	rig.Must(t, r.helm("upgrade", "keyserver", chartDir, "--reuse-values"))
+	if got := shortNames(t, r); got != "kskey" {
+		t.Errorf("the definition was not upgraded: %q", got)
+	}
+	rig.Must(t, r.kube.Get(t.Context(), client.ObjectKeyFromObject(published), published))
+	if published.Data["ca.crt"] != "a certificate" {
+		t.Error("an upgrade takes away what the manager has published")
+	}
+
+	rig.Must(t, r.helm("upgrade", "keyserver", chartDir, "--reuse-values", "--set", "form=postgres"))
+	r.has(true, scaledOut)
+	r.has(false, without(embedded, scaledOut))
+	rig.Must(t, r.helm("rollback", "keyserver"))
+	r.has(true, embedded)
+	r.has(false, without(scaledOut, embedded))
+
+	rig.Must(t, r.helm("uninstall", "keyserver"))
+	r.has(true, definitions)
+	r.has(true, keyServer)
+	r.has(true, build(t, volume))
+	r.has(false, without(embedded, definitions))
+}
+
+// What docs/install.md has people type, as it stands there: installed from nothing, and
+// taken over from kubectl.
+func TestChartAsDocumented(t *testing.T) {
+	blocks := underHelm(t, "sh")
+	if len(blocks) != 2 {
+		t.Fatalf("docs/install.md has %d blocks of commands under Helm, and 2 are run", len(blocks))
+	}
+	t.Run("installed", func(t *testing.T) {
+		r := newRelease(t)
+		r.shell(blocks[0])
+		r.has(true, build(t, defaults))
+		r.has(true, build(t, defaultsKeyServer))
+	})
+	t.Run("taken over", func(t *testing.T) {
+		r := newRelease(t)
+		r.kubectl("apply", "-k", filepath.Join(configDir, volume))
+		r.kubectl("apply", "-k", filepath.Join(configDir, defaults))
+		if err := r.helm("install", "keyserver", chartDir); err == nil || !strings.Contains(err.Error(), "invalid ownership metadata") {
+			t.Errorf("without being told: %v", err)
+		}
+		r.shell(blocks[1])
+		r.has(true, build(t, defaults))
+	})
+}
+
+// shell runs commands at the root of the checkout, with the kubectl and the Helm of the test.
+func (r *release) shell(commands string) {
+	r.t.Helper()
+	bin := r.t.TempDir()
+	rig.Must(r.t, os.Symlink(controlplane.Kubectl(r.t), filepath.Join(bin, "kubectl")))
+	rig.Must(r.t, os.Symlink(helm.Program(r.t), filepath.Join(bin, "helm")))
+	cmd := exec.CommandContext(r.t.Context(), "bash", "-euo", "pipefail", "-c", commands)
+	cmd.Dir = filepath.Dir(configDir)
+	cmd.Env = []string{"PATH=" + bin, "HOME=" + r.t.TempDir(), "KUBECONFIG=" + r.kubeconfig}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		r.t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// earlierChart is the chart with a definition that has another short name.
+func earlierChart(t *testing.T) string {
+	t.Helper()
+	directory := filepath.Join(t.TempDir(), "chart")
+	rig.Must(t, os.CopyFS(directory, os.DirFS(chartDir)))
+	file := filepath.Join(directory, "manifests", "crds.yaml")
+	text, err := os.ReadFile(file)
+	rig.Must(t, err)
+	changed := strings.Replace(string(text), "- kskey\n", "- earlier\n", 1)
+	if changed == string(text) {
+		t.Fatal("no definition has the short name kskey")
+	}
+	rig.Must(t, os.WriteFile(file, []byte(changed), 0o600))
+	return directory
+}
+
+// shortNames are those of the definition of Key.
+func shortNames(t *testing.T, r *release) string {
+	t.Helper()
+	definition := &apiextensionsv1.CustomResourceDefinition{}
+	rig.Must(t, r.kube.Get(t.Context(), client.ObjectKey{Name: "keys.trust.keyserver.dev"}, definition))
+	return strings.Join(definition.Spec.Names.ShortNames, " ")
+}
