@@ -184,10 +184,18 @@ func NewerThan(ctx context.Context, from string, at time.Time) (newer bool, err 
 	return len(all) > 0 && all[len(all)-1].Begun.After(at), err
 }
 
+// clockAhead is how far the clock of whoever made a backup, or a segment, may have been
+// ahead. What claims to be later was made by a wrong one, or by somebody else.
+const clockAhead = 5 * time.Minute
+
 func (p Place) newest(ctx context.Context) (string, error) {
 	all, err := p.Kept(ctx, 0)
 	if err != nil {
 		return "", err
+	}
+	limit := time.Now().Add(clockAhead)
+	for len(all) > 1 && all[len(all)-1].Begun.After(limit) { // --backup names one that is meant all the same
+		all = all[:len(all)-1]
 	}
 	if len(all) == 0 {
 		return "", errors.New("there is no backup")

@@ -33,7 +33,7 @@ type Moment struct {
 }
 
 // FindMoment looks for the newest moment in a place that is not after at; for the newest
-// of all where at is zero. name is of a generation, or empty. It answers nil where there
+// that can be where at is zero and no name is given. name is of a generation, or empty. It answers nil where there
 // is none at all.
 func FindMoment(ctx context.Context, from, name string, at time.Time) (_ *Moment, err error) {
 	if !isURL(from) {
@@ -51,6 +51,9 @@ func FindMoment(ctx context.Context, from, name string, at time.Time) (_ *Moment
 			err = errors.Join(err, place.Close())
 		}
 	}()
+	if at.IsZero() && name == "" {
+		at = time.Now().Add(clockAhead)
+	}
 	last, err := place.lastBefore(ctx, name, at)
 	if err != nil || last == nil {
 		return nil, err

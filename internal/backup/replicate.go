@@ -39,6 +39,8 @@ const (
 	maxBehindTimes = 2
 	// pruneEvery is how often it is looked for what is older than Keep.
 	pruneEvery = 10 * time.Minute
+	// thereEvery is how often it is looked whether what was written is still there.
+	thereEvery = 10 * time.Second
 	// behindAfter is how far behind it is worth a word.
 	behindAfter = time.Minute
 )
@@ -73,6 +75,7 @@ type Replicator struct {
 	failing error
 	begun   time.Time
 	pruned  time.Time
+	looked  time.Time
 
 	failures, bases, shipped atomic.Int64
 	until                    atomic.Int64 // microseconds; 0: not yet
@@ -215,6 +218,16 @@ func (r *Replicator) Pass(ctx context.Context) (err error) {
 
 // follow ships what was committed behind the base.
 func (r *Replicator) follow(ctx context.Context) error {
+	if whole, err := r.isThere(ctx); err != nil {
+		return err
+	} else if !whole {
+		r.failures.Add(1)
+		r.Logger.Error("what was written to --replicate-to is not there any more: nothing behind it can be restored, and a new base is made; "+
+			"see whether its volume is mounted and who removes what is there", "generation", r.current.name)
+		r.forget()
+		r.until.Store(0)
+		return nil
+	}
 	err := r.ship(ctx)
 	if err == nil && r.making == nil && r.current.at.Frames >= r.foldAt {
 		err = r.fold(ctx)
@@ -229,6 +242,30 @@ func (r *Replicator) follow(ctx context.Context) error {
 		r.prune(ctx)
 	}
 	return err
+}
+
+// isThere looks, now and then, whether the base and the last segment are where they were
+// written: a volume may not be mounted any more, or a rule of a bucket may remove what is old.
+func (r *Replicator) isThere(ctx context.Context) (bool, error) {
+	now := r.Maker.Clock()
+	if since := now.Sub(r.looked); since >= 0 && since < thereEvery {
+		return true, nil
+	}
+	names := []string{segment{Generation: r.current.name}.name()}
+	if g := r.current; g.number > 0 {
+		names = append(names, segment{Generation: g.name, Number: g.number, Until: g.until}.name())
+	}
+	for _, name := range names {
+		from, _, err := r.place.Get(ctx, name)
+		if err != nil || from == nil {
+			return false, err
+		}
+		if err := from.Close(); err != nil {
+			return false, err
+		}
+	}
+	r.looked = now
+	return true, nil
 }
 
 // bound keeps the log from growing for a place that does not answer.

@@ -124,7 +124,14 @@ var errNoReplica = errors.New("no replica")
 func (r *replica) holds(t *testing.T) {
 	t.Helper()
 	newest := r.moments[len(r.moments)-1]
-	for _, m := range append(slices.Clone(r.moments), moment{rows: newest.rows}) {
+	last := moment{rows: newest.rows}
+	if r.ahead > time.Hour { // what has not come yet is taken only where somebody asks for it
+		if is, err := r.restored(t, "", last.at); err == nil || !strings.Contains(err.Error(), "there is no replica of") {
+			t.Errorf("of the future: %d rows, %v", is, err)
+		}
+		last.at = time.Now().Add(r.ahead)
+	}
+	for _, m := range append(slices.Clone(r.moments), last) {
 		if is, err := r.restored(t, "", m.at); err != nil || is != m.rows {
 			t.Errorf("at %s: %d rows, not %d: %v", m.at, is, m.rows, err)
 		}
@@ -183,6 +190,37 @@ func TestEachMomentOfAReplica(t *testing.T) {
 	}
 	r.moments = []moment{r.moments[2], r.moments[5], r.moments[9]} // each takes its time
 	r.holds(t)
+}
+
+// What was written is gone: nothing behind it could be restored, so there is a new base, and
+// it is said.
+func TestAReplicaThatIsGone(t *testing.T) {
+	for name, gone := range map[string]string{"Everything": "*", "TheBase": "*-000000000.age", "TheLast": "*-000000002-*.age"} {
+		t.Run(name, func(t *testing.T) {
+			r := newReplica(t, 7, filepath.Join(t.TempDir(), "place"))
+			r.passes(t)
+			r.write(t, 100)
+			r.passes(t)
+			found, err := filepath.Glob(filepath.Join(r.place, gone))
+			rig.Must(t, err)
+			if len(found) == 0 {
+				entries, _ := os.ReadDir(r.place)
+				t.Fatalf("nothing matches among %v", entries)
+			}
+			for _, file := range found {
+				rig.Must(t, os.Remove(file))
+			}
+			r.ahead += time.Minute
+			r.write(t, 100)
+			r.passes(t)
+			if len(r.records) != 2 || strings.Count(r.log.String(), "is not there any more") != 1 {
+				t.Errorf("bases %q\n%s", r.records, r.log.String())
+			}
+			if rows, err := r.restored(t, "", time.Time{}); err != nil || rows != r.written {
+				t.Errorf("%d of %d rows, %v", rows, r.written, err)
+			}
+		})
+	}
 }
 
 // A place that is away holds nobody up. What was written meanwhile is there when it is

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -44,6 +45,7 @@ type Schedule struct {
 	begun   time.Time
 	waits   time.Duration // after a failure
 	failing error
+	strange string // the name of what was passed over last
 
 	failures   atomic.Int64
 	last, size atomic.Int64  // of the newest backup, whoever made it
@@ -157,7 +159,7 @@ func (s *Schedule) Pass(ctx context.Context) (err error) {
 
 // due looks at what there is, which other replicas may have made.
 func (s *Schedule) due(ctx context.Context) (bool, error) {
-	all, err := s.place.Kept(ctx, s.Maker.System)
+	all, err := s.kept(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -167,6 +169,29 @@ func (s *Schedule) due(ctx context.Context) (bool, error) {
 	}
 	age := s.Clock().Sub(all[len(all)-1].Begun)
 	return age >= s.Every || age < 0, nil // a clock that ran ahead does not end backups
+}
+
+// kept are the backups of this key server. What is empty is none, and what names a time
+// that has not come was made by a clock that ran ahead, or by somebody else: it is not
+// taken for the newest one, nor are others removed for it.
+func (s *Schedule) kept(ctx context.Context) ([]Kept, error) {
+	all, err := s.place.Kept(ctx, s.Maker.System)
+	if err != nil {
+		return nil, err
+	}
+	strange := ""
+	all = slices.DeleteFunc(all, func(k Kept) bool {
+		if k.Size > 0 && k.Begun.Sub(s.Clock()) <= clockAhead {
+			return false
+		}
+		strange = k.Name
+		return true
+	})
+	if strange != s.strange && strange != "" {
+		s.Logger.Warn("something in --backup-to has the name of a backup and is empty, or is of a time that has not come; it is passed over: remove it", "name", strange)
+	}
+	s.strange = strange
+	return all, nil
 }
 
 func (s *Schedule) note(all []Kept) {
@@ -179,7 +204,7 @@ func (s *Schedule) note(all []Kept) {
 
 // prune removes the oldest of the backups of this key server.
 func (s *Schedule) prune(ctx context.Context) error {
-	all, err := s.place.Kept(ctx, s.Maker.System)
+	all, err := s.kept(ctx)
 	if err != nil {
 		return err
 	}

@@ -103,6 +103,36 @@ func TestTheNewestAreKept(t *testing.T) {
 	}
 }
 
+// What names a time that has not come, or is empty, is no newest backup, and no backup is
+// removed for it.
+func TestBackupsOfTheFuture(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "backups")
+	rig.Must(t, os.Mkdir(dir, 0o700))
+	strange := []string{"keyserver-7-29990101T000000Z.age", "keyserver-7-29990102T000000Z.age", "keyserver-7-29990103T000000Z.age", "keyserver-7-20200101T000000Z.age"}
+	for i, name := range strange {
+		rig.Must(t, os.WriteFile(filepath.Join(dir, name), []byte("x")[:i%2], 0o600))
+	}
+	rig.Must(t, os.Truncate(filepath.Join(dir, strange[3]), 0))
+	d := newDiary(t, sqlstore.Config{Dir: t.TempDir()}, dir)
+	for range 3 {
+		d.passes(t, time.Hour)
+		d.passes(t, time.Minute) // none is due
+	}
+	if len(d.rows) != 3 || strings.Contains(d.log.String(), "backup removed") || strings.Count(d.log.String(), "passed over") != 1 {
+		t.Errorf("%v\n%s", d.rows, d.log.String())
+	}
+	entries, err := os.ReadDir(dir)
+	rig.Must(t, err)
+	if len(entries) != len(strange)+3 {
+		t.Error(entries)
+	}
+	r := prometheus.NewRegistry()
+	d.Observe(r)
+	if got, want := value(t, r, "keyserver_backup_last_success_timestamp_seconds"), float64(d.at.Add(-time.Minute).Unix()); got != want {
+		t.Errorf("the newest is of %v, want %v", got, want)
+	}
+}
+
 // In a bucket, and behind a process that made one before: it is due when that is an hour
 // old, whoever made it.
 func TestABucketSaysWhenTheNextIsDue(t *testing.T) {

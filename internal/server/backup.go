@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -51,10 +53,29 @@ func (c *Config) validateBackups() error {
 	if err := backup.CheckPlace(c.BackupTo); err != nil {
 		return fmt.Errorf("--backup-to: %w", err)
 	}
+	if c.within(c.BackupTo) {
+		return errors.New("--backup-to is in --data-dir, with which it would be lost; give a directory on another volume, or a bucket")
+	}
 	if _, err := backup.ParseRecipient(c.BackupRecipient); err != nil {
 		return errors.New("--backup-recipient is not a recipient of age: it begins with age1, and age-keygen -y shows it")
 	}
 	return nil
+}
+
+// within reports whether a place is in the data directory, by its name.
+func (c *Config) within(place string) bool {
+	if rest, is := strings.CutPrefix(place, "file://"); is {
+		place, _, _ = strings.Cut(rest, "?")
+	} else if strings.Contains(place, "://") {
+		return false
+	}
+	place, err := filepath.Abs(place)
+	dir, err2 := filepath.Abs(c.DataDir)
+	if err != nil || err2 != nil {
+		return false
+	}
+	relative, err := filepath.Rel(dir, place)
+	return err == nil && filepath.IsLocal(relative)
 }
 
 func (s *Server) backups(store *sqlstore.Store, custodian *custody.Custodian) *backup.Maker {

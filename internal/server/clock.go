@@ -41,6 +41,11 @@ func (s *Server) watchClock(ctx context.Context, store *sqlstore.Store) (*clockW
 	if err != nil || at.IsZero() {
 		return w, err
 	}
+	if ahead := at.Sub(w.clock.Now()); !store.Shared() && ahead > steady.MostAhead {
+		w.logger.Error("the newest row of the audit trail is more than a day later than the machine's clock, which is believed: "+
+			"sessions that had ended may live again, end them; see docs/operations.md", "row", at, "ahead", ahead.String())
+		w.note(steady.Step{By: -ahead})
+	}
 	if step, moved := w.clock.Begin(at, !store.Shared()); moved {
 		w.logger.Warn("the machine's clock does not agree with the database; this process goes by the database: see docs/operations.md",
 			"ahead", step.Away.String(), "database", at)

@@ -103,7 +103,7 @@ func TestReadinessNamesTheKey(t *testing.T) {
 	now := time.Now()
 	h := &health{
 		cfg:   Config{DatabaseURL: "postgres://db", Clock: func() time.Time { return now }, Logger: slog.New(slog.NewTextHandler(&log, nil))},
-		store: store, key: behind, backups: func() string { return "" },
+		store: store, key: behind, backups: func() string { return "" }, replica: func() string { return "" },
 	}
 	look := func(reason string, warnings int, want string) {
 		t.Helper()

@@ -46,6 +46,9 @@ func (c *Config) validateReplication() error {
 	if err := backup.CheckPlace(c.ReplicateTo); err != nil {
 		return fmt.Errorf("--replicate-to: %w", err)
 	}
+	if c.within(c.ReplicateTo) {
+		return errors.New("--replicate-to is in --data-dir, with which it would be lost; give a directory on another volume, or a bucket")
+	}
 	if _, err := backup.ParseRecipient(c.ReplicateRecipient); err != nil {
 		return errors.New("--replicate-recipient is not a recipient of age: it begins with age1, and age-keygen -y shows it")
 	}

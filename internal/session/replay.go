@@ -169,11 +169,11 @@ func (m *proofMemory) resume(ctx context.Context, now time.Time) error {
 	if m.resumed {
 		return nil
 	}
-	used, all, err := m.store.ResumeProofs(ctx, now)
+	used, since, all, err := m.store.ResumeProofs(ctx, now)
 	if err != nil {
 		return err
 	}
-	if !all {
+	if m.floor = since; !all {
 		m.floor = m.start
 	}
 	m.mu.Lock()
@@ -201,7 +201,7 @@ func (m *proofMemory) conclude(ctx context.Context) error {
 			left = append(left, sqlstore.UsedProof{Digest: p.digest, Until: time.Unix(second, 0)})
 		}
 	}
-	return m.store.ConcludeProofs(ctx, left)
+	return m.store.ConcludeProofs(ctx, left, m.floor)
 }
 
 // prune removes from the database what no replica needs any more.

@@ -72,7 +72,7 @@ func TestProofsAreRememberedAsLongAsTheyPass(t *testing.T) {
 		if err := m.prune(t.Context(), end.Add(replicaSkew)); err != nil {
 			t.Error(err)
 		}
-		if left, _, err := s.ResumeProofs(t.Context(), time.Time{}); err != nil || len(left) != 0 {
+		if left, _, _, err := s.ResumeProofs(t.Context(), time.Time{}); err != nil || len(left) != 0 {
 			t.Errorf("the database keeps %v, %v", left, err)
 		}
 	})
@@ -151,6 +151,8 @@ func TestACrashRevivesNoProof(t *testing.T) {
 		stopped.try(t, "new", epoch.Add(11*time.Second), epoch.Add(12*time.Second), fault.ProofReplayed)
 		stopped.try(t, "future", epoch.Add(30*time.Second), epoch.Add(12*time.Second), fault.ProofReplayed)
 		stopped.try(t, "older than the start", epoch.Add(11*time.Second), epoch.Add(12*time.Second), "")
+		// The one that crashed had accepted it, of which nobody after it knows.
+		stopped.try(t, "plain", epoch.Add(9*time.Second), epoch.Add(12*time.Second), again)
 	})
 }
 

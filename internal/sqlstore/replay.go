@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 )
 
@@ -13,7 +14,8 @@ type UsedProof struct {
 }
 
 // proofsOpen is the setting that a process leaves while it remembers proofs
-// that the database does not.
+// that the database does not. One that ended in order leaves the time before which
+// others may have been used, where there is such a time.
 const proofsOpen = "proofMemory"
 
 // Shared reports whether other processes may work on the same database.
@@ -28,20 +30,23 @@ func (s *Store) UseProof(ctx context.Context, p UsedProof) (bool, error) {
 }
 
 // ResumeProofs answers the uses that matter after now, and whether these are
-// all: they are not where a process ended without ConcludeProofs. Until the
-// next ConcludeProofs, they are not all again.
-func (s *Store) ResumeProofs(ctx context.Context, now time.Time) (used []UsedProof, all bool, err error) {
+// all of proofs that are not older than since: they are not where a process ended
+// without ConcludeProofs. Until the next ConcludeProofs, they are not all again.
+func (s *Store) ResumeProofs(ctx context.Context, now time.Time) (used []UsedProof, since time.Time, all bool, err error) {
 	err = s.Update(ctx, func(tx *Tx) error {
-		_, err := tx.Setting(ctx, proofsOpen)
+		left, err := tx.Setting(ctx, proofsOpen)
 		if all = errors.Is(err, ErrNotFound); err != nil && !all {
 			return err
+		}
+		if micros, err := strconv.ParseInt(string(left), 10, 64); err == nil {
+			all, since = true, time.UnixMicro(micros)
 		}
 		if used, err = tx.usedProofs(ctx, now); err != nil {
 			return err
 		}
 		return tx.PutSetting(ctx, proofsOpen, []byte("open"))
 	})
-	return used, all, err
+	return used, since, all, err
 }
 
 func (r reads) usedProofs(ctx context.Context, now time.Time) ([]UsedProof, error) {
@@ -57,8 +62,9 @@ func (r reads) usedProofs(ctx context.Context, now time.Time) ([]UsedProof, erro
 	return used, err
 }
 
-// ConcludeProofs leaves all uses to the next process.
-func (s *Store) ConcludeProofs(ctx context.Context, used []UsedProof) error {
+// ConcludeProofs leaves all uses to the next process: all that there were of proofs that
+// are not older than since, which is zero where it knows of all.
+func (s *Store) ConcludeProofs(ctx context.Context, used []UsedProof, since time.Time) error {
 	args := make([]any, 0, 2*len(used))
 	for _, p := range used {
 		args = append(args, p.Digest[:], p.Until.UnixMicro())
@@ -69,6 +75,9 @@ func (s *Store) ConcludeProofs(ctx context.Context, used []UsedProof) error {
 		}
 		if err := s.inserts.proofs.run(ctx, tx.statements, args); err != nil {
 			return err
+		}
+		if !since.IsZero() {
+			return tx.PutSetting(ctx, proofsOpen, strconv.AppendInt(nil, since.UnixMicro(), 10))
 		}
 		_, err := tx.exec(ctx, `DELETE FROM settings WHERE name = $1`, proofsOpen)
 		return err

@@ -84,7 +84,7 @@ func testProofExpiry(t *testing.T, s *sqlstore.Store) {
 func testResumeProofs(t *testing.T, s *sqlstore.Store) {
 	resume := func(all bool, want ...sqlstore.UsedProof) {
 		t.Helper()
-		got, isAll, err := s.ResumeProofs(t.Context(), at(5))
+		got, _, isAll, err := s.ResumeProofs(t.Context(), at(5))
 		byDigest := cmpopts.SortSlices(func(a, b sqlstore.UsedProof) bool { return a.Digest[0] < b.Digest[0] })
 		if diff := cmp.Diff(want, got, byDigest, cmpopts.EquateEmpty()); err != nil || isAll != all || diff != "" {
 			t.Errorf("all %v, want %v, %v:\n%s", isAll, all, err, diff)
@@ -98,12 +98,12 @@ func testResumeProofs(t *testing.T, s *sqlstore.Store) {
 	for n := range byte(50) {
 		left = append(left, used(n, at(20)))
 	}
-	if err := s.ConcludeProofs(t.Context(), left); err != nil {
+	if err := s.ConcludeProofs(t.Context(), left, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	resume(true, left...)
 	resume(false, left...)
-	if err := s.ConcludeProofs(t.Context(), nil); err != nil {
+	if err := s.ConcludeProofs(t.Context(), nil, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	resume(true)

@@ -11,16 +11,18 @@ import (
 )
 
 const (
-	// Tolerance is how far the machine's clock may be set at once and be followed: as
-	// time servers do where a machine was a little off. Time waits where that is back.
-	Tolerance = 5 * time.Second
+	// Tolerance is how far the machine's clock may be set within budgetTime and be
+	// followed: as time servers do where a machine was a little off. Time waits where
+	// that is back.
+	Tolerance  = 5 * time.Second
+	budgetTime = time.Hour
 	// Every is how often the clock is to be looked at.
 	Every = time.Second
 	// asleep is the least sleep of the machine that counts, the noise between two clocks.
 	asleep = 100 * time.Millisecond
-	// mostAhead bounds how far ahead of the machine's clock a process begins. Something
+	// MostAhead bounds how far ahead of the machine's clock a process begins. Something
 	// that claims to be from later was not written by a clock that was a little wrong.
-	mostAhead = 24 * time.Hour
+	MostAhead = 24 * time.Hour
 )
 
 // Machine is what has clocks.
@@ -38,7 +40,10 @@ type Clock struct {
 	last    atomic.Int64 // what was told last, in nanoseconds since origin
 
 	mu   sync.Mutex
-	held time.Duration // how far the machine's clock is ahead of this one, as far as that was said
+	held time.Duration // how far the machine's clock is ahead of this one
+	said time.Duration // how far that was when it was said last
+	used time.Duration // of Tolerance, since the uptime that follows
+	from time.Duration
 	aged time.Duration // of the machine's sleep, what is in shift
 }
 
@@ -81,13 +86,20 @@ func (c *Clock) Look() (s Step, stepped bool) {
 		c.shift.Add(int64(total - c.aged))
 		c.aged = total
 	}
+	if up := c.machine.Uptime(); up-c.from >= budgetTime {
+		c.from, c.used = up, 0
+	}
 	gap := c.gap()
-	moved := gap - c.held
-	if c.held = gap; gap.Abs() <= Tolerance {
+	if c.held = gap; gap.Abs() <= Tolerance-c.used {
+		c.used += gap.Abs()
 		c.shift.Add(int64(gap))
 		c.held = 0
 	}
-	return Step{moved, c.held}, moved.Abs() > Tolerance
+	s = Step{gap - c.said, c.held}
+	if stepped = s.By.Abs() > Tolerance; stepped || c.held == 0 {
+		c.said = c.held
+	}
+	return s, stepped
 }
 
 // gap is how far the machine's clock is ahead.
@@ -101,7 +113,7 @@ func (c *Clock) Follow() {
 	defer c.mu.Unlock()
 	if gap := c.gap(); gap > 0 {
 		c.shift.Add(int64(gap))
-		c.held = 0
+		c.held, c.said = 0, 0
 	}
 }
 
@@ -113,12 +125,12 @@ func (c *Clock) Begin(at time.Time, least bool) (s Step, moved bool) {
 	defer c.mu.Unlock()
 	gap := c.gap()
 	by := at.Sub(c.Now())
-	if by.Abs() <= Tolerance || least && (by < 0 || by > mostAhead) {
+	if by.Abs() <= Tolerance || least && (by < 0 || by > MostAhead) {
 		return Step{}, false
 	}
 	c.shift.Add(int64(by))
 	c.last.Store(math.MinInt64)
-	c.held = gap - by
+	c.held, c.said = gap-by, gap-by
 	return Step{c.held, c.held}, true
 }
 
