@@ -167,7 +167,7 @@ func TestTimeGoesOn(t *testing.T) {
 				t.Fatalf("%s is behind %s", now, last)
 			}
 			last = now
-			if away := now.Sub(noon.Add(m.uptime)).Abs(); away > steady.Tolerance*(1+m.uptime/time.Hour) {
+			if away := now.Sub(noon.Add(m.uptime)).Abs(); away > time.Duration(int64(steady.Tolerance)*(1+int64(m.uptime/time.Hour))) {
 				t.Fatalf("%s away from the uptime", away)
 			}
 		}
