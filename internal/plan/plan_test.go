@@ -14,9 +14,12 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/clock"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
@@ -213,6 +216,29 @@ func TestSavedManifest(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Files that take a while to read make no object older than another.
+func TestOneAge(t *testing.T) {
+	k := start(t)
+	r := k.mustPlan(t, object("Role", "z", signers)+object("Role", "b", signers), func(o *plan.Options) { o.Clock = &hasty{} })
+	if o := find(t, r, "Role z"); o.Reason != v1alpha1.ReasonConflict {
+		t.Errorf("the first in the files: %+v", o)
+	}
+	if o := find(t, r, "Role b"); o.Action != managed.PlanCreate {
+		t.Errorf("the first by name: %+v", o)
+	}
+}
+
+// hasty is a clock on which each look is a second after the one before.
+type hasty struct {
+	clock.RealClock
+
+	looks atomic.Int64
+}
+
+func (h *hasty) Now() time.Time {
+	return h.RealClock.Now().Add(time.Duration(h.looks.Add(1)) * time.Second)
 }
 
 // A KeyServer, its Secret and a ConfigMap may stand in the files themselves.

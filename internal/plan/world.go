@@ -38,6 +38,9 @@ type world struct {
 	ignored            int // manifests of other kinds
 	seen               map[string]manifest.Source
 	uids               int
+	// made is when all that is new would be made. Applied together they are of one
+	// age, and their names decide who is first.
+	made metav1.Time
 }
 
 // planned is an object of the files.
@@ -67,6 +70,7 @@ func (w *world) load(ctx context.Context) error {
 	if err := w.loadCluster(ctx); err != nil {
 		return err
 	}
+	w.made = metav1.NewTime(w.options.Clock.Now())
 	for _, m := range manifests {
 		if err := w.add(ctx, m); err != nil {
 			return fmt.Errorf("%s: %w", m.Source, err)
@@ -238,7 +242,7 @@ func (w *world) overlay(u, old *unstructured.Unstructured) *unstructured.Unstruc
 		out.Object["metadata"] = metadata
 		out.SetUID(w.uid())
 		out.SetGeneration(1)
-		out.SetCreationTimestamp(metav1.NewTime(w.options.Clock.Now()))
+		out.SetCreationTimestamp(w.made)
 		return out
 	}
 	out := old.DeepCopy()
