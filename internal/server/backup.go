@@ -80,7 +80,7 @@ func (c *Config) within(place string) bool {
 
 func (s *Server) backups(store *sqlstore.Store, custodian *custody.Custodian) *backup.Maker {
 	return &backup.Maker{
-		Store: store, System: s.system, ServerName: s.cfg.ServerName, Version: version.String(), KEK: custodian.KEK, Clock: s.cfg.Clock,
+		Store: store, System: s.system, ServerName: s.cfg.ServerName, Key: s.auditKey.Key, Version: version.String(), KEK: custodian.KEK, Clock: s.cfg.Clock,
 		Rest: backupRest,
 	}
 }
