@@ -39,9 +39,9 @@ func NewScratch(cfg Config) (_ *Scratch, err error) {
 	}
 	parent, name := os.TempDir(), scratchBeside
 	if d, embedded := dialectOf(cfg).(*sqlite); embedded {
-		lock, err := datadir.Lock(d.dir, d.log)
-		if err != nil {
-			return nil, err
+		lock, failed := datadir.Lock(d.dir, d.log)
+		if failed != nil {
+			return nil, failed
 		}
 		defer func() { err = errors.Join(err, lock.Close()) }()
 		if err := d.vacant(); err != nil {

@@ -64,6 +64,11 @@ func missingFile(path string) bool {
 // What a restore takes from a place that others may write to, and what it says of it.
 func TestWhatIsTakenOfAPlace(t *testing.T) {
 	k := newKept(t)
+	for _, place := range []string{k.place, k.replica} {
+		if owner, err := os.ReadFile(filepath.Join(place, backup.OwnerName(1))); err != nil || strings.TrimSpace(string(owner)) != k.key {
+			t.Errorf("whose place it is: %q, %v", owner, err)
+		}
+	}
 	t.Run("nobody says whose it is", func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "new")
 		out, err := run(t, k.args(k.place, dir)...)
