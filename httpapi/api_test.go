@@ -527,6 +527,37 @@ func TestSlowBody(t *testing.T) {
 	}
 }
 
+// TestABackupThatNobodyReads: a client that takes nothing holds neither the work up nor the
+// transaction that it is of.
+func TestABackupThatNobodyReads(t *testing.T) {
+	t.Parallel() // it waits
+	f := newFixture(t)
+	f.ops.endless = true
+	server, ended := httptest.NewUnstartedServer(f.api), make(chan struct{})
+	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateClosed {
+			close(ended)
+		}
+	}
+	server.Start()
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	body := `{"recipient":"age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"}`
+	fmt.Fprintf(conn, "POST /api/backups HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", testToken, len(body), body)
+	select {
+	case <-ended:
+		if !strings.Contains(f.log.String(), "took nothing of the answer") || !strings.Contains(f.log.String(), "REQUEST_TIMEOUT") {
+			t.Errorf("the log does not say why: %s", f.log.String())
+		}
+	case <-time.After(4 * takeTime):
+		t.Fatal("the work is still held")
+	}
+}
+
 // TestRefusedBeforeTheBody: why a request is refused is told soon, not when the
 // rest of its body has arrived, which it may never do.
 func TestRefusedBeforeTheBody(t *testing.T) {

@@ -2,13 +2,16 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
+	"os"
 	"reflect"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -72,5 +75,9 @@ func (p *pieces) Write(b []byte) (int, error) {
 		p.x.w.WriteHeader(http.StatusOK)
 	}
 	_ = http.NewResponseController(p.x.w).SetWriteDeadline(in(takeTime))
-	return p.x.w.Write(b)
+	n, err := p.x.w.Write(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fault.New(fault.RequestTimeout, "the client took nothing of the answer for %s, and it was cut off", takeTime).Because(err)
+	}
+	return n, err
 }

@@ -113,6 +113,8 @@ type fakePort struct {
 	// bad has writes reported as done that were not done, or done otherwise.
 	bad   bool
 	ready []keyserver.Readiness
+	// endless is a backup that does not come to its end.
+	endless bool
 	// during runs inside each call.
 	during func(ctx context.Context)
 
@@ -658,6 +660,9 @@ func (f *fakePort) MakeBackup(ctx context.Context, _ keyserver.Caller, recipient
 		return err
 	}
 	_, err := io.WriteString(to, "a backup")
+	for piece := make([]byte, 1<<16); f.endless && err == nil; {
+		_, err = to.Write(piece)
+	}
 	return err
 }
 

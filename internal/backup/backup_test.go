@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"golang.org/x/mod/sumdb/note"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
@@ -33,8 +34,9 @@ import (
 type house struct {
 	identity   *age.X25519Identity
 	backup     []byte
-	checkpoint []byte // that was noted before the backup
-	dir        string // with its key-encryption key
+	checkpoint []byte        // that was noted before the backup
+	key        note.Verifier // of the checkpoints
+	dir        string        // with its key-encryption key
 	server     *testserver.Server
 	link       schema.HiddenLink
 	mac        []byte
@@ -55,6 +57,10 @@ func newHouse(t *testing.T, options ...testserver.Option) *house {
 	mac, err := c.HMAC(t.Context(), key.TTag, strings.NewReader("message"))
 	rig.Must(t, err)
 	h.link, h.mac = key.TTag, mac.MAC
+	signs, err := c.GetAuditKey(t.Context())
+	rig.Must(t, err)
+	h.key, err = note.NewVerifier(signs.Key)
+	rig.Must(t, err)
 	rig.Succeeds(t, func() error {
 		h.checkpoint, err = c.GetAuditCheckpoint(t.Context())
 		if err == nil && h.noted(t).Head.Size < 5 {
@@ -215,6 +221,46 @@ func changedRoot(t *testing.T, checkpoint []byte) []byte {
 	return []byte(strings.Join(lines, ""))
 }
 
+// Whoever can write to a place of backups and knows the recipient can make one. It is not
+// signed by the key server that it is to be of, whatever it says it is, and whatever loss is accepted.
+func TestABackupOfSomebodyElse(t *testing.T) {
+	h := newHouse(t)
+	forger := newHouse(t) // of the same name and system id
+	forger.identity = h.identity
+	forged := forger.make(t)
+	unsigned := h.members(t, func(all []backup.Member) []backup.Member {
+		edited(at(all, "head.json"), func(m map[string]any) { m["tree"] = map[string]any{"size": 0} })
+		return all
+	})
+	large := h.noted(t)
+	large.Head.Size = 1 << 40 // so that something is missing
+	for reason, tc := range map[string]struct {
+		from []byte
+		o    backup.Options
+	}{
+		"the key is another one":                           {forged, backup.Options{Key: h.key}},
+		"the key is another one, and loss is accepted":     {forged, backup.Options{Key: h.key, Noted: []tree.Noted{large}, AcceptLoss: true}},
+		"the checkpoint is another's":                      {forged, backup.Options{Noted: []tree.Noted{h.noted(t)}}},
+		"the checkpoint is another's and loss is accepted": {forged, backup.Options{Noted: []tree.Noted{large}, AcceptLoss: true}},
+		"nobody has signed":                                {unsigned, backup.Options{Key: h.key}},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "new")
+			tc.o.Target = sqlstore.Config{Dir: dir}
+			if _, err := h.restore(t, tc.from, tc.o); !errors.Is(err, backup.ErrStranger) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("want one sentence that it is a stranger's, got: %v", err)
+			}
+			if left, _ := os.ReadDir(dir); len(left) > 0 {
+				t.Errorf("%v is left", left)
+			}
+		})
+	}
+	done, err := h.restore(t, h.backup, backup.Options{Target: sqlstore.Config{Dir: filepath.Join(t.TempDir(), "new")}, Key: h.key, Noted: []tree.Noted{h.noted(t)}})
+	if err != nil || !strings.HasPrefix(done.Head.Tree.Signer(), h.key.Name()+"+") {
+		t.Errorf("its own: %v, signed by %q", err, done.Head.Tree.Signer())
+	}
+}
+
 // A trail that was tampered with before the backup is not made new by a restore.
 func TestATrailThatWasTamperedWith(t *testing.T) {
 	h := newHouse(t)
@@ -261,6 +307,10 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 		t.Fatalf("without a word about the loss: %v", err)
 	}
 	o.AcceptLoss = true
+	if _, err := h.restore(t, h.backup, o); !errors.Is(err, backup.ErrLoss) || !strings.Contains(err.Error(), "--key") {
+		t.Fatalf("a backup that the checkpoint says nothing of is taken from anybody: %v", err)
+	}
+	o.Key = h.key
 	done, err := h.restore(t, h.backup, o)
 	rig.Must(t, err)
 	if done.Lost.First != done.Head.Last+1 || done.Lost.Last != noted(t, later).Head.Size {

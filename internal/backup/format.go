@@ -10,12 +10,14 @@ package backup
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"filippo.io/age"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
@@ -86,11 +88,22 @@ func treeOf(h audit.TreeHead) Tree {
 }
 
 // Origin is the name of the log, empty where there was no tree yet.
-func (t Tree) Origin() string { return origin(t.Checkpoint) }
-
-func origin(checkpoint string) string {
-	name, _, _ := strings.Cut(checkpoint, "\n")
+func (t Tree) Origin() string {
+	name, _, _ := strings.Cut(t.Checkpoint, "\n")
 	return name
+}
+
+// Signer is the key of the log as the checkpoint names it (NAME+HASH), empty where it has
+// none. That it has signed is not looked at.
+func (t Tree) Signer() string {
+	_, signers, err := tree.Parse([]byte(t.Checkpoint))
+	if err != nil {
+		return ""
+	}
+	if at := slices.IndexFunc(signers, func(s string) bool { return strings.HasPrefix(s, t.Origin()+"+") }); at >= 0 {
+		return signers[at]
+	}
+	return "" // of witnesses alone
 }
 
 // manifest says what a backup has.

@@ -33,9 +33,11 @@ type Maker struct {
 	Store      Store
 	System     keyserver.SystemID
 	ServerName string
-	Version    string
-	KEK        func(ctx context.Context) keyserver.KEK
-	Clock      func() time.Time
+	// Key verifies the checkpoints of the key server. By it a place is known to be its own.
+	Key     string
+	Version string
+	KEK     func(ctx context.Context) keyserver.KEK
+	Clock   func() time.Time
 	// Rest is how many times as long as it works it rests, so that those whom the key
 	// server serves meanwhile notice little of it. 0: it goes as fast as it can.
 	Rest int

@@ -103,6 +103,45 @@ func (p Place) Kept(ctx context.Context, system keyserver.SystemID) ([]Kept, err
 	return all, err
 }
 
+// OwnerName is that of the object that says whose key server a place is of.
+func OwnerName(system keyserver.SystemID) string { return fmt.Sprintf("keyserver-%d.vkey", system) }
+
+// maxOwner is longer than any key.
+const maxOwner = 4096
+
+// Claim makes sure that what is written here for a system id, and removed, is of one key
+// server, of which key verifies the checkpoints: that which was here first. This is for mistakes:
+// whoever can write here can replace it.
+func (p Place) Claim(ctx context.Context, system keyserver.SystemID, key string) error {
+	name := OwnerName(system)
+	for range 2 {
+		is, err := p.owner(ctx, name)
+		switch {
+		case err != nil:
+			return fmt.Errorf("read %s: %w", name, err)
+		case is == nil:
+			if _, err := p.Put(ctx, name, func(w io.Writer) error { _, err := io.WriteString(w, key+"\n"); return err }); err != nil {
+				return fmt.Errorf("write %s: %w", name, err)
+			}
+		case strings.TrimSpace(string(is)) == key:
+			return nil
+		default:
+			return fmt.Errorf("the place is of another key server with the system id %d, as %s in it says, which has another key than %s: "+
+				"give each a place of its own; nothing is written there, and nothing removed", system, name, key)
+		}
+	}
+	return fmt.Errorf("%s was written and is not there", name)
+}
+
+func (p Place) owner(ctx context.Context, name string) (_ []byte, err error) {
+	r, _, err := p.Get(ctx, name)
+	if err != nil || r == nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	return io.ReadAll(io.LimitReader(r, maxOwner))
+}
+
 // Save writes a backup under a name that nothing has yet.
 func (p Place) Save(ctx context.Context, name string, fill func(io.Writer) error) (size int64, err error) {
 	done, err := p.Put(ctx, name, func(w io.Writer) error {
@@ -132,6 +171,8 @@ func (c *counter) Write(p []byte) (int, error) {
 type Found struct {
 	Name string
 	From io.ReadCloser
+	// Passed are objects that have the name of a backup, and are empty.
+	Passed []string
 	// Key opens the key-encryption key beside it; it answers nil where there is none.
 	Key func(ctx context.Context) (io.ReadCloser, error)
 }
@@ -155,8 +196,9 @@ func Find(ctx context.Context, from, name string) (Found, error) {
 	if err != nil {
 		return Found{}, err
 	}
+	var passed []string
 	if name == "" {
-		if name, err = place.newest(ctx); err != nil {
+		if name, passed, err = place.newest(ctx); err != nil {
 			return Found{}, errors.Join(err, place.Close())
 		}
 	}
@@ -167,7 +209,7 @@ func Find(ctx context.Context, from, name string) (Found, error) {
 	if err != nil {
 		return Found{}, errors.Join(err, place.Close())
 	}
-	return Found{Name: name, From: both{r, place}, Key: func(ctx context.Context) (io.ReadCloser, error) {
+	return Found{Name: name, From: both{r, place}, Passed: passed, Key: func(ctx context.Context) (io.ReadCloser, error) {
 		key, _, err := place.Get(ctx, KeyName(name))
 		return key, err
 	}}, nil
@@ -180,7 +222,7 @@ func NewerThan(ctx context.Context, from string, at time.Time) (newer bool, err 
 		return false, err
 	}
 	defer func() { err = errors.Join(err, place.Close()) }()
-	all, err := place.Kept(ctx, 0)
+	all, _, err := place.taken(ctx)
 	return len(all) > 0 && all[len(all)-1].Begun.After(at), err
 }
 
@@ -188,25 +230,41 @@ func NewerThan(ctx context.Context, from string, at time.Time) (newer bool, err 
 // ahead. What claims to be later was made by a wrong one, or by somebody else.
 const clockAhead = 5 * time.Minute
 
-func (p Place) newest(ctx context.Context) (string, error) {
-	all, err := p.Kept(ctx, 0)
-	if err != nil {
-		return "", err
-	}
+// taken are the backups that may be meant by the newest one, and what is empty. --backup
+// names one that is meant all the same.
+func (p Place) taken(ctx context.Context) (all []Kept, passed []string, err error) {
+	all, err = p.Kept(ctx, 0)
+	all = slices.DeleteFunc(all, func(k Kept) bool {
+		if k.Size == 0 {
+			passed = append(passed, k.Name)
+		}
+		return k.Size == 0
+	})
 	limit := time.Now().Add(clockAhead)
-	for len(all) > 1 && all[len(all)-1].Begun.After(limit) { // --backup names one that is meant all the same
+	for len(all) > 1 && all[len(all)-1].Begun.After(limit) {
 		all = all[:len(all)-1]
 	}
+	return all, passed, err
+}
+
+func (p Place) newest(ctx context.Context) (name string, passed []string, err error) {
+	all, passed, err := p.taken(ctx)
+	if err != nil {
+		return "", nil, err
+	}
 	if len(all) == 0 {
-		return "", errors.New("there is no backup")
+		if len(passed) > 0 {
+			return "", nil, fmt.Errorf("there is no backup: %s is empty", strings.Join(passed, ", "))
+		}
+		return "", nil, errors.New("there is no backup")
 	}
 	last := all[len(all)-1]
 	for _, k := range all {
 		if k.System != last.System {
-			return "", fmt.Errorf("there are backups of the key servers %d and %d; say which one: --backup NAME, for instance %s", k.System, last.System, last.Name)
+			return "", nil, fmt.Errorf("there are backups of the key servers %d and %d; say which one: --backup NAME, for instance %s", k.System, last.System, last.Name)
 		}
 	}
-	return last.Name, nil
+	return last.Name, passed, nil
 }
 
 type both struct {

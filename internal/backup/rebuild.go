@@ -27,6 +27,8 @@ const ahead = 16
 type Moment struct {
 	Name  string // of the last segment that is needed
 	Until time.Time
+	// Passed are objects that have the name of a segment, and are empty.
+	Passed []string
 
 	place    Place
 	segments []keptSegment // the base first
@@ -54,12 +56,12 @@ func FindMoment(ctx context.Context, from, name string, at time.Time) (_ *Moment
 	if at.IsZero() && name == "" {
 		at = time.Now().Add(clockAhead)
 	}
-	last, err := place.lastBefore(ctx, name, at)
+	last, err := m.lastBefore(ctx, name, at)
 	if err != nil || last == nil {
 		return nil, err
 	}
 	if err := place.eachSegment(ctx, func(k keptSegment) error {
-		if k.generation == last.generation && k.number <= last.number {
+		if k.generation == last.generation && k.number <= last.number && k.size > 0 {
 			m.segments = append(m.segments, k)
 		}
 		return nil
@@ -74,46 +76,64 @@ func FindMoment(ctx context.Context, from, name string, at time.Time) (_ *Moment
 		if k.number < int64(i) {
 			return nil, fmt.Errorf("there are two segments %d of %s: remove the one that is not of it", k.number, k.generation)
 		}
-		return nil, missingSegment(m.segments[:i], int64(i), k.generation)
+		return nil, m.missing(m.segments[:i], int64(i), k.generation)
 	}
 	m.Name, m.Until = last.object, last.until
 	return m, nil
 }
 
-// missingSegment says up to when there is something to restore all the same.
-func missingSegment(before []keptSegment, number int64, generation string) error {
-	text := "give --at with a time of before, or --backup with another replica or backup"
-	if len(before) > 1 {
-		text = fmt.Sprintf("with --at %s what is before it is restored", before[len(before)-1].until.Format(untilFlag))
+// missing says up to when there is something to restore all the same.
+func (m *Moment) missing(before []keptSegment, number int64, generation string) error {
+	what := "missing"
+	for _, name := range m.Passed {
+		if k, _ := segmentOf(name); k.generation == generation && k.number == number {
+			what = fmt.Sprintf("missing (%s is empty)", name)
+		}
 	}
-	return fmt.Errorf("segment %d of %s is missing: %s", number, generation, text)
+	return fmt.Errorf("segment %d of %s is %s: %s", number, generation, what, otherwise(before))
+}
+
+// otherwise says what can be restored where only what is before can be.
+func otherwise(before []keptSegment) string {
+	if len(before) > 1 {
+		return fmt.Sprintf("with --at %s what is before it is restored", before[len(before)-1].until.Format(untilFlag))
+	}
+	return "give --at with a time of before, or --backup with another replica or backup"
 }
 
 // untilFlag is how a moment is given to --at.
 const untilFlag = "2006-01-02T15:04:05.000Z07:00"
 
 // lastBefore answers the last segment that is not after a time, nil where there is none.
-func (p Place) lastBefore(ctx context.Context, name string, at time.Time) (*keptSegment, error) {
-	var last *keptSegment
+func (m *Moment) lastBefore(ctx context.Context, name string, at time.Time) (*keptSegment, error) {
+	var last, bare *keptSegment // bare has no base
 	var oldest time.Time
 	systems, bases := map[keyserver.SystemID]string{}, map[string]bool{}
 	// The base comes first by its name.
-	err := p.eachSegment(ctx, func(k keptSegment) error {
+	err := m.place.eachSegment(ctx, func(k keptSegment) error {
 		if name != "" && k.generation != name {
+			return nil
+		}
+		if k.size == 0 {
+			m.Passed = append(m.Passed, k.object)
 			return nil
 		}
 		if k.number == 0 {
 			bases[k.generation] = true
 			return nil
 		}
+		due := at.IsZero() || !k.until.After(at)
 		if !bases[k.generation] {
+			if due && (bare == nil || !k.until.Before(bare.until)) {
+				bare = &k
+			}
 			return nil
 		}
 		systems[k.system] = k.generation
 		if oldest.IsZero() || k.until.Before(oldest) {
 			oldest = k.until
 		}
-		if (at.IsZero() || !k.until.After(at)) && (last == nil || !k.until.Before(last.until)) {
+		if due && (last == nil || !k.until.Before(last.until)) {
 			last = &k
 		}
 		return nil
@@ -128,10 +148,22 @@ func (p Place) lastBefore(ctx context.Context, name string, at time.Time) (*kept
 		}
 		slices.Sort(each)
 		return nil, fmt.Errorf("there are replicas of several key servers; say which one: --backup NAME, for instance %s", strings.Join(each, ", "))
+	case bare != nil && (last == nil || bare.until.After(last.until)):
+		return nil, baseless(bare, last)
 	case last == nil && !oldest.IsZero():
 		return nil, fmt.Errorf("there is no replica of %s or before: the oldest is of %s", at.Format(untilFlag), oldest.Format(untilFlag))
 	}
 	return last, nil
+}
+
+// baseless refuses to pass over what is newer than all that can be restored.
+func baseless(bare, last *keptSegment) error {
+	text := "give --backup with another replica or backup"
+	if last != nil {
+		text = fmt.Sprintf("with --backup %s an older one is restored, of %s", last.generation, last.until.Format(untilFlag))
+	}
+	return fmt.Errorf("%s is missing, without which nothing of that replica, up to %s, can be restored: put it back, or %s",
+		segment{Generation: bare.generation}.name(), bare.until.Format(untilFlag), text)
 }
 
 // IsGeneration reports whether a name is one of a generation of a replica.
@@ -141,31 +173,34 @@ func IsGeneration(name string) bool { return generationForm.MatchString(name) }
 func (m *Moment) Close() error { return m.place.Close() }
 
 // Restore makes a database of a replica, as it was at the moment. It takes room for
-// another one in the directory of temporary files.
+// another one meanwhile, in the same directory; for PostgreSQL in that of temporary files.
 func (m *Moment) Restore(ctx context.Context, identity string, o Options) (done Restored, err error) {
 	identities, err := parseIdentities(strings.NewReader(identity))
 	if err != nil {
 		return done, err
 	}
-	dir, err := os.MkdirTemp("", "keyserver-restore-") // 0700
+	scratch, err := sqlstore.NewScratch(o.Target)
 	if err != nil {
 		return done, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	head, rows, err := m.rebuild(ctx, identities, filepath.Join(dir, sqlstore.DatabaseFile))
+	defer func() { err = errors.Join(err, scratch.Close()) }()
+	head, rows, err := m.rebuild(ctx, identities, filepath.Join(scratch.Dir, sqlstore.DatabaseFile))
 	if err != nil {
 		return done, err
 	}
-	store, err := sqlstore.OpenCopy(ctx, dir, rows)
+	store, err := sqlstore.OpenCopy(ctx, scratch.Dir, rows)
 	if err != nil {
 		return done, err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	return m.reload(ctx, store, head, o)
+	// It is gone before what is made of it has its name.
+	remove := func() error { return errors.Join(store.Close(), scratch.Close()) }
+	defer func() { err = errors.Join(err, remove()) }()
+	return m.reload(ctx, store, head, o, remove)
 }
 
-// reload makes a backup of the database that was rebuilt, and restores that.
-func (m *Moment) reload(ctx context.Context, store *sqlstore.Store, head segment, o Options) (done Restored, err error) {
+// reload makes a backup of the database that was rebuilt, and restores that. read is called
+// when all of it was read.
+func (m *Moment) reload(ctx context.Context, store *sqlstore.Store, head segment, o Options, read func() error) (done Restored, err error) {
 	between, err := age.GenerateX25519Identity()
 	if err != nil {
 		return done, err
@@ -177,14 +212,30 @@ func (m *Moment) reload(ctx context.Context, store *sqlstore.Store, head segment
 		},
 	}
 	r, w := io.Pipe()
-	written := make(chan error, 1)
+	written := make(chan struct{})
+	var failed error
 	go func() {
+		defer close(written)
 		err := maker.Write(ctx, between.Recipient().String(), w)
-		written <- errors.Join(err, w.CloseWithError(err))
+		failed = errors.Join(err, w.CloseWithError(err))
 	}()
-	defer func() {
+	ended := func() error {
 		_ = r.Close() // ends the writing, whatever became of it
-		if failed := <-written; failed != nil && !errors.Is(failed, io.ErrClosedPipe) {
+		<-written
+		if errors.Is(failed, io.ErrClosedPipe) {
+			return nil
+		}
+		return failed
+	}
+	before := o.Before
+	o.Before = func() error {
+		if err := errors.Join(ended(), read()); err != nil || before == nil {
+			return err
+		}
+		return before()
+	}
+	defer func() {
+		if failed := ended(); failed != nil {
 			err = failed
 		}
 	}()
@@ -220,10 +271,10 @@ func (m *Moment) rebuild(ctx context.Context, identities []age.Identity, path st
 		if !ok {
 			return head, nil, ctx.Err()
 		}
-		if err := b.add(k, <-one); err != nil {
-			if errors.Is(err, ErrDamaged) && k.number > 1 {
-				before := m.segments[k.number-1]
-				return head, nil, fmt.Errorf("%s: %w; with --at %s what is before it is restored", k.object, err, before.until.Format(untilFlag))
+		got := <-one
+		if err := b.add(k, got); err != nil {
+			if got.err == nil && ctx.Err() == nil && k.number > 0 { // it is what it should not be
+				return head, nil, fmt.Errorf("%s: %w; %s", k.object, err, otherwise(m.segments[:k.number]))
 			}
 			return head, nil, fmt.Errorf("%s: %w", k.object, err)
 		}

@@ -76,6 +76,7 @@ type Replicator struct {
 	begun   time.Time
 	pruned  time.Time
 	looked  time.Time
+	claimed time.Time
 
 	failures, bases, shipped atomic.Int64
 	until                    atomic.Int64 // microseconds; 0: not yet
@@ -206,6 +207,9 @@ func (r *Replicator) Pass(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if err := r.claim(ctx); err != nil {
+		return err
+	}
 	failed := r.finish()
 	if failed == nil && r.making == nil && r.due() {
 		failed = r.beginBase(ctx)
@@ -214,6 +218,19 @@ func (r *Replicator) Pass(ctx context.Context) (err error) {
 		return failed
 	}
 	return errors.Join(failed, r.follow(ctx))
+}
+
+// claim looks, now and then, whether the place is of this key server.
+func (r *Replicator) claim(ctx context.Context) error {
+	now := r.Maker.Clock()
+	if since := now.Sub(r.claimed); since >= 0 && since < thereEvery {
+		return nil
+	}
+	if err := r.place.Claim(ctx, r.Maker.System, r.Maker.Key); err != nil {
+		return fmt.Errorf("--replicate-to: %w", err)
+	}
+	r.claimed = now
+	return nil
 }
 
 // follow ships what was committed behind the base.
@@ -476,11 +493,15 @@ func (r *Replicator) write(ctx context.Context) error {
 		})
 	})
 	if err == nil && said == nil { // it is there, of a try that had no answer
-		err = pack(io.Discard, reader, head.Until, func() error { return ctx.Err() }, func(w *writer) error {
+		size = counter{to: io.Discard}
+		err = pack(&size, reader, head.Until, func() error { return ctx.Err() }, func(w *writer) error {
 			err := w.segment(head, *c)
 			said = w.said.Sum(nil)
 			return err
 		})
+		if err == nil {
+			err = r.isOurs(ctx, head.name(), size.n)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("write the segment %s: %w", head.name(), err)
@@ -490,6 +511,23 @@ func (r *Replicator) write(ctx context.Context) error {
 	r.shipped.Add(size.n)
 	r.written(c.Until)
 	return nil
+}
+
+// isOurs refuses what stands under the name of a segment and has another size than it
+// would have. Nothing can follow it, so that a new base is needed. What it is of cannot be read here.
+func (r *Replicator) isOurs(ctx context.Context, name string, size int64) error {
+	from, is, err := r.place.Get(ctx, name)
+	if err != nil || from == nil {
+		return err // it is looked for again
+	}
+	if err := from.Close(); err != nil {
+		return err
+	}
+	if is == size {
+		return nil
+	}
+	r.forget()
+	return fmt.Errorf("somebody else has written it, with %d bytes, where %d were to be: a new base is made; let nobody else write there", is, size)
 }
 
 // written notes up to when all is there.
@@ -539,11 +577,11 @@ type extent struct {
 	number      int64
 }
 
-// extents lists the generations of a key server; of all where system is zero.
+// extents lists the generations of a key server. What is empty says nothing of one.
 func (p Place) extents(ctx context.Context, system keyserver.SystemID) (map[string]*extent, error) {
 	all := map[string]*extent{}
 	err := p.eachSegment(ctx, func(k keptSegment) error {
-		if system != 0 && k.system != system {
+		if k.system != system || k.size == 0 {
 			return nil
 		}
 		e := all[k.generation]

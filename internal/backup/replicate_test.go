@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -58,7 +59,7 @@ func newReplica(t *testing.T, system keyserver.SystemID, place string) *replica 
 	rig.Must(t, err)
 	r.Replicator = &backup.Replicator{
 		Store: r.store, Place: place, Keep: 2 * time.Hour, Recipient: identity.Recipient().String(), Logger: slog.New(slog.NewTextHandler(&r.log, nil)),
-		Maker: &backup.Maker{Store: r.store, System: system, ServerName: "keys", Version: "test", Clock: clock,
+		Maker: &backup.Maker{Store: r.store, System: system, ServerName: "keys", Key: "keys+1", Version: "test", Clock: clock,
 			KEK: func(context.Context) keyserver.KEK { return keyserver.KEK{Scheme: "base64key"} }},
 		Record: func(_ context.Context, outcome keyserver.Outcome, name string) error {
 			r.records = append(r.records, string(outcome)+" "+name)
@@ -144,7 +145,9 @@ func (r *replica) objects(t *testing.T) []string {
 	rig.Must(t, err)
 	var all []string
 	for _, e := range entries {
-		all = append(all, e.Name())
+		if e.Name() != backup.OwnerName(7) {
+			all = append(all, e.Name())
+		}
 	}
 	return all
 }
@@ -385,7 +388,11 @@ func TestWhatIsRefusedOfAReplica(t *testing.T) {
 			[]string{"segment 3 of " + generation + " is missing", "--at"}, time.Time{}, ""},
 		"MissingFirst": {"nothing is left to restore", func(p string) error { return os.Remove(filepath.Join(p, all[1])) },
 			[]string{"segment 1 of " + generation + " is missing", "another replica or backup"}, time.Time{}, ""},
-		"NoBase": {"the base was removed", func(p string) error { return os.Remove(filepath.Join(p, all[0])) }, []string{errNoReplica.Error()}, time.Time{}, ""},
+		"NoBase": {"the base was removed", func(p string) error { return os.Remove(filepath.Join(p, all[0])) }, []string{all[0], "is missing", "put it back"}, time.Time{}, ""},
+		"Empty": {"a segment that nothing was written to", func(p string) error { return os.Truncate(filepath.Join(p, all[3]), 0) },
+			[]string{"segment 3 of " + generation, all[3] + " is empty", "--at"}, time.Time{}, ""},
+		"EmptyBase": {"a base that nothing was written to", func(p string) error { return os.Truncate(filepath.Join(p, all[0]), 0) },
+			[]string{all[0], "is missing", "put it back"}, time.Time{}, ""},
 		"Cut": {"a segment was cut", func(p string) error {
 			return os.Truncate(filepath.Join(p, all[3]), int64(len(read(filepath.Join(p, all[3])))-100))
 		},
@@ -402,18 +409,18 @@ func TestWhatIsRefusedOfAReplica(t *testing.T) {
 		}, []string{all[0], "damaged"}, time.Time{}, ""},
 		"Swapped": {"one segment under the name of another", func(p string) error {
 			return os.WriteFile(filepath.Join(p, all[3]), read(filepath.Join(p, all[2])), 0o600)
-		}, []string{all[3], "another name"}, time.Time{}, ""},
+		}, []string{all[3], "another name", "--at"}, time.Time{}, ""},
 		"Foreign": {"a file of something else", func(p string) error { return os.WriteFile(filepath.Join(p, all[2]), []byte("hello"), 0o600) },
-			[]string{all[2], "no backup of this program"}, time.Time{}, ""},
+			[]string{all[2], "no backup of this program", "--at"}, time.Time{}, ""},
 		"OfAnother": {"a segment for another recipient", func(p string) error {
 			return os.WriteFile(filepath.Join(p, all[2]), read(filepath.Join(other.place, theirs[1])), 0o600)
 		}, []string{all[2], "another recipient"}, time.Time{}, ""},
 		"Twice": {"two segments of one number", func(p string) error {
-			return os.WriteFile(filepath.Join(p, all[2][:len(all[2])-len("000Z.age")]+"000Z.age"), nil, 0o600)
+			return os.WriteFile(filepath.Join(p, all[2][:len(all[2])-len("000Z.age")]+"000Z.age"), []byte("x"), 0o600)
 		}, []string{"two segments 2 of"}, time.Time{}, ""},
 		"OfSeveral": {"replicas of two key servers", func(p string) error {
 			for _, name := range all[:2] {
-				if err := os.WriteFile(filepath.Join(p, strings.Replace(name, "replica-7-", "replica-8-", 1)), nil, 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(p, strings.Replace(name, "replica-7-", "replica-8-", 1)), []byte("x"), 0o600); err != nil {
 					return err
 				}
 			}
@@ -445,5 +452,101 @@ func TestWhatIsRefusedOfAReplica(t *testing.T) {
 	rig.Must(t, os.Remove(filepath.Join(r.place, all[4])))
 	if is, err := r.restored(t, generation, r.moments[2].at); err != nil || is != r.moments[2].rows {
 		t.Errorf("before the segment that is missing: %d rows, %v", is, err)
+	}
+}
+
+// An older replica is not taken without a word where the base of the newest one is gone.
+func TestABaseThatIsGone(t *testing.T) {
+	r := newReplica(t, 7, t.TempDir())
+	r.passes(t)
+	r.write(t, 20)
+	r.passes(t)
+	older := r.objects(t)
+	r.ahead += 25 * time.Hour // another base is due
+	r.write(t, 20)
+	r.passes(t)
+	r.write(t, 20)
+	r.passes(t)
+	all := r.objects(t)
+	base := all[slices.IndexFunc(all, func(name string) bool { return name > older[len(older)-1] && strings.HasSuffix(name, "-000000000.age") })]
+	rig.Must(t, os.Remove(filepath.Join(r.place, base)))
+	generation := strings.TrimSuffix(older[0], "-000000000.age")
+	at := time.Now().Add(r.ahead)
+	if _, err := r.restored(t, "", at); err == nil || !strings.Contains(err.Error(), base+" is missing") || !strings.Contains(err.Error(), "--backup "+generation) {
+		t.Errorf("an older one is taken: %v", err)
+	}
+	if _, err := r.restored(t, generation, at); err != nil {
+		t.Error(err)
+	}
+}
+
+// Empty files with names of ours stop no restore.
+func TestEmptySegmentsArePassedOver(t *testing.T) {
+	r := newReplica(t, 7, t.TempDir())
+	r.passes(t)
+	r.write(t, 20)
+	r.passes(t)
+	all := r.objects(t)
+	strange := []string{
+		strings.Replace(all[0], "replica-7-", "replica-8-", 1), strings.Replace(all[1], "replica-7-", "replica-8-", 1),
+		all[1][:len(all[1])-len("000Z.age")] + "000Z.age", "replica-7-20260101T000000Z-00000000-000000001-20260101T000000.000Z.age",
+	}
+	for _, name := range strange {
+		rig.Must(t, os.WriteFile(filepath.Join(r.place, name), nil, 0o600))
+	}
+	m, err := backup.FindMoment(t.Context(), r.place, "", time.Time{})
+	rig.Must(t, err)
+	rig.Must(t, m.Close())
+	if len(m.Passed) != len(strange) {
+		t.Errorf("passed over: %q", m.Passed)
+	}
+	r.holds(t)
+}
+
+// What stands under the name of a segment already, of which it was not known whether it was written,
+// and is not that, is followed by nothing: there is a new base.
+func TestASegmentOfSomebodyElse(t *testing.T) {
+	r := newReplica(t, 7, filepath.Join(t.TempDir(), "place"))
+	r.passes(t)
+	r.write(t, 20)
+	rig.Must(t, os.Rename(r.place, r.place+".away"))
+	rig.Must(t, os.WriteFile(r.place, nil, 0o600))
+	failed := r.Turn(t.Context())
+	if failed == nil {
+		t.Fatal("nothing was said")
+	}
+	name := regexp.MustCompile(`replica-7-[-0-9A-Za-z.]*\.age`).FindString(failed.Error())
+	rig.Must(t, os.Remove(r.place))
+	rig.Must(t, os.Rename(r.place+".away", r.place))
+	rig.Must(t, os.WriteFile(filepath.Join(r.place, name), []byte("somebody else's"), 0o600))
+	r.ahead += time.Minute
+	if err := r.Turn(t.Context()); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "somebody else") {
+		t.Errorf("it is taken for its own: %v", err)
+	}
+	r.ahead += time.Minute
+	r.passes(t)
+	if len(r.records) != 2 {
+		t.Errorf("bases: %q", r.records)
+	}
+	if is, err := r.restored(t, "", time.Now().Add(r.ahead)); err != nil || is != r.written {
+		t.Errorf("%d of %d rows, %v", is, r.written, err)
+	}
+}
+
+// A second key server with the same system id neither writes where the first one does, nor
+// removes what that has written.
+func TestAReplicaOfAnotherKeyServer(t *testing.T) {
+	first := newReplica(t, 7, t.TempDir())
+	first.passes(t)
+	all := first.objects(t)
+	second := newReplica(t, 7, first.place)
+	second.Maker.Key = "keys+2"
+	for range 2 {
+		if err := second.Turn(t.Context()); err == nil || !strings.Contains(err.Error(), "of another key server with the system id 7") {
+			t.Errorf("it writes there: %v", err)
+		}
+	}
+	if is := first.objects(t); !slices.Equal(is, all) || len(second.records) > 0 || second.Making() {
+		t.Errorf("%q became %q, %q", all, is, second.records)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/mod/sumdb/note"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -25,7 +27,10 @@ type Options struct {
 	// Noted are checkpoints that were noted elsewhere, the newest of which says how much
 	// there was. Without any nobody knows what is missing.
 	Noted []tree.Noted
-	// AcceptLoss restores although rows are missing.
+	// Key is what the checkpoint of the backup has to be signed by. nil: nobody says whose
+	// it is, and whoever knows the recipient may have made it.
+	Key note.Verifier
+	// AcceptLoss restores although rows are missing. It needs Key.
 	AcceptLoss bool
 	Clock      func() time.Time
 	Logger     *slog.Logger
@@ -54,10 +59,16 @@ func (r Range) String() string {
 // ErrLoss is wrapped where a backup lacks what was noted.
 var ErrLoss = errors.New("something is missing")
 
+// ErrStranger is wrapped where a backup is not of the key server that it was taken for.
+var ErrStranger = errors.New("it is of another key server, or somebody else has made it")
+
 // Restore makes a database of a backup. Unless all of it is as it was written, and the
 // audit trail in it is intact, it leaves nothing.
 func Restore(ctx context.Context, from *Reader, o Options) (done Restored, err error) {
 	done.Head, done.Tables = from.Head, len(from.Head.Tables)
+	if err := signed(from.Head, o); err != nil {
+		return done, err
+	}
 	if done.Lost, err = lost(from.Head, o); err != nil {
 		return done, err
 	}
@@ -69,7 +80,7 @@ func Restore(ctx context.Context, from *Reader, o Options) (done Restored, err e
 	if done.Rows, err = load(ctx, from, r); err != nil {
 		return done, err
 	}
-	if err := verify(ctx, from.Head, r.Store(), o.Noted); err != nil {
+	if err := verify(ctx, from.Head, r.Store(), o); err != nil {
 		return done, err
 	}
 	if o.Before != nil {
@@ -92,20 +103,42 @@ func object(h Head, lost Range) string {
 	return text
 }
 
+// signed finds out whether the trail is signed by whom it is to be. age says nothing of who
+// has written a backup, and what its recipient is everybody may know.
+func signed(h Head, o Options) error {
+	if o.Key != nil {
+		if _, err := tree.Open([]byte(h.Tree.Checkpoint), o.Key); err != nil {
+			return fmt.Errorf("%w: the checkpoint in it is not signed by %s, which --key names; take another backup", ErrStranger, o.Key.Name())
+		}
+	}
+	for _, n := range o.Noted {
+		noted := Tree{Checkpoint: string(n.Head.Checkpoint)}
+		if theirs, ours := noted.Origin(), h.Tree.Origin(); theirs != ours {
+			return fmt.Errorf("the checkpoint in %s is of the log %s, and the backup is of %q: they are of different key servers", n.Name, theirs, ours)
+		}
+		if theirs, ours := noted.Signer(), h.Tree.Signer(); theirs != ours || ours == "" {
+			return fmt.Errorf("%w: the checkpoint in it is signed by %q, and the one in %s by %q; take another backup", ErrStranger, ours, n.Name, theirs)
+		}
+	}
+	return nil
+}
+
 // lost finds out what was written behind the backup.
 func lost(h Head, o Options) (Range, error) {
 	var gone Range
 	for _, n := range o.Noted {
-		if theirs, ours := origin(string(n.Head.Checkpoint)), h.Tree.Origin(); ours != "" && theirs != ours {
-			return gone, fmt.Errorf("the checkpoint in %s is of the log %s, and the backup is of %s: they are of different key servers", n.Name, theirs, ours)
-		}
 		if n.Head.Size > max(h.Last, gone.Last) {
 			gone = Range{h.Last + 1, n.Head.Size}
 		}
 	}
-	if gone.First > 0 && !o.AcceptLoss {
+	switch {
+	case gone.First == 0:
+	case !o.AcceptLoss:
 		return gone, fmt.Errorf("%w: the backup has the audit trail up to row %d, and the checkpoint that was noted is of %d rows: the %s and what they let through were written later; "+
 			"give a newer backup, or --accept-loss to restore without them", ErrLoss, h.Last, gone.Last, gone)
+	case o.Key == nil:
+		return gone, fmt.Errorf("%w: --accept-loss needs --key: the backup ends before the checkpoint that was noted, which so does not show whose backup it is; "+
+			"the key is what GET /api/audit/key answers, and in status.auditKey of the KeyServer", ErrLoss)
 	}
 	return gone, nil
 }
@@ -166,7 +199,7 @@ func asDamage(err error) error {
 }
 
 // verify holds the trail that was loaded against its chains, its tree, and what was noted.
-func verify(ctx context.Context, h Head, store *sqlstore.Store, noted []tree.Noted) error {
+func verify(ctx context.Context, h Head, store *sqlstore.Store, o Options) error {
 	head, err := store.AuditTree(ctx)
 	if err != nil {
 		return err
@@ -174,7 +207,7 @@ func verify(ctx context.Context, h Head, store *sqlstore.Store, noted []tree.Not
 	if is := treeOf(head); is.Size != h.Tree.Size || is.Checkpoint != h.Tree.Checkpoint {
 		return damaged("its audit tree has %d rows, and it says %d", is.Size, h.Tree.Size)
 	}
-	v, err := tree.NewVerifier(ctx, store, tree.Options{First: h.First})
+	v, err := tree.NewVerifier(ctx, store, tree.Options{First: h.First, Key: o.Key})
 	if err != nil {
 		return err
 	}
@@ -197,7 +230,7 @@ func verify(ctx context.Context, h Head, store *sqlstore.Store, noted []tree.Not
 		return fmt.Errorf("the audit trail in the backup is not intact (%d findings): the database was tampered with before the backup was made: %s; take an older backup",
 			n, strings.Join(found[:min(len(found), 3)], "; "))
 	}
-	for _, n := range noted {
+	for _, n := range o.Noted {
 		if n.Head.Size > h.Last || n.Head.Size == 0 {
 			continue
 		}

@@ -127,6 +127,9 @@ func (s *Schedule) Pass(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if err := s.place.Claim(ctx, s.Maker.System, s.Maker.Key); err != nil {
+		return fmt.Errorf("--backup-to: %w", err)
+	}
 	due, err := s.due(ctx)
 	if err != nil || !due {
 		return err

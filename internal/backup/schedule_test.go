@@ -44,7 +44,7 @@ func newDiary(t *testing.T, cfg sqlstore.Config, place string) *diary {
 	d := &diary{store: store, at: time.Unix(1_700_000_000, 0)}
 	clock := func() time.Time { return d.at }
 	d.Schedule = &backup.Schedule{
-		Maker: &backup.Maker{Store: store, System: 7, ServerName: "keys", Version: "test", Clock: clock,
+		Maker: &backup.Maker{Store: store, System: 7, ServerName: "keys", Key: "keys+1", Version: "test", Clock: clock,
 			KEK: func(context.Context) keyserver.KEK { return keyserver.KEK{Scheme: "base64key"} }},
 		Every: time.Hour, Place: place, Keep: 3, Recipient: identity.Recipient().String(), Clock: clock,
 		Logger: slog.New(slog.NewTextHandler(&d.log, nil)),
@@ -74,6 +74,68 @@ func names(t *testing.T, p backup.Place) []string {
 	return list
 }
 
+func open(t *testing.T, place string) backup.Place {
+	t.Helper()
+	p, err := backup.OpenPlace(t.Context(), place, false)
+	rig.Must(t, err)
+	t.Cleanup(func() { rig.Must(t, p.Close()) })
+	return p
+}
+
+// Two key servers with one system id that were given the same place: the second one notices,
+// writes nothing there, and removes nothing.
+func TestAPlaceOfAnotherKeyServer(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "backups")
+	first, second := newDiary(t, sqlstore.Config{Dir: t.TempDir()}, dir), newDiary(t, sqlstore.Config{Dir: t.TempDir()}, dir)
+	second.Maker.Key, second.Keep = "keys+2", 1
+	for range 3 {
+		first.passes(t, time.Hour)
+	}
+	made := names(t, open(t, dir))
+	if len(made) != 3 {
+		t.Fatal(made)
+	}
+	second.at = first.at
+	for range 2 {
+		second.passes(t, time.Hour)
+	}
+	if is := names(t, open(t, dir)); !slices.Equal(is, made) || len(second.rows) > 0 {
+		t.Errorf("%v became %v, %v", made, is, second.rows)
+	}
+	if text := second.log.String(); strings.Count(text, "of another key server with the system id 7") != 1 || !strings.Contains(text, backup.OwnerName(7)) {
+		t.Error(text)
+	}
+	rig.Must(t, os.Remove(filepath.Join(dir, backup.OwnerName(7)))) // as the sentence says, once the other is no more
+	second.passes(t, time.Hour)
+	if len(second.rows) != 1 {
+		t.Errorf("%v\n%s", second.rows, second.log.String())
+	}
+}
+
+// What is empty and has the name of a backup is somebody's who was interrupted: it is passed over.
+func TestEmptyBackupsArePassedOver(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, content string) {
+		rig.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+	}
+	put("keyserver-7-20260102T000000Z.age", "x")
+	put("keyserver-7-20260103T000000Z.age", "")
+	put("keyserver-8-20260101T000000Z.age", "")
+	found, err := backup.Find(t.Context(), dir, "")
+	rig.Must(t, err)
+	rig.Must(t, found.From.Close())
+	if found.Name != "keyserver-7-20260102T000000Z.age" || len(found.Passed) != 2 {
+		t.Errorf("%+v", found)
+	}
+	if newer, err := backup.NewerThan(t.Context(), dir, time.Date(2026, 1, 2, 1, 0, 0, 0, time.UTC)); err != nil || newer {
+		t.Errorf("an empty one is newer: %v", err)
+	}
+	put("keyserver-7-20260102T000000Z.age", "")
+	if _, err := backup.Find(t.Context(), dir, ""); err == nil || !strings.Contains(err.Error(), "is empty") {
+		t.Error(err)
+	}
+}
+
 func TestTheNewestAreKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "backups")
 	rig.Must(t, os.Mkdir(dir, 0o700))
@@ -96,7 +158,7 @@ func TestTheNewestAreKept(t *testing.T) {
 	for _, e := range entries {
 		left = append(left, e.Name())
 	}
-	want := slices.Concat(others, []string{backup.Name(7, d.at.Add(-time.Minute)), backup.Name(7, d.at.Add(-62*time.Minute)), backup.Name(7, d.at.Add(-123*time.Minute))})
+	want := slices.Concat(others, []string{backup.OwnerName(7), backup.Name(7, d.at.Add(-time.Minute)), backup.Name(7, d.at.Add(-62*time.Minute)), backup.Name(7, d.at.Add(-123*time.Minute))})
 	slices.Sort(want)
 	if !slices.Equal(left, want) {
 		t.Errorf("left: %v\nwant: %v", left, want)
@@ -123,7 +185,7 @@ func TestBackupsOfTheFuture(t *testing.T) {
 	}
 	entries, err := os.ReadDir(dir)
 	rig.Must(t, err)
-	if len(entries) != len(strange)+3 {
+	if len(entries) != len(strange)+1+3 {
 		t.Error(entries)
 	}
 	r := prometheus.NewRegistry()
@@ -216,7 +278,7 @@ func TestABackupThatFails(t *testing.T) {
 		return errors.New("no row can be written")
 	}
 	d.passes(t, 0)
-	if left, _ := os.ReadDir(dir); len(left) > 0 || len(d.rows) != 1 {
+	if left := names(t, open(t, dir)); len(left) > 0 || len(d.rows) != 1 {
 		t.Errorf("%v is left, %v", left, d.rows)
 	}
 }

@@ -76,6 +76,7 @@ type keptSegment struct {
 	begun      time.Time // of the generation
 	number     int64
 	until      time.Time
+	size       int64
 }
 
 // segmentOf reads a name, false where it is none.
@@ -111,6 +112,7 @@ func (p Place) eachSegment(ctx context.Context, found func(keptSegment) error) e
 		if !ok {
 			return nil
 		}
+		k.size = o.Size
 		return found(k)
 	})
 }

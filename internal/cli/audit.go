@@ -82,7 +82,7 @@ func (o *auditOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	options, err := o.treeOptions()
+	options, err := readNoted(o.key, o.checkpoints)
 	if err != nil {
 		return err
 	}

@@ -15,14 +15,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 )
 
-// treeOptions reads the key and the checkpoints that were noted.
-func (o *auditOptions) treeOptions() (options tree.Options, err error) {
-	if o.key != "" {
-		if options.Key, err = readVerifier(o.key); err != nil {
+// readNoted reads the key of a log and checkpoints that were noted of it, either of which may
+// be missing.
+func readNoted(key string, checkpoints []string) (options tree.Options, err error) {
+	if key != "" {
+		if options.Key, err = readVerifier(key); err != nil {
 			return options, err
 		}
 	}
-	for _, file := range o.checkpoints {
+	for _, file := range checkpoints {
 		text, err := readLines("--checkpoint", file)
 		if err != nil {
 			return options, err

@@ -72,6 +72,10 @@ func (o *backupOptions) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return a.explained(err)
 	}
+	key, err := c.GetAuditKey(ctx)
+	if err != nil {
+		return a.explained(err)
+	}
 	var kek []byte
 	if o.includeKEK {
 		if kek, err = o.fileKEK(ctx, c); err != nil {
@@ -84,7 +88,11 @@ func (o *backupOptions) run(cmd *cobra.Command) (err error) {
 		return fmt.Errorf("--to: %w", err)
 	}
 	defer func() { err = errors.Join(err, place.Close()) }()
-	name := backup.Name(keyserver.SystemID(session.Principal.SystemID), time.Now())
+	system := keyserver.SystemID(session.Principal.SystemID)
+	if err := place.Claim(ctx, system, key.Key); err != nil {
+		return fmt.Errorf("--to: %w", err)
+	}
+	name := backup.Name(system, time.Now())
 	if kek != nil { // first: a backup that is there is all there
 		if _, err := place.Save(ctx, backup.KeyName(name), func(w io.Writer) error { return backup.Seal(w, recipient, kek) }); err != nil {
 			return fmt.Errorf("write the key-encryption key: %w", err)

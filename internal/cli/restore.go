@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,18 +15,19 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/backup"
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
 // restoreBackupOptions are the flags of restore.
 type restoreBackupOptions struct {
 	databaseOptions
 	from, name, identity string
-	at                   string
+	at, key              string
 	checkpoints          []string
 	acceptLoss           bool
+	includeKEK           bool
 }
 
 func newRestore() *cobra.Command {
@@ -36,10 +38,13 @@ func newRestore() *cobra.Command {
 		Long: "Make a database of a backup, or of what serve --replicate-to has written, in a new\n" +
 			"directory or in an empty PostgreSQL database, whichever of them it was made of. Without\n" +
 			"--at and --backup it is the newest in --from, be it a backup or a replica. A replica is\n" +
-			"put together in the directory of temporary files (TMPDIR), which needs room for the\n" +
-			"database. Restore replaces nothing, and what is not whole or not intact is not restored. With --checkpoint, which was noted of the key server\n" +
-			"before it was lost (GET /api/audit/checkpoint), it names what is missing; without one\n" +
-			"nobody knows. All sessions have ended. The trail says that it was restored.",
+			"put together in --data-dir, which needs room for the database twice meanwhile; for\n" +
+			"PostgreSQL in the directory of temporary files (TMPDIR). Restore replaces nothing, and\n" +
+			"what is not whole or not intact is not restored. With --key the backup has to be signed\n" +
+			"by it: whoever can write to --from could have made one without it. With --checkpoint,\n" +
+			"which was noted of the key server before it was lost (GET /api/audit/checkpoint), it\n" +
+			"names what is missing; without one nobody knows. All sessions have ended. The trail says\n" +
+			"that it was restored.",
 		Args: noArgs,
 		RunE: ran(o.run),
 	}
@@ -50,8 +55,10 @@ func newRestore() *cobra.Command {
 	f.StringVar(&o.identity, "identity", "", "file with the identity of age that opens the backup")
 	f.StringVar(&o.dataDir, "data-dir", "", "directory of the embedded database to make, which must be empty or not there")
 	f.StringVar(&o.databaseURL, "database-url", "", "URL of the PostgreSQL database to restore into, which must be empty; with --data-dir, only the key-encryption key goes there")
+	f.StringVar(&o.key, "key", "", "key that signs the checkpoints of the key server, as GET /api/audit/key answered it, or a file that holds it")
 	f.StringArrayVar(&o.checkpoints, "checkpoint", nil, "file with a checkpoint that was noted; may be given several times")
-	f.BoolVar(&o.acceptLoss, "accept-loss", false, "restore although something is missing that --checkpoint has")
+	f.BoolVar(&o.acceptLoss, "accept-loss", false, "restore although something is missing that --checkpoint has; needs --key")
+	f.BoolVar(&o.includeKEK, "include-kek", false, "put the key-encryption key that is beside the backup into --data-dir; nothing shows who has made it")
 	return cmd
 }
 
@@ -59,14 +66,17 @@ func (o *restoreBackupOptions) run(cmd *cobra.Command) (err error) {
 	if err := needed(cmd, "from", "identity"); err != nil {
 		return err
 	}
-	if o.dataDir == "" && o.databaseURL == "" {
+	switch {
+	case o.dataDir == "" && o.databaseURL == "":
 		return usagef("--data-dir or --database-url is missing; see %s --help", cmd.CommandPath())
+	case o.dataDir == "" && o.includeKEK:
+		return usagef("--include-kek puts a file into --data-dir; give that, too, or leave it out")
 	}
 	target, err := o.config()
 	if err != nil {
 		return err
 	}
-	noted, err := readNoted(o.checkpoints)
+	trusted, err := readNoted(o.key, o.checkpoints)
 	if err != nil {
 		return err
 	}
@@ -75,23 +85,43 @@ func (o *restoreBackupOptions) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	ctx := cmd.Context()
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			err = errors.New("the restore was interrupted, and nothing is restored: run it again")
+		}
+	}()
 	moment, err := o.moment(ctx)
 	if err != nil {
 		return err
 	}
 	options := backup.Options{
-		Target: target, Noted: noted, AcceptLoss: o.acceptLoss, Clock: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Target: target, Key: trusted.Key, Noted: trusted.Noted, AcceptLoss: o.acceptLoss, Clock: time.Now, Logger: slog.New(slog.DiscardHandler),
 	}
 	if moment == nil {
-		return o.backup(ctx, cmd.OutOrStdout(), identity, options)
+		return o.backup(cmd, identity, options)
 	}
 	defer func() { err = errors.Join(err, moment.Close()) }()
+	if o.includeKEK {
+		return fmt.Errorf("--include-kek: no key-encryption key is beside a replica, which is what is to be restored (%s); leave it out", moment.Name)
+	}
+	passedOver(cmd, moment.Passed)
 	options.Name = moment.Name
 	done, err := moment.Restore(ctx, identity, options)
 	if err != nil {
 		return err
 	}
-	return o.report(cmd.OutOrStdout(), moment.Name, done, false)
+	return o.report(cmd.OutOrStdout(), moment.Name, done, beside{})
+}
+
+// passedOver says what has the name of something to restore and is empty.
+func passedOver(cmd *cobra.Command, names []string) {
+	const most = 10
+	for _, name := range names[:min(len(names), most)] {
+		cmd.PrintErrf("passed over %s, which is empty\n", name)
+	}
+	if len(names) > most {
+		cmd.PrintErrf("passed over %d more, which are empty\n", len(names)-most)
+	}
 }
 
 // moment looks for the replica that is to be restored, nil where it is a backup.
@@ -129,33 +159,40 @@ func (o *restoreBackupOptions) moment(ctx context.Context) (*backup.Moment, erro
 }
 
 // backup restores a backup.
-func (o *restoreBackupOptions) backup(ctx context.Context, out io.Writer, identity string, options backup.Options) (err error) {
+func (o *restoreBackupOptions) backup(cmd *cobra.Command, identity string, options backup.Options) (err error) {
+	ctx := cmd.Context()
 	found, err := backup.Find(ctx, o.from, o.name)
 	if err != nil {
 		return fmt.Errorf("--from: %w", err)
 	}
 	defer func() { err = errors.Join(err, found.From.Close()) }()
-	kek, err := sealedKEK(ctx, found, identity)
+	passedOver(cmd, found.Passed)
+	kek, err := o.besides(ctx, found, identity)
 	if err != nil {
 		return fmt.Errorf("--from: %w", err)
 	}
-	defer clear(kek)
+	defer clear(kek.plain)
 	from, err := backup.Open(found.From, strings.NewReader(identity))
 	if err != nil {
+		if o.name == "" {
+			err = fmt.Errorf("%w; --backup names another one", err)
+		}
 		return fmt.Errorf("%s: %w", found.Name, err)
 	}
 	defer from.Close()
-	put := kekFileOf(o.dataDir, kek)
-	options.Name, options.Before = found.Name, put.write
+	options.Name = found.Name
+	if kek.plain != nil {
+		options.Before, options.Target.Beside = kek.write, custody.KeyFile
+	}
 	done, err := backup.Restore(ctx, from, options)
 	if err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", found.Name, err), put.remove())
+		return errors.Join(fmt.Errorf("%s: %w", found.Name, err), kek.remove())
 	}
-	return o.report(out, found.Name, done, put.written)
+	return o.report(cmd.OutOrStdout(), found.Name, done, kek)
 }
 
 // report says what there is now, and what is still to do.
-func (o *restoreBackupOptions) report(out io.Writer, name string, done backup.Restored, kek bool) error {
+func (o *restoreBackupOptions) report(out io.Writer, name string, done backup.Restored, kek beside) error {
 	var b strings.Builder
 	h := done.Head
 	fmt.Fprintf(&b, "restored %s, made at %s of %s (system id %d): %d rows in %d tables\n", name, h.MadeAt.Format(time.RFC3339), h.ServerName, h.System, done.Rows, done.Tables)
@@ -172,76 +209,101 @@ func (o *restoreBackupOptions) report(out io.Writer, name string, done backup.Re
 	default:
 		fmt.Fprintf(&b, "missing: whatever was written after row %d. No --checkpoint was given that was noted later, so that nobody can say how much that is.\n", h.Last)
 	}
+	switch {
+	case o.key != "":
+		fmt.Fprintf(&b, "signed by %s, as --key says\n", h.Tree.Signer())
+	default:
+		fmt.Fprintf(&b, "signed by %s, as the backup itself says. No --key was given: whoever can write to --from and knows the recipient may have made it.\n", h.Tree.Signer())
+	}
 	b.WriteString("All sessions have ended.\n")
-	if !kek {
+	switch {
+	case kek.written:
+		fmt.Fprintf(&b, "It opens with the key-encryption key that was beside the backup. Nothing shows who has made that: whoever did can have made the rest to go with it.\n")
+	default:
 		fmt.Fprintf(&b, "It opens with the key-encryption key of before (%s, fingerprint %s), which is in no backup: name it by --kek, or put the file kek into --data-dir.\n", h.KEK.Scheme, h.KEK.Fingerprint)
+	}
+	if kek.there && !kek.written {
+		fmt.Fprintf(&b, "Beside the backup is %s, which was not taken: it takes --include-kek.\n", backup.KeyName(name))
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
 }
 
-// readNoted reads checkpoints.
-func readNoted(files []string) ([]tree.Noted, error) {
-	var all []tree.Noted
-	for _, file := range files {
-		text, err := readLines("--checkpoint", file)
-		if err != nil {
-			return nil, err
-		}
-		head, _, err := tree.Parse(text)
-		if err != nil {
-			return nil, fmt.Errorf("--checkpoint %s: %w", file, err)
-		}
-		all = append(all, tree.Noted{Name: file, Head: head})
-	}
-	return all, nil
-}
-
-// sealedKEK opens the key-encryption key beside a backup, nil where there is none.
-func sealedKEK(ctx context.Context, found backup.Found, identity string) (_ []byte, err error) {
-	r, err := found.Key(ctx)
-	if err != nil || r == nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, r.Close()) }()
-	return backup.Unseal(r, strings.NewReader(identity))
-}
-
-// kekPlace is where a key-encryption key goes that comes with a backup.
-type kekPlace struct {
+// beside is the key-encryption key beside a backup, and where it goes.
+type beside struct {
+	there   bool
+	plain   []byte // nil: it was not asked for
 	path    string
-	kek     []byte
 	written bool
 }
 
-func kekFileOf(dir string, kek []byte) *kekPlace {
-	if dir == "" {
-		return &kekPlace{}
+// besides looks for it, and opens it where it is asked for: whoever can write to --from can have
+// put it there.
+func (o *restoreBackupOptions) besides(ctx context.Context, found backup.Found, identity string) (k beside, err error) {
+	r, err := found.Key(ctx)
+	if err != nil {
+		if o.includeKEK {
+			return k, err
+		}
+		return k, nil // nobody has asked for it
 	}
-	return &kekPlace{path: filepath.Join(dir, custody.KeyFile), kek: kek}
+	if r == nil {
+		if o.includeKEK {
+			return k, fmt.Errorf("there is no %s, which --include-kek takes; leave that out, and put the file kek into --data-dir afterwards", backup.KeyName(found.Name))
+		}
+		return k, nil
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	k.there = true
+	if o.includeKEK {
+		k.path = filepath.Join(o.dataDir, custody.KeyFile)
+		k.plain, err = backup.Unseal(r, strings.NewReader(identity))
+	}
+	return k, err
 }
 
-// write writes it where nothing has the name yet.
-func (p *kekPlace) write() error {
-	if p.path == "" || p.kek == nil {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(p.path), 0o700); err != nil {
+// write writes it as a whole, where nothing has the name yet but the same key, which one
+// left that was killed.
+func (k *beside) write() error {
+	if err := os.MkdirAll(filepath.Dir(k.path), 0o700); err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
-	f, err := os.OpenFile(p.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	is, err := os.ReadFile(k.path)
+	switch {
+	case err == nil && bytes.Equal(is, k.plain):
+		k.written = true
+		return nil
+	case err == nil:
+		return fmt.Errorf("--data-dir: %s is there, and is another key than the one beside the backup: move it away, or leave out --include-kek", k.path)
+	case !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	whole := filepath.Join(filepath.Dir(k.path), sqlstore.RestoringFile+"-"+custody.KeyFile)
+	if err := os.Remove(whole); err != nil && !errors.Is(err, fs.ErrNotExist) { // of one that was killed
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	f, err := os.OpenFile(whole, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
-	p.written = true
-	_, err = io.Copy(f, bytes.NewReader(p.kek))
-	return errors.Join(err, f.Sync(), f.Close())
+	_, err = f.Write(k.plain)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("--data-dir: %w", errors.Join(err, os.Remove(whole)))
+	}
+	if err := errors.Join(os.Link(whole, k.path), os.Remove(whole)); err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	k.written = true
+	return nil
 }
 
-// remove takes away what was written for nothing.
-func (p *kekPlace) remove() error {
-	if !p.written {
+// remove takes away what was written for nothing, be it by one that was killed.
+func (k *beside) remove() error {
+	if k.plain == nil {
 		return nil
 	}
-	return os.Remove(p.path)
+	if is, err := os.ReadFile(k.path); err != nil || !bytes.Equal(is, k.plain) {
+		return nil //nolint:nilerr // nothing of ours is there
+	}
+	return os.Remove(k.path)
 }

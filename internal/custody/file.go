@@ -17,6 +17,8 @@ import (
 const (
 	KeyFile      = "kek" // the key-encryption key
 	databaseFile = "keyserver.db"
+	// restoringPrefix begins the names of what a restore that was killed has left.
+	restoringPrefix = databaseFile + ".restoring"
 )
 
 // maxKEKFile bounds what is read of a file that should hold 44 characters.
@@ -41,10 +43,27 @@ func EnsureFileKey(dir string) (string, error) {
 	if err := makeDirectory(dir); err != nil {
 		return "", fmt.Errorf("make the data directory: %w", err)
 	}
+	if err := refuseRestoring(dir); err != nil {
+		return "", err
+	}
 	if err := makeFileKey(dir); err != nil && !errors.Is(err, fs.ErrExist) { // another process may have been faster
 		return "", fmt.Errorf("make the key-encryption key: %w", err)
 	}
 	return readFileKey(dir)
+}
+
+// refuseRestoring leaves a directory as it is in which a restore has to be run again.
+func refuseRestoring(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("read the data directory: %w", err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), restoringPrefix) {
+			return fmt.Errorf("the restore of a database into %s was interrupted: run it again, or give another directory", dir)
+		}
+	}
+	return nil
 }
 
 // FileKey answers the URL of the key-encryption key in the data directory, and

@@ -43,6 +43,7 @@ type sqlite struct {
 	away  atomic.Bool   // it was told that it is not in its place
 	// restore says that what is made has not got the name of a whole database yet.
 	restore bool
+	beside  string // Config.Beside
 
 	// shipped says that the log is read before it is folded into the database (Log).
 	shipped   bool

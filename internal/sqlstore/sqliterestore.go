@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/journal"
@@ -21,7 +22,11 @@ const RestoringFile = DatabaseFile + "." + restoringSuffix
 
 // interrupted refuses a directory in which a database was being restored.
 func (d *sqlite) interrupted() error {
-	if _, err := os.Lstat(filepath.Join(d.dir, RestoringFile)); err == nil {
+	entries, err := os.ReadDir(d.dir)
+	if err != nil {
+		return refuse(ErrUnusable, "%s cannot be read: %s", d.dir, datadir.ReasonOf(err))
+	}
+	if slices.ContainsFunc(entries, func(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), RestoringFile) }) {
 		return refuse(ErrUnusable, "the restore of a database into %s was interrupted: run it again, or give another directory", d.dir)
 	}
 	return nil
@@ -35,19 +40,30 @@ func (d *sqlite) raise(ctx context.Context) (pools, error) {
 		return pools{}, err
 	}
 	p := pools{held: []io.Closer{lock}}
-	if err = d.clear(); err == nil {
-		err = datadir.CreatePrivate(d.path())
-	}
-	if err != nil {
+	if err := d.clear(); err != nil {
 		return pools{}, errors.Join(err, p.close())
 	}
 	p.write, p.read = d.pool(hasty, 1), d.pool(hasty, 2)
 	return p, nil
 }
 
-// clear refuses a directory that holds anything but what an interrupted restore left,
-// which it removes.
+// clear makes an empty file in place of what an interrupted restore left. At each moment
+// there is one that says that the rest is not whole.
 func (d *sqlite) clear() error {
+	if err := d.vacant(); err != nil {
+		return err
+	}
+	if err := d.sweepAround(); err != nil {
+		return err
+	}
+	if err := datadir.CreatePrivate(d.path() + "-new"); err != nil {
+		return err
+	}
+	return os.Rename(d.path()+"-new", d.path())
+}
+
+// vacant refuses a directory that holds anything but what an interrupted restore left.
+func (d *sqlite) vacant() error {
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
 		return refuse(ErrUnusable, "%s cannot be read: %s", d.dir, datadir.ReasonOf(err))
@@ -55,24 +71,35 @@ func (d *sqlite) clear() error {
 	left := d.interrupted() != nil
 	for _, e := range entries {
 		switch name := e.Name(); {
-		case name == "lost+found", left && (strings.HasPrefix(name, RestoringFile) || name == journal.File):
+		case name == "lost+found", left && (strings.HasPrefix(name, RestoringFile) || name == journal.File || name == d.beside):
 		default:
 			return refuse(ErrUnusable, "%s is not empty: it holds %s; a backup is restored into a new directory, and replaces nothing", d.dir, name)
 		}
 	}
-	return d.sweep()
+	return nil
 }
 
 // sweep removes what is not whole.
-func (d *sqlite) sweep() error {
-	var err error
-	left, _ := filepath.Glob(filepath.Join(d.dir, RestoringFile+"-*")) // no pattern is wrong
-	for _, path := range append(left, filepath.Join(d.dir, journal.File), filepath.Join(d.dir, RestoringFile)) {
-		if failed := os.Remove(path); failed != nil && !errors.Is(failed, fs.ErrNotExist) {
-			err = errors.Join(err, failed)
+func (d *sqlite) sweep() error { return errors.Join(d.sweepAround(), remove(d.path())) }
+
+// sweepAround leaves the file that says that there was a restore.
+func (d *sqlite) sweepAround() error {
+	_, err := sweepScratch(d.dir, scratchInside)
+	entries, failed := os.ReadDir(d.dir)
+	err = errors.Join(err, failed, remove(filepath.Join(d.dir, journal.File)))
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), RestoringFile+"-") && !e.IsDir() {
+			err = errors.Join(err, remove(filepath.Join(d.dir, e.Name())))
 		}
 	}
 	return err
+}
+
+func remove(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 func (d *sqlite) columns(ctx context.Context, in reads) ([]Table, error) {

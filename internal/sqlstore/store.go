@@ -47,6 +47,10 @@ type Config struct {
 	// Whoever sets it has to use one.
 	Shipped bool
 
+	// Beside, of SQLite and a Restore, is the name of a file that the caller puts into Dir before
+	// Finish, and that one that was killed may have left there.
+	Beside string
+
 	journal journal.Options         // SQLite: other than the defaults only in tests
 	discard func()                  // SQLite: gives up a journal that is refused, and is told so
 	restore bool                    // the database has the names of one that is not whole yet

@@ -58,8 +58,8 @@ type house struct {
 	server *program.Server
 	url    string // of its PostgreSQL, if it has one
 	over   http.RoundTripper
-	// password is of admin.
-	password string
+	// password is of admin, and key that of the audit trail.
+	password, key string
 
 	mu    sync.Mutex
 	acked []write
@@ -98,6 +98,9 @@ func newHouse(t *testing.T, url string, args ...string) *house {
 	h := &house{server: server, url: url, over: program.Connect(t, server.DataDir, func() string { return server.Address })}
 	h.password, err = server.Password()
 	rig.Must(t, err)
+	key, err := h.client(t, h.over).GetAuditKey(t.Context())
+	rig.Must(t, err)
+	h.key = key.Key
 	ctx, cancel := context.WithCancel(context.Background())
 	h.stop = cancel
 	for i := range workers {
@@ -286,7 +289,10 @@ func drill(t *testing.T, h *house, elsewhere string) {
 	if out, err = run(t, args...); err == nil || !strings.Contains(out, "--accept-loss") {
 		t.Fatalf("restored without a word about what is missing: %v\n%s", err, out)
 	}
-	if out, err = run(t, append(args, "--accept-loss")...); err != nil {
+	if out, err = run(t, append(args, "--accept-loss")...); err == nil || !strings.Contains(out, "--key") {
+		t.Fatalf("restored, and nobody has said whose backup it is: %v\n%s", err, out)
+	}
+	if out, err = run(t, append(args, "--accept-loss", "--key", h.key)...); err != nil {
 		t.Fatal(err, out)
 	}
 	m := missing.FindStringSubmatch(out)

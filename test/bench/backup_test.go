@@ -3,16 +3,21 @@ package bench
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"filippo.io/age"
+	"github.com/klauspost/compress/zstd"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/backup"
@@ -35,103 +40,377 @@ func backupRows(b *testing.B) int {
 	return n
 }
 
-// BenchmarkBackup makes backups of an embedded database, beside requests for HMACs and
-// without them, and restores one. Rates of HMACs are set against those without a backup,
-// measured in turn.
-func BenchmarkBackup(b *testing.B) {
-	s := startService(b, false)
-	if err := s.server.Stop(); err != nil {
-		b.Fatal(err)
-	}
-	rows := backupRows(b)
-	fillTrail(b, s.server.DataDir, rows)
-	var err error
-	if s.server, err = s.binary.Serve(s.server.DataDir, "--log-level", "error"); err != nil {
-		b.Fatal(err)
-	}
-	info, err := os.Stat(filepath.Join(s.server.DataDir, sqlstore.DatabaseFile))
-	if err != nil {
-		b.Fatal(err)
-	}
-	megabytes := float64(info.Size()) / 1e6
-	identity, err := age.GenerateX25519Identity()
-	if err != nil {
-		b.Fatal(err)
-	}
-	password, err := s.server.Password()
-	if err != nil {
-		b.Fatal(err)
-	}
-	c := program.Client(b, program.Connect(b, s.server.DataDir, func() string { return s.server.Address }), "admin", password, program.Never)
-	in := schema.BackupRequest{Recipient: schema.Recipient(identity.Recipient().String())}
-	pid := s.server.PID()
+// filled is a key server that has a long trail, and what a backup of it takes.
+type filled struct {
+	*service
+	megabytes float64 // of the database
+	identity  *age.X25519Identity
+	client    *client.Client
+}
 
-	var made bytes.Buffer
-	b.Run("backup", func(b *testing.B) {
-		before, err := cpuOf(pid)
+func newFilled(b *testing.B) *filled {
+	b.Helper()
+	f := &filled{service: startService(b, false)}
+	if err := f.server.Stop(); err != nil {
+		b.Fatal(err)
+	}
+	fillTrail(b, f.server.DataDir, backupRows(b))
+	info, err := os.Stat(filepath.Join(f.server.DataDir, sqlstore.DatabaseFile))
+	if err != nil {
+		b.Fatal(err)
+	}
+	f.megabytes = float64(info.Size()) / 1e6
+	if f.identity, err = age.GenerateX25519Identity(); err != nil {
+		b.Fatal(err)
+	}
+	return f
+}
+
+// serve starts it, with flags that may have its recipient.
+func (f *filled) serve(b *testing.B, args ...string) {
+	b.Helper()
+	var err error
+	if f.server, err = f.binary.Serve(f.server.DataDir, append([]string{"--log-level", "error"}, args...)...); err != nil {
+		b.Fatal(err)
+	}
+	password, err := f.server.Password()
+	if err != nil {
+		b.Fatal(err)
+	}
+	f.client = program.Client(b, program.Connect(b, f.server.DataDir, func() string { return f.server.Address }), "admin", password, program.Never)
+	if _, err := f.client.GetCurrentSession(b.Context()); err != nil { // to hash a password takes more than much of a backup
+		b.Fatal(err)
+	}
+}
+
+func (f *filled) request() schema.BackupRequest {
+	return schema.BackupRequest{Recipient: schema.Recipient(f.identity.Recipient().String())}
+}
+
+// BenchmarkBackup makes backups of an embedded database, without rests and as a key server does,
+// and restores one. The floors do to as many bytes what cannot be left out: read, compress
+// and encrypt those of the file; decrypt, decompress and write durably.
+func BenchmarkBackup(b *testing.B) {
+	f := newFilled(b)
+	path := filepath.Join(f.server.DataDir, sqlstore.DatabaseFile)
+	// rate is by the clock, and by the CPU time of this process.
+	rate := func(b *testing.B, work func()) (perSecond, perCPU float64) {
+		b.Helper()
+		before, err := cpuOf(os.Getpid())
 		if err != nil {
 			b.Fatal(err)
 		}
+		start := time.Now()
 		for range b.N {
-			made.Reset()
-			if err := c.CreateBackup(b.Context(), in, &made); err != nil {
-				b.Fatal(err)
-			}
+			work()
 		}
-		after, err := cpuOf(pid)
+		elapsed := time.Since(start)
+		after, err := cpuOf(os.Getpid())
 		if err != nil {
 			b.Fatal(err)
 		}
-		b.ReportMetric(megabytes*float64(b.N)/b.Elapsed().Seconds(), "MB/s")
-		b.ReportMetric((after-before).Seconds()/b.Elapsed().Seconds(), "cores")
-		b.ReportMetric(megabytes*1e6/float64(made.Len()), "to_one")
+		all := f.megabytes * float64(b.N)
+		return all / elapsed.Seconds(), all / (after - before).Seconds()
+	}
+	compare := func(b *testing.B, work, floor func()) {
+		b.Helper()
+		is, cpu := rate(b, work)
+		least, leastCPU := rate(b, floor)
+		b.ReportMetric(is, "MB/s")
+		b.ReportMetric(cpu, "MB/cpu-s")
+		b.ReportMetric(least, "floor-MB/s")
+		b.ReportMetric(leastCPU, "floor-MB/cpu-s")
+	}
+	must := func(b *testing.B, err error) {
+		b.Helper()
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	var made bytes.Buffer
+	b.Run("make", func(b *testing.B) {
+		store, err := sqlstore.Open(b.Context(), sqlstore.Config{Dir: f.server.DataDir})
+		must(b, err)
+		defer store.Close()
+		maker := &backup.Maker{Store: store, System: 1, ServerName: "keys", Version: "bench", Clock: time.Now,
+			KEK: func(context.Context) keyserver.KEK { return keyserver.KEK{} }}
+		compare(b, func() {
+			made.Reset()
+			must(b, maker.Write(b.Context(), f.identity.Recipient().String(), &made))
+		}, func() { must(b, sealed(path, f.identity.Recipient())) })
+		b.ReportMetric(f.megabytes*1e6/float64(made.Len()), "to_one")
 	})
 	b.Run("restore", func(b *testing.B) {
-		for i := range b.N {
-			from, err := backup.Open(bytes.NewReader(made.Bytes()), bytes.NewReader([]byte(identity.String())))
-			if err != nil {
-				b.Fatal(err)
-			}
-			if _, err := backup.Restore(b.Context(), from, backup.Options{Target: sqlstore.Config{Dir: filepath.Join(b.TempDir(), fmt.Sprint(i))}, Clock: time.Now}); err != nil {
-				b.Fatal(err)
-			}
-			from.Close()
-		}
-		b.ReportMetric(megabytes*float64(b.N)/b.Elapsed().Seconds(), "MB/s")
+		n := 0
+		compare(b, func() {
+			from, err := backup.Open(bytes.NewReader(made.Bytes()), strings.NewReader(f.identity.String()))
+			must(b, err)
+			defer from.Close()
+			n++
+			_, err = backup.Restore(b.Context(), from, backup.Options{Target: sqlstore.Config{Dir: filepath.Join(b.TempDir(), fmt.Sprint(n))}, Clock: time.Now})
+			must(b, err)
+		}, func() { must(b, opened(made.Bytes(), f.identity, filepath.Join(b.TempDir(), "floor"))) })
 	})
-	z := sizes[0]
-	x, err := s.hmac(z)
+	f.serve(b)
+	b.Run("serve", func(b *testing.B) {
+		before, err := cpuOf(f.server.PID())
+		must(b, err)
+		is, _ := rate(b, func() { must(b, f.client.CreateBackup(b.Context(), f.request(), io.Discard)) })
+		after, err := cpuOf(f.server.PID())
+		must(b, err)
+		b.ReportMetric(is, "MB/s")
+		b.ReportMetric((after-before).Seconds()/b.Elapsed().Seconds(), "cores")
+	})
+}
+
+// sealed compresses and encrypts a file.
+func sealed(path string, recipient age.Recipient) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	encrypted, err := age.Encrypt(io.Discard, recipient)
+	if err != nil {
+		return err
+	}
+	compressed, err := zstd.NewWriter(encrypted, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(compressed, file)
+	return errors.Join(err, compressed.Close(), encrypted.Close())
+}
+
+// opened decrypts and decompresses, and writes durably.
+func opened(made []byte, identity age.Identity, path string) error {
+	decrypted, err := age.Decrypt(bytes.NewReader(made), identity)
+	if err != nil {
+		return err
+	}
+	plain, err := zstd.NewReader(decrypted, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return err
+	}
+	defer plain.Close()
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, plain)
+	return errors.Join(err, file.Sync(), file.Close())
+}
+
+// Windows in which requests are counted, in turn with what is beside them and without.
+const (
+	defaultPairs = 40
+	windowTime   = 500 * time.Millisecond
+)
+
+func pairs(b *testing.B) int {
+	b.Helper()
+	text := os.Getenv("KEYSERVER_BENCH_PAIRS")
+	if text == "" {
+		return defaultPairs
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		b.Fatalf("KEYSERVER_BENCH_PAIRS is %q", text)
+	}
+	return n
+}
+
+// BenchmarkBackupBeside counts requests for HMACs beside a backup that is being made, and beside
+// replication, in windows that take turns with windows without them. control is two
+// key servers without either, which says what the machine makes of it.
+func BenchmarkBackupBeside(b *testing.B) {
+	f := newFilled(b)
+	f.serve(b)
+	alone, replicated, other := startProcess(b, f.binary), startProcess(b, f.binary), startProcess(b, f.binary)
+	place := filepath.Join(b.TempDir(), "replica")
+	replicated.restart(b, "--log-level", "error", "--replicate-to", place, "--replicate-recipient", f.identity.Recipient().String())
+	for segments := []string(nil); len(segments) == 0; time.Sleep(10 * time.Millisecond) { // behind its base
+		segments, _ = filepath.Glob(filepath.Join(place, "*-000000001-*"))
+	}
+	for _, conns := range []int{1, 16} {
+		for _, beside := range []struct {
+			name          string
+			without, with *service
+			begin         func() (end func())
+		}{
+			{"backup", f.service, f.service, f.begin},
+			{"replication", alone, replicated, func() func() { return func() {} }},
+			{"control", alone, other, func() func() { return func() {} }},
+		} {
+			b.Run(fmt.Sprintf("%s/conns=%d", beside.name, conns), func(b *testing.B) {
+				without, with := newWindows(b, beside.without, conns), newWindows(b, beside.with, conns)
+				n := pairs(b)
+				for i := range n {
+					one := func() { without.count(b) }
+					two := func() {
+						end := beside.begin()
+						with.count(b)
+						end()
+					}
+					if i%2 == 1 {
+						one, two = two, one
+					}
+					one()
+					two()
+				}
+				of := func(of func(*windows, int) float64) []float64 {
+					all := make([]float64, n)
+					for i := range n {
+						all[i] = 100 * of(with, i) / of(without, i)
+					}
+					slices.Sort(all)
+					return all
+				}
+				rates, cpus := of(func(w *windows, i int) float64 { return w.rates[i] }), of(func(w *windows, i int) float64 { return w.cpus[i] })
+				b.ReportMetric(0, "ns/op") // it means nothing
+				b.ReportMetric(rates[n/2], "%-of-rate")
+				b.ReportMetric(rates[n/4], "%-of-rate-p25")
+				b.ReportMetric(rates[3*n/4], "%-of-rate-p75")
+				b.ReportMetric(cpus[n/2], "%-of-cpu/req")
+				slices.Sort(without.rates)
+				b.ReportMetric(without.rates[n/2], "req/s-without")
+			})
+		}
+	}
+}
+
+// begin begins a backup, and waits until it is under way.
+func (f *filled) begin() func() {
+	ctx, cancel := context.WithCancel(context.Background())
+	begun, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for first := true; ctx.Err() == nil; {
+			_ = f.client.CreateBackup(ctx, f.request(), writes(func(p []byte) (int, error) { // it is given up at the end
+				if first {
+					close(begun)
+					first = false
+				}
+				return len(p), nil
+			}))
+		}
+	}()
+	<-begun
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+type writes func([]byte) (int, error)
+
+// Write implements io.Writer.
+func (w writes) Write(p []byte) (int, error) { return w(p) }
+
+// windows are those of one kind.
+type windows struct {
+	load *load
+	pid  int
+	exchange
+	rates, cpus []float64 // requests each second, and CPU time of the server for one
+}
+
+func newWindows(b *testing.B, s *service, conns int) *windows {
+	b.Helper()
+	x, err := s.hmac(sizes[0])
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, conns := range []int{1, 16} {
-		b.Run(fmt.Sprintf("hmac/conns=%d", conns), func(b *testing.B) {
-			alone, beside := newTarget(b, s.server.Address, pid, conns, x), newTarget(b, s.server.Address, pid, conns, x)
-			defer alone.load.close()  //nolint:errcheck // measured already
-			defer beside.load.close() //nolint:errcheck // measured already
-			backups := 0
-			for range parts {
-				n := max(b.N/parts, 1000) // so that a backup is under way for most of it
-				alone.work(b, n)
-				ctx, cancel := context.WithCancel(b.Context())
-				ended := make(chan int)
-				go func() {
-					n := 0
-					for ctx.Err() == nil {
-						if c.CreateBackup(ctx, in, io.Discard) == nil {
-							n++
-						}
-					}
-					ended <- n
-				}()
-				beside.work(b, n)
-				cancel()
-				backups += <-ended
-			}
-			b.ReportMetric(100*beside.rate()/alone.rate(), "%_of_alone")
-			b.ReportMetric(float64(backups), "backups")
-		})
+	l, err := dial(s.server.Address, conns)
+	if err != nil {
+		b.Fatal(err)
 	}
+	b.Cleanup(func() { _ = l.close() }) // measured already
+	if _, err := l.run(1000, x, nil); err != nil {
+		b.Fatal(err)
+	}
+	return &windows{load: l, pid: s.server.PID(), exchange: x}
+}
+
+// count counts for the time of a window.
+func (w *windows) count(b *testing.B) {
+	b.Helper()
+	const step = 64 // for each look at the time
+	before, err := cpuOf(w.pid)
+	if err != nil {
+		b.Fatal(err)
+	}
+	n, start := 0, time.Now()
+	var elapsed time.Duration
+	var took []time.Duration
+	for ; elapsed < windowTime; elapsed = time.Since(start) {
+		if took, err = w.load.run(step, w.exchange, took[:0]); err != nil {
+			b.Fatal(err)
+		}
+		n += step
+	}
+	after, err := cpuOf(w.pid)
+	if err != nil {
+		b.Fatal(err)
+	}
+	w.rates = append(w.rates, float64(n)/elapsed.Seconds())
+	w.cpus = append(w.cpus, (after-before).Seconds()/float64(n))
+}
+
+// replayed is how many rows are in a journal that is replayed; it takes no more than 8 MiB.
+const replayed = 20_000
+
+// BenchmarkReplay opens a database whose process was killed when this many rows of the audit trail were in its journal
+// and in no table, and the same one without any.
+func BenchmarkReplay(b *testing.B) {
+	dir, killed, stopped := filepath.Join(b.TempDir(), "data"), filepath.Join(b.TempDir(), "killed"), filepath.Join(b.TempDir(), "stopped")
+	store, err := sqlstore.Open(b.Context(), sqlstore.Config{Dir: dir})
+	if err != nil {
+		b.Fatal(err)
+	}
+	w, err := audit.NewWriter(b.Context(), store, audit.Options{Batch: 256})
+	if err != nil {
+		b.Fatal(err)
+	}
+	// Nothing goes into the tables while somebody else writes.
+	if err := store.Update(b.Context(), func(*sqlstore.Tx) error {
+		if err := writeRows(b.Context(), w, replayed, 256); err != nil {
+			return err
+		}
+		return os.CopyFS(killed, os.DirFS(dir))
+	}); err != nil {
+		b.Fatal(err)
+	}
+	if err := errors.Join(w.Close(), store.Close(), os.CopyFS(stopped, os.DirFS(dir))); err != nil {
+		b.Fatal(err)
+	}
+	open := func(of string, i int) time.Duration {
+		at := filepath.Join(b.TempDir(), strconv.Itoa(i))
+		if err := os.CopyFS(at, os.DirFS(of)); err != nil {
+			b.Fatal(err)
+		}
+		start := time.Now()
+		s, err := sqlstore.Open(b.Context(), sqlstore.Config{Dir: at})
+		if err != nil {
+			b.Fatal(err)
+		}
+		took := time.Since(start)
+		end, err := s.AuditEnd(b.Context())
+		if err := errors.Join(err, s.Close(), os.RemoveAll(at)); err != nil || end != replayed {
+			b.Fatalf("%d rows, %v", end, err)
+		}
+		return took
+	}
+	var with, without []time.Duration
+	for i := range b.N {
+		with, without = append(with, open(killed, i)), append(without, open(stopped, i))
+	}
+	slices.Sort(with)
+	slices.Sort(without)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(with[len(with)/2].Seconds()*1e3, "ms-open")
+	b.ReportMetric(without[len(without)/2].Seconds()*1e3, "ms-open-without")
+	b.ReportMetric(replayed/(with[len(with)/2]-without[len(without)/2]).Seconds(), "rows/s")
 }
 
 // fillTrail writes rows as fast as it goes, while no server runs.
@@ -145,17 +424,8 @@ func fillTrail(b *testing.B, dir string, rows int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for left := rows; left > 0; left -= 4096 {
-		entries := make([]keyserver.AuditEntry, min(left, 4096))
-		for i := range entries {
-			entries[i] = keyserver.AuditEntry{
-				Operation: "hmacData", Outcome: keyserver.Allowed, Kind: keyserver.PasswordSession, Object: "AAAAAQAAAAAAAAAB", RequestID: fmt.Sprintf("%016x", left-i),
-				Principal: keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(uint64(i % 50))}, Address: "192.0.2.1",
-			}
-		}
-		if err := w.WriteAll(b.Context(), entries); err != nil {
-			b.Fatal(err)
-		}
+	if err := writeRows(b.Context(), w, rows, 4096); err != nil {
+		b.Fatal(err)
 	}
 	if err := w.Close(); err != nil {
 		b.Fatal(err)
@@ -163,4 +433,20 @@ func fillTrail(b *testing.B, dir string, rows int) {
 	if err := store.Close(); err != nil {
 		b.Fatal(err)
 	}
+}
+
+func writeRows(ctx context.Context, w *audit.Writer, rows, batch int) error {
+	for left := rows; left > 0; left -= batch {
+		entries := make([]keyserver.AuditEntry, min(left, batch))
+		for i := range entries {
+			entries[i] = keyserver.AuditEntry{
+				Operation: "hmacData", Outcome: keyserver.Allowed, Kind: keyserver.PasswordSession, Object: "AAAAAQAAAAAAAAAB", RequestID: fmt.Sprintf("%016x", left-i),
+				Principal: keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(uint64(i % 50))}, Address: "192.0.2.1",
+			}
+		}
+		if err := w.WriteAll(ctx, entries); err != nil {
+			return err
+		}
+	}
+	return nil
 }

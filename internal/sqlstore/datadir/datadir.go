@@ -51,6 +51,9 @@ func Lock(dir string, log *slog.Logger) (*os.File, error) {
 		return nil, Refuse(ErrUnusable, "the data directory %s cannot be made: %s", dir, ReasonOf(err))
 	}
 	f, err := os.Open(dir)
+	if to, linked := os.Readlink(dir); errors.Is(err, fs.ErrNotExist) && linked == nil {
+		return nil, Refuse(ErrUnusable, "the data directory %s is a link to %s, which is not there: make that directory, or name another one", dir, to)
+	}
 	if err != nil {
 		return nil, Refuse(ErrUnusable, "the data directory %s cannot be read: %s", dir, ReasonOf(err))
 	}

@@ -1,0 +1,278 @@
+package backup
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/backup"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// kept is a key server that was lost, and what there is of it.
+type kept struct {
+	keep
+	place, replica string
+	kek            []byte
+	key            string // of the audit trail
+}
+
+func newKept(t *testing.T) kept {
+	t.Helper()
+	rig.Must(t, program.DependOnSources())
+	k := kept{keep: newKeep(t), place: filepath.Join(t.TempDir(), "backups"), replica: filepath.Join(t.TempDir(), "replica")}
+	h := newHouse(t, "", "--replicate-to", k.replica, "--replicate-recipient", k.Recipient().String())
+	h.after(t, 100)
+	rig.Within(t, time.Minute, "something is replicated", func() bool {
+		segments, _ := filepath.Glob(filepath.Join(k.replica, "*-000000002-*"))
+		return len(segments) > 0
+	})
+	out, err := run(t, "backup", "--server", "https://"+h.server.Address, "--ca-file", filepath.Join(h.server.DataDir, "ca.crt"), "--data-dir", h.server.DataDir,
+		"--password-file", filepath.Join(h.server.DataDir, "bootstrap-password"), "--recipient", k.Recipient().String(), "--to", k.place, "--include-kek")
+	if err != nil {
+		t.Fatal(err, out)
+	}
+	h.rest()
+	rig.Must(t, h.server.Stop())
+	k.kek, err = os.ReadFile(filepath.Join(h.server.DataDir, "kek"))
+	rig.Must(t, err)
+	k.key = h.key
+	return k
+}
+
+func (k kept) args(from, dir string, more ...string) []string {
+	return append([]string{"restore", "--from", from, "--identity", k.file, "--data-dir", dir}, more...)
+}
+
+func missingFile(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// What a restore takes from a place that others may write to, and what it says of it.
+func TestWhatIsTakenOfAPlace(t *testing.T) {
+	k := newKept(t)
+	for _, place := range []string{k.place, k.replica} {
+		if owner, err := os.ReadFile(filepath.Join(place, backup.OwnerName(1))); err != nil || strings.TrimSpace(string(owner)) != k.key {
+			t.Errorf("whose place it is: %q, %v", owner, err)
+		}
+	}
+	t.Run("nobody says whose it is", func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "new")
+		out, err := run(t, k.args(k.place, dir)...)
+		if err != nil || !strings.Contains(out, "No --key was given") || !strings.Contains(out, "was not taken") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		if !missingFile(filepath.Join(dir, "kek")) {
+			t.Error("the key-encryption key was taken, which nobody has asked for")
+		}
+	})
+	t.Run("with its key", func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "new")
+		out, err := run(t, k.args(k.place, dir, "--key", k.key, "--include-kek")...)
+		if err != nil || !strings.Contains(out, "as --key says") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		if is, err := os.ReadFile(filepath.Join(dir, "kek")); err != nil || !bytes.Equal(is, k.kek) {
+			t.Errorf("another key: %v", err)
+		}
+	})
+	other := newKept(t)
+	for name, from := range map[string]string{"a backup": k.place, "a replica": k.replica} {
+		t.Run(name+" of somebody else", func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "new")
+			out, err := run(t, k.args(from, dir, "--key", other.key)...)
+			if err == nil || !strings.Contains(out, "of another key server, or somebody else has made it") {
+				t.Errorf("%v\n%s", err, out)
+			}
+			if left, _ := os.ReadDir(dir); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+	for name, tc := range map[string]struct {
+		says string
+		args []string
+	}{
+		"no directory for the KEK": {"--data-dir", []string{"restore", "--from", k.place, "--identity", k.file, "--database-url", "postgres://nowhere/x", "--include-kek"}},
+		"no KEK beside a replica":  {"beside a replica", k.args(k.replica, filepath.Join(t.TempDir(), "new"), "--include-kek")},
+		"a key that is none":       {"--key", k.args(k.place, filepath.Join(t.TempDir(), "new"), "--key", "nothing")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if out, err := run(t, tc.args...); err == nil || !strings.Contains(out, tc.says) || strings.Count(out, "\n") != 1 {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// A restore that was killed after it had put the key-encryption key into the directory can be
+// run again, by the same command. Another key there is nobody's to replace.
+func TestARestoreThatWasKilledWithItsKEK(t *testing.T) {
+	k := newKept(t)
+	for name, tc := range map[string]struct {
+		kek  []byte
+		says string
+	}{"Its": {k.kek, ""}, "Another": {[]byte("another key\n"), "is another key"}} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for file, content := range map[string][]byte{sqlstore.RestoringFile: []byte("half"), sqlstore.RestoringFile + "-wal": nil, "kek": tc.kek} {
+				rig.Must(t, os.WriteFile(filepath.Join(dir, file), content, 0o600))
+			}
+			out, err := run(t, k.args(k.place, dir, "--include-kek")...)
+			switch {
+			case tc.says == "" && err != nil:
+				t.Fatal(err, out)
+			case tc.says != "" && (err == nil || !strings.Contains(out, tc.says)):
+				t.Errorf("%v\n%s", err, out)
+			}
+			if is, err := os.ReadFile(filepath.Join(dir, "kek")); err != nil || !bytes.Equal(is, tc.kek) {
+				t.Errorf("the key was replaced: %v", err)
+			}
+		})
+	}
+}
+
+// until starts a restore that is to be ended while it has something half done, and answers what it
+// said. It is begun anew where it was faster.
+func (k kept) until(t *testing.T, from string, end syscall.Signal, half string) (dir, out string) {
+	t.Helper()
+	for range 50 {
+		dir = filepath.Join(t.TempDir(), "new")
+		cmd := exec.CommandContext(t.Context(), built.Path, k.args(from, dir)...)
+		var said bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &said, &said
+		rig.Must(t, cmd.Start())
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		for running := true; running; {
+			select {
+			case err := <-ended:
+				if err == nil {
+					running = false
+					continue
+				}
+				t.Fatal(err, said.String())
+			default:
+			}
+			if found, _ := filepath.Glob(filepath.Join(dir, half)); len(found) > 0 {
+				rig.Must(t, cmd.Process.Signal(end))
+				if err := <-ended; err != nil {
+					return dir, said.String()
+				}
+				running = false
+			}
+		}
+	}
+	t.Fatal("it is always faster")
+	return "", ""
+}
+
+// A restore of a replica that was killed leaves its copy, which is not encrypted, where nobody
+// else reads it and where the next run removes it; nobody takes the directory for a key server's.
+func TestARestoreThatWasKilledWithItsCopy(t *testing.T) {
+	k := newKept(t)
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	dir, _ := k.until(t, k.replica, syscall.SIGKILL, sqlstore.RestoringFile+"-scratch-*/copy/"+sqlstore.DatabaseFile)
+	left, err := filepath.Glob(filepath.Join(dir, sqlstore.RestoringFile+"-scratch-*"))
+	rig.Must(t, err)
+	if len(left) != 1 {
+		t.Fatalf("left: %v", left)
+	}
+	if info, err := os.Stat(left[0]); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("others can read it: %v, %v", info.Mode(), err)
+	}
+	if elsewhere, err := os.ReadDir(temporary); err != nil || len(elsewhere) > 0 {
+		t.Errorf("among temporary files: %v, %v", elsewhere, err)
+	}
+	if out, err := run(t, "serve", "--data-dir", dir, "--listen", "127.0.0.1:0"); err == nil || !strings.Contains(out, "was interrupted: run it again") || !missingFile(filepath.Join(dir, "kek")) {
+		t.Errorf("it is served from: %v\n%s", err, out)
+	}
+	if out, err := run(t, k.args(k.replica, dir, "--key", k.key)...); err != nil {
+		t.Fatal(err, out)
+	}
+	entries, err := os.ReadDir(dir)
+	rig.Must(t, err)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), sqlstore.RestoringFile) {
+			t.Errorf("%s is still there", e.Name())
+		}
+	}
+}
+
+// One sentence, and what to do.
+func TestSentencesOfARestore(t *testing.T) {
+	k := newKept(t)
+	t.Run("a signal", func(t *testing.T) {
+		dir, out := k.until(t, k.place, syscall.SIGTERM, sqlstore.RestoringFile)
+		if !strings.Contains(out, "was interrupted") || !strings.Contains(out, "run it again") || strings.Contains(out, "context") || strings.Count(out, "\n") != 1 {
+			t.Error(out)
+		}
+		if left, _ := os.ReadDir(dir); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	})
+	t.Run("a link to nowhere", func(t *testing.T) {
+		link := filepath.Join(t.TempDir(), "link")
+		rig.Must(t, os.Symlink("/nowhere/at/all", link))
+		for _, from := range []string{k.place, k.replica} {
+			if out, err := run(t, k.args(from, link)...); err == nil || !strings.Contains(out, "is a link to /nowhere/at/all, which is not there") || strings.Count(out, "\n") != 1 {
+				t.Errorf("%v\n%s", err, out)
+			}
+		}
+	})
+	t.Run("no temporary files", func(t *testing.T) {
+		url := pgtest.Database(t)
+		t.Setenv("TMPDIR", "/nowhere/at/all")
+		out, err := run(t, "restore", "--from", k.replica, "--identity", k.file, "--database-url", url)
+		if err == nil || !strings.Contains(out, "TMPDIR") || !strings.Contains(out, "/nowhere/at/all") || strings.Count(out, "\n") != 1 {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+	t.Run("a directory that is not empty", func(t *testing.T) {
+		dir := t.TempDir()
+		rig.Must(t, os.WriteFile(filepath.Join(dir, "notes"), nil, 0o600))
+		for _, from := range []string{k.place, k.replica} {
+			if out, err := run(t, k.args(from, dir)...); err == nil || !strings.Contains(out, "is not empty: it holds notes") || strings.Count(out, "\n") != 1 {
+				t.Errorf("%v\n%s", err, out)
+			}
+		}
+	})
+	t.Run("somebody else's file as the newest one", func(t *testing.T) {
+		place := t.TempDir()
+		rig.Must(t, os.CopyFS(place, os.DirFS(k.place)))
+		name := backup.Name(1, time.Now().Add(time.Minute))
+		rig.Must(t, os.WriteFile(filepath.Join(place, name), []byte("hello"), 0o600))
+		out, err := run(t, k.args(place, filepath.Join(t.TempDir(), "new"))...)
+		if err == nil || !strings.Contains(out, name) || !strings.Contains(out, "--backup") || strings.Count(out, "\n") != 1 {
+			t.Errorf("%v\n%s", err, out)
+		}
+		rig.Must(t, os.Truncate(filepath.Join(place, name), 0))
+		if out, err = run(t, k.args(place, filepath.Join(t.TempDir(), "new"))...); err != nil || !strings.Contains(out, "passed over "+name) {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+	t.Run("another identity", func(t *testing.T) {
+		stranger, err := age.GenerateX25519Identity()
+		rig.Must(t, err)
+		file := filepath.Join(t.TempDir(), "identity")
+		rig.Must(t, os.WriteFile(file, []byte(stranger.String()), 0o600))
+		out, err := run(t, "restore", "--from", k.replica, "--identity", file, "--data-dir", filepath.Join(t.TempDir(), "new"))
+		if err == nil || !strings.Contains(out, "another recipient") || strings.Contains(out, "--at") || strings.Count(out, "\n") != 1 {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+}
