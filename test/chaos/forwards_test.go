@@ -29,7 +29,7 @@ type forwards struct {
 	sent []*call // that were answered
 }
 
-func newForwards(t *testing.T, asked, owner *site) *forwards {
+func newForwards(t testing.TB, asked, owner *site) *forwards {
 	t.Helper()
 	_, err := asked.admin.CreatePrincipalTrust(t.Context(), schema.CreatePrincipalTrustRequest{
 		PrincipalID: hexOf(asked.user.PrincipalID), TrustedServerSystemID: owner.system, Flag: "expose",
