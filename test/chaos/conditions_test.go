@@ -191,9 +191,8 @@ func measured(b *testing.B, once func(n int) followed) {
 // follow breaks something, and heals it.
 func (c *cluster) follow(t testing.TB, breaks func(testing.TB) (heal func())) (took followed) {
 	t.Helper()
-	start := time.Now()
 	heal := breaks(t)
-	took.server, took.objects, took.reasons = c.changed(t, start, false)
+	took.server, took.objects, took.reasons = c.changed(t, time.Now(), false)
 	time.Sleep(outage)
 	heal()
 	took.serverBack, took.objectsBack, _ = c.changed(t, time.Now(), true)

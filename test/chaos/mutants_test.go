@@ -445,7 +445,7 @@ func TestMutants(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			said, took, err := suite(t, bad.Path, m, cmp.Or(os.Getenv(timeVariable), mutantTime))
 			var failed *exec.ExitError
-			switch finding := regexp.MustCompile(`(?m)^ +\w+_test\.go:\d+: .*(?:` + m.finds + `).*$(?:\n +[^{\s].*)?`).Find(said); {
+			switch finding := regexp.MustCompile(`(?m)^ +\w+_test\.go:\d+: .*(?:` + m.finds + `).*$(?:\n {8}[^{\s].*)?`).Find(said); {
 			case err == nil:
 				t.Errorf("not found in %v\n%s", took, short(said))
 			case !errors.As(err, &failed):

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -62,6 +63,20 @@ type member struct {
 // at another address.
 const network = "127.77."
 
+// given are the addresses that somebody has, or will have.
+var given sync.Map
+
+// freeAddress answers none twice: nobody listens on the first one yet.
+func freeAddress(t testing.TB, host string) string {
+	t.Helper()
+	for {
+		address := rig.FreeAddress(t, host)
+		if _, taken := given.LoadOrStore(address, true); !taken {
+			return address
+		}
+	}
+}
+
 // embedded starts a key server on an embedded database.
 func embedded(t testing.TB, system schema.SystemID) *site {
 	t.Helper()
@@ -108,7 +123,7 @@ func (s *site) add(t testing.TB, dir string, args ...string) *member {
 	host := network + fmt.Sprint("0.", s.system)
 	m := &member{
 		site: s, name: fmt.Sprintf("%s %d", s.name, len(s.members)), dir: dir,
-		listen: rig.FreeAddress(t, network+"1."+fmt.Sprint(s.system)), peers: rig.FreeAddress(t, host), metrics: rig.FreeAddress(t, network+"2."+fmt.Sprint(s.system)),
+		listen: freeAddress(t, network+"1."+fmt.Sprint(s.system)), peers: freeAddress(t, host), metrics: freeAddress(t, network+"2."+fmt.Sprint(s.system)),
 	}
 	m.args = slices.Concat(args, []string{"--listen", m.listen, "--system-id", fmt.Sprint(s.system), "--server-name", host,
 		"--external-listen", m.peers, "--metrics-listen", m.metrics, "--session-idle", "24h", "--session-lifetime", "24h"})
