@@ -36,6 +36,12 @@ const (
 // did not answer.
 const peerUnavailable = "PEER_UNAVAILABLE"
 
+// That a service is not ready is an answer to who asks whether it is.
+const (
+	readinessRoute = "getReadiness"
+	notReady       = "NOT_READY"
+)
+
 // call is one request, independent of how often it is tried.
 type call struct {
 	route
@@ -117,6 +123,8 @@ func (c *Client) again(k call, err error, attempt int) (time.Duration, bool) {
 	switch e := asError(err); {
 	case errors.As(err, &n):
 		return pause, !cancelled(err) && (!n.Sent || k.method == http.MethodGet)
+	case e != nil && k.name == readinessRoute && e.Code == notReady:
+		return 0, false // which is what was asked for
 	case e != nil && k.counts && e.Code == peerUnavailable:
 		// The peer may have counted the use of the call that it did not answer,
 		// and would count another one: whether that is worth it, the caller knows.
