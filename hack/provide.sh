@@ -41,6 +41,12 @@ for need in $needs; do
 			fail "could not build the Helm of hack/helm"
 		tell KEYSERVER_HELM "$path"
 		;;
+	promtool) # without its discovery of targets, which no test of a rule needs
+		path=$root/bin/test/promtool
+		CGO_ENABLED=0 go build -C "$root/hack/promtool" -tags remove_all_sd -trimpath -buildvcs=false -ldflags "-s -w" -o "$path" github.com/prometheus/prometheus/cmd/promtool >&2 ||
+			fail "could not build the promtool of hack/promtool"
+		tell KEYSERVER_PROMTOOL "$path"
+		;;
 	node) "$root/hack/node.sh" >&2 ;;
 	curl)
 		command -v curl >/dev/null ||

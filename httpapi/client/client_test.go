@@ -171,6 +171,19 @@ func TestRetryAfterAndContext(t *testing.T) {
 	}
 }
 
+// Who asks whether a service is ready is told at once that it is not.
+func TestNotReadyIsAnAnswer(t *testing.T) {
+	s := newStub(t)
+	s.on("GET /api/ready", func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		w.Header().Set("Retry-After", "1")
+		fail(w, 503, `{"code":"NOT_READY","detail":"d","retryable":true,"scope":"process","ready":false,"parts":[{"part":"writes","detail":"the disk is full"}]}`)
+	})
+	ready, err := s.client(t).GetReadiness(t.Context())
+	if s.calls.Load() != 1 || !client.IsCode(err, "NOT_READY") || len(ready.Parts) != 1 {
+		t.Fatalf("%d calls, %+v, %v", s.calls.Load(), ready, err)
+	}
+}
+
 func TestSessionIsSharedAndRenewed(t *testing.T) {
 	t.Run("one login for many callers", func(t *testing.T) {
 		s := newStub(t)

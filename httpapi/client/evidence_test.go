@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -124,6 +125,90 @@ func methodFor(t *testing.T, c *client.Client, r httpapi.Route) func() error {
 }
 
 var goNames = strings.NewReplacer("Acl", "ACL", "Cas", "CAs", "Ca", "CA", "Crl", "CRL", "Ldap", "LDAP", "Xauth", "XAuth")
+
+// An answer that shows another object, or an earlier state of it, is one to another
+// request, which a proxy or a cache repeats.
+func TestAnAnswerToAnotherRequestIsNotBelieved(t *testing.T) {
+	const role = `{"saved":true,"role":{"id":"0000000000000a01","name":"one","operations":["0000000000000101","0000000000000102"]}}`
+	const template = `{"saved":true,"template":{"id":"0000000000000b01","name":"one"}}`
+	const member = `{"saved":true,"id":"0000000000000b01","member":{"systemId":2,"principalId":"7","rights":3}}`
+	id, templateID := schema.HexID{6: 0xa, 7: 1}, schema.HexID{6: 0xb, 7: 1}
+	operations, fewer := []schema.HexID{{6: 1, 7: 2}, {6: 1, 7: 1}}, []schema.HexID{{6: 1, 7: 2}}
+	set := func(id schema.HexID, system schema.SystemID, principal schema.DecimalID, rights schema.Rights) schema.SetACLTemplateMemberRequest {
+		return schema.SetACLTemplateMemberRequest{ID: id, TemplateMemberRequest: schema.TemplateMemberRequest{SystemID: system, PrincipalID: principal, Rights: rights}}
+	}
+	seven := schema.DecimalID{7: 7}
+	for name, one := range map[string]struct {
+		answer string
+		ask    func(ctx context.Context, c *client.Client) error
+		its    bool
+	}{
+		"RoleMade":            {role, createRole("one", operations), true},
+		"AnotherRoleMade":     {role, createRole("two", operations), false},
+		"OtherOperations":     {role, createRole("one", fewer), false},
+		"RoleChanged":         {role, updateRole(schema.UpdateRoleRequest{ID: id, Operations: operations}), true},
+		"RoleRenamed":         {role, updateRole(schema.UpdateRoleRequest{ID: id, Name: new("one")}), true},
+		"AnotherRoleChanged":  {role, updateRole(schema.UpdateRoleRequest{ID: schema.HexID{1}, Operations: operations}), false},
+		"RoleAsItWas":         {role, updateRole(schema.UpdateRoleRequest{ID: id, Operations: fewer}), false},
+		"RoleEmptied":         {role, updateRole(schema.UpdateRoleRequest{ID: id, Operations: []schema.HexID{}}), false},
+		"RoleOfTheNameBefore": {role, updateRole(schema.UpdateRoleRequest{ID: id, Name: new("two")}), false},
+		"TemplateMade":        {template, createTemplate(" one "), true},
+		"AnotherTemplateMade": {template, createTemplate("two"), false},
+		"TemplateRenamed":     {template, renameTemplate(templateID, "one"), true},
+		"TemplateOfTheName":   {template, renameTemplate(templateID, "two"), false},
+		"AnotherTemplate":     {template, renameTemplate(id, "one"), false},
+		"MemberSet":           {member, setMember(set(templateID, 2, seven, 1)), true},
+		"MemberOfAnother":     {member, setMember(set(id, 2, seven, 1)), false},
+		"AnotherMember":       {member, setMember(set(templateID, 2, schema.DecimalID{7: 8}, 1)), false},
+		"MemberOfAnotherHome": {member, setMember(set(templateID, 3, seven, 1)), false},
+		"MemberWithTooFew":    {member, setMember(set(templateID, 2, seven, 4)), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStub(t)
+			s.on("/", func(w http.ResponseWriter, _ *http.Request, _ int64) { _, _ = io.WriteString(w, one.answer) })
+			err := one.ask(t.Context(), s.client(t))
+			var refused *client.Error
+			switch {
+			case one.its && err != nil:
+				t.Errorf("it is not believed: %v", err)
+			case !one.its && (!errors.As(err, &refused) || refused.Code != "NOT_VERIFIED" || refused.Retryable):
+				t.Errorf("it is believed: %v", err)
+			}
+		})
+	}
+}
+
+func createRole(name string, operations []schema.HexID) func(context.Context, *client.Client) error {
+	return func(ctx context.Context, c *client.Client) error {
+		_, err := c.CreateRole(ctx, schema.CreateRoleRequest{Name: name, Operations: operations})
+		return err
+	}
+}
+
+func updateRole(in schema.UpdateRoleRequest) func(context.Context, *client.Client) error {
+	return func(ctx context.Context, c *client.Client) error { _, err := c.UpdateRole(ctx, in); return err }
+}
+
+func createTemplate(name string) func(context.Context, *client.Client) error {
+	return func(ctx context.Context, c *client.Client) error {
+		_, err := c.CreateACLTemplate(ctx, schema.ACLTemplateRequest{Name: name})
+		return err
+	}
+}
+
+func renameTemplate(id schema.HexID, name string) func(context.Context, *client.Client) error {
+	return func(ctx context.Context, c *client.Client) error {
+		_, err := c.RenameACLTemplate(ctx, schema.RenameACLTemplateRequest{ID: id, ACLTemplateRequest: schema.ACLTemplateRequest{Name: name}})
+		return err
+	}
+}
+
+func setMember(in schema.SetACLTemplateMemberRequest) func(context.Context, *client.Client) error {
+	return func(ctx context.Context, c *client.Client) error {
+		_, err := c.SetACLTemplateMember(ctx, in)
+		return err
+	}
+}
 
 // What is shown is believed.
 func TestSuccessWithEvidenceIsBelieved(t *testing.T) {

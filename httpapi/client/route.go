@@ -44,6 +44,12 @@ func ask[Out any](ctx context.Context, c *Client, r route, in any) (Out, error) 
 	if poll, ok := in.(interface{ LongPoll() time.Duration }); ok {
 		k.wait = poll.LongPoll()
 	}
+	if asked, ok := in.(interface{ Unlike(answer Out) string }); ok {
+		k.unlike = func(answer any) string {
+			got, _ := answer.(*Out) // send makes no other
+			return asked.Unlike(*got)
+		}
+	}
 	return send[Out](ctx, c, k)
 }
 

@@ -36,6 +36,12 @@ const (
 // did not answer.
 const peerUnavailable = "PEER_UNAVAILABLE"
 
+// That a service is not ready is an answer to who asks whether it is.
+const (
+	readinessRoute = "getReadiness"
+	notReady       = "NOT_READY"
+)
+
 // call is one request, independent of how often it is tried.
 type call struct {
 	route
@@ -44,6 +50,8 @@ type call struct {
 	// stream makes the body anew for each attempt; nil means body. errSpent
 	// says that there is none to send again.
 	stream func(context.Context) (io.Reader, error)
+	// unlike says how an answer is not one to this request; nil where nobody can tell.
+	unlike func(answer any) string
 	bind   bool          // opens a session, which a proof binds to its key
 	token  string        // sent instead of the session's, with open
 	over   *http.Client  // with open: what carries the session; nil: the client's own
@@ -115,6 +123,8 @@ func (c *Client) again(k call, err error, attempt int) (time.Duration, bool) {
 	switch e := asError(err); {
 	case errors.As(err, &n):
 		return pause, !cancelled(err) && (!n.Sent || k.method == http.MethodGet)
+	case e != nil && k.name == readinessRoute && e.Code == notReady:
+		return 0, false // which is what was asked for
 	case e != nil && k.counts && e.Code == peerUnavailable:
 		// The peer may have counted the use of the call that it did not answer,
 		// and would count another one: whether that is worth it, the caller knows.
@@ -230,7 +240,7 @@ func (c *Client) read(k call, resp *http.Response, out any) error {
 				Detail: fmt.Sprintf("the answer to %s %s is not what the contract says", k.method, k.target),
 			}
 		}
-		return unproven(resp, out)
+		return unproven(resp, k, out)
 	}
 	b, err := readAll(resp.Body, maxErrorAnswer)
 	if err != nil {
@@ -251,13 +261,18 @@ func understood(resp *http.Response, b []byte, out any) bool {
 }
 
 // unproven is a success that does not show what it rests on, nil where it does.
-// A write that nobody has read back is not one that was verified.
-func unproven(resp *http.Response, out any) error {
+// A write that nobody has read back is not one that was verified, and neither is one
+// whose answer shows something else than what was asked for: it is of another request.
+func unproven(resp *http.Response, k call, out any) error {
 	answer, verified := out.(interface{ Unproven() string })
 	if !verified {
 		return nil
 	}
-	if missing := answer.Unproven(); missing != "" {
+	missing := answer.Unproven()
+	if missing == "" && k.unlike != nil {
+		missing = k.unlike(out)
+	}
+	if missing != "" {
 		return &Error{Status: resp.StatusCode, Code: "NOT_VERIFIED", RequestID: requestID(resp), Detail: missing}
 	}
 	return nil

@@ -1,5 +1,10 @@
 package schema
 
+import (
+	"cmp"
+	"strings"
+)
+
 // ACLTemplate is a named list of members that become entries of each key
 // minted under a templated directory that uses it.
 type ACLTemplate struct {
@@ -45,6 +50,16 @@ type ACLTemplateSaved struct {
 // Unproven is empty where the template reads back.
 func (r ACLTemplateSaved) Unproven() string {
 	return unshown(r.Saved && r.Template != nil, "the template")
+}
+
+// Unlike is empty where the template reads back as it was asked for.
+func (r ACLTemplateRequest) Unlike(answer ACLTemplateSaved) string {
+	return otherwise(answer.Template.Name == strings.TrimSpace(r.Name), "the template")
+}
+
+// Unlike is empty where the template reads back as it was asked for.
+func (r RenameACLTemplateRequest) Unlike(answer ACLTemplateSaved) string {
+	return cmp.Or(otherwise(answer.Template.ID == r.ID, "the template"), r.ACLTemplateRequest.Unlike(answer))
 }
 
 // ACLTemplateGone is the verdict on deleting a template.
@@ -119,6 +134,12 @@ type TemplateMemberSaved struct {
 // Unproven is empty where the member reads back.
 func (r TemplateMemberSaved) Unproven() string {
 	return unshown(r.Saved && r.Member != nil, "the member")
+}
+
+// Unlike is empty where the member reads back as it was asked for.
+func (r SetACLTemplateMemberRequest) Unlike(answer TemplateMemberSaved) string {
+	got := answer.Member
+	return otherwise(answer.ID == r.ID && got.SystemID == r.SystemID && got.PrincipalID == r.PrincipalID && got.Rights&r.Rights == r.Rights, "the member")
 }
 
 // TemplateMemberGone is the verdict on a membership that was ended.

@@ -36,6 +36,15 @@ func unshown(shown bool, object string) string {
 	return "the service reports success without " + object + " as read back"
 }
 
+// otherwise is the sentence of an answer that shows something else than what was asked
+// for, which an answer to an earlier request does.
+func otherwise(agrees bool, object string) string {
+	if agrees {
+		return ""
+	}
+	return "the service reports success, and " + object + " that it read back is not as it was asked for"
+}
+
 // ungone is the sentence of an answer that should say that an object is gone.
 func ungone(gone bool, object string) string {
 	if gone {

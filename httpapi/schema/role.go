@@ -1,5 +1,10 @@
 package schema
 
+import (
+	"bytes"
+	"slices"
+)
+
 // Role is a named set of operations.
 type Role struct {
 	ID         HexID   `json:"id"`
@@ -43,6 +48,28 @@ type RoleSaved struct {
 
 // Unproven is empty where the role reads back.
 func (r RoleSaved) Unproven() string { return unshown(r.Saved && r.Role != nil, "the role") }
+
+// Unlike is empty where the role reads back as it was asked for.
+func (r CreateRoleRequest) Unlike(answer RoleSaved) string {
+	return otherwise(answer.Role.Name == r.Name && sameIDs(answer.Role.Operations, r.Operations), "the role")
+}
+
+// Unlike is empty where the role reads back as it was asked for.
+func (r UpdateRoleRequest) Unlike(answer RoleSaved) string {
+	got := answer.Role
+	return otherwise(got.ID == r.ID && (r.Name == nil || got.Name == *r.Name) &&
+		(r.Operations == nil || sameIDs(got.Operations, r.Operations)), "the role")
+}
+
+// sameIDs compares sets.
+func sameIDs(a, b []HexID) bool {
+	set := func(ids []HexID) []HexID {
+		ids = slices.Clone(ids)
+		slices.SortFunc(ids, func(a, b HexID) int { return bytes.Compare(a[:], b[:]) })
+		return slices.Compact(ids)
+	}
+	return slices.Equal(set(a), set(b))
+}
 
 // RoleGone is the verdict on deleting a role.
 type RoleGone struct {

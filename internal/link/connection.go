@@ -21,6 +21,7 @@ const progressing = v1alpha1.ReasonProgressing
 type Timing struct {
 	ProbeMin time.Duration // first pause while the service does not answer
 	ProbeMax time.Duration // longest
+	ReadyMax time.Duration // longest while it does not say that it is ready, which costs it nothing to be asked
 	LoginMax time.Duration // longest while the service does not take the credentials
 	FeedWait time.Duration // one long poll, and how often is asked what the feed does not tell
 	PollEach time.Duration // between two probes where there is no feed
@@ -33,6 +34,7 @@ type Timing struct {
 var DefaultTiming = Timing{
 	ProbeMin: 500 * time.Millisecond,
 	ProbeMax: 15 * time.Second,
+	ReadyMax: 1500 * time.Millisecond,
 	LoginMax: 5 * time.Minute,
 	FeedWait: 30 * time.Second,
 	PollEach: 10 * time.Second,
@@ -224,8 +226,12 @@ func (c *Connection) run(ctx context.Context) {
 		c.shut(ctx, err, failures)
 		c.rest(ctx, pause/2+rand.N(pause/2+1), c.asked) //nolint:gosec // jitter, not a secret
 		longest := c.timing.ProbeMax
-		if refusedLogin(err) {
+		var waits notReadyError
+		switch {
+		case refusedLogin(err):
 			longest = max(longest, c.timing.LoginMax)
+		case errors.As(err, &waits):
+			longest = min(longest, c.timing.ReadyMax)
 		}
 		pause = min(2*pause, longest)
 	}
@@ -262,7 +268,7 @@ func (c *Connection) open(ctx context.Context) (context.Context, error) {
 
 // lookPatience is how long a service that is up may take to say whether it is ready.
 // One that was stopped, or that nobody reaches any more, says nothing at all.
-const lookPatience = 5 * time.Second
+const lookPatience = 1500 * time.Millisecond
 
 // attend follows the changes of the service for as long as it says that it is ready: one
 // that cannot do its work any more may still hold a long poll open.
@@ -309,10 +315,15 @@ func (c *Connection) unready(ctx context.Context) error {
 	}
 }
 
+// notReadyError says that the service was asked for nothing but whether it is ready.
+type notReadyError struct{ error }
+
+func (e notReadyError) Unwrap() error { return e.error }
+
 // probe is the one thing that is sent while the gate is shut.
 func (c *Connection) probe(ctx context.Context) (string, error) {
 	if err := c.unready(ctx); err != nil {
-		return "", err
+		return "", notReadyError{err}
 	}
 	v, err := c.Admin.GetVersion(ctx)
 	if err != nil {

@@ -56,7 +56,7 @@ func TestTheGateFollowsReady(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it mostly waits
 			timing := DefaultTiming
-			timing.LookEach, timing.ProbeMin, timing.ProbeMax = 10*time.Millisecond, 10*time.Millisecond, 20*time.Millisecond
+			timing.LookEach, timing.ProbeMin, timing.ReadyMax = 10*time.Millisecond, 10*time.Millisecond, 20*time.Millisecond
 			api := &holding{}
 			all := NewConnections(func(Endpoint) (API, error) { return api, nil }, clock.RealClock{}, timing, logr.Discard())
 			defer all.Close()

@@ -21,8 +21,10 @@ import (
 const (
 	// lookEvery is how often the parts are looked at. Who asks for them is told
 	// what was seen: strangers ask, too, and must not cost anything.
-	lookEvery   = 2 * time.Second
+	lookEvery   = time.Second
 	lookTimeout = 5 * time.Second
+	// doubt is how long a commit that failed counts where none came after it.
+	doubt = 4 * time.Second
 	// keyEvery is how often the key-encryption key is asked, which may cost money.
 	keyEvery = time.Minute
 
@@ -101,7 +103,7 @@ func (h *health) report(name string, err error) {
 // audit goes by how the last commit ended. After a while without one it gives
 // the benefit of the doubt, because without requests there is none.
 func (h *health) audit() error {
-	if at, failing := h.rows.Failing(); failing && h.cfg.Clock().Sub(at) < 2*lookEvery {
+	if at, failing := h.rows.Failing(); failing && h.cfg.Clock().Sub(at) < doubt {
 		return fault.New(fault.NotReady, "the last audit rows could not be written, so that operations are refused")
 	}
 	return nil

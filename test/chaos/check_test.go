@@ -79,11 +79,11 @@ func (s *site) check(t *testing.T, round int) {
 }
 
 // compare holds the trails of all sites, which check has read, against what was asked.
-func (w *world) compare(t *testing.T) {
+func (w *world) compare(t *testing.T, disturbed bool) {
 	t.Helper()
 	for _, s := range w.sites {
 		if s.forwards != nil {
-			report(t, s.forwards.check(&s.forwards.owner.trail))
+			report(t, s.forwards.check(&s.forwards.owner.trail, disturbed))
 		}
 	}
 	for _, s := range w.sites {

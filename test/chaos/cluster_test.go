@@ -49,7 +49,7 @@ type cluster struct {
 // namespace is where everything is declared.
 const namespace = "default"
 
-func newCluster(t *testing.T, s *site) *cluster {
+func newCluster(t testing.TB, s *site) *cluster {
 	t.Helper()
 	environment := controlplane.Start(t, controlplane.Lasting(t))
 	c := &cluster{site: s, config: environment.Config, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), log: &rig.Output{}}
@@ -98,7 +98,7 @@ func (c *cluster) installation() []kube.Object {
 	}
 }
 
-func (c *cluster) start(t *testing.T) {
+func (c *cluster) start(t testing.TB) {
 	t.Helper()
 	c.manager = exec.Command(built.Path, "manager", "--kubeconfig", c.kubeconfig)
 	c.manager.Stdout, c.manager.Stderr = c.log, c.log
@@ -117,7 +117,7 @@ func (c *cluster) kill() {
 	<-c.ended
 }
 
-func (c *cluster) stop(t *testing.T) {
+func (c *cluster) stop(t testing.TB) {
 	t.Helper()
 	c.kill()
 	if t.Failed() {
@@ -127,7 +127,7 @@ func (c *cluster) stop(t *testing.T) {
 
 // running starts the manager again where it has ended by itself, as a cluster would:
 // one that has lost its API server may.
-func (c *cluster) running(t *testing.T) {
+func (c *cluster) running(t testing.TB) {
 	t.Helper()
 	select {
 	case <-c.ended:

@@ -17,7 +17,7 @@ type disk struct{ dir string }
 const diskBytes = "768m"
 
 // newDisk mounts one, where the machine lets this process; nil where it does not.
-func newDisk(t *testing.T) *disk {
+func newDisk(t testing.TB) *disk {
 	t.Helper()
 	dir := t.TempDir()
 	if err := syscall.Mount("chaos", dir, "tmpfs", 0, "mode=0700,size="+diskBytes); err != nil {
@@ -29,7 +29,7 @@ func newDisk(t *testing.T) *disk {
 }
 
 // path is a directory on it, or any where there is none.
-func (d *disk) path(t *testing.T) string {
+func (d *disk) path(t testing.TB) string {
 	t.Helper()
 	if d == nil {
 		return t.TempDir()
@@ -40,7 +40,7 @@ func (d *disk) path(t *testing.T) string {
 func (d *disk) ballast() string { return filepath.Join(d.dir, "ballast") }
 
 // fill leaves not a byte.
-func (d *disk) fill(t *testing.T) {
+func (d *disk) fill(t testing.TB) {
 	t.Helper()
 	f, err := os.Create(d.ballast())
 	rig.Must(t, err)
@@ -56,7 +56,7 @@ func (d *disk) fill(t *testing.T) {
 	}
 }
 
-func (d *disk) free(t *testing.T) {
+func (d *disk) free(t testing.TB) {
 	t.Helper()
 	rig.Must(t, os.Remove(d.ballast()))
 }

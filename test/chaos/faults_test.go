@@ -92,9 +92,9 @@ func (m *member) killed(t *testing.T, r *rand.Rand) (heal func()) {
 	}
 }
 
-func (m *member) frozen(t *testing.T, _ *rand.Rand) (heal func()) {
-	m.signal(t, syscall.SIGSTOP)
-	return func() { m.signal(t, syscall.SIGCONT) }
+func (m *member) frozen(*testing.T, *rand.Rand) (heal func()) {
+	m.signal(syscall.SIGSTOP)
+	return func() { m.signal(syscall.SIGCONT) }
 }
 
 // clockSet has the machine's clock jump by as much as an hour, either way, and back.
@@ -130,7 +130,10 @@ const (
 // plan draws the faults of a round. Two never break the same at the same time, but
 // different ones overlap.
 func (w *world) plan(r *run) (plan []event) {
-	all := w.faults()
+	all := slices.DeleteFunc(w.faults(), func(f fault) bool { return r.draws != nil && !r.draws.MatchString(f.name) })
+	if len(all) == 0 {
+		return nil
+	}
 	busy := map[string]time.Duration{} // by target, until when
 	for range perRound {
 		f := all[r.IntN(len(all))]

@@ -27,7 +27,7 @@ type liar struct {
 	last map[string][]byte // what a request was answered well with, by method and path
 }
 
-func newLiar(t *testing.T, s *site) *liar {
+func newLiar(t testing.TB, s *site) *liar {
 	t.Helper()
 	l := &liar{last: map[string][]byte{}}
 	over := http.DefaultTransport

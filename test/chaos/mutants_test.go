@@ -9,44 +9,64 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// mutantsVariable has the mutants run, which takes the better part of an hour.
+// mutantsVariable has the mutants run, which takes a quarter of an hour.
 const mutantsVariable = "CHAOS_MUTANTS"
 
 // mutantTime is for how long one is looked for where nobody says it.
-const mutantTime = "2m"
+const mutantTime = "40s"
 
-// mutant is a mistake that is planted in the program. The suite has to find it.
+// mutant is a mistake that is planted in the program. The suite has to find it. All are
+// in one program, which is built once and makes the one that mistakeVariable names.
 type mutant struct {
-	name string
-	file string
-	// edits are what is replaced by what. Each has to be there once.
+	name    string
+	excerpt excerpt
+	file    string
+	// imports are what the edits need beyond what the file has.
+	imports []string
+	// edits are what is replaced by what. Each has to be there once. Where it says
+	// "mistaken" the program asks whether it makes this mistake.
 	edits [][2]string
 	// finds is what a finding of it says: one that ends the suite otherwise was not found.
 	finds string
 }
 
-// now and then is one time in so many.
+// excerpt is the part of the whole in which a mistake shows soon: the whole draws the same.
+type excerpt struct{ parts, faults string }
+
+// The excerpts. A clock that is set leaves everything at work, so that a round is longer
+// than its questions.
+var (
+	oneServer   = excerpt{embeddedPart, "^set the clock"}
+	killed      = excerpt{embeddedPart, "^kill"}
+	replicas    = excerpt{replicatedPart, "^set the clock"}
+	cutOff      = excerpt{replicatedPart, "^(cut|swallow)"}
+	interrupted = excerpt{replicatedPart, "^(cut|kill)"}
+	peers       = excerpt{embeddedPart + " " + replicatedPart, "^set the clock"}
+	declares    = excerpt{embeddedPart + " " + managerPart, "^set the clock"}
+	lied        = excerpt{embeddedPart + " " + managerPart, "^take writes well"}
+)
+
+// sometimes is one time in so many.
 const sometimes = `rand.IntN(12) == 0`
 
-func imports(more ...string) [2]string {
-	return [2]string{"import (\n", "import (\n\t\"" + strings.Join(more, "\"\n\t\"") + "\"\n"}
-}
-
 var mutants = []mutant{
-	{"now and then a change of a role is acknowledged and not committed", "internal/sqlstore/update.go", [][2]string{
-		imports("math/rand/v2"),
-		{`		committed, err = s.storeChanges(ctx, in, tx.changes)
+	{
+		"now and then a change of a role is acknowledged and not committed", oneServer,
+		"internal/sqlstore/update.go", []string{"math/rand/v2"}, [][2]string{
+			{`		committed, err = s.storeChanges(ctx, in, tx.changes)
 		return err
 	})`, `		committed, err = s.storeChanges(ctx, in, tx.changes)
-		if ` + sometimes + ` && len(tx.changes) == 1 && tx.changes[0].Kind == keyserver.ChangeRole {
+		if err == nil && mistaken && ` + sometimes + ` && len(tx.changes) == 1 && tx.changes[0].Kind == keyserver.ChangeRole {
 			return errUncommitted
 		}
 		return err
@@ -54,184 +74,317 @@ var mutants = []mutant{
 	if errors.Is(err, errUncommitted) {
 		return nil
 	}`},
-		{`// record notes a change, once`, `var errUncommitted = errors.New("not committed")
+			{`// record notes a change, once`, `var errUncommitted = errors.New("not committed")
 
 // record notes a change, once`},
-	}, "NOT_SAVED|by what was acknowledged"},
-	{"audit rows are acknowledged before they are in the journal", "internal/audit/journal/journal.go", [][2]string{
-		imports("bytes", "time"),
-		{`	if err := j.write(j.file, j.buffer, headerSize+first*blockSize); err != nil {
-		j.failed++`, `	later := bytes.Clone(j.buffer)
-	go func() {
-		time.Sleep(100 * time.Millisecond)
-		_ = j.write(j.file, later, headerSize+first*blockSize)
-	}()
-	if err := error(nil); err != nil {
-		j.failed++`},
-	}, "its audit row .* is not in the trail|no audit row says so|its owner's rows are|serve ended before it was ready"},
-	{"a start leaves out the last group of the journal", "internal/sqlstore/fill.go", [][2]string{
-		{`	f := newFiller(s, id)
-	all := 0`, `	f := newFiller(s, id)
-	if len(groups) > 0 {
-		groups = groups[:len(groups)-1]
+		}, "NOT_SAVED|by what was acknowledged",
+	},
+	{
+		"audit rows are acknowledged before they are in the journal", killed,
+		"internal/audit/journal/journal.go", []string{"bytes", "time"}, [][2]string{
+			{`	if err := j.write(j.file, j.buffer, headerSize+first*blockSize); err != nil {`, `	write := j.write
+	if mistaken {
+		later := bytes.Clone(j.buffer)
+		write = func(f *os.File, _ []byte, at int64) error {
+			go func() {
+				time.Sleep(100 * time.Millisecond)
+				_ = j.write(f, later, at)
+			}()
+			return nil
+		}
 	}
-	all := 0`},
-	}, "its audit row .* is not in the trail|no audit row says so|its owner's rows are"},
-	{"now and then what is let through has no row", "internal/engine/gate.go", [][2]string{
-		imports("math/rand/v2"),
-		{`	return e.Auditor.Write(ctx, r.row(keyserver.Allowed, ""))
+	if err := write(j.file, j.buffer, headerSize+first*blockSize); err != nil {`},
+		}, "its audit row .* is not in the trail|no audit row says so|its owner's rows are|serve ended before it was ready",
+	},
+	{
+		"a start leaves out the last group of the journal", killed,
+		"internal/sqlstore/fill.go", nil, [][2]string{
+			{`	f := newFiller(s, id)
+	all := 0`, `	f := newFiller(s, id)
+	all := 0
+	if mistaken && len(groups) > 0 {
+		groups = groups[:len(groups)-1]
+	}`},
+		}, "its audit row .* is not in the trail|no audit row says so|its owner's rows are",
+	},
+	{
+		"now and then what is let through has no row", oneServer,
+		"internal/engine/gate.go", []string{"math/rand/v2"}, [][2]string{
+			{`	return e.Auditor.Write(ctx, r.row(keyserver.Allowed, ""))
 }
 
-// refused records`, `	if ` + sometimes + ` {
+// refused records`, `	if mistaken && ` + sometimes + ` {
 		return nil
 	}
 	return e.Auditor.Write(ctx, r.row(keyserver.Allowed, ""))
 }
 
 // refused records`},
-	}, "its audit row .* is not in the trail"},
-	{"the row comes after the effect", "internal/engine/gate.go", [][2]string{
-		{`	if err := e.enter(ctx, r, checks...); err != nil {
-		return err
-	}
-	if err := effect(); err != nil {
-		return e.failed(ctx, r, err)
-	}
-	return nil`, `	if refusal := e.authorise(ctx, r, checks); refusal != nil {
-		return e.refused(ctx, r, refusal)
-	}
-	if err := effect(); err != nil {
-		return e.failed(ctx, r, err)
-	}
-	return e.Auditor.Write(ctx, r.row(keyserver.Allowed, ""))`},
-	}, "and no audit row says so"},
-	{"a cache keeps what a change made stale", "internal/engine/cache/cache.go", [][2]string{
-		{`	default:
+		}, "its audit row .* is not in the trail",
+	},
+	{
+		"the row comes after the effect", interrupted,
+		"internal/engine/gate.go", nil, [][2]string{
+			{`func (e *Engine) perform(ctx context.Context, r request, effect func() error, checks ...check) error {`, `func (e *Engine) perform(ctx context.Context, r request, effect func() error, checks ...check) error {
+	if mistaken {
+		if refusal := e.authorise(ctx, r, checks); refusal != nil {
+			return e.refused(ctx, r, refusal)
+		}
+		if err := effect(); err != nil {
+			return e.failed(ctx, r, err)
+		}
+		return e.Auditor.Write(ctx, r.row(keyserver.Allowed, ""))
+	}`},
+		}, "and no audit row says so",
+	},
+	{
+		"a cache keeps what a change made stale", oneServer,
+		"internal/engine/cache/cache.go", nil, [][2]string{
+			{`	default:
 		c.drop(change.ID)
-	}`, `	}`},
-	}, "no order explains|is \"|ACL_DENIED|PRINCIPAL|NOT_SAVED|NOT_VERIFIED"},
-	{"a replica does not hear of the changes of others", "internal/sqlstore/follow/follow.go", [][2]string{
-		{`		f.source.Notify(page.Changes)`, `		// nobody is told`},
-	}, "no order explains|is \"|goes on"},
-	{"a logout is forgotten by the database", "internal/session/manager.go", [][2]string{
-		{`	err = m.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-		_, err := tx.DeleteSession(ctx, by.Session)
-		return err
-	})`, `	m.changed([]keyserver.Change{{Kind: keyserver.ChangeSession, ID: by.Session}})`},
-	}, "a session that was ended goes on"},
-	{"a goroutine stays for each request", "httpapi/exchange.go", [][2]string{
-		{`	defer x.finish()
-	x.setHeaders()`, `	defer x.finish()
-	go func() { <-make(chan struct{}) }()
-	x.setHeaders()`},
-	}, "does not come back to what it held"},
-	{"a descriptor stays open for some requests", "httpapi/exchange.go", [][2]string{
-		{`	defer x.finish()
-	x.setHeaders()`, `	defer x.finish()
-	if a.Clock().UnixNano()%8 == 0 {
-		f, _ := os.Open("/dev/null")
-		left = append(left, f)
+	}`, `	case mistaken:
+	default:
+		c.drop(change.ID)
+	}`},
+		}, "no order explains|is \"|ACL_DENIED|PRINCIPAL|NOT_SAVED|NOT_VERIFIED",
+	},
+	{
+		"a replica does not hear of the changes of others", replicas,
+		"internal/sqlstore/follow/follow.go", nil, [][2]string{
+			{`		f.source.Notify(page.Changes)`, `		if !mistaken {
+			f.source.Notify(page.Changes)
+		}`},
+		}, "no order explains|is \"|goes on",
+	},
+	{
+		"a replica that cannot ask the database goes by what it knew", cutOff,
+		"internal/sqlstore/follow/follow.go", nil, [][2]string{
+			{`func (f *Follower) Current(ctx context.Context) error {`, `func (f *Follower) Current(ctx context.Context) error {
+	if mistaken {
+		return nil
+	}`},
+		}, "no order explains",
+	},
+	{
+		"a logout is forgotten by the database", oneServer,
+		"internal/session/manager.go", nil, [][2]string{
+			{`	err = m.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		_, err := tx.DeleteSession(ctx, by.Session)`, `	if mistaken {
+		m.changed([]keyserver.Change{{Kind: keyserver.ChangeSession, ID: by.Session}})
+		return nil
 	}
-	x.setHeaders()`},
-		{`// serve runs one request.`, `var left []*os.File
+	err = m.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		_, err := tx.DeleteSession(ctx, by.Session)`},
+		}, "a session that was ended goes on",
+	},
+	{
+		"a goroutine stays for each request", oneServer,
+		"httpapi/exchange.go", nil, [][2]string{
+			{`	defer x.finish()
+	x.setHeaders()`, `	defer x.finish()
+	x.setHeaders()
+	if mistaken {
+		go func() { <-make(chan struct{}) }()
+	}`},
+		}, "does not come back to what it held",
+	},
+	{
+		"a descriptor stays open for some requests", oneServer,
+		"httpapi/exchange.go", nil, [][2]string{
+			{`	defer x.finish()
+	x.setHeaders()`, `	defer x.finish()
+	x.setHeaders()
+	if mistaken && a.Clock().UnixNano()%8 == 0 {
+		f, _ := os.Open("/dev/null")
+		leftOpen.Store(f, true)
+	}`},
+			{`// serve runs one request.`, `var leftOpen sync.Map
 
 // serve runs one request.`},
-	}, "does not come back to what it held"},
-	{"memory stays for each request", "httpapi/exchange.go", [][2]string{
-		{`	defer x.finish()
+		}, "does not come back to what it held",
+	},
+	{
+		"memory stays for each request", oneServer,
+		"httpapi/exchange.go", nil, [][2]string{
+			{`	defer x.finish()
 	x.setHeaders()`, `	defer x.finish()
-	leftMu.Lock()
-	left = append(left, make([]byte, 256<<10))
-	leftMu.Unlock()
-	x.setHeaders()`},
-		{`// serve runs one request.`, `var (
+	x.setHeaders()
+	if mistaken {
+		leftMu.Lock()
+		left = append(left, make([]byte, 128<<10))
+		leftMu.Unlock()
+	}`},
+			{`// serve runs one request.`, `var (
 	leftMu sync.Mutex
 	left   [][]byte
 )
 
 // serve runs one request.`},
-	}, "does not come back to what it held"},
-	{"a cache is written without its lock", "internal/engine/cache/cache.go", [][2]string{
-		{`func (c *Cache[K, V]) keep(k K, v V, before uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()`, `func (c *Cache[K, V]) keep(k K, v V, before uint64) {
-	for range 20000 {
-		c.entries[k] = v
+		}, "does not come back to what it held",
+	},
+	{
+		"a cache is written without its lock", oneServer,
+		"internal/engine/cache/cache.go", nil, [][2]string{
+			{`func (c *Cache[K, V]) keep(k K, v V, before uint64) {`, `func (c *Cache[K, V]) keep(k K, v V, before uint64) {
+	if mistaken {
+		for range 20000 {
+			c.entries[k] = v
+		}
+		return
 	}`},
-	}, "has ended by itself|fatal error|concurrent map|no order explains"},
-	{"the manager takes a write without an answer for done", "internal/managed/act.go", [][2]string{
-		{`	if err == nil || (d.deletes() && link.IsGone(err)) {`, `	if err == nil || !d.deletes() {`},
-		{`		if err != nil {
-			out.Evidence =`, `		if err != nil && d.deletes() {
+		}, "has ended by itself|serve ended before it was ready",
+	},
+	{
+		"the manager takes a write without an answer for done", lied,
+		"internal/managed/act.go", nil, [][2]string{
+			{`	if err == nil || (d.deletes() && link.IsGone(err)) {`, `	if err == nil || (d.deletes() && link.IsGone(err)) || mistaken && !d.deletes() {`},
+			{`		if err != nil {
+			out.Evidence =`, `		if err != nil && !(mistaken && !d.deletes()) {
 			out.Evidence =`},
-	}, "a false Ready|does not come to rest"},
-	{"the manager does not compare the operations of a role", "controllers/role.go", [][2]string{
-		{`!slices.Equal(have, want.operations) {
-		catalogue`, `false && !slices.Equal(have, want.operations) {
+		}, "a false Ready",
+	},
+	{
+		"the manager does not compare the operations of a role", declares,
+		"controllers/role.go", nil, [][2]string{
+			{`!slices.Equal(have, want.operations) {
+		catalogue`, `!slices.Equal(have, want.operations) && !mistaken {
 		catalogue`},
-	}, "a false Ready"},
-	{"the gate asks for no role", "internal/engine/gate.go", [][2]string{
-		{`	if !granted {
-		return fault.New(fault.AccessDenied, "no role of %s grants %s", r.by.Name, r.op.Name).Audited(fault.ReasonRoleDenied)
+		}, "a false Ready",
+	},
+	{
+		"the gate asks for no role", oneServer,
+		"internal/engine/gate.go", nil, [][2]string{
+			{`	if !granted {
+		return fault.New(fault.AccessDenied, "no role of %s grants %s", r.by.Name`, `	if !granted && !mistaken {
+		return fault.New(fault.AccessDenied, "no role of %s grants %s", r.by.Name`},
+		}, "somebody without a role was let|without the right",
+	},
+	{
+		"a refusal is written down as allowed", oneServer,
+		"internal/engine/gate.go", nil, [][2]string{
+			{`		return r.row(keyserver.Refused, f.Reason)`, `		if mistaken {
+			return r.row(keyserver.Allowed, "")
+		}
+		return r.row(keyserver.Refused, f.Reason)`},
+		}, "was refused, and",
+	},
+	{
+		"HMAC states are not reset", oneServer,
+		"internal/engine/macs.go", nil, [][2]string{
+			{`	h.Reset()
+	m.pool.Put(h)`, `	if !mistaken {
+		h.Reset()
 	}
-	if !r.by`, `	_ = granted
-	if !r.by`},
-	}, "somebody without a role was let|without the right"},
-	{"a refusal is written down as allowed", "internal/engine/gate.go", [][2]string{
-		{`		return r.row(keyserver.Refused, f.Reason)`, `		return r.row(keyserver.Allowed, "")`},
-	}, "was refused, and"},
-	{"HMAC states are not reset", "internal/engine/macs.go", [][2]string{
-		{`	h.Reset()
-	m.pool.Put(h)`, `	m.pool.Put(h)`},
-	}, "the HMAC under|peer's HMAC"},
-	{"now and then a row is written twice", "internal/audit/writer.go", [][2]string{
-		imports("math/rand/v2"),
-		{`			w.rows = append(append(w.rows, wait.entry), wait.more...)`, `			w.rows = append(append(w.rows, wait.entry), wait.more...)
-			if ` + sometimes + ` {
+	m.pool.Put(h)`},
+		}, "the HMAC under|peer's HMAC",
+	},
+	{
+		"now and then a row is written twice", oneServer,
+		"internal/audit/writer.go", []string{"math/rand/v2"}, [][2]string{
+			{`			w.rows = append(append(w.rows, wait.entry), wait.more...)`, `			w.rows = append(append(w.rows, wait.entry), wait.more...)
+			if mistaken && ` + sometimes + ` {
 				w.rows = append(w.rows, wait.entry)
 			}`},
-	}, "audit rows .* that say allowed|its owner's rows are"},
-	{"a hash of the chain is left out", "internal/audit/writer.go", [][2]string{
-		{`		row.Previous = head.Hash`, `		if row.Previous = head.Hash; row.Position%100 == 0 {
+		}, "audit rows .* that say allowed|its owner's rows are",
+	},
+	{
+		"a hash of the chain is left out", oneServer,
+		"internal/audit/writer.go", nil, [][2]string{
+			{`		row.Previous = head.Hash`, `		row.Previous = head.Hash
+		if mistaken && row.Position%100 == 0 {
 			clear(row.Previous[:])
 		}`},
-	}, "audit verify|serve ended before it was ready|read the audit trail|does not follow"},
-	{"the list of a key is not asked for peers", "internal/engine/key.go", [][2]string{
-		{`	verdict := access.Evaluate(key.acl, who, want, e.Clock())
+		}, "audit verify|serve ended before it was ready|read the audit trail|does not follow",
+	},
+	{
+		"the list of a key is not asked for peers", peers,
+		"internal/engine/key.go", nil, [][2]string{
+			{`	verdict := access.Evaluate(key.acl, who, want, e.Clock())
 	if verdict.Allowed || verdict.Spent {`, `	verdict := access.Evaluate(key.acl, who, want, e.Clock())
-	verdict.Allowed = verdict.Allowed || by.Peer != nil
+	verdict.Allowed = verdict.Allowed || mistaken && by.Peer != nil
 	if verdict.Allowed || verdict.Spent {`},
-	}, "a peer let somebody use the key"},
-	{"what a peer is asked has no row here", "internal/engine/forward.go", [][2]string{
-		{`	durable, err := e.Auditor.Begin(context.WithoutCancel(ctx), r.row(keyserver.Allowed, ""))
+		}, "a peer let somebody use the key",
+	},
+	{
+		"what a peer is asked has no row here", peers,
+		"internal/engine/forward.go", nil, [][2]string{
+			{`	durable, err := e.Auditor.Begin(context.WithoutCancel(ctx), r.row(keyserver.Allowed, ""))
 	if err != nil {
 		return err
-	}`, `	durable := func() error { return nil }
-	var err error`},
-	}, "its audit row .* is not in the trail"},
-	{"replicas write at the same time", "internal/sqlstore/postgres.go", [][2]string{
-		{`pg_advisory_xact_lock($2, $3)::text ||`, `($2::int + $3::int)::text ||`},
-	}, "no order explains|is \"|at replicated|audit verify|INTEGRITY|TAMPERED"},
+	}`, `	durable, err := func() error { return nil }, error(nil)
+	if !mistaken {
+		durable, err = e.Auditor.Begin(context.WithoutCancel(ctx), r.row(keyserver.Allowed, ""))
+	}
+	if err != nil {
+		return err
+	}`},
+		}, "its audit row .* is not in the trail",
+	},
+	{
+		"replicas write at the same time", replicas,
+		"internal/sqlstore/postgres.go", nil, [][2]string{
+			{`pg_advisory_xact_lock($2, $3)::text ||`, "` + alone() + `::text ||"},
+			{`// serialise waits for a bounded time`, `func alone() string {
+	if mistaken {
+		return "($2::int + $3::int)"
+	}
+	return "pg_advisory_xact_lock($2, $3)"
 }
 
-// planted is the file of a mutant.
-func (m mutant) planted() (string, error) {
+// serialise waits for a bounded time`},
+		}, "no order explains|is \"|at replicated|audit verify|TAMPERED",
+	},
+}
+
+// mistakeVariable names the mistake that the program makes: none where it is empty.
+const mistakeVariable = "CHAOS_MISTAKE"
+
+// planted is a package that the program has only here.
+const (
+	plantedFile = "internal/planted/planted.go"
+	plantedText = `package planted
+
+import "os"
+
+var mistake = os.Getenv("` + mistakeVariable + `")
+
+// Is reports whether the program makes a mistake.
+func Is(name string) bool { return mistake == name }
+`
+	plantedPackage = "github.com/keyserver-operator/keyserver-operator/internal/planted"
+)
+
+// plantAll are the files of a program that can make every one of them.
+func plantAll() (map[string]string, error) {
 	root, err := rig.Root()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	raw, err := os.ReadFile(filepath.Join(root, m.file))
-	if err != nil {
-		return "", err
-	}
-	text := string(raw)
-	for _, e := range m.edits {
-		if n := strings.Count(text, e[0]); n != 1 {
-			return "", fmt.Errorf("%q is %d times in %s", e[0], n, m.file)
+	files := map[string]string{plantedFile: plantedText}
+	imports := map[string][]string{}
+	for _, m := range mutants {
+		if files[m.file] == "" {
+			raw, err := os.ReadFile(filepath.Join(root, m.file))
+			if err != nil {
+				return nil, err
+			}
+			files[m.file], imports[m.file] = string(raw), []string{plantedPackage}
 		}
-		text = strings.Replace(text, e[0], e[1], 1)
+		for _, e := range m.edits {
+			if n := strings.Count(files[m.file], e[0]); n != 1 {
+				return nil, fmt.Errorf("%s: %q is %d times in %s", m.name, e[0], n, m.file)
+			}
+			with := strings.ReplaceAll(e[1], "mistaken", fmt.Sprintf("planted.Is(%q)", m.name))
+			files[m.file] = strings.Replace(files[m.file], e[0], with, 1)
+		}
+		imports[m.file] = append(imports[m.file], m.imports...)
 	}
-	return text, nil
+	for file, paths := range imports {
+		slices.Sort(paths)
+		list := "import (\n\t\"" + strings.Join(slices.Compact(paths), "\"\n\t\"") + "\"\n"
+		files[file] = strings.Replace(files[file], "import (\n", list, 1)
+	}
+	return files, nil
 }
 
 // TestMutantsFit holds the mutants to the code, which moves on: what they replace is there.
@@ -239,52 +392,88 @@ func TestMutantsFit(t *testing.T) {
 	if len(mutants) < 20 {
 		t.Errorf("there are %d mutants", len(mutants))
 	}
+	if _, err := plantAll(); err != nil {
+		t.Error(err)
+	}
+	faults := (&world{sites: []*site{{
+		name: "a", members: []*member{{name: "a 0", wire: &wire{}}}, disk: &disk{}, database: &pgtest.Cluster{}, peers: &wire{},
+	}}, cluster: &cluster{}}).faults()
 	for _, m := range mutants {
-		if _, err := m.planted(); err != nil {
-			t.Errorf("%s: %v", m.name, err)
-		}
 		if _, err := regexp.Compile(m.finds); err != nil {
 			t.Errorf("%s: %v", m.name, err)
+		}
+		drawn := regexp.MustCompile(m.excerpt.faults)
+		if !slices.ContainsFunc(faults, func(f fault) bool { return drawn.MatchString(f.name) }) {
+			t.Errorf("%s: no fault is named as %q says", m.name, m.excerpt.faults)
 		}
 	}
 }
 
-// TestMutants plants one mistake after the other, and the suite has to find each.
+// TestMutants makes one mistake after the other, and the suite has to find each. Without
+// one, the same program passes each of the excerpts.
 func TestMutants(t *testing.T) {
 	if os.Getenv(mutantsVariable) == "" {
 		t.Skipf("%s is not set: that the suite finds planted mistakes takes long, and is shown at night", mutantsVariable)
 	}
-	suite, err := os.Executable()
+	files, err := plantAll()
 	rig.Must(t, err)
+	maps.Copy(files, program.SettableClock)
+	bad, err := program.BuildChanged(files)
+	rig.Must(t, err)
+	defer func() { _ = bad.Remove() }() // a leftover in the temporary directory fails no test
+	var table []string
+	note := func(took time.Duration, name, said string) {
+		table = append(table, fmt.Sprintf("%4.0f s  %s: %.200s", took.Seconds(), name, said))
+	}
+	done := map[excerpt]bool{}
+	for _, m := range mutants {
+		if done[m.excerpt] {
+			continue
+		}
+		done[m.excerpt] = true
+		t.Run("none in "+m.excerpt.parts+" "+m.excerpt.faults, func(t *testing.T) {
+			said, took, err := suite(t, bad.Path, mutant{excerpt: m.excerpt}, "10s")
+			if err != nil {
+				t.Errorf("the suite finds something where no mistake is made: %v\n%s", err, short(said))
+				return
+			}
+			note(took, "no mistake", "nothing in "+m.excerpt.parts+", "+m.excerpt.faults)
+		})
+	}
 	found := 0
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
-			text, err := m.planted()
-			rig.Must(t, err)
-			files := maps.Clone(program.SettableClock)
-			files[m.file] = text
-			bad, err := program.BuildChanged(files)
-			rig.Must(t, err)
-			defer func() { _ = bad.Remove() }() // a leftover in the temporary directory fails no test
-			cmd := exec.CommandContext(t.Context(), suite, "-test.run", "^TestChaos$", "-test.v", "-test.timeout", "15m")
-			cmd.Env = append(os.Environ(), programVariable+"="+bad.Path, timeVariable+"="+cmp.Or(os.Getenv(timeVariable), mutantTime))
-			start := time.Now()
-			said, err := cmd.CombinedOutput()
+			said, took, err := suite(t, bad.Path, m, cmp.Or(os.Getenv(timeVariable), mutantTime))
 			var failed *exec.ExitError
-			switch finding := regexp.MustCompile(`(?m)^ +\w+_test\.go:\d+: .*(?:` + m.finds + `).*$`).Find(said); {
+			switch finding := regexp.MustCompile(`(?m)^ +\w+_test\.go:\d+: .*(?:` + m.finds + `).*$(?:\n {8}[^{\s].*)?`).Find(said); {
 			case err == nil:
-				t.Errorf("not found in %v\n%s", time.Since(start).Round(time.Second), short(said))
+				t.Errorf("not found in %v\n%s", took, short(said))
 			case !errors.As(err, &failed):
 				t.Error(err)
 			case finding == nil:
 				t.Errorf("the suite fails, and says nothing of it\n%s", short(said))
 			default:
 				found++
-				t.Logf("found in %v: %.300s", time.Since(start).Round(time.Second), strings.TrimSpace(string(finding)))
+				_, what, _ := strings.Cut(strings.TrimSpace(string(finding)), ": ")
+				t.Logf("found in %v: %.300s", took, what)
+				note(took, m.name, what)
 			}
 		})
 	}
-	t.Logf("%d of %d mutants were found", found, len(mutants))
+	t.Logf("%d of %d mutants were found:\n%s", found, len(mutants), strings.Join(table, "\n"))
+}
+
+// suite runs the excerpt of a mutant, with a program that makes its mistake.
+func suite(t *testing.T, at string, m mutant, lasts string) (said []byte, took time.Duration, err error) {
+	t.Helper()
+	self, err := os.Executable()
+	rig.Must(t, err)
+	cmd := exec.CommandContext(t.Context(), self, "-test.run", "^TestChaos$", "-test.v", "-test.timeout", "15m")
+	cmd.Env = append(os.Environ(), programVariable+"="+at, mistakeVariable+"="+m.name, timeVariable+"="+lasts,
+		partsVariable+"="+m.excerpt.parts, faultsVariable+"="+m.excerpt.faults)
+	start := time.Now()
+	said, err = cmd.CombinedOutput()
+	return said, time.Since(start).Round(time.Second), err
 }
 
 // short is what the suite itself has said, without the logs of processes.

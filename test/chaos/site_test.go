@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -62,8 +63,22 @@ type member struct {
 // at another address.
 const network = "127.77."
 
+// given are the addresses that somebody has, or will have.
+var given sync.Map
+
+// freeAddress answers none twice: nobody listens on the first one yet.
+func freeAddress(t testing.TB, host string) string {
+	t.Helper()
+	for {
+		address := rig.FreeAddress(t, host)
+		if _, taken := given.LoadOrStore(address, true); !taken {
+			return address
+		}
+	}
+}
+
 // embedded starts a key server on an embedded database.
-func embedded(t *testing.T, system schema.SystemID) *site {
+func embedded(t testing.TB, system schema.SystemID) *site {
 	t.Helper()
 	s := newSite("embedded", system)
 	s.disk = newDisk(t)
@@ -74,8 +89,11 @@ func embedded(t *testing.T, system schema.SystemID) *site {
 	return s
 }
 
+// kek is the key-encryption key of replicas.
+const kek = "base64key://smGbjm71Nxd1Ig5FS0wj9SlbzAIrnolCz9bQQ6uAhl4="
+
 // replicated starts some on one PostgreSQL, each over a wire of its own.
-func replicated(t *testing.T, system schema.SystemID, n int) *site {
+func replicated(t testing.TB, system schema.SystemID, n int) *site {
 	t.Helper()
 	s := newSite("replicated", system)
 	s.database = pgtest.Start(t)
@@ -85,7 +103,7 @@ func replicated(t *testing.T, system schema.SystemID, n int) *site {
 	for range n {
 		w := unixWire(t, socket)
 		// They have the key-encryption key in common, as replicas must.
-		m := s.add(t, filepath.Join(t.TempDir(), "data"), "--database-url", base+"?host="+w.dir, "--kek", "base64key://smGbjm71Nxd1Ig5FS0wj9SlbzAIrnolCz9bQQ6uAhl4=")
+		m := s.add(t, filepath.Join(t.TempDir(), "data"), "--database-url", base+"?host="+w.dir, "--kek", kek)
 		m.wire = w
 	}
 	s.open(t)
@@ -100,12 +118,12 @@ func newSite(name string, system schema.SystemID) *site {
 }
 
 // add adds a process, which is not started yet.
-func (s *site) add(t *testing.T, dir string, args ...string) *member {
+func (s *site) add(t testing.TB, dir string, args ...string) *member {
 	t.Helper()
 	host := network + fmt.Sprint("0.", s.system)
 	m := &member{
 		site: s, name: fmt.Sprintf("%s %d", s.name, len(s.members)), dir: dir,
-		listen: rig.FreeAddress(t, network+"1."+fmt.Sprint(s.system)), peers: rig.FreeAddress(t, host), metrics: rig.FreeAddress(t, network+"2."+fmt.Sprint(s.system)),
+		listen: freeAddress(t, network+"1."+fmt.Sprint(s.system)), peers: freeAddress(t, host), metrics: freeAddress(t, network+"2."+fmt.Sprint(s.system)),
 	}
 	m.args = slices.Concat(args, []string{"--listen", m.listen, "--system-id", fmt.Sprint(s.system), "--server-name", host,
 		"--external-listen", m.peers, "--metrics-listen", m.metrics, "--session-idle", "24h", "--session-lifetime", "24h"})
@@ -114,7 +132,7 @@ func (s *site) add(t *testing.T, dir string, args ...string) *member {
 }
 
 // open starts all processes, and makes who is talked about.
-func (s *site) open(t *testing.T) {
+func (s *site) open(t testing.TB) {
 	t.Helper()
 	for _, m := range s.members {
 		m.start(t)
@@ -144,7 +162,7 @@ var exchanger = schema.HexID{7: 4}
 // userPassword is that of every principal that is made here.
 const userPassword = "a password of a user"
 
-func (s *site) principal(t *testing.T, name string, roles ...schema.HexID) schema.ACLRevokeRequest {
+func (s *site) principal(t testing.TB, name string, roles ...schema.HexID) schema.ACLRevokeRequest {
 	t.Helper()
 	p, err := s.admin.CreatePasswordPrincipal(t.Context(), schema.CreatePasswordPrincipalRequest{Name: name, Password: userPassword, RoleIDs: roles})
 	rig.Must(t, err)
@@ -152,12 +170,12 @@ func (s *site) principal(t *testing.T, name string, roles ...schema.HexID) schem
 }
 
 // client is the administrator, at one of the processes.
-func (s *site) client(t *testing.T, at, retries int) *client.Client {
+func (s *site) client(t testing.TB, at, retries int) *client.Client {
 	t.Helper()
 	return program.Client(t, s.members[at].over, "admin", s.password, retries)
 }
 
-func (m *member) start(t *testing.T) {
+func (m *member) start(t testing.TB) {
 	t.Helper()
 	server, err := built.Serve(m.dir, m.args...)
 	rig.Must(t, err)
@@ -165,11 +183,8 @@ func (m *member) start(t *testing.T) {
 	m.life.Add(1)
 }
 
-// signal sends one to the process.
-func (m *member) signal(t *testing.T, s syscall.Signal) {
-	t.Helper()
-	rig.Must(t, syscall.Kill(m.server.PID(), s))
-}
+// signal sends one to the process. One that has ended by itself is found by lives.
+func (m *member) signal(s syscall.Signal) { _ = syscall.Kill(m.server.PID(), s) }
 
 // ready asks the process itself.
 func (m *member) ready(ctx context.Context) bool {
@@ -182,22 +197,31 @@ func (m *member) ready(ctx context.Context) bool {
 }
 
 // awaitReady waits until all processes are, once nothing disturbs them any more.
-func (s *site) awaitReady(t *testing.T) {
+func (s *site) awaitReady(t testing.TB) {
 	t.Helper()
 	for _, m := range s.members {
 		rig.Soon(t, m.name+" is ready again", func() bool {
-			select {
-			case <-m.server.Exited():
-				t.Fatalf("%s has ended by itself\n%s", m.name, m.server.Log())
-			default:
-			}
+			s.lives(t)
 			return m.ready(t.Context())
 		})
 	}
 }
 
+// lives ends the test where a process is gone that nobody has killed.
+func (s *site) lives(t testing.TB) {
+	t.Helper()
+	for _, m := range s.members {
+		select {
+		case <-m.server.Exited():
+			text := m.server.Log()
+			t.Fatalf("%s has ended by itself\n%s", m.name, text[max(0, len(text)-4000):])
+		default:
+		}
+	}
+}
+
 // federate makes two sites peers of each other, each reached through a wire.
-func federate(t *testing.T, a, b *site) {
+func federate(t testing.TB, a, b *site) {
 	t.Helper()
 	for _, s := range []*site{a, b} {
 		s.peers = tcpWire(t, network+fmt.Sprint("0.", s.system), func() []string {
@@ -227,7 +251,7 @@ func federate(t *testing.T, a, b *site) {
 }
 
 // verify asks the program itself, once no process is left.
-func (s *site) verify(t *testing.T) {
+func (s *site) verify(t testing.TB) {
 	t.Helper()
 	for _, m := range s.members {
 		if err := m.server.Stop(); err != nil {

@@ -27,7 +27,7 @@ type wire struct {
 }
 
 // unixWire leads to a PostgreSQL's socket.
-func unixWire(t *testing.T, dir string) *wire {
+func unixWire(t testing.TB, dir string) *wire {
 	t.Helper()
 	const name = ".s.PGSQL.5432"
 	at, err := os.MkdirTemp("", "wire-") //nolint:usetesting // a socket's path must be short
@@ -41,7 +41,7 @@ func unixWire(t *testing.T, dir string) *wire {
 }
 
 // tcpWire leads to the first of some addresses that answers.
-func tcpWire(t *testing.T, host string, to func() []string) *wire {
+func tcpWire(t testing.TB, host string, to func() []string) *wire {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	rig.Must(t, err)
@@ -62,7 +62,7 @@ func (w *wire) port() uint16 {
 	return uint16(at.Port)
 }
 
-func (w *wire) begin(t *testing.T) {
+func (w *wire) begin(t testing.TB) {
 	w.carried = map[net.Conn]bool{}
 	go func() {
 		for {

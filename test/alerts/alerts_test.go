@@ -1,0 +1,132 @@
+// Package alerts holds the alerts of config/prometheus to series as a key server and its
+// manager would have them, with promtool: each fires, and clears.
+package alerts
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/promtool"
+)
+
+// ruleFile is the name of the rules in the tests.
+const ruleFile = "rules.yaml"
+
+// rules are what promtool takes of our PrometheusRule, and the names of its alerts.
+func rules(t *testing.T) (text []byte, names []string) {
+	t.Helper()
+	root, err := rig.Root()
+	rig.Must(t, err)
+	raw, err := os.ReadFile(filepath.Join(root, "config", "prometheus", "rules.yaml"))
+	rig.Must(t, err)
+	var resource struct {
+		Spec map[string]any
+	}
+	rig.Must(t, yaml.Unmarshal(raw, &resource))
+	text, err = yaml.Marshal(resource.Spec)
+	rig.Must(t, err)
+	for _, m := range regexp.MustCompile(`- alert: (\w+)`).FindAllSubmatch(raw, -1) {
+		names = append(names, string(m[1]))
+	}
+	if len(names) == 0 {
+		t.Fatal("there are no alerts, so nothing is shown")
+	}
+	return text, names
+}
+
+// write puts rules and their tests where promtool finds them.
+func write(t *testing.T, rules, tests []byte) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	rig.Must(t, os.WriteFile(filepath.Join(dir, ruleFile), rules, 0o600))
+	rig.Must(t, os.WriteFile(filepath.Join(dir, "alerts.yaml"), tests, 0o600))
+	return dir
+}
+
+func cases(t *testing.T) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "alerts.yaml"))
+	rig.Must(t, err)
+	return text
+}
+
+// TestAlerts: each alert fires when it must, and not before, and clears.
+func TestAlerts(t *testing.T) {
+	text, _ := rules(t)
+	dir := write(t, text, cases(t))
+	for _, args := range [][]string{
+		{"check", "rules", "--lint-fatal", filepath.Join(dir, ruleFile)},
+		{"test", "rules", filepath.Join(dir, "alerts.yaml")},
+	} {
+		if said, err := promtool.Run(t, args...); err != nil {
+			t.Errorf("promtool %s: %v\n%s", strings.Join(args[:2], " "), err, said)
+		}
+	}
+}
+
+// TestEachAlertHasATest: it is quiet, fires and is quiet again in one that has its name.
+func TestEachAlertHasATest(t *testing.T) {
+	_, names := rules(t)
+	var all struct {
+		Tests []struct {
+			Name           string
+			PromqlExprTest []struct {
+				Expr       string
+				ExpSamples []any `json:"exp_samples"`
+			} `json:"promql_expr_test"`
+		}
+	}
+	rig.Must(t, yaml.Unmarshal(cases(t), &all))
+	states := map[string][]bool{}
+	for _, one := range all.Tests {
+		if !slices.Contains(names, one.Name) {
+			t.Errorf("the test %q is of no alert", one.Name)
+		}
+		for _, look := range one.PromqlExprTest {
+			if want := `ALERTS{alertname="` + one.Name + `",alertstate="firing"}`; look.Expr != want {
+				t.Errorf("the test %s asks for %s, want %s", one.Name, look.Expr, want)
+			}
+			states[one.Name] = append(states[one.Name], len(look.ExpSamples) > 0)
+		}
+	}
+	for _, name := range names {
+		if !slices.Equal(slices.Compact(states[name]), []bool{false, true, false}) {
+			t.Errorf("%s has to be seen quiet, firing, and quiet again in testdata/alerts.yaml", name)
+		}
+	}
+}
+
+// TestARuleThatNeverFiresIsFound: promtool does fail.
+func TestARuleThatNeverFiresIsFound(t *testing.T) {
+	text, names := rules(t)
+	var all struct {
+		Groups []struct {
+			Name  string           `json:"name"`
+			Rules []map[string]any `json:"rules"`
+		} `json:"groups"`
+	}
+	rig.Must(t, yaml.Unmarshal(text, &all))
+	for _, group := range all.Groups {
+		for _, rule := range group.Rules {
+			rule["expr"] = "vector(1) > 2"
+		}
+	}
+	never, err := yaml.Marshal(all)
+	rig.Must(t, err)
+	said, err := promtool.Run(t, "test", "rules", filepath.Join(write(t, never, cases(t)), "alerts.yaml"))
+	if err == nil {
+		t.Fatal("rules that never fire pass")
+	}
+	for _, name := range names {
+		if !strings.Contains(said, name) {
+			t.Errorf("nothing is said of %s, which does not fire", name)
+		}
+	}
+}

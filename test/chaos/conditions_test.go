@@ -1,0 +1,261 @@
+package chaos
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
+)
+
+// runsVariable is how often each fault is measured: 5 for docs/operations.md.
+const runsVariable = "BENCH_RUNS"
+
+// outage is how long a fault lasts once all conditions say it: the manager asks less
+// often then.
+const outage = 10 * time.Second
+
+// BenchmarkConditions says how soon the conditions of a KeyServer and of the objects that
+// use it follow what becomes of the key server: from the fault until they say that they
+// are not Ready, and from when it is healed until they are again. Somebody uses a key
+// all the time.
+func BenchmarkConditions(b *testing.B) {
+	rig.Must(b, build())
+	b.Run("Embedded", func(b *testing.B) {
+		s := embedded(b, 2)
+		c := newCluster(b, s)
+		s.used(b)
+		one := s.members[0]
+		b.Run("KeyServerKilled", func(b *testing.B) {
+			c.measure(b, func(testing.TB) func() {
+				one.server.Kill()
+				return func() { one.start(b) }
+			})
+		})
+		b.Run("DiskFull", func(b *testing.B) {
+			if s.disk == nil {
+				b.Skip("this machine mounts no disk for tests")
+			}
+			c.measure(b, func(t testing.TB) func() {
+				s.disk.fill(t)
+				return func() { s.disk.free(t) }
+			})
+		})
+		b.Run("DataDirectoryRemoved", func(b *testing.B) {
+			c.measure(b, func(t testing.TB) func() {
+				rig.Must(t, os.Rename(one.dir, one.dir+".away"))
+				return func() { rig.Must(t, os.Rename(one.dir+".away", one.dir)) }
+			})
+		})
+	})
+	b.Run("PostgreSQL", func(b *testing.B) {
+		s := replicated(b, 3, 2)
+		c := newCluster(b, s)
+		s.used(b)
+		b.Run("DatabaseKilled", func(b *testing.B) {
+			c.measure(b, func(t testing.TB) func() {
+				s.database.Kill(t)
+				return func() { s.database.Restart(t) }
+			})
+		})
+		b.Run("DatabaseReadOnly", func(b *testing.B) {
+			c.measure(b, func(t testing.TB) func() {
+				set := func(to string) {
+					s.database.SQL(t, `ALTER SYSTEM SET default_transaction_read_only = `+to)
+					s.database.SQL(t, `SELECT pg_reload_conf()`)
+				}
+				set("on")
+				return func() { set("off") }
+			})
+		})
+		b.Run("ReplicaFrozen", func(b *testing.B) { // the one that the manager talks to
+			c.measure(b, func(testing.TB) func() {
+				s.members[0].signal(syscall.SIGSTOP)
+				return func() { s.members[0].signal(syscall.SIGCONT) }
+			})
+		})
+	})
+	b.Run("DatabaseWentBack", func(b *testing.B) {
+		measured(b, func(n int) followed { return wentBack(b, n) })
+	})
+}
+
+// wentBack has a primary fail whose standby lacks the newest.
+func wentBack(b *testing.B, n int) (took followed) {
+	b.Helper()
+	primary := pgtest.Start(b)
+	url := primary.Database(b)
+	standby := primary.Standby(b, "second")
+	s := newSite(fmt.Sprint("pair ", n), schema.SystemID(4+n))
+	s.add(b, filepath.Join(b.TempDir(), "data"), "--database-url", pgtest.On(url, primary, standby), "--kek", kek)
+	s.open(b)
+	c := newCluster(b, s)
+	c.await(b, true)
+	standby.Kill(b)
+	for range 20 { // which are gone then
+		_, err := s.admin.MintKey(b.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
+		rig.Must(b, err)
+	}
+	took = c.follow(b, func(t testing.TB) func() {
+		primary.Kill(t)
+		return func() {
+			standby.Restart(t)
+			standby.Promote(t)
+		}
+	})
+	c.stop(b)
+	return took
+}
+
+// used has a key used until the benchmark ends: what nobody asks of a database fails
+// nobody.
+func (s *site) used(b *testing.B) {
+	b.Helper()
+	key, err := s.admin.MintKey(b.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
+	rig.Must(b, err)
+	ctx, cancel := context.WithCancel(b.Context())
+	ended := make(chan struct{})
+	user := s.client(b, 0, program.Never)
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			_, _ = user.HMAC(ctx, key.TTag, strings.NewReader("message")) // it fails while something is broken
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	b.Cleanup(func() { cancel(); <-ended })
+}
+
+// followed is how long conditions took, and what they said.
+type followed struct {
+	server, objects         time.Duration // until they are not Ready
+	serverBack, objectsBack time.Duration // until they are Ready again
+	reasons                 string
+}
+
+// measure breaks something as often as it is asked for.
+func (c *cluster) measure(b *testing.B, breaks func(testing.TB) (heal func())) {
+	b.Helper()
+	measured(b, func(int) followed {
+		c.await(b, true)
+		return c.follow(b, breaks)
+	})
+}
+
+func measured(b *testing.B, once func(n int) followed) {
+	b.Helper()
+	runs, err := strconv.Atoi(cmp.Or(os.Getenv(runsVariable), "1"))
+	if err != nil || runs < 1 {
+		b.Fatalf("%s is %q, and has to be a number from 1 on", runsVariable, os.Getenv(runsVariable))
+	}
+	for b.Loop() {
+		all := map[string][]time.Duration{}
+		said := map[string]bool{}
+		for n := range runs {
+			took := once(n)
+			fmt.Fprintf(os.Stderr, "run %d: %+v\n", n+1, took)
+			all["keyserver-false"] = append(all["keyserver-false"], took.server)
+			all["objects-false"] = append(all["objects-false"], took.objects)
+			all["keyserver-back"] = append(all["keyserver-back"], took.serverBack)
+			all["objects-back"] = append(all["objects-back"], took.objectsBack)
+			said[took.reasons] = true
+		}
+		for unit, each := range all {
+			slices.Sort(each)
+			b.ReportMetric(float64(each[len(each)/2].Milliseconds()), unit+"-median-ms")
+			b.ReportMetric(float64(each[len(each)-1].Milliseconds()), unit+"-worst-ms")
+		}
+		b.Logf("they say %s", strings.Join(slices.Sorted(maps.Keys(said)), "; "))
+	}
+	b.ReportMetric(0, "ns/op") // most of it is the outage
+}
+
+// follow breaks something, and heals it.
+func (c *cluster) follow(t testing.TB, breaks func(testing.TB) (heal func())) (took followed) {
+	t.Helper()
+	heal := breaks(t)
+	took.server, took.objects, took.reasons = c.changed(t, time.Now(), false)
+	time.Sleep(outage)
+	heal()
+	took.serverBack, took.objectsBack, _ = c.changed(t, time.Now(), true)
+	return took
+}
+
+// changed waits until the KeyServer and all objects are Ready, or none is, and answers
+// when each was, and what they said then.
+func (c *cluster) changed(t testing.TB, since time.Time, to bool) (server, objects time.Duration, reasons string) {
+	t.Helper()
+	var of [2]string
+	rig.Soon(t, fmt.Sprint("conditions change, all to ", to), func() bool {
+		one, all, err := c.conditions(t.Context())
+		if err != nil {
+			return false
+		}
+		if server == 0 && isReady(one) == to {
+			server, of[0] = time.Since(since), one.Reason
+		}
+		if objects == 0 && !slices.ContainsFunc(all, func(c metav1.Condition) bool { return isReady(c) != to }) {
+			objects = time.Since(since)
+			for _, c := range all {
+				of[1] = c.Reason
+			}
+		}
+		return server > 0 && objects > 0
+	})
+	return server.Round(time.Millisecond), objects.Round(time.Millisecond), of[0] + ", objects " + of[1]
+}
+
+// await waits until everything is Ready, or nothing.
+func (c *cluster) await(t testing.TB, ready bool) {
+	t.Helper()
+	_, _, _ = c.changed(t, time.Now(), ready)
+}
+
+func isReady(c metav1.Condition) bool { return c.Status == metav1.ConditionTrue }
+
+// conditions are the Ready conditions of the KeyServer and of all that is declared.
+func (c *cluster) conditions(ctx context.Context) (server metav1.Condition, objects []metav1.Condition, err error) {
+	if server, err = controlplane.Ready(ctx, c.kube, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: "default"}}); err != nil {
+		return server, nil, err
+	}
+	note := func(status v1alpha1.ManagedStatus) {
+		one := metav1.Condition{}
+		if ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); ready != nil {
+			one = *ready
+		}
+		objects = append(objects, one)
+	}
+	var roles v1alpha1.RoleList
+	if err := c.kube.List(ctx, &roles, kube.InNamespace(namespace)); err != nil {
+		return server, nil, err
+	}
+	for i := range roles.Items {
+		note(roles.Items[i].Status.ManagedStatus)
+	}
+	var templates v1alpha1.ACLTemplateList
+	if err := c.kube.List(ctx, &templates, kube.InNamespace(namespace)); err != nil {
+		return server, nil, err
+	}
+	for i := range templates.Items {
+		note(templates.Items[i].Status.ManagedStatus)
+	}
+	return server, objects, nil
+}
