@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"mime"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
@@ -114,7 +115,7 @@ func (c *Client) again(k call, err error, attempt int) (time.Duration, bool) {
 	var n *NetworkError
 	switch e := asError(err); {
 	case errors.As(err, &n):
-		return pause, !cancelled(err) && (!n.Sent || k.method == http.MethodGet)
+		return pause, (!cancelled(err) || unconnected(err)) && (!n.Sent || k.method == http.MethodGet)
 	case e != nil && k.counts && e.Code == peerUnavailable:
 		// The peer may have counted the use of the call that it did not answer,
 		// and would count another one: whether that is worth it, the caller knows.
@@ -125,6 +126,15 @@ func (c *Client) again(k call, err error, attempt int) (time.Duration, bool) {
 	default:
 		return 0, false
 	}
+}
+
+// unconnected reports whether no connection was made in time, which the net package
+// spells as a deadline, too. Nothing answers at an address that nobody has any more, such
+// as that of a Pod whose place another has taken; whether the caller still waits, the
+// pause before the next attempt tells.
+func unconnected(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial" && dial.Timeout()
 }
 
 // backoff doubles from attempt to attempt, with jitter so that callers that
