@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,11 +15,11 @@ func (d *postgres) follow(ctx context.Context, s *Store) (*follow.Follower, erro
 	if err != nil {
 		return nil, err
 	}
-	var silent atomic.Int64 // since when nothing is heard of the database
+	var quiet silence
 	source := follow.Source{
 		State: func(ctx context.Context) (state follow.State, err error) {
 			moment := d.lines.next()
-			defer func() { d.listenAgain(ctx, s, err, moment, &silent) }()
+			defer func() { d.listenAgain(ctx, s, err, moment, &quiet) }()
 			err = s.looks.row(ctx, `SELECT (SELECT value FROM sequences WHERE name = 'changes'), (SELECT value FROM sequences WHERE name = 'audit'), `+d.incarnation,
 				nil, &state.Changes, &state.Audit, &state.Incarnation)
 			return state, err
@@ -51,19 +50,49 @@ func (d *postgres) follow(ctx context.Context, s *Store) (*follow.Follower, erro
 // has its connection closed, so that the next look has another one. Once that is answered,
 // whoever still waits on a connection from before waits in vain: the host is gone without
 // a word, or what lies between has forgotten its connections.
-func (d *postgres) listenAgain(ctx context.Context, s *Store, err error, moment int64, silent *atomic.Int64) {
+func (d *postgres) listenAgain(ctx context.Context, s *Store, err error, moment int64, quiet *silence) {
 	switch {
 	case err == nil:
-		since := silent.Swap(0)
-		if since == 0 {
-			return
-		}
-		if n := d.lines.cut(since); n > 0 {
+		if n := d.lines.cut(quiet.over(s.cfg.Clock())); n > 0 {
 			d.dropIdle(s)
 			d.log.Warn("the database answers again, and nothing comes on connections from before; they are cut", "connections", n)
 		}
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		silent.CompareAndSwap(0, moment)
+		quiet.goesOn(moment, d.lines.next())
+	}
+}
+
+// silence is a time in which looks at the database were not answered, by the moments of
+// the connections. Looks come one at a time.
+type silence struct {
+	since, until int64     // when the first of them began, and the last had ended; 0 for none
+	answered     time.Time // when one was answered since
+}
+
+// goesOn is told that a look from one moment to the other was not answered.
+func (q *silence) goesOn(since, until int64) {
+	if q.since == 0 {
+		q.since = since
+	}
+	q.until, q.answered = until, time.Time{}
+}
+
+// over is told that a look was answered, and answers the moment since when a connection
+// has to have been heard; 0 says nothing of any. What was heard while the silence began
+// may have fallen silent a moment later. Such a connection has as long to be heard again
+// as the looks had: a statement of one that works may take a while.
+func (q *silence) over(now time.Time) (since int64) {
+	switch {
+	case q.until == 0:
+		return 0
+	case q.answered.IsZero():
+		since, q.answered = q.since, now
+		return since
+	case now.Sub(q.answered) < follow.MaxStaleness:
+		return 0
+	default:
+		since, *q = q.until, silence{}
+		return since
 	}
 }
 
