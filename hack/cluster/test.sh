@@ -5,11 +5,12 @@
 # test/cluster against it, and ends the node. One that runs already is used, and left.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-work=$(mktemp -d)
 if running; then
+	work=$(mktemp -d)
 	trap 'rm -rf "$work"' EXIT
 else
 	(need_node_rights) || fail "test-cluster was NOT RUN"
+	work=$(mktemp -d)
 	trap 'rm -rf "$work"; "$here/down.sh"' EXIT
 	"$here/up.sh" >&2
 fi

@@ -17,7 +17,7 @@ func TestAwaitEndsWithTheCaller(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	held, err := datadir.Lock(dir, slog.New(slog.DiscardHandler))
 	rig.Must(t, err)
-	defer held.Close() //nolint:errcheck // at the end
+	defer held.Close()
 	ctx, stop := context.WithCancel(t.Context())
 	says := &rig.Output{}
 	ended := make(chan error, 1)
@@ -35,7 +35,7 @@ func TestAwaitEndsWithItsPatience(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	held, err := datadir.Lock(dir, quiet)
 	rig.Must(t, err)
-	defer held.Close() //nolint:errcheck // at the end
+	defer held.Close()
 	rig.Must(t, datadir.Await(t.Context(), dir, time.Millisecond, quiet))
 	if _, err := datadir.Lock(dir, quiet); !errors.Is(err, datadir.ErrInUse) {
 		t.Errorf("the directory is held, and another start gets %v", err)

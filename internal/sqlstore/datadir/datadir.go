@@ -95,7 +95,7 @@ func Await(ctx context.Context, dir string, patience time.Duration, log *slog.Lo
 	for {
 		held, err := isHeld(dir)
 		if err != nil || !held {
-			return nil //nolint:nilerr // Lock says what is wrong with a directory
+			return nil // Lock says what is wrong with a directory
 		}
 		if !said {
 			said = true
