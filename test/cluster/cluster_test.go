@@ -254,6 +254,24 @@ func deletePod(t *testing.T, n *node) {
 	if s.Failed != 0 {
 		t.Errorf("a client that repeats saw that the Pod was deleted: %s", s)
 	}
+	n.settled(t)
+}
+
+// settled waits until the Service leads to the one Pod and to no other, also in the rules
+// of the node, so that one step does not see what another has left.
+func (n *node) settled(t *testing.T) {
+	t.Helper()
+	rig.Soon(t, "the Service has one address", func() bool {
+		out, err := n.try("", "kubectl", "-n", namespace, "get", "endpointslices", "-l", "kubernetes.io/service-name=keyserver",
+			"-o", "jsonpath={.items[*].endpoints[*].addresses[*]}")
+		return err == nil && len(strings.Fields(out)) == 1
+	})
+	rig.Succeeds(t, func() error {
+		_, err := n.inPod(`set -e; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+			curl --silent --show-error --fail --max-time 1 --output /dev/null --cacert /etc/receipts-key/ca.crt "$(cat /etc/receipts-key/url)/api/health"
+		done`)
+		return err
+	})
 }
 
 // restartKubelet: Pods go on without it.
@@ -295,6 +313,7 @@ func anotherImage(t *testing.T, n *node) {
 	if s.Failed != 0 {
 		t.Errorf("a client that repeats saw the change of the image: %s", s)
 	}
+	n.settled(t)
 }
 
 // uninstall is docs/uninstall.md, until the keys are deleted, too.
