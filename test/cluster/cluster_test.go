@@ -93,7 +93,9 @@ func withoutVolume(t *testing.T, n *node) {
 		out, err := n.try("", "kubectl", "-n", namespace, "get", "pods", "-o", `jsonpath={.items[*].status.conditions[?(@.type=="PodScheduled")].message}`)
 		return err == nil && strings.Contains(out, "unbound immediate PersistentVolumeClaims")
 	})
-	n.kubectl(t, "delete", "-k", ".", "--ignore-not-found", "--timeout=2m")
+	// With the namespace goes what waits in it. Definitions stay: a cluster that is busy takes
+	// minutes for those, and the next step applies them again.
+	n.kubectl(t, "-n", namespace, "delete", "deployment/keyserver", "--timeout=2m")
 	n.kubectl(t, "delete", "-k", "config/volume", "--timeout=2m")
 	mark[len(mark)-1] = strings.Replace(mark[len(mark)-1], "false", "true", 1)
 	n.run(t, mark...)
