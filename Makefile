@@ -64,7 +64,7 @@ dist: .go ## Build what a release consists of: binaries, SBOMs and checksums in 
 	cd bin/dist && sha256sum -- * > ../SHA256SUMS && mv ../SHA256SUMS .
 
 .PHONY: clean
-clean: ## Remove bin/ (the per-user cache of built tools and control planes stays)
+clean: cluster-down ## Remove bin/ (the per-user cache of built tools and control planes stays)
 	rm -rf bin
 
 ##@ Generated files
@@ -139,6 +139,18 @@ chaos: .go ## Break a whole system at random under load, for CHAOS_TIME (60s), a
 	@environment=$$(hack/provide.sh ./test/chaos); eval "$$environment"; \
 	set -x; \
 	CHAOS_TIME=$${CHAOS_TIME:-60s} $(plain) go test -count=1 -v -timeout 170m -run '^TestChaos$$' ./test/chaos
+
+.PHONY: cluster
+cluster: .go ## Start a real Kubernetes of one node on this machine, from source, and show how to use it (Linux, root)
+	@hack/cluster/up.sh
+
+.PHONY: cluster-down
+cluster-down: ## End it, and leave nothing
+	@hack/cluster/down.sh
+
+.PHONY: test-cluster
+test-cluster: .go ## Install the product into such a cluster as docs/install.md says, use it, break it, and uninstall it (TEST_FLAGS=...)
+	@hack/cluster/test.sh $(TEST_FLAGS)
 
 .PHONY: bench
 bench: .go ## Run the benchmarks, one package at a time (PKG=./..., BENCH=regexp, BENCH_FLAGS=...)

@@ -65,6 +65,9 @@ const (
 	defaultRetries = 3
 	defaultTimeout = 30 * time.Second
 	idleConns      = 32
+	// dialTimeout is two more attempts of TCP behind the first: an address that is silent
+	// for longer is tried anew, and may be another one then.
+	dialTimeout = 4 * time.Second
 )
 
 // New makes a client. It speaks to nobody yet.
@@ -155,7 +158,7 @@ func httpClient(o Options) (*http.Client, error) {
 	} else {
 		c.Transport = &http.Transport{
 			Proxy:                 http.ProxyFromEnvironment,
-			DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+			DialContext:           (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
 			TLSClientConfig:       &tls.Config{RootCAs: o.RootCAs, MinVersion: tls.VersionTLS12},
 			TLSHandshakeTimeout:   10 * time.Second,
 			ForceAttemptHTTP2:     true,

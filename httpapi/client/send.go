@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"mime"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
@@ -122,7 +123,7 @@ func (c *Client) again(k call, err error, attempt int) (time.Duration, bool) {
 	var n *NetworkError
 	switch e := asError(err); {
 	case errors.As(err, &n):
-		return pause, !cancelled(err) && (!n.Sent || k.method == http.MethodGet)
+		return pause, (!cancelled(err) || unconnected(err)) && (!n.Sent || k.method == http.MethodGet)
 	case e != nil && k.name == readinessRoute && e.Code == notReady:
 		return 0, false // which is what was asked for
 	case e != nil && k.counts && e.Code == peerUnavailable:
@@ -135,6 +136,15 @@ func (c *Client) again(k call, err error, attempt int) (time.Duration, bool) {
 	default:
 		return 0, false
 	}
+}
+
+// unconnected reports whether no connection was made in time, which the net package
+// spells as a deadline, too. Nothing answers at an address that nobody has any more, such
+// as that of a Pod whose place another has taken; whether the caller still waits, the
+// pause before the next attempt tells.
+func unconnected(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial" && dial.Timeout()
 }
 
 // backoff doubles from attempt to attempt, with jitter so that callers that

@@ -36,6 +36,7 @@ func (o *serveOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.TLSMinVersion, "tls-min-version", server.TLS13, "oldest TLS version of the API: 1.3, or 1.2 with modern cipher suites")
 	f.StringVar(&o.ExternalURL, "external-url", "", "URL by which clients reach the API, if not by a name of its certificate and the port of --listen; DPoP proofs are for it")
 	f.StringVar(&o.DataDir, "data-dir", "keyserver-data", "directory of the embedded database, the CA certificate and the key-encryption key; a database of an older release is migrated at the start, one of the next release is served as it is")
+	f.DurationVar(&o.DataDirWait, "data-dir-wait", 0, "how long a start waits while another process has --data-dir, at most 5m; 0: it is refused at once")
 	f.StringVar(&o.CAFile, "ca-file", "", "write the internal CA's certificate to this file, too, for whoever must not read --data-dir")
 	f.StringVar(&o.DatabaseURL, "database-url", "", "PostgreSQL URL, with one host or several; default: the embedded database in --data-dir; of several replicas one migrates it at its start, see docs/upgrade.md")
 	f.IntVar(&o.DatabaseMaxConnections, "database-max-connections", server.DefaultLimits().DatabaseMaxConnections, "connections that this process may have to PostgreSQL; see docs/capacity.md")

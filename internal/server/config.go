@@ -35,7 +35,10 @@ type Config struct {
 	ExternalURL    string
 	TrustedProxies []string // whose X-Forwarded-For is believed
 
-	DataDir     string
+	DataDir string
+	// DataDirWait is how long a start waits while another process holds DataDir; 0: it is
+	// refused at once.
+	DataDirWait time.Duration
 	CAFile      string // a second place of the CA certificate, besides DataDir
 	DatabaseURL string
 	KEK         string // a URL; empty or "file": the one in DataDir
@@ -93,6 +96,9 @@ type Config struct {
 	sinks   []sink.Target  // AuditSinks, likewise
 }
 
+// maxDataDirWait is longer than any orderly end of another process takes.
+const maxDataDirWait = 5 * time.Minute
+
 // Validate refuses what no start could make sense of. It touches nothing.
 func (c *Config) Validate() error {
 	host, _, err := net.SplitHostPort(c.Listen)
@@ -108,6 +114,8 @@ func (c *Config) Validate() error {
 		return errors.New("--tls-cert and --tls-key belong together; give both or neither")
 	case c.DataDir == "":
 		return errors.New("--data-dir must not be empty")
+	case c.DataDirWait < 0 || c.DataDirWait > maxDataDirWait:
+		return fmt.Errorf("--data-dir-wait is %s; it must be from 0 to %s", c.DataDirWait, maxDataDirWait)
 	case c.MinFreeBytes < 0:
 		return fmt.Errorf("--min-free-bytes is %d; it must not be negative, and 0 is a tenth of the volume, at most 5 GiB", c.MinFreeBytes)
 	case c.CheckpointInterval < 0 || c.CheckpointInterval > time.Hour:

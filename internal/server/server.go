@@ -32,6 +32,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/rewrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/datadir"
 	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
@@ -86,6 +87,12 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	metrics, err := s.listen("--metrics-listen", cfg.MetricsListen)
 	if err != nil {
 		return s, err
+	}
+	// Requests that come meanwhile are not refused: the listeners hold their connections.
+	if cfg.DataDirWait > 0 && cfg.DatabaseURL == "" {
+		if err := datadir.Await(ctx, cfg.DataDir, cfg.DataDirWait, cfg.Logger); err != nil {
+			return s, err
+		}
 	}
 	given, err := s.givenFiles()
 	if err != nil {

@@ -4,6 +4,7 @@
 package datadir
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -82,6 +84,48 @@ func Lock(dir string, log *slog.Logger) (*os.File, error) {
 		return nil, errors.Join(Refuse(ErrUnusable, "the data directory %s cannot be locked: %s", dir, ReasonOf(err)), f.Close())
 	}
 	return f, nil
+}
+
+// awaitEvery is how often Await looks: a lock that blocks cannot be given up.
+const awaitEvery = 10 * time.Millisecond
+
+// Await waits until no other process holds the directory, but no longer than patience. It
+// takes nothing: who comes too late is refused by Lock, in its words.
+func Await(ctx context.Context, dir string, patience time.Duration, log *slog.Logger) error {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	said := false
+	for {
+		held, err := isHeld(dir)
+		if err != nil || !held {
+			return nil // Lock says what is wrong with a directory
+		}
+		if !said {
+			said = true
+			log.Info("the data directory is in use by another process; this one waits for its end", "dir", dir, "atMost", patience.String())
+		}
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return nil
+			}
+			return ctx.Err()
+		case <-time.After(awaitEvery):
+		}
+	}
+}
+
+func isHeld(dir string) (bool, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close() //nolint:errcheck // nothing was written; what was taken goes with it
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return true, nil
+	}
+	return false, err
 }
 
 // makeDirectory makes only the last element, and makes it private whatever the umask.

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Usage: make cluster-down
+#
+# Ends the node: with its first process every other one ends, and with these the
+# namespaces, in which all mounts and interfaces are. Its cgroups and files are removed.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+if running; then
+	kill -s KILL "$(<"$state/init.pid")"
+fi
+if [[ -e $state/cgroups ]]; then
+	while read -r _ _ cgroup; do
+		# Whatever is left in there is of the node: its namespaces are gone.
+		for _ in {1..100}; do
+			find "$cgroup" -depth -type d -exec rmdir {} + 2>/dev/null || true
+			[[ -e $cgroup ]] || break
+			sleep 0.1
+		done
+		[[ ! -e $cgroup ]] || fail "processes of the node do not end: see $cgroup/cgroup.procs"
+	done <"$state/cgroups"
+fi
+rm -rf "$state"

@@ -1,0 +1,61 @@
+# shellcheck shell=bash
+# What the scripts of the node have in common. Everything that the node has lies in
+# $state, or in namespaces and cgroups that end with it.
+source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+
+here=$root/hack/cluster
+state=$root/bin/cluster
+node_name=node
+node_address=10.99.0.2
+pods=10.244.0.0/16
+services=10.96.0.0/16
+dns_address=10.96.0.10
+
+# running: is there a node of this checkout?
+running() {
+	[[ -s $state/init.pid && $(started "$(<"$state/init.pid")") == "$(<"$state/init.start")" ]]
+}
+
+# started PID: when it started, in the kernel's ticks. With it a number is one process
+# for ever, and not what comes after it.
+started() {
+	local line
+	line=$(cat "/proc/$1/stat" 2>/dev/null) || return 0
+	line=${line##*) }
+	cut -d' ' -f20 <<<"$line"
+}
+
+need_running() { running || fail "there is no node: start one with make cluster"; }
+
+# inside COMMAND...: runs it on the node, in all of its namespaces. Cgroups are not
+# joined by that; see start.sh.
+inside() {
+	nsenter --target "$(<"$state/init.pid")" --mount --net --pid --ipc --uts --cgroup --wd=/ -- "$@"
+}
+
+kubectl() { "$state/kubectl" --request-timeout=5s "$@"; }
+
+# await SECONDS WHAT COMMAND...
+await() {
+	local end=$((SECONDS + $1)) what=$2; shift 2
+	until "$@" >/dev/null 2>&1; do
+		((SECONDS < end)) || fail "$what: not in time; the logs of the node are in $state/log"
+		running || fail "$what: the node has ended; its logs are in $state/log"
+		sleep 0.1
+	done
+}
+
+# need_node_rights fails where no node can be made. One sentence, with the reason.
+need_node_rights() {
+	[[ $(uname -s) == Linux ]] || fail "a node needs Linux, and this is $(uname -s)"
+	[[ $(id -u) == 0 ]] || fail "a node needs root: it makes namespaces, cgroups, mounts and interfaces of its own"
+	unshare --mount --net --pid --uts --ipc --cgroup --fork true 2>/dev/null ||
+		fail "a node needs namespaces of its own, which this machine does not give: in a container, run it privileged"
+	if [[ -e /sys/fs/cgroup/cgroup.controllers ]]; then
+		echo "+cpu +cpuset +memory +pids +io" >/sys/fs/cgroup/cgroup.subtree_control 2>/dev/null ||
+			fail "a node needs cgroups of its own, and /sys/fs/cgroup gives no controllers to children while it has processes itself: move these into a child first"
+	else
+		[[ -w /sys/fs/cgroup/memory && -w /sys/fs/cgroup/pids ]] ||
+			fail "a node needs cgroups of its own, and those of this machine cannot be written: in a container, run it privileged"
+	fi
+}

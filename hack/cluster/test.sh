@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Usage: make test-cluster (TEST_FLAGS=...)
+#
+# Starts a node, brings the product's image and that of a workload to it, runs
+# test/cluster against it, and ends the node. One that runs already is used, and left.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+if running; then
+	work=$(mktemp -d)
+	trap 'rm -rf "$work"' EXIT
+else
+	(need_node_rights) || fail "test-cluster was NOT RUN"
+	work=$(mktemp -d)
+	trap 'rm -rf "$work"; "$here/down.sh"' EXIT
+	"$here/up.sh" >&2
+fi
+
+# As docs/install.md has it.
+make -C "$root" image-ko IMAGE=registry.example/keyserver-operator:v0.1.0
+"$state/ctr" -n k8s.io images import "$root/bin/image.tar"
+
+missing=()
+for program in curl jq; do
+	command -v "$program" >/dev/null || missing+=("$program")
+done
+((${#missing[@]} == 0)) || need_debian_packages "the workload of test/cluster asks with these, and this machine lacks them" "${missing[@]}"
+
+# What a workload runs on: this machine's shell and curl, with their libraries, and the
+# program that asks without a pause.
+mkdir -p "$work"/workload/{usr/bin,tmp}
+ln -s usr/bin "$work/workload/bin"
+for program in bash curl jq base64 cat sed sleep tr; do
+	path=$(command -v "$program")
+	cp -L "$path" "$work/workload/usr/bin/$program"
+	ldd "$path" | grep -o '/[^ )]*' | while read -r library; do
+		mkdir -p "$work/workload${library%/*}"
+		cp -L "$library" "$work/workload$library"
+	done
+done
+ln -s bash "$work/workload/usr/bin/sh"
+(cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$work/workload/usr/bin/asks" ./test/cluster/asks)
+"$here/image.sh" registry.example/workload:1 "$work/workload" '{"Cmd":["sleep","infinity"],"Env":["PATH=/usr/bin"],"User":"65532:65532"}'
+
+# The tests are on the node's network, where Services are.
+cd "$root"
+KEYSERVER_CLUSTER=$state go test -tags cluster -count=1 -v -timeout 30m \
+	-exec "nsenter --target $(<"$state/init.pid") --net --" "$@" ./test/cluster

@@ -1,0 +1,146 @@
+// Command asks is a workload that computes MACs without a pause, and tells how many of its
+// requests failed, how and for how long: what a caller sees while something is broken.
+//
+//	asks -key DIR -token FILE -until FILE [-workers N] [-retries N]
+//
+// DIR is the ConfigMap that a Key publishes: url, ca.crt and lineage. It ends when the file
+// of -until is there, and prints one line of JSON.
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// pause lies between two requests of a worker.
+const pause = 10 * time.Millisecond
+
+func main() {
+	key := flag.String("key", "/etc/receipts-key", "directory with url, ca.crt and lineage")
+	token := flag.String("token", "/var/run/secrets/keyserver/token", "file of the projected token")
+	until := flag.String("until", "", "file whose coming ends the program")
+	workers := flag.Int("workers", 2, "how many ask at once")
+	retries := flag.Int("retries", -1, "how often a request is repeated; -1: never")
+	flag.Parse()
+	if *until == "" || flag.NArg() > 0 {
+		log.Fatal("asks: -until FILE is needed, and nothing but flags")
+	}
+	if err := run(*key, *token, *until, *workers, *retries); err != nil {
+		log.Fatalf("asks: %v", err)
+	}
+}
+
+// seen is what a caller saw.
+type seen struct {
+	mu     sync.Mutex
+	begun  time.Time
+	Asked  int            `json:"asked"`
+	Failed int            `json:"failed"`
+	First  float64        `json:"first"` // of those that failed, in seconds
+	Last   float64        `json:"last"`
+	Slow   float64        `json:"slowest"`
+	Why    map[string]int `json:"why"`
+}
+
+func run(key, token, until string, workers, retries int) error {
+	c, lineage, err := connect(key, token, retries)
+	if err != nil {
+		return err
+	}
+	s := &seen{begun: time.Now(), Why: map[string]int{}}
+	ctx, stop := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				began := time.Now()
+				_, err := c.MAC(context.Background(), lineage, strings.NewReader("message"))
+				s.note(began, err)
+				time.Sleep(pause)
+			}
+		})
+	}
+	for {
+		if _, err := os.Stat(until); err == nil {
+			break
+		}
+		time.Sleep(pause)
+	}
+	stop()
+	all.Wait()
+	return json.NewEncoder(os.Stdout).Encode(s)
+}
+
+// connect makes the client as other programs do where requests are repeated. Where none is,
+// each has a connection of its own, so that it is seen what a new caller would see.
+func connect(key, token string, retries int) (*client.Client, schema.HiddenLink, error) {
+	read := func(name string) string {
+		text, readErr := os.ReadFile(filepath.Join(key, name))
+		if readErr != nil {
+			log.Fatalf("asks: %v", readErr)
+		}
+		return strings.TrimSpace(string(text))
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM([]byte(read("ca.crt"))) {
+		return nil, "", fmt.Errorf("%s/ca.crt has no certificate", key)
+	}
+	options := client.Options{
+		BaseURL: read("url"), RootCAs: roots, Credentials: client.KubernetesCredentials(token), MaxRetries: retries,
+	}
+	if retries < 0 {
+		options.RootCAs = nil
+		options.HTTPClient = &http.Client{Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}, DisableKeepAlives: true,
+			DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
+		}}
+	}
+	c, err := client.New(options)
+	if err != nil {
+		return nil, "", err
+	}
+	var lineage schema.HiddenLink
+	return c, lineage, lineage.UnmarshalText([]byte(read("lineage")))
+}
+
+func (s *seen) note(began time.Time, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Asked++
+	s.Slow = max(s.Slow, time.Since(began).Seconds())
+	if err == nil {
+		return
+	}
+	at := time.Since(s.begun).Seconds()
+	if s.Failed == 0 {
+		s.First = at
+	}
+	s.Failed, s.Last = s.Failed+1, at
+	s.Why[reason(err)]++
+}
+
+// reason is the last part of an error, without what differs each time.
+func reason(err error) string {
+	var refused *client.Error
+	if errors.As(err, &refused) {
+		return refused.Code
+	}
+	text := err.Error()
+	return text[strings.LastIndex(text, ": ")+1:]
+}

@@ -1,0 +1,349 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/shell"
+)
+
+// TestAnInstallation is the life of one installation of config/default. What comes after
+// needs what was before, so that the first failure ends it.
+func TestAnInstallation(t *testing.T) {
+	n := newNode(t)
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, of := range [][]string{
+				{"get", "pods,events", "--all-namespaces"},
+				{"-n", namespace, "logs", "deploy/keyserver", "--all-containers", "--tail=50"},
+			} {
+				out, err := n.try("", append([]string{"kubectl"}, of...)...)
+				t.Logf("%s%v", out, err)
+			}
+		}
+	})
+	for _, step := range []struct {
+		name string
+		do   func(*testing.T, *node)
+	}{
+		{"the image has its name on the node", imageIsNamed},
+		{"without a volume the Pod waits", withoutVolume},
+		{"install", install},
+		{"a workload", workload},
+		{"kill -9 of the manager", killManager},
+		{"kill -9 of the API", killAPI},
+		{"the Pod is deleted", deletePod},
+		{"kubelet is restarted", restartKubelet},
+		{"the manager in back-off", managerInBackOff},
+		{"another image", anotherImage},
+		{"uninstall", uninstall},
+	} {
+		if !t.Run(step.name, func(t *testing.T) { step.do(t, n) }) {
+			t.FailNow()
+		}
+	}
+}
+
+// docs/install.md, "The image": what was imported is found by the name that the
+// manifests are given.
+func imageIsNamed(t *testing.T, n *node) {
+	names := n.run(t, "ctr", "-n", "k8s.io", "images", "ls", "-q")
+	if want := image + ":" + release; !strings.Contains("\n"+names, "\n"+want+"\n") {
+		t.Errorf("no image is called %s:\n%s", want, names)
+	}
+}
+
+// own writes the kustomization that docs/install.md shows, without what this cluster has
+// not: Prometheus' operator, another issuer.
+func own(t *testing.T, n *node) {
+	page, err := os.ReadFile(filepath.Join(n.root, "docs", "install.md"))
+	rig.Must(t, err)
+	_, rest, found := strings.Cut(string(page), "```yaml\n")
+	text, _, closed := strings.Cut(rest, "```")
+	if !found || !closed {
+		t.Fatal("docs/install.md shows no kustomization")
+	}
+	for _, without := range []string{
+		"components:\n  - config/prometheus # needs Prometheus' operator; leave it out otherwise\n",
+		"      - KEYSERVER_OIDC_ISSUER=https://issuer.example/cluster\n",
+	} {
+		if !strings.Contains(text, without) {
+			t.Fatalf("the kustomization of docs/install.md has no %q", without)
+		}
+		text = strings.Replace(text, without, "", 1)
+	}
+	rig.Must(t, os.WriteFile(filepath.Join(n.work, "kustomization.yaml"), []byte(text), 0o600))
+}
+
+// docs/install.md says what is seen where nothing makes volumes, and the cure.
+func withoutVolume(t *testing.T, n *node) {
+	own(t, n)
+	mark := []string{"kubectl", "annotate", "--overwrite", "storageclass/directories", "storageclass.kubernetes.io/is-default-class=false"}
+	n.run(t, mark...)
+	n.kubectl(t, "apply", "-k", "config/volume")
+	n.kubectl(t, "apply", "-k", ".")
+	rig.Soon(t, "the Pod says that its claim has no volume", func() bool {
+		out, err := n.try("", "kubectl", "-n", namespace, "get", "pods", "-o", `jsonpath={.items[*].status.conditions[?(@.type=="PodScheduled")].message}`)
+		return err == nil && strings.Contains(out, "unbound immediate PersistentVolumeClaims")
+	})
+	// With the namespace goes what waits in it. Definitions stay: a cluster that is busy takes
+	// minutes for those, and the next step applies them again.
+	n.kubectl(t, "-n", namespace, "delete", "deployment/keyserver", "--timeout=2m")
+	n.kubectl(t, "delete", "-k", "config/volume", "--timeout=2m")
+	mark[len(mark)-1] = strings.Replace(mark[len(mark)-1], "false", "true", 1)
+	n.run(t, mark...)
+}
+
+// install runs the commands of docs/install.md.
+func install(t *testing.T, n *node) {
+	text, err := os.ReadFile(filepath.Join(n.root, "docs", "install.md"))
+	rig.Must(t, err)
+	var commands []string
+	for _, b := range shell.Blocks(string(text)) {
+		if b.Heading == "One Pod" {
+			commands = append(commands, b.Text)
+		}
+	}
+	first := strings.Split(strings.TrimSpace(commands[0]), "\n")
+	if len(first) != 4 || !strings.HasPrefix(first[1], "kubectl apply -k config/default ") {
+		t.Fatalf("docs/install.md begins with other commands: %q", first)
+	}
+	first[1] = "kubectl apply -k ." // "or the directory of your kustomization"
+	begun := time.Now()
+	availableAfter := make(chan time.Duration, 1)
+	for i, command := range first {
+		if _, err := n.try("", "bash", "-ec", command); err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 {
+			go func() {
+				for deadline := begun.Add(rig.Patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+					if out, _ := n.try("", "kubectl", "-n", namespace, "get", "deployment/keyserver", "-o", "jsonpath="+available); out == "True" {
+						availableAfter <- time.Since(begun)
+						return
+					}
+				}
+				availableAfter <- 0
+			}()
+		}
+	}
+	readyAfter := time.Since(begun)
+	if after := <-availableAfter; after == 0 {
+		t.Error("the Deployment is not Available")
+	} else {
+		figure(t, "install to Available %s, to KeyServer Ready %s", seconds(after), seconds(readyAfter))
+	}
+	for _, rest := range commands[1:] {
+		if strings.Contains(rest, "create token") {
+			token, err := n.try("", "bash", "-ec", rest)
+			rig.Must(t, err)
+			if strings.Count(token, ".") != 2 {
+				t.Errorf("no token was made")
+			}
+			continue
+		}
+		if _, err := n.try("set -euo pipefail\n"+rest, "bash"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// workload runs docs/workloads.md, from the grant to what is refused.
+func workload(t *testing.T, n *node) {
+	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1")
+	n.document(t, "workloads.md", replace, "What an administrator gives", "What the workload's team declares", "The Pod", "The calls", "What is refused")
+	a := n.ask(t, "quiet")
+	time.Sleep(2 * time.Second) // how long is no matter: nothing is broken
+	if s := a.end(t); s.Failed != 0 {
+		t.Errorf("nothing is broken, and %s", s)
+	}
+}
+
+// containerID is that of a container of the Pod of the product.
+func (n *node) containerID(t *testing.T, container string) string {
+	t.Helper()
+	id := n.kubectl(t, "-n", namespace, "get", "pods", "-l", "app.kubernetes.io/name=keyserver", "-o",
+		`jsonpath={.items[0].status.containerStatuses[?(@.name=="`+container+`")].containerID}`)
+	return strings.TrimPrefix(id, "containerd://")
+}
+
+// kill ends a container as kill -9 does.
+func (n *node) kill(t *testing.T, container string) {
+	t.Helper()
+	n.run(t, "ctr", "-n", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", n.containerID(t, container))
+}
+
+// wholeAgain waits until both containers of the one Pod are ready, and another instance of
+// the container runs.
+func (n *node) wholeAgain(t *testing.T, container, before string) {
+	t.Helper()
+	rig.Soon(t, "another "+container+" runs", func() bool {
+		out, err := n.try("", "kubectl", "-n", namespace, "get", "pods", "-l", "app.kubernetes.io/name=keyserver", "-o",
+			`jsonpath={.items[0].status.containerStatuses[?(@.name=="`+container+`")].containerID}`)
+		return err == nil && out != "" && !strings.HasSuffix(out, before)
+	})
+	n.kubectl(t, "-n", namespace, "wait", "--for=condition=Ready", "pod", "-l", "app.kubernetes.io/name=keyserver", "--timeout=2m")
+}
+
+// The API stays reachable for new connections whatever the manager does: it is killed
+// until kubelet lets it wait.
+func managerInBackOff(t *testing.T, n *node) {
+	a := n.ask(t, "backoff")
+	waiting := func() bool {
+		out, err := n.try("", "kubectl", "-n", namespace, "get", "pods", "-l", "app.kubernetes.io/name=keyserver", "-o",
+			`jsonpath={.items[0].status.containerStatuses[?(@.name=="manager")].state.waiting.reason}`)
+		return err == nil && out == "CrashLoopBackOff"
+	}
+	rig.Soon(t, "kubelet lets the manager wait", func() bool {
+		if waiting() {
+			return true
+		}
+		_, _ = n.try("", "ctr", "-n", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", n.containerID(t, "manager"))
+		return waiting()
+	})
+	if is := n.kubectl(t, "-n", namespace, "get", "pods", "-l", "app.kubernetes.io/name=keyserver", "-o", `jsonpath={.items[0].status.conditions[?(@.type=="Ready")].status}`); is != "False" {
+		t.Errorf("the Pod's Ready is %s while a container waits: nothing was shown", is)
+	}
+	began := time.Now()
+	rig.Soon(t, "kubelet starts the manager again", func() bool { return !waiting() })
+	s := a.end(t)
+	figure(t, "manager in back-off for another %s: %s", seconds(time.Since(began)), s)
+	if s.Failed != 0 {
+		t.Errorf("the manager was in back-off, and %s", s)
+	}
+	n.kubectl(t, "-n", namespace, "wait", "--for=condition=Ready", "pod", "-l", "app.kubernetes.io/name=keyserver", "--timeout=5m")
+}
+
+func killManager(t *testing.T, n *node) {
+	a := n.ask(t, "manager")
+	before := n.containerID(t, "manager")
+	n.kill(t, "manager")
+	n.wholeAgain(t, "manager", before)
+	s := a.end(t)
+	figure(t, "kill -9 of the manager: %s", s)
+	if s.Failed != 0 {
+		t.Errorf("the manager was killed, and %s", s)
+	}
+	n.holds(t, "default", "keyserver/default", ready, "True")
+}
+
+func killAPI(t *testing.T, n *node) {
+	fresh, patient := n.ask(t, "api"), n.ask(t, "api-patient", "-retries", "8")
+	before := n.containerID(t, "api")
+	n.kill(t, "api")
+	n.wholeAgain(t, "api", before)
+	n.holds(t, "default", "keyserver/default", ready, "True")
+	figure(t, "kill -9 of the API: %s", fresh.end(t))
+	// What was under way when it was killed is nobody's to repeat: it may have counted.
+	figure(t, "kill -9 of the API, for a client that repeats: %s", patient.end(t))
+}
+
+func deletePod(t *testing.T, n *node) {
+	fresh, patient := n.ask(t, "delete"), n.ask(t, "delete-patient", "-retries", "8")
+	n.kubectl(t, "-n", namespace, "delete", "pod", "-l", "app.kubernetes.io/name=keyserver")
+	n.holds(t, namespace, "deployment/keyserver", available, "True")
+	n.holds(t, "default", "keyserver/default", ready, "True")
+	figure(t, "Pod deleted: %s", fresh.end(t))
+	s := patient.end(t)
+	figure(t, "Pod deleted, for a client that repeats: %s", s)
+	if s.Failed != 0 {
+		t.Errorf("a client that repeats saw that the Pod was deleted: %s", s)
+	}
+	n.settled(t)
+}
+
+// settled waits until the Service leads to the one Pod and to no other, also in the rules
+// of the node, so that one step does not see what another has left.
+func (n *node) settled(t *testing.T) {
+	t.Helper()
+	rig.Soon(t, "the Service has one address", func() bool {
+		out, err := n.try("", "kubectl", "-n", namespace, "get", "endpointslices", "-l", "kubernetes.io/service-name=keyserver",
+			"-o", "jsonpath={.items[*].endpoints[*].addresses[*]}")
+		return err == nil && len(strings.Fields(out)) == 1
+	})
+	rig.Succeeds(t, func() error {
+		_, err := n.inPod(`set -e; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+			curl --silent --show-error --fail --max-time 1 --output /dev/null --cacert /etc/receipts-key/ca.crt "$(cat /etc/receipts-key/url)/api/health"
+		done`)
+		return err
+	})
+}
+
+// restartKubelet: Pods go on without it.
+func restartKubelet(t *testing.T, n *node) {
+	a := n.ask(t, "kubelet")
+	before := n.containerID(t, "api")
+	n.run(t, filepath.Join(n.root, "hack/cluster/kill.sh"), "KILL", "kubelet")
+	n.run(t, filepath.Join(n.root, "hack/cluster/start.sh"), "kubelet")
+	// Renewed again by the one that was started: before, exec into a Pod has nobody to ask.
+	n.kubectl(t, "wait", "--for=condition=Ready", "node/node", "--timeout=2m")
+	s := a.end(t)
+	figure(t, "kubelet killed and started: %s", s)
+	if s.Failed != 0 {
+		t.Errorf("kubelet was restarted, and %s", s)
+	}
+	if after := n.containerID(t, "api"); after != before {
+		t.Error("kubelet was restarted, and the API with it")
+	}
+}
+
+// anotherImage brings another tag, as an upgrade does. It is the same program, so that
+// what is measured is the change and nothing else.
+func anotherImage(t *testing.T, n *node) {
+	fresh, patient := n.ask(t, "image"), n.ask(t, "image-patient", "-retries", "8")
+	n.run(t, "ctr", "-n", "k8s.io", "images", "tag", image+":"+release, image+":v0.1.1")
+	file := filepath.Join(n.work, "kustomization.yaml")
+	text, err := os.ReadFile(file)
+	rig.Must(t, err)
+	rig.Must(t, os.WriteFile(file, []byte(strings.Replace(string(text), "newTag: "+release, "newTag: v0.1.1", 1)), 0o600))
+	n.kubectl(t, "apply", "-k", ".")
+	n.kubectl(t, "-n", namespace, "rollout", "status", "deployment/keyserver", "--timeout=2m")
+	n.holds(t, "default", "keyserver/default", ready, "True")
+	if got := n.field(t, namespace, "deployment/keyserver", "{.spec.template.spec.containers[*].image}"); strings.Count(got, ":v0.1.1") != 2 {
+		t.Errorf("the containers have the images %s", got)
+	}
+	figure(t, "another image: %s", fresh.end(t))
+	s := patient.end(t)
+	figure(t, "another image, for a client that repeats: %s", s)
+	if s.Failed != 0 {
+		t.Errorf("a client that repeats saw the change of the image: %s", s)
+	}
+	n.settled(t)
+}
+
+// uninstall is docs/uninstall.md, until the keys are deleted, too.
+func uninstall(t *testing.T, n *node) {
+	replace := strings.NewReplacer("config/default", ".")
+	text, err := os.ReadFile(filepath.Join(n.root, "docs", "uninstall.md"))
+	rig.Must(t, err)
+	taken := false
+	for _, b := range shell.Blocks(string(text)) {
+		if b.Heading == "Take back what the objects have declared" && !taken {
+			taken = true // the other blocks there are for what does not come back
+			if _, err := n.try("set -euo pipefail\n"+replace.Replace(b.Text), "bash"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if !taken {
+		t.Fatal("docs/uninstall.md does not say how what was declared is taken back")
+	}
+	if left := n.kubectl(t, "get", "crds", "-o", "name"); strings.Contains(left, "keyserver.dev") {
+		t.Errorf("definitions are left:\n%s", left)
+	}
+	n.holds(t, namespace, "persistentvolumeclaim/keyserver-data", "{.status.phase}", "Bound")
+	n.document(t, "uninstall.md", replace, "Delete every key")
+	rig.Succeeds(t, func() error {
+		if out, err := n.try("", "kubectl", "get", "namespace", namespace); err == nil {
+			return fmt.Errorf("the namespace is left: %s", out)
+		}
+		return nil
+	})
+}

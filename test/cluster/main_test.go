@@ -1,0 +1,194 @@
+//go:build cluster
+
+// Package cluster installs the product into a real Kubernetes of one node (hack/cluster),
+// by the commands of its documents, has Pods use it, and breaks what a node can break. It
+// is run by "make test-cluster" and built with the tag "cluster", because no other suite
+// has a node. A line "figure: ..." is a measurement.
+package cluster
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/shell"
+)
+
+const (
+	namespace = "keyserver-system"
+	image     = "registry.example/keyserver-operator"
+	release   = "v0.1.0"
+)
+
+// node is that of hack/cluster: the tests run on its network, with its kubectl.
+type node struct {
+	state string // directory with kubectl, ctr and the rest
+	root  string // of the repository
+	work  string // where commands are run: has a copy of config
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	state := os.Getenv("KEYSERVER_CLUSTER")
+	if state == "" {
+		t.Fatal("KEYSERVER_CLUSTER is not set: run the suite by make test-cluster")
+	}
+	root, err := rig.Root()
+	rig.Must(t, err)
+	n := &node{state: state, root: root, work: t.TempDir()}
+	rig.Must(t, os.CopyFS(filepath.Join(n.work, "config"), os.DirFS(filepath.Join(root, "config"))))
+	return n
+}
+
+// figure tells a measurement.
+func figure(t *testing.T, what string, arguments ...any) {
+	t.Helper()
+	t.Logf("figure: "+what, arguments...)
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
+
+// try runs a command where documents have it run.
+func (n *node) try(stdin string, command ...string) (string, error) {
+	cmd := exec.Command(command[0], command[1:]...)
+	if filepath.Base(command[0]) == command[0] && (command[0] == "kubectl" || command[0] == "ctr") {
+		cmd = exec.Command(filepath.Join(n.state, command[0]), command[1:]...)
+	}
+	var out, errs bytes.Buffer
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = n.work, strings.NewReader(stdin), &out, &errs
+	cmd.Env = append(os.Environ(), "PATH="+n.state+":"+os.Getenv("PATH"), "HOME="+n.work)
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("%s: %w\n%s%s", strings.Join(command, " "), err, out.String(), errs.String())
+	}
+	return out.String(), nil
+}
+
+func (n *node) run(t *testing.T, command ...string) string {
+	t.Helper()
+	out, err := n.try("", command...)
+	rig.Must(t, err)
+	return out
+}
+
+func (n *node) kubectl(t *testing.T, arguments ...string) string {
+	t.Helper()
+	return n.run(t, append([]string{"kubectl"}, arguments...)...)
+}
+
+// field is a part of an object, as a JSON path.
+func (n *node) field(t *testing.T, in, object, path string) string {
+	t.Helper()
+	return n.kubectl(t, "-n", in, "get", object, "-o", "jsonpath="+path)
+}
+
+// holds waits until a part of an object is something.
+func (n *node) holds(t *testing.T, in, object, path, want string) {
+	t.Helper()
+	rig.Succeeds(t, func() error {
+		got, err := n.try("", "kubectl", "-n", in, "get", object, "-o", "jsonpath="+path)
+		if err == nil && got != want {
+			err = fmt.Errorf("%s %s of %s is %q, want %q", object, path, in, got, want)
+		}
+		return err
+	})
+}
+
+const (
+	available = `{.status.conditions[?(@.type=="Available")].status}`
+	ready     = `{.status.conditions[?(@.type=="Ready")].status}`
+)
+
+// document runs the commands of a page that stand under some headings, as they stand
+// there but for what the replacer says.
+func (n *node) document(t *testing.T, page string, replace *strings.Replacer, headings ...string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(n.root, "docs", page))
+	rig.Must(t, err)
+	seen := map[string]bool{}
+	for _, b := range shell.Blocks(string(text)) {
+		for _, h := range headings {
+			if b.Heading != h {
+				continue
+			}
+			seen[h] = true
+			out, err := n.try("set -euo pipefail\n"+replace.Replace(b.Text), "bash")
+			if err != nil {
+				t.Fatalf("docs/%s, %s: %v", page, h, err)
+			}
+			t.Logf("docs/%s, %s:\n%s", page, h, out)
+		}
+	}
+	for _, h := range headings {
+		if !seen[h] {
+			t.Fatalf("docs/%s has no commands under %q", page, h)
+		}
+	}
+}
+
+// asking is the workload that asks while something is broken.
+type asking struct {
+	n    *node
+	name string
+}
+
+// seen is what asks prints.
+type seen struct {
+	Asked   int
+	Failed  int
+	First   float64
+	Last    float64
+	Slowest float64
+	Why     map[string]int
+}
+
+// lasted is how long there were failures.
+func (s seen) lasted() float64 { return s.Last - s.First }
+
+func (s seen) String() string {
+	text := fmt.Sprintf("%d of %d requests failed in %.2f s, the slowest answer took %.2f s", s.Failed, s.Asked, s.lasted(), s.Slowest)
+	if s.Failed > 0 {
+		text += fmt.Sprintf(" %v", s.Why)
+	}
+	return text
+}
+
+// inPod runs a script in the Pod of docs/workloads.md.
+func (n *node) inPod(script string) (string, error) {
+	return n.try(script, "kubectl", "-n", "payments", "exec", "-i", "signer", "--", "sh")
+}
+
+// ask begins to ask, in the Pod, beside what kubectl runs: kubelet may go meanwhile.
+func (n *node) ask(t *testing.T, name string, flags ...string) *asking {
+	t.Helper()
+	a := &asking{n: n, name: name}
+	_, err := n.inPod(fmt.Sprintf("cd /tmp; asks -until /tmp/%[1]s.end %[2]s >/tmp/%[1]s.json 2>/tmp/%[1]s.log </dev/null &", name, strings.Join(flags, " ")))
+	rig.Must(t, err)
+	return a
+}
+
+// end answers what was seen.
+func (a *asking) end(t *testing.T) seen {
+	t.Helper()
+	var s seen
+	rig.Succeeds(t, func() error {
+		out, err := a.n.inPod(fmt.Sprintf("echo end >/tmp/%[1]s.end; cat /tmp/%[1]s.log >&2; cat /tmp/%[1]s.json", a.name))
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal([]byte(out), &s); err != nil {
+			return fmt.Errorf("asks has not said what it saw: %q", out)
+		}
+		return nil
+	})
+	if s.Asked == 0 {
+		t.Error("nothing was asked, so nothing was shown")
+	}
+	return s
+}
