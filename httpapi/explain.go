@@ -17,24 +17,20 @@ const crowdPage = 100
 func explainRoutes() []Route {
 	return []Route{
 		endpoint(Route{
-			Name: "explain", Method: http.MethodPost, Path: "/api/explain", Extension: true, Session: true,
+			Name: "getExplanation", Method: http.MethodPost, Path: "/api/explain", Extension: true, Session: true,
 			Summary: "Says what the gate would answer to an operation, step by step, and the fewest changes that would turn it round. Of oneself anybody may ask, without with; otherwise it takes Explain Access.",
-			Faults:  codes(fault.NotFound, fault.InvalidArgument),
-		}, explain),
+			Faults:  codes(fault.AccessDenied, fault.NotFound, fault.InvalidArgument),
+		}, getExplanation),
 		endpoint(Route{
-			Name: "whoCan", Method: http.MethodPost, Path: "/api/who-can", Extension: true, Session: true,
+			Name: "listCapable", Method: http.MethodPost, Path: "/api/who-can", Extension: true, Session: true,
 			Summary:    "Lists who may do an operation, and by what, in pages by id.",
 			Operations: grants(keyserver.OpExplainAccess), Faults: codes(fault.KeyNotFound, fault.InvalidArgument),
-		}, whoCan),
+		}, listCapable),
 	}
 }
 
-func explain(a *API, ctx context.Context, c call, in schema.ExplainRequest) (schema.Explanation, error) {
-	op, err := operationNamed(in.Operation)
-	if err != nil {
-		return schema.Explanation{}, err
-	}
-	q := keyserver.Question{Operation: op, Principal: (*keyserver.ID)(in.PrincipalID)}
+func getExplanation(a *API, ctx context.Context, c call, in schema.ExplainRequest) (schema.Explanation, error) {
+	q := keyserver.Question{Operation: operationOf(in.Operation), Principal: (*keyserver.ID)(in.PrincipalID)}
 	if in.HiddenLink != nil {
 		q.Link = keyserver.HiddenLink(*in.HiddenLink)
 	}
@@ -62,12 +58,8 @@ func explain(a *API, ctx context.Context, c call, in schema.ExplainRequest) (sch
 	return out, nil
 }
 
-func whoCan(a *API, ctx context.Context, c call, in schema.WhoCanRequest) (schema.WhoCanPage, error) {
-	op, err := operationNamed(in.Operation)
-	if err != nil {
-		return schema.WhoCanPage{}, err
-	}
-	crowd := keyserver.Crowd{Operation: op, Limit: crowdPage}
+func listCapable(a *API, ctx context.Context, c call, in schema.WhoCanRequest) (schema.WhoCanPage, error) {
+	crowd := keyserver.Crowd{Operation: operationOf(in.Operation), Limit: crowdPage}
 	if in.HiddenLink != nil {
 		crowd.Link = keyserver.HiddenLink(*in.HiddenLink)
 	}
@@ -90,12 +82,9 @@ func whoCan(a *API, ctx context.Context, c call, in schema.WhoCanRequest) (schem
 	return out, nil
 }
 
-func operationNamed(name string) (keyserver.Operation, error) {
-	op, found := keyserver.OperationNamed(name)
-	if !found {
-		return op, fault.New(fault.BadRequest, "operation: there is none of that name; GET /api/operations lists them, for instance hmacData")
-	}
-	return op, nil
+func operationOf(name schema.OperationName) keyserver.Operation {
+	op, _ := keyserver.OperationNamed(string(name)) // the name was read as one that there is
+	return op
 }
 
 func gateStepOf(s keyserver.ExplainedStep) schema.GateStep {

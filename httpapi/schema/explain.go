@@ -1,11 +1,34 @@
 package schema
 
+import (
+	"errors"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// OperationName is an operation of the catalogue, as the audit trail has it.
+type OperationName string
+
+var errOperationName = errors.New("must be an operation of GET /api/operations, for instance hmacData")
+
+// MarshalText spells the name.
+func (n OperationName) MarshalText() ([]byte, error) { return []byte(n), nil }
+
+// UnmarshalText reads the name of an operation that there is.
+func (n *OperationName) UnmarshalText(text []byte) error {
+	if _, found := keyserver.OperationNamed(string(text)); !found {
+		return errOperationName
+	}
+	*n = OperationName(text)
+	return nil
+}
+
 // ExplainRequest asks what the gate would say, and why.
 type ExplainRequest struct {
-	Operation   string        `json:"operation" limit:"1..64" example:"hmacData" doc:"As the audit trail has it: the operation of GET /api/operations."`
+	Operation   OperationName `json:"operation" doc:"What would be done."`
 	HiddenLink  *HiddenLink   `json:"hiddenLink,omitzero" names:"-" doc:"The key that the operation is about. Left out, no list is asked."`
 	PrincipalID *HexID        `json:"principalId,omitzero" names:"-" example:"-" doc:"Who would ask, with a session of his own. Left out: the caller, in this session."`
-	Address     string        `json:"address,omitzero" limit:"1..64" example:"-" doc:"Where the request would come from. No question of the gate is about it, so that it changes nothing."`
+	Address     *IPAddress    `json:"address,omitzero" example:"-" doc:"Where the request would come from. No question of the gate is about it, so that it changes nothing."`
 	At          *int64        `json:"at,omitzero" limit:"1..9007199254740992" example:"-" doc:"A change, as GET /api/changes numbers them, that the answer has to know."`
 	With        []Supposition `json:"with,omitzero" items:"1..16" example:"-" doc:"Changes that are taken for made. Nothing is changed."`
 }
@@ -55,10 +78,10 @@ type GateBy struct {
 
 // WhoCanRequest asks who may do something.
 type WhoCanRequest struct {
-	Operation  string      `json:"operation" limit:"1..64" example:"hmacData" doc:"As the audit trail has it: the operation of GET /api/operations."`
-	HiddenLink *HiddenLink `json:"hiddenLink,omitzero" names:"-" doc:"The key that the operation is about. Left out, whoever a role grants the operation."`
-	Limit      *int        `json:"limit,omitzero" limit:"1..1000" doc:"Principals in a page, 100 when left out."`
-	After      *HexID      `json:"after,omitzero" names:"-" example:"-" doc:"The next of an earlier page."`
+	Operation  OperationName `json:"operation" doc:"What would be done."`
+	HiddenLink *HiddenLink   `json:"hiddenLink,omitzero" names:"-" doc:"The key that the operation is about. Left out, whoever a role grants the operation."`
+	Limit      *int          `json:"limit,omitzero" limit:"1..1000" doc:"Principals in a page, 100 when left out."`
+	After      *HexID        `json:"after,omitzero" names:"-" example:"-" doc:"The next of an earlier page."`
 }
 
 // WhoCanPage is a page of those who may, by id.
