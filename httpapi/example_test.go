@@ -93,8 +93,8 @@ func (s sample) meaningful(r Route) {
 }
 
 // having returns a sample that has the field: of a login by the method that
-// knows it, where the usual sample is of one that does not, and of a key by its
-// line.
+// knows it, where the usual sample is of one that does not, of a key by its line,
+// and otherwise beside what the usual one has.
 func (s sample) having(field string) sample {
 	if slices.Contains(s.order, field) {
 		return s
@@ -110,6 +110,7 @@ func (s sample) having(field string) sample {
 			return s.with("method", strconv.Quote(method))
 		}
 	}
+	s.order = append(slices.Clone(s.order), field)
 	return s
 }
 

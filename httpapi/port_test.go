@@ -666,6 +666,24 @@ func (f *fakePort) MakeBackup(ctx context.Context, _ keyserver.Caller, recipient
 	return err
 }
 
+func (f *fakePort) Explain(ctx context.Context, _ keyserver.Caller, q keyserver.Question) (keyserver.Explanation, error) {
+	role := keyserver.Cause{Kind: keyserver.ChangeRole, ID: newID, Name: "some text"}
+	entry := keyserver.Cause{Kind: keyserver.ChangePrincipal, ID: newID, System: 1}
+	return answer(keyserver.Explanation{
+		Refusal: fault.New(fault.ACLDenied, "refused").Audited(fault.ReasonACLDenied), Principal: newID, Sequence: 7, Uses: new(int64(3)), Staleness: time.Second,
+		Steps: []keyserver.ExplainedStep{
+			{Step: keyserver.StepRole, Outcome: keyserver.StepPassed, By: &role}, {Step: keyserver.StepKey, Outcome: keyserver.StepPassed},
+			{Step: keyserver.StepList, Outcome: keyserver.StepRefused, By: &entry, Detail: "refused"},
+		},
+		Change: []keyserver.Supposition{{Kind: keyserver.SupposeEntry, Principal: newID, System: 1, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit}},
+	}, f.called(ctx, "Explain", q))
+}
+
+func (f *fakePort) WhoCan(ctx context.Context, _ keyserver.Caller, c keyserver.Crowd) (keyserver.CrowdPage, error) {
+	who := keyserver.Capable{Principal: keyserver.PrincipalRef{System: 1, ID: newID}, Name: "some text", By: []keyserver.Cause{{Kind: keyserver.ChangeRole, ID: newID, Name: "some text"}}}
+	return answer(keyserver.CrowdPage{Who: []keyserver.Capable{who}, Elsewhere: []keyserver.Capable{{Principal: keyserver.PrincipalRef{System: 2, ID: newID}}}, Next: newID}, f.called(ctx, "WhoCan", c))
+}
+
 func (f *fakePort) OwnerMarks(ctx context.Context, _ keyserver.Caller, l keyserver.OwnerFilter) ([]keyserver.OwnerMark, error) {
 	return answer(only(f.owners, func(m keyserver.OwnerMark) bool {
 		return m.Object.Kind == l.Kind && (l.ID == nil || m.Object.ID == *l.ID)

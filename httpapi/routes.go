@@ -50,6 +50,7 @@ func Nouns() []Noun {
 		{"Revocation", "Revocation lists of trusted CAs, and how much they count.", revocationRoutes()},
 		{"Owners", "Marks that say who manages an object, so that no two managers change it by turns.", ownerRoutes()},
 		{"Records", "What was done and what has changed: operations, the audit trail and the change feed.", recordRoutes()},
+		{"Why", "What the gate would say to whom, and why.", explainRoutes()},
 	}
 	return append(all, Noun{"Approvals", "What takes two people: the policy that says so, and the requests that others are asked to approve.", approvalRoutes(all)})
 }

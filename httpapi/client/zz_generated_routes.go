@@ -659,6 +659,20 @@ func (c *Client) ListChanges(ctx context.Context, in schema.ChangesQuery) (schem
 	return ask[schema.ChangePage](ctx, c, route{name: "listChanges", method: http.MethodGet, path: "/api/changes"}, in)
 }
 
+// GetExplanation says what the gate would answer to an operation, step by step,
+// and the fewest changes that would turn it round. Of oneself anybody may ask,
+// without with; otherwise it takes Explain Access. Codes of its own:
+// ACCESS_DENIED, NOT_FOUND, INVALID_ARGUMENT.
+func (c *Client) GetExplanation(ctx context.Context, in schema.ExplainRequest) (schema.Explanation, error) {
+	return ask[schema.Explanation](ctx, c, route{name: "getExplanation", method: http.MethodPost, path: "/api/explain", named: true}, in)
+}
+
+// ListCapable lists who may do an operation, and by what, in pages by id. Codes
+// of its own: KEY_NOT_FOUND, INVALID_ARGUMENT.
+func (c *Client) ListCapable(ctx context.Context, in schema.WhoCanRequest) (schema.WhoCanPage, error) {
+	return ask[schema.WhoCanPage](ctx, c, route{name: "listCapable", method: http.MethodPost, path: "/api/who-can", named: true}, in)
+}
+
 // GetApprovalPolicy reads which operations take an approval.
 func (c *Client) GetApprovalPolicy(ctx context.Context) (schema.ApprovalPolicy, error) {
 	return ask[schema.ApprovalPolicy](ctx, c, route{name: "getApprovalPolicy", method: http.MethodGet, path: "/api/approvals/policy"}, nil)

@@ -52,14 +52,14 @@ func (e *Engine) Standing(ctx context.Context, by keyserver.Caller) error {
 // standing is the part of the gate that looks at the caller alone. It answers
 // who the caller is at this moment, and the roles.
 func (e *Engine) standing(ctx context.Context, by keyserver.Caller) (access.Subject, []keyserver.ID, error) {
-	if err := e.delegationInForce(ctx, by); err != nil {
+	if err := e.step(keyserver.StepDelegation, e.delegationInForce(ctx, by)); err != nil {
 		return access.Subject{}, nil, err
 	}
 	who, roles, err := e.subject(ctx, by)
-	if err != nil {
+	if err := e.step(keyserver.StepPrincipal, err); err != nil {
 		return access.Subject{}, nil, err
 	}
-	return who, roles, e.certificateInForce(ctx, by)
+	return who, roles, e.step(keyserver.StepCertificate, e.certificateInForce(ctx, by))
 }
 
 // delegationInForce is the gate's question to a delegated caller: may whoever

@@ -12,7 +12,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
-var decrypts = purpose{algorithm: keyserver.AES256, allows: keyserver.KeyState.Checks, does: "decrypts"}
+var (
+	encryption = purpose{algorithm: keyserver.AES256, allows: keyserver.KeyState.Makes, does: "encrypts"}
+	decrypts   = purpose{algorithm: keyserver.AES256, allows: keyserver.KeyState.Checks, does: "decrypts"}
+)
 
 // few is how many encryptions are left when a line is rotated: enough for what the
 // replicas do in the meantime.
@@ -36,7 +39,7 @@ func (e *Engine) Encrypt(ctx context.Context, by keyserver.Caller, in keyserver.
 func (e *Engine) encrypts(by keyserver.Caller, choice keyserver.KeyChoice, key **heldKey) check {
 	return func(ctx context.Context, who access.Subject) error {
 		var taken allowance.Taken
-		what := purpose{algorithm: keyserver.AES256, allows: keyserver.KeyState.Makes, does: "encrypts"}
+		what := encryption
 		what.takes = func(ctx context.Context, id keyserver.ID) (err error) {
 			taken, err = e.takeEncryption(ctx, id)
 			return err

@@ -88,7 +88,9 @@ type Engine struct {
 	trusts     *cache.Cache[trustKey, []keyserver.PrincipalTrust]
 	policies   *cache.Cache[keyserver.Deployment, approval.Policy] // the one that there is
 	feed       *feed
-	unerased   atomic.Bool // bytes of keys may have gone that are still in the files
+	unerased   *atomic.Bool // bytes of keys may have gone that are still in the files
+	// view is set where the gate is asked for an explanation: see explain.go.
+	view *view
 
 	encryptions *allowance.Allowances
 	// rotate mints the successor of a key that may encrypt hardly any more, or no
@@ -100,7 +102,7 @@ var _ keyserver.Port = (*Engine)(nil)
 
 // New returns an engine on a store that Bootstrap has prepared.
 func New(c Config) *Engine {
-	e := &Engine{Config: c, feed: newFeed()}
+	e := &Engine{Config: c, feed: newFeed(), unerased: new(atomic.Bool)}
 	e.principals = cache.NewByID[keyserver.Principal](&e.caches, maxCachedPrincipals, keyserver.ChangePrincipal)
 	e.roles = cache.NewByID[keyserver.Role](&e.caches, maxCachedRoles, keyserver.ChangeRole)
 	e.keys = cache.NewByID[*heldKey](&e.caches, maxCachedKeys, keyserver.ChangeKey)
@@ -128,11 +130,17 @@ func (e *Engine) changed(changes []keyserver.Change) {
 
 // principal reads a principal through the cache.
 func (e *Engine) principal(ctx context.Context, id keyserver.ID) (keyserver.Principal, error) {
+	if e.view != nil {
+		return e.view.principal(ctx, id)
+	}
 	return e.principals.Get(ctx, id, func() (keyserver.Principal, error) { return e.Store.Principal(ctx, id) })
 }
 
 // role reads a role through the cache.
 func (e *Engine) role(ctx context.Context, id keyserver.ID) (keyserver.Role, error) {
+	if e.view.fresh() {
+		return e.Store.Role(ctx, id)
+	}
 	return e.roles.Get(ctx, id, func() (keyserver.Role, error) { return e.Store.Role(ctx, id) })
 }
 

@@ -84,13 +84,13 @@ func (e *Engine) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.
 			err = sqlstore.ErrNotFound
 		}
 		if errors.Is(err, sqlstore.ErrNotFound) {
-			return fault.New(absent, "the system id %d is neither this key server's nor that of a registered peer", to).
+			err = fault.New(absent, "the system id %d is neither this key server's nor that of a registered peer", to).
 				Audited(fault.ReasonObjectNotFound)
 		}
-		if err != nil {
+		if err := e.step(keyserver.StepKey, err); err != nil {
 			return err
 		}
-		if err := e.mayTell(ctx, who, to, "the principal"); err != nil {
+		if err := e.step(keyserver.StepExposure, e.mayTell(ctx, who, to, "the principal")); err != nil {
 			return err
 		}
 		if !by.Actor.ID.IsZero() { // the peer is told who really acts, too
@@ -98,7 +98,7 @@ func (e *Engine) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.
 			if err != nil {
 				return err
 			}
-			if err := e.mayTell(ctx, actor, to, "the principal that acts in the session"); err != nil {
+			if err := e.step(keyserver.StepExposure, e.mayTell(ctx, actor, to, "the principal that acts in the session")); err != nil {
 				return err
 			}
 		}
@@ -161,6 +161,9 @@ func (e *Engine) trustsOf(ctx context.Context, who access.Subject, peer keyserve
 
 // trust reads the row of one principal for a peer, if there is one.
 func (e *Engine) trust(ctx context.Context, principal keyserver.ID, peer keyserver.SystemID) ([]keyserver.PrincipalTrust, error) {
+	if e.view != nil {
+		return e.view.trust(ctx, principal, peer)
+	}
 	return e.trusts.Get(ctx, trustKey{principal, peer}, func() ([]keyserver.PrincipalTrust, error) {
 		return e.Store.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{Principal: &principal, Server: &peer, Limit: 1})
 	})
@@ -170,7 +173,7 @@ func (e *Engine) forwardKey(ctx context.Context, r request, to keyserver.SystemI
 	err = e.consult(ctx, r, to, fault.KeyNotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
 		meta, err = at.Key(ctx, as, r.link)
 		return err
-	}, transportOnly(r.by))
+	}, e.transportOnly(r.by))
 	if err != nil {
 		return keyserver.KeyMetadata{}, err
 	}

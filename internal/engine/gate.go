@@ -115,7 +115,7 @@ func (r request) row(outcome keyserver.Outcome, reason fault.Reason) keyserver.A
 // agree. Rights are read anew for each operation, from caches that every
 // committed change clears.
 func (e *Engine) authorise(ctx context.Context, r request, checks []check) error {
-	if err := e.Store.Current(ctx); err != nil {
+	if err := e.step(keyserver.StepCurrent, e.Store.Current(ctx)); err != nil {
 		return err
 	}
 	if r.by.Peer != nil {
@@ -128,26 +128,16 @@ func (e *Engine) authorise(ctx context.Context, r request, checks []check) error
 	if r.own {
 		return nil
 	}
-	if !r.by.Actor.ID.IsZero() && !r.op.Lent() {
-		return fault.New(fault.AccessDenied, "%s is not lent: a session that acts for another is good for the use of keys alone; use a session of your own", r.op.Name).
-			Audited(fault.ReasonNotLent)
-	}
-	granted, err := e.grants(ctx, roles, r.op.ID)
-	if err != nil {
+	if err := e.step(keyserver.StepLent, lent(r)); err != nil {
 		return err
 	}
-	if !granted {
-		return fault.New(fault.AccessDenied, "no role of %s grants %s", r.by.Name, r.op.Name).Audited(fault.ReasonRoleDenied)
+	if err := e.step(keyserver.StepRole, e.granted(ctx, r, roles)); err != nil {
+		return err
 	}
-	if !r.by.CoversOperation(r.op) {
-		return fault.New(fault.NotInScope, "the scoped credential is not good for %s; have one made that names the operation, if it may be named", r.op.Name).
-			Audited(fault.ReasonNotInScope)
+	if err := e.step(keyserver.StepScope, inScope(r)); err != nil {
+		return err
 	}
-	if r.by.Scope != nil && !slices.Contains(r.by.Scope, r.link) {
-		return fault.New(fault.NotInScope, "the scoped credential does not cover this; it is good for the keys that it names and for nothing else").
-			Audited(fault.ReasonNotInScope)
-	}
-	if err := e.guarded(ctx, r); err != nil {
+	if err := e.step(keyserver.StepApproval, e.guarded(ctx, r)); err != nil {
 		return err
 	}
 	if _, marks := keyserver.MarkOf(ctx); marks {
@@ -157,6 +147,37 @@ func (e *Engine) authorise(ctx context.Context, r request, checks []check) error
 		if err := c(ctx, who); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// lent refuses to a session that acts for another what is no use of a key.
+func lent(r request) error {
+	if r.by.Actor.ID.IsZero() || r.op.Lent() {
+		return nil
+	}
+	return fault.New(fault.AccessDenied, "%s is not lent: a session that acts for another is good for the use of keys alone; use a session of your own", r.op.Name).
+		Audited(fault.ReasonNotLent)
+}
+
+// granted refuses what none of the roles grants.
+func (e *Engine) granted(ctx context.Context, r request, roles []keyserver.ID) error {
+	granted, err := e.grants(ctx, roles, r.op.ID)
+	if err != nil || granted {
+		return err
+	}
+	return fault.New(fault.AccessDenied, "no role of %s grants %s", r.by.Name, r.op.Name).Audited(fault.ReasonRoleDenied)
+}
+
+// inScope refuses to a scoped credential the operation or the key that it does not name.
+func inScope(r request) error {
+	if !r.by.CoversOperation(r.op) {
+		return fault.New(fault.NotInScope, "the scoped credential is not good for %s; have one made that names the operation, if it may be named", r.op.Name).
+			Audited(fault.ReasonNotInScope)
+	}
+	if r.by.Scope != nil && !slices.Contains(r.by.Scope, r.link) {
+		return fault.New(fault.NotInScope, "the scoped credential does not cover this; it is good for the keys that it names and for nothing else").
+			Audited(fault.ReasonNotInScope)
 	}
 	return nil
 }
@@ -217,6 +238,7 @@ func (e *Engine) grants(ctx context.Context, roles []keyserver.ID, op keyserver.
 			return false, err
 		}
 		if slices.Contains(role.Operations, op) {
+			e.view.by(keyserver.Cause{Kind: keyserver.ChangeRole, ID: role.ID, Name: role.Name})
 			return true, nil
 		}
 	}

@@ -98,20 +98,20 @@ func (e *Engine) Key(ctx context.Context, by keyserver.Caller, link keyserver.Hi
 	if to, ok := e.foreign(link); ok {
 		return e.forwardKey(ctx, r, to)
 	}
-	err := e.enter(ctx, r, transportOnly(by), e.holds(link, fault.KeyNotFound, keyserver.Read, &key))
+	err := e.enter(ctx, r, e.transportOnly(by), e.holds(link, fault.KeyNotFound, keyserver.Read, &key))
 	if err != nil {
 		return keyserver.KeyMetadata{}, err
 	}
 	return e.metadata(ctx, key.id)
 }
 
-func transportOnly(by keyserver.Caller) check {
+func (e *Engine) transportOnly(by keyserver.Caller) check {
 	return func(context.Context, access.Subject) error {
 		if by.Type == keyserver.CertificatePrincipal {
-			return nil
+			return e.step(keyserver.StepTransport, nil)
 		}
-		return fault.New(fault.AccessDenied, "reading key metadata needs a transport principal, one that logged in with an enrolled certificate").
-			Audited(fault.ReasonNotTransport)
+		return e.step(keyserver.StepTransport, fault.New(fault.AccessDenied,
+			"reading key metadata needs a transport principal, one that logged in with an enrolled certificate").Audited(fault.ReasonNotTransport))
 	}
 }
 
@@ -171,11 +171,18 @@ func (e *Engine) holds(link keyserver.HiddenLink, absent fault.Code, want keyser
 		if err := e.find(ctx, link, absent, key); err != nil {
 			return err
 		}
-		if verdict := access.Evaluate((*key).acl, who, want, e.Clock()); !verdict.Allowed {
-			return denied(verdict)
-		}
-		return nil
+		return e.lets(*key, who, want)
 	}
+}
+
+// lets refuses unless the key's list gives the subject a right.
+func (e *Engine) lets(key *heldKey, who access.Subject, want keyserver.Rights) error {
+	verdict := access.Evaluate(key.acl, who, want, e.Clock())
+	e.view.verdict(verdict)
+	if verdict.Allowed {
+		return e.step(keyserver.StepList, nil)
+	}
+	return e.step(keyserver.StepList, denied(verdict))
 }
 
 // uses is the check that the caller may use the key now; a use is counted
@@ -209,26 +216,29 @@ func (e *Engine) use(ctx context.Context, by keyserver.Caller, who access.Subjec
 // it. The use is yet to be counted.
 func (e *Engine) mayUse(ctx context.Context, by keyserver.Caller, who access.Subject, want keyserver.Rights, permits func(keyserver.KeyState) bool, key *heldKey) (access.Verdict, error) {
 	verdict := access.Evaluate(key.acl, who, want, e.Clock())
-	if verdict.Allowed || verdict.Spent {
-		if err := key.serves(permits); err != nil {
-			return verdict, err
-		}
+	e.view.verdict(verdict)
+	if !verdict.Allowed && !verdict.Spent {
+		return verdict, e.step(keyserver.StepList, denied(verdict))
 	}
-	if verdict.Spent && !verdict.Allowed { // perhaps by this very call
+	_ = e.step(keyserver.StepList, nil)
+	if err := e.step(keyserver.StepState, key.serves(permits)); err != nil {
+		return verdict, err
+	}
+	if !verdict.Allowed { // perhaps by this very call
 		var err error
 		if verdict.Allowed, err = e.repeated(ctx, by); err != nil {
 			return verdict, err
 		}
 	}
 	if !verdict.Allowed {
-		return verdict, denied(verdict)
+		return verdict, e.step(keyserver.StepUses, denied(verdict))
 	}
-	return verdict, nil
+	return verdict, e.step(keyserver.StepUses, nil)
 }
 
 // countUse counts a use that mayUse permits, where only entries with a limit do.
 func (e *Engine) countUse(ctx context.Context, by keyserver.Caller, verdict access.Verdict) error {
-	if len(verdict.Limited) == 0 {
+	if len(verdict.Limited) == 0 || e.view != nil {
 		return nil
 	}
 	taken, err := e.takeUse(ctx, by, verdict.Limited)
@@ -265,17 +275,17 @@ func (e *Engine) takeUse(ctx context.Context, by keyserver.Caller, entries []key
 func (e *Engine) find(ctx context.Context, link keyserver.HiddenLink, absent fault.Code, key **heldKey) error {
 	system, id, ok := link.Split()
 	if !ok || system != e.System {
-		return noKey(absent)
+		return e.step(keyserver.StepKey, noKey(absent))
 	}
 	held, err := e.held(ctx, id)
 	if errors.Is(err, sqlstore.ErrNotFound) {
-		return noKey(absent)
+		return e.step(keyserver.StepKey, noKey(absent))
 	}
 	if err != nil {
-		return err
+		return e.step(keyserver.StepKey, err)
 	}
 	*key = held
-	return nil
+	return e.step(keyserver.StepKey, nil)
 }
 
 func noKey(code fault.Code) error {
@@ -284,6 +294,9 @@ func noKey(code fault.Code) error {
 
 // held reads a key through the cache.
 func (e *Engine) held(ctx context.Context, id keyserver.ID) (*heldKey, error) {
+	if e.view != nil {
+		return e.view.held(ctx, id)
+	}
 	return e.keys.Get(ctx, id, func() (*heldKey, error) { return e.hold(ctx, id) })
 }
 

@@ -38,7 +38,7 @@ func leaves(key **heldKey) check {
 // could not be withdrawn.
 func (e *Engine) owns(link keyserver.HiddenLink, key **heldKey) check {
 	return func(ctx context.Context, who access.Subject) error {
-		if err := e.isOurs(ctx, link); err != nil {
+		if err := e.step(keyserver.StepKey, e.isOurs(ctx, link)); err != nil {
 			return err
 		}
 		if err := e.find(ctx, link, fault.KeyNotFound, key); err != nil {
@@ -50,12 +50,9 @@ func (e *Engine) owns(link keyserver.HiddenLink, key **heldKey) check {
 
 func (e *Engine) ownedBy(key *heldKey, who access.Subject) error {
 	if access.Owns(key.acl, who, e.Clock()) {
-		return nil
+		return e.step(keyserver.StepList, nil)
 	}
-	if verdict := access.Evaluate(key.acl, who, keyserver.Owner, e.Clock()); !verdict.Allowed {
-		return denied(verdict)
-	}
-	return nil
+	return e.lets(key, who, keyserver.Owner)
 }
 
 // isOurs refuses a key of a peer: how that one ages is its own key server's affair.
@@ -208,7 +205,7 @@ func (e *Engine) SetKeyRotation(ctx context.Context, by keyserver.Caller, change
 // the one which goes on.
 func (e *Engine) ownsLine(link keyserver.HiddenLink, newest **heldKey) check {
 	return func(ctx context.Context, who access.Subject) error {
-		if err := e.isOurs(ctx, link); err != nil {
+		if err := e.step(keyserver.StepKey, e.isOurs(ctx, link)); err != nil {
 			return err
 		}
 		var named *heldKey

@@ -129,15 +129,15 @@ func (f fan) Write(b []byte) (int, error) {
 func (e *Engine) chooses(by keyserver.Caller, choice keyserver.KeyChoice, what purpose, key **heldKey) check {
 	return func(ctx context.Context, who access.Subject) error {
 		chosen, err := e.choose(ctx, choice, what)
-		if err != nil {
+		if err := e.step(keyserver.StepKey, err); err != nil {
 			return err
 		}
 		*key = chosen
 		if unfit := what.unfit(chosen, choice); unfit != nil {
-			if verdict := access.Evaluate(chosen.acl, who, keyserver.Read, e.Clock()); !verdict.Allowed {
-				return denied(verdict)
+			if err := e.lets(chosen, who, keyserver.Read); err != nil {
+				return err
 			}
-			return unfit
+			return e.step(keyserver.StepState, unfit)
 		}
 		verdict, err := e.mayUse(ctx, by, who, keyserver.Read, what.allows, chosen)
 		if err == nil && what.takes != nil {

@@ -45,7 +45,7 @@ func (e *Engine) authorisePeer(ctx context.Context, r request, checks []check) e
 // principal of it.
 func (e *Engine) peerSubject(ctx context.Context, r request) (access.Subject, error) {
 	from := r.by.Peer.System
-	if !slices.ContainsFunc(keyserver.ForwardedOperations, func(op keyserver.Operation) bool { return op.ID == r.op.ID }) {
+	if !r.op.Forwarded() {
 		return access.Subject{}, fault.New(fault.AccessDenied, "%s is not done for peers", r.op.Name).Audited(fault.ReasonNotForwarded)
 	}
 	peer, err := e.peerInForce(ctx, from)

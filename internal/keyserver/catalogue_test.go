@@ -89,6 +89,7 @@ var permanent = map[uint64]string{
 	0x0321: "exportKey",
 	0x0331: "delegateLogin",
 	0x0401: "readAudit",
+	0x0402: "explainAccess",
 }
 
 func TestOperationsKeepTheirIDs(t *testing.T) {

@@ -3,6 +3,7 @@ package keyserver
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // Federated is what key servers ask of each other: the part of the port that
@@ -55,3 +56,8 @@ type CallKey [32]byte
 
 // ForwardedOperations are what a key server does for the principals of others.
 var ForwardedOperations = []Operation{OpReadKey, OpAuthorizeKey, OpHMAC, OpMACData, OpVerifyMAC, OpEncrypt, OpDecrypt, OpReadACL, OpAmendACL, OpLookupPrincipals}
+
+// Forwarded reports whether the operation is one of them.
+func (op Operation) Forwarded() bool {
+	return slices.ContainsFunc(ForwardedOperations, func(o Operation) bool { return o.ID == op.ID })
+}

@@ -139,6 +139,8 @@ var (
 	OpDelegateLogin = operation(0x0331, "delegateLogin", "Delegated Login", KeyUse)
 
 	OpReadAudit = operation(0x0401, "readAudit", "Read Audit", Auditing)
+	// OpExplainAccess tells of others what the gate would answer them.
+	OpExplainAccess = operation(0x0402, "explainAccess", "Explain Access", Auditing)
 )
 
 // OperationOf returns the operation of an id. One that the catalogue lacks has
@@ -237,7 +239,7 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 		OpListRoles, OpReadPrincipal, OpWatchChanges,
 		OpListTrustedCAs, OpAddTrustedCA, OpRemoveTrustedCA, OpReadAudit,
 		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy, OpSetRevocationPolicy, OpImportCRL,
-		OpReadApprovals, OpReadAuthority, OpChangeAuthority, OpReadOwners, OpSetOwner,
+		OpReadApprovals, OpReadAuthority, OpChangeAuthority, OpReadOwners, OpSetOwner, OpExplainAccess,
 	}
 	administrator := []Operation{
 		OpReadConfiguration,
@@ -265,7 +267,7 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 	encryptor := append([]Operation{OpLookupPrincipals, OpCreateKey, OpChangeKeyState, OpRotateKey, OpAmendACL, OpExportKey}, use...)
 	auditor := []Operation{OpListACLTemplates, OpReadACLTemplateMembers, OpListTemplatedDirectories, OpReadConfiguration,
 		OpListTrustedServers, OpListPrincipalTrusts, OpListRoles, OpReadPrincipal, OpListPrincipals, OpListGroupMembers, OpListTrustedCAs, OpWatchChanges, OpReadAudit,
-		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy, OpReadApprovals, OpReadAuthority, OpReadOwners}
+		OpFindCertificates, OpListRevocationIssuers, OpReadRevocationPolicy, OpReadApprovals, OpReadAuthority, OpReadOwners, OpExplainAccess}
 	roles := []BuiltInRole{
 		{RoleAdministrator, "Administrator", administrator},
 		{RoleSecurityOfficer, "Security Officer", officer},

@@ -28,6 +28,16 @@ type Port interface {
 	Custodies
 	Owners
 	Backups
+	Explanations
+}
+
+// Explanations are the questions about what the gate would say.
+type Explanations interface {
+	// Explain answers what the gate would say to an operation, and why. Nothing is done,
+	// and no use counted. Of oneself, without suppositions, anybody may ask.
+	Explain(ctx context.Context, by Caller, q Question) (Explanation, error)
+	// WhoCan answers who would be let, in pages by id.
+	WhoCan(ctx context.Context, by Caller, c Crowd) (CrowdPage, error)
 }
 
 // Backups are the operations on copies of all that there is.

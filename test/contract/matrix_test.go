@@ -68,6 +68,8 @@ var allowed = map[string]string{
 	"GET /api/audit/key":                 "AOEXU",
 	"GET /api/witness":                   "OU",
 	"GET /api/changes":                   "AOU",
+	"POST /api/explain":                  "OU", // of others
+	"POST /api/who-can":                  "OU",
 	"POST /api/config/get":               "AU",
 
 	"POST /api/keys":              "E",
@@ -393,6 +395,8 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 		"POST /api/keys/acl/grant":                      entry,
 		"POST /api/keys/acl/update":                     entry,
 		"POST /api/keys/acl/revoke":                     join(pair(exchanger), link),
+		"POST /api/explain":                             rig.Object{"operation": "listRoles", "principalId": person},
+		"POST /api/who-can":                             rig.Object{"operation": "listRoles"},
 		"POST /api/principals/lookup":                   rig.Object{"principals": []rig.Object{pair(person)}},
 		"POST /api/principals/password":                 rig.Object{"name": "p", "password": somePassword, "roleIds": []string{}},
 		"POST /api/principals/ldap":                     rig.Object{"name": "l", "roleIds": []string{}},

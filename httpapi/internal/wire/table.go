@@ -255,6 +255,11 @@ var scalars = map[reflect.Type]*Scalar{
 		Bad:    []string{`"nonsense"`, `"192.0.2.1:80"`, `"192.0.2"`, `"[::1]"`, `"192.0.2.0/24"`},
 		Schema: Schema{Type: "string", Description: "An address of IPv4 or IPv6, without a port."},
 	},
+	reflect.TypeFor[schema.OperationName](): {
+		Kind: Text, Example: `"hmacData"`,
+		Bad:    []string{`"nonsense"`, `"HMAC Data"`, `"HmacData"`, `"hmacData "`, `"0000000000000304"`},
+		Schema: Schema{Type: "string", Description: "An operation of the catalogue (GET /api/operations), as the audit trail spells it: hmacData, for instance."},
+	},
 	reflect.TypeFor[schema.Recipient](): {
 		Kind: Text, Example: `"age19f7s6zn4nl49zxcfgxkd8j5f08uxrrxkshk6zfq740h0mj427essu9kra6"`,
 		Bad:    []string{`"nonsense"`, `"age1"`, `"AGE-SECRET-KEY-1"`, `"age1\nage1"`, `"age1 t7rxyev2z3"`},

@@ -32,6 +32,10 @@ type Verdict struct {
 	// are used up.
 	Spent bool
 	Why   string // for the detail of a refusal
+	// By is the entry that it rests on: that lets, or that keeps out; zero where there is
+	// none. Demanded: it is one that demands membership.
+	By       keyserver.ACLEntry
+	Demanded bool
 }
 
 // Evaluate decides whether a subject holds want on a key at a point in time.
@@ -44,7 +48,7 @@ type Verdict struct {
 func Evaluate(acl keyserver.ACL, who Subject, want keyserver.Rights, now time.Time) Verdict {
 	for _, e := range acl.Entries {
 		if e.Rights&(keyserver.MandatoryGroup|keyserver.HostMatrix) != 0 && !who.Is(e.Principal) {
-			return Verdict{Why: "the list demands membership of a group that the caller is not in"}
+			return Verdict{Why: "the list demands membership of a group that the caller is not in", By: e, Demanded: true}
 		}
 	}
 	verdict := Verdict{Why: "the list has no entry that gives the caller this right"}
@@ -54,16 +58,18 @@ func Evaluate(acl keyserver.ACL, who Subject, want keyserver.Rights, now time.Ti
 		}
 		switch {
 		case !inWindow(e, now):
-			verdict.Why = "the caller's entry is outside its time window"
+			verdict.Why, verdict.By = "the caller's entry is outside its time window", e
 		case e.MaxUsage == keyserver.NoUsageLimit:
-			return Verdict{Allowed: true}
+			return Verdict{Allowed: true, By: e}
 		case e.Used >= e.MaxUsage:
-			verdict.Spent, verdict.Why = true, "the caller's entry has no uses left"
+			verdict.Spent, verdict.Why, verdict.By = true, "the caller's entry has no uses left", e
 		default:
 			verdict.Limited = append(verdict.Limited, e)
 		}
 	}
-	verdict.Allowed = len(verdict.Limited) > 0
+	if verdict.Allowed = len(verdict.Limited) > 0; verdict.Allowed {
+		verdict.By = verdict.Limited[0]
+	}
 	return verdict
 }
 

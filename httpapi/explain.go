@@ -1,0 +1,165 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// crowdPage is how many a page of who-can has where nobody says.
+const crowdPage = 100
+
+// explainRoutes are those that say what the gate would do. Nothing is done by them.
+func explainRoutes() []Route {
+	return []Route{
+		endpoint(Route{
+			Name: "getExplanation", Method: http.MethodPost, Path: "/api/explain", Extension: true, Session: true,
+			Summary: "Says what the gate would answer to an operation, step by step, and the fewest changes that would turn it round. Of oneself anybody may ask, without with; otherwise it takes Explain Access.",
+			Faults:  codes(fault.AccessDenied, fault.NotFound, fault.InvalidArgument),
+		}, getExplanation),
+		endpoint(Route{
+			Name: "listCapable", Method: http.MethodPost, Path: "/api/who-can", Extension: true, Session: true,
+			Summary:    "Lists who may do an operation, and by what, in pages by id.",
+			Operations: grants(keyserver.OpExplainAccess), Faults: codes(fault.KeyNotFound, fault.InvalidArgument),
+		}, listCapable),
+	}
+}
+
+func getExplanation(a *API, ctx context.Context, c call, in schema.ExplainRequest) (schema.Explanation, error) {
+	q := keyserver.Question{Operation: operationOf(in.Operation), Principal: (*keyserver.ID)(in.PrincipalID)}
+	if in.HiddenLink != nil {
+		q.Link = keyserver.HiddenLink(*in.HiddenLink)
+	}
+	if in.At != nil {
+		q.At = *in.At
+	}
+	for i := range in.With {
+		s, err := suppositionOf(in.With[i])
+		if err != nil {
+			return schema.Explanation{}, fault.New(fault.BadRequest, "with[%d]: %s", i, err)
+		}
+		q.With = append(q.With, s)
+	}
+	x, err := a.Operations.Explain(ctx, c.by, q)
+	if err != nil {
+		return schema.Explanation{}, err
+	}
+	out := schema.Explanation{
+		Allowed: x.Allowed, PrincipalID: schema.HexID(x.Principal), Uses: x.Uses, EvidenceAge: x.Staleness.Milliseconds(), Sequence: x.Sequence,
+		Detail: "the gate would let this through", Steps: convert(x.Steps, gateStepOf), Change: convert(x.Change, suppositionShown),
+	}
+	if f := fault.As(x.Refusal); f != nil {
+		out.Code, out.Reason, out.Detail = string(f.Code), string(f.Reason), f.Detail
+	}
+	return out, nil
+}
+
+func listCapable(a *API, ctx context.Context, c call, in schema.WhoCanRequest) (schema.WhoCanPage, error) {
+	crowd := keyserver.Crowd{Operation: operationOf(in.Operation), Limit: crowdPage}
+	if in.HiddenLink != nil {
+		crowd.Link = keyserver.HiddenLink(*in.HiddenLink)
+	}
+	if in.Limit != nil {
+		crowd.Limit = *in.Limit
+	}
+	if in.After != nil {
+		crowd.After = keyserver.ID(*in.After)
+	}
+	page, err := a.Operations.WhoCan(ctx, c.by, crowd)
+	if err != nil {
+		return schema.WhoCanPage{}, err
+	}
+	out := schema.WhoCanPage{
+		Count: len(page.Who), Who: convert(page.Who, capableOf), Elsewhere: convert(page.Elsewhere, capableOf), Detail: "the last page",
+	}
+	if !page.Next.IsZero() {
+		out.Next, out.Detail = (*schema.HexID)(&page.Next), "there may be more: ask for those after next"
+	}
+	return out, nil
+}
+
+func operationOf(name schema.OperationName) keyserver.Operation {
+	op, _ := keyserver.OperationNamed(string(name)) // the name was read as one that there is
+	return op
+}
+
+func gateStepOf(s keyserver.ExplainedStep) schema.GateStep {
+	out := schema.GateStep{Step: string(s.Step), Outcome: string(s.Outcome), Detail: s.Detail}
+	if s.By != nil {
+		by := gateByOf(*s.By)
+		out.By = &by
+	}
+	return out
+}
+
+func gateByOf(c keyserver.Cause) schema.GateBy {
+	out := schema.GateBy{Kind: string(c.Kind), ID: schema.HexID(c.ID), Name: c.Name}
+	if c.Kind == keyserver.ChangePrincipal {
+		out.SystemID = (*schema.SystemID)(&c.System)
+	}
+	return out
+}
+
+func capableOf(c keyserver.Capable) schema.Capable {
+	return schema.Capable{PrincipalID: schema.HexID(c.Principal.ID), SystemID: schema.SystemID(c.Principal.System), Name: c.Name, By: convert(c.By, gateByOf)}
+}
+
+// suppositionOf reads a supposition, which has the fields that its change takes and no
+// others.
+func suppositionOf(in schema.Supposition) (keyserver.Supposition, error) {
+	out := keyserver.Supposition{Kind: keyserver.SuppositionKind(in.Change), MaxUsage: keyserver.NoUsageLimit}
+	fields := out.Kind.Fields()
+	for _, f := range []struct {
+		name  keyserver.SuppositionField
+		sent  bool
+		takes func()
+	}{
+		{keyserver.SupposesPrincipal, in.PrincipalID != nil, func() { out.Principal = keyserver.ID(*in.PrincipalID) }},
+		{keyserver.SupposesRole, in.RoleID != nil, func() { out.Role = keyserver.ID(*in.RoleID) }},
+		{keyserver.SupposesGroup, in.GroupID != nil, func() { out.Group = keyserver.ID(*in.GroupID) }},
+		{keyserver.SupposesSystem, in.SystemID != nil, func() { out.System = keyserver.SystemID(*in.SystemID) }},
+		{keyserver.SupposesRights, in.Rights != nil, func() {
+			for _, name := range in.Rights {
+				right, _ := keyserver.ParseRight(name)
+				out.Rights |= right
+			}
+		}},
+		{keyserver.SupposesUses, in.MaxUsage != nil, func() { out.MaxUsage = *in.MaxUsage }},
+		{keyserver.SupposesStart, in.StartTime != nil, func() { out.Start = keyserver.Stamp(*in.StartTime) }},
+		{keyserver.SupposesEnd, in.EndTime != nil, func() { out.End = keyserver.Stamp(*in.EndTime) }},
+	} {
+		required, takes := fields[f.name]
+		switch {
+		case f.sent && !takes:
+			return out, fmt.Errorf("%s takes no %s; leave it out", in.Change, f.name)
+		case !f.sent && takes && required:
+			return out, fmt.Errorf("%s takes %s; send it", in.Change, f.name)
+		case f.sent:
+			f.takes()
+		}
+	}
+	return out, nil
+}
+
+func suppositionShown(s keyserver.Supposition) schema.Supposition {
+	out := schema.Supposition{Change: string(s.Kind)}
+	for name := range s.Kind.Fields() {
+		switch name {
+		case keyserver.SupposesPrincipal:
+			out.PrincipalID = (*schema.HexID)(&s.Principal)
+		case keyserver.SupposesRole:
+			out.RoleID = (*schema.HexID)(&s.Role)
+		case keyserver.SupposesGroup:
+			out.GroupID = (*schema.HexID)(&s.Group)
+		case keyserver.SupposesSystem:
+			out.SystemID = (*schema.SystemID)(&s.System)
+		case keyserver.SupposesRights:
+			out.Rights = s.Rights.Names()
+		}
+	}
+	return out
+}

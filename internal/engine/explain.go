@@ -1,0 +1,474 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// maxRemedies is how many changes are tried to turn an answer round: more than there are
+// questions that a change could answer.
+const maxRemedies = 8
+
+// Explain implements keyserver.Explanations. What the gate would say of the caller, it says
+// to him whenever he tries; about anybody else, or supposed changes, it takes the operation.
+func (e *Engine) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Question) (out keyserver.Explanation, err error) {
+	if q.Principal != nil && *q.Principal == by.Principal.ID && by.Actor.ID.IsZero() {
+		q.Principal = nil
+	}
+	for i, s := range q.With { // where nobody says, it is about this key server
+		if _, takes := s.Kind.Fields()[keyserver.SupposesSystem]; takes && s.System == 0 {
+			q.With[i].System = e.System
+		}
+	}
+	own := q.Principal == nil && len(q.With) == 0
+	r := request{by: by, op: keyserver.OpExplainAccess, own: own, object: questionText(by, q)}
+	err = e.perform(ctx, r, func() error {
+		as := by
+		if q.Principal != nil {
+			if as, err = e.asIf(ctx, by, *q.Principal); err != nil {
+				return err
+			}
+		}
+		if out, err = e.explained(ctx, as, q); err != nil {
+			return err
+		}
+		if !own || e.authorise(ctx, request{by: by, op: keyserver.OpExplainAccess}, nil) == nil {
+			out.Change, err = e.turned(ctx, as, q, out)
+			return err
+		}
+		withhold(&out)
+		return nil
+	})
+	return out, err
+}
+
+// withhold takes out of an explanation what its reader could not read elsewhere: the
+// objects by which it came out.
+func withhold(out *keyserver.Explanation) {
+	for i := range out.Steps {
+		out.Steps[i].By = nil
+	}
+}
+
+// questionText names in the audit row what was asked.
+func questionText(by keyserver.Caller, q keyserver.Question) string {
+	text := q.Operation.Key
+	if q.Link != "" {
+		text += " " + q.Link.Base64()
+	}
+	who := by.Principal.ID
+	if q.Principal != nil {
+		who = *q.Principal
+	}
+	return text + " for " + who.Hex()
+}
+
+// asIf is another principal as he would be with a session of his own: one with a
+// certificate comes with the one that he would log in with.
+func (e *Engine) asIf(ctx context.Context, by keyserver.Caller, id keyserver.ID) (keyserver.Caller, error) {
+	p, err := e.principal(ctx, id)
+	if err != nil {
+		return keyserver.Caller{}, notFound(err, fault.NotFound, "principalId: no principal has the id %s", id)
+	}
+	if p.Type == keyserver.GroupPrincipal {
+		return keyserver.Caller{}, invalid("principalId: %s is a group, which asks for nothing; name one of its members", id)
+	}
+	as := keyserver.Caller{Principal: p.Ref(), Name: p.Name, Type: p.Type, RequestID: by.RequestID}
+	if p.Type != keyserver.CertificatePrincipal {
+		return as, nil
+	}
+	as.Kind = keyserver.CertificateSession
+	c, err := e.certificateInForceOf(ctx, p)
+	if fault.As(err) != nil { // the gate refuses a session without one
+		return as, nil
+	}
+	as.Certificate = c.ID
+	return as, err
+}
+
+// explained asks the gate, without a row and without a use.
+func (e *Engine) explained(ctx context.Context, by keyserver.Caller, q keyserver.Question) (keyserver.Explanation, error) {
+	head, err := e.Store.ChangeHead(ctx)
+	if err != nil {
+		return keyserver.Explanation{}, err
+	}
+	if q.At > head {
+		return keyserver.Explanation{}, fault.New(fault.InvalidArgument, "at: the last change of this key server is %d, and %d is still to come", head, q.At).
+			Audited(fault.ReasonInvalidArgument)
+	}
+	v := &view{behind: e, q: q}
+	gate := *e
+	gate.view = v
+	var key *heldKey
+	r := request{by: by, op: q.Operation, link: q.Link, object: q.Link.Base64()}
+	refusal := gate.authorise(ctx, r, gate.asks(by, q, &key))
+	if refusal != nil && fault.As(refusal) == nil {
+		return keyserver.Explanation{}, refusal
+	}
+	out := keyserver.Explanation{Allowed: refusal == nil, Refusal: refusal, Steps: v.steps, Uses: v.uses, Principal: by.Principal.ID, Sequence: head}
+	if e.Store.Shared() && !v.fresh() {
+		out.Staleness = sqlstore.MaxStaleness
+	}
+	return out, nil
+}
+
+// asks are the further questions of an operation: those that it asks when it is called.
+func (e *Engine) asks(by keyserver.Caller, q keyserver.Question, key **heldKey) []check {
+	link, op := q.Link, q.Operation
+	if link == "" {
+		return nil
+	}
+	var checks []check
+	if op.ID == keyserver.OpReadKey.ID {
+		checks = append(checks, e.transportOnly(by))
+	}
+	absent := fault.KeyNotFound
+	if op.ID == keyserver.OpReadACL.ID || op.ID == keyserver.OpAmendACL.ID {
+		absent = fault.ACLNotFound
+	}
+	if to, foreign := e.foreign(link); foreign && op.Forwarded() {
+		var peer keyserver.TrustedServer
+		var as keyserver.Caller
+		return append(checks, e.sends(by, to, absent, &peer, &as), e.elsewhere(to))
+	}
+	one := keyserver.KeyChoice{Key: link}
+	switch op.ID {
+	case keyserver.OpReadKey.ID:
+		checks = append(checks, e.holds(link, absent, keyserver.Read, key))
+	case keyserver.OpAuthorizeKey.ID, keyserver.OpHMAC.ID:
+		checks = append(checks, e.uses(by, link, keyserver.Read, key))
+	case keyserver.OpMACData.ID:
+		checks = append(checks, e.chooses(by, keyserver.KeyChoice{Line: link}, makeMACs, key))
+	case keyserver.OpVerifyMAC.ID:
+		checks = append(checks, e.chooses(by, one, checkMACs, key))
+	case keyserver.OpEncrypt.ID:
+		checks = append(checks, e.chooses(by, one, encryption, key))
+	case keyserver.OpDecrypt.ID:
+		checks = append(checks, e.chooses(by, one, decrypts, key))
+	case keyserver.OpReadACL.ID:
+		checks = append(checks, e.ownerOr(keyserver.Read, link, key))
+	case keyserver.OpAmendACL.ID:
+		checks = append(checks, e.ownerOr(keyserver.Owner, link, key))
+	case keyserver.OpExportKey.ID:
+		leave := leaves(key)
+		checks = append(checks, e.uses(by, link, keyserver.Owner, key), func(ctx context.Context, who access.Subject) error {
+			return e.step(keyserver.StepState, leave(ctx, who))
+		})
+	case keyserver.OpChangeKeyState.ID:
+		checks = append(checks, e.owns(link, key))
+	case keyserver.OpRotateKey.ID:
+		checks = append(checks, e.ownsLine(link, key))
+	}
+	return checks
+}
+
+// elsewhere notes what is not for this key server to say.
+func (e *Engine) elsewhere(to keyserver.SystemID) check {
+	return func(context.Context, access.Subject) error {
+		if e.view != nil {
+			e.view.steps = append(e.view.steps, keyserver.ExplainedStep{
+				Step: keyserver.StepOwner, Outcome: keyserver.StepNotAsked,
+				Detail: fmt.Sprintf("the key belongs to the peer %d, whose list decides; ask there", to),
+			})
+		}
+		return nil
+	}
+}
+
+// turned finds the fewest changes that turn an answer round: where it refuses, one obstacle
+// after the other is taken away, each by what takes away no more than that; where it lets,
+// one thing that it rests on. Nil: there is nothing that could be supposed.
+func (e *Engine) turned(ctx context.Context, by keyserver.Caller, q keyserver.Question, is keyserver.Explanation) ([]keyserver.Supposition, error) {
+	if is.Allowed {
+		for _, s := range supports(by, is) {
+			with := q
+			with.With = append(slices.Clip(q.With), s)
+			after, err := e.explained(ctx, by, with)
+			if err != nil {
+				return nil, err
+			}
+			if !after.Allowed {
+				return []keyserver.Supposition{s}, nil
+			}
+		}
+		return nil, nil
+	}
+	var changes []keyserver.Supposition
+	for range maxRemedies {
+		s, found, err := e.remedy(ctx, by, q, is)
+		if err != nil || !found {
+			return nil, err
+		}
+		changes = append(changes, s)
+		q.With = append(slices.Clip(q.With), s)
+		if is, err = e.explained(ctx, by, q); err != nil || is.Allowed {
+			return changes, err
+		}
+	}
+	return nil, nil
+}
+
+// supports are what an answer that lets may rest on, that of the least effect first.
+func supports(by keyserver.Caller, is keyserver.Explanation) (all []keyserver.Supposition) {
+	for _, step := range slices.Backward(is.Steps) {
+		switch {
+		case step.By == nil:
+		case step.Step == keyserver.StepList:
+			all = append(all, keyserver.Supposition{Kind: keyserver.SupposeNoEntry, Principal: step.By.ID, System: step.By.System})
+		case step.Step == keyserver.StepRole:
+			all = append(all, keyserver.Supposition{Kind: keyserver.SupposeNoRole, Principal: by.Principal.ID, Role: step.By.ID})
+		}
+	}
+	return append(all, keyserver.Supposition{Kind: keyserver.SupposeDisabled, Principal: by.Principal.ID})
+}
+
+// remedy is the least change by which the question that refused would be answered
+// differently.
+func (e *Engine) remedy(ctx context.Context, by keyserver.Caller, q keyserver.Question, is keyserver.Explanation) (s keyserver.Supposition, found bool, err error) {
+	last := is.Steps[len(is.Steps)-1]
+	s.Principal = by.Principal.ID
+	switch last.Step {
+	case keyserver.StepPrincipal:
+		s.Kind = keyserver.SupposeEnabled
+		return s, fault.CodeOf(is.Refusal) == fault.PrincipalOff, nil
+	case keyserver.StepRole:
+		s.Kind = keyserver.SupposeRole
+		s.Role, found, err = e.leastRole(ctx, q.Operation)
+		return s, found, err
+	case keyserver.StepApproval:
+		s.Kind = keyserver.SupposeApproval
+		return s, true, nil
+	case keyserver.StepExposure:
+		to, _ := e.foreign(q.Link)
+		s.Kind, s.System = keyserver.SupposeExposed, to
+		return s, by.Actor.ID.IsZero(), nil
+	case keyserver.StepState:
+		s.Kind = keyserver.SupposeState
+		return s, fault.CodeOf(is.Refusal) == fault.KeyDisabled && !supposed(q, s.Kind), nil
+	case keyserver.StepList, keyserver.StepUses:
+		return e.remedyOfList(ctx, by, q, last)
+	default:
+		return s, false, nil
+	}
+}
+
+// remedyOfList joins the group that the list demands, or makes the entry one that lets.
+func (e *Engine) remedyOfList(ctx context.Context, by keyserver.Caller, q keyserver.Question, last keyserver.ExplainedStep) (s keyserver.Supposition, found bool, err error) {
+	right := rightFor(q.Operation)
+	if last.By != nil && last.By.Demands {
+		group, err := e.principal(ctx, last.By.ID)
+		if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
+			return s, false, err
+		}
+		if err == nil && last.By.System == e.System && group.Type == keyserver.GroupPrincipal && !group.Flags.Disabled() {
+			return keyserver.Supposition{Kind: keyserver.SupposeMember, Principal: by.Principal.ID, Group: group.ID}, true, nil
+		}
+		if !aboutList(q.Operation) { // an owner is not held to it there
+			return s, false, nil
+		}
+		right = keyserver.Owner
+	}
+	return keyserver.Supposition{
+		Kind: keyserver.SupposeEntry, Principal: by.Principal.ID, System: by.Principal.System, Rights: right, MaxUsage: keyserver.NoUsageLimit,
+	}, true, nil
+}
+
+// supposed reports whether that was supposed already, and has not helped.
+func supposed(q keyserver.Question, kind keyserver.SuppositionKind) bool {
+	return slices.ContainsFunc(q.With, func(s keyserver.Supposition) bool { return s.Kind == kind })
+}
+
+// rightFor is the right that a key's list has to give for an operation.
+func rightFor(op keyserver.Operation) keyserver.Rights {
+	switch op.ID {
+	case keyserver.OpAmendACL.ID, keyserver.OpExportKey.ID, keyserver.OpChangeKeyState.ID, keyserver.OpRotateKey.ID:
+		return keyserver.Owner
+	default:
+		return keyserver.Read
+	}
+}
+
+// aboutList reports whether an owner may do the operation whatever groups the list demands.
+func aboutList(op keyserver.Operation) bool {
+	switch op.ID {
+	case keyserver.OpReadACL.ID, keyserver.OpAmendACL.ID, keyserver.OpChangeKeyState.ID, keyserver.OpRotateKey.ID:
+		return true
+	default:
+		return false
+	}
+}
+
+// leastRole is, of the roles that grant an operation, the one that grants the fewest.
+func (e *Engine) leastRole(ctx context.Context, op keyserver.Operation) (id keyserver.ID, found bool, err error) {
+	roles, err := e.Store.Roles(ctx)
+	least := 0
+	for _, role := range roles {
+		if n := len(role.Operations); slices.Contains(role.Operations, op.ID) && (!found || n < least) {
+			id, least, found = role.ID, n, true
+		}
+	}
+	return id, found, err
+}
+
+// view is what an engine that explains has besides: the question, with what is to be
+// supposed, and what has come of it. Without one its methods do nothing.
+type view struct {
+	behind *Engine // without a view
+	q      keyserver.Question
+	steps  []keyserver.ExplainedStep
+	uses   *int64
+	cause  *keyserver.Cause // of the step that is noted next
+}
+
+// step notes how a question of the gate came out, where somebody wants to know, and hands
+// the refusal on.
+func (e *Engine) step(s keyserver.GateStep, refusal error) error {
+	if e.view != nil {
+		e.view.note(s, refusal)
+	}
+	return refusal
+}
+
+func (v *view) note(s keyserver.GateStep, refusal error) {
+	step := keyserver.ExplainedStep{Step: s, Outcome: keyserver.StepPassed, By: v.cause}
+	v.cause = nil
+	if refusal != nil {
+		step.Outcome = keyserver.StepRefused
+		if f := fault.As(refusal); f != nil {
+			step.Detail = f.Detail
+		}
+	}
+	if i := slices.IndexFunc(v.steps, func(had keyserver.ExplainedStep) bool { return had.Step == s }); i >= 0 { // asked in two parts
+		v.steps = slices.Delete(v.steps, i, i+1)
+	}
+	v.steps = append(v.steps, step)
+}
+
+// by names what the step that is noted next came out by.
+func (v *view) by(c keyserver.Cause) {
+	if v != nil {
+		v.cause = &c
+	}
+}
+
+// verdict notes what the key's list says.
+func (v *view) verdict(verdict access.Verdict) {
+	if v == nil || verdict.By.Principal.ID.IsZero() {
+		return
+	}
+	entry := verdict.By
+	v.by(keyserver.Cause{
+		Kind: keyserver.ChangePrincipal, ID: entry.Principal.ID, System: entry.Principal.System,
+		Demands: verdict.Demanded,
+	})
+	if entry.MaxUsage == keyserver.NoUsageLimit || (!verdict.Allowed && !verdict.Spent) {
+		return
+	}
+	left := int64(0)
+	for _, limited := range verdict.Limited {
+		left += limited.MaxUsage - limited.Used
+	}
+	v.uses = &left
+}
+
+// fresh reports whether the caches are passed by: the answer has to know a change.
+func (v *view) fresh() bool { return v != nil && v.q.At > 0 }
+
+// approves reports whether the approval is supposed.
+func (v *view) approves() bool {
+	return v != nil && slices.ContainsFunc(v.q.With, func(s keyserver.Supposition) bool { return s.Kind == keyserver.SupposeApproval })
+}
+
+// principal is a principal with what is supposed of it.
+func (v *view) principal(ctx context.Context, id keyserver.ID) (p keyserver.Principal, err error) {
+	if v.fresh() {
+		p, err = v.behind.Store.Principal(ctx, id)
+	} else {
+		p, err = v.behind.principal(ctx, id)
+	}
+	if err != nil {
+		return p, err
+	}
+	without := func(ids []keyserver.ID, id keyserver.ID) []keyserver.ID {
+		return slices.DeleteFunc(slices.Clone(ids), func(have keyserver.ID) bool { return have == id })
+	}
+	for _, s := range v.q.With {
+		if s.Principal != id {
+			continue
+		}
+		switch s.Kind {
+		case keyserver.SupposeRole:
+			p.Roles = append(without(p.Roles, s.Role), s.Role)
+		case keyserver.SupposeNoRole:
+			p.Roles = without(p.Roles, s.Role)
+		case keyserver.SupposeMember:
+			p.Groups = append(without(p.Groups, s.Group), s.Group)
+		case keyserver.SupposeLeft:
+			p.Groups = without(p.Groups, s.Group)
+		case keyserver.SupposeEnabled:
+			p.Flags |= keyserver.FlagEnable
+		case keyserver.SupposeDisabled:
+			p.Flags &^= keyserver.FlagEnable
+		}
+	}
+	return p, nil
+}
+
+// held is a key with what is supposed of its list and its state.
+func (v *view) held(ctx context.Context, id keyserver.ID) (key *heldKey, err error) {
+	if v.fresh() {
+		key, err = v.behind.hold(ctx, id)
+	} else {
+		key, err = v.behind.held(ctx, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	is := *key
+	is.acl.Entries = slices.Clone(key.acl.Entries)
+	for _, s := range v.q.With {
+		of := keyserver.PrincipalRef{System: s.System, ID: s.Principal}
+		same := func(e keyserver.ACLEntry) bool { return e.Principal == of }
+		switch s.Kind {
+		case keyserver.SupposeEntry:
+			is.acl.Entries = append(slices.DeleteFunc(is.acl.Entries, same), keyserver.ACLEntry{
+				ACL: is.acl.ID, Principal: of, Rights: s.Rights.Widen(), MaxUsage: s.MaxUsage, Start: s.Start, End: s.End,
+			})
+		case keyserver.SupposeNoEntry:
+			is.acl.Entries = slices.DeleteFunc(is.acl.Entries, same)
+		case keyserver.SupposeState:
+			if is.life.State != keyserver.KeyDestroyed {
+				is.life.State = keyserver.KeyEnabled
+			}
+		}
+	}
+	return &is, nil
+}
+
+// trust is the row of a principal for a peer, with what is supposed of it.
+func (v *view) trust(ctx context.Context, principal keyserver.ID, peer keyserver.SystemID) (rows []keyserver.PrincipalTrust, err error) {
+	if v.fresh() {
+		rows, err = v.behind.Store.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{Principal: &principal, Server: &peer, Limit: 1})
+	} else {
+		rows, err = v.behind.trust(ctx, principal, peer)
+	}
+	for _, s := range v.q.With {
+		if s.Principal != principal || s.System != peer {
+			continue
+		}
+		switch s.Kind {
+		case keyserver.SupposeExposed:
+			rows = []keyserver.PrincipalTrust{{Principal: principal, Server: peer, Flag: keyserver.Expose}}
+		case keyserver.SupposeHidden:
+			rows = []keyserver.PrincipalTrust{{Principal: principal, Server: peer, Flag: keyserver.Restrict}}
+		}
+	}
+	return rows, err
+}

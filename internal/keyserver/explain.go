@@ -1,0 +1,211 @@
+package keyserver
+
+import (
+	"slices"
+	"time"
+)
+
+// GateStep is one question of the gate. It asks them in this order, and none behind the
+// first that refuses.
+type GateStep string
+
+// The steps.
+const (
+	StepCurrent     GateStep = "current"     // does the process know every change that is a second old
+	StepDelegation  GateStep = "delegation"  // may whoever acts for another do so still
+	StepPrincipal   GateStep = "principal"   // is there such a principal, and is it enabled
+	StepCertificate GateStep = "certificate" // is the one that the session was opened with in force
+	StepLent        GateStep = "lent"        // is the operation one that is done for another
+	StepRole        GateStep = "role"        // does a role grant the operation
+	StepScope       GateStep = "scope"       // does a scoped credential cover operation and key
+	StepApproval    GateStep = "approval"    // does the operation take an approval, and is it there
+	StepTransport   GateStep = "transport"   // is the caller one that logged in with a certificate
+	StepKey         GateStep = "key"         // is there such a key
+	StepExposure    GateStep = "exposure"    // may the peer that owns the key be told of the principal
+	StepList        GateStep = "list"        // does the access control list of the key let the principal
+	StepState       GateStep = "state"       // does what the key is, and its state, permit the use
+	StepUses        GateStep = "uses"        // is a use left, where the list limits them
+	StepOwner       GateStep = "owner"       // what the peer that owns the key would say
+)
+
+// GateSteps are all of them, in order.
+var GateSteps = []GateStep{
+	StepCurrent, StepDelegation, StepPrincipal, StepCertificate, StepLent, StepRole, StepScope, StepApproval,
+	StepTransport, StepKey, StepExposure, StepList, StepState, StepUses, StepOwner,
+}
+
+// StepOutcome is what became of a step.
+type StepOutcome string
+
+// The outcomes.
+const (
+	StepPassed   StepOutcome = "passed"
+	StepRefused  StepOutcome = "refused"
+	StepNotAsked StepOutcome = "notAsked" // somebody else decides
+)
+
+// Cause is the object by which a step came out as it did.
+type Cause struct {
+	Kind   ChangeKind
+	ID     ID
+	System SystemID // of a principal that another key server may own
+	Name   string
+	// Demands: the list demands membership of it.
+	Demands bool
+}
+
+// ExplainedStep is a step as it came out.
+type ExplainedStep struct {
+	Step    GateStep
+	Outcome StepOutcome
+	By      *Cause
+	Detail  string
+}
+
+// Question is what the gate is asked without anything being done.
+type Question struct {
+	Operation Operation
+	// Link is the key that the operation is about; empty where it is about none.
+	Link HiddenLink
+	// Principal is who would ask; nil for the caller, in this session.
+	Principal *ID
+	// At is a change that the answer has to know; 0 for none.
+	At int64
+	// With are changes that are supposed.
+	With []Supposition
+}
+
+// SuppositionKind says what is supposed.
+type SuppositionKind string
+
+// The kinds of what can be supposed, each with the fields that it takes.
+const (
+	SupposeRole     SuppositionKind = "giveRole"     // Principal, Role
+	SupposeNoRole   SuppositionKind = "takeRole"     // Principal, Role
+	SupposeMember   SuppositionKind = "addMember"    // Principal, Group
+	SupposeLeft     SuppositionKind = "removeMember" // Principal, Group
+	SupposeEnabled  SuppositionKind = "enable"       // Principal
+	SupposeDisabled SuppositionKind = "disable"      // Principal
+	SupposeEntry    SuppositionKind = "setEntry"     // Principal, System, Rights, MaxUsage, Start, End
+	SupposeNoEntry  SuppositionKind = "removeEntry"  // Principal, System
+	SupposeExposed  SuppositionKind = "expose"       // Principal, System of the peer
+	SupposeHidden   SuppositionKind = "restrict"     // Principal, System of the peer
+	SupposeState    SuppositionKind = "enableKey"    // the key of the question
+	SupposeApproval SuppositionKind = "approve"      // the operation of the question
+)
+
+// Supposition is a change that the gate is asked to take for made. Principals are those of
+// this key server; of an entry it may be another's.
+type Supposition struct {
+	Kind       SuppositionKind
+	Principal  ID
+	Role       ID
+	Group      ID
+	System     SystemID
+	Rights     Rights
+	MaxUsage   int64
+	Start, End Stamp
+}
+
+// MaxSuppositions is how many changes one question may suppose.
+const MaxSuppositions = 16
+
+// Explanation is what the gate would answer, and why.
+type Explanation struct {
+	Allowed bool
+	// Refusal is the fault that the operation would be refused with; nil where it is let.
+	Refusal error
+	Steps   []ExplainedStep
+	// Uses is how many uses the list leaves; nil where it does not limit them.
+	Uses *int64
+	// Change is what would turn the answer round, the fewest changes that were found; nil
+	// where there is nothing that could be supposed, or the caller may not ask for it.
+	Change []Supposition
+	// Principal is who would ask.
+	Principal ID
+	// Sequence is the last change when the question was answered, and Staleness how old
+	// what the answer rests on may be.
+	Sequence  int64
+	Staleness time.Duration
+}
+
+// Crowd asks who may do something.
+type Crowd struct {
+	Operation Operation
+	Link      HiddenLink // empty: whoever has a role for it
+	After     ID         // those behind this id
+	Limit     int
+}
+
+// Capable is somebody who may.
+type Capable struct {
+	Principal PrincipalRef
+	Name      string
+	Type      PrincipalType
+	By        []Cause // role, and entry of the list
+}
+
+// CrowdPage is a page of them, by id.
+type CrowdPage struct {
+	Who []Capable
+	// Elsewhere are principals of peers that the list lets; whether a role grants them the
+	// operation their own key server says. On the first page alone.
+	Elsewhere []Capable
+	Next      ID // zero at the end
+}
+
+// AboutKey reports whether the operation is about one key, so that the key's list has a
+// say.
+func (op Operation) AboutKey() bool {
+	switch op.ID {
+	case OpReadKey.ID, OpAuthorizeKey.ID, OpHMAC.ID, OpMACData.ID, OpVerifyMAC.ID, OpEncrypt.ID, OpDecrypt.ID,
+		OpReadACL.ID, OpAmendACL.ID, OpExportKey.ID, OpChangeKeyState.ID, OpRotateKey.ID:
+		return true
+	default:
+		return false
+	}
+}
+
+// OperationNamed returns the operation of the catalogue that a key names.
+func OperationNamed(key string) (Operation, bool) {
+	i := slices.IndexFunc(Operations, func(op Operation) bool { return op.Key == key })
+	if i < 0 {
+		return Operation{}, false
+	}
+	return Operations[i], true
+}
+
+// SuppositionField is a field of a supposition, by its name on the wire.
+type SuppositionField string
+
+// The fields.
+const (
+	SupposesPrincipal SuppositionField = "principalId"
+	SupposesRole      SuppositionField = "roleId"
+	SupposesGroup     SuppositionField = "groupId"
+	SupposesSystem    SuppositionField = "systemId"
+	SupposesRights    SuppositionField = "rights"
+	SupposesUses      SuppositionField = "maxUsage"
+	SupposesStart     SuppositionField = "startTime"
+	SupposesEnd       SuppositionField = "endTime"
+)
+
+// Fields are those that a kind takes, and whether it needs them.
+func (k SuppositionKind) Fields() map[SuppositionField]bool {
+	switch k {
+	case SupposeRole, SupposeNoRole:
+		return map[SuppositionField]bool{SupposesPrincipal: true, SupposesRole: true}
+	case SupposeMember, SupposeLeft:
+		return map[SuppositionField]bool{SupposesPrincipal: true, SupposesGroup: true}
+	case SupposeEnabled, SupposeDisabled:
+		return map[SuppositionField]bool{SupposesPrincipal: true}
+	case SupposeEntry:
+		return map[SuppositionField]bool{SupposesPrincipal: true, SupposesSystem: false, SupposesRights: true, SupposesUses: false, SupposesStart: false, SupposesEnd: false}
+	case SupposeNoEntry:
+		return map[SuppositionField]bool{SupposesPrincipal: true, SupposesSystem: false}
+	case SupposeExposed, SupposeHidden:
+		return map[SuppositionField]bool{SupposesPrincipal: true, SupposesSystem: true}
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,40 @@
+package verified
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// MaxCrowdPage is the longest page of those who may do something.
+const MaxCrowdPage = 1000
+
+// Explain answers what the gate would say, and why.
+func (s *Service) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Question) (keyserver.Explanation, error) {
+	if err := refuseKeyless(q.Operation, q.Link); err != nil {
+		return keyserver.Explanation{}, err
+	}
+	for _, supposed := range q.With {
+		if supposed.Kind == keyserver.SupposeState && q.Link == "" {
+			return keyserver.Explanation{}, fault.New(fault.BadRequest, "with: %s is about the key of the question, and hiddenLink names none", supposed.Kind)
+		}
+	}
+	return s.ks.Explain(ctx, by, q)
+}
+
+// WhoCan reads a page of those who may do something.
+func (s *Service) WhoCan(ctx context.Context, by keyserver.Caller, c keyserver.Crowd) (keyserver.CrowdPage, error) {
+	if err := refuseKeyless(c.Operation, c.Link); err != nil {
+		return keyserver.CrowdPage{}, err
+	}
+	return s.ks.WhoCan(ctx, by, c)
+}
+
+// refuseKeyless refuses a key beside an operation that is about none.
+func refuseKeyless(op keyserver.Operation, link keyserver.HiddenLink) error {
+	if link == "" || op.AboutKey() {
+		return nil
+	}
+	return fault.New(fault.BadRequest, "hiddenLink: %s is about no key; leave it out", op.Name)
+}

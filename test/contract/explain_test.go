@@ -1,0 +1,146 @@
+package contract
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+const (
+	explainPath = "/api/explain"
+	whoCanPath  = "/api/who-can"
+)
+
+// Clause 18.18: the gate says what it would answer, and why.
+func TestExplain(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin, auditor, link := s.AsAdmin(t), s.with(t, keyserver.RoleAuditor), s.mint(t, "key")
+		user, pair := s.holder(t, keyserver.RoleExchanger)
+		id, group := s.self(t, user), s.group(t, "team")
+		asks := func(more rig.Object) rig.Object {
+			return join(rig.Object{"operation": "hmacData", "hiddenLink": link, "principalId": id}, more)
+		}
+		supposes := func(with ...rig.Object) rig.Object { return asks(rig.Object{"with": with}) }
+		s.refusals(t, auditor, "POST", map[string]refusal{
+			"NoOperation":   {explainPath, rig.Object{"hiddenLink": link}, 400, "BAD_REQUEST", "operation"},
+			"NoSuch":        {explainPath, asks(rig.Object{"operation": "HMAC Data"}), 400, "BAD_REQUEST", "operation"},
+			"NoKeyTaken":    {explainPath, asks(rig.Object{"operation": "listRoles"}), 400, "BAD_REQUEST", "hiddenLink"},
+			"BadLink":       {explainPath, asks(rig.Object{"hiddenLink": "AAAAAR=="}), 400, "BAD_REQUEST", "hiddenLink"},
+			"EmptyLink":     {explainPath, asks(rig.Object{"hiddenLink": ""}), 400, "BAD_REQUEST", "hiddenLink"},
+			"NoPrincipal":   {explainPath, asks(rig.Object{"principalId": noID}), 404, "NOT_FOUND", noID},
+			"Group":         {explainPath, asks(rig.Object{"principalId": group}), 400, "INVALID_ARGUMENT", "principalId"},
+			"Future":        {explainPath, asks(rig.Object{"at": 1 << 40}), 400, "INVALID_ARGUMENT", "at"},
+			"AtZero":        {explainPath, asks(rig.Object{"at": 0}), 400, "BAD_REQUEST", "at"},
+			"Address":       {explainPath, asks(rig.Object{"address": "nowhere"}), 400, "BAD_REQUEST", "address"},
+			"NoChange":      {explainPath, supposes(rig.Object{"principalId": id}), 400, "BAD_REQUEST", "change"},
+			"UnknownChange": {explainPath, supposes(rig.Object{"change": "promote"}), 400, "BAD_REQUEST", "change"},
+			"Lacks":         {explainPath, supposes(rig.Object{"change": "giveRole", "principalId": id}), 400, "BAD_REQUEST", "with[0]: giveRole takes roleId"},
+			"TooMuch":       {explainPath, supposes(rig.Object{"change": "enable", "principalId": id, "groupId": group}), 400, "BAD_REQUEST", "with[0]: enable takes no groupId"},
+			"Rights":        {explainPath, supposes(rig.Object{"change": "setEntry", "principalId": id, "rights": []string{"ALL"}}), 400, "BAD_REQUEST", "rights"},
+			"TooMany":       {explainPath, supposes(slices.Repeat([]rig.Object{{"change": "approve"}}, 17)...), 400, "BAD_REQUEST", "with"},
+			"KeylessState":  {explainPath, rig.Object{"operation": "hmacData", "with": []rig.Object{{"change": "enableKey"}}}, 400, "BAD_REQUEST", "hiddenLink"},
+		})
+		s.Refused(t, user, "POST", explainPath, rig.Object{"operation": "hmacData", "principalId": s.self(t, auditor)}, http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, user, "POST", explainPath, rig.Object{"operation": "hmacData", "with": []rig.Object{{"change": "approve"}}}, http.StatusForbidden, "ACCESS_DENIED")
+
+		// What is refused, by what, and what would change it.
+		a := s.OK(t, auditor, "POST", explainPath, asks(nil))
+		if a.Body["allowed"] != false || a.Body["code"] != "ACL_DENIED" || a.Body["reason"] != "aclDenied" || a.Body["principalId"] != id {
+			t.Fatalf("no entry: %s", a.Raw)
+		}
+		steps := a.List(t, "steps")
+		if last := steps[len(steps)-1]; last["step"] != "list" || last["outcome"] != "refused" {
+			t.Errorf("the last step is %v", last)
+		}
+		change := a.List(t, "change")
+		if len(change) != 1 || change[0]["change"] != "setEntry" || change[0]["principalId"] != id {
+			t.Fatalf("what would change it: %s", a.Raw)
+		}
+		if a := s.OK(t, auditor, "POST", explainPath, supposes(change[0])); a.Body["allowed"] != true {
+			t.Errorf("with it: %s", a.Raw)
+		}
+		s.Refused(t, user, "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": link, "data": ""}, http.StatusForbidden, "ACL_DENIED")
+
+		// Whoever asks of himself is told no more than by trying.
+		own := rig.Object{"operation": "hmacData", "hiddenLink": link}
+		a = s.OK(t, user, "POST", explainPath, own)
+		if a.Body["code"] != "ACL_DENIED" || len(a.List(t, "change")) > 0 || strings.Contains(string(a.Raw), `"kind"`) {
+			t.Errorf("of himself: %s", a.Raw)
+		}
+
+		// No use is counted.
+		s.OK(t, admin, "POST", "/api/keys/acl/grant", join(pair, rig.Object{"ttag": link, "rights": []string{"READ"}, "maxUsage": 1}))
+		for range 3 {
+			if a = s.OK(t, auditor, "POST", explainPath, asks(rig.Object{"at": 1, "address": "192.0.2.1"})); a.Body["allowed"] != true || a.Body["uses"] != 1.0 || a.Body["evidenceAge"] != 0.0 {
+				t.Errorf("one use: %s", a.Raw)
+			}
+		}
+		if change = a.List(t, "change"); len(change) != 1 || change[0]["change"] != "removeEntry" {
+			t.Errorf("what would take it away: %s", a.Raw)
+		}
+		s.OK(t, user, "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": link, "data": ""})
+		if a = s.OK(t, auditor, "POST", explainPath, asks(nil)); a.Body["allowed"] != false || a.Body["uses"] != 0.0 {
+			t.Errorf("no use: %s", a.Raw)
+		}
+		rows := s.OK(t, auditor, "GET", "/api/audit?operation=explainAccess&order=desc&limit=1", nil).List(t, "entries")
+		if len(rows) != 1 || rows[0]["object"] != "hmacData "+link+" for "+id {
+			t.Errorf("the trail has %v", rows)
+		}
+	})
+}
+
+// Clause 18.19: who may, and by what.
+func TestWhoCan(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin, auditor, link := s.AsAdmin(t), s.with(t, keyserver.RoleAuditor), s.mint(t, "key")
+		user, pair := s.holder(t, keyserver.RoleExchanger)
+		_, idle := s.holder(t, keyserver.RoleAuditor) // has an entry, and no role for it
+		asks := rig.Object{"operation": "hmacData", "hiddenLink": link}
+		s.refusals(t, auditor, "POST", map[string]refusal{
+			"NoOperation": {whoCanPath, rig.Object{"hiddenLink": link}, 400, "BAD_REQUEST", "operation"},
+			"NoKeyTaken":  {whoCanPath, join(asks, rig.Object{"operation": "listRoles"}), 400, "BAD_REQUEST", "hiddenLink"},
+			"NoKey":       {whoCanPath, join(asks, rig.Object{"hiddenLink": "AAAAAQAAAAAAAAPp"}), 404, "KEY_NOT_FOUND", ""},
+			"Elsewhere":   {whoCanPath, join(asks, rig.Object{"hiddenLink": "AAAACQAAAAAAAAPp"}), 400, "INVALID_ARGUMENT", "hiddenLink"},
+			"Limit":       {whoCanPath, join(asks, rig.Object{"limit": 1001}), 400, "BAD_REQUEST", "limit"},
+			"After":       {whoCanPath, join(asks, rig.Object{"after": "x"}), 400, "BAD_REQUEST", "after"},
+		})
+		s.Refused(t, user, "POST", whoCanPath, asks, http.StatusForbidden, "ACCESS_DENIED")
+		for _, who := range []rig.Object{pair, idle} {
+			s.OK(t, admin, "POST", "/api/keys/acl/grant", join(who, rig.Object{"ttag": link, "rights": []string{"READ"}}))
+		}
+		a := s.OK(t, auditor, "POST", whoCanPath, asks)
+		ids := []string{}
+		for _, who := range a.List(t, "who") {
+			ids = append(ids, who["principalId"].(string))
+			if by, _ := who["by"].([]any); len(by) != 2 {
+				t.Errorf("by %v", who["by"])
+			}
+		}
+		want := []string{s.self(t, admin), s.self(t, user)}
+		slices.Sort(want)
+		if !slices.Equal(ids, want) || a.Body["next"] != nil {
+			t.Fatalf("got %s, want %v", a.Raw, want)
+		}
+		first := s.OK(t, auditor, "POST", whoCanPath, join(asks, rig.Object{"limit": 1}))
+		if first.Text(t, "next") != want[0] {
+			t.Fatalf("the first page: %s", first.Raw)
+		}
+		second := s.OK(t, auditor, "POST", whoCanPath, join(asks, rig.Object{"limit": 1, "after": want[0]}))
+		if got := second.List(t, "who"); len(got) != 1 || got[0]["principalId"] != want[1] || second.Body["next"] != nil {
+			t.Errorf("the second page: %s", second.Raw)
+		}
+
+		// Without a key it is the role that counts, of a group, too.
+		group := s.group(t, "readers", keyserver.RoleAuditor)
+		member := s.principal(t, "member")
+		s.join(t, group, member)
+		a = s.OK(t, auditor, "POST", whoCanPath, rig.Object{"operation": "explainAccess"})
+		if !strings.Contains(string(a.Raw), member) || strings.Contains(string(a.Raw), group+`","systemId"`) {
+			t.Errorf("by a group: %s", a.Raw)
+		}
+	})
+}
