@@ -144,10 +144,12 @@ func TestAnAnswerToAnotherRequestIsNotBelieved(t *testing.T) {
 		its    bool
 	}{
 		"RoleMade":            {role, createRole("one", operations), true},
+		"RoleMadeTrimmed":     {role, createRole(" one ", operations), true},
 		"AnotherRoleMade":     {role, createRole("two", operations), false},
 		"OtherOperations":     {role, createRole("one", fewer), false},
 		"RoleChanged":         {role, updateRole(schema.UpdateRoleRequest{ID: id, Operations: operations}), true},
 		"RoleRenamed":         {role, updateRole(schema.UpdateRoleRequest{ID: id, Name: new("one")}), true},
+		"RoleRenamedTrimmed":  {role, updateRole(schema.UpdateRoleRequest{ID: id, Name: new("one ")}), true},
 		"AnotherRoleChanged":  {role, updateRole(schema.UpdateRoleRequest{ID: schema.HexID{1}, Operations: operations}), false},
 		"RoleAsItWas":         {role, updateRole(schema.UpdateRoleRequest{ID: id, Operations: fewer}), false},
 		"RoleEmptied":         {role, updateRole(schema.UpdateRoleRequest{ID: id, Operations: []schema.HexID{}}), false},

@@ -3,6 +3,7 @@ package schema
 import (
 	"bytes"
 	"slices"
+	"strings"
 )
 
 // Role is a named set of operations.
@@ -51,13 +52,13 @@ func (r RoleSaved) Unproven() string { return unshown(r.Saved && r.Role != nil, 
 
 // Unlike is empty where the role reads back as it was asked for.
 func (r CreateRoleRequest) Unlike(answer RoleSaved) string {
-	return otherwise(answer.Role.Name == r.Name && sameIDs(answer.Role.Operations, r.Operations), "the role")
+	return otherwise(answer.Role.Name == strings.TrimSpace(r.Name) && sameIDs(answer.Role.Operations, r.Operations), "the role")
 }
 
 // Unlike is empty where the role reads back as it was asked for.
 func (r UpdateRoleRequest) Unlike(answer RoleSaved) string {
 	got := answer.Role
-	return otherwise(got.ID == r.ID && (r.Name == nil || got.Name == *r.Name) &&
+	return otherwise(got.ID == r.ID && (r.Name == nil || got.Name == strings.TrimSpace(*r.Name)) &&
 		(r.Operations == nil || sameIDs(got.Operations, r.Operations)), "the role")
 }
 
