@@ -257,6 +257,7 @@ func (r *keyServerReconciler) record(read, ks *v1alpha1.KeyServer, say managed.C
 	now := managed.Stamp(r.Clock.Now())
 	if say.Reason == v1alpha1.ReasonPaused {
 		managed.Pause(&ks.Status.Conditions, ks.Generation, now, say.Message)
+		r.population.Move(client.ObjectKeyFromObject(ks), string(say.Reason))
 		return
 	}
 	ks.Status.ObservedGeneration = ks.Generation

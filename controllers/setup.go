@@ -106,7 +106,7 @@ func controlKeyServers(mgr ctrl.Manager, s *managed.Registry, tokenFiles map[str
 	s.Connections.Listen(r.hear)
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("keyserver").
-		For(&v1alpha1.KeyServer{}, builder.WithPredicates(managed.DeclarationChanged())).
+		For(&v1alpha1.KeyServer{}, builder.WithPredicates(managed.Concerns(r.population))).
 		WatchesRawSource(s.Sources.SecretChanges(r.readersOf(managed.SecretKind))).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(managed.ConfigMapKind))).
 		WatchesRawSource(source.TypedChannel(r.wake, managed.Enqueue()))

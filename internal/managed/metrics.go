@@ -49,6 +49,14 @@ func NewPopulation(kind string) *Population {
 	return &Population{kind: kind, at: map[types.NamespacedName]string{}}
 }
 
+// Differs reports whether an object's state was recorded, as another one.
+func (p *Population) Differs(object types.NamespacedName, state string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	is, known := p.at[object]
+	return known && is != state
+}
+
 // Move records an object's state. An empty state means that it is gone.
 func (p *Population) Move(object types.NamespacedName, state string) {
 	p.mu.Lock()

@@ -104,7 +104,7 @@ func (r *reconciler[T, D]) Control(mgr ctrl.Manager) error {
 	r.connections.Listen(r.hear)
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(strings.ToLower(r.kind.Name)).
-		For(r.New(), builder.WithPredicates(DeclarationChanged())).
+		For(r.New(), builder.WithPredicates(Concerns(r.population))).
 		Watches(r.New(), handler.EnqueueRequestsFromMapFunc(r.claimantsOf)).
 		WatchesRawSource(r.sources.SecretChanges(r.readersOf(SecretKind))).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(ConfigMapKind))).

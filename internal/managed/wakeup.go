@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -325,9 +326,33 @@ func Enqueue() handler.TypedFuncs[Wake, ctrl.Request] {
 	}
 }
 
-// DeclarationChanged lets through the changes that people make, and none that the manager
+// Concerns lets through what asks for a pass: what people change, and a status that is not
+// what this manager has concluded last. It may be one that it wrote itself, without an
+// answer, and did not see yet when it found nothing to write any more.
+func Concerns(p *Population) predicate.Predicate {
+	return predicate.Or(declarationChanged(), predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		ready := meta.FindStatusCondition(conditionsOf(e.ObjectNew), v1alpha1.ConditionReady)
+		return ready != nil && p.Differs(client.ObjectKeyFromObject(e.ObjectNew), ready.Reason)
+	}})
+}
+
+func conditionsOf(o client.Object) []metav1.Condition {
+	switch o := o.(type) {
+	case interface {
+		Managed() (*v1alpha1.ManagedSpec, *v1alpha1.ManagedStatus)
+	}:
+		_, status := o.Managed()
+		return status.Conditions
+	case *v1alpha1.KeyServer:
+		return o.Status.Conditions
+	default:
+		return nil
+	}
+}
+
+// declarationChanged lets through the changes that people make, and none that the manager
 // makes itself.
-func DeclarationChanged() predicate.Predicate {
+func declarationChanged() predicate.Predicate {
 	return predicate.Or[client.Object](
 		predicate.GenerationChangedPredicate{},
 		predicate.NewPredicateFuncs(func(client.Object) bool { return false }),
