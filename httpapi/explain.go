@@ -159,6 +159,7 @@ func suppositionShown(s keyserver.Supposition) schema.Supposition {
 			out.SystemID = (*schema.SystemID)(&s.System)
 		case keyserver.SupposesRights:
 			out.Rights = s.Rights.Names()
+		default: // an entry that is proposed has no limits
 		}
 	}
 	return out

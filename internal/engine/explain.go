@@ -30,6 +30,13 @@ func (e *Engine) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Q
 	own := q.Principal == nil && len(q.With) == 0
 	r := request{by: by, op: keyserver.OpExplainAccess, own: own, object: questionText(by, q)}
 	err = e.perform(ctx, r, func() error {
+		head, err := e.Store.ChangeHead(ctx)
+		if err != nil {
+			return err
+		}
+		if q.At > head {
+			return invalid("at: the last change of this key server is %d, and %d is still to come", head, q.At)
+		}
 		as := by
 		if q.Principal != nil {
 			if as, err = e.asIf(ctx, by, *q.Principal); err != nil {
@@ -39,6 +46,7 @@ func (e *Engine) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Q
 		if out, err = e.explained(ctx, as, q); err != nil {
 			return err
 		}
+		out.Sequence = head
 		if !own || e.authorise(ctx, request{by: by, op: keyserver.OpExplainAccess}, nil) == nil {
 			out.Change, err = e.turned(ctx, as, q, out)
 			return err
@@ -86,8 +94,8 @@ func (e *Engine) asIf(ctx context.Context, by keyserver.Caller, id keyserver.ID)
 	}
 	as.Kind = keyserver.CertificateSession
 	c, err := e.certificateInForceOf(ctx, p)
-	if fault.As(err) != nil { // the gate refuses a session without one
-		return as, nil
+	if fault.CodeOf(err) == fault.InvalidArgument { // none is, and the gate refuses a session without one
+		err = nil
 	}
 	as.Certificate = c.ID
 	return as, err
@@ -95,14 +103,6 @@ func (e *Engine) asIf(ctx context.Context, by keyserver.Caller, id keyserver.ID)
 
 // explained asks the gate, without a row and without a use.
 func (e *Engine) explained(ctx context.Context, by keyserver.Caller, q keyserver.Question) (keyserver.Explanation, error) {
-	head, err := e.Store.ChangeHead(ctx)
-	if err != nil {
-		return keyserver.Explanation{}, err
-	}
-	if q.At > head {
-		return keyserver.Explanation{}, fault.New(fault.InvalidArgument, "at: the last change of this key server is %d, and %d is still to come", head, q.At).
-			Audited(fault.ReasonInvalidArgument)
-	}
 	v := &view{behind: e, q: q}
 	gate := *e
 	gate.view = v
@@ -112,7 +112,7 @@ func (e *Engine) explained(ctx context.Context, by keyserver.Caller, q keyserver
 	if refusal != nil && fault.As(refusal) == nil {
 		return keyserver.Explanation{}, refusal
 	}
-	out := keyserver.Explanation{Allowed: refusal == nil, Refusal: refusal, Steps: v.steps, Uses: v.uses, Principal: by.Principal.ID, Sequence: head}
+	out := keyserver.Explanation{Allowed: refusal == nil, Refusal: refusal, Steps: v.steps, Uses: v.uses, Principal: by.Principal.ID}
 	if e.Store.Shared() && !v.fresh() {
 		out.Staleness = sqlstore.MaxStaleness
 	}
@@ -416,6 +416,7 @@ func (v *view) principal(ctx context.Context, id keyserver.ID) (p keyserver.Prin
 			p.Flags |= keyserver.FlagEnable
 		case keyserver.SupposeDisabled:
 			p.Flags &^= keyserver.FlagEnable
+		default: // of something else
 		}
 	}
 	return p, nil
@@ -447,6 +448,7 @@ func (v *view) held(ctx context.Context, id keyserver.ID) (key *heldKey, err err
 			if is.life.State != keyserver.KeyDestroyed {
 				is.life.State = keyserver.KeyEnabled
 			}
+		default: // of something else
 		}
 	}
 	return &is, nil
@@ -468,6 +470,7 @@ func (v *view) trust(ctx context.Context, principal keyserver.ID, peer keyserver
 			rows = []keyserver.PrincipalTrust{{Principal: principal, Server: peer, Flag: keyserver.Expose}}
 		case keyserver.SupposeHidden:
 			rows = []keyserver.PrincipalTrust{{Principal: principal, Server: peer, Flag: keyserver.Restrict}}
+		default: // of something else
 		}
 	}
 	return rows, err

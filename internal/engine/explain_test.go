@@ -25,7 +25,7 @@ const (
 // What is explained is what the gate then says, in states that change at random; and what
 // is said to turn it round, done for real, does.
 func TestExplainIsTheGate(t *testing.T) {
-	states, seed := 600, rand.Uint64()
+	states, seed := 200, rand.Uint64()
 	if text := os.Getenv(statesVariable); text != "" {
 		states = must(strconv.Atoi(text))(t)
 	}
