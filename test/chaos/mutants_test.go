@@ -254,9 +254,13 @@ var mutants = []mutant{
 	{
 		"the gate asks for no role", oneServer,
 		"internal/engine/gate.go", nil, [][2]string{
-			{`	if !granted {
-		return fault.New(fault.AccessDenied, "no role of %s grants %s", r.by.Name`, `	if !granted && !mistaken {
-		return fault.New(fault.AccessDenied, "no role of %s grants %s", r.by.Name`},
+			{`	if err != nil || granted {
+		return err
+	}
+	return fault.New(fault.AccessDenied, "no role of %s grants %s", r.by.Name`, `	if err != nil || granted || mistaken {
+		return err
+	}
+	return fault.New(fault.AccessDenied, "no role of %s grants %s", r.by.Name`},
 		}, "somebody without a role was let|without the right",
 	},
 	{
@@ -299,10 +303,10 @@ var mutants = []mutant{
 	{
 		"the list of a key is not asked for peers", peers,
 		"internal/engine/key.go", nil, [][2]string{
-			{`	verdict := access.Evaluate(key.acl, who, want, e.Clock())
-	if verdict.Allowed || verdict.Spent {`, `	verdict := access.Evaluate(key.acl, who, want, e.Clock())
+			{`	e.view.verdict(verdict)
+	if !verdict.Allowed && !verdict.Spent {`, `	e.view.verdict(verdict)
 	verdict.Allowed = verdict.Allowed || mistaken && by.Peer != nil
-	if verdict.Allowed || verdict.Spent {`},
+	if !verdict.Allowed && !verdict.Spent {`},
 		}, "a peer let somebody use the key",
 	},
 	{
