@@ -112,11 +112,29 @@ func (e *Engine) explained(ctx context.Context, by keyserver.Caller, q keyserver
 	if refusal != nil && fault.As(refusal) == nil {
 		return keyserver.Explanation{}, refusal
 	}
+	if err := e.named(ctx, v.steps); err != nil {
+		return keyserver.Explanation{}, err
+	}
 	out := keyserver.Explanation{Allowed: refusal == nil, Refusal: refusal, Steps: v.steps, Uses: v.uses, Principal: by.Principal.ID}
 	if e.Store.Shared() && !v.fresh() {
 		out.Staleness = sqlstore.MaxStaleness
 	}
 	return out, nil
+}
+
+// named says what the principals are called by which steps came out, those of peers left out.
+func (e *Engine) named(ctx context.Context, steps []keyserver.ExplainedStep) error {
+	for _, step := range steps {
+		if step.By == nil || step.By.Kind != keyserver.ChangePrincipal || step.By.System != e.System {
+			continue
+		}
+		p, err := e.principal(ctx, step.By.ID)
+		if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
+			return err
+		}
+		step.By.Name = p.Name
+	}
+	return nil
 }
 
 // asks are the further questions of an operation: those that it asks when it is called.

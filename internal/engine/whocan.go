@@ -42,18 +42,21 @@ func (e *Engine) crowd(ctx context.Context, by keyserver.Caller, c keyserver.Cro
 		if err != nil || !found {
 			return page, err
 		}
-		if len(page.Who) == c.Limit || asked == maxCandidates {
+		if asked == maxCandidates {
 			page.Next = candidates.last
 			return page, nil
 		}
-		candidates.last = id
 		who, may, err := e.capable(ctx, by, c, id)
-		if err != nil {
+		switch {
+		case err != nil:
 			return page, err
-		}
-		if may {
+		case may && len(page.Who) == c.Limit: // there is one more
+			page.Next = page.Who[c.Limit-1].Principal.ID
+			return page, nil
+		case may:
 			page.Who = append(page.Who, who)
 		}
+		candidates.last = id
 	}
 }
 

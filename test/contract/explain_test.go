@@ -116,7 +116,8 @@ func TestWhoCan(t *testing.T) {
 		ids := []string{}
 		for _, who := range a.List(t, "who") {
 			ids = append(ids, who["principalId"].(string))
-			if by, _ := who["by"].([]any); len(by) != 2 {
+			by, _ := who["by"].([]any)
+			if len(by) != 2 || by[0].(map[string]any)["kind"] != "role" || by[1].(map[string]any)["name"] != who["name"] {
 				t.Errorf("by %v", who["by"])
 			}
 		}
