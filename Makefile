@@ -132,7 +132,7 @@ test: ## Run every test with the race detector, a real control plane, SQLite and
 	environment=$$(hack/provide.sh $(or $(PKG),./...)); eval "$$environment"; \
 	set -x; \
 	GORACE="atexit_sleep_ms=0 $${GORACE:-}" CGO_ENABLED=1 \
-		go test -p $$(($$(nproc) + 1)) -race -vet=off $(foreach package,$(translated),-gcflags=$(package)=-race=false) -timeout 40m $(TEST_FLAGS) $(or $(PKG),./...)
+		go test -p $$(($$(nproc) + 1)) -race -vet=off $(foreach package,$(translated),-gcflags=$(package)=-race=false) -timeout 60m $(TEST_FLAGS) $(or $(PKG),./...)
 
 .PHONY: chaos
 chaos: .go ## Break a whole system at random under load, for CHAOS_TIME (60s), as CHAOS_SEED says
