@@ -268,7 +268,7 @@ func (c *Connection) open(ctx context.Context) (context.Context, error) {
 
 // lookPatience is how long a service that is up may take to say whether it is ready.
 // One that was stopped, or that nobody reaches any more, says nothing at all.
-const lookPatience = 1500 * time.Millisecond
+const lookPatience = 5 * time.Second
 
 // attend follows the changes of the service for as long as it says that it is ready: one
 // that cannot do its work any more may still hold a long poll open.
