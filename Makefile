@@ -13,9 +13,9 @@ ifeq ($(REVISION),)
 export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -buildvcs=false)
 endif
 
-# A package is compiled in two ways and no third, because each costs minutes from
-# an empty cache: plainly, as it is shipped, for whatever builds, generates, looks
-# for mistakes or checks; and with the race detector, for the tests.
+# A package is compiled in one way by whatever builds, generates, looks for mistakes or
+# tests, because each costs minutes from an empty cache: plainly, as it is shipped. Only
+# "make race" has a second one.
 plain = CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath"
 
 ##@ Build and run
@@ -29,7 +29,8 @@ help: ## Show this list
 compile = $(plain) go build -ldflags "-s -w"
 
 .PHONY: build
-build: .go ## Build bin/keyserver-operator
+build: .go ## Build bin/keyserver-operator, with the web console where there is Node.js
+	@hack/console.sh --if-possible
 	$(compile) -o bin/keyserver-operator .
 
 .PHONY: run
@@ -43,25 +44,40 @@ run-federation: build ## Start three key servers that one operator makes trust e
 	KUBEBUILDER_ASSETS=$$assets exec bin/keyserver-operator up --federation $(UP_FLAGS)
 
 .PHONY: image
-image: ## Build the container image (IMAGE=name:tag)
-	docker build -t $(or $(IMAGE),keyserver-operator:$(or $(REVISION),dev)) .
+image: ## Build the container image with Docker (IMAGE=name:tag, GO_IMAGE=golang@sha256:...)
+	docker build $(if $(GO_IMAGE),--build-arg GO_IMAGE='$(GO_IMAGE)') -t $(or $(IMAGE),keyserver-operator:$(or $(REVISION),dev)) .
 
 # What the manifests call the image.
 manifests_image = keyserver-operator:$(shell awk '$$1 == "newTag:" { print $$2 }' config/image/kustomization.yaml)
 
 .PHONY: image-ko
 image-ko: .go ## Build the container image with ko as bin/image.tar; needs no Docker, no registry (IMAGE=name:tag, PLATFORMS=linux/amd64,linux/arm64, SBOM=directory)
+	@hack/console.sh
 	$(plain) go run -C hack/image . -out "$(CURDIR)/bin/image" -name '$(or $(IMAGE),$(manifests_image))' $(if $(SBOM),-sbom "$(abspath $(SBOM))") $(if $(PLATFORMS),-platform $(PLATFORMS))
 
 .PHONY: dist
 dist: .go ## Build what a release consists of: binaries, SBOMs and checksums in bin/dist, the image of both platforms in bin/image
 	rm -rf bin/dist
 	mkdir -p bin/dist
+	hack/console.sh
 	for architecture in amd64 arm64; do \
 		GOOS=linux GOARCH=$$architecture $(compile) -o bin/dist/keyserver-operator-linux-$$architecture .; \
 	done
 	$(MAKE) image-ko PLATFORMS=linux/amd64,linux/arm64 SBOM=bin/dist
 	cd bin/dist && sha256sum -- * > ../SHA256SUMS && mv ../SHA256SUMS .
+
+.PHONY: console
+console: ## Build the web console into internal/console/dist, for "go build" to embed
+	@hack/console.sh
+
+.PHONY: site
+site: ## Build the documents as a site into bin/site/VERSION, beside the versions that are there (SITE_VERSION=main, SITE_BASE=/, SITE_REPOSITORY=URL)
+	@hack/site.sh
+
+.PHONY: screenshots
+screenshots: .go ## Take pictures of the web console, as its test sees it, into bin/screenshots
+	@environment=$$(hack/provide.sh ./test/console); eval "$$environment"; \
+	RIG_SCREENSHOTS="$(CURDIR)/bin/screenshots" $(plain) go test -count=1 -run TestConsole ./test/console
 
 .PHONY: clean
 clean: cluster-down ## Remove bin/ (the per-user cache of built tools and control planes stays)
@@ -75,14 +91,16 @@ document = $(plain) go run $(2) > bin/$(notdir $(1)).tmp && mkdir -p $(dir $(1))
 
 # The definitions come first: docs/resources.md is made from them, too.
 .PHONY: generate
-generate: manifests bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Regenerate deep copies, protobuf code, the client's methods and documents
+generate: manifests bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Regenerate deep copies, protobuf code, the clients' methods and documents
 	$(plain) bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	$(plain) go -C hack/tools run ./protogen -root $(CURDIR) -plugins $(CURDIR)/bin internal/peer/peerpb/peer.proto
 	$(call document,httpapi/client/zz_generated_routes.go,./hack/client)
+	$(call document,clients/typescript/src/routes.ts,./hack/typescript)
 	$(call document,docs/openapi.json,. openapi)
 	$(call document,docs/api.md,. reference)
 	$(call document,docs/resources.md,./hack/resources)
 	$(plain) go run ./hack/chart
+	$(plain) go run ./hack/dashboards config/grafana
 
 .PHONY: manifests
 manifests: bin/controller-gen ## Regenerate CRDs and RBAC from the markers in the code
@@ -120,19 +138,29 @@ check: .go ## Run what needs no cluster, PostgreSQL, directory, Node or process 
 	@packages=$$(hack/needs.sh -packages ./test/... ./... | awk '!/ (cluster|node|hsm|shell|program)/ { print $$1 }'); \
 	GOGC=400 $(plain) go test -short -p $$((2 * $$(nproc))) -parallel 8 $(TEST_FLAGS) $$packages
 
-# Vetting is the linters' part. At its end a program with the race detector sleeps
-# for a second, which here would only add up. SQLite is C that was translated: what it
-# does to its own memory is nobody's race here, and watching it costs a suite of the
-# database two fifths of its time. Its driver is watched, as whatever is Go.
+.PHONY: test
+test: ## Run every test, with a real control plane, SQLite and PostgreSQL (PKG=./..., TEST_FLAGS=...)
+	@environment=$$(hack/provide.sh $(or $(PKG),./...)); eval "$$environment"; \
+	set -x; \
+	$(plain) go test -p $$(($$(nproc) + 1)) -vet=off -timeout 60m $(TEST_FLAGS) $(or $(PKG),./...) # vetting is the linters' part
+
+# At its end a program with the race detector sleeps for a second, which here would only
+# add up. SQLite is C that was translated: what it does to its own memory is nobody's race
+# here, and watching it costs a suite of the database two fifths of its time. Its driver is
+# watched, as whatever is Go.
 translated = modernc.org/sqlite/lib modernc.org/libc
 
-.PHONY: test
-test: ## Run every test with the race detector, a real control plane, SQLite and PostgreSQL (PKG=./..., TEST_FLAGS=...)
+# The race detector sees what is in its own process: a suite that starts the program has
+# only itself there.
+.PHONY: race
+race: ## Run the tests with the race detector: what is in one process, or PKG=... (TEST_FLAGS=...)
 	@hack/compiler.sh; \
-	environment=$$(hack/provide.sh $(or $(PKG),./...)); eval "$$environment"; \
+	packages="$(PKG)"; \
+	[[ -n $$packages ]] || packages=$$(hack/needs.sh -packages ./... | awk '!/ program/ { print $$1 }'); \
+	environment=$$(hack/provide.sh $$packages); eval "$$environment"; \
 	set -x; \
 	GORACE="atexit_sleep_ms=0 $${GORACE:-}" CGO_ENABLED=1 \
-		go test -p $$(($$(nproc) + 1)) -race -vet=off $(foreach package,$(translated),-gcflags=$(package)=-race=false) -timeout 60m $(TEST_FLAGS) $(or $(PKG),./...)
+		go test -p $$(($$(nproc) + 1)) -race -vet=off $(foreach package,$(translated),-gcflags=$(package)=-race=false) -timeout 60m $(TEST_FLAGS) $$packages
 
 .PHONY: chaos
 chaos: .go ## Break a whole system at random under load, for CHAOS_TIME (60s), as CHAOS_SEED says

@@ -19,6 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/internal/link"
 	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/tracing"
 )
 
 // Options of the controllers. The zero value is what the manager uses.
@@ -29,6 +30,8 @@ type Options struct {
 	ClusterName string
 	// TokenFiles have tokens of the manager's service account, by their audience.
 	TokenFiles map[string]string
+	// Tracer makes spans of passes and of calls to key servers; nil: nobody does.
+	Tracer *tracing.Tracer
 	// Clock is nil for the system's.
 	Clock clock.Clock
 
@@ -76,7 +79,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 // registry makes what the reconcilers share.
 func (o Options) registry(c managed.Cluster, indexer client.FieldIndexer, log logr.Logger) *managed.Registry {
 	if o.Dial == nil {
-		o.Dial = link.DialHTTP
+		o.Dial = link.DialTraced(o.Tracer)
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -84,7 +87,7 @@ func (o Options) registry(c managed.Cluster, indexer client.FieldIndexer, log lo
 	if o.timing == nil {
 		o.timing = &link.DefaultTiming
 	}
-	c.Clock = o.Clock
+	c.Clock, c.Tracer = o.Clock, o.Tracer
 	if c.Identity == nil {
 		c.Identity = &managed.Identity{}
 	}

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes sure of a C compiler, which Go's race detector needs on Linux.
+# Makes sure of a C compiler, which Go's race detector and cgo need on Linux.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_go
 compiler=$(go env CC)
 if ! command -v "${compiler%% *}" >/dev/null; then
-	need_debian_packages "the race detector needs a C compiler, and this machine has none" gcc libc6-dev
+	need_debian_packages "the race detector and the plugin of an HSM need a C compiler, and this machine has none" gcc libc6-dev
 fi

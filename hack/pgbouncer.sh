@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Usage: KEYSERVER_PGBOUNCER=$(hack/pgbouncer.sh)
+# Usage: RIG_PGBOUNCER=$(hack/pgbouncer.sh)
 #
 # Prints the path of PgBouncer, which the tests start for themselves before a private
-# PostgreSQL. The first of these that applies: KEYSERVER_PGBOUNCER, PATH, where Debian
+# PostgreSQL. The first of these that applies: RIG_PGBOUNCER, PATH, where Debian
 # puts it; if there is none, Debian's package is installed where this script may do
 # that. The service of the package is not started.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -15,9 +15,9 @@ find_pgbouncer() {
 	return 1
 }
 
-if [[ -n ${KEYSERVER_PGBOUNCER:-} ]]; then
-	[[ -x $KEYSERVER_PGBOUNCER ]] || fail "KEYSERVER_PGBOUNCER is $KEYSERVER_PGBOUNCER, which is no program: correct it, or unset it"
-	echo "$KEYSERVER_PGBOUNCER"
+if [[ -n ${RIG_PGBOUNCER:-} ]]; then
+	[[ -x $RIG_PGBOUNCER ]] || fail "RIG_PGBOUNCER is $RIG_PGBOUNCER, which is no program: correct it, or unset it"
+	echo "$RIG_PGBOUNCER"
 	exit 0
 fi
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Usage: KEYSERVER_PG_BIN=$(hack/postgres.sh)
+# Usage: RIG_PG_BIN=$(hack/postgres.sh)
 #
 # Prints the directory of the PostgreSQL server binaries (initdb, postgres,
 # pg_ctl) with which the tests start a private server. The first of these that
-# applies: KEYSERVER_PG_BIN, PATH, the newest of Debian's versions; if there is
+# applies: RIG_PG_BIN, PATH, the newest of Debian's versions; if there is
 # none, Debian's package is installed where this script may do that.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -21,10 +21,10 @@ find_postgres() {
 	return 1
 }
 
-if [[ -n ${KEYSERVER_PG_BIN:-} ]]; then
-	complete "$KEYSERVER_PG_BIN" ||
-		fail "KEYSERVER_PG_BIN is $KEYSERVER_PG_BIN, but initdb, postgres and pg_ctl are not all there: correct it, or unset it"
-	echo "$KEYSERVER_PG_BIN"
+if [[ -n ${RIG_PG_BIN:-} ]]; then
+	complete "$RIG_PG_BIN" ||
+		fail "RIG_PG_BIN is $RIG_PG_BIN, but initdb, postgres and pg_ctl are not all there: correct it, or unset it"
+	echo "$RIG_PG_BIN"
 	exit 0
 fi
 

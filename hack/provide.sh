@@ -16,38 +16,43 @@ for need in $needs; do
 		;;
 	postgres)
 		path=$("$root/hack/postgres.sh")
-		tell KEYSERVER_PG_BIN "$path"
+		tell RIG_PG_BIN "$path"
 		;;
 	pooler)
 		path=$("$root/hack/pgbouncer.sh")
-		tell KEYSERVER_PGBOUNCER "$path"
+		tell RIG_PGBOUNCER "$path"
 		;;
 	directory)
 		path=$("$root/hack/slapd.sh")
-		tell KEYSERVER_SLAPD "$path"
+		tell RIG_SLAPD "$path"
 		;;
 	syslog)
 		path=$("$root/hack/rsyslog.sh")
-		tell KEYSERVER_RSYSLOGD "$path"
+		tell RIG_RSYSLOGD "$path"
 		;;
 	witness)
 		path=$root/bin/test/c2sp-witness
 		"$root/hack/c2sp-witness/build.sh" "$path"
-		tell KEYSERVER_C2SP_WITNESS "$path"
+		tell RIG_C2SP_WITNESS "$path"
 		;;
 	helm)
 		path=$root/bin/test/helm
 		CGO_ENABLED=0 go build -C "$root/hack/helm" -trimpath -buildvcs=false -ldflags "-s -w" -o "$path" helm.sh/helm/v4/cmd/helm >&2 ||
 			fail "could not build the Helm of hack/helm"
-		tell KEYSERVER_HELM "$path"
+		tell RIG_HELM "$path"
 		;;
 	promtool) # without its discovery of targets, which no test of a rule needs
 		path=$root/bin/test/promtool
 		CGO_ENABLED=0 go build -C "$root/hack/promtool" -tags remove_all_sd -trimpath -buildvcs=false -ldflags "-s -w" -o "$path" github.com/prometheus/prometheus/cmd/promtool >&2 ||
 			fail "could not build the promtool of hack/promtool"
-		tell KEYSERVER_PROMTOOL "$path"
+		tell RIG_PROMTOOL "$path"
 		;;
 	node) "$root/hack/node.sh" >&2 ;;
+	browser) # the console is embedded in the program, which comes last
+		"$root/hack/console.sh" >&2
+		path=$("$root/hack/chromium.sh")
+		tell RIG_CHROMIUM "$path"
+		;;
 	curl)
 		command -v curl >/dev/null ||
 			need_debian_packages "a test runs the example of docs/api.md, and this machine has no curl" curl
@@ -63,17 +68,17 @@ for need in $needs; do
 	hsm)
 		"$root/hack/compiler.sh"
 		path=$("$root/hack/softhsm.sh")
-		tell KEYSERVER_SOFTHSM "$path"
+		tell RIG_SOFTHSM "$path"
 		path=$root/bin/test/kms-pkcs11
 		CGO_ENABLED=1 go build -C "$root/hack/kms-pkcs11" -trimpath -buildvcs=false -o "$path" . >&2 ||
 			fail "could not build the plugin of hack/kms-pkcs11"
-		tell KEYSERVER_KMS_PKCS11 "$path"
+		tell RIG_KMS_PKCS11 "$path"
 		;;
 	program) # linked once, for all suites that start it
 		path=$root/bin/test/keyserver-operator
 		(cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$path" .) >&2 ||
 			fail "could not build the program"
-		tell KEYSERVER_PROGRAM "$path"
+		tell RIG_PROGRAM "$path"
 		;;
 	esac
 done

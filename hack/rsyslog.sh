@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Usage: KEYSERVER_RSYSLOGD=$(hack/rsyslog.sh)
+# Usage: RIG_RSYSLOGD=$(hack/rsyslog.sh)
 #
 # Prints the path of rsyslogd, which the tests start for themselves on a loopback port.
-# The first of these that applies: KEYSERVER_RSYSLOGD, PATH, where Debian puts it; if
+# The first of these that applies: RIG_RSYSLOGD, PATH, where Debian puts it; if
 # there is none, or not its drivers for TLS, Debian's packages are installed where this
 # script may do that. The service of the package is not started.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -16,9 +16,9 @@ find_rsyslog() {
 	return 1
 }
 
-if [[ -n ${KEYSERVER_RSYSLOGD:-} ]]; then
-	[[ -x $KEYSERVER_RSYSLOGD ]] || fail "KEYSERVER_RSYSLOGD is $KEYSERVER_RSYSLOGD, which is no program: correct it, or unset it"
-	echo "$KEYSERVER_RSYSLOGD"
+if [[ -n ${RIG_RSYSLOGD:-} ]]; then
+	[[ -x $RIG_RSYSLOGD ]] || fail "RIG_RSYSLOGD is $RIG_RSYSLOGD, which is no program: correct it, or unset it"
+	echo "$RIG_RSYSLOGD"
 	exit 0
 fi
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Usage: KEYSERVER_SLAPD=$(hack/slapd.sh)
+# Usage: RIG_SLAPD=$(hack/slapd.sh)
 #
 # Prints the path of OpenLDAP's server, which the tests start for themselves on a
-# loopback port. The first of these that applies: KEYSERVER_SLAPD, PATH, where
+# loopback port. The first of these that applies: RIG_SLAPD, PATH, where
 # Debian puts it; if there is none, Debian's package is installed where this
 # script may do that. The service of the package is not started.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -15,9 +15,9 @@ find_slapd() {
 	return 1
 }
 
-if [[ -n ${KEYSERVER_SLAPD:-} ]]; then
-	[[ -x $KEYSERVER_SLAPD ]] || fail "KEYSERVER_SLAPD is $KEYSERVER_SLAPD, which is no program: correct it, or unset it"
-	echo "$KEYSERVER_SLAPD"
+if [[ -n ${RIG_SLAPD:-} ]]; then
+	[[ -x $RIG_SLAPD ]] || fail "RIG_SLAPD is $RIG_SLAPD, which is no program: correct it, or unset it"
+	echo "$RIG_SLAPD"
 	exit 0
 fi
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Usage: KEYSERVER_SOFTHSM=$(hack/softhsm.sh)
+# Usage: RIG_SOFTHSM=$(hack/softhsm.sh)
 #
 # Prints the path of SoftHSM's PKCS#11 library, with which the tests make a token of
-# their own. The first of these that applies: KEYSERVER_SOFTHSM, where Debian puts it;
+# their own. The first of these that applies: RIG_SOFTHSM, where Debian puts it;
 # if there is none, Debian's package is installed where this script may do that.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -15,9 +15,9 @@ find_softhsm() {
 	return 1
 }
 
-if [[ -n ${KEYSERVER_SOFTHSM:-} ]]; then
-	[[ -f $KEYSERVER_SOFTHSM ]] || fail "KEYSERVER_SOFTHSM is $KEYSERVER_SOFTHSM, which is no file: correct it, or unset it"
-	echo "$KEYSERVER_SOFTHSM"
+if [[ -n ${RIG_SOFTHSM:-} ]]; then
+	[[ -f $RIG_SOFTHSM ]] || fail "RIG_SOFTHSM is $RIG_SOFTHSM, which is no file: correct it, or unset it"
+	echo "$RIG_SOFTHSM"
 	exit 0
 fi
 

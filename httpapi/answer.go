@@ -172,6 +172,20 @@ func (x *exchange) unspeakable(buf *bytes.Buffer, err error) int {
 	return e.status
 }
 
+// whose says of which request a line of the log is: its id, and once they are known the
+// session by the id that everybody may know, the principal, and the trace.
+func (x *exchange) whose() []slog.Attr {
+	attrs := make([]slog.Attr, 0, 12)
+	attrs = append(attrs, slog.String("requestId", x.call.RequestID))
+	if by := x.call.by; !by.Session.IsZero() {
+		attrs = append(attrs, slog.String("session", by.Session.Hex()), slog.String("principal", by.Principal.String()))
+	}
+	if id := x.span.TraceID(); id != "" {
+		attrs = append(attrs, slog.String("traceId", id))
+	}
+	return attrs
+}
+
 // report logs what an operator must know about, once: the causes that no
 // caller is told. Refusals are the caller's business and are in the metrics.
 func (x *exchange) report(f *fault.Error, e edge, err error) {
@@ -187,8 +201,8 @@ func (x *exchange) report(f *fault.Error, e edge, err error) {
 		return
 	}
 	x.api.Logger.LogAttrs(x.r.Context(), level, "request failed",
-		slog.String("requestId", x.call.RequestID), slog.String("method", method(x.r.Method)), slog.String("route", x.route.Path),
-		slog.String("code", string(f.Code)), slog.String("detail", f.Detail), slog.Any("cause", cause))
+		append(x.whose(), slog.String("method", method(x.r.Method)), slog.String("route", x.route.Path),
+			slog.String("code", string(f.Code)), slog.String("detail", f.Detail), slog.Any("cause", cause))...)
 }
 
 // finish runs last, whatever happened.
@@ -197,12 +211,13 @@ func (x *exchange) finish() {
 	if p := recover(); p != nil {
 		x.panicked(p)
 	}
+	x.span.End(string(x.code))
 	took := x.api.Clock().Sub(x.start)
 	x.route.measured.observe(method(x.r.Method), x.code, took)
 	if x.api.Logger.Enabled(x.r.Context(), slog.LevelDebug) {
 		x.api.Logger.LogAttrs(x.r.Context(), slog.LevelDebug, "request",
-			slog.String("requestId", x.call.RequestID), slog.String("method", method(x.r.Method)), slog.String("route", x.route.Path),
-			slog.String("code", string(x.code)), slog.Duration("took", took))
+			append(x.whose(), slog.String("method", method(x.r.Method)), slog.String("route", x.route.Path),
+				slog.String("code", string(x.code)), slog.Duration("took", took))...)
 	}
 }
 
@@ -211,6 +226,7 @@ func (x *exchange) finish() {
 func (x *exchange) panicked(p any) {
 	if p == http.ErrAbortHandler { //nolint:errorlint // a sentinel that net/http compares like this
 		x.route.measured.observe(method(x.r.Method), x.code, x.api.Clock().Sub(x.start))
+		x.span.End(string(x.code))
 		panic(p)
 	}
 	err, ok := p.(error)
@@ -222,8 +238,8 @@ func (x *exchange) panicked(p any) {
 		}
 	}
 	x.api.Logger.LogAttrs(x.r.Context(), slog.LevelError, "panic",
-		slog.String("requestId", x.call.RequestID), slog.String("route", x.route.Path),
-		slog.String("panic", kind), slog.String("stack", string(debug.Stack())))
+		append(x.whose(), slog.String("route", x.route.Path),
+			slog.String("panic", kind), slog.String("stack", string(debug.Stack())))...)
 	x.code = fault.OpFailed
 	if x.answered {
 		panic(http.ErrAbortHandler) // half an answer must not look whole

@@ -18,6 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/origin"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
+	"github.com/keyserver-operator/keyserver-operator/internal/tracing"
 	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
@@ -29,6 +30,8 @@ type Config struct {
 	Logger     *slog.Logger
 	// Witness cosigns checkpoints of logs.
 	Witness Witness
+	// Pages are served below /console/; nil: none.
+	Pages Pages
 	// Site is where clients reach the service. Proofs are held against it.
 	Site session.Site
 	// Clock is time.Now when nil.
@@ -43,6 +46,8 @@ type Config struct {
 	Parts func() []keyserver.Readiness
 	// Warnings are what GET /api/ready says beside its parts; nil: nothing.
 	Warnings func() []string
+	// Tracer makes spans of requests; nil: nobody does.
+	Tracer *tracing.Tracer
 	// Random draws request ids; nil: the system's source.
 	Random io.Reader
 	// SpoolDir takes messages that come before the name of their key; empty:
@@ -86,6 +91,7 @@ type API struct {
 type bound struct {
 	Route
 	allow    string // of a path whose method is not there
+	span     string // what a span of it is called
 	measured *measured
 }
 
@@ -161,7 +167,7 @@ func (a *API) mount(all []Route) error {
 		if word != "" {
 			pattern = strings.Replace(p, "/"+word, "/{"+word+"}", 1)
 		}
-		if rest := methods[0].rest(); rest != "" {
+		if rest := methods[0].Rest(); rest != "" {
 			stem := strings.TrimSuffix(pattern, "/{"+rest+"}")
 			pattern = stem + "/{" + rest + "...}"
 			a.mux.HandleFunc(stem, a.unknown) // or ServeMux redirects it to the stem and a slash
@@ -172,6 +178,7 @@ func (a *API) mount(all []Route) error {
 		api: a, methods: []*bound{a.bind(addCheckpointRoute, "")},
 		other: a.bind(Route{Path: witnessPath, run: notAllowed, Timeout: shortTimeout, Uncounted: true, Unconditional: true}, http.MethodPost),
 	})
+	a.mountPages()
 	a.mux.HandleFunc("/", a.unknown)
 	return nil
 }
@@ -184,7 +191,7 @@ func (a *API) unknown(w http.ResponseWriter, r *http.Request) { a.to(w, r, a.non
 var literals = map[string]string{"/api/principals/{id}/delegates/{pid}": "delegates", "/api/audit/{seq}/receipt": "receipt"}
 
 func (a *API) bind(r Route, allow string) *bound {
-	return &bound{Route: r, allow: allow, measured: a.metrics.of(r)}
+	return &bound{Route: r, allow: allow, span: strings.TrimSpace(r.Method + " " + r.Path), measured: a.metrics.of(r)}
 }
 
 // ServeHTTP implements http.Handler. A path that ServeMux would redirect to

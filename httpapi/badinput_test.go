@@ -157,10 +157,10 @@ func spoilValue(v *wire.Value, add func(what, text string)) {
 
 func wrongTypes(v *wire.Value, add func(what, text string)) {
 	for name, text := range map[string]string{
-		"a boolean": "true", "an object": `{"a":1}`, "a number": "1", "a string": `"x y"`, "an array": `[{}]`, "a fraction": "1.5",
+		"a boolean": "true", "an object": `{"a":1}`, "a number": "1", "a string": `"x y"`, "an array": `[[]]`, "a fraction": "1.5",
 		"a huge number": "1e400", "not JSON": "nope", "a bare word": "NaN",
 	} {
-		fits := map[wire.Kind]string{wire.Text: "a string", wire.Time: "a string", wire.Boolean: "a boolean", wire.Integer: "a number"}[v.Kind]
+		fits := map[wire.Kind]string{wire.Text: "a string", wire.Time: "a string", wire.Boolean: "a boolean", wire.Integer: "a number", wire.Any: "an object"}[v.Kind]
 		if name == fits || (v.Kind == wire.Either && name == "a number") {
 			continue
 		}

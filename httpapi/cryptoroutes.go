@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/hmacbody"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -25,13 +26,13 @@ func cryptoRoutes() []Route {
 			Name: "computeMac", Method: http.MethodPost, Path: "/api/crypto/mac", Extension: true, Session: true, Counts: true,
 			Summary:    "Computes HMAC-SHA384 of a message under the newest enabled key of a line.",
 			Operations: grants(keyserver.OpMACData), Faults: faults,
-			BodyLimit: hmacBodyLimit, Timeout: time.Minute,
+			BodyLimit: hmacBodyLimit, Timeout: time.Minute, form: hmacbody.MAC,
 		}, mac),
 		streamed[schema.VerifyMACRequest, schema.VerifyMACResponse](Route{
 			Name: "verifyMac", Method: http.MethodPost, Path: "/api/crypto/mac/verify", Extension: true, Session: true, Counts: true,
 			Summary:    "Says whether a MAC is that of a message, under a key or under any of a line that checks MACs. One that is not is 200, too.",
 			Operations: grants(keyserver.OpVerifyMAC), Faults: faults,
-			BodyLimit: hmacBodyLimit, Timeout: time.Minute,
+			BodyLimit: hmacBodyLimit, Timeout: time.Minute, form: hmacbody.Verify,
 		}, verifyMAC),
 		endpoint(Route{
 			Name: "computeMacs", Method: http.MethodPost, Path: "/api/crypto/mac/batch", Extension: true, Session: true, Counts: true,

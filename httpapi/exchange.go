@@ -13,12 +13,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/propagation"
+
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/origin"
 	"github.com/keyserver-operator/keyserver-operator/internal/quota"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
+	"github.com/keyserver-operator/keyserver-operator/internal/tracing"
 )
 
 // exchange is one request on its way through the API.
@@ -37,6 +40,7 @@ type exchange struct {
 	release  func()     // of the session
 	place    *atomic.Int64
 	among    *quota.Quota[netip.Prefix]
+	span     tracing.Span
 	answered bool
 	code     fault.Code // empty for success
 }
@@ -56,7 +60,11 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, route *bound) {
 	x.setHeaders()
 	x.setDeadlines()
 
-	ctx, cancel := context.WithTimeout(r.Context(), route.Timeout)
+	ctx := r.Context()
+	if a.Tracer != nil {
+		ctx = x.trace(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, route.Timeout)
 	defer cancel()
 	x.ctx = ctx
 
@@ -66,6 +74,21 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, route *bound) {
 		return
 	}
 	x.succeed(out)
+}
+
+// trace begins the span of the request. It names the route, not the path: a path has ids.
+func (x *exchange) trace(ctx context.Context) context.Context {
+	var from tracing.Carrier = propagation.MapCarrier(nil)
+	if len(x.r.Header["Traceparent"]) > 0 { // looking for it by any spelling costs an allocation
+		from = propagation.HeaderCarrier(x.r.Header)
+	}
+	ctx, x.span = x.api.Tracer.Arrived(ctx, x.route.span, from)
+	if x.span.Recorded() {
+		x.span.Set(tracing.Method, method(x.r.Method))
+		x.span.Set(tracing.Route, x.route.Path)
+		x.span.Set(tracing.RequestID, x.call.RequestID)
+	}
+	return ctx
 }
 
 // handle asks who calls before anything else: whoever has a session holds a

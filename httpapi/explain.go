@@ -18,7 +18,7 @@ func explainRoutes() []Route {
 	return []Route{
 		endpoint(Route{
 			Name: "getExplanation", Method: http.MethodPost, Path: "/api/explain", Extension: true, Session: true,
-			Summary: "Says what the gate would answer to an operation, step by step, and the fewest changes that would turn it round. Of oneself anybody may ask, without with; otherwise it takes Explain Access.",
+			Summary: "Says what the gate would answer to an operation, step by step, and the fewest changes that would turn it round. Of oneself anybody may ask, without with and at; otherwise it takes Explain Access.",
 			Faults:  codes(fault.AccessDenied, fault.NotFound, fault.InvalidArgument),
 		}, getExplanation),
 		endpoint(Route{
@@ -122,6 +122,7 @@ func suppositionOf(in schema.Supposition) (keyserver.Supposition, error) {
 		{keyserver.SupposesRole, in.RoleID != nil, func() { out.Role = keyserver.ID(*in.RoleID) }},
 		{keyserver.SupposesGroup, in.GroupID != nil, func() { out.Group = keyserver.ID(*in.GroupID) }},
 		{keyserver.SupposesSystem, in.SystemID != nil, func() { out.System = keyserver.SystemID(*in.SystemID) }},
+		{keyserver.SupposesKey, in.HiddenLink != nil, func() { out.Link = keyserver.HiddenLink(*in.HiddenLink) }},
 		{keyserver.SupposesRights, in.Rights != nil, func() {
 			for _, name := range in.Rights {
 				right, _ := keyserver.ParseRight(name)
@@ -157,6 +158,10 @@ func suppositionShown(s keyserver.Supposition) schema.Supposition {
 			out.GroupID = (*schema.HexID)(&s.Group)
 		case keyserver.SupposesSystem:
 			out.SystemID = (*schema.SystemID)(&s.System)
+		case keyserver.SupposesKey:
+			if s.Link != "" {
+				out.HiddenLink = (*schema.HiddenLink)(&s.Link)
+			}
 		case keyserver.SupposesRights:
 			out.Rights = s.Rights.Names()
 		default: // an entry that is proposed has no limits

@@ -63,8 +63,8 @@ func mintedUnder(directory string) string {
 // where it is decoded, so that one byte too many is told as such.
 const hmacBodyLimit = (keyserver.MaxMessage+2)/3*4*6 + smallBody
 
-// streamed completes a route that reads its body while it works. In describes
-// the body for the reference and the tests.
+// streamed completes a route that reads its body, of the route's form, while it works.
+// In describes the body for the reference and the tests.
 func streamed[In, Out any](r Route, handle func(*exchange) (Out, error)) Route {
 	r.Request, r.Response, r.streams = reflect.TypeFor[In](), reflect.TypeFor[Out](), true
 	r.run = func(x *exchange) (any, error) {
@@ -84,7 +84,7 @@ func streamed[In, Out any](r Route, handle func(*exchange) (Out, error)) Route {
 }
 
 func hmac(x *exchange) (schema.HMACResponse, error) {
-	body, err := hmacbody.Read(hmacbody.HMAC, x.body(), x.spool(keyserver.OpHMAC))
+	body, err := hmacbody.Read(x.route.form, x.body(), x.spool(keyserver.OpHMAC))
 	if err != nil {
 		return schema.HMACResponse{}, err
 	}

@@ -58,6 +58,8 @@ func (p *places) gauges() []prometheus.Collector {
 		gauge("keyserver_http_requests_in_flight", "Requests at work, long polls and streamed messages included.", func() int64 {
 			return p.inFlight.Load() + p.waiting.Load() + p.streams.Load()
 		}),
+		gauge("keyserver_http_requests_at_work", "Requests at work, without long polls and streamed messages (--max-requests).", p.inFlight.Load),
+		gauge("keyserver_http_waiting", "Long polls that are held open (--max-waiting).", p.waiting.Load),
 		gauge("keyserver_http_streams", "Messages that are read while they are worked on.", p.streams.Load),
 		gauge("keyserver_http_strangers", "Requests under way for which no session was shown, or none yet.", p.strangers.Held),
 		gauge("keyserver_http_spooled_bytes", "Bytes of messages that came before the name of their key and wait for it.", p.spool.Held),

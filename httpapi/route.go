@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/hmacbody"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
@@ -58,9 +59,10 @@ type Route struct {
 	Request  reflect.Type // a struct of package schema's tags
 	Response reflect.Type
 
-	executes bool         // it answers what another route answers
-	streams  bool         // the body is read during the work
-	judged   []fault.Code // faults that come with the filled answer
+	executes bool           // it answers what another route answers
+	streams  bool           // the body is read during the work
+	form     *hmacbody.Form // of such a body; nil: the route reads it like any other
+	judged   []fault.Code   // faults that come with the filled answer
 	run      func(*exchange) (any, error)
 }
 
@@ -154,9 +156,9 @@ func (r Route) MediaType() string {
 	return mediaJSON
 }
 
-// rest is the parameter at the end of the path that may have slashes, empty where
+// Rest is the parameter at the end of the path that may have slashes, empty where
 // there is none.
-func (r Route) rest() string {
+func (r Route) Rest() string {
 	for _, f := range wire.Of(r.Request).Path {
 		if f.Rest {
 			return f.Name

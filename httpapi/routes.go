@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/hmacbody"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -50,7 +51,7 @@ func Nouns() []Noun {
 		{"Revocation", "Revocation lists of trusted CAs, and how much they count.", revocationRoutes()},
 		{"Owners", "Marks that say who manages an object, so that no two managers change it by turns.", ownerRoutes()},
 		{"Records", "What was done and what has changed: operations, the audit trail and the change feed.", recordRoutes()},
-		{"Why", "What the gate would say to whom, and why.", explainRoutes()},
+		{"Why", "What the gate would say to whom, and why.", append(explainRoutes(), accessRoutes()...)},
 	}
 	return append(all, Noun{"Approvals", "What takes two people: the policy that says so, and the requests that others are asked to approve.", approvalRoutes(all)})
 }
@@ -221,7 +222,7 @@ func keyRoutes() []Route {
 			Name: "computeHmac", Method: http.MethodPost, Path: "/api/crypto/hmac", Session: true, Counts: true,
 			Summary:    "Computes HMAC-SHA384 of a message under a key that never leaves the key server.",
 			Operations: grants(keyserver.OpHMAC), Faults: codes(fault.KeyNotFound, fault.ACLDenied, fault.KeyDisabled, fault.NotInScope, fault.PeerUnavailable),
-			BodyLimit: hmacBodyLimit, Timeout: time.Minute,
+			BodyLimit: hmacBodyLimit, Timeout: time.Minute, form: hmacbody.HMAC,
 		}, hmac),
 	}
 }

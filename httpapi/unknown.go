@@ -14,7 +14,11 @@ var errNoRoute = fault.New(fault.NotFound, "there is no such path; GET /api/open
 func notFound(*exchange) (any, error) { return nil, errNoRoute }
 
 func notAllowed(x *exchange) (any, error) {
-	return nil, fault.New(fault.MethodNotAllowed, "the path does not take this method; it takes %s", x.route.allow)
+	return nil, errMethod(x.route.allow)
+}
+
+func errMethod(allow string) error {
+	return fault.New(fault.MethodNotAllowed, "the path does not take this method; it takes %s", allow)
 }
 
 // method is r's method where it is one that routes use, so that nobody can

@@ -59,3 +59,24 @@ need_node_rights() {
 			fail "a node needs cgroups of its own, and those of this machine cannot be written: in a container, run it privileged"
 	fi
 }
+
+# libraries_into DIRECTORY FILE...: copies what the files load, to where they look for it.
+libraries_into() {
+	local directory=$1 library; shift
+	ldd "$@" | grep -o '/[^ )]*[^ ):]' | sort -u | while read -r library; do
+		[[ $library == *.so* ]] || continue # ldd names the files, too
+		mkdir -p "$directory${library%/*}"
+		cp -L "$library" "$directory$library"
+	done
+}
+
+# program_into DIRECTORY PROGRAM...: copies programs of this machine into the root of an
+# image, with what they load.
+program_into() {
+	local directory=$1 program path; shift
+	for program in "$@"; do
+		path=$(command -v "$program")
+		cp -L "$path" "$directory/usr/bin/$program"
+		libraries_into "$directory" "$path"
+	done
+}

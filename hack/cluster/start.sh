@@ -2,14 +2,16 @@
 # Usage: hack/cluster/start.sh COMPONENT...
 #
 # Starts components of the node, each when the one before serves: containerd, etcd,
-# apiserver, controller-manager, scheduler, kubelet, proxy.
+# apiserver, controller-manager, scheduler, kubelet, proxy. Flags of a test for one of them
+# are lines of flags/COMPONENT.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_running
 certificates=$state/certificates
 
 start() { # COMPONENT COMMAND...
-	local component=$1; shift
+	local component=$1 more=(); shift
+	[[ ! -e $state/flags/$component ]] || mapfile -t more <"$state/flags/$component"
 	# nsenter joins no cgroup, so that the process does it itself.
 	# shellcheck disable=SC2016 # for the shell on the node
 	setsid --fork nsenter --target "$(<"$state/init.pid")" --mount --net --pid --ipc --uts --cgroup --wd=/ -- \
@@ -18,7 +20,7 @@ start() { # COMPONENT COMMAND...
 				if [[ -e $cgroup/cgroup.procs ]]; then echo 0 >"$cgroup/cgroup.procs"; fi
 				if [[ -e /sys/fs/cgroup/cgroup.controllers ]]; then break; fi
 			done
-			echo $$ >"$1"; shift; exec "$@"' - "$state/run/$component" "$@" >>"$state/log/$component" 2>&1 </dev/null 8>&-
+			echo $$ >"$1"; shift; exec "$@"' - "$state/run/$component" "$@" "${more[@]}" >>"$state/log/$component" 2>&1 </dev/null 8>&-
 }
 
 for component in "$@"; do

@@ -19,29 +19,31 @@ fi
 make -C "$root" image-ko IMAGE=registry.example/keyserver-operator:v0.1.0
 "$state/ctr" -n k8s.io images import "$root/bin/image.tar"
 
-missing=()
-for program in curl jq; do
-	command -v "$program" >/dev/null || missing+=("$program")
-done
-((${#missing[@]} == 0)) || need_debian_packages "the workload of test/cluster asks with these, and this machine lacks them" "${missing[@]}"
+# curl and jq of the workload, Helm, and what else the tests need of this machine.
+environment=$(GOFLAGS="$(go env GOFLAGS) -tags=cluster" "$root/hack/provide.sh" ./test/cluster)
+eval "$environment"
 
 # What a workload runs on: this machine's shell and curl, with their libraries, and the
 # program that asks without a pause.
 mkdir -p "$work"/workload/{usr/bin,tmp}
 ln -s usr/bin "$work/workload/bin"
-for program in bash curl jq base64 cat sed sleep tr; do
-	path=$(command -v "$program")
-	cp -L "$path" "$work/workload/usr/bin/$program"
-	ldd "$path" | grep -o '/[^ )]*' | while read -r library; do
-		mkdir -p "$work/workload${library%/*}"
-		cp -L "$library" "$work/workload$library"
-	done
-done
+program_into "$work/workload" bash curl jq base64 cat sed sleep tr
 ln -s bash "$work/workload/usr/bin/sh"
 (cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$work/workload/usr/bin/asks" ./test/cluster/asks)
 "$here/image.sh" registry.example/workload:1 "$work/workload" '{"Cmd":["sleep","infinity"],"Env":["PATH=/usr/bin"],"User":"65532:65532"}'
 
+"$here/postgres.sh"
+
+# Prometheus, with the one kind of discovery that a ServiceMonitor is about.
+prometheus=$root/bin/test/prometheus
+progress "building Prometheus from source" "about 3 minutes on 2 cores the first time" \
+	env CGO_ENABLED=0 go build -C "$root/hack/promtool" -tags remove_all_sd,enable_kubernetes_sd -trimpath -buildvcs=false -ldflags "-s -w" -o "$prometheus" github.com/prometheus/prometheus/cmd/prometheus ||
+	fail "could not build the Prometheus of hack/promtool"
+mkdir -p "$work/prometheus/usr/bin"
+cp "$prometheus" "$work/prometheus/usr/bin/"
+"$here/image.sh" registry.example/prometheus:1 "$work/prometheus" '{"Entrypoint":["/usr/bin/prometheus"],"User":"65532:65532"}'
+
 # The tests are on the node's network, where Services are.
 cd "$root"
-KEYSERVER_CLUSTER=$state go test -tags cluster -count=1 -v -timeout 30m \
+RIG_CLUSTER=$state go test -tags cluster -count=1 -v -timeout 60m \
 	-exec "nsenter --target $(<"$state/init.pid") --net --" "$@" ./test/cluster

@@ -19,7 +19,7 @@ programs=$("$here/build.sh")
 begun=$SECONDS
 
 "$here/down.sh" # what a node that did not come up has left
-mkdir -p "$state"/{certificates,etcd,lib/{kubelet,containerd,cni},log,network,run,sys,tmp,volumes}
+mkdir -p "$state"/{certificates,etcd,flags,lib/{kubelet,containerd,cni},log,manifests,network,run,sys,tmp,volumes}
 ln -s "$controlplane" "$state/controlplane"
 ln -s "$programs" "$state/programs"
 
@@ -48,7 +48,7 @@ fi >"$state/cgroups"
 	exec setsid --fork unshare --mount --net --uts --ipc --cgroup --pid --fork --propagation private \
 		"$here/init.sh" >"$state/log/init" 2>&1 </dev/null
 )
-for _ in {1..100}; do
+for _ in {1..600}; do
 	if running; then break; fi
 	sleep 0.1
 done
@@ -131,6 +131,7 @@ cgroupDriver: cgroupfs
 failCgroupV1: false
 failSwapOn: false
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+staticPodPath: $state/manifests
 volumePluginDir: /var/lib/kubelet/volume-plugins
 authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: $state/certificates/ca.crt}}
 authorization: {mode: Webhook}
@@ -166,9 +167,11 @@ chmod +x "$state/kubectl" "$state/ctr"
 "$here/start.sh" containerd etcd apiserver
 "$here/images.sh"
 "$here/start.sh" controller-manager scheduler kubelet proxy
+apply() { # FILE
+	sed "s|DIRECTORY|$state/volumes|; s|NODE|$node_name|; s|DNS_ADDRESS|$dns_address|" "$1" | kubectl apply -f - >>"$state/log/manifests" 2>&1
+}
 for file in "$here"/manifests/*.yaml; do
-	sed "s|DIRECTORY|$state/volumes|; s|NODE|$node_name|; s|DNS_ADDRESS|$dns_address|" "$file" | kubectl apply -f - >"$state/log/manifests" ||
-		fail "could not apply $file"
+	await 120 "${file##*/} is applied" apply "$file" # a busy machine answers late at first
 done
 mkdir -p "$state"/volumes/{1,2,3}
 await 120 "the node is Ready" kubectl wait --for=condition=Ready "node/$node_name" --timeout=2s

@@ -43,6 +43,10 @@ type Options struct {
 	// Observe is told of each call that has ended: the operationId of its route,
 	// and its error. A login that a call leads to is a part of it. nil: nobody is.
 	Observe func(route string, err error)
+	// Trace is told before each attempt at a call, by the operationId of its route. What it
+	// puts into the header is sent, and what it answers is told how the attempt ended; nil:
+	// nobody is told.
+	Trace func(ctx context.Context, route string, header http.Header) (_ context.Context, ended func(error))
 	// Now is the clock, time.Now when nil.
 	Now func() time.Time
 }
@@ -58,6 +62,7 @@ type Client struct {
 	maxRetries int
 	timeout    time.Duration
 	observe    func(route string, err error)
+	trace      func(ctx context.Context, route string, header http.Header) (context.Context, func(error))
 	now        func() time.Time
 }
 
@@ -68,6 +73,11 @@ const (
 	// dialTimeout is two more attempts of TCP behind the first: an address that is silent
 	// for longer is tried anew, and may be another one then.
 	dialTimeout = 4 * time.Second
+	// A connection on which nothing has come for silence is asked whether there is anybody,
+	// and given up when nothing comes for answerTime. Calls would wait on it otherwise, one
+	// after the other, for as long as the kernel repeats what it sent.
+	silence    = 5 * time.Second
+	answerTime = 5 * time.Second
 )
 
 // New makes a client. It speaks to nobody yet.
@@ -95,7 +105,7 @@ func New(o Options) (*Client, error) {
 	}
 	c := &Client{
 		base: base, known: known, http: hc, prover: p, userAgent: o.UserAgent,
-		maxRetries: o.MaxRetries, timeout: o.Timeout, observe: o.Observe, now: o.Now,
+		maxRetries: o.MaxRetries, timeout: o.Timeout, observe: o.Observe, trace: o.Trace, now: o.Now,
 	}
 	if c.userAgent == "" {
 		c.userAgent = "keyserver-operator-client"
@@ -162,6 +172,7 @@ func httpClient(o Options) (*http.Client, error) {
 			TLSClientConfig:       &tls.Config{RootCAs: o.RootCAs, MinVersion: tls.VersionTLS12},
 			TLSHandshakeTimeout:   10 * time.Second,
 			ForceAttemptHTTP2:     true,
+			HTTP2:                 &http.HTTP2Config{SendPingTimeout: silence, PingTimeout: answerTime},
 			MaxIdleConnsPerHost:   idleConns,
 			IdleConnTimeout:       90 * time.Second,
 			ExpectContinueTimeout: time.Second,

@@ -52,6 +52,16 @@ func (e *NetworkError) Error() string { return "no answer from the service: " + 
 // Unwrap returns the transport's error.
 func (e *NetworkError) Unwrap() error { return e.Err }
 
+// LoginError is why there is no session to make a call with: what opening one failed
+// with. Nothing of the call itself was sent.
+type LoginError struct{ Err error }
+
+// Error says what the login failed with.
+func (e *LoginError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what the login failed with.
+func (e *LoginError) Unwrap() error { return e.Err }
+
 // CodeOf returns the code that the service answered, or "" for any other error.
 func CodeOf(err error) string {
 	if e := asError(err); e != nil {

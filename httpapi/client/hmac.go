@@ -91,6 +91,10 @@ func (b *body) Close() error {
 	return nil
 }
 
+// Encoded reads as canonical base64 of the message, for whoever makes the body of a
+// streamed route (Forwarded).
+func Encoded(message io.Reader) io.Reader { return &encoder{from: message} }
+
 // encoder reads canonical base64 of what it reads.
 type encoder struct {
 	from io.Reader

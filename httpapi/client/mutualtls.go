@@ -69,7 +69,11 @@ func (certificateCredentials) Format(f fmt.State, _ rune) {
 
 // presentable refuses credentials whose certificate could not be shown.
 func presentable(o Options) error {
-	if _, ok := o.Credentials.(certificateCredentials); ok && o.HTTPClient != nil {
+	_, shows := o.Credentials.(certificateCredentials)
+	if held, ok := o.Credentials.(heldSession); ok {
+		shows = held.certificate != nil
+	}
+	if shows && o.HTTPClient != nil {
 		return errors.New("set HTTPClient or CertificateCredentials, not both: the certificate belongs to the transport")
 	}
 	return nil

@@ -2,10 +2,12 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"mime"
 	"net"
@@ -59,6 +61,11 @@ type call struct {
 	wait   time.Duration // added to the time of an attempt
 	header *http.Header  // receives the answer's header
 	to     io.Writer     // receives the answer, where it is no JSON and may be of any length
+	// forward is what somebody else has made, with its body and who takes the answer;
+	// nil where the request is the client's own.
+	forward *forwarding
+	// patience is the longest pause that the service may ask for; 0: maxBackoff.
+	patience time.Duration
 }
 
 // send tries the call until it is answered for good. The answer is filled also
@@ -132,7 +139,7 @@ func (c *Client) again(k call, err error, attempt int) (time.Duration, bool) {
 		return 0, false
 	case e != nil && e.Retryable:
 		// A ceiling that lasts longer than this is the caller's to wait for.
-		return max(pause, e.RetryAfter), e.RetryAfter <= maxBackoff
+		return max(pause, e.RetryAfter), e.RetryAfter <= cmp.Or(k.patience, maxBackoff)
 	default:
 		return 0, false
 	}
@@ -156,6 +163,18 @@ func backoff(attempt int) time.Duration {
 
 // try sends the call once.
 func (c *Client) try(ctx context.Context, k call, held ticket, out any) error {
+	if c.trace == nil {
+		return c.tryOnce(ctx, k, held, nil, out)
+	}
+	header := http.Header{}
+	ctx, ended := c.trace(ctx, k.name, header)
+	err := c.tryOnce(ctx, k, held, header, out)
+	ended(err)
+	return err
+}
+
+// tryOnce sends the call with more of a header.
+func (c *Client) tryOnce(ctx context.Context, k call, held ticket, more http.Header, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout+k.wait)
 	defer cancel()
 	var connected bool
@@ -166,6 +185,7 @@ func (c *Client) try(ctx context.Context, k call, held ticket, out any) error {
 	if err != nil {
 		return err
 	}
+	maps.Copy(req.Header, more)
 	hc := held.over
 	if hc == nil {
 		hc = c.http
@@ -182,12 +202,21 @@ func (c *Client) try(ctx context.Context, k call, held ticket, out any) error {
 	if k.header != nil {
 		*k.header = resp.Header
 	}
+	if k.forward != nil {
+		return c.handOver(k, resp)
+	}
 	return c.read(k, resp, out)
 }
 
 func (c *Client) request(ctx context.Context, k call, token string) (*http.Request, error) {
 	var body io.Reader
 	switch {
+	case k.forward != nil:
+		b, err := k.forward.body()
+		if err != nil {
+			return nil, err
+		}
+		body = b
 	case k.stream != nil:
 		r, err := k.stream(ctx)
 		if err != nil {
@@ -205,6 +234,9 @@ func (c *Client) request(ctx context.Context, k call, token string) (*http.Reque
 	req, err := http.NewRequestWithContext(ctx, k.method, c.base+k.target, body)
 	if err != nil {
 		return nil, fmt.Errorf("make the request: %w", err)
+	}
+	if k.forward != nil {
+		k.forward.dress(req)
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")

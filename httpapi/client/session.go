@@ -75,7 +75,7 @@ func (s *session) login(ctx context.Context) error {
 	}
 	held, err := s.open(ctx, s.credentials)
 	if err != nil {
-		return err
+		return &LoginError{err}
 	}
 	s.mu.Lock()
 	before := s.held.over
@@ -120,18 +120,27 @@ var login = route{name: "login", method: http.MethodPost, path: "/api/sessions",
 
 const maxMargin = 30 * time.Second
 
-// login opens a session.
+// login opens a session, or goes on with one that is held.
 func (c *Client) login(ctx context.Context, credentials Credentials) (ticket, error) {
+	if held, ok := credentials.(heldSession); ok {
+		return held.ticket(c)
+	}
+	_, t, err := c.opened(ctx, credentials)
+	return t, err
+}
+
+// opened opens a session.
+func (c *Client) opened(ctx context.Context, credentials Credentials) (schema.LoginResponse, ticket, error) {
 	in, err := credentials.Login(ctx)
 	if err != nil {
-		return ticket{}, err
+		return schema.LoginResponse{}, ticket{}, err
 	}
 	var header http.Header
 	k := call{route: login, target: login.path, body: in, bind: true, header: &header}
 	k.open = true
 	if shown, ok := credentials.(certificateCredentials); ok {
 		if k.over, err = shown.over(*c.http); err != nil {
-			return ticket{}, err
+			return schema.LoginResponse{}, ticket{}, err
 		}
 	}
 	out, err := attempts[schema.LoginResponse](ctx, c, k)
@@ -139,9 +148,9 @@ func (c *Client) login(ctx context.Context, credentials Credentials) (ticket, er
 		if k.over != nil {
 			k.over.CloseIdleConnections()
 		}
-		return ticket{}, err
+		return out, ticket{}, err
 	}
-	return c.ticketOf(out, header, k.over), nil
+	return out, c.ticketOf(out, header, k.over), nil
 }
 
 // ticketOf turns the service's clock into this machine's by the Date of its
@@ -171,6 +180,12 @@ func (c *Client) Logout(ctx context.Context) error {
 	held := c.session.held
 	c.session.held = ticket{over: held.over}
 	c.session.mu.Unlock()
+	if kept, ok := c.session.credentials.(heldSession); ok && held.token == "" {
+		var err error
+		if held, err = kept.ticket(c); err != nil {
+			return err
+		}
+	}
 	if held.token == "" {
 		return nil
 	}

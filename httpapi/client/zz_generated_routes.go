@@ -661,7 +661,7 @@ func (c *Client) ListChanges(ctx context.Context, in schema.ChangesQuery) (schem
 
 // GetExplanation says what the gate would answer to an operation, step by step,
 // and the fewest changes that would turn it round. Of oneself anybody may ask,
-// without with; otherwise it takes Explain Access. Codes of its own:
+// without with and at; otherwise it takes Explain Access. Codes of its own:
 // ACCESS_DENIED, NOT_FOUND, INVALID_ARGUMENT.
 func (c *Client) GetExplanation(ctx context.Context, in schema.ExplainRequest) (schema.Explanation, error) {
 	return ask[schema.Explanation](ctx, c, route{name: "getExplanation", method: http.MethodPost, path: "/api/explain", named: true}, in)
@@ -671,6 +671,20 @@ func (c *Client) GetExplanation(ctx context.Context, in schema.ExplainRequest) (
 // of its own: KEY_NOT_FOUND, INVALID_ARGUMENT.
 func (c *Client) ListCapable(ctx context.Context, in schema.WhoCanRequest) (schema.WhoCanPage, error) {
 	return ask[schema.WhoCanPage](ctx, c, route{name: "listCapable", method: http.MethodPost, path: "/api/who-can", named: true}, in)
+}
+
+// GetDecision says whether the gate would let somebody do something (AuthZEN).
+// Of oneself anybody may ask; otherwise it takes Explain Access. Codes of its
+// own: ACCESS_DENIED, INVALID_ARGUMENT.
+func (c *Client) GetDecision(ctx context.Context, in schema.AccessRequest) (schema.AccessDecision, error) {
+	return ask[schema.AccessDecision](ctx, c, route{name: "getDecision", method: http.MethodPost, path: "/access/v1/evaluation"}, in)
+}
+
+// GetDecisions says the same to several questions. One that is refused itself
+// is answered by a decision of false. Codes of its own: ACCESS_DENIED,
+// INVALID_ARGUMENT.
+func (c *Client) GetDecisions(ctx context.Context, in schema.AccessBatchRequest) (schema.AccessDecisions, error) {
+	return ask[schema.AccessDecisions](ctx, c, route{name: "getDecisions", method: http.MethodPost, path: "/access/v1/evaluations"}, in)
 }
 
 // GetApprovalPolicy reads which operations take an approval.

@@ -35,15 +35,16 @@ type ExplainRequest struct {
 
 // Supposition is a change that is taken for made, or that would turn an answer round.
 type Supposition struct {
-	Change      string    `json:"change" enum:"giveRole,takeRole,addMember,removeMember,enable,disable,setEntry,removeEntry,expose,restrict,enableKey,approve" doc:"What is changed. Each takes the fields that name it."`
-	PrincipalID *HexID    `json:"principalId,omitzero" names:"-" doc:"Of all but enableKey and approve: whom it is about."`
-	RoleID      *HexID    `json:"roleId,omitzero" names:"-" doc:"giveRole, takeRole."`
-	GroupID     *HexID    `json:"groupId,omitzero" names:"-" doc:"addMember, removeMember."`
-	SystemID    *SystemID `json:"systemId,omitzero" names:"-" doc:"setEntry, removeEntry: the key server of the principal, this one where left out. expose, restrict: the peer."`
-	Rights      []string  `json:"rights,omitzero" items:"1..5" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX" doc:"setEntry: the rights of the entry, which takes the place of the one that there is."`
-	MaxUsage    *int64    `json:"maxUsage,omitzero" limit:"-1..9007199254740992" doc:"setEntry: as POST /api/acl/grant has it."`
-	StartTime   *Stamp    `json:"startTime,omitzero" doc:"setEntry: likewise."`
-	EndTime     *Stamp    `json:"endTime,omitzero" doc:"setEntry: likewise."`
+	Change      string      `json:"change" enum:"giveRole,takeRole,addMember,removeMember,enable,disable,setEntry,removeEntry,expose,restrict,enableKey,approve" doc:"What is changed. Each takes the fields that name it."`
+	PrincipalID *HexID      `json:"principalId,omitzero" names:"-" doc:"Of all but enableKey and approve: whom it is about."`
+	RoleID      *HexID      `json:"roleId,omitzero" names:"-" doc:"giveRole, takeRole."`
+	GroupID     *HexID      `json:"groupId,omitzero" names:"-" doc:"addMember, removeMember."`
+	SystemID    *SystemID   `json:"systemId,omitzero" names:"-" doc:"setEntry, removeEntry: the key server of the principal, this one where left out. expose, restrict: the peer."`
+	HiddenLink  *HiddenLink `json:"hiddenLink,omitzero" names:"-" doc:"setEntry, removeEntry, enableKey: the key, that of the question where left out. Of a line another one may be asked."`
+	Rights      []string    `json:"rights,omitzero" items:"1..5" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX" doc:"setEntry: the rights of the entry, which takes the place of the one that there is."`
+	MaxUsage    *int64      `json:"maxUsage,omitzero" limit:"-1..9007199254740992" doc:"setEntry: as POST /api/acl/grant has it."`
+	StartTime   *Stamp      `json:"startTime,omitzero" doc:"setEntry: likewise."`
+	EndTime     *Stamp      `json:"endTime,omitzero" doc:"setEntry: likewise."`
 }
 
 // Explanation is what the gate would say.
@@ -54,9 +55,9 @@ type Explanation struct {
 	Detail      string        `json:"detail" doc:"For people; its wording may change."`
 	PrincipalID HexID         `json:"principalId" doc:"Who would ask."`
 	Steps       []GateStep    `json:"steps" doc:"The questions of the gate in its order, up to the one that refuses."`
-	Uses        *int64        `json:"uses" doc:"How many uses the list leaves; null where it does not limit them."`
+	Uses        *int64        `json:"uses" doc:"How many uses the list leaves; null where it does not limit them, or the caller lacks Explain Access."`
 	EvidenceAge int64         `json:"evidenceAge" doc:"How many milliseconds old what the answer rests on may be: 0 where no other process changes the database, or at was sent."`
-	Sequence    int64         `json:"sequence" doc:"The last change when the question was answered."`
+	Sequence    int64         `json:"sequence" doc:"The last change when the question was answered; 0 where the caller lacks Explain Access."`
 	Change      []Supposition `json:"change" doc:"The fewest changes found that would turn the answer round, as with takes them. Empty where there are none that could be supposed, or the caller lacks Explain Access."`
 }
 

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/schedules"
 )
 
 // The writer in simulated time, on a database whose answers come late or get lost, whose
@@ -35,20 +34,16 @@ const (
 
 // TestSchedules runs SCHEDULES of them, from SCHEDULES_FROM on.
 func TestSchedules(t *testing.T) {
-	n, first := number(t, "SCHEDULES", 1000), number(t, "SCHEDULES_FROM", 1)
-	acknowledged, refused, wrong := 0, 0, 0
-	for seed := first; seed < first+n; seed++ {
+	var acknowledged, refused atomic.Uint64
+	n := schedules.Each(t, 1000, func(seed uint64) string {
 		d := schedule(t, seed)
-		acknowledged, refused = acknowledged+d.acknowledged, refused+d.refused
-		if len(d.wrong) > 0 {
-			if wrong++; wrong <= 3 {
-				t.Error(d.asTest())
-			}
-		}
-	}
-	t.Logf("%d schedules: %d writes acknowledged, %d refused; %d schedules went wrong", n, acknowledged, refused, wrong)
-	if acknowledged < int(n) || refused < int(n) {
-		t.Errorf("in %d schedules %d writes were acknowledged and %d refused", n, acknowledged, refused)
+		acknowledged.Add(d.acknowledged)
+		refused.Add(d.refused)
+		return d.asTest()
+	})
+	t.Logf("%d writes acknowledged, %d refused", acknowledged.Load(), refused.Load())
+	if acknowledged.Load() < n || refused.Load() < n {
+		t.Errorf("in %d schedules %d writes were acknowledged and %d refused", n, acknowledged.Load(), refused.Load())
 	}
 }
 
@@ -63,19 +58,6 @@ func TestSchedulesFindALostCommit(t *testing.T) {
 	if found < 15 {
 		t.Errorf("it was found in %d of 20 schedules", found)
 	}
-}
-
-func number(t *testing.T, variable string, otherwise uint64) uint64 {
-	t.Helper()
-	text := os.Getenv(variable)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", variable, err)
-	}
-	return n
 }
 
 func schedule(t *testing.T, seed uint64) *simTrail {
@@ -93,20 +75,19 @@ func scheduleOn(t *testing.T, d *simTrail) *simTrail {
 type simTrail struct {
 	seed    uint64
 	forgets bool
-	begin   time.Time
+	dice    *schedules.Dice
+	trace   *schedules.Trace
 	ghosts  sync.WaitGroup
 
 	mu     sync.Mutex
-	calls  map[string]uint64
 	rows   []keyserver.AuditEntry
 	heads  []audit.Head
 	held   *simChain
 	over   bool // no faults any more
-	trace  []string
 	wrong  []string
 	writes []simWrite
 
-	acknowledged, refused int
+	acknowledged, refused uint64
 }
 
 // simWrite is what somebody wrote, and what he was told.
@@ -116,30 +97,16 @@ type simWrite struct {
 	err    error
 }
 
-// asTest prints a schedule that went wrong as a test that shows it again.
+// asTest is empty where nothing went wrong.
 func (d *simTrail) asTest() string {
-	return fmt.Sprintf("%s\n\nfunc TestSchedule%[2]d(t *testing.T) {\n\tif d := schedule(t, %[2]d); len(d.wrong) > 0 {\n\t\tt.Error(d.asTest())\n\t}\n}\n\n%s",
-		strings.Join(d.wrong, "\n"), d.seed, strings.Join(d.trace, "\n"))
-}
-
-// dice are those of the n-th time that something happens.
-func (d *simTrail) dice(what string) *rand.Rand {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.calls[what]++
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(what))
-	return rand.New(rand.NewPCG(d.seed, h.Sum64()^d.calls[what]))
-}
-
-func (d *simTrail) say(format string, args ...any) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.trace = append(d.trace, fmt.Sprintf("%8.3fs ", time.Since(d.begin).Seconds())+fmt.Sprintf(format, args...))
+	if len(d.wrong) == 0 {
+		return ""
+	}
+	return d.trace.AsTest(d.seed, d.wrong, fmt.Sprintf("schedule(t, %d).asTest()", d.seed))
 }
 
 func (d *simTrail) run(t *testing.T) {
-	d.calls, d.begin = map[string]uint64{}, time.Now()
+	d.dice, d.trace = schedules.NewDice(d.seed), schedules.Begin()
 	d.over = true // until the writer is there
 	w, err := audit.NewWriter(t.Context(), d, audit.Options{Queue: 2, Batch: 4})
 	if err != nil {
@@ -176,7 +143,7 @@ func (d *simTrail) fail(format string, args ...any) {
 // call writes one after the other, in each of the ways that there are.
 func (d *simTrail) call(ctx context.Context, w *audit.Writer, caller int) {
 	for n := range simWrites {
-		dice := d.dice("caller " + strconv.Itoa(caller))
+		dice := d.dice.Of("caller " + strconv.Itoa(caller))
 		time.Sleep(time.Duration(dice.Int64N(int64(2 * time.Second))))
 		write := simWrite{caller: caller, names: []string{fmt.Sprintf("%d.%d", caller, n)}}
 		ctx, cancel := context.WithCancel(ctx)
@@ -200,7 +167,7 @@ func (d *simTrail) call(ctx context.Context, w *audit.Writer, caller int) {
 			write.err = w.WriteAll(ctx, rows)
 		}
 		cancel()
-		d.say("%d: %s: %v", caller, write.names[0], write.err)
+		d.trace.Say("%d: %s: %v", caller, write.names[0], write.err)
 		d.mu.Lock()
 		d.writes = append(d.writes, write)
 		if write.err == nil && d.at(write.names[0]) < 0 {
@@ -298,8 +265,8 @@ func (d *simTrail) arrive(ctx context.Context, dice *rand.Rand) error {
 // ClaimChain implements audit.Store: a chain whose claim was lost is not given again as long
 // as something that was sent to it may take effect.
 func (d *simTrail) ClaimChain(ctx context.Context) (audit.Chain, error) {
-	if err := d.arrive(ctx, d.dice("claim")); err != nil {
-		d.say("claim: %v", err)
+	if err := d.arrive(ctx, d.dice.Of("claim")); err != nil {
+		d.trace.Say("claim: %v", err)
 		return nil, err
 	}
 	d.mu.Lock()
@@ -316,9 +283,9 @@ type simChain struct {
 
 // Head implements audit.Chain.
 func (c *simChain) Head(ctx context.Context) (audit.Head, error) {
-	dice := c.d.dice("head")
+	dice := c.d.dice.Of("head")
 	if err := c.d.arrive(ctx, dice); err != nil {
-		c.d.say("head: %v", err)
+		c.d.trace.Say("head: %v", err)
 		return audit.Head{}, err
 	}
 	c.d.mu.Lock()
@@ -333,7 +300,7 @@ func (c *simChain) Head(ctx context.Context) (audit.Head, error) {
 // Append implements audit.Chain.
 func (c *simChain) Append(ctx context.Context, after audit.Head, rows []keyserver.AuditEntry, seal func(int64) audit.Head) error {
 	d := c.d
-	dice := d.dice("append")
+	dice := d.dice.Of("append")
 	what := 0
 	d.mu.Lock()
 	if !d.over {
@@ -341,7 +308,7 @@ func (c *simChain) Append(ctx context.Context, after audit.Head, rows []keyserve
 	}
 	d.mu.Unlock()
 	if err := d.arrive(ctx, dice); err != nil {
-		d.say("append: %v", err)
+		d.trace.Say("append: %v", err)
 		return err
 	}
 	d.mu.Lock()
@@ -364,11 +331,11 @@ func (c *simChain) Append(ctx context.Context, after audit.Head, rows []keyserve
 		later := time.Duration(dice.Int64N(int64(20 * time.Second)))
 		d.ghosts.Go(func() {
 			time.Sleep(later)
-			d.say("append takes effect late: %v", commit())
+			d.trace.Say("append takes effect late: %v", commit())
 		})
 		return errSimulated
 	case what == 8:
-		d.say("append, answer lost: %v", commit())
+		d.trace.Say("append, answer lost: %v", commit())
 		return errSimulated
 	case d.forgets:
 		return nil

@@ -40,6 +40,9 @@ type Options struct {
 	// Written is told of rows once they are durable, in their order. It must not
 	// block, nor keep the slice.
 	Written func(rows []keyserver.AuditEntry)
+	// Measured, where there is one, is told of each commit: its rows, how long it took, and
+	// its error. It must not block, nor keep the slice.
+	Measured func(rows []keyserver.AuditEntry, took time.Duration, err error)
 }
 
 func (o Options) complete() Options {
@@ -312,12 +315,16 @@ func (w *Writer) answer(err error) {
 }
 
 // commit writes the batch and answers what its waiters get.
-func (w *Writer) commit() error {
+func (w *Writer) commit() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
 	defer cancel()
-	err := w.ready(ctx)
+	if w.options.Measured != nil {
+		began := w.options.Clock()
+		defer func() { w.options.Measured(w.rows, w.options.Clock().Sub(began), err) }()
+	}
+	w.rows = w.rows[:0]
+	err = w.ready(ctx)
 	if err == nil {
-		w.rows = w.rows[:0]
 		for _, wait := range w.batch {
 			w.rows = append(append(w.rows, wait.entry), wait.more...)
 		}
@@ -398,6 +405,9 @@ func (w *Writer) report(err error) {
 	}
 	w.failing.Store(err != nil)
 }
+
+// Waiting answers how many operations wait in the queue, and how many have room in it.
+func (w *Writer) Waiting() (now, most int) { return len(w.queue), cap(w.queue) }
 
 // Failing says whether the last commit failed, and when.
 func (w *Writer) Failing() (at time.Time, failing bool) {

@@ -32,6 +32,7 @@ type accessOptions struct {
 	caFile       string
 	username     string
 	passwordFile string
+	tokenFile    string // of those who bind it, in place of the two before
 	officer      string
 	officerFile  string
 }
@@ -44,10 +45,15 @@ func (o *accessOptions) bind(f *pflag.FlagSet) {
 
 // bindOne makes the flags of a command that one principal is enough for.
 func (o *accessOptions) bindOne(f *pflag.FlagSet) {
-	f.StringVar(&o.server, "server", "", "URL of the key server's API, for instance https://keys.example:8443")
-	f.StringVar(&o.caFile, "ca-file", "", "PEM certificates that the API's own is checked against; default: the system's")
+	o.bindServer(f)
 	f.StringVar(&o.username, "username", bootstrap.AdminName, "password principal to log in as")
 	f.StringVar(&o.passwordFile, "password-file", "", "file with the password of --username")
+}
+
+// bindServer makes the flags of a command that logs in as nobody.
+func (o *accessOptions) bindServer(f *pflag.FlagSet) {
+	f.StringVar(&o.server, "server", "", "URL of the key server's API, for instance https://keys.example:8443")
+	f.StringVar(&o.caFile, "ca-file", "", "PEM certificates that the API's own is checked against; default: the system's")
 }
 
 // access is what the flags come to. Parts that were not given are empty.
@@ -57,11 +63,25 @@ type access struct {
 	admin, officer *login
 }
 
-// login is a password principal. Only its name is ever printed.
-type login struct{ name, password string }
+// login is a password principal, or a service account with its token in a file. Only a
+// name is ever printed.
+type login struct{ name, password, tokenFile string }
 
 // Format prints the name only.
-func (l login) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("password of " + l.name)) }
+func (l login) Format(f fmt.State, _ rune) {
+	if l.tokenFile != "" {
+		_, _ = f.Write([]byte("token in " + l.tokenFile))
+		return
+	}
+	_, _ = f.Write([]byte("password of " + l.name))
+}
+
+func (l login) credentials() client.Credentials {
+	if l.tokenFile != "" {
+		return client.KubernetesCredentials(l.tokenFile)
+	}
+	return client.PasswordCredentials(l.name, func(context.Context) (string, error) { return l.password, nil })
+}
 
 // read reads the files that the flags name.
 func (o accessOptions) read(cmd *cobra.Command) (access, error) {
@@ -72,7 +92,7 @@ func (o accessOptions) read(cmd *cobra.Command) (access, error) {
 	if (o.officer == "") != (o.officerFile == "") {
 		return a, usagef("--officer-username and --officer-password-file go together; give both or neither")
 	}
-	if o.passwordFile == "" && (cmd.Flags().Changed("username") || o.officer != "") {
+	if o.passwordFile == "" && o.tokenFile == "" && (cmd.Flags().Changed("username") || o.officer != "") {
 		return a, usagef("--password-file is missing; see %s --help", cmd.CommandPath())
 	}
 	var err error
@@ -83,6 +103,10 @@ func (o accessOptions) read(cmd *cobra.Command) (access, error) {
 		if !x509.NewCertPool().AppendCertsFromPEM([]byte(a.ca)) {
 			return a, fmt.Errorf("--ca-file: %s holds no PEM certificate", o.caFile)
 		}
+	}
+	if o.tokenFile != "" {
+		a.admin = &login{tokenFile: o.tokenFile}
+		return a, without(cmd, "is for a password, and --token-file logs in by a token; give one of them", "username", "password-file")
 	}
 	if a.admin, err = readLogin("--password-file", o.username, o.passwordFile); err != nil {
 		return a, err
@@ -184,15 +208,20 @@ func (a access) client(ctx context.Context, l *login, userAgent string) (*client
 	return a.connect(l, userAgent, key)
 }
 
-func (a access) connect(l *login, userAgent string, proof crypto.Signer) (*client.Client, error) {
-	var roots *x509.CertPool
-	if a.ca != "" {
-		roots = x509.NewCertPool()
-		roots.AppendCertsFromPEM([]byte(a.ca))
+// roots are those of --ca-file, nil for the system's.
+func (a access) roots() *x509.CertPool {
+	if a.ca == "" {
+		return nil
 	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(a.ca))
+	return roots
+}
+
+func (a access) connect(l *login, userAgent string, proof crypto.Signer) (*client.Client, error) {
 	c, err := client.New(client.Options{
-		BaseURL: a.url, RootCAs: roots, UserAgent: userAgent, ProofKey: proof,
-		Credentials: client.PasswordCredentials(l.name, func(context.Context) (string, error) { return l.password, nil }),
+		BaseURL: a.url, RootCAs: a.roots(), UserAgent: userAgent, ProofKey: proof,
+		Credentials: l.credentials(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--server: %w", err)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,6 +41,7 @@ func newBackup() *cobra.Command {
 		RunE: ran(o.run),
 	}
 	o.bindOne(cmd.Flags())
+	cmd.Flags().StringVar(&o.tokenFile, "token-file", "", "file with the token of a service account to log in with, in place of --password-file")
 	cmd.Flags().StringVar(&o.to, "to", "", "directory, which is made where there is none, or file:///DIRECTORY, s3://BUCKET, gs://BUCKET or azblob://CONTAINER")
 	cmd.Flags().StringVar(&o.recipient, "recipient", "", "recipient of age, age1...; whoever has its identity opens the backup")
 	cmd.Flags().BoolVar(&o.includeKEK, "include-kek", false, "put the key-encryption key beside the backup, encrypted like it, where it is the file kek in --data-dir")
@@ -48,7 +50,11 @@ func newBackup() *cobra.Command {
 }
 
 func (o *backupOptions) run(cmd *cobra.Command) (err error) {
-	if err := needed(cmd, "server", "password-file", "to", "recipient"); err != nil {
+	flags := []string{"server", "password-file", "to", "recipient"}
+	if o.tokenFile != "" {
+		flags = slices.Delete(flags, 1, 2)
+	}
+	if err := needed(cmd, flags...); err != nil {
 		return err
 	}
 	recipient, err := backup.ParseRecipient(o.recipient)

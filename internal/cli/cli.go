@@ -16,6 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/ctl"
 )
 
 // Exit codes of every command. A plan has its own meaning of 2. Go's runtime
@@ -36,12 +38,19 @@ type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// Main runs one command line and returns the exit code. SIGINT, SIGTERM
-// and SIGHUP, where it counts, cancel the command; a second one kills the process.
+// Main runs one command line of keyserver-operator.
 func Main(args []string, in io.Reader, out, errOut io.Writer) (code int) {
+	return Run("keyserver-operator", args, in, out, errOut)
+}
+
+// Run runs one command line of the program that was started by that name, and returns the
+// exit code. SIGINT, SIGTERM and SIGHUP, where it counts, cancel the command; a second one
+// kills the process.
+func Run(program string, args []string, in io.Reader, out, errOut io.Writer) (code int) {
+	name, args, plugin := called(program, args)
 	defer func() {
 		if p := recover(); p != nil {
-			fmt.Fprintf(errOut, "keyserver-operator: a mistake of the program, please report it: %s\n%s", oneLine(fmt.Errorf("%v", p)), debug.Stack())
+			fmt.Fprintf(errOut, "%s: a mistake of the program, please report it: %s\n%s", name, oneLine(fmt.Errorf("%v", p)), debug.Stack())
 			code = exitError
 		}
 	}()
@@ -52,19 +61,27 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
 	go func() { <-ctx.Done(); stop() }()
-	root := newRoot()
+	root, err := newProgram(plugin, args)
+	if err != nil {
+		fmt.Fprintf(errOut, "%s: %s\n", name, oneLine(err))
+		return exitError
+	}
 	root.SetArgs(args)
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errOut)
-	err := root.ExecuteContext(ctx)
+	err = root.ExecuteContext(ctx)
 	if err == nil {
 		return exitOK
 	}
 	if code, own := ownExit(err); own {
 		return code
 	}
-	fmt.Fprintf(errOut, "keyserver-operator: %s\n", oneLine(err))
+	fmt.Fprintf(errOut, "%s: %s\n", name, oneLine(err))
+	var failure *ctl.Failure
+	if errors.As(err, &failure) {
+		return failure.Code
+	}
 	var usage usageError
 	if errors.As(err, &usage) {
 		return exitUsage
@@ -72,7 +89,25 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) (code int) {
 	return exitError
 }
 
-func newRoot() *cobra.Command {
+// newProgram has the commands of the program.
+func newProgram(plugin bool, args []string) (root *cobra.Command, err error) {
+	if plugin {
+		root, err = newPlugin()
+	} else {
+		root, err = newRoot(args)
+	}
+	if err != nil {
+		return nil, err
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%w; see %s --help", err, cmd.CommandPath())
+	})
+	refuseUnknownHelp(root)
+	return root, nil
+}
+
+func newRoot(args []string) (*cobra.Command, error) {
 	root := &cobra.Command{
 		Use:   "keyserver-operator",
 		Short: "Declarative trust and key operations: operator, HTTP API and key server in one binary",
@@ -80,7 +115,7 @@ func newRoot() *cobra.Command {
 			"Exit codes: 0 done; 1 it failed, and a sentence on standard error says why; 2 the\n" +
 			"command line was wrong, and nothing was done. Of plan, 2 says that there are changes.\n" +
 			"A program that the system ended for want of memory may end with 2 as well: only\n" +
-			"together with a report is it the answer of a plan.",
+			"together with a report is it the answer of a plan. Of ctl there are more.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usagef("unknown command %q; see keyserver-operator --help", args[0])
@@ -91,13 +126,12 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%w; see %s --help", err, cmd.CommandPath())
-	})
-	root.AddCommand(newServe(), newManager(), newUp(), newPlan(), newExport(), newAudit(), newDoctor(), newBackup(), newRestore(), newCustody(), newRelease(), newOpenAPI(), newReference(), newVersion())
-	refuseUnknownHelp(root)
-	return root
+	verbs, err := newCtl(args)
+	if err != nil {
+		return nil, err
+	}
+	root.AddCommand(newServe(), newManager(), newAgent(), newUp(), verbs, newPlan(), newExport(), newAudit(), newDoctor(), newSupportBundle(), newBackup(), newRestore(), newMigrate(), newCustody(), newKMS(), newRelease(), newOpenAPI(), newReference(), newVersion())
+	return root, nil
 }
 
 // refuseUnknownHelp has "help" refuse what it knows nothing of as the command
@@ -155,6 +189,17 @@ func ran(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) erro
 		}
 		return run(cmd)
 	}
+}
+
+// runs is ran for a command that goes on until it is stopped: a variable of the environment
+// that means nothing would be missed for as long.
+func runs(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) error {
+	return ran(func(cmd *cobra.Command) error {
+		if err := refuseUnknownVariables(cmd.Root(), os.Environ()); err != nil {
+			return err
+		}
+		return run(cmd)
+	})
 }
 
 // ofEnvironment marks a flag that nobody has given.

@@ -4,17 +4,24 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/doctor"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/version"
 )
 
 // doctorOptions are the flags of doctor.
-type doctorOptions struct{ keyOptions }
+type doctorOptions struct {
+	keyOptions
+	accessOptions
+	clusterOptions
+}
 
 // keyOptions are the flags of what looks at a database with its key-encryption key.
 type keyOptions struct {
@@ -35,25 +42,65 @@ func (o *keyOptions) keyURL() (string, error) {
 	return custody.FileKey(o.dataDir)
 }
 
+// clusterOptions are the flags of what looks at a cluster.
+type clusterOptions struct {
+	cluster    bool
+	kubeconfig string
+	namespace  string
+}
+
+func (o *clusterOptions) bind(f *pflag.FlagSet) {
+	f.BoolVar(&o.cluster, "cluster", false, "look at the cluster that the operator runs in")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "with --cluster: kubeconfig file; default: the Pod's service account, or $KUBECONFIG")
+	f.StringVarP(&o.namespace, "namespace", "n", systemNamespace, "with --cluster: namespace of the operator")
+}
+
 func newDoctor() *cobra.Command {
 	var o doctorOptions
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check that what the database holds was written by the key server",
-		Long: "Look at the database as serve would open it and print one line for each thing that\n" +
-			"should hold: it is of this version, the key-encryption key opens it, and every row\n" +
-			"that rights follow from agrees with its MAC. Each row that does not has a line of\n" +
-			"its own: such rows are refused by the server (STORE_TAMPERED), and\n" +
-			"docs/security.md says what to do. It reads only, and may run beside a server.\n" +
-			"Exit code 1 says that something does not hold.",
+		Short: "Check that what should hold of a database, a key server or a cluster does",
+		Long: "Print one line for each thing that should hold, and one for each that does not.\n\n" +
+			"Without --server and --cluster, look at the database as serve would open it: it is of\n" +
+			"this version, the key-encryption key opens it, and every row that rights follow from\n" +
+			"agrees with its MAC. Rows that do not are refused by the server (STORE_TAMPERED), and\n" +
+			"docs/security.md says what to do. It may run beside a server.\n\n" +
+			"With --server, ask a key server: its parts work, and with --password-file, it is of this\n" +
+			"release, keys are wrapped as they should be, no certificate ends within 30 days, and\n" +
+			"the newest checkpoint of the audit trail is signed. With --cluster: the\n" +
+			"definitions are there, a manager is active, and every object is Ready.\n\n" +
+			"It reads only. Exit code 1 says that something does not hold.",
 		Args: noArgs,
-		RunE: ran(func(cmd *cobra.Command) error { return o.run(cmd.Context(), cmd.OutOrStdout()) }),
+		RunE: ran(o.run),
 	}
-	o.bind(cmd.Flags())
+	o.keyOptions.bind(cmd.Flags())
+	o.bindOne(cmd.Flags())
+	o.clusterOptions.bind(cmd.Flags())
 	return cmd
 }
 
-func (o *doctorOptions) run(ctx context.Context, out io.Writer) (err error) {
+func (o *doctorOptions) run(cmd *cobra.Command) error {
+	if o.cluster && o.server != "" {
+		return usagef("--cluster and --server are looked at one after the other; give one of them")
+	}
+	if o.server == "" {
+		if err := without(cmd, "is for --server, which is missing", "ca-file", "username", "password-file"); err != nil {
+			return err
+		}
+	}
+	if !o.cluster && o.server == "" {
+		return o.lookAtDatabase(cmd.Context(), cmd.OutOrStdout())
+	}
+	if err := without(cmd, "is for a database, and something else is looked at; give one of them", "data-dir", "database-url", "kek"); err != nil {
+		return err
+	}
+	if o.cluster {
+		return o.lookAtCluster(cmd.Context(), cmd.OutOrStdout())
+	}
+	return o.lookAtServer(cmd)
+}
+
+func (o *doctorOptions) lookAtDatabase(ctx context.Context, out io.Writer) (err error) {
 	cfg, err := o.config()
 	if err != nil {
 		return err
@@ -64,4 +111,44 @@ func (o *doctorOptions) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	return doctor.Run(ctx, out, doctor.Database(store, o.keyURL))
+}
+
+func (o *doctorOptions) lookAtServer(cmd *cobra.Command) error {
+	asked, err := o.ask(cmd, "keyserver-operator-doctor")
+	if err != nil {
+		return err
+	}
+	return doctor.Run(cmd.Context(), cmd.OutOrStdout(), doctor.Service(asked))
+}
+
+// ask is a key server that the flags name, as a stranger where no password is given.
+func (o *accessOptions) ask(cmd *cobra.Command, userAgent string) (doctor.Asked, error) {
+	asked := doctor.Asked{Build: version.String(), Now: time.Now()}
+	access, err := o.read(cmd)
+	if err != nil {
+		return asked, err
+	}
+	if asked.LoggedIn = access.admin != nil; asked.LoggedIn {
+		asked.Client, err = access.client(cmd.Context(), access.admin, userAgent)
+		return asked, err
+	}
+	asked.Client, err = access.connect(&login{}, userAgent, nil)
+	return asked, err
+}
+
+func (o *clusterOptions) lookAtCluster(ctx context.Context, out io.Writer) error {
+	if err := checkNamespace(o.namespace); err != nil {
+		return err
+	}
+	config, err := clusterConfig(o.kubeconfig)
+	if err != nil {
+		return err
+	}
+	c, err := client.New(config, client.Options{Scheme: newScheme()})
+	if err != nil {
+		return err
+	}
+	return doctor.Run(ctx, out, doctor.Cluster{
+		Reader: c, Namespace: o.namespace, Lease: leaseName, Now: time.Now(),
+	}.Checks())
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -22,10 +23,14 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/controllers"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/internal/tracing"
+	"github.com/keyserver-operator/keyserver-operator/internal/version"
 )
 
 // leaseName is the Lease that managers compete for. The manifests grant this
@@ -42,6 +47,7 @@ type managerOptions struct {
 	metricsListen string
 	healthListen  string
 	logLevel      string
+	tracing       tracing.Options
 	logger        *slog.Logger
 	restConfig    *rest.Config // set by up instead of kubeconfig
 }
@@ -64,6 +70,7 @@ func (o *managerOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.clusterName, "cluster-name", "kubernetes", "what audit trails of key servers call this cluster")
 	f.StringVar(&o.metricsListen, "metrics-listen", "", "address of /metrics over plain HTTP; default: off")
 	f.StringVar(&o.healthListen, "health-listen", "", "address of /healthz and /readyz over plain HTTP; default: off")
+	bindTracing(f, &o.tracing)
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
@@ -94,7 +101,7 @@ func newManager() *cobra.Command {
 		Use:   "manager",
 		Short: "Run the operator: the controllers that reconcile trust.keyserver.dev objects",
 		Args:  noArgs,
-		RunE: ran(func(cmd *cobra.Command) error {
+		RunE: runs(func(cmd *cobra.Command) error {
 			if err := o.complete(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
@@ -117,7 +124,7 @@ func (o *managerOptions) complete(errOut io.Writer) (err error) {
 			return usagef("--token-file is %q; it must be AUDIENCE=FILE, with an absolute path", audience+"="+file)
 		}
 	}
-	for _, validate := range []func() error{o.leader.validate, o.handover.validate} {
+	for _, validate := range []func() error{o.leader.validate, o.handover.validate, func() error { return asUsage(o.tracing.Validate()) }} {
 		if err := validate(); err != nil {
 			return err
 		}
@@ -167,6 +174,7 @@ func (o *managerOptions) run(ctx context.Context) error {
 		// Who stops in order hands over at once.
 		options.LeaderElectionReleaseOnCancel = true
 	}
+	registerBuild()
 	mgr, err := ctrl.NewManager(o.restConfig, options)
 	if err != nil {
 		return fmt.Errorf("start the manager: %w", err)
@@ -177,14 +185,26 @@ func (o *managerOptions) run(ctx context.Context) error {
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
 		return err
 	}
-	if err := controllers.Setup(mgr, controllers.Options{ClusterName: o.clusterName, TokenFiles: o.tokenFiles}); err != nil {
+	tracer, flush, err := tracing.Start(o.tracing, "keyserver-manager", version.String(), o.logger)
+	if err != nil {
+		return err
+	}
+	defer flush(context.WithoutCancel(ctx))
+	if err := controllers.Setup(mgr, controllers.Options{ClusterName: o.clusterName, TokenFiles: o.tokenFiles, Tracer: tracer}); err != nil {
 		return fmt.Errorf("set up the controllers: %w", err)
 	}
 	if err := o.handover.add(mgr, o.logger); err != nil {
 		return err
 	}
-	return mgr.Start(ctx)
+	o.logger.InfoContext(ctx, "started", "version", version.String(), "cluster", o.clusterName)
+	err = mgr.Start(ctx)
+	o.logger.InfoContext(ctx, "stopped")
+	return err
 }
+
+// registerBuild shows which program runs. The registry is one of the process, in which up may
+// run several managers.
+var registerBuild = sync.OnceFunc(func() { metrics.Registry.MustRegister(server.BuildInfo()) })
 
 // newScheme knows every type that the controllers read or write.
 func newScheme() *runtime.Scheme {

@@ -35,6 +35,7 @@ func (o *serveOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.TLSKey, "tls-key", "", "PEM private key of --tls-cert; both files are read again when they change")
 	f.StringVar(&o.TLSMinVersion, "tls-min-version", server.TLS13, "oldest TLS version of the API: 1.3, or 1.2 with modern cipher suites")
 	f.StringVar(&o.ExternalURL, "external-url", "", "URL by which clients reach the API, if not by a name of its certificate and the port of --listen; DPoP proofs are for it")
+	f.BoolVar(&o.Console, "console", false, "serve the web console at /console/")
 	f.StringVar(&o.DataDir, "data-dir", "keyserver-data", "directory of the embedded database, the CA certificate and the key-encryption key; a database of an older release is migrated at the start, one of the next release is served as it is")
 	f.DurationVar(&o.DataDirWait, "data-dir-wait", 0, "how long a start waits while another process has --data-dir, at most 5m; 0: it is refused at once")
 	f.StringVar(&o.CAFile, "ca-file", "", "write the internal CA's certificate to this file, too, for whoever must not read --data-dir")
@@ -78,6 +79,7 @@ func (o *serveOptions) bind(f *pflag.FlagSet) {
 	o.bindLimits(f)
 	bindProviders(f, &o.Providers)
 	f.StringVar(&o.MetricsListen, "metrics-listen", "", "address of /metrics over plain HTTP; default: off")
+	bindTracing(f, &o.Tracing)
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
@@ -123,7 +125,7 @@ func newServe() *cobra.Command {
 			"on an embedded database or on PostgreSQL. Each flag can also be given as an\n" +
 			"environment variable: --data-dir as KEYSERVER_DATA_DIR.",
 		Args: noArgs,
-		RunE: ran(func(cmd *cobra.Command) error {
+		RunE: runs(func(cmd *cobra.Command) error {
 			if err := o.complete(cmd.ErrOrStderr()); err != nil {
 				return err
 			}

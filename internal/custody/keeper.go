@@ -29,6 +29,8 @@ type Keeper struct {
 	keeper   *secrets.Keeper
 	scheme   string
 	identity []byte // what tells it from another one: its URL, or a hash of the key
+	// alive asks whoever has the key whether they are there, at no cost. nil: nobody to ask.
+	alive func(context.Context) error
 }
 
 // Open opens the key-encryption key that a gocloud.dev/secrets URL names. The
@@ -46,13 +48,13 @@ func Open(ctx context.Context, url string) (*Keeper, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &Keeper{secrets.NewKeeper(keeper), scheme, []byte(url)}, nil
+		return &Keeper{keeper: secrets.NewKeeper(keeper), scheme: scheme, identity: []byte(url), alive: keeper.Healthy}, nil
 	}
 	keeper, err := secrets.OpenKeeper(ctx, url)
 	if err != nil {
 		return nil, fmt.Errorf("the key-encryption key cannot be opened: check the %s URL and the credentials for it", scheme) // err may repeat the URL
 	}
-	return &Keeper{keeper, scheme, []byte(url)}, nil
+	return &Keeper{keeper: keeper, scheme: scheme, identity: []byte(url)}, nil
 }
 
 // openLocal takes a key in either alphabet of base64. The library's own opener
@@ -69,7 +71,7 @@ func openLocal(text string) (*Keeper, error) {
 	copy(kek[:], key)
 	defer clear(kek[:])
 	identity := sha256.Sum256(kek[:])
-	return &Keeper{localsecrets.NewKeeper(kek), localsecrets.Scheme, identity[:]}, nil
+	return &Keeper{keeper: localsecrets.NewKeeper(kek), scheme: localsecrets.Scheme, identity: identity[:]}, nil
 }
 
 // Close gives up what the keeper holds.

@@ -105,6 +105,22 @@ func (c *Custodian) Behind() error {
 // Doubted reports, once, whether the key-encryption key has failed since it was asked last.
 func (c *Custodian) Doubted() bool { return c.doubted.Swap(false) }
 
+// Alive asks whoever has the key-encryption key whether they are there, without using it:
+// nil where only its use would tell. The one of before is needed by nobody but a start.
+func (c *Custodian) Alive(ctx context.Context) error {
+	if c.keepers.current.alive == nil {
+		return nil
+	}
+	if err := c.keepers.current.alive(ctx); err != nil {
+		return away(err)
+	}
+	return nil
+}
+
+func away(err error) error {
+	return fault.New(fault.NotReady, "the key-encryption key does not answer").Because(err)
+}
+
 // Answers says whether the key-encryption key opens the data keys as they are stored now.
 // The warning is for a replica that was left behind: the data keys that it holds are
 // wrapped by another key-encryption key since, which others have.
@@ -120,7 +136,7 @@ func (c *Custodian) Answers(ctx context.Context) (warning string, err error) {
 	case err == nil:
 		return "", nil
 	case !saysNo(err):
-		return "", fault.New(fault.NotReady, "the key-encryption key does not answer").Because(err)
+		return "", away(err)
 	case r.own:
 		return "", fault.New(fault.NotReady, anotherKey).Because(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
+	"unicode"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
@@ -34,7 +36,7 @@ func Run(ctx context.Context, out io.Writer, checks []Check) error {
 		findings := 0
 		holds, err := c.Look(ctx, func(line string) error {
 			findings++
-			_, err := fmt.Fprintf(out, "%s: %s\n", c.Name, line)
+			_, err := fmt.Fprintf(out, "%s: %s\n", c.Name, oneLine(line))
 			return err
 		})
 		switch {
@@ -42,11 +44,11 @@ func Run(ctx context.Context, out io.Writer, checks []Check) error {
 			return ctx.Err()
 		case err != nil:
 			findings++
-			_, err = fmt.Fprintf(out, "%s: FAILED: %v\n", c.Name, err)
+			_, err = fmt.Fprintf(out, "%s: FAILED: %s\n", c.Name, oneLine(err.Error()))
 		case findings > 0:
-			_, err = fmt.Fprintf(out, "%s: FAILED: %d findings; %s\n", c.Name, findings, holds)
+			_, err = fmt.Fprintln(out, strings.TrimSuffix(fmt.Sprintf("%s: FAILED: %d findings; %s", c.Name, findings, oneLine(holds)), "; "))
 		default:
-			_, err = fmt.Fprintf(out, "%s: ok: %s\n", c.Name, holds)
+			_, err = fmt.Fprintf(out, "%s: ok: %s\n", c.Name, oneLine(holds))
 		}
 		if err != nil {
 			return err
@@ -60,6 +62,17 @@ func Run(ctx context.Context, out io.Writer, checks []Check) error {
 	}
 	_, err := fmt.Fprintf(out, "everything that was looked at holds: %d checks\n", len(checks))
 	return err
+}
+
+// oneLine is what others have said, as one line that a terminal does not act upon.
+func oneLine(text string) string {
+	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, strings.Join(lines, "; "))
 }
 
 // Database are the checks of a database that is open for reading, whose

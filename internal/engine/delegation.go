@@ -17,11 +17,7 @@ import (
 // such principal or it may not be acted for: asking must not be a way to find
 // out who there is.
 func (e *Engine) DelegateLogin(ctx context.Context, by keyserver.Caller, delegator keyserver.ID) (p keyserver.Principal, err error) {
-	err = e.enter(ctx, request{by: by, op: keyserver.OpDelegateLogin, object: delegator.Hex()}, func(ctx context.Context, _ access.Subject) error {
-		if !by.Actor.ID.IsZero() {
-			return fault.New(fault.AccessDenied, "a delegated session cannot be the start of another; use a session of your own").
-				Audited(fault.ReasonChained)
-		}
+	err = e.enter(ctx, request{by: by, op: keyserver.OpDelegateLogin, object: delegator.Hex()}, e.unchained(by), func(ctx context.Context, _ access.Subject) error {
 		why, err := e.delegatorUnfit(ctx, delegator, by.Principal.ID)
 		switch {
 		case err != nil:
@@ -35,6 +31,17 @@ func (e *Engine) DelegateLogin(ctx context.Context, by keyserver.Caller, delegat
 		return err
 	})
 	return p, err
+}
+
+// unchained is the check that nobody begins a delegated session from another.
+func (e *Engine) unchained(by keyserver.Caller) check {
+	return func(context.Context, access.Subject) error {
+		if by.Actor.ID.IsZero() {
+			return nil
+		}
+		return e.step(keyserver.StepDelegation, fault.New(fault.AccessDenied, "a delegated session cannot be the start of another; use a session of your own").
+			Audited(fault.ReasonChained))
+	}
 }
 
 // Standing answers what the gate would refuse every operation of the caller
@@ -103,9 +110,7 @@ func (e *Engine) delegatorUnfit(ctx context.Context, id, actor keyserver.ID) (wh
 	case p.Type != keyserver.CertificatePrincipal:
 		return "", nil
 	}
-	enrolled, err := e.enrolled.Get(ctx, id, func() ([]keyserver.Certificate, error) {
-		return e.currentCertificates(ctx, id)
-	})
+	enrolled, err := e.enrolledFor(ctx, id)
 	if err != nil {
 		return "", err
 	}
@@ -122,16 +127,24 @@ func (e *Engine) delegatorUnfit(ctx context.Context, id, actor keyserver.ID) (wh
 	return why, nil
 }
 
+// enrolledFor reads, through the cache, what currentCertificates does.
+func (e *Engine) enrolledFor(ctx context.Context, id keyserver.ID) ([]keyserver.Certificate, error) {
+	return e.enrolled.Get(ctx, id, func() ([]keyserver.Certificate, error) { return e.currentCertificates(ctx, id) })
+}
+
 // currentCertificates reads what is needed of a transport principal's
 // certificates to judge them.
 func (e *Engine) currentCertificates(ctx context.Context, id keyserver.ID) ([]keyserver.Certificate, error) {
 	list, err := e.Store.CertificatesOf(ctx, id, keyserver.MaxCertificates)
-	var current []keyserver.Certificate
+	return current(list), err
+}
+
+func current(list []keyserver.Certificate) (current []keyserver.Certificate) {
 	for _, c := range list {
 		if c.Current() {
 			c.Request = nil
 			current = append(current, c)
 		}
 	}
-	return current, err
+	return current
 }

@@ -103,12 +103,21 @@ var _ keyserver.Port = (*Engine)(nil)
 // New returns an engine on a store that Bootstrap has prepared.
 func New(c Config) *Engine {
 	e := &Engine{Config: c, feed: newFeed(), unerased: new(atomic.Bool)}
+	e.encryptions = allowance.New(maxCachedKeys, e.reserveEncryptions)
+	e.rotate = e.rotateExhausted
+	e.remember()
+	e.unerased.Store(true) // a process before this one may not have come to it
+	c.Store.OnChange(e.changed)
+	return e
+}
+
+// remember begins with caches that hold nothing.
+func (e *Engine) remember() {
+	e.caches = nil
 	e.principals = cache.NewByID[keyserver.Principal](&e.caches, maxCachedPrincipals, keyserver.ChangePrincipal)
 	e.roles = cache.NewByID[keyserver.Role](&e.caches, maxCachedRoles, keyserver.ChangeRole)
 	e.keys = cache.NewByID[*heldKey](&e.caches, maxCachedKeys, keyserver.ChangeKey)
 	e.lines = cache.NewByID[[]keyserver.ID](&e.caches, maxCachedKeys, keyserver.ChangeKey)
-	e.encryptions = allowance.New(maxCachedKeys, e.reserveEncryptions)
-	e.rotate = e.rotateExhausted
 	e.standings = cache.NewByID[keyserver.Certificate](&e.caches, maxCachedPrincipals, keyserver.ChangeCertificate)
 	e.issuers = cache.New[string, evidence](&e.caches, maxCachedIssuers, keyserver.ChangeRevocation)
 	e.anchors = cache.New[keyserver.ID, time.Time](&e.caches, maxCachedPrincipals, keyserver.ChangeTrustedCA, keyserver.ChangeAuthority)
@@ -116,9 +125,14 @@ func New(c Config) *Engine {
 	e.peers = cache.NewByID[keyserver.TrustedServer](&e.caches, keyserver.MaxTrustedServers, keyserver.ChangeTrustedServer)
 	e.trusts = cache.New[trustKey, []keyserver.PrincipalTrust](&e.caches, maxCachedPrincipals, keyserver.ChangePrincipalTrust)
 	e.policies = cache.New[keyserver.Deployment, approval.Policy](&e.caches, 4, keyserver.ChangeApprovalPolicy)
-	e.unerased.Store(true) // a process before this one may not have come to it
-	c.Store.OnChange(e.changed)
-	return e
+}
+
+// anew is the engine with caches of its own that hold nothing: what it answers knows every
+// change that is committed by now. It is for one question, because none of them reaches it later.
+func (e *Engine) anew() *Engine {
+	without := *e
+	without.remember()
+	return &without
 }
 
 // changed forgets what a committed change made stale and wakes the readers of
@@ -138,9 +152,6 @@ func (e *Engine) principal(ctx context.Context, id keyserver.ID) (keyserver.Prin
 
 // role reads a role through the cache.
 func (e *Engine) role(ctx context.Context, id keyserver.ID) (keyserver.Role, error) {
-	if e.view.fresh() {
-		return e.Store.Role(ctx, id)
-	}
 	return e.roles.Get(ctx, id, func() (keyserver.Role, error) { return e.Store.Role(ctx, id) })
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ func (e *Engine) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Q
 			q.With[i].System = e.System
 		}
 	}
-	own := q.Principal == nil && len(q.With) == 0
+	own := q.Principal == nil && len(q.With) == 0 && q.At == 0
 	r := request{by: by, op: keyserver.OpExplainAccess, own: own, object: questionText(by, q)}
 	err = e.perform(ctx, r, func() error {
 		head, err := e.Store.ChangeHead(ctx)
@@ -37,32 +38,44 @@ func (e *Engine) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Q
 		if q.At > head {
 			return invalid("at: the last change of this key server is %d, and %d is still to come", head, q.At)
 		}
-		as := by
-		if q.Principal != nil {
-			if as, err = e.asIf(ctx, by, *q.Principal); err != nil {
-				return err
-			}
+		asked := e
+		if q.At > 0 {
+			asked = e.anew()
 		}
-		if out, err = e.explained(ctx, as, q); err != nil {
+		told := !own || e.authorise(ctx, request{by: by, op: keyserver.OpExplainAccess}, nil) == nil
+		q.Bare = q.Bare || !told
+		if out, err = asked.answered(ctx, by, q); err != nil {
 			return err
 		}
-		out.Sequence = head
-		if !own || e.authorise(ctx, request{by: by, op: keyserver.OpExplainAccess}, nil) == nil {
-			out.Change, err = e.turned(ctx, as, q, out)
-			return err
+		if out.Sequence = head; !told {
+			withhold(&out)
 		}
-		withhold(&out)
 		return nil
 	})
 	return out, err
 }
 
-// withhold takes out of an explanation what its reader could not read elsewhere: the
-// objects by which it came out.
+// answered is the explanation with what would turn it round, where somebody wants to know
+// that.
+func (e *Engine) answered(ctx context.Context, by keyserver.Caller, q keyserver.Question) (out keyserver.Explanation, err error) {
+	if q.Principal != nil {
+		if by, err = e.asIf(ctx, by, *q.Principal); err != nil {
+			return out, err
+		}
+	}
+	if out, err = e.explained(ctx, by, q); err == nil && !q.Bare {
+		out.Change, err = e.turned(ctx, by, q, out)
+	}
+	return out, err
+}
+
+// withhold takes out of an explanation what its reader would not be told by trying: the
+// objects by which it came out, how many uses others leave him, how much is changed here.
 func withhold(out *keyserver.Explanation) {
 	for i := range out.Steps {
 		out.Steps[i].By = nil
 	}
+	out.Uses, out.Sequence = nil, 0
 }
 
 // questionText names in the audit row what was asked.
@@ -79,7 +92,7 @@ func questionText(by keyserver.Caller, q keyserver.Question) string {
 }
 
 // asIf is another principal as he would be with a session of his own: one with a
-// certificate comes with the one that he would log in with.
+// certificate comes with the one that he would log in with, in force or not.
 func (e *Engine) asIf(ctx context.Context, by keyserver.Caller, id keyserver.ID) (keyserver.Caller, error) {
 	p, err := e.principal(ctx, id)
 	if err != nil {
@@ -93,10 +106,11 @@ func (e *Engine) asIf(ctx context.Context, by keyserver.Caller, id keyserver.ID)
 		return as, nil
 	}
 	as.Kind = keyserver.CertificateSession
-	c, err := e.certificateInForceOf(ctx, p)
-	if fault.CodeOf(err) == fault.InvalidArgument { // none is, and the gate refuses a session without one
-		err = nil
+	list, err := e.enrolledFor(ctx, p.ID)
+	if err != nil {
+		return as, err
 	}
+	c, _, err := e.bestOf(ctx, list)
 	as.Certificate = c.ID
 	return as, err
 }
@@ -104,19 +118,18 @@ func (e *Engine) asIf(ctx context.Context, by keyserver.Caller, id keyserver.ID)
 // explained asks the gate, without a row and without a use.
 func (e *Engine) explained(ctx context.Context, by keyserver.Caller, q keyserver.Question) (keyserver.Explanation, error) {
 	v := &view{behind: e, q: q}
-	gate := *e
-	gate.view = v
-	var key *heldKey
-	r := request{by: by, op: q.Operation, link: q.Link, object: q.Link.Base64()}
-	refusal := gate.authorise(ctx, r, gate.asks(by, q, &key))
+	if err := e.asking(v).ask(ctx, by, q.Operation, q.Link); !errors.Is(err, errAsked) {
+		return keyserver.Explanation{}, fmt.Errorf("ask about %s: it did not come to the gate: %w", q.Operation.Key, err)
+	}
+	refusal := v.refusal
 	if refusal != nil && fault.As(refusal) == nil {
 		return keyserver.Explanation{}, refusal
 	}
 	if err := e.named(ctx, v.steps); err != nil {
 		return keyserver.Explanation{}, err
 	}
-	out := keyserver.Explanation{Allowed: refusal == nil, Refusal: refusal, Steps: v.steps, Uses: v.uses, Principal: by.Principal.ID}
-	if e.Store.Shared() && !v.fresh() {
+	out := keyserver.Explanation{Allowed: refusal == nil, Refusal: refusal, Steps: v.steps, Uses: v.uses, Principal: by.Principal.ID, Asked: v.key}
+	if e.Store.Shared() && q.At == 0 {
 		out.Staleness = sqlstore.MaxStaleness
 	}
 	return out, nil
@@ -137,75 +150,12 @@ func (e *Engine) named(ctx context.Context, steps []keyserver.ExplainedStep) err
 	return nil
 }
 
-// asks are the further questions of an operation: those that it asks when it is called.
-func (e *Engine) asks(by keyserver.Caller, q keyserver.Question, key **heldKey) []check {
-	link, op := q.Link, q.Operation
-	if link == "" {
-		return nil
-	}
-	var checks []check
-	if op.ID == keyserver.OpReadKey.ID {
-		checks = append(checks, e.transportOnly(by))
-	}
-	absent := fault.KeyNotFound
-	if op.ID == keyserver.OpReadACL.ID || op.ID == keyserver.OpAmendACL.ID {
-		absent = fault.ACLNotFound
-	}
-	if to, foreign := e.foreign(link); foreign && op.Forwarded() {
-		var peer keyserver.TrustedServer
-		var as keyserver.Caller
-		return append(checks, e.sends(by, to, absent, &peer, &as), e.elsewhere(to))
-	}
-	one := keyserver.KeyChoice{Key: link}
-	switch op.ID {
-	case keyserver.OpReadKey.ID:
-		checks = append(checks, e.holds(link, absent, keyserver.Read, key))
-	case keyserver.OpAuthorizeKey.ID, keyserver.OpHMAC.ID:
-		checks = append(checks, e.uses(by, link, keyserver.Read, key))
-	case keyserver.OpMACData.ID:
-		checks = append(checks, e.chooses(by, keyserver.KeyChoice{Line: link}, makeMACs, key))
-	case keyserver.OpVerifyMAC.ID:
-		checks = append(checks, e.chooses(by, one, checkMACs, key))
-	case keyserver.OpEncrypt.ID:
-		checks = append(checks, e.chooses(by, one, encryption, key))
-	case keyserver.OpDecrypt.ID:
-		checks = append(checks, e.chooses(by, one, decrypts, key))
-	case keyserver.OpReadACL.ID:
-		checks = append(checks, e.ownerOr(keyserver.Read, link, key))
-	case keyserver.OpAmendACL.ID:
-		checks = append(checks, e.ownerOr(keyserver.Owner, link, key))
-	case keyserver.OpExportKey.ID:
-		leave := leaves(key)
-		checks = append(checks, e.uses(by, link, keyserver.Owner, key), func(ctx context.Context, who access.Subject) error {
-			return e.step(keyserver.StepState, leave(ctx, who))
-		})
-	case keyserver.OpChangeKeyState.ID:
-		checks = append(checks, e.owns(link, key))
-	case keyserver.OpRotateKey.ID:
-		checks = append(checks, e.ownsLine(link, key))
-	}
-	return checks
-}
-
-// elsewhere notes what is not for this key server to say.
-func (e *Engine) elsewhere(to keyserver.SystemID) check {
-	return func(context.Context, access.Subject) error {
-		if e.view != nil {
-			e.view.steps = append(e.view.steps, keyserver.ExplainedStep{
-				Step: keyserver.StepOwner, Outcome: keyserver.StepNotAsked,
-				Detail: fmt.Sprintf("the key belongs to the peer %d, whose list decides; ask there", to),
-			})
-		}
-		return nil
-	}
-}
-
 // turned finds the fewest changes that turn an answer round: where it refuses, one obstacle
 // after the other is taken away, each by what takes away no more than that; where it lets,
 // one thing that it rests on. Nil: there is nothing that could be supposed.
 func (e *Engine) turned(ctx context.Context, by keyserver.Caller, q keyserver.Question, is keyserver.Explanation) ([]keyserver.Supposition, error) {
 	if is.Allowed {
-		for _, s := range supports(by, is) {
+		for _, s := range supports(by, q, is) {
 			with := q
 			with.With = append(slices.Clip(q.With), s)
 			after, err := e.explained(ctx, by, with)
@@ -234,12 +184,12 @@ func (e *Engine) turned(ctx context.Context, by keyserver.Caller, q keyserver.Qu
 }
 
 // supports are what an answer that lets may rest on, that of the least effect first.
-func supports(by keyserver.Caller, is keyserver.Explanation) (all []keyserver.Supposition) {
+func supports(by keyserver.Caller, q keyserver.Question, is keyserver.Explanation) (all []keyserver.Supposition) {
 	for _, step := range slices.Backward(is.Steps) {
 		switch {
 		case step.By == nil:
 		case step.Step == keyserver.StepList:
-			all = append(all, keyserver.Supposition{Kind: keyserver.SupposeNoEntry, Principal: step.By.ID, System: step.By.System})
+			all = append(all, keyserver.Supposition{Kind: keyserver.SupposeNoEntry, Principal: step.By.ID, System: step.By.System, Link: other(q, is)})
 		case step.Step == keyserver.StepRole:
 			all = append(all, keyserver.Supposition{Kind: keyserver.SupposeNoRole, Principal: by.Principal.ID, Role: step.By.ID})
 		}
@@ -268,18 +218,21 @@ func (e *Engine) remedy(ctx context.Context, by keyserver.Caller, q keyserver.Qu
 		s.Kind, s.System = keyserver.SupposeExposed, to
 		return s, by.Actor.ID.IsZero(), nil
 	case keyserver.StepState:
-		s.Kind = keyserver.SupposeState
-		return s, fault.CodeOf(is.Refusal) == fault.KeyDisabled && !supposed(q, s.Kind), nil
-	case keyserver.StepList, keyserver.StepUses:
-		return e.remedyOfList(ctx, by, q, last)
+		s = keyserver.Supposition{Kind: keyserver.SupposeState, Link: other(q, is)}
+		return s, fault.CodeOf(is.Refusal) == fault.KeyDisabled && !slices.Contains(q.With, s), nil
+	case keyserver.StepUses, keyserver.StepList:
+		if fault.CodeOf(is.Refusal) == fault.KeyExhausted { // only another key would help
+			return s, false, nil
+		}
+		return e.remedyOfList(ctx, by, q, is)
 	default:
 		return s, false, nil
 	}
 }
 
 // remedyOfList joins the group that the list demands, or makes the entry one that lets.
-func (e *Engine) remedyOfList(ctx context.Context, by keyserver.Caller, q keyserver.Question, last keyserver.ExplainedStep) (s keyserver.Supposition, found bool, err error) {
-	right := rightFor(q.Operation)
+func (e *Engine) remedyOfList(ctx context.Context, by keyserver.Caller, q keyserver.Question, is keyserver.Explanation) (s keyserver.Supposition, found bool, err error) {
+	right, last := rightFor(q.Operation), is.Steps[len(is.Steps)-1]
 	if last.By != nil && last.By.Demands {
 		group, err := e.principal(ctx, last.By.ID)
 		if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
@@ -294,13 +247,17 @@ func (e *Engine) remedyOfList(ctx context.Context, by keyserver.Caller, q keyser
 		right = keyserver.Owner
 	}
 	return keyserver.Supposition{
-		Kind: keyserver.SupposeEntry, Principal: by.Principal.ID, System: by.Principal.System, Rights: right, MaxUsage: keyserver.NoUsageLimit,
+		Kind: keyserver.SupposeEntry, Principal: by.Principal.ID, System: by.Principal.System, Link: other(q, is), Rights: right,
+		MaxUsage: keyserver.NoUsageLimit,
 	}, true, nil
 }
 
-// supposed reports whether that was supposed already, and has not helped.
-func supposed(q keyserver.Question, kind keyserver.SuppositionKind) bool {
-	return slices.ContainsFunc(q.With, func(s keyserver.Supposition) bool { return s.Kind == kind })
+// other is the key whose list was asked, where that is not the key of the question.
+func other(q keyserver.Question, is keyserver.Explanation) keyserver.HiddenLink {
+	if is.Asked == q.Link {
+		return ""
+	}
+	return is.Asked
 }
 
 // rightFor is the right that a key's list has to give for an operation.
@@ -338,11 +295,13 @@ func (e *Engine) leastRole(ctx context.Context, op keyserver.Operation) (id keys
 // view is what an engine that explains has besides: the question, with what is to be
 // supposed, and what has come of it. Without one its methods do nothing.
 type view struct {
-	behind *Engine // without a view
-	q      keyserver.Question
-	steps  []keyserver.ExplainedStep
-	uses   *int64
-	cause  *keyserver.Cause // of the step that is noted next
+	behind  *Engine // without a view
+	q       keyserver.Question
+	steps   []keyserver.ExplainedStep
+	refusal error                // what the gate said
+	key     keyserver.HiddenLink // whose list was asked
+	uses    *int64
+	cause   *keyserver.Cause // of the step that is noted next
 }
 
 // step notes how a question of the gate came out, where somebody wants to know, and hands
@@ -363,10 +322,25 @@ func (v *view) note(s keyserver.GateStep, refusal error) {
 			step.Detail = f.Detail
 		}
 	}
-	if i := slices.IndexFunc(v.steps, func(had keyserver.ExplainedStep) bool { return had.Step == s }); i >= 0 { // asked in two parts
-		v.steps = slices.Delete(v.steps, i, i+1)
+	switch i := slices.IndexFunc(v.steps, func(had keyserver.ExplainedStep) bool { return had.Step == s }); {
+	case i >= 0 && refusal != nil: // asked in two parts, and nothing that was asked meanwhile counts
+		v.steps = append(v.steps[:i], step)
+	case i >= 0:
+		v.steps[i] = step
+	default:
+		v.steps = append(v.steps, step)
 	}
-	v.steps = append(v.steps, step)
+}
+
+// elsewhere notes what is not for this key server to say.
+func (v *view) elsewhere(to keyserver.SystemID) {
+	if v == nil {
+		return
+	}
+	v.steps = append(v.steps, keyserver.ExplainedStep{
+		Step: keyserver.StepOwner, Outcome: keyserver.StepNotAsked,
+		Detail: fmt.Sprintf("the key belongs to the peer %d, whose list decides; ask there", to),
+	})
 }
 
 // by names what the step that is noted next came out by.
@@ -377,8 +351,11 @@ func (v *view) by(c keyserver.Cause) {
 }
 
 // verdict notes what the key's list says.
-func (v *view) verdict(verdict access.Verdict) {
-	if v == nil || verdict.By.Principal.ID.IsZero() {
+func (v *view) verdict(key *heldKey, verdict access.Verdict) {
+	if v == nil {
+		return
+	}
+	if v.key = key.acl.Link; verdict.By.Principal.ID.IsZero() {
 		return
 	}
 	entry := verdict.By
@@ -396,9 +373,6 @@ func (v *view) verdict(verdict access.Verdict) {
 	v.uses = &left
 }
 
-// fresh reports whether the caches are passed by: the answer has to know a change.
-func (v *view) fresh() bool { return v != nil && v.q.At > 0 }
-
 // approves reports whether the approval is supposed.
 func (v *view) approves() bool {
 	return v != nil && slices.ContainsFunc(v.q.With, func(s keyserver.Supposition) bool { return s.Kind == keyserver.SupposeApproval })
@@ -406,12 +380,7 @@ func (v *view) approves() bool {
 
 // principal is a principal with what is supposed of it.
 func (v *view) principal(ctx context.Context, id keyserver.ID) (p keyserver.Principal, err error) {
-	if v.fresh() {
-		p, err = v.behind.Store.Principal(ctx, id)
-	} else {
-		p, err = v.behind.principal(ctx, id)
-	}
-	if err != nil {
+	if p, err = v.behind.principal(ctx, id); err != nil {
 		return p, err
 	}
 	without := func(ids []keyserver.ID, id keyserver.ID) []keyserver.ID {
@@ -442,17 +411,15 @@ func (v *view) principal(ctx context.Context, id keyserver.ID) (p keyserver.Prin
 
 // held is a key with what is supposed of its list and its state.
 func (v *view) held(ctx context.Context, id keyserver.ID) (key *heldKey, err error) {
-	if v.fresh() {
-		key, err = v.behind.hold(ctx, id)
-	} else {
-		key, err = v.behind.held(ctx, id)
-	}
-	if err != nil {
-		return nil, err
+	if key, err = v.behind.held(ctx, id); err != nil || len(v.q.With) == 0 {
+		return key, err
 	}
 	is := *key
 	is.acl.Entries = slices.Clone(key.acl.Entries)
 	for _, s := range v.q.With {
+		if cmp.Or(s.Link, v.q.Link) != is.acl.Link {
+			continue
+		}
 		of := keyserver.PrincipalRef{System: s.System, ID: s.Principal}
 		same := func(e keyserver.ACLEntry) bool { return e.Principal == of }
 		switch s.Kind {
@@ -474,11 +441,7 @@ func (v *view) held(ctx context.Context, id keyserver.ID) (key *heldKey, err err
 
 // trust is the row of a principal for a peer, with what is supposed of it.
 func (v *view) trust(ctx context.Context, principal keyserver.ID, peer keyserver.SystemID) (rows []keyserver.PrincipalTrust, err error) {
-	if v.fresh() {
-		rows, err = v.behind.Store.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{Principal: &principal, Server: &peer, Limit: 1})
-	} else {
-		rows, err = v.behind.trust(ctx, principal, peer)
-	}
+	rows, err = v.behind.trust(ctx, principal, peer)
 	for _, s := range v.q.With {
 		if s.Principal != principal || s.System != peer {
 			continue

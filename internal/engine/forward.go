@@ -102,6 +102,7 @@ func (e *Engine) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.
 				return err
 			}
 		}
+		e.view.elsewhere(to)
 		*as, err = e.introduce(by, who)
 		return err
 	}

@@ -115,6 +115,15 @@ func (r request) row(outcome keyserver.Outcome, reason fault.Reason) keyserver.A
 // agree. Rights are read anew for each operation, from caches that every
 // committed change clears.
 func (e *Engine) authorise(ctx context.Context, r request, checks []check) error {
+	refusal := e.decide(ctx, r, checks)
+	if e.view != nil {
+		return e.view.asked(r, refusal)
+	}
+	return refusal
+}
+
+// decide is what the gate says, also on an engine with a view, where nothing passes.
+func (e *Engine) decide(ctx context.Context, r request, checks []check) error {
 	if err := e.step(keyserver.StepCurrent, e.Store.Current(ctx)); err != nil {
 		return err
 	}

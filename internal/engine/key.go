@@ -178,7 +178,7 @@ func (e *Engine) holds(link keyserver.HiddenLink, absent fault.Code, want keyser
 // lets refuses unless the key's list gives the subject a right.
 func (e *Engine) lets(key *heldKey, who access.Subject, want keyserver.Rights) error {
 	verdict := access.Evaluate(key.acl, who, want, e.Clock())
-	e.view.verdict(verdict)
+	e.view.verdict(key, verdict)
 	if verdict.Allowed {
 		return e.step(keyserver.StepList, nil)
 	}
@@ -216,7 +216,7 @@ func (e *Engine) use(ctx context.Context, by keyserver.Caller, who access.Subjec
 // it. The use is yet to be counted.
 func (e *Engine) mayUse(ctx context.Context, by keyserver.Caller, who access.Subject, want keyserver.Rights, permits func(keyserver.KeyState) bool, key *heldKey) (access.Verdict, error) {
 	verdict := access.Evaluate(key.acl, who, want, e.Clock())
-	e.view.verdict(verdict)
+	e.view.verdict(key, verdict)
 	if !verdict.Allowed && !verdict.Spent {
 		return verdict, e.step(keyserver.StepList, denied(verdict))
 	}

@@ -23,13 +23,13 @@ func (k *heldKey) serves(permits func(keyserver.KeyState) bool) error {
 
 // leaves is the check, behind the one that finds the key, that it may leave the key
 // server.
-func leaves(key **heldKey) check {
+func (e *Engine) leaves(key **heldKey) check {
 	return func(context.Context, access.Subject) error {
 		if (*key).life.Exportable {
 			return nil
 		}
-		return fault.New(fault.KeyNotExportable, "the key was minted with exportable false, which is for good; mint another one to have one that may leave").
-			Audited(fault.ReasonNotExportable)
+		return e.step(keyserver.StepState, fault.New(fault.KeyNotExportable, "the key was minted with exportable false, which is for good; mint another one to have one that may leave").
+			Audited(fault.ReasonNotExportable))
 	}
 }
 
@@ -208,19 +208,24 @@ func (e *Engine) ownsLine(link keyserver.HiddenLink, newest **heldKey) check {
 		if err := e.step(keyserver.StepKey, e.isOurs(ctx, link)); err != nil {
 			return err
 		}
-		var named *heldKey
-		if err := e.find(ctx, link, fault.KeyNotFound, &named); err != nil {
-			return err
-		}
-		id, err := e.Store.NewestOfLine(ctx, named.life.Lineage)
-		if err != nil {
-			return err
-		}
-		if err := e.find(ctx, keyserver.NewHiddenLink(e.System, id), fault.KeyNotFound, newest); err != nil {
+		if err := e.newestOf(ctx, link, newest); err != nil {
 			return err
 		}
 		return e.ownedBy(*newest, who)
 	}
+}
+
+// newestOf finds the newest key of the line that the named one is of.
+func (e *Engine) newestOf(ctx context.Context, link keyserver.HiddenLink, newest **heldKey) error {
+	var named *heldKey
+	if err := e.find(ctx, link, fault.KeyNotFound, &named); err != nil {
+		return err
+	}
+	id, err := e.Store.NewestOfLine(ctx, named.life.Lineage)
+	if err != nil {
+		return err
+	}
+	return e.find(ctx, keyserver.NewHiddenLink(e.System, id), fault.KeyNotFound, newest)
 }
 
 // succeed mints the successor of the newest key of a line, with its list, and stores

@@ -140,11 +140,13 @@ func (e *Engine) chooses(by keyserver.Caller, choice keyserver.KeyChoice, what p
 			return e.step(keyserver.StepState, unfit)
 		}
 		verdict, err := e.mayUse(ctx, by, who, keyserver.Read, what.allows, chosen)
-		if err == nil && what.takes != nil {
-			err = what.takes(ctx, chosen.id)
-		}
 		if err != nil {
 			return err
+		}
+		if what.takes != nil {
+			if err := e.step(keyserver.StepUses, what.takes(ctx, chosen.id)); err != nil {
+				return err
+			}
 		}
 		return e.countUse(ctx, by, verdict)
 	}

@@ -88,9 +88,13 @@ func (e *Engine) capable(ctx context.Context, by keyserver.Caller, c keyserver.C
 
 // elsewhereOf are the principals of peers that a list lets.
 func (e *Engine) elsewhereOf(c keyserver.Crowd, acl keyserver.ACL) (all []keyserver.Capable) {
+	if !c.Operation.Forwarded() {
+		return nil
+	}
 	for _, entry := range acl.Entries {
 		who := access.Subject{Principal: entry.Principal}
-		if entry.Principal.System == e.System || !access.Evaluate(acl, who, rightFor(c.Operation), e.Clock()).Allowed {
+		lets := aboutList(c.Operation) && access.Owns(acl, who, e.Clock()) || access.Evaluate(acl, who, rightFor(c.Operation), e.Clock()).Allowed
+		if entry.Principal.System == e.System || !lets {
 			continue
 		}
 		all = append(all, keyserver.Capable{Principal: entry.Principal, By: []keyserver.Cause{
@@ -103,7 +107,7 @@ func (e *Engine) elsewhereOf(c keyserver.Crowd, acl keyserver.ACL) (all []keyser
 // candidates are whoever may be let: of a key whoever its list names, otherwise whoever
 // has a role that grants the operation.
 func (e *Engine) candidates(ctx context.Context, c keyserver.Crowd) (*merged, keyserver.ACL, error) {
-	m := &merged{last: c.After}
+	m := &merged{last: c.After, foresee: e.foresee}
 	var acl keyserver.ACL
 	if c.Link == "" {
 		return m, acl, e.candidatesByRole(ctx, c.Operation, m)
@@ -113,10 +117,13 @@ func (e *Engine) candidates(ctx context.Context, c keyserver.Crowd) (*merged, ke
 			Audited(fault.ReasonInvalidArgument)
 	}
 	var key *heldKey
-	if err := e.find(ctx, c.Link, fault.KeyNotFound, &key); err != nil {
+	if err := e.askedOf(ctx, c, &key); err != nil {
 		return nil, acl, err
 	}
 	acl = key.acl
+	if err := e.foresee(ctx, localOf(acl, e.System)); err != nil {
+		return nil, acl, err
+	}
 	for _, entry := range acl.Entries {
 		if entry.Principal.System != e.System {
 			continue
@@ -127,6 +134,68 @@ func (e *Engine) candidates(ctx context.Context, c keyserver.Crowd) (*merged, ke
 		})
 	}
 	return m, acl, nil
+}
+
+// localOf are the principals of this key server that a list names.
+func localOf(acl keyserver.ACL, system keyserver.SystemID) (ids []keyserver.ID) {
+	for _, entry := range acl.Entries {
+		if entry.Principal.System == system {
+			ids = append(ids, entry.Principal.ID)
+		}
+	}
+	return ids
+}
+
+// foresee reads at once what the gate is about to ask of each of some principals.
+func (e *Engine) foresee(ctx context.Context, ids []keyserver.ID) error {
+	err := e.principals.Fill(ids, func(missing []keyserver.ID) (map[keyserver.ID]keyserver.Principal, error) {
+		list, err := e.Store.PrincipalsByID(ctx, missing)
+		found := make(map[keyserver.ID]keyserver.Principal, len(list))
+		for _, p := range list {
+			found[p.ID] = p
+		}
+		return found, err
+	})
+	var machines []keyserver.ID
+	for i := 0; i < len(ids) && err == nil; i++ {
+		var p keyserver.Principal
+		if p, err = e.principal(ctx, ids[i]); p.Type == keyserver.CertificatePrincipal {
+			machines = append(machines, p.ID)
+		}
+		if errors.Is(err, sqlstore.ErrNotFound) {
+			err = nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return e.foreseeCertificates(ctx, machines)
+}
+
+func (e *Engine) foreseeCertificates(ctx context.Context, machines []keyserver.ID) error {
+	keep := e.standings.Reading()
+	return e.enrolled.Fill(machines, func(missing []keyserver.ID) (map[keyserver.ID][]keyserver.Certificate, error) {
+		list, err := e.Store.CertificatesOfThese(ctx, missing)
+		found := map[keyserver.ID][]keyserver.Certificate{}
+		for _, c := range current(list) {
+			found[c.Principal] = append(found[c.Principal], c)
+			keep(c.ID, c)
+		}
+		return found, err
+	})
+}
+
+// askedOf finds the key whose list is asked: of a line another one than it is named by.
+func (e *Engine) askedOf(ctx context.Context, c keyserver.Crowd, key **heldKey) (err error) {
+	switch c.Operation.ID {
+	case keyserver.OpMACData.ID:
+		*key, err = e.choose(ctx, keyserver.KeyChoice{Line: c.Link}, makeMACs)
+		return err
+	case keyserver.OpRotateKey.ID:
+		return e.newestOf(ctx, c.Link, key)
+	default:
+		return e.find(ctx, c.Link, fault.KeyNotFound, key)
+	}
 }
 
 func (e *Engine) candidatesByRole(ctx context.Context, op keyserver.Operation, m *merged) error {
@@ -158,6 +227,7 @@ func (e *Engine) candidatesByRole(ctx context.Context, op keyserver.Operation, m
 type merged struct {
 	last    keyserver.ID // what was dealt with last
 	sources []*source
+	foresee func(ctx context.Context, ids []keyserver.ID) error // is told what comes
 }
 
 // source is one of them. Its first id is read when it is asked for.
@@ -187,7 +257,7 @@ func (m *merged) alone(id keyserver.ID) {
 // next answers what follows the last.
 func (m *merged) next(ctx context.Context) (least keyserver.ID, found bool, err error) {
 	for _, s := range m.sources {
-		if err := s.fill(ctx, m.last); err != nil {
+		if err := s.fill(ctx, m.last, m.foresee); err != nil {
 			return least, false, err
 		}
 		if len(s.ahead) > 0 && (!found || slices.Compare(s.ahead[0][:], least[:]) < 0) {
@@ -198,14 +268,16 @@ func (m *merged) next(ctx context.Context) (least keyserver.ID, found bool, err 
 }
 
 // fill reads on where nothing behind an id is left.
-func (s *source) fill(ctx context.Context, after keyserver.ID) (err error) {
+func (s *source) fill(ctx context.Context, after keyserver.ID, foresee func(context.Context, []keyserver.ID) error) (err error) {
 	for len(s.ahead) > 0 && slices.Compare(s.ahead[0][:], after[:]) <= 0 {
 		s.ahead = s.ahead[1:]
 	}
 	if len(s.ahead) > 0 || s.ended {
 		return nil
 	}
-	s.ahead, err = s.read(ctx, after, ahead)
+	if s.ahead, err = s.read(ctx, after, ahead); err != nil {
+		return err
+	}
 	s.ended = len(s.ahead) < ahead
-	return err
+	return foresee(ctx, s.ahead)
 }

@@ -24,7 +24,7 @@ const (
 	StepExposure    GateStep = "exposure"    // may the peer that owns the key be told of the principal
 	StepList        GateStep = "list"        // does the access control list of the key let the principal
 	StepState       GateStep = "state"       // does what the key is, and its state, permit the use
-	StepUses        GateStep = "uses"        // is a use left, where the list limits them
+	StepUses        GateStep = "uses"        // is a use left, where the list limits them, and of the key itself
 	StepOwner       GateStep = "owner"       // what the peer that owns the key would say
 )
 
@@ -73,6 +73,8 @@ type Question struct {
 	At int64
 	// With are changes that are supposed.
 	With []Supposition
+	// Bare: nobody wants to know what would turn the answer round.
+	Bare bool
 }
 
 // SuppositionKind says what is supposed.
@@ -86,22 +88,24 @@ const (
 	SupposeLeft     SuppositionKind = "removeMember" // Principal, Group
 	SupposeEnabled  SuppositionKind = "enable"       // Principal
 	SupposeDisabled SuppositionKind = "disable"      // Principal
-	SupposeEntry    SuppositionKind = "setEntry"     // Principal, System, Rights, MaxUsage, Start, End
-	SupposeNoEntry  SuppositionKind = "removeEntry"  // Principal, System
+	SupposeEntry    SuppositionKind = "setEntry"     // Principal, System, Link, Rights, MaxUsage, Start, End
+	SupposeNoEntry  SuppositionKind = "removeEntry"  // Principal, System, Link
 	SupposeExposed  SuppositionKind = "expose"       // Principal, System of the peer
 	SupposeHidden   SuppositionKind = "restrict"     // Principal, System of the peer
-	SupposeState    SuppositionKind = "enableKey"    // the key of the question
+	SupposeState    SuppositionKind = "enableKey"    // Link
 	SupposeApproval SuppositionKind = "approve"      // the operation of the question
 )
 
 // Supposition is a change that the gate is asked to take for made. Principals are those of
 // this key server; of an entry it may be another's.
 type Supposition struct {
-	Kind       SuppositionKind
-	Principal  ID
-	Role       ID
-	Group      ID
-	System     SystemID
+	Kind      SuppositionKind
+	Principal ID
+	Role      ID
+	Group     ID
+	System    SystemID
+	// Link is the key, empty for that of the question: of a line another one may be asked.
+	Link       HiddenLink
 	Rights     Rights
 	MaxUsage   int64
 	Start, End Stamp
@@ -116,14 +120,18 @@ type Explanation struct {
 	// Refusal is the fault that the operation would be refused with; nil where it is let.
 	Refusal error
 	Steps   []ExplainedStep
-	// Uses is how many uses the list leaves; nil where it does not limit them.
+	// Uses is how many uses the list leaves; nil where it does not limit them, or the caller
+	// may not ask for it.
 	Uses *int64
 	// Change is what would turn the answer round, the fewest changes that were found; nil
 	// where there is nothing that could be supposed, or the caller may not ask for it.
 	Change []Supposition
 	// Principal is who would ask.
 	Principal ID
-	// Sequence is the last change when the question was answered, and Staleness how old
+	// Asked is the key whose list was asked: that of the question, or one of its line.
+	Asked HiddenLink
+	// Sequence is the last change when the question was answered, 0 where the caller may not
+	// ask for it, and Staleness how old
 	// what the answer rests on may be.
 	Sequence  int64
 	Staleness time.Duration
@@ -184,6 +192,7 @@ const (
 	SupposesRole      SuppositionField = "roleId"
 	SupposesGroup     SuppositionField = "groupId"
 	SupposesSystem    SuppositionField = "systemId"
+	SupposesKey       SuppositionField = "hiddenLink"
 	SupposesRights    SuppositionField = "rights"
 	SupposesUses      SuppositionField = "maxUsage"
 	SupposesStart     SuppositionField = "startTime"
@@ -200,9 +209,11 @@ func (k SuppositionKind) Fields() map[SuppositionField]bool {
 	case SupposeEnabled, SupposeDisabled:
 		return map[SuppositionField]bool{SupposesPrincipal: true}
 	case SupposeEntry:
-		return map[SuppositionField]bool{SupposesPrincipal: true, SupposesSystem: false, SupposesRights: true, SupposesUses: false, SupposesStart: false, SupposesEnd: false}
+		return map[SuppositionField]bool{SupposesPrincipal: true, SupposesSystem: false, SupposesKey: false, SupposesRights: true, SupposesUses: false, SupposesStart: false, SupposesEnd: false}
 	case SupposeNoEntry:
-		return map[SuppositionField]bool{SupposesPrincipal: true, SupposesSystem: false}
+		return map[SuppositionField]bool{SupposesPrincipal: true, SupposesSystem: false, SupposesKey: false}
+	case SupposeState:
+		return map[SuppositionField]bool{SupposesKey: false}
 	case SupposeExposed, SupposeHidden:
 		return map[SuppositionField]bool{SupposesPrincipal: true, SupposesSystem: true}
 	default:

@@ -178,6 +178,9 @@ const (
 	// AuditRestored is recorded as the last thing that a restore does, before anybody
 	// serves from what it made.
 	AuditRestored = "restore"
+	// AuditMigrated is recorded as the last thing before a database that was moved to
+	// another kind of database has its name there.
+	AuditMigrated = "migrate"
 	// AuditClock is recorded where the machine's clock was set while a process ran, or
 	// disagreed with the database at its start.
 	AuditClock = "clockStep"

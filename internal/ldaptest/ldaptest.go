@@ -199,14 +199,14 @@ func schema(t testing.TB) string {
 // AppArmor may keep it to the directories of the system's own service.
 func copyProgram(t testing.TB, dir string) string {
 	t.Helper()
-	from := os.Getenv("KEYSERVER_SLAPD")
+	from := os.Getenv("RIG_SLAPD")
 	for _, path := range []string{"/usr/sbin/slapd", "/usr/local/sbin/slapd"} {
 		if _, err := os.Stat(path); err == nil && from == "" {
 			from = path
 		}
 	}
 	if from == "" {
-		t.Fatal("ldaptest: no OpenLDAP server: install Debian's package slapd (make test does), or set KEYSERVER_SLAPD to its path")
+		t.Fatal("ldaptest: no OpenLDAP server: install Debian's package slapd (make test does), or set RIG_SLAPD to its path")
 	}
 	content, err := os.ReadFile(from)
 	fatal(t, err)

@@ -6,10 +6,14 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"net/http"
 	"time"
+
+	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/tracing"
 )
 
 // API is what the controllers ask of one service, as one identity.
@@ -135,13 +139,24 @@ const (
 )
 
 // DialHTTP is the Dial of the manager.
-func DialHTTP(e Endpoint) (API, error) {
-	o, err := options(e)
-	if err != nil {
-		return nil, err
+func DialHTTP(e Endpoint) (API, error) { return DialTraced(nil)(e) }
+
+// DialTraced is DialHTTP with a span for each attempt at a call, where there is a tracer.
+func DialTraced(tracer *tracing.Tracer) Dial {
+	return func(e Endpoint) (API, error) {
+		o, err := options(e)
+		if err != nil {
+			return nil, err
+		}
+		o.UserAgent, o.MaxRetries, o.Timeout, o.Observe = "keyserver-operator-manager", CallRetries, CallTimeout, e.Observe
+		if tracer != nil {
+			o.Trace = func(ctx context.Context, route string, header http.Header) (context.Context, func(error)) {
+				ctx, span := tracer.Leaving(ctx, "call "+route, propagation.HeaderCarrier(header))
+				return ctx, func(err error) { span.End(codeUnless(err)) }
+			}
+		}
+		return client.New(o)
 	}
-	o.UserAgent, o.MaxRetries, o.Timeout, o.Observe = "keyserver-operator-manager", CallRetries, CallTimeout, e.Observe
-	return client.New(o)
 }
 
 // options are where and as whom the manager logs in. Its sessions are bound to a

@@ -63,7 +63,17 @@ type Listing[Row any] struct {
 	// meanwhile are also kept in journal, because the read may not have them.
 	flight  chan struct{}
 	journal []func()
+	// heard is when the feed last had news of a row, and reset when it last had of all.
+	heard map[string]time.Time
+	reset time.Time
 }
+
+// disputed is how long a notice counts against what a write has read back: longer than any
+// write takes. Of the two nobody knows which is the later.
+const disputed = 5 * time.Minute
+
+// maxHeard bounds the notices that are kept. Where there are more, all rows count as told of.
+const maxHeard = 10_000
 
 var errListMoved = errors.New("the list changed faster than it could be read")
 
@@ -170,20 +180,26 @@ func (l *Listing[Row]) fly(ctx context.Context, pause time.Duration, flight chan
 	close(flight)
 }
 
-// Put records a row that a verified write has read back.
+// Put records a row that a verified write has read back. Where the feed has told of the row
+// meanwhile, the answer may be older than what was read since: the list is read again.
 func (l *Listing[Row]) Put(row Row) {
-	l.write(func() {
-		l.remove(l.keys(row)[0])
+	id := l.keys(row)[0]
+	l.write(id, func() {
+		l.remove(id)
 		l.add(row)
 	})
 }
 
 // Drop records that a verified write has read back the row's absence.
-func (l *Listing[Row]) Drop(id string) { l.write(func() { l.remove(id) }) }
+func (l *Listing[Row]) Drop(id string) { l.write(id, func() { l.remove(id) }) }
 
-func (l *Listing[Row]) write(apply func()) {
+func (l *Listing[Row]) write(id string, apply func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if told, since := l.heard[id], l.clock.Now().Add(-disputed); told.After(since) || l.reset.After(since) {
+		l.current = false
+		l.stale++
+	}
 	if l.rows != nil {
 		apply()
 	}
@@ -199,6 +215,9 @@ func (l *Listing[Row]) Changed(id, action string) (news bool) {
 	defer l.mu.Unlock()
 	_, have := l.rows[id]
 	noted := action == "created" && have || action == "deleted" && !have
+	if !noted {
+		l.hear(id)
+	}
 	switch {
 	case !l.current:
 		if !noted {
@@ -225,6 +244,17 @@ func (l *Listing[Row]) invalidate() {
 	defer l.mu.Unlock()
 	l.current, l.err = false, nil
 	l.stale++
+	l.reset = l.clock.Now()
+}
+
+func (l *Listing[Row]) hear(id string) {
+	if l.heard == nil || len(l.heard) >= maxHeard {
+		if l.heard != nil {
+			l.reset = l.clock.Now()
+		}
+		l.heard = map[string]time.Time{}
+	}
+	l.heard[id] = l.clock.Now()
 }
 
 func (l *Listing[Row]) add(row Row) {

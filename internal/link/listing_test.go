@@ -98,6 +98,25 @@ func TestListingFollowsOwnWritesAndTheFeed(t *testing.T) {
 	}
 }
 
+// What a write has read back may be older than what was read before its answer came.
+func TestAnAnswerThatCameLateIsReadAgain(t *testing.T) {
+	s := &shelf{rows: []string{"a"}}
+	l := listingOf(s)
+	mustFind(t, l, "a", true)
+	s.set()
+	l.Changed("a", "updated")
+	mustFind(t, l, "a", false)
+	l.Put("a") // as it was read back before
+	mustFind(t, l, "a", false)
+	if s.reads != 3 {
+		t.Errorf("%d reads", s.reads)
+	}
+	l.invalidate()
+	mustFind(t, l, "a", false)
+	l.Put("a")
+	mustFind(t, l, "a", false)
+}
+
 func TestListingKeepsWritesThatAReadInFlightMissed(t *testing.T) {
 	s := &shelf{rows: []string{"a", "old"}, began: make(chan struct{}), gate: make(chan struct{})}
 	l := listingOf(s)

@@ -20,6 +20,13 @@ func counting(keyServer string) func(route string, err error) {
 	return func(route string, err error) { requests.WithLabelValues(route, codeLabel(err)).Inc() }
 }
 
+func codeUnless(err error) string {
+	if err == nil {
+		return ""
+	}
+	return codeLabel(err)
+}
+
 // codeLabel is bounded: the codes are a catalogue.
 func codeLabel(err error) string {
 	switch {

@@ -12,6 +12,8 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/tracing"
 )
 
 // Cluster is what every reconciler needs of the cluster.
@@ -24,7 +26,8 @@ type Cluster struct {
 	Recorder events.EventRecorder
 	Clock    clock.Clock
 	Identity *Identity
-	Issuer   *Issuer // nil where nobody can be asked
+	Issuer   *Issuer         // nil where nobody can be asked
+	Tracer   *tracing.Tracer // nil: nobody makes spans
 }
 
 // KindRemoved reports whether a custom resource definition is being deleted,

@@ -60,6 +60,18 @@ type pass[T Object, D any] struct {
 
 // Reconcile implements reconcile.Reconciler.
 func (r *reconciler[T, D]) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	ctx, span := r.Tracer.Begin(ctx, "reconcile "+r.api.Name)
+	result, err := r.pass(ctx, req)
+	switch {
+	case err != nil:
+		span.End("error") // its words are in the log, and may name the object
+	default:
+		span.End("")
+	}
+	return result, err
+}
+
+func (r *reconciler[T, D]) pass(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	ctx = link.For(ctx, strings.Join([]string{r.Name, req.Namespace, r.api.Name, req.Name}, "/"))
 	p, d, err := r.consider(ctx, req.NamespacedName)
 	if err != nil || p == nil {

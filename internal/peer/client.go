@@ -27,13 +27,14 @@ const (
 	retireWithin   = streamTimeout // for the calls over connections of an earlier record
 )
 
-// ClientConfig is what a client needs. Every field is required.
+// ClientConfig is what a client needs. Every field but Observer is required.
 type ClientConfig struct {
 	Registry    Registry
 	Certificate func() *tls.Certificate // its own, at each handshake
 	Timeout     time.Duration           // of one call
 	Clock       func() time.Time
 	Logger      *slog.Logger
+	Observer    Observer
 }
 
 // Client asks peers. It holds a bounded pool of connections to each, made at

@@ -16,7 +16,8 @@ const maxText = maxPackage
 func (r remote) MAC(ctx context.Context, by keyserver.Caller, in keyserver.MACRequest) (keyserver.MAC, error) {
 	call := callOf(by)
 	out, err := deliver(ctx, r, in.Message, delivery[peerpb.MACResponse]{
-		first: &peerpb.HMACPiece{Call: call, Link: []byte(in.Line), Line: true}, stream: peerpb.KeyServerClient.MACStream,
+		first:  &peerpb.HMACPiece{Call: call, Link: []byte(in.Line), Line: true},
+		method: peerpb.KeyServer_MACStream_FullMethodName, stream: peerpb.KeyServerClient.MACStream,
 		whole: func(ctx context.Context, text []byte) (*peerpb.MACResponse, error) {
 			return ask(ctx, r, uses, &peerpb.MACRequest{Call: call, Line: []byte(in.Line), Data: text}, peerpb.KeyServerClient.MAC)
 		},
@@ -37,7 +38,8 @@ func (r remote) VerifyMAC(ctx context.Context, by keyserver.Caller, in keyserver
 	call, link, line := callOf(by), []byte(in.Named()), in.Line != ""
 	mac := func() []byte { m := in.MAC(); return m[:] }
 	out, err := deliver(ctx, r, in.Message, delivery[peerpb.VerifyMACResponse]{
-		first: &peerpb.HMACPiece{Call: call, Link: link, Line: line}, stream: peerpb.KeyServerClient.VerifyMACStream, mac: mac,
+		first:  &peerpb.HMACPiece{Call: call, Link: link, Line: line},
+		method: peerpb.KeyServer_VerifyMACStream_FullMethodName, stream: peerpb.KeyServerClient.VerifyMACStream, mac: mac,
 		whole: func(ctx context.Context, text []byte) (*peerpb.VerifyMACResponse, error) {
 			whole := &peerpb.VerifyMACRequest{Call: call, Link: link, Line: line, Mac: mac(), Data: text}
 			return ask(ctx, r, uses, whole, peerpb.KeyServerClient.VerifyMAC)

@@ -112,8 +112,11 @@ func (s *Server) unary(ctx context.Context, in any, info *grpc.UnaryServerInfo, 
 			out, err = nil, s.panicked(info.FullMethod, p)
 		}
 	}()
+	ctx, ended := s.serving(ctx, info.FullMethod)
 	out, err = handle(ctx, in)
-	return out, s.answer(ctx, info.FullMethod, err)
+	err = s.answer(ctx, info.FullMethod, err)
+	ended(err)
+	return out, err
 }
 
 func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
@@ -128,7 +131,10 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 			err = s.panicked(info.FullMethod, p)
 		}
 	}()
-	return s.answer(ctx, info.FullMethod, handle(srv, stream))
+	ctx, ended := s.serving(ctx, info.FullMethod)
+	err = s.answer(ctx, info.FullMethod, handle(srv, tracedStream{stream, ctx}))
+	ended(err)
+	return err
 }
 
 // answer turns a failure into a status and logs what no peer is told.

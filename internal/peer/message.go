@@ -27,7 +27,8 @@ const (
 func (r remote) HMAC(ctx context.Context, by keyserver.Caller, in keyserver.HMACRequest) (mac [keyserver.MACSize]byte, err error) {
 	call := callOf(by)
 	out, err := deliver(ctx, r, in.Message, delivery[peerpb.HMACResponse]{
-		first: &peerpb.HMACPiece{Call: call, Link: []byte(in.Link)}, stream: peerpb.KeyServerClient.HMACStream,
+		first:  &peerpb.HMACPiece{Call: call, Link: []byte(in.Link)},
+		method: peerpb.KeyServer_HMACStream_FullMethodName, stream: peerpb.KeyServerClient.HMACStream,
 		whole: func(ctx context.Context, text []byte) (*peerpb.HMACResponse, error) {
 			return ask(ctx, r, uses, &peerpb.HMACRequest{Call: call, Link: []byte(in.Link), Data: text}, peerpb.KeyServerClient.HMAC)
 		},
@@ -51,7 +52,8 @@ func macFrom(r remote, sum []byte) (mac [keyserver.MACSize]byte, err error) {
 type delivery[Out any] struct {
 	// whole is the call for a message that fits one piece.
 	whole func(ctx context.Context, text []byte) (*Out, error)
-	// stream is the call for a longer one, whose first package is first.
+	// stream is the call for a longer one, whose first package is first, and method its name.
+	method string
 	stream func(peerpb.KeyServerClient, context.Context, ...grpc.CallOption) (grpc.ClientStreamingClient[peerpb.HMACPiece, Out], error)
 	first  *peerpb.HMACPiece
 	// mac answers what goes with the last piece, once the message is written; nil
@@ -109,6 +111,7 @@ type writer[Out any] struct {
 	pool   *pool   // once there is a stream
 	stream grpc.ClientStreamingClient[peerpb.HMACPiece, Out]
 	cancel context.CancelFunc
+	ended  func(error) // who observes the stream
 	err    error
 }
 
@@ -140,7 +143,7 @@ func (w *writer[Out]) conclude() (*Out, error) {
 	if err != nil {
 		return nil, w.broken(err, slow)
 	}
-	w.end(answered)
+	w.end(answered, nil)
 	return out, nil
 }
 
@@ -170,6 +173,7 @@ func (w *writer[Out]) open() (err error) {
 	}
 	ctx, cancel := context.WithCancel(w.ctx) //nolint:gosec // whoever ends the stream calls it
 	w.pool, w.cancel = p, cancel
+	ctx, w.ended = r.client.begin(ctx, r.peer.System, w.how.method)
 	late := w.watchdog()
 	w.stream, err = w.how.stream(p.stub(), ctx)
 	if slow := !late.Stop(); err != nil {
@@ -201,22 +205,23 @@ func (w *writer[Out]) watchdog() *time.Timer {
 // broken ends the stream with a fault.
 func (w *writer[Out]) broken(err error, slow bool) error {
 	if slow && refusalIn(err) == nil && w.ctx.Err() == nil {
-		w.end(failed)
+		w.end(failed, context.DeadlineExceeded)
 		return unavailable(w.remote.peer.System, 0, "did not answer in time").Because(err)
 	}
-	w.end(judge(w.ctx, err))
+	w.end(judge(w.ctx, err), err)
 	return w.remote.explain(w.ctx, err)
 }
 
 // abandon ends a stream of which the message is of no use.
-func (w *writer[Out]) abandon() { w.end(unknown) }
+func (w *writer[Out]) abandon() { w.end(unknown, context.Canceled) }
 
 // end gives the place of the stream back, once.
-func (w *writer[Out]) end(o outcome) {
+func (w *writer[Out]) end(o outcome, err error) {
 	if w.pool == nil {
 		return
 	}
 	w.cancel()
 	w.pool.leave(w.remote.client.Clock(), o)
+	w.ended(err)
 	w.pool = nil
 }

@@ -58,6 +58,7 @@ func (c *Client) connect(peer keyserver.TrustedServer) (*pool, error) {
 			grpc.WithWriteBufferSize(socketBuffer), grpc.WithReadBufferSize(socketBuffer),
 			grpc.WithInitialWindowSize(streamWindow), grpc.WithInitialConnWindowSize(connectionWindow),
 			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(protobuf), grpc.MaxCallRecvMsgSize(maxAnswer)),
+			grpc.WithUnaryInterceptor(c.unary(peer.System)),
 			grpc.WithMaxHeaderListSize(maxHeaderBytes), grpc.WithIdleTimeout(idleTimeout), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableHealthCheck(),
 		)
 		if err != nil {

@@ -41,7 +41,11 @@ type Server struct {
 	complaints *rate.Limiter // of what peers do that they should not
 
 	maxCall, maxStream time.Duration
+	observer           Observer
 }
+
+// Observe has calls told of, before the first one.
+func (s *Server) Observe(o Observer) { s.observer = o }
 
 // NewServer returns a server for one key server.
 func NewServer(keys keyserver.Federated, witness Witness, system keyserver.SystemID, clock func() time.Time, logger *slog.Logger) *Server {

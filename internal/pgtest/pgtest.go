@@ -157,6 +157,28 @@ func (c *Cluster) Kill(t testing.TB) {
 	}
 	<-c.exited
 	c.postmaster = nil
+	// One that it was just starting was in no list, and would keep the next server out.
+	for left := c.left(); len(left) > 0; left = c.left() {
+		for _, pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// left lists the processes that work in the server's directory, as all of its own do.
+func (c *Cluster) left() []int {
+	var pids []int
+	places, _ := filepath.Glob("/proc/[0-9]*/cwd") // only a malformed pattern fails
+	for _, place := range places {
+		if dir, err := os.Readlink(place); err != nil || dir != c.data() {
+			continue // gone, or somebody else
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(place))); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 // children lists the processes that a process has started.
@@ -295,12 +317,12 @@ func (c *Cluster) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// binaries finds the directory of the server's binaries: KEYSERVER_PG_BIN, the
+// binaries finds the directory of the server's binaries: RIG_PG_BIN, the
 // one on PATH, or the newest of Debian's.
 func binaries() (string, error) {
-	if dir := os.Getenv("KEYSERVER_PG_BIN"); dir != "" {
+	if dir := os.Getenv("RIG_PG_BIN"); dir != "" {
 		if !complete(dir) {
-			return "", fmt.Errorf("pgtest: KEYSERVER_PG_BIN is %s, which does not hold both initdb and postgres", dir)
+			return "", fmt.Errorf("pgtest: RIG_PG_BIN is %s, which does not hold both initdb and postgres", dir)
 		}
 		return dir, nil
 	}
@@ -319,7 +341,7 @@ func binaries() (string, error) {
 	}
 	if best == "" {
 		return "", errors.New("pgtest: no PostgreSQL server binaries: install Debian's package postgresql (make test does), " +
-			"or set KEYSERVER_PG_BIN to the directory of initdb and postgres")
+			"or set RIG_PG_BIN to the directory of initdb and postgres")
 	}
 	return best, nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/origin"
 	"github.com/keyserver-operator/keyserver-operator/internal/steady"
+	"github.com/keyserver-operator/keyserver-operator/internal/tracing"
 )
 
 // Config is what the flags of serve say (ADR 24). Errors name the
@@ -34,6 +35,7 @@ type Config struct {
 	TLSMinVersion  string // of the API: TLS12 or TLS13
 	ExternalURL    string
 	TrustedProxies []string // whose X-Forwarded-For is believed
+	Console        bool     // pages for people below /console/
 
 	DataDir string
 	// DataDirWait is how long a start waits while another process holds DataDir; 0: it is
@@ -84,6 +86,8 @@ type Config struct {
 	Limits
 
 	Providers Providers
+
+	Tracing tracing.Options
 
 	Version keyserver.Version
 	Logger  *slog.Logger
@@ -138,6 +142,9 @@ func (c *Config) Validate() error {
 	}
 	if c.sinks, err = sink.Parse(c.AuditSinks); err != nil {
 		return fmt.Errorf("--audit-sink: %w", err)
+	}
+	if err := c.Tracing.Validate(); err != nil {
+		return err
 	}
 	if err := c.validateArchive(); err != nil {
 		return err

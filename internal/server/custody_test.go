@@ -101,9 +101,10 @@ func TestReadinessNamesTheKey(t *testing.T) {
 	behind, former := begin(1, nil)
 	var log bytes.Buffer
 	now := time.Now()
+	cfg := Config{DatabaseURL: "postgres://db", Clock: func() time.Time { return now }, Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	h := &health{
-		cfg:   Config{DatabaseURL: "postgres://db", Clock: func() time.Time { return now }, Logger: slog.New(slog.NewTextHandler(&log, nil))},
-		store: store, key: behind, backups: func() string { return "" }, replica: func() string { return "" },
+		cfg:   cfg,
+		store: store, key: watchKey(behind, cfg), backups: func() string { return "" }, replica: func() string { return "" },
 	}
 	look := func(reason string, warnings int, want string) {
 		t.Helper()
@@ -111,7 +112,8 @@ func TestReadinessNamesTheKey(t *testing.T) {
 		if _, err := behind.Again(t.Context()); (err == nil) != (want == "") {
 			t.Errorf("%s: %v", reason, err)
 		}
-		err := h.keyAnswers(t.Context())
+		h.key.look(t.Context())
+		err := h.key.trouble()
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) || len(h.warnings()) != warnings {
 			t.Errorf("%s: %v, %q", reason, err, h.warnings())
 		}

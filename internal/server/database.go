@@ -1,6 +1,8 @@
 package server
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
@@ -17,6 +19,19 @@ var (
 )
 
 func observeDatabase(r prometheus.Registerer, store *sqlstore.Store) {
+	transactions := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "keyserver_database_transaction_duration_seconds", Buckets: commitBuckets,
+		Help: "How long write transactions took, by how they ended: committed or undone. Rows of the audit trail have their own.",
+	}, []string{"outcome"})
+	committed, undone := transactions.WithLabelValues("committed"), transactions.WithLabelValues("undone")
+	r.MustRegister(transactions)
+	store.OnTransaction(func(took time.Duration, err error) {
+		if err != nil {
+			undone.Observe(took.Seconds())
+			return
+		}
+		committed.Observe(took.Seconds())
+	})
 	r.MustRegister(databaseUse{store}, prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "keyserver_database_went_back_total", Help: "How often changes or audit rows that this process had seen were gone from the database.",
 	}, func() float64 { return float64(store.Lost()) }))

@@ -29,9 +29,9 @@ func (c *Config) validatePeers() error {
 
 // askPeers returns what asks other key servers. It is opened before the
 // engine, which it serves, and so closed after every request is answered.
-func (s *Server) askPeers(store *sqlstore.Store, registry peer.Registry, leaf leaves) *peer.Client {
+func (s *Server) askPeers(store *sqlstore.Store, registry peer.Registry, leaf leaves, observer peer.Observer) *peer.Client {
 	client := peer.NewClient(peer.ClientConfig{
-		Registry: registry, Certificate: leaf.own, Timeout: s.cfg.PeerTimeout, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
+		Registry: registry, Certificate: leaf.own, Timeout: s.cfg.PeerTimeout, Clock: s.cfg.Clock, Logger: s.cfg.Logger, Observer: observer,
 	})
 	store.OnChange(client.Changed)
 	leaf.issued.onIssuer = client.Renew
@@ -40,10 +40,12 @@ func (s *Server) askPeers(store *sqlstore.Store, registry peer.Registry, leaf le
 }
 
 // servePeers lets registered peers ask the key server, until Shutdown.
-func (s *Server) servePeers(l net.Listener, store *sqlstore.Store, registry peer.Registry, keys keyserver.Federated, w peer.Witness, leaf leaves) {
+func (s *Server) servePeers(l net.Listener, store *sqlstore.Store, registry peer.Registry, keys keyserver.Federated, w peer.Witness, leaf leaves, observer peer.Observer) {
 	gate := peer.NewGate(registry, leaf.own, s.cfg.Clock, s.cfg.Logger)
 	store.OnChange(gate.Changed)
-	srv := peer.NewServer(keys, w, s.system, s.cfg.Clock, s.cfg.Logger).GRPC(gate)
+	answers := peer.NewServer(keys, w, s.system, s.cfg.Clock, s.cfg.Logger)
+	answers.Observe(observer)
+	srv := answers.GRPC(gate)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

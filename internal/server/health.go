@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -23,11 +22,11 @@ const (
 	// what was seen: strangers ask, too, and must not cost anything.
 	lookEvery   = time.Second
 	lookTimeout = 5 * time.Second
+	// lookSoon is how often while nothing is written to PostgreSQL: nobody is sent here
+	// before it was seen that it takes writes again.
+	lookSoon = 150 * time.Millisecond
 	// doubt is how long a commit that failed counts where none came after it.
 	doubt = 4 * time.Second
-	// keyEvery is how often the key-encryption key is asked, which may cost money.
-	keyEvery = time.Minute
-
 	// A volume is full for the service before it is for the system: an audit row
 	// that cannot be written stops everything.
 	freeShare = 10      // one in so many bytes has to be free,
@@ -40,25 +39,48 @@ type health struct {
 	cfg   Config
 	store *sqlstore.Store
 	rows  *audit.Writer
-	key   *custody.Custodian
+	key   *keyWatch
 	own   func() error // what is wrong with the own certificate and its CA
 	// backups is what is wrong with them, empty while they are made.
 	backups func() string
 	// replica is what is not replicated, empty where all is.
 	replica func() string
 
-	seen     atomic.Pointer[[]keyserver.Readiness]
-	failing  map[string]bool // by part
-	keyAsked time.Time
-	keyError error
-	warning  atomic.Pointer[string] // of the key
-	free     atomic.Uint64
-	size     atomic.Uint64
+	seen    atomic.Pointer[[]keyserver.Readiness]
+	failing map[string]bool // by part
+	free    atomic.Uint64
+	size    atomic.Uint64
 }
 
 func (h *health) run(ctx context.Context) {
-	each(ctx, lookEvery, func() { h.look(ctx) })
+	next := time.NewTimer(lookEvery)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-next.C:
+		case <-h.key.changed:
+		}
+		h.look(ctx)
+		next.Reset(h.pause())
+	}
 }
+
+// pause is how long until the next look.
+func (h *health) pause() time.Duration {
+	if h.cfg.DatabaseURL != "" && (h.failing[writesPart] || h.failing[auditPart]) {
+		return lookSoon
+	}
+	return lookEvery
+}
+
+// The parts that fail while PostgreSQL is away: rows of the trail that were not written, and
+// whether the database takes writes.
+const (
+	auditPart  = "audit"
+	writesPart = "writes"
+)
 
 // parts answers what was last seen.
 func (h *health) parts() []keyserver.Readiness { return *h.seen.Load() }
@@ -67,9 +89,9 @@ func (h *health) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	parts := []keyserver.Readiness{
-		h.part("audit", h.audit(), "rows are written"),
-		h.part("writes", h.store.Writable(ctx), "the database takes writes"),
-		h.part("key", h.keyAnswers(ctx), "the key-encryption key opens the data keys"),
+		h.part(auditPart, h.audit(), "rows are written"),
+		h.part(writesPart, h.store.Writable(ctx), "the database takes writes"),
+		h.part("key", h.key.trouble(), "the key-encryption key opens the data keys"),
 		h.part("chain", h.own(), "this server's own certificate is good"),
 	}
 	if h.cfg.DatabaseURL == "" {
@@ -101,35 +123,21 @@ func (h *health) report(name string, err error) {
 }
 
 // audit goes by how the last commit ended. After a while without one it gives
-// the benefit of the doubt, because without requests there is none.
+// the benefit of the doubt, because without requests there is none; at once where the
+// database is another one since, or was started anew.
 func (h *health) audit() error {
-	if at, failing := h.rows.Failing(); failing && h.cfg.Clock().Sub(at) < doubt {
+	if at, failing := h.rows.Failing(); failing && h.cfg.Clock().Sub(at) < doubt && !h.store.Anew().After(at) {
 		return fault.New(fault.NotReady, "the last audit rows could not be written, so that operations are refused")
 	}
 	return nil
-}
-
-func (h *health) keyAnswers(ctx context.Context) error {
-	now, doubted := h.cfg.Clock(), h.key.Doubted()
-	if doubted || h.keyError != nil || now.Sub(h.keyAsked) >= keyEvery {
-		warning, err := h.key.Answers(ctx)
-		h.keyAsked, h.keyError = now, err
-		if was := h.warning.Swap(&warning); warning != "" && (was == nil || *was == "") {
-			h.cfg.Logger.Warn(warning)
-		}
-	}
-	if err := h.key.Behind(); err != nil {
-		return err
-	}
-	return h.keyError
 }
 
 // warnings are what GET /api/ready says beside its parts: the service works, and should
 // not stay like this.
 func (h *health) warnings() []string {
 	all := h.cfg.warnings()
-	if w := h.warning.Load(); w != nil && *w != "" {
-		all = append(all, *w)
+	if w := h.key.warning(); w != "" {
+		all = append(all, w)
 	}
 	if w := h.store.Ahead(); w != "" {
 		all = append(all, w)

@@ -155,3 +155,25 @@ func TestReadyWithoutItsDirectory(t *testing.T) {
 	_, err = admin.MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
 	rig.Must(t, err)
 }
+
+// Rows that could not be written say nothing of a database that was started anew since: where
+// nobody is sent because of them, nobody would show that they can be. The clock is so slow that
+// no doubt ends by itself.
+func TestReadyOnceADatabaseWasStartedAnew(t *testing.T) {
+	database := pgtest.Start(t)
+	began := time.Now()
+	s := testserver.Start(t, func(c *server.Config) {
+		c.DatabaseURL = database.Database(t)
+		c.Clock = func() time.Time { return began.Add(time.Since(began) / 100) }
+	})
+	c := s.Client(t, testserver.AdminName, testserver.AdminPassword)
+	key, err := c.MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
+	rig.Must(t, err)
+	database.Kill(t)
+	if _, err := c.HMAC(t.Context(), key.TTag, strings.NewReader("message")); err == nil {
+		t.Fatal("a row was written, and there is no database")
+	}
+	rig.Soon(t, "the part fails", func() bool { _, fails := failing(t, s, "audit"); return fails })
+	database.Restart(t)
+	rig.Soon(t, "it is ready again by itself", func() bool { status, _ := ready(t, s); return status == http.StatusOK })
+}

@@ -2,8 +2,11 @@ package server
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -36,6 +39,30 @@ const (
 	DefaultMaxConnectionsPerAddress = 512
 )
 
+// flags are the bounds by their flags.
+func (l Limits) flags() map[string]int64 {
+	return map[string]int64{
+		"max-sessions": int64(l.MaxSessions), "max-sessions-per-principal": int64(l.MaxSessionsPerPrincipal), "max-derived-sessions": int64(l.MaxDerivedSessions),
+		"max-requests-per-session": int64(l.MaxInFlight), "max-proofs": int64(l.MaxProofs), "max-logins": int64(l.MaxLogins),
+		"max-requests": int64(l.MaxRequests), "max-waiting": int64(l.MaxWaiting), "max-streams": int64(l.MaxStreams),
+		"max-connections": int64(l.MaxConnections), "max-connections-per-address": int64(l.MaxConnectionsPerAddress),
+		"max-strangers": int64(l.MaxStrangers), "max-strangers-per-address": int64(l.MaxStrangersPerAddress),
+		"max-spool-bytes": l.MaxSpoolBytes, "max-spool-bytes-per-session": l.MaxSpoolBytesPerSession,
+		"database-max-connections": int64(l.DatabaseMaxConnections),
+	}
+}
+
+// observe shows each bound, so that how full it is can be told without knowing the flags.
+func (l Limits) observe(r prometheus.Registerer) {
+	bounds := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "keyserver_limit", Help: "What a flag bounds at: the most that there may be, by the flag without its dashes.",
+	}, []string{"flag"})
+	for flag, most := range l.flags() {
+		bounds.WithLabelValues(flag).Set(float64(most))
+	}
+	r.MustRegister(bounds)
+}
+
 // DefaultLimits are those of serve without flags.
 func DefaultLimits() Limits {
 	return Limits{
@@ -59,23 +86,14 @@ func (l Limits) validateLimits() error {
 			return fmt.Errorf("%s is %d; it must be at least %d, which is one message", flag, value, keyserver.MaxMessage)
 		}
 	}
-	for _, one := range []struct {
-		flag  string
-		value int
-	}{
-		{"--max-sessions", l.MaxSessions}, {"--max-sessions-per-principal", l.MaxSessionsPerPrincipal},
-		{"--max-derived-sessions", l.MaxDerivedSessions},
-		{"--max-requests-per-session", l.MaxInFlight}, {"--max-proofs", l.MaxProofs}, {"--max-logins", l.MaxLogins},
-		{"--max-requests", l.MaxRequests}, {"--max-waiting", l.MaxWaiting}, {"--max-streams", l.MaxStreams},
-		{"--max-connections", l.MaxConnections}, {"--max-connections-per-address", l.MaxConnectionsPerAddress},
-		{"--max-strangers", l.MaxStrangers}, {"--max-strangers-per-address", l.MaxStrangersPerAddress},
-	} {
-		if one.value < 1 {
-			return fmt.Errorf("%s is %d; it must be at least 1: there is no value for no limit", one.flag, one.value)
-		}
-	}
 	if n := l.DatabaseMaxConnections; n < sqlstore.MinConnections {
 		return fmt.Errorf("--database-max-connections is %d; it must be at least %d: for writing, for the audit trail, for one migration or rotation, two for the changes of other replicas, and two to read", n, sqlstore.MinConnections)
+	}
+	bounds := l.flags()
+	for _, flag := range slices.Sorted(maps.Keys(bounds)) {
+		if bounds[flag] < 1 {
+			return fmt.Errorf("--%s is %d; it must be at least 1: there is no value for no limit", flag, bounds[flag])
+		}
 	}
 	return nil
 }

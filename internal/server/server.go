@@ -29,11 +29,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keylife"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/peer"
 	"github.com/keyserver-operator/keyserver-operator/internal/rewrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/datadir"
+	"github.com/keyserver-operator/keyserver-operator/internal/tracing"
 	"github.com/keyserver-operator/keyserver-operator/internal/verified"
+	"github.com/keyserver-operator/keyserver-operator/internal/version"
 )
 
 // Bounds of the HTTP servers. Bodies have their own bounds and deadlines per
@@ -94,6 +97,10 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 			return s, err
 		}
 	}
+	pages, err := s.pages()
+	if err != nil {
+		return s, err
+	}
 	given, err := s.givenFiles()
 	if err != nil {
 		return s, err
@@ -141,7 +148,8 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	if err != nil {
 		return s, err
 	}
-	rows, err := audit.NewWriter(ctx, store, audit.Options{Clock: cfg.Clock, Logger: cfg.Logger, Written: recent.Written})
+	trail := newTrailMeter()
+	rows, err := audit.NewWriter(ctx, store, audit.Options{Clock: cfg.Clock, Logger: cfg.Logger, Written: recent.Written, Measured: trail.measured})
 	if err != nil {
 		return s, err
 	}
@@ -159,14 +167,25 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	}
 	s.auditKey, s.witnessKey = auditTree.Key(), cosigner.Signer.Key
 
-	care := &health{cfg: cfg, store: store, rows: rows, key: custodian, own: leaf.issued.trouble, failing: map[string]bool{},
-		keyAsked: cfg.Clock()} // it has just opened the data key
+	care := &health{cfg: cfg, store: store, rows: rows, key: watchKey(custodian, cfg), own: leaf.issued.trouble, failing: map[string]bool{}}
 	care.look(ctx)
 	s.background(care.run)
+	s.background(care.key.run)
+
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), BuildInfo())
+	cfg.observe(registry)
+	trail.observe(registry, rows, auditTree)
+	tracer, flush, err := tracing.Start(cfg.Tracing, "keyserver", version.String(), cfg.Logger)
+	if err != nil {
+		return s, err
+	}
+	s.onClose(func(ctx context.Context) error { flush(ctx); return nil })
+	observer := peer.Observer{Metrics: peer.NewMetrics(registry), Tracer: tracer}
 
 	peerRegistry := engine.NewPeerRegistry(store, cfg.Clock)
 	peerRegistry.RecordTo(rows, s.system)
-	peers := s.askPeers(store, peerRegistry, leaf)
+	peers := s.askPeers(store, peerRegistry, leaf, observer)
 	feed, err := s.feed(store, auditTree, cosigner, peers, alarm)
 	if err != nil {
 		return s, err
@@ -183,8 +202,6 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	})
 	s.background(s.noteBlocks(store.FillAuditBlock))
 	s.background(keylife.Loop{Keys: ks, Every: keyPasses, Logger: cfg.Logger}.Run)
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	sessions := session.NewManager(session.Config{
 		Providers: providers, Store: store, Audit: rows, System: prepared.System, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
 		Registerer: registry, Authorizer: ks, Idle: cfg.SessionIdle, Lifetime: cfg.SessionLifetime, ScopedLifetime: cfg.ScopedLifetime, RequireProof: session.Demand(cfg.RequireProof), Limits: cfg.Limits.Limits,
@@ -204,11 +221,15 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	s.warnOfBreakGlass(ctx, registry)
 	s.observeKey(registry)
 	observeApprovals(registry, approvals)
+	held := &inventory{store: store, wrapped: wrapping, clock: cfg.Clock, idle: cfg.SessionIdle, logger: cfg.Logger}
+	registry.MustRegister(held)
+	s.background(held.run)
 	handler, err := httpapi.New(httpapi.Config{
 		Operations: verified.New(ks), Sessions: sessions, Approvals: approvals, Logger: cfg.Logger, Clock: cfg.Clock, Registerer: registry,
 		Site: s.site(api, leaf.api), Proxies: cfg.proxies, Admission: admission, Parts: func() []keyserver.Readiness { return append(leaf.readiness(), care.parts()...) },
-		Warnings:    care.warnings,
-		Witness:     cosigner,
+		Warnings: care.warnings,
+		Tracer:   tracer,
+		Witness:  cosigner, Pages: pages,
 		MaxInFlight: cfg.MaxRequests, MaxWaiting: cfg.MaxWaiting, MaxStreams: cfg.MaxStreams,
 		MaxStrangers: cfg.MaxStrangers, MaxStrangersPerAddress: cfg.MaxStrangersPerAddress,
 		MaxSpoolBytes: cfg.MaxSpoolBytes, MaxSpoolBytesPerSession: cfg.MaxSpoolBytesPerSession,
@@ -229,7 +250,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		s.serve(metrics, &http.Server{Handler: mux})
 	}
 	if external != nil {
-		s.servePeers(external, store, peerRegistry, ks, cosigner, leaf)
+		s.servePeers(external, store, peerRegistry, ks, cosigner, leaf, observer)
 	}
 	if err := s.recordStart(ctx, rows, prepared); err != nil {
 		return s, err
@@ -237,6 +258,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	s.background(wrapping.Run)
 	s.serveAPI(s.bound(api, registry), handler, leaf.api, newClientGate(store, cfg.Clock, cfg.Logger, registry))
 	s.onClose(func(context.Context) error { handler.Drain(); return nil })
+	cfg.Logger.InfoContext(ctx, "started", "version", version.String(), "system", s.system, "url", s.url, "database", s.database)
 	return s, nil
 }
 
@@ -275,11 +297,18 @@ func (s *Server) Failed() <-chan error { return s.failed }
 // Shutdown stops accepting, waits for requests under way until ctx ends, and
 // closes everything in the reverse order of opening.
 func (s *Server) Shutdown(ctx context.Context) error {
+	if s.started {
+		s.cfg.Logger.InfoContext(ctx, "stopping")
+	}
 	var errs []error
 	for i := len(s.closers) - 1; i >= 0; i-- {
 		errs = append(errs, s.closers[i](ctx))
 	}
 	s.closers = nil
+	if s.started {
+		s.started = false
+		s.cfg.Logger.InfoContext(ctx, "stopped")
+	}
 	return errors.Join(errs...)
 }
 

@@ -55,6 +55,12 @@ func (m *Manager) Login(ctx context.Context, l Login) (Opened, error) {
 	if !ok {
 		return Opened{}, fault.New(fault.BadRequest, "method: must be one of %s", Methods())
 	}
+	opened, err := m.login(ctx, l, recognise)
+	m.meter.login(l.Method, err)
+	return opened, err
+}
+
+func (m *Manager) login(ctx context.Context, l Login, recognise method) (Opened, error) {
 	l.Name = nameOf(l)
 	if l.By != nil {
 		if err := m.descend(ctx, &l); err != nil {
@@ -134,7 +140,8 @@ func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, erro
 	}
 	if l.proof != nil {
 		record.BoundKey = l.proof.Key
-		if err := m.proofs.use(ctx, acting(record.Principal, record.Actor), *l.proof, now); err != nil {
+		err := m.proofs.use(ctx, acting(record.Principal, record.Actor), *l.proof, now)
+		if m.meter.proof(err); err != nil {
 			return Opened{}, m.refuse(ctx, l, who, err)
 		}
 	}

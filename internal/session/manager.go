@@ -69,6 +69,7 @@ type Manager struct {
 	gate     *loginGate
 	tallies  *tallies
 	proofs   *proofMemory
+	meter    *meter
 
 	// announced counts the announcements of ended sessions: what was read
 	// before one of them may have ended by it and is not kept.
@@ -103,9 +104,10 @@ func NewManager(c Config) *Manager {
 	m := &Manager{
 		Config: c, throttle: newThrottle(c.Clock, c.Store), gate: newLoginGate(c.MaxLogins), tallies: &tallies{all: map[tallied]*tally{}}, proofs: newProofMemory(c.Store, c.MaxProofs, c.Clock()),
 		byHash: map[[32]byte]*held{}, byID: map[keyserver.ID]*held{},
-		stop: stop, done: make(chan struct{}),
+		meter: newMeter(), stop: stop, done: make(chan struct{}),
 	}
 	m.gate.observe(c.Registerer)
+	m.meter.observe(c.Registerer, m.proofs)
 	c.Store.OnChange(m.changed)
 	go m.housekeep(ctx)
 	return m

@@ -43,19 +43,25 @@ func (p Proof) GoString() string { return p.String() }
 // A proof for a session that is bound to no key is refused, and not passed
 // over: its sender believes that a stolen session id would be of no use.
 func (m *Manager) checkProof(ctx context.Context, h *held, token string, p Proof) error {
-	bound := h.record.BoundKey
-	if bound == "" {
+	if h.record.BoundKey == "" {
 		if len(p.Sent) > 0 && !p.ForNew || p.Claimed {
 			return fault.New(fault.ProofKeyMismatch, "the session is bound to no key; log in with a DPoP proof to bind one, or send none").
 				Audited(fault.ReasonProofKey)
 		}
 		return nil
 	}
+	err := m.checkBound(ctx, h, token, p)
+	m.meter.proof(err)
+	return err
+}
+
+// checkBound is checkProof for a session that is bound to a key.
+func (m *Manager) checkBound(ctx context.Context, h *held, token string, p Proof) error {
 	if len(p.Sent) == 0 {
 		return fault.New(fault.ProofRequired, "the session is bound to a key; send a DPoP proof (RFC 9449) with each request").
 			Audited(fault.ReasonProofRequired)
 	}
-	proof, err := m.verifyProof(p, token, bound)
+	proof, err := m.verifyProof(p, token, h.record.BoundKey)
 	if err != nil {
 		return err
 	}
@@ -92,6 +98,7 @@ func (m *Manager) loginProof(p Proof) (*dpop.Proof, error) {
 	}
 	proof, err := m.verifyProof(p, "", "")
 	if err != nil {
+		m.meter.proof(err)
 		return nil, err
 	}
 	return &proof, nil

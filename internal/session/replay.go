@@ -113,6 +113,13 @@ func (m *proofMemory) remember(by keyserver.ID, u sqlstore.UsedProof, now time.T
 	return nil
 }
 
+// size is how many proofs are remembered.
+func (m *proofMemory) size() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.used)
+}
+
 func (m *proofMemory) add(by keyserver.ID, u sqlstore.UsedProof) {
 	second := u.Until.Unix() + 1
 	m.used[u.Digest] = struct{}{}

@@ -29,6 +29,21 @@ func (r reads) CredentialsOf(ctx context.Context, ids []keyserver.ID) ([]*rowmac
 	return append(rows, certificates.Rows...), nil
 }
 
+// CertificatesOfThese reads the certificates of some principals. Of 64 principals that
+// have more than 1024 it is none.
+func (r reads) CertificatesOfThese(ctx context.Context, ids []keyserver.ID) (list []keyserver.Certificate, err error) {
+	for ids := keyserver.NormalizeIDs(ids); len(ids) > 0; ids = ids[min(lookupSize, len(ids)):] {
+		found, err := r.certificates(ctx, certificatesOfThese, lookup(ids)...)
+		if err != nil {
+			return nil, err
+		}
+		if len(found) <= keyserver.MaxCertificates {
+			list = append(list, found...)
+		}
+	}
+	return list, nil
+}
+
 // MembersOf are the ids of up to limit members of a group.
 func (r reads) MembersOf(ctx context.Context, group keyserver.ID, limit int) ([]keyserver.ID, error) {
 	return r.ids(ctx, `SELECT member_id FROM group_members WHERE group_id = $1 LIMIT $2`, group[:], limit)

@@ -106,7 +106,7 @@ type dialect interface {
 
 func dialectOf(cfg Config) dialect {
 	if cfg.Dir != "" {
-		return &sqlite{dir: cfg.Dir, log: cfg.Logger, restore: cfg.restore, shipped: cfg.Shipped, beside: cfg.Beside}
+		return &sqlite{dir: cfg.Dir, log: cfg.Logger, restore: cfg.restore, moving: cfg.moving, shipped: cfg.Shipped, beside: cfg.Beside}
 	}
 	return &postgres{url: cfg.URL, connections: cfg.MaxConnections, log: cfg.Logger, restore: cfg.restore}
 }

@@ -6,6 +6,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
+// EncryptionsLeft answers how many encryptions a key has left of limit.
+func (r reads) EncryptionsLeft(ctx context.Context, key keyserver.ID, limit int64) (int64, error) {
+	var reserved int64
+	err := r.row(ctx, `SELECT coalesce(max(reserved), 0) FROM key_encryptions WHERE key_id = $1`, []any{key[:]}, &reserved)
+	return max(limit-reserved, 0), err
+}
+
 // ReserveEncryptions takes up to n out of the encryptions that a key has left of
 // limit. It answers how many it took, and how many are left after that. What any
 // replica took is nobody else's, used or not.

@@ -124,6 +124,9 @@ func schemaVersion(ctx context.Context, d dialect, db pool) (int64, error) {
 	case all == 0:
 		return 0, nil
 	case named == 0:
+		if _, half, err := d.tables(ctx, db, versionTable+"_"+restoringSuffix); err == nil && half > 0 {
+			return 0, refuse(ErrUnusable, "what was restored or moved into the database is not whole: it was interrupted, or is under way; run it again, or name another database")
+		}
 		return 0, refuse(ErrForeign, "the database holds tables of something else: give the key server a database or schema of its own")
 	}
 	var version int64

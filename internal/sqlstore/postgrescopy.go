@@ -74,6 +74,14 @@ func postgresTables(ctx context.Context, in reads) ([]Table, error) {
 	}.read(ctx, in)
 }
 
+// bytewise: the order of texts is otherwise that of the database's locale.
+func (v *postgresView) bytewise(c Column) string {
+	if c.Type == tuple.Text {
+		return c.Name + ` COLLATE "C" NULLS FIRST`
+	}
+	return c.Name + ` NULLS FIRST`
+}
+
 // copy has the server spell the rows.
 func (v *postgresView) copy(ctx context.Context, t Table, order string, to io.Writer) (rows int64, err error) {
 	columns := ""

@@ -220,3 +220,44 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Error("nobody has waited for a connection")
 	}
 }
+
+// TestAHostThatFallsSilentBetweenTwoLooks: none of them goes without an answer, and whoever
+// waits on the host is let go all the same when another one has taken over.
+func TestAHostThatFallsSilentBetweenTwoLooks(t *testing.T) {
+	primary := pgtest.Start(t)
+	url := primary.Database(t)
+	standby := primary.Standby(t, "second")
+	s := database{config: sqlstore.Config{URL: pgtest.On(url, primary, standby)}}.open(t)
+	defer closeStore(t, s)
+	connect := func() *pgx.Conn {
+		conn, err := pgx.Connect(t.Context(), url)
+		rig.Must(t, err)
+		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+		return conn
+	}
+	exec := func(conn *pgx.Conn, statement string) {
+		t.Helper()
+		_, err := conn.Exec(t.Context(), statement)
+		rig.Must(t, err)
+	}
+	update(t, s, insertRole(role(1, "before"))) // so that there is a connection
+	other, witness := connect(), connect()
+	waiting := func() bool {
+		var n int
+		rig.Must(t, witness.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'`).Scan(&n))
+		return n > 0
+	}
+	// The look is answered, and what it leads to has to wait, until the host is silent.
+	exec(other, `BEGIN`)
+	exec(other, `LOCK TABLE changes IN ACCESS EXCLUSIVE MODE`)
+	exec(witness, `UPDATE sequences SET value = value + 1 WHERE name = 'changes'`)
+	rig.Soon(t, "the change is asked for", waiting)
+	primary.Freeze(t)
+	done := make(chan error, 1)
+	go func() { done <- tryUpdate(t, s, insertRole(role(2, "into the silence"))) }()
+	standby.Promote(t)
+	if err := <-done; errors.Is(err, context.DeadlineExceeded) {
+		t.Error("who waited on the silent host was let go by nothing but the end of his own time")
+	}
+	rig.Soon(t, "writes go on", func() bool { return tryUpdate(t, s, insertRole(role(3, "after"))) == nil })
+}

@@ -3,10 +3,12 @@ package sqlstore
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/follow"
 )
 
@@ -19,14 +21,28 @@ func (d *postgres) follow(ctx context.Context, s *Store) (*follow.Follower, erro
 	source := follow.Source{
 		State: func(ctx context.Context) (state follow.State, err error) {
 			moment := d.lines.next()
-			defer func() { d.listenAgain(ctx, s, err, moment, &quiet) }()
 			err = s.looks.row(ctx, `SELECT (SELECT value FROM sequences WHERE name = 'changes'), (SELECT value FROM sequences WHERE name = 'audit'), `+d.incarnation,
 				nil, &state.Changes, &state.Audit, &state.Incarnation)
+			if err == nil {
+				d.answered(s, &quiet)
+			}
+			d.asked(ctx, err, moment, &quiet)
 			return state, err
 		},
-		Reset: func(was, now follow.State) { d.moved(s, was, now) },
-		Page:  s.looks.Changes, PageLimit: maxChangePage,
-		Notify: s.notify, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
+		Reset: func(was, now follow.State) {
+			// Another host may have taken over between two looks, with none that was not
+			// answered: of what was there before nobody needs to hear a last word.
+			quiet.goesOn(0, d.lines.next())
+			d.moved(s, was, now)
+		},
+		Page: func(ctx context.Context, after int64, limit int) (keyserver.ChangePage, error) {
+			moment := d.lines.next()
+			page, err := s.looks.Changes(ctx, after, limit)
+			d.asked(ctx, err, moment, &quiet)
+			return page, err
+		},
+		PageLimit: maxChangePage,
+		Notify:    s.notify, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
 	}
 	source.Listen = func(ctx context.Context) (follow.Listener, error) {
 		if d.pooled { // a transaction cannot listen
@@ -34,54 +50,66 @@ func (d *postgres) follow(ctx context.Context, s *Store) (*follow.Follower, erro
 		}
 		ctx, cancel := context.WithTimeout(ctx, cfg.ConnectTimeout)
 		defer cancel()
+		moment := d.lines.next()
 		conn, err := d.hosts.connect(ctx, cfg)
+		if err == nil {
+			if _, err = conn.Exec(ctx, "LISTEN "+changeChannel); err != nil {
+				err = errors.Join(err, conn.Close(ctx))
+			}
+		}
+		d.asked(ctx, err, moment, &quiet)
 		if err != nil {
 			return nil, err
-		}
-		if _, err := conn.Exec(ctx, "LISTEN "+changeChannel); err != nil {
-			return nil, errors.Join(err, conn.Close(ctx))
 		}
 		return postgresListener{conn}, nil
 	}
 	return follow.Start(ctx, source)
 }
 
-// listenAgain is told how a look ended that began at a moment. One to which nothing came
-// has its connection closed, so that the next look has another one. Once that is answered,
-// whoever still waits on a connection from before waits in vain: the host is gone without
-// a word, or what lies between has forgotten its connections.
-func (d *postgres) listenAgain(ctx context.Context, s *Store, err error, moment int64, quiet *silence) {
-	switch {
-	case err == nil:
-		if n := d.lines.cut(quiet.over(s.cfg.Clock())); n > 0 {
-			d.dropIdle(s)
-			d.log.Warn("the database answers again, and nothing comes on connections from before; they are cut", "connections", n)
-		}
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+// asked is told how a question of the follower ended that was asked at a moment. One to
+// which nothing came has its connection closed, so that the next has another one.
+func (d *postgres) asked(ctx context.Context, err error, moment int64, quiet *silence) {
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		quiet.goesOn(moment, d.lines.next())
 	}
 }
 
-// silence is a time in which looks at the database were not answered, by the moments of
-// the connections. Looks come one at a time.
+// answered is told that the database has answered. Whoever still waits on a connection from
+// before a silence waits in vain: the host is gone without a word, or what lies between has
+// forgotten its connections.
+func (d *postgres) answered(s *Store, quiet *silence) {
+	if n := d.lines.cut(quiet.over(s.cfg.Clock())); n > 0 {
+		d.dropIdle(s)
+		d.log.Warn("the database answers again, and nothing comes on connections from before; they are cut", "connections", n)
+	}
+}
+
+// silence is a time in which the follower's questions to the database were not answered, by
+// the moments of the connections.
 type silence struct {
-	since, until int64     // when the first of them began, and the last had ended; 0 for none
+	mu           sync.Mutex
+	since, until int64     // when the first of them was asked, and the last had ended; 0 for none
 	answered     time.Time // when one was answered since
 }
 
-// goesOn is told that a look from one moment to the other was not answered.
+// goesOn is told that nothing was answered from one moment to the other; from 0 where only
+// the end is known.
 func (q *silence) goesOn(since, until int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if q.since == 0 {
 		q.since = since
 	}
 	q.until, q.answered = until, time.Time{}
 }
 
-// over is told that a look was answered, and answers the moment since when a connection
+// over is told that a question was answered, and answers the moment since when a connection
 // has to have been heard; 0 says nothing of any. What was heard while the silence began
 // may have fallen silent a moment later. Such a connection has as long to be heard again
-// as the looks had: a statement of one that works may take a while.
+// as a look has: a statement of one that works may take a while.
 func (q *silence) over(now time.Time) (since int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	switch {
 	case q.until == 0:
 		return 0
@@ -91,7 +119,7 @@ func (q *silence) over(now time.Time) (since int64) {
 	case now.Sub(q.answered) < follow.MaxStaleness:
 		return 0
 	default:
-		since, *q = q.until, silence{}
+		since, q.since, q.until, q.answered = q.until, 0, 0, time.Time{}
 		return since
 	}
 }
@@ -99,6 +127,7 @@ func (q *silence) over(now time.Time) (since int64) {
 // moved is told that the database is another one, or has gone back. Connections to what
 // was there before are not to be used again, if that still answers.
 func (d *postgres) moved(s *Store, was, now follow.State) {
+	s.anew.Store(s.cfg.Clock().UnixNano())
 	d.dropIdle(s)
 	if was.Changes <= now.Changes && was.Audit <= now.Audit {
 		d.log.Info("the database was started anew, or another one has taken over; everything is read anew", "was", was.Incarnation, "now", now.Incarnation)

@@ -69,4 +69,16 @@ func TestSilence(t *testing.T) {
 	if isOpen(again) {
 		t.Error("what fell silent in the second part is open")
 	}
+
+	// Another host has taken over, and no question went without an answer.
+	all.next()
+	old, busy := open(), open()
+	quiet.goesOn(0, all.next())
+	if n := all.cut(quiet.over(now)); n != 0 {
+		t.Errorf("cut %d as soon as the other host was there, where a statement may be on its way", n)
+	}
+	hear(busy)
+	if n := all.cut(quiet.over(now.Add(follow.MaxStaleness))); n == 0 || isOpen(old) || !isOpen(busy) {
+		t.Errorf("cut %d, want what was there before the other host", n)
+	}
 }

@@ -44,10 +44,23 @@ func (d *postgres) clear(ctx context.Context, db pool) error {
 	switch {
 	case err != nil:
 		return translate(d, err)
-	case left > 0:
-		return d.sweep(ctx, db)
-	case all > 0:
-		return refuse(ErrUnusable, "the database has tables: a backup is restored into an empty database or schema, and replaces nothing")
+	case all > 0 && left == 0:
+		return refuse(ErrUnusable, "the database has tables: it takes an empty database or schema, and nothing is replaced")
+	}
+	if err := d.takesWrites(ctx, db); err != nil || left == 0 {
+		return err
+	}
+	return d.sweep(ctx, db)
+}
+
+// takesWrites refuses a database in which every transaction is read-only.
+func (d *postgres) takesWrites(ctx context.Context, db pool) error {
+	var reads string
+	if err := db.QueryRowContext(ctx, `SHOW transaction_read_only`).Scan(&reads); err != nil {
+		return translate(d, err)
+	}
+	if reads == "on" {
+		return refuse(ErrUnusable, "the database is read-only for this user (default_transaction_read_only), and nothing can be written to it: name another one, or have it take writes")
 	}
 	return nil
 }

@@ -186,15 +186,33 @@ func (r *Restore) Store() *Store { return r.store }
 // trail, and gives the database its name. Used proofs stay used.
 func (r *Restore) Finish(ctx context.Context, row keyserver.AuditEntry) error {
 	if err := r.store.writeAlone(ctx, func(in statements) error {
-		for _, text := range []string{`DELETE FROM sessions`, `DELETE FROM changes`, `UPDATE leases SET until = 0`, `UPDATE audit_sinks SET until = 0`} {
+		for _, text := range []string{`DELETE FROM sessions`, `DELETE FROM changes`} {
 			if _, err := in.exec(ctx, text); err != nil {
 				return err
 			}
 		}
-		return in.execOne(ctx, `UPDATE sequences SET value = value + $1 WHERE name = 'changes'`, int64(changesApart))
+		if err := in.execOne(ctx, `UPDATE sequences SET value = value + $1 WHERE name = 'changes'`, int64(changesApart)); err != nil {
+			return err
+		}
+		return freeDuties(ctx, in)
 	}); err != nil {
 		return err
 	}
+	return r.end(ctx, row, func() error { return nil })
+}
+
+// freeDuties ends what processes had taken upon them that do not run any more.
+func freeDuties(ctx context.Context, in statements) error {
+	for _, text := range []string{`UPDATE leases SET until = 0`, `UPDATE audit_sinks SET until = 0`} {
+		if _, err := in.exec(ctx, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end writes a last row to the trail, and gives the database its name once complete is told.
+func (r *Restore) end(ctx context.Context, row keyserver.AuditEntry, complete func() error) error {
 	w, err := audit.NewWriter(ctx, r.store, audit.Options{Clock: r.cfg.Clock, Logger: r.cfg.Logger})
 	if err != nil {
 		return err
@@ -202,7 +220,10 @@ func (r *Restore) Finish(ctx context.Context, row keyserver.AuditEntry) error {
 	if err := errors.Join(w.Write(ctx, row), w.Close()); err != nil {
 		return err
 	}
-	if err := r.dialect.finish(ctx, r.store); err != nil {
+	if err := complete(); err != nil {
+		return err
+	}
+	if err := r.dialect.finish(context.WithoutCancel(ctx), r.store); err != nil {
 		return err
 	}
 	r.ended = true

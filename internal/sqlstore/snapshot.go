@@ -66,6 +66,8 @@ type view interface {
 	// tables lists the tables, those before the others that these refer to.
 	tables(ctx context.Context) ([]Table, error)
 	copy(ctx context.Context, t Table, order string, to io.Writer) (rows int64, err error)
+	// bytewise spells that rows come in the order of a column's bytes or numbers, NULL first.
+	bytewise(c Column) string
 	close() error
 }
 
@@ -111,7 +113,7 @@ func (s *Store) snapshot(ctx context.Context) (_ *Snapshot, err error) {
 	}()
 	c := &Snapshot{view: v}
 	in := v.reader()
-	if err := in.row(ctx, `SELECT max(version_id) FROM `+versionTable, nil, &c.Schema); err != nil {
+	if err := in.row(ctx, `SELECT max(version_id) FROM `+versionsOf(s.dialect), nil, &c.Schema); err != nil {
 		return nil, err
 	}
 	if err := in.row(ctx, `SELECT value FROM sequences WHERE name = 'audit'`, nil, &c.Last); err != nil {
@@ -140,7 +142,7 @@ func (s *Store) snapshot(ctx context.Context) (_ *Snapshot, err error) {
 	if c.Tables, err = v.tables(ctx); err != nil {
 		return nil, err
 	}
-	c.Tables = slices.DeleteFunc(c.Tables, func(t Table) bool { return t.Name == journalTable || t.Name == versionTable })
+	c.Tables = slices.DeleteFunc(c.Tables, func(t Table) bool { return t.Name == journalTable || t.Name == versionsOf(s.dialect) })
 	return c, nil
 }
 
@@ -166,6 +168,18 @@ var copyOrder = map[string]string{"audit": "seq", "audit_block_keys": "block, ki
 // Copy writes the rows of a table (package tuple), and answers how many there are.
 func (c *Snapshot) Copy(ctx context.Context, t Table, to io.Writer) (int64, error) {
 	return c.view.copy(ctx, t, copyOrder[t.Name], to)
+}
+
+// Sorted is Copy in an order that is the same in every database.
+func (c *Snapshot) Sorted(ctx context.Context, t Table, to io.Writer) (int64, error) {
+	keys := strings.Split(copyOrder[t.Name], ", ")
+	var order []string
+	for _, column := range t.Columns {
+		if keys[0] == "" || slices.Contains(keys, column.Name) {
+			order = append(order, c.view.bytewise(column))
+		}
+	}
+	return c.view.copy(ctx, t, strings.Join(order, ", "), to)
 }
 
 // Close gives the snapshot up.

@@ -43,6 +43,7 @@ type sqlite struct {
 	away  atomic.Bool   // it was told that it is not in its place
 	// restore says that what is made has not got the name of a whole database yet.
 	restore bool
+	moving  bool   // Config.moving
 	beside  string // Config.Beside
 
 	// shipped says that the log is read before it is folded into the database (Log).
@@ -105,6 +106,9 @@ const (
 
 // prepare makes sure that the database file is there and ours.
 func (d *sqlite) prepare(ctx context.Context) error {
+	if err := d.stays(); err != nil {
+		return err
+	}
 	_, err := os.Lstat(d.path())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

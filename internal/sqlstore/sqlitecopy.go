@@ -58,6 +58,9 @@ func sqliteTables(ctx context.Context, in reads) ([]Table, error) {
 	}.read(ctx, in)
 }
 
+// bytewise: the tables name no collation, so that it is BINARY.
+func (v *sqliteView) bytewise(c Column) string { return c.Name }
+
 // copy asks the driver itself: what database/sql does for each field takes longer than
 // what SQLite does.
 func (v *sqliteView) copy(ctx context.Context, t Table, order string, to io.Writer) (n int64, err error) {

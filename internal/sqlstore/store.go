@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,6 +54,7 @@ type Config struct {
 
 	journal journal.Options         // SQLite: other than the defaults only in tests
 	discard func()                  // SQLite: gives up a journal that is refused, and is told so
+	moving  bool                    // SQLite: one that was moved elsewhere is opened all the same
 	restore bool                    // the database has the names of one that is not whole yet
 	copied  *[]keyserver.AuditEntry // SQLite: the database is a copy, whose journal had these rows
 }
@@ -97,8 +99,11 @@ type Store struct {
 	target   int64                                  // the version of the schema that this program is of
 	ahead    atomic.Pointer[string]                 // that the database is newer; empty where it is not
 	lost     atomic.Int64                           // how often the database had gone back
+	anew     atomic.Int64                           // when it was last found to be another one, in Unix nanoseconds
 	closing  sync.Once
 	closed   error
+
+	measure atomic.Pointer[func(took time.Duration, err error)] // of write transactions
 
 	hookMu sync.Mutex
 	hooks  []func([]keyserver.Change)
@@ -264,9 +269,17 @@ func (s *Store) Connections() []Connections {
 	return all
 }
 
+// OnTransaction has each write transaction measured, from its begin to the end of its
+// commit or rollback. What is told must not block.
+func (s *Store) OnTransaction(measure func(took time.Duration, err error)) { s.measure.Store(&measure) }
+
 // Lost answers how often this process has found that the database had gone back: that
 // changes or audit rows which it had seen were gone.
 func (s *Store) Lost() int64 { return s.lost.Load() }
+
+// Anew answers when this process last found that the database was started anew, or another
+// one: what failed before says nothing of it.
+func (s *Store) Anew() time.Time { return time.Unix(0, s.anew.Load()) }
 
 // OnChange registers a hook that gets the changes of each commit, of this
 // process before Update returns, and of others as soon as they are seen. A nil
@@ -298,8 +311,11 @@ type pools struct {
 func (p pools) close() error {
 	var errs []error
 	for _, db := range []pool{p.look, p.read, p.write} { // SQLite folds its log into the database when the last writer closes
-		if db != nil {
-			errs = append(errs, db.Close())
+		if db == nil {
+			continue
+		}
+		if err := db.Close(); !errors.Is(err, net.ErrClosed) { // a silent connection was cut before
+			errs = append(errs, err)
 		}
 	}
 	for _, h := range p.held {

@@ -62,6 +62,7 @@ func (s *Store) update(ctx context.Context, fn func(tx *Tx) error) error {
 	defer s.writer.unlock()
 
 	var committed []keyserver.Change
+	began := s.cfg.Clock()
 	err := s.writer.transact(ctx, func(in statements) error {
 		incarnation, err := s.dialect.serialise(ctx, in)
 		if err == nil && s.follower != nil && !s.follower.Knows(incarnation) {
@@ -88,6 +89,9 @@ func (s *Store) update(ctx context.Context, fn func(tx *Tx) error) error {
 		committed, err = s.storeChanges(ctx, in, tx.changes)
 		return err
 	})
+	if measure := s.measure.Load(); measure != nil {
+		(*measure)(s.cfg.Clock().Sub(began), err)
+	}
 	if err != nil || len(committed) == 0 {
 		return err
 	}

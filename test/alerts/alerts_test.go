@@ -130,3 +130,54 @@ func TestARuleThatNeverFiresIsFound(t *testing.T) {
 		}
 	}
 }
+
+// runbook is where the section of an alert is.
+const runbook = "https://github.com/keyserver-operator/keyserver-operator/blob/main/docs/runbook.md#"
+
+// TestEachAlertHasASectionOfTheRunbook, with all that somebody on call asks, and a link to it;
+// and each section is of an alert.
+func TestEachAlertHasASectionOfTheRunbook(t *testing.T) {
+	text, names := rules(t)
+	root, err := rig.Root()
+	rig.Must(t, err)
+	page, err := os.ReadFile(filepath.Join(root, "docs", "runbook.md"))
+	rig.Must(t, err)
+	sections := map[string]string{}
+	for _, section := range strings.Split(string(page), "\n## ")[1:] {
+		name, body, _ := strings.Cut(section, "\n")
+		sections[name] = body
+	}
+	for _, name := range names {
+		body, ok := sections[name]
+		if !ok {
+			t.Errorf("docs/runbook.md has no section %s", name)
+			continue
+		}
+		for _, part := range []string{"**Means.**", "**People notice.**", "**Look first.**", "**Cure.**", "**Clears**"} {
+			if !strings.Contains(body, part) {
+				t.Errorf("the section %s has no %s", name, part)
+			}
+		}
+	}
+	for name := range sections {
+		if !slices.Contains(names, name) {
+			t.Errorf("the section %s of docs/runbook.md is of no alert", name)
+		}
+	}
+	var all struct {
+		Groups []struct {
+			Rules []struct {
+				Alert       string
+				Annotations map[string]string
+			}
+		}
+	}
+	rig.Must(t, yaml.Unmarshal(text, &all))
+	for _, group := range all.Groups {
+		for _, rule := range group.Rules {
+			if got, want := rule.Annotations["runbook_url"], runbook+strings.ToLower(rule.Alert); got != want {
+				t.Errorf("%s has the runbook_url %q, want %s", rule.Alert, got, want)
+			}
+		}
+	}
+}

@@ -418,7 +418,7 @@ func (r restored) serves(t *testing.T, h *house) {
 // moments is how many backups are made at random moments, and restored.
 func moments(t *testing.T) int {
 	t.Helper()
-	text := os.Getenv("KEYSERVER_RESTORES")
+	text := os.Getenv("RIG_RESTORES")
 	if text == "" {
 		return 8
 	}
@@ -432,7 +432,7 @@ func moments(t *testing.T) int {
 const fromOne = 20
 
 // Whatever the moment, a backup under load has all that was acknowledged before, each
-// effect with its row, and is intact. KEYSERVER_RESTORES=500 takes its time.
+// effect with its row, and is intact. RIG_RESTORES=500 takes its time.
 func TestRestoresFromRandomMoments(t *testing.T) {
 	rig.Must(t, program.DependOnSources())
 	k := newKeep(t)

@@ -29,7 +29,7 @@ import (
 // backupRows is how many rows of the audit trail are backed up.
 func backupRows(b *testing.B) int {
 	b.Helper()
-	text := os.Getenv("KEYSERVER_BENCH_BACKUP_ROWS")
+	text := os.Getenv("BENCH_BACKUP_ROWS")
 	if text == "" {
 		return 200_000
 	}
@@ -209,13 +209,13 @@ const (
 
 func pairs(b *testing.B) int {
 	b.Helper()
-	text := os.Getenv("KEYSERVER_BENCH_PAIRS")
+	text := os.Getenv("BENCH_PAIRS")
 	if text == "" {
 		return defaultPairs
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		b.Fatalf("KEYSERVER_BENCH_PAIRS is %q", text)
+		b.Fatalf("BENCH_PAIRS is %q", text)
 	}
 	return n
 }

@@ -22,7 +22,7 @@ import (
 )
 
 // peerVariable makes this test binary the server that others are compared with.
-const peerVariable = "KEYSERVER_BENCH_PEER"
+const peerVariable = "BENCH_PEER"
 
 // peer is a bare net/http server in a process of its own, with the same TLS as
 // the program. It shows what the machine can do at this moment.

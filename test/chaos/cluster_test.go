@@ -101,7 +101,7 @@ func (c *cluster) installation() []kube.Object {
 func (c *cluster) start(t testing.TB) {
 	t.Helper()
 	c.manager = exec.Command(built.Path, "manager", "--kubeconfig", c.kubeconfig)
-	c.manager.Stdout, c.manager.Stderr = c.log, c.log
+	c.manager.Env, c.manager.Stdout, c.manager.Stderr = program.Environment(), c.log, c.log
 	c.manager.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	rig.Must(t, c.manager.Start())
 	cmd, ended := c.manager, make(chan struct{})

@@ -24,6 +24,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/hsm"
 )
 
 // runsVariable is how often each fault is measured: 5 for docs/operations.md.
@@ -93,9 +94,49 @@ func BenchmarkConditions(b *testing.B) {
 			})
 		})
 	})
+	b.Run("Token", func(b *testing.B) {
+		s, plugin := byToken(b)
+		c := newCluster(b, s)
+		b.Run("PluginKilled", func(b *testing.B) {
+			c.measure(b, func(testing.TB) func() {
+				plugin.kill()
+				return plugin.start
+			})
+		})
+		b.Run("PluginFrozen", func(b *testing.B) {
+			c.measure(b, func(t testing.TB) func() {
+				plugin.Signal(t, syscall.SIGSTOP)
+				return func() { plugin.Signal(t, syscall.SIGCONT) }
+			})
+		})
+	})
 	b.Run("DatabaseWentBack", func(b *testing.B) {
 		measured(b, func(n int) followed { return wentBack(b, n) })
 	})
+}
+
+// keeper is a plugin that has a key-encryption key, and comes back with it.
+type keeper struct {
+	*hsm.Plugin
+	begin func() *hsm.Plugin
+}
+
+func (k *keeper) kill()  { k.Kill() }
+func (k *keeper) start() { k.Plugin = k.begin() }
+
+// byToken starts one whose key-encryption key is on a token.
+func byToken(b *testing.B) (*site, *keeper) {
+	b.Helper()
+	token, socket := hsm.New(b, "house"), filepath.Join(b.TempDir(), "socket")
+	token.Key(b, "kek")
+	k := &keeper{begin: func() *hsm.Plugin { return token.Serve(b, socket, "kek") }}
+	k.start()
+	s := newSite("by a token", 2)
+	dir := filepath.Join(b.TempDir(), "data")
+	s.state = []string{"--data-dir", dir}
+	s.add(b, dir, "--kek", "kmsv2://"+socket)
+	s.open(b)
+	return s, k
 }
 
 // wentBack has a primary fail whose standby lacks the newest.

@@ -11,28 +11,15 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
-	"github.com/keyserver-operator/keyserver-operator/test/rig/shell"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/markdown"
 )
 
 // TestAnInstallation is the life of one installation of config/default. What comes after
 // needs what was before, so that the first failure ends it.
 func TestAnInstallation(t *testing.T) {
 	n := newNode(t)
-	t.Cleanup(func() {
-		if t.Failed() {
-			for _, of := range [][]string{
-				{"get", "pods,events", "--all-namespaces"},
-				{"-n", namespace, "logs", "deploy/keyserver", "--all-containers", "--tail=50"},
-			} {
-				out, err := n.try("", append([]string{"kubectl"}, of...)...)
-				t.Logf("%s%v", out, err)
-			}
-		}
-	})
-	for _, step := range []struct {
-		name string
-		do   func(*testing.T, *node)
-	}{
+	n.showWhenFailed(t)
+	n.inOrder(t, []stage{
 		{"the image has its name on the node", imageIsNamed},
 		{"without a volume the Pod waits", withoutVolume},
 		{"install", install},
@@ -44,11 +31,7 @@ func TestAnInstallation(t *testing.T) {
 		{"the manager in back-off", managerInBackOff},
 		{"another image", anotherImage},
 		{"uninstall", uninstall},
-	} {
-		if !t.Run(step.name, func(t *testing.T) { step.do(t, n) }) {
-			t.FailNow()
-		}
-	}
+	})
 }
 
 // docs/install.md, "The image": what was imported is found by the name that the
@@ -106,7 +89,7 @@ func install(t *testing.T, n *node) {
 	text, err := os.ReadFile(filepath.Join(n.root, "docs", "install.md"))
 	rig.Must(t, err)
 	var commands []string
-	for _, b := range shell.Blocks(string(text)) {
+	for _, b := range markdown.Blocks(string(text)) {
 		if b.Heading == "One Pod" {
 			commands = append(commands, b.Text)
 		}
@@ -153,12 +136,13 @@ func install(t *testing.T, n *node) {
 			t.Fatal(err)
 		}
 	}
+	n.document(t, "install.md", strings.NewReplacer(), "Watch it")
 }
 
 // workload runs docs/workloads.md, from the grant to what is refused.
 func workload(t *testing.T, n *node) {
 	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1")
-	n.document(t, "workloads.md", replace, "What an administrator gives", "What the workload's team declares", "The Pod", "The calls", "What is refused")
+	n.document(t, "workloads.md", replace, "What an administrator gives", "What the workload's team declares", "The Pod", "The calls", "Without credential code", "What is refused")
 	a := n.ask(t, "quiet")
 	time.Sleep(2 * time.Second) // how long is no matter: nothing is broken
 	if s := a.end(t); s.Failed != 0 {
@@ -298,7 +282,7 @@ func restartKubelet(t *testing.T, n *node) {
 // what is measured is the change and nothing else.
 func anotherImage(t *testing.T, n *node) {
 	fresh, patient := n.ask(t, "image"), n.ask(t, "image-patient", "-retries", "8")
-	n.run(t, "ctr", "-n", "k8s.io", "images", "tag", image+":"+release, image+":v0.1.1")
+	n.run(t, "ctr", "-n", "k8s.io", "images", "tag", "--force", image+":"+release, image+":v0.1.1")
 	file := filepath.Join(n.work, "kustomization.yaml")
 	text, err := os.ReadFile(file)
 	rig.Must(t, err)
@@ -324,7 +308,7 @@ func uninstall(t *testing.T, n *node) {
 	text, err := os.ReadFile(filepath.Join(n.root, "docs", "uninstall.md"))
 	rig.Must(t, err)
 	taken := false
-	for _, b := range shell.Blocks(string(text)) {
+	for _, b := range markdown.Blocks(string(text)) {
 		if b.Heading == "Take back what the objects have declared" && !taken {
 			taken = true // the other blocks there are for what does not come back
 			if _, err := n.try("set -euo pipefail\n"+replace.Replace(b.Text), "bash"); err != nil {

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
-	"github.com/keyserver-operator/keyserver-operator/test/rig/shell"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/markdown"
 )
 
 const (
@@ -36,9 +36,9 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	state := os.Getenv("KEYSERVER_CLUSTER")
+	state := os.Getenv("RIG_CLUSTER")
 	if state == "" {
-		t.Fatal("KEYSERVER_CLUSTER is not set: run the suite by make test-cluster")
+		t.Fatal("RIG_CLUSTER is not set: run the suite by make test-cluster")
 	}
 	root, err := rig.Root()
 	rig.Must(t, err)
@@ -112,7 +112,7 @@ func (n *node) document(t *testing.T, page string, replace *strings.Replacer, he
 	text, err := os.ReadFile(filepath.Join(n.root, "docs", page))
 	rig.Must(t, err)
 	seen := map[string]bool{}
-	for _, b := range shell.Blocks(string(text)) {
+	for _, b := range markdown.Blocks(string(text)) {
 		for _, h := range headings {
 			if b.Heading != h {
 				continue
@@ -140,6 +140,7 @@ type asking struct {
 
 // seen is what asks prints.
 type seen struct {
+	Begun   time.Time
 	Asked   int
 	Failed  int
 	First   float64
@@ -191,4 +192,36 @@ func (a *asking) end(t *testing.T) seen {
 		t.Error("nothing was asked, so nothing was shown")
 	}
 	return s
+}
+
+// stage is a part of a suite that needs what those before it have left.
+type stage struct {
+	name string
+	do   func(*testing.T, *node)
+}
+
+// inOrder runs stages, of which the first that fails ends the suite.
+func (n *node) inOrder(t *testing.T, stages []stage) {
+	t.Helper()
+	for _, s := range stages {
+		if !t.Run(s.name, func(t *testing.T) { s.do(t, n) }) {
+			t.FailNow()
+		}
+	}
+}
+
+// showWhenFailed logs what somebody would look at first.
+func (n *node) showWhenFailed(t *testing.T) {
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		for _, of := range [][]string{
+			{"get", "pods,events", "--all-namespaces"},
+			{"-n", namespace, "logs", "deploy/keyserver", "--all-containers", "--tail=50"},
+		} {
+			out, err := n.try("", append([]string{"kubectl"}, of...)...)
+			t.Logf("%s%v", out, err)
+		}
+	})
 }

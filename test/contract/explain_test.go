@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -13,6 +15,9 @@ import (
 const (
 	explainPath = "/api/explain"
 	whoCanPath  = "/api/who-can"
+
+	evaluationPath  = "/access/v1/evaluation"
+	evaluationsPath = "/access/v1/evaluations"
 )
 
 // Clause 18.18: the gate says what it would answer, and why.
@@ -142,6 +147,146 @@ func TestWhoCan(t *testing.T) {
 		a = s.OK(t, auditor, "POST", whoCanPath, rig.Object{"operation": "explainAccess"})
 		if !strings.Contains(string(a.Raw), member) || strings.Contains(string(a.Raw), group+`","systemId"`) {
 			t.Errorf("by a group: %s", a.Raw)
+		}
+	})
+}
+
+// Somebody with few rights gets at nothing by asking that he does not get at by trying.
+func TestExplanationsTellNoMore(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin, link := s.AsAdmin(t), s.mint(t, "key")
+		user, pair := s.holder(t, keyserver.RoleExchanger)
+		somebody, group := s.principal(t, "somebody"), s.group(t, "a secret team")
+		s.OK(t, admin, "POST", "/api/keys/acl/grant", join(pair, rig.Object{"ttag": link, "rights": []string{"READ"}, "maxUsage": 7}))
+		own := rig.Object{"operation": "hmacData", "hiddenLink": link}
+
+		// Whether there is such a principal, or such a key, the answer is the same.
+		same := func(what, path string, body func(id, link string) rig.Object) {
+			t.Helper()
+			there := s.Refused(t, user, "POST", path, body(somebody, link), http.StatusForbidden, "ACCESS_DENIED")
+			neither := s.Refused(t, user, "POST", path, body(noID, "AAAAAQAAAAAAAAPp"), http.StatusForbidden, "ACCESS_DENIED")
+			if there.Field("detail") != neither.Field("detail") {
+				t.Errorf("%s: %s is told apart from %s", what, there.Raw, neither.Raw)
+			}
+		}
+		same("explain", explainPath, func(id, link string) rig.Object {
+			return rig.Object{"operation": "hmacData", "hiddenLink": link, "principalId": id}
+		})
+		same("with", explainPath, func(id, link string) rig.Object {
+			return rig.Object{"operation": "hmacData", "hiddenLink": link, "with": []rig.Object{{"change": "setEntry", "principalId": id, "rights": []string{"READ"}}}}
+		})
+		same("who-can", whoCanPath, func(_, link string) rig.Object { return rig.Object{"operation": "hmacData", "hiddenLink": link} })
+		same("who-can by role", whoCanPath, func(string, string) rig.Object { return rig.Object{"operation": "readAudit"} })
+		same("evaluation", evaluationPath, func(id, link string) rig.Object {
+			return join(accessTo("hmacData", id), rig.Object{"resource": rig.Object{"type": "key", "id": link}})
+		})
+		a := s.OK(t, user, "POST", evaluationsPath, rig.Object{"evaluations": []rig.Object{accessTo("hmacData", somebody), accessTo("hmacData", noID)}})
+		if each := a.List(t, "evaluations"); !cmp.Equal(each[0], each[1]) {
+			t.Errorf("several: %s", a.Raw)
+		}
+
+		// How much is changed by others: neither as an answer, nor by bisection.
+		for _, at := range []int{1, 1 << 40} {
+			s.Refused(t, user, "POST", explainPath, join(own, rig.Object{"at": at}), http.StatusForbidden, "ACCESS_DENIED")
+		}
+		a = s.OK(t, user, "POST", explainPath, own)
+		if a.Body["allowed"] != true || a.Body["sequence"] != 0.0 || a.Body["uses"] != nil {
+			t.Errorf("of himself: %s", a.Raw)
+		}
+
+		// Whom a list demands, whoever is on it.
+		number := decimal(t, group)
+		s.OK(t, admin, "POST", "/api/keys/acl/grant", rig.Object{"ttag": link, "systemId": 1, "principalId": number, "rights": []string{"MANDATORY_GROUP"}})
+		a = s.OK(t, user, "POST", explainPath, own)
+		for _, secret := range []string{group, number, "a secret team", s.self(t, admin)} {
+			if strings.Contains(string(a.Raw), secret) {
+				t.Errorf("%q is told: %s", secret, a.Raw)
+			}
+		}
+		if tried := s.Refused(t, user, "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": link, "data": ""}, http.StatusForbidden, "ACL_DENIED"); tried.Field("detail") != a.Body["detail"] {
+			t.Errorf("asked %s, tried %s", a.Raw, tried.Raw)
+		}
+	})
+}
+
+// accessTo asks in the words of AuthZEN whether a principal may do something that is about
+// no key.
+func accessTo(operation, principal string) rig.Object {
+	return rig.Object{
+		"subject": rig.Object{"type": "principal", "id": principal}, "action": rig.Object{"name": operation},
+		"resource": rig.Object{"type": "keyserver", "id": "self"},
+	}
+}
+
+// Clause 18.20: the same in the words of AuthZEN.
+func TestAccessEvaluation(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin, auditor, link := s.AsAdmin(t), s.with(t, keyserver.RoleAuditor), s.mint(t, "key")
+		user, pair := s.holder(t, keyserver.RoleExchanger)
+		id := s.self(t, user)
+		key := rig.Object{"resource": rig.Object{"type": "key", "id": link}}
+		asks := join(accessTo("hmacData", id), key)
+		with := func(name string, value rig.Object) rig.Object { return join(asks, rig.Object{name: value}) }
+		s.refusals(t, auditor, "POST", map[string]refusal{
+			"NoSubject":    {evaluationPath, rig.Object{"action": asks["action"], "resource": asks["resource"]}, 400, "BAD_REQUEST", "subject"},
+			"SubjectType":  {evaluationPath, with("subject", rig.Object{"type": "user", "id": id}), 400, "BAD_REQUEST", "subject.type"},
+			"SubjectID":    {evaluationPath, with("subject", rig.Object{"type": "principal", "id": "alice"}), 400, "BAD_REQUEST", "subject.id"},
+			"Action":       {evaluationPath, with("action", rig.Object{"name": "can_read"}), 400, "BAD_REQUEST", "action.name"},
+			"ResourceType": {evaluationPath, with("resource", rig.Object{"type": "todo", "id": link}), 400, "BAD_REQUEST", "resource.type"},
+			"ResourceID":   {evaluationPath, with("resource", rig.Object{"type": "key", "id": "AAAAAR=="}), 400, "BAD_REQUEST", "resource.id"},
+			"NoKeyTaken":   {evaluationPath, with("action", rig.Object{"name": "listRoles"}), 400, "BAD_REQUEST", "resource.type"},
+			"OtherServer":  {evaluationPath, with("resource", rig.Object{"type": "keyserver", "id": "9"}), 400, "BAD_REQUEST", "resource.id"},
+			"Properties":   {evaluationPath, with("action", rig.Object{"name": "hmacData", "properties": 1}), 400, "BAD_REQUEST", "action.properties"},
+			"NoneOfThem":   {evaluationsPath, rig.Object{"evaluations": []rig.Object{}}, 400, "BAD_REQUEST", "subject"},
+			"TooMany":      {evaluationsPath, rig.Object{"evaluations": slices.Repeat([]rig.Object{asks}, 65)}, 400, "BAD_REQUEST", "evaluations"},
+			"Semantic":     {evaluationsPath, with("options", rig.Object{"evaluations_semantic": "any"}), 400, "BAD_REQUEST", "options.evaluations_semantic"},
+		})
+		s.Refused(t, user, "POST", evaluationPath, accessTo("hmacData", s.self(t, auditor)), http.StatusForbidden, "ACCESS_DENIED")
+
+		decision := func(who string, body rig.Object, want bool, code string) {
+			t.Helper()
+			a := s.OK(t, who, "POST", evaluationPath, join(body, rig.Object{"context": rig.Object{"time": "2026-01-01T00:00:00Z"}}))
+			if because := a.Body["context"].(map[string]any); a.Body["decision"] != want || because["code"] != code {
+				t.Errorf("got %s, want %v and %q", a.Raw, want, code)
+			}
+		}
+		nobody := with("subject", rig.Object{"type": "principal", "id": noID})
+		decision(auditor, asks, false, "ACL_DENIED")
+		decision(user, asks, false, "ACL_DENIED")
+		decision(auditor, nobody, false, "NOT_FOUND")
+		decision(auditor, accessTo("listRoles", id), false, "ACCESS_DENIED")
+		s.OK(t, admin, "POST", "/api/keys/acl/grant", join(pair, rig.Object{"ttag": link, "rights": []string{"READ"}}))
+		decision(auditor, asks, true, "")
+		decision(user, asks, true, "")
+		decision(auditor, accessTo("hmacData", id), true, "")
+
+		// Several at once: what a question leaves out the request has.
+		refused := rig.Object{"action": rig.Object{"name": "listRoles"}} // of a key
+		several := join(asks, rig.Object{"evaluations": []rig.Object{{}, refused, {"subject": nobody["subject"]}, {"resource": rig.Object{"type": "keyserver", "id": "self"}}}})
+		for semantic, want := range map[string][]bool{
+			"execute_all": {true, false, false, true}, "deny_on_first_deny": {true, false}, "permit_on_first_permit": {true},
+		} {
+			a := s.OK(t, auditor, "POST", evaluationsPath, join(several, rig.Object{"options": rig.Object{"evaluations_semantic": semantic}}))
+			var got []bool
+			for _, one := range a.List(t, "evaluations") {
+				got = append(got, one["decision"] == true)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: %v, want %v: %s", semantic, got, want, a.Raw)
+			}
+		}
+		a := s.OK(t, auditor, "POST", evaluationsPath, several)
+		because, _ := a.List(t, "evaluations")[1]["context"].(map[string]any)
+		if e, _ := because["error"].(map[string]any); e["status"] != 400.0 || !strings.Contains(e["message"].(string), "resource.type") {
+			t.Errorf("a question that was refused: %s", a.Raw)
+		}
+		// Of others, and of himself, at once: what he may not ask costs him nothing else.
+		a = s.OK(t, user, "POST", evaluationsPath, rig.Object{"evaluations": []rig.Object{accessTo("hmacData", s.self(t, auditor)), asks}})
+		if got := a.List(t, "evaluations"); got[0]["decision"] != false || got[1]["decision"] != true {
+			t.Errorf("of others and himself: %s", a.Raw)
+		}
+		if a := s.OK(t, user, "POST", evaluationsPath, asks); a.Body["decision"] != true || a.Body["evaluations"] != nil {
+			t.Errorf("without evaluations: %s", a.Raw)
 		}
 	})
 }

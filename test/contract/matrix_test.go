@@ -70,6 +70,8 @@ var allowed = map[string]string{
 	"GET /api/changes":                   "AOU",
 	"POST /api/explain":                  "OU", // of others
 	"POST /api/who-can":                  "OU",
+	"POST /access/v1/evaluation":         "OU", // of others
+	"POST /access/v1/evaluations":        "OU",
 	"POST /api/config/get":               "AU",
 
 	"POST /api/keys":              "E",
@@ -397,6 +399,8 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 		"POST /api/keys/acl/revoke":                     join(pair(exchanger), link),
 		"POST /api/explain":                             rig.Object{"operation": "listRoles", "principalId": person},
 		"POST /api/who-can":                             rig.Object{"operation": "listRoles"},
+		"POST /access/v1/evaluation":                    accessTo("listRoles", person),
+		"POST /access/v1/evaluations":                   accessTo("listRoles", person),
 		"POST /api/principals/lookup":                   rig.Object{"principals": []rig.Object{pair(person)}},
 		"POST /api/principals/password":                 rig.Object{"name": "p", "password": somePassword, "roleIds": []string{}},
 		"POST /api/principals/ldap":                     rig.Object{"name": "l", "roleIds": []string{}},

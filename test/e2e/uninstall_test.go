@@ -14,6 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/markdown"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/shell"
 )
 
@@ -40,7 +41,7 @@ func startUninstall(t *testing.T) *uninstalled {
 	u := &uninstalled{world: newWorld(t), blocks: map[string][]string{}}
 	text, err := os.ReadFile(filepath.Join(checkout(t), "docs", "uninstall.md"))
 	rig.Must(t, err)
-	for _, b := range shell.Blocks(string(text)) {
+	for _, b := range markdown.Blocks(string(text)) {
 		u.blocks[b.Heading] = append(u.blocks[b.Heading], b.Text)
 	}
 	for heading, want := range map[string]int{takeBack: 3, leave: 1, gone: 3, left: 1, deleteAll: 2} {
@@ -51,8 +52,12 @@ func startUninstall(t *testing.T) *uninstalled {
 	if len(u.blocks) != 5 {
 		t.Fatalf("docs/uninstall.md has commands under %d headings, and those of 5 are run", len(u.blocks))
 	}
-	for _, directory := range []string{"config/volume", "config/default"} {
-		u.shell(t, "kubectl apply -k "+directory)
+	readme, err := os.ReadFile(filepath.Join(checkout(t), "README.md"))
+	rig.Must(t, err)
+	for _, b := range markdown.Blocks(string(readme)) {
+		if b.Heading == "Install" || b.Heading == "Use it" {
+			u.shell(t, b.Text)
+		}
 	}
 	u.apply(t, role("signer", "Signer", "HMAC Data"), trustedCA(t, "partners"))
 	u.wait(t, "ksrole/signer", "Ready")

@@ -17,6 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/curl"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/markdown"
 )
 
 // A workload from Git alone: what "up" leaves, one directory of manifests, and the
@@ -82,10 +83,6 @@ func (w *local) readme(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, found := strings.Cut(string(text), "\n### A workload, from Git alone\n")
-	if !found {
-		t.Fatal("the README has no such section")
-	}
 	checkout := t.TempDir()
 	for name, at := range map[string]string{"config": filepath.Join(w.root, "config"), "hack": filepath.Join(w.root, "hack"), ".keyserver": w.dir} {
 		if err := os.Symlink(at, filepath.Join(checkout, name)); err != nil {
@@ -93,8 +90,10 @@ func (w *local) readme(t *testing.T) string {
 		}
 	}
 	var commands strings.Builder
-	for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(section, 4) {
-		commands.WriteString(block[1])
+	for _, b := range markdown.Blocks(string(text)) {
+		if b.Heading == "A workload, from Git alone" && b.NotRun == "" {
+			commands.WriteString(b.Text)
+		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 	defer cancel()

@@ -67,7 +67,7 @@ func (w *world) startManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.manager = exec.CommandContext(context.WithoutCancel(t.Context()), binary.Path, "manager", "--kubeconfig", w.kubeconfig, "--log-level", "debug")
-	w.manager.Stdout, w.manager.Stderr = w.log, w.log
+	w.manager.Env, w.manager.Stdout, w.manager.Stderr = program.Environment(), w.log, w.log
 	w.manager.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := w.manager.Start(); err != nil {
 		t.Fatal(err)

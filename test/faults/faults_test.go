@@ -33,13 +33,13 @@ type replica struct {
 }
 
 // replicas start so many processes on a database.
-func replicas(t *testing.T, n int, args ...string) (all []*replica) {
+func replicas(t testing.TB, n int, args ...string) (all []*replica) {
 	t.Helper()
 	return replicasEach(t, make([][]string, n), args...)
 }
 
 // replicasEach start a process for each list of arguments, with others that all have.
-func replicasEach(t *testing.T, each [][]string, args ...string) (all []*replica) {
+func replicasEach(t testing.TB, each [][]string, args ...string) (all []*replica) {
 	t.Helper()
 	dirs := t.TempDir()
 	// They have the key-encryption key in common, as replicas must.

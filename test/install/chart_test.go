@@ -1,6 +1,7 @@
 package install
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 	"maps"
@@ -10,9 +11,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/helm"
 )
 
@@ -35,7 +38,7 @@ func values(t *testing.T, text string) string {
 	return file.Name()
 }
 
-// chart answers the objects that Helm renders.
+// chart answers the objects that Helm renders, without the Pod of "helm test".
 func chart(t *testing.T, text string) []*unstructured.Unstructured {
 	t.Helper()
 	return chartIn(t, namespace, text)
@@ -43,7 +46,7 @@ func chart(t *testing.T, text string) []*unstructured.Unstructured {
 
 func chartIn(t *testing.T, where, text string) []*unstructured.Unstructured {
 	t.Helper()
-	out, errOut, err := helm.Run(t, "template", "keyserver", chartDir, "--namespace", where, "--values", values(t, text))
+	out, errOut, err := helm.Run(t, "template", "keyserver", chartDir, "--skip-tests", "--namespace", where, "--values", values(t, text))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, errOut)
 	}
@@ -204,21 +207,63 @@ func TestChartIsTheManifests(t *testing.T) {
 // underHelm are the blocks of a language in the chapter of docs/install.md.
 func underHelm(t *testing.T, language string) []string {
 	t.Helper()
+	return blocksUnder(t, "## Helm", language)
+}
+
+// blocksUnder are the blocks of a language under a heading of docs/install.md, up to the next
+// one of its level.
+func blocksUnder(t *testing.T, heading, language string) []string {
+	t.Helper()
 	page, err := os.ReadFile("../../docs/install.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, chapter, _ := strings.Cut(string(page), "\n## Helm\n")
-	chapter, _, _ = strings.Cut(chapter, "\n## ")
+	_, chapter, _ := strings.Cut(string(page), "\n"+heading+"\n")
+	marks, _, _ := strings.Cut(heading, " ")
+	for level := marks; level != "#"; level = strings.TrimPrefix(level, "#") {
+		chapter, _, _ = strings.Cut(chapter, "\n"+level+" ")
+	}
 	var blocks []string
 	for _, block := range strings.Split(chapter, "```"+language+"\n")[1:] {
 		text, _, _ := strings.Cut(block, "```")
 		blocks = append(blocks, text)
 	}
 	if len(blocks) == 0 {
-		t.Fatalf("docs/install.md shows no %s under Helm", language)
+		t.Fatalf("docs/install.md shows no %s under %q", language, heading)
 	}
 	return blocks
+}
+
+// "helm test" asks by the Service, has nothing but the CA of its certificate, and is no part of
+// what it asks.
+func TestChartTestsItself(t *testing.T) {
+	for name, tc := range map[string]struct{ values, volume string }{
+		"embedded":   {"{}", `{"name":"ca","configMap":{"name":"keyserver-ca","items":[{"key":"ca.crt","path":"ca.crt"}]}}`},
+		"scaled out": {"{form: postgres, secrets: {tls: {name: ours}}}", `{"name":"ca","secret":{"secretName":"ours","items":[{"key":"ca.crt","path":"ca.crt"}],"defaultMode":288}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, errOut, err := helm.Run(t, "template", "keyserver", chartDir, "--namespace", "trust", "--show-only", "templates/test.yaml", "--values", values(t, tc.values))
+			if err != nil {
+				t.Fatalf("%v\n%s", err, errOut)
+			}
+			var pod corev1.Pod
+			rig.Must(t, yaml.Unmarshal([]byte(out), &pod))
+			volumes, err := json.Marshal(pod.Spec.Volumes)
+			rig.Must(t, err)
+			if want := "[" + tc.volume + "]"; string(volumes) != want {
+				t.Errorf("it mounts %s, want %s", volumes, want)
+			}
+			if want := "--server=https://keyserver.trust.svc"; !slices.Contains(pod.Spec.Containers[0].Args, want) {
+				t.Errorf("it has the arguments %q, and not %s", pod.Spec.Containers[0].Args, want)
+			}
+			if pod.Labels["trust.keyserver.dev/api"] != "" || pod.Labels["app.kubernetes.io/name"] != "keyserver" {
+				t.Errorf("by its labels it is a replica, or is let out nowhere: %v", pod.Labels)
+			}
+			if pod.Annotations["helm.sh/hook"] != "test" || pod.Namespace != "trust" {
+				t.Errorf("it is no test of the release: %v in %s", pod.Annotations, pod.Namespace)
+			}
+		})
+	}
 }
 
 // In another namespace everything is there, and speaks of itself by that name.

@@ -77,10 +77,10 @@ func runBoth(first, second *bytes.Buffer, arguments ...string) error {
 }
 
 // imageCommand runs hack/image as "make image-ko" does, so that what it is made
-// of is compiled once.
+// of is compiled once. It is the same image in a checkout of git's and elsewhere.
 func imageCommand(arguments ...string) *exec.Cmd {
 	cmd := exec.Command("go", append([]string{"run", "-C", "../../hack/image", "."}, arguments...)...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath -buildvcs=false")
 	return cmd
 }
 

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
 	"crypto/x509"
 	"debug/elf"
 	"encoding/json"
@@ -137,6 +138,19 @@ func TestImageNameIsRefused(t *testing.T) {
 	}
 }
 
+// hack/image is a module of its own, whose tests belong to the image: only what was signed
+// is taken.
+func TestImageModule(t *testing.T) {
+	if err := program.DependOnSources(); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("go", "test", "-C", "../../hack/image", "-count=1", ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath -buildvcs=false")
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "ok") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // checkBinary runs a program that needs no library, as in an image without any.
 func checkBinary(t *testing.T, content []byte) {
 	t.Helper()
@@ -205,7 +219,7 @@ func copyContext(t *testing.T, root, to string) {
 		switch {
 		case included:
 			copyPath(t, root, to, name)
-		case line != "*\n" && line != "**/*_test.go\n" && !strings.HasPrefix(line, "#"):
+		case !slices.Contains([]string{"*\n", "**/*_test.go\n", "**/node_modules\n", "internal/console/dist/*\n"}, line) && !strings.HasPrefix(line, "#"):
 			t.Fatalf("this test does not understand %q", line)
 		}
 	}
@@ -214,8 +228,13 @@ func copyContext(t *testing.T, root, to string) {
 func copyPath(t *testing.T, root, to, name string) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join(root, name), func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") {
+		switch {
+		case err == nil && entry.IsDir() && entry.Name() == "node_modules":
+			return fs.SkipDir
+		case err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go"):
 			return err
+		case filepath.Base(filepath.Dir(path)) == "dist" && entry.Name() != ".gitkeep": // what was built here
+			return nil
 		}
 		relative, err := filepath.Rel(root, path)
 		if err != nil {
@@ -233,9 +252,16 @@ func copyPath(t *testing.T, root, to, name string) {
 // The parts of an OCI image that matter here.
 type (
 	descriptor struct {
-		Digest string `json:"digest"`
+		MediaType   string            `json:"mediaType"`
+		Digest      string            `json:"digest"`
+		Annotations map[string]string `json:"annotations"`
+		Platform    struct {
+			OS           string `json:"os"`
+			Architecture string `json:"architecture"`
+		} `json:"platform"`
 	}
 	manifest struct {
+		MediaType string       `json:"mediaType"`
 		Manifests []descriptor `json:"manifests"`
 		Config    descriptor   `json:"config"`
 		Layers    []descriptor `json:"layers"`
@@ -255,40 +281,59 @@ type (
 	}
 )
 
-// readImage follows the index of an OCI layout to its one image.
-func readImage(t *testing.T, dir string) (imageConfig, map[string]imageFile) {
+// blob is what a layout has under a digest.
+func blob(t *testing.T, dir, digest string) []byte {
 	t.Helper()
-	blob := func(d descriptor) []byte {
-		content, err := os.ReadFile(filepath.Join(dir, "blobs", strings.ReplaceAll(d.Digest, ":", "/")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return content
-	}
-	decode := func(content []byte, into any) {
-		if err := json.Unmarshal(content, into); err != nil {
-			t.Fatal(err)
-		}
-	}
-	index, err := os.ReadFile(filepath.Join(dir, "index.json"))
+	content, err := os.ReadFile(filepath.Join(dir, "blobs", strings.ReplaceAll(digest, ":", "/")))
 	if err != nil {
 		t.Fatal(err)
 	}
+	if sum := fmt.Sprintf("sha256:%x", sha256.Sum256(content)); sum != digest {
+		t.Fatalf("what is called %s is %s", digest, sum)
+	}
+	return content
+}
+
+func decode(t *testing.T, content []byte, into any) {
+	t.Helper()
+	if err := json.Unmarshal(content, into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// entriesOf are those of the one index that a layout holds.
+func entriesOf(t *testing.T, dir string) []descriptor {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(dir, "index.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var outer, index manifest
+	decode(t, content, &outer)
+	if len(outer.Manifests) != 1 {
+		t.Fatalf("the layout has %d entries", len(outer.Manifests))
+	}
+	decode(t, blob(t, dir, outer.Manifests[0].Digest), &index)
+	return index.Manifests
+}
+
+// runs is whether an entry is an image of a platform, and not what is said of one.
+func (d descriptor) runs() bool { return d.Platform.OS != "unknown" }
+
+// readImage is the one image of an OCI layout that runs.
+func readImage(t *testing.T, dir string) (imageConfig, map[string]imageFile) {
+	t.Helper()
+	entries := slices.DeleteFunc(entriesOf(t, dir), func(d descriptor) bool { return !d.runs() })
+	if len(entries) != 1 {
+		t.Fatalf("%d images", len(entries))
+	}
 	var m manifest
-	decode(index, &m)
-	for len(m.Manifests) == 1 {
-		next := m.Manifests[0]
-		m = manifest{}
-		decode(blob(next), &m)
-	}
-	if len(m.Manifests) != 0 {
-		t.Fatalf("%d images", len(m.Manifests))
-	}
+	decode(t, blob(t, dir, entries[0].Digest), &m)
 	var config imageConfig
-	decode(blob(m.Config), &config)
+	decode(t, blob(t, dir, m.Config.Digest), &config)
 	files := map[string]imageFile{}
 	for _, layer := range m.Layers {
-		content := blob(layer)
+		content := blob(t, dir, layer.Digest)
 		var r io.Reader = bytes.NewReader(content)
 		if z, err := gzip.NewReader(bytes.NewReader(content)); err == nil {
 			r = z

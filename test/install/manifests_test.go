@@ -32,6 +32,8 @@ const (
 	access             = "access"
 	postgres           = "overlays/postgres"
 	postgresHA         = "overlays/postgres-ha"
+	migration          = "migrate"
+	migrationBack      = "migrate/back"
 	postgresKeyServer  = "overlays/postgres/keyserver"
 	monitored          = "default and prometheus"
 	postgresMonitored  = "overlays/postgres and prometheus"

@@ -31,6 +31,7 @@ func TestEveryCommandWithNothingToWrite(t *testing.T) {
 		says string // on standard output where it succeeds, else on standard error
 	}{
 		"":                      {nil, 0, "Available Commands:"},
+		"agent":                 {[]string{"--server", "https://keys.example", "--token-file", "/nowhere"}, 1, "/nowhere"},
 		"audit":                 {nil, 0, "verify"},
 		"audit discard-journal": {[]string{"--data-dir", "/data"}, 1, "keyserver-operator: "},
 		"audit show":            {[]string{"--archive", "file:///nowhere"}, 1, "/nowhere"},
@@ -38,13 +39,16 @@ func TestEveryCommandWithNothingToWrite(t *testing.T) {
 		"audit receipt":         {nil, 0, "verify"},
 		"audit receipt verify":  {nil, 2, "--key is missing"},
 		"backup":                {nil, 2, "--server is missing"},
+		"ctl":                   {[]string{"roles", "list"}, 2, "HOME is not set"},
 		"custody":               {nil, 0, "recovery"},
 		"custody recovery":      {[]string{"--data-dir", "/data", "--recipient", "age1", "--out", "/data/o"}, 1, "keyserver-operator: "},
 		"custody restore":       {[]string{"--data-dir", "/data", "--kek", "base64key://AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=", "--recovery", "/nowhere", "--identity", "/nowhere"}, 1, "/nowhere"},
 		"doctor":                {[]string{"--data-dir", "/data"}, 1, "keyserver-operator: "},
 		"export":                {nil, 2, "--"},
 		"help":                  {nil, 0, "Available Commands:"},
+		"kms":                   {[]string{"--server", "https://127.0.0.1:1", "--token-file", "/nowhere", "--lineage", "AAAAAQECAwQFBgcI", "--listen", "unix:///nowhere/kms.sock"}, 1, "--listen: open /nowhere"},
 		"manager":               {nil, 1, "no cluster to talk to"},
+		"migrate":               {[]string{"--from", "sqlite", "--data-dir", "/data", "--to", "postgres", "--database-url", "postgres://nowhere/x"}, 1, "--kek: "},
 		"openapi":               {nil, 0, `"openapi"`},
 		"plan":                  {[]string{"-f", "/nowhere"}, 1, "/nowhere"},
 		"reference":             {nil, 0, "# "},
@@ -54,6 +58,7 @@ func TestEveryCommandWithNothingToWrite(t *testing.T) {
 		"release verify":        {[]string{"--pub", "/nowhere", "--manifest", "/nowhere", "--binary", built.entrypoint}, 1, "/nowhere"},
 		"restore":               {[]string{"--from", "/nowhere", "--identity", "/nowhere", "--data-dir", "/data/restored"}, 1, "/nowhere"},
 		"serve":                 {[]string{"--listen", "127.0.0.1:0", "--external-listen", "", "--data-dir", "/data/keyserver"}, 1, "/data/keyserver"},
+		"support-bundle":        {[]string{"--log", "/nowhere", "--output", "/data/bundle.tar.gz"}, 1, "--output: open /data/bundle.tar.gz"},
 		"up":                    {[]string{"--dir", "/data/up", "--listen", "127.0.0.1:0"}, 1, "/data/up"},
 		"version":               {nil, 0, "keyserver-operator "},
 	}
@@ -64,6 +69,9 @@ func TestEveryCommandWithNothingToWrite(t *testing.T) {
 			t.Errorf("%s --help: exit %d\n%s%s", command, code, out, errOut)
 		}
 		for _, below := range subcommands(out) {
+			if command == "ctl" { // a verb for each route, which test/script has
+				break
+			}
 			if name := strings.TrimSpace(command + " " + below); !has(commands, name) {
 				t.Errorf("%s is not tried", name)
 			}

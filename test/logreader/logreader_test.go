@@ -287,7 +287,7 @@ func TestTessera(t *testing.T) {
 			}
 		}
 		k.write(30)
-		k.newest(830)
+		k.newest(int64(now.Size) + 30)
 		k.lies = "tile/0/003" // the rows that came since
 		var fork client.ErrInconsistency
 		if _, _, _, err := tracker.Update(ctx); !errors.As(err, &fork) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,7 +22,7 @@ const module = "github.com/keyserver-operator/keyserver-operator"
 
 // Variable names a binary that is built already: "make test" links the program
 // once for all suites. Who runs a suite without it gets one of its own.
-const Variable = "KEYSERVER_PROGRAM"
+const Variable = "RIG_PROGRAM"
 
 // Program is a built binary. Remove it when the tests are done.
 type Program struct {
@@ -115,6 +116,12 @@ func (p Program) Remove() error {
 	return os.RemoveAll(p.own)
 }
 
+// Environment is that of the tests without what somebody has set for a key server of his
+// own.
+func Environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(line string) bool { return strings.HasPrefix(line, "KEYSERVER_") })
+}
+
 // Run runs a command to its end and answers its standard output. An error says
 // what the command wrote to standard error.
 func (p Program) Run(args ...string) (string, error) {
@@ -123,7 +130,7 @@ func (p Program) Run(args ...string) (string, error) {
 	}
 	var out, errOut strings.Builder
 	cmd := exec.Command(p.Path, args...)
-	cmd.Stdout, cmd.Stderr = &out, &errOut
+	cmd.Env, cmd.Stdout, cmd.Stderr = Environment(), &out, &errOut
 	if err := cmd.Run(); err != nil {
 		return out.String(), fmt.Errorf("%s: %w\n%s%s", strings.Join(args, " "), err, out.String(), errOut.String())
 	}

@@ -57,7 +57,7 @@ func (p Program) Begin(dataDir string, args ...string) (*Server, error) {
 	}
 	all := append([]string{"serve", "--listen", "127.0.0.1:0", "--external-listen", "", "--data-dir", dataDir}, args...)
 	s := &Server{DataDir: dataDir, cmd: exec.Command(p.Path, all...), log: &rig.Output{}, exited: make(chan struct{})}
-	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = Environment(), s.log, s.log
 	// Whatever ends the test ends the server, too.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {

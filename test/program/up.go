@@ -28,7 +28,7 @@ func (p Program) Up(t testing.TB, dir string, args ...string) *Up {
 	cmd := exec.Command(p.Path, append([]string{"up", "--dir", dir, "--listen", "127.0.0.1:0"}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	out := &rig.Output{}
-	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Env, cmd.Stdout, cmd.Stderr = Environment(), out, out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,8 @@ import (
 
 // What a test file names, and what that says of its package's needs.
 var signs = map[string]string{
-	`"KUBEBUILDER_ASSETS"`: "cluster", `envtest.`: "cluster", `"KEYSERVER_PG_BIN"`: "postgres", `"KEYSERVER_SLAPD"`: "directory", `"KEYSERVER_RSYSLOGD"`: "syslog",
-	`"KEYSERVER_PROGRAM"`: "program", `LookPath("curl")`: "curl", `Command("npm"`: "node", `Command("node"`: "node", `Command("go", "build"`: "program",
+	`"KUBEBUILDER_ASSETS"`: "cluster", `envtest.`: "cluster", `"RIG_PG_BIN"`: "postgres", `"RIG_SLAPD"`: "directory", `"RIG_RSYSLOGD"`: "syslog",
+	`"RIG_PROGRAM"`: "program", `LookPath("curl")`: "curl", `Command("npm"`: "node", `Command("node"`: "node", `Command("go", "build"`: "program",
 }
 
 // A suite that looks for a program of the machine by itself would not be given it:

@@ -32,6 +32,7 @@ var commands = map[string]command{
 	"api":       api,
 	"exits":     exits,
 	"flip":      flip,
+	"follows":   follows,
 	"json":      isJSON,
 	"login":     login,
 	"member":    member,
@@ -221,6 +222,18 @@ func mode(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("%s has mode %s, want %s", filepath.Base(name), got, args[0])
 		}
 	}
+}
+
+// follows FILE PATTERN waits until a line of a file that somebody writes matches.
+func follows(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) == 2, "follows FILE PATTERN")
+	pattern := regexp.MustCompile(`(?m)` + args[1])
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if text, err := os.ReadFile(ts.MkAbs(args[0])); err == nil && pattern.Match(text) {
+			return
+		}
+	}
+	ts.Fatalf("nothing in %s matches %s: %s", args[0], pattern, ts.ReadFile(args[0]))
 }
 
 // flip FILE TEXT changes one bit of the first place where the file holds the

@@ -17,10 +17,15 @@ import (
 // sees the server, too.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"keyserver-operator": func() { os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
-		"without-privileges": func() { os.Exit(withoutPrivileges(os.Args[1:])) },
+		"keyserver-operator":         program,
+		"kubectl-keyserver":          program,
+		"kubectl_complete-keyserver": program,
+		"without-privileges":         func() { os.Exit(withoutPrivileges(os.Args[1:])) },
 	})
 }
+
+// program runs by the name that it was started by.
+func program() { os.Exit(cli.Run(os.Args[0], os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{

@@ -234,7 +234,7 @@ func TestStandardOutput(t *testing.T) {
 		rig.Must(t, err)
 		said := &rig.Output{}
 		silent := exec.Command(binary.Path, append([]string{"serve", "--listen", "127.0.0.1:0", "--external-listen", "", "--data-dir", dir}, args...)...)
-		silent.Stdout, silent.Stderr = write, said
+		silent.Env, silent.Stdout, silent.Stderr = program.Environment(), write, said
 		silent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		rig.Must(t, silent.Start())
 		rig.Must(t, write.Close())

@@ -60,10 +60,21 @@ func serve(t testing.TB, args ...string) *site {
 	rig.Must(t, err)
 	s := &site{process: process, address: process.Address, roots: roots}
 	s.Site = &rig.Site{
-		System: 1, Base: func() string { return program.BaseURL }, Log: process.Log,
-		HTTP: &http.Client{Transport: program.Connect(t, dir, func() string { return process.Address })},
+		System: 1, Base: func() string { return program.BaseURL }, Log: func() string { return s.process.Log() },
+		HTTP: &http.Client{Transport: program.Connect(t, dir, func() string { return s.process.Address })},
 	}
 	return s
+}
+
+// again starts another process, which has never held the memory for a password: Go gives
+// that back slowly on a machine that is busy.
+func (s *site) again(t testing.TB) {
+	t.Helper()
+	rig.Must(t, s.process.Stop())
+	process, err := built.Serve(s.process.DataDir)
+	rig.Must(t, err)
+	t.Cleanup(process.Kill)
+	s.process, s.address = process, process.Address
 }
 
 // each runs a test against both databases.
@@ -129,12 +140,9 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 	for _, path := range []string{"/api/openapi.json", "/api/health", "/api/ready", "/nothing", "/api/roles"} {
 		t.Run(path, func(t *testing.T) {
 			s := start(t)
-			var before int64
-			rig.Soon(t, "the memory for the passwords of the logins is given back", func() bool {
-				s.works(t, 100)
-				before = s.memory(t)
-				return before < mayGrow
-			})
+			s.again(t)
+			s.works(t, 100)
+			before := s.memory(t)
 			for range 48 {
 				a := connect(t, s, 0)
 				for range 250 {

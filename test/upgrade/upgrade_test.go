@@ -28,6 +28,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/version"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/markdown"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/shell"
 )
 
@@ -285,13 +286,13 @@ func TestTheCommandsOfTheDocument(t *testing.T) {
 	}
 	ran := 0
 	run := func(heading string) error {
-		for _, block := range shell.Blocks(string(document)) {
+		for _, block := range markdown.Blocks(string(document)) {
 			if block.Heading != heading {
 				continue
 			}
 			ran++
 			cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", block.Text)
-			cmd.Env = append(os.Environ(), "PATH="+commands+":"+os.Getenv("PATH"), "SERVER=https://"+r.server.Address, "CA="+filepath.Join(r.dir, "ca.crt"),
+			cmd.Env = append(program.Environment(), "PATH="+commands+":"+os.Getenv("PATH"), "SERVER=https://"+r.server.Address, "CA="+filepath.Join(r.dir, "ca.crt"),
 				"WHERE="+strings.Join(s.state[:2], " "), "KEK="+s.state[len(s.state)-1])
 			if out, err := cmd.CombinedOutput(); err != nil {
 				return fmt.Errorf("%s: %w\n%s", block.Text, err, out)

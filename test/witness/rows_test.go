@@ -38,15 +38,20 @@ func TestTamperedDatabase(t *testing.T) {
 			do(t, db, fmt.Sprintf(`DELETE FROM audit WHERE seq >= %d`, seq))
 		}, object: "audit_tree row %d"},
 		"a forged head": {tamper: func(t *testing.T, db *sql.DB, _ int64) {
-			_, checkpoint := head(t, db, "newest")
-			_, lines, _ := strings.Cut(string(checkpoint), "\n\n")
-			size, _ := head(t, db, "newest")
-			forged := strings.Replace(string(checkpoint), fmt.Sprintf("\n%d\n", size), fmt.Sprintf("\n%d\n", size+7), 1)
-			forged, _, _ = strings.Cut(forged, "\n\n")
-			own, _, _ := strings.Cut(lines, "\n")
-			do(t, db, fmt.Sprintf(`UPDATE audit_tree SET size = %d WHERE name = 'newest'`, size+7))
-			_, err := db.ExecContext(t.Context(), `UPDATE audit_tree SET checkpoint = $1 WHERE name = 'newest'`, []byte(forged+"\n\n"+own+"\n"))
-			rig.Must(t, err)
+			// In one statement, of the very head that was read: a checkpoint that is signed
+			// meanwhile would take the place of the forged one.
+			for {
+				size, checkpoint := head(t, db, "newest")
+				text, lines, _ := strings.Cut(string(checkpoint), "\n\n")
+				forged := strings.Replace(text+"\n", fmt.Sprintf("\n%d\n", size), fmt.Sprintf("\n%d\n", size+7), 1)
+				own, _, _ := strings.Cut(lines, "\n")
+				done, err := db.ExecContext(t.Context(), `UPDATE audit_tree SET size = $1, checkpoint = $2 WHERE name = 'newest' AND size = $3`,
+					size+7, []byte(strings.TrimSuffix(forged, "\n")+"\n\n"+own+"\n"), size)
+				rig.Must(t, err)
+				if rows, err := done.RowsAffected(); err == nil && rows == 1 {
+					return
+				}
+			}
 		}, object: "audit_tree", peer: "logForged"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/agent"
 	"github.com/keyserver-operator/keyserver-operator/internal/handover"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
@@ -232,5 +234,54 @@ func TestTokenReviewUnavailable(t *testing.T) {
 			w.gets(t, "a good token", token(t, "unavailable-web", audience), unavailable)
 			w.gets(t, "a token that is plainly for another", token(t, "unavailable-web"), badCredentials)
 		})
+	}
+}
+
+// An agent logs in by the token of the cluster, and by the next one when that was put in
+// its place; a workload that has none calls it.
+func TestAgent(t *testing.T) {
+	first, second := account(t, "agent-web"), account(t, "agent-db")
+	w := newWorld(t, first, server.Providers{OIDCIssuer: cluster.issuer, OIDCAudiences: []string{audience}, OIDCKeysFile: keysFile(t)})
+	next, err := w.Admin(t).CreateXAuthPrincipal(t.Context(), schema.CreateXAuthPrincipalRequest{
+		Name: second, Issuer: cluster.issuer, Subject: second, RoleIDs: []schema.HexID{},
+	})
+	rig.Must(t, err)
+	rig.Must(t, os.WriteFile(w.file, []byte(token(t, "agent-web", "https://other.example")), 0o600))
+	a, err := agent.Start(t.Context(), agent.Config{
+		Server: w.URL(), CAFile: w.CAFile(), TokenFile: w.file, Listen: "127.0.0.1:0", SocketMode: agent.DefaultSocketMode,
+		MaxRequests: agent.DefaultMaxRequests, Logger: slog.New(slog.DiscardHandler), Clock: time.Now,
+	})
+	rig.Must(t, err)
+	defer func() { rig.Must(t, a.Shutdown(context.WithoutCancel(t.Context()))) }()
+	asks := func() (code, name string) {
+		resp, err := http.Get("http://" + a.Address() + "/api/sessions/current")
+		rig.Must(t, err)
+		defer resp.Body.Close()
+		var said struct {
+			Code, Detail string
+			Principal    struct{ Name string }
+		}
+		rig.Must(t, json.NewDecoder(resp.Body).Decode(&said))
+		return said.Code, said.Principal.Name
+	}
+	if code, _ := asks(); code != "AGENT_LOGIN_FAILED" {
+		t.Errorf("another service's token: %s", code)
+	}
+	rig.Must(t, os.WriteFile(w.file, []byte(token(t, "agent-web", audience)), 0o600))
+	rig.Soon(t, "it acts as the service account", func() bool { _, name := asks(); return name == first })
+	rig.Must(t, os.WriteFile(w.file, []byte(token(t, "agent-db", audience)), 0o600))
+	if _, name := asks(); name != first {
+		t.Errorf("the session that there is was given up: %q", name)
+	}
+	page, err := w.Admin(t).ListPrincipals(t.Context(), schema.PrincipalQuery{Type: "xauth"})
+	rig.Must(t, err)
+	for _, p := range page.Principals {
+		if p.ID != next.Principal.ID {
+			_, err := w.Admin(t).EndSessionsOfPrincipal(t.Context(), schema.ByID{ID: p.ID})
+			rig.Must(t, err)
+		}
+	}
+	if _, name := asks(); name != second {
+		t.Errorf("with another token it acts as %q", name)
 	}
 }

@@ -64,12 +64,17 @@ keyserver-settings-{{ $sum | replace "0" "g" | replace "1" "h" | replace "3" "k"
 {{- end -}}
 {{- end -}}
 
+{{/* Prints the image. */}}
+{{- define "keyserver.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default (printf "v%s" .Chart.AppVersion) }}
+{{- end -}}
+
 {{/* list ROOT CONTAINER */}}
 {{- define "keyserver.container" -}}
 {{- $root := index . 0 -}}{{- $container := index . 1 -}}
 {{- $values := $root.Values -}}
 {{- $own := get $values $container.name -}}
-{{- $_ := set $container "image" (printf "%s:%s" $values.image.repository ($values.image.tag | default (printf "v%s" $root.Chart.AppVersion))) -}}
+{{- $_ := set $container "image" (include "keyserver.image" $root) -}}
 {{- with $values.image.pullPolicy -}}{{- $_ := set $container "imagePullPolicy" . -}}{{- end -}}
 {{- with $own.resources -}}{{- $_ := set $container "resources" . -}}{{- end -}}
 {{- range $container.envFrom -}}{{- $_ := set .configMapRef "name" (include "keyserver.settingsName" $root) -}}{{- end -}}

@@ -339,6 +339,13 @@ var scalars = map[reflect.Type]*Scalar{
 			Description: "The only handle of a key: 1 to 64 opaque bytes in canonical base64.",
 		},
 	},
+	reflect.TypeFor[schema.ResourceID](): {
+		Kind: Text, Example: `"AAAAAQAAAAAAAAPp"`, Bad: append([]string{`"9"`}, badBase64...),
+		Schema: Schema{
+			Type: "string", Pattern: base64Pattern, MinLength: new(int64(4)), MaxLength: new(int64(maxLinkText)),
+			Description: "The hidden link of a key, or self (which is base64, too: the type of the resource says which).",
+		},
+	},
 	reflect.TypeFor[schema.Rights](): {
 		Kind: Either, Example: `3`, Bad: []string{`-1`, `32`, `1.0`, `["read"]`, `["READ","ALL"]`, `[1]`, `[null]`},
 		Schema: Schema{Type: "integer", Minimum: new(int64(0)), Maximum: new(int64(keyserver.AllRights)), Description: aboutRights()},

@@ -71,7 +71,7 @@ func Open(socket string) (*Keeper, error) {
 	}
 	conn, err := grpc.NewClient("unix://"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // a socket of this machine, whose rights are the file's
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 2 * time.Second}}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 500 * time.Millisecond}}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)), grpc.WithDisableServiceConfig())
 	if err != nil {
 		return nil, fmt.Errorf("prepare the client of the KMS plugin: %w", err)
@@ -81,7 +81,7 @@ func Open(socket string) (*Keeper, error) {
 
 // Encrypt has the plugin wrap, and unwrap again: what it could not open is not kept.
 func (k *Keeper) Encrypt(ctx context.Context, plain []byte) ([]byte, error) {
-	if err := k.healthy(ctx); err != nil {
+	if err := k.Healthy(ctx); err != nil {
 		return nil, err
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
@@ -138,14 +138,14 @@ func (k *Keeper) decrypt(ctx context.Context, w wrapped) ([]byte, error) {
 		return nil, k.failed("unwrapping", err)
 	}
 	// It says no. A plugin that is well means it.
-	if err := k.healthy(ctx); err != nil {
+	if err := k.Healthy(ctx); err != nil {
 		return nil, err
 	}
 	return nil, errNotIts
 }
 
-// healthy asks the plugin for its status.
-func (k *Keeper) healthy(ctx context.Context) error {
+// Healthy asks the plugin for its status.
+func (k *Keeper) Healthy(ctx context.Context) error {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	s, err := k.client.Status(call, &api.StatusRequest{})

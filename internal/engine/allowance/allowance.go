@@ -22,7 +22,7 @@ const (
 // ErrNone is that no time is left.
 var ErrNone = errors.New("nothing is left of the allowance")
 
-// Reserve takes up to n out of what all processes may use. It answers how many it
+// Reserve takes up to n, which may be none, out of what all processes may use. It answers how many it
 // got, and how many are left after that; none is no error.
 type Reserve func(ctx context.Context, key keyserver.ID, n int64) (got, left int64, err error)
 
@@ -56,6 +56,36 @@ type Taken struct {
 	Left int64
 	// Fresh is the first use of a block.
 	Fresh bool
+}
+
+// Peek answers what Take would, and takes nothing.
+func (a *Allowances) Peek(ctx context.Context, key keyserver.ID) (taken Taken, err error) {
+	if a.holds(key) {
+		return taken, nil
+	}
+	_, taken.Left, err = a.reserve(ctx, key, 0)
+	if err == nil && taken.Left == 0 {
+		err = ErrNone
+	}
+	return taken, err
+}
+
+// holds reports whether this process has a time left. While somebody takes one it is
+// taken for having.
+func (a *Allowances) holds(key keyserver.ID) bool {
+	a.mu.Lock()
+	b := a.keys[key]
+	a.mu.Unlock()
+	if b == nil {
+		return false
+	}
+	select {
+	case b.turn <- struct{}{}:
+		defer func() { <-b.turn }()
+		return b.held > 0
+	default:
+		return true
+	}
 }
 
 // Take uses one of a key's times. ErrNone where this would be one too many.

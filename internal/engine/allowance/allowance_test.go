@@ -106,3 +106,29 @@ func TestFailuresAndForgetting(t *testing.T) {
 		t.Errorf("while another waits: %v", err)
 	}
 }
+
+// To look takes nothing: neither of what this process holds, nor of the rest.
+func TestPeek(t *testing.T) {
+	s, key := &shared{left: firstBlock}, keyserver.IDFromUint64(1)
+	a := New(1, s.reserve)
+	for range 3 {
+		if _, err := a.Peek(t.Context(), key); err != nil || s.left != firstBlock {
+			t.Fatalf("%v, %d left", err, s.left)
+		}
+	}
+	for n := range firstBlock {
+		if _, err := a.Peek(t.Context(), key); err != nil {
+			t.Fatalf("after %d: %v", n, err)
+		}
+		if _, err := a.Take(t.Context(), key); err != nil {
+			t.Fatalf("after %d: %v", n, err)
+		}
+	}
+	if _, err := a.Peek(t.Context(), key); !errors.Is(err, ErrNone) {
+		t.Errorf("none is left: %v", err)
+	}
+	s.failed = errors.New("no")
+	if _, err := a.Peek(t.Context(), key); !errors.Is(err, s.failed) {
+		t.Errorf("the database fails: %v", err)
+	}
+}

@@ -104,7 +104,7 @@ func WitnessSigner(ctx context.Context, c Config) (*witness.Signer, error) {
 }
 
 func auditKey[T any](ctx context.Context, c Config, name string, read func([]byte) (*T, error)) (*T, error) {
-	system, err := systemOf(ctx, c.Store)
+	system, err := SystemOf(ctx, c.Store)
 	if err != nil {
 		return nil, err
 	}

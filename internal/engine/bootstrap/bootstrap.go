@@ -102,7 +102,7 @@ func Run(ctx context.Context, c Config) (Prepared, error) {
 		return Prepared{}, fmt.Errorf("move the internal CA to its table: %w", err)
 	}
 	var p Prepared
-	if p.System, err = systemOf(ctx, c.Store); err != nil {
+	if p.System, err = SystemOf(ctx, c.Store); err != nil {
 		return Prepared{}, err
 	}
 	p.First, p.Sealed = first, sealed

@@ -66,7 +66,7 @@ func (c Config) adoptAuthority(ctx context.Context) error {
 		if err != nil || len(there) > 0 { // another replica was faster
 			return err
 		}
-		system, err := systemOf(ctx, tx)
+		system, err := SystemOf(ctx, tx)
 		if err != nil {
 			return err
 		}
@@ -91,7 +91,7 @@ func (c Config) adoptAuthority(ctx context.Context) error {
 // issued anew where it is time (pki.Renewal). A running server asks from time to
 // time, and whenever an authority has changed: another replica may have done it.
 func KeepServer(ctx context.Context, c Config) (pki.Identity, error) {
-	system, err := systemOf(ctx, c.Store)
+	system, err := SystemOf(ctx, c.Store)
 	if err != nil {
 		return pki.Identity{}, err
 	}
@@ -140,7 +140,8 @@ func (c Config) server(ctx context.Context, in reader, system keyserver.SystemID
 	return server, &line.Issuer, nil
 }
 
-func systemOf(ctx context.Context, in interface {
+// SystemOf reads the system id of a key server that was started before.
+func SystemOf(ctx context.Context, in interface {
 	Setting(ctx context.Context, name string) ([]byte, error)
 }) (keyserver.SystemID, error) {
 	text, err := in.Setting(ctx, settingSystem)

@@ -105,6 +105,36 @@ func (c *Cache[K, V]) Get(ctx context.Context, k K, read func() (V, error)) (V, 
 	})
 }
 
+// Fill reads, all at once, what of some keys is not kept yet. What is kept goes as ever
+// where there are too many.
+func (c *Cache[K, V]) Fill(keys []K, read func(missing []K) (map[K]V, error)) error {
+	var missing []K
+	for _, k := range keys {
+		if _, ok := c.held(k); !ok {
+			missing = append(missing, k)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	keep := c.Reading()
+	found, err := read(missing)
+	if err != nil {
+		return err
+	}
+	for k, v := range found {
+		keep(k, v)
+	}
+	return nil
+}
+
+// Reading answers what keeps what is read from now on, unless a change has made it stale by
+// then. It is asked for before the read.
+func (c *Cache[K, V]) Reading() (keep func(K, V)) {
+	before := c.announced.Load()
+	return func(k K, v V) { c.keep(k, v, before) }
+}
+
 // Len answers how many entries are kept.
 func (c *Cache[K, V]) Len() int {
 	c.mu.RLock()

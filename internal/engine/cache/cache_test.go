@@ -133,3 +133,51 @@ func TestAChangeDuringAReadIsNotLost(t *testing.T) {
 		})
 	}
 }
+
+// What is kept is not read again with the rest, and what a change made stale meanwhile is
+// not kept.
+func TestFill(t *testing.T) {
+	var all Set
+	c := newTestCache(&all)
+	var asked []int
+	fill := func(during func(), keys ...int) error {
+		return c.Fill(keys, func(missing []int) (map[int]string, error) {
+			asked = missing
+			during()
+			return map[int]string{missing[0]: "read"}, nil
+		})
+	}
+	kept := func(k int) bool { _, ok := c.held(k); return ok }
+	if err := c.Fill([]int{1}, func([]int) (map[int]string, error) { return map[int]string{1: "x"}, errors.New("no") }); err == nil || kept(1) {
+		t.Errorf("a failed read: %v, kept %v", err, kept(1))
+	}
+	if err := fill(func() { all.Changed([]keyserver.Change{{Kind: keyserver.ChangeRole}}) }, 1); err != nil || kept(1) {
+		t.Errorf("what changed while it was read: %v, kept %v", err, kept(1))
+	}
+	if err := fill(func() {}, 1); err != nil || !kept(1) {
+		t.Errorf("%v, kept %v", err, kept(1))
+	}
+	if err := fill(func() {}, 1, 2); err != nil || len(asked) != 1 || asked[0] != 2 || !kept(2) {
+		t.Errorf("%v, %v was read, kept %v", err, asked, kept(2))
+	}
+	if err := c.Fill([]int{1, 2}, func([]int) (map[int]string, error) { return nil, errors.New("read again") }); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is read for two caches at once is kept in neither where a change came meanwhile.
+func TestReading(t *testing.T) {
+	var all Set
+	c := newTestCache(&all)
+	keep := c.Reading()
+	keep(1, "read")
+	all.Changed([]keyserver.Change{{Kind: keyserver.ChangeRole}})
+	keep(2, "stale")
+	if _, ok := c.held(2); ok || c.Len() != 0 {
+		t.Errorf("%d are kept, of which none may be", c.Len())
+	}
+	c.Reading()(2, "read again")
+	if v, _ := c.held(2); v != "read again" {
+		t.Errorf("got %q", v)
+	}
+}

@@ -85,6 +85,15 @@ func KeyOf(sealed []byte) (id keyserver.ID, err error) {
 	return id, nil
 }
 
+// Named is as long as the shortest ciphertext, says that it was made with a key, and opens
+// with none.
+func Named(id keyserver.ID) []byte {
+	sealed := make([]byte, keyserver.CipherOverhead)
+	sealed[0] = version
+	copy(sealed[1:], id[:])
+	return sealed
+}
+
 // bound is what is authenticated beside the text. The header is of one length, so
 // that it does not run into what follows.
 func bound(header, associated []byte) []byte {

@@ -17,7 +17,7 @@ import (
 )
 
 // variable names the program; hack/provide.sh sets it.
-const variable = "KEYSERVER_PGBOUNCER"
+const variable = "RIG_PGBOUNCER"
 
 // Modes of pooling.
 const (

@@ -24,8 +24,10 @@ const (
 	poll         = MaxStaleness / 4
 	pageTimeout  = 2 * time.Second
 	stateTimeout = MaxStaleness // what is older says nothing
-	minBackoff   = 50 * time.Millisecond
-	maxBackoff   = 2 * time.Second
+	// While the database is away one connection at a time looks for it, after a pause
+	// between again and twice that. It does not grow: a database that was away for long is
+	// to be noticed as soon as one that was not, and a look that is refused costs nothing.
+	again = 100 * time.Millisecond
 )
 
 // retryAfter is when a caller may ask again whether this process is current.
@@ -111,14 +113,13 @@ func (f *Follower) Stop() {
 
 // run listens until ctx ends, on a new connection after each that fails.
 func (f *Follower) run(ctx context.Context) {
-	backoff := minBackoff
 	failing := false
 	for ctx.Err() == nil {
 		err := f.listenOnce(ctx, func() {
 			if failing {
 				f.source.Logger.Info("following the database's changes again")
 			}
-			backoff, failing = minBackoff, false
+			failing = false
 		})
 		if ctx.Err() != nil {
 			return
@@ -127,12 +128,11 @@ func (f *Follower) run(ctx context.Context) {
 			failing = true
 			f.source.Logger.Warn("lost the database's changes, trying again", "error", err)
 		}
-		pause := backoff/2 + rand.N(backoff) //nolint:gosec // jitter, not a secret
+		pause := again + rand.N(again) //nolint:gosec // jitter, not a secret
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
-		backoff = min(2*backoff, maxBackoff)
 	}
 }
 

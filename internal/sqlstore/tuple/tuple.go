@@ -114,11 +114,11 @@ func (r *Reader) Next() ([]any, error) {
 			return nil, r.damaged(nil, "it does not begin as rows do")
 		}
 	}
-	var count [2]byte
-	if _, err := io.ReadFull(r.from, count[:]); err != nil {
+	count, err := r.take(2)
+	if err != nil {
 		return nil, r.damaged(err, "the rows do not end")
 	}
-	switch n := int16(binary.BigEndian.Uint16(count[:])); { //nolint:gosec // the same bits
+	switch n := int16(binary.BigEndian.Uint16(count)); { //nolint:gosec // the same bits
 	case n == trailer:
 		if _, err := r.from.ReadByte(); !errors.Is(err, io.EOF) {
 			return nil, r.damaged(err, "something is behind the last row")
@@ -128,7 +128,6 @@ func (r *Reader) Next() ([]any, error) {
 		return nil, r.damaged(nil, "it does not have the columns of its table")
 	}
 	for i, t := range r.types {
-		var err error
 		if r.values[i], err = r.field(t); err != nil {
 			return nil, err
 		}
@@ -138,11 +137,11 @@ func (r *Reader) Next() ([]any, error) {
 }
 
 func (r *Reader) field(t Type) (any, error) {
-	var size [4]byte
-	if _, err := io.ReadFull(r.from, size[:]); err != nil {
+	size, err := r.take(4)
+	if err != nil {
 		return nil, r.damaged(err, "it is cut off")
 	}
-	n := binary.BigEndian.Uint32(size[:])
+	n := binary.BigEndian.Uint32(size)
 	switch {
 	case n == math.MaxUint32:
 		return nil, nil //nolint:nilnil // NULL
@@ -162,9 +161,26 @@ func (r *Reader) field(t Type) (any, error) {
 		}
 		return string(b), nil
 	case Bytes:
+		if n <= short {
+			return append([]byte{}, b...), nil // nil would be NULL
+		}
 		return b, nil
 	}
 	return nil, r.damaged(nil, "a column has no type")
+}
+
+// short is the longest field that is taken from where it was read to: nearly all are, and
+// a restore has billions.
+const short = 1 << 12
+
+// take answers the next bytes, at most short ones, which are good until something else is read.
+func (r *Reader) take(n int) ([]byte, error) {
+	b, err := r.from.Peek(n)
+	if err != nil {
+		return nil, err
+	}
+	_, err = r.from.Discard(n)
+	return b, err
 }
 
 // firstRead bounds what is made before as much has been read: a length alone takes no
@@ -172,7 +188,10 @@ func (r *Reader) field(t Type) (any, error) {
 const firstRead = 1 << 20
 
 func (r *Reader) read(n int) ([]byte, error) {
-	b := []byte{} // nil would be NULL
+	if n <= short {
+		return r.take(n)
+	}
+	var b []byte
 	for len(b) < n {
 		had := len(b)
 		b = slices.Grow(b, min(n-had, max(had, firstRead)))[:had+min(n-had, max(had, firstRead))]

@@ -30,9 +30,10 @@ var ctx = context.Background()
 // side is a key server with one store, and callers with keys of their own.
 type side struct {
 	*enginetest.Fixture
-	agent keyserver.Caller // a transport principal with READ on each of links
-	links []keyserver.HiddenLink
-	keys  int // in the store
+	agent            keyserver.Caller // a transport principal with READ on each of links
+	auditor          keyserver.Caller
+	links            []keyserver.HiddenLink
+	principals, keys int // in the store
 }
 
 const ownKeys = 256
@@ -40,9 +41,10 @@ const ownKeys = 256
 func newSide(b *testing.B, database string, principals, keys int) *side {
 	b.Helper()
 	config := enginetest.Databases[database](b)
-	s := &side{Fixture: enginetest.New(b, config), keys: keys}
+	s := &side{Fixture: enginetest.New(b, config), principals: principals, keys: keys}
 	everybody := s.Add(b, keyserver.GroupPrincipal, "everybody", nil, nil).Principal.ID
 	s.agent = s.Add(b, keyserver.CertificatePrincipal, "agent", []keyserver.ID{keyserver.RoleExchanger}, []keyserver.ID{everybody})
+	s.auditor = s.Add(b, keyserver.CertificatePrincipal, "auditor", []keyserver.ID{keyserver.RoleAuditor}, nil)
 	began := time.Now()
 	load(b, config, everybody, principals, keys)
 	_, err := s.Store.SealRows(ctx, s.Custodian.RowKey(), func(*sqlstore.Tx) (bool, error) { return true, nil })
@@ -82,14 +84,14 @@ var work = []struct {
 	}},
 	{"principals-page", true, func(s *side, n int) error { return s.page("", 500, 0) }},
 	{"principals-by-name", true, func(s *side, n int) error { return s.page("user-0000", 50, n%40) }},
+	// Everybody may, by the group. Told and not judged by the tolerance: among more, more of
+	// the principals are in no cache.
+	{"who-can-first-page", false, func(s *side, _ int) error { return s.whoCan(keyserver.ID{}) }},
+	{"who-can-page", false, func(s *side, n int) error { return s.whoCan(spread(principalID, s.principals/2+n%(s.principals/4))) }},
 	// Told and not judged: contract 9.1 pages by offset, and rows that are
 	// skipped have to be counted.
 	{"principals-last-page", false, func(s *side, n int) error {
-		offset := fewPrincipals - 500
-		if s.keys == manyKeys {
-			offset = manyPrincipals - 500
-		}
-		return s.page("", 500, offset)
+		return s.page("", 500, s.principals-500)
 	}},
 	// Told and not judged: what a key costs that no cache holds, which depends
 	// on how much of the store the machine keeps in memory.
@@ -107,6 +109,17 @@ func (s *side) keysPage(after keyserver.HiddenLink) error {
 	page, err := s.ListKeys(ctx, s.agent, keyserver.KeyFilter{After: after, Limit: 100})
 	if err == nil && (len(page.Keys) != 100 || page.Next == "") {
 		err = fmt.Errorf("a page of 100 keys came back with %d", len(page.Keys))
+	}
+	return err
+}
+
+// whoCan reads a page of those who may use a key that each principal may use.
+func (s *side) whoCan(after keyserver.ID) error {
+	page, err := s.WhoCan(ctx, s.auditor, keyserver.Crowd{
+		Operation: keyserver.OpHMAC, Link: keyserver.NewHiddenLink(1, spread(keyID, 1)), After: after, Limit: 100,
+	})
+	if err == nil && (len(page.Who) != 100 || page.Next.IsZero()) {
+		err = fmt.Errorf("a page of 100 who may came back with %d", len(page.Who))
 	}
 	return err
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // startVariable is how many rows the trail gets for TestStart; there are a tenth as many keys.
-const startVariable = "KEYSERVER_BENCH_START_ROWS"
+const startVariable = "BENCH_START_ROWS"
 
 // TestStart measures how long a start takes, in order and after kill -9, of a key server
 // with many keys and a long trail.

@@ -31,7 +31,7 @@ import (
 )
 
 // variable is how many rows the trail gets. 50,000,000 need about 40 GB and hours.
-const variable = "KEYSERVER_BENCH_TRAIL_ROWS"
+const variable = "BENCH_TRAIL_ROWS"
 
 var built program.Program
 

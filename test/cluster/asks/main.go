@@ -2,9 +2,11 @@
 // requests failed, how and for how long: what a caller sees while something is broken.
 //
 //	asks -key DIR -token FILE -until FILE [-workers N] [-retries N]
+//	asks -agent SOCKET -lineage LINEAGE -until FILE [-workers N]
 //
-// DIR is the ConfigMap that a Key publishes: url, ca.crt and lineage. It ends when the file
-// of -until is there, and prints one line of JSON.
+// DIR is the ConfigMap that a Key publishes: url, ca.crt and lineage. With -agent it has
+// neither: it asks the agent of its Pod, and repeats nothing. It ends when the file of
+// -until is there, and prints one line of JSON.
 package main
 
 import (
@@ -15,6 +17,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log"
 	"net"
 	"net/http"
@@ -37,41 +40,48 @@ func main() {
 	until := flag.String("until", "", "file whose coming ends the program")
 	workers := flag.Int("workers", 2, "how many ask at once")
 	retries := flag.Int("retries", -1, "how often a request is repeated; -1: never")
+	agent := flag.String("agent", "", "unix socket of an agent, which is asked instead")
+	lineage := flag.String("lineage", "", "line of keys that the agent is asked for")
 	flag.Parse()
 	if *until == "" || flag.NArg() > 0 {
 		log.Fatal("asks: -until FILE is needed, and nothing but flags")
 	}
-	if err := run(*key, *token, *until, *workers, *retries); err != nil {
+	ask := throughAgent(*agent, *lineage)
+	if *agent == "" {
+		var err error
+		if ask, err = direct(*key, *token, *retries); err != nil {
+			log.Fatalf("asks: %v", err)
+		}
+	}
+	if err := run(ask, *until, *workers); err != nil {
 		log.Fatalf("asks: %v", err)
 	}
 }
 
+// asker computes a MAC.
+type asker func(context.Context) error
+
 // seen is what a caller saw.
 type seen struct {
 	mu     sync.Mutex
-	begun  time.Time
+	Begun  time.Time      `json:"begun"`
 	Asked  int            `json:"asked"`
 	Failed int            `json:"failed"`
-	First  float64        `json:"first"` // of those that failed, in seconds
+	First  float64        `json:"first"` // of those that failed, in seconds since it began
 	Last   float64        `json:"last"`
 	Slow   float64        `json:"slowest"`
 	Why    map[string]int `json:"why"`
 }
 
-func run(key, token, until string, workers, retries int) error {
-	c, lineage, err := connect(key, token, retries)
-	if err != nil {
-		return err
-	}
-	s := &seen{begun: time.Now(), Why: map[string]int{}}
+func run(ask asker, until string, workers int) error {
+	s := &seen{Begun: time.Now(), Why: map[string]int{}}
 	ctx, stop := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	for range workers {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				began := time.Now()
-				_, err := c.MAC(context.Background(), lineage, strings.NewReader("message"))
-				s.note(began, err)
+				s.note(began, ask(context.Background()))
 				time.Sleep(pause)
 			}
 		})
@@ -85,6 +95,44 @@ func run(key, token, until string, workers, retries int) error {
 	stop()
 	all.Wait()
 	return json.NewEncoder(os.Stdout).Encode(s)
+}
+
+func direct(key, token string, retries int) (asker, error) {
+	c, lineage, err := connect(key, token, retries)
+	return func(ctx context.Context) error {
+		_, err := c.MAC(ctx, lineage, strings.NewReader("message"))
+		return err
+	}, err
+}
+
+// throughAgent asks as a workload without any code for it does.
+func throughAgent(socket, lineage string) asker {
+	hc := &http.Client{Timeout: time.Minute, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		},
+	}}
+	body := fmt.Sprintf(`{"lineage":%q,"data":"bWVzc2FnZQ=="}`, lineage)
+	return func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/api/crypto/mac", strings.NewReader(body))
+		if err != nil {
+			return err
+		}
+		request.Header.Set("Content-Type", "application/json")
+		answer, err := hc.Do(request)
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		var said struct{ Code, MAC string }
+		switch err := json.NewDecoder(io.LimitReader(answer.Body, 1<<20)).Decode(&said); {
+		case err != nil:
+			return err
+		case said.MAC == "":
+			return &client.Error{Code: said.Code}
+		}
+		return nil
+	}
 }
 
 // connect makes the client as other programs do where requests are repeated. Where none is,
@@ -127,7 +175,7 @@ func (s *seen) note(began time.Time, err error) {
 	if err == nil {
 		return
 	}
-	at := time.Since(s.begun).Seconds()
+	at := time.Since(s.Begun).Seconds()
 	if s.Failed == 0 {
 		s.First = at
 	}

@@ -25,9 +25,9 @@ func Start(t testing.TB, log string) string {
 	if testing.Short() {
 		t.Skip("-short: this needs the witness of hack/c2sp-witness")
 	}
-	program := os.Getenv("KEYSERVER_C2SP_WITNESS")
+	program := os.Getenv("RIG_C2SP_WITNESS")
 	if program == "" {
-		t.Fatal("KEYSERVER_C2SP_WITNESS is not set: run the suite by make test PKG=..., which builds the witness of hack/c2sp-witness")
+		t.Fatal("RIG_C2SP_WITNESS is not set: run the suite by make test PKG=..., which builds the witness of hack/c2sp-witness")
 	}
 	dependOnSources(t)
 	cmd := exec.Command(program, log)

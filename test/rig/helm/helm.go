@@ -20,9 +20,9 @@ func Program(t testing.TB) string {
 	if testing.Short() {
 		t.Skip("-short: this needs Helm")
 	}
-	program := os.Getenv("KEYSERVER_HELM")
+	program := os.Getenv("RIG_HELM")
 	if program == "" {
-		t.Fatal("KEYSERVER_HELM is not set: run the suite by make test PKG=..., which builds Helm of hack/helm")
+		t.Fatal("RIG_HELM is not set: run the suite by make test PKG=..., which builds Helm of hack/helm")
 	}
 	root, err := rig.Root()
 	rig.Must(t, err)

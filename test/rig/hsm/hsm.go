@@ -35,7 +35,7 @@ type Token struct {
 // New makes a token.
 func New(t testing.TB, label string) *Token {
 	t.Helper()
-	k := &Token{Label: label, Library: needed(t, "KEYSERVER_SOFTHSM"), program: needed(t, "KEYSERVER_KMS_PKCS11")}
+	k := &Token{Label: label, Library: needed(t, "RIG_SOFTHSM"), program: needed(t, "RIG_KMS_PKCS11")}
 	dependOnSources(t)
 	dir := t.TempDir()
 	k.Dir, k.PINFile, k.conf = filepath.Join(dir, "tokens"), filepath.Join(dir, "pin"), filepath.Join(dir, "softhsm2.conf")

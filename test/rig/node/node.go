@@ -8,34 +8,50 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// patience bounds one run.
-const patience = 3 * time.Minute
+// patience bounds one run. It only has to tell a busy machine from a program that hangs.
+const patience = 10 * time.Minute
 
 // Install puts files of the working directory into one of the test, with the
 // packages that package-lock.json pins, and answers it.
 func Install(t testing.TB, files ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range files {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(name)), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(Packages(t, "."), filepath.Join(dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Packages answers the directory of the packages that a package-lock.json pins, which
+// hack/npm.sh installs once per user.
+func Packages(t testing.TB, of string) string {
 	t.Helper()
 	for _, program := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Fatalf("%s is not installed, and the clients of this test run on it: run hack/node.sh, or install Node.js 20 or newer with npm", program)
 		}
 	}
-	dir := t.TempDir()
-	for _, name := range append([]string{"package.json", "package-lock.json"}, files...) {
-		content, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	root, err := rig.Root()
+	if err != nil {
+		t.Fatal(err)
 	}
-	Run(t, dir, nil, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	return dir
+	return strings.TrimSpace(Run(t, ".", nil, filepath.Join(root, "hack/npm.sh"), of))
 }
 
 // Run answers the standard output of a program that has to succeed.

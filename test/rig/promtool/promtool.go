@@ -19,9 +19,9 @@ func Program(t testing.TB) string {
 	if testing.Short() {
 		t.Skip("-short: this needs promtool")
 	}
-	program := os.Getenv("KEYSERVER_PROMTOOL")
+	program := os.Getenv("RIG_PROMTOOL")
 	if program == "" {
-		t.Fatal("KEYSERVER_PROMTOOL is not set: run the suite by make test PKG=..., which builds promtool of hack/promtool")
+		t.Fatal("RIG_PROMTOOL is not set: run the suite by make test PKG=..., which builds promtool of hack/promtool")
 	}
 	root, err := rig.Root()
 	rig.Must(t, err)

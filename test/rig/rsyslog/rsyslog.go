@@ -27,7 +27,7 @@ import (
 const (
 	// clientName is whom the receiver lets in.
 	clientName = "keyserver.example"
-	variable   = "KEYSERVER_RSYSLOGD"
+	variable   = "RIG_RSYSLOGD"
 )
 
 // What it writes of a message, each on a line: what it has read as HOSTNAME, APP-NAME,

@@ -5,7 +5,6 @@ package shell
 
 import (
 	"os/exec"
-	"strings"
 	"testing"
 )
 
@@ -17,30 +16,4 @@ func Need(t testing.TB) {
 			t.Fatalf("%s is not installed, which the commands use: install it, or run the suite by make test PKG=...", program)
 		}
 	}
-}
-
-// Block is what a document has people copy.
-type Block struct {
-	Heading string // the nearest above, without its marks
-	Text    string
-}
-
-// Blocks are the shell commands of a Markdown document, in their order.
-func Blocks(document string) []Block {
-	var blocks []Block
-	heading, inside := "", false
-	for line := range strings.Lines(document) {
-		switch text := strings.TrimSuffix(line, "\n"); {
-		case inside && text == "```":
-			inside = false
-		case inside:
-			blocks[len(blocks)-1].Text += line
-		case text == "```sh":
-			inside = true
-			blocks = append(blocks, Block{Heading: heading})
-		case strings.HasPrefix(text, "#"):
-			heading = strings.TrimLeft(text, "# ")
-		}
-	}
-	return blocks
 }

@@ -1,0 +1,464 @@
+import type { CallOptions, Route } from "./call.js";
+import { KeyserverError, NetworkError, type Refusal } from "./errors.js";
+import { type Message, messageBody } from "./message.js";
+import { ProofKey } from "./proof.js";
+import {
+  Routes,
+  type BackupRequest,
+  type HMACRequest,
+  type HMACResponse,
+  type LoginRequest,
+  type LoginResponse,
+  type MACRequest,
+  type MACResponse,
+  type VerifyMACRequest,
+  type VerifyMACResponse,
+} from "./routes.js";
+import { type Credentials, good, held, type HeldSession } from "./session.js";
+
+/** Which service to speak to, and how. */
+export interface ClientOptions {
+  /**
+   * The address of the service without /api, for instance "https://keys.example:8443". Plain http
+   * is taken for loopback only: a password or session id would travel in the clear.
+   */
+  baseUrl: string;
+  /** Open sessions. Without them login() does, and calls that need no session work. */
+  credentials?: Credentials;
+  /** Binds each session to itself. Left out, none is bound. */
+  proofKey?: ProofKey;
+  /** The URL by which the service knows itself (serve --external-url), where that is another one. */
+  proofUrl?: string;
+  /** A session that was opened before, by the same key. */
+  session?: HeldSession;
+  /** Is told of each session that is held from now on, and of none (undefined) when it has ended. */
+  onSession?: (session: HeldSession | undefined) => void;
+  /** Instead of the fetch of the platform; with one of undici's, connections can have settings of their own. */
+  fetch?: typeof fetch;
+  /** How often a call is tried again; 3 when left out. */
+  maxRetries?: number;
+  /** Bounds each attempt, in milliseconds; 30 s when left out. A long poll adds its wait. */
+  timeout?: number;
+  /** The clock in milliseconds since 1970. */
+  now?: () => number;
+}
+
+const maxAnswer = 32 << 20;
+const maxDetail = 4 << 10;
+const maxBackoff = 30_000;
+const path = "/api/sessions";
+const endSession: Route = { name: "endCurrentSession", method: "DELETE", path: `${path}/current` };
+
+/** Speaks to one service with one session. */
+export class Client extends Routes {
+  private readonly base: string;
+  private readonly known: string;
+  private readonly options: ClientOptions;
+  private readonly send: typeof fetch;
+  private readonly now: () => number;
+  private session: HeldSession | undefined;
+  private opening: Promise<LoginResponse> | undefined;
+  private skew = 0; // of the service's clock against ours
+
+  constructor(options: ClientOptions) {
+    super();
+    this.base = checked(options.baseUrl);
+    this.known = options.proofUrl === undefined ? this.base : checked(options.proofUrl);
+    this.options = options;
+    this.send = options.fetch ?? ((...of) => fetch(...of));
+    this.now = options.now ?? Date.now;
+    this.session = options.session;
+  }
+
+  /** Opens a session, which the next calls use, whatever the credentials of the client are. */
+  async login(request: LoginRequest, options?: CallOptions): Promise<LoginResponse> {
+    const route: Route = { name: "login", method: "POST", path, open: true };
+    const { answer, response } = await this.attempts<LoginResponse>({ route, body: () => JSON.stringify(request), binds: true, options });
+    const there = Date.parse(response.headers.get("date") ?? "");
+    this.hold(held(answer, Number.isNaN(there) ? this.now() : there, this.now()));
+    return answer;
+  }
+
+  /** Makes a session with the rights of another, or a credential for a few keys, of the one that is held. */
+  derive(request: LoginRequest & { method: "delegated" | "scoped" }, options?: CallOptions): Promise<LoginResponse> {
+    return this.ask({ name: "login", method: "POST", path, body: true }, request, options);
+  }
+
+  /** Ends the session that is held, if there is one. */
+  async logout(options?: CallOptions): Promise<void> {
+    const ending = this.session;
+    if (ending === undefined) {
+      return;
+    }
+    this.hold(undefined);
+    try {
+      await this.attempts({ route: endSession, session: ending, options });
+    } catch (error) {
+      if (!(error instanceof KeyserverError && error.reauth)) {
+        throw error; // otherwise it had ended by itself
+      }
+    }
+  }
+
+  /** Computes HMAC-SHA384 of a message under a key that never leaves the key server. */
+  computeHmac(input: Omit<HMACRequest, "data"> & { data: Message }, options?: CallOptions): Promise<HMACResponse> {
+    return this.stream({ name: "computeHmac", method: "POST", path: "/api/crypto/hmac", counts: true }, input, options);
+  }
+
+  /** Computes HMAC-SHA384 of a message under the newest enabled key of a line. */
+  computeMac(input: Omit<MACRequest, "data"> & { data: Message }, options?: CallOptions): Promise<MACResponse> {
+    return this.stream({ name: "computeMac", method: "POST", path: "/api/crypto/mac", counts: true }, input, options);
+  }
+
+  /** Says whether a MAC is that of a message, under a key or under any of a line that checks MACs. */
+  verifyMac(input: Omit<VerifyMACRequest, "data"> & { data: Message }, options?: CallOptions): Promise<VerifyMACResponse> {
+    return this.stream({ name: "verifyMac", method: "POST", path: "/api/crypto/mac/verify", counts: true }, input, options);
+  }
+
+  /** Makes a backup, encrypted for a recipient of age. What has come when it breaks off does not open. */
+  createBackup(input: BackupRequest, options?: CallOptions): Promise<ReadableStream<Uint8Array>> {
+    return this.ask({ name: "createBackup", method: "POST", path: "/api/backups", body: true, answers: "stream" }, input, options);
+  }
+
+  protected override async ask<Out>(route: Route, input: object = {}, options: CallOptions | undefined): Promise<Out> {
+    const { target, rest } = place(route, input);
+    const body = route.body ? () => JSON.stringify(rest) : undefined;
+    const wait = route.waits && "wait" in input ? Number(input.wait) * 1000 : 0;
+    return (await this.attempts<Out>({ route, target, body, wait, options })).answer;
+  }
+
+  private async stream<Out>(route: Route, input: object & { data: Message }, options: CallOptions | undefined): Promise<Out> {
+    const { data, ...fields } = input;
+    const body = messageBody(fields, data);
+    return (await this.attempts<Out>({ route, body: body.make, spent: body.spent, options })).answer;
+  }
+
+  /** Tries a call until it is answered for good. */
+  private async attempts<Out>(call: Call): Promise<{ answer: Out; response: Response }> {
+    let renewed = false;
+    let proved = false;
+    for (let attempt = 0; ; attempt++) {
+      const using = call.session ?? (call.route.open ? undefined : await this.use());
+      try {
+        return await this.attempt<Out>(call, using);
+      } catch (error) {
+        if (error instanceof KeyserverError && error.reauth && using !== undefined && call.session === undefined) {
+          // The session ended early; a 401 says that nothing was done.
+          this.drop(using);
+          if (!renewed && !call.spent && this.options.credentials !== undefined) {
+            renewed = true;
+            attempt--;
+            continue;
+          }
+        }
+        if (call.spent) {
+          throw error;
+        }
+        const anew = proved ? undefined : this.proveAnew(call, error);
+        if (anew !== undefined) {
+          proved = true;
+          attempt--;
+          await pause(anew, call.options?.signal);
+          continue;
+        }
+        const after = this.again(call, error, attempt);
+        if (after === undefined) {
+          throw error;
+        }
+        await pause(after, call.options?.signal);
+      }
+    }
+  }
+
+  /** How long to wait before another attempt, undefined where there is none. */
+  private again(call: Call, error: unknown, attempt: number): number | undefined {
+    if (attempt >= (this.options.maxRetries ?? 3) || call.options?.signal?.aborted) {
+      return undefined;
+    }
+    const full = Math.min(100 * 2 ** Math.min(attempt, 16), maxBackoff);
+    const backoff = full / 2 + (Math.random() * full) / 2;
+    if (error instanceof NetworkError) {
+      return !error.sent || call.route.method === "GET" ? backoff : undefined;
+    }
+    if (!(error instanceof KeyserverError) || !error.retryable) {
+      return undefined;
+    }
+    if (call.route.name === "getReadiness" && error.code === "NOT_READY") {
+      return undefined; // which is what was asked for
+    }
+    if (call.route.counts && error.code === "PEER_UNAVAILABLE") {
+      // The peer may have counted the use of the call that it did not answer, and would count
+      // another one: whether that is worth it, the caller knows.
+      return undefined;
+    }
+    const asked = error.retryAfter * 1000;
+    return asked <= maxBackoff ? Math.max(backoff, asked) : undefined;
+  }
+
+  /** After how long another proof may succeed where this one was refused. */
+  private proveAnew(call: Call, error: unknown): number | undefined {
+    if (this.options.proofKey === undefined || !(error instanceof KeyserverError)) {
+      return undefined;
+    }
+    if (error.code === "PROOF_STALE") {
+      return 1000; // a service that crashed takes no proof of the second before
+    }
+    return error.code === "PROOF_REPLAYED" && call.route.method === "GET" ? 0 : undefined;
+  }
+
+  private async use(): Promise<HeldSession> {
+    for (;;) {
+      const now = this.now();
+      if (this.session !== undefined && good(this.session, now)) {
+        this.session.used = now;
+        return this.session;
+      }
+      this.drop(this.session);
+      const credentials = this.options.credentials;
+      if (credentials === undefined && this.opening === undefined) {
+        throw new KeyserverError({ status: 0, code: "SESSION_NOT_FOUND", reauth: true, detail: "there is no session; call login() first" });
+      }
+      // Calls that find no session share one login, which none of them ends.
+      this.opening ??= (async () => this.login(await credentials!()))().finally(() => (this.opening = undefined));
+      await this.opening;
+    }
+  }
+
+  private drop(session: HeldSession | undefined): void {
+    if (session !== undefined && this.session === session) {
+      this.hold(undefined);
+    }
+  }
+
+  private hold(session: HeldSession | undefined): void {
+    this.session = session;
+    this.options.onSession?.(session);
+  }
+
+  private async attempt<Out>(call: Call, session: HeldSession | undefined): Promise<{ answer: Out; response: Response }> {
+    const { route, target = route.path, options } = call;
+    const limit = AbortSignal.timeout((this.options.timeout ?? 30_000) + (call.wait ?? 0));
+    const headers = await this.headers(route, target, session, call);
+    const body = call.body?.();
+    let response: Response;
+    let answer: Uint8Array<ArrayBuffer>;
+    try {
+      response = await this.send(this.base + target, {
+        method: route.method,
+        headers,
+        ...(body === undefined ? {} : { body }),
+        ...(body instanceof ReadableStream ? { duplex: "half" } : {}),
+        signal: options?.signal === undefined ? limit : AbortSignal.any([options.signal, limit]),
+        redirect: "error", // one would carry the session id to wherever it points
+        credentials: "omit",
+        cache: "no-store",
+        referrerPolicy: "no-referrer",
+      } as RequestInit);
+      if (response.status === 200 && route.answers === "stream") {
+        return { answer: response.body as Out, response };
+      }
+      answer = await readAll(response);
+    } catch (error) {
+      options?.signal?.throwIfAborted();
+      if (error instanceof KeyserverError) {
+        throw error;
+      }
+      throw new NetworkError(!unsent(error), error);
+    }
+    if (response.status !== 200) {
+      throw this.failure(call, response, answer);
+    }
+    return { answer: understood<Out>(route, response, answer), response };
+  }
+
+  private async headers(route: Route, target: string, session: HeldSession | undefined, call: Call): Promise<Record<string, string>> {
+    const headers: Record<string, string> = { Accept: "application/json" };
+    const key = this.options.proofKey;
+    if (call.body !== undefined) {
+      headers["Content-Type"] = "application/json";
+    }
+    if (call.options?.purpose !== undefined) {
+      headers["X-Keyserver-For"] = call.options.purpose;
+    }
+    if (session !== undefined) {
+      headers["Authorization"] = `${key === undefined ? "Bearer" : "DPoP"} ${session.sessionId}`;
+    }
+    if (key !== undefined && (session !== undefined || call.binds)) {
+      headers["DPoP"] = await key.prove(route.method, this.known + target, session?.sessionId, new Date(this.now() + this.skew));
+    }
+    return headers;
+  }
+
+  private failure(call: Call, response: Response, body: Uint8Array<ArrayBuffer>): KeyserverError {
+    const said = parsed(body) as Partial<Refusal> | undefined;
+    const requestId = response.headers.get("x-request-id") ?? "";
+    const about = { status: response.status, requestId: requestId.length > 64 ? "" : requestId };
+    if (typeof said?.code !== "string" || said.code === "") {
+      return new KeyserverError({
+        ...about,
+        code: "",
+        detail: `the answer to ${call.route.method} ${call.target ?? call.route.path} has status ${response.status} and no code`,
+      });
+    }
+    if (said.code === "PROOF_STALE") {
+      const there = Date.parse(response.headers.get("date") ?? "");
+      this.skew = Number.isNaN(there) ? 0 : there - this.now();
+    }
+    return new KeyserverError({
+      ...about,
+      code: said.code,
+      detail: String(said.detail ?? "").slice(0, maxDetail),
+      retryable: said.retryable === true,
+      reauth: said.reauth === true,
+      scope: typeof said.scope === "string" ? said.scope : "",
+      retryAfter: Math.min(Math.max(0, Number.parseInt(response.headers.get("retry-after") ?? "0", 10) || 0), 86_400),
+      answer: said,
+    });
+  }
+}
+
+/** One request, independent of how often it is tried. */
+interface Call {
+  route: Route;
+  target?: string; // the path that is asked, and the query
+  body?: (() => BodyInit) | undefined; // made anew for each attempt
+  spent?: boolean; // the body can be sent once
+  binds?: boolean; // opens a session, which a proof binds to its key
+  session?: HeldSession; // instead of the client's own
+  wait?: number;
+  options: CallOptions | undefined;
+}
+
+function checked(text: string): string {
+  let url: URL;
+  try {
+    url = new URL(text);
+  } catch {
+    throw new TypeError("baseUrl does not parse; it must be scheme, host and optional path");
+  }
+  if (url.username !== "" || url.password !== "") {
+    throw new TypeError("baseUrl must not hold credentials");
+  }
+  if (url.search !== "" || url.hash !== "") {
+    throw new TypeError(`baseUrl ${text} must be scheme, host and optional path`);
+  }
+  const loopback = /^(localhost|127(\.\d+){3}|\[::1\])$/.test(url.hostname);
+  if (url.protocol !== "https:" && !(url.protocol === "http:" && loopback)) {
+    throw new TypeError(`baseUrl ${text} would send credentials in the clear; use https`);
+  }
+  return url.href.replace(/\/+$/, "");
+}
+
+/** Puts the fields where they go. What could not be a request is refused before anything is sent. */
+function place(route: Route, input: object): { target: string; rest: Record<string, unknown> } {
+  const rest: Record<string, unknown> = { ...input };
+  const take = (name: string): unknown => {
+    const value = rest[name];
+    delete rest[name];
+    return value;
+  };
+  let target = route.path.replace(/\{(\w+)\}/g, (_, name: string) => {
+    const text = String(take(name) ?? "");
+    const parts = name === route.rest ? text.split("/") : [text];
+    if (parts.some((part) => part === "" || part === "." || part === "..")) {
+      throw new KeyserverError({ status: 0, code: "BAD_REQUEST", detail: `${name}: must name something, and cannot be a dot or two` });
+    }
+    return parts.map(encodeURIComponent).join("/");
+  });
+  const query = new URLSearchParams();
+  for (const name of route.query ?? []) {
+    const value = take(name);
+    if (value !== undefined) {
+      query.set(name, String(value));
+    }
+  }
+  if (query.size > 0) {
+    target += `?${query}`;
+  }
+  const [unknown] = route.body ? [] : Object.keys(rest);
+  if (unknown !== undefined) {
+    throw new KeyserverError({ status: 0, code: "BAD_REQUEST", detail: `${unknown}: ${route.name} has no such field` });
+  }
+  return { target, rest };
+}
+
+/** What was refused before a connection was there has not been sent. */
+function unsent(error: unknown): boolean {
+  for (let at: unknown = error; at instanceof Error; at = at.cause) {
+    const code = (at as { code?: unknown }).code;
+    if (typeof code === "string" && /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/.test(code)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+async function readAll(response: Response): Promise<Uint8Array<ArrayBuffer>> {
+  const pieces: Uint8Array[] = [];
+  let length = 0;
+  for (const reader = response.body?.getReader(); reader !== undefined; ) {
+    const { done, value } = await reader.read();
+    if (done) {
+      break;
+    }
+    length += value.length;
+    if (length > maxAnswer) {
+      await reader.cancel();
+      throw new Error(`the answer is longer than ${maxAnswer} bytes`);
+    }
+    pieces.push(value);
+  }
+  const all = new Uint8Array(length);
+  let at = 0;
+  for (const piece of pieces) {
+    all.set(piece, at);
+    at += piece.length;
+  }
+  return all;
+}
+
+function parsed(body: Uint8Array): unknown {
+  try {
+    return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(body));
+  } catch {
+    return undefined;
+  }
+}
+
+/** Reads an answer, and refuses a success that does not show what it rests on. */
+function understood<Out>(route: Route, response: Response, body: Uint8Array<ArrayBuffer>): Out {
+  const kind = (response.headers.get("content-type") ?? "").split(";")[0]!.trim();
+  const wanted = { text: "text/plain", bytes: "application/octet-stream", json: "application/json", stream: "" }[route.answers ?? "json"];
+  const requestId = response.headers.get("x-request-id") ?? "";
+  const answer = route.answers === "text" ? new TextDecoder().decode(body) : route.answers === "bytes" ? body : parsed(body);
+  if (kind !== wanted || answer === undefined) {
+    throw new KeyserverError({
+      status: 200,
+      code: "",
+      requestId,
+      detail: `the answer to ${route.method} ${route.path} is not what the contract says`,
+    });
+  }
+  if (route.proves !== undefined && (answer as Record<string, unknown>)[route.proves] !== true) {
+    throw new KeyserverError({ status: 200, code: "NOT_VERIFIED", requestId, answer, detail: `the answer does not say that it was read back (${route.proves})` });
+  }
+  return answer as Out;
+}
+
+function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const end = () => {
+      clearTimeout(timer);
+      reject(signal!.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", end);
+      resolve();
+    }, ms);
+    if (signal?.aborted) {
+      end();
+    } else {
+      signal?.addEventListener("abort", end, { once: true });
+    }
+  });
+}

@@ -1,0 +1,213 @@
+import { fromBase64, sha256, toBase64, utf8 } from "./encoding.js";
+import type { AuditEntry } from "./routes.js";
+
+/** What a receipt shows about a row. */
+export interface Verified {
+  /** The name of the log that the row is in. */
+  origin: string;
+  /** How many rows the checkpoint stands for. */
+  size: number;
+}
+
+type Bytes = Uint8Array<ArrayBuffer>;
+
+/**
+ * Verifies, asking nobody, that a row of the audit trail as GET /api/audit answers it is in the
+ * tree that its receipt (C2SP tlog-proof) proves and that the key (vkey of C2SP signed-note) has
+ * signed. Throws with a sentence that says what is wrong.
+ */
+export async function verifyReceipt(row: AuditEntry, receipt: string, vkey: string): Promise<Verified> {
+  const content = encodeRow(row);
+  if (toBase64(await sha256(content)) !== row.hash) {
+    throw new Error(`the row ${row.seq} was changed: its hash is not that of its content`);
+  }
+  const proof = parseProof(receipt);
+  if (proof.index !== BigInt(row.seq) - 1n) {
+    throw new Error(`the receipt is of row ${proof.index + 1n}, and not of row ${row.seq}`);
+  }
+  const checkpoint = await openCheckpoint(proof.checkpoint, await parseKey(vkey));
+  const root = await rootOf(proof.index, checkpoint.size, await leafHash(content), proof.hashes);
+  if (root === undefined || toBase64(root) !== checkpoint.root) {
+    throw new Error(`the row ${row.seq} is not in the tree that the checkpoint has signed`);
+  }
+  return { origin: checkpoint.origin, size: Number(checkpoint.size) };
+}
+
+/** The bytes of a row, as docs/audit.md has them. */
+function encodeRow(row: AuditEntry): Bytes {
+  const parts: Uint8Array[] = [];
+  const number = (value: number | bigint) => {
+    const bytes = new Uint8Array(8);
+    new DataView(bytes.buffer).setBigInt64(0, BigInt(value));
+    parts.push(bytes);
+  };
+  const text = (value: string) => {
+    const bytes = utf8(value);
+    const length = new Uint8Array(4);
+    new DataView(length.buffer).setUint32(0, bytes.length);
+    parts.push(length, bytes);
+  };
+  const id = (value: bigint) => {
+    const bytes = new Uint8Array(8);
+    new DataView(bytes.buffer).setBigUint64(0, value);
+    parts.push(bytes);
+  };
+  const hex = (value: string | null) => id(value === null ? 0n : BigInt(`0x${value}`));
+
+  const full = row.address !== "" || row.session !== null || row.for !== "" || row.count > 1 || row.approval !== null;
+  const form = full ? 3 : row.actorPrincipalId !== undefined ? 2 : 1;
+  parts.push(Uint8Array.of(form), digest(row.previousHash, "previousHash"));
+  number(row.chain);
+  number(row.position);
+  number(row.seq);
+  number(microseconds(row.time));
+  text(row.operation);
+  text(row.outcome);
+  text(row.reason);
+  number(row.systemId);
+  id(BigInt(row.principalId));
+  text(row.object);
+  text(row.sessionKind);
+  text(row.requestId);
+  text(row.filename ?? "");
+  if (form >= 2) {
+    number(row.actorSystemId ?? 0);
+    id(BigInt(row.actorPrincipalId ?? 0));
+  }
+  if (form === 3) {
+    text(row.address);
+    hex(row.session);
+    text(row.for);
+    number(row.count);
+    hex(row.approval);
+  }
+  return join(...parts);
+}
+
+/** A Date has milliseconds only. */
+function microseconds(time: string): bigint {
+  const [, whole, fraction = ""] = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?Z$/.exec(time) ?? [];
+  if (whole === undefined) {
+    throw new Error(`the time of the row, ${time}, is not RFC 3339 in UTC`);
+  }
+  return BigInt(Date.parse(`${whole}Z`)) * 1000n + BigInt(fraction.padEnd(6, "0"));
+}
+
+function join(...parts: Uint8Array[]): Bytes {
+  const all = new Uint8Array(parts.reduce((length, part) => length + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all;
+}
+
+/** Canonical base64 of 32 bytes. */
+function digest(text: string, what: string): Bytes {
+  const bytes = canonical(text);
+  if (bytes?.length !== 32) {
+    throw new Error(`${what} is not the base64 of a hash`);
+  }
+  return bytes;
+}
+
+/** atob takes spaces and what has no padding, too. */
+function canonical(text: string): Bytes | undefined {
+  try {
+    const bytes = fromBase64(text);
+    return toBase64(bytes) === text ? bytes : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+// A tree of 2^63 leaves has as many levels.
+const maxHashes = 63;
+
+function parseProof(text: string): { index: bigint; hashes: Bytes[]; checkpoint: string } {
+  const at = text.indexOf("\n\n");
+  const [magic, first = "", ...lines] = text.slice(0, Math.max(at, 0)).split("\n");
+  const index = /^index (0|[1-9]\d{0,18})$/.exec(first)?.[1];
+  if (magic !== "c2sp.org/tlog-proof@v1" || index === undefined || lines.length > maxHashes) {
+    throw new Error("the receipt is no C2SP tlog-proof of a row");
+  }
+  return { index: BigInt(index), hashes: lines.map((line) => digest(line, "a line of the receipt")), checkpoint: text.slice(at + 2) };
+}
+
+interface VerificationKey {
+  name: string;
+  id: Bytes;
+  key: CryptoKey;
+}
+
+/** NAME+ID+BASE64, of the algorithm 1, which is Ed25519. */
+async function parseKey(vkey: string): Promise<VerificationKey> {
+  const [, name, id, text] = /^([^\s+]+)\+([0-9a-f]{8})\+(\S+)$/.exec(vkey.trim()) ?? [];
+  const bytes = canonical(text ?? "");
+  if (name === undefined || bytes?.length !== 33 || bytes[0] !== 1) {
+    throw new Error("the key is no Ed25519 key as C2SP signed-note spells one (vkey)");
+  }
+  const expected = (await sha256(join(utf8(`${name}\n`), bytes))).subarray(0, 4);
+  if ([...expected].map((byte) => byte.toString(16).padStart(2, "0")).join("") !== id) {
+    throw new Error("the key was mistyped: its id is not that of the rest");
+  }
+  return { name, id: expected, key: await crypto.subtle.importKey("raw", bytes.slice(1), { name: "Ed25519" }, false, ["verify"]) };
+}
+
+/** Reads a checkpoint that the key has signed. Other signatures, such as those of witnesses, are not looked at. */
+async function openCheckpoint(text: string, by: VerificationKey): Promise<{ origin: string; size: bigint; root: string }> {
+  const end = text.lastIndexOf("\n\n");
+  const signed = text.slice(0, end + 1);
+  const [origin, size, root] = signed.split("\n");
+  if (end < 0 || !/^(0|[1-9]\d{0,18})$/.test(size ?? "") || canonical(root ?? "")?.length !== 32) {
+    throw new Error("the receipt has no C2SP tlog-checkpoint");
+  }
+  if (origin !== by.name) {
+    throw new Error(`the checkpoint is of the log ${origin}, and the key of ${by.name}`);
+  }
+  for (const line of text.slice(end + 2).split("\n")) {
+    const [, name, signature] = /^— (\S+) (\S+)$/.exec(line) ?? [];
+    const bytes = canonical(signature ?? "");
+    if (name === by.name && bytes?.length === 68 && by.id.every((byte, i) => bytes[i] === byte)) {
+      if (await crypto.subtle.verify("Ed25519", by.key, bytes.slice(4), utf8(signed))) {
+        return { origin: by.name, size: BigInt(size!), root: root! };
+      }
+      throw new Error("the checkpoint is forged: its signature is not that of the key");
+    }
+  }
+  throw new Error("the checkpoint is not signed by the key");
+}
+
+const leafHash = (content: Bytes): Promise<Bytes> => sha256(join(Uint8Array.of(0), content));
+const nodeHash = (left: Bytes, right: Bytes): Promise<Bytes> => sha256(join(Uint8Array.of(1), left, right));
+
+/**
+ * The root to which hashes lead from a leaf (RFC 9162, section 2.1.3.2), undefined where they lead
+ * to none.
+ */
+async function rootOf(index: bigint, size: bigint, leaf: Bytes, hashes: Bytes[]): Promise<Bytes | undefined> {
+  if (index >= size) {
+    return undefined;
+  }
+  let fn = index;
+  let sn = size - 1n;
+  let root = leaf;
+  for (const hash of hashes) {
+    if (sn === 0n) {
+      return undefined;
+    }
+    if (fn % 2n === 1n || fn === sn) {
+      root = await nodeHash(hash, root);
+      while (fn % 2n === 0n && fn !== 0n) {
+        fn /= 2n;
+        sn /= 2n;
+      }
+    } else {
+      root = await nodeHash(root, hash);
+    }
+    fn /= 2n;
+    sn /= 2n;
+  }
+  return sn === 0n ? root : undefined;
+}

@@ -1,0 +1,103 @@
+import type { Approval } from "@keyserver-operator/client";
+import { h } from "../dom.js";
+import { act, badge, code, facts, pager, query, table, time, until, type Tone } from "../parts.js";
+import { address, type Context, type View } from "../view.js";
+
+const tones: Record<string, Tone> = { pending: "warn", approved: "good", executed: "good", rejected: "bad", expired: "plain", withdrawn: "plain" };
+
+export const approvals: View = {
+  name: "approvals",
+  title: "Approvals",
+  async render(c) {
+    const all = c.params.get("all") === "yes";
+    const after = c.params.get("after");
+    const page = await c.client.listApprovals({ limit: 50, ...(all ? {} : { open: true }), ...(after === null ? {} : { after }) }, { signal: c.signal });
+    return [
+      query("approvals", "Show", [{ name: "all", label: "Which", value: all ? "yes" : "", options: [["", "those that can still be decided"], ["yes", "all"]] }]),
+      table("Approvals", [
+        { title: "State", cell: (a) => badge(a.state, tones[a.state] ?? "plain") },
+        { title: "Asked by", cell: (a) => a.askerName },
+        { title: "Request", cell: (a) => h("a", { href: address("approval", { id: a.approvalId }) }, code(`${a.method} ${a.path}`)) },
+        { title: "Why", cell: (a) => a.reason || "–" },
+        { title: "Approved", number: true, cell: (a) => `${a.approvedBy.length} of ${a.required}` },
+        { title: "Ends in", cell: (a) => until(a.expiresAt, Date.now(), 0) },
+      ], page.approvals, all ? "Nobody has asked for an approval." : "Nothing waits to be decided."),
+      ...[pager(c, "approvals", page.next)].filter((p) => p !== null),
+    ];
+  },
+};
+
+export const approval: View = {
+  name: "approval",
+  title: "Approval",
+  under: "approvals",
+  async render(c) {
+    const a = await c.client.getApproval({ id: c.params.get("id") ?? "" }, { signal: c.signal });
+    const shown = await digestOf(a);
+    const mine = a.asker.id === c.me.principal.id;
+    return [
+      facts([
+        ["State", badge(a.state, tones[a.state] ?? "plain")],
+        ["Asked by", `${a.askerName}, for the reason: ${a.reason || "none given"}`],
+        ["Ends in", until(a.expiresAt, Date.now(), 0)],
+        ["Operations", a.operations.join(", ")],
+        ["Approved by", a.approvedBy.length === 0 ? "nobody yet" : a.approvedBy.map((v, i) => [i > 0 ? ", " : "", v.name, " at ", time(v.at)]).flat()],
+      ]),
+      h("section", { class: "panel" },
+        h("h2", null, "What will be sent"),
+        h("pre", { tabindex: 0 }, `${a.method} ${a.path}\n${a.body === undefined ? "" : `\n${JSON.stringify(a.body, null, 2)}`}`),
+        h("p", { class: "small" }, "Its digest: ", code(a.digest), " ",
+          shown === a.digest ? badge("is that of what is shown, worked out here", "good") : badge("is not that of what is shown: decide nothing", "bad"))),
+      h("section", { class: "panel" },
+        h("h2", null, "What it names"),
+        table("What the request names", [
+          { title: "What", cell: (s) => s.kind },
+          { title: "Name", cell: (s) => [s.name ?? "nothing of that name", s.changed === true ? [" ", badge("has changed since", "bad")] : null].flat() },
+          { title: "Id", cell: (s) => code(s.id) },
+        ], a.subjects ?? [], "Nothing is named while it cannot be carried out.")),
+      h("section", { class: "panel" },
+        h("h2", null, "Rules that guard it"),
+        table("Rules", [
+          { title: "Operation", cell: (r) => r.operation }, { title: "By the duty", cell: (r) => r.duty },
+          { title: "Approved", number: true, cell: (r) => `${r.approved} of ${r.approvers}` },
+        ], a.rules, "No rule guards it any more.")),
+      h("div", { class: "buttons" }, decisions(c, a, mine, shown)),
+    ];
+  },
+};
+
+function decisions(c: Context, a: Approval, mine: boolean, digest: string): Node[] {
+  const input = { id: a.approvalId, digest };
+  const what = [h("p", null, code(`${a.method} ${a.path}`)), h("p", { class: "small" }, `asked by ${a.askerName}`)];
+  const open = a.state === "pending" || a.state === "approved";
+  if (!open || digest !== a.digest) {
+    return [];
+  }
+  if (mine) {
+    return [
+      act(c, "Withdraw", what, async () => `It is ${(await c.client.withdrawApproval({ id: a.approvalId })).state}.`),
+      ...(a.state === "approved" ? [act(c, "Execute", what, async () => { await c.client.executeApproval({ id: a.approvalId }); return "It was carried out."; }, "primary")] : []),
+    ];
+  }
+  return [
+    act(c, "Reject", what, async () => `It is ${(await c.client.reject(input)).state}.`),
+    act(c, "Approve", what, async () => `You have approved it; it is ${(await c.client.approve(input)).state}.`, "primary"),
+  ];
+}
+
+/** SHA-256 over the RFC 8785 form of what the page shows, so that nobody approves what he has not read. */
+async function digestOf({ method, path, body }: Approval): Promise<string> {
+  const bytes = new TextEncoder().encode(canonical({ method, path, body: body ?? null }));
+  return [...new Uint8Array(await crypto.subtle.digest("SHA-256", bytes))].map((b) => b.toString(16).padStart(2, "0")).join("");
+}
+
+/** JSON spells numbers and texts as RFC 8785 wants them; members are in the order of their UTF-16 units. */
+function canonical(value: unknown): string {
+  if (Array.isArray(value)) {
+    return `[${value.map(canonical).join(",")}]`;
+  }
+  if (typeof value === "object" && value !== null) {
+    return `{${Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, of]) => `${JSON.stringify(name)}:${canonical(of)}`).join(",")}}`;
+  }
+  return JSON.stringify(value);
+}

@@ -1,0 +1,72 @@
+import type { KeyFacts } from "@keyserver-operator/client";
+import { h } from "../dom.js";
+import { act, badge, code, pager, query, table, time, type Tone } from "../parts.js";
+import { address, type Context, type View } from "../view.js";
+
+const tones: Record<string, Tone> = { enabled: "good", verifyOnly: "plain", disabled: "warn", destroying: "bad", destroyed: "bad" };
+
+/** Keys of one line stand together, the newest first. */
+function lines(keys: KeyFacts[]): [string, KeyFacts[]][] {
+  const of = new Map<string, KeyFacts[]>();
+  for (const key of keys) {
+    const line = key.lineage ?? key.ttag;
+    of.set(line, [...(of.get(line) ?? []), key]);
+  }
+  return [...of].map(([line, list]) => [line, list.sort((a, b) => (b.generation ?? 0) - (a.generation ?? 0))]);
+}
+
+export const keys: View = {
+  name: "keys",
+  title: "Keys",
+  async render(c) {
+    const get = (name: string) => c.params.get(name) ?? "";
+    const page = await c.client.listKeys({
+      limit: 50, ...(get("lineage") === "" ? {} : { lineage: get("lineage") }), ...(get("state") === "" ? {} : { state: get("state") as "enabled" }),
+      ...(get("after") === "" ? {} : { after: get("after") }),
+    }, { signal: c.signal });
+    return [
+      query("keys", "Filter", [
+        { name: "lineage", label: "Line", value: get("lineage"), hint: "Hidden link of its first key" },
+        { name: "state", label: "State", value: get("state"), options: [["", "any"], ...Object.keys(tones).map((s) => [s, s === "verifyOnly" ? "verifies only" : s] as const)] },
+      ]),
+      ...(page.keys.length === 0 ? [h("p", { class: "none" }, "No key here lets you read it.")] : []),
+      ...lines(page.keys).map(([line, list]) => h("section", { class: "panel" },
+        h("h2", null, "Line ", h("a", { href: address("keys", { lineage: line }) }, code(line))),
+        h("p", { class: "small" }, rotation(list[0]!)),
+        table(`Keys of the line ${line}`, [
+          { title: "Generation", number: true, cell: (k) => k.generation ?? "–" },
+          { title: "State", cell: (k) => [badge(k.state === "verifyOnly" ? "verifies only" : k.state ?? "unknown", tones[k.state ?? ""] ?? "plain"), k.destroyAt === null ? null : [" until ", time(k.destroyAt)]].flat() },
+          { title: "Algorithm", cell: (k) => k.algorithm ?? "–" },
+          { title: "Made", cell: (k) => time(k.createdAt) },
+          { title: "Uses", number: true, cell: (k) => k.uses ?? "–" },
+          { title: "Used", cell: (k) => time(k.lastUsedAt) },
+          { title: "Hidden link", cell: (k) => code(k.ttag) },
+          { title: "", cell: (k) => actions(c, k, k === list[0]) },
+        ], list, ""))),
+      ...[pager(c, "keys", page.next)].filter((p) => p !== null),
+    ];
+  },
+};
+
+function rotation(k: KeyFacts): string {
+  const r = k.rotation;
+  if (r === null || r.everyDays === 0) {
+    return "It is rotated by hand.";
+  }
+  return `It is rotated every ${r.everyDays} days; a former key ${r.verifyOnlyDays === 0 ? "goes on verifying" : `verifies for ${r.verifyOnlyDays} days`}.`;
+}
+
+function actions(c: Context, k: KeyFacts, newest: boolean): Node[] {
+  const name = (verb: string) => `${verb} generation ${k.generation} of ${k.lineage}`;
+  const state = async (of: Promise<{ state: string }>) => `The key is ${(await of).state} now.`;
+  const all: [boolean, () => HTMLElement][] = [
+    [newest && k.state === "enabled", () => act(c, "Rotate", ["A successor with the same list takes its place. Former MACs stay valid."],
+      async () => { await c.client.rotateKey({ ttag: k.ttag }); return "The line has a new key."; }, "primary", name("Rotate"))],
+    [k.state === "enabled" || k.state === "verifyOnly", () => act(c, "Disable", ["Every use of the key is refused until somebody enables it."],
+      () => state(c.client.disableKey({ ttag: k.ttag })), "danger", name("Disable"))],
+    [k.state === "disabled", () => act(c, "Enable", ["The key can be used again."], () => state(c.client.enableKey({ ttag: k.ttag })), "primary", name("Enable"))],
+    [k.state === "destroying", () => act(c, "Restore", ["Its bytes stay. It is disabled then."], () => state(c.client.restoreKey({ ttag: k.ttag })), "primary", name("Restore"))],
+  ];
+  return all.filter(([holds]) => holds).map(([, make]) => make());
+}
+

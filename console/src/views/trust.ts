@@ -1,0 +1,104 @@
+import type { Principal, TrustedServer } from "@keyserver-operator/client";
+import { h } from "../dom.js";
+import { badge, code, facts, pager, panel, query, table, until } from "../parts.js";
+import { address, type Context, type View } from "../view.js";
+
+/** Lists that the service answers whole are shown so many at a time. */
+const pageSize = 50;
+
+/** A part of a list that is all there: what a filter leaves, from a place on. */
+function part<T>(c: Context, list: T[], text: (one: T) => string, by: string): { shown: T[]; found: number; next: number | null } {
+  const wanted = (c.params.get("name") ?? "").toLowerCase();
+  const found = list.filter((one) => text(one).toLowerCase().includes(wanted));
+  const from = Number(c.params.get(by) ?? 0);
+  return { shown: found.slice(from, from + pageSize), found: found.length, next: from + pageSize < found.length ? from + pageSize : null };
+}
+
+const nameOf = (s: TrustedServer): string => s.friendlyName || s.serverName || `key server ${s.systemId}`;
+
+export const trust: View = {
+  name: "trust",
+  title: "Trust",
+  async render(c) {
+    const options = { signal: c.signal };
+    return [
+      query("trust", "Find", [{ name: "name", label: "Peers and CAs whose name has", value: c.params.get("name") }]),
+      h("div", { class: "map" }, ...(await Promise.all([
+        panel("CAs that are trusted", c.client.listTrustedCas({}, options), ({ trustedCAs }) => {
+          const { shown, found, next } = part(c, trustedCAs, (ca) => ca.subject ?? "", "ca");
+          return [
+            h("p", { class: "small" }, `${found} of ${trustedCAs.length}. Certificates that one of them has issued are believed.`),
+            table("Trusted CAs", [
+              { title: "Subject", cell: (ca) => ca.subject ?? "–" },
+              { title: "Key", cell: (ca) => ca.publicKeyType ?? "–" },
+              { title: "Ends in", cell: (ca) => until(ca.expirationDate, Date.now()) },
+            ], shown, "No CA is trusted but the own one."),
+            pager(c, "trust", next, "ca"),
+          ];
+        }),
+        panel("This key server", Promise.all([c.client.getLocalTrustInfo(options), c.client.listAuthorities(options).catch(() => undefined)]), ([info, own]) => [
+          facts([
+            ["Name", info.serverName], ["System id", info.systemId],
+            ["For peers", info.port === null ? "no listener" : `port ${info.port}`],
+            ["Certificate", until(info.certificate.expirationDate, Date.now())],
+            ...(own?.authorities ?? []).map((a): [string, (Node | string)[]] => [`Own authority, ${a.state}`, [`${a.subject} `, until(a.notAfter, Date.now())]]),
+          ]),
+          h("p", null, h("a", { href: address("told") }, "Principals that peers are told about")),
+        ]),
+        panel("Peers", c.client.listTrustedServers({}, options), ({ trustedServers }) => {
+          const { shown, found, next } = part(c, trustedServers, (s) => `${nameOf(s)} ${s.serverName} ${s.description}`, "peer");
+          return [
+            h("p", { class: "small" }, `${found} of ${trustedServers.length}. They may ask for what their principals were given.`),
+            table("Peers", [
+              { title: "Peer", cell: (s) => [h("strong", null, nameOf(s)), s.description ? h("span", { class: "small" }, ` ${s.description}`) : null] },
+              { title: "System", number: true, cell: (s) => s.systemId },
+              { title: "At", cell: (s) => `${s.serverName}:${s.port}` },
+              { title: "Ends in", cell: (s) => until(s.certificate?.expirationDate, Date.now()) },
+              { title: "Witness", cell: (s) => (s.witness ? badge("yes", "good") : "no") },
+              { title: "", cell: (s) => h("a", { href: address("told", { peer: s.systemId }), "aria-label": `Principals that ${nameOf(s)} is told about` }, "Told") },
+            ], shown, "There is no peer."),
+            pager(c, "trust", next, "peer"),
+          ];
+        }),
+      ]))),
+    ];
+  },
+};
+
+export const told: View = {
+  name: "told",
+  title: "Principals told",
+  under: "trust",
+  async render(c) {
+    const peer = c.params.get("peer") ?? "";
+    const offset = Number(c.params.get("offset") ?? 0);
+    const answer = await c.client.listPrincipalTrusts({ limit: pageSize, offset, ...(peer === "" ? {} : { trustedServerSystemId: Number(peer) }) }, { signal: c.signal });
+    const names = await resolve(c, answer.principalTrusts.map((p) => p.principalId));
+    return [
+      h("p", null, "A peer is told about a principal only where a row exposes it; restrict rules out that it is used there."),
+      query("told", "Filter", [{ name: "peer", label: "System id of the peer", value: peer }]),
+      table("Principals told", [
+        { title: "Principal", cell: (p) => [names.get(p.principalId ?? "") ?? null, " ", code(p.principalId ?? "–")] },
+        { title: "Peer", cell: (p) => p.trustedServerSystemId ?? "–" },
+        { title: "Rule", cell: (p) => badge(p.flagLabel ?? "unknown", p.flagLabel === "expose" ? "good" : "warn") },
+      ], answer.principalTrusts, "No principal is told or restricted."),
+      ...[pager(c, "told", answer.count === pageSize ? offset + pageSize : null, "offset")].filter((p) => p !== null),
+    ];
+  },
+};
+
+/** The names of principals, where the caller may read them. */
+export async function resolve(c: Context, ids: (string | null)[]): Promise<Map<string, string>> {
+  const wanted = [...new Set(ids.filter((id): id is string => id !== null))];
+  if (wanted.length === 0) {
+    return new Map();
+  }
+  try {
+    const { systemId } = c.me.principal;
+    const found = await c.client.lookUpPrincipals({ principals: wanted.map((id) => ({ systemId, principalId: BigInt(`0x${id}`).toString() })) }, { signal: c.signal });
+    return new Map(found.principals.map((p: Principal) => [p.id, p.name]));
+  } catch {
+    return new Map();
+  }
+}
+

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Brings an image with this machine's PostgreSQL to the node: its programs and what they
+# load, and a shell. It stands where it does here, because its programs look for each other.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+need_running
+bin=$("$root/hack/postgres.sh")
+share=$("$bin/pg_config" --sharedir)
+work=$(mktemp -d -p "$state/tmp")
+trap 'rm -rf "$work"' EXIT
+
+mkdir -p "$work"/image/{etc,tmp,usr/bin} "$work/image${bin%/*}" "$work/image$share"
+ln -s usr/bin "$work/image/bin"
+cp -rL "${bin%/*}/." "$work/image${bin%/*}"
+rm -rf "$work/image${bin%/*}/lib/bitcode" # for its compiler of queries, which is not taken along
+cp -rL "$share/." "$work/image$share"
+program_into "$work/image" bash cat chmod cp
+libraries_into "$work/image" "$bin"/{initdb,pg_isready,postgres} "${bin%/*}"/lib/{dict_snowball,libpqwalreceiver,plpgsql}.so
+ln -s bash "$work/image/usr/bin/sh"
+echo "postgres:x:65532:65532::/tmp:/bin/sh" >"$work/image/etc/passwd" # initdb asks who it is
+"$here/image.sh" registry.example/postgres:1 "$work/image" \
+	'{"Cmd":["postgres"],"Env":["PATH='"$bin"':/usr/bin","LC_ALL=C"],"User":"65532:65532"}'

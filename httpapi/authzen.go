@@ -1,0 +1,125 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// accessRoutes ask the gate in the words of the OpenID AuthZEN Authorization API 1.0.
+func accessRoutes() []Route {
+	return []Route{
+		endpoint(Route{
+			Name: "getDecision", Method: http.MethodPost, Path: "/access/v1/evaluation", Extension: true, Session: true,
+			Summary: "Says whether the gate would let somebody do something (AuthZEN). Of oneself anybody may ask; otherwise it takes Explain Access.",
+			Faults:  codes(fault.AccessDenied, fault.InvalidArgument),
+		}, getDecision),
+		endpoint(Route{
+			Name: "getDecisions", Method: http.MethodPost, Path: "/access/v1/evaluations", Extension: true, Session: true,
+			Summary: "Says the same to several questions. One that is refused itself is answered by a decision of false.",
+			Faults:  codes(fault.AccessDenied, fault.InvalidArgument),
+		}, getDecisions),
+	}
+}
+
+// The types of resources that there are here.
+const (
+	resourceKey       = "key"
+	resourceKeyServer = "keyserver"
+)
+
+func getDecision(a *API, ctx context.Context, c call, in schema.AccessRequest) (schema.AccessDecision, error) {
+	return a.decide(ctx, c, schema.AccessItem{Subject: &in.Subject, Action: &in.Action, Resource: &in.Resource})
+}
+
+func getDecisions(a *API, ctx context.Context, c call, in schema.AccessBatchRequest) (out schema.AccessDecisions, err error) {
+	whole := schema.AccessItem{Subject: in.Subject, Action: in.Action, Resource: in.Resource}
+	if len(in.Evaluations) == 0 {
+		one, err := a.decide(ctx, c, whole)
+		if err != nil {
+			return out, err
+		}
+		return schema.AccessDecisions{Decision: &one.Decision, Context: &one.Context}, nil
+	}
+	semantic := ""
+	if in.Options != nil {
+		semantic = in.Options.Semantic
+	}
+	for _, item := range in.Evaluations {
+		one, err := a.decide(ctx, c, item.Within(whole))
+		if f := fault.As(err); f != nil && ofTheQuestion(f) {
+			one.Context = schema.AccessContext{Code: string(f.Code), Detail: f.Detail, Error: &schema.AccessError{Status: edges[f.Code].status, Message: f.Detail}}
+		} else if err != nil {
+			return out, err
+		}
+		out.Evaluations = append(out.Evaluations, one)
+		if semantic == "deny_on_first_deny" && !one.Decision || semantic == "permit_on_first_permit" && one.Decision {
+			break
+		}
+	}
+	return out, nil
+}
+
+// ofTheQuestion reports whether another question may well be answered.
+func ofTheQuestion(f *fault.Error) bool {
+	return f.Code == fault.BadRequest || f.Code == fault.InvalidArgument || f.Code == fault.AccessDenied
+}
+
+// decide asks the gate. Somebody or something that is not there is no reason to refuse the
+// question: nobody may.
+func (a *API) decide(ctx context.Context, c call, in schema.AccessItem) (schema.AccessDecision, error) {
+	q, err := questionOf(in)
+	if err != nil {
+		return schema.AccessDecision{}, err
+	}
+	q.Bare = true
+	x, err := a.Operations.Explain(ctx, c.by, q)
+	if f := fault.As(err); f != nil && f.Code == fault.NotFound {
+		return denied(f), nil
+	}
+	if err != nil {
+		return schema.AccessDecision{}, err
+	}
+	if f := fault.As(x.Refusal); f != nil {
+		return denied(f), nil
+	}
+	return schema.AccessDecision{Decision: x.Allowed, Context: schema.AccessContext{Detail: "the gate would let this through"}}, nil
+}
+
+func denied(f *fault.Error) schema.AccessDecision {
+	return schema.AccessDecision{Context: schema.AccessContext{Code: string(f.Code), Reason: string(f.Reason), Detail: f.Detail}}
+}
+
+// questionOf reads what AuthZEN leaves to whoever decides.
+func questionOf(in schema.AccessItem) (q keyserver.Question, err error) {
+	refuse := func(format string, args ...any) (keyserver.Question, error) {
+		return keyserver.Question{}, fault.New(fault.BadRequest, format, args...)
+	}
+	switch {
+	case in.Subject == nil:
+		return refuse("subject: is missing; send it with the question, or with the request")
+	case in.Action == nil:
+		return refuse("action: is missing; send it with the question, or with the request")
+	case in.Resource == nil:
+		return refuse("resource: is missing; send it with the question, or with the request")
+	}
+	q = keyserver.Question{Operation: operationOf(in.Action.Name), Principal: (*keyserver.ID)(&in.Subject.ID)}
+	switch self := in.Resource.ID == schema.ThisKeyServer; {
+	case in.Resource.Type == resourceKeyServer && !self:
+		return refuse("resource.id: of the %s it must be %s; of another one that one decides", resourceKeyServer, schema.ThisKeyServer)
+	case in.Resource.Type == resourceKeyServer:
+		return q, nil
+	case !q.Operation.AboutKey():
+		return refuse("resource.type: %s is about no key; send %s, and %s as its id", q.Operation.Name, resourceKeyServer, schema.ThisKeyServer)
+	default:
+		var link schema.HiddenLink
+		if err := link.UnmarshalText([]byte(in.Resource.ID)); err != nil {
+			return refuse("resource.id: %s", err)
+		}
+		q.Link = keyserver.HiddenLink(link)
+		return q, nil
+	}
+}

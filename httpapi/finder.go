@@ -1,0 +1,123 @@
+package httpapi
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"reflect"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/hmacbody"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Finder tells where a request leads, by the table that the service itself is led by,
+// and carries nothing out. It is for who stands in front of a service and has to
+// decide what gets there.
+type Finder struct{ api *API }
+
+// NewFinder fails where the table of routes is not complete.
+func NewFinder() (*Finder, error) {
+	a := &API{mux: http.NewServeMux(), routes: Routes()}
+	a.places = newPlaces(a.Config)
+	var err error
+	if a.metrics, err = newMetrics(nil, a.places); err != nil {
+		return nil, err
+	}
+	return &Finder{a}, a.mount(a.routes)
+}
+
+// Found is a request with the route that it is for.
+type Found struct {
+	Route
+	request *http.Request
+}
+
+// Find fails with NOT_FOUND and METHOD_NOT_ALLOWED as the service does, and then says
+// which methods the path has.
+func (f *Finder) Find(r *http.Request) (found *Found, allow string, err error) {
+	asked := &inApproval{}
+	f.api.ServeHTTP(asked, r)
+	switch {
+	case asked.route == nil || asked.route.Path == noRoute:
+		return nil, "", errNoRoute
+	case asked.route.allow != "":
+		return nil, asked.route.allow, errMethod(asked.route.allow)
+	}
+	return &Found{Route: asked.route.Route, request: asked.request}, "", nil
+}
+
+// Streamed reports whether the body is read while it is worked on, so that it may be long.
+func (r Route) Streamed() bool { return r.form != nil }
+
+// NamesKeys reports whether a request of the route can name a key that it is about.
+func (r Route) NamesKeys() bool { return namesKeys(wire.Of(r.Request)) }
+
+func namesKeys(t *wire.Table) bool {
+	return slices.ContainsFunc(slices.Concat(t.Path, t.Query, t.Body), func(f wire.Field) bool {
+		v := f.Value
+		if v.Elem != nil {
+			v = *v.Elem
+		}
+		return f.Names == string(keyserver.KeySubject) || v.Members != nil && namesKeys(v.Members)
+	})
+}
+
+// Keys lists the keys, and first keys of lines, that the request names. It reads the
+// request as the service would: what that refuses, this does.
+func (f *Found) Keys(body []byte) ([]schema.HiddenLink, error) {
+	table := wire.Of(f.Request)
+	in := reflect.New(f.Request).Interface()
+	if err := table.DecodePath(f.request.PathValue, in); err != nil {
+		return nil, err
+	}
+	if err := table.DecodeQuery(f.request.URL.RawQuery, in); err != nil {
+		return nil, err
+	}
+	if err := table.DecodeBody(body, in); err != nil {
+		return nil, err
+	}
+	var keys []schema.HiddenLink
+	for _, n := range table.Names(in) {
+		if link, ok := n.Value.(schema.HiddenLink); ok && n.Kind == string(keyserver.KeySubject) {
+			keys = append(keys, link)
+		}
+	}
+	return keys, nil
+}
+
+// maxKeyHead is the most that is read of a streamed body in search of its key. A
+// message that is worked on has a part of it in the same memory.
+const maxKeyHead = 1 << 20
+
+var (
+	errKeyBehind = fault.New(fault.BadRequest, "data: stands before the name of the key, and is too long to be put aside here; name the key first")
+	errKeyFar    = fault.New(fault.BadRequest, "body: does not name its key within %d bytes", maxKeyHead)
+)
+
+// StreamedKey reads a streamed body as far as it has to for the name of its key, and
+// answers what it has read as well. Of a body with more behind that, the service
+// refuses a second name; here it is not seen.
+func (f *Found) StreamedKey(body io.Reader) (key schema.HiddenLink, head []byte, err error) {
+	read := &bounded{}
+	b, err := hmacbody.Read(f.form, io.TeeReader(body, read), hmacbody.Spool{Begin: func() error { return errKeyBehind }})
+	if err != nil {
+		return "", nil, err
+	}
+	defer b.Close()
+	return schema.HiddenLink(b.Link()), read.Bytes(), nil
+}
+
+// bounded keeps what is written to it, up to maxKeyHead.
+type bounded struct{ bytes.Buffer }
+
+// Write implements io.Writer.
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > maxKeyHead {
+		return 0, errKeyFar
+	}
+	return b.Buffer.Write(p)
+}

@@ -1,0 +1,83 @@
+package httpapi
+
+import (
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+)
+
+// Pages are files for people, which are served below /console/. Whoever asks for one is
+// a stranger like any other without a session.
+type Pages interface {
+	// Page answers the file of a name, empty for the first page. All callers share it.
+	Page(name string) (Page, bool)
+}
+
+// Page is a file with the header that it is answered with.
+type Page struct {
+	Header http.Header
+	Body   []byte
+}
+
+// Paths of the pages. They are not in the table of routes: what goes over them is no JSON.
+const (
+	pagesPath = "/console/"
+	// ReportsPath takes what browsers report of a page (Reporting API).
+	ReportsPath = pagesPath + "reports"
+)
+
+var (
+	pageRoute = Route{
+		Name: "getPage", Method: http.MethodGet, Path: pagesPath, Extension: true, run: page,
+		BodyLimit: smallBody, Timeout: shortTimeout, Unconditional: true,
+	}
+	reportRoute = Route{
+		Name: "report", Method: http.MethodPost, Path: ReportsPath, Extension: true, run: report,
+		BodyLimit: smallBody, Timeout: shortTimeout, Unconditional: true,
+	}
+)
+
+// mountPages serves the pages, where there are any.
+func (a *API) mountPages() {
+	if a.Pages == nil {
+		return
+	}
+	for path, r := range map[string]Route{strings.TrimSuffix(pagesPath, "/"): pageRoute, pagesPath: pageRoute, ReportsPath: reportRoute} {
+		a.mux.Handle(path, &resource{
+			api: a, methods: []*bound{a.bind(r, "")},
+			other: a.bind(Route{Path: r.Path, run: notAllowed, Timeout: shortTimeout, Uncounted: true, Unconditional: true}, r.Method),
+		})
+	}
+}
+
+func page(x *exchange) (any, error) {
+	if err := x.enter(); err != nil {
+		return nil, err
+	}
+	name, below := strings.CutPrefix(x.r.URL.Path, pagesPath)
+	if !below {
+		x.w.Header().Set("Location", pagesPath)
+		return plainText{http.StatusPermanentRedirect, "text/plain; charset=utf-8", nil}, nil
+	}
+	p, found := x.api.Pages.Page(name)
+	if !found {
+		return nil, fault.New(fault.NotFound, "the console has no such page; it begins at %s", pagesPath)
+	}
+	maps.Copy(x.w.Header(), p.Header)
+	return plainText{http.StatusOK, p.Header.Get("Content-Type"), p.Body}, nil
+}
+
+// report counts, and believes nothing: anybody can send one.
+func report(x *exchange) (any, error) {
+	if _, err := io.Copy(io.Discard, x.body()); err != nil {
+		return nil, err
+	}
+	x.bodyArrived()
+	if err := x.enter(); err != nil {
+		return nil, err
+	}
+	return plainText{http.StatusOK, "text/plain; charset=utf-8", nil}, nil
+}

@@ -1,0 +1,55 @@
+package httpapi
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+type onePage struct{}
+
+func (onePage) Page(name string) (Page, bool) {
+	return Page{Header: http.Header{"Content-Type": {"text/html"}, "X-Page": {"yes"}}, Body: []byte("<!doctype html>")}, name == ""
+}
+
+// Where there are no pages, their paths are unknown like any other.
+func TestNoPages(t *testing.T) {
+	f := newFixture(t)
+	for _, target := range []string{"/console", "/console/", ReportsPath} {
+		if w := f.do(http.MethodGet, target, ""); w.Code != http.StatusNotFound || errorOf(t, w).Code != "NOT_FOUND" {
+			t.Errorf("%s answered %d %s", target, w.Code, w.Body)
+		}
+	}
+}
+
+func TestPages(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.Pages = onePage{} })
+	for _, target := range []string{"/console/nothing", "/console/assets/", "/console//", "/console/../api/roles"} {
+		if w := f.do(http.MethodGet, target, ""); w.Code != http.StatusNotFound || errorOf(t, w).Code != "NOT_FOUND" {
+			t.Errorf("%s answered %d %s", target, w.Code, w.Body)
+		}
+	}
+	for target, allow := range map[string]string{"/console": "GET", "/console/": "GET", "/console/nothing": "GET", ReportsPath: "POST"} {
+		if w := f.do(http.MethodPut, target, ""); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != allow {
+			t.Errorf("PUT %s answered %d, Allow %q", target, w.Code, w.Header().Get("Allow"))
+		}
+	}
+	if w := f.do(http.MethodGet, "/console", ""); w.Code != http.StatusPermanentRedirect || w.Header().Get("Location") != "/console/" {
+		t.Errorf("answered %d to %q", w.Code, w.Header().Get("Location"))
+	}
+	w := f.do(http.MethodGet, "/console/", "")
+	if h := w.Header(); w.Code != http.StatusOK || w.Body.String() != "<!doctype html>" || h.Get("Content-Type") != "text/html" ||
+		h.Get("X-Page") != "yes" || h.Get("Cache-Control") != "no-store" || h.Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("answered %d %v %s", w.Code, h, w.Body)
+	}
+	if w := f.do(http.MethodPost, ReportsPath, strings.Repeat(" ", smallBody+1)); w.Code != http.StatusRequestEntityTooLarge {
+		t.Errorf("a report of more than %d bytes is answered %d", smallBody, w.Code)
+	}
+	if w := f.do(http.MethodPost, ReportsPath, "[]"); w.Code != http.StatusOK {
+		t.Errorf("a report is answered %d %s", w.Code, w.Body)
+	}
+	// Nobody asks for the approval of a page.
+	if w := f.do(http.MethodPost, "/api/approvals", `{"method": "GET", "path": "/console/", "reason": "x"}`); w.Code != http.StatusBadRequest {
+		t.Errorf("an approval of a page is answered %d %s", w.Code, w.Body)
+	}
+}

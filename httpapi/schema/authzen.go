@@ -1,0 +1,119 @@
+package schema
+
+import (
+	"errors"
+)
+
+// What follows has the names of the OpenID AuthZEN Authorization API 1.0, sections 5 to 7.
+
+// AccessSubject is who would do something.
+type AccessSubject struct {
+	Type       string `json:"type" enum:"principal"`
+	ID         HexID  `json:"id" names:"-" doc:"A principal of this key server."`
+	Properties JSON   `json:"properties,omitzero" doc:"Taken, and changes nothing: what the gate goes by the key server knows itself."`
+}
+
+// AccessAction is what would be done.
+type AccessAction struct {
+	Name       OperationName `json:"name" doc:"An operation of the catalogue."`
+	Properties JSON          `json:"properties,omitzero" doc:"Taken, and changes nothing."`
+}
+
+// AccessResource is what it would be done to.
+type AccessResource struct {
+	Type       string     `json:"type" enum:"key,keyserver" doc:"keyserver where the operation is about no key, or no list is to be asked."`
+	ID         ResourceID `json:"id" names:"-" doc:"Of a key, its hidden link. Of the key server, self."`
+	Properties JSON       `json:"properties,omitzero" doc:"Taken, and changes nothing."`
+}
+
+// AccessRequest asks whether somebody may do something.
+type AccessRequest struct {
+	Subject  AccessSubject  `json:"subject" doc:"Who."`
+	Action   AccessAction   `json:"action" doc:"What."`
+	Resource AccessResource `json:"resource" doc:"To what."`
+	Context  JSON           `json:"context,omitzero" doc:"Taken, and changes nothing."`
+}
+
+// AccessItem is one question of several; what it leaves out the request has.
+type AccessItem struct {
+	Subject  *AccessSubject  `json:"subject,omitzero" doc:"Who."`
+	Action   *AccessAction   `json:"action,omitzero" doc:"What."`
+	Resource *AccessResource `json:"resource,omitzero" doc:"To what."`
+	Context  JSON            `json:"context,omitzero" doc:"Taken, and changes nothing."`
+}
+
+// AccessOptions say how several questions are answered.
+type AccessOptions struct {
+	Semantic string `json:"evaluations_semantic,omitzero" enum:"execute_all,deny_on_first_deny,permit_on_first_permit" doc:"With which answer to stop; execute_all, the default, with none."`
+}
+
+// AccessBatchRequest asks several questions.
+type AccessBatchRequest struct {
+	Subject     *AccessSubject  `json:"subject,omitzero" doc:"Who, where a question does not say."`
+	Action      *AccessAction   `json:"action,omitzero" doc:"What, where a question does not say."`
+	Resource    *AccessResource `json:"resource,omitzero" doc:"To what, where a question does not say."`
+	Context     JSON            `json:"context,omitzero" doc:"Taken, and changes nothing."`
+	Evaluations []AccessItem    `json:"evaluations,omitzero" items:"0..64" doc:"The questions. Where there are none, the request is one itself."`
+	Options     *AccessOptions  `json:"options,omitzero" doc:"How they are answered."`
+}
+
+// AccessDecision is the answer to one question.
+type AccessDecision struct {
+	Decision bool          `json:"decision" doc:"The gate would let the operation through. What the operation itself refuses, once let, is not asked."`
+	Context  AccessContext `json:"context" doc:"Why."`
+}
+
+// AccessContext says why.
+type AccessContext struct {
+	Code   string       `json:"code" doc:"What the operation would be refused with, or why the question was; empty where it is let."`
+	Reason string       `json:"reason" doc:"As the audit row of the refusal would have it; empty where it is let, or the question was refused."`
+	Detail string       `json:"detail" doc:"For people; its wording may change."`
+	Error  *AccessError `json:"error,omitzero" doc:"There where one question of several was refused itself."`
+}
+
+// AccessError says that a question was refused.
+type AccessError struct {
+	Status  int    `json:"status" doc:"That it would have had alone."`
+	Message string `json:"message" doc:"For people; its wording may change."`
+}
+
+// AccessDecisions are the answers to several questions, or to one.
+type AccessDecisions struct {
+	Decision    *bool            `json:"decision,omitzero" doc:"Of a request without evaluations."`
+	Context     *AccessContext   `json:"context,omitzero" doc:"Of a request without evaluations."`
+	Evaluations []AccessDecision `json:"evaluations,omitzero" doc:"In the order of the questions, up to the one that the semantic stops with."`
+}
+
+// Within is the item with what the request says for all.
+func (i AccessItem) Within(all AccessItem) AccessItem {
+	if i.Subject == nil {
+		i.Subject = all.Subject
+	}
+	if i.Action == nil {
+		i.Action = all.Action
+	}
+	if i.Resource == nil {
+		i.Resource = all.Resource
+	}
+	return i
+}
+
+// ResourceID is a hidden link, or the name that this key server has for itself.
+type ResourceID string
+
+// ThisKeyServer is what a resource of the type keyserver is called.
+const ThisKeyServer ResourceID = "self"
+
+var errResourceID = errors.New("must be the canonical base64 of a hidden link of 1 to 64 bytes, or self")
+
+// MarshalText spells it.
+func (r ResourceID) MarshalText() ([]byte, error) { return []byte(r), nil }
+
+// UnmarshalText refuses what is neither.
+func (r *ResourceID) UnmarshalText(text []byte) error {
+	*r = ResourceID(text)
+	if *r != ThisKeyServer && new(HiddenLink).UnmarshalText(text) != nil {
+		return errResourceID
+	}
+	return nil
+}

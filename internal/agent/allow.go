@@ -1,0 +1,139 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Allow is what passes: routes by their names, each for every key or for some.
+type Allow map[string]Keys
+
+// Keys are the only ones that a request may name; nil: every one.
+type Keys map[schema.HiddenLink]bool
+
+// maxKeys bounds those of all rules together.
+const maxKeys = 1024
+
+// ParseAllow reads rules of the form ROUTE[,ROUTE...][:KEY[,KEY...]]. A text may have
+// several, separated by white space. No rule lets everything pass that is not withheld.
+func ParseAllow(texts []string) (Allow, error) {
+	routes := httpapi.Routes()
+	if len(texts) == 0 {
+		return unlimited(routes), nil
+	}
+	all := Allow{}
+	for _, rule := range strings.Fields(strings.Join(texts, " ")) {
+		if err := all.add(rule, routes); err != nil {
+			return nil, fmt.Errorf("--allow %s: %w", rule, err)
+		}
+	}
+	if len(all) == 0 {
+		return nil, errors.New("--allow is empty, which would let nothing pass; name routes, or leave it out")
+	}
+	return all, nil
+}
+
+// unlimited is what passes where no rule says otherwise.
+func unlimited(routes []httpapi.Route) Allow {
+	all := Allow{}
+	for _, r := range routes {
+		if !withheld(r) {
+			all[r.Name] = nil
+		}
+	}
+	return all
+}
+
+// withheld routes open and end sessions, change who there is, or do one of these for
+// somebody else. They pass by a rule that names them, and not because nobody wrote one.
+func withheld(r httpapi.Route) bool {
+	for _, op := range []keyserver.Operation{keyserver.OpEnrollCertificate, keyserver.OpResetTransportPrincipal} {
+		if slices.ContainsFunc(r.Operations, func(needed keyserver.Operation) bool { return needed.ID == op.ID }) {
+			return true
+		}
+	}
+	switch r.Tag {
+	case "Sessions", "Principals", "Groups", "Approvals":
+		return r.Method != http.MethodGet && r.Name != "lookUpPrincipals"
+	default:
+		return false
+	}
+}
+
+func (a Allow) add(rule string, routes []httpapi.Route) error {
+	names, links, limited := strings.Cut(rule, ":")
+	var keys Keys
+	if limited {
+		keys = Keys{}
+		for text := range strings.SplitSeq(links, ",") {
+			var link schema.HiddenLink
+			if err := link.UnmarshalText([]byte(text)); err != nil {
+				return fmt.Errorf("behind the colon stand keys and lines, in the base64 of a hidden link, separated by commas; %q is none", text)
+			}
+			keys[link] = true
+		}
+	}
+	for name := range strings.SplitSeq(names, ",") {
+		r, err := named(name, routes)
+		if err != nil {
+			return err
+		}
+		if err := a.let(r, keys); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func named(name string, routes []httpapi.Route) (httpapi.Route, error) {
+	for _, r := range routes {
+		switch {
+		case r.Name == name:
+			return r, nil
+		case strings.EqualFold(r.Name, name):
+			return r, fmt.Errorf("there is no route %q; did you mean %s?", name, r.Name)
+		}
+	}
+	return httpapi.Route{}, fmt.Errorf("there is no route %q; docs/openapi.json has their names, as operationId", name)
+}
+
+// let adds keys to those of a route.
+func (a Allow) let(r httpapi.Route, keys Keys) error {
+	before, there := a[r.Name]
+	switch {
+	case keys != nil && !r.NamesKeys():
+		return fmt.Errorf("a request of %s names no key; leave the colon out, with what is behind it", r.Name)
+	case there && (before == nil) != (keys == nil):
+		return fmt.Errorf("%s is let pass for every key as well as for some; drop one of the two", r.Name)
+	case keys == nil:
+		a[r.Name] = nil
+		return nil
+	case before == nil:
+		before = Keys{}
+	}
+	for k := range keys {
+		before[k] = true
+	}
+	a[r.Name] = before
+	n := 0
+	for _, of := range a {
+		n += len(of)
+	}
+	if n > maxKeys {
+		return fmt.Errorf("there are more than %d keys in all rules", maxKeys)
+	}
+	return nil
+}
+
+// Permit says what keys a request of the route may name, and whether it passes at all.
+func (a Allow) Permit(route string) (Keys, bool) {
+	keys, ok := a[route]
+	return keys, ok
+}

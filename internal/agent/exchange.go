@@ -1,0 +1,344 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+)
+
+const (
+	// answerTime is how long an answer may take beyond the time of its route.
+	answerTime = 15 * time.Second
+	// attemptsTime is how many times of an attempt a request may take with all of them.
+	attemptsTime = 2
+	// patience is the longest pause that the key server may ask for and the workload is
+	// not told of.
+	patience = 2 * time.Second
+	// streamHead is how much of a long body is held, so that it can be sent again.
+	streamHead = 64 << 10
+)
+
+// exchange is one request of the workload on its way.
+type exchange struct {
+	agent   *Agent
+	w       http.ResponseWriter
+	r       *http.Request
+	start   time.Time
+	route   string
+	code    string // empty for success
+	status  int
+	body    *incoming
+	written bool
+}
+
+// sessionRefused is a session that the key server takes back as soon as it is opened.
+type sessionRefused struct{ said *client.Error }
+
+// Error says what the key server said.
+func (s *sessionRefused) Error() string { return s.said.Error() }
+
+// Unwrap returns it.
+func (s *sessionRefused) Unwrap() error { return s.said }
+
+// ServeHTTP implements http.Handler.
+func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// That of the request before stays on a connection. What knows no deadlines, as in
+	// tests, has none to set.
+	_ = http.NewResponseController(w).SetWriteDeadline(in(answerTime))
+	if r.URL.Path == livePath || r.URL.Path == readyPath {
+		a.health(w, r)
+		return
+	}
+	x := &exchange{agent: a, w: w, r: r, start: a.cfg.Clock(), route: noRoute}
+	defer x.finish()
+	err := x.handle()
+	if err == nil {
+		return
+	}
+	if x.written {
+		x.code = noAnswer.Code
+		panic(http.ErrAbortHandler) // half an answer must not look whole
+	}
+	x.refuse(err)
+}
+
+func (x *exchange) handle() error {
+	if err := x.caller(); err != nil {
+		return err
+	}
+	select {
+	case x.agent.places <- struct{}{}:
+		defer func() { <-x.agent.places }()
+	default:
+		return refuse(overloaded, fmt.Sprintf("%d requests are under way (--max-requests)", x.agent.cfg.MaxRequests)).later(time.Second)
+	}
+	found, allow, err := x.agent.finder.Find(x.r)
+	if err != nil {
+		if allow != "" {
+			x.w.Header().Set("Allow", allow)
+		}
+		return err
+	}
+	x.route = found.Name
+	keys, ok := x.agent.allow.Permit(found.Name)
+	if !ok {
+		return refuse(routeRefused, fmt.Sprintf("the agent does not let %s pass; --allow says what passes", found.Name))
+	}
+	attempt := found.Timeout + answerTime
+	ctx, cancel := context.WithTimeout(x.r.Context(), attemptsTime*attempt)
+	defer cancel()
+	rc := http.NewResponseController(x.w)
+	_ = rc.SetReadDeadline(in(found.Timeout))
+	_ = rc.SetWriteDeadline(in(attemptsTime*attempt + answerTime))
+	f, err := x.read(found, keys)
+	if err != nil {
+		return err
+	}
+	_ = rc.SetReadDeadline(in(attemptsTime*attempt + answerTime)) // one that passes would end the request
+	f.Timeout, f.Patience = attempt, patience
+	if !f.Open {
+		if why := x.agent.gate.shut(); why != nil {
+			return why
+		}
+	}
+	return x.ended(ctx, f, x.agent.client.Forward(ctx, f, x.handOn))
+}
+
+// in is a deadline of a connection. The machine keeps those, by its own clock.
+func in(d time.Duration) time.Time {
+	return time.Now().Add(d)
+}
+
+// credentials are headers by which somebody says who he is.
+var credentials = []string{"Authorization", "Proxy-Authorization", "Dpop", "Cookie"}
+
+// caller refuses whoever brings a credential, which would be passed over without a word,
+// and whoever is a web page in a browser of this machine.
+func (x *exchange) caller() error {
+	for _, name := range credentials {
+		if _, sent := x.r.Header[name]; sent {
+			return refuse(credentialSent, fmt.Sprintf("the request has a header %s; leave it out: the agent logs in itself, and passes no other credential on", name))
+		}
+	}
+	if x.agent.local {
+		return nil
+	}
+	if _, page := x.r.Header["Origin"]; page || !forLoopback(x.r.Host) {
+		return refuse(callerRefused, "the agent is there for programs of its Pod; a request has no header Origin, and its Host is localhost or a loopback address")
+	}
+	return nil
+}
+
+func forLoopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+}
+
+// passedOn are the headers of a request that mean something to a key server.
+var passedOn = []string{"X-Keyserver-For", "X-Keyserver-Owner", "X-Request-Id"}
+
+// read reads as much of the request as it takes to decide, and to send it again.
+func (x *exchange) read(found *httpapi.Found, keys Keys) (client.Forwarded, error) {
+	f := client.Forwarded{
+		Route: found.Name, Method: x.r.Method, Target: x.r.URL.EscapedPath(), Header: http.Header{},
+		Counts: found.Counts, Open: !found.Session && found.Method == http.MethodGet,
+	}
+	if x.r.URL.RawQuery != "" {
+		f.Target += "?" + x.r.URL.RawQuery
+	}
+	for _, name := range passedOn {
+		if v, ok := x.r.Header[name]; ok {
+			f.Header[name] = slices.Clone(v)
+		}
+	}
+	x.body = &incoming{from: http.MaxBytesReader(x.w, x.r.Body, found.BodyLimit), limit: found.BodyLimit}
+	if found.Streamed() {
+		return x.readStream(f, found, keys)
+	}
+	var err error
+	if f.Body, err = io.ReadAll(x.body); err != nil || keys == nil {
+		return f, err
+	}
+	named, err := found.Keys(f.Body)
+	if err != nil {
+		return f, err
+	}
+	return f, keys.check(found.Name, named...)
+}
+
+// readStream reads the beginning of a body that may be long: up to its key, where that
+// matters, and as much as is held anyway.
+func (x *exchange) readStream(f client.Forwarded, found *httpapi.Found, keys Keys) (client.Forwarded, error) {
+	var head []byte
+	if keys != nil {
+		key, read, err := found.StreamedKey(x.body)
+		if err == nil {
+			err = keys.check(found.Name, key)
+		}
+		if err != nil {
+			return f, err
+		}
+		head = read
+	}
+	n := len(head)
+	head = append(head, make([]byte, max(1, streamHead-n))...) // at least one byte more tells whether there is one
+	more, err := io.ReadFull(x.body, head[n:])
+	f.Body, f.Length = head[:n+more], x.r.ContentLength
+	switch {
+	case err == nil:
+		f.Rest = x.body
+	case !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
+		return f, err
+	}
+	return f, nil
+}
+
+func (k Keys) check(route string, named ...schema.HiddenLink) error {
+	if len(named) == 0 {
+		return refuse(keyRefused, fmt.Sprintf("the request names no key; of %s only those pass that name one of --allow", route))
+	}
+	for _, key := range named {
+		if !k[key] {
+			return refuse(keyRefused, fmt.Sprintf("the agent does not let %s pass for the key or line %s; --allow says for which", route, key))
+		}
+	}
+	return nil
+}
+
+// incoming is the body of a request as it comes. It remembers what went wrong with it,
+// which whoever passes it on sees only as a connection that broke.
+type incoming struct {
+	from   io.Reader
+	limit  int64
+	failed atomic.Pointer[fault.Error]
+}
+
+// Read implements io.Reader.
+func (i *incoming) Read(p []byte) (int, error) {
+	n, err := i.from.Read(p)
+	if err == nil || errors.Is(err, io.EOF) {
+		return n, err
+	}
+	var large *http.MaxBytesError
+	f := fault.New(fault.BadRequest, "body: could not be read to its end")
+	switch {
+	case errors.As(err, &large):
+		f = fault.New(fault.PayloadTooLarge, "body: is longer than the %d bytes that this route takes", i.limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		f = fault.New(fault.RequestTimeout, "body: did not arrive in the time that this route allows")
+	}
+	i.failed.Store(f)
+	return n, f
+}
+
+// answered are the headers of an answer that are for the workload.
+var answered = []string{"Content-Type", "Content-Length", "Cache-Control", "X-Content-Type-Options", "X-Request-Id", "Retry-After", "Allow"}
+
+// handOn gives the workload the key server's answer. What is between the key server and
+// the agent stays there: a session that is refused is the agent's, and no business of the
+// workload's.
+func (x *exchange) handOn(resp *http.Response, failure *client.Error) error {
+	if failure != nil {
+		if failure.Reauth || failure.Status == http.StatusUnauthorized && failure.Code != "INVALID_CREDENTIALS" {
+			return &sessionRefused{failure}
+		}
+		x.code = failure.Code
+		x.hurryBody()
+	}
+	h := x.w.Header()
+	for _, name := range answered {
+		if v, ok := resp.Header[name]; ok {
+			h[name] = slices.Clone(v)
+		}
+	}
+	x.written, x.status = true, resp.StatusCode
+	x.w.WriteHeader(resp.StatusCode)
+	_, err := io.Copy(x.w, resp.Body)
+	return err
+}
+
+// ended says what became of a request that was passed on.
+func (x *exchange) ended(ctx context.Context, f client.Forwarded, err error) error {
+	broken := x.body.failed.Load()
+	switch {
+	case err == nil:
+		if !f.Open {
+			x.agent.gate.passed()
+		}
+		return nil
+	case broken != nil:
+		return broken
+	case x.written:
+		return err // either side may have gone
+	case x.r.Context().Err() != nil:
+		return fault.New(fault.RequestTimeout, "the workload has gone")
+	}
+	if why := x.agent.note(err); why != nil {
+		return why
+	}
+	var n *client.NetworkError
+	var e *client.Error
+	switch {
+	case errors.As(err, &e):
+		return fault.New(fault.BadRequest, "%s", e.Detail)
+	case errors.As(err, &n) && (!n.Sent || f.Method == http.MethodGet):
+		return refuse(unavailable, "the key server does not answer: "+n.Err.Error()).later(time.Second)
+	case errors.As(err, &n), ctx.Err() != nil:
+		return refuse(noAnswer, "no answer came from the key server; what was asked for may have been done, so look before asking again: "+err.Error())
+	default:
+		return err
+	}
+}
+
+func (x *exchange) refuse(err error) {
+	var own *refusal
+	if !errors.As(err, &own) {
+		f := fault.As(err)
+		if f == nil {
+			f = fault.New(fault.OpFailed, "the request could not be passed on; the log of the agent tells why")
+			x.agent.cfg.Logger.Error("a request could not be passed on", "route", x.route, "error", err.Error())
+		}
+		own = refusalOf(f)
+	}
+	x.code, x.status = own.code, own.status
+	x.hurryBody()
+	own.write(x.w)
+}
+
+// hurryBody bounds how long net/http waits for the rest of a body before it sends a
+// refusal.
+func (x *exchange) hurryBody() {
+	if x.r.Body != http.NoBody {
+		_ = http.NewResponseController(x.w).SetReadDeadline(in(time.Second))
+	}
+}
+
+// finish counts the request, and logs it: refusals of the agent's own where people look,
+// what passed for those who want to see it.
+func (x *exchange) finish() {
+	took := x.agent.cfg.Clock().Sub(x.start)
+	x.agent.metrics.observe(x.route, x.code, took)
+	level := slog.LevelDebug
+	if slices.ContainsFunc(Codes, func(c Code) bool { return c.Code == x.code }) {
+		level = slog.LevelInfo
+	}
+	x.agent.cfg.Logger.LogAttrs(x.r.Context(), level, "request", slog.String("route", x.route), slog.Int("status", x.status),
+		slog.String("code", x.code), slog.Duration("took", took), slog.String("requestId", x.w.Header().Get("X-Request-Id")))
+}

@@ -1,0 +1,177 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+)
+
+// Bounds of the wait before another login. A key server that is away is there again at any
+// moment; one that refuses has a reason, and counts.
+const (
+	firstPause  = time.Second
+	awayPause   = 5 * time.Second
+	refusePause = time.Minute
+	longest     = 10 * time.Minute // that a key server may ask for
+)
+
+// gate remembers why there is no session: until it is worth another try, requests are
+// answered with that, and nobody logs in.
+type gate struct {
+	clock  func() time.Time
+	logger *slog.Logger
+	token  *token
+
+	mu       sync.Mutex
+	failures int
+	until    time.Time
+	why      *refusal // of the last try; nil: it succeeded
+	tried    bool     // once
+	reached  bool     // the key server answered the last request
+}
+
+// shut answers why no session can be had now, nil where it is worth a try.
+func (g *gate) shut() *refusal {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.why == nil {
+		return nil
+	}
+	wait := g.until.Sub(g.clock())
+	if wait <= 0 {
+		return nil
+	}
+	again := *g.why
+	return again.later(wait)
+}
+
+// passed notes that the key server took the session.
+func (g *gate) passed() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.reached {
+		g.logger.Info("the key server answers, and takes the session")
+	}
+	g.tried, g.reached, g.why, g.failures = true, true, nil, 0
+}
+
+// lost notes that the key server does not answer.
+func (g *gate) lost(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.reached {
+		g.logger.Warn("the key server does not answer", "error", err.Error())
+	}
+	g.tried, g.reached = true, false
+}
+
+// failed notes that no session could be had. Those who waited for the same login are told
+// the same, and it counts once.
+func (g *gate) failed(err error) *refusal {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.clock()
+	if g.why != nil && now.Before(g.until) {
+		again := *g.why
+		return again.later(g.until.Sub(now))
+	}
+	most := refusePause
+	if client.IsUnavailable(err) {
+		most = awayPause
+		g.why = refuse(unavailable, "the key server does not answer a login: "+err.Error())
+	} else {
+		g.why = refuse(loginFailed, g.explain(err))
+	}
+	pause := min(firstPause<<min(g.failures, 16), most)
+	pause = pause/2 + rand.N(pause/2+1) //nolint:gosec // jitter, not a secret
+	var e *client.Error
+	if errors.As(err, &e) {
+		pause = max(pause, min(e.RetryAfter, longest))
+	}
+	g.failures++
+	g.tried, g.reached, g.until = true, false, now.Add(pause)
+	g.logger.Warn("no session", "code", g.why.code, "detail", g.why.detail, "retryIn", pause.Round(time.Millisecond).String())
+	again := *g.why
+	return again.later(pause)
+}
+
+func (g *gate) explain(err error) string {
+	if refused(err) {
+		return "the key server refuses the token; " + g.token.doubt(g.clock())
+	}
+	if client.IsCode(err, "PROOF_URI_MISMATCH") {
+		return "the key server knows itself by another URL than --server, and takes no proof for that; give its own as --external-url: " + err.Error()
+	}
+	return err.Error()
+}
+
+// ready answers nil where the key server took the agent's session when it was last asked.
+func (g *gate) ready() *refusal {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.reached:
+		return nil
+	case g.why != nil:
+		again := *g.why
+		return again.later(g.until.Sub(g.clock()))
+	case g.tried:
+		return refuse(unavailable, "the key server does not answer").later(probeEvery)
+	default:
+		return refuse(unavailable, "the key server was not asked yet").later(probeEvery)
+	}
+}
+
+// probeEvery is how often a key server that was not reached is asked again.
+const probeEvery = time.Second
+
+// watch asks the key server for as long as nobody knows whether it takes the session: at
+// the start, and when it did not answer.
+func (a *Agent) watch(ctx context.Context) {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for {
+		if a.gate.ready() != nil && a.gate.shut() == nil {
+			_, err := a.client.GetCurrentSession(ctx)
+			if ctx.Err() == nil {
+				_ = a.note(err) // nobody waits for an answer
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// note takes in how a request ended, and answers what is to be said of it where it was
+// not answered.
+func (a *Agent) note(err error) *refusal {
+	var noSession *client.LoginError
+	var refused *sessionRefused
+	var answered *client.Error
+	switch {
+	case err == nil:
+		a.gate.passed()
+		return nil
+	case errors.As(err, &noSession):
+		return a.gate.failed(noSession.Err)
+	case errors.As(err, &refused):
+		return a.gate.failed(refused)
+	case errors.As(err, &answered) && answered.Status == http.StatusUnauthorized:
+		return a.gate.failed(answered)
+	case errors.As(err, &answered):
+		a.gate.passed()
+		return nil
+	default:
+		a.gate.lost(err)
+		return nil
+	}
+}

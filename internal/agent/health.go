@@ -1,0 +1,83 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+)
+
+// The probes, beside /api and at --health-listen.
+const (
+	livePath  = "/livez"
+	readyPath = "/readyz"
+	// checkTime bounds a check from outside.
+	checkTime = 2 * time.Second
+	// maxProbe bounds what is read of its answer.
+	maxProbe = 64 << 10
+)
+
+// health answers the probes: that the process serves, and whether the key server took its
+// session when it was last asked.
+func (a *Agent) health(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != livePath && r.URL.Path != readyPath {
+		refusalOf(fault.New(fault.NotFound, "there is no such path; there are %s and %s", livePath, readyPath)).write(w)
+		return
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		refusalOf(fault.New(fault.MethodNotAllowed, "the path does not take this method; it takes GET, HEAD")).write(w)
+		return
+	}
+	if r.URL.Path == readyPath {
+		if not := a.gate.ready(); not != nil {
+			not.write(w)
+			return
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = io.WriteString(w, `{"status":"ok"}`+"\n") // whoever asks may be gone
+}
+
+// Check asks the agent that listens at an address whether it is ready, as the probe of a
+// container does that cannot reach a socket otherwise.
+func Check(ctx context.Context, listen string) error {
+	at, err := parseAddress(listen, DefaultSocketMode)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		if at.socket != "" {
+			return (&net.Dialer{}).DialContext(ctx, "unix", at.socket)
+		}
+		return (&net.Dialer{}).DialContext(ctx, "tcp", at.port)
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+readyPath, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return fmt.Errorf("no agent answers at %s: %w", listen, err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxProbe))
+	if err != nil || resp.StatusCode == http.StatusOK {
+		return err
+	}
+	var said schema.Error
+	if json.Unmarshal(text, &said) != nil || said.Code == "" {
+		return fmt.Errorf("what answers at %s is no agent: status %d", listen, resp.StatusCode)
+	}
+	return errors.New("not ready: " + said.Code + ": " + said.Detail)
+}

@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+)
+
+// metrics are labelled by names of the tables, never by anything that a workload or a key
+// server can invent.
+type metrics struct {
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+}
+
+func newMetrics(into prometheus.Registerer, a *Agent) *metrics {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "keyserver_agent_requests_total",
+			Help: "Requests of the workload by route and code; the code of success is OK.",
+		}, []string{"route", "code"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "keyserver_agent_request_duration_seconds",
+			Help:    "Time from a request's header to the end of its answer.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15, 60},
+		}, []string{"route"}),
+	}
+	into.MustRegister(m.requests, m.duration,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_agent_requests_in_flight", Help: "Requests under way."},
+			func() float64 { return float64(len(a.places)) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "keyserver_agent_logins_total", Help: "Logins that were tried."},
+			func() float64 { return float64(a.token.logins.Load()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_agent_ready", Help: "Whether the key server took the agent's session when it was last asked."},
+			func() float64 {
+				if a.gate.ready() != nil {
+					return 0
+				}
+				return 1
+			}),
+	)
+	return m
+}
+
+// noRoute stands for every path that is not in the table.
+const noRoute = "none"
+
+func (m *metrics) observe(route, code string, took time.Duration) {
+	m.requests.WithLabelValues(route, known(code)).Inc()
+	m.duration.WithLabelValues(route).Observe(took.Seconds())
+}
+
+// known is a code that is in a table, or a word for all that are not.
+func known(code string) string {
+	if code == "" {
+		return "OK"
+	}
+	if httpapi.Status(fault.Code(code)) != 0 {
+		return code
+	}
+	for _, c := range Codes {
+		if c.Code == code {
+			return code
+		}
+	}
+	return "OTHER"
+}

@@ -1,0 +1,91 @@
+package agent
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+)
+
+// Code is why the agent itself did not pass a request on, or cannot say how it ended.
+type Code struct {
+	Code    string
+	Status  int
+	Meaning string
+}
+
+// Codes are those that no key server answers, in the order of the documentation.
+var Codes []Code
+
+func code(name string, status int, meaning string) Code {
+	c := Code{name, status, meaning}
+	Codes = append(Codes, c)
+	return c
+}
+
+// The codes.
+var (
+	credentialSent = code("AGENT_CREDENTIAL_SENT", http.StatusBadRequest, "The request has a credential of its own (Authorization, Proxy-Authorization, DPoP, Cookie). Leave it out: the agent has one.")
+	callerRefused  = code("AGENT_CALLER_REFUSED", http.StatusForbidden, "The request comes from a web page, or is for another host than loopback.")
+	routeRefused   = code("AGENT_ROUTE_NOT_ALLOWED", http.StatusForbidden, "No --allow lets the route pass, or none does and the route opens or ends sessions, or changes accounts.")
+	keyRefused     = code("AGENT_KEY_NOT_ALLOWED", http.StatusForbidden, "The request names no key, or one that --allow does not let pass.")
+	overloaded     = code("AGENT_OVERLOADED", http.StatusServiceUnavailable, "As many requests as --max-requests says are under way.")
+	loginFailed    = code("AGENT_LOGIN_FAILED", http.StatusServiceUnavailable, "The agent has no session, because the key server refuses its token or there is none. It tries again by itself.")
+	unavailable    = code("AGENT_SERVER_UNAVAILABLE", http.StatusServiceUnavailable, "The key server cannot be reached. Nothing was done.")
+	noAnswer       = code("AGENT_NO_ANSWER", http.StatusBadGateway, "The connection ended, or the time did, before the key server had answered. What was asked for may have been done.")
+)
+
+// refusal is an answer of the agent's own.
+type refusal struct {
+	code, detail string
+	status       int
+	after        time.Duration // until another try makes sense; 0: never, or nobody knows
+	missing      bool          // there is no such path or method
+}
+
+func refuse(c Code, detail string) *refusal {
+	return &refusal{code: c.Code, status: c.Status, detail: detail}
+}
+
+// Error implements error.
+func (r *refusal) Error() string { return r.code + ": " + r.detail }
+
+// later says after how long another try makes sense.
+func (r *refusal) later(after time.Duration) *refusal {
+	r.after = max(after, time.Second)
+	return r
+}
+
+// refusalOf is what the service would have refused as well, in its words.
+func refusalOf(f *fault.Error) *refusal {
+	return &refusal{
+		code: string(f.Code), detail: f.Detail, status: httpapi.Status(f.Code),
+		missing: f.Code == fault.NotFound || f.Code == fault.MethodNotAllowed,
+	}
+}
+
+// write answers like the service does.
+func (r *refusal) write(w http.ResponseWriter) {
+	body := schema.Error{Code: r.code, Detail: r.detail, Unsupported: r.missing}
+	if r.status == http.StatusServiceUnavailable {
+		retryable := r.after > 0
+		body.Retryable, body.Scope = &retryable, string(fault.ScopeProcess)
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		text = []byte(`{"code":"OP_FAILED","detail":""}`) // only text that is not UTF-8 gets here
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if r.after > 0 {
+		h.Set("Retry-After", strconv.FormatInt(int64((r.after+time.Second-1)/time.Second), 10))
+	}
+	w.WriteHeader(r.status)
+	_, _ = w.Write(append(text, '\n')) // the workload may be gone
+}

@@ -1,0 +1,106 @@
+package agent
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// maxToken bounds what is read of a token file. No token is longer.
+const maxToken = 16 << 10
+
+// token is the projected token of the Pod. Its file is read at each login, because
+// kubelet replaces it.
+type token struct {
+	file   string
+	logins atomic.Int64 // that were tried
+}
+
+// Login implements client.Credentials.
+func (t *token) Login(context.Context) (schema.LoginRequest, error) {
+	t.logins.Add(1)
+	text, err := t.read()
+	if err != nil {
+		return schema.LoginRequest{}, fmt.Errorf("read the service account token: %w", err)
+	}
+	return schema.LoginRequest{Method: schema.MethodKubernetes, Token: schema.Secret(text)}, nil
+}
+
+func (t *token) read() (string, error) {
+	f, err := os.Open(t.file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	text, err := io.ReadAll(io.LimitReader(f, maxToken+1))
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(text))
+	if token == "" || len(text) > maxToken {
+		return "", errors.New(t.file + " holds no token")
+	}
+	return token, nil
+}
+
+// Format prints where the token is.
+func (t *token) Format(f fmt.State, _ rune) {
+	_, _ = io.WriteString(f, "service account token in "+t.file)
+}
+
+// claims are what a token says of itself, for people: the key server checks it.
+type claims struct {
+	Issuer   string    `json:"iss"`
+	Subject  string    `json:"sub"`
+	Audience audiences `json:"aud"`
+	Expires  float64   `json:"exp"`
+}
+
+// audiences are one, or a list (RFC 7519 section 4.1.3).
+type audiences []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (a *audiences) UnmarshalJSON(text []byte) error {
+	var one string
+	if json.Unmarshal(text, &one) == nil {
+		*a = audiences{one}
+		return nil
+	}
+	return json.Unmarshal(text, (*[]string)(a))
+}
+
+// doubt says what may be wrong with the token where the key server has refused it and does
+// not say why.
+func (t *token) doubt(now time.Time) string {
+	text, err := t.read()
+	if err != nil {
+		return err.Error()
+	}
+	var c claims
+	middle := strings.Split(text, ".")
+	if len(middle) != 3 {
+		return t.file + " holds no token of the form of a service account's"
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(middle[1])
+	if err != nil || json.Unmarshal(payload, &c) != nil {
+		return t.file + " holds no token of the form of a service account's"
+	}
+	if expired := time.Unix(int64(c.Expires), 0).UTC(); c.Expires > 0 && !now.Before(expired) {
+		return fmt.Sprintf("the token in %s expired at %s: kubelet should have put a new one there", t.file, expired.Format(time.RFC3339))
+	}
+	return fmt.Sprintf("the token in %s is of %q, by %q, for %q: compare with docs/workloads.md, and see whether there is a Principal for it",
+		t.file, c.Subject, c.Issuer, strings.Join(c.Audience, " "))
+}
+
+// refused reports whether a login failed because of the token itself.
+func refused(err error) bool { return client.IsCode(err, "INVALID_CREDENTIALS") }

@@ -1,0 +1,185 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/bundle"
+	"github.com/keyserver-operator/keyserver-operator/internal/version"
+)
+
+// supportBundleOptions are the flags of support-bundle.
+type supportBundleOptions struct {
+	accessOptions
+	clusterOptions
+	metrics []string
+	logs    []string
+	lines   int64
+	output  string
+}
+
+// maxSources bounds what --metrics-url and --log name.
+const maxSources = 32
+
+func newSupportBundle() *cobra.Command {
+	var o supportBundleOptions
+	cmd := &cobra.Command{
+		Use:   "support-bundle",
+		Short: "Pack versions, settings, conditions, metrics and ends of logs, without secrets, for whoever helps",
+		Long: "Write a .tar.gz of what somebody has to see who helps: of a key server (--server) its\n" +
+			"version, parts, those of its settings that may leave, custody, CAs and peers; of a\n" +
+			"cluster (--cluster) the conditions of all objects, and Pods, events and ends of logs of\n" +
+			"the operator's namespace; what --metrics-url and --log name. No key, password, token,\n" +
+			"session id or Secret goes in, and what looks like one in a log is crossed out:\n" +
+			"files.json in it says where. It has names of objects and of principals.\n\n" +
+			"What cannot be had is noted in files.json, and the rest is packed all the same.",
+		Args: noArgs,
+		RunE: ran(o.run),
+	}
+	f := cmd.Flags()
+	o.bindOne(f)
+	o.clusterOptions.bind(f)
+	f.StringSliceVar(&o.metrics, "metrics-url", nil, "URL of the metrics of a process, for instance http://127.0.0.1:8082/metrics; may be given often")
+	f.StringSliceVar(&o.logs, "log", nil, "file with a log, of which the end is packed; may be given often")
+	f.Int64Var(&o.lines, "log-lines", 5000, "with --cluster: lines of the end of each log")
+	f.StringVarP(&o.output, "output", "o", "", "file to write, which must not exist; default: support-bundle-TIME.tar.gz")
+	return cmd
+}
+
+func (o *supportBundleOptions) check() error {
+	switch {
+	case !o.cluster && o.server == "" && len(o.metrics) == 0 && len(o.logs) == 0:
+		return usagef("there is nothing to pack; give --server, --cluster, --metrics-url or --log")
+	case len(o.metrics) > maxSources || len(o.logs) > maxSources:
+		return usagef("--metrics-url and --log may each be given %d times at most", maxSources)
+	case o.lines < 1 || o.lines > 100_000:
+		return usagef("--log-lines is %d; it must be from 1 to 100000", o.lines)
+	}
+	for _, text := range o.metrics {
+		if u, err := url.Parse(text); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+			return usagef("--metrics-url must be http://HOST:PORT/metrics or https://HOST:PORT/metrics, without a user")
+		}
+	}
+	if o.cluster {
+		return checkNamespace(o.namespace)
+	}
+	return nil
+}
+
+func (o *supportBundleOptions) run(cmd *cobra.Command) (err error) {
+	if err := o.check(); err != nil {
+		return err
+	}
+	now := time.Now()
+	if o.output == "" {
+		o.output = "support-bundle-" + now.UTC().Format("20060102T150405Z") + ".tar.gz"
+	}
+	f, err := os.OpenFile(o.output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("--output: %w", err)
+	}
+	defer func() {
+		if err = errors.Join(err, f.Close()); err != nil {
+			err = errors.Join(err, os.Remove(o.output))
+		}
+	}()
+	w := bundle.New(f, now)
+	if err := o.fill(cmd, w, now); err != nil {
+		return err
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	files, missing, crossed := 0, 0, 0
+	for _, l := range w.Files() {
+		files++
+		crossed += l.Crossed
+		if l.Error != "" {
+			missing++
+		}
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d files, of which %d could not be had (files.json says why); %d places that looked like secrets were crossed out\n",
+		o.output, files, missing, crossed)
+	return err
+}
+
+func (o *supportBundleOptions) fill(cmd *cobra.Command, w *bundle.Writer, now time.Time) error {
+	about := map[string]string{
+		"made": now.UTC().Format(time.RFC3339), "program": buildVersion().Banner, "release": version.String(), "commit": version.Commit(),
+		"system": runtime.GOOS + "/" + runtime.GOARCH, "server": o.server,
+	}
+	if err := w.JSON("about.json", about); err != nil {
+		return err
+	}
+	if o.server != "" {
+		if err := o.fillServer(cmd, w); err != nil {
+			return err
+		}
+	}
+	if o.cluster {
+		if err := o.fillCluster(cmd.Context(), w); err != nil {
+			return err
+		}
+	}
+	for i, at := range o.metrics {
+		if err := w.Metrics(cmd.Context(), "metrics/"+strconv.Itoa(i+1)+".txt", at); err != nil {
+			return err
+		}
+	}
+	for i, file := range o.logs {
+		if err := w.Tail("logs/"+strconv.Itoa(i+1)+"-"+filepath.Base(file), file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *supportBundleOptions) fillServer(cmd *cobra.Command, w *bundle.Writer) error {
+	asked, err := o.ask(cmd, "keyserver-operator-support-bundle")
+	var usage usageError
+	switch {
+	case errors.As(err, &usage):
+		return err
+	case err != nil && asked.Client == nil:
+		return w.Missing("server", err)
+	case err != nil: // what strangers may ask can still be had
+		if err := w.Missing("server/login", err); err != nil {
+			return err
+		}
+		asked.LoggedIn = false
+	}
+	return w.Service(cmd.Context(), asked.Client, asked.LoggedIn)
+}
+
+// source is what is read of the cluster.
+func (o *clusterOptions) source(lines int64) (bundle.Cluster, error) {
+	config, err := clusterConfig(o.kubeconfig)
+	if err != nil {
+		return bundle.Cluster{}, err
+	}
+	objects, err := client.New(config, client.Options{Scheme: newScheme()})
+	if err != nil {
+		return bundle.Cluster{}, err
+	}
+	pods, err := kubernetes.NewForConfig(config)
+	return bundle.Cluster{Objects: objects, Pods: pods, Namespace: o.namespace, Lines: lines}, err
+}
+
+func (o *supportBundleOptions) fillCluster(ctx context.Context, w *bundle.Writer) error {
+	c, err := o.source(o.lines)
+	if err != nil {
+		return w.Missing("cluster", err)
+	}
+	return w.Cluster(ctx, c)
+}

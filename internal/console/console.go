@@ -1,0 +1,94 @@
+// Package console has the files of the web console, which hack/console.sh builds
+// from the directory console of this repository.
+package console
+
+import (
+	"embed"
+	"errors"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi"
+)
+
+// dist is empty but for .gitkeep until the console was built: git has nothing that was
+// generated, and everything compiles where there is no Node.js.
+//
+//go:embed all:dist
+var dist embed.FS
+
+// ErrNotBuilt says what to do where the console is not in the binary.
+var ErrNotBuilt = errors.New("--console: this binary was built without the console; build it by \"make build\" on a machine with Node.js 20.19 or newer, or drop the flag")
+
+// policy lets the page load what the service itself has, talk to it alone, and never
+// turn text into code: no inline script or style, no eval, no HTML made of text
+// (Trusted Types), no frame around it, no form that leaves the page.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
+	"require-trusted-types-for 'script'; trusted-types 'none'; report-to csp"
+
+// Site is the console in memory.
+type Site struct {
+	pages map[string]httpapi.Page
+}
+
+// Open reads the files of the binary. ErrNotBuilt where there are none.
+func Open() (*Site, error) {
+	built, err := fs.Sub(dist, "dist")
+	if err != nil {
+		return nil, err
+	}
+	return open(built)
+}
+
+func open(built fs.FS) (*Site, error) {
+	s := &Site{pages: map[string]httpapi.Page{}}
+	err := fs.WalkDir(built, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || strings.HasPrefix(entry.Name(), ".") {
+			return err
+		}
+		body, err := fs.ReadFile(built, name)
+		s.pages[name] = httpapi.Page{Header: header(name), Body: body}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	index, found := s.pages["index.html"]
+	if !found {
+		return nil, ErrNotBuilt
+	}
+	s.pages[""] = index
+	delete(s.pages, "index.html") // one address for one page
+	return s, nil
+}
+
+// header is what a file is answered with. Vite puts a hash of the content into the names
+// below assets, so that these never change.
+func header(name string) http.Header {
+	h := http.Header{}
+	kind := mime.TypeByExtension(path.Ext(name))
+	if kind == "" {
+		kind = "application/octet-stream"
+	}
+	h.Set("Content-Type", kind)
+	h.Set("Content-Security-Policy", policy)
+	h.Set("Reporting-Endpoints", `csp="`+httpapi.ReportsPath+`"`)
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()")
+	if strings.HasPrefix(name, "assets/") {
+		h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	return h
+}
+
+// Page implements httpapi.Pages.
+func (s *Site) Page(name string) (httpapi.Page, bool) {
+	p, found := s.pages[name]
+	return p, found
+}

@@ -1,0 +1,221 @@
+package ctl
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// column is one of a table.
+type column struct {
+	name   string
+	is     value
+	header string
+	width  int
+}
+
+const (
+	gap = 2 // between two columns
+	// narrow is what a column of text may be cut to, to make room for others.
+	narrow = 16
+)
+
+// columnsOf shows rows as a table.
+func (p *printer) columnsOf(of *value, rows []jsontext.Value) error {
+	objects := make([]members[jsontext.Value], len(rows))
+	for i, row := range rows {
+		if err := json.Unmarshal(row, &objects[i]); err != nil {
+			return err
+		}
+	}
+	if p.chosen == nil {
+		chosen, err := p.choose(of, objects)
+		if err != nil {
+			return err
+		}
+		p.chosen = chosen
+	}
+	if !p.behind {
+		cells := make([]string, len(p.chosen))
+		for i, c := range p.chosen {
+			cells[i] = c.header
+		}
+		if err := p.row(cells, true); err != nil {
+			return err
+		}
+	}
+	for _, o := range objects {
+		cells := make([]string, len(p.chosen))
+		for i, c := range p.chosen {
+			text, _ := o.get(c.name)
+			cells[i] = cell(&c.is, text)
+		}
+		if err := p.row(cells, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *printer) row(cells []string, header bool) error {
+	var b strings.Builder
+	for i, c := range cells {
+		text := cut(c, p.chosen[i].width)
+		if i < len(cells)-1 {
+			text = pad(text, p.chosen[i].width) + strings.Repeat(" ", gap)
+		}
+		b.WriteString(text)
+	}
+	line := strings.TrimRight(b.String(), " ")
+	if header {
+		line = p.bold(line)
+	}
+	_, err := fmt.Fprintln(p.out, line)
+	return err
+}
+
+// choose picks the columns: those that were asked for as wide as they are, else the most
+// useful ones that fit.
+func (p *printer) choose(of *value, rows []members[jsontext.Value]) ([]column, error) {
+	if len(p.columns) > 0 {
+		return p.asked(of, rows)
+	}
+	var chosen []column
+	left := p.width
+	for _, c := range candidatesFor(of) {
+		c.measure(rows, p.rows)
+		if c.width == 0 { // nobody says anything
+			continue
+		}
+		if len(chosen) > 0 {
+			left -= gap
+		}
+		least := min(c.width, max(narrow, utf8.RuneCountInString(c.header)))
+		switch {
+		case c.width <= left:
+		case c.shortens() && least <= left:
+			c.width = left
+		case len(chosen) == 0: // one there has to be
+			c.width = left
+		default: // a narrower one behind it may fit
+			left += gap
+			continue
+		}
+		left -= c.width
+		chosen = append(chosen, c)
+	}
+	return chosen, nil
+}
+
+func (p *printer) asked(of *value, rows []members[jsontext.Value]) ([]column, error) {
+	var chosen []column
+	for _, name := range p.columns {
+		at := slices.IndexFunc(of.fields, func(f property) bool { return f.name == name })
+		if at < 0 {
+			return nil, usagef("--columns has %q; there are %s", name, strings.Join(of.names(), ", "))
+		}
+		c := newColumn(of.fields[at])
+		c.measure(rows, p.rows)
+		c.width = max(c.width, utf8.RuneCountInString(c.header))
+		chosen = append(chosen, c)
+	}
+	return chosen, nil
+}
+
+func newColumn(f property) column {
+	words := strings.Split(dashed(f.name), "-")
+	for i, w := range words {
+		if known := upper[w]; known != "" {
+			w = known
+		}
+		words[i] = strings.ToUpper(w)
+	}
+	return column{name: f.name, is: f.value, header: strings.Join(words, " ")}
+}
+
+// roomy is the least width of a column of text whose rows are still to come.
+const roomy = 20
+
+// measure finds the width of a column, 0 where no row says anything in it.
+func (c *column) measure(rows []members[jsontext.Value], more bool) {
+	most := 0
+	for _, row := range rows {
+		text, _ := row.get(c.name)
+		most = max(most, utf8.RuneCountInString(cell(&c.is, text)))
+	}
+	if more && c.shortens() { // other rows come
+		most = max(most, roomy)
+	}
+	if most > 0 {
+		c.width = max(most, utf8.RuneCountInString(c.header))
+	}
+}
+
+// shortens reports whether half of a value is of use: of an id it is not.
+func (c *column) shortens() bool {
+	return c.is.kind == array || c.is.kind == object || c.is.kind == text && c.is.name == "" && len(c.is.enum) == 0
+}
+
+// candidatesFor are the columns of a schema, the most useful first: what a row is found
+// by, what it is called, the state that it is in, and then the others as they stand.
+func candidatesFor(of *value) []column {
+	type ranked struct {
+		column
+		rank int
+	}
+	var all []ranked
+	seen := map[string]bool{}
+	listed := columns[of.name]
+	for _, f := range of.fields {
+		r := rank(f, seen)
+		if at := slices.Index(listed, f.name); at >= 0 {
+			r = at
+		} else if listed != nil {
+			r = never
+		}
+		if r != never {
+			all = append(all, ranked{newColumn(f), r})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b ranked) int { return a.rank - b.rank })
+	out := make([]column, len(all))
+	for i, r := range all {
+		out[i] = r.column
+	}
+	return out
+}
+
+// never is the rank of what is of no use in a table.
+const never = -1
+
+// rank says how useful a member is in a table, 0 the most.
+func rank(f property, seen map[string]bool) int {
+	identifies := map[string]bool{"HexID": true, "HiddenLink": true, "Base64ID": true, "IssuerDigest": true, "SystemID": true, "DecimalID": true}
+	switch {
+	case f.kind == free, f.bytes(), f.name == "detail":
+		return never
+	case f.name == "name", strings.HasSuffix(f.name, "Name"), f.name == "subject", f.name == "operation", f.name == "path":
+		return 1
+	case identifies[f.value.name] && !seen["id"]:
+		seen["id"] = true
+		return 0
+	case f.value.name == "DecimalID" && seen["id"]: // the same once more
+		return 9
+	case len(f.enum) > 0, f.name == "state", f.name == "kind", f.name == "mode":
+		return 2
+	case f.kind == instant, f.value.name == "Stamp":
+		return 4
+	case f.kind == boolean:
+		return 5
+	case f.kind == array:
+		return 6
+	case identifies[f.value.name]:
+		return 7
+	default:
+		return 3
+	}
+}

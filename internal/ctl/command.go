@@ -1,0 +1,255 @@
+package ctl
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Command makes the command line below use, with all its verbs.
+func Command(use string) (*cobra.Command, error) {
+	t, err := newTable()
+	if err != nil {
+		return nil, err
+	}
+	o := &options{}
+	root := &cobra.Command{
+		Use:   use,
+		Short: "Ask a key server: every route of /api as a verb",
+		Long: "Ask a key server: every route of /api as a verb. Log in first, then see what there is:\n\n" +
+			"  login --server https://keys.example:8443 --ca-file ca.crt\n" +
+			"  keys mint --algorithm HMAC-SHA384\n" +
+			"  audit tail\n" +
+			"  why --operation macData --hidden-link KEY --principal-id ID\n\n" +
+			"Answers go to standard output: a table for people, -o json or -o yaml as the service\n" +
+			"said it, --field NAME one member alone. What is wrong goes to standard error, in the\n" +
+			"service's own words.\n\n" +
+			"Exit codes: 0 done; 1 it failed; 2 the command line was wrong, and nothing was sent;\n" +
+			"3 the service refused; 4 there is no such thing; 5 it does not go with what is there,\n" +
+			"or did not read back as it was written: look before you do it again; 6 no answer\n" +
+			"could be had now.\n\n" +
+			"--server, --context, --ca-file, --external-url and --output can also be environment\n" +
+			"variables, as can the flags of login: --ca-file is KEYSERVER_CA_FILE.",
+		Args:          unknown,
+		RunE:          help,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	o.bind(root)
+	root.AddCommand(o.newLogin(), o.newLogout(), o.newContexts(), newCompletion(root))
+	for _, v := range t.verbs {
+		t.add(root, v.words, o.command(t, v, v.words[len(v.words)-1]))
+	}
+	for _, a := range aliases {
+		v := t.find(a.verb)
+		words := strings.Fields(a.name)
+		if group := child(root, words[0]); len(words) == 1 && group != nil {
+			o.become(t, v, group)
+			continue
+		}
+		cmd := o.command(t, v, words[len(words)-1])
+		cmd.Short += " As " + a.verb + "."
+		t.add(root, words, cmd)
+	}
+	for _, f := range followers {
+		words := strings.Fields(f.name)
+		t.add(root, words, o.follow(t, f, words[len(words)-1]))
+	}
+	return root, nil
+}
+
+// add hangs a command below its nouns.
+func (t *table) add(root *cobra.Command, words []string, cmd *cobra.Command) {
+	at := root
+	for n := 1; n < len(words); n++ {
+		next := child(at, words[n-1])
+		if next == nil {
+			next = &cobra.Command{Use: words[n-1], Short: t.about[strings.Join(words[:n], " ")], Args: unknown, RunE: help}
+			at.AddCommand(next)
+		}
+		at = next
+	}
+	// A verb that is a noun as well, as "crypto mac verify" beside "crypto mac verify ...", keeps both.
+	if there := child(at, cmd.Name()); there != nil {
+		cmd.AddCommand(there.Commands()...)
+		at.RemoveCommand(there)
+	}
+	at.AddCommand(cmd)
+}
+
+func child(of *cobra.Command, name string) *cobra.Command {
+	for _, c := range of.Commands() {
+		if c.Name() == name {
+			return c
+		}
+	}
+	return nil
+}
+
+func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+func unknown(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("unknown command %q; see %s --help", args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("%s takes no argument %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
+// bind makes the flags of every verb.
+func (o *options) bind(root *cobra.Command) {
+	f := root.PersistentFlags()
+	f.StringVar(&o.Server, "server", "", "URL of the key server's API; default: the context's")
+	f.StringVar(&o.context, "context", "", "name of the key server and session to use; default: that of the last login")
+	f.StringVar(&o.CAFile, "ca-file", "", "PEM certificates that the API's own is checked against; default: the context's, else the system's")
+	f.StringVar(&o.ExternalURL, "external-url", "", "URL by which the key server knows itself (serve --external-url), if not by --server; proofs are for it")
+	f.StringVarP(&o.output, "output", "o", asTable, "table, json or yaml")
+	choices(root, "output", asTable, asJSON, asYAML)
+	_ = root.RegisterFlagCompletionFunc("context", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		if s, err := newStore(os.Getenv); err == nil {
+			if all, err := s.settings(); err == nil {
+				return all.names(), cobra.ShellCompDirectiveNoFileComp
+			}
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// choices completes a flag by the values that it has.
+func choices(cmd *cobra.Command, flag string, values ...string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// global are the flags that an environment variable may give. No field of a request may:
+// KEYSERVER_NAME is not the name of every role.
+var global = []string{"server", "context", "ca-file", "external-url", "output"}
+
+// complete gives the flags that were not given what their environment variables say.
+func (o *options) complete(cmd *cobra.Command) error {
+	var first error
+	local := cmd.LocalNonPersistentFlags()
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		mine := slices.Contains(global, f.Name) || cmd.Name() == "login" && local.Lookup(f.Name) != nil && f.Name != "help"
+		value, ok := os.LookupEnv("KEYSERVER_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_")))
+		if !mine || !ok || f.Changed || first != nil {
+			return
+		}
+		if err := cmd.Flags().Set(f.Name, value); err != nil {
+			first = usagef("environment variable for --%s: %w", f.Name, err)
+		}
+	})
+	if first == nil && !slices.Contains([]string{asTable, asJSON, asYAML}, o.output) {
+		first = usagef("--output is %q; it must be table, json or yaml", o.output)
+	}
+	return first
+}
+
+// command makes the command of a verb.
+func (o *options) command(t *table, v *verb, use string) *cobra.Command {
+	cmd := &cobra.Command{Use: use}
+	o.become(t, v, cmd)
+	return cmd
+}
+
+// become has a command do what a verb does.
+func (o *options) become(t *table, v *verb, cmd *cobra.Command) {
+	in := v.inputs(cmd)
+	cmd.Use = cmd.Name()
+	for _, p := range v.path {
+		cmd.Use += " " + strings.ToUpper(dashed(p.name))
+	}
+	if cmd.HasSubCommands() { // a noun with a verb of its own
+		cmd.Use = cmd.Name()
+	}
+	cmd.Short, cmd.Long = v.route.Summary, v.describe()
+	cmd.Args = v.arguments
+	cmd.ValidArgsFunction = o.ids(t, v)
+	f := cmd.Flags()
+	if v.json {
+		f.StringSliceVar(&o.columns, "columns", nil, "columns of the table, by the names of members, with commas; they may be wider than the terminal")
+		f.StringVar(&o.field, "field", "", "print this member of the answer alone, as text; of a list, that of each row")
+	} else {
+		f.StringVar(&o.to, "to", "", "file that takes the answer, which must not be there; default: standard output")
+	}
+	if pages(v) != nil {
+		f.BoolVar(&o.all, "all", false, "ask for all pages, and not only for the first")
+	}
+	if v.route.Makes != "" {
+		f.StringVar(&o.owner, "owned-by", "", "mark what is made as this owner's, so that nobody else manages it")
+	}
+	if !v.open {
+		f.StringVar(&o.purpose, "for", "", "what this is for, in a few words: it goes to the audit trail")
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := o.complete(cmd); err != nil {
+			return err
+		}
+		return o.run(cmd, v, in, args)
+	}
+}
+
+// describe is what there is to know of a route.
+func (v *verb) describe() string {
+	var b strings.Builder
+	b.WriteString(wrap(v.route.Summary, helpWidth))
+	for _, p := range v.path {
+		fmt.Fprintf(&b, "\n\n%s", wrap(strings.ToUpper(dashed(p.name))+": "+p.help(), helpWidth))
+	}
+	needs := "Needs a session, and no operation of a role."
+	switch names := v.route.OperationNames(); {
+	case len(names) > 0:
+		needs = "Needs a role with: " + strings.Join(names, ", ") + "."
+	case v.open || v.maybe:
+		needs = "Needs no session."
+	}
+	fmt.Fprintf(&b, "\n\n%s", wrap(needs+" "+v.route.Method+" "+v.route.Path+".", helpWidth))
+	if v.stream != "" {
+		f := flagName(v.stream)
+		fmt.Fprintf(&b, "\n\n%s", wrap("The message is read from --"+f+"-file or standard input as it is, and never held whole.", helpWidth))
+	}
+	return b.String()
+}
+
+const helpWidth = 88
+
+// wrap breaks a text at spaces.
+func wrap(text string, width int) string {
+	var b strings.Builder
+	column := 0
+	for word := range strings.FieldsSeq(text) {
+		switch n := len([]rune(word)); {
+		case column == 0:
+			column = n
+		case column+1+n > width:
+			b.WriteByte('\n')
+			column = n
+		default:
+			b.WriteByte(' ')
+			column += 1 + n
+		}
+		b.WriteString(word)
+	}
+	return b.String()
+}
+
+// arguments are the parameters of the path, each in its place.
+func (v *verb) arguments(cmd *cobra.Command, args []string) error {
+	if len(args) == len(v.path) {
+		return nil
+	}
+	if len(args) > len(v.path) {
+		return usagef("%s takes no argument %q; see %s --help", cmd.CommandPath(), args[len(v.path)], cmd.CommandPath())
+	}
+	missing := v.path[len(args)]
+	return usagef("%s is missing: %s; see %s --help", strings.ToUpper(dashed(missing.name)), missing.help(), cmd.CommandPath())
+}

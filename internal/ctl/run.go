@@ -1,0 +1,472 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+const (
+	// maxAnswer bounds an answer that is held.
+	maxAnswer = 32 << 20
+	// slack is what a call may take beyond what its route allows the service.
+	slack = 15 * time.Second
+	// patience is the longest pause that the service may ask for before another attempt.
+	patience = 30 * time.Second
+	// maxPages bounds --all.
+	maxPages = 10_000
+)
+
+// caller sends requests of verbs to one key server.
+type caller struct {
+	*here
+	client *client.Client
+	in     bool // under a session
+}
+
+// caller is logged in where the verb needs that, or where it looks at a session and
+// there is one.
+func (o *options) caller(v *verb) (*caller, error) {
+	h, err := o.here()
+	if err != nil {
+		return nil, err
+	}
+	c := &caller{here: h, in: !v.open && (!v.maybe || h.session != nil && h.session.Server == h.place.Server)}
+	if c.in {
+		c.client, err = h.resume()
+	} else {
+		c.client, err = h.place.client(nil, nil)
+	}
+	return c, err
+}
+
+// run does what a verb does.
+func (o *options) run(cmd *cobra.Command, v *verb, in *input, args []string) error {
+	c, err := o.caller(v)
+	if err != nil {
+		return err
+	}
+	defer c.client.CloseIdleConnections()
+	r, err := in.request(cmd, args)
+	if err != nil {
+		return err
+	}
+	if !v.json {
+		return o.download(cmd, c, v, r)
+	}
+	show := &printer{options: o, out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr(), width: width(cmd.OutOrStdout()), color: colored(cmd.OutOrStdout())}
+	next := pages(v)
+	for page := 0; ; page++ {
+		answer, err := o.ask(cmd.Context(), c, v, r)
+		if err != nil {
+			if answer != nil && o.output != asTable { // a verdict, whose answer says more
+				_ = show.print(v, answer)
+			}
+			return err
+		}
+		more := next.of(answer)
+		if !o.all || more == "" {
+			show.more(next, more)
+			return show.print(v, answer)
+		}
+		if page == maxPages {
+			return fmt.Errorf("--all: there are more than %d pages; ask for less", maxPages)
+		}
+		if err := show.print(v, answer); err != nil {
+			return err
+		}
+		show.behind = true
+		if err := next.turn(r, in, more); err != nil {
+			return err
+		}
+	}
+}
+
+// ask sends a request, and reads the answer; one that comes with a verdict is answered
+// together with that.
+func (o *options) ask(ctx context.Context, c *caller, v *verb, r *request) (answer jsontext.Value, err error) {
+	err = c.send(o.purposed(ctx), v, r, o.owner, func(resp *http.Response, failure *client.Error) error {
+		text, err := readAll("the answer", resp.Body, maxAnswer)
+		if err != nil {
+			return &client.NetworkError{Sent: true, Err: err}
+		}
+		if failure != nil {
+			if failure.Status == http.StatusConflict || failure.Status == http.StatusServiceUnavailable {
+				answer = jsontext.Value(text)
+			}
+			return failure
+		}
+		answer = jsontext.Value(text)
+		return v.believe(r, answer, resp)
+	})
+	if answer != nil && !answer.IsValid() {
+		answer = nil
+	}
+	return answer, c.place.failed(err)
+}
+
+func (o *options) purposed(ctx context.Context) context.Context {
+	if o.purpose == "" {
+		return ctx
+	}
+	return client.For(ctx, o.purpose)
+}
+
+func (c *caller) send(ctx context.Context, v *verb, r *request, owner string, answer func(*http.Response, *client.Error) error) error {
+	header := http.Header{}
+	if owner != "" {
+		header.Set("X-Keyserver-Owner", owner)
+	}
+	return c.client.Forward(ctx, client.Forwarded{
+		Route: v.route.Name, Method: v.route.Method, Target: r.target, Header: header,
+		Body: r.body, Rest: r.rest, Length: -1, Open: !c.in, Counts: v.route.Counts,
+		Timeout: v.route.Timeout + slack, Patience: patience,
+	}, answer)
+}
+
+// believe refuses a success that is not what docs/contract.md says, or that does not
+// show what it rests on.
+func (v *verb) believe(r *request, answer jsontext.Value, resp *http.Response) error {
+	said := &client.Error{Status: resp.StatusCode, RequestID: resp.Header.Get("X-Request-Id")}
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if media != "application/json" || !answer.IsValid() {
+		said.Detail = fmt.Sprintf("the answer to %s %s is not what the contract says", v.route.Method, v.route.Path)
+		return said
+	}
+	if v.route.Response == nil || v.route.Response.Kind() != reflect.Struct {
+		return nil
+	}
+	out := reflect.New(v.route.Response)
+	if json.Unmarshal(answer, out.Interface()) != nil { // whose words may quote a secret
+		said.Detail = fmt.Sprintf("the answer to %s %s is not what the contract says", v.route.Method, v.route.Path)
+		return said
+	}
+	verified, ok := out.Interface().(interface{ Unproven() string })
+	if !ok {
+		return nil
+	}
+	said.Code, said.Detail = "NOT_VERIFIED", verified.Unproven()
+	if unlike := reflect.ValueOf(r.in).Elem().MethodByName("Unlike"); said.Detail == "" && unlike.IsValid() {
+		said.Detail = unlike.Call([]reflect.Value{out.Elem()})[0].String()
+	}
+	if said.Detail == "" {
+		return nil
+	}
+	return said
+}
+
+// download hands on an answer that is no JSON, as it comes.
+func (o *options) download(cmd *cobra.Command, c *caller, v *verb, r *request) error {
+	to := cmd.OutOrStdout()
+	if f, ok := to.(*os.File); ok && o.to == "" && !strings.HasPrefix(v.route.MediaType(), "text/") && term.IsTerminal(int(f.Fd())) {
+		return usagef("the answer is no text; give --to FILE, or direct standard output to a file")
+	}
+	var file *os.File
+	if o.to != "" {
+		var err error
+		if file, err = os.OpenFile(o.to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+			return fmt.Errorf("--to: %w", err)
+		}
+		to = file
+	}
+	err := c.send(o.purposed(cmd.Context()), v, r, o.owner, func(resp *http.Response, failure *client.Error) error {
+		if failure != nil {
+			return failure
+		}
+		want, _, _ := mime.ParseMediaType(v.route.MediaType())
+		if got, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || got != want {
+			return &client.Error{Status: resp.StatusCode, Detail: fmt.Sprintf("the answer to %s %s is not what the contract says", v.route.Method, v.route.Path)}
+		}
+		if _, err := io.Copy(to, resp.Body); err != nil {
+			return &client.NetworkError{Sent: true, Err: err}
+		}
+		return nil
+	})
+	if file != nil {
+		if err = errors.Join(err, file.Close()); err != nil {
+			_ = os.Remove(o.to) // of no use
+		}
+	}
+	return c.place.failed(err)
+}
+
+// pager is how a listing goes on: the member that says where, and the field of the
+// request that takes it.
+type pager struct {
+	member string
+	field  field
+	inBody bool
+}
+
+// pages is nil of a verb whose answers have no next page. A listing is one whose answer
+// says what is next; the parameter for that is the one for places.
+func pages(v *verb) *pager {
+	if !slices.ContainsFunc(v.answer.fields, func(p property) bool { return p.name == "next" }) {
+		return nil
+	}
+	for i, list := range [][]field{v.query, v.body} {
+		for _, f := range list {
+			if f.name == "after" || f.name == "cursor" {
+				return &pager{member: "next", field: f, inBody: i == 1}
+			}
+		}
+	}
+	return nil
+}
+
+// of returns where the next page begins, empty for none.
+func (p *pager) of(answer jsontext.Value) string {
+	if p == nil {
+		return ""
+	}
+	var all members[jsontext.Value]
+	if json.Unmarshal(answer, &all) != nil {
+		return ""
+	}
+	if next, ok := all.get(p.member); ok && next.Kind() != 'n' {
+		return plain(next)
+	}
+	return ""
+}
+
+// turn has the request ask for the next page.
+func (p *pager) turn(r *request, in *input, where string) error {
+	if !p.inBody {
+		query, err := url.ParseQuery(r.query)
+		if err != nil {
+			return err
+		}
+		query.Set(p.field.name, where)
+		r.query = query.Encode()
+		return in.check(r)
+	}
+	var body members[jsontext.Value]
+	if err := json.Unmarshal(r.body, &body); err != nil {
+		return err
+	}
+	spelled, err := p.field.spell("--"+p.field.flag, where)
+	if err != nil {
+		return err
+	}
+	body.set(p.field.name, spelled)
+	if r.body, err = json.Marshal(body); err != nil {
+		return err
+	}
+	return in.check(r)
+}
+
+// follow makes the command that goes on asking a listing for what is new.
+func (o *options) follow(t *table, f follower, use string) *cobra.Command {
+	v := t.find(f.verb)
+	var many int
+	var every time.Duration
+	cmd := &cobra.Command{
+		Use:   use,
+		Short: "Show the newest rows of " + f.verb + ", and each new one as it comes.",
+		Args:  noArgs,
+	}
+	only := *v
+	only.query = slices.DeleteFunc(slices.Clone(v.query), func(one field) bool {
+		return slices.Contains([]string{f.cursor, f.order, f.limit, "since", "until"}, one.name)
+	})
+	in := only.inputs(cmd)
+	cmd.Flags().IntVar(&many, "rows", 10, "rows of before to show first, 0 to 1000")
+	cmd.Flags().DurationVar(&every, "every", 5*time.Second, "time between two looks, 100ms at least; each is a row of the trail itself, which is not shown")
+	cmd.Flags().StringSliceVar(&o.columns, "columns", nil, "columns of the table, by the names of members, with commas")
+	cmd.Flags().StringVar(&o.field, "field", "", "print this member of each row alone, as text")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := o.complete(cmd); err != nil {
+			return err
+		}
+		if many < 0 || many > 1000 {
+			return usagef("--rows is %d; it must be 0 to 1000", many)
+		}
+		if every < 100*time.Millisecond {
+			return usagef("--every is %s; it must be 100ms at least", every)
+		}
+		c, err := o.caller(v)
+		if err != nil {
+			return err
+		}
+		defer c.client.CloseIdleConnections()
+		r, err := in.request(cmd, args)
+		if err != nil {
+			return err
+		}
+		show := &printer{options: o, out: cmd.OutOrStdout(), notes: io.Discard, width: width(cmd.OutOrStdout()), color: colored(cmd.OutOrStdout()), rows: true}
+		tail := tailing{follower: f, options: o, caller: c, verb: v, request: r, input: &input{verb: v}, show: show}
+		return tail.run(cmd.Context(), many, every)
+	}
+	return cmd
+}
+
+type tailing struct {
+	follower
+	*options
+	*caller
+	verb    *verb
+	request *request
+	input   *input
+	show    *printer
+	filter  url.Values
+}
+
+func (t *tailing) run(ctx context.Context, many int, every time.Duration) error {
+	var err error
+	if t.filter, err = url.ParseQuery(t.request.query); err != nil {
+		return err
+	}
+	// One row at least tells where the trail is now.
+	rows, _, err := t.look(ctx, map[string]string{t.order: t.newest, t.limit: strconv.Itoa(max(many, 1))})
+	if err != nil {
+		return err
+	}
+	behind := "0"
+	if len(rows) > 0 {
+		behind = t.place(rows[0])
+	}
+	slices.Reverse(rows)
+	if many == 0 {
+		rows = nil
+	}
+	for more := false; ; {
+		if err := t.show.list(t.verb, t.others(rows)); err != nil {
+			return err
+		}
+		if !more {
+			select {
+			case <-ctx.Done(): // interrupted, which is how this ends
+				return nil
+			case <-time.After(every):
+			}
+		}
+		if rows, more, err = t.look(ctx, map[string]string{t.cursor: behind}); err != nil {
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // interrupted, as above
+			}
+			return err
+		}
+		if len(rows) > 0 {
+			behind = t.place(rows[len(rows)-1])
+		}
+	}
+}
+
+// look asks once, with these parameters beside the filter, and says whether there is more.
+func (t *tailing) look(ctx context.Context, parameters map[string]string) ([]jsontext.Value, bool, error) {
+	query := url.Values{}
+	for name, values := range t.filter {
+		query[name] = values
+	}
+	for name, value := range parameters {
+		query.Set(name, value)
+	}
+	t.request.query = query.Encode()
+	if err := t.input.check(t.request); err != nil {
+		return nil, false, err
+	}
+	answer, err := t.ask(ctx, t.caller, t.verb, t.request)
+	if err != nil {
+		return nil, false, err
+	}
+	_, rows := listed(t.verb, answer)
+	return rows, pages(t.verb).of(answer) != "", nil
+}
+
+// others are the rows but those that looking makes by itself.
+func (t *tailing) others(rows []jsontext.Value) []jsontext.Value {
+	return slices.DeleteFunc(slices.Clone(rows), func(row jsontext.Value) bool {
+		var all members[jsontext.Value]
+		if json.Unmarshal(row, &all) != nil {
+			return false
+		}
+		whose, _ := all.get(t.session)
+		what, _ := all.get(t.operation)
+		return plain(whose) == t.caller.session.ID && slices.ContainsFunc(t.verb.route.Operations, func(o keyserver.Operation) bool { return o.Key == plain(what) })
+	})
+}
+
+// place is where a row stands.
+func (t *tailing) place(row jsontext.Value) string {
+	var all members[jsontext.Value]
+	if json.Unmarshal(row, &all) != nil {
+		return ""
+	}
+	at, _ := all.get(t.mark)
+	return plain(at)
+}
+
+// ids completes the first parameter of a path by the listing at the path before it, where
+// there is one and somebody is logged in.
+func (o *options) ids(t *table, v *verb) cobra.CompletionFunc {
+	var listing *verb
+	if before, _, ok := strings.Cut(v.route.Path, "/{"); ok {
+		for _, other := range t.verbs {
+			if other.route.Path == before && other.route.Method == http.MethodGet && len(other.answer.fields) > 0 {
+				listing = other
+			}
+		}
+	}
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if listing == nil || len(args) > 0 || o.complete(cmd) != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		c, err := o.caller(listing)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
+		defer cancel()
+		r := &request{}
+		if (&input{verb: listing}).check(r) != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		answer, err := o.ask(ctx, c, listing, r)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return candidates(listing, answer, v.path[0].value.name), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// candidates are the members of the rows that are spelled as the parameter is, with what
+// the rows are called.
+func candidates(v *verb, answer jsontext.Value, spelled string) []string {
+	of, rows := listed(v, answer)
+	if of == nil {
+		return nil
+	}
+	id := slices.IndexFunc(of.fields, func(p property) bool { return p.value.name == spelled })
+	if id < 0 {
+		return nil
+	}
+	var out []string
+	for _, row := range rows {
+		var all members[jsontext.Value]
+		if json.Unmarshal(row, &all) != nil {
+			continue
+		}
+		value, _ := all.get(of.fields[id].name)
+		name, _ := all.get("name")
+		out = append(out, printable(plain(value))+"\t"+printable(plain(name)))
+	}
+	return out
+}

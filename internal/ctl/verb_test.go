@@ -1,0 +1,255 @@
+package ctl
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi"
+)
+
+func theTable(t *testing.T) *table {
+	t.Helper()
+	all, err := newTable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func theCommand(t *testing.T) *cobra.Command {
+	t.Helper()
+	root, err := Command("ctl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+// Each route is a verb of its own, whose flags and arguments are all that a request can
+// say: a new route that the rule gives no name, or that of another, fails here.
+func TestEveryRouteIsAVerb(t *testing.T) {
+	root, all := theCommand(t), theTable(t)
+	if len(all.verbs) != len(httpapi.Routes()) {
+		t.Fatalf("%d verbs of %d routes", len(all.verbs), len(httpapi.Routes()))
+	}
+	taken := map[string]string{}
+	for _, v := range all.verbs {
+		name := strings.Join(v.words, " ")
+		if other := taken[name]; other != "" {
+			t.Errorf("%s and %s are both %q", other, v.route.Name, name)
+		}
+		taken[name] = v.route.Name
+		cmd, rest, err := root.Find(v.words)
+		if err != nil || len(rest) > 0 || cmd.Short != v.route.Summary {
+			t.Errorf("%s: %q leads to %s, %v %v", v.route.Name, name, cmd.CommandPath(), rest, err)
+			continue
+		}
+		for _, f := range slices.Concat(v.query, v.body) {
+			plain, file := cmd.Flags().Lookup(f.flag), cmd.Flags().Lookup(f.flag+"-file")
+			if plain == nil && file == nil || f.secret && (plain != nil || file == nil) {
+				t.Errorf("%s: %s has the flags %v, %v (secret: %v)", name, f.name, plain, file, f.secret)
+			}
+		}
+		if got := strings.Count(v.route.Path, "{"); len(v.path) != got {
+			t.Errorf("%s: %d arguments for %s", name, len(v.path), v.route.Path)
+		}
+		if v.json != strings.HasPrefix(v.route.MediaType(), "application/json") {
+			t.Errorf("%s: JSON %v for %s", name, v.json, v.route.MediaType())
+		}
+	}
+	for _, name := range []string{"login", "logout", "contexts", "completion", "help"} {
+		if taken[name] != "" || all.about[name] != "" {
+			t.Errorf("%q is a noun of the API, and a command of ctl's own", name)
+		}
+	}
+}
+
+// The names that people know, so that a change of the rule is a decision.
+func TestNames(t *testing.T) {
+	for operation, want := range map[string]string{
+		"listRoles": "roles list", "createRole": "roles create", "rotateKey": "keys rotate", "setKeyRotation": "keys rotation set",
+		"grantAcl": "keys acl grant", "endSession": "sessions end", "endCurrentSession": "sessions current end", "endSessionsOfPrincipal": "principals sessions end",
+		"computeMac": "crypto mac compute", "verifyMac": "crypto mac verify", "computeMacs": "crypto mac batch compute", "encrypt": "crypto encrypt",
+		"approve": "approvals approve", "lookUpPrincipals": "principals lookup", "getOpenApiDocument": "openapi get", "getDecision": "access evaluation get",
+		"login": "sessions login", "removeTrustedCa": "trusted-cas remove", "addDelegate": "principals delegates add", "rotateDataKey": "custody rotate",
+	} {
+		i := slices.IndexFunc(httpapi.Routes(), func(r httpapi.Route) bool { return r.Name == operation })
+		if i < 0 {
+			t.Errorf("there is no %s any more", operation)
+			continue
+		}
+		if got := strings.Join(name(httpapi.Routes()[i].Path, operation), " "); got != want {
+			t.Errorf("%s is %q, want %q", operation, got, want)
+		}
+	}
+}
+
+// What stands in the tables of names names something.
+func TestNamesOfData(t *testing.T) {
+	all, root := theTable(t), theCommand(t)
+	for _, a := range aliases {
+		if all.find(a.verb) == nil {
+			t.Errorf("alias %s: there is no %q", a.name, a.verb)
+		}
+		if cmd, _, err := root.Find(strings.Fields(a.name)); err != nil || !cmd.Runnable() {
+			t.Errorf("alias %s: %v", a.name, err)
+		}
+		if all.find(a.name) != nil {
+			t.Errorf("alias %s is a verb", a.name)
+		}
+	}
+	for _, f := range followers {
+		v := all.find(f.verb)
+		if v == nil {
+			t.Fatalf("%s: there is no %q", f.name, f.verb)
+		}
+		for _, parameter := range []string{f.cursor, f.order, f.limit} {
+			if !slices.ContainsFunc(v.query, func(q field) bool { return q.name == parameter }) {
+				t.Errorf("%s: %s has no parameter %q", f.name, f.verb, parameter)
+			}
+		}
+		if of, _ := listed(v, nil); of == nil || !of.has(f.mark) {
+			t.Errorf("%s: its rows have no %q", f.name, f.mark)
+		}
+	}
+	for name, list := range columns {
+		is := all.read(&shape{Ref: "#/components/schemas/" + name}, nothingBelow)
+		for _, c := range list {
+			if !is.has(c) {
+				t.Errorf("columns of %s: there is no %q", name, c)
+			}
+		}
+	}
+}
+
+// No flag has a sentence that says nothing, and none is in another's way.
+func TestHelp(t *testing.T) {
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		if cmd.Short == "" {
+			t.Errorf("%s says nothing of itself", cmd.CommandPath())
+		}
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Usage == "" && !slices.Contains([]string{"name", "path", "filename", "reason", "subject"}, f.Name) {
+				t.Logf("%s --%s has no sentence", cmd.CommandPath(), f.Name)
+			}
+		})
+		for _, c := range cmd.Commands() {
+			walk(c)
+		}
+	}
+	walk(theCommand(t))
+}
+
+// made makes an answer of a schema, with text that is as long as it can get.
+func made(v *value, depth int) jsontext.Value {
+	long := strings.Repeat("long ünd \u009bx ", 30)
+	switch v.kind {
+	case integer, either:
+		return jsontext.Value(`9007199254740991`)
+	case boolean:
+		return jsontext.Value(`false`)
+	case instant:
+		return jsontext.Value(`"2026-11-24T13:00:00.123456Z"`)
+	case array:
+		var list []jsontext.Value
+		for range 3 {
+			list = append(list, made(v.of, depth-1))
+		}
+		text, _ := json.Marshal(list)
+		return text
+	case object:
+		var all members[jsontext.Value]
+		for _, f := range v.fields {
+			all.set(f.name, made(&f.value, depth-1))
+		}
+		text, _ := json.Marshal(all)
+		return text
+	case free:
+		return jsontext.Value(`{"a":[1,2,{"b":null}]}`)
+	}
+	switch v.name {
+	case "HexID":
+		long = "00000000000003e9"
+	case "DecimalID":
+		long = "18446744073709551615"
+	case "HiddenLink":
+		long = strings.Repeat("A", 88)
+	case "Base64ID", "Stamp":
+		long = "AAAAAAAAA+k="
+	}
+	if len(v.enum) > 0 {
+		long = slices.MaxFunc(v.enum, func(a, b string) int { return len(a) - len(b) })
+	}
+	text, _ := json.Marshal(long)
+	return text
+}
+
+// However long the answer of whichever route is, no line is longer than the terminal is
+// wide, and none has what a terminal would act upon.
+func TestTablesFit(t *testing.T) {
+	for _, v := range theTable(t).verbs {
+		if !v.json || v.answer.kind != object {
+			continue
+		}
+		answer := made(&v.answer, nothingBelow)
+		for _, wide := range []int{100, 80, 40} {
+			var out bytes.Buffer
+			p := &printer{options: &options{output: asTable}, out: &out, notes: &out, width: wide}
+			if err := p.print(v, answer); err != nil {
+				t.Fatalf("%s: %v", v.route.Name, err)
+			}
+			if out.Len() == 0 {
+				t.Errorf("%s shows nothing", v.route.Name)
+			}
+			for line := range strings.Lines(out.String()) {
+				if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > wide {
+					t.Errorf("%s at %d: a line of %d: %s", v.route.Name, wide, n, line)
+				}
+				if strings.ContainsFunc(line, hidden) {
+					t.Errorf("%s: %q", v.route.Name, line)
+				}
+			}
+		}
+	}
+}
+
+// Both other forms say what the service said, in its order, and a terminal acts on nothing.
+func TestForms(t *testing.T) {
+	v := theTable(t).find("roles list")
+	answer := jsontext.Value("{\"count\":9007199254740991,\"roles\":[{\"id\":\"0000000000000001\",\"name\":\"a \u009b\U000e0001 b\",\"builtIn\":null,\"operations\":[]}],\"detail\":\"1001\"}")
+	for form, want := range map[string]string{
+		asJSON: "{\n  \"count\": 9007199254740991,\n  \"roles\": [\n    {\n      \"id\": \"0000000000000001\",\n      \"name\": \"a \\u009b\\udb40\\udc01 b\",\n      \"builtIn\": null,\n      \"operations\": []\n    }\n  ],\n  \"detail\": \"1001\"\n}\n",
+		asYAML: "count: 9007199254740991\nroles:\n  - id: \"0000000000000001\"\n    name: \"a \\x9B\\U000E0001 b\"\n    builtIn: null\n    operations: []\ndetail: \"1001\"\n",
+	} {
+		var out bytes.Buffer
+		p := &printer{options: &options{output: form}, out: &out, notes: &out, width: 100}
+		if err := p.print(v, answer); err != nil {
+			t.Fatal(err)
+		}
+		if out.String() != want {
+			t.Errorf("%s: %q\nwant %q", form, out.String(), want)
+		}
+	}
+}
+
+// Colours are the header's alone.
+func TestColors(t *testing.T) {
+	v := theTable(t).find("roles list")
+	var out bytes.Buffer
+	p := &printer{options: &options{output: asTable}, out: &out, notes: &out, width: 100, color: true}
+	if err := p.print(v, jsontext.Value(`{"count":1,"roles":[{"id":"0000000000000001","name":"r","builtIn":true,"operations":[]}]}`)); err != nil {
+		t.Fatal(err)
+	}
+	if want := "\x1b[1mID                NAME  BUILT IN\x1b[0m\n0000000000000001  r     true\n"; out.String() != want {
+		t.Errorf("%q\nwant %q", out.String(), want)
+	}
+}

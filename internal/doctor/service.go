@@ -1,0 +1,151 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// soon is how long before its end something has to be seen to.
+const soon = 30 * 24 * time.Hour
+
+// Asked is a key server that is asked over /api.
+type Asked struct {
+	*client.Client
+	LoggedIn bool // whether more than what strangers may ask can be
+	Build    string
+	Now      time.Time
+}
+
+// Service are the checks of a key server that answers.
+func Service(s Asked) []Check {
+	checks := []Check{{"service", s.service}}
+	if s.LoggedIn {
+		checks = append(checks, Check{"version", s.version}, Check{"custody", s.custody}, Check{"authority", s.authority}, Check{"trusted-cas", s.trusted}, Check{"peers", s.peers}, Check{"audit", s.audit})
+	}
+	return checks
+}
+
+func (s Asked) service(ctx context.Context, found func(string) error) (string, error) {
+	ready, err := s.GetReadiness(ctx)
+	if err != nil && !client.IsCode(err, "NOT_READY") {
+		return "", err
+	}
+	for _, part := range ready.Parts {
+		if part.Ready {
+			continue
+		}
+		if err := found(fmt.Sprintf("the part %s fails: %s", part.Part, part.Detail)); err != nil {
+			return "", err
+		}
+	}
+	holds := fmt.Sprintf("%d parts can do their work", len(ready.Parts))
+	for _, warning := range ready.Warnings {
+		holds += "; it warns: " + warning
+	}
+	return holds, nil
+}
+
+func (s Asked) version(ctx context.Context, found func(string) error) (string, error) {
+	v, err := s.GetVersion(ctx)
+	if err != nil {
+		return "", err
+	}
+	if v.Major == nil || v.Minor == nil || v.Build == nil {
+		return "", errors.New("it does not say which release it is")
+	}
+	release := fmt.Sprintf("%d.%d.%d", *v.Major, *v.Minor, *v.Build)
+	if release != s.Build {
+		err = found(fmt.Sprintf("it is release %s, and this program is %s: take the same", release, s.Build))
+	}
+	return "it is release " + release, err
+}
+
+func (s Asked) custody(ctx context.Context, found func(string) error) (string, error) {
+	c, err := s.GetCustody(ctx)
+	if err != nil {
+		return "", err
+	}
+	if c.Rewrap.Refused > 0 {
+		err = found(fmt.Sprintf("%d rows cannot come under the active data key, because they do not agree with their MACs: run doctor on the database", c.Rewrap.Refused))
+	}
+	if err == nil && c.KEK.PreviousNeeded != nil && !*c.KEK.PreviousNeeded {
+		err = found("--kek-previous is not needed any more: leave it out at the next start")
+	}
+	return fmt.Sprintf("%d of %d keys are under the active data key", c.Rewrap.Done, c.Rewrap.Total), err
+}
+
+func (s Asked) authority(ctx context.Context, found func(string) error) (string, error) {
+	list, err := s.ListAuthorities(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, a := range list.Authorities {
+		if a.State == "active" && a.NotAfter.Sub(s.Now) < soon {
+			err = found(fmt.Sprintf("%s ends %s, and was not replaced: its log says why", a.Subject, a.NotAfter.Format(time.DateOnly)))
+		}
+	}
+	return fmt.Sprintf("%d CAs of its own", len(list.Authorities)), err
+}
+
+func (s Asked) trusted(ctx context.Context, found func(string) error) (string, error) {
+	list, err := s.ListTrustedCAs(ctx, schema.TrustedCAsQuery{})
+	if err != nil {
+		return "", err
+	}
+	for _, ca := range list.TrustedCAs {
+		if err := s.ends("the trusted CA", ca.Certificate, found); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("%d CAs are trusted", list.Count), nil
+}
+
+func (s Asked) peers(ctx context.Context, found func(string) error) (string, error) {
+	list, err := s.ListTrustedServers(ctx, schema.TrustedServersQuery{})
+	if err != nil {
+		return "", err
+	}
+	for _, p := range list.TrustedServers {
+		if p.Certificate == nil {
+			continue
+		}
+		if err := s.ends("the certificate of the peer", *p.Certificate, found); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("%d peers are registered", len(list.TrustedServers)), nil
+}
+
+// ends finds a certificate that ends soon.
+func (s Asked) ends(what string, c schema.Certificate, found func(string) error) error {
+	if c.ExpirationDate == nil || c.Subject == nil || c.ExpirationDate.Sub(s.Now) >= soon {
+		return nil
+	}
+	return found(fmt.Sprintf("%s %s ends %s", what, *c.Subject, c.ExpirationDate.Format(time.DateOnly)))
+}
+
+func (s Asked) audit(ctx context.Context, _ func(string) error) (string, error) {
+	key, err := s.GetAuditKey(ctx)
+	if err != nil {
+		return "", err
+	}
+	verifier, err := note.NewVerifier(key.Key)
+	if err != nil {
+		return "", fmt.Errorf("the key of its audit tree cannot be read: %w", err)
+	}
+	checkpoint, err := s.GetAuditCheckpoint(ctx)
+	if err != nil {
+		return "", err
+	}
+	if _, err := note.Open([]byte(checkpoint), note.VerifierList(verifier)); err != nil {
+		return "", fmt.Errorf("its checkpoint is not signed by the key that it shows: %w", err)
+	}
+	return "the newest checkpoint is signed; audit verify looks at the rows", nil
+}

@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/ciphertext"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// errAsked is what every operation comes back with whose engine has a view: the gate has
+// said what it says, and what is behind it is not come to.
+var errAsked = errors.New("the gate was only asked")
+
+// asked notes what the gate says.
+func (v *view) asked(r request, refusal error) error {
+	if r.op.ID != v.q.Operation.ID {
+		return fmt.Errorf("%s was asked about, and %s came to the gate", v.q.Operation.Key, r.op.Key)
+	}
+	v.refusal = refusal
+	return errAsked
+}
+
+// asking is the engine with a view. It writes no rows, and nothing passes its gate.
+func (e *Engine) asking(v *view) *Engine {
+	gate := *e
+	gate.view, gate.Auditor = v, silent{}
+	return &gate
+}
+
+// silent is the trail of what is only asked.
+type silent struct{}
+
+func (silent) Write(context.Context, keyserver.AuditEntry) error      { return nil }
+func (silent) WriteAll(context.Context, []keyserver.AuditEntry) error { return nil }
+func (silent) Begin(context.Context, keyserver.AuditEntry) (func() error, error) {
+	return func() error { return nil }, nil
+}
+
+// ask calls the operation itself, so that its own questions are asked, whichever these are.
+// What a question does not have, a message for instance, is about nothing that the gate asks.
+func (e *Engine) ask(ctx context.Context, by keyserver.Caller, op keyserver.Operation, link keyserver.HiddenLink) (err error) {
+	if link == "" {
+		return e.enter(ctx, request{by: by, op: op}, e.unlinked(by, op)...)
+	}
+	choice := keyserver.KeyChoice{Key: link}
+	switch op.ID {
+	case keyserver.OpReadKey.ID:
+		_, err = e.Key(ctx, by, link)
+	case keyserver.OpAuthorizeKey.ID:
+		_, err = e.AuthorizeKey(ctx, by, keyserver.Use{Link: link})
+	case keyserver.OpHMAC.ID:
+		_, err = e.HMAC(ctx, by, keyserver.HMACRequest{Link: link})
+	case keyserver.OpMACData.ID:
+		_, err = e.MAC(ctx, by, keyserver.MACRequest{Line: link})
+	case keyserver.OpVerifyMAC.ID:
+		_, err = e.VerifyMAC(ctx, by, keyserver.MACCheck{KeyChoice: choice})
+	case keyserver.OpEncrypt.ID:
+		_, err = e.Encrypt(ctx, by, keyserver.Encryption{KeyChoice: choice})
+	case keyserver.OpDecrypt.ID:
+		_, id, _ := link.Split()
+		_, err = e.Decrypt(ctx, by, keyserver.Decryption{KeyChoice: choice, Sealed: ciphertext.Named(id)})
+	case keyserver.OpReadACL.ID:
+		_, err = e.ACL(ctx, by, link)
+	case keyserver.OpAmendACL.ID:
+		err = e.AmendACL(ctx, by, keyserver.ACLChange{Link: link})
+	case keyserver.OpExportKey.ID:
+		_, err = e.ExportKey(ctx, by, keyserver.KeyExport{Link: link})
+	case keyserver.OpChangeKeyState.ID:
+		_, err = e.KeyState(ctx, by, link)
+	case keyserver.OpRotateKey.ID:
+		_, err = e.KeyLine(ctx, by, link)
+	default:
+		err = fmt.Errorf("%s is about a key, and nothing asks it", op.Key)
+	}
+	return err
+}
+
+// unlinked are the further questions of an operation that is about no key.
+func (e *Engine) unlinked(by keyserver.Caller, op keyserver.Operation) []check {
+	if op.ID == keyserver.OpDelegateLogin.ID {
+		return []check{e.unchained(by)}
+	}
+	return nil
+}

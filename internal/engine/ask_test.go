@@ -1,0 +1,113 @@
+package engine_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Each operation can be asked about, by itself and, where it is about a key, with one. A
+// key that there is not is refused by each of these, so that none of them asks the role alone.
+func TestEveryOperationIsAsked(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		all := make([]keyserver.ID, len(keyserver.Operations))
+		for i, op := range keyserver.Operations {
+			all[i] = op.ID
+		}
+		may := must(f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "everything", Operations: all}))(t)
+		machine := f.Add(t, keyserver.CertificatePrincipal, "machine", []keyserver.ID{may}, nil)
+		rows := len(f.AllRows(t))
+		for _, op := range keyserver.Operations {
+			is := must(f.Explain(ctx, machine, keyserver.Question{Operation: op}))(t)
+			if !is.Allowed {
+				t.Errorf("%s: %v", op.Key, is.Refusal)
+			}
+			if rows++; len(f.AllRows(t)) != rows {
+				t.Errorf("asking about %s left other rows than its own", op.Key)
+			}
+			if !op.AboutKey() {
+				continue
+			}
+			is = must(f.Explain(ctx, machine, keyserver.Question{Operation: op, Link: keyserver.NewHiddenLink(f.Prepared.System, keyserver.IDFromUint64(5))}))(t)
+			if code := fault.CodeOf(is.Refusal); code != fault.KeyNotFound && code != fault.ACLNotFound {
+				t.Errorf("%s of a key that there is not: %v", op.Key, is.Refusal)
+			}
+			rows++
+		}
+	})
+}
+
+// What hands the gate questions of its own has to be what an explanation calls (ask.go), or
+// the explanation would not know them.
+func TestQuestionsOfTheirOwn(t *testing.T) {
+	called := []string{ // by Engine.ask
+		"ACL", "AuthorizeKey", "Decrypt", "DelegateLogin", "Encrypt", "ExportKey", "HMAC", "Key", "KeyLine", "KeyState", "MAC", "VerifyMAC", "amend",
+	}
+	alike := []string{ // the questions of one of these
+		"ChangeKeyState", "RotateKey", "SetKeyRotation", // KeyState, KeyLine
+		"forwardKey", // Key
+	}
+	others := []string{
+		"ACLTemplate", "ACLTemplates", "ListKeys", // refuse nothing
+		"AddTrustedServer", "RenameACLTemplate", "changeMembers", // are about what a question does not name
+		"MACBatch",                                      // is many of MAC, under lines of this key server alone
+		"OwnACL",                                        // is another question than that for the list
+		"ask", "consult", "enter", "forward", "perform", // hand on what they are given
+	}
+	want := slices.Concat(called, alike, others)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, asksOfItsOwn(t)); diff != "" {
+		t.Errorf("have Engine.ask call what is new, and name it here (-want +got):\n%s", diff)
+	}
+}
+
+// asksOfItsOwn are the functions of the package that hand the gate checks.
+func asksOfItsOwn(t *testing.T) []string {
+	t.Helper()
+	checksFrom := map[string]int{"enter": 2, "perform": 3, "authorise": 2, "consult": 5, "forward": 5}
+	found := map[string]bool{}
+	for _, name := range must(fs.Glob(os.DirFS("."), "*.go"))(t) {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file := must(parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution))(t)
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok {
+					return true
+				}
+				to, ok := call.Fun.(*ast.SelectorExpr)
+				if !ok {
+					return true
+				}
+				if from, ok := checksFrom[to.Sel.Name]; ok && len(call.Args) > from && !isNil(call.Args[from]) {
+					found[f.Name.Name] = true
+				}
+				return true
+			})
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+func isNil(e ast.Expr) bool {
+	name, ok := e.(*ast.Ident)
+	return ok && name.Name == "nil"
+}

@@ -1,0 +1,75 @@
+package server
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// commitBuckets are the times of commits in seconds, from a journal on a fast disk to a
+// database that hangs.
+var commitBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}
+
+// trailMeter measures how rows of the audit trail are written.
+type trailMeter struct {
+	rows     map[keyserver.Outcome]prometheus.Counter
+	all      *prometheus.CounterVec
+	commits  prometheus.Histogram
+	failures prometheus.Counter
+	newest   atomic.Int64 // row that this process has written
+}
+
+func newTrailMeter() *trailMeter {
+	m := &trailMeter{
+		rows: map[keyserver.Outcome]prometheus.Counter{},
+		all: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "keyserver_audit_rows_total", Help: "Rows of the audit trail that this process has written, by outcome.",
+		}, []string{"outcome"}),
+		commits: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "keyserver_audit_commit_duration_seconds", Help: "How long it took to make rows of the audit trail durable, many at once.", Buckets: commitBuckets,
+		}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "keyserver_audit_commit_failures_total", Help: "Commits of the audit trail that failed, so that operations were refused.",
+		}),
+	}
+	for _, o := range []keyserver.Outcome{keyserver.Allowed, keyserver.Refused, keyserver.Failed} {
+		m.rows[o] = m.all.WithLabelValues(string(o))
+	}
+	return m
+}
+
+// measured is told of each commit, one at a time (audit.Options).
+func (m *trailMeter) measured(rows []keyserver.AuditEntry, took time.Duration, err error) {
+	m.commits.Observe(took.Seconds())
+	if err != nil {
+		m.failures.Inc()
+		return
+	}
+	for i := range rows {
+		if of, ok := m.rows[rows[i].Outcome]; ok {
+			of.Inc()
+		}
+	}
+	if n := len(rows); n > 0 {
+		m.newest.Store(rows[n-1].Seq)
+	}
+}
+
+func (m *trailMeter) observe(r prometheus.Registerer, w *audit.Writer, t *tree.Tree) {
+	r.MustRegister(m.all, m.commits, m.failures,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "keyserver_audit_queue_rows", Help: "Operations that wait for their rows of the audit trail to be durable, beyond those in a commit.",
+		}, func() float64 { now, _ := w.Waiting(); return float64(now) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "keyserver_audit_queue_max_rows", Help: "Operations that may wait for their rows; one more is refused with OVERLOADED.",
+		}, func() float64 { _, most := w.Waiting(); return float64(most) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "keyserver_audit_tree_lag_rows", Help: "Rows that this process has written and that are not under a signed checkpoint, as far as it knows.",
+		}, func() float64 { return float64(max(m.newest.Load()-t.Size(), 0)) }),
+	)
+}

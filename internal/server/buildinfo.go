@@ -1,0 +1,17 @@
+package server
+
+import (
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/version"
+)
+
+// BuildInfo is which program runs.
+func BuildInfo() prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "keyserver_build_info", Help: "Which program runs; always 1.",
+		ConstLabels: prometheus.Labels{"version": version.String(), "commit": version.Commit(), "goversion": runtime.Version()},
+	}, func() float64 { return 1 })
+}

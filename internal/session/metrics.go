@@ -1,0 +1,64 @@
+package session
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// meter counts logins and proofs. Its labels are methods and codes of the tables, nothing
+// that a client can invent.
+type meter struct {
+	logins, proofs *prometheus.CounterVec
+	goodProofs     prometheus.Counter
+}
+
+// succeeded is the outcome of what was not refused.
+const succeeded = "OK"
+
+func newMeter() *meter {
+	m := &meter{
+		logins: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "keyserver_logins_total", Help: "Logins by method and outcome: OK, or the code of the refusal.",
+		}, []string{"method", "outcome"}),
+		proofs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "keyserver_proofs_total", Help: "DPoP proofs that were sent, and those that lacked, by outcome: OK, or the code of the refusal.",
+		}, []string{"outcome"}),
+	}
+	m.goodProofs = m.proofs.WithLabelValues(succeeded)
+	return m
+}
+
+func (m *meter) observe(r prometheus.Registerer, memory *proofMemory) {
+	if r == nil {
+		return
+	}
+	r.MustRegister(m.logins, m.proofs, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "keyserver_proofs_remembered", Help: "Used DPoP proofs that the process remembers (--max-proofs).",
+	}, func() float64 { return float64(memory.size()) }))
+}
+
+// login counts one that has ended. The caller has looked up the method.
+func (m *meter) login(method keyserver.SessionKind, err error) {
+	m.logins.WithLabelValues(string(method), outcome(err)).Inc()
+}
+
+func (m *meter) proof(err error) {
+	if err == nil {
+		m.goodProofs.Inc()
+		return
+	}
+	m.proofs.WithLabelValues(outcome(err)).Inc()
+}
+
+// outcome is bounded: the codes are a catalogue.
+func outcome(err error) string {
+	if err == nil {
+		return succeeded
+	}
+	if code := fault.CodeOf(err); code != "" {
+		return string(code)
+	}
+	return string(fault.OpFailed)
+}

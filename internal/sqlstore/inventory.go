@@ -1,0 +1,60 @@
+package sqlstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Inventory is how much of what the database holds.
+type Inventory struct {
+	Keys     map[keyserver.KeyState]int64
+	Sessions map[keyserver.SessionKind]int64 // those that are alive
+	// Certificates of principals and peers, without those that were replaced: how many end before each
+	// of the times that were asked for, and at last all of them.
+	Certificates []int64
+	Peers        int64
+}
+
+// Inventory counts as of now. It goes through whole tables. A session that was last used
+// before now less idle has ended.
+func (r reads) Inventory(ctx context.Context, now time.Time, idle time.Duration, ends []time.Time) (Inventory, error) {
+	i := Inventory{Keys: map[keyserver.KeyState]int64{}, Sessions: map[keyserver.SessionKind]int64{}}
+	err := r.each(ctx, `SELECT state, count(*) FROM stored_keys GROUP BY state`, nil, func(row scanner) error {
+		var state keyserver.KeyState
+		var n int64
+		err := row.Scan(&state, &n)
+		i.Keys[state] = n
+		return err
+	})
+	if err != nil {
+		return i, err
+	}
+	err = r.each(ctx, `SELECT kind, count(*) FROM sessions WHERE ended = 0 AND expires_at > $1 AND (last_used_at > $2 OR scope IS NOT NULL) GROUP BY kind`,
+		[]any{now.UnixMicro(), now.Add(-idle).UnixMicro()}, func(row scanner) error {
+			var kind keyserver.SessionKind
+			var n int64
+			err := row.Scan(&kind, &n)
+			i.Sessions[kind] = n
+			return err
+		})
+	if err != nil {
+		return i, err
+	}
+	for _, end := range ends {
+		var n int64
+		if err := r.row(ctx, `SELECT count(*) FROM certificates WHERE status IN ($1, $2) AND not_after < $3`,
+			[]any{int64(keyserver.StatusRegular), int64(keyserver.StatusTrustedServer), end.UnixMicro()}, &n); err != nil {
+			return i, err
+		}
+		i.Certificates = append(i.Certificates, n)
+	}
+	var all int64
+	if err := r.row(ctx, `SELECT count(*) FROM certificates WHERE status IN ($1, $2)`,
+		[]any{int64(keyserver.StatusRegular), int64(keyserver.StatusTrustedServer)}, &all); err != nil {
+		return i, err
+	}
+	i.Certificates = append(i.Certificates, all)
+	return i, r.row(ctx, `SELECT count(*) FROM trusted_servers`, nil, &i.Peers)
+}

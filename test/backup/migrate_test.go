@@ -1,0 +1,117 @@
+package backup
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+func migrateArgs(dir, url string) []string {
+	return []string{"migrate", "--from", "sqlite", "--data-dir", dir, "--to", "postgres", "--database-url", url}
+}
+
+// halfway starts a move, and ends it when the target has tables and no name yet. It is begun
+// anew, into another database, where it was faster.
+func halfway(t *testing.T, dir string, end syscall.Signal) (url, said string) {
+	t.Helper()
+	for range 50 {
+		url = pgtest.Database(t)
+		conn, err := pgx.Connect(t.Context(), url)
+		rig.Must(t, err)
+		cmd := exec.CommandContext(t.Context(), built.Path, migrateArgs(dir, url)...)
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		rig.Must(t, cmd.Start())
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		half := false
+		for running := true; running && !half; {
+			select {
+			case err := <-ended:
+				if running = false; err != nil {
+					t.Fatal(err, out.String())
+				}
+			default:
+				rig.Must(t, conn.QueryRow(t.Context(), `SELECT to_regclass('keyserver_schema_restoring') IS NOT NULL AND to_regclass('roles') IS NOT NULL`).Scan(&half))
+			}
+		}
+		rig.Must(t, conn.Close(t.Context()))
+		if half {
+			rig.Must(t, cmd.Process.Signal(end))
+			if err := <-ended; err != nil {
+				return url, out.String()
+			}
+		}
+		rig.Must(t, os.Remove(filepath.Join(dir, sqlstore.MovedFile))) // it went all the way
+	}
+	t.Fatal("it is always faster")
+	return "", ""
+}
+
+// A key server is killed under load, and its database moved. All that was acknowledged is
+// there, also what only the journal had; a move that was killed is run again, and meanwhile
+// nobody serves from what is half there.
+func TestMigrateAfterKills(t *testing.T) {
+	rig.Must(t, program.DependOnSources())
+	h := newHouse(t, "")
+	h.after(t, 200)
+	h.server.Kill()
+	h.rest()
+	dir := h.server.DataDir
+	if journal, err := os.Stat(filepath.Join(dir, "audit.journal")); err != nil || journal.Size() == 0 {
+		t.Fatalf("nothing is in a journal: %v", err)
+	}
+
+	url, out := halfway(t, dir, syscall.SIGTERM)
+	if !strings.Contains(out, "nothing was moved") || strings.Count(out, "\n") != 1 {
+		t.Errorf("interrupted: %s", out)
+	}
+	conn, err := pgx.Connect(t.Context(), url)
+	rig.Must(t, err)
+	var left int
+	rig.Must(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_class WHERE relnamespace = current_schema()::regnamespace`).Scan(&left))
+	rig.Must(t, conn.Close(t.Context()))
+	if left > 0 {
+		t.Errorf("%d tables are left", left)
+	}
+
+	url, _ = halfway(t, dir, syscall.SIGKILL)
+	if out, err := run(t, "serve", "--data-dir", dir, "--database-url", url, "--listen", "127.0.0.1:0", "--external-listen", ""); err == nil || !strings.Contains(out, "is not whole") {
+		t.Errorf("it is served from: %v\n%s", err, out)
+	}
+	again, err := built.Serve(dir, "--log-level", "error") // the source is as it was
+	rig.Must(t, err)
+	if out, err := run(t, migrateArgs(dir, url)...); err == nil || !strings.Contains(out, "in use by another process") {
+		t.Errorf("of a database that is served from: %v\n%s", err, out)
+	}
+	rig.Must(t, again.Stop())
+	were := seqs(t, h.config())
+	if out, err := run(t, migrateArgs(dir, url)...); err != nil || !strings.Contains(out, "each compared") {
+		t.Fatal(err, out)
+	}
+	if out, err := run(t, "serve", "--data-dir", dir, "--listen", "127.0.0.1:0", "--external-listen", ""); err == nil || !strings.Contains(out, "was moved to the PostgreSQL database") || strings.Count(out, "\n") != 1 {
+		t.Errorf("the source is served from: %v\n%s", err, out)
+	}
+	if out, err := run(t, migrateArgs(dir, url)...); err == nil || !strings.Contains(out, "has tables") || !strings.Contains(out, "was moved to") {
+		t.Errorf("a second time: %v\n%s", err, out)
+	}
+	r := restored{config: sqlstore.Config{URL: url}, dir: dir, begun: time.Now(), first: math.MaxInt64}
+	there, _, _ := r.account(t, r.open(t), h.acked, seqs(t, r.config), were)
+	if there < 200 {
+		t.Errorf("%d of %d acknowledged writes are there", there, len(h.acked))
+	}
+	r.serves(t, h)
+}

@@ -1,0 +1,130 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/helm"
+)
+
+// earlier is a release before this one: the same chart and program under another version, as
+// "helm package" makes it, so that what is shown is the upgrade and not what has changed.
+const earlier = "0.0.9"
+
+// TestHelm is the life of a release of config/chart, by the commands of docs/install.md.
+func TestHelm(t *testing.T) {
+	n := newNode(t)
+	n.forgets(t, "payments", namespace)
+	withHelm(t, n)
+	live(t, n,
+		step{"the earlier release is installed", installRelease},
+		step{"it is tested", func(t *testing.T, n *node) { testRelease(t, n) }},
+		step{"a workload", workloadOfOnePod},
+		step{"upgrade", upgradeRelease},
+		step{"rollback", rollBackRelease},
+		step{"uninstall", uninstallRelease},
+	)
+}
+
+// withHelm puts a Helm for this cluster where commands are looked for.
+func withHelm(t *testing.T, n *node) {
+	t.Helper()
+	directory := t.TempDir()
+	script := fmt.Sprintf("#!/bin/sh\nexec %s --kubeconfig %s/admin.conf \"$@\"\n", helm.Program(t), n.state)
+	rig.Must(t, os.WriteFile(filepath.Join(directory, "helm"), []byte(script), 0o700))
+	t.Setenv("PATH", directory+":"+os.Getenv("PATH"))
+	// The values of docs/install.md, without what this cluster has not; the tag is that of the chart.
+	text := n.fragment(t, "image:")
+	for _, without := range []string{"  tag: v0.1.0\n", "  KEYSERVER_OIDC_ISSUER: https://issuer.example/cluster\n", "monitoring:\n  create: true # needs Prometheus' operator\n"} {
+		if !strings.Contains(text, without) {
+			t.Fatalf("the values of docs/install.md have no %q", without)
+		}
+		text = strings.Replace(text, without, "", 1)
+	}
+	rig.Must(t, os.WriteFile(filepath.Join(n.work, "values.yaml"), []byte(text), 0o600))
+	n.shell(t, "helm package config/chart --version "+earlier+" --app-version "+earlier)
+	n.run(t, "ctr", "-n", "k8s.io", "images", "tag", "--force", image+":"+release, image+":v"+earlier)
+}
+
+// runs fails unless the containers of the Pod are of a version.
+func (n *node) runs(t *testing.T, version string) {
+	t.Helper()
+	n.kubectl(t, "-n", namespace, "rollout", "status", "deployment/keyserver", "--timeout=3m")
+	if got := n.field(t, namespace, "deployment/keyserver", "{.spec.template.spec.containers[*].image}"); strings.Count(got, image+":v"+version) != 2 {
+		t.Errorf("the containers have the images %s, want version %s", got, version)
+	}
+	n.holds(t, "default", "keyserver/default", ready, "True")
+}
+
+func installRelease(t *testing.T, n *node) {
+	n.volumes(t, "helm-1")
+	archive := "keyserver-operator-" + earlier + ".tgz"
+	n.shell(t, n.blocks(t, "install.md", "Helm", 3)[0],
+		"keyserver config/chart --namespace keyserver-system\n", "keyserver "+archive+" --namespace keyserver-system --values values.yaml\n",
+		"keyserver config/chart --namespace keyserver-system --reuse-values", "keyserver "+archive+" --namespace keyserver-system --reuse-values")
+	n.runs(t, earlier)
+}
+
+// testRelease is "helm test"; it fails where the key server is not ready, and says so.
+func testRelease(t *testing.T, n *node) {
+	out := n.shell(t, n.blocks(t, "install.md", "Helm", 3)[1])
+	if !strings.Contains(out, "Phase:          Succeeded") {
+		t.Errorf("helm test says:\n%s", out)
+	}
+	if left := n.kubectl(t, "-n", namespace, "get", "pods", "-o", "name"); strings.Contains(left, "keyserver-test") {
+		t.Errorf("a test that succeeded leaves its Pod: %s", left)
+	}
+}
+
+func upgradeRelease(t *testing.T, n *node) {
+	fresh, patient := n.ask(t, "helm"), n.ask(t, "helm-patient", "-retries", "8")
+	n.shell(t, "helm upgrade keyserver config/chart --namespace keyserver-system --reuse-values")
+	n.runs(t, strings.TrimPrefix(release, "v"))
+	testRelease(t, n)
+	figure(t, "helm upgrade: %s", fresh.end(t))
+	s := patient.end(t)
+	figure(t, "helm upgrade, for a client that repeats: %s", s)
+	if s.Failed != 0 {
+		t.Errorf("a client that repeats saw the upgrade: %s", s)
+	}
+	n.computesTheSame(t)
+}
+
+func rollBackRelease(t *testing.T, n *node) {
+	patient := n.ask(t, "rollback", "-retries", "8")
+	n.shell(t, "helm rollback keyserver --namespace keyserver-system")
+	n.runs(t, earlier)
+	testRelease(t, n)
+	s := patient.end(t)
+	figure(t, "helm rollback, for a client that repeats: %s", s)
+	if s.Failed != 0 {
+		t.Errorf("a client that repeats saw the rollback: %s", s)
+	}
+	n.computesTheSame(t)
+	// What Helm says where the key server cannot be reached: the test waits for nobody.
+	n.kubectl(t, "-n", namespace, "scale", "deployment/keyserver", "--replicas=0")
+	n.kubectl(t, "-n", namespace, "wait", "--for=delete", "pod", "--selector=trust.keyserver.dev/api=true", "--timeout=2m")
+	if out, err := n.try("", "bash", "-ec", n.blocks(t, "install.md", "Helm", 3)[1]); err == nil {
+		t.Errorf("helm test succeeds without a key server:\n%s", out)
+	}
+	n.kubectl(t, "-n", namespace, "delete", "pod/keyserver-test", "--ignore-not-found")
+	n.kubectl(t, "-n", namespace, "scale", "deployment/keyserver", "--replicas=1")
+	n.runs(t, earlier)
+}
+
+// uninstallRelease is docs/uninstall.md, with what it says of a release of Helm.
+func uninstallRelease(t *testing.T, n *node) {
+	n.shell(t, n.blocks(t, "uninstall.md", "Take back what the objects have declared", 3)[0],
+		"kubectl delete -k config/default --ignore-not-found --timeout=5m\n", "helm uninstall keyserver --namespace keyserver-system\nkubectl delete -k config/crd\n")
+	if left := n.kubectl(t, "get", "crds", "-o", "name"); strings.Contains(left, "keyserver.dev") {
+		t.Errorf("definitions are left:\n%s", left)
+	}
+	n.holds(t, namespace, "persistentvolumeclaim/keyserver-data", "{.status.phase}", "Bound")
+	n.forgets(t, "payments", namespace)
+}

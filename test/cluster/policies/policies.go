@@ -1,0 +1,247 @@
+// Package policies makes rules of nftables of NetworkPolicies, for the one node of
+// hack/cluster, whose network has no engine that enforces them. It judges behind Services,
+// by the Pod that a connection leads to, as most networks do.
+//
+// Engines that are Go modules queue packets to a program (NFQUEUE), which not every kernel
+// that nftables is in can do.
+package policies
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Table is the one that the rules are in.
+const Table = "inet policies"
+
+// Cluster is what the rules follow from.
+type Cluster struct {
+	Namespaces []corev1.Namespace
+	Pods       []corev1.Pod
+	Policies   []networkingv1.NetworkPolicy
+}
+
+// Rules is a script for nft. It takes the place of one that was run before, in one step.
+//
+// What kubelet asks a Pod is let in, as Kubernetes has it: it comes from the node itself
+// and passes neither of the two hooks. What a Pod asks the node passes "input".
+func (c Cluster) Rules() (string, error) {
+	var out strings.Builder
+	fmt.Fprintf(&out, "table %[1]s\ndelete table %[1]s\ntable %[1]s {\n", Table)
+	for _, direction := range []networkingv1.PolicyType{networkingv1.PolicyTypeEgress, networkingv1.PolicyTypeIngress} {
+		lines, err := c.chain(direction)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(&out, "chain %s {\n%s}\n", strings.ToLower(string(direction)), strings.Join(lines, ""))
+	}
+	out.WriteString("chain forward {\ntype filter hook forward priority filter\nct state established,related accept\njump egress\njump ingress\n}\n")
+	out.WriteString("chain input {\ntype filter hook input priority filter\nct state established,related accept\njump egress\n}\n}\n")
+	return out.String(), nil
+}
+
+// chain returns for what a policy allows, and drops the rest of the Pods that have one.
+func (c Cluster) chain(direction networkingv1.PolicyType) ([]string, error) {
+	var lines, isolated []string
+	for _, policy := range c.Policies {
+		if !slices.Contains(types(policy), direction) {
+			continue
+		}
+		selected, err := c.selected(policy)
+		if err != nil {
+			return nil, fmt.Errorf("NetworkPolicy %s/%s: %w", policy.Namespace, policy.Name, err)
+		}
+		for _, pod := range selected {
+			isolated = append(isolated, pod.Status.PodIP)
+			allowed, err := c.allowed(policy, pod, direction)
+			if err != nil {
+				return nil, fmt.Errorf("NetworkPolicy %s/%s: %w", policy.Namespace, policy.Name, err)
+			}
+			lines = append(lines, allowed...)
+		}
+	}
+	if len(isolated) > 0 {
+		lines = append(lines, fmt.Sprintf("ip %s %s counter drop\n", own(direction), set(isolated)))
+	}
+	return lines, nil
+}
+
+// own is the end of a connection where the Pod is that a policy is of.
+func own(direction networkingv1.PolicyType) string {
+	if direction == networkingv1.PolicyTypeEgress {
+		return "saddr"
+	}
+	return "daddr"
+}
+
+func other(direction networkingv1.PolicyType) string {
+	if direction == networkingv1.PolicyTypeEgress {
+		return "daddr"
+	}
+	return "saddr"
+}
+
+// types are those of a policy, also where it does not say.
+func types(policy networkingv1.NetworkPolicy) []networkingv1.PolicyType {
+	switch {
+	case len(policy.Spec.PolicyTypes) > 0:
+		return policy.Spec.PolicyTypes
+	case len(policy.Spec.Egress) > 0:
+		return []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}
+	}
+	return []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+}
+
+func (c Cluster) selected(policy networkingv1.NetworkPolicy) ([]corev1.Pod, error) {
+	return c.pods(policy.Namespace, networkingv1.NetworkPolicyPeer{PodSelector: &policy.Spec.PodSelector})
+}
+
+// rule is one of either direction.
+type rule struct {
+	peers []networkingv1.NetworkPolicyPeer
+	ports []networkingv1.NetworkPolicyPort
+}
+
+func rules(policy networkingv1.NetworkPolicy, direction networkingv1.PolicyType) []rule {
+	var all []rule
+	if direction == networkingv1.PolicyTypeEgress {
+		for _, r := range policy.Spec.Egress {
+			all = append(all, rule{r.To, r.Ports})
+		}
+		return all
+	}
+	for _, r := range policy.Spec.Ingress {
+		all = append(all, rule{r.From, r.Ports})
+	}
+	return all
+}
+
+// allowed are the lines for what a policy allows one Pod.
+func (c Cluster) allowed(policy networkingv1.NetworkPolicy, pod corev1.Pod, direction networkingv1.PolicyType) ([]string, error) {
+	var lines []string
+	for _, r := range rules(policy, direction) {
+		ends := []string{""} // no peers: whoever it is
+		if len(r.peers) > 0 {
+			var err error
+			if ends, err = c.ends(policy.Namespace, r.peers, other(direction)); err != nil {
+				return nil, err
+			}
+		}
+		ports, err := portsOf(r.ports, pod, direction)
+		if err != nil {
+			return nil, err
+		}
+		for _, end := range ends {
+			for _, port := range ports {
+				lines = append(lines, fmt.Sprintf("ip %s %s %s%sreturn\n", own(direction), pod.Status.PodIP, end, port))
+			}
+		}
+	}
+	return lines, nil
+}
+
+// ends are matches of the other end, of which one suffices.
+func (c Cluster) ends(namespace string, peers []networkingv1.NetworkPolicyPeer, end string) ([]string, error) {
+	var ends []string
+	for _, peer := range peers {
+		if b := peer.IPBlock; b != nil {
+			match := fmt.Sprintf("ip %s %s ", end, b.CIDR)
+			if len(b.Except) > 0 {
+				match += fmt.Sprintf("ip %s != %s ", end, set(b.Except))
+			}
+			ends = append(ends, match)
+			continue
+		}
+		pods, err := c.pods(namespace, peer)
+		if err != nil {
+			return nil, err
+		}
+		var addresses []string
+		for _, pod := range pods {
+			addresses = append(addresses, pod.Status.PodIP)
+		}
+		if len(addresses) > 0 {
+			ends = append(ends, fmt.Sprintf("ip %s %s ", end, set(addresses)))
+		}
+	}
+	return ends, nil
+}
+
+// pods are those that have an address of their own and that a peer means, in the
+// namespace of the policy where it names none.
+func (c Cluster) pods(namespace string, peer networkingv1.NetworkPolicyPeer) ([]corev1.Pod, error) {
+	selects := func(s *metav1.LabelSelector) (labels.Selector, error) {
+		if s == nil {
+			return labels.Everything(), nil
+		}
+		return metav1.LabelSelectorAsSelector(s)
+	}
+	those, err := selects(peer.PodSelector)
+	if err != nil {
+		return nil, err
+	}
+	in, err := selects(peer.NamespaceSelector)
+	if err != nil {
+		return nil, err
+	}
+	within := map[string]bool{}
+	for _, n := range c.Namespaces {
+		within[n.Name] = peer.NamespaceSelector == nil && n.Name == namespace || peer.NamespaceSelector != nil && in.Matches(labels.Set(n.Labels))
+	}
+	var all []corev1.Pod
+	for _, pod := range c.Pods {
+		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed // another may have its address
+		if within[pod.Namespace] && those.Matches(labels.Set(pod.Labels)) && pod.Status.PodIP != "" && !pod.Spec.HostNetwork && !ended {
+			all = append(all, pod)
+		}
+	}
+	return all, nil
+}
+
+// portsOf are matches of the port, of which one suffices. A name is that of a port of the
+// Pod that is asked; one that it has not allows nothing.
+func portsOf(ports []networkingv1.NetworkPolicyPort, pod corev1.Pod, direction networkingv1.PolicyType) ([]string, error) {
+	if len(ports) == 0 {
+		return []string{""}, nil
+	}
+	var matches []string
+	for _, p := range ports {
+		protocol := corev1.ProtocolTCP
+		if p.Protocol != nil {
+			protocol = *p.Protocol
+		}
+		lower := strings.ToLower(string(protocol))
+		switch {
+		case p.Port == nil:
+			matches = append(matches, "meta l4proto "+lower+" ")
+		case p.Port.Type == intstr.Int && p.EndPort != nil:
+			matches = append(matches, fmt.Sprintf("%s dport %d-%d ", lower, p.Port.IntVal, *p.EndPort))
+		case p.Port.Type == intstr.Int:
+			matches = append(matches, fmt.Sprintf("%s dport %d ", lower, p.Port.IntVal))
+		case direction == networkingv1.PolicyTypeEgress:
+			return nil, fmt.Errorf("egress to a port by its name (%s) is not enforced here: give its number", p.Port.StrVal)
+		default:
+			for _, container := range pod.Spec.Containers {
+				for _, has := range container.Ports {
+					if has.Name == p.Port.StrVal && (has.Protocol == protocol || has.Protocol == "" && protocol == corev1.ProtocolTCP) {
+						matches = append(matches, fmt.Sprintf("%s dport %d ", lower, has.ContainerPort))
+					}
+				}
+			}
+		}
+	}
+	return matches, nil
+}
+
+// set spells addresses as nft does.
+func set(addresses []string) string {
+	sorted := slices.Compact(slices.Sorted(slices.Values(addresses)))
+	return "{ " + strings.Join(sorted, ", ") + " }"
+}

@@ -1,0 +1,224 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/keyserver-operator/keyserver-operator/test/cluster/policies"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// nft runs a script. The tests are on the network of the node.
+func nft(script string) error {
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(script)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("nft: %w\n%s%s", err, out, script)
+	}
+	return nil
+}
+
+// enforces holds all Pods to the NetworkPolicies of the cluster until the test ends, or what
+// it answers is called. It has done so once when it returns.
+func (n *node) enforces(t *testing.T) (stop func()) {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(n.state, "admin.conf"))
+	rig.Must(t, err)
+	kube, err := kubernetes.NewForConfig(config)
+	rig.Must(t, err)
+	before := ""
+	update := func(ctx context.Context) error {
+		rules, err := rulesOf(ctx, kube)
+		if err == nil && rules != before {
+			if err = nft(rules); err == nil {
+				before = rules
+			}
+		}
+		return err
+	}
+	rig.Must(t, update(t.Context()))
+	ctx, cancel := context.WithCancel(context.Background())
+	var engine sync.WaitGroup
+	engine.Go(func() {
+		for ctx.Err() == nil {
+			// Rules stay as they are while the API server does not answer.
+			if err := update(ctx); err != nil && strings.HasPrefix(err.Error(), "nft") {
+				t.Errorf("the rules of the policies: %v", err)
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+	})
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel()
+			engine.Wait()
+			if err := nft("delete table " + policies.Table); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func rulesOf(ctx context.Context, kube *kubernetes.Clientset) (string, error) {
+	namespaces, err := kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	pods, err := kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	all, err := kube.NetworkingV1().NetworkPolicies("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	return policies.Cluster{Namespaces: namespaces.Items, Pods: pods.Items, Policies: all.Items}.Rules()
+}
+
+// probe starts a Pod that asks others. It is told by its labels.
+func (n *node) probe(t *testing.T, in, name, labels string) {
+	t.Helper()
+	n.apply(t, in, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, labels: {%s}}
+spec:
+  automountServiceAccountToken: false
+  terminationGracePeriodSeconds: 1
+  securityContext: {runAsNonRoot: true, runAsUser: 65532, seccompProfile: {type: RuntimeDefault}}
+  containers:
+    - name: probe
+      image: registry.example/workload:1
+      securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
+`, name, labels))
+	n.kubectl(t, "-n", in, "wait", "--for=condition=Ready", "--timeout=2m", "pod/"+name)
+	t.Cleanup(func() { n.kubectl(t, "-n", in, "delete", "pod", name, "--timeout=1m") })
+}
+
+// way is from a Pod to an address.
+type way struct {
+	namespace, pod, address string
+}
+
+// open tells whether a connection is made there, or a name is answered.
+func (n *node) open(w way) (bool, error) {
+	script := fmt.Sprintf(`curl --silent --output /dev/null --connect-timeout 2 --max-time 3 --write-out '%%{time_connect}' http://%s || true`, w.address)
+	if w.address == aName {
+		script = `curl --silent --output /dev/null --connect-timeout 3 --write-out '%{time_namelookup}' http://` + aName + `:1 || true`
+	}
+	out, err := n.try(script, "kubectl", "-n", w.namespace, "exec", "-i", w.pod, "--", "sh")
+	return strings.Trim(out, "0.") != "", err
+}
+
+// aName is one that CoreDNS answers.
+const aName = "kubernetes.default.svc.cluster.local"
+
+// networkPolicies shows that what the product, its workloads and its peers need passes,
+// and what its policies are there for does not.
+func networkPolicies(t *testing.T, n *node) {
+	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1")
+	n.document(t, "workloads.md", replace, "What an administrator gives", "What the workload's team declares", "The Pod")
+	n.takesAway(t, "payments")
+	n.probe(t, namespace, "stranger", "app: stranger")
+	// Pods that the policies take for the product, with a shell, and that no Service leads to.
+	n.probe(t, namespace, "like-keyserver", "app.kubernetes.io/name: keyserver")
+	n.probe(t, namespace, "like-api", `trust.keyserver.dev/api: "true"`)
+	nodeAddress := n.field(t, "default", "node/node", `{.status.addresses[?(@.type=="InternalIP")].address}`)
+	for _, port := range []string{"443", "5432", "8080", "8443"} {
+		listenAt(t, net.JoinHostPort(nodeAddress, port))
+	}
+	product := n.kubectl(t, "-n", namespace, "get", "pods", "-l", "trust.keyserver.dev/manager=true", "-o", "jsonpath={.items[0].status.podIP}")
+	to := func(in, pod, at, port string) way { return way{in, pod, net.JoinHostPort(at, port)} }
+	passes := []way{
+		to("payments", "signer", product, "8443"),
+		to("payments", "signer", product, "9443"), // of peers
+		{"payments", "signer", aName},
+		to(namespace, "like-keyserver", nodeAddress, "443"),
+		to(namespace, "like-keyserver", nodeAddress, "6443"), // kube-apiserver
+		to(namespace, "like-keyserver", nodeAddress, "8443"),
+		{namespace, "like-keyserver", aName},
+	}
+	not := []way{
+		to("payments", "signer", product, "8081"), // health of the manager
+		to(namespace, "stranger", nodeAddress, "443"),
+		{namespace, "stranger", aName},
+		to(namespace, "stranger", product, "8443"),
+		to(namespace, "like-keyserver", nodeAddress, "8080"),
+		to(namespace, "like-keyserver", nodeAddress, "5432"),
+		to(namespace, "like-api", nodeAddress, "443"),
+	}
+	database := to(namespace, "like-api", nodeAddress, "5432")
+	for _, w := range append(append([]way{database}, passes...), not...) {
+		if open, err := n.open(w); !open {
+			t.Fatalf("nobody enforces anything, and %v is closed: nothing would be shown (%v)", w, err)
+		}
+	}
+
+	stop := n.enforces(t)
+	is := func(want bool, all ...way) {
+		t.Helper()
+		for _, w := range all {
+			rig.Succeeds(t, func() error {
+				open, err := n.open(w)
+				if err == nil && open != want {
+					err = fmt.Errorf("%v is open: %t", w, open)
+				}
+				return err
+			})
+		}
+	}
+	is(false, not...)
+	is(false, database)
+	is(true, passes...)
+	n.apply(t, namespace, n.read(t, "config/overlays/postgres/network_policy.yaml"))
+	is(true, database)
+	is(false, to(namespace, "like-api", nodeAddress, "8080"), to(namespace, "like-keyserver", nodeAddress, "5432"))
+	n.kubectl(t, "-n", namespace, "delete", "networkpolicy", "keyserver-database")
+	is(false, database)
+
+	// The whole of it, with nothing but what the policies let through.
+	n.document(t, "workloads.md", replace, "The calls", "Without credential code", "What is refused")
+	n.kubectl(t, "-n", namespace, "delete", "pod", "-l", "trust.keyserver.dev/manager=true")
+	n.holds(t, namespace, "deployment/keyserver", available, "True")
+	n.holds(t, "default", "keyserver/default", ready, "True")
+	n.document(t, "workloads.md", replace, "The calls")
+	stop()
+	is(true, not[0])
+}
+
+// listenAt has somebody listen at an address of the node until the test ends.
+func listenAt(t *testing.T, address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	rig.Must(t, err)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		serving.Wait()
+	})
+}

@@ -1,0 +1,164 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// TestFormsAreSwitched goes from config/default to config/overlays/postgres and back, by the
+// commands of docs/install.md: the key of before is there each time, and nothing of the former form.
+func TestFormsAreSwitched(t *testing.T) {
+	n := newNode(t)
+	n.forgets(t, "payments", namespace)
+	withDatabase(t, n)
+	n.kustomize(t, onePod, "resources: [../config/default]\n"+images+release+"\n")
+	n.nameScaledOut(t, release)
+	live(t, n,
+		step{"one Pod", installOnePod},
+		step{"a workload", workloadOfOnePod},
+		step{"to many", toMany},
+		step{"nothing of one Pod is left", func(t *testing.T, n *node) {
+			n.only(t, "config/volume", replicas, "config/overlays/postgres/keyserver")
+		}},
+		step{"back to one", toOne},
+		step{"nothing of many is left", func(t *testing.T, n *node) { n.only(t, "config/volume", onePod, "config/keyserver") }},
+		step{"uninstall", func(t *testing.T, n *node) { n.uninstall(t, onePod) }},
+	)
+}
+
+// onePod is the directory of the kustomization of config/default.
+const onePod = "one"
+
+func installOnePod(t *testing.T, n *node) {
+	n.volumes(t, "switch-1", "switch-2")
+	for _, directory := range []string{"config/volume", onePod} {
+		n.kubectl(t, "apply", "-k", directory)
+	}
+	n.kubectl(t, "wait", "--for=condition=Established", "crd/keyservers.trust.keyserver.dev", "--timeout=1m")
+	n.kubectl(t, "apply", "-k", "config/keyserver")
+	n.kubectl(t, "wait", "--for=condition=Ready", "keyserver/default", "--timeout=5m")
+}
+
+// volumes makes directories that claims are bound to, each once.
+func (n *node) volumes(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		n.kubectl(t, "delete", "persistentvolume/"+name, "--ignore-not-found", "--timeout=2m")
+		directory := filepath.Join(n.state, "volumes", name)
+		rig.Must(t, os.RemoveAll(directory))
+		rig.Must(t, os.Mkdir(directory, 0o700))
+		text := strings.NewReplacer("name: keyserver-data\nspec", "name: "+name+"\nspec",
+			"  claimRef: {namespace: keyserver-system, name: keyserver-data}\n", "  storageClassName: directories\n",
+			"/var/lib/keyserver", directory, "[NODE]", "[node]").Replace(n.fragment(t, "kind: PersistentVolume"))
+		n.apply(t, "", text)
+	}
+}
+
+func workloadOfOnePod(t *testing.T, n *node) {
+	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1")
+	n.document(t, "workloads.md", replace, "What an administrator gives", "What the workload's team declares", "The Pod", "The calls")
+	_, err := n.inPod(computes + ` >/tmp/before`)
+	rig.Must(t, err)
+}
+
+// computes prints the MAC of a message in the Pod of docs/workloads.md. It is the same as long
+// as the key is.
+const computes = `set -eu
+cd /etc/receipts-key
+ask() { curl --silent --show-error --fail-with-body --cacert ca.crt --header 'Content-Type: application/json' --config -; }
+session=$(printf 'url = "%s/api/sessions"\ndata = "{\\"method\\":\\"kubernetes\\",\\"token\\":\\"%s\\"}"\n' "$(cat url)" "$(cat /var/run/secrets/keyserver/token)" | ask | jq -r .sessionId)
+printf 'url = "%s/api/crypto/mac"\nheader = "Authorization: Bearer %s"\ndata = "{\\"lineage\\":\\"%s\\",\\"data\\":\\"aGVsbG8=\\"}"\n' "$(cat url)" "$session" "$(cat lineage)" | ask | jq -r '.mac, .ttag'`
+
+// computesTheSame waits until the Pod has the CA of the other form, and has it compute with the
+// key of before.
+func (n *node) computesTheSame(t *testing.T) {
+	t.Helper()
+	rig.Within(t, 5*time.Minute, "the Pod computes the MAC of before", func() bool {
+		_, err := n.inPod(computes + ` >/tmp/after; cmp /tmp/before /tmp/after`)
+		return err == nil
+	})
+}
+
+func toMany(t *testing.T, n *node) {
+	const database = "  - config/overlays/postgres"
+	own := strings.NewReplacer(database, "  - ../config/migrate", "{kind: Deployment, name: keyserver-api}", "{kind: Job, name: keyserver-migrate}").Replace(n.fragment(t, database))
+	n.kustomize(t, "move", own+images+release+"\n")
+	makeSecrets(t, n)
+	blocks := n.blocks(t, "install.md", "From one Pod to many", 3)
+	begun := time.Now()
+	n.shell(t, blocks[0], "-k config/migrate\n", "-k move\n")
+	out := n.shell(t, blocks[1])
+	if !strings.Contains(out, "each compared with what was read") {
+		t.Errorf("the Job says %q", out)
+	}
+	moved := time.Since(begun)
+	n.shell(t, blocks[2], "-k config/migrate\n", "-k move\n", "-k config/overlays/postgres\n", "-k "+replicas+"\n")
+	readyAfter := time.Since(begun)
+	n.whole(t)
+	n.computesTheSame(t)
+	figure(t, "from one Pod to many: moved after %s, KeyServer Ready after %s", seconds(moved), seconds(readyAfter))
+	n.holds(t, "payments", "key.trust.keyserver.dev/receipts", ready, "True")
+}
+
+func toOne(t *testing.T, n *node) {
+	n.kustomize(t, "moveback", "resources: [../config/migrate/back]\n"+images+release+"\n")
+	n.kustomize(t, onePod, strings.ReplaceAll(n.fragmentUnder(t, "From many to one Pod"), "- config/", "- ../config/")+images+release+"\n")
+	blocks := n.blocks(t, "install.md", "From many to one Pod", 3)
+	n.shell(t, blocks[0])
+	begun := time.Now()
+	out := n.shell(t, blocks[1], "-k config/migrate/back ", "-k moveback ")
+	if !strings.Contains(out, "restored keyserver-") {
+		t.Errorf("the Job says %q", out)
+	}
+	moved := time.Since(begun)
+	n.shell(t, blocks[2], "-k config/migrate/back\n", "-k moveback\n", "-k config/default ", "-k "+onePod+" ")
+	figure(t, "from many to one Pod: restored after %s, KeyServer Ready after %s", seconds(moved), seconds(time.Since(begun)))
+	n.computesTheSame(t)
+	n.holds(t, "payments", "key.trust.keyserver.dev/receipts", ready, "True")
+}
+
+// fragmentUnder is the first yaml of docs/install.md under a heading.
+func (n *node) fragmentUnder(t *testing.T, heading string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(n.root, "docs", "install.md"))
+	rig.Must(t, err)
+	_, rest, found := strings.Cut(string(text), "# "+heading+"\n")
+	_, rest, shown := strings.Cut(rest, "```yaml\n")
+	part, _, closed := strings.Cut(rest, "```")
+	if !found || !shown || !closed {
+		t.Fatalf("docs/install.md shows no yaml under %q", heading)
+	}
+	return part
+}
+
+// only fails unless the cluster has what these kustomizations hold, and no other object of ours.
+func (n *node) only(t *testing.T, directories ...string) {
+	t.Helper()
+	var want []string
+	for _, directory := range directories {
+		want = append(want, strings.Fields(n.shell(t, "kubectl kustomize "+directory+" | kubectl get -f - -o name"))...)
+	}
+	kinds := []string{"configmaps", "deployments", "horizontalpodautoscalers", "jobs", "networkpolicies", "persistentvolumeclaims", "poddisruptionbudgets",
+		"rolebindings", "roles", "serviceaccounts", "services", "clusterrolebindings", "clusterroles", "customresourcedefinitions", "keyservers"}
+	got := strings.Fields(n.kubectl(t, "get", strings.Join(kinds, ","), "-n", namespace, "-l", "app.kubernetes.io/part-of=keyserver-operator", "-o", "name"))
+	slices.Sort(want)
+	for _, object := range got {
+		// The settings of before stay with a changed content, by which they are named.
+		if _, has := slices.BinarySearch(want, object); !has && !strings.HasPrefix(object, "configmap/keyserver-settings-") {
+			t.Errorf("%s is left behind", object)
+		}
+	}
+	for _, object := range want {
+		if !slices.Contains(got, object) && !strings.HasPrefix(object, "namespace/") && !strings.HasPrefix(object, "keyserver.") {
+			t.Errorf("%s is not there, or not by its label", object)
+		}
+	}
+}

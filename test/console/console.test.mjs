@@ -1,0 +1,393 @@
+// What people do with the console, in Chromium, against a real server.
+import assert from 'node:assert/strict'
+import { mkdirSync, readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+import { chromium } from 'playwright-core'
+import { Client, codeOf, password, ProofKey } from './client/index.js'
+
+const env = process.env
+const url = env.KEYSERVER_URL
+const screenshots = env.RIG_SCREENSHOTS
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+const widths = [320, 768, 1280, 2560]
+const patience = 60_000 // of a machine that is busy with other suites
+
+const secrets = { admin: env.KEYSERVER_PASSWORD, approver: 'a passphrase of the approver', web: 'a passphrase of the web shop' }
+const as = async (name) => new Client({ baseUrl: url, credentials: password(name, secrets[name]), proofKey: await ProofKey.generate() })
+
+const der = (file) => readFileSync(file, 'utf8').replace(/-----[^-]+-----|\s/g, '')
+
+let browser, admin, key, policyRole, asked, other
+
+// What the server holds before anybody looks.
+before(async () => {
+  admin = await as('admin')
+  const { roles } = await admin.listRoles()
+  const role = (name) => roles.find((r) => r.name === name).id
+  for (const [name, roleIds] of [['approver', ['Administrator', 'Security Officer', 'Auditor']], ['web', ['Exchanger']]]) {
+    await admin.createPasswordPrincipal({ name, password: secrets[name], roleIds: roleIds.map(role) })
+  }
+  key = await admin.mintKey({ algorithm: 'HMAC-SHA384' })
+  await admin.rotateKey({ ttag: key.ttag })
+  await admin.mintKey({ algorithm: 'AES-256' })
+  const web = await as('web')
+  await assert.rejects(web.computeHmac({ hiddenLink: key.ttag, data: new Uint8Array(3) }), (e) => codeOf(e) === 'ACL_DENIED')
+  other = await web.getCurrentSession()
+  // A peer that is trusted, and a principal that it is told about.
+  const peer = new Client({ baseUrl: env.KEYSERVER_PEER_URL, credentials: password('admin', env.KEYSERVER_PEER_PASSWORD) })
+  const info = await peer.getLocalTrustInfo()
+  await admin.addTrustedCa({ certificate: (await peer.listAuthorities()).authorities[0].certificate })
+  await admin.addTrustedServer({ trustBlob: info.trustBlob, friendlyName: 'Warehouse', description: 'of the north' })
+  await admin.createPrincipalTrust({ principalId: other.principal.id, trustedServerSystemId: 2, flag: 'expose' })
+  // Whose certificate the connection has.
+  await admin.addTrustedCa({ certificate: der(`${env.KEYSERVER_CLIENT_CA}.crt`) })
+  await admin.enrollCertificates({ certificates: [der(`${env.KEYSERVER_CLIENT}.crt`)], roleIds: [role('Auditor')] })
+  // A request that takes somebody else.
+  const { operations } = await admin.listOperations()
+  policyRole = (await admin.createRole({ name: 'Former', operations: operations.filter((o) => o.operation === 'hmacData').map((o) => o.id) })).role
+  await admin.setApprovalPolicy({ rules: [{ operation: 'deleteRole', approvers: 1, duty: 'any' }] })
+  asked = await admin.askApproval({ method: 'DELETE', path: `/api/roles/${policyRole.id}`, reason: 'nobody holds it any more' })
+
+  browser = await chromium.launch({
+    executablePath: env.RIG_CHROMIUM, headless: true,
+    args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync',
+      '--short-reporting-delay', `--ignore-certificate-errors-spki-list=${env.KEYSERVER_SPKI}`],
+  })
+})
+after(async () => { await browser?.close() })
+
+// A window of its own, which notes what must not be: violations of the policy, errors, and
+// requests to anybody else.
+async function open(options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, locale: 'en-GB', timezoneId: 'UTC', ...options })
+  context.setDefaultTimeout(patience)
+  const page = await context.newPage()
+  const wrong = []
+  page.on('pageerror', (e) => wrong.push(`error: ${e.message}`))
+  page.on('console', (m) => { if (['error', 'warning'].includes(m.type()) && !/status of 4\d\d|status of 503/.test(m.text())) wrong.push(`${m.type()}: ${m.text()}`) })
+  page.on('request', (r) => { if (!r.url().startsWith(`${url}/`)) wrong.push(`request to ${r.url()}`) })
+  await page.addInitScript(() => {
+    window.violations = []
+    addEventListener('securitypolicyviolation', (e) => window.violations.push(`${e.effectiveDirective} ${e.blockedURI} ${e.sourceFile}:${e.lineNumber}`))
+  })
+  await page.goto(`${url}/console/`)
+  return { context, page, wrong }
+}
+
+async function login(page, name) {
+  await page.getByLabel('Name').fill(name)
+  await page.getByLabel('Password').fill(secrets[name])
+  await page.getByRole('button', { name: 'Log in', exact: true }).click()
+  await page.getByRole('button', { name: 'Log out' }).waitFor()
+  await page.getByRole('heading', { level: 1 }).waitFor()
+}
+
+// Goes to an address of the console and waits until that is what it shows.
+async function go(page, address) {
+  await page.evaluate((to) => { location.hash = to }, address)
+  await shown(page, address)
+}
+const shown = (page, address) => page.waitForFunction((to) => document.querySelector('main').dataset.view === to && !document.querySelector('main').hasAttribute('aria-busy'), address)
+
+// Rules of WCAG 2.2 AA and what axe calls good practice.
+async function accessible(page, what) {
+  const cdp = await page.context().newCDPSession(page)
+  await cdp.send('Runtime.evaluate', { expression: axe, allowUnsafeEvalBlockedByCSP: true })
+  const { result, exceptionDetails } = await cdp.send('Runtime.evaluate', {
+    expression: 'axe.run(document, { resultTypes: ["violations"] }).then((r) => JSON.stringify(r.violations.map((v) => v.id + ": " + v.nodes.map((n) => n.html.slice(0, 160) + " " + n.failureSummary).join(" | "))))',
+    awaitPromise: true, returnByValue: true, allowUnsafeEvalBlockedByCSP: true,
+  })
+  assert.equal(exceptionDetails, undefined, JSON.stringify(exceptionDetails))
+  assert.deepEqual(JSON.parse(result.value), [], what)
+  await cdp.detach()
+}
+
+async function picture(page, name) {
+  if (!screenshots) return
+  mkdirSync(screenshots, { recursive: true })
+  await page.screenshot({ path: join(screenshots, `${name}.png`), fullPage: true, animations: 'disabled' })
+}
+
+// Nothing was found that must not be.
+async function clean({ page, wrong }) {
+  assert.deepEqual(await page.evaluate(() => window.violations), [])
+  assert.deepEqual(wrong, [])
+}
+
+const reported = async () => Number(/keyserver_http_requests_total\{code="OK",method="POST",route="\/console\/reports"\} (\d+)/.exec(await (await fetch(env.KEYSERVER_METRICS)).text())?.[1] ?? 0)
+
+test('a wrong password is refused in the words of the service, and the name stays', async () => {
+  const window = await open()
+  const { page, context } = window
+  await page.getByLabel('Name').fill('admin')
+  await page.getByLabel('Password').fill('wrong')
+  await page.getByRole('button', { name: 'Log in', exact: true }).click()
+  await page.getByText('INVALID_CREDENTIALS').waitFor()
+  assert.equal(await page.getByLabel('Name').inputValue(), 'admin')
+  await accessible(page, 'a login that was refused')
+  await page.getByRole('button', { name: 'Use the certificate of this connection' }).click()
+  await page.getByText('INVALID_CREDENTIALS').waitFor()
+  await clean(window)
+  await context.close()
+})
+
+test('a stolen session id is useless, and the key cannot be read', async () => {
+  const window = await open()
+  const { page, context } = window
+  const requests = []
+  page.on('request', (r) => { if (r.headers().authorization) requests.push(r.headers()) })
+  await login(page, 'admin')
+  const stolen = requests.at(-1).authorization.split(' ')[1]
+  for (const scheme of ['Bearer', 'DPoP']) {
+    const answer = await fetch(`${url}/api/sessions/current`, { headers: { authorization: `${scheme} ${stolen}` } })
+    assert.deepEqual([answer.status, (await answer.json()).code], [401, 'PROOF_REQUIRED'])
+  }
+  const thief = new Client({ baseUrl: url, proofKey: await ProofKey.generate(), session: { sessionId: stolen, id: '', until: Infinity, idle: Infinity, used: 0 } })
+  await assert.rejects(thief.listRoles(), (e) => codeOf(e) === 'PROOF_KEY_MISMATCH')
+  const stored = await page.evaluate(async () => {
+    const of = (r) => new Promise((resolve, reject) => { r.onsuccess = () => resolve(r.result); r.onerror = () => reject(r.error) })
+    const db = await of(indexedDB.open('keyserver-console'))
+    const { pair } = await of(db.transaction('kept').objectStore('kept').get('kept'))
+    return { extractable: pair.privateKey.extractable, exported: await crypto.subtle.exportKey('pkcs8', pair.privateKey).then(() => 'yes', (e) => e.name), local: JSON.stringify({ ...localStorage, ...sessionStorage }) }
+  })
+  assert.deepEqual(stored, { extractable: false, exported: 'InvalidAccessError', local: '{}' })
+  // The session outlives a reload in this browser, and nothing outlives a logout.
+  await page.reload()
+  await page.getByRole('button', { name: 'Log out' }).click()
+  await page.getByText('You are logged out.').waitFor()
+  await page.reload()
+  await page.getByRole('button', { name: 'Log in', exact: true }).waitFor()
+  const mine = new Client({ baseUrl: url, proofKey: await ProofKey.generate(), session: { sessionId: stolen, id: '', until: Infinity, idle: Infinity, used: 0 } })
+  await assert.rejects(mine.listRoles(), (e) => codeOf(e) === 'SESSION_NOT_FOUND')
+  await clean(window)
+  await context.close()
+})
+
+test('each view, in light and dark, from 320 to 2560 pixels', async () => {
+  const window = await open()
+  const { page, context } = window
+  await picture(page, 'login')
+  await login(page, 'admin')
+  const refused = (await admin.listAuditEntries({ outcome: 'refused', reason: 'aclDenied' })).entries[0]
+  const link = encodeURIComponent(key.ttag)
+  for (const [name, address, text] of [
+    ['overview', '#/overview', 'What was refused'], ['trust', '#/trust', 'Warehouse'], ['told', '#/told?peer=2', 'web'],
+    ['why', `#/why?operation=hmacData&hiddenLink=${link}&principalId=${other.principal.id}`, 'smallest change'],
+    ['who', `#/who?operation=hmacData&hiddenLink=${link}`, 'Encryptor'],
+    ['audit', '#/audit?outcome=refused', 'aclDenied'], ['row', `#/row?seq=${refused.seq}`, 'Verify in this browser'],
+    ['sessions', '#/sessions', 'this one'], ['approvals', '#/approvals', 'nobody holds it'], ['approval', `#/approval?id=${asked.approvalId}`, 'What will be sent'],
+    ['keys', '#/keys', 'Generation'],
+  ]) {
+    await go(page, address)
+    await page.locator('main').getByText(text).first().waitFor()
+    assert.equal(await page.locator('main .notice.bad').count(), 0, `${name} shows a failure: ${await page.locator('main').innerText()}`)
+    for (const width of widths) {
+      await page.setViewportSize({ width, height: 900 })
+      const [has, is] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth])
+      assert.ok(has <= is, `${name} is ${has} pixels wide in a window of ${is}`)
+    }
+    for (const [colorScheme, width] of [['light', 1280], ['dark', 320], ...(screenshots ? [['dark', 1280], ['light', 2560]] : [])]) {
+      await page.emulateMedia({ colorScheme })
+      await page.setViewportSize({ width, height: 900 })
+      if (width !== 2560) await accessible(page, `${name}, ${colorScheme}, ${width} pixels`)
+      await picture(page, `${name}-${colorScheme}-${width}`)
+    }
+  }
+  await clean(window)
+  await context.close()
+})
+
+test('from a refused row to why, and who can instead', async () => {
+  const window = await open()
+  const { page, context } = window
+  await login(page, 'admin')
+  await page.getByRole('link', { name: 'Audit', exact: true }).click()
+  await page.getByLabel('Outcome').selectOption('refused')
+  await page.getByLabel('Reason').fill('aclDenied')
+  await page.getByRole('button', { name: 'Filter' }).click()
+  await page.waitForURL(/reason=aclDenied/)
+  await shown(page, new URL(page.url()).hash)
+  assert.deepEqual([...new Set(await page.locator('tbody td[data-label=Outcome]').allInnerTexts())], ['refused'])
+  await page.getByRole('link', { name: 'Why?' }).first().click()
+  const explanation = page.locator('#explanation')
+  await explanation.getByText('Refused').first().waitFor()
+  assert.match(await explanation.innerText(), /ACL_DENIED[^]*set entry/)
+  await explanation.getByRole('link', { name: 'Who can?' }).click()
+  await page.getByRole('cell', { name: /admin/ }).first().waitFor()
+  await clean(window)
+  await context.close()
+})
+
+test('a receipt is verified in the browser, and a forged one is refused', async () => {
+  const window = await open()
+  const { page, context } = window
+  await login(page, 'admin')
+  const { entries } = await admin.listAuditEntries({ outcome: 'refused', reason: 'aclDenied' })
+  await go(page, `#/row?seq=${entries[0].seq}`)
+  const verify = page.getByRole('button', { name: 'Verify in this browser' })
+  await verify.click()
+  await page.getByText(/^Verified here: row \d+ is in the trail/).waitFor()
+  await accessible(page, 'a row that was verified')
+  await picture(page, 'receipt')
+  const receipt = page.getByLabel('Receipt')
+  const text = await receipt.inputValue()
+  const lines = text.split('\n')
+  const flip = (line) => (line[0] === 'A' ? 'B' : 'A') + line.slice(1)
+  for (const [at, words] of [[2, /not in the tree/], [lines.indexOf('') + 3, /forged/]]) {
+    await receipt.fill(lines.with(at, flip(lines[at])).join('\n'))
+    await verify.click()
+    await page.locator('#verdict .bad').getByText(words).waitFor()
+  }
+  // A service that hands out another row than the one in the trail is found out.
+  await receipt.fill(text)
+  await page.route('**/api/audit?*', async (route) => {
+    const response = await route.fetch()
+    const body = await response.json()
+    for (const row of body.entries) row.outcome = 'allowed'
+    await route.fulfill({ response, json: body })
+  })
+  await go(page, '#/overview')
+  await go(page, `#/row?seq=${entries[0].seq}`)
+  await verify.click()
+  await page.locator('#verdict .bad').getByText(/was changed/).waitFor()
+  await accessible(page, 'a forged row')
+  await picture(page, 'forged')
+  await clean(window)
+  await context.close()
+})
+
+test('by the keyboard alone: log in, find a session, think again, end it', async () => {
+  const window = await open()
+  const { page, context } = window
+  const focused = () => page.evaluate(() => document.activeElement?.getAttribute('aria-label') ?? document.activeElement?.innerText ?? '')
+  const tabTo = async (name) => {
+    for (let i = 0; i < 200; i++) {
+      await page.keyboard.press('Tab')
+      if (await focused() === name) return
+    }
+    assert.fail(`the keyboard does not get to ${name}`)
+  }
+  await page.getByLabel('Name').waitFor()
+  await tabTo('Skip to the content')
+  await page.keyboard.press('Tab')
+  await page.keyboard.press('Tab')
+  await page.keyboard.type('admin')
+  await page.keyboard.press('Tab')
+  await page.keyboard.type(secrets.admin)
+  await page.keyboard.press('Enter')
+  await page.getByRole('button', { name: 'Log out' }).waitFor()
+  await tabTo('Sessions')
+  await page.keyboard.press('Enter')
+  await shown(page, '#/sessions')
+  await page.waitForFunction(() => document.activeElement?.tagName === 'H1')
+  const end = `End the session ${other.id} of web`
+  await tabTo(end)
+  await page.keyboard.press('Enter')
+  await page.getByRole('dialog').waitFor()
+  await accessible(page, 'a question')
+  await picture(page, 'end')
+  await page.keyboard.press('Escape')
+  await page.getByRole('dialog').waitFor({ state: 'detached' })
+  assert.equal(await focused(), end)
+  await page.keyboard.press('Enter')
+  await page.keyboard.press('Tab') // from Cancel, which has the focus
+  await page.keyboard.press('Enter')
+  await page.getByText('1 sessions ended.').waitFor()
+  assert.equal((await admin.listSessions({ principalId: other.principal.id })).sessions.some((s) => s.id === other.id), false)
+  await clean(window)
+  await context.close()
+})
+
+test('an approval is given by somebody else, and carried out', async () => {
+  const window = await open()
+  const { page, context } = window
+  await login(page, 'approver')
+  await go(page, '#/approvals')
+  await page.getByRole('link', { name: `DELETE /api/roles/${policyRole.id}` }).click()
+  await page.getByText('is that of what is shown, worked out here').waitFor()
+  await page.getByRole('button', { name: 'Approve' }).click()
+  await page.getByRole('dialog').getByRole('button', { name: 'Approve' }).click()
+  await page.getByText('You have approved it; it is approved.').waitFor()
+  await admin.executeApproval({ id: asked.approvalId })
+  await go(page, '#/approvals?all=yes')
+  await page.getByText('executed').first().waitFor()
+  // What a service shows that is not what would be sent is decided by nobody.
+  const next = await admin.askApproval({ method: 'DELETE', path: `/api/roles/${policyRole.id}`, reason: 'again' })
+  await page.route(`**/api/approvals/${next.approvalId}`, async (route) => {
+    const response = await route.fetch()
+    await route.fulfill({ response, json: { ...(await response.json()), path: '/api/roles/0000000000000001' } })
+  })
+  await go(page, `#/approval?id=${next.approvalId}`)
+  await page.getByText('decide nothing').waitFor()
+  assert.equal(await page.getByRole('button', { name: 'Approve' }).count(), 0)
+  await clean(window)
+  await context.close()
+})
+
+test('a key is disabled and enabled, and pages go on', async () => {
+  const window = await open()
+  const { page, context } = window
+  await login(page, 'admin')
+  await go(page, '#/keys?lineage=' + encodeURIComponent(key.ttag))
+  await page.getByRole('button', { name: /^Disable generation 2/ }).click()
+  await page.getByRole('dialog').getByRole('button', { name: 'Disable' }).click()
+  await page.getByText('The key is disabled now.').waitFor()
+  await page.getByRole('button', { name: /^Enable generation 2/ }).click()
+  await page.getByRole('dialog').getByRole('button', { name: 'Enable' }).click()
+  await page.getByText('The key is enabled now.').waitFor()
+  await go(page, '#/audit')
+  const first = await page.locator('tbody tr td').first().innerText()
+  await page.getByRole('link', { name: 'Next page' }).click()
+  await page.waitForURL(/cursor=/)
+  await shown(page, new URL(page.url()).hash)
+  assert.ok(Number(await page.locator('tbody tr td').first().innerText()) < Number(first))
+  await page.goBack()
+  await shown(page, '#/audit')
+  await clean(window)
+  await context.close()
+})
+
+test('who may not see says so, and sees what he may', async () => {
+  const window = await open()
+  const { page, context } = window
+  await login(page, 'web')
+  await page.getByText('Your roles do not show').first().waitFor()
+  await go(page, '#/why?operation=hmacData')
+  await page.locator('#explanation').waitFor()
+  await go(page, '#/audit')
+  await page.getByText('ACCESS_DENIED').waitFor()
+  await accessible(page, 'what is denied')
+  await clean(window)
+  await context.close()
+})
+
+test('the certificate of the connection logs in', async () => {
+  const window = await open({
+    ignoreHTTPSErrors: true, // of what Playwright puts between, which shows the certificate
+    clientCertificates: [{ origin: url, certPath: `${env.KEYSERVER_CLIENT}.crt`, keyPath: `${env.KEYSERVER_CLIENT}.key` }],
+  })
+  const { page, context } = window
+  await page.getByRole('button', { name: 'Use the certificate of this connection' }).click()
+  await page.getByText('/CN=auditor').waitFor()
+  await go(page, '#/audit')
+  await page.locator('tbody tr').first().waitFor()
+  await clean(window)
+  await context.close()
+})
+
+test('the policy was never violated, and would have said so', async () => {
+  assert.equal(await reported(), 0)
+  const { page, context } = await open()
+  await page.evaluate(() => {
+    document.body.append(Object.assign(document.createElement('script'), { src: 'https://elsewhere.example/x.js' }))
+    try { document.body.innerHTML = '<b>x</b>' } catch {}
+  }).catch(() => {})
+  await page.waitForFunction(() => window.violations.length > 0)
+  for (const end = Date.now() + patience; await reported() === 0;) {
+    assert.ok(Date.now() < end, 'the browser has reported nothing')
+    await new Promise((resolve) => setTimeout(resolve, 200))
+  }
+  await context.close()
+})

@@ -1,0 +1,211 @@
+package contract
+
+import (
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// What an explanation says is what the request then gets, and what it says would turn that
+// round does: the same as TestExplainIsTheGate of package engine, by nothing but requests.
+// EXPLAIN_STATES says how many states, EXPLAIN_SEED which.
+func TestExplanationsComeTrue(t *testing.T) {
+	number := func(variable string, or uint64) uint64 {
+		text, set := os.LookupEnv(variable)
+		if !set {
+			return or
+		}
+		n, err := strconv.ParseUint(text, 10, 64)
+		rig.Must(t, err)
+		return n
+	}
+	states, seed := number("EXPLAIN_STATES", 40), number("EXPLAIN_SEED", rand.Uint64())
+	on(t, func(t *testing.T, s *subject) {
+		w := newWorkload(t, s, seed)
+		for range states {
+			w.change()
+			w.ask()
+		}
+		t.Logf("seed %d: allowed %d, refused %d, turned round %d", seed, w.allowed, w.refused, w.turned)
+		if n := int(states) / 20; w.allowed < n || w.refused < n || w.turned < n {
+			t.Error("one of them is hardly ever there: the states are no good")
+		}
+	})
+}
+
+// workload are users and keys of a server whose rights change at random.
+type workload struct {
+	*testing.T
+	s                        *subject
+	seed                     uint64
+	dice                     *rand.Rand
+	admin, auditor           string
+	users                    []user
+	group                    string
+	roles                    []string
+	keys                     []string
+	allowed, refused, turned int
+}
+
+type user struct {
+	session, id string
+	pair        rig.Object
+}
+
+func newWorkload(t *testing.T, s *subject, seed uint64) *workload {
+	t.Helper()
+	w := &workload{T: t, s: s, seed: seed, dice: rand.New(rand.NewPCG(seed, 0)), admin: s.AsAdmin(t), auditor: s.with(t, keyserver.RoleAuditor)}
+	w.roles = hexes(keyserver.RoleEncryptor, keyserver.RoleExchanger, keyserver.RoleAuditor)
+	w.group = s.group(t, "team")
+	for _, name := range []string{"ann", "ben"} {
+		u := s.User(t, name)
+		p := s.OK(t, u.Session, "GET", "/api/sessions/current", nil)
+		w.users = append(w.users, user{u.Session, p.Text(t, "principal", "id"), rig.Object{
+			"systemId": p.At(t, "principal", "systemId"), "principalId": p.Text(t, "principal", "principalId"),
+		}})
+	}
+	w.keys = []string{s.mint(t, "first"), s.mint(t, "second"), s.aes(t)}
+	return w
+}
+
+func (w *workload) one(from []string) string { return from[w.dice.IntN(len(from))] }
+
+// change changes one thing.
+func (w *workload) change() {
+	w.Helper()
+	who, key := w.users[w.dice.IntN(len(w.users))], w.one(w.keys)
+	switch w.dice.IntN(6) {
+	case 0:
+		w.hold(who.id, w.one(w.roles))
+	case 1:
+		w.hold(w.group, w.one(w.roles))
+	case 2:
+		w.member(who.id, w.dice.IntN(2) == 0)
+	case 3:
+		w.s.Send(w, w.admin, "POST", "/api/keys/"+w.one([]string{"disable", "enable"}), rig.Object{"ttag": key}) // refused where it is so
+	default:
+		uses := -1
+		if w.dice.IntN(3) == 0 {
+			uses = w.dice.IntN(2)
+		}
+		w.entry(key, who.pair, w.dice.IntN(3) > 0, rig.Object{"rights": []string{w.one([]string{"READ", "OWNER"})}, "maxUsage": uses})
+	}
+}
+
+func (w *workload) hold(id, role string) {
+	w.Helper()
+	w.s.OK(w, w.admin, "PUT", "/api/principals/"+id+"/roles", rig.Object{"roleIds": []string{role}})
+}
+
+func (w *workload) member(id string, in bool) {
+	w.Helper()
+	method := "DELETE"
+	if in {
+		method = "PUT"
+	}
+	w.s.Send(w, w.admin, method, "/api/principals/groups/"+w.group+"/members/"+id, nil)
+}
+
+// entry replaces an entry of a key's list, or removes it.
+func (w *workload) entry(key string, pair rig.Object, there bool, entry rig.Object) {
+	w.Helper()
+	who := join(pair, rig.Object{"ttag": key})
+	w.s.Send(w, w.admin, "POST", "/api/keys/acl/revoke", who) // there may be none
+	if there {
+		w.s.OK(w, w.admin, "POST", "/api/keys/acl/grant", join(who, entry))
+	}
+}
+
+// requests are what does the operations that are asked about.
+var requests = map[string]func(key string) (method, path string, body any){
+	"authorizeKey": func(key string) (string, string, any) { return "POST", "/api/keys/authorize", rig.Object{"ttag": key} },
+	"hmacData": func(key string) (string, string, any) {
+		return "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": key, "data": ""}
+	},
+	"macData": func(key string) (string, string, any) {
+		return "POST", "/api/crypto/mac", rig.Object{"lineage": key, "data": ""}
+	},
+	"encryptData": func(key string) (string, string, any) {
+		return "POST", "/api/crypto/encrypt", rig.Object{"ttag": key, "data": ""}
+	},
+	"readKeyMetadata": func(key string) (string, string, any) { return "POST", "/api/keys/get", rig.Object{"ttag": key} },
+	"readACL":         func(key string) (string, string, any) { return "POST", "/api/keys/acl/get", rig.Object{"ttag": key} },
+	"readAudit":       func(string) (string, string, any) { return "GET", "/api/audit?limit=1", nil },
+	"listRoles":       func(string) (string, string, any) { return "GET", "/api/roles", nil },
+}
+
+// ask asks what a user would be answered, has him try, and turns the answer round.
+func (w *workload) ask() {
+	w.Helper()
+	names := slices.Sorted(maps.Keys(requests))
+	name, who, key := w.one(names), w.users[w.dice.IntN(len(w.users))], w.one(w.keys)
+	question := rig.Object{"operation": name, "principalId": who.id}
+	if op, _ := keyserver.OperationNamed(name); op.AboutKey() {
+		question["hiddenLink"] = key
+	}
+	is := w.compare(question, who, key)
+	if is.Body["allowed"] == true { // having tried may have taken the last use
+		w.allowed++
+		if is = w.s.OK(w, w.auditor, "POST", explainPath, question); is.Body["allowed"] != true {
+			return
+		}
+	} else {
+		w.refused++
+	}
+	change := is.List(w, "change")
+	if len(change) == 0 {
+		return
+	}
+	if supposed := w.s.OK(w, w.auditor, "POST", explainPath, join(question, rig.Object{"with": change})); supposed.Body["allowed"] == is.Body["allowed"] {
+		w.Fatalf("seed %d: %v with %v is still %s", w.seed, question, change, supposed.Raw)
+	}
+	for _, c := range change {
+		w.make(c, key)
+	}
+	if after := w.compare(question, who, key); after.Body["allowed"] == is.Body["allowed"] {
+		w.Fatalf("seed %d: %v were done, and %v is still %s", w.seed, change, question, after.Raw)
+	}
+	w.turned++
+}
+
+// compare asks about a request, makes it, and fails where they differ.
+func (w *workload) compare(question rig.Object, who user, key string) rig.Answer {
+	w.Helper()
+	is := w.s.OK(w, w.auditor, "POST", explainPath, question)
+	method, path, body := requests[question["operation"].(string)](key)
+	did := w.s.Send(w, who.session, method, path, body)
+	if is.Text(w, "code") != did.Code() || (is.Body["allowed"] == true) != (did.Status == http.StatusOK) {
+		w.Fatalf("seed %d: %v is explained as %s, and answered %d %s", w.seed, question, is.Raw, did.Status, did.Raw)
+	}
+	return is
+}
+
+// make does for real what would turn an answer round.
+func (w *workload) make(c rig.Object, key string) {
+	w.Helper()
+	id, _ := c["principalId"].(string)
+	switch c["change"] {
+	case "giveRole":
+		w.hold(id, c["roleId"].(string))
+	case "takeRole": // of the one that each has
+		w.s.OK(w, w.admin, "PUT", "/api/principals/"+id+"/roles", rig.Object{"roleIds": []string{}})
+	case "addMember":
+		w.member(id, true)
+	case "enable", "disable":
+		w.s.OK(w, w.admin, "PUT", "/api/principals/"+id+"/flags", rig.Object{"disabled": c["change"] == "disable"})
+	case "enableKey":
+		w.s.OK(w, w.admin, "POST", "/api/keys/enable", rig.Object{"ttag": key})
+	case "setEntry", "removeEntry":
+		of := w.users[slices.IndexFunc(w.users, func(u user) bool { return u.id == id })]
+		w.entry(key, of.pair, c["change"] == "setEntry", rig.Object{"rights": c["rights"]})
+	default:
+		w.Fatalf("seed %d: %v is not made here", w.seed, c)
+	}
+}

@@ -1,0 +1,149 @@
+package document
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig/markdown"
+)
+
+// commands are the blocks of a page that a test runs: those below a heading, or that have
+// some words, or all. The first line that fits a block counts.
+type commands struct{ page, heading, words, test string }
+
+var run = []commands{
+	{"README.md", "A workload, from Git alone", "", "test/e2e TestWorkload"},
+	{"README.md", "Install", "", "test/e2e TestUninstall"},
+	{"README.md", "Use it", "", "test/e2e TestUninstall"},
+	{"docs/api.md", "", "", "test/contract TestLoginExample"},
+	{"docs/ctl.md", "", "", "test/e2e TestStartPages"},
+	{"docs/install.md", "One Pod", "", "test/cluster TestAnInstallation"},
+	{"docs/install.md", "Scaled out", "", "test/cluster TestScaledOut"},
+	{"docs/install.md", "From one Pod to many", "", "test/cluster TestFormsAreSwitched"},
+	{"docs/install.md", "From many to one Pod", "", "test/cluster TestFormsAreSwitched"},
+	{"docs/install.md", "", "helm test ", "test/cluster TestHelm"},
+	{"docs/install.md", "Helm", "", "test/install TestChartAsDocumented"},
+	{"docs/install.md", "Who may what", "", "test/e2e TestStartPages"},
+	{"docs/install.md", "Namespaces", "", "test/e2e TestStartPages"},
+	{"docs/install.md", "Watch it", "", "test/cluster TestAnInstallation"},
+	{"docs/install.md", "Argo CD", "", "test/e2e TestStartPages"},
+	{"docs/kms.md", "", "create token control-plane", "test/cluster TestPods"},
+	{"docs/kms.md", "", "kubectl replace -f -", "test/cluster TestPods"},
+	{"docs/operations.md", "", "", "test/operations TestOperationsByTheirCommands"},
+	{"docs/resources.md", "", "", "hack/resources TestSession"},
+	{"docs/start/application-developer.md", "", "", "test/e2e TestStartPages"},
+	{"docs/start/auditor.md", "", "", "test/e2e TestStartPages"},
+	{"docs/start/contributor.md", "", "", "test/e2e TestContributorPage"},
+	{"docs/start/on-call.md", "", "", "test/e2e TestStartPages"},
+	{"docs/start/platform-engineer.md", "", "", "test/e2e TestStartPages"},
+	{"docs/start/security-officer.md", "", "", "test/e2e TestStartPages"},
+	{"docs/uninstall.md", "", "", "test/e2e TestUninstall"},
+	{"docs/upgrade.md", "Before", "", "test/upgrade TestTheCommandsOfTheDocument"},
+	{"docs/upgrade.md", "What to check", "", "test/upgrade TestTheCommandsOfTheDocument"},
+	{"docs/workloads.md", "What an administrator gives", "", "test/cluster TestAnInstallation"},
+	{"docs/workloads.md", "What the workload's team declares", "", "test/cluster TestAnInstallation"},
+	{"docs/workloads.md", "The Pod", "", "test/cluster TestAnInstallation"},
+	{"docs/workloads.md", "The calls", "", "test/cluster TestAnInstallation"},
+	{"docs/workloads.md", "Without credential code", "", "test/cluster TestAnInstallation"},
+	{"docs/workloads.md", "What is refused", "", "test/cluster TestAnInstallation"},
+}
+
+func (c commands) fits(page string, b markdown.Block) bool {
+	return page == c.page && (c.heading == "" || b.Heading == c.heading) && strings.Contains(b.Text, c.words)
+}
+
+// documents are the pages that are read before anything else: the README, and docs.
+func documents(t *testing.T) []string {
+	t.Helper()
+	names := slices.DeleteFunc(written(t), func(name string) bool {
+		return path.Ext(name) != ".md" || name != "README.md" && !strings.HasPrefix(name, "docs/")
+	})
+	if len(names) < 80 {
+		t.Fatalf("only %d documents were found", len(names))
+	}
+	return names
+}
+
+// TestCommandsAreRun: each block of commands is run by a test, or says why it is not.
+func TestCommandsAreRun(t *testing.T) {
+	counted, used := map[string]int{}, make([]bool, len(run))
+	for _, name := range documents(t) {
+		text := read(t, name)
+		if indented := regexp.MustCompile("(?m)^ +```(?:sh|bash|shell|console)\n.*").FindString(text); indented != "" {
+			t.Errorf("%s: a block of commands is indented, where no test finds it: %s", name, indented)
+		}
+		for _, b := range markdown.Fences(text) {
+			if b.Language == "" {
+				t.Errorf("%s: a block under %q has no language; what is no command is ```text:\n%s", name, b.Heading, b.Text)
+			}
+			if !slices.Contains(markdown.Languages, b.Language) {
+				if b.NotRun != "" {
+					t.Errorf("%s: nobody would run this, and it is said why not:\n%s", name, b.Text)
+				}
+				continue
+			}
+			by := slices.IndexFunc(run, func(c commands) bool { return c.fits(name, b) })
+			switch {
+			case b.NotRun != "" && by >= 0 && !strings.Contains(sources(t, run[by]), ".NotRun"):
+				t.Errorf("%s: under %q is said why nobody runs what %s runs:\n%s", name, b.Heading, run[by].test, b.Text)
+			case b.NotRun != "":
+				counted["not run"]++
+			case b.Language != "sh":
+				t.Errorf("%s: commands are ```sh, which tests find, and not ```%s:\n%s", name, b.Language, b.Text)
+			case by < 0:
+				t.Errorf("%s: under %q is what no test runs. Run it and add it to the list above, or say why not, by a line <!-- not run: WHY --> above it:\n%s", name, b.Heading, b.Text)
+			default:
+				used[by] = true
+				counted[run[by].test]++
+			}
+		}
+		// A mark that is above no fence excuses nothing.
+		if marks, fences := len(regexp.MustCompile("(?m)^<!-- not run: ").FindAllString(text, -1)), len(regexp.MustCompile("(?m)^<!-- not run: .+ -->\n```").FindAllString(text, -1)); marks != fences {
+			t.Errorf("%s: %d of %d marks stand above no block", name, marks-fences, marks)
+		}
+	}
+	for i, c := range run {
+		if !used[i] {
+			t.Errorf("%+v runs nothing", c)
+		}
+	}
+	t.Logf("blocks of commands: %v", counted)
+}
+
+// TestCommandsAreRunByTests: the tests that are named are there, in a package that reads
+// the page, and by the words that choose the block.
+func TestCommandsAreRunByTests(t *testing.T) {
+	for _, c := range run {
+		_, name, _ := strings.Cut(c.test, " ")
+		all := sources(t, c)
+		for _, has := range []string{"\nfunc " + name + "(t *testing.T) {", path.Base(c.page) + `"`, c.heading, c.words} {
+			if !strings.Contains(all, has) {
+				t.Errorf("%s is said to run commands of %s, and its package has no %q", c.test, c.page, has)
+			}
+		}
+	}
+}
+
+// sources are those of the package of a test.
+func sources(t *testing.T, of commands) string {
+	t.Helper()
+	dir, _, _ := strings.Cut(of.test, " ")
+	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(dir), "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(text)
+	}
+	return all.String()
+}

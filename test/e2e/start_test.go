@@ -1,0 +1,130 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/markdown"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/shell"
+)
+
+// reader is somebody at a terminal in a checkout, while "make run" is up in another one.
+type reader struct {
+	directory string
+	env       []string
+	replace   *strings.Replacer
+}
+
+func newReader(t *testing.T) *reader {
+	t.Helper()
+	shell.Need(t)
+	up := startUp(t)
+	r := &reader{directory: t.TempDir(), replace: strings.NewReplacer("https://127.0.0.1:8443", up.api, "https://localhost:8443", up.api)}
+	home := filepath.Join(r.directory, "home")
+	for _, dir := range []string{home, filepath.Join(home, "run"), filepath.Join(home, ".local", "bin"), filepath.Join(r.directory, "bin")} {
+		rig.Must(t, os.MkdirAll(dir, 0o700))
+	}
+	for name, at := range map[string]string{
+		"config": filepath.Join(up.root, "config"), "hack": filepath.Join(up.root, "hack"), "go.mod": filepath.Join(up.root, "go.mod"),
+		".keyserver": up.dir, "keyserver-data": filepath.Join(up.dir, "server"), "bin/keyserver-operator": binary.Path,
+	} {
+		rig.Must(t, os.Symlink(at, filepath.Join(r.directory, filepath.FromSlash(name))))
+	}
+	// As a desktop has it, and the password without being asked for it.
+	r.env = append(program.Environment(), "HOME="+home, "XDG_RUNTIME_DIR="+filepath.Join(home, "run"), "XDG_CONFIG_HOME=", "XDG_STATE_HOME=",
+		"KUBECONFIG="+filepath.Join(up.dir, "kubeconfig"), "KEYSERVER_PASSWORD_FILE="+filepath.Join(up.dir, "server", "bootstrap-password"),
+		"PATH="+filepath.Join(r.directory, "bin")+":"+filepath.Dir(controlplane.Kubectl(t))+":"+os.Getenv("PATH"))
+	return r
+}
+
+// types the commands of a page, all in one terminal, or those below some headings.
+func (r *reader) types(t *testing.T, page string, headings ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(checkout(t), filepath.FromSlash(page)))
+	rig.Must(t, err)
+	under := map[string]bool{}
+	for _, h := range headings {
+		under[h] = true
+	}
+	var commands strings.Builder
+	for _, b := range markdown.Blocks(string(text)) {
+		if b.NotRun == "" && (len(under) == 0 || under[b.Heading]) {
+			commands.WriteString(b.Text)
+		}
+	}
+	if commands.Len() == 0 {
+		t.Fatalf("%s has no commands", page)
+	}
+	return r.run(t, r.replace.Replace(commands.String()))
+}
+
+// Whoever begins somewhere does what the page of his has him do. The pages are read one
+// after the other by one reader, who is logged in from the second on.
+func TestStartPages(t *testing.T) {
+	t.Parallel() // it mostly waits, for a cluster of its own
+	r := newReader(t)
+	for _, step := range []struct {
+		page  string
+		shows []string
+	}{
+		{"docs/start/platform-engineer.md", []string{"role.trust.keyserver.dev/message-signer condition met", "Authorize Key, Read ACL\n", "Plan: 0 to create, 1 to update"}},
+		{"docs/start/application-developer.md", []string{"logged in to", "generation 2 succeeds 1", "\ntrue\n"}},
+		{"docs/start/security-officer.md", []string{"Encryptor, admin", "allowed      false", "CN=Example Partners CA", "nothing takes an approval"}},
+		{"docs/start/auditor.md", []string{"audit trail intact: ", "continues checkpoint, of ", "is in the trail of "}},
+		{"docs/start/on-call.md", []string{"everything that was looked at holds", `"ready":true`, "trustedca.trust.keyserver.dev/example-partners", "support-bundle-"}},
+		{"docs/ctl.md", []string{"logged in to", "HMAC-SHA384"}},
+	} {
+		if !t.Run(step.page, func(t *testing.T) {
+			said := r.types(t, step.page)
+			for _, want := range step.shows {
+				if !strings.Contains(said, want) {
+					t.Errorf("nobody is shown %q, but\n%s", want, said)
+				}
+			}
+		}) {
+			return
+		}
+	}
+	// What docs/install.md has an administrator give, in namespaces that are there.
+	r.run(t, "kubectl create namespace payments; kubectl create namespace argocd")
+	r.types(t, "docs/install.md", "Who may what", "Namespaces", "Argo CD")
+	if said := r.run(t, "kubectl -n payments get rolebindings -o name; kubectl -n argocd get configmap argocd-cm -o name; ls ~/.local/bin"); !strings.Contains(said, "/declare-trust\n") ||
+		!strings.Contains(said, "/keyserver-manager\n") || !strings.Contains(said, "configmap/argocd-cm\n") || !strings.Contains(said, "kubectl_complete-keyserver\n") {
+		t.Errorf("what was made is\n%s", said)
+	}
+}
+
+func (r *reader) run(t *testing.T, script string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
+	cmd.Dir, cmd.Env = r.directory, r.env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, script, out)
+	}
+	return string(out)
+}
+
+// A contributor needs the checkout alone.
+func TestContributorPage(t *testing.T) {
+	t.Parallel()
+	shell.Need(t)
+	r := &reader{directory: checkout(t), env: program.Environment(), replace: strings.NewReplacer()}
+	said := r.types(t, "docs/start/contributor.md")
+	for _, want := range []string{"make test ", "/internal/canonical", "internal/sqlstore postgres"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("nobody is shown %q, but\n%s", want, said)
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package install
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// What docs/install.md has people type to go from one form to the other: afterwards there is
+// what that form has, and nothing that only the former one had. Nobody runs Pods here, so that
+// what waits for a Job, a volume or the manager is left out; test/cluster runs all of it.
+func TestFormsAreSwitchedAsDocumented(t *testing.T) {
+	toMany, toOne := blocksUnder(t, "### From one Pod to many", "sh"), blocksUnder(t, "### From many to one Pod", "sh")
+	if len(toMany) != 3 || len(toOne) != 3 {
+		t.Fatalf("docs/install.md has %d and %d blocks of commands, and 3 and 3 are known", len(toMany), len(toOne))
+	}
+	for line := range strings.Lines(toMany[1]) {
+		if !strings.Contains(line, "job/keyserver-migrate") {
+			t.Errorf("this is not run: %s", line)
+		}
+	}
+	run := func(r *release, block string) {
+		for _, waits := range []string{
+			"kubectl wait --for=condition=Ready keyserver/default --timeout=5m\n",
+			"kubectl -n keyserver-system wait --for=condition=Complete job/keyserver-back --timeout=30m\n",
+			"kubectl -n keyserver-system logs job/keyserver-back\n",
+		} {
+			block = strings.ReplaceAll(block, waits, "")
+		}
+		r.shell(block)
+	}
+
+	embedded := slices.Concat(build(t, volume), build(t, defaults), build(t, defaultsKeyServer))
+	scaledOut := slices.Concat(build(t, volume), build(t, postgres), build(t, postgresKeyServer))
+	r := newRelease(t)
+	for _, first := range []string{volume, defaults, defaultsKeyServer} {
+		r.apply(first)
+	}
+	r.only(embedded)
+
+	run(r, toMany[0])
+	r.only(slices.Concat(embedded, build(t, migration)))
+	run(r, toMany[2])
+	r.only(scaledOut)
+
+	// The first block makes an empty volume, and this.
+	r.kubectl("-n", namespace, "create", "secret", "generic", "keyserver-back")
+	run(r, toOne[1])
+	scaledDown := without(scaledOut, ofKind(scaledOut, "HorizontalPodAutoscaler"))
+	r.only(slices.Concat(scaledDown, build(t, migrationBack)))
+	run(r, toOne[2])
+	r.only(embedded)
+}
+
+// apply waits for kinds that take a moment to be served.
+func (r *release) apply(kustomization string) {
+	r.t.Helper()
+	r.kubectl("apply", "-k", filepath.Join(configDir, kustomization))
+	if kustomization == defaults {
+		r.kubectl("wait", "--for=condition=Established", "crds", "--all", "--timeout=1m")
+	}
+}
+
+// only fails unless the cluster has these objects of ours, and no others of their kinds.
+func (r *release) only(objects []*unstructured.Unstructured) {
+	r.t.Helper()
+	r.has(true, objects)
+	known := map[string]bool{}
+	for _, o := range objects {
+		known[describe(o)] = true
+	}
+	asked := map[schema.GroupVersionKind]bool{}
+	for _, o := range slices.Concat(objects, build(r.t, defaults), build(r.t, postgres), build(r.t, migration), build(r.t, migrationBack)) {
+		kind := o.GroupVersionKind()
+		if asked[kind] {
+			continue
+		}
+		asked[kind] = true
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(kind)
+		if err := r.kube.List(r.t.Context(), list, client.MatchingLabels{"app.kubernetes.io/part-of": "keyserver-operator"}); err != nil {
+			r.t.Fatalf("list %s: %v", kind.Kind, err)
+		}
+		for _, there := range list.Items {
+			if !known[describe(&there)] {
+				r.t.Errorf("%s is left behind", describe(&there))
+			}
+		}
+	}
+}

@@ -1,0 +1,150 @@
+// Package schedules is what suites in simulated time (testing/synctest) have in common:
+// what they draw, what they say of a schedule, and how many are run.
+//
+// A seed is a schedule: SCHEDULES_FROM names the first one, SCHEDULES how many there are.
+package schedules
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Dice are those of one schedule: what becomes of something is drawn from the seed, from
+// what it is, and from how often it has happened, whatever happens in between.
+type Dice struct {
+	seed uint64
+
+	mu       sync.Mutex
+	happened map[string]uint64
+}
+
+// NewDice are the dice of a seed.
+func NewDice(seed uint64) *Dice { return &Dice{seed: seed, happened: map[string]uint64{}} }
+
+// Of are the dice of the next time that something happens.
+func (d *Dice) Of(what string) *rand.Rand {
+	d.mu.Lock()
+	d.happened[what]++
+	n := d.happened[what]
+	d.mu.Unlock()
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(what)) // never fails
+	return rand.New(rand.NewPCG(d.seed, h.Sum64()^n))
+}
+
+// Trace is what happened in a schedule. It is spelt where somebody reads it: most
+// schedules go well, and spelling takes longer than what is spelt.
+type Trace struct {
+	begin time.Time
+
+	mu    sync.Mutex
+	lines []line
+}
+
+type line struct {
+	at     time.Duration
+	format string
+	args   []any
+}
+
+// Begin is a trace that begins now.
+func Begin() *Trace { return &Trace{begin: time.Now()} }
+
+// Say adds a line. Whoever says something does not change it later.
+func (t *Trace) Say(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lines = append(t.lines, line{time.Since(t.begin), format, args})
+}
+
+// AsTest spells a schedule that went wrong, with a test that shows it again: call is what
+// answers what is wrong.
+func (t *Trace) AsTest(seed uint64, wrong []string, call string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s\n\nfunc TestSchedule%d(t *testing.T) {\n\tif wrong := %s; wrong != \"\" {\n\t\tt.Error(wrong)\n\t}\n}\n", strings.Join(wrong, "\n"), seed, call)
+	for _, l := range t.lines {
+		fmt.Fprintf(&out, "\n%9.3fs "+l.format, append([]any{l.at.Seconds()}, l.args...)...)
+	}
+	return out.String()
+}
+
+const (
+	// sayEach is how often a long run says how far it is.
+	sayEach = time.Minute
+	// before is how long before the test's deadline none is begun any more.
+	before = 15 * time.Second
+	// shown is how many of those that went wrong are.
+	shown = 3
+)
+
+// Each runs schedules, usual ones where SCHEDULES says nothing, on all processors, and
+// answers how many it ran. Before the deadline of the test it ends, and says where to go
+// on. one answers a schedule that went wrong as a text, and otherwise nothing.
+func Each(t *testing.T, usual uint64, one func(seed uint64) (wrong string)) (ran uint64) {
+	t.Helper()
+	first, n := number(t, "SCHEDULES_FROM", 1), number(t, "SCHEDULES", usual)
+	deadline, limited := t.Deadline()
+	var next, failed atomic.Uint64
+	at := make([]atomic.Uint64, runtime.GOMAXPROCS(0)) // what each works on
+	var workers sync.WaitGroup
+	for w := range at {
+		workers.Go(func() { // which ends where synctest has ended the test
+			for !limited || time.Until(deadline) > before {
+				i := next.Add(1) - 1
+				at[w].Store(i)
+				if i >= n {
+					return
+				}
+				if wrong := one(first + i); wrong != "" && failed.Add(1) <= shown {
+					t.Error(wrong)
+				}
+			}
+		})
+	}
+	ended := make(chan struct{})
+	go func() {
+		workers.Wait()
+		close(ended)
+	}()
+	for {
+		select {
+		case <-ended:
+			ran = min(next.Load(), n)
+			if ran == 0 {
+				t.Error("no schedule was run: SCHEDULES is 0, or the test's deadline is too near")
+			}
+			t.Logf("%d schedules, from SCHEDULES_FROM=%d on, %d went wrong; the next one is SCHEDULES_FROM=%d", ran, first, failed.Load(), first+ran)
+			return ran
+		case <-time.After(sayEach):
+			done := n
+			for w := range at {
+				done = min(done, at[w].Load())
+			}
+			t.Logf("%d schedules, %d went wrong; SCHEDULES_FROM=%d goes on", done, failed.Load(), first+done)
+		}
+	}
+}
+
+func number(t *testing.T, variable string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s is %q, and has to be a number", variable, text)
+	}
+	return n
+}

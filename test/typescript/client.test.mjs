@@ -1,0 +1,261 @@
+// What the published package does against a real server. TestClient runs it with each Node.js.
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import {
+  Client, codeOf, KeyserverError, NetworkError, password, ProofKey, serviceAccount, toBase64, verifyReceipt,
+} from '@keyserver-operator/client'
+
+const { KEYSERVER_URL: baseUrl, KEYSERVER_NAME: name, KEYSERVER_PASSWORD: secret, KEYSERVER_LINK: ttag, KEYSERVER_TOKEN: token } = process.env
+
+const code = (wanted) => (error) => {
+  assert.ok(error instanceof KeyserverError, String(error))
+  assert.equal(error.code, wanted, error.message)
+  return true
+}
+
+// A client, and the requests that it sends.
+async function client(options = {}) {
+  const sent = []
+  const proofKey = await ProofKey.generate()
+  const c = new Client({
+    baseUrl, credentials: password(name, secret), proofKey,
+    fetch: (url, init) => { sent.push({ url, init }); return fetch(url, init) },
+    ...options,
+  })
+  return { c, sent, proofKey }
+}
+
+// A client of a service that answers what the test says.
+function scripted(answers, options = {}) {
+  let asked = 0
+  const c = new Client({
+    baseUrl: 'https://keys.example', session: { sessionId: 'x', id: '0', until: Infinity, idle: Infinity, used: 0 },
+    fetch: async () => {
+      const answer = answers[Math.min(asked++, answers.length - 1)]
+      if (answer instanceof Error) throw answer
+      const { status = 200, headers = {}, ...body } = answer
+      return new Response(JSON.stringify(body), { status, headers: { 'content-type': 'application/json', ...headers } })
+    },
+    ...options,
+  })
+  return { c, asked: () => asked }
+}
+
+test('a base URL that would leak credentials is refused', () => {
+  for (const bad of ['http://keys.example', 'https://user:secret@keys.example', 'https://keys.example?x', 'ftp://keys.example', 'keys']) {
+    assert.throws(() => new Client({ baseUrl: bad }), (error) => error instanceof TypeError && !error.message.includes('secret'), bad)
+  }
+  for (const good of ['https://keys.example:8443/', 'http://127.0.0.1:8080', 'http://[::1]:8080']) new Client({ baseUrl: good })
+})
+
+test('a wrong password has its code', async () => {
+  const { c } = await client({ credentials: password(name, 'wrong') })
+  await assert.rejects(c.getCurrentSession(), (error) => code('INVALID_CREDENTIALS')(error) && error.status === 401 && error.requestId !== '')
+})
+
+test('without credentials nothing is sent', async () => {
+  const { c, sent } = await client({ credentials: undefined })
+  await assert.rejects(c.getCurrentSession(), code('SESSION_NOT_FOUND'))
+  assert.equal(sent.length, 0)
+})
+
+test('a stolen session id is worth nothing', async () => {
+  const { c, sent, proofKey } = await client()
+  const mine = await c.getCurrentSession()
+  assert.equal(mine.boundKey, await proofKey.thumbprint())
+  const { headers } = sent.at(-1).init
+  const stolen = headers.Authorization.split(' ')[1]
+  const url = `${baseUrl}/api/sessions/current`
+  for (const scheme of ['Bearer', 'DPoP']) {
+    const answer = await fetch(url, { headers: { authorization: `${scheme} ${stolen}` } })
+    assert.deepEqual([answer.status, (await answer.json()).code], [401, 'PROOF_REQUIRED'])
+  }
+  const thief = new Client({ baseUrl, proofKey: await ProofKey.generate(), session: { sessionId: stolen, id: mine.id, until: Infinity, idle: Infinity, used: 0 } })
+  await assert.rejects(thief.getCurrentSession(), code('PROOF_KEY_MISMATCH'))
+  const replayed = await fetch(url, { headers })
+  assert.deepEqual([replayed.status, (await replayed.json()).code], [401, 'PROOF_REPLAYED'])
+  await assert.rejects(crypto.subtle.exportKey('pkcs8', proofKey.pair.privateKey), /not extractable/)
+  assert.equal((await c.getCurrentSession()).id, mine.id)
+})
+
+test('refusals have their codes', async () => {
+  const { c, sent } = await client()
+  await assert.rejects(c.authorizeKey({ ttag: toBase64(new Uint8Array(12)), filename: 'x' }), code('KEY_NOT_FOUND'))
+  await assert.rejects(c.mintKey({ algorithm: 'ROT13' }), code('BAD_REQUEST'))
+  await assert.rejects(c.getPrincipal({ id: '00000000000000ff' }), code('NOT_FOUND'))
+  await assert.rejects(c.getPrincipal({ id: 'x' }), code('BAD_REQUEST'))
+  const before = sent.length
+  for (const id of ['', '.', '..']) await assert.rejects(c.getPrincipal({ id }), code('BAD_REQUEST'))
+  await assert.rejects(c.listRoles.call(c, undefined, { signal: AbortSignal.abort() }).then(() => c.getPrincipal({ id: '1', nothing: 1 })), code('BAD_REQUEST'))
+  assert.ok(sent.length <= before + 1)
+  assert.equal(codeOf(new Error('x')), '')
+})
+
+test('a success without its evidence is none', async () => {
+  for (const answer of [{ saved: false, detail: '' }, { detail: '' }]) {
+    await assert.rejects(scripted([answer]).c.updateRole({ id: '1', roleName: 'x' }), code('NOT_VERIFIED'))
+  }
+  await assert.rejects(scripted([{ status: 409, code: 'NOT_SAVED', detail: 'x', saved: false }]).c.updateRole({ id: '1', roleName: 'x' }),
+    (error) => code('NOT_SAVED')(error) && error.answer.saved === false)
+  const { c } = scripted([{ status: 502 }])
+  await assert.rejects(c.listRoles(), (error) => error.code === '' && error.status === 502)
+  const page = new Client({ baseUrl, session: { sessionId: 'x', id: '0', until: Infinity, idle: Infinity, used: 0 }, fetch: async () => new Response('<html>', { headers: { 'content-type': 'text/html' } }) })
+  await assert.rejects(page.listRoles(), (error) => error.code === '' && /contract/.test(error.detail))
+})
+
+test('only what may be repeated is', async () => {
+  const gone = new TypeError('fetch failed', { cause: Object.assign(new Error('reset'), { code: 'ECONNRESET' }) })
+  const refused = new TypeError('fetch failed', { cause: Object.assign(new Error('refused'), { code: 'ECONNREFUSED' }) })
+  const busy = { status: 503, code: 'OVERLOADED', detail: '', retryable: true }
+  const peer = { status: 503, code: 'PEER_UNAVAILABLE', detail: '', retryable: true }
+  const read = (c) => c.listRoles()
+  const write = (c) => c.mintKey({ algorithm: 'AES-256' })
+  const use = (c) => c.encrypt({ ttag: 'AA==', data: 'AA==' })
+  for (const [what, first, call, times] of [
+    ['a read that got no answer', gone, read, 2],
+    ['a write that got no answer', gone, write, 1],
+    ['a write that was not sent', refused, write, 2],
+    ['a write that the service did not take on', busy, write, 2],
+    ['one that has to wait for longer than anybody does', { ...busy, headers: { 'retry-after': '60' } }, write, 1],
+    ['what a peer may have counted', peer, use, 1],
+    ['what a peer did not answer and nobody counts', peer, read, 2],
+    ['a service that is not ready, asked whether it is', { status: 503, code: 'NOT_READY', detail: '', retryable: true, parts: [] }, (c) => c.getReadiness(), 1],
+    ['a refusal', { status: 403, code: 'ACCESS_DENIED', detail: '' }, read, 1],
+  ]) {
+    const { c, asked } = scripted([first, { roles: [] }])
+    const error = await call(c).then(() => undefined, (e) => e)
+    assert.equal(asked(), times, `${what}: ${error}`)
+    assert.equal(error === undefined, times === 2, what)
+  }
+  const { c, asked } = scripted([busy], { maxRetries: 2 })
+  await assert.rejects(c.listRoles(), code('OVERLOADED'))
+  assert.equal(asked(), 3)
+  await assert.rejects(scripted([gone]).c.mintKey({ algorithm: 'AES-256' }), (error) => error instanceof NetworkError && error.sent && /reset/.test(error.message))
+  await assert.rejects(scripted([busy]).c.listRoles({ signal: AbortSignal.timeout(20) }), { name: 'TimeoutError' })
+})
+
+test('a session that has ended is opened anew, once for all calls', async () => {
+  const { c, sent } = await client()
+  const { id } = await c.getCurrentSession()
+  const { c: other } = await client()
+  await other.endSession({ id })
+  sent.length = 0
+  const again = await Promise.all([1, 2, 3].map(() => c.getCurrentSession()))
+  assert.equal(new Set(again.map((s) => s.id)).size, 1)
+  assert.notEqual(again[0].id, id)
+  assert.equal(sent.filter(({ init }) => init.method === 'POST').length, 1)
+  await c.logout()
+  await c.logout()
+})
+
+test('a session goes on in another client with its key', async () => {
+  let session
+  const { c, proofKey } = await client({ onSession: (s) => { session = s } })
+  const { id } = await c.login({ method: 'password', name, password: secret })
+  const next = new Client({ baseUrl, proofKey: ProofKey.of(structuredClone(proofKey.pair)), session })
+  assert.equal((await next.getCurrentSession()).id, id)
+  await next.logout()
+  await assert.rejects(new Client({ baseUrl, proofKey, session }).getCurrentSession(), (error) => error.reauth)
+})
+
+test('a clock that is wrong is corrected', async () => {
+  const { c } = await client({ now: () => Date.now() - 3_600_000 })
+  assert.equal((await c.getCurrentSession()).principal.name, name)
+})
+
+test('a token of a service account logs in', async () => {
+  const { c } = await client({ credentials: serviceAccount(() => `${token}\n`) })
+  assert.equal((await c.getCurrentSession()).kind, 'kubernetes')
+  const { c: wrong } = await client({ credentials: serviceAccount('a.b.c') })
+  await assert.rejects(wrong.getCurrentSession(), code('INVALID_CREDENTIALS'))
+})
+
+test('a scoped credential is good for its key', async () => {
+  const { c } = await client()
+  const proofKey = await ProofKey.generate()
+  const { sessionId, id } = await c.derive({ method: 'scoped', objects: [ttag], operations: ['macData'], lifetimeSeconds: 60, dpopJkt: await proofKey.thumbprint() })
+  const scoped = new Client({ baseUrl, proofKey, session: { sessionId, id, until: Infinity, idle: Infinity, used: 0 } })
+  assert.equal((await scoped.computeMac({ lineage: ttag, data: Buffer.from('x') })).ttag, ttag)
+  await assert.rejects(scoped.listRoles(), (error) => error.status === 403)
+})
+
+test('messages stream', async () => {
+  const { c } = await client()
+  const message = crypto.getRandomValues(new Uint8Array(65_536)).subarray(0, 65_521)
+  const pieces = 3
+  const whole = new Uint8Array(message.length * pieces)
+  for (let i = 0; i < pieces; i++) whole.set(message, i * message.length)
+  const stream = () => {
+    let left = pieces
+    return new ReadableStream({ pull: (to) => (left-- > 0 ? to.enqueue(message) : to.close()) })
+  }
+  const { mac } = await c.computeMac({ lineage: ttag, data: stream() })
+  assert.equal((await c.computeMac({ lineage: ttag, data: whole })).mac, mac)
+  assert.equal((await c.computeMac({ lineage: ttag, data: new Blob([whole]) })).mac, mac)
+  assert.equal((await c.computeHmac({ hiddenLink: ttag, data: stream() })).mac, mac)
+  assert.equal((await c.verifyMac({ lineage: ttag, mac, data: stream() })).valid, true)
+  whole[0] ^= 1
+  assert.equal((await c.verifyMac({ lineage: ttag, mac, data: whole })).valid, false)
+  for (const data of [new Uint8Array(0), Buffer.from('a'), Buffer.from('ab')]) {
+    assert.equal((await c.computeMac({ lineage: ttag, data })).mac, (await c.computeMac({ lineage: ttag, data: new Blob([data]) })).mac)
+  }
+})
+
+test('a backup comes as it is made', async () => {
+  const { c } = await client()
+  const { recipient } = { recipient: process.env.KEYSERVER_RECIPIENT }
+  const reader = (await c.createBackup({ recipient })).getReader()
+  let head = new Uint8Array(0)
+  for (let piece = await reader.read(); !piece.done; piece = await reader.read()) if (head.length === 0) head = piece.value
+  assert.ok(Buffer.from(head).toString('latin1').startsWith('age-encryption.org/v1'))
+})
+
+test('an attempt has its time, and a long poll that of its wait besides', async () => {
+  const slow = (_, { signal }) => new Promise((resolve, reject) => {
+    signal.addEventListener('abort', () => reject(signal.reason))
+    setTimeout(() => resolve(new Response('{"changes":[],"cursor":1,"reset":false}', { headers: { 'content-type': 'application/json' } })), 300)
+  })
+  const session = { sessionId: 'x', id: '0', until: Infinity, idle: Infinity, used: 0 }
+  const c = new Client({ baseUrl, session, fetch: slow, timeout: 20, maxRetries: 0 })
+  await assert.rejects(c.listChanges(), (error) => error instanceof NetworkError && error.sent)
+  assert.equal((await c.listChanges({ wait: 60 })).cursor, 1)
+})
+
+test('a receipt shows that a row is in the trail, and a forged one does not', async () => {
+  const { c } = await client()
+  await c.listRoles({ purpose: 'a test' })
+  const { key, origin } = await c.getAuditKey()
+  const rows = (await c.listAuditEntries({ order: 'desc', limit: 1000 })).entries
+  for (const row of rows) {
+    const verified = await verifyReceipt(row, await c.getAuditReceipt({ seq: row.seq }), key)
+    assert.equal(verified.origin, origin)
+    assert.ok(verified.size >= row.seq)
+  }
+  const row = rows.find((r) => r.for === 'a test')
+  const receipt = await c.getAuditReceipt({ seq: row.seq })
+  const flip = (text) => (text[0] === 'A' ? 'B' : 'A') + text.slice(1)
+  for (const [field, value] of Object.entries(row)) {
+    const other = { string: (v) => flip(v), number: (v) => v + 1, object: () => '00000000000000ff' }[typeof value](value)
+    const forged = { ...row, [field]: field === 'time' ? new Date(0).toISOString() : /^\d+$/.test(value) && typeof value === 'string' ? `${value}1` : other }
+    await assert.rejects(verifyReceipt(forged, receipt, key), Error, field)
+  }
+  const neighbour = rows.find((r) => r.seq === row.seq - 1)
+  await assert.rejects(verifyReceipt(neighbour, receipt, key), /is of row/)
+  const lines = receipt.split('\n')
+  const hash = lines.findIndex((line) => /^[A-Za-z0-9+/]{43}=$/.test(line))
+  const changed = (i, line) => lines.with(i, line).join('\n')
+  await assert.rejects(verifyReceipt(row, changed(hash, flip(lines[hash])), key), /not in the tree/)
+  await assert.rejects(verifyReceipt(row, lines.toSpliced(hash, 1).join('\n'), key), /not in the tree/)
+  await assert.rejects(verifyReceipt(row, lines.toSpliced(hash, 0, lines[hash]).join('\n'), key), /not in the tree/)
+  await assert.rejects(verifyReceipt(row, changed(0, 'c2sp.org/tlog-proof@v2'), key), /no C2SP tlog-proof/)
+  const blank = lines.indexOf('')
+  await assert.rejects(verifyReceipt(row, changed(blank + 2, `${Number(lines[blank + 2]) + 1}`), key), /forged/)
+  await assert.rejects(verifyReceipt(row, changed(blank + 3, flip(lines[blank + 3])), key), /forged/)
+  const signature = lines.findLastIndex((line) => line.startsWith('— '))
+  const bytes = Buffer.from(lines[signature].split(' ')[2], 'base64')
+  bytes[bytes.length - 1] ^= 1
+  await assert.rejects(verifyReceipt(row, changed(signature, `— ${origin} ${bytes.toString('base64')}`), key), /forged/)
+  await assert.rejects(verifyReceipt(row, lines.toSpliced(signature, 1).join('\n'), key), /not signed/)
+  await assert.rejects(verifyReceipt(row, receipt, key.replace(/\+([0-9a-f]{8})\+/, '+00000000+')), /mistyped/)
+  await assert.rejects(verifyReceipt(row, receipt, 'x'), /no Ed25519 key/)
+})

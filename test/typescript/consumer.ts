@@ -1,0 +1,18 @@
+// That the published types say what a consumer may write, and what not.
+import { Client, type KeyMetadata, password, ProofKey } from "@keyserver-operator/client";
+
+export async function main(): Promise<KeyMetadata> {
+  const client = new Client({ baseUrl: "https://keys.example", credentials: password("a", "b"), proofKey: await ProofKey.generate() });
+  const page = await client.listAuditEntries({ outcome: "refused", limit: 10 }, { purpose: "types" });
+  const next: number | null = page.next;
+  // @ts-expect-error an outcome that there is not
+  await client.listAuditEntries({ outcome: "perhaps" });
+  // @ts-expect-error a field that there is not
+  await client.listAuditEntries({ after: next });
+  // @ts-expect-error a principal has to be named
+  await client.getPrincipal();
+  const { mac }: { mac: string } = await client.computeMac({ lineage: "AA==", data: new Uint8Array(1) });
+  // @ts-expect-error bytes, and not text
+  await client.computeMac({ lineage: mac, data: "text" });
+  return client.getKey({ ttag: "AA==" });
+}
