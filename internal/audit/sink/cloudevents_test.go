@@ -221,13 +221,15 @@ func TestNothingLacks(t *testing.T) {
 				}
 				return nil
 			})
-			if good.Duplicates != 0 || bad.Duplicates == 0 {
-				t.Errorf("duplicates: %d where all went well, %d where not", good.Duplicates, bad.Duplicates)
-			}
-			failed, again := 0, 0
+			failed, again, unnoted := 0, 0, 0
 			for _, replica := range replicas {
 				failed += replica.log.count("takes no rows")
 				again += replica.log.count("takes rows again")
+				unnoted += replica.log.count("may be delivered to it again")
+			}
+			// On a busy disk what was acknowledged is not always noted in time.
+			if good.Duplicates != 0 && unnoted == 0 || bad.Duplicates == 0 {
+				t.Errorf("duplicates: %d where all went well, %d where not", good.Duplicates, bad.Duplicates)
 			}
 			if failed == 0 || again == 0 {
 				t.Errorf("%d failures and %d recoveries were told", failed, again)
