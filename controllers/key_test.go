@@ -291,15 +291,15 @@ var _ = Describe("Key", func() {
 
 		By("repairing the lists of both generations, and the rotation")
 		_, err = s.admin().RevokeACL(ctx, schema.ACLRevokeRequest{TTag: second, SystemID: others.SystemID, PrincipalID: others.PrincipalID})
-		Expect(err).NotTo(HaveOccurred())
+		Expect(err).To(beDone())
 		Eventually(s.rightsOn(ctx, second)).Should(Equal(whole))
 		intruder := s.group(ctx)
 		_, err = s.admin().GrantACL(ctx, schema.ACLChangeRequest{TTag: first, SystemID: intruder.SystemID, PrincipalID: intruder.PrincipalID, Rights: schema.RightNamed("OWNER")})
-		Expect(err).NotTo(HaveOccurred())
+		Expect(err).To(beDone())
 		Eventually(s.rightsOn(ctx, first)).Should(Equal(whole))
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElements("Created", "DriftFound", "Updated"))
 		_, err = s.admin().SetKeyRotation(ctx, schema.KeyRotationRequest{TTag: first})
-		Expect(err).NotTo(HaveOccurred())
+		Expect(err).To(beDone())
 		Eventually(func() *schema.KeyRotation { return s.line(ctx, first.String())[1].Rotation }).Should(HaveValue(Equal(schema.KeyRotation{EveryDays: 30, VerifyOnlyDays: 7, DestroyAfterDays: 7})))
 
 		By("taking rights on old generations with the member")

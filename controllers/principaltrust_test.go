@@ -168,13 +168,13 @@ var _ = Describe("PrincipalTrust", func() {
 
 		By("repairing an outside change")
 		_, err := shown.admin().UpdatePrincipalTrust(ctx, schema.UpdatePrincipalTrustRequest{ID: read(schema.ParseHexID, obj.Status.PrincipalTrustID), Flag: "expose"})
-		Expect(err).NotTo(HaveOccurred())
+		Expect(err).To(beDone())
 		Eventually(flag(ctx, p, group.ID)).Should(Equal("restrict"))
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElements("DriftFound", "Updated"))
 
 		By("repairing an outside deletion")
 		_, err = shown.admin().DeletePrincipalTrust(ctx, schema.ByID{ID: read(schema.ParseHexID, obj.Status.PrincipalTrustID)})
-		Expect(err).NotTo(HaveOccurred())
+		Expect(err).To(beDone())
 		Eventually(flag(ctx, p, group.ID)).Should(Equal("restrict"))
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
 

@@ -162,13 +162,13 @@ var _ = Describe("Role", func() {
 
 		By("repairing an outside change")
 		_, err := shown.admin().UpdateRole(ctx, schema.UpdateRoleRequest{ID: read(schema.ParseHexID, id), Operations: ops(ctx, "HMAC Data", "Create Role")})
-		Expect(err).NotTo(HaveOccurred())
+		Expect(err).To(beDone())
 		Eventually(grants(ctx, "Senior Signer")).Should(ConsistOf(ops(ctx, "HMAC Data")))
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElements("DriftFound", "Updated"))
 
 		By("repairing an outside deletion")
 		_, err = shown.admin().DeleteRole(ctx, schema.ByID{ID: read(schema.ParseHexID, id)})
-		Expect(err).NotTo(HaveOccurred())
+		Expect(err).To(beDone())
 		Eventually(grants(ctx, "Senior Signer")).Should(ConsistOf(ops(ctx, "HMAC Data")))
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
 		Eventually(func() string { _ = readiness(ctx, obj)(); return obj.Status.RoleID }).ShouldNot(Equal(id))

@@ -502,6 +502,12 @@ func beReady(says string) OmegaMatcher {
 // and is repeated: then the message tells of the second pass, which found it correct.
 func beCorrected() OmegaMatcher { return Or(beReady("corrected"), beReady("re-read")) }
 
+// beDone matches the answer to a change that nobody declares: it may have been repaired
+// before the key server has read it back.
+func beDone() OmegaMatcher {
+	return Or(BeNil(), WithTransform(apiclient.CodeOf, BeElementOf("NOT_SAVED", "NOT_REMOVED", "NOT_VERIFIED")))
+}
+
 // beUnready matches an object that is not ready for a reason.
 func beUnready(reason v1alpha1.Reason, says string) OmegaMatcher {
 	return And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", reason),

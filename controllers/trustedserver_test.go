@@ -176,13 +176,13 @@ var _ = Describe("TrustedServer", func() {
 		By("repairing an outside change")
 		name := "Changed outside"
 		_, err := shown.admin().UpdateTrustedServer(ctx, schema.UpdateTrustedServerRequest{SystemID: schema.SystemID(p.system), FriendlyName: &name, Description: &name})
-		Expect(err).NotTo(HaveOccurred())
+		Expect(err).To(beDone())
 		Eventually(registered(ctx, p)).Should(Equal("Renamed"))
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElements("DriftFound", "Updated"))
 
 		By("repairing an outside removal")
 		_, err = shown.admin().RemoveTrustedServer(ctx, schema.BySystemID{SystemID: schema.SystemID(p.system)})
-		Expect(err).NotTo(HaveOccurred())
+		Expect(err).To(beDone())
 		Eventually(registered(ctx, p)).Should(Equal("Renamed"))
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
 

@@ -244,39 +244,46 @@ func BenchmarkBackupBeside(b *testing.B) {
 		} {
 			b.Run(fmt.Sprintf("%s/conns=%d", beside.name, conns), func(b *testing.B) {
 				without, with := newWindows(b, beside.without, conns), newWindows(b, beside.with, conns)
-				n := pairs(b)
-				for i := range n {
-					one := func() { without.count(b) }
-					two := func() {
-						end := beside.begin()
-						with.count(b)
-						end()
-					}
-					if i%2 == 1 {
-						one, two = two, one
-					}
-					one()
-					two()
-				}
-				of := func(of func(*windows, int) float64) []float64 {
-					all := make([]float64, n)
-					for i := range n {
-						all[i] = 100 * of(with, i) / of(without, i)
-					}
-					slices.Sort(all)
-					return all
-				}
-				rates, cpus := of(func(w *windows, i int) float64 { return w.rates[i] }), of(func(w *windows, i int) float64 { return w.cpus[i] })
-				b.ReportMetric(0, "ns/op") // it means nothing
-				b.ReportMetric(rates[n/2], "%-of-rate")
-				b.ReportMetric(rates[n/4], "%-of-rate-p25")
-				b.ReportMetric(rates[3*n/4], "%-of-rate-p75")
-				b.ReportMetric(cpus[n/2], "%-of-cpu/req")
-				slices.Sort(without.rates)
-				b.ReportMetric(without.rates[n/2], "req/s-without")
+				takeTurns(b, without, with, beside.begin)
 			})
 		}
 	}
+}
+
+// takeTurns counts with something beside and without, in pairs, and says what the one is
+// of the other.
+func takeTurns(b *testing.B, without, with *windows, begin func() (end func())) {
+	b.Helper()
+	n := pairs(b)
+	for i := range n {
+		one := func() { without.count(b) }
+		two := func() {
+			end := begin()
+			with.count(b)
+			end()
+		}
+		if i%2 == 1 {
+			one, two = two, one
+		}
+		one()
+		two()
+	}
+	of := func(of func(*windows, int) float64) []float64 {
+		all := make([]float64, n)
+		for i := range n {
+			all[i] = 100 * of(with, i) / of(without, i)
+		}
+		slices.Sort(all)
+		return all
+	}
+	rates, cpus := of(func(w *windows, i int) float64 { return w.rates[i] }), of(func(w *windows, i int) float64 { return w.cpus[i] })
+	b.ReportMetric(0, "ns/op") // it means nothing
+	b.ReportMetric(rates[n/2], "%-of-rate")
+	b.ReportMetric(rates[n/4], "%-of-rate-p25")
+	b.ReportMetric(rates[3*n/4], "%-of-rate-p75")
+	b.ReportMetric(cpus[n/2], "%-of-cpu/req")
+	slices.Sort(without.rates)
+	b.ReportMetric(without.rates[n/2], "req/s-without")
 }
 
 // begin begins a backup, and waits until it is under way.

@@ -1,0 +1,19 @@
+package httpapi
+
+import (
+	"testing"
+	"time"
+)
+
+// BenchmarkMeasured is what counting and timing an answered request costs.
+func BenchmarkMeasured(b *testing.B) {
+	all, err := newMetrics(nil, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	one := all.of(Route{Method: "POST", Path: "/api/crypto/hmac"})
+	b.ReportAllocs()
+	for b.Loop() {
+		one.observe("POST", "", 300*time.Microsecond)
+	}
+}
