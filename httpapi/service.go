@@ -6,10 +6,20 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 func health(*API, context.Context, call, nothing) (schema.Health, error) {
 	return schema.Health{Status: "ok"}, nil
+}
+
+// Readiness asks each part whether it can do its work.
+func (a *API) Readiness(ctx context.Context) []keyserver.Readiness {
+	parts := append(a.admission(), a.Operations.Ready(ctx)...)
+	if a.Parts != nil {
+		parts = append(parts, a.Parts()...)
+	}
+	return parts
 }
 
 // ready asks each part. A service that drains is not ready, whatever its parts
@@ -20,11 +30,7 @@ func ready(a *API, ctx context.Context, _ call, _ nothing) (schema.Ready, error)
 		out.Warnings = append(out.Warnings, a.Warnings()...)
 	}
 	var failing []string
-	parts := append(a.admission(), a.Operations.Ready(ctx)...)
-	if a.Parts != nil {
-		parts = append(parts, a.Parts()...)
-	}
-	for _, p := range parts {
+	for _, p := range a.Readiness(ctx) {
 		out.Parts = append(out.Parts, schema.Part{Part: p.Part, Ready: p.Ready, Detail: p.Detail, RetryInSeconds: p.RetryIn})
 		if !p.Ready {
 			failing = append(failing, p.Part)

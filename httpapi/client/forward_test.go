@@ -53,6 +53,11 @@ func TestForward(t *testing.T) {
 				fail(w, 503, strings.Replace(retryable, "OVERLOADED", "PEER_UNAVAILABLE", 1))
 			},
 			func(f *client.Forwarded) { f.Counts = true }, 1, 503, "PEER_UNAVAILABLE", 1},
+		"SentElsewhere": {"a redirect is no answer of a key server, whatever its body says",
+			func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Location", "https://elsewhere.example/")
+				fail(w, 307, `{"code":"MOVED","detail":"d"}`)
+			}, nil, 1, 307, "MOVED", 1},
 		"Open": {"no session goes with it",
 			func(w http.ResponseWriter, r *http.Request) {
 				fail(w, 403, `{"code":"`+r.Header.Get("Authorization")+`NONE","detail":"d"}`)

@@ -18,6 +18,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -198,7 +199,8 @@ func (a *Agent) listen(ctx context.Context, at address, registry *prometheus.Reg
 		return err
 	}
 	a.listener = l
-	a.serve(netutil.LimitListener(l, connectionsPerRequest*a.cfg.MaxRequests), a)
+	places := connectionsPerRequest * a.cfg.MaxRequests
+	a.serve(netutil.LimitListener(l, places), a, places)
 	shown := http.NewServeMux()
 	shown.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	for _, one := range []struct {
@@ -215,15 +217,31 @@ func (a *Agent) listen(ctx context.Context, at address, registry *prometheus.Reg
 		if *one.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", one.address); err != nil {
 			return fmt.Errorf("%s: %w", one.flag, err)
 		}
-		a.serve(*one.listener, one.handler)
+		a.serve(*one.listener, one.handler, 0)
 	}
 	return nil
 }
 
-// serve runs one HTTP server until Shutdown.
-func (a *Agent) serve(l net.Listener, handler http.Handler) {
+// serve runs one HTTP server until Shutdown. Of a listener with so many places no more than
+// half are kept by connections that lie idle: whoever leaves his open shuts nobody out.
+func (a *Agent) serve(l net.Listener, handler http.Handler, places int) {
+	var taken atomic.Int64
 	s := &http.Server{
-		Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if places > 0 && taken.Load() > int64(places)/2 {
+				w.Header().Set("Connection", "close")
+			}
+			handler.ServeHTTP(w, r)
+		}),
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew:
+				taken.Add(1)
+			case http.StateClosed, http.StateHijacked:
+				taken.Add(-1)
+			}
+		},
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		DisableGeneralOptionsHandler: true, ErrorLog: log.New(logWriter{a.cfg.Logger}, "", 0),
 	}
 	a.servers = append(a.servers, s)

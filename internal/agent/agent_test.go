@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -94,8 +95,9 @@ func TestWithheld(t *testing.T) {
 	slices.Sort(withheld)
 	want := []string{
 		"addDelegate", "addGroupMember", "approve", "askApproval", "createGroup", "createLdapPrincipal", "createPasswordPrincipal", "createXauthPrincipal",
-		"deletePrincipal", "endCurrentSession", "endSession", "endSessionsOfPrincipal", "enrollCertificates", "executeApproval", "login", "reject",
-		"removeDelegate", "removeGroupMember", "resetTransportPrincipal", "setApprovalPolicy", "setPassword", "updatePrincipalFlags", "updatePrincipalRoles", "withdrawApproval",
+		"deletePrincipal", "endCurrentSession", "endSession", "endSessionsOfPrincipal", "enrollCertificates", "executeApproval",
+		"getApproval", "getApprovalPolicy", "issueCertificate", "listApprovals", "login", "reject",
+		"removeDelegate", "removeGroupMember", "renewCertificate", "resetTransportPrincipal", "setApprovalPolicy", "setPassword", "updatePrincipalFlags", "updatePrincipalRoles", "withdrawApproval",
 	}
 	if !slices.Equal(withheld, want) {
 		t.Errorf("got %q\nwant %q", withheld, want)
@@ -462,6 +464,26 @@ func TestSocket(t *testing.T) {
 	if err := agent.Check(t.Context(), c.Listen); err == nil || !strings.Contains(err.Error(), "no agent answers") {
 		t.Errorf("a check says %v", err)
 	}
+}
+
+// Who leaves his connections open shuts nobody out.
+func TestIdleConnections(t *testing.T) {
+	w := newWorld(t)
+	c := w.config()
+	c.MaxRequests = 2
+	load := begin(t, c)
+	rig.Succeeds(t, func() error { return agent.Check(t.Context(), load.Address()) })
+	for range 20 {
+		conn, err := net.Dial("tcp", load.Address())
+		rig.Must(t, err)
+		defer conn.Close()
+		_, err = io.WriteString(conn, "GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+		rig.Must(t, err)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		rig.Must(t, err)
+		rig.Must(t, resp.Body.Close())
+	}
+	rig.Must(t, agent.Check(t.Context(), load.Address()))
 }
 
 // Messages under way are not held: 16 of them that have 16 MiB each, in the middle, with

@@ -13,7 +13,7 @@ import (
 	"io"
 	"os"
 	"path"
-	"regexp"
+	"syscall"
 	"time"
 )
 
@@ -51,7 +51,7 @@ var ErrFull = fmt.Errorf("a bundle has at most %d files", maxFiles)
 
 // Text adds a file. Of one that is too long it has the end.
 func (w *Writer) Text(name string, text []byte) error {
-	listed := Listed{Name: name}
+	listed := Listed{Name: clean(name)}
 	if len(text) > maxFile {
 		text, listed.Cut = text[len(text)-maxFile:], true
 		if _, rest, ok := bytes.Cut(text, []byte("\n")); ok {
@@ -75,8 +75,7 @@ func (w *Writer) JSON(name string, value any) error {
 // Missing notes why a file is not there. A bundle of something that is broken has what can
 // be had.
 func (w *Writer) Missing(name string, why error) error {
-	said, _ := CrossOut([]byte(why.Error()))
-	return w.list(Listed{Name: name, Error: string(said)})
+	return w.list(Listed{Name: clean(name), Error: clean(why.Error())})
 }
 
 // Tail adds the end of a file of the machine.
@@ -89,7 +88,7 @@ func (w *Writer) Tail(name, file string) error {
 }
 
 func tail(file string) (_ []byte, err error) {
-	f, err := os.Open(file)
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe is not waited for
 	if err != nil {
 		return nil, err
 	}
@@ -142,36 +141,3 @@ func (w *Writer) Close() error {
 
 // Files are those that the bundle has so far.
 func (w *Writer) Files() []Listed { return w.files }
-
-// secrets are what must not leave, wherever it is found: what stands behind the first group,
-// or all of it where there is none.
-var secrets = []*regexp.Regexp{
-	regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)`),
-	regexp.MustCompile(`^[A-Za-z0-9+/=\s]+-----END [A-Z ]*PRIVATE KEY-----`), // the text begins within it
-	regexp.MustCompile(`AGE-SECRET-KEY-[0-9A-Z]+|AGE-PLUGIN-[0-9A-Z-]+`),
-	regexp.MustCompile(`(base64key://)[^\s"'\\]+`),
-	regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^\s/"'@\\]+@`), // who, and his password
-	regexp.MustCompile(`(?i)((?:authorization|proxy-authorization|cookie|set-cookie|dpop)["']?\s*[:=]\s*\[?["']?(?:bearer|dpop|basic)?\s*)[^\s"'\]\\,]{8,}`),
-	regexp.MustCompile(`(?i)(\b(?:bearer|dpop|basic)\s+)[A-Za-z0-9._~+/=-]{16,}`),
-	regexp.MustCompile(`(?i)(\\?["']?[a-z0-9_.-]*(?:password|passwd|secret|token|apikey|api_key|api-key|sessionid|session_id|material|privatekey|private_key|pin)\\?["']?\s*[:=]\s*\\?["'])(?:[^"'\\]|\\[^"'])+`),
-	regexp.MustCompile(`(?i)((?:^|[\s&?;])[a-z0-9_.-]*(?:password|passwd|secret|token|api_key)=)[^\s&;"']+`),
-	regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`), // a signed token
-}
-
-// crossedOut stands where something was.
-const crossedOut = "[crossed out]"
-
-// CrossOut takes out of a text what looks like a secret, and answers how often.
-func CrossOut(text []byte) ([]byte, int) {
-	n := 0
-	for _, secret := range secrets {
-		text = secret.ReplaceAllFunc(text, func(found []byte) []byte {
-			n++
-			if m := secret.FindSubmatch(found); len(m) > 1 {
-				return append(bytes.Clone(m[1]), crossedOut...)
-			}
-			return []byte(crossedOut)
-		})
-	}
-	return text, n
-}

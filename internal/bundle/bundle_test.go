@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -48,6 +49,15 @@ func TestWhatLooksLikeASecretIsCrossedOut(t *testing.T) {
 		`--kek base64key://S3cret-abcdefgh`, `PGPASSWORD=S3cret-abcdefgh psql`, `GET /x?token=S3cret-abcdefgh&y=1`,
 		"-----BEGIN EC PRIVATE KEY-----\nS3cret-abcdefgh\n-----END EC PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----\nS3cret-abcdefgh",
 		"S3cret\nabcdefgh\n-----END EC PRIVATE KEY-----\n",
+		"2026-01-01T00:00:00Z S3cret\n2026-01-01T00:00:01Z abcdefgh\n2026-01-01T00:00:02Z -----END EC PRIVATE KEY-----\n",
+		`password: S3cret`, `password = S3cret`, `token:S3cret`, `session_id: S3cret`, `sessionId=S3cret`, `(password=S3cret)`, `"PGPASSWORD=S3cret"`,
+		`dsn "password=S3cret"`, `dsn \"password=S3cret sslmode=x\"`, `--password S3cret`, `--ldap-bind-password S3cret`, `"--password","S3cret"`, `pwd=S3cret`, `passphrase="S3cret"`,
+		"  password: a passphrase with S3cret", "- token: S3cret",
+		`{"passwords":{"admin":"S3cret"}}`, `{"token":["S3cret"]}`, `<password>S3cret</password>`, `the password is S3cret`, `password S3cret`,
+		`AWS_SECRET_ACCESS_KEY=S3cret`, `AccountKey=S3cret;EndpointSuffix=x`, `https://x.example/c?sv=1&sig=S3cret`, `X-Amz-Signature=S3cret`, `X-Api-Key: S3cret`,
+		`Authorization: Token S3cret`, `Authorization: Digest username="u", response="S3cret"`, `{"msg":"Authorization: Digest username=\"u\", response=\"S3cret\""}`,
+		`Authorization: Negotiate S3cret`, `Cookie: theme=dark1234; session=S3cret`, `"Cookie":"theme=dark1234; session=S3cret"`,
+		`postgres://u:a@S3cret@db/`, `postgres://u:a/S3cret@db`, `app-password=S3cret.log`, `api_key => 'S3cret'`,
 		"AGE-SECRET-KEY-1S3CRET", "cookie: sid=S3cret-abcdefgh", "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJTM2NyZXQifQ.S3cret-abcdefgh",
 	} {
 		out, n := CrossOut([]byte(line))
@@ -60,6 +70,9 @@ func TestWhatLooksLikeASecretIsCrossedOut(t *testing.T) {
 		`{"requestId":"0123456789abcdef","session":"00000000000000ff","code":"INVALID_CREDENTIALS"}`,
 		`keyserver_logins_total{method="password",outcome="OK"} 3`, `the password of "admin" is in /data/bootstrap-password`,
 		`keyserver_http_requests_total{route="/api/sessions",method="POST",code="OK"} 1`,
+		`{"passwordFile":"/run/secrets/admin","requireProof":"all","tokenReview":true}`, `--password-file /run/secrets/admin --token-issuer https://issuer.example`,
+		`the token of a service account was refused: its audience is another`, `"requireToken": false, "secret": null`,
+		`sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08`,
 	} {
 		if out, n := CrossOut([]byte(line)); n > 0 {
 			t.Errorf("%q, which has no secret, became %q", line, out)
@@ -77,9 +90,13 @@ func TestABundleHasTheEndsOfLogs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	pipe := filepath.Join(dir, "pipe") // nobody writes to it
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	var packed bytes.Buffer
 	w := New(&packed, time.Unix(1_700_000_000, 0))
-	for _, err := range []error{w.Tail("logs/long", long), w.Tail("logs/short", short), w.Tail("logs/none", filepath.Join(dir, "none")), w.Tail("logs/dir", dir), w.Close()} {
+	for _, err := range []error{w.Tail("logs/long", long), w.Tail("logs/short", short), w.Tail("logs/none", filepath.Join(dir, "none")), w.Tail("logs/dir", dir), w.Tail("logs/pipe", pipe), w.Close()} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +121,7 @@ func TestABundleHasTheEndsOfLogs(t *testing.T) {
 			t.Errorf("%s is cut: %v", l.Name, l.Cut)
 		}
 	}
-	if len(listed) != 4 || missing != 2 || files["support-bundle/logs/dir"] != "" {
+	if len(listed) != 5 || missing != 3 || files["support-bundle/logs/dir"] != "" {
 		t.Errorf("files.json lists %+v", listed)
 	}
 }

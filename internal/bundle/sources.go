@@ -82,7 +82,7 @@ func get(ctx context.Context, url string) (_ []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,11 @@ func get(ctx context.Context, url string) (_ []byte, err error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("it answers with status %d", resp.StatusCode)
 	}
-	return io.ReadAll(io.LimitReader(resp.Body, maxFile))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxFile+1))
+	if len(text) > maxFile {
+		return nil, fmt.Errorf("it answers with more than %d bytes", maxFile)
+	}
+	return text, err
 }
 
 // Cluster is what is read of a cluster.

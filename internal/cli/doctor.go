@@ -13,6 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/doctor"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/datadir"
 	"github.com/keyserver-operator/keyserver-operator/internal/version"
 )
 
@@ -107,10 +108,17 @@ func (o *doctorOptions) lookAtDatabase(ctx context.Context, out io.Writer) (err 
 	}
 	store, err := sqlstore.OpenReadOnly(ctx, cfg)
 	if err != nil {
+		if cfg.Dir != "" {
+			err = datadir.Explain(err, cfg.Dir)
+		}
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	return doctor.Run(ctx, out, doctor.Database(store, o.keyURL))
+	checks := doctor.Database(store, o.keyURL)
+	if cfg.Dir != "" {
+		checks = append(checks, doctor.Volume(cfg.Dir))
+	}
+	return doctor.Run(ctx, out, checks)
 }
 
 func (o *doctorOptions) lookAtServer(cmd *cobra.Command) error {
@@ -121,7 +129,8 @@ func (o *doctorOptions) lookAtServer(cmd *cobra.Command) error {
 	return doctor.Run(cmd.Context(), cmd.OutOrStdout(), doctor.Service(asked))
 }
 
-// ask is a key server that the flags name, as a stranger where no password is given.
+// ask is a key server that the flags name, as a stranger where no password is given, or
+// where a login fails: that a service cannot do that much is what is to be found out.
 func (o *accessOptions) ask(cmd *cobra.Command, userAgent string) (doctor.Asked, error) {
 	asked := doctor.Asked{Build: version.String(), Now: time.Now()}
 	access, err := o.read(cmd)
@@ -129,8 +138,10 @@ func (o *accessOptions) ask(cmd *cobra.Command, userAgent string) (doctor.Asked,
 		return asked, err
 	}
 	if asked.LoggedIn = access.admin != nil; asked.LoggedIn {
-		asked.Client, err = access.client(cmd.Context(), access.admin, userAgent)
-		return asked, err
+		if asked.Client, err = access.client(cmd.Context(), access.admin, userAgent); err == nil || cmd.Context().Err() != nil {
+			return asked, err
+		}
+		asked.LoggedIn, asked.Refused = false, err
 	}
 	asked.Client, err = access.connect(&login{}, userAgent, nil)
 	return asked, err

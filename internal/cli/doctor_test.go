@@ -29,7 +29,7 @@ func TestDoctorAsksAKeyServer(t *testing.T) {
 		"a part is not ready": {
 			503, `{"code":"NOT_READY","retryable":true,"scope":"process","ready":false,"detail":"not ready: store","warnings":[],` +
 				`"parts":[{"part":"admission","ready":true,"detail":"off"},{"part":"store","ready":false,"detail":"the disk is full"}]}`, nil, exitError,
-			[]string{"service: the part store fails: the disk is full\n", "1 findings in 1 of 1 checks"},
+			[]string{"service: the part store fails: the disk is full\n", "1 finding in 1 of 1 checks"},
 		},
 		"what a terminal would act upon": {
 			200, `{"ready":true,"detail":"","warnings":["a\u001b[2Jb\nc"],"parts":[]}`, nil, exitOK, []string{"it warns: a\uFFFD[2Jb; c\n"},

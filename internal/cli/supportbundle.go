@@ -151,13 +151,12 @@ func (o *supportBundleOptions) fillServer(cmd *cobra.Command, w *bundle.Writer) 
 	switch {
 	case errors.As(err, &usage):
 		return err
-	case err != nil && asked.Client == nil:
+	case err != nil:
 		return w.Missing("server", err)
-	case err != nil: // what strangers may ask can still be had
-		if err := w.Missing("server/login", err); err != nil {
+	case asked.Refused != nil: // what strangers may ask can still be had
+		if err := w.Missing("server/login", asked.Refused); err != nil {
 			return err
 		}
-		asked.LoggedIn = false
 	}
 	return w.Service(cmd.Context(), asked.Client, asked.LoggedIn)
 }

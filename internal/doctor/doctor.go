@@ -15,6 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/datadir"
 )
 
 // Check is one thing that should hold.
@@ -46,7 +47,7 @@ func Run(ctx context.Context, out io.Writer, checks []Check) error {
 			findings++
 			_, err = fmt.Fprintf(out, "%s: FAILED: %s\n", c.Name, oneLine(err.Error()))
 		case findings > 0:
-			_, err = fmt.Fprintln(out, strings.TrimSuffix(fmt.Sprintf("%s: FAILED: %d findings; %s", c.Name, findings, oneLine(holds)), "; "))
+			_, err = fmt.Fprintln(out, strings.TrimSuffix(fmt.Sprintf("%s: FAILED: %s; %s", c.Name, counted(findings), oneLine(holds)), "; "))
 		default:
 			_, err = fmt.Fprintf(out, "%s: ok: %s\n", c.Name, oneLine(holds))
 		}
@@ -58,10 +59,17 @@ func Run(ctx context.Context, out io.Writer, checks []Check) error {
 		}
 	}
 	if all > 0 {
-		return fmt.Errorf("%d findings in %d of %d checks: %w", all, failed, len(checks), ErrFindings)
+		return fmt.Errorf("%s in %d of %d checks: %w", counted(all), failed, len(checks), ErrFindings)
 	}
 	_, err := fmt.Fprintf(out, "everything that was looked at holds: %d checks\n", len(checks))
 	return err
+}
+
+func counted(findings int) string {
+	if findings == 1 {
+		return "1 finding"
+	}
+	return fmt.Sprintf("%d findings", findings)
 }
 
 // oneLine is what others have said, as one line that a terminal does not act upon.
@@ -73,6 +81,17 @@ func oneLine(text string) string {
 		}
 		return unicode.ReplacementChar
 	}, strings.Join(lines, "; "))
+}
+
+// Volume is the check of the volume of a data directory.
+func Volume(dir string) Check {
+	return Check{"volume", func(context.Context, func(string) error) (string, error) {
+		v, err := datadir.VolumeOf(dir)
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("%d of %d MiB are free", v.Free>>20, v.Size>>20), v.Check(0)
+	}}
 }
 
 // Database are the checks of a database that is open for reading, whose

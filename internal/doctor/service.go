@@ -18,7 +18,8 @@ const soon = 30 * 24 * time.Hour
 // Asked is a key server that is asked over /api.
 type Asked struct {
 	*client.Client
-	LoggedIn bool // whether more than what strangers may ask can be
+	LoggedIn bool  // whether more than what strangers may ask can be
+	Refused  error // why a login that was wanted failed
 	Build    string
 	Now      time.Time
 }
@@ -26,6 +27,9 @@ type Asked struct {
 // Service are the checks of a key server that answers.
 func Service(s Asked) []Check {
 	checks := []Check{{"service", s.service}}
+	if s.Refused != nil {
+		checks = append(checks, Check{"login", func(context.Context, func(string) error) (string, error) { return "", s.Refused }})
+	}
 	if s.LoggedIn {
 		checks = append(checks, Check{"version", s.version}, Check{"custody", s.custody}, Check{"authority", s.authority}, Check{"trusted-cas", s.trusted}, Check{"peers", s.peers}, Check{"audit", s.audit})
 	}
@@ -37,15 +41,17 @@ func (s Asked) service(ctx context.Context, found func(string) error) (string, e
 	if err != nil && !client.IsCode(err, "NOT_READY") {
 		return "", err
 	}
+	fine := 0
 	for _, part := range ready.Parts {
 		if part.Ready {
+			fine++
 			continue
 		}
 		if err := found(fmt.Sprintf("the part %s fails: %s", part.Part, part.Detail)); err != nil {
 			return "", err
 		}
 	}
-	holds := fmt.Sprintf("%d parts can do their work", len(ready.Parts))
+	holds := fmt.Sprintf("%d of %d parts can do their work", fine, len(ready.Parts))
 	for _, warning := range ready.Warnings {
 		holds += "; it warns: " + warning
 	}

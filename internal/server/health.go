@@ -4,17 +4,16 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sys/unix"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/datadir"
 )
 
 const (
@@ -27,10 +26,6 @@ const (
 	lookSoon = 150 * time.Millisecond
 	// doubt is how long a commit that failed counts where none came after it.
 	doubt = 4 * time.Second
-	// A volume is full for the service before it is for the system: an audit row
-	// that cannot be written stops everything.
-	freeShare = 10      // one in so many bytes has to be free,
-	freeMost  = 5 << 30 // but no more than this, on a large volume
 )
 
 // health looks after the parts without which operations fail, and says so
@@ -151,24 +146,14 @@ func (h *health) warnings() []string {
 }
 
 func (h *health) volume() error {
-	var v syscall.Statfs_t
-	if err := syscall.Statfs(h.cfg.DataDir, &v); err != nil {
+	v, err := datadir.VolumeOf(h.cfg.DataDir)
+	if err != nil {
 		return fault.New(fault.NotReady, "the directory of --data-dir cannot be looked at").Because(err)
 	}
-	if v.Flags&unix.ST_RDONLY != 0 {
-		return fault.New(fault.NotReady, "the volume of --data-dir is read-only")
-	}
-	block := uint64(v.Bsize) //nolint:gosec // a size
-	free, size := v.Bavail*block, v.Blocks*block
-	h.free.Store(free)
-	h.size.Store(size)
-	least := uint64(h.cfg.MinFreeBytes) //nolint:gosec // validated
-	if least == 0 {
-		least = min(size/freeShare, freeMost)
-	}
-	if free < least {
-		return fault.New(fault.NotReady, "the volume of --data-dir has %d MiB free, and %d MiB have to be (--min-free-bytes); make room before audit rows cannot be written",
-			free>>20, least>>20)
+	h.free.Store(v.Free)
+	h.size.Store(v.Size)
+	if err := v.Check(uint64(h.cfg.MinFreeBytes)); err != nil { //nolint:gosec // validated
+		return fault.New(fault.NotReady, "%s", err.Error())
 	}
 	return nil
 }
@@ -182,11 +167,10 @@ func (h *health) observe(r prometheus.Registerer) {
 				func() float64 { return float64(h.size.Load()) }),
 		)
 	}
-	r.MustRegister(readyParts{h})
 }
 
-// readyParts is 1 or 0 for each part.
-type readyParts struct{ *health }
+// readyParts is 1 or 0 for each part of GET /api/ready.
+type readyParts func(context.Context) []keyserver.Readiness
 
 var readyDesc = prometheus.NewDesc("keyserver_ready", "Whether a part of the service can do its work, as GET /api/ready says it.", []string{"part"}, nil)
 
@@ -195,7 +179,9 @@ func (readyParts) Describe(to chan<- *prometheus.Desc) { to <- readyDesc }
 
 // Collect implements prometheus.Collector.
 func (p readyParts) Collect(to chan<- prometheus.Metric) {
-	for _, part := range p.parts() {
+	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
+	defer cancel()
+	for _, part := range p(ctx) {
 		value := 0.0
 		if part.Ready {
 			value = 1

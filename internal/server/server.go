@@ -27,6 +27,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keylife"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/peer"
@@ -76,7 +77,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	s = &Server{cfg: cfg, failed: make(chan error, 3)}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.Shutdown(context.WithoutCancel(ctx)))
+			err = s.explain(errors.Join(err, s.Shutdown(context.WithoutCancel(ctx))))
 		}
 	}()
 	api, err := s.listen("--listen", cfg.Listen)
@@ -237,6 +238,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	if err != nil {
 		return s, err
 	}
+	registry.MustRegister(readyParts(handler.Readiness))
 	alarm.observe(registry)
 	observeAuditTree(registry, auditTree)
 	if err := s.auditSinks(store, auditTree, registry); err != nil {
@@ -309,7 +311,19 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		s.started = false
 		s.cfg.Logger.InfoContext(ctx, "stopped")
 	}
-	return errors.Join(errs...)
+	return s.explain(errors.Join(errs...))
+}
+
+// explain says of a failure of the embedded database whether its volume is full: the
+// database itself only knows that it could not write.
+func (s *Server) explain(err error) error {
+	switch fault.CodeOf(err) {
+	case fault.StoreUnavailable, fault.AuditUnavailable:
+		if s.cfg.DatabaseURL == "" {
+			return datadir.Explain(err, s.cfg.DataDir)
+		}
+	}
+	return err
 }
 
 func (s *Server) onClose(f func(context.Context) error) { s.closers = append(s.closers, f) }

@@ -102,6 +102,8 @@ type dialect interface {
 
 	// classify says what a driver's error means.
 	classify(err error) errorClass
+	// full reports whether it means that the database's volume is.
+	full(err error) bool
 }
 
 func dialectOf(cfg Config) dialect {

@@ -63,6 +63,10 @@ func translate(d dialect, err error) error {
 	case classReference:
 		return ErrNotFound
 	case classUnavailable:
+		if d.full(err) {
+			return fault.Temporary(fault.StoreUnavailable, fault.ScopeProcess, retryUnavailable,
+				"the database has no room: its volume is full; make room on it, and try again").Because(opaque(err))
+		}
 		return unavailable(err)
 	default:
 		return opaque(err)

@@ -251,11 +251,17 @@ const (
 	pgReadOnly            = "25006"
 	pgIdleInTransaction   = "25P03"
 	pgLockNotAvailable    = "55P03"
+	pgDiskFull            = "53100"
 )
 
 // pgUnavailable are the classes after which the same statement may succeed:
 // connection, transaction rollback, resources, and an operator's intervention.
 var pgUnavailable = map[string]bool{"08": true, "40": true, "53": true, "57": true, "58": true}
+
+func (d *postgres) full(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.Code == pgDiskFull
+}
 
 func (d *postgres) classify(err error) errorClass {
 	var e *pgconn.PgError

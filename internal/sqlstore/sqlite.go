@@ -418,6 +418,8 @@ func (d *sqlite) classify(err error) errorClass {
 	return classOther
 }
 
+func (d *sqlite) full(err error) bool { return codeOf(err)&0xff == sqlite3.SQLITE_FULL }
+
 // codeOf answers the extended result code, 0 for an error that is not SQLite's.
 func codeOf(err error) int {
 	var e *driver.Error

@@ -48,6 +48,9 @@ var theImage = sync.OnceValues(func() (image, error) {
 	if err := program.DependOnSources(); err != nil {
 		return i, err
 	}
+	if out, err := exec.Command("../../hack/console.sh").CombinedOutput(); err != nil { // as "make image-ko" does
+		return i, fmt.Errorf("build the console: %w\n%s", err, out)
+	}
 	// Twice at once, as from two terminals: one waits for the other.
 	var first, second bytes.Buffer
 	err := runBoth(&first, &second, "-out", i.layout(), "-name", imageName)

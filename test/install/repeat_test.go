@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/node"
 )
 
 // place is where and how somebody builds.
@@ -88,8 +89,8 @@ func different(t *testing.T, archives ...string) []string {
 	return found
 }
 
-// The image of the program, built again from a copy of the checkout in another directory,
-// by another user's settings, is the same bytes.
+// The image of the program with its console, built again from a copy of the checkout in
+// another directory, by another user's settings, is the same bytes.
 func TestImageRepeats(t *testing.T) {
 	built := imageBuilt(t)
 	checkout := t.TempDir()
@@ -100,6 +101,7 @@ func TestImageRepeats(t *testing.T) {
 	copyContext(t, root, checkout)
 	copyPath(t, root, checkout, "hack/image")
 	copyPath(t, root, checkout, ".ko.yaml")
+	node.Run(t, checkout, nil, filepath.Join(checkout, "hack/console.sh"))
 	again := places(t, "-trimpath -buildvcs=false")[1]
 	if err := again.build(t, checkout, "-out", "image", "-name", imageName); err != nil {
 		t.Fatal(err)

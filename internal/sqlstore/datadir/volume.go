@@ -1,0 +1,61 @@
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A volume is full for the service before it is for the system: an audit row that cannot
+// be written stops everything.
+const (
+	freeShare = 10      // one in so many bytes has to be free,
+	freeMost  = 5 << 30 // but no more than this, on a large volume
+)
+
+// Volume is what a directory is on.
+type Volume struct {
+	Free, Size uint64
+	ReadOnly   bool
+}
+
+// VolumeOf looks at the volume of a directory.
+func VolumeOf(dir string) (Volume, error) {
+	var v syscall.Statfs_t
+	if err := syscall.Statfs(dir, &v); err != nil {
+		return Volume{}, err
+	}
+	block := uint64(v.Bsize) //nolint:gosec // a size
+	return Volume{Free: v.Bavail * block, Size: v.Blocks * block, ReadOnly: v.Flags&unix.ST_RDONLY != 0}, nil
+}
+
+// Check says what is wrong with the volume of a data directory. least is how many bytes
+// have to be free, 0 for what is usual.
+func (v Volume) Check(least uint64) error {
+	if v.ReadOnly {
+		return errors.New("the volume of --data-dir is read-only")
+	}
+	if least == 0 {
+		least = min(v.Size/freeShare, freeMost)
+	}
+	if v.Free < least {
+		return fmt.Errorf("the volume of --data-dir has %d MiB free, and %d MiB have to be (--min-free-bytes); make room before audit rows cannot be written",
+			v.Free>>20, least>>20)
+	}
+	return nil
+}
+
+// startRoom is what a start and a stop take at most: rows go from their journal into the
+// tables, and SQLite keeps them beside its file for a while.
+const startRoom = 32 << 20
+
+// Explain adds to a failure of the database in dir that its volume has no room, where
+// that is so.
+func Explain(err error, dir string) error {
+	if v, look := VolumeOf(dir); look == nil && v.Free < startRoom {
+		return fmt.Errorf("%w; the volume of --data-dir has %d MiB free: make %d MiB of room, and start again; what was acknowledged is not lost", err, v.Free>>20, startRoom>>20)
+	}
+	return err
+}
