@@ -24,7 +24,7 @@ func TestDoctorAsksAKeyServer(t *testing.T) {
 	}{
 		"it is whole": {
 			200, whole, nil, exitOK,
-			[]string{"service: ok: 1 parts can do their work; it warns: the replica knows no other\n", "everything that was looked at holds: 1 checks\n"},
+			[]string{"service: ok: 1 of 1 parts can do their work; it warns: the replica knows no other\n", "everything that was looked at holds: 1 checks\n"},
 		},
 		"a part is not ready": {
 			503, `{"code":"NOT_READY","retryable":true,"scope":"process","ready":false,"detail":"not ready: store","warnings":[],` +

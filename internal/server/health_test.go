@@ -6,8 +6,11 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -61,6 +64,39 @@ func TestReadyWithoutRoom(t *testing.T) {
 	s := testserver.Start(t, func(c *server.Config) { c.MinFreeBytes = 1 << 60 })
 	if p, fails := failing(t, s, "volume"); !fails || !strings.Contains(p.Detail, "--min-free-bytes") {
 		t.Errorf("the part is %+v", p)
+	}
+}
+
+// A volume that is full: the start says so, and what to do; with room it goes on where it was.
+func TestStartOnAFullVolume(t *testing.T) {
+	disk := filepath.Join(t.TempDir(), "disk")
+	rig.Must(t, os.Mkdir(disk, 0o700))
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=24m,mode=0700"); err != nil {
+		t.Skipf("this machine does not let a test mount a small volume: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(disk, syscall.MNT_DETACH) })
+	var config server.Config
+	s := testserver.Start(t, func(c *server.Config) { c.DataDir = filepath.Join(disk, "data"); config = *c })
+	_, err := s.Admin(t).CreateRole(t.Context(), schema.CreateRoleRequest{Name: "of before", Operations: []schema.HexID{}})
+	rig.Must(t, err)
+	s.Stop(t)
+	filler := filepath.Join(disk, "filler")
+	f, err := os.Create(filler)
+	rig.Must(t, err)
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	if rig.Must(t, f.Close()); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	_, err = server.Start(t.Context(), config)
+	if err == nil || !strings.Contains(err.Error(), "the volume of --data-dir has 0 MiB free: make 32 MiB of room") {
+		t.Fatalf("without room: %v", err)
+	}
+	rig.Must(t, os.Remove(filler))
+	s.Restart(t)
+	if list, err := s.Admin(t).ListRoles(t.Context()); err != nil || !slices.ContainsFunc(list.Roles, func(r schema.Role) bool { return r.Name == "of before" }) {
+		t.Errorf("with room: %v", err)
 	}
 }
 
