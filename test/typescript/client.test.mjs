@@ -1,5 +1,7 @@
 // What the published package does against a real server. TestClient runs it with each Node.js.
 import assert from 'node:assert/strict'
+import { createReadStream } from 'node:fs'
+import { Readable } from 'node:stream'
 import { test } from 'node:test'
 import {
   Client, codeOf, KeyserverError, NetworkError, password, ProofKey, serviceAccount, toBase64, verifyReceipt,
@@ -198,6 +200,172 @@ test('messages stream', async () => {
   assert.equal((await c.verifyMac({ lineage: ttag, mac, data: whole })).valid, false)
   for (const data of [new Uint8Array(0), Buffer.from('a'), Buffer.from('ab')]) {
     assert.equal((await c.computeMac({ lineage: ttag, data })).mac, (await c.computeMac({ lineage: ttag, data: new Blob([data]) })).mac)
+  }
+})
+
+// The calls that take a message, with a MAC of another message where one is checked.
+const ofMessages = {
+  computeMac: (c, data) => c.computeMac({ lineage: ttag, data }),
+  verifyMac: (c, data) => c.verifyMac({ lineage: ttag, mac: toBase64(new Uint8Array(48)), data }),
+  computeHmac: (c, data) => c.computeHmac({ hiddenLink: ttag, data }),
+}
+
+// How often a key was used for a whole message, by the audit trail: the row of a long one is
+// there before its end, and a second one says that it broke off.
+async function uses(c) {
+  const { entries } = await c.listAuditEntries({ order: 'desc', limit: 1000 })
+  const outcomes = entries.filter(({ operation }) => /mac/i.test(operation)).map(({ outcome, reason }) => `${outcome} ${reason}`.trim())
+  return outcomes.filter((o) => o === 'allowed').length - outcomes.filter((o) => o === 'failed badMessage').length
+}
+
+test('what is no message is refused before anything is sent', async () => {
+  class Order { amount = 1 }
+  const locked = new Blob(['a']).stream()
+  locked.getReader()
+  const begun = new Blob(['a']).stream()
+  const reader = begun.getReader()
+  await reader.read()
+  reader.releaseLock()
+  const moved = new Uint8Array([1])
+  structuredClone(moved, { transfer: [moved.buffer] })
+  const file = () => createReadStream(new URL(import.meta.url)).on('error', () => {})
+  for (const [what, data, hint] of [
+    ['an object', { amount: 1 }, /an object \(Object\).*make bytes of it/],
+    ['an object of a class', new Order(), /an object/],
+    ['an object that looks like bytes', { length: 1, 0: 1, byteLength: 1 }, /an object/],
+    ['an object that says that it is bytes', { [Symbol.toStringTag]: 'ArrayBuffer', byteLength: 1 }, /an object/],
+    ['an object with the prototype of bytes', Object.create(Uint8Array.prototype), /an object/],
+    ['text', 'a message', /a string.*new TextEncoder\(\)\.encode\(text\)/],
+    ['empty text', '', /TextEncoder/],
+    ['nothing', undefined, /is undefined/],
+    ['null', null, /is null/],
+    ['a number', 42, /is a number/],
+    ['a large number', 42n, /is a bigint/],
+    ['a boolean', true, /is a boolean/],
+    ['numbers', [1, 2, 3], /is an array/],
+    ['pieces', [new Uint8Array(1)], /is an array/],
+    ['a function', () => new Uint8Array(1), /is a function/],
+    ['a promise', Promise.resolve(new Uint8Array(1)), /\(Promise\)/],
+    ['a form', new URLSearchParams('a=b'), /an object/],
+    ['an answer', new Response('a'), /an object/],
+    ['a file of Node.js', file(), /Readable\.toWeb\(/],
+    ['a stream of Node.js', Readable.from([Buffer.from('a')]), /Readable\.toWeb\(/],
+    ['what makes pieces', (async function* () { yield new Uint8Array(1) })(), /an object/],
+    ['a stream that somebody else reads', locked, /read/],
+    ['a stream of which something was read', begun, /read/],
+    ['bytes that were moved elsewhere', moved, /moved/],
+  ]) {
+    for (const [name, call] of Object.entries(ofMessages)) {
+      const { c, sent } = await client()
+      await assert.rejects(call(c, data), (error) => {
+        assert.ok(error instanceof TypeError, `${name} of ${what}: ${error}`)
+        assert.match(error.message, /^data\b/, what)
+        assert.match(error.message, hint, what)
+        assert.doesNotMatch(error.message, /a message|amount/, what)
+        return true
+      }, `${name} of ${what}`)
+      assert.equal(sent.length, 0, `${name} of ${what} was sent`)
+    }
+  }
+})
+
+test('a stream of anything but bytes breaks off, and is no success', async () => {
+  const { c } = await client()
+  const before = await uses(c)
+  const large = new Uint8Array(1 << 20)
+  for (const [what, pieces, hint] of [
+    ['text', ['abc'], /a string.*TextEncoderStream/],
+    ['empty text', [''], /a string/],
+    ['text behind bytes', [large, large, 'abc'], /a string/],
+    ['objects', [{ length: 3 }], /an object/],
+    ['numbers', [1], /a number/],
+    ['arrays', [[1, 2, 3]], /an array/],
+    ['null', [null], /null/],
+    ['nothing', [undefined], /undefined/],
+  ]) {
+    for (const [name, call] of Object.entries(ofMessages)) {
+      let cancelled
+      const left = [...pieces]
+      const data = new ReadableStream({
+        pull: (to) => (left.length > 0 ? to.enqueue(left.shift()) : undefined),
+        cancel: (reason) => { cancelled = reason },
+      })
+      await assert.rejects(call(c, data), (error) => {
+        assert.ok(error instanceof TypeError, `${name} of ${what}: ${error}`)
+        assert.match(error.message, /^data: a piece of the stream is /, what)
+        assert.match(error.message, hint, what)
+        return true
+      }, `${name} of a stream of ${what}`)
+      assert.ok(cancelled instanceof TypeError, `${name} of a stream of ${what} goes on`)
+    }
+  }
+  assert.equal(await uses(c), before, 'a key was used')
+  await c.computeMac({ lineage: ttag, data: new Uint8Array(1) })
+  assert.equal(await uses(c), before + 1)
+})
+
+test('a service that answers too early does not make a success of a broken stream', async () => {
+  const session = { sessionId: 'x', id: '0', until: Infinity, idle: Infinity, used: 0 }
+  const early = async (_, { body }) => {
+    await new Response(body).arrayBuffer().catch(() => {})
+    return new Response('{"valid":true}', { headers: { 'content-type': 'application/json' } })
+  }
+  const c = new Client({ baseUrl, session, fetch: early })
+  await assert.rejects(ofMessages.verifyMac(c, ReadableStream.from(['abc'])), TypeError)
+  await assert.rejects(ofMessages.verifyMac(c, new ReadableStream({ start: (to) => to.error(new RangeError('gone')) })), /gone/)
+})
+
+test('a failure of the stream itself is what its reader hears', async () => {
+  const { c } = await client()
+  const failing = new ReadableStream({ pull: () => { throw new RangeError('the disk is gone') } })
+  await assert.rejects(ofMessages.computeMac(c, failing), { name: 'RangeError', message: 'the disk is gone' })
+  await assert.rejects(ofMessages.computeMac(c, Readable.toWeb(createReadStream('/nothing/is/here'))), { code: 'ENOENT' })
+})
+
+test('bytes are a message in each of their forms', async () => {
+  const { c } = await client()
+  const bytes = new Uint8Array(new Uint16Array([0x0102, 0xfffe, 0x0304]).buffer)
+  const { mac } = await c.computeMac({ lineage: ttag, data: bytes })
+  const around = new Uint8Array([9, ...bytes, 9])
+  const shared = new Uint8Array(new SharedArrayBuffer(bytes.length))
+  shared.set(bytes)
+  for (const [what, data] of [
+    ['a buffer', bytes.buffer],
+    ['a view of another kind', new Uint16Array(bytes.buffer)],
+    ['a view of a part', new DataView(around.buffer, 1, bytes.length)],
+    ['bytes of a part', around.subarray(1, -1)],
+    ['shared bytes', shared],
+    ['a stream of buffers', ReadableStream.from([bytes.buffer])],
+    ['a stream of views of another kind', ReadableStream.from([new Uint16Array(bytes.buffer)])],
+    ['a stream of Node.js as one of the web', Readable.toWeb(Readable.from([Buffer.from(bytes)]))],
+  ]) {
+    assert.equal((await c.verifyMac({ lineage: ttag, mac, data })).valid, true, what)
+  }
+  const large = new Uint8Array(new SharedArrayBuffer(3 << 20))
+  const answers = await Promise.all([large, new Blob([large.slice()])].map((data) => c.computeMac({ lineage: ttag, data })))
+  assert.equal(answers[0].mac, answers[1].mac)
+})
+
+test('a message is what it was when the call was made', async () => {
+  const { c } = await client()
+  for (const size of [5, 3 << 20]) {
+    const { mac } = await c.computeMac({ lineage: ttag, data: new Uint8Array(size) })
+    const data = new Uint8Array(size)
+    const checked = c.verifyMac({ lineage: ttag, mac, data })
+    data.fill(1)
+    assert.equal((await checked).valid, true, size)
+  }
+})
+
+test('what is sent as base64 is, and nothing else is taken for it', async () => {
+  const { c } = await client()
+  const key = await c.mintKey({ algorithm: 'AES-256' })
+  const { ciphertext } = await c.encrypt({ ttag: key.ttag, data: toBase64(new Uint8Array([1])) })
+  assert.equal((await c.decrypt({ ttag: key.ttag, ciphertext })).data, 'AQ==')
+  for (const value of [{ amount: 1 }, new Uint8Array([1]), Buffer.from('a'), new Blob(['a']), 'a message', undefined, null, 42, true, [1, 2], new Date()]) {
+    await assert.rejects(c.encrypt({ ttag: key.ttag, data: value }), code('BAD_REQUEST'), String(value))
+    await assert.rejects(c.decrypt({ ttag: key.ttag, ciphertext: value }), code('BAD_REQUEST'), String(value))
+    await assert.rejects(c.computeMacs({ items: [{ lineage: ttag, data: value }] }), code('BAD_REQUEST'), String(value))
   }
 })
 

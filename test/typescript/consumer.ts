@@ -12,7 +12,10 @@ export async function main(): Promise<KeyMetadata> {
   // @ts-expect-error a principal has to be named
   await client.getPrincipal();
   const { mac }: { mac: string } = await client.computeMac({ lineage: "AA==", data: new Uint8Array(1) });
+  await client.computeMac({ lineage: mac, data: new ArrayBuffer(1) });
   // @ts-expect-error bytes, and not text
   await client.computeMac({ lineage: mac, data: "text" });
+  // @ts-expect-error bytes, and not what somebody would have to make bytes of
+  await client.computeMac({ lineage: mac, data: { amount: 1 } });
   return client.getKey({ ttag: "AA==" });
 }

@@ -1,6 +1,6 @@
 import type { CallOptions, Route } from "./call.js";
 import { KeyserverError, NetworkError, type Refusal } from "./errors.js";
-import { type Message, messageBody } from "./message.js";
+import { type Message, type MessageBody, messageBody } from "./message.js";
 import { ProofKey } from "./proof.js";
 import {
   Routes,
@@ -129,8 +129,8 @@ export class Client extends Routes {
 
   private async stream<Out>(route: Route, input: object & { data: Message }, options: CallOptions | undefined): Promise<Out> {
     const { data, ...fields } = input;
-    const body = messageBody(fields, data);
-    return (await this.attempts<Out>({ route, body: body.make, spent: body.spent, options })).answer;
+    const { make, spent, broken } = messageBody(fields, data);
+    return (await this.attempts<Out>({ route, body: make, spent, broken, options })).answer;
   }
 
   /** Tries a call until it is answered for good. */
@@ -260,11 +260,13 @@ export class Client extends Routes {
       answer = await readAll(response);
     } catch (error) {
       options?.signal?.throwIfAborted();
+      whole(call);
       if (error instanceof KeyserverError) {
         throw error;
       }
       throw new NetworkError(!unsent(error), error);
     }
+    whole(call);
     if (response.status !== 200) {
       throw this.failure(call, response, answer);
     }
@@ -323,10 +325,19 @@ interface Call {
   target?: string; // the path that is asked, and the query
   body?: (() => BodyInit) | undefined; // made anew for each attempt
   spent?: boolean; // the body can be sent once
+  broken?: MessageBody["broken"];
   binds?: boolean; // opens a session, which a proof binds to its key
   session?: HeldSession; // instead of the client's own
   wait?: number;
   options: CallOptions | undefined;
+}
+
+/** Throws why the message of a call ended early, if it did: no answer is about all of it then. */
+function whole(call: Call): void {
+  const broken = call.broken?.();
+  if (broken !== undefined) {
+    throw broken.reason;
+  }
 }
 
 function checked(text: string): string {

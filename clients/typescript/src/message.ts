@@ -1,37 +1,114 @@
 import { toBase64, utf8 } from "./encoding.js";
 
 /**
- * A message for a key. A stream is read once and never held whole, so that a call with one is not
- * repeated. Browsers send streams over HTTP/2 only; the others go everywhere.
+ * A message for a key: bytes, and nothing that would have to be made bytes of first. It is what it
+ * was when the call was made. A stream is read once and never held whole, so that a call with one
+ * is not repeated. Browsers send streams over HTTP/2 only; the others go everywhere.
  */
-export type Message = Uint8Array | Blob | ReadableStream<Uint8Array>;
+export type Message = Uint8Array | ArrayBuffer | ArrayBufferView | Blob | ReadableStream<Uint8Array>;
+
+/** The body of a request, made anew for each attempt. */
+export interface MessageBody {
+  make: () => BodyInit;
+  /** It can be sent once. */
+  spent: boolean;
+  /** Why the message ended early: whatever the service answered, it has not seen all of it. */
+  broken: () => { reason: unknown } | undefined;
+}
 
 /** Up to this many bytes are sent in one piece. */
 const small = 1 << 20;
 
-/** The body of a request whose last member is data: made anew for each attempt. */
-export function messageBody(fields: object, data: Message): { spent: boolean; make: () => BodyInit } {
-  const before = JSON.stringify(fields).slice(0, -1) + (Object.keys(fields).length > 0 ? "," : "") + '"data":"';
+/**
+ * The body of a request whose last member is data. What is no message is refused here, by a
+ * TypeError: the platform would make text of it, and the key would be used for "[object Object]".
+ */
+export function messageBody(fields: object, data: Message): MessageBody {
+  const head = JSON.stringify(fields).slice(0, -1);
+  const before = `${head}${head === "{" ? "" : ","}"data":"`;
   const after = '"}';
-  if (data instanceof Uint8Array && data.length <= small) {
-    return { spent: false, make: () => before + toBase64(data) + after };
+  let broken: { reason: unknown } | undefined;
+  const encode = (from: ReadableStream<unknown>) => encoded(before, from, after, (reason) => (broken = { reason }));
+  const body = (make: () => BodyInit, spent: boolean): MessageBody => ({ make, spent, broken: () => broken });
+
+  if (data instanceof ReadableStream) {
+    unread(data);
+    return body(() => encode(data), true);
   }
-  const open = (): ReadableStream<Uint8Array> => {
-    if (data instanceof ReadableStream) {
-      return data;
-    }
-    return (data instanceof Blob ? data : new Blob([data as Uint8Array<ArrayBuffer>])).stream();
-  };
-  const make = () => open().pipeThrough(encoding(before, after)) as ReadableStream<Uint8Array<ArrayBuffer>>;
-  return { spent: data instanceof ReadableStream, make };
+  if (data instanceof Blob) {
+    return body(() => encode(data.stream()), false);
+  }
+  const bytes = bytesOf(data);
+  if (bytes === undefined) {
+    throw new TypeError(`data ${refusal(data)}`);
+  }
+  // Of what the caller writes into the bytes from now on, nothing is sent.
+  if (bytes.length <= small) {
+    const all = before + toBase64(bytes) + after;
+    return body(() => all, false);
+  }
+  const copy = new Blob([bytes.slice()]);
+  return body(() => encode(copy.stream()), false);
 }
 
-/** Base64 knows groups of three bytes: what is left of a piece goes before the next one. */
-function encoding(before: string, after: string): TransformStream<Uint8Array, Uint8Array> {
+/** A stream that was read before would be another message without a word, most often the empty one. */
+function unread(data: ReadableStream): void {
+  try {
+    new Response(data);
+  } catch {
+    throw new TypeError("data is a stream that is being read, or has been; make a new one for each call");
+  }
+}
+
+/** Undefined for what is no bytes. The constructors know those of other realms, and no impostors. */
+function bytesOf(value: unknown): Uint8Array | undefined {
+  try {
+    const { buffer, byteOffset, byteLength } = ArrayBuffer.isView(value) ? value : new DataView(value as ArrayBuffer);
+    return new Uint8Array(buffer, byteOffset, byteLength);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Says what a value is, without its content, and what to do. */
+function refusal(value: unknown): string {
+  if (typeof value === "string") {
+    return "is a string, and must be bytes: new TextEncoder().encode(text)";
+  }
+  if (ArrayBuffer.isView(value) || value instanceof ArrayBuffer) {
+    return "is bytes that were moved elsewhere since, by a transfer";
+  }
+  if (typeof (value as { pipe?: unknown } | null | undefined)?.pipe === "function") {
+    return "is a stream of Node.js, and must be one of the web: Readable.toWeb(stream), of node:stream";
+  }
+  const wanted = "must be a Uint8Array, an ArrayBuffer, a Blob or a ReadableStream of bytes";
+  return `is ${kind(value)}, and ${wanted}: make bytes of it yourself, which are the same each time`;
+}
+
+function kind(value: unknown): string {
+  if (value === null || value === undefined) {
+    return String(value);
+  }
+  if (typeof value !== "object") {
+    return `a ${typeof value}`;
+  }
+  return Array.isArray(value) ? "an array" : `an object (${Object.prototype.toString.call(value).slice(8, -1)})`;
+}
+
+/** The bytes of a stream in base64, between two texts. It tells why it breaks off, if it does. */
+function encoded(before: string, from: ReadableStream<unknown>, after: string, tell: (reason: unknown) => void): ReadableStream<Uint8Array<ArrayBuffer>> {
+  const reader = from.getReader();
+  // Base64 knows groups of three bytes: what is left of a piece goes before the next one.
   let left = new Uint8Array(0);
-  return new TransformStream({
-    start: (to) => to.enqueue(utf8(before)),
-    transform(piece, to) {
+  const next = async (to: ReadableStreamDefaultController<Uint8Array<ArrayBuffer>>): Promise<void> => {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) {
+        to.enqueue(utf8(toBase64(left) + after));
+        to.close();
+        return;
+      }
+      const piece = pieceOf(value);
       const all = new Uint8Array(left.length + piece.length);
       all.set(left);
       all.set(piece, left.length);
@@ -39,8 +116,30 @@ function encoding(before: string, after: string): TransformStream<Uint8Array, Ui
       left = all.slice(whole);
       if (whole > 0) {
         to.enqueue(utf8(toBase64(all.subarray(0, whole))));
+        return;
+      }
+    }
+  };
+  return new ReadableStream({
+    start: (to) => to.enqueue(utf8(before)),
+    pull: async (to) => {
+      try {
+        await next(to);
+      } catch (reason) {
+        tell(reason);
+        to.error(reason);
+        await reader.cancel(reason).catch(() => undefined); // it knows why already, or never will
       }
     },
-    flush: (to) => to.enqueue(utf8(toBase64(left) + after)),
+    cancel: (reason) => reader.cancel(reason),
   });
+}
+
+function pieceOf(value: unknown): Uint8Array {
+  const piece = bytesOf(value);
+  if (piece === undefined) {
+    const what = typeof value === "string" ? "a string, and must be bytes: pipe the stream through a TextEncoderStream" : `${kind(value)}, and must be bytes`;
+    throw new TypeError(`data: a piece of the stream is ${what}`);
+  }
+  return piece;
 }
