@@ -47,7 +47,17 @@ test('a base URL that would leak credentials is refused', () => {
   for (const bad of ['http://keys.example', 'https://user:secret@keys.example', 'https://keys.example?x', 'ftp://keys.example', 'keys']) {
     assert.throws(() => new Client({ baseUrl: bad }), (error) => error instanceof TypeError && !error.message.includes('secret'), bad)
   }
-  for (const good of ['https://keys.example:8443/', 'http://127.0.0.1:8080', 'http://[::1]:8080']) new Client({ baseUrl: good })
+  for (const good of ['https://keys.example:8443/', 'http://127.0.0.1:8080', 'http://[::1]:8080', 'http://localhost:8080']) new Client({ baseUrl: good })
+})
+
+test('a base URL that is none is refused by name', () => {
+  const refused = (parameter, options) => assert.throws(() => new Client(options), (error) => error instanceof TypeError && error.message.startsWith(`${parameter} `))
+  for (const bad of [undefined, null, '', 'keys.example', 'keys.example:8443', 'http://keys.example', 'http://127.0.0.1.keys.example', 'ws://127.0.0.1', 'file:///x',
+    'https://keys.example/api', 'https://keys.example/api/', 'https://keys.example//', 'https://keys.example/x/..//', 'https://keys.example?', 'https://keys.example#']) {
+    refused('baseUrl', { baseUrl: bad })
+    if (bad !== undefined) refused('proofUrl', { baseUrl: 'https://keys.example', proofUrl: bad })
+  }
+  assert.throws(() => new Client({ baseUrl: 'https://keys.example/api' }), /without \/api/)
 })
 
 test('a wrong password has its code', async () => {

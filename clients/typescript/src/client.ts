@@ -19,8 +19,9 @@ import { type Credentials, good, held, type HeldSession } from "./session.js";
 /** Which service to speak to, and how. */
 export interface ClientOptions {
   /**
-   * The address of the service without /api, for instance "https://keys.example:8443". Plain http
-   * is taken for loopback only: a password or session id would travel in the clear.
+   * The address of the service without /api or another path, for instance
+   * "https://keys.example:8443". Plain http is taken for loopback only: a password or session id
+   * would travel in the clear.
    */
   baseUrl: string;
   /** Open sessions. Without them login() does, and calls that need no session work. */
@@ -62,8 +63,8 @@ export class Client extends Routes {
 
   constructor(options: ClientOptions) {
     super();
-    this.base = checked(options.baseUrl);
-    this.known = options.proofUrl === undefined ? this.base : checked(options.proofUrl);
+    this.base = checked("baseUrl", options.baseUrl);
+    this.known = options.proofUrl === undefined ? this.base : checked("proofUrl", options.proofUrl);
     this.options = options;
     this.send = options.fetch ?? ((...of) => fetch(...of));
     this.now = options.now ?? Date.now;
@@ -340,24 +341,25 @@ function whole(call: Call): void {
   }
 }
 
-function checked(text: string): string {
+/** The origin that an option names; to anything else a request would go astray, or in the clear. */
+function checked(option: "baseUrl" | "proofUrl", text: string): string {
   let url: URL;
   try {
     url = new URL(text);
   } catch {
-    throw new TypeError("baseUrl does not parse; it must be scheme, host and optional path");
+    throw new TypeError(`${option} does not parse; it must be scheme, host and port, for instance https://keys.example:8443`);
   }
   if (url.username !== "" || url.password !== "") {
-    throw new TypeError("baseUrl must not hold credentials");
-  }
-  if (url.search !== "" || url.hash !== "") {
-    throw new TypeError(`baseUrl ${text} must be scheme, host and optional path`);
+    throw new TypeError(`${option} must not hold credentials`);
   }
   const loopback = /^(localhost|127(\.\d+){3}|\[::1\])$/.test(url.hostname);
   if (url.protocol !== "https:" && !(url.protocol === "http:" && loopback)) {
-    throw new TypeError(`baseUrl ${text} would send credentials in the clear; use https`);
+    throw new TypeError(`${option} must begin with https://, or with http:// where the host is loopback: anything else would send credentials in the clear`);
   }
-  return url.href.replace(/\/+$/, "");
+  if (url.href !== `${url.origin}/`) {
+    throw new TypeError(`${option} must be scheme, host and port alone, without /api or any other path, query or fragment`);
+  }
+  return url.origin;
 }
 
 /** Puts the fields where they go. What could not be a request is refused before anything is sent. */
