@@ -4,7 +4,7 @@ import { createReadStream } from 'node:fs'
 import { Readable } from 'node:stream'
 import { test } from 'node:test'
 import {
-  Client, codeOf, KeyserverError, NetworkError, password, ProofKey, serviceAccount, toBase64, verifyReceipt,
+  Client, codeOf, KeyserverError, ldap, NetworkError, password, ProofKey, serviceAccount, toBase64, verifyReceipt,
 } from '@keyserver-operator/client'
 
 const { KEYSERVER_URL: baseUrl, KEYSERVER_NAME: name, KEYSERVER_PASSWORD: secret, KEYSERVER_LINK: ttag, KEYSERVER_TOKEN: token } = process.env
@@ -58,6 +58,27 @@ test('a base URL that is none is refused by name', () => {
     if (bad !== undefined) refused('proofUrl', { baseUrl: 'https://keys.example', proofUrl: bad })
   }
   assert.throws(() => new Client({ baseUrl: 'https://keys.example/api' }), /without \/api/)
+})
+
+test('a secret that was not given is missed at once, and never shown', async () => {
+  for (const [what, make] of Object.entries({ password: (s) => password('admin', s), ldap: (s) => ldap('admin', s), serviceAccount: (s) => serviceAccount(s) })) {
+    const wanted = what === 'serviceAccount' ? 'token' : 'password'
+    for (const none of [undefined, null, '']) {
+      assert.throws(() => make(none), { name: 'TypeError', message: `no ${wanted} was given` }, what)
+      const { c, sent } = await client({ credentials: make(() => none) })
+      await assert.rejects(c.getCurrentSession(), { name: 'TypeError', message: `no ${wanted} was given` }, what)
+      assert.equal(sent.length, 0)
+    }
+    const bytes = Buffer.from('hidden')
+    for (const wrong of [bytes, { secret: 'hidden' }, Promise.resolve('hidden'), 42]) {
+      assert.throws(() => make(wrong), (error) => error instanceof TypeError && error.message.startsWith(`the ${wanted} must be `) && !error.message.includes('hidden'), what)
+    }
+    const { c, sent } = await client({ credentials: make(async () => bytes) })
+    await assert.rejects(c.getCurrentSession(), (error) => error instanceof TypeError && error.message.startsWith(`the ${wanted} must be `))
+    assert.equal(sent.length, 0)
+  }
+  const { c } = await client({ credentials: password(name, async () => secret) })
+  assert.equal((await c.getCurrentSession()).principal.name, name)
 })
 
 test('a wrong password has its code', async () => {

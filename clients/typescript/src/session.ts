@@ -5,19 +5,43 @@ export type Credentials = () => LoginRequest | Promise<LoginRequest>;
 
 type Given = string | (() => string | Promise<string>);
 
-const told = async (given: Given): Promise<string> => (typeof given === "string" ? given : given());
+/** What is missing is said here, where its name is known, and not by whatever it is handed on to. */
+function text(what: string, value: unknown): string {
+  if (value === undefined || value === null || value === "") {
+    throw new TypeError(`no ${what} was given`);
+  }
+  if (typeof value !== "string") {
+    throw new TypeError(`the ${what} must be a string, or a function that answers one`);
+  }
+  return value;
+}
+
+/** A secret is looked at when it is given, and one that a function answers when it is asked for. */
+function secret(what: string, given: Given): () => Promise<string> {
+  if (typeof given === "function") {
+    return async () => text(what, await given());
+  }
+  const known = text(what, given);
+  return async () => known;
+}
 
 /** Logs in by name and password. */
-export const password = (name: string, secret: Given): Credentials =>
-  async () => ({ method: "password", name, password: await told(secret) });
+export function password(name: string, given: Given): Credentials {
+  const told = secret("password", given);
+  return async () => ({ method: "password", name, password: await told() });
+}
 
 /** Logs in by name and password of a directory. */
-export const ldap = (name: string, secret: Given): Credentials =>
-  async () => ({ method: "ldap", name, password: await told(secret) });
+export function ldap(name: string, given: Given): Credentials {
+  const told = secret("password", given);
+  return async () => ({ method: "ldap", name, password: await told() });
+}
 
 /** Logs in by a projected token of a Kubernetes service account. */
-export const serviceAccount = (token: Given): Credentials =>
-  async () => ({ method: "kubernetes", token: (await told(token)).trim() });
+export function serviceAccount(given: Given): Credentials {
+  const told = secret("token", given);
+  return async () => ({ method: "kubernetes", token: (await told()).trim() });
+}
 
 /** Logs in as the principal that the client certificate of the connection is enrolled for. */
 export const certificate = (): Credentials => () => ({ method: "certificate" });
