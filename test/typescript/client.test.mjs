@@ -1,6 +1,7 @@
 // What the published package does against a real server. TestClient runs it with each Node.js.
 import assert from 'node:assert/strict'
-import { createReadStream } from 'node:fs'
+import { createReadStream, readFileSync } from 'node:fs'
+import { createServer } from 'node:https'
 import { Readable } from 'node:stream'
 import { test } from 'node:test'
 import {
@@ -79,6 +80,36 @@ test('a secret that was not given is missed at once, and never shown', async () 
   }
   const { c } = await client({ credentials: password(name, async () => secret) })
   assert.equal((await c.getCurrentSession()).principal.name, name)
+})
+
+test('a certificate that is not trusted is told, and nothing was sent', async () => {
+  const unknown = /NODE_EXTRA_CA_CERTS/
+  for (const [what, reason, hint] of [
+    ['self-signed', /self-signed/, unknown],
+    ['unknown-chain', /self-signed/, unknown],
+    ['unknown-leaf', /verify|issuer/, unknown],
+    ['expired', /expired/],
+    ['not-yet', /not yet/],
+    ['other-name', /altnames/],
+  ]) {
+    const { cert, key } = JSON.parse(readFileSync(`${process.env.KEYSERVER_CERTIFICATES}/${what}.json`))
+    let requests = 0
+    const service = createServer({ cert, key }, (_, answer) => { requests++; answer.end() })
+    await new Promise((listens) => service.listen(0, '127.0.0.1', listens))
+    try {
+      const c = new Client({ baseUrl: `https://127.0.0.1:${service.address().port}`, credentials: password('admin', 'secret'), maxRetries: 0 })
+      await assert.rejects(c.mintKey({ algorithm: 'AES-256' }), (error) => {
+        assert.ok(error instanceof NetworkError, String(error))
+        assert.equal(error.sent, false, `${what}: ${error.message}`)
+        assert.match(error.message, reason)
+        assert.equal(unknown.test(error.message), hint === unknown, `${what}: ${error.message}`)
+        return true
+      })
+      assert.equal(requests, 0)
+    } finally {
+      service.close()
+    }
+  }
 })
 
 test('a wrong password has its code', async () => {

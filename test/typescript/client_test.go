@@ -57,12 +57,15 @@ func TestClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	certificates, trusted := untrusted(t)
+	authorities := filepath.Join(dir, "authorities.pem")
+	rig.Must(t, os.WriteFile(authorities, append(s.CA(t), trusted...), 0o600))
 	versions := map[string]bool{}
 	for _, program := range []string{"node", other(t)} {
 		version := strings.TrimSpace(node.Run(t, dir, nil, program, "--version"))
 		versions[strings.Split(version, ".")[0]] = true
 		t.Log(version + ":\n" + node.Run(t, dir, []string{
-			"NODE_EXTRA_CA_CERTS=" + s.CAFile(), "KEYSERVER_URL=" + s.URL(), "KEYSERVER_LINK=" + strings.Trim(string(link), `"`),
+			"NODE_EXTRA_CA_CERTS=" + authorities, "KEYSERVER_CERTIFICATES=" + certificates, "KEYSERVER_URL=" + s.URL(), "KEYSERVER_LINK=" + strings.Trim(string(link), `"`),
 			"KEYSERVER_NAME=" + testserver.AdminName, "KEYSERVER_PASSWORD=" + testserver.AdminPassword,
 			"KEYSERVER_TOKEN=" + token, "KEYSERVER_RECIPIENT=" + identity.Recipient().String(),
 		}, program, "--test", "--test-reporter=spec", "client.test.mjs"))

@@ -1,5 +1,5 @@
 import type { CallOptions, Route } from "./call.js";
-import { KeyserverError, NetworkError, type Refusal } from "./errors.js";
+import { KeyserverError, NetworkError, type Refusal, unsent } from "./errors.js";
 import { type Message, type MessageBody, messageBody } from "./message.js";
 import { ProofKey } from "./proof.js";
 import {
@@ -393,17 +393,6 @@ function place(route: Route, input: object): { target: string; rest: Record<stri
     throw new KeyserverError({ status: 0, code: "BAD_REQUEST", detail: `${unknown}: ${route.name} has no such field` });
   }
   return { target, rest };
-}
-
-/** What was refused before a connection was there has not been sent. */
-function unsent(error: unknown): boolean {
-  for (let at: unknown = error; at instanceof Error; at = at.cause) {
-    const code = (at as { code?: unknown }).code;
-    if (typeof code === "string" && /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/.test(code)) {
-      return true;
-    }
-  }
-  return false;
 }
 
 async function readAll(response: Response): Promise<Uint8Array<ArrayBuffer>> {

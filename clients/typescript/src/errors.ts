@@ -64,9 +64,64 @@ export class NetworkError extends Error {
 
   constructor(sent: boolean, cause: unknown) {
     const words = cause instanceof Error ? inner(cause).message : String(cause);
-    super(`no answer from the service: ${words}`, { cause });
+    const hint = codes(cause).some((code) => unknownIssuer.has(code))
+      ? "; Node.js trusts the CAs of a file that NODE_EXTRA_CA_CERTS names when it starts, for instance NODE_EXTRA_CA_CERTS=/path/to/ca.crt"
+      : "";
+    super(`no answer from the service: ${words}${hint}`, { cause });
     this.sent = sent;
   }
+}
+
+/** No connection was there. */
+const unconnected = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"]);
+
+/** Nobody whom Node.js trusts has signed the certificate of the service. */
+const unknownIssuer = new Set([
+  "DEPTH_ZERO_SELF_SIGNED_CERT",
+  "SELF_SIGNED_CERT_IN_CHAIN",
+  "UNABLE_TO_GET_ISSUER_CERT",
+  "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
+  "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
+]);
+
+/** What else Node.js refuses a certificate for: the codes of OpenSSL, and that of another name. */
+const badCertificate = new Set([
+  "CERT_CHAIN_TOO_LONG",
+  "CERT_HAS_EXPIRED",
+  "CERT_NOT_YET_VALID",
+  "CERT_REJECTED",
+  "CERT_REVOKED",
+  "CERT_SIGNATURE_FAILURE",
+  "CERT_UNTRUSTED",
+  "ERROR_IN_CERT_NOT_AFTER_FIELD",
+  "ERROR_IN_CERT_NOT_BEFORE_FIELD",
+  "ERR_TLS_CERT_ALTNAME_INVALID",
+  "HOSTNAME_MISMATCH",
+  "INVALID_CA",
+  "INVALID_PURPOSE",
+  "PATH_LENGTH_EXCEEDED",
+  "UNABLE_TO_DECODE_ISSUER_PUBLIC_KEY",
+  "UNABLE_TO_DECRYPT_CERT_SIGNATURE",
+]);
+
+/**
+ * Nothing was sent where there was no connection yet. A certificate is judged before the first
+ * byte of a request goes.
+ */
+export function unsent(error: unknown): boolean {
+  return codes(error).some((code) => unconnected.has(code) || unknownIssuer.has(code) || badCertificate.has(code));
+}
+
+/** The codes of an error and of what caused it. */
+function codes(error: unknown): string[] {
+  const found: string[] = [];
+  for (let at: unknown = error; at instanceof Error; at = at.cause) {
+    const { code } = at as { code?: unknown };
+    if (typeof code === "string") {
+      found.push(code);
+    }
+  }
+  return found;
 }
 
 /** Node's fetch says "fetch failed" and has the reason inside. */
