@@ -79,20 +79,8 @@ func TestClient(t *testing.T) {
 // beside the test.
 func install(t *testing.T) string {
 	t.Helper()
-	root, err := rig.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	source := filepath.Join(root, "clients", "typescript")
 	work := t.TempDir()
-	if err := os.CopyFS(work, os.DirFS(source)); err != nil {
-		t.Fatal(err)
-	}
-	for _, left := range []string{"dist", "node_modules"} { // of builds by hand
-		if err := os.RemoveAll(filepath.Join(work, left)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	source := copied(t, work)
 	modules := node.Packages(t, source)
 	if err := os.Symlink(modules, filepath.Join(work, "node_modules")); err != nil {
 		t.Fatal(err)
@@ -133,6 +121,22 @@ func install(t *testing.T) string {
 	}
 	node.Run(t, dir, nil, tsc, "--noEmit", "--strict", "--target", "ES2022", "--module", "NodeNext", "--types", "", "--lib", "ES2023,DOM,DOM.AsyncIterable", "consumer.ts")
 	return dir
+}
+
+// copied puts the client, without what builds by hand have left, into a directory, and
+// answers where it is from.
+func copied(t *testing.T, to string) string {
+	t.Helper()
+	root, err := rig.Root()
+	rig.Must(t, err)
+	source := filepath.Join(root, "clients", "typescript")
+	rig.Must(t, os.CopyFS(to, os.DirFS(source)))
+	packed, err := filepath.Glob(filepath.Join(to, "*.tgz"))
+	rig.Must(t, err)
+	for _, left := range append(packed, filepath.Join(to, "dist"), filepath.Join(to, "node_modules")) {
+		rig.Must(t, os.RemoveAll(left))
+	}
+	return source
 }
 
 // other is another Node.js than that of the machine, which npm has as a package.
