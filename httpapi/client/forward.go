@@ -128,7 +128,7 @@ func (f *forwarding) dress(req *http.Request) {
 
 // handOver hands an answer on, and keeps a refusal for when nothing more is tried.
 func (c *Client) handOver(k call, resp *http.Response) error {
-	if resp.StatusCode == http.StatusOK { // docs/contract.md 3.1: no other is a success
+	if resp.StatusCode == http.StatusOK { // docs/contract.md 1.7: no other status is a success
 		return k.forward.answer(resp, nil)
 	}
 	b, err := readAll(resp.Body, maxErrorAnswer)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -112,10 +114,17 @@ func (s *Server) openCustodian(ctx context.Context, keeper *custody.Keeper, stor
 }
 
 func (c *Config) warnings() []string {
-	if !c.keyBesideDatabase() {
-		return nil
+	var all []string
+	if c.keyBesideDatabase() {
+		all = append(all, "the key-encryption key and the database are in one directory (--data-dir): whoever copies it has every key; see --kek")
 	}
-	return []string{"the key-encryption key and the database are in one directory (--data-dir): whoever copies it has every key; see --kek"}
+	if c.keyInFile() {
+		const others = 0o007 // a group may be the volume's own, as with fsGroup in Kubernetes
+		if info, err := os.Stat(filepath.Join(c.DataDir, custody.KeyFile)); err == nil && info.Mode().Perm()&others != 0 {
+			all = append(all, "the file of the key-encryption key ("+custody.KeyFile+" in --data-dir) is open to everybody on this machine: chmod 600, and consider a new key")
+		}
+	}
+	return all
 }
 
 func (c *Config) keyInFile() bool { return c.KEK == "" || c.KEK == fileKey }

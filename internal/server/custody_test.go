@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,6 +17,13 @@ import (
 )
 
 func TestWarnsOfAKeyBesideTheDatabase(t *testing.T) {
+	private, open := t.TempDir(), t.TempDir()
+	for dir, mode := range map[string]os.FileMode{private: 0o660, open: 0o604} {
+		file := filepath.Join(dir, custody.KeyFile)
+		if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Chmod(file, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for reason, tc := range map[string]struct {
 		cfg  Config
 		want int
@@ -24,6 +32,8 @@ func TestWarnsOfAKeyBesideTheDatabase(t *testing.T) {
 		"the file, by its name": {Config{DataDir: "d", KEK: "file"}, 1},
 		"a key elsewhere":       {Config{DataDir: "d", KEK: "kmsv2:///run/s"}, 0},
 		"a database elsewhere":  {Config{DataDir: "d", DatabaseURL: "postgres://db"}, 0},
+		"a key for its group":   {Config{DataDir: private, DatabaseURL: "postgres://db"}, 0},
+		"a key for everybody":   {Config{DataDir: open, DatabaseURL: "postgres://db"}, 1},
 	} {
 		if got := tc.cfg.warnings(); len(got) != tc.want {
 			t.Errorf("%s: %q", reason, got)
