@@ -239,6 +239,7 @@ func (a *Agent) serve(l net.Listener, handler http.Handler, places int) {
 				taken.Add(1)
 			case http.StateClosed, http.StateHijacked:
 				taken.Add(-1)
+			case http.StateActive, http.StateIdle: // it has its place
 			}
 		},
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
