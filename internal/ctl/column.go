@@ -33,11 +33,7 @@ func (p *printer) columnsOf(of *value, rows []jsontext.Value) error {
 		}
 	}
 	if p.chosen == nil {
-		chosen, err := p.choose(of, objects)
-		if err != nil {
-			return err
-		}
-		p.chosen = chosen
+		p.chosen = p.choose(of, objects)
 	}
 	if !p.behind {
 		cells := make([]string, len(p.chosen))
@@ -80,7 +76,7 @@ func (p *printer) row(cells []string, header bool) error {
 
 // choose picks the columns: those that were asked for as wide as they are, else the most
 // useful ones that fit.
-func (p *printer) choose(of *value, rows []members[jsontext.Value]) ([]column, error) {
+func (p *printer) choose(of *value, rows []members[jsontext.Value]) []column {
 	if len(p.columns) > 0 {
 		return p.asked(of, rows)
 	}
@@ -108,22 +104,23 @@ func (p *printer) choose(of *value, rows []members[jsontext.Value]) ([]column, e
 		left -= c.width
 		chosen = append(chosen, c)
 	}
-	return chosen, nil
+	return chosen
 }
 
-func (p *printer) asked(of *value, rows []members[jsontext.Value]) ([]column, error) {
+// asked are the columns that --columns names, which has been looked at (showable).
+func (p *printer) asked(of *value, rows []members[jsontext.Value]) []column {
 	var chosen []column
 	for _, name := range p.columns {
 		at := slices.IndexFunc(of.fields, func(f property) bool { return f.name == name })
 		if at < 0 {
-			return nil, usagef("--columns has %q; there are %s", name, strings.Join(of.names(), ", "))
+			continue
 		}
 		c := newColumn(of.fields[at])
 		c.measure(rows, p.rows)
 		c.width = max(c.width, utf8.RuneCountInString(c.header))
 		chosen = append(chosen, c)
 	}
-	return chosen, nil
+	return chosen
 }
 
 func newColumn(f property) column {

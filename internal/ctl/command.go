@@ -177,7 +177,8 @@ func (o *options) become(t *table, v *verb, cmd *cobra.Command) {
 	f := cmd.Flags()
 	if v.json {
 		f.StringSliceVar(&o.columns, "columns", nil, "columns of the table, by the names of members, with commas; they may be wider than the terminal")
-		f.StringVar(&o.field, "field", "", "print this member of the answer alone, as text; of a list, that of each row")
+		f.StringVar(&o.field, "field", "", "print this member of the answer alone, as text, such as id or principal.id; of a list, that of each row")
+		choices(cmd, "field", v.fields()...)
 	} else {
 		f.StringVar(&o.to, "to", "", "file that takes the answer, which must not be there; default: standard output")
 	}

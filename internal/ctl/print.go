@@ -192,41 +192,6 @@ func node(v jsontext.Value) (*yaml.Node, error) {
 	return n, nil
 }
 
-// member prints what --field names: of the answer, or of each row.
-func (p *printer) member(v *verb, answer jsontext.Value) error {
-	var all members[jsontext.Value]
-	if err := json.Unmarshal(answer, &all); err != nil {
-		return err
-	}
-	if _, there := all.get(p.field); there || v.answer.has(p.field) {
-		return p.one(answer)
-	}
-	of, rows := listed(v, answer)
-	if of == nil || !of.has(p.field) {
-		names := v.answer.names()
-		if of != nil {
-			names = append(names, of.names()...)
-		}
-		return usagef("--field is %q; the answer has %s", p.field, strings.Join(names, ", "))
-	}
-	for _, row := range rows {
-		if err := p.one(row); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (p *printer) one(object jsontext.Value) error {
-	var all members[jsontext.Value]
-	if err := json.Unmarshal(object, &all); err != nil {
-		return err
-	}
-	value, _ := all.get(p.field)
-	_, err := fmt.Fprintln(p.out, printable(plain(value)))
-	return err
-}
-
 func (v *value) has(name string) bool { return slices.Contains(v.names(), name) }
 
 func (v *value) names() []string {
@@ -285,9 +250,6 @@ func (p *printer) table(v *verb, answer jsontext.Value) error {
 			return nil
 		}
 		return p.columnsOf(of, rows)
-	}
-	if len(p.columns) > 0 {
-		return usagef("--columns is for lists; this answer is none, --field prints one member of it")
 	}
 	var all members[jsontext.Value]
 	if json.Unmarshal(answer, &all) != nil || v.answer.kind != object {

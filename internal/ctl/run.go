@@ -60,6 +60,10 @@ func (o *options) caller(v *verb) (*caller, error) {
 
 // run does what a verb does.
 func (o *options) run(cmd *cobra.Command, v *verb, in *input, args []string) error {
+	of, _ := listed(v, nil)
+	if err := o.showable(&v.answer, of); err != nil {
+		return err
+	}
 	c, err := o.caller(v)
 	if err != nil {
 		return err
@@ -288,6 +292,7 @@ func (o *options) follow(t *table, f follower, use string) *cobra.Command {
 		return slices.Contains([]string{f.cursor, f.order, f.limit, "since", "until"}, one.name)
 	})
 	in := only.inputs(cmd)
+	row, _ := listed(v, nil)
 	cmd.Flags().IntVar(&many, "rows", 10, "rows of before to show first, 0 to 1000")
 	cmd.Flags().DurationVar(&every, "every", 5*time.Second, "time between two looks, 100ms at least; each is a row of the trail itself, which is not shown")
 	cmd.Flags().StringSliceVar(&o.columns, "columns", nil, "columns of the table, by the names of members, with commas")
@@ -301,6 +306,9 @@ func (o *options) follow(t *table, f follower, use string) *cobra.Command {
 		}
 		if every < 100*time.Millisecond {
 			return usagef("--every is %s; it must be 100ms at least", every)
+		}
+		if err := o.showable(row, row); err != nil {
+			return err
 		}
 		c, err := o.caller(v)
 		if err != nil {

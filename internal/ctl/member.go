@@ -1,0 +1,149 @@
+package ctl
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// showable refuses what an answer, or its rows, could not be shown by. It is asked before
+// anything is sent: afterwards a key would be made whose handle nobody has read.
+func (o *options) showable(answer, of *value) error {
+	if o.field != "" && o.picks(answer, of) == nil {
+		return usagef("--field is %q; %s", o.field, fieldsNear(answer, of, o.field))
+	}
+	if len(o.columns) == 0 {
+		return nil
+	}
+	if of == nil {
+		return usagef("--columns is for lists; this answer is none, --field prints one member of it")
+	}
+	for _, name := range o.columns {
+		if !of.has(name) {
+			return usagef("--columns has %q; there are %s", name, strings.Join(of.names(), ", "))
+		}
+	}
+	return nil
+}
+
+// picks is what --field is a member of: the answer, else the rows of a listing; nil where
+// it is one of neither.
+func (o *options) picks(answer, of *value) *value {
+	path := strings.Split(o.field, ".")
+	switch {
+	case answer.at(path) != nil:
+		return answer
+	case of != nil && of.at(path) != nil:
+		return of
+	default:
+		return nil
+	}
+}
+
+// at is the schema of what stands at a path; nil where nothing can. A list is that of
+// each of its elements, and what is passed on unread may hold whatever it likes.
+func (v *value) at(path []string) *value {
+	switch {
+	case len(path) == 0:
+		return v
+	case v.kind == array:
+		return v.of.at(path)
+	case v.kind == free:
+		return &value{kind: free}
+	}
+	for i := range v.fields {
+		if v.fields[i].name == path[0] {
+			return v.fields[i].at(path[1:])
+		}
+	}
+	return nil
+}
+
+// fieldsNear says what there is where a path leads nowhere.
+func fieldsNear(answer, of *value, path string) string {
+	words := strings.Split(path, ".")
+	for n := len(words) - 1; n > 0; n-- {
+		for _, root := range []*value{answer, of} {
+			if root == nil {
+				continue
+			}
+			have := root.at(words[:n])
+			if have != nil && have.kind == array {
+				have = have.of
+			}
+			if have != nil {
+				return strings.Join(words[:n], ".") + " has " + orNone(have.names())
+			}
+		}
+	}
+	names := answer.names()
+	if of != nil && of != answer {
+		names = append(names, of.names()...)
+	}
+	return "the answer has " + orNone(names)
+}
+
+func orNone(names []string) string {
+	if len(names) == 0 {
+		return "no members"
+	}
+	return strings.Join(names, ", ")
+}
+
+// fields are the names that --field can have, for completion.
+func (v *verb) fields() []string {
+	names := v.answer.names()
+	if of, _ := listed(v, nil); of != nil {
+		names = append(names, of.names()...)
+	}
+	return names
+}
+
+// member prints what --field names: of the answer, or of each row.
+func (p *printer) member(v *verb, answer jsontext.Value) error {
+	of, rows := listed(v, answer)
+	if p.picks(&v.answer, of) == &v.answer {
+		return p.one(answer)
+	}
+	for _, row := range rows {
+		if err := p.one(row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one prints the member of one object; an empty line where it is not there.
+func (p *printer) one(from jsontext.Value) error {
+	for _, value := range within(from, strings.Split(p.field, ".")) {
+		if _, err := fmt.Fprintln(p.out, printable(plain(value))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// within finds what stands at a path, in each element of a list that is on the way.
+func within(from jsontext.Value, path []string) []jsontext.Value {
+	if len(path) == 0 {
+		return []jsontext.Value{from}
+	}
+	if from.Kind() == '[' {
+		var list, all []jsontext.Value
+		if json.Unmarshal(from, &list) != nil {
+			return nil
+		}
+		for _, one := range list {
+			all = append(all, within(one, path)...)
+		}
+		return all
+	}
+	var all members[jsontext.Value]
+	if from.Kind() != '{' || json.Unmarshal(from, &all) != nil {
+		return []jsontext.Value{nil}
+	}
+	value, _ := all.get(path[0])
+	return within(value, path[1:])
+}

@@ -1,0 +1,63 @@
+package ctl
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// A command line that could not show the answer is refused before anybody is asked: where
+// nobody is logged in, a request would be refused with another code.
+func TestUnshowableIsNotSent(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	for line, want := range map[string]string{
+		"keys mint --algorithm AES-256 --field nosuch":      "--field is \"nosuch\"; the answer has ttag, ",
+		"keys mint --algorithm AES-256 --field ttag.nosuch": "--field is \"ttag.nosuch\"; ttag has no members",
+		"keys mint --algorithm AES-256 --columns ttag":      "--columns is for lists",
+		"keys list --field nosuch":                          "--field is \"nosuch\"; the answer has count, keys, ",
+		"keys list --columns nosuch -o json":                "--columns has \"nosuch\"; there are ",
+		"whoami --field principal.nosuch":                   "--field is \"principal.nosuch\"; principal has ",
+		"audit tail --field nosuch":                         "--field is \"nosuch\"; the answer has seq, ",
+		"audit tail --columns seq,nosuch":                   "--columns has \"nosuch\"; there are seq, ",
+		"approvals list --field approvedBy.nosuch":          "approvedBy has id, ",
+		"keys mint --algorithm AES-256 --field ttag -o xml": "--output is \"xml\"",
+		"why --operation hmacData --field steps..":          "steps has ",
+	} {
+		cmd := theCommand(t)
+		cmd.SetArgs(append(strings.Fields(line), "--server", "https://key.invalid"))
+		err := cmd.Execute()
+		var failure *Failure
+		if !errors.As(err, &failure) || failure.Code != exitUsage || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want exit code %d and %q", line, err, exitUsage, want)
+		}
+	}
+}
+
+// What a path leads to is printed, once for each row and each element on the way.
+func TestFieldsWithin(t *testing.T) {
+	all := theTable(t)
+	for _, c := range []struct{ verb, field, answer, want string }{
+		{"sessions current get", "principal.id", `{"principal":{"id":"00000000000003e9"}}`, "00000000000003e9\n"},
+		{"sessions current get", "principal", `{"principal":null}`, "null\n"},
+		{"sessions current get", "principal.id", `{"principal":null}`, "\n"},
+		{"approvals list", "asker.id", `{"approvals":[{"asker":{"id":"a"}},{"asker":{"id":"b"}}]}`, "a\nb\n"},
+		{"approvals list", "count", `{"count":2,"approvals":[{},{}]}`, "2\n"},
+		{"approvals get", "approvedBy.name", `{"approvedBy":[{"name":"x"},{"name":"y\u001b[1m"}]}`, "x\ny\ufffd[1m\n"},
+		{"approvals get", "body.any.thing", `{"body":{"any":{"thing":7}}}`, "7\n"},
+	} {
+		v := all.find(c.verb)
+		of, _ := listed(v, nil)
+		var out bytes.Buffer
+		p := &printer{options: &options{field: c.field}, out: &out}
+		if err := p.showable(&v.answer, of); err != nil {
+			t.Errorf("%s --field %s: %v", c.verb, c.field, err)
+		}
+		if err := p.print(v, jsontext.Value(c.answer)); err != nil || out.String() != c.want {
+			t.Errorf("%s --field %s prints %q, want %q: %v", c.verb, c.field, out.String(), c.want, err)
+		}
+	}
+}
