@@ -49,5 +49,13 @@ var columns = map[string][]string{
 	"TemplateMember":  {"principalId", "systemId", "rightNames", "maxUsage", "startTime", "endTime"},
 }
 
+// verdict is an answer that comes with a refusal, and lists why: the rows that are not good.
+type verdict struct{ list, name, good, why, again, also string }
+
+// verdicts are those, by the schema of the answer.
+var verdicts = map[string]verdict{
+	"Ready": {list: "parts", name: "part", good: "ready", why: "detail", again: "retryInSeconds", also: "warnings"},
+}
+
 // upper are words of a name that a header spells otherwise than the rule does.
 var upper = map[string]string{"acl": "ACL", "ca": "CA", "crl": "CRL", "id": "ID", "url": "URL", "ttag": "KEY"}

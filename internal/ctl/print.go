@@ -71,6 +71,80 @@ func (p *printer) print(v *verb, answer jsontext.Value) error {
 	}
 }
 
+// refused shows why, of an answer that came with a refusal: as it is, or to people what its
+// list says of each row that is not good. Of many an answer the refusal itself is all.
+func (p *printer) refused(v *verb, answer jsontext.Value) error {
+	if p.output != asTable {
+		return p.print(v, answer)
+	}
+	say, ok := verdicts[v.answer.name]
+	if !ok || p.field != "" {
+		return nil
+	}
+	for _, row := range elements(answer, say.list) {
+		if err := p.bad(say, row); err != nil {
+			return err
+		}
+	}
+	for _, one := range elements(answer, say.also) {
+		if err := p.hang("warning", plain(one)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bad shows one row of a verdict.
+func (p *printer) bad(say verdict, row jsontext.Value) error {
+	var all members[jsontext.Value]
+	if json.Unmarshal(row, &all) != nil {
+		return nil // no object: nothing that could be said of it
+	}
+	if good, _ := all.get(say.good); good.Kind() != 'f' {
+		return nil
+	}
+	name, _ := all.get(say.name)
+	why, _ := all.get(say.why)
+	text := plain(why)
+	if again, ok := all.get(say.again); ok && again.Kind() == '0' {
+		text += "; tried again in " + plain(again) + " s"
+	}
+	return p.hang(plain(name), text)
+}
+
+// hang shows a name, and behind it a text of which nothing is cut.
+func (p *printer) hang(name, said string) error {
+	_, err := fmt.Fprintln(p.out, broken(printable(name)+": "+printable(said), p.width))
+	return err
+}
+
+// broken breaks a text into lines without losing anything of it: between words, else
+// wherever a line is full.
+func broken(said string, width int) string {
+	var out []string
+	for l := range strings.SplitSeq(wrap(said, width), "\n") {
+		for rest := []rune(l); ; rest = rest[width:] {
+			if len(rest) <= width {
+				out = append(out, string(rest))
+				break
+			}
+			out = append(out, string(rest[:width]))
+		}
+	}
+	return strings.Join(out, "\n")
+}
+
+// elements are those of a list that is a member.
+func elements(of jsontext.Value, member string) []jsontext.Value {
+	var all members[jsontext.Value]
+	var list []jsontext.Value
+	if json.Unmarshal(of, &all) == nil {
+		text, _ := all.get(member)
+		_ = json.Unmarshal(text, &list) // no list has no elements
+	}
+	return list
+}
+
 // list shows rows of a listing, of a follower.
 func (p *printer) list(v *verb, rows []jsontext.Value) error {
 	if len(rows) == 0 {

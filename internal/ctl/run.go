@@ -81,8 +81,8 @@ func (o *options) run(cmd *cobra.Command, v *verb, in *input, args []string) err
 	for page := 0; ; page++ {
 		answer, err := o.ask(cmd.Context(), c, v, r)
 		if err != nil {
-			if answer != nil && o.output != asTable { // a verdict, whose answer says more
-				_ = show.print(v, answer)
+			if answer != nil { // a verdict, whose answer says more
+				_ = show.refused(v, answer)
 			}
 			return err
 		}

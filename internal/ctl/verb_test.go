@@ -130,6 +130,23 @@ func TestNamesOfData(t *testing.T) {
 	}
 }
 
+// What a verdict reads is there.
+func TestVerdictsOfData(t *testing.T) {
+	for name, say := range verdicts {
+		is := theTable(t).read(&shape{Ref: "#/components/schemas/" + name}, nothingBelow)
+		rows := is.at([]string{say.list})
+		if rows == nil || rows.kind != array || is.at([]string{say.also}) == nil {
+			t.Errorf("%s has no list %q, or no %q", name, say.list, say.also)
+			continue
+		}
+		for _, m := range []string{say.name, say.good, say.why, say.again} {
+			if !rows.of.has(m) {
+				t.Errorf("%s of %s: there is no %q", say.list, name, m)
+			}
+		}
+	}
+}
+
 // No flag has a sentence that says nothing, and none is in another's way.
 func TestHelp(t *testing.T) {
 	var walk func(cmd *cobra.Command)
