@@ -16,7 +16,7 @@ func Command(use string) (*cobra.Command, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &options{}
+	o := &options{routes: t}
 	root := &cobra.Command{
 		Use:   use,
 		Short: "Ask a key server: every route of /api as a verb",

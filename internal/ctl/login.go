@@ -36,6 +36,7 @@ type options struct {
 	to      string
 	all     bool
 	owner   string
+	routes  *table // what a request that is shown may be one of
 }
 
 // fallback is the context of who names none.

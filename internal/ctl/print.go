@@ -1,9 +1,6 @@
 package ctl
 
 import (
-	"bytes"
-	"encoding/base64"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
@@ -121,17 +118,11 @@ func (p *printer) hang(name, said string) error {
 // broken breaks a text into lines without losing anything of it: between words, else
 // wherever a line is full.
 func broken(said string, width int) string {
-	var out []string
-	for l := range strings.SplitSeq(wrap(said, width), "\n") {
-		for rest := []rune(l); ; rest = rest[width:] {
-			if len(rest) <= width {
-				out = append(out, string(rest))
-				break
-			}
-			out = append(out, string(rest[:width]))
-		}
+	lines := strings.Split(wrap(said, width), "\n")
+	for i, l := range lines {
+		lines[i] = pieces(l, width)
 	}
-	return strings.Join(out, "\n")
+	return strings.Join(lines, "\n")
 }
 
 // elements are those of a list that is a member.
@@ -345,6 +336,8 @@ func (p *printer) record(of *value, all members[jsontext.Value]) error {
 			var inner members[jsontext.Value]
 			is := &m.is
 			switch {
+			case is.name == "JSON" && m.text.Kind() == '{':
+				tables = append(tables, func() error { return p.sent(prefix+m.name, all, m.text) })
 			case is.kind == object && m.text.Kind() == '{' && json.Unmarshal(m.text, &inner) == nil:
 				walk(prefix+m.name+".", is, inner)
 			case is.kind == array && is.of.kind == object:
@@ -503,13 +496,8 @@ func spoken(is *value, s string) string {
 			return at.UTC().Format(time.RFC3339)
 		}
 	case is.name == "Stamp":
-		if raw, err := base64.StdEncoding.DecodeString(s); err == nil && len(raw) == 8 {
-			if bytes.Equal(raw, make([]byte, 8)) {
-				return ""
-			}
-			if ms := binary.BigEndian.Uint64(raw); ms < 1<<52 {
-				return time.UnixMilli(int64(ms)).UTC().Format(time.RFC3339)
-			}
+		if at, ok := stamped(s); ok {
+			return at
 		}
 	}
 	return s
