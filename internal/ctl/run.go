@@ -78,6 +78,8 @@ func (o *options) run(cmd *cobra.Command, v *verb, in *input, args []string) err
 	}
 	show := &printer{options: o, out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr(), width: width(cmd.OutOrStdout()), color: colored(cmd.OutOrStdout())}
 	next := pages(v)
+	var all whole
+	document := o.all && o.output != asTable && o.field == ""
 	for page := 0; ; page++ {
 		answer, err := o.ask(cmd.Context(), c, v, r)
 		if err != nil {
@@ -87,17 +89,23 @@ func (o *options) run(cmd *cobra.Command, v *verb, in *input, args []string) err
 			return err
 		}
 		more := next.of(answer)
-		if !o.all || more == "" {
+		if document {
+			if err := show.page(v, &all, answer, more == ""); err != nil || more == "" {
+				return err
+			}
+		} else if !o.all || more == "" {
 			show.more(next, more)
 			return show.print(v, answer)
 		}
 		if page == maxPages {
 			return fmt.Errorf("--all: there are more than %d pages; ask for less", maxPages)
 		}
-		if err := show.print(v, answer); err != nil {
-			return err
+		if !document {
+			if err := show.print(v, answer); err != nil {
+				return err
+			}
+			show.behind = true
 		}
-		show.behind = true
 		if err := next.turn(r, in, more); err != nil {
 			return err
 		}
