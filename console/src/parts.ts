@@ -44,13 +44,13 @@ export const badge = (text: string, tone: Tone): HTMLElement => h("span", { clas
 
 export const code = (text: string): HTMLElement => h("code", null, text);
 
-/** A time where people are, and exactly for machines and for who points at it. */
+/** A time where people are, with their zone, and exactly for machines and for who points at it. */
 export function time(text: string | null | undefined): Cell {
   const at = new Date(text ?? "");
   if (Number.isNaN(at.getTime())) {
     return text || "–";
   }
-  return h("time", { datetime: at.toISOString(), title: text ?? "" }, new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" }).format(at));
+  return h("time", { datetime: at.toISOString(), title: text ?? "" }, new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" }).format(at));
 }
 
 const day = 86_400_000;

@@ -19,7 +19,7 @@ const as = async (name) => new Client({ baseUrl: url, credentials: password(name
 
 const der = (file) => readFileSync(file, 'utf8').replace(/-----[^-]+-----|\s/g, '')
 
-let browser, admin, key, policyRole, asked, other
+let browser, admin, key, policyOperations, policyRole, asked, other
 
 // What the server holds before anybody looks.
 before(async () => {
@@ -46,7 +46,8 @@ before(async () => {
   await admin.enrollCertificates({ certificates: [der(`${env.KEYSERVER_CLIENT}.crt`)], roleIds: [role('Auditor')] })
   // A request that takes somebody else.
   const { operations } = await admin.listOperations()
-  policyRole = (await admin.createRole({ name: 'Former', operations: operations.filter((o) => o.operation === 'hmacData').map((o) => o.id) })).role
+  policyOperations = operations.filter((o) => o.operation === 'hmacData').map((o) => o.id)
+  policyRole = (await admin.createRole({ name: 'Former', operations: policyOperations })).role
   await admin.setApprovalPolicy({ rules: [{ operation: 'deleteRole', approvers: 1, duty: 'any' }] })
   asked = await admin.askApproval({ method: 'DELETE', path: `/api/roles/${policyRole.id}`, reason: 'nobody holds it any more' })
 
@@ -216,6 +217,16 @@ test('from a refused row to why, and who can instead', async () => {
   assert.match(await explanation.innerText(), /ACL_DENIED[^]*set entry/)
   await explanation.getByRole('link', { name: 'Who can?' }).click()
   await page.getByRole('cell', { name: /admin/ }).first().waitFor()
+  // As rows show an id, so can it be asked for; and times say of which zone they are.
+  for (const id of [other.principal.id, BigInt(`0x${other.principal.id}`).toString()]) {
+    await go(page, '#/audit')
+    await page.getByLabel('Principal').fill(id)
+    await page.getByRole('button', { name: 'Filter' }).click()
+    await page.waitForURL(new RegExp(`principalId=${id}`))
+    await shown(page, new URL(page.url()).hash)
+    assert.deepEqual([...new Set(await page.locator('tbody td[data-label=Principal]').allInnerTexts())], [other.principal.id])
+  }
+  assert.match(await page.locator('tbody td[data-label=Time]').first().innerText(), / UTC$/)
   await clean(window)
   await context.close()
 })
@@ -313,6 +324,22 @@ test('an approval is given by somebody else, and carried out', async () => {
   await admin.executeApproval({ id: asked.approvalId })
   await go(page, '#/approvals?all=yes')
   await page.getByText('executed').first().waitFor()
+  // What only programs read is shown in words as well, beside what is sent.
+  await admin.setApprovalPolicy({ rules: ['deleteRole', 'createRole', 'amendACL'].map((operation) => ({ operation, approvers: 1, duty: 'any' })) })
+  const until = await admin.askApproval({
+    method: 'POST', path: '/api/keys/acl/grant', reason: 'until February',
+    body: { ttag: key.ttag, systemId: 1, principalId: BigInt(`0x${other.principal.id}`).toString(), rights: 2, startTime: 'AAAAAAAAAAA=', endTime: 'AAABo2kKnAA=' },
+  })
+  await go(page, `#/approval?id=${until.approvalId}`)
+  await page.getByText('is that of what is shown, worked out here').waitFor()
+  const sent = await page.locator('main').innerText()
+  for (const words of ['"endTime": "AAABo2kKnAA="', '"rights": 2', 'until 2027-01-31T00:00:00Z', 'WRITE (held as READ, WRITE)', 'unset, no bound', other.principal.id]) {
+    assert.ok(sent.includes(words), `${words} is not in ${sent}`)
+  }
+  await accessible(page, 'a request in words')
+  const role = await admin.askApproval({ method: 'POST', path: '/api/roles', reason: 'a role', body: { name: 'Later', operations: policyOperations } })
+  await go(page, `#/approval?id=${role.approvalId}`)
+  await page.getByText('(hmacData)').waitFor()
   // What a service shows that is not what would be sent is decided by nobody.
   const next = await admin.askApproval({ method: 'DELETE', path: `/api/roles/${policyRole.id}`, reason: 'again' })
   await page.route(`**/api/approvals/${next.approvalId}`, async (route) => {

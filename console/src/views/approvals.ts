@@ -1,6 +1,7 @@
 import type { Approval } from "@keyserver-operator/client";
 import { h } from "../dom.js";
 import { act, badge, code, facts, pager, query, table, time, until, type Tone } from "../parts.js";
+import { meanings } from "../words.js";
 import { address, type Context, type View } from "../view.js";
 
 const tones: Record<string, Tone> = { pending: "warn", approved: "good", executed: "good", rejected: "bad", expired: "plain", withdrawn: "plain" };
@@ -35,6 +36,7 @@ export const approval: View = {
     const a = await c.client.getApproval({ id: c.params.get("id") ?? "" }, { signal: c.signal });
     const shown = await digestOf(a);
     const mine = a.asker.id === c.me.principal.id;
+    const words = meanings(a.body, await operationNames(c, a.body));
     return [
       facts([
         ["State", badge(a.state, tones[a.state] ?? "plain")],
@@ -46,6 +48,7 @@ export const approval: View = {
       h("section", { class: "panel" },
         h("h2", null, "What will be sent"),
         h("pre", { tabindex: 0 }, `${a.method} ${a.path}\n${a.body === undefined ? "" : `\n${JSON.stringify(a.body, null, 2)}`}`),
+        words.length === 0 ? null : [h("h3", null, "In words"), facts(words)],
         h("p", { class: "small" }, "Its digest: ", code(a.digest), " ",
           shown === a.digest ? badge("is that of what is shown, worked out here", "good") : badge("is not that of what is shown: decide nothing", "bad"))),
       h("section", { class: "panel" },
@@ -83,6 +86,15 @@ function decisions(c: Context, a: Approval, mine: boolean, digest: string): Node
     act(c, "Reject", what, async () => `It is ${(await c.client.reject(input)).state}.`),
     act(c, "Approve", what, async () => `You have approved it; it is ${(await c.client.approve(input)).state}.`, "primary"),
   ];
+}
+
+/** What operations are called, where the request names some and the service says it. */
+async function operationNames(c: Context, body: unknown): Promise<Map<string, string>> {
+  if (!JSON.stringify(body ?? null).includes('"operations"')) {
+    return new Map();
+  }
+  const answer = await c.client.listOperations({ signal: c.signal }).catch(() => undefined);
+  return new Map(answer?.operations.map((o) => [o.id, `${o.name} (${o.operation})`]));
 }
 
 /** SHA-256 over the RFC 8785 form of what the page shows, so that nobody approves what he has not read. */

@@ -41,7 +41,7 @@ export const audit: View = {
     const get = (name: string) => c.params.get(name) ?? "";
     const cursor = c.params.get("cursor");
     const page = await c.client.listAuditEntries({
-      ...Object.fromEntries(filters.filter((f) => get(f) !== "").map((f) => [f, f === "since" || f === "until" ? instant(get(f)) : get(f)])),
+      ...Object.fromEntries(filters.filter((f) => get(f) !== "").map((f) => [f, spelled(f, get(f))])),
       order: get("order") === "asc" ? "asc" : "desc", limit: 50, ...(cursor === null ? {} : { cursor: Number(cursor) }),
     }, { signal: c.signal });
     return [
@@ -49,12 +49,12 @@ export const audit: View = {
         { name: "outcome", label: "Outcome", value: get("outcome"), options: [["", "any"], ["allowed", "allowed"], ["refused", "refused"], ["failed", "failed"]] },
         { name: "operation", label: "Operation", value: get("operation"), hint: "For instance hmacData" },
         { name: "reason", label: "Reason", value: get("reason"), hint: "For instance aclDenied" },
-        { name: "principalId", label: "Principal, in decimal", value: get("principalId") },
+        { name: "principalId", label: "Principal", value: get("principalId"), hint: "16 hexadecimal digits, as the rows have it, or in decimal" },
         { name: "object", label: "Object", value: get("object"), hint: "As the rows have it" },
         { name: "address", label: "Address", value: get("address") },
         { name: "session", label: "Session", value: get("session"), hint: "Its public id" },
-        { name: "since", label: "Since", type: "datetime-local", value: get("since") },
-        { name: "until", label: "Until", type: "datetime-local", value: get("until") },
+        { name: "since", label: "Since", type: "datetime-local", value: get("since"), hint: `Time zone ${zone()}` },
+        { name: "until", label: "Until", type: "datetime-local", value: get("until"), hint: `Time zone ${zone()}` },
         { name: "order", label: "Order", value: get("order"), options: [["", "newest first"], ["asc", "oldest first"]] },
       ]),
       rows("Audit rows", page.entries, "No row is like that."),
@@ -63,6 +63,16 @@ export const audit: View = {
     ];
   },
 };
+
+/** A filter as the service takes it. 16 characters are the digits that a row shows; no id is likely to be so short in decimal. */
+function spelled(filter: string, value: string): string {
+  if (filter === "since" || filter === "until") {
+    return instant(value);
+  }
+  return filter === "principalId" && /^[0-9a-f]{16}$/i.test(value) ? BigInt(`0x${value}`).toString() : value;
+}
+
+const zone = (): string => Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 /** Of the clock of who looks, as the field shows it. */
 const instant = (local: string): string => new Date(local).toISOString();
