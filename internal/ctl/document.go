@@ -166,6 +166,7 @@ type value struct {
 	long   *int64 // the most characters
 	of     *value // of an array's elements
 	fields []property
+	stands standing // what an identifier is one of
 }
 
 // property is a member of an object.
@@ -210,7 +211,9 @@ func (d *document) read(s *shape, depth int) value {
 	case slices.Contains(s.Type, "object") && len(s.Properties) > 0:
 		v.kind = object
 		for _, p := range s.Properties {
-			v.fields = append(v.fields, property{p.name, slices.Contains(s.Required, p.name), d.read(p.value, depth-1)})
+			is := d.read(p.value, depth-1)
+			is.standFor(p.name)
+			v.fields = append(v.fields, property{p.name, slices.Contains(s.Required, p.name), is})
 		}
 	case slices.Contains(s.Type, "object"):
 		v.kind = free

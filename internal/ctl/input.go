@@ -2,7 +2,6 @@ package ctl
 
 import (
 	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -62,7 +60,10 @@ func (v *verb) inputs(cmd *cobra.Command) *input {
 				if one.kind == boolean {
 					f.Lookup(one.flag).NoOptDefVal = "true"
 				}
-				if len(one.choices()) > 0 {
+				switch {
+				case one.stands == anOperation, one.kind == array && one.of.stands == anOperation, one.value.name == "OperationName":
+					choices(cmd, one.flag, operationKeys()...)
+				case len(one.choices()) > 0:
 					choices(cmd, one.flag, one.choices()...)
 				}
 			}
@@ -203,11 +204,23 @@ type request struct {
 func (in *input) request(cmd *cobra.Command, args []string) (*request, error) {
 	r := &request{segments: map[string]string{}}
 	for i, p := range in.verb.path {
-		r.segments[p.name] = args[i]
+		said, err := p.respelled(strings.ToUpper(dashed(p.name)), args[i])
+		if err != nil {
+			return nil, err
+		}
+		r.segments[p.name] = said
 	}
 	query := url.Values{}
 	for _, f := range in.verb.query {
 		for _, said := range in.texts[f.name].said {
+			is := &f.value
+			if is.kind == array {
+				is = is.of
+			}
+			said, err := is.respelled("--"+f.flag, said)
+			if err != nil {
+				return nil, err
+			}
 			query.Add(f.name, said)
 		}
 		if f.required && !query.Has(f.name) {
@@ -246,6 +259,17 @@ func (in *input) fill(cmd *cobra.Command, r *request) error {
 		}
 		if err := json.Unmarshal(text, &body); err != nil || body == nil {
 			return usagef("--file: %s is no JSON object", file)
+		}
+		for _, f := range in.verb.body {
+			one, there := body.get(f.name)
+			if !there || f.secret {
+				continue
+			}
+			spelled, err := f.respell("--file: "+f.name, one)
+			if err != nil {
+				return err
+			}
+			body.set(f.name, spelled)
 		}
 	}
 	for i := range in.verb.body {
@@ -422,7 +446,7 @@ func (v *value) spell(flag, said string) (jsontext.Value, error) {
 		if !text.IsValid() || text.Kind() != '{' {
 			return nil, usagef("%s must be a JSON object, such as %s", flag, v.example())
 		}
-		return text, nil
+		return v.respell(flag, text)
 	case either:
 		if _, err := strconv.ParseInt(said, 10, 64); err == nil {
 			return jsontext.Value(said), nil
@@ -430,10 +454,9 @@ func (v *value) spell(flag, said string) (jsontext.Value, error) {
 		return marshal(strings.Split(strings.ToUpper(said), ","))
 	case text, instant, array: // of an array, one element at a time
 	}
-	if at, err := time.Parse(time.RFC3339, said); err == nil && v.name == "Stamp" {
-		var raw [8]byte
-		binary.BigEndian.PutUint64(raw[:], uint64(max(0, at.UnixMilli())))
-		said = base64.StdEncoding.EncodeToString(raw[:])
+	said, err := v.respelled(flag, said)
+	if err != nil {
+		return nil, err
 	}
 	return quote(said)
 }

@@ -49,6 +49,12 @@ var columns = map[string][]string{
 	"TemplateMember":  {"principalId", "systemId", "rightNames", "maxUsage", "startTime", "endTime"},
 }
 
+// principals are the members and parameters that are a principal in hexadecimal digits; so is
+// {id} in principalPath.
+var principals = []string{"principalId", "groupId", "heir", "asker", "pid", "gid"}
+
+const principalPath = "/principals/{id}"
+
 // verdict is an answer that comes with a refusal, and lists why: the rows that are not good.
 type verdict struct{ list, name, good, why, again, also string }
 

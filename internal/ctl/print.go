@@ -14,6 +14,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/term"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 const (
@@ -494,6 +496,10 @@ func spoken(is *value, s string) string {
 	case is.kind == instant:
 		if at, err := time.Parse(time.RFC3339, s); err == nil {
 			return at.UTC().Format(time.RFC3339)
+		}
+	case is.stands == anOperation:
+		if i := slices.IndexFunc(keyserver.Operations, func(op keyserver.Operation) bool { return op.ID.Hex() == s }); i >= 0 {
+			return keyserver.Operations[i].Name
 		}
 	case is.name == "Stamp":
 		if at, ok := stamped(s); ok {

@@ -83,8 +83,12 @@ func (t *table) verb(r httpapi.Route) (*verb, error) {
 		if p.Description != "" {
 			f.doc = p.Description
 		}
+		f.standFor(f.name)
 		switch p.In {
 		case "path":
+			if f.name == "id" && strings.Contains(r.Path, principalPath) {
+				f.stands = aPrincipal
+			}
 			v.path = append(v.path, f)
 		case "query":
 			v.query = append(v.query, f)

@@ -1,0 +1,151 @@
+package ctl
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// standing is what an identifier is one of, where it has more spellings than the route takes.
+type standing int
+
+const (
+	anything standing = iota
+	aPrincipal
+	anOperation
+)
+
+// standFor finds what the member of a name is one of. All ids in decimal are principals.
+func (v *value) standFor(name string) {
+	is := v
+	if is.kind == array {
+		is = is.of
+	}
+	switch {
+	case is.name == "DecimalID", is.name == "HexID" && slices.Contains(principals, name):
+		is.stands = aPrincipal
+	case is.name == "HexID" && name == "operations" && v.kind == array:
+		is.stands = anOperation
+	}
+}
+
+// respelled is a text as the route takes it, where people have another spelling: a time in
+// RFC 3339 for a raw one, an operation by its name or key, a principal in the other base.
+// What it does not know it leaves to the decoder of the service.
+func (v *value) respelled(flag, said string) (string, error) {
+	switch {
+	case v.name == "Stamp":
+		if at, err := time.Parse(time.RFC3339, said); err == nil {
+			var raw [8]byte
+			binary.BigEndian.PutUint64(raw[:], uint64(max(0, at.UnixMilli())))
+			return base64.StdEncoding.EncodeToString(raw[:]), nil
+		}
+	case v.stands == aPrincipal:
+		return principalAs(v.name, said), nil
+	case v.stands == anOperation && !isHexID(said):
+		op, ok := operationCalled(said)
+		if !ok {
+			return "", usagef("%s is %q; it must be the name or the key of an operation, or its 16 hexadecimal digits: see ctl operations list", flag, said)
+		}
+		return op.ID.Hex(), nil
+	case v.name == "OperationName":
+		if op, ok := operationCalled(said); ok {
+			return op.Key, nil
+		}
+	}
+	return said, nil
+}
+
+func operationCalled(said string) (keyserver.Operation, bool) {
+	for _, op := range keyserver.Operations {
+		if strings.EqualFold(op.Name, said) || strings.EqualFold(op.Key, said) {
+			return op, true
+		}
+	}
+	return keyserver.Operation{}, false
+}
+
+func operationKeys() []string {
+	keys := make([]string, len(keyserver.Operations))
+	for i, op := range keyserver.Operations {
+		keys[i] = op.Key
+	}
+	return keys
+}
+
+func isHexID(s string) bool {
+	return len(s) == 16 && strings.Trim(s, "0123456789abcdefABCDEF") == ""
+}
+
+// principalAs spells a principal's id as HexID or DecimalID. 16 digits without a leading
+// zero can be either, and are what the route takes; 0x says that they are hexadecimal.
+func principalAs(want, said string) string {
+	number, base := said, 10
+	if digits, ok := strings.CutPrefix(strings.ToLower(said), "0x"); ok {
+		number, base = digits, 16
+	} else if isHexID(said) && (want == "HexID" || said[0] == '0' || strings.Trim(said, "0123456789") != "") {
+		base = 16
+	}
+	n, err := strconv.ParseUint(number, base, 64)
+	switch {
+	case err != nil || strings.HasPrefix(number, "+"):
+		return said
+	case want == "HexID":
+		return keyserver.IDFromUint64(n).Hex()
+	default:
+		return strconv.FormatUint(n, 10)
+	}
+}
+
+// respell does the same to each text in a JSON value.
+func (v *value) respell(flag string, in jsontext.Value) (jsontext.Value, error) {
+	switch {
+	case in.Kind() == '"' && v.kind == text:
+		said, err := v.respelled(flag, plain(in))
+		if err != nil || said == plain(in) {
+			return in, err
+		}
+		return quote(said)
+	case in.Kind() == '{' && v.kind == object:
+		var all members[jsontext.Value]
+		if json.Unmarshal(in, &all) != nil {
+			return in, nil // the decoder of the service says why
+		}
+		for i := range v.fields {
+			f := &v.fields[i]
+			one, there := all.get(f.name)
+			if !there {
+				continue
+			}
+			spelled, err := f.respell(flag+"."+f.name, one)
+			if err != nil {
+				return nil, err
+			}
+			all.set(f.name, spelled)
+		}
+		return marshal(all)
+	case in.Kind() == '[' && v.kind == array:
+		var list []jsontext.Value
+		if json.Unmarshal(in, &list) != nil {
+			return in, nil
+		}
+		for i := range list {
+			spelled, err := v.of.respell(flag+"["+strconv.Itoa(i)+"]", list[i])
+			if err != nil {
+				return nil, err
+			}
+			list[i] = spelled
+		}
+		return marshal(list)
+	default:
+		return in, nil
+	}
+}
