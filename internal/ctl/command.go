@@ -191,9 +191,15 @@ func (o *options) become(t *table, v *verb, cmd *cobra.Command) {
 	if !v.open {
 		f.StringVar(&o.purpose, "for", "", "what this is for, in a few words: it goes to the audit trail")
 	}
+	if v.askable() {
+		f.StringVar(&o.reason, "ask", "", "do not do it, but ask others to approve it, for this reason")
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := o.complete(cmd); err != nil {
 			return err
+		}
+		if cmd.Flags().Changed("ask") {
+			return o.askOthers(cmd, t.find(asking), v, in, args)
 		}
 		return o.run(cmd, v, in, args)
 	}

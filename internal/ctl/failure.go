@@ -60,6 +60,8 @@ func (p *place) failed(err error) error {
 		return &Failure{exitNotFound, err}
 	case e.Reauth:
 		return &Failure{exitRefused, fmt.Errorf("%w; log in again: ctl login", err)}
+	case e.Code == "APPROVAL_REQUIRED":
+		return &Failure{exitRefused, fmt.Errorf("%w; the same command with --ask 'WHY' asks others for it", err)}
 	case e.Code == "PROOF_URI_MISMATCH":
 		return &Failure{exitRefused, fmt.Errorf("%w; the key server knows itself by another URL than --server: log in with that as --external-url", err)}
 	case e.Status >= http.StatusBadRequest && e.Status < http.StatusInternalServerError:

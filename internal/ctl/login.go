@@ -36,6 +36,7 @@ type options struct {
 	to      string
 	all     bool
 	owner   string
+	reason  string
 	routes  *table // what a request that is shown may be one of
 }
 
@@ -272,7 +273,7 @@ func (l *loginOptions) run(cmd *cobra.Command) error {
 		_ = c.Logout(context.WithoutCancel(cmd.Context())) // nobody could go on with it
 		return err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "logged in to %s as %s until %s (context %s)\n", h.place.Server, kept.Principal, kept.ExpiresAt.UTC().Format(time.RFC3339), h.name)
+	fmt.Fprintf(cmd.ErrOrStderr(), "logged in to %s as %s until %s (context %s)\n", h.place.Server, printable(kept.Principal), kept.ExpiresAt.UTC().Format(time.RFC3339), h.name)
 	return nil
 }
 

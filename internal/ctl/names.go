@@ -37,6 +37,9 @@ var followers = []follower{
 	{name: "audit tail", verb: "audit list", cursor: "cursor", mark: "seq", order: "order", newest: "desc", limit: "limit", session: "session", operation: "operation"},
 }
 
+// asking is the verb that asks others to approve a request.
+const asking = "approvals ask"
+
 // columns are those of a table, by the schema of a row, where the rule's are not what
 // one looks for.
 var columns = map[string][]string{

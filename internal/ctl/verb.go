@@ -136,7 +136,7 @@ func name(path, operation string) []string {
 // own are the flags that every verb has; a field of the same name has another one.
 var own = map[string]bool{
 	"server": true, "context": true, "ca-file": true, "external-url": true, "output": true, "columns": true, "field": true, "for": true,
-	"file": true, "help": true, "all": true, "to": true, "owned-by": true,
+	"file": true, "help": true, "all": true, "ask": true, "to": true, "owned-by": true,
 }
 
 // flagName spells a field as a flag: principalId is --principal-id.

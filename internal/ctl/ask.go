@@ -1,0 +1,75 @@
+package ctl
+
+import (
+	"fmt"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spf13/cobra"
+)
+
+// askable reports whether others can be asked to approve the request: one that is kept as
+// it stands, and that an operation guards.
+func (v *verb) askable() bool {
+	return v.route.Session && len(v.route.Operations) > 0 && v.stream == "" && !v.route.Waits && !v.route.Uncounted
+}
+
+// askOthers asks for the request instead of sending it. It is read as if it were sent, so
+// that nobody is asked for what the service would refuse to read.
+func (o *options) askOthers(cmd *cobra.Command, ask, v *verb, in *input, args []string) error {
+	if err := o.showable(&ask.answer, nil); err != nil {
+		return err
+	}
+	if o.owner != "" || o.to != "" || o.all {
+		return usagef("--ask goes with none of --owned-by, --to and --all: what is asked for is the request alone")
+	}
+	for _, f := range v.body { // before a password is asked for
+		if f.secret && (f.required || in.files[f.name].said != nil) {
+			return usagef("--ask: --%s-file is for nobody else to see, and a request that others approve is", f.flag)
+		}
+	}
+	r, err := in.request(cmd, args)
+	if err != nil {
+		return err
+	}
+	request, err := inApproval(v, r, o.reason)
+	if err != nil {
+		return err
+	}
+	if err := (&input{verb: ask}).check(request); err != nil {
+		return err
+	}
+	c, err := o.caller(ask)
+	if err != nil {
+		return err
+	}
+	defer c.client.CloseIdleConnections()
+	answer, err := o.ask(cmd.Context(), c, ask, request)
+	if err != nil {
+		return err
+	}
+	show := &printer{options: o, out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr(), width: width(cmd.OutOrStdout()), color: colored(cmd.OutOrStdout())}
+	if err := show.print(ask, answer); err != nil {
+		return err
+	}
+	id, digest := plain(within(answer, []string{"approvalId"})[0]), plain(within(answer, []string{"digest"})[0])
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "nothing was done yet; others read and approve it:\n"+
+		"  ctl approvals get %[1]s\n  ctl approve %[1]s --digest %[2]s\nthen it is done by:\n  ctl approvals execute %[1]s\n", printable(id), printable(digest))
+	return err
+}
+
+// inApproval is the request that asks for another one.
+func inApproval(v *verb, r *request, reason string) (*request, error) {
+	var body members[jsontext.Value]
+	for _, m := range []struct{ name, said string }{{"method", v.route.Method}, {"path", r.target}, {"reason", reason}} {
+		spelled, err := quote(m.said)
+		if err != nil {
+			return nil, err
+		}
+		body.set(m.name, spelled)
+	}
+	if len(v.body) > 0 {
+		body.set("body", r.body)
+	}
+	text, err := marshal(body)
+	return &request{segments: map[string]string{}, body: text}, err
+}
