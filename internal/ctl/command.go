@@ -59,7 +59,54 @@ func Command(use string) (*cobra.Command, error) {
 		words := strings.Fields(f.name)
 		t.add(root, words, o.follow(t, f, words[len(words)-1]))
 	}
+	say(root)
 	return root, nil
+}
+
+// say has groups that would all say what their noun is about say what their verbs do. The
+// largest of them keeps the sentence of the noun.
+func say(root *cobra.Command) {
+	same := map[string][]*cobra.Command{}
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, c := range cmd.Commands() {
+			if c.HasSubCommands() {
+				same[c.Short] = append(same[c.Short], c)
+				walk(c)
+			}
+		}
+	}
+	walk(root)
+	for _, groups := range same {
+		most := slices.MaxFunc(groups, func(a, b *cobra.Command) int { return len(leaves(a)) - len(leaves(b)) }) // of equals the outer one
+		for _, g := range groups {
+			if g == most || g.Annotations[verbOfItsOwn] != "" {
+				continue
+			}
+			var said []string
+			for _, l := range leaves(g) {
+				sentence, _, _ := strings.Cut(l.Short, ". ")
+				said = append(said, strings.TrimRight(sentence, ".")+".")
+			}
+			g.Short = strings.Join(said, " ")
+		}
+	}
+}
+
+// verbOfItsOwn marks a group that does something when no verb is said.
+const verbOfItsOwn = "verb"
+
+// leaves are the verbs below a group.
+func leaves(of *cobra.Command) []*cobra.Command {
+	var all []*cobra.Command
+	for _, c := range of.Commands() {
+		if c.HasSubCommands() {
+			all = append(all, leaves(c)...)
+		} else {
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // add hangs a command below its nouns.
@@ -170,6 +217,7 @@ func (o *options) become(t *table, v *verb, cmd *cobra.Command) {
 	}
 	if cmd.HasSubCommands() { // a noun with a verb of its own
 		cmd.Use = cmd.Name()
+		cmd.Annotations = map[string]string{verbOfItsOwn: v.route.Name}
 	}
 	cmd.Short, cmd.Long = v.route.Summary, v.describe()
 	cmd.Args = v.arguments

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -68,6 +69,14 @@ func (p *printer) print(v *verb, answer jsontext.Value) error {
 	default:
 		return p.table(v, answer)
 	}
+}
+
+// quoting has what is hidden stand where it can be spelled out.
+func quoting(s string) yaml.Style {
+	if strings.ContainsFunc(s, hidden) {
+		return yaml.DoubleQuotedStyle
+	}
+	return 0
 }
 
 // refused shows why, of an answer that came with a refusal: as it is, or to people what its
@@ -213,12 +222,38 @@ func (p *printer) yaml(answer jsontext.Value) error {
 			return err
 		}
 	}
-	enc := yaml.NewEncoder(p.out)
-	enc.SetIndent(2)
-	if err := enc.Encode(node); err != nil {
+	text, err := spelledOut(node)
+	if err != nil {
 		return err
 	}
-	return enc.Close()
+	_, err = p.out.Write(text)
+	return err
+}
+
+// spelledOut is YAML in which a terminal acts upon nothing: the encoder lets directions of
+// text through, which stand within double quotes alone (node).
+func spelledOut(n *yaml.Node) ([]byte, error) {
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	if err := enc.Encode(n); err != nil {
+		return nil, err
+	}
+	if err := enc.Close(); err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	for _, r := range b.String() {
+		switch {
+		case !hidden(r):
+			out.WriteRune(r)
+		case r > 0xffff:
+			fmt.Fprintf(&out, `\U%08X`, r)
+		default:
+			fmt.Fprintf(&out, `\u%04X`, r)
+		}
+	}
+	return out.Bytes(), nil
 }
 
 // node is a JSON value in YAML. The encoder quotes text that would be read as something
@@ -237,7 +272,7 @@ func node(v jsontext.Value) (*yaml.Node, error) {
 			if err != nil {
 				return nil, err
 			}
-			n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: m.name}, value)
+			n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: m.name, Style: quoting(m.name)}, value)
 		}
 	case '[':
 		var list []jsontext.Value
@@ -253,7 +288,7 @@ func node(v jsontext.Value) (*yaml.Node, error) {
 			n.Content = append(n.Content, value)
 		}
 	case '"':
-		n.Tag = "!!str"
+		n.Tag, n.Style = "!!str", quoting(n.Value)
 	default: // as it is spelled
 	}
 	return n, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
 )
@@ -157,6 +158,16 @@ func TestHelp(t *testing.T) {
 		if cmd.Short == "" {
 			t.Errorf("%s says nothing of itself", cmd.CommandPath())
 		}
+		said := map[string]string{}
+		if len(cmd.Commands()) > 1 && cmd.Annotations[verbOfItsOwn] == "" { // a group of one says what that does
+			said[cmd.Short] = cmd.Name()
+		}
+		for _, c := range cmd.Commands() {
+			if other := said[c.Short]; other != "" {
+				t.Errorf("%s %s says the same as %s: %s", cmd.CommandPath(), c.Name(), other, c.Short)
+			}
+			said[c.Short] = c.Name()
+		}
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			if f.Usage == "" && !slices.Contains([]string{"name", "path", "filename", "reason", "subject"}, f.Name) {
 				t.Logf("%s --%s has no sentence", cmd.CommandPath(), f.Name)
@@ -258,6 +269,45 @@ func TestForms(t *testing.T) {
 		if out.String() != want {
 			t.Errorf("%s: %q\nwant %q", form, out.String(), want)
 		}
+	}
+}
+
+// A direction of text or a sequence of a terminal, in a name that the service says, is
+// spelled out or replaced in each form.
+func TestNothingActsOnATerminal(t *testing.T) {
+	v := theTable(t).find("roles list")
+	var name strings.Builder
+	for _, r := range []rune{0x1b, 0x07, 0x0d, 0x85, 0x9b, 0xad, 0x061c, 0x200b, 0x200e, 0x2028, 0x202a, 0x202e, 0x2066, 0x2069, 0xfeff, 0xe0001} {
+		name.WriteRune('x')
+		name.WriteRune(r)
+	}
+	text, err := json.Marshal(name.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := jsontext.Value(`{"count":1,"roles":[{"id":"0000000000000001","name":` + string(text) + `,"builtIn":true,"operations":[]}],"next":null}`)
+	for _, o := range []*options{{output: asTable}, {output: asJSON}, {output: asYAML}, {output: asTable, field: "name"}, {output: asTable, columns: []string{"name"}}} {
+		var out bytes.Buffer
+		p := &printer{options: o, out: &out, notes: &out, width: 100}
+		if err := p.print(v, answer); err != nil {
+			t.Fatal(err)
+		}
+		var w whole
+		if err := p.page(v, &w, answer, true); err != nil {
+			t.Fatal(err)
+		}
+		if strings.ContainsFunc(out.String(), hidden) {
+			t.Errorf("%+v: %q", o, out.String())
+		}
+	}
+	var out bytes.Buffer
+	p := &printer{options: &options{output: asYAML}, out: &out, notes: &out}
+	if err := p.print(v, answer); err != nil {
+		t.Fatal(err)
+	}
+	var back struct{ Roles []struct{ Name string } }
+	if err := yaml.Unmarshal(out.Bytes(), &back); err != nil || len(back.Roles) != 1 || back.Roles[0].Name != name.String() {
+		t.Errorf("YAML reads back as %q, want %q: %v", back, name.String(), err)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"go.yaml.in/yaml/v3"
 )
 
 // whole prints all pages of a listing as one document, and holds one page of it: the list
@@ -146,11 +145,5 @@ func inYAML(all members[jsontext.Value]) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var b bytes.Buffer
-	enc := yaml.NewEncoder(&b)
-	enc.SetIndent(2)
-	if err := enc.Encode(n); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), enc.Close()
+	return spelledOut(n)
 }
