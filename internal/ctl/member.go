@@ -45,17 +45,19 @@ func (o *options) picks(answer, of *value) *value {
 // at is the schema of what stands at a path; nil where nothing can. A list is that of
 // each of its elements, and what is passed on unread may hold whatever it likes.
 func (v *value) at(path []string) *value {
-	switch {
-	case len(path) == 0:
+	if len(path) == 0 {
 		return v
-	case v.kind == array:
+	}
+	first, rest := path[0], path[1:]
+	if v.kind == array {
 		return v.of.at(path)
-	case v.kind == free:
+	}
+	if v.kind == free {
 		return &value{kind: free}
 	}
 	for i := range v.fields {
-		if v.fields[i].name == path[0] {
-			return v.fields[i].at(path[1:])
+		if v.fields[i].name == first {
+			return v.fields[i].at(rest)
 		}
 	}
 	return nil

@@ -115,10 +115,18 @@ func (v *value) respell(flag string, in jsontext.Value) (jsontext.Value, error) 
 		}
 		return quote(said)
 	case in.Kind() == '{' && v.kind == object:
-		var all members[jsontext.Value]
-		if json.Unmarshal(in, &all) != nil {
-			return in, nil // the decoder of the service says why
-		}
+		return v.respellObject(flag, in)
+	case in.Kind() == '[' && v.kind == array:
+		return v.respellList(flag, in)
+	default:
+		return in, nil
+	}
+}
+
+// respellObject leaves what is none to the decoder of the service, which says why.
+func (v *value) respellObject(flag string, in jsontext.Value) (jsontext.Value, error) {
+	var all members[jsontext.Value]
+	if json.Unmarshal(in, &all) == nil {
 		for i := range v.fields {
 			f := &v.fields[i]
 			one, there := all.get(f.name)
@@ -132,11 +140,13 @@ func (v *value) respell(flag string, in jsontext.Value) (jsontext.Value, error) 
 			all.set(f.name, spelled)
 		}
 		return marshal(all)
-	case in.Kind() == '[' && v.kind == array:
-		var list []jsontext.Value
-		if json.Unmarshal(in, &list) != nil {
-			return in, nil
-		}
+	}
+	return in, nil
+}
+
+func (v *value) respellList(flag string, in jsontext.Value) (jsontext.Value, error) {
+	var list []jsontext.Value
+	if json.Unmarshal(in, &list) == nil {
 		for i := range list {
 			spelled, err := v.of.respell(flag+"["+strconv.Itoa(i)+"]", list[i])
 			if err != nil {
@@ -145,7 +155,6 @@ func (v *value) respell(flag string, in jsontext.Value) (jsontext.Value, error) 
 			list[i] = spelled
 		}
 		return marshal(list)
-	default:
-		return in, nil
 	}
+	return in, nil
 }
