@@ -3,6 +3,7 @@ package ctl
 import (
 	"bytes"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 
@@ -59,5 +60,28 @@ func TestFieldsWithin(t *testing.T) {
 		if err := p.print(v, jsontext.Value(c.answer)); err != nil || out.String() != c.want {
 			t.Errorf("%s --field %s prints %q, want %q: %v", c.verb, c.field, out.String(), c.want, err)
 		}
+	}
+}
+
+// Whatever a key server says, a terminal is not told to do anything: names that the schema
+// lacks, and texts of many lines.
+func TestWordsOfAServer(t *testing.T) {
+	const planted = "evil\x1b]0;x\a\u202e"
+	var out bytes.Buffer
+	p := &printer{options: &options{output: asTable}, out: &out, notes: &out, width: widest}
+	if err := p.print(theTable(t).find("sessions current get"), jsontext.Value(`{"evil\u001b]0;x\u0007\u202e":{"evil\u001b]0;x\u0007\u202e":"a"}}`)); err != nil {
+		t.Fatal(err)
+	}
+	text := readable(&out)
+	for _, part := range []string{"one\n" + planted, "\xe2\x82", "\xac\n"} {
+		if _, err := io.WriteString(text, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := text.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if said := out.String(); strings.ContainsAny(said, "\x1b\a\u202e") || !strings.HasSuffix(said, "one\nevil\ufffd]0;x\ufffd\ufffd€\n") || strings.Count(said, "evil") < 2 {
+		t.Errorf("it says %q", said)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/term"
+	"golang.org/x/text/runes"
+	"golang.org/x/text/transform"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -332,13 +334,23 @@ func listed(v *verb, answer jsontext.Value) (*value, []jsontext.Value) {
 }
 
 // printable is one line that a terminal does not act upon.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
+func printable(s string) string { return strings.Map(visible, s) }
+
+func visible(r rune) rune {
+	if unicode.IsPrint(r) {
+		return r
+	}
+	return unicode.ReplacementChar
+}
+
+// readable writes a text of many lines as printable has it.
+func readable(to io.Writer) io.WriteCloser {
+	return transform.NewWriter(to, runes.Map(func(r rune) rune {
+		if r == '\n' {
 			return r
 		}
-		return unicode.ReplacementChar
-	}, s)
+		return visible(r)
+	}))
 }
 
 // table shows an answer to a person.
@@ -443,7 +455,7 @@ func ordered(of *value, all members[jsontext.Value]) []found {
 	}
 	for _, m := range all {
 		if !of.has(m.name) {
-			out = append(out, found{m.name, value{kind: free}, m.value})
+			out = append(out, found{printable(m.name), value{kind: free}, m.value})
 		}
 	}
 	return out

@@ -188,8 +188,13 @@ func (v *verb) believe(r *request, answer jsontext.Value, resp *http.Response) e
 // download hands on an answer that is no JSON, as it comes.
 func (o *options) download(cmd *cobra.Command, c *caller, v *verb, r *request) error {
 	to := cmd.OutOrStdout()
-	if f, ok := to.(*os.File); ok && o.to == "" && !strings.HasPrefix(v.route.MediaType(), "text/") && term.IsTerminal(int(f.Fd())) {
-		return usagef("the answer is no text; give --to FILE, or direct standard output to a file")
+	if f, ok := to.(*os.File); ok && o.to == "" && term.IsTerminal(int(f.Fd())) {
+		if !strings.HasPrefix(v.route.MediaType(), "text/") {
+			return usagef("the answer is no text; give --to FILE, or direct standard output to a file")
+		}
+		text := readable(to)
+		defer func() { _ = text.Close() }() // what is left is the beginning of a character that did not come
+		to = text
 	}
 	var file *os.File
 	if o.to != "" {

@@ -9,15 +9,15 @@ import (
 // done, against doing it: authorizing the use of a key.
 func BenchmarkExplain(b *testing.B) {
 	s := startService(b, false)
-	var made struct{ Principal struct{ PrincipalID string } }
+	var made struct{ Principal struct{ ID string } }
 	s.call(b, "/api/principals/password", map[string]any{"name": "stranger", "password": "a stranger's password", "roleIds": []string{}}, &made)
 	authorize := exchange{request: post("/api/keys/authorize", s.token, fmt.Appendf(nil, `{"ttag":%q}`, s.link))}
 	own := fmt.Sprintf(`{"operation":"authorizeKey","hiddenLink":%q`, s.link)
 	for _, asked := range []struct{ name, path, body string }{
 		{"Allowed", "/api/explain", own + `}`},
-		{"Refused", "/api/explain", own + fmt.Sprintf(`,"principalId":%q}`, made.Principal.PrincipalID)}, // with what would change it
+		{"Refused", "/api/explain", own + fmt.Sprintf(`,"principalId":%q}`, made.Principal.ID)}, // with what would change it
 		{"AuthZEN", "/access/v1/evaluation", fmt.Sprintf(`{"subject":{"type":"principal","id":%q},"action":{"name":"authorizeKey"},"resource":{"type":"key","id":%q}}`,
-			made.Principal.PrincipalID, s.link)},
+			made.Principal.ID, s.link)},
 	} {
 		b.Run(asked.name, func(b *testing.B) {
 			of := func(x exchange) *target { return newTarget(b, s.server.Address, s.server.PID(), 1, x) }
