@@ -33,7 +33,8 @@ type side struct {
 	agent            keyserver.Caller // a transport principal with READ on each of links
 	auditor          keyserver.Caller
 	links            []keyserver.HiddenLink
-	principals, keys int // in the store
+	common           keyserver.HiddenLink // of a key that everybody may read
+	principals, keys int                  // in the store
 }
 
 const ownKeys = 256
@@ -56,6 +57,12 @@ func newSide(b *testing.B, database string, principals, keys int) *side {
 		rig.Must(b, s.GrantACL(ctx, s.Admin, keyserver.ACLChange{Link: key.Link, Principal: s.agent.Principal, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit}))
 		s.links = append(s.links, key.Link)
 	}
+	common, err := s.MintKey(ctx, s.Admin, keyserver.NewKey{Algorithm: keyserver.HMACSHA384})
+	rig.Must(b, err)
+	s.common = common.Link
+	rig.Must(b, s.GrantACL(ctx, s.Admin, keyserver.ACLChange{
+		Link: common.Link, Principal: keyserver.PrincipalRef{System: s.agent.Principal.System, ID: everybody}, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit,
+	}))
 	return s
 }
 
@@ -113,10 +120,11 @@ func (s *side) keysPage(after keyserver.HiddenLink) error {
 	return err
 }
 
-// whoCan reads a page of those who may use a key that each principal may use.
+// whoCan reads a page of those who may use a key that each principal may use. Those that
+// were loaded have no bytes that could be unwrapped.
 func (s *side) whoCan(after keyserver.ID) error {
 	page, err := s.WhoCan(ctx, s.auditor, keyserver.Crowd{
-		Operation: keyserver.OpHMAC, Link: keyserver.NewHiddenLink(1, spread(keyID, 1)), After: after, Limit: 100,
+		Operation: keyserver.OpHMAC, Link: s.common, After: after, Limit: 100,
 	})
 	if err == nil && (len(page.Who) != 100 || page.Next.IsZero()) {
 		err = fmt.Errorf("a page of 100 who may came back with %d", len(page.Who))

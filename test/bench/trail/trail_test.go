@@ -371,6 +371,18 @@ func (b *bench) key() string {
 
 func (b *bench) signer(store *sqlstore.Store) *tree.Signer {
 	b.Helper()
+	custodian := b.custodian(store)
+	store.UseRowKey(custodian.RowKey())
+	signer, err := bootstrap.AuditSigner(b.Context(), bootstrap.Config{Store: store, Custodian: custodian})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return signer
+}
+
+// custodian opens the data keys.
+func (b *bench) custodian(store *sqlstore.Store) *custody.Custodian {
+	b.Helper()
 	url, err := custody.EnsureFileKey(b.dir)
 	if err != nil {
 		b.Fatal(err)
@@ -384,10 +396,5 @@ func (b *bench) signer(store *sqlstore.Store) *tree.Signer {
 	if err != nil {
 		b.Fatal(err)
 	}
-	store.UseRowKey(custodian.RowKey())
-	signer, err := bootstrap.AuditSigner(b.Context(), bootstrap.Config{Store: store, Custodian: custodian})
-	if err != nil {
-		b.Fatal(err)
-	}
-	return signer
+	return custodian
 }
