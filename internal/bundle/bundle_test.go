@@ -58,6 +58,7 @@ func TestWhatLooksLikeASecretIsCrossedOut(t *testing.T) {
 		`Authorization: Token S3cret`, `Authorization: Digest username="u", response="S3cret"`, `{"msg":"Authorization: Digest username=\"u\", response=\"S3cret\""}`,
 		`Authorization: Negotiate S3cret`, `Cookie: theme=dark1234; session=S3cret`, `"Cookie":"theme=dark1234; session=S3cret"`,
 		`postgres://u:a@S3cret@db/`, `postgres://u:a/S3cret@db`, `app-password=S3cret.log`, `api_key => 'S3cret'`,
+		`{"password":"a man's S3cret"}`, `{"password":"a \"quoted\" S3cret"}`, `password='a "quoted" S3cret'`, `{\"password\":\"a man's S3cret\"}`,
 		"AGE-SECRET-KEY-1S3CRET", "cookie: sid=S3cret-abcdefgh", "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJTM2NyZXQifQ.S3cret-abcdefgh",
 	} {
 		out, n := CrossOut([]byte(line))

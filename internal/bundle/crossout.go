@@ -31,13 +31,18 @@ var secrets = []secret{
 	of(`(base64key://)[^\s"'\\]+`),
 	of(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^\s"'<>]*@`), // who, and his password, whatever is in it
 	// A header to the end of its text: of some only the last part is the secret.
-	of(`(?i)(` + header + `\\?["']?\s*[:=]\s*\[?\\?["'])(?:[^"'\\]|\\[^"'])+`),
+	of(`(?i)(` + header + `\\?["']?\s*[:=]\s*\[?")(?:[^"\\]|\\.)+`),
+	of(`(?i)(` + header + `\\?["']?\s*[:=]\s*\[?\\")(?:[^"\\]|\\[^"])+`),
+	of(`(?i)(` + header + `["']?\s*[:=]\s*\[?')[^']+`),
 	of(`(?i)(` + header + `\s*[:=]\s*)[^\s"'\[\\](?:=\\?"[^"\r\n]*"|[^\r\n"\\])*`),
 	of(`(?i)(\b(?:bearer|dpop|basic|negotiate|digest)\s+)[A-Za-z0-9._~+/=-]{16,}`),
 	of(`(?i)(\bdpop["']?\s*[:=]\s*\[?["']?)[A-Za-z0-9._~+/=-]{8,}`),
 	// A value in quotes, many in brackets, one that ends with the word, and one that is all
 	// the rest of a line.
-	of(`(?i)(` + name + `\s*[:=]>?\s*\\?["'\x60])(?:[^"'\x60\\]|\\[^"'\x60])+`),
+	of(`(?i)(` + name + `\s*[:=]>?\s*")(?:[^"\\]|\\.)+`),
+	of(`(?i)(` + name + `\s*[:=]>?\s*\\")(?:[^"\\]|\\[^"])+`),
+	of(`(?i)(` + name + `\s*[:=]>?\s*')[^']+`),
+	of(`(?i)(` + name + `\s*[:=]>?\s*\x60)[^\x60]+`),
 	of(`(?i)(` + name + `\s*[:=]\s*)[\[{][^\]}]*[\]}]`),
 	of(`(?im)(^\s*(?:- )?[a-z0-9_.-]*` + word + `:[ \t]+)[^\s"'\x60\[{][^\r\n]*`),
 	{regexp.MustCompile(`(?i)(` + name + `\s*[:=]\s*)[^\s&;,"'\x60\\\])}<>\[{][^\s&;,"'\x60\\\])}<>]*`), isValue},

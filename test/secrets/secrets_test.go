@@ -44,6 +44,8 @@ type run struct {
 	admin  *client.Client
 	bearer string // the session id of a plain session
 
+	passwordFile string // of admin
+
 	issuerKey *ecdsa.PrivateKey // signs tokens
 	directory *ldaptest.Server
 }
@@ -88,6 +90,7 @@ func start(t *testing.T, args []string, databasePassword string) *run {
 	if err := os.WriteFile(passwordFile, []byte(admin+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	r.passwordFile = passwordFile
 	args = append(args, r.providers(t, dir)...)
 	args = append(args, "--bootstrap-password-file", passwordFile, "--kek", "base64key://"+base64.URLEncoding.EncodeToString(kek),
 		"--log-level", "debug", "--metrics-listen", "127.0.0.1:0")
@@ -241,7 +244,9 @@ func (r *run) look(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.nowhere(t, "the configuration", encode(t, config))
-	r.nowhere(t, "the page of metrics", r.metrics(t))
+	at, metrics := r.metrics(t)
+	r.nowhere(t, "the page of metrics", metrics)
+	r.bundle(t, at)
 
 	if err := syscall.Kill(r.server.PID(), syscall.SIGQUIT); err != nil {
 		t.Fatal(err)
@@ -276,13 +281,14 @@ func (r *run) files(t *testing.T) {
 	}
 }
 
-func (r *run) metrics(t *testing.T) []byte {
+func (r *run) metrics(t *testing.T) (at string, text []byte) {
 	t.Helper()
 	config, err := r.admin.GetConfiguration(t.Context(), schema.ConfigRequest{XPath: "Listeners.Listener[@name=metrics]"})
 	if err != nil || len(config.Nodes) != 1 {
 		t.Fatalf("the metrics listener: %+v, %v", config, err)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+config.Nodes[0].Attrs["address"]+"/metrics", nil)
+	at = "http://" + config.Nodes[0].Attrs["address"] + "/metrics"
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,11 +297,11 @@ func (r *run) metrics(t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
+	text, err = io.ReadAll(resp.Body)
 	if err != nil || !bytes.Contains(text, []byte("process_")) {
 		t.Fatalf("%.200s, %v", text, err)
 	}
-	return text
+	return at, text
 }
 
 func encode(t *testing.T, v any) []byte {
