@@ -262,6 +262,10 @@ func (l *loginOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return h.place.failed(err)
 	}
+	if opened.BoundKey == nil { // its id alone would be worth a login
+		_ = c.Logout(context.WithoutCancel(cmd.Context()))
+		return errors.New("the key server has not bound the session to the key that was made for it, so that nothing is kept: is --server the key server itself?")
+	}
 	kept := session{
 		Server: h.place.Server, SessionID: opened.SessionID.Reveal(), ID: opened.ID.String(), Principal: opened.Principal.Name, Method: l.method,
 		ExpiresAt: opened.ExpiresAt, KeyIn: l.keyStore,

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // run has ctl ask a service that answers as it is told to.
@@ -55,5 +56,29 @@ func TestNotReadySaysWhy(t *testing.T) {
 	}
 	if strings.Contains(out, "admission") {
 		t.Errorf("what is ready is shown:\n%s", out)
+	}
+}
+
+// A session that the key server did not bind is not kept: its id alone would open it.
+func TestAnUnboundSessionIsNotKept(t *testing.T) {
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ended := false
+	unbound := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.Method == http.MethodDelete {
+			ended = true
+			_, _ = w.Write([]byte(`{"ended":1,"detail":"d"}`))
+			return
+		}
+		at := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+		_, _ = w.Write([]byte(`{"sessionId":"AAAA","id":"0000000000000002","kind":"password","principal":{"id":"0000000000000001","principalId":"1","systemId":1,"name":"ann","type":"password"},` +
+			`"roles":[],"boundKey":null,"expiresAt":"` + at + `","idleExpiresAt":"` + at + `","detail":"d"}`))
+	}
+	_, said, err := run(t, unbound, "login", "--username", "ann", "--password-file", password)
+	if err == nil || !strings.Contains(err.Error(), "has not bound the session") || !ended {
+		t.Errorf("%v, ended %v: %s", err, ended, said)
 	}
 }
