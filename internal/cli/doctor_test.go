@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/pem"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -74,5 +75,33 @@ func TestDoctorNeedsAServerForItsCA(t *testing.T) {
 	var out bytes.Buffer
 	if code := Main([]string{"doctor", "--ca-file", "ca.crt"}, nil, &out, &out); code != exitUsage || !strings.Contains(out.String(), "--ca-file is for --server, which is missing") {
 		t.Errorf("%d: %s", code, &out)
+	}
+}
+
+// A key server on a full volume lets nobody log in. What is the matter is said all the same.
+func TestDoctorWhereNobodyLogsIn(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		if r.Method == http.MethodPost {
+			_, _ = io.WriteString(w, `{"code":"STORE_UNAVAILABLE","detail":"the database has no room","retryable":false,"scope":"process"}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{"code":"NOT_READY","retryable":true,"scope":"process","ready":false,"detail":"not ready: volume","warnings":[],`+
+			`"parts":[{"part":"audit","ready":true,"detail":"rows are written"},{"part":"volume","ready":false,"detail":"0 MiB are free"}]}`)
+	}))
+	defer s.Close()
+	dir := t.TempDir()
+	ca, password := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "password")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	if err := errors.Join(os.WriteFile(ca, text, 0o600), os.WriteFile(password, []byte("secret"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	code := Main([]string{"doctor", "--server", s.URL, "--ca-file", ca, "--password-file", password}, nil, &out, &out)
+	for _, says := range []string{"service: the part volume fails: 0 MiB are free\n", "1 of 2 parts can do their work", "login: FAILED: ", "the database has no room", "2 findings in 2 of 2 checks"} {
+		if code != exitError || !strings.Contains(out.String(), says) {
+			t.Errorf("it ends with %d and does not say %q:\n%s", code, says, out.String())
+		}
 	}
 }
