@@ -47,7 +47,7 @@ func (o *options) askOthers(cmd *cobra.Command, ask, v *verb, in *input, args []
 	if err != nil {
 		return err
 	}
-	show := &printer{options: o, out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr(), width: width(cmd.OutOrStdout()), color: colored(cmd.OutOrStdout())}
+	show := o.printer(cmd)
 	if err := show.print(ask, answer); err != nil {
 		return err
 	}

@@ -7,18 +7,13 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/term"
-	"golang.org/x/text/runes"
-	"golang.org/x/text/transform"
-
-	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 const (
@@ -57,6 +52,11 @@ type printer struct {
 	behind bool // a page was printed before
 	rows   bool // of a follower: rows and no answers
 	chosen []column
+}
+
+func (o *options) printer(cmd *cobra.Command) *printer {
+	out := cmd.OutOrStdout()
+	return &printer{options: o, out: out, notes: cmd.ErrOrStderr(), width: width(out), color: colored(out)}
 }
 
 // print shows an answer.
@@ -331,225 +331,4 @@ func listed(v *verb, answer jsontext.Value) (*value, []jsontext.Value) {
 		return f.of, rows
 	}
 	return nil, nil
-}
-
-// printable is one line that a terminal does not act upon.
-func printable(s string) string { return strings.Map(visible, s) }
-
-func visible(r rune) rune {
-	if unicode.IsPrint(r) {
-		return r
-	}
-	return unicode.ReplacementChar
-}
-
-// readable writes a text of many lines as printable has it.
-func readable(to io.Writer) io.WriteCloser {
-	return transform.NewWriter(to, runes.Map(func(r rune) rune {
-		if r == '\n' {
-			return r
-		}
-		return visible(r)
-	}))
-}
-
-// table shows an answer to a person.
-func (p *printer) table(v *verb, answer jsontext.Value) error {
-	of, rows := listed(v, answer)
-	if of != nil {
-		if len(rows) == 0 && !p.behind {
-			fmt.Fprintln(p.notes, "there are none")
-			return nil
-		}
-		return p.columnsOf(of, rows)
-	}
-	var all members[jsontext.Value]
-	if json.Unmarshal(answer, &all) != nil || v.answer.kind != object {
-		return p.json(answer)
-	}
-	return p.record(&v.answer, all)
-}
-
-// line is one member of a record.
-type line struct{ name, text string }
-
-// record shows an object: a line for each member, and a table for each list of objects.
-func (p *printer) record(of *value, all members[jsontext.Value]) error {
-	var lines []line
-	var tables []func() error
-	var walk func(prefix string, of *value, all members[jsontext.Value])
-	walk = func(prefix string, of *value, all members[jsontext.Value]) {
-		for _, m := range ordered(of, all) {
-			var inner members[jsontext.Value]
-			is := &m.is
-			switch {
-			case is.name == "JSON" && m.text.Kind() == '{':
-				tables = append(tables, func() error { return p.sent(prefix+m.name, all, m.text) })
-			case is.kind == object && m.text.Kind() == '{' && json.Unmarshal(m.text, &inner) == nil:
-				walk(prefix+m.name+".", is, inner)
-			case is.kind == array && is.of.kind == object:
-				var rows []jsontext.Value
-				if json.Unmarshal(m.text, &rows) == nil && len(rows) > 0 {
-					tables = append(tables, func() error { return p.below(prefix+m.name, is.of, rows) })
-				}
-			default:
-				if text := cell(is, m.text); text != "" {
-					lines = append(lines, line{prefix + m.name, text})
-				}
-			}
-		}
-	}
-	walk("", of, all)
-	names := 0
-	for _, l := range lines {
-		names = max(names, utf8.RuneCountInString(l.name))
-	}
-	names = min(names, p.width/2)
-	for _, l := range lines {
-		rest := max(p.width-names-2, 10)
-		for i, part := range strings.Split(fold(l.text, rest), "\n") {
-			name := l.name
-			if i > 0 {
-				name = ""
-			}
-			if _, err := fmt.Fprintf(p.out, "%s  %s\n", p.bold(pad(cut(name, names), names)), part); err != nil {
-				return err
-			}
-		}
-	}
-	for i, show := range tables {
-		if i > 0 || len(lines) > 0 {
-			fmt.Fprintln(p.out)
-		}
-		if err := show(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (p *printer) below(title string, of *value, rows []jsontext.Value) error {
-	if _, err := fmt.Fprintln(p.out, p.bold(cut(title, p.width))); err != nil {
-		return err
-	}
-	under := *p
-	under.options = &options{output: asTable}
-	under.behind, under.chosen = false, nil
-	return under.columnsOf(of, rows)
-}
-
-// found is a member with its schema.
-type found struct {
-	name string
-	is   value
-	text jsontext.Value
-}
-
-// ordered are the members in the order of the schema; what that lacks is behind.
-func ordered(of *value, all members[jsontext.Value]) []found {
-	var out []found
-	for _, f := range of.fields {
-		if text, ok := all.get(f.name); ok {
-			out = append(out, found{f.name, f.value, text})
-		}
-	}
-	for _, m := range all {
-		if !of.has(m.name) {
-			out = append(out, found{printable(m.name), value{kind: free}, m.value})
-		}
-	}
-	return out
-}
-
-// fold breaks a text into lines: between words, and what is no words is cut, because half
-// of it on each line could not be copied; --field has the whole.
-func fold(text string, width int) string {
-	lines := strings.Split(wrap(text, width), "\n")
-	for i, l := range lines {
-		lines[i] = cut(l, width)
-	}
-	return strings.Join(lines, "\n")
-}
-
-func cut(s string, width int) string {
-	if utf8.RuneCountInString(s) <= width {
-		return s
-	}
-	return string([]rune(s)[:max(width-1, 0)]) + "…"
-}
-
-func pad(s string, width int) string {
-	return s + strings.Repeat(" ", max(width-utf8.RuneCountInString(s), 0))
-}
-
-func (p *printer) bold(s string) string {
-	if !p.color || s == "" {
-		return s
-	}
-	return "\x1b[1m" + s + "\x1b[0m"
-}
-
-// cell is the text of a value in one line; empty for what says nothing.
-func cell(is *value, v jsontext.Value) string {
-	switch v.Kind() {
-	case 'n', 0:
-		return ""
-	case '"':
-		return printable(spoken(is, plain(v)))
-	case '[':
-		var list []jsontext.Value
-		if json.Unmarshal(v, &list) != nil {
-			return ""
-		}
-		of := is.of
-		if of == nil {
-			of = &value{kind: free}
-		}
-		texts := make([]string, 0, len(list))
-		for _, one := range list {
-			texts = append(texts, cell(of, one))
-		}
-		return strings.Join(texts, ", ")
-	case '{':
-		return called(is, v)
-	default:
-		return printable(string(v))
-	}
-}
-
-// called is an object in one cell: what it is called, else its members.
-func called(is *value, v jsontext.Value) string {
-	var all members[jsontext.Value]
-	if json.Unmarshal(v, &all) != nil {
-		return ""
-	}
-	if name, ok := all.get("name"); ok && name.Kind() == '"' {
-		return printable(plain(name))
-	}
-	var parts []string
-	for _, m := range ordered(is, all) {
-		if text := cell(&m.is, m.text); text != "" {
-			parts = append(parts, m.name+"="+text)
-		}
-	}
-	return strings.Join(parts, " ")
-}
-
-// spoken is a text as people read it.
-func spoken(is *value, s string) string {
-	switch {
-	case is.kind == instant:
-		if at, err := time.Parse(time.RFC3339, s); err == nil {
-			return at.UTC().Format(time.RFC3339)
-		}
-	case is.stands == anOperation:
-		if i := slices.IndexFunc(keyserver.Operations, func(op keyserver.Operation) bool { return op.ID.Hex() == s }); i >= 0 {
-			return keyserver.Operations[i].Name
-		}
-	case is.name == "Stamp":
-		if at, ok := stamped(s); ok {
-			return at
-		}
-	}
-	return s
 }

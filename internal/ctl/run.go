@@ -76,7 +76,7 @@ func (o *options) run(cmd *cobra.Command, v *verb, in *input, args []string) err
 	if !v.json {
 		return o.download(cmd, c, v, r)
 	}
-	show := &printer{options: o, out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr(), width: width(cmd.OutOrStdout()), color: colored(cmd.OutOrStdout())}
+	show := o.printer(cmd)
 	next := pages(v)
 	var all whole
 	document := o.all && o.output != asTable && o.field == ""
@@ -332,7 +332,8 @@ func (o *options) follow(t *table, f follower, use string) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		show := &printer{options: o, out: cmd.OutOrStdout(), notes: io.Discard, width: width(cmd.OutOrStdout()), color: colored(cmd.OutOrStdout()), rows: true}
+		show := o.printer(cmd)
+		show.notes, show.rows = io.Discard, true
 		tail := tailing{follower: f, options: o, caller: c, verb: v, request: r, input: &input{verb: v}, show: show}
 		return tail.run(cmd.Context(), many, every)
 	}

@@ -1,0 +1,52 @@
+package ctl
+
+import (
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/runes"
+	"golang.org/x/text/transform"
+)
+
+// printable is one line that a terminal does not act upon.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, s)
+}
+
+// readable writes a text of many lines as printable has it.
+func readable(to io.Writer) io.WriteCloser {
+	return transform.NewWriter(to, runes.Map(func(r rune) rune {
+		if hidden(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}))
+}
+
+// fold breaks a text into lines: between words, and what is no words is cut, because half
+// of it on each line could not be copied; --field has the whole.
+func fold(text string, width int) string {
+	lines := strings.Split(wrap(text, width), "\n")
+	for i, l := range lines {
+		lines[i] = cut(l, width)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func cut(s string, width int) string {
+	if utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	return string([]rune(s)[:max(width-1, 0)]) + "…"
+}
+
+func pad(s string, width int) string {
+	return s + strings.Repeat(" ", max(width-utf8.RuneCountInString(s), 0))
+}
