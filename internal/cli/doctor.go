@@ -13,7 +13,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/doctor"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/datadir"
 	"github.com/keyserver-operator/keyserver-operator/internal/version"
 )
 
@@ -108,10 +107,7 @@ func (o *doctorOptions) lookAtDatabase(ctx context.Context, out io.Writer) (err 
 	}
 	store, err := sqlstore.OpenReadOnly(ctx, cfg)
 	if err != nil {
-		if cfg.Dir != "" {
-			err = datadir.Explain(err, cfg.Dir)
-		}
-		return err
+		return sqlstore.Explain(err, cfg)
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	checks := doctor.Database(store, o.keyURL)

@@ -27,7 +27,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keylife"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/peer"
@@ -77,7 +76,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	s = &Server{cfg: cfg, failed: make(chan error, 3)}
 	defer func() {
 		if err != nil {
-			err = s.explain(errors.Join(err, s.Shutdown(context.WithoutCancel(ctx))))
+			err = errors.Join(sqlstore.Explain(err, s.storeConfig()), s.Shutdown(context.WithoutCancel(ctx)))
 		}
 	}()
 	api, err := s.listen("--listen", cfg.Listen)
@@ -311,19 +310,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		s.started = false
 		s.cfg.Logger.InfoContext(ctx, "stopped")
 	}
-	return s.explain(errors.Join(errs...))
-}
-
-// explain says of a failure of the embedded database whether its volume is full: the
-// database itself only knows that it could not write.
-func (s *Server) explain(err error) error {
-	switch fault.CodeOf(err) {
-	case fault.StoreUnavailable, fault.AuditUnavailable:
-		if s.cfg.DatabaseURL == "" {
-			return datadir.Explain(err, s.cfg.DataDir)
-		}
-	}
-	return err
+	return sqlstore.Explain(errors.Join(errs...), s.storeConfig())
 }
 
 func (s *Server) onClose(f func(context.Context) error) { s.closers = append(s.closers, f) }
@@ -378,14 +365,20 @@ func (s *Server) givenFiles() (*certificateFiles, error) {
 	return newCertificateFiles(s.cfg)
 }
 
+func (s *Server) storeConfig() sqlstore.Config {
+	c := sqlstore.Config{Dir: s.cfg.DataDir, Clock: s.cfg.Clock, Logger: s.cfg.Logger, Shipped: s.cfg.ReplicateTo != ""}
+	if s.cfg.DatabaseURL != "" {
+		c.Dir, c.URL, c.MaxConnections = "", s.cfg.DatabaseURL, s.cfg.DatabaseMaxConnections
+	}
+	return c
+}
+
 func (s *Server) openStore(ctx context.Context) (*sqlstore.Store, error) {
-	cfg := sqlstore.Config{Dir: s.cfg.DataDir, Clock: s.cfg.Clock, Logger: s.cfg.Logger, Shipped: s.cfg.ReplicateTo != ""}
 	s.database = "embedded database in " + s.cfg.DataDir
 	if s.cfg.DatabaseURL != "" {
-		cfg.Dir, cfg.URL, cfg.MaxConnections = "", s.cfg.DatabaseURL, s.cfg.DatabaseMaxConnections
 		s.database = "PostgreSQL"
 	}
-	store, err := sqlstore.Open(ctx, cfg)
+	store, err := sqlstore.Open(ctx, s.storeConfig())
 	if err != nil {
 		return nil, err
 	}

@@ -46,16 +46,3 @@ func (v Volume) Check(least uint64) error {
 	}
 	return nil
 }
-
-// startRoom is what a start and a stop take at most: rows go from their journal into the
-// tables, and SQLite keeps them beside its file for a while.
-const startRoom = 32 << 20
-
-// Explain adds to a failure of the database in dir that its volume has no room, where
-// that is so.
-func Explain(err error, dir string) error {
-	if v, look := VolumeOf(dir); look == nil && v.Free < startRoom {
-		return fmt.Errorf("%w; the volume of --data-dir has %d MiB free: make %d MiB of room, and start again; what was acknowledged is not lost", err, v.Free>>20, startRoom>>20)
-	}
-	return err
-}
