@@ -3,6 +3,7 @@ package bundle
 import (
 	"bytes"
 	"regexp"
+	"sync"
 	"unicode"
 )
 
@@ -24,34 +25,37 @@ type secret struct {
 
 func of(expression string) secret { return secret{Regexp: regexp.MustCompile(expression)} }
 
-// secrets would rather cross out too much: whoever helps asks for what he misses.
-var secrets = []secret{
-	of(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)`),
-	of(`AGE-SECRET-KEY-[0-9A-Z]+|AGE-PLUGIN-[0-9A-Z-]+`),
-	of(`(base64key://)[^\s"'\\]+`),
-	of(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^\s"'<>]*@`), // who, and his password, whatever is in it
-	// A header to the end of its text: of some only the last part is the secret.
-	of(`(?i)(` + header + `\\?["']?\s*[:=]\s*\[?")(?:[^"\\]|\\.)+`),
-	of(`(?i)(` + header + `\\?["']?\s*[:=]\s*\[?\\")(?:[^"\\]|\\[^"])+`),
-	of(`(?i)(` + header + `["']?\s*[:=]\s*\[?')[^']+`),
-	of(`(?i)(` + header + `\s*[:=]\s*)[^\s"'\[\\](?:=\\?"[^"\r\n]*"|[^\r\n"\\])*`),
-	of(`(?i)(\b(?:bearer|dpop|basic|negotiate|digest)\s+)[A-Za-z0-9._~+/=-]{16,}`),
-	of(`(?i)(\bdpop["']?\s*[:=]\s*\[?["']?)[A-Za-z0-9._~+/=-]{8,}`),
-	// A value in quotes, many in brackets, one that ends with the word, and one that is all
-	// the rest of a line.
-	of(`(?i)(` + name + `\s*[:=]>?\s*")(?:[^"\\]|\\.)+`),
-	of(`(?i)(` + name + `\s*[:=]>?\s*\\")(?:[^"\\]|\\[^"])+`),
-	of(`(?i)(` + name + `\s*[:=]>?\s*')[^']+`),
-	of(`(?i)(` + name + `\s*[:=]>?\s*\x60)[^\x60]+`),
-	of(`(?i)(` + name + `\s*[:=]\s*)[\[{][^\]}]*[\]}]`),
-	of(`(?im)(^\s*(?:- )?[a-z0-9_.-]*` + word + `:[ \t]+)[^\s"'\x60\[{][^\r\n]*`),
-	{regexp.MustCompile(`(?i)(` + name + `\s*[:=]\s*)[^\s&;,"'\x60\\\])}<>\[{][^\s&;,"'\x60\\\])}<>]*`), isValue},
-	of(`(?i)(--?[a-z0-9-]*` + word + `(?:[ \t]+|\\?["'],\s*)\\?["']?)[^\s"'\\-][^\s"'\\]*`),
-	of(`(?i)(<[a-z0-9:_-]*` + word + `(?: [^>]*)?>)[^<]+`),
-	of(`(?i)([?&](?:[a-z0-9_-]*sig|code|state)=)[^\s&"'\\]+`),
-	{regexp.MustCompile(`(?i)(\b(?:password|passphrase|secret|token)\s+(?:is\s+|was\s+)?)[^\s"'\\,;:)]{6,}`), mixed},
-	of(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`), // a signed token
-}
+// secrets would rather cross out too much: whoever helps asks for what he misses. Every
+// command has this package, and none but this one compiles them.
+var secrets = sync.OnceValue(func() []secret {
+	return []secret{
+		of(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)`),
+		of(`AGE-SECRET-KEY-[0-9A-Z]+|AGE-PLUGIN-[0-9A-Z-]+`),
+		of(`(base64key://)[^\s"'\\]+`),
+		of(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^\s"'<>]*@`), // who, and his password, whatever is in it
+		// A header to the end of its text: of some only the last part is the secret.
+		of(`(?i)(` + header + `\\?["']?\s*[:=]\s*\[?")(?:[^"\\]|\\.)+`),
+		of(`(?i)(` + header + `\\?["']?\s*[:=]\s*\[?\\")(?:[^"\\]|\\[^"])+`),
+		of(`(?i)(` + header + `["']?\s*[:=]\s*\[?')[^']+`),
+		of(`(?i)(` + header + `\s*[:=]\s*)[^\s"'\[\\](?:=\\?"[^"\r\n]*"|[^\r\n"\\])*`),
+		of(`(?i)(\b(?:bearer|dpop|basic|negotiate|digest)\s+)[A-Za-z0-9._~+/=-]{16,}`),
+		of(`(?i)(\bdpop["']?\s*[:=]\s*\[?["']?)[A-Za-z0-9._~+/=-]{8,}`),
+		// A value in quotes, many in brackets, one that ends with the word, and one that is all
+		// the rest of a line.
+		of(`(?i)(` + name + `\s*[:=]>?\s*")(?:[^"\\]|\\.)+`),
+		of(`(?i)(` + name + `\s*[:=]>?\s*\\")(?:[^"\\]|\\[^"])+`),
+		of(`(?i)(` + name + `\s*[:=]>?\s*')[^']+`),
+		of(`(?i)(` + name + `\s*[:=]>?\s*\x60)[^\x60]+`),
+		of(`(?i)(` + name + `\s*[:=]\s*)[\[{][^\]}]*[\]}]`),
+		of(`(?im)(^\s*(?:- )?[a-z0-9_.-]*` + word + `:[ \t]+)[^\s"'\x60\[{][^\r\n]*`),
+		{regexp.MustCompile(`(?i)(` + name + `\s*[:=]\s*)[^\s&;,"'\x60\\\])}<>\[{][^\s&;,"'\x60\\\])}<>]*`), isValue},
+		of(`(?i)(--?[a-z0-9-]*` + word + `(?:[ \t]+|\\?["'],\s*)\\?["']?)[^\s"'\\-][^\s"'\\]*`),
+		of(`(?i)(<[a-z0-9:_-]*` + word + `(?: [^>]*)?>)[^<]+`),
+		of(`(?i)([?&](?:[a-z0-9_-]*sig|code|state)=)[^\s&"'\\]+`),
+		{regexp.MustCompile(`(?i)(\b(?:password|passphrase|secret|token)\s+(?:is\s+|was\s+)?)[^\s"'\\,;:)]{6,}`), mixed},
+		of(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`), // a signed token
+	}
+})
 
 // isValue leaves what only says whether there is one.
 func isValue(value []byte) bool {
@@ -73,7 +77,7 @@ const crossedOut = "[crossed out]"
 // CrossOut takes out of a text what looks like a secret, and answers how often.
 func CrossOut(text []byte) ([]byte, int) {
 	text, n := withoutEnd(text)
-	for _, s := range secrets {
+	for _, s := range secrets() {
 		text = s.ReplaceAllFunc(text, func(found []byte) []byte {
 			var before []byte
 			if m := s.FindSubmatch(found); len(m) > 1 {

@@ -180,7 +180,7 @@ func (r *Runner) move(ctx context.Context, to int64) error {
 	if err != nil || !moved {
 		// Whether it was moved is read anew, or another process has the sink by now and
 		// delivers these rows once more.
-		r.Logger.Warn("rows that an audit sink has taken may be delivered to it again", "sink", r.target.Name, "after", r.sent, "upTo", to, "error", err)
+		r.Logger.Warn("rows that an audit sink has taken may be delivered to it again", "sink", r.target.Name, "after", r.sent, "upTo", to)
 		r.hold(0, false)
 		return err
 	}
