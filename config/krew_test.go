@@ -1,13 +1,8 @@
 package config
 
 import (
-	"archive/tar"
-	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/version"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // plugin is a manifest as krew (pkg/index) reads it. Whatever else stands there, krew
@@ -119,38 +115,12 @@ func TestKrewRelease(t *testing.T) {
 		if sum := sha256.Sum256(archive); hex.EncodeToString(sum[:]) != one.SHA256 {
 			t.Errorf("%s: digest %s", one.URI, one.SHA256)
 		}
-		if got := packed(t, archive)[one.Bin]; got != "for "+one.Selector.MatchLabels["arch"] {
-			t.Errorf("%s: the plugin is %q", one.URI, got)
+		// Whoever installs it can run it.
+		if got := rig.Unpacked(t, archive)[one.Bin]; got.Text != "for "+one.Selector.MatchLabels["arch"] || got.Mode&0o111 != 0o111 {
+			t.Errorf("%s: the plugin is %+v", one.URI, got)
 		}
 	}
 	if again, err := run("0.2.0", dir); err != nil || again != out {
 		t.Errorf("the same binaries make another release: %v\n%s", err, again)
-	}
-}
-
-// packed is what is in an archive; whoever installs it can run all of it.
-func packed(t *testing.T, archive []byte) map[string]string {
-	t.Helper()
-	unzipped, err := gzip.NewReader(bytes.NewReader(archive))
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := map[string]string{}
-	for r := tar.NewReader(unzipped); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return files
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if h.Name == "kubectl-keyserver" && h.Mode&0o111 != 0o111 {
-			t.Errorf("%s has mode %o", h.Name, h.Mode)
-		}
-		files[h.Name] = string(text)
 	}
 }

@@ -1,9 +1,7 @@
 package bundle
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"io"
@@ -13,30 +11,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
-)
 
-func unpack(t *testing.T, packed []byte) map[string]string {
-	t.Helper()
-	zip, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := map[string]string{}
-	for r := tar.NewReader(zip); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return files
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[h.Name] = string(text)
-	}
-}
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
 
 // TestWhatLooksLikeASecretIsCrossedOut in whatever spelling a careless line may have it.
 func TestWhatLooksLikeASecretIsCrossedOut(t *testing.T) {
@@ -102,15 +79,15 @@ func TestABundleHasTheEndsOfLogs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	files := unpack(t, packed.Bytes())
-	if text := files["support-bundle/logs/long"]; len(text) > maxFile || !strings.HasPrefix(text, "xxx") || !strings.HasSuffix(text, "last\n") {
+	files := rig.Unpacked(t, packed.Bytes())
+	if text := files["support-bundle/logs/long"].Text; len(text) > maxFile || !strings.HasPrefix(text, "xxx") || !strings.HasSuffix(text, "last\n") {
 		t.Errorf("of the long log are %d bytes", len(text))
 	}
-	if text := files["support-bundle/logs/short"]; text != "all of it\n" {
+	if text := files["support-bundle/logs/short"].Text; text != "all of it\n" {
 		t.Errorf("of the short log is %q", text)
 	}
 	var listed []Listed
-	if err := json.Unmarshal([]byte(files["support-bundle/files.json"]), &listed); err != nil {
+	if err := json.Unmarshal([]byte(files["support-bundle/files.json"].Text), &listed); err != nil {
 		t.Fatal(err)
 	}
 	missing := 0
@@ -122,7 +99,7 @@ func TestABundleHasTheEndsOfLogs(t *testing.T) {
 			t.Errorf("%s is cut: %v", l.Name, l.Cut)
 		}
 	}
-	if len(listed) != 5 || missing != 3 || files["support-bundle/logs/dir"] != "" {
+	if len(listed) != 5 || missing != 3 || files["support-bundle/logs/dir"].Text != "" {
 		t.Errorf("files.json lists %+v", listed)
 	}
 }

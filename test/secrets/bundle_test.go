@@ -1,15 +1,13 @@
 package secrets
 
 import (
-	"archive/tar"
-	"compress/gzip"
-	"errors"
-	"io"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // bundle packs all that support-bundle can have of the server, with a log into which
@@ -41,34 +39,18 @@ func (r *run) bundle(t *testing.T, metrics string) {
 		t.Fatalf("%v: %s", err, said)
 	}
 	r.nowhere(t, "what support-bundle prints", []byte(said))
-	packed, err := os.Open(out)
+	packed, err := os.ReadFile(out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer packed.Close()
-	zip, err := gzip.NewReader(packed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := 0
-	for from := tar.NewReader(zip); ; files++ {
-		header, err := from.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.HasSuffix(header.Name, "serve.log") && !strings.Contains(string(text), "[crossed out]") {
+	files := rig.Unpacked(t, packed)
+	for name, file := range files {
+		if strings.HasSuffix(name, "serve.log") && !strings.Contains(file.Text, "[crossed out]") {
 			t.Error("nothing in the log was crossed out")
 		}
-		r.nowhere(t, "the file "+header.Name+" of a support bundle", append(text, header.Name...))
+		r.nowhere(t, "the file "+name+" of a support bundle", []byte(file.Text+name))
 	}
-	if files < 8 {
-		t.Errorf("the bundle has %d files", files)
+	if len(files) < 8 {
+		t.Errorf("the bundle has %d files", len(files))
 	}
 }
