@@ -353,7 +353,7 @@ var _ = Describe("TrustedCA revocation", func() {
 
 		By("leaving the old one to another object that declares it")
 		other := shown.trustedCA(old.testCA, withRevocation(v1alpha1.RevocationOff, ""), func(o *v1alpha1.TrustedCA) { o.Spec.AdoptionPolicy = v1alpha1.AdoptAlways })
-		Expect(kube.Create(ctx, other)).To(Succeed())
+		apply(ctx, other, beUnready(v1alpha1.ReasonConflict, "is owned by")) // the manager knows of it from here on
 		shown.setPolicy(ctx, old, v1alpha1.RevocationOff)
 		policies := shown.revocation.policies.Load()
 		Consistently(shown.revoking(ctx, old)).Should(bePolicy(v1alpha1.RevocationOff, 0))
