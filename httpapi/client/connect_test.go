@@ -2,15 +2,21 @@ package client_test
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
@@ -109,4 +115,89 @@ func TestASilentConnectionIsGivenUp(t *testing.T) {
 		t.Fatal("what is lost was answered")
 	}
 	rig.Soon(t, "somebody answers again", answered)
+}
+
+// A server that ends a connection says which requests it did not take (RFC 9113 6.8). These
+// are sent again over another, whatever they are, where their message can be read again.
+func TestARequestThatTheServerDidNotTake(t *testing.T) {
+	var answered []string
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /api/crypto/mac", func(w http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		answered = append(answered, string(b))
+		_, _ = io.WriteString(w, `{"lineage":"aw==","ttag":"aw==","algorithm":"HmacSHA384","mac":"AA==","detail":""}`)
+	})
+	var connections atomic.Int64
+	server := httptest.NewUnstartedServer(mux)
+	server.TLS = &tls.Config{NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS13}
+	server.Config.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){
+		"h2": func(base *http.Server, conn *tls.Conn, handler http.Handler) {
+			if connections.Add(1) == 1 {
+				takeNothing(t, conn)
+				return
+			}
+			(&http2.Server{}).ServeConn(conn, &http2.ServeConnOpts{BaseConfig: base, Handler: handler})
+		},
+	}
+	server.StartTLS()
+	defer server.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+
+	message := strings.NewReader("before|the message")
+	_, err := message.Seek(int64(len("before|")), io.SeekStart)
+	rig.Must(t, err)
+	want := `{"lineage":"aw==","data":"` + base64.StdEncoding.EncodeToString([]byte("the message")) + `"}`
+	for name, of := range map[string]struct {
+		message io.Reader
+		says    string
+	}{
+		"a message that seeks": {message: message},
+		"one that does not":    {message: io.LimitReader(strings.NewReader("the message"), 99), says: "cannot be sent again"},
+	} {
+		connections.Store(0)
+		answered = nil
+		c, err := client.New(client.Options{BaseURL: server.URL, RootCAs: roots, Credentials: client.HeldSession("session", nil), MaxRetries: -1})
+		rig.Must(t, err)
+		_, err = c.MAC(t.Context(), schema.HiddenLink("k"), of.message)
+		c.CloseIdleConnections()
+		switch {
+		case of.says == "":
+			if err != nil || !slices.Equal(answered, []string{want}) {
+				t.Errorf("%s: %v, and the server took %q, want %q", name, err, answered, want)
+			}
+		case err == nil || !strings.Contains(err.Error(), of.says) || answered != nil:
+			t.Errorf("%s: %v, and the server took %q", name, err, answered)
+		}
+	}
+}
+
+// takeNothing reads a request to its end, and says that it took none.
+func takeNothing(t *testing.T, conn *tls.Conn) {
+	defer conn.Close()
+	if _, err := io.CopyN(io.Discard, conn, int64(len(http2.ClientPreface))); err != nil {
+		t.Error(err)
+		return
+	}
+	framer := http2.NewFramer(conn, conn)
+	if err := framer.WriteSettings(); err != nil {
+		t.Error(err)
+	}
+	for {
+		frame, err := framer.ReadFrame()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if data, is := frame.(*http2.DataFrame); is && data.StreamEnded() {
+			break
+		}
+	}
+	if err := framer.WriteGoAway(0, http2.ErrCodeNo, nil); err != nil {
+		t.Error(err)
+	}
+	_, _ = io.Copy(io.Discard, conn) // until the client has understood
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
@@ -48,7 +47,7 @@ func (c *Client) VerifyMAC(ctx context.Context, in schema.VerifyMACRequest, mess
 // messages returns what makes the body of each attempt: these members, and the
 // message behind them.
 func messages(members string, message io.Reader) func(context.Context) (io.Reader, error) {
-	var earlier *body
+	shared := &said{message: message, reading: make(chan struct{}, 1)}
 	var start int64
 	seeker, seeks := message.(io.Seeker)
 	if seeks {
@@ -56,39 +55,47 @@ func messages(members string, message io.Reader) func(context.Context) (io.Reade
 		start, seeks = at, err == nil // a pipe in the clothes of a file does not seek
 	}
 	return func(ctx context.Context) (io.Reader, error) {
-		if earlier != nil {
+		select {
+		case shared.reading <- struct{}{}:
+			defer func() { <-shared.reading }()
+		case <-ctx.Done():
+			return nil, errSpent
+		}
+		if shared.turn != nil {
 			if !seeks {
-				return nil, errSpent
-			}
-			// The transport may still be reading for an attempt that was answered early.
-			select {
-			case <-earlier.closed:
-			case <-ctx.Done():
 				return nil, errSpent
 			}
 			if _, err := seeker.Seek(start, io.SeekStart); err != nil {
 				return nil, errSpent
 			}
 		}
-		earlier = &body{closed: make(chan struct{}), Reader: io.MultiReader(
+		shared.turn = &telling{of: shared}
+		return io.MultiReader(
 			strings.NewReader(`{`+members+`,"data":"`),
-			&encoder{from: message},
+			&encoder{from: shared.turn},
 			strings.NewReader(`"}`),
-		)}
-		return earlier, nil
+		), nil
 	}
 }
 
-// body says when the transport is done with it.
-type body struct {
-	io.Reader
-	once   sync.Once
-	closed chan struct{}
+// said is a message that several attempts read, one after the other.
+type said struct {
+	message io.Reader
+	reading chan struct{} // held by whoever reads or seeks
+	turn    *telling      // that reads it, nil before the first
 }
 
-func (b *body) Close() error {
-	b.once.Do(func() { close(b.closed) })
-	return nil
+// telling reads the message for one attempt. The transport may still read for one that was
+// answered early, or that it has given up itself: what is left is of the next one.
+type telling struct{ of *said }
+
+func (t *telling) Read(p []byte) (int, error) {
+	t.of.reading <- struct{}{}
+	defer func() { <-t.of.reading }()
+	if t.of.turn != t {
+		return 0, errSpent
+	}
+	return t.of.message.Read(p)
 }
 
 // Encoded reads as canonical base64 of the message, for whoever makes the body of a

@@ -209,40 +209,22 @@ func (c *Client) tryOnce(ctx context.Context, k call, held ticket, more http.Hea
 }
 
 func (c *Client) request(ctx context.Context, k call, token string) (*http.Request, error) {
-	var body io.Reader
-	switch {
-	case k.forward != nil:
-		b, err := k.forward.body()
-		if err != nil {
-			return nil, err
-		}
-		body = b
-	case k.stream != nil:
-		r, err := k.stream(ctx)
-		if err != nil {
-			return nil, err
-		}
-		body = r
-	case k.body != nil:
-		b, err := json.Marshal(k.body)
-		if err != nil {
-			// The encoder's words may quote the value.
-			return nil, &Error{Code: "BAD_REQUEST", Detail: "the request cannot be spelled as JSON: text must be valid UTF-8"}
-		}
-		body = bytes.NewReader(b)
+	body, again, err := k.content(ctx)
+	if err != nil {
+		return nil, err
 	}
 	req, err := http.NewRequestWithContext(ctx, k.method, c.base+k.target, body)
 	if err != nil {
 		return nil, fmt.Errorf("make the request: %w", err)
+	}
+	if again != nil {
+		req.GetBody = again
 	}
 	if k.forward != nil {
 		k.forward.dress(req)
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
-	}
-	if k.stream != nil {
-		req.GetBody = nil // a message is read once
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", c.userAgent)
@@ -263,6 +245,37 @@ func (c *Client) request(ctx context.Context, k call, token string) (*http.Reque
 		req.Header.Set("DPoP", proof)
 	}
 	return req, nil
+}
+
+// content is the body of one attempt, nil where there is none. Where it is streamed, again
+// makes it anew for the transport, which asks for that only where the server did not take
+// the request at all: the connection was about to end (RFC 9113 6.8).
+func (k call) content(ctx context.Context) (body io.Reader, again func() (io.ReadCloser, error), err error) {
+	stream := k.stream
+	switch {
+	case k.forward != nil:
+		stream = func(context.Context) (io.Reader, error) { return k.forward.body() }
+	case stream == nil && k.body == nil:
+		return nil, nil, nil
+	case stream == nil:
+		b, err := json.Marshal(k.body)
+		if err != nil {
+			// The encoder's words may quote the value.
+			return nil, nil, &Error{Code: "BAD_REQUEST", Detail: "the request cannot be spelled as JSON: text must be valid UTF-8"}
+		}
+		return bytes.NewReader(b), nil, nil
+	}
+	body, err = stream(ctx)
+	if err != nil || body == nil {
+		return nil, nil, err
+	}
+	return body, func() (io.ReadCloser, error) {
+		anew, err := stream(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return io.NopCloser(anew), nil
+	}, nil
 }
 
 func (c *Client) read(k call, resp *http.Response, out any) error {

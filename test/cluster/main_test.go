@@ -149,11 +149,11 @@ type seen struct {
 	Why     map[string]int
 }
 
-// lasted is how long there were failures.
+// lasted is how long there were failures for whoever began to ask.
 func (s seen) lasted() float64 { return s.Last - s.First }
 
 func (s seen) String() string {
-	text := fmt.Sprintf("%d of %d requests failed in %.2f s, the slowest answer took %.2f s", s.Failed, s.Asked, s.lasted(), s.Slowest)
+	text := fmt.Sprintf("%d of %d requests failed, begun within %.2f s, the slowest answer took %.2f s", s.Failed, s.Asked, s.lasted(), s.Slowest)
 	if s.Failed > 0 {
 		text += fmt.Sprintf(" %v", s.Why)
 	}

@@ -23,7 +23,7 @@ import (
 // TestPods is one installation that the Pods of others use, while what it and they need is
 // taken away. A part of it needs the steps "install" and "uninstall", and no other:
 //
-//	make test-cluster TEST_FLAGS="-run 'TestPods/^(install|kms|uninstall)$'"
+//	make test-cluster TEST_FLAGS="-run 'TestPods/^(install|kms|uninstall)$$'"
 func TestPods(t *testing.T) {
 	n := newNode(t)
 	n.showWhenFailed(t)

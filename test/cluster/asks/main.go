@@ -67,8 +67,8 @@ type seen struct {
 	Begun  time.Time      `json:"begun"`
 	Asked  int            `json:"asked"`
 	Failed int            `json:"failed"`
-	First  float64        `json:"first"` // of those that failed, in seconds since it began
-	Last   float64        `json:"last"`
+	First  float64        `json:"first"` // when the first of those that failed was begun, in seconds
+	Last   float64        `json:"last"`  // when the last was; how long it waited, Slow says
 	Slow   float64        `json:"slowest"`
 	Why    map[string]int `json:"why"`
 }
@@ -175,11 +175,12 @@ func (s *seen) note(began time.Time, err error) {
 	if err == nil {
 		return
 	}
-	at := time.Since(s.Begun).Seconds()
+	at := began.Sub(s.Begun).Seconds()
 	if s.Failed == 0 {
 		s.First = at
 	}
-	s.Failed, s.Last = s.Failed+1, at
+	s.First, s.Last = min(s.First, at), max(s.Last, at)
+	s.Failed++
 	s.Why[reason(err)]++
 }
 
