@@ -98,7 +98,7 @@ func agentRefuses(t *testing.T, n *node) {
 		"http://localhost/api/audit":     "403 AGENT_ROUTE_NOT_ALLOWED",
 		"http://localhost/api/elsewhere": "404 NOT_FOUND",
 		asJSON + `--data '{"method":"password"}' http://localhost/api/sessions`:                                "403 AGENT_ROUTE_NOT_ALLOWED",
-		asJSON + `--data "{\"lineage\":\"$RECEIPTS\",\"data\":\"no base64\"}" http://localhost/api/crypto/mac`: "400 INVALID_ARGUMENT",
+		asJSON + `--data "{\"lineage\":\"$RECEIPTS\",\"data\":\"no base64\"}" http://localhost/api/crypto/mac`: "400 BAD_REQUEST",
 	} {
 		if got := n.callAgent(t, agentPod, arguments); got != want {
 			t.Errorf("%s: %s; want %s", arguments, got, want)

@@ -219,7 +219,7 @@ func killManager(t *testing.T, n *node) {
 }
 
 func killAPI(t *testing.T, n *node) {
-	fresh, patient := n.ask(t, "api"), n.ask(t, "api-patient", "-retries", "8")
+	fresh, patient := n.ask(t, "api", "-every", "20ms"), n.ask(t, "api-patient", "-retries", "8")
 	before := n.containerID(t, "api")
 	n.kill(t, "api")
 	n.wholeAgain(t, "api", before)
@@ -230,7 +230,7 @@ func killAPI(t *testing.T, n *node) {
 }
 
 func deletePod(t *testing.T, n *node) {
-	fresh, patient := n.ask(t, "delete"), n.ask(t, "delete-patient", "-retries", "8")
+	fresh, patient := n.ask(t, "delete", "-every", "20ms"), n.ask(t, "delete-patient", "-retries", "8")
 	n.kubectl(t, "-n", namespace, "delete", "pod", "-l", "app.kubernetes.io/name=keyserver")
 	n.holds(t, namespace, "deployment/keyserver", available, "True")
 	n.holds(t, "default", "keyserver/default", ready, "True")
@@ -281,7 +281,7 @@ func restartKubelet(t *testing.T, n *node) {
 // anotherImage brings another tag, as an upgrade does. It is the same program, so that
 // what is measured is the change and nothing else.
 func anotherImage(t *testing.T, n *node) {
-	fresh, patient := n.ask(t, "image"), n.ask(t, "image-patient", "-retries", "8")
+	fresh, patient := n.ask(t, "image", "-every", "20ms"), n.ask(t, "image-patient", "-retries", "8")
 	n.run(t, "ctr", "-n", "k8s.io", "images", "tag", "--force", image+":"+release, image+":v0.1.1")
 	file := filepath.Join(n.work, "kustomization.yaml")
 	text, err := os.ReadFile(file)

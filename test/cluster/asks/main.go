@@ -2,10 +2,12 @@
 // requests failed, how and for how long: what a caller sees while something is broken.
 //
 //	asks -key DIR -token FILE -until FILE [-workers N] [-retries N]
+//	asks -key DIR -token FILE -until FILE -every DURATION
 //	asks -agent SOCKET -lineage LINEAGE -until FILE [-workers N]
 //
 // DIR is the ConfigMap that a Key publishes: url, ca.crt and lineage. With -agent it has
-// neither: it asks the agent of its Pod, and repeats nothing. It ends when the file of
+// neither: it asks the agent of its Pod, and repeats nothing. With -every a request begins
+// each time, also while others wait, so that nothing is hidden by a caller who waits. It ends when the file of
 // -until is there, and prints one line of JSON.
 package main
 
@@ -31,6 +33,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
+// maxWaiting is how many requests are on their way at once, at most, with -every.
+const maxWaiting = 256
+
 // pause lies between two requests of a worker.
 const pause = 10 * time.Millisecond
 
@@ -40,6 +45,7 @@ func main() {
 	until := flag.String("until", "", "file whose coming ends the program")
 	workers := flag.Int("workers", 2, "how many ask at once")
 	retries := flag.Int("retries", -1, "how often a request is repeated; -1: never")
+	every := flag.Duration("every", 0, "time from the beginning of a request to that of the next one, whether it was answered or not")
 	agent := flag.String("agent", "", "unix socket of an agent, which is asked instead")
 	lineage := flag.String("lineage", "", "line of keys that the agent is asked for")
 	flag.Parse()
@@ -53,7 +59,7 @@ func main() {
 			log.Fatalf("asks: %v", err)
 		}
 	}
-	if err := run(ask, *until, *workers); err != nil {
+	if err := run(ask, *until, *workers, *every); err != nil {
 		log.Fatalf("asks: %v", err)
 	}
 }
@@ -73,15 +79,28 @@ type seen struct {
 	Why    map[string]int `json:"why"`
 }
 
-func run(ask asker, until string, workers int) error {
+func run(ask asker, until string, workers int, every time.Duration) error {
 	s := &seen{Begun: time.Now(), Why: map[string]int{}}
 	ctx, stop := context.WithCancel(context.Background())
 	var all sync.WaitGroup
+	once := func() {
+		began := time.Now()
+		s.note(began, ask(context.Background()))
+	}
+	if every > 0 {
+		workers = 0
+		all.Go(func() {
+			waiting := make(chan struct{}, maxWaiting)
+			for next := time.NewTicker(every); ctx.Err() == nil; <-next.C {
+				waiting <- struct{}{}
+				all.Go(func() { once(); <-waiting })
+			}
+		})
+	}
 	for range workers {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				began := time.Now()
-				s.note(began, ask(context.Background()))
+				once()
 				time.Sleep(pause)
 			}
 		})
