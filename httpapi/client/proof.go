@@ -158,14 +158,22 @@ func (p *prover) anew(k call, err error) (time.Duration, bool) {
 	}
 }
 
-// learn takes over the service's clock, which may be minutes away.
+// learn takes over the service's clock, which may be minutes away. Its Date has no
+// fraction of a second, so that it stands for the whole second: what lies in that is no
+// difference, and nobody is set back by what was cut off.
 func (p *prover) learn(resp *http.Response, code string, now time.Time) {
 	if p == nil || code != "PROOF_STALE" {
 		return
 	}
-	if there, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
-		p.skew.Store(int64(there.Sub(now)))
+	there, err := http.ParseTime(resp.Header.Get("Date"))
+	if err != nil {
+		return
 	}
+	skew := there.Sub(now)
+	if skew < 0 {
+		skew = min(skew+time.Second, 0)
+	}
+	p.skew.Store(int64(skew))
 }
 
 // Format hides the key.

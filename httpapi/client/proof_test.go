@@ -9,15 +9,19 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	"encoding/base64"
+	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 func bound(t *testing.T, s *testserver.Server, key crypto.Signer, change func(*client.Options)) *client.Client {
@@ -82,6 +86,59 @@ func TestBoundSessionsOnAWrongClock(t *testing.T) {
 		c := bound(t, s, key, func(o *client.Options) { o.Now = func() time.Time { return time.Now().Add(off) } })
 		if _, err := c.GetCurrentSession(t.Context()); err != nil {
 			t.Errorf("%s off: %v", off, err)
+		}
+	}
+}
+
+// A service that crashed takes no proof of the second before. Its Date has no fraction, and
+// who answers at the end of a second sets no other proof back by one.
+func TestADateIsAWholeSecond(t *testing.T) {
+	second := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	for _, tc := range []struct {
+		here, later time.Duration // of our clock: at the refusal, and at the next attempt
+		want        time.Duration // iat of that one
+	}{
+		{here: 990 * time.Millisecond, later: 1800 * time.Millisecond, want: time.Second},
+		{here: 0, later: 1010 * time.Millisecond, want: time.Second},
+		{here: -time.Hour, later: -time.Hour + 1010*time.Millisecond, want: time.Second},
+		{here: time.Hour, later: time.Hour + 1010*time.Millisecond, want: 2 * time.Second},
+	} {
+		stub := newStub(t)
+		var issued time.Time
+		var refused atomic.Pointer[time.Time]
+		stub.on("GET /api/roles", func(w http.ResponseWriter, r *http.Request, n int64) {
+			if n == 1 {
+				at := time.Now()
+				refused.Store(&at)
+				w.Header().Set("Date", second.Format(http.TimeFormat))
+				fail(w, 401, `{"code":"PROOF_STALE","detail":"d","reauth":false}`)
+				return
+			}
+			payload, err := base64.RawURLEncoding.DecodeString(strings.Split(r.Header.Get("DPoP"), ".")[1])
+			var claims struct{ IAT int64 }
+			if err == nil {
+				err = json.Unmarshal(payload, &claims)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			issued = time.Unix(claims.IAT, 0)
+			_, _ = io.WriteString(w, noRoles)
+		})
+		c := stub.client(t, func(o *client.Options) {
+			o.ProofKey = key
+			o.Now = func() time.Time {
+				if at := refused.Load(); at != nil && time.Since(*at) >= time.Second { // as long as the client waits
+					return second.Add(tc.later)
+				}
+				return second.Add(tc.here)
+			}
+		})
+		_, err := c.ListRoles(t.Context())
+		rig.Must(t, err)
+		if got := issued.Sub(second); got != tc.want {
+			t.Errorf("our clock is at %s, then at %s: the next proof is of %s, want %s", tc.here, tc.later, got, tc.want)
 		}
 	}
 }

@@ -304,8 +304,9 @@ export class Client extends Routes {
       });
     }
     if (said.code === "PROOF_STALE") {
-      const there = Date.parse(response.headers.get("date") ?? "");
-      this.skew = Number.isNaN(there) ? 0 : there - this.now();
+      // A date has no fraction of a second, and stands for the whole second.
+      const skew = Date.parse(response.headers.get("date") ?? "") - this.now();
+      this.skew = Number.isNaN(skew) ? 0 : skew < 0 ? Math.min(skew + 1000, 0) : skew;
     }
     return new KeyserverError({
       ...about,
