@@ -43,7 +43,7 @@ func installOnePod(t *testing.T, n *node) {
 		n.kubectl(t, "apply", "-k", directory)
 	}
 	n.kubectl(t, "wait", "--for=condition=Established", "crd/keyservers.trust.keyserver.dev", "--timeout=1m")
-	n.kubectl(t, "apply", "-k", "config/keyserver")
+	n.kubectl(t, "apply", "--server-side", "-k", "config/keyserver")
 	n.kubectl(t, "wait", "--for=condition=Ready", "keyserver/default", "--timeout=5m")
 }
 

@@ -25,7 +25,7 @@ func TestAVolumeByHand(t *testing.T) {
 		step{"hostPath", ofHostPath},
 		step{"local", func(t *testing.T, n *node) {
 			n.byHand(t, "local")
-			n.kubectl(t, "apply", "-k", "config/keyserver")
+			n.kubectl(t, "apply", "--server-side", "-k", "config/keyserver")
 			n.kubectl(t, "wait", "--for=condition=Ready", "keyserver/default", "--timeout=5m")
 		}},
 		step{"uninstall", func(t *testing.T, n *node) { n.uninstall(t, onePod) }},
@@ -57,7 +57,7 @@ func ofHostPath(t *testing.T, n *node) {
 	})
 	// The cure of the table, in place of "local".
 	n.run(t, "chown", "65532:65532", directory)
-	n.kubectl(t, "apply", "-k", "config/keyserver")
+	n.kubectl(t, "apply", "--server-side", "-k", "config/keyserver")
 	rig.Within(t, 5*time.Minute, "the KeyServer is Ready", func() bool {
 		out, err := n.try("", "kubectl", "get", "keyserver/default", "-o", "jsonpath="+ready)
 		return err == nil && out == "True"

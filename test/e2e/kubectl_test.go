@@ -148,4 +148,20 @@ func (w *world) serverSideApply(t *testing.T) {
 	}
 	rig.Soon(t, "each manager takes away only its own", func() bool { return members() == 2 })
 	w.kubectl(t, "", "delete", "ksrole/shared", "aclt/keys")
+
+	// docs/resources.md, "Under Git": what was applied without --server-side is applied so as a
+	// whole before somebody adds his own, who then may apply his own as often as he likes.
+	held := template("keys", "Keys", member("group/Readers", "READ"))
+	w.kubectl(t, held, "apply", "-f", "-")
+	if err := apply("kubectl", held); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := apply("two", only); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.wait(t, "aclt/keys", "Ready")
+	rig.Soon(t, "nobody's members were taken away", func() bool { return members() == 3 })
+	w.kubectl(t, "", "delete", "aclt/keys")
 }
