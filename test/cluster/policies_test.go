@@ -143,7 +143,10 @@ func networkPolicies(t *testing.T, n *node) {
 	for _, port := range []string{"443", "5432", "8080", "8443"} {
 		listenAt(t, net.JoinHostPort(nodeAddress, port))
 	}
-	product := n.kubectl(t, "-n", namespace, "get", "pods", "-l", "trust.keyserver.dev/manager=true", "-o", "jsonpath={.items[0].status.podIP}")
+	addressOfProduct := func() string {
+		return n.kubectl(t, "-n", namespace, "get", "pods", "-l", "trust.keyserver.dev/manager=true", "-o", "jsonpath={.items[0].status.podIP}")
+	}
+	product := addressOfProduct()
 	to := func(in, pod, at, port string) way { return way{in, pod, net.JoinHostPort(at, port)} }
 	passes := []way{
 		to("payments", "signer", product, "8443"),
@@ -198,8 +201,9 @@ func networkPolicies(t *testing.T, n *node) {
 	n.holds(t, namespace, "deployment/keyserver", available, "True")
 	n.holds(t, "default", "keyserver/default", ready, "True")
 	n.document(t, "workloads.md", replace, "The calls")
+	n.settled(t) // the Pod before has gone
 	stop()
-	is(true, not[0])
+	is(true, to("payments", "signer", addressOfProduct(), "8081"))
 }
 
 // listenAt has somebody listen at an address of the node until the test ends.
