@@ -43,7 +43,9 @@ mkdir -p "$work/prometheus/usr/bin"
 cp "$prometheus" "$work/prometheus/usr/bin/"
 "$here/image.sh" registry.example/prometheus:1 "$work/prometheus" '{"Entrypoint":["/usr/bin/prometheus"],"User":"65532:65532"}'
 
+"$root/hack/flux/build.sh" "$root/bin/test/flux"
+
 # The tests are on the node's network, where Services are.
 cd "$root"
-RIG_CLUSTER=$state go test -tags cluster -count=1 -v -timeout 60m \
+RIG_CLUSTER=$state RIG_FLUX=$root/bin/test/flux go test -tags cluster -count=1 -v -timeout 60m \
 	-exec "nsenter --target $(<"$state/init.pid") --net --" "$@" ./test/cluster

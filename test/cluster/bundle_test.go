@@ -54,7 +54,6 @@ spec:
 `)
 	}
 	declare(first)
-	const reason = `{.status.conditions[?(@.type=="Ready")].reason}`
 	n.holds(t, in, "trustedca/sensors", reason, "Unsupported") // no API server serves them unasked
 
 	gates := "ClusterTrustBundle=true,ClusterTrustBundleProjection=true"

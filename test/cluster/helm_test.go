@@ -39,7 +39,15 @@ func withHelm(t *testing.T, n *node) {
 	script := fmt.Sprintf("#!/bin/sh\nexec %s --kubeconfig %s/admin.conf \"$@\"\n", helm.Program(t), n.state)
 	rig.Must(t, os.WriteFile(filepath.Join(directory, "helm"), []byte(script), 0o700))
 	t.Setenv("PATH", directory+":"+os.Getenv("PATH"))
-	// The values of docs/install.md, without what this cluster has not; the tag is that of the chart.
+	rig.Must(t, os.WriteFile(filepath.Join(n.work, "values.yaml"), []byte(n.values(t)), 0o600))
+	n.shell(t, "helm package config/chart --version "+earlier+" --app-version "+earlier)
+	n.run(t, "ctr", "-n", "k8s.io", "images", "tag", "--force", image+":"+release, image+":v"+earlier)
+}
+
+// values are those of docs/install.md, without what this cluster has not; the tag is that of
+// the chart.
+func (n *node) values(t *testing.T) string {
+	t.Helper()
 	text := n.fragment(t, "image:")
 	for _, without := range []string{"  tag: v0.1.0\n", "  KEYSERVER_OIDC_ISSUER: https://issuer.example/cluster\n", "monitoring:\n  create: true # needs Prometheus' operator\n"} {
 		if !strings.Contains(text, without) {
@@ -47,9 +55,7 @@ func withHelm(t *testing.T, n *node) {
 		}
 		text = strings.Replace(text, without, "", 1)
 	}
-	rig.Must(t, os.WriteFile(filepath.Join(n.work, "values.yaml"), []byte(text), 0o600))
-	n.shell(t, "helm package config/chart --version "+earlier+" --app-version "+earlier)
-	n.run(t, "ctr", "-n", "k8s.io", "images", "tag", "--force", image+":"+release, image+":v"+earlier)
+	return text
 }
 
 // runs fails unless the containers of the Pod are of a version.

@@ -103,6 +103,7 @@ func (n *node) holds(t *testing.T, in, object, path, want string) {
 const (
 	available = `{.status.conditions[?(@.type=="Available")].status}`
 	ready     = `{.status.conditions[?(@.type=="Ready")].status}`
+	reason    = `{.status.conditions[?(@.type=="Ready")].reason}`
 )
 
 // document runs the commands of a page that stand under some headings, as they stand

@@ -1,0 +1,368 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"fmt"
+	"net/http/cgi"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// TestFlux has Flux's own controllers install what docs/install.md shows under "Flux", from a
+// Git repository: they are processes on the node's network, as the repository is.
+func TestFlux(t *testing.T) {
+	n := newNode(t)
+	n.forgets(t, "payments", namespace)
+	withFlux(t, n)
+	live(t, n,
+		step{"installed from Git", installFromGit},
+		step{"what waits is waited for", waitsForWhatWaits},
+		step{"a mistake is named, and mended by a commit", mendByCommit},
+		step{"what leaves Git leaves the key server", pruneByCommit},
+		step{"the way out", leaveFlux},
+		step{"a HelmRelease is installed", installHelmRelease},
+		step{"a commit upgrades it", upgradeHelmRelease},
+		step{"values that the chart refuses", refuseValues},
+		step{"the HelmRelease is deleted", deleteHelmRelease},
+	)
+}
+
+const (
+	ofFlux = "flux-system"
+	says   = `{.status.conditions[?(@.type=="Ready")].message}`
+	// declared is the directory of what is declared, in docs/install.md.
+	declared = "trust"
+)
+
+// withFlux starts Flux, and a Git repository of what the test writes.
+func withFlux(t *testing.T, n *node) {
+	t.Helper()
+	flux := os.Getenv("RIG_FLUX")
+	if flux == "" {
+		t.Fatal("RIG_FLUX is not set: run the suite by make test-cluster, which builds the controllers of hack/flux")
+	}
+	controllers := []string{"source-controller", "kustomize-controller", "helm-controller"}
+	for _, controller := range controllers {
+		n.kubectl(t, "apply", "--server-side", "-f", filepath.Join(flux, controller+".yaml"))
+	}
+	n.kubectl(t, "create", "namespace", ofFlux)
+	t.Cleanup(func() {
+		if t.Failed() {
+			return // to be looked at
+		}
+		n.kubectl(t, "delete", "namespace", ofFlux, "--timeout=2m")
+		for _, controller := range controllers {
+			n.kubectl(t, "delete", "-f", filepath.Join(flux, controller+".yaml"), "--timeout=2m")
+		}
+	})
+
+	storage := rig.FreeAddress(t, "127.0.0.1")
+	for _, controller := range controllers {
+		var flags []string
+		if controller == "source-controller" {
+			flags = []string{"--storage-addr=" + storage, "--storage-adv-addr=" + storage, "--storage-path=" + t.TempDir()}
+		}
+		n.controller(t, filepath.Join(flux, controller), flags...)
+	}
+
+	git := strings.TrimSpace(n.run(t, "git", "--exec-path"))
+	server := httptest.NewServer(&cgi.Handler{
+		Path: filepath.Join(git, "git-http-backend"), Env: []string{"GIT_PROJECT_ROOT=" + n.work, "GIT_HTTP_EXPORT_ALL=1", "HOME=" + n.work},
+	})
+	t.Cleanup(server.Close)
+	n.run(t, "git", "init", "--quiet", "--initial-branch=main")
+	n.commit(t, "What the repository has")
+	n.apply(t, "", `
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: GitRepository
+metadata: {name: platform, namespace: flux-system}
+spec:
+  url: `+server.URL+`/.git
+  ref: {branch: main}
+  interval: 1s
+`)
+	t.Cleanup(func() {
+		if !t.Failed() {
+			n.kubectl(t, "-n", ofFlux, "delete", "gitrepository/platform", "--timeout=2m")
+			return
+		}
+		out, err := n.try("", "kubectl", "-n", ofFlux, "get", "gitrepositories,helmcharts,kustomizations,helmreleases", "-o", "wide")
+		t.Logf("%s%v", out, err)
+	})
+}
+
+// controller runs one of Flux's until the test ends.
+func (n *node) controller(t *testing.T, program string, flags ...string) {
+	t.Helper()
+	log, temporary := &rig.Output{}, t.TempDir()
+	cmd := exec.Command(program, append(flags, "--log-encoding=console", "--metrics-addr=0", "--health-addr=0", "--requeue-dependency=1s")...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(n.state, "admin.conf"), "RUNTIME_NAMESPACE="+ofFlux, "TMPDIR="+temporary, "HOME="+temporary)
+	cmd.Stdout, cmd.Stderr = log, log
+	rig.Must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			lines := strings.Split(log.String(), "\n")
+			t.Logf("the end of the log of %s:\n%s", filepath.Base(program), strings.Join(lines[max(0, len(lines)-30):], "\n"))
+		}
+	})
+}
+
+// commit makes a commit of what the test has written, and answers what Flux calls it.
+func (n *node) commit(t *testing.T, message string) string {
+	t.Helper()
+	n.run(t, "git", "add", "--all", "--", ".", ":!.kube")
+	n.run(t, "git", "-c", "user.name=platform", "-c", "user.email=platform@example.com", "commit", "--quiet", "--allow-empty", "--message", message)
+	return "main@sha1:" + strings.TrimSpace(n.run(t, "git", "rev-parse", "HEAD"))
+}
+
+// declare writes a file of what is declared, or removes it.
+func (n *node) declare(t *testing.T, name, text string) {
+	t.Helper()
+	const first = "resources: [../config/samples"
+	if text == "" {
+		rig.Must(t, os.Remove(filepath.Join(n.work, declared, name)))
+		n.kustomize(t, declared, first+"]\n")
+		return
+	}
+	n.kustomize(t, declared, first+", "+name+"]\n")
+	rig.Must(t, os.WriteFile(filepath.Join(n.work, declared, name), []byte(text), 0o600))
+}
+
+// trustedCA is one in the namespace default.
+func trustedCA(name, certificate string) string {
+	return "apiVersion: trust.keyserver.dev/v1alpha1\nkind: TrustedCA\nmetadata: {name: " + name + ", namespace: default}\nspec:\n  certificate:\n" + certificate
+}
+
+// inline is a certificate in a manifest.
+func inline(pem string) string {
+	return "    inline: |\n      " + strings.ReplaceAll(strings.TrimSpace(pem), "\n", "\n      ") + "\n"
+}
+
+// applied waits until a Kustomization is Ready with a commit.
+func (n *node) applied(t *testing.T, kustomization, commit string) {
+	t.Helper()
+	rig.Within(t, 3*rig.Patience, "the Kustomization "+kustomization+" is Ready with "+commit, func() bool {
+		out, err := n.try("", "kubectl", "-n", ofFlux, "get", "kustomization/"+kustomization, "-o", "jsonpath="+ready+" {.status.lastAppliedRevision}")
+		return err == nil && out == "True "+commit
+	})
+}
+
+// allReady fails unless everything that is declared is Ready now.
+func (n *node) allReady(t *testing.T) {
+	t.Helper()
+	lines := strings.Fields(n.kubectl(t, "get", "trust", "--all-namespaces", "-o",
+		`jsonpath={range .items[*]}{.kind}/{.metadata.name}={.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`))
+	if len(lines) == 0 {
+		t.Error("nothing is declared")
+	}
+	for _, line := range lines {
+		if !strings.HasSuffix(line, "=True") {
+			t.Errorf("Flux says Ready, and %s", line)
+		}
+	}
+}
+
+// installFromGit applies what docs/install.md shows: each Kustomization is Ready when what it
+// has applied is, and not before.
+func installFromGit(t *testing.T, n *node) {
+	n.volumes(t, "flux-1")
+	n.kustomize(t, onePod, "resources: [../config/default, ../config/access]\n"+images+release+"\n")
+	n.declare(t, "sensors.yaml", trustedCA("sensors", inline(rig.NewCA(t, "Sensors").PEM)))
+	commit := n.commit(t, "An installation, and what it declares")
+	const path = "path: ./config/default # or the directory of your kustomization\n"
+	text := n.fragmentUnder(t, "Flux")
+	if !strings.Contains(text, path) {
+		t.Fatalf("docs/install.md has Flux apply something else:\n%s", text)
+	}
+	begun := time.Now()
+	n.apply(t, "", strings.Replace(text, path, "path: ./"+onePod+"\n", 1))
+	n.applied(t, "keyserver", commit)
+	if is := n.field(t, namespace, "deployment/keyserver", available); is != "True" {
+		t.Errorf("Flux says Ready, and Available of the Deployment is %q", is)
+	}
+	n.applied(t, "keyserver-object", commit)
+	if is := n.field(t, "default", "keyserver/default", ready); is != "True" {
+		t.Errorf("Flux says Ready, and Ready of the KeyServer is %q", is)
+	}
+	n.applied(t, "trust", commit)
+	n.allReady(t)
+	n.applied(t, "keyserver-volume", commit)
+	figure(t, "Flux installs, until what is declared is Ready: %s", seconds(time.Since(begun)))
+}
+
+// waitsForWhatWaits: an object that needs what is not there yet is nobody's mistake.
+func waitsForWhatWaits(t *testing.T, n *node) {
+	before := n.field(t, ofFlux, "kustomization/trust", "{.status.lastAppliedRevision}")
+	n.declare(t, "later.yaml", trustedCA("later", "    configMapKeyRef: {name: later, key: ca.crt}\n"))
+	commit := n.commit(t, "A CA of which the certificate comes later")
+	n.holds(t, "default", "trustedca/later", reason, "DependencyNotReady")
+	n.holds(t, ofFlux, "kustomization/trust", `{.status.conditions[?(@.type=="Reconciling")].message}`, "Running health checks for revision "+commit+" with a timeout of 5m0s")
+	if is := n.field(t, ofFlux, "kustomization/trust", ready+" {.status.lastAppliedRevision}"); is != "Unknown "+before {
+		t.Errorf("an object waits, and the Kustomization is %q", is)
+	}
+	n.kubectl(t, "-n", "default", "create", "configmap", "later", "--from-literal=ca.crt="+rig.NewCA(t, "Later").PEM)
+	n.applied(t, "trust", commit)
+	n.allReady(t)
+	n.kubectl(t, "-n", "default", "delete", "configmap/later")
+}
+
+// mendByCommit: what is wrong is told at once and named, and the next commit is not held up.
+func mendByCommit(t *testing.T, n *node) {
+	n.declare(t, "mistaken.yaml", trustedCA("mistaken", inline("-----BEGIN CERTIFICATE-----\nbm8gY2VydGlmaWNhdGU=\n-----END CERTIFICATE-----")))
+	n.commit(t, "A certificate that is none")
+	begun := time.Now()
+	rig.Succeeds(t, func() error {
+		got, err := n.try("", "kubectl", "-n", ofFlux, "get", "kustomization/trust", "-o", "jsonpath="+ready+" "+says)
+		if err == nil && (!strings.HasPrefix(got, "False ") || !strings.Contains(got, "stalled resources: [TrustedCA/default/mistaken status: 'Failed']")) {
+			err = fmt.Errorf("the Kustomization is %s", got)
+		}
+		return err
+	})
+	figure(t, "Flux names an object with a mistake %s after its commit", seconds(time.Since(begun)))
+	n.holds(t, "default", "trustedca/mistaken", reason, "InvalidSpec")
+	mended := rig.NewCA(t, "Mended")
+	n.declare(t, "mistaken.yaml", trustedCA("mistaken", inline(mended.PEM)))
+	commit := n.commit(t, "The certificate that was meant")
+	begun = time.Now()
+	n.applied(t, "trust", commit)
+	n.allReady(t)
+	figure(t, "Flux is Ready %s after the commit that mends it", seconds(time.Since(begun)))
+	n.trusts(t, "Mended", true)
+}
+
+// trusts fails unless the key server itself trusts a CA, or does not.
+func (n *node) trusts(t *testing.T, subject string, want bool) {
+	t.Helper()
+	list, err := n.admin(t).ListTrustedCAs(t.Context(), schema.TrustedCAsQuery{})
+	rig.Must(t, err)
+	has := false
+	for _, ca := range list.TrustedCAs {
+		has = has || ca.Subject != nil && strings.Contains(*ca.Subject, subject)
+	}
+	if has != want {
+		t.Errorf("the key server trusts %q: %t, want %t", subject, has, want)
+	}
+}
+
+// pruneByCommit: with a file goes the object, and before that what it has declared.
+func pruneByCommit(t *testing.T, n *node) {
+	n.declare(t, "mistaken.yaml", "")
+	commit := n.commit(t, "It is not trusted any more")
+	n.applied(t, "trust", commit)
+	n.kubectl(t, "-n", "default", "wait", "--for=delete", "trustedca/mistaken", "--timeout=2m")
+	n.trusts(t, "Mended", false)
+	n.allReady(t)
+}
+
+// leaveFlux deletes the Kustomizations in the order that docs/install.md has them come in, from
+// the last, and then what they leave, by docs/uninstall.md.
+func leaveFlux(t *testing.T, n *node) {
+	gone := func(kustomization string) {
+		t.Helper()
+		n.kubectl(t, "-n", ofFlux, "delete", "kustomization/"+kustomization, "--timeout=5m")
+	}
+	gone("trust")
+	if left := strings.TrimSpace(n.kubectl(t, "get", "trust", "--all-namespaces", "-o", "name")); left != "keyserver.trust.keyserver.dev/default" {
+		t.Errorf("what was declared is gone with its Kustomization, and there is %q", left)
+	}
+	gone("keyserver-object")
+	gone("keyserver")
+	gone("keyserver-volume")
+	n.holds(t, "default", "keyserver/default", ready, "True")
+	n.holds(t, namespace, "deployment/keyserver", available, "True")
+	n.holds(t, namespace, "persistentvolumeclaim/keyserver-data", "{.status.phase}", "Bound")
+	n.uninstall(t, onePod)
+}
+
+// released waits until the HelmRelease is Ready with the chart of a commit.
+func (n *node) released(t *testing.T, commit string) {
+	t.Helper()
+	_, hash, _ := strings.Cut(commit, ":")
+	version := strings.TrimPrefix(release, "v") + "+" + hash[:12]
+	rig.Within(t, 3*rig.Patience, "the HelmRelease is Ready with "+version, func() bool {
+		out, err := n.try("", "kubectl", "-n", ofFlux, "get", "helmrelease/keyserver", "-o", "jsonpath="+ready+" {.status.history[0].status} {.status.history[0].chartVersion}")
+		return err == nil && strings.HasPrefix(out, "True deployed "+version)
+	})
+}
+
+// withKeyServer are the values that come by a commit of their own.
+const withKeyServer = "keyServer:\n  create: true\n"
+
+// setValues writes the values of the release.
+func (n *node) setValues(t *testing.T, text string) {
+	t.Helper()
+	rig.Must(t, os.WriteFile(filepath.Join(n.work, "values.yaml"), []byte(text), 0o600))
+}
+
+func installHelmRelease(t *testing.T, n *node) {
+	n.volumes(t, "flux-2")
+	n.kubectl(t, "apply", "-k", "config/volume")
+	n.setValues(t, n.values(t))
+	commit := n.commit(t, "The values of a release")
+	begun := time.Now()
+	n.apply(t, "", n.fragment(t, "kind: HelmRelease"))
+	n.released(t, commit)
+	if is := n.field(t, namespace, "deployment/keyserver", available); is != "True" {
+		t.Errorf("Flux says Ready, and Available of the Deployment is %q", is)
+	}
+	figure(t, "Flux installs the chart, until its HelmRelease is Ready: %s", seconds(time.Since(begun)))
+}
+
+// upgradeHelmRelease makes the KeyServer, and then changes a setting.
+func upgradeHelmRelease(t *testing.T, n *node) {
+	n.setValues(t, n.values(t)+withKeyServer)
+	commit := n.commit(t, "Its KeyServer")
+	n.released(t, commit)
+	if is := n.field(t, "default", "keyserver/default", ready); is != "True" {
+		t.Errorf("Flux says Ready, and Ready of the KeyServer is %q", is)
+	}
+	n.setValues(t, strings.Replace(n.values(t), "KEYSERVER_LOG_LEVEL: debug", "KEYSERVER_LOG_LEVEL: warn", 1)+withKeyServer)
+	commit = n.commit(t, "Less to read")
+	n.released(t, commit)
+	n.runs(t, strings.TrimPrefix(release, "v"))
+	settings := n.field(t, namespace, "deployment/keyserver", `{.spec.template.spec.containers[0].envFrom[0].configMapRef.name}`)
+	if is := n.field(t, namespace, "configmap/"+settings, "{.data.KEYSERVER_LOG_LEVEL}"); is != "warn" {
+		t.Errorf("the setting is %q", is)
+	}
+}
+
+// refuseValues: the release of before stays, and the next commit heals.
+func refuseValues(t *testing.T, n *node) {
+	n.setValues(t, n.values(t)+withKeyServer+"form: another\n")
+	n.commit(t, "A form that there is not")
+	rig.Succeeds(t, func() error {
+		got, err := n.try("", "kubectl", "-n", ofFlux, "get", "helmrelease/keyserver", "-o", "jsonpath="+ready+" "+says)
+		if err == nil && (!strings.HasPrefix(got, "False ") || !strings.Contains(got, "/form")) {
+			err = fmt.Errorf("the HelmRelease is %s", got)
+		}
+		return err
+	})
+	n.holds(t, "default", "keyserver/default", ready, "True")
+	n.setValues(t, n.values(t)+withKeyServer)
+	n.released(t, n.commit(t, "The form of before"))
+}
+
+// deleteHelmRelease is docs/uninstall.md, with a HelmRelease in the place of "helm uninstall".
+func deleteHelmRelease(t *testing.T, n *node) {
+	n.shell(t, n.blocks(t, "uninstall.md", "Take back what the objects have declared", 3)[0],
+		"kubectl delete -k config/default ", "kubectl -n "+ofFlux+" delete helmrelease/keyserver --timeout=5m\nkubectl delete -k config/crd ")
+	if left := n.kubectl(t, "-n", namespace, "get", "deployments,services,configmaps", "-l", "app.kubernetes.io/part-of=keyserver-operator", "-o", "name"); left != "" {
+		t.Errorf("the HelmRelease has left:\n%s", left)
+	}
+	if left := n.kubectl(t, "get", "crds", "-o", "name"); strings.Contains(left, "trust.keyserver.dev") {
+		t.Errorf("definitions are left:\n%s", left)
+	}
+	n.holds(t, namespace, "persistentvolumeclaim/keyserver-data", "{.status.phase}", "Bound")
+	n.forgets(t, namespace)
+}
