@@ -165,7 +165,7 @@ func (n *node) takesAway(t *testing.T, name string) {
 // undeclare deletes what a namespace has declared. "trust" would be the KeyServers, too.
 func (n *node) undeclare(t *testing.T, in string) {
 	t.Helper()
-	kinds := []string{"ptrust", "tserver", "tca", "ksp", "key.trust.keyserver.dev", "role.trust.keyserver.dev"}
+	kinds := []string{"aclt", "ptrust", "tserver", "tca", "ksp", "key.trust.keyserver.dev", "role.trust.keyserver.dev"}
 	n.kubectl(t, "-n", in, "delete", strings.Join(kinds, ","), "--all", "--timeout=2m")
 }
 
