@@ -16,8 +16,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// plugin is a manifest as krew (pkg/index) reads it. Whatever else stands there, krew
-// refuses, and so does the strict reader here.
+// plugin is a manifest as krew (pkg/index) reads it. Whatever else stands there krew passes
+// over, so the strict reader here refuses it. test/krew has krew itself read it.
 type plugin struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`

@@ -41,6 +41,14 @@ for need in $needs; do
 			fail "could not build the Helm of hack/helm"
 		tell RIG_HELM "$path"
 		;;
+	krew)
+		path=$root/bin/test/krew
+		for program in kubectl-krew:krew validate-krew-manifest:validate-krew-manifest; do
+			CGO_ENABLED=0 go build -C "$root/hack/krew" -trimpath -buildvcs=false -ldflags "-s -w" -o "$path/${program%:*}" "sigs.k8s.io/krew/cmd/${program#*:}" >&2 ||
+				fail "could not build the krew of hack/krew"
+		done
+		tell RIG_KREW "$path"
+		;;
 	promtool) # without its discovery of targets, which no test of a rule needs
 		path=$root/bin/test/promtool
 		CGO_ENABLED=0 go build -C "$root/hack/promtool" -tags remove_all_sd -trimpath -buildvcs=false -ldflags "-s -w" -o "$path" github.com/prometheus/prometheus/cmd/promtool >&2 ||

@@ -21,6 +21,7 @@ var run = []commands{
 	{"README.md", "Install", "", "test/e2e TestUninstall"},
 	{"README.md", "Use it", "", "test/e2e TestUninstall"},
 	{"docs/api.md", "", "", "test/contract TestLoginExample"},
+	{"docs/ctl.md", "With krew", "", "test/krew TestKrew"},
 	{"docs/ctl.md", "", "", "test/e2e TestStartPages"},
 	{"docs/install.md", "One Pod", "", "test/cluster TestAnInstallation"},
 	{"docs/install.md", "Scaled out", "", "test/cluster TestScaledOut"},
