@@ -3,8 +3,8 @@
 #        hack/needs.sh -packages PACKAGE...
 #
 # Prints what the tests of the packages need of this machine, one word a line:
-# cluster, postgres, pooler, directory, syslog, witness, helm, krew, promtool, node, browser, curl, shell,
-# hsm, program. With -packages, each package that has tests and what it needs.
+# cluster, postgres, pooler, directory, syslog, witness, helm, krew, cosign, promtool, node, browser, curl,
+# shell, hsm, program. With -packages, each package that has tests and what it needs.
 #
 # Nobody keeps a list of packages. What starts such a program is a package of its
 # own, and whoever imports it needs the program.
@@ -30,6 +30,7 @@ awk -v module="$module" -v by_package="$by_package" '
 		means[module "/test/rig/c2spwitness"] = "witness"
 		means[module "/test/rig/helm"] = "helm"
 		means[module "/test/rig/krew"] = "krew"
+		means[module "/test/rig/cosign"] = "cosign"
 		means[module "/test/rig/promtool"] = "promtool"
 		means[module "/test/rig/node"] = "node"
 		means[module "/test/rig/browser"] = "browser"
@@ -37,7 +38,7 @@ awk -v module="$module" -v by_package="$by_package" '
 		means[module "/test/rig/shell"] = "shell"
 		means[module "/test/rig/hsm"] = "hsm"
 		means[module "/test/program"] = "program"
-		order = split("cluster postgres pooler directory syslog witness helm krew promtool node browser curl shell hsm program", words, " ")
+		order = split("cluster postgres pooler directory syslog witness helm krew cosign promtool node browser curl shell hsm program", words, " ")
 	}
 	NF {
 		if (!($1 in seen)) { seen[$1] = ""; packages[++count] = $1 }

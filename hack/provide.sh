@@ -49,6 +49,12 @@ for need in $needs; do
 		done
 		tell RIG_KREW "$path"
 		;;
+	cosign)
+		path=$root/bin/test/cosign
+		CGO_ENABLED=0 go build -C "$root/hack/cosign" -trimpath -buildvcs=false -ldflags "-s -w" -o "$path" github.com/sigstore/cosign/v3/cmd/cosign >&2 ||
+			fail "could not build the cosign of hack/cosign"
+		tell RIG_COSIGN "$path"
+		;;
 	promtool) # without its discovery of targets, which no test of a rule needs
 		path=$root/bin/test/promtool
 		CGO_ENABLED=0 go build -C "$root/hack/promtool" -tags remove_all_sd -trimpath -buildvcs=false -ldflags "-s -w" -o "$path" github.com/prometheus/prometheus/cmd/promtool >&2 ||

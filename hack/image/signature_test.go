@@ -1,69 +1,54 @@
 package main
 
 import (
-	"archive/tar"
-	"bytes"
-	"context"
-	"encoding/base64"
-	"errors"
 	"io"
 	"log"
 	"net/http/httptest"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/sigstore/cosign/v2/pkg/cosign"
-	"github.com/sigstore/cosign/v2/pkg/oci"
-	signed "github.com/sigstore/cosign/v2/pkg/oci/mutate"
-	ociremote "github.com/sigstore/cosign/v2/pkg/oci/remote"
-	"github.com/sigstore/cosign/v2/pkg/oci/static"
-	"github.com/sigstore/sigstore/pkg/signature"
-	"github.com/sigstore/sigstore/pkg/signature/payload"
 )
-
-// madeImage is an image of two platforms with what is said of it, as this command makes
-// them. Its program is the one of this test.
-func madeImage(t *testing.T) v1.ImageIndex {
-	t.Helper()
-	self, err := os.Executable()
-	must(t, err)
-	program, err := os.ReadFile(self)
-	must(t, err)
-	layer, err := layerOf([]entry{{Header: tar.Header{Name: "ko-app/program", Mode: 0o555, Typeflag: tar.TypeReg}, content: program}})
-	must(t, err)
-	base, err := baseImage()
-	must(t, err)
-	var built []platformImage
-	for _, platform := range []v1.Platform{{OS: "linux", Architecture: "amd64"}, {OS: "linux", Architecture: "arm64"}} {
-		one, err := forPlatform(base, platform)
-		must(t, err)
-		one, err = mutate.AppendLayers(one, layer)
-		must(t, err)
-		file, err := one.ConfigFile()
-		must(t, err)
-		file = file.DeepCopy()
-		file.Config.Entrypoint = []string{"/ko-app/program"}
-		one, err = mutate.ConfigFile(one, file)
-		must(t, err)
-		one = mutate.Annotations(one, map[string]string{"org.opencontainers.image.base.digest": "sha256:" + strings.Repeat("0", 64)}).(v1.Image)
-		built = append(built, platformImage{platform, one, []byte(`{"spdxVersion":"SPDX-2.3"}`)})
-	}
-	index, err := attested(built)
-	must(t, err)
-	return index
-}
 
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// given is what test/install says, which runs this test.
+func given(t *testing.T, variable string) string {
+	t.Helper()
+	value := os.Getenv(variable)
+	if value == "" {
+		t.Fatalf("%s is not set: make test PKG=./test/install TEST_FLAGS='-run TestImageModule' runs this", variable)
+	}
+	return value
+}
+
+// madeImage is the image of the program, in the layout that this command has made.
+func madeImage(t *testing.T) v1.ImageIndex {
+	t.Helper()
+	outer, err := layout.ImageIndexFromPath(given(t, "RIG_IMAGE"))
+	must(t, err)
+	manifest, err := outer.IndexManifest()
+	must(t, err)
+	if len(manifest.Manifests) != 1 {
+		t.Fatalf("the layout has %d images", len(manifest.Manifests))
+	}
+	index, err := outer.ImageIndex(manifest.Manifests[0].Digest)
+	must(t, err)
+	return index
 }
 
 // someRegistry is one of this test, with a repository in it.
@@ -85,74 +70,105 @@ func push(t *testing.T, repository name.Repository, tag string, index v1.ImageIn
 	return repository.Digest(digest.String())
 }
 
-// signer is a key of cosign's, as it lies in a file under a password.
+// documented are the commands of docs/install.md that make a key, sign, and verify.
+func documented(t *testing.T) (generate, sign, verify string) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/install.md")
+	must(t, err)
+	found := regexp.MustCompile("(?m)^```sh\n(cosign generate-key-pair .*)\n(cosign sign .*)\n(cosign verify .*)\n```$").FindStringSubmatch(string(text))
+	if found == nil {
+		t.Fatal("docs/install.md has no commands of cosign, in a block of three lines")
+	}
+	return found[1], found[2], found[3]
+}
+
+// signer is somebody with cosign and a directory of his own.
 type signer struct {
-	signature.SignerVerifier
+	t   *testing.T
+	dir string
 }
 
-func newSigner(t *testing.T) signer {
+func newSigner(t *testing.T, generate string) signer {
 	t.Helper()
-	pass := []byte("a password")
-	keys, err := cosign.GenerateKeyPair(func(bool) ([]byte, error) { return pass, nil })
-	must(t, err)
-	if _, err := cosign.LoadPrivateKey(keys.PrivateBytes, []byte("another password"), nil); err == nil {
-		t.Fatal("the key opens by another password")
+	s := signer{t, t.TempDir()}
+	s.must(generate, "")
+	if key, err := os.ReadFile(filepath.Join(s.dir, "cosign.key")); err != nil || !strings.Contains(string(key), "ENCRYPTED") {
+		t.Fatalf("the key is not under a password: %v", err)
 	}
-	key, err := cosign.LoadPrivateKey(keys.PrivateBytes, pass, nil)
-	must(t, err)
-	return signer{key}
+	return s
 }
 
-// signature signs an image, for nobody to see yet.
-func (s signer) signature(t *testing.T, image name.Digest) oci.Signature {
-	t.Helper()
-	said, err := payload.Cosign{Image: image}.MarshalJSON()
-	must(t, err)
-	made, err := s.SignMessage(bytes.NewReader(said))
-	must(t, err)
-	sealed, err := static.NewSignature(said, base64.StdEncoding.EncodeToString(made))
-	must(t, err)
-	return sealed
+// run runs a command of the document on an image. Whoever it asks outside this machine
+// does not answer: there is a proxy that nobody serves.
+func (s signer) run(command, image string, more ...string) (said string, err error) {
+	cmd := exec.CommandContext(s.t.Context(), "bash", "-euo", "pipefail", "-c", command)
+	cmd.Dir = s.dir
+	path := filepath.Dir(given(s.t, "RIG_COSIGN")) + string(os.PathListSeparator) + os.Getenv("PATH")
+	cmd.Env = append([]string{
+		"PATH=" + path, "HOME=" + s.dir, "IMAGE=" + image, "COSIGN_PASSWORD=a password",
+		"HTTP_PROXY=http://127.0.0.1:1", "HTTPS_PROXY=http://127.0.0.1:1",
+	}, more...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
-// attach puts a signature where cosign looks for those of an image.
-func attach(t *testing.T, image name.Digest, made oci.Signature) {
-	t.Helper()
-	entity, err := ociremote.SignedEntity(image)
-	must(t, err)
-	entity, err = signed.AttachSignatureToEntity(entity, made)
-	must(t, err)
-	must(t, ociremote.WriteSignatures(image.Repository, entity))
-}
-
-// verify asks cosign whether somebody has signed an image, without a log.
-func (s signer) verify(image name.Reference) error {
-	found, _, err := cosign.VerifyImageSignatures(context.Background(), image, &cosign.CheckOpts{
-		SigVerifier: s, IgnoreTlog: true, ClaimVerifier: cosign.SimpleClaimVerifier, Offline: true,
-	})
-	if err == nil && len(found) == 0 {
-		err = errors.New("there is no signature and no error")
+func (s signer) must(command, image string) string {
+	s.t.Helper()
+	said, err := s.run(command, image)
+	if err != nil {
+		s.t.Fatalf("%s: %v\n%s", command, err, said)
 	}
-	return err
+	return said
 }
 
-// cosign takes an image that was signed with a key, and nothing else: not before it was
-// signed, not by the key of somebody else, and not what has another content, though it has
-// the tag of the image and its signature.
+// refuses wants a command to end with an error that says something.
+func (s signer) refuses(reason, command string, image name.Reference, says string, more ...string) {
+	s.t.Helper()
+	if said, err := s.run(command, image.String(), more...); err == nil || !strings.Contains(said, says) {
+		s.t.Errorf("%s: %v\n%s", reason, err, said)
+	}
+}
+
+// alsoOf puts the signatures of an image where cosign looks for those of another.
+func alsoOf(t *testing.T, image, other name.Digest) {
+	t.Helper()
+	found, err := remote.Referrers(image)
+	must(t, err)
+	manifest, err := found.IndexManifest()
+	must(t, err)
+	if len(manifest.Manifests) == 0 {
+		t.Fatal("the image has no signature")
+	}
+	about, err := remote.Head(other)
+	must(t, err)
+	for _, one := range manifest.Manifests {
+		signature, err := remote.Image(image.Digest(one.Digest.String()))
+		must(t, err)
+		moved := mutate.Subject(signature, *about).(v1.Image)
+		digest, err := moved.Digest()
+		must(t, err)
+		must(t, remote.Write(image.Digest(digest.String()), moved))
+	}
+}
+
+// By the commands of docs/install.md, an image is taken that was signed with a key, and
+// nothing else: not before it was signed, not by the key of somebody else, and not what has
+// another content, though it has the tag of the image and its signature.
 func TestOnlyWhatWasSignedIsTaken(t *testing.T) {
-	repository, mine, stranger := someRegistry(t), newSigner(t), newSigner(t)
+	generate, sign, verify := documented(t)
+	repository, mine, stranger := someRegistry(t), newSigner(t, generate), newSigner(t, generate)
 	index := madeImage(t)
 	image := push(t, repository, "v1", index)
-	if err := mine.verify(image); err == nil {
-		t.Fatal("an image is taken that nobody has signed")
+	mine.refuses("nobody has signed it", verify, image, "no signatures found")
+	mine.refuses("another password", sign, image, "decryption failed", "COSIGN_PASSWORD=another password")
+	mine.refuses("still nobody has signed it", verify, image, "no signatures found")
+	mine.must(sign, image.String())
+	for _, signed := range []name.Reference{image, repository.Tag("v1")} {
+		if said := mine.must(verify, signed.String()); !strings.Contains(said, image.DigestStr()) {
+			t.Errorf("it does not say what was signed:\n%s", said)
+		}
 	}
-	made := mine.signature(t, image)
-	attach(t, image, made)
-	must(t, mine.verify(image))
-	must(t, mine.verify(repository.Tag("v1")))
-	if err := stranger.verify(image); err == nil {
-		t.Error("an image is taken that somebody else has signed")
-	}
+	stranger.refuses("somebody else has signed it", verify, image, "accepted signatures do not match")
 
 	// The same images, without what is said of them.
 	silent := mutate.RemoveManifests(index, func(d v1.Descriptor) bool { return d.Platform.OS == "unknown" })
@@ -160,12 +176,8 @@ func TestOnlyWhatWasSignedIsTaken(t *testing.T) {
 	if forged == image {
 		t.Fatal("the forged image is the signed one")
 	}
-	if err := mine.verify(repository.Tag("v1")); err == nil {
-		t.Error("what was put in its place is taken without a signature")
-	}
-	attach(t, forged, made)
-	if err := mine.verify(repository.Tag("v1")); err == nil {
-		t.Error("what was put in its place is taken with the signature of the image")
-	}
-	must(t, mine.verify(image))
+	mine.refuses("put in its place, without a signature", verify, repository.Tag("v1"), "no signatures found")
+	alsoOf(t, image, forged)
+	mine.refuses("put in its place, with the signature of the image", verify, repository.Tag("v1"), "artifact digest does not match")
+	mine.must(verify, image.String())
 }

@@ -28,6 +28,7 @@ var run = []commands{
 	{"docs/install.md", "From one Pod to many", "", "test/cluster TestFormsAreSwitched"},
 	{"docs/install.md", "From many to one Pod", "", "test/cluster TestFormsAreSwitched"},
 	{"docs/install.md", "", "helm test ", "test/cluster TestHelm"},
+	{"docs/install.md", "", "cosign ", "hack/image TestOnlyWhatWasSignedIsTaken"},
 	{"docs/install.md", "Helm", "", "test/install TestChartAsDocumented"},
 	{"docs/install.md", "Who may what", "", "test/e2e TestStartPages"},
 	{"docs/install.md", "Namespaces", "", "test/e2e TestStartPages"},

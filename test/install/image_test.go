@@ -22,6 +22,8 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/cosign"
 )
 
 // imageUser is what every image runs as, and what the manifests ask for.
@@ -139,13 +141,16 @@ func TestImageNameIsRefused(t *testing.T) {
 }
 
 // hack/image is a module of its own, whose tests belong to the image: only what was signed
-// is taken.
+// is taken, by the commands of docs/install.md.
 func TestImageModule(t *testing.T) {
-	if err := program.DependOnSources(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Must(t, program.DependOnSources())
+	made, err := theImage()
+	rig.Must(t, err)
+	_, err = os.ReadFile("../../docs/install.md")
+	rig.Must(t, err)
 	cmd := exec.Command("go", "test", "-C", "../../hack/image", "-count=1", ".")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath -buildvcs=false")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath -buildvcs=false",
+		"RIG_COSIGN="+cosign.Program(t), "RIG_IMAGE="+made.layout())
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "ok") {
 		t.Errorf("%v\n%s", err, out)
 	}
