@@ -50,7 +50,7 @@ func getExplanation(a *API, ctx context.Context, c call, in schema.ExplainReques
 	}
 	out := schema.Explanation{
 		Allowed: x.Allowed, PrincipalID: schema.HexID(x.Principal), Uses: x.Uses, EvidenceAge: x.Staleness.Milliseconds(), Sequence: x.Sequence,
-		Detail: "the gate would let this through", Steps: convert(x.Steps, gateStepOf), Change: convert(x.Change, suppositionShown),
+		Detail: "the gate would let this through", Steps: convert(x.Steps, gateStepOf), Change: convert(x.Change, suppositionShown), Roles: convert(x.Roles, gateByOf),
 	}
 	if f := fault.As(x.Refusal); f != nil {
 		out.Code, out.Reason, out.Detail = string(f.Code), string(f.Reason), f.Detail
@@ -101,7 +101,16 @@ func gateByOf(c keyserver.Cause) schema.GateBy {
 	if c.Kind == keyserver.ChangePrincipal {
 		out.SystemID = (*schema.SystemID)(&c.System)
 	}
+	out.StartTime, out.EndTime = windowBound(c.Start), windowBound(c.End)
 	return out
+}
+
+// windowBound is a bound of a window, nil where it is open.
+func windowBound(s keyserver.Stamp) *schema.Stamp {
+	if s.IsUnset() {
+		return nil
+	}
+	return (*schema.Stamp)(&s)
 }
 
 func capableOf(c keyserver.Capable) schema.Capable {
@@ -121,6 +130,7 @@ func suppositionOf(in schema.Supposition) (keyserver.Supposition, error) {
 		{keyserver.SupposesPrincipal, in.PrincipalID != nil, func() { out.Principal = keyserver.ID(*in.PrincipalID) }},
 		{keyserver.SupposesRole, in.RoleID != nil, func() { out.Role = keyserver.ID(*in.RoleID) }},
 		{keyserver.SupposesGroup, in.GroupID != nil, func() { out.Group = keyserver.ID(*in.GroupID) }},
+		{keyserver.SupposesName, in.Name != nil, func() { out.Name = *in.Name }},
 		{keyserver.SupposesSystem, in.SystemID != nil, func() { out.System = keyserver.SystemID(*in.SystemID) }},
 		{keyserver.SupposesKey, in.HiddenLink != nil, func() { out.Link = keyserver.HiddenLink(*in.HiddenLink) }},
 		{keyserver.SupposesRights, in.Rights != nil, func() {
@@ -164,7 +174,17 @@ func suppositionShown(s keyserver.Supposition) schema.Supposition {
 			}
 		case keyserver.SupposesRights:
 			out.Rights = s.Rights.Names()
-		default: // an entry that is proposed has no limits
+		case keyserver.SupposesName:
+			out.Name = &s.Name
+		case keyserver.SupposesUses:
+			if s.MaxUsage != keyserver.NoUsageLimit {
+				out.MaxUsage = &s.MaxUsage
+			}
+		case keyserver.SupposesStart:
+			out.StartTime = windowBound(s.Start)
+		case keyserver.SupposesEnd:
+			out.EndTime = windowBound(s.End)
+		default: // each of them stands above
 		}
 	}
 	return out

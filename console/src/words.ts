@@ -39,7 +39,7 @@ function rightsInWords(asked: number): string {
 }
 
 /** A raw time: the milliseconds since 1970 in UTC, as 8 bytes in base64; all zero bounds nothing. */
-function stampInWords(raw: string, bound: string): string {
+export function stampInWords(raw: string, bound: string): string {
   if (!/^[A-Za-z0-9+/]{11}=$/.test(raw)) {
     return "no time that this page understands";
   }

@@ -39,6 +39,7 @@ type Supposition struct {
 	PrincipalID *HexID      `json:"principalId,omitzero" names:"-" doc:"Of all but enableKey and approve: whom it is about."`
 	RoleID      *HexID      `json:"roleId,omitzero" names:"-" doc:"giveRole, takeRole."`
 	GroupID     *HexID      `json:"groupId,omitzero" names:"-" doc:"addMember, removeMember."`
+	Name        *string     `json:"name,omitzero" example:"-" doc:"giveRole, takeRole, addMember, removeMember: what the role or the group is called, for people. Whatever stands here, the id counts."`
 	SystemID    *SystemID   `json:"systemId,omitzero" names:"-" doc:"setEntry, removeEntry: the key server of the principal, this one where left out. expose, restrict: the peer."`
 	HiddenLink  *HiddenLink `json:"hiddenLink,omitzero" names:"-" doc:"setEntry, removeEntry, enableKey: the key, that of the question where left out. Of a line another one may be asked."`
 	Rights      []string    `json:"rights,omitzero" items:"1..5" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX" doc:"setEntry: the rights of the entry, which takes the place of the one that there is."`
@@ -59,6 +60,7 @@ type Explanation struct {
 	EvidenceAge int64         `json:"evidenceAge" doc:"How many milliseconds old what the answer rests on may be: 0 where no other process changes the database, or at was sent."`
 	Sequence    int64         `json:"sequence" doc:"The last change when the question was answered; 0 where the caller lacks Explain Access."`
 	Change      []Supposition `json:"change" doc:"The fewest changes found that would turn the answer round, as with takes them. Empty where there are none that could be supposed, or the caller lacks Explain Access."`
+	Roles       []GateBy      `json:"roles" doc:"Where change gives a role, each that would do, the one with the fewest operations first, which change has: 16 at most. Otherwise empty."`
 }
 
 // GateStep is one question of the gate.
@@ -71,10 +73,12 @@ type GateStep struct {
 
 // GateBy names an object.
 type GateBy struct {
-	Kind     string    `json:"kind" enum:"role,principal" doc:"As the change feed has it. A principal is the one of the list's entry."`
-	ID       HexID     `json:"id"`
-	SystemID *SystemID `json:"systemId" doc:"Of a principal: its key server. Null of a role."`
-	Name     string    `json:"name" doc:"Empty where this key server does not know it."`
+	Kind      string    `json:"kind" enum:"role,principal" doc:"As the change feed has it. A principal is the one of the list's entry."`
+	ID        HexID     `json:"id"`
+	SystemID  *SystemID `json:"systemId" doc:"Of a principal: its key server. Null of a role."`
+	Name      string    `json:"name" doc:"Empty where this key server does not know it."`
+	StartTime *Stamp    `json:"startTime" doc:"Of an entry that gives rights: when it begins to; null where it has no beginning, and of all else."`
+	EndTime   *Stamp    `json:"endTime" doc:"Of an entry that gives rights: when it ceases to; null where it has no end, and of all else."`
 }
 
 // WhoCanRequest asks who may do something.

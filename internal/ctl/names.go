@@ -46,9 +46,11 @@ var columns = map[string][]string{
 	"ACLEntry":        {"principalId", "systemId", "rightNames", "maxUsage", "startTime", "endTime"},
 	"AuditEntry":      {"seq", "time", "operation", "outcome", "reason", "object", "principalId", "address", "for"},
 	"Certificate":     {"certificateId", "subject", "statusLabel", "expirationDate", "issuer"},
+	"GateBy":          {"name", "id"},
 	"KeyFacts":        {"ttag", "state", "algorithm", "generation", "createdAt", "lastUsedAt", "uses", "lineage"},
 	"ListedSession":   {"id", "principal", "kind", "address", "lastUsedAt", "expiresAt"},
 	"MACItemResponse": {"mac", "ttag", "generation", "code", "detail"},
+	"Supposition":     {"change", "name", "rights", "maxUsage", "startTime", "endTime", "principalId", "hiddenLink", "roleId", "groupId", "systemId"},
 	"TemplateMember":  {"principalId", "systemId", "rightNames", "maxUsage", "startTime", "endTime"},
 }
 

@@ -156,14 +156,22 @@ func cell(is *value, v jsontext.Value) string {
 	}
 }
 
-// called is an object in one cell: what it is called, else its members.
+// called is an object in one cell: what it is called, and from when and until when it lets,
+// else its members.
 func called(is *value, v jsontext.Value) string {
 	var all members[jsontext.Value]
 	if json.Unmarshal(v, &all) != nil {
 		return ""
 	}
 	if name, ok := all.get("name"); ok && name.Kind() == '"' {
-		return printable(plain(name))
+		text := printable(plain(name))
+		for _, bound := range []struct{ member, word string }{{"startTime", "from"}, {"endTime", "until"}} {
+			raw, _ := all.get(bound.member)
+			if at, _ := stamped(plain(raw)); at != "" {
+				text += " " + bound.word + " " + at
+			}
+		}
+		return text
 	}
 	var parts []string
 	for _, m := range ordered(is, all) {

@@ -63,10 +63,22 @@ func (e *Engine) answered(ctx context.Context, by keyserver.Caller, q keyserver.
 			return out, err
 		}
 	}
-	if out, err = e.explained(ctx, by, q); err == nil && !q.Bare {
-		out.Change, err = e.turned(ctx, by, q, out)
+	if out, err = e.explained(ctx, by, q); err != nil || q.Bare {
+		return out, err
 	}
-	return out, err
+	if out.Change, err = e.turned(ctx, by, q, out); err != nil {
+		return out, err
+	}
+	if slices.ContainsFunc(out.Change, func(s keyserver.Supposition) bool { return s.Kind == keyserver.SupposeRole }) {
+		roles, err := e.rolesGranting(ctx, q.Operation)
+		if err != nil {
+			return out, err
+		}
+		for _, role := range roles[:min(len(roles), keyserver.MaxRolesNamed)] {
+			out.Roles = append(out.Roles, keyserver.Cause{Kind: keyserver.ChangeRole, ID: role.ID, Name: role.Name})
+		}
+	}
+	return out, nil
 }
 
 // withhold takes out of an explanation what its reader would not be told by trying: the
@@ -128,7 +140,10 @@ func (e *Engine) explained(ctx context.Context, by keyserver.Caller, q keyserver
 	if err := e.named(ctx, v.steps); err != nil {
 		return keyserver.Explanation{}, err
 	}
-	out := keyserver.Explanation{Allowed: refusal == nil, Refusal: refusal, Steps: v.steps, Uses: v.uses, Principal: by.Principal.ID, Asked: v.key}
+	out := keyserver.Explanation{Allowed: refusal == nil, Refusal: refusal, Steps: v.steps, Uses: v.uses, Principal: by.Principal.ID, Asked: v.acl.Link}
+	if entry, has := v.acl.Entry(by.Principal); has {
+		out.Entry = &entry
+	}
 	if e.Store.Shared() && q.At == 0 {
 		out.Staleness = sqlstore.MaxStaleness
 	}
@@ -191,7 +206,7 @@ func supports(by keyserver.Caller, q keyserver.Question, is keyserver.Explanatio
 		case step.Step == keyserver.StepList:
 			all = append(all, keyserver.Supposition{Kind: keyserver.SupposeNoEntry, Principal: step.By.ID, System: step.By.System, Link: other(q, is)})
 		case step.Step == keyserver.StepRole:
-			all = append(all, keyserver.Supposition{Kind: keyserver.SupposeNoRole, Principal: by.Principal.ID, Role: step.By.ID})
+			all = append(all, keyserver.Supposition{Kind: keyserver.SupposeNoRole, Principal: by.Principal.ID, Role: step.By.ID, Name: step.By.Name})
 		}
 	}
 	return append(all, keyserver.Supposition{Kind: keyserver.SupposeDisabled, Principal: by.Principal.ID})
@@ -207,9 +222,12 @@ func (e *Engine) remedy(ctx context.Context, by keyserver.Caller, q keyserver.Qu
 		s.Kind = keyserver.SupposeEnabled
 		return s, fault.CodeOf(is.Refusal) == fault.PrincipalOff, nil
 	case keyserver.StepRole:
-		s.Kind = keyserver.SupposeRole
-		s.Role, found, err = e.leastRole(ctx, q.Operation)
-		return s, found, err
+		roles, err := e.rolesGranting(ctx, q.Operation)
+		if err != nil || len(roles) == 0 {
+			return s, false, err
+		}
+		s.Kind, s.Role, s.Name = keyserver.SupposeRole, roles[0].ID, roles[0].Name
+		return s, true, nil
 	case keyserver.StepApproval:
 		s.Kind = keyserver.SupposeApproval
 		return s, true, nil
@@ -239,16 +257,17 @@ func (e *Engine) remedyOfList(ctx context.Context, by keyserver.Caller, q keyser
 			return s, false, err
 		}
 		if err == nil && last.By.System == e.System && group.Type == keyserver.GroupPrincipal && !group.Flags.Disabled() {
-			return keyserver.Supposition{Kind: keyserver.SupposeMember, Principal: by.Principal.ID, Group: group.ID}, true, nil
+			return keyserver.Supposition{Kind: keyserver.SupposeMember, Principal: by.Principal.ID, Group: group.ID, Name: group.Name}, true, nil
 		}
 		if !aboutList(q.Operation) { // an owner is not held to it there
 			return s, false, nil
 		}
 		right = keyserver.Owner
 	}
+	entry := access.Amended(is.Entry, right, e.Clock())
 	return keyserver.Supposition{
-		Kind: keyserver.SupposeEntry, Principal: by.Principal.ID, System: by.Principal.System, Link: other(q, is), Rights: right,
-		MaxUsage: keyserver.NoUsageLimit,
+		Kind: keyserver.SupposeEntry, Principal: by.Principal.ID, System: by.Principal.System, Link: other(q, is),
+		Rights: entry.Rights, MaxUsage: entry.MaxUsage, Start: entry.Start, End: entry.End,
 	}, true, nil
 }
 
@@ -280,16 +299,12 @@ func aboutList(op keyserver.Operation) bool {
 	}
 }
 
-// leastRole is, of the roles that grant an operation, the one that grants the fewest.
-func (e *Engine) leastRole(ctx context.Context, op keyserver.Operation) (id keyserver.ID, found bool, err error) {
+// rolesGranting are the roles that grant an operation, that with the fewest first.
+func (e *Engine) rolesGranting(ctx context.Context, op keyserver.Operation) ([]keyserver.Role, error) {
 	roles, err := e.Store.Roles(ctx)
-	least := 0
-	for _, role := range roles {
-		if n := len(role.Operations); slices.Contains(role.Operations, op.ID) && (!found || n < least) {
-			id, least, found = role.ID, n, true
-		}
-	}
-	return id, found, err
+	roles = slices.DeleteFunc(roles, func(r keyserver.Role) bool { return !slices.Contains(r.Operations, op.ID) })
+	slices.SortStableFunc(roles, func(a, b keyserver.Role) int { return cmp.Compare(len(a.Operations), len(b.Operations)) })
+	return roles, err
 }
 
 // view is what an engine that explains has besides: the question, with what is to be
@@ -298,8 +313,8 @@ type view struct {
 	behind  *Engine // without a view
 	q       keyserver.Question
 	steps   []keyserver.ExplainedStep
-	refusal error                // what the gate said
-	key     keyserver.HiddenLink // whose list was asked
+	refusal error         // what the gate said
+	acl     keyserver.ACL // the list that was asked
 	uses    *int64
 	cause   *keyserver.Cause // of the step that is noted next
 }
@@ -355,14 +370,15 @@ func (v *view) verdict(key *heldKey, verdict access.Verdict) {
 	if v == nil {
 		return
 	}
-	if v.key = key.acl.Link; verdict.By.Principal.ID.IsZero() {
+	if v.acl = key.acl; verdict.By.Principal.ID.IsZero() {
 		return
 	}
 	entry := verdict.By
-	v.by(keyserver.Cause{
-		Kind: keyserver.ChangePrincipal, ID: entry.Principal.ID, System: entry.Principal.System,
-		Demands: verdict.Demanded,
-	})
+	cause := causeOf(entry)
+	if verdict.Demanded { // whatever the window of its entry is
+		cause = keyserver.Cause{Kind: cause.Kind, ID: cause.ID, System: cause.System, Demands: true}
+	}
+	v.by(cause)
 	if entry.MaxUsage == keyserver.NoUsageLimit || (!verdict.Allowed && !verdict.Spent) {
 		return
 	}
@@ -371,6 +387,13 @@ func (v *view) verdict(key *heldKey, verdict access.Verdict) {
 		left += limited.MaxUsage - limited.Used
 	}
 	v.uses = &left
+}
+
+// causeOf names an entry that gives rights.
+func causeOf(entry keyserver.ACLEntry) keyserver.Cause {
+	return keyserver.Cause{
+		Kind: keyserver.ChangePrincipal, ID: entry.Principal.ID, System: entry.Principal.System, Start: entry.Start, End: entry.End,
+	}
 }
 
 // approves reports whether the approval is supposed.

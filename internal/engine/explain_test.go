@@ -242,7 +242,13 @@ func (w *maze) turn(by keyserver.Caller, q keyserver.Question, was keyserver.Exp
 	if is, err := w.gate.Explain(ctx, w.auditor, supposed); err != nil || is.Allowed == was.Allowed {
 		w.fail("with %+v it is still %v (%v)", was.Change, is.Allowed, err)
 	}
-	for _, s := range was.Change {
+	w.least(q, was)
+	for i, s := range was.Change {
+		if s.Kind == keyserver.SupposeRole { // any that is named does
+			role := pick(w, was.Roles)
+			s.Role, s.Name = role.ID, role.Name
+			was.Change[i] = s
+		}
 		w.note("so that %s of %s %s", s.Kind, w.called[s.Principal], w.name(s.Link))
 		if s.Kind == keyserver.SupposeApproval {
 			by.Approved = append(by.Approved, q.Operation.Key)
@@ -260,6 +266,53 @@ func (w *maze) turn(by keyserver.Caller, q keyserver.Question, was keyserver.Exp
 		w.fail("%+v were done, and it is still %v: %+v", was.Change, is.Allowed, is.Steps)
 	}
 	return 1
+}
+
+// least wants a change to say what its role or its group is called, and that of an entry to
+// leave all that is no obstacle.
+func (w *maze) least(q keyserver.Question, was keyserver.Explanation) {
+	w.Helper()
+	for _, s := range was.Change {
+		switch s.Kind {
+		case keyserver.SupposeRole:
+			if len(was.Roles) == 0 || was.Roles[0].ID != s.Role || was.Roles[0].Name != s.Name || s.Name == "" {
+				w.fail("%+v is to do, of the roles %+v", s, was.Roles)
+			}
+		case keyserver.SupposeNoRole, keyserver.SupposeMember:
+			if s.Name == "" {
+				w.fail("%+v says no name", s)
+			}
+		case keyserver.SupposeEntry:
+			had, has := w.has(cmp.Or(s.Link, q.Link), keyserver.PrincipalRef{System: s.System, ID: s.Principal})
+			now := keyserver.StampOf(w.f.Clock.Now())
+			begun, ended := had.Start.IsUnset() || had.Start.Millis() <= now.Millis(), !had.End.IsUnset() && had.End.Millis() <= now.Millis()
+			switch {
+			case !has && (s.MaxUsage != keyserver.NoUsageLimit || !s.Start.IsUnset() || !s.End.IsUnset()):
+				w.fail("there is no entry, and %+v has limits", s)
+			case !has:
+			case !s.Rights.Has(had.Rights):
+				w.fail("%+v takes a right away from %+v", s, had)
+			case begun && s.Start != had.Start, !begun && !s.Start.IsUnset(), !ended && s.End != had.End:
+				w.fail("%+v changes another bound of %+v than the one that keeps it out", s, had)
+			case ended && (s.End.IsUnset() || s.End.Millis() <= now.Millis()):
+				w.fail("%+v was over, and of %+v there is no end", had, s)
+			case had.Used < had.MaxUsage && s.MaxUsage != had.MaxUsage:
+				w.fail("%+v changes the limit of %+v, of which uses are left", s, had)
+			}
+		default: // of a principal, a peer or a key
+		}
+	}
+}
+
+// has is the entry of somebody on a key's list.
+func (w *maze) has(key keyserver.HiddenLink, who keyserver.PrincipalRef) (entry keyserver.ACLEntry, has bool) {
+	w.Helper()
+	_, id, _ := key.Split()
+	acl, err := w.f.Store.ACL(ctx, id)
+	if err != nil {
+		w.fail("the list of %s: %v", w.name(key), err)
+	}
+	return acl.Entry(who)
 }
 
 // everything is whatever may help.

@@ -97,9 +97,7 @@ func (e *Engine) elsewhereOf(c keyserver.Crowd, acl keyserver.ACL) (all []keyser
 		if entry.Principal.System == e.System || !lets {
 			continue
 		}
-		all = append(all, keyserver.Capable{Principal: entry.Principal, By: []keyserver.Cause{
-			{Kind: keyserver.ChangePrincipal, ID: entry.Principal.ID, System: entry.Principal.System},
-		}})
+		all = append(all, keyserver.Capable{Principal: entry.Principal, By: []keyserver.Cause{causeOf(entry)}})
 	}
 	return all
 }

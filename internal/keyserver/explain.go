@@ -52,6 +52,9 @@ type Cause struct {
 	Name   string
 	// Demands: the list demands membership of it.
 	Demands bool
+	// Start and End are the window of an entry that gives rights; unset where it is open, and
+	// of what else there is.
+	Start, End Stamp
 }
 
 // ExplainedStep is a step as it came out.
@@ -82,10 +85,10 @@ type SuppositionKind string
 
 // The kinds of what can be supposed, each with the fields that it takes.
 const (
-	SupposeRole     SuppositionKind = "giveRole"     // Principal, Role
-	SupposeNoRole   SuppositionKind = "takeRole"     // Principal, Role
-	SupposeMember   SuppositionKind = "addMember"    // Principal, Group
-	SupposeLeft     SuppositionKind = "removeMember" // Principal, Group
+	SupposeRole     SuppositionKind = "giveRole"     // Principal, Role, Name
+	SupposeNoRole   SuppositionKind = "takeRole"     // Principal, Role, Name
+	SupposeMember   SuppositionKind = "addMember"    // Principal, Group, Name
+	SupposeLeft     SuppositionKind = "removeMember" // Principal, Group, Name
 	SupposeEnabled  SuppositionKind = "enable"       // Principal
 	SupposeDisabled SuppositionKind = "disable"      // Principal
 	SupposeEntry    SuppositionKind = "setEntry"     // Principal, System, Link, Rights, MaxUsage, Start, End
@@ -103,7 +106,9 @@ type Supposition struct {
 	Principal ID
 	Role      ID
 	Group     ID
-	System    SystemID
+	// Name is what the role or the group is called. Nothing goes by it.
+	Name   string
+	System SystemID
 	// Link is the key, empty for that of the question: of a line another one may be asked.
 	Link       HiddenLink
 	Rights     Rights
@@ -113,6 +118,9 @@ type Supposition struct {
 
 // MaxSuppositions is how many changes one question may suppose.
 const MaxSuppositions = 16
+
+// MaxRolesNamed is how many roles an explanation names that would do.
+const MaxRolesNamed = 16
 
 // Explanation is what the gate would answer, and why.
 type Explanation struct {
@@ -126,10 +134,15 @@ type Explanation struct {
 	// Change is what would turn the answer round, the fewest changes that were found; nil
 	// where there is nothing that could be supposed, or the caller may not ask for it.
 	Change []Supposition
+	// Roles are those that would do as well where Change gives one, that with the fewest
+	// operations first, and MaxRolesNamed at most.
+	Roles []Cause
 	// Principal is who would ask.
 	Principal ID
-	// Asked is the key whose list was asked: that of the question, or one of its line.
+	// Asked is the key whose list was asked: that of the question, or one of its line. Entry
+	// is the one there of who would ask; nil where there is none.
 	Asked HiddenLink
+	Entry *ACLEntry
 	// Sequence is the last change when the question was answered, 0 where the caller may not
 	// ask for it, and Staleness how old
 	// what the answer rests on may be.
@@ -191,6 +204,7 @@ const (
 	SupposesPrincipal SuppositionField = "principalId"
 	SupposesRole      SuppositionField = "roleId"
 	SupposesGroup     SuppositionField = "groupId"
+	SupposesName      SuppositionField = "name"
 	SupposesSystem    SuppositionField = "systemId"
 	SupposesKey       SuppositionField = "hiddenLink"
 	SupposesRights    SuppositionField = "rights"
@@ -203,9 +217,9 @@ const (
 func (k SuppositionKind) Fields() map[SuppositionField]bool {
 	switch k {
 	case SupposeRole, SupposeNoRole:
-		return map[SuppositionField]bool{SupposesPrincipal: true, SupposesRole: true}
+		return map[SuppositionField]bool{SupposesPrincipal: true, SupposesRole: true, SupposesName: false}
 	case SupposeMember, SupposeLeft:
-		return map[SuppositionField]bool{SupposesPrincipal: true, SupposesGroup: true}
+		return map[SuppositionField]bool{SupposesPrincipal: true, SupposesGroup: true, SupposesName: false}
 	case SupposeEnabled, SupposeDisabled:
 		return map[SuppositionField]bool{SupposesPrincipal: true}
 	case SupposeEntry:

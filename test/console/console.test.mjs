@@ -200,6 +200,24 @@ test('each view, in light and dark, from 320 to 2560 pixels', async () => {
   await context.close()
 })
 
+test('what would help is told by name, and what had an end keeps one', async () => {
+  const window = await open()
+  const { page, context } = window
+  await login(page, 'admin')
+  await go(page, `#/why?operation=readAudit&principalId=${other.principal.id}`)
+  const explanation = page.locator('#explanation')
+  await explanation.getByText('give role Auditor').waitFor()
+  assert.match(await explanation.innerText(), /Roles that would do: Auditor, /)
+  // An entry that is over.
+  const stamp = (when) => { const raw = Buffer.alloc(8); raw.writeBigUInt64BE(BigInt(Date.parse(when))); return raw.toString('base64') }
+  const { ttag } = await admin.mintKey({ algorithm: 'HMAC-SHA384' })
+  await admin.grantAcl({ ttag, systemId: other.principal.systemId, principalId: other.principal.principalId, rights: ['WRITE'], maxUsage: 7, endTime: stamp('2020-01-01') })
+  await go(page, `#/why?operation=hmacData&hiddenLink=${encodeURIComponent(ttag)}&principalId=${other.principal.id}`)
+  await explanation.getByText('set entry').waitFor()
+  assert.match(await explanation.innerText(), /web [0-9a-f]{16} until 2020-01-01T00:00:00Z[^]*set entry until 20(?!20)[^]* rights READ, WRITE[^]* maxUsage 7/)
+  await context.close()
+})
+
 test('from a refused row to why, and who can instead', async () => {
   const window = await open()
   const { page, context } = window

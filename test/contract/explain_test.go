@@ -1,10 +1,13 @@
 package contract
 
 import (
+	"encoding/base64"
+	"encoding/binary"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -69,6 +72,35 @@ func TestExplain(t *testing.T) {
 			t.Errorf("with it: %s", a.Raw)
 		}
 		s.Refused(t, user, "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": link, "data": ""}, http.StatusForbidden, "ACL_DENIED")
+
+		// A role is named, and each other that would do.
+		lacking := s.OK(t, auditor, "POST", explainPath, rig.Object{"operation": "readAudit", "principalId": id})
+		change, roles := lacking.List(t, "change"), lacking.List(t, "roles")
+		if len(change) != 1 || change[0]["name"] != "Auditor" || change[0]["roleId"] != keyserver.RoleAuditor.Hex() || len(roles) < 2 ||
+			roles[0]["id"] != change[0]["roleId"] || roles[0]["name"] != "Auditor" || roles[0]["kind"] != "role" {
+			t.Errorf("no role: %s", lacking.Raw)
+		}
+
+		// An entry that is over is one for as long again, and says until when it was.
+		begun, over := time.Now().Add(-3*time.Hour), time.Now().Add(-time.Hour)
+		s.OK(t, admin, "POST", "/api/keys/acl/grant", join(pair, rig.Object{
+			"ttag": link, "rights": []string{"WRITE"}, "maxUsage": 5, "startTime": stamp(begun), "endTime": stamp(over),
+		}))
+		ended := s.OK(t, auditor, "POST", explainPath, asks(nil))
+		steps = ended.List(t, "steps")
+		by, _ := steps[len(steps)-1]["by"].(map[string]any)
+		if by["startTime"] != stamp(begun) || by["endTime"] != stamp(over) {
+			t.Errorf("the entry is shown as %v", by)
+		}
+		again := ended.List(t, "change")
+		if len(again) != 1 || !cmp.Equal(again[0]["rights"], []any{"READ", "WRITE"}) || again[0]["maxUsage"] != 5.0 || again[0]["startTime"] != stamp(begun) {
+			t.Fatalf("an entry that is over: %s", ended.Raw)
+		}
+		raw, _ := base64.StdEncoding.DecodeString(again[0]["endTime"].(string))
+		if end := time.UnixMilli(int64(binary.BigEndian.Uint64(raw))); !end.After(over.Add(2*time.Hour)) || end.After(time.Now().Add(2*time.Hour+time.Second)) {
+			t.Errorf("it would end %v", end)
+		}
+		s.OK(t, admin, "POST", "/api/keys/acl/revoke", join(pair, rig.Object{"ttag": link}))
 
 		// Whoever asks of himself is told no more than by trying.
 		own := rig.Object{"operation": "hmacData", "hiddenLink": link}

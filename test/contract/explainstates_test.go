@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
@@ -95,7 +96,14 @@ func (w *workload) change() {
 		if w.dice.IntN(3) == 0 {
 			uses = w.dice.IntN(2)
 		}
-		w.entry(key, who.pair, w.dice.IntN(3) > 0, rig.Object{"rights": []string{w.one([]string{"READ", "OWNER"})}, "maxUsage": uses})
+		entry := rig.Object{"rights": []string{w.one([]string{"READ", "OWNER"})}, "maxUsage": uses}
+		if n := w.dice.IntN(5); n < 3 { // over, open, or to come
+			entry["startTime"] = stamp(time.Now().Add(time.Duration(2*n-3) * time.Hour))
+			if w.dice.IntN(2) == 0 {
+				entry["endTime"] = stamp(time.Now().Add(time.Duration(2*n-1) * time.Hour))
+			}
+		}
+		w.entry(key, who.pair, w.dice.IntN(3) > 0, entry)
 	}
 }
 
@@ -167,6 +175,10 @@ func (w *workload) ask() {
 		w.Fatalf("seed %d: %v with %v is still %s", w.seed, question, change, supposed.Raw)
 	}
 	for _, c := range change {
+		if roles := is.List(w, "roles"); c["change"] == "giveRole" { // any that is named does
+			role := roles[w.dice.IntN(len(roles))]
+			c["roleId"], c["name"] = role["id"], role["name"]
+		}
 		w.make(c, key)
 	}
 	if after := w.compare(question, who, key); after.Body["allowed"] == is.Body["allowed"] {
@@ -207,7 +219,13 @@ func (w *workload) make(c rig.Object, key string) {
 	case "enableKey":
 		w.s.OK(w, w.admin, "POST", "/api/keys/enable", rig.Object{"ttag": key})
 	case "setEntry", "removeEntry":
-		w.entry(key, w.users[of].pair, c["change"] == "setEntry", rig.Object{"rights": c["rights"]})
+		entry := rig.Object{}
+		for _, field := range []string{"rights", "maxUsage", "startTime", "endTime"} {
+			if value, has := c[field]; has {
+				entry[field] = value
+			}
+		}
+		w.entry(key, w.users[of].pair, c["change"] == "setEntry", entry)
 	default:
 		w.Fatalf("seed %d: %v is not made here", w.seed, c)
 	}

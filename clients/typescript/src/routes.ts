@@ -1067,6 +1067,11 @@ export interface Explanation {
   principalId: HexID;
   /** As the audit row of the refusal has it; empty where it is let. */
   reason: string;
+  /**
+   * Where change gives a role, each that would do, the one with the fewest operations first, which
+   * change has: 16 at most. Otherwise empty.
+   */
+  roles: GateBy[];
   /** The last change when the question was answered; 0 where the caller lacks Explain Access. */
   sequence: number;
   /** The questions of the gate in its order, up to the one that refuses. */
@@ -1098,11 +1103,20 @@ export interface ExportedKey {
 }
 
 export interface GateBy {
+  /**
+   * Of an entry that gives rights: when it ceases to; null where it has no end, and of all else.
+   */
+  endTime: Stamp | null;
   id: HexID;
   /** As the change feed has it. A principal is the one of the list's entry. */
   kind: "role" | "principal";
   /** Empty where this key server does not know it. */
   name: string;
+  /**
+   * Of an entry that gives rights: when it begins to; null where it has no beginning, and of all
+   * else.
+   */
+  startTime: Stamp | null;
   /** Of a principal: its key server. Null of a role. */
   systemId: SystemID | null;
 }
@@ -2187,6 +2201,11 @@ export interface Supposition {
   hiddenLink?: HiddenLink;
   /** setEntry: as POST /api/acl/grant has it. */
   maxUsage?: number;
+  /**
+   * giveRole, takeRole, addMember, removeMember: what the role or the group is called, for people.
+   * Whatever stands here, the id counts.
+   */
+  name?: string;
   /** Of all but enableKey and approve: whom it is about. */
   principalId?: HexID;
   /** setEntry: the rights of the entry, which takes the place of the one that there is. */

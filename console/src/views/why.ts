@@ -1,6 +1,7 @@
 import type { Explanation, GateBy, Operation, Supposition } from "@keyserver-operator/client";
 import { h } from "../dom.js";
 import { badge, code, facts, failure, pager, query, table, type Field } from "../parts.js";
+import { stampInWords } from "../words.js";
 import { address, type Context, type View } from "../view.js";
 
 /** The operations that can be asked about, by name where the caller may read the catalogue. */
@@ -23,7 +24,8 @@ function asked(c: Context, catalogue: Operation[]): Field[] {
 }
 
 const by = (b: GateBy | null): Node | string | null =>
-  b === null ? null : h("span", null, `${b.kind} `, h("strong", null, b.name || "–"), " ", code(b.id));
+  b === null ? null : h("span", null, `${b.kind} `, h("strong", null, b.name || "–"), " ", code(b.id),
+    b.startTime === null ? "" : ` ${stampInWords(b.startTime, "from")}`, b.endTime === null ? "" : ` ${stampInWords(b.endTime, "until")}`);
 
 const outcomes = { passed: "good", refused: "bad", notAsked: "plain" } as const;
 const outcomeNames = { passed: "passed", refused: "refused", notAsked: "not asked" } as const;
@@ -91,13 +93,16 @@ function explanation(e: Explanation, operation: string, hiddenLink: string): HTM
     ], e.steps, "Nothing was asked."),
     h("h3", null, "The smallest change that would turn it round"),
     e.change.length === 0 ? h("p", { class: "none" }, "There is none that could be supposed, or your roles do not show it.") : h("ul", null, e.change.map((s) => h("li", null, change(s)))),
+    ...(e.roles.length < 2 ? [] : [h("p", null, "Roles that would do: ", e.roles.map((role) => role.name).join(", "), ".")]),
     h("p", null, h("a", { href: address("who", { operation, hiddenLink }) }, "Who can?")));
 }
 
 function change(s: Supposition): (Node | string)[] {
   const words = s.change.replace(/[A-Z]/g, (capital) => ` ${capital.toLowerCase()}`);
-  const rest = Object.entries(s).filter(([name]) => name !== "change");
-  return [h("strong", null, words), ...rest.flatMap(([name, value]) => [` ${name} `, code(Array.isArray(value) ? value.join(", ") : String(value))])];
+  const called = s.name === undefined ? "" : ` ${s.name}`;
+  const window = [s.startTime === undefined ? "" : ` ${stampInWords(s.startTime, "from")}`, s.endTime === undefined ? "" : ` ${stampInWords(s.endTime, "until")}`];
+  const rest = Object.entries(s).filter(([name]) => !["change", "name", "startTime", "endTime"].includes(name));
+  return [h("strong", null, words, called), ...window, ...rest.flatMap(([name, value]) => [` ${name} `, code(Array.isArray(value) ? value.join(", ") : String(value))])];
 }
 
 export const who: View = {

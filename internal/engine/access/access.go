@@ -73,6 +73,35 @@ func Evaluate(acl keyserver.ACL, who Subject, want keyserver.Rights, now time.Ti
 	return verdict
 }
 
+// renewed is how long an entry is let again whose window is over and had no beginning.
+const renewed = 24 * time.Hour
+
+// Amended is the entry by which a principal would have a right now, nil being no entry: the
+// right is added, a window that is over is let for as long as it was, one that is to come
+// begins, and a limit that is used up is left out. All else stays.
+func Amended(entry *keyserver.ACLEntry, right keyserver.Rights, now time.Time) keyserver.ACLEntry {
+	if entry == nil {
+		return keyserver.ACLEntry{Rights: right, MaxUsage: keyserver.NoUsageLimit}
+	}
+	is := *entry
+	is.Rights |= right
+	at := keyserver.StampOf(now).Millis()
+	if !is.End.IsUnset() && at >= is.End.Millis() {
+		lasted := renewed
+		if ms := is.End.Millis() - is.Start.Millis(); !is.Start.IsUnset() && ms > 0 && ms < 1<<52 { // it ends behind its beginning
+			lasted = time.Duration(ms) * time.Millisecond
+		}
+		is.End = keyserver.StampOf(now.Add(lasted))
+	}
+	if !is.Start.IsUnset() && at < is.Start.Millis() {
+		is.Start = keyserver.Stamp{}
+	}
+	if is.Used >= is.MaxUsage {
+		is.MaxUsage = keyserver.NoUsageLimit
+	}
+	return is
+}
+
 // inWindow reports whether now lies in [start, end), unset bounds being open.
 func inWindow(e keyserver.ACLEntry, now time.Time) bool {
 	at := keyserver.StampOf(now).Millis()

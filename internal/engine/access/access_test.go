@@ -196,3 +196,63 @@ func TestExpired(t *testing.T) {
 		t.Error("a list without entries has none that has ended")
 	}
 }
+
+func TestAmended(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	at := func(d time.Duration) keyserver.Stamp { return keyserver.StampOf(now.Add(d)) }
+	none := keyserver.NoUsageLimit
+	cases := map[string]struct {
+		reason string
+		entry  *keyserver.ACLEntry
+		right  keyserver.Rights
+		want   keyserver.ACLEntry
+	}{
+		"None": {
+			reason: "without an entry it is the right alone",
+			right:  keyserver.Read, want: keyserver.ACLEntry{Rights: keyserver.Read, MaxUsage: none},
+		},
+		"Right": {
+			reason: "a right is added, and nothing else changes",
+			entry:  &keyserver.ACLEntry{Rights: keyserver.Read | keyserver.HostMatrix, MaxUsage: 3, Used: 1, Start: at(-time.Hour), End: at(time.Hour)},
+			right:  keyserver.Owner,
+			want:   keyserver.ACLEntry{Rights: keyserver.Read | keyserver.HostMatrix | keyserver.Owner, MaxUsage: 3, Used: 1, Start: at(-time.Hour), End: at(time.Hour)},
+		},
+		"Over": {
+			reason: "what is over is let for as long as it was",
+			entry:  &keyserver.ACLEntry{Rights: keyserver.Owner, MaxUsage: 3, Start: at(-3 * time.Hour), End: at(0)},
+			right:  keyserver.Read,
+			want:   keyserver.ACLEntry{Rights: keyserver.Owner | keyserver.Read, MaxUsage: 3, Start: at(-3 * time.Hour), End: at(3 * time.Hour)},
+		},
+		"OverWithoutBeginning": {
+			reason: "of what had no beginning nobody knows how long it was",
+			entry:  &keyserver.ACLEntry{Rights: keyserver.Read, MaxUsage: none, End: at(-time.Hour)},
+			right:  keyserver.Read, want: keyserver.ACLEntry{Rights: keyserver.Read, MaxUsage: none, End: at(24 * time.Hour)},
+		},
+		"ToCome": {
+			reason: "what is to come begins, and ends when it would have",
+			entry:  &keyserver.ACLEntry{Rights: keyserver.Read, MaxUsage: none, Start: at(time.Millisecond), End: at(time.Hour)},
+			right:  keyserver.Read, want: keyserver.ACLEntry{Rights: keyserver.Read, MaxUsage: none, End: at(time.Hour)},
+		},
+		"Never": {
+			reason: "a window that ends before it begins is neither",
+			entry:  &keyserver.ACLEntry{Rights: keyserver.Read, MaxUsage: none, Start: at(time.Hour), End: at(-time.Hour)},
+			right:  keyserver.Read, want: keyserver.ACLEntry{Rights: keyserver.Read, MaxUsage: none, End: at(24 * time.Hour)},
+		},
+		"Spent": {
+			reason: "a limit that is used up is left out",
+			entry:  &keyserver.ACLEntry{Rights: keyserver.Read, MaxUsage: 2, Used: 2, End: at(time.Hour)},
+			right:  keyserver.Read, want: keyserver.ACLEntry{Rights: keyserver.Read, MaxUsage: none, Used: 2, End: at(time.Hour)},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := Amended(tc.entry, tc.right, now)
+			if got != tc.want {
+				t.Errorf("%s: got %+v, want %+v", tc.reason, got, tc.want)
+			}
+			if !Evaluate(keyserver.ACL{Entries: []keyserver.ACLEntry{got}}, Subject{Principal: got.Principal}, tc.right, now).Allowed {
+				t.Errorf("%s: %+v does not let", tc.reason, got)
+			}
+		})
+	}
+}
