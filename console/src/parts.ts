@@ -1,4 +1,4 @@
-import { KeyserverError } from "@keyserver-operator/client";
+import { codeOf, KeyserverError, type Routes } from "@keyserver-operator/client";
 import { fill, h } from "./dom.js";
 import { address, type Context } from "./view.js";
 
@@ -136,29 +136,49 @@ export function query(view: string, label: string, list: Field[]): HTMLElement {
   }, list.map(field), h("button", { class: "primary" }, label));
 }
 
-/** Asks before something is done that cannot be taken back, does it, and says what came of it. */
-export function act(context: Context, label: string, question: (Cell | null)[], work: () => Promise<string>, tone: "danger" | "primary" = "danger", name?: string): HTMLElement {
+/** Does something by calls of the client that it is given, and says what came of it. */
+type Work = (client: Routes) => Promise<string>;
+
+/**
+ * Asks before something is done that cannot be taken back, does it, and says what came of it. What
+ * a rule guards can be asked for instead, of others.
+ */
+export function act(context: Context, label: string, question: (Cell | null)[], work: Work, tone: "danger" | "primary" = "danger", name?: string): HTMLElement {
   return h("button", { type: "button", class: tone === "danger" ? "danger" : "", "aria-label": name ?? null, click: () => ask(context, name ?? label, label, question, work, tone) }, label);
 }
 
-function ask(context: Context, title: string, label: string, question: (Cell | null)[], work: () => Promise<string>, tone: "danger" | "primary"): void {
+function ask(context: Context, title: string, label: string, question: (Cell | null)[], work: Work, tone: "danger" | "primary"): void {
   const problem = h("div", { "aria-live": "polite" });
   const go = h("button", { class: tone, autofocus: false }, label);
+  const why = field({ name: "reason", label: "Why, for those who are to approve it", required: true });
+  let guarded = false;
   const dialog: HTMLDialogElement = h("dialog", { "aria-labelledby": "question", close: () => { dialog.remove(); } },
     h("form", {
       method: "dialog",
       submit: async (event: SubmitEvent) => {
         event.preventDefault();
+        const reason = String(new FormData(event.currentTarget as HTMLFormElement).get("reason") ?? "").trim();
         go.disabled = true;
-        fill(problem);
         try {
-          const said = await work();
+          if (guarded) {
+            const { approvalId } = await context.client.askFor(reason, work);
+            dialog.close();
+            location.hash = address("approval", { id: approvalId });
+            return;
+          }
+          fill(problem);
+          const said = await work(context.client);
           dialog.close();
           context.say(said);
           context.reload();
         } catch (error) {
           go.disabled = false;
-          fill(problem, failure(error));
+          guarded ||= codeOf(error) === "APPROVAL_REQUIRED";
+          fill(problem, failure(error), guarded ? why : null);
+          if (guarded) {
+            fill(go, "Ask others");
+            why.querySelector("input")?.focus();
+          }
         }
       },
     },

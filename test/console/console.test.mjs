@@ -340,7 +340,7 @@ test('an approval is given by somebody else, and carried out', async () => {
   await page.getByRole('dialog').getByRole('button', { name: 'Approve' }).click()
   await page.getByText('You have approved it; it is approved.').waitFor()
   await admin.executeApproval({ id: asked.approvalId })
-  await go(page, '#/approvals?all=yes')
+  await go(page, '#/approvals?which=all')
   await page.getByText('executed').first().waitFor()
   // What only programs read is shown in words as well, beside what is sent.
   await admin.setApprovalPolicy({ rules: ['deleteRole', 'createRole', 'amendACL'].map((operation) => ({ operation, approvers: 1, duty: 'any' })) })
@@ -369,6 +369,71 @@ test('an approval is given by somebody else, and carried out', async () => {
   assert.equal(await page.getByRole('button', { name: 'Approve' }).count(), 0)
   await clean(window)
   await context.close()
+})
+
+test('what a rule guards is asked for, withdrawn, and carried out once somebody else agrees', async () => {
+  await admin.setApprovalPolicy({ rules: ['changeKeyState', 'endSessions'].map((operation) => ({ operation, approvers: 1, duty: 'any' })) })
+  const { ttag } = await admin.mintKey({ algorithm: 'HMAC-SHA384' })
+  const state = async () => (await admin.listKeys({ lineage: ttag })).keys[0].state
+  const window = await open()
+  const { page, context } = window
+  await login(page, 'admin')
+  const dialog = page.getByRole('dialog')
+  const asks = async (view, button, verb, reason) => {
+    await go(page, view)
+    await page.getByRole('button', { name: button }).first().click()
+    assert.equal(await dialog.getByLabel('Why, for those').count(), 0, 'nobody knows yet that it takes a reason')
+    await dialog.getByRole('button', { name: verb }).click()
+    await dialog.getByText('APPROVAL_REQUIRED').waitFor()
+    await accessible(page, `to ask for ${verb}`)
+    await dialog.getByRole('button', { name: 'Ask others' }).click() // without a reason nothing is sent
+    await dialog.getByLabel('Why, for those').fill(reason)
+    await page.keyboard.press('Enter')
+    await page.waitForURL(/#\/approval\?id=/)
+    await shown(page, new URL(page.url()).hash)
+    await page.getByText(`for the reason: ${reason}`).waitFor()
+    return new URLSearchParams(page.url().split('?')[1]).get('id')
+  }
+  const line = '#/keys?lineage=' + encodeURIComponent(ttag)
+  const first = await asks(line, /^Disable generation/, 'Disable', 'it leaked')
+  assert.equal(await state(), 'enabled')
+  await page.getByText('POST /api/keys/disable').waitFor()
+  await page.getByRole('button', { name: 'Withdraw' }).click()
+  await dialog.getByRole('button', { name: 'Withdraw' }).click()
+  await page.getByText('It is withdrawn.').waitFor()
+  // Those that one asked for, decided or not.
+  await go(page, '#/approvals')
+  await page.getByLabel('Which').selectOption('own')
+  await page.getByRole('button', { name: 'Show' }).click()
+  await page.waitForURL(/which=own/)
+  await shown(page, new URL(page.url()).hash)
+  assert.deepEqual([...new Set(await page.locator('tbody td[data-label="Asked by"]').allInnerTexts())], ['admin'])
+  await page.locator(`a[href*="${first}"]`).waitFor()
+
+  const second = await asks(line, /^Disable generation/, 'Disable', 'it did leak')
+  const approver = await as('approver')
+  await approver.approve({ id: second, digest: (await approver.getApproval({ id: second })).digest })
+  await page.reload()
+  await page.getByRole('button', { name: 'Execute' }).click()
+  await dialog.getByRole('button', { name: 'Execute' }).click()
+  await page.getByText('It was carried out.').waitFor()
+  assert.equal(await state(), 'disabled')
+
+  // The session of somebody else, of which the path has the id.
+  const theirs = await (await as('web')).getCurrentSession()
+  const ending = await asks(`#/sessions?principalId=${theirs.principal.id}`, `End the session ${theirs.id} of web`, 'End', 'who is that')
+  assert.equal((await admin.getApproval({ id: ending })).path, `/api/sessions/${theirs.id}`)
+  await admin.setApprovalPolicy({ rules: [] })
+  await clean(window)
+  await context.close()
+
+  // Whoever may not read those of others sees what he asked for himself.
+  const { page: at, context: few } = await open()
+  await login(at, 'web')
+  await go(at, '#/approvals')
+  await at.getByText('Your roles show only those that you asked for.').waitFor()
+  await at.getByText('Nothing waits to be decided.').waitFor()
+  await few.close()
 })
 
 test('a key is disabled and enabled, and pages go on', async () => {

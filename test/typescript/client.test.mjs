@@ -155,6 +155,29 @@ test('refusals have their codes', async () => {
   assert.equal(codeOf(new Error('x')), '')
 })
 
+test('what a rule guards is asked for by the call itself, and not done', async () => {
+  const { c, sent } = await client()
+  const { roles } = await c.listRoles()
+  const auditor = roles.find((r) => r.name === 'Auditor')
+  const { principal } = await c.createPasswordPrincipal({ name: 'somebody else', password: 'a long passphrase', roleIds: [auditor.id] })
+  await c.setApprovalPolicy({ rules: ['createRole', 'deleteRole'].map((operation) => ({ operation, approvers: 1, duty: 'any' })) })
+  const role = { name: 'Asked for', operations: [] }
+  await assert.rejects(c.createRole(role), code('APPROVAL_REQUIRED'))
+  const before = sent.length
+  const make = await c.askFor('a team more', (client) => client.createRole(role))
+  assert.deepEqual(sent.slice(before).map(({ url, init }) => `${init.method} ${new URL(url).pathname}`), ['POST /api/approvals'])
+  assert.deepEqual([make.method, make.path, make.body, make.reason, make.state], ['POST', '/api/roles', role, 'a team more', 'pending'])
+  const drop = await c.askFor('a team less', async (client) => (await client.deleteRole({ id: auditor.id })).name)
+  assert.deepEqual([drop.method, drop.path, drop.body ?? null], ['DELETE', `/api/roles/${auditor.id}`, null])
+  assert.equal((await c.listRoles()).roles.length, roles.length)
+  await assert.rejects(c.askFor('nothing', async () => 1), TypeError)
+  await assert.rejects(c.askFor('no rule guards it', (client) => client.listRoles()), code('INVALID_ARGUMENT'))
+  await assert.rejects(c.askFor('no role', (client) => client.deleteRole({ id: '' })), code('BAD_REQUEST'))
+  for (const { approvalId } of [make, drop]) await c.withdrawApproval({ id: approvalId })
+  await c.setApprovalPolicy({ rules: [] })
+  await c.deletePrincipal({ id: principal.id })
+})
+
 test('a success without its evidence is none', async () => {
   for (const answer of [{ saved: false, detail: '' }, { detail: '' }]) {
     await assert.rejects(scripted([answer]).c.updateRole({ id: '1', roleName: 'x' }), code('NOT_VERIFIED'))

@@ -9,6 +9,9 @@ export async function main(): Promise<KeyMetadata> {
   await client.listAuditEntries({ outcome: "perhaps" });
   // @ts-expect-error a field that there is not
   await client.listAuditEntries({ after: next });
+  const { approvalId }: { approvalId: string } = await client.askFor("it leaked", (c) => c.disableKey({ ttag: "AA==" }), { purpose: "types" });
+  // @ts-expect-error a message has no place in what is asked for
+  await client.askFor(approvalId, (c) => c.computeMac({ lineage: "AA==", data: new Uint8Array(1) }));
   // @ts-expect-error a principal has to be named
   await client.getPrincipal();
   const { mac }: { mac: string } = await client.computeMac({ lineage: "AA==", data: new Uint8Array(1) });

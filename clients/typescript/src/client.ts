@@ -4,6 +4,8 @@ import { type Message, type MessageBody, messageBody } from "./message.js";
 import { ProofKey } from "./proof.js";
 import {
   Routes,
+  type Approval,
+  type ApprovalRequest,
   type BackupRequest,
   type HMACRequest,
   type HMACResponse,
@@ -119,6 +121,17 @@ export class Client extends Routes {
   /** Makes a backup, encrypted for a recipient of age. What has come when it breaks off does not open. */
   createBackup(input: BackupRequest, options?: CallOptions): Promise<ReadableStream<Uint8Array>> {
     return this.ask({ name: "createBackup", method: "POST", path: "/api/backups", body: true, answers: "stream" }, input, options);
+  }
+
+  /**
+   * Asks others to approve a call instead of making it, where a rule of the approval policy guards
+   * it (APPROVAL_REQUIRED): client.askFor("it leaked", (c) => c.disableKey({ ttag })).
+   */
+  async askFor(reason: string, call: (client: Routes) => Promise<unknown>, options?: CallOptions): Promise<Approval> {
+    const noted = await new Promise<Omit<ApprovalRequest, "reason">>((resolve, reject) => {
+      call(new Noted(resolve)).then(() => reject(new TypeError("askFor: no call of the client was made")), reject);
+    });
+    return this.askApproval({ ...noted, reason }, options);
   }
 
   protected override async ask<Out>(route: Route, input: object = {}, options: CallOptions | undefined): Promise<Out> {
@@ -364,6 +377,22 @@ function checked(option: "baseUrl" | "proofUrl", text: string): string {
 }
 
 /** Puts the fields where they go. What could not be a request is refused before anything is sent. */
+/** Makes no call: it notes the first, which never comes to an end. */
+class Noted extends Routes {
+  private readonly note: (request: Omit<ApprovalRequest, "reason">) => void;
+
+  constructor(note: (request: Omit<ApprovalRequest, "reason">) => void) {
+    super();
+    this.note = note;
+  }
+
+  protected override ask<Out>(route: Route, input: object = {}): Promise<Out> {
+    const { target, rest } = place(route, input);
+    this.note({ method: route.method, path: target, ...(route.body ? { body: rest } : {}) });
+    return new Promise<Out>(() => undefined);
+  }
+}
+
 function place(route: Route, input: object): { target: string; rest: Record<string, unknown> } {
   const rest: Record<string, unknown> = { ...input };
   const take = (name: string): unknown => {

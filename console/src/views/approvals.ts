@@ -1,4 +1,4 @@
-import type { Approval } from "@keyserver-operator/client";
+import { codeOf, type Approval, type ListApprovalsInput } from "@keyserver-operator/client";
 import { h } from "../dom.js";
 import { act, badge, code, facts, pager, query, table, time, until, type Tone } from "../parts.js";
 import { meanings } from "../words.js";
@@ -10,11 +10,22 @@ export const approvals: View = {
   name: "approvals",
   title: "Approvals",
   async render(c) {
-    const all = c.params.get("all") === "yes";
+    const which = c.params.get("which") ?? "";
     const after = c.params.get("after");
-    const page = await c.client.listApprovals({ limit: 50, ...(all ? {} : { open: true }), ...(after === null ? {} : { after }) }, { signal: c.signal });
+    const list = (more: ListApprovalsInput) => c.client.listApprovals({ limit: 50, ...more, ...(after === null ? {} : { after }) }, { signal: c.signal });
+    const own = { asker: c.me.principal.id };
+    const wanted = which === "own" ? own : which === "all" ? {} : { open: true };
+    let withheld = false; // what others have asked for
+    const page = await list(wanted).catch((error: unknown) => {
+      if (codeOf(error) !== "ACCESS_DENIED") {
+        throw error;
+      }
+      withheld = true;
+      return list({ ...wanted, ...own });
+    });
     return [
-      query("approvals", "Show", [{ name: "all", label: "Which", value: all ? "yes" : "", options: [["", "those that can still be decided"], ["yes", "all"]] }]),
+      query("approvals", "Show", [{ name: "which", label: "Which", value: which, options: [["", "those that can still be decided"], ["own", "those that you asked for"], ["all", "all"]] }]),
+      ...(withheld ? [h("p", null, "Your roles show only those that you asked for.")] : []),
       table("Approvals", [
         { title: "State", cell: (a) => badge(a.state, tones[a.state] ?? "plain") },
         { title: "Asked by", cell: (a) => a.askerName },
@@ -22,7 +33,7 @@ export const approvals: View = {
         { title: "Why", cell: (a) => a.reason || "–" },
         { title: "Approved", number: true, cell: (a) => `${a.approvedBy.length} of ${a.required}` },
         { title: "Ends in", cell: (a) => until(a.expiresAt, Date.now(), 0) },
-      ], page.approvals, all ? "Nobody has asked for an approval." : "Nothing waits to be decided."),
+      ], page.approvals, which === "own" ? "You have asked for nothing." : which === "all" ? "Nobody has asked for an approval." : "Nothing waits to be decided."),
       ...[pager(c, "approvals", page.next)].filter((p) => p !== null),
     ];
   },
@@ -78,13 +89,13 @@ function decisions(c: Context, a: Approval, mine: boolean, digest: string): Node
   }
   if (mine) {
     return [
-      act(c, "Withdraw", what, async () => `It is ${(await c.client.withdrawApproval({ id: a.approvalId })).state}.`),
-      ...(a.state === "approved" ? [act(c, "Execute", what, async () => { await c.client.executeApproval({ id: a.approvalId }); return "It was carried out."; }, "primary")] : []),
+      act(c, "Withdraw", what, async (client) => `It is ${(await client.withdrawApproval({ id: a.approvalId })).state}.`),
+      ...(a.state === "approved" ? [act(c, "Execute", what, async (client) => { await client.executeApproval({ id: a.approvalId }); return "It was carried out."; }, "primary")] : []),
     ];
   }
   return [
-    act(c, "Reject", what, async () => `It is ${(await c.client.reject(input)).state}.`),
-    act(c, "Approve", what, async () => `You have approved it; it is ${(await c.client.approve(input)).state}.`, "primary"),
+    act(c, "Reject", what, async (client) => `It is ${(await client.reject(input)).state}.`),
+    act(c, "Approve", what, async (client) => `You have approved it; it is ${(await client.approve(input)).state}.`, "primary"),
   ];
 }
 

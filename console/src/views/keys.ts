@@ -61,11 +61,11 @@ function actions(c: Context, k: KeyFacts, newest: boolean): Node[] {
   const state = async (of: Promise<{ state: string }>) => `The key is ${(await of).state} now.`;
   const all: [boolean, () => HTMLElement][] = [
     [newest && k.state === "enabled", () => act(c, "Rotate", ["A successor with the same list takes its place. Former MACs stay valid."],
-      async () => { await c.client.rotateKey({ ttag: k.ttag }); return "The line has a new key."; }, "primary", name("Rotate"))],
+      async (client) => { await client.rotateKey({ ttag: k.ttag }); return "The line has a new key."; }, "primary", name("Rotate"))],
     [k.state === "enabled" || k.state === "verifyOnly", () => act(c, "Disable", ["Every use of the key is refused until somebody enables it."],
-      () => state(c.client.disableKey({ ttag: k.ttag })), "danger", name("Disable"))],
-    [k.state === "disabled", () => act(c, "Enable", ["The key can be used again."], () => state(c.client.enableKey({ ttag: k.ttag })), "primary", name("Enable"))],
-    [k.state === "destroying", () => act(c, "Restore", ["Its bytes stay. It is disabled then."], () => state(c.client.restoreKey({ ttag: k.ttag })), "primary", name("Restore"))],
+      (client) => state(client.disableKey({ ttag: k.ttag })), "danger", name("Disable"))],
+    [k.state === "disabled", () => act(c, "Enable", ["The key can be used again."], (client) => state(client.enableKey({ ttag: k.ttag })), "primary", name("Enable"))],
+    [k.state === "destroying", () => act(c, "Restore", ["Its bytes stay. It is disabled then."], (client) => state(client.restoreKey({ ttag: k.ttag })), "primary", name("Restore"))],
   ];
   return all.filter(([holds]) => holds).map(([, make]) => make());
 }

@@ -22,10 +22,10 @@ export const sessions: View = {
         { title: "Ends in", cell: (s) => until(s.expiresAt, Date.now(), 0) },
         { title: "Id", cell: (s) => h("a", { href: address("audit", { session: s.id }), title: "What was done in it" }, code(s.id)) },
         { title: "", cell: (s) => act(c, "End", ["Those made from it end as well. What they have under way is finished."],
-          async () => `${(await c.client.endSession({ id: s.id })).ended} sessions ended.`, "danger", `End the session ${s.id} of ${s.principal.name}`) },
+          async (client) => `${(await client.endSession({ id: s.id })).ended} sessions ended.`, "danger", `End the session ${s.id} of ${s.principal.name}`) },
       ], page.sessions, "There is no live session that you may see."),
       ...(principalId === "" || one === undefined ? [] : [h("p", null, act(c, "End all of them", [`Every session of ${one.principal.name} ends.`],
-        async () => `${(await c.client.endSessionsOfPrincipal({ id: principalId })).ended} sessions ended.`))]),
+        async (client) => `${(await client.endSessionsOfPrincipal({ id: principalId })).ended} sessions ended.`))]),
       ...[pager(c, "sessions", page.next)].filter((p) => p !== null),
     ];
   },
