@@ -376,7 +376,6 @@ function checked(option: "baseUrl" | "proofUrl", text: string): string {
   return url.origin;
 }
 
-/** Puts the fields where they go. What could not be a request is refused before anything is sent. */
 /** Makes no call: it notes the first, which never comes to an end. */
 class Noted extends Routes {
   private readonly note: (request: Omit<ApprovalRequest, "reason">) => void;
@@ -393,6 +392,7 @@ class Noted extends Routes {
   }
 }
 
+/** Puts the fields where they go. What could not be a request is refused before anything is sent. */
 function place(route: Route, input: object): { target: string; rest: Record<string, unknown> } {
   const rest: Record<string, unknown> = { ...input };
   const take = (name: string): unknown => {
