@@ -69,7 +69,13 @@ func (s *Server) recordStop(ctx context.Context, rows *audit.Writer) error {
 	if !s.started {
 		return nil
 	}
-	return s.record(ctx, rows, keyserver.AuditStop)
+	err := s.record(ctx, rows, keyserver.AuditStop)
+	if fault.CodeOf(err) == fault.AuditUnavailable {
+		// A connection that nobody has used since a fail-over says so only now, and nobody
+		// asks again, as whoever sends a request does.
+		err = s.record(ctx, rows, keyserver.AuditStop)
+	}
+	return err
 }
 
 func (s *Server) record(ctx context.Context, rows *audit.Writer, operation string) error {
