@@ -3,8 +3,8 @@
 #        hack/needs.sh -packages PACKAGE...
 #
 # Prints what the tests of the packages need of this machine, one word a line:
-# cluster, postgres, pooler, directory, syslog, witness, helm, krew, cosign, promtool, node, browser, curl,
-# shell, hsm, program. With -packages, each package that has tests and what it needs.
+# cluster, postgres, pooler, directory, syslog, witness, helm, krew, cosign, promtool, prometheus,
+# node, browser, curl, shell, hsm, program. With -packages, each package that has tests and what it needs.
 #
 # Nobody keeps a list of packages. What starts such a program is a package of its
 # own, and whoever imports it needs the program.
@@ -32,13 +32,14 @@ awk -v module="$module" -v by_package="$by_package" '
 		means[module "/test/rig/krew"] = "krew"
 		means[module "/test/rig/cosign"] = "cosign"
 		means[module "/test/rig/promtool"] = "promtool"
+		means[module "/test/rig/prometheus"] = "prometheus"
 		means[module "/test/rig/node"] = "node"
 		means[module "/test/rig/browser"] = "browser"
 		means[module "/test/rig/curl"] = "curl"
 		means[module "/test/rig/shell"] = "shell"
 		means[module "/test/rig/hsm"] = "hsm"
 		means[module "/test/program"] = "program"
-		order = split("cluster postgres pooler directory syslog witness helm krew cosign promtool node browser curl shell hsm program", words, " ")
+		order = split("cluster postgres pooler directory syslog witness helm krew cosign promtool prometheus node browser curl shell hsm program", words, " ")
 	}
 	NF {
 		if (!($1 in seen)) { seen[$1] = ""; packages[++count] = $1 }

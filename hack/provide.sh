@@ -61,6 +61,10 @@ for need in $needs; do
 			fail "could not build the promtool of hack/promtool"
 		tell RIG_PROMTOOL "$path"
 		;;
+	prometheus)
+		path=$("$root/hack/prometheus.sh")
+		tell RIG_PROMETHEUS "$path"
+		;;
 	node) "$root/hack/node.sh" >&2 ;;
 	browser) # the console is embedded in the program, which comes last
 		"$root/hack/console.sh" >&2

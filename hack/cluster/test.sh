@@ -34,11 +34,7 @@ ln -s bash "$work/workload/usr/bin/sh"
 
 "$here/postgres.sh"
 
-# Prometheus, with the one kind of discovery that a ServiceMonitor is about.
-prometheus=$root/bin/test/prometheus
-progress "building Prometheus from source" "about 3 minutes on 2 cores the first time" \
-	env CGO_ENABLED=0 go build -C "$root/hack/promtool" -tags remove_all_sd,enable_kubernetes_sd -trimpath -buildvcs=false -ldflags "-s -w" -o "$prometheus" github.com/prometheus/prometheus/cmd/prometheus ||
-	fail "could not build the Prometheus of hack/promtool"
+prometheus=$("$root/hack/prometheus.sh")
 mkdir -p "$work/prometheus/usr/bin"
 cp "$prometheus" "$work/prometheus/usr/bin/"
 "$here/image.sh" registry.example/prometheus:1 "$work/prometheus" '{"Entrypoint":["/usr/bin/prometheus"],"User":"65532:65532"}'

@@ -5,7 +5,6 @@ package alerts
 import (
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -18,28 +17,6 @@ import (
 
 // ruleFile is the name of the rules in the tests.
 const ruleFile = "rules.yaml"
-
-// rules are what promtool takes of our PrometheusRule, and the names of its alerts.
-func rules(t *testing.T) (text []byte, names []string) {
-	t.Helper()
-	root, err := rig.Root()
-	rig.Must(t, err)
-	raw, err := os.ReadFile(filepath.Join(root, "config", "prometheus", "rules.yaml"))
-	rig.Must(t, err)
-	var resource struct {
-		Spec map[string]any
-	}
-	rig.Must(t, yaml.Unmarshal(raw, &resource))
-	text, err = yaml.Marshal(resource.Spec)
-	rig.Must(t, err)
-	for _, m := range regexp.MustCompile(`- alert: (\w+)`).FindAllSubmatch(raw, -1) {
-		names = append(names, string(m[1]))
-	}
-	if len(names) == 0 {
-		t.Fatal("there are no alerts, so nothing is shown")
-	}
-	return text, names
-}
 
 // write puts rules and their tests where promtool finds them.
 func write(t *testing.T, rules, tests []byte) (dir string) {
@@ -59,7 +36,7 @@ func cases(t *testing.T) []byte {
 
 // TestAlerts: each alert fires when it must, and not before, and clears.
 func TestAlerts(t *testing.T) {
-	text, _ := rules(t)
+	text, _ := rig.Alerts(t)
 	dir := write(t, text, cases(t))
 	for _, args := range [][]string{
 		{"check", "rules", "--lint-fatal", filepath.Join(dir, ruleFile)},
@@ -73,7 +50,7 @@ func TestAlerts(t *testing.T) {
 
 // TestEachAlertHasATest: it is quiet, fires and is quiet again in one that has its name.
 func TestEachAlertHasATest(t *testing.T) {
-	_, names := rules(t)
+	_, names := rig.Alerts(t)
 	var all struct {
 		Tests []struct {
 			Name           string
@@ -105,7 +82,7 @@ func TestEachAlertHasATest(t *testing.T) {
 
 // TestARuleThatNeverFiresIsFound: promtool does fail.
 func TestARuleThatNeverFiresIsFound(t *testing.T) {
-	text, names := rules(t)
+	text, names := rig.Alerts(t)
 	var all struct {
 		Groups []struct {
 			Name  string           `json:"name"`
@@ -137,7 +114,7 @@ const runbook = "https://github.com/keyserver-operator/keyserver-operator/blob/m
 // TestEachAlertHasASectionOfTheRunbook, with all that somebody on call asks, and a link to it;
 // and each section is of an alert.
 func TestEachAlertHasASectionOfTheRunbook(t *testing.T) {
-	text, names := rules(t)
+	text, names := rig.Alerts(t)
 	root, err := rig.Root()
 	rig.Must(t, err)
 	page, err := os.ReadFile(filepath.Join(root, "docs", "runbook.md"))

@@ -1,0 +1,142 @@
+// Package oncall provokes what each alert of config/prometheus is about, in real processes
+// that a real Prometheus scrapes, sees that the alert fires, does what its section of
+// docs/runbook.md says, and sees that it ends. test/alerts has the times that are left out here.
+package oncall
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/prometheus"
+)
+
+var (
+	built program.Program
+	// settable is the program on a machine whose clock a test sets.
+	settable program.Program
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	_, err := controlplane.Dir()
+	if err == nil {
+		settable, err = program.BuildChanged(program.SettableClock)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = settable.Remove() }() // a leftover in the temporary directory fails no test
+	return program.Main(m, &built, false)
+}
+
+// fault is what an alert is about.
+type fault struct {
+	alert string
+	// labels are some of those that the alert has to have.
+	labels map[string]string
+	// provoke brings the fault about, and cure does what the runbook says.
+	provoke, cure func(t *testing.T)
+}
+
+// watch is a Prometheus with our rules, which has nothing but a test's own processes to
+// scrape: what fires does so because of them.
+type watch struct{ *prometheus.Server }
+
+// hurried are the rules without what takes its time: an alert fires at once, and what is
+// counted over minutes is over ten seconds. What is measured and compared stays.
+func hurried(t *testing.T) []byte {
+	t.Helper()
+	text, _ := rig.Alerts(t)
+	var all struct {
+		Groups []struct {
+			Name  string           `json:"name"`
+			Rules []map[string]any `json:"rules"`
+		} `json:"groups"`
+	}
+	rig.Must(t, yaml.Unmarshal(text, &all))
+	for _, group := range all.Groups {
+		for _, rule := range group.Rules {
+			delete(rule, "for")
+			rule["expr"] = window.ReplaceAllString(rule["expr"].(string), "[10s]")
+		}
+	}
+	text, err := yaml.Marshal(all)
+	rig.Must(t, err)
+	return text
+}
+
+var window = regexp.MustCompile(`\[\d+[mh]\]`)
+
+func newWatch(t *testing.T, jobs map[string]string) watch {
+	t.Helper()
+	return watch{prometheus.Start(t, hurried(t), jobs)}
+}
+
+// goesThrough has a fault come, be cured and go.
+func (w watch) goesThrough(t *testing.T, f fault) {
+	rig.Succeeds(t, w.Healthy)
+	rig.Succeeds(t, func() error { return w.ended(f.alert) })
+	f.provoke(t)
+	rig.Succeeds(t, func() error { return w.fires(t, f) })
+	f.cure(t)
+	rig.Succeeds(t, func() error { return w.ended(f.alert) })
+}
+
+func (w watch) ended(alert string) error {
+	firing, err := w.Firing(alert)
+	if err == nil && len(firing) > 0 {
+		err = fmt.Errorf("%s fires: %v", alert, firing)
+	}
+	return err
+}
+
+// fires fails until the alert is there. What it says has to be whole then.
+func (w watch) fires(t *testing.T, f fault) error {
+	firing, err := w.Firing(f.alert)
+	if err != nil {
+		return err
+	}
+	for _, a := range firing {
+		for name, text := range a.Annotations {
+			if text == "" || strings.Contains(text, "<no value>") || strings.Contains(text, "error expanding") {
+				t.Errorf("%s has the %s %q", f.alert, name, text)
+			}
+		}
+		matches := true
+		for name, value := range f.labels {
+			matches = matches && a.Labels[name] == value
+		}
+		if matches {
+			t.Logf("%s", a.Annotations["summary"])
+			return nil
+		}
+	}
+	return fmt.Errorf("%s with %v does not fire: %v", f.alert, f.labels, firing)
+}
+
+// TestEachAlertIsProvoked: no alert of the rules is left out, and none is here that is not
+// among them.
+func TestEachAlertIsProvoked(t *testing.T) {
+	_, want := rig.Alerts(t)
+	var got []string
+	got = append(got, alertsOfManagers...)
+	for _, h := range houses {
+		got = append(got, h.alert)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("provoked are\n%q, and the rules have\n%q", got, want)
+	}
+}

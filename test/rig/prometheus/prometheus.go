@@ -1,0 +1,155 @@
+// Package prometheus runs Prometheus for tests. Whoever imports it needs that, which is how
+// make knows (hack/needs.sh).
+package prometheus
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// Server is a Prometheus that runs.
+type Server struct{ url string }
+
+// Start runs Prometheus until the test ends. It scrapes each job's address and evaluates
+// the rules once a second.
+func Start(t testing.TB, rules []byte, jobs map[string]string) *Server {
+	t.Helper()
+	program := os.Getenv("RIG_PROMETHEUS")
+	if program == "" {
+		t.Fatal("RIG_PROMETHEUS is not set: run the suite by make test PKG=..., which builds the Prometheus of hack/promtool")
+	}
+	root, err := rig.Root()
+	rig.Must(t, err)
+	// The result of the test depends on which one it is (see test/program).
+	_, err = os.ReadFile(filepath.Join(root, "hack", "promtool", "go.sum"))
+	rig.Must(t, err)
+
+	type object = map[string]any
+	var scraped []object
+	for job, address := range jobs {
+		scraped = append(scraped, object{"job_name": job, "static_configs": []object{{"targets": []string{address}}}})
+	}
+	dir := t.TempDir()
+	config, err := yaml.Marshal(object{
+		"global":         object{"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+		"rule_files":     []string{"rules.yaml"},
+		"scrape_configs": scraped,
+	})
+	rig.Must(t, err)
+	rig.Must(t, os.WriteFile(filepath.Join(dir, "prometheus.yaml"), config, 0o600))
+	rig.Must(t, os.WriteFile(filepath.Join(dir, "rules.yaml"), rules, 0o600))
+
+	address, said := rig.FreeAddress(t, "127.0.0.1"), &rig.Output{}
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, "--config.file="+filepath.Join(dir, "prometheus.yaml"),
+		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address, "--log.level=warn")
+	cmd.Stdout, cmd.Stderr = said, said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	rig.Must(t, cmd.Start())
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // says that it was killed
+		close(ended)
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it fails only for a process that has ended
+		<-ended
+	})
+	s := &Server{"http://" + address}
+	rig.Succeeds(t, func() error {
+		select {
+		case <-ended:
+			t.Fatalf("Prometheus has ended:\n%s", said)
+		default:
+		}
+		return s.ask("/-/ready", nil)
+	})
+	return s
+}
+
+// Alert is one that is pending or fires.
+type Alert struct {
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+	State       string            `json:"state"`
+}
+
+// Firing are the alerts of a name that fire.
+func (s *Server) Firing(name string) ([]Alert, error) {
+	var said struct {
+		Data struct {
+			Alerts []Alert `json:"alerts"`
+		} `json:"data"`
+	}
+	if err := s.ask("/api/v1/alerts", &said); err != nil {
+		return nil, err
+	}
+	var found []Alert
+	for _, a := range said.Data.Alerts {
+		if a.Labels["alertname"] == name && a.State == "firing" {
+			found = append(found, a)
+		}
+	}
+	return found, nil
+}
+
+// Healthy fails while a job is not scraped, or a rule cannot be evaluated.
+func (s *Server) Healthy() error {
+	var targets struct {
+		Data struct {
+			ActiveTargets []struct{ Health, LastError, ScrapePool string }
+		}
+	}
+	if err := s.ask("/api/v1/targets?state=active", &targets); err != nil {
+		return err
+	}
+	for _, one := range targets.Data.ActiveTargets {
+		if one.Health != "up" {
+			return fmt.Errorf("the job %s is %s: %s", one.ScrapePool, one.Health, one.LastError)
+		}
+	}
+	var rules struct {
+		Data struct {
+			Groups []struct {
+				Rules []struct{ Name, Health, LastError string }
+			}
+		}
+	}
+	if err := s.ask("/api/v1/rules", &rules); err != nil {
+		return err
+	}
+	for _, group := range rules.Data.Groups {
+		for _, rule := range group.Rules {
+			if rule.Health != "ok" {
+				return fmt.Errorf("the rule %s is %s: %s", rule.Name, rule.Health, rule.LastError)
+			}
+		}
+	}
+	return nil
+}
+
+// ask decodes an answer, or only looks whether it is one.
+func (s *Server) ask(path string, into any) error {
+	answer, err := http.Get(s.url + path)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", path, answer.Status)
+	}
+	if into == nil {
+		return nil
+	}
+	return json.NewDecoder(answer.Body).Decode(into)
+}
