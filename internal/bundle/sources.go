@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -114,19 +115,29 @@ type condition struct {
 	Conditions []metav1.Condition `json:"conditions"`
 }
 
-// maxObjects bounds the conditions of one kind.
-const maxObjects = 5000
+// Bounds of what is read of a cluster.
+const (
+	maxObjects = 5000 // conditions of one kind
+	maxPods    = 50
+	maxEvents  = 1000 // the newest of as many as are read
+	readEvents = 10_000
+	// spare is how many files are left to what comes after the logs of a cluster.
+	spare = 100
+)
 
 // Cluster adds the conditions of all objects, and of the operator's namespace its Pods, their
 // events, and the ends of their logs. No Secret is read.
 func (w *Writer) Cluster(ctx context.Context, c Cluster) error {
 	for _, kind := range v1alpha1.Kinds {
 		name := "cluster/" + kind.Resource + ".json"
-		found, err := c.conditions(ctx, kind)
+		found, more, err := c.conditions(ctx, kind)
 		if err == nil {
 			err = w.JSON(name, found)
 		} else {
 			err = w.Missing(name, err)
+		}
+		if err == nil && more {
+			err = w.Missing(name+" (the rest)", fmt.Errorf("there are more than %d objects", maxObjects))
 		}
 		if err != nil {
 			return err
@@ -135,9 +146,14 @@ func (w *Writer) Cluster(ctx context.Context, c Cluster) error {
 	if err := w.events(ctx, c); err != nil {
 		return err
 	}
-	pods, err := c.Pods.CoreV1().Pods(c.Namespace).List(ctx, metav1.ListOptions{Limit: 50})
+	pods, err := c.Pods.CoreV1().Pods(c.Namespace).List(ctx, metav1.ListOptions{Limit: maxPods})
 	if err != nil {
 		return w.Missing("cluster/pods.json", err)
+	}
+	if pods.Continue != "" {
+		if err := w.Missing("cluster/pods.json (the rest)", fmt.Errorf("there are more than %d Pods", maxPods)); err != nil {
+			return err
+		}
 	}
 	about := make([]pod, len(pods.Items))
 	for i := range pods.Items {
@@ -147,17 +163,21 @@ func (w *Writer) Cluster(ctx context.Context, c Cluster) error {
 		return err
 	}
 	for i := range pods.Items {
-		if err := w.logs(ctx, c, &pods.Items[i]); err != nil {
+		p := &pods.Items[i]
+		if len(w.files)+2*(len(p.Spec.InitContainers)+len(p.Spec.Containers)) > maxFiles-spare {
+			return w.Missing("logs (the rest)", fmt.Errorf("there are more logs than a bundle takes; the first that is not here is of the Pod %s", p.Name))
+		}
+		if err := w.logs(ctx, c, p); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c Cluster) conditions(ctx context.Context, kind v1alpha1.Kind) ([]condition, error) {
+func (c Cluster) conditions(ctx context.Context, kind v1alpha1.Kind) (_ []condition, more bool, _ error) {
 	list := kind.NewList()
 	if err := c.Objects.List(ctx, list, client.Limit(maxObjects)); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	found := []condition{}
 	err := meta.EachListItem(list, func(o runtime.Object) error {
@@ -166,7 +186,7 @@ func (c Cluster) conditions(ctx context.Context, kind v1alpha1.Kind) ([]conditio
 		}
 		return nil
 	})
-	return found, err
+	return found, list.GetContinue() != "", err
 }
 
 // pod is a Pod without its environment and arguments, which may name what is nobody's business.
@@ -190,16 +210,46 @@ type event struct {
 	Count   int32       `json:"count"`
 }
 
+// events adds the newest, oldest first.
 func (w *Writer) events(ctx context.Context, c Cluster) error {
-	list, err := c.Pods.CoreV1().Events(c.Namespace).List(ctx, metav1.ListOptions{Limit: 1000})
-	if err != nil {
-		return w.Missing("cluster/events.json", err)
-	}
 	all := []event{}
-	for _, e := range list.Items {
-		all = append(all, event{e.LastTimestamp, e.InvolvedObject.Kind + "/" + e.InvolvedObject.Name, e.Reason, e.Message, e.Count})
+	for next := ""; ; {
+		list, err := c.Pods.CoreV1().Events(c.Namespace).List(ctx, metav1.ListOptions{Limit: maxEvents, Continue: next})
+		if err != nil {
+			return w.Missing("cluster/events.json", err)
+		}
+		for i := range list.Items {
+			e := &list.Items[i]
+			all = append(all, event{lastSeen(e), e.InvolvedObject.Kind + "/" + e.InvolvedObject.Name, e.Reason, e.Message, max(e.Count, countOf(e.Series))})
+		}
+		if next = list.Continue; next == "" || len(all) >= readEvents {
+			break
+		}
 	}
-	return w.JSON("cluster/events.json", all)
+	slices.SortStableFunc(all, func(a, b event) int { return a.At.Compare(b.At.Time) })
+	return w.JSON("cluster/events.json", all[max(len(all)-maxEvents, 0):])
+}
+
+// lastSeen is when it happened last: components say it by different fields.
+func lastSeen(e *corev1.Event) metav1.Time {
+	last := e.LastTimestamp.Time
+	times := []time.Time{e.FirstTimestamp.Time, e.EventTime.Time}
+	if e.Series != nil {
+		times = append(times, e.Series.LastObservedTime.Time)
+	}
+	for _, at := range times {
+		if at.After(last) {
+			last = at
+		}
+	}
+	return metav1.NewTime(last)
+}
+
+func countOf(s *corev1.EventSeries) int32 {
+	if s == nil {
+		return 1
+	}
+	return s.Count
 }
 
 func (w *Writer) logs(ctx context.Context, c Cluster, p *corev1.Pod) error {
@@ -209,10 +259,7 @@ func (w *Writer) logs(ctx context.Context, c Cluster, p *corev1.Pod) error {
 			if previous {
 				name = "logs/" + p.Name + "." + container.Name + ".previous.log"
 			}
-			limit := int64(maxFile)
-			text, err := c.Pods.CoreV1().Pods(c.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{
-				Container: container.Name, Previous: previous, TailLines: &c.Lines, LimitBytes: &limit, Timestamps: true,
-			}).DoRaw(ctx)
+			text, err := c.log(ctx, p.Name, container.Name, previous)
 			switch {
 			case err == nil:
 				err = w.Text(name, text)
@@ -227,4 +274,34 @@ func (w *Writer) logs(ctx context.Context, c Cluster, p *corev1.Pod) error {
 		}
 	}
 	return nil
+}
+
+// log reads the end of a log. A limit in bytes would be one of the beginning of it.
+func (c Cluster) log(ctx context.Context, pod, container string, previous bool) (_ []byte, err error) {
+	stream, err := c.Pods.CoreV1().Pods(c.Namespace).GetLogs(pod, &corev1.PodLogOptions{
+		Container: container, Previous: previous, TailLines: &c.Lines, Timestamps: true,
+	}).Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stream.Close()) }()
+	return endOf(stream)
+}
+
+// endOf is the end of what is read, one byte longer than what is kept of it where it was cut.
+func endOf(r io.Reader) ([]byte, error) {
+	var text []byte
+	for piece := make([]byte, 64<<10); ; {
+		n, err := r.Read(piece)
+		text = append(text, piece[:n]...)
+		if len(text) > 2*maxFile {
+			text = append(text[:0], text[len(text)-maxFile-1:]...)
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return text[max(len(text)-maxFile-1, 0):], nil
+		case err != nil:
+			return nil, err
+		}
+	}
 }

@@ -3,11 +3,15 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
@@ -53,6 +57,29 @@ func (o *clusterOptions) bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.cluster, "cluster", false, "look at the cluster that the operator runs in")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "with --cluster: kubeconfig file; default: the Pod's service account, or $KUBECONFIG")
 	f.StringVarP(&o.namespace, "namespace", "n", systemNamespace, "with --cluster: namespace of the operator")
+}
+
+// answerTime bounds each answer of a cluster that is looked at.
+const answerTime = 10 * time.Second
+
+// connect refuses a cluster that does not answer, which need not be asked for everything in
+// turn.
+func (o *clusterOptions) connect(ctx context.Context) (*rest.Config, error) {
+	config, err := clusterConfig(o.kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.Timeout, config.QPS = answerTime, -1 // the API server has its own fairness
+	d, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	_, err = d.RESTClient().Get().AbsPath("/version").DoRaw(ctx)
+	var refused apierrors.APIStatus
+	if err != nil && !errors.As(err, &refused) { // who is refused is answered
+		return nil, fmt.Errorf("the cluster at %s does not answer: %w", config.Host, err)
+	}
+	return config, nil
 }
 
 func newDoctor() *cobra.Command {
@@ -147,7 +174,7 @@ func (o *clusterOptions) lookAtCluster(ctx context.Context, out io.Writer) error
 	if err := checkNamespace(o.namespace); err != nil {
 		return err
 	}
-	config, err := clusterConfig(o.kubeconfig)
+	config, err := o.connect(ctx)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/bundle"
@@ -161,9 +162,12 @@ func (o *supportBundleOptions) fillServer(cmd *cobra.Command, w *bundle.Writer) 
 	return w.Service(cmd.Context(), asked.Client, asked.LoggedIn)
 }
 
+// logTime bounds the end of one log.
+const logTime = time.Minute
+
 // source is what is read of the cluster.
-func (o *clusterOptions) source(lines int64) (bundle.Cluster, error) {
-	config, err := clusterConfig(o.kubeconfig)
+func (o *clusterOptions) source(ctx context.Context, lines int64) (bundle.Cluster, error) {
+	config, err := o.connect(ctx)
 	if err != nil {
 		return bundle.Cluster{}, err
 	}
@@ -171,12 +175,14 @@ func (o *clusterOptions) source(lines int64) (bundle.Cluster, error) {
 	if err != nil {
 		return bundle.Cluster{}, err
 	}
+	config = rest.CopyConfig(config)
+	config.Timeout = logTime
 	pods, err := kubernetes.NewForConfig(config)
 	return bundle.Cluster{Objects: objects, Pods: pods, Namespace: o.namespace, Lines: lines}, err
 }
 
 func (o *supportBundleOptions) fillCluster(ctx context.Context, w *bundle.Writer) error {
-	c, err := o.source(o.lines)
+	c, err := o.source(ctx, o.lines)
 	if err != nil {
 		return w.Missing("cluster", err)
 	}

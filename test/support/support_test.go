@@ -1,0 +1,400 @@
+// Package support looks at a cluster with "doctor --cluster" and "support-bundle --cluster",
+// as whoever has been called does: what is refused is said, the rest is looked at all the
+// same, and nothing secret leaves.
+package support
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
+)
+
+var built program.Program
+
+func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
+
+// system is the namespace of the operator.
+const system = "keyserver-system"
+
+// cluster is one without a manager: the tests write what a manager would.
+type cluster struct {
+	client.Client
+	environment *envtest.Environment
+	kubeconfig  string
+}
+
+func start(t *testing.T, change ...func(*envtest.Environment)) cluster {
+	t.Helper()
+	c := cluster{environment: controlplane.Start(t, change...)}
+	var err error
+	c.Client, err = client.New(c.environment.Config, client.Options{Scheme: controlplane.Scheme()})
+	rig.Must(t, err)
+	c.kubeconfig = written(t, c.environment.KubeConfig)
+	c.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: system}})
+	return c
+}
+
+func written(t *testing.T, kubeconfig []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	rig.Must(t, os.WriteFile(path, kubeconfig, 0o600))
+	return path
+}
+
+func (c cluster) create(t *testing.T, objects ...client.Object) {
+	t.Helper()
+	for _, o := range objects {
+		rig.Must(t, c.Create(t.Context(), o))
+	}
+}
+
+// doctor answers what it says, on both of its outputs, and its exit code.
+func doctor(t *testing.T, args ...string) (said string, code int) {
+	t.Helper()
+	return run(t, append([]string{"doctor", "--cluster"}, args...)...)
+}
+
+func run(t *testing.T, args ...string) (said string, code int) {
+	t.Helper()
+	rig.Must(t, program.DependOnSources())
+	cmd := exec.CommandContext(t.Context(), built.Path, args...)
+	cmd.Env = append(program.Environment(), "KUBECONFIG=", "HOME="+t.TempDir(), "KUBERNETES_SERVICE_HOST=")
+	out, err := cmd.CombinedOutput()
+	var ended *exec.ExitError
+	if err != nil && !errors.As(err, &ended) {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// packed is a bundle.
+type packed struct {
+	files map[string]rig.Packed
+	why   map[string]string // what is missing
+}
+
+func pack(t *testing.T, args ...string) packed {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	if said, code := run(t, append([]string{"support-bundle", "--cluster", "--output", path}, args...)...); code != 0 {
+		t.Fatalf("support-bundle ends with %d: %s", code, said)
+	}
+	archive, err := os.ReadFile(path)
+	rig.Must(t, err)
+	p := packed{rig.Unpacked(t, archive), map[string]string{}}
+	var listed []struct{ Name, Error string }
+	rig.Must(t, json.Unmarshal([]byte(p.text("files.json")), &listed))
+	for _, l := range listed {
+		if l.Error != "" {
+			p.why[l.Name] = l.Error
+		}
+	}
+	return p
+}
+
+func (p packed) text(name string) string { return p.files["support-bundle/"+name].Text }
+
+func has(t *testing.T, text string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if !strings.Contains(text, w) {
+			t.Errorf("it does not say %q:\n%s", w, text)
+		}
+	}
+}
+
+// kubeconfigOf is of a cluster at an address, where nobody is let in.
+func kubeconfigOf(address string) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":"https://%s","insecure-skip-tls-verify":true}}],"contexts":[{"name":"c","context":{"cluster":"c","user":""}}]}`, address)
+}
+
+// TestNoCluster: neither command waits for one that is not there, and a bundle has the rest.
+func TestNoCluster(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	rig.Must(t, err)
+	t.Cleanup(func() { _ = silent.Close() })
+	log := filepath.Join(t.TempDir(), "api.log")
+	rig.Must(t, os.WriteFile(log, []byte("the log of the key server\n"), 0o600))
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no kubeconfig":             {nil, "no cluster to talk to: give --kubeconfig"},
+		"one that is not there":     {[]string{"--kubeconfig", filepath.Join(t.TempDir(), "none")}, "--kubeconfig cannot be used"},
+		"one that is none":          {[]string{"--kubeconfig", written(t, []byte("{"))}, "--kubeconfig cannot be used"},
+		"an API server that is off": {[]string{"--kubeconfig", written(t, kubeconfigOf(rig.FreeAddress(t, "127.0.0.1")))}, "does not answer"},
+		"one that says nothing":     {[]string{"--kubeconfig", written(t, kubeconfigOf(silent.Addr().String()))}, "does not answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			said, code := doctor(t, c.args...)
+			if code != 1 {
+				t.Errorf("doctor ends with %d", code)
+			}
+			has(t, said, c.want)
+			p := pack(t, append(c.args, "--log", log)...)
+			has(t, p.why["cluster"], c.want)
+			has(t, p.text("logs/1-api.log"), "the log of the key server")
+		})
+	}
+	said, code := doctor(t, "--namespace", "Not A Name")
+	if code != 2 {
+		t.Errorf("a namespace that cannot be ends with %d", code)
+	}
+	has(t, said, "--namespace")
+}
+
+// TestAClusterWithoutTheDefinitions is one that nothing was installed in.
+func TestAClusterWithoutTheDefinitions(t *testing.T) {
+	c := start(t, func(e *envtest.Environment) { e.CRDDirectoryPaths = nil })
+	said, code := doctor(t, "--kubeconfig", c.kubeconfig)
+	if code != 1 {
+		t.Errorf("doctor ends with %d", code)
+	}
+	for _, kind := range v1alpha1.Kinds {
+		has(t, said, "definitions: the cluster does not know "+kind.CRD()+": apply config/crd")
+	}
+	has(t, said, "manager: there is no Lease keyserver-system/manager.trust.keyserver.dev")
+	p := pack(t, "--kubeconfig", c.kubeconfig)
+	for _, kind := range v1alpha1.Kinds {
+		if p.why["cluster/"+kind.Resource+".json"] == "" {
+			t.Errorf("nothing is said of %s: %v", kind.Resource, p.why)
+		}
+	}
+	has(t, p.text("cluster/pods.json"), "[]")
+}
+
+// ready gives an object a condition Ready, as a manager does.
+func (c cluster) ready(t *testing.T, o client.Object, status metav1.ConditionStatus, reason, message string) {
+	t.Helper()
+	condition := metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: status, Reason: reason, Message: message, ObservedGeneration: o.GetGeneration(), LastTransitionTime: metav1.Now(),
+	}
+	switch o := o.(type) {
+	case *v1alpha1.KeyServer:
+		o.Status.Conditions = []metav1.Condition{condition}
+	case *v1alpha1.Role:
+		_, s := o.Managed()
+		s.Conditions = []metav1.Condition{condition}
+	default:
+		t.Fatalf("no test has a %T", o)
+	}
+	rig.Must(t, c.Status().Update(t.Context(), o))
+}
+
+func role(name string) *v1alpha1.Role {
+	return &v1alpha1.Role{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: v1alpha1.RoleSpec{RoleName: &name}}
+}
+
+func keyServer(name string) *v1alpha1.KeyServer {
+	return &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.KeyServerSpec{
+		URL: "https://keys.example",
+		Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.AdministratorCredential{
+			SecretRef: &v1alpha1.CredentialSecretReference{Namespace: system, Name: "keyserver-admin"},
+		}},
+	}}
+}
+
+func lease(holder string, renewed time.Time) *coordinationv1.Lease {
+	at := metav1.NewMicroTime(renewed)
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: "manager.trust.keyserver.dev", Namespace: system},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &at, LeaseDurationSeconds: new(int32(3600))},
+	}
+}
+
+// TestDoctorNamesWhatIsWrong in a cluster, and nothing else.
+func TestDoctorNamesWhatIsWrong(t *testing.T) {
+	c := start(t)
+	active := lease("keyserver-0_1", time.Now().Add(-2*time.Hour))
+	whole, broken, unseen, changed := keyServer("whole"), role("broken"), role("unseen"), role("changed")
+	c.create(t, active, whole, broken, unseen, changed)
+	c.ready(t, whole, metav1.ConditionTrue, "Verified", "it answers")
+	c.ready(t, broken, metav1.ConditionFalse, "Conflict", "it is claimed by\n\x1b[2Jdefault/other")
+	c.ready(t, changed, metav1.ConditionTrue, "Verified", "re-read")
+	changed.Spec.RoleName = new("another name")
+	rig.Must(t, c.Update(t.Context(), changed))
+	said, code := doctor(t, "--kubeconfig", c.kubeconfig)
+	if code != 1 {
+		t.Errorf("doctor ends with %d", code)
+	}
+	has(t, said,
+		"definitions: ok: ", "manager: the manager has been silent for 2h0m", "see the log of keyserver-0_1\n", "keyservers: ok: 1 objects were looked at\n",
+		"roles: default/broken is not Ready: Conflict: it is claimed by; \uFFFD[2Jdefault/other\n", "roles: default/unseen has no condition Ready: no manager has looked at it\n",
+		"roles: default/changed was changed and not looked at since\n", "4 findings in 2 of 10 checks")
+	if strings.Contains(said, "\x1b") {
+		t.Error("a terminal would act upon it")
+	}
+
+	// What is put right is found no more.
+	for _, o := range []*v1alpha1.Role{broken, unseen, changed} {
+		rig.Must(t, c.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+		c.ready(t, o, metav1.ConditionTrue, "Verified", "re-read")
+	}
+	now := metav1.NowMicro()
+	active.Spec.RenewTime = &now
+	rig.Must(t, c.Update(t.Context(), active))
+	if said, code = doctor(t, "--kubeconfig", c.kubeconfig); code != 0 {
+		t.Errorf("doctor ends with %d", code)
+	}
+	has(t, said, "manager: ok: a manager is active\n", "everything that was looked at holds: 10 checks\n")
+
+	// Somebody who may see a part of it sees that part, and is told of the rest.
+	some, err := c.environment.AddUser(envtest.User{Name: "helper", Groups: []string{"helpers"}}, nil)
+	rig.Must(t, err)
+	c.create(t,
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "some"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"roles"}, Verbs: []string{"list"}}}},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "some"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "some"},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "helpers"}},
+		})
+	text, err := some.KubeConfig()
+	rig.Must(t, err)
+	helper := written(t, text)
+	rig.Succeeds(t, func() error { // the API server learns of what was granted
+		if said, code = doctor(t, "--kubeconfig", helper); !strings.Contains(said, "roles: ok: 3 objects were looked at\n") {
+			return errors.New(said)
+		}
+		return nil
+	})
+	if code != 1 {
+		t.Errorf("doctor ends with %d", code)
+	}
+	has(t, said, "manager: FAILED: ", "keyservers: FAILED: ", `User "helper" cannot list resource "keyservers"`)
+	p := pack(t, "--kubeconfig", helper)
+	has(t, p.text("cluster/roles.json"), `"name": "broken"`)
+	for _, name := range []string{"cluster/keyservers.json", "cluster/pods.json", "cluster/events.json"} {
+		has(t, p.why[name], `User "helper" cannot list`)
+	}
+}
+
+// planted is what must not be in a bundle.
+const planted = "Pl4nted-wh1ch-must-not-leave"
+
+// kubelet is a node whose containers have written secrets to their logs, and more than
+// anybody wants to have.
+func (c cluster) kubelet(t *testing.T, log http.HandlerFunc) string {
+	t.Helper()
+	s := httptest.NewTLSServer(log)
+	t.Cleanup(s.Close)
+	_, port, err := net.SplitHostPort(s.Listener.Addr().String())
+	rig.Must(t, err)
+	at, err := strconv.ParseInt(port, 10, 32)
+	rig.Must(t, err)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
+	c.create(t, node)
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(at)
+	rig.Must(t, c.Status().Update(t.Context(), node))
+	return node.Name
+}
+
+func pod(name, node string, containers int) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: system, Annotations: map[string]string{"note": planted}}, Spec: corev1.PodSpec{NodeName: node}}
+	for i := range containers {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
+			Name: "c" + strconv.Itoa(i), Image: "registry.example/program:1", Args: []string{"--flag", planted},
+			Env: []corev1.EnvVar{{Name: "ANYTHING", Value: planted}},
+		})
+	}
+	return p
+}
+
+// event is one as the manager writes them: of the newer of the two kinds.
+func event(name, message string, at time.Time) *corev1.Event {
+	return &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: system}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "keyserver-0", Namespace: system},
+		Reason: "Happened", Message: message, EventTime: metav1.NewMicroTime(at), Action: "Observe", Type: corev1.EventTypeNormal,
+		ReportingController: "keyserver-manager", ReportingInstance: "keyserver-0",
+	}
+}
+
+// TestABundleHasNothingSecret, however much of it there is in the cluster, and is bounded.
+func TestABundleHasNothingSecret(t *testing.T) {
+	c := start(t)
+	var little atomic.Bool
+	node := c.kubelet(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("previous") == "true" {
+			http.Error(w, "it has not been restarted", http.StatusBadRequest)
+			return
+		}
+		fmt.Fprintf(w, "the first line\n")
+		if strings.HasSuffix(r.URL.Path, "/keyserver-0/c0") && !little.Load() { // more than was asked for
+			line := []byte(strings.Repeat("x", 1023) + "\n")
+			for range 9 << 10 {
+				_, _ = w.Write(line)
+			}
+		}
+		fmt.Fprintf(w, "{\"msg\":\"login\",\"password\":%q}\nAuthorization: Bearer %s\nthe last line\n", planted, planted)
+	})
+	broken := role("broken")
+	broken.Annotations = map[string]string{"note": planted}
+	c.create(t, broken, event("newest", "the newest, with password="+planted, time.Now()), event("a-first", "the oldest", time.Now().Add(-time.Hour)),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "keyserver-admin", Namespace: system}, StringData: map[string]string{"password": planted}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings", Namespace: system}, Data: map[string]string{"anything": planted}},
+		pod("keyserver-0", node, 2))
+	c.ready(t, broken, metav1.ConditionFalse, "AccessDenied", "the service says password="+planted)
+	p := pack(t, "--kubeconfig", c.kubeconfig)
+	for name, f := range p.files {
+		if strings.Contains(f.Text, planted) {
+			t.Errorf("%s has it: %s", name, rig.Shorten(f.Text))
+		}
+		if len(f.Text) > 4<<20 {
+			t.Errorf("%s has %d bytes", name, len(f.Text))
+		}
+	}
+	has(t, p.text("logs/keyserver-0.c1.log"), "the first line", `"password":"[crossed out]"`, "the last line")
+	if long := p.text("logs/keyserver-0.c0.log"); !strings.HasSuffix(long, "the last line\n") || strings.Contains(long, "the first line") {
+		t.Errorf("of a long log are %d bytes, which are not its end", len(long))
+	}
+	has(t, p.text("cluster/roles.json"), "AccessDenied", "[crossed out]")
+	has(t, p.text("cluster/pods.json"), "keyserver-0")
+	var events []struct {
+		At      *time.Time
+		Message string
+	}
+	rig.Must(t, json.Unmarshal([]byte(p.text("cluster/events.json")), &events))
+	if len(events) != 2 || events[0].At == nil || events[1].At == nil || !strings.HasPrefix(events[1].Message, "the newest") {
+		t.Errorf("the events are %s", p.text("cluster/events.json"))
+	}
+
+	little.Store(true)
+	// More Pods and more logs than a bundle takes: it has what it takes, and says so.
+	for i := range 52 {
+		c.create(t, pod(fmt.Sprintf("many-%02d", i), node, 9))
+	}
+	p = pack(t, "--kubeconfig", c.kubeconfig)
+	has(t, p.why["cluster/pods.json (the rest)"], "there are more than 50 Pods")
+	has(t, p.why["logs (the rest)"], "there are more logs than a bundle takes; the first that is not here is of the Pod many-")
+	if len(p.files) > 500 {
+		t.Errorf("it has %d files", len(p.files))
+	}
+	for name, f := range p.files {
+		if strings.Contains(f.Text, planted) {
+			t.Errorf("%s has it: %s", name, rig.Shorten(f.Text))
+		}
+	}
+}
