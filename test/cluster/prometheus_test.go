@@ -165,7 +165,7 @@ func monitored(t *testing.T, n *node) {
 		rig.Must(t, os.WriteFile(filepath.Join(n.work, name), text, 0o600))
 	}
 	n.kubectl(t, "-n", "monitoring", "create", "configmap", "prometheus", "--from-file=prometheus.yaml", "--from-file=rules.yaml")
-	n.apply(t, "monitoring", inNamespaceOfPrometheus)
+	n.apply(t, "", inNamespaceOfPrometheus) // it may look at Services in that of the product
 	n.kubectl(t, "-n", "monitoring", "wait", "--for=condition=Ready", "--timeout=2m", "pod/prometheus")
 	p := &prometheus{"http://" + net.JoinHostPort(n.field(t, "monitoring", "pod/prometheus", "{.status.podIP}"), "9090")}
 
