@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Usage: make cluster-down
 #
-# Ends the node: with its first process every other one ends, and with these the
+# Ends both nodes, or with NODE=second that one: with its first process every other one ends, and with these the
 # namespaces, in which all mounts and interfaces are. Its cgroups and files are removed.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+if [[ $NODE == first && -d $cluster/second ]]; then
+	NODE=second "$here/down.sh"
+fi
 if running; then
 	kill -s KILL "$(<"$state/init.pid")"
 fi

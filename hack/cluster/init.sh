@@ -50,11 +50,13 @@ done
 
 hostname "$node_name"
 ip link set lo up
-ip link add node0 type veth peer name node1 # both ends are here: an address, and nothing behind it
-ip address add "$node_address/24" dev node0
-ip link set node0 up
-ip link set node1 up
-ip route add default dev node0
+if [[ $NODE == first ]]; then # the second has its interface from second.sh
+	ip link add node0 type veth peer name node1 # both ends are here: an address, and nothing behind it
+	ip address add "$node_address/24" dev node0
+	ip link set node0 up
+	ip link set node1 up
+	ip route add default dev node0
+fi
 sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
 
 echo "$pid" >"$state/init.pid"

@@ -4,14 +4,19 @@
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
 here=$root/hack/cluster
-state=$root/bin/cluster
-node_name=node
-node_address=10.99.0.2
+cluster=$root/bin/cluster # the first node's, and what is of the whole cluster
 pods=10.244.0.0/16
+case ${NODE:=first} in # which one a script is about
+first) state=$cluster node_name=node node_address=10.99.0.2 node_pods=10.244.0.0/24 ;;
+second) state=$cluster/second node_name=second node_address=10.99.0.3 node_pods=10.244.1.0/24 ;;
+*) fail "NODE is $NODE: it is first or second" ;;
+esac
+export NODE
 services=10.96.0.0/16
+apiserver_address=10.99.0.2
 dns_address=10.96.0.10
 
-# running: is there a node of this checkout?
+# running: is there such a node of this checkout?
 running() {
 	[[ -s $state/init.pid && $(started "$(<"$state/init.pid")") == "$(<"$state/init.start")" ]]
 }
@@ -25,7 +30,7 @@ started() {
 	cut -d' ' -f20 <<<"$line"
 }
 
-need_running() { running || fail "there is no node: start one with make cluster"; }
+need_running() { running || fail "the $NODE node does not run: make cluster starts the first, and hack/cluster/second.sh the other"; }
 
 # inside COMMAND...: runs it on the node, in all of its namespaces. Cgroups are not
 # joined by that; see start.sh.
@@ -33,7 +38,27 @@ inside() {
 	nsenter --target "$(<"$state/init.pid")" --mount --net --pid --ipc --uts --cgroup --wd=/ -- "$@"
 }
 
-kubectl() { "$state/kubectl" --request-timeout=5s "$@"; }
+kubectl() { "$cluster/kubectl" --request-timeout=5s "$@"; }
+
+# certificate NAME SUBJECT AUTHORITY [NAMES]: makes NAME.key and NAME.crt.
+certificate() {
+	openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "$2" -keyout "$1.key" -out "$1.csr"
+	openssl x509 -req -in "$1.csr" -CA "$3.crt" -CAkey "$3.key" -CAcreateserial -days 30 -out "$1.crt" \
+		-extfile <(printf 'extendedKeyUsage=serverAuth,clientAuth\n%s\n' "${4:+subjectAltName=$4}")
+}
+
+# kubeconfig WHO FILE: for the certificate of that name.
+kubeconfig() {
+	cat >"$2" <<-YAML
+		apiVersion: v1
+		kind: Config
+		current-context: node
+		contexts: [{name: node, context: {cluster: node, user: $1}}]
+		clusters: [{name: node, cluster: {server: "https://$apiserver_address:6443", certificate-authority: $cluster/certificates/ca.crt}}]
+		users: [{name: $1, user: {client-certificate: $cluster/certificates/$1.crt, client-key: $cluster/certificates/$1.key}}]
+	YAML
+	chmod 600 "$2"
+}
 
 # await SECONDS WHAT COMMAND...
 await() {

@@ -7,7 +7,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_running
-certificates=$state/certificates
+certificates=$cluster/certificates
 
 start() { # COMPONENT COMMAND...
 	local component=$1 more=(); shift

@@ -156,7 +156,7 @@ func (s seen) lasted() float64 { return s.Last - s.First }
 func (s seen) String() string {
 	text := fmt.Sprintf("%d of %d requests failed, begun within %.2f s, the slowest answer took %.2f s", s.Failed, s.Asked, s.lasted(), s.Slowest)
 	if s.Failed > 0 {
-		text += fmt.Sprintf(" %v", s.Why)
+		text += fmt.Sprintf(", the first %.2f s after it began %v", s.First, s.Why)
 	}
 	return text
 }
