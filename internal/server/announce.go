@@ -69,13 +69,7 @@ func (s *Server) recordStop(ctx context.Context, rows *audit.Writer) error {
 	if !s.started {
 		return nil
 	}
-	err := s.record(ctx, rows, keyserver.AuditStop)
-	if fault.CodeOf(err) == fault.AuditUnavailable {
-		// A connection that nobody has used since a fail-over says so only now, and nobody
-		// asks again, as whoever sends a request does.
-		err = s.record(ctx, rows, keyserver.AuditStop)
-	}
-	return err
+	return s.record(ctx, rows, keyserver.AuditStop)
 }
 
 func (s *Server) record(ctx context.Context, rows *audit.Writer, operation string) error {
