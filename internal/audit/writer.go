@@ -25,7 +25,11 @@ const (
 	// commitTimeout bounds a batch, so that a database that hangs refuses
 	// operations rather than hold them.
 	commitTimeout = 10 * time.Second
-	retryAfter    = time.Second
+	// unheard is how long a chain is trusted to be held without a look at it. Its
+	// connection may have ended meanwhile, with a database that failed over, and would say
+	// so to an operation that then is refused.
+	unheard    = time.Second
+	retryAfter = time.Second
 	// maxField bounds each text of a row in bytes. What callers record is far
 	// shorter; the bound keeps a caller's mistake out of the trail.
 	maxField = 4096
@@ -84,7 +88,8 @@ type Writer struct {
 	// The rest belongs to the one who commits.
 	chain   Chain // nil while none is claimed
 	head    Head
-	known   bool // head is what the database has
+	known   bool      // head is what the database has
+	heard   time.Time // when the last commit was answered
 	batch   []*waiter
 	extra   int  // rows of the batch beyond one each
 	shared  bool // the last batch had rows of more than one caller
@@ -323,6 +328,9 @@ func (w *Writer) commit() (err error) {
 		defer func() { w.options.Measured(w.rows, w.options.Clock().Sub(began), err) }()
 	}
 	w.rows = w.rows[:0]
+	if w.options.Clock().Sub(w.heard) > unheard {
+		w.known = false
+	}
 	err = w.ready(ctx)
 	if err == nil {
 		for _, wait := range w.batch {
@@ -340,6 +348,7 @@ func (w *Writer) commit() (err error) {
 		w.known = err == nil
 	}
 	if err == nil {
+		w.heard = w.options.Clock()
 		w.options.Written(w.rows)
 	}
 	w.report(err)

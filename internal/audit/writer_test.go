@@ -3,6 +3,7 @@ package audit_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -60,6 +61,9 @@ func (l *liar) Append(_ context.Context, after audit.Head, rows []keyserver.Audi
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.appends++
+	if l.lost {
+		return errors.New("lost")
+	}
 	if after != l.head {
 		return errors.New("the chain does not end there")
 	}
@@ -209,6 +213,28 @@ func TestLostClaim(t *testing.T) {
 	closeOf(t, w)
 	if store.claims != 2 {
 		t.Errorf("a chain whose claim is lost is claimed anew: %d claims", store.claims)
+	}
+	intact(t, store)
+}
+
+// A claim that was lost while nothing was written is found out before the next row is, so
+// that no operation is refused for it.
+func TestClaimLostInSilence(t *testing.T) {
+	store := &liar{}
+	now := time.Now()
+	w := newWriter(t, store, audit.Options{Clock: func() time.Time { return now }})
+	for _, name := range []string{"first", "second", "third"} {
+		if err := w.Write(t.Context(), named(name)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		store.mu.Lock()
+		store.lost = true
+		store.mu.Unlock()
+		now = now.Add(time.Minute)
+	}
+	closeOf(t, w)
+	if want := []string{"first", "second", "third"}; !slices.Equal(store.operations(), want) || store.claims != len(want) {
+		t.Errorf("%d claims, and the rows are %q", store.claims, store.operations())
 	}
 	intact(t, store)
 }
