@@ -130,18 +130,12 @@ func TestARequestThatTheServerDidNotTake(t *testing.T) {
 		answered = append(answered, string(b))
 		_, _ = io.WriteString(w, `{"lineage":"aw==","ttag":"aw==","algorithm":"HmacSHA384","mac":"AA==","detail":""}`)
 	})
-	var connections atomic.Int64
 	server := httptest.NewUnstartedServer(mux)
-	server.TLS = &tls.Config{NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS13}
-	server.Config.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){
-		"h2": func(base *http.Server, conn *tls.Conn, handler http.Handler) {
-			if connections.Add(1) == 1 {
-				takeNothing(t, conn)
-				return
-			}
-			(&http2.Server{}).ServeConn(conn, &http2.ServeConnOpts{BaseConfig: base, Handler: handler})
-		},
-	}
+	server.EnableHTTP2 = true
+	ends := &firstEnds{Listener: server.Listener, takes: func(conn net.Conn) {
+		takeNothing(t, tls.Server(conn, &tls.Config{Certificates: server.TLS.Certificates, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS13}))
+	}}
+	server.Listener = ends
 	server.StartTLS()
 	defer server.Close()
 	roots := x509.NewCertPool()
@@ -158,7 +152,7 @@ func TestARequestThatTheServerDidNotTake(t *testing.T) {
 		"a message that seeks": {message: message},
 		"one that does not":    {message: io.LimitReader(strings.NewReader("the message"), 99), says: "cannot be sent again"},
 	} {
-		connections.Store(0)
+		ends.before.Store(false)
 		answered = nil
 		c, err := client.New(client.Options{BaseURL: server.URL, RootCAs: roots, Credentials: client.HeldSession("session", nil), MaxRetries: -1})
 		rig.Must(t, err)
@@ -172,6 +166,23 @@ func TestARequestThatTheServerDidNotTake(t *testing.T) {
 		case err == nil || !strings.Contains(err.Error(), of.says) || answered != nil:
 			t.Errorf("%s: %v, and the server took %q", name, err, answered)
 		}
+	}
+}
+
+// firstEnds has a connection of its own for the first who comes.
+type firstEnds struct {
+	net.Listener
+	before atomic.Bool // somebody has come
+	takes  func(net.Conn)
+}
+
+func (l *firstEnds) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil || l.before.Swap(true) {
+			return conn, err
+		}
+		go l.takes(conn)
 	}
 }
 
