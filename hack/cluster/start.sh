@@ -46,7 +46,7 @@ for component in "$@"; do
 			--requestheader-extra-headers-prefix=X-Remote-Extra- --requestheader-group-headers=X-Remote-Group --requestheader-username-headers=X-Remote-User \
 			--proxy-client-cert-file="$certificates/front.crt" --proxy-client-key-file="$certificates/front.key" \
 			--authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction
-		await 120 "kube-apiserver is ready" kubectl get --raw /readyz
+		await 300 "kube-apiserver is ready" kubectl get --raw /readyz
 		;;
 	controller-manager)
 		start controller-manager "$state/programs/kube-controller-manager" --kubeconfig="$state/controller-manager.conf" \
