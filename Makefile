@@ -180,6 +180,10 @@ cluster-down: ## End it, and leave nothing
 test-cluster: .go ## Install the product into such a cluster as docs/install.md says, use it, break it, and uninstall it (TEST_FLAGS=...)
 	@hack/cluster/test.sh $(TEST_FLAGS)
 
+.PHONY: smoke-cluster
+smoke-cluster: .go ## The shortest part of that, for each change; where no node can be made it says so, and runs nothing
+	@hack/cluster/smoke.sh
+
 .PHONY: bench
 bench: .go ## Run the benchmarks, one package at a time (PKG=./..., BENCH=regexp, BENCH_FLAGS=...)
 	@environment=$$(hack/provide.sh $(or $(PKG),./...)); eval "$$environment"; \

@@ -34,6 +34,19 @@ func TestAnInstallation(t *testing.T) {
 	})
 }
 
+// TestSmoke is the part of it that each change goes through.
+func TestSmoke(t *testing.T) {
+	n := newNode(t)
+	n.showWhenFailed(t)
+	n.inOrder(t, []stage{
+		{"the image has its name on the node", imageIsNamed},
+		{"install", func(t *testing.T, n *node) { own(t, n); install(t, n) }},
+		{"a workload", workload},
+		{"kill -9 of the API", killAPI},
+		{"uninstall", uninstall},
+	})
+}
+
 // docs/install.md, "The image": what was imported is found by the name that the
 // manifests are given.
 func imageIsNamed(t *testing.T, n *node) {

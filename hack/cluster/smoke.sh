@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Usage: make smoke-cluster
+#
+# The shortest part of test-cluster: the product is installed on a node by its documents,
+# used by a workload, killed, and uninstalled. Where no node can be made nothing is run,
+# which is said in one sentence, and is no failure of the product.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+not_run() {
+	say "smoke-cluster was NOT RUN: ${1#error: }"
+	exit 0
+}
+if ! running; then
+	reason=$( (need_node_rights) 2>&1) || not_run "$reason"
+	trap '"$here/down.sh"' EXIT
+	"$here/up.sh" >&2 || not_run "no node came up on this machine; why is above"
+fi
+SMOKE=1 "$here/test.sh" -run '^TestSmoke$'
