@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -220,23 +221,24 @@ func TestLostClaim(t *testing.T) {
 // A claim that was lost while nothing was written is found out before the next row is, so
 // that no operation is refused for it.
 func TestClaimLostInSilence(t *testing.T) {
-	store := &liar{}
-	now := time.Now()
-	w := newWriter(t, store, audit.Options{Clock: func() time.Time { return now }})
-	for _, name := range []string{"first", "second", "third"} {
-		if err := w.Write(t.Context(), named(name)); err != nil {
-			t.Errorf("%s: %v", name, err)
+	synctest.Test(t, func(t *testing.T) {
+		store := &liar{}
+		w := newWriter(t, store, audit.Options{})
+		for _, name := range []string{"first", "second", "third"} {
+			if err := w.Write(t.Context(), named(name)); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			store.mu.Lock()
+			store.lost = true
+			store.mu.Unlock()
+			time.Sleep(2 * time.Second)
 		}
-		store.mu.Lock()
-		store.lost = true
-		store.mu.Unlock()
-		now = now.Add(time.Minute)
-	}
-	closeOf(t, w)
-	if want := []string{"first", "second", "third"}; !slices.Equal(store.operations(), want) || store.claims != len(want) {
-		t.Errorf("%d claims, and the rows are %q", store.claims, store.operations())
-	}
-	intact(t, store)
+		closeOf(t, w)
+		if want := []string{"first", "second", "third"}; !slices.Equal(store.operations(), want) || store.claims != len(want) {
+			t.Errorf("%d claims, and the rows are %q", store.claims, store.operations())
+		}
+		intact(t, store)
+	})
 }
 
 func TestFullQueue(t *testing.T) {
