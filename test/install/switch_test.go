@@ -60,7 +60,11 @@ func TestFormsAreSwitchedAsDocumented(t *testing.T) {
 // apply waits for kinds that take a moment to be served.
 func (r *release) apply(kustomization string) {
 	r.t.Helper()
-	r.kubectl("apply", "-k", filepath.Join(configDir, kustomization))
+	flags := []string{"apply", "-k", filepath.Join(configDir, kustomization)}
+	if kustomization == defaultsKeyServer {
+		flags = append(flags, "--server-side") // as docs/install.md has it
+	}
+	r.kubectl(flags...)
 	if kustomization == defaults {
 		r.kubectl("wait", "--for=condition=Established", "crds", "--all", "--timeout=1m")
 	}

@@ -59,6 +59,11 @@ func (a *Archive) write(ctx context.Context, store tree.Store, key note.Verifier
 		if err != nil || there == nil {
 			return fmt.Errorf("read %s again: %w", m.Checkpoint, err)
 		}
+		if there.Size > head.Size { // another replica has gone on meanwhile, or this is none of ours
+			if head, err = store.AuditTree(ctx); err != nil {
+				return err
+			}
+		}
 		if there.Size > head.Size {
 			return damaged("%s is of %d rows, and there are %d", m.Checkpoint, there.Size, head.Size)
 		}
