@@ -79,7 +79,7 @@ func installRelease(t *testing.T, n *node) {
 
 // testRelease is "helm test"; it fails where the key server is not ready, and says so.
 func testRelease(t *testing.T, n *node) {
-	out := n.shell(t, n.blocks(t, "install.md", "Helm", 3)[1])
+	out := n.shell(t, n.blocks(t, "install.md", "Helm", 3)[2])
 	if !strings.Contains(out, "Phase:          Succeeded") {
 		t.Errorf("helm test says:\n%s", out)
 	}
@@ -116,7 +116,7 @@ func rollBackRelease(t *testing.T, n *node) {
 	// What Helm says where the key server cannot be reached: the test waits for nobody.
 	n.kubectl(t, "-n", namespace, "scale", "deployment/keyserver", "--replicas=0")
 	n.kubectl(t, "-n", namespace, "wait", "--for=delete", "pod", "--selector=trust.keyserver.dev/api=true", "--timeout=2m")
-	if out, err := n.try("", "bash", "-ec", n.blocks(t, "install.md", "Helm", 3)[1]); err == nil {
+	if out, err := n.try("", "bash", "-ec", n.blocks(t, "install.md", "Helm", 3)[2]); err == nil {
 		t.Errorf("helm test succeeds without a key server:\n%s", out)
 	}
 	n.kubectl(t, "-n", namespace, "delete", "pod/keyserver-test", "--ignore-not-found")
