@@ -3,10 +3,7 @@
 package c2spwitness
 
 import (
-	"io/fs"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,14 +19,7 @@ const patience = time.Minute
 // URL=VKEY.
 func Start(t testing.TB, log string) string {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: this needs the witness of hack/c2sp-witness")
-	}
-	program := os.Getenv("RIG_C2SP_WITNESS")
-	if program == "" {
-		t.Fatal("RIG_C2SP_WITNESS is not set: run the suite by make test PKG=..., which builds the witness of hack/c2sp-witness")
-	}
-	dependOnSources(t)
+	program := rig.Tool(t, "the witness of hack/c2sp-witness", "RIG_C2SP_WITNESS", "hack/c2sp-witness")
 	cmd := exec.Command(program, log)
 	var said, complaint rig.Output
 	cmd.Stdout, cmd.Stderr = &said, &complaint
@@ -53,13 +43,4 @@ func Start(t testing.TB, log string) string {
 		return strings.HasSuffix(said.String(), "\n")
 	})
 	return strings.TrimSpace(said.String())
-}
-
-// dependOnSources makes the result of the running test depend on the sources of the
-// witness (see test/program).
-func dependOnSources(t testing.TB) {
-	t.Helper()
-	root, err := rig.Root()
-	rig.Must(t, err)
-	rig.Must(t, filepath.WalkDir(filepath.Join(root, "hack", "c2sp-witness"), func(_ string, _ fs.DirEntry, err error) error { return err }))
 }

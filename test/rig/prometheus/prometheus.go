@@ -25,15 +25,7 @@ type Server struct{ url string }
 // the rules once a second.
 func Start(t testing.TB, rules []byte, jobs map[string]string) *Server {
 	t.Helper()
-	program := os.Getenv("RIG_PROMETHEUS")
-	if program == "" {
-		t.Fatal("RIG_PROMETHEUS is not set: run the suite by make test PKG=..., which builds the Prometheus of hack/promtool")
-	}
-	root, err := rig.Root()
-	rig.Must(t, err)
-	// The result of the test depends on which one it is (see test/program).
-	_, err = os.ReadFile(filepath.Join(root, "hack", "promtool", "go.sum"))
-	rig.Must(t, err)
+	program := rig.Tool(t, "Prometheus", "RIG_PROMETHEUS", "hack/promtool/go.sum", "hack/prometheus.sh")
 
 	type object = map[string]any
 	var scraped []object

@@ -4,30 +4,16 @@ package promtool
 
 import (
 	"bytes"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Program is the path of promtool. The result of a test that asks depends on which one it
-// is (see test/program).
+// Program is the path of promtool.
 func Program(t testing.TB) string {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: this needs promtool")
-	}
-	program := os.Getenv("RIG_PROMTOOL")
-	if program == "" {
-		t.Fatal("RIG_PROMTOOL is not set: run the suite by make test PKG=..., which builds promtool of hack/promtool")
-	}
-	root, err := rig.Root()
-	rig.Must(t, err)
-	_, err = os.ReadFile(filepath.Join(root, "hack", "promtool", "go.sum"))
-	rig.Must(t, err)
-	return program
+	return rig.Tool(t, "promtool", "RIG_PROMTOOL", "hack/promtool/go.sum")
 }
 
 // Run runs promtool, and answers what it said and how it ended.

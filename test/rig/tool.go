@@ -1,0 +1,34 @@
+package rig
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Tool is what make has built for the tests of those who import the tool's package
+// (hack/needs.sh), at the path that a variable has. The result of the running test depends on
+// the files and directories of the project that are named, of which one pins the tool (see
+// test/program).
+func Tool(t testing.TB, name, variable string, dependsOn ...string) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skipf("-short: this needs %s, which is built", name)
+	}
+	path := os.Getenv(variable)
+	if path == "" {
+		t.Fatalf("%s is not set: run the suite by make test PKG=..., which builds %s", variable, name)
+	}
+	root, err := Root()
+	Must(t, err)
+	for _, of := range dependsOn {
+		Must(t, filepath.WalkDir(filepath.Join(root, of), func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.Type().IsRegular() {
+				_, err = os.ReadFile(path)
+			}
+			return err
+		}))
+	}
+	return path
+}
