@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"sync"
 	"time"
 )
 
@@ -45,7 +44,10 @@ type Forwarded struct {
 // returned as it is.
 func (c *Client) Forward(ctx context.Context, f Forwarded, answer func(resp *http.Response, failure *Error) error) error {
 	handOver := &forwarding{Forwarded: f, answer: answer}
-	defer handOver.end()
+	if f.Rest != nil {
+		handOver.rest = hand(f.Rest, nil)
+		defer handOver.rest.end()
+	}
 	r := route{name: f.Route, method: f.Method, path: f.Target, open: f.Open, counts: f.Counts}
 	err := c.finished(r, c.pass(ctx, call{route: r, target: f.Target, wait: f.Timeout - c.timeout, patience: f.Patience, forward: handOver}))
 	var noSession *LoginError
@@ -63,58 +65,25 @@ func (c *Client) pass(ctx context.Context, k call) error {
 // forwarding is a request of somebody else on its way.
 type forwarding struct {
 	Forwarded
+	rest    *handed // nil where there is none
 	answer  func(*http.Response, *Error) error
 	refused *http.Response // the last refusal, its body read
-
-	mu    sync.Mutex
-	begun bool     // Rest was read
-	turn  *attempt // that reads it
-}
-
-// attempt reads the body for one attempt.
-type attempt struct {
-	head *bytes.Reader
-	of   *forwarding
 }
 
 // body makes the body of the next attempt, nil where there is none.
-func (f *forwarding) body() (io.Reader, error) {
-	if f.Rest == nil && len(f.Body) == 0 {
+func (f *forwarding) body(ctx context.Context) (io.Reader, error) {
+	switch {
+	case f.rest != nil:
+		rest, err := f.rest.next(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return io.MultiReader(bytes.NewReader(f.Body), rest), nil
+	case len(f.Body) > 0:
+		return bytes.NewReader(f.Body), nil
+	default:
 		return nil, nil //nolint:nilnil // no body, and that is no mistake
 	}
-	if f.Rest == nil {
-		return bytes.NewReader(f.Body), nil
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.begun {
-		return nil, errSpent
-	}
-	f.turn = &attempt{head: bytes.NewReader(f.Body), of: f}
-	return f.turn, nil
-}
-
-// Read implements io.Reader. The transport may still read for an attempt that was
-// answered early: what it would read belongs to the next one.
-func (a *attempt) Read(p []byte) (int, error) {
-	if n, err := a.head.Read(p); err == nil {
-		return n, nil
-	}
-	a.of.mu.Lock()
-	mine := a.of.turn == a
-	a.of.begun = a.of.begun || mine
-	a.of.mu.Unlock()
-	if !mine {
-		return 0, errSpent
-	}
-	return a.of.Rest.Read(p)
-}
-
-// end lets nobody read on.
-func (f *forwarding) end() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.turn = nil
 }
 
 // dress gives the request what it came with.

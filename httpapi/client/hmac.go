@@ -11,12 +11,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// errSpent ends a call whose message was read and cannot be read again.
-var errSpent = errors.New("the message cannot be sent again: its reader does not seek")
-
 // HMAC computes HMAC-SHA384 of the message under the key. The message is
 // streamed, never held whole. It is sent again after a refusal only where the
-// reader seeks, and not after PEER_UNAVAILABLE: a use of the key may have been
+// reader seeks or nothing of it was read, and not after PEER_UNAVAILABLE: a use of the key may have been
 // counted, and another try may count another one.
 func (c *Client) HMAC(ctx context.Context, link schema.HiddenLink, message io.Reader) (schema.HMACResponse, error) {
 	compute := route{name: "computeHmac", method: http.MethodPost, path: "/api/crypto/hmac", named: true, counts: true}
@@ -47,55 +44,28 @@ func (c *Client) VerifyMAC(ctx context.Context, in schema.VerifyMACRequest, mess
 // messages returns what makes the body of each attempt: these members, and the
 // message behind them.
 func messages(members string, message io.Reader) func(context.Context) (io.Reader, error) {
-	shared := &said{message: message, reading: make(chan struct{}, 1)}
-	var start int64
-	seeker, seeks := message.(io.Seeker)
-	if seeks {
-		at, err := seeker.Seek(0, io.SeekCurrent)
-		start, seeks = at, err == nil // a pipe in the clothes of a file does not seek
+	var rewind func() error
+	if seeker, seeks := message.(io.Seeker); seeks {
+		// A pipe in the clothes of a file does not seek.
+		if start, err := seeker.Seek(0, io.SeekCurrent); err == nil {
+			rewind = func() error {
+				_, err := seeker.Seek(start, io.SeekStart)
+				return err
+			}
+		}
 	}
+	told := hand(message, rewind)
 	return func(ctx context.Context) (io.Reader, error) {
-		select {
-		case shared.reading <- struct{}{}:
-			defer func() { <-shared.reading }()
-		case <-ctx.Done():
-			return nil, errSpent
+		text, err := told.next(ctx)
+		if err != nil {
+			return nil, err
 		}
-		if shared.turn != nil {
-			if !seeks {
-				return nil, errSpent
-			}
-			if _, err := seeker.Seek(start, io.SeekStart); err != nil {
-				return nil, errSpent
-			}
-		}
-		shared.turn = &telling{of: shared}
 		return io.MultiReader(
 			strings.NewReader(`{`+members+`,"data":"`),
-			&encoder{from: shared.turn},
+			&encoder{from: text},
 			strings.NewReader(`"}`),
 		), nil
 	}
-}
-
-// said is a message that several attempts read, one after the other.
-type said struct {
-	message io.Reader
-	reading chan struct{} // held by whoever reads or seeks
-	turn    *telling      // that reads it, nil before the first
-}
-
-// telling reads the message for one attempt. The transport may still read for one that was
-// answered early, or that it has given up itself: what is left is of the next one.
-type telling struct{ of *said }
-
-func (t *telling) Read(p []byte) (int, error) {
-	t.of.reading <- struct{}{}
-	defer func() { <-t.of.reading }()
-	if t.of.turn != t {
-		return 0, errSpent
-	}
-	return t.of.message.Read(p)
 }
 
 // Encoded reads as canonical base64 of the message, for whoever makes the body of a

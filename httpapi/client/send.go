@@ -254,7 +254,7 @@ func (k call) content(ctx context.Context) (body io.Reader, again func() (io.Rea
 	stream := k.stream
 	switch {
 	case k.forward != nil:
-		stream = func(context.Context) (io.Reader, error) { return k.forward.body() }
+		stream = k.forward.body
 	case stream == nil && k.body == nil:
 		return nil, nil, nil
 	case stream == nil:
@@ -272,7 +272,7 @@ func (k call) content(ctx context.Context) (body io.Reader, again func() (io.Rea
 	return body, func() (io.ReadCloser, error) {
 		anew, err := stream(ctx)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("the server did not take the request, and %w", err)
 		}
 		return io.NopCloser(anew), nil
 	}, nil
