@@ -264,7 +264,7 @@ func (e *Engine) remedyOfList(ctx context.Context, by keyserver.Caller, q keyser
 		}
 		right = keyserver.Owner
 	}
-	entry := access.Amended(is.Entry, right, e.Clock())
+	entry := access.Amended(is.Entry, right, aboutList(q.Operation), e.Clock())
 	return keyserver.Supposition{
 		Kind: keyserver.SupposeEntry, Principal: by.Principal.ID, System: by.Principal.System, Link: other(q, is),
 		Rights: entry.Rights, MaxUsage: entry.MaxUsage, Start: entry.Start, End: entry.End,

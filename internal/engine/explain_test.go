@@ -296,12 +296,17 @@ func (w *maze) least(q keyserver.Question, was keyserver.Explanation) {
 				w.fail("%+v changes another bound of %+v than the one that keeps it out", s, had)
 			case ended && (s.End.IsUnset() || s.End.Millis() <= now.Millis()):
 				w.fail("%+v was over, and of %+v there is no end", had, s)
-			case had.Used < had.MaxUsage && s.MaxUsage != had.MaxUsage:
-				w.fail("%+v changes the limit of %+v, of which uses are left", s, had)
+			case (had.Used < had.MaxUsage || ownerMay[q.Operation.ID] && s.Rights.Has(keyserver.Owner)) && s.MaxUsage != had.MaxUsage:
+				w.fail("%+v changes the limit of %+v, which is no obstacle", s, had)
 			}
 		default: // of a principal, a peer or a key
 		}
 	}
+}
+
+// ownerMay has the operations that an owner may do by being that: no use counts.
+var ownerMay = map[keyserver.ID]bool{
+	keyserver.OpReadACL.ID: true, keyserver.OpAmendACL.ID: true, keyserver.OpChangeKeyState.ID: true, keyserver.OpRotateKey.ID: true,
 }
 
 // has is the entry of somebody on a key's list.

@@ -78,8 +78,9 @@ const renewed = 24 * time.Hour
 
 // Amended is the entry by which a principal would have a right now, nil being no entry: the
 // right is added, a window that is over is let for as long as it was, one that is to come
-// begins, and a limit that is used up is left out. All else stays.
-func Amended(entry *keyserver.ACLEntry, right keyserver.Rights, now time.Time) keyserver.ACLEntry {
+// begins, and a limit that is used up is left out, unless an owner may what is asked, whose uses
+// do not count (Owns). All else stays.
+func Amended(entry *keyserver.ACLEntry, right keyserver.Rights, ownerMay bool, now time.Time) keyserver.ACLEntry {
 	if entry == nil {
 		return keyserver.ACLEntry{Rights: right, MaxUsage: keyserver.NoUsageLimit}
 	}
@@ -96,7 +97,7 @@ func Amended(entry *keyserver.ACLEntry, right keyserver.Rights, now time.Time) k
 	if !is.Start.IsUnset() && at < is.Start.Millis() {
 		is.Start = keyserver.Stamp{}
 	}
-	if is.Used >= is.MaxUsage {
+	if byOwning := ownerMay && is.Rights.Has(keyserver.Owner); !byOwning && is.Used >= is.MaxUsage {
 		is.MaxUsage = keyserver.NoUsageLimit
 	}
 	return is

@@ -202,10 +202,11 @@ func TestAmended(t *testing.T) {
 	at := func(d time.Duration) keyserver.Stamp { return keyserver.StampOf(now.Add(d)) }
 	none := keyserver.NoUsageLimit
 	cases := map[string]struct {
-		reason string
-		entry  *keyserver.ACLEntry
-		right  keyserver.Rights
-		want   keyserver.ACLEntry
+		reason   string
+		entry    *keyserver.ACLEntry
+		right    keyserver.Rights
+		ownerMay bool
+		want     keyserver.ACLEntry
 	}{
 		"None": {
 			reason: "without an entry it is the right alone",
@@ -243,14 +244,30 @@ func TestAmended(t *testing.T) {
 			entry:  &keyserver.ACLEntry{Rights: keyserver.Read, MaxUsage: 2, Used: 2, End: at(time.Hour)},
 			right:  keyserver.Read, want: keyserver.ACLEntry{Rights: keyserver.Read, MaxUsage: none, Used: 2, End: at(time.Hour)},
 		},
+		"SpentOwner": {
+			reason: "an owner does not use the key where he may do it by owning it",
+			entry:  &keyserver.ACLEntry{Rights: keyserver.Read, MaxUsage: 1, Used: 1},
+			right:  keyserver.Owner, ownerMay: true, want: keyserver.ACLEntry{Rights: keyserver.Read | keyserver.Owner, MaxUsage: 1, Used: 1},
+		},
+		"SpentOwnerWhoUses": {
+			reason: "an owner who uses the key is held to the limit like anybody",
+			entry:  &keyserver.ACLEntry{Rights: keyserver.Owner, MaxUsage: 1, Used: 1},
+			right:  keyserver.Owner, want: keyserver.ACLEntry{Rights: keyserver.Owner, MaxUsage: none, Used: 1},
+		},
+		"SpentReader": {
+			reason: "who reads the list without owning it is held to the limit",
+			entry:  &keyserver.ACLEntry{Rights: keyserver.Read, MaxUsage: 1, Used: 1},
+			right:  keyserver.Read, ownerMay: true, want: keyserver.ACLEntry{Rights: keyserver.Read, MaxUsage: none, Used: 1},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := Amended(tc.entry, tc.right, now)
+			got := Amended(tc.entry, tc.right, tc.ownerMay, now)
 			if got != tc.want {
 				t.Errorf("%s: got %+v, want %+v", tc.reason, got, tc.want)
 			}
-			if !Evaluate(keyserver.ACL{Entries: []keyserver.ACLEntry{got}}, Subject{Principal: got.Principal}, tc.right, now).Allowed {
+			acl, who := keyserver.ACL{Entries: []keyserver.ACLEntry{got}}, Subject{Principal: got.Principal}
+			if !Evaluate(acl, who, tc.right, now).Allowed && (!tc.ownerMay || !Owns(acl, who, now)) {
 				t.Errorf("%s: %+v does not let", tc.reason, got)
 			}
 		})
