@@ -53,10 +53,9 @@ var ErrFull = fmt.Errorf("a bundle has at most %d files", maxFiles)
 func (w *Writer) Text(name string, text []byte) error {
 	listed := Listed{Name: clean(name)}
 	if len(text) > maxFile {
-		text, listed.Cut = text[len(text)-maxFile:], true
-		if _, rest, ok := bytes.Cut(text, []byte("\n")); ok {
-			text = rest // the first line was cut through
-		}
+		// The first line was cut through, and perhaps a secret in it. It may be all there is.
+		_, text, _ = bytes.Cut(text[len(text)-maxFile:], []byte("\n"))
+		listed.Cut = true
 	}
 	text, listed.Crossed = CrossOut(text)
 	listed.Bytes = len(text)

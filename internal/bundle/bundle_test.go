@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
@@ -36,6 +37,10 @@ func TestWhatLooksLikeASecretIsCrossedOut(t *testing.T) {
 		`Authorization: Negotiate S3cret`, `Cookie: theme=dark1234; session=S3cret`, `"Cookie":"theme=dark1234; session=S3cret"`,
 		`postgres://u:a@S3cret@db/`, `postgres://u:a/S3cret@db`, `app-password=S3cret.log`, `api_key => 'S3cret'`,
 		`{"password":"a man's S3cret"}`, `{"password":"a \"quoted\" S3cret"}`, `password='a "quoted" S3cret'`, `{\"password\":\"a man's S3cret\"}`,
+		"2026-01-01T00:00:00.5Z password: a passphrase with S3cret", "password: |\n  a passphrase\n  with S3cret\n", "key:\n  token: >-\n    a\n    S3cret",
+		"2026-01-01T00:00:00Z passphrase: |\n2026-01-01T00:00:00Z   with S3cret\n",
+		"-----BEGIN PGP PRIVATE KEY BLOCK-----\nS3cret\n-----END PGP PRIVATE KEY BLOCK-----",
+		"a\n-----END PRIVATE KEY-----\nS3cret\n-----END PRIVATE KEY-----\n", "S3cret\n" + strings.Repeat("time=2026-01-01T00:00:00Z level=INFO msg="+strings.Repeat("x", 64)+"\n", 120) + "-----END RSA PRIVATE KEY-----",
 		"AGE-SECRET-KEY-1S3CRET", "cookie: sid=S3cret-abcdefgh", "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJTM2NyZXQifQ.S3cret-abcdefgh",
 	} {
 		out, n := CrossOut([]byte(line))
@@ -43,7 +48,16 @@ func TestWhatLooksLikeASecretIsCrossedOut(t *testing.T) {
 			t.Errorf("of %q is left %q", line, out)
 		}
 	}
+	of := func(kind string) string {
+		return base64.StdEncoding.EncodeToString([]byte("-----BEGIN " + kind + "-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg\n"))
+	}
+	for _, line := range []string{"client-key-data: " + of("EC PRIVATE KEY"), `"tls.key":"` + of("PRIVATE KEY") + `"`} {
+		if out, n := CrossOut([]byte(line)); n == 0 || strings.Contains(string(out), "QgSU0") || strings.Contains(string(out), "LS0t") {
+			t.Errorf("of %q is left %q", line, out)
+		}
+	}
 	for _, line := range []string{
+		"certificate-authority-data: " + of("CERTIFICATE"), "2026-01-01T00:00:00Z the next password is drawn at the start",
 		`{"level":"INFO","msg":"started","url":"https://127.0.0.1:8443","database":"embedded database in /data"}`,
 		`{"requestId":"0123456789abcdef","session":"00000000000000ff","code":"INVALID_CREDENTIALS"}`,
 		`keyserver_logins_total{method="password",outcome="OK"} 3`, `the password of "admin" is in /data/bootstrap-password`,
@@ -101,6 +115,22 @@ func TestABundleHasTheEndsOfLogs(t *testing.T) {
 	}
 	if len(listed) != 5 || missing != 3 || files["support-bundle/logs/dir"].Text != "" {
 		t.Errorf("files.json lists %+v", listed)
+	}
+}
+
+// TestALineThatIsCutThroughIsLeftOut: what is behind the cut may be the end of a secret.
+func TestALineThatIsCutThroughIsLeftOut(t *testing.T) {
+	for name, tail := range map[string]string{"one line": "", "one line and a short one": "\nlast\n"} {
+		var packed bytes.Buffer
+		w := New(&packed, time.Time{})
+		token := "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJTM2NyZXQifQ.S3cret-abcdefgh"
+		text := token + strings.Repeat(" x", maxFile/2-(len(token)-8+len(tail))/2) + tail // it is cut in the header of the token
+		if err := errors.Join(w.Text("log", []byte(text)), w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if got := rig.Unpacked(t, packed.Bytes())["support-bundle/log"].Text; got != strings.TrimPrefix(tail, "\n") {
+			t.Errorf("%s: %d bytes are left, which begin with %.80q", name, len(got), got)
+		}
 	}
 }
 

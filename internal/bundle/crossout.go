@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"bytes"
+	"encoding/base64"
 	"regexp"
 	"sync"
 	"unicode"
@@ -12,6 +13,12 @@ const word = `(?:password|passwd|passphrase|pwd|secret|token|credential|api[_-]?
 
 // name is such a name, as logs, settings and languages spell it, with its quotes.
 const name = `\\?["'\x60]?[a-z0-9_.-]*` + word + `\\?["'\x60]?`
+
+// stamp is what a log may put before each line.
+const stamp = `(?:\d{4}-\d\d-\d\d[T ]\S+[ \t]+)?`
+
+// keyed is the beginning of a line that gives such a name a value, as YAML does.
+const keyed = `^` + stamp + `[ \t]*(?:- )?[a-z0-9_.-]*` + word + `:`
 
 // header is one of HTTP by which somebody is let in.
 const header = `(?:(?:proxy-)?authorization|(?:set-)?cookie|x-[a-z-]*(?:key|token|secret|auth)[a-z-]*)`
@@ -29,7 +36,8 @@ func of(expression string) secret { return secret{Regexp: regexp.MustCompile(exp
 // command has this package, and none but this one compiles them.
 var secrets = sync.OnceValue(func() []secret {
 	return []secret{
-		of(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)`),
+		of(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----|$)`),
+		{regexp.MustCompile(`LS0tLS1CRUdJTi[A-Za-z0-9+/]{16,}={0,2}`), isPrivateKey},
 		of(`AGE-SECRET-KEY-[0-9A-Z]+|AGE-PLUGIN-[0-9A-Z-]+`),
 		of(`(base64key://)[^\s"'\\]+`),
 		of(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^\s"'<>]*@`), // who, and his password, whatever is in it
@@ -47,7 +55,8 @@ var secrets = sync.OnceValue(func() []secret {
 		of(`(?i)(` + name + `\s*[:=]>?\s*')[^']+`),
 		of(`(?i)(` + name + `\s*[:=]>?\s*\x60)[^\x60]+`),
 		of(`(?i)(` + name + `\s*[:=]\s*)[\[{][^\]}]*[\]}]`),
-		of(`(?im)(^\s*(?:- )?[a-z0-9_.-]*` + word + `:[ \t]+)[^\s"'\x60\[{][^\r\n]*`),
+		of(`(?im)(` + keyed + `[ \t]*[|>][0-9+-]*[ \t]*\r?\n)(?:` + stamp + `[ \t]+[^\r\n]*(?:\r?\n|\z))+`),
+		of(`(?im)(` + keyed + `[ \t]+)[^\s"'\x60\[{|>][^\r\n]*`),
 		{regexp.MustCompile(`(?i)(` + name + `\s*[:=]\s*)[^\s&;,"'\x60\\\])}<>\[{][^\s&;,"'\x60\\\])}<>]*`), isValue},
 		of(`(?i)(--?[a-z0-9-]*` + word + `(?:[ \t]+|\\?["'],\s*)\\?["']?)[^\s"'\\-][^\s"'\\]*`),
 		of(`(?i)(<[a-z0-9:_-]*` + word + `(?: [^>]*)?>)[^<]+`),
@@ -66,6 +75,12 @@ func isValue(value []byte) bool {
 	return true
 }
 
+// isPrivateKey reports whether a PEM text in base64 is of one.
+func isPrivateKey(value []byte) bool {
+	text, _ := base64.StdEncoding.DecodeString(string(value[:min(len(value), 64)/4*4]))
+	return bytes.Contains(text, []byte("PRIVATE KEY"))
+}
+
 // mixed is how no word of a sentence is spelled.
 func mixed(value []byte) bool {
 	return bytes.ContainsFunc(value, unicode.IsLetter) && bytes.ContainsFunc(value, unicode.IsDigit)
@@ -76,7 +91,7 @@ const crossedOut = "[crossed out]"
 
 // CrossOut takes out of a text what looks like a secret, and answers how often.
 func CrossOut(text []byte) ([]byte, int) {
-	text, n := withoutEnd(text)
+	text, n := withoutEnds(text)
 	for _, s := range secrets() {
 		text = s.ReplaceAllFunc(text, func(found []byte) []byte {
 			var before []byte
@@ -94,22 +109,31 @@ func CrossOut(text []byte) ([]byte, int) {
 }
 
 var (
-	keyBegin = regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----`)
-	keyEnd   = regexp.MustCompile(`-----END [A-Z ]*PRIVATE KEY-----`)
+	keyBegin = regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----`)
+	keyEnd   = regexp.MustCompile(`-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----`)
 )
 
 // maxKey is more than any private key has, with what a log puts before each of its lines.
-const maxKey = 16 << 10
+const maxKey = 64 << 10
 
-// withoutEnd takes out the end of a private key whose beginning is not in the text, with
-// whatever stands before it: each line may have a time of its own.
-func withoutEnd(text []byte) ([]byte, int) {
-	end := keyEnd.FindIndex(text)
-	if end == nil || keyBegin.Match(text[:end[0]]) {
-		return text, 0
+// withoutEnds takes out the ends of private keys whose beginning is not in the text, with
+// whatever stands before them: each line may have a time of its own.
+func withoutEnds(text []byte) ([]byte, int) {
+	var out []byte
+	n := 0
+	for {
+		end := keyEnd.FindIndex(text)
+		if end == nil {
+			return append(out, text...), n
+		}
+		if keyBegin.Match(text[:end[0]]) {
+			out = append(out, text[:end[1]]...)
+		} else {
+			out = append(append(out, text[:max(end[0]-maxKey, 0)]...), crossedOut...)
+			n++
+		}
+		text = text[end[1]:]
 	}
-	from := max(end[0]-maxKey, 0)
-	return append(append(bytes.Clone(text[:from]), crossedOut...), text[end[1]:]...), 1
 }
 
 // clean is one line of ours, or a name that somebody gave, without what looks like a secret.
