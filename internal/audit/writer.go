@@ -89,7 +89,7 @@ type Writer struct {
 	chain   Chain // nil while none is claimed
 	head    Head
 	known   bool      // head is what the database has
-	heard   time.Time // when the last commit was answered, whatever rows are told the time is
+	heard   time.Time // when the last commit that succeeded began
 	batch   []*waiter
 	extra   int  // rows of the batch beyond one each
 	shared  bool // the last batch had rows of more than one caller
@@ -323,12 +323,12 @@ func (w *Writer) answer(err error) {
 func (w *Writer) commit() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
 	defer cancel()
+	began := w.options.Clock()
 	if w.options.Measured != nil {
-		began := w.options.Clock()
 		defer func() { w.options.Measured(w.rows, w.options.Clock().Sub(began), err) }()
 	}
 	w.rows = w.rows[:0]
-	if time.Since(w.heard) > unheard { //nolint:forbidigo // a connection's silence, which no clock that is set changes
+	if silent := began.Sub(w.heard); silent > unheard || silent < 0 { // or the clock was set back
 		w.known = false
 	}
 	err = w.ready(ctx)
@@ -348,7 +348,7 @@ func (w *Writer) commit() (err error) {
 		w.known = err == nil
 	}
 	if err == nil {
-		w.heard = time.Now() //nolint:forbidigo // likewise
+		w.heard = began
 		w.options.Written(w.rows)
 	}
 	w.report(err)

@@ -64,12 +64,15 @@ func verify(t testing.TB, s audit.Trail) audit.Report {
 
 func testAuditFilters(t *testing.T, make newDatabase) {
 	s := openStore(t, make)
-	clock := time.Duration(0)
-	w := openWriter(t, s, audit.Options{Clock: func() time.Time { clock += time.Second; return at(0).Add(clock) }})
+	now := at(0)
+	w := openWriter(t, s, audit.Options{Clock: func() time.Time { return now }})
 	defer closeWriter(t, w)
 	elsewhere := row("login", "badCredentials", 0)
 	elsewhere.Address = "2001:db8::7"
-	writeRows(t, w, row("hmacData", "", 1), row("hmacData", "aclDenied", 2), elsewhere, row("login", "", 2))
+	for _, r := range []keyserver.AuditEntry{row("hmacData", "", 1), row("hmacData", "aclDenied", 2), elsewhere, row("login", "", 2)} {
+		now = now.Add(time.Second)
+		writeRows(t, w, r)
+	}
 	page, err := s.AuditRows(t.Context(), keyserver.AuditFilter{})
 	if err != nil {
 		t.Fatal(err)
