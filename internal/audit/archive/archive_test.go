@@ -2,6 +2,7 @@ package archive_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -303,6 +304,44 @@ func TestWhatIsLeftOfAWrite(t *testing.T) {
 	}
 	if now, err := os.ReadFile(rows); err != nil || !bytes.Equal(now, changed) {
 		t.Error("it was overwritten")
+	}
+}
+
+// looked is a store of which the tree was looked at earlier, so many times.
+type looked struct {
+	*sqlstore.Store
+	earlier audit.TreeHead
+	times   int
+}
+
+func (l *looked) AuditTree(ctx context.Context) (audit.TreeHead, error) {
+	if l.times--; l.times >= 0 {
+		return l.earlier, nil
+	}
+	return l.Store.AuditTree(ctx)
+}
+
+// TestAnotherReplicaHasGoneOn: a checkpoint of more rows than this replica has seen is no
+// damage, unless there are no such rows.
+func TestAnotherReplicaHasGoneOn(t *testing.T) {
+	h := newHouse(t, sqlstore.Config{Dir: t.TempDir()})
+	h.write(t, archive.Rows+5)
+	earlier, err := h.AuditTree(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.write(t, 1)
+	dir := filepath.Join(t.TempDir(), "archive")
+	a := open(t, dir)
+	if err := a.Seal(t.Context(), h.Store, h.signer.Verifier, 1); err != nil {
+		t.Fatal(err)
+	}
+	removeFile(t, filepath.Join(dir, name(0, ".json"))) // the other has not come to that yet
+	if err := a.Seal(t.Context(), &looked{h.Store, earlier, 99}, h.signer.Verifier, 1); !errors.Is(err, archive.ErrDamaged) {
+		t.Errorf("a checkpoint of rows that there are not: %v", err)
+	}
+	if err := a.Seal(t.Context(), &looked{h.Store, earlier, 1}, h.signer.Verifier, 1); err != nil {
+		t.Errorf("another replica has gone on by a row: %v", err)
 	}
 }
 
