@@ -23,17 +23,18 @@ func TestFlux(t *testing.T) {
 	n := newNode(t)
 	n.forgets(t, "payments", namespace)
 	withFlux(t, n)
-	live(t, n,
-		step{"installed from Git", installFromGit},
-		step{"what waits is waited for", waitsForWhatWaits},
-		step{"a mistake is named, and mended by a commit", mendByCommit},
-		step{"what leaves Git leaves the key server", pruneByCommit},
-		step{"the way out", leaveFlux},
-		step{"a HelmRelease is installed", installHelmRelease},
-		step{"a commit upgrades it", upgradeHelmRelease},
-		step{"values that the chart refuses", refuseValues},
-		step{"the HelmRelease is deleted", deleteHelmRelease},
-	)
+	n.showWhenFailed(t)
+	n.inOrder(t, []stage{
+		{"installed from Git", installFromGit},
+		{"what waits is waited for", waitsForWhatWaits},
+		{"a mistake is named, and mended by a commit", mendByCommit},
+		{"what leaves Git leaves the key server", pruneByCommit},
+		{"the way out", leaveFlux},
+		{"a HelmRelease is installed", installHelmRelease},
+		{"a commit upgrades it", upgradeHelmRelease},
+		{"values that the chart refuses", refuseValues},
+		{"the HelmRelease is deleted", deleteHelmRelease},
+	})
 }
 
 const (

@@ -22,14 +22,15 @@ func TestHelm(t *testing.T) {
 	n := newNode(t)
 	n.forgets(t, "payments", namespace)
 	withHelm(t, n)
-	live(t, n,
-		step{"the earlier release is installed", installRelease},
-		step{"it is tested", func(t *testing.T, n *node) { testRelease(t, n) }},
-		step{"a workload", workloadOfOnePod},
-		step{"upgrade", upgradeRelease},
-		step{"rollback", rollBackRelease},
-		step{"uninstall", uninstallRelease},
-	)
+	n.showWhenFailed(t)
+	n.inOrder(t, []stage{
+		{"the earlier release is installed", installRelease},
+		{"it is tested", func(t *testing.T, n *node) { testRelease(t, n) }},
+		{"a workload", workloadOfOnePod},
+		{"upgrade", upgradeRelease},
+		{"rollback", rollBackRelease},
+		{"uninstall", uninstallRelease},
+	})
 }
 
 // withHelm puts a Helm for this cluster where commands are looked for.

@@ -218,8 +218,8 @@ func (n *node) showWhenFailed(t *testing.T) {
 			return
 		}
 		for _, of := range [][]string{
-			{"get", "pods,events", "--all-namespaces"},
-			{"-n", namespace, "logs", "deploy/keyserver", "--all-containers", "--tail=50"},
+			{"get", "pods,events,endpointslices", "--all-namespaces"},
+			{"-n", namespace, "logs", "--selector=app.kubernetes.io/name=keyserver", "--all-containers", "--prefix", "--tail=50"},
 		} {
 			out, err := n.try("", append([]string{"kubectl"}, of...)...)
 			t.Logf("%s%v", out, err)

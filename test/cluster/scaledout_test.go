@@ -15,47 +15,21 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/markdown"
 )
 
-// step is one of the life of an installation.
-type step struct {
-	name string
-	do   func(*testing.T, *node)
-}
-
-// live goes through the steps. What comes after needs what was before, so that the first
-// failure ends it.
-func live(t *testing.T, n *node, steps ...step) {
-	t.Cleanup(func() {
-		if t.Failed() {
-			for _, of := range [][]string{
-				{"get", "pods,events,endpointslices", "--all-namespaces"},
-				{"-n", namespace, "logs", "--selector=app.kubernetes.io/name=keyserver", "--all-containers", "--prefix", "--tail=30"},
-			} {
-				out, err := n.try("", append([]string{"kubectl"}, of...)...)
-				t.Logf("%s%v", out, err)
-			}
-		}
-	})
-	for _, s := range steps {
-		if !t.Run(s.name, func(t *testing.T) { s.do(t, n) }) {
-			t.FailNow()
-		}
-	}
-}
-
 // TestScaledOut is the life of config/overlays/postgres, over a PostgreSQL in a Pod.
 func TestScaledOut(t *testing.T) {
 	n := newNode(t)
 	n.forgets(t, "payments", namespace)
 	withDatabase(t, n)
-	live(t, n,
-		step{"install", installScaledOut},
-		step{"a workload", signer},
-		step{"another image", replaceReplicas},
-		step{"kill -9 of a replica", killReplica},
-		step{"kill -9 of PostgreSQL", killDatabase},
-		step{"the node is drained", drain},
-		step{"uninstall", uninstallScaledOut},
-	)
+	n.showWhenFailed(t)
+	n.inOrder(t, []stage{
+		{"install", installScaledOut},
+		{"a workload", signer},
+		{"another image", replaceReplicas},
+		{"kill -9 of a replica", killReplica},
+		{"kill -9 of PostgreSQL", killDatabase},
+		{"the node is drained", drain},
+		{"uninstall", uninstallScaledOut},
+	})
 }
 
 // blocks are the commands of a page under a heading; there have to be so many.

@@ -21,17 +21,18 @@ func TestFormsAreSwitched(t *testing.T) {
 	withDatabase(t, n)
 	n.kustomize(t, onePod, "resources: [../config/default]\n"+images+release+"\n")
 	n.nameScaledOut(t, release)
-	live(t, n,
-		step{"one Pod", installOnePod},
-		step{"a workload", workloadOfOnePod},
-		step{"to many", toMany},
-		step{"nothing of one Pod is left", func(t *testing.T, n *node) {
+	n.showWhenFailed(t)
+	n.inOrder(t, []stage{
+		{"one Pod", installOnePod},
+		{"a workload", workloadOfOnePod},
+		{"to many", toMany},
+		{"nothing of one Pod is left", func(t *testing.T, n *node) {
 			n.only(t, "config/volume", replicas, "config/overlays/postgres/keyserver")
 		}},
-		step{"back to one", toOne},
-		step{"nothing of many is left", func(t *testing.T, n *node) { n.only(t, "config/volume", onePod, "config/keyserver") }},
-		step{"uninstall", func(t *testing.T, n *node) { n.uninstall(t, onePod) }},
-	)
+		{"back to one", toOne},
+		{"nothing of many is left", func(t *testing.T, n *node) { n.only(t, "config/volume", onePod, "config/keyserver") }},
+		{"uninstall", func(t *testing.T, n *node) { n.uninstall(t, onePod) }},
+	})
 }
 
 // onePod is the directory of the kustomization of config/default.

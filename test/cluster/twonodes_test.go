@@ -29,18 +29,19 @@ func TestTwoNodes(t *testing.T) {
 		n.run(t, "env", "NODE=second", filepath.Join(n.root, "hack/cluster/down.sh"))
 		n.kubectl(t, "delete", "node", second)
 	})
-	live(t, n,
-		step{"a second node", func(t *testing.T, n *node) { rig.Must(t, n.component("second")) }},
-		step{"install", installScaledOut},
-		step{"a workload", func(t *testing.T, n *node) {
+	n.showWhenFailed(t)
+	n.inOrder(t, []stage{
+		{"a second node", func(t *testing.T, n *node) { rig.Must(t, n.component("second")) }},
+		{"install", installScaledOut},
+		{"a workload", func(t *testing.T, n *node) {
 			n.kubectl(t, "cordon", second)
 			signer(t, n)
 			n.kubectl(t, "uncordon", second)
 		}},
-		step{"the second node is cut off", cutOff},
-		step{"the second node is drained", drainSecond},
-		step{"uninstall", uninstallScaledOut},
-	)
+		{"the second node is cut off", cutOff},
+		{"the second node is drained", drainSecond},
+		{"uninstall", uninstallScaledOut},
+	})
 }
 
 // onSecond runs a command on the network of the second node.

@@ -21,15 +21,16 @@ func TestAVolumeByHand(t *testing.T) {
 	const mark = "storageclass.kubernetes.io/is-default-class="
 	n.kubectl(t, "annotate", "--overwrite", "storageclass/directories", mark+"false")
 	t.Cleanup(func() { n.kubectl(t, "annotate", "--overwrite", "storageclass/directories", mark+"true") })
-	live(t, n,
-		step{"hostPath", ofHostPath},
-		step{"local", func(t *testing.T, n *node) {
+	n.showWhenFailed(t)
+	n.inOrder(t, []stage{
+		{"hostPath", ofHostPath},
+		{"local", func(t *testing.T, n *node) {
 			n.byHand(t, "local")
 			n.kubectl(t, "apply", "--server-side", "-k", "config/keyserver")
 			n.kubectl(t, "wait", "--for=condition=Ready", "keyserver/default", "--timeout=5m")
 		}},
-		step{"uninstall", func(t *testing.T, n *node) { n.uninstall(t, onePod) }},
-	)
+		{"uninstall", func(t *testing.T, n *node) { n.uninstall(t, onePod) }},
+	})
 }
 
 // byHand makes the volume of docs/install.md, of a kind, and installs on it. It answers the
