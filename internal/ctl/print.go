@@ -126,16 +126,6 @@ func (p *printer) hang(name, said string) error {
 	return err
 }
 
-// broken breaks a text into lines without losing anything of it: between words, else
-// wherever a line is full.
-func broken(said string, width int) string {
-	lines := strings.Split(wrap(said, width), "\n")
-	for i, l := range lines {
-		lines[i] = pieces(l, width)
-	}
-	return strings.Join(lines, "\n")
-}
-
 // elements are those of a list that is a member.
 func elements(of jsontext.Value, member string) []jsontext.Value {
 	var all members[jsontext.Value]

@@ -32,10 +32,16 @@ func readable(to io.Writer) io.WriteCloser {
 
 // fold breaks a text into lines: between words, and what is no words is cut, because half
 // of it on each line could not be copied; --field has the whole.
-func fold(text string, width int) string {
+func fold(text string, width int) string { return lined(text, width, cut) }
+
+// broken does so without losing anything: what is no words goes on wherever a line is full.
+func broken(text string, width int) string { return lined(text, width, pieces) }
+
+// lined breaks a text between words, and has long deal with what is longer than a line.
+func lined(text string, width int, long func(string, int) string) string {
 	lines := strings.Split(wrap(text, width), "\n")
 	for i, l := range lines {
-		lines[i] = cut(l, width)
+		lines[i] = long(l, width)
 	}
 	return strings.Join(lines, "\n")
 }

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
@@ -57,23 +55,10 @@ type watch struct{ *prometheus.Server }
 // counted over minutes is over ten seconds. What is measured and compared stays.
 func hurried(t *testing.T) []byte {
 	t.Helper()
-	text, _ := rig.Alerts(t)
-	var all struct {
-		Groups []struct {
-			Name  string           `json:"name"`
-			Rules []map[string]any `json:"rules"`
-		} `json:"groups"`
-	}
-	rig.Must(t, yaml.Unmarshal(text, &all))
-	for _, group := range all.Groups {
-		for _, rule := range group.Rules {
-			delete(rule, "for")
-			rule["expr"] = window.ReplaceAllString(rule["expr"].(string), "[10s]")
-		}
-	}
-	text, err := yaml.Marshal(all)
-	rig.Must(t, err)
-	return text
+	return rig.ChangedAlerts(t, func(rule map[string]any) {
+		delete(rule, "for")
+		rule["expr"] = window.ReplaceAllString(rule["expr"].(string), "[10s]")
+	})
 }
 
 var window = regexp.MustCompile(`\[\d+[mh]\]`)

@@ -33,3 +33,24 @@ func Alerts(t testing.TB) (groups []byte, names []string) {
 	}
 	return groups, names
 }
+
+// ChangedAlerts are the rules that we ship after each was changed.
+func ChangedAlerts(t testing.TB, change func(rule map[string]any)) []byte {
+	t.Helper()
+	text, _ := Alerts(t)
+	var all struct {
+		Groups []struct {
+			Name  string           `json:"name"`
+			Rules []map[string]any `json:"rules"`
+		} `json:"groups"`
+	}
+	Must(t, yaml.Unmarshal(text, &all))
+	for _, group := range all.Groups {
+		for _, rule := range group.Rules {
+			change(rule)
+		}
+	}
+	text, err := yaml.Marshal(all)
+	Must(t, err)
+	return text
+}
