@@ -16,8 +16,8 @@ import (
 // second is the name of the node that joins.
 const second = "second"
 
-// TestTwoNodes is the scaled-out form on two nodes, of which one is cut off, comes back, and
-// is drained. The database and the workload are on the first.
+// TestTwoNodes is the scaled-out form on two nodes, of which one is drained, and then cut off
+// and comes back. The database and the workload are on the first.
 func TestTwoNodes(t *testing.T) {
 	n := newNode(t)
 	n.forgets(t, "payments", namespace)
@@ -38,8 +38,8 @@ func TestTwoNodes(t *testing.T) {
 			signer(t, n)
 			n.kubectl(t, "uncordon", second)
 		}},
-		{"the second node is cut off", cutOff},
 		{"the second node is drained", drainSecond},
+		{"the second node is cut off", cutOff},
 		{"uninstall", uninstallScaledOut},
 	})
 }
@@ -142,6 +142,7 @@ func cutOff(t *testing.T, n *node) {
 	n.kubectl(t, "-n", namespace, "rollout", "status", "deployment/keyserver", "--timeout=5m")
 	n.aRole(t, "List Operations")
 	n.verified(t)
+	n.kubectl(t, "-n", "default", "delete", "role.trust.keyserver.dev/cut-off", "--timeout=2m")
 }
 
 // drainSecond moves what is there to the first node, and nobody sees it.
@@ -156,5 +157,10 @@ func drainSecond(t *testing.T, n *node) {
 	if s.Failed != 0 {
 		t.Errorf("a node was drained, and %s", s)
 	}
-	n.kubectl(t, "-n", "default", "delete", "role.trust.keyserver.dev/cut-off", "--timeout=2m")
+	// What is made anew goes to the node that has less.
+	n.kubectl(t, "uncordon", second)
+	for _, deployment := range []string{"keyserver-api", "keyserver"} {
+		n.kubectl(t, "-n", namespace, "rollout", "restart", "deployment/"+deployment)
+		n.kubectl(t, "-n", namespace, "rollout", "status", "deployment/"+deployment, "--timeout=5m")
+	}
 }
