@@ -304,7 +304,7 @@ func (e *encryption) notReady(t *testing.T) {
 		if err == nil {
 			return fmt.Errorf("kms-providers says %q", said)
 		}
-		if !strings.Contains(err.Error(), "KMS Provider keyserver") {
+		if !strings.Contains(err.Error(), "kms-provider-0: ") {
 			return err
 		}
 		if err := e.read("left"); err == nil || !strings.Contains(err.Error(), "Internal error") {
