@@ -66,13 +66,24 @@ type Listing[Row any] struct {
 	// heard is when the feed last had news of a row, and reset when it last had of all.
 	heard map[string]time.Time
 	reset time.Time
+	// own is what own writes have done, for which the feed has no news.
+	own map[ownWrite]bool
 }
+
+// ownWrite is a row that was made or removed.
+type ownWrite struct{ id, action string }
+
+const (
+	created = "created"
+	deleted = "deleted"
+)
 
 // disputed is how long a notice counts against what a write has read back: longer than any
 // write takes. Of the two nobody knows which is the later.
 const disputed = 5 * time.Minute
 
-// maxHeard bounds the notices that are kept. Where there are more, all rows count as told of.
+// maxHeard bounds the notices that are kept, and the own writes. Where there are more, all
+// rows count as told of, and own writes as those of others.
 const maxHeard = 10_000
 
 var errListMoved = errors.New("the list changed faster than it could be read")
@@ -184,19 +195,25 @@ func (l *Listing[Row]) fly(ctx context.Context, pause time.Duration, flight chan
 // meanwhile, the answer may be older than what was read since: the list is read again.
 func (l *Listing[Row]) Put(row Row) {
 	id := l.keys(row)[0]
-	l.write(id, func() {
+	l.write(ownWrite{id, created}, func() {
 		l.remove(id)
 		l.add(row)
 	})
 }
 
 // Drop records that a verified write has read back the row's absence.
-func (l *Listing[Row]) Drop(id string) { l.write(id, func() { l.remove(id) }) }
+func (l *Listing[Row]) Drop(id string) { l.write(ownWrite{id, deleted}, func() { l.remove(id) }) }
 
-func (l *Listing[Row]) write(id string, apply func()) {
+func (l *Listing[Row]) write(w ownWrite, apply func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if told, since := l.heard[id], l.clock.Now().Add(-disputed); told.After(since) || l.reset.After(since) {
+	if _, there := l.rows[w.id]; there == (w.action == deleted) {
+		if l.own == nil || len(l.own) >= maxHeard {
+			l.own = map[ownWrite]bool{}
+		}
+		l.own[w] = true
+	}
+	if told, since := l.heard[w.id], l.clock.Now().Add(-disputed); told.After(since) || l.reset.After(since) {
 		l.current = false
 		l.stale++
 	}
@@ -208,14 +225,17 @@ func (l *Listing[Row]) write(id string, apply func()) {
 	}
 }
 
-// Changed takes note of a change that the feed reports. It answers false where
-// the listing has it already, because the change was the manager's own.
+// Changed takes note of a change that the feed reports. It answers false where the change
+// was the manager's own. What a reading had before the feed told of it is news all the
+// same: whoever made the list be read may not be who it concerns.
 func (l *Listing[Row]) Changed(id, action string) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, have := l.rows[id]
-	noted := action == "created" && have || action == "deleted" && !have
-	if !noted {
+	noted := action == created && have || action == deleted && !have
+	own := noted && l.own[ownWrite{id, action}]
+	delete(l.own, ownWrite{id, action})
+	if !own {
 		l.hear(id)
 	}
 	switch {
@@ -225,8 +245,8 @@ func (l *Listing[Row]) Changed(id, action string) (news bool) {
 		}
 		return true
 	case noted:
-		return false
-	case action == "deleted":
+		return !own
+	case action == deleted:
 		l.remove(id)
 		if l.flight != nil {
 			l.stale++
@@ -245,6 +265,7 @@ func (l *Listing[Row]) invalidate() {
 	l.current, l.err = false, nil
 	l.stale++
 	l.reset = l.clock.Now()
+	l.own = nil
 }
 
 func (l *Listing[Row]) hear(id string) {

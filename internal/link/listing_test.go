@@ -98,6 +98,26 @@ func TestListingFollowsOwnWritesAndTheFeed(t *testing.T) {
 	}
 }
 
+// Whoever had the list read may not be who it concerns: that what it misses now is told to
+// the owner is up to the feed.
+func TestWhatAReadingSawFirstIsNews(t *testing.T) {
+	s := &shelf{rows: []string{"a"}}
+	l := listingOf(s)
+	mustFind(t, l, "a", true)
+	s.set("b")
+	l.invalidate()
+	mustFind(t, l, "b", true)
+	if !l.Changed("a", "deleted") || !l.Changed("b", "created") {
+		t.Error("a change that a reading had before the feed is no news")
+	}
+	mustFind(t, l, "b", true)
+	if s.reads != 2 {
+		t.Errorf("%d reads: what is known was read again", s.reads)
+	}
+	l.Put("a") // a late answer to a write of before
+	mustFind(t, l, "a", false)
+}
+
 // What a write has read back may be older than what was read before its answer came.
 func TestAnAnswerThatCameLateIsReadAgain(t *testing.T) {
 	s := &shelf{rows: []string{"a"}}
