@@ -23,6 +23,8 @@ import (
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	keyclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
@@ -43,7 +45,7 @@ import (
 const (
 	faultsLast = 90 * time.Second // simulated
 	upToDate   = 30 * time.Second // how old what Ready says may be
-	settleTime = 15 * time.Minute // a resync, and the longest pause between two tries
+	settleTime = 8 * time.Minute  // the longest pause between two tries, and no resync: that is the net
 	simulated  = 2                // objects
 	cluster    = "11111111-simulated"
 )
@@ -67,6 +69,32 @@ func TestSchedules(t *testing.T) {
 func TestSchedule30278(t *testing.T) {
 	if wrong := schedule(t, 30278, false).asTest(); wrong != "" {
 		t.Error(wrong)
+	}
+}
+
+// What notices find an object by is what the cache has of its status. Where that comes late,
+// they have found nobody.
+func TestWhoIsFoundByMoreLooksAgain(t *testing.T) {
+	concerns := newWorld(1, false).registry(t).Controllers[0].Concerns()
+	role := func(id string, reason v1alpha1.Reason) *v1alpha1.Role {
+		obj := &v1alpha1.Role{}
+		obj.Name, obj.Status.RoleID = "a", id
+		managed.Conclude(&obj.Status.Conditions, 0, metav1.Now(), managed.Conclusion{Reason: reason})
+		return obj
+	}
+	ready, waiting := v1alpha1.ReasonVerified, v1alpha1.ReasonKeyServerUnavailable
+	for name, c := range map[string]struct {
+		was, is *v1alpha1.Role
+		want    bool
+	}{
+		"MadeAnew":       {role("1", ready), role("2", ready), true},
+		"TheSame":        {role("1", ready), role("1", ready), false},
+		"Lost":           {role("1", ready), role("", ready), false},
+		"WokenByAllElse": {role("", waiting), role("1", ready), false},
+	} {
+		if got := concerns.Update(event.UpdateEvent{ObjectOld: c.was, ObjectNew: c.is}); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
 
@@ -132,12 +160,13 @@ type simWorld struct {
 	changed chan struct{} // closed at the next change
 	ids     uint64
 
-	// The API server.
+	// The API server, and the watch of what it has.
 	versions map[types.NamespacedName][]version
 	specs    map[types.NamespacedName]map[int64]*v1alpha1.Role // by generation
 	indexes  map[string]client.IndexerFunc
 	number   int
 	wake     map[types.NamespacedName]chan struct{}
+	concerns predicate.Predicate // of the kind
 }
 
 // heldAt is a role from a moment on, nil where there is none.
@@ -163,9 +192,9 @@ func newWorld(seed uint64, lies bool) *simWorld {
 	return w
 }
 
-// run plays the schedule and looks at the end.
-func (w *simWorld) run(t *testing.T) {
-	ctx, stop := context.WithCancel(ctrl.LoggerInto(t.Context(), logr.Discard()))
+// registry has the reconciler of roles.
+func (w *simWorld) registry(t *testing.T) *managed.Registry {
+	t.Helper()
 	kube := &simCluster{w: w}
 	timing := link.DefaultTiming
 	timing.LookEach = 10 * time.Second
@@ -174,7 +203,15 @@ func (w *simWorld) run(t *testing.T) {
 	if err := managed.Register(registry, roleAdapter{}); err != nil {
 		t.Fatal(err)
 	}
+	return registry
+}
+
+// run plays the schedule and looks at the end.
+func (w *simWorld) run(t *testing.T) {
+	ctx, stop := context.WithCancel(ctrl.LoggerInto(t.Context(), logr.Discard()))
+	registry := w.registry(t)
 	loop := registry.Controllers[0]
+	w.concerns = loop.Concerns()
 	registry.Connections.Listen(w.hear)
 	name := func(n int) types.NamespacedName {
 		return types.NamespacedName{Namespace: "default", Name: fmt.Sprintf("role-%d", n)}
@@ -645,34 +682,41 @@ func (w *simWorld) declare(obj *v1alpha1.Role) {
 		w.specs[at] = map[int64]*v1alpha1.Role{}
 	}
 	w.specs[at][obj.Generation] = obj.DeepCopy()
-	seen := w.store(obj, lag)
-	w.all.Go(func() {
-		time.Sleep(time.Until(seen))
-		w.enqueue(at)
-	})
+	w.store(obj, lag)
 }
 
-// lag is how long the cache takes.
+// lag is how long the cache takes: longer where the watch has ended, and is begun anew.
 func (w *simWorld) lag() time.Duration {
 	if !w.faulty.Load() {
 		return 5 * time.Millisecond
 	}
-	return time.Duration(w.dice.Of("cache").Int64N(int64(time.Second)))
+	d := w.dice.Of("cache")
+	most := time.Second
+	if d.IntN(10) == 0 {
+		most = 20 * time.Second
+	}
+	return time.Duration(d.Int64N(int64(most)))
 }
 
-// store makes a version, which the cache has a little later; the caller holds mu.
-func (w *simWorld) store(obj *v1alpha1.Role, lag time.Duration) (seen time.Time) {
+// store makes a version, which the cache has a little later, and then tells of it as an
+// informer does; the caller holds mu.
+func (w *simWorld) store(obj *v1alpha1.Role, lag time.Duration) {
 	at := client.ObjectKeyFromObject(obj)
 	w.number++
 	obj = obj.DeepCopy()
 	obj.ResourceVersion = strconv.Itoa(w.number)
-	seen = time.Now().Add(lag)
+	seen := time.Now().Add(lag)
 	have := w.versions[at]
 	if len(have) > 0 && have[len(have)-1].seen.After(seen) {
 		seen = have[len(have)-1].seen
 	}
 	w.versions[at] = append(have, version{obj, seen})
-	return seen
+	w.all.Go(func() {
+		time.Sleep(time.Until(seen))
+		if len(have) == 0 || w.concerns.Update(event.UpdateEvent{ObjectOld: have[len(have)-1].object, ObjectNew: obj}) {
+			w.enqueue(at)
+		}
+	})
 }
 
 // newest is an object as the API server has it; the caller holds mu.

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -31,6 +32,8 @@ type Controller interface {
 	// Control makes the manager run it. Every kind is registered by then:
 	// which kinds need which others is known only at the end.
 	Control(mgr ctrl.Manager) error
+	// Concerns lets through the events of the kind's objects that ask for a pass.
+	Concerns() predicate.Predicate
 	// Kind is the name of the kind.
 	Kind() string
 	// New returns an empty object of the kind, Has reports whether one is of it.
@@ -104,7 +107,7 @@ func (r *reconciler[T, D]) Control(mgr ctrl.Manager) error {
 	r.connections.Listen(r.hear)
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(strings.ToLower(r.kind.Name)).
-		For(r.New(), builder.WithPredicates(Concerns(r.population))).
+		For(r.New(), builder.WithPredicates(r.Concerns())).
 		Watches(r.New(), handler.EnqueueRequestsFromMapFunc(r.claimantsOf)).
 		WatchesRawSource(r.sources.SecretChanges(r.readersOf(SecretKind))).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(ConfigMapKind))).

@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
@@ -73,9 +74,27 @@ func Pause(conditions *[]metav1.Condition, generation int64, now metav1.Time, me
 
 // PatchStatus writes the status if it differs from what was read. The patch
 // is bound to the version that was read: a decision made on an older one is
-// refused, and the next pass decides anew. written is false then.
+// refused, and the next pass decides anew. written is false then. It is, too, where
+// nothing had to be written on the version that was read, and the cache has a newer one by
+// now: its status may be one that this manager has written without an answer, and that
+// nobody would put right before the resync.
 func PatchStatus(ctx context.Context, c client.Client, read, now client.Object) (written bool, err error) {
+	if equality.Semantic.DeepEqual(read, now) {
+		return !outrun(ctx, c, read), nil
+	}
 	return patch(ctx, c.Status().Patch, read, now)
+}
+
+// outrun reports whether the cache has a newer version of an object than the one that was
+// read. The caller has noted by then what it concludes, so that Concerns sees any that is
+// newer still.
+func outrun(ctx context.Context, c client.Client, read client.Object) bool {
+	have := copyOf(read)
+	if err := c.Get(ctx, client.ObjectKeyFromObject(read), have); err != nil {
+		return false // gone, of which an event tells
+	}
+	order, err := resourceversion.CompareResourceVersion(have.GetResourceVersion(), read.GetResourceVersion())
+	return err != nil || order > 0
 }
 
 // PatchMetadata writes finalizers and annotations, with the same guard.

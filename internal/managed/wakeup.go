@@ -350,6 +350,28 @@ func conditionsOf(o client.Object) []metav1.Condition {
 	}
 }
 
+// Concerns implements Controller. An object that notices find by more than before was told
+// of none about that until now, where it is Ready, and looks for what it has missed.
+func (r *reconciler[T, D]) Concerns() predicate.Predicate {
+	indexes := r.indexes()
+	laterFound := func(e event.UpdateEvent) bool {
+		if obj, is := e.ObjectOld.(T); !is || unready(obj) {
+			return false // any notice wakes it
+		}
+		for _, name := range []string{ownedIndex, followIndex} {
+			if keys, has := indexes[name]; has && !isSubset(keys(e.ObjectNew), keys(e.ObjectOld)) {
+				return true
+			}
+		}
+		return false
+	}
+	return predicate.Or(Concerns(r.population), predicate.Funcs{UpdateFunc: laterFound})
+}
+
+func isSubset(some, all []string) bool {
+	return !slices.ContainsFunc(some, func(one string) bool { return !slices.Contains(all, one) })
+}
+
 // declarationChanged lets through the changes that people make, and none that the manager
 // makes itself.
 func declarationChanged() predicate.Predicate {

@@ -217,19 +217,22 @@ func (c *cluster) edit(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// said is what objects that say that they are Ready declare, by kind, name and generation.
-func (c *cluster) said(ctx context.Context) (ready map[string]string, all int, err error) {
-	ready = map[string]string{}
+// said is what objects that say that they are Ready declare, by kind, name and
+// generation, and what those say that do not.
+func (c *cluster) said(ctx context.Context) (ready, waiting map[string]string, err error) {
+	ready, waiting = map[string]string{}, map[string]string{}
 	note := func(kind string, o kube.Object, status v1alpha1.ManagedStatus, id, content string) {
-		all++
+		object := fmt.Sprintf("%s %s of generation %d", kind, o.GetName(), o.GetGeneration())
 		cond := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
 		if cond != nil && cond.Status == metav1.ConditionTrue && cond.ObservedGeneration == o.GetGeneration() && status.ObservedGeneration == o.GetGeneration() {
-			ready[fmt.Sprintf("%s %s of generation %d", kind, o.GetName(), o.GetGeneration())] = id + ": " + content
+			ready[object] = id + ": " + content
+		} else {
+			waiting[object] = fmt.Sprintf("%s, resource version %s: %+v", content, o.GetResourceVersion(), status)
 		}
 	}
 	var roles v1alpha1.RoleList
 	if err := c.kube.List(ctx, &roles); err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	for i := range roles.Items {
 		o := &roles.Items[i]
@@ -242,13 +245,13 @@ func (c *cluster) said(ctx context.Context) (ready map[string]string, all int, e
 	}
 	var templates v1alpha1.ACLTemplateList
 	if err := c.kube.List(ctx, &templates); err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	for i := range templates.Items {
 		o := &templates.Items[i]
 		note("ACLTemplate", o, o.Status.ManagedStatus, "template "+o.Status.TemplateID, o.Spec.TemplateName)
 	}
-	return ready, all, nil
+	return ready, waiting, nil
 }
 
 // has is what the key server has.
@@ -315,16 +318,16 @@ func (c *cluster) check(t *testing.T) {
 		t.Log("nobody has seen what the objects said, so nothing was shown of it")
 	}
 	c.running(t)
-	waiting := ""
+	missing := ""
 	ok := func() bool {
 		c.running(t)
-		ready, all, err := c.said(t.Context())
-		waiting = fmt.Sprintf("%d of %d are Ready (%v)", len(ready), all, err)
-		return err == nil && all == 2*declared && len(ready) == all
+		ready, waiting, err := c.said(t.Context())
+		missing = fmt.Sprintf("%d are Ready (%v), and not %v", len(ready), err, waiting)
+		return err == nil && len(waiting) == 0 && len(ready) == 2*declared
 	}
 	for end := time.Now().Add(rig.Patience); !ok(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Errorf("what is declared does not come to rest: %s", waiting)
+			t.Errorf("what is declared does not come to rest: %s", missing)
 			return
 		}
 	}
