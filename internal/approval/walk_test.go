@@ -385,6 +385,9 @@ func (w *walk) executes(r *rapid.T) {
 	case w.mark(a) != a.mark:
 		is(r, got, http.StatusConflict, "APPROVAL_STATE")
 		w.reached["execute what changed"]++
+	case p.role == keyserver.RoleAuditor && !w.targets[a.target].exists: // who may look sees that before he is refused
+		is(r, got, http.StatusNotFound, "NOT_FOUND")
+		a.decision = "executed"
 	case !p.setsRoles():
 		is(r, got, http.StatusForbidden, "ACCESS_DENIED")
 		a.decision = "executed"

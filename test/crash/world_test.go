@@ -115,12 +115,11 @@ func (w *world) awaitReady(t *testing.T) {
 	})
 }
 
-// check reads back and compares: all that was ever acknowledged, or all that
-// is new since the check before.
-func (w *world) check(t *testing.T, round int, all bool) {
+// settle reads objects back and compares: all that were ever acknowledged, or all that
+// are new since they were read before. Of a change without an answer it is known from then on
+// whether it happened, which workers go by.
+func (w *world) settle(ctx context.Context, t *testing.T, round int, all bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), rig.Patience)
-	defer cancel()
 	names := w.ledger.names(all)
 	now, err := w.observe(ctx, names)
 	if err != nil {
@@ -136,6 +135,14 @@ func (w *world) check(t *testing.T, round int, all bool) {
 			t.Errorf("round %d: %s is %q, and by what was acknowledged it is one of %q", round, name, value, allowed)
 		}
 	}
+}
+
+// check settles, and compares MACs and the audit trail as well.
+func (w *world) check(t *testing.T, round int, all bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), rig.Patience)
+	defer cancel()
+	w.settle(ctx, t, round, all)
 	if err := w.macs.check(ctx, w.admin, all); err != nil {
 		t.Errorf("round %d: %v", round, err)
 	}
