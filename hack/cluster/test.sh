@@ -41,9 +41,10 @@ if [[ -z ${SMOKE:-} ]]; then # which goes without
 	"$here/image.sh" registry.example/prometheus:1 "$work/prometheus" '{"Entrypoint":["/usr/bin/prometheus"],"User":"65532:65532"}'
 
 	"$root/hack/flux/build.sh" "$root/bin/test/flux"
+	"$root/hack/argocd/build.sh" "$root/bin/test/argocd"
 fi
 
 # The tests are on the node's network, where Services are.
 cd "$root"
-RIG_CLUSTER=$state RIG_FLUX=$root/bin/test/flux go test -tags cluster -count=1 -v -timeout 60m \
+RIG_CLUSTER=$state RIG_FLUX=$root/bin/test/flux RIG_ARGOCD=$root/bin/test/argocd go test -tags cluster -count=1 -v -timeout 60m \
 	-exec "nsenter --target $(<"$state/init.pid") --net --" "$@" ./test/cluster

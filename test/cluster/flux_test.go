@@ -4,16 +4,12 @@ package cluster
 
 import (
 	"fmt"
-	"net/http/cgi"
-	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -39,9 +35,8 @@ func TestFlux(t *testing.T) {
 
 const (
 	ofFlux = "flux-system"
+	onMain = "main@sha1:" // how Flux spells a commit
 	says   = `{.status.conditions[?(@.type=="Ready")].message}`
-	// declared is the directory of what is declared, in docs/install.md.
-	declared = "trust"
 )
 
 // withFlux starts Flux, and a Git repository of what the test writes.
@@ -75,19 +70,13 @@ func withFlux(t *testing.T, n *node) {
 		n.controller(t, filepath.Join(flux, controller), flags...)
 	}
 
-	git := strings.TrimSpace(n.run(t, "git", "--exec-path"))
-	server := httptest.NewServer(&cgi.Handler{
-		Path: filepath.Join(git, "git-http-backend"), Env: []string{"GIT_PROJECT_ROOT=" + n.work, "GIT_HTTP_EXPORT_ALL=1", "HOME=" + n.work},
-	})
-	t.Cleanup(server.Close)
-	n.run(t, "git", "init", "--quiet", "--initial-branch=main")
-	n.commit(t, "What the repository has")
+	url := n.repository(t)
 	n.apply(t, "", `
 apiVersion: source.toolkit.fluxcd.io/v1
 kind: GitRepository
 metadata: {name: platform, namespace: flux-system}
 spec:
-  url: `+server.URL+`/.git
+  url: `+url+`
   ref: {branch: main}
   interval: 1s
 `)
@@ -104,50 +93,8 @@ spec:
 // controller runs one of Flux's until the test ends.
 func (n *node) controller(t *testing.T, program string, flags ...string) {
 	t.Helper()
-	log, temporary := &rig.Output{}, t.TempDir()
-	cmd := exec.Command(program, append(flags, "--log-encoding=console", "--metrics-addr=0", "--health-addr=0", "--requeue-dependency=1s")...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(n.state, "admin.conf"), "RUNTIME_NAMESPACE="+ofFlux, "TMPDIR="+temporary, "HOME="+temporary)
-	cmd.Stdout, cmd.Stderr = log, log
-	rig.Must(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			lines := strings.Split(log.String(), "\n")
-			t.Logf("the end of the log of %s:\n%s", filepath.Base(program), strings.Join(lines[max(0, len(lines)-30):], "\n"))
-		}
-	})
-}
-
-// commit makes a commit of what the test has written, and answers what Flux calls it.
-func (n *node) commit(t *testing.T, message string) string {
-	t.Helper()
-	n.run(t, "git", "add", "--all", "--", ".", ":!.kube")
-	n.run(t, "git", "-c", "user.name=platform", "-c", "user.email=platform@example.com", "commit", "--quiet", "--allow-empty", "--message", message)
-	return "main@sha1:" + strings.TrimSpace(n.run(t, "git", "rev-parse", "HEAD"))
-}
-
-// declare writes a file of what is declared, or removes it.
-func (n *node) declare(t *testing.T, name, text string) {
-	t.Helper()
-	const first = "resources: [../config/samples"
-	if text == "" {
-		rig.Must(t, os.Remove(filepath.Join(n.work, declared, name)))
-		n.kustomize(t, declared, first+"]\n")
-		return
-	}
-	n.kustomize(t, declared, first+", "+name+"]\n")
-	rig.Must(t, os.WriteFile(filepath.Join(n.work, declared, name), []byte(text), 0o600))
-}
-
-// trustedCA is one in the namespace default.
-func trustedCA(name, certificate string) string {
-	return "apiVersion: trust.keyserver.dev/v1alpha1\nkind: TrustedCA\nmetadata: {name: " + name + ", namespace: default}\nspec:\n  certificate:\n" + certificate
-}
-
-// inline is a certificate in a manifest.
-func inline(pem string) string {
-	return "    inline: |\n      " + strings.ReplaceAll(strings.TrimSpace(pem), "\n", "\n      ") + "\n"
+	n.process(t, []string{"RUNTIME_NAMESPACE=" + ofFlux}, program,
+		append(flags, "--log-encoding=console", "--metrics-addr=0", "--health-addr=0", "--requeue-dependency=1s")...)
 }
 
 // applied waits until a Kustomization is Ready with a commit.
@@ -159,28 +106,13 @@ func (n *node) applied(t *testing.T, kustomization, commit string) {
 	})
 }
 
-// allReady fails unless everything that is declared is Ready now.
-func (n *node) allReady(t *testing.T) {
-	t.Helper()
-	lines := strings.Fields(n.kubectl(t, "get", "trust", "--all-namespaces", "-o",
-		`jsonpath={range .items[*]}{.kind}/{.metadata.name}={.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`))
-	if len(lines) == 0 {
-		t.Error("nothing is declared")
-	}
-	for _, line := range lines {
-		if !strings.HasSuffix(line, "=True") {
-			t.Errorf("Flux says Ready, and %s", line)
-		}
-	}
-}
-
 // installFromGit applies what docs/install.md shows: each Kustomization is Ready when what it
 // has applied is, and not before.
 func installFromGit(t *testing.T, n *node) {
 	n.volumes(t, "flux-1")
 	n.kustomize(t, onePod, "resources: [../config/default, ../config/access]\n"+images+release+"\n")
 	n.declare(t, "sensors.yaml", trustedCA("sensors", inline(rig.NewCA(t, "Sensors").PEM)))
-	commit := n.commit(t, "An installation, and what it declares")
+	commit := onMain + n.commit(t, "An installation, and what it declares")
 	const path = "path: ./config/default # or the directory of your kustomization\n"
 	text := n.fragmentUnder(t, "Flux")
 	if !strings.Contains(text, path) {
@@ -206,7 +138,7 @@ func installFromGit(t *testing.T, n *node) {
 func waitsForWhatWaits(t *testing.T, n *node) {
 	before := n.field(t, ofFlux, "kustomization/trust", "{.status.lastAppliedRevision}")
 	n.declare(t, "later.yaml", trustedCA("later", "    configMapKeyRef: {name: later, key: ca.crt}\n"))
-	commit := n.commit(t, "A CA of which the certificate comes later")
+	commit := onMain + n.commit(t, "A CA of which the certificate comes later")
 	n.holds(t, "default", "trustedca/later", reason, "DependencyNotReady")
 	n.holds(t, ofFlux, "kustomization/trust", `{.status.conditions[?(@.type=="Reconciling")].message}`, "Running health checks for revision "+commit+" with a timeout of 5m0s")
 	if is := n.field(t, ofFlux, "kustomization/trust", ready+" {.status.lastAppliedRevision}"); is != "Unknown "+before {
@@ -234,7 +166,7 @@ func mendByCommit(t *testing.T, n *node) {
 	n.holds(t, "default", "trustedca/mistaken", reason, "InvalidSpec")
 	mended := rig.NewCA(t, "Mended")
 	n.declare(t, "mistaken.yaml", trustedCA("mistaken", inline(mended.PEM)))
-	commit := n.commit(t, "The certificate that was meant")
+	commit := onMain + n.commit(t, "The certificate that was meant")
 	begun = time.Now()
 	n.applied(t, "trust", commit)
 	n.allReady(t)
@@ -242,24 +174,10 @@ func mendByCommit(t *testing.T, n *node) {
 	n.trusts(t, "Mended", true)
 }
 
-// trusts fails unless the key server itself trusts a CA, or does not.
-func (n *node) trusts(t *testing.T, subject string, want bool) {
-	t.Helper()
-	list, err := n.admin(t).ListTrustedCAs(t.Context(), schema.TrustedCAsQuery{})
-	rig.Must(t, err)
-	has := false
-	for _, ca := range list.TrustedCAs {
-		has = has || ca.Subject != nil && strings.Contains(*ca.Subject, subject)
-	}
-	if has != want {
-		t.Errorf("the key server trusts %q: %t, want %t", subject, has, want)
-	}
-}
-
 // pruneByCommit: with a file goes the object, and before that what it has declared.
 func pruneByCommit(t *testing.T, n *node) {
 	n.declare(t, "mistaken.yaml", "")
-	commit := n.commit(t, "It is not trusted any more")
+	commit := onMain + n.commit(t, "It is not trusted any more")
 	n.applied(t, "trust", commit)
 	n.kubectl(t, "-n", "default", "wait", "--for=delete", "trustedca/mistaken", "--timeout=2m")
 	n.trusts(t, "Mended", false)
@@ -310,7 +228,7 @@ func installHelmRelease(t *testing.T, n *node) {
 	n.volumes(t, "flux-2")
 	n.kubectl(t, "apply", "-k", "config/volume")
 	n.setValues(t, n.values(t))
-	commit := n.commit(t, "The values of a release")
+	commit := onMain + n.commit(t, "The values of a release")
 	begun := time.Now()
 	n.apply(t, "", n.fragment(t, "kind: HelmRelease"))
 	n.released(t, commit)
@@ -323,13 +241,13 @@ func installHelmRelease(t *testing.T, n *node) {
 // upgradeHelmRelease makes the KeyServer, and then changes a setting.
 func upgradeHelmRelease(t *testing.T, n *node) {
 	n.setValues(t, n.values(t)+withKeyServer)
-	commit := n.commit(t, "Its KeyServer")
+	commit := onMain + n.commit(t, "Its KeyServer")
 	n.released(t, commit)
 	if is := n.field(t, "default", "keyserver/default", ready); is != "True" {
 		t.Errorf("Flux says Ready, and Ready of the KeyServer is %q", is)
 	}
 	n.setValues(t, strings.Replace(n.values(t), "KEYSERVER_LOG_LEVEL: debug", "KEYSERVER_LOG_LEVEL: warn", 1)+withKeyServer)
-	commit = n.commit(t, "Less to read")
+	commit = onMain + n.commit(t, "Less to read")
 	n.released(t, commit)
 	n.runs(t, strings.TrimPrefix(release, "v"))
 	settings := n.field(t, namespace, "deployment/keyserver", `{.spec.template.spec.containers[0].envFrom[0].configMapRef.name}`)
@@ -351,7 +269,7 @@ func refuseValues(t *testing.T, n *node) {
 	})
 	n.holds(t, "default", "keyserver/default", ready, "True")
 	n.setValues(t, n.values(t)+withKeyServer)
-	n.released(t, n.commit(t, "The form of before"))
+	n.released(t, onMain+n.commit(t, "The form of before"))
 }
 
 // deleteHelmRelease is docs/uninstall.md, with a HelmRelease in the place of "helm uninstall".

@@ -1,0 +1,224 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// TestArgoCD has Argo CD's own controller and repository server install what docs/install.md
+// shows under "Argo CD", from a Git repository: they are processes on the node's network, as
+// the repository is.
+func TestArgoCD(t *testing.T) {
+	n := newNode(t)
+	n.forgets(t, "payments", namespace)
+	a := withArgoCD(t, n)
+	n.showWhenFailed(t)
+	n.inOrder(t, []stage{
+		{"installed from Git", a.install},
+		{"what waits is no mistake", a.waits},
+		{"a mistake is named, and mended by a commit", a.mend},
+		{"what somebody changes in the cluster is put back", a.heals},
+		{"what leaves Git leaves the key server", a.prunes},
+		{"the way out", a.leaves},
+	})
+}
+
+const ofArgoCD = "argocd"
+
+// argoCD is one that follows the node's repository.
+type argoCD struct{ url string }
+
+// whatItIs is what an installation of Argo CD has besides its definitions and its processes.
+const whatItIs = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: argocd-cm, namespace: argocd, labels: {app.kubernetes.io/part-of: argocd}}
+data: {application.instanceLabelKey: argocd.argoproj.io/instance}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: argocd-secret, namespace: argocd, labels: {app.kubernetes.io/part-of: argocd}}
+stringData: {server.secretkey: of-no-use-here}
+---
+apiVersion: argoproj.io/v1alpha1
+kind: AppProject
+metadata: {name: default, namespace: argocd}
+spec:
+  sourceRepos: ["*"]
+  destinations: [{server: "*", namespace: "*"}]
+  clusterResourceWhitelist: [{group: "*", kind: "*"}]
+`
+
+// withArgoCD starts Argo CD, and a Git repository of what the test writes.
+func withArgoCD(t *testing.T, n *node) argoCD {
+	t.Helper()
+	argocd := os.Getenv("RIG_ARGOCD")
+	if argocd == "" {
+		t.Fatal("RIG_ARGOCD is not set: run the suite by make test-cluster, which builds what hack/argocd pins")
+	}
+	definitions := []string{filepath.Join(argocd, "application.yaml"), filepath.Join(argocd, "appproject.yaml")}
+	for _, file := range definitions {
+		n.kubectl(t, "apply", "--server-side", "-f", file)
+	}
+	n.kubectl(t, "wait", "--for=condition=Established", "crd/applications.argoproj.io", "crd/appprojects.argoproj.io", "--timeout=1m")
+	n.kubectl(t, "create", "namespace", ofArgoCD)
+	t.Cleanup(func() {
+		if t.Failed() {
+			return // to be looked at
+		}
+		n.kubectl(t, "delete", "namespace", ofArgoCD, "--timeout=2m")
+		for _, file := range definitions {
+			n.kubectl(t, "delete", "-f", file, "--timeout=2m")
+		}
+	})
+	n.apply(t, "", whatItIs)
+	n.shell(t, n.blocks(t, "install.md", "Argo CD", 1)[0])
+
+	redis, repositories := rig.FreeAddress(t, "127.0.0.1"), rig.FreeAddress(t, "127.0.0.1")
+	port := func(address string) string {
+		_, port, err := net.SplitHostPort(address)
+		rig.Must(t, err)
+		return port
+	}
+	n.process(t, nil, filepath.Join(argocd, "redis-server"), "--bind", "127.0.0.1", "--port", port(redis), "--save", "", "--appendonly", "no")
+	as := func(name string, flags ...string) {
+		n.process(t, []string{"ARGOCD_BINARY_NAME=" + name, "ARGOCD_FAKE_IN_CLUSTER=true", "ARGOCD_GPG_ENABLED=false", "PATH=" + argocd + ":" + os.Getenv("PATH")},
+			filepath.Join(argocd, "argocd"), append(flags, "--redis", redis, "--logformat", "text", "--metrics-port", port(rig.FreeAddress(t, "127.0.0.1")))...)
+	}
+	as("argocd-repo-server", "--address", "127.0.0.1", "--port", port(repositories), "--disable-tls", "--metrics-address", "127.0.0.1", "--revision-cache-expiration", "1s")
+	as("argocd-application-controller", "--namespace", ofArgoCD, "--repo-server", repositories, "--repo-server-plaintext",
+		"--app-resync", "2", "--app-resync-jitter", "0", "--persist-resource-health")
+	t.Cleanup(func() {
+		if t.Failed() {
+			out, err := n.try("", "kubectl", "-n", ofArgoCD, "get", "applications", "-o", "yaml")
+			t.Logf("%s%v", out, err)
+		}
+	})
+	return argoCD{n.repository(t)}
+}
+
+const synced = "{.status.sync.status} {.status.health.status} {.status.sync.revision}"
+
+// well waits until an Application is what Argo CD shows in green, of a commit.
+func (argoCD) well(t *testing.T, n *node, application, commit string) {
+	t.Helper()
+	rig.Within(t, 3*rig.Patience, application+" is Synced and Healthy with "+commit, func() bool {
+		out, err := n.try("", "kubectl", "-n", ofArgoCD, "get", "application/"+application, "-o", "jsonpath="+synced)
+		return err == nil && out == "Synced Healthy "+commit
+	})
+}
+
+// says waits until Argo CD says of the object that it is in a state, and why.
+func (argoCD) says(t *testing.T, n *node, object, status, why string) {
+	t.Helper()
+	path := `{.status.resources[?(@.name=="` + object + `")].health.status}`
+	rig.Succeeds(t, func() error {
+		got, err := n.try("", "kubectl", "-n", ofArgoCD, "get", "application/trust", "-o", "jsonpath={.status.health.status} "+path)
+		if err == nil && got != status+" "+status {
+			err = fmt.Errorf("the Application, and %s, are %q, want %s", object, got, status)
+		}
+		return err
+	})
+	n.holds(t, "default", "trustedca/"+object, reason, why)
+}
+
+// install applies what docs/install.md shows.
+func (a argoCD) install(t *testing.T, n *node) {
+	n.volumes(t, "argocd")
+	n.kustomize(t, onePod, "resources: [../config/default, ../config/access]\n"+images+release+"\n")
+	n.declare(t, "sensors.yaml", trustedCA("sensors", inline(rig.NewCA(t, "Sensors").PEM)))
+	commit := n.commit(t, "An installation, and what it declares")
+	text := n.fragmentUnder(t, "Argo CD")
+	for from, to := range map[string]string{
+		"repoURL: https://git.example/platform.git":                        "repoURL: " + a.url,
+		"path: config/default} # or the directory of your kustomization\n": "path: " + onePod + "}\n",
+	} {
+		if !strings.Contains(text, from) {
+			t.Fatalf("docs/install.md has Argo CD apply something else than %q:\n%s", from, text)
+		}
+		text = strings.ReplaceAll(text, from, to)
+	}
+	begun := time.Now()
+	n.apply(t, "", text)
+	for _, application := range []string{"keyserver-volume", "keyserver", "keyserver-object", "trust"} {
+		a.well(t, n, application, commit)
+	}
+	figure(t, "Argo CD installs, until all four Applications are Synced and Healthy: %s", seconds(time.Since(begun)))
+	n.holds(t, namespace, "deployment/keyserver", available, "True")
+	n.holds(t, "default", "keyserver/default", ready, "True")
+	n.allReady(t)
+	n.trusts(t, "Sensors", true)
+}
+
+// waits: an object that needs what is not there yet is nobody's mistake.
+func (a argoCD) waits(t *testing.T, n *node) {
+	n.declare(t, "later.yaml", trustedCA("later", "    configMapKeyRef: {name: later, key: ca.crt}\n"))
+	commit := n.commit(t, "A CA of which the certificate comes later")
+	a.says(t, n, "later", "Progressing", "DependencyNotReady")
+	n.kubectl(t, "-n", "default", "create", "configmap", "later", "--from-literal=ca.crt="+rig.NewCA(t, "Later").PEM)
+	a.well(t, n, "trust", commit)
+	n.allReady(t)
+	n.kubectl(t, "-n", "default", "delete", "configmap/later")
+}
+
+// mend: what is wrong is told at once and named, and the next commit is not held up.
+func (a argoCD) mend(t *testing.T, n *node) {
+	n.declare(t, "mistaken.yaml", trustedCA("mistaken", inline("-----BEGIN CERTIFICATE-----\nbm8gY2VydGlmaWNhdGU=\n-----END CERTIFICATE-----")))
+	n.commit(t, "A certificate that is none")
+	begun := time.Now()
+	a.says(t, n, "mistaken", "Degraded", "InvalidSpec")
+	figure(t, "Argo CD names an object with a mistake %s after its commit", seconds(time.Since(begun)))
+	n.declare(t, "mistaken.yaml", trustedCA("mistaken", inline(rig.NewCA(t, "Mended").PEM)))
+	commit := n.commit(t, "The certificate that was meant")
+	begun = time.Now()
+	a.well(t, n, "trust", commit)
+	n.allReady(t)
+	figure(t, "Argo CD is Healthy %s after the commit that mends it", seconds(time.Since(begun)))
+	n.trusts(t, "Mended", true)
+}
+
+// heals: what is declared is what Git says, and the key server follows.
+func (a argoCD) heals(t *testing.T, n *node) {
+	n.kubectl(t, "-n", "default", "delete", "trustedca/mistaken", "--timeout=1m")
+	n.holds(t, "default", "trustedca/mistaken", ready, "True")
+	n.trusts(t, "Mended", true)
+}
+
+// prunes: with a file goes the object, and before that what it has declared.
+func (a argoCD) prunes(t *testing.T, n *node) {
+	n.declare(t, "mistaken.yaml", "")
+	commit := n.commit(t, "It is not trusted any more")
+	a.well(t, n, "trust", commit)
+	n.kubectl(t, "-n", "default", "wait", "--for=delete", "trustedca/mistaken", "--timeout=2m")
+	n.trusts(t, "Mended", false)
+	n.allReady(t)
+}
+
+// leaves deletes the Applications from the last, and then what they leave, by
+// docs/uninstall.md.
+func (a argoCD) leaves(t *testing.T, n *node) {
+	gone := func(application string) {
+		t.Helper()
+		n.kubectl(t, "-n", ofArgoCD, "delete", "application/"+application, "--timeout=5m")
+	}
+	gone("trust")
+	if left := strings.TrimSpace(n.kubectl(t, "get", "trust", "--all-namespaces", "-o", "name")); left != "keyserver.trust.keyserver.dev/default" {
+		t.Errorf("what was declared is gone with its Application, and there is %q", left)
+	}
+	gone("keyserver-object")
+	gone("keyserver")
+	gone("keyserver-volume")
+	n.holds(t, "default", "keyserver/default", ready, "True")
+	n.holds(t, namespace, "deployment/keyserver", available, "True")
+	n.holds(t, namespace, "persistentvolumeclaim/keyserver-data", "{.status.phase}", "Bound")
+	n.uninstall(t, onePod)
+}
