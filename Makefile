@@ -75,9 +75,10 @@ site: ## Build the documents as a site into bin/site/VERSION, beside the version
 	@hack/site.sh
 
 .PHONY: screenshots
-screenshots: .go ## Take pictures of the web console, as its test sees it, into bin/screenshots
+screenshots: .go ## Take pictures of the web console, as its test sees it, into bin/screenshots, and renew those of docs/console
 	@environment=$$(hack/provide.sh ./test/console); eval "$$environment"; \
 	RIG_SCREENSHOTS="$(CURDIR)/bin/screenshots" $(plain) go test -count=1 -run TestConsole ./test/console
+	@for picture in docs/console/*.png; do cp "bin/screenshots/$${picture##*/}" docs/console/; done
 
 .PHONY: clean
 clean: cluster-down ## Remove bin/ (the per-user cache of built tools and control planes stays)
