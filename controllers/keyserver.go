@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,6 +39,13 @@ type keyServerReconciler struct {
 	controllers []managed.Controller // of the objects that refer to KeyServers
 	tokenFiles  map[string]string    // with tokens of the manager's service account, by audience
 	wake        chan event.TypedGenericEvent[managed.Wake]
+	told        sync.Map // the generation that was told of, by name
+}
+
+// generation is one of one object.
+type generation struct {
+	uid types.UID
+	n   int64
 }
 
 // keyServerKind is the one kind that is not managed.
@@ -51,6 +59,7 @@ func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 			r.connections.Remove(ctx, req.Name)
 			r.sources.Refer(keyServerKind.Name, req.NamespacedName, nil)
 			r.population.Move(req.NamespacedName, "")
+			r.told.Delete(req.NamespacedName)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -82,14 +91,15 @@ func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 			say = managed.Conclusion{Reason: held.Reason, Message: held.Message}
 		}
 	}
-	changed := ks.Generation != ks.Status.ObservedGeneration
 	r.record(read, ks, say)
 	written, err := managed.PatchStatus(ctx, r.Client, read, ks)
 	if err != nil || !written {
 		return managed.SoonUnless(written), err
 	}
-	if changed {
-		r.connections.Tell(ctx, link.Notice{KeyServer: ks.Name}) // who may use it may have changed
+	// Who may use it may have changed. Whether that was told is not for the status to say: it
+	// may have been written without an answer.
+	if was, _ := r.told.Swap(req.NamespacedName, generation{ks.UID, ks.Generation}); was != (generation{ks.UID, ks.Generation}) {
+		r.connections.Tell(ctx, link.Notice{KeyServer: ks.Name})
 	}
 	return ctrl.Result{RequeueAfter: trailEvery}, nil
 }

@@ -72,9 +72,9 @@ func TestSchedule30278(t *testing.T) {
 	}
 }
 
-// What notices find an object by is what the cache has of its status. Where that comes late,
-// they have found nobody.
-func TestWhoIsFoundByMoreLooksAgain(t *testing.T) {
+// Whom a notice finds goes by what the cache has of a status. Where that comes late, it has
+// found nobody.
+func TestWhoWasFoundByNoNoticeLooksAgain(t *testing.T) {
 	concerns := newWorld(1, false).registry(t).Controllers[0].Concerns()
 	role := func(id string, reason v1alpha1.Reason) *v1alpha1.Role {
 		obj := &v1alpha1.Role{}
@@ -90,7 +90,9 @@ func TestWhoIsFoundByMoreLooksAgain(t *testing.T) {
 		"MadeAnew":       {role("1", ready), role("2", ready), true},
 		"TheSame":        {role("1", ready), role("1", ready), false},
 		"Lost":           {role("1", ready), role("", ready), false},
+		"WaitsFromNowOn": {role("1", ready), role("1", waiting), true},
 		"WokenByAllElse": {role("", waiting), role("1", ready), false},
+		"WaitsOn":        {role("1", waiting), role("2", waiting), false},
 	} {
 		if got := concerns.Update(event.UpdateEvent{ObjectOld: c.was, ObjectNew: c.is}); got != c.want {
 			t.Errorf("%s: %v", name, got)
@@ -622,8 +624,12 @@ func (s *simServer) SetOwner(ctx context.Context, in schema.SetOwnerRequest) (sc
 		if have := s.w.marks[in.ID]; have != in.Expect && have != in.Owner {
 			return saved, refusal(409, "OWNED")
 		}
+		action := "updated"
+		if _, marked := s.w.marks[in.ID]; !marked {
+			action = "created"
+		}
 		s.w.marks[in.ID] = in.Owner
-		s.w.tell(link.MarksFeed(roles.Name), in.ID, "updated")
+		s.w.tell(link.MarksFeed(roles.Name), in.ID, action)
 		return schema.OwnerSaved{OwnerMark: schema.OwnerMark{Kind: in.Kind, ID: in.ID, Owner: in.Owner}, Saved: true}, nil
 	})
 }

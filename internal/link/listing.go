@@ -66,12 +66,9 @@ type Listing[Row any] struct {
 	// heard is when the feed last had news of a row, and reset when it last had of all.
 	heard map[string]time.Time
 	reset time.Time
-	// own is what own writes have done, for which the feed has no news.
-	own map[ownWrite]bool
+	// own is what own writes have done to rows last, of which the feed has not told yet.
+	own map[string]string
 }
-
-// ownWrite is a row that was made or removed.
-type ownWrite struct{ id, action string }
 
 const (
 	created = "created"
@@ -195,27 +192,29 @@ func (l *Listing[Row]) fly(ctx context.Context, pause time.Duration, flight chan
 // meanwhile, the answer may be older than what was read since: the list is read again.
 func (l *Listing[Row]) Put(row Row) {
 	id := l.keys(row)[0]
-	l.write(ownWrite{id, created}, func() {
+	l.write(id, created, func() {
 		l.remove(id)
 		l.add(row)
 	})
 }
 
 // Drop records that a verified write has read back the row's absence.
-func (l *Listing[Row]) Drop(id string) { l.write(ownWrite{id, deleted}, func() { l.remove(id) }) }
+func (l *Listing[Row]) Drop(id string) { l.write(id, deleted, func() { l.remove(id) }) }
 
-func (l *Listing[Row]) write(w ownWrite, apply func()) {
+func (l *Listing[Row]) write(id, action string, apply func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, there := l.rows[w.id]; there == (w.action == deleted) {
-		if l.own == nil || len(l.own) >= maxHeard {
-			l.own = map[ownWrite]bool{}
-		}
-		l.own[w] = true
-	}
-	if told, since := l.heard[w.id], l.clock.Now().Add(-disputed); told.After(since) || l.reset.After(since) {
+	delete(l.own, id)
+	told, since := l.heard[id], l.clock.Now().Add(-disputed)
+	switch _, there := l.rows[id]; {
+	case told.After(since) || l.reset.After(since): // of this very write, maybe
 		l.current = false
 		l.stale++
+	case there == (action == deleted):
+		if l.own == nil || len(l.own) >= maxHeard {
+			l.own = map[string]string{}
+		}
+		l.own[id] = action
 	}
 	if l.rows != nil {
 		apply()
@@ -233,8 +232,8 @@ func (l *Listing[Row]) Changed(id, action string) (news bool) {
 	defer l.mu.Unlock()
 	_, have := l.rows[id]
 	noted := action == created && have || action == deleted && !have
-	own := noted && l.own[ownWrite{id, action}]
-	delete(l.own, ownWrite{id, action})
+	own := noted && l.own[id] == action
+	delete(l.own, id)
 	if !own {
 		l.hear(id)
 	}

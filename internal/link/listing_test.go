@@ -118,6 +118,29 @@ func TestWhatAReadingSawFirstIsNews(t *testing.T) {
 	mustFind(t, l, "a", false)
 }
 
+// An own write is no news once, and only where the feed tells of it after it was noted.
+func TestAnOwnWriteIsNoNewsOnce(t *testing.T) {
+	for name, until := range map[string]func(*Listing[string]){
+		"told":      func(l *Listing[string]) { l.Put("b"); l.Changed("b", created) },
+		"told else": func(l *Listing[string]) { l.Put("b"); l.Changed("b", "updated") },
+		"overtaken": func(l *Listing[string]) { l.Put("b"); l.Drop("b") },
+		"all anew":  func(l *Listing[string]) { l.Put("b"); l.invalidate() },
+		"late":      func(l *Listing[string]) { l.Changed("b", created); l.Put("b") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &shelf{rows: []string{"a"}}
+			l := listingOf(s)
+			mustFind(t, l, "a", true)
+			s.set("a", "b")
+			until(l)
+			mustFind(t, l, "a", true)
+			if !l.Changed("b", created) {
+				t.Error("what somebody else did is no news")
+			}
+		})
+	}
+}
+
 // What a write has read back may be older than what was read before its answer came.
 func TestAnAnswerThatCameLateIsReadAgain(t *testing.T) {
 	s := &shelf{rows: []string{"a"}}

@@ -80,7 +80,8 @@ func Pause(conditions *[]metav1.Condition, generation int64, now metav1.Time, me
 // nobody would put right before the resync.
 func PatchStatus(ctx context.Context, c client.Client, read, now client.Object) (written bool, err error) {
 	if equality.Semantic.DeepEqual(read, now) {
-		return !outrun(ctx, c, read), nil
+		newer, err := outrun(ctx, c, read)
+		return !newer && err == nil, err
 	}
 	return patch(ctx, c.Status().Patch, read, now)
 }
@@ -88,13 +89,20 @@ func PatchStatus(ctx context.Context, c client.Client, read, now client.Object) 
 // outrun reports whether the cache has a newer version of an object than the one that was
 // read. The caller has noted by then what it concludes, so that Concerns sees any that is
 // newer still.
-func outrun(ctx context.Context, c client.Client, read client.Object) bool {
+func outrun(ctx context.Context, c client.Client, read client.Object) (bool, error) {
 	have := copyOf(read)
-	if err := c.Get(ctx, client.ObjectKeyFromObject(read), have); err != nil {
-		return false // gone, of which an event tells
+	err := c.Get(ctx, client.ObjectKeyFromObject(read), have)
+	if apierrors.IsNotFound(err) {
+		return false, nil // an event tells of that
+	}
+	if err != nil {
+		return false, err
 	}
 	order, err := resourceversion.CompareResourceVersion(have.GetResourceVersion(), read.GetResourceVersion())
-	return err != nil || order > 0
+	if err != nil { // no etcd: which is newer is not known
+		return have.GetResourceVersion() != read.GetResourceVersion(), nil //nolint:nilerr // it tells only that they have no order
+	}
+	return order > 0, nil
 }
 
 // PatchMetadata writes finalizers and annotations, with the same guard.

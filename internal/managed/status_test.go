@@ -31,14 +31,19 @@ func TestNothingToWriteIsSaidOfTheNewestVersion(t *testing.T) {
 	read := &v1alpha1.Role{}
 	read.Name, read.ResourceVersion = "a", "99"
 	for version, want := range map[string]bool{
-		"100": false,
-		"99":  true,
-		"98":  true, // what was read is an answer to an own write
-		"":    true, // deleted, of which an event tells
+		"100":              false,
+		"99":               true,
+		"98":               true, // what was read is an answer to an own write
+		"":                 true, // deleted, of which an event tells
+		"of another store": false,
 	} {
 		written, err := PatchStatus(t.Context(), cacheOf{version: version}, read, read.DeepCopy())
 		if err != nil || written != want {
 			t.Errorf("the cache has version %q: %v, %v", version, written, err)
 		}
+	}
+	read.ResourceVersion = "of another store"
+	if written, err := PatchStatus(t.Context(), cacheOf{version: read.ResourceVersion}, read, read.DeepCopy()); err != nil || !written {
+		t.Errorf("versions without an order: %v, %v", written, err)
 	}
 }

@@ -350,22 +350,28 @@ func conditionsOf(o client.Object) []metav1.Condition {
 	}
 }
 
-// Concerns implements Controller. An object that notices find by more than before was told
-// of none about that until now, where it is Ready, and looks for what it has missed.
+// Concerns implements Controller. An object that was Ready in the cache until now was told of
+// nothing but what it was found by. Where notices find it by more from now on, or it waits for
+// any, it looks for what it has missed meanwhile.
 func (r *reconciler[T, D]) Concerns() predicate.Predicate {
 	indexes := r.indexes()
-	laterFound := func(e event.UpdateEvent) bool {
-		if obj, is := e.ObjectOld.(T); !is || unready(obj) {
-			return false // any notice wakes it
+	missed := func(e event.UpdateEvent) bool {
+		old, is := e.ObjectOld.(T)
+		now, are := e.ObjectNew.(T)
+		if !is || !are || unready(old) {
+			return false // any notice has woken it
+		}
+		if unready(now) {
+			return true
 		}
 		for _, name := range []string{ownedIndex, followIndex} {
-			if keys, has := indexes[name]; has && !isSubset(keys(e.ObjectNew), keys(e.ObjectOld)) {
+			if keys, has := indexes[name]; has && !isSubset(keys(now), keys(old)) {
 				return true
 			}
 		}
 		return false
 	}
-	return predicate.Or(Concerns(r.population), predicate.Funcs{UpdateFunc: laterFound})
+	return predicate.Or(Concerns(r.population), predicate.Funcs{UpdateFunc: missed})
 }
 
 func isSubset(some, all []string) bool {
