@@ -97,6 +97,10 @@ type stage struct {
 	server *testserver.Server
 	name   string
 	*meddler
+
+	mu sync.Mutex
+	by *apiclient.Client // its administrator, as whom everything that is polled asks
+	at string
 }
 
 var stages atomic.Int32
@@ -147,7 +151,15 @@ func (s *stage) secret(ctx context.Context, name, username, password string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-func (s *stage) admin() *apiclient.Client { return s.server.Admin(GinkgoTB()) }
+// admin is one client for each address of the server: whoever polls opens no connection each time.
+func (s *stage) admin() *apiclient.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at := s.server.URL(); s.by == nil || s.at != at {
+		s.by, s.at = s.server.Admin(GinkgoTB()), at
+	}
+	return s.by
+}
 
 // trusted returns the certificateIds by fingerprint, as the key server has them.
 func (s *stage) trusted(ctx context.Context) map[string]string {
