@@ -120,7 +120,7 @@ func (p *printer) member(v *verb, answer jsontext.Value) error {
 // one prints the member of one object; an empty line where it is not there.
 func (p *printer) one(from jsontext.Value) error {
 	for _, value := range within(from, strings.Split(p.field, ".")) {
-		if _, err := fmt.Fprintln(p.out, printable(plain(value))); err != nil {
+		if _, err := fmt.Fprintln(p.out, alone(plain(value))); err != nil {
 			return err
 		}
 	}

@@ -49,6 +49,7 @@ func TestFieldsWithin(t *testing.T) {
 		{"approvals list", "count", `{"count":2,"approvals":[{},{}]}`, "2\n"},
 		{"approvals get", "approvedBy.name", `{"approvedBy":[{"name":"x"},{"name":"y\u001b[1m"}]}`, "x\ny\ufffd[1m\n"},
 		{"approvals get", "body.any.thing", `{"body":{"any":{"thing":7}}}`, "7\n"},
+		{"trust local-info get", "trustBlob", `{"trustBlob":"2\tpeer\u001b[1m\t7\nMIID"}`, "2\tpeer\ufffd[1m\t7\ufffdMIID\n"},
 	} {
 		v := all.find(c.verb)
 		of, _ := listed(v, nil)

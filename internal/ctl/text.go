@@ -20,6 +20,16 @@ func printable(s string) string {
 	}, s)
 }
 
+// alone is printable, and keeps tabs, upon which a terminal does nothing but go on: whoever
+// prints one member passes it on, and a trust blob is of fields between tabs.
+func alone(s string) string {
+	fields := strings.Split(s, "\t")
+	for i, f := range fields {
+		fields[i] = printable(f)
+	}
+	return strings.Join(fields, "\t")
+}
+
 // readable writes a text of many lines as printable has it.
 func readable(to io.Writer) io.WriteCloser {
 	return transform.NewWriter(to, runes.Map(func(r rune) rune {
