@@ -358,7 +358,8 @@ func (e *encryption) serverAway(t *testing.T) {
 	e.holds(t, "default", "keyserver/default", ready, "True")
 }
 
-// coldStart is a power cut: etcd keeps what it has, and nothing else runs any more.
+// coldStart is a power cut: etcd keeps what it has, and nothing else runs any more. What
+// docs/kms.md says under "Leave it, and recover" ends it.
 func (e *encryption) coldStart(t *testing.T) {
 	rig.Must(t, e.component("kill", "KILL", "kubelet", "controller-manager", "scheduler", "apiserver"))
 	e.run(t, "bash", "-euo", "pipefail", "-c", `
@@ -366,14 +367,25 @@ func (e *encryption) coldStart(t *testing.T) {
 	began := time.Now()
 	again := e.startAPIServer()
 	e.notReady(t)
+	started := e.field(t, namespace, "pods", startedAt)
 	rig.Must(t, e.component("start", "controller-manager", "scheduler", "kubelet"))
+	rig.Soon(t, "the key server runs again", func() bool {
+		out, err := e.try("", "kubectl", "-n", namespace, "get", "pods", "-o", "jsonpath="+startedAt+`{" "}{.items[0].status.conditions[?(@.type=="Ready")].status}`)
+		return err == nil && strings.HasSuffix(out, " True") && !strings.HasPrefix(out, started)
+	})
+	_, err := e.try("", "bash", "-euo", "pipefail", "-c", e.blockOf(t, "sh", "get endpointslices"))
+	rig.Must(t, err)
 	isReady(t, again)
+	rig.Must(t, e.component("start", "controller-manager")) // which kubelet does elsewhere
 	figure(t, "cold start, the key server in the same cluster: Secrets are read %s after kube-apiserver was started", seconds(time.Since(began)))
 	e.reads(t, "after a cold start", "before", "left", "rewritten")
 	e.kubectl(t, "wait", "--for=condition=Ready", "node/node", "--timeout=2m")
 	e.holds(t, namespace, "deployment/keyserver", available, "True")
 	e.holds(t, "default", "keyserver/default", ready, "True")
 }
+
+// startedAt is when the container of the key server of the one Pod was started.
+const startedAt = `{.items[0].status.containerStatuses[?(@.name=="api")].state.running.startedAt}`
 
 // leave stops encrypting, as docs/kms.md says under "Leave it, and recover".
 func (e *encryption) leave(t *testing.T) {

@@ -36,6 +36,7 @@ var run = []commands{
 	{"docs/install.md", "Argo CD", "", "test/e2e TestStartPages"},
 	{"docs/kms.md", "", "create token control-plane", "test/cluster TestPods"},
 	{"docs/kms.md", "", "kubectl replace -f -", "test/cluster TestPods"},
+	{"docs/kms.md", "", "get endpointslices", "test/cluster TestPods"},
 	{"docs/operations.md", "", "", "test/operations TestOperationsByTheirCommands"},
 	{"docs/resources.md", "", "", "hack/resources TestSession"},
 	{"docs/start/application-developer.md", "", "", "test/e2e TestStartPages"},
