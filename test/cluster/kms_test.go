@@ -411,7 +411,7 @@ func (e *encryption) leave(t *testing.T) {
 	isReady(t, e.restartAPIServer(t, "TERM"))
 	rig.Must(t, os.Remove(e.manifest))
 	e.reads(t, "in the end", "before", "left", "rewritten")
-	e.kubectl(t, "delete", "secret", "before", "left", "rewritten", "written-meanwhile", "written-without-plugin", "written-without-server")
+	e.kubectl(t, "delete", "secret", "--ignore-not-found", "before", "left", "rewritten", "written-meanwhile", "written-without-plugin", "written-without-server")
 	e.undeclare(t, kmsNamespace)
 	e.kubectl(t, "delete", "namespace", kmsNamespace, "--timeout=2m")
 }
