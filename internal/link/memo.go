@@ -189,7 +189,7 @@ func (m *Memo[V]) Changed(kind, id, action string) (whole string, news bool) {
 	m.stale++
 	whole, news = m.whole[id], true
 	for key := range m.about[id] {
-		if m.by[key].own && action == "created" {
+		if m.by[key].own && action == created {
 			news = false
 			continue
 		}

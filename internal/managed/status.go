@@ -107,20 +107,21 @@ func outrun(ctx context.Context, c client.Client, read client.Object) (bool, err
 
 // PatchMetadata writes finalizers and annotations, with the same guard.
 func PatchMetadata(ctx context.Context, c client.Client, read, now client.Object) (written bool, err error) {
+	if equality.Semantic.DeepEqual(read, now) {
+		return true, nil
+	}
 	send := func(ctx context.Context, obj client.Object, p client.Patch, _ ...client.SubResourcePatchOption) error {
 		return c.Patch(ctx, obj, p)
 	}
 	return patch(ctx, send, read, now)
 }
 
+// patch sends a difference from the version that was read.
 func patch(
 	ctx context.Context,
 	send func(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error,
 	read, now client.Object,
 ) (bool, error) {
-	if equality.Semantic.DeepEqual(read, now) {
-		return true, nil
-	}
 	err := send(ctx, now, client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return false, nil

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -365,17 +366,13 @@ func (r *reconciler[T, D]) Concerns() predicate.Predicate {
 			return true
 		}
 		for _, name := range []string{ownedIndex, followIndex} {
-			if keys, has := indexes[name]; has && !isSubset(keys(now), keys(old)) {
+			if keys, has := indexes[name]; has && !sets.New(keys(old)...).HasAll(keys(now)...) {
 				return true
 			}
 		}
 		return false
 	}
 	return predicate.Or(Concerns(r.population), predicate.Funcs{UpdateFunc: missed})
-}
-
-func isSubset(some, all []string) bool {
-	return !slices.ContainsFunc(some, func(one string) bool { return !slices.Contains(all, one) })
 }
 
 // declarationChanged lets through the changes that people make, and none that the manager

@@ -61,25 +61,7 @@ spec:
 // withArgoCD starts Argo CD, and a Git repository of what the test writes.
 func withArgoCD(t *testing.T, n *node) argoCD {
 	t.Helper()
-	argocd := os.Getenv("RIG_ARGOCD")
-	if argocd == "" {
-		t.Fatal("RIG_ARGOCD is not set: run the suite by make test-cluster, which builds what hack/argocd pins")
-	}
-	definitions := []string{filepath.Join(argocd, "application.yaml"), filepath.Join(argocd, "appproject.yaml")}
-	for _, file := range definitions {
-		n.kubectl(t, "apply", "--server-side", "-f", file)
-	}
-	n.kubectl(t, "wait", "--for=condition=Established", "crd/applications.argoproj.io", "crd/appprojects.argoproj.io", "--timeout=1m")
-	n.kubectl(t, "create", "namespace", ofArgoCD)
-	t.Cleanup(func() {
-		if t.Failed() {
-			return // to be looked at
-		}
-		n.kubectl(t, "delete", "namespace", ofArgoCD, "--timeout=2m")
-		for _, file := range definitions {
-			n.kubectl(t, "delete", "-f", file, "--timeout=2m")
-		}
-	})
+	argocd := n.managesFromGit(t, "RIG_ARGOCD", ofArgoCD, "application", "appproject")
 	n.apply(t, "", whatItIs)
 	n.shell(t, n.blocks(t, "install.md", "Argo CD", 1)[0])
 
@@ -172,7 +154,7 @@ func (a argoCD) waits(t *testing.T, n *node) {
 
 // mend: what is wrong is told at once and named, and the next commit is not held up.
 func (a argoCD) mend(t *testing.T, n *node) {
-	n.declare(t, "mistaken.yaml", trustedCA("mistaken", inline("-----BEGIN CERTIFICATE-----\nbm8gY2VydGlmaWNhdGU=\n-----END CERTIFICATE-----")))
+	n.declare(t, "mistaken.yaml", trustedCA("mistaken", inline(noCertificate)))
 	n.commit(t, "A certificate that is none")
 	begun := time.Now()
 	a.says(t, n, "mistaken", "Degraded", "InvalidSpec")
@@ -203,22 +185,5 @@ func (a argoCD) prunes(t *testing.T, n *node) {
 	n.allReady(t)
 }
 
-// leaves deletes the Applications from the last, and then what they leave, by
-// docs/uninstall.md.
-func (a argoCD) leaves(t *testing.T, n *node) {
-	gone := func(application string) {
-		t.Helper()
-		n.kubectl(t, "-n", ofArgoCD, "delete", "application/"+application, "--timeout=5m")
-	}
-	gone("trust")
-	if left := strings.TrimSpace(n.kubectl(t, "get", "trust", "--all-namespaces", "-o", "name")); left != "keyserver.trust.keyserver.dev/default" {
-		t.Errorf("what was declared is gone with its Application, and there is %q", left)
-	}
-	gone("keyserver-object")
-	gone("keyserver")
-	gone("keyserver-volume")
-	n.holds(t, "default", "keyserver/default", ready, "True")
-	n.holds(t, namespace, "deployment/keyserver", available, "True")
-	n.holds(t, namespace, "persistentvolumeclaim/keyserver-data", "{.status.phase}", "Bound")
-	n.uninstall(t, onePod)
-}
+// leaves is the way out.
+func (argoCD) leaves(t *testing.T, n *node) { n.leavesGit(t, ofArgoCD, "application") }

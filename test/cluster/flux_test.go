@@ -42,25 +42,8 @@ const (
 // withFlux starts Flux, and a Git repository of what the test writes.
 func withFlux(t *testing.T, n *node) {
 	t.Helper()
-	flux := os.Getenv("RIG_FLUX")
-	if flux == "" {
-		t.Fatal("RIG_FLUX is not set: run the suite by make test-cluster, which builds the controllers of hack/flux")
-	}
 	controllers := []string{"source-controller", "kustomize-controller", "helm-controller"}
-	for _, controller := range controllers {
-		n.kubectl(t, "apply", "--server-side", "-f", filepath.Join(flux, controller+".yaml"))
-	}
-	n.kubectl(t, "create", "namespace", ofFlux)
-	t.Cleanup(func() {
-		if t.Failed() {
-			return // to be looked at
-		}
-		n.kubectl(t, "delete", "namespace", ofFlux, "--timeout=2m")
-		for _, controller := range controllers {
-			n.kubectl(t, "delete", "-f", filepath.Join(flux, controller+".yaml"), "--timeout=2m")
-		}
-	})
-
+	flux := n.managesFromGit(t, "RIG_FLUX", ofFlux, controllers...)
 	storage := rig.FreeAddress(t, "127.0.0.1")
 	for _, controller := range controllers {
 		var flags []string
@@ -152,7 +135,7 @@ func waitsForWhatWaits(t *testing.T, n *node) {
 
 // mendByCommit: what is wrong is told at once and named, and the next commit is not held up.
 func mendByCommit(t *testing.T, n *node) {
-	n.declare(t, "mistaken.yaml", trustedCA("mistaken", inline("-----BEGIN CERTIFICATE-----\nbm8gY2VydGlmaWNhdGU=\n-----END CERTIFICATE-----")))
+	n.declare(t, "mistaken.yaml", trustedCA("mistaken", inline(noCertificate)))
 	n.commit(t, "A certificate that is none")
 	begun := time.Now()
 	rig.Succeeds(t, func() error {
@@ -184,25 +167,8 @@ func pruneByCommit(t *testing.T, n *node) {
 	n.allReady(t)
 }
 
-// leaveFlux deletes the Kustomizations in the order that docs/install.md has them come in, from
-// the last, and then what they leave, by docs/uninstall.md.
-func leaveFlux(t *testing.T, n *node) {
-	gone := func(kustomization string) {
-		t.Helper()
-		n.kubectl(t, "-n", ofFlux, "delete", "kustomization/"+kustomization, "--timeout=5m")
-	}
-	gone("trust")
-	if left := strings.TrimSpace(n.kubectl(t, "get", "trust", "--all-namespaces", "-o", "name")); left != "keyserver.trust.keyserver.dev/default" {
-		t.Errorf("what was declared is gone with its Kustomization, and there is %q", left)
-	}
-	gone("keyserver-object")
-	gone("keyserver")
-	gone("keyserver-volume")
-	n.holds(t, "default", "keyserver/default", ready, "True")
-	n.holds(t, namespace, "deployment/keyserver", available, "True")
-	n.holds(t, namespace, "persistentvolumeclaim/keyserver-data", "{.status.phase}", "Bound")
-	n.uninstall(t, onePod)
-}
+// leaveFlux is the way out.
+func leaveFlux(t *testing.T, n *node) { n.leavesGit(t, ofFlux, "kustomization") }
 
 // released waits until the HelmRelease is Ready with the chart of a commit.
 func (n *node) released(t *testing.T, commit string) {

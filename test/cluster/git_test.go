@@ -18,6 +18,50 @@ import (
 // declared is the directory of what is declared, in docs/install.md.
 const declared = "trust"
 
+// managesFromGit installs what does so, but for its processes: the definitions of its kinds,
+// and its namespace, which go again unless the test fails. It answers where make test-cluster
+// has put its programs.
+func (n *node) managesFromGit(t *testing.T, variable, in string, definitions ...string) (programs string) {
+	t.Helper()
+	if programs = os.Getenv(variable); programs == "" {
+		t.Fatalf("%s is not set: run the suite by make test-cluster, which builds what it is to name", variable)
+	}
+	of := func(definition string) string { return filepath.Join(programs, definition+".yaml") }
+	for _, definition := range definitions {
+		n.kubectl(t, "apply", "--server-side", "-f", of(definition))
+		n.kubectl(t, "wait", "--for=condition=Established", "-f", of(definition), "--timeout=1m")
+	}
+	n.kubectl(t, "create", "namespace", in)
+	t.Cleanup(func() {
+		if t.Failed() {
+			return // to be looked at
+		}
+		n.kubectl(t, "delete", "namespace", in, "--timeout=2m")
+		for _, definition := range definitions {
+			n.kubectl(t, "delete", "-f", of(definition), "--timeout=2m")
+		}
+	})
+	return programs
+}
+
+// leavesGit deletes what docs/install.md has something manage from Git, in the order in which it
+// has it come, from the last, and then what that leaves, by docs/uninstall.md.
+func (n *node) leavesGit(t *testing.T, in, kind string) {
+	t.Helper()
+	gone := func(name string) { n.kubectl(t, "-n", in, "delete", kind+"/"+name, "--timeout=5m") }
+	gone("trust")
+	if left := strings.TrimSpace(n.kubectl(t, "get", "trust", "--all-namespaces", "-o", "name")); left != "keyserver.trust.keyserver.dev/default" {
+		t.Errorf("what was declared is gone with its %s, and there is %q", kind, left)
+	}
+	for _, name := range []string{"keyserver-object", "keyserver", "keyserver-volume"} {
+		gone(name)
+	}
+	n.holds(t, "default", "keyserver/default", ready, "True")
+	n.holds(t, namespace, "deployment/keyserver", available, "True")
+	n.holds(t, namespace, "persistentvolumeclaim/keyserver-data", "{.status.phase}", "Bound")
+	n.uninstall(t, onePod)
+}
+
 // repository makes one of what the test writes, and serves it on the node's network until
 // the test ends.
 func (n *node) repository(t *testing.T) (url string) {
@@ -76,6 +120,9 @@ func (n *node) declare(t *testing.T, name, text string) {
 func trustedCA(name, certificate string) string {
 	return "apiVersion: trust.keyserver.dev/v1alpha1\nkind: TrustedCA\nmetadata: {name: " + name + ", namespace: default}\nspec:\n  certificate:\n" + certificate
 }
+
+// noCertificate is what a certificate is not.
+const noCertificate = "-----BEGIN CERTIFICATE-----\nbm8gY2VydGlmaWNhdGU=\n-----END CERTIFICATE-----"
 
 // inline is a certificate in a manifest.
 func inline(pem string) string {
