@@ -376,7 +376,12 @@ func (e *encryption) coldStart(t *testing.T) {
 	_, err := e.try("", "bash", "-euo", "pipefail", "-c", e.blockOf(t, "sh", "get endpointslices"))
 	rig.Must(t, err)
 	isReady(t, again)
-	rig.Must(t, e.component("start", "controller-manager")) // which kubelet does elsewhere
+	// It may have given up, or be about to; elsewhere kubelet starts it again.
+	_ = e.component("kill", "KILL", "controller-manager")
+	rig.Must(t, e.component("start", "controller-manager"))
+	e.kubectl(t, "create", "namespace", "begun")
+	e.kubectl(t, "-n", "begun", "wait", "--for=create", "serviceaccount/default", "--timeout=2m") // its controllers run
+	e.kubectl(t, "delete", "namespace", "begun", "--timeout=2m")
 	figure(t, "cold start, the key server in the same cluster: Secrets are read %s after kube-apiserver was started", seconds(time.Since(began)))
 	e.reads(t, "after a cold start", "before", "left", "rewritten")
 	e.kubectl(t, "wait", "--for=condition=Ready", "node/node", "--timeout=2m")
