@@ -114,6 +114,7 @@ func newStageOn(ctx context.Context, server *testserver.Server, change ...func(*
 	GinkgoHelper()
 	s := &stage{server: server, name: fmt.Sprintf("server-%d", stages.Add(1))}
 	s.meddler = meddlerOf(s.server.URL())
+	DeferCleanup(meddlers.Delete, s.server.URL()) // a later server may get its port
 	s.secret(ctx, s.name, testserver.AdminName, testserver.AdminPassword)
 	ca := string(s.server.CA(GinkgoTB()))
 	ks := &v1alpha1.KeyServer{
@@ -224,6 +225,7 @@ type meddler struct {
 	witness func(ctx context.Context) (schema.Witness, error)
 }
 
+// meddlers are those between the controllers and the running services, by URL.
 var meddlers sync.Map
 
 func meddlerOf(url string) *meddler {
@@ -234,7 +236,11 @@ func meddlerOf(url string) *meddler {
 // meddle is the Dial of the suite.
 func meddle(e link.Endpoint) (link.API, error) {
 	real, err := link.DialHTTP(e)
-	return &meddled{API: real, meddler: meddlerOf(e.BaseURL)}, err
+	m, ok := meddlers.Load(e.BaseURL)
+	if !ok { // nobody has a stage there any more
+		m = &meddler{}
+	}
+	return &meddled{API: real, meddler: m.(*meddler)}, err
 }
 
 func (m *meddler) onAdd(f func(context.Context, link.API, schema.AddTrustedCARequest) (schema.TrustedCAAdded, error)) {

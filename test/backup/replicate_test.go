@@ -33,6 +33,16 @@ func replicated(t *testing.T, place string) {
 	k := newKeep(t)
 	h := newHouse(t, "", "--replicate-to", place, "--replicate-recipient", k.Recipient().String())
 	h.after(t, 300)
+	filled := time.Now()
+	rig.Within(t, behind, "the replica has what is written", func() bool {
+		m, err := backup.FindMoment(t.Context(), place, "", time.Time{})
+		rig.Must(t, err)
+		if m == nil {
+			return false
+		}
+		rig.Must(t, m.Close())
+		return m.Until.After(filled)
+	})
 	between := time.Now()
 	h.after(t, h.count()+300+mathrand.IntN(300))
 	h.server.Kill()
