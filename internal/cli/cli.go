@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 	"unicode"
 
 	"github.com/spf13/cobra"
@@ -30,6 +31,13 @@ const (
 	exitUsage = 2 // the command line was wrong; nothing was done
 )
 
+// endsWithin is what a command that was told to end has to put in order what it has begun.
+const endsWithin = 10 * time.Second
+
+// serves marks, as an annotation, those that run until they are told to end: they have what
+// draining takes.
+const serves = "serves"
+
 // envPrefix starts the environment variable that stands for a flag.
 const envPrefix = "KEYSERVER_"
 
@@ -45,7 +53,7 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) (code int) {
 
 // Run runs one command line of the program that was started by that name, and returns the
 // exit code. SIGINT, SIGTERM and SIGHUP, where it counts, cancel the command; a second one
-// kills the process.
+// kills the process, as does waiting for what does not answer, a pipe for instance.
 func Run(program string, args []string, in io.Reader, out, errOut io.Writer) (code int) {
 	name, args, plugin := called(program, args)
 	defer func() {
@@ -60,12 +68,28 @@ func Run(program string, args []string, in io.Reader, out, errOut io.Writer) (co
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
-	go func() { <-ctx.Done(); stop() }()
 	root, err := newProgram(plugin, args)
 	if err != nil {
 		fmt.Fprintf(errOut, "%s: %s\n", name, oneLine(err))
 		return exitError
 	}
+	ended := make(chan struct{})
+	defer close(ended)
+	cmd, _, err := root.Find(args)
+	drains := err == nil && cmd.Annotations[serves] != ""
+	go func() {
+		<-ctx.Done()
+		stop()
+		if drains {
+			return
+		}
+		select {
+		case <-ended:
+		case <-time.After(endsWithin):
+			fmt.Fprintf(errOut, "%s: told to end, and still waiting for something after %s: what it had begun is cut off\n", name, endsWithin)
+			os.Exit(exitError)
+		}
+	}()
 	root.SetArgs(args)
 	root.SetIn(in)
 	root.SetOut(out)
@@ -130,7 +154,12 @@ func newRoot(args []string) (*cobra.Command, error) {
 	if err != nil {
 		return nil, err
 	}
-	root.AddCommand(newServe(), newManager(), newAgent(), newUp(), verbs, newPlan(), newExport(), newAudit(), newDoctor(), newSupportBundle(), newBackup(), newRestore(), newMigrate(), newCustody(), newKMS(), newRelease(), newOpenAPI(), newReference(), newVersion())
+	serving := []*cobra.Command{newServe(), newManager(), newAgent(), newUp(), newKMS()}
+	for _, cmd := range serving {
+		cmd.Annotations = map[string]string{serves: "until it is told to end"}
+	}
+	root.AddCommand(serving...)
+	root.AddCommand(verbs, newPlan(), newExport(), newAudit(), newDoctor(), newSupportBundle(), newBackup(), newRestore(), newMigrate(), newCustody(), newRelease(), newOpenAPI(), newReference(), newVersion())
 	return root, nil
 }
 
