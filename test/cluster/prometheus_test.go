@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -146,7 +147,14 @@ func monitored(t *testing.T, n *node) {
 	file := filepath.Join(n.work, "kustomization.yaml")
 	text, err := os.ReadFile(file)
 	rig.Must(t, err)
-	rig.Must(t, os.WriteFile(file, append(text, "components:\n  - config/prometheus\n"...), 0o600))
+	rig.Must(t, os.WriteFile(file, slices.Concat(text, []byte("components:\n  - config/prometheus\n")), 0o600))
+	t.Cleanup(func() { // as it was found: without the two kinds nobody takes it away with "delete -k"
+		rig.Must(t, os.WriteFile(file, text, 0o600))
+		n.kubectl(t, "-n", namespace, "delete", "-f", "config/prometheus/service.yaml", "-f", "config/prometheus/network_policy.yaml")
+		n.kubectl(t, "-n", namespace, "delete", "role/prometheus", "rolebinding/prometheus")
+		n.kubectl(t, "apply", "-k", ".")
+		n.kubectl(t, "-n", namespace, "rollout", "status", "deployment/keyserver", "--timeout=5m")
+	})
 	others, monitor, rules := n.rendered(t)
 	_, err = n.try(others, "kubectl", "apply", "-f", "-")
 	rig.Must(t, err)
