@@ -48,6 +48,6 @@ for version in "${versions[@]}"; do
 	if [[ $version == v* ]]; then first=$version; break; fi
 done
 printf '{"versions": [%s]}\n' "$(printf ', "%s"' "${versions[@]}" | cut -c3-)" >"$out/versions.json"
-printf '<!DOCTYPE html>\n<html lang="en">\n<meta charset="utf-8">\n<title>keyserver-operator</title>\n<meta http-equiv="refresh" content="0; url=%s/">\n<p><a href="%s/">keyserver-operator %s</a></p>\n</html>\n' \
+printf '<!DOCTYPE html>\n<html lang="en">\n<meta charset="utf-8">\n<title>keyserver-operator</title>\n<link rel="icon" href="data:,">\n<meta http-equiv="refresh" content="0; url=%s/">\n<p><a href="%s/">keyserver-operator %s</a></p>\n</html>\n' \
 	"$first" "$first" "$first" >"$out/index.html"
 say "the site of $SITE_VERSION is in $out/$SITE_VERSION"
