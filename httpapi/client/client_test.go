@@ -369,6 +369,10 @@ func TestHostileAnswers(t *testing.T) {
 		"wrong type":      func(w http.ResponseWriter) { _, _ = io.WriteString(w, `{"count":"hunter2"}`) },
 		"not JSON":        func(w http.ResponseWriter) { _, _ = io.WriteString(w, `hunter2`) },
 		"empty":           func(w http.ResponseWriter) { w.WriteHeader(http.StatusOK) },
+		"an empty object": func(w http.ResponseWriter) { _, _ = io.WriteString(w, `{}`) },
+		"null":            func(w http.ResponseWriter) { _, _ = io.WriteString(w, `null`) },
+		"no list":         func(w http.ResponseWriter) { _, _ = io.WriteString(w, `{"count":0,"detail":"hunter2"}`) },
+		"null for a list": func(w http.ResponseWriter) { _, _ = io.WriteString(w, `{"count":0,"roles":null,"detail":""}`) },
 		"redirect": func(w http.ResponseWriter) {
 			w.Header().Set("Location", "http://127.0.0.1:1/")
 			w.WriteHeader(http.StatusTemporaryRedirect)
@@ -384,6 +388,31 @@ func TestHostileAnswers(t *testing.T) {
 				t.Fatalf("%.200v", err)
 			}
 		})
+	}
+}
+
+// TestAnswersOfOthers: what another release leaves out is no mistake, what makes the answer is.
+func TestAnswersOfOthers(t *testing.T) {
+	s := newStub(t)
+	answer := ""
+	s.on("/", func(w http.ResponseWriter, _ *http.Request, _ int64) { _, _ = io.WriteString(w, answer) })
+	c := s.client(t)
+	for _, answer = range []string{`{}`, `null`, `{"detail":"yes"}`, `{"granted":true}`} {
+		if got, err := c.AuthorizeKey(t.Context(), schema.AuthorizeKeyRequest{}); err == nil {
+			t.Errorf("%s is taken for %+v", answer, got)
+		}
+	}
+	answer = `{"authorized":true}`
+	if got, err := c.AuthorizeKey(t.Context(), schema.AuthorizeKeyRequest{}); err != nil || !got.Authorized {
+		t.Errorf("%s: %+v, %v", answer, got, err)
+	}
+	answer = `{"roles":[],"since":"a later release"}`
+	if got, err := c.ListRoles(t.Context()); err != nil || len(got.Roles) != 0 {
+		t.Errorf("%s: %+v, %v", answer, got, err)
+	}
+	answer = `{"decision":false}`
+	if got, err := c.GetDecision(t.Context(), schema.AccessRequest{}); err != nil || got.Decision {
+		t.Errorf("%s: %+v, %v", answer, got, err)
 	}
 }
 

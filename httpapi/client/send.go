@@ -13,12 +13,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
@@ -312,7 +314,13 @@ func understood(resp *http.Response, b []byte, out any) bool {
 		want, _, _ := mime.ParseMediaType(plain.MediaType())
 		return err == nil && got == want // a proxy may answer a page of its own
 	}
-	return json.Unmarshal(b, out) == nil
+	if json.Unmarshal(b, out) != nil {
+		return false
+	}
+	if _, verdict := out.(interface{ Unproven() string }); verdict {
+		return true // which says itself what is missing
+	}
+	return wire.Of(reflect.TypeOf(out).Elem()).Answers(b, out)
 }
 
 // unproven is a success that does not show what it rests on, nil where it does.
