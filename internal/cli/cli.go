@@ -13,12 +13,12 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/ctl"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 // Exit codes of every command. A plan has its own meaning of 2. Go's runtime
@@ -265,10 +265,5 @@ func envName(flag string) string {
 // an escape sequence in the name of a file or an object, does not reach it.
 func oneLine(err error) string {
 	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, strings.Join(lines, "; "))
+	return keyserver.Shown(strings.Join(lines, "; "))
 }

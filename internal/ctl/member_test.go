@@ -67,10 +67,10 @@ func TestFieldsWithin(t *testing.T) {
 // Whatever a key server says, a terminal is not told to do anything: names that the schema
 // lacks, and texts of many lines.
 func TestWordsOfAServer(t *testing.T) {
-	const planted = "evil\x1b]0;x\a\u202e"
+	const planted = "evil\x1b]0;x\a\u202e\u3164\ufe0f" // the last two have no ink
 	var out bytes.Buffer
 	p := &printer{options: &options{output: asTable}, out: &out, notes: &out, width: widest}
-	if err := p.print(theTable(t).find("sessions current get"), jsontext.Value(`{"evil\u001b]0;x\u0007\u202e":{"evil\u001b]0;x\u0007\u202e":"a"}}`)); err != nil {
+	if err := p.print(theTable(t).find("sessions current get"), jsontext.Value(`{"evil\u001b]0;x\u0007\u202e\u3164":{"evil\u001b]0;x\u0007\u202e\u3164":"a\u115f"}}`)); err != nil {
 		t.Fatal(err)
 	}
 	text := readable(&out)
@@ -82,7 +82,7 @@ func TestWordsOfAServer(t *testing.T) {
 	if err := text.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if said := out.String(); strings.ContainsAny(said, "\x1b\a\u202e") || !strings.HasSuffix(said, "one\nevil\ufffd]0;x\ufffd\ufffd€\n") || strings.Count(said, "evil") < 2 {
+	if said := out.String(); strings.ContainsAny(said, "\x1b\a\u202e\u3164\u115f\ufe0f") || !strings.HasSuffix(said, "one\nevil\ufffd]0;x\ufffd\ufffd\ufffd\ufffd€\n") || strings.Count(said, "evil") < 2 {
 		t.Errorf("it says %q", said)
 	}
 }

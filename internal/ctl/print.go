@@ -7,13 +7,14 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/term"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 const (
@@ -199,7 +200,7 @@ func escaped(text string) string {
 	return b.String()
 }
 
-func hidden(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
+func hidden(r rune) bool { return r != '\n' && keyserver.Unprintable(r) }
 
 // yaml keeps the order of the answer.
 func (p *printer) yaml(answer jsontext.Value) error {

@@ -8,17 +8,12 @@ import (
 
 	"golang.org/x/text/runes"
 	"golang.org/x/text/transform"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 // printable is one line that a terminal does not act upon.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, s)
-}
+func printable(s string) string { return keyserver.Shown(s) }
 
 // alone is printable, and keeps tabs, upon which a terminal does nothing but go on: whoever
 // prints one member passes it on, and a trust blob is of fields between tabs.

@@ -24,7 +24,7 @@ func TestAllPagesAreOneDocument(t *testing.T) {
 		}
 		return out
 	}
-	a, b, c := `{"ttag":"a","uses":9007199254740993}`, `{"ttag":"b\u202e\u001b","uses":2}`, `{"ttag":"c","tags":[{"x":"1001"},[]]}`
+	a, b, c := `{"ttag":"a","uses":9007199254740993}`, `{"ttag":"b\u202e\u001b\u3164","uses":2}`, `{"ttag":"c","tags":[{"x":"1001"},[]]}`
 	for reason, said := range map[string]struct {
 		pages []string
 		rows  int
@@ -42,6 +42,9 @@ func TestAllPagesAreOneDocument(t *testing.T) {
 				if err := p.page(v, &w, jsontext.Value(page), i == len(said.pages)-1); err != nil {
 					t.Fatal(err)
 				}
+			}
+			if strings.ContainsFunc(out.String(), hidden) {
+				t.Errorf("%s, %s: a terminal is told what nobody sees: %q", reason, form, out.String())
 			}
 			var got struct {
 				Keys  []map[string]any `json:"keys" yaml:"keys"`

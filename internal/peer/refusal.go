@@ -3,7 +3,6 @@ package peer
 import (
 	"strings"
 	"time"
-	"unicode"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -79,7 +78,7 @@ func faultOf(r *peerpb.Refusal, peer keyserver.SystemID) *fault.Error {
 // plainDetail cuts a sentence of a peer to what can be shown anywhere.
 func plainDetail(s string) string {
 	s = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
+		if keyserver.Unprintable(r) {
 			return -1
 		}
 		return r
