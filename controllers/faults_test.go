@@ -299,7 +299,7 @@ func lying(answer string) *apiclient.Client {
 		w.Header().Set("Content-Type", "application/json")
 		if r.URL.Path == "/api/sessions" {
 			until := time.Now().Add(time.Hour).Format(time.RFC3339)
-			_, _ = fmt.Fprintf(w, `{"sessionId":"any","expiresAt":%q,"idleExpiresAt":%q}`, until, until)
+			_, _ = fmt.Fprintf(w, `{"sessionId":"any","roles":[],"expiresAt":%q,"idleExpiresAt":%q}`, until, until)
 			return
 		}
 		_, _ = io.WriteString(w, answer)
