@@ -463,7 +463,8 @@ function understood<Out>(route: Route, response: Response, body: Uint8Array<Arra
   const wanted = { text: "text/plain", bytes: "application/octet-stream", json: "application/json", stream: "" }[route.answers ?? "json"];
   const requestId = response.headers.get("x-request-id") ?? "";
   const answer = route.answers === "text" ? new TextDecoder().decode(body) : route.answers === "bytes" ? body : parsed(body);
-  if (kind !== wanted || answer === undefined) {
+  const shaped = wanted !== "application/json" || (typeof answer === "object" && answer !== null && !Array.isArray(answer)); // each is an object
+  if (kind !== wanted || !shaped) {
     throw new KeyserverError({
       status: 200,
       code: "",
