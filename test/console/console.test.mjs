@@ -269,18 +269,28 @@ test('a receipt is verified in the browser, and a forged one is refused', async 
     await verify.click()
     await page.locator('#verdict .bad').getByText(words).waitFor()
   }
-  // A service that hands out another row than the one in the trail is found out.
-  await receipt.fill(text)
+  // A service that hands out another row than the one in the trail is found out, also where the
+  // other row would have the same bytes.
+  let forge
   await page.route('**/api/audit?*', async (route) => {
     const response = await route.fetch()
     const body = await response.json()
-    for (const row of body.entries) row.outcome = 'allowed'
+    body.entries.forEach(forge)
     await route.fulfill({ response, json: body })
   })
-  await go(page, '#/overview')
-  await go(page, `#/row?seq=${entries[0].seq}`)
-  await verify.click()
-  await page.locator('#verdict .bad').getByText(/was changed/).waitFor()
+  for (const [how, words] of [
+    [(row) => { row.principalId = (BigInt(row.principalId) + (0xabcn << 64n)).toString() }, 'principalId of the row must be'],
+    [(row) => { row.session = `deadbeef${row.session}` }, 'session of the row must be'],
+    [(row) => { row.approval = '10000000000000000' }, 'approval of the row must be'],
+    [(row) => { row.outcome = 'allowed' }, 'was changed'],
+  ]) {
+    forge = how
+    await go(page, '#/overview')
+    await go(page, `#/row?seq=${entries[0].seq}`)
+    await receipt.fill(text)
+    await verify.click()
+    await page.locator('#verdict .bad').getByText(words).waitFor()
+  }
   await accessible(page, 'a forged row')
   await picture(page, 'forged')
   await clean(window)

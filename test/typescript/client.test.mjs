@@ -190,6 +190,16 @@ test('a success without its evidence is none', async () => {
   await assert.rejects(page.listRoles(), (error) => error.code === '' && /contract/.test(error.detail))
 })
 
+test('an answer that is no object is none', async () => {
+  for (const body of ['null', '[]', '0', 'true', '"text"', '', '<html>']) {
+    const c = new Client({
+      baseUrl: 'https://keys.example', session: { sessionId: 'x', id: '0', until: Infinity, idle: Infinity, used: 0 },
+      fetch: async () => new Response(body, { headers: { 'content-type': 'application/json' } }),
+    })
+    await assert.rejects(c.listAuditEntries(), (error) => error instanceof KeyserverError && error.detail.startsWith('the answer to GET /api/audit is not what '), body)
+  }
+})
+
 test('only what may be repeated is', async () => {
   const gone = new TypeError('fetch failed', { cause: Object.assign(new Error('reset'), { code: 'ECONNRESET' }) })
   const refused = new TypeError('fetch failed', { cause: Object.assign(new Error('refused'), { code: 'ECONNREFUSED' }) })
@@ -486,10 +496,10 @@ test('a receipt shows that a row is in the trail, and a forged one does not', as
   }
   const row = rows.find((r) => r.for === 'a test')
   const receipt = await c.getAuditReceipt({ seq: row.seq })
-  const flip = (text) => (/^a/i.test(text) ? 'B' : 'A') + text.slice(1) // hexadecimal digits of either case are the same id
+  const flip = (text) => (/^a/i.test(text) ? 'b' : 'a') + text.slice(1)
   for (const [field, value] of Object.entries(row)) {
     const other = { string: (v) => flip(v), number: (v) => v + 1, object: () => '00000000000000ff' }[typeof value](value)
-    const forged = { ...row, [field]: field === 'time' ? new Date(0).toISOString() : /^\d+$/.test(value) && typeof value === 'string' ? `${value}1` : other }
+    const forged = { ...row, [field]: field === 'time' ? '1970-01-01T00:00:00Z' : /^\d+$/.test(value) && typeof value === 'string' ? `${value}1` : other }
     await assert.rejects(verifyReceipt(forged, receipt, key), Error, field)
   }
   const neighbour = rows.find((r) => r.seq === row.seq - 1)
@@ -511,4 +521,47 @@ test('a receipt shows that a row is in the trail, and a forged one does not', as
   await assert.rejects(verifyReceipt(row, lines.toSpliced(signature, 1).join('\n'), key), /not signed/)
   await assert.rejects(verifyReceipt(row, receipt, key.replace(/\+([0-9a-f]{8})\+/, '+00000000+')), /mistyped/)
   await assert.rejects(verifyReceipt(row, receipt, 'x'), /no Ed25519 key/)
+})
+
+test('a row is verified in the spelling of the service alone, though others have the same bytes', async () => {
+  const { c } = await client()
+  await c.listRoles({ purpose: 'a test of spellings' })
+  await assert.rejects(c.login({ method: 'password', name: 'nobody \ufffd', password: 'x' }), code('INVALID_CREDENTIALS'))
+  const { key } = await c.getAuditKey()
+  const found = async (query, is) => (await c.listAuditEntries({ limit: 1000, ...query })).entries.find(is)
+  const refused = async (row, changes, words) => {
+    const receipt = await c.getAuditReceipt({ seq: row.seq })
+    await verifyReceipt(row, receipt, key)
+    for (const change of changes) await assert.rejects(verifyReceipt({ ...row, ...change }, receipt, key), (error) => words.test(error.message) || assert.fail(`${JSON.stringify(change)}: ${error.message}`), JSON.stringify(change))
+  }
+  const row = await found({ order: 'desc' }, (r) => r.for === 'a test of spellings')
+  const plain = await found({}, (r) => r.address === '' && r.session === null && r.for === '' && r.count === 1 && r.approval === null)
+  const more = (id, times = 1n) => (BigInt(id) + (times << 64n)).toString()
+  const { principalId: id, session, time } = row
+  await refused(row, [more(id), more(id, 0xabcn), `0x${BigInt(id).toString(16)}`, `0${id}`, ` ${id}`, `+${id}`, `${id} `, `${id}\n`, '', '-1', more('0'), Number(id), null, undefined, [id]]
+    .map((principalId) => ({ principalId })), /^principalId of the row must be a decimal number from 0 to 18446744073709551615 /)
+  await refused(row, [more(0n), '01', 7].map((actorPrincipalId) => ({ actorPrincipalId, actorSystemId: 1 })), /^actorPrincipalId of the row must be a decimal /)
+  await refused(row, [2 ** 32, '1', -1, null].map((actorSystemId) => ({ actorPrincipalId: '7', actorSystemId })), /^actorSystemId of the row must be an integer /)
+  await refused(row, [{ actorPrincipalId: '0' }, { actorSystemId: 0 }, { actorPrincipalId: '0', actorSystemId: 0 }], /^actorPrincipalId and actorSystemId of the row must name somebody/)
+  await refused(row, [`deadbeef${session}`, `0${session}`, 'ABCDEF0123456789', session.slice(1), `${session}\n`, '0'.repeat(16), undefined, '', 7]
+    .map((session) => ({ session })), /^session of the row must be 16 lower-case hexadecimal digits /)
+  for (const approval of ['10000000000000000', '0', '0'.repeat(16), undefined, '', 0]) await refused(row, [{ approval }], /^approval of the row must be 16 lower-case /)
+  await refused(plain, [{ session: '0'.repeat(16) }], /^session of the row/)
+  for (const [name, least] of [['seq', 1], ['chain', 1], ['position', 1], ['count', 1]]) {
+    await refused(plain, [`${row[name]}`, least - 1, -5, row[name] + 0.5, 2 ** 53, 1e300, null, true, undefined].map((value) => ({ [name]: value })), new RegExp(`^${name} of the row must be an integer from ${least} to 9007199254740991$`))
+  }
+  await refused(row, [2 ** 32, row.systemId + 2 ** 64, `${row.systemId}`, -1, 1.5, true, null].map((systemId) => ({ systemId })), /^systemId of the row must be an integer from 0 to 4294967295$/)
+  const seconds = time.slice(0, 19)
+  await refused(row, [`${seconds}.0Z`, `${seconds}.10Z`, `${seconds}.1234567Z`, time.replace('Z', '+00:00'), time.replace('T', ' '), time.toLowerCase(), `${time} `, `+00${time}`,
+    '2026-02-31T00:00:00Z', '2026-02-10T24:00:00Z', '2026-13-01T00:00:00Z', '', null, 7].map((time) => ({ time })), /^time of the row must be a time of RFC 3339 in UTC /)
+  for (const name of ['operation', 'outcome', 'reason', 'object', 'sessionKind', 'requestId', 'address', 'for']) {
+    await refused(row, [null, undefined, 0, [row[name]], `${row[name]}\ud800`].map((value) => ({ [name]: value })), new RegExp(`^${name} of the row must be a string of whole characters$`))
+  }
+  const named = await found({ operation: 'login' }, (r) => r.object === 'nobody \ufffd')
+  await refused(named, [{ object: 'nobody \udc00' }], /^object of the row/)
+  await refused(row, [{ filename: null }, { filename: [] }], /^filename of the row must be a string of whole characters, or left out$/)
+  for (const name of ['hash', 'previousHash']) {
+    await refused(row, [`${row[name]}\n`, row[name].slice(0, -1), null, undefined, 'AA=='].map((value) => ({ [name]: value })), new RegExp(`^${name} of the row must be the base64 of a hash$`))
+  }
+  await refused(row, [{ note: 'innocent' }, { Session: row.session }], /^the row has "(note|Session)", which no receipt is about$/)
 })

@@ -17,6 +17,7 @@ type Bytes = Uint8Array<ArrayBuffer>;
  * signed. Throws with a sentence that says what is wrong.
  */
 export async function verifyReceipt(row: AuditEntry, receipt: string, vkey: string): Promise<Verified> {
+  checkSpelling(row);
   const content = encodeRow(row);
   if (toBase64(await sha256(content)) !== row.hash) {
     throw new Error(`the row ${row.seq} was changed: its hash is not that of its content`);
@@ -33,7 +34,56 @@ export async function verifyReceipt(row: AuditEntry, receipt: string, vkey: stri
   return { origin: checkpoint.origin, size: Number(checkpoint.size) };
 }
 
-/** The bytes of a row, as docs/audit.md has them. */
+type Rule = [holds: (value: unknown) => boolean, words: string];
+
+const integer = (from: number, to: number): Rule => [(value) => Number.isInteger(value) && Number(value) >= from && Number(value) <= to, `be an integer from ${from} to ${to}`];
+const matches = (value: unknown, pattern: RegExp): value is string => typeof value === "string" && pattern.test(value);
+const left = ([holds, words]: Rule): Rule => [(value) => value === undefined || holds(value), `${words}, or left out`];
+
+// Half a surrogate pair would be encoded like the character for what is no character.
+const text: Rule = [(value) => typeof value === "string" && !/\p{Surrogate}/u.test(value), "be a string of whole characters"];
+const hash: Rule = [(value) => typeof value === "string" && canonical(value)?.length === 32, "be the base64 of a hash"];
+const decimal: Rule = [
+  (value) => matches(value, /^(0|[1-9]\d{0,19})$/) && BigInt(value) < 1n << 64n,
+  "be a decimal number from 0 to 18446744073709551615 without sign or leading zeros, as a string",
+];
+// Zero has the bytes of null.
+const hexOrNull: Rule = [(value) => value === null || matches(value, /^(?!0{16})[0-9a-f]{16}$/), "be 16 lower-case hexadecimal digits that are not all zero, or null"];
+// Date takes the 31st of February for a day in March.
+const time: Rule = [
+  (value) => matches(value, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{0,5}[1-9])?Z$/) && isoSecond(value) === value.slice(0, 19),
+  "be a time of RFC 3339 in UTC with at most six digits of a second, the last of them not zero",
+];
+
+/**
+ * How the service spells each member of a row. The bytes alone do not tell: another spelling, which
+ * says something else to who reads it, could have the same.
+ */
+const spelling: Record<keyof AuditEntry, Rule> = {
+  seq: integer(1, Number.MAX_SAFE_INTEGER), time, operation: text, outcome: text, reason: text,
+  principalId: decimal, systemId: integer(0, 0xffff_ffff), object: text, sessionKind: text, requestId: text,
+  filename: left(text), address: text, session: hexOrNull, for: text, count: integer(1, Number.MAX_SAFE_INTEGER),
+  approval: hexOrNull, actorPrincipalId: left(decimal), actorSystemId: left(integer(0, 0xffff_ffff)),
+  chain: integer(1, Number.MAX_SAFE_INTEGER), position: integer(1, Number.MAX_SAFE_INTEGER), hash, previousHash: hash,
+};
+
+function checkSpelling(row: AuditEntry): void {
+  const unknown = Object.keys(row).find((name) => !Object.hasOwn(spelling, name));
+  if (unknown !== undefined) {
+    throw new Error(`the row has ${JSON.stringify(unknown)}, which no receipt is about`);
+  }
+  for (const [name, [holds, words]] of Object.entries(spelling)) {
+    if (!holds(row[name as keyof AuditEntry])) {
+      throw new Error(`${name} of the row must ${words}`);
+    }
+  }
+  const { actorPrincipalId: id, actorSystemId: system } = row;
+  if ((id === undefined) !== (system === undefined) || (id === "0" && system === 0)) {
+    throw new Error("actorPrincipalId and actorSystemId of the row must name somebody, or both be left out");
+  }
+}
+
+/** The bytes of a row that is spelt as the service does, as docs/audit.md has them. */
 function encodeRow(row: AuditEntry): Bytes {
   const parts: Uint8Array[] = [];
   const number = (value: number | bigint) => {
@@ -84,13 +134,15 @@ function encodeRow(row: AuditEntry): Bytes {
   return join(...parts);
 }
 
+/** The second that a time is taken to be in, empty where it is none. */
+function isoSecond(time: string): string {
+  const at = Date.parse(`${time.slice(0, 19)}Z`);
+  return Number.isNaN(at) ? "" : new Date(at).toISOString().slice(0, 19);
+}
+
 /** A Date has milliseconds only. */
 function microseconds(time: string): bigint {
-  const [, whole, fraction = ""] = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?Z$/.exec(time) ?? [];
-  if (whole === undefined) {
-    throw new Error(`the time of the row, ${time}, is not RFC 3339 in UTC`);
-  }
-  return BigInt(Date.parse(`${whole}Z`)) * 1000n + BigInt(fraction.padEnd(6, "0"));
+  return BigInt(Date.parse(`${time.slice(0, 19)}Z`)) * 1000n + BigInt(time.slice(20, -1).padEnd(6, "0"));
 }
 
 function join(...parts: Uint8Array[]): Bytes {
