@@ -103,6 +103,7 @@ async function show(): Promise<void> {
     fill(main, heading, login(enter));
     return;
   }
+  fill(main, heading, h("p", { class: "none" }, "Loading …")); // nothing of the view before stands under this name
   main.setAttribute("aria-busy", "true");
   const context: Context = { ...self, params, signal, reload: () => void show().then(begin), say };
   let content: Node[];

@@ -117,6 +117,17 @@ async function clean({ page, wrong }) {
   assert.deepEqual(wrong, [])
 }
 
+// Answers of a route that come when the test says so.
+async function held(page, url, method) {
+  let release
+  const released = new Promise((resolve) => { release = resolve })
+  await page.route(url, async (route) => {
+    if (route.request().method() === method) await released
+    await route.fallback()
+  })
+  return release
+}
+
 const reported = async () => Number(/keyserver_http_requests_total\{code="OK",method="POST",route="\/console\/reports"\} (\d+)/.exec(await (await fetch(env.KEYSERVER_METRICS)).text())?.[1] ?? 0)
 
 test('a wrong password is refused in the words of the service, and the name stays', async () => {
@@ -162,6 +173,28 @@ test('a stolen session id is useless, and the key cannot be read', async () => {
   await page.getByRole('button', { name: 'Log in', exact: true }).waitFor()
   const mine = new Client({ baseUrl: url, proofKey: await ProofKey.generate(), session: { sessionId: stolen, id: '', until: Infinity, idle: Infinity, used: 0 } })
   await assert.rejects(mine.listRoles(), (e) => codeOf(e) === 'SESSION_NOT_FOUND')
+  await clean(window)
+  await context.close()
+})
+
+test('a view that hangs has nothing of the one before, and an answer of null is none', async () => {
+  const window = await open()
+  const { page, context } = window
+  await login(page, 'admin')
+  await go(page, '#/sessions')
+  await page.getByRole('button', { name: /^End the session/ }).first().waitFor()
+  const release = await held(page, '**/api/keys?*', 'GET')
+  await page.evaluate(() => { location.hash = '#/keys' })
+  await page.getByRole('heading', { level: 1, name: 'Keys' }).waitFor()
+  assert.equal(await page.locator('main button, main table, main form').count(), 0)
+  await page.getByText('Loading').waitFor()
+  await accessible(page, 'a view that hangs')
+  release()
+  await shown(page, '#/keys')
+  await page.locator('tbody tr').first().waitFor()
+  await page.route('**/api/audit?*', (route) => route.fulfill({ contentType: 'application/json', body: 'null' }))
+  await go(page, '#/audit')
+  await page.locator('.notice.bad').getByText('the answer to GET /api/audit is not what').waitFor()
   await clean(window)
   await context.close()
 })
