@@ -1,8 +1,8 @@
 import { Client, KeyserverError, ProofKey, type HeldSession, type LoginRequest, type Session } from "@keyserver-operator/client";
 import "./style.css";
 import { fill, h } from "./dom.js";
-import { failure } from "./parts.js";
-import { forget, load, save } from "./store.js";
+import { failure, time } from "./parts.js";
+import { forget, type Kept, load, save } from "./store.js";
 import { address, type Context, type View } from "./view.js";
 import { approval, approvals } from "./views/approvals.js";
 import { audit, row } from "./views/audit.js";
@@ -15,54 +15,180 @@ import { who, why } from "./views/why.js";
 
 const views: View[] = [overview, trust, told, why, who, audit, row, sessions, approvals, approval, keys];
 
-/** Who is logged in, and how he speaks to the service. */
-interface Self {
+/** A session of this browser, and how its user speaks to the service. */
+interface Held {
   client: Client;
+  session: HeldSession;
+  name: string;
+}
+
+/** Who is logged in. */
+interface Self extends Held {
   me: Session;
+}
+
+/** What tabs tell each other of a session: who has logged in, or that it has ended where no name is told. */
+interface Told {
+  id: string;
+  name?: string;
 }
 
 const main = h("main", { id: "main" });
 const status = h("p", { role: "status", class: "status" });
+/** What has to be read. It stays until somebody logs in. */
+const notices = h("div", { class: "notices", "aria-live": "polite" });
 const top = h("header", null);
+/** A browser keeps one session, and no tab of it shows what is of another one. */
+const tabs = new BroadcastChannel("keyserver-console");
 let self: Self | undefined;
 let leaving = new AbortController();
+/** Counts what decides who is logged in: whatever is overtaken by another has no say any more. */
+let turn = 0;
 
 document.body.append(
   h("a", { class: "skip", href: "#main", click: (event: Event) => { event.preventDefault(); begin(); } }, "Skip to the content"),
-  top, main, status,
+  top, notices, main, status,
 );
 
-/** A client whose sessions are kept with their key, until one of them ends. */
-function speak(key: ProofKey, session?: HeldSession): Client {
-  return new Client({
-    baseUrl: location.origin,
-    proofKey: key,
-    ...(session === undefined ? {} : { session }),
-    onSession: (held) => {
-      if (held !== undefined) {
-        void save({ session: held, pair: key.pair });
-      } else if (self !== undefined) {
-        void leave("The session has ended. Log in again.");
-      }
-    },
-  });
+function speak(key: ProofKey, onSession: (session: HeldSession | undefined) => void, session?: HeldSession): Client {
+  return new Client({ baseUrl: location.origin, proofKey: key, onSession, ...(session === undefined ? {} : { session }) });
+}
+
+/** Speaks in a session that was kept, by a release of before without a name. */
+function revive({ session, pair, name = "somebody" }: Kept): Held {
+  const used = { ...session, used: Date.now() };
+  const client: Client = speak(ProofKey.of(pair), () => ended(client), used);
+  return { client, session: used, name };
 }
 
 async function enter(request: LoginRequest): Promise<void> {
-  const client = speak(await ProofKey.generate());
-  await client.login(request);
-  self = { client, me: await client.getCurrentSession() };
+  const mine = ++turn;
+  const key = await ProofKey.generate();
+  const opened: { session?: HeldSession } = {};
+  const client: Client = speak(key, (session) => (session === undefined ? ended(client) : (opened.session = session)));
+  const me = await client.login(request);
+  const entered: Self = { client, session: opened.session!, name: me.principal.name, me };
+  if (mine !== turn) {
+    await end(entered);
+    return;
+  }
+  const saved = await save({ session: entered.session, pair: key.pair, name: entered.name });
+  if (saved !== undefined) {
+    tell({ id: entered.session.id, name: entered.name });
+  }
+  // What was kept before, nobody could end any more.
+  const replaced = saved?.replaced;
+  await Promise.all([begun(entered), replaced === undefined ? undefined : end(revive(replaced))]);
+}
+
+/** Goes on in the session that this browser keeps, if there is one. */
+async function resume(): Promise<void> {
+  const mine = ++turn;
+  const kept = await load();
+  if (mine !== turn) {
+    return;
+  }
+  if (kept === undefined) {
+    fill(notices);
+    outside(login(enter));
+    return;
+  }
+  const held = revive(kept);
+  const wait = (problem?: HTMLElement) => outside(h("div", { class: "panel login" },
+    h("p", null, h("strong", null, held.name), " is logged in in this browser."),
+    problem ?? h("p", { class: "none" }, "The server is asked …"),
+    h("div", { class: "buttons" },
+      h("button", { type: "button", click: () => void leave(held) }, "Forget the session here"),
+      problem === undefined ? null : h("button", { type: "button", class: "primary", click: () => void resume() }, "Try again"))));
+  wait();
+  try {
+    const me = await held.client.getCurrentSession();
+    const still = (await load())?.session.id === held.session.id; // another tab may have been faster
+    if (mine === turn) {
+      await (still ? begun({ ...held, me }) : resume());
+    }
+  } catch (error) {
+    if (mine !== turn) {
+      return;
+    }
+    if (error instanceof KeyserverError && error.reauth) {
+      over(held);
+    } else {
+      wait(failure(error));
+    }
+  }
+}
+
+async function begun(next: Self): Promise<void> {
+  self = next;
+  fill(notices);
   say("");
   await show();
 }
 
-async function leave(words: string): Promise<void> {
-  const client = self?.client;
-  self = undefined;
-  await Promise.allSettled([client?.logout(), forget()]);
-  await show();
-  say(words);
+/** Of a client whose session is over. */
+function ended(client: Client): void {
+  if (self?.client === client) {
+    over(self);
+  }
 }
+
+function over(held: Held): void {
+  outside(login(enter));
+  say("The session has ended. Log in again.");
+  void drop(held);
+}
+
+/** Logs out. The server is not waited for before the page is empty and the key forgotten. */
+async function leave(held: Held): Promise<void> {
+  const mine = ++turn;
+  outside(login(enter));
+  say("You are logged out here, and the server is told.");
+  await drop(held);
+  const done = await end(held);
+  if (mine === turn) {
+    say(done ? "You are logged out." : "");
+  }
+}
+
+/** Forgets a session, in all tabs. */
+async function drop({ session }: Held): Promise<void> {
+  await forget(session.id);
+  tell({ id: session.id });
+}
+
+/** Has the server end a session. Where it does not confirm that, a notice says until when the session lives. */
+async function end({ client, session, name }: Held): Promise<boolean> {
+  try {
+    await client.logout();
+    return true;
+  } catch (error) {
+    const last = Math.min(session.until, Date.now() + session.idle) + 30_000; // the client gives up on it so much earlier, at most
+    const notice = failure(error);
+    notice.prepend(h("p", null, `The server did not confirm that the session of ${name} has ended. There it may go on until `, time(new Date(last).toISOString()),
+      ", and no longer. This browser has forgotten its key, without which nobody can use it."));
+    notices.append(notice);
+    return false;
+  }
+}
+
+function tell(told: Told): void {
+  tabs.postMessage(told);
+}
+
+tabs.onmessage = ({ data: { id, name } }: MessageEvent<Told>) => {
+  if (name === undefined ? id !== self?.session.id : id === self?.session.id) {
+    return;
+  }
+  if (self !== undefined) {
+    outside(login(enter));
+  }
+  notices.querySelector(".tab")?.remove();
+  notices.append(h("div", { class: "notice warn tab", role: "alert" }, name === undefined
+    ? h("p", null, "The session has ended in another tab.")
+    : [h("p", null, h("strong", null, name), " has logged in in another tab. This browser keeps one session."),
+      h("button", { type: "button", click: () => void resume() }, `Go on as ${name}`)]));
+};
 
 function say(words: string): void {
   status.textContent = words;
@@ -73,39 +199,50 @@ function place(): { view: View; params: URLSearchParams } {
   return { view: views.find((v) => v.name === name) ?? overview, params: new URLSearchParams(query) };
 }
 
-function navigation(current: View): void {
-  if (self === undefined) {
-    fill(top, h("p", { class: "brand" }, "Key server"));
-    return;
-  }
-  const { me } = self;
+function navigation(current: View, held: Self): void {
+  const { me } = held;
   fill(top,
     h("p", { class: "brand" }, "Key server"),
     h("nav", { "aria-label": "Views" }, h("ul", null, views.filter((v) => v.under === undefined).map((v) =>
       h("li", null, h("a", { href: address(v.name), "aria-current": (current.under ?? current.name) === v.name ? "page" : null }, v.title))))),
     h("div", { class: "self" },
       h("span", { title: me.roles.map((r) => r.name).join(", ") }, me.principal.name),
-      h("button", { type: "button", click: () => void leave("You are logged out.") }, "Log out")));
+      h("button", { type: "button", click: () => void leave(held) }, "Log out")));
 }
 
-/** Shows what the address says. */
-async function show(): Promise<void> {
+/** Takes away what the page shows, and stops what it waits for. */
+function clear(title: string): HTMLElement {
   leaving.abort();
   leaving = new AbortController();
   document.querySelectorAll("dialog").forEach((dialog) => dialog.close());
-  const { signal } = leaving;
-  const { view, params } = place();
-  const title = self === undefined ? "Log in" : view.title;
-  const heading = h("h1", { tabindex: -1 }, title);
   document.title = `${title} – key server`;
-  navigation(view);
+  const heading = h("h1", { tabindex: -1 }, title);
+  fill(main, heading);
+  delete main.dataset["view"];
+  return heading;
+}
+
+/** The page of who is not logged in. */
+function outside(content: HTMLElement): void {
+  self = undefined;
+  clear("Log in");
+  fill(top, h("p", { class: "brand" }, "Key server"));
+  main.append(content);
+  main.removeAttribute("aria-busy");
+}
+
+/** Shows what the address says, to who is logged in. */
+async function show(): Promise<void> {
   if (self === undefined) {
-    fill(main, heading, login(enter));
     return;
   }
-  fill(main, heading, h("p", { class: "none" }, "Loading …")); // nothing of the view before stands under this name
+  const { view, params } = place();
+  const heading = clear(view.title);
+  const { signal } = leaving;
+  navigation(view, self);
   main.setAttribute("aria-busy", "true");
-  const context: Context = { ...self, params, signal, reload: () => void show().then(begin), say };
+  main.append(h("p", { class: "none" }, "Loading …"));
+  const context: Context = { client: self.client, me: self.me, params, signal, reload: () => void show().then(begin), say };
   let content: Node[];
   try {
     content = await view.render(context);
@@ -123,7 +260,11 @@ async function show(): Promise<void> {
 }
 
 addEventListener("hashchange", () => {
+  if (self === undefined) {
+    return; // the form stays as it was filled in
+  }
   say("");
+  fill(notices);
   void show().then(begin);
 });
 
@@ -132,17 +273,4 @@ function begin(): void {
   main.querySelector<HTMLElement>("h1")?.focus();
 }
 
-const kept = await load();
-if (kept !== undefined) {
-  try {
-    const client = speak(ProofKey.of(kept.pair), { ...kept.session, used: Date.now() });
-    self = { client, me: await client.getCurrentSession() };
-  } catch (error) {
-    if (error instanceof KeyserverError && error.reauth) {
-      await forget();
-    } else {
-      fill(main, failure(error));
-    }
-  }
-}
-await show();
+await resume();

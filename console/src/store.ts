@@ -7,6 +7,8 @@ import type { HeldSession } from "@keyserver-operator/client";
 export interface Kept {
   session: HeldSession;
   pair: CryptoKeyPair;
+  /** Whose it is. */
+  name: string;
 }
 
 const name = "kept";
@@ -34,5 +36,18 @@ async function tolerant<T>(work: () => Promise<T>): Promise<T | undefined> {
 }
 
 export const load = (): Promise<Kept | undefined> => tolerant(async () => request<Kept | undefined>((await store("readonly")).get(name)));
-export const save = (kept: Kept): Promise<unknown> => tolerant(async () => request((await store("readwrite")).put(kept, name)));
-export const forget = (): Promise<unknown> => tolerant(async () => request((await store("readwrite")).delete(name)));
+
+/** Keeps a session, and answers the one in whose place it is; undefined where none can be kept. */
+export const save = (kept: Kept): Promise<{ replaced: Kept | undefined } | undefined> => tolerant(async () => {
+  const at = await store("readwrite");
+  const replaced = await request<Kept | undefined>(at.get(name));
+  await request(at.put(kept, name));
+  return { replaced };
+});
+
+/** Forgets a session, and not the one that another tab may have put in its place. */
+export const forget = (id: string): Promise<unknown> => tolerant(async () => {
+  const at = await store("readwrite");
+  const kept = await request<Kept | undefined>(at.get(name));
+  return kept?.session.id === id ? request(at.delete(name)) : undefined;
+});

@@ -117,6 +117,10 @@ async function clean({ page, wrong }) {
   assert.deepEqual(wrong, [])
 }
 
+// What a proxy answers in the place of a server that is gone.
+const nothing = { status: 500, contentType: 'text/html', body: '<html><script>alert(1)</script>' }
+const failures = ({ wrong, ...window }) => ({ ...window, wrong: wrong.filter((w) => !/status of 500/.test(w)) })
+
 // Answers of a route that come when the test says so.
 async function held(page, url, method) {
   let release
@@ -126,6 +130,17 @@ async function held(page, url, method) {
     await route.fallback()
   })
   return release
+}
+
+const current = '**/api/sessions/current'
+const alive = async (id) => (await admin.listSessions({ limit: 1000 })).sessions.some((s) => s.id === id)
+const stored = (page) => page.evaluate(async () => {
+  const of = (r) => new Promise((resolve, reject) => { r.onsuccess = () => resolve(r.result); r.onerror = () => reject(r.error) })
+  const db = await of(indexedDB.open('keyserver-console'))
+  return (await of(db.transaction('kept').objectStore('kept').get('kept')))?.session.id
+})
+const until = async (what, is) => {
+  for (const end = Date.now() + patience; !(await is()); await new Promise((resolve) => setTimeout(resolve, 100))) assert.ok(Date.now() < end, what)
 }
 
 const reported = async () => Number(/keyserver_http_requests_total\{code="OK",method="POST",route="\/console\/reports"\} (\d+)/.exec(await (await fetch(env.KEYSERVER_METRICS)).text())?.[1] ?? 0)
@@ -173,6 +188,165 @@ test('a stolen session id is useless, and the key cannot be read', async () => {
   await page.getByRole('button', { name: 'Log in', exact: true }).waitFor()
   const mine = new Client({ baseUrl: url, proofKey: await ProofKey.generate(), session: { sessionId: stolen, id: '', until: Infinity, idle: Infinity, used: 0 } })
   await assert.rejects(mine.listRoles(), (e) => codeOf(e) === 'SESSION_NOT_FOUND')
+  await clean(window)
+  await context.close()
+})
+
+test('a logout that the server does not confirm says so, and until when the session lives', async () => {
+  const window = await open()
+  const { page, context } = window
+  await login(page, 'admin')
+  const id = await stored(page)
+  await page.route(current, (route) => (route.request().method() === 'DELETE' ? route.fulfill(nothing) : route.fallback()))
+  await page.getByRole('button', { name: 'Log out' }).click()
+  const notice = page.locator('.notices .bad')
+  await notice.getByText('The server did not confirm that the session of admin has ended.').waitFor()
+  await notice.getByText('HTTP 500').waitFor()
+  const last = Date.parse(await notice.locator('time').getAttribute('datetime'))
+  const { idleExpiresAt, expiresAt } = (await admin.listSessions({ limit: 1000 })).sessions.find((s) => s.id === id)
+  assert.ok(last >= Math.min(Date.parse(idleExpiresAt), Date.parse(expiresAt)) && last < Date.parse(expiresAt), `${new Date(last).toISOString()} of ${idleExpiresAt}, ${expiresAt}`)
+  assert.equal(await page.getByText('You are logged out.').count(), 0)
+  await accessible(page, 'a logout that failed')
+  await page.evaluate(() => { location.hash = '#/keys' })
+  assert.equal(await notice.count(), 1)
+  // The key is forgotten all the same.
+  assert.equal(await stored(page), undefined)
+  assert.ok(await alive(id))
+  await page.reload()
+  await page.getByRole('button', { name: 'Log in', exact: true }).waitFor()
+  await clean(failures(window))
+  await context.close()
+})
+
+test('a logout empties the page before the server answers', async () => {
+  const window = await open()
+  const { page, context } = window
+  await login(page, 'admin')
+  await go(page, '#/sessions')
+  const id = await stored(page)
+  const release = await held(page, current, 'DELETE')
+  await page.getByRole('button', { name: 'Log out' }).click()
+  await page.getByText('You are logged out here, and the server is told.').waitFor()
+  await page.getByRole('button', { name: 'Log in', exact: true }).waitFor()
+  assert.equal(await page.locator('table').count(), 0)
+  assert.equal(await page.getByRole('button', { name: 'Log out' }).count(), 0)
+  assert.ok(await alive(id))
+  await until('the key is kept', async () => await stored(page) === undefined)
+  release()
+  await page.getByText('You are logged out.', { exact: true }).waitFor()
+  assert.equal(await alive(id), false)
+  await clean(window)
+  await context.close()
+})
+
+test('a reload while the server fails says so, and goes on or forgets the session', async () => {
+  const window = await open()
+  const { page, context } = window
+  await login(page, 'admin')
+  const id = await stored(page)
+  let fails = true
+  await page.route(current, (route) => (fails && route.request().method() === 'GET' ? route.fulfill(nothing) : route.fallback()))
+  const again = async () => {
+    await page.reload()
+    await page.getByText('admin is logged in in this browser.').waitFor()
+    await page.getByText('HTTP 500').waitFor()
+    assert.equal(await page.getByLabel('Password').count(), 0)
+  }
+  await again()
+  await accessible(page, 'a session that the server does not know of yet')
+  await page.evaluate(() => { location.hash = '#/keys' })
+  await page.getByText('HTTP 500').waitFor()
+  await page.getByRole('button', { name: 'Try again' }).click()
+  await page.getByText('HTTP 500').waitFor()
+  fails = false
+  await page.getByRole('button', { name: 'Try again' }).click()
+  await shown(page, '#/keys')
+  fails = true
+  await again()
+  await page.getByRole('button', { name: 'Forget the session here' }).click()
+  await page.getByText('You are logged out.', { exact: true }).waitFor()
+  await page.getByLabel('Password').waitFor()
+  assert.equal(await stored(page), undefined)
+  assert.equal(await alive(id), false)
+  await clean(failures(window))
+  await context.close()
+})
+
+test('tabs of a browser have one session, and none shows what is of another one', async () => {
+  const window = await open()
+  const { page: first, context } = window
+  const tab = async () => {
+    const page = await context.newPage()
+    await page.goto(`${url}/console/`)
+    return page
+  }
+  const user = (page) => page.locator('.self span').innerText()
+  const second = await tab()
+  await login(first, 'admin')
+  await second.getByText('admin has logged in in another tab.').waitFor()
+  const ofAdmin = await stored(first)
+  // Somebody else logs in: the first tab shows nothing of admin any more, and becomes somebody else by a click alone.
+  await login(second, 'web')
+  await first.getByText('web has logged in in another tab.').waitFor()
+  await first.getByRole('button', { name: 'Log in', exact: true }).waitFor()
+  assert.deepEqual([await first.locator('.self').count(), await first.locator('table').count()], [0, 0])
+  await accessible(first, 'somebody else has logged in')
+  const ofWeb = await stored(second)
+  assert.notEqual(ofWeb, ofAdmin)
+  await until('the session that was replaced goes on', async () => !(await alive(ofAdmin)))
+  assert.equal(await user(second), 'web')
+  await first.getByRole('button', { name: 'Go on as web' }).click()
+  await first.getByRole('button', { name: 'Log out' }).waitFor()
+  assert.equal(await user(first), 'web')
+  // A logout in one tab is one in all.
+  await go(second, '#/approvals')
+  await first.getByRole('button', { name: 'Log out' }).click()
+  await second.getByText('The session has ended in another tab.').waitFor()
+  assert.deepEqual([await second.locator('.self').count(), await second.locator('table').count(), await stored(second)], [0, 0, undefined])
+  await until('the session goes on', async () => !(await alive(ofWeb)))
+  // What a tab forgets is its own session: this one hears of nothing.
+  const deaf = await context.newPage()
+  await deaf.addInitScript(() => { BroadcastChannel.prototype.postMessage = () => {}; Object.defineProperty(BroadcastChannel.prototype, 'onmessage', { set() {} }) })
+  await deaf.goto(`${url}/console/`)
+  await login(deaf, 'admin')
+  const ofDeaf = await stored(deaf)
+  await login(first, 'web')
+  await until('the session that was replaced goes on', async () => !(await alive(ofDeaf)))
+  const kept = await stored(first)
+  await deaf.evaluate(() => { location.hash = '#/keys' })
+  await deaf.getByText('The session has ended.').waitFor()
+  assert.equal(await stored(first), kept)
+  await first.reload()
+  await first.getByRole('button', { name: 'Log out' }).waitFor()
+  assert.equal(await user(first), 'web')
+  await clean(window)
+  await context.close()
+})
+
+test('a login that is overtaken is none', async () => {
+  const window = await open()
+  const { page, context } = window
+  const release = await held(page, '**/api/sessions', 'POST')
+  await page.getByLabel('Name').fill('admin')
+  await page.getByLabel('Password').fill(secrets.admin)
+  await page.getByRole('button', { name: 'Log in', exact: true }).click()
+  // Another address has no second form, in which somebody else could log in meanwhile.
+  await page.evaluate(() => { location.hash = '#/approvals' })
+  assert.equal(await page.getByLabel('Name').inputValue(), 'admin')
+  assert.ok(await page.getByRole('button', { name: 'Log in', exact: true }).isDisabled())
+  const second = await context.newPage()
+  await second.goto(`${url}/console/`)
+  await login(second, 'web')
+  await page.getByRole('button', { name: 'Go on as web' }).click()
+  await shown(page, '#/approvals')
+  const kept = await stored(page)
+  const answered = page.waitForResponse((r) => r.request().method() === 'POST' && r.url().endsWith('/api/sessions'))
+  const ended = page.waitForResponse((r) => r.request().method() === 'DELETE' && r.url().endsWith('/api/sessions/current'))
+  release()
+  const { id } = await (await answered).json()
+  assert.equal((await ended).status(), 200)
+  assert.equal(await alive(id), false)
+  assert.deepEqual([await page.locator('.self span').innerText(), await stored(page)], ['web', kept])
   await clean(window)
   await context.close()
 })
