@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -69,24 +70,56 @@ func (c Cluster) manager(ctx context.Context, found func(string) error) (string,
 	return "a manager is active", nil
 }
 
+// Bounds of what is said of one kind.
+const (
+	maxPages    = 1000
+	maxFindings = 1000
+)
+
 func (c Cluster) objects(ctx context.Context, kind v1alpha1.Kind, found func(string) error) (string, error) {
-	all, next := 0, ""
-	for {
+	all, findings := 0, 0
+	err := Pages(maxPages, func(next string) (string, error) {
 		list := kind.NewList()
 		if err := c.List(ctx, list, client.Limit(pageOf), client.Continue(next)); err != nil {
 			return "", err
 		}
-		err := meta.EachListItem(list, func(o runtime.Object) error {
+		return list.GetContinue(), meta.EachListItem(list, func(o runtime.Object) error {
 			all++
-			return unready(o, found)
+			return unready(o, func(line string) error {
+				if findings++; findings > maxFindings {
+					return Cut(fmt.Sprintf("there are more than %d findings", maxFindings))
+				}
+				return found(line)
+			})
 		})
-		if err != nil {
-			return "", err
-		}
-		if next = list.GetContinue(); next == "" {
-			return fmt.Sprintf("%d objects were looked at", all), nil
-		}
+	})
+	var cut Cut
+	if errors.As(err, &cut) {
+		err = found("the rest was not looked at: " + cut.Error())
 	}
+	return fmt.Sprintf("%d objects were looked at", all), err
+}
+
+// Cut says why a list was not read to its end, which may have none.
+type Cut string
+
+func (c Cut) Error() string { return string(c) }
+
+// Pages has a list read, page by page, to its end, or until a Cut. read answers with what
+// the cluster calls the next page.
+func Pages(most int, read func(next string) (after string, err error)) error {
+	next := ""
+	for range most {
+		after, err := read(next)
+		switch {
+		case err != nil || after == "":
+			return err
+		case after == next:
+			return Cut("the cluster answers with the same page again and again")
+		}
+		next = after
+	}
+	return Cut(fmt.Sprintf("there are more than %d pages", most))
 }
 
 // unready finds an object that is not Ready, and says what its condition does.

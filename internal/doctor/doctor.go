@@ -72,8 +72,14 @@ func counted(findings int) string {
 	return fmt.Sprintf("%d findings", findings)
 }
 
+// maxLine is more than anybody reads of one line.
+const maxLine = 4 << 10
+
 // oneLine is what others have said, as one line that a terminal does not act upon.
 func oneLine(text string) string {
+	if len(text) > maxLine {
+		text = strings.ToValidUTF8(text[:maxLine], "") + " (cut)"
+	}
 	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
