@@ -7,12 +7,15 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -25,10 +28,12 @@ const (
 
 // Writer writes a bundle: a tar, compressed by gzip.
 type Writer struct {
+	ctx   context.Context //nolint:containedctx // of the one run that a bundle is of
 	zip   *gzip.Writer
 	tar   *tar.Writer
 	at    time.Time
 	files []Listed
+	taken map[string]bool // names that are given, in lower case
 }
 
 // Listed is a file of the bundle, as its last one lists them.
@@ -37,29 +42,49 @@ type Listed struct {
 	Bytes   int    `json:"bytes"`
 	Crossed int    `json:"crossedOut,omitempty"` // what looked like a secret
 	Cut     bool   `json:"cut,omitempty"`        // only its end is there
-	Error   string `json:"error,omitempty"`      // why there is nothing
+	Error   string `json:"error,omitempty"`      // why there is nothing, or not all of it
 }
 
-// New begins a bundle, of the files of which at is the time.
-func New(to io.Writer, at time.Time) *Writer {
+// listName is that of the list of files.
+const listName = "files.json"
+
+// New begins a bundle, of the files of which at is the time. It takes none when the context
+// has ended.
+func New(ctx context.Context, to io.Writer, at time.Time) *Writer {
 	zip := gzip.NewWriter(to)
-	return &Writer{zip: zip, tar: tar.NewWriter(zip), at: at}
+	return &Writer{ctx: ctx, zip: zip, tar: tar.NewWriter(zip), at: at, taken: map[string]bool{listName: true}}
 }
 
 // ErrFull says that the bundle takes no more files.
 var ErrFull = fmt.Errorf("a bundle has at most %d files", maxFiles)
 
 // Text adds a file. Of one that is too long it has the end.
-func (w *Writer) Text(name string, text []byte) error {
-	listed := Listed{Name: clean(name)}
+func (w *Writer) Text(name string, text []byte) error { return w.Part(name, text, nil) }
+
+// Part adds what could be had of a file, and why that is not all of it.
+func (w *Writer) Part(name string, text []byte, why error) error {
+	if len(w.files) >= maxFiles {
+		return ErrFull
+	}
+	if err := w.ctx.Err(); err != nil {
+		return err
+	}
+	var listed Listed
+	if why != nil {
+		listed.Error = clean(why.Error())
+	}
 	if len(text) > maxFile {
 		// The first line was cut through, and perhaps a secret in it. It may be all there is.
 		_, text, _ = bytes.Cut(text[len(text)-maxFile:], []byte("\n"))
 		listed.Cut = true
 	}
 	text, listed.Crossed = CrossOut(text)
-	listed.Bytes = len(text)
-	return w.add(listed, text)
+	if err := w.ctx.Err(); err != nil { // crossing out may have been given up
+		return err
+	}
+	listed.Name, listed.Bytes = w.named(name), len(text)
+	w.files = append(w.files, listed)
+	return w.write(listed.Name, text)
 }
 
 // JSON adds a file with a value.
@@ -74,16 +99,49 @@ func (w *Writer) JSON(name string, value any) error {
 // Missing notes why a file is not there. A bundle of something that is broken has what can
 // be had.
 func (w *Writer) Missing(name string, why error) error {
-	return w.list(Listed{Name: clean(name), Error: clean(why.Error())})
+	if len(w.files) >= maxFiles {
+		return ErrFull
+	}
+	if err := w.ctx.Err(); err != nil {
+		return err
+	}
+	w.files = append(w.files, Listed{Name: w.named(name), Error: clean(why.Error())})
+	return nil
 }
+
+// fileTime bounds what a file of the machine takes to be read.
+const fileTime = 10 * time.Second
 
 // Tail adds the end of a file of the machine.
 func (w *Writer) Tail(name, file string) error {
-	text, err := tail(file)
+	text, err := within(w.ctx, fileTime, func() ([]byte, error) { return tail(file) })
 	if err != nil {
 		return w.Missing(name, err)
 	}
 	return w.Text(name, text)
+}
+
+// within gives up what takes too long. Of the system some files look like any other and have
+// nothing to read until something happens, and a disk of the network may be gone: nothing
+// ends such a read, which therefore is left to itself until the program ends.
+func within(ctx context.Context, most time.Duration, read func() ([]byte, error)) ([]byte, error) {
+	type answer struct {
+		text []byte
+		err  error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		text, err := read()
+		answered <- answer{text, err}
+	}()
+	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("it could not be read within %s", most))
+	defer cancel()
+	select {
+	case a := <-answered:
+		return a.text, a.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 func tail(file string) (_ []byte, err error) {
@@ -97,7 +155,7 @@ func tail(file string) (_ []byte, err error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", path.Base(file))
+		return nil, fmt.Errorf("%s is no regular file", filepath.Base(file))
 	}
 	// One byte more than is kept, so that it is seen to be cut.
 	if _, err := f.Seek(max(info.Size()-maxFile-1, 0), io.SeekStart); err != nil {
@@ -106,23 +164,45 @@ func tail(file string) (_ []byte, err error) {
 	return io.ReadAll(io.LimitReader(f, maxFile+1))
 }
 
-func (w *Writer) list(l Listed) error {
-	if len(w.files) >= maxFiles {
-		return ErrFull
+// named makes of a name one that leads nowhere but into the bundle, whoever gave it, that a
+// terminal does not act upon, and that no other file has.
+func (w *Writer) named(name string) string {
+	parts := strings.Split(clean(name), "/")
+	for i, part := range parts {
+		parts[i] = label(part)
 	}
-	w.files = append(w.files, l)
-	return nil
+	name = strings.Join(parts, "/")
+	free := name
+	for n := 2; w.taken[strings.ToLower(free)]; n++ { // there are disks to which a and A are the same
+		free = name + "~" + strconv.Itoa(n)
+	}
+	w.taken[strings.ToLower(free)] = true
+	return free
 }
 
-func (w *Writer) add(l Listed, text []byte) error {
-	if err := w.list(l); err != nil {
-		return err
+// maxLabel is less than any file system takes.
+const maxLabel = 200
+
+// label is a name of one part. What names of Kubernetes and of files do not usually have is
+// written in hexadecimal; of one that is too long there is the end, which says what it is.
+func label(name string) string {
+	if name == "" || name == "." || name == ".." {
+		return "%" + strings.Repeat("2E", len(name))
 	}
-	return w.write(l.Name, text)
+	var b strings.Builder
+	for _, c := range []byte(name) {
+		if c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || strings.IndexByte("._-+=@,%()[] ", c) >= 0 {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()[max(b.Len()-maxLabel, 0):]
 }
 
+// write has a name of named, or that of the list.
 func (w *Writer) write(name string, text []byte) error {
-	err := w.tar.WriteHeader(&tar.Header{Name: path.Join("support-bundle", name), Mode: 0o600, Size: int64(len(text)), ModTime: w.at})
+	err := w.tar.WriteHeader(&tar.Header{Name: "support-bundle/" + name, Mode: 0o600, Size: int64(len(text)), ModTime: w.at})
 	if err == nil {
 		_, err = w.tar.Write(text)
 	}
@@ -133,9 +213,9 @@ func (w *Writer) write(name string, text []byte) error {
 func (w *Writer) Close() error {
 	text, err := json.MarshalIndent(w.files, "", "  ")
 	if err == nil {
-		err = w.write("files.json", append(text, '\n'))
+		err = w.write(listName, append(text, '\n'))
 	}
-	return errors.Join(err, w.tar.Close(), w.zip.Close())
+	return errors.Join(w.ctx.Err(), err, w.tar.Close(), w.zip.Close())
 }
 
 // Files are those that the bundle has so far.

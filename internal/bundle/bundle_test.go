@@ -1,11 +1,15 @@
 package bundle
 
 import (
+	"archive/tar"
 	"bytes"
+	"compress/gzip"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,7 +91,7 @@ func TestABundleHasTheEndsOfLogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	var packed bytes.Buffer
-	w := New(&packed, time.Unix(1_700_000_000, 0))
+	w := New(t.Context(), &packed, time.Unix(1_700_000_000, 0))
 	for _, err := range []error{w.Tail("logs/long", long), w.Tail("logs/short", short), w.Tail("logs/none", filepath.Join(dir, "none")), w.Tail("logs/dir", dir), w.Tail("logs/pipe", pipe), w.Close()} {
 		if err != nil {
 			t.Fatal(err)
@@ -122,7 +126,7 @@ func TestABundleHasTheEndsOfLogs(t *testing.T) {
 func TestALineThatIsCutThroughIsLeftOut(t *testing.T) {
 	for name, tail := range map[string]string{"one line": "", "one line and a short one": "\nlast\n"} {
 		var packed bytes.Buffer
-		w := New(&packed, time.Time{})
+		w := New(t.Context(), &packed, time.Time{})
 		token := "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJTM2NyZXQifQ.S3cret-abcdefgh"
 		text := token + strings.Repeat(" x", maxFile/2-(len(token)-8+len(tail))/2) + tail // it is cut in the header of the token
 		if err := errors.Join(w.Text("log", []byte(text)), w.Close()); err != nil {
@@ -135,7 +139,7 @@ func TestALineThatIsCutThroughIsLeftOut(t *testing.T) {
 }
 
 func TestABundleIsBounded(t *testing.T) {
-	w := New(io.Discard, time.Time{})
+	w := New(t.Context(), io.Discard, time.Time{})
 	for range maxFiles {
 		if err := w.Text("x", nil); err != nil {
 			t.Fatal(err)
@@ -143,5 +147,95 @@ func TestABundleIsBounded(t *testing.T) {
 	}
 	if err := w.Text("x", nil); !errors.Is(err, ErrFull) {
 		t.Errorf("one file more is answered %v", err)
+	}
+}
+
+// TestNoNameLeadsOutOfABundle, be it as bad as the API server that gives it, and each file has its own.
+func TestNoNameLeadsOutOfABundle(t *testing.T) {
+	names := []string{
+		"../x", "../../x", "/x", "x/../../y", "x/./y", "x//y", "x/", "", ".", "..", "a\x1b[31m\nb", `..\x`, "x\u202ey", "C:x", "x\x00",
+		"x", "x", "X", "x~2", "files.json", "Files.JSON", strings.Repeat("a", 300) + ".log", strings.Repeat("/", 300), "password=S3cret",
+	}
+	var packed bytes.Buffer
+	w := New(t.Context(), &packed, time.Time{})
+	for _, name := range names {
+		if err := errors.Join(w.Text(name, nil), w.Missing(name, errors.New("it is not there"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	zip, err := gzip.NewReader(&packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	members := map[string]bool{}
+	for r := tar.NewReader(zip); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		inside, ok := strings.CutPrefix(h.Name, "support-bundle/")
+		if !ok || !fs.ValidPath(inside) || strings.ContainsFunc(inside, func(r rune) bool { return r < ' ' || r > '~' || strings.ContainsRune(`\:*?"<>|`, r) }) {
+			t.Errorf("a file is %q", h.Name)
+		}
+		for part := range strings.SplitSeq(inside, "/") {
+			if len(part) > 255 {
+				t.Errorf("no disk takes %q", part)
+			}
+		}
+		if lower := strings.ToLower(inside); members[lower] {
+			t.Errorf("two files are %q", h.Name)
+		} else {
+			members[lower] = true
+		}
+	}
+	if len(members) != len(names)+1 {
+		t.Errorf("of %d files are %d", len(names)+1, len(members))
+	}
+	listed := map[string]bool{"files.json": true}
+	for _, l := range w.Files() {
+		if listed[strings.ToLower(l.Name)] || strings.Contains(l.Name, "S3cret") || l.Error == "" && !members[strings.ToLower(l.Name)] {
+			t.Errorf("%q is listed", l.Name)
+		}
+		listed[strings.ToLower(l.Name)] = true
+	}
+}
+
+// TestABundleEndsWithItsContext: one without what was left out is not taken for whole.
+func TestABundleEndsWithItsContext(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	w := New(ctx, io.Discard, time.Time{})
+	if err := w.Text("before", nil); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	for what, err := range map[string]error{"a file": w.Text("x", nil), "a note": w.Missing("x", io.EOF), "its end": w.Close(), "a file of the machine": w.Tail("x", "bundle.go")} {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s is answered %v", what, err)
+		}
+	}
+	if n := len(w.Files()); n != 1 {
+		t.Errorf("it lists %d files", n)
+	}
+}
+
+// TestAReadThatDoesNotEnd, as of /proc/kmsg, is given up: when it has its time, and when the
+// program is told to end.
+func TestAReadThatDoesNotEnd(t *testing.T) {
+	block := make(chan struct{})
+	defer close(block)
+	never := func() ([]byte, error) { <-block; return nil, nil }
+	if _, err := within(t.Context(), time.Millisecond, never); err == nil || err.Error() != "it could not be read within 1ms" {
+		t.Errorf("it is answered %v", err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := within(ctx, time.Hour, never); !errors.Is(err, context.Canceled) {
+		t.Errorf("at the end it is answered %v", err)
 	}
 }

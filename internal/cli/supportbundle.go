@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -86,20 +87,11 @@ func (o *supportBundleOptions) run(cmd *cobra.Command) (err error) {
 	if o.output == "" {
 		o.output = "support-bundle-" + now.UTC().Format("20060102T150405Z") + ".tar.gz"
 	}
-	f, err := os.OpenFile(o.output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return fmt.Errorf("--output: %w", err)
-	}
-	defer func() {
-		if err = errors.Join(err, f.Close()); err != nil {
-			err = errors.Join(err, os.Remove(o.output))
-		}
-	}()
-	w := bundle.New(f, now)
-	if err := o.fill(cmd, w, now); err != nil {
-		return err
-	}
-	if err := w.Close(); err != nil {
+	w, err := o.pack(cmd, now)
+	switch {
+	case err != nil && cmd.Context().Err() != nil:
+		return errors.New("it was told to end before the bundle was whole, and left none")
+	case err != nil:
 		return err
 	}
 	files, missing, crossed := 0, 0, 0
@@ -110,9 +102,43 @@ func (o *supportBundleOptions) run(cmd *cobra.Command) (err error) {
 			missing++
 		}
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d files, of which %d could not be had (files.json says why); %d places that looked like secrets were crossed out\n",
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d files, of which %d could not be had, or not whole (files.json says why); %d places that looked like secrets were crossed out\n",
 		o.output, files, missing, crossed)
 	return err
+}
+
+// pack writes the bundle beside its place and puts it there when it is whole: what was cut off
+// is not taken for one.
+func (o *supportBundleOptions) pack(cmd *cobra.Command, now time.Time) (_ *bundle.Writer, err error) {
+	if _, err := os.Lstat(o.output); err == nil { // which need not be found out at the end
+		return nil, fmt.Errorf("--output: %s: %w", o.output, fs.ErrExist)
+	}
+	f, err := os.CreateTemp(filepath.Dir(o.output), ".support-bundle-*.partial")
+	if err != nil {
+		return nil, fmt.Errorf("--output: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(f.Name())) }()
+	w := bundle.New(cmd.Context(), f, now)
+	if err := errors.Join(o.fill(cmd, w, now), w.Close(), f.Close()); err != nil {
+		return nil, err
+	}
+	if err := put(f.Name(), o.output); err != nil {
+		return nil, fmt.Errorf("--output: %w", err)
+	}
+	return w, nil
+}
+
+// put gives a file a name that nothing has.
+func put(file, name string) error {
+	err := os.Link(file, name)
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // a disk that knows no links
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Rename(file, name))
 }
 
 func (o *supportBundleOptions) fill(cmd *cobra.Command, w *bundle.Writer, now time.Time) error {
