@@ -156,6 +156,9 @@ func TestNoNameLeadsOutOfABundle(t *testing.T) {
 		"../x", "../../x", "/x", "x/../../y", "x/./y", "x//y", "x/", "", ".", "..", "a\x1b[31m\nb", `..\x`, "x\u202ey", "C:x", "x\x00",
 		"x", "x", "X", "x~2", "files.json", "Files.JSON", strings.Repeat("a", 300) + ".log", strings.Repeat("/", 300), "password=S3cret",
 	}
+	for _, l := range []log{{"..", "/../../../etc/x", false}, {"a.b", "c", false}, {"a", "b.c", false}, {"a", "b", true}, {"a", "b.previous", false}, {"a/b", "c", false}, {"a/b/c", "d", false}} {
+		names = append(names, l.name())
+	}
 	var packed bytes.Buffer
 	w := New(t.Context(), &packed, time.Time{})
 	for _, name := range names {

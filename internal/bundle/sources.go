@@ -1,15 +1,19 @@
 package bundle
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -102,8 +106,14 @@ func get(ctx context.Context, url string) (_ []byte, err error) {
 type Cluster struct {
 	Objects   client.Reader
 	Pods      kubernetes.Interface
-	Namespace string // of the operator
-	Lines     int64  // of each log
+	Logs      kubernetes.Interface // streams, which have bounds of their own
+	Namespace string               // of the operator
+	Lines     int64                // of each log
+	// LogTime is how long one log may take to be read, and LogsTime all of them with what is
+	// done to them.
+	LogTime, LogsTime time.Duration
+	// Progress is told what is being read where that takes long.
+	Progress func(string)
 }
 
 // condition is an object without what it declares, which may be nobody's business.
@@ -118,9 +128,11 @@ type condition struct {
 // Bounds of what is read of a cluster.
 const (
 	maxObjects = 5000 // conditions of one kind
+	pageOf     = 500  // of them
 	maxPods    = 50
 	maxEvents  = 1000 // the newest of as many as are read
 	readEvents = 10_000
+	maxPages   = 100
 	// spare is how many files are left to what comes after the logs of a cluster.
 	spare = 100
 )
@@ -129,64 +141,80 @@ const (
 // events, and the ends of their logs. No Secret is read.
 func (w *Writer) Cluster(ctx context.Context, c Cluster) error {
 	for _, kind := range v1alpha1.Kinds {
-		name := "cluster/" + kind.Resource + ".json"
-		found, more, err := c.conditions(ctx, kind)
-		if err == nil {
-			err = w.JSON(name, found)
-		} else {
-			err = w.Missing(name, err)
-		}
-		if err == nil && more {
-			err = w.Missing(name+" (the rest)", fmt.Errorf("there are more than %d objects", maxObjects))
-		}
-		if err != nil {
+		found, err := c.conditions(ctx, kind)
+		if err := w.listed("cluster/"+kind.Resource+".json", found, err); err != nil {
 			return err
 		}
 	}
-	if err := w.events(ctx, c); err != nil {
+	events, err := c.events(ctx)
+	if err := w.listed("cluster/events.json", events, err); err != nil {
 		return err
 	}
-	pods, err := c.Pods.CoreV1().Pods(c.Namespace).List(ctx, metav1.ListOptions{Limit: maxPods})
-	if err != nil {
-		return w.Missing("cluster/pods.json", err)
+	pods, err := c.pods(ctx)
+	about := make([]pod, len(pods))
+	for i := range pods {
+		about[i] = podOf(&pods[i])
 	}
-	if pods.Continue != "" {
-		if err := w.Missing("cluster/pods.json (the rest)", fmt.Errorf("there are more than %d Pods", maxPods)); err != nil {
-			return err
-		}
-	}
-	about := make([]pod, len(pods.Items))
-	for i := range pods.Items {
-		about[i] = podOf(&pods.Items[i])
-	}
-	if err := w.JSON("cluster/pods.json", about); err != nil {
+	if err := w.listed("cluster/pods.json", about, err); err != nil {
 		return err
 	}
-	for i := range pods.Items {
-		p := &pods.Items[i]
-		if len(w.files)+2*(len(p.Spec.InitContainers)+len(p.Spec.Containers)) > maxFiles-spare {
-			return w.Missing("logs (the rest)", fmt.Errorf("there are more logs than a bundle takes; the first that is not here is of the Pod %s", p.Name))
+	var logs []log
+	for i := range pods {
+		of := logsOf(&pods[i])
+		if len(w.files)+len(logs)+len(of) > maxFiles-spare {
+			err := w.Missing("logs (the rest)", fmt.Errorf("there are more logs than a bundle takes; the first that is not here is of the Pod %s", pods[i].Name))
+			if err != nil {
+				return err
+			}
+			break
 		}
-		if err := w.logs(ctx, c, p); err != nil {
-			return err
-		}
+		logs = append(logs, of...)
 	}
-	return nil
+	return w.logs(ctx, c, logs)
 }
 
-func (c Cluster) conditions(ctx context.Context, kind v1alpha1.Kind) (_ []condition, more bool, _ error) {
-	list := kind.NewList()
-	if err := c.Objects.List(ctx, list, client.Limit(maxObjects)); err != nil {
-		return nil, false, err
+// listed adds a list that was read, and why not to its end.
+func (w *Writer) listed(name string, list any, why error) error {
+	var cut doctor.Cut
+	switch {
+	case errors.As(why, &cut):
+		return errors.Join(w.JSON(name, list), w.Missing(name+" (the rest)", cut))
+	case why != nil:
+		return w.Missing(name, why)
 	}
+	return w.JSON(name, list)
+}
+
+func (c Cluster) conditions(ctx context.Context, kind v1alpha1.Kind) ([]condition, error) {
 	found := []condition{}
-	err := meta.EachListItem(list, func(o runtime.Object) error {
-		if object, ok := o.(metav1.Object); ok {
-			found = append(found, condition{kind.Name, object.GetNamespace(), object.GetName(), object.GetGeneration(), doctor.ConditionsOf(o)})
+	err := doctor.Pages(maxPages, func(next string) (string, error) {
+		list := kind.NewList()
+		if err := c.Objects.List(ctx, list, client.Limit(pageOf), client.Continue(next)); err != nil {
+			return "", err
 		}
-		return nil
+		return list.GetContinue(), meta.EachListItem(list, func(o runtime.Object) error {
+			if len(found) >= maxObjects {
+				return doctor.Cut(fmt.Sprintf("there are more than %d objects", maxObjects))
+			}
+			if object, ok := o.(metav1.Object); ok {
+				found = append(found, condition{kind.Name, object.GetNamespace(), object.GetName(), object.GetGeneration(), doctor.ConditionsOf(o)})
+			}
+			return nil
+		})
 	})
-	return found, list.GetContinue() != "", err
+	return found, err
+}
+
+// pods are the first ones.
+func (c Cluster) pods(ctx context.Context) ([]corev1.Pod, error) {
+	list, err := c.Pods.CoreV1().Pods(c.Namespace).List(ctx, metav1.ListOptions{Limit: maxPods})
+	if err != nil {
+		return nil, err
+	}
+	if list.Continue != "" || len(list.Items) > maxPods { // who ignores the limit is not followed
+		err = doctor.Cut(fmt.Sprintf("there are more than %d Pods", maxPods))
+	}
+	return slices.Clone(list.Items[:min(len(list.Items), maxPods)]), err
 }
 
 // pod is a Pod without its environment and arguments, which may name what is nobody's business.
@@ -210,24 +238,25 @@ type event struct {
 	Count   int32       `json:"count"`
 }
 
-// events adds the newest, oldest first.
-func (w *Writer) events(ctx context.Context, c Cluster) error {
+// events are the newest, oldest first.
+func (c Cluster) events(ctx context.Context) ([]event, error) {
 	all := []event{}
-	for next := ""; ; {
+	err := doctor.Pages(maxPages, func(next string) (string, error) {
 		list, err := c.Pods.CoreV1().Events(c.Namespace).List(ctx, metav1.ListOptions{Limit: maxEvents, Continue: next})
 		if err != nil {
-			return w.Missing("cluster/events.json", err)
+			return "", err
 		}
 		for i := range list.Items {
+			if len(all) >= readEvents {
+				return "", doctor.Cut(fmt.Sprintf("there are more than %d events, and those that were not read may be newer", readEvents))
+			}
 			e := &list.Items[i]
 			all = append(all, event{lastSeen(e), e.InvolvedObject.Kind + "/" + e.InvolvedObject.Name, e.Reason, e.Message, max(e.Count, countOf(e.Series))})
 		}
-		if next = list.Continue; next == "" || len(all) >= readEvents {
-			break
-		}
-	}
+		return list.Continue, nil
+	})
 	slices.SortStableFunc(all, func(a, b event) int { return a.At.Compare(b.At.Time) })
-	return w.JSON("cluster/events.json", all[max(len(all)-maxEvents, 0):])
+	return all[max(len(all)-maxEvents, 0):], err
 }
 
 // lastSeen is when it happened last: components say it by different fields.
@@ -252,34 +281,103 @@ func countOf(s *corev1.EventSeries) int32 {
 	return s.Count
 }
 
-func (w *Writer) logs(ctx context.Context, c Cluster, p *corev1.Pod) error {
+// log is of one container of a Pod, or of the one that was there before it.
+type log struct {
+	pod, container string
+	previous       bool
+}
+
+func logsOf(p *corev1.Pod) []log {
+	var logs []log
 	for _, container := range append(p.Spec.InitContainers, p.Spec.Containers...) {
-		for _, previous := range []bool{false, true} {
-			name := "logs/" + p.Name + "." + container.Name + ".log"
-			if previous {
-				name = "logs/" + p.Name + "." + container.Name + ".previous.log"
+		logs = append(logs, log{p.Name, container.Name, false}, log{p.Name, container.Name, true})
+	}
+	return logs
+}
+
+func (l log) name() string {
+	name := "logs/" + label(clean(l.pod)) + "." + label(clean(l.container))
+	if l.previous {
+		name += ".previous"
+	}
+	return name + ".log"
+}
+
+// logsAtOnce is how many are read at the same time: one that hangs does not hold the others up.
+const logsAtOnce = 4
+
+// reportEvery is how often is said how far it is.
+const reportEvery = 10 * time.Second
+
+// read is a log, or as much of it as came before the error.
+type read struct {
+	log
+	text []byte
+	err  error
+}
+
+// logs adds those of a cluster in the order in which they come, so that no more of them are
+// held than are read at once.
+func (w *Writer) logs(ctx context.Context, c Cluster, logs []log) error {
+	reading, stop := context.WithTimeoutCause(ctx, c.LogsTime, fmt.Errorf("the logs took longer than %s together", c.LogsTime))
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer stop()
+	answers, gone := make(chan read), make(chan struct{})
+	defer close(gone)
+	var begun atomic.Int64
+	for range logsAtOnce {
+		readers.Go(func() {
+			for i := begun.Add(1) - 1; i < int64(len(logs)); i = begun.Add(1) - 1 {
+				text, err := c.log(reading, logs[i])
+				select {
+				case answers <- read{logs[i], text, err}:
+				case <-gone:
+					return
+				}
 			}
-			text, err := c.log(ctx, p.Name, container.Name, previous)
-			switch {
-			case err == nil:
-				err = w.Text(name, text)
-			case previous:
-				err = nil // it has not been restarted
-			default:
-				err = w.Missing(name, err)
-			}
-			if err != nil {
-				return err
-			}
+		})
+	}
+	tick := time.NewTicker(reportEvery)
+	defer tick.Stop()
+	for done := range logs {
+		select {
+		case <-tick.C:
+			c.Progress(fmt.Sprintf("reading logs: %d of %d", done, len(logs)))
+		default:
+		}
+		if err := w.log(<-answers); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
+func (w *Writer) log(r read) error {
+	var answered apierrors.APIStatus
+	switch {
+	case r.err == nil || len(r.text) > 0:
+		return w.Part(r.name(), r.text, r.err)
+	case r.previous && errors.As(r.err, &answered):
+		return nil // it has not been restarted
+	}
+	return w.Missing(r.name(), r.err)
+}
+
 // log reads the end of a log. A limit in bytes would be one of the beginning of it.
-func (c Cluster) log(ctx context.Context, pod, container string, previous bool) (_ []byte, err error) {
-	stream, err := c.Pods.CoreV1().Pods(c.Namespace).GetLogs(pod, &corev1.PodLogOptions{
-		Container: container, Previous: previous, TailLines: &c.Lines, Timestamps: true,
+func (c Cluster) log(ctx context.Context, l log) (_ []byte, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.LogTime, fmt.Errorf("it could not be read to its end within %s", c.LogTime))
+	defer cancel()
+	defer func() {
+		if err != nil && ctx.Err() != nil { // which says more than what became of it
+			err = context.Cause(ctx)
+		}
+	}()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	stream, err := c.Logs.CoreV1().Pods(c.Namespace).GetLogs(l.pod, &corev1.PodLogOptions{
+		Container: l.container, Previous: l.previous, TailLines: &c.Lines, Timestamps: true,
 	}).Stream(ctx)
 	if err != nil {
 		return nil, err
@@ -288,7 +386,8 @@ func (c Cluster) log(ctx context.Context, pod, container string, previous bool) 
 	return endOf(stream)
 }
 
-// endOf is the end of what is read, one byte longer than what is kept of it where it was cut.
+// endOf is the end of what is read, one byte longer than what is kept of it where it was cut;
+// with an error, of the whole lines that came before it.
 func endOf(r io.Reader) ([]byte, error) {
 	var text []byte
 	for piece := make([]byte, 64<<10); ; {
@@ -297,11 +396,14 @@ func endOf(r io.Reader) ([]byte, error) {
 		if len(text) > 2*maxFile {
 			text = append(text[:0], text[len(text)-maxFile-1:]...)
 		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return text[max(len(text)-maxFile-1, 0):], nil
-		case err != nil:
-			return nil, err
+		if err == nil {
+			continue
 		}
+		if errors.Is(err, io.EOF) {
+			err = nil
+		} else { // perhaps through a secret, which half of would not be known
+			text = text[:bytes.LastIndexByte(text, '\n')+1]
+		}
+		return text[max(len(text)-maxFile-1, 0):], err
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
@@ -59,27 +62,63 @@ func (o *clusterOptions) bind(f *pflag.FlagSet) {
 	f.StringVarP(&o.namespace, "namespace", "n", systemNamespace, "with --cluster: namespace of the operator")
 }
 
-// answerTime bounds each answer of a cluster that is looked at.
-const answerTime = 10 * time.Second
+// Bounds of each answer of a cluster that is looked at.
+const (
+	answerTime = 10 * time.Second
+	maxAnswer  = 32 << 20 // bytes, as of ctl
+)
+
+// bounded refuses an answer that is too long, after it was decompressed. What the client of
+// Kubernetes reads it keeps, and an answer need not end.
+type bounded struct {
+	http.RoundTripper
+	streams bool // what succeeds is one, and whoever asked bounds it
+}
+
+func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(req)
+	if err == nil && (!b.streams || resp.StatusCode != http.StatusOK) {
+		resp.Body = &boundedBody{resp.Body, maxAnswer}
+	}
+	return resp, err
+}
+
+type boundedBody struct {
+	io.ReadCloser
+	left int64
+}
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left+1)])
+	if b.left -= int64(n); b.left < 0 {
+		return 0, fmt.Errorf("the cluster answers with more than %d MiB", maxAnswer>>20)
+	}
+	return n, err
+}
 
 // connect refuses a cluster that does not answer, which need not be asked for everything in
-// turn.
-func (o *clusterOptions) connect(ctx context.Context) (*rest.Config, error) {
+// turn. By streams logs are read, in time and room that their reader bounds.
+func (o *clusterOptions) connect(ctx context.Context) (answers, streams *rest.Config, _ error) {
 	config, err := clusterConfig(o.kubeconfig)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	config.Timeout, config.QPS = answerTime, -1 // the API server has its own fairness
-	d, err := discovery.NewDiscoveryClientForConfig(config)
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // each error is said once, by whoever asked
+	config.QPS = -1                                   // the API server has its own fairness
+	answers, streams = rest.CopyConfig(config), config
+	answers.Timeout = answerTime
+	answers.Wrap(func(next http.RoundTripper) http.RoundTripper { return bounded{next, false} })
+	streams.Wrap(func(next http.RoundTripper) http.RoundTripper { return bounded{next, true} })
+	d, err := discovery.NewDiscoveryClientForConfig(answers)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	_, err = d.RESTClient().Get().AbsPath("/version").DoRaw(ctx)
 	var refused apierrors.APIStatus
 	if err != nil && !errors.As(err, &refused) { // who is refused is answered
-		return nil, fmt.Errorf("the cluster at %s does not answer: %w", config.Host, err)
+		return nil, nil, fmt.Errorf("the cluster at %s does not answer: %w", config.Host, err)
 	}
-	return config, nil
+	return answers, streams, nil
 }
 
 func newDoctor() *cobra.Command {
@@ -95,7 +134,9 @@ func newDoctor() *cobra.Command {
 			"With --server, ask a key server: its parts work, and with --password-file, it is of this\n" +
 			"release, keys are wrapped as they should be, no certificate ends within 30 days, and\n" +
 			"the newest checkpoint of the audit trail is signed. With --cluster: the\n" +
-			"definitions are there, a manager is active, and every object is Ready.\n\n" +
+			"definitions are there, a manager is active, and every object is Ready; an answer of the\n" +
+			"cluster may take 10 seconds and 32 MiB, and of each kind 500,000 objects are looked at,\n" +
+			"until 1000 of them are not Ready.\n\n" +
 			"It reads only. Exit code 1 says that something does not hold.",
 		Args: noArgs,
 		RunE: ran(o.run),
@@ -174,7 +215,7 @@ func (o *clusterOptions) lookAtCluster(ctx context.Context, out io.Writer) error
 	if err := checkNamespace(o.namespace); err != nil {
 		return err
 	}
-	config, err := o.connect(ctx)
+	config, _, err := o.connect(ctx)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/bundle"
@@ -45,7 +44,14 @@ func newSupportBundle() *cobra.Command {
 			"the operator's namespace; what --metrics-url and --log name. No key, password, token,\n" +
 			"session id or Secret goes in, and what looks like one in a log is crossed out:\n" +
 			"files.json in it says where. It has names of objects and of principals.\n\n" +
-			"What cannot be had is noted in files.json, and the rest is packed all the same.",
+			"What cannot be had is noted in files.json, and the rest is packed all the same. A bundle\n" +
+			"has 500 files of 4 MiB at most, of a log its end. An answer of the cluster may take 10\n" +
+			"seconds and 32 MiB; it is asked for 5000 objects of each kind, 10,000 events, of which\n" +
+			"the newest 1000 are packed, and 50 Pods. One of their logs may take 15 seconds, and all of\n" +
+			"them 2 minutes: of one that takes longer there is what came. A file of --log may take 10\n" +
+			"seconds.\n\n" +
+			"The file has its name when it is whole: whoever ends the command before finds none, and\n" +
+			"the exit code is 1.",
 		Args: noArgs,
 		RunE: ran(o.run),
 	}
@@ -155,7 +161,7 @@ func (o *supportBundleOptions) fill(cmd *cobra.Command, w *bundle.Writer, now ti
 		}
 	}
 	if o.cluster {
-		if err := o.fillCluster(cmd.Context(), w); err != nil {
+		if err := o.fillCluster(cmd, w); err != nil {
 			return err
 		}
 	}
@@ -188,29 +194,37 @@ func (o *supportBundleOptions) fillServer(cmd *cobra.Command, w *bundle.Writer) 
 	return w.Service(cmd.Context(), asked.Client, asked.LoggedIn)
 }
 
-// logTime bounds the end of one log.
-const logTime = time.Minute
+// How long one log of a cluster may take, and all of them together.
+const (
+	logTime  = 15 * time.Second
+	logsTime = 2 * time.Minute
+)
 
 // source is what is read of the cluster.
-func (o *clusterOptions) source(ctx context.Context, lines int64) (bundle.Cluster, error) {
-	config, err := o.connect(ctx)
+func (o *clusterOptions) source(ctx context.Context, lines int64, progress func(string)) (bundle.Cluster, error) {
+	answers, streams, err := o.connect(ctx)
 	if err != nil {
 		return bundle.Cluster{}, err
 	}
-	objects, err := client.New(config, client.Options{Scheme: newScheme()})
+	objects, err := client.New(answers, client.Options{Scheme: newScheme()})
 	if err != nil {
 		return bundle.Cluster{}, err
 	}
-	config = rest.CopyConfig(config)
-	config.Timeout = logTime
-	pods, err := kubernetes.NewForConfig(config)
-	return bundle.Cluster{Objects: objects, Pods: pods, Namespace: o.namespace, Lines: lines}, err
+	pods, err := kubernetes.NewForConfig(answers)
+	if err != nil {
+		return bundle.Cluster{}, err
+	}
+	logs, err := kubernetes.NewForConfig(streams)
+	return bundle.Cluster{
+		Objects: objects, Pods: pods, Logs: logs, Namespace: o.namespace, Lines: lines,
+		LogTime: logTime, LogsTime: logsTime, Progress: progress,
+	}, err
 }
 
-func (o *supportBundleOptions) fillCluster(ctx context.Context, w *bundle.Writer) error {
-	c, err := o.source(ctx, o.lines)
+func (o *supportBundleOptions) fillCluster(cmd *cobra.Command, w *bundle.Writer) error {
+	c, err := o.source(cmd.Context(), o.lines, func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) })
 	if err != nil {
 		return w.Missing("cluster", err)
 	}
-	return w.Cluster(ctx, c)
+	return w.Cluster(cmd.Context(), c)
 }
