@@ -128,7 +128,8 @@ type condition struct {
 // Bounds of what is read of a cluster.
 const (
 	maxObjects = 5000 // conditions of one kind
-	pageOf     = 500  // of them
+	pageOf     = 100  // of them, and
+	pageEvents = 500  // at once: an answer with more may be too long
 	maxPods    = 50
 	maxEvents  = 1000 // the newest of as many as are read
 	readEvents = 10_000
@@ -242,7 +243,7 @@ type event struct {
 func (c Cluster) events(ctx context.Context) ([]event, error) {
 	all := []event{}
 	err := doctor.Pages(maxPages, func(next string) (string, error) {
-		list, err := c.Pods.CoreV1().Events(c.Namespace).List(ctx, metav1.ListOptions{Limit: maxEvents, Continue: next})
+		list, err := c.Pods.CoreV1().Events(c.Namespace).List(ctx, metav1.ListOptions{Limit: pageEvents, Continue: next})
 		if err != nil {
 			return "", err
 		}

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,7 +67,7 @@ func listOf(kind v1alpha1.Kind, next, items string) string {
 func TestAnAnswerOfAClusterIsBounded(t *testing.T) {
 	const all = 256 << 20 // the test would end, too, where nothing else did
 	flood := func(w io.Writer) (sent int) {
-		for piece := []byte(strings.Repeat(`{"a":"b"},`, 6554)); sent < all; sent += len(piece) {
+		for piece := []byte(`{"a":"` + strings.Repeat("b", 65_000) + `"},`); sent < all; sent += len(piece) {
 			if _, err := w.Write(piece); err != nil {
 				return sent
 			}
@@ -133,15 +134,39 @@ func TestAnAnswerOfAClusterIsBounded(t *testing.T) {
 	}
 }
 
+// TestAnAnswerOfSmallValuesIsBounded: two bytes of an answer become a kilobyte in memory, also
+// where it is of a type that nobody asked for.
+func TestAnAnswerOfSmallValuesIsBounded(t *testing.T) {
+	role := kindOf("roles")
+	for name, tc := range map[string]struct{ is, answer, says string }{
+		"objects":   {"application/json", listOf(role, "", strings.Repeat("{},", 200_000)+"{}"), "the cluster answers with more than 100000 values"},
+		"nothing":   {"application/json", listOf(role, "", strings.Repeat("null,", 200_000)+"null"), "the cluster answers with more than 100000 values"},
+		"in one":    {"application/json", listOf(role, "", `{"status":{"conditions":[`+strings.Repeat("{},", 200_000)+"{}]}}"), "the cluster answers with more than 100000 values"},
+		"of YAML":   {"application/yaml", fmt.Sprintf("kind: RoleList\napiVersion: %s\nitems:\n%s", v1alpha1.GroupVersion, strings.Repeat("- {}\n", 10)), "roles: FAILED: "},
+	} {
+		kubeconfig := liar(t, func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasSuffix(r.URL.Path, "/roles") {
+				return false
+			}
+			w.Header().Set("Content-Type", tc.is)
+			_, _ = io.WriteString(w, tc.answer)
+			return true
+		})
+		var out bytes.Buffer
+		if code := Main([]string{"doctor", "--cluster", "--kubeconfig", kubeconfig}, nil, &out, &out); code != exitError || !strings.Contains(out.String(), tc.says) || strings.Contains(out.String(), "no condition Ready") {
+			t.Errorf("%s: it ends with %d, has read it or does not say %q:\n%s", name, code, tc.says, rig.Shorten(out.String()))
+		}
+	}
+}
+
+func kindOf(resource string) v1alpha1.Kind {
+	return v1alpha1.Kinds[slices.IndexFunc(v1alpha1.Kinds, func(k v1alpha1.Kind) bool { return k.Resource == resource })]
+}
+
 // TestDoctorEndsWhereAListDoesNot, and says that it did not look at the rest.
 func TestDoctorEndsWhereAListDoesNot(t *testing.T) {
 	const broken = `{"metadata":{"name":"a","namespace":"d"}}`
-	role := v1alpha1.Kinds[0]
-	for _, kind := range v1alpha1.Kinds {
-		if kind.Resource == "roles" {
-			role = kind
-		}
-	}
+	role := kindOf("roles")
 	pages := 0
 	for name, tc := range map[string]struct {
 		next     func() string
@@ -151,7 +176,7 @@ func TestDoctorEndsWhereAListDoesNot(t *testing.T) {
 		says     []string
 	}{
 		"the same page again": {func() string { return "more" }, 1, 2, 2, []string{"roles: the rest was not looked at: the cluster answers with the same page again and again\n", "roles: FAILED: 3 findings; 2 objects were looked at\n"}},
-		"empty pages":         {func() string { return fmt.Sprint(pages) }, 0, 1000, 0, []string{"roles: the rest was not looked at: there are more than 1000 pages\n"}},
+		"empty pages":         {func() string { return fmt.Sprint(pages) }, 0, 5000, 0, []string{"roles: the rest was not looked at: there are more than 5000 pages\n"}},
 		"findings":            {func() string { return fmt.Sprint(pages) }, 400, 3, 1000, []string{"roles: the rest was not looked at: there are more than 1000 findings\n"}},
 	} {
 		pages = 0

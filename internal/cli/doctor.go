@@ -1,17 +1,20 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -66,6 +69,7 @@ func (o *clusterOptions) bind(f *pflag.FlagSet) {
 const (
 	answerTime = 10 * time.Second
 	maxAnswer  = 32 << 20 // bytes, as of ctl
+	maxValues  = 100_000  // of JSON: an object of two bytes takes a kilobyte when it is read
 )
 
 // bounded refuses an answer that is too long, after it was decompressed. What the client of
@@ -77,21 +81,32 @@ type bounded struct {
 
 func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := b.RoundTripper.RoundTrip(req)
-	if err == nil && (!b.streams || resp.StatusCode != http.StatusOK) {
-		resp.Body = &boundedBody{resp.Body, maxAnswer}
+	if err != nil || b.streams && resp.StatusCode == http.StatusOK {
+		return resp, err
 	}
-	return resp, err
+	resp.Body = &boundedBody{resp.Body, maxAnswer, maxValues}
+	// The client reads what it did not ask for, too, and there values are not counted.
+	if is := resp.Header.Get("Content-Type"); is != "" && !strings.HasPrefix(is, runtime.ContentTypeJSON) {
+		resp.Header.Set("Content-Type", "text/plain")
+	}
+	return resp, nil
 }
 
 type boundedBody struct {
 	io.ReadCloser
-	left int64
+	bytes  int64
+	values int
 }
 
 func (b *boundedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left+1)])
-	if b.left -= int64(n); b.left < 0 {
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.bytes+1)])
+	b.bytes -= int64(n)
+	b.values -= bytes.Count(p[:n], []byte(",")) // which divide them
+	switch {
+	case b.bytes < 0:
 		return 0, fmt.Errorf("the cluster answers with more than %d MiB", maxAnswer>>20)
+	case b.values < 0:
+		return 0, fmt.Errorf("the cluster answers with more than %d values", maxValues)
 	}
 	return n, err
 }
@@ -105,6 +120,7 @@ func (o *clusterOptions) connect(ctx context.Context) (answers, streams *rest.Co
 	}
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // each error is said once, by whoever asked
 	config.QPS = -1                                   // the API server has its own fairness
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	answers, streams = rest.CopyConfig(config), config
 	answers.Timeout = answerTime
 	answers.Wrap(func(next http.RoundTripper) http.RoundTripper { return bounded{next, false} })
@@ -135,8 +151,8 @@ func newDoctor() *cobra.Command {
 			"release, keys are wrapped as they should be, no certificate ends within 30 days, and\n" +
 			"the newest checkpoint of the audit trail is signed. With --cluster: the\n" +
 			"definitions are there, a manager is active, and every object is Ready; an answer of the\n" +
-			"cluster may take 10 seconds and 32 MiB, and of each kind 500,000 objects are looked at,\n" +
-			"until 1000 of them are not Ready.\n\n" +
+			"cluster may take 10 seconds, 32 MiB and 100,000 values, and of each kind 500,000 objects\n" +
+			"are looked at, until 1000 of them are not Ready.\n\n" +
 			"It reads only. Exit code 1 says that something does not hold.",
 		Args: noArgs,
 		RunE: ran(o.run),

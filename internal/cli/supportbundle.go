@@ -46,10 +46,10 @@ func newSupportBundle() *cobra.Command {
 			"files.json in it says where. It has names of objects and of principals.\n\n" +
 			"What cannot be had is noted in files.json, and the rest is packed all the same. A bundle\n" +
 			"has 500 files of 4 MiB at most, of a log its end. An answer of the cluster may take 10\n" +
-			"seconds and 32 MiB; it is asked for 5000 objects of each kind, 10,000 events, of which\n" +
-			"the newest 1000 are packed, and 50 Pods. One of their logs may take 15 seconds, and all of\n" +
-			"them 2 minutes: of one that takes longer there is what came. A file of --log may take 10\n" +
-			"seconds.\n\n" +
+			"seconds, 32 MiB and 100,000 values; it is asked for 5000 objects of each kind, 10,000\n" +
+			"events, of which the newest 1000 are packed, and 50 Pods. One of their logs may take 15\n" +
+			"seconds, and all of them 2 minutes: of one that takes longer there is what came. A file\n" +
+			"of --log may take 10 seconds.\n\n" +
 			"The file has its name when it is whole: whoever ends the command before finds none, and\n" +
 			"the exit code is 1.",
 		Args: noArgs,

@@ -24,8 +24,8 @@ type Cluster struct {
 	Now       time.Time
 }
 
-// pageOf is how many objects are read at once.
-const pageOf = 500
+// pageOf is how many objects are read at once: an answer with more may be too long.
+const pageOf = 100
 
 // Checks are those of a cluster.
 func (c Cluster) Checks() []Check {
@@ -72,7 +72,7 @@ func (c Cluster) manager(ctx context.Context, found func(string) error) (string,
 
 // Bounds of what is said of one kind.
 const (
-	maxPages    = 1000
+	maxPages    = 5000
 	maxFindings = 1000
 )
 
