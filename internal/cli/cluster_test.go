@@ -139,10 +139,10 @@ func TestAnAnswerOfAClusterIsBounded(t *testing.T) {
 func TestAnAnswerOfSmallValuesIsBounded(t *testing.T) {
 	role := kindOf("roles")
 	for name, tc := range map[string]struct{ is, answer, says string }{
-		"objects":   {"application/json", listOf(role, "", strings.Repeat("{},", 200_000)+"{}"), "the cluster answers with more than 100000 values"},
-		"nothing":   {"application/json", listOf(role, "", strings.Repeat("null,", 200_000)+"null"), "the cluster answers with more than 100000 values"},
-		"in one":    {"application/json", listOf(role, "", `{"status":{"conditions":[`+strings.Repeat("{},", 200_000)+"{}]}}"), "the cluster answers with more than 100000 values"},
-		"of YAML":   {"application/yaml", fmt.Sprintf("kind: RoleList\napiVersion: %s\nitems:\n%s", v1alpha1.GroupVersion, strings.Repeat("- {}\n", 10)), "roles: FAILED: "},
+		"objects": {"application/json", listOf(role, "", strings.Repeat("{},", 200_000)+"{}"), "the cluster answers with more than 100000 values"},
+		"nothing": {"application/json", listOf(role, "", strings.Repeat("null,", 200_000)+"null"), "the cluster answers with more than 100000 values"},
+		"in one":  {"application/json", listOf(role, "", `{"status":{"conditions":[`+strings.Repeat("{},", 200_000)+"{}]}}"), "the cluster answers with more than 100000 values"},
+		"of YAML": {"application/yaml", fmt.Sprintf("kind: RoleList\napiVersion: %s\nitems:\n%s", v1alpha1.GroupVersion, strings.Repeat("- {}\n", 10)), "roles: FAILED: "},
 	} {
 		kubeconfig := liar(t, func(w http.ResponseWriter, r *http.Request) bool {
 			if !strings.HasSuffix(r.URL.Path, "/roles") {

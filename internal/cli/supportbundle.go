@@ -124,9 +124,14 @@ func (o *supportBundleOptions) pack(cmd *cobra.Command, now time.Time) (_ *bundl
 		return nil, fmt.Errorf("--output: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(f.Name())) }()
+	// It goes at once when the command is told to end, which what is under way may outlast.
+	keep := context.AfterFunc(cmd.Context(), func() { _ = os.Remove(f.Name()) })
 	w := bundle.New(cmd.Context(), f, now)
 	if err := errors.Join(o.fill(cmd, w, now), w.Close(), f.Close()); err != nil {
 		return nil, err
+	}
+	if !keep() {
+		return nil, cmd.Context().Err()
 	}
 	if err := put(f.Name(), o.output); err != nil {
 		return nil, fmt.Errorf("--output: %w", err)
@@ -144,7 +149,10 @@ func put(file, name string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Close(), os.Rename(file, name))
+	if err := errors.Join(f.Close(), os.Rename(file, name)); err != nil {
+		return errors.Join(err, os.Remove(name))
+	}
+	return nil
 }
 
 func (o *supportBundleOptions) fill(cmd *cobra.Command, w *bundle.Writer, now time.Time) error {
