@@ -12,11 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -34,6 +31,7 @@ type Writer struct {
 	at    time.Time
 	files []Listed
 	taken map[string]bool // names that are given, in lower case
+	never [][]byte        // spellings of secrets that are known
 }
 
 // Listed is a file of the bundle, as its last one lists them.
@@ -55,6 +53,23 @@ func New(ctx context.Context, to io.Writer, at time.Time) *Writer {
 	return &Writer{ctx: ctx, zip: zip, tar: tar.NewWriter(zip), at: at, taken: map[string]bool{listName: true}}
 }
 
+// Never has secrets that are known crossed out of whatever is added from now on, in whatever
+// spelling, even where nothing says that they are secrets.
+func (w *Writer) Never(secrets ...string) {
+	for _, secret := range secrets {
+		w.never = append(w.never, spellingsOf(secret)...)
+	}
+}
+
+// clean is one line of ours, or a name that somebody gave, without what looks like a secret.
+func (w *Writer) clean(text string) string {
+	out, _, err := CrossOut(w.ctx, []byte(text), w.never...)
+	if err != nil {
+		return crossedOut
+	}
+	return string(out)
+}
+
 // ErrFull says that the bundle takes no more files.
 var ErrFull = fmt.Errorf("a bundle has at most %d files", maxFiles)
 
@@ -71,15 +86,15 @@ func (w *Writer) Part(name string, text []byte, why error) error {
 	}
 	var listed Listed
 	if why != nil {
-		listed.Error = clean(why.Error())
+		listed.Error = w.clean(why.Error())
 	}
 	if len(text) > maxFile {
 		// The first line was cut through, and perhaps a secret in it. It may be all there is.
 		_, text, _ = bytes.Cut(text[len(text)-maxFile:], []byte("\n"))
 		listed.Cut = true
 	}
-	text, listed.Crossed = CrossOut(text)
-	if err := w.ctx.Err(); err != nil { // crossing out may have been given up
+	var err error
+	if text, listed.Crossed, err = CrossOut(w.ctx, text, w.never...); err != nil {
 		return err
 	}
 	listed.Name, listed.Bytes = w.named(name), len(text)
@@ -105,7 +120,7 @@ func (w *Writer) Missing(name string, why error) error {
 	if err := w.ctx.Err(); err != nil {
 		return err
 	}
-	w.files = append(w.files, Listed{Name: w.named(name), Error: clean(why.Error())})
+	w.files = append(w.files, Listed{Name: w.named(name), Error: w.clean(why.Error())})
 	return nil
 }
 
@@ -145,7 +160,7 @@ func within(ctx context.Context, most time.Duration, read func() ([]byte, error)
 }
 
 func tail(file string) (_ []byte, err error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe is not waited for
+	f, err := openLog(file)
 	if err != nil {
 		return nil, err
 	}
@@ -153,9 +168,6 @@ func tail(file string) (_ []byte, err error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", filepath.Base(file))
 	}
 	// One byte more than is kept, so that it is seen to be cut.
 	if _, err := f.Seek(max(info.Size()-maxFile-1, 0), io.SeekStart); err != nil {
@@ -167,7 +179,7 @@ func tail(file string) (_ []byte, err error) {
 // named makes of a name one that leads nowhere but into the bundle, whoever gave it, that a
 // terminal does not act upon, and that no other file has.
 func (w *Writer) named(name string) string {
-	parts := strings.Split(clean(name), "/")
+	parts := strings.Split(w.clean(name), "/")
 	for i, part := range parts {
 		parts[i] = label(part)
 	}

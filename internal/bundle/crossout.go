@@ -2,142 +2,199 @@ package bundle
 
 import (
 	"bytes"
-	"encoding/base64"
-	"regexp"
-	"sync"
-	"unicode"
+	"context"
+	"slices"
 )
-
-// word is the end of a name whose value is a secret; names of files go on behind it.
-const word = `(?:password|passwd|passphrase|pwd|secret|token|credential|api[_-]?key|access[_-]?key|account[_-]?key|private[_-]?key|session[_-]?id|material|signature|pin)s?`
-
-// name is such a name, as logs, settings and languages spell it, with its quotes.
-const name = `\\?["'\x60]?[a-z0-9_.-]*` + word + `\\?["'\x60]?`
-
-// stamp is what a log may put before each line.
-const stamp = `(?:\d{4}-\d\d-\d\d[T ]\S+[ \t]+)?`
-
-// keyed is the beginning of a line that gives such a name a value, as YAML does.
-const keyed = `^` + stamp + `[ \t]*(?:- )?[a-z0-9_.-]*` + word + `:`
-
-// header is one of HTTP by which somebody is let in.
-const header = `(?:(?:proxy-)?authorization|(?:set-)?cookie|x-[a-z-]*(?:key|token|secret|auth)[a-z-]*)`
-
-// secret is what must not leave, wherever it is found: what stands behind the first group, or
-// all of it where there is none. too says which of what was found is meant; nil for all.
-type secret struct {
-	*regexp.Regexp
-	too func(value []byte) bool
-}
-
-func of(expression string) secret { return secret{Regexp: regexp.MustCompile(expression)} }
-
-// secrets would rather cross out too much: whoever helps asks for what he misses. Every
-// command has this package, and none but this one compiles them.
-var secrets = sync.OnceValue(func() []secret {
-	return []secret{
-		of(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----|$)`),
-		{regexp.MustCompile(`LS0tLS1CRUdJTi[A-Za-z0-9+/]{16,}={0,2}`), isPrivateKey},
-		of(`AGE-SECRET-KEY-[0-9A-Z]+|AGE-PLUGIN-[0-9A-Z-]+`),
-		of(`(base64key://)[^\s"'\\]+`),
-		of(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^\s"'<>]*@`), // who, and his password, whatever is in it
-		// A header to the end of its text: of some only the last part is the secret.
-		of(`(?i)(` + header + `\\?["']?\s*[:=]\s*\[?")(?:[^"\\]|\\.)+`),
-		of(`(?i)(` + header + `\\?["']?\s*[:=]\s*\[?\\")(?:[^"\\]|\\[^"])+`),
-		of(`(?i)(` + header + `["']?\s*[:=]\s*\[?')[^']+`),
-		of(`(?i)(` + header + `\s*[:=]\s*)[^\s"'\[\\](?:=\\?"[^"\r\n]*"|[^\r\n"\\])*`),
-		of(`(?i)(\b(?:bearer|dpop|basic|negotiate|digest)\s+)[A-Za-z0-9._~+/=-]{16,}`),
-		of(`(?i)(\bdpop["']?\s*[:=]\s*\[?["']?)[A-Za-z0-9._~+/=-]{8,}`),
-		// A value in quotes, many in brackets, one that ends with the word, and one that is all
-		// the rest of a line.
-		of(`(?i)(` + name + `\s*[:=]>?\s*")(?:[^"\\]|\\.)+`),
-		of(`(?i)(` + name + `\s*[:=]>?\s*\\")(?:[^"\\]|\\[^"])+`),
-		of(`(?i)(` + name + `\s*[:=]>?\s*')[^']+`),
-		of(`(?i)(` + name + `\s*[:=]>?\s*\x60)[^\x60]+`),
-		of(`(?i)(` + name + `\s*[:=]\s*)[\[{][^\]}]*[\]}]`),
-		of(`(?im)(` + keyed + `[ \t]*[|>][0-9+-]*[ \t]*\r?\n)(?:` + stamp + `[ \t]+[^\r\n]*(?:\r?\n|\z))+`),
-		of(`(?im)(` + keyed + `[ \t]+)[^\s"'\x60\[{|>][^\r\n]*`),
-		{regexp.MustCompile(`(?i)(` + name + `\s*[:=]\s*)[^\s&;,"'\x60\\\])}<>\[{][^\s&;,"'\x60\\\])}<>]*`), isValue},
-		of(`(?i)(--?[a-z0-9-]*` + word + `(?:[ \t]+|\\?["'],\s*)\\?["']?)[^\s"'\\-][^\s"'\\]*`),
-		of(`(?i)(<[a-z0-9:_-]*` + word + `(?: [^>]*)?>)[^<]+`),
-		of(`(?i)([?&](?:[a-z0-9_-]*sig|code|state)=)[^\s&"'\\]+`),
-		{regexp.MustCompile(`(?i)(\b(?:password|passphrase|secret|token)\s+(?:is\s+|was\s+)?)[^\s"'\\,;:)]{6,}`), mixed},
-		of(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`), // a signed token
-	}
-})
-
-// isValue leaves what only says whether there is one.
-func isValue(value []byte) bool {
-	switch string(bytes.ToLower(value)) {
-	case "true", "false", "null", "none", "nil":
-		return false
-	}
-	return true
-}
-
-// isPrivateKey reports whether a PEM text in base64 is of one.
-func isPrivateKey(value []byte) bool {
-	text, _ := base64.StdEncoding.DecodeString(string(value[:min(len(value), 64)/4*4]))
-	return bytes.Contains(text, []byte("PRIVATE KEY"))
-}
-
-// mixed is how no word of a sentence is spelled.
-func mixed(value []byte) bool {
-	return bytes.ContainsFunc(value, unicode.IsLetter) && bytes.ContainsFunc(value, unicode.IsDigit)
-}
 
 // crossedOut stands where something was.
 const crossedOut = "[crossed out]"
 
-// CrossOut takes out of a text what looks like a secret, and answers how often.
-func CrossOut(text []byte) ([]byte, int) {
-	text, n := withoutEnds(text)
-	for _, s := range secrets() {
-		text = s.ReplaceAllFunc(text, func(found []byte) []byte {
-			var before []byte
-			if m := s.FindSubmatch(found); len(m) > 1 {
-				before = m[1]
-			}
-			if s.too != nil && !s.too(found[len(before):]) {
-				return found
-			}
-			n++
-			return append(bytes.Clone(before), crossedOut...)
-		})
-	}
-	return text, n
+// span is a part of a text.
+type span struct{ from, to int }
+
+func (s span) empty() bool { return s.from >= s.to }
+
+// text is what is looked through, and what was found in it.
+type text struct {
+	raw    []byte
+	low    []byte // raw with small letters for capital ones, byte for byte
+	found  []span
+	quotes quotes
 }
 
-var (
-	keyBegin = regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----`)
-	keyEnd   = regexp.MustCompile(`-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----`)
+// rules each find, in one pass, what must not leave. They would rather cross out too much:
+// whoever helps asks for what he misses. None looks at a byte more often than some fixed
+// number of times, whatever the text is.
+var rules = []func(*text){
+	(*text).named, (*text).schemes, (*text).escapedNames, (*text).addresses, (*text).logins,
+	(*text).marked, (*text).signed, (*text).privateKeys, (*text).keyLines, (*text).webKeys,
+}
+
+// CrossOut takes out of a text what looks like a secret, and what is given: spellings of
+// secrets that are known. It answers how many places that were.
+func CrossOut(ctx context.Context, raw []byte, given ...[]byte) ([]byte, int, error) {
+	t := &text{raw: raw, low: lower(raw)}
+	for _, find := range rules {
+		if err := ctx.Err(); err != nil {
+			return nil, 0, err
+		}
+		find(t)
+	}
+	for _, spelling := range given {
+		if err := ctx.Err(); err != nil {
+			return nil, 0, err
+		}
+		t.literal(spelling)
+	}
+	out, n := t.without()
+	return out, n, nil
+}
+
+func (t *text) cross(from, to int) {
+	if from < to {
+		t.found = append(t.found, span{from, to})
+	}
+}
+
+// without is the text without what was found, and how many places that were.
+func (t *text) without() ([]byte, int) {
+	slices.SortFunc(t.found, func(a, b span) int { return a.from - b.from })
+	out := make([]byte, 0, len(t.raw))
+	at, n := 0, 0
+	for i := 0; i < len(t.found); n++ {
+		s := t.found[i]
+		for i++; i < len(t.found) && t.found[i].from <= s.to; i++ {
+			s.to = max(s.to, t.found[i].to)
+		}
+		out = append(append(out, t.raw[at:s.from]...), crossedOut...)
+		at = s.to
+	}
+	return append(out, t.raw[at:]...), n
+}
+
+// lower is as long as its argument, which bytes.ToLower is not.
+func lower(raw []byte) []byte {
+	low := bytes.Clone(raw)
+	for i, c := range low {
+		if 'A' <= c && c <= 'Z' {
+			low[i] = c + 'a' - 'A'
+		}
+	}
+	return low
+}
+
+// each calls for every place of a literal, which is in small letters; it answers where to go on.
+func (t *text) each(in []byte, literal string, do func(from, to int) int) {
+	for at := 0; ; {
+		i := bytes.Index(in[at:], []byte(literal))
+		if i < 0 {
+			return
+		}
+		from := at + i
+		at = max(do(from, from+len(literal)), from+1)
+	}
+}
+
+// set is a set of bytes.
+type set [256]bool
+
+func setOf(members string) *set {
+	var s set
+	for i := range len(members) {
+		s[members[i]] = true
+	}
+	return &s
+}
+
+func (s *set) not() *set {
+	var other set
+	for c, in := range s {
+		other[c] = !in
+	}
+	return &other
+}
+
+const (
+	letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	digits  = "0123456789"
 )
 
-// maxKey is more than any private key has, with what a log puts before each of its lines.
-const maxKey = 64 << 10
+var (
+	ofName   = setOf(letters + digits + "_.-")
+	ofBase64 = setOf(letters + digits + "+/=_-")
+	ofToken  = setOf(letters + digits + "._~+/=-")
+	ofJWT    = setOf(letters + digits + "._-")
+	ofBlank  = setOf(" \t")
+	ofSpace  = setOf(" \t\r\n\v\f")
+	ofQuote  = setOf("\"'`")
+)
 
-// withoutEnds takes out the ends of private keys whose beginning is not in the text, with
-// whatever stands before them: each line may have a time of its own.
-func withoutEnds(text []byte) ([]byte, int) {
-	var out []byte
-	n := 0
-	for {
-		end := keyEnd.FindIndex(text)
-		if end == nil {
-			return append(out, text...), n
-		}
-		if keyBegin.Match(text[:end[0]]) {
-			out = append(out, text[:end[1]]...)
-		} else {
-			out = append(append(out, text[:max(end[0]-maxKey, 0)]...), crossedOut...)
-			n++
-		}
-		text = text[end[1]:]
+// run is where the bytes of a set that begin at i end.
+func (t *text) run(i int, of *set) int {
+	for i < len(t.raw) && of[t.raw[i]] {
+		i++
 	}
+	return i
 }
 
-// clean is one line of ours, or a name that somebody gave, without what looks like a secret.
-func clean(text string) string {
-	out, _ := CrossOut([]byte(text))
-	return string(out)
+// until is where the first byte of a set is, behind i.
+func (t *text) until(i int, of *set) int {
+	for i < len(t.raw) && !of[t.raw[i]] {
+		i++
+	}
+	return i
+}
+
+// back is where the bytes of a set that end at i begin. It looks no further than any name is long.
+func (t *text) back(i int, of *set) int {
+	for least := max(i-maxName, 0); i > least && of[t.raw[i-1]]; {
+		i--
+	}
+	return i
+}
+
+const maxName = 128
+
+// has reports whether some literal, in small letters, stands at i.
+func (t *text) has(i int, literal string) bool {
+	return i >= 0 && len(t.low)-i >= len(literal) && string(t.low[i:i+len(literal)]) == literal
+}
+
+func (t *text) byte(i int) byte {
+	if i < 0 || i >= len(t.raw) {
+		return '\n'
+	}
+	return t.raw[i]
+}
+
+// bound reports whether a word can begin at i.
+func (t *text) bound(i int) bool {
+	c := t.byte(i - 1)
+	return !ofName[c] || c == '.' || c == '-' || t.has(i-2, `\n`) || t.has(i-2, `\r`) || t.has(i-2, `\t`)
+}
+
+func (t *text) lineEnd(i int) int {
+	if n := bytes.IndexByte(t.raw[i:], '\n'); n >= 0 {
+		return i + n
+	}
+	return len(t.raw)
+}
+
+// stamp is where what a log puts before each line, and begins at i, ends: a time, and a space.
+func (t *text) stamp(i int) int {
+	const pattern = "dddd-dd-dd"
+	if len(t.raw)-i < len(pattern) {
+		return i
+	}
+	for k := range len(pattern) {
+		c := t.raw[i+k]
+		if digit := '0' <= c && c <= '9'; digit != (pattern[k] == 'd') || !digit && c != '-' {
+			return i
+		}
+	}
+	at := t.until(i+len(pattern)+1, ofSpace)
+	if !ofBlank[t.byte(at)] {
+		return i
+	}
+	return at + 1
 }

@@ -296,7 +296,8 @@ func logsOf(p *corev1.Pod) []log {
 	return logs
 }
 
-func (l log) name() string {
+// name is cleaned before parts of it are spelt in another way.
+func (l log) name(clean func(string) string) string {
 	name := "logs/" + label(clean(l.pod)) + "." + label(clean(l.container))
 	if l.previous {
 		name += ".previous"
@@ -358,11 +359,11 @@ func (w *Writer) log(r read) error {
 	var answered apierrors.APIStatus
 	switch {
 	case r.err == nil || len(r.text) > 0:
-		return w.Part(r.name(), r.text, r.err)
+		return w.Part(r.name(w.clean), r.text, r.err)
 	case r.previous && errors.As(r.err, &answered):
 		return nil // it has not been restarted
 	}
-	return w.Missing(r.name(), r.err)
+	return w.Missing(r.name(w.clean), r.err)
 }
 
 // log reads the end of a log. A limit in bytes would be one of the beginning of it.

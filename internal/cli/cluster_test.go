@@ -139,9 +139,9 @@ func TestAnAnswerOfAClusterIsBounded(t *testing.T) {
 func TestAnAnswerOfSmallValuesIsBounded(t *testing.T) {
 	role := kindOf("roles")
 	for name, tc := range map[string]struct{ is, answer, says string }{
-		"objects": {"application/json", listOf(role, "", strings.Repeat("{},", 200_000)+"{}"), "the cluster answers with more than 100000 values"},
-		"nothing": {"application/json", listOf(role, "", strings.Repeat("null,", 200_000)+"null"), "the cluster answers with more than 100000 values"},
-		"in one":  {"application/json", listOf(role, "", `{"status":{"conditions":[`+strings.Repeat("{},", 200_000)+"{}]}}"), "the cluster answers with more than 100000 values"},
+		"objects": {"application/json", listOf(role, "", strings.Repeat("{},", 600_000)+"{}"), "the cluster answers with more than 500000 values"},
+		"nothing": {"application/json", listOf(role, "", strings.Repeat("null,", 600_000)+"null"), "the cluster answers with more than 500000 values"},
+		"in one":  {"application/json", listOf(role, "", `{"status":{"conditions":[`+strings.Repeat("{},", 600_000)+"{}]}}"), "the cluster answers with more than 500000 values"},
 		"of YAML": {"application/yaml", fmt.Sprintf("kind: RoleList\napiVersion: %s\nitems:\n%s", v1alpha1.GroupVersion, strings.Repeat("- {}\n", 10)), "roles: FAILED: "},
 	} {
 		kubeconfig := liar(t, func(w http.ResponseWriter, r *http.Request) bool {

@@ -69,7 +69,7 @@ func (o *clusterOptions) bind(f *pflag.FlagSet) {
 const (
 	answerTime = 10 * time.Second
 	maxAnswer  = 32 << 20 // bytes, as of ctl
-	maxValues  = 100_000  // of JSON: an object of two bytes takes a kilobyte when it is read
+	maxValues  = 500_000  // of JSON: an object of two bytes takes a kilobyte when it is read
 )
 
 // bounded refuses an answer that is too long, after it was decompressed. What the client of
@@ -151,7 +151,7 @@ func newDoctor() *cobra.Command {
 			"release, keys are wrapped as they should be, no certificate ends within 30 days, and\n" +
 			"the newest checkpoint of the audit trail is signed. With --cluster: the\n" +
 			"definitions are there, a manager is active, and every object is Ready; an answer of the\n" +
-			"cluster may take 10 seconds, 32 MiB and 100,000 values, and of each kind 500,000 objects\n" +
+			"cluster may take 10 seconds, 32 MiB and 500,000 values, and of each kind 500,000 objects\n" +
 			"are looked at, until 1000 of them are not Ready.\n\n" +
 			"It reads only. Exit code 1 says that something does not hold.",
 		Args: noArgs,
@@ -209,21 +209,27 @@ func (o *doctorOptions) lookAtServer(cmd *cobra.Command) error {
 	return doctor.Run(cmd.Context(), cmd.OutOrStdout(), doctor.Service(asked))
 }
 
-// ask is a key server that the flags name, as a stranger where no password is given, or
-// where a login fails: that a service cannot do that much is what is to be found out.
+// ask asks the key server that the flags name.
 func (o *accessOptions) ask(cmd *cobra.Command, userAgent string) (doctor.Asked, error) {
-	asked := doctor.Asked{Build: version.String(), Now: time.Now()}
 	access, err := o.read(cmd)
 	if err != nil {
-		return asked, err
+		return doctor.Asked{Build: version.String(), Now: time.Now()}, err
 	}
-	if asked.LoggedIn = access.admin != nil; asked.LoggedIn {
-		if asked.Client, err = access.client(cmd.Context(), access.admin, userAgent); err == nil || cmd.Context().Err() != nil {
+	return access.ask(cmd.Context(), userAgent)
+}
+
+// ask is a key server, asked as a stranger where no password is given, or where a login
+// fails: that a service cannot do that much is what is to be found out.
+func (a access) ask(ctx context.Context, userAgent string) (doctor.Asked, error) {
+	asked := doctor.Asked{Build: version.String(), Now: time.Now()}
+	var err error
+	if asked.LoggedIn = a.admin != nil; asked.LoggedIn {
+		if asked.Client, err = a.client(ctx, a.admin, userAgent); err == nil || ctx.Err() != nil {
 			return asked, err
 		}
 		asked.LoggedIn, asked.Refused = false, err
 	}
-	asked.Client, err = access.connect(&login{}, userAgent, nil)
+	asked.Client, err = a.connect(&login{}, userAgent, nil)
 	return asked, err
 }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/bundle"
+	"github.com/keyserver-operator/keyserver-operator/internal/doctor"
 	"github.com/keyserver-operator/keyserver-operator/internal/version"
 )
 
@@ -43,10 +45,12 @@ func newSupportBundle() *cobra.Command {
 			"cluster (--cluster) the conditions of all objects, and Pods, events and ends of logs of\n" +
 			"the operator's namespace; what --metrics-url and --log name. No key, password, token,\n" +
 			"session id or Secret goes in, and what looks like one in a log is crossed out:\n" +
-			"files.json in it says where. It has names of objects and of principals.\n\n" +
+			"files.json in it says where. Files of keys, passwords and sessions, and whatever lies in\n" +
+			"a data directory, are not packed by --log, wherever a link to them is. It has names of\n" +
+			"objects and of principals.\n\n" +
 			"What cannot be had is noted in files.json, and the rest is packed all the same. A bundle\n" +
 			"has 500 files of 4 MiB at most, of a log its end. An answer of the cluster may take 10\n" +
-			"seconds, 32 MiB and 100,000 values; it is asked for 5000 objects of each kind, 10,000\n" +
+			"seconds, 32 MiB and 500,000 values; it is asked for 5000 objects of each kind, 10,000\n" +
 			"events, of which the newest 1000 are packed, and 50 Pods. One of their logs may take 15\n" +
 			"seconds, and all of them 2 minutes: of one that takes longer there is what came. A file\n" +
 			"of --log may take 10 seconds.\n\n" +
@@ -160,6 +164,9 @@ func (o *supportBundleOptions) fill(cmd *cobra.Command, w *bundle.Writer, now ti
 		"made": now.UTC().Format(time.RFC3339), "program": buildVersion().Banner, "release": version.String(), "commit": version.Commit(),
 		"system": runtime.GOOS + "/" + runtime.GOARCH, "server": o.server,
 	}
+	if o.cluster {
+		w.Never(o.secrets()...)
+	}
 	if err := w.JSON("about.json", about); err != nil {
 		return err
 	}
@@ -187,7 +194,14 @@ func (o *supportBundleOptions) fill(cmd *cobra.Command, w *bundle.Writer, now ti
 }
 
 func (o *supportBundleOptions) fillServer(cmd *cobra.Command, w *bundle.Writer) error {
-	asked, err := o.ask(cmd, "keyserver-operator-support-bundle")
+	access, err := o.read(cmd)
+	if access.admin != nil {
+		w.Never(access.admin.password)
+	}
+	var asked doctor.Asked
+	if err == nil {
+		asked, err = access.ask(cmd.Context(), "keyserver-operator-support-bundle")
+	}
 	var usage usageError
 	switch {
 	case errors.As(err, &usage):
@@ -200,6 +214,21 @@ func (o *supportBundleOptions) fillServer(cmd *cobra.Command, w *bundle.Writer) 
 		}
 	}
 	return w.Service(cmd.Context(), asked.Client, asked.LoggedIn)
+}
+
+// secrets are those by which a cluster lets this command in, as far as they can be seen.
+func (o *clusterOptions) secrets() []string {
+	config, err := clusterConfig(o.kubeconfig)
+	if err != nil {
+		return nil // which is said where the cluster is looked at
+	}
+	secrets := []string{config.BearerToken, config.Password}
+	if config.BearerTokenFile != "" {
+		if token, err := readCredential("the token of the cluster", config.BearerTokenFile); err == nil {
+			secrets = append(secrets, strings.TrimSpace(token))
+		}
+	}
+	return secrets
 }
 
 // How long one log of a cluster may take, and all of them together.

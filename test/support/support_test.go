@@ -5,8 +5,10 @@ package support
 
 import (
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -129,6 +131,33 @@ func has(t *testing.T, text string, want ...string) {
 // kubeconfigOf is of a cluster at an address, where nobody is let in.
 func kubeconfigOf(address string) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":"https://%s","insecure-skip-tls-verify":true}}],"contexts":[{"name":"c","context":{"cluster":"c","user":""}}]}`, address)
+}
+
+// TestABundleHasNotWhatItWasGiven: a key server that says a password again, and a cluster that says
+// a token again, are quoted without them.
+func TestABundleHasNotWhatItWasGiven(t *testing.T) {
+	const password, token = "obGf2DRdPyXdH-8ikRtoW0zjUU-9n5t8", "kubeconfigs own t0ken"
+	said := func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusForbidden)
+		_ = json.NewEncoder(w).Encode(map[string]any{"status": 403, "code": "ACCESS_DENIED", "detail": "no account for " + password + " " + string(body), "message": "nothing for " + r.Header.Get("Authorization")})
+	}
+	s := httptest.NewTLSServer(http.HandlerFunc(said))
+	t.Cleanup(s.Close)
+	dir := t.TempDir()
+	ca, file, log, kubeconfig := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "password"), filepath.Join(dir, "api.log"), filepath.Join(dir, "kubeconfig")
+	rig.Must(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600))
+	rig.Must(t, errors.Join(os.WriteFile(file, []byte(password+"\n"), 0o600), os.WriteFile(log, []byte("nobody is "+password+" or "+token+" here\n"), 0o600),
+		os.WriteFile(kubeconfig, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":%q,"insecure-skip-tls-verify":true}}],"users":[{"name":"u","user":{"token":%q}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}]}`, s.URL, token), 0o600)))
+	p := pack(t, "--server", s.URL, "--ca-file", ca, "--password-file", file, "--kubeconfig", kubeconfig, "--log", log)
+	for name, f := range p.files {
+		if strings.Contains(f.Text, password) || strings.Contains(f.Text, token) {
+			t.Errorf("%s has it: %s", name, rig.Shorten(f.Text))
+		}
+	}
+	has(t, p.why["server/login"], "[crossed out]")
+	has(t, p.text("logs/1-api.log"), "nobody is [crossed out] or [crossed out] here")
 }
 
 // TestNoCluster: neither command waits for one that is not there, and a bundle has the rest.
