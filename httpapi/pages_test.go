@@ -1,7 +1,9 @@
 package httpapi
 
 import (
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -29,7 +31,7 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s answered %d %s", target, w.Code, w.Body)
 		}
 	}
-	for target, allow := range map[string]string{"/console": "GET", "/console/": "GET", "/console/nothing": "GET", ReportsPath: "POST"} {
+	for target, allow := range map[string]string{"/console": "GET, HEAD", "/console/": "GET, HEAD", "/console/nothing": "GET, HEAD", ReportsPath: "POST"} {
 		if w := f.do(http.MethodPut, target, ""); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != allow {
 			t.Errorf("PUT %s answered %d, Allow %q", target, w.Code, w.Header().Get("Allow"))
 		}
@@ -41,6 +43,23 @@ func TestPages(t *testing.T) {
 	if h := w.Header(); w.Code != http.StatusOK || w.Body.String() != "<!doctype html>" || h.Get("Content-Type") != "text/html" ||
 		h.Get("X-Page") != "yes" || h.Get("Cache-Control") != "no-store" || h.Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("answered %d %v %s", w.Code, h, w.Body)
+	}
+	// RFC 9110, section 9.1: where GET is, HEAD is.
+	server := httptest.NewServer(f.api)
+	defer server.Close()
+	head, err := server.Client().Head(server.URL + "/console/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer head.Body.Close()
+	if body, err := io.ReadAll(head.Body); err != nil || head.StatusCode != http.StatusOK || len(body) != 0 ||
+		head.ContentLength != int64(len("<!doctype html>")) || head.Header.Get("Content-Type") != "text/html" || head.Header.Get("X-Page") != "yes" {
+		t.Errorf("HEAD is answered %d %v %q, %v", head.StatusCode, head.Header, body, err)
+	}
+	for target, status := range map[string]int{"/console": http.StatusPermanentRedirect, "/console/nothing": http.StatusNotFound, ReportsPath: http.StatusMethodNotAllowed} {
+		if w := f.do(http.MethodHead, target, ""); w.Code != status {
+			t.Errorf("HEAD %s is answered %d, want %d", target, w.Code, status)
+		}
 	}
 	if w := f.do(http.MethodPost, ReportsPath, strings.Repeat(" ", smallBody+1)); w.Code != http.StatusRequestEntityTooLarge {
 		t.Errorf("a report of more than %d bytes is answered %d", smallBody, w.Code)
