@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/datadir"
@@ -81,7 +81,12 @@ func oneLine(text string) string {
 		text = strings.ToValidUTF8(text[:maxLine], "") + " (cut)"
 	}
 	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
-	return keyserver.Shown(strings.Join(lines, "; "))
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, strings.Join(lines, "; "))
 }
 
 // Volume is the check of the volume of a data directory.
