@@ -125,6 +125,9 @@ func (o *supportBundleOptions) pack(cmd *cobra.Command, now time.Time) (_ *bundl
 	}
 	f, err := os.CreateTemp(filepath.Dir(o.output), ".support-bundle-*.partial")
 	if err != nil {
+		if at := (*fs.PathError)(nil); errors.As(err, &at) {
+			at.Path = o.output // which is the file that somebody named
+		}
 		return nil, fmt.Errorf("--output: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(f.Name())) }()

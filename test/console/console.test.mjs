@@ -313,7 +313,7 @@ test('tabs of a browser have one session, and none shows what is of another one'
   const kept = await stored(first)
   await deaf.evaluate(() => { location.hash = '#/keys' })
   await deaf.getByText('The session has ended.').waitFor()
-  assert.equal(await stored(first), kept)
+  assert.equal(await stored(deaf), kept) // asked behind what that tab has begun
   await first.reload()
   await first.getByRole('button', { name: 'Log out' }).waitFor()
   assert.equal(await user(first), 'web')

@@ -56,6 +56,12 @@ func TestFaults(t *testing.T) {
 func (w *world) agree(t *testing.T) {
 	t.Helper()
 	var list unstructured.UnstructuredList
+	waits := ""
+	defer func() {
+		if t.Failed() {
+			t.Logf("the last that was not ready: %s", waits)
+		}
+	}()
 	rig.Soon(t, "every object is ready", func() bool {
 		out := w.kubectl(t, "", "get", "trust", "-A", "-o", "json")
 		if err := list.UnmarshalJSON([]byte(out)); err != nil {
@@ -63,6 +69,7 @@ func (w *world) agree(t *testing.T) {
 		}
 		for i := range list.Items {
 			if result, err := status.Compute(&list.Items[i]); err != nil || result.Status != status.CurrentStatus {
+				waits = fmt.Sprintf("%s %s, %v: %v", list.Items[i].GetKind(), list.Items[i].GetName(), err, list.Items[i].Object["status"])
 				return false
 			}
 		}
