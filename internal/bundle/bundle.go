@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/await"
 )
 
 // Bounds of a bundle.
@@ -78,10 +80,7 @@ func (w *Writer) Text(name string, text []byte) error { return w.Part(name, text
 
 // Part adds what could be had of a file, and why that is not all of it.
 func (w *Writer) Part(name string, text []byte, why error) error {
-	if len(w.files) >= maxFiles {
-		return ErrFull
-	}
-	if err := w.ctx.Err(); err != nil {
+	if err := w.takes(); err != nil {
 		return err
 	}
 	var listed Listed
@@ -114,14 +113,19 @@ func (w *Writer) JSON(name string, value any) error {
 // Missing notes why a file is not there. A bundle of something that is broken has what can
 // be had.
 func (w *Writer) Missing(name string, why error) error {
-	if len(w.files) >= maxFiles {
-		return ErrFull
-	}
-	if err := w.ctx.Err(); err != nil {
+	if err := w.takes(); err != nil {
 		return err
 	}
 	w.files = append(w.files, Listed{Name: w.named(name), Error: w.clean(why.Error())})
 	return nil
+}
+
+// takes says why no more files are taken.
+func (w *Writer) takes() error {
+	if len(w.files) >= maxFiles {
+		return ErrFull
+	}
+	return w.ctx.Err()
 }
 
 // fileTime bounds what a file of the machine takes to be read.
@@ -136,27 +140,12 @@ func (w *Writer) Tail(name, file string) error {
 	return w.Text(name, text)
 }
 
-// within gives up what takes too long. Of the system some files look like any other and have
-// nothing to read until something happens, and a disk of the network may be gone: nothing
-// ends such a read, which therefore is left to itself until the program ends.
+// within gives up a read that takes too long: of the system some files look like any other,
+// and have nothing to read until something happens.
 func within(ctx context.Context, most time.Duration, read func() ([]byte, error)) ([]byte, error) {
-	type answer struct {
-		text []byte
-		err  error
-	}
-	answered := make(chan answer, 1)
-	go func() {
-		text, err := read()
-		answered <- answer{text, err}
-	}()
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("it could not be read within %s", most))
 	defer cancel()
-	select {
-	case a := <-answered:
-		return a.text, a.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	return await.Answer(ctx, read)
 }
 
 func tail(file string) (_ []byte, err error) {

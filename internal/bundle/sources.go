@@ -9,9 +9,9 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -128,9 +128,8 @@ type condition struct {
 // Bounds of what is read of a cluster.
 const (
 	maxObjects = 5000 // conditions of one kind
-	pageOf     = 100  // of them, and
-	pageEvents = 500  // at once: an answer with more may be too long
 	maxPods    = 50
+	pageEvents = 500
 	maxEvents  = 1000 // the newest of as many as are read
 	readEvents = 10_000
 	maxPages   = 100
@@ -190,7 +189,7 @@ func (c Cluster) conditions(ctx context.Context, kind v1alpha1.Kind) ([]conditio
 	found := []condition{}
 	err := doctor.Pages(maxPages, func(next string) (string, error) {
 		list := kind.NewList()
-		if err := c.Objects.List(ctx, list, client.Limit(pageOf), client.Continue(next)); err != nil {
+		if err := c.Objects.List(ctx, list, client.Limit(doctor.PageOf), client.Continue(next)); err != nil {
 			return "", err
 		}
 		return list.GetContinue(), meta.EachListItem(list, func(o runtime.Object) error {
@@ -311,59 +310,44 @@ const logsAtOnce = 4
 // reportEvery is how often is said how far it is.
 const reportEvery = 10 * time.Second
 
-// read is a log, or as much of it as came before the error.
-type read struct {
-	log
-	text []byte
-	err  error
-}
-
 // logs adds those of a cluster in the order in which they come, so that no more of them are
 // held than are read at once.
 func (w *Writer) logs(ctx context.Context, c Cluster, logs []log) error {
-	reading, stop := context.WithTimeoutCause(ctx, c.LogsTime, fmt.Errorf("the logs took longer than %s together", c.LogsTime))
-	var readers sync.WaitGroup
-	defer readers.Wait()
+	ctx, stop := context.WithTimeoutCause(ctx, c.LogsTime, fmt.Errorf("the logs took longer than %s together", c.LogsTime))
 	defer stop()
-	answers, gone := make(chan read), make(chan struct{})
-	defer close(gone)
-	var begun atomic.Int64
-	for range logsAtOnce {
-		readers.Go(func() {
-			for i := begun.Add(1) - 1; i < int64(len(logs)); i = begun.Add(1) - 1 {
-				text, err := c.log(reading, logs[i])
-				select {
-				case answers <- read{logs[i], text, err}:
-				case <-gone:
-					return
-				}
-			}
-		})
-	}
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
-	for done := range logs {
-		select {
-		case <-tick.C:
-			c.Progress(fmt.Sprintf("reading logs: %d of %d", done, len(logs)))
-		default:
-		}
-		if err := w.log(<-answers); err != nil {
-			return err
-		}
+	readers, ctx := errgroup.WithContext(ctx)
+	readers.SetLimit(logsAtOnce)
+	var one sync.Mutex // adds what it has read
+	done := 0
+	for _, l := range logs {
+		readers.Go(func() error {
+			text, err := c.log(ctx, l)
+			one.Lock()
+			defer one.Unlock()
+			select {
+			case <-tick.C:
+				c.Progress(fmt.Sprintf("reading logs: %d of %d", done, len(logs)))
+			default:
+			}
+			done++
+			return w.log(l, text, err)
+		})
 	}
-	return nil
+	return readers.Wait()
 }
 
-func (w *Writer) log(r read) error {
+// log adds a log, or as much of it as came before the error.
+func (w *Writer) log(l log, text []byte, err error) error {
 	var answered apierrors.APIStatus
 	switch {
-	case r.err == nil || len(r.text) > 0:
-		return w.Part(r.name(w.clean), r.text, r.err)
-	case r.previous && errors.As(r.err, &answered):
+	case err == nil || len(text) > 0:
+		return w.Part(l.name(w.clean), text, err)
+	case l.previous && errors.As(err, &answered):
 		return nil // it has not been restarted
 	}
-	return w.Missing(r.name(w.clean), r.err)
+	return w.Missing(l.name(w.clean), err)
 }
 
 // log reads the end of a log. A limit in bytes would be one of the beginning of it.

@@ -24,8 +24,8 @@ type Cluster struct {
 	Now       time.Time
 }
 
-// pageOf is how many objects are read at once: an answer with more may be too long.
-const pageOf = 100
+// PageOf is how many objects are read at once: an answer with more may be too long.
+const PageOf = 100
 
 // Checks are those of a cluster.
 func (c Cluster) Checks() []Check {
@@ -80,7 +80,7 @@ func (c Cluster) objects(ctx context.Context, kind v1alpha1.Kind, found func(str
 	all, findings := 0, 0
 	err := Pages(maxPages, func(next string) (string, error) {
 		list := kind.NewList()
-		if err := c.List(ctx, list, client.Limit(pageOf), client.Continue(next)); err != nil {
+		if err := c.List(ctx, list, client.Limit(PageOf), client.Continue(next)); err != nil {
 			return "", err
 		}
 		return list.GetContinue(), meta.EachListItem(list, func(o runtime.Object) error {

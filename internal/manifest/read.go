@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/await"
 )
 
 // Bounds on what is read.
@@ -53,8 +55,11 @@ func Read(ctx context.Context, paths []string, stdin io.Reader) ([]Manifest, err
 			return nil, err
 		}
 		for _, file := range files {
-			content, err := await(ctx, file, func() ([]byte, error) { return contentOf(file, stdin) })
-			if err != nil {
+			content, err := await.Answer(ctx, func() ([]byte, error) { return contentOf(file, stdin) })
+			switch {
+			case err != nil && ctx.Err() != nil:
+				return nil, interrupted(ctx, file)
+			case err != nil:
 				return nil, err
 			}
 			if all, err = parse(ctx, all, file, content); err != nil {
@@ -63,27 +68,6 @@ func Read(ctx context.Context, paths []string, stdin io.Reader) ([]Manifest, err
 		}
 	}
 	return all, nil
-}
-
-// await waits for the content of a file no longer than ctx. Nothing can take
-// back a read of a terminal, or the opening of a pipe that nobody writes to:
-// the goroutine that does it then ends with the process.
-func await(ctx context.Context, file string, read func() ([]byte, error)) ([]byte, error) {
-	type answer struct {
-		content []byte
-		err     error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		content, err := read()
-		answers <- answer{content, err}
-	}()
-	select {
-	case a := <-answers:
-		return a.content, a.err
-	case <-ctx.Done():
-		return nil, interrupted(ctx, file)
-	}
 }
 
 func interrupted(ctx context.Context, file string) error {
