@@ -130,20 +130,18 @@ vulncheck: bin/govulncheck ## Look for known vulnerabilities that the code reach
 fmt: bin/golangci-lint ## Format the code and sort its imports
 	bin/golangci-lint fmt
 
-# Half of the time tests wait, for a clock or for the disk: so more packages run
-# at once than there are processors, the suites of whole key servers first, which
-# take longest. A password hash leaves 19 MiB behind, and collecting that each
-# time takes a fifth of a suite's work.
 .PHONY: check
-check: .go ## Run what needs no cluster, PostgreSQL, directory, Node or process of the program: the proof between two edits
-	@packages=$$(hack/needs.sh -packages ./test/... ./... | awk '!/ (cluster|node|hsm|shell|program)/ { print $$1 }'); \
-	GOGC=400 $(plain) go test -short -p $$((2 * $$(nproc))) -parallel 8 $(TEST_FLAGS) $$packages
+check: bin/gotestsum ## Run the tests that need Go only: the proof between two edits (PKG=./..., TEST_FLAGS=...)
+	@hack/test.sh check "$(PKG)" $(TEST_FLAGS)
 
 .PHONY: test
-test: ## Run every test, with a real control plane, SQLite and PostgreSQL (PKG=./..., TEST_FLAGS=...)
-	@environment=$$(hack/provide.sh $(or $(PKG),./...)); eval "$$environment"; \
-	set -x; \
-	$(plain) go test -p $$(($$(nproc) + 1)) -vet=off -timeout 60m $(TEST_FLAGS) $(or $(PKG),./...) # vetting is the linters' part
+test: bin/gotestsum ## Run the tests, with a real control plane, SQLite and PostgreSQL, or all tests of PKG=... (TEST_FLAGS=...)
+	@hack/test.sh test "$(PKG)" $(TEST_FLAGS)
+
+# First the parts that need the machine for themselves.
+.PHONY: test-system
+test-system: bin/gotestsum chaos smoke-cluster ## Run the system tests: killed processes, federation, browsers, third-party programs, installation (TEST_FLAGS=...)
+	@hack/test.sh system "" $(TEST_FLAGS)
 
 # At its end a program with the race detector sleeps for a second, which here would only
 # add up. SQLite is C that was translated: what it does to its own memory is nobody's race
@@ -197,7 +195,7 @@ bench: .go ## Run the benchmarks, one package at a time (PKG=./..., BENCH=regexp
 	@source hack/lib.sh && need_go
 
 # Always asked, because only the script knows what is pinned and already built.
-bin/actionlint bin/controller-gen bin/golangci-lint bin/govulncheck bin/protoc-gen-go bin/protoc-gen-go-grpc: .FORCE
+bin/actionlint bin/controller-gen bin/golangci-lint bin/gotestsum bin/govulncheck bin/protoc-gen-go bin/protoc-gen-go-grpc: .FORCE
 	@hack/tools.sh $(@F)
 .PHONY: .FORCE
 .FORCE:

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Usage: hack/needs.sh PACKAGE...
 #        hack/needs.sh -packages PACKAGE...
+#        hack/needs.sh -tier check|test|system PACKAGE...
 #
-# Prints what the tests of the packages need of this machine, one word a line:
-# cluster, postgres, pooler, directory, syslog, witness, helm, krew, cosign, promtool, prometheus,
-# node, browser, curl, shell, hsm, program. With -packages, each package that has tests and what it needs.
+# Prints the needs of the packages' tests, one word a line: cluster, postgres, pooler, directory,
+# syslog, witness, helm, krew, cosign, promtool, prometheus, node, browser, curl, shell, hsm, program,
+# system. With -packages, prints each package that has tests and its needs. With -tier, prints the
+# packages that a make target runs: "make check" those that need Go only, "make test-system" those that
+# start the program or a third-party program or import test/rig/system, "make test" all others.
 #
 # Nobody keeps a list of packages. What starts such a program is a package of its
 # own, and whoever imports it needs the program.
@@ -12,14 +15,20 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_go
 cd "$root"
-by_package=
-if [[ ${1:-} == -packages ]]; then by_package=true; shift; fi
+by_package= tier=
+case ${1:-} in
+-packages) by_package=true; shift ;;
+-tier)
+	tier=${2:-}; shift 2
+	[[ $tier =~ ^(check|test|system)$ ]] || fail "-tier: unknown tier \"$tier\"; use check, test or system"
+	;;
+esac
 
 listed=$(go list -test -f '{{if .ForTest}}{{.ForTest}} {{join .Deps " "}}{{end}}' "$@") ||
 	fail "could not list the packages: ${*}"
 module=$(go list -m)
 
-awk -v module="$module" -v by_package="$by_package" '
+awk -v module="$module" -v by_package="$by_package" -v tier="$tier" '
 	BEGIN {
 		means["sigs.k8s.io/controller-runtime/pkg/envtest"] = "cluster"
 		means[module "/test/rig/controlplane"] = "cluster"
@@ -39,13 +48,23 @@ awk -v module="$module" -v by_package="$by_package" '
 		means[module "/test/rig/shell"] = "shell"
 		means[module "/test/rig/hsm"] = "hsm"
 		means[module "/test/program"] = "program"
-		order = split("cluster postgres pooler directory syslog witness helm krew cosign promtool prometheus node browser curl shell hsm program", words, " ")
+		means[module "/test/rig/system"] = "system"
+		order = split("cluster postgres pooler directory syslog witness helm krew cosign promtool prometheus node browser curl shell hsm program system", words, " ")
 	}
 	NF {
 		if (!($1 in seen)) { seen[$1] = ""; packages[++count] = $1 }
 		for (i = 2; i <= NF; i++) if ($i in means) { needed[means[$i]] = 1; of[$1, means[$i]] = 1 }
 	}
 	END {
+		if (tier) {
+			for (p = 1; p <= count; p++) {
+				line = ""
+				for (w = 1; w <= order; w++) if ((packages[p], words[w]) in of) line = line " " words[w]
+				system_test = line ~ / (witness|helm|krew|cosign|promtool|prometheus|browser|hsm|program|system)/
+				if (tier == "system" ? system_test : !system_test && (tier == "test" || line !~ / (cluster|node|shell)/)) print packages[p]
+			}
+			exit
+		}
 		if (!by_package) {
 			for (w = 1; w <= order; w++) if (words[w] in needed) print words[w]
 			exit

@@ -5,6 +5,9 @@
 # (hack/needs.sh), and prints the variables that tell them where it is.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+# From here on a missing program fails a test (test/rig/need).
+printf 'export RIG_PROVIDED=1\n'
+
 tell() { printf 'export %s=%q\n' "$1" "$2"; } # NAME VALUE
 
 needs=$("$root/hack/needs.sh" "$@")

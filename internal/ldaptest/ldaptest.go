@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
 // What the directory holds.
@@ -206,7 +207,7 @@ func copyProgram(t testing.TB, dir string) string {
 		}
 	}
 	if from == "" {
-		t.Fatal("ldaptest: no OpenLDAP server: install Debian's package slapd (make test does), or set RIG_SLAPD to its path")
+		need.Missing(t, "OpenLDAP's server", "make test, which installs it, or set RIG_SLAPD")
 	}
 	content, err := os.ReadFile(from)
 	fatal(t, err)

@@ -25,6 +25,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
 // binary is built once for all tests.
@@ -33,9 +34,8 @@ var binary program.Program
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	if _, err := controlplane.Dir(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+	if controlplane.Missing() {
+		return need.Suite(controlplane.Programs, controlplane.Remedy)
 	}
 	return program.Main(m, &binary, false)
 }

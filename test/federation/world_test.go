@@ -14,6 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	_ "github.com/keyserver-operator/keyserver-operator/test/rig/system"
 )
 
 // databases are what every clause is checked on.

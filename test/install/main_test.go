@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
 const namespace = "keyserver-system"
@@ -44,6 +45,9 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
+	if controlplane.Missing() {
+		return need.Suite(controlplane.Programs, controlplane.Remedy)
+	}
 	var err error
 	// As clusters have it: service accounts must exist, tokens are mounted
 	// unless that is declined, and RBAC decides.

@@ -14,6 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/prometheus"
 )
 
@@ -26,11 +27,11 @@ var (
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	_, err := controlplane.Dir()
-	if err == nil {
-		settable, err = program.BuildChanged(program.SettableClock)
+	if controlplane.Missing() {
+		return need.Suite(controlplane.Programs, controlplane.Remedy)
 	}
-	if err != nil {
+	var err error
+	if settable, err = program.BuildChanged(program.SettableClock); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
 // Tool is what make has built for the tests of those who import the tool's package
@@ -18,7 +20,7 @@ func Tool(t testing.TB, name, variable string, dependsOn ...string) string {
 	}
 	path := os.Getenv(variable)
 	if path == "" {
-		t.Fatalf("%s is not set: run the suite by make test PKG=..., which builds %s", variable, name)
+		need.Missing(t, name, "make test-system, which builds it and sets "+variable)
 	}
 	root, err := Root()
 	Must(t, err)

@@ -30,6 +30,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
 const (
@@ -48,6 +49,9 @@ var cluster struct {
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	if controlplane.Missing() {
+		return need.Suite(controlplane.Programs, controlplane.Remedy)
+	}
 	environment, err := controlplane.Begin()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "start the control plane:", err)

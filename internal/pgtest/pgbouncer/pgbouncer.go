@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
 // variable names the program; hack/provide.sh sets it.
@@ -33,6 +34,9 @@ func Start(t testing.TB, database, mode string, most int) string {
 	program := os.Getenv(variable)
 	if program == "" {
 		program = "/usr/sbin/pgbouncer" // Debian's
+	}
+	if _, err := os.Stat(program); err != nil {
+		need.Missing(t, "PgBouncer", "make test, which installs it, or set "+variable)
 	}
 	u, err := url.Parse(database)
 	rig.Must(t, err)
@@ -64,7 +68,7 @@ server_login_retry = 1
 	log := &rig.Output{}
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
-		t.Fatalf("pgbouncer: %v: install Debian's package pgbouncer (make test does), or set %s", err, variable)
+		t.Fatalf("pgbouncer: %v", err)
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()

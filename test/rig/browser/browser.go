@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
 // Variable names Chromium's program: "make test" finds it, or installs Debian's.
@@ -20,7 +22,7 @@ func Chromium(t testing.TB) string {
 	}
 	path, err := exec.LookPath(path)
 	if err != nil {
-		t.Fatalf("Chromium is not installed, and the console is tested in it: install Debian's package chromium, or name its program in %s", Variable)
+		need.Missing(t, "Chromium", "make test-system, which installs it, or set "+Variable)
 	}
 	return path
 }

@@ -23,6 +23,7 @@ import (
 // Start runs a kube-apiserver that knows our custom resources until the test ends.
 func Start(t testing.TB, change ...func(*envtest.Environment)) *envtest.Environment {
 	t.Helper()
+	Need(t)
 	root, err := rig.Root()
 	rig.Must(t, err)
 	defined := func(e *envtest.Environment) {
@@ -40,9 +41,6 @@ func Start(t testing.TB, change ...func(*envtest.Environment)) *envtest.Environm
 
 // Begin runs one that knows nothing of ours, for a TestMain, which stops it.
 func Begin(change ...func(*envtest.Environment)) (*envtest.Environment, error) {
-	if _, err := Dir(); err != nil {
-		return nil, err
-	}
 	quiet()
 	environment := &envtest.Environment{}
 	for _, c := range change {

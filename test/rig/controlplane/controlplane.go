@@ -1,39 +1,39 @@
 // Package controlplane is what the suites that need a cluster have in common: it
 // tells where kube-apiserver, etcd and kubectl are, starts a kube-apiserver, runs
-// a manager against it, and reads whether an object is Ready. Whoever imports it
-// needs these programs, which is how make knows (hack/needs.sh).
+// a manager against it, and reads whether an object is Ready. hack/needs.sh provides
+// these programs for each package that imports it.
 package controlplane
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
-// Dir is the directory that holds them.
-func Dir() (string, error) {
-	dir := os.Getenv("KUBEBUILDER_ASSETS")
-	if dir == "" {
-		return "", errors.New("these tests need kube-apiserver, etcd and kubectl: run make test")
-	}
-	return dir, nil
-}
+// What need says if the programs are not there.
+const (
+	Programs = "a control plane (kube-apiserver, etcd and kubectl)"
+	Remedy   = "make test, or make test-system for system tests, which build one and set KUBEBUILDER_ASSETS"
+)
 
-// Need fails a test where they are not there.
+func dir() string { return os.Getenv("KUBEBUILDER_ASSETS") }
+
+// Missing is for a TestMain: it reports whether the programs are not there.
+func Missing() bool { return dir() == "" }
+
+// Need skips or fails a test if the programs are not there.
 func Need(t testing.TB) {
 	t.Helper()
-	if _, err := Dir(); err != nil {
-		t.Fatal(err)
+	if Missing() {
+		need.Missing(t, Programs, Remedy)
 	}
 }
 
 // Kubectl is the path of kubectl.
 func Kubectl(t testing.TB) string {
 	t.Helper()
-	dir, err := Dir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Join(dir, "kubectl")
+	Need(t)
+	return filepath.Join(dir(), "kubectl")
 }

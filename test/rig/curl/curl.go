@@ -5,12 +5,14 @@ package curl
 import (
 	"os/exec"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
 // Need fails a test where curl is not there.
 func Need(t testing.TB) {
 	t.Helper()
 	if _, err := exec.LookPath("curl"); err != nil {
-		t.Fatal("curl is not installed, which the example uses: install it")
+		need.Missing(t, "curl", "make test, which installs it")
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
 // PIN is the user's of every token here.
@@ -54,7 +55,7 @@ func needed(t testing.TB, variable string) string {
 	t.Helper()
 	path := os.Getenv(variable)
 	if path == "" {
-		t.Fatalf("%s is not set: run the suite by make test PKG=..., which provides SoftHSM and builds the plugin", variable)
+		need.Missing(t, "SoftHSM or the plugin ("+variable+")", "make test-system, which provides both")
 	}
 	return path
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
 // patience bounds one run. It only has to tell a busy machine from a program that hangs.
@@ -44,7 +45,7 @@ func Packages(t testing.TB, of string) string {
 	t.Helper()
 	for _, program := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Fatalf("%s is not installed, and the clients of this test run on it: run hack/node.sh, or install Node.js 20 or newer with npm", program)
+			need.Missing(t, program, "make test, which installs Node.js")
 		}
 	}
 	root, err := rig.Root()

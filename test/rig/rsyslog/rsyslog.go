@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
 const (
@@ -84,7 +85,7 @@ func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	program := os.Getenv(variable)
 	if program == "" {
-		t.Fatalf("%s is not set: run the tests by make test, or set it to the path of rsyslogd", variable)
+		need.Missing(t, "rsyslogd", "make test, which installs it, or set "+variable)
 	}
 	_ = os.Remove(s.path("pid"))
 	said := &rig.Output{}

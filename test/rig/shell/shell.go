@@ -6,6 +6,8 @@ package shell
 import (
 	"os/exec"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
 // Need fails a test where one of them is not there.
@@ -13,7 +15,7 @@ func Need(t testing.TB) {
 	t.Helper()
 	for _, program := range []string{"bash", "curl", "jq", "age-keygen"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Fatalf("%s is not installed, which the commands use: install it, or run the suite by make test PKG=...", program)
+			need.Missing(t, program, "make test-system, which installs it")
 		}
 	}
 }

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Usage: hack/test.sh check|test|system "PACKAGE..." [FLAG...]
+#
+# Runs the tests of a tier (hack/needs.sh -tier), or of the packages if some are named, with the
+# flags of "go test". Prints each package with its time, the output of failed tests only, and
+# the ten slowest tests.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+tier=$1 named=$2
+shift 2
+cd "$root"
+mkdir -p bin/test
+if [[ -n $named ]]; then read -r -a packages <<<"$named"; else mapfile -t packages < <("$root/hack/needs.sh" -tier "$tier" ./...); fi
+((${#packages[@]} > 0)) || fail "no package belongs to the tier $tier"
+
+processors=$(getconf _NPROCESSORS_ONLN)
+format=pkgname
+[[ " $* " != *" -v "* ]] || format=standard-verbose
+hidden=()
+case $tier in
+check)
+	# Half of the time tests wait, for a clock or for the disk, so more packages run at once
+	# than there are processors. Tests that need a server are skipped.
+	flags=(-short -p $((2 * processors)) -parallel 8)
+	hidden=(--hide-summary=skipped)
+	;;
+*)
+	environment=$("$root/hack/provide.sh" "${packages[@]}")
+	eval "$environment"
+	flags=(-p $((processors + 1)) -vet=off -timeout 60m) # "make lint" vets
+	;;
+esac
+
+# The garbage of a test is short-lived: collecting it less often saves a fifth of a suite's time.
+results=bin/test/$tier.json status=0
+GOGC=${GOGC:-400} CGO_ENABLED=0 GOFLAGS="$(go env GOFLAGS) -trimpath" \
+	bin/gotestsum --format "$format" --format-icons text "${hidden[@]}" --jsonfile "$results" -- "${flags[@]}" "$@" "${packages[@]}" || status=$?
+say "the ten slowest tests of ${#packages[@]} packages:"
+bin/gotestsum tool slowest --num 10 --threshold 1s --jsonfile "$results" >&2
+exit "$status"
