@@ -6,6 +6,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/estate"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/password"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -61,7 +62,7 @@ func takesPassword(p keyserver.Principal, id keyserver.ID, err error) error {
 func (e *Engine) mayBecome(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, c keyserver.PasswordChange) error {
 	if c.Own() {
 		now, err := tx.PasswordHash(ctx, c.Principal)
-		if err == nil && now != c.Shown {
+		if err == nil && !password.Same(now, c.Shown) {
 			err = fault.New(fault.InvalidCredentials, "the password of your account has just been changed").Audited(fault.ReasonBadCredentials)
 		}
 		return err

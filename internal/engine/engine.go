@@ -19,6 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/cache"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/password"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -42,7 +43,7 @@ type Auditor interface {
 	WriteAll(ctx context.Context, entries []keyserver.AuditEntry) error
 }
 
-// Config is what an engine needs. Every field but Settings and Peers is required.
+// Config is what an engine needs. Every field but Settings, Peers and PasswordCost is required.
 type Config struct {
 	Store     *sqlstore.Store
 	Custodian *custody.Custodian
@@ -70,6 +71,8 @@ type Config struct {
 	Peers Peers
 	// BreakGlass lets through without an approval what takes one.
 	BreakGlass bool
+	// PasswordCost is that of new password hashes.
+	PasswordCost password.Cost
 }
 
 // Engine is one key server. It is safe for concurrent use.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/password"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -26,7 +25,7 @@ func (e *Engine) CreatePasswordPrincipal(ctx context.Context, by keyserver.Calle
 		return keyserver.ID{}, err
 	}
 	err = e.perform(ctx, request{by: by, op: keyserver.OpCreatePrincipal, object: id.Hex()}, func() error {
-		hash, err := password.Hash(ctx, n.Password, e.Random)
+		hash, err := e.PasswordCost.Hash(ctx, n.Password, e.Random)
 		if err != nil {
 			return err
 		}

@@ -1,7 +1,7 @@
-// Package password hashes and checks passwords with argon2id (RFC 9106). The
-// work is constant for a given cost. Each hash under way holds its whole memory
-// cost: those of Hash are bounded here, those of Check by its caller, who knows
-// whose turn it is.
+// Package password hashes and checks passwords with argon2id (RFC 9106). A hash
+// carries its own cost and is checked with it. Each hash under way holds its
+// whole memory cost: those of Hash and Rehash are bounded here, those of Check by
+// its caller, who knows whose turn it is.
 package password
 
 import (
@@ -12,33 +12,67 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"strings"
 
 	"golang.org/x/crypto/argon2"
 )
 
-// The cost of a hash: 19 MiB, two passes, one lane, the least that OWASP's
-// password storage advice accepts for argon2id.
+// Cost is the work of one hash. The zero Cost means Shipped.
+type Cost struct {
+	MemoryKiB uint32
+	Passes    uint32
+	Lanes     uint8
+}
+
+// Shipped returns the cost that every key server has: 19 MiB, two passes, one
+// lane, the least that OWASP's password storage advice accepts for argon2id.
+func Shipped() Cost { return Cost{MemoryKiB: 19 * 1024, Passes: 2, Lanes: 1} }
+
+// Bounds of a cost, so that no stored hash can take gigabytes or minutes.
 const (
-	memoryKiB = 19 * 1024
-	passes    = 2
-	lanes     = 1
-	saltLen   = 16
-	hashLen   = 32
+	maxMemoryKiB = 256 * 1024
+	maxPasses    = 16
+	maxLanes     = 16
+	// minMemoryPerLane is argon2's own limit. Less would be raised to it silently.
+	minMemoryPerLane = 8
+)
+
+const (
+	saltLen = 16
+	hashLen = 32
 )
 
 // slots bounds the hashes that are made at once in this process.
 var slots = make(chan struct{}, runtime.GOMAXPROCS(0))
 
-// decoy is checked for names that do not exist, so that they take as long.
-var decoy = format(make([]byte, saltLen), make([]byte, hashLen))
-
-var errFormat = errors.New("the stored password hash is malformed")
+var (
+	errFormat = errors.New("the stored password hash is malformed")
+	errCost   = errors.New("the cost of a password hash is out of bounds")
+)
 
 // Hash returns the encoded hash of a password under a fresh salt.
-func Hash(ctx context.Context, password string, random io.Reader) (string, error) {
+func (c Cost) Hash(ctx context.Context, password string, random io.Reader) (string, error) {
 	salt := make([]byte, saltLen)
 	if _, err := io.ReadFull(random, salt); err != nil {
 		return "", fmt.Errorf("draw a salt: %w", err)
+	}
+	return c.hash(ctx, password, salt)
+}
+
+// Rehash returns the hash of a password at this cost. The password must match
+// encoded. The salt stays, so that Same recognises both hashes as one password.
+func (c Cost) Rehash(ctx context.Context, password, encoded string) (string, error) {
+	old, err := parse(encoded)
+	if err != nil {
+		return "", err
+	}
+	return c.hash(ctx, password, old.salt)
+}
+
+func (c Cost) hash(ctx context.Context, password string, salt []byte) (string, error) {
+	c = c.orShipped()
+	if !c.bounded() {
+		return "", errCost
 	}
 	select {
 	case slots <- struct{}{}:
@@ -46,50 +80,101 @@ func Hash(ctx context.Context, password string, random io.Reader) (string, error
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
-	return format(salt, derive(password, salt)), nil
+	return stored{c, salt, c.derive(password, salt)}.String(), nil
 }
 
-// Check reports whether password matches the encoded hash. An empty hash
-// stands for "no such name": it takes the same work and never matches.
-func Check(ctx context.Context, password, encoded string) (bool, error) {
+// Check reports whether password matches the encoded hash, at the cost of that
+// hash. An empty hash stands for "no such name": it takes the work of this cost
+// and never matches.
+func (c Cost) Check(ctx context.Context, password, encoded string) (bool, error) {
 	known := encoded != ""
-	if !known {
-		encoded = decoy
-	}
-	salt, want, err := parse(encoded)
-	if err != nil {
-		return false, err
+	h := stored{c.orShipped(), make([]byte, saltLen), make([]byte, hashLen)}
+	if known {
+		var err error
+		if h, err = parse(encoded); err != nil {
+			return false, err
+		}
 	}
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	return subtle.ConstantTimeCompare(derive(password, salt), want) == 1 && known, nil
+	return subtle.ConstantTimeCompare(h.cost.derive(password, h.salt), h.sum) == 1 && known, nil
 }
 
-func derive(password string, salt []byte) []byte {
-	return argon2.IDKey([]byte(password), salt, passes, memoryKiB, lanes, hashLen)
+// Outdated reports whether a well-formed hash has another cost than this one.
+func (c Cost) Outdated(encoded string) bool {
+	h, err := parse(encoded)
+	return err == nil && h.cost != c.orShipped()
+}
+
+// Same reports whether two hashes are of one password that was set once: they are
+// equal, or Rehash made one of the other. Setting a password draws another salt,
+// even if the password stays the same.
+func Same(a, b string) bool {
+	if a == b {
+		return true
+	}
+	one, errOne := parse(a)
+	other, errOther := parse(b)
+	return errOne == nil && errOther == nil && one.cost != other.cost && string(one.salt) == string(other.salt)
+}
+
+// Lasting returns the part of a hash that Rehash keeps and that no other setting of a
+// password has: its salt. It returns what is no hash as it is.
+func Lasting(encoded string) string {
+	h, err := parse(encoded)
+	if err != nil {
+		return encoded
+	}
+	return b64.EncodeToString(h.salt)
+}
+
+func (c Cost) orShipped() Cost {
+	if c == (Cost{}) {
+		return Shipped()
+	}
+	return c
+}
+
+func (c Cost) bounded() bool {
+	return c.Passes >= 1 && c.Passes <= maxPasses && c.Lanes >= 1 && c.Lanes <= maxLanes &&
+		c.MemoryKiB >= minMemoryPerLane*uint32(c.Lanes) && c.MemoryKiB <= maxMemoryKiB
+}
+
+func (c Cost) derive(password string, salt []byte) []byte {
+	return argon2.IDKey([]byte(password), salt, c.Passes, c.MemoryKiB, c.Lanes, hashLen)
+}
+
+// stored is an encoded hash in its parts.
+type stored struct {
+	cost      Cost
+	salt, sum []byte
 }
 
 var b64 = base64.RawStdEncoding
 
-// format writes the usual PHC string, so that the cost can change later.
-func format(salt, sum []byte) string {
-	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, memoryKiB, passes, lanes,
-		b64.EncodeToString(salt), b64.EncodeToString(sum))
+// String returns the usual PHC string.
+func (h stored) String() string {
+	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, h.cost.MemoryKiB, h.cost.Passes, h.cost.Lanes,
+		b64.EncodeToString(h.salt), b64.EncodeToString(h.sum))
 }
 
-func parse(encoded string) (salt, sum []byte, err error) {
-	prefix := fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$", argon2.Version, memoryKiB, passes, lanes)
-	saltText := b64.EncodedLen(saltLen)
-	if len(encoded) != len(prefix)+saltText+1+b64.EncodedLen(hashLen) || encoded[:len(prefix)] != prefix {
-		return nil, nil, errFormat
+// parse accepts only what String writes, of a cost within the bounds.
+func parse(encoded string) (stored, error) {
+	parts := strings.Split(encoded, "$")
+	if len(parts) != 6 {
+		return stored{}, errFormat
 	}
-	rest := encoded[len(prefix):]
-	if salt, err = b64.DecodeString(rest[:saltText]); err != nil {
-		return nil, nil, errFormat
+	var h stored
+	var errSalt, errSum error
+	_, err := fmt.Sscanf(parts[3], "m=%d,t=%d,p=%d", &h.cost.MemoryKiB, &h.cost.Passes, &h.cost.Lanes)
+	h.salt, errSalt = b64.DecodeString(parts[4])
+	h.sum, errSum = b64.DecodeString(parts[5])
+	if errors.Join(err, errSalt, errSum) != nil || len(h.salt) != saltLen || len(h.sum) != hashLen || h.String() != encoded {
+		return stored{}, errFormat
 	}
-	if sum, err = b64.DecodeString(rest[saltText+1:]); err != nil {
-		return nil, nil, errFormat
+	if !h.cost.bounded() {
+		return stored{}, fmt.Errorf("%w: m=%d,t=%d,p=%d", errCost, h.cost.MemoryKiB, h.cost.Passes, h.cost.Lanes)
 	}
-	return salt, sum, nil
+	return h, nil
 }

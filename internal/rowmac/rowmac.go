@@ -144,11 +144,14 @@ func (k *Key) Again(ctx context.Context) error {
 	return err
 }
 
-// Digest is SHA-256 over rows, whatever their order.
+// Digest is SHA-256 over rows, whatever their order. A password hash that a login
+// renewed is still the same one.
 func Digest(rows []*Row) [sha256.Size]byte {
 	encoded := make([][]byte, len(rows))
 	for i, r := range rows {
-		encoded[i] = r.encoded
+		if encoded[i] = r.lasting; r.lasting == nil {
+			encoded[i] = r.encoded
+		}
 	}
 	slices.SortFunc(encoded, bytes.Compare)
 	all := NewRow("", "").List(len(encoded))
@@ -171,6 +174,7 @@ type Row struct {
 
 	key     []any // as Tables has its columns
 	encoded []byte
+	lasting []byte // what Digest takes, if that is not encoded
 }
 
 // The types of what is encoded.

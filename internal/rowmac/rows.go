@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/password"
 )
 
 // DataKeySetting is the one setting without a MAC: the MACs come from it. It is
@@ -15,6 +16,14 @@ const DataKeySetting = "dataKey"
 
 // Principal encodes a principal with all that it holds, is in and is known by.
 func Principal(p keyserver.Principal, passwordHash string) *Row {
+	r := principal(p, passwordHash)
+	if lasting := password.Lasting(passwordHash); lasting != passwordHash {
+		r.lasting = principal(p, lasting).encoded
+	}
+	return r
+}
+
+func principal(p keyserver.Principal, passwordHash string) *Row {
 	r := NewRow("principals", p.ID.Hex(), p.ID[:]).Key(p.ID).Int(int64(p.System)).Text(string(p.Type)).Text(p.Name).Int(int64(p.Flags)).
 		Text(passwordHash).set(p.Roles).set(p.Groups)
 	if p.Identity == nil {
@@ -225,7 +234,7 @@ func Approval(a keyserver.Approval) *Row {
 
 // Credentials encodes what of a principal says who can become it. No row has it.
 func Credentials(p keyserver.Principal, passwordHash string) *Row {
-	r := NewRow("credentials", p.ID.Hex(), p.ID[:]).Key(p.ID).Text(string(p.Type)).Text(p.Name).Text(passwordHash)
+	r := NewRow("credentials", p.ID.Hex(), p.ID[:]).Key(p.ID).Text(string(p.Type)).Text(p.Name).Text(password.Lasting(passwordHash))
 	if p.Identity != nil {
 		r.Text(p.Identity.Issuer).Text(p.Identity.Subject).texts(p.Identity.Audiences)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/origin"
+	"github.com/keyserver-operator/keyserver-operator/internal/password"
 	"github.com/keyserver-operator/keyserver-operator/internal/steady"
 	"github.com/keyserver-operator/keyserver-operator/internal/tracing"
 )
@@ -86,6 +87,10 @@ type Config struct {
 	Limits
 
 	Providers Providers
+
+	// PasswordCost is that of password hashes. No flag sets it: zero is the shipped
+	// cost, and tests have a cheaper one.
+	PasswordCost password.Cost
 
 	Tracing tracing.Options
 

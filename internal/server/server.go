@@ -198,13 +198,13 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		Store: store, Custodian: custodian, DataKeys: wrapping, Auditor: rows, AuditTree: auditTree, Witnessing: cosigner, System: prepared.System, Deployment: keyserver.Deployment(cfg.Deployment),
 		Office: office, Self: s.self(leaf, external), Backups: backups,
 		Build: cfg.Version, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
-		Settings: settings(cfg, prepared.System, listeners{api, external, metrics}), Peers: peers, BreakGlass: cfg.BreakGlass,
+		Settings: settings(cfg, prepared.System, listeners{api, external, metrics}), Peers: peers, BreakGlass: cfg.BreakGlass, PasswordCost: cfg.PasswordCost,
 	})
 	s.background(s.noteBlocks(store.FillAuditBlock))
 	s.background(keylife.Loop{Keys: ks, Every: keyPasses, Logger: cfg.Logger}.Run)
 	sessions := session.NewManager(session.Config{
 		Providers: providers, Store: store, Audit: rows, System: prepared.System, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
-		Registerer: registry, Authorizer: ks, Idle: cfg.SessionIdle, Lifetime: cfg.SessionLifetime, ScopedLifetime: cfg.ScopedLifetime, RequireProof: session.Demand(cfg.RequireProof), Limits: cfg.Limits.Limits,
+		Registerer: registry, Authorizer: ks, Idle: cfg.SessionIdle, Lifetime: cfg.SessionLifetime, ScopedLifetime: cfg.ScopedLifetime, RequireProof: session.Demand(cfg.RequireProof), PasswordCost: cfg.PasswordCost, Limits: cfg.Limits.Limits,
 	})
 	s.onClose(func(context.Context) error { sessions.Close(); return nil })
 
@@ -428,7 +428,7 @@ func (s *Server) bootstrap(store *sqlstore.Store, custodian *custody.Custodian) 
 	return bootstrap.Config{
 		Store: store, Custodian: custodian, System: keyserver.SystemID(s.cfg.SystemID),
 		Deployment: keyserver.Deployment(s.cfg.Deployment), ServerName: s.cfg.ServerName, Hosts: s.cfg.hosts(),
-		Clock: s.cfg.Clock, Random: rand.Reader,
+		PasswordCost: s.cfg.PasswordCost, Clock: s.cfg.Clock, Random: rand.Reader,
 	}
 }
 

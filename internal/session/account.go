@@ -58,7 +58,7 @@ func (m *Manager) SetPassword(ctx context.Context, by keyserver.Caller, n NewPas
 			return "", err
 		}
 		defer leave()
-		written, err = password.Hash(ctx, n.Password, m.Random)
+		written, err = m.PasswordCost.Hash(ctx, n.Password, m.Random)
 		return written, err
 	}
 	ended, err := m.Authorizer.SetPassword(ctx, by, change)
@@ -75,7 +75,7 @@ func (m *Manager) judgePassword(ctx context.Context, id keyserver.ID, written st
 	if err != nil {
 		return r, fault.New(fault.ReadbackFailed, "the password was written, but reading it back failed; log in with it before trying again").Because(err)
 	}
-	if read != written {
+	if !password.Same(read, written) {
 		r.Detail = "another password reads back; somebody else may have set one just now"
 		return r, fault.New(fault.NotSaved, "%s", r.Detail)
 	}
@@ -118,7 +118,7 @@ func (m *Manager) checkCurrent(ctx context.Context, by keyserver.Caller, l Login
 	if err != nil {
 		return "", err
 	}
-	ok, err := password.Check(ctx, l.Password, hash)
+	ok, err := m.PasswordCost.Check(ctx, l.Password, hash)
 	leave()
 	if err == nil && !ok {
 		err = fault.New(fault.InvalidCredentials, "current is not the password of your account").Audited(fault.ReasonBadCredentials)

@@ -25,6 +25,7 @@ type identity struct {
 	mayGrant    keyserver.Rights // of one that changes lists
 	boundKey    string           // where the login's own proof does not say
 	password    string           // hash of the one that was shown, where one was
+	renewed     string           // hash of the same at the configured cost, if that of password is another
 	shown       []byte           // SHA-256 of the client certificate that the session is bound to
 	expiresAt   time.Time        // zero: after the manager's lifetime
 	parent      keyserver.ID
@@ -96,7 +97,11 @@ func (m *Manager) try(ctx context.Context, l Login, recognise method) (Opened, e
 	if err != nil {
 		return Opened{}, m.refuse(ctx, l, who, err)
 	}
-	return m.open(ctx, l, who)
+	opened, err := m.open(ctx, l, who)
+	if err == nil && who.renewed != "" {
+		m.storeRenewed(ctx, who)
+	}
+	return opened, err
 }
 
 // Methods lists the ways to log in, for sentences.

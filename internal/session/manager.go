@@ -15,6 +15,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/password"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -43,6 +44,9 @@ type Config struct {
 	ScopedLifetime time.Duration
 	// RequireProof says which logins have to bind their session; empty: none.
 	RequireProof Demand
+	// PasswordCost is that of new password hashes. A login whose hash has another
+	// cost stores a new one.
+	PasswordCost password.Cost
 	Limits
 }
 

@@ -29,7 +29,11 @@ func (m *Manager) byPassword(ctx context.Context, l Login) (identity, error) {
 	if err != nil {
 		return identity{}, err
 	}
-	ok, err := password.Check(ctx, given, hash)
+	ok, err := m.PasswordCost.Check(ctx, given, hash)
+	renewed := ""
+	if ok && err == nil && !p.Flags.Disabled() {
+		renewed = m.renew(ctx, p, given, hash) // in the same place, so that no more is hashed at once
+	}
 	leave()
 	switch {
 	case err != nil:
@@ -39,7 +43,37 @@ func (m *Manager) byPassword(ctx context.Context, l Login) (identity, error) {
 	case p.Flags.Disabled():
 		return identity{principal: p}, notRecognised(fault.ReasonPrincipalDisabled)
 	}
-	return identity{principal: p, password: hash}, nil
+	return identity{principal: p, password: hash, renewed: renewed}, nil
+}
+
+// renew returns the hash of a right password at the configured cost, or nothing if
+// hash has that cost. A failure is logged: the next login tries again.
+func (m *Manager) renew(ctx context.Context, p keyserver.Principal, given, hash string) string {
+	if !m.PasswordCost.Outdated(hash) {
+		return ""
+	}
+	renewed, err := m.PasswordCost.Rehash(ctx, given, hash)
+	if err != nil {
+		m.notRenewed(ctx, p, err)
+		return ""
+	}
+	return renewed
+}
+
+// storeRenewed replaces the outdated hash after a login. Sessions stay. If the
+// password has been changed or the hash renewed since it was read, the stored hash
+// stays, too.
+func (m *Manager) storeRenewed(ctx context.Context, who identity) {
+	err := m.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		return tx.RenewPasswordHash(ctx, who.principal.ID, who.password, who.renewed)
+	})
+	if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
+		m.notRenewed(ctx, who.principal, err)
+	}
+}
+
+func (m *Manager) notRenewed(ctx context.Context, p keyserver.Principal, err error) {
+	m.Logger.WarnContext(ctx, "the password hash has an outdated cost and could not be renewed; the next login tries again", "principal", p.ID.Hex(), "error", err)
 }
 
 // stillPassword refuses a session by a password that was changed after it was
@@ -49,7 +83,7 @@ func stillPassword(ctx context.Context, tx *sqlstore.Tx, who identity) error {
 		return nil
 	}
 	now, err := tx.PasswordHash(ctx, who.principal.ID)
-	if errors.Is(err, sqlstore.ErrNotFound) || err == nil && now != who.password {
+	if errors.Is(err, sqlstore.ErrNotFound) || err == nil && !password.Same(now, who.password) {
 		return notRecognised(fault.ReasonBadCredentials)
 	}
 	return err

@@ -149,6 +149,19 @@ func (tx *Tx) SetPassword(ctx context.Context, id keyserver.ID, hash string) err
 	return tx.changePrincipal(ctx, id, func(p *storedPrincipal) { p.hash = hash })
 }
 
+// RenewPasswordHash replaces one hash of a password by another hash of the same
+// password. It returns ErrNotFound if the stored hash is not old. The change is not
+// announced: to everybody but a login the principal is as it was.
+func (tx *Tx) RenewPasswordHash(ctx context.Context, id keyserver.ID, old, renewed string) error {
+	p, err := tx.storedPrincipal(ctx, id)
+	if err != nil {
+		return err
+	}
+	p.hash = renewed
+	return tx.execOne(ctx, `UPDATE principals SET password_hash = $1, mac = $2 WHERE id = $3 AND password_hash = $4`,
+		renewed, tx.mac(p.row()), id[:], old)
+}
+
 // InsertPrincipal stores a principal with its roles, groups and identity. An
 // empty passwordHash is none. ErrDuplicate where the id, the identity, or the
 // name among principals of the type, is taken; ErrNotFound where a role or

@@ -361,7 +361,10 @@ func testNotLaundered(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 	for name, write := range map[string]write{
 		"Rename": func(ctx context.Context, tx *sqlstore.Tx) error { return tx.RenamePrincipal(ctx, id(21), "other") },
 		"Roles":  func(ctx context.Context, tx *sqlstore.Tx) error { return tx.SetPrincipalRoles(ctx, id(21), nil) },
-		"Entry":  putEntry(30, entry(44, 25)),
+		"Renew": func(ctx context.Context, tx *sqlstore.Tx) error {
+			return tx.RenewPasswordHash(ctx, id(21), "", "other")
+		},
+		"Entry": putEntry(30, entry(44, 25)),
 		"Purge": func(ctx context.Context, tx *sqlstore.Tx) error {
 			_, err := tx.ResurrectACLEntries(ctx, 9)
 			return err

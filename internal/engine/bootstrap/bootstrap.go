@@ -71,6 +71,7 @@ type Config struct {
 	ServiceAccount *keyserver.Identity
 	// OfficerPassword is called at the first start of a split deployment.
 	OfficerPassword func() (string, error)
+	PasswordCost    password.Cost // of the hashes of both
 	Clock           func() time.Time
 	Random          io.Reader
 }
@@ -241,7 +242,7 @@ func (c Config) person(ctx context.Context, name string, secret func() (string, 
 	if err != nil {
 		return person{}, err
 	}
-	hash, err := password.Hash(ctx, text, c.Random)
+	hash, err := c.PasswordCost.Hash(ctx, text, c.Random)
 	return person{name: name, hash: hash, roles: roles}, err
 }
 
