@@ -14,6 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/oidc"
+	"github.com/keyserver-operator/keyserver-operator/internal/password/passwordtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
@@ -29,7 +30,7 @@ func manager(t testing.TB, f *enginetest.Fixture, change func(*session.Config)) 
 	t.Helper()
 	c := session.Config{
 		Store: f.Store, Audit: f.Rows, System: f.Prepared.System, Clock: f.Clock.Now, Random: rand.Reader,
-		Logger: slog.New(slog.DiscardHandler), Idle: idle, Lifetime: lifetime,
+		Logger: slog.New(slog.DiscardHandler), Idle: idle, Lifetime: lifetime, PasswordCost: passwordtest.Cost,
 	}
 	if change != nil {
 		change(&c)
@@ -246,7 +247,7 @@ func TestSessionsSurviveARestart(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		first := session.NewManager(session.Config{
 			Store: f.Store, Audit: f.Rows, System: f.Prepared.System, Clock: f.Clock.Now, Random: rand.Reader,
-			Logger: slog.New(slog.DiscardHandler), Idle: idle, Lifetime: lifetime,
+			Logger: slog.New(slog.DiscardHandler), Idle: idle, Lifetime: lifetime, PasswordCost: passwordtest.Cost,
 		})
 		o, err := first.Login(ctx, adminLogin())
 		if err != nil {

@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"sync"
 	"testing"
@@ -10,7 +11,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/password"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
 func guess(name, address string) session.Login {
@@ -19,15 +22,30 @@ func guess(name, address string) session.Login {
 	}
 }
 
+// atShippedCost has the administrator's password checked in the time that a key server
+// takes for it, and returns what makes a manager do the same.
+func atShippedCost(t *testing.T, f *enginetest.Fixture) func(*session.Config) {
+	t.Helper()
+	hash, err := password.Shipped().Hash(ctx, enginetest.AdminPassword, rand.Reader)
+	if err == nil {
+		err = f.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.SetPassword(ctx, f.Admin.Principal.ID, hash) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(c *session.Config) { c.PasswordCost = password.Shipped() }
+}
+
 // TestGuessesAtOnce: a token is taken before the work, so that concurrency finds
 // out no more than patience, at one process or at two.
 func TestGuessesAtOnce(t *testing.T) {
 	for name, open := range enginetest.Databases {
 		t.Run(name, func(t *testing.T) {
 			f := enginetest.New(t, open(t))
-			replicas := []*session.Manager{manager(t, f, nil)}
+			shipped := atShippedCost(t, f)
+			replicas := []*session.Manager{manager(t, f, shipped)}
 			if f.Store.Shared() {
-				replicas = append(replicas, manager(t, f, nil))
+				replicas = append(replicas, manager(t, f, shipped))
 			}
 			var mu sync.Mutex
 			said := map[fault.Code]int{}
@@ -64,7 +82,8 @@ func TestStrangersLockNobodyOut(t *testing.T) {
 	for name, open := range enginetest.Databases {
 		t.Run(name, func(t *testing.T) {
 			f := enginetest.New(t, open(t))
-			m := manager(t, f, nil)
+			shipped := atShippedCost(t, f)
+			m := manager(t, f, shipped)
 			if _, err := m.Login(t.Context(), adminLogin()); err != nil {
 				t.Fatal(err)
 			}
@@ -82,7 +101,7 @@ func TestStrangersLockNobodyOut(t *testing.T) {
 					t.Fatalf("the owner from his own address: %v", err)
 				}
 			}
-			if _, err = manager(t, f, nil).Login(t.Context(), adminLogin()); err != nil {
+			if _, err = manager(t, f, shipped).Login(t.Context(), adminLogin()); err != nil {
 				t.Errorf("after a restart: %v", err)
 			}
 			f.Clock.Advance(31 * 24 * time.Hour)

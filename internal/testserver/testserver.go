@@ -15,6 +15,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/password/passwordtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/peer"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
@@ -52,7 +53,7 @@ func Start(t testing.TB, options ...Option) *Server {
 		BootstrapPasswordFile: password, BootstrapOfficerPasswordFile: password,
 		PeerTimeout: peer.DefaultTimeout,
 		SessionIdle: session.DefaultIdle, SessionLifetime: session.DefaultLifetime,
-		ScopedLifetime: session.DefaultScopedLifetime, Limits: server.DefaultLimits(),
+		ScopedLifetime: session.DefaultScopedLifetime, PasswordCost: passwordtest.Cost, Limits: server.DefaultLimits(),
 		Version: keyserver.Version{Minor: 1, Banner: "test"}, Logger: slog.New(slog.DiscardHandler), Clock: time.Now,
 	}}
 	for _, o := range options {

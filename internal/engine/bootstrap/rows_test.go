@@ -18,6 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/password/passwordtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
@@ -87,7 +88,7 @@ func (o old) start(t *testing.T) (bootstrap.Prepared, error) {
 	clock := &enginetest.Clock{}
 	return bootstrap.Run(t.Context(), bootstrap.Config{
 		Store: o.store, Custodian: custodian, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
-		AdminPassword: func() (string, error) { return enginetest.AdminPassword, nil }, Clock: clock.Now, Random: strings.NewReader(strings.Repeat("random", 10_000)),
+		AdminPassword: func() (string, error) { return enginetest.AdminPassword, nil }, PasswordCost: passwordtest.Cost, Clock: clock.Now, Random: strings.NewReader(strings.Repeat("random", 10_000)),
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/password/passwordtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/rewrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
@@ -103,7 +104,7 @@ func NewUnder(t testing.TB, database sqlstore.Config, kek string) *Fixture {
 	f.Custodian = custodian
 	f.Prepared, err = bootstrap.Run(ctx, bootstrap.Config{
 		Store: f.Store, Custodian: custodian, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
-		AdminPassword: func() (string, error) { return AdminPassword, nil }, Clock: f.Clock.Now, Random: rand.Reader,
+		AdminPassword: func() (string, error) { return AdminPassword, nil }, PasswordCost: passwordtest.Cost, Clock: f.Clock.Now, Random: rand.Reader,
 	})
 	fatal(t, err)
 	f.Rows, err = audit.NewWriter(ctx, f.Store, audit.Options{Clock: f.Clock.Now, Logger: logger})
@@ -114,7 +115,7 @@ func NewUnder(t testing.TB, database sqlstore.Config, kek string) *Fixture {
 	})
 	f.Engine = engine.New(engine.Config{
 		Store: f.Store, Custodian: custodian, DataKeys: rewrap.New(rewrap.Config{Store: f.Store, Custodian: custodian, System: f.Prepared.System}), Auditor: f.Rows, System: f.Prepared.System, Office: f.Office, Self: f.self(),
-		Build: keyserver.Version{Banner: "test"}, Clock: f.Clock.Now, Random: rand.Reader, Logger: logger,
+		Build: keyserver.Version{Banner: "test"}, PasswordCost: passwordtest.Cost, Clock: f.Clock.Now, Random: rand.Reader, Logger: logger,
 	})
 	f.Admin = f.Caller(t, keyserver.PasswordPrincipal, bootstrap.AdminName)
 	return f
