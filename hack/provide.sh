@@ -2,7 +2,8 @@
 # Usage: environment=$(hack/provide.sh PACKAGE...) && eval "$environment"
 #
 # Provides what the tests of the packages need of this machine, and nothing else
-# (hack/needs.sh), and prints the variables that tell them where it is.
+# (hack/needs.sh), and prints the variables that tell them where it is. A server that
+# it starts ends when the shell that runs the line above ends.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # From here on a missing program fails a test (test/rig/need).
@@ -20,6 +21,12 @@ for need in $needs; do
 	postgres)
 		path=$("$root/hack/postgres.sh")
 		tell RIG_PG_BIN "$path"
+		# One server for all packages. It ends when the shell that called this script ends.
+		program=$root/bin/test/provide-postgres
+		(cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$program" ./internal/pgtest/provide) >&2 ||
+			fail "could not build internal/pgtest/provide"
+		path=$(RIG_PG_BIN=$path "$program" "$PPID") || fail "could not start PostgreSQL for the tests"
+		tell RIG_PG_HOST "$path"
 		;;
 	pooler)
 		path=$("$root/hack/pgbouncer.sh")

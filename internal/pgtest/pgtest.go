@@ -1,13 +1,19 @@
-// Package pgtest starts a private PostgreSQL for tests: from the server
-// binaries on the machine, on a Unix socket in a directory of its own, with
-// durability on as in production. Where there are no binaries a test fails and
-// says what to do. It is skipped only where -short asks for what needs no server
-// (make check).
+// Package pgtest gives tests databases on PostgreSQL servers. It starts the servers
+// from the binaries on the machine, on a Unix socket in a directory of their own.
+//
+// Most tests share one server without durability. If hostVariable is set, that server
+// was started for the whole run; otherwise it belongs to the test binary. Tests of
+// crashes, faults and backups, and benchmarks, use servers with durability on as in
+// production: DurableDatabase, or Start if a test kills or configures the server.
+//
+// A test fails if the binaries are missing, and the message says what to install.
+// Tests are skipped only with -short (make check).
 package pgtest
 
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +30,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 )
 
 // startTimeout bounds the wait for a server that starts or stops.
@@ -32,45 +39,145 @@ const startTimeout = time.Minute
 // superuser owns every test's databases.
 const superuser = "keyserver"
 
-// shared is the cluster of this test binary, started by the first test that
-// asks for a database.
-var shared struct {
+// hostVariable is the directory of the socket of the server for the whole run;
+// hack/provide.sh sets it.
+const hostVariable = "RIG_PG_HOST"
+
+// Settings of servers. Commits wait for the disk only if a test can tell: when a process
+// is killed, the kernel still writes what the process has written.
+var (
+	durable = []string{"fsync=on", "max_connections=200", "shared_buffers=32MB"}
+	fast    = []string{"fsync=off", "full_page_writes=off", "max_connections=1000", "shared_buffers=128MB"}
+)
+
+// shared is a server that the first test to need it starts or finds.
+type shared struct {
 	sync.Once
 	cluster *Cluster
 	err     error
 }
 
-var databases atomic.Int64
-
-// Database makes an empty database on the test binary's shared server and
-// answers its URL. The database goes when the test ends, the server when the
-// test binary does.
-func Database(t testing.TB) string {
+func (s *shared) get(t testing.TB, open func() (*Cluster, error)) *Cluster {
 	t.Helper()
 	skipShort(t)
-	shared.Do(func() { shared.cluster, shared.err = start() })
-	if shared.err != nil {
-		t.Fatal(shared.err)
+	s.Do(func() {
+		if s.cluster, s.err = open(); s.err == nil {
+			s.err = s.cluster.share()
+		}
+	})
+	if s.err != nil {
+		t.Fatal(s.err)
 	}
-	return shared.cluster.Database(t)
+	return s.cluster
+}
+
+var fastServer, durableServer shared
+
+func fastOne(t testing.TB) *Cluster {
+	t.Helper()
+	if _, measures := t.(*testing.B); measures {
+		return durableOne(t)
+	}
+	return fastServer.get(t, func() (*Cluster, error) {
+		if host := os.Getenv(hostVariable); host != "" {
+			return &Cluster{dir: host, foreign: true}, nil
+		}
+		return start(fast, 0)
+	})
+}
+
+func durableOne(t testing.TB) *Cluster {
+	t.Helper()
+	return durableServer.get(t, func() (*Cluster, error) { return start(durable, 0) })
+}
+
+var databases atomic.Int64
+
+// Database creates an empty database on the shared server and returns its URL. The
+// database is dropped when the test ends. A benchmark gets a DurableDatabase.
+func Database(t testing.TB) string {
+	t.Helper()
+	return fastOne(t).Database(t)
+}
+
+// DurableDatabase creates an empty database on a server with durability on and returns
+// its URL. The server belongs to the test binary.
+func DurableDatabase(t testing.TB) string {
+	t.Helper()
+	return durableOne(t).Database(t)
+}
+
+// Copy creates a database on the shared server as a copy of a template and returns its
+// URL. The first process that needs the template calls fill with the URL of an empty
+// database, and fill closes its connections. Templates with the same name are the same.
+func Copy(t testing.TB, template string, fill func(ctx context.Context, url string) error) string {
+	t.Helper()
+	c := fastOne(t)
+	if err := c.template(template, fill); err != nil {
+		t.Fatalf("pgtest: create the template %s: %v", template, err)
+	}
+	return c.create(t, template)
 }
 
 // Cluster is a PostgreSQL server that a test may kill.
 type Cluster struct {
-	dir     string // of the socket, the data and the log
-	bin     string
-	as      *syscall.Credential // nil for the user of the test
-	janitor io.Closer
+	dir      string // of the socket, the data and the log
+	settings []string
+	bin      string
+	as       *syscall.Credential // nil for the user of the test
+	janitor  io.Closer
 
 	postmaster *exec.Cmd     // nil while it does not run
 	exited     chan struct{} // closed when it has ended
+	foreign    bool          // another process started it
+
+	db       *sql.DB // to a shared server, in no database of a test
+	strategy string  // of CREATE DATABASE
+
+	mu        sync.Mutex
+	templates map[string]bool // that are known to exist
+}
+
+// share keeps connections to the server open, because a new one costs as much as the
+// creation of a database does.
+func (c *Cluster) share() error {
+	cfg, err := pgx.ParseConfig(c.url("postgres"))
+	if err != nil {
+		return fmt.Errorf("pgtest: %w", err)
+	}
+	c.db = stdlib.OpenDB(*cfg)
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	// Without fsync, the files are copied with a quarter of the work that the default
+	// takes, which writes a log of the copy. Older servers have no other way.
+	var copies bool
+	err = c.db.QueryRowContext(ctx, "SELECT current_setting('fsync') = 'off' AND current_setting('server_version_num')::int >= 150000").Scan(&copies)
+	switch {
+	case err != nil && c.foreign:
+		return fmt.Errorf("pgtest: %s is %q, and no server answers there; unset it: %w", hostVariable, c.dir, err)
+	case err != nil:
+		return fmt.Errorf("pgtest: %w", err)
+	case copies:
+		c.strategy = " STRATEGY file_copy"
+	}
+	return nil
+}
+
+// Provide starts a server for a whole run of tests and returns the directory of its
+// socket. Server and directory go when the process owner ends, however it ends.
+func Provide(owner int) (host string, err error) {
+	c, err := start(fast, owner)
+	if err != nil {
+		return "", err
+	}
+	return c.dir, nil
 }
 
 // Start starts a server that belongs to one test.
 func Start(t testing.TB) *Cluster {
 	t.Helper()
 	skipShort(t)
-	c, err := start()
+	c, err := start(durable, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,8 +192,10 @@ func skipShort(t testing.TB) {
 	}
 }
 
-func start() (*Cluster, error) {
-	c, err := prepare()
+// start starts a server. It goes with the process owner, or with this process if owner
+// is 0.
+func start(settings []string, owner int) (*Cluster, error) {
+	c, err := prepare(settings, owner)
 	if err != nil {
 		return nil, err
 	}
@@ -103,12 +212,12 @@ func start() (*Cluster, error) {
 }
 
 // prepare makes the directory of a server that has no data yet.
-func prepare() (*Cluster, error) {
+func prepare(settings []string, owner int) (*Cluster, error) {
 	bin, err := binaries()
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{bin: bin}
+	c := &Cluster{bin: bin, settings: settings}
 	if c.as, err = unprivileged(); err != nil {
 		return nil, err
 	}
@@ -121,19 +230,24 @@ func prepare() (*Cluster, error) {
 			return nil, fmt.Errorf("pgtest: %w", err)
 		}
 	}
-	return c, c.employJanitor()
+	return c, c.employJanitor(owner)
 }
 
-// Database makes an empty database that goes with the test, and answers its URL.
+// Database creates an empty database and returns its URL. It is dropped when the test
+// ends.
 func (c *Cluster) Database(t testing.TB) string {
 	t.Helper()
-	name := "test" + strconv.FormatInt(databases.Add(1), 10)
-	if err := c.sql("CREATE DATABASE " + name); err != nil {
-		t.Fatalf("pgtest: make a database: %v", err)
-	}
+	return c.create(t, "template1")
+}
 
+func (c *Cluster) create(t testing.TB, template string) string {
+	t.Helper()
+	name := fmt.Sprintf("test_%d_%d", os.Getpid(), databases.Add(1))
+	if err := c.sql("CREATE DATABASE " + name + " TEMPLATE " + template + c.strategy); err != nil {
+		t.Fatalf("pgtest: create a database: %v", err)
+	}
 	t.Cleanup(func() {
-		if c.postmaster == nil {
+		if c.postmaster == nil && !c.foreign {
 			return
 		}
 		if err := c.sql("DROP DATABASE " + name + " WITH (FORCE)"); err != nil {
@@ -141,6 +255,50 @@ func (c *Cluster) Database(t testing.TB) string {
 		}
 	})
 	return c.url(name)
+}
+
+// template creates a template unless it exists. Of several processes one creates it, and
+// the others wait. The database is a template for the server only once it is complete.
+func (c *Cluster) template(name string, fill func(ctx context.Context, url string) error) (err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.templates[name] {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, c.url("postgres"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }() // and with it the lock goes
+	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtext($1))", name); err != nil {
+		return err
+	}
+	var complete bool
+	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1 AND datistemplate)", name).Scan(&complete); err != nil {
+		return err
+	}
+	if !complete {
+		// A process that was killed may have left a part of one.
+		for _, statement := range []string{"DROP DATABASE IF EXISTS " + name + " WITH (FORCE)", "CREATE DATABASE " + name} {
+			if _, err := conn.Exec(ctx, statement); err != nil {
+				return err
+			}
+		}
+		if err := fill(ctx, c.url(name)); err != nil {
+			return err
+		}
+		// A database cannot be copied while somebody is connected to it.
+		if _, err := conn.Exec(ctx, "ALTER DATABASE "+name+" WITH IS_TEMPLATE true ALLOW_CONNECTIONS false"); err != nil {
+			return err
+		}
+	}
+	if c.templates == nil {
+		c.templates = map[string]bool{}
+	}
+	c.templates[name] = true
+	return nil
 }
 
 // Kill ends every process of the server at once, as a crash would.
@@ -225,6 +383,10 @@ func (c *Cluster) url(database string) string {
 func (c *Cluster) sql(statement string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
+	if c.db != nil {
+		_, err := c.db.ExecContext(ctx, statement)
+		return err
+	}
 	conn, err := pgx.Connect(ctx, c.url("postgres"))
 	if err != nil {
 		return err
@@ -240,8 +402,11 @@ func (c *Cluster) run() error {
 		return fmt.Errorf("pgtest: %w", err)
 	}
 	defer log.Close() //nolint:errcheck // the server has its own descriptor
-	cmd := c.command("postgres", "-D", c.data(), "-k", c.dir, "-c", "listen_addresses=",
-		"-c", "fsync=on", "-c", "max_connections=200", "-c", "shared_buffers=32MB")
+	args := []string{"-D", c.data(), "-k", c.dir, "-c", "listen_addresses="}
+	for _, setting := range c.settings {
+		args = append(args, "-c", setting)
+	}
+	cmd := c.command("postgres", args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("pgtest: start postgres: %w", err)
@@ -279,21 +444,39 @@ func (c *Cluster) close() {
 	}
 }
 
-// employJanitor starts a shell that waits for the end of its input, which
-// comes with Close or with the end of this process, whichever way it ends: by
-// returning, by a panic, or by a signal that nobody can handle. It then stops
-// the server and removes the directory.
-func (c *Cluster) employJanitor() error {
+// employJanitor starts a shell that waits until the server is no longer needed, then
+// stops the server and removes the directory. It waits for Close or the end of the
+// process owner. If owner is 0, that is this process: the input of the shell ends with
+// it, even if a signal kills it.
+func (c *Cluster) employJanitor(owner int) error {
+	// A process that has ended may stay a zombie for long.
 	const script = `
-read -r _
-if pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null); then
-	kill -QUIT "$pid" 2>/dev/null
-	for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
-	kill -KILL "$pid" 2>/dev/null
+alive() { kill -0 "$1" 2>/dev/null && ! grep -q "^State:[[:space:]]*Z" "/proc/$1/status" 2>/dev/null; }
+clean() {
+	if pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null); then
+		kill -QUIT "$pid" 2>/dev/null
+		for _ in $(seq 100); do alive "$pid" || break; sleep 0.1; done
+		kill -KILL "$pid" 2>/dev/null
+	fi
+	for _ in $(seq 100); do rm -rf "$1" && break; sleep 0.1; done
+	exit
+}
+if [ "$2" = 0 ]; then
+	read -r _
+else
+	trap 'clean "$1"' TERM
+	while alive "$2"; do sleep 1; done
 fi
-rm -rf "$1"`
-	cmd := exec.Command("/bin/sh", "-c", script, "pgtest-janitor", c.dir)
+clean "$1"`
+	cmd := exec.Command("/bin/sh", "-c", script, "pgtest-janitor", c.dir, strconv.Itoa(owner))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is not for it
+	if owner != 0 {
+		if err := cmd.Start(); err != nil {
+			return fmt.Errorf("pgtest: %w", err)
+		}
+		c.janitor = closer(func() error { return errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait()) })
+		return nil
+	}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return fmt.Errorf("pgtest: %w", err)

@@ -11,23 +11,23 @@ import (
 
 func TestDatabasesAreApart(t *testing.T) {
 	for range 2 {
-		exec(t, pgtest.Database(t), `CREATE TABLE mine (n INTEGER)`) // fails where there is one already
+		execute(t, pgtest.Database(t), `CREATE TABLE mine (n INTEGER)`) // fails where there is one already
 	}
 }
 
 func TestACrashLosesNothing(t *testing.T) {
 	cluster := pgtest.Start(t)
 	url := cluster.Database(t)
-	exec(t, url, `CREATE TABLE mine (n INTEGER)`)
+	execute(t, url, `CREATE TABLE mine (n INTEGER)`)
 	cluster.Kill(t)
 	if conn, err := pgx.Connect(t.Context(), url); err == nil {
 		t.Error("a killed server answers", conn.Close(t.Context()))
 	}
 	cluster.Restart(t)
-	exec(t, url, `INSERT INTO mine VALUES (1)`)
+	execute(t, url, `INSERT INTO mine VALUES (1)`)
 }
 
-func exec(t *testing.T, url, statement string) {
+func execute(t *testing.T, url, statement string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {
@@ -42,11 +42,11 @@ func exec(t *testing.T, url, statement string) {
 func TestAStandbyTakesOver(t *testing.T) {
 	primary := pgtest.Start(t)
 	url := primary.Database(t)
-	exec(t, url, `CREATE TABLE mine (n INTEGER)`)
+	execute(t, url, `CREATE TABLE mine (n INTEGER)`)
 	standby := primary.Standby(t, "second")
 	either := pgtest.On(url, standby, primary) // the first one refuses writes
-	exec(t, either, `INSERT INTO mine VALUES (1)`)
+	execute(t, either, `INSERT INTO mine VALUES (1)`)
 	primary.Kill(t)
 	standby.Promote(t)
-	exec(t, either, `INSERT INTO mine VALUES (2)`)
+	execute(t, either, `INSERT INTO mine VALUES (2)`)
 }

@@ -13,7 +13,7 @@ import (
 // primary may list in synchronous_standby_names.
 func (c *Cluster) Standby(t testing.TB, name string) *Cluster {
 	t.Helper()
-	s, err := prepare()
+	s, err := prepare(c.settings, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -246,7 +246,7 @@ func run(t *testing.T, args ...string) (string, error) {
 
 var databases = map[string]func(t *testing.T) string{
 	"SQLite":     func(*testing.T) string { return "" },
-	"PostgreSQL": func(t *testing.T) string { return pgtest.Database(t) },
+	"PostgreSQL": func(t *testing.T) string { return pgtest.DurableDatabase(t) },
 }
 
 // The drill: under load a backup is made, then everything is lost. What is restored

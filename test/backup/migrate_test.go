@@ -28,7 +28,7 @@ func migrateArgs(dir, url string) []string {
 func halfway(t *testing.T, dir string, end syscall.Signal) (url, said string) {
 	t.Helper()
 	for range 50 {
-		url = pgtest.Database(t)
+		url = pgtest.DurableDatabase(t)
 		conn, err := pgx.Connect(t.Context(), url)
 		rig.Must(t, err)
 		cmd := exec.CommandContext(t.Context(), built.Path, migrateArgs(dir, url)...)

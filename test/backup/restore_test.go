@@ -235,7 +235,7 @@ func TestSentencesOfARestore(t *testing.T) {
 		}
 	})
 	t.Run("no temporary files", func(t *testing.T) {
-		url := pgtest.Database(t)
+		url := pgtest.DurableDatabase(t)
 		t.Setenv("TMPDIR", "/nowhere/at/all")
 		out, err := run(t, "restore", "--from", k.replica, "--identity", k.file, "--database-url", url)
 		if err == nil || !strings.Contains(out, "TMPDIR") || !strings.Contains(out, "/nowhere/at/all") || strings.Count(out, "\n") != 1 {

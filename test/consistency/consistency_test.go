@@ -91,7 +91,7 @@ func TestAReplicaThatWasFrozen(t *testing.T) {
 // replicas are two processes on one PostgreSQL; the second is shown.
 func replicas(t testing.TB, show ...func(*program.Server)) *world {
 	t.Helper()
-	args := []string{"--database-url", pgtest.Database(t)}
+	args := []string{"--database-url", pgtest.DurableDatabase(t)}
 	dirs := t.TempDir()
 	// They have the key-encryption key in common, as replicas must.
 	args = append(args, "--kek", "base64key://smGbjm71Nxd1Ig5FS0wj9SlbzAIrnolCz9bQQ6uAhl4=")

@@ -45,7 +45,7 @@ func onSQLite(t *testing.T) site {
 }
 
 func onPostgreSQL(t *testing.T) site {
-	return atURL(t, pgtest.Database(t))
+	return atURL(t, pgtest.DurableDatabase(t))
 }
 
 func atURL(t *testing.T, url string) site {

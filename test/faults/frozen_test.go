@@ -15,11 +15,11 @@ import (
 // stopped, and it has to go on when it is let.
 func TestOthersGoOnWhileOneIsFrozen(t *testing.T) {
 	t.Run("Direct", func(t *testing.T) {
-		url := pgtest.Database(t)
+		url := pgtest.DurableDatabase(t)
 		othersGoOn(t, url, url)
 	})
 	t.Run("ThroughAPooler", func(t *testing.T) {
-		url := pgtest.Database(t)
+		url := pgtest.DurableDatabase(t)
 		othersGoOn(t, url, pgbouncer.Start(t, url, pgbouncer.Transaction, 20))
 	})
 }

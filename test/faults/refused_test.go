@@ -41,7 +41,7 @@ func metric(t *testing.T, address, begin string) string {
 // TestReadersThatWait: all connections for reading wait for the database. What needs none
 // goes on, the replica stays ready, and the metric says who waits.
 func TestReadersThatWait(t *testing.T) {
-	url := pgtest.Database(t)
+	url := pgtest.DurableDatabase(t)
 	metrics := rig.FreeAddress(t, "127.0.0.1")
 	one := replicas(t, 1, "--database-url", url, "--database-max-connections", "7", "--metrics-listen", metrics)[0]
 	_, _ = load(t, []*replica{one}, 2)

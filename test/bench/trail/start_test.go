@@ -25,7 +25,7 @@ func TestStart(t *testing.T) {
 		(&bench{T: t, cfg: sqlstore.Config{Dir: dir}, dir: dir}).starts(rows)
 	})
 	t.Run("postgres", func(t *testing.T) {
-		url := pgtest.Database(t)
+		url := pgtest.DurableDatabase(t)
 		(&bench{t, sqlstore.Config{URL: url}, t.TempDir(), []string{"--database-url", url}}).starts(rows)
 	})
 }

@@ -47,7 +47,7 @@ func TestTrail(t *testing.T) {
 		measure(t, rows, sqlstore.Config{Dir: dir}, dir)
 	})
 	t.Run("postgres", func(t *testing.T) {
-		url := pgtest.Database(t)
+		url := pgtest.DurableDatabase(t)
 		measure(t, rows, sqlstore.Config{URL: url}, t.TempDir(), "--database-url", url)
 	})
 }
