@@ -10,7 +10,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -21,7 +21,7 @@ import (
 func BenchmarkWriter(b *testing.B) {
 	databases := map[string]func(testing.TB) sqlstore.Config{
 		"sqlite":   func(t testing.TB) sqlstore.Config { return sqlstore.Config{Dir: t.TempDir()} },
-		"postgres": func(t testing.TB) sqlstore.Config { return sqlstore.Config{URL: pgtest.Database(t)} },
+		"postgres": func(t testing.TB) sqlstore.Config { return sqlstore.Config{URL: migrated.Database(t)} },
 	}
 	for _, name := range []string{"sqlite", "postgres"} {
 		for _, callers := range []int{1, 16, 64, 256} {

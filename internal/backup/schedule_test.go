@@ -20,7 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/backup"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/objects"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -285,7 +285,7 @@ func TestABackupThatFails(t *testing.T) {
 
 // Of replicas one makes a backup at a time.
 func TestReplicasMakeOne(t *testing.T) {
-	url, dir := pgtest.Database(t), t.TempDir()
+	url, dir := migrated.Database(t), t.TempDir()
 	one, other := newDiary(t, sqlstore.Config{URL: url}, dir), newDiary(t, sqlstore.Config{URL: url}, dir)
 	begun, may := make(chan struct{}), make(chan struct{})
 	record := one.Record

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 )
@@ -15,7 +15,7 @@ func TestOnePathThroughEverything(t *testing.T) {
 	databases := map[string]func(*testing.T) testserver.Option{
 		"SQLite": func(*testing.T) testserver.Option { return func(*server.Config) {} },
 		"PostgreSQL": func(t *testing.T) testserver.Option {
-			return func(c *server.Config) { c.DatabaseURL = pgtest.Database(t) }
+			return func(c *server.Config) { c.DatabaseURL = migrated.Database(t) }
 		},
 	}
 	for name, database := range databases {

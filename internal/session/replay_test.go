@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/dpop"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
@@ -20,7 +20,7 @@ func onEachStore(t *testing.T, test func(t *testing.T, s *sqlstore.Store)) {
 	t.Helper()
 	for name, config := range map[string]func(*testing.T) sqlstore.Config{
 		"SQLite":     func(t *testing.T) sqlstore.Config { return sqlstore.Config{Dir: t.TempDir()} },
-		"PostgreSQL": func(t *testing.T) sqlstore.Config { return sqlstore.Config{URL: pgtest.Database(t)} },
+		"PostgreSQL": func(t *testing.T) sqlstore.Config { return sqlstore.Config{URL: migrated.Database(t)} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := sqlstore.Open(t.Context(), config(t))
@@ -158,7 +158,7 @@ func TestACrashRevivesNoProof(t *testing.T) {
 
 // TestMemoriesShareOneDatabase: what one replica took, no other takes.
 func TestMemoriesShareOneDatabase(t *testing.T) {
-	s, err := sqlstore.Open(t.Context(), sqlstore.Config{URL: pgtest.Database(t)})
+	s, err := sqlstore.Open(t.Context(), sqlstore.Config{URL: migrated.Database(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestMemoriesShareOneDatabase(t *testing.T) {
 
 // BenchmarkUse is what remembering costs a request beside the signature.
 func BenchmarkUse(b *testing.B) {
-	for name, config := range map[string]sqlstore.Config{"SQLite": {Dir: b.TempDir()}, "PostgreSQL": {URL: pgtest.Database(b)}} {
+	for name, config := range map[string]sqlstore.Config{"SQLite": {Dir: b.TempDir()}, "PostgreSQL": {URL: migrated.Database(b)}} {
 		b.Run(name, func(b *testing.B) {
 			s, err := sqlstore.Open(b.Context(), config)
 			if err != nil {

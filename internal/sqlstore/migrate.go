@@ -2,24 +2,22 @@ package sqlstore
 
 import (
 	"context"
-	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 
 	"github.com/pressly/goose/v3"
-)
 
-//go:embed migrations
-var migrationFiles embed.FS
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/migrations"
+)
 
 // versionTable is where goose notes what it applied. The name is our own, so
 // that another program's goose in the same database is not taken for ours.
 const versionTable = "keyserver_schema"
 
 func migrationDir(name string) fs.FS {
-	dir, err := fs.Sub(migrationFiles, "migrations/"+name)
+	dir, err := fs.Sub(migrations.Files, name)
 	if err != nil {
 		panic(err) // only for an invalid path
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -157,7 +157,7 @@ func rows(t *testing.T, admin *client.Client) (objects []string) {
 func TestClockIsSet(t *testing.T) {
 	for name, args := range map[string]func(*testing.T) []string{
 		"SQLite":     func(*testing.T) []string { return nil },
-		"PostgreSQL": func(t *testing.T) []string { return []string{"--database-url", pgtest.Database(t)} },
+		"PostgreSQL": func(t *testing.T) []string { return []string{"--database-url", migrated.Database(t)} },
 	} {
 		t.Run(name, func(t *testing.T) { clockIsSet(t, args(t)) })
 	}
@@ -221,7 +221,7 @@ func near(got, want []string) bool {
 func TestEndedStaysEnded(t *testing.T) {
 	for name, args := range map[string]func(*testing.T) []string{
 		"SQLite":     func(*testing.T) []string { return nil },
-		"PostgreSQL": func(t *testing.T) []string { return []string{"--database-url", pgtest.Database(t)} },
+		"PostgreSQL": func(t *testing.T) []string { return []string{"--database-url", migrated.Database(t)} },
 	} {
 		t.Run(name, func(t *testing.T) { endedStaysEnded(t, args(t)) })
 	}

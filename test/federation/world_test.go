@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
@@ -21,7 +21,7 @@ import (
 var databases = map[string]func(testing.TB) testserver.Option{
 	"SQLite": func(testing.TB) testserver.Option { return func(*server.Config) {} },
 	"PostgreSQL": func(t testing.TB) testserver.Option {
-		url := pgtest.Database(t)
+		url := migrated.Database(t)
 		return func(c *server.Config) { c.DatabaseURL = url }
 	},
 }

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 )
@@ -90,7 +90,7 @@ func both(t *testing.T, test func(k *keyServer)) {
 	for name, option := range map[string]func(*testing.T) testserver.Option{
 		"SQLite": func(*testing.T) testserver.Option { return func(*server.Config) {} },
 		"PostgreSQL": func(t *testing.T) testserver.Option {
-			u := pgtest.Database(t)
+			u := migrated.Database(t)
 			return func(c *server.Config) { c.DatabaseURL = u }
 		},
 	} {

@@ -28,7 +28,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/ldaptest"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
@@ -56,7 +56,7 @@ func TestNothingShowsASecret(t *testing.T) {
 		"PostgreSQL": func(t *testing.T) ([]string, string) {
 			// The server trusts the socket; the URL has a password all the same.
 			password := word(t)
-			at := pgtest.Database(t)
+			at := migrated.Database(t)
 			u, err := url.Parse(at)
 			if err != nil {
 				t.Fatal(err)

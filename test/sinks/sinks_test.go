@@ -27,7 +27,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
@@ -178,7 +178,7 @@ func TestAServerThatIsKilled(t *testing.T) {
 
 // TestAReplicaThatIsKilled: another one goes on where it was.
 func TestAReplicaThatIsKilled(t *testing.T) {
-	url, receiver := pgtest.Database(t), newWeb(t)
+	url, receiver := migrated.Database(t), newWeb(t)
 	args := []string{"--kek", kek, "--server-name", "keys", "--database-url", url, "--audit-sink", receiver.url, "--checkpoint-interval", "100ms"}
 	first, err := binary.Serve(filepath.Join(t.TempDir(), "data"), args...)
 	rig.Must(t, err)

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -80,7 +80,7 @@ func (s *site) again(t testing.TB) {
 // each runs a test against both databases.
 func each(t *testing.T, test func(t *testing.T, s *site)) {
 	t.Run("SQLite", func(t *testing.T) { test(t, start(t)) })
-	t.Run("PostgreSQL", func(t *testing.T) { test(t, start(t, "--database-url", pgtest.Database(t))) })
+	t.Run("PostgreSQL", func(t *testing.T) { test(t, start(t, "--database-url", migrated.Database(t))) })
 }
 
 // works fails the test unless somebody with a session gets each of his answers.

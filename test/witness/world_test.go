@@ -13,7 +13,7 @@ import (
 	cosignature "github.com/transparency-dev/formats/note"
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
@@ -26,7 +26,7 @@ const interval = 500 * time.Millisecond
 var databases = map[string]func(testing.TB) testserver.Option{
 	"SQLite": func(testing.TB) testserver.Option { return func(*server.Config) {} },
 	"PostgreSQL": func(t testing.TB) testserver.Option {
-		url := pgtest.Database(t)
+		url := migrated.Database(t)
 		return func(c *server.Config) { c.DatabaseURL = url }
 	},
 }

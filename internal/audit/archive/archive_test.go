@@ -26,7 +26,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/objects"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -528,7 +528,7 @@ func amend(t *testing.T, dir string, n int, change func(*archive.Manifest)) {
 // bothDatabases runs a test on each.
 func bothDatabases(t *testing.T, test func(t *testing.T, cfg sqlstore.Config)) {
 	t.Run("sqlite", func(t *testing.T) { test(t, sqlstore.Config{Dir: t.TempDir()}) })
-	t.Run("postgres", func(t *testing.T) { test(t, sqlstore.Config{URL: pgtest.Database(t)}) })
+	t.Run("postgres", func(t *testing.T) { test(t, sqlstore.Config{URL: migrated.Database(t)}) })
 }
 
 var errArchived = fault.New(fault.Archived, "")

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	_ "modernc.org/sqlite"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/inbox"
@@ -90,7 +90,7 @@ func TestRowsThatAreNoLongerKept(t *testing.T) {
 func TestClaims(t *testing.T) {
 	for name, database := range map[string]func(*testing.T) sqlstore.Config{
 		"SQLite":     func(t *testing.T) sqlstore.Config { return sqlstore.Config{Dir: t.TempDir()} },
-		"PostgreSQL": func(t *testing.T) sqlstore.Config { return sqlstore.Config{URL: pgtest.Database(t)} },
+		"PostgreSQL": func(t *testing.T) sqlstore.Config { return sqlstore.Config{URL: migrated.Database(t)} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newTrail(t, database(t), newSigner(t)).store

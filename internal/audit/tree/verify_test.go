@@ -19,7 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -342,7 +342,7 @@ func TestEveryTamperingIsNamed(t *testing.T) {
 			return newTrail(t, sqlstore.Config{Dir: dir}, "sqlite", file.String())
 		},
 		"PostgreSQL": func(t *testing.T) *trail {
-			u := pgtest.Database(t)
+			u := migrated.Database(t)
 			return newTrail(t, sqlstore.Config{URL: u}, "pgx", u)
 		},
 	} {

@@ -17,7 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/password/passwordtest"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/rewrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
@@ -28,7 +28,7 @@ const AdminPassword = "correct horse battery staple"
 // Databases are the databases that every test of behaviour runs on.
 var Databases = map[string]func(testing.TB) sqlstore.Config{
 	"SQLite":     func(t testing.TB) sqlstore.Config { return sqlstore.Config{Dir: t.TempDir()} },
-	"PostgreSQL": func(t testing.TB) sqlstore.Config { return sqlstore.Config{URL: pgtest.Database(t)} },
+	"PostgreSQL": func(t testing.TB) sqlstore.Config { return sqlstore.Config{URL: migrated.Database(t)} },
 }
 
 // OnEach runs a test on a fresh key server per database.

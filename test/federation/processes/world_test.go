@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -32,7 +32,7 @@ type database func(testing.TB) []string
 
 func sqlite(testing.TB) []string { return nil } // it is in the data directory
 
-func postgreSQL(t testing.TB) []string { return []string{"--database-url", pgtest.Database(t)} }
+func postgreSQL(t testing.TB) []string { return []string{"--database-url", migrated.Database(t)} }
 
 // onEach runs a test once for each database. A test that is about connections
 // alone, and waits for them to fail, is content with SQLite.
