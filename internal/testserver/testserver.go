@@ -108,6 +108,9 @@ func (s *Server) Restart(t testing.TB, changes ...Option) {
 	s.cfg.Listen = running.Address()
 }
 
+// Config returns the configuration that the server was last started with.
+func (s *Server) Config() server.Config { return s.cfg }
+
 // Pool returns the certificates that clients have to trust.
 func (s *Server) Pool(t testing.TB) *x509.CertPool {
 	t.Helper()

@@ -1,7 +1,6 @@
 package contract
 
 import (
-	"encoding/base64"
 	"net/http"
 	"slices"
 	"strconv"
@@ -19,6 +18,11 @@ func byPassword(name, password string) rig.Object {
 	return rig.Object{"method": "password", "name": name, "password": password}
 }
 
+// byPassword is the login of a principal that the test made.
+func (s *subject) byPassword(name, password string) rig.Object {
+	return byPassword(s.name(name), password)
+}
+
 func passwordOf(id string) string { return "/api/principals/" + id + "/password" }
 
 // PUT /api/principals/{id}/password, clause 9.13.
@@ -29,7 +33,7 @@ func TestSetPassword(t *testing.T) {
 		session, _ := s.opens(t, "ann")
 		second, _ := s.opens(t, "ann")
 		group := s.group(t, "group")
-		ldap := created(t, s.OK(t, admin, "POST", "/api/principals/ldap", rig.Object{"name": "lena", "roleIds": []string{}}))
+		ldap := created(t, s.OK(t, admin, "POST", "/api/principals/ldap", rig.Object{"name": s.name("lena"), "roleIds": []string{}}))
 		body := rig.Object{"password": newPassword}
 		s.Refused(t, "", "PUT", passwordOf(ann), body, http.StatusUnauthorized, "SESSION_NOT_FOUND")
 		s.Refused(t, session, "PUT", passwordOf(s.self(t, admin)), body, http.StatusForbidden, "ACCESS_DENIED")
@@ -58,13 +62,13 @@ func TestSetPassword(t *testing.T) {
 		for _, ended := range []string{session, second, scope} {
 			s.Refused(t, ended, "GET", where, nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
 		}
-		s.Refused(t, "", "POST", sessions, byPassword("ann", somePassword), http.StatusUnauthorized, "INVALID_CREDENTIALS")
-		s.OK(t, "", "POST", sessions, byPassword("ann", newPassword))
+		s.Refused(t, "", "POST", sessions, s.byPassword("ann", somePassword), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+		s.OK(t, "", "POST", sessions, s.byPassword("ann", newPassword))
 		if a = s.OK(t, admin, "PUT", passwordOf(ann), rig.Object{"password": somePassword}); a.Body["sessionsEnded"] != 1.0 {
 			t.Errorf("by the administrator: %s", a.Raw)
 		}
-		s.OK(t, "", "POST", sessions, byPassword("ann", somePassword))
-		if rows := s.OK(t, admin, "GET", "/api/audit?operation=setPassword", nil).List(t, "entries"); len(rows) < 6 {
+		s.OK(t, "", "POST", sessions, s.byPassword("ann", somePassword))
+		if rows := s.OK(t, admin, "GET", s.trail("operation=setPassword"), nil).List(t, "entries"); len(rows) < 6 {
 			t.Errorf("the trail has %d rows", len(rows))
 		}
 	})
@@ -85,7 +89,7 @@ func TestGuessesOfCurrentAreThrottled(t *testing.T) {
 		if after, err := strconv.Atoi(a.Header.Get("Retry-After")); err != nil || after < 1 || guesses > 20 {
 			t.Errorf("after %d guesses Retry-After is %q", guesses, a.Header.Get("Retry-After"))
 		}
-		s.Refused(t, "", "POST", sessions, byPassword("ann", somePassword), http.StatusTooManyRequests, "LOGIN_THROTTLED")
+		s.Refused(t, "", "POST", sessions, s.byPassword("ann", somePassword), http.StatusTooManyRequests, "LOGIN_THROTTLED")
 		s.OK(t, session, "GET", where, nil)
 	})
 }
@@ -93,7 +97,7 @@ func TestGuessesOfCurrentAreThrottled(t *testing.T) {
 // To set somebody's password is to become him, which takes what he holds: where
 // duties are apart neither side becomes the other.
 func TestSetPasswordGivesNothing(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		admin, officer := s.AsAdmin(t), s.self(t, s.As(t, s.Officer.Name, s.Officer.Password))
 		a := s.Refused(t, admin, "PUT", passwordOf(officer), rig.Object{"password": newPassword}, http.StatusForbidden, "ESCALATION")
 		if !strings.Contains(a.Text(t, "detail"), "which the caller does not hold") {
@@ -104,16 +108,6 @@ func TestSetPasswordGivesNothing(t *testing.T) {
 	}, split)
 }
 
-// replicas are two servers over one database.
-func replicas(t *testing.T) (one, other *subject) {
-	t.Helper()
-	share := func(c *server.Config) {
-		c.KEK = "base64key://" + base64.URLEncoding.EncodeToString(make([]byte, 32))
-	}
-	database := databases["PostgreSQL"](t)
-	return start(t, database, share), start(t, database, share)
-}
-
 // What is changed at one replica counts at the other at once.
 func TestSetPasswordOnReplicas(t *testing.T) {
 	one, other := replicas(t)
@@ -122,8 +116,8 @@ func TestSetPasswordOnReplicas(t *testing.T) {
 	there, _ := other.opens(t, "ann")
 	other.OK(t, here, "GET", where, nil)
 	one.OK(t, here, "PUT", passwordOf(ann), rig.Object{"password": newPassword, "current": somePassword})
-	other.Refused(t, "", "POST", sessions, byPassword("ann", somePassword), http.StatusUnauthorized, "INVALID_CREDENTIALS")
-	other.OK(t, "", "POST", sessions, byPassword("ann", newPassword))
+	other.Refused(t, "", "POST", sessions, other.byPassword("ann", somePassword), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+	other.OK(t, "", "POST", sessions, other.byPassword("ann", newPassword))
 	for _, session := range []string{here, there} {
 		other.until(t, session, "GET", where, http.StatusUnauthorized, "SESSION_NOT_FOUND") // within a second
 	}
@@ -137,7 +131,7 @@ func TestDeletePrincipal(t *testing.T) {
 		ann, heir := s.principal(t, "ann", keyserver.RoleEncryptor), s.principal(t, "heir", keyserver.RoleEncryptor)
 		session, _ := s.opens(t, "ann")
 		s.registerPeer(t, admin)
-		transport := s.OK(t, admin, "GET", "/api/trusted-servers", nil).List(t, "trustedServers")[0]["transportPrincipalId"].(string)
+		transport := s.peer(t, admin)["transportPrincipalId"].(string)
 		number, err := strconv.ParseUint(transport, 10, 64)
 		rig.Must(t, err)
 		key := s.OK(t, session, "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384"}).Text(t, "ttag")
@@ -158,24 +152,24 @@ func TestDeletePrincipal(t *testing.T) {
 		s.OK(t, session, "GET", where, nil)
 
 		a := s.OK(t, admin, "DELETE", of(ann)+"?heir="+heir, nil)
-		if a.Body["gone"] != true || a.Body["sessionsEnded"] != 1.0 || a.Body["entriesClosed"] != 1.0 || a.Text(t, "principal", "name") != "ann" {
+		if a.Body["gone"] != true || a.Body["sessionsEnded"] != 1.0 || a.Body["entriesClosed"] != 1.0 || a.Text(t, "principal", "name") != s.name("ann") {
 			t.Errorf("answered %s", a.Raw)
 		}
 		s.Refused(t, admin, "GET", of(ann), nil, http.StatusNotFound, "NOT_FOUND")
 		s.Refused(t, admin, "DELETE", of(ann), nil, http.StatusNotFound, "NOT_FOUND")
 		s.Refused(t, session, "GET", where, nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
-		s.Refused(t, "", "POST", sessions, byPassword("ann", somePassword), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+		s.Refused(t, "", "POST", sessions, s.byPassword("ann", somePassword), http.StatusUnauthorized, "INVALID_CREDENTIALS")
 		inherited, _ := s.opens(t, "heir")
 		s.OK(t, inherited, "POST", mac, rig.Object{"hiddenLink": key, "data": ""})
 		s.OK(t, inherited, "POST", "/api/keys/acl/grant", rig.Object{"ttag": key, "systemId": 1, "principalId": decimal(t, heir), "rights": []string{"OWNER"}})
 		if again := s.principal(t, "ann"); again == ann {
 			t.Error("the id was given again")
 		}
-		rows := s.OK(t, admin, "GET", "/api/audit?principalId="+decimal(t, ann), nil).List(t, "entries")
+		rows := s.OK(t, admin, "GET", s.trail("principalId="+decimal(t, ann)), nil).List(t, "entries")
 		if len(rows) < 2 {
 			t.Errorf("the trail has forgotten ann: %v", rows)
 		}
-		if rows := s.OK(t, admin, "GET", "/api/audit?operation=deletePrincipal", nil).List(t, "entries"); rows[len(rows)-1]["object"] != ann+" to "+heir {
+		if rows := s.OK(t, admin, "GET", s.trail("operation=deletePrincipal"), nil).List(t, "entries"); rows[len(rows)-1]["object"] != ann+" to "+heir {
 			t.Errorf("the trail says %v", rows[len(rows)-1])
 		}
 	})
@@ -185,7 +179,7 @@ func TestDeletePrincipal(t *testing.T) {
 // certificate, on any connection.
 func TestDeletedTransportPrincipal(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		ca := peerCA(t, "issuer")
+		ca := peerCA(t, s.name("issuer"))
 		s.trustCA(t, s.AsAdmin(t), ca)
 		agent := s.agent(t, ca, "agent", keyserver.RoleExchanger)
 		over := s.showing(t, agent)
@@ -204,7 +198,7 @@ func TestDeletePrincipalOnReplicas(t *testing.T) {
 	session, _ := other.opens(t, "ann")
 	other.OK(t, session, "GET", "/api/audit", nil)
 	one.OK(t, one.AsAdmin(t), "DELETE", "/api/principals/"+ann, nil)
-	other.Refused(t, "", "POST", sessions, byPassword("ann", somePassword), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+	other.Refused(t, "", "POST", sessions, other.byPassword("ann", somePassword), http.StatusUnauthorized, "INVALID_CREDENTIALS")
 	other.until(t, session, "GET", "/api/audit", http.StatusUnauthorized, "SESSION_NOT_FOUND") // within a second
 }
 
@@ -221,7 +215,7 @@ func TestTemplatesAreHandedOver(t *testing.T) {
 		s.OK(t, first, "DELETE", of(first), nil)
 		s.Refused(t, first, "DELETE", of(second), nil, http.StatusForbidden, "NOT_WRITABLE")
 		s.Refused(t, second, "DELETE", of(second), nil, http.StatusConflict, "LAST_WRITER")
-		s.OK(t, second, "PUT", strings.TrimSuffix(members, "/members"), rig.Object{"name": "renamed"})
+		s.OK(t, second, "PUT", strings.TrimSuffix(members, "/members"), rig.Object{"name": s.name("renamed")})
 		s.OK(t, s.AsAdmin(t), "DELETE", "/api/principals/"+s.self(t, first), nil)
 	})
 }
@@ -230,10 +224,11 @@ func TestTemplatesAreHandedOver(t *testing.T) {
 // tokens of a service account, with the roles of the first administrator.
 func TestBootstrapServiceAccount(t *testing.T) {
 	const subjectOf = "system:serviceaccount:keys:manager"
+	t.Parallel()
 	for deployment, roles := range map[string][]any{"Unified": {"Administrator", "Encryptor"}, "Split": {"Administrator"}} {
 		t.Run(deployment, func(t *testing.T) {
 			i := newTokenIssuer(t)
-			on(t, func(t *testing.T, s *subject) {
+			ownEmbedded(t, func(t *testing.T, s *subject) {
 				for name, token := range map[string]string{
 					"AnotherAccount":  i.token(t, "system:serviceaccount:keys:default"),
 					"AnotherAudience": i.token(t, subjectOf, func(c rig.Object) { c["aud"] = "https://kubernetes.default.svc" }),
@@ -254,7 +249,7 @@ func TestBootstrapServiceAccount(t *testing.T) {
 			}, i.configure, func(c *server.Config) {
 				c.BootstrapServiceAccount = "keys:manager"
 				if deployment == "Split" {
-					split(c)
+					divided(c)
 				}
 			})
 		})

@@ -39,7 +39,7 @@ func join(objects ...rig.Object) rig.Object {
 
 // POST /api/keys/acl/update, and grant with the same fields.
 func TestAmendACLFields(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")
 		_, pair := s.holder(t, keyserver.RoleExchanger)
 		good := join(pair, rig.Object{"ttag": link, "rights": []string{"READ"}})

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,17 +16,17 @@ const noID = "00000000deadbeef"
 // template makes an ACL template and returns its id.
 func (s *subject) template(t testing.TB, session, name string) string {
 	t.Helper()
-	return s.OK(t, session, "POST", "/api/acl-templates", rig.Object{"name": name}).Text(t, "id")
+	return s.OK(t, session, "POST", "/api/acl-templates", rig.Object{"name": s.name(name)}).Text(t, "id")
 }
 
 // On a split deployment Administrator receives 403 on templates and
 // directories; the Security Officer does the work, the Auditor reads.
 func TestTemplatesOnASplitDeployment(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		officer := s.with(t, keyserver.RoleSecurityOfficer)
 		_, pair := s.holder(t, keyserver.RoleExchanger)
 		id := s.template(t, officer, "t")
-		directory := s.OK(t, officer, "POST", "/api/templated-directories", rig.Object{"path": "/a", "aclTemplateId": id}).Text(t, "id")
+		directory := s.OK(t, officer, "POST", "/api/templated-directories", rig.Object{"path": s.path("/a"), "aclTemplateId": id}).Text(t, "id")
 		path := "/api/acl-templates/" + id
 		member := join(pair, rig.Object{"rights": []string{"READ"}})
 		calls := []struct {
@@ -41,7 +42,7 @@ func TestTemplatesOnASplitDeployment(t *testing.T) {
 			{"POST", path + "/members", member, "NOT_WRITABLE"},
 			{"DELETE", path + "/members/1/1", nil, "NOT_WRITABLE"},
 			{"GET", "/api/templated-directories", nil, ""},
-			{"POST", "/api/templated-directories", rig.Object{"path": "/b", "aclTemplateId": id}, "ACCESS_DENIED"},
+			{"POST", "/api/templated-directories", rig.Object{"path": s.path("/b"), "aclTemplateId": id}, "ACCESS_DENIED"},
 			{"DELETE", "/api/templated-directories/" + directory, nil, "ACCESS_DENIED"},
 		}
 		for _, c := range calls {
@@ -56,7 +57,7 @@ func TestTemplatesOnASplitDeployment(t *testing.T) {
 				s.Refused(t, s.with(t, keyserver.RoleAuditor), c.method, c.path, c.body, http.StatusForbidden, c.auditor)
 			}
 		}
-		s.OK(t, officer, "PUT", path, rig.Object{"name": "renamed"})
+		s.OK(t, officer, "PUT", path, rig.Object{"name": s.name("renamed")})
 		s.OK(t, officer, "POST", path+"/members", member)
 	}, split)
 }
@@ -83,7 +84,7 @@ func TestRenameACLTemplate(t *testing.T) {
 			"BlankName":   {path, rig.Object{"name": " \t\n"}, 400, "BAD_REQUEST", "name"},
 			"TwoLines":    {path, rig.Object{"name": "a\nb"}, 400, "BAD_REQUEST", "name"},
 			"NameOnly":    {path, rig.Object{"name": "x", "members": []any{}}, 400, "BAD_REQUEST", "members"},
-			"Taken":       {path, rig.Object{"name": "taken"}, 409, "ALREADY_EXISTS", ""},
+			"Taken":       {path, rig.Object{"name": s.name("taken")}, 409, "ALREADY_EXISTS", ""},
 		}
 		for name, tc := range refusals {
 			t.Run(name, func(t *testing.T) {
@@ -104,15 +105,16 @@ func TestRenameACLTemplate(t *testing.T) {
 		s.Refused(t, officer, "PUT", path, rig.Object{"name": "x"}, http.StatusForbidden, "NOT_WRITABLE")
 		s.OK(t, admin, "POST", path+"/members", join(pair, rig.Object{"rights": []string{"WRITE"}}))
 
-		a := s.OK(t, officer, "PUT", path, rig.Object{"name": "\r\n\t after\n" + strings.Repeat(" ", 128)})
-		if a.Body["saved"] != true || a.Body["id"] != id || a.Body["requested"] != "after" || a.Text(t, "template", "name") != "after" {
+		after := s.name("after")
+		a := s.OK(t, officer, "PUT", path, rig.Object{"name": "\r\n\t " + after + "\n" + strings.Repeat(" ", 128)})
+		if a.Body["saved"] != true || a.Body["id"] != id || a.Body["requested"] != after || a.Text(t, "template", "name") != after {
 			t.Errorf("renamed: %s", a.Raw)
 		}
 		if _, there := a.Body["missing"]; there {
 			t.Errorf("missing is there although nothing is: %s", a.Raw)
 		}
 		// The name it has is a name to save, too.
-		s.OK(t, officer, "PUT", path, rig.Object{"name": "after"})
+		s.OK(t, officer, "PUT", path, rig.Object{"name": after})
 	})
 }
 
@@ -123,12 +125,12 @@ func TestAGroupWritesATemplate(t *testing.T) {
 		path := "/api/acl-templates/" + s.template(t, admin, "t")
 		officer, _ := s.holder(t, keyserver.RoleSecurityOfficer)
 		me := s.OK(t, officer, "GET", "/api/sessions/current", nil).Text(t, "principal", "id")
-		group := s.OK(t, admin, "POST", "/api/principals/groups", rig.Object{"name": "writers"})
+		group := s.OK(t, admin, "POST", "/api/principals/groups", rig.Object{"name": s.name("writers")})
 		pair := rig.Object{"systemId": group.At(t, "principal", "systemId"), "principalId": group.Text(t, "principal", "principalId")}
 		s.OK(t, admin, "POST", path+"/members", join(pair, rig.Object{"rights": []string{"WRITE"}}))
 		s.Refused(t, officer, "PUT", path, rig.Object{"name": "x"}, http.StatusForbidden, "NOT_WRITABLE")
 		s.OK(t, admin, "PUT", "/api/principals/groups/"+group.Text(t, "principal", "id")+"/members/"+me, nil)
-		s.OK(t, officer, "PUT", path, rig.Object{"name": "x"})
+		s.OK(t, officer, "PUT", path, rig.Object{"name": s.name("x")})
 	})
 }
 
@@ -136,52 +138,58 @@ func TestAGroupWritesATemplate(t *testing.T) {
 func TestACLTemplates(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
-		if a := s.OK(t, admin, "GET", "/api/acl-templates", nil); a.Body["count"] != float64(0) || len(a.List(t, "templates")) != 0 {
-			t.Errorf("a fresh server lists %s", a.Raw)
-		}
 		s.Refused(t, admin, "POST", "/api/acl-templates", rig.Object{"name": " "}, http.StatusBadRequest, "BAD_REQUEST")
-		a := s.OK(t, admin, "POST", "/api/acl-templates", rig.Object{"name": " t "})
+		a := s.OK(t, admin, "POST", "/api/acl-templates", rig.Object{"name": " " + s.name("t") + " "})
 		id := a.Text(t, "id")
-		if a.Body["saved"] != true || a.Text(t, "template", "name") != "t" || a.At(t, "template", "writable") != true {
+		if a.Body["saved"] != true || a.Text(t, "template", "name") != s.name("t") || a.At(t, "template", "writable") != true {
 			t.Errorf("created: %s", a.Raw)
 		}
-		s.Refused(t, admin, "POST", "/api/acl-templates", rig.Object{"name": "t"}, http.StatusConflict, "ALREADY_EXISTS")
+		s.Refused(t, admin, "POST", "/api/acl-templates", rig.Object{"name": s.name("t")}, http.StatusConflict, "ALREADY_EXISTS")
 		path := "/api/acl-templates/" + id
+		listed := func(session, query string) rig.Object {
+			t.Helper()
+			list := s.OK(t, session, "GET", "/api/acl-templates"+query, nil).List(t, "templates")
+			at := slices.IndexFunc(list, func(o rig.Object) bool { return o["id"] == id })
+			if at < 0 {
+				t.Fatalf("%s is not among %v", id, list)
+			}
+			return list[at]
+		}
 		me := s.OK(t, admin, "GET", "/api/sessions/current", nil)
 		members := s.OK(t, admin, "GET", path+"/members", nil).List(t, "members")
 		if len(members) != 1 || members[0]["principalId"] != me.Text(t, "principal", "principalId") || members[0]["rights"] != float64(7) {
 			t.Errorf("the creator is not the first member with OWNER: %v", members)
 		}
 		officer := s.with(t, keyserver.RoleSecurityOfficer)
-		if list := s.OK(t, officer, "GET", "/api/acl-templates", nil).List(t, "templates"); len(list) != 1 || list[0]["writable"] != false || list[0]["memberCount"] != float64(1) {
-			t.Errorf("somebody who is no member sees %v", list)
+		if seen := listed(officer, ""); seen["writable"] != false || seen["memberCount"] != float64(1) {
+			t.Errorf("somebody who is no member sees %v", seen)
 		}
 
 		digest := func() any {
 			t.Helper()
-			listed := s.OK(t, officer, "GET", "/api/acl-templates?includeDigests=true", nil).List(t, "templates")[0]["membersDigest"]
-			if alone := s.OK(t, admin, "GET", path+"/members", nil).Body["digest"]; listed == "" || listed != alone {
-				t.Errorf("the digest is %v in the list, and %v alone", listed, alone)
+			digest := listed(officer, "?includeDigests=true")["membersDigest"]
+			if alone := s.OK(t, admin, "GET", path+"/members", nil).Body["digest"]; digest == "" || digest != alone {
+				t.Errorf("the digest is %v in the list, and %v alone", digest, alone)
 			}
-			return listed
+			return digest
 		}
 		before := digest()
 		s.OK(t, admin, "POST", path+"/members", join(rig.Object{"systemId": members[0]["systemId"], "principalId": members[0]["principalId"]}, rig.Object{"rights": []string{"OWNER"}, "maxUsage": 5}))
 		if digest() == before {
 			t.Error("other members, and the same digest")
 		}
-		if _, there := s.OK(t, officer, "GET", "/api/acl-templates", nil).List(t, "templates")[0]["membersDigest"]; there {
+		if _, there := listed(officer, "")["membersDigest"]; there {
 			t.Error("a digest that nobody asked for")
 		}
 
-		directory := s.OK(t, admin, "POST", "/api/templated-directories", rig.Object{"path": "/a", "aclTemplateId": id}).Text(t, "id")
+		directory := s.OK(t, admin, "POST", "/api/templated-directories", rig.Object{"path": s.path("/a"), "aclTemplateId": id}).Text(t, "id")
 		s.Refused(t, admin, "DELETE", "/api/acl-templates/"+noID, nil, http.StatusNotFound, "NOT_FOUND")
 		s.Refused(t, admin, "DELETE", path, nil, http.StatusConflict, "IN_USE")
 		s.OK(t, admin, "DELETE", "/api/templated-directories/"+directory, nil)
 		// Deleting asks for the role alone, so that a template outlives its
 		// members only until somebody wants it gone.
 		a = s.OK(t, officer, "DELETE", path, nil)
-		if a.Body["gone"] != true || a.Text(t, "template", "name") != "t" {
+		if a.Body["gone"] != true || a.Text(t, "template", "name") != s.name("t") {
 			t.Errorf("deleted: %s", a.Raw)
 		}
 		s.Refused(t, admin, "DELETE", path, nil, http.StatusNotFound, "NOT_FOUND")

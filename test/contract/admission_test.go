@@ -87,7 +87,7 @@ var parameter = regexp.MustCompile(`\{[^}]*\}`)
 // and without a restart none of them once a good manifest appears.
 func TestBuildNotAdmitted(t *testing.T) {
 	p, required := newPipeline(t)
-	on(t, func(t *testing.T, s *subject) {
+	ownEmbedded(t, func(t *testing.T, s *subject) {
 		rig.Must(t, os.RemoveAll(p.manifest))
 		s.admission(t, "cannot be read")
 		for _, session := range []string{"", "no session of anybody"} {

@@ -1,7 +1,6 @@
 package contract
 
 import (
-	"encoding/base64"
 	"errors"
 	"maps"
 	"net/http"
@@ -19,66 +18,67 @@ import (
 // and executed once, wherever it is tried. An embedded database has one process,
 // which is both here.
 func TestApprovalsOverTwoReplicas(t *testing.T) {
-	share := func(c *server.Config) { c.KEK = "base64key://" + base64.URLEncoding.EncodeToString(make([]byte, 32)) }
-	for name, database := range databases {
-		t.Run(name, func(t *testing.T) {
-			at := database(t)
-			here := start(t, at, split, share)
-			there := here
-			if name == "PostgreSQL" {
-				there = start(t, at, split, share)
-			}
-			admin, to := here.AsAdmin(t), here.principal(t, "to")
-			path, body := "/api/principals/"+to+"/roles", rig.Object{"roleIds": hexes(keyserver.RoleAdministrator)}
-			there.Refused(t, admin, "PUT", path, body, http.StatusForbidden, "APPROVAL_REQUIRED")
-			asked := here.OK(t, admin, "POST", "/api/approvals", rig.Object{"method": "PUT", "path": path, "body": body, "reason": "for a test"})
-			there.Approve(t, there.Officer, asked)
-			id := asked.Text(t, "approvalId")
-			execute := "/api/approvals/" + id + "/execute"
+	replicated(t, func(t *testing.T, here, there *subject) {
+		defer here.keepPolicy(t)()
+		admin, to := here.AsAdmin(t), here.principal(t, "to")
+		path, body := "/api/principals/"+to+"/roles", rig.Object{"roleIds": hexes(keyserver.RoleAdministrator)}
+		there.Refused(t, admin, "PUT", path, body, http.StatusForbidden, "APPROVAL_REQUIRED")
+		asked := here.OK(t, admin, "POST", "/api/approvals", rig.Object{"method": "PUT", "path": path, "body": body, "reason": "for a test"})
+		there.Approve(t, there.Officer, asked)
+		id := asked.Text(t, "approvalId")
+		execute := "/api/approvals/" + id + "/execute"
 
-			answers := make([]rig.Answer, 8)
-			var all sync.WaitGroup
-			for i := range answers {
-				s := []*subject{here, there}[i%2]
-				all.Go(func() { answers[i] = s.Send(t, admin, "POST", execute, nil) })
-			}
-			all.Wait()
-			done := 0
-			for _, a := range answers {
-				if a.Status == http.StatusOK {
-					done++
-					rows := here.Rows(t, a.RequestID)
-					for _, row := range rows {
-						if row["approval"] != id && row["operation"] != "readApprovals" {
-							t.Errorf("a row without the approval: %v", row)
-						}
+		answers := make([]rig.Answer, 8)
+		var all sync.WaitGroup
+		for i := range answers {
+			s := []*subject{here, there}[i%2]
+			all.Go(func() { answers[i] = s.Send(t, admin, "POST", execute, nil) })
+		}
+		all.Wait()
+		done := 0
+		for _, a := range answers {
+			if a.Status == http.StatusOK {
+				done++
+				rows := here.Rows(t, a.RequestID)
+				for _, row := range rows {
+					if row["approval"] != id && row["operation"] != "readApprovals" {
+						t.Errorf("a row without the approval: %v", row)
 					}
-					if trail := rig.Trail(rows); !strings.Contains(trail, "executeApproval allowed") || !strings.Contains(trail, "updatePrincipalRoles allowed") {
-						t.Errorf("the trail has %s", trail)
-					}
-				} else {
-					is(t, a, http.StatusConflict, "APPROVAL_STATE")
 				}
+				if trail := rig.Trail(rows); !strings.Contains(trail, "executeApproval allowed") || !strings.Contains(trail, "updatePrincipalRoles allowed") {
+					t.Errorf("the trail has %s", trail)
+				}
+			} else {
+				is(t, a, http.StatusConflict, "APPROVAL_STATE")
 			}
-			if done != 1 {
-				t.Errorf("it was executed %d times", done)
-			}
-			if p := there.OK(t, admin, "GET", "/api/principals/"+to, nil); !strings.Contains(string(p.Raw), keyserver.RoleAdministrator.Hex()) {
-				t.Errorf("it had no effect: %s", p.Raw)
-			}
+		}
+		if done != 1 {
+			t.Errorf("it was executed %d times", done)
+		}
+		if p := there.OK(t, admin, "GET", "/api/principals/"+to, nil); !strings.Contains(string(p.Raw), keyserver.RoleAdministrator.Hex()) {
+			t.Errorf("it had no effect: %s", p.Raw)
+		}
 
-			// A policy holds everywhere, and is one that takes an approval itself.
-			const policy = "/api/approvals/policy"
-			here.Refused(t, admin, "PUT", policy, rig.Object{"rules": []rig.Object{}}, http.StatusForbidden, "APPROVAL_REQUIRED")
-			guards := rig.Object{"rules": []rig.Object{{"operation": "listRoles", "approvers": 1, "duty": "any"}}}
-			here.OK(t, admin, "GET", "/api/roles", nil)
-			there.OK(t, admin, "GET", "/api/roles", nil)
-			here.Approved(t, admin, here.Officer, "PUT", policy, guards)
-			there.Until(t, rig.Request{Session: admin, Method: "GET", Path: "/api/roles"}, http.StatusForbidden, "APPROVAL_REQUIRED")
-			there.OK(t, admin, "PUT", policy, rig.Object{"rules": []rig.Object{}})
-			here.Until(t, rig.Request{Session: admin, Method: "GET", Path: "/api/roles"}, http.StatusOK, "")
-		})
-	}
+		// A policy holds everywhere, and is one that takes an approval itself.
+		const policy = "/api/approvals/policy"
+		here.Refused(t, admin, "PUT", policy, rig.Object{"rules": []rig.Object{}}, http.StatusForbidden, "APPROVAL_REQUIRED")
+		guards := rig.Object{"rules": []rig.Object{{"operation": "listRoles", "approvers": 1, "duty": "any"}}}
+		here.OK(t, admin, "GET", "/api/roles", nil)
+		there.OK(t, admin, "GET", "/api/roles", nil)
+		here.Approved(t, admin, here.Officer, "PUT", policy, guards)
+		there.Until(t, rig.Request{Session: admin, Method: "GET", Path: "/api/roles"}, http.StatusForbidden, "APPROVAL_REQUIRED")
+		there.OK(t, admin, "PUT", policy, rig.Object{"rules": []rig.Object{}})
+		here.Until(t, rig.Request{Session: admin, Method: "GET", Path: "/api/roles"}, http.StatusOK, "")
+	}, split, alone)
+}
+
+// keepPolicy returns what sets the approval policy again to what it is now, once
+// no approval is needed for that.
+func (s *subject) keepPolicy(t *testing.T) (restore func()) {
+	t.Helper()
+	const policy = "/api/approvals/policy"
+	rules := s.OK(t, s.AsAdmin(t), "GET", policy, nil).Body["rules"]
+	return func() { s.OK(t, s.AsAdmin(t), "PUT", policy, rig.Object{"rules": rules}) }
 }
 
 // Contract 4.12 and 4.13: whoever votes says what he read, and an asker has so many
@@ -111,7 +111,7 @@ func TestApprovalsAreReadAndFew(t *testing.T) {
 // Contract 4.16: what takes an approval is done without, as long as the process
 // runs that was started for it, and the trail says so.
 func TestBreakGlass(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		to := s.principal(t, "to")
 		path, body := "/api/principals/"+to+"/roles", rig.Object{"roleIds": hexes(keyserver.RoleAdministrator)}
 		s.Refused(t, s.AsAdmin(t), "PUT", path, body, http.StatusForbidden, "APPROVAL_REQUIRED")
@@ -126,12 +126,13 @@ func TestBreakGlass(t *testing.T) {
 		s.Restart(t, func(c *server.Config) { c.BreakGlass = false })
 		s.HTTP.CloseIdleConnections()
 		s.Refused(t, s.AsAdmin(t), "PUT", "/api/principals/"+s.principal(t, "another")+"/roles", body, http.StatusForbidden, "APPROVAL_REQUIRED")
-	}, split)
+	}, split, alone)
 }
 
 // Contract 4.13: no secret is kept, so that none can be listed.
 func TestApprovalsKeepNoSecret(t *testing.T) {
-	s := one(t)
+	s := one(t, alone)
+	before := s.OK(t, s.AsAdmin(t), "GET", "/api/approvals", nil).Body["count"]
 	s.OK(t, s.AsAdmin(t), "PUT", "/api/approvals/policy", rig.Object{"rules": []rig.Object{}})
 	a := s.Refused(t, s.AsAdmin(t), "POST", "/api/approvals", rig.Object{
 		"method": "POST", "path": "/api/principals/password", "reason": "for a test",
@@ -140,7 +141,7 @@ func TestApprovalsKeepNoSecret(t *testing.T) {
 	if strings.Contains(string(a.Raw), somePassword) {
 		t.Errorf("the refusal shows it: %s", a.Raw)
 	}
-	if list := s.OK(t, s.AsAdmin(t), "GET", "/api/approvals", nil); list.Body["count"] != 0.0 {
+	if list := s.OK(t, s.AsAdmin(t), "GET", "/api/approvals", nil); list.Body["count"] != before {
 		t.Errorf("something was kept: %s", list.Raw)
 	}
 }

@@ -8,7 +8,7 @@ import (
 // TestRowsThatAreArchived: the rows before the first one are in the archive, as after
 // --audit-retention. internal/audit/archive does it with an archive.
 func TestRowsThatAreArchived(t *testing.T) {
-	intrude(t, func(t *testing.T, s *subject, in intruder) {
+	intrude(t, &ground{}, func(t *testing.T, s *subject, in intruder) {
 		admin := s.AsAdmin(t)
 		if all := s.OK(t, admin, "GET", "/api/audit", nil); all.Body["archivedBefore"] != nil || len(all.List(t, "entries")) < 3 {
 			t.Fatalf("a trail of which nothing is archived: %s", all.Raw)

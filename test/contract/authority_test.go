@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
@@ -57,7 +56,7 @@ func shown(t testing.TB, s *testserver.Server) []*x509.Certificate {
 // /api/authority: the next one is trusted before it issues, and the one before it
 // until it is retired.
 func TestAuthority(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	ownEmbedded(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
 		const path = "/api/authority"
 		list := s.OK(t, admin, "GET", path, nil)
@@ -84,7 +83,7 @@ func TestAuthority(t *testing.T) {
 			p := published(t, s.Server)
 			return len(p) == 2 && p[0] == first["certificate"] && p[1] == next["certificate"]
 		})
-		agent := enginetest.NewRequest(t, "agent", newKey(t))
+		agent := enginetest.NewRequest(t, s.name("agent"), newKey(t))
 		issued := s.OK(t, admin, "POST", "/api/certificates", rig.Object{"request": b64(agent)}).Text(t, "certificate")
 		s.OK(t, admin, "POST", "/api/certificates/enroll", rig.Object{"certificates": []string{issued}})
 
@@ -99,7 +98,7 @@ func TestAuthority(t *testing.T) {
 			return len(chain) == 2 && b64(chain[1].Raw) != next["certificate"] && chain[0].CheckSignatureFrom(chain[1]) == nil &&
 				chain[1].CheckSignatureFrom(parsed(t, first["certificate"])) == nil
 		})
-		if again := s.OK(t, admin, "POST", "/api/certificates", rig.Object{"request": b64(enginetest.NewRequest(t, "second", newKey(t)))}).Text(t, "certificate"); parsed(t, again).CheckSignatureFrom(parsed(t, next["certificate"])) != nil {
+		if again := s.OK(t, admin, "POST", "/api/certificates", rig.Object{"request": b64(enginetest.NewRequest(t, s.name("second"), newKey(t)))}).Text(t, "certificate"); parsed(t, again).CheckSignatureFrom(parsed(t, next["certificate"])) != nil {
 			t.Error("the former one has issued it")
 		}
 
@@ -108,7 +107,7 @@ func TestAuthority(t *testing.T) {
 			t.Errorf("retired: %s", retired.Raw)
 		}
 		rig.Soon(t, "ca.crt has one", func() bool { p := published(t, s.Server); return len(p) == 1 && p[0] == next["certificate"] })
-		s.Refused(t, admin, "POST", "/api/certificates/enroll", rig.Object{"certificates": []string{b64(enginetest.NewAgent(t, newCA(t, "nobody"), "x", time.Now(), nil).Certificate.Raw)}}, 400, "INVALID_ARGUMENT")
+		s.Refused(t, admin, "POST", "/api/certificates/enroll", rig.Object{"certificates": []string{b64(enginetest.NewAgent(t, newCA(t, s.name("nobody")), s.name("x"), time.Now(), nil).Certificate.Raw)}}, 400, "INVALID_ARGUMENT")
 		renewed := s.OK(t, admin, "POST", "/api/certificates/renew", rig.Object{"certificate": issued}).Text(t, "chain")
 		der, err := base64.StdEncoding.DecodeString(renewed)
 		rig.Must(t, err)
@@ -131,10 +130,10 @@ func TestAuthority(t *testing.T) {
 // What a retired authority issued proves nothing: nobody gets in with it, and a
 // connection that came in by it is closed.
 func TestARetiredAuthorityVouchesForNothing(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	ownEmbedded(t, func(t *testing.T, s *subject) {
 		admin, key := s.AsAdmin(t), newKey(t)
 		first := stated(t, s.OK(t, admin, "GET", "/api/authority", nil))["active"]["certificateId"]
-		issued := s.OK(t, admin, "POST", "/api/certificates", rig.Object{"request": b64(enginetest.NewRequest(t, "agent", key))}).Text(t, "certificate")
+		issued := s.OK(t, admin, "POST", "/api/certificates", rig.Object{"request": b64(enginetest.NewRequest(t, s.name("agent"), key))}).Text(t, "certificate")
 		s.OK(t, admin, "POST", "/api/certificates/enroll", rig.Object{"certificates": []string{issued}})
 		agent := enginetest.Agent{Certificate: parsed(t, issued), Key: key}
 		s.OK(t, admin, "POST", "/api/authority/prepare", nil)
@@ -160,11 +159,7 @@ func parsed(t testing.TB, text any) *x509.Certificate {
 
 // A replica follows within a second: its certificate, its file, and whom it lets in.
 func TestAuthorityOnReplicas(t *testing.T) {
-	url := pgtest.Database(t)
-	share := func(c *server.Config) {
-		c.DatabaseURL, c.KEK = url, "base64key://"+base64.URLEncoding.EncodeToString(make([]byte, 32))
-	}
-	a, b := start(t, share), start(t, share)
+	a, b := replicas(t, at(proxied))
 	admin := a.AsAdmin(t)
 	a.OK(t, admin, "POST", "/api/authority/prepare", nil)
 	next := a.OK(t, admin, "POST", "/api/authority/activate", rig.Object{"early": true})
@@ -179,6 +174,7 @@ func TestAuthorityOnReplicas(t *testing.T) {
 // An authority that has expired: ready is false and says what to do, nothing is
 // said to be renewed, and what it says helps.
 func TestAnExpiredAuthority(t *testing.T) {
+	t.Parallel()
 	var ahead atomic.Int64
 	s := start(t, func(c *server.Config) {
 		c.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }

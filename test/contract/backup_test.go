@@ -46,7 +46,7 @@ func TestBackup(t *testing.T) {
 		if r.Head.System != 1 || r.Head.ServerName != "test" || r.Head.Last == 0 || r.Head.KEK.Scheme != "base64key" {
 			t.Errorf("%+v", r.Head)
 		}
-		rows := s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/audit?operation=makeBackup&outcome=allowed", nil).List(t, "entries")
+		rows := s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", s.trail("operation=makeBackup&outcome=allowed"), nil).List(t, "entries")
 		if len(rows) != 1 || rows[0]["object"] != in["recipient"] {
 			t.Fatalf("rows of the audit trail: %v", rows)
 		}

@@ -9,7 +9,6 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/base64"
 	"encoding/hex"
 	"math/big"
 	"net/http"
@@ -20,7 +19,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
-	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -41,7 +39,7 @@ func (s *subject) called(t testing.TB, host, authorization, path, proof string) 
 // Whoever relays a request to another host may call this one by that host's name:
 // a proof is for what the server is called, not for what the request calls it.
 func TestProofsForTheNamesOfTheServer(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		h := newHolder(t)
 		s.bind(t, h)
 		port := s.Address()[strings.LastIndexByte(s.Address(), ':')+1:]
@@ -78,6 +76,7 @@ func TestProofsForTheNamesOfTheServer(t *testing.T) {
 
 // Without TLS there is no certificate, and nobody but this machine.
 func TestProofsWithoutTLS(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { c.InsecureHTTP = true })
 	h := newHolder(t)
 	login := func(url string) rig.Answer {
@@ -104,24 +103,6 @@ func (s *subject) loginWith(t testing.TB, proof string) *http.Request {
 	return req
 }
 
-// replicated runs a test against a fresh server per database, and where the database
-// can have several, against two of them: what a session is bound to, each knows.
-func replicated(t *testing.T, test func(t *testing.T, s, other *subject), options ...testserver.Option) {
-	t.Helper()
-	share := func(c *server.Config) { c.KEK = "base64key://" + base64.URLEncoding.EncodeToString(make([]byte, 32)) }
-	for name, database := range databases {
-		t.Run(name, func(t *testing.T) {
-			with := append([]testserver.Option{share, database(t)}, options...)
-			s := start(t, with...)
-			other := s
-			if name == "PostgreSQL" {
-				other = start(t, with...)
-			}
-			test(t, s, other)
-		})
-	}
-}
-
 func mismatched(t testing.TB, a rig.Answer) {
 	t.Helper()
 	is(t, a, http.StatusUnauthorized, "CERTIFICATE_MISMATCH")
@@ -134,10 +115,10 @@ func mismatched(t testing.TB, a rig.Answer) {
 // the id by itself opens nothing, nor does another certificate of the same principal.
 func TestCertificateSessionsAreBound(t *testing.T) {
 	replicated(t, func(t *testing.T, s, other *subject) {
-		outside := newCA(t, "outside")
+		outside := newCA(t, s.name("outside"))
 		s.trustIssuer(t, outside)
 		agent := s.agent(t, outside, "agent")
-		renewed := enginetest.NewAgent(t, outside, "agent", time.Now(), nil)
+		renewed := enginetest.NewAgent(t, outside, s.name("agent"), time.Now(), nil)
 		s.enroll(t, renewed.Certificate.Raw)
 		stranger := s.agent(t, outside, "stranger")
 		sum := sha256.Sum256(agent.Certificate.Raw)
@@ -158,7 +139,7 @@ func TestCertificateSessionsAreBound(t *testing.T) {
 		again.OK(t, again.login(t), "GET", where, nil)
 		mismatched(t, s.Send(t, session, "DELETE", where, nil))
 
-		rows := s.OK(t, s.AsAdmin(t), "GET", "/api/audit?operation=proof&reason=certificateMismatch&limit=1000", nil).List(t, "entries")
+		rows := s.OK(t, s.AsAdmin(t), "GET", s.trail("operation=proof&reason=certificateMismatch&limit=1000"), nil).List(t, "entries")
 		if len(rows) != 7 || rows[0]["outcome"] != "refused" || rows[0]["session"] != opened.Text(t, "id") || rows[0]["sessionKind"] != "certificate" {
 			t.Errorf("got %d rows: %v", len(rows), rows)
 		}
@@ -174,8 +155,8 @@ func TestCertificateSessionsAreBound(t *testing.T) {
 
 // A key and a certificate are both asked for, and neither stands for the other.
 func TestCertificateSessionsWithAKey(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
-		outside := newCA(t, "outside")
+	embedded(t, func(t *testing.T, s *subject) {
+		outside := newCA(t, s.name("outside"))
 		s.trustIssuer(t, outside)
 		with, h := s.showing(t, s.agent(t, outside, "agent")), newHolder(t)
 		a := with.prove(t, "", "POST", "/api/sessions", certificateLogin, h.proof(t, "POST", s.URL()+"/api/sessions"))
@@ -193,7 +174,7 @@ func TestCertificateSessionsWithAKey(t *testing.T) {
 // made for a key: a browser has none.
 func TestSessionsFromCertificateSessions(t *testing.T) {
 	replicated(t, func(t *testing.T, s, other *subject) {
-		outside := newCA(t, "outside")
+		outside := newCA(t, s.name("outside"))
 		s.trustIssuer(t, outside)
 		agent := s.agent(t, outside, "agent", keyserver.RoleExchanger)
 		with := s.showing(t, agent)
@@ -247,7 +228,8 @@ func TestWeakCAsAreNotTrusted(t *testing.T) {
 	rig.Must(t, err)
 	good, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	rig.Must(t, err)
-	on(t, func(t *testing.T, s *subject) {
+	t.Run(embeddedSQLite, func(t *testing.T) { // not in parallel, because of the variable
+		s := start(t)
 		for name, tc := range map[string]struct {
 			der  []byte
 			says string
@@ -271,11 +253,12 @@ func TestWeakCAsAreNotTrusted(t *testing.T) {
 // With --require-proof no session is opened that its id alone would open: "people"
 // is passwords, here and in a directory, "all" is every login.
 func TestRequireProof(t *testing.T) {
+	t.Parallel()
 	for demand, refused := range map[string]map[string]bool{
 		"off": {}, "people": {"password": true, "ldap": true}, "all": {"password": true, "ldap": true, "kubernetes": true},
 	} {
 		t.Run(demand, func(t *testing.T) {
-			on(t, func(t *testing.T, s *subject) {
+			test := func(t *testing.T, s *subject) {
 				for method, body := range map[string]rig.Object{
 					"password": {"method": "password", "name": "nobody", "password": "wrong password"},
 					"ldap":     {"method": "ldap", "name": "nobody", "password": "wrong password"}, "kubernetes": {"method": "kubernetes", "token": "x.y.z"},
@@ -299,15 +282,20 @@ func TestRequireProof(t *testing.T) {
 					s.AsAdmin(t)
 					return
 				}
-				is(t, s.Send(t, "", "POST", "/api/sessions", loginBody), http.StatusUnauthorized, "PROOF_REQUIRED") // right, and says nothing of it
+				is(t, s.Send(t, "", "POST", "/api/sessions", s.loginBody()), http.StatusUnauthorized, "PROOF_REQUIRED") // right, and says nothing of it
 				made := s.prove(t, "Bearer "+h.session, "POST", "/api/sessions", scoped("AAAAAQECAwQFBgcI"), h.proof(t, "POST", s.URL()+"/api/sessions"))
 				is(t, made, http.StatusOK, "") // bound as what it is made from
-				audit := s.prove(t, "Bearer "+h.session, "GET", "/api/audit?operation=login&reason=proofRequired", nil, h.proof(t, "GET", s.URL()+"/api/audit"))
+				audit := s.prove(t, "Bearer "+h.session, "GET", s.trail("operation=login&reason=proofRequired"), nil, h.proof(t, "GET", s.URL()+"/api/audit"))
 				is(t, audit, http.StatusOK, "")
 				if rows := audit.List(t, "entries"); len(rows) == 0 || rows[0]["outcome"] != "refused" {
 					t.Errorf("audited as %v", rows)
 				}
-			}, func(c *server.Config) { c.RequireProof = demand })
+			}
+			if demand == "off" {
+				embedded(t, test)
+			} else {
+				ownEmbedded(t, test, func(c *server.Config) { c.RequireProof = demand })
+			}
 		})
 	}
 }
@@ -315,8 +303,8 @@ func TestRequireProof(t *testing.T) {
 // A certificate binds, whatever is demanded, and so does the key that a credential is
 // made for.
 func TestRequireProofOfCertificates(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
-		outside := newCA(t, "outside")
+	ownEmbedded(t, func(t *testing.T, s *subject) {
+		outside := newCA(t, s.name("outside"))
 		s.trustIssuer(t, outside)
 		with, link := s.showing(t, s.agent(t, outside, "agent")), s.mint(t, "key")
 		plain := s.AsAdmin(t)

@@ -57,7 +57,7 @@ func (s *subject) trustIssuer(t testing.TB, ca pki.Identity) string {
 // issue has a certificate signed and answers its DER.
 func (s *subject) issue(t testing.TB, commonName string, key crypto.Signer) []byte {
 	t.Helper()
-	a := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates", rig.Object{"request": b64(enginetest.NewRequest(t, commonName, key))})
+	a := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates", rig.Object{"request": b64(enginetest.NewRequest(t, s.name(commonName), key))})
 	return unb64(t, a.Text(t, "certificate"))
 }
 
@@ -114,7 +114,7 @@ func TestIssueCertificate(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/certificates"
 		key := newKey(t)
-		request := enginetest.NewRequest(t, "agent", key)
+		request := enginetest.NewRequest(t, s.name("agent"), key)
 		broken := bytes.Clone(request)
 		broken[len(broken)-1] ^= 1
 		s.badRequests(t, s.AsAdmin(t), "POST", path, map[string]badRequest{
@@ -144,15 +144,15 @@ func TestIssueCertificate(t *testing.T) {
 			if a.Text(t, "certificateId") != hex.EncodeToString(digest[:8]) {
 				t.Errorf("%s: the digest id is %s", form, a.Text(t, "certificateId"))
 			}
-			if !cert.PublicKey.(*ecdsa.PublicKey).Equal(key.Public()) || cert.Subject.CommonName != "agent" || cert.NotAfter.After(time.Now().Add(10*24*time.Hour)) {
+			if !cert.PublicKey.(*ecdsa.PublicKey).Equal(key.Public()) || cert.Subject.CommonName != s.name("agent") || cert.NotAfter.After(time.Now().Add(10*24*time.Hour)) {
 				t.Errorf("%s: issued for %s until %s", form, cert.Subject, cert.NotAfter)
 			}
 		}
-		found := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/by-subject", rig.Object{"subject": "/CN=agent", "includeBodies": true})
+		found := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/by-subject", rig.Object{"subject": s.name("/CN=agent"), "includeBodies": true})
 		if found.Body["count"] != 3.0 || found.List(t, "certificates")[0]["request"] != b64(request) || found.List(t, "certificates")[0]["statusLabel"] != "Saved request" {
 			t.Errorf("the request is not saved: %s", found.Raw)
 		}
-		found = s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/by-transport-principal", rig.Object{"subject": "/CN=agent"})
+		found = s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/by-transport-principal", rig.Object{"subject": s.name("/CN=agent")})
 		if found.Body["count"] != 0.0 {
 			t.Errorf("issuing enrolled: %s", found.Raw)
 		}
@@ -175,24 +175,24 @@ func internalCA(t testing.TB, s *subject) *x509.Certificate {
 func TestEnrollRefusals(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/certificates/enroll"
-		ca := newCA(t, "outside")
+		ca := newCA(t, s.name("outside"))
 		s.trustIssuer(t, ca)
 		now := time.Now()
 		spelled := func(ca pki.Identity, change func(*x509.Certificate)) string {
-			return b64(enginetest.NewAgent(t, ca, "agent", now, change).Certificate.Raw)
+			return b64(enginetest.NewAgent(t, ca, s.name("agent"), now, change).Certificate.Raw)
 		}
 		good := spelled(ca, nil)
 		for name, bad := range map[string]string{
 			"NoDigitalSignature": spelled(ca, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyAgreement }),
 			"NoClientAuth":       spelled(ca, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }),
 			"Expired":            spelled(ca, func(c *x509.Certificate) { c.NotAfter = now.Add(-time.Second) }),
-			"IssuerNotTrusted":   spelled(newCA(t, "outside"), nil),
+			"IssuerNotTrusted":   spelled(newCA(t, s.name("outside")), nil),
 			"CA":                 b64(ca.Certificate.Raw),
 		} {
 			t.Run(name, func(t *testing.T) {
 				s.Refused(t, s.AsAdmin(t), "POST", path, rig.Object{"certificates": []string{bad}}, 400, "INVALID_ARGUMENT")
 				s.Refused(t, s.AsAdmin(t), "POST", path, rig.Object{"certificates": []string{good, bad}}, 400, "INVALID_ARGUMENT")
-				found := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/by-subject", rig.Object{"subject": "%"})
+				found := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/by-subject", rig.Object{"subject": s.name("%")})
 				if found.Body["count"] != 0.0 {
 					t.Errorf("something was kept: %s", found.Raw)
 				}
@@ -215,15 +215,15 @@ func TestEnrollRefusals(t *testing.T) {
 // the slash form; enrolment does not set the delegation flag.
 func TestEnroll(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		ca := newCA(t, "outside")
+		ca := newCA(t, s.name("outside"))
 		s.trustIssuer(t, ca)
-		first, second := enginetest.NewAgent(t, ca, "a/b", time.Now(), nil).Certificate.Raw, enginetest.NewAgent(t, ca, "a/b", time.Now(), nil).Certificate.Raw
+		first, second := enginetest.NewAgent(t, ca, s.name("a/b"), time.Now(), nil).Certificate.Raw, enginetest.NewAgent(t, ca, s.name("a/b"), time.Now(), nil).Certificate.Raw
 		own := s.issue(t, "own", newKey(t))
 		a := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/enroll", rig.Object{
 			"certificates": []string{b64(first), pemOf("CERTIFICATE", second), b64(own)}, "roleIds": []string{keyserver.RoleExchanger.Hex()},
 		})
 		principals := a.List(t, "principals")
-		if a.Body["saved"] != true || len(principals) != 2 || principals[0]["name"] != `/CN=a\/b` || principals[0]["created"] != true ||
+		if a.Body["saved"] != true || len(principals) != 2 || principals[0]["name"] != s.name(`/CN=a\/b`) || principals[0]["created"] != true ||
 			principals[0]["className"] != "CertificatePrincipal" || principals[0]["disabled"] != false {
 			t.Fatalf("enrolled as %s", a.Raw)
 		}
@@ -251,9 +251,9 @@ func TestEnroll(t *testing.T) {
 func TestRenewCertificate(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/certificates/renew"
-		ca := newCA(t, "outside")
+		ca := newCA(t, s.name("outside"))
 		s.trustIssuer(t, ca)
-		foreign := enginetest.NewAgent(t, ca, "foreign", time.Now(), nil).Certificate.Raw
+		foreign := enginetest.NewAgent(t, ca, s.name("foreign"), time.Now(), nil).Certificate.Raw
 		s.enroll(t, foreign)
 		key := newKey(t)
 		old := s.issue(t, "agent", key)
@@ -274,10 +274,10 @@ func TestRenewCertificate(t *testing.T) {
 		if a.Text(t, "certificateId") != hex.EncodeToString(digest[:8]) || a.Body["certificateIdBytes"] != 8.0 || a.Text(t, "detail") == "" {
 			t.Errorf("answered %s", a.Raw)
 		}
-		if !cert.PublicKey.(*ecdsa.PublicKey).Equal(key.Public()) || cert.Subject.CommonName != "agent" {
+		if !cert.PublicKey.(*ecdsa.PublicKey).Equal(key.Public()) || cert.Subject.CommonName != s.name("agent") {
 			t.Errorf("renewed for %s", cert.Subject)
 		}
-		found := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/by-transport-principal", rig.Object{"subject": "/CN=agent", "includeBodies": true})
+		found := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/by-transport-principal", rig.Object{"subject": s.name("/CN=agent"), "includeBodies": true})
 		labels := map[any]any{}
 		for _, c := range found.List(t, "certificates") {
 			labels[c["certificate"]] = c["statusLabel"]
@@ -309,7 +309,7 @@ func TestCertificatesBySubject(t *testing.T) {
 			s.issue(t, name, key)
 		}
 		for pattern, want := range map[string]float64{
-			"/CN=web_1": 1, "/CN=web%": 2, "%1": 4, "/CN=db%": 2, "%": 5, "%_%": 2, "/CN=web": 0, "/cn=web%": 0, "/CN=web_": 0,
+			s.name("/CN=web_1"): 1, "/CN=web%": 2, s.name("%1"): 4, "/CN=db%": 2, s.name("%"): 5, s.name("%_%"): 2, s.name("/CN=web"): 0, "/cn=web%": 0, s.name("/CN=web_"): 0,
 		} {
 			for _, role := range []keyserver.ID{keyserver.RoleAuditor, keyserver.RoleSecurityOfficer} {
 				a := s.OK(t, s.with(t, role), "POST", path, rig.Object{"subject": pattern})
@@ -330,11 +330,12 @@ func TestCertificatesByTransportPrincipal(t *testing.T) {
 			"Absent": {rig.Object{}, 400, "BAD_REQUEST", "subject"}, "Empty": {rig.Object{"subject": ""}, 400, "BAD_REQUEST", "subject"},
 		})
 		s.Refused(t, s.with(t, keyserver.RoleEncryptor), "POST", path, rig.Object{"subject": "/CN=agent"}, http.StatusForbidden, "ACCESS_DENIED")
-		ca := newCA(t, "outside")
+		ca := newCA(t, s.name("outside"))
 		s.trustIssuer(t, ca)
-		cert := enginetest.NewAgent(t, ca, "agent", time.Now(), nil).Certificate
+		cert := enginetest.NewAgent(t, ca, s.name("agent"), time.Now(), nil).Certificate
 		p := s.enroll(t, cert.Raw)[0]
-		for _, subject := range []string{"/CN=agen", "/CN=agent%", "%", "/cn=agent", "/CN=agent ", "CN=agent"} {
+		name := s.name("/CN=agent")
+		for _, subject := range []string{name[:len(name)-1], name + "%", "%", "/cn" + name[3:], name + " ", name[1:]} {
 			a := s.OK(t, s.AsAdmin(t), "POST", path, rig.Object{"subject": subject})
 			if a.Body["count"] != 0.0 || a.Body["matched"] != "byte-exact, NO WILDCARD" {
 				t.Errorf("%q: %s", subject, a.Raw)
@@ -347,15 +348,15 @@ func TestCertificatesByTransportPrincipal(t *testing.T) {
 			}
 		}
 		for _, bodies := range []bool{false, true} {
-			a := s.OK(t, s.AsAdmin(t), "POST", path, rig.Object{"subject": "/CN=agent", "includeBodies": bodies})
+			a := s.OK(t, s.AsAdmin(t), "POST", path, rig.Object{"subject": name, "includeBodies": bodies})
 			if a.Body["lookup"] != "by-transport-principal" || a.Body["systemId"] != 1.0 || a.Body["principalId"] != p["principalId"] ||
-				a.Body["subject"] != "/CN=agent" || a.Body["count"] != 1.0 || a.Body["bodiesIncluded"] != bodies {
+				a.Body["subject"] != name || a.Body["count"] != 1.0 || a.Body["bodiesIncluded"] != bodies {
 				t.Fatalf("answered %s", a.Raw)
 			}
 			c := a.List(t, "certificates")[0]
 			sum := sha256.Sum256(cert.Raw)
 			want := rig.Object{
-				"certificateId": b64(sum[:8]), "className": "Certificate", "subject": "/CN=agent", "issuer": "/CN=outside",
+				"certificateId": b64(sum[:8]), "className": "Certificate", "subject": name, "issuer": s.name("/CN=outside"),
 				"publicKeyType": "EC P-256", "serialNumber": b64(cert.SerialNumber.Bytes()), "certHash": b64(sum[:]),
 				"effectiveDate": cert.NotBefore.Format(time.RFC3339), "expirationDate": cert.NotAfter.Format(time.RFC3339),
 				"status": float64(keyserver.StatusRegular), "statusLabel": "Regular",
@@ -394,7 +395,7 @@ func TestResetTransportPrincipal(t *testing.T) {
 		if a.Body["reset"] != true || a.Body["certificatesRemoved"] != 1.0 || a.At(t, "principal", "id") != id || a.Text(t, "detail") == "" {
 			t.Errorf("answered %s", a.Raw)
 		}
-		if found := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/by-subject", rig.Object{"subject": "/CN=agent"}); found.Body["count"] != 0.0 {
+		if found := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/by-subject", rig.Object{"subject": s.name("/CN=agent")}); found.Body["count"] != 0.0 {
 			t.Errorf("still there: %s", found.Raw)
 		}
 		if again := s.enroll(t, cert)[0]; again["id"] != id || again["created"] != false {

@@ -35,11 +35,13 @@ func pair(agent enginetest.Agent) *tls.Certificate {
 func (s *subject) showing(t testing.TB, agent enginetest.Agent) *subject {
 	t.Helper()
 	over := &http.Client{Timeout: time.Minute, Transport: &http.Transport{
-		ForceAttemptHTTP2: true,
-		TLSClientConfig:   &tls.Config{RootCAs: s.Pool(t), MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*pair(agent)}},
+		ForceAttemptHTTP2: true, DialContext: dial(s.from),
+		TLSClientConfig: &tls.Config{RootCAs: s.Pool(t), MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*pair(agent)}},
 	}}
 	t.Cleanup(over.CloseIdleConnections)
-	return &subject{Server: s.Server, Site: s.Over(over)}
+	shows := *s
+	shows.Site = s.Over(over)
+	return &shows
 }
 
 // shutOut checks that a new connection with the agent's certificate fails in
@@ -88,7 +90,7 @@ func health(conn net.Conn) error {
 // agent has a CA sign a certificate for a common name and enrols it.
 func (s *subject) agent(t testing.TB, ca pki.Identity, commonName string, roles ...keyserver.ID) enginetest.Agent {
 	t.Helper()
-	a := enginetest.NewAgent(t, ca, commonName, time.Now(), nil)
+	a := enginetest.NewAgent(t, ca, s.name(commonName), time.Now(), nil)
 	ids := make([]string, len(roles))
 	for i, r := range roles {
 		ids[i] = r.Hex()
@@ -107,7 +109,7 @@ func (s *subject) login(t testing.TB) string {
 func (s *subject) principalNamed(t testing.TB, name string) string {
 	t.Helper()
 	for _, p := range s.OK(t, s.AsAdmin(t), "GET", "/api/principals?type=certificate", nil).List(t, "principals") {
-		if p["name"] == name {
+		if p["name"] == s.name(name) {
 			id, _ := p["id"].(string)
 			return id
 		}
@@ -120,7 +122,7 @@ func (s *subject) principalNamed(t testing.TB, name string) string {
 // that the certificate of the connection is enrolled for.
 func TestCertificateLogin(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		outside := newCA(t, "outside")
+		outside := newCA(t, s.name("outside"))
 		s.trustIssuer(t, outside)
 		foreign := s.agent(t, outside, "foreign", keyserver.RoleExchanger)
 		key := newKey(t)
@@ -129,7 +131,7 @@ func TestCertificateLogin(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.enroll(t, issued.Raw)
-		for name, agent := range map[string]enginetest.Agent{"/CN=foreign": foreign, "/CN=issued": {Certificate: issued, Key: key}} {
+		for name, agent := range map[string]enginetest.Agent{s.name("/CN=foreign"): foreign, s.name("/CN=issued"): {Certificate: issued, Key: key}} {
 			with := s.showing(t, agent)
 			a := with.OK(t, "", "POST", "/api/sessions", certificateLogin)
 			if a.Body["kind"] != "certificate" || a.At(t, "principal", "type") != "certificate" || a.At(t, "principal", "name") != name || a.Body["boundKey"] != nil {
@@ -140,10 +142,10 @@ func TestCertificateLogin(t *testing.T) {
 			}
 			with.Refused(t, "", "POST", "/api/sessions", rig.Object{"method": "certificate", "name": "x"}, 400, "BAD_REQUEST")
 		}
-		rows := s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/audit?operation=login&limit=1000", nil).List(t, "entries")
+		rows := s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", s.trail("operation=login&limit=1000"), nil).List(t, "entries")
 		audited := false
 		for _, r := range rows {
-			audited = audited || r["sessionKind"] == "certificate" && r["outcome"] == "allowed" && r["object"] == "/CN=foreign"
+			audited = audited || r["sessionKind"] == "certificate" && r["outcome"] == "allowed" && r["object"] == s.name("/CN=foreign")
 		}
 		if !audited {
 			t.Errorf("the login left no row: %v", rows)
@@ -156,7 +158,7 @@ func TestCertificateLogin(t *testing.T) {
 func TestKeyMetadataForATransportPrincipal(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/keys/get"
-		outside := newCA(t, "outside")
+		outside := newCA(t, s.name("outside"))
 		s.trustIssuer(t, outside)
 		link := s.mint(t, "a key of 15 byt")
 		reader := s.showing(t, s.agent(t, outside, "reader", keyserver.RoleExchanger))
@@ -185,12 +187,12 @@ func TestKeyMetadataForATransportPrincipal(t *testing.T) {
 // trail alone has the cause.
 func TestCertificateLoginRefusals(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		outside := newCA(t, "outside")
+		outside := newCA(t, s.name("outside"))
 		s.trustIssuer(t, outside)
 		refused := func(with *subject, reason, object string) rig.Answer {
 			t.Helper()
 			a := with.Refused(t, "", "POST", "/api/sessions", certificateLogin, http.StatusUnauthorized, "INVALID_CREDENTIALS")
-			rows := s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/audit?operation=login&reason="+reason, nil).List(t, "entries")
+			rows := s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", s.trail("operation=login&reason="+reason), nil).List(t, "entries")
 			if len(rows) != 1 || rows[0]["outcome"] != "refused" || rows[0]["object"] != object || rows[0]["sessionKind"] != "certificate" {
 				t.Errorf("%s: audited as %v", reason, rows)
 			}
@@ -199,8 +201,8 @@ func TestCertificateLoginRefusals(t *testing.T) {
 		if a := refused(s, "noCertificate", ""); !strings.Contains(a.Text(t, "detail"), "certificate") {
 			t.Errorf("does not say what is missing: %s", a.Raw)
 		}
-		stranger := s.showing(t, enginetest.NewAgent(t, outside, "stranger", time.Now(), nil))
-		first := refused(stranger, "notEnrolled", "/CN=stranger")
+		stranger := s.showing(t, enginetest.NewAgent(t, outside, s.name("stranger"), time.Now(), nil))
+		first := refused(stranger, "notEnrolled", s.name("/CN=stranger"))
 		// A certificate that is enrolled for nobody harms no other login.
 		if stranger.AsAdmin(t) == "" {
 			t.Error("no session")
@@ -209,7 +211,7 @@ func TestCertificateLoginRefusals(t *testing.T) {
 		disabled := s.showing(t, s.agent(t, outside, "disabled"))
 		disabled.login(t)
 		s.OK(t, s.AsAdmin(t), "PUT", "/api/principals/"+s.principalNamed(t, "/CN=disabled")+"/flags", rig.Object{"disabled": true})
-		second := refused(disabled, "principalDisabled", "/CN=disabled")
+		second := refused(disabled, "principalDisabled", s.name("/CN=disabled"))
 
 		key := newKey(t)
 		old, err := x509.ParseCertificate(s.issue(t, "renewed", key))
@@ -220,7 +222,7 @@ func TestCertificateLoginRefusals(t *testing.T) {
 		renewed := s.showing(t, enginetest.Agent{Certificate: old, Key: key})
 		session := renewed.login(t)
 		s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/renew", rig.Object{"certificate": b64(old.Raw)})
-		third := refused(renewed, "certificateNotCurrent", "/CN=renewed")
+		third := refused(renewed, "certificateNotCurrent", s.name("/CN=renewed"))
 		renewed.Refused(t, session, "GET", "/api/roles", nil, http.StatusUnauthorized, "SESSION_EXPIRED")
 		for _, a := range []rig.Answer{second, third} {
 			if a.Text(t, "detail") != first.Text(t, "detail") {
@@ -236,7 +238,7 @@ func TestCertificateLoginRefusals(t *testing.T) {
 // with a code.
 func TestADisabledTransportPrincipalFailsInTLS(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		outside := newCA(t, "outside")
+		outside := newCA(t, s.name("outside"))
 		s.trustIssuer(t, outside)
 		agent := s.agent(t, outside, "agent", keyserver.RoleExchanger)
 		with := s.showing(t, agent)
@@ -256,7 +258,7 @@ func TestADisabledTransportPrincipalFailsInTLS(t *testing.T) {
 // judged in the same way.
 func TestRevocationOfCertificateSessions(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		outside := newCA(t, "outside")
+		outside := newCA(t, s.name("outside"))
 		digest := s.trustIssuer(t, outside)
 		officer := s.with(t, keyserver.RoleSecurityOfficer)
 		policy := func(mode string, age int) {
@@ -296,7 +298,7 @@ func TestRevocationOfCertificateSessions(t *testing.T) {
 			t.Errorf("asks for a new login, which cannot help: %s", a.Raw)
 		}
 		for _, reason := range []string{"revocationStatusUnavailable", "revocationEvidenceStale", "certificateRevoked"} {
-			if rows := s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/audit?operation=login&reason="+reason, nil).List(t, "entries"); len(rows) == 0 {
+			if rows := s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", s.trail("operation=login&reason="+reason), nil).List(t, "entries"); len(rows) == 0 {
 				t.Errorf("a login refused as %s left no row", reason)
 			}
 		}
@@ -307,7 +309,7 @@ func TestRevocationOfCertificateSessions(t *testing.T) {
 // sessions end; a fresh enrolment opens new ones.
 func TestResetEndsCertificateSessions(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		outside := newCA(t, "outside")
+		outside := newCA(t, s.name("outside"))
 		s.trustIssuer(t, outside)
 		agent := s.agent(t, outside, "agent", keyserver.RoleAuditor)
 		with := s.showing(t, agent)
@@ -326,10 +328,10 @@ func TestResetEndsCertificateSessions(t *testing.T) {
 // what logged in through it is refused until it is back.
 func TestTheAPIListenerFollowsTheTrustList(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		outside, kept := newCA(t, "outside"), newCA(t, "kept")
-		s.shutOut(t, enginetest.NewAgent(t, outside, "agent", time.Now(), nil))
+		outside, kept := newCA(t, s.name("outside")), newCA(t, s.name("kept"))
+		s.shutOut(t, enginetest.NewAgent(t, outside, s.name("agent"), time.Now(), nil))
 		s.trustIssuer(t, outside)
-		removed := s.OK(t, s.AsAdmin(t), "GET", "/api/trusted-cas", nil).List(t, "trustedCAs")[0]
+		removed := s.listed(t, outside)
 		s.trustIssuer(t, kept)
 		agent := s.agent(t, outside, "agent", keyserver.RoleAuditor)
 		with := s.showing(t, agent)
@@ -360,11 +362,10 @@ func TestExpiredClientCertificates(t *testing.T) {
 	clock := func(c *server.Config) {
 		c.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	}
-	on(t, func(t *testing.T, s *subject) {
-		defer ahead.Store(0) // before the next server starts
-		outside := newCA(t, "outside")
+	ownEmbedded(t, func(t *testing.T, s *subject) {
+		outside := newCA(t, s.name("outside"))
 		s.trustIssuer(t, outside)
-		agent := enginetest.NewAgent(t, outside, "agent", time.Now(), func(c *x509.Certificate) { c.NotAfter = time.Now().Add(5 * time.Minute) })
+		agent := enginetest.NewAgent(t, outside, s.name("agent"), time.Now(), func(c *x509.Certificate) { c.NotAfter = time.Now().Add(5 * time.Minute) })
 		s.enroll(t, agent.Certificate.Raw)
 		with := s.showing(t, agent)
 		session := with.login(t)

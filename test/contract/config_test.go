@@ -12,7 +12,7 @@ import (
 // POST /api/config/get: refusals, the path grammar, attributes only, and what
 // is suppressed.
 func TestReadConfiguration(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		const path = "/api/config/get"
 		admin := s.AsAdmin(t)
 		root := rig.Object{"xpath": "ROOT"}
@@ -86,7 +86,7 @@ func TestReadConfiguration(t *testing.T) {
 
 // On a split deployment the Security Officer does not read the configuration.
 func TestReadConfigurationOnASplitDeployment(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		root := rig.Object{"xpath": "ROOT"}
 		s.Refused(t, s.with(t, keyserver.RoleSecurityOfficer), "POST", "/api/config/get", root, http.StatusForbidden, "ACCESS_DENIED")
 		s.OK(t, s.AsAdmin(t), "POST", "/api/config/get", root)

@@ -3,7 +3,6 @@ package contract
 import (
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
@@ -12,7 +11,7 @@ import (
 // GET /api/custody and POST /api/custody/rotate: a new data key while keys go on being
 // made and used, until nothing is left of the one before.
 func TestCustody(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	own(t, func(t *testing.T, s *subject) {
 		const custody, rotate = "/api/custody", "/api/custody/rotate"
 		s.Refused(t, "", "GET", custody, nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
 		auditor := s.with(t, keyserver.RoleAuditor)
@@ -36,7 +35,7 @@ func TestCustody(t *testing.T) {
 
 		made := s.OK(t, s.AsAdmin(t), "POST", rotate, nil).Text(t, "dataKeyId")
 		var last rig.Answer
-		rig.Within(t, 30*time.Second, "the first data key is retired", func() bool {
+		rig.Soon(t, "the first data key is retired", func() bool {
 			if mac() != before {
 				t.Error("another MAC")
 			}

@@ -77,7 +77,7 @@ func TestTheLastDelegate(t *testing.T) {
 
 // Who may name delegates, and whom.
 func TestDelegateRefusals(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
 		boss, plain := s.principal(t, "boss", keyserver.RoleEncryptor), s.principal(t, "plain")
 		group := s.group(t, "g")
@@ -103,17 +103,18 @@ func TestDelegateRefusals(t *testing.T) {
 		s.Refused(t, session, "PUT", delegatesOf(boss, plain), nil, http.StatusForbidden, "ACCESS_DENIED")
 
 		// To be named is to be given what is lent.
-		role := s.OK(t, admin, "POST", "/api/roles", rig.Object{"name": "flags", "operations": opIDs(keyserver.OpReadPrincipal, keyserver.OpUpdatePrincipalFlags)}).Text(t, "id")
+		role := s.OK(t, admin, "POST", "/api/roles", rig.Object{"name": s.name("flags"), "operations": opIDs(keyserver.OpReadPrincipal, keyserver.OpUpdatePrincipalFlags)}).Text(t, "id")
 		s.OK(t, admin, "PUT", "/api/principals/"+s.principal(t, "clerk")+"/roles", rig.Object{"roleIds": []string{role}})
 		clerk, _ := s.opens(t, "clerk")
 		s.Refused(t, clerk, "PUT", delegatesOf(boss, plain), nil, http.StatusForbidden, "ESCALATION")
 		s.OK(t, clerk, "PUT", delegatesOf(plain, boss), nil) // lends nothing
 
 		for i := range 64 {
-			s.OK(t, admin, "PUT", delegatesOf(boss, s.principal(t, fmt.Sprint("delegate ", i))), nil)
+			delegate := created(t, s.OK(t, admin, "POST", "/api/principals/ldap", rig.Object{"name": s.name(fmt.Sprint("delegate ", i)), "roleIds": []string{}}))
+			s.OK(t, admin, "PUT", delegatesOf(boss, delegate), nil)
 		}
 		s.Refused(t, admin, "PUT", delegatesOf(boss, plain), nil, http.StatusBadRequest, "INVALID_ARGUMENT")
-		if rows := s.OK(t, admin, "GET", "/api/audit?operation=updatePrincipalFlags&reason=escalation", nil).List(t, "entries"); len(rows) != 1 || rows[0]["object"] != plain+" for "+boss {
+		if rows := s.OK(t, admin, "GET", s.trail("operation=updatePrincipalFlags&reason=escalation"), nil).List(t, "entries"); len(rows) != 1 || rows[0]["object"] != plain+" for "+boss {
 			t.Errorf("audited as %v", rows)
 		}
 	})

@@ -40,7 +40,7 @@ func (s *subject) delegate(t testing.TB, session, id string) string {
 
 // Who may ask for a delegated session, and of whom.
 func TestDelegatedLoginRefusals(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		admin, exchanger := s.AsAdmin(t), s.with(t, keyserver.RoleExchanger)
 		boss, plain := s.principal(t, "boss", keyserver.RoleEncryptor), s.principal(t, "plain", keyserver.RoleEncryptor)
 		s.flags(t, boss, rig.Object{"delegation": true})
@@ -67,7 +67,7 @@ func TestDelegatedLoginRefusals(t *testing.T) {
 		s.Refused(t, lent, "POST", sessions, delegated(boss), http.StatusForbidden, "ACCESS_DENIED")
 		s.flags(t, boss, rig.Object{"disabled": true})
 		s.Refused(t, exchanger, "POST", sessions, delegated(boss), http.StatusForbidden, "DELEGATOR_REFUSED")
-		rows := s.OK(t, admin, "GET", "/api/audit?reason=delegatorRefused&operation=delegateLogin", nil).List(t, "entries")
+		rows := s.OK(t, admin, "GET", s.trail("reason=delegatorRefused&operation=delegateLogin"), nil).List(t, "entries")
 		if len(rows) != 3 || rows[2]["object"] != boss {
 			t.Errorf("the refusals are audited as %v", rows)
 		}
@@ -95,14 +95,14 @@ func TestDelegatedSession(t *testing.T) {
 		s.Refused(t, session, "POST", authorize, used, http.StatusForbidden, "ACL_DENIED")
 		s.Refused(t, lent, "GET", "/api/audit", nil, http.StatusForbidden, "ACCESS_DENIED") // a duty is not lent
 		s.Refused(t, lent, "POST", "/api/keys", rig.Object{"algorithm": "AES-256"}, http.StatusForbidden, "ACCESS_DENIED")
-		if rows := s.OK(t, admin, "GET", "/api/audit?reason=notLent", nil).List(t, "entries"); len(rows) != 1 || rows[0]["operation"] != "readAudit" {
+		if rows := s.OK(t, admin, "GET", s.trail("reason=notLent"), nil).List(t, "entries"); len(rows) != 1 || rows[0]["operation"] != "readAudit" {
 			t.Errorf("what is not lent is audited as %v", rows)
 		}
-		rows := s.OK(t, admin, "GET", "/api/audit?reason=roleDenied&principalId="+decimal(t, boss), nil).List(t, "entries")
+		rows := s.OK(t, admin, "GET", s.trail("reason=roleDenied&principalId="+decimal(t, boss)), nil).List(t, "entries")
 		if len(rows) != 1 || rows[0]["actorPrincipalId"] != decimal(t, actor) || rows[0]["sessionKind"] != "delegated" {
 			t.Errorf("the refusal is audited as %v", rows)
 		}
-		rows = s.OK(t, admin, "GET", "/api/audit?operation=login&principalId="+decimal(t, boss), nil).List(t, "entries")
+		rows = s.OK(t, admin, "GET", s.trail("operation=login&principalId="+decimal(t, boss)), nil).List(t, "entries")
 		if len(rows) != 1 || rows[0]["actorPrincipalId"] != decimal(t, actor) || rows[0]["outcome"] != "allowed" {
 			t.Errorf("the login is audited as %v", rows)
 		}
@@ -139,11 +139,11 @@ func TestDelegatedSession(t *testing.T) {
 func TestDelegatorWithoutCertificate(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, now := s.AsAdmin(t), time.Now()
-		ca, err := pki.NewCA("outside", now.Add(-time.Hour), rand.Reader)
+		ca, err := pki.NewCA(s.name("outside"), now.Add(-time.Hour), rand.Reader)
 		rig.Must(t, err)
 		digest := s.trustIssuer(t, ca)
 		enrolled := func(name string) (enginetest.Agent, string) {
-			agent := enginetest.NewAgent(t, ca, name, now, nil)
+			agent := enginetest.NewAgent(t, ca, s.name(name), now, nil)
 			id := s.enroll(t, agent.Certificate.Raw)[0]["id"].(string)
 			s.OK(t, admin, "PUT", "/api/principals/"+id+"/roles", rig.Object{"roleIds": hexes(keyserver.RoleAuditor)})
 			s.flags(t, id, rig.Object{"delegation": true})
@@ -164,7 +164,7 @@ func TestDelegatorWithoutCertificate(t *testing.T) {
 		s.Refused(t, one, "POST", authorize, used, http.StatusForbidden, "DELEGATOR_REFUSED")
 		s.Refused(t, admin, "POST", sessions, delegated(revokedID), http.StatusForbidden, "DELEGATOR_REFUSED")
 		s.OK(t, other, "POST", authorize, used)
-		listed := s.OK(t, admin, "GET", "/api/trusted-cas", nil).List(t, "trustedCAs")[0]["certificateId"]
+		listed := s.listed(t, ca)["certificateId"]
 		s.OK(t, admin, "POST", "/api/trusted-cas/remove", rig.Object{"certificateId": listed})
 		s.Refused(t, other, "POST", authorize, used, http.StatusForbidden, "DELEGATOR_REFUSED") // its CA is trusted no more
 		s.trustIssuer(t, ca)
@@ -177,7 +177,7 @@ func TestDelegatorWithoutCertificate(t *testing.T) {
 // Where duties are apart, an Administrator cannot become a Security Officer by
 // way of the delegation flag, which it may set.
 func TestDelegationKeepsDutiesApart(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		officer := s.self(t, s.with(t, keyserver.RoleSecurityOfficer))
 		s.flags(t, officer, rig.Object{"delegation": true})
 		s.Refused(t, s.AsAdmin(t), "POST", sessions, delegated(officer), http.StatusForbidden, "ACCESS_DENIED")
@@ -187,7 +187,7 @@ func TestDelegationKeepsDutiesApart(t *testing.T) {
 // Whoever acts for another administrator administers nothing by it, himself
 // least of all.
 func TestNobodyAdministersWhileActingForAnother(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		other := s.principal(t, "other administrator", keyserver.RoleAdministrator)
 		s.flags(t, other, rig.Object{"delegation": true})
 		lent := s.delegate(t, s.AsAdmin(t), other)

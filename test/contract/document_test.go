@@ -57,7 +57,8 @@ func TestLoginExample(t *testing.T) {
 	rig.Must(t, os.MkdirAll(filepath.Join(dir, ".keyserver", "server"), 0o700))
 	ca, err := os.ReadFile(s.CAFile())
 	rig.Must(t, err)
-	key := s.OK(t, s.AsAdmin(t), "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384"}).Text(t, "ttag")
+	first := s.place.root // whom the page logs in
+	key := first.OK(t, first.AsAdmin(t), "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384"}).Text(t, "ttag")
 	for name, content := range map[string]string{
 		"server/ca.crt": string(ca), "server/bootstrap-password": testserver.AdminPassword + "\n", "demo-key": key + "\n",
 	} {
@@ -155,10 +156,17 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// TestMain checks, after a whole run, that every code of the catalogue came
-// out of some request.
+// TestMain stops the shared servers. After a whole run it checks that every code
+// of the catalogue came out of some request.
 func TestMain(m *testing.M) {
 	status := m.Run()
+	if !end() {
+		status = 1
+	}
+	if n := starts.Load(); n > maxStarts {
+		fmt.Fprintf(os.Stderr, "FAIL: this run started %d servers, more than %d: let tests share them\n", n, maxStarts)
+		status = 1
+	}
 	whole := flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.list").Value.String() == "" && !testing.Short()
 	if status == 0 && whole {
 		status = everyCode()

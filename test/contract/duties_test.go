@@ -12,7 +12,7 @@ import (
 // Contract 4.9: whoever manages roles and principals makes nobody more than he
 // is himself, and the refusal says by what.
 func TestNobodyGivesWhatHeDoesNotHold(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		managing := []string{}
 		for _, op := range []keyserver.Operation{
 			keyserver.OpListRoles, keyserver.OpCreateRole, keyserver.OpUpdateRole, keyserver.OpReadPrincipal,
@@ -20,7 +20,7 @@ func TestNobodyGivesWhatHeDoesNotHold(t *testing.T) {
 		} {
 			managing = append(managing, op.ID.Hex())
 		}
-		role := s.OK(t, s.AsAdmin(t), "POST", "/api/roles", rig.Object{"name": "clerk", "operations": managing}).Text(t, "id")
+		role := s.OK(t, s.AsAdmin(t), "POST", "/api/roles", rig.Object{"name": s.name("clerk"), "operations": managing}).Text(t, "id")
 		id, err := keyserver.ParseHexID(role)
 		if err != nil {
 			t.Fatal(err)
@@ -57,7 +57,7 @@ func TestNobodyGivesWhatHeDoesNotHold(t *testing.T) {
 // Contract 4.10 and 4.7: a split deployment starts with one principal for each
 // of two duties, neither makes the other, and both together make none of both.
 func TestDutiesStayApart(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		admin, officer := s.AsAdmin(t), s.As(t, s.Officer.Name, s.Officer.Password)
 		both := hexes(keyserver.RoleAdministrator, keyserver.RoleSecurityOfficer)
 		s.Refused(t, admin, "POST", "/api/principals/password", rig.Object{"name": "every role", "password": somePassword, "roleIds": both}, http.StatusForbidden, "ESCALATION")

@@ -17,7 +17,7 @@ const (
 
 // POST /api/crypto/encrypt and decrypt (7.23).
 func TestEncryptAndDecrypt(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		admin, key, other, hmac := s.AsAdmin(t), s.aes(t), s.aes(t), s.mint(t, "key")
 		body := func(all, change rig.Object) rig.Object {
 			all = maps.Clone(all)
@@ -94,7 +94,7 @@ func TestEncryptAndDecrypt(t *testing.T) {
 // Ciphertext of every generation decrypts by its line, and one key encrypts only so
 // often (7.23, 7.24).
 func TestEncryptionKeysEnd(t *testing.T) {
-	intrude(t, func(t *testing.T, s *subject, in intruder) {
+	intrude(t, opened, func(t *testing.T, s *subject, in intruder) {
 		line := s.aes(t)
 		first := s.uses(t, encryptPath, line, 1)
 		in.succeed(t, s, line, keyserver.KeyEnabled)

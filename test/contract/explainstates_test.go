@@ -28,7 +28,7 @@ func TestExplanationsComeTrue(t *testing.T) {
 		return n
 	}
 	states, seed := number("EXPLAIN_STATES", 40), number("EXPLAIN_SEED", 1)
-	on(t, func(t *testing.T, s *subject) {
+	ownEmbedded(t, func(t *testing.T, s *subject) { // a role of another test would be one to give
 		w := newWorkload(t, s, seed)
 		for range states {
 			w.change()

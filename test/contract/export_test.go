@@ -19,9 +19,9 @@ import (
 func TestExportToWhatIsNotInForce(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/keys/export"
-		admin, outside := s.AsAdmin(t), newCA(t, "outside")
+		admin, outside := s.AsAdmin(t), newCA(t, s.name("outside"))
 		digest := s.trustIssuer(t, outside)
-		listed := s.OK(t, admin, "GET", "/api/trusted-cas", nil).List(t, "trustedCAs")[0]["certificateId"]
+		listed := s.listed(t, outside)["certificateId"]
 		agent := s.agent(t, outside, "agent")
 		id := s.principalNamed(t, "/CN=agent")
 		export := rig.Object{"ttag": s.mint(t, "key"), "systemId": 1, "principalId": decimal(t, id)}
@@ -45,7 +45,7 @@ func TestExportToWhatIsNotInForce(t *testing.T) {
 		refused()
 		s.OK(t, admin, "PUT", "/api/revocation/issuers/"+digest+"/policy", rig.Object{"mode": "off"})
 		list := s.OK(t, admin, "GET", "/api/revocation/issuers", nil)
-		if detail := list.Text(t, "detail"); !strings.Contains(detail, "/CN=outside") || !strings.Contains(detail, "no effect") {
+		if detail := list.Text(t, "detail"); !strings.Contains(detail, s.name("/CN=outside")) || !strings.Contains(detail, "no effect") {
 			t.Errorf("does not say that the list has no effect: %s", detail)
 		}
 		s.OK(t, admin, "POST", path, export)
@@ -98,7 +98,7 @@ func TestExportKey(t *testing.T) {
 				t.Error("the key is in the answer in clear")
 			}
 		}
-		rows := s.OK(t, admin, "GET", "/api/audit?operation=exportKey&limit=1000", nil).List(t, "entries")
+		rows := s.OK(t, admin, "GET", s.trail("operation=exportKey&limit=1000"), nil).List(t, "entries")
 		outcomes := map[any]int{}
 		for _, r := range rows {
 			outcomes[r["outcome"]]++

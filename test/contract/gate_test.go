@@ -18,7 +18,8 @@ import (
 // them and no others it succeeds, and has an allowed audit row for each; with
 // any one of them missing it is refused for want of that one, on record.
 func TestRoutesTakeTheirOperations(t *testing.T) {
-	g := newGate(t, one(t))
+	t.Parallel()
+	g := newGate(t, start(t))
 	routes := takersLast(slices.DeleteFunc(httpapi.Routes(), func(r httpapi.Route) bool { return len(r.Operations) == 0 }))
 	for _, r := range routes {
 		for i := range r.Operations {
@@ -56,7 +57,7 @@ type gate struct {
 func newGate(t *testing.T, s *subject) *gate {
 	t.Helper()
 	m := newMatrix(t, s)
-	ca := peerCA(t, "of the caller")
+	ca := peerCA(t, s.name("of the caller"))
 	officer := s.with(t, keyserver.RoleSecurityOfficer)
 	s.trustCA(t, officer, ca)
 	over := s.showing(t, s.agent(t, ca, "caller"))

@@ -1,11 +1,37 @@
-// Package contract checks the HTTP interface clause by clause, over real TLS,
-// on both databases. One table per endpoint, refusals first; a test's name
-// says what it shows. The clauses are those of docs/contract.md.
+// Package contract checks the HTTP interface clause by clause, over real TLS.
+// One table per endpoint, refusals first. The clauses are those of
+// docs/contract.md.
+//
+// Tests share servers. A ground is a configuration, and has one server per
+// database for the whole run. on runs a test on both databases, embedded on
+// SQLite alone. Both let tests run in parallel, so a test owns what it makes:
+//
+//   - Each test has an administrator of its own, and s.name makes its names unique.
+//   - The requests of each test come from an address of its own. So s.trail
+//     selects the audit rows of the test, and throttles do not spread.
+//   - A test that changes settings of the server, counts all objects of a kind,
+//     or restarts the server asks for it alone.
+//   - A test that damages the server or needs its own configuration calls start
+//     or own. TestMain fails if a run starts more than maxStarts servers.
+//
+// A clause is checked on both databases if it is about what is stored, listed,
+// paged or changed at the same time: principals, keys, approvals, sessions, the
+// audit trail. A clause that no database takes part in is checked on SQLite
+// alone: syntax, headers, refusals before the store, formats of cryptography.
+// The conformance tests of internal/sqlstore compare the two databases.
 package contract
 
 import (
+	"context"
 	"crypto/tls"
+	"encoding/base64"
+	"fmt"
+	"net"
 	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,61 +42,350 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// databases are what every clause is checked on.
+// The databases.
+const (
+	embeddedSQLite = "SQLite"
+	postgreSQL     = "PostgreSQL"
+)
+
+// databases make an empty database for a server.
 var databases = map[string]func(testing.TB) testserver.Option{
-	"SQLite": func(testing.TB) testserver.Option { return func(*server.Config) {} },
-	"PostgreSQL": func(t testing.TB) testserver.Option {
+	embeddedSQLite: func(testing.TB) testserver.Option { return func(*server.Config) {} },
+	postgreSQL: func(t testing.TB) testserver.Option {
 		url := pgtest.Database(t)
-		return func(c *server.Config) { c.DatabaseURL = url }
+		return func(c *server.Config) {
+			c.DatabaseURL = url
+			c.DatabaseMaxConnections = 10 // many servers share one PostgreSQL
+		}
 	},
 }
 
-// split divides the duties of Administrator and Security Officer.
-func split(c *server.Config) { c.Deployment = string(keyserver.Split) }
+// share is the configuration of replicas, which need one key-encryption key.
+func share(c *server.Config) {
+	c.KEK = "base64key://" + base64.URLEncoding.EncodeToString(make([]byte, 32))
+}
 
-// on runs a test against a fresh server per database.
-func on(t *testing.T, test func(t *testing.T, s *subject), options ...testserver.Option) {
+// divided divides the duties of Administrator and Security Officer.
+func divided(c *server.Config) { c.Deployment = string(keyserver.Split) }
+
+// ground is a configuration, and its servers by database.
+type ground struct {
+	options  []testserver.Option
+	prepare  func(testing.TB) []testserver.Option // makes more of them, nil for none
+	replicas bool                                 // a second server on PostgreSQL
+
+	mu     sync.Mutex
+	places map[string]*place
+}
+
+// The grounds that tests of several files share.
+var (
+	unified = &ground{options: []testserver.Option{versioned}, replicas: true}
+	// Duties are apart on this one.
+	apart = &ground{options: []testserver.Option{divided}, replicas: true}
+	// Tests of this one list everything there is. None of them adds objects of a
+	// kind that another one lists.
+	bare = &ground{}
+)
+
+// place is a server that tests share.
+type place struct {
+	sync.RWMutex // a test that runs alone holds it for writing
+
+	server, replica *testserver.Server // replica: nil if there is none
+	root            *rig.Site          // of the first administrator
+}
+
+// choices are what a test asks for besides a database.
+type choices struct {
+	ground *ground
+	alone  bool
+}
+
+type choice func(*choices)
+
+// split runs a test where duties are apart.
+func split(c *choices) { c.ground = apart }
+
+// untouched runs a test on the server on which objects are counted.
+func untouched(c *choices) { c.ground = bare }
+
+// alone keeps other tests away from the server while the test runs.
+func alone(c *choices) { c.alone = true }
+
+// at runs a test on a ground of its file.
+func at(g *ground) choice { return func(c *choices) { c.ground = g } }
+
+// on runs a test on each database, in parallel with other tests.
+func on(t *testing.T, test func(t *testing.T, s *subject), with ...choice) {
 	t.Helper()
-	for name, database := range databases {
-		t.Run(name, func(t *testing.T) { test(t, start(t, append(options, database(t))...)) })
+	t.Parallel()
+	for name := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, visit(t, name, with...))
+		})
 	}
 }
 
-// one returns a server on the embedded database, for clauses that no database
-// has a part in.
-func one(t *testing.T) *subject {
+// embedded runs a test on the embedded database, in parallel with other tests.
+func embedded(t *testing.T, test func(t *testing.T, s *subject), with ...choice) {
 	t.Helper()
-	return start(t)
+	t.Parallel()
+	t.Run(embeddedSQLite, func(t *testing.T) { test(t, visit(t, embeddedSQLite, with...)) })
 }
 
-// subject is the server that a clause is checked on.
+// one is embedded for a test without subtests.
+func one(t *testing.T, with ...choice) *subject {
+	t.Helper()
+	t.Parallel()
+	return visit(t, embeddedSQLite, with...)
+}
+
+// own runs a test on each database against a server of its own.
+func own(t *testing.T, test func(t *testing.T, s *subject), options ...testserver.Option) {
+	t.Helper()
+	t.Parallel()
+	for name, database := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, start(t, append([]testserver.Option{database(t)}, options...)...))
+		})
+	}
+}
+
+// ownEmbedded runs a test on the embedded database against a server of its own.
+func ownEmbedded(t *testing.T, test func(t *testing.T, s *subject), options ...testserver.Option) {
+	t.Helper()
+	t.Parallel()
+	t.Run(embeddedSQLite, func(t *testing.T) { test(t, start(t, options...)) })
+}
+
+// replicated runs a test on each database, on PostgreSQL with a second server on
+// the same database. The embedded database has one process, which is both.
+func replicated(t *testing.T, test func(t *testing.T, s, other *subject), with ...choice) {
+	t.Helper()
+	t.Parallel()
+	for name := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := visit(t, name, with...)
+			test(t, s, s.other(t))
+		})
+	}
+}
+
+// replicas returns two servers on one database.
+func replicas(t *testing.T, with ...choice) (s, other *subject) {
+	t.Helper()
+	t.Parallel()
+	s = visit(t, postgreSQL, with...)
+	return s, s.other(t)
+}
+
+// subject is the server that a clause is checked on, as one test sees it.
 type subject struct {
 	*testserver.Server
 	*rig.Site
+	number int    // of the test, 0 if the server is its own
+	from   string // the address that its requests come from
+	place  *place // nil if the server is the test's own
 }
 
+// visits counts the subjects of shared servers.
+var visits atomic.Int64
+
+// visit returns a shared server, and waits for a test that has it alone.
+func visit(t *testing.T, database string, with ...choice) *subject {
+	t.Helper()
+	c := choices{ground: unified}
+	for _, choose := range with {
+		choose(&c)
+	}
+	p := c.ground.at(t, database)
+	if c.alone {
+		p.Lock()
+		t.Cleanup(p.Unlock)
+	} else {
+		p.RLock()
+		t.Cleanup(p.RUnlock)
+	}
+	p.root.HTTP.CloseIdleConnections() // the server may have been restarted since
+	n := int(visits.Add(1))
+	s := &subject{Server: p.server, number: n, from: fmt.Sprintf("127.1.%d.%d", n/256, n%256), place: p}
+	s.Site = site(t, p.server, s.from)
+	s.Officer = p.root.Officer
+	s.Administrator = rig.Credentials{Name: s.name("administrator"), Password: rig.Password}
+	p.appoint(t, s.Administrator)
+	return s
+}
+
+// appoint makes an administrator with the roles of the first one.
+func (p *place) appoint(t *testing.T, a rig.Credentials) {
+	t.Helper()
+	roles := []keyserver.ID{}
+	if p.root.Officer.Name == "" {
+		roles = append(roles, keyserver.RoleAdministrator, keyserver.RoleEncryptor)
+	}
+	made := p.root.OK(t, p.root.AsAdmin(t), "POST", "/api/principals/password", rig.Object{"name": a.Name, "password": a.Password, "roleIds": hexes(roles...)})
+	if p.root.Officer.Name != "" {
+		p.root.GiveApart(t, created(t, made), a.Name, keyserver.RoleAdministrator)
+	}
+}
+
+// other is the subject at the second replica, and the subject itself if the
+// database has one process.
+func (s *subject) other(t *testing.T) *subject {
+	t.Helper()
+	if s.place.replica == nil {
+		return s
+	}
+	o := *s
+	o.Server = s.place.replica
+	o.Site = site(t, o.Server, s.from)
+	o.Administrator, o.Officer = s.Administrator, s.Officer
+	return &o
+}
+
+// at returns the ground's server on a database, and starts it for the first test
+// that asks.
+func (g *ground) at(t *testing.T, database string) *place {
+	t.Helper()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p := g.places[database]; p != nil {
+		return p
+	}
+	life := &lasting{TB: t}
+	p := &place{}
+	options := append([]testserver.Option{databases[database](life)}, g.options...)
+	if g.prepare != nil {
+		options = append(options, g.prepare(life)...)
+	}
+	if database == postgreSQL && g.replicas {
+		options = append(options, share)
+		p.replica = run(life, options...)
+	}
+	p.server = run(life, options...)
+	p.root = site(life, p.server, "127.0.0.1")
+	p.root.Administrator, p.root.Officer = first(options)
+	if g.places == nil {
+		g.places = map[string]*place{}
+	}
+	g.places[database] = p
+	return p
+}
+
+// lasting is a test whose cleanup is that of the whole run.
+type lasting struct{ testing.TB }
+
+// atEnd is the cleanup of the run, in the order in which it was asked for.
+var atEnd struct {
+	sync.Mutex
+	todo   []func()
+	failed bool
+}
+
+// end cleans up after the run and reports whether that went well.
+func end() bool {
+	for {
+		atEnd.Lock()
+		n := len(atEnd.todo)
+		if n == 0 {
+			atEnd.Unlock()
+			return !atEnd.failed
+		}
+		f := atEnd.todo[n-1]
+		atEnd.todo = atEnd.todo[:n-1]
+		atEnd.Unlock()
+		f()
+	}
+}
+
+func (l *lasting) Cleanup(f func()) {
+	atEnd.Lock()
+	defer atEnd.Unlock()
+	atEnd.todo = append(atEnd.todo, f)
+}
+
+func (l *lasting) TempDir() string {
+	dir, err := os.MkdirTemp("", "contract-")
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func (l *lasting) Helper() {}
+
+// Errorf is called by cleanup only: the test is over then.
+func (l *lasting) Errorf(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "FAIL: "+format+"\n", args...)
+	atEnd.failed = true
+}
+
+// start runs a server that belongs to one test.
 func start(t *testing.T, options ...testserver.Option) *subject {
 	t.Helper()
-	running := testserver.Start(t, options...)
+	s := &subject{Server: run(t, options...), from: "127.0.0.1"}
+	s.Site = site(t, s.Server, s.from)
+	s.Administrator, s.Officer = first(options)
+	return s
+}
+
+// maxStarts bounds the servers of a run: each has to migrate a database, make a
+// CA and hash a password.
+const maxStarts = 60
+
+// starts counts them.
+var starts atomic.Int64
+
+func run(t testing.TB, options ...testserver.Option) *testserver.Server {
+	t.Helper()
+	starts.Add(1)
+	return testserver.Start(t, options...)
+}
+
+// first are the credentials that a server is started with.
+func first(options []testserver.Option) (administrator, officer rig.Credentials) {
 	var asked server.Config
 	for _, o := range options {
 		o(&asked)
 	}
-	s := &subject{Server: running, Site: &rig.Site{
-		Base: func() string { return running.URL() },
+	administrator = rig.Credentials{Name: testserver.AdminName, Password: testserver.AdminPassword}
+	if asked.Deployment == string(keyserver.Split) {
+		officer = rig.Credentials{Name: testserver.OfficerName, Password: testserver.AdminPassword}
+	}
+	return administrator, officer
+}
+
+// site is a server for requests from an address.
+func site(t testing.TB, running *testserver.Server, from string) *rig.Site {
+	t.Helper()
+	s := &rig.Site{
+		Base: func() string {
+			if scheme, _, _ := strings.Cut(running.URL(), ":"); scheme == "http" {
+				return "http://" + running.Address()
+			}
+			return "https://" + running.Address() // whatever the server is called outside
+		},
 		HTTP: &http.Client{
-			Timeout:       time.Minute,
-			Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: running.Pool(t), MinVersion: tls.VersionTLS13}},
+			Timeout: time.Minute,
+			Transport: &http.Transport{
+				TLSClientConfig: &tls.Config{RootCAs: running.Pool(t), MinVersion: tls.VersionTLS13}, DialContext: dial(from),
+			},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		Administrator: rig.Credentials{Name: testserver.AdminName, Password: testserver.AdminPassword},
-		Inspect:       inspect,
-	}}
-	if asked.Deployment == string(keyserver.Split) {
-		s.Officer = rig.Credentials{Name: testserver.OfficerName, Password: testserver.AdminPassword}
+		Inspect: inspect,
 	}
 	t.Cleanup(s.HTTP.CloseIdleConnections)
 	return s
+}
+
+// dial makes connections from an address.
+func dial(from string) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext
 }
 
 // inspect notes the code of an answer and holds it against the document.
@@ -80,13 +395,66 @@ func inspect(t testing.TB, r *http.Request, a rig.Answer) {
 	validate(t, r, a)
 }
 
+// name makes a name unique to the test.
+func (s *subject) name(of string) string {
+	if s.number == 0 {
+		return of
+	}
+	return fmt.Sprintf("%s-%d", of, s.number)
+}
+
+// path makes a path unique to the test.
+func (s *subject) path(of string) string {
+	if s.number == 0 {
+		return of
+	}
+	return fmt.Sprintf("/%d%s", s.number, of)
+}
+
+// trail is the path of the audit rows of the test, with a filter.
+func (s *subject) trail(filter ...string) string {
+	return "/api/audit?" + strings.Join(append([]string{"address=" + s.from}, filter...), "&")
+}
+
+// Rows are the audit rows of the test with a request id.
+func (s *subject) Rows(t testing.TB, requestID string) []rig.Object {
+	t.Helper()
+	var found []rig.Object
+	reader := s.Administrator
+	if s.Officer.Name != "" {
+		reader = s.Officer
+	}
+	for cursor := ""; ; {
+		a := s.OK(t, s.As(t, reader.Name, reader.Password), "GET", s.trail("limit=1000"+cursor), nil)
+		for _, row := range a.List(t, "entries") {
+			if row["requestId"] == requestID {
+				found = append(found, row)
+			}
+		}
+		next := rig.Number(a.Body["next"])
+		if next == "" {
+			return found
+		}
+		cursor = "&cursor=" + next
+	}
+}
+
+// User makes a password principal that holds roles.
+func (s *subject) User(t testing.TB, name string, roles ...keyserver.ID) rig.User {
+	t.Helper()
+	return s.Site.User(t, s.name(name), roles...)
+}
+
 // with makes a password principal that holds one built-in role, and returns a
 // session of it.
 func (s *subject) with(t testing.TB, role keyserver.ID) string {
 	t.Helper()
-	name := "holder of " + role.Hex()
+	name := s.holderOf(role)
 	if !s.Knows(name) {
-		return s.User(t, name, role).Session
+		return s.Site.User(t, name, role).Session
 	}
 	return s.As(t, name, rig.Password)
 }
+
+// holderOf is the name of the principal that with makes.
+func (s *subject) holderOf(role keyserver.ID) string { return s.name("holder of " + role.Hex()) }

@@ -105,7 +105,7 @@ func TestAuditReasons(t *testing.T) {
 		s.Send(t, auditor, "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": link, "data": ""})
 		s.Send(t, s.AsAdmin(t), "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": "AAAAAQECAwQFBgcI", "data": ""})
 		for _, reason := range []string{"aclDenied", "roleDenied", "objectNotFound"} {
-			rows := s.OK(t, auditor, "GET", "/api/audit?reason="+reason+"&operation=hmacData", nil).List(t, "entries")
+			rows := s.OK(t, auditor, "GET", s.trail("reason="+reason, "operation=hmacData"), nil).List(t, "entries")
 			if len(rows) != 1 || rows[0]["outcome"] != "refused" || rows[0]["reason"] != reason {
 				t.Errorf("%s: got %v", reason, rows)
 			}
@@ -155,7 +155,7 @@ func TestAuthorizeKey(t *testing.T) {
 			t.Errorf("got %s", a.Raw)
 		}
 		a = s.OK(t, admin, "POST", path, rig.Object{"ttag": link, "filename": "plans.pdf"})
-		rows := s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/audit?operation=authorizeKey&limit=1000", nil).List(t, "entries")
+		rows := s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", s.trail("operation=authorizeKey&limit=1000"), nil).List(t, "entries")
 		if a.Body["filenameAudited"] != true || rows[len(rows)-1]["filename"] != "plans.pdf" {
 			t.Errorf("got %s and the row %v", a.Raw, rows[len(rows)-1])
 		}
@@ -164,7 +164,7 @@ func TestAuthorizeKey(t *testing.T) {
 
 // POST /api/keys/get needs a transport principal.
 func TestKeyMetadataIsForTransportPrincipals(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")
 		for name, bad := range badLinks {
 			t.Run("Ttag"+name, func(t *testing.T) {

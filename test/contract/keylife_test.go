@@ -81,7 +81,7 @@ func TestKeyStates(t *testing.T) {
 		s.Refused(t, admin, "POST", "/api/keys/export", rig.Object{"ttag": link, "systemId": 1, "principalId": "1"}, http.StatusForbidden, "KEY_DISABLED")
 		// Whoever has no right is not told of the state.
 		s.Refused(t, reader, "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": link, "data": ""}, http.StatusForbidden, "ACL_DENIED")
-		if rows := s.OK(t, admin, "GET", "/api/audit?reason=keyDisabled", nil).List(t, "entries"); len(rows) != 3 {
+		if rows := s.OK(t, admin, "GET", s.trail("reason=keyDisabled"), nil).List(t, "entries"); len(rows) != 3 {
 			t.Errorf("the trail says keyDisabled %d times, not of hmac, authorize and export", len(rows))
 		}
 		if got := s.turn(t, admin, "disable", body); got != "disabled" { // asks for what is
@@ -111,7 +111,7 @@ func TestKeyStates(t *testing.T) {
 		s.turn(t, admin, "enable", body)
 		is(t, hmac(), http.StatusOK, "")
 		// The trail tells reads and changes apart.
-		rows := s.OK(t, admin, "GET", "/api/audit?operation=changeKeyState&limit=1000", nil).List(t, "entries")
+		rows := s.OK(t, admin, "GET", s.trail("operation=changeKeyState&limit=1000"), nil).List(t, "entries")
 		changes := map[string]int{}
 		for _, row := range rows {
 			if _, act, ok := strings.Cut(row["object"].(string), " "); ok && row["outcome"] == "allowed" {
@@ -162,13 +162,13 @@ func TestKeyMetadata(t *testing.T) {
 		if at, err := time.Parse(time.RFC3339, minted.Text(t, "createdAt")); err != nil || time.Since(at) > time.Minute {
 			t.Errorf("createdAt: %s", minted.Raw)
 		}
-		ca := peerCA(t, "issuer")
+		ca := peerCA(t, s.name("issuer"))
 		s.trustCA(t, admin, ca)
 		agent := s.agent(t, ca, "agent", keyserver.RoleEncryptor)
 		id := s.principalNamed(t, "/CN=agent")
 		export := rig.Object{"ttag": link, "systemId": 1, "principalId": decimal(t, id)}
 		s.Refused(t, admin, "POST", "/api/keys/export", export, http.StatusForbidden, "KEY_NOT_EXPORTABLE")
-		if rows := s.OK(t, admin, "GET", "/api/audit?reason=notExportable", nil).List(t, "entries"); len(rows) != 1 {
+		if rows := s.OK(t, admin, "GET", s.trail("reason=notExportable"), nil).List(t, "entries"); len(rows) != 1 {
 			t.Errorf("%d rows say notExportable", len(rows))
 		}
 		s.readable(t, link, id)
@@ -344,8 +344,7 @@ const day = 24 * time.Hour
 // PUT /api/keys/rotation: keys follow each other, and their bytes go, by themselves.
 func TestKeyRotation(t *testing.T) {
 	var ahead atomic.Int64
-	on(t, func(t *testing.T, s *subject) {
-		defer ahead.Store(0)
+	ownEmbedded(t, func(t *testing.T, s *subject) {
 		const path = "/api/keys/rotation"
 		admin, first := s.AsAdmin(t), s.mint(t, "key")
 		days := func(every, verify, destroy any) rig.Object {

@@ -17,7 +17,9 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/ldaptest"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -101,7 +103,7 @@ func tokenLogin(token string) rig.Object { return rig.Object{"method": "kubernet
 // workload makes the xauth principal of a subject.
 func (i *tokenIssuer) workload(t testing.TB, s *subject, name, sub string, audiences ...string) string {
 	t.Helper()
-	body := rig.Object{"name": name, "issuer": i.name, "subject": sub, "roleIds": []string{keyserver.RoleEncryptor.Hex()}}
+	body := rig.Object{"name": s.name(name), "issuer": i.name, "subject": sub, "roleIds": []string{keyserver.RoleEncryptor.Hex()}}
 	if audiences != nil {
 		body["audiences"] = audiences
 	}
@@ -110,15 +112,27 @@ func (i *tokenIssuer) workload(t testing.TB, s *subject, name, sub string, audie
 
 const shop = "system:serviceaccount:shop:web"
 
+// providers has a token issuer and a directory.
+var providers = &ground{prepare: func(t testing.TB) []testserver.Option {
+	provided.issuer, provided.directory = newTokenIssuer(t), ldaptest.Start(t)
+	return []testserver.Option{provided.issuer.configure, byDirectory(provided.directory)}
+}}
+
+// provided are those of providers.
+var provided struct {
+	issuer    *tokenIssuer
+	directory *ldaptest.Server
+}
+
 // Method kubernetes: every token that is not good is refused in the same words,
 // and a good one opens a session of its principal.
 func TestKubernetesLogin(t *testing.T) {
-	i := newTokenIssuer(t)
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
+		i, shop := provided.issuer, s.name(shop)
 		admin := s.AsAdmin(t)
 		web := i.workload(t, s, "web", shop)
-		off := i.workload(t, s, "off", "system:serviceaccount:shop:off")
-		i.workload(t, s, "narrow", "system:serviceaccount:shop:narrow", "second audience", "third audience")
+		off := i.workload(t, s, "off", s.name("system:serviceaccount:shop:off"))
+		i.workload(t, s, "narrow", s.name("system:serviceaccount:shop:narrow"), "second audience", "third audience")
 		s.OK(t, admin, "PUT", "/api/principals/"+off+"/flags", rig.Object{"disabled": true})
 		stranger := *i
 		stranger.rotate(t, i.kid)
@@ -147,8 +161,8 @@ func TestKubernetesLogin(t *testing.T) {
 			"OtherIssuer":       i.token(t, shop, set("iss", "https://other.example")),
 			"OtherSubject":      i.token(t, "system:serviceaccount:bank:web"),
 			"OtherCase":         i.token(t, strings.ToUpper(shop)),
-			"Disabled":          i.token(t, "system:serviceaccount:shop:off"),
-			"NotForPrincipal":   i.token(t, "system:serviceaccount:shop:narrow"),
+			"Disabled":          i.token(t, s.name("system:serviceaccount:shop:off")),
+			"NotForPrincipal":   i.token(t, s.name("system:serviceaccount:shop:narrow")),
 			"WrongKey":          stranger.token(t, shop),
 			"UnknownKey":        unknown.token(t, shop),
 			"AlgNone":           base64url([]byte(`{"alg":"none"}`)) + "." + base64url(good) + ".AA",
@@ -177,20 +191,20 @@ func TestKubernetesLogin(t *testing.T) {
 			})
 		}
 		// Expired and not known: the row names the subject that the token claims.
-		s.Refused(t, "", "POST", "/api/sessions", tokenLogin(i.token(t, "system:serviceaccount:shop:last")), http.StatusUnauthorized, "INVALID_CREDENTIALS")
-		row := s.OK(t, admin, "GET", "/api/audit?reason=badCredentials&operation=login&limit=1000", nil).List(t, "entries")
+		s.Refused(t, "", "POST", "/api/sessions", tokenLogin(i.token(t, s.name("system:serviceaccount:shop:last"))), http.StatusUnauthorized, "INVALID_CREDENTIALS")
+		row := s.OK(t, admin, "GET", s.trail("reason=badCredentials&operation=login&limit=1000"), nil).List(t, "entries")
 		last := row[len(row)-1]
 		for _, r := range row {
-			if r["object"] == "system:serviceaccount:shop:last" {
+			if r["object"] == s.name("system:serviceaccount:shop:last") {
 				last = r
 			}
 		}
-		if last["object"] != "system:serviceaccount:shop:last" || last["outcome"] != "refused" || last["sessionKind"] != "kubernetes" {
+		if last["object"] != s.name("system:serviceaccount:shop:last") || last["outcome"] != "refused" || last["sessionKind"] != "kubernetes" {
 			t.Errorf("the row of a refused login is %v", last)
 		}
 
 		a := s.OK(t, "", "POST", "/api/sessions", tokenLogin(i.token(t, shop)))
-		if a.Body["kind"] != "kubernetes" || a.Text(t, "principal", "id") != web || a.Text(t, "principal", "type") != "xauth" || a.Text(t, "principal", "name") != "web" {
+		if a.Body["kind"] != "kubernetes" || a.Text(t, "principal", "id") != web || a.Text(t, "principal", "type") != "xauth" || a.Text(t, "principal", "name") != s.name("web") {
 			t.Errorf("the session is %s", a.Raw)
 		}
 		ends, err := time.Parse(time.RFC3339, a.Text(t, "expiresAt"))
@@ -203,15 +217,15 @@ func TestKubernetesLogin(t *testing.T) {
 		s.OK(t, admin, "PUT", "/api/principals/"+web+"/flags", rig.Object{"disabled": true})
 		s.Refused(t, session, "POST", "/api/server/version", nil, http.StatusForbidden, "PRINCIPAL_DISABLED")
 
-		narrow := i.token(t, "system:serviceaccount:shop:narrow", set("aud", []string{i.audience, "third audience"}))
+		narrow := i.token(t, s.name("system:serviceaccount:shop:narrow"), set("aud", []string{i.audience, "third audience"}))
 		s.OK(t, "", "POST", "/api/sessions", tokenLogin(narrow))
-	}, i.configure)
+	}, at(providers))
 }
 
 // A session of a token can be bound to a key, as every other.
 func TestKubernetesLoginBound(t *testing.T) {
-	i := newTokenIssuer(t)
-	s := start(t, i.configure)
+	s := one(t, at(providers))
+	i, shop := provided.issuer, s.name(shop)
 	i.workload(t, s, "web", shop)
 	h := newHolder(t)
 	a := s.prove(t, "", "POST", "/api/sessions", tokenLogin(i.token(t, shop)), h.proof(t, "POST", s.URL()+"/api/sessions"))
@@ -223,13 +237,11 @@ func TestKubernetesLoginBound(t *testing.T) {
 
 // Keys come and go in the file without a restart.
 func TestKubernetesKeyRotation(t *testing.T) {
-	t.Parallel() // it waits
 	i := newTokenIssuer(t)
 	if err := os.Remove(i.file); err != nil {
 		t.Fatal(err)
 	}
-	on(t, func(t *testing.T, s *subject) {
-		t.Cleanup(func() { _ = os.Remove(i.file) }) // the next database starts without it, too
+	ownEmbedded(t, func(t *testing.T, s *subject) {
 		i.workload(t, s, "web", shop)
 		a := s.Refused(t, "", "POST", "/api/sessions", tokenLogin(i.token(t, shop)), http.StatusServiceUnavailable, "IDENTITY_PROVIDER_UNAVAILABLE")
 		if a.Body["retryable"] != true || a.Body["scope"] != "process" || a.Header.Get("Retry-After") == "" || strings.Contains(string(a.Raw), i.file) {

@@ -27,7 +27,7 @@ func ldapLogin(name, password string) rig.Object {
 // no verdict on anybody.
 func TestLDAPLogin(t *testing.T) {
 	d := ldaptest.Start(t)
-	on(t, func(t *testing.T, s *subject) {
+	ownEmbedded(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
 		create := func(name string) string {
 			return s.OK(t, admin, "POST", "/api/principals/ldap", rig.Object{"name": name, "roleIds": []string{keyserver.RoleAuditor.Hex()}}).Text(t, "principal", "id")
@@ -74,7 +74,6 @@ func TestLDAPLogin(t *testing.T) {
 		s.OK(t, a.Text(t, "sessionId"), "GET", "/api/audit", nil)
 
 		d.Kill()
-		defer d.Restart(t)
 		for _, name := range []string{ldaptest.Ann, "nobody"} {
 			a := s.Refused(t, "", "POST", "/api/sessions", ldapLogin(name, ldaptest.AnnPassword), http.StatusServiceUnavailable, "IDENTITY_PROVIDER_UNAVAILABLE")
 			if a.Body["retryable"] != true || a.Body["scope"] != "process" || a.Header.Get("Retry-After") == "" {
@@ -90,8 +89,7 @@ func TestLDAPLogin(t *testing.T) {
 
 // Guesses are throttled like those of passwords.
 func TestLDAPLoginThrottled(t *testing.T) {
-	d := ldaptest.Start(t)
-	s := start(t, byDirectory(d))
+	s := one(t, at(providers))
 	s.OK(t, s.AsAdmin(t), "POST", "/api/principals/ldap", rig.Object{"name": ldaptest.Ann, "roleIds": []string{}})
 	for range 100 {
 		if a := s.Send(t, "", "POST", "/api/sessions", ldapLogin(ldaptest.Ann, "wrong")); a.Code() == "LOGIN_THROTTLED" {

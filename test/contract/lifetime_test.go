@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
-	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -26,9 +25,9 @@ func within(t testing.TB, a rig.Answer, field string, past time.Duration, from, 
 // after the idle time from its last use.
 func TestSessionsSayWhenTheyEnd(t *testing.T) {
 	const idle, lifetime = 7 * time.Minute, 50 * time.Minute
-	on(t, func(t *testing.T, s *subject) {
+	ownEmbedded(t, func(t *testing.T, s *subject) {
 		opening := time.Now()
-		a := s.OK(t, "", "POST", sessions, rig.Object{"method": "password", "name": testserver.AdminName, "password": testserver.AdminPassword})
+		a := s.OK(t, "", "POST", sessions, s.loginBody())
 		opened := time.Now()
 		within(t, a, "expiresAt", lifetime, opening, opened)
 		within(t, a, "idleExpiresAt", idle, opening, opened)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -88,12 +89,17 @@ func (s *subject) held(t testing.TB, session, method, path string) rig.Answer {
 	return a
 }
 
+// tight has low limits per principal and per session, and for proofs.
+var tight = &ground{options: []testserver.Option{func(c *server.Config) {
+	c.MaxSessionsPerPrincipal, c.MaxDerivedSessions, c.MaxProofs = 4, 2, 12
+}}}
+
 // SESSION_LIMIT of the process; an end makes room at once.
 func TestSessionLimit(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	ownEmbedded(t, func(t *testing.T, s *subject) {
 		first := s.login1(t)
 		s.login1(t)
-		ceiling(t, s.Send(t, "", "POST", sessions, loginBody), "SESSION_LIMIT", "process", "--max-sessions")
+		ceiling(t, s.Send(t, "", "POST", sessions, s.loginBody()), "SESSION_LIMIT", "process", "--max-sessions")
 		ceiling(t, s.Send(t, first, "POST", sessions, scoped("AAAAAQ==")), "SESSION_LIMIT", "process", "--max-sessions")
 		s.OK(t, first, "DELETE", where, nil)
 		s.login1(t)
@@ -102,24 +108,24 @@ func TestSessionLimit(t *testing.T) {
 
 // SESSION_LIMIT of a principal, which no other principal feels.
 func TestSessionLimitOfAPrincipal(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		first := s.login1(t)
 		s.login1(t)
 		s.principal(t, "boss", keyserver.RoleAuditor)
 		s.login1(t)
-		ceiling(t, s.Send(t, "", "POST", sessions, loginBody), "SESSION_LIMIT", "session", "--max-sessions-per-principal")
+		ceiling(t, s.Send(t, "", "POST", sessions, s.loginBody()), "SESSION_LIMIT", "session", "--max-sessions-per-principal")
 		for range 3 {
-			s.OK(t, "", "POST", sessions, rig.Object{"method": "password", "name": "boss", "password": somePassword})
+			s.OK(t, "", "POST", sessions, rig.Object{"method": "password", "name": s.name("boss"), "password": somePassword})
 		}
 		s.OK(t, first, "DELETE", where, nil)
 		s.login1(t)
-	}, func(c *server.Config) { c.MaxSessionsPerPrincipal = 4 }) // one of them is the rig's
+	}, at(tight)) // of the four one is the rig's
 }
 
 // SESSION_LIMIT of what is made from one session: whoever holds it makes no more,
 // and locks nobody out, its owner neither.
 func TestSessionLimitOfASession(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
 		boss := s.principal(t, "boss", keyserver.RoleAuditor)
 		s.flags(t, boss, rig.Object{"delegation": true})
@@ -130,16 +136,19 @@ func TestSessionLimitOfASession(t *testing.T) {
 				ceiling(t, s.Send(t, admin, "POST", sessions, body), "SESSION_LIMIT", "session", "--max-derived-sessions")
 			}
 		}
-		other := s.login1(t)
+		var other string
+		for range 3 { // what was made from a session counts for that alone
+			other = s.login1(t)
+		}
 		s.OK(t, other, "POST", sessions, scoped("AAAAAQ=="))
 		s.OK(t, scope, "DELETE", where, nil)
 		s.OK(t, admin, "POST", sessions, scoped("AAAAAQ=="))
-	}, func(c *server.Config) { c.MaxSessionsPerPrincipal, c.MaxDerivedSessions = 2, 2 })
+	}, at(tight))
 }
 
 // REQUEST_LIMIT of a session, which no other session feels.
 func TestRequestLimit(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	ownEmbedded(t, func(t *testing.T, s *subject) {
 		busy, idle := s.login1(t), s.login1(t)
 		cursor := rig.Number(s.OK(t, busy, "GET", "/api/changes?after=0", nil).Body["cursor"].(float64))
 		release := s.hold(t, poll(busy, cursor))
@@ -153,7 +162,7 @@ func TestRequestLimit(t *testing.T) {
 // OVERLOADED: the process has as much at work as it takes on, which concerns
 // everybody, except whoever asks whether it is alive.
 func TestOverloaded(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	ownEmbedded(t, func(t *testing.T, s *subject) {
 		session := s.login1(t)
 		release := s.hold(t, half(session))
 		ceiling(t, s.held(t, session, "POST", mac), "OVERLOADED", "process", "most")
@@ -169,7 +178,7 @@ func TestOverloaded(t *testing.T) {
 		for range 8 {
 			wait.Go(func() {
 				for ctx.Err() == nil {
-					a, err := s.Try(ctx, rig.Request{Method: "POST", Path: sessions, Body: loginBody})
+					a, err := s.Try(ctx, rig.Request{Method: "POST", Path: sessions, Body: s.loginBody()})
 					if err == nil && a.Status == http.StatusServiceUnavailable {
 						select {
 						case refused <- a:
@@ -203,7 +212,7 @@ func TestOverloaded(t *testing.T) {
 func TestLoginThrottled(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		session := s.login1(t)
-		wrong := rig.Object{"method": "password", "name": "admin", "password": "wrong password"}
+		wrong := rig.Object{"method": "password", "name": s.Administrator.Name, "password": "wrong password"}
 		a := s.Send(t, "", "POST", sessions, wrong)
 		for range 30 {
 			if a.Code() != "INVALID_CREDENTIALS" {

@@ -33,7 +33,7 @@ func (s *subject) aes(t testing.TB) string {
 
 // POST /api/crypto/mac (7.20): the MAC by the newest enabled key of a line.
 func TestMAC(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		admin, line, aes := s.AsAdmin(t), s.mint(t, "key"), s.aes(t)
 		for name, bad := range badLinks {
 			t.Run("Lineage"+name, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestMAC(t *testing.T) {
 
 // POST /api/crypto/mac/verify (7.21): whether a MAC is that of data.
 func TestVerifyMAC(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		admin, line, aes := s.AsAdmin(t), s.mint(t, "key"), s.aes(t)
 		mac := hmacOf("key", "hello")
 		body := func(change rig.Object) rig.Object {
@@ -183,7 +183,7 @@ func TestMACBatch(t *testing.T) {
 // A line goes on under one name through its generations (7.20, 7.21), and a key
 // that is not enabled makes nothing (7.25).
 func TestLines(t *testing.T) {
-	intrude(t, func(t *testing.T, s *subject, in intruder) {
+	intrude(t, opened, func(t *testing.T, s *subject, in intruder) {
 		line := s.mint(t, "key")
 		old := hmacOf("key", "m")
 		second := in.succeed(t, s, line, keyserver.KeyEnabled)

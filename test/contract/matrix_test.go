@@ -173,16 +173,21 @@ const giving = "PUT /api/principals/{id}/roles"
 
 // TestMatrix asks every route as every built-in role on both deployments.
 func TestMatrix(t *testing.T) {
-	for deployment, options := range map[string][]testserver.Option{"Unified": nil, "Split": {split}} {
+	t.Parallel()
+	for deployment, with := range map[string]struct {
+		run     func(*testing.T, func(*testing.T, *subject), ...testserver.Option)
+		options []testserver.Option
+	}{"Unified": {own, nil}, "Split": {ownEmbedded, []testserver.Option{divided}}} {
 		t.Run(deployment, func(t *testing.T) {
-			on(t, func(t *testing.T, s *subject) {
+			with.run(t, func(t *testing.T, s *subject) {
 				m := newMatrix(t, s)
+				knows(t, slices.Collect(maps.Keys(m.bodies)), slices.Collect(maps.Keys(m.paths)))
 				for _, deny := range []bool{true, false} { // refusals first: what is allowed may take the object away
 					for _, r := range takersLast(httpapi.Routes()) {
 						m.route(t, r.Method+" "+r.Path, deployment == "Unified", deny)
 					}
 				}
-			}, options...)
+			}, with.options...)
 		})
 	}
 }
@@ -204,25 +209,27 @@ func TestMatrixIsWhole(t *testing.T) {
 			}
 		}
 	}
-	routes := map[string]bool{}
-	for _, r := range httpapi.Routes() {
-		routes[r.Method+" "+r.Path] = true
-	}
-	m := newMatrix(t, one(t))
-	for _, names := range [][]string{
-		open, byDuty, slices.Collect(maps.Keys(allowed)), slices.Collect(maps.Keys(again)), slices.Collect(maps.Keys(unread)),
-		slices.Collect(maps.Keys(m.bodies)), slices.Collect(maps.Keys(m.paths)),
-	} {
-		for _, name := range names {
-			if !routes[name] {
-				t.Errorf("the matrix knows the route %s, which is not there", name)
-			}
-		}
-	}
+	knows(t, open, byDuty, slices.Collect(maps.Keys(allowed)), slices.Collect(maps.Keys(again)), slices.Collect(maps.Keys(unread)))
 	for name, who := range allowed {
 		for _, r := range who {
 			if _, ok := letters[r]; !ok {
 				t.Errorf("%s: %c is no role", name, r)
+			}
+		}
+	}
+}
+
+// knows checks that the routes that something of the matrix is about are there.
+func knows(t *testing.T, lists ...[]string) {
+	t.Helper()
+	routes := map[string]bool{}
+	for _, r := range httpapi.Routes() {
+		routes[r.Method+" "+r.Path] = true
+	}
+	for _, names := range lists {
+		for _, name := range names {
+			if !routes[name] {
+				t.Errorf("the matrix knows the route %s, which is not there", name)
 			}
 		}
 	}
@@ -306,7 +313,7 @@ func (m *matrix) route(t *testing.T, name string, unified, deny bool) {
 		}
 		session := m.s.with(t, letters[r])
 		if name == "DELETE /api/sessions/current" {
-			session = m.s.OK(t, "", "POST", sessions, rig.Object{"method": "password", "name": "holder of " + letters[r].Hex(), "password": "a password for tests"}).Text(t, "sessionId")
+			session = m.s.OK(t, "", "POST", sessions, rig.Object{"method": "password", "name": m.s.holderOf(letters[r]), "password": "a password for tests"}).Text(t, "sessionId")
 		}
 		a := m.s.Send(t, session, method, at, m.bodies[name])
 		switch {
@@ -350,22 +357,22 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 	row := s.OK(t, officer, "POST", "/api/principal-trusts", rig.Object{"principalId": person, "trustedServerSystemId": otherSystem, "flag": "expose"}).Text(t, "principalTrust", "id")
 	role := s.OK(t, admin, "POST", "/api/roles", rig.Object{"name": "custom", "operations": []string{}}).Text(t, "id")
 	s.OK(t, officer, "PUT", "/api/owners/aclTemplate/"+template, rig.Object{"owner": "one"})
-	ca, another := peerCA(t, "issuer"), peerCA(t, "another")
+	ca, another := peerCA(t, s.name("issuer")), peerCA(t, s.name("another"))
 	s.trustCA(t, officer, ca)
 	digest := s.digestOf(t, officer)
 	listed := s.OK(t, officer, "GET", "/api/trusted-cas", nil).List(t, "trustedCAs")[0]["certificateId"]
 	first := s.OK(t, officer, "GET", "/api/authority", nil).List(t, "authorities")[0]["certificateId"]
-	request := b64(enginetest.NewRequest(t, "agent", newKey(t)))
+	request := b64(enginetest.NewRequest(t, s.name("agent"), newKey(t)))
 	issued := s.OK(t, admin, "POST", "/api/certificates", rig.Object{"request": request}).Text(t, "certificate")
-	agent := s.enroll(t, enginetest.NewAgent(t, ca, "transport", time.Now(), nil).Certificate.Raw)[0]["id"].(string)
-	fresh := b64(enginetest.NewAgent(t, ca, "fresh", time.Now(), nil).Certificate.Raw)
+	agent := s.enroll(t, enginetest.NewAgent(t, ca, s.name("transport"), time.Now(), nil).Certificate.Raw)[0]["id"].(string)
+	fresh := b64(enginetest.NewAgent(t, ca, s.name("fresh"), time.Now(), nil).Certificate.Raw)
 	link := rig.Object{"ttag": key}
 	// What takes an approval is another question: see TestMatrixOfApprovals. There
 	// is one to be read.
 	const policy = "/api/approvals/policy"
 	guarded := rig.Object{"rules": []rig.Object{{"operation": "setApprovalPolicy", "approvers": 1, "duty": "trust"}}}
 	if s.Officer.Name == "" {
-		s.Officer = rig.Credentials{Name: "holder of " + keyserver.RoleSecurityOfficer.Hex(), Password: rig.Password}
+		s.Officer = rig.Credentials{Name: s.holderOf(keyserver.RoleSecurityOfficer), Password: rig.Password}
 		s.OK(t, admin, "PUT", policy, guarded)
 		defer func() { s.Officer = rig.Credentials{} }()
 	}
@@ -413,7 +420,7 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 		"PUT /api/roles/{id}":                           rig.Object{"name": "renamed"},
 		"POST /api/trusted-cas":                         rig.Object{"certificate": b64(another.Certificate.Raw)},
 		"POST /api/trusted-cas/remove":                  rig.Object{"certificateId": listed},
-		"POST /api/trusted-servers":                     peerRequest(blob(otherSystem+1, "203.0.113.9", 9443, chainOf(t, ca, "third"))),
+		"POST /api/trusted-servers":                     peerRequest(blob(otherSystem+1, "203.0.113.9", 9443, chainOf(t, ca, s.name("third")))),
 		"PUT /api/trusted-servers/{systemId}":           rig.Object{"description": "changed"},
 		"POST /api/authority/activate":                  rig.Object{"early": true},
 		"POST /api/authority/retire":                    rig.Object{"certificateId": first},
@@ -482,13 +489,14 @@ func (s *subject) digestOf(t testing.TB, session string) string {
 // role has to grant: Exchanger's always, Administrator's only where duties are
 // not apart.
 func TestMatrixOfDelegatedLogins(t *testing.T) {
+	t.Parallel()
 	for deployment, granted := range map[string]string{"Unified": "AX", "Split": "X"} {
 		t.Run(deployment, func(t *testing.T) {
-			var options []testserver.Option
+			var with []choice
 			if deployment == "Split" {
-				options = append(options, split)
+				with = append(with, split)
 			}
-			on(t, func(t *testing.T, s *subject) {
+			embedded(t, func(t *testing.T, s *subject) {
 				boss := s.principal(t, "boss")
 				s.flags(t, boss, rig.Object{"delegation": true})
 				for r, id := range letters {
@@ -499,7 +507,7 @@ func TestMatrixOfDelegatedLogins(t *testing.T) {
 						is(t, a, http.StatusForbidden, "ACCESS_DENIED")
 					}
 				}
-			}, options...)
+			}, with...)
 		})
 	}
 }
@@ -507,16 +515,17 @@ func TestMatrixOfDelegatedLogins(t *testing.T) {
 // Who may give what: a role that is given is held, or the right to give any
 // is. The other side is the route of TestMatrix, for whoever may set no roles.
 func TestMatrixOfGiving(t *testing.T) {
+	t.Parallel()
 	for deployment, gives := range map[string]map[rune]string{
 		"Unified": {'A': "AOEXU"},
 		"Split":   {'A': "AEX", 'O': "O"},
 	} {
 		t.Run(deployment, func(t *testing.T) {
-			var options []testserver.Option
+			var with []choice
 			if deployment == "Split" {
-				options = append(options, split)
+				with = append(with, split)
 			}
-			on(t, func(t *testing.T, s *subject) {
+			embedded(t, func(t *testing.T, s *subject) {
 				for giver, given := range gives {
 					for r, id := range letters {
 						to := s.principal(t, "to "+string(giver)+string(r))
@@ -533,7 +542,7 @@ func TestMatrixOfGiving(t *testing.T) {
 						}
 					}
 				}
-			}, options...)
+			}, with...)
 		})
 	}
 }
@@ -544,13 +553,15 @@ const duties = "AOU"
 // Who asks, approves and executes: whoever could make the request, whoever has a
 // duty and a bound session, and the one who asked.
 func TestMatrixOfApprovals(t *testing.T) {
+	t.Parallel()
 	for deployment, exports := range map[string]string{"Unified": "E", "Split": "E"} {
 		t.Run(deployment, func(t *testing.T) {
-			var options []testserver.Option
+			var with []choice
 			if deployment == "Split" {
-				options = append(options, split)
+				with = append(with, split)
 			}
-			on(t, func(t *testing.T, s *subject) {
+			embedded(t, func(t *testing.T, s *subject) {
+				defer s.keepPolicy(t)()
 				export := rig.Object{"method": "POST", "path": "/api/keys/export", "reason": "to be asked for", "body": rig.Object{
 					"ttag": "AAAAAQAAAAAAAAPp", "systemId": 1, "principalId": "1",
 				}}
@@ -590,19 +601,19 @@ func TestMatrixOfApprovals(t *testing.T) {
 					if !strings.ContainsRune(duties, r) {
 						continue
 					}
-					s.Approve(t, rig.Credentials{Name: "holder of " + letters[r].Hex(), Password: rig.Password}, asked)
+					s.Approve(t, rig.Credentials{Name: s.holderOf(letters[r]), Password: rig.Password}, asked)
 					s.Refused(t, encryptor, "POST", at+"/execute", nil, http.StatusNotFound, "KEY_NOT_FOUND") // it was done, and there is no such key
 				}
 				s.Refused(t, "", "POST", "/api/approvals", export, http.StatusUnauthorized, "SESSION_NOT_FOUND")
-			}, options...)
+			}, append(with, alone)...)
 		})
 	}
 }
 
 // POST /api/keys/get needs a transport principal, and a role besides.
 func TestMatrixOfTransportPrincipals(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
-		ca := peerCA(t, "issuer")
+	embedded(t, func(t *testing.T, s *subject) {
+		ca := peerCA(t, s.name("issuer"))
 		s.trustCA(t, s.AsAdmin(t), ca)
 		key := s.mint(t, "key")
 		for r, id := range letters {

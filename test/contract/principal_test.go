@@ -28,16 +28,16 @@ func (s *subject) principal(t testing.TB, name string, roles ...keyserver.ID) st
 	t.Helper()
 	if s.Officer.Name != "" && len(roles) > 0 {
 		id := s.principal(t, name)
-		s.GiveApart(t, id, name, roles...)
+		s.GiveApart(t, id, s.name(name), roles...)
 		return id
 	}
 	return created(t, s.OK(t, s.AsAdmin(t), "POST", "/api/principals/password",
-		rig.Object{"name": name, "password": somePassword, "roleIds": hexes(roles...)}))
+		rig.Object{"name": s.name(name), "password": somePassword, "roleIds": hexes(roles...)}))
 }
 
 func (s *subject) group(t testing.TB, name string, roles ...keyserver.ID) string {
 	t.Helper()
-	return created(t, s.OK(t, s.AsAdmin(t), "POST", "/api/principals/groups", rig.Object{"name": name, "roleIds": hexes(roles...)}))
+	return created(t, s.OK(t, s.AsAdmin(t), "POST", "/api/principals/groups", rig.Object{"name": s.name(name), "roleIds": hexes(roles...)}))
 }
 
 // self is the id of the principal of a session.
@@ -171,7 +171,7 @@ func TestListPrincipals(t *testing.T) {
 		if page["applied"] != false || page["pattern"] != "b%" {
 			t.Errorf("a prefix alone is no window: %v", page)
 		}
-	})
+	}, untouched)
 }
 
 // GET /api/principals: above 1,024 objects there is no listing without a
@@ -201,7 +201,7 @@ func TestListingAboveThePackageLimit(t *testing.T) {
 				t.Errorf("pages of %d list %d principals, want %d", size, len(got), len(whole))
 			}
 		}
-	})
+	}, untouched)
 }
 
 // groups creates n groups whose names sort by their number.
@@ -214,7 +214,7 @@ func (s *subject) groups(t *testing.T, from, n int) []string {
 	for range 8 {
 		wg.Go(func() {
 			for i := range next {
-				a := s.Send(t, admin, "POST", "/api/principals/groups", rig.Object{"name": fmt.Sprintf("p-%04d", from+i)})
+				a := s.Send(t, admin, "POST", "/api/principals/groups", rig.Object{"name": s.name(fmt.Sprintf("p-%04d", from+i))})
 				if a.Status != http.StatusOK {
 					t.Errorf("%s", a.Raw)
 					continue
@@ -260,7 +260,7 @@ func TestGetPrincipal(t *testing.T) {
 		})
 		p := s.OK(t, admin, "GET", "/api/principals/"+strings.ToUpper(id), nil)
 		if p.Text(t, "id") != id || p.Text(t, "principalId") != decimal(t, id) || p.Body["systemId"] != 1. ||
-			p.Text(t, "name") != "ann" || p.Text(t, "className") == "" || p.Body["disabled"] != false {
+			p.Text(t, "name") != s.name("ann") || p.Text(t, "className") == "" || p.Body["disabled"] != false {
 			t.Errorf("%s", p.Raw)
 		}
 		if roles := p.At(t, "roleIds").([]any); len(roles) != 1 || roles[0] != keyserver.RoleAuditor.Hex() {
@@ -275,7 +275,7 @@ func TestGetPrincipal(t *testing.T) {
 // Three spellings of identifiers are not interchangeable: whatever the id, the
 // path takes its hexadecimal spelling alone and a pair its decimal one alone.
 func TestSpellingsOfPrincipalIDs(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
 		rapid.Check(t, func(r *rapid.T) {
 			id := keyserver.IDFromUint64(rapid.Uint64Min(1).Draw(r, "id"))
@@ -313,11 +313,12 @@ func TestCreatePrincipals(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
 		auditor := hexes(keyserver.RoleAuditor)
+		ann, web := s.name("ann"), s.name("system:serviceaccount:shop:web")
 		good := map[string]rig.Object{
-			"password": {"name": "ann", "password": somePassword, "roleIds": auditor},
-			"ldap":     {"name": "ann", "roleIds": auditor},
-			"xauth":    {"name": "ann", "roleIds": auditor, "issuer": issuer, "subject": "system:serviceaccount:shop:web", "audiences": []string{"b", "a", "a"}},
-			"groups":   {"name": "ann", "roleIds": auditor},
+			"password": {"name": ann, "password": somePassword, "roleIds": auditor},
+			"ldap":     {"name": ann, "roleIds": auditor},
+			"xauth":    {"name": ann, "roleIds": auditor, "issuer": issuer, "subject": web, "audiences": []string{"b", "a", "a"}},
+			"groups":   {"name": ann, "roleIds": auditor},
 		}
 		for kind, body := range good {
 			path := "/api/principals/" + kind
@@ -340,7 +341,7 @@ func TestCreatePrincipals(t *testing.T) {
 				"AType":       {path, with("type", "certificate"), 400, "BAD_REQUEST", "type"},
 			})
 			a := s.OK(t, admin, "POST", path, body)
-			if a.Body["saved"] != true || a.Text(t, "principal", "name") != "ann" || a.Text(t, "detail") == "" {
+			if a.Body["saved"] != true || a.Text(t, "principal", "name") != ann || a.Text(t, "detail") == "" {
 				t.Errorf("%s: %s", kind, a.Raw)
 			}
 			if got := s.OK(t, admin, "GET", "/api/principals/"+created(t, a), nil); fmt.Sprint(got.Body) != fmt.Sprint(a.At(t, "principal")) {
@@ -350,7 +351,7 @@ func TestCreatePrincipals(t *testing.T) {
 		}
 
 		xauth := func(name string, value any) rig.Object {
-			b := rig.Object{"name": "other", "roleIds": []string{}, "issuer": issuer, "subject": "system:serviceaccount:shop:db"}
+			b := rig.Object{"name": s.name("other"), "roleIds": []string{}, "issuer": issuer, "subject": s.name("system:serviceaccount:shop:db")}
 			b[name] = value
 			return b
 		}
@@ -361,27 +362,27 @@ func TestCreatePrincipals(t *testing.T) {
 			"NotASCII":       {"/api/principals/xauth", xauth("issuer", "https://ıssuer"), 400, "BAD_REQUEST", "issuer"},
 			"EmptyAudience":  {"/api/principals/xauth", xauth("audiences", []string{""}), 400, "BAD_REQUEST", "audiences"},
 			"ManyAudiences":  {"/api/principals/xauth", xauth("audiences", slices.Repeat([]string{"a"}, 17)), 400, "BAD_REQUEST", "audiences"},
-			"SameIdentity":   {"/api/principals/xauth", xauth("subject", "system:serviceaccount:shop:web"), 409, "ALREADY_EXISTS", "issuer and subject"},
+			"SameIdentity":   {"/api/principals/xauth", xauth("subject", web), 409, "ALREADY_EXISTS", "issuer and subject"},
 			"ByNoOtherRoute": {"/api/principals/certificate", rig.Object{}, 405, "METHOD_NOT_ALLOWED", ""},
 		})
 		// The same subject of another issuer is somebody else.
 		a := s.OK(t, admin, "POST", "/api/principals/xauth", rig.Object{
-			"name": "elsewhere", "roleIds": []string{}, "issuer": "https://other.example", "subject": "system:serviceaccount:shop:web",
+			"name": s.name("elsewhere"), "roleIds": []string{}, "issuer": "https://other.example", "subject": web,
 		})
-		if a.Text(t, "principal", "issuer") != "https://other.example" || a.Text(t, "principal", "subject") != "system:serviceaccount:shop:web" {
+		if a.Text(t, "principal", "issuer") != "https://other.example" || a.Text(t, "principal", "subject") != web {
 			t.Errorf("%s", a.Raw)
 		}
-		list := s.OK(t, admin, "GET", "/api/principals?type=xauth", nil).List(t, "principals")
+		list := s.OK(t, admin, "GET", "/api/principals?type=xauth&name="+ann, nil).List(t, "principals")
 		if fmt.Sprint(list[0]["audiences"]) != "[a b]" {
 			t.Errorf("audiences are a set: %v", list[0])
 		}
 		// A group needs no roles.
-		s.OK(t, admin, "POST", "/api/principals/groups", rig.Object{"name": "without roles"})
+		s.OK(t, admin, "POST", "/api/principals/groups", rig.Object{"name": s.name("without roles")})
 		// No answer shows a password.
-		if a := s.OK(t, admin, "POST", "/api/principals/password", rig.Object{"name": "bob", "password": "hunter2 hunter2", "roleIds": []string{}}); strings.Contains(string(a.Raw), "hunter2") {
+		if a := s.OK(t, admin, "POST", "/api/principals/password", rig.Object{"name": s.name("bob"), "password": "hunter2 hunter2", "roleIds": []string{}}); strings.Contains(string(a.Raw), "hunter2") {
 			t.Errorf("%s", a.Raw)
 		}
-		s.Refused(t, admin, "POST", "/api/principals/password", rig.Object{"name": "eve", "password": "1234567", "roleIds": []string{}}, 400, "BAD_REQUEST")
+		s.Refused(t, admin, "POST", "/api/principals/password", rig.Object{"name": s.name("eve"), "password": "1234567", "roleIds": []string{}}, 400, "BAD_REQUEST")
 	})
 }
 
@@ -451,12 +452,12 @@ func TestDisablingEndsSessions(t *testing.T) {
 			s.OK(t, ann, "GET", "/api/roles", nil)
 			s.OK(t, admin, "PUT", "/api/principals/"+id+"/flags", rig.Object{"disabled": true})
 			s.Refused(t, ann, "GET", "/api/roles", nil, http.StatusForbidden, "PRINCIPAL_DISABLED")
-			s.Refused(t, "", "POST", "/api/sessions", rig.Object{"method": "password", "name": "ann", "password": somePassword},
+			s.Refused(t, "", "POST", "/api/sessions", s.byPassword("ann", somePassword),
 				http.StatusUnauthorized, "INVALID_CREDENTIALS")
 			s.OK(t, admin, "PUT", "/api/principals/"+id+"/flags", rig.Object{"disabled": false})
 			s.Refused(t, ann, "GET", "/api/roles", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
 		}
-		rows := s.OK(t, admin, "GET", "/api/audit?reason=principalDisabled", nil).List(t, "entries")
+		rows := s.OK(t, admin, "GET", s.trail("reason=principalDisabled"), nil).List(t, "entries")
 		if len(rows) == 0 || rows[0]["principalId"] != decimal(t, id) {
 			t.Errorf("the refusals are not in the trail: %v", rows)
 		}
@@ -481,7 +482,7 @@ func TestUpdatePrincipalRoles(t *testing.T) {
 			"OwnAccount":    {"/api/principals/" + s.self(t, admin) + "/roles", none, 403, "OWN_ACCOUNT", ""},
 			"Unknown":       {"/api/principals/" + nobody + "/roles", none, 404, "NOT_FOUND", nobody},
 		})
-		ann := s.As(t, "ann", somePassword)
+		ann := s.As(t, s.name("ann"), somePassword)
 		s.OK(t, ann, "GET", "/api/roles", nil)
 
 		a := s.OK(t, admin, "PUT", path, rig.Object{"roleIds": hexes(keyserver.RoleExchanger, keyserver.RoleEncryptor, keyserver.RoleExchanger)})
@@ -535,7 +536,7 @@ func TestLookupPrincipals(t *testing.T) {
 		for _, id := range s.groups(t, 0, 65) {
 			many = append(many, pair(1, decimal(t, id)))
 		}
-		if found := s.OK(t, admin, "POST", path, pairs(many...)).List(t, "principals"); len(found) != 65 || found[64]["name"] != "p-0064" {
+		if found := s.OK(t, admin, "POST", path, pairs(many...)).List(t, "principals"); len(found) != 65 || found[64]["name"] != s.name("p-0064") {
 			t.Errorf("65 principals are found as %d", len(found))
 		}
 	})
@@ -577,7 +578,7 @@ func TestGroupMembers(t *testing.T) {
 			t.Errorf("%s", a.Raw)
 		}
 
-		ann := s.As(t, "ann", somePassword)
+		ann := s.As(t, s.name("ann"), somePassword)
 		s.Refused(t, ann, "GET", "/api/roles", nil, http.StatusForbidden, "ACCESS_DENIED")
 		for range 2 { // once in it, a member stays
 			a := s.OK(t, admin, "PUT", path, nil)
@@ -601,7 +602,7 @@ func TestGroupMembers(t *testing.T) {
 // On a split deployment the Administrator keeps the work on principals, and
 // the Security Officer looks on.
 func TestPrincipalDutiesOnASplitDeployment(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		officer := s.with(t, keyserver.RoleSecurityOfficer)
 		id := s.principal(t, "ann")
 		s.OK(t, s.AsAdmin(t), "PUT", "/api/principals/"+id+"/flags", rig.Object{"delegation": true})

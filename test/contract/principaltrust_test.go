@@ -3,6 +3,8 @@ package contract
 import (
 	"fmt"
 	"net/http"
+	"path"
+	"slices"
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -24,37 +26,42 @@ func TestPrincipalTrusts(t *testing.T) {
 			status int
 			code   string
 		}{
-			"DecimalPrincipal": {request("12345", otherSystem, "expose"), 400, "BAD_REQUEST"},
-			"ZeroPrincipal":    {request("0000000000000000", otherSystem, "expose"), 400, "BAD_REQUEST"},
+			"DecimalPrincipal": {request("12345", s.peerSystem(), "expose"), 400, "BAD_REQUEST"},
+			"ZeroPrincipal":    {request("0000000000000000", s.peerSystem(), "expose"), 400, "BAD_REQUEST"},
 			"HexServer":        {request(self, "0000000000000007", "expose"), 400, "BAD_REQUEST"},
-			"UnknownFlag":      {request(self, otherSystem, "allow"), 400, "BAD_REQUEST"},
-			"NumericFlag":      {request(self, otherSystem, 2), 400, "BAD_REQUEST"},
-			"NoFlag":           {rig.Object{"principalId": self, "trustedServerSystemId": otherSystem}, 400, "BAD_REQUEST"},
+			"UnknownFlag":      {request(self, s.peerSystem(), "allow"), 400, "BAD_REQUEST"},
+			"NumericFlag":      {request(self, s.peerSystem(), 2), 400, "BAD_REQUEST"},
+			"NoFlag":           {rig.Object{"principalId": self, "trustedServerSystemId": s.peerSystem()}, 400, "BAD_REQUEST"},
 			"UnknownServer":    {request(self, 8, "expose"), 404, "NOT_FOUND"},
-			"UnknownPrincipal": {request("00000000deadbeef", otherSystem, "expose"), 404, "NOT_FOUND"},
+			"UnknownPrincipal": {request("00000000deadbeef", s.peerSystem(), "expose"), 404, "NOT_FOUND"},
 		}
 		for name, tc := range refusals {
 			t.Run(name, func(t *testing.T) { s.Refused(t, admin, "POST", path, tc.body, tc.status, tc.code) })
 		}
-		s.Refused(t, s.with(t, keyserver.RoleAuditor), "POST", path, request(self, otherSystem, "expose"), http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, s.with(t, keyserver.RoleAuditor), "POST", path, request(self, s.peerSystem(), "expose"), http.StatusForbidden, "ACCESS_DENIED")
 		s.Refused(t, s.with(t, keyserver.RoleEncryptor), "GET", path, nil, http.StatusForbidden, "ACCESS_DENIED")
 
-		a := s.OK(t, admin, "POST", path, request(self, otherSystem, "expose"))
+		a := s.OK(t, admin, "POST", path, request(self, s.peerSystem(), "expose"))
 		want := rig.Object{
-			"id": a.Text(t, "principalTrust", "id"), "principalId": self, "trustedServerId": "0000000000000007",
-			"trustedServerSystemId": float64(otherSystem), "flag": float64(keyserver.Expose), "flagLabel": "expose",
+			"id": a.Text(t, "principalTrust", "id"), "principalId": self, "trustedServerId": keyserver.IDFromUint64(uint64(s.peerSystem())).Hex(),
+			"trustedServerSystemId": float64(s.peerSystem()), "flag": float64(keyserver.Expose), "flagLabel": "expose",
 		}
 		if got := a.At(t, "principalTrust"); a.Body["saved"] != true || fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("made: %s, want %v", a.Raw, want)
 		}
-		s.Refused(t, admin, "POST", path, request(self, otherSystem, "restrict"), http.StatusConflict, "ALREADY_EXISTS")
+		s.Refused(t, admin, "POST", path, request(self, s.peerSystem(), "restrict"), http.StatusConflict, "ALREADY_EXISTS")
 
-		for _, query := range []string{"", "?principalId=" + self, "?trustedServerSystemId=7", "?limit=1", "?limit=1&offset=0"} {
-			if list := s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", path+query, nil).List(t, "principalTrusts"); len(list) != 1 || fmt.Sprint(list[0]) != fmt.Sprint(want) {
+		own := "?principalId=" + self
+		for _, query := range []string{"", own, fmt.Sprint("?trustedServerSystemId=", s.peerSystem()), own + "&limit=1", own + "&limit=1&offset=0"} {
+			list := s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", path+query, nil).List(t, "principalTrusts")
+			if query == "" {
+				list = slices.DeleteFunc(list, func(row rig.Object) bool { return row["principalId"] != self })
+			}
+			if len(list) != 1 || fmt.Sprint(list[0]) != fmt.Sprint(want) {
 				t.Errorf("%s lists %v", query, list)
 			}
 		}
-		for _, query := range []string{"?principalId=00000000deadbeef", "?trustedServerSystemId=8", "?limit=1&offset=1"} {
+		for _, query := range []string{"?principalId=00000000deadbeef", "?trustedServerSystemId=8", own + "&limit=1&offset=1"} {
 			if list := s.OK(t, admin, "GET", path+query, nil).List(t, "principalTrusts"); len(list) != 0 {
 				t.Errorf("%s lists %v", query, list)
 			}
@@ -82,7 +89,7 @@ func (s *subject) changeTrust(t *testing.T, admin, row string) {
 		}
 	}
 	// A peer that is gone leaves its rows to be tidied up.
-	s.OK(t, admin, "DELETE", peerPath(otherSystem), nil)
+	s.OK(t, admin, "DELETE", peerPath(s.peerSystem()), nil)
 	if a := s.OK(t, admin, "PUT", row, rig.Object{"flag": "restrict"}); a.Body["saved"] != true {
 		t.Errorf("an orphan's flag: %s", a.Raw)
 	}
@@ -93,7 +100,7 @@ func (s *subject) changeTrust(t *testing.T, admin, row string) {
 	}
 	s.Refused(t, admin, "DELETE", row, nil, http.StatusNotFound, "NOT_FOUND")
 	var seen int
-	for _, change := range s.changedSince(t, admin, cursor) {
+	for _, change := range s.changedSince(t, admin, cursor, path.Base(row)) {
 		if change == "principalTrust updated" || change == "principalTrust deleted" {
 			seen++
 		}

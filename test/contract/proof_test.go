@@ -125,13 +125,16 @@ func (s *subject) prove(t testing.TB, authorization, method, path string, body a
 // address is where the server listens, whatever it is called outside.
 func (s *subject) address() string { return "https://" + s.Address() }
 
-var loginBody = rig.Object{"method": "password", "name": testserver.AdminName, "password": testserver.AdminPassword}
+// loginBody is the login of the test's administrator.
+func (s *subject) loginBody() rig.Object {
+	return byPassword(s.Administrator.Name, s.Administrator.Password)
+}
 
 // bind logs in with a proof.
 func (s *subject) bind(t testing.TB, h *holder) {
 	t.Helper()
 	h.session = ""
-	a := s.prove(t, "", "POST", "/api/sessions", loginBody, h.proof(t, "POST", s.URL()+"/api/sessions"))
+	a := s.prove(t, "", "POST", "/api/sessions", s.loginBody(), h.proof(t, "POST", s.URL()+"/api/sessions"))
 	if a.Status != http.StatusOK || a.Body["boundKey"] != h.thumbprint(t) {
 		t.Fatalf("got %d %s, want a session bound to %s", a.Status, a.Raw, h.thumbprint(t))
 	}
@@ -243,7 +246,7 @@ func TestProofs(t *testing.T) {
 				}
 			}
 			for reason, want := range rows {
-				got := s.OK(t, s.AsAdmin(t), "GET", "/api/audit?operation=proof&limit=1000&reason="+reason, nil).List(t, "entries")
+				got := s.OK(t, s.AsAdmin(t), "GET", s.trail("operation=proof&limit=1000&reason="+reason), nil).List(t, "entries")
 				if len(got) != want || got[0]["outcome"] != "refused" || got[0]["principalId"] == nil {
 					t.Errorf("%s: got %v, want %d rows", reason, got, want)
 				}
@@ -333,15 +336,15 @@ func TestProofsAtLogin(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		h := newHolder(t)
 		login := s.URL() + "/api/sessions"
-		wrong := rig.Object{"method": "password", "name": testserver.AdminName, "password": "wrong password"}
+		wrong := rig.Object{"method": "password", "name": s.Administrator.Name, "password": "wrong password"}
 		unused := h.proof(t, "POST", login)
 		is(t, s.prove(t, "", "POST", "/api/sessions", wrong, unused), http.StatusUnauthorized, "INVALID_CREDENTIALS")
-		is(t, s.prove(t, "", "POST", "/api/sessions", loginBody, "proof"), http.StatusBadRequest, "PROOF_MALFORMED")
-		is(t, s.prove(t, "", "POST", "/api/sessions", loginBody, unused, unused), http.StatusBadRequest, "PROOF_MALFORMED")
-		is(t, s.prove(t, "", "POST", "/api/sessions", loginBody, h.proof(t, "GET", login)), http.StatusUnauthorized, "PROOF_METHOD_MISMATCH")
-		is(t, s.prove(t, "", "POST", "/api/sessions", loginBody, h.proof(t, "POST", login+"/")), http.StatusUnauthorized, "PROOF_URI_MISMATCH")
-		is(t, s.prove(t, "", "POST", "/api/sessions", loginBody, unused), http.StatusOK, "")
-		is(t, s.prove(t, "", "POST", "/api/sessions", loginBody, unused), http.StatusUnauthorized, "PROOF_REPLAYED")
+		is(t, s.prove(t, "", "POST", "/api/sessions", s.loginBody(), "proof"), http.StatusBadRequest, "PROOF_MALFORMED")
+		is(t, s.prove(t, "", "POST", "/api/sessions", s.loginBody(), unused, unused), http.StatusBadRequest, "PROOF_MALFORMED")
+		is(t, s.prove(t, "", "POST", "/api/sessions", s.loginBody(), h.proof(t, "GET", login)), http.StatusUnauthorized, "PROOF_METHOD_MISMATCH")
+		is(t, s.prove(t, "", "POST", "/api/sessions", s.loginBody(), h.proof(t, "POST", login+"/")), http.StatusUnauthorized, "PROOF_URI_MISMATCH")
+		is(t, s.prove(t, "", "POST", "/api/sessions", s.loginBody(), unused), http.StatusOK, "")
+		is(t, s.prove(t, "", "POST", "/api/sessions", s.loginBody(), unused), http.StatusUnauthorized, "PROOF_REPLAYED")
 
 		plain := s.AsAdmin(t)
 		h.session = plain
@@ -379,7 +382,7 @@ func TestProofRace(t *testing.T) {
 // A full memory refuses, that of one principal before that of all, and never
 // forgets a proof that could be used again.
 func TestProofMemoryIsBounded(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		h := newHolder(t)
 		s.bind(t, h)
 		bearer, url := "Bearer "+h.session, s.URL()+where
@@ -393,17 +396,18 @@ func TestProofMemoryIsBounded(t *testing.T) {
 		}
 		is(t, s.prove(t, bearer, "GET", where, nil, first), http.StatusUnauthorized, "PROOF_REPLAYED")
 		s.OK(t, s.AsAdmin(t), "GET", where, nil) // who is bound to no key is not concerned
-	}, func(c *server.Config) { c.MaxProofs = 12 })
+	}, at(tight))
 }
 
 // Behind a proxy clients prove for the name that they know.
 func TestProofsBehindAProxy(t *testing.T) {
+	t.Parallel()
 	const outside = "https://keys.example"
 	s := start(t, func(c *server.Config) { c.ExternalURL = outside + "/" })
 	h := newHolder(t)
-	a := s.prove(t, "", "POST", "/api/sessions", loginBody, h.proof(t, "POST", s.address()+"/api/sessions"))
+	a := s.prove(t, "", "POST", "/api/sessions", s.loginBody(), h.proof(t, "POST", s.address()+"/api/sessions"))
 	is(t, a, http.StatusUnauthorized, "PROOF_URI_MISMATCH")
-	a = s.prove(t, "", "POST", "/api/sessions", loginBody, h.proof(t, "POST", outside+":443/api/sessions"))
+	a = s.prove(t, "", "POST", "/api/sessions", s.loginBody(), h.proof(t, "POST", outside+":443/api/sessions"))
 	is(t, a, http.StatusOK, "")
 }
 
@@ -420,16 +424,15 @@ func TestProofsAcrossARestart(t *testing.T) {
 		s.HTTP.CloseIdleConnections()
 		is(t, s.prove(t, bearer, "GET", where, nil, used), http.StatusUnauthorized, "PROOF_REPLAYED")
 		is(t, s.prove(t, bearer, "GET", where, nil, unused), http.StatusOK, "")
-	})
+	}, alone)
 }
+
+// proxied is reached under one name on all replicas.
+var proxied = &ground{replicas: true, options: []testserver.Option{func(c *server.Config) { c.ExternalURL = "https://keys.example" }}}
 
 // A proof is used once on all replicas together.
 func TestProofsOnReplicas(t *testing.T) {
-	share := func(c *server.Config) {
-		c.ExternalURL, c.KEK = "https://keys.example", "base64key://"+base64.URLEncoding.EncodeToString(make([]byte, 32))
-	}
-	database := databases["PostgreSQL"](t)
-	one, other := start(t, database, share), start(t, database, share)
+	one, other := replicas(t, at(proxied))
 	h := newHolder(t)
 	one.bind(t, h)
 	for _, pair := range [][2]*subject{{one, other}, {other, one}} {

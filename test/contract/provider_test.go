@@ -35,6 +35,7 @@ func (r *record) String() string {
 // Tokens and passwords are in no log, answer or audit row, whatever becomes of
 // the login; why one was refused is in the log.
 func TestProvidersLeakNothing(t *testing.T) {
+	t.Parallel()
 	i, d, log := newTokenIssuer(t), ldaptest.Start(t), &record{}
 	s := start(t, i.configure, byDirectory(d), func(c *server.Config) {
 		c.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -79,8 +80,8 @@ func TestProvidersLeakNothing(t *testing.T) {
 
 // POST /api/config/get shows which providers there are, and nothing secret.
 func TestProvidersInTheConfiguration(t *testing.T) {
-	i, d := newTokenIssuer(t), ldaptest.Start(t)
-	s := start(t, i.configure, byDirectory(d))
+	s := one(t, at(providers))
+	i, d := provided.issuer, provided.directory
 	for xpath, want := range map[string]rig.Object{
 		"IdentityProviders.Tokens":    {"issuer": i.name, "audiences": i.audience + ",second audience", "verifiedBy": "file"},
 		"IdentityProviders.Directory": {"url": "ldaps://" + d.Secure, "entryBy": "userDN"},

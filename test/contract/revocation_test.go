@@ -3,6 +3,7 @@ package contract
 import (
 	"bytes"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,26 +13,34 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
+// of is the issuer with a digest.
+func of(t testing.TB, a rig.Answer, digest string) rig.Object {
+	t.Helper()
+	issuers := a.List(t, "issuers")
+	at := slices.IndexFunc(issuers, func(o rig.Object) bool { return o["digest"] == digest })
+	if at < 0 {
+		t.Fatalf("no issuer %s: %s", digest, a.Raw)
+	}
+	return issuers[at]
+}
+
 // GET /api/revocation/issuers: the trusted CAs by digest, with policy and the
 // freshness of the evidence.
 func TestRevocationIssuers(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/revocation/issuers"
 		s.Refused(t, s.with(t, keyserver.RoleEncryptor), "GET", path, nil, http.StatusForbidden, "ACCESS_DENIED")
-		if a := s.OK(t, s.AsAdmin(t), "GET", path, nil); a.Body["count"] != 0.0 {
-			t.Errorf("a fresh server lists %s", a.Raw)
-		}
-		ca := newCA(t, "outside")
+		ca := newCA(t, s.name("outside"))
 		digest := s.trustIssuer(t, ca)
 		for _, role := range []keyserver.ID{keyserver.RoleSecurityOfficer, keyserver.RoleAuditor} {
-			issuer := s.OK(t, s.with(t, role), "GET", path, nil).List(t, "issuers")[0]
-			if issuer["digest"] != digest || issuer["mode"] != "off" || issuer["evidence"] != "none" || issuer["crl"] != nil || issuer["subject"] != "/CN=outside" {
+			issuer := of(t, s.OK(t, s.with(t, role), "GET", path, nil), digest)
+			if issuer["digest"] != digest || issuer["mode"] != "off" || issuer["evidence"] != "none" || issuer["crl"] != nil || issuer["subject"] != s.name("/CN=outside") {
 				t.Errorf("without policy and list: %v", issuer)
 			}
 		}
-		cas := s.OK(t, s.AsAdmin(t), "GET", "/api/trusted-cas", nil).List(t, "trustedCAs")
-		if cas[0]["revocationDigest"] != digest {
-			t.Errorf("the trusted list shows %v", cas[0]["revocationDigest"])
+		id := s.OK(t, s.AsAdmin(t), "GET", "/api/trusted-cas?includeBodies=true", nil)
+		if at := slices.IndexFunc(id.List(t, "trustedCAs"), func(row rig.Object) bool { return row["certificate"] == b64(ca.Certificate.Raw) }); at < 0 || id.List(t, "trustedCAs")[at]["revocationDigest"] != digest {
+			t.Errorf("the trusted list shows %s", id.Raw)
 		}
 	})
 }
@@ -39,7 +48,7 @@ func TestRevocationIssuers(t *testing.T) {
 // GET and PUT /api/revocation/issuers/{digest}/policy.
 func TestRevocationPolicy(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		digest := s.trustIssuer(t, newCA(t, "outside"))
+		digest := s.trustIssuer(t, newCA(t, s.name("outside")))
 		path := "/api/revocation/issuers/" + digest + "/policy"
 		unknown := "/api/revocation/issuers/" + strings.Repeat("AB", 48) + "/policy"
 		required := rig.Object{"mode": "required", "maxAgeSeconds": 3600}
@@ -75,7 +84,7 @@ func TestRevocationPolicy(t *testing.T) {
 
 // On a split deployment revocation is the Security Officer's.
 func TestRevocationOnASplitDeployment(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		path := "/api/revocation/issuers/" + strings.Repeat("AB", 32) + "/policy"
 		s.Refused(t, s.AsAdmin(t), "GET", path, nil, http.StatusForbidden, "ACCESS_DENIED")
 		s.Refused(t, s.AsAdmin(t), "PUT", path, rig.Object{"mode": "off"}, http.StatusForbidden, "ACCESS_DENIED")
@@ -89,15 +98,15 @@ func TestRevocationOnASplitDeployment(t *testing.T) {
 func TestImportCRL(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/revocation/crls"
-		ca, stranger := newCA(t, "outside"), newCA(t, "outside")
+		ca, stranger := newCA(t, s.name("outside")), newCA(t, s.name("outside"))
 		digest := s.trustIssuer(t, ca)
 		now := time.Now().Truncate(time.Second)
-		revoked := enginetest.NewAgent(t, ca, "agent", now, nil).Certificate
+		revoked := enginetest.NewAgent(t, ca, s.name("agent"), now, nil).Certificate
 		held := enginetest.NewCRL(t, ca, 5, now.Add(-time.Minute), nil, revoked)
 		officer := s.with(t, keyserver.RoleSecurityOfficer)
 		for form, spelled := range map[string]string{"base64": b64(held), "PEM": pemOf("X509 CRL", held)} {
 			a := s.OK(t, officer, "POST", path, rig.Object{"crl": spelled})
-			issuer := a.List(t, "issuers")[0]
+			issuer := of(t, a, digest)
 			crl, _ := issuer["crl"].(rig.Object)
 			if a.Body["saved"] != true || issuer["digest"] != digest || issuer["evidence"] != "current" || crl["revoked"] != 1.0 ||
 				crl["thisUpdate"] != now.Add(-time.Minute).UTC().Format(time.RFC3339) || crl["number"] != b64([]byte{5}) {

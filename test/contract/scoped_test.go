@@ -35,7 +35,7 @@ func lifetimeOf(t testing.TB, a rig.Answer) time.Duration {
 
 // What a scoped credential may name.
 func TestScopedLoginRefusals(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")
 		many := make([]string, 65)
 		for i := range many {
@@ -114,7 +114,7 @@ func TestScopedCredential(t *testing.T) {
 		}
 		s.Refused(t, s.OK(t, s.with(t, keyserver.RoleAuditor), "POST", sessions, scoped(inside)).Text(t, "sessionId"),
 			"POST", mac, use(inside), http.StatusForbidden, "ACCESS_DENIED") // a scope gives no rights
-		rows := s.OK(t, admin, "GET", "/api/audit?reason=notInScope", nil).List(t, "entries")
+		rows := s.OK(t, admin, "GET", s.trail("reason=notInScope"), nil).List(t, "entries")
 		if len(rows) < 6 || rows[0]["sessionKind"] != "scoped" {
 			t.Errorf("the refusals are audited as %v", rows)
 		}
@@ -162,7 +162,7 @@ func TestOperationsOfAScopedCredential(t *testing.T) {
 		if a := s.OK(t, giving, "GET", where, nil); len(a.Body["operations"].([]any)) != 2 || a.Body["mayGrant"] != 1.0 {
 			t.Errorf("got %s", a.Raw)
 		}
-	})
+	}, alone)
 }
 
 // Delegation and the end of a session reach what was made from it, however far.
@@ -194,8 +194,7 @@ func TestScopedFromDelegated(t *testing.T) {
 // A fixed lifetime: use does not extend it, idleness does not end it, and it
 // does not outlast the session that it was made from.
 func TestScopedCredentialExpires(t *testing.T) {
-	t.Parallel() // it waits
-	on(t, func(t *testing.T, s *subject) {
+	ownEmbedded(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")
 		short := s.OK(t, admin, "POST", sessions, join(scoped(link), rig.Object{"lifetimeSeconds": 1})).Text(t, "sessionId")
 		if d := lifetimeOf(t, s.OK(t, admin, "POST", sessions, join(scoped(link), rig.Object{"lifetimeSeconds": 60}))); d > time.Minute+time.Second {
@@ -212,8 +211,7 @@ func TestScopedCredentialExpires(t *testing.T) {
 
 // SESSION_EXPIRED: a session that is not used.
 func TestSessionExpires(t *testing.T) {
-	t.Parallel() // it waits
-	on(t, func(t *testing.T, s *subject) {
+	ownEmbedded(t, func(t *testing.T, s *subject) {
 		session := s.login1(t)
 		a := s.Send(t, session, "GET", where, nil)
 		for deadline := time.Now().Add(time.Minute); a.Status == http.StatusOK && time.Now().Before(deadline); {
@@ -230,12 +228,12 @@ func TestSessionExpires(t *testing.T) {
 // login1 opens a session that no other test knows.
 func (s *subject) login1(t testing.TB) string {
 	t.Helper()
-	return s.OK(t, "", "POST", sessions, loginBody).Text(t, "sessionId")
+	return s.OK(t, "", "POST", sessions, s.loginBody()).Text(t, "sessionId")
 }
 
 // Which key a session that is made from another is bound to.
 func TestKeysOfDerivedSessions(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		link := s.mint(t, "key")
 		boss := s.principal(t, "boss", keyserver.RoleAuditor)
 		s.flags(t, boss, rig.Object{"delegation": true})

@@ -14,9 +14,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
+// versioned gives the version that servers are asked for.
+func versioned(c *server.Config) {
+	c.Version = keyserver.Version{Major: 2, Minor: 3, Build: 5, Edition: 7, Banner: "a banner"}
+}
+
 // POST /api/server/version: the version record.
 func TestVersion(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		s.Refused(t, "", "POST", "/api/server/version", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
 		s.Refused(t, s.AsAdmin(t), "GET", "/api/server/version", nil, http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
 		s.Refused(t, s.AsAdmin(t), "POST", "/api/server/version", `{"x":1}`, http.StatusBadRequest, "BAD_REQUEST")
@@ -28,14 +33,12 @@ func TestVersion(t *testing.T) {
 				t.Errorf("%s: %s", role.Name, diff)
 			}
 		}
-	}, func(c *server.Config) {
-		c.Version = keyserver.Version{Major: 2, Minor: 3, Build: 5, Edition: 7, Banner: "a banner"}
 	})
 }
 
 // Sessions: described while alive, unknown once ended.
 func TestSessionLife(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		for name, body := range map[string]any{
 			"NoMethod": rig.Object{"name": "admin", "password": "x"}, "UnknownMethod": rig.Object{"method": "psychic", "name": "a", "password": "b"},
 			"NoName": rig.Object{"method": "password", "password": "x"}, "NoPassword": rig.Object{"method": "password", "name": "admin"},
@@ -44,7 +47,7 @@ func TestSessionLife(t *testing.T) {
 				s.Refused(t, "", "POST", "/api/sessions", body, http.StatusBadRequest, "BAD_REQUEST")
 			})
 		}
-		a := s.Refused(t, "", "POST", "/api/sessions", rig.Object{"method": "password", "name": "admin", "password": "wrong password"},
+		a := s.Refused(t, "", "POST", "/api/sessions", rig.Object{"method": "password", "name": s.Administrator.Name, "password": "wrong password"},
 			http.StatusUnauthorized, "INVALID_CREDENTIALS")
 		if a.Header.Get("WWW-Authenticate") == "" {
 			t.Error("a 401 without WWW-Authenticate")
@@ -79,7 +82,7 @@ func TestUnknownRoutes(t *testing.T) {
 
 // Health and readiness need no session, and readiness names its parts.
 func TestHealthAndReadiness(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		s.OK(t, "", "GET", "/api/health", nil)
 		a := s.OK(t, "", "GET", "/api/ready", nil)
 		if parts := a.List(t, "parts"); a.Body["ready"] != true || len(parts) == 0 {
@@ -91,7 +94,7 @@ func TestHealthAndReadiness(t *testing.T) {
 
 // GET /api/operations: what a role can grant, in the order of permanent ids.
 func TestListOperations(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		s.Refused(t, "", "GET", "/api/operations", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
 		s.Refused(t, s.AsAdmin(t), "GET", "/api/operations?duty=trust", nil, http.StatusBadRequest, "BAD_REQUEST")
 
@@ -132,7 +135,7 @@ func TestChanges(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
 		cursor := s.OK(t, admin, "GET", "/api/changes?after=0", nil).Body["cursor"].(float64)
-		id := s.OK(t, admin, "POST", "/api/roles", rig.Object{"name": "one", "operations": []string{}}).Text(t, "id")
+		id := s.OK(t, admin, "POST", "/api/roles", rig.Object{"name": s.name("one"), "operations": []string{}}).Text(t, "id")
 		s.OK(t, admin, "DELETE", "/api/roles/"+id, nil)
 		a := s.OK(t, admin, "GET", "/api/changes?wait=1&after="+rig.Number(cursor), nil)
 		changes := a.List(t, "changes")
@@ -146,7 +149,7 @@ func TestChanges(t *testing.T) {
 			s.Refused(t, admin, "GET", "/api/changes?"+query, nil, http.StatusBadRequest, "BAD_REQUEST")
 		}
 		s.Refused(t, s.with(t, keyserver.RoleEncryptor), "GET", "/api/changes?after=0", nil, http.StatusForbidden, "ACCESS_DENIED")
-	})
+	}, alone)
 }
 
 // A body over the route's limit is refused, not cut.

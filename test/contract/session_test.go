@@ -5,14 +5,13 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // opens opens a session of its own of a user, and answers what opens it and what
 // it is called.
 func (s *subject) opens(t testing.TB, name string) (session, id string) {
 	t.Helper()
-	a := s.OK(t, "", "POST", sessions, rig.Object{"method": "password", "name": name, "password": somePassword})
+	a := s.OK(t, "", "POST", sessions, s.byPassword(name, somePassword))
 	return a.Text(t, "sessionId"), a.Text(t, "id")
 }
 
@@ -46,7 +45,7 @@ func TestSessionsAreListedAndEnded(t *testing.T) {
 		})
 
 		list := s.OK(t, session, "GET", own, nil).List(t, "sessions")
-		if len(list) != 1 || list[0]["id"] != id || list[0]["address"] != "127.0.0.1" || list[0]["madeFrom"] != nil || list[0]["kind"] != "password" {
+		if len(list) != 1 || list[0]["id"] != id || list[0]["address"] != s.from || list[0]["madeFrom"] != nil || list[0]["kind"] != "password" {
 			t.Errorf("ann's own sessions: %v", list)
 		}
 		if a := s.OK(t, session, "GET", "/api/sessions/current", nil); a.Text(t, "id") != id {
@@ -66,7 +65,7 @@ func TestSessionsAreListedAndEnded(t *testing.T) {
 		}
 		s.Refused(t, session, "GET", "/api/sessions/current", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
 		s.OK(t, other, "GET", "/api/sessions/current", nil)
-		if rows := s.OK(t, admin, "GET", "/api/audit?operation=endSessions", nil).List(t, "entries"); len(rows) < 3 {
+		if rows := s.OK(t, admin, "GET", s.trail("operation=endSessions"), nil).List(t, "entries"); len(rows) < 3 {
 			t.Errorf("the ends are not in the trail: %v", rows)
 		}
 	})

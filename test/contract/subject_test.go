@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
@@ -65,7 +64,7 @@ func (s *subject) join(t *testing.T, group, member string) {
 
 func (s *subject) role(t *testing.T, name string) string {
 	t.Helper()
-	return s.OK(t, s.AsAdmin(t), "POST", "/api/roles", rig.Object{"name": name, "operations": hexes(keyserver.OpHMAC.ID)}).Text(t, "id")
+	return s.OK(t, s.AsAdmin(t), "POST", "/api/roles", rig.Object{"name": s.name(name), "operations": hexes(keyserver.OpHMAC.ID)}).Text(t, "id")
 }
 
 // Contract 4.17: what is carried out is about what the names in it stood for when
@@ -97,7 +96,7 @@ func TestWhatAnApprovalNamesStays(t *testing.T) {
 			w, _ := s.export(t, "same key")
 			w.names = s.self(t, w.asker)
 			set := s.byPasswordOf(t, w.names)
-			w.attack = func() string { set(); return s.LogIn(t, "owner of same key", newPassword) }
+			w.attack = func() string { set(); return s.LogIn(t, s.name("owner of same key"), newPassword) }
 			return w
 		},
 		"AFriendInTheGroup": func(t *testing.T, s *subject) wish {
@@ -160,16 +159,16 @@ func TestWhatAnApprovalNamesStays(t *testing.T) {
 
 // A key that is wrapped anew is no other key.
 func TestANewDataKeyVoidsNoApproval(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	own(t, func(t *testing.T, s *subject) {
 		w, _ := s.export(t, "data key")
 		asked := s.OK(t, w.asker, "POST", "/api/approvals", rig.Object{"method": w.method, "path": w.path, "body": w.body, "reason": "for a test"})
 		s.Approve(t, s.Officer, asked)
 		s.OK(t, s.AsAdmin(t), "POST", "/api/custody/rotate", nil)
-		rig.Within(t, 30*time.Second, "the first data key is retired", func() bool {
+		rig.Soon(t, "the first data key is retired", func() bool {
 			return s.OK(t, s.AsAdmin(t), "GET", "/api/custody", nil).List(t, "dataKeys")[0]["state"] == "retired"
 		})
 		s.OK(t, w.asker, "POST", "/api/approvals/"+asked.Text(t, "approvalId")+"/execute", nil)
-	}, split)
+	}, divided)
 }
 
 // withstands has an attack done between the vote and the execution of one

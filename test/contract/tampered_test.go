@@ -23,29 +23,26 @@ type intruder struct {
 	where server.Config
 }
 
-// intrude runs a test on each database against a server whose database is open to
-// somebody else.
-func intrude(t *testing.T, test func(t *testing.T, s *subject, in intruder)) {
+// opened has databases that tests write to beside it. Each test undoes what the
+// server does not believe.
+var opened = &ground{}
+
+// intrude runs a test on each database against a server of a ground, whose database
+// is open to somebody else.
+func intrude(t *testing.T, g *ground, test func(t *testing.T, s *subject, in intruder)) {
 	t.Helper()
-	for name, database := range databases {
-		t.Run(name, func(t *testing.T) {
-			var where server.Config
-			s := start(t, database(t), func(c *server.Config) {
-				if c.DataDir != "" { // not when it is asked what the options are
-					where = *c
-				}
-			})
-			file := url.URL{Scheme: "file", OmitHost: true, Path: filepath.Join(where.DataDir, "keyserver.db"), RawQuery: "_busy_timeout=10000"}
-			driver, source := "sqlite", file.String()
-			if where.DatabaseURL != "" {
-				driver, source = "pgx", where.DatabaseURL
-			}
-			db, err := sql.Open(driver, source)
-			rig.Must(t, err)
-			t.Cleanup(func() { _ = db.Close() })
-			test(t, s, intruder{db, where})
-		})
-	}
+	on(t, func(t *testing.T, s *subject) {
+		where := s.Config()
+		file := url.URL{Scheme: "file", OmitHost: true, Path: filepath.Join(where.DataDir, "keyserver.db"), RawQuery: "_busy_timeout=10000"}
+		driver, source := "sqlite", file.String()
+		if where.DatabaseURL != "" {
+			driver, source = "pgx", where.DatabaseURL
+		}
+		db, err := sql.Open(driver, source)
+		rig.Must(t, err)
+		t.Cleanup(func() { _ = db.Close() })
+		test(t, s, intruder{db, where})
+	}, at(g), alone)
 }
 
 func (in intruder) run(t *testing.T, text string, args ...any) {
@@ -94,9 +91,9 @@ const storeTampered = "STORE_TAMPERED"
 
 // Contract 17.7: two inserts made a user Administrator once.
 func TestInsertedRolesGiveNothing(t *testing.T) {
-	intrude(t, func(t *testing.T, s *subject, in intruder) {
+	intrude(t, opened, func(t *testing.T, s *subject, in intruder) {
 		mallory := s.User(t, "mallory", keyserver.RoleEncryptor)
-		s.trust(t, newCA(t, "CA"))
+		s.trust(t, newCA(t, s.name("CA")))
 		in.doctor(t, 0, "rows: ok")
 		in.run(t, `INSERT INTO principal_roles (principal_id, role_id) VALUES ($1, $2)`, bytesOf(t, mallory.ID), keyserver.RoleAdministrator[:])
 		in.run(t, `INSERT INTO changes (seq, kind, id, action) SELECT value + 1, 'principal', $1, 'updated' FROM sequences WHERE name = 'changes'`, bytesOf(t, mallory.ID))
@@ -104,7 +101,7 @@ func TestInsertedRolesGiveNothing(t *testing.T) {
 		if a := s.Send(t, mallory.Session, "GET", "/api/roles", nil); a.Status == http.StatusOK {
 			t.Errorf("the session that was there is an administrator's: %s", a.Raw)
 		}
-		s.Refused(t, "", "POST", sessions, rig.Object{"method": "password", "name": "mallory", "password": rig.Password}, http.StatusServiceUnavailable, storeTampered)
+		s.Refused(t, "", "POST", sessions, s.byPassword("mallory", rig.Password), http.StatusServiceUnavailable, storeTampered)
 		s.alarmed(t, "principals "+mallory.ID)
 		in.doctor(t, 1, "rows: principals "+mallory.ID+": it does not agree with its MAC\n")
 
@@ -122,7 +119,7 @@ func TestInsertedRolesGiveNothing(t *testing.T) {
 		in.run(t, `UPDATE roles SET name = replace(name, '!', '') WHERE id = $1`, keyserver.RoleAuditor[:])
 		in.run(t, `UPDATE trusted_cas SET subject = replace(subject, '!', '')`)
 		in.run(t, `DELETE FROM principal_roles WHERE principal_id = $1 AND role_id = $2`, bytesOf(t, mallory.ID), keyserver.RoleAdministrator[:])
-		s.As(t, "mallory", rig.Password)
+		s.As(t, s.name("mallory"), rig.Password)
 		in.doctor(t, 0, "everything that was looked at holds")
 	})
 }
@@ -130,9 +127,9 @@ func TestInsertedRolesGiveNothing(t *testing.T) {
 // Contract 17.7: whatever else is changed beside the service, what depends on it
 // is refused, nothing else is, and undoing it undoes that.
 func TestTamperedRowsAreRefused(t *testing.T) {
-	intrude(t, func(t *testing.T, s *subject, in intruder) {
+	intrude(t, opened, func(t *testing.T, s *subject, in intruder) {
 		const unavailable = http.StatusServiceUnavailable
-		role := s.OK(t, s.AsAdmin(t), "POST", "/api/roles", rig.Object{"name": "clerk", "operations": []string{keyserver.OpReadVersion.ID.Hex()}}).Text(t, "id")
+		role := s.OK(t, s.AsAdmin(t), "POST", "/api/roles", rig.Object{"name": s.name("clerk"), "operations": []string{keyserver.OpReadVersion.ID.Hex()}}).Text(t, "id")
 		clerk, other, victim := s.User(t, "clerk"), s.User(t, "other"), s.User(t, "victim", keyserver.RoleEncryptor)
 		s.OK(t, s.AsAdmin(t), "PUT", "/api/principals/"+clerk.ID+"/roles", rig.Object{"roleIds": []string{role}})
 		off := s.User(t, "off", keyserver.RoleEncryptor)
@@ -142,13 +139,13 @@ func TestTamperedRowsAreRefused(t *testing.T) {
 		if !ok {
 			t.Fatal("the key's handle names no key")
 		}
-		ours, theirs := newCA(t, "CA"), newCA(t, "CA")
+		ours, theirs := newCA(t, s.name("CA")), newCA(t, s.name("CA"))
 		s.trust(t, ours)
 		token := "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 		hash := sha256.Sum256(make([]byte, 32))
 		logIn := func(name string) func(*testing.T) rig.Answer {
 			return func(t *testing.T) rig.Answer {
-				return s.Send(t, "", "POST", sessions, rig.Object{"method": "password", "name": name, "password": rig.Password})
+				return s.Send(t, "", "POST", sessions, s.byPassword(name, rig.Password))
 			}
 		}
 		get := func(path string) func(*testing.T) rig.Answer {
@@ -170,7 +167,7 @@ func TestTamperedRowsAreRefused(t *testing.T) {
 				[]any{bytesOf(t, off.ID)}, []any{bytesOf(t, off.ID)}, logIn("off"), "principals " + off.ID},
 			"Password": {"an administrator gets the intruder's password", `UPDATE principals SET password_hash = 'x' || password_hash WHERE id = $1`,
 				`UPDATE principals SET password_hash = substr(password_hash, 2) WHERE id = $1`, []any{bytesOf(t, victim.ID)}, []any{bytesOf(t, victim.ID)}, logIn("victim"), "principals " + victim.ID},
-			"Copied": {"with the MAC of another one", `UPDATE principals SET mac = (SELECT mac FROM principals WHERE name = 'other') WHERE id = $1`,
+			"Copied": {"with the MAC of another one", `UPDATE principals SET mac = (SELECT mac FROM principals WHERE name = '` + s.name("other") + `') WHERE id = $1`,
 				`UPDATE principals SET mac = (SELECT mac FROM aside) WHERE id = $1`, []any{bytesOf(t, victim.ID)}, []any{bytesOf(t, victim.ID)}, logIn("victim"), "principals " + victim.ID},
 			"Cleared": {"without a MAC", `UPDATE principals SET mac = NULL WHERE id = $1`,
 				`UPDATE principals SET mac = (SELECT mac FROM aside) WHERE id = $1`, []any{bytesOf(t, victim.ID)}, []any{bytesOf(t, victim.ID)}, logIn("victim"), "principals " + victim.ID},
@@ -180,15 +177,15 @@ func TestTamperedRowsAreRefused(t *testing.T) {
 				func(t *testing.T) rig.Answer {
 					return s.Send(t, s.AsAdmin(t), "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": link, "data": ""})
 				}, "stored_keys " + keyID.Hex()},
-			"CA": {"a trusted CA is another one", `UPDATE trusted_cas SET der = $1`, `UPDATE trusted_cas SET der = $1`,
-				[]any{theirs.Certificate.Raw}, []any{ours.Certificate.Raw}, get("/api/trusted-cas"), "trusted_cas "},
+			"CA": {"a trusted CA is another one", `UPDATE trusted_cas SET der = $1 WHERE der = $2`, `UPDATE trusted_cas SET der = $1 WHERE der = $2`,
+				[]any{theirs.Certificate.Raw, ours.Certificate.Raw}, []any{ours.Certificate.Raw, theirs.Certificate.Raw}, get("/api/trusted-cas"), "trusted_cas "},
 			"Session": {"a session that nobody has logged in to", `INSERT INTO sessions (id, hash, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key)
-				SELECT $1, $2, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key FROM sessions WHERE principal_id = (SELECT id FROM principals WHERE name = 'admin') LIMIT 1`,
+				SELECT $1, $2, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key FROM sessions WHERE principal_id = (SELECT id FROM principals WHERE name = '` + s.Administrator.Name + `') LIMIT 1`,
 				`DELETE FROM sessions WHERE id = $1`, []any{bytesOf(t, victim.ID), hash[:]}, []any{bytesOf(t, victim.ID)},
 				func(t *testing.T) rig.Answer { return s.Send(t, token, "GET", "/api/roles", nil) }, "sessions " + victim.ID},
 		} {
 			t.Run(name, func(t *testing.T) {
-				in.run(t, `CREATE TABLE aside AS SELECT mac FROM principals WHERE name = 'victim'`)
+				in.run(t, `CREATE TABLE aside AS SELECT mac FROM principals WHERE name = '`+s.name("victim")+`'`)
 				defer in.run(t, `DROP TABLE aside`)
 				in.run(t, c.tamper, c.args...)
 				a := c.refused(t)
@@ -206,5 +203,7 @@ func TestTamperedRowsAreRefused(t *testing.T) {
 		}
 		in.run(t, `UPDATE settings SET value = $1 WHERE name = 'deployment'`, []byte("split"))
 		in.doctor(t, 1, "rows: settings deployment: it does not agree with its MAC\n")
+		in.run(t, `UPDATE settings SET value = $1 WHERE name = 'deployment'`, []byte(keyserver.Unified))
+		in.doctor(t, 0, "rows: ok")
 	})
 }

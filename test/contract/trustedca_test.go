@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -31,10 +32,26 @@ func (s *subject) trust(t testing.TB, ca pki.Identity) string {
 	return a.Text(t, "trustedCA", "certificateId")
 }
 
+// rows are those of a list that have a value in a member.
+func rows(list []rig.Object, member string, value any) []rig.Object {
+	return slices.DeleteFunc(list, func(o rig.Object) bool { return o[member] != value })
+}
+
+// listed is a CA in the list of trusted ones.
+func (s *subject) listed(t testing.TB, ca pki.Identity) rig.Object {
+	t.Helper()
+	all := s.OK(t, s.AsAdmin(t), "GET", "/api/trusted-cas", nil)
+	list := rows(all.List(t, "trustedCAs"), "revocationDigest", pki.RevocationDigest(ca.Certificate.Raw))
+	if len(list) != 1 {
+		t.Fatalf("%s is not in the list once: %s", ca.Certificate.Subject, all.Raw)
+	}
+	return list[0]
+}
+
 // POST /api/trusted-cas: one DER CA certificate, verified by a fresh read.
 func TestAddTrustedCA(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		admin, ca := s.AsAdmin(t), newCA(t, "new")
+		admin, ca := s.AsAdmin(t), newCA(t, s.name("new"))
 		leaf, err := ca.IssueServer("leaf", nil, nil, time.Now(), rand.Reader)
 		if err != nil {
 			t.Fatal(err)
@@ -59,37 +76,35 @@ func TestAddTrustedCA(t *testing.T) {
 		s.Refused(t, "", "POST", "/api/trusted-cas", rig.Object{"certificate": b64(der)}, http.StatusUnauthorized, "SESSION_NOT_FOUND")
 		s.Refused(t, s.with(t, keyserver.RoleAuditor), "POST", "/api/trusted-cas", rig.Object{"certificate": b64(der)}, http.StatusForbidden, "ACCESS_DENIED")
 
+		before := float64(len(s.OK(t, admin, "GET", "/api/trusted-cas", nil).List(t, "trustedCAs")))
 		a := s.OK(t, admin, "POST", "/api/trusted-cas", rig.Object{"certificate": b64(der)})
-		if a.Body["saved"] != true || a.Body["matchedBy"] != "certificate-body" || a.Body["listCountBefore"] != 0.0 || a.Body["listCountAfter"] != 1.0 {
+		if a.Body["saved"] != true || a.Body["matchedBy"] != "certificate-body" || a.Body["listCountBefore"] != before || a.Body["listCountAfter"] != before+1 {
 			t.Errorf("added: %s", a.Raw)
 		}
-		if a.Text(t, "trustedCA", "subject") != "/CN=new" || a.Text(t, "trustedCA", "statusLabel") != "CA" {
+		if a.Text(t, "trustedCA", "subject") != s.name("/CN=new") || a.Text(t, "trustedCA", "statusLabel") != "CA" {
 			t.Errorf("the row: %s", a.Raw)
 		}
 		if body, sent := a.At(t, "trustedCA").(rig.Object)["certificate"]; sent {
 			t.Errorf("a body is there although none was asked for: %v", body)
 		}
 		s.Refused(t, admin, "POST", "/api/trusted-cas", rig.Object{"certificate": b64(der)}, http.StatusConflict, "ALREADY_TRUSTED")
-	})
+	}, alone)
 }
 
 // GET /api/trusted-cas: the list, with each CA's revocation digest.
 func TestListTrustedCAs(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
-		if list := s.OK(t, s.AsAdmin(t), "GET", "/api/trusted-cas", nil).List(t, "trustedCAs"); len(list) != 0 {
-			t.Errorf("a fresh server trusts %v", list)
-		}
-		ca := newCA(t, "listed")
+		ca := newCA(t, s.name("listed"))
 		id := s.trust(t, ca)
-		list := s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/trusted-cas", nil).List(t, "trustedCAs")
-		if len(list) != 1 || list[0]["certificateId"] != id || list[0]["revocationDigest"] != pki.RevocationDigest(ca.Certificate.Raw) {
+		list := rows(s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/trusted-cas", nil).List(t, "trustedCAs"), "certificateId", id)
+		if len(list) != 1 || list[0]["revocationDigest"] != pki.RevocationDigest(ca.Certificate.Raw) {
 			t.Errorf("got %v", list)
 		}
 		if list[0]["certificate"] != nil {
 			t.Error("the list has bodies that nobody asked for")
 		}
 		s.Refused(t, s.AsAdmin(t), "GET", "/api/trusted-cas?includeBodies=yes", nil, http.StatusBadRequest, "BAD_REQUEST")
-		list = s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/trusted-cas?includeBodies=true", nil).List(t, "trustedCAs")
+		list = rows(s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/trusted-cas?includeBodies=true", nil).List(t, "trustedCAs"), "certificateId", id)
 		if len(list) != 1 || list[0]["certificate"] != b64(ca.Certificate.Raw) {
 			t.Errorf("with bodies: %v", list)
 		}
@@ -100,7 +115,7 @@ func TestListTrustedCAs(t *testing.T) {
 func TestRemoveTrustedCA(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
-		ca := newCA(t, "removed")
+		ca := newCA(t, s.name("removed"))
 		id := s.trust(t, ca)
 		raw, err := base64.StdEncoding.DecodeString(id)
 		if err != nil {
@@ -118,21 +133,22 @@ func TestRemoveTrustedCA(t *testing.T) {
 		s.Refused(t, admin, "POST", "/api/trusted-cas/remove", rig.Object{"certificateId": b64([]byte("12345678"))}, http.StatusNotFound, "NOT_TRUSTED")
 		s.Refused(t, s.with(t, keyserver.RoleAuditor), "POST", "/api/trusted-cas/remove", rig.Object{"certificateId": id}, http.StatusForbidden, "ACCESS_DENIED")
 
+		before := float64(len(s.OK(t, admin, "GET", "/api/trusted-cas", nil).List(t, "trustedCAs")))
 		a := s.OK(t, admin, "POST", "/api/trusted-cas/remove", rig.Object{"certificateId": id})
-		if a.Body["gone"] != true || a.Body["certificateId"] != id || a.Body["listCountBefore"] != 1.0 || a.Body["listCountAfter"] != 0.0 {
+		if a.Body["gone"] != true || a.Body["certificateId"] != id || a.Body["listCountBefore"] != before || a.Body["listCountAfter"] != before-1 {
 			t.Errorf("removed: %s", a.Raw)
 		}
-		if a.Text(t, "trustedCA", "subject") != "/CN=removed" {
+		if a.Text(t, "trustedCA", "subject") != s.name("/CN=removed") {
 			t.Errorf("the row as it stood before: %s", a.Raw)
 		}
 		s.Refused(t, admin, "POST", "/api/trusted-cas/remove", rig.Object{"certificateId": id}, http.StatusNotFound, "NOT_TRUSTED")
-	})
+	}, alone)
 }
 
 // On a split deployment, trust is the Security Officer's.
 func TestTrustedCAsOnASplitDeployment(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
-		body := rig.Object{"certificate": b64(newCA(t, "split").Certificate.Raw)}
+	embedded(t, func(t *testing.T, s *subject) {
+		body := rig.Object{"certificate": b64(newCA(t, s.name("split")).Certificate.Raw)}
 		s.Refused(t, s.AsAdmin(t), "POST", "/api/trusted-cas", body, http.StatusForbidden, "ACCESS_DENIED")
 		s.OK(t, s.with(t, keyserver.RoleSecurityOfficer), "POST", "/api/trusted-cas", body)
 		s.OK(t, s.AsAdmin(t), "GET", "/api/trusted-cas", nil)

@@ -18,12 +18,42 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// otherSystem is the system id of the peer that these tests register. Its
-// server name is an address for documentation (RFC 5737), which nobody has.
-const (
-	otherSystem = 7
-	otherName   = "192.0.2.7"
-)
+// otherSystem is the system id of a peer.
+const otherSystem = 7
+
+// peerSystem is the system id of the peer that a test registers.
+func (s *subject) peerSystem() int {
+	if s.number == 0 {
+		return otherSystem
+	}
+	return 1000 + s.number
+}
+
+// peerName is the server name of that peer: an address for documentation
+// (RFC 5737), or for tests of networks (RFC 2544), which nobody has.
+func (s *subject) peerName() string {
+	if s.number == 0 {
+		return "192.0.2.7"
+	}
+	return fmt.Sprintf("198.18.%d.%d", s.number/256, s.number%256)
+}
+
+// peer is the peer that the test has registered.
+func (s *subject) peer(t testing.TB, session string) rig.Object {
+	t.Helper()
+	all := s.OK(t, session, "GET", "/api/trusted-servers", nil)
+	list := s.peers(t, all)
+	if len(list) != 1 {
+		t.Fatalf("one peer is registered, listed: %s", all.Raw)
+	}
+	return list[0]
+}
+
+// peers are those of a list that have the system id of the test's peer.
+func (s *subject) peers(t testing.TB, a rig.Answer) []rig.Object {
+	t.Helper()
+	return rows(a.List(t, "trustedServers"), "systemId", float64(s.peerSystem()))
+}
 
 // peerCA issues the certificates of peers.
 func peerCA(t testing.TB, name string) pki.Identity {
@@ -72,10 +102,11 @@ func (s *subject) trustCA(t testing.TB, session string, ca pki.Identity) {
 // returns its trust blob.
 func (s *subject) registerPeer(t testing.TB, session string) string {
 	t.Helper()
-	ca := peerCA(t, "CA of the other system")
+	ca := peerCA(t, s.name("CA of the other system"))
 	s.trustCA(t, session, ca)
-	b := blob(otherSystem, otherName, 9443, chainOf(t, ca, "other"))
+	b := blob(s.peerSystem(), s.peerName(), 9443, chainOf(t, ca, s.name("other")))
 	s.OK(t, session, "POST", "/api/trusted-servers", peerRequest(b))
+	t.Cleanup(func() { s.Send(t, session, "DELETE", peerPath(s.peerSystem()), nil) }) // unless the test has
 	return b
 }
 
@@ -92,27 +123,24 @@ func TestListTrustedServers(t *testing.T) {
 		s.Refused(t, admin, "GET", path+"?friendlyName=x", nil, http.StatusBadRequest, "BAD_REQUEST")
 		s.Refused(t, admin, "GET", path+"?name=nobody", nil, http.StatusNotFound, "NOT_FOUND")
 
-		if a := s.OK(t, admin, "GET", path, nil); len(a.List(t, "trustedServers")) != 0 || a.Body["matchedOn"] != nil {
-			t.Errorf("first run: %s", a.Raw)
-		}
 		registered := s.registerPeer(t, admin)
 		for _, session := range []string{admin, s.with(t, keyserver.RoleSecurityOfficer), s.with(t, keyserver.RoleAuditor)} {
-			if list := s.OK(t, session, "GET", path, nil).List(t, "trustedServers"); len(list) != 1 || list[0]["trustBlob"] != nil {
+			if list := s.peers(t, s.OK(t, session, "GET", path, nil)); len(list) != 1 || list[0]["trustBlob"] != nil {
 				t.Errorf("one peer is registered, listed: %v", list)
 			}
 		}
 		s.Refused(t, admin, "GET", path+"?includeBodies=1", nil, http.StatusBadRequest, "BAD_REQUEST")
-		for _, query := range []string{"?includeBodies=true", "?includeBodies=true&name=" + otherName} {
+		for _, query := range []string{"?includeBodies=true", "?includeBodies=true&name=" + s.peerName()} {
 			a := s.OK(t, admin, "GET", path+query, nil)
-			if list := a.List(t, "trustedServers"); len(list) != 1 || list[0]["trustBlob"] != registered {
+			if list := s.peers(t, a); len(list) != 1 || list[0]["trustBlob"] != registered {
 				t.Errorf("the blob that it was registered with: %s", a.Raw)
 			}
 		}
-		found := s.OK(t, admin, "GET", path+"?name="+otherName, nil)
+		found := s.OK(t, admin, "GET", path+"?name="+s.peerName(), nil)
 		if len(found.List(t, "trustedServers")) != 1 || found.Text(t, "matchedOn") != "serverName" {
 			t.Errorf("by name: %s", found.Raw)
 		}
-		s.Refused(t, admin, "GET", path+"?name="+otherName[:5], nil, http.StatusNotFound, "NOT_FOUND")
+		s.Refused(t, admin, "GET", path+"?name="+s.peerName()[:6], nil, http.StatusNotFound, "NOT_FOUND")
 		s.Refused(t, admin, "GET", path+"?name=the+other+one", nil, http.StatusNotFound, "NOT_FOUND")
 	})
 }
@@ -123,10 +151,10 @@ func TestRegisterPeerRefusals(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/trusted-servers"
 		admin := s.AsAdmin(t)
-		trusted, stranger := peerCA(t, "trusted CA"), peerCA(t, "CA of strangers")
+		trusted, stranger := peerCA(t, s.name("trusted CA")), peerCA(t, s.name("CA of strangers"))
 		s.trustCA(t, admin, trusted)
-		chain := chainOf(t, trusted, "other")
-		good := blob(otherSystem, otherName, 9443, chain)
+		chain := chainOf(t, trusted, s.name("other"))
+		good := blob(s.peerSystem(), s.peerName(), 9443, chain)
 		leaf, err := trusted.IssueServer("second", nil, nil, time.Now(), rand.Reader)
 		if err != nil {
 			t.Fatal(err)
@@ -155,28 +183,28 @@ func TestRegisterPeerRefusals(t *testing.T) {
 			"FiveFields":        {peerRequest(good + "\tmore"), "BAD_REQUEST", "four fields"},
 			"Spaces":            {peerRequest(strings.ReplaceAll(good, "\t", " ")), "BAD_REQUEST", "four fields"},
 			"LineEnd":           {peerRequest(good + "\n"), "BAD_REQUEST", "fourth field"},
-			"HexSystemID":       {peerRequest(blob("0000000000000007", otherName, 9443, chain)), "BAD_REQUEST", "system id"},
-			"SystemIDTooLarge":  {peerRequest(blob(4294967296, otherName, 9443, chain)), "BAD_REQUEST", "system id"},
-			"NoServerName":      {peerRequest(blob(otherSystem, "", 9443, chain)), "BAD_REQUEST", "server name"},
-			"ServerNameAsURL":   {peerRequest(blob(otherSystem, "https://peer", 9443, chain)), "BAD_REQUEST", "server name"},
-			"PortZero":          {peerRequest(blob(otherSystem, otherName, 0, chain)), "BAD_REQUEST", "port"},
-			"PortTooLarge":      {peerRequest(blob(otherSystem, otherName, 65536, chain)), "BAD_REQUEST", "port"},
-			"NotCanonical":      {peerRequest(blob(otherSystem, otherName, 9443, strings.TrimRight(chain, "=")+"\r\n")), "BAD_REQUEST", "base64"},
-			"NoPKCS7":           {peerRequest(blob(otherSystem, otherName, 9443, "MAA=")), "BAD_REQUEST", "PKCS#7"},
-			"ACertificate":      {peerRequest(blob(otherSystem, otherName, 9443, base64.StdEncoding.EncodeToString(leaf.Certificate.Raw))), "BAD_REQUEST", "PKCS#7"},
-			"TrailingBytes":     {peerRequest(blob(otherSystem, otherName, 9443, appended(t, chain))), "BAD_REQUEST", "DER"},
-			"NoLeaf":            {peerRequest(blob(otherSystem, otherName, 9443, encoded(t, trusted.Certificate))), "BAD_REQUEST", "no server certificate"},
-			"TwoLeaves":         {peerRequest(blob(otherSystem, otherName, 9443, encoded(t, leaf.Certificate, old.Certificate))), "BAD_REQUEST", "more than one"},
+			"HexSystemID":       {peerRequest(blob("0000000000000007", s.peerName(), 9443, chain)), "BAD_REQUEST", "system id"},
+			"SystemIDTooLarge":  {peerRequest(blob(4294967296, s.peerName(), 9443, chain)), "BAD_REQUEST", "system id"},
+			"NoServerName":      {peerRequest(blob(s.peerSystem(), "", 9443, chain)), "BAD_REQUEST", "server name"},
+			"ServerNameAsURL":   {peerRequest(blob(s.peerSystem(), "https://peer", 9443, chain)), "BAD_REQUEST", "server name"},
+			"PortZero":          {peerRequest(blob(s.peerSystem(), s.peerName(), 0, chain)), "BAD_REQUEST", "port"},
+			"PortTooLarge":      {peerRequest(blob(s.peerSystem(), s.peerName(), 65536, chain)), "BAD_REQUEST", "port"},
+			"NotCanonical":      {peerRequest(blob(s.peerSystem(), s.peerName(), 9443, strings.TrimRight(chain, "=")+"\r\n")), "BAD_REQUEST", "base64"},
+			"NoPKCS7":           {peerRequest(blob(s.peerSystem(), s.peerName(), 9443, "MAA=")), "BAD_REQUEST", "PKCS#7"},
+			"ACertificate":      {peerRequest(blob(s.peerSystem(), s.peerName(), 9443, base64.StdEncoding.EncodeToString(leaf.Certificate.Raw))), "BAD_REQUEST", "PKCS#7"},
+			"TrailingBytes":     {peerRequest(blob(s.peerSystem(), s.peerName(), 9443, appended(t, chain))), "BAD_REQUEST", "DER"},
+			"NoLeaf":            {peerRequest(blob(s.peerSystem(), s.peerName(), 9443, encoded(t, trusted.Certificate))), "BAD_REQUEST", "no server certificate"},
+			"TwoLeaves":         {peerRequest(blob(s.peerSystem(), s.peerName(), 9443, encoded(t, leaf.Certificate, old.Certificate))), "BAD_REQUEST", "more than one"},
 
-			"UntrustedCA":   {peerRequest(blob(otherSystem, otherName, 9443, chainOf(t, stranger, "other"))), "INVALID_ARGUMENT", "not trusted"},
-			"Expired":       {peerRequest(blob(otherSystem, otherName, 9443, encoded(t, old.Certificate))), "INVALID_ARGUMENT", "valid"},
-			"OwnSystemID":   {peerRequest(blob(s.SystemID(), otherName, 9443, chain)), "INVALID_ARGUMENT", "own"},
-			"OwnAddress":    {peerRequest(blob(otherSystem, "127.0.0.1", 9443, chain)), "INVALID_ARGUMENT", "address of this key server"},
-			"OwnAddressV6":  {peerRequest(blob(otherSystem, "::ffff:127.0.0.1", 9443, chain)), "INVALID_ARGUMENT", "address of this key server"},
-			"OwnName":       {peerRequest(blob(otherSystem, "localhost", 9443, chain)), "INVALID_ARGUMENT", "address of this key server"},
-			"AnyAddress":    {peerRequest(blob(otherSystem, "0.0.0.0", 9443, chain)), "INVALID_ARGUMENT", "address of this key server"},
-			"Unresolvable":  {peerRequest(blob(otherSystem, "nobody.invalid", 9443, chain)), "INVALID_ARGUMENT", "cannot be resolved"},
-			"NoSuchAddress": {peerRequest(blob(otherSystem, "999.0.2.7", 9443, chain)), "INVALID_ARGUMENT", "cannot be resolved"},
+			"UntrustedCA":   {peerRequest(blob(s.peerSystem(), s.peerName(), 9443, chainOf(t, stranger, s.name("other")))), "INVALID_ARGUMENT", "not trusted"},
+			"Expired":       {peerRequest(blob(s.peerSystem(), s.peerName(), 9443, encoded(t, old.Certificate))), "INVALID_ARGUMENT", "valid"},
+			"OwnSystemID":   {peerRequest(blob(s.SystemID(), s.peerName(), 9443, chain)), "INVALID_ARGUMENT", "own"},
+			"OwnAddress":    {peerRequest(blob(s.peerSystem(), "127.0.0.1", 9443, chain)), "INVALID_ARGUMENT", "address of this key server"},
+			"OwnAddressV6":  {peerRequest(blob(s.peerSystem(), "::ffff:127.0.0.1", 9443, chain)), "INVALID_ARGUMENT", "address of this key server"},
+			"OwnName":       {peerRequest(blob(s.peerSystem(), "localhost", 9443, chain)), "INVALID_ARGUMENT", "address of this key server"},
+			"AnyAddress":    {peerRequest(blob(s.peerSystem(), "0.0.0.0", 9443, chain)), "INVALID_ARGUMENT", "address of this key server"},
+			"Unresolvable":  {peerRequest(blob(s.peerSystem(), "nobody.invalid", 9443, chain)), "INVALID_ARGUMENT", "cannot be resolved"},
+			"NoSuchAddress": {peerRequest(blob(s.peerSystem(), "999.0.2.7", 9443, chain)), "INVALID_ARGUMENT", "cannot be resolved"},
 		}
 		details := map[string]string{}
 		for name, tc := range cases {
@@ -192,13 +220,13 @@ func TestRegisterPeerRefusals(t *testing.T) {
 			t.Errorf("two failures to resolve read %q and %q", details["Unresolvable"], details["NoSuchAddress"])
 		}
 		s.Refused(t, s.with(t, keyserver.RoleAuditor), "POST", path, peerRequest(good), http.StatusForbidden, "ACCESS_DENIED")
-		if list := s.OK(t, admin, "GET", path, nil).List(t, "trustedServers"); len(list) != 0 {
+		if list := s.peers(t, s.OK(t, admin, "GET", path, nil)); len(list) != 0 {
 			t.Errorf("a refused peer is registered: %v", list)
 		}
 
 		s.OK(t, admin, "POST", path, peerRequest(good))
 		s.Refused(t, admin, "POST", path, peerRequest(good), http.StatusConflict, "ALREADY_EXISTS")
-		s.Refused(t, admin, "POST", path, peerRequest(blob(8, otherName, 9443, chain)), http.StatusConflict, "ALREADY_EXISTS") // the transport principal's name
+		s.Refused(t, admin, "POST", path, peerRequest(blob(8, s.peerName(), 9443, chain)), http.StatusConflict, "ALREADY_EXISTS") // the transport principal's name
 	})
 }
 
@@ -215,19 +243,19 @@ func appended(t testing.TB, chain string) string {
 func TestRegisterPeer(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
-		ca := peerCA(t, "CA of the other system")
+		ca := peerCA(t, s.name("CA of the other system"))
 		s.trustCA(t, admin, ca)
-		a := s.OK(t, admin, "POST", "/api/trusted-servers", peerRequest(blob(otherSystem, otherName, 9443, chainOf(t, ca, "other"))))
-		if a.Body["saved"] != true || a.Body["systemId"] != float64(otherSystem) || a.Text(t, "aclSideEffect") == "" || a.Body["code"] != nil {
+		a := s.OK(t, admin, "POST", "/api/trusted-servers", peerRequest(blob(s.peerSystem(), s.peerName(), 9443, chainOf(t, ca, s.name("other")))))
+		if a.Body["saved"] != true || a.Body["systemId"] != float64(s.peerSystem()) || a.Text(t, "aclSideEffect") == "" || a.Body["code"] != nil {
 			t.Errorf("registered: %s", a.Raw)
 		}
-		list := a.List(t, "trustedServers")
+		list := s.peers(t, a)
 		if len(list) != 1 {
 			t.Fatalf("listed: %s", a.Raw)
 		}
 		p := list[0]
 		fields := rig.Object{
-			"systemId": float64(otherSystem), "serverName": otherName, "port": float64(9443), "friendlyName": "the other one", "description": "for tests",
+			"systemId": float64(s.peerSystem()), "serverName": s.peerName(), "port": float64(9443), "friendlyName": "the other one", "description": "for tests",
 		}
 		for field, want := range fields {
 			if p[field] != want {
@@ -238,11 +266,11 @@ func TestRegisterPeer(t *testing.T) {
 			t.Errorf("roleIds is %v", p["roleIds"])
 		}
 		certificate, _ := p["certificate"].(rig.Object)
-		if certificate["subject"] != "/CN=other" || certificate["statusLabel"] != "Trusted server" || certificate["certificate"] != nil {
+		if certificate["subject"] != s.name("/CN=other") || certificate["statusLabel"] != "Trusted server" || certificate["certificate"] != nil {
 			t.Errorf("certificate is %v", certificate)
 		}
 		principal := s.OK(t, admin, "GET", "/api/principals/"+transportOf(t, p), nil)
-		if principal.Text(t, "name") != "/CN=other" || principal.Text(t, "className") != "CertificatePrincipal" || principal.Body["systemId"] != float64(s.SystemID()) {
+		if principal.Text(t, "name") != s.name("/CN=other") || principal.Text(t, "className") != "CertificatePrincipal" || principal.Body["systemId"] != float64(s.SystemID()) {
 			t.Errorf("the transport principal is %s", principal.Raw)
 		}
 	})
@@ -254,25 +282,25 @@ func TestReplacePeer(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/trusted-servers"
 		admin := s.AsAdmin(t)
-		ca := peerCA(t, "CA of the other system")
+		ca := peerCA(t, s.name("CA of the other system"))
 		s.trustCA(t, admin, ca)
 		request := func(port int, subject string, replace any) rig.Object {
-			o := peerRequest(blob(otherSystem, otherName, port, chainOf(t, ca, subject)))
+			o := peerRequest(blob(s.peerSystem(), s.peerName(), port, chainOf(t, ca, s.name(subject))))
 			o["replace"] = replace
 			return o
 		}
 		s.Refused(t, admin, "POST", path, request(9443, "other", "yes"), http.StatusBadRequest, "BAD_REQUEST")
 		first := s.OK(t, admin, "POST", path, request(9443, "other", true))
-		transport := transportOf(t, first.List(t, "trustedServers")[0])
+		transport := transportOf(t, s.peers(t, first)[0])
 		s.OK(t, admin, "PUT", "/api/principals/"+transport+"/flags", rig.Object{"disabled": true})
 
 		s.Refused(t, admin, "POST", path, request(9444, "renamed", false), http.StatusConflict, "ALREADY_EXISTS")
 		again := s.OK(t, admin, "POST", path, request(9444, "renamed", true))
-		list := again.List(t, "trustedServers")
+		list := s.peers(t, again)
 		if len(list) != 1 || list[0]["port"] != float64(9444) || transportOf(t, list[0]) != transport || again.Body["saved"] != true {
 			t.Errorf("replaced: %s", again.Raw)
 		}
-		if p := s.OK(t, admin, "GET", "/api/principals/"+transport, nil); p.Text(t, "name") != "/CN=renamed" || p.Body["disabled"] != true {
+		if p := s.OK(t, admin, "GET", "/api/principals/"+transport, nil); p.Text(t, "name") != s.name("/CN=renamed") || p.Body["disabled"] != true {
 			t.Errorf("the transport principal is %s", p.Raw)
 		}
 		s.Refused(t, s.with(t, keyserver.RoleAuditor), "POST", path, request(9445, "other", true), http.StatusForbidden, "ACCESS_DENIED")
@@ -295,7 +323,7 @@ func TestUpdatePeer(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
 		s.registerPeer(t, admin)
-		transport, _ := s.OK(t, admin, "GET", "/api/trusted-servers", nil).List(t, "trustedServers")[0]["transportPrincipalId"].(string)
+		transport, _ := s.peer(t, admin)["transportPrincipalId"].(string)
 		refusals := map[string]struct {
 			path   string
 			body   any
@@ -305,15 +333,15 @@ func TestUpdatePeer(t *testing.T) {
 			"HexID":             {"/api/trusted-servers/0000000000000007", rig.Object{"description": "x"}, 400, "BAD_REQUEST"},
 			"Negative":          {"/api/trusted-servers/-7", rig.Object{"description": "x"}, 400, "BAD_REQUEST"},
 			"TransportID":       {"/api/trusted-servers/" + transport, rig.Object{"description": "x"}, 400, "BAD_REQUEST"},
-			"Neither":           {peerPath(otherSystem), rig.Object{}, 400, "BAD_REQUEST"},
-			"EmptyFriendlyName": {peerPath(otherSystem), rig.Object{"friendlyName": ""}, 400, "BAD_REQUEST"},
-			"ServerName":        {peerPath(otherSystem), rig.Object{"serverName": "x"}, 400, "BAD_REQUEST"},
+			"Neither":           {peerPath(s.peerSystem()), rig.Object{}, 400, "BAD_REQUEST"},
+			"EmptyFriendlyName": {peerPath(s.peerSystem()), rig.Object{"friendlyName": ""}, 400, "BAD_REQUEST"},
+			"ServerName":        {peerPath(s.peerSystem()), rig.Object{"serverName": "x"}, 400, "BAD_REQUEST"},
 			"Unknown":           {peerPath(8), rig.Object{"description": "x"}, 404, "NOT_FOUND"},
 		}
 		for name, tc := range refusals {
 			t.Run(name, func(t *testing.T) { s.Refused(t, admin, "PUT", tc.path, tc.body, tc.status, tc.code) })
 		}
-		s.Refused(t, s.with(t, keyserver.RoleAuditor), "PUT", peerPath(otherSystem), rig.Object{"description": "x"}, http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, s.with(t, keyserver.RoleAuditor), "PUT", peerPath(s.peerSystem()), rig.Object{"description": "x"}, http.StatusForbidden, "ACCESS_DENIED")
 
 		steps := []struct{ send, want rig.Object }{
 			{rig.Object{"friendlyName": "renamed"}, rig.Object{"friendlyName": "renamed", "description": "for tests"}},
@@ -321,7 +349,7 @@ func TestUpdatePeer(t *testing.T) {
 			{rig.Object{"friendlyName": "both", "description": "changed"}, rig.Object{"friendlyName": "both", "description": "changed"}},
 		}
 		for _, step := range steps {
-			a := s.OK(t, admin, "PUT", peerPath(otherSystem), step.send)
+			a := s.OK(t, admin, "PUT", peerPath(s.peerSystem()), step.send)
 			if a.Body["saved"] != true {
 				t.Errorf("%v: %s", step.send, a.Raw)
 			}
@@ -340,13 +368,13 @@ func TestRemovePeer(t *testing.T) {
 		admin := s.AsAdmin(t)
 		s.registerPeer(t, admin)
 		s.Refused(t, admin, "DELETE", "/api/trusted-servers/0000000000000007", nil, http.StatusBadRequest, "BAD_REQUEST")
-		s.Refused(t, admin, "DELETE", peerPath(otherSystem), rig.Object{"systemId": 7}, http.StatusBadRequest, "BAD_REQUEST")
+		s.Refused(t, admin, "DELETE", peerPath(s.peerSystem()), rig.Object{"systemId": 7}, http.StatusBadRequest, "BAD_REQUEST")
 		s.Refused(t, admin, "DELETE", peerPath(8), nil, http.StatusNotFound, "NOT_FOUND")
-		s.Refused(t, s.with(t, keyserver.RoleAuditor), "DELETE", peerPath(otherSystem), nil, http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, s.with(t, keyserver.RoleAuditor), "DELETE", peerPath(s.peerSystem()), nil, http.StatusForbidden, "ACCESS_DENIED")
 
-		transport := transportOf(t, s.OK(t, admin, "GET", "/api/trusted-servers", nil).List(t, "trustedServers")[0])
-		a := s.OK(t, admin, "DELETE", peerPath(otherSystem), nil)
-		if a.Body["removed"] != float64(otherSystem) || len(a.List(t, "trustedServers")) != 0 || len(a.List(t, "orphanedPrincipalTrusts")) != 0 {
+		transport := transportOf(t, s.peer(t, admin))
+		a := s.OK(t, admin, "DELETE", peerPath(s.peerSystem()), nil)
+		if a.Body["removed"] != float64(s.peerSystem()) || len(s.peers(t, a)) != 0 || len(a.List(t, "orphanedPrincipalTrusts")) != 0 {
 			t.Errorf("removed: %s", a.Raw)
 		}
 		for _, field := range []string{"aclSideEffect", "principalTrustSideEffect", "transportPrincipalSideEffect"} {
@@ -355,7 +383,7 @@ func TestRemovePeer(t *testing.T) {
 			}
 		}
 		s.Refused(t, admin, "GET", "/api/principals/"+transport, nil, http.StatusNotFound, "NOT_FOUND")
-		s.Refused(t, admin, "DELETE", peerPath(otherSystem), nil, http.StatusNotFound, "NOT_FOUND")
+		s.Refused(t, admin, "DELETE", peerPath(s.peerSystem()), nil, http.StatusNotFound, "NOT_FOUND")
 	})
 }
 
@@ -365,20 +393,20 @@ func TestStatesOfAPeer(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
 		ttag := s.OK(t, admin, "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384"}).Text(t, "ttag")
-		grant := rig.Object{"ttag": ttag, "systemId": otherSystem, "principalId": "123456789012345678", "rights": []string{"WRITE"}, "maxUsage": 5}
+		grant := rig.Object{"ttag": ttag, "systemId": s.peerSystem(), "principalId": "123456789012345678", "rights": []string{"WRITE"}, "maxUsage": 5}
 		foreign := func() []rig.Object {
 			t.Helper()
 			var found []rig.Object
 			acl, _ := s.OK(t, admin, "POST", "/api/keys/acl/get", rig.Object{"ttag": ttag}).At(t, "acl", "entries").([]any)
 			for _, e := range acl {
-				if entry, _ := e.(rig.Object); entry["systemId"] == float64(otherSystem) {
+				if entry, _ := e.(rig.Object); entry["systemId"] == float64(s.peerSystem()) {
 					found = append(found, entry)
 				}
 			}
 			return found
 		}
 		self := s.OK(t, admin, "GET", "/api/sessions/current", nil).Text(t, "principal", "id")
-		trust := rig.Object{"principalId": self, "trustedServerSystemId": otherSystem, "flag": "expose"}
+		trust := rig.Object{"principalId": self, "trustedServerSystemId": s.peerSystem(), "flag": "expose"}
 
 		// Not registered: nobody there can be given anything.
 		s.Refused(t, admin, "POST", "/api/keys/acl/grant", grant, http.StatusNotFound, "NOT_FOUND")
@@ -395,7 +423,7 @@ func TestStatesOfAPeer(t *testing.T) {
 
 		// Not registered again: rows purged, principal trusts orphaned.
 		cursor := s.cursor(t, admin)
-		a := s.OK(t, admin, "DELETE", peerPath(otherSystem), nil)
+		a := s.OK(t, admin, "DELETE", peerPath(s.peerSystem()), nil)
 		if left := foreign(); len(left) != 0 {
 			t.Errorf("after the removal the key still has %v", left)
 		}
@@ -403,10 +431,10 @@ func TestStatesOfAPeer(t *testing.T) {
 			t.Errorf("removed: %s", a.Raw)
 		}
 		orphans := a.List(t, "orphanedPrincipalTrusts")
-		if len(orphans) != 1 || orphans[0]["id"] != trustID || orphans[0]["trustedServerSystemId"] != float64(otherSystem) {
+		if len(orphans) != 1 || orphans[0]["id"] != trustID || orphans[0]["trustedServerSystemId"] != float64(s.peerSystem()) {
 			t.Errorf("orphans: %v", orphans)
 		}
-		if list := s.OK(t, admin, "GET", "/api/principal-trusts", nil).List(t, "principalTrusts"); len(list) != 1 {
+		if list := rows(s.OK(t, admin, "GET", "/api/principal-trusts", nil).List(t, "principalTrusts"), "id", trustID); len(list) != 1 {
 			t.Errorf("the orphan is not listed: %v", list)
 		}
 		if kinds := s.changedSince(t, admin, cursor); !slices.Equal(kinds, []string{"key updated", "principal deleted", "trustedServer deleted"}) {
@@ -429,11 +457,11 @@ func TestStatesOfAPeer(t *testing.T) {
 
 		// Orphans go when they are told to.
 		s.OK(t, admin, "DELETE", "/api/principal-trusts/"+trustID, nil)
-		a = s.OK(t, admin, "DELETE", peerPath(otherSystem), nil)
+		a = s.OK(t, admin, "DELETE", peerPath(s.peerSystem()), nil)
 		if orphans := a.List(t, "orphanedPrincipalTrusts"); len(orphans) != 0 {
 			t.Errorf("orphans: %v", orphans)
 		}
-	})
+	}, alone)
 }
 
 // cursor is where the change feed stands.
@@ -443,13 +471,13 @@ func (s *subject) cursor(t testing.TB, session string) string {
 	return strconv.FormatInt(int64(n), 10)
 }
 
-// changedSince lists kinds and actions of the changes after a cursor, sorted;
-// sessions come and go by themselves.
-func (s *subject) changedSince(t testing.TB, session, cursor string) []string {
+// changedSince lists kinds and actions of the changes after a cursor, sorted, of
+// all objects or of some; sessions come and go by themselves.
+func (s *subject) changedSince(t testing.TB, session, cursor string, ids ...any) []string {
 	t.Helper()
 	var kinds []string
 	for _, c := range s.OK(t, session, "GET", "/api/changes?after="+cursor, nil).List(t, "changes") {
-		if c["kind"] != "session" {
+		if c["kind"] != "session" && (len(ids) == 0 || slices.Contains(ids, c["id"])) {
 			kinds = append(kinds, fmt.Sprintf("%v %v", c["kind"], c["action"]))
 		}
 	}
@@ -460,11 +488,11 @@ func (s *subject) changedSince(t testing.TB, session, cursor string) []string {
 // On a split deployment peers are the Security Officer's; the Administrator
 // may list them and read this server's own trust blob.
 func TestPeersOnASplitDeployment(t *testing.T) {
-	on(t, func(t *testing.T, s *subject) {
+	embedded(t, func(t *testing.T, s *subject) {
 		admin, officer := s.AsAdmin(t), s.with(t, keyserver.RoleSecurityOfficer)
 		b := s.registerPeer(t, officer)
 		self := s.OK(t, admin, "GET", "/api/sessions/current", nil).Text(t, "principal", "id")
-		trust := rig.Object{"principalId": self, "trustedServerSystemId": otherSystem, "flag": "restrict"}
+		trust := rig.Object{"principalId": self, "trustedServerSystemId": s.peerSystem(), "flag": "restrict"}
 		id := s.OK(t, officer, "POST", "/api/principal-trusts", trust).Text(t, "principalTrust", "id")
 
 		calls := []struct {
@@ -475,8 +503,8 @@ func TestPeersOnASplitDeployment(t *testing.T) {
 			{"GET", "/api/principal-trusts", nil},
 			{"DELETE", "/api/principal-trusts/" + id, nil},
 			{"POST", "/api/principal-trusts", trust},
-			{"PUT", peerPath(otherSystem), rig.Object{"friendlyName": "renamed"}},
-			{"DELETE", peerPath(otherSystem), nil},
+			{"PUT", peerPath(s.peerSystem()), rig.Object{"friendlyName": "renamed"}},
+			{"DELETE", peerPath(s.peerSystem()), nil},
 			{"POST", "/api/trusted-servers", peerRequest(b)},
 		}
 		for _, c := range calls {
@@ -485,7 +513,7 @@ func TestPeersOnASplitDeployment(t *testing.T) {
 			}
 			s.Refused(t, admin, c.method, c.path, c.body, http.StatusForbidden, "ACCESS_DENIED")
 		}
-		for _, path := range []string{"/api/trusted-servers", "/api/trusted-servers?name=" + otherName, "/api/trust/local-info"} {
+		for _, path := range []string{"/api/trusted-servers", "/api/trusted-servers?name=" + s.peerName(), "/api/trust/local-info"} {
 			s.OK(t, admin, "GET", path, nil)
 			s.OK(t, officer, "GET", path, nil)
 		}
@@ -504,19 +532,20 @@ func TestPeersOnASplitDeployment(t *testing.T) {
 // its address, on whatever loopback address that is. Another port there, or
 // another loopback address, is somebody else's.
 func TestRegisterOwnListener(t *testing.T) {
+	t.Parallel()
 	for listen, tc := range map[string]struct {
 		refused, taken string // server names, with the port of the listener
 	}{
 		"127.0.0.2": {"127.0.0.2", "127.0.0.3"},
-		"0.0.0.0":   {"127.0.0.2", otherName},
+		"0.0.0.0":   {"127.0.0.2", "192.0.2.7"},
 	} {
 		t.Run(listen, func(t *testing.T) {
 			s := start(t, func(c *server.Config) { c.ExternalListen = listen + ":0" })
 			admin := s.AsAdmin(t)
-			ca := peerCA(t, "CA of the other system")
+			ca := peerCA(t, s.name("CA of the other system"))
 			s.trustCA(t, admin, ca)
 			info := s.OK(t, admin, "GET", "/api/trust/local-info", nil)
-			port, chain := info.Body["port"], chainOf(t, ca, "other")
+			port, chain := info.Body["port"], chainOf(t, ca, s.name("other"))
 			s.Refused(t, admin, "POST", "/api/trusted-servers", peerRequest(blob(otherSystem, tc.refused, port, chain)), http.StatusBadRequest, "INVALID_ARGUMENT")
 			s.OK(t, admin, "POST", "/api/trusted-servers", peerRequest(blob(otherSystem, tc.taken, port, chain)))
 		})
@@ -557,11 +586,11 @@ func TestLocalTrustInfo(t *testing.T) {
 		if a.Body["saved"] != true || a.Body["systemId"] != float64(otherSystem) {
 			t.Errorf("registered: %s", a.Raw)
 		}
-	})
+		s.OK(t, admin, "DELETE", peerPath(otherSystem), nil)
 
-	// Without a listener for peers there is nothing to hand out.
-	alone := start(t)
-	if a := alone.OK(t, alone.AsAdmin(t), "GET", "/api/trust/local-info", nil); a.Body["trustBlob"] != nil || a.Body["port"] != nil || a.Text(t, "chain") == "" {
-		t.Errorf("without a listener: %s", a.Raw)
-	}
+		// Without a listener for peers there is nothing to hand out.
+		if a := s.OK(t, admin, "GET", "/api/trust/local-info", nil); a.Body["trustBlob"] != nil || a.Body["port"] != nil || a.Text(t, "chain") == "" {
+			t.Errorf("without a listener: %s", a.Raw)
+		}
+	})
 }

@@ -40,7 +40,7 @@ func fromTheFuture(c rig.Object) { c["iat"] = time.Now().Add(30 * time.Second).U
 // AUDIT_UNAVAILABLE and STORE_UNAVAILABLE where the disk is full: nothing is
 // done that cannot be written down, and all is well once there is room.
 func TestFullDisk(t *testing.T) {
-	s := one(t)
+	s := start(t) // not in parallel: no file can be written
 	session, link, h := s.AsAdmin(t), s.mint(t, "key"), newHolder(t)
 	s.bind(t, h)
 	use := rig.Object{"hiddenLink": link, "data": ""}
@@ -48,7 +48,7 @@ func TestFullDisk(t *testing.T) {
 	room := fullDisk(t)
 	ceiling(t, s.Send(t, session, "POST", mac, use), "AUDIT_UNAVAILABLE", "process", "audit")
 	ceiling(t, s.Send(t, session, "POST", "/api/roles", rig.Object{"name": "r", "operations": []string{}}), "AUDIT_UNAVAILABLE", "process", "audit")
-	ceiling(t, s.Send(t, "", "POST", sessions, loginBody), "AUDIT_UNAVAILABLE", "process", "audit")
+	ceiling(t, s.Send(t, "", "POST", sessions, s.loginBody()), "AUDIT_UNAVAILABLE", "process", "audit")
 	ceiling(t, s.prove(t, "Bearer "+h.session, "GET", where, nil, h.proof(t, "GET", s.URL()+where, fromTheFuture)), "STORE_UNAVAILABLE", "process", "database")
 	room()
 	s.OK(t, session, "POST", mac, use)
@@ -57,6 +57,7 @@ func TestFullDisk(t *testing.T) {
 
 // AUDIT_UNAVAILABLE where PostgreSQL takes everything but audit rows.
 func TestNoAuditOnPostgreSQL(t *testing.T) {
+	t.Parallel()
 	url := pgtest.Database(t)
 	s := start(t, func(c *server.Config) { c.DatabaseURL = url })
 	session, link := s.AsAdmin(t), s.mint(t, "key")
@@ -70,7 +71,7 @@ func TestNoAuditOnPostgreSQL(t *testing.T) {
 	}
 	rename("audit", "audit_elsewhere")
 	ceiling(t, s.Send(t, session, "POST", mac, use), "AUDIT_UNAVAILABLE", "process", "audit")
-	ceiling(t, s.Send(t, "", "POST", sessions, loginBody), "AUDIT_UNAVAILABLE", "process", "audit")
+	ceiling(t, s.Send(t, "", "POST", sessions, s.loginBody()), "AUDIT_UNAVAILABLE", "process", "audit")
 	rename("audit_elsewhere", "audit")
 	s.OK(t, session, "POST", mac, use)
 	rig.Must(t, db.Close(t.Context()))
@@ -80,6 +81,7 @@ func TestNoAuditOnPostgreSQL(t *testing.T) {
 // refuses rather than guess, says so to whoever asks for its readiness, and
 // goes on by itself once the database is back.
 func TestPostgreSQLIsGone(t *testing.T) {
+	t.Parallel()
 	cluster := pgtest.Start(t)
 	url := cluster.Database(t)
 	s := start(t, func(c *server.Config) { c.DatabaseURL = url })
@@ -87,7 +89,7 @@ func TestPostgreSQLIsGone(t *testing.T) {
 	use := rig.Object{"hiddenLink": link, "data": ""}
 	s.OK(t, session, "POST", mac, use)
 	cluster.Kill(t)
-	ceiling(t, s.Send(t, "", "POST", sessions, loginBody), "STORE_UNAVAILABLE", "process", "database")
+	ceiling(t, s.Send(t, "", "POST", sessions, s.loginBody()), "STORE_UNAVAILABLE", "process", "database")
 	s.until(t, session, "GET", where, http.StatusServiceUnavailable, "NOT_CURRENT")
 	ceiling(t, s.Send(t, session, "POST", mac, use), "NOT_CURRENT", "process", "current")
 	if a := s.Send(t, "", "GET", "/api/ready", nil); a.Status != http.StatusServiceUnavailable {
@@ -102,7 +104,6 @@ func TestPostgreSQLIsGone(t *testing.T) {
 
 // REQUEST_TIMEOUT: a body that does not arrive in the time of its route.
 func TestRequestTimeout(t *testing.T) {
-	t.Parallel() // it waits
 	s := one(t)
 	conn, err := tls.Dial("tcp", s.Address(), &tls.Config{RootCAs: s.Pool(t), MinVersion: tls.VersionTLS13})
 	rig.Must(t, err)

@@ -83,7 +83,7 @@ func TestAddCheckpoint(t *testing.T) {
 	empty := newForeignLog(t, "elsewhere.example/log")
 	first := empty.with(t, "1", "2", "3")
 	grown := first.with(t, "4", "5")
-	on(t, func(t *testing.T, s *subject) {
+	ownEmbedded(t, func(t *testing.T, s *subject) {
 		witnessKey := s.OK(t, s.with(t, keyserver.RoleAuditor), "GET", "/api/witness", nil).Text(t, "key")
 		verifier, err := cosignature.NewVerifierForCosignatureV1(witnessKey)
 		rig.Must(t, err)
