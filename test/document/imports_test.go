@@ -11,7 +11,7 @@ import (
 
 // together are what puts parts together, supports tests or runs beside the
 // product: they may import what they like.
-var together = regexp.MustCompile(`^(\.|hack/.*|test/.*|internal/(cli|server|pgtest(/pgbouncer)?|ldaptest|testserver|engine/enginetest))$`)
+var together = regexp.MustCompile(`^(\.|hack/.*|test/.*|internal/(cli|server|pgtest(/(migrated|pgbouncer|provide))?|ldaptest|testserver|engine/enginetest))$`)
 
 // TestEveryPackageHasAnImportRule: what .golangci.yml says of the direction of
 // imports, it says of every package.

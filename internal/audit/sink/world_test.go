@@ -47,7 +47,7 @@ func newTrail(t testing.TB, database sqlstore.Config, signer *tree.Signer) *trai
 	rig.Must(t, err)
 	w.tree = tree.New(tree.Config{
 		Store: w.store, Signer: signer, Recent: tree.NewRecent(), Interval: 50 * time.Millisecond, Clock: time.Now,
-		Logger: w.logger, Alarm: func(string) {},
+		Logger: w.logger, Alarm: func(string) {}, RowAlarm: func(int64, string) {},
 	})
 	background(t, w.tree.Run)
 	return w
