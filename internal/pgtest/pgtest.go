@@ -31,6 +31,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
 // startTimeout bounds the wait for a server that starts or stops.
@@ -59,7 +61,7 @@ type shared struct {
 
 func (s *shared) get(t testing.TB, open func() (*Cluster, error)) *Cluster {
 	t.Helper()
-	skipShort(t)
+	needServer(t)
 	s.Do(func() {
 		if s.cluster, s.err = open(); s.err == nil {
 			s.err = s.cluster.share()
@@ -176,7 +178,7 @@ func Provide(owner int) (host string, err error) {
 // Start starts a server that belongs to one test.
 func Start(t testing.TB) *Cluster {
 	t.Helper()
-	skipShort(t)
+	needServer(t)
 	c, err := start(durable, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -185,10 +187,17 @@ func Start(t testing.TB) *Cluster {
 	return c
 }
 
-func skipShort(t testing.TB) {
+// needServer skips a test if -short asks for that, or if this machine lacks PostgreSQL.
+func needServer(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("-short: this needs a PostgreSQL server")
+	}
+	if os.Getenv(hostVariable) != "" {
+		return
+	}
+	if _, err := binaries(); errors.Is(err, errNone) {
+		need.Missing(t, "PostgreSQL's server", "make test, which installs it, or set RIG_PG_BIN to the directory of initdb and postgres")
 	}
 }
 
@@ -500,6 +509,8 @@ func (c *Cluster) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
+var errNone = errors.New("pgtest: no PostgreSQL server binaries")
+
 // binaries finds the directory of the server's binaries: RIG_PG_BIN, the
 // one on PATH, or the newest of Debian's.
 func binaries() (string, error) {
@@ -523,8 +534,7 @@ func binaries() (string, error) {
 		}
 	}
 	if best == "" {
-		return "", errors.New("pgtest: no PostgreSQL server binaries: install Debian's package postgresql (make test does), " +
-			"or set RIG_PG_BIN to the directory of initdb and postgres")
+		return "", errNone
 	}
 	return best, nil
 }

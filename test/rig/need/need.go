@@ -18,10 +18,10 @@ const Variable = "RIG_PROVIDED"
 // provides it.
 func Missing(t testing.TB, what, remedy string) {
 	t.Helper()
-	if os.Getenv(Variable) == "" {
-		t.Skip(sentence(what, remedy))
+	if os.Getenv(Variable) != "" {
+		t.Fatal(sentence(what, remedy))
 	}
-	t.Fatal(sentence(what, remedy))
+	t.Skip(sentence(what, remedy))
 }
 
 // Suite is Missing for a TestMain. It prints the sentence and returns the exit code.
