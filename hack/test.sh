@@ -31,9 +31,8 @@ check)
 	;;
 esac
 
-# The garbage of a test is short-lived: collecting it less often saves a fifth of a suite's time.
 results=bin/test/$tier.json status=0
-GOGC=${GOGC:-400} CGO_ENABLED=0 GOFLAGS="$(go env GOFLAGS) -trimpath" \
+CGO_ENABLED=0 GOFLAGS="$(go env GOFLAGS) -trimpath" \
 	bin/gotestsum --format "$format" --format-icons text "${hidden[@]}" --jsonfile "$results" -- "${flags[@]}" "$@" "${packages[@]}" || status=$?
 say "the ten slowest tests of ${#packages[@]} packages:"
 bin/gotestsum tool slowest --num 10 --threshold 1s --jsonfile "$results" >&2
