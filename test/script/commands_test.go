@@ -44,6 +44,7 @@ var commands = map[string]command{
 	"same":      same,
 	"sql":       runSQL,
 	"terminate": terminate,
+	"untouched": untouched,
 }
 
 func usage(ts *testscript.TestScript, neg, ok bool, text string) {

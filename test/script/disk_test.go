@@ -42,6 +42,32 @@ func same(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// untouched PATH CODE PATTERN COMMAND... runs a command that must refuse, as refused does, and
+// leave a path as it was. What runs in the background is suspended meanwhile: it may write
+// there at any time.
+func untouched(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) > 3, "untouched PATH CODE PATTERN COMMAND...")
+	for _, c := range ts.BackgroundCmds() {
+		defer suspend(ts, c.Process)()
+	}
+	remember(ts, false, args[:1])
+	refused(ts, false, args[1:])
+	same(ts, false, args[:1])
+}
+
+// suspend returns when all threads of a child process have stopped.
+func suspend(ts *testscript.TestScript, child *os.Process) (resume func()) {
+	ts.Check(child.Signal(syscall.SIGSTOP))
+	// Not reaped here: "wait" asks how it ended.
+	err := unix.Waitid(unix.P_PID, child.Pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+	resume = func() { _ = child.Signal(syscall.SIGCONT) }
+	if err != nil {
+		resume()
+		ts.Fatalf("cannot wait until process %d has stopped: %v", child.Pid, err)
+	}
+	return resume
+}
+
 func noted(ts *testscript.TestScript) map[string]string {
 	m, ok := ts.Value(remembered{}).(map[string]string)
 	if !ok {
