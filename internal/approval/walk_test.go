@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -117,7 +118,7 @@ func (a *asked) state(w *walk) string {
 // or without those who have to approve at that moment, and what runs is what was
 // approved.
 func TestWalk(t *testing.T) {
-	f := enginetest.New(t, sqlstore.Config{Dir: t.TempDir()})
+	f := enginetest.New(t, sqlstore.Config{Dir: migrated.Dir(t)})
 	shared, round := newWorld(t, f), 0
 	reached := map[string]int{}
 	rapid.Check(t, func(r *rapid.T) {

@@ -19,7 +19,7 @@ var epoch = time.Unix(1_800_000_000, 0)
 func onEachStore(t *testing.T, test func(t *testing.T, s *sqlstore.Store)) {
 	t.Helper()
 	for name, config := range map[string]func(*testing.T) sqlstore.Config{
-		"SQLite":     func(t *testing.T) sqlstore.Config { return sqlstore.Config{Dir: t.TempDir()} },
+		"SQLite":     func(t *testing.T) sqlstore.Config { return sqlstore.Config{Dir: migrated.Dir(t)} },
 		"PostgreSQL": func(t *testing.T) sqlstore.Config { return sqlstore.Config{URL: migrated.Database(t)} },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	sdk "github.com/cloudevents/sdk-go/v2/event"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/inbox"
@@ -93,7 +94,7 @@ func (w *web) answer(f http.HandlerFunc) { w.other.Store(&f) }
 // TestWhatIsNoAcknowledgement: none of it moves the cursor, and the error says neither
 // what the receiver said nor what it was told.
 func TestWhatIsNoAcknowledgement(t *testing.T) {
-	w := newTrail(t, sqlstore.Config{Dir: t.TempDir()}, newSigner(t))
+	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	w.write(t, 3)
 	b := w.batch(t)
 	for name, c := range map[string]struct {
@@ -154,7 +155,7 @@ func drip(out http.ResponseWriter, r *http.Request) {
 
 // TestAReceiverThatIsNotTrusted is told nothing.
 func TestAReceiverThatIsNotTrusted(t *testing.T) {
-	w := newTrail(t, sqlstore.Config{Dir: t.TempDir()}, newSigner(t))
+	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	w.write(t, 1)
 	receiver := newWeb(t)
 	open, err := openCloudEvents(target(t, receiver.URL+"/in"))
@@ -244,7 +245,7 @@ func TestNothingLacks(t *testing.T) {
 
 // TestRowsAsOCSF has the attributes that version 1.8.0 requires of the classes.
 func TestRowsAsOCSF(t *testing.T) {
-	w := newTrail(t, sqlstore.Config{Dir: t.TempDir()}, newSigner(t))
+	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	w.write(t, 1)
 	b := w.batch(t)
 	rows := b.rows[:1]

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/inbox"
@@ -123,7 +124,7 @@ func plainValue(v *common.AnyValue) any {
 // TestACollectorThatLies: what rejects a part, or answers too much, has acknowledged
 // nothing.
 func TestACollectorThatLies(t *testing.T) {
-	w := newTrail(t, sqlstore.Config{Dir: t.TempDir()}, newSigner(t))
+	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	w.write(t, 3)
 	b := w.batch(t)
 	partial := func(n int64, words string) (*logservice.ExportLogsServiceResponse, error) {
@@ -185,7 +186,7 @@ func TestACollectorThatLies(t *testing.T) {
 
 // TestCollectors have every row, over TLS and on the same machine without.
 func TestCollectors(t *testing.T) {
-	w := newTrail(t, sqlstore.Config{Dir: t.TempDir()}, newSigner(t))
+	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	receivers := []*collector{newCollector(t, false), newCollector(t, true)}
 	for _, receiver := range receivers {
 		background(t, New(w.config(t), target(t, receiver.url)).Run)

@@ -89,7 +89,7 @@ func TestRowsThatAreNoLongerKept(t *testing.T) {
 // holder thinks it was.
 func TestClaims(t *testing.T) {
 	for name, database := range map[string]func(*testing.T) sqlstore.Config{
-		"SQLite":     func(t *testing.T) sqlstore.Config { return sqlstore.Config{Dir: t.TempDir()} },
+		"SQLite":     func(t *testing.T) sqlstore.Config { return sqlstore.Config{Dir: migrated.Dir(t)} },
 		"PostgreSQL": func(t *testing.T) sqlstore.Config { return sqlstore.Config{URL: migrated.Database(t)} },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestClaims(t *testing.T) {
 
 // TestMetrics are there from the start, pass promlint, and tell of rows that wait.
 func TestMetrics(t *testing.T) {
-	w := newTrail(t, sqlstore.Config{Dir: t.TempDir()}, newSigner(t))
+	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	registry := prometheus.NewRegistry()
 	c := w.config(t)
 	c.Metrics = NewMetrics(registry)

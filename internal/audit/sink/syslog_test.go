@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/inbox"
@@ -45,7 +46,7 @@ func awaitProven(t *testing.T, key note.Verifier, upTo int64, in func() *inbox.I
 
 // TestRsyslogThatIsKilled at any moment has each row that it has acknowledged.
 func TestRsyslogThatIsKilled(t *testing.T) {
-	w := newTrail(t, sqlstore.Config{Dir: t.TempDir()}, newSigner(t))
+	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	server := rsyslog.Start(t, "ossl")
 	background(t, New(w.config(t), target(t, server.URL)).Run)
 	for range 10 {
@@ -62,7 +63,7 @@ func TestRsyslogThatIsKilled(t *testing.T) {
 // TestAnEndThatNobodyVouchesFor: rsyslog's driver for GnuTLS does not answer the end of
 // a connection in TLS, and whoever is on the way could end it just so.
 func TestAnEndThatNobodyVouchesFor(t *testing.T) {
-	w := newTrail(t, sqlstore.Config{Dir: t.TempDir()}, newSigner(t))
+	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	w.write(t, 3)
 	server := rsyslog.Start(t, "gtls")
 	open, err := openSyslog(target(t, server.URL), Source{ServerName: "keys of all"})
@@ -74,7 +75,7 @@ func TestAnEndThatNobodyVouchesFor(t *testing.T) {
 
 // TestRsyslogThatIsNotOurs is sent nothing, and who has no certificate is told so.
 func TestRsyslogThatIsNotOurs(t *testing.T) {
-	w := newTrail(t, sqlstore.Config{Dir: t.TempDir()}, newSigner(t))
+	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	w.write(t, 3)
 	server, other := rsyslog.Start(t, "ossl"), rsyslog.Start(t, "ossl")
 	_, certificates, _ := strings.Cut(other.URL, "?")
@@ -98,7 +99,7 @@ func TestRsyslogThatIsNotOurs(t *testing.T) {
 
 // TestSyslogThatLies: none of it acknowledges.
 func TestSyslogThatLies(t *testing.T) {
-	w := newTrail(t, sqlstore.Config{Dir: t.TempDir()}, newSigner(t))
+	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	w.write(t, 60) // more than what is read at once
 	b := w.batch(t)
 	receiver := newWeb(t) // for its certificate

@@ -27,7 +27,7 @@ const AdminPassword = "correct horse battery staple"
 
 // Databases are the databases that every test of behaviour runs on.
 var Databases = map[string]func(testing.TB) sqlstore.Config{
-	"SQLite":     func(t testing.TB) sqlstore.Config { return sqlstore.Config{Dir: t.TempDir()} },
+	"SQLite":     func(t testing.TB) sqlstore.Config { return sqlstore.Config{Dir: migrated.Dir(t)} },
 	"PostgreSQL": func(t testing.TB) sqlstore.Config { return sqlstore.Config{URL: migrated.Database(t)} },
 }
 

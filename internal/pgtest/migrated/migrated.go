@@ -1,5 +1,6 @@
-// Package migrated gives tests databases that have the newest schema already. They are
-// copies of a template, because the migrations of one database take longer than most tests.
+// Package migrated gives tests databases of PostgreSQL and SQLite that have the newest schema
+// already. They are copies of a template, because the migrations of one database take longer
+// than most tests.
 package migrated
 
 import (
