@@ -42,7 +42,7 @@ func Start(t testing.TB, change ...func(*envtest.Environment)) *envtest.Environm
 // Begin runs one that knows nothing of ours, for a TestMain, which stops it.
 func Begin(change ...func(*envtest.Environment)) (*envtest.Environment, error) {
 	quiet()
-	environment := &envtest.Environment{}
+	environment := &envtest.Environment{ControlPlaneStartTimeout: rig.Patience, ControlPlaneStopTimeout: rig.Patience}
 	for _, c := range change {
 		c(environment)
 	}
