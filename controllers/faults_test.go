@@ -88,7 +88,8 @@ var _ = Describe("a key server that", func() {
 	It("answers nothing but 503 is probed and asked nothing else, however many objects want something", func(ctx context.Context) {
 		s := newStage(ctx)
 		front, shut := newFront(s.server)
-		edit(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, func(ks *v1alpha1.KeyServer) {
+		ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+		edit(ctx, ks, func(ks *v1alpha1.KeyServer) {
 			bundle := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: front.Certificate().Raw}))
 			ks.Spec.URL, ks.Spec.CABundle.Inline = front.URL, &bundle
 		})
@@ -96,7 +97,8 @@ var _ = Describe("a key server that", func() {
 		apply(ctx, kept, beReady("created"))
 		requests := shut(true)
 		Eventually(readiness(ctx, kept)).Should(beUnready(v1alpha1.ReasonKeyServerUnavailable, "does not answer"))
-		Expect(requests()).NotTo(BeEmpty()) // those that found out
+		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonKeyServerUnavailable, "")) // its own requests under way have ended
+		Expect(requests()).NotTo(BeEmpty())                                                       // those that found out
 		for i := range late {
 			late[i] = s.trustedCA(newCA())
 			apply(ctx, late[i], beUnready(v1alpha1.ReasonKeyServerUnavailable, "does not answer"))
