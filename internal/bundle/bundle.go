@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/await"
+	"github.com/keyserver-operator/keyserver-operator/internal/urltext"
 )
 
 // Bounds of a bundle.
@@ -85,7 +86,7 @@ func (w *Writer) Part(name string, text []byte, why error) error {
 	}
 	var listed Listed
 	if why != nil {
-		listed.Error = w.clean(why.Error())
+		listed.Error = w.clean(urltext.Redact(why.Error()))
 	}
 	if len(text) > maxFile {
 		// The first line was cut through, and perhaps a secret in it. It may be all there is.
@@ -116,7 +117,7 @@ func (w *Writer) Missing(name string, why error) error {
 	if err := w.takes(); err != nil {
 		return err
 	}
-	w.files = append(w.files, Listed{Name: w.named(name), Error: w.clean(why.Error())})
+	w.files = append(w.files, Listed{Name: w.named(name), Error: w.clean(urltext.Redact(why.Error()))})
 	return nil
 }
 

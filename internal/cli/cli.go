@@ -19,6 +19,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/ctl"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/urltext"
 )
 
 // Exit codes of every command. A plan has its own meaning of 2. Go's runtime
@@ -101,13 +102,17 @@ func Run(program string, args []string, in io.Reader, out, errOut io.Writer) (co
 	if code, own := ownExit(err); own {
 		return code
 	}
+	var usage usageError
+	wrong := errors.As(err, &usage)
+	if !wrong { // a usage error shows how a URL is written, and none that was given
+		err = urltext.Error(err)
+	}
 	fmt.Fprintf(errOut, "%s: %s\n", name, oneLine(err))
 	var failure *ctl.Failure
-	if errors.As(err, &failure) {
+	switch {
+	case errors.As(err, &failure):
 		return failure.Code
-	}
-	var usage usageError
-	if errors.As(err, &usage) {
+	case wrong:
 		return exitUsage
 	}
 	return exitError

@@ -17,6 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/steady"
+	"github.com/keyserver-operator/keyserver-operator/internal/urltext"
 )
 
 // drainTime bounds how long a stop waits for requests under way.
@@ -163,7 +164,8 @@ func serve(ctx context.Context, o serveOptions, out io.Writer) error {
 	return failure
 }
 
-// newLogger writes structured logs as lines of JSON.
+// newLogger writes structured logs as lines of JSON. Of URLs they have the scheme and the
+// host alone.
 func newLogger(w io.Writer, level string) (*slog.Logger, error) {
 	var l slog.Level
 	switch level {
@@ -178,5 +180,5 @@ func newLogger(w io.Writer, level string) (*slog.Logger, error) {
 	default:
 		return nil, usagef("--log-level is %q; it must be debug, info, warn or error", level)
 	}
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l})), nil
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l, ReplaceAttr: urltext.Attr})), nil
 }

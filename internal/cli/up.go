@@ -17,6 +17,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/localcluster"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/internal/urltext"
 )
 
 // upOptions are the flags of up.
@@ -107,7 +108,7 @@ func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, logFile.Close()) }()
-	logger := slog.New(slog.NewJSONHandler(logFile, nil))
+	logger := slog.New(slog.NewJSONHandler(logFile, &slog.HandlerOptions{ReplaceAttr: urltext.Attr}))
 
 	cluster, stop, err := o.startCluster(ctx, logFile, steps)
 	if err != nil {

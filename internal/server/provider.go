@@ -11,6 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/oidc"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/tokenreview"
+	"github.com/keyserver-operator/keyserver-operator/internal/urltext"
 )
 
 // Providers say which identity providers logins may come from. Each that is not
@@ -51,7 +52,7 @@ func (p Providers) validateTokens() error {
 		return nil
 	}
 	if err := p.discovery().Validate(); err != nil {
-		return fmt.Errorf("--oidc-issuer %q %w; give --oidc-jwks-file if it cannot be asked for its keys", p.OIDCIssuer, err)
+		return fmt.Errorf("--oidc-issuer: the URL %w; give --oidc-jwks-file if it cannot be asked for its keys", err)
 	}
 	return nil
 }
@@ -108,11 +109,11 @@ func (s *Server) providers() (session.Providers, error) {
 func (p Providers) nodes() []keyserver.ConfigNode {
 	var list []keyserver.ConfigNode
 	if by := p.verifiedBy(); by != "" {
-		list = append(list, node("Tokens", "issuer", p.OIDCIssuer, "audiences", strings.Join(p.OIDCAudiences, ","), "verifiedBy", by,
+		list = append(list, node("Tokens", "issuer", urltext.Origin(p.OIDCIssuer), "audiences", strings.Join(p.OIDCAudiences, ","), "verifiedBy", by,
 			"keysFile", p.OIDCKeysFile, "caFile", p.OIDCCAFile, "kubeconfig", p.Kubeconfig))
 	}
 	if p.LDAP.On() {
-		list = append(list, node("Directory", "url", bareURL(p.LDAP.URL), "entryBy", p.LDAP.Mode(), "caFile", p.LDAP.CAFile,
+		list = append(list, node("Directory", "url", urltext.Origin(p.LDAP.URL), "entryBy", p.LDAP.Mode(), "caFile", p.LDAP.CAFile,
 			"bindDN", p.LDAP.BindDN, "bindPasswordFile", p.LDAP.BindPasswordFile))
 	}
 	return list

@@ -14,7 +14,7 @@ import (
 // may leave.
 func TestProvidersShowNoCredential(t *testing.T) {
 	c := Config{Providers: Providers{
-		OIDCIssuer: "https://issuer.example", OIDCAudiences: []string{"one", "two"}, OIDCKeysFile: secret, OIDCCAFile: secret, Kubeconfig: secret,
+		OIDCIssuer: "https://user:" + secret + "@issuer.example/" + secret, OIDCAudiences: []string{"one", "two"}, OIDCKeysFile: secret, OIDCCAFile: secret, Kubeconfig: secret,
 		LDAP: ldap.Config{
 			URL: "ldaps://user:" + secret + "@d.example/" + secret, CAFile: secret, UserDN: secret,
 			BindDN: secret, BindPasswordFile: secret, BaseDN: secret, Filter: secret,

@@ -3,13 +3,13 @@ package server
 import (
 	"crypto/fips140"
 	"net"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
+	"github.com/keyserver-operator/keyserver-operator/internal/urltext"
 )
 
 // listeners are what this process listens on; nil is off.
@@ -22,7 +22,7 @@ type listeners struct{ api, external, metrics net.Listener }
 func settings(c Config, system keyserver.SystemID, on listeners) keyserver.ConfigNode {
 	return keyserver.ConfigNode{Tag: keyserver.ConfigRoot, Children: []keyserver.ConfigNode{
 		node("KeyServer", "systemId", strconv.FormatUint(uint64(system), 10), "serverName", c.ServerName, "deployment", c.Deployment, "breakGlass", either(c.BreakGlass, "on", "off"),
-			"externalUrl", bareURL(c.ExternalURL), "trustedProxies", strings.Join(c.TrustedProxies, ","), "dataDir", c.DataDir, "bootstrapPasswordFile", c.BootstrapPasswordFile,
+			"externalUrl", urltext.Origin(c.ExternalURL), "trustedProxies", strings.Join(c.TrustedProxies, ","), "dataDir", c.DataDir, "bootstrapPasswordFile", c.BootstrapPasswordFile,
 			"bootstrapOfficerPasswordFile", c.BootstrapOfficerPasswordFile, "bootstrapServiceAccount", c.BootstrapServiceAccount),
 		{Tag: "Listeners", Children: on.nodes(c)},
 		{Tag: "IdentityProviders", Children: c.Providers.nodes()},
@@ -76,15 +76,6 @@ func node(tag string, attrs ...string) keyserver.ConfigNode {
 		}
 	}
 	return n
-}
-
-// bareURL is a URL without what may be a credential in it.
-func bareURL(text string) string {
-	u, err := url.Parse(text)
-	if err != nil || u.Host == "" {
-		return ""
-	}
-	return (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
 }
 
 // scheme names the kind of key-encryption key. The URL of some kinds is the

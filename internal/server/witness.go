@@ -21,6 +21,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/peer"
 	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/urltext"
 )
 
 // Witnessing is what the flags say of witnesses and of logs to be witnessed.
@@ -39,7 +40,7 @@ func (w *Witnessing) validateWitnesses() error {
 		}
 		at, _, _ := strings.Cut(spec, "=")
 		if u, err := url.Parse(at); err != nil || u.Scheme != "https" && !isLoopback(u.Hostname()) {
-			return fmt.Errorf("--witness: %s is plain http, by which somebody on the way could answer in the witness's place; it must be an https URL, or one of a loopback address", at)
+			return fmt.Errorf("--witness: %s is plain http, by which somebody on the way could answer in the witness's place; it must be an https URL, or one of a loopback address", urltext.Origin(at))
 		}
 		if seen[r.Verifier().Name()] {
 			return fmt.Errorf("--witness: two witnesses are called %s; give each once", r.Verifier().Name())

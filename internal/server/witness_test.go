@@ -23,7 +23,7 @@ func TestWitnessesThatAreRefused(t *testing.T) {
 		w    Witnessing
 		want string
 	}{
-		"somebody on the way answers":     {Witnessing{Witnesses: []string{"http://witness.example" + key}}, "is plain http"},
+		"somebody on the way answers":     {Witnessing{Witnesses: []string{"http://witness.example/hunter2" + key}}, "http://witness.example is plain http"},
 		"a name that begins as loopback":  {Witnessing{Witnesses: []string{"http://127.0.0.1.example" + key}}, "is plain http"},
 		"two by one name":                 {Witnessing{Witnesses: []string{"https://a.example" + key, "https://b.example" + key}}, "give each once"},
 		"no key":                          {Witnessing{Witnesses: []string{"https://witness.example"}}, "URL=VKEY"},

@@ -66,6 +66,6 @@ func (r *Runner) begin(ctx context.Context) (int64, error) {
 	if err != nil || extent.First <= r.sent+1 {
 		return r.sent, err
 	}
-	r.Logger.Warn("rows of the audit trail were removed before an audit sink had them; the archive has them", "sink", r.target.Name, "first", r.sent+1, "last", extent.First-1)
+	r.Logger.Warn("rows of the audit trail were removed before an audit sink had them; the archive has them", "sink", r.target.Label, "first", r.sent+1, "last", extent.First-1)
 	return extent.First - 1, nil
 }

@@ -39,9 +39,9 @@ type position struct {
 	clock        func() time.Time
 }
 
-func (m *Metrics) of(name string, c Config) meter {
+func (m *Metrics) of(target string, c Config) meter {
 	p := &position{size: c.Size, clock: c.Clock}
-	label := prometheus.Labels{"sink": name}
+	label := prometheus.Labels{"sink": target}
 	m.registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "keyserver_audit_sink_lag_rows", ConstLabels: label,
@@ -52,7 +52,7 @@ func (m *Metrics) of(name string, c Config) meter {
 			Help: "Age of the oldest of these rows.",
 		}, p.seconds),
 	)
-	return meter{m.sent.WithLabelValues(name), m.failures.WithLabelValues(name), p}
+	return meter{m.sent.WithLabelValues(target), m.failures.WithLabelValues(target), p}
 }
 
 func (p *position) moved(sent int64, held bool) {

@@ -89,7 +89,7 @@ type Runner struct {
 
 // New makes a runner for a target. Run delivers.
 func New(c Config, t Target) *Runner {
-	return &Runner{Config: c, target: t, meter: c.Metrics.of(t.Name, c), most: maxRows}
+	return &Runner{Config: c, target: t, meter: c.Metrics.of(t.Label, c), most: maxRows}
 }
 
 // Run delivers until ctx ends.
@@ -122,7 +122,7 @@ func (r *Runner) end(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	if err := r.Store.ReleaseAuditSink(ctx, r.target.Name, r.Holder); err != nil {
-		r.Logger.Warn("an audit sink is given back only after a while", "sink", r.target.Name, "error", err)
+		r.Logger.Warn("an audit sink is given back only after a while", "sink", r.target.Label, "error", err)
 	}
 }
 
@@ -180,7 +180,7 @@ func (r *Runner) move(ctx context.Context, to int64) error {
 	if err != nil || !moved {
 		// Whether it was moved is read anew, or another process has the sink by now and
 		// delivers these rows once more.
-		r.Logger.Warn("rows that an audit sink has taken may be delivered to it again", "sink", r.target.Name, "after", r.sent, "upTo", to)
+		r.Logger.Warn("rows that an audit sink has taken may be delivered to it again", "sink", r.target.Label, "after", r.sent, "upTo", to)
 		r.hold(0, false)
 		return err
 	}
@@ -237,7 +237,7 @@ func (r *Runner) fail(err error) time.Duration {
 	r.meter.failures.Inc()
 	if !r.failing {
 		r.failing = true
-		r.Logger.Error("an audit sink takes no rows; they wait for it", "sink", r.target.Name, "after", r.sent, "error", err)
+		r.Logger.Error("an audit sink takes no rows; they wait for it", "sink", r.target.Label, "after", r.sent, "error", err)
 	}
 	r.most = max(r.most/2, 1) // what was too much, or too slow, may pass in pieces
 	r.pause = min(max(2*r.pause, firstPause), lastPause)
@@ -250,7 +250,7 @@ func (r *Runner) took(b *batch) {
 	r.most = min(2*r.most, maxRows)
 	if r.failing {
 		r.failing = false
-		r.Logger.Info("an audit sink takes rows again", "sink", r.target.Name, "upTo", b.Last)
+		r.Logger.Info("an audit sink takes rows again", "sink", r.target.Label, "upTo", b.Last)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/urltext"
 )
 
 // MaxTargets bounds the sinks of a process.
@@ -14,9 +16,12 @@ const MaxTargets = 8
 
 // Target is where rows go, as a URL says it.
 type Target struct {
-	// Name is the URL without what it says of files. It tells sinks apart in the
-	// database, in metrics and in the log, and is nothing secret.
+	// Name is the URL without its query. It identifies the sink in the database. The path
+	// may be secret, so that nothing else shows it.
 	Name string
+	// Label is the scheme and the host of the URL, for metrics, logs and errors. The second
+	// target of a host has " (2)" behind it, the third " (3)".
+	Label string
 
 	scheme  string
 	address string // host and port; of https the whole Name
@@ -45,11 +50,20 @@ func Parse(list []string) ([]Target, error) {
 			return nil, err
 		}
 		if slices.ContainsFunc(targets, func(other Target) bool { return other.Name == t.Name }) {
-			return nil, fmt.Errorf("%s is given twice; drop one", t.Name)
+			return nil, fmt.Errorf("%s is given twice with the same path; drop one", t.Label)
 		}
+		t.number(targets)
 		targets = append(targets, t)
 	}
 	return targets, nil
+}
+
+// number tells the target apart from those before it that have the same host.
+func (t *Target) number(before []Target) {
+	bare := t.Label
+	for n := 2; slices.ContainsFunc(before, func(other Target) bool { return other.Label == t.Label }); n++ {
+		t.Label = fmt.Sprintf("%s (%d)", bare, n)
+	}
 }
 
 func parse(text string) (Target, error) {
@@ -69,39 +83,39 @@ func parse(text string) (Target, error) {
 		if text != "stdout:" {
 			return Target{}, errors.New("standard output is given as stdout: and nothing more")
 		}
-		return Target{Name: "stdout", scheme: "stdout"}, nil
+		return Target{Name: "stdout", Label: "stdout", scheme: "stdout"}, nil
 	case u.Hostname() == "" || u.Opaque != "":
 		return Target{}, fmt.Errorf("a URL of %s names no host", u.Scheme)
 	case u.Scheme != "https" && (u.Port() == "" || u.Path != ""):
 		return Target{}, fmt.Errorf("a URL of %s is %s://HOST:PORT, without a path", u.Scheme, u.Scheme)
 	}
 	name := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
-	t := Target{Name: name.String(), scheme: u.Scheme, address: u.Host}
+	t := Target{Name: name.String(), Label: urltext.Origin(text), scheme: u.Scheme, address: u.Host}
 	if t.scheme == "https" {
 		t.address = t.Name
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return Target{}, fmt.Errorf("%s: what is behind the question mark cannot be read", t.Name)
+		return Target{}, fmt.Errorf("%s: what is behind the question mark cannot be read", t.Label)
 	}
 	for key, values := range query {
 		if !slices.Contains(allowed, key) || len(values) != 1 || values[0] == "" {
-			return Target{}, fmt.Errorf("%s: behind the question mark may be, each once: %s", t.Name, strings.Join(allowed, ", "))
+			return Target{}, fmt.Errorf("%s: behind the question mark may be, each once: %s", t.Label, strings.Join(allowed, ", "))
 		}
 	}
 	t.files = files{ca: query.Get("ca"), cert: query.Get("cert"), key: query.Get("key"), header: query.Get("header-file")}
 	if (t.cert == "") != (t.key == "") {
-		return Target{}, fmt.Errorf("%s: cert and key belong together; give both or neither", t.Name)
+		return Target{}, fmt.Errorf("%s: cert and key belong together; give both or neither", t.Label)
 	}
 	if plaintext := query.Get("plaintext"); plaintext != "" {
 		ip := net.ParseIP(u.Hostname())
 		switch {
 		case plaintext != "true":
-			return Target{}, fmt.Errorf("%s: plaintext may be true, or left out", t.Name)
+			return Target{}, fmt.Errorf("%s: plaintext may be true, or left out", t.Label)
 		case u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()):
-			return Target{}, fmt.Errorf("%s: plaintext=true is refused, because the host is not a loopback address", t.Name)
+			return Target{}, fmt.Errorf("%s: plaintext=true is refused, because the host is not a loopback address", t.Label)
 		case t.ca != "" || t.cert != "":
-			return Target{}, fmt.Errorf("%s: plaintext=true and certificates contradict each other; drop one", t.Name)
+			return Target{}, fmt.Errorf("%s: plaintext=true and certificates contradict each other; drop one", t.Label)
 		}
 		t.plaintext = true
 	}
@@ -115,7 +129,7 @@ func (t Target) Check() error {
 		_, err = t.headers()
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", t.Name, err)
+		return fmt.Errorf("%s: %w", t.Label, err)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,6 +36,8 @@ func TestTargetsThatAreRefused(t *testing.T) {
 		"https://siem?plaintext=true":                "ca, cert, key, header-file",
 		"https://siem?cert=hunter2":                  "together",
 		"https://siem?key=hunter2":                   "together",
+		"https://siem/hunter2?key=a":                 "https://siem:",
+		"https://siem/hunter2?x=a":                   "https://siem:",
 		"syslog+tls://siem":                          "HOST:PORT",
 		"syslog+tls://siem:6514/x":                   "HOST:PORT",
 		"syslog+tls://siem:6514?header-file=hunter2": "ca, cert, key",
@@ -58,11 +61,24 @@ func TestTargetsThatAreRefused(t *testing.T) {
 	if list, err := Parse(many[1:]); err != nil || len(list) != MaxTargets {
 		t.Error(err)
 	}
-	if _, err := Parse([]string{"https://siem/a?ca=x", "https://siem/a?ca=y"}); err == nil || !strings.Contains(err.Error(), "twice") {
+	if _, err := Parse([]string{"https://siem/hunter2?ca=x", "https://siem/hunter2?ca=y"}); err == nil || !strings.Contains(err.Error(), "twice") || strings.Contains(err.Error(), "hunter2") {
 		t.Error(err)
 	}
 	if list, err := Parse([]string{"https://siem/a?ca=x&header-file=y", "https://siem/b"}); err != nil || list[0].Name != "https://siem/a" {
 		t.Error(list, err)
+	}
+}
+
+// TestLabels: no label shows a path, and none stands for two sinks.
+func TestLabels(t *testing.T) {
+	list, err := Parse([]string{"https://siem/hunter2", "https://siem/hunter2/b?ca=x", "https://siem:8443/hunter2", "stdout:", "https://siem", "otlp://siem:4317"})
+	rig.Must(t, err)
+	var labels []string
+	for _, target := range list {
+		labels = append(labels, target.Label)
+	}
+	if want := []string{"https://siem", "https://siem (2)", "https://siem:8443", "stdout", "https://siem (3)", "otlp://siem:4317"}; !slices.Equal(labels, want) {
+		t.Errorf("got %q, want %q", labels, want)
 	}
 }
 

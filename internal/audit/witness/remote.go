@@ -16,6 +16,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/urltext"
 )
 
 // Remote is a witness of this key server's tree.
@@ -58,7 +59,7 @@ func ParseRemote(spec string, client *http.Client) (Remote, error) {
 	}
 	verifier, err := cosignature.NewVerifierForCosignatureV1(key)
 	if err != nil {
-		return nil, fmt.Errorf("the key of the witness at %s is not one as C2SP signed-note spells it: %w", at, err)
+		return nil, fmt.Errorf("the key of the witness at %s is not one as C2SP signed-note spells it: %w", urltext.Origin(at), err)
 	}
 	return &site{url: strings.TrimSuffix(at, "/") + "/add-checkpoint", verifier: verifier, client: client}, nil
 }

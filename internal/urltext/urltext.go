@@ -1,0 +1,98 @@
+// Package urltext shows URLs in logs, metrics and errors. Only the scheme and the host
+// of a URL are public: the user, the path and the query may hold a secret, for instance
+// the path of a webhook.
+package urltext
+
+import (
+	"fmt"
+	"log/slog"
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+// Origin returns the scheme and the host of a URL, and "" if the text has no host.
+func Origin(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme == keyScheme {
+		return ""
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
+}
+
+var (
+	anyURL    = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"'<>\x60]*`)
+	authority = regexp.MustCompile(`^(?:\[[0-9A-Fa-f:.%]*\]|[A-Za-z0-9._~%-]*)(?::[0-9]*)?`)
+)
+
+// Redact cuts each URL in a text to its scheme and its host.
+func Redact(text string) string {
+	if !strings.Contains(text, "://") {
+		return text
+	}
+	return anyURL.ReplaceAllStringFunc(text, redact)
+}
+
+// keyScheme is of URLs that hold a key where others have the host.
+const keyScheme = "base64key"
+
+func redact(found string) string {
+	bare := strings.TrimRight(found, ".,:;!?)]}")
+	tail := found[len(bare):]
+	scheme, rest, _ := strings.Cut(bare, "://")
+	if strings.EqualFold(scheme, "unix") {
+		return found // The path of a socket is no secret, and there is no host.
+	}
+	if strings.EqualFold(scheme, keyScheme) {
+		return scheme + "://" + tail
+	}
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		if strings.ContainsAny(rest[:at], "/?#") {
+			rest = "" // A raw slash in a password hides where the host begins.
+		} else {
+			rest = rest[at+1:]
+		}
+	}
+	if strings.HasPrefix(rest, "[") && !strings.Contains(rest, "]") && strings.HasPrefix(tail, "]") {
+		rest, tail = rest+"]", tail[1:]
+	}
+	return scheme + "://" + authority.FindString(rest) + tail
+}
+
+// Attr is slog.HandlerOptions.ReplaceAttr that redacts URLs in every text and error.
+func Attr(_ []string, a slog.Attr) slog.Attr {
+	switch v := a.Value.Resolve(); v.Kind() {
+	case slog.KindString:
+		a.Value = slog.StringValue(Redact(v.String()))
+	case slog.KindAny:
+		switch is := v.Any().(type) {
+		case error:
+			a.Value = slog.StringValue(Redact(is.Error()))
+		case fmt.Stringer:
+			a.Value = slog.StringValue(Redact(is.String()))
+		case []string:
+			list := make([]string, len(is))
+			for i, text := range is {
+				list[i] = Redact(text)
+			}
+			a.Value = slog.AnyValue(list)
+		}
+	default:
+	}
+	return a
+}
+
+// Error redacts the URLs in the text of an error, which stays what it is for errors.Is
+// and errors.As. It returns nil for nil.
+func Error(err error) error {
+	if err == nil {
+		return nil
+	}
+	return redacted{err}
+}
+
+type redacted struct{ error }
+
+func (r redacted) Error() string { return Redact(r.error.Error()) }
+
+func (r redacted) Unwrap() error { return r.error }
