@@ -63,21 +63,26 @@ func Run(program string, args []string, in io.Reader, out, errOut io.Writer) (co
 			code = exitError
 		}
 	}()
+	root, err := newProgram(plugin, args)
+	if err != nil {
+		fmt.Fprintf(errOut, "%s: %s\n", name, oneLine(err))
+		return exitError
+	}
+	cmd, _, err := root.Find(args)
+	drains := err == nil && cmd.Annotations[serves] != ""
+	if drains {
+		// Otherwise a write to standard output or standard error kills the process once
+		// nobody reads it any more.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	}
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
 		ends = append(ends, syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
-	root, err := newProgram(plugin, args)
-	if err != nil {
-		fmt.Fprintf(errOut, "%s: %s\n", name, oneLine(err))
-		return exitError
-	}
 	ended := make(chan struct{})
 	defer close(ended)
-	cmd, _, err := root.Find(args)
-	drains := err == nil && cmd.Annotations[serves] != ""
 	go func() {
 		<-ctx.Done()
 		stop()

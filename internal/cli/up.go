@@ -90,6 +90,7 @@ func (o *upOptions) complete() (err error) {
 // run starts the parts in order, shows the result and waits for the end. What
 // was started is stopped in the reverse order.
 func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
+	out = screen{out}
 	steps := &progress{out: out}
 	if err := o.complete(); err != nil {
 		return err
@@ -173,6 +174,15 @@ func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
 	case err := <-anyFailed(ctx, servers):
 		return err
 	}
+}
+
+// screen is where progress is shown. up goes on if nobody reads it any more.
+type screen struct{ io.Writer }
+
+// Write implements io.Writer.
+func (s screen) Write(p []byte) (int, error) {
+	_, _ = s.Writer.Write(p)
+	return len(p), nil
 }
 
 // upCluster is the cluster that up works on.

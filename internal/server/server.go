@@ -240,9 +240,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	registry.MustRegister(readyParts(handler.Readiness))
 	alarm.observe(registry)
 	observeAuditTree(registry, auditTree)
-	if err := s.auditSinks(store, auditTree, registry); err != nil {
-		return s, err
-	}
+	s.auditSinks(store, auditTree, registry)
 	s.archiveAudit(registry, store, auditTree, feed, rows, alarm)
 	registry.MustRegister(conflicts.found)
 	if metrics != nil {
