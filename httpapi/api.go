@@ -157,12 +157,7 @@ func (a *API) mount(all []Route) error {
 		paths[r.Path] = append(paths[r.Path], a.bind(r, ""))
 	}
 	for p, methods := range paths {
-		allow := make([]string, len(methods))
-		for i, m := range methods {
-			allow[i] = m.Method
-		}
-		slices.Sort(allow)
-		other := a.bind(Route{Path: p, run: notAllowed, Timeout: shortTimeout, Uncounted: true, Unconditional: true}, strings.Join(allow, ", "))
+		other := a.bind(Route{Path: p, run: notAllowed, Timeout: shortTimeout, Uncounted: true, Unconditional: true}, allowed(methods))
 		pattern, word := p, literals[p]
 		if word != "" {
 			pattern = strings.Replace(p, "/"+word, "/{"+word+"}", 1)
@@ -181,6 +176,19 @@ func (a *API) mount(all []Route) error {
 	a.mountPages()
 	a.mux.HandleFunc("/", a.unknown)
 	return nil
+}
+
+// allowed are the methods of a path. Where GET is, HEAD is too.
+func allowed(methods []*bound) string {
+	var allow []string
+	for _, m := range methods {
+		allow = append(allow, m.Method)
+		if m.Method == http.MethodGet {
+			allow = append(allow, http.MethodHead)
+		}
+	}
+	slices.Sort(allow)
+	return strings.Join(allow, ", ")
 }
 
 func (a *API) unknown(w http.ResponseWriter, r *http.Request) { a.to(w, r, a.none) }
@@ -228,8 +236,12 @@ func (s *resource) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.api.to(w, r, s.api.none)
 		return
 	}
+	method := r.Method
+	if method == http.MethodHead { // net/http leaves the body out
+		method = http.MethodGet
+	}
 	for _, m := range s.methods {
-		if m.Method == r.Method {
+		if m.Method == method {
 			s.api.to(w, r, m)
 			return
 		}

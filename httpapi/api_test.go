@@ -276,9 +276,9 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 		}
 	}
 	for _, tc := range []struct{ method, target, allow string }{
-		{http.MethodDelete, "/api/roles", "GET, POST"}, {http.MethodPost, "/api/roles/0000000000000001", "DELETE, PUT"},
-		{http.MethodGet, "/api/crypto/hmac", "POST"}, {http.MethodHead, "/api/health", "GET"}, {"INVENTED", "/api/health", "GET"},
-		{http.MethodOptions, "/api/sessions", "GET, POST"},
+		{http.MethodDelete, "/api/roles", "GET, HEAD, POST"}, {http.MethodPost, "/api/roles/0000000000000001", "DELETE, PUT"},
+		{http.MethodGet, "/api/crypto/hmac", "POST"}, {http.MethodHead, "/api/crypto/hmac", "POST"}, {"INVENTED", "/api/health", "GET, HEAD"},
+		{http.MethodOptions, "/api/sessions", "GET, HEAD, POST"},
 	} {
 		w := f.do(tc.method, tc.target, "")
 		if e := errorOf(t, w); w.Code != http.StatusMethodNotAllowed || e.Code != "METHOD_NOT_ALLOWED" || w.Header().Get("Allow") != tc.allow || !e.Unsupported {
@@ -287,6 +287,48 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	}
 	if calls := f.ops.seen(); len(calls) > 0 {
 		t.Errorf("reached %v", calls)
+	}
+}
+
+// HEAD is answered as GET is, and reaches what GET reaches, but it has no body.
+func TestHeadIsGetWithoutABody(t *testing.T) {
+	get, head := newFixture(t), newFixture(t)
+	ask := func(f *fixture, method, target, authorization string) *http.Response {
+		t.Helper()
+		server := httptest.NewServer(f.api)
+		defer server.Close()
+		r, err := http.NewRequestWithContext(t.Context(), method, server.URL+target, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", authorization)
+		r.Header.Set("X-Request-Id", "one")
+		resp, err := server.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || (len(body) > 0) != (method == http.MethodGet) {
+			t.Errorf("%s %s: %d bytes, %v", method, target, len(body), err)
+		}
+		resp.Header.Del("Date")
+		return resp
+	}
+	for _, r := range Routes() {
+		if r.Method != http.MethodGet || r.Waits {
+			continue
+		}
+		for _, authorization := range []string{"Bearer " + testToken, "Bearer nobody"} {
+			target := sampleOf(r).target(r)
+			want, got := ask(get, http.MethodGet, target, authorization), ask(head, http.MethodHead, target, authorization)
+			if got.StatusCode != want.StatusCode || !reflect.DeepEqual(got.Header, want.Header) {
+				t.Errorf("HEAD %s: %d %v, want %d %v", target, got.StatusCode, got.Header, want.StatusCode, want.Header)
+			}
+		}
+	}
+	if want, got := fmt.Sprint(get.ops.seen()), fmt.Sprint(head.ops.seen()); got != want || got == "[]" {
+		t.Errorf("HEAD reaches %s, GET %s", got, want)
 	}
 }
 

@@ -26,7 +26,7 @@ func TestFinder(t *testing.T) {
 			t.Errorf("%s: %v, %v", target, found, err)
 		}
 	}
-	if _, allow, err := f.Find(httptest.NewRequest(http.MethodPatch, "/api/roles", nil)); fault.CodeOf(err) != fault.MethodNotAllowed || allow != "GET, POST" {
+	if _, allow, err := f.Find(httptest.NewRequest(http.MethodPatch, "/api/roles", nil)); fault.CodeOf(err) != fault.MethodNotAllowed || allow != "GET, HEAD, POST" {
 		t.Errorf("got %q, %v", allow, err)
 	}
 	field := regexp.MustCompile(`\{[^}]+\}`)

@@ -45,18 +45,11 @@ func (a *API) mountPages() {
 	if a.Pages == nil {
 		return
 	}
-	head := pageRoute // net/http leaves the body out
-	head.Name, head.Method = "headPage", http.MethodHead
-	files := []Route{pageRoute, head}
-	for path, routes := range map[string][]Route{strings.TrimSuffix(pagesPath, "/"): files, pagesPath: files, ReportsPath: {reportRoute}} {
-		var methods []*bound
-		var allow []string
-		for _, r := range routes {
-			methods, allow = append(methods, a.bind(r, "")), append(allow, r.Method)
-		}
+	for path, route := range map[string]Route{strings.TrimSuffix(pagesPath, "/"): pageRoute, pagesPath: pageRoute, ReportsPath: reportRoute} {
+		methods := []*bound{a.bind(route, "")}
 		a.mux.Handle(path, &resource{
 			api: a, methods: methods,
-			other: a.bind(Route{Path: routes[0].Path, run: notAllowed, Timeout: shortTimeout, Uncounted: true, Unconditional: true}, strings.Join(allow, ", ")),
+			other: a.bind(Route{Path: route.Path, run: notAllowed, Timeout: shortTimeout, Uncounted: true, Unconditional: true}, allowed(methods)),
 		})
 	}
 }

@@ -52,7 +52,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: %v", path, r.body)
 		}
 	}
-	if r := load.fails(t, 405, "METHOD_NOT_ALLOWED", "PATCH", "/api/roles", object{}); r.header.Get("Allow") != "GET, POST" {
+	if r := load.fails(t, 405, "METHOD_NOT_ALLOWED", "PATCH", "/api/roles", object{}); r.header.Get("Allow") != "GET, HEAD, POST" {
 		t.Errorf("the methods are not said: %v", r.header)
 	}
 	load.fails(t, 413, "PAYLOAD_TOO_LARGE", "POST", "/api/keys/get", strings.Repeat(" ", 64<<10+1))

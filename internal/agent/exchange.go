@@ -157,7 +157,7 @@ var passedOn = []string{"X-Keyserver-For", "X-Keyserver-Owner", "X-Request-Id"}
 // read reads as much of the request as it takes to decide, and to send it again.
 func (x *exchange) read(found *httpapi.Found, keys Keys) (client.Forwarded, error) {
 	f := client.Forwarded{
-		Route: found.Name, Method: x.r.Method, Target: x.r.URL.EscapedPath(), Header: http.Header{},
+		Route: found.Name, Method: found.Method, Target: x.r.URL.EscapedPath(), Header: http.Header{},
 		Counts: found.Counts, Open: !found.Session && found.Method == http.MethodGet,
 	}
 	if x.r.URL.RawQuery != "" {
@@ -270,6 +270,9 @@ func (x *exchange) handOn(resp *http.Response, failure *client.Error) error {
 	}
 	x.written, x.status = true, resp.StatusCode
 	x.w.WriteHeader(resp.StatusCode)
+	if x.r.Method == http.MethodHead { // the key server was asked by GET
+		return nil
+	}
 	_, err := io.Copy(x.w, resp.Body)
 	return err
 }

@@ -75,7 +75,7 @@ func TestUnknownRoutes(t *testing.T) {
 		s.Refused(t, s.AsAdmin(t), "GET", path, nil, http.StatusNotFound, "NOT_FOUND")
 	}
 	a := s.Refused(t, s.AsAdmin(t), "PATCH", "/api/roles", nil, http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
-	if a.Header.Get("Allow") != "GET, POST" {
+	if a.Header.Get("Allow") != "GET, HEAD, POST" {
 		t.Errorf("Allow is %q", a.Header.Get("Allow"))
 	}
 }
