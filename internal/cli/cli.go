@@ -245,7 +245,8 @@ func runs(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) err
 const ofEnvironment = "environment"
 
 // fromEnvironment sets every flag that was not given from its environment
-// variable: --data-dir from KEYSERVER_DATA_DIR.
+// variable: --data-dir from KEYSERVER_DATA_DIR. It removes white space around each value,
+// and around each element of a list: files and templates often end in a newline.
 func fromEnvironment(flags *pflag.FlagSet) error {
 	var first error
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -254,7 +255,7 @@ func fromEnvironment(flags *pflag.FlagSet) error {
 		if !ok || f.Changed || f.Name == "help" || first != nil {
 			return
 		}
-		if err := flags.Set(f.Name, value); err != nil {
+		if err := flags.Set(f.Name, strings.TrimSpace(value)); err != nil {
 			first = usagef("environment variable %s: %w", name, err)
 			return
 		}
@@ -263,7 +264,30 @@ func fromEnvironment(flags *pflag.FlagSet) error {
 		}
 		f.Annotations[ofEnvironment] = []string{name}
 	})
+	if first != nil {
+		return first
+	}
+	flags.Visit(func(f *pflag.Flag) {
+		if err := trim(f.Value); err != nil {
+			first = usagef("--%s: %w", f.Name, err)
+		}
+	})
 	return first
+}
+
+// trim removes white space around texts. Numbers and the like refuse it, and show it.
+func trim(v pflag.Value) error {
+	if list, ok := v.(pflag.SliceValue); ok {
+		trimmed := list.GetSlice()
+		for i := range trimmed {
+			trimmed[i] = strings.TrimSpace(trimmed[i])
+		}
+		return list.Replace(trimmed)
+	}
+	if v.Type() == "string" {
+		return v.Set(strings.TrimSpace(v.String()))
+	}
+	return nil
 }
 
 func envName(flag string) string {

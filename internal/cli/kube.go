@@ -135,7 +135,7 @@ func (k *kube) applyKeyServer(ctx context.Context, name string, srv *server.Serv
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: credentials, Namespace: systemNamespace},
 		Type:       corev1.SecretTypeBasicAuth,
-		StringData: map[string]string{"username": bootstrap.AdminName, "password": strings.TrimRight(string(password), "\n")},
+		StringData: map[string]string{"username": bootstrap.AdminName, "password": strings.TrimRight(string(password), "\r\n")},
 	}
 	grants, err := grantsOfUp()
 	if err != nil {

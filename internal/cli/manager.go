@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -119,7 +120,11 @@ func (o *managerOptions) complete(errOut io.Writer) (err error) {
 	if len(validation.IsDNS1123Subdomain(o.clusterName)) > 0 || len(o.clusterName) > validation.DNS1123LabelMaxLength {
 		return usagef("--cluster-name is %q; it must be at most 63 lower-case letters, digits, dots and dashes, for instance production.eu", o.clusterName)
 	}
-	for audience, file := range o.tokenFiles {
+	given := o.tokenFiles
+	o.tokenFiles = make(map[string]string, len(given))
+	for audience, file := range given {
+		audience, file = strings.TrimSpace(audience), strings.TrimSpace(file)
+		o.tokenFiles[audience] = file
 		if audience == "" || !filepath.IsAbs(file) {
 			return usagef("--token-file is %q; it must be AUDIENCE=FILE, with an absolute path", audience+"="+file)
 		}

@@ -181,17 +181,24 @@ func choices(cmd *cobra.Command, flag string, values ...string) {
 // KEYSERVER_NAME is not the name of every role.
 var global = []string{"server", "context", "ca-file", "external-url", "output"}
 
-// complete gives the flags that were not given what their environment variables say.
+// complete gives the flags that were not given what their environment variables say. It
+// removes white space around their values.
 func (o *options) complete(cmd *cobra.Command) error {
 	var first error
 	local := cmd.LocalNonPersistentFlags()
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		mine := slices.Contains(global, f.Name) || cmd.Name() == "login" && local.Lookup(f.Name) != nil && f.Name != "help"
 		value, ok := os.LookupEnv("KEYSERVER_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_")))
-		if !mine || !ok || f.Changed || first != nil {
+		if !mine || first != nil {
 			return
 		}
-		if err := cmd.Flags().Set(f.Name, value); err != nil {
+		switch {
+		case f.Changed:
+			value = f.Value.String()
+		case !ok:
+			return
+		}
+		if err := cmd.Flags().Set(f.Name, strings.TrimSpace(value)); err != nil {
 			first = usagef("environment variable for --%s: %w", f.Name, err)
 		}
 	})

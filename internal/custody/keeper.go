@@ -61,6 +61,9 @@ func Open(ctx context.Context, url string) (*Keeper, error) {
 // would make a random key for an empty URL, under which nothing could be
 // opened again.
 func openLocal(text string) (*Keeper, error) {
+	if text != strings.TrimSpace(text) {
+		return nil, errors.New("the key-encryption key has white space at an end, perhaps a newline; remove it")
+	}
 	text = strings.NewReplacer("-", "+", "_", "/").Replace(text)
 	key, err := base64.StdEncoding.Strict().DecodeString(text)
 	defer clear(key)

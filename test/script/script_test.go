@@ -37,8 +37,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// setup gives each script an address of its own, no listener for peers, and in
-// $PROGRAM the binary that runs as keyserver-operator.
+// setup gives each script an address of its own, no listener for peers, in $NL a newline,
+// and in $PROGRAM the binary that runs as keyserver-operator.
 func setup(env *testscript.Env) error {
 	address, err := rig.FindAddress("127.0.0.1")
 	if err != nil {
@@ -51,6 +51,7 @@ func setup(env *testscript.Env) error {
 	env.Setenv("ADDR", address)
 	env.Setenv("PROGRAM", program)
 	env.Setenv("KEYSERVER_EXTERNAL_LISTEN", "")
+	env.Setenv("NL", "\n")
 	env.Values[remembered{}] = map[string]string{}
 	return nil
 }
