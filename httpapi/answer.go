@@ -85,6 +85,8 @@ func (x *exchange) setFaultHeaders(f *fault.Error, e edge) {
 		h.Set("WWW-Authenticate", challenge(x, f, e))
 	case http.StatusMethodNotAllowed:
 		h.Set("Allow", x.route.allow)
+	case http.StatusUnsupportedMediaType:
+		h.Set("Accept-Encoding", noEncoding) // RFC 9110 section 12.5.3
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 		if after := f.RetryAfter; after > 0 || f.Scope != "" || e.status == http.StatusTooManyRequests {
 			seconds := max(1, (after+time.Second-1)/time.Second)

@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -329,6 +330,32 @@ func TestHeadIsGetWithoutABody(t *testing.T) {
 	}
 	if want, got := fmt.Sprint(get.ops.seen()), fmt.Sprint(head.ops.seen()); got != want || got == "[]" {
 		t.Errorf("HEAD reaches %s, GET %s", got, want)
+	}
+}
+
+// A compressed body is refused for what it is. It is not read, and not taken for bad JSON.
+func TestEncodedBodies(t *testing.T) {
+	for _, r := range Routes() {
+		if len(wire.Of(r.Request).Body) == 0 {
+			continue
+		}
+		good := sampleOf(r)
+		for encoding, refused := range map[string]bool{"gzip": true, "zstd": true, "gzip, identity": true, "Identity": false, "": false} {
+			f := newFixture(t)
+			req := request(r.Method, good.target(r), good.text())
+			req.Header.Set("Content-Encoding", encoding)
+			w := f.send(req)
+			if !refused {
+				if w.Code != http.StatusOK {
+					t.Errorf("%s %s with %q: %d %s", r.Method, r.Path, encoding, w.Code, w.Body)
+				}
+				continue
+			}
+			e := errorOf(t, w)
+			if w.Code != http.StatusUnsupportedMediaType || e.Code != "UNSUPPORTED_ENCODING" || !strings.Contains(e.Detail, encoding) || w.Header().Get("Accept-Encoding") != "identity" {
+				t.Errorf("%s %s with %q: %d %s", r.Method, r.Path, encoding, w.Code, w.Body)
+			}
+		}
 	}
 }
 

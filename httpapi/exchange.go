@@ -249,8 +249,32 @@ func recycle(buf *bytes.Buffer) {
 
 // body is the request body within the route's limit, its errors as faults.
 func (x *exchange) body() io.Reader {
+	if err := encoded(x.r); err != nil {
+		return refusedBody{err}
+	}
 	return faultReader{http.MaxBytesReader(x.w, x.r.Body, x.route.BodyLimit)}
 }
+
+// noEncoding is the Content-Encoding of a body that has none.
+const noEncoding = "identity"
+
+// encoded refuses a body that is compressed or encoded otherwise: what it grows to has no
+// bound before it is read.
+func encoded(r *http.Request) error {
+	for _, encoding := range r.Header["Content-Encoding"] {
+		if encoding != "" && !strings.EqualFold(encoding, noEncoding) {
+			return fault.New(fault.UnsupportedEncoding, "Content-Encoding: is %.40q; send the body without an encoding", encoding).
+				Audited(fault.ReasonBadMessage)
+		}
+	}
+	return nil
+}
+
+// refusedBody is a body of which nothing is read.
+type refusedBody struct{ error }
+
+// Read implements io.Reader.
+func (r refusedBody) Read([]byte) (int, error) { return 0, r.error }
 
 type faultReader struct{ io.Reader }
 

@@ -36,8 +36,8 @@ type Found struct {
 	request *http.Request
 }
 
-// Find fails with NOT_FOUND and METHOD_NOT_ALLOWED as the service does, and then says
-// which methods the path has.
+// Find fails with NOT_FOUND, METHOD_NOT_ALLOWED and UNSUPPORTED_ENCODING as the service
+// does. For an unknown method it returns the methods of the path.
 func (f *Finder) Find(r *http.Request) (found *Found, allow string, err error) {
 	asked := &inApproval{}
 	f.api.ServeHTTP(asked, r)
@@ -46,6 +46,9 @@ func (f *Finder) Find(r *http.Request) (found *Found, allow string, err error) {
 		return nil, "", errNoRoute
 	case asked.route.allow != "":
 		return nil, asked.route.allow, errMethod(asked.route.allow)
+	}
+	if err := encoded(r); err != nil {
+		return nil, "", err
 	}
 	return &Found{Route: asked.route.Route, request: asked.request}, "", nil
 }

@@ -173,6 +173,9 @@ func (r Route) every() []fault.Code {
 	if r.Uncounted {
 		codes = slices.DeleteFunc(codes, func(c fault.Code) bool { return c == fault.Overloaded })
 	}
+	if r.Request != nil && len(wire.Of(r.Request).Body) > 0 {
+		codes = append(codes, fault.UnsupportedEncoding)
+	}
 	if !r.Unconditional {
 		codes = append(codes, fault.BuildNotAdmitted)
 	}

@@ -83,6 +83,7 @@ var edges = map[fault.Code]edge{
 	fault.NotVerified:            {status: http.StatusConflict},
 	fault.NoSavedRequest:         {status: http.StatusConflict},
 	fault.PayloadTooLarge:        {status: http.StatusRequestEntityTooLarge},
+	fault.UnsupportedEncoding:    {status: http.StatusUnsupportedMediaType},
 	fault.LoginThrottled:         {status: http.StatusTooManyRequests},
 	fault.OpFailed:               {status: http.StatusInternalServerError},
 	fault.ReadbackFailed:         {status: http.StatusBadGateway},

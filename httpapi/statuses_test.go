@@ -74,6 +74,8 @@ var statuses = map[fault.Code]int{
 
 	fault.PayloadTooLarge: 413,
 
+	fault.UnsupportedEncoding: 415,
+
 	fault.LoginThrottled: 429,
 
 	fault.OpFailed: 500,

@@ -168,7 +168,8 @@ type TrustedCAStatus struct {
 	// Fingerprint is the SHA-256 of the certificate, lower-case hexadecimal.
 	// +optional
 	Fingerprint string `json:"fingerprint,omitempty"`
-	// Subject of the certificate.
+	// Subject of the certificate, by RFC 2253: "CN=Partners CA,O=Shop". The API of the
+	// key server shows it as "/O=Shop/CN=Partners CA".
 	// +optional
 	Subject string `json:"subject,omitempty"`
 	// NotAfter is when the certificate expires.

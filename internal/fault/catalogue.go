@@ -98,6 +98,7 @@ var (
 	LastWriter             = extension("LAST_WRITER", "The change would leave nobody who can change the object for good; nothing was sent.")
 	AlreadyExists          = extension("ALREADY_EXISTS", "The name is taken; nothing was sent.")
 	PayloadTooLarge        = extension("PAYLOAD_TOO_LARGE", "The request body is over the route's limit.")
+	UnsupportedEncoding    = extension("UNSUPPORTED_ENCODING", "The request body has a Content-Encoding; bodies are taken as they are, without one.")
 	RequestTimeout         = extension("REQUEST_TIMEOUT", "The route's time limit passed before the work was done.")
 	AuditUnavailable       = extension("AUDIT_UNAVAILABLE", "No audit row could be written, so the operation was refused.")
 	StoreUnavailable       = extension("STORE_UNAVAILABLE", "The database does not answer.")

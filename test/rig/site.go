@@ -49,6 +49,8 @@ type Request struct {
 	Path    string
 	Body    any    // nil, a string that is sent as it is, or anything that becomes JSON
 	Owner   string // of what the request makes
+	// Encoding is the Content-Encoding of the body; none where it is empty.
+	Encoding string
 }
 
 // Try makes a request of a server that may not be up.
@@ -223,6 +225,9 @@ func (s *Site) exchange(ctx context.Context, r Request) (*http.Request, Answer, 
 	}
 	if r.Owner != "" {
 		req.Header.Set("X-Keyserver-Owner", r.Owner)
+	}
+	if r.Encoding != "" {
+		req.Header.Set("Content-Encoding", r.Encoding)
 	}
 	a, err := s.Carry(req)
 	return req, a, err

@@ -3947,7 +3947,7 @@ export abstract class Routes {
    * PROOF_REPLAYED, PROOF_REPLAY_CACHE_FULL, PROOF_REQUIRED, PROOF_STALE, PROOF_TOKEN_MISMATCH,
    * PROOF_URI_MISMATCH, READBACK_FAILED, REQUEST_LIMIT, REQUEST_TIMEOUT, REVOCATION_EVIDENCE_STALE,
    * REVOCATION_STATUS_UNAVAILABLE, REWRAP_RUNNING, SCOPED_CREDENTIAL_EXPIRED, SESSION_EXPIRED,
-   * SESSION_NOT_FOUND, STORE_TAMPERED, STORE_UNAVAILABLE.
+   * SESSION_NOT_FOUND, STORE_TAMPERED, STORE_UNAVAILABLE, UNSUPPORTED_ENCODING.
    */
   executeApproval(input: ExecuteApprovalInput, options?: CallOptions): Promise<Record<string, unknown>> {
     return this.ask({ name: "executeApproval", method: "POST", path: "/api/approvals/{id}/execute" }, input, options);
