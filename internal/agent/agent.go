@@ -28,6 +28,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/internal/listener"
 )
 
 // Defaults of Config.
@@ -44,6 +45,8 @@ const (
 	maxHeaderBytes = 16 << 10
 	// connectionsPerRequest leaves room for connections that lie idle.
 	connectionsPerRequest = 4
+	// ownFiles are the files that an agent needs beside the connections of requests.
+	ownFiles = 48
 	// maxMaxRequests is far more than one session may have under way (serve
 	// --max-requests-per-session).
 	maxMaxRequests = 4096
@@ -199,8 +202,11 @@ func (a *Agent) listen(ctx context.Context, at address, registry *prometheus.Reg
 		return err
 	}
 	a.listener = l
-	places := connectionsPerRequest * a.cfg.MaxRequests
-	a.serve(netutil.LimitListener(l, places), a, places)
+	accepts := listener.NewAccepts("keyserver_agent_accept_failures_total", a.cfg.Logger)
+	registry.MustRegister(accepts)
+	// Each request may have a connection to the key server.
+	places := listener.Fit(a.cfg.Logger, "--max-requests", connectionsPerRequest*a.cfg.MaxRequests, ownFiles+a.cfg.MaxRequests)
+	a.serve(netutil.LimitListener(accepts.Watch(l), places), a, places)
 	shown := http.NewServeMux()
 	shown.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	for _, one := range []struct {
@@ -217,7 +223,7 @@ func (a *Agent) listen(ctx context.Context, at address, registry *prometheus.Reg
 		if *one.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", one.address); err != nil {
 			return fmt.Errorf("%s: %w", one.flag, err)
 		}
-		a.serve(*one.listener, one.handler, 0)
+		a.serve(accepts.Probes(*one.listener), one.handler, 0)
 	}
 	return nil
 }

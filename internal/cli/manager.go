@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +15,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -24,11 +28,13 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/controllers"
+	"github.com/keyserver-operator/keyserver-operator/internal/listener"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/tracing"
 	"github.com/keyserver-operator/keyserver-operator/internal/version"
@@ -168,9 +174,10 @@ func (o *managerOptions) run(ctx context.Context) error {
 	// requests a second would only add a queue that nobody sees.
 	o.restConfig.QPS = -1
 	options := ctrl.Options{
-		Scheme:                 newScheme(),
-		Metrics:                metricsserver.Options{BindAddress: orOff(o.metricsListen)},
-		HealthProbeBindAddress: orOff(o.healthListen),
+		Scheme: newScheme(),
+		// Both are served by serveProbes, which bounds and watches their connections.
+		Metrics:                metricsserver.Options{BindAddress: off},
+		HealthProbeBindAddress: off,
 	}
 	if o.leader.elect {
 		options.LeaderElection, options.LeaderElectionID = true, leaseName
@@ -184,10 +191,7 @@ func (o *managerOptions) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start the manager: %w", err)
 	}
-	// Both say only that the process runs. Where it shares a Pod with the key
-	// server, more would take the key server out of its Service whenever
-	// Kubernetes does not answer.
-	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+	if err := o.serveProbes(ctx, mgr); err != nil {
 		return err
 	}
 	tracer, flush, err := tracing.Start(o.tracing, "keyserver-manager", version.String(), o.logger)
@@ -207,6 +211,54 @@ func (o *managerOptions) run(ctx context.Context) error {
 	return err
 }
 
+// Bounds of the servers of metrics and probes.
+const (
+	probeHeaderTime = 10 * time.Second
+	probeIdleTime   = 2 * time.Minute
+	probeHeaderSize = 16 << 10
+)
+
+// serveProbes serves metrics and health by the manager. Health and readiness say only that
+// the process runs: in a Pod with the key server, more would take the key server out of its
+// Service whenever Kubernetes does not answer.
+func (o *managerOptions) serveProbes(ctx context.Context, mgr ctrl.Manager) error {
+	accepts := listener.NewAccepts("keyserver_manager_accept_failures_total", o.logger)
+	// The registry is one of the process, in which tests run several managers.
+	if err := metrics.Registry.Register(accepts); err != nil && !errors.As(err, &prometheus.AlreadyRegisteredError{}) {
+		return err
+	}
+	shown, health := http.NewServeMux(), http.NewServeMux()
+	shown.Handle("/metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}))
+	for _, path := range []string{"/healthz", "/readyz"} {
+		check := http.StripPrefix(path, &healthz.Handler{Checks: map[string]healthz.Checker{"ping": healthz.Ping}})
+		health.Handle(path, check)
+		health.Handle(path+"/", check)
+	}
+	for _, one := range []struct {
+		flag, address, name string
+		handler             http.Handler
+	}{
+		{"--metrics-listen", o.metricsListen, "metrics", shown},
+		{"--health-listen", o.healthListen, "health probe", health},
+	} {
+		if one.address == "" || one.address == off {
+			continue
+		}
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", one.address)
+		if err != nil {
+			return fmt.Errorf("%s: %w", one.flag, err)
+		}
+		err = mgr.Add(&manager.Server{Name: one.name, Listener: accepts.Probes(l), Server: &http.Server{
+			Handler: one.handler, ReadHeaderTimeout: probeHeaderTime, IdleTimeout: probeIdleTime, MaxHeaderBytes: probeHeaderSize,
+			ErrorLog: slog.NewLogLogger(o.logger.Handler(), slog.LevelDebug),
+		}})
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+	}
+	return nil
+}
+
 // registerBuild shows which program runs. The registry is one of the process, in which up may
 // run several managers.
 var registerBuild = sync.OnceFunc(func() { metrics.Registry.MustRegister(server.BuildInfo()) })
@@ -222,10 +274,5 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// orOff turns an empty address into controller-runtime's word for none.
-func orOff(address string) string {
-	if address == "" {
-		return "0"
-	}
-	return address
-}
+// off is controller-runtime's word for no address.
+const off = "0"

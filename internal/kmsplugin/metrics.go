@@ -1,8 +1,12 @@
 package kmsplugin
 
 import (
+	"log/slog"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/listener"
 )
 
 // metrics are what the plugin counts.
@@ -10,9 +14,10 @@ type metrics struct {
 	calls      *prometheus.CounterVec
 	seconds    *prometheus.HistogramVec
 	generation prometheus.Gauge
+	accepts    *listener.Accepts
 }
 
-func newMetrics() *metrics {
+func newMetrics(logger *slog.Logger) *metrics {
 	return &metrics{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keyserver_kms_calls_total", Help: "Calls of the KMS v2 API, by method and by the gRPC code of the answer.",
@@ -24,12 +29,13 @@ func newMetrics() *metrics {
 		generation: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "keyserver_kms_key_generation", Help: "Which key of its line encrypted last, from 1; 0 while none has.",
 		}),
+		accepts: listener.NewAccepts("keyserver_kms_accept_failures_total", logger),
 	}
 }
 
 // registry has them, and those of the process.
 func (m *metrics) registry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	r.MustRegister(m.calls, m.seconds, m.generation, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(m.calls, m.seconds, m.generation, m.accepts, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }

@@ -107,7 +107,7 @@ func serve(t *testing.T, keys keyServer) *served {
 	s := &served{log: &rig.Output{}}
 	s.now.Store(1_800_000_000)
 	p := &plugin{
-		keys: func() (keyServer, error) { return keys, nil }, lineage: line, metrics: newMetrics(), places: make(chan struct{}, maxUnderWay),
+		keys: func() (keyServer, error) { return keys, nil }, lineage: line, metrics: newMetrics(slog.New(slog.DiscardHandler)), places: make(chan struct{}, maxUnderWay),
 		clock: func() time.Time { return time.Unix(s.now.Load(), 0) }, logger: slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	socket := filepath.Join(t.TempDir(), "s")

@@ -18,6 +18,7 @@ import (
 	kms "k8s.io/kms/apis/v2"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/listener"
 	"github.com/keyserver-operator/keyserver-operator/internal/unixsocket"
 )
 
@@ -25,9 +26,11 @@ const (
 	// maxConnections is how many connections to the socket may be open: kube-apiserver
 	// has one for each provider that it is configured with.
 	maxConnections = 64
-	maxStreams     = 64
-	maxMessage     = 64 << 10
-	maxHeader      = 16 << 10
+	// ownFiles are the files that the plugin needs beside these connections.
+	ownFiles   = 48
+	maxStreams = 64
+	maxMessage = 64 << 10
+	maxHeader  = 16 << 10
 	// drainTime bounds how long an end waits for calls under way.
 	drainTime = 10 * time.Second
 	// handshake bounds how long a connection may be silent at its beginning.
@@ -79,7 +82,7 @@ func Run(ctx context.Context, c Config, ready func()) error {
 		return err
 	}
 	p := &plugin{
-		keys: link.client, lineage: c.Lineage, clock: c.Clock, logger: c.Logger, metrics: newMetrics(), places: make(chan struct{}, maxUnderWay),
+		keys: link.client, lineage: c.Lineage, clock: c.Clock, logger: c.Logger, metrics: newMetrics(c.Logger), places: make(chan struct{}, maxUnderWay),
 	}
 	ready()
 	err = p.serve(ctx, socket, observed)
@@ -99,12 +102,13 @@ func (p *plugin) serve(ctx context.Context, socket, observed net.Listener) error
 	kms.RegisterKeyManagementServiceServer(server, p)
 	ended := make(chan error, 2)
 	running := 1
-	go func() { ended <- server.Serve(netutil.LimitListener(socket, maxConnections)) }()
+	places := listener.Fit(p.logger, "--listen", maxConnections, ownFiles)
+	go func() { ended <- server.Serve(netutil.LimitListener(p.metrics.accepts.Watch(socket), places)) }()
 	health := p.observe()
 	if observed != nil {
 		running++
 		go func() {
-			err := health.Serve(observed)
+			err := health.Serve(p.metrics.accepts.Probes(observed))
 			if errors.Is(err, http.ErrServerClosed) {
 				err = nil
 			}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/listener"
 	"github.com/keyserver-operator/keyserver-operator/internal/origin"
 	"github.com/keyserver-operator/keyserver-operator/internal/quota"
 )
@@ -16,6 +17,32 @@ const (
 	closedAll     = "all"     // the process has as many as it may (--max-connections)
 	closedAddress = "address" // one address has (--max-connections-per-address)
 )
+
+const (
+	// ownFiles are the files that a process needs beside connections: of its database, its
+	// listeners, and its own connections to others, but for PostgreSQL's.
+	ownFiles = 96
+	// quarter is the part of all connections that one address may have at most.
+	quarter = 4
+)
+
+// fitFiles lowers the limits of connections to the files that the process may open.
+func (c *Config) fitFiles() {
+	others := ownFiles
+	if c.DatabaseURL != "" {
+		others += c.DatabaseMaxConnections
+	}
+	wanted := c.MaxConnections
+	if c.ExternalListen != "" { // which has as many places again
+		wanted *= 2
+	}
+	fits := listener.Fit(c.Logger, "--max-connections", wanted, others)
+	if fits == wanted {
+		return
+	}
+	c.MaxConnections = max(fits*c.MaxConnections/wanted, 1)
+	c.MaxConnectionsPerAddress = min(c.MaxConnectionsPerAddress, max(c.MaxConnections/quarter, 1))
+}
 
 // boundedListener closes the connections that are too many. Nobody waits in the
 // system's queue for a stranger to leave.

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
 	"github.com/keyserver-operator/keyserver-operator/internal/approval"
@@ -29,6 +30,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keylife"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/listener"
 	"github.com/keyserver-operator/keyserver-operator/internal/peer"
 	"github.com/keyserver-operator/keyserver-operator/internal/rewrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
@@ -73,6 +75,7 @@ type Server struct {
 // are opened first, so that a port in use changes nothing on disk. ctx bounds
 // the start only.
 func Start(ctx context.Context, cfg Config) (s *Server, err error) {
+	cfg.fitFiles()
 	s = &Server{cfg: cfg, failed: make(chan error, 3)}
 	defer func() {
 		if err != nil {
@@ -173,7 +176,8 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	s.background(care.key.run)
 
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), BuildInfo())
+	accepts := listener.NewAccepts("keyserver_accept_failures_total", cfg.Logger)
+	registry.MustRegister(accepts, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), BuildInfo())
 	cfg.observe(registry)
 	trail.observe(registry, rows, auditTree)
 	tracer, flush, err := tracing.Start(cfg.Tracing, "keyserver", version.String(), cfg.Logger)
@@ -246,16 +250,16 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	if metrics != nil {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-		s.serve(metrics, &http.Server{Handler: mux})
+		s.serve(accepts.Probes(metrics), &http.Server{Handler: mux})
 	}
 	if external != nil {
-		s.servePeers(external, store, peerRegistry, ks, cosigner, leaf, observer)
+		s.servePeers(netutil.LimitListener(accepts.Watch(external), cfg.MaxConnections), store, peerRegistry, ks, cosigner, leaf, observer)
 	}
 	if err := s.recordStart(ctx, rows, prepared); err != nil {
 		return s, err
 	}
 	s.background(wrapping.Run)
-	s.serveAPI(s.bound(api, registry), handler, leaf.api, newClientGate(store, cfg.Clock, cfg.Logger, registry))
+	s.serveAPI(s.bound(accepts.Watch(api), registry), handler, leaf.api, newClientGate(store, cfg.Clock, cfg.Logger, registry))
 	s.onClose(func(context.Context) error { handler.Drain(); return nil })
 	cfg.Logger.InfoContext(ctx, "started", "version", version.String(), "system", s.system, "url", s.url, "database", s.database)
 	return s, nil

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -33,6 +34,7 @@ var commands = map[string]command{
 	"exits":     exits,
 	"flip":      flip,
 	"follows":   follows,
+	"idle":      idle,
 	"json":      isJSON,
 	"login":     login,
 	"member":    member,
@@ -235,6 +237,20 @@ func follows(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	}
 	ts.Fatalf("nothing in %s matches %s: %s", args[0], pattern, ts.ReadFile(args[0]))
+}
+
+// idle FROM N opens connections to the server at $ADDR from another address of this
+// machine, and leaves them silent until the script ends.
+func idle(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) == 2, "idle FROM N")
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(args[0])}}
+	for range n {
+		conn, err := dialer.Dial("tcp", ts.Getenv("ADDR"))
+		ts.Check(err)
+		ts.Defer(func() { _ = conn.Close() })
+	}
 }
 
 // flip FILE TEXT changes one bit of the first place where the file holds the

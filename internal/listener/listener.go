@@ -1,0 +1,95 @@
+// Package listener bounds the connections of a process by the files that it may open, and
+// reports connections that it cannot accept.
+package listener
+
+import (
+	"errors"
+	"log/slog"
+	"math"
+	"net"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/netutil"
+	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
+)
+
+const (
+	// sayEvery is how often failed accepts are logged: each failure is counted.
+	sayEvery = time.Minute
+	// mostProbes bounds the connections of a listener for probes or metrics.
+	mostProbes = 64
+	// share is the part of all files that such a listener may take at most.
+	share = 8
+)
+
+// Files returns how many files the process may have open (RLIMIT_NOFILE). It returns 0 if
+// there is no limit, or none that is known.
+func Files() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > math.MaxInt32 {
+		return 0
+	}
+	return int(limit.Cur)
+}
+
+// Fit returns a number of connections that fits the open files, of which others need some
+// in any case. It logs a warning if that is fewer than wanted; by names what sets the number.
+func Fit(logger *slog.Logger, by string, wanted, others int) int {
+	files := Files()
+	return fit(logger, by, wanted, max(files-others, files/4, 1), files)
+}
+
+func fit(logger *slog.Logger, by string, wanted, fits, files int) int {
+	if files == 0 || wanted <= fits {
+		return wanted
+	}
+	logger.Warn("the limit of open files (RLIMIT_NOFILE, ulimit -n) is too low for the connections that may be open; fewer are accepted: raise the limit, or lower the number",
+		"by", by, "connections", wanted, "accepted", fits, "limit", files)
+	return fits
+}
+
+// Accepts counts and logs connections that cannot be accepted, for instance because the
+// process has too many files open. It collects the counter.
+type Accepts struct {
+	prometheus.Counter
+	logger *slog.Logger
+	say    rate.Sometimes
+}
+
+// NewAccepts returns a counter of that name.
+func NewAccepts(name string, logger *slog.Logger) *Accepts {
+	return &Accepts{
+		Counter: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: name, Help: "Connections that could not be accepted, for instance because too many files were open.",
+		}),
+		logger: logger, say: rate.Sometimes{First: 1, Interval: sayEvery},
+	}
+}
+
+// Watch reports the failed accepts of a listener.
+func (a *Accepts) Watch(l net.Listener) net.Listener { return &watched{l, a} }
+
+// Probes watches and bounds a listener for probes or metrics.
+func (a *Accepts) Probes(l net.Listener) net.Listener {
+	files := Files()
+	return netutil.LimitListener(a.Watch(l), fit(a.logger, l.Addr().String(), mostProbes, max(files/share, 1), files))
+}
+
+type watched struct {
+	net.Listener
+	accepts *Accepts
+}
+
+// Accept implements net.Listener.
+func (w *watched) Accept() (net.Conn, error) {
+	conn, err := w.Listener.Accept()
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		w.accepts.Inc()
+		w.accepts.say.Do(func() {
+			w.accepts.logger.Error("connections cannot be accepted", "address", w.Addr().String(), "error", err)
+		})
+	}
+	return conn, err
+}
