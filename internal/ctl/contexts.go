@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -35,29 +36,25 @@ func (o *options) newContexts() *cobra.Command {
 	use := &cobra.Command{
 		Use: "use NAME", Short: "Use another one from now on", Args: oneContext,
 		RunE: func(_ *cobra.Command, args []string) error {
-			s, all, err := knowing(args[0])
-			if err != nil {
-				return err
-			}
-			all.Current = args[0]
-			return s.saveSettings(all)
+			return changing(args[0], func(_ *store, all *settings) error {
+				all.Current = args[0]
+				return nil
+			})
 		},
 	}
 	remove := &cobra.Command{
 		Use: "remove NAME", Short: "Forget one, with its session; log out first, or that stays open", Args: oneContext,
 		RunE: func(_ *cobra.Command, args []string) error {
-			s, all, err := knowing(args[0])
-			if err != nil {
-				return err
-			}
-			if err := s.forget(args[0]); err != nil {
-				return err
-			}
-			delete(all.Contexts, args[0])
-			if all.Current == args[0] {
-				all.Current = ""
-			}
-			return s.saveSettings(all)
+			return changing(args[0], func(s *store, all *settings) error {
+				if err := s.forget(args[0]); err != nil {
+					return err
+				}
+				delete(all.Contexts, args[0])
+				if all.Current == args[0] {
+					all.Current = ""
+				}
+				return nil
+			})
 		},
 	}
 	for _, cmd := range []*cobra.Command{use, remove} {
@@ -79,13 +76,25 @@ func oneContext(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// knowing is what was logged in to before, that context among it.
-func knowing(name string) (*store, settings, error) {
-	s, all, err := known()
-	if _, there := all.Contexts[name]; err == nil && !there {
-		err = unknownContext(name, all)
+// changing changes the settings, of which that context has to be a part.
+func changing(name string, how func(s *store, all *settings) error) error {
+	s, err := newStore(os.Getenv)
+	if err != nil {
+		return err
 	}
-	return s, all, err
+	return s.alone(func() error {
+		all, err := s.settings()
+		if _, there := all.Contexts[name]; err == nil && !there {
+			err = unknownContext(name, all)
+		}
+		if err == nil {
+			err = how(s, &all)
+		}
+		if err != nil {
+			return err
+		}
+		return save(s.settingsFile(), all)
+	})
 }
 
 func unknownContext(name string, all settings) error {

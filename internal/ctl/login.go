@@ -284,15 +284,21 @@ func (l *loginOptions) run(cmd *cobra.Command) error {
 // keep takes the session over from the one before, which it ends.
 func (l *loginOptions) keep(ctx context.Context, h *here, kept session, key crypto.Signer) error {
 	var before *client.Client
-	if h.session != nil && h.session.Server == kept.Server {
-		before, _ = h.resume() // whose key may be gone
-	}
-	if err := h.keep(h.name, kept, key); err != nil {
-		return err
-	}
-	h.place.CAFile = absolute(h.place.CAFile)
-	h.settings.Contexts[h.name], h.settings.Current = h.place, h.name
-	if err := h.saveSettings(h.settings); err != nil {
+	err := h.alone(func() (err error) {
+		// Another process may have logged in since.
+		if h.session, err = h.store.session(h.name); err != nil {
+			return err
+		}
+		if h.session != nil && h.session.Server == kept.Server {
+			before, _ = h.resume() // whose key may be gone
+		}
+		if err := h.keep(h.name, kept, key); err != nil {
+			return err
+		}
+		h.place.CAFile = absolute(h.place.CAFile)
+		return h.change(func(all *settings) { all.Contexts[h.name], all.Current = h.place, h.name })
+	})
+	if err != nil {
 		return err
 	}
 	if before != nil {
@@ -384,7 +390,14 @@ func (o *options) newLogout() *cobra.Command {
 			if failed == nil {
 				failed = c.Logout(cmd.Context())
 			}
-			if err := h.forget(h.name); err != nil {
+			err = h.alone(func() error {
+				is, err := h.store.session(h.name)
+				if err != nil || is == nil || is.ID != h.session.ID { // another process has logged in since
+					return err
+				}
+				return h.forget(h.name)
+			})
+			if err != nil {
 				return err
 			}
 			if failed != nil {

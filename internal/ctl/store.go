@@ -18,6 +18,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/zalando/go-keyring"
+	"golang.org/x/sys/unix"
 )
 
 // place is where a key server is, and how it is spoken to.
@@ -121,7 +122,31 @@ func (s *store) settings() (settings, error) {
 	return out, err
 }
 
-func (s *store) saveSettings(all settings) error { return save(s.settingsFile(), all) }
+// alone runs do while no other process changes the files of this user.
+func (s *store) alone(do func() error) (err error) {
+	if err := os.MkdirAll(s.config, 0o700); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(filepath.Join(s.config, "ctl.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }() // which unlocks it
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	return do()
+}
+
+// change changes the settings as they are now. It is for callers of alone.
+func (s *store) change(how func(all *settings)) error {
+	all, err := s.settings()
+	if err != nil {
+		return err
+	}
+	how(&all)
+	return save(s.settingsFile(), all)
+}
 
 // session is nil where nobody is logged in.
 func (s *store) session(name string) (*session, error) {
