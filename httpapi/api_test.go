@@ -419,12 +419,22 @@ func TestSessionIsRequired(t *testing.T) {
 	}
 }
 
-func TestBearerSchemeIsCaseInsensitive(t *testing.T) {
-	f := newFixture(t)
-	r := request(http.MethodGet, "/api/roles", "")
-	r.Header.Set("Authorization", "bEARER "+testToken)
-	if w := f.send(r); w.Code != http.StatusOK {
-		t.Fatalf("%d %s", w.Code, w.Body)
+func TestSpellingsOfCredentials(t *testing.T) {
+	for _, before := range []string{"bEARER ", "Bearer  ", "Bearer      ", "DPoP ", "dpop   "} {
+		f := newFixture(t)
+		r := request(http.MethodGet, "/api/roles", "")
+		r.Header.Set("Authorization", before+testToken)
+		if w := f.send(r); w.Code != http.StatusOK {
+			t.Errorf("%q: %d %s", before, w.Code, w.Body)
+		}
+	}
+	for _, wrong := range []string{"Bearer", "Bearer\t" + testToken, "Bearer   ", "Bearer" + testToken, "Bearer " + testToken + " x"} {
+		f := newFixture(t)
+		r := request(http.MethodGet, "/api/roles", "")
+		r.Header.Set("Authorization", wrong)
+		if w := f.send(r); w.Code != http.StatusUnauthorized {
+			t.Errorf("%q: %d %s", wrong, w.Code, w.Body)
+		}
 	}
 }
 

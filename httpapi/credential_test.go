@@ -20,7 +20,7 @@ func FuzzCredential(f *testing.F) {
 			return
 		}
 		scheme, rest, _ := strings.Cut(value, " ")
-		if rest != token || token == "" || len(token) > maxToken || bound != strings.EqualFold(scheme, "DPoP") {
+		if strings.TrimLeft(rest, " ") != token || token == "" || len(token) > maxToken || bound != strings.EqualFold(scheme, "DPoP") {
 			t.Errorf("%q is read as %q, bound %v", value, token, bound)
 		}
 		if _, _, err := credential([]string{value, value}); err == nil {

@@ -203,6 +203,7 @@ func credential(values []string) (token string, bound bool, err error) {
 		return "", false, errNoToken
 	}
 	scheme, token, ok := strings.Cut(values[0], " ")
+	token = strings.TrimLeft(token, " ") // RFC 9110 section 11.4: one space or more
 	bound = strings.EqualFold(scheme, "DPoP")
 	if len(values) > 1 || !ok || !bound && !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxToken {
 		return "", false, errTokens
