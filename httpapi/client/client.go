@@ -155,7 +155,7 @@ func baseURL(s string) (string, error) {
 
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
-	return host == "localhost" || (ip != nil && ip.IsLoopback())
+	return strings.EqualFold(host, "localhost") || (ip != nil && ip.IsLoopback())
 }
 
 func httpClient(o Options) (*http.Client, error) {

@@ -39,7 +39,7 @@ func parsePort(text string) (address, error) {
 	if err != nil {
 		return address{}, fmt.Errorf("--listen is %q; it must be unix:///PATH, or host:port of loopback, for instance 127.0.0.1:8200", text)
 	}
-	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	if ip := net.ParseIP(host); !strings.EqualFold(host, "localhost") && (ip == nil || !ip.IsLoopback()) {
 		return address{}, fmt.Errorf("--listen %q is refused: it is not a loopback address, and whoever reached it would act as this Pod; use %s or 127.0.0.1:8200", text, DefaultListen)
 	}
 	return address{port: text}, nil

@@ -39,6 +39,12 @@ const endsWithin = 10 * time.Second
 // draining takes.
 const serves = "serves"
 
+// Values of serves.
+const (
+	asService  = "until it is told to end"
+	atTerminal = "until it is told to end, or its terminal is closed"
+)
+
 // envPrefix starts the environment variable that stands for a flag.
 const envPrefix = "KEYSERVER_"
 
@@ -53,8 +59,9 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) (code int) {
 }
 
 // Run runs one command line of the program that was started by that name, and returns the
-// exit code. SIGINT, SIGTERM and SIGHUP, where it counts, cancel the command; a second one
-// kills the process, as does waiting for what does not answer, a pipe for instance.
+// exit code. SIGINT, SIGTERM and SIGHUP cancel the command; a second one kills the process,
+// as does waiting for what does not answer, a pipe for instance. serve, manager, agent and
+// kms ignore SIGHUP.
 func Run(program string, args []string, in io.Reader, out, errOut io.Writer) (code int) {
 	name, args, plugin := called(program, args)
 	defer func() {
@@ -70,13 +77,18 @@ func Run(program string, args []string, in io.Reader, out, errOut io.Writer) (co
 	}
 	cmd, _, err := root.Find(args)
 	drains := err == nil && cmd.Annotations[serves] != ""
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if drains {
 		// Otherwise a write to standard output or standard error kills the process once
 		// nobody reads it any more.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	}
-	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+	switch {
+	case signal.Ignored(syscall.SIGHUP): // as nohup has it
+	case drains && cmd.Annotations[serves] != atTerminal:
+		// There is nothing to reload: files are read again when they change.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	default:
 		ends = append(ends, syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
@@ -164,12 +176,14 @@ func newRoot(args []string) (*cobra.Command, error) {
 	if err != nil {
 		return nil, err
 	}
-	serving := []*cobra.Command{newServe(), newManager(), newAgent(), newUp(), newKMS()}
+	serving := []*cobra.Command{newServe(), newManager(), newAgent(), newKMS()}
 	for _, cmd := range serving {
-		cmd.Annotations = map[string]string{serves: "until it is told to end"}
+		cmd.Annotations = map[string]string{serves: asService}
 	}
+	up := newUp()
+	up.Annotations = map[string]string{serves: atTerminal}
 	root.AddCommand(serving...)
-	root.AddCommand(verbs, newPlan(), newExport(), newAudit(), newDoctor(), newSupportBundle(), newBackup(), newRestore(), newMigrate(), newCustody(), newRelease(), newOpenAPI(), newReference(), newVersion())
+	root.AddCommand(up, verbs, newPlan(), newExport(), newAudit(), newDoctor(), newSupportBundle(), newBackup(), newRestore(), newMigrate(), newCustody(), newRelease(), newOpenAPI(), newReference(), newVersion())
 	return root, nil
 }
 

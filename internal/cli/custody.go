@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -34,15 +35,15 @@ func newCustodyRecovery() *cobra.Command {
 			"keep it where no server is. It reads only, and may run beside a server. Write a new\n" +
 			"file after each new data key: an older one does not open what is under it.",
 		Args: noArgs,
-		RunE: ran(func(cmd *cobra.Command) error { return o.run(cmd.Context(), cmd.OutOrStdout()) }),
+		RunE: ran(func(cmd *cobra.Command) error { return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()) }),
 	}
 	o.bind(cmd.Flags())
 	cmd.Flags().StringVar(&o.recipient, "recipient", "", "recipient of age, age1...")
-	cmd.Flags().StringVar(&o.out, "out", "", "file to write, which must not exist")
+	cmd.Flags().StringVar(&o.out, "out", "", "file to write, which must not exist; - is standard output")
 	return cmd
 }
 
-func (o *recoveryOptions) run(ctx context.Context, out io.Writer) (err error) {
+func (o *recoveryOptions) run(ctx context.Context, out, notes io.Writer) (err error) {
 	cfg, err := o.config()
 	switch {
 	case err != nil:
@@ -64,18 +65,33 @@ func (o *recoveryOptions) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	file, err := os.OpenFile(o.out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	ids, err := o.write(ctx, keeper, store, out)
 	if err != nil {
-		return fmt.Errorf("--out: %w", err)
+		return err
 	}
-	ids, err := custody.WriteRecovery(ctx, keeper, store.Setting, o.recipient, file)
-	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return errors.Join(err, os.Remove(o.out)) // it is of no use
+	if o.out == standardOutput {
+		out = notes
 	}
 	for _, id := range ids {
 		fmt.Fprintf(out, "data key %s\n", id)
 	}
 	return nil
+}
+
+// write writes the recovery file, and returns the ids of the data keys in it.
+func (o *recoveryOptions) write(ctx context.Context, keeper *custody.Keeper, store *sqlstore.Store, out io.Writer) ([]keyserver.ID, error) {
+	if o.out == standardOutput {
+		return custody.WriteRecovery(ctx, keeper, store.Setting, o.recipient, out)
+	}
+	file, err := os.OpenFile(o.out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("--out: %w", err)
+	}
+	ids, err := custody.WriteRecovery(ctx, keeper, store.Setting, o.recipient, file)
+	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return nil, errors.Join(err, os.Remove(o.out)) // it is of no use
+	}
+	return ids, nil
 }
 
 // restoreOptions are the flags of custody restore.

@@ -31,25 +31,38 @@ func newReleaseKeygen() *cobra.Command {
 			if err := needed(cmd, "key", "pub"); err != nil {
 				return err
 			}
-			return releaseKeygen(key, pub, cmd.OutOrStdout())
+			return releaseKeygen(key, pub, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	cmd.Flags().StringVar(&key, "key", "", "file to make for the private key (PEM, PKCS#8); keep it where releases are signed")
-	cmd.Flags().StringVar(&pub, "pub", "", "file to make for the public key (PEM, PKIX), which serve takes as --release-key")
+	cmd.Flags().StringVar(&key, "key", "", "file to make for the private key (PEM, PKCS#8); keep it where releases are signed; - is standard output")
+	cmd.Flags().StringVar(&pub, "pub", "", "file to make for the public key (PEM, PKIX), which serve takes as --release-key; - is standard output")
 	return cmd
 }
 
-func releaseKeygen(key, pub string, out io.Writer) error {
+func releaseKeygen(key, pub string, out, notes io.Writer) error {
 	private, public, err := release.GenerateKey(rand.Reader)
 	if err != nil {
 		return err
 	}
 	defer clear(private)
-	if err := writeNew(key, private, 0o600); err != nil {
+	write := func(path string, content []byte, mode os.FileMode) error {
+		if path != standardOutput {
+			return writeNew(path, content, mode)
+		}
+		_, err := out.Write(content)
 		return err
 	}
-	if err := writeNew(pub, public, 0o644); err != nil {
-		return errors.Join(err, os.Remove(key)) // a key alone would stand in the way of the next try
+	if err := write(key, private, 0o600); err != nil {
+		return err
+	}
+	if err := write(pub, public, 0o644); err != nil {
+		if key != standardOutput {
+			err = errors.Join(err, os.Remove(key)) // a key alone would stand in the way of the next try
+		}
+		return err
+	}
+	if key == standardOutput || pub == standardOutput {
+		out = notes
 	}
 	_, err = fmt.Fprintf(out, "release key in %s, its public key in %s\n", key, pub)
 	return err
@@ -72,18 +85,18 @@ func newReleaseSign() *cobra.Command {
 			if err := needed(cmd, "key", "binary", "not-before", "not-after", "out"); err != nil {
 				return err
 			}
-			return o.run(cmd.OutOrStdout())
+			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().StringVar(&o.key, "key", "", "file of the release key (PEM, PKCS#8)")
 	cmd.Flags().StringArrayVar(&o.binaries, "binary", nil, "binary to admit; may be given several times, once for each platform")
 	cmd.Flags().StringVar(&o.notBefore, "not-before", "", "when the manifest begins, for instance 2026-01-31T00:00:00Z")
 	cmd.Flags().StringVar(&o.notAfter, "not-after", "", "when the manifest ends, in the same form")
-	cmd.Flags().StringVar(&o.out, "out", "", "file of the manifest; replaced as a whole where there is one")
+	cmd.Flags().StringVar(&o.out, "out", "", "file of the manifest; replaced as a whole where there is one; - is standard output")
 	return cmd
 }
 
-func (o signOptions) run(out io.Writer) error {
+func (o signOptions) run(out, notes io.Writer) error {
 	var m release.Manifest
 	var err error
 	if m.NotBefore, err = instant("--not-before", o.notBefore); err != nil {
@@ -107,7 +120,13 @@ func (o signOptions) run(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := replace(o.out, envelope); err != nil {
+	if o.out == standardOutput {
+		_, err = out.Write(envelope)
+		out = notes
+	} else {
+		err = replace(o.out, envelope)
+	}
+	if err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
 	_, err = fmt.Fprintf(out, "signed %s\n%s\n", o.out, strings.Join(m.Digests, "\n"))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/url"
 	"os"
@@ -65,7 +66,7 @@ func newSupportBundle() *cobra.Command {
 	f.StringSliceVar(&o.metrics, "metrics-url", nil, "URL of the metrics of a process, for instance http://127.0.0.1:8082/metrics; may be given often")
 	f.StringSliceVar(&o.logs, "log", nil, "file with a log, of which the end is packed; may be given often")
 	f.Int64Var(&o.lines, "log-lines", 5000, "with --cluster: lines of the end of each log")
-	f.StringVarP(&o.output, "output", "o", "", "file to write, which must not exist; default: support-bundle-TIME.tar.gz")
+	f.StringVarP(&o.output, "output", "o", "", "file to write, which must not exist; - is standard output; default: support-bundle-TIME.tar.gz")
 	return cmd
 }
 
@@ -112,7 +113,11 @@ func (o *supportBundleOptions) run(cmd *cobra.Command) (err error) {
 			missing++
 		}
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d files, of which %d could not be had, or not whole (files.json says why); %d places that looked like secrets were crossed out\n",
+	notes := cmd.OutOrStdout()
+	if o.output == standardOutput {
+		notes = cmd.ErrOrStderr()
+	}
+	_, err = fmt.Fprintf(notes, "%s: %d files, of which %d could not be had, or not whole (files.json says why); %d places that looked like secrets were crossed out\n",
 		o.output, files, missing, crossed)
 	return err
 }
@@ -120,10 +125,13 @@ func (o *supportBundleOptions) run(cmd *cobra.Command) (err error) {
 // pack writes the bundle beside its place and puts it there when it is whole: what was cut off
 // is not taken for one.
 func (o *supportBundleOptions) pack(cmd *cobra.Command, now time.Time) (_ *bundle.Writer, err error) {
-	if _, err := os.Lstat(o.output); err == nil { // which need not be found out at the end
+	dir := filepath.Dir(o.output)
+	if o.output == standardOutput {
+		dir = "" // that of the system for temporary files
+	} else if _, err := os.Lstat(o.output); err == nil { // which need not be found out at the end
 		return nil, fmt.Errorf("--output: %s: %w", o.output, fs.ErrExist)
 	}
-	f, err := os.CreateTemp(filepath.Dir(o.output), ".support-bundle-*.partial")
+	f, err := os.CreateTemp(dir, ".support-bundle-*.partial")
 	if err != nil {
 		if at := (*fs.PathError)(nil); errors.As(err, &at) {
 			at.Path = o.output // which is the file that somebody named
@@ -140,10 +148,28 @@ func (o *supportBundleOptions) pack(cmd *cobra.Command, now time.Time) (_ *bundl
 	if !keep() {
 		return nil, cmd.Context().Err()
 	}
-	if err := put(f.Name(), o.output); err != nil {
+	if o.output == standardOutput {
+		err = copyOut(cmd.OutOrStdout(), f.Name())
+	} else {
+		err = put(f.Name(), o.output)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("--output: %w", err)
 	}
 	return w, nil
+}
+
+// standardOutput is the name of a file that stands for standard output.
+const standardOutput = "-"
+
+func copyOut(to io.Writer, file string) (err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	_, err = io.Copy(to, f)
+	return err
 }
 
 // put gives a file a name that nothing has.

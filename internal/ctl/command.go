@@ -177,6 +177,9 @@ func choices(cmd *cobra.Command, flag string, values ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
+// standardOutput is the name of a file that stands for standard output.
+const standardOutput = "-"
+
 // global are the flags that an environment variable may give. No field of a request may:
 // KEYSERVER_NAME is not the name of every role.
 var global = []string{"server", "context", "ca-file", "external-url", "output"}
@@ -193,9 +196,9 @@ func (o *options) complete(cmd *cobra.Command) error {
 			return
 		}
 		switch {
-		case f.Changed:
+		case f.Changed && f.Value.String() != strings.TrimSpace(f.Value.String()):
 			value = f.Value.String()
-		case !ok:
+		case f.Changed || !ok:
 			return
 		}
 		if err := cmd.Flags().Set(f.Name, strings.TrimSpace(value)); err != nil {
@@ -235,7 +238,7 @@ func (o *options) become(t *table, v *verb, cmd *cobra.Command) {
 		f.StringVar(&o.field, "field", "", "print this member of the answer alone, as text, such as id or principal.id; of a list, that of each row")
 		choices(cmd, "field", v.fields()...)
 	} else {
-		f.StringVar(&o.to, "to", "", "file that takes the answer, which must not be there; default: standard output")
+		f.StringVar(&o.to, "to", "", "file that takes the answer, which must not be there; - or default: standard output")
 	}
 	if pages(v) != nil {
 		f.BoolVar(&o.all, "all", false, "ask for all pages, and not only for the first")

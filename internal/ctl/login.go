@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -76,7 +77,7 @@ func (o *options) here() (*here, error) {
 	if h.session, err = s.session(h.name); err != nil {
 		return nil, err
 	}
-	if o.Server != "" && o.Server != h.place.Server {
+	if o.Server != "" && !sameServer(o.Server, h.place.Server) {
 		h.place = place{Server: strings.TrimRight(o.Server, "/")}
 	}
 	if o.CAFile != "" {
@@ -91,15 +92,25 @@ func (o *options) here() (*here, error) {
 	return h, checkServer(h.place)
 }
 
+// sameServer compares URLs of key servers, hosts without case.
+func sameServer(a, b string) bool {
+	one, err := url.Parse(strings.TrimRight(a, "/"))
+	if err != nil {
+		return a == b
+	}
+	other, err := url.Parse(strings.TrimRight(b, "/"))
+	return err == nil && one.Scheme == other.Scheme && strings.EqualFold(one.Host, other.Host) && one.Path == other.Path
+}
+
 func checkServer(p place) error {
-	for flag, url := range map[string]string{"--server": p.Server, "--external-url": p.ExternalURL} {
-		if url == "" {
+	for flag, given := range map[string]string{"--server": p.Server, "--external-url": p.ExternalURL} {
+		if given == "" {
 			continue
 		}
-		if strings.HasSuffix(strings.TrimRight(url, "/"), "/api") {
+		if strings.HasSuffix(strings.TrimRight(given, "/"), "/api") {
 			return usagef("%s ends in /api; leave that out, each call adds it", flag)
 		}
-		if _, err := client.New(client.Options{BaseURL: url}); err != nil {
+		if _, err := client.New(client.Options{BaseURL: given}); err != nil {
 			return usagef("%s: %w", flag, err)
 		}
 	}
@@ -131,7 +142,7 @@ func (h *here) resume() (*client.Client, error) {
 	switch {
 	case h.session == nil:
 		return nil, &Failure{exitRefused, fmt.Errorf("nobody is logged in to %s (context %q): ctl login", h.place.Server, h.name)}
-	case h.session.Server != h.place.Server:
+	case !sameServer(h.session.Server, h.place.Server):
 		return nil, &Failure{exitRefused, fmt.Errorf("the session of context %q is one of %s, and is shown to nobody else; for %s log in with a --context of its own", h.name, h.session.Server, h.place.Server)}
 	}
 	key, err := h.key(h.name, h.session)
@@ -289,7 +300,7 @@ func (l *loginOptions) keep(ctx context.Context, h *here, kept session, key cryp
 		if h.session, err = h.store.session(h.name); err != nil {
 			return err
 		}
-		if h.session != nil && h.session.Server == kept.Server {
+		if h.session != nil && sameServer(h.session.Server, kept.Server) {
 			before, _ = h.resume() // whose key may be gone
 		}
 		if err := h.keep(h.name, kept, key); err != nil {

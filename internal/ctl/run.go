@@ -49,7 +49,7 @@ func (o *options) caller(v *verb) (*caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &caller{here: h, in: !v.open && (!v.maybe || h.session != nil && h.session.Server == h.place.Server)}
+	c := &caller{here: h, in: !v.open && (!v.maybe || h.session != nil && sameServer(h.session.Server, h.place.Server))}
 	if c.in {
 		c.client, err = h.resume()
 	} else {
@@ -197,7 +197,7 @@ func (o *options) download(cmd *cobra.Command, c *caller, v *verb, r *request) e
 		to = text
 	}
 	var file *os.File
-	if o.to != "" {
+	if o.to != "" && o.to != standardOutput {
 		var err error
 		if file, err = os.OpenFile(o.to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 			return fmt.Errorf("--to: %w", err)

@@ -3,6 +3,7 @@ package dpop
 import (
 	"crypto/x509"
 	"net"
+	"strings"
 )
 
 // Origin is scheme, host and port of a URL: the scheme in small letters, the host
@@ -38,5 +39,5 @@ func OnLoopback(port string) Site {
 
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }

@@ -122,7 +122,7 @@ func fetchable(text string, loopback bool) (string, error) {
 
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
 func get(ctx context.Context, client *http.Client, from string) ([]byte, error) {

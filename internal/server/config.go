@@ -241,7 +241,7 @@ func (c *Config) validateURLs() error {
 
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
 // hosts are the names and addresses that the server certificate must cover.

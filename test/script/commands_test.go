@@ -34,6 +34,7 @@ var commands = map[string]command{
 	"exits":     exits,
 	"flip":      flip,
 	"follows":   follows,
+	"hangup":    hangup,
 	"idle":      idle,
 	"json":      isJSON,
 	"login":     login,
@@ -121,6 +122,14 @@ func terminate(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 0, "terminate")
 	for _, c := range ts.BackgroundCmds() {
 		ts.Check(c.Process.Signal(syscall.SIGTERM))
+	}
+}
+
+// hangup sends SIGHUP to everything that runs in the background.
+func hangup(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, neg, len(args) == 0, "hangup")
+	for _, c := range ts.BackgroundCmds() {
+		ts.Check(c.Process.Signal(syscall.SIGHUP))
 	}
 }
 

@@ -23,6 +23,7 @@ type Target struct {
 	// target of a host has " (2)" behind it, the third " (3)".
 	Label string
 
+	place   string // Name, with a host that is compared without case
 	scheme  string
 	address string // host and port; of https the whole Name
 	files
@@ -49,7 +50,7 @@ func Parse(list []string) ([]Target, error) {
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(targets, func(other Target) bool { return other.Name == t.Name }) {
+		if slices.ContainsFunc(targets, func(other Target) bool { return other.place == t.place }) {
 			return nil, fmt.Errorf("%s is given twice with the same path; drop one", t.Label)
 		}
 		t.number(targets)
@@ -83,7 +84,7 @@ func parse(text string) (Target, error) {
 		if text != "stdout:" {
 			return Target{}, errors.New("standard output is given as stdout: and nothing more")
 		}
-		return Target{Name: "stdout", Label: "stdout", scheme: "stdout"}, nil
+		return Target{Name: "stdout", Label: "stdout", place: "stdout", scheme: "stdout"}, nil
 	case u.Hostname() == "" || u.Opaque != "":
 		return Target{}, fmt.Errorf("a URL of %s names no host", u.Scheme)
 	case u.Scheme != "https" && (u.Port() == "" || u.Path != ""):
@@ -91,6 +92,8 @@ func parse(text string) (Target, error) {
 	}
 	name := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
 	t := Target{Name: name.String(), Label: urltext.Origin(text), scheme: u.Scheme, address: u.Host}
+	name.Host = strings.ToLower(u.Host)
+	t.place = name.String()
 	if t.scheme == "https" {
 		t.address = t.Name
 	}
@@ -112,7 +115,7 @@ func parse(text string) (Target, error) {
 		switch {
 		case plaintext != "true":
 			return Target{}, fmt.Errorf("%s: plaintext may be true, or left out", t.Label)
-		case u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()):
+		case !strings.EqualFold(u.Hostname(), "localhost") && (ip == nil || !ip.IsLoopback()):
 			return Target{}, fmt.Errorf("%s: plaintext=true is refused, because the host is not a loopback address", t.Label)
 		case t.ca != "" || t.cert != "":
 			return Target{}, fmt.Errorf("%s: plaintext=true and certificates contradict each other; drop one", t.Label)

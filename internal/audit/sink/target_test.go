@@ -64,6 +64,12 @@ func TestTargetsThatAreRefused(t *testing.T) {
 	if _, err := Parse([]string{"https://siem/hunter2?ca=x", "https://siem/hunter2?ca=y"}); err == nil || !strings.Contains(err.Error(), "twice") || strings.Contains(err.Error(), "hunter2") {
 		t.Error(err)
 	}
+	if _, err := Parse([]string{"https://siem/a", "https://SIEM/a"}); err == nil || !strings.Contains(err.Error(), "twice") {
+		t.Error(err)
+	}
+	if _, err := Parse([]string{"otlp://LOCALHOST:4317?plaintext=true"}); err != nil {
+		t.Error(err)
+	}
 	if list, err := Parse([]string{"https://siem/a?ca=x&header-file=y", "https://siem/b"}); err != nil || list[0].Name != "https://siem/a" {
 		t.Error(list, err)
 	}
