@@ -83,6 +83,9 @@ func (c *cloudEvents) send(ctx context.Context, b *batch) error {
 		return plain(err)
 	}
 	defer answer.Body.Close() // what counts has been read
+	if answer.StatusCode == http.StatusRequestEntityTooLarge {
+		return fmt.Errorf("it answers with status %d: %w", answer.StatusCode, errTooLarge)
+	}
 	if answer.StatusCode < 200 || answer.StatusCode > 299 {
 		return fmt.Errorf("it answers with status %d", answer.StatusCode)
 	}

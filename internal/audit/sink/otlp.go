@@ -69,6 +69,8 @@ func (o *otlp) send(ctx context.Context, b *batch) error {
 		return errSlow
 	case code == codes.Unavailable:
 		return errors.New("it cannot be reached, or refuses the connection, or says that it is not available")
+	case code == codes.ResourceExhausted: // as gRPC has it of messages
+		return fmt.Errorf("it answers with status %s: %w", code, errTooLarge)
 	case err != nil:
 		return fmt.Errorf("it answers with status %s", code)
 	}

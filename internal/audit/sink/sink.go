@@ -34,6 +34,8 @@ const (
 	firstPause = time.Second
 	lastPause  = time.Minute
 	storeTime  = 10 * time.Second
+	// probeEvery is the time until a larger batch than the ceiling is tried again.
+	probeEvery = time.Hour
 )
 
 // Store is what sinks need of a database.
@@ -77,8 +79,11 @@ type Runner struct {
 	target Target
 	meter  meter
 
-	open    receiver // nil where there is none
-	most    int      // rows of the next batch
+	open    receiver  // nil where there is none
+	tried   int       // rows of the batch that is under way; 0: none
+	most    int       // rows of the next batch
+	ceiling int       // most rows that the receiver takes, as far as that is known
+	probe   time.Time // when a larger batch than that may be tried
 	pause   time.Duration
 	failing bool
 
@@ -89,7 +94,7 @@ type Runner struct {
 
 // New makes a runner for a target. Run delivers.
 func New(c Config, t Target) *Runner {
-	return &Runner{Config: c, target: t, meter: c.Metrics.of(t.Label, c), most: maxRows}
+	return &Runner{Config: c, target: t, meter: c.Metrics.of(t.Label, c), most: maxRows, ceiling: maxRows}
 }
 
 // Run delivers until ctx ends.
@@ -129,6 +134,7 @@ func (r *Runner) end(ctx context.Context) {
 // pass delivers one batch where there are rows and no other process does, and answers
 // whether there are more.
 func (r *Runner) pass(ctx context.Context) (more bool, err error) {
+	r.tried = 0
 	now := r.Clock()
 	known := r.Size()
 	if waits := now.Sub(r.claimed); waits >= 0 && waits < claimEvery && (!r.held || r.sent >= known) {
@@ -214,6 +220,7 @@ func (r *Runner) claim(ctx context.Context, now time.Time) error {
 func (r *Runner) deliver(ctx context.Context, b *batch) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTime)
 	defer cancel()
+	r.tried = len(b.rows)
 	if r.open == nil {
 		var err error
 		if r.open, err = r.target.open(r.Config); err != nil {
@@ -235,19 +242,41 @@ func (r *Runner) hangUp() {
 func (r *Runner) fail(err error) time.Duration {
 	r.hangUp()
 	r.meter.failures.Inc()
+	r.shrink(err)
 	if !r.failing {
 		r.failing = true
 		r.Logger.Error("an audit sink takes no rows; they wait for it", "sink", r.target.Label, "after", r.sent, "error", err)
 	}
-	r.most = max(r.most/2, 1) // what was too much, or too slow, may pass in pieces
 	r.pause = min(max(2*r.pause, firstPause), lastPause)
 	return r.pause/2 + rand.N(r.pause/2) //nolint:gosec // so that processes do not come all at once
+}
+
+// shrink has a batch that was too much, or too slow, sent in pieces. It keeps the size that
+// the receiver refuses, so that not every full batch fails first.
+func (r *Runner) shrink(err error) {
+	if r.tried == 0 {
+		return
+	}
+	if errors.Is(err, errTooLarge) || r.tried > r.ceiling {
+		r.ceiling, r.probe = max(r.tried/2, 1), r.Clock().Add(probeEvery)
+	}
+	r.most = max(min(r.most, r.tried)/2, 1)
+}
+
+// grow has the next batch be larger, up to the ceiling, and from time to time beyond it.
+func (r *Runner) grow(took int) {
+	r.ceiling = max(r.ceiling, took)
+	most := r.ceiling
+	if !r.Clock().Before(r.probe) {
+		most *= 2
+	}
+	r.most = min(2*r.most, most, maxRows)
 }
 
 func (r *Runner) took(b *batch) {
 	r.meter.sent.Add(float64(len(b.rows)))
 	r.pause = 0
-	r.most = min(2*r.most, maxRows)
+	r.grow(len(b.rows))
 	if r.failing {
 		r.failing = false
 		r.Logger.Info("an audit sink takes rows again", "sink", r.target.Label, "upTo", b.Last)
@@ -275,4 +304,7 @@ func plain(err error) error {
 	return errors.New("it ends the connection")
 }
 
-var errSlow = errors.New("it has not acknowledged in time")
+var (
+	errSlow     = errors.New("it has not acknowledged in time")
+	errTooLarge = errors.New("the batch is too large for it")
+)

@@ -1,0 +1,78 @@
+package sink
+
+import (
+	"encoding/json"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// TestALearnedCeilingIsKept: a receiver that refuses large batches is not sent each full
+// batch twice. The size that it takes is kept, and a larger one is tried rarely.
+func TestALearnedCeilingIsKept(t *testing.T) {
+	const most = 60 // events, the seal among them
+	w := newTrail(t, sqlstore.Config{Dir: t.TempDir()}, newSigner(t))
+	w.write(t, 1000)
+	receiver := newWeb(t)
+	receiver.answer(func(out http.ResponseWriter, r *http.Request) {
+		var events []json.RawMessage
+		if err := json.NewDecoder(r.Body).Decode(&events); err != nil {
+			t.Error(err)
+		}
+		if len(events) > most {
+			out.WriteHeader(http.StatusRequestEntityTooLarge)
+		}
+	})
+	config := w.config(t)
+	var ahead atomic.Int64
+	config.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	r := New(config, target(t, receiver.url))
+	r.most = 200 // 200 fails, 100 fails, 50 passes
+	deliver := func(rows int64) {
+		t.Helper()
+		for upTo := r.sent + rows; r.sent < upTo; {
+			if _, err := r.pass(t.Context()); err != nil {
+				r.fail(err)
+			}
+		}
+	}
+	rig.Must(t, r.claim(t.Context(), time.Now()))
+	deliver(600)
+	if n := testutil.ToFloat64(r.meter.failures); n != 2 {
+		t.Errorf("%v batches failed, want 2", n)
+	}
+	ahead.Store(int64(probeEvery))
+	deliver(200)
+	if n := testutil.ToFloat64(r.meter.failures); n != 3 {
+		t.Errorf("%v batches failed with the probe, want 3", n)
+	}
+}
+
+// TestACeilingIsGivenUp: a receiver that takes larger batches again gets them.
+func TestACeilingIsGivenUp(t *testing.T) {
+	w := newTrail(t, sqlstore.Config{Dir: t.TempDir()}, newSigner(t))
+	r := New(w.config(t), Target{Name: "sink", scheme: "stdout"})
+	now := time.Now()
+	r.Clock = func() time.Time { return now }
+	r.tried = 800
+	r.shrink(errTooLarge)
+	for range 5 {
+		r.grow(r.most)
+	}
+	if r.most != 400 {
+		t.Errorf("before the probe a batch has %d rows", r.most)
+	}
+	now = now.Add(probeEvery)
+	for range 5 {
+		r.grow(r.most)
+	}
+	if r.most != maxRows {
+		t.Errorf("behind the probe a batch has %d rows", r.most)
+	}
+}
