@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
 	"strings"
@@ -101,6 +102,11 @@ func unknownContext(name string, all settings) error {
 	return &Failure{exitNotFound, fmt.Errorf("there is no context %q; there are: %s", name, strings.Join(all.names(), ", "))}
 }
 
+// bashOwn is what the script for bash needs where the package bash-completion is missing.
+//
+//go:embed completion.bash
+var bashOwn []byte
+
 // newCompletion prints what a shell reads.
 func newCompletion(root *cobra.Command) *cobra.Command {
 	shells := []string{"bash", "zsh", "fish"}
@@ -122,6 +128,9 @@ func newCompletion(root *cobra.Command) *cobra.Command {
 			top := root.Root()
 			switch args[0] {
 			case "bash":
+				if _, err := cmd.OutOrStdout().Write(bashOwn); err != nil {
+					return err
+				}
 				return top.GenBashCompletionV2(cmd.OutOrStdout(), true)
 			case "zsh":
 				return top.GenZshCompletion(cmd.OutOrStdout())
