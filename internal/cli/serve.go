@@ -86,7 +86,7 @@ func (o *serveOptions) bind(f *pflag.FlagSet) {
 
 func (o *serveOptions) bindLimits(f *pflag.FlagSet) {
 	def := server.DefaultLimits()
-	f.IntVar(&o.MaxSessions, "max-sessions", def.MaxSessions, "sessions that may be live, of all replicas together")
+	f.IntVar(&o.MaxSessions, "max-sessions", def.MaxSessions, "sessions that may be live, of all replicas together; a quarter of them of one principal")
 	f.IntVar(&o.MaxSessionsPerPrincipal, "max-sessions-per-principal", def.MaxSessionsPerPrincipal, "sessions that one principal may log in to")
 	f.IntVar(&o.MaxDerivedSessions, "max-derived-sessions", def.MaxDerivedSessions, "sessions that may be made from one")
 	f.IntVar(&o.MaxInFlight, "max-requests-per-session", def.MaxInFlight, "requests that one session may have under way")

@@ -123,9 +123,6 @@ func notRecognised(reason fault.Reason) error {
 // open audits the login and stores the session.
 func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, error) {
 	now := m.Clock()
-	if err := m.room(ctx, now, who); err != nil {
-		return Opened{}, m.refuse(ctx, l, who, err)
-	}
 	id, err := keyserver.NewID(m.Random)
 	if err != nil {
 		return Opened{}, err
@@ -142,6 +139,10 @@ func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, erro
 	}
 	if !who.expiresAt.IsZero() {
 		record.ExpiresAt = who.expiresAt
+	}
+	left, err := m.room(ctx, m.Store, record)
+	if err != nil {
+		return Opened{}, m.refuse(ctx, l, who, err)
 	}
 	if l.proof != nil {
 		record.BoundKey = l.proof.Key
@@ -160,6 +161,9 @@ func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, erro
 			}
 		}
 		if err := stillPassword(ctx, tx, who); err != nil {
+			return err
+		}
+		if err := m.takeRoom(ctx, tx, record, left); err != nil {
 			return err
 		}
 		return insert(ctx, tx, record)

@@ -94,7 +94,10 @@ type held struct {
 	caller   keyserver.Caller
 	lastUsed atomic.Int64 // Unix nanoseconds
 	written  atomic.Int64 // last use as the store has it
-	inFlight atomic.Int64
+	// aboveUsed is the last use, as known when the session was read, of the session that
+	// it was made from, or of that one's own if it is earlier. Zero for a login by itself.
+	aboveUsed atomic.Int64
+	inFlight  atomic.Int64
 }
 
 // NewManager returns a manager and starts its housekeeping.
@@ -180,12 +183,13 @@ func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, f
 	}
 	now := m.Clock()
 	if m.expired(h, now) {
-		// Another replica may have seen the session more recently.
+		// Another replica may have seen the session more recently, and any request the
+		// session that it was made from.
 		if h, err = m.load(ctx, hash); err != nil {
 			return keyserver.Caller{}, nil, m.whyEnded(ctx, err, from)
 		}
 		if m.expired(h, now) {
-			return keyserver.Caller{}, nil, h.errExpired()
+			return keyserver.Caller{}, nil, m.errExpired(h, now)
 		}
 	}
 	if err := m.checkShown(ctx, h, token, proof); err != nil {
@@ -234,17 +238,30 @@ func (m *Manager) End(ctx context.Context, by keyserver.Caller) error {
 }
 
 func (m *Manager) expired(h *held, now time.Time) bool {
-	return !now.Before(h.record.ExpiresAt) || !h.fixed() && now.Sub(time.Unix(0, h.lastUsed.Load())) >= m.Idle
+	return !now.Before(h.record.ExpiresAt) || !h.fixed() && m.idle(&h.lastUsed, now) || m.aboveIdle(h, now)
+}
+
+// aboveIdle reports whether a session that this one was made from has ended for lack of use.
+func (m *Manager) aboveIdle(h *held, now time.Time) bool {
+	return !h.record.Parent.IsZero() && m.idle(&h.aboveUsed, now)
+}
+
+func (m *Manager) idle(used *atomic.Int64, now time.Time) bool {
+	return now.Sub(time.Unix(0, used.Load())) >= m.Idle
 }
 
 // fixed: neither use nor the lack of it moves the end of the session.
 func (h *held) fixed() bool { return h.record.Kind == keyserver.ScopedSession }
 
-func (h *held) errExpired() error {
-	if h.fixed() {
+func (m *Manager) errExpired(h *held, now time.Time) error {
+	switch {
+	case now.Before(h.record.ExpiresAt) && m.aboveIdle(h, now):
+		return fault.New(fault.SessionExpired, "the session that this one was made from has expired, because it was not used; log in again")
+	case h.fixed():
 		return fault.New(fault.ScopedExpired, "the scoped credential has reached the end of its fixed lifetime; have a new one made")
+	default:
+		return fault.New(fault.SessionExpired, "the session has expired; log in again")
 	}
-	return fault.New(fault.SessionExpired, "the session has expired; log in again")
 }
 
 func (m *Manager) find(ctx context.Context, hash [32]byte) (*held, error) {
@@ -288,14 +305,37 @@ func (m *Manager) loadOnce(ctx context.Context, hash [32]byte) (*held, bool, err
 	if record.Ended {
 		return nil, false, endedError{callerOf(record, p)}
 	}
-	h, kept := m.keep(record, p, before)
+	above, err := m.usedAbove(ctx, record)
+	if err != nil {
+		return nil, false, err
+	}
+	h, kept := m.keep(record, p, above, before)
 	return h, kept, nil
+}
+
+// usedAbove returns the earliest last use of the sessions that one was made from, the
+// zero time if there are none.
+func (m *Manager) usedAbove(ctx context.Context, record sqlstore.SessionRecord) (earliest time.Time, err error) {
+	for id := record.Parent; !id.IsZero(); {
+		parent, err := m.Store.SessionByID(ctx, id)
+		if errors.Is(err, sqlstore.ErrNotFound) {
+			return time.Time{}, errNoSession
+		}
+		if err != nil {
+			return time.Time{}, err
+		}
+		if used := m.lastUse(parent); earliest.IsZero() || used.Before(earliest) {
+			earliest = used
+		}
+		id = parent.Parent
+	}
+	return earliest, nil
 }
 
 // keep holds a session in memory, unless an announcement overtook the read of
 // it. A session that is held already stays, so that its count of requests in
-// flight is one count; only its last use moves.
-func (m *Manager) keep(record sqlstore.SessionRecord, p keyserver.Principal, before uint64) (*held, bool) {
+// flight is one count; only the last uses move.
+func (m *Manager) keep(record sqlstore.SessionRecord, p keyserver.Principal, above time.Time, before uint64) (*held, bool) {
 	used := record.LastUsedAt.UnixNano()
 	if record.Kind == keyserver.ScopedSession && record.Scope == nil {
 		record.Scope = []keyserver.HiddenLink{} // nil would mean any
@@ -319,6 +359,9 @@ func (m *Manager) keep(record sqlstore.SessionRecord, p keyserver.Principal, bef
 	if used > h.lastUsed.Load() {
 		h.lastUsed.Store(used)
 		h.written.Store(used)
+	}
+	if !record.Parent.IsZero() && above.UnixNano() > h.aboveUsed.Load() {
+		h.aboveUsed.Store(above.UnixNano())
 	}
 	return h, true
 }

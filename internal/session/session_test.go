@@ -269,7 +269,7 @@ func TestSessionsSurviveARestart(t *testing.T) {
 
 func TestCeilings(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		m := manager(t, f, func(c *session.Config) { c.MaxSessions, c.MaxInFlight = 2, 2 })
+		m := manager(t, f, func(c *session.Config) { c.MaxSessions, c.MaxInFlight = 8, 2 })
 		o := open(t, m)
 		var releases []func()
 		for range 2 {
@@ -289,6 +289,18 @@ func TestCeilings(t *testing.T) {
 			t.Errorf("after a release: %v", err)
 		}
 		open(t, m)
+		for i := range 6 { // others have the other places
+			update := func(tx *sqlstore.Tx) error {
+				now := f.Clock.Now()
+				return tx.InsertSession(ctx, sqlstore.SessionRecord{
+					ID: keyserver.ID{byte(i + 1)}, Hash: [32]byte{byte(i + 1)}, Principal: keyserver.PrincipalRef{System: f.Prepared.System, ID: keyserver.ID{9}},
+					Kind: keyserver.PasswordSession, CreatedAt: now, ExpiresAt: now.Add(lifetime), LastUsedAt: now,
+				})
+			}
+			if err := f.Store.Update(ctx, update); err != nil {
+				t.Fatal(err)
+			}
+		}
 		_, err = m.Login(ctx, adminLogin())
 		want(t, err, fault.SessionLimit)
 		if got := fault.As(err); got.Scope != fault.ScopeProcess || !got.Retryable || got.RetryAfter <= 0 {

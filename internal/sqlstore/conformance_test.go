@@ -914,6 +914,14 @@ func testDerivedSessions(t *testing.T, make newDatabase) {
 	}
 	counts(ref(9), 2) // logins, not what was made from them
 	counts(ref(8), 0)
+	acting := func(p keyserver.PrincipalRef, want int) {
+		t.Helper()
+		if n, err := s.SessionCountBy(t.Context(), p, now, window); n != want || err != nil {
+			t.Errorf("sessions in which %s acts: got %d, %v, want %d", p, n, err, want)
+		}
+	}
+	acting(ref(9), 5)
+	acting(ref(8), 0)
 	for parent, want := range map[uint64]int{70: 2, 72: 1, 71: 0} {
 		if n, err := s.SessionCountFrom(t.Context(), id(parent), now, window); n != want || err != nil {
 			t.Errorf("made from session %d: got %d, %v, want %d", parent, n, err, want)
@@ -922,13 +930,32 @@ func testDerivedSessions(t *testing.T, make newDatabase) {
 
 	update(t, s, endSession(other.ID))
 	counts(ref(9), 1)
-	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
-		n, err := tx.DeleteExpiredSessions(ctx, at(999), window, 10)
-		if n != 0 {
-			t.Errorf("%d were removed that others were made from, or that do not end for lack of use", n)
+	boom := errors.New("boom")
+	for idle, want := range map[keyserver.ID]struct{ alive, byParent, removed int }{
+		{}:       {4, 2, 0},
+		root.ID:  {0, 0, 2}, // the others follow: first those that nothing was made from
+		lent.ID:  {2, 1, 1},
+		scope.ID: {4, 2, 0},
+	} {
+		err := s.Update(t.Context(), func(tx *sqlstore.Tx) error {
+			used := map[keyserver.ID]time.Time{root.ID: at(900), lent.ID: at(900)}
+			delete(used, idle)
+			if err := tx.TouchSessions(t.Context(), used); err != nil {
+				return err
+			}
+			alive, err := tx.SessionCount(t.Context(), at(999), window)
+			made, err2 := tx.SessionCountFrom(t.Context(), root.ID, at(999), window)
+			listed, err3 := tx.Sessions(t.Context(), sqlstore.SessionFilter{Limit: 10, Now: at(999), Idle: window})
+			removed, err4 := tx.DeleteExpiredSessions(t.Context(), at(999), window, 10)
+			if alive != want.alive || len(listed) != alive || made != want.byParent || removed != want.removed {
+				t.Errorf("%s idle: %d alive, %d listed, %d of the first session, %d removed, want %+v", idle, alive, len(listed), made, removed, want)
+			}
+			return errors.Join(err, err2, err3, err4, boom)
+		})
+		if !errors.Is(err, boom) || strings.Count(err.Error(), "\n") > 0 {
+			t.Error(err)
 		}
-		return err
-	})
+	}
 	before, err := s.ChangeHead(t.Context())
 	if err != nil {
 		t.Fatal(err)

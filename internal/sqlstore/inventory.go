@@ -31,7 +31,7 @@ func (r reads) Inventory(ctx context.Context, now time.Time, idle time.Duration,
 	if err != nil {
 		return i, err
 	}
-	err = r.each(ctx, `SELECT kind, count(*) FROM sessions WHERE ended = 0 AND expires_at > $1 AND (last_used_at > $2 OR scope IS NOT NULL) GROUP BY kind`,
+	err = r.each(ctx, `SELECT kind, count(*) FROM sessions WHERE `+alive+` GROUP BY kind`,
 		[]any{now.UnixMicro(), now.Add(-idle).UnixMicro()}, func(row scanner) error {
 			var kind keyserver.SessionKind
 			var n int64

@@ -170,32 +170,46 @@ func scopeColumn(scope []keyserver.HiddenLink) []byte {
 }
 
 // SessionCount counts the sessions that are alive at now: not expired, and
-// last used within idle. The idle time does not count for a scoped one.
+// last used within idle. The idle time does not count for a scoped one, but that of
+// the sessions that it was made from does.
 func (r reads) SessionCount(ctx context.Context, now time.Time, idle time.Duration) (int, error) {
-	var n int
-	err := r.row(ctx, `SELECT count(*) FROM sessions WHERE ended = 0 AND expires_at > $1 AND (last_used_at > $2 OR scope IS NOT NULL)`,
-		[]any{now.UnixMicro(), now.Add(-idle).UnixMicro()}, &n)
-	return n, err
+	return r.liveSessions(ctx, now, idle, `1 = 1`)
 }
 
 // SessionCountOf counts the live sessions that a principal has logged in to by
 // itself, not those that were made from others.
 func (r reads) SessionCountOf(ctx context.Context, p keyserver.PrincipalRef, now time.Time, idle time.Duration) (int, error) {
-	var n int
-	err := r.row(ctx, `SELECT count(*) FROM sessions WHERE principal_id = $1 AND parent_id IS NULL AND `+alive+` AND system_id = $4`,
-		[]any{p.ID[:], now.UnixMicro(), now.Add(-idle).UnixMicro(), int64(p.System)}, &n)
-	return n, err
+	return r.liveSessions(ctx, now, idle, `principal_id = $3 AND system_id = $4 AND parent_id IS NULL`, p.ID[:], int64(p.System))
+}
+
+// SessionCountBy counts the live sessions in which a principal acts: those that it has
+// logged in to, and those that were made from them.
+func (r reads) SessionCountBy(ctx context.Context, p keyserver.PrincipalRef, now time.Time, idle time.Duration) (int, error) {
+	return r.liveSessions(ctx, now, idle, `(principal_id = $3 AND system_id = $4 AND actor_id IS NULL OR actor_id = $3 AND actor_system = $4)`,
+		p.ID[:], int64(p.System))
 }
 
 // SessionCountFrom counts the live sessions that were made from one.
 func (r reads) SessionCountFrom(ctx context.Context, parent keyserver.ID, now time.Time, idle time.Duration) (int, error) {
+	return r.liveSessions(ctx, now, idle, `parent_id = $3`, parent[:])
+}
+
+func (r reads) liveSessions(ctx context.Context, now time.Time, idle time.Duration, which string, args ...any) (int, error) {
 	var n int
-	err := r.row(ctx, `SELECT count(*) FROM sessions WHERE parent_id = $1 AND `+alive,
-		[]any{parent[:], now.UnixMicro(), now.Add(-idle).UnixMicro()}, &n)
+	err := r.row(ctx, `SELECT count(*) FROM sessions WHERE `+which+` AND `+alive,
+		append([]any{now.UnixMicro(), now.Add(-idle).UnixMicro()}, args...), &n)
 	return n, err
 }
 
-const alive = `ended = 0 AND expires_at > $2 AND (last_used_at > $3 OR scope IS NOT NULL)`
+// alive is the condition that a session has not ended at $1, if those that were last
+// used at $2 are idle. A session ends with an idle one that it was made from. That is
+// its parent or the parent of that: a session that was made from two others makes none.
+const (
+	alive = `ended = 0 AND expires_at > $1 AND (last_used_at > $2 OR scope IS NOT NULL) AND NOT ` + idleAbove
+
+	idleAbove = `EXISTS (SELECT 1 FROM sessions p LEFT JOIN sessions g ON g.id = p.parent_id
+		WHERE p.id = sessions.parent_id AND (p.last_used_at <= $2 OR g.last_used_at <= $2))`
+)
 
 // InsertSession stores a new session. No change is recorded: nobody can know
 // anything of it yet.
@@ -235,8 +249,8 @@ func (tx *Tx) deleteSessions(ctx context.Context, query string, args ...any) (in
 // have ended, too, so that ending what it came from still finds them.
 func (tx *Tx) DeleteExpiredSessions(ctx context.Context, now time.Time, idle time.Duration, limit int) (int, error) {
 	n, err := tx.exec(ctx, `DELETE FROM sessions WHERE id IN (
-		SELECT id FROM sessions s WHERE (expires_at <= $1 OR last_used_at <= $2 AND scope IS NULL)
-			AND NOT EXISTS (SELECT 1 FROM sessions made WHERE made.parent_id = s.id) LIMIT $3)`,
+		SELECT id FROM sessions WHERE (expires_at <= $1 OR last_used_at <= $2 AND scope IS NULL OR `+idleAbove+`)
+			AND NOT EXISTS (SELECT 1 FROM sessions made WHERE made.parent_id = sessions.id) LIMIT $3)`,
 		now.UnixMicro(), now.Add(-idle).UnixMicro(), limit)
 	return int(n), err
 }

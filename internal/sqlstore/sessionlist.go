@@ -20,8 +20,8 @@ type SessionFilter struct {
 
 // Sessions reads sessions by id, without their hashes.
 func (r reads) Sessions(ctx context.Context, f SessionFilter) ([]SessionRecord, error) {
-	where := `WHERE id > $1 AND ended = 0 AND expires_at > $2 AND (last_used_at > $3 OR scope IS NOT NULL)`
-	args := []any{f.After[:], f.Now.UnixMicro(), f.Now.Add(-f.Idle).UnixMicro(), f.Limit}
+	where := `WHERE id > $3 AND ` + alive
+	args := []any{f.Now.UnixMicro(), f.Now.Add(-f.Idle).UnixMicro(), f.After[:], f.Limit}
 	if !f.Principal.IsZero() {
 		where += ` AND (principal_id = $5 OR actor_id = $5)`
 		args = append(args, f.Principal[:])

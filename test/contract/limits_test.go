@@ -94,16 +94,23 @@ var tight = &ground{options: []testserver.Option{func(c *server.Config) {
 	c.MaxSessionsPerPrincipal, c.MaxDerivedSessions, c.MaxProofs = 4, 2, 12
 }}}
 
-// SESSION_LIMIT of the process; an end makes room at once.
+// SESSION_LIMIT of the process, and of a principal's share of it. An end makes room at once.
 func TestSessionLimit(t *testing.T) {
 	ownEmbedded(t, func(t *testing.T, s *subject) {
-		first := s.login1(t)
-		s.login1(t)
+		var first string
+		for i, name := range []string{"one", "two", "three"} { // the rig has the fourth place
+			s.principal(t, name, keyserver.RoleAuditor)
+			id := s.OK(t, "", "POST", sessions, rig.Object{"method": "password", "name": name, "password": somePassword}).Text(t, "sessionId")
+			if i == 0 {
+				first = id
+			}
+		}
 		ceiling(t, s.Send(t, "", "POST", sessions, s.loginBody()), "SESSION_LIMIT", "process", "--max-sessions")
 		ceiling(t, s.Send(t, first, "POST", sessions, scoped("AAAAAQ==")), "SESSION_LIMIT", "process", "--max-sessions")
 		s.OK(t, first, "DELETE", where, nil)
-		s.login1(t)
-	}, func(c *server.Config) { c.MaxSessions = 2 })
+		ceiling(t, s.Send(t, "", "POST", sessions, s.loginBody()), "SESSION_LIMIT", "session", "a quarter of --max-sessions")
+		s.OK(t, "", "POST", sessions, rig.Object{"method": "password", "name": "one", "password": somePassword})
+	}, func(c *server.Config) { c.MaxSessions = 4 })
 }
 
 // SESSION_LIMIT of a principal, which no other principal feels.
@@ -178,7 +185,7 @@ func TestOverloaded(t *testing.T) {
 		for range 8 {
 			wait.Go(func() {
 				for ctx.Err() == nil {
-					a, err := s.Try(ctx, rig.Request{Method: "POST", Path: sessions, Body: s.loginBody()})
+					a, err := s.Try(ctx, rig.Request{Session: session, Method: "GET", Path: "/api/roles"})
 					if err == nil && a.Status == http.StatusServiceUnavailable {
 						select {
 						case refused <- a:

@@ -191,7 +191,7 @@ func TestScopedFromDelegated(t *testing.T) {
 	})
 }
 
-// A fixed lifetime: use does not extend it, idleness does not end it, and it
+// A fixed lifetime: use does not extend it, its own idleness does not end it, and it
 // does not outlast the session that it was made from.
 func TestScopedCredentialExpires(t *testing.T) {
 	ownEmbedded(t, func(t *testing.T, s *subject) {
