@@ -98,9 +98,6 @@ func deletePrincipal(a *API, ctx context.Context, c call, in schema.DeletePrinci
 	d := keyserver.Departure{ID: keyserver.ID(in.ID)}
 	if in.Heir != nil {
 		d.Heir = keyserver.ID(*in.Heir)
-		if d.Heir.IsZero() {
-			return schema.PrincipalGone{}, wire.Refuse("heir", "must not be zero; zero names no object")
-		}
 	}
 	r, err := a.Operations.DeletePrincipal(ctx, c.by, d)
 	return schema.PrincipalGone{

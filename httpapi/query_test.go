@@ -5,10 +5,13 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 )
 
 // Every query parameter of every route is spelt as it is read.
@@ -41,6 +44,39 @@ func TestEveryQueryIsReadAsItIsSpelt(t *testing.T) {
 	}
 	if seen == 0 {
 		t.Error("no route has a query")
+	}
+}
+
+// A filter that is zero would select everything, so it is refused. Only a page may begin
+// behind zero.
+func TestNoFilterIsZero(t *testing.T) {
+	zeros := map[reflect.Type]string{
+		reflect.TypeFor[schema.HexID](): "0000000000000000", reflect.TypeFor[schema.DecimalID](): "0", reflect.TypeFor[schema.SystemID](): "0",
+		reflect.TypeFor[schema.Base64ID](): "AAAAAAAAAAA=", reflect.TypeFor[time.Time](): "0001-01-01T00:00:00Z",
+	}
+	seen := 0
+	for _, r := range Routes() {
+		table := wire.Of(r.Request)
+		for _, f := range table.Query {
+			value, values := f.Value, url.Values{}
+			if value.Kind == wire.Array {
+				values.Add(f.Name, example(value.Elem))
+				value = *value.Elem
+			}
+			zero, ok := zeros[value.Type]
+			if !ok {
+				continue
+			}
+			seen++
+			values.Add(f.Name, zero)
+			err := table.DecodeQuery(values.Encode(), reflect.New(table.Type).Interface())
+			if refused := fault.CodeOf(err) == fault.BadRequest && strings.Contains(err.Error(), f.Name); refused == (f.Name == "after") {
+				t.Errorf("%s %s?%s: got %v", r.Method, r.Path, values.Encode(), err)
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("no route has a filter that can be zero")
 	}
 }
 

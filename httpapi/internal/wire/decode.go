@@ -300,6 +300,9 @@ func (v *Value) setTime(out reflect.Value, text string) *refusal {
 	if err != nil {
 		return &refusal{problem: v.must()}
 	}
+	if at.IsZero() {
+		return &refusal{problem: "must not be 0001-01-01T00:00:00Z, which stands for no time; leave it out"}
+	}
 	out.Set(reflect.ValueOf(at.UTC()))
 	return nil
 }

@@ -219,7 +219,7 @@ func TestQueriesAreReadAsTheyAreSpelt(t *testing.T) {
 		},
 		{schema.TemplatedDirectoryQuery{}, "", false},
 		{schema.TemplatedDirectoryQuery{Path: []string{"/b/", "", "/a ä"}}, "?path=%2Fb%2F&path=&path=%2Fa+%C3%A4", false},
-		{schema.TemplatedDirectoryQuery{ACLTemplateID: []schema.HexID{hex, {}}}, "?aclTemplateId=00000000000000e9&aclTemplateId=0000000000000000", false},
+		{schema.TemplatedDirectoryQuery{ACLTemplateID: []schema.HexID{hex, {}}}, "?aclTemplateId=00000000000000e9&aclTemplateId=0000000000000000", true},
 		{schema.TrustedCAsQuery{}, "", false},
 		{schema.TrustedCAsQuery{IncludeBodies: true}, "?includeBodies=true", false},
 		{schema.TrustedServersQuery{IncludeBodies: true}, "?includeBodies=true", false},

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
 // DecodeQuery reads the raw query of a URL into the fields of out. A parameter
@@ -72,9 +74,28 @@ func (t *Table) query(name, value string, seen *uint64, out reflect.Value) *refu
 		if r := f.Value.setOrAppend(f.target(out), value); r != nil {
 			return r.in(name)
 		}
+		if name != cursor && f.Value.isZeroID(f.target(out)) {
+			return &refusal{name, "must not be zero; zero names no object"}
+		}
 		return nil
 	}
 	return &refusal{Quote(name), "is not a query parameter of this route" + t.parameters()}
+}
+
+// cursor is the parameter behind which a page begins. Zero stands before all ids.
+const cursor = "after"
+
+// isZeroID reports whether what was just read is the id zero. A filter by it would be
+// taken for none, and select everything.
+func (v *Value) isZeroID(read reflect.Value) bool {
+	if v.Kind == Array {
+		return v.Elem.isZeroID(read.Index(read.Len() - 1))
+	}
+	return v.Scalar != nil && slices.Contains(ids, v.Type) && read.IsZero()
+}
+
+var ids = []reflect.Type{
+	reflect.TypeFor[schema.HexID](), reflect.TypeFor[schema.DecimalID](), reflect.TypeFor[schema.Base64ID](), reflect.TypeFor[schema.SystemID](),
 }
 
 // setOrAppend reads one value of a parameter; an array takes one for each time
