@@ -99,6 +99,8 @@ func questionOf(in schema.AccessItem) (q keyserver.Question, err error) {
 		return keyserver.Question{}, fault.New(fault.BadRequest, format, args...)
 	}
 	switch {
+	case in.Refused() != nil:
+		return q, in.Refused()
 	case in.Subject == nil:
 		return refuse("subject: is missing; send it with the question, or with the request")
 	case in.Action == nil:

@@ -40,7 +40,21 @@ type AccessItem struct {
 	Action   *AccessAction   `json:"action,omitzero" doc:"What."`
 	Resource *AccessResource `json:"resource,omitzero" doc:"To what."`
 	Context  JSON            `json:"context,omitzero" doc:"Taken, and changes nothing."`
+
+	refused error
 }
+
+// Apart is an element of a list in a request. If it is refused, the others are not.
+type Apart interface {
+	// Refuse keeps why the element cannot be read.
+	Refuse(why error)
+}
+
+// Refuse implements Apart.
+func (i *AccessItem) Refuse(why error) { i.refused = why }
+
+// Refused returns why the question cannot be read, or nil.
+func (i *AccessItem) Refused() error { return i.refused }
 
 // AccessOptions say how several questions are answered.
 type AccessOptions struct {

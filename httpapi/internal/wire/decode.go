@@ -14,6 +14,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
 // decoders are kept because one holds buffers that fit the last body.
@@ -216,15 +218,40 @@ func (v *Value) decodeArray(dec *jsontext.Decoder, out reflect.Value) *refusal {
 			return malformed(err)
 		case v.MaxLen >= 0 && n >= v.MaxLen:
 			return &refusal{problem: "must have at most " + strconv.Itoa(v.MaxLen) + " elements"}
-		case kind == 'n':
-			return &refusal{path: "[" + strconv.Itoa(n) + "]", problem: "must not be null; " + v.Elem.ask()}
 		}
 		elem := reflect.New(out.Type().Elem()).Elem()
-		if r := v.Elem.decode(dec, elem); r != nil {
+		decode := v.Elem.decodeElem
+		if _, ok := elem.Addr().Interface().(schema.Apart); ok {
+			decode = v.Elem.decodeApart
+		}
+		if r := decode(dec, elem); r != nil {
 			return r.in("[" + strconv.Itoa(n) + "]")
 		}
 		list = reflect.Append(list, elem)
 	}
+}
+
+func (v *Value) decodeElem(dec *jsontext.Decoder, elem reflect.Value) *refusal {
+	if dec.PeekKind() == 'n' {
+		return &refusal{problem: "must not be null; " + v.ask()}
+	}
+	return v.decode(dec, elem)
+}
+
+// decodeApart leaves the refusal of an element to the element, as long as it is JSON.
+func (v *Value) decodeApart(dec *jsontext.Decoder, elem reflect.Value) *refusal {
+	text, err := dec.ReadValue()
+	if err != nil {
+		return malformed(err)
+	}
+	own := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true))
+	if r := v.decodeElem(own, elem); r != nil {
+		if r.path == "" {
+			r.path = "the element"
+		}
+		elem.Addr().Interface().(schema.Apart).Refuse(r.fault()) //nolint:errcheck // the caller has looked
+	}
+	return nil
 }
 
 // wrongType refuses a value of another JSON type, or what is no JSON at all.

@@ -109,6 +109,9 @@ func (t *Table) add(typ reflect.Type, at []int) {
 			t.add(sf.Type, index)
 			continue
 		}
+		if !sf.IsExported() {
+			continue
+		}
 		f := Field{Doc: sf.Tag.Get("doc"), Apart: sf.Tag.Get("example") == "-", Names: sf.Tag.Get("names"), index: index, pointer: sf.Type.Kind() == reflect.Pointer}
 		f.Value = valueOf(sf.Type, sf.Tag)
 		f.Secret = f.Value.Scalar != nil && f.Value.Scalar.Secret || sf.Tag.Get("secret") == "true"
