@@ -15,12 +15,12 @@ func accessRoutes() []Route {
 		endpoint(Route{
 			Name: "getDecision", Method: http.MethodPost, Path: "/access/v1/evaluation", Extension: true, Session: true,
 			Summary: "Says whether the gate would let somebody do something (AuthZEN). Of oneself anybody may ask; otherwise it takes Explain Access.",
-			Faults:  codes(fault.AccessDenied, fault.InvalidArgument),
+			Faults:  codes(fault.AccessDenied, fault.NotInScope, fault.InvalidArgument),
 		}, getDecision),
 		endpoint(Route{
 			Name: "getDecisions", Method: http.MethodPost, Path: "/access/v1/evaluations", Extension: true, Session: true,
 			Summary: "Says the same to several questions. One that is refused itself is answered by a decision of false.",
-			Faults:  codes(fault.AccessDenied, fault.InvalidArgument),
+			Faults:  codes(fault.AccessDenied, fault.NotInScope, fault.InvalidArgument),
 		}, getDecisions),
 	}
 }

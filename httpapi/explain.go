@@ -19,7 +19,7 @@ func explainRoutes() []Route {
 		endpoint(Route{
 			Name: "getExplanation", Method: http.MethodPost, Path: "/api/explain", Extension: true, Session: true,
 			Summary: "Says what the gate would answer to an operation, step by step, and the fewest changes that would turn it round. Of oneself anybody may ask, without with and at; otherwise it takes Explain Access.",
-			Faults:  codes(fault.AccessDenied, fault.NotFound, fault.InvalidArgument),
+			Faults:  codes(fault.AccessDenied, fault.NotInScope, fault.NotFound, fault.InvalidArgument),
 		}, getExplanation),
 		endpoint(Route{
 			Name: "listCapable", Method: http.MethodPost, Path: "/api/who-can", Extension: true, Session: true,

@@ -134,7 +134,7 @@ func sessionRoutes() []Route {
 // approvalRoutes also takes the routes that can be asked for: executing an
 // approval answers what they answer.
 func approvalRoutes(others []Noun) []Route {
-	decision := codes(fault.NotFound, fault.ApprovalState, fault.DigestMismatch, fault.SessionNotBound, fault.OwnAccount, fault.AccessDenied, fault.PrincipalOff)
+	decision := codes(fault.NotFound, fault.ApprovalState, fault.DigestMismatch, fault.SessionNotBound, fault.OwnAccount, fault.AccessDenied, fault.NotInScope, fault.PrincipalOff)
 	policy := []Route{
 		endpoint(Route{
 			Name: "getApprovalPolicy", Method: http.MethodGet, Path: "/api/approvals/policy", Extension: true, Session: true,

@@ -125,7 +125,7 @@ func TestWhoMayNotApprove(t *testing.T) {
 			"no duty":           {"encryptor", id, right, 403, "ACCESS_DENIED"},
 			"nobody":            {"to", id, right, 403, "ACCESS_DENIED"},
 			"a lent session":    {"lent", id, right, 403, ""},
-			"a narrow one":      {"narrow", id, right, 403, "ACCESS_DENIED"},
+			"a narrow one":      {"narrow", id, right, 403, "OBJECT_NOT_IN_CREDENTIAL_SCOPE"},
 			"another digest":    {"officer 1", id, wrong, 409, "DIGEST_MISMATCH"},
 			"another approval":  {"officer 1", "0000000000000001", right, 404, "NOT_FOUND"},
 			"no session at all": {"stranger", id, right, 401, "SESSION_NOT_FOUND"},

@@ -140,10 +140,13 @@ func (e *Engine) decide(ctx context.Context, r request, checks []check) error {
 	if err := e.step(keyserver.StepLent, lent(r)); err != nil {
 		return err
 	}
+	if refusal := coversOperation(r); refusal != nil {
+		return e.step(keyserver.StepScope, refusal)
+	}
 	if err := e.step(keyserver.StepRole, e.granted(ctx, r, roles)); err != nil {
 		return err
 	}
-	if err := e.step(keyserver.StepScope, inScope(r)); err != nil {
+	if err := e.step(keyserver.StepScope, coversKey(r)); err != nil {
 		return err
 	}
 	if err := e.step(keyserver.StepApproval, e.guarded(ctx, r)); err != nil {
@@ -178,12 +181,19 @@ func (e *Engine) granted(ctx context.Context, r request, roles []keyserver.ID) e
 	return fault.New(fault.AccessDenied, "no role of %s grants %s", r.by.Name, r.op.Name).Audited(fault.ReasonRoleDenied)
 }
 
-// inScope refuses to a scoped credential the operation or the key that it does not name.
-func inScope(r request) error {
-	if !r.by.CoversOperation(r.op) {
-		return fault.New(fault.NotInScope, "the scoped credential is not good for %s; have one made that names the operation, if it may be named", r.op.Name).
-			Audited(fault.ReasonNotInScope)
+// coversOperation refuses to a scoped credential an operation that it does not name. It
+// comes before the question for a role: much of what a session may do needs none, and no
+// role would help.
+func coversOperation(r request) error {
+	if r.by.CoversOperation(r.op) {
+		return nil
 	}
+	return fault.New(fault.NotInScope, "the scoped credential is not good for %s; have one made that names the operation, if it may be named", r.op.Name).
+		Audited(fault.ReasonNotInScope)
+}
+
+// coversKey refuses to a scoped credential a key that it does not name.
+func coversKey(r request) error {
 	if r.by.Scope != nil && !slices.Contains(r.by.Scope, r.link) {
 		return fault.New(fault.NotInScope, "the scoped credential does not cover this; it is good for the keys that it names and for nothing else").
 			Audited(fault.ReasonNotInScope)

@@ -43,7 +43,7 @@ func (m *Manager) SetPassword(ctx context.Context, by keyserver.Caller, n NewPas
 	change := keyserver.PasswordChange{Principal: n.Principal}
 	own := isOwn(by, n.Principal)
 	switch {
-	case !own && n.Current != "":
+	case n.Principal != by.Principal.ID && n.Current != "":
 		return PasswordSaved{}, fault.New(fault.BadRequest, "current belongs to your own account; leave it out for another's")
 	case own:
 		var err error

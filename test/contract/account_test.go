@@ -38,7 +38,7 @@ func TestSetPassword(t *testing.T) {
 		s.Refused(t, "", "PUT", passwordOf(ann), body, http.StatusUnauthorized, "SESSION_NOT_FOUND")
 		s.Refused(t, session, "PUT", passwordOf(s.self(t, admin)), body, http.StatusForbidden, "ACCESS_DENIED")
 		scope := s.OK(t, session, "POST", sessions, scoped("AAAAAQ==")).Text(t, "sessionId")
-		s.Refused(t, scope, "PUT", passwordOf(ann), body, http.StatusForbidden, "ACCESS_DENIED")
+		s.Refused(t, scope, "PUT", passwordOf(ann), body, http.StatusForbidden, "OBJECT_NOT_IN_CREDENTIAL_SCOPE")
 		s.refusals(t, session, "PUT", map[string]refusal{
 			"NoCurrent":    {passwordOf(ann), body, 400, "BAD_REQUEST", "current"},
 			"WrongCurrent": {passwordOf(ann), join(body, rig.Object{"current": newPassword}), 401, "INVALID_CREDENTIALS", "current"},

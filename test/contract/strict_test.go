@@ -78,3 +78,37 @@ func TestEvaluationsThatCannotBeRead(t *testing.T) {
 		}
 	})
 }
+
+// What a scoped credential is not good for is refused with that, whether or not a session
+// needs a role for it (contract 4.5, 19.9).
+func TestScopedCredentialIsToldWhy(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		user := s.with(t, keyserver.RoleExchanger)
+		id := s.self(t, user)
+		credential := s.OK(t, user, "POST", sessions, scoped("AAAAAQ==")).Text(t, "sessionId")
+		digest := rig.Object{"digest": strings.Repeat("0", 64)}
+		for _, of := range []struct {
+			method, path string
+			body         any
+		}{
+			{"POST", "/api/approvals/" + noID + "/approve", digest},
+			{"POST", "/api/approvals/" + noID + "/reject", digest},
+			{"POST", "/api/approvals/" + noID + "/withdraw", nil},
+			{"POST", "/api/approvals/" + noID + "/execute", nil},
+			{"GET", "/api/approvals/" + noID, nil},
+			{"GET", "/api/approvals?asker=" + id, nil},
+			{"POST", "/api/approvals", rig.Object{"method": "POST", "path": "/api/keys/export", "body": rig.Object{"hiddenLink": "AAAAAQ=="}, "reason": "for a test"}},
+			{"PUT", passwordOf(id), rig.Object{"password": "another password", "current": rig.Password}},
+			{"PUT", passwordOf(id), rig.Object{"password": "another password"}},
+			{"GET", "/api/sessions?principalId=" + id, nil},
+			{"DELETE", "/api/principals/" + id + "/sessions", nil},
+			{"GET", "/api/roles", nil},
+			{"POST", sessions, scoped("AAAAAQ==")},
+		} {
+			a := s.Refused(t, credential, of.method, of.path, of.body, http.StatusForbidden, "OBJECT_NOT_IN_CREDENTIAL_SCOPE")
+			if trail := rig.Trail(s.Rows(t, a.RequestID)); !strings.Contains(trail, "refused notInScope") {
+				t.Errorf("%s %s: the trail has %s", of.method, of.path, trail)
+			}
+		}
+	})
+}
