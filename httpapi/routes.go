@@ -185,8 +185,8 @@ func approvalRoutes(others []Noun) []Route {
 		}, reject),
 		endpoint(Route{
 			Name: "withdrawApproval", Method: http.MethodPost, Path: "/api/approvals/{id}/withdraw", Extension: true, Session: true,
-			Summary: "Takes back a request that the caller asked for.",
-			Faults:  codes(fault.NotFound, fault.ApprovalState, fault.AccessDenied, fault.PrincipalOff),
+			Summary: "Withdraws a request that the caller asked for, or the caller's approval of somebody else's.",
+			Faults:  codes(fault.NotFound, fault.ApprovalState, fault.AccessDenied, fault.NotInScope, fault.SessionNotBound, fault.PrincipalOff),
 		}, withdrawApproval),
 		Route{
 			Name: "executeApproval", Method: http.MethodPost, Path: "/api/approvals/{id}/execute", Extension: true, Session: true,

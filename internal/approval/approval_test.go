@@ -145,8 +145,15 @@ func TestWhoMayNotApprove(t *testing.T) {
 		}
 		w.ok(t, "officer 1", "POST", at(id, "approve"), right)
 		is(t, w.ask(t, "officer 1", "POST", at(id, "approve"), right), 409, "APPROVAL_STATE")
-		is(t, w.ask(t, "officer 1", "POST", at(id, "reject"), right), 409, "APPROVAL_STATE")
-		w.ok(t, "officer 2", "POST", at(id, "reject"), right) // whoever has second thoughts asks another one
+		is(t, w.ask(t, "officer 2", "POST", at(id, "withdraw"), nil), 403, "ACCESS_DENIED")
+		is(t, w.ask(t, "officer 1 unbound", "POST", at(id, "withdraw"), nil), 403, "SESSION_NOT_BOUND")
+		if v := w.ok(t, "officer 1", "POST", at(id, "withdraw"), nil); v.text("state") != "pending" || len(v.body["approvedBy"].([]any)) > 0 {
+			t.Errorf("an approval was withdrawn: %s", v.raw)
+		}
+		is(t, w.ask(t, "officer 1", "POST", at(id, "withdraw"), nil), 403, "ACCESS_DENIED")
+		w.ok(t, "officer 1", "POST", at(id, "approve"), right)
+		w.ok(t, "officer 1", "POST", at(id, "reject"), right) // on second thoughts
+		is(t, w.ask(t, "officer 1", "POST", at(id, "withdraw"), nil), 409, "APPROVAL_STATE")
 		is(t, w.ask(t, "auditor", "POST", at(id, "approve"), right), 409, "APPROVAL_STATE")
 		is(t, w.ask(t, "admin 1", "POST", at(id, "execute"), nil), 409, "APPROVAL_STATE")
 	})

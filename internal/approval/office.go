@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -191,6 +192,9 @@ func (o *Office) Approve(ctx context.Context, by keyserver.Caller, id keyserver.
 		if err := unchanged(*a, subjects); err != nil {
 			return err
 		}
+		if approved(*a, by) {
+			return invalidState("the caller has approved it already")
+		}
 		a.Votes = append(a.Votes, keyserver.ApprovalVote{Principal: by.Principal, Name: by.Name, At: now})
 		return tx.InsertApprovalVote(ctx, id, a.Votes[len(a.Votes)-1])
 	})
@@ -205,7 +209,7 @@ func (o *Office) Reject(ctx context.Context, by keyserver.Caller, id keyserver.I
 	})
 }
 
-// Withdraw ends a request that the caller asked for himself.
+// Withdraw ends a request that the caller asked for, or takes back the caller's approval.
 func (o *Office) Withdraw(ctx context.Context, by keyserver.Caller, id keyserver.ID) (view View, err error) {
 	by, g := own(by, keyserver.AuditWithdraw, "withdrawing", id)
 	err = o.Gate.Guard(ctx, by, g, func() error {
@@ -218,8 +222,14 @@ func (o *Office) Withdraw(ctx context.Context, by keyserver.Caller, id keyserver
 			if err := mayWithdraw(a, by, now); err != nil {
 				return err
 			}
-			a.Decision, a.DecidedAt, a.DecidedBy = keyserver.ApprovalWithdrawn, now, by.Principal
-			if err := tx.DecideApproval(ctx, a); err != nil {
+			if by.Principal == a.Asker {
+				a.Decision, a.DecidedAt, a.DecidedBy = keyserver.ApprovalWithdrawn, now, by.Principal
+				err = tx.DecideApproval(ctx, a)
+			} else {
+				a.Votes = slices.DeleteFunc(a.Votes, func(v keyserver.ApprovalVote) bool { return v.Principal == by.Principal })
+				err = tx.DeleteApprovalVote(ctx, id, by.Principal)
+			}
+			if err != nil {
 				return err
 			}
 			view, err = o.view(ctx, tx, a, policy)

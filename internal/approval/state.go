@@ -109,17 +109,26 @@ func mayDecide(a keyserver.Approval, rules []Rule, by keyserver.Caller, holds []
 			Audited(fault.ReasonNotApprovable)
 	case state != keyserver.ApprovalApproved: // without rules there is nothing it could lack
 		return invalidState("it is " + string(state))
-	case slices.ContainsFunc(a.Votes, func(v keyserver.ApprovalVote) bool { return v.Principal == by.Principal }):
-		return invalidState("the caller has approved it already")
 	default:
 		return nil
 	}
 }
 
-// mayWithdraw refuses a withdrawal that may not be.
+func approved(a keyserver.Approval, by keyserver.Caller) bool {
+	return slices.ContainsFunc(a.Votes, func(v keyserver.ApprovalVote) bool { return v.Principal == by.Principal })
+}
+
+// mayWithdraw refuses a withdrawal that may not be: of the request by its asker, of an
+// approval by whom it is of.
 func mayWithdraw(a keyserver.Approval, by keyserver.Caller, now time.Time) error {
-	if by.Principal != a.Asker {
-		return fault.New(fault.AccessDenied, "whoever asked for it withdraws it; others reject it").Audited(fault.ReasonNotApprovable)
+	switch {
+	case by.Principal == a.Asker:
+	case !approved(a, by):
+		return fault.New(fault.AccessDenied, "its asker withdraws the request, and an approver the approval; the caller is neither and may reject the request").
+			Audited(fault.ReasonNotApprovable)
+	case !by.Bound:
+		return fault.New(fault.SessionNotBound, "an approval is withdrawn in a session that is bound to a key; log in with a DPoP proof or a client certificate").
+			Audited(fault.ReasonNotBound)
 	}
 	if state := State(a, nil, now); state != keyserver.ApprovalApproved { // without rules there is nothing it could lack
 		return invalidState("it is " + string(state))

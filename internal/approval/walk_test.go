@@ -148,6 +148,7 @@ func TestWalk(t *testing.T) {
 			"approve":  func(r *rapid.T) { w.decides(r, "approve") },
 			"reject":   func(r *rapid.T) { w.decides(r, "reject") },
 			"withdraw": w.withdraws,
+			"again":    w.thinksAgain,
 			"execute":  w.executes,
 			"expire":   func(r *rapid.T) { w.Clock.Advance(time.Duration(rapid.IntRange(1, 13).Draw(r, "hours")) * time.Hour) },
 			"roles":    w.changes,
@@ -163,7 +164,7 @@ func TestWalk(t *testing.T) {
 		})
 	})
 	t.Log(reached)
-	for _, what := range []string{"approve", "execute", "withdraw", "approve what changed", "execute what changed"} {
+	for _, what := range []string{"approve", "execute", "withdraw", "withdraw an approval", "approve what changed", "execute what changed"} {
 		if reached[what] == 0 {
 			t.Errorf("no walk came to %s", what)
 		}
@@ -328,7 +329,7 @@ func (w *walk) decides(r *rapid.T, what string) {
 		is(r, got, http.StatusForbidden, "ACCESS_DENIED")
 	case digest != a.digest:
 		is(r, got, http.StatusConflict, "DIGEST_MISMATCH")
-	case state != "pending" && state != "approved", slices.Contains(a.approved, p), what == "approve" && w.mark(a) != a.mark:
+	case state != "pending" && state != "approved", what == "approve" && (slices.Contains(a.approved, p) || w.mark(a) != a.mark):
 		is(r, got, http.StatusConflict, "APPROVAL_STATE")
 	case what == "approve":
 		is(r, got, http.StatusOK, "")
@@ -348,15 +349,39 @@ func (w *walk) withdraws(r *rapid.T) {
 	if rapid.Bool().Draw(r, "asker") {
 		p = a.by
 	}
+	w.withdrawn(r, a, p)
+}
+
+// thinksAgain withdraws an approval, if there is one.
+func (w *walk) thinksAgain(r *rapid.T) {
+	approved := slices.DeleteFunc(slices.Clone(w.asked), func(a *asked) bool { return len(a.approved) == 0 })
+	if len(approved) > 0 {
+		a := rapid.SampledFrom(approved).Draw(r, "approved")
+		w.withdrawn(r, a, rapid.SampledFrom(a.approved).Draw(r, "of"))
+	}
+}
+
+func (w *walk) withdrawn(r *rapid.T, a *asked, p *person) {
+	who, bound := p.name, rapid.IntRange(0, 5).Draw(r, "bound") > 0
+	if !bound {
+		who += " unbound"
+	}
 	state := a.state(w)
-	got := w.ask(r, p.name, "POST", at(a.id, "withdraw"), nil)
+	got := w.ask(r, who, "POST", at(a.id, "withdraw"), nil)
+	vote := slices.Index(a.approved, p)
 	switch {
 	case p.disabled:
 		is(r, got, http.StatusForbidden, "PRINCIPAL_DISABLED")
-	case p != a.by:
+	case p != a.by && vote < 0:
 		is(r, got, http.StatusForbidden, "ACCESS_DENIED")
+	case p != a.by && !bound:
+		is(r, got, http.StatusForbidden, "SESSION_NOT_BOUND")
 	case state != "pending" && state != "approved":
 		is(r, got, http.StatusConflict, "APPROVAL_STATE")
+	case p != a.by:
+		is(r, got, http.StatusOK, "")
+		a.approved = slices.Delete(a.approved, vote, vote+1)
+		w.reached["withdraw an approval"]++
 	default:
 		is(r, got, http.StatusOK, "")
 		a.decision = "withdrawn"

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -170,6 +171,20 @@ func (tx *Tx) InsertApprovalVote(ctx context.Context, id keyserver.ID, v keyserv
 		return err
 	}
 	a.Votes = append(a.Votes, v)
+	return tx.execOne(ctx, `UPDATE approvals SET mac = $1 WHERE id = $2`, tx.mac(rowmac.Approval(a)), id[:])
+}
+
+// DeleteApprovalVote removes the approval of a principal: ErrNotFound if there is none.
+func (tx *Tx) DeleteApprovalVote(ctx context.Context, id keyserver.ID, of keyserver.PrincipalRef) error {
+	a, err := tx.Approval(ctx, id)
+	if err != nil {
+		return err
+	}
+	err = tx.execOne(ctx, `DELETE FROM approval_votes WHERE approval_id = $1 AND system_id = $2 AND principal_id = $3`, id[:], int64(of.System), of.ID[:])
+	if err != nil {
+		return err
+	}
+	a.Votes = slices.DeleteFunc(a.Votes, func(v keyserver.ApprovalVote) bool { return v.Principal == of })
 	return tx.execOne(ctx, `UPDATE approvals SET mac = $1 WHERE id = $2`, tx.mac(rowmac.Approval(a)), id[:])
 }
 

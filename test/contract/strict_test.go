@@ -1,10 +1,16 @@
 package contract
 
 import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -111,4 +117,76 @@ func TestScopedCredentialIsToldWhy(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An approver withdraws its approval, or rejects the request, until it is executed
+// (contract 4.14).
+func TestAnApproverThinksAgain(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin := s.AsAdmin(t)
+		ask := func() (rig.Answer, string) {
+			asked := s.OK(t, admin, "POST", "/api/approvals", rig.Object{
+				"method": "PUT", "path": "/api/principals/" + s.principal(t, "to") + "/roles", "reason": "for a test",
+				"body": rig.Object{"roleIds": hexes(keyserver.RoleAdministrator)},
+			})
+			return asked, "/api/approvals/" + asked.Text(t, "approvalId")
+		}
+		state := func(at, want string) {
+			t.Helper()
+			if a := s.OK(t, admin, "GET", at, nil); a.Text(t, "state") != want {
+				t.Errorf("want %s, got %s", want, a.Raw)
+			}
+		}
+		asked, at := ask()
+		s.Approve(t, s.Officer, asked)
+		state(at, "approved")
+		officer := s.As(t, s.Officer.Name, s.Officer.Password)
+		approver := s.boundClient(t, s.Officer)
+		s.Refused(t, officer, "POST", at+"/withdraw", nil, http.StatusForbidden, "SESSION_NOT_BOUND")
+		if a, err := approver.WithdrawApproval(t.Context(), schema.ByID{ID: decisionOn(t, asked).ID}); err != nil || a.State != "pending" {
+			t.Errorf("an approver withdraws: %+v, %v", a, err)
+		}
+		state(at, "pending")
+		s.Refused(t, admin, "POST", at+"/execute", nil, http.StatusConflict, "APPROVAL_STATE")
+		s.Approve(t, s.Officer, asked)
+		s.OK(t, admin, "POST", at+"/execute", nil)
+		s.Refused(t, officer, "POST", at+"/withdraw", nil, http.StatusForbidden, "SESSION_NOT_BOUND")
+
+		asked, at = ask()
+		s.Approve(t, s.Officer, asked)
+		if _, err := approver.Reject(t.Context(), decisionOn(t, asked)); err != nil {
+			t.Errorf("an approver rejects: %v", err)
+		}
+		state(at, "rejected")
+	}, split)
+}
+
+// boundClient returns a client whose session is bound to a key.
+func (s *subject) boundClient(t *testing.T, who rig.Credentials) *client.Client {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(client.Options{
+		BaseURL: s.Base(), HTTPClient: &http.Client{Transport: s.HTTP.Transport}, ProofKey: key,
+		Credentials: client.PasswordCredentials(who.Name, func(context.Context) (string, error) { return who.Password, nil }),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func decisionOn(t *testing.T, asked rig.Answer) (d schema.ApprovalDecision) {
+	t.Helper()
+	id, err := schema.ParseHexID(asked.Text(t, "approvalId"))
+	if err == nil {
+		err = d.Digest.UnmarshalText([]byte(asked.Text(t, "digest")))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.ID = id
+	return d
 }
