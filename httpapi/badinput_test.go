@@ -56,6 +56,9 @@ func TestBadInput(t *testing.T) {
 				refused(field.Name+" twice", good.target(r), twice, field.Name)
 			}
 			for _, b := range wholeBodies(good) {
+				if b.what == "empty" && !table.NeedsBody() {
+					continue
+				}
 				refused(b.what, good.target(r), b.text, b.names)
 			}
 			for _, field := range table.Query {
@@ -162,7 +165,7 @@ func wrongTypes(v *wire.Value, add func(what, text string)) {
 		"a huge number": "1e400", "not JSON": "nope", "a bare word": "NaN",
 	} {
 		fits := map[wire.Kind]string{wire.Text: "a string", wire.Time: "a string", wire.Boolean: "a boolean", wire.Integer: "a number", wire.Any: "an object"}[v.Kind]
-		if name == fits || (v.Kind == wire.Either && name == "a number") {
+		if name == fits || (v.Kind == wire.Either && name == "a number") || (name == "an array" && apart(v)) {
 			continue
 		}
 		add(name, text)
@@ -208,13 +211,22 @@ func spoilInteger(v *wire.Value, add func(what, text string)) {
 }
 
 func spoilArray(v *wire.Value, add func(what, text string)) {
-	if _, apart := reflect.New(v.Elem.Type).Interface().(schema.Apart); !apart { // which is refused by itself
+	if !apart(v) {
 		add("an element null", "[null]")
 		spoilValue(v.Elem, func(what, text string) { add("an element "+what, "["+v.Elem.Example()+","+text+"]") })
 	}
 	if v.MaxLen >= 0 {
 		add("too many", "["+strings.Repeat(v.Elem.Example()+",", v.MaxLen)+v.Elem.Example()+"]")
 	}
+}
+
+// apart reports whether the elements of an array are refused one by one.
+func apart(v *wire.Value) bool {
+	if v.Kind != wire.Array {
+		return false
+	}
+	_, is := reflect.New(v.Elem.Type).Interface().(schema.Apart)
+	return is
 }
 
 func spoilParameter(f wire.Field) []bad {

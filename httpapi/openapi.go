@@ -97,7 +97,7 @@ func (d *documenter) operation(r Route) *openapi.Operation {
 		o.Parameters = append(o.Parameters, d.parameter("query", f))
 	}
 	if len(table.Body) > 0 {
-		o.RequestBody = &openapi.Request{Required: true, Content: openapi.Content{mediaJSON: {
+		o.RequestBody = &openapi.Request{Required: table.NeedsBody(), Content: openapi.Content{mediaJSON: {
 			Schema: d.schemas.Ref(bodyType(r.Request), wire.Asked), Example: jsontext.Value(table.Example()),
 		}}}
 	}

@@ -662,7 +662,7 @@ func (c *Client) ListChanges(ctx context.Context, in schema.ChangesQuery) (schem
 // GetExplanation says what the gate would answer to an operation, step by step,
 // and the fewest changes that would turn it round. Of oneself anybody may ask,
 // without with and at; otherwise it takes Explain Access. Codes of its own:
-// ACCESS_DENIED, NOT_FOUND, INVALID_ARGUMENT.
+// ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, NOT_FOUND, INVALID_ARGUMENT.
 func (c *Client) GetExplanation(ctx context.Context, in schema.ExplainRequest) (schema.Explanation, error) {
 	return ask[schema.Explanation](ctx, c, route{name: "getExplanation", method: http.MethodPost, path: "/api/explain", named: true}, in)
 }
@@ -675,14 +675,14 @@ func (c *Client) ListCapable(ctx context.Context, in schema.WhoCanRequest) (sche
 
 // GetDecision says whether the gate would let somebody do something (AuthZEN).
 // Of oneself anybody may ask; otherwise it takes Explain Access. Codes of its
-// own: ACCESS_DENIED, INVALID_ARGUMENT.
+// own: ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT.
 func (c *Client) GetDecision(ctx context.Context, in schema.AccessRequest) (schema.AccessDecision, error) {
 	return ask[schema.AccessDecision](ctx, c, route{name: "getDecision", method: http.MethodPost, path: "/access/v1/evaluation"}, in)
 }
 
 // GetDecisions says the same to several questions. One that is refused itself
 // is answered by a decision of false. Codes of its own: ACCESS_DENIED,
-// INVALID_ARGUMENT.
+// OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT.
 func (c *Client) GetDecisions(ctx context.Context, in schema.AccessBatchRequest) (schema.AccessDecisions, error) {
 	return ask[schema.AccessDecisions](ctx, c, route{name: "getDecisions", method: http.MethodPost, path: "/access/v1/evaluations"}, in)
 }
@@ -721,20 +721,24 @@ func (c *Client) AskApproval(ctx context.Context, in schema.ApprovalRequest) (sc
 // Approve approves exactly the request of that digest. It takes a duty that a
 // rule asks for, a session bound to a key, and somebody else than the asker.
 // Codes of its own: NOT_FOUND, APPROVAL_STATE, DIGEST_MISMATCH,
-// SESSION_NOT_BOUND, OWN_ACCOUNT, ACCESS_DENIED, PRINCIPAL_DISABLED.
+// SESSION_NOT_BOUND, OWN_ACCOUNT, ACCESS_DENIED,
+// OBJECT_NOT_IN_CREDENTIAL_SCOPE, PRINCIPAL_DISABLED.
 func (c *Client) Approve(ctx context.Context, in schema.ApprovalDecision) (schema.Approval, error) {
 	return ask[schema.Approval](ctx, c, route{name: "approve", method: http.MethodPost, path: "/api/approvals/{id}/approve", named: true}, in)
 }
 
 // Reject rejects a request for good. It takes what approving takes. Codes of
 // its own: NOT_FOUND, APPROVAL_STATE, DIGEST_MISMATCH, SESSION_NOT_BOUND,
-// OWN_ACCOUNT, ACCESS_DENIED, PRINCIPAL_DISABLED.
+// OWN_ACCOUNT, ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
+// PRINCIPAL_DISABLED.
 func (c *Client) Reject(ctx context.Context, in schema.ApprovalDecision) (schema.Approval, error) {
 	return ask[schema.Approval](ctx, c, route{name: "reject", method: http.MethodPost, path: "/api/approvals/{id}/reject", named: true}, in)
 }
 
-// WithdrawApproval takes back a request that the caller asked for. Codes of its
-// own: NOT_FOUND, APPROVAL_STATE, ACCESS_DENIED, PRINCIPAL_DISABLED.
+// WithdrawApproval withdraws a request that the caller asked for, or the
+// caller's approval of somebody else's. Codes of its own: NOT_FOUND,
+// APPROVAL_STATE, ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
+// SESSION_NOT_BOUND, PRINCIPAL_DISABLED.
 func (c *Client) WithdrawApproval(ctx context.Context, in schema.ByID) (schema.Approval, error) {
 	return ask[schema.Approval](ctx, c, route{name: "withdrawApproval", method: http.MethodPost, path: "/api/approvals/{id}/withdraw", named: true}, in)
 }

@@ -190,3 +190,11 @@ func decisionOn(t *testing.T, asked rig.Answer) (d schema.ApprovalDecision) {
 	d.ID = id
 	return d
 }
+
+// A route whose members are all optional takes no body (contract 1.3).
+func TestOptionalBody(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		officer := s.with(t, keyserver.RoleSecurityOfficer)
+		s.Refused(t, officer, "POST", "/api/authority/activate", nil, http.StatusConflict, "AUTHORITY_STATE")
+	})
+}

@@ -3842,7 +3842,8 @@ export abstract class Routes {
   /**
    * Says what the gate would answer to an operation, step by step, and the fewest changes that
    * would turn it round. Of oneself anybody may ask, without with and at; otherwise it takes
-   * Explain Access. Codes of its own: ACCESS_DENIED, NOT_FOUND, INVALID_ARGUMENT.
+   * Explain Access. Codes of its own: ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, NOT_FOUND,
+   * INVALID_ARGUMENT.
    */
   getExplanation(input: ExplainRequest, options?: CallOptions): Promise<Explanation> {
     return this.ask({ name: "getExplanation", method: "POST", path: "/api/explain", body: true }, input, options);
@@ -3858,7 +3859,8 @@ export abstract class Routes {
 
   /**
    * Says whether the gate would let somebody do something (AuthZEN). Of oneself anybody may ask;
-   * otherwise it takes Explain Access. Codes of its own: ACCESS_DENIED, INVALID_ARGUMENT.
+   * otherwise it takes Explain Access. Codes of its own: ACCESS_DENIED,
+   * OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT.
    */
   getDecision(input: AccessRequest, options?: CallOptions): Promise<AccessDecision> {
     return this.ask({ name: "getDecision", method: "POST", path: "/access/v1/evaluation", body: true }, input, options);
@@ -3866,7 +3868,7 @@ export abstract class Routes {
 
   /**
    * Says the same to several questions. One that is refused itself is answered by a decision of
-   * false. Codes of its own: ACCESS_DENIED, INVALID_ARGUMENT.
+   * false. Codes of its own: ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT.
    */
   getDecisions(input?: AccessBatchRequest, options?: CallOptions): Promise<AccessDecisions> {
     return this.ask({ name: "getDecisions", method: "POST", path: "/access/v1/evaluations", body: true }, input, options);
@@ -3909,7 +3911,8 @@ export abstract class Routes {
   /**
    * Approves exactly the request of that digest. It takes a duty that a rule asks for, a session
    * bound to a key, and somebody else than the asker. Codes of its own: NOT_FOUND, APPROVAL_STATE,
-   * DIGEST_MISMATCH, SESSION_NOT_BOUND, OWN_ACCOUNT, ACCESS_DENIED, PRINCIPAL_DISABLED.
+   * DIGEST_MISMATCH, SESSION_NOT_BOUND, OWN_ACCOUNT, ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
+   * PRINCIPAL_DISABLED.
    */
   approve(input: ApproveInput, options?: CallOptions): Promise<Approval> {
     return this.ask({ name: "approve", method: "POST", path: "/api/approvals/{id}/approve", body: true }, input, options);
@@ -3918,15 +3921,16 @@ export abstract class Routes {
   /**
    * Rejects a request for good. It takes what approving takes. Codes of its own: NOT_FOUND,
    * APPROVAL_STATE, DIGEST_MISMATCH, SESSION_NOT_BOUND, OWN_ACCOUNT, ACCESS_DENIED,
-   * PRINCIPAL_DISABLED.
+   * OBJECT_NOT_IN_CREDENTIAL_SCOPE, PRINCIPAL_DISABLED.
    */
   reject(input: RejectInput, options?: CallOptions): Promise<Approval> {
     return this.ask({ name: "reject", method: "POST", path: "/api/approvals/{id}/reject", body: true }, input, options);
   }
 
   /**
-   * Takes back a request that the caller asked for. Codes of its own: NOT_FOUND, APPROVAL_STATE,
-   * ACCESS_DENIED, PRINCIPAL_DISABLED.
+   * Withdraws a request that the caller asked for, or the caller's approval of somebody else's.
+   * Codes of its own: NOT_FOUND, APPROVAL_STATE, ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
+   * SESSION_NOT_BOUND, PRINCIPAL_DISABLED.
    */
   withdrawApproval(input: WithdrawApprovalInput, options?: CallOptions): Promise<Approval> {
     return this.ask({ name: "withdrawApproval", method: "POST", path: "/api/approvals/{id}/withdraw" }, input, options);

@@ -29,6 +29,9 @@ func (t *Table) DecodeBody(text []byte, out any) error {
 		return refuseBody(text)
 	}
 	if len(bytes.TrimLeft(text, " \t\r\n")) == 0 {
+		if !t.NeedsBody() {
+			return nil
+		}
 		return Refuse(body, "is empty; send a JSON object with "+t.known)
 	}
 	dec := decoders.Get().(*jsontext.Decoder) //nolint:errcheck // the pool holds nothing else

@@ -98,6 +98,12 @@ func Of(t reflect.Type) *Table {
 	return table
 }
 
+// NeedsBody reports whether a request has to have a body. No body stands for one without
+// members.
+func (t *Table) NeedsBody() bool {
+	return slices.ContainsFunc(t.Body, func(f Field) bool { return f.Required })
+}
+
 // maxMembers is how many members the set of those seen can hold.
 const maxMembers = 64
 
