@@ -67,7 +67,7 @@ var badManifests = []badManifest{
 
 	// What only the key server knows is reported, and not tried.
 	{"an operation that there is not", "Role", `{roleName: Bad 1, operations: [HMAC Date]}`, v1alpha1.ReasonInvalidSpec,
-		[]string{"spec.operations", `"HMAC Date"`, "it knows"}},
+		[]string{"spec.operations", `"HMAC Date"`, `did you mean "HMAC Data"?`}},
 	{"an operation in lower case", "Role", `{roleName: Bad 2, operations: [hmac data]}`, v1alpha1.ReasonInvalidSpec, []string{"spec.operations", `"hmac data"`}},
 	{"a role that is built in", "Role", `{roleName: Administrator, operations: [], adoptionPolicy: Always}`, v1alpha1.ReasonConflict,
 		[]string{`"Administrator"`, "built in", "managementPolicy"}},

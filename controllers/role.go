@@ -142,14 +142,15 @@ func (roleAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1
 			return want, err
 		}
 		if !ok {
-			unknown = append(unknown, fmt.Sprintf("%q", asked))
+			unknown = append(unknown, asked)
 			continue
 		}
 		want.operations = append(want.operations, op.ID)
 	}
 	if len(unknown) > 0 {
-		return want, link.NewProblem(v1alpha1.ReasonInvalidSpec,
-			"spec.operations names %s, which the key server does not know; it knows %s", managed.Enumerate(unknown), names(catalogue))
+		var names []string
+		catalogue.Each(func(o schema.Operation) { names = append(names, o.Name) })
+		return want, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.operations names %s", unknownNames(unknown, names, "GET /api/operations lists them"))
 	}
 	want.operations = asSet(want.operations)
 	return want, nil
@@ -280,14 +281,6 @@ func asSet(ids []schema.HexID) []schema.HexID {
 	out := slices.Clone(ids)
 	slices.SortFunc(out, func(a, b schema.HexID) int { return slices.Compare(a[:], b[:]) })
 	return slices.Compact(out)
-}
-
-// names lists the catalogue, for a message.
-func names(catalogue *link.Listing[schema.Operation]) string {
-	var all []string
-	catalogue.Each(func(o schema.Operation) { all = append(all, fmt.Sprintf("%q", o.Name)) })
-	slices.Sort(all)
-	return strings.Join(all, ", ")
 }
 
 // spelled lists operations by name. One that the catalogue does not know, or

@@ -58,9 +58,9 @@ var _ = Describe("Role", func() {
 	})
 
 	Describe("refusals", func() {
-		It("refuses an operation that the key server does not know, and lists those it does", func(ctx context.Context) {
+		It("refuses an operation that the key server does not know, and suggests one that it does", func(ctx context.Context) {
 			obj := shown.role("Misspelt", []string{"HMAC Data", "HMAC Date"})
-			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, `"HMAC Date", which the key server does not know`))
+			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, `"HMAC Date", which the key server does not know; did you mean "HMAC Data"?`))
 			Expect(readiness(ctx, obj)().Message).To(ContainSubstring(`"HMAC Data"`))
 			Expect(grants(ctx, "Misspelt")()).To(BeNil())
 			remove(ctx, obj)

@@ -1,0 +1,69 @@
+package controllers
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+)
+
+// maxShownName is how many characters of an unknown name a message has.
+const maxShownName = 32
+
+// unknownNames says that the key server does not know some names, and which of those that
+// it knows may be meant. list says where all of them are.
+func unknownNames(unknown, known []string, list string) string {
+	var quoted, meant []string
+	for _, name := range unknown {
+		if near := nearest(name, known); near != "" && len(quoted) < 3 && !slices.Contains(meant, fmt.Sprintf("%q", near)) {
+			meant = append(meant, fmt.Sprintf("%q", near))
+		}
+		shown := []rune(fmt.Sprintf("%q", name))
+		if len(shown) > maxShownName {
+			shown = append(shown[:maxShownName], '…', '"')
+		}
+		quoted = append(quoted, string(shown))
+	}
+	says := managed.Enumerate(quoted) + ", which the key server does not know; "
+	if len(meant) == 0 {
+		return says + list
+	}
+	return says + "did you mean " + strings.Join(meant, ", ") + "?"
+}
+
+// nearest returns the known name that a name most likely stands for: at most a third of the
+// longer one differs. It returns "" if there is none. Case and white space do not count.
+func nearest(name string, known []string) (best string) {
+	plain := func(s string) []rune { return []rune(strings.ToLower(strings.Join(strings.Fields(s), ""))) }
+	least, asked := -1, plain(name)
+	for _, k := range slices.Sorted(slices.Values(known)) {
+		other := plain(k)
+		if d := distance(asked, other); d*3 <= max(len(asked), len(other)) && (least < 0 || d < least) {
+			least, best = d, k
+		}
+	}
+	return best
+}
+
+// distance is the Levenshtein distance: how many characters are inserted, removed or
+// replaced to get from one text to the other.
+func distance(a, b []rune) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i, x := range a {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j, y := range b {
+			replaced := diagonal
+			if x != y {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}
