@@ -152,6 +152,9 @@ func (r *keyServerReconciler) connect(ctx context.Context, ks *v1alpha1.KeyServe
 	if err := r.recordTrail(ctx, ks, conn); err != nil {
 		return managed.Conclusion{}, err
 	}
+	if err := r.recordLeftBehind(ctx, ks, conn); err != nil {
+		return managed.Conclusion{}, err
+	}
 	// The cursor moves all the time; it is written when something else is.
 	if ks.Status.ObservedGeneration != ks.Generation || !meta.IsStatusConditionTrue(ks.Status.Conditions, v1alpha1.ConditionReady) {
 		ks.Status.Cursor = s.Cursor

@@ -25,6 +25,9 @@ const (
 	// witnesses, those of its peers above all, only ever grew. Unknown where the
 	// service does not say.
 	ConditionTrailConsistent = "TrailConsistent"
+	// ConditionLeftBehind, on a KeyServer, while it holds: by their owner marks, the key server
+	// has objects whose resources of this cluster are gone. Their deletion bypassed the finalizer.
+	ConditionLeftBehind = "LeftBehind"
 )
 
 // Reason is the coded cause in a condition. It says what to do next.

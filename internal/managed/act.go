@@ -149,6 +149,19 @@ func (r *reconciler[T, D]) hold(ctx context.Context, p *pass[T, D], creating boo
 	return r.rewrite(ctx, p)
 }
 
+// holdAgain restores the finalizer of an object that owns something, if somebody has removed
+// it: a replacement of the whole object does. It returns false if the object has changed
+// meanwhile. A paused object is restored, too: nothing else would stop a deletion.
+func (r *reconciler[T, D]) holdAgain(ctx context.Context, p *pass[T, D]) (bool, error) {
+	if r.Identity.Planned || p.facts.Deleting || p.facts.Provenance == "" || p.facts.Management == v1alpha1.Observe {
+		return true, nil
+	}
+	if controllerutil.AddFinalizer(p.obj, v1alpha1.FinalizerExternal) {
+		p.log.Info("the finalizer was removed by somebody else, and is restored")
+	}
+	return r.rewrite(ctx, p)
+}
+
 // unmark takes the mark of an attempted creation off again.
 func (r *reconciler[T, D]) unmark(ctx context.Context, p *pass[T, D]) (bool, error) {
 	annotations := p.obj.GetAnnotations()

@@ -78,6 +78,11 @@ func releasedEvent(message string) Event {
 	return Event{Reason: "Released", Action: "Release", Note: message}
 }
 
+// LeftBehindEvent says, of a KeyServer, what it still has of objects that are gone.
+func LeftBehindEvent(message string) Event {
+	return Event{Warning: true, Reason: "LeftBehind", Action: "Observe", Note: message}
+}
+
 // ReasonEvent says that an object has come into a state that people may have
 // to act upon.
 func ReasonEvent(reason v1alpha1.Reason, deleting bool, message string) Event {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -284,4 +285,47 @@ func (p *pass[T, D]) leaves() []string {
 		ids = append(ids, s.ID)
 	}
 	return ids
+}
+
+// LeftBehind implements Controller. The mark of an object goes with what it owns, or is
+// released, before the finalizer is removed. Where it stays, the deletion bypassed the
+// finalizer, or could not release the mark.
+func (r *reconciler[T, D]) LeftBehind(ctx context.Context, keyServer string, conn *link.Connection) ([]string, error) {
+	cluster, err := r.Identity.of(ctx, r.Live)
+	if err != nil || cluster == "" {
+		return nil, err
+	}
+	marks := r.marks.Of(conn)
+	if err := marks.Refresh(ctx, time.Time{}); err != nil {
+		if link.IsUnsupported(err) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	of := string(cluster) + "/"
+	owned := map[string]string{} // what is marked, by its owner
+	marks.Each(func(m schema.OwnerMark) {
+		owner := strings.TrimSuffix(m.Owner, asAdopted)
+		if parts := strings.Split(owner, "/"); strings.HasPrefix(owner, of) && len(parts) == 4 && parts[2] == r.kind.Name {
+			owned[owner] = r.marks.ID(m)
+		}
+	})
+	if len(owned) == 0 {
+		return nil, nil
+	}
+	// Read after the marks: whatever set one was there before.
+	all, err := r.list(ctx, client.MatchingFields{keyServerIndex: keyServer})
+	if err != nil {
+		return nil, err
+	}
+	for _, obj := range all {
+		delete(owned, ownerOf(cluster, r.kind.Name, obj.GetNamespace(), obj.GetName()))
+	}
+	var left []string
+	for owner, id := range owned {
+		parts := strings.Split(owner, "/")
+		left = append(left, fmt.Sprintf("%s %s/%s (id %s)", r.kind.Name, parts[1], parts[3], id))
+	}
+	slices.Sort(left)
+	return left, nil
 }

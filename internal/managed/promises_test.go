@@ -58,12 +58,13 @@ func TestNamesOfEvents(t *testing.T) {
 		{true, "Removing", "Delete", "m"},
 		{true, "Expiring", "Observe", "m"},
 		{false, "Released", "Release", "m"},
+		{true, "LeftBehind", "Observe", "m"},
 		{true, "Conflict", "Reconcile", "m"},
 		{true, "DeletionHeld", "Delete", "m"},
 	}
 	got := []Event{
 		createdEvent("w", "e"), adoptedEvent("w", "e"), updatedEvent("w", "f", "e"), driftFoundEvent("w", "f"), retiredEvent("w", "e"),
-		forgottenEvent("m"), rotatedEvent("w", "n"), deletedEvent("w", "e"), removingEvent("m"), expiringEvent("m"), releasedEvent("m"),
+		forgottenEvent("m"), rotatedEvent("w", "n"), deletedEvent("w", "e"), removingEvent("m"), expiringEvent("m"), releasedEvent("m"), LeftBehindEvent("m"),
 		ReasonEvent(v1alpha1.ReasonConflict, false, "m"), ReasonEvent(v1alpha1.ReasonConflict, true, "m"),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -54,6 +54,7 @@ type pass[T Object, D any] struct {
 	in        Input
 	want      *D
 	facts     Facts
+	outrun    bool // the object has changed in the cluster; decide anew
 	// repairs: what has failed in earlier passes is the repair of an outside change.
 	repairs bool
 }
@@ -77,6 +78,9 @@ func (r *reconciler[T, D]) pass(ctx context.Context, req ctrl.Request) (ctrl.Res
 	if err != nil || p == nil {
 		return ctrl.Result{}, err
 	}
+	if p.outrun {
+		return SoonUnless(false), nil
+	}
 	return r.carryOut(ctx, p, d)
 }
 
@@ -88,6 +92,10 @@ func (r *reconciler[T, D]) consider(ctx context.Context, at types.NamespacedName
 		return nil, Decision{}, err
 	}
 	p := r.begin(ctx, obj)
+	if held, err := r.holdAgain(ctx, p); err != nil || !held {
+		p.outrun = true
+		return p, Decision{}, err
+	}
 	if err := r.gatherDeletion(ctx, p); err != nil {
 		return nil, Decision{}, err
 	}

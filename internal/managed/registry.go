@@ -41,6 +41,9 @@ type Controller interface {
 	Has(obj client.Object) bool
 	// Dependants names the objects that refer to a KeyServer.
 	Dependants(ctx context.Context, keyServer string) ([]string, error)
+	// LeftBehind names what a key server has by the marks of objects of this cluster that are
+	// gone, or refer to another KeyServer.
+	LeftBehind(ctx context.Context, keyServer string, conn *link.Connection) ([]string, error)
 	// Peer returns the name of the KeyServer that an object refers to as a
 	// peer of its own, or "".
 	Peer(obj client.Object) string

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -327,14 +328,25 @@ func Enqueue() handler.TypedFuncs[Wake, ctrl.Request] {
 	}
 }
 
-// Concerns lets through what asks for a pass: what people change, and a status that is not
+// Concerns lets through what asks for a pass: what people change, a lost finalizer, and a status that is not
 // what this manager has concluded last. It may be one that it wrote itself, without an
 // answer, and did not see yet when it found nothing to write any more.
 func Concerns(p *Population) predicate.Predicate {
 	return predicate.Or(declarationChanged(), predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		if unheld(e.ObjectOld, e.ObjectNew) {
+			return true
+		}
 		ready := meta.FindStatusCondition(conditionsOf(e.ObjectNew), v1alpha1.ConditionReady)
 		return ready != nil && p.Differs(client.ObjectKeyFromObject(e.ObjectNew), ready.Reason)
 	}})
+}
+
+// unheld reports whether somebody else has removed a finalizer of the manager, which removes
+// it from nothing but what is deleted.
+func unheld(old, now client.Object) bool {
+	return now.GetDeletionTimestamp().IsZero() && slices.ContainsFunc([]string{v1alpha1.FinalizerExternal, v1alpha1.FinalizerInUse}, func(f string) bool {
+		return controllerutil.ContainsFinalizer(old, f) && !controllerutil.ContainsFinalizer(now, f)
+	})
 }
 
 func conditionsOf(o client.Object) []metav1.Condition {

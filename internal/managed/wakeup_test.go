@@ -82,6 +82,29 @@ func TestAStatusThatWasNotConcludedIsLookedAt(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
+	held := func(obj *v1alpha1.Role, finalizers ...string) *v1alpha1.Role {
+		obj.Finalizers = finalizers
+		return obj
+	}
+	for name, c := range map[string]struct {
+		old, now []string
+		want     bool
+	}{
+		"Lost":       {[]string{v1alpha1.FinalizerExternal, "example.com/other"}, []string{"example.com/other"}, true},
+		"Restored":   {nil, []string{v1alpha1.FinalizerExternal}, false},
+		"Kept":       {[]string{v1alpha1.FinalizerExternal}, []string{v1alpha1.FinalizerExternal}, false},
+		"SomeOthers": {[]string{"example.com/other"}, nil, false},
+	} {
+		old, now := held(role("a", 1, v1alpha1.ReasonVerified), c.old...), held(role("a", 1, v1alpha1.ReasonVerified), c.now...)
+		if got := concerns.Update(event.UpdateEvent{ObjectOld: old, ObjectNew: now}); got != c.want {
+			t.Errorf("a finalizer, %s: %v", name, got)
+		}
+		deleted := metav1.Now()
+		old.DeletionTimestamp, now.DeletionTimestamp = &deleted, &deleted
+		if concerns.Update(event.UpdateEvent{ObjectOld: old, ObjectNew: now}) {
+			t.Errorf("a finalizer of what is deleted, %s", name)
+		}
+	}
 	ks := &v1alpha1.KeyServer{}
 	ks.Name = "a"
 	Conclude(&ks.Status.Conditions, 1, metav1.Now(), Conclusion{Reason: v1alpha1.ReasonKeyServerUnavailable})
